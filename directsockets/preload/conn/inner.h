@@ -48,6 +48,7 @@ struct ds_sock {
 	struct ds_seg seg;
 	struct ds_entry *entry;
 	int wakefd;
+	int zerocopyfd; /* wakes a thread that leads when a MSG_ZEROCOPY send completes; or -1 */
 	uint32_t bucket, refused; /* refused: the page's word when there was no offer for it */
 	uint32_t id;
 	uint32_t sends;
@@ -349,6 +350,9 @@ static inline bool ds_tx_take(struct ds_sock *s, bool alone)
 }
 
 static inline bool ds_rx_take(struct ds_sock *s, bool alone) { return ds_lock(&s->sh->rx_lock, alone) != DS_NESTED; }
+
+/* Makes *to, which is -1, an eventfd, if that is possible. Several threads may do so at once. */
+void ds_eventfd_make(int *to) DS_HIDDEN;
 
 /* ds_zerocopy_done. */
 static inline bool ds_zerocopy_left(const struct ds_sock *s)

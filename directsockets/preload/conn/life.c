@@ -145,6 +145,8 @@ static void let_go(void *handle)
 	ds_kin_end(s);
 	if (s->wakefd >= 0)
 		ds_fd_close(s->wakefd);
+	if (s->zerocopyfd >= 0)
+		ds_fd_close(s->zerocopyfd);
 	ds_peer_put(s);
 	ds_stats_put(s->entry, ds_config.explain);
 	if (s->sh && !s->left)

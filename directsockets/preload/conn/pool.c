@@ -123,7 +123,7 @@ struct ds_sock *ds_handle(void)
 	s->index = index;
 	s->id = ((id >> 20) + 1) % 2048 << 20 | index; /* below those of listeners */
 	s->open = true;
-	s->wakefd = s->granted = -1;
+	s->wakefd = s->zerocopyfd = s->granted = -1;
 	s->seg.bell = -1;
 	DS_SET(s->offered[0], -1);
 	DS_SET(s->offered[1], -1);
@@ -318,6 +318,9 @@ void ds_fork_child(void)
 		ds_offer_once(s); /* the parent repeats it */
 		s->arming = (struct ds_lock){0}; /* its sleepers are the parent's */
 		s->leading = s->sets = s->pollers = 0;
+		if (s->zerocopyfd >= 0) /* the parent reads it */
+			ds_fd_close(s->zerocopyfd);
+		s->zerocopyfd = -1;
 		s->entry = NULL;
 		if (s->seg.mem)
 			s->seg.counters = ds_stats_counters(NULL);

@@ -45,20 +45,22 @@ static bool may_get_bell(struct ds_sock *s)
 	return p >= EARLY && p <= GRANTED;
 }
 
-void ds_wakefd_make(struct ds_sock *s)
+void ds_eventfd_make(int *to)
 {
 	int none = -1;
 
-	if (__atomic_load_n(&s->wakefd, __ATOMIC_ACQUIRE) >= 0)
+	if (__atomic_load_n(to, __ATOMIC_ACQUIRE) >= 0)
 		return;
 	int saved = errno, fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (fd >= 0) {
 		fd = ds_fd_keep(fd);
-		if (!__atomic_compare_exchange_n(&s->wakefd, &none, fd, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		if (!__atomic_compare_exchange_n(to, &none, fd, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			ds_fd_close(fd);
 	}
 	errno = saved;
 }
+
+void ds_wakefd_make(struct ds_sock *s) { ds_eventfd_make(&s->wakefd); }
 
 void ds_wait_begin(struct ds_sock *s)
 {

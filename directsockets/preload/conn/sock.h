@@ -113,6 +113,12 @@ ssize_t ds_recv_by(struct ds_sock *s, int fd, size_t n, ds_put *put, void *to) D
 ssize_t ds_send_zerocopy(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 bool ds_zerocopy_done(const struct ds_sock *s) DS_HIDDEN;
 bool ds_zerocopy_read(struct ds_sock *s, int fd, struct msghdr *m, int flags) DS_HIDDEN;
+/* A poller that leads on s, whose descriptor is fd, calls ds_zerocopy_listen before it looks, and
+ * polls ds_zerocopyfd, too: it becomes readable when another thread's send completes. -1: fd has no
+ * SO_ZEROCOPY. ds_zerocopy_used: the program has set it on some socket. */
+void ds_zerocopy_listen(struct ds_sock *s, int fd) DS_HIDDEN;
+int ds_zerocopyfd(struct ds_sock *s) DS_HIDDEN;
+void ds_zerocopy_used(void) DS_HIDDEN;
 
 /* True if every byte still goes over the shadow and s holds none: a call that this layer does not
  * have (splice, sendfile) may go to the real function. Call ds_tick before it and ds_moved after

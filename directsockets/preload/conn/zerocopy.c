@@ -28,18 +28,46 @@ static bool wanted(int fd)
 	return on;
 }
 
-/* Has other threads that sleep for an error look again, by the wakefd: only the peer can ring the
- * bell. */
+/* Has this process set SO_ZEROCOPY on any socket? A connection may have it from its listener, so
+ * the kernel is asked about each, but only then. */
+static bool used;
+
+void ds_zerocopy_used(void) { __atomic_store_n(&used, true, __ATOMIC_RELAXED); }
+
+int ds_zerocopyfd(struct ds_sock *s) { return __atomic_load_n(&s->zerocopyfd, __ATOMIC_ACQUIRE); }
+
+void ds_zerocopy_listen(struct ds_sock *s, int fd)
+{
+	uint64_t count;
+	int saved = errno;
+
+	if (ds_zerocopyfd(s) < 0) {
+		if (!__atomic_load_n(&used, __ATOMIC_RELAXED) || ds_one_thread() || !wanted(fd))
+			return;
+		ds_eventfd_make(&s->zerocopyfd);
+	}
+	if (ds_zerocopyfd(s) >= 0)
+		ds_syscall(SYS_read, ds_zerocopyfd(s), &count, sizeof count);
+	errno = saved;
+}
+
+/* Has other threads that sleep for an error look again: only the peer can ring the bell. */
 static void nudge(struct ds_sock *s)
 {
 	uint64_t one = 1;
-	int saved = errno;
+	int saved = errno, fd;
 
+	ds_zerocopy_used();
 	if (ds_one_thread())
 		return;
 	ds_wakefd_make(s);
 	if (ds_wakefd(s) >= 0)
 		ds_syscall(SYS_write, ds_wakefd(s), &one, sizeof one);
+	/* Either this thread sees the descriptor, or the leader, after ds_barrier, the
+	 * completion. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if ((fd = ds_zerocopyfd(s)) >= 0)
+		ds_syscall(SYS_write, fd, &one, sizeof one);
 	errno = saved;
 }
 

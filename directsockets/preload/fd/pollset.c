@@ -12,7 +12,7 @@ static int raw_poll(struct pollfd *fds, nfds_t n, const struct timespec *t, cons
 }
 
 /* The kernel's array: the program's, with the shadows asked only for what they decide; then, to
- * sleep, doorbells and wakefds. Returns its length. */
+ * sleep, doorbells and eventfds. Returns its length. */
 static nfds_t kernel_set(struct waiting *w, const struct pollfd *fds, nfds_t n, struct pollfd *k, bool sleep)
 {
 	nfds_t len = n;
@@ -29,11 +29,11 @@ static nfds_t kernel_set(struct waiting *w, const struct pollfd *fds, nfds_t n, 
 		t->extra = len;
 		if (!sleep)
 			continue;
-		int bell = leads ? ds_bell(t->c->s) : -1, wakefd = leads ? -1 : ds_wakefd(t->c->s);
+		int bell = leads ? ds_bell(t->c->s) : -1, event = leads ? ds_zerocopyfd(t->c->s) : ds_wakefd(t->c->s);
 		if (bell >= 0)
 			k[len++] = (struct pollfd){bell, POLLIN, 0};
-		if (wakefd >= 0)
-			k[len++] = (struct pollfd){wakefd, POLLIN, 0};
+		if (event >= 0)
+			k[len++] = (struct pollfd){event, POLLIN, 0};
 		t->extras = (int)(len - t->extra);
 	}
 	return len;
@@ -44,7 +44,7 @@ struct set {
 	struct waiting *w;
 	struct pollfd *fds; /* the program's */
 	nfds_t n;
-	struct pollfd *k; /* for the kernel: room for all, doorbells and wakefds */
+	struct pollfd *k; /* for the kernel: room for all, doorbells and eventfds */
 	const struct timespec *timeout;
 	const sigset_t *mask;
 	bool poll;   /* the timeout is 0 */
@@ -162,7 +162,7 @@ static long arm(const struct set *p)
 	return nap;
 }
 
-/* Calls ds_rung for the sockets whose bell or wakefd the kernel has reported. No lock. */
+/* Calls ds_rung for the sockets whose bell or eventfd the kernel has reported. No lock. */
 static void hear(const struct set *p)
 {
 	for (nfds_t i = 0; i < p->w->n; i++) {

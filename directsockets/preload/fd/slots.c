@@ -27,6 +27,8 @@ void slots_sleep(struct slot *t, const struct pollfd *fds)
 		t->armed = true;
 		t->follows = !t->had;
 		t->far = t->follows && !ds_follow(t->c->s);
+		if (t->had)
+			ds_zerocopy_listen(t->c->s, fds[t->at].fd);
 	}
 	ds_critical_end();
 }

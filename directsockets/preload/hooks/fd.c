@@ -196,6 +196,8 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 		}
 	}
 	int rc = REAL(setsockopt)(fd, level, name, value, len);
+	if (level == SOL_SOCKET && name == SO_ZEROCOPY)
+		ds_zerocopy_used();
 	if (level == SOL_SOCKET && fd_kind(fd) == FD_CONN && (name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW || name == SO_SNDTIMEO_OLD ||
 	    name == SO_SNDTIMEO_NEW || name == SO_RCVLOWAT || name == SO_OOBINLINE)) {
 		CALL_BY(k, fd, call_young_any);

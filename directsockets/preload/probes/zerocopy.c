@@ -132,14 +132,17 @@ static void zerocopy_epoll(void)
 static void *sleeper(void *fd)
 {
 	struct pollfd p = {*(int *)fd, 0, 0};
-	int n = poll(&p, 1, LONG);
+	int n;
+	do
+		n = poll(&p, 1, -1);
+	while (n < 0 && errno == EINTR);
 	return (void *)(long)(n == 1 && p.revents == POLLERR);
 }
 
 static void *ep_sleeper(void *ep)
 {
 	struct epoll_event e;
-	return (void *)(long)(ep_hear(*(int *)ep, &e, 1, LONG) == 1 && e.events == EPOLLERR);
+	return (void *)(long)(ep_hear(*(int *)ep, &e, 1, -1) == 1 && e.events == EPOLLERR);
 }
 
 /* Threads that do nothing but wait for completions. */
@@ -160,6 +163,61 @@ static void zerocopy_threads(void)
 	out("poll %ld", (long)r);
 	pthread_join(b, &r);
 	out("epoll %ld", (long)r);
+}
+
+enum { SOME = 3 }; /* of which the second has SO_ZEROCOPY */
+
+static void *poll_sleeper(void *fds)
+{
+	struct pollfd p[SOME];
+	int n;
+	for (int i = 0; i < SOME; i++)
+		p[i] = (struct pollfd){((int *)fds)[i], POLLIN, 0};
+	do
+		n = poll(p, SOME, -1);
+	while (n < 0 && errno == EINTR);
+	return (void *)(long)(n == 1 && p[1].revents == POLLERR);
+}
+
+static void *select_sleeper(void *fds)
+{
+	fd_set in;
+	int n;
+	do {
+		FD_ZERO(&in);
+		for (int i = 0; i < SOME; i++)
+			FD_SET(((int *)fds)[i], &in);
+		n = select(FD_SETSIZE, &in, NULL, NULL, NULL);
+	} while (n < 0 && errno == EINTR);
+	return (void *)(long)(n == 1 && FD_ISSET(((int *)fds)[1], &in));
+}
+
+/* The same, of several connections: each thread alone, then both. */
+static void zerocopy_sets(void)
+{
+	static void *(*const sleepers[])(void *) = {poll_sleeper, select_sleeper};
+	int c[SOME], s[SOME];
+	struct seen w = {0};
+	for (int i = 0; i < SOME; i++)
+		pair(&c[i], &s[i]);
+	enable(c[1]);
+	for (unsigned round = 0; round < 6; round++) {
+		unsigned which = round % 3 + 1;
+		pthread_t t[2];
+		void *r;
+		for (unsigned i = 0; i < 2; i++)
+			if (which >> i & 1)
+				pthread_create(&t[i], NULL, sleepers[i], c);
+		nap(50);
+		R(send(c[1], buf, 5000, MSG_ZEROCOPY));
+		get(s[1], got, 5000);
+		for (unsigned i = 0; i < 2; i++)
+			if (which >> i & 1) {
+				pthread_join(t[i], &r);
+				out("%s %ld", i ? "select" : "poll", (long)r);
+			}
+		complete(c[1], &w, round + 1);
+	}
 }
 
 /* Numbers go on, whatever way the bytes go: beginning on TCP, and back there. */
@@ -211,6 +269,7 @@ const struct probe zerocopy_probes[] = {
 	{"zerocopy-short", zerocopy_short, 0},
 	{"zerocopy-epoll", zerocopy_epoll, 0},
 	{"zerocopy-threads", zerocopy_threads, 0},
+	{"zerocopy-sets", zerocopy_sets, 0},
 	{"zerocopy-numbers", zerocopy_numbers, 1},
 	{"zerocopy-ipv6", zerocopy_ipv6, 0},
 	{NULL, NULL, 0},
