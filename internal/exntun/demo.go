@@ -311,5 +311,8 @@ func (d *demo) balance(ctx context.Context) (string, error) {
 	if f.Missed > 0 {
 		arrived += fmt.Sprintf(", except at %d nodes that a broadcast left out", f.Missed)
 	}
+	if f.Expired > 0 {
+		arrived += fmt.Sprintf(", except up to %d that were given up, because they were not fetched in time", f.Expired)
+	}
 	return arrived + "; " + lab.Drops(d.lab), nil
 }

@@ -22,6 +22,9 @@ type Frames struct {
 	// Missed counts the nodes that a broadcast frame left out, because they took nothing for
 	// some time.
 	Missed uint64 `json:"missed"`
+	// Expired counts the rendezvous frames that were given up, because the other node had not
+	// fetched them in time. One may be fetched at that moment, and then arrives.
+	Expired uint64 `json:"expired"`
 }
 
 // FramesOf adds up the frames of all nodes.
@@ -40,6 +43,7 @@ func (f *Frames) add(s exteth.Stats) {
 	f.Broadcast.Sent += s.TxGroup
 	f.Broadcast.Received += s.RxGroup
 	f.Missed += s.TxMissed
+	f.Expired += s.TxTimeout
 }
 
 // Minus returns what was counted since g.
@@ -49,6 +53,7 @@ func (f Frames) Minus(g Frames) Frames {
 		Rendezvous: f.Rendezvous.minus(g.Rendezvous),
 		Broadcast:  f.Broadcast.minus(g.Broadcast),
 		Missed:     f.Missed - g.Missed,
+		Expired:    f.Expired - g.Expired,
 	}
 }
 
@@ -61,13 +66,14 @@ func (f Frames) String() string {
 }
 
 // Lost returns in words what was sent and did not arrive, "" if nothing. A
-// broadcast frame of n nodes arrives at n-1, but not at those that it left out.
+// broadcast frame of n nodes arrives at n-1, but not at those that it left out, and a
+// rendezvous frame may not arrive if it was given up.
 func (f Frames) Lost(n int) string {
 	switch others := uint64(n - 1); {
 	case f.Eager.Sent != f.Eager.Received:
 		return fmt.Sprintf("%d eager frames sent, %d received", f.Eager.Sent, f.Eager.Received)
-	case f.Rendezvous.Sent != f.Rendezvous.Received:
-		return fmt.Sprintf("%d rendezvous frames sent, %d received", f.Rendezvous.Sent, f.Rendezvous.Received)
+	case f.Rendezvous.Sent < f.Rendezvous.Received, f.Rendezvous.Sent > f.Rendezvous.Received+f.Expired:
+		return fmt.Sprintf("%d rendezvous frames sent, %d received, %d given up", f.Rendezvous.Sent, f.Rendezvous.Received, f.Expired)
 	case f.Broadcast.Sent*others != f.Broadcast.Received+f.Missed:
 		return fmt.Sprintf("%d broadcast frames sent to %d nodes each, %d received, %d left out",
 			f.Broadcast.Sent, others, f.Broadcast.Received, f.Missed)

@@ -13,6 +13,9 @@ import (
 
 func TestFramesLost(t *testing.T) {
 	all := Frames{Eager: Way{10, 10}, Rendezvous: Way{5, 5}, Broadcast: Way{2, 5}, Missed: 1}
+	if f := (Frames{Rendezvous: Way{9, 7}, Expired: 3}); f.Lost(4) != "" { // one was fetched as it was given up
+		t.Errorf("given up, but %q", f.Lost(4))
+	}
 	if lost := all.Lost(4); lost != "" {
 		t.Errorf("all there, but %q", lost)
 	}
@@ -21,7 +24,9 @@ func TestFramesLost(t *testing.T) {
 		want  string
 	}{
 		{func(f *Frames) { f.Eager.Received-- }, "10 eager frames sent, 9 received"},
-		{func(f *Frames) { f.Rendezvous.Sent++ }, "6 rendezvous frames sent, 5 received"},
+		{func(f *Frames) { f.Rendezvous.Sent++ }, "6 rendezvous frames sent, 5 received, 0 given up"},
+		{func(f *Frames) { f.Rendezvous.Sent, f.Expired = 7, 1 }, "7 rendezvous frames sent, 5 received, 1 given up"},
+		{func(f *Frames) { f.Rendezvous.Received, f.Expired = 6, 1 }, "5 rendezvous frames sent, 6 received, 1 given up"},
 		{func(f *Frames) { f.Broadcast.Received-- }, "2 broadcast frames sent to 3 nodes each, 4 received, 1 left out"},
 		{func(f *Frames) { f.Missed++ }, "2 broadcast frames sent to 3 nodes each, 5 received, 2 left out"},
 	} {
@@ -35,10 +40,10 @@ func TestFramesLost(t *testing.T) {
 
 func TestFramesAddAndMinus(t *testing.T) {
 	var f Frames
-	f.add(exteth.Stats{TxEager: 1, RxEager: 2, TxRendezvous: 3, RxRendezvous: 4, TxGroup: 5, RxGroup: 6, TxMissed: 7})
+	f.add(exteth.Stats{TxEager: 1, RxEager: 2, TxRendezvous: 3, RxRendezvous: 4, TxGroup: 5, RxGroup: 6, TxMissed: 7, TxTimeout: 8})
 	early := f
-	f.add(exteth.Stats{TxEager: 10, RxEager: 20, TxRendezvous: 30, RxRendezvous: 40, TxGroup: 50, RxGroup: 60, TxMissed: 70})
-	want := Frames{Way{10, 20}, Way{30, 40}, Way{50, 60}, 70}
+	f.add(exteth.Stats{TxEager: 10, RxEager: 20, TxRendezvous: 30, RxRendezvous: 40, TxGroup: 50, RxGroup: 60, TxMissed: 70, TxTimeout: 80})
+	want := Frames{Way{10, 20}, Way{30, 40}, Way{50, 60}, 70, 80}
 	if got := f.Minus(early); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
