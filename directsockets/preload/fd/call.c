@@ -18,7 +18,7 @@ static inline struct call begin(int fd, uintptr_t w)
 
 	if (!c)
 		return k;
-	if (__builtin_expect(c->state != CONN_UP, 0) && young_begin(&k, c, fd, w))
+	if (__builtin_expect(conn_is(c) != CONN_UP, 0) && young_begin(&k, c, fd, w))
 		return k;
 	int before = ds_critical_enter();
 	conn_hold(c);

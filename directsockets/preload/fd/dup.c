@@ -16,9 +16,9 @@ static bool stream(int oldfd, int newfd)
 
 	if (!c)
 		return true;
-	if (c->state == CONN_UP)
+	if (conn_is(c) == CONN_UP)
 		ds_kin_use(c->s, oldfd);
-	if (c->state == CONN_UP)
+	if (conn_is(c) == CONN_UP)
 		carried = !ds_stream(c->s, true) && hand_over(c, oldfd, HEIR_DUP, &end);
 	else
 		conn_demote(c, oldfd);

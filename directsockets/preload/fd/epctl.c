@@ -37,7 +37,7 @@ static int ctl_add(struct epi *e, int epfd, struct conn *c, int fd, const struct
 
 	if (!m)
 		return DEMOTE;
-	bool bell = c->state == CONN_UP && ds_bell(c->s) >= 0;
+	bool bell = conn_is(c) == CONN_UP && ds_bell(c->s) >= 0;
 	m->exclusive = ev->events & EPOLLEXCLUSIVE;
 	m->tagged = fires(ev) || (bell && !(ev->events & EPOLLEXCLUSIVE));
 	struct epoll_event k = {.events = ev->events, .data.u64 = m->tagged ? m->tag : ev->data.u64};
@@ -248,7 +248,7 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 
 	if (inner && op == EPOLL_CTL_ADD)
 		nest(epfd, inner);
-	if (c && c->state == CONN_UP)
+	if (c && conn_is(c) == CONN_UP)
 		ds_kin_use(c->s, fd);
 	else if (c && op == EPOLL_CTL_ADD && c->young && c->side == 1 && has_direct(epfd))
 		conn_completed(c, fd); /* events of both have an order */
@@ -256,7 +256,7 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		c = adopt(fd);
 	if (!c)
 		return REAL(epoll_ctl)(epfd, op, fd, ev);
-	if ((!ev && op != EPOLL_CTL_DEL) || c->state == CONN_PLAIN) {
+	if ((!ev && op != EPOLL_CTL_DEL) || conn_is(c) == CONN_PLAIN) {
 		rc = REAL(epoll_ctl)(epfd, op, fd, ev);
 	} else {
 		lk_lock(&ep_lock);

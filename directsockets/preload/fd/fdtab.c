@@ -258,7 +258,7 @@ struct conn *conn_heir(int fd, int side)
 
 void conn_up(struct conn *c, int fd, struct ds_sock *s)
 {
-	c->lastfd = fd;
+	__atomic_store_n(&c->lastfd, fd, __ATOMIC_RELAXED);
 	c->s = s;
 	if (!s) {
 		__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
@@ -283,7 +283,7 @@ void conn_each(unsigned states, void (*fn)(struct conn *c, void *arg), void *arg
 		if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) >= FREE || !(states >> __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) & 1))
 			continue;
 		conn_hold(c);
-		if (c->users < FREE && (states >> c->state & 1))
+		if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) < FREE && (states >> conn_is(c) & 1))
 			fn(c, arg);
 		conn_put(c);
 	}
@@ -353,7 +353,7 @@ static void closing(int fd)
 			return;
 		}
 		__atomic_store_n(&c->closefd, fd_spare(fd), __ATOMIC_RELEASE);
-		if (c->state == CONN_UP)
+		if (conn_is(c) == CONN_UP)
 			ds_renumbered(c->s);
 		if (c->members) /* now: the number may be another socket's when that call ends */
 			fd_notices->forget(c);
@@ -363,7 +363,7 @@ static void closing(int fd)
 			__atomic_store_n(&c->lastfd, other_fd(c, fd), __ATOMIC_RELAXED);
 		if (c->members)
 			fd_notices->orphan(c, fd);
-		if (c->state == CONN_UP && __atomic_load_n(&c->users, __ATOMIC_ACQUIRE) > 1)
+		if (conn_is(c) == CONN_UP && __atomic_load_n(&c->users, __ATOMIC_ACQUIRE) > 1)
 			ds_renumbered(c->s);
 		if (fd <= STDERR_FILENO)
 			stream_ends(c);

@@ -54,6 +54,9 @@ struct conn {
 	};
 };
 
+/* The state of c, an enum conn_state, which another thread may be changing. CONN_UP: s is there. */
+static inline int conn_is(const struct conn *c) { return __atomic_load_n(&c->state, __ATOMIC_ACQUIRE); }
+
 /* An open descriptor of c. */
 static inline int conn_fd(const struct conn *c)
 {

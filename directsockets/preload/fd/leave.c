@@ -35,7 +35,7 @@ static void seal(struct conn *c, int fd)
 {
 	bool raw = true;
 
-	if (c->state == CONN_UP) {
+	if (conn_is(c) == CONN_UP) {
 		ds_freeze_demote(c->s, fd);
 		raw = (!ds_bell_open(c->s) || rolled(c->s, fd)) && ds_on_shadow_rx(c->s) && ds_on_shadow_tx(c->s);
 	}

@@ -124,9 +124,9 @@ void slots_join(struct waiting *w, int fd, nfds_t i)
 	ds_critical_begin();
 	struct conn *c = conn_get(fd);
 
-	if (c && c->state == CONN_PENDING)
+	if (c && conn_is(c) == CONN_PENDING)
 		conn_completed(c, fd);
-	if (c && c->state == CONN_UP) {
+	if (c && conn_is(c) == CONN_UP) {
 		if (__atomic_load_n(&c->armed, __ATOMIC_RELAXED))
 			conn_active(c);
 		w->slots[w->n] = (struct slot){.c = c, .at = i};
@@ -166,7 +166,7 @@ static bool look_by_number(struct slot *t, struct pollfd *p)
 	p->revents = 0;
 	ds_critical_begin();
 	struct conn *c = conn_get(p->fd);
-	if (c && c->state == CONN_UP)
+	if (c && conn_is(c) == CONN_UP)
 		look_at(t, c, p);
 	if (c)
 		conn_put(c);

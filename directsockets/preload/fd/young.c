@@ -67,7 +67,7 @@ void conn_demote(struct conn *c, int fd)
 		conn_completed(c, fd);
 	for (int i = 0; i < 1000 && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_SETTLING; i++)
 		ds_syscall(SYS_sched_yield);
-	if (c->state == CONN_UP)
+	if (conn_is(c) == CONN_UP)
 		ds_freeze_demote(c->s, fd);
 	else
 		__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
@@ -141,7 +141,7 @@ bool young_count(struct call *k, struct conn *c, int fd, uintptr_t w)
 
 bool young_begin(struct call *k, struct conn *c, int fd, uintptr_t w)
 {
-	if (c->state == CONN_PENDING) {
+	if (conn_is(c) == CONN_PENDING) {
 		conn_hold(c);
 		if (fd_word(fd) == w)
 			conn_completed(c, fd);

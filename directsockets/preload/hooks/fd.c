@@ -62,14 +62,14 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 		conn_demote(c, fd); /* disconnected: whatever comes next is plain */
 	} else if (rc == 0 || err == EINPROGRESS || err == EINTR || err == EISCONN) {
 		int fresh = CONN_NEW;
-		if ((rc == 0 || err == EINPROGRESS) && c->state == CONN_NEW)
+		if ((rc == 0 || err == EINPROGRESS) && conn_is(c) == CONN_NEW)
 			connecting(c, addr, len);
-		else if ((rc == 0 || err == EINPROGRESS) && c->state == CONN_PENDING && !c->young)
+		else if ((rc == 0 || err == EINPROGRESS) && conn_is(c) == CONN_PENDING && !c->young)
 			/* After a failure: perhaps to another address. */
 			c->named = ds_end_of(addr, len, &c->peer);
 		if (__atomic_compare_exchange_n(&c->state, &fresh, CONN_PENDING, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 			ds_classify(fd, 0, addr, len);
-		if (c->state != CONN_PENDING || c->young)
+		if (conn_is(c) != CONN_PENDING || c->young)
 			; /* it can wait */
 		else if (rc == 0)
 			conn_connected(c, fd);
@@ -222,7 +222,7 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 	if (fd_kind(fd) == FD_CONN && ((level == SOL_SOCKET && name == SO_ERROR) || (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE)))
 		c = level == SOL_SOCKET ? conn_peek(fd) : conn_get(fd);
 	if (c) {
-		if (name == SO_ERROR && level == SOL_SOCKET && c->state == CONN_PENDING && !c->young)
+		if (name == SO_ERROR && level == SOL_SOCKET && conn_is(c) == CONN_PENDING && !c->young)
 			conn_completed(c, fd);
 		else if (level == IPPROTO_TCP)
 			conn_demote(c, fd);

@@ -139,7 +139,7 @@ void spawn_demote(enum heir heir)
 		if (!c)
 			continue;
 		int end = -1;
-		if (c->state == CONN_UP)
+		if (conn_is(c) == CONN_UP)
 			hand_over(c, (int)fd, heir, &end);
 		conn_put(c);
 	}
@@ -183,7 +183,7 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int 
 		real = (__typeof__(posix_spawn_file_actions_adddup2) *)ds_next("posix_spawn_file_actions_adddup2");
 	if (c) {
 		int end = -1;
-		if (c->state == CONN_UP)
+		if (conn_is(c) == CONN_UP)
 			hand_over(c, fd, HEIR_DUP, &end);
 		else
 			conn_demote(c, fd);
@@ -217,9 +217,9 @@ EXPORT int exnds_mode(int fd)
 
 	if (!c)
 		return mode;
-	if (c->state == CONN_PENDING)
+	if (conn_is(c) == CONN_PENDING)
 		conn_completed(c, fd);
-	if (c->state == CONN_UP) {
+	if (conn_is(c) == CONN_UP) {
 		ds_tick(c->s, fd);
 		mode = ds_direct(c->s);
 	}

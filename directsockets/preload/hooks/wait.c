@@ -47,9 +47,9 @@ static bool wait_young(struct waits *w, int fd)
 	uintptr_t word = fd_word(fd);
 	struct conn *c = word_conn(word);
 
-	if (!c || c->state == CONN_PLAIN)
+	if (!c || conn_is(c) == CONN_PLAIN)
 		return word_epi(word) == NULL;
-	if (w->n == FEW || c->state != CONN_PENDING)
+	if (w->n == FEW || conn_is(c) != CONN_PENDING)
 		return false;
 	struct call *k = &w->calls[w->n];
 	*k = call_young(fd, word, true);
