@@ -24,34 +24,53 @@ func TestPages(t *testing.T) {
 			}
 			return st.Blocks * 512
 		}
-		for round := range 4 {
-			quietly := round == 1
-			passes(t, client, server, quietly)
-			passes(t, server, client, quietly)
+		for round, how := range []pace{burst, slowly, crowded, burst, slowly} {
+			passes(t, client, server, how)
+			passes(t, server, client, how)
 			// The header, and of each queue the page in use and perhaps, just left, the one before.
+			const few = 5 * shm.PageSize
 			most := int64(2*shm.PageSize + 2*slots*128)
-			if quietly && slots > 16 {
-				most = 5 * shm.PageSize
+			if how == slowly && slots > 16 {
+				most = few
 			}
-			if got := allocated(); got > most {
+			got := allocated()
+			if got > most {
 				t.Errorf("%d slots, round %d: %d bytes, at most %d expected", slots, round, got, most)
+			}
+			if how == crowded && slots > 16 && got <= few {
+				t.Errorf("%d slots, crowded: %d bytes: pages were given back", slots, got)
 			}
 		}
 	}
 }
 
-// passes sends messages one way; quietly: as if a page of them took a millisecond.
-func passes(t *testing.T, from, to *End, quietly bool) {
+// pace is how messages pass: in a burst, or as if a page of them took a millisecond. Crowded: so
+// do those of many other connections, for which pages have just been given back.
+type pace int
+
+const (
+	burst pace = iota
+	slowly
+	crowded
+)
+
+// passes sends messages one way.
+func passes(t *testing.T, from, to *End, how pace) {
 	t.Helper()
+	defer gave.Store(0)
 	got := make([]byte, defaultThreshold)
 	for range 300 {
 		p := make([]byte, 1+rand.IntN(defaultThreshold))
 		for i := range p {
 			p[i] = byte(rand.Int())
 		}
-		from.tx.pages.turned = shm.Ticks() + 1<<40
-		if quietly {
-			from.tx.pages.turned = 0
+		from.tx.pages.turned = 0
+		gave.Store(0)
+		switch how {
+		case burst:
+			from.tx.pages.turned = shm.Ticks() + 1<<40
+		case crowded:
+			gave.Store(int64(shm.Ticks()) + 1<<40)
 		}
 		if n, err := from.Send(p); n != len(p) || err != nil {
 			t.Fatal(n, err)

@@ -179,6 +179,8 @@ int ds_truncate(int fd, size_t size) DS_HIDDEN;
 
 /* Maps a memfd of one's own for writing; NULL: there is no memory for it. */
 uint8_t *ds_map_new(int fd, size_t size) DS_HIDDEN;
+/* When this process last gave pages of a queue back, by ds_ticks. */
+extern uint64_t ds_gave DS_HIDDEN;
 /* Are pages of 4 KiB given out when they are touched, so that one may be given back? */
 bool ds_map_lazy(void) DS_HIDDEN;
 /* ds_map_strict: the kernel promises no more memory than there is; ds_map_new takes all at once. */

@@ -10,7 +10,8 @@ enum {
 	PAGE = 4096,
 	PAGE_SLOTS = PAGE / DS_SLOT,
 	SETTLED = 2,	/* messages in a page when give_back asks whether those before are consumed */
-	SLOW = 1 << 20, /* ticks, about 0.4 ms: slower, a page of messages costs 1 % more at most */
+	SLOW = 1 << 20, /* ticks, about 0.4 ms: what a page of messages takes if little is sent */
+	APART = 1 << 23, /* ticks, about 3 ms: oftener, giving back costs a process more than 1 % */
 	THRESHOLD = 480, /* bytes: a send of up to this travels in VELO messages */
 };
 
@@ -96,6 +97,18 @@ static bool give(struct ds_seg *g, uint64_t page, uint64_t n)
 	return true;
 }
 
+uint64_t ds_gave;
+
+/* May this process give pages back now? It takes some 30 us, as both ends fault them in again: of
+ * fifty busy connections each is slow. */
+static bool may_give(uint64_t now)
+{
+	uint64_t last = GET(&ds_gave);
+
+	return (int64_t)(now - last) >= APART &&
+	       __atomic_compare_exchange_n(&ds_gave, &last, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
 /* Gives back the pages of the queue but the one that is being written, if little is sent and all
  * messages in them are consumed: an idle connection keeps few (SPEC 2.3). The caller sends
  * alone. */
@@ -115,6 +128,8 @@ static __attribute__((noinline)) void give_back(struct ds_seg *g, struct ds_tx *
 	}
 	t->turn = (page + 1) * PAGE_SLOTS + SETTLED;
 	t->turned = now;
+	if (!may_give(now))
+		return;
 	if (page - t->kept >= pages)
 		t->kept = page - pages + 1;
 	if (pages < 2 || !ds_map_lazy() || !give(g, t->kept, page - t->kept))
