@@ -131,6 +131,24 @@ func TestAgain(t *testing.T) {
 	}
 }
 
+// A sign is grave, but not in the name of a counter of nothing.
+func TestGrave(t *testing.T) {
+	for line, want := range map[string]bool{
+		"a_test.go:3: it took long":                                  false,
+		"panic: runtime error":                                       true,
+		"bytes differ":                                               true,
+		`got {"ok":false,"rx_drop_checksum":0,"tx":1}`:               false,
+		`got "{\"ok\":false,\"ip.rx_drop_checksum\":0}"`:             false,
+		`got {"ok":false,"rx_drop_checksum":1}`:                      true,
+		`got {"rx_drop_checksum":0,"detail":"checksum of 5 is bad"}`: true,
+		`got {"rx_drop_checksum":07}`:                                true,
+	} {
+		if got := grave(line); got != want {
+			t.Errorf("%s: %v, want %v", line, got, want)
+		}
+	}
+}
+
 // Where many fail it is not for work beside them.
 func TestAgainMany(t *testing.T) {
 	var a account
