@@ -42,7 +42,7 @@ struct call call_begin(int fd, uintptr_t w)
 	struct conn *c = fd <= STDERR_FILENO ? word_conn(w) : NULL;
 
 	/* The C library may have made it a file since, as freopen and daemon do. */
-	if (__builtin_expect(c != NULL, 0) && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_UP && ds_is_stream(c->s))
+	if (__builtin_expect(c != NULL, 0) && conn_is(c) == CONN_UP && ds_is_stream(c->s))
 		return (struct call){NULL, -1, NULL};
 	return begin(fd, w);
 }
@@ -54,7 +54,7 @@ struct call call_young(int fd, uintptr_t w, bool waits)
 	struct conn *c = word_conn(w);
 	struct call k = {NULL, -1, NULL};
 
-	if (c && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_PENDING && c->young &&
+	if (c && conn_is(c) == CONN_PENDING && c->young &&
 	    (!waits || __atomic_load_n(&c->blocking, __ATOMIC_RELAXED) == 2 || ds_one_thread()) && !ds_ripe(&c->begun, c->side) &&
 	    young_count(&k, c, fd, w))
 		return k;

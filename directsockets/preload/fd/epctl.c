@@ -252,7 +252,7 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		ds_kin_use(c->s, fd);
 	else if (c && op == EPOLL_CTL_ADD && c->young && c->side == 1 && has_direct(epfd))
 		conn_completed(c, fd); /* events of both have an order */
-	if (!c && op == EPOLL_CTL_ADD && ev && !fd_sealed && !fd_vforked())
+	if (!c && op == EPOLL_CTL_ADD && ev && !fd_is_sealed() && !fd_vforked())
 		c = adopt(fd);
 	if (!c)
 		return REAL(epoll_ctl)(epfd, op, fd, ev);

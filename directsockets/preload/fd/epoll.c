@@ -63,7 +63,7 @@ struct epi *epi_make(int epfd)
 
 void epi_new(int epfd)
 {
-	if (fd_sealed)
+	if (fd_is_sealed())
 		return;
 	lk_lock(&ep_lock);
 	epi_make(epfd);

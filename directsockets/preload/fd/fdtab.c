@@ -210,7 +210,7 @@ struct conn *conn_peek(int fd)
 /* As conn_new, but fd may be a standard stream; as conn_accepted, if it is young. */
 static struct conn *make(int fd, enum conn_state state, bool young, uint8_t blocking)
 {
-	if (fd_sealed || !fd_table() || (unsigned)fd >= fd_tab_size || fd_vforked())
+	if (fd_is_sealed() || !fd_table() || (unsigned)fd >= fd_tab_size || fd_vforked())
 		return NULL;
 	struct conn *c = pool_take();
 	if (!c)
@@ -280,7 +280,7 @@ void conn_each(unsigned states, void (*fn)(struct conn *c, void *arg), void *arg
 
 	for (unsigned i = 0; i < n; i++) {
 		struct conn *c = &pool[i];
-		if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) >= FREE || !(states >> __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) & 1))
+		if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) >= FREE || !(states >> conn_is(c) & 1))
 			continue;
 		conn_hold(c);
 		if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) < FREE && (states >> conn_is(c) & 1))

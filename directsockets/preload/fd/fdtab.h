@@ -105,6 +105,7 @@ extern unsigned fork_gen DS_HIDDEN;
 /* This process has restricted its system calls (fd_seal): no descriptor becomes ours any more, so
  * that all calls are the kernel's. */
 extern bool fd_sealed DS_HIDDEN;
+static inline bool fd_is_sealed(void) { return __atomic_load_n(&fd_sealed, __ATOMIC_RELAXED); }
 
 /* Descriptors above this are left alone: the kernel's own limit (nr_open). */
 enum { TABLE_MAX = 1 << 20 };

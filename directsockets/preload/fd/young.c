@@ -7,7 +7,7 @@ struct conn *conn_get(int fd)
 {
 	struct conn *c = conn_peek(fd);
 
-	if (c && c->young && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_PENDING)
+	if (c && c->young && conn_is(c) == CONN_PENDING)
 		conn_completed(c, fd);
 	return c;
 }
@@ -65,7 +65,7 @@ void conn_demote(struct conn *c, int fd)
 {
 	if (c->young)
 		conn_completed(c, fd);
-	for (int i = 0; i < 1000 && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_SETTLING; i++)
+	for (int i = 0; i < 1000 && conn_is(c) == CONN_SETTLING; i++)
 		ds_syscall(SYS_sched_yield);
 	if (conn_is(c) == CONN_UP)
 		ds_freeze_demote(c->s, fd);
@@ -147,7 +147,7 @@ bool young_begin(struct call *k, struct conn *c, int fd, uintptr_t w)
 			conn_completed(c, fd);
 		conn_put(c);
 	}
-	int state = __atomic_load_n(&c->state, __ATOMIC_ACQUIRE);
+	int state = conn_is(c);
 	if (state == CONN_UP)
 		return false;
 	if (!c->young || (state != CONN_PENDING && state != CONN_SETTLING))

@@ -120,7 +120,7 @@ static int run(exec_fn *real, const char *file, bool search, char *const argv[],
 	int saved = errno;
 
 	heirs_begin(&heirs, file, search, envp);
-	if (search || fd_sealed || (file && access(file, X_OK) == 0))
+	if (search || fd_is_sealed() || (file && access(file, X_OK) == 0))
 		inherit_demote(&heirs);
 	errno = saved;
 	if (!heirs.n && !spared(file, search, envp))

@@ -48,7 +48,7 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 		/* A socket that we did not see being made. */
 		int protocol = 0, saved = errno;
 		socklen_t n = sizeof protocol;
-		if ((rc != 0 && err != EINPROGRESS) || fd_word(fd) != 0 || fd_sealed || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
+		if ((rc != 0 && err != EINPROGRESS) || fd_word(fd) != 0 || fd_is_sealed() || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
 			return rc;
 		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) != 0 || protocol != IPPROTO_TCP || !conn_new(fd, CONN_NEW)) {
 			errno = saved;
@@ -86,7 +86,7 @@ EXPORT int listen(int fd, int backlog)
 {
 	int rc = REAL(listen)(fd, backlog);
 
-	if (rc == 0 && fd_kind(fd) != FD_LISTENER && !fd_sealed && !fd_vforked()) {
+	if (rc == 0 && fd_kind(fd) != FD_LISTENER && !fd_is_sealed() && !fd_vforked()) {
 		int saved = errno;
 		if (ds_listen(fd))
 			fd_set_listener(fd);
@@ -108,7 +108,7 @@ static int accepted(int fd, int listener, const struct sockaddr *client, socklen
 		return fd;
 	if (fd_word(fd) != 0)
 		fd_closing(fd);
-	if (fd > STDERR_FILENO && !fd_sealed && !fd_vforked()) {
+	if (fd > STDERR_FILENO && !fd_is_sealed() && !fd_vforked()) {
 		ds_classify(fd, 1, NULL, 0);
 		if (wait && conn_accepted(fd, flags & SOCK_NONBLOCK ? 2 : 1)) {
 			errno = saved;

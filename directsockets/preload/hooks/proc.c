@@ -232,7 +232,7 @@ EXPORT int exnds_young(int fd);
 EXPORT int exnds_young(int fd)
 {
 	struct conn *c = conn_peek(fd);
-	int young = c && c->young && __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) == CONN_PENDING;
+	int young = c && c->young && conn_is(c) == CONN_PENDING;
 
 	if (c)
 		conn_put(c);

@@ -203,7 +203,7 @@ bool spared(const char *file, bool search, char *const envp[])
 	int saved = errno;
 
 	/* It must not inherit anything of ours. */
-	bool so = fd_sealed ? only_this(envp) : !fd_tab_size && file && only_this(envp) && of_program(file, search, useless);
+	bool so = fd_is_sealed() ? only_this(envp) : !fd_tab_size && file && only_this(envp) && of_program(file, search, useless);
 	errno = saved;
 	return so;
 }
