@@ -16,22 +16,29 @@ ALIAS(__sigaction, sigaction);
 
 typedef void handler(int sig);
 typedef handler *signal_fn(int sig, handler *to);
-
-#define SIGNAL(name) \
-	static signal_fn *real_##name; \
-	extern handler *name(int sig, handler *to) EXPORT; \
-	handler *name(int sig, handler *to) \
-	{ \
-		return ds_signal_was_set(sig, (real_##name ? real_##name : (signal_fn *)ds_next(#name))(sig, to)); \
-	}
+typedef void jump_fn(jmp_buf env, int value);
 
 #undef sigset
-SIGNAL(signal)
-SIGNAL(bsd_signal)
-SIGNAL(ssignal)
-SIGNAL(sysv_signal)
-SIGNAL(__sysv_signal)
-SIGNAL(sigset)
+#define SIGNALS(X) X(signal) X(bsd_signal) X(ssignal) X(sysv_signal) X(__sysv_signal) X(sigset)
+#define JUMPS(X) X(longjmp) X(_longjmp) X(siglongjmp) X(__longjmp_chk)
+
+/* The C library's own functions, once signals_init has run. */
+static struct {
+#define X(name) signal_fn *real_##name;
+	SIGNALS(X)
+#undef X
+#define X(name) jump_fn *real_##name;
+	JUMPS(X)
+#undef X
+} next;
+
+#define NEXT(type, name) (next.real_##name ? next.real_##name : (type *)ds_next(#name))
+
+#define SIGNAL(name) \
+	extern handler *name(int sig, handler *to) EXPORT; \
+	handler *name(int sig, handler *to) { return ds_signal_was_set(sig, NEXT(signal_fn, name)(sig, to)); }
+
+SIGNALS(SIGNAL)
 
 /* ---- longjmp --------------------------------------------------------------------------- */
 
@@ -49,37 +56,24 @@ static const char *jump_target(const struct __jmp_buf_tag *env)
 #endif
 }
 
-typedef void jump_fn(jmp_buf env, int value);
-
 #define JUMP(name) \
-	static jump_fn *real_##name; \
 	extern void name(jmp_buf env, int value) EXPORT __attribute__((noreturn)); \
 	void name(jmp_buf env, int value) \
 	{ \
-		jump_fn *next = real_##name ? real_##name : (jump_fn *)ds_next(#name); \
+		jump_fn *jump = NEXT(jump_fn, name); \
 		ds_jump(jump_target(env)); \
-		next(env, value); \
+		jump(env, value); \
 		__builtin_unreachable(); \
 	}
 
-JUMP(longjmp)
-JUMP(_longjmp)
-JUMP(siglongjmp)
-JUMP(__longjmp_chk)
-
-#define FIND(name) *(void **)(void *)&real_##name = ds_next(#name)
+JUMPS(JUMP)
 
 /* Looks the C library's functions up now: in a handler that cannot be done. */
 void signals_init(void)
 {
-	FIND(signal);
-	FIND(bsd_signal);
-	FIND(ssignal);
-	FIND(sysv_signal);
-	FIND(__sysv_signal);
-	FIND(sigset);
-	FIND(longjmp);
-	FIND(_longjmp);
-	FIND(siglongjmp);
-	FIND(__longjmp_chk);
+#define X(name) #name "\0"
+	static const char names[] = SIGNALS(X) JUMPS(X);
+#undef X
+
+	ds_next_all(names, (void **)(void *)&next, sizeof next / sizeof(void *));
 }

@@ -20,25 +20,21 @@ static ssize_t kernel_pwritev2(int fd, const struct iovec *iov, int n, off_t off
 }
 #endif
 
-/* Threads that come here at once store the same values, while others read them. */
-static void found(void **at, void *function)
-{
-	if (function)
-		__atomic_store_n(at, function, __ATOMIC_RELAXED);
-}
-
 void ds_real_init(void)
 {
+#define X(result, name, args) #name "\0"
+	static const char names[] = DS_REAL(X) DS_REAL_OPTIONAL(X);
+#undef X
 	int saved = errno;
 
-#define X(result, name, args) found((void **)(void *)&ds_real.name, ds_next(#name));
-	DS_REAL(X) DS_REAL_OPTIONAL(X)
-#undef X
+	_Static_assert(sizeof ds_real <= DS_NEXT_MOST * sizeof(void *), "too many functions");
+	/* Threads that come here at once store the same values, while others read them. */
+	ds_next_all(names, (void **)(void *)&ds_real, sizeof ds_real / sizeof(void *));
 #ifndef __GLIBC__
 	if (!REAL_NOW(preadv2))
-		found((void **)(void *)&ds_real.preadv2, (void *)(uintptr_t)kernel_preadv2);
+		__atomic_store_n(&ds_real.preadv2, kernel_preadv2, __ATOMIC_RELAXED);
 	if (!REAL_NOW(pwritev2))
-		found((void **)(void *)&ds_real.pwritev2, (void *)(uintptr_t)kernel_pwritev2);
+		__atomic_store_n(&ds_real.pwritev2, kernel_pwritev2, __ATOMIC_RELAXED);
 #endif
 	__atomic_store_n(&ds_real_ready, true, __ATOMIC_RELEASE);
 	errno = saved;

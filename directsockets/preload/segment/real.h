@@ -151,6 +151,11 @@ extern bool ds_real_ready DS_HIDDEN;
 /* The function of this name behind this library, as by dlsym(RTLD_NEXT); NULL: there is none. */
 void *ds_next(const char *name) DS_HIDDEN;
 
+/* Looks up n functions at once, DS_NEXT_MOST at most: names has their names, each with its NUL.
+ * Where there is none, the pointer stays as it is. */
+enum { DS_NEXT_MOST = 128 };
+void ds_next_all(const char *names, void *to[], size_t n) DS_HIDDEN;
+
 /* The file that this library was loaded from, by its full name; NULL: that is not known. */
 const char *ds_own_path(void) DS_HIDDEN;
 
