@@ -11,6 +11,7 @@ import (
 
 	"exnet/internal/leaktest"
 	"exnet/internal/netns/netnstest"
+	"exnet/internal/tempdir"
 	"exnet/test/testlab"
 )
 
@@ -20,6 +21,10 @@ func TestMain(m *testing.M) {
 	os.Setenv("EXNET_DS_WELCOME", "20000") // programs find a broker that a busy machine runs late
 	code := m.Run()
 	removeExnRun()
+	// Tests kill exn-run, too: what that leaves goes with the next of its directories.
+	if dir, err := tempdir.New("exn-run"); err == nil {
+		_ = tempdir.Remove(dir)
+	}
 	leaktest.Packets()
 	os.Exit(code)
 }

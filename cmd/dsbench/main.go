@@ -16,5 +16,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	// The first signal ends the run in order, the next one ends the program.
 	context.AfterFunc(ctx, stop)
+	// When nobody reads the results any more, the run ends in order, too.
+	ctx, _ = signal.NotifyContext(ctx, syscall.SIGPIPE)
 	os.Exit(dsbench.Run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }

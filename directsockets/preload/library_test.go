@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"exnet/internal/tempdir"
 )
 
 func needCompiler(t *testing.T) {
@@ -26,13 +28,13 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "preload-")
+	dir, err := tempdir.New("preload-test")
 	if err != nil {
 		panic(err)
 	}
 	buildDir = dir
 	status := m.Run()
-	os.RemoveAll(dir)
+	_ = tempdir.Remove(dir)
 	os.Exit(status)
 }
 

@@ -28,8 +28,9 @@ func TestMain(m *testing.M) {
 	// that is this binary.
 	isWorker := len(os.Args) == 2 && paths.WorkerOf(os.Args[1]) != nil
 	if isWorker || os.Getenv(programEnv) != "" {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 		context.AfterFunc(ctx, stop)
+		ctx, _ = signal.NotifyContext(ctx, syscall.SIGPIPE)
 		os.Exit(Run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 	}
 	if netns.InUserNS() {

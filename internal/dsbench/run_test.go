@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -274,6 +276,47 @@ func TestProgramSignals(t *testing.T) {
 			}
 			benchtest.Eventually(t, "the workers' end", func() bool { return !benchtest.AnyAlive(workers) })
 		})
+	}
+}
+
+// Nothing is left in the directory for temporary files, whatever ends the program; what SIGKILL
+// leaves goes with the next run.
+func TestProgramLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	left := func(pattern string) []string {
+		paths, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return paths
+	}
+	run := func(sig syscall.Signal) {
+		t.Helper()
+		before := left("*/*.sock")
+		cmd, _, stderr := program(t, "stream --paths ds --duration 1m --json --congestion "+benchtest.Congestion(t))
+		benchtest.Eventually(t, "a broker", func() bool {
+			return slices.ContainsFunc(left("*/*.sock"), func(path string) bool { return !slices.Contains(before, path) })
+		})
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // as the signal ends it
+		t.Logf("%v: stderr %q", sig, stderr)
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE} {
+		if run(sig); len(left("*")) > 0 {
+			t.Fatalf("%v leaves %v", sig, left("*"))
+		}
+	}
+	if run(syscall.SIGKILL); len(left("*")) == 0 {
+		t.Error("SIGKILL leaves nothing: this tests nothing")
+	}
+	// What it was just forking has the lock, too, until it executes its program.
+	for tries := 0; len(left("*")) > 0; tries++ {
+		if run(syscall.SIGTERM); tries == 20 {
+			t.Fatalf("after SIGKILL and %d runs there are %v", tries, left("*"))
+		}
 	}
 }
 

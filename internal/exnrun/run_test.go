@@ -194,6 +194,75 @@ func TestStaySignals(t *testing.T) {
 	}
 }
 
+// Nothing is left in the directory for temporary files, whatever signal ends exn-run and whenever;
+// what SIGKILL leaves goes with the next run.
+func TestStayLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	left := func() []os.DirEntry {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return entries
+	}
+	start := func() (cmd *exec.Cmd, end func()) {
+		cmd = exnRun(t, "--explain", "--", "cat")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd, func() {
+			in.Close()
+			_ = cmd.Wait() // as a signal ends it
+		}
+	}
+	for _, sig := range []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} {
+		for range 3 {
+			cmd, end := start()
+			for len(left()) == 0 { // the signal comes as early as it can
+			}
+			_ = cmd.Process.Signal(sig)
+			if end(); len(left()) > 0 {
+				t.Fatalf("%v leaves %v", sig, left())
+			}
+		}
+	}
+	cmd, end := start()
+	for len(left()) == 0 {
+	}
+	_ = cmd.Process.Kill()
+	if end(); len(left()) == 0 {
+		t.Error("SIGKILL leaves nothing: this tests nothing")
+	}
+	// What it was just forking has the lock, too, until it executes its program.
+	for tries := 0; len(left()) > 0; tries++ {
+		if _, stderr, status := output(t, exnRun(t, "--explain", "true")); status != 0 || tries == 100 {
+			t.Fatalf("after SIGKILL, and a run that ended with %d (%q), there are %v", status, stderr, left())
+		}
+	}
+}
+
+// A reader of standard error that goes does not end exn-run, whose program goes on.
+func TestStayUnread(t *testing.T) {
+	cmd := exnRun(t, "--log-level", "error", "--explain", "--", "sh", "-c", "exit 3")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	cmd.Stderr = w
+	_ = cmd.Run() // its status is looked at
+	w.Close()
+	if cmd.ProcessState.ExitCode() != 3 {
+		t.Errorf("a program that exits with 3: %v", cmd.ProcessState)
+	}
+}
+
 // A script without #! is the shell's, as for execvp(3).
 func TestShellScript(t *testing.T) {
 	script := writeFile(t, "script", "echo \"$1\"\n", 0o700)

@@ -27,6 +27,14 @@ const preferLooks = 10
 // stay runs the program as a child, watches its connections, and says what was
 // chosen for them.
 func stay(o options, s settings, p Program, upstream string, stderr io.Writer) error {
+	// Caught before there is anything to remove. One that comes early is the program's, too.
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGWINCH)
+	defer signal.Stop(signals)
+	// A write finds that nobody reads any more. Not ignored: the program would ignore it, too.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, unix.SIGPIPE)
+	defer signal.Stop(broken)
 	var report *os.File
 	if o.report != "" {
 		f, err := os.Create(o.report)
@@ -64,7 +72,7 @@ func stay(o options, s settings, p Program, upstream string, stderr io.Writer) e
 		live = func(c connstats.Connection) { fmt.Fprintln(stderr, "exn-run:", line(&c)) }
 	}
 	looks := 0
-	state, err := runChild(p.Path, o.argv, withVariables(os.Environ(), vars), func() {
+	state, err := runChild(p.Path, o.argv, withVariables(os.Environ(), vars), signals, func() {
 		w.look(live)
 		if looks++; looks%preferLooks == 0 {
 			t.prefer()
@@ -102,10 +110,7 @@ func stay(o options, s settings, p Program, upstream string, stderr io.Writer) e
 // runChild runs a program to its end, and calls look now and then meanwhile. What signals this
 // process gets go to the program; those from the terminal's keys reach it already, as it is in the
 // same process group.
-func runChild(path string, argv, environ []string, look func()) (*os.ProcessState, error) {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGWINCH)
-	defer signal.Stop(signals)
+func runChild(path string, argv, environ []string, signals <-chan os.Signal, look func()) (*os.ProcessState, error) {
 	start := func() *exec.Cmd {
 		return &exec.Cmd{Path: path, Args: argv, Env: environ, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/tempdir"
 )
 
 // tap sits between programs and their broker: it passes messages on in both directions, with their
@@ -56,13 +57,13 @@ const maxClients = 4096
 // newTap begins to serve. It calls seen, from many goroutines, with the name and
 // the statistics of each program, and its process ID; the file is the callee's.
 func newTap(upstream string, seen func(string, int, *os.File)) (*tap, error) {
-	dir, err := os.MkdirTemp("", "exn-run-")
+	dir, err := tempdir.New("exn-run")
 	if err != nil {
 		return nil, err
 	}
 	var secret [16]byte
 	if _, err := unix.Getrandom(secret[:], 0); err != nil {
-		return nil, errors.Join(err, os.Remove(dir))
+		return nil, errors.Join(err, tempdir.Remove(dir))
 	}
 	t := &tap{dir: dir, name: hex.EncodeToString(secret[:]), upstream: upstream, seen: seen, conns: make(map[*net.UnixConn]bool)}
 	bound := filepath.Join(dir, "tap")
@@ -140,7 +141,7 @@ func (t *tap) close() error {
 	t.conns = nil
 	t.mu.Unlock()
 	t.wg.Wait()
-	return errors.Join(err, os.RemoveAll(t.dir))
+	return errors.Join(err, tempdir.Remove(t.dir))
 }
 
 func (t *tap) serve() {

@@ -20,6 +20,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
+
+	"exnet/internal/tempdir"
 )
 
 func main() {
@@ -32,7 +34,7 @@ func main() {
 }
 
 // run runs the commands of the first file and writes the drawing to the second.
-func run(ctx context.Context, args []string) error {
+func run(ctx context.Context, args []string) (err error) {
 	if len(args) != 2 {
 		return errors.New("name the file of commands, and the SVG to write")
 	}
@@ -44,7 +46,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(bin)
+	defer func() { err = errors.Join(err, tempdir.Remove(bin)) }()
 	steps, err := record(ctx, bin, strings.Split(strings.TrimSpace(string(text)), "\n"))
 	if err != nil {
 		return err
@@ -54,12 +56,12 @@ func run(ctx context.Context, args []string) error {
 
 // build makes the commands of this checkout, and returns the directory that they are in.
 func build(ctx context.Context) (string, error) {
-	dir, err := os.MkdirTemp("", "session")
+	dir, err := tempdir.New("session")
 	if err != nil {
 		return "", err
 	}
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", dir, "./cmd/...").CombinedOutput(); err != nil {
-		os.RemoveAll(dir)
+		_ = tempdir.Remove(dir)
 		return "", fmt.Errorf("go build: %w\n%s", err, bytes.TrimSpace(out))
 	}
 	return dir, nil

@@ -4,12 +4,28 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"time"
 )
+
+// prefix begins the names of the directories that Build makes.
+const prefix = "exnet-test-"
+
+// sweep removes those that killed tests have left: the ones a day old.
+func sweep() {
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*")) // no bad pattern
+	for _, dir := range left {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() && time.Since(info.ModTime()) > 24*time.Hour {
+			os.RemoveAll(dir)
+		}
+	}
+}
 
 // Build builds commands of this module (exn-run, exn-tun, ...) into a new directory, from which
 // all users can run them. The caller removes it.
 func Build(commands ...string) (dir string, err error) {
-	dir, err = os.MkdirTemp("", "exnet-test-")
+	sweep()
+	dir, err = os.MkdirTemp("", prefix)
 	if err != nil {
 		return "", err
 	}

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -158,6 +159,23 @@ static void run(int listener)
 	}
 }
 
+/* own is the path of this process's socket. */
+static char own[sizeof((struct sockaddr_un *)0)->sun_path];
+
+/* orphaned removes the socket, and its directory if the test has made one: the test was killed. */
+static void orphaned(int signal)
+{
+	(void)signal;
+	unlink(own);
+	for (size_t i = strlen(own); i > 0; i--)
+		if (own[i] == '/') {
+			own[i] = 0;
+			break;
+		}
+	rmdir(own);
+	_exit(1);
+}
+
 pid_t broker_start(const char *path)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -184,7 +202,9 @@ pid_t broker_start(const char *path)
 	setenv("EXNET_LOOPBACK", "1", 1);
 	pid = fork();
 	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		snprintf(own, sizeof own, "%s", path);
+		signal(SIGTERM, orphaned);
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
 		run(fd);
 	}
 	close(fd);

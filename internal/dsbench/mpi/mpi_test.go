@@ -99,6 +99,7 @@ func TestRootRun(t *testing.T) {
 		t.Skip(missing)
 	}
 	dir, err := testlab.Build("exn-run")
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ import (
 	"exnet/internal/netns"
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
+	"exnet/internal/tempdir"
 	"exnet/study/pattern"
 )
 
@@ -294,10 +295,10 @@ func installed(o Options) (list []library, missing []string) {
 // measure measures the libraries on all paths.
 func measure(ctx context.Context, o Options, list []library, m result.Machine, d coredist.Distance) (rows []result.Row, err error) {
 	b := &bench{o: o, grace: graceTime}
-	if b.dir, err = os.MkdirTemp("", "dsbench-mpi-"); err != nil {
+	if b.dir, err = tempdir.New("dsbench-mpi"); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	defer func() { err = errors.Join(err, tempdir.Remove(b.dir)) }()
 	if err := b.build(ctx, list); err != nil {
 		return nil, err
 	}

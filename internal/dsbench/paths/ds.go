@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"exnet/directsockets/broker"
 	"exnet/internal/tcpbench"
+	"exnet/internal/tempdir"
 	"exnet/internal/worker"
 )
 
@@ -53,7 +53,7 @@ func (p *dsPath) Setup(ctx context.Context) (err error) {
 	if err := p.loPath.Setup(ctx); err != nil {
 		return err
 	}
-	if p.tmp, err = os.MkdirTemp("", "dsbench-"); err != nil {
+	if p.tmp, err = tempdir.New("dsbench"); err != nil {
 		return err
 	}
 	job := brokerJob{Socket: filepath.Join(p.tmp, "broker.sock")}
@@ -85,7 +85,7 @@ func (p *dsPath) Close() error {
 		p.broker = nil
 	}
 	if p.tmp != "" {
-		errs = append(errs, os.RemoveAll(p.tmp))
+		errs = append(errs, tempdir.Remove(p.tmp))
 		p.tmp = ""
 	}
 	return errors.Join(append(errs, p.loPath.Close())...)

@@ -3,11 +3,11 @@ package paths
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strconv"
 
 	"exnet/internal/tcpbench"
+	"exnet/internal/tempdir"
 )
 
 // dsFabricPath is direct sockets between two hosts: daemons in namespaces that share nothing
@@ -27,7 +27,7 @@ func (p *dsFabricPath) Setup(ctx context.Context) (err error) {
 			err = errors.Join(err, p.Close())
 		}
 	}()
-	if p.tmp, err = os.MkdirTemp("", "dsbench-"); err != nil {
+	if p.tmp, err = tempdir.New("dsbench"); err != nil {
 		return err
 	}
 	if err := p.hosts.open(); err != nil {

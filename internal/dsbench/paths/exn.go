@@ -3,10 +3,10 @@ package paths
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 
 	"exnet/internal/tcpbench"
+	"exnet/internal/tempdir"
 )
 
 // exnPath is TCP over exn0: the kernel's TCP in two namespaces, each with an
@@ -26,7 +26,7 @@ func (p *exnPath) Setup(ctx context.Context) (err error) {
 			err = errors.Join(err, p.Close())
 		}
 	}()
-	if p.tmp, err = os.MkdirTemp("", "dsbench-"); err != nil {
+	if p.tmp, err = tempdir.New("dsbench"); err != nil {
 		return err
 	}
 	var up [2]nodeUp
@@ -59,7 +59,7 @@ func (p *exnPath) Measure(ctx context.Context, spec tcpbench.Spec) (r tcpbench.R
 func (p *exnPath) Close() error {
 	err := p.nodePath.Close()
 	if p.tmp != "" {
-		err = errors.Join(err, os.RemoveAll(p.tmp))
+		err = errors.Join(err, tempdir.Remove(p.tmp))
 	}
 	return err
 }

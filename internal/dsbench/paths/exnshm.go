@@ -3,8 +3,9 @@ package paths
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
+
+	"exnet/internal/tempdir"
 )
 
 // exnShmPath is what exnPath is, with a process for each node, as exn-tun up makes them:
@@ -27,7 +28,7 @@ func (p *exnShmPath) Setup(ctx context.Context) (err error) {
 			err = errors.Join(err, p.Close())
 		}
 	}()
-	if p.tmp, err = os.MkdirTemp("", "dsbench-"); err != nil {
+	if p.tmp, err = tempdir.New("dsbench"); err != nil {
 		return err
 	}
 	job := daemonJob{Node: p.cfg, Tmp: p.tmp}
@@ -67,7 +68,7 @@ func (p *nodePath) link(ctx context.Context, dirs ...string) error {
 func (p *exnShmPath) Close() error {
 	err := p.nodePath.Close()
 	if p.tmp != "" {
-		err = errors.Join(err, os.RemoveAll(p.tmp))
+		err = errors.Join(err, tempdir.Remove(p.tmp))
 	}
 	return err
 }

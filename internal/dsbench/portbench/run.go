@@ -20,6 +20,7 @@ import (
 	"exnet/internal/dsbench/coredist"
 	"exnet/internal/dsbench/result"
 	"exnet/internal/stats"
+	"exnet/internal/tempdir"
 	"exnet/ports"
 	"exnet/ports/lib"
 )
@@ -124,11 +125,11 @@ func (s *site) run(ctx context.Context, o Options, program, part string, rounds 
 
 // Run measures what the options ask for, and prints it to stdout.
 func Run(ctx context.Context, o Options, m result.Machine, d coredist.Distance, stdout io.Writer) (err error) {
-	dir, err := os.MkdirTemp("", "dsbench-ports-")
+	dir, err := tempdir.New("dsbench-ports")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, tempdir.Remove(dir)) }()
 	program, err := build(ctx, dir)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"exnet/internal/dsbench/result"
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
+	"exnet/internal/tempdir"
 
 	"github.com/spf13/pflag"
 )
@@ -155,11 +156,11 @@ type sample struct {
 
 // samples takes them.
 func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, err error) {
-	dir, err := os.MkdirTemp("", "dsbench-programs-")
+	dir, err := tempdir.New("dsbench-programs")
 	if err != nil {
 		return samples, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, tempdir.Remove(dir)) }()
 	if err := os.Chmod(dir, 0o755); err != nil { // servers may be other users'
 		return samples, err
 	}

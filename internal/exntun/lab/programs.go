@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"exnet/internal/tempdir"
 )
 
 // programsLen is the length of the file that a server sends.
@@ -61,11 +63,11 @@ s.handle_request()`
 // Programs sends a file from b to a with each pair of programs that the host has, and compares
 // its SHA-256 sum. It returns the names of the pairs that succeeded, nil if the host has none.
 func Programs(ctx context.Context, p Path, f Family) (names []string, err error) {
-	dir, err := os.MkdirTemp("", "exn-demo-")
+	dir, err := tempdir.New("exn-demo")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, tempdir.Remove(dir)) }()
 	data := make([]byte, programsLen)
 	rand.NewChaCha8([32]byte{}).Read(data)
 	file := filepath.Join(dir, "data")

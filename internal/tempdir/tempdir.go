@@ -1,0 +1,128 @@
+// Package tempdir makes temporary directories that do not stay when the process that has one is
+// killed: the next process that makes one of its kind removes it.
+//
+// # Architecture
+//
+// A directory is held by a lock on it, which ends with its process. New removes those of this user
+// and this kind that nobody holds.
+//
+//	TMPDIR/dsbench-1234567890.tmp   flock(2) by its process
+//	TMPDIR/dsbench-2345678901.tmp   nobody has locked it: it goes
+//
+// # Concurrency
+//
+// All functions may be called at the same time, even by many processes.
+package tempdir
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	_ "exnet/internal/linux"
+)
+
+// suffix ends the names, so that nothing is removed that some other program made.
+const suffix = ".tmp"
+
+var (
+	mu sync.Mutex
+	// locks are descriptors of the directories that this process holds, -1 where the file system
+	// has no locks for directories. Belongs to mu.
+	locks = make(map[string]int)
+)
+
+// New makes a directory that only this user may look into, for files of one kind, whose name is in
+// the directory's. The caller calls Remove.
+func New(kind string) (dir string, err error) {
+	base := os.TempDir()
+	sweep(base, kind)
+	for {
+		if dir, err = os.MkdirTemp(base, kind+"-*"+suffix); err != nil {
+			return "", err
+		}
+		fd, err := hold(dir)
+		if errors.Is(err, errSwept) {
+			continue
+		}
+		if err != nil {
+			return "", errors.Join(err, os.Remove(dir))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		locks[dir] = fd
+		return dir, nil
+	}
+}
+
+// Remove removes a directory that New has made, with all that is in it.
+func Remove(dir string) error {
+	mu.Lock()
+	fd, held := locks[dir]
+	delete(locks, dir)
+	mu.Unlock()
+	err := os.RemoveAll(dir)
+	if held && fd >= 0 {
+		err = errors.Join(err, unix.Close(fd))
+	}
+	return err
+}
+
+// errSwept says that somebody else has a directory, or has removed it.
+var errSwept = errors.New("somebody else has locked it")
+
+// hold locks a directory, and returns the descriptor that holds the lock; -1: there are no locks.
+func hold(dir string) (fd int, err error) {
+	fd, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return -1, errSwept
+	}
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	switch err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		unix.Close(fd)
+		return -1, errSwept
+	case err != nil:
+		unix.Close(fd)
+		return -1, nil
+	}
+	var here, there unix.Stat_t
+	if unix.Fstat(fd, &here) != nil || unix.Lstat(dir, &there) != nil || here.Dev != there.Dev || here.Ino != there.Ino {
+		unix.Close(fd) // it was removed before it was locked
+		return -1, errSwept
+	}
+	return fd, nil
+}
+
+// sweep removes the directories of a kind that nobody holds.
+func sweep(base, kind string) {
+	entries, _ := os.ReadDir(base)
+	for _, e := range entries {
+		digits, ours := strings.CutPrefix(e.Name(), kind+"-")
+		digits, temporary := strings.CutSuffix(digits, suffix)
+		if !ours || !temporary || strings.Trim(digits, "0123456789") != "" || !e.IsDir() {
+			continue
+		}
+		dir := filepath.Join(base, e.Name())
+		if info, err := os.Lstat(dir); err != nil || !mine(info) {
+			continue
+		}
+		if fd, err := hold(dir); err == nil && fd >= 0 {
+			_ = os.RemoveAll(dir) // what cannot be removed stays
+			unix.Close(fd)
+		}
+	}
+}
+
+// mine reports whether it is this user's. Root leaves others' alone, too.
+func mine(info os.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Geteuid()
+}
