@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -87,6 +88,25 @@ func TestHungRun(t *testing.T) {
 		if got := values[figure{"m", "lo", "latency", 8}]; !slices.Equal(got, c.want) || errors.Is(err, errHung) != (c.want == nil) {
 			t.Errorf("%q: %v, %v", c.script, got, err)
 		}
+	}
+}
+
+// exn-run has its library before a run, whose time is limited.
+func TestBuildsLibrary(t *testing.T) {
+	dir := t.TempDir()
+	exnRun, asked := filepath.Join(dir, "exn-run"), filepath.Join(dir, "asked")
+	if err := os.WriteFile(exnRun, []byte("#!/bin/sh\necho \"$@\" > "+asked+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"lo": "", "ds": "--print-env\n"} {
+		b := &bench{dir: t.TempDir(), o: Options{exnRun: exnRun, paths: []string{path}}}
+		if err := b.build(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if text, _ := os.ReadFile(asked); string(text) != want { // it may not be there
+			t.Errorf("%s: exn-run was asked for %q, want %q", path, text, want)
+		}
+		os.Remove(asked)
 	}
 }
 

@@ -1,6 +1,7 @@
 package programs
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -166,6 +167,10 @@ func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, err 
 	}
 	if p.oneCPU {
 		o.cpus.Server = o.cpus.Client
+	}
+	// It builds its library: a server that waits for that would count as hanging.
+	if out, err := exec.CommandContext(ctx, o.exnRun, "--print-env").CombinedOutput(); err != nil {
+		return samples, fmt.Errorf("%s: %w: %s", o.exnRun, err, bytes.TrimSpace(out))
 	}
 	var ends [2]*end
 	for i := range ends {
