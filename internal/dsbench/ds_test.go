@@ -3,23 +3,10 @@ package dsbench
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"exnet/internal/dsbench/benchtest"
 	"exnet/internal/netns/netnstest"
 )
-
-// runDirect runs dsbench until its connections become direct in time. On a busy machine some do so
-// when the measurement is over, and dsbench refuses it.
-func runDirect(t *testing.T, words string) (status int, stdout, stderr string) {
-	t.Helper()
-	for end := time.Now().Add(5 * time.Minute); ; {
-		status, stdout, stderr = runProgram(t.Context(), words)
-		if !strings.Contains(stderr, "the direct path was not used") || time.Now().After(end) {
-			return status, stdout, stderr
-		}
-	}
-}
 
 func TestRunDS(t *testing.T) {
 	if why := benchtest.NoBroker(t); why != "" {
@@ -27,14 +14,13 @@ func TestRunDS(t *testing.T) {
 	}
 	left := benchtest.Temporary(t)
 	netnstest.CheckFDs(t)
-	// Mostly long enough for a connection to become direct.
 	flags := " --paths lo,ds --duration 50ms --warmup 100ms --runs 2 --json --congestion " + benchtest.Congestion(t)
 	zero := strings.Replace(flags, "lo,ds", "lo,ds-zcopy", 1)
 	for _, words := range []string{
 		"stream" + flags, "pingpong" + flags, "rate --direction in" + flags, "crr --streams 2" + flags, "cpu" + flags,
 		"stream --size 64k" + zero, "pingpong --size 4k" + zero, "rate --size 1k --direction in" + zero,
 	} {
-		status, stdout, stderr := runDirect(t, words)
+		status, stdout, stderr := runProgram(t.Context(), words)
 		if status != 0 || stderr != "" {
 			t.Fatalf("dsbench %s: status %d, %s", words, status, stderr)
 		}
@@ -52,7 +38,7 @@ func TestRunDS(t *testing.T) {
 
 func TestRootRunDSExn(t *testing.T) {
 	benchtest.RequireExn(t)
-	status, stdout, stderr := runDirect(t, "stream --paths exn,ds-exn --control exn --duration 50ms --warmup 200ms --runs 2 --json")
+	status, stdout, stderr := runProgram(t.Context(), "stream --paths exn,ds-exn --control exn --duration 50ms --warmup 200ms --runs 2 --json")
 	if status != 0 || stderr != "" {
 		t.Fatalf("status %d, %s", status, stderr)
 	}

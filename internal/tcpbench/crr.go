@@ -66,7 +66,7 @@ func (j job) transact(dial func() (conn, error)) (jobResult, error) {
 	hists := make([]*stats.Histogram, j.Streams)
 	err := j.onThreads(j.Streams, func(i int) error {
 		m, hist := &meters[i], stats.NewHistogram()
-		*m, hists[i] = newMeter(start, j, nil), hist
+		*m, hists[i] = newMeter(start, j, nil, nil), hist
 		buf := make([]byte, j.Size)
 		before := m.now()
 		for !m.done {

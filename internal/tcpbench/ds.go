@@ -132,16 +132,26 @@ func (j *job) directConn(c net.Conn) *directConn {
 func (c *directConn) noDelay() error      { return nil } // as package net has it
 func (c *directConn) resetOnClose() error { return c.SetLinger(0) }
 
-// direct reports whether what this end has to carry goes through memory.
-func (c *directConn) direct() bool {
+// settled reports whether what this end has to carry goes through memory, or never will.
+func (c *directConn) settled() bool {
 	s := c.Stats()
-	switch {
-	case !c.oneWay:
-		return s.Direct()
-	case c.sends:
-		return s.TX == directsockets.ModeDirect
+	modes := []directsockets.Mode{s.RX, s.TX}
+	if c.oneWay && c.sends {
+		modes = modes[1:]
+	} else if c.oneWay {
+		modes = modes[:1]
 	}
-	return s.RX == directsockets.ModeDirect
+	for _, m := range modes {
+		if m == directsockets.ModeTCP && !forGood[s.Reason] {
+			return false
+		}
+	}
+	return true
+}
+
+// forGood has the reasons for which a connection on TCP stays there.
+var forGood = map[directsockets.Reason]bool{
+	directsockets.ReasonRule: true, directsockets.ReasonNotIncluded: true, directsockets.ReasonNoRule: true, directsockets.ReasonVersion: true,
 }
 
 // shadow returns how many bytes have gone over TCP, in both directions.

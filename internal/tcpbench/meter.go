@@ -1,6 +1,7 @@
 package tcpbench
 
 import (
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,16 +28,26 @@ type meter struct {
 	cpuFirst    time.Duration
 	cpuLast     time.Duration
 	bytes       int64
-	alsoCPU     []int    // processes whose CPU time counts too
-	conn        shadower // nil: there is but one way
-	shadow      int64    // bytes of conn that went over TCP
+	alsoCPU     []int         // processes whose CPU time counts too
+	conn        shadower      // nil: there is but one way
+	settled     bool          // conn goes the way on which it stays
+	settling    *atomic.Int32 // how many connections of the process do not yet
+	shadow      int64         // bytes of conn that went over TCP
 	why         string
 }
 
-// newMeter returns a meter of a connection whose warm-up began at start.
-func newMeter(start time.Time, j job, c any) meter {
+// newMeter returns a meter of a connection whose warm-up began at start. Settling is at first how
+// many there are in the process.
+func newMeter(start time.Time, j job, c any, settling *atomic.Int32) meter {
 	s, _ := c.(shadower)
-	return meter{base: start, from: j.Warmup, duration: j.Duration, alsoCPU: j.AlsoCPU, conn: s}
+	return meter{base: start, from: j.Warmup, duration: j.Duration, alsoCPU: j.AlsoCPU, conn: s, settling: settling}
+}
+
+// settlingOf returns what the meters of n connections have in common.
+func settlingOf(n int) *atomic.Int32 {
+	s := new(atomic.Int32)
+	s.Store(int32(n))
+	return s
 }
 
 // now returns the time since base.
@@ -56,13 +67,21 @@ func (m *meter) add(n int, now time.Duration) {
 	}
 }
 
-// settleTime is how much longer the warm-up may take until a connection goes the
-// direct way: setting it up is not what is measured.
-const settleTime = time.Second
+// settleTime is how much longer the warm-up may take until all connections go the direct way:
+// setting them up is not what is measured. A connection that takes all of it hangs.
+const settleTime = 30 * time.Second
 
-// warm says that the warm-up has reached its end.
+// warm says that the warm-up has reached its end: all connections of this process go the way on
+// which they stay.
 func (m *meter) warm(now time.Duration) bool {
-	return m.conn == nil || m.conn.direct() || now >= m.from+settleTime
+	if m.conn == nil {
+		return true
+	}
+	if !m.settled && m.conn.settled() {
+		m.settled = true
+		m.settling.Add(-1)
+	}
+	return m.settling.Load() <= 0 || now >= m.from+settleTime
 }
 
 // begin begins to count now.

@@ -11,7 +11,7 @@ import (
 func TestMeterCountsBetweenTheBounds(t *testing.T) {
 	start := time.Now()
 	at := func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }
-	m := newMeter(start, job{Spec: Spec{Warmup: 100 * time.Millisecond, Duration: 200 * time.Millisecond}}, nil)
+	m := newMeter(start, job{Spec: Spec{Warmup: 100 * time.Millisecond, Duration: 200 * time.Millisecond}}, nil, nil)
 
 	m.add(1000, at(99)) // warm-up
 	if m.counting || m.done {
@@ -36,9 +36,49 @@ func TestMeterCountsBetweenTheBounds(t *testing.T) {
 	}
 }
 
+// way is a connection of which a test says how its bytes go.
+type way struct{ done bool }
+
+func (w *way) shadow() (uint64, string) { return 0, "" }
+func (w *way) settled() bool            { return w.done }
+
+// The warm-up lasts until all connections of the process go the direct way, but not for ever.
+func TestMeterWarmsUpUntilDirect(t *testing.T) {
+	const warmup = 100 * time.Millisecond
+	j := job{Spec: Spec{Warmup: warmup, Duration: 50 * time.Millisecond}}
+	ways, settling := [2]way{}, settlingOf(2)
+	meters := [2]meter{newMeter(time.Now(), j, &ways[0], settling), newMeter(time.Now(), j, &ways[1], settling)}
+	counting := func(now time.Duration, want bool) {
+		t.Helper()
+		for i := range meters {
+			meters[i].add(10, now)
+		}
+		for i := range meters {
+			if m := &meters[i]; m.counting != want || m.done {
+				t.Errorf("at %v: connection %d counts: %v, done: %v; want it to count: %v", now, i, m.counting, m.done, want)
+			}
+		}
+	}
+	counting(warmup+settleTime/2, false)
+	ways[0].done = true
+	counting(warmup+settleTime/2+1, false)
+	counting(warmup+settleTime/2+2, false) // once for each connection
+	ways[1].done = true
+	meters[1].add(10, warmup+settleTime/2+3)
+	counting(warmup+settleTime/2+4, true)
+
+	m := newMeter(time.Now(), j, &way{}, settlingOf(1))
+	if m.add(10, warmup+settleTime-1); m.counting {
+		t.Error("it counts before the connection goes the direct way")
+	}
+	if m.add(10, warmup+settleTime); !m.counting {
+		t.Error("it waits for ever")
+	}
+}
+
 func TestMeterWithoutWarmup(t *testing.T) {
 	start := time.Now()
-	m := newMeter(start, job{Spec: Spec{Duration: time.Second}}, nil)
+	m := newMeter(start, job{Spec: Spec{Duration: time.Second}}, nil, nil)
 	m.add(5, 0) // the first operation has no beginning that is known
 	m.add(7, time.Second)
 	if r := sumMeters([]meter{m}); r.Bytes != 7 || r.Seconds != 1 {
@@ -48,7 +88,7 @@ func TestMeterWithoutWarmup(t *testing.T) {
 
 func TestMeterFinishedBeforeItCounted(t *testing.T) {
 	start := time.Now()
-	m := newMeter(start, job{Spec: Spec{Warmup: time.Second, Duration: time.Second}}, nil)
+	m := newMeter(start, job{Spec: Spec{Warmup: time.Second, Duration: time.Second}}, nil, nil)
 	m.add(5, 0)
 	m.finish(3 * time.Second)
 	if r := sumMeters([]meter{m}); r.Bytes != 0 || r.cpu() != 0 {

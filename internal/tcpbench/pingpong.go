@@ -45,7 +45,7 @@ func (j job) ping(c io.ReadWriter) (jobResult, error) {
 		return jobResult{}, err
 	}
 	hist := stats.NewHistogram()
-	m := newMeter(time.Now(), j, c)
+	m := newMeter(time.Now(), j, c, settlingOf(1))
 	before := m.now()
 	for !m.done {
 		if j.Rest > 0 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,12 +22,12 @@ const (
 // receive counts what comes over the connections of a stream, from now on.
 func (j job) receive(conns []conn) (jobResult, error) {
 	start := time.Now()
-	return j.eachStream(conns, func(c io.ReadWriter, m *meter) error {
+	return j.eachStream(conns, func(c io.ReadWriter, m *meter, settling *atomic.Int32) error {
 		buf, err := j.memory(c, max(j.Size, minReadBuffer))
 		if err != nil {
 			return err
 		}
-		*m = newMeter(start, j, c)
+		*m = newMeter(start, j, c, settling)
 		bytes, ops := 0, 0
 		for !m.done {
 			n, err := c.Read(buf)
@@ -50,12 +51,12 @@ func (j job) receive(conns []conn) (jobResult, error) {
 // has had enough and closes the connections.
 func (j job) send(conns []conn, start time.Time) (jobResult, error) {
 	earliestEnd := j.Warmup + j.Duration
-	return j.eachStream(conns, func(c io.ReadWriter, m *meter) error {
+	return j.eachStream(conns, func(c io.ReadWriter, m *meter, settling *atomic.Int32) error {
 		buf, err := j.memory(c, j.Size)
 		if err != nil {
 			return err
 		}
-		*m = newMeter(start, j, c)
+		*m = newMeter(start, j, c, settling)
 		bytes, ops := 0, 0
 		for {
 			n, err := c.Write(buf)
@@ -79,9 +80,9 @@ func (j job) send(conns []conn, start time.Time) (jobResult, error) {
 }
 
 // eachStream runs one for each connection and joins what they counted.
-func (j job) eachStream(conns []conn, one func(c io.ReadWriter, m *meter) error) (jobResult, error) {
-	meters := make([]meter, len(conns))
-	if err := j.onThreads(len(conns), func(i int) error { return one(conns[i], &meters[i]) }); err != nil {
+func (j job) eachStream(conns []conn, one func(c io.ReadWriter, m *meter, settling *atomic.Int32) error) (jobResult, error) {
+	meters, settling := make([]meter, len(conns)), settlingOf(len(conns))
+	if err := j.onThreads(len(conns), func(i int) error { return one(conns[i], &meters[i], settling) }); err != nil {
 		return jobResult{}, err
 	}
 	return sumMeters(meters), nil

@@ -1,7 +1,6 @@
 package paths
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -22,9 +21,6 @@ func TestRootDSFabric(t *testing.T) {
 	spec := aMinute()
 	spec.Kind, spec.Size, spec.Duration = tcpbench.PingPong, 64, 50*time.Millisecond
 	r, err := p.Measure(t.Context(), spec)
-	for end := time.Now().Add(3 * time.Minute); err != nil && strings.Contains(err.Error(), "the direct path was not used") && time.Now().Before(end); {
-		r, err = p.Measure(t.Context(), spec) // on a busy machine it becomes direct when the measurement is over
-	}
 	if err != nil || r.Bytes == 0 || len(p.nodes) != 2 {
 		t.Errorf("%+v of %d nodes: %v", r, len(p.nodes), err)
 	}
