@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -75,6 +76,56 @@ func TestBuild(t *testing.T) {
 			t.Errorf("%s is visible to programs", s.Name)
 		}
 	}
+}
+
+// What a program without a socket runs of the library lies in the 64 KiB that the kernel maps at
+// the first touch of its headers, and what it writes in the page where the dynamic linker writes.
+// That looks up only what is called, and makes no page read-only.
+func TestStartPages(t *testing.T) {
+	f, err := elf.Open(testLibrary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var image, data *elf.Prog
+	for _, p := range f.Progs {
+		switch {
+		case p.Type == elf.PT_GNU_RELRO:
+			t.Error("the library has a part that becomes read-only")
+		case p.Type == elf.PT_LOAD && p.Flags&elf.PF_W != 0:
+			data = p
+		case p.Type == elf.PT_LOAD && image == nil:
+			image = p
+		}
+	}
+	for _, tag := range []elf.DynTag{elf.DT_FLAGS, elf.DT_FLAGS_1} {
+		flags, err := f.DynValue(tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range flags {
+			if tag == elf.DT_FLAGS && elf.DynFlag(v)&elf.DF_BIND_NOW != 0 || tag == elf.DT_FLAGS_1 && elf.DynFlag1(v)&elf.DF_1_NOW != 0 {
+				t.Error("all functions are looked up before the program begins")
+			}
+		}
+	}
+	near := func(size uint64, p *elf.Prog, names string) {
+		for _, name := range strings.Fields(names) {
+			i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
+			if i < 0 {
+				t.Errorf("no %s", name)
+			} else if from, s := p.Vaddr&^(size-1), symbols[i]; s.Value < from || s.Value+s.Size > from+size {
+				t.Errorf("%s at %#x, not in the %#x bytes from %#x on", name, s.Value, size, from)
+			}
+		}
+	}
+	near(1<<16, image, `start stop ds_real_init ds_next_all ds_own_path signals_init ds_env_keep ds_tell fd_tell ep_init vfork_init
+		heirs_begin_life fd_leave`)
+	near(1<<12, data, "ds_real ds_real_ready next ds_above fd_notices fd_tab fd_tab_size")
 }
 
 // The tests in C: golden vectors, random operations, hostile peers; also under the sanitizers.

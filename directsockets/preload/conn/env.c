@@ -9,7 +9,7 @@
 
 static char kept[24576]; /* NAME=value, each with its NUL */
 
-void ds_env_keep(void)
+DS_START void ds_env_keep(void)
 {
 	size_t n = 0;
 

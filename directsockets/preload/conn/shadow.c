@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-const struct ds_notices *ds_above;
-void ds_tell(const struct ds_notices *to) { ds_above = to; }
+const struct ds_notices *ds_above DS_START_DATA;
+DS_START void ds_tell(const struct ds_notices *to) { ds_above = to; }
 
 bool ds_address(const struct sockaddr_storage *a, uint8_t *to, uint16_t *port)
 {

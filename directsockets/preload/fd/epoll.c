@@ -288,7 +288,7 @@ static const struct ds_notices of_core = {bell, rung, still};
 /* When a listener is closed, it stays announced for the young ones that it has accepted. */
 static const struct fd_notices of_table = {m_bell, m_active, m_orphan, m_forget, m_native, epi_dup, epi_close, young_settle_servers};
 
-void ep_init(void)
+DS_START void ep_init(void)
 {
 	ds_tell(&of_core);
 	fd_tell(&of_table);

@@ -9,12 +9,12 @@
 /* Added to the users of a conn on the free list: see conn_put. */
 enum { FREE = 1 << 29 };
 
-uintptr_t *fd_tab;
-unsigned fd_tab_size;
+uintptr_t *fd_tab DS_START_DATA;
+unsigned fd_tab_size DS_START_DATA;
 unsigned fd_tab_end;
 unsigned fork_gen;
 bool fd_sealed;
-const struct fd_notices *fd_notices;
+const struct fd_notices *fd_notices DS_START_DATA;
 __thread int fd_vforks __attribute__((tls_model("initial-exec")));
 bool *fd_sure = &(bool){false};
 
@@ -25,7 +25,7 @@ static pid_t own_pid;
 static bool doubt = true; /* what *fd_sure is to say after a fork */
 static bool doubted;	  /* fd_doubt was called */
 
-void fd_tell(const struct fd_notices *to) { fd_notices = to; }
+DS_START void fd_tell(const struct fd_notices *to) { fd_notices = to; }
 
 /* Notes which process this is: when it makes the table or others that share its memory. 0: it has
  * done neither. */

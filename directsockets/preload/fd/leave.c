@@ -14,7 +14,7 @@ static void leave(struct conn *c, void *arg)
 		ds_leave(c->s);
 }
 
-void fd_leave(bool flush)
+DS_START void fd_leave(bool flush)
 {
 	bool any = false;
 

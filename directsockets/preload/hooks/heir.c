@@ -263,7 +263,7 @@ static void take(int fd, struct will *w, int n)
 	}
 }
 
-void heirs_begin_life(void)
+DS_START void heirs_begin_life(void)
 {
 	struct will w[HEIRS];
 	char buf[2048], *text = take_word();

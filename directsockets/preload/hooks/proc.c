@@ -242,7 +242,7 @@ EXPORT int exnds_young(int fd)
 /* Announces listeners that this process has from an earlier program, or from its parent. Tries all
  * numbers: to have the kernel count the descriptors, in /proc, takes four times as long. No poll:
  * that is noticed, by a file of FUSE and by one of /proc, which tells each change once. */
-static void adopt_listeners(void)
+DS_START static void adopt_listeners(void)
 {
 	enum { FIRST = STDERR_FILENO + 1, END = 32 };
 
@@ -255,7 +255,7 @@ static void adopt_listeners(void)
 	}
 }
 
-__attribute__((constructor)) static void start(void)
+__attribute__((constructor)) DS_START static void start(void)
 {
 	int saved = errno;
 
@@ -281,7 +281,7 @@ static void goodbye(struct conn *c, void *arg)
 }
 
 /* Other threads may go on sending until the process is gone: then the kernel's close must do. */
-__attribute__((destructor)) static void stop(void)
+__attribute__((destructor)) DS_START static void stop(void)
 {
 	if (ds_one_thread() && fd_tab_size > 0 && !fd_vforked())
 		conn_each(CONN_IN(CONN_UP), goodbye, NULL);

@@ -30,7 +30,7 @@ static struct {
 #define X(name) jump_fn *real_##name;
 	JUMPS(X)
 #undef X
-} next;
+} next DS_START_DATA;
 
 #define NEXT(type, name) (next.real_##name ? next.real_##name : (type *)ds_next(#name))
 
@@ -69,7 +69,7 @@ static const char *jump_target(const struct __jmp_buf_tag *env)
 JUMPS(JUMP)
 
 /* Looks the C library's functions up now: in a handler that cannot be done. */
-void signals_init(void)
+DS_START void signals_init(void)
 {
 #define X(name) #name "\0"
 	static const char names[] = SIGNALS(X) JUMPS(X);

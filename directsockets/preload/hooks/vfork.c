@@ -10,8 +10,6 @@
  * waits in a register. */
 #include "hooks/hooks.h"
 
-#include <dlfcn.h>
-
 /* The same function by a name that no other library takes over. */
 #define OWN \
 	"	.globl	own_vfork\n" \
@@ -83,11 +81,11 @@ __asm__(
 	OWN);
 #endif
 
-void vfork_init(void)
+DS_START void vfork_init(void)
 {
 #if defined(__x86_64__) || defined(__aarch64__)
 	extern __typeof__(vfork) own_vfork DS_HIDDEN;
-	void *found = dlsym(RTLD_DEFAULT, "vfork");
+	void *found = ds_first("vfork");
 
 	if (found && found != (void *)own_vfork) /* a sanitizer's, which does not come here */
 		fd_doubt();

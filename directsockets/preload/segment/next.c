@@ -27,7 +27,7 @@ static const void *at(const struct link_map *m, const ElfW(Dyn) *d)
 }
 
 /* Reads m's dynamic section. False: there is no such table. No lock. */
-static bool object_of(const struct link_map *m, struct object *o)
+DS_START static bool object_of(const struct link_map *m, struct object *o)
 {
 	const uint32_t *hash = NULL;
 
@@ -49,7 +49,7 @@ static bool object_of(const struct link_map *m, struct object *o)
 }
 
 /* The symbol of o that has this name, whose hash is h, in its default version; NULL: none. */
-static inline const ElfW(Sym) *symbol(const struct object *o, const char *name, uint32_t h)
+DS_START static inline const ElfW(Sym) *symbol(const struct object *o, const char *name, uint32_t h)
 {
 	enum { BITS = sizeof(ElfW(Addr)) * 8 };
 	const ElfW(Addr) word = o->bloom[h / BITS & (o->nbloom - 1)];
@@ -68,22 +68,27 @@ static inline const ElfW(Sym) *symbol(const struct object *o, const char *name, 
 	}
 }
 
-/* This library, among those that were loaded; NULL: it is not known. */
-static const struct link_map *own_map(void)
-{
-	static struct link_map *own;
-	struct link_map *m = __atomic_load_n(&own, __ATOMIC_ACQUIRE);
-	Dl_info info;
+extern ElfW(Dyn) _DYNAMIC[] DS_HIDDEN;
 
-	if (!m && dladdr1((const void *)(uintptr_t)&own_map, &info, (void **)&m, RTLD_DL_LINKMAP))
-		__atomic_store_n(&own, m, __ATOMIC_RELEASE);
+/* This library, among those that were loaded; NULL: it is not known. Those before it in the list
+ * are never unloaded. */
+DS_START static const struct link_map *own_map(void)
+{
+	static const struct link_map *own DS_START_DATA;
+	const struct link_map *m = __atomic_load_n(&own, __ATOMIC_ACQUIRE);
+
+	if (m)
+		return m;
+	for (m = _r_debug.r_map; m && m->l_ld != _DYNAMIC; m = m->l_next)
+		;
+	__atomic_store_n(&own, m, __ATOMIC_RELEASE);
 	return m;
 }
 
-/* Looks for those functions of which all that must be known is in plain sight. The objects behind
- * this library stand in the order in which they were loaded and are searched: each is looked at
- * once. */
-static void look(const char *const name[], void *f[], size_t n)
+/* Looks for those functions of which all that must be known is in plain sight. The objects, those
+ * behind this library (RTLD_NEXT) or all (RTLD_DEFAULT), stand in the order in which they were
+ * loaded and are searched: each is looked at once. */
+DS_START static void look(void *in, const char *const name[], void *f[], size_t n)
 {
 	const struct link_map *m = own_map();
 	uint32_t h[DS_NEXT_MOST];
@@ -95,19 +100,21 @@ static void look(const char *const name[], void *f[], size_t n)
 		for (const char *c = name[i]; *c; c++)
 			h[i] = h[i] * 33 + (unsigned char)*c;
 	}
-	while (left > 0 && m && (m = m->l_next) && object_of(m, &o))
+	if (m)
+		m = in == RTLD_NEXT ? m->l_next : _r_debug.r_map;
+	for (; left > 0 && m && object_of(m, &o); m = m->l_next)
 		for (size_t i = 0; i < n; i++) {
 			const ElfW(Sym) *s = f[i] ? NULL : symbol(&o, name[i], h[i]);
 
 			if (!s)
 				continue;
-			f[i] = (s->st_info & 15) == STT_FUNC ? (void *)(m->l_addr + s->st_value) : dlsym(RTLD_NEXT, name[i]);
+			f[i] = (s->st_info & 15) == STT_FUNC ? (void *)(m->l_addr + s->st_value) : dlsym(in, name[i]);
 			left--;
 		}
 }
 
 /* The name that this library was loaded by. */
-static const char *own_name(void)
+DS_START static const char *own_name(void)
 {
 	const struct link_map *m = own_map();
 
@@ -115,9 +122,9 @@ static const char *own_name(void)
 }
 #else
 /* The C library's own way is short. */
-static void look(const char *const name[], void *f[], size_t n)
+static void look(void *in, const char *const name[], void *f[], size_t n)
 {
-	(void)name, (void)f, (void)n;
+	(void)in, (void)name, (void)f, (void)n;
 }
 
 /* The name that this library was loaded by. */
@@ -129,9 +136,9 @@ static const char *own_name(void)
 }
 #endif
 
-const char *ds_own_path(void)
+DS_START const char *ds_own_path(void)
 {
-	static const char *path;
+	static const char *path DS_START_DATA;
 	const char *p = __atomic_load_n(&path, __ATOMIC_ACQUIRE);
 
 	if (!p) {
@@ -141,14 +148,14 @@ const char *ds_own_path(void)
 	return *p == '/' ? p : NULL;
 }
 
-void ds_next_all(const char *names, void *to[], size_t n)
+DS_START void ds_next_all(const char *names, void *to[], size_t n)
 {
-	const char *name[DS_NEXT_MOST];
+	const char *name[DS_NEXT_MOST] = {NULL};
 	void *f[DS_NEXT_MOST] = {0};
 
 	for (size_t i = 0; i < n; i++, names += strlen(names) + 1)
 		name[i] = names;
-	look(name, f, n);
+	look(RTLD_NEXT, name, f, n);
 	for (size_t i = 0; i < n; i++) {
 		if (!f[i])
 			f[i] = dlsym(RTLD_NEXT, name[i]);
@@ -163,4 +170,12 @@ void *ds_next(const char *name)
 
 	ds_next_all(name, &f, 1);
 	return f;
+}
+
+DS_START void *ds_first(const char *name)
+{
+	void *f = NULL;
+
+	look(RTLD_DEFAULT, &name, &f, 1);
+	return f ? f : dlsym(RTLD_DEFAULT, name);
 }

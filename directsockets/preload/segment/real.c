@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-struct ds_real ds_real;
-bool ds_real_ready;
+DS_START_DATA struct ds_real ds_real;
+DS_START_DATA bool ds_real_ready;
 
 #ifndef __GLIBC__
 /* The calls preadv2 and pwritev2, which musl has since 1.2.5. No lock. */
@@ -20,7 +20,7 @@ static ssize_t kernel_pwritev2(int fd, const struct iovec *iov, int n, off_t off
 }
 #endif
 
-void ds_real_init(void)
+DS_START void ds_real_init(void)
 {
 #define X(result, name, args) #name "\0"
 	static const char names[] = DS_REAL(X) DS_REAL_OPTIONAL(X);

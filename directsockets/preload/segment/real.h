@@ -30,6 +30,11 @@
 
 #define DS_HIDDEN __attribute__((visibility("hidden")))
 
+/* For what each program that is started runs, at its start and its end, and for the variables that
+ * this writes: they lie in few pages, beside what the dynamic linker reads and writes anyway. */
+#define DS_START __attribute__((section(".text.startup")))
+#define DS_START_DATA __attribute__((section(".data")))
+
 /* For loops that poll memory until another CPU has changed it. */
 static inline void ds_pause(void)
 {
@@ -150,6 +155,9 @@ extern bool ds_real_ready DS_HIDDEN;
 
 /* The function of this name behind this library, as by dlsym(RTLD_NEXT); NULL: there is none. */
 void *ds_next(const char *name) DS_HIDDEN;
+
+/* The first of all functions of this name, as by dlsym(RTLD_DEFAULT). */
+void *ds_first(const char *name) DS_HIDDEN;
 
 /* Looks up n functions at once, DS_NEXT_MOST at most: names has their names, each with its NUL.
  * Where there is none, the pointer stays as it is. */
