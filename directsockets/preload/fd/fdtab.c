@@ -435,6 +435,12 @@ void fd_set_listener(int fd)
 {
 	if (!fd_table() || (unsigned)fd >= fd_tab_size || fd_vforked())
 		return;
+	struct conn *c = conn_peek(fd);
+	if (c) { /* it may have joined sets before it was to listen: they keep it */
+		if (c->members)
+			fd_notices->native(c);
+		conn_put(c);
+	}
 	fd_closing(fd);
 	set(fd, (uintptr_t)FD_LISTENER);
 }

@@ -95,7 +95,69 @@ static void refused(void)
 	}
 }
 
+/* A socket joins a set, and begins to listen afterwards: Boost.Asio's acceptors do. DUPLICATED: the
+ * set has it by another number, which is closed in the end. */
+enum { DUPLICATED = 1, FIRED = 2 };
+
+static void joined(const char *what, uint32_t events, int how)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof at;
+	int set = epoll_create1(0), fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), own = how & DUPLICATED ? dup(fd) : fd;
+	struct epoll_event e = {.events = events, .data.u64 = 0x123456789abcdef}, got;
+
+	out("%s", what);
+	R(epoll_ctl(set, EPOLL_CTL_ADD, own, &e));
+	if (how & FIRED) {
+		memset(&got, 0, sizeof got);
+		R(epoll_wait(set, &got, 1, 0));
+		out("%x", got.events);
+	}
+	R(bind(fd, (struct sockaddr *)&at, sizeof at));
+	R(listen(fd, 5));
+	R(epoll_wait(set, &got, 1, 0));
+	getsockname(fd, (struct sockaddr *)&at, &len);
+	for (int round = 0; round < 2; round++) {
+		int c = socket(AF_INET, SOCK_STREAM, 0);
+		R(connect(c, (struct sockaddr *)&at, sizeof at));
+		memset(&got, 0, sizeof got);
+		R(epoll_wait(set, &got, 1, 0));
+		out("%x %d", got.events, got.data.u64 == e.data.u64);
+		close(accept(fd, NULL, NULL));
+		close(c);
+		R(epoll_wait(set, &got, 1, 0));
+		if (round == 0 && how & FIRED)
+			R(epoll_ctl(set, EPOLL_CTL_MOD, own, &e));
+	}
+	R(epoll_ctl(set, EPOLL_CTL_ADD, own, &e));
+	if (own != fd)
+		close(own);
+	else
+		R(epoll_ctl(set, EPOLL_CTL_DEL, own, NULL));
+	int c = socket(AF_INET, SOCK_STREAM, 0);
+	R(connect(c, (struct sockaddr *)&at, sizeof at));
+	R(epoll_wait(set, &got, 1, 0));
+	close(c);
+	close(fd);
+	close(set);
+}
+
+static void in_sets_before(void)
+{
+	joined("level", EPOLLIN, 0);
+	joined("level, fired", EPOLLIN, FIRED);
+	joined("edge", EPOLLIN | EPOLLET, 0);
+	joined("edge, all", EPOLLIN | EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLET, 0);
+	joined("edge, fired", EPOLLIN | EPOLLET, FIRED);
+	joined("once", EPOLLIN | EPOLLONESHOT, 0);
+	joined("once, fired", EPOLLIN | EPOLLONESHOT, FIRED);
+	joined("exclusive", EPOLLIN | EPOLLET | EPOLLEXCLUSIVE, 0);
+	joined("duplicate, level", EPOLLIN, DUPLICATED);
+	joined("duplicate, edge", EPOLLIN | EPOLLET, DUPLICATED);
+}
+
 const struct probe listen_probes[] = {
+	{"listen-in-sets", in_sets_before, 1},
 	{"relisten", relisten, 1},
 	{"refused", refused, 1},
 	{NULL, NULL, 0},
