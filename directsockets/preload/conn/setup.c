@@ -97,15 +97,28 @@ static void none(uint32_t id)
 		ds_phase(s, EARLY);
 }
 
-/* Enters phase UP. A program that has set a small SO_SNDBUF wants to be stopped before a whole ring
- * is under way; the kernel's own choice is larger than SMALL_BUFFER. */
-static void up(struct ds_sock *s, int fd)
+/* A program that sets a small SO_SNDBUF wants to be stopped before a whole ring is under way; the
+ * kernel's own choice is larger than SMALL_BUFFER. */
+static void window(struct ds_sock *s, int fd)
 {
-	int n;
+	int n, saved = errno;
 	socklen_t len = sizeof n;
 
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_SNDBUF, &n, &len) == 0 && n < SMALL_BUFFER)
-		s->seg.window = n < MIN_WINDOW ? MIN_WINDOW : (uint64_t)n;
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_SNDBUF, &n, &len) == 0)
+		DS_SET(s->seg.window, n >= SMALL_BUFFER ? s->seg.ring : n < MIN_WINDOW ? MIN_WINDOW : (uint64_t)n);
+	errno = saved;
+}
+
+void ds_window_changed(struct ds_sock *s, int fd)
+{
+	if (ds_phase_of(s) == UP) /* it looks itself when it gets there */
+		window(s, fd);
+}
+
+/* Enters phase UP. */
+static void up(struct ds_sock *s, int fd)
+{
+	window(s, fd);
 	ds_options_changed(s, fd); /* those of before connect, or of the listener */
 	ds_phase(s, UP);
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_IDLE);

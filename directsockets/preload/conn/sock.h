@@ -151,6 +151,9 @@ void ds_class_changed(struct ds_sock *s, int fd) DS_HIDDEN;
 /* SO_RCVLOWAT was set. */
 void ds_options_changed(struct ds_sock *s, int fd) DS_HIDDEN;
 
+/* SO_SNDBUF was set. Keeps errno. */
+void ds_window_changed(struct ds_sock *s, int fd) DS_HIDDEN;
+
 /* Advances the set-up of s: offer, claim, attach, promote. ds_recv, ds_send and ds_ready do so
  * themselves. Costs a load or two when there is nothing to do. */
 void ds_tick(struct ds_sock *s, int fd) DS_HIDDEN;

@@ -206,6 +206,11 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 		else if (k.early)
 			call_set_options(&k, fd);
 	}
+	if (rc == 0 && level == SOL_SOCKET && fd_kind(fd) == FD_CONN && (name == SO_SNDBUF || name == SO_SNDBUFFORCE)) {
+		CALL_BY(k, fd, call_young_any);
+		if (k.c)
+			ds_window_changed(k.c->s, fd);
+	}
 	if (rc == 0 && fd_kind(fd) == FD_CONN && ((level == IPPROTO_IP && name == IP_TOS) || (level == IPPROTO_IPV6 && name == IPV6_TCLASS))) {
 		CALL_BY(k, fd, call_young_any);
 		if (k.c)

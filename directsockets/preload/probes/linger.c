@@ -130,8 +130,31 @@ static void linger_ends(void)
 	close(s);
 }
 
+/* A small SO_SNDBUF stops the sender early, also when it is set late; and a larger one lets it go
+ * on. */
+static void small_buffer(void)
+{
+	int c, s, small = 4096, large = 1 << 20;
+
+	pair(&c, &s);
+	R(setsockopt(c, SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
+	size_t all = stuff(c, 65536), got = 0;
+	out("stopped early %d", all < 512 << 10);
+	struct pollfd p = {c, POLLOUT, 0};
+	R(poll(&p, 1, 0));
+	R(setsockopt(c, SOL_SOCKET, SO_SNDBUF, &large, sizeof large));
+	R(poll(&p, 1, LONG));
+	R(write(c, buf, 10));
+	still_direct(c, s);
+	shutdown(c, SHUT_WR);
+	for (ssize_t n; (n = read(s, buf, sizeof buf)) > 0;)
+		got += (size_t)n;
+	out("all there %d", got == all + 10);
+}
+
 const struct probe linger_probes[] = {
 	{"linger-full", linger_full, 0},
+	{"small-buffer", small_buffer, 0},
 	{"linger-little", linger_little, 0},
 	{"linger-read", linger_read, 0},
 	{"linger-ends", linger_ends, 0},

@@ -247,7 +247,7 @@ ssize_t ds_tx_fill(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, st
 
 	if (stopped(g))
 		return DS_STOPPED;
-	if (c->left <= THRESHOLD || g->window < g->ring || ds_seg_peer_relayed(g) || !ds_tx_refresh(g, t) || ds_ring_place(g, t, DS_CHUNK_LEAST, &at, &advance))
+	if (c->left <= THRESHOLD || __atomic_load_n(&g->window, __ATOMIC_RELAXED) < g->ring || ds_seg_peer_relayed(g) || !ds_tx_refresh(g, t) || ds_ring_place(g, t, DS_CHUNK_LEAST, &at, &advance))
 		return DS_AGAIN; /* the ring is not what is full, or no more may be under way, or a node carries it */
 	ssize_t n = send_velo(g, t, a, c);
 	if (n > 0)
@@ -279,7 +279,8 @@ int ds_tx_room(struct ds_seg *g, struct ds_tx *t)
 	if (stopped(g))
 		return DS_STOPPED;
 	for (int again = 0; again < 2; again++) {
-		if (t->count - t->consumed + g->reserve <= g->slots - g->slots / 4 && t->put - t->freed <= ds_ring_window(g, t) - ds_ring_window(g, t) / 4)
+		uint64_t window = ds_ring_window(g, t);
+		if (t->count - t->consumed + g->reserve <= g->slots - g->slots / 4 && t->put - t->freed <= window - window / 4)
 			return 1;
 		if (!ds_tx_refresh(g, t))
 			return DS_BREACH;

@@ -39,7 +39,7 @@ uint64_t ds_ring_place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_
 
 	if (ds_ring_span(g, t) - t->off < least && !t->wide)
 		widen(g, t);
-	uint64_t used = t->put - t->freed, room = used < ds_ring_window(g, t) ? ds_ring_window(g, t) - used : 0;
+	uint64_t used = t->put - t->freed, window = ds_ring_window(g, t), room = used < window ? window - used : 0;
 	uint64_t off = used == 0 && t->off >= REWIND ? 0 : t->off, skip = 0, end = ds_ring_span(g, t) - off;
 
 	if (end < least) { /* too little before the end of the ring */

@@ -32,7 +32,9 @@ static inline uint64_t ds_ring_span(const struct ds_seg *g, const struct ds_tx *
 /* How many bytes may be under way. */
 static inline uint64_t ds_ring_window(const struct ds_seg *g, const struct ds_tx *t)
 {
-	return g->window < ds_ring_span(g, t) ? g->window : ds_ring_span(g, t);
+	uint64_t window = __atomic_load_n(&g->window, __ATOMIC_RELAXED); /* another thread may set SO_SNDBUF */
+
+	return window < ds_ring_span(g, t) ? window : ds_ring_span(g, t);
 }
 
 /* Where up to want bytes can lie in the ring: how many, and the advance; 0: no room. */
