@@ -20,7 +20,7 @@ import (
 var (
 	suiteFlag    = flag.String("suite", "", "the suites of others to run, with commas: "+strings.Join(suiteNames(), " "))
 	checkoutFlag = flag.String("checkout", "", "where the suite of -suite lies, built")
-	modeFlag     = flag.String("mode", "plain,default,eager", "how the programs run: plain, default (exn-run), eager (every connection is offered at once, and waited for)")
+	modeFlag     = flag.String("mode", "plain,default,eager", "how the programs run: plain, default (exn-run), eager (every connection is offered at once, and waited for), early (offered at the first send), tight (that, and the smallest rings)")
 	onlyFlag     = flag.String("only", "", "run only the units of a suite whose name this regular expression matches")
 	skipFlag     = flag.String("skip", "^$", "leave out the units of a suite whose name this regular expression matches")
 	repeatFlag   = flag.Int("repeat", 5, "how often a test that differs is run again, in each mode")
@@ -66,6 +66,8 @@ const (
 	plain   mode = "plain"   // as they are
 	normal  mode = "default" // under exn-run
 	eagerly mode = "eager"   // under exn-run, each connection offered when it is made, and given 2 ms, all in all
+	early   mode = "early"   // under exn-run, each connection offered at its first send
+	tight   mode = "tight"   // the same with the smallest rings, which are often full, and go back to TCP
 )
 
 // modes returns those of -mode, plain first.
@@ -73,20 +75,30 @@ func modes() ([]mode, error) {
 	var all []mode
 	for name := range strings.SplitSeq(*modeFlag, ",") {
 		switch m := mode(name); m {
-		case plain, normal, eagerly:
+		case plain, normal, eagerly, early, tight:
 			all = append(all, m)
 		default:
-			return nil, fmt.Errorf("-mode: %q is none of plain, default, eager", name)
+			return nil, fmt.Errorf("-mode: %q is none of plain, default, eager, early, tight", name)
 		}
 	}
 	return all, nil
 }
 
-// eagerEnv makes as much direct as can be, of programs whose connections are short. Many tests have
+// env is what the library is told in a mode.
+//
+// eagerly makes as much direct as can be, of programs whose connections are short. Many tests have
 // both ends in one thread and a deadline of 10 ms: a longer wait, in which the other end cannot
 // answer, fails them.
-func eagerEnv() []string {
-	return []string{"EXNET_DS_SENDS=0", "EXNET_DS_BYTES=0", "EXNET_DS_WAIT=2"}
+func (m mode) env() []string {
+	switch m {
+	case eagerly:
+		return []string{"EXNET_DS_SENDS=0", "EXNET_DS_BYTES=0", "EXNET_DS_WAIT=2"}
+	case early:
+		return []string{"EXNET_DS_SENDS=1"}
+	case tight:
+		return []string{"EXNET_DS_SENDS=1", "EXNET_DS_RING=65536", "EXNET_DS_SLOTS=16"}
+	}
+	return nil
 }
 
 // argv returns what runs a program so. report is where exn-run is to write what was direct; "": it
@@ -99,10 +111,7 @@ func (m mode) argv(report string, argv []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []string
-	if m == eagerly {
-		all = append([]string{"env"}, eagerEnv()...)
-	}
+	all := append([]string{"env"}, m.env()...)
 	all = append(all, path, "--loopback")
 	if report != "" {
 		all = append(all, "--report", report)
