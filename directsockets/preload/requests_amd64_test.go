@@ -34,6 +34,33 @@ func TestRequestCalls(t *testing.T) {
 	}
 }
 
+// Connections with a few requests, in a process whose connections are like that, stay on TCP too.
+// Their server asks once where they lead, since it looks for an offer.
+func TestShortCalls(t *testing.T) {
+	library := testLibrary(t)
+	requests := filepath.Join(t.TempDir(), "requests")
+	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/requests.c", "-o", requests})
+	env := append(startBroker(t), "LD_PRELOAD="+library)
+	asks := []uint64{unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_GETSOCKOPT}
+	const counted = 4 // COUNTED of requests.c
+	count := func(env []string) (others []uint64, asked int) {
+		calls := systemCalls(t, env, requests, "short")
+		return slices.DeleteFunc(slices.Clone(calls), func(nr uint64) bool { return slices.Contains(asks, nr) }),
+			len(calls)
+	}
+	want, _ := count(nil)
+	got, all := count(env)
+	for try := 0; try < 20 && !slices.Equal(got, want); try++ { // as above
+		got, all = count(env)
+	}
+	if len(want) == 0 || !slices.Equal(got, want) {
+		t.Errorf("system calls %d, without the library %d", got, want)
+	}
+	if most := len(want) + counted*len(asks); all > most {
+		t.Errorf("%d system calls, want at most %d", all, most)
+	}
+}
+
 // In a set of many sockets, of which nearly all are idle, the kernel is asked about them when the
 // program sleeps, and when the sleep is over; no memory is mapped for it each time.
 func TestLargeSets(t *testing.T) {

@@ -125,10 +125,10 @@ void ds_handle_put(struct ds_sock *s) DS_HIDDEN;
 struct ds_sock *ds_by_id(uint32_t id) DS_HIDDEN;
 /* Connected to a broker, for the first time or again. */
 void ds_met(void) DS_HIDDEN;
-/* ds_segment_room: the process may have one more segment. ds_segment_made counts it. ds_drop
+/* ds_segment_room: the process may have one more segment. ds_segment_made counts that of s. ds_drop
  * releases the segment and the bell of s. */
 bool ds_segment_room(void) DS_HIDDEN;
-void ds_segment_made(void) DS_HIDDEN;
+void ds_segment_made(const struct ds_sock *s) DS_HIDDEN;
 void ds_drop(struct ds_sock *s) DS_HIDDEN;
 /* Closes the segment that was kept for those that share s. */
 void ds_granted_close(struct ds_sock *s) DS_HIDDEN;
@@ -215,7 +215,8 @@ struct ds_peer {
 	uint64_t sent[DS_SENT];
 };
 
-/* A server has been told of sends: from now on clients are known from their first call on. */
+/* A server has been told of sends, through a segment that is still there: clients are known from
+ * their first call on. */
 extern bool ds_telling DS_HIDDEN;
 /* The client s gets a server, and loses it: with the lock of setup. ds_peer_get returns true if
  * that server is told of sends; ds_peer_made then notes that s has sent nothing yet, if so and if

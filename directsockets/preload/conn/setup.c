@@ -59,7 +59,7 @@ static void granted(const struct ds_message *m, int segment, int bell)
 	if (s && s->phase == CLAIMED && ds_seg_map(&s->seg, segment, 1) == 0) {
 		const struct ds_info *i = &s->seg.info;
 
-		ds_segment_made();
+		ds_segment_made(s);
 		/* The same connection in the header, in the GRANT, and at the socket. */
 		if (!memcmp(i->nonce, m->info.nonce, 16) && !memcmp(i->addr, m->info.addr, 32) &&
 		    !memcmp(i->port, m->info.port, 4) && !memcmp(i->addr, s->info.addr, 32) &&
@@ -164,19 +164,44 @@ static bool lives(const struct ds_sock *s)
 	return DS_GET(s->sends) >= ds_config.sends || DS_GET(s->moved) >= ds_config.bytes;
 }
 
-enum { LOOKS = 16 };
+enum {
+	LOOKS = 16,
+	LONG_LOOKS = 255, /* a server whose client offers nothing is told of, like others */
+	LONG_BYTES = 1 << 20,
+};
 
-bool ds_ripe(struct ds_early *e, int side)
+/* May there be an offer for e, a young server whose descriptor is fd? */
+static bool may_be_offered(struct ds_early *e, int fd)
+{
+	struct ds_info info;
+	unsigned bucket = DS_GET(e->bucket);
+	int saved = errno;
+
+	if (!bucket) {
+		bool known = ds_addresses(fd, 1, &info);
+
+		errno = saved;
+		if (!known)
+			return true; /* the handle tells what is wrong */
+		bucket = ds_bucket(&info) + 1;
+		DS_SET(e->bucket, (uint16_t)bucket);
+	}
+	return ds_page_offers(bucket - 1) & 0xffff;
+}
+
+bool ds_ripe(struct ds_early *e, int side, int fd)
 {
 	uint64_t moved = (uint64_t)DS_GET(e->sent) + DS_GET(e->received);
 
 	if (side == 0)
 		return ds_worth(DS_GET(e->sends), moved) || DS_GET(ds_telling);
-	if (moved >= ds_config.bytes)
+	unsigned looks = DS_GET(e->looks);
+	if (looks >= LONG_LOOKS || moved >= LONG_BYTES)
 		return true;
-	if (DS_GET(e->looks) < LOOKS)
-		DS_SET(e->looks, DS_GET(e->looks) + 1);
-	return DS_GET(e->again) || DS_GET(e->looks) >= LOOKS;
+	DS_SET(e->looks, (uint8_t)(looks + 1));
+	if (!DS_GET(e->again) && looks + 1 < LOOKS && moved < ds_config.bytes)
+		return false;
+	return ds_broker_orphans() || ds_broker_better() || may_be_offered(e, fd);
 }
 
 /* The sum, or what fits. */
@@ -334,7 +359,7 @@ static void join(struct ds_sock *s, int fd)
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_MEMORY);
 		return;
 	}
-	ds_segment_made();
+	ds_segment_made(s);
 	s->no_rights = ds_fd_no_rights(bell);
 	s->seg.bell = ds_fd_keep(bell);
 	s->info = s->seg.info;

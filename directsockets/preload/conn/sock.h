@@ -43,9 +43,9 @@ struct ds_sock *ds_server(int fd, int listener, const struct ds_end *client) DS_
  * for which ds_bequeath returned true. side: 0 connected, 1 accepted. */
 struct ds_sock *ds_heir(int fd, int side) DS_HIDDEN;
 
-/* Most connections end after one request and stay on TCP, so this layer need not know one from its
- * first call on. The layer above counts what the program does on it, makes the real calls, and asks
- * for the handle once ds_ripe says so, or for any other call.
+/* Most connections end after a few requests and stay on TCP, so this layer need not know one from
+ * its first call on. The layer above counts what the program does on it, makes the real calls, and
+ * asks for the handle once ds_ripe says so (fd is the connection's), or for any other call.
  *
  * ds_may_wait: such a handle can wait. ds_begun: s, which is new, has done that. */
 struct ds_early {
@@ -54,11 +54,12 @@ struct ds_early {
 	uint32_t sends;
 	uint8_t looks;	/* side 1: calls */
 	uint8_t shut;	/* how shutdown was called: 1 << SHUT_... */
+	uint16_t bucket; /* side 1: 1 + that of its offers in the page; 0: not known yet */
 	bool again;	/* side 1: it has received after it had sent */
 	bool options;	/* ds_options_changed is to be called */
 };
 bool ds_may_wait(int side) DS_HIDDEN;
-bool ds_ripe(struct ds_early *e, int side) DS_HIDDEN;
+bool ds_ripe(struct ds_early *e, int side, int fd) DS_HIDDEN;
 void ds_early_moved(struct ds_early *e, int side, size_t sent, size_t received) DS_HIDDEN;
 void ds_begun(struct ds_sock *s, const struct ds_early *e) DS_HIDDEN;
 

@@ -55,7 +55,7 @@ struct call call_young(int fd, uintptr_t w, bool waits)
 	struct call k = {NULL, -1, NULL};
 
 	if (c && conn_is(c) == CONN_PENDING && c->young &&
-	    (!waits || __atomic_load_n(&c->blocking, __ATOMIC_RELAXED) == 2 || ds_one_thread()) && !ds_ripe(&c->begun, c->side) &&
+	    (!waits || __atomic_load_n(&c->blocking, __ATOMIC_RELAXED) == 2 || ds_one_thread()) && !ds_ripe(&c->begun, c->side, fd) &&
 	    young_count(&k, c, fd, w))
 		return k;
 	return call_begin(fd, w);

@@ -136,7 +136,7 @@ static void pump(struct conn *c, int sock, int pair)
 			p[0].fd = -1; /* it has nothing more to tell */
 		if (gone && !(p[1].events & POLLIN))
 			p[1].fd = -1;
-		if (wait_poll(p, 2, NULL, NULL) < 0)
+		if (wait_poll(p, 2, NULL, NULL, NULL) < 0)
 			continue;
 		/* Not a half-close: nobody has the other end any more. What was sent there still
 		 * has to go out. */

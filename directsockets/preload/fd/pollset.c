@@ -269,7 +269,7 @@ static int poll_mixed(struct set *p)
 	}
 }
 
-int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
+int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask, const struct waits *young)
 {
 	__attribute__((cleanup(slots_end))) struct waiting w = {.cleanup = -1};
 	struct set p = {.w = &w, .fds = fds, .n = n, .timeout = timeout, .mask = mask};
@@ -287,7 +287,8 @@ int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, cons
 	if (!slots_begin(&w, n, ours, few, &p.k))
 		return -1;
 	for (nfds_t i = 0; i < n && w.n < ours; i++)
-		slots_join(&w, fds[i].fd, i);
+		if (!waits_has(young, fds[i].fd))
+			slots_join(&w, fds[i].fd, i);
 	if (w.n == 0 && !p.nested)
 		return raw_poll(fds, n, timeout, mask);
 	p.poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0;

@@ -24,48 +24,15 @@ bool poll_ours(struct pollfd *fds, nfds_t n)
 	return false;
 }
 
-/* Young connections for which the kernel waits: calls on them. Only in a process of one thread:
- * another one could not make them direct meanwhile. */
-enum { FEW = 8 };
-struct waits {
-	struct call calls[FEW];
-	int n;
-};
-
-/* Ends the calls. No lock. */
-static void waits_end(struct waits *w)
-{
-	while (w->n > 0)
-		call_end(&w->calls[--w->n]);
-}
-
-#define WAITS(name) __attribute__((cleanup(waits_end))) struct waits name; name.n = 0
-
-/* May the kernel wait for fd? For what is not ours, and for a young connection, which w gets. */
-static bool wait_young(struct waits *w, int fd)
-{
-	uintptr_t word = fd_word(fd);
-	struct conn *c = word_conn(word);
-
-	if (!c || conn_is(c) == CONN_PLAIN)
-		return word_epi(word) == NULL;
-	if (w->n == FEW || conn_is(c) != CONN_PENDING)
-		return false;
-	struct call *k = &w->calls[w->n];
-	*k = call_young(fd, word, true);
-	w->n++;
-	return k->early != NULL;
-}
-
-/* May the kernel wait for all of fds? */
+/* May the kernel wait for all of fds? w gets the young ones. */
 static bool poll_young(struct waits *w, const struct pollfd *fds, nfds_t n)
 {
-	if (n > 4 * FEW || !ds_one_thread())
-		return false;
-	for (nfds_t i = 0; i < n; i++)
-		if (!wait_young(w, fds[i].fd))
-			return false;
-	return true;
+	enum { MANY = 32 };
+	bool all = n <= MANY && ds_one_thread();
+
+	for (nfds_t i = 0, most = all ? n : 0; i < most; i++)
+		all &= waits_add(w, fds[i].fd);
+	return all;
 }
 
 EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
@@ -75,16 +42,17 @@ EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
 
 	if (!poll_ours(fds, n) || poll_young(&young, fds, n))
 		return REAL(poll)(fds, n, ms);
-	waits_end(&young);
-	return wait_poll(fds, n, from_ms(&t, ms), NULL);
+	return wait_poll(fds, n, from_ms(&t, ms), NULL, &young);
 }
 ALIAS(__poll, poll);
 
 EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
-	if (!poll_ours(fds, n) || (timeout && !time_fine(timeout)) || !ds_readable(mask, mask ? DS_SIGSET : 0))
+	WAITS(young);
+
+	if (!poll_ours(fds, n) || (timeout && !time_fine(timeout)) || !ds_readable(mask, mask ? DS_SIGSET : 0) || poll_young(&young, fds, n))
 		return REAL(ppoll)(fds, n, timeout, mask);
-	return wait_poll(fds, n, timeout, mask);
+	return wait_poll(fds, n, timeout, mask, &young);
 }
 
 EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t size)
@@ -127,14 +95,25 @@ bool select_ours(int n, fd_set *in, fd_set *out, fd_set *except)
 	       set_there(except, n);
 }
 
-/* May the kernel wait for all of s, of which each is put into w? */
+/* May the kernel wait for all of s? w gets the young ones. */
 static bool set_young(struct waits *w, const fd_set *s, int n)
 {
+	bool all = true;
+
 	for (int fd = 0; s && fd < n; fd += NFDBITS)
 		for (unsigned long bits = (unsigned long)s->fds_bits[fd / NFDBITS]; bits; bits &= bits - 1)
-			if (!wait_young(w, fd + __builtin_ctzl(bits)))
-				return false;
-	return true;
+			all &= waits_add(w, fd + __builtin_ctzl(bits));
+	return all;
+}
+
+/* The same of three sets. */
+static bool select_young(struct waits *w, int n, const fd_set *in, const fd_set *out, const fd_set *except)
+{
+	if (!ds_one_thread())
+		return false;
+	bool all = set_young(w, in, n);
+	all &= set_young(w, out, n);
+	return set_young(w, except, n) && all;
 }
 
 EXPORT int select(int n, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout)
@@ -142,14 +121,12 @@ EXPORT int select(int n, fd_set *in, fd_set *out, fd_set *except, struct timeval
 	struct timespec t, left = {0, 0};
 	WAITS(young);
 
-	if (!select_ours(n, in, out, except) ||
-	    (ds_one_thread() && set_young(&young, in, n) && set_young(&young, out, n) && set_young(&young, except, n)) ||
-	    (timeout && (!ds_writable(timeout, sizeof *timeout) || timeout->tv_sec < 0 || timeout->tv_usec < 0)))
+	if (!select_ours(n, in, out, except) || (timeout && (!ds_writable(timeout, sizeof *timeout) || timeout->tv_sec < 0 || timeout->tv_usec < 0)) ||
+	    select_young(&young, n, in, out, except))
 		return REAL(select)(n, in, out, except, timeout);
-	waits_end(&young);
 	if (timeout)
 		t = (struct timespec){timeout->tv_sec + timeout->tv_usec / 1000000, timeout->tv_usec % 1000000 * 1000};
-	int rc = wait_select(n, in, out, except, timeout ? &t : NULL, NULL, &left);
+	int rc = wait_select(n, in, out, except, timeout ? &t : NULL, NULL, &left, &young);
 	if (timeout)
 		*timeout = (struct timeval){left.tv_sec, left.tv_nsec / 1000};
 	return rc;
@@ -158,9 +135,12 @@ ALIAS(__select, select);
 
 EXPORT int pselect(int n, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask)
 {
-	if (!select_ours(n, in, out, except) || (timeout && !time_fine(timeout)) || !ds_readable(mask, mask ? DS_SIGSET : 0))
+	WAITS(young);
+
+	if (!select_ours(n, in, out, except) || (timeout && !time_fine(timeout)) || !ds_readable(mask, mask ? DS_SIGSET : 0) ||
+	    select_young(&young, n, in, out, except))
 		return REAL(pselect)(n, in, out, except, timeout, mask);
-	return wait_select(n, in, out, except, timeout, mask, NULL);
+	return wait_select(n, in, out, except, timeout, mask, NULL, &young);
 }
 
 /* ---- epoll ---------------------------------------------------------------- */

@@ -238,7 +238,50 @@ static void with_threads(void)
 	end(c, s);
 }
 
+/* One beside which another is in the set of a poll or select is known no better for that. */
+static void by_set(int selects)
+{
+	struct sockaddr_in at;
+	struct mmsghdr m = {0};
+	int l = listener(&at), known, c, s, s2;
+	fd_set in;
+
+	known = dial(&at);
+	s = accept(l, NULL, NULL);
+	c = dial(&at);
+	s2 = accept(l, NULL, NULL);
+	R(recvmmsg(known, &m, 1, MSG_DONTWAIT, NULL)); /* that needs the core */
+	handed_over("the one", known);
+	put(s2, "x", 1);
+	for (int i = 0; i < 3; i++) {
+		struct pollfd p[] = {{known, POLLIN, 0}, {c, POLLIN, 0}};
+		struct timeval none = {0, 0};
+		FD_ZERO(&in);
+		FD_SET(known, &in);
+		FD_SET(c, &in);
+		if (selects)
+			out("select %d", select((known > c ? known : c) + 1, &in, NULL, NULL, i ? &none : NULL));
+		else
+			out("poll %d", poll(p, 2, i ? 0 : -1));
+		if (selects ? FD_ISSET(known, &in) || !FD_ISSET(c, &in) : p[0].revents != 0 || p[1].revents != POLLIN)
+			out("of the wrong one");
+		if (has_library() && !is_young(c))
+			out("the other is not young");
+	}
+	get(c, (char[1]){0}, 1);
+	become_direct(c, s2);
+	become_direct(known, s);
+	end(c, s2);
+	end(known, s);
+	close(l);
+}
+
+static void by_poll(void) { by_set(0); }
+static void by_select(void) { by_set(1); }
+
 const struct probe young_probes[] = {
+	{"young-poll", by_poll, 0},
+	{"young-select", by_select, 0},
 	{"young-listener", by_listener, 0},
 	{"young-fork", by_fork, 0},
 	{"young-exec", by_exec, 0},

@@ -1,5 +1,5 @@
-/* Makes connections to itself, of one request each, between two calls of getppid, for a test that
- * counts the system calls. */
+/* Makes connections to itself, of one request each (`short`: of REQUESTS), between two calls of
+ * getppid, for a test that counts the system calls. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -10,6 +10,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+enum { REQUESTS = 20, WARM = 4, WARM_SHORT = 40, COUNTED = 4 };
 
 static void need(int ok, const char *what)
 {
@@ -47,9 +49,20 @@ static int dial(const struct sockaddr_in *at, int set)
 	return c;
 }
 
-/* One connection, both ends: a request, an answer, the server closes first. name: accept tells the
- * client's address. The server waits in set, if there is one; with loops the client dials. */
-static void once(int listener, const struct sockaddr_in *at, int name, int set, int loops)
+/* A request from c to s, whose answer the client awaits by poll. */
+static void ask(int c, int s)
+{
+	char b[64] = {0};
+	struct pollfd p = {.fd = c, .events = POLLIN};
+
+	need(send(c, b, sizeof b, 0) == sizeof b && recv(s, b, sizeof b, 0) == sizeof b, "request");
+	need(send(s, b, sizeof b, 0) == sizeof b && poll(&p, 1, -1) == 1 && recv(c, b, sizeof b, 0) == sizeof b, "answer");
+}
+
+/* One connection, both ends: a request, an answer, and so on, the server closes first. name: accept
+ * tells the client's address. The server waits in set, if there is one; with loops the client
+ * dials. */
+static void once(int listener, const struct sockaddr_in *at, int name, int set, int loops, int requests)
 {
 	struct sockaddr_in from;
 	socklen_t n = sizeof from;
@@ -64,6 +77,8 @@ static void once(int listener, const struct sockaddr_in *at, int name, int set, 
 		await(set, s);
 	need(recv(s, b, sizeof b, 0) == sizeof b, "request");
 	need(send(s, b, sizeof b, 0) == sizeof b && recv(c, b, sizeof b, 0) == sizeof b, "answer");
+	while (--requests > 0)
+		ask(c, s);
 	close(s);
 	need(recv(c, b, 1, 0) == 0, "end");
 	shutdown(c, SHUT_WR);
@@ -75,6 +90,7 @@ int main(int argc, char **argv)
 	struct sockaddr_in any = {.sin_family = AF_INET}, at;
 	socklen_t n = sizeof at;
 	int listener = socket(AF_INET, SOCK_STREAM, 0), set = -1, loops = argc > 1 && (!strcmp(argv[1], "loop") || !strcmp(argv[1], "poll"));
+	int few = argc > 1 && !strcmp(argv[1], "short"), requests = few ? REQUESTS : 1;
 
 	if (argc > 1 && (!strcmp(argv[1], "edges") || !strcmp(argv[1], "loop")))
 		need((set = epoll_create1(0)) >= 0, "epoll_create1");
@@ -83,11 +99,12 @@ int main(int argc, char **argv)
 	need(bind(listener, (struct sockaddr *)&any, sizeof any) == 0 && listen(listener, 8) == 0, "listen");
 	need(getsockname(listener, (struct sockaddr *)&at, &n) == 0, "getsockname");
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	for (int i = 0; i < 4; i++)
-		once(listener, &at, i % 2, set, loops); /* the library finds its broker, and maps its memory */
+	/* The library finds its broker, and maps its memory; and learns how short connections are. */
+	for (int i = 0; i < (few ? WARM_SHORT : WARM); i++)
+		once(listener, &at, i % 2, set, loops, requests);
 	getppid();
-	for (int i = 0; i < 4; i++)
-		once(listener, &at, i % 2, set, loops);
+	for (int i = 0; i < COUNTED; i++)
+		once(listener, &at, i % 2, set, loops, requests);
 	getppid();
 	return 0;
 }

@@ -1,0 +1,111 @@
+// How long conn/ need not know a connection: a server's until there may be an offer for it, a
+// client's until it is worth one, or what it sends must be noted.
+#include "ends.h"
+
+// One request that e, a server's, has had and answered.
+static void request(struct ds_early *e)
+{
+	ds_early_moved(e, 1, 0, 100);
+	ds_early_moved(e, 1, 300, 0);
+}
+
+// Requests of e, up to `most`, before it is ripe, which is asked before each call.
+static int until_ripe(struct ds_early *e, int fd, int most)
+{
+	int n = 0;
+
+	for (; n < most; n++) {
+		if (ds_ripe(e, 1, fd))
+			break;
+		ds_early_moved(e, 1, 0, 100);
+		if (ds_ripe(e, 1, fd))
+			break;
+		ds_early_moved(e, 1, 300, 0);
+	}
+	return n;
+}
+
+// Nobody offers anything: it is told of after some hundred calls, or a MiB.
+static void not_offered(int fd)
+{
+	struct ds_early few = {0}, large = {0};
+
+	CHECK(until_ripe(&few, fd, 1000) == 127, "%d looks", few.looks);
+	ds_early_moved(&large, 1, 0, (1 << 20) - 1);
+	CHECK(!ds_ripe(&large, 1, fd), "before a MiB");
+	ds_early_moved(&large, 1, 1, 0);
+	CHECK(ds_ripe(&large, 1, fd), "after a MiB");
+}
+
+// Its client offers a segment after ten requests: it is ripe at once. Another's is not.
+static void offered(void)
+{
+	struct ds_early e = {0}, other = {0}, first = {0};
+	struct side c, c2;
+
+	connect_to(&c);
+	int fd = accept(listener, NULL, NULL);
+	connect_plain(&c2);
+	int fd2 = accept(listener, NULL, NULL);
+	CHECK(until_ripe(&e, fd, 10) == 10 && until_ripe(&other, fd2, 10) == 10, "before the offer");
+	for (int i = 0; i < 2; i++)
+		CHECK(put(&c, "a", 1, 0) == 1, "offer");
+	for (int64_t end = ds_now() + 60000000000; ds_now() < end && !(ds_page_offers(e.bucket - 1u) & 0xffff);)
+		usleep(1000);
+	CHECK(!ds_ripe(&first, 1, fd), "in its first request");
+	request(&first);
+	ds_early_moved(&first, 1, 0, 100);
+	CHECK(ds_ripe(&e, 1, fd) && ds_ripe(&first, 1, fd), "with an offer in bucket %d", e.bucket - 1);
+	CHECK(e.bucket == other.bucket || !ds_ripe(&other, 1, fd2), "another with bucket %d", other.bucket - 1);
+	hang_up(&c);
+	hang_up(&c2);
+	close(fd);
+	close(fd2);
+}
+
+// No socket any more: the handle is to say so.
+static void no_connection(void)
+{
+	struct ds_early e = {0};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	request(&e);
+	ds_early_moved(&e, 1, 0, 100);
+	errno = EBADF;
+	CHECK(ds_ripe(&e, 1, fd) && errno == EBADF, "%s", strerror(errno));
+	close(fd);
+}
+
+// While a client is direct, others are known from their first call on, so that their sends are
+// noted; not before, and not after.
+static void told(void)
+{
+	struct ds_early e = {0};
+	struct side c, s;
+
+	CHECK(!ds_ripe(&e, 0, -1), "before");
+	pair_up(&c, &s);
+	CHECK(ds_ripe(&e, 0, -1), "beside a direct one");
+	hang_up(&c);
+	hang_up(&s);
+	CHECK(!ds_ripe(&e, 0, -1), "after it");
+}
+
+int main(void)
+{
+	char path[64];
+	struct side c, s;
+	pid_t broker = ends_start(path, sizeof path);
+
+	connect_to(&c);
+	accept_from(&s);
+	not_offered(s.fd);
+	hang_up(&c);
+	hang_up(&s);
+	offered();
+	no_connection();
+	told();
+	ends_stop(broker, path);
+	printf("young: %d failed\n", failures);
+	return failures != 0;
+}
