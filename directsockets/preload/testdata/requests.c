@@ -99,7 +99,7 @@ int main(int argc, char **argv)
 	need(bind(listener, (struct sockaddr *)&any, sizeof any) == 0 && listen(listener, 8) == 0, "listen");
 	need(getsockname(listener, (struct sockaddr *)&at, &n) == 0, "getsockname");
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	/* The library finds its broker, and maps its memory; and learns how short connections are. */
+	/* The library finds its broker, maps its memory, and learns how short connections are. */
 	for (int i = 0; i < (few ? WARM_SHORT : WARM); i++)
 		once(listener, &at, i % 2, set, loops, requests);
 	getppid();
