@@ -37,7 +37,6 @@ func why(w connstats.Why) string {
 		connstats.WhySilent:           "the broker does not answer",
 		connstats.WhyNoRule:           "the server is on another host (exn-tun up --direct)",
 		connstats.WhyIdle:             "both ends are ready for direct, and nothing has moved since",
-		connstats.WhyIOUring:          "the process has an io_uring, whose calls the library cannot see",
 	}
 	if text, ok := texts[w]; ok {
 		return text

@@ -124,8 +124,7 @@ const (
 	WhySilent               // the broker does not answer
 	WhyNoRule               // sends it to the server's host through the fabric
 	WhyIdle                 // both ends have the segment, and nothing has moved since
-	WhyIOUring              // the process has an io_uring, whose calls the library cannot see
-	WhyLast             = WhyIOUring
+	WhyLast             = WhyIdle
 )
 
 func (w Why) String() string {
@@ -133,7 +132,7 @@ func (w Why) String() string {
 		"program", "peer", "breach", "unsupported call", "address not included", "no offer by the client", "another process has it",
 		"a thread waits in a call", "not taken in time", "the peer's node cannot be reached", "a standard stream",
 		"the broker is of another version", "the broker does not answer", "no rule for the fabric",
-		"ready, nothing moved since", "the process has an io_uring"}
+		"ready, nothing moved since"}
 	if int(w) < len(texts) {
 		return texts[w]
 	}

@@ -155,8 +155,6 @@ bool ds_worth(uint64_t sends, uint64_t moved) DS_HIDDEN;
 void ds_habit(const struct ds_sock *s) DS_HIDDEN;
 /* Shuts the gate; false if a thread is in a call on the shadow: try again later. */
 bool ds_gate_get(struct ds_sock *s) DS_HIDDEN;
-/* Has this process an io_uring, as far as can be seen? Looks again where that costs little. */
-bool ds_uring(void) DS_HIDDEN;
 /* What ds_tell was told; NULL: nothing. */
 extern const struct ds_notices *ds_above DS_HIDDEN;
 void ds_tell_rung(struct ds_sock *s) DS_HIDDEN;

@@ -312,12 +312,6 @@ static void early(struct ds_sock *s, int fd)
 	if (!is_ours(s))
 		return;
 	DS_SET(s->retry, 0);
-	if ((s->side == 0 || may_claim(s, &word)) && ds_uring()) {
-		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_IOURING);
-		ds_phase(s, PLAIN);
-		ds_decided(s);
-		return;
-	}
 	if (s->side == 0)
 		ds_offer(s, fd);
 	else if (may_claim(s, &word))
