@@ -315,6 +315,8 @@ static bool restarts(void)
 	return true;
 }
 
+bool ds_recv_restarts(int fd) { return !ds_deadline(fd, SO_RCVTIMEO) && restarts(); }
+
 /* May a look find something? Only in a direction that waits for the segment: in any other state
  * what the queue holds stays there, and the caller would look again and again, and miss its
  * deadline. */

@@ -102,6 +102,9 @@ void **ds_user(struct ds_sock *s) DS_HIDDEN;
 ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 
+/* Does the kernel go on with a receive on fd that a signal has interrupted? */
+bool ds_recv_restarts(int fd) DS_HIDDEN;
+
 /* Receives without a buffer: n bytes at most of what is in the segment go to put, which must not
  * wait, and what that takes is received. Returns what put returns, and keeps its errno; -1 and
  * EAGAIN: nothing there is to be had like that. */

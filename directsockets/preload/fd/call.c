@@ -1,5 +1,8 @@
 #include "fd/call.h"
 
+#include <errno.h>
+#include <sys/syscall.h>
+
 /* A jump leaves a call on a conn: struct conn *. */
 static void jumped(void *p)
 {
@@ -10,10 +13,23 @@ static void jumped(void *p)
 	conn_put(c);
 }
 
+/* A call on c by fd, which conn/ knows, has begun. */
+static inline void begun(struct conn *c, int fd)
+{
+	if (__builtin_expect(__atomic_load_n(&c->armed, __ATOMIC_RELAXED), 0))
+		conn_active(c);
+	if (__atomic_load_n(&c->lastfd, __ATOMIC_RELAXED) != fd)
+		__atomic_store_n(&c->lastfd, fd, __ATOMIC_RELAXED);
+}
+
+/* Is fd a standard stream, whose bytes the kernel moves? The C library may have made it a file
+ * since, as freopen and daemon do. c is up. */
+static inline bool is_stream(const struct conn *c, int fd) { return fd <= STDERR_FILENO && ds_is_stream(c->s); }
+
 /* As call_begin_any. */
 static inline struct call begin(int fd, uintptr_t w)
 {
-	struct call k = {NULL, -1, NULL};
+	struct call k = {.slot = -1};
 	struct conn *c = word_conn(w);
 
 	if (!c)
@@ -30,10 +46,7 @@ static inline struct call begin(int fd, uintptr_t w)
 	k.slot = ds_cleanup_push(jumped, c);
 	k.c = c;
 	ds_critical_leave(before);
-	if (__builtin_expect(__atomic_load_n(&c->armed, __ATOMIC_RELAXED), 0))
-		conn_active(c);
-	if (__atomic_load_n(&c->lastfd, __ATOMIC_RELAXED) != fd)
-		__atomic_store_n(&c->lastfd, fd, __ATOMIC_RELAXED);
+	begun(c, fd);
 	return k;
 }
 
@@ -41,24 +54,71 @@ struct call call_begin(int fd, uintptr_t w)
 {
 	struct conn *c = fd <= STDERR_FILENO ? word_conn(w) : NULL;
 
-	/* The C library may have made it a file since, as freopen and daemon do. */
-	if (__builtin_expect(c != NULL, 0) && conn_is(c) == CONN_UP && ds_is_stream(c->s))
-		return (struct call){NULL, -1, NULL};
+	if (__builtin_expect(c != NULL, 0) && conn_is(c) == CONN_UP && is_stream(c, fd))
+		return (struct call){.slot = -1};
 	return begin(fd, w);
 }
 
 struct call call_begin_any(int fd, uintptr_t w) { return begin(fd, w); }
 
-struct call call_young(int fd, uintptr_t w, bool waits)
+/* As call_young; in: as call_young_in. */
+static inline struct call young(int fd, uintptr_t w, bool waits, bool in)
 {
 	struct conn *c = word_conn(w);
-	struct call k = {NULL, -1, NULL};
+	struct call k = {.slot = -1};
 
-	if (c && conn_is(c) == CONN_PENDING && c->young &&
-	    (!waits || __atomic_load_n(&c->blocking, __ATOMIC_RELAXED) == 2 || ds_one_thread()) && !ds_ripe(&c->begun, c->side, fd) &&
-	    young_count(&k, c, fd, w))
-		return k;
+	if (c && conn_is(c) == CONN_PENDING && c->young) {
+		uint8_t blocking = __atomic_load_n(&c->blocking, __ATOMIC_RELAXED);
+		bool sleeps = waits && blocking != 2 && !ds_one_thread();
+		if ((!sleeps || (in && blocking == 1)) && !ds_ripe(&c->begun, c->side, fd) && young_count(&k, c, fd, w)) {
+			k.waits = sleeps;
+			return k;
+		}
+	}
 	return call_begin(fd, w);
+}
+
+struct call call_young(int fd, uintptr_t w, bool waits) { return young(fd, w, waits, false); }
+struct call call_young_in(int fd, uintptr_t w, bool waits) { return young(fd, w, waits, true); }
+
+/* The call of k, on a young conn, goes on as one that conn/ knows, if it does. */
+static void grow(struct call *k, int fd)
+{
+	struct conn *c = k->early;
+
+	if (conn_is(c) == CONN_PENDING)
+		conn_completed(c, fd);
+	for (int i = 0; i < 1000 && conn_is(c) == CONN_SETTLING; i++)
+		ds_syscall(SYS_sched_yield);
+	if (conn_is(c) != CONN_UP || is_stream(c, fd))
+		return;
+	int before = ds_critical_enter();
+	ds_cleanup_pop(k->slot);
+	young_end(c);
+	k->slot = ds_cleanup_push(jumped, c);
+	k->c = c;
+	k->early = NULL;
+	ds_critical_leave(before);
+	begun(c, fd);
+}
+
+bool call_waited(struct call *k, int *fd)
+{
+	static const struct timespec most = {0, CALL_WAIT_MS * 1000000L};
+	struct pollfd p = {.fd = *fd, .events = POLLIN};
+	int saved = errno, got = REAL(ppoll)(&p, 1, &most, NULL);
+	bool interrupted = got < 0 && errno == EINTR;
+
+	k->waits = false;
+	*fd = conn_still(k->early, *fd); /* another thread may have closed it */
+	if (interrupted && !ds_recv_restarts(*fd)) {
+		errno = EINTR;
+		return false;
+	}
+	errno = saved;
+	if (got <= 0)
+		grow(k, *fd);
+	return true;
 }
 
 struct call call_young_any(int fd, uintptr_t w) { return fd <= STDERR_FILENO ? begin(fd, w) : call_young(fd, w, false); }

@@ -9,6 +9,7 @@ struct call {
 	struct conn *c;	    /* NULL: not ours, make the real call */
 	int slot;	    /* of ds_cleanup_push */
 	struct conn *early; /* with c NULL: the real call is counted here */
+	bool waits;	    /* call_wait comes before it */
 };
 
 /* call_begin takes a reference to the conn of fd, if conn/ knows it and fd is not a standard
@@ -20,7 +21,7 @@ struct call call_begin_any(int fd, uintptr_t word) DS_HIDDEN;
 void call_end(struct call *k) DS_HIDDEN;
 
 #define CALL_BY(k, fd, begin, ...) \
-	__attribute__((cleanup(call_end))) struct call k = {NULL, -1, NULL}; \
+	__attribute__((cleanup(call_end))) struct call k = {.slot = -1}; \
 	do { \
 		uintptr_t w_ = fd_word(fd); \
 		if (__builtin_expect(w_ != 0, 0)) \
@@ -42,6 +43,13 @@ void call_end(struct call *k) DS_HIDDEN;
  * what that call returned. */
 struct call call_young(int fd, uintptr_t word, bool waits) DS_HIDDEN;
 #define CALL_YOUNG(k, fd, waits) CALL_BY(k, fd, call_young, waits)
+/* The same for a receive, which may wait where there are other threads, too: not for long, in
+ * call_wait, which the hook calls with its descriptor next. That says which one to use from there
+ * on, and may leave the conn to conn/. False: -1 and EINTR. */
+struct call call_young_in(int fd, uintptr_t word, bool waits) DS_HIDDEN;
+bool call_waited(struct call *k, int *fd) DS_HIDDEN;
+static inline bool call_wait(struct call *k, int *fd) { return __builtin_expect(!k->waits, 1) || call_waited(k, fd); }
+enum { CALL_WAIT_MS = 10 }; /* how long the kernel waits for a young conn, where there are other threads */
 static inline ssize_t call_sent(const struct call *k, ssize_t rc)
 {
 	if (__builtin_expect(k->early != NULL, 0) && rc > 0)

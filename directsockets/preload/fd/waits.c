@@ -12,7 +12,7 @@ bool waits_add(struct waits *w, int fd)
 	if (w->n == MOST || conn_is(c) != CONN_PENDING)
 		return false;
 	struct call *k = &w->calls[w->n];
-	*k = call_young(fd, word, true);
+	*k = call_young(fd, word, false);
 	if (!k->early) {
 		call_end(k);
 		return false;

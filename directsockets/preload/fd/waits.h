@@ -1,5 +1,6 @@
 /* Young connections in a set that a call waits for: the kernel does so, as for a file that is not
- * ours. Only in a process of one thread: another one could not make them direct meanwhile. */
+ * ours; for CALL_WAIT_MS at most unless the process has one thread, since another one could not
+ * make them direct meanwhile. */
 #ifndef DS_WAITS_H
 #define DS_WAITS_H
 

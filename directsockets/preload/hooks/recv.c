@@ -28,14 +28,24 @@ static ssize_t told(struct call *k, int fd, ssize_t rc, struct msghdr *m, int fl
 	return ds_zerocopy_read(k->c->s, fd, m, flags) ? 0 : rc;
 }
 
-/* CALL, or CALL_YOUNG if a receive with these flags may be that. */
+/* CALL, or CALL_YOUNG if a receive with these flags may be that; then comes call_wait. */
 #define CALL_RECV(k, fd, flags) CALL_BY(k, fd, call_recv, flags)
+/* May the kernel make a receive with these flags? */
+static inline bool is_fine(int flags) { return (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_WAITALL)) == 0; }
+
 /* The call of CALL_RECV. No lock. */
 static inline struct call call_recv(int fd, uintptr_t w, int flags)
 {
-	bool fine = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_WAITALL)) == 0;
+	if (!is_fine(flags))
+		return call_begin(fd, w);
+	/* All of what is to come may take long. */
+	return flags & MSG_WAITALL ? call_young(fd, w, !(flags & MSG_DONTWAIT)) : call_young_in(fd, w, !(flags & MSG_DONTWAIT));
+}
 
-	return fine ? call_young(fd, w, !(flags & MSG_DONTWAIT)) : call_begin(fd, w);
+/* As call_recv, without call_wait: an error of the message comes before a wait. */
+static inline struct call call_recvmsg(int fd, uintptr_t w, int flags)
+{
+	return is_fine(flags) ? call_young(fd, w, !(flags & MSG_DONTWAIT)) : call_begin(fd, w);
 }
 
 /* What a real receive returned. */
@@ -59,7 +69,9 @@ static inline ssize_t recv_one(struct call *k, int fd, void *p, size_t n, int fl
 /* read of a descriptor of ours, whose word is w. */
 OURS ssize_t read_ours(int fd, void *p, size_t n, uintptr_t w)
 {
-	CALL_OF(k, fd, w, call_young, true);
+	CALL_OF(k, fd, w, call_young_in, n > 0);
+	if (!call_wait(&k, &fd))
+		return -1;
 	if (!k.c)
 		return call_received(&k, REAL(read)(fd, p, n));
 	if (!range_fine(p, n))
@@ -81,6 +93,8 @@ ALIAS(__read, read);
 EXPORT ssize_t recv(int fd, void *p, size_t n, int flags)
 {
 	CALL_RECV(k, fd, flags);
+	if (!call_wait(&k, &fd))
+		return -1;
 	if (!k.c)
 		return received(&k, REAL(recv)(fd, p, n, flags), flags);
 	if (odd_recv(flags)) {
@@ -107,6 +121,8 @@ static ssize_t no_name(ssize_t rc, socklen_t *len)
 EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *addr, socklen_t *len)
 {
 	CALL_RECV(k, fd, flags);
+	if (!call_wait(&k, &fd))
+		return -1;
 	if (!k.c)
 		return received(&k, REAL(recvfrom)(fd, p, n, flags, addr, len), flags);
 	if (odd_recv(flags)) {
@@ -196,7 +212,7 @@ static ssize_t do_recvmsg(struct call *k, int fd, struct msghdr *m, int flags)
 
 EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
-	CALL_RECV(k, fd, flags & ~MSG_CMSG_CLOEXEC);
+	CALL_BY(k, fd, call_recvmsg, flags & ~MSG_CMSG_CLOEXEC);
 	if (!k.c)
 		return received(&k, REAL(recvmsg)(fd, m, flags), flags);
 	return do_recvmsg(&k, fd, m, flags);

@@ -28,7 +28,7 @@ bool poll_ours(struct pollfd *fds, nfds_t n)
 static bool poll_young(struct waits *w, const struct pollfd *fds, nfds_t n)
 {
 	enum { MANY = 32 };
-	bool all = n <= MANY && ds_one_thread();
+	bool all = n <= MANY;
 
 	for (nfds_t i = 0, most = all ? n : 0; i < most; i++)
 		all &= waits_add(w, fds[i].fd);
@@ -40,8 +40,19 @@ EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
 	struct timespec t;
 	WAITS(young);
 
-	if (!poll_ours(fds, n) || poll_young(&young, fds, n))
+	if (!poll_ours(fds, n))
 		return REAL(poll)(fds, n, ms);
+	bool all = poll_young(&young, fds, n), alone = ds_one_thread();
+	if (all && (alone || (ms >= 0 && ms <= CALL_WAIT_MS)))
+		return REAL(poll)(fds, n, ms);
+	if (all) {
+		int got = REAL(poll)(fds, n, CALL_WAIT_MS);
+		if (got != 0)
+			return got;
+		ms = ms < 0 ? ms : ms - CALL_WAIT_MS;
+	}
+	if (!alone)
+		waits_end(&young);
 	return wait_poll(fds, n, from_ms(&t, ms), NULL, &young);
 }
 ALIAS(__poll, poll);
@@ -50,7 +61,8 @@ EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, c
 {
 	WAITS(young);
 
-	if (!poll_ours(fds, n) || (timeout && !time_fine(timeout)) || !ds_readable(mask, mask ? DS_SIGSET : 0) || poll_young(&young, fds, n))
+	if (!poll_ours(fds, n) || (timeout && !time_fine(timeout)) || !ds_readable(mask, mask ? DS_SIGSET : 0) ||
+	    (ds_one_thread() && poll_young(&young, fds, n)))
 		return REAL(ppoll)(fds, n, timeout, mask);
 	return wait_poll(fds, n, timeout, mask, &young);
 }

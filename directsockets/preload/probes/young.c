@@ -238,6 +238,94 @@ static void with_threads(void)
 	end(c, s);
 }
 
+static volatile int over;
+
+static void noted(int sig) { (void)sig; }
+
+/* Signals a thread, a pthread_t *, again and again. */
+static void *signals(void *thread)
+{
+	while (!over) {
+		pthread_kill(*(pthread_t *)thread, SIGUSR1);
+		nap(3);
+	}
+	return NULL;
+}
+
+/* A thread that waits in recv is interrupted, or goes on, by how the handler was installed. */
+static void by_signal(int flags)
+{
+	struct sigaction a = {.sa_handler = noted, .sa_flags = flags};
+	pthread_t self = pthread_self(), t;
+	struct sockaddr_in at;
+	int l = listener(&at), c = dial(&at), s = accept(l, NULL, NULL);
+	char b[8];
+
+	sigaction(SIGUSR1, &a, NULL);
+	over = 0;
+	pthread_create(&t, NULL, signals, &self);
+	if (flags) {
+		pthread_t writer;
+		pthread_create(&writer, NULL, write_later, &s);
+		R(recv(c, b, 4, 0));
+		pthread_join(writer, NULL);
+	} else {
+		for (int i = 0; i < 3; i++)
+			R(recv(c, b, 4, 0));
+	}
+	over = 1;
+	pthread_join(t, NULL);
+	if (has_library() && flags)
+		become_direct(c, s);
+	end(c, s);
+	close(l);
+}
+
+static void by_signal_ends(void) { by_signal(0); }
+static void by_signal_restarts(void) { by_signal(SA_RESTART); }
+
+/* Where there are other threads, too, it stays young over requests that are answered soon, and its
+ * end, an error and a time-out are those of the kernel. */
+static void beside_threads(void)
+{
+	struct timeval soon = {0, 30000};
+	struct linger none = {1, 0};
+	struct sockaddr_in at;
+	pthread_t t, self = pthread_self();
+	int l = listener(&at), c[3], s[3];
+	char b[4];
+
+	over = 1;
+	pthread_create(&t, NULL, signals, &self); /* from now on there have been several */
+	pthread_join(t, NULL);
+	for (int i = 0; i < 3; i++) {
+		c[i] = dial(&at);
+		s[i] = accept(l, NULL, NULL);
+	}
+	put(c[0], "abc", 3);
+	R(recv(s[0], b, 4, 0));
+	put(s[0], "abc", 3);
+	R(read(c[0], b, 4));
+	if (has_library() && (!is_young(c[0]) || !is_young(s[0])))
+		out("not young");
+	R(read(c[0], b, 0));
+	R(setsockopt(c[0], SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon));
+	R(recv(c[0], b, 4, 0));
+	R(recv(c[0], NULL, 0, MSG_DONTWAIT));
+	R(close(s[0]));
+	R(read(c[0], b, 4));
+	close(c[0]);
+	R(shutdown(s[1], SHUT_WR));
+	R(recv(c[1], b, 4, 0));
+	setsockopt(s[2], SOL_SOCKET, SO_LINGER, &none, sizeof none);
+	R(close(s[2]));
+	R(recv(c[2], b, 4, 0));
+	R(recv(c[2], b, 4, 0));
+	end(c[1], s[1]);
+	close(c[2]);
+	close(l);
+}
+
 /* One beside which another is in the set of a poll or select is known no better for that. */
 static void by_set(int selects)
 {
@@ -293,5 +381,8 @@ const struct probe young_probes[] = {
 	{"young-options", with_options, 0},
 	{"young-shutdown", after_shutdown, 0},
 	{"young-threads", with_threads, 0},
+	{"young-beside", beside_threads, 0},
+	{"young-eintr", by_signal_ends, 0},
+	{"young-restart", by_signal_restarts, 0},
 	{0},
 };
