@@ -91,6 +91,7 @@ int main(void)
 	char path[64];
 	pid_t broker = ends_start(path, sizeof path);
 
+	ds_config.welcome = 250; // ms: what is said of one that is silent is said soon
 	silent(broker);
 	of_another_version();
 	gone(&broker, path);

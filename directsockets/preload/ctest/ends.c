@@ -97,6 +97,7 @@ pid_t ends_start(char *path, size_t n)
 		abort();
 	snprintf(path, n, "%s/broker", dir);
 	setenv("EXNET_DS_SENDS", "1", 1);
+	setenv("EXNET_DS_WELCOME", "60000", 1); /* on a busy machine the broker takes its time */
 	pid_t broker = broker_start(path);
 	listener = socket(AF_INET, SOCK_STREAM, 0);
 	at.sin_family = AF_INET;
