@@ -87,9 +87,12 @@ func (e *End) slot() (*foreign.Slot, error) {
 }
 
 // commit publishes the next message.
-func (e *End) commit(s *foreign.Slot, tag Tag, n int) {
+func (e *End) commit(s *foreign.Slot, tag Tag, n int) { e.commitAt(s, tag, n, shm.Ticks()) }
+
+// commitAt publishes the next message, which was sent at now.
+func (e *End) commitAt(s *foreign.Slot, tag Tag, n int, now uint64) {
 	t := &e.tx
-	if now := shm.Ticks(); n <= stamped {
+	if n <= stamped {
 		s.Payload().PutUint64(stampAt(n), now)
 	} else {
 		shm.Release(&t.stamps[t.sent%stamps], now)
@@ -215,8 +218,42 @@ func (e *End) SendVELO(p []byte) (n int, err error) {
 	return n, err
 }
 
+// whole is how many VELO messages a send shows to the peer at once.
+const whole = 4
+
+// slots reports whether the next k slots are free.
+func (e *End) slots(k int) bool {
+	t := &e.tx
+	most := uint64(len(t.queue) - k)
+	return t.sent-t.consumed <= most || e.credit() && t.sent-t.consumed <= most
+}
+
+// sendWhole sends p in k VELO messages, whose slots are free: the peer sees all of them or none, as
+// it would find the bytes of one write on TCP. So what it looks at first is shown last.
+func (e *End) sendWhole(p []byte, k int) {
+	t := &e.tx
+	first, now := t.sent, shm.Ticks()
+	tag := TagVELOLast
+	for i := k - 1; i >= 0; i-- {
+		part := p[i*MaxVELO : min(len(p), (i+1)*MaxVELO)]
+		t.sent = first + uint64(i)
+		s := &t.queue[t.sent&uint64(len(t.queue)-1)]
+		s.Payload().Fill(part)
+		e.commitAt(s, tag, len(part), now)
+		tag = TagVELO
+	}
+	t.sent = first + uint64(k)
+	e.count.Add(SentVELO, uint64(k-1))
+	e.count.Add(SentVELOLast, 1)
+}
+
 // sendVELO sends p in VELO messages.
 func (e *End) sendVELO(p []byte) (n int, err error) {
+	if k := (len(p) + MaxVELO - 1) / MaxVELO; k > 1 && k <= whole && e.slots(k) {
+		e.sendWhole(p, k)
+		e.published()
+		return len(p), nil
+	}
 	var s *foreign.Slot
 	for {
 		if s, err = e.slot(); err != nil {

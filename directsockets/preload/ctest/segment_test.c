@@ -122,6 +122,104 @@ static void streams(uint32_t slots, uint64_t ring, uint64_t total)
 	free_pair(&p);
 }
 
+// ---- a send of a few messages is seen whole, or not at all
+
+enum { SENDS = 20000, LARGEST = 480 };
+
+static size_t size_of(uint64_t i) { return 121 + i * 7 % (LARGEST - 120); }
+
+struct whole {
+	struct end *e;
+	uint64_t done; // sends that were received
+};
+
+static void *receives_whole(void *arg)
+{
+	struct whole *w = arg;
+	uint8_t buf[LARGEST];
+
+	for (uint64_t i = 0; i < SENDS && !failures; i++) {
+		ssize_t r;
+		do {
+			struct iovec v;
+			struct ds_cursor c = cursor_of(&v, buf, sizeof buf);
+			r = ds_rx_recv(&w->e->seg, &w->e->rx, &w->e->attention, &c, false, false);
+			if (r == DS_AGAIN && i % 64 == 0)
+				sched_yield(); // if both have one CPU
+		} while (r == DS_AGAIN);
+		CHECK(r == (ssize_t)size_of(i), "%zd of %zu bytes of send %llu", r, size_of(i), (unsigned long long)i);
+		__atomic_store_n(&w->done, i + 1, __ATOMIC_RELEASE);
+	}
+	__atomic_store_n(&w->done, SENDS, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static ssize_t send_bytes(struct end *e, size_t n)
+{
+	static uint8_t buf[LARGEST];
+	struct iovec v;
+	struct ds_cursor c = cursor_of(&v, buf, n);
+
+	return ds_tx_send(&e->seg, &e->tx, &e->attention, &c);
+}
+
+static void wholes(void)
+{
+	struct pair p;
+	pthread_t t;
+	struct whole w = {&p.end[1], 0};
+	uint64_t carried;
+
+	make_pair(&p, 128, 65536);
+	CHECK(ds_tx_promote(&p.end[0].seg, &p.end[0].tx, &p.end[0].attention, 0) == 0, "promote");
+	CHECK(ds_rx_promoted(&p.end[1].seg, &p.end[1].rx, &carried) == 1, "promoted");
+	pthread_create(&t, NULL, receives_whole, &w);
+	for (uint64_t i = 0; i < SENDS && !failures; i++) {
+		ssize_t r = send_bytes(&p.end[0], size_of(i));
+		CHECK(r == (ssize_t)size_of(i), "send: %zd", r);
+		for (int k = 0; __atomic_load_n(&w.done, __ATOMIC_ACQUIRE) <= i; k++)
+			if (k % 1024 == 1023)
+				sched_yield();
+	}
+	pthread_join(t, NULL);
+	free_pair(&p);
+}
+
+// A jump leaves a send when some of its messages are shown: none of them is sent, or all are.
+static void recovers(void)
+{
+	struct pair p;
+	uint8_t buf[LARGEST];
+	uint64_t carried, saved[4];
+	struct iovec v;
+
+	make_pair(&p, 16, 65536);
+	struct end *a = &p.end[0], *b = &p.end[1];
+	CHECK(ds_tx_promote(&a->seg, &a->tx, &a->attention, 0) == 0, "promote");
+	CHECK(ds_rx_promoted(&b->seg, &b->rx, &carried) == 1, "promoted");
+	for (int shown = 0; shown <= 4; shown++) {
+		uint64_t count = a->tx.count;
+		CHECK(send_bytes(a, LARGEST) == LARGEST && a->tx.count == count + 4, "send");
+		for (int i = 0; i < 4; i++) { // as if it had shown the last of them only
+			saved[i] = a->seg.txq[(count + (uint64_t)i) & 15].status;
+			if (i < 4 - shown)
+				a->seg.txq[(count + (uint64_t)i) & 15].status = 0;
+		}
+		CHECK(saved[0] && saved[3], "status");
+		a->tx.count = count;
+		ds_tx_recover(&a->seg, &a->tx);
+		CHECK(a->tx.count == count + (shown == 4 ? 4 : 0), "%d shown", shown);
+		CHECK(send_bytes(a, 5) == 5, "send");
+		struct ds_cursor c = cursor_of(&v, buf, sizeof buf);
+		if (shown == 4)
+			CHECK(ds_rx_recv(&b->seg, &b->rx, &b->attention, &c, false, false) == LARGEST, "what was sent");
+		c = cursor_of(&v, buf, sizeof buf);
+		ssize_t r = ds_rx_recv(&b->seg, &b->rx, &b->attention, &c, false, false);
+		CHECK(r == 5, "%zd bytes with %d shown", r, shown);
+	}
+	free_pair(&p);
+}
+
 // ---- freezing: what was not consumed comes back, whole and in order
 
 struct sink {
@@ -365,6 +463,8 @@ int main(int argc, char **argv)
 	streams(128, 1 << 20, 6 << 20);
 	streams(128, 2 << 20, 24 << 20);
 	streams(4096, 65536, 2 << 20);
+	wholes();
+	recovers();
 	pages(16);
 	pages(128);
 	pages(4096);

@@ -12,7 +12,8 @@ enum {
 	SETTLED = 2,	/* messages in a page when give_back asks whether those before are consumed */
 	SLOW = 1 << 20, /* ticks, about 0.4 ms: what a page of messages takes if little is sent */
 	APART = 1 << 23, /* ticks, about 3 ms: oftener, giving back costs a process more than 1 % */
-	THRESHOLD = 480, /* bytes: a send of up to this travels in VELO messages */
+	THRESHOLD = 480, /* bytes: a send of up to this travels in VELO messages, */
+	WHOLE = 4,	 /* which are so many at most */
 };
 
 /* 1: n more slots are free; 0: they are not; DS_BREACH. */
@@ -25,30 +26,52 @@ static inline int slots_free(struct ds_seg *g, struct ds_tx *t, uint32_t n)
 	return t->count - t->consumed + n <= g->slots;
 }
 
-/* Shows the next message to the peer: its tag, its length, and when it was sent, in ds_ticks. The
- * caller is the only sender. */
-static inline void publish(struct ds_seg *g, struct ds_tx *t, unsigned tag, unsigned len, uint64_t sent)
+/* Stores when message number count was sent, in ds_ticks. */
+static inline void stamp(struct ds_seg *g, uint64_t count, unsigned len, uint64_t sent)
 {
-	struct ds_slot *s = tx_slot(g, t->count);
-
 	if (len <= DS_STAMPED)
-		memcpy(s->payload + stamp_at(len), &sent, 8);
+		memcpy(tx_slot(g, count)->payload + stamp_at(len), &sent, 8);
 	else
-		SET(&g->txstamps[t->count % DS_STAMP_RING], sent);
-	RELEASE(&s->status, (uint64_t)lap(g, t->count) | (uint64_t)tag << 32 | (uint64_t)len << 40);
+		SET(&g->txstamps[count % DS_STAMP_RING], sent);
+}
+
+/* Stores the status of message number count, which is complete. */
+static inline void show(struct ds_seg *g, uint64_t count, unsigned tag, unsigned len)
+{
+	RELEASE(&tx_slot(g, count)->status, (uint64_t)lap(g, count) | (uint64_t)tag << 32 | (uint64_t)len << 40);
+}
+
+/* The next n messages are shown. */
+static inline void shown(struct ds_tx *t, unsigned n)
+{
 	t->put = t->next_put;
 	t->off = t->next_off;
 	__atomic_signal_fence(__ATOMIC_RELEASE);
-	SET(&t->count, t->count + 1);
+	SET(&t->count, t->count + n);
+}
+
+/* Shows the next message to the peer: its tag, its length, and when it was sent. The caller is the
+ * only sender. */
+static inline void publish(struct ds_seg *g, struct ds_tx *t, unsigned tag, unsigned len, uint64_t sent)
+{
+	stamp(g, t->count, len, sent);
+	show(g, t->count, tag, len);
+	shown(t, 1);
 }
 
 void ds_tx_recover(struct ds_seg *g, struct ds_tx *t)
 {
-	if ((uint32_t)GET(&tx_slot(g, t->count)->status) == lap(g, t->count)) {
-		t->put = t->next_put;
-		t->off = t->next_off;
-		t->count++;
-	}
+	unsigned n = 0;
+
+	while (n < WHOLE && (uint32_t)GET(&tx_slot(g, t->count + n)->status) == lap(g, t->count + n))
+		n++;
+	/* Of messages that are shown at once (send_whole), the last are there if the first is not:
+	 * the peer has not seen them, and shall not. */
+	for (unsigned i = 1; n == 0 && i < WHOLE; i++)
+		if ((uint32_t)GET(&tx_slot(g, t->count + i)->status) == lap(g, t->count + i))
+			SET(&tx_slot(g, t->count + i)->status, 0);
+	if (n)
+		shown(t, n);
 	t->next_put = t->put;
 	t->next_off = t->off;
 }
@@ -138,9 +161,33 @@ static __attribute__((noinline)) void give_back(struct ds_seg *g, struct ds_tx *
 	errno = saved;
 }
 
-/* Sends as much of c as the slots take. Up to THRESHOLD bytes are readable as a whole, or nothing
- * is sent: DS_FAULT. */
-static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
+/* Sends the k messages of c, k <= WHOLE, for which there are slots: the peer sees all of them or
+ * none, as it would find the bytes of one send on TCP. So what it looks at first is shown last. */
+static ssize_t send_whole(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c, unsigned k)
+{
+	uint64_t now = c->at ? c->at : ds_ticks();
+	size_t sent = c->left;
+	unsigned last = (unsigned)(sent - (k - 1) * (size_t)DS_VELO_MAX);
+
+	if (__builtin_expect(!reachable(c, sent, false), 0))
+		return DS_FAULT;
+	for (unsigned i = 0; i < k; i++) {
+		unsigned n = i + 1 < k ? DS_VELO_MAX : last;
+		ds_gather(c, tx_slot(g, t->count + i)->payload, n);
+		stamp(g, t->count + i, n, now);
+	}
+	show(g, t->count + k - 1, DS_VELO_LAST, last);
+	for (unsigned i = k - 1; i-- > 0;)
+		show(g, t->count + i, DS_VELO, DS_VELO_MAX);
+	shown(t, k);
+	ds_count(g, DS_C_TX_VELO, k - 1);
+	ds_count(g, DS_C_TX_VELO_LAST, 1);
+	return (ssize_t)sent;
+}
+
+/* Sends as much of c as the slots take, message by message. Up to THRESHOLD bytes are readable as a
+ * whole, or nothing is sent: DS_FAULT. */
+static ssize_t send_pieces(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c)
 {
 	size_t sent = 0, known = 0; /* bytes that were looked at */
 	uint64_t now = c->at ? c->at : ds_ticks();
@@ -169,13 +216,25 @@ static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention 
 		sent += n;
 		ds_count(g, last ? DS_C_TX_VELO_LAST : DS_C_TX_VELO, 1);
 	}
-	if (!sent)
-		return fault ? DS_FAULT : DS_AGAIN;
+	return sent ? (ssize_t)sent : fault ? DS_FAULT : DS_AGAIN;
+}
+
+/* As ds_tx_send, of what goes in VELO messages. */
+static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
+{
+	unsigned k = c->left <= THRESHOLD ? (unsigned)((c->left + DS_VELO_MAX - 1) / DS_VELO_MAX) : 0;
+	int room = k ? slots_free(g, t, k + g->reserve) : 0;
+
+	if (room < 0)
+		return room;
+	ssize_t sent = room ? send_whole(g, t, c, k) : send_pieces(g, t, c);
+	if (sent <= 0)
+		return sent;
 	ds_ring(g, a, DS_ARM_RX);
 	own_soon(tx_slot(g, t->count));
 	if (__builtin_expect(t->count >= t->turn, 0))
 		give_back(g, t);
-	return (ssize_t)sent;
+	return sent;
 }
 
 /* As ds_tx_send, of what goes through the ring. */
