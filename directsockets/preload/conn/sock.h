@@ -52,6 +52,7 @@ struct ds_early {
 	uint64_t read;	/* side 1: when bytes were received last, by ds_ticks */
 	uint32_t sent, received; /* bytes; enough is enough */
 	uint32_t sends;
+	uint32_t sender; /* the thread that sent last, and has received nothing since; 0: none */
 	uint8_t looks;	/* side 1: calls */
 	uint8_t shut;	/* how shutdown was called: 1 << SHUT_... */
 	uint16_t bucket; /* side 1: 1 + that of its offers in the page; 0: not known yet */

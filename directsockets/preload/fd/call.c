@@ -71,7 +71,9 @@ static inline struct call young(int fd, uintptr_t w, bool waits, bool in)
 		uint8_t blocking = __atomic_load_n(&c->blocking, __ATOMIC_RELAXED);
 		bool sleeps = waits && blocking != 2 && !ds_one_thread();
 		if ((!sleeps || (in && blocking == 1)) && !ds_ripe(&c->begun, c->side, fd) && young_count(&k, c, fd, w)) {
-			k.waits = sleeps;
+			/* A thread that waits for an answer does so in the kernel: no other is
+			 * likely to want the conn until it comes. */
+			k.waits = sleeps && __atomic_load_n(&c->begun.sender, __ATOMIC_RELAXED) != ds_tid();
 			return k;
 		}
 	}
