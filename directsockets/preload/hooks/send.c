@@ -184,15 +184,21 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags)
 	return (int)n;
 }
 
-/* Moves fd back to TCP if it is ours. */
+/* Moves fd, which is passed on, back to TCP if it is ours, and what is unread with it. */
 static void demote_fd(int fd)
 {
 	struct conn *c = conn_peek(fd);
+	int end = -1;
 
-	if (c) {
+	if (!c)
+		return;
+	if (conn_is(c) == CONN_UP)
+		hand_over(c, fd, HEIR_EXEC, &end);
+	else
 		conn_demote(c, fd);
-		conn_put(c);
-	}
+	conn_put(c);
+	if (end >= 0)
+		REAL(close)(end);
 }
 
 bool rights_demote(const struct msghdr *m)

@@ -244,6 +244,48 @@ static void rights(void)
 	R(read(c, buf, 10));
 }
 
+/* What is unread goes with the descriptor, also when the peer cannot write it again: it has closed
+ * (gone), or ended its direction. copied: what is passed on is not the descriptor that was used. */
+static void rights_of(int gone, int copied)
+{
+	int c, s, u[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u))
+		die("socketpair");
+	pid_t pid = fork();
+	if (pid == 0) {
+		s = take_fd(u[1]);
+		size_t n = get(s, buf, 10);
+		out("child: %zu %.6s", n, buf);
+		put(s, "answer", gone ? 0 : 6);
+		_exit(0);
+	}
+	pair(&c, &s);
+	put(c, "unread", 6);
+	if (gone)
+		close(c);
+	else
+		shutdown(c, SHUT_WR);
+	ended(s);
+	if (copied) {
+		int copy = dup(s);
+		close(s);
+		s = copy;
+	}
+	pass_fd(u[0], s);
+	close(s);
+	finish(pid);
+	if (gone)
+		return;
+	size_t n = get(c, buf, 10);
+	out("%zu %.6s", n, buf);
+	close(c);
+}
+
+static void rights_gone(void) { rights_of(1, 0); }
+static void rights_copy(void) { rights_of(1, 1); }
+static void rights_ended(void) { rights_of(0, 0); }
+
 static void run_cat(int s, int spawn, int vforked)
 {
 	char *argv[] = {"cat", NULL};
@@ -436,6 +478,9 @@ const struct probe proc_probes[] = {
 	{"fork-writers", fork_writers, 0},
 	{"prefork-server", prefork, 1},
 	{"scm-rights", rights, 0},
+	{"rights-gone", rights_gone, 0},
+	{"rights-copy", rights_copy, 0},
+	{"rights-ended", rights_ended, 0},
 	{"exec-stdin", exec_stdin, 0},
 	{"exec-vfork", exec_vfork, 0},
 	{"exec-spawn", exec_spawn, 0},
