@@ -1,7 +1,6 @@
 #include "fd/call.h"
 
 #include <errno.h>
-#include <sys/syscall.h>
 
 /* A jump leaves a call on a conn: struct conn *. */
 static void jumped(void *p)
@@ -88,10 +87,7 @@ static void grow(struct call *k, int fd)
 {
 	struct conn *c = k->early;
 
-	if (conn_is(c) == CONN_PENDING)
-		conn_completed(c, fd);
-	for (int i = 0; i < 1000 && conn_is(c) == CONN_SETTLING; i++)
-		ds_syscall(SYS_sched_yield);
+	conn_settle(c, fd);
 	if (conn_is(c) != CONN_UP || is_stream(c, fd))
 		return;
 	int before = ds_critical_enter();

@@ -61,12 +61,17 @@ void conn_connected(struct conn *c, int fd)
 	ds_critical_end();
 }
 
-void conn_demote(struct conn *c, int fd)
+void conn_settle(struct conn *c, int fd)
 {
-	if (c->young)
+	if (c->young && conn_is(c) == CONN_PENDING)
 		conn_completed(c, fd);
 	for (int i = 0; i < 1000 && conn_is(c) == CONN_SETTLING; i++)
 		ds_syscall(SYS_sched_yield);
+}
+
+void conn_demote(struct conn *c, int fd)
+{
+	conn_settle(c, fd);
 	if (conn_is(c) == CONN_UP)
 		ds_freeze_demote(c->s, fd);
 	else

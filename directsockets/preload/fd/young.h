@@ -16,6 +16,9 @@ struct conn *conn_get(int fd) DS_HIDDEN;
 void conn_completed(struct conn *c, int fd) DS_HIDDEN;
 void conn_connected(struct conn *c, int fd) DS_HIDDEN;
 
+/* Hands c to conn/ if it is young and connected, or waits for the thread that does so. */
+void conn_settle(struct conn *c, int fd) DS_HIDDEN;
+
 /* Gives up direct sockets for c for good. */
 void conn_demote(struct conn *c, int fd) DS_HIDDEN;
 

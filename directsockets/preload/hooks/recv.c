@@ -28,24 +28,22 @@ static ssize_t told(struct call *k, int fd, ssize_t rc, struct msghdr *m, int fl
 	return ds_zerocopy_read(k->c->s, fd, m, flags) ? 0 : rc;
 }
 
-/* CALL, or CALL_YOUNG if a receive with these flags may be that; then comes call_wait. */
-#define CALL_RECV(k, fd, flags) CALL_BY(k, fd, call_recv, flags)
-/* May the kernel make a receive with these flags? */
-static inline bool is_fine(int flags) { return (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_WAITALL)) == 0; }
-
-/* The call of CALL_RECV. No lock. */
-static inline struct call call_recv(int fd, uintptr_t w, int flags)
-{
-	if (!is_fine(flags))
-		return call_begin(fd, w);
-	/* All of what is to come may take long. */
-	return flags & MSG_WAITALL ? call_young(fd, w, !(flags & MSG_DONTWAIT)) : call_young_in(fd, w, !(flags & MSG_DONTWAIT));
-}
-
-/* As call_recv, without call_wait: an error of the message comes before a wait. */
+/* The call of a receive with these flags: as call_young, if it may be that. No lock. */
 static inline struct call call_recvmsg(int fd, uintptr_t w, int flags)
 {
-	return is_fine(flags) ? call_young(fd, w, !(flags & MSG_DONTWAIT)) : call_begin(fd, w);
+	bool fine = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_WAITALL)) == 0;
+
+	return fine ? call_young(fd, w, !(flags & MSG_DONTWAIT)) : call_begin(fd, w);
+}
+
+#define CALL_RECV(k, fd, flags) CALL_BY(k, fd, call_recv, flags)
+/* The call of CALL_RECV, after which comes call_wait: no error is due before that. A receive that
+ * waits for all of what is to come does not wait there, since that may take long. No lock. */
+static inline struct call call_recv(int fd, uintptr_t w, int flags)
+{
+	bool fine = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK)) == 0;
+
+	return fine ? call_young_in(fd, w, !(flags & MSG_DONTWAIT)) : call_recvmsg(fd, w, flags);
 }
 
 /* What a real receive returned. */
