@@ -10,6 +10,7 @@ import (
 
 	"exnet/study/pattern"
 	"exnet/study/routing"
+	"exnet/study/storage"
 )
 
 // keyInfo is a key of a scenario.
@@ -42,6 +43,14 @@ var jobKeys = []keyInfo{
 	{"submit", "0s", submit, false},
 	{"duration", time.Duration(0), duration, false},
 	{"count", int64(1), whole(1, 100_000), false},
+	{"target", "random", oneOfTexts(storage.Selectors), false},
+}
+
+var storageKeys = []keyInfo{
+	{"routers", nil, whole(1, storage.MaxParts), true},
+	{"groups", nil, whole(1, storage.MaxParts), true},
+	{"servers", nil, whole(1, storage.MaxParts), true},
+	{"targets", nil, whole(1, storage.MaxParts), true},
 }
 
 func keyNames(keys []keyInfo) string {
@@ -60,12 +69,15 @@ func text(v any) (any, error) {
 	return s, nil
 }
 
+// write is the pattern of a job whose ranks write to the storage.
+const write = "write"
+
 // patternName takes the name of a pattern, or of a file.
 func patternName(v any) (any, error) {
 	if s, ok := v.(string); ok && isFile(s) {
 		return s, nil
 	}
-	v, err := oneOfTexts(pattern.Names())(v)
+	v, err := oneOfTexts(append(pattern.Names(), write))(v)
 	if err != nil {
 		err = fmt.Errorf("%w; a file's name has a dot or a slash", err)
 	}

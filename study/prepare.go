@@ -13,6 +13,7 @@ import (
 	"exnet/study/graph"
 	"exnet/study/pattern"
 	"exnet/study/routing"
+	"exnet/study/storage"
 )
 
 // unknown is how many cores a host has in a scenario in which that is a mistake.
@@ -65,11 +66,16 @@ func (r Setting) Prepare() (Config, error) {
 			errs = append(errs, s.place(line, "router", err))
 		}
 	}
+	if s.storage {
+		if err := r.shape(&c); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	sum := uint64(0)
 	for job := 1; job <= s.jobs; job++ {
 		jobs, err := r.job(job, c)
 		if len(jobs) > 0 {
-			high, low := bits.Mul64(jobs[0].Pattern.Bytes(), uint64(len(jobs)))
+			high, low := bits.Mul64(jobs[0].bytes(), uint64(len(jobs)))
 			if sum += min(low, maxBytes+1); high > 0 || sum > maxBytes {
 				_, line := r.value(job, "pattern")
 				err, sum = s.wrong(line, "%s: more than 2^62 bytes in all jobs", jobs[0].Name), maxBytes
@@ -81,6 +87,29 @@ func (r Setting) Prepare() (Config, error) {
 		c.Jobs = append(c.Jobs, jobs...)
 	}
 	return c, errors.Join(errs...)
+}
+
+// shape reads [storage] into c. While a value of it is wrong, of which parse tells, there is none.
+func (r Setting) shape(c *Config) error {
+	var line int
+	read := func(key string) int {
+		v, at := r.value(ofStorage, key)
+		line = max(line, at)
+		n, _ := v.(int64)
+		return int(n)
+	}
+	shape := storage.Shape{Routers: read("routers"), Groups: read("groups"), Servers: read("servers"), Targets: read("targets")}
+	if min(shape.Routers, shape.Groups, shape.Servers, shape.Targets) == 0 {
+		return nil
+	}
+	if err := shape.Check(); err != nil {
+		return r.scenario.place(line, "storage", err)
+	}
+	if c.Graph != nil && shape.Routers >= len(c.Graph.Hosts()) {
+		return r.scenario.wrong(line, "storage: %d routers leave no host of %d for jobs", shape.Routers, len(c.Graph.Hosts()))
+	}
+	c.Storage = shape
+	return nil
 }
 
 // maxBytes bounds the sum of all jobs, which may be the load of one channel.
@@ -141,14 +170,20 @@ func (r Setting) job(job int, c Config) (jobs []Job, err error) {
 		return nil, s.place(line, "pattern", err)
 	}
 	j := Job{Name: get("name").(string), Pattern: rec.pattern, Duration: get("duration").(time.Duration)}
+	if name == write {
+		if !s.storage {
+			return nil, s.wrong(line, "pattern: %s needs a table [storage]", write)
+		}
+		j.Write, j.Target = get("bytes").(uint64), get("target").(string)
+	}
 	if j.Name == "" {
 		j.Name = fmt.Sprintf("%s-%d", filepath.Base(name.(string)), rec.pattern.Ranks)
 	}
 	if j.Duration == 0 {
 		j.Duration = max(rec.duration, time.Second)
 	}
-	if c.Graph != nil && c.Cores != unknown && (rec.pattern.Ranks+c.Cores-1)/c.Cores > len(c.Graph.Hosts()) {
-		return nil, s.wrong(line, "%s has %d ranks, more than %d hosts of %d cores hold", j.Name, rec.pattern.Ranks, len(c.Graph.Hosts()), c.Cores)
+	if c.Graph != nil && c.Cores != unknown && (rec.pattern.Ranks+c.Cores-1)/c.Cores > c.hosts() {
+		return nil, s.wrong(line, "%s has %d ranks, more than %d hosts of %d cores hold", j.Name, rec.pattern.Ranks, c.hosts(), c.Cores)
 	}
 	kind, d, err := parseSubmit(get("submit").(string))
 	if err != nil {
@@ -193,6 +228,8 @@ func (s *Scenario) pattern(name string, p pattern.Params) (recorded, error) {
 		rec.pattern, rec.duration, err = pattern.ReadFile(path)
 	case p.Ranks == 0:
 		err = errors.New("ranks is missing")
+	case name == write:
+		rec.pattern = &pattern.Pattern{Ranks: p.Ranks}
 	default:
 		rec.pattern, err = pattern.Make(name, p)
 	}

@@ -23,22 +23,31 @@ import (
 //	[[job]]
 //	pattern = "cg"
 //	ranks   = 128
+//
+// With a table [storage] (routers, groups, servers, targets) jobs may have the pattern "write".
 type Scenario struct {
 	file    string
 	dir     string
 	entries []entry // of the machine, then of each job
 	jobs    int
+	storage bool // there is a [storage]
 	cache   cache
 }
 
 // entry is a key with its values.
 type entry struct {
-	job    int // 0: the machine; else the number of the job
+	job    int // 0: the machine; ofStorage; else the number of the job
 	key    string
 	line   int   // 0: it is not in the file
 	values []any // at least one; nil: unknown, by a mistake
 	list   bool
 }
+
+// ofNothing stands for the number of a job in an unknown table.
+const ofNothing = -2
+
+// ofStorage stands for the number of a job in the entries of [storage].
+const ofStorage = -1
 
 // MaxRuns bounds the runs of a scenario.
 const MaxRuns = 4096
@@ -142,9 +151,12 @@ func linesOf(text string) map[where]int {
 			jobs++
 			section = jobs
 			note(where{section, ""})
+		case strings.HasPrefix(line, "[") && header == "storage":
+			section = ofStorage
+			note(where{section, ""})
 		case strings.HasPrefix(line, "[") && strings.HasSuffix(strings.TrimSpace(line), "]") && !strings.ContainsAny(header, `"',`):
 			note(where{0, header})
-			section = -1
+			section = ofNothing
 		}
 	}
 	return lines
@@ -160,6 +172,16 @@ func (s *Scenario) enter(content map[string]any, lines map[where]int) (errs []er
 	} else if len(jobs) == 0 {
 		errs = append(errs, s.wrong(0, "no job: add a [[job]] with a pattern"))
 	}
+	if content["storage"] != nil {
+		table, ok := content["storage"].(map[string]any)
+		if !ok {
+			errs = append(errs, s.wrong(lines[where{0, "storage"}], "storage: write a table, [storage]"))
+		}
+		s.storage = ok
+		if ok {
+			errs = append(errs, s.section(ofStorage, table, storageKeys, lines)...)
+		}
+	}
 	s.jobs = len(jobs)
 	for i, job := range jobs {
 		errs = append(errs, s.section(i+1, job, jobKeys, lines)...)
@@ -169,7 +191,7 @@ func (s *Scenario) enter(content map[string]any, lines map[where]int) (errs []er
 
 func (s *Scenario) section(job int, content map[string]any, keys []keyInfo, lines map[where]int) (errs []error) {
 	for _, name := range slices.Sorted(maps.Keys(content)) {
-		known := job == 0 && name == "job" || slices.ContainsFunc(keys, func(k keyInfo) bool { return k.name == name })
+		known := job == 0 && (name == "job" || name == "storage") || slices.ContainsFunc(keys, func(k keyInfo) bool { return k.name == name })
 		if !known {
 			errs = append(errs, s.wrong(lines[where{job, name}], "unknown key %q: use %s", name, keyNames(keys)))
 		}
@@ -245,8 +267,11 @@ func (s *Scenario) Runs() (runs []Setting) {
 				continue
 			}
 			key := e.key
-			if e.job > 0 {
+			switch {
+			case e.job > 0:
 				key = fmt.Sprintf("job%d.%s", e.job, key)
+			case e.job == ofStorage:
+				key = "storage." + key
 			}
 			r.Varied = append(r.Varied, fmt.Sprintf("%s=%v", key, e.values[choice[i]]))
 		}

@@ -12,6 +12,7 @@ import (
 	"exnet/study/graph"
 	"exnet/study/pattern"
 	"exnet/study/routing"
+	"exnet/study/storage"
 )
 
 // ErrInvalid says that a scenario or a configuration is wrong.
@@ -23,7 +24,12 @@ type Job struct {
 	Pattern  *pattern.Pattern
 	Submit   time.Duration // after the beginning
 	Duration time.Duration
+	Write    uint64 // bytes that each rank writes to the storage, each to one target; 0: none
+	Target   string // how it chooses the target: one of storage.Selectors
 }
+
+// bytes is what a job sends in all.
+func (j Job) bytes() uint64 { return j.Pattern.Bytes() + j.Write*uint64(j.Pattern.Ranks) }
 
 // Config is a simulation.
 type Config struct {
@@ -34,11 +40,15 @@ type Config struct {
 	Placement string
 	Router    string
 	Seed      uint64
+	Storage   storage.Shape // zero: there is none
 	Jobs      []Job
 	// OnPath, if it is set, gets every flow between two hosts with its channels, which
 	// are lent until it returns, and the position of its job.
 	OnPath func(job int, f routing.Flow, path []int32)
 }
+
+// hosts is how many hosts jobs may have: all but the routers of the storage.
+func (c Config) hosts() int { return len(c.Graph.Hosts()) - c.Storage.Routers }
 
 // Record is what became of a job.
 type Record struct {
@@ -47,6 +57,7 @@ type Record struct {
 	Hosts              []int32 // vertices, in the order of placement
 	Flows              int     // between pairs of hosts
 	Bytes              uint64  // between hosts
+	Imbalance          float64 // the imbalance factor of its writers when it started; 0: it does not write
 }
 
 // Result is the end of a simulation.
@@ -119,8 +130,9 @@ type simulation struct {
 	rng     *rand.Rand
 	events  events
 	seq     int
-	queue   []int // jobs that wait
-	nodes   []int // by job: how many hosts it wants
+	queue   []int  // jobs that wait
+	nodes   []int  // by job: how many hosts it wants
+	files   *files // nil: no storage
 	taken   [][]int
 	shares  [][]share
 	bytes   []uint64 // by channel, scratch
@@ -171,13 +183,18 @@ func newSimulation(c Config) (*simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	hosts := len(c.Graph.Hosts())
+	hosts := c.hosts()
 	n := len(c.Graph.Channels())
 	s := &simulation{
-		Config: c, router: router, load: routing.NewLoad(c.Graph), machine: newMachine(hosts),
+		Config: c, router: router, load: routing.NewLoad(c.Graph), machine: newMachine(len(c.Graph.Hosts())),
 		rng: rand.New(rand.NewPCG(c.Seed, 1)), nodes: make([]int, len(c.Jobs)),
 		taken: make([][]int, len(c.Jobs)), shares: make([][]share, len(c.Jobs)),
 		bytes: make([]uint64, n), flows: make([]int32, n),
+	}
+	if c.Storage != (storage.Shape{}) {
+		if s.files, err = newFiles(c, s.machine); err != nil {
+			return nil, err
+		}
 	}
 	s.result = Result{Records: make([]Record, len(c.Jobs)), Load: s.load}
 	for i, j := range c.Jobs {
@@ -278,6 +295,12 @@ func (s *simulation) start(job int) error {
 		r.Hosts = append(r.Hosts, s.Graph.Hosts()[h])
 	}
 	flows := s.between(s.Jobs[job].Pattern, r.Hosts)
+	if s.Jobs[job].Write > 0 {
+		var err error
+		if flows, r.Imbalance, err = s.write(job, r.Hosts); err != nil {
+			return err
+		}
+	}
 	var touched []int32
 	err := s.router.Route(flows, s.load, func(f routing.Flow, path []int32) {
 		r.Flows++
@@ -315,6 +338,11 @@ func (s *simulation) between(p *pattern.Pattern, hosts []int32) []routing.Flow {
 			flows = append(flows, routing.Flow{From: at[f.From], To: at[f.To], Bytes: f.Bytes})
 		}
 	}
+	return merge(flows)
+}
+
+// merge sorts flows, and adds up those of a pair of hosts. It takes flows.
+func merge(flows []routing.Flow) []routing.Flow {
 	slices.SortFunc(flows, func(a, b routing.Flow) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	})
@@ -333,6 +361,9 @@ func (s *simulation) between(p *pattern.Pattern, hosts []int32) []routing.Flow {
 func (s *simulation) finish(job int) {
 	for _, sh := range s.shares[job] {
 		s.load.Remove(sh.channel, sh.bytes, sh.flows)
+	}
+	if s.files != nil {
+		s.files.close(job)
 	}
 	s.machine.release(s.taken[job])
 	s.taken[job], s.shares[job] = nil, nil

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 
@@ -31,6 +32,8 @@ type outcome struct {
 	Bytes    uint64      `json:"bytes"`    // between hosts
 	Flows    int         `json:"flows"`
 	Idle     bool        `json:"idle"` // after all jobs every load is 0
+	// Imbalance is the imbalance factor of the writers of the last job that writes; 0: none does.
+	Imbalance float64 `json:"imbalance,omitempty"`
 
 	label string
 	dir   string // relative to that of the page
@@ -113,6 +116,9 @@ func (o *outcome) summarise(g *graph.Graph, r *study.Result) {
 	for _, j := range r.Records {
 		o.Bytes += j.Bytes
 		o.Flows += j.Flows
+		if j.Imbalance > 0 {
+			o.Imbalance = j.Imbalance
+		}
 	}
 }
 
@@ -150,12 +156,12 @@ func links(w io.Writer, g *graph.Graph, l *routing.Load) error {
 
 func jobs(w io.Writer, g *graph.Graph, r *study.Result) error {
 	c := csv.NewWriter(w)
-	_ = c.Write([]string{"job", "name", "submit", "start", "end", "hosts", "first_host", "flows", "bytes"})
+	_ = c.Write([]string{"job", "name", "submit", "start", "end", "hosts", "first_host", "flows", "bytes", "imbalance"})
 	for i, j := range r.Records {
-		seconds := func(s float64) string { return strconv.FormatFloat(s, 'f', -1, 64) }
+		number := func(s float64) string { return strconv.FormatFloat(s, 'f', -1, 64) }
 		_ = c.Write([]string{
-			strconv.Itoa(i + 1), j.Name, seconds(j.Submit.Seconds()), seconds(j.Start.Seconds()), seconds(j.End.Seconds()),
-			strconv.Itoa(len(j.Hosts)), g.Vertices()[j.Hosts[0]].Name, strconv.Itoa(j.Flows), strconv.FormatUint(j.Bytes, 10),
+			strconv.Itoa(i + 1), j.Name, number(j.Submit.Seconds()), number(j.Start.Seconds()), number(j.End.Seconds()),
+			strconv.Itoa(len(j.Hosts)), g.Vertices()[j.Hosts[0]].Name, strconv.Itoa(j.Flows), strconv.FormatUint(j.Bytes, 10), number(j.Imbalance),
 		})
 	}
 	c.Flush()
@@ -176,12 +182,12 @@ func compare(dir, scenario string, all []outcome) error {
 
 func runsCSV(w io.Writer, all []outcome) error {
 	c := csv.NewWriter(w)
-	_ = c.Write([]string{"run", "what", "network", "router", "max_load", "relative_to_run_1", "mean_load", "std_dev", "max_flows", "busiest", "makespan", "mean_wait"})
+	_ = c.Write([]string{"run", "what", "network", "router", "max_load", "relative_to_run_1", "mean_load", "std_dev", "max_flows", "busiest", "makespan", "mean_wait", "imbalance"})
 	for _, o := range all {
 		f := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 		_ = c.Write([]string{
 			strconv.Itoa(o.Number), o.label, o.Network, o.Router, strconv.FormatUint(o.Stats.Max, 10), f(relative(all, o)), f(o.Stats.Mean),
-			f(o.Stats.StdDev), strconv.FormatUint(o.Stats.MaxFlows, 10), o.Busiest, f(o.Makespan), f(o.Wait),
+			f(o.Stats.StdDev), strconv.FormatUint(o.Stats.MaxFlows, 10), o.Busiest, f(o.Makespan), f(o.Wait), f(o.Imbalance),
 		})
 	}
 	c.Flush()
@@ -198,9 +204,17 @@ func relative(all []outcome, o outcome) float64 {
 
 func table(w io.Writer, all []outcome) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "run\twhat\tlargest load\tof run 1\tmost flows\tbusiest link\tmakespan")
+	writes := slices.ContainsFunc(all, func(o outcome) bool { return o.Imbalance > 0 })
+	head, end := "run\twhat\tlargest load\tof run 1\tmost flows\tbusiest link\tmakespan", "\n"
+	if writes {
+		head += "\timbalance factor"
+	}
+	fmt.Fprint(t, head, end)
 	for _, o := range all {
-		fmt.Fprintf(t, "%d\t%s\t%d\t%.4f\t%d\t%s\t%gs\n", o.Number, o.label, o.Stats.Max, relative(all, o), o.Stats.MaxFlows, o.Busiest, o.Makespan)
+		if writes {
+			end = fmt.Sprintf("\t%.2f\n", o.Imbalance)
+		}
+		fmt.Fprintf(t, "%d\t%s\t%d\t%.4f\t%d\t%s\t%gs%s", o.Number, o.label, o.Stats.Max, relative(all, o), o.Stats.MaxFlows, o.Busiest, o.Makespan, end)
 	}
 	return t.Flush()
 }
