@@ -98,9 +98,9 @@ type Notification struct {
 	VPID    fabric.VPID   // the other end's mailbox
 	Len     int           // bytes of the whole operation
 
-	// Local is the address of the last fragment in this end's memory. That memory
-	// was written if a completer wrote the notification, and read otherwise. 0 for
-	// the requester of an immediate PUT.
+	// Local is the address of the last fragment in this end's memory, whoever wrote the
+	// notification (5.4.2.1; 6.5.2 gives the requester's the start address). That memory was
+	// written if a completer wrote it, and read otherwise. 0 for the requester of an immediate PUT.
 	Local atu.NLA
 }
 
