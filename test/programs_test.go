@@ -36,6 +36,9 @@ func debianPackages() map[string]string {
 		"perl":             "perl",
 		"ping":             "iputils-ping",
 		"python3":          "python3",
+		"pvm":              "pvm",
+		"pvmd":             "pvm",
+		"pvm3.h":           "pvm-dev", // no program
 		"redis-benchmark":  "redis-tools",
 		"redis-cli":        "redis-tools",
 		"redis-server":     "redis-server",
