@@ -22,13 +22,15 @@ import (
 type rxPhase uint8
 
 const (
-	rxTCP     rxPhase = iota // the shadow; there is no segment
-	rxShadow                 // the shadow, until PROMOTE comes
-	rxCatchUp                // the shadow, up to what PROMOTE said
-	rxDirect                 // the segment
-	rxFrozen                 // the shadow, unless the peer had ended the direction before it saw FROZEN
-	rxBack                   // the shadow, for good
-	rxOver                   // rxHalf.err, for good
+	rxTCP       rxPhase = iota // the shadow; there is no segment
+	rxShadow                   // the shadow, until PROMOTE comes
+	rxCatchUp                  // the shadow, up to what PROMOTE said
+	rxDirect                   // the segment
+	rxFrozen                   // the shadow, unless the peer had ended the direction before it saw FROZEN
+	rxReturning                // the shadow; the peer has still to write some of what it left in the segment
+	rxRest                     // the segment: what the shadow did not give before it ended
+	rxBack                     // the shadow, for good
+	rxOver                     // rxHalf.err, for good
 )
 
 // rxHalf is the inbound direction.

@@ -23,6 +23,8 @@ enum {
 	RX_DIRECT,
 	RX_ENDED,      /* SHUTDOWN has arrived */
 	RX_FROZEN,     /* the shadow, but the queue holds the end of the direction (SPEC 5.5) */
+	RX_RETURNING,  /* the shadow; the peer is ROLLED, and not all that it left has come */
+	RX_REST,       /* the segment: what the shadow did not give before it ended */
 	RX_BACK,
 	RX_BROKEN,
 };
