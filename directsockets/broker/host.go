@@ -19,6 +19,8 @@ type Carrier interface {
 	// Offer has a connection be offered there. It takes the descriptors. hardware: because of
 	// the link, and of no rule.
 	Offer(to fabric.NodeID, id uint32, hardware bool, seg, bell int) error
+	// Version is that of what it says to its like, 1 to 15.
+	Version() uint8
 }
 
 // host is a broker on another host, as far as it is known. It belongs to hosts.mu.
@@ -46,8 +48,14 @@ func (w hostWay) send(m peerMessage, _ ...int) error {
 	if err != nil {
 		return err
 	}
+	b[sessionLen+peerVersionOff] = hostVersion(w.c)
 	return w.c.Send(fabric.NodeID(w.node), b)
 }
+
+// hostVersion is the version of what brokers of two hosts say to each other, and their Carriers:
+// the Carrier's in the upper 4 bits. So nodes whose Carriers do not understand each other offer
+// nothing to each other, and either one says why.
+func hostVersion(c Carrier) uint8 { return c.Version()<<4 | wire.Version }
 
 func (hostWay) Abort() {}
 func (hostWay) Close() {}
@@ -100,11 +108,17 @@ func (s *Server) Part(node fabric.NodeID) {
 // Hear takes what the broker of a node on another host says. It borrows b until return. An
 // error ends that broker's session.
 func (s *Server) Hear(node fabric.NodeID, b []byte) error {
-	if len(b) < sessionLen {
+	if len(b) < sessionLen+wire.HeaderLen {
 		return fmt.Errorf("%w: %d bytes: %w", wire.ErrMessage, len(b), io.ErrUnexpectedEOF)
 	}
+	said := append([]byte(nil), b[sessionLen:]...)
+	if v, own := said[peerVersionOff], hostVersion(s.cfg.Carrier); v != own {
+		return fmt.Errorf("%w: node %d has version %d.%d of direct sockets between hosts, this one %d.%d: update one of them",
+			wire.ErrMessage, node, v>>4, v&15, own>>4, own&15)
+	}
+	said[peerVersionOff] = wire.Version
 	var m peerMessage
-	if err := m.UnmarshalBinary(b[sessionLen:]); err != nil {
+	if err := m.UnmarshalBinary(said); err != nil {
 		return err
 	}
 	if m.Type == peerHand {

@@ -3,8 +3,10 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -257,5 +259,26 @@ func TestHostsHostile(t *testing.T) {
 	}
 	if err := f.b.Hear(77, make([]byte, 12)); err == nil {
 		t.Error("noise of an unknown node")
+	}
+}
+
+// Brokers of two hosts whose carriers have different versions offer nothing to each other, and say
+// which versions they have.
+func TestHostsOfTwoVersions(t *testing.T) {
+	f, engines := newHosts(t, func(netip.AddrPort) bool { return true }, false)
+	b, err := peerMessage{Type: peerNode, Node: 2}.AppendBinary(make([]byte, sessionLen))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []uint8{wire.Version, (relay.Version+1)<<4 | wire.Version, relay.Version<<4 | (wire.Version + 1)} {
+		b[sessionLen+peerVersionOff] = v
+		err := f.a.Hear(2, b)
+		if want := fmt.Sprintf("node 2 has version %d.%d of direct sockets between hosts, this one %d.%d: update one of them",
+			v>>4, v&15, relay.Version, wire.Version); !errors.Is(err, wire.ErrMessage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("version %d: %v", v, err)
+		}
+	}
+	if engines[0].Stats().Opened != 0 {
+		t.Error("a connection was offered")
 	}
 }

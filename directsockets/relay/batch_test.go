@@ -71,23 +71,14 @@ func TestOneBatch(t *testing.T) {
 	}
 }
 
-// Large messages that gather in the ring come by few PUTs, in order, small ones between them; each
-// by its own to a peer that does not say that it takes others, such as a node of an older release.
+// Large messages that gather in the ring come by few PUTs, in order, small ones between them.
 func TestJoined(t *testing.T) {
-	t.Run("taken", func(t *testing.T) { testJoined(t, true) })
-	t.Run("not taken", func(t *testing.T) { testJoined(t, false) })
-}
-
-func testJoined(t *testing.T, taken bool) {
 	const n, size, gathered = 14, 64 << 10, 10
 	hosts, client, server := pair(t, segment.Config{Slots: 1024, Ring: n * size}, nil)
 	var want []byte
-	for i := range 2 { // the first message goes alone: the peer says meanwhile that it takes batches
+	for i := range 2 { // the first message goes alone: the peer lends places meanwhile
 		goOn := func() {}
 		if i > 0 {
-			if !setJoins(t, hosts[0], taken) {
-				t.Error("the peer has not said that it takes joined PUTs")
-			}
 			goOn = hosts[0].pause(t)
 			defer goOn()
 		}
@@ -109,34 +100,10 @@ func testJoined(t *testing.T, taken bool) {
 		}
 	}
 	puts := func() uint64 { return hosts[0].engine.Stats().Puts }
-	if !taken {
-		until(t, "PUTs end", func() bool { return puts() >= gathered }) // the first message goes as it may
-		return
-	}
 	until(t, "PUTs end", func() bool { return puts() >= 2 })
 	if n := puts(); n > 1+gathered/2 {
 		t.Errorf("%d PUTs", n)
 	}
-}
-
-// setJoins sets whether the peers of a host take joined PUTs, and returns whether one has said so.
-func setJoins(t *testing.T, h *host, to bool) (said bool) {
-	t.Helper()
-	done := make(chan struct{})
-	if err := h.engine.do(func() {
-		for _, node := range h.engine.nodes {
-			for _, ch := range node.channels {
-				if ch != nil {
-					said, ch.joins = said || ch.joins, to
-				}
-			}
-		}
-		close(done)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	<-done
-	return said
 }
 
 // A tap is shown what goes through, at both ends, with TCP's numbers.
@@ -208,21 +175,25 @@ func TestHostileBatches(t *testing.T) {
 		putHead(b, k, tag, len(p))
 		return append(b, p...)
 	}
-	good := message(kind(segment.TagPromote), 0, promote)
+	good := message(kindDrop, 0, appendID(nil, 1))
+	is := func(p []byte) batch { return batch{n: uint32(len(p)), sum: checksum(p)} }
+	cut, inner, none, beyond := good[:3], message(kindStage, tagBatch, batch{n: 1}.append(nil)), message(0, 0, []byte{1}), message(99, 0, []byte{1})
 	for _, c := range []struct {
 		what  string
 		bytes []byte
 		say   batch
 	}{
-		{"cut in a head", good[:3], batch{0, 0, 3}},
-		{"cut in a payload", good[:7], batch{0, 0, 7}},
-		{"a batch in a batch", message(kindStage, tagBatch, batch{0, 0, 1}.append(nil)), batch{0, 0, headLen + batchLen}},
-		{"no kind", message(0, 0, []byte{1}), batch{0, 0, headLen + 1}},
-		{"a kind beyond all", message(99, 0, []byte{1}), batch{0, 0, headLen + 1}},
-		{"a place beyond all", good, batch{places, 0, 12}},
-		{"nothing", good, batch{0, 0, 0}},
-		{"beyond the place", good, batch{0, placeLen - 4, 12}},
-		{"far beyond the place", good, batch{0, 1<<32 - 4, 12}},
+		{"cut in a head", cut, is(cut)},
+		{"cut in a payload", good[:7], is(good[:7])},
+		{"a batch in a batch", inner, is(inner)},
+		{"no kind", none, is(none)},
+		{"a kind beyond all", beyond, is(beyond)},
+		{"a place beyond all", good, batch{place: places, n: 8, sum: checksum(good)}},
+		{"nothing", good, batch{sum: checksum(nil)}},
+		{"beyond the place", good, batch{n: placeLen + 1, sum: checksum(good)}},
+		{"less than the PUT", good, batch{n: 7, sum: checksum(good[:7])}},
+		{"another checksum", good, batch{n: 8, sum: checksum(good) + 1}},
+		{"another number", good, batch{n: 8, sum: checksum(good), number: 1}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			h, friend, x := victim(t)
@@ -241,8 +212,8 @@ func TestHostileBatches(t *testing.T) {
 		tag  uint8
 		p    []byte
 	}{
-		{"TAKEN what was not sent", tagTaken, appendID(nil, 1)},
-		{"TAKEN beyond all", tagTaken, appendID(nil, places)},
+		{"TAKEN what was not sent", tagTaken, appendID(appendID(nil, 1), 0)},
+		{"TAKEN beyond all", tagTaken, appendID(appendID(nil, places), 0)},
 		{"TAKEN cut", tagTaken, []byte{1}},
 		{"LEND cut", tagLend, []byte{1}},
 		{"BATCH cut", tagBatch, []byte{1}},
@@ -265,18 +236,18 @@ func TestBatchComesLate(t *testing.T) {
 	h, _, x := victim(t)
 	id, _, server := x.open(h)
 	var b []byte
-	add := func(k kind, p []byte) {
+	add := func(k kind, tag uint8, p []byte) {
 		at := len(b)
 		b = append(append(b, make([]byte, headLen)...), p...)
-		putHead(b[at:], k, 0, len(p))
+		putHead(b[at:], k, tag, len(p))
 	}
-	add(kindSelect, appendID(nil, id))
-	add(kind(segment.TagPromote), promote)
-	add(kind(segment.TagVELOLast), []byte("first "))
+	add(kindSelect, 0, selection{id, x.key, 0}.append(nil))
+	add(kind(segment.TagPromote), x.stamp(), promote)
+	add(kind(segment.TagVELOLast), x.stamp(), []byte("first "))
 	data := pattern(3, 900)
-	add(kind(segment.TagRMAInfo), append(info(1, 900, 0, 960), data...))
-	x.say(kindStage, tagBatch, batch{2, 64, uint32(len(b))}.append(nil))
-	x.say(kind(segment.TagVELOLast), 0, []byte("last"))
+	add(kind(segment.TagRMAInfo), x.stamp(), append(info(1, 900, 0, 960), data...))
+	x.say(kindStage, tagBatch, batch{2, uint32(len(b)), 0, checksum(b)}.append(nil))
+	x.tell(kind(segment.TagVELOLast), []byte("last"))
 	until(t, "held", func() bool {
 		n := 0
 		done := make(chan struct{})
@@ -289,13 +260,13 @@ func TestBatchComesLate(t *testing.T) {
 		<-done
 		return n == 2
 	})
-	x.put(2*placeLen+64, b)
+	x.put(2*placeLen, b)
 	until(t, "promoted", func() bool { _, ok := server.PromotedAt(); return ok })
 	got, err := receive(t, server, 6+900+4, true)
 	if want := "first " + string(data) + "last"; err != nil || string(got) != want {
 		t.Errorf("%v: %.20q", err, got)
 	}
-	if p := x.hear(kindStage); !bytes.Equal(p, appendID(nil, 2)) { // TAKEN
+	if p := x.hear(kindStage); !bytes.Equal(p, appendID(appendID(nil, 2), 0)) { // TAKEN
 		t.Errorf("%x", p)
 	}
 }
@@ -305,11 +276,11 @@ func TestDataComesLate(t *testing.T) {
 	h, _, x := victim(t)
 	id, nla, server := x.open(h)
 	data := pattern(4, 900)
-	x.say(kindSelect, 0, appendID(nil, id))
-	x.say(kind(segment.TagPromote), 0, promote)
-	x.say(kind(segment.TagVELOLast), 0, []byte("first "))
-	x.say(kind(segment.TagRMAInfo), tagComes, info(1, 900, 64, 960))
-	x.say(kind(segment.TagVELOLast), 0, []byte("last"))
+	x.selects(id)
+	x.tell(kind(segment.TagPromote), promote)
+	x.tell(kind(segment.TagVELOLast), []byte("first "))
+	x.tell(kind(segment.TagRMAInfo), late(900, info(1, 900, 64, 960)))
+	x.tell(kind(segment.TagVELOLast), []byte("last"))
 	until(t, "held", func() bool {
 		n, done := 0, make(chan struct{})
 		if err := h.engine.do(func() {

@@ -3,6 +3,7 @@ package relay
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
@@ -19,41 +20,34 @@ const (
 	few = 8
 )
 
-// channel queues what goes to one virtual device of a node, in order. It belongs to the poll list's
-// owner.
+// channel queues what goes to one virtual device of a node, in order, and has what has come from
+// there. It belongs to the poll list's owner.
 //
 //	post ─▶ place ─── flush ─┬─ few ──▶ a VELO message for each
 //	                         └─ many ─▶ one PUT to the same place at the peer, and BATCH
+//
+// TAKEN needs no place: two nodes whose places are all at the other one could not tell so.
 type channel struct {
 	node    *node
 	box     int
 	places  [places]place
-	order   []int  // places that have what was not sent yet; the last one may get more
-	dirty   bool   // among Engine.dirty
-	starved bool   // somebody was refused a place
-	mem     []byte // of the places; nil: nothing was sent yet
+	order   []int   // places that have what was not sent yet; the last one may get more
+	owed    []batch // that were taken, of which the peer is to be told
+	dirty   bool    // among Engine.dirty
+	starved bool    // somebody was refused a place
+	mem     []byte  // of the places; nil: nothing was sent yet
 	region  *atu.Region
 	remote  atu.NLA // of the peer's places; 0: it has not said yet
-	joins   bool    // the peer takes PUTs for several messages (tagJoined)
+	batches uint32  // batches that were sent
+	named   uint32  // connection that what was sent last has selected at the peer; 0: none
 	stage   stage
-}
-
-// place has messages as a batch has them, one after the other.
-type place struct {
-	buf      []byte // nil: it is free
-	class    fabric.Class
-	messages int  // in buf that were not sent
-	large    bool // one of them is too large for VELO
-	sent     int  // bytes of these that were, one by one
-	started  bool // its PUT has begun
-	putting  bool // and has not ended
-	said     bool // BATCH was sent, and the peer has not taken it yet
+	cur     *conn // what the peer has selected; nil: none. It may be over
 }
 
 // putting is a place whose PUT is under way.
 type putting struct {
-	ch    *channel
-	place *place
+	ch *channel
+	i  int
 }
 
 // A message in a batch: its head, then the payload.
@@ -95,13 +89,13 @@ func (e *Engine) channel(n *node, box int) *channel {
 func (ch *channel) room(class fabric.Class, n int) *place {
 	if len(ch.order) > 0 {
 		p := &ch.places[ch.order[len(ch.order)-1]]
-		if p.class == class && !p.started && len(p.buf)+n <= placeLen {
+		if p.state == placeFilling && p.class == class && len(p.buf)+n <= placeLen {
 			return p
 		}
 	}
 	for i := range ch.places {
 		p := &ch.places[i]
-		if p.buf != nil {
+		if p.step(eventFill) != nil {
 			continue
 		}
 		if ch.mem == nil {
@@ -116,21 +110,6 @@ func (ch *channel) room(class fabric.Class, n int) *place {
 	return nil
 }
 
-// clear frees the place.
-func (p *place) clear() { *p = place{} }
-
-// add appends a message.
-func (p *place) add(k kind, tag uint8, payload []byte) { copy(p.extend(k, tag, len(payload)), payload) }
-
-// extend appends a message, and returns where its n bytes go.
-func (p *place) extend(k kind, tag uint8, n int) []byte {
-	at := len(p.buf)
-	p.buf = p.buf[:at+headLen+n]
-	putHead(p.buf[at:], k, tag, n)
-	p.messages++
-	return p.buf[at+headLen:]
-}
-
 // touch marks a channel to be flushed at the end of the poll.
 func (e *Engine) touch(ch *channel) {
 	if !ch.dirty {
@@ -143,6 +122,9 @@ func (e *Engine) touch(ch *channel) {
 // peer to take batches.
 func (e *Engine) flush(ch *channel) {
 	ch.dirty = false
+	if !e.tellTaken(ch) {
+		return
+	}
 	done := 0
 	for done < len(ch.order) && !ch.node.down && e.ship(ch, ch.order[done]) {
 		done++
@@ -152,6 +134,22 @@ func (e *Engine) flush(ch *channel) {
 		e.relieve(ch)
 	}
 }
+
+// tellTaken tells the peer of the batches that were taken. False: it waits for credit.
+func (e *Engine) tellTaken(ch *channel) bool {
+	for len(ch.owed) > 0 {
+		var p [takenLen]byte
+		if e.sendVELO(ch, 0, kindStage, tagTaken, appendID(appendID(p[:0], ch.owed[0].place), ch.owed[0].number)) != nil {
+			return false
+		}
+		ch.stage.places[ch.owed[0].place] = stagePlace{}
+		ch.owed = ch.owed[:copy(ch.owed, ch.owed[1:])]
+	}
+	return true
+}
+
+// waits reports whether the channel has something to send.
+func (ch *channel) waits() bool { return len(ch.order) > 0 || len(ch.owed) > 0 }
 
 // relieve resumes the connections that were refused a place.
 func (e *Engine) relieve(ch *channel) {
@@ -164,65 +162,89 @@ func (e *Engine) relieve(ch *channel) {
 // ship sends a place. False: not now, or not all of it.
 func (e *Engine) ship(ch *channel, i int) bool {
 	p := &ch.places[i]
-	if !p.started && !p.large && (p.messages <= few || ch.remote == 0) {
+	if p.state == placeFilling {
+		if !p.large && (p.messages <= few || ch.remote == 0) {
+			e.step(ch, p, eventSplit)
+		} else if !e.startBatch(ch, i) {
+			return false
+		}
+	}
+	if p.state == placeSingles {
 		return e.shipEach(ch, p)
 	}
-	if !p.started && !e.startBatch(ch, i) {
-		return false
-	}
 	var b [batchLen]byte
-	if e.sendVELO(ch, p.class, kindStage, tagBatch, batch{uint32(i), uint32(p.sent), uint32(len(p.buf) - p.sent)}.append(b[:0])) != nil {
+	say := batch{place: uint32(i), n: uint32(len(p.buf)), number: p.number, sum: p.sum}
+	if e.sendVELO(ch, p.class, kindStage, tagBatch, say.append(b[:0])) != nil {
 		return false
 	}
-	p.said = true
+	ch.named = p.named
+	return e.step(ch, p, eventTold)
+}
+
+// step brings a place to its next state. False: that cannot be, and the node is lost.
+func (e *Engine) step(ch *channel, p *place, ev placeEvent) bool {
+	if err := p.step(ev); err != nil {
+		e.endSession(ch.node, err)
+		return false
+	}
+	if p.state == placeFree {
+		e.relieve(ch)
+	}
 	return true
 }
 
-// shipEach sends the messages of a place one by one.
+// shipEach sends the messages of a place one by one, but for a SELECT of what is selected.
 func (e *Engine) shipEach(ch *channel, p *place) bool {
 	for p.sent < len(p.buf) {
 		k, tag, payload, rest, _ := parseHead(p.buf[p.sent:])
-		if e.sendVELO(ch, p.class, k, tag, payload) != nil {
-			return false
+		var id uint32
+		if k == kindSelect {
+			id = selectedID(payload)
+		}
+		if id == 0 || id != ch.named {
+			if e.sendVELO(ch, p.class, k, tag, payload) != nil {
+				return false
+			}
+		}
+		if id != 0 {
+			ch.named = id
 		}
 		p.sent = len(p.buf) - len(rest)
-		p.messages--
 	}
-	p.clear()
-	return true
+	return e.step(ch, p, eventSent)
 }
 
 // startBatch starts the PUT of a place. False: not now.
 func (e *Engine) startBatch(ch *channel, i int) bool {
 	p, b := &ch.places[i], &e.boxes[ch.box]
-	off, n := atu.NLA(i*placeLen+p.sent), len(p.buf)-p.sent
+	off, n := atu.NLA(i*placeLen), len(p.buf)
 	local := ch.region.NLA() + off
-	last := rma.LastFragment(local, n)
-	p.started, p.putting = true, true
-	b.batches[last] = putting{ch, p}
+	sum := checksum(p.buf)
 	err := b.rma.Put(rma.PutReq{Local: local, Remote: ch.remote + off, Len: n, Node: ch.node.id, VPID: b.vpid, Class: p.class, Notify: rma.NotifyRequester | rma.NotifyCompleter})
-	if err == nil {
-		e.stats.Batches.Add(1)
-		return true
+	if errors.Is(err, fabric.ErrAgain) { // until others have ended
+		b.later = append(b.later, func() { e.touch(ch) })
+		return false
 	}
-	delete(b.batches, last)
-	p.started, p.putting = false, false
-	if !errors.Is(err, fabric.ErrAgain) { // or when others have ended
+	if err != nil {
 		e.lose(ch.node)
+		return false
 	}
-	return false
+	b.batches[rma.LastFragment(local, n)] = putting{ch, i}
+	e.stats.Batches.Add(1)
+	p.number, p.sum = ch.batches, sum
+	ch.batches++
+	return e.step(ch, p, eventPut)
 }
 
 // lent is told where the peer takes batches.
-func (e *Engine) lent(n *node, box int, nla atu.NLA) error {
-	ch := e.channel(n, box)
+func (e *Engine) lent(ch *channel, nla atu.NLA) error {
 	if ch.remote != 0 {
 		return errStage
 	}
 	if ch.mem == nil {
 		ch.mem = make([]byte, places*placeLen)
 	}
-	region, err := e.cfg.NIC.ATU().Register(e.boxes[box].vpid, ch.mem, atu.Read)
+	region, err := e.cfg.NIC.ATU().Register(e.boxes[ch.box].vpid, ch.mem, atu.Read)
 	if err != nil {
 		return nil // one by one, then
 	}
@@ -231,33 +253,30 @@ func (e *Engine) lent(n *node, box int, nla atu.NLA) error {
 }
 
 // batched is told that the PUT of a place has ended.
-func (e *Engine) batched(ch *channel, p *place, status fabric.Status) {
-	p.putting = false
-	if status != fabric.StatusOK {
-		e.lose(ch.node)
+func (e *Engine) batched(ba putting, status fabric.Status) {
+	if ba.ch.node.down {
 		return
 	}
-	e.leave(ch, p)
+	if status != fabric.StatusOK {
+		e.endSession(ba.ch.node, fmt.Errorf("relay: a batch: %w", status.Err()))
+		return
+	}
+	e.step(ba.ch, &ba.ch.places[ba.i], eventEnded)
 }
 
 // taken is told that the peer has taken a batch.
-func (e *Engine) taken(n *node, box int, i uint32) error {
-	ch := n.channels[box]
-	if ch == nil || i >= places || !ch.places[i].said {
+func (e *Engine) taken(ch *channel, i, number uint32) error {
+	if i >= places || ch.places[i].number != number {
 		return errStage
 	}
 	p := &ch.places[i]
-	p.said = false
-	e.leave(ch, p)
-	return nil
-}
-
-// leave frees a place once the peer has taken what was in it, and nobody reads it.
-func (e *Engine) leave(ch *channel, p *place) {
-	if !p.putting && !p.said {
-		p.clear()
+	if err := p.step(eventTaken); err != nil {
+		return err
+	}
+	if p.state == placeFree {
 		e.relieve(ch)
 	}
+	return nil
 }
 
 // sendVELO sends a message now. After an error but ErrAgain the node is lost.

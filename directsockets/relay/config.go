@@ -23,6 +23,10 @@ var (
 	errPeer = errors.New("relay: the peer broke the protocol")
 )
 
+// Version is that of the messages between Engines. Nodes of different versions carry nothing for
+// each other: their brokers see to that.
+const Version = 2
+
 // VPIDs of the fabric that an Engine uses (see the package). They are the node's own: those
 // of processes are higher (package ports).
 const (

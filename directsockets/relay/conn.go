@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 
 	"golang.org/x/sys/unix"
 
@@ -39,6 +40,10 @@ type conn struct {
 	out, in *atu.Region // the rings, for the NIC to read and to write
 	remote  atu.NLA     // the far program's ring
 	gate    *Gate
+
+	// What is said for the connection has the key that its receiver has given, and a number.
+	key, farKey uint32
+	said, got   uint64 // messages that were sent, and that have come
 
 	why     uint8 // tag of its OPEN
 	opened  bool  // OPEN was sent
@@ -80,6 +85,13 @@ type entry struct {
 	said    bool // it was sent
 }
 
+// stamp is what the next message to the peer carries.
+func (c *conn) stamp() uint8 { return stamp(c.farKey, c.said) }
+
+// stamp is what each message for a connection carries: one that is for another connection, or not
+// the next one, has a different stamp, but for one in 256. A SELECT has all of key and number.
+func stamp(key uint32, number uint64) uint8 { return uint8(key) + uint8(number) }
+
 // window is how many messages of a connection are taken and not sent, at most.
 const window = 64
 
@@ -115,7 +127,7 @@ func (e *Engine) Offer(to fabric.NodeID, offer uint32, hardware bool, seg, bell 
 		s.Retire()
 		return fmt.Errorf("%w: %d slots, ring of %d bytes", segment.ErrSegment, size.Slots, size.Ring)
 	}
-	c := &conn{state: stateCalling, offer: offer, seg: s}
+	c := &conn{state: stateCalling, offer: offer, seg: s, key: rand.Uint32()}
 	if hardware {
 		c.why = tagRDMA
 	}

@@ -20,47 +20,53 @@
 //
 // The ring that a node writes for its program is registered with the ATU for the one node at the
 // other end, and nobody else. A message that announces data in the ring does not wait for its PUT,
-// unless the peer has no places for batches: its receiver does.
+// unless the peer has no places for batches yet: its receiver does.
 //
 // Equation 5.3 decides for what a poll has gathered, not for each send: up to 8 messages for
 // a virtual device of a node go by VELO one by one, more by one PUT to a place that the node
 // has lent for that, which a message announces (BATCH). Data of up to 16 KiB in a ring goes
-// with its RMA_INFO then. Messages keep their order, however they go.
+// with its RMA_INFO then. Messages keep their order, however they go. A place goes through the
+// states of placeState, and is used again only after the last one.
 //
 // The virtual device of a connection (thesis, equation 5.3) is its VPID, FirstVPID + port &
 // 15: connections to one service have their own mailboxes and queues.
 //
 // # Messages
 //
-// VELO messages; the type is the tag of the segment's message that it carries, or one of
-// ours. Numbers are little endian. Sel: it is for the connection that the last SELECT in this
-// mailbox from that node has named.
+// This is version 2 (Version). VELO messages; the type is the tag of the segment's message that it
+// carries, or one of ours. Numbers are little endian. Sel: it is for the connection that the last
+// SELECT in this mailbox from that node has named; its user tag is its stamp, the key of that plus
+// the number of messages before it, modulo 256. The user tag of the others is 0 if nothing is said.
 //
 //	type             payload
-//	1..3, 5..7  Sel  the message of the segment, as it is (SPEC.md, 3); a byte of zero if that is empty
-//	 3               with user tag 1: its data comes by a PUT whose end the completer tells of; it waits for that
-//	 3               with user tag 2: so does that of those after it; before it, bytes of the PUT 4.
-//	                 Only for peers that take it (SELECT)
+//	1, 2, 5..7  Sel  the message of the segment, as it is (SPEC.md, 3); a byte of zero if that is empty
+//	 3          Sel  bytes of the PUT that it waits for, which brings its data, and may bring
+//	                 that of those after it 4; 0: none; then the segment's RMA_INFO
 //	 4 BACK     Sel  messages consumed 8, bytes of the ring freed 8 (RMA_AVAIL)
 //	 8 MARK     Sel  flags 1 (1 frozen, 2 rolled, 4 stands, 8 closed, 16 reset), zero 3, byte 4, message 8
-//	 9 SELECT        connection, as the receiver has numbered it 4; user tag 1: the sender takes an RMA_INFO
-//	                 with user tag 2. Older nodes do neither
+//	 9 SELECT        connection, as the receiver has numbered it 4, the key that it has given 4, messages
+//	                 for it that have come before 8
 //	10 OPEN          connection, as the sender has numbered it 4, NLA of the ring to write 8, slots 4, ring 4,
-//	                 the broker's number of the offer 4, nonce 16, addresses 16 + 16, ports 2 + 2;
+//	                 the broker's number of the offer 4, nonce 16, addresses 16 + 16, ports 2 + 2, key 4;
 //	                 user tag 1: because RDMA hardware joins the hosts, 0: because a rule asks for it
-//	11 ATTACHED      the receiver's connection 4, the sender's 4, NLA of the ring to write 8
+//	11 ATTACHED      the receiver's connection 4, the sender's 4, NLA of the ring to write 8, key 4
 //	12 DROP          the receiver's connection 4: it does not exist, or no longer; user tag 1: the server's program
 //	                 takes no such segment, 2: the client has taken its offer back
 //	13 BYE           the receiver's connection 4: its close is known here
 //	14 FENCE    Sel  number 4: answer when all before has been delivered
 //	15 ANSWER        the receiver's connection 4, number 4
-//	15 BATCH         user tag 1: place 4, offset in it 4, bytes 4: messages that a PUT has brought there
-//	15 TAKEN         user tag 2: place 4: the batch was taken, and another one may come
-//	15 LEND          user tag 3: NLA of 8 places of 65,536 bytes for batches 8. Without it there are none,
-//	                 as with nodes that do not send it
+//	15 BATCH         user tag 1: place 4, bytes 4, number 4, CRC-32C of them 4: messages that a PUT has brought
+//	                 to the beginning of that place
+//	15 TAKEN         user tag 2: place 4, number 4: the batch was taken, and another one may come there
+//	15 LEND          user tag 3: NLA of 8 places of 65,536 bytes for batches 8
 //
 // A batch has messages one after the other: type 1, user tag 1, length of the payload 2,
-// payload. An RMA_INFO in it may be followed by its data, as part of the payload.
+// payload. An RMA_INFO in it may be followed by its data, as part of the payload. It begins with no
+// connection selected. Batches are numbered from 0 on in each mailbox.
+//
+// What is said for a connection reaches no other one, also if a node is wrong: a SELECT whose key
+// or number is not that of the connection resets it, and so does a stamp. A batch whose bytes or
+// number are not those of BATCH resets all connections to that node: whose it was is not known.
 //
 // In ControlVPID all messages have type 15 and are pieces of what the brokers say to each other;
 // with user tag 1 it is the last piece.

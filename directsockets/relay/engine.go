@@ -58,29 +58,12 @@ type box struct {
 	vpid fabric.VPID
 	velo *velo.Endpoint
 	rma  *rma.Endpoint
-	// puts are the PUTs under way, by the address of their last fragment here. It belongs
-	// to the poll list's owner, as does named: the connection that each flow has selected.
-	puts    map[atu.NLA]*entry
+	// The rest belongs to the poll list's owner.
+	puts    map[atu.NLA]*entry  // PUTs under way, by the address of their last fragment here
 	batches map[atu.NLA]putting // the same of batches
-	named   map[uint16]uint32
-	arrived map[atu.NLA]int   // PUTs to rings that have ended, by the address of their last fragment
-	awaited map[atu.NLA]*conn // who waits for one
-	flow    uint16            // that cur is of
-	cur     *conn             // what the last SELECT has named; it may be over
-}
-
-// name notes what a flow has selected.
-func (b *box) name(flow uint16, id uint32, c *conn) {
-	b.named[flow] = id
-	b.flow, b.cur = flow, c
-}
-
-// who is the connection that a flow has selected, of those that there are; nil: none.
-func (b *box) who(flow uint16, conns map[uint32]*conn) *conn {
-	if b.cur == nil || b.cur.over || b.flow != flow {
-		b.flow, b.cur = flow, conns[b.named[flow]]
-	}
-	return b.cur
+	later   []func()            // what waits for a PUT to end
+	arrived map[atu.NLA]int     // PUTs to rings that have ended, by the address of their last fragment
+	awaited map[atu.NLA]*conn   // who waits for one
 }
 
 // node is a peer. It belongs to the poll list's owner.
@@ -88,11 +71,10 @@ type node struct {
 	id       fabric.NodeID
 	conns    int
 	channels [Devices + 1]*channel
-	selected [Devices]uint32 // connection that the last SELECT named; 0: none
-	raised   uint32          // boxes whose interrupt is to be raised
-	waiting  []*conn         // that wait for room in a channel; some may have gone on
-	later    []parcel        // what could not be sent yet, for no connection
-	notes    []byte          // of a NOTE that is not complete
+	raised   uint32   // boxes whose interrupt is to be raised
+	waiting  []*conn  // that wait for room in a channel; some may have gone on
+	later    []parcel // what could not be sent yet, for no connection
+	notes    []byte   // of a NOTE that is not complete
 	down     bool
 }
 
@@ -104,7 +86,6 @@ type raise struct {
 // parcel is a message that waits.
 type parcel struct {
 	box  int
-	flow uint16 // of one that was received
 	kind kind
 	tag  uint8
 	data []byte
@@ -112,6 +93,10 @@ type parcel struct {
 
 // maxLater is how many parcels wait for a peer that takes none, at most.
 const maxLater = 1 << 14
+
+// notifications is the size of a box's queue: half of it for PUTs of peers, which do not wait for
+// room there.
+const notifications = 1 << 14
 
 // New makes the Engine of a NIC. Run runs it, Close releases what it took.
 func New(cfg Config) (*Engine, error) {
@@ -151,14 +136,14 @@ func (e *Engine) openBox(i int, n *nic.NIC) (err error) {
 		b.vpid = ControlVPID
 	}
 	b.arrived, b.awaited = make(map[atu.NLA]int), make(map[atu.NLA]*conn)
-	b.puts, b.batches, b.named = make(map[atu.NLA]*entry), make(map[atu.NLA]putting), make(map[uint16]uint32)
+	b.puts, b.batches = make(map[atu.NLA]*entry), make(map[atu.NLA]putting)
 	if b.velo, err = n.OpenVELO(b.vpid, e.cfg.Mailbox); err != nil {
 		return fmt.Errorf("relay: open VELO: %w", err)
 	}
 	if i == Devices {
 		return nil
 	}
-	if b.rma, err = n.OpenRMA(b.vpid, rma.Config{}); err != nil {
+	if b.rma, err = n.OpenRMA(b.vpid, rma.Config{Notifications: notifications}); err != nil {
 		return fmt.Errorf("relay: open RMA: %w", err)
 	}
 	return nil
@@ -313,7 +298,7 @@ func (e *Engine) resume(n *node) {
 // credited continues what waits for credit of a node.
 func (e *Engine) credited(n *node) {
 	for _, ch := range n.channels {
-		if ch != nil && len(ch.order) > 0 {
+		if ch != nil && ch.waits() {
 			e.touch(ch)
 		}
 	}
@@ -436,6 +421,9 @@ func (e *Engine) finish() {
 		e.forget()
 	}
 }
+
+// Version is the constant Version.
+func (e *Engine) Version() uint8 { return Version }
 
 // Reaches reports whether another node has an Engine and is linked.
 func (e *Engine) Reaches(node fabric.NodeID) bool {

@@ -12,7 +12,7 @@ import (
 func FuzzMessages(f *testing.F) {
 	o := open{id: 1, nla: 2, size: segment.Config{Slots: 16, Ring: 65536}, info: segment.Info{Client: clientAddr, Server: serverAddr}}
 	for _, p := range [][]byte{
-		o.append(nil), attached{5, 6, 7}.append(nil), back{8, 9}.append(nil), batch{1, 2, 3}.append(nil),
+		o.append(nil), attached{5, 6, 7, 8}.append(nil), back{8, 9}.append(nil), batch{1, 2, 3, 4}.append(nil), selection{1, 2, 3}.append(nil),
 		appendMark(nil, segment.Mark{Rolled: true, Off: 5}), appendNLA(nil, 1<<40), appendID(nil, 7), appendID(appendID(nil, 7), 8),
 	} {
 		head := make([]byte, headLen)
@@ -46,11 +46,18 @@ func decodes(t *testing.T, p []byte) {
 	same("BACK", err, b.append(nil))
 	c, err := parseBatch(p)
 	same("BATCH", err, c.append(nil))
+	s, err := parseSelection(p)
+	same("SELECT", err, s.append(nil))
 	nla, err := parseNLA(p)
 	same("LEND", err, appendNLA(nil, nla))
 	id, err := parseID(p)
 	same("ID", err, appendID(nil, id))
-	id, number, err := parseAnswer(p)
+	id, number, err := parseTaken(p)
+	same("TAKEN", err, appendID(appendID(nil, id), number))
+	if put, info, err := parseInfo(p); err == nil {
+		same("RMA_INFO", err, append(appendID(nil, uint32(put)), info...))
+	}
+	id, number, err = parseAnswer(p)
 	same("ANSWER", err, appendID(appendID(nil, id), number))
 	if m, err := parseMark(p); err == nil { // without unknown flags
 		if again, err := parseMark(appendMark(nil, m)); err != nil || again != m {

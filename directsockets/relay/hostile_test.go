@@ -23,6 +23,9 @@ type foe struct {
 	to   fabric.NodeID
 	vpid fabric.VPID
 	lent atu.NLA // where its batches go, once it has heard of it
+	id   uint32  // of its connection
+	key  uint32  // of that
+	said uint64  // messages for that
 }
 
 func newFoe(t *testing.T, f *mem.Fabric, id, to fabric.NodeID) *foe {
@@ -52,6 +55,27 @@ func (x *foe) say(k kind, tag uint8, p []byte) {
 	})
 }
 
+// stamp is that of the next message for the connection.
+func (x *foe) stamp() uint8 {
+	x.said++
+	return stamp(x.key, x.said-1)
+}
+
+// tell says what is for the connection, as a node does that keeps to the rules so far.
+func (x *foe) tell(k kind, p []byte) {
+	x.t.Helper()
+	x.say(k, x.stamp(), p)
+}
+
+// selects selects its connection.
+func (x *foe) selects(id uint32) {
+	x.t.Helper()
+	x.say(kindSelect, 0, selection{id, x.key, x.said}.append(nil))
+}
+
+// late is an RMA_INFO whose data comes by a PUT of n bytes.
+func late(n uint32, info []byte) []byte { return append(appendID(nil, n), info[infoOff:]...) }
+
 // hear returns the next message of a kind.
 func (x *foe) hear(k kind) (p []byte) {
 	x.t.Helper()
@@ -80,6 +104,7 @@ func (x *foe) open(h *host) (id uint32, nla atu.NLA, server *segment.End) {
 	if err != nil || a.id != o.id {
 		x.t.Fatal(a, err)
 	}
+	x.id, x.key = a.far, a.key
 	return a.far, a.nla, server
 }
 
@@ -103,8 +128,10 @@ func victim(t *testing.T) (h, friend *host, x *foe) {
 
 var promote = make([]byte, 8)
 
+// info is an RMA_INFO whose data is there.
 func info(mode uint8, n uint32, off, advance uint64) []byte {
-	p := make([]byte, 28)
+	b := make([]byte, infoOff+28)
+	p := b[infoOff:]
 	p[0] = mode
 	for i := range 4 {
 		p[4+i] = byte(n >> (8 * i))
@@ -112,16 +139,16 @@ func info(mode uint8, n uint32, off, advance uint64) []byte {
 	for i := range 8 {
 		p[8+i], p[16+i] = byte(off>>(8*i)), byte(advance>>(8*i))
 	}
-	return p
+	return b
 }
 
 // A node that says what cannot be loses the connection of which it says so, and its program
 // gets a reset; others go on.
 func TestHostile(t *testing.T) {
 	put := func(tag segment.Tag, p ...byte) func(*foe) {
-		return func(x *foe) { x.say(kind(tag), 0, append(p, make([]byte, max(0, 1-len(p)))...)) }
+		return func(x *foe) { x.tell(kind(tag), append(p, make([]byte, max(0, 1-len(p)))...)) }
 	}
-	said := func(k kind, p []byte) func(*foe) { return func(x *foe) { x.say(k, 0, p) } }
+	said := func(k kind, p []byte) func(*foe) { return func(x *foe) { x.tell(k, p) } }
 	both := func(f ...func(*foe)) func(*foe) {
 		return func(x *foe) {
 			for _, f := range f {
@@ -142,10 +169,17 @@ func TestHostile(t *testing.T) {
 		{"RMA_INFO with too small an advance", both(promoted, put(segment.TagRMAInfo, info(1, 100, 0, 99)...))},
 		{"RMA_INFO of a region", both(promoted, put(segment.TagRMAInfo, info(2, 100, 0, 0)...))},
 		{"RMA_INFO of a sink", both(promoted, put(segment.TagRMAInfo, info(3, 100, 1, 0)...))},
-		{"a short joined RMA_INFO", both(promoted, func(x *foe) { x.say(kind(segment.TagRMAInfo), tagJoined, []byte{1, 2}) })},
-		{"a joined RMA_INFO beyond the ring", both(promoted, func(x *foe) {
-			x.say(kind(segment.TagRMAInfo), tagJoined, append([]byte{0, 0, 0, 0xff}, info(1, 100, 65500, 100)...))
+		{"a short RMA_INFO", both(promoted, said(kind(segment.TagRMAInfo), []byte{1, 2}))},
+		{"an RMA_INFO whose data comes beyond the ring", both(promoted, said(kind(segment.TagRMAInfo), late(0xff000000, info(1, 100, 0, 100))))},
+		{"an RMA_INFO whose data comes by less", both(promoted, said(kind(segment.TagRMAInfo), late(99, info(1, 100, 0, 100))))},
+		{"another stamp", both(promoted, func(x *foe) { x.say(kind(segment.TagVELO), x.stamp()+1, []byte{1}) })},
+		{"a message twice", both(promoted, func(x *foe) {
+			s := x.stamp()
+			x.say(kind(segment.TagVELO), s, []byte{1})
+			x.say(kind(segment.TagVELO), s, []byte{1})
 		})},
+		{"a SELECT with another key", both(promoted, func(x *foe) { x.key++; x.selects(x.id) })},
+		{"a SELECT with another number", both(promoted, func(x *foe) { x.said += 256; x.selects(x.id) })},
 		{"more than the ring", both(promoted, put(segment.TagRMAInfo, info(1, 60000, 0, 60000)...), put(segment.TagRMAInfo, info(1, 6000, 0, 6000)...))},
 		{"something after SHUTDOWN", both(promoted, put(segment.TagShutdown), put(segment.TagVELO, 1))},
 		{"something after DEMOTE", both(promoted, put(segment.TagDemote), put(segment.TagShutdown))},
@@ -169,7 +203,7 @@ func TestHostile(t *testing.T) {
 			server := h.answer(t)
 			until(t, "attached", client.Attached)
 			id, _, bad := x.open(h)
-			x.say(kindSelect, 0, appendID(nil, id))
+			x.selects(id)
 			c.do(x)
 			until(t, "reset", func() bool { bad.Awake(); return bad.Err() == segment.ErrReset })
 			x.hear(kindDrop)
@@ -187,12 +221,12 @@ func TestNotYours(t *testing.T) {
 	client := friend.call(t, h, segment.Config{})
 	server := h.answer(t)
 	until(t, "attached", client.Attached)
-	var victims []uint32
+	var victims, keys []uint32
 	var rings []atu.NLA
 	done := make(chan struct{})
 	if err := h.engine.do(func() {
 		for id, c := range h.engine.conns {
-			victims, rings = append(victims, id), append(rings, c.in.NLA(), c.out.NLA())
+			victims, keys, rings = append(victims, id), append(keys, c.key), append(rings, c.in.NLA(), c.out.NLA())
 		}
 		close(done)
 	}); err != nil {
@@ -200,11 +234,12 @@ func TestNotYours(t *testing.T) {
 	}
 	<-done
 	x.open(h)
-	for _, id := range victims {
-		x.say(kindSelect, 0, appendID(nil, id))
-		x.say(kind(segment.TagPromote), 0, promote)
-		x.say(kindMark, 0, appendMark(nil, segment.Mark{Closed: true, Reset: true}))
-		x.say(kindBack, 0, back{1, 1}.append(nil))
+	for i, id := range victims {
+		x.key, x.said = keys[i], 0
+		x.selects(id)
+		x.tell(kind(segment.TagPromote), promote)
+		x.tell(kindMark, appendMark(nil, segment.Mark{Closed: true, Reset: true}))
+		x.tell(kindBack, back{1, 1}.append(nil))
 		x.say(kindDrop, 0, appendID(nil, id))
 		x.say(kindBye, 0, appendID(nil, id))
 		x.say(kindStage, tagAnswer, appendID(appendID(nil, id), 1))
@@ -259,7 +294,7 @@ func TestNoise(t *testing.T) {
 	}
 	for range rounds {
 		if r.IntN(4) == 0 {
-			x.say(kindSelect, 0, appendID(nil, id))
+			x.selects(id)
 		}
 		p := make([]byte, 1+r.IntN(velo.MaxPayload))
 		if r.IntN(2) == 0 {

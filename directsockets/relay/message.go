@@ -3,6 +3,7 @@ package relay
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net/netip"
 
@@ -35,9 +36,6 @@ const (
 	tagGone   = 0 // of a DROP: nobody has the connection any more
 	tagRefuse = 1 // the server's program takes no such segment
 	tagOrphan = 2 // the client has taken its offer back
-	tagComes  = 1 // of an RMA_INFO: its data comes by a PUT of which the completer tells
-	tagJoined = 2 // and that of some that follow; the length of the PUT precedes it
-	tagJoins  = 1 // of a SELECT: who says it takes those
 	tagAnswer = 0 // of a STAGE: an ANSWER
 	tagBatch  = 1
 	tagTaken  = 2
@@ -57,7 +55,12 @@ const (
 	markSlotOff  = 8 // uint64
 	markLen      = 16
 
-	idLen = 4 // SELECT, DROP, FENCE: uint32
+	idLen = 4 // DROP, FENCE: uint32
+
+	selectIDOff     = 0 // uint32
+	selectKeyOff    = 4 // uint32
+	selectNumberOff = 8 // uint64
+	selectLen       = 16
 
 	openIDOff     = 0  // uint32
 	openNLAOff    = 4  // uint64
@@ -68,12 +71,21 @@ const (
 	openClientOff = 40 // 16 bytes
 	openServerOff = 56 // 16 bytes
 	openPortsOff  = 72 // uint16, client's, then server's
-	openLen       = 76
+	openKeyOff    = 76 // uint32
+	openLen       = 80
 
-	batchPlaceOff = 0 // uint32
-	batchOffOff   = 4 // uint32
-	batchLenOff   = 8 // uint32
-	batchLen      = 12
+	batchPlaceOff  = 0  // uint32
+	batchLenOff    = 4  // uint32
+	batchNumberOff = 8  // uint32
+	batchSumOff    = 12 // uint32
+	batchLen       = 16
+
+	takenPlaceOff  = 0 // uint32
+	takenNumberOff = 4 // uint32
+	takenLen       = 8
+
+	infoPutOff = 0 // uint32
+	infoOff    = 4 // the segment's RMA_INFO, and its data
 
 	lendLen = 8 // uint64
 
@@ -81,10 +93,11 @@ const (
 	answerNumberOff = 4 // uint32
 	answerLen       = 8
 
-	attachedIDOff  = 0 // uint32
-	attachedFarOff = 4 // uint32
-	attachedNLAOff = 8 // uint64
-	attachedLen    = 16
+	attachedIDOff  = 0  // uint32
+	attachedFarOff = 4  // uint32
+	attachedNLAOff = 8  // uint64
+	attachedKeyOff = 16 // uint32
+	attachedLen    = 20
 )
 
 // Flags of a MARK.
@@ -149,18 +162,55 @@ func parseAnswer(p []byte) (id, number uint32, err error) {
 	return binary.LittleEndian.Uint32(p[answerIDOff:]), binary.LittleEndian.Uint32(p[answerNumberOff:]), nil
 }
 
-// batch says that messages were put into a place.
-type batch struct{ place, off, n uint32 }
+// selection names the connection that the messages after it are for, until the next one: its number
+// and key, as their receiver has given them, and how many messages for it have come before.
+type selection struct {
+	id, key uint32
+	number  uint64
+}
+
+func (s selection) append(p []byte) []byte {
+	return binary.LittleEndian.AppendUint64(appendID(appendID(p, s.id), s.key), s.number)
+}
+
+func parseSelection(p []byte) (s selection, err error) {
+	if err := want(p, selectLen); err != nil {
+		return s, err
+	}
+	return selection{selectedID(p), binary.LittleEndian.Uint32(p[selectKeyOff:]), binary.LittleEndian.Uint64(p[selectNumberOff:])}, nil
+}
+
+// selectedID is the connection that a SELECT names.
+func selectedID(p []byte) uint32 { return binary.LittleEndian.Uint32(p[selectIDOff:]) }
+
+// batch says that messages were put into a place: the how manieth batch of the channel it is, and
+// the checksum of what it has.
+type batch struct{ place, n, number, sum uint32 }
 
 func (b batch) append(p []byte) []byte {
-	return appendID(appendID(appendID(p, b.place), b.off), b.n)
+	return appendID(appendID(appendID(appendID(p, b.place), b.n), b.number), b.sum)
 }
 
 func parseBatch(p []byte) (b batch, err error) {
 	if err := want(p, batchLen); err != nil {
 		return b, err
 	}
-	return batch{binary.LittleEndian.Uint32(p[batchPlaceOff:]), binary.LittleEndian.Uint32(p[batchOffOff:]), binary.LittleEndian.Uint32(p[batchLenOff:])}, nil
+	at := func(off int) uint32 { return binary.LittleEndian.Uint32(p[off:]) }
+	return batch{place: at(batchPlaceOff), n: at(batchLenOff), number: at(batchNumberOff), sum: at(batchSumOff)}, nil
+}
+
+// castagnoli is the polynomial that CPUs have an instruction for.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checksum is that of a batch: CRC-32C (RFC 3720).
+func checksum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
+
+// parseTaken parses which place the peer has taken, and the number of the batch in it.
+func parseTaken(p []byte) (place, number uint32, err error) {
+	if err := want(p, takenLen); err != nil {
+		return 0, 0, err
+	}
+	return binary.LittleEndian.Uint32(p[takenPlaceOff:]), binary.LittleEndian.Uint32(p[takenNumberOff:]), nil
 }
 
 func appendNLA(p []byte, a atu.NLA) []byte { return binary.LittleEndian.AppendUint64(p, uint64(a)) }
@@ -180,6 +230,7 @@ type open struct {
 	size  segment.Config
 	offer uint32
 	info  segment.Info
+	key   uint32 // of what is said to who asks
 }
 
 func (o *open) append(p []byte) []byte {
@@ -192,7 +243,8 @@ func (o *open) append(p []byte) []byte {
 	client, server := o.info.Client.Addr().As16(), o.info.Server.Addr().As16()
 	p = append(append(p, client[:]...), server[:]...)
 	p = binary.LittleEndian.AppendUint16(p, o.info.Client.Port())
-	return binary.LittleEndian.AppendUint16(p, o.info.Server.Port())
+	p = binary.LittleEndian.AppendUint16(p, o.info.Server.Port())
+	return appendID(p, o.key)
 }
 
 func parseOpen(p []byte) (o open, err error) {
@@ -209,6 +261,7 @@ func parseOpen(p []byte) (o open, err error) {
 		size:  segment.Config{Slots: int(binary.LittleEndian.Uint32(p[openSlotsOff:])), Ring: int(binary.LittleEndian.Uint32(p[openRingOff:]))},
 		offer: binary.LittleEndian.Uint32(p[openOfferOff:]),
 		info:  segment.Info{Nonce: [16]byte(p[openNonceOff:]), Client: end(openClientOff, 0), Server: end(openServerOff, 1)},
+		key:   binary.LittleEndian.Uint32(p[openKeyOff:]),
 	}, nil
 }
 
@@ -216,12 +269,13 @@ func parseOpen(p []byte) (o open, err error) {
 type attached struct {
 	id, far uint32
 	nla     atu.NLA
+	key     uint32 // of what is said to who says it
 }
 
 func (a attached) append(p []byte) []byte {
 	p = binary.LittleEndian.AppendUint32(p, a.id)
 	p = binary.LittleEndian.AppendUint32(p, a.far)
-	return binary.LittleEndian.AppendUint64(p, uint64(a.nla))
+	return appendID(binary.LittleEndian.AppendUint64(p, uint64(a.nla)), a.key)
 }
 
 func parseAttached(p []byte) (a attached, err error) {
@@ -230,7 +284,7 @@ func parseAttached(p []byte) (a attached, err error) {
 	}
 	return attached{
 		id: binary.LittleEndian.Uint32(p[attachedIDOff:]), far: binary.LittleEndian.Uint32(p[attachedFarOff:]),
-		nla: atu.NLA(binary.LittleEndian.Uint64(p[attachedNLAOff:])),
+		nla: atu.NLA(binary.LittleEndian.Uint64(p[attachedNLAOff:])), key: binary.LittleEndian.Uint32(p[attachedKeyOff:]),
 	}, nil
 }
 
@@ -245,14 +299,11 @@ func want(p []byte, n int) error {
 	return nil
 }
 
-// joinedLen is how long an RMA_INFO with tagJoined is, at most.
-const joinedLen = idLen + segment.MaxVELO
-
-// unjoin returns an RMA_INFO as the segment has it, and of how many bytes the PUT is that it
-// waits for, if that is said.
-func unjoin(tag uint8, p []byte) (info []byte, n int) {
-	if tag != tagJoined || len(p) < idLen {
-		return p, 0
+// parseInfo parses an RMA_INFO: how many bytes the PUT has that it waits for, 0: none, and what the
+// segment's message is, with its data if that comes with it.
+func parseInfo(p []byte) (put int, info []byte, err error) {
+	if len(p) < infoOff {
+		return 0, nil, fmt.Errorf("%w: an RMA_INFO of %d bytes", errPeer, len(p))
 	}
-	return p[idLen:], int(binary.LittleEndian.Uint32(p))
+	return int(binary.LittleEndian.Uint32(p[infoPutOff:])), p[infoOff:], nil
 }

@@ -15,8 +15,9 @@ import (
 // cut anywhere or longer.
 func TestMessages(t *testing.T) {
 	o := open{id: 0x01020304, nla: 0x1122334455667788, size: segment.Config{Slots: 128, Ring: 1 << 20}, offer: 9,
-		info: segment.Info{Nonce: [16]byte{1, 15: 2}, Client: clientAddr, Server: netip.MustParseAddrPort("[fd00::2]:443")}}
-	a := attached{id: 5, far: 0xffffffff, nla: 1 << 40}
+		info: segment.Info{Nonce: [16]byte{1, 15: 2}, Client: clientAddr, Server: netip.MustParseAddrPort("[fd00::2]:443")}, key: 77}
+	a := attached{id: 5, far: 0xffffffff, nla: 1 << 40, key: 1 << 31}
+	sel := selection{id: 3, key: 1 << 30, number: 1 << 50}
 	b := back{1 << 50, 77}
 	m := segment.Mark{Frozen: true, Stands: true, Reset: true, Slot: 1 << 33, Off: 8 << 20}
 	for _, c := range []struct {
@@ -28,7 +29,15 @@ func TestMessages(t *testing.T) {
 		{"attached", a.append(nil), func(p []byte) (bool, error) { got, err := parseAttached(p); return got == a, err }},
 		{"back", b.append(nil), func(p []byte) (bool, error) { got, err := parseBack(p); return got == b, err }},
 		{"mark", appendMark(nil, m), func(p []byte) (bool, error) { got, err := parseMark(p); return got == m, err }},
-		{"batch", batch{1, 2, 3}.append(nil), func(p []byte) (bool, error) { got, err := parseBatch(p); return got == batch{1, 2, 3}, err }},
+		{"batch", batch{1, 2, 3, 4}.append(nil), func(p []byte) (bool, error) {
+			got, err := parseBatch(p)
+			return got == batch{1, 2, 3, 4}, err
+		}},
+		{"select", sel.append(nil), func(p []byte) (bool, error) { got, err := parseSelection(p); return got == sel, err }},
+		{"taken", appendID(appendID(nil, 7), 8), func(p []byte) (bool, error) {
+			i, n, err := parseTaken(p)
+			return i == 7 && n == 8, err
+		}},
 		{"lend", appendNLA(nil, 1<<41), func(p []byte) (bool, error) { got, err := parseNLA(p); return got == 1<<41, err }},
 		{"id", appendID(nil, 7), func(p []byte) (bool, error) { got, err := parseID(p); return got == 7, err }},
 		{"answer", appendID(appendID(nil, 7), 8), func(p []byte) (bool, error) {
@@ -53,7 +62,7 @@ func TestMessages(t *testing.T) {
 // The bytes of a message, one field a line.
 func TestGolden(t *testing.T) {
 	o := open{id: 1, nla: 2, size: segment.Config{Slots: 16, Ring: 65536}, offer: 3,
-		info: segment.Info{Nonce: [16]byte{4}, Client: clientAddr, Server: serverAddr}}
+		info: segment.Info{Nonce: [16]byte{4}, Client: clientAddr, Server: serverAddr}, key: 0x01020304}
 	want := []byte{
 		1, 0, 0, 0, // connection
 		2, 0, 0, 0, 0, 0, 0, 0, // NLA
@@ -64,6 +73,7 @@ func TestGolden(t *testing.T) {
 		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1,
 		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2,
 		0x40, 0x9c, 80, 0, // ports
+		4, 3, 2, 1, // key
 	}
 	if got := o.append(nil); !bytes.Equal(got, want) {
 		t.Errorf("OPEN\n%x\n%x", got, want)

@@ -75,10 +75,20 @@ func (r rmaPoller) Poll(budget int) (w napi.Work) {
 			}
 			r.notice(i, n)
 		}
+		e.startWaiting(&e.boxes[i])
 	}
 	e.tell()
 	e.finish()
 	return w
+}
+
+// startWaiting has what waits for a PUT to end try again.
+func (e *Engine) startWaiting(b *box) {
+	later := b.later
+	b.later = nil
+	for _, f := range later {
+		f()
+	}
 }
 
 // notice takes a notification.
@@ -91,9 +101,9 @@ func (e *Engine) notice(box int, n rma.Notification) {
 	if en := b.puts[n.Local]; en != nil {
 		delete(b.puts, n.Local)
 		e.put(en, n.Status)
-	} else if ba := b.batches[n.Local]; ba.place != nil {
+	} else if ba := b.batches[n.Local]; ba.ch != nil {
 		delete(b.batches, n.Local)
-		e.batched(ba.ch, ba.place, n.Status)
+		e.batched(ba, n.Status)
 	}
 }
 

@@ -90,8 +90,9 @@ func (e *Engine) pack(c *conn, most int) (n, bytes int, err error) {
 		}
 		var k, size int
 		at := len(to.buf)
-		to.buf, k, size, err = c.relay.Pack(to.buf, most-n)
+		to.buf, k, size, err = c.relay.Pack(to.buf, most-n, c.stamp())
 		to.messages += k
+		c.said += uint64(k)
 		if e.tap.Load() == nil {
 			c.wentOut += uint64(size)
 		} else {
@@ -154,7 +155,7 @@ func (e *Engine) join(c *conn, en *entry) {
 		e.startJoined(c)
 	}
 	c.joining = en
-	if !en.early || !e.channel(c.node, c.device).joins {
+	if !en.early {
 		e.startJoined(c)
 	}
 }
@@ -169,24 +170,26 @@ func (e *Engine) startJoined(c *conn) {
 
 // sendEntry sends a message that was taken. False: not now.
 func (e *Engine) sendEntry(c *conn, en *entry) bool {
-	if _, n := en.msg.Place(); en.early && n < en.put {
-		var p [joinedLen]byte
-		return e.send(c, kind(en.msg.Tag), tagJoined, append(appendID(p[:0], uint32(en.put)), en.msg.Payload()...))
+	if en.msg.Tag != segment.TagRMAInfo {
+		return e.send(c, kind(en.msg.Tag), en.msg.Payload())
 	}
+	var b [infoOff + segment.MaxVELO]byte
+	put := 0
 	if en.early {
-		return e.send(c, kind(en.msg.Tag), tagComes, en.msg.Payload())
+		put = en.put
 	}
+	info := append(appendID(b[:0], uint32(put)), en.msg.Payload()...)
 	if !en.inline {
-		return e.send(c, kind(en.msg.Tag), 0, en.msg.Payload())
+		return e.send(c, kind(en.msg.Tag), info)
 	}
 	_, n := en.msg.Place()
-	size := en.msg.Len + n
-	to := e.selected(c, headLen+size)
+	to := e.selected(c, headLen+len(info)+n)
 	if to == nil {
 		return false
 	}
-	p := to.extend(kind(en.msg.Tag), 0, size)
-	c.relay.Fetch(&en.msg, p[copy(p, en.msg.Payload()):])
+	p := to.extend(kind(en.msg.Tag), c.stamp(), len(info)+n)
+	c.said++
+	c.relay.Fetch(&en.msg, p[copy(p, info):])
 	to.large = true
 	return true
 }
@@ -197,23 +200,30 @@ func (e *Engine) startPut(c *conn, en *entry) {
 	n, b := en.put, &e.boxes[c.device]
 	local := c.out.NLA() + atu.NLA(off)
 	last := rma.LastFragment(local, n)
-	en.running, en.again = true, false
-	b.puts[last] = en
+	if b.puts[last] != nil { // its data was consumed, and the end of its PUT is not known here yet
+		e.startLater(b, c, en)
+		return
+	}
 	notify := rma.NotifyRequester
 	if en.early {
 		notify |= rma.NotifyCompleter
 	}
 	err := b.rma.Put(rma.PutReq{Local: local, Remote: c.remote + atu.NLA(off), Len: n, Node: c.node.id, VPID: b.vpid, Class: c.class, Notify: notify})
-	if err == nil {
-		return
+	switch {
+	case err == nil:
+		en.running, en.again = true, false
+		b.puts[last] = en
+	case errors.Is(err, fabric.ErrAgain): // until others have ended
+		e.startLater(b, c, en)
+	default:
+		e.lose(c.node)
 	}
-	delete(b.puts, last)
-	en.running = false
-	if errors.Is(err, fabric.ErrAgain) { // until others have ended
-		en.again = true
-		return
-	}
-	e.lose(c.node)
+}
+
+// startLater has a PUT be started when another one has ended.
+func (e *Engine) startLater(b *box, c *conn, en *entry) {
+	en.again = true
+	b.later = append(b.later, func() { e.activate(c) })
 }
 
 // put is told that a PUT has ended. One that the peer does not allow before it has said
@@ -275,36 +285,33 @@ func (e *Engine) sendQueue(c *conn) bool {
 }
 
 // send sends a message for a connection. False: not now.
-func (e *Engine) send(c *conn, k kind, tag uint8, p []byte) bool {
+func (e *Engine) send(c *conn, k kind, p []byte) bool {
 	to := e.selected(c, headLen+len(p))
 	if to == nil {
 		return false
 	}
-	to.add(k, tag, p)
+	to.add(k, c.stamp(), p)
+	c.said++
 	return true
 }
 
 // selected is where messages for a connection go, with room for n bytes, after the SELECT
-// that names it; nil: not now.
+// that names it in that place; nil: not now.
 func (e *Engine) selected(c *conn, n int) *place {
 	node, ch := c.node, e.channel(c.node, c.device)
 	if node.down {
 		c.blocked = true
 		return nil
 	}
-	named := node.selected[c.device] == c.far
-	if !named {
-		n += headLen + idLen
-	}
-	to := ch.room(c.class, n)
+	to := ch.room(c.class, headLen+selectLen+n)
 	if to == nil {
 		e.block(c)
 		return nil
 	}
-	if !named {
-		var id [idLen]byte
-		to.add(kindSelect, tagJoins, appendID(id[:0], c.far))
-		node.selected[c.device] = c.far
+	if to.named != c.far {
+		var p [selectLen]byte
+		to.add(kindSelect, 0, selection{c.far, c.farKey, c.said}.append(p[:0]))
+		to.named = c.far
 	}
 	e.touch(ch)
 	return to
@@ -315,7 +322,7 @@ func (e *Engine) selected(c *conn, n int) *place {
 func (e *Engine) say(c *conn, mark segment.Mark, held int) {
 	if mark != c.told {
 		var p [markLen]byte
-		if !e.send(c, kindMark, 0, appendMark(p[:0], mark)) {
+		if !e.send(c, kindMark, appendMark(p[:0], mark)) {
 			return
 		}
 		c.told = mark
@@ -330,7 +337,7 @@ func (e *Engine) say(c *conn, mark segment.Mark, held int) {
 		c.gate.pass(held)
 	default:
 		var id [idLen]byte
-		if e.send(c, kindFence, 0, appendID(id[:0], c.fences+1)) {
+		if e.send(c, kindFence, appendID(id[:0], c.fences+1)) {
 			e.stats.Fences.Add(1)
 			c.fences++
 			c.asked, c.before = held, c.events
@@ -365,7 +372,7 @@ func (e *Engine) giveBack(c *conn) {
 	}
 	b := back{consumed, freed}
 	var p [backLen]byte
-	if e.send(c, kindBack, 0, b.append(p[:0])) {
+	if e.send(c, kindBack, b.append(p[:0])) {
 		c.gave = b
 	}
 }
@@ -384,7 +391,7 @@ func (e *Engine) call(c *conn) {
 		e.end(c, false)
 		return
 	}
-	o := open{id: c.id, nla: nla, size: c.seg.Config(), offer: c.offer, info: c.seg.Info()}
+	o := open{id: c.id, key: c.key, nla: nla, size: c.seg.Config(), offer: c.offer, info: c.seg.Info()}
 	var p [openLen]byte
 	if e.postClass(c.node, c.device, c.class, kindOpen, c.why, o.append(p[:0])) != nil {
 		e.block(c)
@@ -415,7 +422,7 @@ func (e *Engine) accept(c *conn) bool {
 		e.fail(c, err)
 		return false
 	}
-	a := attached{id: c.far, far: c.id, nla: nla}
+	a := attached{id: c.far, far: c.id, nla: nla, key: c.key}
 	var p [attachedLen]byte
 	if e.postClass(c.node, c.device, c.class, kindAttached, 0, a.append(p[:0])) != nil {
 		e.block(c)

@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 
 	"golang.org/x/sys/unix"
 
@@ -27,41 +28,28 @@ func (e *Engine) receive(box int, st velo.Status, p []byte) {
 		}
 		return
 	}
-	if s := e.channel(n, box); len(s.stage.held) > 0 || k == kindStage && st.Tag == tagBatch {
-		e.batch(s, st, p)
-		return
+	ch, b := e.channel(n, box), k == kindStage && st.Tag == tagBatch
+	switch {
+	case st.SrcVPID != e.boxes[box].vpid: // of a process there, not of its node
+		e.stats.Strays.Add(1)
+	case len(ch.stage.held) >= maxLater:
+		e.endSession(n, fmt.Errorf("%w: a batch that does not come", errPeer))
+	case len(ch.stage.held) > 0 || b && !e.batch(ch, p) && !n.down:
+		ch.stage.held = append(ch.stage.held, parcel{box, k, st.Tag, append([]byte(nil), p...)})
+	case !b:
+		e.hear(ch, k, st.Tag, p)
 	}
-	e.hear(n, box, st.Flow, k, st.Tag, p)
 }
 
-// batch takes a message that says that a batch comes, or follows one that has not come.
-func (e *Engine) batch(ch *channel, st velo.Status, p []byte) {
-	s := &ch.stage
-	if len(s.held) == 0 {
-		ok, err := e.unpack(ch.node, ch.box, st.Flow, p)
-		if err != nil {
-			e.refuse(ch.node, err)
-		}
-		if ok || err != nil {
-			return
-		}
-	}
-	if len(s.held) >= maxLater {
-		e.lose(ch.node)
-		return
-	}
-	s.held = append(s.held, parcel{ch.box, st.Flow, kind(st.Type), st.Tag, append([]byte(nil), p...)})
-}
-
-// hear does what a message says, of a flow of a node. It borrows p until return.
-func (e *Engine) hear(n *node, box int, flow uint16, k kind, tag uint8, p []byte) {
+// hear does what a message of a channel says. It borrows p until return.
+func (e *Engine) hear(ch *channel, k kind, tag uint8, p []byte) {
 	var err error
+	n, box := ch.node, ch.box
 	switch k {
 	case kindSelect:
-		var id uint32
-		if id, err = parseID(p); err == nil {
-			e.boxes[box].name(flow, id, e.conns[id])
-			e.channel(n, box).joins = tag == tagJoins
+		var s selection
+		if s, err = parseSelection(p); err == nil {
+			e.selects(ch, s)
 		}
 	case kindOpen:
 		var o open
@@ -86,30 +74,54 @@ func (e *Engine) hear(n *node, box int, flow uint16, k kind, tag uint8, p []byte
 			}
 		}
 	case kindStage:
-		err = e.staged(n, box, tag, p)
+		err = e.staged(ch, tag, p)
 	default:
-		c := e.boxes[box].who(flow, e.conns)
-		if c == nil || c.node != n || c.device != box || c.far == 0 {
-			return // it has ended here
-		}
-		c.heard = true
-		if err := e.take(c, k, tag, p); err != nil {
-			e.fail(c, err)
-		}
-		return
+		e.forConn(ch, k, tag, p)
 	}
 	if err != nil {
-		e.refuse(n, err)
+		e.endSession(n, err)
+	}
+}
+
+// selects notes which connection the next messages of a channel are for. What is said with another
+// key or number is not for it: it could be another one's.
+func (e *Engine) selects(ch *channel, s selection) {
+	ch.cur = nil
+	c := e.conns[s.id]
+	if c == nil || c.node != ch.node || c.device != ch.box || c.far == 0 {
+		return // it has ended here
+	}
+	if s.key != c.key || s.number != c.got {
+		e.fail(c, fmt.Errorf("%w: message %d with key %08x instead of %d with %08x", errPeer, s.number, s.key, c.got, c.key))
+		return
+	}
+	ch.cur = c
+}
+
+// forConn takes a message for the connection that is selected.
+func (e *Engine) forConn(ch *channel, k kind, tag uint8, p []byte) {
+	c := ch.cur
+	if c == nil || c.over || c.far == 0 {
+		return // it has ended here
+	}
+	if tag != stamp(c.key, c.got) {
+		e.fail(c, fmt.Errorf("%w: a message with stamp %d instead of %d", errPeer, tag, stamp(c.key, c.got)))
+		return
+	}
+	c.got++
+	c.heard = true
+	if err := e.take(c, k, p); err != nil {
+		e.fail(c, err)
 	}
 }
 
 // staged does what an ANSWER says, or a message about batches.
-func (e *Engine) staged(n *node, box int, tag uint8, p []byte) error {
+func (e *Engine) staged(ch *channel, tag uint8, p []byte) error {
 	switch tag {
 	case tagAnswer:
 		id, number, err := parseAnswer(p)
 		if err == nil {
-			if c := e.conns[id]; c != nil && c.node == n {
+			if c := e.conns[id]; c != nil && c.node == ch.node {
 				e.answered(c, number)
 			}
 		}
@@ -117,13 +129,13 @@ func (e *Engine) staged(n *node, box int, tag uint8, p []byte) error {
 	case tagLend:
 		nla, err := parseNLA(p)
 		if err == nil {
-			err = e.lent(n, box, nla)
+			err = e.lent(ch, nla)
 		}
 		return err
 	case tagTaken:
-		i, err := parseID(p)
+		i, number, err := parseTaken(p)
 		if err == nil {
-			err = e.taken(n, box, i)
+			err = e.taken(ch, i, number)
 		}
 		return err
 	}
@@ -136,49 +148,71 @@ func (e *Engine) refuse(n *node, err error) {
 	e.cfg.Log.Warn("direct sockets: a node broke the protocol", "node", n.id, "reason", err)
 }
 
-// take takes a message for a connection. An error: it cannot be.
-func (e *Engine) take(c *conn, k kind, tag uint8, p []byte) error {
-	if len(c.held) > 0 || !e.come(c, k, tag, p) {
-		if len(c.held) >= maxLater {
-			return fmt.Errorf("%w: data that does not come", errPeer)
-		}
-		c.held = append(c.held, parcel{kind: k, tag: tag, data: append([]byte(nil), p...)})
-		return nil
+// endSession resets all connections to a node: what it says cannot be believed any more, or for
+// which of them.
+func (e *Engine) endSession(n *node, err error) {
+	if !n.down {
+		e.refuse(n, err)
+		e.lose(n)
 	}
-	return e.act(c, k, tag, p)
+}
+
+// take takes a message for a connection. An error: it cannot be.
+func (e *Engine) take(c *conn, k kind, p []byte) error {
+	come := false
+	if len(c.held) == 0 {
+		var err error
+		if come, err = e.come(c, k, p); err != nil {
+			return err
+		}
+	}
+	if come {
+		return e.act(c, k, p)
+	}
+	if len(c.held) >= maxLater {
+		return fmt.Errorf("%w: data that does not come", errPeer)
+	}
+	c.held = append(c.held, parcel{kind: k, data: append([]byte(nil), p...)})
+	return nil
 }
 
 // come reports whether the data of a message has come. If not, the connection goes on when it
 // has.
-func (e *Engine) come(c *conn, k kind, tag uint8, p []byte) bool {
-	if k != kind(segment.TagRMAInfo) || tag != tagComes && tag != tagJoined {
-		return true
+func (e *Engine) come(c *conn, k kind, p []byte) (bool, error) {
+	if k != kind(segment.TagRMAInfo) {
+		return true, nil
 	}
-	info, joined := unjoin(tag, p)
+	put, info, err := parseInfo(p)
+	if err != nil || put == 0 {
+		return true, err
+	}
 	off, n, ok := segment.ParsePlace(info, c.in.Len())
-	if !ok {
-		return true // Put says why not
+	if !ok || put < n || put > c.in.Len()-off {
+		return false, fmt.Errorf("%w: an RMA_INFO of %d bytes at %d, by a PUT of %d", errPeer, n, off, put)
 	}
-	n = max(n, joined)
 	b := &e.boxes[c.device]
-	last := rma.LastFragment(c.in.NLA()+atu.NLA(off), n)
-	if b.arrived[last] == n {
+	last := rma.LastFragment(c.in.NLA()+atu.NLA(off), put)
+	if b.arrived[last] == put {
 		delete(b.arrived, last)
-		return true
+		return true, nil
 	}
 	b.awaited[last], c.awaits = c, last
-	return false
+	return false, nil
 }
 
 // goOn does what waited for data that has now come.
 func (e *Engine) goOn(c *conn) {
 	for len(c.held) > 0 && !c.over {
 		p := c.held[0]
-		if !e.come(c, p.kind, p.tag, p.data) {
+		come, err := e.come(c, p.kind, p.data)
+		if err == nil && !come {
 			return
 		}
 		c.held = c.held[1:]
-		if err := e.act(c, p.kind, p.tag, p.data); err != nil {
+		if err == nil {
+			err = e.act(c, p.kind, p.data)
+		}
+		if err != nil {
 			e.fail(c, err)
 			return
 		}
@@ -186,10 +220,14 @@ func (e *Engine) goOn(c *conn) {
 }
 
 // act does what a message for a connection says, the data of which is there.
-func (e *Engine) act(c *conn, k kind, tag uint8, p []byte) error {
+func (e *Engine) act(c *conn, k kind, p []byte) error {
 	switch k {
 	case kind(segment.TagRMAInfo):
-		p, _ = unjoin(tag, p)
+		_, info, err := parseInfo(p)
+		if err != nil {
+			return err
+		}
+		p = info
 	case kindBack:
 		b, err := parseBack(p)
 		if err == nil {
@@ -317,7 +355,7 @@ func (e *Engine) provide(n *node, box int, o open, why uint8) (*conn, error) {
 	}
 	fds = append(fds, pair[1])
 	s.CloseFd()
-	c := &conn{state: stateOffered, why: why, far: o.id, remote: o.nla, seg: s}
+	c := &conn{state: stateOffered, why: why, far: o.id, farKey: o.key, key: rand.Uint32(), remote: o.nla, seg: s}
 	if err := e.equip(c, segment.Client, pair[0]); err != nil {
 		return abort(err)
 	}
@@ -332,7 +370,7 @@ func (e *Engine) attached(n *node, box int, a attached) {
 		e.unknown(n, box, a)
 		return
 	}
-	c.far, c.remote = a.far, a.nla
+	c.far, c.farKey, c.remote = a.far, a.key, a.nla
 	switch err := c.relay.Attach(); {
 	case errors.Is(err, segment.ErrCorrupt):
 		e.fail(c, err)

@@ -195,7 +195,7 @@ func (h *host) giveBackEarly(t *testing.T) {
 		defer close(done)
 		for _, c := range e.conns {
 			c.gave.consumed = e.Stats().MessagesReceived
-			if !e.send(c, kindBack, 0, c.gave.append(nil)) {
+			if !e.send(c, kindBack, c.gave.append(nil)) {
 				t.Error("no room")
 			}
 		}

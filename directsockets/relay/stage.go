@@ -16,13 +16,28 @@ type stage struct {
 	mem     []byte
 	region  *atu.Region // nil: the node was not told of it
 	base    atu.NLA
-	arrived [places]span // PUTs that have ended
+	places  [places]stagePlace
+	batches uint32 // that were taken
 	// held are messages after a batch that has not arrived; the first one says which.
 	held []parcel
 }
 
-// span is a part of a place; of no bytes: none.
-type span struct{ off, n uint32 }
+// stageState is how far a place of a stage has come. The peer has it from TAKEN to the end of its
+// PUT.
+//
+//	free ── PUT ended ─▶ arrived ── BATCH ─▶ taken ── TAKEN was sent ─▶ free
+type stageState uint8
+
+const (
+	stageFree stageState = iota
+	stageArrived
+	stageTaken
+)
+
+type stagePlace struct {
+	state stageState
+	n     uint32 // arrived: bytes
+}
 
 // lend tells a node where its batches for a device go, once.
 func (e *Engine) lend(n *node, box int) {
@@ -48,18 +63,24 @@ func (e *Engine) lend(n *node, box int) {
 // landed is told that a node has written to this one's memory.
 func (e *Engine) landed(box int, note rma.Notification) {
 	n := e.nodes[note.Node]
-	if n == nil || n.down || n.channels[box] == nil {
+	if n == nil || n.down || n.channels[box] == nil || note.VPID != e.boxes[box].vpid {
 		return
 	}
-	s := &n.channels[box].stage
+	ch := n.channels[box]
+	s := &ch.stage
 	start := note.Local - (rma.LastFragment(0, note.Len))
 	at := uint64(start - s.base)
 	if s.region == nil || at >= places*placeLen {
 		e.ringLanded(box, note)
 		return
 	}
-	s.arrived[at/placeLen] = span{uint32(at % placeLen), uint32(note.Len)}
-	e.unhold(n, box)
+	p := &s.places[at/placeLen]
+	if p.state != stageFree || at%placeLen != 0 || note.Len > placeLen {
+		e.endSession(n, fmt.Errorf("%w: a PUT of %d bytes at %d, in state %d", errStage, note.Len, at, p.state))
+		return
+	}
+	*p = stagePlace{stageArrived, uint32(note.Len)}
+	e.unhold(ch)
 }
 
 // maxArrived is how many PUTs may have ended of which no message has told yet, for each device:
@@ -99,54 +120,67 @@ func (e *Engine) ringLanded(box int, note rma.Notification) {
 }
 
 // unhold continues what waits for batches, as far as these have arrived.
-func (e *Engine) unhold(n *node, box int) {
-	s := &n.channels[box].stage
-	for len(s.held) > 0 && !n.down {
+func (e *Engine) unhold(ch *channel) {
+	s := &ch.stage
+	for len(s.held) > 0 && !ch.node.down {
 		p := s.held[0]
-		if p.kind == kindStage && p.tag == tagBatch {
-			ok, err := e.unpack(n, box, p.flow, p.data)
-			if err != nil {
-				e.refuse(n, err)
-			} else if !ok {
-				return
-			}
-		} else {
-			e.hear(n, box, p.flow, p.kind, p.tag, p.data)
+		if p.kind != kindStage || p.tag != tagBatch {
+			e.hear(ch, p.kind, p.tag, p.data)
+		} else if !e.batch(ch, p.data) {
+			return
 		}
 		s.held = s.held[1:]
 	}
 }
 
-// unpack does what the messages of a batch say. False: it has not arrived.
-func (e *Engine) unpack(n *node, box int, flow uint16, said []byte) (ok bool, err error) {
+// batch does what the messages of a batch say. False: it has not arrived.
+func (e *Engine) batch(ch *channel, said []byte) (ok bool) {
+	ok, err := e.unpack(ch, said)
+	if err != nil {
+		e.endSession(ch.node, err)
+	}
+	return ok
+}
+
+// unpack does what the messages of a batch say. False: it has not arrived. An error: it is not what
+// was sent, or not the next one, and nothing of it was done, or it has an impossible message.
+func (e *Engine) unpack(ch *channel, said []byte) (ok bool, err error) {
 	b, err := parseBatch(said)
 	if err != nil {
 		return false, err
 	}
-	s := &n.channels[box].stage
-	if s.region == nil || b.place >= places || b.n == 0 || b.off > placeLen || b.n > placeLen-b.off {
-		return false, errStage
+	s := &ch.stage
+	if s.region == nil || b.place >= places || b.n == 0 || b.n > placeLen || b.number != s.batches {
+		return false, fmt.Errorf("%w: number %d of %d bytes in place %d, the next one is %d", errStage, b.number, b.n, b.place, s.batches)
 	}
-	if s.arrived[b.place] != (span{b.off, b.n}) {
+	switch p := s.places[b.place]; {
+	case p.state == stageFree:
 		return false, nil
+	case p.state != stageArrived || p.n != b.n:
+		return false, fmt.Errorf("%w: %d bytes in place %d, in state %d with %d", errStage, b.n, b.place, p.state, p.n)
 	}
-	s.arrived[b.place] = span{}
-	// The peer may write there again: what is looked at is a copy.
+	// The peer can write there again: what is looked at is a copy.
 	if e.scratch == nil {
 		e.scratch = make([]byte, placeLen)
 	}
-	rest := e.scratch[:foreign.Of(s.mem).Part(int(b.place*placeLen+b.off), int(b.n)).CopyTo(e.scratch)]
+	rest := e.scratch[:foreign.Of(s.mem).Part(int(b.place)*placeLen, int(b.n)).CopyTo(e.scratch)]
+	if sum := checksum(rest); sum != b.sum {
+		return false, fmt.Errorf("%w: number %d has the checksum %08x instead of %08x", errStage, b.number, sum, b.sum)
+	}
 	e.stats.BatchesReceived.Add(1)
-	for len(rest) > 0 && !n.down {
+	s.batches++
+	ch.cur = nil // it names its connections
+	for len(rest) > 0 && !ch.node.down {
 		k, tag, payload, more, ok := parseHead(rest)
 		if !ok || k == kindStage && tag == tagBatch || k == 0 || k > kindStage {
 			return false, errStage
 		}
-		e.hear(n, box, flow, k, tag, payload)
+		e.hear(ch, k, tag, payload)
 		rest = more
 	}
-	var id [idLen]byte
-	e.postLater(n, box, kindStage, tagTaken, appendID(id[:0], b.place))
+	s.places[b.place] = stagePlace{state: stageTaken}
+	ch.owed = append(ch.owed, b)
+	e.touch(ch)
 	return true, nil
 }
 

@@ -193,14 +193,15 @@ func (r *Relay) Take(m *Message) (ok bool, err error) {
 	return true, nil
 }
 
-// PackHead is what precedes each message that Pack appends: tag 1, zero 1, length 2,
+// PackHead is what precedes each message that Pack appends: tag 1, stamp 1, length 2,
 // little endian.
 const PackHead = 4
 
 // Pack takes the VELO messages of the program that come next, most at most, and appends
-// them to p as far as they surely fit into its capacity, each after a PackHead. It returns
+// them to p as far as they surely fit into its capacity, each after a PackHead; the first one has
+// stamp, the next one the number after that. It returns
 // how many messages and bytes of data that were. ErrCorrupt: the one after those cannot be.
-func (r *Relay) Pack(p []byte, most int) (_ []byte, messages, bytes int, err error) {
+func (r *Relay) Pack(p []byte, most int, stamp uint8) (_ []byte, messages, bytes int, err error) {
 	e := r.e
 	if e.bad.Load() {
 		return p, 0, 0, ErrCorrupt
@@ -216,7 +217,8 @@ func (r *Relay) Pack(p []byte, most int) (_ []byte, messages, bytes int, err err
 			return p, messages, bytes, e.breach()
 		}
 		p = p[:at+PackHead+n]
-		binary.LittleEndian.PutUint32(p[at:], uint32(tag)|uint32(n)<<16)
+		binary.LittleEndian.PutUint32(p[at:], uint32(tag)|uint32(stamp)<<8|uint32(n)<<16)
+		stamp++
 		s.Payload().Part(0, n).CopyTo(p[at+PackHead:])
 		r.out.count++
 		e.rx.count++
