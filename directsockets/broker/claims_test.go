@@ -122,7 +122,7 @@ func TestTooMuchOfPeer(t *testing.T) {
 	brokertest.Eventually(t, "the listener is there", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.listeners[80]) == 1
+		return s.listeners[80] == 1
 	})
 	key := wire.Key{Client: netip.AddrPortFrom(addrB, 7), Server: netip.AddrPortFrom(addrA, 80)}
 	foreign := wire.Key{Client: ap("10.9.9.9:7"), Server: key.Server} // an address that the peer does not have

@@ -20,10 +20,12 @@ type ServerStats struct {
 	AddrConflicts     uint64 // addresses that a peer's broker said it has, and that are another's
 	RefusedPeers      uint64 // connections refused that were not of the broker of the node that they said
 	PeerOffersRefused uint64 // offers of peers' programs refused
+	ListenersRefused  uint64 // listeners refused: the client or its user has too many
+	StatisticsUnread  uint64 // statistics of clients that have ended and were not added up: too many wait
 }
 
 type counters struct {
-	Offers, OffersRefused, OffersExpired, Claimed, NotOwners, BadSegments, BadClients, AddrConflicts, RefusedPeers, PeerOffersRefused atomic.Uint64
+	Offers, OffersRefused, OffersExpired, Claimed, NotOwners, BadSegments, BadClients, AddrConflicts, RefusedPeers, PeerOffersRefused, ListenersRefused, StatisticsUnread atomic.Uint64
 }
 
 // All yields the counters by name.
@@ -72,4 +74,5 @@ func (s *Server) SetUpTimes() SetUpTimes {
 func (s *Server) setUpLocked(o *offer) {
 	s.count.Claimed.Add(1)
 	s.setUp.add(time.Since(o.made))
+	s.meetLocked(o.from, o.key.Server.Addr())
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -113,7 +114,7 @@ func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) 
 		return 0, fmt.Errorf("%w: addresses of different families", errSocket)
 	}
 	found := false
-	err = d.ask(request(local, remote, ifindex, tcpStates), 0, func(m []byte) {
+	_, err = d.ask(request(local, remote, ifindex, tcpStates), 0, func(m []byte) {
 		if 1<<m[msgStateOff]&tcpStates == 0 || !p.is(m) {
 			return
 		}
@@ -129,14 +130,15 @@ func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) 
 	return zone, err
 }
 
-// listening checks that p is a listener at a port, and returns where it listens.
-func (d *diag) listening(p proof, port uint16) (b bound, err error) {
+// listening checks that p is a listener at a port, and returns where it listens, and the processor
+// time that it took to find out: the kernel looks at all that listen there.
+func (d *diag) listening(p proof, port uint16) (b bound, spent time.Duration, err error) {
 	if port == 0 {
-		return bound{}, fmt.Errorf("%w: the socket has no address", errSocket)
+		return bound{}, 0, fmt.Errorf("%w: the socket has no address", errSocket)
 	}
 	found := false
 	for _, any := range []netip.Addr{netip.IPv6Unspecified(), netip.IPv4Unspecified()} {
-		err := d.ask(request(netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, 1<<tcpListen), unix.NLM_F_DUMP, func(m []byte) {
+		took, err := d.ask(request(netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, 1<<tcpListen), unix.NLM_F_DUMP, func(m []byte) {
 			if m[msgStateOff] != tcpListen || !p.is(m) {
 				return
 			}
@@ -145,14 +147,15 @@ func (d *diag) listening(p proof, port uint16) (b bound, err error) {
 				b = bound{addr: at.Addr(), port: port, v6only: m[msgFamilyOff] == unix.AF_INET6 && flag(m[msgLen:], diagSKV6Only)}
 			}
 		})
+		spent += took
 		if err != nil {
-			return bound{}, err
+			return bound{}, spent, err
 		}
 		if found {
-			return b, nil
+			return b, spent, nil
 		}
 	}
-	return bound{}, fmt.Errorf("%w: the socket does not listen at port %d", errSocket, port)
+	return bound{}, spent, fmt.Errorf("%w: the socket does not listen at port %d", errSocket, port)
 }
 
 // is reports whether a struct inet_diag_msg is of the socket.
@@ -208,10 +211,26 @@ func request(local, remote netip.AddrPort, ifindex uint32, states uint32) []byte
 }
 
 // ask sends a request with flags, and calls found with each struct inet_diag_msg of the
-// answer, which it lends. That there is no such socket is no error.
-func (d *diag) ask(req []byte, flags uint16, found func(m []byte)) error {
+// answer, which it lends. That there is no such socket is no error. spent: the processor time of
+// a dump.
+func (d *diag) ask(req []byte, flags uint16, found func(m []byte)) (spent time.Duration, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	ask := func() {
+		if err = d.askLocked(req, flags, found); errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EBUSY) {
+			err = d.askLocked(req, flags, found) // what was in the way is gone
+		}
+	}
+	if flags&unix.NLM_F_DUMP == 0 {
+		ask()
+		return 0, err
+	}
+	spent = measured(ask)
+	return spent, err
+}
+
+// +checklocks:d.mu
+func (d *diag) askLocked(req []byte, flags uint16, found func(m []byte)) error {
 	if d.fd < 0 {
 		return wire.ErrClosed
 	}
@@ -227,12 +246,26 @@ func (d *diag) ask(req []byte, flags uint16, found func(m []byte)) error {
 			continue
 		}
 		if err != nil {
+			d.drainLocked()
 			return fmt.Errorf("broker: sock_diag: %w", err)
 		}
 		done, err := d.parse(d.buf[:n], flags&unix.NLM_F_DUMP != 0, found)
+		if err != nil {
+			d.drainLocked()
+		}
 		if done || err != nil {
 			return err
 		}
+	}
+}
+
+// drainLocked reads the rest of an answer that was given up: the kernel begins no dump before the
+// last one has been read.
+//
+// +checklocks:d.mu
+func (d *diag) drainLocked() {
+	for err := error(nil); err == nil || err == unix.EINTR; {
+		_, _, err = unix.Recvfrom(d.fd, d.buf, unix.MSG_DONTWAIT)
 	}
 }
 

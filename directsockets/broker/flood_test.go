@@ -10,6 +10,7 @@ import (
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/caller"
 	"exnet/internal/netns/netnstest"
 
 	"golang.org/x/sys/unix"
@@ -130,7 +131,7 @@ func TestManyClients(t *testing.T) {
 		}
 	}
 	s.mu.Lock()
-	n := len(s.listeners[port(ln.Addr())])
+	n := s.listeners[port(ln.Addr())]
 	s.mu.Unlock()
 	if n != len(clients) {
 		t.Errorf("%d listeners", n)
@@ -148,18 +149,20 @@ func TestManyClients(t *testing.T) {
 func TestFloodIsPaced(t *testing.T) {
 	s, _ := startServer(t, Config{NoSocket: true})
 	const n = 4000
-	flood := func(uid uint32) time.Duration {
+	flood := func(account caller.Account) time.Duration {
 		began := time.Now()
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() {
-				c := &session{s: s, uid: uid, stats: -1}
+				c := &session{s: s, account: account, stats: -1}
 				if err := s.admit(c); err != nil {
 					t.Error(err)
 				}
 				defer s.dismiss(c)
 				for range n {
-					c.pace()
+					if err := c.pause(paceCost); err != nil {
+						t.Error(err)
+					}
 				}
 			})
 		}

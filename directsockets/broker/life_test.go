@@ -177,7 +177,7 @@ func TestPortGroup(t *testing.T) {
 	a := p.client.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
 	b := p.client.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
 	there := func(n int) func() bool {
-		return func() bool { p.s.mu.Lock(); defer p.s.mu.Unlock(); return len(p.s.listeners[port]) == n }
+		return func() bool { p.s.mu.Lock(); defer p.s.mu.Unlock(); return p.s.listeners[port] == n }
 	}
 	brokertest.Eventually(t, "three are there", there(3))
 	if n := p.s.page.Listeners(port); n != 3 {
@@ -239,6 +239,7 @@ const (
 	roleEnv    = "EXNET_BROKER_TEST_ROLE"
 	roleBroker = "broker"
 	roleClient = "client"
+	roleStay   = "stay" // as roleClient, until the end of its input
 )
 
 // playRole is a broker at PathEnv until it is killed, or a client that asks one claim
@@ -253,7 +254,7 @@ func playRole(role string) int {
 		}
 		println("ready")
 		_ = s.Run(context.Background())
-	case roleClient:
+	case roleClient, roleStay:
 		c, err := client.Dial(client.Config{})
 		if err != nil {
 			println(err.Error())
@@ -266,6 +267,9 @@ func playRole(role string) int {
 			return 1
 		}
 		println("connected")
+		if role == roleStay {
+			_, _ = os.Stdin.Read(make([]byte, 1)) // until its end
+		}
 	}
 	return 0
 }

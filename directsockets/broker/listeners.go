@@ -25,15 +25,15 @@ func (s *Server) addListener(c *session, id uint32, b bound) (ok bool, err error
 	if c.listeners[id] != nil {
 		return false, fmt.Errorf("%w: LISTEN %d exists already", wire.ErrRule, id)
 	}
-	if len(c.listeners) >= wire.MaxListeners {
+	if len(c.listeners) >= wire.MaxListeners || !c.account.Unlimited() && c.user.listeners >= maxListeners {
+		s.count.ListenersRefused.Add(1)
 		return false, nil
 	}
 	l := &listener{bound: b, c: c}
 	c.listeners[id] = l
-	if s.listeners[b.port] == nil {
-		s.listeners[b.port] = make(map[*listener]struct{})
-	}
-	s.listeners[b.port][l] = struct{}{}
+	c.user.listeners++
+	s.listeners[b.port]++
+	s.bounds[b]++
 	s.announceLocked(b, 1)
 	s.showPortLocked(b.port)
 	return true, nil
@@ -41,10 +41,12 @@ func (s *Server) addListener(c *session, id uint32, b bound) (ok bool, err error
 
 // +checklocks:s.mu
 func (s *Server) removeListenerLocked(l *listener) {
-	at := s.listeners[l.port]
-	delete(at, l)
-	if len(at) == 0 {
+	l.c.user.listeners--
+	if s.listeners[l.port]--; s.listeners[l.port] == 0 {
 		delete(s.listeners, l.port)
+	}
+	if s.bounds[l.bound]--; s.bounds[l.bound] == 0 {
+		delete(s.bounds, l.bound)
 	}
 	s.announceLocked(l.bound, -1)
 	s.showPortLocked(l.port)
@@ -55,7 +57,7 @@ func (s *Server) removeListenerLocked(l *listener) {
 //
 // +checklocks:s.mu
 func (s *Server) showPortLocked(port uint16) {
-	n, deep := len(s.listeners[port]), false
+	n, deep := s.listeners[port], false
 	for p := range s.peers {
 		n += p.ports[port]
 		deep = deep || p.ports[port] > 0 && (p.rdma || slices.ContainsFunc(p.addrs, func(a netip.Addr) bool {
@@ -110,11 +112,9 @@ func (s *Server) SetAddrs(addrs []netip.Addr) {
 		s.findLocked(p)
 	}
 	before := maps.Clone(s.announced)
-	for _, at := range s.listeners {
-		for l := range at {
-			if before[l.bound] == 0 && reachable(l.bound, own) {
-				s.announced[l.bound]++
-			}
+	for b, n := range s.bounds {
+		if before[b] == 0 && reachable(b, own) {
+			s.announced[b] = n
 		}
 	}
 	for b := range s.announced {
@@ -137,10 +137,19 @@ func reachable(b bound, addrs []netip.Addr) bool {
 func (s *Server) isOwn(a netip.Addr) bool { return slices.Contains(*s.addrs.Load(), a) }
 
 // +checklocks:s.mu
-func (s *Server) listensLocked(key wire.Key) bool {
-	for l := range s.listeners[key.Server.Port()] {
-		if l.takes(key.Server.Addr()) {
-			return true
+func (s *Server) listensLocked(key wire.Key) bool { return taken(s.bounds, key.Server) }
+
+// taken reports whether one of the listeners takes connections to an address, however many there
+// are.
+func taken(at map[bound]int, to netip.AddrPort) bool {
+	for _, b := range []bound{
+		{addr: to.Addr()}, {addr: netip.IPv6Unspecified()}, {addr: netip.IPv4Unspecified()},
+	} {
+		for _, v6only := range []bool{false, true} {
+			b.port, b.v6only = to.Port(), v6only
+			if at[b] > 0 && b.takes(to.Addr()) {
+				return true
+			}
 		}
 	}
 	return false

@@ -57,7 +57,7 @@ func (s *Server) addOffer(o *offer) wire.Reason {
 	if before := c.offers[o.nonce]; before != nil {
 		s.endOfferLocked(before, wire.Expired)
 	}
-	if len(c.offers) >= maxOffers || c.uid != 0 && c.user.held()+2 > s.share() {
+	if len(c.offers) >= maxOffers || !c.account.Unlimited() && c.user.held()+2 > s.share() {
 		return wire.TooMany
 	}
 	p := s.byAddr[o.key.Server.Addr()]
@@ -98,9 +98,9 @@ func (s *Server) waitLocked(o *offer) {
 	s.queueLocked(o, &s.waiting)
 }
 
-// takeOffer removes the offer for a connection, for the caller to hand over; nil:
+// takeOffer removes the offer for a connection, for the caller to hand over to c; nil:
 // there is none.
-func (s *Server) takeOffer(key wire.Key) *offer {
+func (s *Server) takeOffer(c *session, key wire.Key) *offer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.offers[key]
@@ -110,6 +110,7 @@ func (s *Server) takeOffer(key wire.Key) *offer {
 	seg, bell := o.seg, o.bell
 	o.seg, o.bell = -1, -1
 	s.forgetLocked(o)
+	s.meetLocked(c, key.Client.Addr())
 	if o.from == nil {
 		o.peer.sendLocked(peerMessage{Type: peerResult, ID: o.peerID})
 	} else {

@@ -1,28 +1,36 @@
 package broker
 
 import (
+	"runtime"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// What the clients of one user other than root may ask together: a message each
-// paceCost on average, and so many at once as fit into paceBurst. The broker may run at
-// real-time priority; whoever floods it waits, and does not take the processor from
-// others.
+// What the clients of one user may ask together: so much of the broker's time on average as
+// their messages are charged, and so much at once as fits into paceBurst. The broker may run at
+// real-time priority; whoever floods it waits, and does not take the processor from others.
 const (
-	paceCost  = 25 * time.Microsecond
+	// paceCost is charged for a message whose cost does not depend on who asks.
+	paceCost = 25 * time.Microsecond
+	// connectCost is charged for a client: its socket, its goroutine, its place in the tables.
+	connectCost = 200 * time.Microsecond
+	// paceShare times the processor time is charged for what is measured: a user gets a
+	// quarter of a processor.
+	paceShare = 4
 	paceBurst = 50 * time.Millisecond
 )
 
-// pace spreads messages over time: the generic cell rate algorithm (ITU-T I.371),
-// with the time at which the next one is due as its only state.
+// pace spreads the use of the broker over time: the generic cell rate algorithm (ITU-T I.371),
+// with the time at which the next use is due as its only state.
 type pace struct{ due atomic.Int64 }
 
-// wait returns how long to wait before the next message is read, at a time in ns.
-func (p *pace) wait(now int64) time.Duration {
+// charge adds a cost, at a time in ns, and returns how long to wait before the next use.
+func (p *pace) charge(now int64, cost time.Duration) time.Duration {
 	for {
 		due := p.due.Load()
-		next := max(due, now) + int64(paceCost)
+		next := max(due, now) + int64(cost)
 		if p.due.CompareAndSwap(due, next) {
 			return max(0, time.Duration(next-now)-paceBurst)
 		}
@@ -31,3 +39,43 @@ func (p *pace) wait(now int64) time.Duration {
 
 // epoch is what these times count from; time.Since reads the monotonic clock.
 var epoch = time.Now()
+
+// now is the time in ns, see pace.charge.
+func now() int64 { return int64(time.Since(epoch)) }
+
+// measured returns the processor time that f takes, whatever else runs. f waits for nobody.
+func measured(f func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := threadTime()
+	f()
+	return threadTime() - began
+}
+
+// threadTime is the processor time that this thread has used.
+func threadTime() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // it does not fail
+	return time.Duration(ts.Nano())
+}
+
+// meter is the pace of a user's uses of one kind, whose cost is measured: each is charged what
+// the last ones have cost before it begins, so that no number of them begins at once, and the
+// rest when it has ended.
+type meter struct{ last atomic.Int64 }
+
+// before charges what a use is likely to cost, and returns that with how long to wait.
+func (m *meter) before(p *pace, now int64) (charged, wait time.Duration) {
+	charged = max(paceCost, time.Duration(m.last.Load()))
+	return charged, p.charge(now, charged)
+}
+
+// after charges what it has cost beyond that.
+func (m *meter) after(p *pace, now int64, charged, spent time.Duration) {
+	cost := paceCost + paceShare*spent
+	last := time.Duration(m.last.Load())
+	m.last.Store(int64(last + (cost-last)/4)) // others may store meanwhile: it is an estimate
+	if cost > charged {
+		p.charge(now, cost-charged)
+	}
+}

@@ -56,14 +56,14 @@ func TestListeningSocket(t *testing.T) {
 	} {
 		ln := listen(t, tt.network, tt.at)
 		want := bound{netip.MustParseAddr(tt.addr), port(ln.Addr()), tt.v6only}
-		b, err := here.listening(proofFor(t, here, fdOf(t, ln)), want.port)
+		b, _, err := here.listening(proofFor(t, here, fdOf(t, ln)), want.port)
 		if err != nil || b != want {
 			t.Errorf("%s %s: %+v, %v, want %+v", tt.network, tt.at, b, err, want)
 		}
-		if _, err := there.listening(proofFor(t, here, fdOf(t, ln)), want.port); !errors.Is(err, errSocket) {
+		if _, _, err := there.listening(proofFor(t, here, fdOf(t, ln)), want.port); !errors.Is(err, errSocket) {
 			t.Errorf("of another namespace: %v", err)
 		}
-		if _, err := here.listening(proofFor(t, here, fdOf(t, listen(t, tt.network, tt.at))), want.port); !errors.Is(err, errSocket) {
+		if _, _, err := here.listening(proofFor(t, here, fdOf(t, listen(t, tt.network, tt.at))), want.port); !errors.Is(err, errSocket) {
 			t.Errorf("by another listener: %v", err)
 		}
 	}
@@ -212,12 +212,12 @@ func TestPace(t *testing.T) {
 	now, waited := int64(time.Hour), time.Duration(0)
 	// A burst is free, then the rate holds.
 	for range int(paceBurst / paceCost) {
-		if w := p.wait(now); w != 0 {
+		if w := p.charge(now, paceCost); w != 0 {
 			t.Fatalf("waits %v in a burst", w)
 		}
 	}
 	for range 1000 {
-		w := p.wait(now)
+		w := p.charge(now, paceCost)
 		waited += w
 		now += int64(w)
 	}
@@ -227,12 +227,12 @@ func TestPace(t *testing.T) {
 	// Who comes at the rate never waits, and a pause makes room again.
 	for range 1000 {
 		now += int64(paceCost) + 1
-		if w := p.wait(now); w > paceCost {
+		if w := p.charge(now, paceCost); w > paceCost {
 			t.Fatalf("waits %v", w)
 		}
 	}
 	now += int64(time.Second)
-	if w := p.wait(now); w != 0 {
+	if w := p.charge(now, paceCost); w != 0 {
 		t.Errorf("waits %v after a pause", w)
 	}
 }

@@ -76,15 +76,7 @@ func (p *peer) sendLocked(m peerMessage, fds ...int) bool {
 // listens reports whether it has a listener for a connection. The Server's lock is
 // held.
 func (p *peer) listens(key wire.Key) bool {
-	if p.ports[key.Server.Port()] == 0 {
-		return false
-	}
-	for b := range p.bounds {
-		if b.port == key.Server.Port() && b.takes(key.Server.Addr()) {
-			return true
-		}
-	}
-	return false
+	return p.ports[key.Server.Port()] > 0 && taken(p.bounds, key.Server)
 }
 
 // Peer serves the connection to the broker of another node, a connected Unix

@@ -248,14 +248,16 @@ func TestListenerGoes(t *testing.T) {
 		f := newFabric(t, socket)
 		// B's news has not reached A yet.
 		f.b.mu.Lock()
-		for l := range f.b.listeners[f.port] {
-			delete(f.b.listeners[f.port], l)
-		}
+		bounds := f.b.bounds
+		f.b.bounds = make(map[bound]int)
 		f.b.mu.Unlock()
 		b, refused := offerFor(t, f.ca, f.conn)
 		reason(t, refused, wire.NoListener)
 		brokertest.Eventually(t, "the doorbell has ended", b.ended)
 		f.nothingLeft(t)
+		f.b.mu.Lock()
+		f.b.bounds = bounds
+		f.b.mu.Unlock()
 		f.announced.Close()
 		brokertest.Eventually(t, "A has heard", func() bool { return !f.ca.Listener(f.port) })
 		_, refused = offerFor(t, f.ca, f.conn)

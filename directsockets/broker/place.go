@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -60,25 +59,12 @@ func tryDir(dir string, mode fs.FileMode) error {
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("broker: %w", err)
 		}
-		if err := checkOwn(path); err != nil {
+		if err := client.CheckDir(path); err != nil {
 			return err
 		}
 	}
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return fmt.Errorf("broker: %w", &os.PathError{Op: "access", Path: dir, Err: err})
-	}
-	return nil
-}
-
-// checkOwn checks that path is a directory that nobody but this user may write.
-func checkOwn(path string) error {
-	st, err := os.Lstat(path)
-	if err != nil {
-		return fmt.Errorf("broker: %w", err)
-	}
-	sys := st.Sys().(*syscall.Stat_t)
-	if !st.IsDir() || int(sys.Uid) != os.Geteuid() || st.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("broker: %s is not a directory that only user %d may write: remove it", path, os.Geteuid())
 	}
 	return nil
 }
@@ -201,7 +187,7 @@ func Sweep(dir string) {
 		dir = client.UserDir()
 	}
 	for _, path := range []string{filepath.Dir(dir), dir} {
-		if checkOwn(path) != nil {
+		if client.CheckDir(path) != nil {
 			return // it is not there, or leads to where somebody else wants
 		}
 	}

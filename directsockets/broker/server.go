@@ -17,6 +17,7 @@ import (
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/accept"
+	"exnet/internal/caller"
 	"exnet/internal/ctxend"
 	"exnet/internal/logger"
 )
@@ -81,11 +82,12 @@ type Server struct {
 	addrs  atomic.Pointer[[]netip.Addr] // the node's, at most maxAddrs; changed under mu
 
 	mu       sync.Mutex
-	closed   bool                  // +checklocks:mu
-	sessions map[*session]struct{} // +checklocks:mu
-	users    map[uint32]*usage     // +checklocks:mu
-	// listeners: of this namespace, by port.
-	listeners map[uint16]map[*listener]struct{} // +checklocks:mu
+	closed   bool                      // +checklocks:mu
+	sessions map[*session]struct{}     // +checklocks:mu
+	users    map[caller.Account]*usage // +checklocks:mu
+	// listeners: of this namespace, how many at each port, and where.
+	listeners map[uint16]int // +checklocks:mu
+	bounds    map[bound]int  // +checklocks:mu
 	// announced: those of them that peers can reach.
 	announced map[bound]int // +checklocks:mu
 	// offers: to be claimed here.
@@ -96,13 +98,15 @@ type Server struct {
 	handed expiry               // +checklocks:mu
 	peers  map[*peer]struct{}   // +checklocks:mu
 	byAddr map[netip.Addr]*peer // +checklocks:mu
+	// scanning is held by who reads statistics: one table is read at a time. It comes before mu.
+	scanning sync.Mutex
 	// hostsMu comes before mu.
 	hostsMu sync.Mutex
 	hosts   map[uint16]*host // +checklocks:hostsMu
 	// idle: since when there has been no session.
-	idle   time.Time      // +checklocks:mu
-	setUp  SetUpTimes     // +checklocks:mu
-	shared shared         // +checklocks:mu
+	idle   time.Time  // +checklocks:mu
+	setUp  SetUpTimes // +checklocks:mu
+	shared shared
 	work   sync.WaitGroup // goroutines of sessions and peers
 	// told: when the log had a line.
 	told time.Time // +checklocks:mu
@@ -138,8 +142,9 @@ func New(cfg Config) (s *Server, err error) {
 		hosts:     make(map[uint16]*host),
 		shared:    shared{past: make(map[netip.Addr]connstats.Total)},
 		sessions:  make(map[*session]struct{}),
-		users:     make(map[uint32]*usage),
-		listeners: make(map[uint16]map[*listener]struct{}),
+		users:     make(map[caller.Account]*usage),
+		listeners: make(map[uint16]int),
+		bounds:    make(map[bound]int),
 		announced: make(map[bound]int),
 		offers:    make(map[wire.Key]*offer),
 		peers:     make(map[*peer]struct{}),

@@ -12,6 +12,7 @@ import (
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/caller"
 )
 
 // replies is where the messages to a client go: an outbox, or in the broker's own
@@ -31,6 +32,7 @@ type session struct {
 	out     replies
 	pid     int // in the broker's PID namespace
 	uid     uint32
+	account caller.Account // for whom its limits count
 	program string
 	since   time.Time
 	stats   int // descriptor of its statistics; -1: it is in this process
@@ -47,6 +49,9 @@ func (c *session) run(conn *net.UnixConn) error {
 		return err
 	}
 	if err := c.s.admit(c); err != nil {
+		return err
+	}
+	if err := c.pause(connectCost); err != nil {
 		return err
 	}
 	in, err := packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
@@ -80,8 +85,12 @@ func (c *session) run(conn *net.UnixConn) error {
 					err = conn.SetReadDeadline(time.Time{})
 				}
 			default:
-				c.pace()
-				err = c.answer(m, fds, lost)
+				if m.Type != wire.Listen { // which is charged what it costs
+					err = c.pause(paceCost)
+				}
+				if err == nil {
+					err = c.answer(m, fds, lost)
+				}
 			}
 		}
 		fds.Close()
@@ -91,13 +100,26 @@ func (c *session) run(conn *net.UnixConn) error {
 	}
 }
 
-// pace waits if the client's user asks too much. Root may ask as much as it likes.
-func (c *session) pace() {
-	if c.uid == 0 {
-		return
+// pause charges a cost, and waits if the client's user asks too much. Root may ask as much as it
+// likes.
+func (c *session) pause(cost time.Duration) error {
+	if c.account.Unlimited() {
+		return nil
 	}
-	if wait := c.user.pace.wait(int64(time.Since(epoch))); wait > 0 {
-		time.Sleep(wait)
+	return c.sleep(c.user.pace.charge(now(), cost))
+}
+
+func (c *session) sleep(d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-c.s.ctx.Done():
+		return wire.ErrClosed
 	}
 }
 
@@ -107,11 +129,11 @@ func (c *session) check(conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	var cred *unix.Ucred
+	var who caller.Caller
 	var cookie uint64
 	var err1, err2 error
 	if err := raw.Control(func(fd uintptr) {
-		cred, err1 = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		who, err1 = caller.OfFd(int(fd))
 		cookie, err2 = netnsCookie(int(fd))
 	}); err != nil {
 		return err
@@ -119,7 +141,7 @@ func (c *session) check(conn *net.UnixConn) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	c.pid, c.uid = int(cred.Pid), cred.Uid
+	c.pid, c.uid, c.account = who.PID, who.UID, who.Account
 	if cookie != c.s.cookie {
 		return fmt.Errorf("%w: socket of another network namespace", wire.ErrRule)
 	}
@@ -145,7 +167,7 @@ func (c *session) answer(m wire.Message, fds packet.Descriptors, lost bool) erro
 		}
 		b, err := c.listener(m, fds)
 		if err != nil {
-			return c.refuse(m.ID, wire.NotOwner)
+			return c.refuse(m.ID, reasonOf(err))
 		}
 		return c.listen(m.ID, b)
 	case wire.Unlisten:
@@ -156,7 +178,7 @@ func (c *session) answer(m wire.Message, fds packet.Descriptors, lost bool) erro
 		}
 		zone, err := c.connection(m.Client, m.Server, m.Interface, fds)
 		if err != nil {
-			return c.refuse(m.ID, wire.NotOwner)
+			return c.refuse(m.ID, reasonOf(err))
 		}
 		return c.offer(m, wire.Key{Client: m.Client, Server: m.Server, Zone: zone}, fds, 1)
 	case wire.Withdraw:
@@ -176,6 +198,15 @@ func (c *session) answer(m wire.Message, fds packet.Descriptors, lost bool) erro
 	return nil
 }
 
+// reasonOf is the reason for a socket that was not found: it is another one, or the kernel did not
+// say.
+func reasonOf(err error) wire.Reason {
+	if errors.Is(err, errSocket) {
+		return wire.NotOwner
+	}
+	return wire.TooMany
+}
+
 // connection checks that the client has shown the connection from local to remote, and
 // returns its zone. It closes the descriptor that was shown.
 func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds packet.Descriptors) (zone uint32, err error) {
@@ -191,6 +222,9 @@ func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds p
 // the address at which it accepted the connection that is shown.
 func (c *session) listener(m wire.Message, fds packet.Descriptors) (bound, error) {
 	if m.Client.Port() != 0 {
+		if err := c.pause(paceCost); err != nil {
+			return bound{}, err
+		}
 		_, err := c.connection(m.Server, m.Client, m.Interface, fds)
 		return bound{addr: m.Server.Addr(), port: m.Server.Port()}, err
 	}
@@ -199,7 +233,19 @@ func (c *session) listener(m wire.Message, fds packet.Descriptors) (bound, error
 	if err != nil {
 		return bound{}, err
 	}
-	return c.s.diag.listening(p, m.Server.Port())
+	if c.account.Unlimited() {
+		b, _, err := c.s.diag.listening(p, m.Server.Port())
+		return b, err
+	}
+	// How long the kernel looks depends on what listens there.
+	u := c.user
+	charged, wait := u.listen.before(&u.pace, now())
+	if err := c.sleep(wait); err != nil {
+		return bound{}, err
+	}
+	b, spent, err := c.s.diag.listening(p, m.Server.Port())
+	u.listen.after(&u.pace, now(), charged, spent)
+	return b, err
 }
 
 // listen puts a listener into the tables.
@@ -238,7 +284,7 @@ func (c *session) offer(m wire.Message, key wire.Key, fds packet.Descriptors, at
 
 // claim hands the segment over that waits for a connection.
 func (c *session) claim(id uint32, key wire.Key) error {
-	o := c.s.takeOffer(key)
+	o := c.s.takeOffer(c, key)
 	if o == nil {
 		return c.reply(wire.Message{Type: wire.None, ID: id})
 	}
@@ -264,8 +310,8 @@ func (c *session) reply(m wire.Message, fds ...int) error {
 
 // end removes the client.
 func (c *session) end() {
-	c.s.dismiss(c) // nobody looks at its statistics any more
-	if c.stats >= 0 {
+	c.s.dismiss(c)    // nobody looks at its statistics any more
+	if c.stats >= 0 { // it was not admitted
 		_ = unix.Close(c.stats)
 		c.stats = -1
 	}

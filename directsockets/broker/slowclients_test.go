@@ -8,6 +8,7 @@ import (
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/caller"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,7 +25,7 @@ func TestSilentClients(t *testing.T) {
 	brokertest.Eventually(t, "they are counted", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		u := s.users[uint32(os.Geteuid())]
+		u := s.users[caller.Account(os.Geteuid())]
 		return u != nil && u.clients == 20 && u.descriptors == 40
 	})
 	if got := s.Connections(); len(got) != 0 {
@@ -49,7 +50,7 @@ func TestShare(t *testing.T) {
 	const uid = 12345
 	var all []*session
 	admit := func() error {
-		c := &session{s: s, uid: uid, stats: -1, listeners: make(map[uint32]*listener), offers: make(map[wire.Nonce]*offer)}
+		c := &session{s: s, account: uid, stats: -1, listeners: make(map[uint32]*listener), offers: make(map[wire.Nonce]*offer)}
 		err := s.admit(c)
 		if err == nil {
 			all = append(all, c)
@@ -61,7 +62,7 @@ func TestShare(t *testing.T) {
 	if n := min(maxClients, s.share()/2); len(all) != n {
 		t.Errorf("%d clients, want %d", len(all), n)
 	}
-	other := &session{s: s, uid: uid + 1, stats: -1}
+	other := &session{s: s, account: uid + 1, stats: -1}
 	if err := s.admit(other); err != nil {
 		t.Errorf("another user: %v", err)
 	}
@@ -124,7 +125,7 @@ func TestSlowClose(t *testing.T) {
 	user := func() *usage {
 		p.s.mu.Lock()
 		defer p.s.mu.Unlock()
-		return p.s.users[uint32(os.Geteuid())]
+		return p.s.users[caller.Account(os.Geteuid())]
 	}()
 	b := slow()
 	p.client.Withdraw(b.nonce)

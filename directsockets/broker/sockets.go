@@ -1,30 +1,64 @@
 package broker
 
 import (
-	"maps"
-	"net/netip"
-
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/packet"
+	"exnet/internal/caller"
 )
 
-// maxShown is how many connections are shown. With more, each client has its share.
-const maxShown = 65536
+const (
+	// maxShown is how many connections are shown. With more, each client has its share.
+	maxShown = 65536
+	// maxRead is how many entries of the statistics of one user's clients are read at a time, and
+	// maxReadAll those of all users.
+	maxRead    = 4 * connstats.MaxEntries
+	maxReadAll = 16 * maxRead
+)
+
+// budgets bound how much of the clients' statistics is read at a time.
+type budgets struct {
+	users map[caller.Account]*int
+	rest  int
+}
+
+func newBudgets() *budgets { return &budgets{make(map[caller.Account]*int), maxReadAll} }
+
+// use has f read from what a user still has.
+func (b *budgets) use(a caller.Account, f func(budget *int)) {
+	left := b.users[a]
+	if left == nil {
+		left = new(int)
+		*left = maxRead
+		b.users[a] = left
+	}
+	n := min(*left, b.rest)
+	before := n
+	f(&n)
+	used := before - max(n, 0)
+	*left -= used
+	b.rest -= used
+}
 
 // Connections returns the connections of all clients: what is in their statistics
-// now. A client that writes nonsense there shows nonsense of itself.
+// now. A client that writes nonsense there shows nonsense of itself. Where a user's clients have
+// more than can be, some are left out.
 func (s *Server) Connections() []connstats.Connection {
+	s.scanning.Lock()
+	defer s.scanning.Unlock()
 	s.mu.Lock()
 	clients := s.tablesLocked()
 	s.mu.Unlock()
 	var all []*connstats.Connection // pointers: sorting the values themselves would take 17 KB of code
+	left := newBudgets()
 	for _, c := range clients {
-		for _, conn := range connstats.Read(c.fd, max(64, maxShown/len(clients))) {
-			conn.Program, conn.PID = c.program, c.pid
-			all = append(all, &conn)
-		}
+		left.use(c.account, func(budget *int) {
+			for _, conn := range connstats.Read(c.fd, max(64, maxShown/len(clients)), budget) {
+				conn.Program, conn.PID = c.program, c.pid
+				all = append(all, &conn)
+			}
+		})
 		_ = unix.Close(c.fd)
 	}
 	connstats.Sort(all)
@@ -37,6 +71,7 @@ func (s *Server) Connections() []connstats.Connection {
 
 // clientTable is a copy of the descriptor of a client's statistics.
 type clientTable struct {
+	account caller.Account
 	program string
 	pid     int
 	fd      int
@@ -49,7 +84,7 @@ func (s *Server) tablesLocked() []clientTable {
 	tables := make([]clientTable, 0, len(s.sessions))
 	for c := range s.sessions {
 		if fd, err := packet.Dup(c.tableFd()); err == nil {
-			tables = append(tables, clientTable{c.program, c.pid, fd})
+			tables = append(tables, clientTable{c.account, c.program, c.pid, fd})
 		}
 	}
 	return tables
@@ -62,42 +97,4 @@ func (c *session) tableFd() int {
 		return c.table.Fd()
 	}
 	return c.stats
-}
-
-// shared is what has moved through memory that both programs of a connection map, by the
-// address of the other end. It belongs to the Server's lock.
-type shared struct {
-	past  map[netip.Addr]connstats.Total // of clients that have ended
-	shown map[netip.Addr]connstats.Total // what Shared has returned
-}
-
-// maxShared is how many addresses it has, at most: what a client says of more is left out.
-const maxShared = 1 << 16
-
-func sumInto(to, from map[netip.Addr]connstats.Total) {
-	for a, t := range from {
-		if before, known := to[a]; known || len(to) < maxShared {
-			to[a] = before.Plus(t)
-		}
-	}
-}
-
-// Shared returns what the programs here, those that have ended included, have exchanged by
-// direct sockets in shared memory, by the address of the other end: what no link carries. It
-// never goes down.
-func (s *Server) Shared() map[netip.Addr]connstats.Total {
-	s.mu.Lock()
-	now, clients := maps.Clone(s.shared.past), s.tablesLocked()
-	s.mu.Unlock()
-	for _, c := range clients { // also those that end meanwhile: they are not among the past ones here
-		sumInto(now, connstats.Sum(c.fd))
-		_ = unix.Close(c.fd)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for a, t := range s.shared.shown {
-		now[a] = now[a].Max(t)
-	}
-	s.shared.shown = now
-	return maps.Clone(now)
 }

@@ -71,12 +71,15 @@ func TestShared(t *testing.T) {
 	s, _ := startServer(t, Config{})
 	move := func(n uint64) *client.Client {
 		c := dialClient(t, client.Config{Path: s.Path(), Program: "prog"})
-		e := c.Stats().Alloc(connstats.EntryInfo{Key: wire.Key{Client: ap("10.2.0.1:40000"), Server: ap("10.2.0.2:80")}})
-		e.SetPath(connstats.PathMemory)
-		e.Set(connstats.ModeDirect, connstats.WhyNothing)
-		e.Counters()[0].Store(n)
+		for _, to := range []string{"10.2.0.2:80", "10.2.0.3:80"} {
+			e := c.Stats().Alloc(connstats.EntryInfo{Key: wire.Key{Client: ap("10.2.0.1:40000"), Server: ap(to)}})
+			e.SetPath(connstats.PathMemory)
+			e.Set(connstats.ModeDirect, connstats.WhyNothing)
+			e.Counters()[0].Store(n)
+		}
 		return c
 	}
+	s.shared.met.add(ap("10.2.0.2:80").Addr()) // and not to the other one: that is the client's invention
 	sent := func() uint64 { return s.Shared()[ap("10.2.0.2:0").Addr()].Sent.Bytes }
 	first := move(100)
 	move(11)
@@ -84,12 +87,15 @@ func TestShared(t *testing.T) {
 		t.Errorf("%d bytes, want 111", n)
 	}
 	first.Close()
-	for end := time.Now().Add(3 * time.Minute); len(s.Connections()) != 1; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); len(s.Connections()) != 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the client stays")
 		}
 	}
 	if n := sent(); n != 111 {
 		t.Errorf("%d bytes when a client has ended, want 111", n)
+	}
+	if n := len(s.Shared()); n != 1 {
+		t.Errorf("%d addresses, one was met", n)
 	}
 }

@@ -5,19 +5,29 @@ import (
 	"net"
 	"time"
 
-	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/caller"
 )
 
 // usage is what the clients of one user hold.
 type usage struct {
-	clients, descriptors int // belong to the Server's lock
-	trash                trash
-	pace                 pace
+	// These belong to the Server's lock.
+	clients, descriptors, listeners int
+	met                             int   // addresses that it has added, see meetLocked
+	ended                           []int // statistics of those that have ended, see sumUp
+	summing, leaving                bool  // there is a goroutine, or a timer, for that
+
+	trash  trash
+	pace   pace
+	listen meter
 }
 
 // held is how many descriptors they hold.
-func (u *usage) held() int { return u.descriptors + u.trash.len() }
+func (u *usage) held() int { return u.descriptors + u.trash.len() + len(u.ended) }
+
+// maxListeners is how many listeners the clients of a user may have together; each may have
+// wire.MaxListeners.
+const maxListeners = 4 * wire.MaxListeners
 
 // admit takes a new session into the tables, before it has said anything.
 func (s *Server) admit(c *session) error {
@@ -26,14 +36,14 @@ func (s *Server) admit(c *session) error {
 	if s.closed {
 		return net.ErrClosed
 	}
-	u := s.users[c.uid]
+	u := s.users[c.account]
 	if u == nil {
 		u = new(usage)
-		s.users[c.uid] = u
+		s.users[c.account] = u
 	}
 	// Its socket and its statistics.
-	if c.uid != 0 && (u.clients >= maxClients || u.held()+2 > s.share()) {
-		return fmt.Errorf("%w: user %d has %d clients already", wire.ErrRule, c.uid, u.clients)
+	if !c.account.Unlimited() && (u.clients >= maxClients || u.held()+2 > s.share()) {
+		return fmt.Errorf("%w: %v has %d clients already", wire.ErrRule, c.account, u.clients)
 	}
 	u.clients++
 	u.descriptors += 2
@@ -47,13 +57,11 @@ func (s *Server) share() int { return descriptorLimit() / 2 }
 
 // dismiss removes a session and all that it has.
 func (s *Server) dismiss(c *session) {
-	moved := connstats.Sum(c.tableFd())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.user == nil { // not admitted
 		return
 	}
-	sumInto(s.shared.past, moved)
 	for _, l := range c.listeners {
 		s.removeListenerLocked(l)
 	}
@@ -63,11 +71,35 @@ func (s *Server) dismiss(c *session) {
 	c.listeners, c.offers = nil, nil
 	c.user.clients--
 	c.user.descriptors -= 2
-	if c.user.clients == 0 && c.user.trash.len() == 0 { // else it has them when it comes back
-		delete(s.users, c.uid)
-	}
+	s.sumUpLocked(c)
 	delete(s.sessions, c)
+	s.leaveLocked(c.account, c.user)
 	if len(s.sessions) == 0 {
 		s.idle = time.Now()
 	}
+}
+
+// leaveLocked forgets a user that holds nothing any more and has waited for what it has asked;
+// else it has it when it comes back.
+//
+// +checklocks:s.mu
+func (s *Server) leaveLocked(a caller.Account, u *usage) {
+	if u.clients > 0 || u.summing || u.leaving || s.closed {
+		return
+	}
+	rest := time.Duration(u.pace.due.Load() - now())
+	if u.trash.len() > 0 {
+		rest = max(rest, time.Second)
+	}
+	if rest <= 0 {
+		delete(s.users, a)
+		return
+	}
+	u.leaving = true
+	time.AfterFunc(rest, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		u.leaving = false
+		s.leaveLocked(a, u)
+	})
 }

@@ -7,15 +7,14 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/client"
+	"exnet/internal/caller"
 )
 
 // BrokerSuffix follows the name of the socket of a broker that exn-run started, and makes the
@@ -31,8 +30,8 @@ const maxTold = 64 << 20
 func Brokers() ([]*Sockets, error) {
 	all := []*Sockets{}
 	for _, dir := range slices.Compact([]string{client.SystemDir, client.UserDir()}) {
-		if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !trusted(info) {
-			continue
+		if client.CheckDir(filepath.Dir(dir)) != nil || client.CheckDir(dir) != nil {
+			continue // it is not there, or anybody may have put there what is in it
 		}
 		paths, err := filepath.Glob(filepath.Join(dir, "*"+BrokerSuffix))
 		if err != nil {
@@ -52,18 +51,15 @@ func Brokers() ([]*Sockets, error) {
 	return all, nil
 }
 
-// trusted reports whether a directory belongs to root or to this user.
-func trusted(info fs.FileInfo) bool {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && (st.Uid == 0 || int(st.Uid) == os.Getuid())
-}
-
 func askBroker(path string) (*Sockets, error) {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
+	if err := caller.Trusted(conn); err != nil {
+		return nil, err
+	}
 	if err := conn.SetDeadline(time.Now().Add(replyTime)); err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/client"
+	"exnet/internal/caller"
 	"exnet/internal/cli"
 	"exnet/internal/control"
 )
@@ -46,11 +47,15 @@ func prepareBroker(start bool) (path string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
 	for {
-		path, err = client.Find()
-		if err == nil && keep(path) {
-			return path, nil
+		var kept bool
+		if path, err = client.Find(); err == nil {
+			kept, err = keep(path)
 		}
 		switch {
+		case kept:
+			return path, nil
+		case errors.Is(err, caller.ErrUntrusted): // to start another one would not help
+			return "", err
 		case err == nil: // it is just ending
 			err = client.ErrNoBroker
 		case os.Getenv(client.PathEnv) != "": // one that is started would be at another place
@@ -186,17 +191,22 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 func beside(path, suffix string) string { return strings.TrimSuffix(path, filepath.Ext(path)) + suffix }
 
 // keep tells the broker to stay as long as this process, whatever program it
-// becomes. A daemon's broker need not be told. false: it is about to end.
-func keep(path string) bool {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: beside(path, keepSuffix), Net: "unix"})
+// becomes. A daemon's broker need not be told. false: it is about to end. It waits only for what
+// root or this user has made; caller.ErrUntrusted: that is another's.
+func keep(path string) (kept bool, err error) {
+	path = beside(path, keepSuffix)
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if errors.Is(err, os.ErrNotExist) {
-		return true
+		return true, nil
 	}
 	if err != nil {
-		return false
+		return false, nil
 	}
 	defer conn.Close()
+	if err := caller.Trusted(conn); err != nil {
+		return false, fmt.Errorf("%s, by which a broker is kept: %w", path, err)
+	}
 	_ = conn.SetReadDeadline(time.Now().Add(startTime))
 	n, _ := conn.Read(make([]byte, 1))
-	return n == 1
+	return n == 1, nil
 }

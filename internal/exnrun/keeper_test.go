@@ -1,13 +1,21 @@
 package exnrun
 
 import (
+	"errors"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/client"
+	"exnet/internal/caller"
 )
 
 // newTestKeeper makes a keeper and returns the path of its socket.
@@ -120,5 +128,114 @@ func TestKeepMany(t *testing.T) {
 	k.hold(start(0), 0)
 	if n := k.count(); n != 4 {
 		t.Errorf("%d are kept: not those of other users", n)
+	}
+}
+
+// listenAs makes a socket as another user, at which nobody accepts.
+func listenAs(t *testing.T, uid int, path string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to be another user")
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and the thread ends with it
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); e != 0 {
+			done <- e
+			return
+		}
+		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err == nil {
+			t.Cleanup(func() { ln.Close() })
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A keeper of another user is not waited for, nor believed.
+func TestKeeperOfAnother(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "exnrun-test-")
+	if err == nil {
+		err = os.Chmod(dir, 0o777)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	listenAs(t, 65534, filepath.Join(dir, "broker"+keepSuffix))
+	if kept, err := keep(filepath.Join(dir, "broker.sock")); kept || !errors.Is(err, caller.ErrUntrusted) {
+		t.Errorf("%v, %v", kept, err)
+	}
+}
+
+// What another user has put where this user's broker would be is not looked at: a socket by a link
+// to one of root's, and a keeper that never answers.
+func TestPlaceOfAnother(t *testing.T) {
+	run, err := os.MkdirTemp("/tmp", "exnrun-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(run) })
+	t.Setenv("XDG_RUNTIME_DIR", run)
+	t.Setenv(client.PathEnv, "")
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
+		t.Fatal(err)
+	}
+	name := strconv.FormatUint(st.Ino, 10)
+	if _, err := os.Lstat(filepath.Join(client.SystemDir, name+client.SocketSuffix)); err == nil {
+		t.Skip("this namespace has a broker of root's")
+	}
+	dir := filepath.Join(run, "exn/ds")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	roots := filepath.Join(run, "roots.sock")
+	ln, err := net.ListenUnix(client.Network, &net.UnixAddr{Name: roots, Net: client.Network})
+	if err == nil {
+		defer ln.Close()
+		err = os.Symlink(roots, filepath.Join(dir, name+client.SocketSuffix))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := func() error { _, err := client.Find(); return err }
+	if err := find(); err != nil {
+		t.Errorf("in this user's own directory: %v", err)
+	}
+	for _, path := range []string{filepath.Dir(dir), dir} {
+		if os.Geteuid() == 0 {
+			if err := os.Chown(path, 65534, 65534); err != nil {
+				t.Fatal(err)
+			}
+			if err := find(); err == nil {
+				t.Errorf("%s is another's, and what is in it is used", path)
+			}
+			if err := os.Chown(path, 0, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(path, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := find(); err == nil {
+			t.Errorf("anybody may write %s, and what is in it is used", path)
+		}
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	elsewhere := filepath.Join(run, "elsewhere")
+	if err := os.Rename(filepath.Dir(dir), elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, filepath.Dir(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := find(); err == nil {
+		t.Error("a link leads there, and what is in it is used")
 	}
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -275,6 +274,3 @@ func (c *Client) triedLocked() {
 		close(c.tried)
 	}
 }
-
-// errUntrusted says that the owner of the socket is not to be trusted.
-var errUntrusted = errors.New("its owner is neither root nor this user")

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"time"
 
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/caller"
 	"exnet/internal/ctxend"
 	"exnet/internal/shm"
 
@@ -108,16 +108,16 @@ func (c *Client) awaitBetter(ctx context.Context, path string, w socketWay) {
 		case <-ctx.Done():
 			return
 		}
-		if c.cfg.In(func() error { return reach(path) }) == nil {
+		if c.cfg.In(func() error { return reach(place{path: path}) }) == nil {
 			w.Abort()
 			return
 		}
 	}
 }
 
-// reach reports whether a broker that can be trusted is at path.
-func reach(path string) error {
-	conn, err := dialBroker(path)
+// reach reports whether a broker that can be trusted is there.
+func reach(at place) error {
+	conn, err := dialBroker(at)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func reach(path string) error {
 func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, err error) {
 	var conn *net.UnixConn
 	err = c.cfg.In(func() error {
-		all := []string{c.cfg.Path}
+		all := []place{{path: c.cfg.Path}}
 		if c.cfg.Path == "" {
 			var err error
 			if all, err = paths(); err != nil {
@@ -136,12 +136,12 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, 
 			}
 		}
 		var errs []error
-		for _, path := range all {
+		for _, at := range all {
 			var err error
-			if conn, err = dialBroker(path); err == nil {
+			if conn, err = dialBroker(at); err == nil {
 				c.better = ""
-				if path != all[0] {
-					c.better = all[0]
+				if at != all[0] {
+					c.better = all[0].path
 				}
 				return nil
 			}
@@ -175,26 +175,17 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, 
 }
 
 // dialBroker connects to a socket whose owner can be trusted.
-func dialBroker(path string) (*net.UnixConn, error) {
-	conn, err := net.DialUnix(Network, nil, &net.UnixAddr{Name: path, Net: Network}) // it does not wait
+func dialBroker(at place) (*net.UnixConn, error) {
+	if err := at.check(); err != nil {
+		return nil, err
+	}
+	conn, err := net.DialUnix(Network, nil, &net.UnixAddr{Name: at.path, Net: Network}) // it does not wait
 	if err != nil {
 		return nil, err
 	}
-	raw, err := conn.SyscallConn()
-	if err == nil {
-		var cred *unix.Ucred
-		var credErr error
-		err = raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-		if err == nil {
-			err = credErr
-		}
-		if err == nil && cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
-			err = fmt.Errorf("%s: %w", path, errUntrusted)
-		}
-	}
-	if err != nil {
+	if err := caller.Trusted(conn); err != nil {
 		conn.Close()
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", at.path, err)
 	}
 	return conn, nil
 }

@@ -14,10 +14,10 @@ func Find() (path string, err error) {
 		return "", err
 	}
 	var errs []error
-	for _, path := range all {
-		err := reach(path)
+	for _, at := range all {
+		err := reach(at)
 		if err == nil {
-			return path, nil
+			return at.path, nil
 		}
 		errs = append(errs, err)
 	}
@@ -28,8 +28,8 @@ func Find() (path string, err error) {
 // calling thread's namespace, once it is there. "": there is none.
 func Better(path string) string {
 	all, err := paths()
-	if err != nil || len(all) < 2 || path == all[0] || reach(all[0]) != nil {
+	if err != nil || len(all) < 2 || path == all[0].path || reach(all[0]) != nil {
 		return ""
 	}
-	return all[0]
+	return all[0].path
 }

@@ -28,6 +28,34 @@ func UserDir() string {
 	return fmt.Sprintf("/tmp/exn-%d/ds", os.Geteuid())
 }
 
+// CheckDir returns nil if path is a directory, and no link to one, that only this user or root may
+// write: nobody else can have put there what is in it. fs.ErrNotExist: there is nothing.
+func CheckDir(path string) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("broker: %w", &os.PathError{Op: "open", Path: path, Err: err})
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("broker: %w", &os.PathError{Op: "stat", Path: path, Err: err})
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Uid != 0 && int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		return fmt.Errorf("broker: %s is not a directory that only user %d may write: remove it", path, os.Geteuid())
+	}
+	return nil
+}
+
+// CheckUserDir returns nil if UserDir and the one above it pass CheckDir. In /tmp anybody could
+// have made them.
+func CheckUserDir() error {
+	dir := UserDir()
+	if err := CheckDir(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	return CheckDir(dir)
+}
+
 // SocketName is the name of the socket of the calling thread's namespace.
 func SocketName() (string, error) {
 	var st unix.Stat_t
@@ -37,15 +65,29 @@ func SocketName() (string, error) {
 	return strconv.FormatUint(st.Ino, 10) + SocketSuffix, nil
 }
 
+// place is where a broker may be.
+type place struct {
+	path string
+	user bool // in the user's directory
+}
+
 // paths are where a client of the calling thread's namespace looks for the broker,
 // in that order.
-func paths() ([]string, error) {
+func paths() ([]place, error) {
 	if path := os.Getenv(PathEnv); path != "" {
-		return []string{path}, nil
+		return []place{{path: path}}, nil
 	}
 	name, err := SocketName()
 	if err != nil {
 		return nil, err
 	}
-	return []string{filepath.Join(SystemDir, name), filepath.Join(UserDir(), name)}, nil
+	return []place{{path: filepath.Join(SystemDir, name)}, {filepath.Join(UserDir(), name), true}}, nil
+}
+
+// check says why there can be none.
+func (p place) check() error {
+	if !p.user {
+		return nil
+	}
+	return CheckUserDir()
 }

@@ -67,26 +67,26 @@ type Traffic struct {
 
 // Read returns the connections in a client's statistics, which it borrows.
 // What is no table, or changes hands, is left out, and so is what is beyond limit. It reads
-// the file, and does not map it: so no page comes into being by being looked at.
-func Read(fd, limit int) []Connection {
+// the file, and does not map it: so no page comes into being by being looked at. It reads no more
+// entries than budget says, and takes those that it has read from it: who wrote the table decides
+// how many there are.
+func Read(fd, limit int, budget *int) []Connection {
 	var all []Connection
-	scan(fd, func(index int, seq uint32, b []byte) bool {
+	scan(fd, budget, func(b []byte) bool { return Mode(b[entryModeOff]) != modeSum }, func(index int, seq uint32, b []byte) bool {
 		if len(all) >= limit {
 			return false
 		}
-		if Mode(b[entryModeOff]) != modeSum {
-			c := parseEntry(b)
-			c.Entry, c.Seq = index, seq
-			all = append(all, c)
-		}
+		c := parseEntry(b)
+		c.Entry, c.Seq = index, seq
+		all = append(all, c)
 		return true
 	})
 	return all
 }
 
-// scan calls f with each entry that is in use and does not change hands, until it returns
-// false. It lends b.
-func scan(fd int, f func(index int, seq uint32, b []byte) bool) {
+// scan calls f with each entry that is wanted, is in use and does not change hands, until it
+// returns false or the budget of entries is used up. It lends b.
+func scan(fd int, budget *int, wanted func(b []byte) bool, f func(index int, seq uint32, b []byte) bool) {
 	entries, _, err := readHeader(fd)
 	if err != nil {
 		return
@@ -102,12 +102,19 @@ func scan(fd int, f func(index int, seq uint32, b []byte) bool) {
 		}
 		off += (data - off) / entryLen * entryLen
 		n := int(min(end-off, int64(len(buf))))
-		if n <= 0 || !readAll(fd, buf[:n], off) || !readAll(fd, again[:n], off) {
+		if *budget -= n / entryLen; n <= 0 || *budget < 0 || !readAll(fd, buf[:n], off) {
 			return
 		}
+		twice := false // again is there
 		for at := 0; at < n; at += entryLen {
 			seq := binary.LittleEndian.Uint32(buf[at+entrySeqOff:])
-			if seq == 0 || seq&1 != 0 || binary.LittleEndian.Uint32(again[at+entrySeqOff:]) != seq {
+			if seq == 0 || seq&1 != 0 || !wanted(buf[at:at+entryLen]) {
+				continue
+			}
+			if !twice && !readAll(fd, again[:n], off) {
+				return
+			}
+			if twice = true; binary.LittleEndian.Uint32(again[at+entrySeqOff:]) != seq {
 				continue
 			}
 			if !f(int(off-statsHeaderLen+int64(at))/entryLen, seq, buf[at:at+entryLen]) {

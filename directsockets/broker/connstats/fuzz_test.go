@@ -38,7 +38,7 @@ func FuzzStats(f *testing.F) {
 		size %= 1 << 20
 		fd := brokertest.File(t, text, int(size), int(seals)&(packet.Seals|unix.F_SEAL_FUTURE_WRITE))
 		defer unix.Close(fd)
-		all := Read(fd, 40)
+		all := read(fd, 40)
 		if len(all) > 40 || len(all) > int(size)/entryLen {
 			t.Fatalf("%d connections in %d bytes", len(all), size)
 		}

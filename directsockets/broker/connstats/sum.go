@@ -89,24 +89,32 @@ func (e *Entry) addrs() (local, remote netip.Addr) {
 }
 
 // Sum adds up what the connections in a client's statistics have moved through shared memory,
-// closed ones included, by the address of the other end. It borrows fd. It is never too much:
-// a connection that is closed while it is added up may be missing.
-func Sum(fd int) map[netip.Addr]Total {
+// closed ones included, by the address of the other end, as far as it is one that met knows: the
+// client can write any. It borrows fd. It is never too much: a connection that is closed while it
+// is added up may be missing. It reads no more entries than budget says, each pass over the table
+// included, and takes those that it has read from it.
+func Sum(fd int, met func(netip.Addr) bool, budget *int) map[netip.Addr]Total {
 	sums := make(map[netip.Addr]Total)
-	add := func(b []byte) {
-		if c := parseEntry(b); c.Via == PathMemory {
-			sums[c.Remote.Addr()] = sums[c.Remote.Addr()].Plus(Total{c.Sent.amount(), c.Received.amount()})
-		}
-	}
 	for _, of := range []bool{true, false} { // a connection's entry says first that it is among a sum
-		scan(fd, func(_ int, _ uint32, b []byte) bool {
-			if (Mode(b[entryModeOff]) == modeSum) == of && b[entrySummedOff] == 0 {
-				add(b)
-			}
+		wanted := func(b []byte) bool {
+			return Path(b[entryPathOff]) == PathMemory && (Mode(b[entryModeOff]) == modeSum) == of && b[entrySummedOff] == 0 && met(remoteOf(b))
+		}
+		scan(fd, budget, wanted, func(_ int, _ uint32, b []byte) bool {
+			c := parseEntry(b)
+			sums[c.Remote.Addr()] = sums[c.Remote.Addr()].Plus(Total{c.Sent.amount(), c.Received.amount()})
 			return true
 		})
 	}
 	return sums
+}
+
+// remoteOf is the address of the other end of an entry's connection.
+func remoteOf(b []byte) netip.Addr {
+	client, server := wire.ParseEnds(b[entryEndsOff:])
+	if b[entrySideOff] == 1 {
+		return client.Addr()
+	}
+	return server.Addr()
 }
 
 func (t Traffic) amount() Amount { return Amount{t.DirectBytes, t.VELO + t.VELOLast + t.RMAInfo} }

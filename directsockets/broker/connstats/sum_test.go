@@ -29,6 +29,17 @@ func conn(s *Table, last byte, server bool, p Path, sent, received uint64) *Entr
 	return &e
 }
 
+// read and sum do not run out of entries.
+func read(fd, limit int) []Connection {
+	budget := 2 * MaxEntries
+	return Read(fd, limit, &budget)
+}
+
+func sum(fd int) map[netip.Addr]Total {
+	budget := 2 * MaxEntries
+	return Sum(fd, func(netip.Addr) bool { return true }, &budget)
+}
+
 func remote(last byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, last}) }
 
 // TestSum adds up what went through memory, of open connections and of closed ones whose
@@ -46,7 +57,7 @@ func TestSum(t *testing.T) {
 		}
 		check := func() {
 			t.Helper()
-			if got := Sum(s.Fd()); !maps.Equal(got, want) {
+			if got := sum(s.Fd()); !maps.Equal(got, want) {
 				t.Errorf("%v, want %v", got, want)
 			}
 		}
@@ -64,7 +75,7 @@ func TestSum(t *testing.T) {
 		}
 		want[remote(2)] = Total{Amount{130, 303}, Amount{500, 404}}
 		check()
-		if n := len(Read(s.Fd(), MaxEntries)); !keep && n != 2 {
+		if n := len(read(s.Fd(), MaxEntries)); !keep && n != 2 {
 			t.Errorf("%d connections are shown, want 2: a sum is none", n)
 		}
 	}
@@ -94,8 +105,41 @@ func TestSumNeverTooMuch(t *testing.T) {
 			over = true
 		default:
 		}
-		if got := Sum(s.Fd())[remote(2)].Sent.Bytes; got > 2*rounds || over && got != 2*rounds {
+		if got := sum(s.Fd())[remote(2)].Sent.Bytes; got > 2*rounds || over && got != 2*rounds {
 			t.Fatalf("%d bytes, %d were sent", got, 2*rounds)
 		}
+	}
+}
+
+// A table may say anything: what is summed is between addresses that are known, and of a table
+// with the most entries that there may be no more is read than the budget allows.
+func TestSumIsBounded(t *testing.T) {
+	s, err := New(MaxEntries, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.seg.Retire()
+	for i := range MaxEntries {
+		there := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+		e := s.Alloc(EntryInfo{Key: wire.Key{Client: netip.MustParseAddrPort("10.0.0.1:1000"), Server: netip.AddrPortFrom(there, 80)}})
+		e.SetPath(PathMemory)
+		e.Set(ModeDirect, WhyNothing)
+		e.Counters()[0].Store(1)
+	}
+	budget := 2 * MaxEntries
+	got := Sum(s.Fd(), func(a netip.Addr) bool { return a == remote(2) || a == remote(3) }, &budget)
+	if want := (Total{Sent: Amount{Bytes: 1}}); len(got) != 2 || got[remote(2)] != want || budget != 0 {
+		t.Errorf("%d addresses, %v, budget %d", len(got), got[remote(2)], budget)
+	}
+	const few = 1000
+	read := 0
+	budget = MaxEntries + few
+	Sum(s.Fd(), func(netip.Addr) bool { read++; return false }, &budget)
+	if read == 0 || read > few || budget > 0 {
+		t.Errorf("%d entries were looked at, %d are due, and %d are left", read, few, budget)
+	}
+	budget = few
+	if n := len(Read(s.Fd(), MaxEntries, &budget)); n == 0 || n > few {
+		t.Errorf("%d connections were read, %d are due", n, few)
 	}
 }

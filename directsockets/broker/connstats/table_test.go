@@ -41,13 +41,13 @@ func TestStatsFull(t *testing.T) {
 		seen[e.Counters()] = true
 		all = append(all, e)
 	}
-	if n := len(Read(s.seg.Fd(), MaxEntries)); n != 2 {
+	if n := len(read(s.seg.Fd(), MaxEntries)); n != 2 {
 		t.Errorf("%d are seen", n)
 	}
 	for _, e := range all {
 		e.Free()
 	}
-	if len(s.free) != 2 || len(Read(s.seg.Fd(), MaxEntries)) != 0 {
+	if len(s.free) != 2 || len(read(s.seg.Fd(), MaxEntries)) != 0 {
 		t.Errorf("%d entries are free", len(s.free))
 	}
 	var none *Table
@@ -77,7 +77,7 @@ func TestStatsKeepClosed(t *testing.T) {
 	check := func(want string) {
 		t.Helper()
 		var got []string
-		for _, c := range Read(s.seg.Fd(), MaxEntries) {
+		for _, c := range read(s.seg.Fd(), MaxEntries) {
 			got = append(got, fmt.Sprint(c.Local.Port(), c.Mode))
 		}
 		slices.Sort(got)
@@ -119,7 +119,7 @@ func TestStatsChurn(t *testing.T) {
 	}
 	n := 0
 	for began := time.Now(); time.Since(began) < 300*time.Millisecond; {
-		for _, c := range Read(s.seg.Fd(), MaxEntries) {
+		for _, c := range read(s.seg.Fd(), MaxEntries) {
 			n++
 			p := c.Local.Port()
 			if c.Local != c.Remote || c.FD != int(p) || c.Since.UnixNano() != int64(p) || c.Local.Addr().As4() != [4]byte{10, byte(p >> 8), byte(p), 1} {
@@ -148,7 +148,7 @@ func TestStatsTouchNothing(t *testing.T) {
 		return st.Blocks * 512 / shm.PageSize
 	}
 	before := pages()
-	if n := len(Read(s.seg.Fd(), MaxEntries)); n != 1 {
+	if n := len(read(s.seg.Fd(), MaxEntries)); n != 1 {
 		t.Errorf("%d connections", n)
 	}
 	if after := pages(); after != before || after > 2 {
@@ -187,7 +187,7 @@ func TestHostileStats(t *testing.T) {
 		"version":          table(8192, packet.Seals, put(statsVersionOff, 2)),
 		"magic":            table(8192, packet.Seals, put(0, 1)),
 	} {
-		if Check(fd) == nil || Read(fd, MaxEntries) != nil {
+		if Check(fd) == nil || read(fd, MaxEntries) != nil {
 			t.Errorf("%s: it was taken", name)
 		}
 	}
@@ -200,7 +200,7 @@ func TestHostileStats(t *testing.T) {
 	if _, err := unix.Pwrite(fd, noise, statsHeaderLen); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range Read(fd, MaxEntries) {
+	for _, c := range read(fd, MaxEntries) {
 		if c.Mode == "" || c.Reason == "" {
 			t.Errorf("%+v", c)
 		}

@@ -1,0 +1,180 @@
+package broker
+
+import (
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/packet"
+	"exnet/internal/caller"
+)
+
+// shared is what has moved through memory that both programs of a connection map, by the
+// address of the other end.
+type shared struct {
+	// These belong to the Server's lock.
+	past  map[netip.Addr]connstats.Total // of clients that have ended
+	shown map[netip.Addr]connstats.Total // what Shared has returned
+
+	met met
+}
+
+// met are the addresses between which this broker has set connections up. What a client's
+// statistics say of others is not looked at: it could name any number of them.
+type met struct {
+	mu  sync.RWMutex
+	all map[netip.Addr]struct{} // +checklocks:mu
+}
+
+const (
+	// maxMet is how many addresses there are, at most, and maxMetUser how many the clients of one
+	// user add. What has moved between others is not counted.
+	maxMet     = 1 << 16
+	maxMetUser = 1024
+	// maxEnded is how many tables of a user's clients that have ended wait to be added up.
+	maxEnded = 1024
+)
+
+func (m *met) has(a netip.Addr) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	_, there := m.all[a]
+	return there
+}
+
+// add reports whether there is an address more.
+func (m *met) add(a netip.Addr) bool {
+	if m.has(a) {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil {
+		m.all = make(map[netip.Addr]struct{})
+	}
+	before := len(m.all)
+	if before < maxMet {
+		m.all[a] = struct{}{}
+	}
+	return len(m.all) > before
+}
+
+// meetLocked says that a client's connection to an address was set up.
+//
+// +checklocks:s.mu
+func (s *Server) meetLocked(c *session, a netip.Addr) {
+	if c.user != nil && c.user.met < maxMetUser && s.shared.met.add(a) {
+		c.user.met++
+	}
+}
+
+func sumInto(to, from map[netip.Addr]connstats.Total) {
+	for a, t := range from {
+		to[a] = to[a].Plus(t)
+	}
+}
+
+// sumUpLocked has the statistics of a client that has ended be added to those of the past, by a
+// goroutine of its user: one table at a time, and no more of a user's than the processor time
+// that it is due. Nobody waits for that; until then, Shared looks at them itself.
+//
+// +checklocks:s.mu
+func (s *Server) sumUpLocked(c *session) {
+	fd := c.stats
+	if c.stats = -1; c.table != nil {
+		fd, _ = packet.Dup(c.table.Fd()) // -1: there are no descriptors, or none any more
+	}
+	u := c.user
+	if fd < 0 {
+		return
+	}
+	if s.closed || len(u.ended) >= maxEnded {
+		s.count.StatisticsUnread.Add(1)
+		_ = unix.Close(fd)
+		return
+	}
+	u.ended = append(u.ended, fd)
+	if !u.summing {
+		u.summing = true
+		s.work.Add(1)
+		go s.sumUp(c.account, u)
+	}
+}
+
+// sumUp adds up what waits of a user.
+func (s *Server) sumUp(a caller.Account, u *usage) {
+	defer s.work.Done()
+	for {
+		s.mu.Lock()
+		if s.closed || len(u.ended) == 0 {
+			packet.Descriptors(u.ended).Close()
+			u.ended, u.summing = nil, false
+			s.leaveLocked(a, u)
+			s.mu.Unlock()
+			return
+		}
+		fd := u.ended[0]
+		s.mu.Unlock()
+		if wait := u.pace.charge(now(), 0); wait > 0 && !a.Unlimited() {
+			select {
+			case <-time.After(wait):
+			case <-s.ctx.Done():
+				continue
+			}
+		}
+		sums := s.readEnded(u, fd)
+		s.mu.Lock()
+		if !s.closed {
+			sumInto(s.shared.past, sums)
+			u.ended = u.ended[1:]
+			_ = unix.Close(fd)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// readEnded adds up one table, at the cost of its user.
+func (s *Server) readEnded(u *usage, fd int) (sums map[netip.Addr]connstats.Total) {
+	s.scanning.Lock()
+	defer s.scanning.Unlock()
+	spent := measured(func() {
+		budget := maxRead
+		sums = connstats.Sum(fd, s.shared.met.has, &budget)
+	})
+	u.pace.charge(now(), paceShare*spent)
+	return sums
+}
+
+// Shared returns what the programs here, those that have ended included, have exchanged by
+// direct sockets in shared memory, by the address of the other end: what no link carries. It
+// never goes down.
+func (s *Server) Shared() map[netip.Addr]connstats.Total {
+	s.scanning.Lock()
+	defer s.scanning.Unlock()
+	s.mu.Lock()
+	sums, clients := maps.Clone(s.shared.past), s.tablesLocked()
+	for a, u := range s.users {
+		for _, fd := range u.ended {
+			if fd, err := packet.Dup(fd); err == nil {
+				clients = append(clients, clientTable{account: a, fd: fd})
+			}
+		}
+	}
+	s.mu.Unlock()
+	left := newBudgets()
+	for _, c := range clients { // also those that end meanwhile: they are not among the past ones here
+		left.use(c.account, func(budget *int) { sumInto(sums, connstats.Sum(c.fd, s.shared.met.has, budget)) })
+		_ = unix.Close(c.fd)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for a, t := range s.shared.shown {
+		sums[a] = sums[a].Max(t)
+	}
+	s.shared.shown = sums
+	return maps.Clone(sums)
+}

@@ -1,0 +1,129 @@
+// Package caller says who is at the other end of a Unix socket, and for whom what it holds
+// counts.
+//
+// Most limits are those of a user. Root of the server's own namespaces has none. Root of a
+// container without a user namespace has the same user ID as far as the kernel says, and is
+// known by its mount and PID namespaces; all of it is one account, Guest: who may make
+// namespaces can make many, and a limit for each would be none.
+package caller
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Account is for whom a limit counts: a user, by its ID in the server's user namespace, or
+// Guest.
+type Account uint32
+
+const (
+	// Root is root of the server's own mount and PID namespace.
+	Root Account = 0
+	// Guest is root of all others. No user has this ID (setresuid(2)).
+	Guest Account = 1<<32 - 1
+)
+
+// Unlimited reports whether the limits of users are not for this one.
+func (a Account) Unlimited() bool { return a == Root }
+
+func (a Account) String() string {
+	if a == Guest {
+		return "root of a container"
+	}
+	return fmt.Sprintf("user %d", uint32(a))
+}
+
+// Caller is who has connected a socket.
+type Caller struct {
+	PID     int // in the server's PID namespace; 0: it is not in it
+	UID     uint32
+	Account Account
+}
+
+// Of returns who has connected.
+func Of(conn syscall.Conn) (Caller, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return Caller{}, err
+	}
+	var c Caller
+	var credErr error
+	if err := raw.Control(func(fd uintptr) { c, credErr = OfFd(int(fd)) }); err != nil {
+		return Caller{}, err
+	}
+	return c, credErr
+}
+
+// OfFd is Of for a descriptor.
+func OfFd(fd int) (Caller, error) {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return Caller{}, fmt.Errorf("who has connected: %w", err)
+	}
+	c := Caller{PID: int(cred.Pid), UID: cred.Uid, Account: Account(cred.Uid)}
+	if c.UID == 0 && !isOwn(fd, c.PID) {
+		c.Account = Guest
+	}
+	return c, nil
+}
+
+// isOwn reports whether the process that has connected is in the mount and the PID namespace of
+// this one. Whatever cannot be found out is no. A process that has ended, and may have been
+// replaced by another one with its number, is none.
+func isOwn(fd, pid int) bool {
+	if pid <= 0 {
+		return false
+	}
+	if pid == os.Getpid() {
+		return true
+	}
+	// Linux 6.5; before, the number has to do.
+	const soPeerPidfd = 77
+	pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, soPeerPidfd)
+	switch err {
+	case nil:
+		defer unix.Close(pidfd)
+	case unix.ENOPROTOOPT:
+		pidfd = -1
+	default:
+		return false
+	}
+	for _, kind := range []string{"mnt", "pid"} {
+		var its, own unix.Stat_t
+		if unix.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, kind), &its) != nil || unix.Stat("/proc/self/ns/"+kind, &own) != nil ||
+			its.Dev != own.Dev || its.Ino != own.Ino {
+			return false
+		}
+	}
+	if pidfd < 0 {
+		return true
+	}
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
+	return err == nil && n == 0 // it lives: what was looked at was its own
+}
+
+// ErrUntrusted says that the process at the other end is not to be trusted.
+var ErrUntrusted = errors.New("its owner is neither root nor this user")
+
+// Trusted returns nil if the process at the other end, which made the socket that conn is connected
+// to, is root's or this process's user's. ErrUntrusted: it is another one's.
+func Trusted(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return err
+	}
+	if credErr == nil && cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
+		credErr = fmt.Errorf("%w: user %d", ErrUntrusted, cred.Uid)
+	}
+	return credErr
+}

@@ -1,0 +1,120 @@
+package caller
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/leaktest"
+)
+
+// helperEnv has this program be the one that connects to the socket of that path.
+const helperEnv = "EXNET_CALLER_TEST"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(helperEnv); path != "" {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		_, _ = conn.Read(make([]byte, 1)) // until it was looked at
+		return
+	}
+	leaktest.Main(m)
+}
+
+func listen(t *testing.T) *net.UnixListener {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "socket")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err == nil {
+		err = os.Chmod(path, 0o777)
+	}
+	for dir := filepath.Dir(path); err == nil && len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return ln
+}
+
+// of returns who a process with these attributes is; gone: when it has ended.
+func of(t *testing.T, attr *syscall.SysProcAttr, gone bool) (Caller, int) {
+	t.Helper()
+	ln := listen(t)
+	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
+	cmd.Env = append(os.Environ(), helperEnv+"="+ln.Addr().String())
+	cmd.SysProcAttr, cmd.Stderr = attr, os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Skipf("a process with %+v: %v", attr, err)
+	}
+	_ = ln.SetDeadline(time.Now().Add(time.Minute))
+	conn, err := ln.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if gone {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	} else {
+		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	}
+	c, err := Of(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, cmd.Process.Pid
+}
+
+// Root of this process's own namespaces has no limits. Root that has a mount or PID namespace of
+// its own, as in a container, has those of all such roots, and so has a process that has ended.
+func TestAccounts(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	for _, tt := range []struct {
+		name string
+		attr syscall.SysProcAttr
+		gone bool
+		want Account
+	}{
+		{"root", syscall.SysProcAttr{}, false, Root},
+		{"a user", syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4711, Gid: 4711}}, false, 4711},
+		{"root with a mount namespace", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, false, Guest},
+		{"root with a PID namespace", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}, false, Guest},
+		{"root of a container", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWIPC}, false, Guest},
+		{"root that has ended", syscall.SysProcAttr{}, true, Guest},
+		{"a user in a container", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Credential: &syscall.Credential{Uid: 4711, Gid: 4711}}, false, 4711},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, pid := of(t, &tt.attr, tt.gone)
+			if c.Account != tt.want || c.PID != pid || c.Account.Unlimited() != (tt.want == Root) {
+				t.Errorf("%+v, want account %v of process %d", c, tt.want, pid)
+			}
+		})
+	}
+}
+
+// Another user's process is not to be trusted.
+func TestTrusted(t *testing.T) {
+	ln := listen(t)
+	conn, err := net.DialUnix("unix", nil, ln.Addr().(*net.UnixAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := Trusted(conn); err != nil {
+		t.Errorf("its own: %v", err)
+	}
+}
