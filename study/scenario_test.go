@@ -80,7 +80,7 @@ s.toml:2: cores: 0 is not a whole number from 1 to 65536
 s.toml:3: seed: -1 is not a whole number from 0 to 9223372036854775807
 s.toml:6: selector: the list is empty
 s.toml:5: placement: "block " is not one of block, cyclic
-s.toml:4: router: "fastest" is not one of tables, dor, dmodk, smodk, random, minsum, minmax, refine, alg3
+s.toml:4: router: "fastest" is not one of tables, dor, dmodk, smodk, random, minsum, minmax, refine, alg3, adaptive
 s.toml:7: pattern is missing
 s.toml:13: ranks: many is not a whole number from 1 to 1048576
 s.toml:8: bytes: 64q is not a number of bytes, such as 64 or "64k"

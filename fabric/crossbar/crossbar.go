@@ -18,7 +18,9 @@ type Crossbars struct {
 	load   *topo.Load
 	routes atomic.Pointer[topo.Routes]
 	sinks  sync.Pool
-	mu     sync.Mutex // serialises changes of routes
+	// adaptive: data of RMA is routed adaptively.
+	adaptive atomic.Bool
+	mu       sync.Mutex // serialises changes of routes
 	// +checklocks:mu
 	reserved []Reservation // in the order in which they were made
 	// +checklocks:mu
@@ -71,6 +73,34 @@ func (x *Crossbars) SetLinkDown(a, b fabric.NodeID, down bool) error {
 	}
 	x.routes.Store(r)
 	return nil
+}
+
+// SetAdaptive has the data of RMA, of PUTs and of responses to GETs, routed adaptively from now on,
+// or in the order of the tables again. VELO's messages and requests for data are always ordered, as
+// their receivers rely on that; a transfer's data is whole before its notification, whatever path
+// each packet takes. The error wraps fabric.ErrInvalid if the topology is neither torus nor mesh.
+func (x *Crossbars) SetAdaptive(on bool) error {
+	if on && x.topo.Kind() == topo.KindFree {
+		return fmt.Errorf("crossbar: adaptive routing needs a torus or a mesh, not %v: %w", x.topo, fabric.ErrInvalid)
+	}
+	if on {
+		x.load.BeginAdaptive()
+	}
+	x.adaptive.Store(on)
+	return nil
+}
+
+// Adaptive reports whether the data of RMA is routed adaptively. While a link is down it
+// follows the tables.
+func (x *Crossbars) Adaptive() bool { return x.adaptive.Load() }
+
+// carryData is carry for packets whose order does not matter.
+func (x *Crossbars) carryData(a, b fabric.NodeID, c fabric.Class, packets, bytes int) {
+	if !x.adaptive.Load() {
+		x.carry(a, b, c, packets, bytes)
+		return
+	}
+	x.routes.Load().CarryAdaptive(x.load, a, b, c, uint64(packets), uint64(bytes))
 }
 
 // carry counts packets of a class on the links from a to b.

@@ -186,3 +186,61 @@ func TestSetLinkDown(t *testing.T) {
 		t.Errorf("without a way: %+v", sum)
 	}
 }
+
+// TestAdaptive has data take both ways round a square, while messages and requests keep theirs.
+func TestAdaptive(t *testing.T) {
+	square, err := topo.NewMesh(topo.Dims{2, 2, 1}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := New(square)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.SetAdaptive(true); err != nil || !x.Adaptive() {
+		t.Fatal(err)
+	}
+	below := &target{}
+	port := x.Port(0, 3, below)
+	used := func() (n int) {
+		for _, l := range x.Load().Links() {
+			for _, c := range []topo.Counts{l.AB, l.BA} {
+				if c.Packets > 0 {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	for range 20 {
+		f, err := port.OpenFlow(1, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Commit(0, word(t, velo.Status{Len: 8}))
+		port.Get(request(), &origin{})
+	}
+	if n := used(); n != 2 {
+		t.Errorf("messages and requests took %d links", n)
+	}
+	port.Put(link.Put{}, make([]byte, 100_000), &origin{})
+	if n := used(); n != 4 {
+		t.Errorf("with a PUT %d links were taken", n)
+	}
+	port.Get(request(), &origin{})
+	_ = below.sink.Data(0, foreign.Of(make([]byte, 100_000)))
+	below.sink.Done(fabric.StatusOK)
+	if n := used(); n != 8 {
+		t.Errorf("with the response of a GET %d channels were taken", n)
+	}
+	free, err := topo.New("free", []fabric.NodeID{0, 1}, []topo.Link{{A: topo.End{Node: 0}, B: topo.End{Node: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x, err = New(free); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.SetAdaptive(true); !errors.Is(err, fabric.ErrInvalid) || x.Adaptive() {
+		t.Errorf("a free topology: %v", err)
+	}
+}

@@ -20,6 +20,9 @@
 // multicast is one packet that crosses each link of its tree once. Credits and the
 // acknowledgements of the link layer do not count.
 //
+// With SetAdaptive, packets of RMA data take any shortest path of a torus or mesh, by the
+// load that the links' counters show; the rest keeps to the tables (section 3.1).
+//
 // # Concurrency
 //
 // All methods may be called from many goroutines. A packet takes the routes in

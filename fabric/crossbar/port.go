@@ -85,7 +85,7 @@ func (p *port) Get(g link.Get, s link.Sink) {
 // Put implements link.Port.
 func (p *port) Put(r link.Put, data []byte, d link.Done) {
 	n, bytes := packets(len(data))
-	p.x.carry(p.from, p.to, r.Class, n, bytes)
+	p.x.carryData(p.from, p.to, r.Class, n, bytes)
 	p.next.Put(r, data, d)
 }
 
@@ -154,7 +154,7 @@ func (k *sink) Done(s fabric.Status) {
 	if n == 0 {
 		n, bytes = 1, descriptor
 	}
-	p.x.carry(p.to, p.from, k.class, n, bytes)
+	p.x.carryData(p.to, p.from, k.class, n, bytes)
 	k.port, k.next = nil, nil
 	p.x.sinks.Put(k)
 	next.Done(s)

@@ -7,17 +7,25 @@ import "sync/atomic"
 // Concurrency: all methods may be called from many goroutines.
 type Load struct {
 	channels []channel
+	strayed  atomic.Uint64 // packets routed adaptively in this window
 }
 
 // channel is one direction of a link, on a cache line of its own.
 type channel struct {
 	packets, bytes atomic.Uint64
-	_              [48]byte
+	base           atomic.Uint64 // bytes at the beginning of the window
+	_              [40]byte
 }
 
 func (c *channel) add(packets, bytes uint64) {
 	c.packets.Add(packets)
 	c.bytes.Add(bytes)
+}
+
+// recent is what the channel has carried in this window, in bytes.
+func (c *channel) recent() uint64 {
+	base := c.base.Load() // first: the bytes only grow
+	return c.bytes.Load() - base
 }
 
 func (c *channel) counts() Counts { return Counts{c.packets.Load(), c.bytes.Load()} }
@@ -44,8 +52,22 @@ func (l LinkLoad) Add(o LinkLoad) LinkLoad { return LinkLoad{l.AB.plus(o.AB), l.
 // Since returns what was added since an earlier load of the same link.
 func (l LinkLoad) Since(o LinkLoad) LinkLoad { return LinkLoad{l.AB.minus(o.AB), l.BA.minus(o.BA)} }
 
+// window begins a new window for adaptive routing when the present one is over, or always with
+// begin: what was carried long ago is no load.
+func (l *Load) window(packets uint64, begin bool) {
+	if n := l.strayed.Add(packets); !begin && (n < adaptiveWindow || !l.strayed.CompareAndSwap(n, 0)) {
+		return
+	}
+	for i := range l.channels {
+		l.channels[i].base.Store(l.channels[i].bytes.Load())
+	}
+}
+
+// BeginAdaptive has adaptive routing forget the load so far.
+func (l *Load) BeginAdaptive() { l.window(0, true) }
+
 // NewLoad returns counters for the links of t, all 0.
-func NewLoad(t *Topology) *Load { return &Load{make([]channel, 2*len(t.links))} }
+func NewLoad(t *Topology) *Load { return &Load{channels: make([]channel, 2*len(t.links))} }
 
 // Link returns the load of the link with a number.
 func (l *Load) Link(link int) LinkLoad {

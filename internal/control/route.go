@@ -16,6 +16,9 @@ const (
 	RouteRelease = "release"
 	RouteCut     = "cut"  // a link is down
 	RouteJoin    = "join" // it is up again
+
+	RouteAdaptive = "adaptive" // data of RMA is routed adaptively
+	RouteOrdered  = "ordered"  // and no longer
 )
 
 // RouteRequest asks for a change of a node's reservations, or of its links.
@@ -49,6 +52,8 @@ type Reservations struct {
 	Changes uint64        `json:"changes"` // so far
 	List    []Reservation `json:"list"`
 	Cut     []Ends        `json:"cut,omitempty"` // links that are down
+	// Adaptive: data of RMA is routed adaptively.
+	Adaptive bool `json:"adaptive,omitempty"`
 }
 
 // CutLinks returns the links of routes that are down.

@@ -59,6 +59,8 @@ type Config struct {
 	// EagerThreshold is the length of the longest frame sent over VELO. Default
 	// exteth.DefaultEagerThreshold.
 	EagerThreshold int
+	// AdaptiveRouting has the data of RMA take any shortest path of Topology, a torus or mesh.
+	AdaptiveRouting bool
 	// NoFastPath sends every packet through netstack.
 	NoFastPath bool
 	// Fair leaves the process at normal priority.
@@ -177,6 +179,9 @@ func (c Config) check() error {
 	}
 	if c.TAP && c.MTU > tun.MaxFrameMTU {
 		return wrong("MTU %d: a TAP device has up to %d", c.MTU, tun.MaxFrameMTU)
+	}
+	if c.AdaptiveRouting && (c.Topology == nil || c.Topology.Kind() == topo.KindFree) {
+		return wrong("adaptive routing needs a topology that is a torus or a mesh")
 	}
 	if c.TAP && c.NoFastPath {
 		return wrong("no fast path: with a TAP device no packet goes through netstack; leave out one of both")

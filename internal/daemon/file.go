@@ -28,6 +28,7 @@ type file struct {
 	Group          string   `toml:"group"`
 	Node           *int64   `toml:"node"`
 	Topology       string   `toml:"topology"`
+	Adaptive       bool     `toml:"adaptive_routing"`
 	Interface      string   `toml:"interface"`
 	Addresses      []string `toml:"addresses"`
 	TAP            bool     `toml:"tap"`
@@ -151,10 +152,11 @@ func wrong(key, format string, args ...any) error {
 func (f *file) config() (Config, error) {
 	c := Config{
 		Fabric: f.Fabric, Dir: f.Dir, Group: f.Group, Interface: f.Interface, NetNS: f.NetNS, Congestion: f.Congestion,
-		Metrics:    f.Metrics,
-		TAP:        f.TAP,
-		NoFastPath: f.FastPath != nil && !*f.FastPath,
-		Fair:       f.RealTime != nil && !*f.RealTime,
+		Metrics:         f.Metrics,
+		TAP:             f.TAP,
+		AdaptiveRouting: f.Adaptive,
+		NoFastPath:      f.FastPath != nil && !*f.FastPath,
+		Fair:            f.RealTime != nil && !*f.RealTime,
 	}
 	for _, convert := range []func(*Config) error{f.place, f.hosts, f.addresses, f.receive, f.numbers} {
 		if err := convert(&c); err != nil {

@@ -34,8 +34,12 @@ func (d *Daemon) Routes(req control.RouteRequest) (*control.Reservations, error)
 		if err := cut(x, req.Link, req.Want == control.RouteCut); err != nil {
 			return nil, err
 		}
+	case control.RouteAdaptive, control.RouteOrdered:
+		if err := x.SetAdaptive(req.Want == control.RouteAdaptive); err != nil {
+			return nil, err
+		}
 	default:
-		return nil, fmt.Errorf("route %q: use list, check, reserve, release, cut or join", req.Want)
+		return nil, fmt.Errorf("route %q: use list, check, reserve, release, cut, join, adaptive or ordered", req.Want)
 	}
 	return reservations(x), nil
 }
@@ -57,7 +61,7 @@ func cut(x *crossbar.Crossbars, l control.Ends, down bool) error {
 func reservations(x *crossbar.Crossbars) *control.Reservations {
 	list, changes := x.Reservations()
 	routes := x.Routes()
-	r := &control.Reservations{Changes: changes, List: []control.Reservation{}, Cut: control.CutLinks(routes)}
+	r := &control.Reservations{Changes: changes, List: []control.Reservation{}, Cut: control.CutLinks(routes), Adaptive: x.Adaptive()}
 	for _, s := range list {
 		c := control.Reservation{ID: s.ID}
 		for _, o := range s.Overrides {

@@ -72,6 +72,9 @@ func (d *Daemon) route() (err error) {
 	if d.crossbars, err = crossbar.New(d.cfg.Topology); err != nil {
 		return err
 	}
+	if err = d.crossbars.SetAdaptive(d.cfg.AdaptiveRouting); err != nil {
+		return err
+	}
 	d.nic.Routes().OnMulticast(d.crossbars.Multicast(d.nic.ID()))
 	return nil
 }

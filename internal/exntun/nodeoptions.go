@@ -94,6 +94,7 @@ func (o *upOptions) defineFabric(fs *pflag.FlagSet) {
 		cfg.Topology, err = daemon.ParseTopology(s)
 		return err
 	})
+	fs.BoolVar(&cfg.AdaptiveRouting, "adaptive-routing", cfg.AdaptiveRouting, "data of RMA takes any shortest path of a torus or mesh, by the load of the links")
 }
 
 func (o *upOptions) defineHosts(fs *pflag.FlagSet) {

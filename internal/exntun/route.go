@@ -73,7 +73,7 @@ that wait for each other; one that would be is left out, and said.`, &reserve, r
 		fs.StringVar(&release.id, "id", "", "`NAME` of the reservation")
 	})
 	add("list", "show the reservations", "Shows the reservations, and whether each node has them.", &list, listRoutes)
-	c.AddCommand(newRoutePage())
+	c.AddCommand(newRouteAdaptive(), newRoutePage())
 	return c
 }
 
@@ -276,6 +276,9 @@ func listRoutes(p program, o routeOptions) error {
 		return err
 	}
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	if on := f.adaptive(); len(on) > 0 {
+		fmt.Fprintf(p.stdout, "adaptive on nodes %s\n", strings.Trim(fmt.Sprint(on), "[]"))
+	}
 	fmt.Fprintln(w, "reservation\toverrides\tclass\tcut\tnot on nodes")
 	seen := make(map[string]bool)
 	for _, r := range f.has {

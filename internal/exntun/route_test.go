@@ -192,7 +192,7 @@ func TestRouteBadInput(t *testing.T) {
 		t.Errorf("nodes that are not there: %v", err)
 	}
 	for args, want := range map[string]string{
-		"route":                                "say what to do: reserve, release, list, page",
+		"route":                                "say what to do: reserve, release, list, adaptive, page",
 		"route reserve":                        "name the traffic with --pattern or --primitive",
 		"route release --dir /nil":             "name the reservation with --id",
 		"route list --dir /nil":                "no node is up",

@@ -3,6 +3,7 @@ package pattern
 import (
 	"fmt"
 	"maps"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
@@ -15,7 +16,7 @@ type Params struct {
 	Bytes uint64 // of a message
 	Class byte   // of cg: S, W, A to E
 	Flows int    // of random
-	Seed  uint64 // of random
+	Seed  uint64 // of random and hotspot
 }
 
 // makers are the patterns that Make knows.
@@ -26,9 +27,12 @@ var makers = map[string]func(Params) ([]Flow, error){
 	"cg":        cg,
 	"halo2d":    func(p Params) ([]Flow, error) { return halo(p, 2) },
 	"halo3d":    func(p Params) ([]Flow, error) { return halo(p, 3) },
+	"hotspot":   hotspot,
 	"random":    random,
 	"reduce":    reduce,
 	"ring":      ring,
+	"tornado":   tornado,
+	"transpose": transposed,
 }
 
 // Names lists the patterns that Make knows.
@@ -36,7 +40,9 @@ func Names() []string { return slices.Sorted(maps.Keys(makers)) }
 
 // Make makes a pattern by name: cg (the exchange of NPB's CG), allreduce (recursive doubling),
 // alltoall, ring, halo2d and halo3d (neighbours of a grid that closes), bcast (a binomial tree from
-// rank 0), reduce (the same tree to rank 0), random (as many flows between random ranks).
+// rank 0), reduce (the same tree to rank 0), random (as many flows between random ranks), hotspot
+// (from each rank to rank 0, and as much to one at random); of ranks in a square by rows, transpose
+// (from row i and column j to row j and column i) and tornado (half a row less one ahead).
 func Make(name string, p Params) (*Pattern, error) {
 	make, ok := makers[name]
 	if !ok {
@@ -101,6 +107,43 @@ func alltoall(p Params) (flows []Flow, err error) {
 func ring(p Params) (flows []Flow, err error) {
 	for i := range p.Ranks {
 		flows = append(flows, Flow{int32(i), int32((i + 1) % p.Ranks), p.Bytes})
+	}
+	return flows, nil
+}
+
+// side is that of a square of ranks.
+func (p Params) side(name string) (int, error) {
+	q := int(math.Sqrt(float64(p.Ranks)))
+	if q*q != p.Ranks {
+		return 0, fmt.Errorf("%w: %s of %d ranks: use a square number", ErrInvalid, name, p.Ranks)
+	}
+	return q, nil
+}
+
+func transposed(p Params) (flows []Flow, err error) {
+	q, err := p.side("transpose")
+	for i := range p.Ranks * min(q, 1) {
+		if to := i%q*q + i/q; to != i {
+			flows = append(flows, Flow{int32(i), int32(to), p.Bytes})
+		}
+	}
+	return flows, err
+}
+
+func tornado(p Params) (flows []Flow, err error) {
+	q, err := p.side("tornado")
+	for i := range p.Ranks * min(q, 1) {
+		if to := i - i%q + (i%q+(q-1)/2)%q; to != i {
+			flows = append(flows, Flow{int32(i), int32(to), p.Bytes})
+		}
+	}
+	return flows, err
+}
+
+func hotspot(p Params) (flows []Flow, err error) {
+	rng := rand.New(rand.NewPCG(p.Seed, 3))
+	for i := 1; i < p.Ranks; i++ {
+		flows = append(flows, Flow{int32(i), 0, p.Bytes}, Flow{int32(i), int32((i + 1 + rng.IntN(p.Ranks-1)) % p.Ranks), p.Bytes})
 	}
 	return flows, nil
 }

@@ -96,18 +96,39 @@ func TestMake(t *testing.T) {
 		{"halo2d", Params{Ranks: 4, Bytes: 3}, 8}, // both neighbours are the same
 		{"halo3d", Params{Ranks: 27, Bytes: 3}, 162},
 		{"halo3d", Params{Ranks: 7, Bytes: 3}, 14}, // a row
+		{"transpose", Params{Ranks: 16, Bytes: 3}, 12},
+		{"tornado", Params{Ranks: 64, Bytes: 3}, 64},
+		{"tornado", Params{Ranks: 4, Bytes: 3}, 0}, // half a row less one is none
 	} {
 		p := made(t, tt.name, tt.p)
 		if len(p.Flows) != tt.flows {
 			t.Errorf("%s of %d: %d flows, want %d", tt.name, tt.p.Ranks, len(p.Flows), tt.flows)
 		}
 	}
+	if f := made(t, "tornado", Params{Ranks: 64, Bytes: 3}).Flows; f[0].To != 3 || f[7].To != 2 || f[62].To != 57 {
+		t.Errorf("tornado: %v", f)
+	}
+	if f := made(t, "transpose", Params{Ranks: 9, Bytes: 3}).Flows; !slices.Contains(f, Flow{5, 7, 3}) || !slices.Contains(f, Flow{7, 5, 3}) {
+		t.Errorf("transpose: %v", f)
+	}
+	hot := uint64(0)
+	for _, f := range made(t, "hotspot", Params{Ranks: 64, Bytes: 3, Seed: 1}).Flows {
+		if f.From == f.To {
+			t.Errorf("hotspot: %v", f)
+		}
+		if f.To == 0 {
+			hot += f.Bytes
+		}
+	}
+	if hot < 63*3 || hot > 63*4 {
+		t.Errorf("%d bytes to the hot spot", hot)
+	}
 	p := made(t, "random", Params{Ranks: 100, Bytes: 10, Flows: 1000, Seed: 3})
 	if p.Bytes() != 10_000 || !cmp.Equal(p, made(t, "random", Params{Ranks: 100, Bytes: 10, Flows: 1000, Seed: 3})) {
 		t.Errorf("random: %d bytes", p.Bytes())
 	}
 	for name, p := range map[string]Params{
-		"none": {Ranks: 2}, "cg": {Ranks: 3, Class: 'A'}, "random": {Ranks: 5}, "ring": {}, "alltoall": {Ranks: MaxRanks},
+		"none": {Ranks: 2}, "cg": {Ranks: 3, Class: 'A'}, "random": {Ranks: 5}, "ring": {}, "alltoall": {Ranks: MaxRanks}, "transpose": {Ranks: 8}, "tornado": {Ranks: 15},
 	} {
 		if _, err := Make(name, p); err == nil {
 			t.Errorf("%s of %+v was made", name, p)

@@ -28,6 +28,10 @@
 //	alg3     Algorithm 3: the path that is cheapest at 1 + flows for a channel, which
 //	         need not be a shortest one; in the order of the flows
 //
+// adaptive divides a flow into 16 parts. Each takes at every vertex the channel of a
+// shortest path that carries the least there, as packets do whose crossbars know only
+// their own channels.
+//
 // Load is relative to the capacity of the channels.
 //
 // # Concurrency

@@ -31,17 +31,18 @@ type Router struct {
 	dist   *distances
 	seed   uint64
 	greedy bool // the heaviest flow first
+	parts  int  // into which it divides a flow
 	path   func(f Flow, l *Load, path []int32) ([]int32, error)
 	direct func(f Flow, l *Load, path []int32) ([]int32, error) // of refine: the tables'
 	search search
 }
 
 // Names are the routers that New knows.
-var Names = []string{"tables", "dor", "dmodk", "smodk", "random", "minsum", "minmax", "refine", "alg3"}
+var Names = []string{"tables", "dor", "dmodk", "smodk", "random", "minsum", "minmax", "refine", "alg3", "adaptive"}
 
 // New returns a router by name for a network. The seed is that of random.
 func New(name string, g *graph.Graph, seed uint64) (*Router, error) {
-	r := &Router{graph: g, dist: newDistances(g), seed: seed}
+	r := &Router{graph: g, dist: newDistances(g), seed: seed, parts: 1}
 	switch name {
 	case "tables":
 		r.path = r.usual()
@@ -65,6 +66,8 @@ func New(name string, g *graph.Graph, seed uint64) (*Router, error) {
 		r.direct, r.path = r.usual(), r.least(func(way, channel float64) float64 { return max(way, channel) })
 	case "alg3":
 		r.path = r.cheapest
+	case "adaptive":
+		r.parts, r.path = adaptiveParts, r.adaptive
 	default:
 		return nil, fmt.Errorf("%w: %q is not one of %s", ErrInvalid, name, strings.Join(Names, ", "))
 	}
@@ -73,7 +76,8 @@ func New(name string, g *graph.Graph, seed uint64) (*Router, error) {
 
 // Route chooses a path for each flow between two different hosts, adds them to the
 // load, and calls use with each flow and its channels, which are lent until it
-// returns. The order is the router's own. It sorts flows in place.
+// returns. The order is the router's own. It sorts flows in place. The adaptive router
+// calls use for each part of a flow.
 func (r *Router) Route(flows []Flow, l *Load, use func(Flow, []int32)) error {
 	if r.direct != nil {
 		return r.refine(flows, l, use)
@@ -86,16 +90,44 @@ func (r *Router) Route(flows []Flow, l *Load, use func(Flow, []int32)) error {
 		if f.From == f.To {
 			continue
 		}
-		var err error
-		if path, err = r.path(f, l, path[:0]); err != nil {
-			return err
+		rest := f.Bytes
+		for left := uint64(r.parts); left > 0 && rest > 0; left-- {
+			f.Bytes = (rest + left - 1) / left
+			rest -= f.Bytes
+			var err error
+			if path, err = r.path(f, l, path[:0]); err != nil {
+				return err
+			}
+			for _, c := range path {
+				l.Add(c, f.Bytes)
+			}
+			use(f, path)
 		}
-		for _, c := range path {
-			l.Add(c, f.Bytes)
-		}
-		use(f, path)
 	}
 	return nil
+}
+
+// adaptiveParts is into how many parts the adaptive router divides a flow, of which each finds its
+// own path, as packets do.
+const adaptiveParts = 16
+
+// adaptive takes at each vertex the channel of a shortest path that carries the least now, as a
+// crossbar does that knows its own channels only (S. Neuwirth, section 3.1).
+func (r *Router) adaptive(f Flow, l *Load, path []int32) ([]int32, error) {
+	row, anchor, last := r.dist.to(f.To)
+	if row.hops[f.From] == far {
+		return nil, r.noWay(f)
+	}
+	for at := f.From; at != anchor; {
+		ways := r.dist.closer(at, row)
+		c := slices.MinFunc(ways, func(a, b int32) int { return cmp.Compare(l.relative(a), l.relative(b)) })
+		path = append(path, c)
+		at = r.graph.Channels()[c].To
+	}
+	if last >= 0 {
+		path = append(path, last)
+	}
+	return path, nil
 }
 
 func (r *Router) noWay(f Flow) error {

@@ -62,10 +62,10 @@ func TestPaths(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := NewLoad(g)
-			count := 0
+			count := make(map[[2]int32]uint64) // bytes of each pair
 			sum := make([]uint64, len(g.Channels()))
 			err = r.Route(all(g), l, func(f Flow, path []int32) {
-				count++
+				count[[2]int32{f.From, f.To}] += f.Bytes
 				at := f.From
 				for _, c := range path {
 					if g.Channels()[c].From != at {
@@ -78,8 +78,13 @@ func TestPaths(t *testing.T) {
 					t.Fatalf("%s, %s: %v goes %v; %d hops are enough", name, router, f, path, n)
 				}
 			})
-			if n := len(g.Hosts()); err != nil || count != n*(n-1) || !slices.Equal(sum, l.Bytes) {
-				t.Errorf("%s, %s: %d flows, %v", name, router, count, err)
+			if n := len(g.Hosts()); err != nil || len(count) != n*(n-1) || !slices.Equal(sum, l.Bytes) {
+				t.Errorf("%s, %s: %d flows, %v", name, router, len(count), err)
+			}
+			for _, f := range all(g) {
+				if n := count[[2]int32{f.From, f.To}]; n != f.Bytes && f.From != f.To {
+					t.Errorf("%s, %s: %d bytes of %v", name, router, n, f)
+				}
 			}
 		}
 	}
