@@ -241,7 +241,7 @@ func TestBatchComesLate(t *testing.T) {
 		b = append(append(b, make([]byte, headLen)...), p...)
 		putHead(b[at:], k, tag, len(p))
 	}
-	add(kindSelect, 0, selection{id, x.key, 0}.append(nil))
+	add(kindSelect, 0, selection{id, x.key, 0, 1000}.append(nil))
 	add(kind(segment.TagPromote), x.stamp(), promote)
 	add(kind(segment.TagVELOLast), x.stamp(), []byte("first "))
 	data := pattern(3, 900)

@@ -42,6 +42,11 @@ type channel struct {
 	named   uint32  // connection that what was sent last has selected at the peer; 0: none
 	stage   stage
 	cur     *conn // what the peer has selected; nil: none. It may be over
+
+	greeted  bool   // HELLO was said
+	met      bool   // and heard
+	flow     uint16 // by which it came
+	answered int    // flow whose messages were answered by HELLO, and 1; 0: none
 }
 
 // putting is a place whose PUT is under way.
@@ -122,7 +127,7 @@ func (e *Engine) touch(ch *channel) {
 // peer to take batches.
 func (e *Engine) flush(ch *channel) {
 	ch.dirty = false
-	if !e.tellTaken(ch) {
+	if ch.node.down || !e.greet(ch) || !e.tellTaken(ch) {
 		return
 	}
 	done := 0
@@ -149,7 +154,7 @@ func (e *Engine) tellTaken(ch *channel) bool {
 }
 
 // waits reports whether the channel has something to send.
-func (ch *channel) waits() bool { return len(ch.order) > 0 || len(ch.owed) > 0 }
+func (ch *channel) waits() bool { return len(ch.order) > 0 || len(ch.owed) > 0 || !ch.greeted }
 
 // relieve resumes the connections that were refused a place.
 func (e *Engine) relieve(ch *channel) {
@@ -288,6 +293,7 @@ func (e *Engine) sendVELO(ch *channel, class fabric.Class, k kind, tag uint8, p 
 	err := b.velo.Send(velo.Descriptor{Dst: n.id, VPID: b.vpid, Tag: tag, Class: class, Type: uint8(k), Quiet: true}, p)
 	switch {
 	case err == nil:
+		n.spoke = true
 		if bit := uint32(1) << ch.box; n.raised&bit == 0 {
 			n.raised |= bit
 			e.raised = append(e.raised, raise{n, ch.box})

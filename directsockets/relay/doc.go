@@ -45,7 +45,7 @@
 //	 4 BACK     Sel  messages consumed 8, bytes of the ring freed 8 (RMA_AVAIL)
 //	 8 MARK     Sel  flags 1 (1 frozen, 2 rolled, 4 stands, 8 closed, 16 reset), zero 3, byte 4, message 8
 //	 9 SELECT        connection, as the receiver has numbered it 4, the key that it has given 4, messages
-//	                 for it that have come before 8
+//	                 for it that have come before 8, connection, as the sender has numbered it 4
 //	10 OPEN          connection, as the sender has numbered it 4, NLA of the ring to write 8, slots 4, ring 4,
 //	                 the broker's number of the offer 4, nonce 16, addresses 16 + 16, ports 2 + 2, key 4;
 //	                 user tag 1: because RDMA hardware joins the hosts, 0: because a rule asks for it
@@ -59,6 +59,8 @@
 //	                 to the beginning of that place
 //	15 TAKEN         user tag 2: place 4, number 4: the batch was taken, and another one may come there
 //	15 LEND          user tag 3: NLA of 8 places of 65,536 bytes for batches 8
+//	15 HELLO         user tag 4: version 4, the sender's session 8, the receiver's 8 (0: any): the first message
+//	                 in each mailbox
 //
 // A batch has messages one after the other: type 1, user tag 1, length of the payload 2,
 // payload. An RMA_INFO in it may be followed by its data, as part of the payload. It begins with no
@@ -84,6 +86,8 @@
 // A program that is killed has closed. When the link to a node is lost, or the node ends, the
 // connections to it are reset at both ends: what was on its way is not known. So a node marks its
 // end of a segment as a node's, and a doorbell that ends without CLOSED is a reset to the program.
+// Both nodes reset the same connections, whoever notices first: see session.go. A connection that
+// one node does not have is answered by DROP when the other one selects it.
 //
 // # Security
 //

@@ -10,6 +10,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
+	"exnet/fabric/link"
 	"exnet/fabric/nic"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
@@ -51,6 +52,7 @@ type Engine struct {
 	scratch []byte // of unpack
 	spare   []*entry
 	nextID  uint32
+	session uint64 // the last one that was begun
 }
 
 // box is a mailbox and the RMA unit of the same VPID.
@@ -69,13 +71,17 @@ type box struct {
 // node is a peer. It belongs to the poll list's owner.
 type node struct {
 	id       fabric.NodeID
+	own, far uint64    // numbers of the session, here and there; far 0: it has not said
+	port     link.Port // by which it began
+	spoke    bool      // something was said, by either side
+	cut      bool      // that link is down
 	conns    int
 	channels [Devices + 1]*channel
 	raised   uint32   // boxes whose interrupt is to be raised
 	waiting  []*conn  // that wait for room in a channel; some may have gone on
 	later    []parcel // what could not be sent yet, for no connection
 	notes    []byte   // of a NOTE that is not complete
-	down     bool
+	down     bool     // it is over
 }
 
 type raise struct {
@@ -308,50 +314,6 @@ func (e *Engine) credited(n *node) {
 func (e *Engine) block(c *conn) {
 	c.blocked = true
 	c.node.waiting = append(c.node.waiting, c)
-}
-
-// peer is the node with an ID.
-func (e *Engine) peer(id fabric.NodeID) *node {
-	n := e.nodes[id]
-	if n == nil {
-		n = &node{id: id}
-		e.nodes[id] = n
-	}
-	return n
-}
-
-// PeerDown says that the link to a node is down: connections to it are reset.
-func (e *Engine) PeerDown(id fabric.NodeID) {
-	_ = e.do(func() { // or all are reset anyway
-		if n := e.nodes[id]; n != nil {
-			e.lose(n)
-		}
-	})
-}
-
-// lose notes that a node no longer answers. forget does what follows.
-func (e *Engine) lose(n *node) {
-	if !n.down {
-		n.down = true
-		e.lost = append(e.lost, n)
-	}
-}
-
-func (e *Engine) forget() {
-	for len(e.lost) > 0 {
-		n := e.lost[0]
-		e.lost = e.lost[1:]
-		for _, c := range e.conns {
-			if c.node == n {
-				e.stats.Lost.Add(1)
-				e.end(c, true)
-			}
-		}
-		e.leaveNode(n)
-		if e.nodes[n.id] == n {
-			delete(e.nodes, n.id)
-		}
-	}
 }
 
 // leaveNode gives back what batches to and from a node need.

@@ -45,6 +45,7 @@ func newFoe(t *testing.T, f *mem.Fabric, id, to fabric.NodeID) *foe {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = card.Close() })
+	x.say(kindStage, tagHello, hello{Version, 1, 0}.append(nil))
 	return x
 }
 
@@ -70,7 +71,7 @@ func (x *foe) tell(k kind, p []byte) {
 // selects selects its connection.
 func (x *foe) selects(id uint32) {
 	x.t.Helper()
-	x.say(kindSelect, 0, selection{id, x.key, x.said}.append(nil))
+	x.say(kindSelect, 0, selection{id, x.key, x.said, 1000}.append(nil))
 }
 
 // late is an RMA_INFO whose data comes by a PUT of n bytes.

@@ -40,6 +40,7 @@ const (
 	tagBatch  = 1
 	tagTaken  = 2
 	tagLend   = 3
+	tagHello  = 4
 	tagRule   = 0 // of an OPEN: a rule sends the connection through the fabric
 	tagRDMA   = 1 // its link does
 )
@@ -57,10 +58,11 @@ const (
 
 	idLen = 4 // DROP, FENCE: uint32
 
-	selectIDOff     = 0 // uint32
-	selectKeyOff    = 4 // uint32
-	selectNumberOff = 8 // uint64
-	selectLen       = 16
+	selectIDOff     = 0  // uint32
+	selectKeyOff    = 4  // uint32
+	selectNumberOff = 8  // uint64
+	selectFromOff   = 16 // uint32
+	selectLen       = 20
 
 	openIDOff     = 0  // uint32
 	openNLAOff    = 4  // uint64
@@ -163,21 +165,26 @@ func parseAnswer(p []byte) (id, number uint32, err error) {
 }
 
 // selection names the connection that the messages after it are for, until the next one: its number
-// and key, as their receiver has given them, and how many messages for it have come before.
+// and key, as their receiver has given them, how many messages for it have come before, and what
+// their sender numbers it.
 type selection struct {
 	id, key uint32
 	number  uint64
+	from    uint32
 }
 
 func (s selection) append(p []byte) []byte {
-	return binary.LittleEndian.AppendUint64(appendID(appendID(p, s.id), s.key), s.number)
+	return appendID(binary.LittleEndian.AppendUint64(appendID(appendID(p, s.id), s.key), s.number), s.from)
 }
 
 func parseSelection(p []byte) (s selection, err error) {
 	if err := want(p, selectLen); err != nil {
 		return s, err
 	}
-	return selection{selectedID(p), binary.LittleEndian.Uint32(p[selectKeyOff:]), binary.LittleEndian.Uint64(p[selectNumberOff:])}, nil
+	return selection{
+		selectedID(p), binary.LittleEndian.Uint32(p[selectKeyOff:]), binary.LittleEndian.Uint64(p[selectNumberOff:]),
+		binary.LittleEndian.Uint32(p[selectFromOff:]),
+	}, nil
 }
 
 // selectedID is the connection that a SELECT names.

@@ -17,7 +17,7 @@ func TestMessages(t *testing.T) {
 	o := open{id: 0x01020304, nla: 0x1122334455667788, size: segment.Config{Slots: 128, Ring: 1 << 20}, offer: 9,
 		info: segment.Info{Nonce: [16]byte{1, 15: 2}, Client: clientAddr, Server: netip.MustParseAddrPort("[fd00::2]:443")}, key: 77}
 	a := attached{id: 5, far: 0xffffffff, nla: 1 << 40, key: 1 << 31}
-	sel := selection{id: 3, key: 1 << 30, number: 1 << 50}
+	sel := selection{id: 3, key: 1 << 30, number: 1 << 50, from: 9}
 	b := back{1 << 50, 77}
 	m := segment.Mark{Frozen: true, Stands: true, Reset: true, Slot: 1 << 33, Off: 8 << 20}
 	for _, c := range []struct {
@@ -34,6 +34,10 @@ func TestMessages(t *testing.T) {
 			return got == batch{1, 2, 3, 4}, err
 		}},
 		{"select", sel.append(nil), func(p []byte) (bool, error) { got, err := parseSelection(p); return got == sel, err }},
+		{"hello", hello{Version, 5, 6}.append(nil), func(p []byte) (bool, error) {
+			got, err := parseHello(p)
+			return got == hello{Version, 5, 6}, err
+		}},
 		{"taken", appendID(appendID(nil, 7), 8), func(p []byte) (bool, error) {
 			i, n, err := parseTaken(p)
 			return i == 7 && n == 8, err

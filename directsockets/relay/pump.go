@@ -310,7 +310,7 @@ func (e *Engine) selected(c *conn, n int) *place {
 	}
 	if to.named != c.far {
 		var p [selectLen]byte
-		to.add(kindSelect, 0, selection{c.far, c.farKey, c.said}.append(p[:0]))
+		to.add(kindSelect, 0, selection{c.far, c.farKey, c.said, c.id}.append(p[:0]))
 		to.named = c.far
 	}
 	e.touch(ch)

@@ -15,6 +15,10 @@ import (
 
 // receive takes a message. It borrows p until return.
 func (e *Engine) receive(box int, st velo.Status, p []byte) {
+	if st.SrcVPID != e.boxes[box].vpid { // of a process there, not of its node
+		e.stats.Strays.Add(1)
+		return
+	}
 	n := e.peer(st.Src)
 	if n.down { // by a link that has gone: another one may be there
 		return
@@ -30,8 +34,9 @@ func (e *Engine) receive(box int, st velo.Status, p []byte) {
 	}
 	ch, b := e.channel(n, box), k == kindStage && st.Tag == tagBatch
 	switch {
-	case st.SrcVPID != e.boxes[box].vpid: // of a process there, not of its node
-		e.stats.Strays.Add(1)
+	case k == kindStage && st.Tag == tagHello:
+		e.meets(ch, st.Flow, p)
+	case !e.current(ch, st.Flow):
 	case len(ch.stage.held) >= maxLater:
 		e.endSession(n, fmt.Errorf("%w: a batch that does not come", errPeer))
 	case len(ch.stage.held) > 0 || b && !e.batch(ch, p) && !n.down:
@@ -88,8 +93,13 @@ func (e *Engine) hear(ch *channel, k kind, tag uint8, p []byte) {
 func (e *Engine) selects(ch *channel, s selection) {
 	ch.cur = nil
 	c := e.conns[s.id]
-	if c == nil || c.node != ch.node || c.device != ch.box || c.far == 0 {
-		return // it has ended here
+	if c == nil || c.node != ch.node || c.device != ch.box { // it has ended here: the peer may not know
+		var id [idLen]byte
+		e.postLater(ch.node, ch.box, kindDrop, tagGone, appendID(id[:0], s.from))
+		return
+	}
+	if c.far == 0 {
+		return // it has ended for the peer
 	}
 	if s.key != c.key || s.number != c.got {
 		e.fail(c, fmt.Errorf("%w: message %d with key %08x instead of %d with %08x", errPeer, s.number, s.key, c.got, c.key))

@@ -25,6 +25,7 @@ type Stats struct {
 	Lost             uint64 // connections reset because their node was lost
 	Breaches         uint64 // connections reset because a program or a node broke the protocol
 	Strays           uint64 // messages of processes of other nodes, which are not for the Engine
+	Stale            uint64 // messages of sessions that are over here
 	NoCredit         uint64 // messages that had to wait for credit
 	Held             uint64 // packets of a shadow that waited for what was said before
 	HeldDropped      uint64 // of these, dropped: there were too many
@@ -35,5 +36,5 @@ type Stats struct {
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
 type counters struct {
-	Connections, Opened, Accepted, Attached, Refused, MessagesSent, MessagesReceived, BytesSent, BytesReceived, Puts, PutsFailed, Batches, BatchesReceived, Lost, Breaches, Strays, NoCredit, Held, HeldDropped, Fences atomic.Uint64
+	Connections, Opened, Accepted, Attached, Refused, MessagesSent, MessagesReceived, BytesSent, BytesReceived, Puts, PutsFailed, Batches, BatchesReceived, Lost, Breaches, Strays, Stale, NoCredit, Held, HeldDropped, Fences atomic.Uint64
 }

@@ -159,6 +159,7 @@ var counterHelp = map[string]string{
 	"relay.lost":                   "Direct connections reset because their node was lost.",
 	"relay.breaches":               "Direct connections reset because a program or a node broke the protocol.",
 	"relay.strays":                 "Messages of processes of other nodes to a node's own mailboxes, which are thrown away.",
+	"relay.stale":                  "Messages of other nodes thrown away, because what they belong to was forgotten here.",
 	"relay.no_credit":              "Messages that had to wait for credit of the other node.",
 	"relay.held":                   "TCP packets that waited for what their program had said in the segment before.",
 	"relay.held_dropped":           "Of these, those dropped: too many. TCP sends them again.",

@@ -1,0 +1,107 @@
+package relay
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"exnet/directsockets/segment"
+	"exnet/fabric"
+)
+
+// forgets has an Engine forget a node although the link is up.
+func (h *host) forgets(t *testing.T, id fabric.NodeID) {
+	t.Helper()
+	done := make(chan struct{})
+	if err := h.engine.do(func() {
+		h.engine.lose(h.engine.peer(id))
+		close(done)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+}
+
+// works has a new connection carry bytes.
+func works(t *testing.T, hosts []*host) {
+	t.Helper()
+	client := hosts[0].call(t, hosts[1], segment.Config{})
+	server := hosts[1].answer(t)
+	until(t, "attached", client.Attached)
+	carries(t, client, server)
+}
+
+// When one node forgets another one, the connections are reset at both ends, also those of which
+// nobody sends, and new ones work; both may forget at a time, and again and again.
+func TestForgotten(t *testing.T) {
+	for who, name := range []string{"client's", "server's", "both"} {
+		t.Run(name, func(t *testing.T) {
+			hosts, client, server := pair(t, segment.Config{}, nil)
+			for range 20 {
+				for i, h := range hosts {
+					if who == i || who == 2 {
+						h.forgets(t, fabric.NodeID(2-i))
+					}
+				}
+				for _, e := range []*segment.End{client, server} {
+					until(t, "reset", func() bool { e.Awake(); return e.Err() == segment.ErrReset })
+				}
+				works(t, hosts)
+				client = hosts[0].call(t, hosts[1], segment.Config{})
+				server = hosts[1].answer(t)
+				until(t, "attached", client.Attached)
+			}
+		})
+	}
+}
+
+// A link that is told of as lost when there is another one takes nothing with it.
+func TestLateLoss(t *testing.T) {
+	hosts, client, server := pair(t, segment.Config{}, nil)
+	hosts[0].engine.PeerDown(2)
+	if err := send(t, client, []byte("still there"), true); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := receive(t, server, 11, true); err != nil || string(got) != "still there" {
+		t.Error(string(got), err)
+	}
+}
+
+// A connection that one node does not have any more is reset at the other one when that sends.
+func TestUnknownSelected(t *testing.T) {
+	hosts, client, server := pair(t, segment.Config{}, nil)
+	done := make(chan struct{})
+	if err := hosts[1].engine.do(func() {
+		for _, c := range hosts[1].engine.conns {
+			hosts[1].engine.end(c, true)
+		}
+		close(done)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	_ = end(t, server, true)
+	works(t, hosts) // another one is selected now
+	if _, err := client.Send([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := end(t, client, true); !errors.Is(err, segment.ErrReset) {
+		t.Error(err)
+	}
+}
+
+// What comes of another session than that of HELLO is thrown away, and answered by HELLO once.
+func TestStale(t *testing.T) {
+	h, _, x := victim(t)
+	id, _, server := x.open(h)
+	x.say(kindStage, tagHello, hello{Version, 1, 99}.append(nil)) // to another session of the victim
+	x.selects(id)
+	x.tell(kind(segment.TagPromote), promote)
+	x.tell(kind(segment.TagVELOLast), []byte("it goes on"))
+	until(t, "promoted", func() bool { _, ok := server.PromotedAt(); return ok })
+	if got, err := receive(t, server, 10, true); err != nil || !bytes.Equal(got, []byte("it goes on")) {
+		t.Errorf("%q, %v", got, err)
+	}
+	x.say(kindStage, tagHello, hello{Version, 2, 0}.append(nil)) // it begins anew
+	until(t, "reset", func() bool { server.Awake(); return server.Err() == segment.ErrReset })
+}
