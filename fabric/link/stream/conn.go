@@ -26,6 +26,7 @@ type conn struct {
 	partial atomic.Bool       // batch is not empty
 	blocked atomic.Bool       // the socket took no more: its driver looks when it does again
 	armed   atomic.Bool       // and waits for that; written by the holder of wmu
+	carried atomic.Uint64     // bytes sent
 
 	rx receiver // the pump's
 }

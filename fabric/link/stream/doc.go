@@ -18,7 +18,7 @@
 // transfers of up to 1 KB, and data for a device, which takes it in one piece.
 //
 // The first connection carries the messages; the others carry the data, each taking the
-// next chunk when it has room. A single connection carries both: messages go between
+// next chunk when it has room, and of several the one that has carried the least. A single connection carries both: messages go between
 // chunks, and the kernel holds at most 256 KB unsent (TCP_NOTSENT_LOWAT), so that a
 // message waits for that and the rest of one chunk, not for a transfer of 8 MB.
 //

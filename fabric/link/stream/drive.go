@@ -181,11 +181,21 @@ func (l *Link) schedule() {
 	}
 }
 
-// flush sends what is queued, as far as it goes.
+// flush sends what is queued, as far as it goes: messages first, then data, by the connection that
+// has carried the least before the others.
 func (l *Link) flush() {
 	l.dirty.Store(false)
-	for _, c := range l.conns {
-		l.flushConn(c)
+	l.flushConn(l.conns[0])
+	var tried [MaxConns]bool
+	for range l.conns[1:] {
+		next := 0
+		for i, c := range l.conns[1:] {
+			if i++; !tried[i] && (next == 0 || c.carried.Load() < l.conns[next].carried.Load()) {
+				next = i
+			}
+		}
+		tried[next] = true
+		l.flushConn(l.conns[next])
 	}
 }
 
@@ -250,6 +260,7 @@ func (l *Link) write(c *conn) (ends []sent) {
 	}
 	l.count.Writes.Add(1)
 	l.count.TxBytes.Add(uint64(n))
+	c.carried.Add(uint64(n))
 	ends = b.wrote(n, c.ends[:0])
 	if b.empty() && !c.owes() {
 		c.partial.Store(false)
