@@ -18,9 +18,10 @@
 // transfers of up to 1 KB, and data for a device, which takes it in one piece.
 //
 // The first connection carries the messages; the others carry the data, each taking the
-// next chunk when it has room, and of several the one that has carried the least. A single connection carries both: messages go between
-// chunks, and the kernel holds at most 256 KB unsent (TCP_NOTSENT_LOWAT), so that a
-// message waits for that and the rest of one chunk, not for a transfer of 8 MB.
+// next chunk when it has room, and of several the one that has carried the least. A single
+// connection carries both: messages go between chunks, and the kernel holds at most 256 KB unsent
+// (TCP_NOTSENT_LOWAT), so that a message waits for that and the rest of one chunk, not for a
+// transfer of 8 MB.
 //
 // The sockets of a *net.TCPConn are taken from the Go runtime, and those of a *tls.Conn on top of
 // package sealed. A driver, or the link's goroutine, waits for them and for the link's eventfd with

@@ -10,8 +10,8 @@ import (
 	"exnet/fabric/rma"
 )
 
-// TestLeastUsed fetches one piece of data after the other over a link of four connections: those for
-// data carry the same, but for one piece at most.
+// TestLeastUsed fetches one piece of data after the other over a link of four connections: those
+// for data carry the same, but for one piece at most.
 func TestLeastUsed(t *testing.T) {
 	const size, count = 32 << 10, 31
 	x, y := fabrictest.NewNIC(t, 0), fabrictest.NewNIC(t, 1)
