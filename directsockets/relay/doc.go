@@ -43,7 +43,7 @@
 //	 3          Sel  bytes of the PUT that it waits for, which brings its data, and may bring
 //	                 that of those after it 4; 0: none; then the segment's RMA_INFO
 //	 4 BACK     Sel  messages consumed 8, bytes of the ring freed 8 (RMA_AVAIL)
-//	 8 MARK     Sel  flags 1 (1 frozen, 2 rolled, 4 stands, 8 closed, 16 reset), zero 3, byte 4, message 8
+//	 8 MARK     Sel  flags 1 (attention, bits 2..7), zero 3, byte 4, message 8
 //	 9 SELECT        connection, as the receiver has numbered it 4, the key that it has given 4, messages
 //	                 for it that have come before 8, connection, as the sender has numbered it 4
 //	10 OPEN          connection, as the sender has numbered it 4, NLA of the ring to write 8, slots 4, ring 4,

@@ -13,7 +13,7 @@ func FuzzMessages(f *testing.F) {
 	o := open{id: 1, nla: 2, size: segment.Config{Slots: 16, Ring: 65536}, info: segment.Info{Client: clientAddr, Server: serverAddr}}
 	for _, p := range [][]byte{
 		o.append(nil), attached{5, 6, 7, 8}.append(nil), back{8, 9}.append(nil), batch{1, 2, 3, 4}.append(nil), selection{1, 2, 3, 4}.append(nil), hello{Version, 1, 2}.append(nil),
-		appendMark(nil, segment.Mark{Rolled: true, Off: 5}), appendNLA(nil, 1<<40), appendID(nil, 7), appendID(appendID(nil, 7), 8),
+		appendMark(nil, segment.Mark{Flags: segment.MarkRolled, Off: 5}), appendNLA(nil, 1<<40), appendID(nil, 7), appendID(appendID(nil, 7), 8),
 	} {
 		head := make([]byte, headLen)
 		putHead(head, 1, 2, len(p))
@@ -61,7 +61,7 @@ func decodes(t *testing.T, p []byte) {
 	}
 	id, number, err = parseAnswer(p)
 	same("ANSWER", err, appendID(appendID(nil, id), number))
-	if m, err := parseMark(p); err == nil { // without unknown flags
+	if m, err := parseMark(p); err == nil { // without what is zero
 		if again, err := parseMark(appendMark(nil, m)); err != nil || again != m {
 			t.Errorf("MARK %+v becomes %+v: %v", m, again, err)
 		}

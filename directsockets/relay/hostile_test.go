@@ -192,8 +192,8 @@ func TestHostile(t *testing.T) {
 		}},
 		{"consumed what was not sent", said(kindBack, back{consumed: 1}.append(nil))},
 		{"freed what was not sent", said(kindBack, back{freed: 1}.append(nil))},
-		{"frozen behind the end", said(kindMark, appendMark(nil, segment.Mark{Frozen: true, Slot: 1}))},
-		{"frozen in what was not sent", said(kindMark, appendMark(nil, segment.Mark{Frozen: true, Off: 1}))},
+		{"frozen behind the end", said(kindMark, appendMark(nil, segment.Mark{Flags: segment.MarkFrozen, Slot: 1}))},
+		{"frozen in what was not sent", said(kindMark, appendMark(nil, segment.Mark{Flags: segment.MarkFrozen, Off: 1}))},
 		{"a short BACK", said(kindBack, []byte{1})},
 		{"a long MARK", said(kindMark, make([]byte, 17))},
 		{"a short FENCE", said(kindFence, []byte{1})},
@@ -239,7 +239,7 @@ func TestNotYours(t *testing.T) {
 		x.key, x.said = keys[i], 0
 		x.selects(id)
 		x.tell(kind(segment.TagPromote), promote)
-		x.tell(kindMark, appendMark(nil, segment.Mark{Closed: true, Reset: true}))
+		x.tell(kindMark, appendMark(nil, segment.Mark{Flags: segment.MarkClosed | segment.MarkReset}))
 		x.tell(kindBack, back{1, 1}.append(nil))
 		x.say(kindDrop, 0, appendID(nil, id))
 		x.say(kindBye, 0, appendID(nil, id))

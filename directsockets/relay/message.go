@@ -102,15 +102,6 @@ const (
 	attachedLen    = 20
 )
 
-// Flags of a MARK.
-const (
-	markFrozen = 1 << iota
-	markRolled
-	markStands
-	markClosed
-	markReset
-)
-
 // back is what a program has consumed.
 type back struct{ consumed, freed uint64 }
 
@@ -126,13 +117,7 @@ func parseBack(p []byte) (b back, err error) {
 }
 
 func appendMark(p []byte, m segment.Mark) []byte {
-	flags := uint8(0)
-	for i, set := range [...]bool{m.Frozen, m.Rolled, m.Stands, m.Closed, m.Reset} {
-		if set {
-			flags |= 1 << i
-		}
-	}
-	p = append(p, flags, 0, 0, 0)
+	p = append(p, uint8(m.Flags), 0, 0, 0)
 	p = binary.LittleEndian.AppendUint32(p, m.Off)
 	return binary.LittleEndian.AppendUint64(p, m.Slot)
 }
@@ -141,11 +126,9 @@ func parseMark(p []byte) (m segment.Mark, err error) {
 	if err := want(p, markLen); err != nil {
 		return m, err
 	}
-	f := p[markFlagsOff]
 	return segment.Mark{
-		Frozen: f&markFrozen != 0, Rolled: f&markRolled != 0, Stands: f&markStands != 0,
-		Closed: f&markClosed != 0, Reset: f&markReset != 0,
-		Off: binary.LittleEndian.Uint32(p[markByteOff:]), Slot: binary.LittleEndian.Uint64(p[markSlotOff:]),
+		Flags: segment.MarkFlags(p[markFlagsOff]),
+		Off:   binary.LittleEndian.Uint32(p[markByteOff:]), Slot: binary.LittleEndian.Uint64(p[markSlotOff:]),
 	}, nil
 }
 

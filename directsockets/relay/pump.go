@@ -44,7 +44,7 @@ func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
 	if c.far == 0 || c.spurned { // an orphan, or as good as one
 		c.told = mark
 		c.gate.open()
-		if mark.Closed {
+		if mark.Has(segment.MarkClosed) {
 			e.end(c, false)
 		}
 		return 0, 0
@@ -327,7 +327,7 @@ func (e *Engine) say(c *conn, mark segment.Mark, held int) {
 		}
 		c.told = mark
 		c.events++
-		if mark.Closed {
+		if mark.Has(segment.MarkClosed) {
 			c.state = stateLeaving
 		}
 	}
@@ -343,7 +343,7 @@ func (e *Engine) say(c *conn, mark segment.Mark, held int) {
 			c.asked, c.before = held, c.events
 		}
 	}
-	if c.events == c.arrived && (mark.Rolled || mark.Stands) {
+	if c.events == c.arrived && mark.Flags&(segment.MarkRolled|segment.MarkStands) != 0 {
 		c.gate.open()
 	}
 }
@@ -379,7 +379,7 @@ func (e *Engine) giveBack(c *conn) {
 
 // call asks the peer for a connection.
 func (e *Engine) call(c *conn) {
-	if m, err := c.relay.Mark(); err != nil || m.Closed || c.relay.PeerState() == segment.StateWithdrawn {
+	if m, err := c.relay.Mark(); err != nil || m.Has(segment.MarkClosed) || c.relay.PeerState() == segment.StateWithdrawn {
 		e.end(c, false) // the brokers know
 		return
 	}
@@ -404,7 +404,7 @@ func (e *Engine) call(c *conn) {
 func (e *Engine) accept(c *conn) bool {
 	m, err := c.relay.Mark()
 	refused := c.relay.PeerState() == segment.StateWithdrawn
-	if err != nil || refused || m.Closed && !c.relay.Attached() {
+	if err != nil || refused || m.Has(segment.MarkClosed) && !c.relay.Attached() {
 		var id [idLen]byte
 		tag := uint8(tagGone)
 		if refused {

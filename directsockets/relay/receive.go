@@ -309,12 +309,12 @@ func (e *Engine) heard(c *conn, m segment.Mark) error {
 	if err := c.relay.Say(m); err != nil {
 		return err
 	}
-	if m.Closed {
+	if m.Has(segment.MarkClosed) {
 		e.tell()
 		var id [idLen]byte
 		e.postLater(c.node, c.device, kindBye, 0, appendID(id[:0], c.far))
-		_ = c.relay.Close(m.Reset)
-		e.end(c, m.Reset)
+		_ = c.relay.Close(m.Has(segment.MarkReset))
+		e.end(c, m.Has(segment.MarkReset))
 	}
 	return nil
 }
@@ -412,7 +412,7 @@ func (e *Engine) dropped(n *node, box int, id uint32, why uint8) {
 	}
 	switch {
 	case c.state == stateUp && why == tagOrphan: // the program goes back to the shadow, with all that it has sent
-		if c.relay.Say(segment.Mark{Frozen: true}) == nil {
+		if c.relay.Say(segment.Mark{Flags: segment.MarkFrozen}) == nil {
 			c.far = 0
 			return
 		}

@@ -25,11 +25,11 @@ var ErrRelay = errors.New("segment: cannot be relayed")
 type Relay struct {
 	e *End
 
-	out, in lane   // from the program here, to it
-	given   uint64 // messages of out that the program may write over
-	freed   uint64 // bytes of its ring
-	rung    uint64 // see wake
-	said    Mark   // what Say has told
+	out, in lane      // from the program here, to it
+	given   uint64    // messages of out that the program may write over
+	freed   uint64    // bytes of its ring
+	rung    uint64    // see wake
+	said    MarkFlags // what Say has told
 }
 
 // Message is one message of a queue.
@@ -113,16 +113,32 @@ func (l *lane) next(tag Tag, p []byte) bool {
 	return true
 }
 
+// MarkFlags are what a program says of its ends: the bits of its attention word that nodes carry.
+type MarkFlags uint8
+
+// The flags that nodes know. They carry the others, too.
+const (
+	MarkFrozen MarkFlags = frozenFlag // it takes nothing more from its queue, from a message and byte on
+	MarkRolled MarkFlags = rolledFlag // it has found the peer's MarkFrozen
+	MarkStands MarkFlags = standsFlag // its DEMOTE stands
+	MarkClosed MarkFlags = closedFlag // it has closed, or is gone
+	MarkReset  MarkFlags = resetFlag  // abortively
+
+	// carried are all but the armings.
+	carried = MarkFlags(flagsMask)
+	// parting are those by which a node's own end ends.
+	parting = MarkClosed | MarkReset
+)
+
 // Mark is what a program says beside its messages.
 type Mark struct {
-	Frozen bool   // it takes nothing more from its queue
-	Slot   uint64 // from this message on
-	Off    uint32 // and this byte of it
-	Rolled bool   // it has found the peer's Frozen
-	Stands bool   // its DEMOTE stands
-	Closed bool   // it has closed, or is gone
-	Reset  bool   // abortively
+	Flags MarkFlags
+	Slot  uint64 // MarkFrozen: from this message on
+	Off   uint32 // and this byte of it
 }
+
+// Has reports whether all of some flags are set.
+func (m Mark) Has(f MarkFlags) bool { return m.Flags&f == f }
 
 // NewRelay makes the node's end of a segment, as side. It takes bell, also when it fails.
 // hardware: the reason is the link (End.Hardware).
@@ -351,11 +367,11 @@ func (r *Relay) Mark() (m Mark, err error) {
 	}
 	a := e.peer.attention.Load()
 	shm.Observe()
-	m = Mark{
-		Frozen: a&frozenFlag != 0, Rolled: a&rolledFlag != 0, Stands: a&standsFlag != 0,
-		Closed: a&closedFlag != 0 || e.gone.Load(), Reset: a&resetFlag != 0,
+	m.Flags = MarkFlags(a) & carried
+	if e.gone.Load() {
+		m.Flags |= MarkClosed
 	}
-	if m.Frozen {
+	if m.Has(MarkFrozen) {
 		m.Slot, m.Off = e.peer.frozenSlot.Load(), e.peer.frozenOff.Load()
 		if m.Slot > e.tx.sent || m.Off > maxRMA || m.Off > 0 && m.Slot == e.tx.sent {
 			return m, e.breach()
@@ -368,24 +384,17 @@ func (r *Relay) Mark() (m Mark, err error) {
 // ErrRelay: it cannot say that.
 func (r *Relay) Say(m Mark) error {
 	e := r.e
-	if m.Frozen && (m.Slot-r.given > r.out.count-r.given || m.Off > maxRMA || m.Off > 0 && m.Slot == r.out.count) {
+	if m.Has(MarkFrozen) && (m.Slot-r.given > r.out.count-r.given || m.Off > maxRMA || m.Off > 0 && m.Slot == r.out.count) {
 		return fmt.Errorf("%w: frozen at message %d of %d, byte %d", ErrRelay, m.Slot, r.out.count, m.Off)
 	}
-	flags := uint32(0)
-	if m.Frozen && !r.said.Frozen {
+	flags := m.Flags & carried &^ r.said &^ parting
+	if flags&MarkFrozen != 0 {
 		e.own.frozenSlot.Store(m.Slot)
 		e.own.frozenOff.Store(m.Off)
-		flags |= frozenFlag
-	}
-	if m.Rolled && !r.said.Rolled {
-		flags |= rolledFlag
-	}
-	if m.Stands && !r.said.Stands {
-		flags |= standsFlag
 	}
 	if flags != 0 {
-		r.said = m
-		e.raise(flags)
+		r.said |= flags
+		e.raise(uint32(flags))
 	}
 	return nil
 }
