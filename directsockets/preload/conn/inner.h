@@ -60,11 +60,10 @@ struct ds_sock {
 	int offered[2];   /* OFFERED: the segment and side 1's doorbell, to be offered again; or -1 */
 	unsigned lowat;
 	uint64_t seen; /* messages that have arrived, when ds_edges last looked */
-	struct ds_lock arming; /* guards the next four, and what this process makes of sh->leader */
+	struct ds_lock arming; /* guards the next three, and what this process makes of sh->leader */
 	uint32_t leading;      /* the thread of this process that leads; 0: none */
 	bool leads_rx;	       /* that thread sleeps for what is received */
-	uint32_t sets_name;    /* by which the epoll sets of this process lead, if no thread does */
-	unsigned sets;	       /* their armings */
+	unsigned sets;	       /* armings of the epoll sets of this process: they lead by its name, if no thread does */
 	unsigned pollers;      /* threads of this process that sleep on wakefd, because another sleeper has the bell */
 	struct ds_peer *peer;  /* a client: its server, if there is room for one (sent.c) */
 	uint32_t noted, rang;  /* of its notes, and of ds_rings, what the segment says; with the lock of tx */

@@ -297,6 +297,8 @@ void ds_kin_forking(struct ds_sock *s)
 void ds_fork_prepare(void)
 {
 	fork_locked = ds_setup_lock();
+	if (fork_locked)
+		ds_name_share(ds_fd_keep);
 	each_shared(1);
 	for (unsigned i = 0; i < npools * POOL; i++)
 		pools[i / POOL][i % POOL].nonblock = 0; /* the other process may change it, and end */
@@ -312,7 +314,7 @@ void ds_fork_parent(pid_t pid)
 
 void ds_fork_child(void)
 {
-	ds_tid_child();
+	ds_me_child();
 	ds_arena_child();
 	ds_config.expedited = ds_config.expedite && ds_expedite();
 	for (unsigned i = 0; i < npools * POOL; i++) {

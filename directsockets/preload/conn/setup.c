@@ -210,7 +210,7 @@ static uint32_t most(uint64_t sum) { return sum < UINT32_MAX ? (uint32_t)sum : U
 void ds_early_moved(struct ds_early *e, int side, size_t sent, size_t received)
 {
 	/* About right is enough. */
-	DS_SET(e->sender, sent ? ds_tid() : 0);
+	DS_SET(e->sender, sent ? ds_me() : 0);
 	if (sent) {
 		DS_SET(e->sent, most(DS_GET(e->sent) + (uint64_t)sent));
 		DS_SET(e->sends, DS_GET(e->sends) + 1);

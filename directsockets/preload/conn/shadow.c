@@ -155,11 +155,11 @@ void ds_users_begin(struct ds_sock *s)
 	for (int i = 1;; i++) {
 		__atomic_fetch_add(&h->users, 1, __ATOMIC_SEQ_CST);
 		uint32_t keeper = __atomic_load_n(&h->gate, __ATOMIC_SEQ_CST);
-		if (!keeper || keeper == ds_tid())
+		if (!keeper || keeper == ds_me())
 			return;
 		__atomic_fetch_sub(&h->users, 1, __ATOMIC_SEQ_CST);
 		ds_syscall(SYS_sched_yield);
-		if (i % 1024 == 0 && ds_tid_dead(keeper))
+		if (i % 1024 == 0 && ds_name_dead(keeper))
 			__atomic_compare_exchange_n(&h->gate, &keeper, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 	}
 }
@@ -214,7 +214,7 @@ bool ds_gate_shut(struct ds_sock *s)
 {
 	uint32_t none = 0;
 
-	if (!__atomic_compare_exchange_n(&s->sh->gate, &none, ds_tid(), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+	if (!__atomic_compare_exchange_n(&s->sh->gate, &none, ds_me(), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 		return false;
 	if (!__atomic_load_n(&s->sh->users, __ATOMIC_SEQ_CST))
 		return true;
@@ -228,7 +228,7 @@ bool ds_gate_clear(struct ds_sock *s, unsigned us)
 	uint32_t none = 0;
 	int fd = __atomic_load_n(&s->wakefd, __ATOMIC_ACQUIRE);
 
-	if (!__atomic_compare_exchange_n(&s->sh->gate, &none, ds_tid(), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+	if (!__atomic_compare_exchange_n(&s->sh->gate, &none, ds_me(), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 		return false;
 	while (__atomic_load_n(&s->sh->users, __ATOMIC_SEQ_CST) && fd >= 0 && (int64_t)(end - ds_ticks()) > 0) {
 		ds_syscall(SYS_write, fd, &one, sizeof one); /* again for each: one that wakes reads it */
@@ -400,7 +400,7 @@ void ds_take_over(struct ds_sock *s, int *calls)
 
 	if (!h)
 		return;
-	__atomic_store_n(&h->gate, ds_tid(), __ATOMIC_SEQ_CST); /* until they are counted here */
+	__atomic_store_n(&h->gate, ds_me(), __ATOMIC_SEQ_CST); /* until they are counted here */
 	int n = __atomic_fetch_or(calls, DS_TAKEN_OVER, __ATOMIC_SEQ_CST);
 	__atomic_fetch_add(&h->users, (uint32_t)n, __ATOMIC_SEQ_CST);
 	ds_gate_open(s);

@@ -106,7 +106,7 @@ static void ask(struct ds_sock *s, unsigned events, bool had)
 
 bool ds_arm(struct ds_sock *s, unsigned events)
 {
-	uint32_t me = ds_tid();
+	uint32_t me = ds_me();
 
 	if (ds_bell(s) < 0)
 		return true;
@@ -124,11 +124,12 @@ bool ds_arm(struct ds_sock *s, unsigned events)
 	return had;
 }
 
-bool ds_arm_sets(struct ds_sock *s, unsigned events, uint32_t name)
+bool ds_arm_sets(struct ds_sock *s, unsigned events)
 {
+	uint32_t name = ds_name_process();
+
 	ds_own_again(&s->arming);
 	bool had = s->leading || s->sets > 0 || lead(s, name);
-	s->sets_name = name;
 	s->sets += had;
 	ask(s, events, had);
 	ds_own_unlock(&s->arming);
@@ -206,11 +207,11 @@ void ds_disarm(struct ds_sock *s, bool had)
 		return;
 	}
 	ds_own_again(&s->arming);
-	bool led = s->leading == ds_tid(); /* else it armed before there was a bell */
+	bool led = s->leading == ds_me(); /* else it armed before there was a bell */
 	if (led) {
 		s->leading = 0;
 		if (s->sets > 0) {
-			__atomic_store_n(&s->sh->leader, s->sets_name, __ATOMIC_RELEASE);
+			__atomic_store_n(&s->sh->leader, ds_name_process(), __ATOMIC_RELEASE);
 			ds_attend(&s->seg, &s->sh->attention, DS_ARM_RX | DS_ARM_TX, 0);
 		} else {
 			lead_no_more(s);
@@ -268,15 +269,17 @@ void ds_rung(struct ds_sock *s)
 	if (ds_bell(s) < 0)
 		return;
 	ds_own_again(&s->arming);
-	bool mine = s->leading == ds_tid(), sets = s->sets > 0;
+	bool mine = s->leading == ds_me(), sets = s->sets > 0;
 	read_bell(s, !mine);
 	ds_own_unlock(&s->arming);
 	if (mine && sets)
 		ds_tell_rung(s);
 }
 
-bool ds_rung_sets(struct ds_sock *s, uint32_t name)
+bool ds_rung_sets(struct ds_sock *s)
 {
+	uint32_t name = ds_name_process();
+
 	ds_own_again(&s->arming);
 	/* A leading thread sleeps on the bell, and would miss what is read here. If there is none,
 	 * none may begin to lead meanwhile. */
@@ -294,7 +297,7 @@ bool ds_leader_check(struct ds_sock *s)
 {
 	uint32_t leader = __atomic_load_n(&s->sh->leader, __ATOMIC_ACQUIRE);
 
-	return leader && ds_tid_dead(leader & DS_TID_MASK) &&
+	return leader && ds_name_dead(leader) &&
 	       __atomic_compare_exchange_n(&s->sh->leader, &leader, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 

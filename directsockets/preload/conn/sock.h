@@ -52,7 +52,7 @@ struct ds_early {
 	uint64_t read;	/* side 1: when bytes were received last, by ds_ticks */
 	uint32_t sent, received; /* bytes; enough is enough */
 	uint32_t sends;
-	uint32_t sender; /* the thread that sent last, and has received nothing since; 0: none */
+	uint32_t sender; /* the name of the thread that sent last, and has received nothing since; 0: none */
 	uint8_t looks;	/* side 1: calls */
 	uint8_t shut;	/* how shutdown was called: 1 << SHUT_... */
 	uint16_t bucket; /* side 1: 1 + that of its offers in the page; 0: not known yet */
@@ -257,15 +257,13 @@ void ds_rung(struct ds_sock *s) DS_HIDDEN;
 void ds_disarm(struct ds_sock *s, bool had) DS_HIDDEN;
 
 /* The same for the epoll sets of the process, which may be armed while no thread sleeps; s has a
- * bell. name is the process ID plus a bit above DS_TID_MASK. ds_arm_sets returns false if a sleeper
- * of another process has the bell: these sets may then be woken for nothing. ds_rung_sets is called
- * when the bell is readable: true if it has read it, and the caller notifies all other sets that
- * hold s; false if the sleeper that has the bell will read it. Both take locks of s only, so the
- * caller may hold its own. */
-enum { DS_TID_MASK = (1 << 22) - 1 };
-bool ds_arm_sets(struct ds_sock *s, unsigned events, uint32_t name) DS_HIDDEN;
+ * bell. ds_arm_sets returns false if a sleeper of another process has the bell: these sets may then
+ * be woken for nothing. ds_rung_sets is called when the bell is readable: true if it has read it,
+ * and the caller notifies all other sets that hold s; false if the sleeper that has the bell will
+ * read it. Both take locks of s only, so the caller may hold its own. */
+bool ds_arm_sets(struct ds_sock *s, unsigned events) DS_HIDDEN;
 void ds_disarm_sets(struct ds_sock *s, bool had) DS_HIDDEN;
-bool ds_rung_sets(struct ds_sock *s, uint32_t name) DS_HIDDEN;
+bool ds_rung_sets(struct ds_sock *s) DS_HIDDEN;
 /* Asks the kernel whether the leader has died: if so nobody leads any more, and it returns true. */
 bool ds_leader_check(struct ds_sock *s) DS_HIDDEN;
 int ds_bell(struct ds_sock *s) DS_HIDDEN; /* -1: none (yet) */

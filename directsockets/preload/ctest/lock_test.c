@@ -93,7 +93,7 @@ static void nested(void)
 	CHECK(ds_own_lock(&l) == DS_NESTED && ds_own_try(&l) == DS_NESTED, "own");
 	CHECK(ds_own_again(&l) == DS_TAKEN, "again");
 	ds_own_unlock(&l);
-	CHECK(l.word == ds_tid(), "given back too early");
+	CHECK(l.word == ds_me(), "given back too early");
 	ds_own_unlock(&l);
 	CHECK(l.word == 0 && ds_self.critical == 0 && ds_self.cleanups == 0, "%#x %d", l.word, ds_self.critical);
 	CHECK(ds_own_try(&l) == DS_TAKEN, "try");
@@ -107,7 +107,7 @@ static void dead_process(void)
 	for (int i = 0; i < 3; i++) {
 		pid_t pid = fork();
 		if (pid == 0) {
-			ds_tid_child();
+			ds_me_child();
 			ds_lock(l, false);
 			_exit(0);
 		}
@@ -189,7 +189,7 @@ static void forked(void)
 	raise(SIGUSR1);
 	pid_t pid = fork();
 	if (pid == 0)
-		ds_tid_child();
+		ds_me_child();
 	ds_critical_end();
 	if (pid == 0) {
 		sigprocmask(SIG_BLOCK, NULL, &after);

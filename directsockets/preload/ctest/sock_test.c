@@ -504,6 +504,8 @@ int main(void)
 	calls();
 	by();
 	habit();
+	ds_fork_prepare(); // for good, the first fork has a descriptor for the names of processes
+	ds_fork_parent(-1);
 	int fds = open_fds();
 	slow_bell();
 	flows(20 << 20, 0, 0, true);

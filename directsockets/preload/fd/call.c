@@ -25,22 +25,34 @@ static inline void begun(struct conn *c, int fd)
  * since, as freopen and daemon do. c is up. */
 static inline bool is_stream(const struct conn *c, int fd) { return fd <= STDERR_FILENO && ds_is_stream(c->s); }
 
-/* As call_begin_any. */
+/* Does conn/ know c? It is held. */
+static inline bool is_known(struct conn *c)
+{
+	return __builtin_expect(conn_is(c) == CONN_UP, 1) || (__atomic_load_n(&c->early, __ATOMIC_ACQUIRE) & DS_TAKEN_OVER);
+}
+
+/* As call_begin_any. Until c is held another thread may close fd, and open it again: then c may be
+ * another connection, and w its word, too. What was seen of it before counts for nothing. */
 static inline struct call begin(int fd, uintptr_t w)
 {
 	struct call k = {.slot = -1};
 	struct conn *c = word_conn(w);
+	int before;
 
 	if (!c)
 		return k;
-	if (__builtin_expect(conn_is(c) != CONN_UP, 0) && young_begin(&k, c, fd, w))
-		return k;
-	int before = ds_critical_enter();
-	conn_hold(c);
-	if (__builtin_expect(fd_word(fd) != w, 0)) {
+	for (;;) {
+		if (__builtin_expect(conn_is(c) != CONN_UP, 0) && young_begin(&k, c, fd, w))
+			return k;
+		before = ds_critical_enter();
+		conn_hold(c);
+		bool same = __builtin_expect(fd_word(fd) == w, 1);
+		if (same && is_known(c))
+			break;
 		conn_put(c);
 		ds_critical_leave(before);
-		return k;
+		if (!same)
+			return k;
 	}
 	k.slot = ds_cleanup_push(jumped, c);
 	k.c = c;
@@ -66,14 +78,23 @@ static inline struct call young(int fd, uintptr_t w, bool waits, bool in)
 	struct conn *c = word_conn(w);
 	struct call k = {.slot = -1};
 
-	if (c && conn_is(c) == CONN_PENDING && c->young) {
+	if (c && conn_is(c) == CONN_PENDING && conn_young(c)) {
 		uint8_t blocking = __atomic_load_n(&c->blocking, __ATOMIC_RELAXED);
 		bool sleeps = waits && blocking != 2 && !ds_one_thread();
-		if ((!sleeps || (in && blocking == 1)) && !ds_ripe(&c->begun, c->side, fd) && young_count(&k, c, fd, w)) {
-			/* A thread that waits for an answer does so in the kernel: no other is
-			 * likely to want the conn until it comes. */
-			k.waits = sleeps && __atomic_load_n(&c->begun.sender, __ATOMIC_RELAXED) != ds_tid();
-			return k;
+		/* Only from young_count on, which takes a reference, is it certain that c is still
+		 * young, and `begun` its own: ds_ripe writes there, and in another's it would be a
+		 * peer's address. */
+		if ((!sleeps || (in && blocking == 1)) && young_count(&k, c, fd, w)) {
+			if (!k.early)
+				return k;
+			if (!ds_ripe(&c->begun, c->side, fd)) {
+				/* A thread that waits for an answer does so in the kernel: no other
+				 * is likely to want the conn until it comes. */
+				k.waits = sleeps && __atomic_load_n(&c->begun.sender, __ATOMIC_RELAXED) != ds_me();
+				return k;
+			}
+			call_end(&k);
+			k.early = NULL;
 		}
 	}
 	return call_begin(fd, w);

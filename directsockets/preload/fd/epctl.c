@@ -9,13 +9,13 @@
  * not know. */
 static bool of_others(struct epi *e)
 {
-	pid_t me = fd_pid();
+	uint32_t me = fd_process();
 
-	if (e->pid == me)
+	if (e->owner == me)
 		return false;
-	if (!ds_tid_dead((uint32_t)e->pid))
+	if (!ds_name_dead(e->owner))
 		return true;
-	e->pid = me; /* a program that has become a daemon */
+	e->owner = me; /* a program that has become a daemon */
 	return false;
 }
 

@@ -24,7 +24,6 @@ enum { MEMBERS = 1 << 18 };
 _Static_assert(MEMBERS <= 1 << INDEX_BITS && MEMBERS * sizeof(struct member) <= 64 << 20, "members have places in tags, and leave room");
 
 struct ds_lock ep_lock;
-uint32_t ep_name;
 static struct member *members;
 uint32_t ep_members; /* so many were ever used: members[1] and those after it; 0 is the wakefd */
 static struct member *member_free;
@@ -252,7 +251,7 @@ void m_arm(struct member *m)
 	unsigned ask = poll_plain(m->events) & (POLLIN | POLLOUT | POLLRDHUP);
 	if ((m->events & EPOLLET) && m->tx == __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED))
 		ask &= ~(unsigned)POLLOUT; /* room is news only for a sender that ran out of it */
-	m->had = ds_arm_sets(m->c->s, ask, ep_name);
+	m->had = ds_arm_sets(m->c->s, ask);
 	m->armed = m->rings = true;
 	m->e->followers += !m->had;
 	__atomic_fetch_add(&m->c->armed, 1, __ATOMIC_RELAXED);
@@ -270,7 +269,7 @@ void m_disarm(struct member *m)
 
 bool m_rung(struct member *m)
 {
-	bool read = ds_rung_sets(m->c->s, ep_name);
+	bool read = ds_rung_sets(m->c->s);
 
 	m->rings = !read;
 	if (read && !m->read && __atomic_load_n(&m->c->nmembers, __ATOMIC_RELAXED) > 1) {
@@ -434,7 +433,7 @@ void m_orphan(struct conn *c, int fd)
 	lk_lock(&ep_lock);
 	for (m = c->members; m; m = next) {
 		struct epi *e = m->e;
-		bool ours = e->pid == fd_pid();
+		bool ours = e->owner == fd_process();
 
 		next = m->cnext;
 		if (m->fd != fd)
@@ -468,7 +467,7 @@ void m_forget(struct conn *c)
 		 * that another process keeps alive would go on to report to a dead tag. A child of
 		 * vfork may keep it, but only until it has executed its program, or for one edge
 		 * that nobody is told. */
-		if (e->pid == fd_pid()) {
+		if (e->owner == fd_process()) {
 			m_bell_out(m);
 			if (m->tagged && !m->unlinked && !m->orphan && (m->joined || may_be_shared(c)))
 				REAL(epoll_ctl)(epi_fd(e), EPOLL_CTL_DEL, m->fd, NULL);
@@ -489,9 +488,9 @@ void m_native(struct conn *c)
 		struct member *m = c->members;
 		struct epi *e = m->e;
 		lk_lock(&e->lock);
-		if (e->pid == fd_pid() && m->deleted) {
+		if (e->owner == fd_process() && m->deleted) {
 			m_unlink(m);
-		} else if (e->pid == fd_pid()) {
+		} else if (e->owner == fd_process()) {
 			m_bell_out(m);
 			m_untag(m);
 		}

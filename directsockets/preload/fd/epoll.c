@@ -8,14 +8,6 @@ enum { EPIS = 1 << 16 };
 static struct epi *epis;
 static uint32_t epi_used;
 static struct epi *epi_free;
-static pid_t own_pid;
-
-/* Notes that the instances are this process's. */
-static void own(void)
-{
-	own_pid = getpid();
-	ep_name = (uint32_t)own_pid | (DS_TID_MASK + 1);
-}
 
 /* ---- instances ----------------------------------------------------------- */
 
@@ -31,7 +23,6 @@ static bool make_room(void)
 		return false;
 	}
 	epis = e;
-	own();
 	return true;
 }
 
@@ -51,7 +42,7 @@ struct epi *epi_make(int epfd)
 	e->closefd = -1;
 	__atomic_store_n(&e->nfds, 1, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&e->users, 1, __ATOMIC_ACQ_REL); /* not =: a late thread may hold a reference for a moment */
-	e->pid = fd_pid();
+	e->owner = fd_process();
 	e->sleepers = e->naps = e->joined = e->crooked = e->followers = e->reads = 0;
 	e->nested = e->holds = e->nobell = e->woken = e->others = e->unsettled = false;
 	e->wakefd = -1;
@@ -248,7 +239,6 @@ void ep_fork_parent(void)
  * armed is the parent's. */
 void ep_fork_child(void)
 {
-	own();
 	ds_own_unlock(&ep_lock); /* of ep_fork_prepare */
 	ep_lock = (struct ds_lock){0};
 	for (uint32_t i = 0; i < epi_used; i++) {

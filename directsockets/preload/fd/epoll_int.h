@@ -59,7 +59,7 @@ struct epi {
 	int closefd;	  /* if calls outlive the last of them: a copy, or NO_COPY; else -1 */
 	int nfds;
 	int users;	  /* calls under way, and one for the descriptors */
-	pid_t pid;	  /* that made it */
+	uint32_t owner;	  /* the name of the process that made it */
 	int sleepers;	  /* threads in the kernel's epoll_wait, */
 	int naps;	  /* of which these sleep at most DS_FOLLOW_MS */
 	int joined;	  /* members that have joined, */
@@ -81,9 +81,6 @@ struct epi {
 };
 
 extern struct ds_lock ep_lock DS_HIDDEN;
-
-/* The name of this process's instances for ds_arm_sets. */
-extern uint32_t ep_name DS_HIDDEN;
 
 /* A thread that holds one of these locks may take it again (ds_own_again): conn/ may report a bell
  * at any time. */

@@ -41,8 +41,8 @@ static void be_sure(void *p)
 	if (doubted || madvise(p, (size_t)getpagesize(), MADV_WIPEONFORK) != 0)
 		return;
 	*(bool *)p = true;
-	doubt = false;
 	fd_sure = p;
+	doubt = false;
 }
 
 void fd_doubt(void)
@@ -115,16 +115,12 @@ void fd_after_fork(void)
 
 bool fd_is_another(void)
 {
-	return own_pid && getpid() != own_pid;
+	/* Without a doubt it was the kernel that has emptied the page. The ID may be the same in
+	 * another PID namespace. */
+	return own_pid && (!doubt || getpid() != own_pid);
 }
 
-pid_t fd_pid(void)
-{
-	if (fd_vforked())
-		return getpid();
-	own();
-	return own_pid;
-}
+uint32_t fd_process(void) { return fd_vforked() ? 0 : ds_name_process(); }
 
 /* Writes w into the table for fd. */
 static void set(int fd, uintptr_t w)
@@ -218,17 +214,17 @@ static struct conn *make(int fd, enum conn_state state, bool young, uint8_t bloc
 	c->s = NULL;
 	c->nfds = 1;
 	c->closefd = -1;
-	c->state = state;
+	__atomic_store_n(&c->state, state, __ATOMIC_RELAXED); /* a late call may look at it without a reference */
 	c->gen = fork_gen;
 	c->members = NULL;
 	c->cookie = 0;
 	c->armed = 0;
 	c->lastfd = fd;
 	c->twins = c->named = false;
-	c->blocking = blocking;
+	__atomic_store_n(&c->blocking, blocking, __ATOMIC_RELAXED);
 	c->blocked = 0;
 	c->early = 0;
-	c->young = young;
+	__atomic_store_n(&c->young, young, __ATOMIC_RELAXED);
 	c->side = young;
 	if (young)
 		c->begun = (struct ds_early){0};

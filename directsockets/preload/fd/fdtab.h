@@ -57,6 +57,10 @@ struct conn {
 /* The state of c, an enum conn_state, which another thread may be changing. CONN_UP: s is there. */
 static inline int conn_is(const struct conn *c) { return __atomic_load_n(&c->state, __ATOMIC_ACQUIRE); }
 
+/* Is c young? It may be for a caller that has no reference, while another thread makes another conn
+ * of it. */
+static inline bool conn_young(const struct conn *c) { return __atomic_load_n(&c->young, __ATOMIC_RELAXED); }
+
 /* An open descriptor of c. */
 static inline int conn_fd(const struct conn *c)
 {
@@ -130,7 +134,7 @@ static inline int fd_add(int *p, int n)
 void fd_after_fork(void) DS_HIDDEN;
 void fd_doubt(void) DS_HIDDEN;
 bool fd_is_another(void) DS_HIDDEN;
-pid_t fd_pid(void) DS_HIDDEN; /* this process; asks the kernel in a vfork child, and in doubt */
+uint32_t fd_process(void) DS_HIDDEN; /* the name of this process (segment/name.h); 0: it is a child of vfork */
 extern __thread int fd_vforks __attribute__((tls_model("initial-exec"))) DS_HIDDEN;
 extern bool *fd_sure DS_HIDDEN;
 static inline bool fd_vforked(void)

@@ -52,7 +52,7 @@ void fork_child(void)
 {
 	fd_after_fork();
 	if (idle && unused()) {
-		ds_tid_child();
+		ds_me_child();
 		ds_critical_end();
 		return;
 	}

@@ -50,7 +50,9 @@ void fd_seal(void)
 {
 	if (fd_vforked())
 		return;
-	ds_tid(); /* asks the kernel now, the first time */
+	ds_me(); /* asks the kernel now, the first time */
+	ds_name_process();
+	ds_name_seal();
 	__atomic_store_n(&fd_sealed, true, __ATOMIC_SEQ_CST);
 	for (unsigned fd = 0; fd < fd_tab_end; fd++) {
 		struct conn *c = conn_get((int)fd);

@@ -132,6 +132,13 @@ bool young_count(struct call *k, struct conn *c, int fd, uintptr_t w)
 		ds_critical_leave(before);
 		return true;
 	}
+	/* From here on c is fd's. If it is young it stays so, or is taken over, which the count
+	 * tells; but it may be another one than the caller saw, of the same number and place. */
+	if (__builtin_expect(!conn_young(c) || conn_is(c) == CONN_NEW, 0)) {
+		conn_put(c);
+		ds_critical_leave(before);
+		return false;
+	}
 	if (__builtin_expect(fd_add(&c->early, 1) & DS_TAKEN_OVER, 0)) {
 		fd_add(&c->early, -1);
 		conn_put(c);
@@ -155,7 +162,7 @@ bool young_begin(struct call *k, struct conn *c, int fd, uintptr_t w)
 	int state = conn_is(c);
 	if (state == CONN_UP)
 		return false;
-	if (!c->young || (state != CONN_PENDING && state != CONN_SETTLING))
+	if (!conn_young(c) || (state != CONN_PENDING && state != CONN_SETTLING))
 		return true;
 	return young_count(k, c, fd, w);
 }

@@ -23,7 +23,7 @@ EXPORT int socket(int domain, int type, int protocol)
 	    (protocol == 0 || protocol == IPPROTO_TCP)) {
 		struct conn *c = conn_new(fd, CONN_NEW);
 		if (c)
-			c->blocking = type & SOCK_NONBLOCK ? 2 : 1;
+			__atomic_store_n(&c->blocking, type & SOCK_NONBLOCK ? 2 : 1, __ATOMIC_RELAXED);
 	} else if (fd >= 0 && fd_word(fd) != 0)
 		fd_closing(fd); /* closed behind our back */
 	return fd;
@@ -32,8 +32,10 @@ EXPORT int socket(int domain, int type, int protocol)
 /* connect has begun on c, which nobody uses yet. */
 static void connecting(struct conn *c, const struct sockaddr *addr, socklen_t len)
 {
-	c->young = ds_may_wait(0);
-	if (c->young)
+	bool young = ds_may_wait(0);
+
+	__atomic_store_n(&c->young, young, __ATOMIC_RELAXED);
+	if (young)
 		c->begun = (struct ds_early){0};
 	else
 		c->named = ds_end_of(addr, len, &c->peer);

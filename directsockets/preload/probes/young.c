@@ -367,7 +367,49 @@ static void by_set(int selects)
 static void by_poll(void) { by_set(0); }
 static void by_select(void) { by_set(1); }
 
+/* Receives on the number *fd, whatever has it, until that is -1. */
+static void *receives(void *fd)
+{
+	char b;
+
+	for (int of; (of = __atomic_load_n((int *)fd, __ATOMIC_RELAXED)) >= 0;)
+		(void)!recv(of, &b, 1, MSG_DONTWAIT);
+	return NULL;
+}
+
+/* A number is that of one connection after the other, accepted and connected ones, while another
+ * thread receives on it: what that notes is noted of none that comes after. */
+static void renumbered(void)
+{
+	struct sockaddr_in at;
+	int l = listener(&at), number = -1;
+	pthread_t t;
+
+	for (int i = 0; i < fewer(3000); i++) {
+		int c = dial(&at), s = accept(l, NULL, NULL);
+		if (number < 0) {
+			number = s;
+			pthread_create(&t, NULL, receives, &number);
+		}
+		close(s);
+		close(c);
+		s = socket(AF_INET, SOCK_STREAM, 0); /* has one of the two numbers */
+		if (connect(s, (struct sockaddr *)&at, sizeof at))
+			die("connect");
+		c = accept(l, NULL, NULL);
+		close(s);
+		close(c);
+	}
+	__atomic_store_n(&number, -1, __ATOMIC_RELAXED);
+	pthread_join(t, NULL);
+	int c = dial(&at), s = accept(l, NULL, NULL);
+	become_direct(c, s);
+	end(c, s);
+	close(l);
+}
+
 const struct probe young_probes[] = {
+	{"young-renumbered", renumbered, 0},
 	{"young-poll", by_poll, 0},
 	{"young-select", by_select, 0},
 	{"young-listener", by_listener, 0},

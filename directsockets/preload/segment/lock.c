@@ -30,7 +30,7 @@ static void give_up(struct ds_lock *l)
 
 void ds_lock_jumped(struct ds_lock *l)
 {
-	if ((__atomic_load_n(&l->word, __ATOMIC_RELAXED) & ~DS_WAITERS) == ds_tid() && l->level >= ds_self.level)
+	if ((__atomic_load_n(&l->word, __ATOMIC_RELAXED) & ~DS_WAITERS) == ds_me() && l->level >= ds_self.level)
 		give_up(l);
 }
 
@@ -38,7 +38,7 @@ void ds_lock_jumped(struct ds_lock *l)
  * has changed. */
 static bool claim(struct ds_lock *l, uint32_t seen, bool waited)
 {
-	uint32_t me = ds_tid() | (waited ? DS_WAITERS : 0);
+	uint32_t me = ds_me() | (waited ? DS_WAITERS : 0);
 
 	if (!__atomic_compare_exchange_n(&l->word, &seen, me, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 		return false;
@@ -54,7 +54,7 @@ static bool sleep_for(struct ds_lock *l, uint32_t w)
 	bool dead;
 
 	ds_critical_end(); /* signals that came are handled now */
-	dead = ds_futex_wait(&l->word, w, &patience) < 0 && errno == ETIMEDOUT && ds_tid_dead(w & ~DS_WAITERS);
+	dead = ds_futex_wait(&l->word, w, &patience) < 0 && errno == ETIMEDOUT && ds_name_dead(w & ~DS_WAITERS);
 	ds_critical_begin();
 	return dead;
 }
@@ -63,7 +63,7 @@ static bool sleep_for(struct ds_lock *l, uint32_t w)
  * section. */
 static int take(struct ds_lock *l, bool wait)
 {
-	uint32_t me = ds_tid(), w;
+	uint32_t me = ds_me(), w;
 	int saved = errno, how = DS_NESTED;
 
 	for (int tries = 0;; tries++) {
@@ -127,7 +127,7 @@ int ds_own_try(struct ds_lock *l)
 
 int ds_own_again_slow(struct ds_lock *l)
 {
-	if ((__atomic_load_n(&l->word, __ATOMIC_RELAXED) & ~DS_WAITERS) != ds_tid())
+	if ((__atomic_load_n(&l->word, __ATOMIC_RELAXED) & ~DS_WAITERS) != ds_me())
 		return record(l, take(l, true));
 	l->depth++;
 	return DS_TAKEN;

@@ -22,7 +22,7 @@
 #include "segment/thread.h"
 
 struct ds_lock {
-	uint32_t word;  /* thread | DS_WAITERS; DS_GIVEN_UP; 0: free */
+	uint32_t word;  /* the thread's name | DS_WAITERS; DS_GIVEN_UP; 0: free */
 	uint8_t level;  /* of the holder */
 	int8_t slot;    /* ds_own_lock: what ds_cleanup_push returned to the holder */
 	uint16_t depth; /* times that the holder took it again */
@@ -44,7 +44,7 @@ void ds_lock_wake(struct ds_lock *l) DS_HIDDEN;
  * last holder may have left something half done; DS_NESTED: not taken. */
 static inline int ds_lock(struct ds_lock *l, bool alone)
 {
-	uint32_t me = ds_tid(), none = 0;
+	uint32_t me = ds_me(), none = 0;
 
 	ds_critical_begin();
 	if (alone) {
@@ -90,7 +90,7 @@ void ds_own_jumped(void *lock) DS_HIDDEN;
 
 static inline int ds_own_again(struct ds_lock *l)
 {
-	uint32_t none = 0, me = ds_tid();
+	uint32_t none = 0, me = ds_me();
 
 	ds_critical_begin();
 	if (ds_one_thread()) {

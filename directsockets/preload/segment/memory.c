@@ -1,8 +1,10 @@
 #include "segment/memory.h"
+#include "segment/segment.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #ifndef MADV_POPULATE_READ
@@ -111,4 +113,17 @@ void ds_memory_gone(const void *p, size_t n)
 				SET(&set[way], 0);
 		}
 	}
+}
+
+int ds_truncate(int fd, size_t size)
+{
+	struct rlimit r;
+
+	/* To the kernel this is a file: beyond the limit for files, ftruncate would kill the
+	 * program (SIGXFSZ). */
+	if (getrlimit(RLIMIT_FSIZE, &r) == 0 && r.rlim_cur < size) {
+		errno = EFBIG;
+		return -1;
+	}
+	return ftruncate(fd, (off_t)size);
 }

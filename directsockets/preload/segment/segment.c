@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -135,19 +134,6 @@ uint8_t *ds_map_new(int fd, size_t size)
 }
 
 bool ds_map_lazy(void) { return getauxval(AT_PAGESZ) == 4096 && !ds_map_strict(); }
-
-int ds_truncate(int fd, size_t size)
-{
-	struct rlimit r;
-
-	/* To the kernel this is a file: beyond the limit for files, ftruncate would kill the
-	 * program (SIGXFSZ). */
-	if (getrlimit(RLIMIT_FSIZE, &r) == 0 && r.rlim_cur < size) {
-		errno = EFBIG;
-		return -1;
-	}
-	return ftruncate(fd, (off_t)size);
-}
 
 int ds_seg_create(struct ds_seg *g, const struct ds_info *info, uint32_t slots, uint64_t ring, int *out)
 {

@@ -1,7 +1,6 @@
 #include "segment/thread.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
@@ -26,37 +25,13 @@ static __thread uint64_t mask_before __attribute__((tls_model("initial-exec")));
 
 /* ---- threads ----------------------------------------------------------------------- */
 
-uint32_t ds_tid_ask(void)
+uint32_t ds_me_ask(void)
 {
-	ds_self.tid = (uint32_t)ds_syscall(SYS_gettid);
-	return ds_self.tid;
-}
-
-/* A process whose threads have all ended stays a zombie until its parent waits for it. */
-bool ds_tid_dead(uint32_t t)
-{
-	char path[32] = "/proc/", text[512], digits[12], *end;
-	int n = 0, len = 6, fd;
-	ssize_t got;
-
-	if (ds_syscall(SYS_kill, (pid_t)t, 0) < 0 && errno == ESRCH)
-		return true;
-	do
-		digits[n++] = (char)('0' + t % 10);
-	while (t /= 10);
-	while (n)
-		path[len++] = digits[--n];
-	memcpy(path + len, "/stat", 6);
-	fd = (int)ds_syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	got = ds_syscall(SYS_read, fd, text, sizeof text - 1);
-	ds_syscall(SYS_close, fd);
-	if (got <= 0)
-		return false;
-	text[got] = 0;
-	end = strrchr(text, ')');
-	return end && end[1] == ' ' && (end[2] == 'Z' || end[2] == 'X');
+	ds_critical_begin(); /* else a handler might get a name, too */
+	if (!ds_self.name)
+		ds_self.name = ds_name_thread();
+	ds_critical_end();
+	return ds_self.name;
 }
 
 /* ---- signals ----------------------------------------------------------------------- */
@@ -112,11 +87,12 @@ void ds_deferred(void)
 	errno = saved;
 }
 
-void ds_tid_child(void)
+void ds_me_child(void)
 {
 	uint64_t mask = mask_before;
 
-	ds_self.tid = 0;
+	ds_self.name = 0;
+	ds_name_child();
 	if (!ds_self.deferred)
 		return;
 	ds_self.deferred = 0; /* they are the parent's */

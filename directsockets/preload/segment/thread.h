@@ -22,14 +22,14 @@
 #ifndef DS_THREAD_H
 #define DS_THREAD_H
 
-#include "segment/real.h"
+#include "segment/name.h"
 
 #include <stdint.h>
 
 enum { DS_CLEANUPS = 24 }; /* of a thread; further ones are not run after a jump */
 
 struct ds_thread {
-	uint32_t tid;
+	uint32_t name; /* 0: it has none yet */
 	int critical; /* depth of critical sections */
 	int deferred; /* signals that wait for the end of the outermost */
 	int level;    /* depth of signal handlers */
@@ -44,15 +44,12 @@ struct ds_thread {
 
 extern __thread struct ds_thread ds_self __attribute__((tls_model("initial-exec"))) DS_HIDDEN;
 
-/* This thread's ID, from the kernel at the first call. No lock. */
-uint32_t ds_tid_ask(void) DS_HIDDEN;
-static inline uint32_t ds_tid(void) { return __builtin_expect(ds_self.tid != 0, 1) ? ds_self.tid : ds_tid_ask(); }
+/* The name of this thread (name.h). The first call makes system calls. No lock. */
+uint32_t ds_me_ask(void) DS_HIDDEN;
+static inline uint32_t ds_me(void) { return __builtin_expect(ds_self.name != 0, 1) ? ds_self.name : ds_me_ask(); }
 
-/* In the child of a fork: the thread ID is new, and deferred signals are the parent's. */
-void ds_tid_child(void) DS_HIDDEN;
-
-/* Asks the kernel whether thread tid has ended. */
-bool ds_tid_dead(uint32_t tid) DS_HIDDEN;
+/* In the child of a fork: the names are new, and deferred signals are the parent's. */
+void ds_me_child(void) DS_HIDDEN;
 
 /* True if this process has only one thread; false also where the C library does not say (musl). */
 extern char __libc_single_threaded __attribute__((weak));
