@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -205,11 +206,9 @@ func (n *node) connections1000() int {
 	return n.connections[1000]
 }
 
-// A process that holds the lock of its page's file, by a write that does not end, holds up
-// nobody else.
-func TestHeldPage(t *testing.T) {
-	n := nodes(t, 1)[0]
-	_, at, fds := n.openPort(t, fabric.UnitVELO)
+// holdWrites has a write to a file not end, which holds its lock: others wait, until end is called.
+func holdWrites(t *testing.T, fd int) (end func()) {
+	t.Helper()
 	uffd, _, e := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0)
 	if e != 0 {
 		t.Skipf("userfaultfd: %v", e)
@@ -229,12 +228,28 @@ func TestHeldPage(t *testing.T) {
 	}
 	done := make(chan error)
 	go func() {
-		_, err := unix.Pwrite(fds[0], mem, 0) // until the fault is answered: never
+		_, err := unix.Pwrite(fd, mem, 0) // until the fault is answered: never
 		done <- err
 	}()
 	if _, err := unix.Poll([]unix.PollFd{{Fd: int32(uffd), Events: unix.POLLIN}}, 60000); err != nil {
 		t.Fatal(err)
 	}
+	return sync.OnceFunc(func() {
+		unix.Close(int(uffd)) // ends the fault
+		<-done
+		if err := unix.Munmap(mem); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A process that holds the lock of its page's file, by a write that does not end, holds up
+// nobody else.
+func TestHeldPage(t *testing.T) {
+	n := nodes(t, 1)[0]
+	_, at, fds := n.openPort(t, fabric.UnitVELO)
+	end := holdWrites(t, fds[0])
+	defer end()
 	conn, _, _ := n.openPort(t, fabric.UnitVELO)
 	conn.SetDeadline(time.Now().Add(20 * time.Second))
 	answered := make(chan struct{})
@@ -243,18 +258,13 @@ func TestHeldPage(t *testing.T) {
 		case <-answered:
 		default:
 			t.Error("the server waits for a process")
-			unix.Close(int(uffd))
+			end()
 		}
 	})
 	r := portstest.Ask(t, conn, wire.Message{Op: wire.OpConnect, Addr: at})
 	close(answered)
 	if r.Status != wire.StatusOK || len(n.Ports()) != 2 {
 		t.Errorf("%+v", r)
-	}
-	unix.Close(int(uffd)) // ends the fault
-	<-done
-	if err := unix.Munmap(mem); err != nil {
-		t.Error(err)
 	}
 }
 

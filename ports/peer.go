@@ -10,6 +10,7 @@ import (
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
+	"exnet/internal/caller"
 	"exnet/ports/wire"
 )
 
@@ -90,7 +91,7 @@ func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 }
 
 func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *packet.Inbound, error) {
-	cred, err := credentials(conn)
+	who, err := caller.Of(conn)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
@@ -103,7 +104,7 @@ func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *packet.In
 		out.Close()
 		return nil, nil, err
 	}
-	return &peer{server: s, node: n, uid: cred.Uid, out: out, asked: make(map[uint32]func(wire.Message, packet.Descriptors)), parties: make(map[pair]*remote)}, in, nil
+	return &peer{server: s, node: n, uid: who.UID, out: out, asked: make(map[uint32]func(wire.Message, packet.Descriptors)), parties: make(map[pair]*remote)}, in, nil
 }
 
 // Peer serves a connection that another node has made, until it ends. It takes conn. An error

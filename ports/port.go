@@ -3,12 +3,12 @@ package ports
 import (
 	"errors"
 	"fmt"
-	"net"
 
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
+	"exnet/internal/caller"
 	"exnet/ports/wire"
 )
 
@@ -32,13 +32,14 @@ func (r rights) mayReach(to rights) bool {
 
 // port is an open port of a process. The server's lock guards its fields, except for the outbox.
 type port struct {
-	server *Server
-	vpid   fabric.VPID
-	unit   wire.Unit
-	rights rights
-	pid    int32
-	out    *packet.Outbox
-	asking bool // a peer node has not answered its request yet
+	server  *Server
+	vpid    fabric.VPID
+	unit    wire.Unit
+	rights  rights
+	account caller.Account // for whom its limits count
+	pid     int32
+	out     *packet.Outbox
+	asking  bool // a peer node has not answered its request yet
 
 	// Descriptors. A VELO port has neither memory nor a table: -1. Peers get the table to read.
 	page, bell, memory, table int
@@ -171,20 +172,4 @@ func (p *port) admit(from party, r rights, u wire.Unit) (fds []int, bell int, wh
 		fds = append(fds, p.memory, p.table)
 	}
 	return fds, bell, wire.StatusOK
-}
-
-// credentials returns the process and user at the other end of a socket.
-func credentials(conn *net.UnixConn) (*unix.Ucred, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return nil, err
-	}
-	return cred, credErr
 }

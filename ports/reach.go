@@ -3,12 +3,16 @@ package ports
 import (
 	"encoding/binary"
 	"fmt"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
 	"exnet/fabric/atu"
+	"exnet/foreign"
+	"exnet/internal/shm"
 	"exnet/ports/wire"
 )
 
@@ -55,21 +59,20 @@ func (s *Server) transfer(p *port, m wire.Message) error {
 		s.mu.Unlock()
 		return s.transferPeer(p, m, who)
 	}
-	t, why := s.borrowLocked(m, who, p.memory)
-	p.asking = t != nil
-	s.mu.Unlock()
-	reply := wire.Message{Op: m.Op, Number: m.Number, Addr: m.Addr, Status: why}
-	if t == nil {
-		return p.post(reply)
-	}
-	// The owner of the memory decides how long the transfer takes.
-	go func() {
-		reply.Status = t.run(m)
+	reply := wire.Message{Op: m.Op, Number: m.Number, Addr: m.Addr}
+	p.asking = true
+	why := s.borrowLocked(p, m, who, func(why wire.Status) {
 		s.mu.Lock()
 		p.asking = false
 		s.mu.Unlock()
+		reply.Status = why
 		_ = p.post(reply) // it has ended
-	}()
+	})
+	p.asking = why == wire.StatusOK
+	s.mu.Unlock()
+	if reply.Status = why; why != wire.StatusOK {
+		return p.post(reply)
+	}
 	return nil
 }
 
@@ -97,73 +100,131 @@ func (s *Server) transferFor(p *peer, m wire.Message, fds packet.Descriptors) {
 		p.post(reply)
 		return
 	}
-	s.mu.Lock()
-	t, why := s.borrowLocked(m, who, fds[0])
-	s.mu.Unlock()
-	if reply.Status = why; t == nil {
+	memory, err := shm.MapShared(fds[0], wire.MemorySize, wire.MemorySize, unix.F_SEAL_SHRINK, true)
+	if err != nil {
 		p.post(reply)
 		return
 	}
-	go func() {
-		reply.Status = t.run(m)
+	s.mu.Lock()
+	reply.Status = s.startLocked(m, who, memory, func(why wire.Status) {
+		memory.Retire()
+		reply.Status = why
 		p.post(reply)
-	}()
+	})
+	s.mu.Unlock()
+	if reply.Status != wire.StatusOK {
+		memory.Retire()
+		p.post(reply)
+	}
 }
 
-// transfer holds what OpTransfer uses of two ports: descriptors of its own.
+// transfer is a copy between pages in their place and the window of another port. It has descriptors
+// of its own of what is their owner's.
 type transfer struct {
-	fds    packet.Descriptors
-	base   uint64 // first address of the port that owns the memory
-	window int    // the other port's memory
-	table  int
-	own    int
+	m     wire.Message
+	fds   packet.Descriptors
+	base  uint64 // first address of the port that owns the memory
+	table int
+	own   int
+	end   func(wire.Status)
+	timer *time.Timer
+
+	mu sync.Mutex
+	// window: of the other port. It is mapped: a write(2) to the file would wait for that of
+	// another process, which can make it last for ever. nil: the transfer was answered, and the
+	// window may be in use for the next one.
+	window *shm.Foreign // +checklocks:mu
 }
 
-// borrowLocked returns the transfer with the port that m names, if a port with the rights who may
-// reach it.
+// borrowLocked begins a transfer between the window of p and the port that m names, if a port with
+// the rights who may reach that. end is called with the outcome, unless it returns another status
+// than StatusOK.
 //
 // +checklocks:s.mu
-func (s *Server) borrowLocked(m wire.Message, who rights, memory int) (*transfer, wire.Status) {
+func (s *Server) borrowLocked(p *port, m wire.Message, who rights, end func(wire.Status)) wire.Status {
+	if p.view() != nil {
+		return wire.StatusFull
+	}
+	return s.startLocked(m, who, p.mapped.memory, end)
+}
+
+// startLocked is borrowLocked with the memory of any port.
+//
+// +checklocks:s.mu
+func (s *Server) startLocked(m wire.Message, who rights, window *shm.Foreign, end func(wire.Status)) wire.Status {
 	to := s.ports[fabric.UnitRMA][m.Addr.VPID]
 	switch {
 	case to == nil || to.own < 0:
-		return nil, wire.StatusNoPort
+		return wire.StatusNoPort
 	case !who.mayReach(to.rights):
-		return nil, wire.StatusDenied
+		return wire.StatusDenied
 	case m.B < 1 || m.B > wire.WindowSize:
-		return nil, wire.StatusInvalid
-	}
-	fds, err := packet.DupAll(memory, to.table, to.own)
-	if err != nil {
-		return nil, wire.StatusFull
-	}
-	return &transfer{fds, wire.Base(to.vpid), fds[0], fds[1], fds[2]}, wire.StatusOK
-}
-
-// run moves the bytes and closes the descriptors.
-func (t *transfer) run(m wire.Message) wire.Status {
-	defer t.fds.Close()
-	b := make([]byte, m.B)
-	put := m.C&1 != 0
-	if put && !all(unix.Pread, t.window, b, wire.WindowOff) {
 		return wire.StatusInvalid
 	}
-	places, ok := t.places(m.A, len(b))
+	fds, err := packet.DupAll(to.table, to.own)
+	if err != nil {
+		return wire.StatusFull
+	}
+	t := &transfer{m: m, fds: fds, base: wire.Base(to.vpid), table: fds[0], own: fds[1], end: end, window: window}
+	t.timer = time.AfterFunc(time.Hour, func() { t.answer(wire.StatusDenied) })
+	if !s.copyLocked(to.account, t.run) {
+		t.timer.Stop()
+		fds.Close()
+		return wire.StatusFull
+	}
+	t.timer.Reset(s.copyTime)
+	return wire.StatusOK
+}
+
+// answer ends a transfer for who asks, once.
+func (t *transfer) answer(why wire.Status) {
+	t.mu.Lock()
+	open := t.window != nil
+	t.window = nil
+	t.mu.Unlock()
+	if open {
+		t.timer.Stop()
+		t.end(why)
+	}
+}
+
+// use calls f with the window, unless the transfer was answered.
+func (t *transfer) use(f func(foreign.Memory)) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.window == nil {
+		return false
+	}
+	f(t.window.Memory().Part(wire.WindowOff, int(t.m.B)))
+	return true
+}
+
+// run moves the bytes, closes the descriptors and answers.
+func (t *transfer) run() {
+	why := t.copy()
+	t.fds.Close()
+	t.answer(why)
+}
+
+func (t *transfer) copy() wire.Status {
+	places, ok := t.places(t.m.A, int(t.m.B))
 	if !ok {
 		return wire.StatusInvalid
 	}
+	put := t.m.C&1 != 0
+	b := make([]byte, min(t.m.B, copyPiece))
 	for _, p := range places {
-		if put {
-			ok = putInOrder(t.own, b[p.off:p.end], p.address)
-		} else {
-			ok = all(unix.Pread, t.own, b[p.off:p.end], p.address)
+		for ; p.off < p.end; p.off, p.address = p.off+len(b), p.address+int64(len(b)) {
+			b = b[:min(p.end-p.off, cap(b))]
+			if put {
+				ok = t.use(func(w foreign.Memory) { w.Part(p.off, len(b)).CopyTo(b) }) && putInOrder(t.own, b, p.address)
+			} else {
+				ok = all(unix.Pread, t.own, b, p.address) && t.use(func(w foreign.Memory) { w.Part(p.off, len(b)).Fill(b) })
+			}
+			if !ok {
+				return wire.StatusDenied
+			}
 		}
-		if !ok {
-			return wire.StatusDenied
-		}
-	}
-	if !put && !all(unix.Pwrite, t.window, b, wire.WindowOff) {
-		return wire.StatusInvalid
 	}
 	return wire.StatusOK
 }

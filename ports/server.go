@@ -6,11 +6,13 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
+	"exnet/internal/caller"
 	"exnet/ports/wire"
 )
 
@@ -82,9 +84,11 @@ type Server struct {
 	// accepted: the connections that other nodes have made.
 	accepted map[*peer]struct{} // +checklocks:mu
 	// connections: of each user but root, and of all of them.
-	connections map[uint32]int // +checklocks:mu
-	connected   int            // +checklocks:mu
-	closed      bool           // +checklocks:mu
+	connections map[caller.Account]int // +checklocks:mu
+	connected   int                    // +checklocks:mu
+	copies      copies                 // +checklocks:mu
+	copyTime    time.Duration          // how long a transfer is waited for; tests change it before all else
+	closed      bool                   // +checklocks:mu
 	// ended: the ports opened so far, and what those that have ended had counted.
 	ended Stats // +checklocks:mu
 }
@@ -96,8 +100,9 @@ func New(cfg Config) *Server {
 	}
 	return &Server{
 		cfg: cfg, next: wire.FirstVPID, peers: make(map[fabric.NodeID]*peer), fars: make(map[fabric.NodeID]*farNode), accepted: make(map[*peer]struct{}),
-		connections: make(map[uint32]int),
-		ports:       map[wire.Unit]map[fabric.VPID]*port{fabric.UnitVELO: {}, fabric.UnitRMA: {}},
+		connections: make(map[caller.Account]int),
+		copies:      copies{users: make(map[caller.Account]*userCopies)}, copyTime: copyTime,
+		ports: map[wire.Unit]map[fabric.VPID]*port{fabric.UnitVELO: {}, fabric.UnitRMA: {}},
 	}
 }
 
@@ -109,14 +114,14 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		return errors.Join(err, conn.Close())
 	}
 	defer out.Close()
-	cred, err := credentials(conn)
+	who, err := caller.Of(conn)
 	if err != nil {
 		return err
 	}
-	if err := s.enter(cred.Uid); err != nil {
+	if err := s.enter(who.Account); err != nil {
 		return err
 	}
-	defer s.leave(cred.Uid)
+	defer s.leave(who.Account)
 	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		return err
@@ -130,7 +135,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	p, err := s.open(m, fds, out, cred)
+	p, err := s.open(m, fds, out, who)
 	if p == nil {
 		return err
 	}
@@ -156,29 +161,29 @@ func (s *Server) Process(conn *net.UnixConn) error {
 }
 
 // enter counts a connection of a user, which leave ends.
-func (s *Server) enter(uid uint32) error {
+func (s *Server) enter(a caller.Account) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if uid == 0 {
+	if a.Unlimited() {
 		return nil
 	}
-	if s.connections[uid] >= connectionsPerPort*s.cfg.PerUser || s.connected >= connectionsMax {
-		return fmt.Errorf("%w: user %d has %d, of %d", ErrConnections, uid, s.connections[uid], s.connected)
+	if s.connections[a] >= connectionsPerPort*s.cfg.PerUser || s.connected >= connectionsMax {
+		return fmt.Errorf("%w: %v has %d, of %d", ErrConnections, a, s.connections[a], s.connected)
 	}
-	s.connections[uid]++
+	s.connections[a]++
 	s.connected++
 	return nil
 }
 
-func (s *Server) leave(uid uint32) {
+func (s *Server) leave(a caller.Account) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if uid == 0 {
+	if a.Unlimited() {
 		return
 	}
 	s.connected--
-	if s.connections[uid]--; s.connections[uid] == 0 {
-		delete(s.connections, uid)
+	if s.connections[a]--; s.connections[a] == 0 {
+		delete(s.connections, a)
 	}
 }
 
@@ -196,7 +201,7 @@ func receive(in *packet.Inbound) (m wire.Message, err error) {
 // first of fds is the memory of an RMA port that the process has open already.
 //
 // +checklocksignore: it takes the two defers for a leak
-func (s *Server) open(m wire.Message, fds packet.Descriptors, out *packet.Outbox, cred *unix.Ucred) (*port, error) {
+func (s *Server) open(m wire.Message, fds packet.Descriptors, out *packet.Outbox, who caller.Caller) (*port, error) {
 	if m.Op != wire.OpOpen || m.Unit == 0 {
 		return nil, fmt.Errorf("%w: %d before a port was opened", wire.ErrMessage, m.Op)
 	}
@@ -225,7 +230,7 @@ func (s *Server) open(m wire.Message, fds packet.Descriptors, out *packet.Outbox
 		return refuse(wire.StatusFull)
 	}
 	defer closeAll(own...)
-	p.out, p.pid, p.rights.uid = out, cred.Pid, cred.Uid
+	p.out, p.pid, p.rights.uid, p.account = out, int32(who.PID), who.UID, who.Account
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if why := s.enterLocked(p, fabric.VPID(m.B)); why != wire.StatusOK {
@@ -253,12 +258,12 @@ func (s *Server) enterLocked(p *port, wants fabric.VPID) wire.Status {
 	mine := 0
 	for _, all := range s.ports {
 		for _, o := range all {
-			if o.rights.uid == p.rights.uid {
+			if o.account == p.account {
 				mine++
 			}
 		}
 	}
-	if s.closed || p.rights.uid != 0 && mine >= s.cfg.PerUser {
+	if s.closed || !p.account.Unlimited() && mine >= s.cfg.PerUser {
 		return wire.StatusFull
 	}
 	if wants != 0 {
