@@ -118,8 +118,8 @@ func (s *Server) transferFor(p *peer, m wire.Message, fds packet.Descriptors) {
 	}
 }
 
-// transfer is a copy between pages in their place and the window of another port. It has descriptors
-// of its own of what is their owner's.
+// transfer is a copy between pages in their place and the window of another port. What it uses of
+// their owner are descriptors of its own.
 type transfer struct {
 	m     wire.Message
 	fds   packet.Descriptors
