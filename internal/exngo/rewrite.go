@@ -144,7 +144,7 @@ func importPath(spec *ast.ImportSpec) string {
 	return path
 }
 
-// exported lists the constants and functions that files of a package declare.
+// exported lists the constants, types and functions that files of a package declare.
 func exported(files map[string][]byte) (map[string]bool, error) {
 	names := make(map[string]bool)
 	for name, src := range files {
@@ -158,10 +158,13 @@ func exported(files map[string][]byte) (map[string]bool, error) {
 				names[d.Name.Name] = true
 			case *ast.GenDecl:
 				for _, spec := range d.Specs {
-					if v, ok := spec.(*ast.ValueSpec); ok {
+					switch v := spec.(type) {
+					case *ast.ValueSpec:
 						for _, id := range v.Names {
 							names[id.Name] = true
 						}
+					case *ast.TypeSpec:
+						names[v.Name.Name] = true
 					}
 				}
 			}

@@ -40,6 +40,8 @@ const (
 	AT_EMPTY_PATH     = 0x1000
 	OPEN_TREE_CLOEXEC = syscall.O_CLOEXEC
 
+	POLLIN = 1
+
 	NETLINK_SOCK_DIAG   = 4
 	SOCK_DIAG_BY_FAMILY = 20
 
@@ -78,6 +80,24 @@ func GetsockoptUint64(fd, level, opt int) (value uint64, err error) {
 	_, _, errno := syscall.Syscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(opt),
 		uintptr(unsafe.Pointer(&value)), uintptr(unsafe.Pointer(&size)), 0)
 	return value, errOf(errno)
+}
+
+// PollFd is struct pollfd.
+type PollFd struct {
+	Fd              int32
+	Events, Revents int16
+}
+
+// Poll is poll. A negative timeout, of milliseconds, is none.
+func Poll(fds []PollFd, timeout int) (n int, err error) {
+	var limit *syscall.Timespec
+	if timeout >= 0 {
+		t := syscall.NsecToTimespec(int64(timeout) * 1e6)
+		limit = &t
+	}
+	r, _, errno := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)),
+		uintptr(unsafe.Pointer(limit)), 0, 0, 0)
+	return int(r), errOf(errno)
 }
 
 // MmapPtr is mmap. With MAP_FIXED addr is memory that is mapped already.
