@@ -1,0 +1,167 @@
+package numbered
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// Conn is what a connection has to offer.
+type Conn interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// stall is how long a connection may make no progress. It only ends what hangs.
+const stall = 2 * time.Minute
+
+// errStall says that a connection hangs.
+var errStall = fmt.Errorf("no progress for %v", stall)
+
+// end is one end of a connection.
+type end struct {
+	Conn
+	plan    Plan
+	server  bool
+	watch   *time.Timer
+	stalled atomic.Bool
+}
+
+// run carries the end's part of the plan out, and closes the connection. It returns how many bytes
+// arrived and were right.
+func (p Plan) run(c Conn, server bool) (right int64, err error) {
+	e := &end{Conn: c, plan: p, server: server}
+	e.watch = time.AfterFunc(stall, func() {
+		e.stalled.Store(true)
+		_ = c.Close() // wakes who waits
+	})
+	defer e.watch.Stop()
+	sent := make(chan error, 1)
+	go func() { sent <- e.send() }()
+	in := e.checker()
+	err = e.receive(in)
+	if err != nil {
+		_ = c.Close() // wakes who sends
+	}
+	if err2 := <-sent; err == nil {
+		err = err2
+	}
+	if err == nil && e.closesFirst() {
+		return in.Right(), c.Close()
+	}
+	if err == nil {
+		err = e.finish(in)
+	}
+	if err2 := c.Close(); err == nil {
+		err = err2
+	}
+	return in.Right(), err
+}
+
+// closesFirst reports whether this end closes without reading the end of file.
+func (e *end) closesFirst() bool {
+	switch e.plan.End {
+	case EndClient, EndUp:
+		return !e.server
+	case EndServer, EndDown:
+		return e.server
+	}
+	return false
+}
+
+// out returns what this end sends, and how much of it; in what it receives.
+func (e *end) out() (Stream, int64) {
+	if e.server {
+		return Stream{e.plan.Conn, true}, e.plan.Down
+	}
+	return Stream{e.plan.Conn, false}, e.plan.Up
+}
+
+func (e *end) checker() *Checker {
+	if e.server {
+		return NewChecker(Stream{e.plan.Conn, false}, e.plan.Up)
+	}
+	return NewChecker(Stream{e.plan.Conn, true}, e.plan.Down)
+}
+
+func (e *end) slow(client, server Slow) pace {
+	if e.server {
+		return e.plan.pace(server)
+	}
+	return e.plan.pace(client)
+}
+
+func (e *end) send() error {
+	s, n := e.out()
+	pace, at := e.slow(SlowClientWrite, SlowServerWrite), int64(0)
+	buf := make([]byte, min(n, pace.most))
+	if !e.server {
+		if _, err := e.Write(e.plan.append(nil)); err != nil {
+			return e.broken(s, 0, "write", err)
+		}
+	}
+	for at < n {
+		b := buf[:min(n-at, pace.size())]
+		s.Fill(b, at)
+		k, err := e.Write(b)
+		if at += int64(k); err != nil {
+			return e.broken(s, at, "write", err)
+		}
+		e.watch.Reset(stall)
+		pace.rest()
+	}
+	if e.plan.End == EndHalf {
+		if err := e.CloseWrite(); err != nil {
+			return e.broken(s, at, "half-close", err)
+		}
+	}
+	return nil
+}
+
+// receive reads until all has come.
+func (e *end) receive(in *Checker) error {
+	pace := e.slow(SlowClientRead, SlowServerRead)
+	buf := make([]byte, min(in.len, pace.most))
+	for !in.Done() {
+		n, err := e.Read(buf[:min(pace.size(), in.len)])
+		if fault := in.Check(buf[:n]); fault != nil {
+			return fault
+		}
+		switch {
+		case errors.Is(err, io.EOF) && !in.Done() || err != nil && in.Wrong():
+			return in.End()
+		case err != nil && !errors.Is(err, io.EOF):
+			return e.broken(in.stream, in.Right(), "read", err)
+		}
+		e.watch.Reset(stall)
+		pace.rest()
+	}
+	return nil
+}
+
+// finish reads the end of file.
+func (e *end) finish(in *Checker) error {
+	var b [window]byte
+	for {
+		n, err := e.Read(b[:])
+		if fault := in.Check(b[:n]); fault != nil {
+			return fault
+		}
+		if errors.Is(err, io.EOF) || err != nil && in.Wrong() {
+			return in.End()
+		}
+		if err != nil {
+			return e.broken(in.stream, in.Right(), "read the end of file", err)
+		}
+	}
+}
+
+func (e *end) broken(s Stream, at int64, what string, err error) error {
+	if e.stalled.Load() {
+		err = errStall
+	}
+	return fmt.Errorf("%v, byte %d: %s: %w", s, at, what, err)
+}
