@@ -36,7 +36,7 @@ var build = sync.OnceValue(func() error {
 	}
 	built.tun, built.run, built.worker = filepath.Join(dir, "exn-tun"), filepath.Join(dir, "exn-run"), filepath.Join(dir, "worker")
 	for _, argv := range [][]string{
-		{"gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", built.worker, "testdata/worker.c"},
+		{"gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-I", "../../internal/numbered/c", "-o", built.worker, "testdata/worker.c"},
 		{built.run, "--", "true"}, // has it build its library
 	} {
 		if argv[0] == built.run && library() != nil {

@@ -90,7 +90,7 @@ func (c *client) start(ctx context.Context) {
 
 // loop calls f again and again, with pauses of up to think milliseconds, while the gate is open.
 func (c *client) loop(kind string, peer, think int, f func(*rand.Rand)) {
-	seed := newStream(c.job.Seed ^ uint64(c.job.Node)<<32 ^ uint64(peer)<<40).rnd.Uint64()
+	seed := c.job.Seed ^ uint64(c.job.Node)<<32 ^ uint64(peer)<<40
 	for _, b := range kind {
 		seed = seed*31 + uint64(b)
 	}
@@ -271,8 +271,8 @@ func (c *client) deadline(p patient, in *stream) (int, error) {
 	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
 		return 0, nil
 	}
-	if n > 0 && b[0] != in.next(1)[0] {
-		return n, fmt.Errorf("%w: before a deadline", errMismatch)
+	if wrong := in.check(b[:n]); wrong != nil {
+		return n, wrong
 	}
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: where an answer was due", errShort)

@@ -13,9 +13,12 @@
 //	└──────────────────────────────────────────────────────┘
 //
 // All programs of ours are this test binary again, with a job in the environment: exn-tun, exn-run,
-// the servers and the clients of a node. Every connection carries bytes that follow from a seed in
-// its first message, so whoever receives can tell at each byte whether it is the right one, and at
-// the end whether all have come.
+// the servers and the clients of a node. Every connection carries numbered words, of a stream that
+// its first message names, so whoever receives can tell at each byte whether it is the right one,
+// or which other one it is, and at the end whether all have come.
+//
+// Another test moves numbered words over every path, many connections at a time, and breaks
+// nothing (package paths).
 //
 // The programs judge nothing. They report each connection that did not go as it should, with the
 // times of its begin and end, and the test process excuses it if a fault that can have done that

@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"exnet/internal/numbered"
 )
 
 // What can be wrong with bytes that arrive. They are never the end of an excuse: see judge.
@@ -22,16 +23,15 @@ var (
 // pieceLen bounds what is written or read at a time.
 const pieceLen = 64 << 10
 
-// stream is a sequence of bytes that depends on its seed alone.
+// stream is a sequence of numbered words that depends on its seed alone, from a byte on.
 type stream struct {
-	rnd *rand.ChaCha8
+	of  numbered.Stream
+	at  int64
 	buf []byte
 }
 
 func newStream(seed uint64) *stream {
-	var key [32]byte
-	binary.LittleEndian.PutUint64(key[:], seed)
-	return &stream{rnd: rand.NewChaCha8(key)}
+	return &stream{of: numbered.Stream{Conn: uint32(seed % (numbered.MaxConn + 1))}}
 }
 
 // next lends the next n bytes until the next call.
@@ -40,8 +40,18 @@ func (s *stream) next(n int) []byte {
 		s.buf = make([]byte, n, max(n, pieceLen))
 	}
 	s.buf = s.buf[:n]
-	_, _ = s.rnd.Read(s.buf) // it never fails
+	s.of.Fill(s.buf, s.at)
+	s.at += int64(n)
 	return s.buf
+}
+
+// check compares b with the next bytes.
+func (s *stream) check(b []byte) error {
+	if err := s.of.Compare(b, s.at); err != nil {
+		return fmt.Errorf("%w: %w", errMismatch, err)
+	}
+	s.at += int64(len(b))
+	return nil
 }
 
 // send writes n bytes of a stream in pieces of random size. It returns how many it has written.
@@ -78,8 +88,8 @@ func receive(r io.Reader, s *stream, n int64, rnd *rand.Rand) (got int64, err er
 		if got+int64(k) > n {
 			return got, fmt.Errorf("%w: more than %d bytes", errLong, n)
 		}
-		if !bytes.Equal(buf[:k], s.next(k)) {
-			return got, fmt.Errorf("%w: in %d bytes at %d of %d", errMismatch, k, got, n)
+		if wrong := s.check(buf[:k]); wrong != nil {
+			return got, wrong
 		}
 		got += int64(k)
 		switch {
@@ -97,8 +107,8 @@ func receive(r io.Reader, s *stream, n int64, rnd *rand.Rand) (got int64, err er
 func receiveFull(r io.Reader, s *stream, n int) error {
 	buf := make([]byte, n)
 	k, err := io.ReadFull(r, buf)
-	if !bytes.Equal(buf[:k], s.next(k)) {
-		return fmt.Errorf("%w: in a message of %d bytes", errMismatch, n)
+	if wrong := s.check(buf[:k]); wrong != nil {
+		return wrong
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %d of %d bytes of a message", errShort, k, n)

@@ -29,6 +29,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "numbered.h"
+
 enum { BEAT = 1000, CHUNK = 65536, WINDOW = 512 << 10, MAX = 20000 };
 
 static struct sockaddr_in where;
@@ -50,22 +52,21 @@ static void die(const char *what)
 	exit(1);
 }
 
-/* Byte at of a connection. */
-static uint8_t pattern(unsigned seed, uint64_t at) { return (uint8_t)(at * 131 + (at >> 8) * 17 + seed * 29); }
+/* What a connection carries: bytes from at on. */
+static void fill(uint8_t *b, size_t n, unsigned conn, uint64_t at) { numbered_fill((struct numbered){conn, 0}, b, n, at); }
 
-static void fill(uint8_t *b, size_t n, unsigned seed, uint64_t at)
+static void check(const uint8_t *b, size_t n, unsigned conn, uint64_t at)
 {
-	for (size_t i = 0; i < n; i++)
-		b[i] = pattern(seed, at + i);
-}
+	size_t same = numbered_same((struct numbered){conn, 0}, b, n, at);
 
-static void check(const uint8_t *b, size_t n, unsigned seed, uint64_t at)
-{
-	for (size_t i = 0; i < n; i++)
-		if (b[i] != pattern(seed, at + i)) {
-			say("error: connection %u: byte %llu is %d, not %d", seed, (unsigned long long)(at + i), b[i], pattern(seed, at + i));
-			exit(1);
-		}
+	if (same == n)
+		return;
+	struct checker c = {.s = {conn, 0}, .len = at + n, .right = at + same};
+	for (; same < n && c.nwrong < sizeof c.wrong; same++)
+		c.wrong[c.nwrong++] = b[same];
+	printf("error: ");
+	checker_tell(&c);
+	exit(1);
 }
 
 /* A line of standard input without its end, or "end". */

@@ -1,0 +1,86 @@
+package paths
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"exnet/internal/numbered"
+)
+
+// Options say how much is done.
+type Options struct {
+	// Time is for how long new connections are made in a row.
+	Time time.Duration
+	// Pause is the mean pause of slow calls.
+	Pause time.Duration
+	// Only are the paths; nil: all.
+	Only *regexp.Regexp
+	// Seed is what sizes, pauses and ends depend on.
+	Seed uint64
+}
+
+// Row is what a number of connections on a path have done.
+type Row struct {
+	Path         string
+	Programs     string   // client to server
+	Conns        int      // at a time
+	Load         int      // processes that spin beside it
+	numbered.Sum          // both ends
+	Share        float64  // of the bytes went by the path
+	Faults       []string // at most maxFaults
+	Took         time.Duration
+}
+
+// maxFaults bounds what is told of a row.
+const maxFaults = 5
+
+// least is the share of a row's bytes that has to go the way that its path names, in one of so many
+// tries.
+const (
+	least = 0.02
+	tries = 10
+)
+
+// Run moves words over all paths, and fails the test for each row in which something is wrong. It
+// logs the rows as a table.
+func Run(t *testing.T, o Options) {
+	t.Helper()
+	bin := build(t)
+	var rows []Row
+	for _, p := range places {
+		t.Run(p.name, func(t *testing.T) {
+			l := &lab{t: t, bin: bin, o: o}
+			l.needed(p)
+			for _, path := range l.chosen() {
+				for _, n := range path.conns {
+					load := 0
+					if n == loaded {
+						load = spinners
+					}
+					rows = append(rows, l.row(path, n, load))
+				}
+			}
+		})
+	}
+	var text strings.Builder
+	Print(&text, rows)
+	t.Logf("\n%s", &text)
+}
+
+// Print writes rows as a table.
+func Print(w io.Writer, rows []Row) {
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tab, "path\tprograms\tat a time\tspinning\tconnections\tbytes\twords checked\tthis way\ttime\twrong\t")
+	var sum numbered.Sum
+	for _, r := range rows {
+		fmt.Fprintf(tab, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%.0f %%\t%.1f s\t%d\t\n", r.Path, r.Programs, r.Conns, r.Load, r.Sum.Conns, r.Bytes, r.Words(), 100*r.Share, r.Took.Seconds(), r.Wrong)
+		sum.Add(r.Sum)
+	}
+	fmt.Fprintf(tab, "all\t\t\t\t%d\t%d\t%d\t\t\t%d\t\n", sum.Conns, sum.Bytes, sum.Words(), sum.Wrong)
+	_ = tab.Flush() // w is a buffer
+}

@@ -1,0 +1,154 @@
+package paths
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"exnet/internal/netns"
+	"exnet/internal/numbered"
+	"exnet/test/testlab"
+)
+
+// hang is when a program counts as hung. Nothing else depends on the time.
+const hang = 5 * time.Minute
+
+// guard kills a program that hangs, unless it is stopped.
+func guard(p *testlab.Process) *time.Timer {
+	return time.AfterFunc(hang, func() { _ = p.Signal(syscall.SIGKILL) })
+}
+
+// numbers is how many numbers of connections a row uses at most.
+const numbers = 1 << 16
+
+// firstConn returns the first of numbers that no recent row has used: bytes of one are foreign.
+func (l *lab) firstConn() int {
+	l.rows++
+	return l.rows % ((numbered.MaxConn + 1) / numbers) * numbers
+}
+
+// fault keeps what a line says is wrong.
+func (r *Row) fault(line string) {
+	if what := numbered.ParseFault(line); what != "" && len(r.Faults) < maxFaults {
+		r.Faults = append(r.Faults, what)
+	}
+}
+
+// row moves words over a path.
+func (l *lab) row(p path, conns, load int) Row {
+	l.t.Helper()
+	r := Row{Path: l.title(p), Programs: p.programs(), Conns: conns, Load: load}
+	what := fmt.Sprintf("%s, %s, %d connections, %d spinning", r.Path, r.Programs, conns, load)
+	for range load {
+		spin := l.start("spinning", l.here, nil, "/bin/sh", "-c", "while :; do :; done")
+		defer spin.Kill()
+	}
+	if p.client == portsC {
+		l.portRow(p, &r)
+	} else {
+		// On a machine that is too busy for any connection to leave TCP in time, again.
+		for try := 0; try == 0 || try < tries && conns > 1 && r.Share < least && r.Wrong == 0; try++ {
+			l.sockets(p, &r)
+		}
+	}
+	l.t.Logf("%s: %d bytes, %.0f %% this way, %.1f s", what, r.Bytes, 100*r.Share, r.Took.Seconds())
+	if r.Wrong > 0 {
+		l.t.Errorf("%s: %d ends of %d connections went wrong:\n%s", what, r.Wrong, r.Sum.Conns, strings.Join(r.Faults, "\n"))
+	}
+	if r.Bytes == 0 || conns > 1 && r.Share < least {
+		l.t.Errorf("%s: %.1f %% of %d bytes went this way", what, 100*r.Share, r.Bytes)
+	}
+	return r
+}
+
+// sockets runs a client of a path.
+func (l *lab) sockets(p path, r *Row) {
+	l.t.Helper()
+	server := l.server(p)
+	went := l.count(p.way)
+	begun := time.Now()
+	fault := func(line string) { r.fault(line) }
+	first := l.firstConn()
+	ns, argv := l.argv(p.client, 0, "dial", l.address(p), strconv.Itoa(r.Conns), strconv.FormatInt(l.o.Time.Milliseconds(), 10),
+		strconv.FormatInt(l.o.Pause.Milliseconds(), 10), strconv.FormatUint(l.o.Seed+uint64(l.rows), 10), strconv.Itoa(first))
+	client := l.start(r.Programs, ns, eagerness(l.rows), argv...)
+	defer client.Kill()
+	ours, _ := numbered.ParseSum(l.says(client, "sum ", fault))
+	fmt.Fprintln(server.In, ours.Conns) // a server that has ended says nothing more
+	theirs, _ := numbered.ParseSum(l.says(server, "sum ", fault))
+	sum := numbered.Sum{Conns: ours.Conns, Bytes: ours.Bytes + theirs.Bytes, Wrong: ours.Wrong + theirs.Wrong}
+	r.Share = went(sum)
+	r.Sum.Add(sum)
+	r.Took += time.Since(begun)
+}
+
+// eagerness is when the client's connections are offered to go direct: with their first send, or
+// before, and then they wait for it. So bytes go over TCP first, or do not.
+func eagerness(row int) []string {
+	if row%2 == 0 {
+		return []string{"EXNET_DS_SENDS=1"}
+	}
+	return []string{"EXNET_DS_SENDS=0", "EXNET_DS_BYTES=0", "EXNET_DS_WAIT=2"}
+}
+
+// port is that of the server of a path.
+func (p path) port() int {
+	n := plainPort
+	if p.way == relay {
+		n = relayPort
+	}
+	switch p.server {
+	case plainC:
+		return n
+	case unchangedC:
+		return n + 1
+	case goDirect:
+		return n + 2
+	}
+	return n + 3
+}
+
+// address is that of the server of a path.
+func (l *lab) address(p path) string {
+	if l.place.nodes {
+		return fmt.Sprintf("10.2.0.2:%d", p.port())
+	}
+	return fmt.Sprintf("127.0.0.1:%d", p.port())
+}
+
+// server returns the server of a path, started before or now.
+func (l *lab) server(p path) *testlab.Process {
+	l.t.Helper()
+	address := l.address(p)
+	if s := l.servers[address]; s != nil {
+		return s
+	}
+	ns, argv := l.argv(p.server, 1, "serve", address)
+	s := l.start(string(p.server)+" server", ns, nil, argv...)
+	l.says(s, "listening")
+	l.servers[address] = s
+	return s
+}
+
+// argv returns how a program is run at the client's end, 0, or the server's, 1, and where.
+func (l *lab) argv(e end, side int, args ...string) (ns *netns.NS, argv []string) {
+	ns = l.spaces[side]
+	switch e {
+	case plainC:
+		return ns, append([]string{l.tool(string(unchangedC))}, args...)
+	case goDirect:
+		return ns, append([]string{l.tool(string(goDirect))}, args...)
+	}
+	argv = []string{l.tool("exn-run"), "--loopback"}
+	if l.place.nodes {
+		argv = []string{l.tool("exn-run"), "--dir", l.dirs[side], "--node", strconv.Itoa(1 + side)}
+		ns = l.here
+	}
+	if library := os.Getenv("EXN_E2E_LIBRARY"); library != "" { // such as one with sanitizers
+		argv = append(argv, "--library", library)
+	}
+	return ns, append(append(argv, "--", l.tool(string(e))), args...)
+}
