@@ -25,16 +25,29 @@ const (
 	slow = 1 << 20
 	// apart is in ticks, about 3 ms: oftener, giving back costs a process more than 1 %.
 	apart = 1 << 23
+	// busyPage is in ticks, about 0.8 ms: a process that fills a page oftener gives none back.
+	busyPage = 1 << 21
+	// busyMost is in ticks, about 13 ms, after which what it sent in a burst is forgotten.
+	busyMost = 1 << 25
 )
 
-// gave is when this process last gave pages back, in ticks.
-var gave atomic.Int64
+// busy is until when this process is busy, in ticks: a page filled and pages given back count for
+// a time each.
+var busy atomic.Int64
 
-// mayGive says whether this process may give pages back now. It takes some 30 us, as both ends
-// fault them in again: of fifty busy connections each is slow.
-func mayGive(now int64) bool {
-	last := gave.Load()
-	return now-last >= apart && gave.CompareAndSwap(last, now)
+// mayGive says, when a page of a queue of this process has been filled, whether it may give pages
+// back now; quiet: the connection sends little. That takes some 30 us and more, as both ends fault
+// them in again, and of many busy connections each is quiet.
+func mayGive(now int64, quiet bool) bool {
+	last := busy.Load()
+	may := quiet && last <= now
+	until := max(last, now)
+	if may {
+		until += apart
+	} else {
+		until += busyPage
+	}
+	return busy.CompareAndSwap(last, min(until, now+busyMost)) && may
 }
 
 // giveBack gives back the pages of the queue but the one that is being written, if
@@ -52,7 +65,7 @@ func (e *End) giveBack() {
 		p.turn = t.sent + settled
 		return
 	}
-	if p.turn, p.turned = (page+1)*pageSlots+settled, now; !quiet || !mayGive(int64(now)) {
+	if p.turn, p.turned = (page+1)*pageSlots+settled, now; !mayGive(int64(now), quiet) {
 		return
 	}
 	if page-p.kept >= n {

@@ -45,7 +45,7 @@ func TestPages(t *testing.T) {
 }
 
 // pace is how messages pass: in a burst, or as if a page of them took a millisecond. Crowded: so
-// do those of many other connections, for which pages have just been given back.
+// do those of many other connections.
 type pace int
 
 const (
@@ -57,7 +57,7 @@ const (
 // passes sends messages one way.
 func passes(t *testing.T, from, to *End, how pace) {
 	t.Helper()
-	defer gave.Store(0)
+	defer busy.Store(0)
 	got := make([]byte, defaultThreshold)
 	for range 300 {
 		p := make([]byte, 1+rand.IntN(defaultThreshold))
@@ -65,12 +65,12 @@ func passes(t *testing.T, from, to *End, how pace) {
 			p[i] = byte(rand.Int())
 		}
 		from.tx.pages.turned = 0
-		gave.Store(0)
+		busy.Store(0)
 		switch how {
 		case burst:
 			from.tx.pages.turned = shm.Ticks() + 1<<40
 		case crowded:
-			gave.Store(int64(shm.Ticks()) + 1<<40)
+			busy.Store(int64(shm.Ticks()) + 1<<40)
 		}
 		if n, err := from.Send(p); n != len(p) || err != nil {
 			t.Fatal(n, err)
@@ -89,5 +89,37 @@ func passes(t *testing.T, from, to *End, how pace) {
 		if !bytes.Equal(got[:n], p) {
 			t.Fatal("other bytes")
 		}
+	}
+}
+
+// Giving back costs little, whatever a process sends on however many connections.
+func TestMayGive(t *testing.T) {
+	defer busy.Store(0)
+	const start, span = 1 << 50, 1 << 28 // about 0.1 s, 32 times 3 ms
+	for _, c := range []struct{ every, least, most int }{
+		{1 << 24, 16, 16},
+		{1 << 22, 20, 32},
+		{1 << 20, 0, 1},
+		{1 << 17, 0, 1},
+	} {
+		busy.Store(0)
+		n := 0
+		for at := c.every; at <= span; at += c.every {
+			if mayGive(int64(start+at), true) {
+				n++
+			}
+		}
+		if n < c.least || n > c.most {
+			t.Errorf("a page in %d ticks: given back %d times, %d to %d expected", c.every, n, c.least, c.most)
+		}
+	}
+	if mayGive(start+span+1<<24, true) {
+		t.Error("given back at once after a burst")
+	}
+	if !mayGive(start+2*span, true) {
+		t.Error("not given back after a burst")
+	}
+	if mayGive(start+4*span, false) {
+		t.Error("given back by a connection that is not quiet")
 	}
 }

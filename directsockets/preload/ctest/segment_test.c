@@ -397,7 +397,7 @@ static bool removes(uint8_t *page, int fd)
 }
 
 // how messages pass: in a burst, or so that each page of them takes a millisecond; crowded: so do
-// those of many other connections, for which pages have just been given back
+// those of many other connections
 enum pace { BURST, SLOWLY, CROWDED };
 
 // messages of up to 480 bytes one way
@@ -413,7 +413,7 @@ static void passes(struct end *a, struct end *b, int messages, enum pace pace)
 		for (size_t k = 0; k < n; k++)
 			out[k] = nth_byte(n + k);
 		a->tx.turned = pace == BURST ? UINT64_MAX / 2 : 0;
-		ds_gave = pace == CROWDED ? ds_ticks() + (1ULL << 40) : 0;
+		ds_busy = pace == CROWDED ? ds_ticks() + (1ULL << 40) : 0;
 		CHECK(ds_tx_send(&a->seg, &a->tx, &a->attention, &c) == (ssize_t)n, "send of %zu", n);
 		for (ssize_t r = 0; r >= 0; got += r > 0 ? (size_t)r : 0) {
 			c = cursor_of(&v, in + got, sizeof in - got);
@@ -422,6 +422,32 @@ static void passes(struct end *a, struct end *b, int messages, enum pace pace)
 		}
 		CHECK(got == n && memcmp(in, out, n) == 0, "%zu of %zu bytes, or others", got, n);
 	}
+}
+
+// how often a process gives pages back in 2^28 ticks (about 0.1 s), if it fills one every so many
+// ticks, all by slow connections
+static int gives(uint64_t every)
+{
+	int n = 0;
+
+	ds_busy = 0;
+	for (uint64_t t = every; t <= 1 << 28; t += every)
+		n += ds_may_give((1ULL << 50) + t, true);
+	return n;
+}
+
+// Giving back costs little, whatever a process sends: 32 times in 2^28 ticks would be once in 3 ms.
+static void paces(void)
+{
+	CHECK(gives(1 << 24) == 16, "a page in 6 ms: given back %d times", gives(1 << 24));
+	int some = gives(1 << 22);
+	CHECK(some >= 20 && some <= 32, "a page in 1.6 ms: given back %d times", some);
+	CHECK(gives(1 << 20) <= 1, "a page in 0.4 ms: given back %d times", gives(1 << 20));
+	CHECK(gives(1 << 17) <= 1, "a page in 0.05 ms: given back %d times", gives(1 << 17));
+	CHECK(!ds_may_give((1ULL << 50) + (1 << 28) + (1 << 24), true), "given back at once after a burst");
+	CHECK(ds_may_give((1ULL << 50) + (1 << 29), true), "not given back after a burst");
+	CHECK(!ds_may_give((1ULL << 50) + (1 << 30), false), "given back by a connection that is not slow");
+	ds_busy = 0;
 }
 
 static void pages(uint32_t slots)
@@ -465,6 +491,7 @@ int main(int argc, char **argv)
 	streams(4096, 65536, 2 << 20);
 	wholes();
 	recovers();
+	paces();
 	pages(16);
 	pages(128);
 	pages(4096);

@@ -179,8 +179,13 @@ int ds_truncate(int fd, size_t size) DS_HIDDEN;
 
 /* Maps a memfd of one's own for writing; NULL: there is no memory for it. */
 uint8_t *ds_map_new(int fd, size_t size) DS_HIDDEN;
-/* When this process last gave pages of a queue back, by ds_ticks. */
-extern uint64_t ds_gave DS_HIDDEN;
+/* A page of a queue of this process has been filled, slow: by a connection that sends little. May
+ * the process give pages back now, by ds_ticks? That takes some 30 us and more, as both ends fault
+ * them in again, and of many busy connections each is slow. Any caller. */
+bool ds_may_give(uint64_t now, bool slow) DS_HIDDEN;
+/* Until when this process is busy, by ds_ticks: a page filled and pages given back count for a time
+ * each. */
+extern uint64_t ds_busy DS_HIDDEN;
 /* Are pages of 4 KiB given out when they are touched, so that one may be given back? */
 bool ds_map_lazy(void) DS_HIDDEN;
 /* ds_map_strict: the kernel promises no more memory than there is; ds_map_new takes all at once. */

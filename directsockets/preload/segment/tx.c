@@ -12,6 +12,8 @@ enum {
 	SETTLED = 2,	/* messages in a page when give_back asks whether those before are consumed */
 	SLOW = 1 << 20, /* ticks, about 0.4 ms: what a page of messages takes if little is sent */
 	APART = 1 << 23, /* ticks, about 3 ms: oftener, giving back costs a process more than 1 % */
+	BUSY = 1 << 21,	 /* ticks, about 0.8 ms: a process that fills a page oftener gives none back */
+	BUSY_MOST = 1 << 25, /* ticks, about 13 ms, after which what it sent in a burst is forgotten */
 	THRESHOLD = 480, /* bytes: a send of up to this travels in VELO messages, */
 	WHOLE = 4,	 /* which are so many at most */
 };
@@ -120,16 +122,17 @@ static bool give(struct ds_seg *g, uint64_t page, uint64_t n)
 	return true;
 }
 
-uint64_t ds_gave;
+uint64_t ds_busy;
 
-/* May this process give pages back now? It takes some 30 us, as both ends fault them in again: of
- * fifty busy connections each is slow. */
-static bool may_give(uint64_t now)
+bool ds_may_give(uint64_t now, bool slow)
 {
-	uint64_t last = GET(&ds_gave);
+	uint64_t last = GET(&ds_busy), until = (int64_t)(last - now) > 0 ? last : now;
+	bool may = slow && until == now;
 
-	return (int64_t)(now - last) >= APART &&
-	       __atomic_compare_exchange_n(&ds_gave, &last, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	until += may ? APART : BUSY;
+	if (until - now > BUSY_MOST)
+		until = now + BUSY_MOST;
+	return __atomic_compare_exchange_n(&ds_busy, &last, until, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) && may;
 }
 
 /* Gives back the pages of the queue but the one that is being written, if little is sent and all
@@ -137,21 +140,17 @@ static bool may_give(uint64_t now)
  * alone. */
 static __attribute__((noinline)) void give_back(struct ds_seg *g, struct ds_tx *t)
 {
-	uint64_t page = t->count / PAGE_SLOTS, pages = g->slots / PAGE_SLOTS, now = ds_ticks(), last = t->turned;
+	uint64_t page = t->count / PAGE_SLOTS, pages = g->slots / PAGE_SLOTS, now = ds_ticks();
+	bool slow = now && (int64_t)(now - t->turned) >= SLOW && lap(g, t->count) + 1 >= 2; /* in a page of zeros is lap 0 */
 	int saved = errno;
 
-	if (!now || (int64_t)(now - last) < SLOW || lap(g, t->count) + 1 < 2) { /* in a page of zeros is lap 0 */
-		t->turn = (page + 1) * PAGE_SLOTS + SETTLED;
-		t->turned = now;
-		return;
-	}
-	if (!ds_tx_refresh(g, t) || t->consumed < page * PAGE_SLOTS) {
+	if (slow && (!ds_tx_refresh(g, t) || t->consumed < page * PAGE_SLOTS)) {
 		t->turn = t->count + SETTLED;
 		return;
 	}
 	t->turn = (page + 1) * PAGE_SLOTS + SETTLED;
 	t->turned = now;
-	if (!may_give(now))
+	if (!ds_may_give(now, slow))
 		return;
 	if (page - t->kept >= pages)
 		t->kept = page - pages + 1;
