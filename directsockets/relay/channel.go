@@ -43,10 +43,11 @@ type channel struct {
 	stage   stage
 	cur     *conn // what the peer has selected; nil: none. It may be over
 
-	greeted  bool   // HELLO was said
-	met      bool   // and heard
-	flow     uint16 // by which it came
-	answered int    // flow whose messages were answered by HELLO, and 1; 0: none
+	greeted    bool   // HELLO was said
+	greetedFar uint64 // for this session of the peer
+	met        bool   // HELLO was heard
+	flow       uint16 // by which it came
+	answered   int    // flow whose messages were answered by HELLO, and 1; 0: none
 }
 
 // putting is a place whose PUT is under way.

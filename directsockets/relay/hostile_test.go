@@ -23,6 +23,7 @@ type foe struct {
 	to   fabric.NodeID
 	vpid fabric.VPID
 	lent atu.NLA // where its batches go, once it has heard of it
+	far  uint64  // the victim's session
 	id   uint32  // of its connection
 	key  uint32  // of that
 	said uint64  // messages for that
@@ -45,7 +46,7 @@ func newFoe(t *testing.T, f *mem.Fabric, id, to fabric.NodeID) *foe {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = card.Close() })
-	x.say(kindStage, tagHello, hello{Version, 1, 0}.append(nil))
+	x.begins(1)
 	return x
 }
 
@@ -54,6 +55,17 @@ func (x *foe) say(k kind, tag uint8, p []byte) {
 	until(x.t, "credit", func() bool {
 		return x.box.Send(velo.Descriptor{Dst: x.to, VPID: x.vpid, Tag: tag, Type: uint8(k)}, p) == nil
 	})
+}
+
+// begins begins a session.
+func (x *foe) begins(own uint64) {
+	x.t.Helper()
+	x.say(kindStage, tagHello, hello{Version, own, 0}.append(nil))
+	for h := (hello{}); h.far != own; {
+		h, _ = parseHello(x.hear(kindStage))
+		x.far = h.own
+	}
+	x.say(kindStage, tagHello, hello{Version, own, x.far}.append(nil))
 }
 
 // stamp is that of the next message for the connection.

@@ -411,6 +411,8 @@ func (e *Engine) dropped(n *node, box int, id uint32, why uint8) {
 		return
 	}
 	switch {
+	case c.state == stateUp && c.far == 0: // it is known
+		return
 	case c.state == stateUp && why == tagOrphan: // the program goes back to the shadow, with all that it has sent
 		if c.relay.Say(segment.Mark{Flags: segment.MarkFrozen}) == nil {
 			c.far = 0

@@ -14,15 +14,17 @@ import (
 // there, a node was wrong. So each Engine numbers its own, and HELLO, the first message in each
 // mailbox, tells the number and which one of the other is meant:
 //
-//	A, session 5                         B, session 7
-//	HELLO 5 for 7 ─────────────────────▶
-//	              ◀───────────────────── HELLO 7 for 5
+//	A, session 5               B, session 7
+//	HELLO 5, any ────────────▶
+//	             ◀──────────── HELLO 7 for 5, then what is said in that mailbox
+//	HELLO 5 for 7 ───────────▶ and here
 //	forgets B, session 6
-//	HELLO 6 for 0 ─────────────────────▶ forgets A's session 5 with all of its connections
-//	              ◀───────────────────── HELLO 7 for 6
+//	HELLO 6, any ────────────▶ forgets what there was with session 5
+//	             ◀──────────── HELLO 7 for 6
 //
-// What comes in a mailbox before HELLO, or by another link than HELLO has, is of a session that
-// is over here: it is thrown away, and HELLO says so.
+// Nothing else is said before the other's number is known. What comes in a mailbox before HELLO
+// for the session here, or by another link than that, is of a session that is over: it is thrown
+// away, and HELLO says so.
 
 // hello begins a session in a mailbox.
 type hello struct {
@@ -146,21 +148,29 @@ func (e *Engine) succeed(old, n *node) {
 	}
 }
 
-// greet says HELLO in a mailbox, before anything else. False: it waits for credit.
+// greet says HELLO in a mailbox, before anything else. False: there is no credit, or the peer's
+// number is not known yet.
 func (e *Engine) greet(ch *channel) bool {
-	if ch.greeted || ch.box == Devices {
-		return true
+	n := ch.node
+	if ch.box == Devices || ch.greeted && ch.greetedFar == n.far {
+		return ch.box == Devices || n.far != 0
 	}
 	var p [helloLen]byte
-	if e.sendVELO(ch, 0, kindStage, tagHello, hello{Version, ch.node.own, ch.node.far}.append(p[:0])) != nil {
+	if e.sendVELO(ch, 0, kindStage, tagHello, hello{Version, n.own, n.far}.append(p[:0])) != nil {
 		return false
 	}
-	ch.greeted = true
-	return true
+	ch.greeted, ch.greetedFar = true, n.far
+	return n.far != 0
+}
+
+// greetAgain has HELLO be said again in a mailbox.
+func (e *Engine) greetAgain(ch *channel) {
+	ch.greeted = false
+	e.touch(ch)
 }
 
 // current reports whether a message is of the session that HELLO has begun in its mailbox. If not,
-// the peer is told once that its session is over here.
+// the peer is told so, once.
 func (e *Engine) current(ch *channel, flow uint16) bool {
 	if ch.met && ch.flow == flow {
 		return true
@@ -168,8 +178,7 @@ func (e *Engine) current(ch *channel, flow uint16) bool {
 	e.stats.Stale.Add(1)
 	if ch.answered != int(flow)+1 {
 		ch.answered = int(flow) + 1
-		ch.greeted = false
-		e.touch(ch)
+		e.greetAgain(ch)
 	}
 	return false
 }
@@ -178,22 +187,32 @@ func (e *Engine) current(ch *channel, flow uint16) bool {
 func (e *Engine) meets(ch *channel, flow uint16, p []byte) {
 	n := ch.node
 	h, err := parseHello(p)
-	switch {
-	case err != nil:
+	if err != nil {
 		e.endSession(n, err)
-	case h.far != 0 && h.far != n.own: // it means one that is over, and is told so
-		e.current(ch, flow)
+		return
+	}
+	n.spoke = true
+	switch {
 	case h.own < n.far: // it was said before one that has come in another mailbox
 		e.stats.Stale.Add(1)
-	case n.far != 0 && h.own > n.far || ch.met && ch.flow != flow:
+		return
+	case n.far == 0:
+		n.far = h.own
+	case h.own > n.far || h.far == n.own && ch.met && ch.flow != flow: // it has forgotten, or comes by another link
 		e.drop(n)
 		next := &node{id: n.id, own: n.own, far: h.own, port: e.port(n.id), spoke: true}
 		e.nodes[n.id] = next
 		e.succeed(n, next)
-		ch = e.channel(next, ch.box)
+		n, ch = next, e.channel(next, ch.box)
+	}
+	if h.far != n.own {
+		e.greetAgain(ch)
+	} else {
 		ch.met, ch.flow = true, flow
-	default:
-		n.far, n.spoke = h.own, true
-		ch.met, ch.flow = true, flow
+	}
+	for _, other := range n.channels { // what has waited for the number
+		if other != nil {
+			e.touch(other)
+		}
 	}
 }

@@ -90,11 +90,15 @@ func TestUnknownSelected(t *testing.T) {
 	}
 }
 
-// What comes of another session than that of HELLO is thrown away, and answered by HELLO once.
+// HELLO for a session that is over is answered by HELLO; what comes after it, or in a mailbox without
+// it, is thrown away. A new session ends the one before.
 func TestStale(t *testing.T) {
 	h, _, x := victim(t)
 	id, _, server := x.open(h)
-	x.say(kindStage, tagHello, hello{Version, 1, 99}.append(nil)) // to another session of the victim
+	x.say(kindStage, tagHello, hello{Version, 1, 99}.append(nil))
+	if got, err := parseHello(x.hear(kindStage)); err != nil || got != (hello{Version, x.far, 1}) {
+		t.Errorf("%+v, %v", got, err)
+	}
 	x.selects(id)
 	x.tell(kind(segment.TagPromote), promote)
 	x.tell(kind(segment.TagVELOLast), []byte("it goes on"))
@@ -103,5 +107,17 @@ func TestStale(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	x.say(kindStage, tagHello, hello{Version, 2, 0}.append(nil)) // it begins anew
+	until(t, "reset", func() bool { server.Awake(); return server.Err() == segment.ErrReset })
+	stale := h.engine.Stats().Stale
+	x.say(kindOpen, 0, []byte{1}) // nobody looks at it: HELLO was not for the session here
+	until(t, "stale", func() bool { return h.engine.Stats().Stale == stale+1 })
+	x.say(kindStage, tagHello, hello{Version, 1, 0}.append(nil)) // it was late
+	until(t, "stale", func() bool { return h.engine.Stats().Stale == stale+2 })
+	if s := h.engine.Stats(); s.Breaches != 0 {
+		t.Errorf("%+v", s)
+	}
+	x.begins(3)
+	_, _, server = x.open(h)
+	x.say(kindStage, tagHello, hello{Version + 1, 3, 0}.append(nil))
 	until(t, "reset", func() bool { server.Awake(); return server.Err() == segment.ErrReset })
 }
