@@ -90,8 +90,8 @@ func TestUnknownSelected(t *testing.T) {
 	}
 }
 
-// HELLO for a session that is over is answered by HELLO; what comes after it, or in a mailbox without
-// it, is thrown away. A new session ends the one before.
+// HELLO for a session that is over is answered by HELLO; what comes after it, or in a mailbox
+// without it, is thrown away. A new session ends the one before.
 func TestStale(t *testing.T) {
 	h, _, x := victim(t)
 	id, _, server := x.open(h)
