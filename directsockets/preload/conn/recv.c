@@ -28,7 +28,9 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 
 	if (ds_mode(&h->rx_mode) == RX_CATCH_UP && limit > h->left)
 		limit = h->left;
-	if (ds_mode(&h->rx_mode) == RX_SHADOW) {
+	/* What was there at an earlier look need not be looked for again; but a call that wants more
+	 * than that is to get all there is. */
+	if (ds_mode(&h->rx_mode) == RX_SHADOW && h->rx_read + limit > h->rx_sure) {
 		/* PROMOTE may arrive between our look and the call, and the sender be back on the
 		 * shadow: take only what was there before the look. */
 		if (REAL(ioctl)(fd, DS_INQ, &there) < 0)
@@ -38,6 +40,7 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			errno = ESTALE; /* look again */
 			return -1;
 		}
+		h->rx_sure = h->rx_read + (uint64_t)there;
 		if (there > 0 && limit > (size_t)there)
 			limit = (size_t)there;
 	}
@@ -47,7 +50,11 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	}
 	struct iovec v[DS_VECTORS];
 	struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)ds_vectors(c, limit, v)};
-	r = ds_syscall(SYS_recvmsg, fd, &m, (flags & ~MSG_WAITALL) | MSG_DONTWAIT, false);
+	flags = (flags & ~MSG_WAITALL) | MSG_DONTWAIT;
+	if (m.msg_iovlen == 1)
+		r = ds_syscall(SYS_recvfrom, fd, v->iov_base, v->iov_len, flags, NULL, NULL);
+	else
+		r = ds_syscall(SYS_recvmsg, fd, &m, flags, false);
 	if (r <= 0 && ds_mode(&h->rx_mode) == RX_SHADOW) {
 		int saved = errno;
 

@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <sys/ioctl.h>
 #include <sys/wait.h>
 
 // ---- semantics

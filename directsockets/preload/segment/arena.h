@@ -51,6 +51,7 @@ struct ds_shared {
 	struct ds_lock rx_lock __attribute__((aligned(128)));
 	uint8_t rx_mode, rx_shut, gone; /* gone: the peer's end of the doorbell is closed */
 	uint64_t rx_read; /* bytes read from the shadow since it was connected; from attaching on */
+	uint64_t rx_sure; /* as rx_read: up to here, what the shadow has was there before PROMOTE */
 	uint64_t left;
 	struct ds_rx rx;
 } __attribute__((aligned(128)));

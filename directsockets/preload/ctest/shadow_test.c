@@ -1,0 +1,68 @@
+// What a connection costs that has a segment and is still on the shadow: calls of the kernel.
+#include "ends.h"
+
+#include <sys/ioctl.h>
+
+static int (*real_ioctl)(int, ds_request, ...);
+static int inquiries;
+
+static int count_inquiries(int fd, ds_request request, ...)
+{
+	va_list ap;
+
+	va_start(ap, request);
+	void *arg = va_arg(ap, void *);
+	va_end(ap);
+	inquiries += request == DS_INQ;
+	return real_ioctl(fd, request, arg);
+}
+
+// Small reads on a connection that is offered and not taken cost one call of the kernel each; one
+// that asks for more than is known to be there gets all there is.
+static void small_reads(void)
+{
+	struct side c;
+	uint8_t b[3000];
+	int fd, n = 0;
+
+	connect_to(&c);
+	fd = accept(listener, NULL, NULL);
+	for (int i = 0; i < 40 && c.s->phase != OFFERED; i++)
+		CHECK(put(&c, "a", 1, 0) == 1, "%s", strerror(errno));
+	CHECK(c.s->phase == OFFERED, "phase %d", c.s->phase);
+	for (size_t i = 0; i < sizeof b; i++)
+		b[i] = nth_byte(i);
+	CHECK(write(fd, b, 2000) == 2000, "%s", strerror(errno));
+	for (int i = 0; n < 2000 && i < 60000; i++, usleep(1000))
+		ioctl(c.fd, FIONREAD, &n);
+	real_ioctl = ds_real.ioctl;
+	ds_real.ioctl = count_inquiries;
+	for (size_t i = 0; i < 1990; i++) {
+		CHECK(get(&c, b, 1, MSG_PEEK) == 1 && b[0] == nth_byte(i), "byte %zu", i);
+		CHECK(get(&c, b, 1, MSG_DONTWAIT) == 1 && b[0] == nth_byte(i), "byte %zu", i);
+	}
+	ds_real.ioctl = real_ioctl;
+	CHECK(inquiries == 1, "%d inquiries", inquiries);
+	for (size_t i = 0; i < 1000; i++)
+		b[i] = nth_byte(2000 + i);
+	CHECK(write(fd, b, 1000) == 1000, "%s", strerror(errno));
+	for (int i = 0; n != 1010 && i < 60000; i++, usleep(1000))
+		ioctl(c.fd, FIONREAD, &n);
+	CHECK(get(&c, b, sizeof b, 0) == 1010, "short");
+	for (size_t i = 0; i < 1010; i++)
+		CHECK(b[i] == nth_byte(1990 + i), "byte %zu", 1990 + i);
+	CHECK(get(&c, b, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN, "%s", strerror(errno));
+	hang_up(&c);
+	close(fd);
+}
+
+int main(void)
+{
+	char path[64];
+	pid_t broker = ends_start(path, sizeof path);
+
+	small_reads();
+	ends_stop(broker, path);
+	printf("shadow: %d failed\n", failures);
+	return failures != 0;
+}
