@@ -43,6 +43,10 @@ type channel struct {
 	stage   stage
 	cur     *conn // what the peer has selected; nil: none. It may be over
 
+	// PUTs of the peer to rings, by the address of their last fragment.
+	arrived map[atu.NLA]int   // those that have ended, and their bytes
+	awaited map[atu.NLA]*conn // who waits for one
+
 	greeted    bool   // HELLO was said
 	greetedFar uint64 // for this session of the peer
 	met        bool   // HELLO was heard
@@ -85,7 +89,7 @@ func parseHead(p []byte) (k kind, tag uint8, payload, rest []byte, ok bool) {
 func (e *Engine) channel(n *node, box int) *channel {
 	ch := n.channels[box]
 	if ch == nil {
-		ch = &channel{node: n, box: box}
+		ch = &channel{node: n, box: box, arrived: make(map[atu.NLA]int), awaited: make(map[atu.NLA]*conn)}
 		n.channels[box] = ch
 	}
 	return ch

@@ -61,6 +61,7 @@ type conn struct {
 	wentOut, wentIn       uint64 // bytes of the program here and of the far one, from the beginning
 
 	held    []parcel // that have come, the first one before its data
+	heldLen int      // bytes in these
 	awaits  atu.NLA  // the last fragment of that
 	queue   []*entry // taken, and not sent
 	joining *entry   // of these, the one whose PUT may yet get the data of those after it
@@ -227,7 +228,7 @@ func (e *Engine) end(c *conn, reset bool) {
 		}
 	}
 	c.queue, c.joining = nil, nil
-	if b := &e.boxes[c.device]; b.awaited[c.awaits] == c {
+	if b := e.channel(c.node, c.device); b.awaited[c.awaits] == c {
 		delete(b.awaited, c.awaits)
 	}
 	e.gates.remove(c.gate)

@@ -64,8 +64,6 @@ type box struct {
 	puts    map[atu.NLA]*entry  // PUTs under way, by the address of their last fragment here
 	batches map[atu.NLA]putting // the same of batches
 	later   []func()            // what waits for a PUT to end
-	arrived map[atu.NLA]int     // PUTs to rings that have ended, by the address of their last fragment
-	awaited map[atu.NLA]*conn   // who waits for one
 }
 
 // node is a peer. It belongs to the poll list's owner.
@@ -141,7 +139,6 @@ func (e *Engine) openBox(i int, n *nic.NIC) (err error) {
 	if i == Devices { // the last one: whose is there has all the others
 		b.vpid = ControlVPID
 	}
-	b.arrived, b.awaited = make(map[atu.NLA]int), make(map[atu.NLA]*conn)
 	b.puts, b.batches = make(map[atu.NLA]*entry), make(map[atu.NLA]putting)
 	if b.velo, err = n.OpenVELO(b.vpid, e.cfg.Mailbox); err != nil {
 		return fmt.Errorf("relay: open VELO: %w", err)

@@ -26,6 +26,7 @@ type foe struct {
 	far  uint64  // the victim's session
 	id   uint32  // of its connection
 	key  uint32  // of that
+	ring atu.NLA // that it may write
 	said uint64  // messages for that
 }
 
@@ -117,7 +118,7 @@ func (x *foe) open(h *host) (id uint32, nla atu.NLA, server *segment.End) {
 	if err != nil || a.id != o.id {
 		x.t.Fatal(a, err)
 	}
-	x.id, x.key = a.far, a.key
+	x.id, x.key, x.ring = a.far, a.key, a.nla
 	return a.far, a.nla, server
 }
 
@@ -347,4 +348,68 @@ func TestHostileProgram(t *testing.T) {
 	if s := hosts[0].engine.Stats(); s.Breaches != 1 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// A node that writes to its ring and never says so loses its connections, and no other node does,
+// even if that writes at the time when it is too much.
+func TestWritesAndSaysNothing(t *testing.T) {
+	h, friend, x := victim(t)
+	client := friend.call(t, h, segment.Config{})
+	server := h.answer(t)
+	until(t, "attached", client.Attached)
+	_, _, _ = x.open(h)
+	done := make(chan struct{})
+	if err := h.engine.do(func() {
+		defer close(done)
+		ch := h.engine.nodes[9].channels[x.vpid-FirstVPID]
+		base := h.engine.conns[x.id].in.NLA()
+		for i := range maxArrived { // as if it had
+			ch.arrived[base+atu.NLA(i)] = 1
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	carries(t, client, server) // 70,000 bytes, by PUTs
+	if s := h.engine.Stats(); s.Breaches != 0 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+	x.write(x.ring+1000, make([]byte, 100))
+	until(t, "breach", func() bool { return h.engine.Stats().Breaches == 1 })
+	until(t, "reset", func() bool { return h.engine.Stats().Connections == 1 })
+}
+
+// A node that lets a connection wait for data, and sends more than it has room for, loses that.
+func TestHeldIsBounded(t *testing.T) {
+	h, _, x := victim(t)
+	id, _, server := x.open(h) // a ring of 65,536 bytes, 16 slots
+	x.selects(id)
+	x.tell(kind(segment.TagPromote), promote)
+	x.tell(kind(segment.TagRMAInfo), late(900, info(1, 900, 64, 960)))
+	for i := 0; server.Err() == nil; i++ {
+		if i > (65536+4*16*velo.MaxPayload)/velo.MaxPayload {
+			t.Fatalf("%d messages held", i)
+		}
+		x.tell(kind(segment.TagVELO), make([]byte, velo.MaxPayload))
+		until(t, "taken", func() bool { return h.took(t, id, uint64(i)+3) })
+		server.Awake()
+	}
+	if s := h.engine.Stats(); s.Breaches != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// took reports whether so many messages for a connection have come, or it is over.
+func (h *host) took(t *testing.T, id uint32, n uint64) (yes bool) {
+	t.Helper()
+	done := make(chan struct{})
+	if err := h.engine.do(func() {
+		c := h.engine.conns[id]
+		yes = c == nil || c.got >= n
+		close(done)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	return yes
 }

@@ -179,8 +179,9 @@ func (e *Engine) take(c *conn, k kind, p []byte) error {
 	if come {
 		return e.act(c, k, p)
 	}
-	if len(c.held) >= maxLater {
-		return fmt.Errorf("%w: data that does not come", errPeer)
+	size := c.seg.Config()
+	if c.heldLen += len(p); len(c.held) >= maxLater || c.heldLen > size.Ring+2*size.Slots*velo.MaxPayload {
+		return fmt.Errorf("%w: data that does not come, and much after it", errPeer)
 	}
 	c.held = append(c.held, parcel{kind: k, data: append([]byte(nil), p...)})
 	return nil
@@ -200,7 +201,7 @@ func (e *Engine) come(c *conn, k kind, p []byte) (bool, error) {
 	if !ok || put < n || put > c.in.Len()-off {
 		return false, fmt.Errorf("%w: an RMA_INFO of %d bytes at %d, by a PUT of %d", errPeer, n, off, put)
 	}
-	b := &e.boxes[c.device]
+	b := e.channel(c.node, c.device)
 	last := rma.LastFragment(c.in.NLA()+atu.NLA(off), put)
 	if b.arrived[last] == put {
 		delete(b.arrived, last)
@@ -218,7 +219,7 @@ func (e *Engine) goOn(c *conn) {
 		if err == nil && !come {
 			return
 		}
-		c.held = c.held[1:]
+		c.held, c.heldLen = c.held[1:], c.heldLen-len(p.data)
 		if err == nil {
 			err = e.act(c, p.kind, p.data)
 		}

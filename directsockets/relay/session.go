@@ -121,6 +121,9 @@ func (e *Engine) forget() {
 func (e *Engine) drop(n *node) {
 	n.down = true
 	for _, c := range e.conns {
+		if n.conns == 0 {
+			break
+		}
 		if c.node == n {
 			e.stats.Lost.Add(1)
 			e.end(c, true)

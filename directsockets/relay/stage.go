@@ -71,7 +71,7 @@ func (e *Engine) landed(box int, note rma.Notification) {
 	start := note.Local - (rma.LastFragment(0, note.Len))
 	at := uint64(start - s.base)
 	if s.region == nil || at >= places*placeLen {
-		e.ringLanded(box, note)
+		e.ringLanded(ch, note)
 		return
 	}
 	p := &s.places[at/placeLen]
@@ -83,36 +83,38 @@ func (e *Engine) landed(box int, note rma.Notification) {
 	e.unhold(ch)
 }
 
-// maxArrived is how many PUTs may have ended of which no message has told yet, for each device:
-// more than there can be under way (package stream has 512 of a peer's).
+// maxArrived is how many PUTs to rings may have ended of which no message has told yet, of a node
+// and device: more than there can be under way (package stream has 512 of a peer's).
 const maxArrived = 1 << 14
 
 // sweep forgets PUTs to rings of connections that no longer exist.
-func (b *box) sweep(conns map[uint32]*conn) {
+func (ch *channel) sweep(conns map[uint32]*conn) {
 	live := make(map[atu.NLA]int)
 	for _, c := range conns {
-		for last, n := range b.arrived {
-			if c.in != nil && uint64(last-c.in.NLA()) < uint64(c.in.Len()) {
+		if c.node != ch.node || c.device != ch.box {
+			continue
+		}
+		for last, n := range ch.arrived {
+			if uint64(last-c.in.NLA()) < uint64(c.in.Len()) {
 				live[last] = n
 			}
 		}
 	}
-	b.arrived = live
+	ch.arrived = live
 }
 
 // ringLanded is told that a node has written to a ring.
-func (e *Engine) ringLanded(box int, note rma.Notification) {
-	b := &e.boxes[box]
-	if len(b.arrived) >= maxArrived {
-		b.sweep(e.conns)
-		if len(b.arrived) >= maxArrived {
-			e.lose(e.nodes[note.Node]) // it writes and does not say so
+func (e *Engine) ringLanded(ch *channel, note rma.Notification) {
+	if len(ch.arrived) >= maxArrived {
+		ch.sweep(e.conns)
+		if len(ch.arrived) >= maxArrived {
+			e.endSession(ch.node, fmt.Errorf("%w: it writes, and does not say so", errPeer))
 			return
 		}
 	}
-	b.arrived[note.Local] = note.Len
-	if c := b.awaited[note.Local]; c != nil {
-		delete(b.awaited, note.Local)
+	ch.arrived[note.Local] = note.Len
+	if c := ch.awaited[note.Local]; c != nil {
+		delete(ch.awaited, note.Local)
 		if !c.over {
 			e.goOn(c)
 		}

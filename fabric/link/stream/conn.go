@@ -34,6 +34,11 @@ type conn struct {
 // notSent is how much the kernel takes before it is sent: messages wait behind it.
 const notSent = 256 << 10
 
+// retryMillis is how often TCP tries again while nothing gets through, at least: it waits twice as
+// long each time otherwise (RFC 6298, 5.5), and a link whose way is there again after 3 s would be
+// given up before the attempt after 6 s. 1 s is the least that Linux takes (6.15 and later).
+const retryMillis = 1000
+
 // adopt takes the socket from the Go runtime, and has events wait for it.
 func (c *conn) adopt(t *net.TCPConn, events int) error {
 	raw, err := t.SyscallConn()
@@ -45,9 +50,10 @@ func (c *conn) adopt(t *net.TCPConn, events int) error {
 		c.fd = -1
 		return fmt.Errorf("stream: connect: %w", err)
 	}
-	// Where a kernel does not have these, messages wait longer.
+	// Where a kernel does not have these, messages wait longer, also after a way was interrupted.
 	_ = unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	_ = unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent)
+	_ = unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, retryMillis)
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(c.fd)}
 	if err := unix.EpollCtl(events, unix.EPOLL_CTL_ADD, c.fd, &ev); err != nil {
 		return fmt.Errorf("stream: connect: %w", err)

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/fabric/link"
 )
 
@@ -42,5 +44,31 @@ func TestPolledWhileItStarts(t *testing.T) {
 	n.over.Store(true)
 	n.polls.Wait()
 	_ = l.Close() // it may be down
+	<-l.Done()
+}
+
+// TCP tries again each second while nothing gets through, as far as the kernel lets it.
+func TestTriesAgainEachSecond(t *testing.T) {
+	a, b := tcp(t)
+	if raw, err := a.(*net.TCPConn).SyscallConn(); err != nil {
+		t.Fatal(err)
+	} else if cerr := raw.Control(func(fd uintptr) {
+		_, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS)
+	}); cerr != nil || err != nil {
+		t.Skip("the kernel has no TCP_RTO_MAX_MS: ", cerr, err)
+	}
+	var greeted sync.WaitGroup
+	greeted.Go(func() { greetVictim(t, b, nil) })
+	l, err := New(newNIC(t, victimID), Config{Peer: peerID, Conns: []net.Conn{a}, DownAfter: hang})
+	greeted.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range l.conns {
+		if ms, err := unix.GetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS); ms != 1000 || err != nil {
+			t.Errorf("connection %d: %d ms, %v", i, ms, err)
+		}
+	}
+	_ = l.Close()
 	<-l.Done()
 }
