@@ -16,7 +16,7 @@ import (
 	"exnet/ports/wire"
 )
 
-// inPlace opens a port as if it were a user's, with a page in its place, in the file own in place of
+// inPlace opens a port as if it were a user's, with a page in its place, in the file own instead of
 // a process's memory.
 func (n *node) inPlace(t *testing.T, a caller.Account, own int) wire.Addr {
 	t.Helper()

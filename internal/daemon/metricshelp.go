@@ -193,6 +193,7 @@ var counterHelp = map[string]string{
 	"hosts.dropped":                "Connections from other hosts closed at once, as too many had not shown yet who they are.",
 	"hosts.sessions":               "Control connections with nodes of other hosts.",
 	"hosts.lost":                   "Control connections with nodes of other hosts that ended without the peer's word.",
+	"hosts.rumors_ignored":         "Rumors of members about nodes that this one has not met: more than one member may tell of.",
 	"stream.tx_bytes":              "Bytes sent to a node of another host, all that the connections carry.",
 	"stream.tx_messages":           "VELO messages sent to a node of another host.",
 	"stream.rx_bytes":              "Bytes received from a node of another host.",

@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"cmp"
 	"encoding/binary"
 	"hash/fnv"
 	"math/rand/v2"
@@ -36,8 +35,15 @@ const (
 const (
 	// maxDials is how many attempts are under way at a time.
 	maxDials = 64
-	// maxEndpoints is how many addresses of a node are kept.
-	maxEndpoints = 4
+	// maxTellers is how many members' words about a node are kept: an address each.
+	maxTellers = 4
+	// maxTold is how many nodes that this one has not met one member may tell of, and
+	// tellerDials how many of these are dialed at a time.
+	maxTold     = 4096
+	tellerDials = maxDials / 4
+	// dialPause is between two of these on average, and dialBurst how many come at once.
+	dialPause = time.Second / 64
+	dialBurst = 1024
 )
 
 // Rumor is what a member says of another one: that it has a connection to it, where.
@@ -60,11 +66,22 @@ func (r Rumor) sum() uint64 {
 
 // entry is a node that the book knows.
 type entry struct {
-	Rumor     // its endpoint is that of the connection, or the one tried last
-	endpoints []netip.AddrPort
-	up        bool
-	heard     time.Time // when there was a connection, or a rumor, last
-	try       attempt
+	Rumor                  // its endpoint is that of the connection, or the one tried last
+	met     bool           // there was a connection: token and time are its own word
+	own     netip.AddrPort // where, if so
+	says    []word
+	up      bool
+	heard   time.Time // when there was a connection, or a rumor, last
+	hurried time.Time // when a rumor brought its attempt forward
+	try     attempt
+	turn    *turn // in which it is dialed
+	place   int   // in the queue of its turn; -1: it is not, as it is up or being dialed
+}
+
+// word is where a member says that a node is.
+type word struct {
+	teller fabric.NodeID
+	at     netip.AddrPort
 }
 
 // attempt is when somebody is dialed next.
@@ -101,14 +118,19 @@ type seed struct {
 }
 
 // book says which nodes there are, and whom to dial when. It has no clock, no lock and
-// no connections: its owner tells it what happens and when.
+// no connections: its owner tells it what happens and when. What a member tells is bounded, and is
+// forgotten with the member, unless this node has met whom it tells of.
 type book struct {
 	self    Rumor
 	seeds   []seed
 	nodes   map[fabric.NodeID]*entry
-	ups     []fabric.NodeID            // those that are up, in order
-	idle    map[fabric.NodeID]struct{} // the others
-	left    map[emp.Token]time.Time    // who has said that it leaves, and when
+	ups     []fabric.NodeID         // those that are up, in order
+	left    map[emp.Token]time.Time // who has said that it leaves, and when
+	known   *turn                   // of those that were met
+	tellers map[fabric.NodeID]*turn // of those that members tell of
+	last    fabric.NodeID           // whose turn was the last
+	removed []fabric.NodeID         // since the owner looked
+	ignored uint64                  // rumors of more than a member may tell of
 	dials   int
 	digest  uint64 // of those that are up, and of this node
 	changed time.Time
@@ -118,7 +140,8 @@ type book struct {
 }
 
 func newBook(self Rumor, seeds int) *book {
-	return &book{self: self, seeds: make([]seed, seeds), nodes: make(map[fabric.NodeID]*entry), idle: make(map[fabric.NodeID]struct{}), left: make(map[emp.Token]time.Time), digest: self.sum()}
+	return &book{self: self, seeds: make([]seed, seeds), nodes: make(map[fabric.NodeID]*entry), left: make(map[emp.Token]time.Time),
+		known: &turn{own: true}, tellers: make(map[fabric.NodeID]*turn), digest: self.sum()}
 }
 
 // target is whom to dial.
@@ -126,6 +149,7 @@ type target struct {
 	seed     int // -1: none, but node
 	node     fabric.NodeID
 	endpoint netip.AddrPort
+	turn     *turn // whose it was
 }
 
 // due returns whom to dial now; dialed follows for each.
@@ -134,53 +158,51 @@ func (b *book) due(now time.Time) (all []target) {
 		return nil
 	}
 	b.quiet = now.Add(time.Hour)
-	later := func(a *attempt) {
-		if !a.dialing && a.next.Before(b.quiet) {
-			b.quiet = a.next
-		}
-	}
 	for i := range b.seeds {
 		s := &b.seeds[i]
-		if b.dials < maxDials && !s.try.dialing && !s.self && !now.Before(s.try.next) && !(s.has && b.isUp(s.met)) {
+		if s.self || s.has && b.isUp(s.met) || s.try.dialing {
+			continue
+		}
+		if b.dials < maxDials && !now.Before(s.try.next) {
 			s.try.dialing = true
 			b.dials++
 			all = append(all, target{seed: i})
-		}
-		if !s.self && !(s.has && b.isUp(s.met)) {
-			later(&s.try)
-		}
-	}
-	var ready []*entry
-	for n := range b.idle {
-		e := b.nodes[n]
-		switch {
-		case e.try.dialing:
-		case now.Sub(e.heard) > forget:
-			b.remove(n)
-		case !now.Before(e.try.next):
-			ready = append(ready, e)
-		default:
-			later(&e.try)
+		} else {
+			b.later(s.try.next)
 		}
 	}
-	// In order of IDs, so that a simulation runs the same way each time.
-	slices.SortFunc(ready, func(x, y *entry) int { return cmp.Compare(x.Node, y.Node) })
-	for _, e := range ready {
-		if b.dials >= maxDials {
-			b.quiet = now // dialed has it look again
-			break
-		}
-		e.try.dialing = true
-		b.dials++
-		// Round its addresses, as some may be reached from elsewhere only.
-		i := slices.Index(e.endpoints, e.Endpoint)
-		e.Endpoint = e.endpoints[(i+1)%len(e.endpoints)]
-		all = append(all, target{seed: -1, node: e.Node, endpoint: e.Endpoint})
+	for turns := b.turns(); len(turns) > 0; {
+		turns = slices.DeleteFunc(turns, func(t *turn) bool {
+			e := b.next(now, t)
+			if e != nil {
+				all = append(all, b.dial(now, e))
+			}
+			return e == nil
+		})
 	}
 	for t, at := range b.left {
 		if now.Sub(at) > mourn {
 			delete(b.left, t)
 		}
+	}
+	return all
+}
+
+func (b *book) later(at time.Time) {
+	if at.Before(b.quiet) {
+		b.quiet = at
+	}
+}
+
+// endpoints are where it may be, at least one.
+func (e *entry) endpoints() (all []netip.AddrPort) {
+	for _, w := range e.says {
+		if !slices.Contains(all, w.at) {
+			all = append(all, w.at)
+		}
+	}
+	if e.met && !slices.Contains(all, e.own) {
+		all = append(all, e.own)
 	}
 	return all
 }
@@ -191,8 +213,12 @@ func (b *book) dialed(now time.Time, t target, met fabric.NodeID, ok bool) {
 	b.quiet = time.Time{}
 	b.dials--
 	if t.seed < 0 {
+		if t.turn != nil {
+			t.turn.dials--
+		}
 		if e := b.nodes[t.node]; e != nil && e.try.dialing {
 			e.try.fail(now, b.rnd)
+			b.wait(e)
 		}
 		return
 	}
@@ -213,25 +239,33 @@ func (b *book) isUp(n fabric.NodeID) bool {
 func (b *book) connected(now time.Time, r Rumor) {
 	b.quiet = time.Time{}
 	e := b.nodes[r.Node]
-	if e == nil || e.Token != r.Token {
+	if e != nil && e.up && e.Token != r.Token {
 		b.down(now, r.Node)
-		e = &entry{Rumor: r}
-		b.put(e)
 	}
+	if e == nil {
+		e = &entry{place: -1}
+		b.nodes[r.Node] = e
+	}
+	e.leaveQueue()
+	for _, w := range e.says {
+		if t := b.tellers[w.teller]; t != nil {
+			delete(t.told, r.Node) // it is no rumor any more
+		}
+	}
+	e.Rumor, e.own, e.met, e.turn = r, r.Endpoint, true, b.known
 	delete(b.left, r.Token)
-	e.add(r.Endpoint)
-	e.Endpoint, e.heard, e.try.wait = r.Endpoint, now, 0
+	e.heard, e.try.wait = now, 0
 	if !e.up {
 		e.up = true
 		i, _ := slices.BinarySearch(b.ups, r.Node)
 		b.ups = slices.Insert(b.ups, i, r.Node)
-		delete(b.idle, r.Node)
 		b.digest ^= e.sum()
 		b.changed = now
 	}
 }
 
-// down says that there is no connection to a node any more. It is tried again at once.
+// down says that there is no connection to a node any more. It is tried again at once. What it has
+// told of others is forgotten.
 func (b *book) down(now time.Time, n fabric.NodeID) {
 	e := b.nodes[n]
 	if e == nil || !e.up {
@@ -241,11 +275,33 @@ func (b *book) down(now time.Time, n fabric.NodeID) {
 	e.up = false
 	i, _ := slices.BinarySearch(b.ups, n)
 	b.ups = slices.Delete(b.ups, i, i+1)
-	b.idle[n] = struct{}{}
 	b.digest ^= e.sum()
 	e.heard, b.changed = now, now
 	e.try.wait = 0
 	e.try.fail(now, b.rnd)
+	b.wait(e)
+	b.silence(n)
+}
+
+// silence forgets what a member has told of nodes that were not met.
+func (b *book) silence(n fabric.NodeID) {
+	t := b.tellers[n]
+	if t == nil {
+		return
+	}
+	delete(b.tellers, n)
+	for _, e := range t.told {
+		e.says = slices.DeleteFunc(e.says, func(w word) bool { return w.teller == n })
+		if len(e.says) == 0 {
+			b.remove(e)
+			continue
+		}
+		if e.turn == t { // another one tells of it, too
+			e.leaveQueue()
+			e.turn = b.tellers[e.says[0].teller]
+			b.wait(e)
+		}
+	}
 }
 
 // gone says that a node has said that it leaves.
@@ -253,62 +309,111 @@ func (b *book) gone(now time.Time, n fabric.NodeID) {
 	b.down(now, n)
 	if e := b.nodes[n]; e != nil {
 		b.left[e.Token] = now
-		b.remove(n)
+		b.remove(e)
 	}
-}
-
-// put enters somebody who is not up.
-func (b *book) put(e *entry) {
-	b.nodes[e.Node] = e
-	b.idle[e.Node] = struct{}{}
 }
 
 // remove takes somebody out who is not up.
-func (b *book) remove(n fabric.NodeID) {
-	delete(b.nodes, n)
-	delete(b.idle, n)
-}
-
-// add notes an address, the newest last.
-func (e *entry) add(a netip.AddrPort) {
-	e.endpoints = slices.DeleteFunc(e.endpoints, func(b netip.AddrPort) bool { return a == b })
-	e.endpoints = append(e.endpoints, a)
-	if n := len(e.endpoints); n > maxEndpoints {
-		e.endpoints = slices.Clone(e.endpoints[n-maxEndpoints:])
+func (b *book) remove(e *entry) {
+	e.leaveQueue()
+	for _, w := range e.says {
+		if t := b.tellers[w.teller]; t != nil {
+			delete(t.told, e.Node)
+		}
 	}
+	delete(b.nodes, e.Node)
+	b.removed = append(b.removed, e.Node)
 }
 
 // learn takes in what a member says, and reports whether any of it was news.
-func (b *book) learn(now time.Time, rumors []Rumor) (news bool) {
-	b.quiet = time.Time{}
+func (b *book) learn(now time.Time, teller fabric.NodeID, rumors []Rumor) (news bool) {
 	for _, r := range rumors {
 		_, left := b.left[r.Token]
-		if r.Node == b.self.Node || left || !r.Endpoint.IsValid() {
-			continue
-		}
 		e := b.nodes[r.Node]
 		switch {
+		case r.Node == b.self.Node || left || !r.Endpoint.IsValid():
+			continue
 		case e != nil && e.up:
 			continue // this node knows better
-		case e != nil && e.Token != r.Token && e.Since > r.Since:
-			continue // of its life before
-		case e == nil || e.Token != r.Token:
-			dialing := e != nil && e.try.dialing
-			e = &entry{Rumor: r}
-			e.try.dialing = dialing
-			e.try.next = now.Add(pick(b.self.Node > r.Node, settle, yield))
-			b.put(e)
-			b.changed, news = now, true
-		case e.try.wait > firstRetry:
-			// Somebody has reached it: so it is worth an attempt.
-			e.try.wait = 0
-			e.try.fail(now, b.rnd)
-			news = true
+		case e != nil && e.met && e.Token != r.Token && e.Since > r.Since:
+			continue // of its life before, by its own word
 		}
-		e.add(r.Endpoint)
-		e.heard = now
+		if e, heard := b.hear(now, teller, e, r); heard {
+			e.heard = now
+			news = b.hurry(now, e, r) || news
+		}
+	}
+	if news {
+		b.quiet = time.Time{}
 	}
 	return news
+}
+
+// hear notes where a member says that a node is, which is not up; false: it tells of too many.
+func (b *book) hear(now time.Time, teller fabric.NodeID, e *entry, r Rumor) (*entry, bool) {
+	t := b.tellers[teller]
+	if t == nil {
+		t = &turn{teller: teller, told: make(map[fabric.NodeID]*entry)}
+		b.tellers[teller] = t
+	}
+	if e == nil || !e.met {
+		if t.told[r.Node] == nil && len(t.told) >= maxTold {
+			b.ignored++
+			return nil, false
+		}
+	}
+	if e == nil {
+		e = &entry{Rumor: r, turn: t, place: -1}
+		b.nodes[r.Node] = e
+		b.changed = now
+	}
+	i := slices.IndexFunc(e.says, func(w word) bool { return w.teller == teller })
+	if i < 0 && len(e.says) >= maxTellers { // in the place of one that has gone
+		i = slices.IndexFunc(e.says, func(w word) bool { return b.tellers[w.teller] == nil })
+	}
+	switch w := (word{teller, r.Endpoint}); {
+	case i >= 0:
+		e.says[i] = w
+	case len(e.says) < maxTellers:
+		e.says = append(e.says, w)
+	default:
+		return e, true // it is heard of, and that is enough
+	}
+	if !e.met {
+		t.told[r.Node] = e
+	}
+	return e, true
+}
+
+// hurry brings the next attempt forward, as somebody has reached the node; false: it is not, as it
+// was done lately, or is due.
+func (b *book) hurry(now time.Time, e *entry, r Rumor) bool {
+	switch {
+	case e.try.next.IsZero(): // it is new
+		e.try.next = now.Add(pick(b.self.Node > r.Node, settle, yield))
+	case now.Sub(e.hurried) < lastRetry:
+		return false
+	case e.Token != r.Token: // it may have begun anew
+		e.try.wait = 0
+		if next := now.Add(pick(b.self.Node > r.Node, settle, yield)); next.Before(e.try.next) {
+			e.try.next = next
+		}
+	case e.try.wait > firstRetry:
+		dialing := e.try.dialing
+		e.try.wait = 0
+		e.try.fail(now, b.rnd)
+		e.try.dialing = dialing
+	default:
+		return false
+	}
+	if e.try.wait > 0 || e.Token != r.Token {
+		e.hurried = now
+	}
+	if !e.met {
+		e.Token, e.Since = r.Token, r.Since
+	}
+	b.wait(e)
+	return true
 }
 
 // rumors returns what this node can say of others.

@@ -37,19 +37,20 @@ func TestBookAttempts(t *testing.T) {
 		t.Errorf("it is there: %v", due)
 	}
 	// The higher ID goes first.
-	b.learn(now, []Rumor{rumor(2, 1), rumor(9, 1), rumor(5, 7)})
+	b.learn(now, 3, []Rumor{rumor(2, 1), rumor(9, 1), rumor(5, 7)})
 	if due := at(settle); len(due) != 1 || due[0].node != 2 {
 		t.Errorf("%v", due)
 	}
-	if due := at(yield); len(due) != 1 || due[0].node != 9 {
-		t.Errorf("%v", due)
+	due := at(yield)
+	if len(due) != 1 || due[0].node != 9 {
+		t.Fatalf("%v", due)
 	}
 	// Attempts that fail come later and later, but not too late.
 	late := now
 	for range 20 {
-		b.dialed(late, target{seed: -1, node: 9}, 0, false)
+		b.dialed(late, due[0], 0, false)
 		before := late
-		for len(b.due(late)) == 0 {
+		for due = b.due(late); len(due) == 0; due = b.due(late) {
 			late = late.Add(50 * time.Millisecond)
 			if late.Sub(before) > 2*lastRetry {
 				t.Fatal("not tried again")
@@ -59,9 +60,9 @@ func TestBookAttempts(t *testing.T) {
 	if b.nodes[9].try.wait != lastRetry {
 		t.Errorf("%v", b.nodes[9].try.wait)
 	}
-	b.dialed(late, target{seed: -1, node: 9}, 0, false)
+	b.dialed(late, due[0], 0, false)
 	// Somebody reached it: it is tried soon.
-	if !b.learn(late, []Rumor{rumor(9, 1)}) || b.nodes[9].try.next.Sub(late) > firstRetry*5/4 {
+	if !b.learn(late, 3, []Rumor{rumor(9, 1)}) || b.nodes[9].try.next.Sub(late) > firstRetry*5/4 {
 		t.Errorf("%v", b.nodes[9].try)
 	}
 	// Nobody speaks of it for long: forgotten.
@@ -75,36 +76,37 @@ func TestBookLives(t *testing.T) {
 	b := newTestBook(5, 0)
 	b.connected(now, rumor(2, 10))
 	digest := b.digest
-	b.learn(now, []Rumor{rumor(2, 20)})
+	b.learn(now, 3, []Rumor{rumor(2, 20)})
 	if !b.isUp(2) || b.nodes[2].Token != 10 {
 		t.Error("a rumor ends a connection")
 	}
 	b.down(now, 2)
-	b.learn(now, []Rumor{rumor(2, 5)})
+	b.learn(now, 3, []Rumor{rumor(2, 5)})
 	if b.nodes[2].Token != 10 {
 		t.Error("an earlier life is believed")
 	}
-	b.learn(now, []Rumor{rumor(2, 20)})
-	if b.nodes[2].Token != 20 || b.isUp(2) {
-		t.Error("a later life is not believed")
+	b.learn(now, 3, []Rumor{rumor(2, 20)})
+	if e := b.nodes[2]; e.Token != 10 || e.try.next.Sub(now) > yield || e.try.wait != 0 || b.isUp(2) {
+		t.Errorf("a later life is believed before it is met, or not looked for: %+v", e)
 	}
 	b.connected(now, rumor(2, 20))
 	if b.digest == digest {
 		t.Error("the digest does not tell lives apart")
 	}
 	b.gone(now, 2)
-	if b.learn(now, []Rumor{rumor(2, 20)}); b.nodes[2] != nil || len(b.ups) != 0 || b.digest != b.self.sum() {
+	if b.learn(now, 3, []Rumor{rumor(2, 20)}); b.nodes[2] != nil || len(b.ups) != 0 || b.digest != b.self.sum() {
 		t.Errorf("it has left: %+v", b.nodes[2])
 	}
-	if b.learn(now, []Rumor{rumor(2, 30)}); b.nodes[2] == nil {
+	if b.learn(now, 3, []Rumor{rumor(2, 30)}); b.nodes[2] == nil {
 		t.Error("it may come back")
 	}
-	for i := range 2 * maxEndpoints {
+	for i := range 2 * maxTellers {
 		r := rumor(3, 1)
 		r.Endpoint = netip.AddrPortFrom(r.Endpoint.Addr(), uint16(1+i))
-		b.learn(now, []Rumor{r})
+		b.learn(now, fabric.NodeID(10+i), []Rumor{r})
+		b.learn(now, 10, []Rumor{r})
 	}
-	if n := len(b.nodes[3].endpoints); n != maxEndpoints {
+	if n := len(b.nodes[3].endpoints()); n != maxTellers {
 		t.Errorf("%d addresses", n)
 	}
 }
@@ -192,7 +194,7 @@ func FuzzReceive(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var n news
 		if receive(bytes.NewReader(b), maxMessage, &n) == nil {
-			newTestBook(1, 0).learn(time.Unix(1000, 0), n.Rumors)
+			newTestBook(1, 0).learn(time.Unix(1000, 0), 3, n.Rumors)
 		}
 		var h hello
 		_ = receive(bytes.NewReader(b), maxHello, &h)

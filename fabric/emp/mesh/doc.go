@@ -19,7 +19,9 @@
 // A node dials the members that it is given, learns the names and addresses of the others
 // (rumors), and dials these: at once if it has the higher ID, after a second if it has the
 // lower one, as the network may be open in one direction only. It keeps looking for a lost
-// peer for a day, at least every ten seconds, so a partition heals without help. From time
+// peer for a day, at least every ten seconds, so a partition heals without help. Whom it has
+// not met it looks for as long as a member tells of it; what each member tells has a bound and
+// a turn of its own (turns.go), so that one that lies keeps nobody else from being found. From time
 // to time a node compares a digest of its members with one of the others; if they differ,
 // both send everything they know. So two nodes that joined through different members at
 // the same time find each other.

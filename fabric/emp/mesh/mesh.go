@@ -90,19 +90,20 @@ func withPort(s string, anyHost bool) (string, error) {
 
 // Stats are the counters of a Mesh.
 type Stats struct {
-	Dials    uint64 // attempts to reach a node
-	Failed   uint64 // of these, those without a connection
-	Accepted uint64 // connections of others
-	Refused  uint64 // of these, those of strangers, or of nodes that cannot join
-	Dropped  uint64 // closed at once, as too many had not shown yet who they are
-	Sessions uint64 // control connections
-	Lost     uint64 // of these, those that ended without the peer's word
+	Dials         uint64 // attempts to reach a node
+	Failed        uint64 // of these, those without a connection
+	Accepted      uint64 // connections of others
+	Refused       uint64 // of these, those of strangers, or of nodes that cannot join
+	Dropped       uint64 // closed at once, as too many had not shown yet who they are
+	Sessions      uint64 // control connections
+	Lost          uint64 // of these, those that ended without the peer's word
+	RumorsIgnored uint64 // of nodes of which a member has told, more than it may
 }
 
 // All yields the counters by name.
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
-type counters struct{ Dials, Failed, Accepted, Refused, Dropped, Sessions, Lost atomic.Uint64 }
+type counters struct{ Dials, Failed, Accepted, Refused, Dropped, Sessions, Lost, RumorsIgnored atomic.Uint64 }
 
 // Mesh is a node among those of other hosts.
 //
@@ -289,11 +290,12 @@ func (m *Mesh) look() time.Duration {
 		s = m.sessions[with]
 	}
 	digest, quiet := m.book.digest, m.book.quiet
-	for n := range m.peers {
+	for _, n := range m.book.removed {
 		if m.book.nodes[n] == nil && m.sessions[n] == nil {
-			delete(m.peers, n) // forgotten
+			delete(m.peers, n)
 		}
 	}
+	m.book.removed = nil
 	m.mu.Unlock()
 	if s != nil {
 		s.tell(news{Digest: &digest})
@@ -355,11 +357,11 @@ func (m *Mesh) reach(ctx context.Context, t target) {
 func (m *Mesh) failed(addr string, t target, err error) {
 	m.mu.Lock()
 	p := m.peers[t.node]
-	if t.seed < 0 && p == nil {
+	if t.seed < 0 && p == nil && m.book.nodes[t.node] != nil { // else it was forgotten meanwhile
 		p = &emp.Peer{Description: emp.Description{Node: t.node}, State: emp.Connecting, Since: time.Now(), Endpoint: t.endpoint}
 		m.peers[t.node] = p
 	}
-	if t.seed < 0 && p.State == emp.Connecting && saysMore(p.Err, err, t.endpoint) {
+	if t.seed < 0 && p != nil && p.State == emp.Connecting && saysMore(p.Err, err, t.endpoint) {
 		p.Err = &failure{err, t.endpoint}
 	}
 	m.mu.Unlock()

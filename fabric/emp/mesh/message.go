@@ -138,27 +138,38 @@ func send(w io.Writer, m any) error {
 // receive reads a message of at most limit bytes into m. emp.ErrVersion, emp.ErrHello:
 // it is none, or none of this version.
 func receive(r io.Reader, limit int, m any) error {
-	var h [headerLen]byte
-	if _, err := io.ReadFull(r, h[:]); err != nil {
+	text, err := receiveText(r, limit)
+	if err != nil {
 		return err
 	}
+	return parse(text, m)
+}
+
+// receiveText reads the text of a message.
+func receiveText(r io.Reader, limit int) ([]byte, error) {
+	var h [headerLen]byte
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return nil, err
+	}
 	if string(h[magicOff:versionOff]) != magic {
-		return fmt.Errorf("%w: unknown first bytes %x", emp.ErrHello, h[:versionOff])
+		return nil, fmt.Errorf("%w: unknown first bytes %x", emp.ErrHello, h[:versionOff])
 	}
 	n := binary.BigEndian.Uint32(h[lengthOff:])
 	if v := binary.BigEndian.Uint16(h[versionOff:]); v != Version {
 		// What is left unread would have the kernel reset the connection, and the answer
 		// would be lost.
 		_, _ = io.CopyN(io.Discard, r, min(int64(n), int64(limit)))
-		return fmt.Errorf("%w (its protocol between hosts is %d, here it is %d): update one of them", emp.ErrVersion, v, Version)
+		return nil, fmt.Errorf("%w (its protocol between hosts is %d, here it is %d): update one of them", emp.ErrVersion, v, Version)
 	}
 	if int64(n) > int64(limit) {
-		return fmt.Errorf("%w: a message of %d bytes, more than %d", emp.ErrHello, n, limit)
+		return nil, fmt.Errorf("%w: a message of %d bytes, more than %d", emp.ErrHello, n, limit)
 	}
 	text := make([]byte, n)
-	if _, err := io.ReadFull(r, text); err != nil {
-		return err
-	}
+	_, err := io.ReadFull(r, text)
+	return text, err
+}
+
+func parse(text []byte, m any) error {
 	if err := json.Unmarshal(text, m); err != nil {
 		return fmt.Errorf("%w: %w", emp.ErrHello, err)
 	}

@@ -413,9 +413,15 @@ func (s *session) renewed(der []byte) {
 
 // read handles what the peer says.
 func (s *session) read() {
+	var work budget
 	for {
 		var n news
-		if err := receive(s.conn, maxMessage, &n); err != nil {
+		text, err := receiveText(s.conn, maxMessage)
+		begun := time.Now()
+		if err == nil {
+			err = parse(text, &n)
+		}
+		if err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
 				err = errors.New("the peer has closed the connection")
 			}
@@ -432,19 +438,49 @@ func (s *session) read() {
 			s.end(err)
 			return
 		}
+		if wait := work.spend(time.Now(), time.Since(begun)); wait > 0 {
+			select {
+			case <-time.After(wait): // meanwhile the peer cannot send any more
+			case <-s.over:
+			}
+		}
 	}
+}
+
+// budget is how much time one peer's messages may take: a quarter, and workBurst at once.
+type budget struct{ due time.Time }
+
+const (
+	workShare = 4
+	workBurst = time.Second
+	// workPause bounds a pause: signs of life are to be heard.
+	workPause = Silent / 4
+)
+
+// spend notes what a message has taken, and returns how long to wait before the next one.
+func (b *budget) spend(now time.Time, took time.Duration) time.Duration {
+	if b.due.Before(now) {
+		b.due = now
+	}
+	b.due = b.due.Add(workShare * took)
+	wait := min(max(0, b.due.Sub(now)-workBurst), workPause)
+	if most := now.Add(workBurst + workPause); b.due.After(most) { // this process had no CPU, say
+		b.due = most
+	}
+	return wait
 }
 
 func (s *session) handle(n news) {
 	m := s.m
 	m.mu.Lock()
-	learned := m.book.learn(time.Now(), n.Rumors)
+	learned := m.book.learn(time.Now(), s.desc.Node, n.Rumors)
 	if n.Reply || n.Digest != nil && *n.Digest != m.book.digest {
 		m.tellAllLocked(s, !n.Reply)
 	}
 	if n.Groups != nil {
 		s.groups = (*n.Groups)[:min(len(*n.Groups), maxGroups)]
 	}
+	m.count.RumorsIgnored.Store(m.book.ignored)
 	m.mu.Unlock()
 	if n.Probe {
 		s.tell(news{})

@@ -175,7 +175,7 @@ func (n *simNode) tell(p *simNode, rumors []Rumor, reply bool) {
 		if !n.peers[p.id] || p.book != b {
 			return
 		}
-		b.learn(w.now, rumors)
+		b.learn(w.now, fabric.NodeID(n.id), rumors)
 		if reply {
 			p.tell(n, b.rumors(), false)
 		}

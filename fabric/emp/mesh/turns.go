@@ -1,0 +1,119 @@
+package mesh
+
+import (
+	"container/heap"
+	"maps"
+	"slices"
+	"time"
+
+	"exnet/fabric"
+)
+
+// turn are the nodes that are dialed in one turn: those that one member tells of, or those that
+// this node has met. The turns take turns, so that nobody's words keep another's from being
+// followed.
+type turn struct {
+	teller fabric.NodeID
+	own    bool                     // no member's: those that were met
+	told   map[fabric.NodeID]*entry // of which it tells
+	queue  queue                    // those that wait, by the time of their next attempt
+	dials  int                      // under way
+	due    time.Time                // when a next attempt is due, at the rate of dialPause
+}
+
+// queue is a heap of entries.
+type queue []*entry
+
+func (q queue) Len() int { return len(q) }
+func (q queue) Less(i, j int) bool {
+	a, b := q[i], q[j]
+	return a.try.next.Before(b.try.next) || a.try.next.Equal(b.try.next) && a.Node < b.Node
+}
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].place, q[j].place = i, j
+}
+func (q *queue) Push(x any) {
+	e := x.(*entry)
+	e.place = len(*q)
+	*q = append(*q, e)
+}
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	e.place = -1
+	return e
+}
+
+// turns returns those in which somebody waits, in order, first the one after the last.
+func (b *book) turns() []*turn {
+	ids := slices.Sorted(maps.Keys(b.tellers))
+	i, _ := slices.BinarySearch(ids, b.last+1)
+	all := []*turn{b.known}
+	for _, id := range slices.Concat(ids[i:], ids[:i]) {
+		all = append(all, b.tellers[id])
+	}
+	return slices.DeleteFunc(all, func(t *turn) bool { return len(t.queue) == 0 })
+}
+
+// next takes the one of a turn who is to be dialed now from its queue; nil: nobody.
+func (b *book) next(now time.Time, t *turn) *entry {
+	for len(t.queue) > 0 {
+		e := t.queue[0]
+		switch {
+		case now.Sub(e.heard) > forget:
+			b.remove(e)
+			continue
+		case now.Before(e.try.next):
+			b.later(e.try.next)
+			return nil
+		case b.dials >= maxDials || !t.own && t.dials >= tellerDials:
+			return nil // dialed has it look again
+		case !t.own && t.due.Sub(now) > dialBurst*dialPause:
+			b.later(t.due.Add(-dialBurst * dialPause))
+			return nil
+		}
+		heap.Pop(&t.queue)
+		return e
+	}
+	return nil
+}
+
+// dial notes that an entry, which is in no queue, is dialed.
+func (b *book) dial(now time.Time, e *entry) target {
+	t := e.turn
+	if !t.own {
+		if t.due.Before(now) {
+			t.due = now
+		}
+		t.due = t.due.Add(dialPause)
+		b.last = t.teller
+	}
+	t.dials++
+	b.dials++
+	e.try.dialing = true
+	// Round its addresses, as some may be reached from elsewhere only.
+	at := e.endpoints()
+	e.Endpoint = at[(slices.Index(at, e.Endpoint)+1)%len(at)]
+	return target{seed: -1, node: e.Node, endpoint: e.Endpoint, turn: t}
+}
+
+// wait puts an entry into the queue of its turn, or to its place there, if it is to be dialed.
+func (b *book) wait(e *entry) {
+	switch {
+	case e.up || e.try.dialing:
+	case e.place < 0:
+		heap.Push(&e.turn.queue, e)
+	default:
+		heap.Fix(&e.turn.queue, e.place)
+	}
+}
+
+// leaveQueue takes an entry out of the queue, if it is in one.
+func (e *entry) leaveQueue() {
+	if e.place >= 0 {
+		heap.Remove(&e.turn.queue, e.place)
+	}
+}
