@@ -28,8 +28,8 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 
 	if (ds_mode(&h->rx_mode) == RX_CATCH_UP && limit > h->left)
 		limit = h->left;
-	/* What was there at an earlier look need not be looked for again; but a call that wants more
-	 * than that is to get all there is. */
+	/* What was there at an earlier look need not be looked for again; but a call that wants
+	 * more than that is to get all there is. */
 	if (ds_mode(&h->rx_mode) == RX_SHADOW && h->rx_read + limit > h->rx_sure) {
 		/* PROMOTE may arrive between our look and the call, and the sender be back on the
 		 * shadow: take only what was there before the look. */
