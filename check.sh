@@ -10,6 +10,9 @@
 #                       installed (test/install.sh): it names them, and fails
 #   ./check.sh quick    static analysis, and beside it the packages' own tests in their short form
 #                       (go test -short), without the end-to-end tests
+#   ./check.sh speed [COMMIT]
+#                       no test: compares the speed of this tree with that of COMMIT, the last
+#                       release's or else where this branch began, in five minutes
 #
 # It goes on when something fails, and says at the end what failed and which tests were
 # skipped, and why; the last line counts the tests. Up to four tests that failed are run again,
@@ -141,6 +144,29 @@ conclude() {
 	"$work/tally" -file "$work/account" -sum && [ ! -s "$work/failed" ]
 	exit
 }
+
+# speed [COMMIT]: builds the commands of a commit and of this tree, and compares them (internal/dsbench/speed).
+speed() {
+	local base=${1:-} dir
+	[ -n "$base" ] || base=$(git describe --tags --abbrev=0 2>/dev/null) || base=$(git merge-base HEAD main 2>/dev/null) ||
+		base=$(git merge-base HEAD origin/main 2>/dev/null) || { echo 'speed: no release tag and no branch main: name a commit' >&2; return 2; }
+	base=$(git rev-parse --verify --quiet "$base^{commit}") || { echo "speed: $1 is no commit" >&2; return 2; }
+	printf 'base %s\nhead this tree, at %s\n\n' "$(git log -1 --format='%h %s' "$base")" "$(git log -1 --format='%h %s')"
+	[ "$base" != "$(git rev-parse HEAD)" ] || [ -n "$(git status --porcelain)" ] || echo 'speed: this tree is that commit: the table shows the noise' >&2
+	mkdir "$work/tree" "$work/base" "$work/head" && git archive "$base" | tar -x -C "$work/tree" || return
+	(cd "$work/tree" && GOBIN=$work/base go install ./cmd/dsbench ./cmd/exn-run) || return
+	GOBIN=$work/head go install ./cmd/dsbench ./cmd/exn-run || return
+	go build -o "$work/speed" ./internal/dsbench/speed || return
+	for dir in base head; do # exn-run builds its library before the first run
+		"$work/$dir/exn-run" --print-env >/dev/null || return
+	done
+	"$work/speed" "$work/base" "$work/head"
+}
+if [ "${1:-}" = speed ]; then
+	[ $# -le 2 ] || { echo 'usage: ./check.sh speed [COMMIT]' >&2; exit 2; }
+	speed "${@:2}"
+	exit
+fi
 
 if [ "${1:-}" = --no-install ]; then
 	test/install.sh --no-install || exit

@@ -130,7 +130,7 @@ func (e *end) run(ctx context.Context) (s sample, err error) {
 		}
 		return s, fmt.Errorf("%w: %s", err, lastLine(stdout.String()+stderr.String()))
 	}
-	if report != "" {
+	if report != "" && !e.p.short {
 		if err := anyDirect(report); err != nil {
 			return s, err
 		}

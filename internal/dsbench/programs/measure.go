@@ -44,12 +44,13 @@ type Options struct {
 	exnRun   string
 	cpus     tcpbench.Placement
 	json     bool
+	direct   bool // only the path "direct"
 }
 
 // About lists the measures, a line each, for the help text.
 func About() string {
 	var lines []string
-	for _, p := range Pairs() {
+	for _, p := range all() {
 		lines = append(lines, fmt.Sprintf("  %-22s %s", p.Name, p.about))
 	}
 	return strings.Join(lines, "\n")
@@ -62,6 +63,7 @@ func Define(fs *pflag.FlagSet) *Options {
 	cli.Duration(fs, &o.duration, "duration", time.Second, maxDuration, "`TIME` of a run, whole seconds (2s)")
 	cli.Number(fs, &o.runs, "runs", 1, maxRuns, "`N` runs of each path, after one that is not counted (5)")
 	fs.StringVar(&o.exnRun, "exn-run", "", "`PATH` exn-run (beside dsbench, or in PATH)")
+	fs.BoolVar(&o.direct, "direct-only", false, "leave out the path tcp, to compare builds")
 	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
 	return o
 }
@@ -73,7 +75,7 @@ func (o *Options) Check() (err error) {
 		o.only = strings.Split(o.list, ",")
 	}
 	for _, name := range o.only {
-		if !slices.ContainsFunc(Pairs(), func(p Pair) bool { return p.Name == name }) {
+		if !slices.ContainsFunc(all(), func(p Pair) bool { return p.Name == name }) {
 			return fmt.Errorf("--only: unknown measure %q: choose from %s", name, strings.Join(names(), ", "))
 		}
 	}
@@ -97,7 +99,7 @@ func (o *Options) Check() (err error) {
 
 func names() []string {
 	var names []string
-	for _, p := range Pairs() {
+	for _, p := range all() {
 		names = append(names, p.Name)
 	}
 	return names
@@ -113,7 +115,11 @@ func Run(ctx context.Context, o Options, m result.Machine, d coredist.Distance, 
 		}
 	}
 	measured := 0
-	for _, p := range Pairs() {
+	pairs := Pairs()
+	if len(o.only) > 0 {
+		pairs = all()
+	}
+	for _, p := range pairs {
 		if len(o.only) > 0 && !slices.Contains(o.only, p.Name) {
 			continue
 		}
@@ -174,6 +180,9 @@ func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, err 
 	}
 	var ends [2]*end
 	for i := range ends {
+		if o.direct && i == 0 {
+			continue
+		}
 		e := &end{o: o, p: p, direct: i == 1, dir: filepath.Join(dir, []string{pathTCP, pathDirect}[i]), cpus: o.cpus}
 		defer func() { err = errors.Join(err, e.stop()) }()
 		if err := e.start(ctx); err != nil {
@@ -184,6 +193,9 @@ func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, err 
 	// The first run of each warms up, and shows that it works.
 	for run := range o.runs + 1 {
 		for i, e := range ends {
+			if e == nil {
+				continue
+			}
 			s, err := e.run(ctx)
 			if err != nil {
 				return samples, err
@@ -199,9 +211,16 @@ func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, err 
 // rows makes the rows of a measure, in the form of every other one.
 func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2][]sample) []result.Row {
 	var rows []result.Row
+	control := pathTCP
+	if o.direct {
+		control = pathDirect
+	}
 	for i, path := range []string{pathTCP, pathDirect} {
+		if o.direct && path == pathTCP {
+			continue
+		}
 		r := result.Row{
-			Measure: p.Name, Path: path, Size: p.size, Streams: p.streams, Unit: p.unit, Control: pathTCP,
+			Measure: p.Name, Path: path, Size: p.size, Streams: p.streams, Unit: p.unit, Control: control,
 			Runs: len(samples[i]), Duration: o.duration.Seconds(), Distance: d, MTU: loopbackMTU, Placement: tcpbench.Anywhere().String(), Machine: m,
 			Congestion: systemCongestion(),
 		}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ type Pair struct {
 	oneCPU    bool   // to the same one
 	exnGo     bool   // needs are Go programs that exn-go built
 	plainPeer bool   // the server is not under exn-run in either path
+	short     bool   // its connections end too early to be direct
 	mps       string // sockperf's limit of messages a second, if not its default
 
 	// server and client return what to run against a port; the server may prepare
@@ -112,6 +114,9 @@ func Pairs() []Pair {
 		client: func(e *end) []string {
 			// It takes a number of requests, not a time: about the time on TCP.
 			n := int(e.o.duration.Seconds() * 50000)
+			if e.o.direct {
+				n *= 8
+			}
 			return []string{"redis-benchmark", "-h", "127.0.0.1", "-p", e.port, "-c", "50", "-n", strconv.Itoa(n), "-t", "get", "--csv"}
 		},
 		parse: parseRedis,
@@ -140,6 +145,19 @@ func Pairs() []Pair {
 	}
 	pairs := []Pair{iperf, iperf4, sockperf, sockperf1, redis, nginx, pgbench, iperfPlain, sockperfPlain}
 	return append(pairs, goPairs()...)
+}
+
+// all is Pairs and what is measured only if it is named.
+func all() []Pair {
+	pairs := Pairs()
+	i := slices.IndexFunc(pairs, func(p Pair) bool { return p.Name == "redis-benchmark" })
+	short := pairs[i]
+	short.Name, short.about, short.short = "redis-reconnect", "a connection for each GET (if --only names it)", true
+	short.client = func(e *end) []string {
+		n := int(e.o.duration.Seconds() * 10000)
+		return []string{"redis-benchmark", "-h", "127.0.0.1", "-p", e.port, "-c", "50", "-n", strconv.Itoa(n), "-k", "0", "-t", "get", "--csv"}
+	}
+	return append(pairs, short)
 }
 
 // seconds is how long a run takes, as the programs want it.
