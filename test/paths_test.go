@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	pathsTime  = flag.Duration("paths.time", 300*time.Millisecond, "how long a row of the table of paths makes new connections")
+	pathsTime  = flag.Duration("paths.time", 100*time.Millisecond, "how long a row of the table of paths makes new connections")
 	pathsPause = flag.Duration("paths.pause", 4*time.Millisecond, "the mean pause of slow calls")
 	pathsRun   = flag.String("paths.run", "", "the paths whose name and programs match the `expression`; all")
 	pathsSeed  = flag.Uint64("paths.seed", 0, "what sizes and pauses depend on (a random `number`, which is printed)")

@@ -83,7 +83,7 @@ func headPause(conns int) uint16 { return uint16(2 + conns/8) }
 // Bounds of a plan's bytes and of its calls.
 const (
 	maxBytes     = 4 << 20
-	maxSlowBytes = 64 << 10
+	maxSlowBytes = 16 << 10
 	maxCall      = 1 << 20
 	maxSlowCall  = 4 << 10
 )

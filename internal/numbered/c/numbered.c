@@ -25,7 +25,7 @@
 #include "numbered.h"
 
 enum { HALF, CLIENT, SERVER, UP, DOWN, ENDS };
-enum { MAX_BYTES = 4 << 20, MAX_SLOW_BYTES = 64 << 10, MAX_CALL = 1 << 20, MAX_SLOW_CALL = 4 << 10, GENERATIONS = 256, STALL = 120 };
+enum { MAX_BYTES = 4 << 20, MAX_SLOW_BYTES = 16 << 10, MAX_CALL = 1 << 20, MAX_SLOW_CALL = 4 << 10, GENERATIONS = 256, STALL = 120 };
 enum { HEAD_CALLS = 4, HEAD_CALL = 200 };
 
 struct plan {
