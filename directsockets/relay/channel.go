@@ -267,7 +267,12 @@ func (e *Engine) batched(ba putting, status fabric.Status) {
 	if ba.ch.node.down {
 		return
 	}
-	if status != fabric.StatusOK {
+	switch status {
+	case fabric.StatusOK:
+	case fabric.StatusPeerDown:
+		e.lose(ba.ch.node) // its link is down
+		return
+	default:
 		e.endSession(ba.ch.node, fmt.Errorf("relay: a batch: %w", status.Err()))
 		return
 	}
