@@ -38,7 +38,9 @@ type Status struct {
 	Shared    []Shared      `json:"shared"`
 	Groups    []Group       `json:"groups"`
 	Receive   ReceiveStatus `json:"receive"`
-	Counters  counter.List  `json:"counters"`
+	// Waits counts how long packets of this host waited for the data path's thread.
+	Waits    counter.WaitTimes `json:"waits"`
+	Counters counter.List      `json:"counters"`
 }
 
 // Ethernet is what a node with a TAP device knows of its fabric.

@@ -173,6 +173,7 @@ var counterHelp = map[string]string{
 	"txloop.naps":                  "Times that the thread slept for a moment instead of waiting.",
 	"txloop.spins":                 "Times that the thread looked again for a moment instead of waiting.",
 	"txloop.caught":                "Of these, those that found a packet.",
+	"txloop.glanced":               "Times that the thread looked at its own priority, and found an answer.",
 	"txloop.moves":                 "Times that the thread moved to the CPU of the programs that send.",
 	"txloop.stops":                 "Times that the device was left unread because its interface was stopped.",
 	"ports.opened":                 "Ports that processes have opened.",

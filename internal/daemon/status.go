@@ -58,6 +58,7 @@ func (d *Daemon) Status() (*control.Status, error) {
 		Shared:   d.shared(),
 		Groups:   []control.Group{},
 		Receive:  d.receive(),
+		Waits:    d.loop.WaitTimes(),
 		Counters: d.node.Counters(),
 	}
 	if d.mesh != nil {

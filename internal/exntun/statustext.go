@@ -45,6 +45,7 @@ func writeStatus(w io.Writer, s *control.Status, all bool) {
 	}
 	writeGroups(&t, s.Groups)
 	writeReceive(&t, &s.Receive)
+	writeWaits(&t, &s.Waits)
 	fmt.Fprintf(w, "\nthresholds\n  eager up to %d bytes, then rendezvous; VELO payload %d, RMA packet %d, MTU %d\n",
 		s.Threshold.Eager, s.Threshold.VELO, s.Threshold.RMA, s.Threshold.MTU)
 	writeCounters(w, s.Counters, all)
@@ -259,6 +260,29 @@ func writeReceive(t *table, r *control.ReceiveStatus) {
 			u.Frames, perPoll, medianWork(u.WorkPerPoll), u.Budget, u.Exhausted, u.ITR))
 	}
 	t.rows(fmt.Sprintf("receive: mode %v, %s", r.Mode, coalesce), lines...)
+}
+
+// writeWaits writes how long packets waited, by the bounds that some exceeded.
+func writeWaits(t *table, w *counter.WaitTimes) {
+	all := uint64(0)
+	for _, n := range w.Counts {
+		all += n
+	}
+	if all == 0 {
+		return
+	}
+	lines := []string{"waited|packets|share"}
+	for i, n := range w.Counts {
+		if n == 0 {
+			continue
+		}
+		bound := "longer"
+		if i < len(counter.WaitBounds) {
+			bound = "<= " + counter.WaitBounds[i].String()
+		}
+		lines = append(lines, fmt.Sprintf("%s|%d|%.3f %%", bound, n, 100*float64(n)/float64(all)))
+	}
+	t.rows(fmt.Sprintf("data path: packets of this host waited for %v on average", (w.Sum/time.Duration(all)).Round(time.Microsecond/10)), lines...)
 }
 
 // medianWork returns the number of frames that half of the polls did not exceed.

@@ -195,6 +195,7 @@ func TestStatusText(t *testing.T) {
 			{Name: "velo", Budget: 64, Interrupts: 10, Coalesced: 3, Polls: 12, Frames: 30, ITR: "off", WorkPerPoll: [napi.WorkBuckets]uint64{2, 4, 6}},
 			{Name: "rma", Budget: 64, ITR: "off"},
 		}},
+		Waits:    counter.WaitTimes{Sum: 5 * time.Millisecond, Counts: [len(counter.WaitBounds) + 1]uint64{0: 990, 3: 8, 9: 1, len(counter.WaitBounds): 1}},
 		Counters: counter.List{{Name: "exn.tx_stalls", Value: 1}, {Name: "exn.tx_stops", Value: 2}, {Name: "velo.sent", Value: 3}},
 	}
 	s.Threshold.Eager, s.Threshold.MTU, s.Threshold.VELO, s.Threshold.RMA = 480, 65535, 120, 496

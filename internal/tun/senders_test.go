@@ -78,3 +78,37 @@ func sendOn(cpu, packets int) error {
 	}
 	return nil
 }
+
+// The time of the first packet since the last call is noted, with the CPU that sent it.
+func TestRootSendersTake(t *testing.T) {
+	require(t)
+	n := netnstest.New(t)
+	d := openIn(t, n, tun.Config{})
+	configure(t, n, d, "10.2.0.1/24")
+	s, err := d.WatchSenders()
+	if err != nil {
+		t.Skip(err)
+	}
+	defer s.Close()
+	now := func() uint64 {
+		var ts unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+			t.Fatal(err)
+		}
+		return uint64(ts.Nano())
+	}
+	s.Take()
+	before := now()
+	if err := n.Do(func() error { return sendOn(0, 3) }); err != nil {
+		t.Fatal(err)
+	}
+	after := now()
+	// The kernel may send packets of its own meanwhile, from another CPU.
+	if cpu, first := s.Take(); cpu > 0 || first < before || first > after {
+		t.Errorf("CPU %d at %d, want 0, from %d to %d", cpu, first, before, after)
+	}
+	after = now()
+	if _, first := s.Take(); first != 0 && first < after {
+		t.Errorf("the time %d is there once more", first)
+	}
+}

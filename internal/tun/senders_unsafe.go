@@ -16,7 +16,7 @@ import (
 // the kernel, which lets every packet pass (TUNSETFILTEREBPF), counts them in memory that is
 // mapped here.
 //
-// Concurrency: Main, Sent and Close have one caller at a time.
+// Concurrency: Main, Sent, Take and Close have one caller at a time.
 type Senders struct {
 	mem  []byte
 	cpus int
@@ -27,6 +27,9 @@ const (
 	maxCPUs   = 63 // packets of further CPUs are counted together, after these
 	cpuStride = 64 // bytes for each, a cache line
 	countLen  = (maxCPUs + 1) * cpuStride
+	// stampOffset is where the time of the first packet since the last Take is, after the counter;
+	// 0: there was none.
+	stampOffset = 8
 )
 
 // WatchSenders starts to count the packets of d, until d is closed. It fails where the kernel
@@ -70,8 +73,33 @@ func (s *Senders) Sent() (packets uint64) {
 	return packets
 }
 
+// Take returns the CPU that has sent packets since the last call (-1: none, or several), and when
+// the first of these was sent, in nanoseconds of CLOCK_MONOTONIC (0: none). The time of a packet
+// that is sent meanwhile may be lost.
+func (s *Senders) Take() (cpu int, first uint64) {
+	cpu = -1
+	for i := range s.cpus {
+		stamp := s.word(i*cpuStride + stampOffset)
+		at := stamp.Load()
+		if at == 0 {
+			continue
+		}
+		stamp.Store(0)
+		if first == 0 {
+			cpu, first = i, at
+			continue
+		}
+		cpu, first = -1, min(first, at)
+	}
+	return cpu, first
+}
+
+func (s *Senders) word(offset int) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&s.mem[offset]))
+}
+
 func (s *Senders) count(cpu int) uint64 {
-	return (*atomic.Uint64)(unsafe.Pointer(&s.mem[cpu*cpuStride])).Load()
+	return s.word(cpu * cpuStride).Load()
 }
 
 // Close unmaps the counters. The kernel counts until the device is closed.
@@ -93,7 +121,7 @@ func (s *Senders) watch(d *Device) error {
 	if d.closed {
 		return ErrClosed
 	}
-	if s.mem, err = unix.Mmap(array, 0, countLen, unix.PROT_READ, unix.MAP_SHARED); err != nil {
+	if s.mem, err = unix.Mmap(array, 0, countLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return fmt.Errorf("mmap: %w", err)
 	}
 	if err := unix.IoctlSetPointerInt(d.fd, unix.TUNSETFILTEREBPF, prog); err != nil {
@@ -131,9 +159,10 @@ func (s *Senders) newArray() (fd int, err error) {
 //
 //	r0 = min(CPU, maxCPUs)
 //	counter of r0 += 1
+//	stamp of r0 = now, unless it has one
 //	return all of the packet
 func (s *Senders) program(array int) []uint64 {
-	const getCPU = 8 // BPF_FUNC_get_smp_processor_id
+	const getTime, getCPU = 5, 8 // BPF_FUNC_ktime_get_ns, BPF_FUNC_get_smp_processor_id
 	return []uint64{
 		instruction(unix.BPF_JMP|unix.BPF_CALL, 0, 0, 0, getCPU),
 		instruction(unix.BPF_JMP|unix.BPF_JGE|unix.BPF_K, 0, 0, 1, maxCPUs),
@@ -144,6 +173,11 @@ func (s *Senders) program(array int) []uint64 {
 		instruction(unix.BPF_ALU64|unix.BPF_ADD|unix.BPF_X, 1, 0, 0, 0),
 		instruction(unix.BPF_ALU64|unix.BPF_MOV|unix.BPF_K, 2, 0, 0, 1),
 		instruction(unix.BPF_STX|unix.BPF_DW|unix.BPF_XADD, 1, 2, 0, 0),
+		instruction(unix.BPF_LDX|unix.BPF_DW|unix.BPF_MEM, 2, 1, stampOffset, 0),
+		instruction(unix.BPF_JMP|unix.BPF_JNE|unix.BPF_K, 2, 0, 3, 0),
+		instruction(unix.BPF_ALU64|unix.BPF_MOV|unix.BPF_X, 6, 1, 0, 0),
+		instruction(unix.BPF_JMP|unix.BPF_CALL, 0, 0, 0, getTime),
+		instruction(unix.BPF_STX|unix.BPF_DW|unix.BPF_MEM, 6, 0, stampOffset, 0),
 		instruction(unix.BPF_ALU|unix.BPF_MOV|unix.BPF_K, 0, 0, 0, -1), // more than any packet has
 		instruction(unix.BPF_JMP|unix.BPF_EXIT, 0, 0, 0, 0),
 	}

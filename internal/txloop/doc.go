@@ -28,8 +28,9 @@
 // to find their data in its cache. The links are not armed meanwhile, so that the
 // peers do not ring. After little traffic it waits at once, unless waits have been
 // short: then it looks again and again for a moment, at the programs' priority, and
-// leaves the CPU to them between two looks (spin). Package sched says at which priority
-// it does all else.
+// leaves the CPU to them between two looks (spin). Beside programs that do not give it back
+// soon it looks at its own priority, where request and answer take turns (glance). Package sched
+// says at which priority it does all else.
 //
 // When nothing comes for a while the goroutine rests in the Go runtime's poller (rest),
 // and the first packet wakes one thread.

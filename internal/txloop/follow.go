@@ -13,6 +13,9 @@ type Senders interface {
 	Main() int
 	// Sent returns how many packets they have sent. One is counted before it can be read.
 	Sent() uint64
+	// Take returns the CPU that sent packets since the last call (-1: none, or several), and when
+	// the first of these was sent, in nanoseconds of CLOCK_MONOTONIC (0: none).
+	Take() (cpu int, first uint64)
 }
 
 const (

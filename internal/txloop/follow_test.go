@@ -9,8 +9,9 @@ import (
 
 type fakeSenders int
 
-func (f *fakeSenders) Main() int    { return int(*f) }
-func (f *fakeSenders) Sent() uint64 { return 0 }
+func (f *fakeSenders) Main() int           { return int(*f) }
+func (f *fakeSenders) Sent() uint64        { return 0 }
+func (f *fakeSenders) Take() (int, uint64) { return int(*f), 0 }
 
 // inThread runs f in a thread of its own, which is thrown away.
 func inThread(f func()) {

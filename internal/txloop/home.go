@@ -2,7 +2,6 @@ package txloop
 
 import (
 	"slices"
-	"time"
 
 	"exnet/internal/sched"
 
@@ -39,8 +38,6 @@ const (
 	// lazy is the wait after a rest at which the descriptors of a process without links leave the
 	// runtime's poller: by then a ping has been answered.
 	lazy = 2
-	// tickLinger is longer than a tick (CONFIG_HZ is 250 or more in distributions).
-	tickLinger = 5 * time.Millisecond
 )
 
 func (h *home) open() {
@@ -123,16 +120,6 @@ func (l *Loop) answers(sent int) bool { return sent > 0 && l.round == 0 }
 // and the program that waits for these, on the same CPU, continues when the loop sleeps.
 func (l *Loop) brief(bytes int) bool {
 	return l.home.thread != 0 && l.round < settled && bytes <= smallBytes && len(l.links) == 0
-}
-
-// lingers is how long to wait before a rest. Soon after one it is longer than the kernel's tick:
-// its timer is then not the next to expire, and the clock is not set for it. That takes a virtual
-// machine 10 µs, for which the program that has its answer would wait.
-func (l *Loop) lingers() time.Duration {
-	if l.home.thread != 0 && l.round < settled {
-		return tickLinger
-	}
-	return linger
 }
 
 // handOver leaves the CPU to the thread of a peer at home on the same one, and reports

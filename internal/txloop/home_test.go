@@ -168,8 +168,7 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// A thread at home waits at once after a short packet that has ended its rest, and for longer than
-// a tick before it rests again.
+// A thread at home waits at once after a short packet that has ended its rest.
 func TestBrief(t *testing.T) {
 	for _, c := range []struct {
 		name                        string
@@ -185,9 +184,6 @@ func TestBrief(t *testing.T) {
 		l := &Loop{home: home{thread: c.thread}, round: c.round, links: make([]served, c.links)}
 		if got := l.brief(c.bytes); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
-		if got := l.lingers() > linger; got != (c.thread != 0 && c.round < settled) {
-			t.Errorf("%s: it waits for %v", c.name, l.lingers())
 		}
 	}
 }

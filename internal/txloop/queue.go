@@ -37,12 +37,15 @@ func (q *queue) took() {
 	}
 }
 
-// nothing says that no packet was there, though one may have been.
-func (q *queue) nothing() {
+// nothing says that no packet was there, though one may have been. It reports whether what was
+// counted is now taken for dropped.
+func (q *queue) nothing() (dropped bool) {
 	q.sure = false
 	if q.vain++; q.vain >= maxVain {
+		dropped = q.taken != q.sent
 		q.taken, q.vain = q.sent, 0
 	}
+	return dropped
 }
 
 // pending reports whether a packet is counted that was not read.

@@ -6,10 +6,19 @@ import (
 )
 
 // countedSenders say how many packets a host has sent.
-type countedSenders struct{ sent atomic.Uint64 }
+type countedSenders struct {
+	sent  atomic.Uint64
+	cpu   int    // that sends
+	first uint64 // when
+}
 
 func (s *countedSenders) Main() int    { return -1 }
 func (s *countedSenders) Sent() uint64 { return s.sent.Load() }
+
+func (s *countedSenders) Take() (cpu int, first uint64) {
+	cpu, first, s.first = s.cpu, s.first, 0
+	return cpu, first
+}
 
 // queueLoop is a loop with a device whose host counts what it sends, and reads in turn.
 func queueLoop(t *testing.T) (l *Loop, p *fakePort, s *countedSenders, reads func() int) {

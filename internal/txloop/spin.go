@@ -90,6 +90,9 @@ func (s *spin) yielded(now, took time.Duration) {
 	s.row = 0
 }
 
+// barred reports whether a program has kept the CPU.
+func (s *spin) barred() bool { return s.bar > 0 }
+
 // waited says how long a wait took that something ended.
 func (s *spin) waited(took time.Duration) {
 	if took < spinTime {
@@ -100,7 +103,7 @@ func (s *spin) waited(took time.Duration) {
 // again looks again soon, or reports false: then the loop waits. Only a thread of the
 // programs' own priority leaves the CPU to them.
 func (l *Loop) again() bool {
-	now := time.Since(l.begun)
+	now := l.now()
 	first := l.spin.begun == 0
 	if l.home.thread != 0 && l.round < settled || l.load.oneWay() || !l.spin.again(now) {
 		return false
@@ -114,10 +117,19 @@ func (l *Loop) again() bool {
 		l.stats.Spins.Add(1)
 		l.load.wait()
 	}
-	unix.RawSyscallNoError(unix.SYS_SCHED_YIELD, 0, 0, 0)
-	end := time.Since(l.begun)
+	l.yield()
+	end := l.now()
 	l.spin.yielded(end, end-now)
 	return true
+}
+
+// yield leaves the CPU to the programs.
+func (l *Loop) yield() {
+	if l.yielding != nil {
+		l.yielding()
+		return
+	}
+	unix.RawSyscallNoError(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }
 
 // lower gives the thread the programs' priority, and reports whether it has it.

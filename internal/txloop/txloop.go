@@ -80,8 +80,11 @@ const (
 	// maxNaps is how often it naps in a row without finding a packet.
 	maxNaps = 4
 	// linger is how long the thread waits for a packet before it gives up its
-	// place in the Go scheduler and rests.
-	linger = 2 * time.Millisecond
+	// place in the Go scheduler and rests. That is longer than the kernel's tick (CONFIG_HZ is 250
+	// or more in distributions): the timer of the wait is then not the next to expire beside a
+	// program that keeps the CPU, and the clock is not set for it, which takes a virtual machine
+	// 10 µs each time.
+	linger = 5 * time.Millisecond
 	// monitored is the wait after a rest at which the runtime's monitor is woken. A ping
 	// takes four.
 	monitored = 16
@@ -100,6 +103,7 @@ type Stats struct {
 	Naps     uint64 // times that it slept for a moment instead
 	Spins    uint64 // times that it looked again for a moment instead
 	Caught   uint64 // of these, those that found something
+	Glanced  uint64 // times that it looked without yielding, and found something
 	Moves    uint64 // times that it moved to the CPU of the programs that send
 	Stops    uint64 // times that it left a device unread because its interface was stopped
 }
@@ -108,7 +112,7 @@ type Stats struct {
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
 type counters struct {
-	Packets, Bytes, Received, Bad, Waits, Rests, Naps, Spins, Caught, Moves, Stops atomic.Uint64
+	Packets, Bytes, Received, Bad, Waits, Rests, Naps, Spins, Caught, Glanced, Moves, Stops atomic.Uint64
 }
 
 // Loop reads TUN devices.
@@ -116,12 +120,17 @@ type counters struct {
 // Concurrency: Run is called once. The other methods may be called from any
 // goroutine.
 type Loop struct {
-	cfg   Config
-	event int         // eventfd
-	woken atomic.Bool // Wake was called since the loop looked
-	waits atomic.Bool // it waits, or is about to
-	stats counters
-	begun time.Time
+	cfg    Config
+	event  int         // eventfd
+	woken  atomic.Bool // Wake was called since the loop looked
+	waits  atomic.Bool // it waits, or is about to
+	stats  counters
+	begun  time.Time
+	zero   time.Duration // CLOCK_MONOTONIC when it began
+	waited waited
+	// For tests; nil: package time, since begun, and sched_yield(2).
+	clock    func() time.Duration
+	yielding func()
 
 	// What follows belongs to Run.
 	ports   []port
@@ -135,6 +144,8 @@ type Loop struct {
 	locked  bool  // the goroutine has a thread of its own
 	load    load
 	spin    spin
+	glance  glance
+	from    int  // CPU that sent what was read last; -1: unknown, or several
 	lowered bool // the thread has the programs' priority
 
 	mu    sync.Mutex
@@ -165,7 +176,7 @@ func New(cfg Config) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("txloop: eventfd: %w", err)
 	}
-	l := &Loop{cfg: cfg, event: fd, begun: time.Now()}
+	l := &Loop{cfg: cfg, event: fd, begun: time.Now(), zero: monotonic()}
 	if err := l.rest.open(); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
@@ -185,6 +196,14 @@ func (l *Loop) Wake() {
 	}
 	one := [8]byte{1}
 	unix.Write(l.event, one[:]) // fails only if the counter is full: then it wakes anyway
+}
+
+// now is how long the loop has been there.
+func (l *Loop) now() time.Duration {
+	if l.clock != nil {
+		return l.clock()
+	}
+	return time.Since(l.begun)
 }
 
 // Stats returns the counters.
@@ -261,6 +280,7 @@ func (l *Loop) run(ctx context.Context) error {
 			if l.spin.found() {
 				l.stats.Caught.Add(1)
 			}
+			l.glanced(n, received)
 			l.load.add(n, received)
 			l.home.looks = 0
 			naps = 0
@@ -279,7 +299,7 @@ func (l *Loop) run(ctx context.Context) error {
 			l.nap()
 			continue
 		}
-		if naps == 0 && (l.handOver() || l.again()) {
+		if naps == 0 && (l.glances() || l.handOver() || l.again()) {
 			continue
 		}
 		l.load.wait()
@@ -318,7 +338,9 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 			if !errors.Is(rerr, tun.ErrAgain) {
 				err = rerr
 			}
-			p.queue.nothing()
+			if p.queue.nothing() {
+				p.Senders.Take() // of what was dropped
+			}
 			break
 		}
 		p.queue.took()
@@ -338,6 +360,7 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 	if packets > 0 {
 		l.turn = p
 		l.home.sent(p.Senders)
+		l.took(p.Senders)
 		p.Interface.Flush()
 		if l.home.thread == 0 && l.place.burst(bytes, l.links) {
 			l.stats.Moves.Add(1)

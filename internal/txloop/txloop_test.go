@@ -314,7 +314,7 @@ func TestConfig(t *testing.T) {
 	for name := range l.Stats().All() {
 		names += name + " "
 	}
-	if names != "packets bytes received bad waits rests naps spins caught moves stops " {
+	if names != "packets bytes received bad waits rests naps spins caught glanced moves stops " {
 		t.Errorf("counters %s", names)
 	}
 }

@@ -52,7 +52,7 @@ func (l *Loop) wait() error {
 	begun := time.Now()
 	forever := limit < 0
 	if forever {
-		limit = l.lingers()
+		limit = linger
 	}
 	switch {
 	case rawPoll(l.poll, limit):

@@ -50,6 +50,14 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// Ranks of Open MPI that connect to each other at the same time still look at their connections.
+func TestEventTickRate(t *testing.T) {
+	argv := libraries[0].argv("rsh", "exn0", [2]string{"10.2.0.1", "10.2.0.2"})
+	if i := slices.Index(argv, "mpi_event_tick_rate"); i < 1 || argv[i-1] != "--mca" || argv[i+1] != "1" {
+		t.Errorf("%q", argv)
+	}
+}
+
 func TestRead(t *testing.T) {
 	var got []figure
 	found := func(f figure, v float64) {

@@ -116,7 +116,7 @@ var libraries = []library{
 		}
 		return []string{"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--map-by", "node", "-n", "2", "--host", where,
 			"--mca", "plm_rsh_agent", rsh, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self",
-			"--mca", "btl_tcp_if_include", device, "--mca", "oob_tcp_if_include", device}
+			"--mca", "btl_tcp_if_include", device, "--mca", "oob_tcp_if_include", device, "--mca", "mpi_event_tick_rate", "1"} // docs/mpi.md
 	}},
 	{"mpich", "mpicc.mpich", "mpirun.mpich", "mpich libmpich-dev", func(rsh, device string, hosts [2]string) []string {
 		where := hosts[0] + "," + hosts[1]
