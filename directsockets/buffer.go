@@ -78,7 +78,11 @@ func (c *Conn) PostBuffer(b *Buffer, off, n int) (posted Posted, err error) {
 	}
 	t := &c.tx
 	if !t.take() {
-		return posted, c.opError("write", net.ErrClosed)
+		err = c.denied("write")
+		if err == errAway {
+			posted.N, err = c.writeAway(p)
+		}
+		return posted, err
 	}
 	for err == nil && posted.N < n {
 		if _, err = c.write(nil, 0); err != nil { // deadlines, and what others want
@@ -87,7 +91,7 @@ func (c *Conn) PostBuffer(b *Buffer, off, n int) (posted Posted, err error) {
 		if t.phase == txShadow && c.promote() {
 			continue
 		}
-		if t.phase == txDirect {
+		if t.phase == txDirect && !t.demote {
 			at := posted.N
 			ticket, e := t.end.SendRegion(b.region, off+at, min(n-at, maxPiece))
 			switch {
@@ -95,7 +99,7 @@ func (c *Conn) PostBuffer(b *Buffer, off, n int) (posted Posted, err error) {
 				posted = Posted{N: at + min(n-at, maxPiece), ticket: ticket, pending: true}
 				continue
 			case e == segment.ErrAgain:
-				c.awaitTX(flagsCall)
+				c.awaitTX(t.ends())
 				continue
 			case !errors.Is(e, segment.ErrNoZCopy) && !errors.Is(e, segment.ErrRegions):
 				c.leaveDirectTX(e)
@@ -104,8 +108,11 @@ func (c *Conn) PostBuffer(b *Buffer, off, n int) (posted Posted, err error) {
 		}
 		posted.N, err = c.write(p, posted.N)
 	}
-	if t.free() {
-		c.leaveTX()
+	c.releaseTX()
+	if err == errAway {
+		var k int
+		k, err = c.writeAway(p[posted.N:])
+		posted.N += k
 	}
 	return posted, err
 }
@@ -117,12 +124,12 @@ func (c *Conn) AwaitPosted(p Posted) error {
 		return nil
 	}
 	t := &c.tx
-	if !t.take() {
+	if !t.takeInner() {
 		return c.opError("write", net.ErrClosed)
 	}
-	t.ticket, t.taking = p.ticket, true
+	t.ticket, t.taking, t.passing = p.ticket, true, true // also if the program's calls are for a substitute
 	err := c.awaitTaken()
-	t.taking = false
+	t.taking, t.passing = false, false
 	if t.free() {
 		c.leaveTX()
 	}
@@ -150,6 +157,9 @@ func (c *Conn) awaitTaken() error {
 					return err
 				}
 			}
+			if t.phase == txOver {
+				return t.err
+			}
 			return nil
 		}
 		if err := c.stop(&t.half, "write"); err != nil {
@@ -171,7 +181,7 @@ func (c *Conn) ReadBuffer(b *Buffer, off, n int) (int, error) {
 	}
 	r := &c.rx
 	if !r.take() {
-		return 0, c.opError("read", net.ErrClosed)
+		return c.readAway(p)
 	}
 	got := 0
 	if r.direct && n > 0 && c.offerSink(b, off, n) {
@@ -180,8 +190,9 @@ func (c *Conn) ReadBuffer(b *Buffer, off, n int) (int, error) {
 	if got == 0 {
 		got, err = c.read(p)
 	}
-	if r.free() {
-		c.leaveRX()
+	c.releaseRX()
+	if err == errAway {
+		return c.readAway(p)
 	}
 	return got, err
 }
@@ -196,7 +207,7 @@ func (c *Conn) offerSink(b *Buffer, off, n int) bool {
 		return false
 	}
 	number, err := uint32(0), segment.ErrAgain
-	if t.phase == txDirect {
+	if t.phase == txDirect && !t.demote {
 		number, err = t.end.Share(b.region)
 	}
 	if t.free() {

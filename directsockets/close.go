@@ -3,14 +3,10 @@ package directsockets
 import (
 	"net"
 	"os"
-	"time"
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/segment"
 )
-
-// lingerTime is how long, after Close, a peer that has frozen may take to receive the rest.
-const lingerTime = 30 * time.Second
 
 // openBell makes the file that h sleeps on. tx has a descriptor of its own, so that
 // both directions can sleep at the same time.
@@ -62,6 +58,17 @@ func (c *Conn) Close() error {
 		return &net.OpError{Op: "close", Net: c.network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: net.ErrClosed}
 	}
 	c.closed = true
+	if s := c.sub.Load(); s != nil { // others may have its descriptor
+		c.mu.Unlock()
+		return c.awayError("close", s.conn.Close())
+	}
+	c.mu.Unlock()
+	return c.finalize()
+}
+
+// finalize ends the connection, which is closed.
+func (c *Conn) finalize() error {
+	c.mu.Lock()
 	pending := c.pending
 	c.pending = nil
 	for _, h := range []*half{&c.rx.half, &c.tx.half} {
@@ -78,11 +85,11 @@ func (c *Conn) Close() error {
 	}
 	rxStolen, txStolen := c.seize(&c.rx.half), c.seize(&c.tx.half)
 	err := c.tearDown(rxStolen || txStolen)
-	if !rxStolen && c.rx.free() {
-		c.leaveRX()
+	if !rxStolen {
+		c.releaseRX()
 	}
-	if !txStolen && c.tx.free() {
-		c.leaveTX()
+	if !txStolen {
+		c.releaseTX()
 	}
 	return err
 }
@@ -99,48 +106,45 @@ func (c *Conn) seize(h *half) (stolen bool) {
 // tearDown ends the connection; the caller has both locks. lent: somebody still looks at the
 // segment's memory.
 func (c *Conn) tearDown(lent bool) error {
-	r, t := &c.rx, &c.tx
 	c.unwatch()
 	e := c.end.Load()
 	c.mu.Lock()
-	reset := c.linger0 || r.flags.Load()&flagBroken != 0
+	reset := c.linger == 0 || c.rx.flags.Load()&flagBroken != 0
 	c.mu.Unlock()
-	c.closeBell(&r.half)
-	c.closeBell(&t.half)
+	c.closeBell(&c.rx.half)
+	c.closeBell(&c.tx.half)
+	lost := false
 	if e != nil {
-		if r.phase == rxDirect && e.Readable() > 0 {
-			reset = true
+		reset = reset || c.unread()
+		if !reset {
+			lost = !c.leave()
 		}
-		if !reset && (t.phase == txRolling || t.demote) {
-			go c.lingerOn(e, lent)
-			return nil
-		}
-		if t.phase == txDirect && !reset {
-			_ = e.Shutdown() // no room: the peer reads the shadow's end after the queue
-		}
+		c.unguard()
 		_ = e.Close(reset) // the descriptor's error concerns nobody
 	}
-	if s, ok := c.shadow.(interface{ SetLinger(int) error }); ok && reset {
-		_ = s.SetLinger(0) // or it is reset already
+	if reset || lost {
+		c.lingerShadow(0) // or it is reset already
 	}
 	err := c.shadow.Close()
 	c.retire(e, lent)
 	return err
 }
 
-// lingerOn closes a connection once its peer has what it did not take from the segment.
-func (c *Conn) lingerOn(e *segment.End, lent bool) {
+// leave ends the outbound direction without waiting: the peer takes from the segment what is there.
+// False: it cannot, as it has none any more, and bytes are lost.
+func (c *Conn) leave() bool {
 	t := &c.tx
-	_ = c.shadow.SetWriteDeadline(time.Now().Add(lingerTime))
-	if t.demote && e.PeerFrozen() {
-		t.phase = txRolling
+	switch {
+	case t.phase == txDirect && t.demote: // others may have the shadow, too
+		c.sendDemote()
+	case t.phase == txDirect:
+		switch err := t.end.Shutdown(); err {
+		case nil, segment.ErrAgain: // no room: the peer reads the shadow's end after the queue
+		default:
+			c.leaveDirectTX(err)
+		}
 	}
-	if t.phase == txRolling {
-		_ = e.Rollback(c.shadow.Write) // an error: the peer has closed, or does not read
-	}
-	_ = e.Close(false)
-	_ = c.shadow.Close()
-	c.retire(e, lent)
+	return t.phase != txRolling || c.cutRolling()
 }
 
 // retire releases what the connection had. The counters are kept for Stats.

@@ -39,17 +39,20 @@ type Conn struct {
 	up         atomic.Int32                // see upgrade.go
 	none       atomic.Uint32               // see broker.Client.MayHaveOffer
 	sends      atomic.Uint32               // on the shadow
+	sub        atomic.Pointer[substitute]  // what the program has in place of the shadow; nil: the shadow
 	frozenSeen atomic.Bool                 // tx knows that the peer froze it
 	side       segment.Side
 
 	mu      sync.Mutex
 	closed  bool          // guarded by mu
-	linger0 bool          // guarded by mu; SetLinger(0)
+	linger  int           // guarded by mu; of SetLinger
 	retired bool          // guarded by mu; final or total is there
 	why     Reason        // guarded by mu
 	modes   [2]Mode       // guarded by mu; of rx and tx
 	tries   uint8         // guarded by mu; offers that nobody claimed
 	pending *upgrade      // guarded by mu; what wantInstall is about
+	handing sync.Mutex    // of handOver
+	waited  atomic.Int64  // for how long handOver has waited, ns
 	refusal atomic.Uint32 // the broker.Reason by which the last offer was refused; 0: it was not
 	bucket  uint32
 
@@ -92,6 +95,7 @@ func NewConn(shadow net.Conn, server bool, config Config) (*Conn, error) {
 // newConn makes a Conn, which takes the shadow over.
 func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *client.Client) *Conn {
 	c := &Conn{shadow: shadow, cfg: cfg, side: side, broker: client, modes: [2]Mode{ModeTCP, ModeTCP}}
+	c.linger = -1
 	c.local, c.remote = shadow.LocalAddr(), shadow.RemoteAddr()
 	c.rx.init()
 	c.tx.init()
@@ -170,7 +174,17 @@ func (c *Conn) setDeadlines(t time.Time, halves ...*half) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return &net.OpError{Op: "set", Net: c.network(), Addr: c.LocalAddr(), Err: net.ErrClosed}
+		return c.setError()
+	}
+	if s := c.sub.Load(); s != nil {
+		for _, h := range halves {
+			set := s.conn.SetReadDeadline
+			if h == &c.tx.half {
+				set = s.conn.SetWriteDeadline
+			}
+			_ = set(t) // it is open
+		}
+		return nil
 	}
 	for _, h := range halves {
 		c.setDeadline(h, t)
@@ -184,6 +198,9 @@ func (c *Conn) CloseRead() error {
 	if err := c.setFlag(&c.rx.half, "close", flagShut); err != nil {
 		return err
 	}
+	if s := c.sub.Load(); s != nil {
+		return c.awayError("close", s.conn.CloseRead())
+	}
 	if s, ok := c.shadow.(interface{ CloseRead() error }); ok {
 		_ = s.CloseRead() // an error: it has ended already
 	}
@@ -194,6 +211,9 @@ func (c *Conn) CloseRead() error {
 func (c *Conn) CloseWrite() error {
 	if err := c.setFlag(&c.tx.half, "close", flagShut); err != nil {
 		return err
+	}
+	if s := c.sub.Load(); s != nil {
+		return c.awayError("close", s.conn.CloseWrite())
 	}
 	c.askTX(wantShutdown, true) // a holder that the flag has woken may sleep again, as finish does
 	return nil
@@ -206,24 +226,33 @@ func (c *Conn) setFlag(h *half, op string, flag uint32) error {
 	if c.closed {
 		return c.opError(op, net.ErrClosed)
 	}
-	h.flags.Or(flag)
-	c.wakeLocked(h)
+	if c.sub.Load() == nil {
+		h.flags.Or(flag)
+		c.wakeLocked(h)
+	}
 	return nil
 }
 
 // SetLinger is that of net.TCPConn: after SetLinger(0), Close discards unsent data, and the peer's
 // calls fail with ECONNRESET.
 func (c *Conn) SetLinger(sec int) error {
-	s, ok := c.shadow.(interface{ SetLinger(int) error })
-	if ok {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return c.setError()
+	}
+	if s, ok := c.shadow.(interface{ SetLinger(int) error }); ok && !c.tx.guard.zero {
 		if err := s.SetLinger(sec); err != nil {
 			return err
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.linger0 = sec == 0
+	c.linger = sec
 	return nil
+}
+
+// setError is the error of a setting after Close.
+func (c *Conn) setError() error {
+	return &net.OpError{Op: "set", Net: c.network(), Addr: c.LocalAddr(), Err: net.ErrClosed}
 }
 
 // SetNoDelay is that of net.TCPConn. Direct bytes are never delayed.

@@ -40,6 +40,9 @@ func (c *Conn) ReadFrom(r io.Reader) (sum int64, err error) {
 		var n int64
 		n, err = some(r, buf[:])
 		sum += n
+		if err == errAway {
+			some, err = c.readFromAny, nil
+		}
 	}
 	if err == io.EOF {
 		err = nil
@@ -76,12 +79,19 @@ func (c *Conn) readFromAny(r io.Reader, buf []byte) (int64, error) {
 func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 	t := &c.tx
 	if !t.take() {
-		return 0, c.opError("write", net.ErrClosed)
+		return 0, c.denied("write")
 	}
+	var rest []byte // for the substitute
 	gone := false
 	defer func() {
-		if !gone && t.free() {
-			c.leaveTX()
+		if !gone {
+			c.releaseTX()
+		}
+		if len(rest) > 0 {
+			k, werr := c.writeAway(rest)
+			if n += int64(k); werr != nil {
+				err = werr
+			}
 		}
 	}()
 	if _, err := c.write(nil, 0); err != nil { // deadlines, and what others want
@@ -90,7 +100,7 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 	if t.phase == txShadow && c.promote() {
 		return 0, nil
 	}
-	if t.phase == txShadow || t.phase == txBack && !t.demote {
+	if t.phase == txShadow || t.phase == txBack {
 		if file, limit := fileOf(r); file != nil && c.tcp != nil {
 			c.moved(1)
 			if n, sent, err := c.sendFile(file, limit); sent {
@@ -99,10 +109,11 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 		}
 	}
 	var room foreign.Memory
-	if t.phase == txDirect {
+	direct := t.phase == txDirect && !t.demote
+	if direct {
 		switch room, err = t.end.Reserve(copyChunk); {
 		case err == segment.ErrAgain:
-			c.awaitTX(flagsCall)
+			c.awaitTX(t.ends())
 			return 0, nil
 		case err != nil:
 			c.leaveDirectTX(err)
@@ -112,7 +123,7 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 	t.lend()
 	var k int
 	var rerr error
-	if t.phase == txDirect {
+	if direct {
 		k, rerr = room.FillFrom(r)
 	} else {
 		k, rerr = r.Read(buf)
@@ -122,14 +133,17 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 		return 0, c.opError("write", net.ErrClosed)
 	}
 	if k > 0 {
-		if t.phase == txDirect {
+		if direct {
 			if err := t.end.Commit(k); err != nil {
 				c.leaveDirectTX(err)
 			}
 			n = int64(k)
 		} else {
-			k, err = c.write(buf[:k], 0)
-			n = int64(k)
+			var w int
+			if w, err = c.write(buf[:k], 0); err == errAway {
+				rest, err = buf[w:k], nil
+			}
+			n = int64(w)
 		}
 	}
 	if err == nil {
@@ -232,7 +246,15 @@ func (c *Conn) WriteTo(w io.Writer) (sum int64, err error) {
 	defer copyBuffers.Put(buf)
 	for err == nil {
 		var n int64
-		n, err = c.writeToSome(w, buf[:])
+		if n, err = c.writeToSome(w, buf[:]); err == errAway {
+			var m int64
+			s := c.sub.Load()
+			m, err = io.Copy(w, s.conn)
+			n, err = n+m, c.awayError("read", err)
+			if err == nil {
+				err = io.EOF
+			}
+		}
 		sum += n
 	}
 	if err == io.EOF {
@@ -245,12 +267,12 @@ func (c *Conn) WriteTo(w io.Writer) (sum int64, err error) {
 func (c *Conn) writeToSome(w io.Writer, buf []byte) (n int64, err error) {
 	r := &c.rx
 	if !r.take() {
-		return 0, c.opError("read", net.ErrClosed)
+		return 0, c.denied("read")
 	}
 	gone := false
 	defer func() {
-		if !gone && r.free() {
-			c.leaveRX()
+		if !gone {
+			c.releaseRX()
 		}
 	}()
 	if _, err := c.read(nil); err != nil { // deadlines, and what others want

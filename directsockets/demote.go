@@ -1,10 +1,7 @@
 package directsockets
 
 import (
-	"errors"
 	"net"
-	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,8 +15,7 @@ const demotePause = 20 * time.Microsecond
 func (c *Conn) Demote() error { return c.demote(ReasonProgram) }
 
 func (c *Conn) demote(why Reason) error {
-	c.up.Store(upNever)
-	c.decided()
+	c.never(why)
 	c.askRX(wantFreeze)
 	c.askTX(wantFreeze, true)
 	for {
@@ -37,94 +33,6 @@ func (c *Conn) demote(why Reason) error {
 			return nil
 		}
 		time.Sleep(demotePause)
-	}
-}
-
-// freezeRX moves the inbound direction to the shadow. The caller holds its lock.
-func (c *Conn) freezeRX() {
-	r := &c.rx
-	switch r.phase {
-	case rxTCP:
-		r.phase = rxBack
-	case rxShadow, rxCatchUp, rxDirect:
-		if r.phase == rxShadow && !c.transit() && r.phase != rxCatchUp {
-			if r.phase == rxTCP {
-				r.phase = rxBack
-			}
-			break
-		}
-		if err := r.end.Freeze(); err != nil {
-			break // it ends by itself, the queue comes first
-		}
-		c.unwatch()
-		r.thawed, r.phase, r.direct = r.phase, rxFrozen, false
-	}
-	c.setMode(&r.half, ModeDemoted)
-}
-
-// File returns a duplicate of the shadow's descriptor, as net.TCPConn's does. The connection is
-// demoted first: whoever has only a descriptor can only use TCP.
-func (c *Conn) File() (*os.File, error) {
-	if c.tcp == nil {
-		return nil, c.opError("file", errors.ErrUnsupported)
-	}
-	if err := c.Demote(); err != nil {
-		return nil, err
-	}
-	return c.tcp.File()
-}
-
-// SyscallConn gives access to the shadow's descriptor, for options. Its Read and
-// Write demote the connection first.
-func (c *Conn) SyscallConn() (syscall.RawConn, error) {
-	if c.tcp == nil {
-		return nil, c.opError("raw-control", errors.ErrUnsupported)
-	}
-	raw, err := c.tcp.SyscallConn()
-	return rawConn{raw, c}, err
-}
-
-type rawConn struct {
-	syscall.RawConn
-	c *Conn
-}
-
-func (r rawConn) Read(f func(fd uintptr) (done bool)) error {
-	return r.c.rawCall(&r.c.rx.half, "raw-read", func() error { return r.RawConn.Read(f) })
-}
-
-func (r rawConn) Write(f func(fd uintptr) (done bool)) error {
-	return r.c.rawCall(&r.c.tx.half, "raw-write", func() error { return r.RawConn.Write(f) })
-}
-
-// rawCall calls call, which waits on the shadow for the direction of h, on TCP alone. If the
-// program's deadline has not passed, a timeout is a leftover wake-up.
-func (c *Conn) rawCall(h *half, op string, call func() error) error {
-	_ = c.demote(ReasonUnsupported) // closed: the call says so
-	for {
-		if h.flags.Load()&(flagExpired|flagClosed) == flagExpired {
-			return c.opError(op, os.ErrDeadlineExceeded)
-		}
-		err := call()
-		if err == nil || !isTimeout(err) {
-			return err
-		}
-		if h.try() {
-			c.clearWake(h)
-			if h.free() {
-				c.leave(h)
-			}
-		}
-		time.Sleep(demotePause)
-	}
-}
-
-// leave does what others want of the direction of h, after free.
-func (c *Conn) leave(h *half) {
-	if h == &c.rx.half {
-		c.leaveRX()
-	} else {
-		c.leaveTX()
 	}
 }
 

@@ -51,3 +51,20 @@ func (c *Conn) SleepsTX() bool { return c.tx.bell.sleeping.Load() }
 
 // Reading reports whether somebody reads, or waits to.
 func (c *Conn) Reading() bool { return c.rx.word.Load() == lockHeld }
+
+// Unread is how many bytes are in the segment.
+func (c *Conn) Unread() int {
+	c.rx.takeInner()
+	defer c.releaseRX()
+	return c.rx.end.Readable()
+}
+
+// Rolling reports whether the outbound direction returns to TCP.
+func (c *Conn) Rolling() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tx.guard.on
+}
+
+// Retire has this side leave the segment as a program does that is replaced by one without it.
+func (c *Conn) Retire() { _ = c.rx.end.Close(false) }

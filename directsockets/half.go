@@ -16,9 +16,11 @@ const (
 	flagClosed  = 1 << 1 // Close was called
 	flagBroken  = 1 << 2 // the peer has broken the rules
 	flagShut    = 1 << 3 // CloseRead or CloseWrite was called
+	flagAway    = 1 << 4 // the program's calls are for the substitute
 
 	flagsStop = flagExpired | flagClosed | flagBroken
-	flagsCall = flagsStop | flagShut    // those that end a wait of Read or Write
+	flagsPass = flagsStop | flagShut    // those that end a wait of what passes on
+	flagsCall = flagsPass | flagAway    // those that end a wait of Read or Write
 	flagsGone = flagClosed | flagBroken // those that end what is done without a call
 )
 
@@ -32,6 +34,10 @@ type half struct {
 	end    *segment.End // nil until the direction has moved to the segment
 	spin   spinner
 	bell   bell
+	// passing: the holder is no call of the program's, but passes on for the substitute.
+	passing bool
+
+	hand atomic.Uint32 // see handOver
 
 	woken atomic.Bool // set by wake, and the shadow's deadline has passed; cleared by clearWake
 
@@ -139,10 +145,20 @@ func (c *Conn) stop(h *half, op string) error {
 		return c.opError(op, net.ErrClosed)
 	case f&flagBroken != 0:
 		return c.opError(op, os.NewSyscallError(op, syscall.ECONNRESET))
+	case f&flagAway != 0 && !h.passing:
+		return errAway
 	case f&flagExpired != 0:
 		return c.opError(op, os.ErrDeadlineExceeded)
 	}
 	return nil
+}
+
+// ends are the flags that end a wait of the holder's.
+func (h *half) ends() uint32 {
+	if h.passing {
+		return flagsPass
+	}
+	return flagsCall
 }
 
 // signals is what the holder of a lock looks at to decide whether it may wait. model_test.go

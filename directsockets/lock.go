@@ -24,8 +24,9 @@ const (
 	wantShutdown = 1 << 3 // end the outbound direction
 	wantRollback = 1 << 4 // the peer has frozen the direction, perhaps
 	wantLook     = 1 << 5 // the doorbell has rung while the segment was watched
+	wantHand     = 1 << 6 // have the shadow be one that can be handed over
 
-	wantWork = wantInstall | wantFreeze | wantShutdown | wantRollback | wantLook
+	wantWork = wantInstall | wantFreeze | wantShutdown | wantRollback | wantLook | wantHand
 )
 
 // lock is the lock of one direction of a connection. The reader or writer holds it, even while it
@@ -44,6 +45,7 @@ type lock struct {
 	// plain: leave does without a locked instruction. It is set by the holder, and
 	// stays.
 	plain atomic.Bool
+	away  atomic.Bool // calls of the program's do not get it any more
 
 	mu      sync.Mutex
 	cond    sync.Cond // of mu; signalled when the lock is free, or lent
@@ -55,17 +57,20 @@ func (t *lock) init() { t.cond.L = &t.mu }
 // try takes the lock if it is free.
 func (t *lock) try() bool { return t.word.CompareAndSwap(lockFree, lockHeld) }
 
-// take waits for the lock. False: Close has it, for good.
-func (t *lock) take() bool { return t.try() || t.takeSlow(false) }
+// take waits for the lock. False: Close has it, for good, or the program's calls go elsewhere.
+func (t *lock) take() bool { return t.try() || t.takeSlow(false, false) }
+
+// takeInner is take for what is not a call of the program's.
+func (t *lock) takeInner() bool { return t.try() || t.takeSlow(false, true) }
 
 // seize is take for Close, which does not wait for a holder that has lent the lock. stolen: that
 // holder finds out when it comes back.
 func (t *lock) seize() (stolen bool) {
-	t.takeSlow(true)
+	t.takeSlow(true, true)
 	return t.word.Load() == lockGone
 }
 
-func (t *lock) takeSlow(steal bool) bool {
+func (t *lock) takeSlow(steal, inner bool) bool {
 	for range 2 {
 		runtime.Gosched()
 		if t.try() {
@@ -84,6 +89,8 @@ func (t *lock) takeSlow(steal bool) bool {
 	for {
 		t.barrier()
 		switch {
+		case t.away.Load() && !inner:
+			return false
 		case t.try():
 			return true
 		case t.word.Load() == lockGone:
@@ -142,6 +149,12 @@ func (t *lock) signal() {
 		t.cond.Broadcast() // Signal could wake one who cannot steal what is lent
 	}
 	t.mu.Unlock()
+}
+
+// sendAway has calls of the program's not get the lock any more.
+func (t *lock) sendAway() {
+	t.away.Store(true)
+	t.signal()
 }
 
 // lend lets Close take the lock until back.

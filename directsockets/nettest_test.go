@@ -2,7 +2,6 @@ package directsockets_test
 
 import (
 	"context"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -293,49 +292,5 @@ func TestRootConnNodes(t *testing.T) {
 			kid := startChild(t, childJob{Broker: cluster.Brokers[1].Path(), Eager: true}, spaces[1])
 			testRelay(t, kid, client, spaces[0].Do, tt.network, tt.address, true)
 		})
-	}
-}
-
-// TestFile: who has a descriptor has TCP, with all that was under way.
-func TestFile(t *testing.T) {
-	c, s := directPair(t)
-	sent := make(chan error, 1)
-	const n = 3 << 20
-	go func() {
-		err := writePattern(c, n)
-		c.CloseWrite()
-		sent <- err
-	}()
-	off, err := readPattern(s, 12345)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := s.File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	rest, err := net.FileConn(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rest.Close()
-	if got := s.Stats(); got.RX != directsockets.ModeDemoted || got.TX != directsockets.ModeDemoted {
-		t.Error(got)
-	}
-	got, err := io.ReadAll(rest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if off+int64(len(got)) != n {
-		t.Fatalf("%d bytes, then %d, of %d", off, len(got), n)
-	}
-	for i, b := range got {
-		if b != patternAt(off+int64(i)) {
-			t.Fatalf("byte %d differs", off+int64(i))
-		}
-	}
-	if err := <-sent; err != nil {
-		t.Error(err)
 	}
 }

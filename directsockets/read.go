@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"time"
 
 	"exnet/directsockets/segment"
 	"exnet/internal/shm"
@@ -14,11 +15,13 @@ import (
 // rxPhase is where the inbound direction takes its bytes from.
 //
 //	tcp ──▶ shadow ──▶ catch-up ──▶ direct ──┬─ SHUTDOWN ─▶ over
-//	 ▲  └─────┘ │                      ▲      ├─ DEMOTE, peer gone ─▶ back
-//	 └─ refused │               thawed │      ▼
-//	            └───────────────────── frozen ──▶ back ─▶ over
+//	 ▲  └─────┘ │         │            ▲      ├─ DEMOTE, peer gone ─▶ back
+//	 └─ refused │         │     thawed │      ▼
+//	            └─────────┴─────────── frozen ──▶ returning ──▶ back ─▶ over
+//	                                                 └──▶ rest ──▲
 //
-// The C library has the same states by the same names (SPEC.md, section 9).
+// states.go has every step. The C library has the same states by the same names (SPEC.md,
+// section 9).
 type rxPhase uint8
 
 const (
@@ -42,9 +45,13 @@ type rxHalf struct {
 	thawed     rxPhase // what phase was before rxFrozen
 	shadow     uint64  // bytes that the shadow gave and that belong before the segment's
 	promoted   uint64  // bytes that it gives before those of the segment
+	due        uint64  // in rxReturning: bytes that it gives before all that the peer left has come
 	surplus    []byte  // what the shadow gave too early: it comes after the segment's
 	surplusErr error   // and then this
 	err        error   // of rxOver
+
+	had   uint64        // what the shadow had given or held when handRX last saw more
+	hadAt time.Duration // and when that was, since handOver began
 
 	watch watch
 }
@@ -68,14 +75,22 @@ func (c *Conn) Read(p []byte) (int, error) {
 				return n, nil
 			}
 		}
-	} else if !r.takeSlow(false) {
-		return 0, c.opError("read", net.ErrClosed)
+	} else if !r.takeSlow(false, false) {
+		return c.readAway(p)
 	}
 	n, err := c.read(p)
-	if r.free() {
-		c.leaveRX()
+	c.releaseRX()
+	if err == errAway {
+		return c.readAway(p)
 	}
 	return n, err
+}
+
+// releaseRX gives the lock back.
+func (c *Conn) releaseRX() {
+	if c.rx.free() {
+		c.leaveRX()
+	}
 }
 
 // leaveRX does what others want, after free.
@@ -118,6 +133,10 @@ func (c *Conn) read(p []byte) (int, error) {
 			n, err = c.readDirect(p)
 		case rxFrozen:
 			n, err = c.readFrozen(p)
+		case rxReturning:
+			n, err = c.readReturning(p)
+		case rxRest:
+			n, err = c.readRest(p)
 		case rxBack:
 			n, err = c.readBack(p)
 		case rxOver:
@@ -181,7 +200,8 @@ func (c *Conn) readBoth(p []byte) (int, error) {
 	n, err := c.readShadow(p)
 	at, ok := r.end.PromotedAt()
 	if ok {
-		r.promoted, r.phase = at, rxCatchUp
+		r.promoted = at
+		c.onRX(rxPromote)
 		c.unwatch()
 		return c.split(p, n, err)
 	}
@@ -224,7 +244,8 @@ func (c *Conn) transit() bool {
 				c.breach()
 				return false
 			}
-			r.promoted, r.phase = at, rxCatchUp
+			r.promoted = at
+			c.onRX(rxPromote)
 			c.unwatch()
 			return false
 		}
@@ -263,7 +284,7 @@ func (c *Conn) readDrain(p []byte) (int, error) {
 	r := &c.rx
 	left := r.promoted - r.shadow
 	if left == 0 {
-		r.phase, r.direct = rxDirect, true
+		c.onRX(rxReached)
 		r.plain.Store(shm.Expedited())
 		c.setMode(&r.half, ModeDirect)
 		return 0, nil
@@ -273,12 +294,20 @@ func (c *Conn) readDrain(p []byte) (int, error) {
 	}
 	n, err := c.readShadow(p)
 	if n == 0 && err != nil && err != errWoken { // it said that there is more
-		if err == io.EOF && r.flags.Load()&flagShut == 0 {
-			err = c.opError("read", os.NewSyscallError("read", syscall.ECONNRESET))
-		}
-		c.over(err)
+		return 0, c.cut(err)
 	}
 	return n, err
+}
+
+// cut ends the inbound direction, whose shadow has ended with err before the bytes that come before
+// those of the segment.
+func (c *Conn) cut(err error) error {
+	if err == io.EOF && c.rx.flags.Load()&flagShut == 0 {
+		err = c.opError("read", os.NewSyscallError("read", syscall.ECONNRESET))
+	}
+	c.onRX(rxCut)
+	c.over(err)
+	return err
 }
 
 // readDirect receives from the segment, and waits for it.
@@ -297,25 +326,25 @@ func (c *Conn) readDirect(p []byte) (int, error) {
 // leaveDirect takes the inbound direction on when Recv has said that the segment
 // has no more. A nil error: read on.
 func (c *Conn) leaveDirect(err error) error {
-	r := &c.rx
-	r.direct = false
 	switch {
 	case err == io.EOF:
+		c.onRX(rxShutdown)
 		c.over(io.EOF)
 		c.heedFreeze()
 		return nil
 	case errors.Is(err, segment.ErrDemoted):
-		r.phase = rxBack
+		c.onRX(rxDemote)
 		c.reason(ReasonPeerDemoted)
 	case errors.Is(err, segment.ErrReset):
+		c.onRX(rxReset)
 		c.over(c.opError("read", os.NewSyscallError("read", syscall.ECONNRESET)))
 	case errors.Is(err, segment.ErrClosed): // without SHUTDOWN: the shadow says what follows
-		r.phase = rxBack
+		c.onRX(rxGone)
 	default:
 		c.breach()
 		return nil
 	}
-	c.setMode(&r.half, ModeDemoted)
+	c.setMode(&c.rx.half, ModeDemoted)
 	c.heedFreeze()
 	return nil
 }
@@ -325,43 +354,6 @@ func (c *Conn) heedFreeze() {
 	if !c.frozenSeen.Load() && c.rx.end.PeerFrozen() && c.frozenSeen.CompareAndSwap(false, true) {
 		c.askTX(wantRollback, true)
 	}
-}
-
-// readFrozen reads the shadow after a freeze. What it gives comes after what is
-// left in the queue if the peer had ended the direction before it looked.
-func (c *Conn) readFrozen(p []byte) (int, error) {
-	r := &c.rx
-	if r.end.Thaw(false) {
-		c.unwatch()
-		r.phase = r.thawed
-		r.direct = r.phase == rxDirect
-		return 0, nil
-	}
-	if r.end.Rolled() {
-		c.unwatch()
-		r.phase = rxBack
-		return 0, nil
-	}
-	if !r.watch.on.Load() {
-		c.watchRX() // there is something: the shadow decides what it means
-	}
-	n, err := c.readShadow(p)
-	// Bytes after a DEMOTE come with STANDS; after a SHUTDOWN there are none.
-	if !r.end.Thaw(n == 0 && err != nil && err != errWoken) {
-		return n, err
-	}
-	c.unwatch()
-	r.phase = r.thawed
-	if r.phase == rxShadow {
-		at, ok := r.end.PromotedAt()
-		if !ok {
-			c.breach()
-			return 0, nil
-		}
-		r.promoted, r.phase = at, rxCatchUp
-	}
-	r.direct = r.phase == rxDirect
-	return c.split(p, n, err)
 }
 
 // readBack reads the shadow for good.

@@ -306,6 +306,9 @@ func (c *Conn) workRX() {
 	if r.asked(wantLook) && r.phase == rxShadow {
 		c.transit()
 	}
+	if r.asked(wantHand) {
+		r.hand.Store(uint32(c.handRX(time.Duration(c.waited.Load()))))
+	}
 }
 
 // begin is where a connection gets its segment. No thread waits in the shadow
@@ -322,7 +325,8 @@ func (c *Conn) begin(u *upgrade) {
 			c.failed(ReasonRefused)
 			return
 		}
-		r.end, r.phase = u.end, rxShadow
+		r.end = u.end
+		c.onRX(rxSegment)
 		c.end.Store(u.end)
 		c.decided()
 		c.reason(ReasonIdle)
@@ -330,7 +334,8 @@ func (c *Conn) begin(u *upgrade) {
 		_ = c.watchRX()
 		return
 	}
-	r.end, r.phase = u.end, rxShadow
+	r.end = u.end
+	c.onRX(rxSegment)
 	c.end.Store(u.end)
 	_ = c.watchRX()
 	c.refusal.Store(0)
@@ -356,7 +361,8 @@ func (c *Conn) refused(why Reason) {
 	r := &c.rx
 	c.unwatch()
 	u := &upgrade{end: r.end, peerBell: -1}
-	r.end, r.phase = nil, rxTCP
+	c.onRX(rxRefused)
+	r.end = nil
 	c.end.Store(nil)
 	c.closeBell(&r.half)
 	u.drop()
@@ -395,9 +401,10 @@ func (c *Conn) orphaned() {
 		return
 	}
 	if c.rx.end.Lost() {
+		c.onRX(rxReset)
 		c.over(c.opError("read", os.NewSyscallError("read", syscall.ECONNRESET)))
 	} else {
-		c.rx.phase = rxBack
+		c.onRX(rxGone)
 	}
 	c.setMode(&c.rx.half, ModeDemoted)
 }

@@ -22,8 +22,8 @@ func (c *Conn) awaitRX() error {
 	if r.flags.Load()&flagShut != 0 {
 		return io.EOF
 	}
-	if !c.spin(&r.half, true, flagsCall) {
-		c.sleep(&r.half, flagsCall)
+	if until := r.ends(); !c.spin(&r.half, true, until) {
+		c.sleep(&r.half, until)
 	}
 	c.heedFreeze()
 	return nil

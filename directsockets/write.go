@@ -2,7 +2,6 @@ package directsockets
 
 import (
 	"errors"
-	"net"
 	"os"
 	"syscall"
 	"time"
@@ -13,12 +12,14 @@ import (
 
 // txPhase is where the outbound direction puts its bytes.
 //
-//	shadow ──PROMOTE──▶ direct ──┬─ DEMOTE ─────────────────▶ back ─▶ over
-//	 │                           ├─ peer froze ─▶ rolling ─┘   ▲
-//	 │                           └─ peer gone, SHUTDOWN ───────┘
-//	 └─ demoted before it was promoted ────────────────────────┘
+//	shadow ──PROMOTE──▶ direct ──┬─ DEMOTE, peer gone ────────▶ back ─▶ over
+//	 │                           ├─ peer froze ─▶ rolling ─────▲         ▲
+//	 │                           │                   └─ ended ───────────┤
+//	 │                           └─ SHUTDOWN ────────────────────────────┘
+//	 └─ demoted before it was promoted ────────────────────────▲
 //
-// The C library has the same states by the same names (SPEC.md, section 9).
+// states.go has every step. The C library has the same states by the same names (SPEC.md,
+// section 9).
 type txPhase uint8
 
 const (
@@ -26,7 +27,7 @@ const (
 	txDirect                 // the segment
 	txRolling                // the shadow, after what the peer did not take from the segment
 	txBack                   // the shadow, for good
-	txOver                   // txHalf.err, for good
+	txOver                   // txHalf.err, for good: nothing is sent any more
 )
 
 // txHalf is the outbound direction.
@@ -38,9 +39,10 @@ type txHalf struct {
 	shadow   uint64 // bytes that the shadow took before the segment
 	err      error  // of txOver
 	shutdown bool   // CloseWrite has still to be done, on the shadow at least
-	demote   bool   // DEMOTE has still to be sent
+	demote   bool   // DEMOTE has still to be sent, and nothing else on the segment
 	finisher bool   // a goroutine sees to those, and to rolling
-	taking   bool   // a wait is for the peer to take message ticket, not for room
+	guard    guard
+	taking   bool // a wait is for the peer to take message ticket, not for room
 	ticket   uint64
 }
 
@@ -65,14 +67,23 @@ func (c *Conn) Write(p []byte) (int, error) {
 				return n, nil
 			}
 		}
-	} else if !t.takeSlow(false) {
-		return 0, c.opError("write", net.ErrClosed)
+	} else if !t.takeSlow(false, false) {
+		return c.writeAway(p)
 	}
 	n, err := c.write(p, n)
-	if t.free() {
-		c.leaveTX()
+	c.releaseTX()
+	if err == errAway {
+		m, err := c.writeAway(p[n:])
+		return n + m, err
 	}
 	return n, err
+}
+
+// releaseTX gives the lock back.
+func (c *Conn) releaseTX() {
+	if c.tx.free() {
+		c.leaveTX()
+	}
 }
 
 // sinkLeast is the size from which on writes may go to a sink of the peer's.
@@ -149,9 +160,15 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 		}
 		return n, err
 	case txDirect:
+		if t.demote {
+			if c.sendDemote(); t.demote { // no room in the queue
+				c.sleep(&t.half, t.ends())
+			}
+			return 0, nil
+		}
 		n, err := t.end.Send(p)
 		if err == segment.ErrAgain {
-			if c.spin(&t.half, false, flagsCall) {
+			if c.spin(&t.half, false, t.ends()) {
 				return 0, nil
 			}
 			// Before it sleeps for want of room in the ring, the queue is filled.
@@ -160,7 +177,7 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 		switch err {
 		case nil:
 		case segment.ErrAgain:
-			c.sleep(&t.half, flagsCall)
+			c.sleep(&t.half, t.ends())
 		default:
 			c.leaveDirectTX(err)
 		}
@@ -168,13 +185,6 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 	case txRolling:
 		return 0, c.roll()
 	case txBack:
-		if t.demote {
-			c.sendDemote()
-			if t.demote { // no room in the queue
-				c.sleep(&t.half, flagsCall)
-			}
-			return 0, nil
-		}
 		return c.writeShadow(p)
 	default:
 		return 0, t.err
@@ -203,7 +213,8 @@ func (c *Conn) promote() bool {
 	}
 	switch err := e.Promote(t.shadow); {
 	case err == nil:
-		t.end, t.phase, t.direct = e, txDirect, true
+		t.end = e
+		c.onTX(txPromote)
 		t.plain.Store(shm.Expedited())
 		c.setMode(&t.half, ModeDirect)
 		return true
@@ -213,7 +224,14 @@ func (c *Conn) promote() bool {
 		t.end = e
 		c.leaveDirectTX(err)
 	default: // frozen or gone before it began
-		t.phase = txBack
+		t.end = e
+		if err == segment.ErrFrozen {
+			c.frozenSeen.Store(true)
+			_ = e.Rollback(nil) // there is nothing to write; a breach is found by the next call
+			c.onTX(txFrozen)
+		} else {
+			c.onTX(txLeave)
+		}
 		c.setMode(&t.half, ModeDemoted)
 	}
 	return true
@@ -223,47 +241,29 @@ func (c *Conn) promote() bool {
 // takes no more.
 func (c *Conn) leaveDirectTX(err error) {
 	t := &c.tx
-	t.direct = false
+	t.direct, t.demote = false, false
 	switch {
 	case errors.Is(err, segment.ErrCorrupt):
 		c.breach()
 	case t.end.PeerFrozen(): // also if it has gone since
 		c.frozenSeen.Store(true)
 		c.reason(ReasonPeerDemoted)
-		t.phase = txRolling
+		c.beginRolling()
 	case errors.Is(err, segment.ErrReset):
-		t.phase, t.err = txOver, c.opError("write", os.NewSyscallError("write", syscall.ECONNRESET))
+		c.onTX(txReset)
+		t.err = c.opError("write", os.NewSyscallError("write", syscall.ECONNRESET))
 	default: // the shadow answers
-		t.phase = txBack
+		c.onTX(txGone)
 	}
 	c.setMode(&t.half, ModeDemoted)
-}
-
-// roll writes to the shadow what the peer did not take from the segment.
-func (c *Conn) roll() error {
-	t := &c.tx
-	switch err := t.end.Rollback(c.writeShadow); {
-	case err == nil:
-		t.phase, t.demote = txBack, false
-	case errors.Is(err, segment.ErrCorrupt):
-		c.leaveDirectTX(err)
-	case err == segment.ErrAgain:
-		t.phase = txBack
-	default:
-		return err
-	}
-	if t.shutdown {
-		c.shutdownTX()
-	}
-	return nil
 }
 
 // workTX does what others have left to the lock holder. It does not wait:
 // what has to is left to a goroutine.
 func (c *Conn) workTX() {
 	t := &c.tx
-	if t.asked(wantInstall) { // the peer may look at the segment now
-		_ = c.promote()
+	if t.asked(wantInstall) || t.phase == txShadow && t.want.Load()&wantRollback != 0 {
+		_ = c.promote() // the peer may look at the segment now, or never
 	}
 	if t.asked(wantFreeze) {
 		c.demoteTX()
@@ -273,6 +273,9 @@ func (c *Conn) workTX() {
 	}
 	if t.asked(wantShutdown) {
 		c.shutdownTX()
+	}
+	if t.asked(wantHand) {
+		t.hand.Store(uint32(c.handTX(time.Duration(c.waited.Load()))))
 	}
 	if (t.phase == txRolling || t.demote || t.shutdown) && !t.finisher && t.flags.Load()&flagClosed == 0 {
 		t.finisher = true
@@ -285,9 +288,9 @@ func (c *Conn) demoteTX() {
 	t := &c.tx
 	switch t.phase {
 	case txShadow:
-		t.phase = txBack
+		c.onTX(txLeave)
 	case txDirect:
-		t.phase, t.direct, t.demote = txBack, false, true
+		t.direct, t.demote = false, true
 		c.sendDemote()
 	}
 	c.setMode(&t.half, ModeDemoted)
@@ -300,8 +303,8 @@ func (c *Conn) sendDemote() {
 	case segment.ErrAgain:
 	case nil:
 		t.demote = false
+		c.onTX(txDemote)
 	default:
-		t.demote = false
 		c.leaveDirectTX(err)
 	}
 }
@@ -316,16 +319,20 @@ func (c *Conn) shutdownTX() {
 		case segment.ErrAgain:
 			return
 		case nil:
-			t.phase, t.direct = txBack, false
+			t.demote = false
+			c.onTX(txShutdown)
+			t.err = c.opError("write", os.NewSyscallError("write", syscall.EPIPE))
 		default:
 			c.leaveDirectTX(err)
 		}
 	}
-	if t.phase == txRolling || t.demote {
+	if t.phase == txRolling && !c.cutRolling() {
 		return
 	}
 	t.shutdown = false
-	t.phase = txBack // a direction that has ended is not promoted
+	if t.phase == txShadow { // a direction that has ended is not promoted
+		c.onTX(txLeave)
+	}
 	if s, ok := c.shadow.(interface{ CloseWrite() error }); ok {
 		_ = s.CloseWrite() // an error: it has ended already
 	}
@@ -338,7 +345,7 @@ const finishPause = time.Millisecond
 func (c *Conn) finish() {
 	t := &c.tx
 	for {
-		if !t.take() {
+		if !t.takeInner() {
 			return
 		}
 		done := t.flags.Load()&flagsGone != 0
@@ -374,9 +381,7 @@ func (c *Conn) finishSome() (done bool) {
 		case t.phase == txRolling && expired:
 			return false
 		case t.phase == txRolling:
-			if err := c.roll(); err != nil && err != errWoken {
-				t.phase, t.err = txOver, err
-			}
+			_ = c.roll() // the next call tells of an error
 		case t.demote:
 			if c.sendDemote(); t.demote {
 				if expired {

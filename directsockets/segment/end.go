@@ -215,6 +215,17 @@ func (e *End) departed(a uint32) error {
 	return ErrClosed
 }
 
+// Abandoned reports whether the peer's end is gone, also if nobody has heard of that yet. It may be
+// called from any goroutine.
+func (e *End) Abandoned() bool {
+	if e.Err() != nil {
+		return true
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.bell >= 0 && shm.HungUp(e.bell)
+}
+
 // Lost reports whether the node that acts for a program on another host is lost: what was in
 // transit is lost, too, and nothing on the shadow may follow it.
 func (e *End) Lost() bool { return e.Relayed() && e.Err() == ErrReset }

@@ -1,6 +1,10 @@
 package segment
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"io"
+	"math"
+)
 
 // Freeze takes nothing more from the queue: the peer sends the rest on the shadow. ErrEnding: it
 // cannot, because it has ended this direction or has gone. ErrAgain: a sink is being filled,
@@ -27,33 +31,116 @@ func (e *End) Freeze() error {
 }
 
 // Thaw is for whoever has frozen this direction and waits. It reports whether the
-// peer had ended the direction before it looked, or has gone, so that the queue is
-// to be read to its end after all, before the shadow is read further. shadow says
-// that the shadow has something after the bytes that PromotedAt tells of: bytes, an
-// end of file, an error. Call it when that is so, and when the doorbell has rung. It
-// belongs to RX.
-func (e *End) Thaw(shadow bool) bool {
+// peer has ended the direction before it looked, or has gone, so that the queue is
+// to be read to its end after all, before the shadow is read further. ended says
+// that the shadow has ended: by an end of file or an error. Call it when that is so,
+// and when the doorbell has rung. It belongs to RX.
+func (e *End) Thaw(ended bool) bool {
 	r := &e.rx
 	if !r.frozen || e.bad.Load() {
 		return false
 	}
-	a := e.peer.attention.Load()
-	if a&rolledFlag != 0 {
-		r.frozen = false
+	if e.Err() == nil && !ended && (e.peer.attention.Load()&standsFlag == 0 || !e.ending()) {
 		return false
 	}
-	if _, _, ok := e.status(); !ok && r.cur.Len() == 0 {
-		return false // nothing to read
-	}
-	if !e.ending() && e.Err() == nil || !shadow && a&standsFlag == 0 {
-		return false
-	}
-	if e.peer.attention.Load()&rolledFlag != 0 { // read after the end was found
-		r.frozen = false
+	if e.Rolled() { // looked at after the end was found
 		return false
 	}
 	r.frozen, r.phase = false, r.thawed
 	return true
+}
+
+// Left returns, once the peer has set ROLLED (Rolled), where in the stream of the shadow this
+// direction is what it was before Freeze: from bytes the shadow gives before what the peer left
+// in the queue, and until bytes with that. It belongs to RX.
+func (e *End) Left() (from, until uint64, err error) {
+	r := &e.rx
+	if e.bad.Load() || !r.frozen {
+		return 0, 0, ErrCorrupt
+	}
+	r.frozen = false
+	if r.count == 0 { // frozen before PROMOTE was looked at
+		w, s, ok := e.status()
+		if !ok {
+			return 0, 0, nil
+		}
+		if w.tag() != TagPromote || w.len() != promoteLen {
+			return 0, 0, e.breach()
+		}
+		var b [promoteLen]byte
+		s.Payload().CopyTo(b[:])
+		r.promoted = binary.LittleEndian.Uint64(b[:])
+		r.count++
+	}
+	off := uint64(r.curLen - r.cur.Len())
+	impossible := false
+	e.scan(func(tag Tag, n int) bool {
+		switch tag {
+		case TagVELO, TagVELOLast, TagRMAInfo:
+			r.left += uint64(n)
+			impossible = n == 0
+		case TagRegion:
+		default:
+			impossible = tag != TagShutdown && tag != TagDemote
+			return false
+		}
+		return !impossible
+	})
+	if r.left < off || impossible || r.promoted > math.MaxInt64 {
+		return 0, 0, e.breach()
+	}
+	r.left -= off
+	return r.promoted, r.promoted + r.left, nil
+}
+
+// Rest has RecvRest receive what the shadow did not give of what Left tells of, before it ended:
+// all but the first skip bytes. reset says that the shadow has not ended by an end of file. It
+// belongs to RX.
+func (e *End) Rest(skip uint64, reset bool) error {
+	r := &e.rx
+	if e.bad.Load() || skip > r.left {
+		return e.breach()
+	}
+	r.left -= skip
+	for skip > 0 {
+		if r.cur.Len() == 0 && e.message() != nil {
+			return e.breach()
+		}
+		k := min(skip, uint64(r.cur.Len()))
+		e.skip(int(k))
+		skip -= k
+	}
+	r.changed = reset
+	return nil
+}
+
+// RecvRest is Recv for what is left after Rest. io.EOF: all of it was received. ErrReset: it is in
+// memory that the peer may have changed. It belongs to RX.
+func (e *End) RecvRest(p []byte) (n int, err error) {
+	r := &e.rx
+	for n < len(p) && r.left > 0 && err == nil {
+		switch {
+		case e.bad.Load():
+			err = ErrCorrupt
+		case r.cur.Len() == 0 && e.message() != nil:
+			err = e.breach()
+		case r.changed && r.get:
+			err = ErrReset
+		default:
+			k := r.cur.Part(0, int(min(uint64(r.cur.Len()), r.left))).CopyTo(p[n:])
+			e.took(k)
+			n += k
+			r.left -= uint64(k)
+		}
+	}
+	e.keep()
+	switch {
+	case n > 0:
+		return n, nil
+	case err == nil && r.left == 0:
+		err = io.EOF
+	}
+	return 0, err
 }
 
 // PeerFrozen reports whether the peer takes nothing more from this side. It may be
@@ -64,11 +151,11 @@ func (e *End) PeerFrozen() bool { return e.peer.attention.Load()&frozenFlag != 0
 // is comes on the shadow. It may be called from any goroutine.
 func (e *End) Rolled() bool { return e.peer.attention.Load()&rolledFlag != 0 }
 
-// Readable is how many bytes have come that Recv has not returned. It belongs to
-// RX.
+// Readable is how many bytes have come that Recv has not returned, or, after Freeze, that it would
+// return after Thaw. It belongs to RX.
 func (e *End) Readable() int {
 	sum := 0
-	if e.rx.phase == phaseDirect && !e.bad.Load() {
+	if (e.rx.phase == phaseDirect || e.rx.frozen) && !e.bad.Load() {
 		e.scan(func(tag Tag, n int) bool {
 			sum += n
 			return tag != TagShutdown && tag != TagDemote
@@ -76,6 +163,25 @@ func (e *End) Readable() int {
 		sum -= e.rx.curLen - e.rx.cur.Len()
 	}
 	return max(sum, 0)
+}
+
+// Ending reports whether the queue holds the end of the direction, or the peer has gone: nothing
+// can be rolled back any more. It belongs to RX.
+func (e *End) Ending() bool { return e.ending() || e.Err() != nil }
+
+// Hears has a peer that sleeps look once, and reports whether it has: then it will see FROZEN. It
+// belongs to RX.
+func (e *End) Hears() bool {
+	r := &e.rx
+	a := e.peer.attention.Load()
+	if r.called != 0 {
+		return a&(armRX|armTX) == 0 || uint64(a)>>numberShift|1<<32 != r.called
+	}
+	if a&(armRX|armTX) != 0 {
+		r.called = uint64(a)>>numberShift | 1<<32
+		e.ring()
+	}
+	return false
 }
 
 // ending reports whether SHUTDOWN or DEMOTE is in the queue.
@@ -103,7 +209,7 @@ func (e *End) scan(f func(tag Tag, n int) bool) {
 		case TagRMAInfo:
 			var b [4]byte
 			s.Payload().Part(rmaLenOff, len(b)).CopyTo(b[:])
-			n = min(int(binary.LittleEndian.Uint32(b[:])), maxRMA)
+			n = int(min(binary.LittleEndian.Uint32(b[:]), maxRMA))
 		}
 		if !f(tag, n) {
 			return

@@ -97,7 +97,7 @@ func (r *reader) read(n int) (bool, error) {
 		}
 		return r.readShadow(n), nil
 	}
-	if r.frozen && r.e.Thaw((!ok || r.took >= at) && (r.shadow.Len() > 0 || r.shadow.ended)) {
+	if r.frozen && r.e.Thaw(r.shadow.Len() == 0 && r.shadow.ended) {
 		r.frozen = false
 		return true, nil
 	}

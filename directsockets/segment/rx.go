@@ -31,8 +31,11 @@ type rx struct {
 	info   rmaInfo // the RMA_INFO at infoOf - 1, of which one copy is made
 	infoOf uint64
 
-	frozen bool  // by Freeze, and it is open whether that counts
-	thawed phase // phase before
+	frozen  bool   // by Freeze, and it is open whether that counts
+	thawed  phase  // phase before
+	left    uint64 // after Left: bytes that RecvRest may still have to return
+	called  uint64 // by Hears: number of the arming that was rung for; 0: none
+	changed bool   // by RecvRest, the peer's regions are not to be read any more
 }
 
 func (r *rx) init(queue []foreign.Slot, mem foreign.Memory) {
@@ -281,10 +284,15 @@ func (e *End) empty() error {
 	return ErrAgain
 }
 
-// took takes n bytes of the message at count.
+// took takes n bytes of the message at count, which have been received.
 func (e *End) took(n int) {
-	r := &e.rx
 	e.count.Add(ReceivedDirect, uint64(n))
+	e.skip(n)
+}
+
+// skip takes n bytes of the message at count.
+func (e *End) skip(n int) {
+	r := &e.rx
 	if r.cur = r.cur.Part(n, r.cur.Len()-n); r.cur.Len() > 0 {
 		return
 	}

@@ -58,8 +58,15 @@ type pollFd struct {
 
 // HungUp reports whether the other end of the connected socket fd is not there any more, or
 // will write nothing. What is to be read is left.
-func HungUp(fd int) bool {
-	p := pollFd{fd: int32(fd), events: unix.EPOLLRDHUP} // the same number as POLLRDHUP
+func HungUp(fd int) bool { return polls(fd, unix.EPOLLRDHUP) } // the same number as POLLRDHUP
+
+// Over reports whether both directions of the connected socket fd have ended, or its other end is
+// not there any more. It asks the kernel.
+func Over(fd int) bool { return polls(fd, 0) }
+
+// polls reports whether poll has something to tell of fd, one of the events or an end.
+func polls(fd int, events int16) bool {
+	p := pollFd{fd: int32(fd), events: events}
 	var now unix.Timespec
 	n, _, _ := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
 	return n == 1

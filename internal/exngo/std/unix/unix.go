@@ -35,6 +35,7 @@ const (
 	IPPROTO_MPTCP    = 262
 	SO_NETNS_COOKIE  = 71
 	SO_BINDTOIFINDEX = 62
+	SIOCINQ          = 0x541b
 
 	O_PATH            = 0x200000
 	AT_EMPTY_PATH     = 0x1000
@@ -52,6 +53,13 @@ const (
 func FcntlInt(fd uintptr, cmd, arg int) (int, error) {
 	r, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, uintptr(cmd), uintptr(arg))
 	return int(r), errOf(errno)
+}
+
+// IoctlGetInt is an ioctl that gives a number.
+func IoctlGetInt(fd int, req uint) (int, error) {
+	var value int32
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), uintptr(req), uintptr(unsafe.Pointer(&value)))
+	return int(value), errOf(errno)
 }
 
 // MemfdCreate makes a file in memory.

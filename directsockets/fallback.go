@@ -1,0 +1,154 @@
+package directsockets
+
+import (
+	"errors"
+	"io"
+	"net"
+
+	"exnet/directsockets/segment"
+)
+
+// The inbound direction falls back to TCP (SPEC.md, 5.5).
+
+// freezeRX moves the inbound direction to the shadow. The caller holds its lock.
+func (c *Conn) freezeRX() {
+	r := &c.rx
+	if r.phase == rxShadow {
+		c.transit() // PROMOTE may have come, or the peer may have gone
+	}
+	switch r.phase {
+	case rxTCP:
+		c.onRX(rxFreeze)
+	case rxShadow, rxCatchUp, rxDirect:
+		// An error: the direction ends by itself, and the queue comes first. There is no sink, as
+		// ReadBuffer holds the lock while there is one.
+		if r.end.Freeze() == nil {
+			c.unwatch()
+			c.onRX(rxFreeze)
+		}
+	}
+	c.setMode(&r.half, ModeDemoted)
+}
+
+// decide takes a frozen direction on if it can be. ended says that the shadow has ended.
+func (c *Conn) decide(ended bool) (decided bool) {
+	r := &c.rx
+	switch {
+	case r.end.Rolled():
+		from, until, err := r.end.Left()
+		if err != nil {
+			c.breach()
+			return true
+		}
+		r.promoted, r.due = from, until
+		c.onRX(rxRolled)
+	case r.end.Thaw(ended):
+		c.onRX(rxQueue)
+	default:
+		return false
+	}
+	c.unwatch()
+	return true
+}
+
+// readFrozen reads the shadow after a freeze. What it gives comes after what is left in the queue
+// if the peer had ended the direction before it looked.
+func (c *Conn) readFrozen(p []byte) (int, error) {
+	r := &c.rx
+	if c.decide(false) {
+		return 0, nil
+	}
+	if !r.watch.on.Load() {
+		c.watchRX() // there is something: the shadow decides what it means
+	}
+	n, err := c.readShadow(p)
+	// Bytes after a DEMOTE come with STANDS; after a SHUTDOWN there are none.
+	if !c.decide(n == 0 && c.ends(err)) {
+		return n, err
+	}
+	switch r.phase {
+	case rxReturning:
+		return c.returned(n, err)
+	case rxShadow:
+		at, ok := r.end.PromotedAt()
+		if !ok { // it had not been promoted
+			return n, err
+		}
+		r.promoted = at
+		c.onRX(rxPromote)
+	}
+	return c.split(p, n, err)
+}
+
+// readReturning reads the shadow while the peer may still have to write to it what it left in the
+// segment.
+func (c *Conn) readReturning(p []byte) (int, error) {
+	if r := &c.rx; r.shadow >= r.due {
+		c.onRX(rxHeld)
+		return 0, nil
+	}
+	n, err := c.readShadow(p)
+	return c.returned(n, err)
+}
+
+// returned is for what a read of the shadow brought in rxReturning.
+func (c *Conn) returned(n int, err error) (int, error) {
+	r := &c.rx
+	switch {
+	case r.shadow >= r.due:
+		c.onRX(rxHeld)
+	case n > 0 || !c.ends(err):
+	case r.shadow < r.promoted:
+		err = c.cut(err)
+	default:
+		if r.end.Rest(r.shadow-r.promoted, err != io.EOF) != nil {
+			c.breach()
+			return 0, nil
+		}
+		r.surplusErr = err
+		c.onRX(rxEnded)
+		return 0, nil
+	}
+	return n, err
+}
+
+// ends reports whether an error of the shadow says that it has ended.
+func (c *Conn) ends(err error) bool {
+	byCloseRead := err == io.EOF && c.rx.flags.Load()&flagShut != 0
+	return err != nil && err != errWoken && !errors.Is(err, net.ErrClosed) && !byCloseRead
+}
+
+// readRest reads from the segment what the shadow did not give before it ended.
+func (c *Conn) readRest(p []byte) (int, error) {
+	r := &c.rx
+	n, err := r.end.RecvRest(p)
+	switch {
+	case err == nil:
+		return n, nil
+	case err == io.EOF:
+		c.onRX(rxRead)
+	case errors.Is(err, segment.ErrReset):
+		c.over(r.surplusErr)
+	default:
+		c.breach()
+	}
+	return 0, nil
+}
+
+// unread reports whether bytes have come that the program has not read, so that to close resets the
+// connection. The shadow's the kernel looks at itself.
+func (c *Conn) unread() bool {
+	r := &c.rx
+	switch r.phase {
+	case rxShadow, rxCatchUp: // the peer shall not read an end of file from the segment before that reset
+		n, err := c.shadowHas()
+		return c.tx.phase == txDirect && err == nil && n > 0
+	case rxDirect, rxFrozen:
+		return r.end.Readable() > 0
+	case rxReturning:
+		return r.shadow < r.due
+	case rxRest:
+		return true
+	}
+	return len(r.surplus) > 0
+}

@@ -1,0 +1,149 @@
+package directsockets_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"exnet/directsockets"
+	"exnet/internal/netns/netnstest"
+)
+
+// smallBuffers has the shadow of a pair take little.
+func smallBuffers(t *testing.T, conns ...*directsockets.Conn) {
+	t.Helper()
+	for _, c := range conns {
+		tcp := c.Shadow().(*net.TCPConn)
+		if err := errors.Join(tcp.SetReadBuffer(4096), tcp.SetWriteBuffer(4096)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// fallenBack is a direct pair whose receiver s has n bytes unread in the segment and has fallen
+// back; c has found that, and cannot write all of them to the shadow.
+func fallenBack(t *testing.T, n int64) (c, s *directsockets.Conn) {
+	t.Helper()
+	c, s = directPair(t)
+	smallBuffers(t, c, s)
+	if err := writePattern(c, n); err != nil {
+		t.Fatal(err)
+	}
+	go c.Read(make([]byte, 1)) // which hears of the freeze
+	if err := s.Demote(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the shadow is full", func() bool {
+		before := shadowSent(c)
+		time.Sleep(20 * time.Millisecond)
+		return c.Rolling() && before > 0 && before == shadowSent(c)
+	})
+	return c, s
+}
+
+func shadowSent(c *directsockets.Conn) uint64 {
+	for name, n := range c.Stats().All() {
+		if name == "sent on the shadow" {
+			return n
+		}
+	}
+	return 0
+}
+
+// TestLeaveReturning: a sender that ends while its bytes return to TCP does not wait, and its
+// receiver reads all of them.
+func TestLeaveReturning(t *testing.T) {
+	netnstest.CheckFDs(t)
+	const n = 900_000
+	for name, end := range map[string]func(c *directsockets.Conn) error{
+		"close":       (*directsockets.Conn).Close,
+		"close write": (*directsockets.Conn).CloseWrite,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, s := fallenBack(t, n)
+			before := shadowSent(c)
+			if before >= n {
+				t.Fatal("the shadow has taken all")
+			}
+			if err := end(c); err != nil {
+				t.Fatal(err)
+			}
+			s.SetReadDeadline(time.Now().Add(patience))
+			if off, err := readPatternAt(s, 0, 0); err != nil || off != n {
+				t.Errorf("%d bytes of %d, %v\n%s", off, n, err, s.Debug())
+			}
+			s.Write([]byte("x")) // it is TCP's to say what becomes of that
+		})
+	}
+}
+
+// TestLeaveAbandoned: a sender whose receiver has no segment any more cannot leave the rest there.
+// If it ends before all is on the shadow, whoever has that reads no end of file.
+func TestLeaveAbandoned(t *testing.T) {
+	netnstest.CheckFDs(t)
+	c, s := fallenBack(t, 900_000)
+	// As a program that has the descriptor, and no library.
+	dup, err := s.Shadow().(*net.TCPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dup.Close()
+	rest, err := net.FileConn(dup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rest.Close()
+	s.Retire()
+	c.Close()
+	rest.SetReadDeadline(time.Now().Add(patience))
+	if _, err := io.Copy(io.Discard, rest); !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+}
+
+// TestLeaveReset: SetLinger(0) resets the connection.
+func TestLeaveReset(t *testing.T) {
+	netnstest.CheckFDs(t)
+	c, s := fallenBack(t, 900_000)
+	if err := c.SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	s.SetReadDeadline(time.Now().Add(patience))
+	if off, err := readPatternAt(s, 0, 0); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("after %d bytes: %v\n%s", off, err, s.Debug())
+	}
+}
+
+// TestKillFrozen: a sender that is killed before it has looked at FROZEN has lost nothing.
+func TestKillFrozen(t *testing.T) {
+	client := startBroker(t)
+	for range 3 {
+		c, kid := withChild(t, client, "source", 0)
+		off := int64(0)
+		eventually(t, "direct", func() bool {
+			n, err := readPatternAt(c, off, 1<<18)
+			if off += n; err != nil {
+				t.Fatal(err)
+			}
+			return c.Stats().RX == directsockets.ModeDirect
+		})
+		eventually(t, "much is unread", func() bool { return c.Unread() > 500_000 })
+		if err := kid.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Demote(); err != nil {
+			t.Fatal(err)
+		}
+		left := int64(c.Unread())
+		c.SetReadDeadline(time.Now().Add(patience))
+		time.AfterFunc(10*time.Millisecond, func() { kid.cmd.Process.Kill() }) // while Read waits, or before
+		n, err := readPatternAt(c, off, 0)
+		if err != nil && !gone(err) || n < left {
+			t.Errorf("%d bytes of %d, %v\n%s", n, left, err, c.Debug())
+		}
+	}
+}

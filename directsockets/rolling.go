@@ -1,0 +1,167 @@
+package directsockets
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"exnet/directsockets/segment"
+	"exnet/internal/shm"
+
+	"golang.org/x/sys/unix"
+)
+
+// The outbound direction returns to TCP, as the peer has fallen back (SPEC.md, 5.5).
+
+// errFull says that the shadow takes nothing without waiting.
+var errFull = errors.New("directsockets: the shadow is full")
+
+// guard waits for the end of the peer's doorbell while the outbound direction is txRolling.
+type guard struct {
+	file *os.File // a duplicate of the doorbell; nil: nobody waits
+	on   bool     // guarded by Conn.mu
+	zero bool     // guarded by Conn.mu; the shadow's SO_LINGER is 0 because the peer's end is gone
+}
+
+// beginRolling is for a peer that has fallen back.
+func (c *Conn) beginRolling() {
+	t := &c.tx
+	c.onTX(txFrozen)
+	raw, err := t.end.Bell().SyscallConn()
+	if err != nil {
+		return
+	}
+	fd := -1
+	if ctlErr := raw.Control(func(d uintptr) { fd, err = dup(int(d)) }); ctlErr != nil || err != nil {
+		return // no descriptors
+	}
+	file := os.NewFile(uintptr(fd), "doorbell")
+	if raw, err = file.SyscallConn(); err != nil {
+		_ = file.Close()
+		return
+	}
+	t.guard.file = file
+	c.mu.Lock()
+	t.guard.on = true
+	c.mu.Unlock()
+	go func() {
+		// An error: endRolling has closed it.
+		if raw.Read(func(d uintptr) bool { return shm.HungUp(int(d)) }) == nil {
+			c.abandoned()
+		}
+	}()
+}
+
+// abandoned has the shadow be reset if it ends now: whoever is left at its other end cannot take
+// from the segment what it has not got.
+func (c *Conn) abandoned() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g := &c.tx.guard; g.on && !c.closed {
+		g.zero = true
+		c.lingerShadow(0)
+	}
+}
+
+// endRolling ends txRolling. The caller holds the lock of tx.
+func (c *Conn) endRolling(what txEvent) {
+	c.unguard()
+	c.onTX(what)
+}
+
+// unguard undoes what beginRolling and abandoned have done.
+func (c *Conn) unguard() {
+	g := &c.tx.guard
+	if g.file != nil {
+		_ = g.file.Close() // a duplicate has nothing to lose
+		g.file = nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g.zero && !c.closed {
+		c.lingerShadow(c.linger)
+	}
+	g.on, g.zero = false, false
+}
+
+// lingerShadow is SetLinger of the shadow.
+func (c *Conn) lingerShadow(sec int) {
+	if s, ok := c.shadow.(interface{ SetLinger(int) error }); ok {
+		_ = s.SetLinger(sec) // or it has ended already
+	}
+}
+
+// roll writes to the shadow what the peer did not take from the segment.
+func (c *Conn) roll() error {
+	t := &c.tx
+	switch err := t.end.Rollback(c.writeShadow); {
+	case err == nil:
+		c.endRolling(txWritten)
+	case errors.Is(err, segment.ErrCorrupt), err == segment.ErrAgain:
+		c.breach()
+	case err == errWoken:
+		return err
+	default:
+		c.endRolling(txEnded)
+		t.err = err
+		return err
+	}
+	if t.shutdown {
+		c.shutdownTX()
+	}
+	return nil
+}
+
+// cutRolling ends txRolling now: it writes what the shadow takes without waiting, and the peer
+// takes the rest from the segment. False: the peer has no segment, so all must be written.
+func (c *Conn) cutRolling() bool {
+	t := &c.tx
+	switch err := t.end.Rollback(c.writeNow); {
+	case err == nil:
+		c.endRolling(txWritten)
+		return true
+	case errors.Is(err, segment.ErrCorrupt), err == segment.ErrAgain:
+		c.breach()
+		return true
+	case err == errFull && t.end.Abandoned():
+		return false
+	}
+	c.endRolling(txEnded)
+	t.err = c.opError("write", os.NewSyscallError("write", syscall.EPIPE))
+	return true
+}
+
+// writeNow writes to the shadow what it takes without waiting. errFull: nothing.
+func (c *Conn) writeNow(p []byte) (n int, err error) {
+	if c.raw == nil {
+		return 0, errFull
+	}
+	ctlErr := c.raw.Control(func(fd uintptr) {
+		for {
+			if n, err = unix.SendmsgN(int(fd), p, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != unix.EINTR {
+				break
+			}
+		}
+	})
+	switch {
+	case ctlErr != nil:
+		return 0, ctlErr
+	case err == unix.EAGAIN:
+		return 0, errFull
+	case err != nil:
+		return 0, err
+	}
+	c.count.Add(segment.SentShadow, uint64(n))
+	return n, nil
+}
+
+// shadowHas is how many bytes the shadow has that nobody has read.
+func (c *Conn) shadowHas() (n int, err error) {
+	if c.raw == nil {
+		return 0, errors.ErrUnsupported
+	}
+	if ctlErr := c.raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCINQ) }); ctlErr != nil {
+		err = ctlErr
+	}
+	return n, err
+}
