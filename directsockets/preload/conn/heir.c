@@ -15,10 +15,42 @@ enum ds_unread ds_unread(struct ds_sock *s, int fd)
 		return DS_UNREAD_NONE;
 	ds_rx_update(s, fd);
 	int mode = ds_mode(&s->sh->rx_mode);
-	if ((mode == RX_CATCH_UP || mode == RX_DIRECT || mode == RX_FROZEN) && ds_rx_readable(&s->seg, &s->sh->rx) > 0)
-		what = ds_left(s) || (mode == RX_DIRECT && ds_rx_over(&s->seg, &s->sh->rx)) ? DS_UNREAD_ENDED : DS_UNREAD_SOME;
+	uint64_t n = 0, carried, given;
+	bool ended = ds_left(s) || (mode <= RX_DIRECT && ds_rx_over(&s->seg, &s->sh->rx));
+	if (mode == RX_REST || mode == RX_RETURNING) { /* the shadow has not all of it */
+		bool over = false;
+
+		ended = mode == RX_REST || !ds_shadow_given(fd, s->sh->rx_read, &given, &over) || over;
+		n = 1;
+	} else if (mode <= RX_DIRECT || mode == RX_FROZEN) {
+		ds_rx_left(&s->seg, &s->sh->rx, &carried, &n);
+	}
+	if (n)
+		what = ended ? DS_UNREAD_ENDED : DS_UNREAD_SOME;
 	ds_unlock(&s->sh->rx_lock, alone);
 	return what;
+}
+
+bool ds_handed(struct ds_sock *s, int fd)
+{
+	bool done = true;
+
+	if (!s->sh || !ds_has_segment(s))
+		return true;
+	bool alone = ds_alone(s);
+	if (ds_tx_take(s, alone)) {
+		ds_tx_update(s, fd);
+		done = ds_mode(&s->sh->tx_mode) != TX_ROLLING;
+		ds_unlock(&s->sh->tx_lock, alone);
+	}
+	if (!done || ds_unread(s, fd) != DS_UNREAD_NONE)
+		return false;
+	if (ds_rx_take(s, alone)) {
+		if (ds_mode(&s->sh->rx_mode) == RX_FROZEN)
+			ds_rx_is(s, RX_BACK);
+		ds_unlock(&s->sh->rx_lock, alone);
+	}
+	return true;
 }
 
 bool ds_bell_open(struct ds_sock *s)

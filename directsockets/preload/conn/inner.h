@@ -308,7 +308,10 @@ bool ds_nonblock(struct ds_sock *s, int fd) DS_HIDDEN;
  * read. False if the connection is no longer established, or cannot be asked. */
 bool ds_kernel_sent(int fd, int side, uint64_t *n) DS_HIDDEN;
 bool ds_kernel_read(int fd, uint64_t *n) DS_HIDDEN;
-
+/* How many bytes have come on the shadow in all, read or not, and whether no more will: its end of
+ * file or a reset came, which does not count. read: how many the library knows to be read. False:
+ * the kernel does not say. */
+bool ds_shadow_given(int fd, uint64_t read, uint64_t *n, bool *ended) DS_HIDDEN;
 
 /* With the direction's lock held: */
 void ds_break(struct ds_sock *s) DS_HIDDEN;           /* ends s after a breach */
@@ -319,6 +322,18 @@ void ds_say_again(struct ds_sock *s) DS_HIDDEN;       /* tells statistics that a
  * as much as it takes without waiting. */
 void ds_tx_update(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_rx_update(struct ds_sock *s, int fd) DS_HIDDEN;
+/* The inbound direction returns to TCP (returning.c). With the lock of rx: stops reading the queue,
+ * unless the peer has ended the direction. */
+void ds_rx_fall_back(struct ds_sock *s) DS_HIDDEN;
+/* Moves on from RX_FROZEN, RX_RETURNING and RX_REST. */
+void ds_rx_returning(struct ds_sock *s, int fd) DS_HIDDEN;
+/* Does the direction take its bytes from the segment? */
+static inline bool ds_rx_from_segment(const struct ds_sock *s)
+{
+	int mode = ds_mode(&s->sh->rx_mode);
+
+	return mode == RX_DIRECT || mode == RX_REST;
+}
 /* Without the lock: rolls back if the peer has frozen. For callers that wait for something else. */
 void ds_tx_attend(struct ds_sock *s, int fd) DS_HIDDEN;
 /* Checks whether the peer has closed its end of the doorbell: always with now, else only if that

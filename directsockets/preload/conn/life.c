@@ -9,44 +9,6 @@
 #include <pthread.h>
 #include <sys/syscall.h>
 
-enum { PATIENCE = 5 }; /* s */
-
-/* Sends n bytes to the shadow as to_shadow in modes.c does, but waits for room, at most PATIENCE.
- * arg is an int *, the descriptor. */
-static ssize_t to_shadow_waiting(void *arg, const void *p, size_t n)
-{
-	/* The program is about to end, and cannot come back for what the shadow does not take
-	 * now. */
-	struct pollfd f = {.fd = *(int *)arg, .events = POLLOUT};
-	int64_t end = ds_now() + PATIENCE * 1000000000ll;
-	ssize_t r;
-
-	for (;;) {
-		struct timespec patience = {1, 0};
-
-		r = ds_syscall(SYS_sendto, f.fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
-		if (r >= 0 || errno != EAGAIN)
-			return r;
-		/* A signal that comes meanwhile waits, but ends the poll. */
-		if (ds_syscall(SYS_ppoll, &f, 1, &patience, NULL, 0) <= 0 && ds_now() > end)
-			return -1;
-	}
-}
-
-/* With the lock of tx: finishes rolling back. */
-static void roll_all(struct ds_sock *s, int fd)
-{
-	struct ds_shared *h = s->sh;
-	bool ended = ds_mode(&h->tx_shut);
-
-	if (ds_mode(&h->tx_mode) != TX_ROLLING)
-		return;
-	ds_tx_roll(&s->seg, &h->tx, &h->roll_slot, &h->roll_off, to_shadow_waiting, &fd, &ended);
-	ds_tx_is(s, TX_BACK);
-	if (ended)
-		REAL(shutdown)(fd, SHUT_WR);
-}
-
 /* Are there bytes that the program has not read, so that close resets the connection, and there
  * must be no end of file on the segment? With the lock of rx. */
 static bool unread(struct ds_sock *s, int fd)
@@ -55,7 +17,7 @@ static bool unread(struct ds_sock *s, int fd)
 	int n = 0;
 
 	ds_rx_update(s, fd);
-	if (ds_mode(&h->rx_mode) == RX_DIRECT)
+	if (ds_rx_from_segment(s))
 		return ds_rx_look(&s->seg, &h->rx) == 1;
 	return ds_mode(&h->rx_mode) != RX_FROZEN && ds_mode(&h->tx_mode) == TX_DIRECT && REAL(ioctl)(fd, DS_INQ, &n) == 0 && n > 0;
 }
@@ -76,6 +38,8 @@ static void farewell(struct ds_sock *s, int fd)
 		ds_unlock(&h->rx_lock, alone);
 	}
 	if (ds_tx_take(s, alone)) {
+		if (ds_seg_peer_attention(&s->seg) & DS_FROZEN)
+			ds_check_bell(s, true);
 		ds_tx_update(s, fd);
 		if (ds_mode(&h->tx_mode) == TX_DIRECT && !abort) { /* after a reset there is no end of file */
 			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN) == 0)
@@ -83,7 +47,8 @@ static void farewell(struct ds_sock *s, int fd)
 			else
 				ds_tx_update(s, fd);
 		}
-		roll_all(s, fd);
+		/* What the shadow does not take now, the peer has in the segment; see orphan in
+		 * modes.c for a peer that has no segment any more. */
 		ds_unlock(&h->tx_lock, alone);
 	}
 	if (abort) {
@@ -179,6 +144,8 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 
 		__atomic_store_n(&h->tx_shut, 1, __ATOMIC_RELAXED);
 		if (taken && ds_has_segment(s)) {
+			if (ds_seg_peer_attention(&s->seg) & DS_FROZEN)
+				ds_check_bell(s, true);
 			ds_tx_update(s, fd);
 			if (ds_mode(&h->tx_mode) == TX_DIRECT) {
 				switch (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN)) {
@@ -189,7 +156,11 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 					ds_tx_update(s, fd);
 				}
 			}
-			roll = ds_mode(&h->tx_mode) == TX_ROLLING; /* shut down when that is done */
+			/* What the shadow has not taken, the peer has in the segment; but if it
+			 * has none, the shadow is shut down when all is written. */
+			roll = ds_mode(&h->tx_mode) == TX_ROLLING && h->roll_orphan;
+			if (ds_mode(&h->tx_mode) == TX_ROLLING && !roll)
+				ds_tx_is(s, TX_ENDED);
 		}
 		if (taken)
 			ds_unlock(&h->tx_lock, alone);
@@ -279,22 +250,11 @@ void ds_freeze_demote(struct ds_sock *s, int fd)
 			else
 				ds_tx_update(s, fd);
 		}
-		roll_all(s, fd);
 		ds_unlock(&h->tx_lock, alone);
 	}
 	if (ds_rx_take(s, alone)) {
 		ds_rx_update(s, fd);
-		if (ds_mode(&h->rx_mode) == RX_SHADOW || ds_mode(&h->rx_mode) == RX_CATCH_UP || ds_mode(&h->rx_mode) == RX_DIRECT) {
-			/* What is unread has to be rolled back. If the peer dies before it does, it
-			 * is to be read here. */
-			bool unread = ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1;
-			int how = ds_rx_freeze(&s->seg, &h->rx, &h->attention);
-
-			if (how == 0 || (how == 1 && (unread || (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == 1))))
-				ds_rx_is(s, RX_FROZEN);
-			else if (how == 1)
-				ds_rx_is(s, RX_BACK);
-		}
+		ds_rx_fall_back(s);
 		ds_unlock(&h->rx_lock, alone);
 	}
 	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PROGRAM);

@@ -2,6 +2,7 @@
 #include "conn/inner.h"
 
 #include <errno.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 
 /* Tells the statistics that s is direct, and by what path. */
@@ -149,6 +150,35 @@ static ssize_t to_shadow(void *arg, const void *p, size_t n)
 	return ds_syscall(SYS_sendto, *(int *)arg, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 }
 
+/* Rolling: if no process at the other end has the segment any more, the shadow may be all that is
+ * left there. Then it must not end well while bytes are missing: until they are written, whoever
+ * closes it, or is killed, resets it. */
+static void orphan(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	struct linger l = {0};
+	socklen_t n = sizeof l;
+
+	ds_check_bell(s, false);
+	if (h->roll_orphan || !ds_mode(&h->gone) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET)) || REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0)
+		return;
+	h->roll_linger.onoff = l.l_onoff;
+	h->roll_linger.linger = l.l_linger;
+	l = (struct linger){1, 0};
+	h->roll_orphan = REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l) == 0;
+}
+
+/* All is written: the shadow ends as the program wants it to again. */
+static void adopt(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	struct linger l = {h->roll_linger.onoff, h->roll_linger.linger};
+
+	if (h->roll_orphan)
+		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	h->roll_orphan = 0;
+}
+
 void ds_tx_update(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
@@ -170,11 +200,13 @@ void ds_tx_update(struct ds_sock *s, int fd)
 		}
 	}
 	if (ds_mode(&h->tx_mode) == TX_ROLLING) {
+		orphan(s, fd);
 		switch (ds_tx_roll(&s->seg, &h->tx, &h->roll_slot, &h->roll_off, to_shadow, &fd, &ended)) {
 		case 0:
 			ds_tx_is(s, TX_BACK);
 			if (ended)
 				REAL(shutdown)(fd, SHUT_WR);
+			adopt(s, fd);
 			break;
 		case DS_BREACH:
 			ds_break(s);
@@ -185,15 +217,6 @@ void ds_tx_update(struct ds_sock *s, int fd)
 		}
 	}
 	errno = saved;
-}
-
-/* True if the shadow has bytes or has ended. Asks the kernel. */
-static bool shadow_speaks(int fd)
-{
-	struct pollfd p = {.fd = fd, .events = POLLIN | POLLRDHUP};
-	struct timespec none = {0, 0};
-
-	return ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0;
 }
 
 void ds_rx_update(struct ds_sock *s, int fd)
@@ -208,6 +231,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 				ds_break(s);
 				return;
 			}
+			h->carried = carried;
 			h->left = carried - h->rx_read;
 			ds_rx_is(s, h->left ? RX_CATCH_UP : RX_DIRECT);
 			break;
@@ -221,12 +245,8 @@ void ds_rx_update(struct ds_sock *s, int fd)
 				say_mode(s);
 		}
 	}
-	if (ds_mode(&h->rx_mode) == RX_FROZEN) {
-		if (ds_seg_peer_attention(&s->seg) & DS_ROLLED)
-			ds_rx_is(s, RX_BACK);
-		else if ((ds_seg_peer_attention(&s->seg) & DS_STANDS) || shadow_speaks(fd))
-			ds_rx_is(s, ds_seg_peer_attention(&s->seg) & DS_ROLLED ? RX_BACK : RX_DIRECT);
-	}
+	if (ds_mode(&h->rx_mode) > RX_ENDED && ds_mode(&h->rx_mode) < RX_BACK)
+		ds_rx_returning(s, fd);
 	if (ds_mode(&h->rx_mode) == RX_DIRECT) {
 		int how = ds_rx_look(&s->seg, &h->rx);
 		bool gone = false;
@@ -265,8 +285,8 @@ bool ds_deaf(struct ds_sock *s, int fd)
 	ds_rx_update(s, fd);
 	bool empty = ds_mode(&h->rx_mode) == RX_SHADOW ? REAL(ioctl)(fd, DS_INQ, &there) == 0 && !there
 		: ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == DS_AGAIN;
-	if (empty && ds_rx_freeze(&s->seg, &h->rx, &h->attention) >= 0)
-		ds_rx_is(s, RX_FROZEN);
+	if (empty)
+		ds_rx_fall_back(s);
 	ds_unlock(&h->rx_lock, alone);
 	return true;
 }

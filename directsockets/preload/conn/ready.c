@@ -34,6 +34,9 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 			__atomic_store_n(&s->seen, seen, __ATOMIC_RELAXED);
 		}
 		break;
+	case RX_REST:
+		r->now |= events & RX_EVENTS;
+		break;
 	case RX_BROKEN:
 		r->now |= POLLERR | POLLHUP;
 		/* fall through */

@@ -6,7 +6,8 @@
  *      │        RX_SHADOW   the shadow, as far as it has bytes of before PROMOTE
  *      │        RX_CATCH_UP  the shadow, the `left` bytes that PROMOTE has counted
  *      │        RX_DIRECT   ds_rx_recv (segment/rx.c): copy, give back, ring the peer if it is armed
- *      │        RX_FROZEN  nothing, until the peer has said who has the rest
+ *      │        RX_FROZEN   as before, but nothing of the segment, until the peer has said who has the rest
+ *      │        RX_RETURNING  the shadow     RX_REST  the segment: what the shadow did not give (returning.c)
  *      │        RX_BACK     the shadow, for good
  *      │        RX_ENDED      0            RX_BROKEN  ECONNRESET
  *      │     unlock ── enough? ── yes ──▶ return
@@ -18,34 +19,49 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-/* Reads from the shadow what belongs before the segment's data. With the lock of rx. */
-static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, size_t peeked)
+/* How many bytes of the shadow come before the segment's data, if this side has fallen back before
+ * it has found PROMOTE: at most n. With the lock of rx. */
+static size_t before_promote(struct ds_sock *s, size_t n)
 {
 	struct ds_shared *h = s->sh;
+	uint64_t carried = 0, left;
+
+	if (ds_rx_left(&s->seg, &h->rx, &carried, &left) != 1)
+		return n;
+	return carried <= h->rx_read ? 0 : carried - h->rx_read < n ? (size_t)(carried - h->rx_read) : n;
+}
+
+/* Reads from the shadow what belongs before the segment's data. With the lock of rx. */
+static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int flags)
+{
+	struct ds_shared *h = s->sh;
+	int mode = ds_mode(&h->rx_mode), before = mode == RX_FROZEN ? h->rx_before : mode;
 	size_t limit = c->left;
 	int there = 0;
 	ssize_t r;
 
-	if (ds_mode(&h->rx_mode) == RX_CATCH_UP && limit > h->left)
+	if (before == RX_CATCH_UP && limit > h->left)
 		limit = h->left;
 	/* What was there at an earlier look need not be looked for again; but a call that wants
 	 * more than that is to get all there is. */
-	if (ds_mode(&h->rx_mode) == RX_SHADOW && h->rx_read + limit > h->rx_sure) {
+	if (before == RX_SHADOW && (mode == RX_FROZEN || h->rx_read + limit > h->rx_sure)) {
 		/* PROMOTE may arrive between our look and the call, and the sender be back on the
 		 * shadow: take only what was there before the look. */
 		if (REAL(ioctl)(fd, DS_INQ, &there) < 0)
 			return -1;
 		ds_rx_update(s, fd);
-		if (ds_mode(&h->rx_mode) != RX_SHADOW) {
+		if (ds_mode(&h->rx_mode) != mode) {
 			errno = ESTALE; /* look again */
 			return -1;
 		}
 		h->rx_sure = h->rx_read + (uint64_t)there;
 		if (there > 0 && limit > (size_t)there)
 			limit = (size_t)there;
+		if (mode == RX_FROZEN)
+			limit = before_promote(s, limit);
 	}
-	if (peeked) {
-		errno = EAGAIN; /* what is on the shadow was peeked at */
+	if (!limit || before == RX_DIRECT) {
+		errno = EAGAIN;
 		return -1;
 	}
 	struct iovec v[DS_VECTORS];
@@ -55,12 +71,14 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		r = ds_syscall(SYS_recvfrom, fd, v->iov_base, v->iov_len, flags, NULL, NULL);
 	else
 		r = ds_syscall(SYS_recvmsg, fd, &m, flags, false);
-	if (r <= 0 && ds_mode(&h->rx_mode) == RX_SHADOW) {
+	if (r <= 0 && (before == RX_SHADOW || before == RX_RETURNING)) {
 		int saved = errno;
 
-		ds_rx_update(s, fd); /* its end may be that of a SHUTDOWN */
+		if (r < 0 && before == RX_RETURNING && saved != EAGAIN && saved != EINTR && saved != EFAULT)
+			h->rx_reset = 1;
+		ds_rx_update(s, fd); /* its end may be that of a SHUTDOWN, or come before the rest */
 		errno = saved;
-		if (ds_mode(&h->rx_mode) != RX_SHADOW && ds_mode(&h->rx_mode) != RX_BACK) {
+		if (ds_mode(&h->rx_mode) != mode && ds_mode(&h->rx_mode) != RX_BACK) {
 			errno = ESTALE;
 			return -1;
 		}
@@ -70,8 +88,12 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		if (!(flags & MSG_PEEK)) {
 			h->rx_read += (uint64_t)r;
 			ds_moved(s, 0, (size_t)r);
-			if (ds_mode(&h->rx_mode) == RX_CATCH_UP && !(h->left -= (uint64_t)r))
-				ds_rx_is(s, RX_DIRECT);
+			if (before == RX_CATCH_UP && !(h->left -= (uint64_t)r)) {
+				if (mode == RX_FROZEN)
+					h->rx_before = RX_DIRECT;
+				else
+					ds_rx_is(s, RX_DIRECT);
+			}
 		}
 	}
 	return r;
@@ -104,7 +126,7 @@ static bool moved_on(struct ds_sock *s, int before)
 {
 	if (before == RX_DIRECT)
 		return s->sh->rx.next == DS_DEMOTED;
-	return ds_mode(&s->sh->rx_mode) == RX_DIRECT;
+	return ds_rx_from_segment(s);
 }
 
 /* Receives what there is: the number of bytes; 0: end of file; -1 and errno, where ESTALE means
@@ -126,7 +148,11 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	switch (ds_mode(&h->rx_mode)) {
 	case RX_SHADOW:
 	case RX_CATCH_UP:
-		n = recv_before(s, fd, c, flags, 0);
+	case RX_FROZEN:
+	case RX_RETURNING:
+		n = recv_before(s, fd, c, flags);
+		if (n > 0 && c->left && ds_mode(&h->rx_mode) == RX_RETURNING)
+			ds_rx_update(s, fd);
 		/* A program that peeks for more than the shadow has shall see what follows it. */
 		if (peek && n > 0 && ds_mode(&h->rx_mode) == RX_CATCH_UP && (uint64_t)n == h->left && c->left) {
 			ssize_t next = ds_rx_recv(&s->seg, &h->rx, &h->attention, c, true, flags & MSG_TRUNC);
@@ -135,10 +161,8 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 				n += next;
 		}
 		break;
-	case RX_FROZEN:
-		errno = EAGAIN;
-		break;
 	case RX_DIRECT:
+	case RX_REST:
 		n = ds_rx_recv(&s->seg, &h->rx, &h->attention, c, peek, flags & MSG_TRUNC);
 		if (__builtin_expect(n < 0, 0)) {
 			errno = EAGAIN;
@@ -147,7 +171,7 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 				errno = ECONNRESET;
 			} else if (n == DS_FAULT) {
 				errno = EFAULT;
-			} else if (n != DS_AGAIN || ds_left(s)) {
+			} else if (n != DS_AGAIN || ds_mode(&h->rx_mode) == RX_REST || ds_left(s)) {
 				ds_rx_update(s, fd);
 				errno = ESTALE;
 			}
@@ -327,7 +351,7 @@ ssize_t ds_recv_by(struct ds_sock *s, int fd, size_t n, ds_put *put, void *to)
 		ds_tick(s, fd);
 	bool alone = ds_alone(s);
 	if (h && ds_has_segment(s) && ds_rx_take(s, alone)) {
-		if (ds_mode(&h->rx_mode) == RX_DIRECT)
+		if (ds_rx_from_segment(s))
 			k = ds_rx_vectors(&s->seg, &h->rx, v, DS_VECTORS, n);
 		if (k && (done = put(to, v, k)) > 0) {
 			struct iovec all = {NULL, (size_t)done};
@@ -357,12 +381,13 @@ int ds_fionread(struct ds_sock *s, int fd, int *n)
 		return 0;
 	}
 	ds_rx_update(s, fd);
-	if (ds_mode(&h->rx_mode) < RX_DIRECT || ds_mode(&h->rx_mode) == RX_BACK ||
-	    (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_over(&s->seg, &h->rx))) /* it goes on there */
+	int mode = ds_mode(&h->rx_mode), before = mode == RX_FROZEN ? h->rx_before : mode;
+	if (before < RX_DIRECT || mode == RX_BACK || mode == RX_RETURNING ||
+	    (mode == RX_DIRECT && ds_rx_over(&s->seg, &h->rx))) /* it goes on there */
 		REAL(ioctl)(fd, DS_INQ, &there);
-	if (ds_mode(&h->rx_mode) == RX_CATCH_UP && (uint64_t)there >= h->left)
+	if (before == RX_CATCH_UP && (uint64_t)there >= h->left)
 		there = (int)h->left;
-	if ((ds_mode(&h->rx_mode) == RX_CATCH_UP && (uint64_t)there == h->left) || ds_mode(&h->rx_mode) == RX_DIRECT)
+	if ((mode == RX_CATCH_UP && (uint64_t)there == h->left) || ds_rx_from_segment(s))
 		sum = ds_rx_readable(&s->seg, &h->rx);
 	ds_unlock(&h->rx_lock, alone);
 	*n = there + (sum > (1u << 30) ? 1 << 30 : (int)sum);

@@ -340,3 +340,23 @@ ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int f
 		errno = before;
 	return r;
 }
+
+bool ds_written(struct ds_sock *s, int fd, int flags)
+{
+	int64_t deadline = -1;
+
+	while (s->sh && ds_has_segment(s)) {
+		ds_tx_attend(s, fd);
+		if (ds_mode(&s->sh->tx_mode) != TX_ROLLING)
+			break;
+		if ((flags & MSG_DONTWAIT) || ds_nonblock(s, fd)) {
+			errno = EAGAIN;
+			return false;
+		}
+		if (deadline < 0)
+			deadline = ds_deadline(fd, SO_SNDTIMEO);
+		if (ds_wait(s, fd, POLLOUT, deadline, deadline != 0) < 0)
+			return false;
+	}
+	return true;
+}

@@ -93,7 +93,8 @@ bool ds_addresses(int fd, int side, struct ds_info *info)
 	       ds_is_tcp(fd);
 }
 
-enum { ESTABLISHED = 1, FIN_WAIT_1 = 4, FIN_WAIT_2 = 5, CLOSE_WAIT = 8 }; /* of the kernel's TCP states */
+/* Of the kernel's TCP states. */
+enum { ESTABLISHED = 1, FIN_WAIT_1 = 4, FIN_WAIT_2 = 5, TIME_WAIT = 6, CLOSED = 7, CLOSE_WAIT = 8, LAST_ACK = 9, CLOSING = 11 };
 
 /* TCP_INFO of fd, with its counts of bytes. False: the kernel has none. */
 static bool tcp_info(int fd, struct tcp_info *t)
@@ -140,6 +141,34 @@ bool ds_kernel_read(int fd, uint64_t *n)
 		return true;
 	}
 	return false;
+}
+
+bool ds_shadow_given(int fd, uint64_t read, uint64_t *n, bool *ended)
+{
+	struct tcp_info t;
+	int unread;
+
+	if (!tcp_info(fd, &t) || REAL(ioctl)(fd, DS_INQ, &unread) < 0)
+		return false;
+	*n = t.tcpi_bytes_received;
+	switch (t.tcpi_state) {
+	case CLOSE_WAIT:
+	case LAST_ACK:
+	case CLOSING:
+	case TIME_WAIT:
+		*n -= 1; /* the FIN counts */
+		*ended = true;
+		return true;
+	case CLOSED:
+		/* Whether a FIN came before the reset the kernel does not say, but who has read all
+		 * knows. */
+		*ended = true;
+		if (*n == read + (uint64_t)unread + 1)
+			*n -= 1;
+		return *n == read + (uint64_t)unread;
+	}
+	*ended = false;
+	return true;
 }
 
 /* ---- calls on the shadow alone --------------------------------------------------- */

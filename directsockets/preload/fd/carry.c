@@ -240,15 +240,12 @@ static bool carry(struct conn *c, int fd, int *end)
 
 bool rolled(struct ds_sock *s, int fd)
 {
-	for (int ms = 0; ms <= ROLLED; ms++, nap())
-		switch (ds_unread(s, fd)) {
-		case DS_UNREAD_NONE:
+	for (int ms = 0; ms <= ROLLED; ms++, nap()) {
+		if (ds_handed(s, fd))
 			return true;
-		case DS_UNREAD_SOME:
-			break;
-		case DS_UNREAD_ENDED:
+		if (ds_unread(s, fd) == DS_UNREAD_ENDED)
 			return false;
-		}
+	}
 	return false;
 }
 

@@ -10,12 +10,17 @@ static inline bool odd_send(int flags)
 	return (flags & (MSG_OOB | MSG_FASTOPEN)) != 0;
 }
 
-/* Moves the connection of a call with MSG_OOB back to TCP, and notes the send on TCP. */
-static void odd(struct call *k, int fd, int flags)
+/* Moves the connection of a call with MSG_OOB back to TCP, and notes the send on TCP. False and errno:
+ * what has to be sent before is not. */
+static bool odd(struct call *k, int fd, int flags)
 {
-	if (flags & MSG_OOB)
+	if (flags & MSG_OOB) {
 		ds_freeze_demote(k->c->s, fd);
+		if (!ds_written(k->c->s, fd, flags))
+			return false;
+	}
 	ds_sent_tcp(k->c->s, fd);
+	return true;
 }
 
 /* If a send did not take all of want, the next room is an edge. Returns rc. */
@@ -67,10 +72,8 @@ EXPORT ssize_t send(int fd, const void *p, size_t n, int flags)
 	CALL_SEND(k, fd, n, flags);
 	if (!k.c)
 		return call_sent(&k, REAL(send)(fd, p, n, flags));
-	if (odd_send(flags)) {
-		odd(&k, fd, flags);
-		return REAL(send)(fd, p, n, flags);
-	}
+	if (odd_send(flags))
+		return odd(&k, fd, flags) ? REAL(send)(fd, p, n, flags) : -1;
 	return send_one(&k, fd, p, n, flags);
 }
 ALIAS(__send, send);
@@ -80,8 +83,8 @@ EXPORT ssize_t sendto(int fd, const void *p, size_t n, int flags, const struct s
 {
 	CALL_SEND(k, fd, n, flags);
 	if (!k.c || odd_send(flags) || !name_there(addr, len)) {
-		if (k.c)
-			odd(&k, fd, flags);
+		if (k.c && !odd(&k, fd, flags))
+			return -1;
 		return call_sent(&k, REAL(sendto)(fd, p, n, flags, addr, len));
 	}
 	return send_one(&k, fd, p, n, flags);
@@ -125,8 +128,8 @@ static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int fl
 	bool there = msg_there(m);
 
 	if (!there || odd_send(flags) || !name_there(m->msg_name, capped_name(m->msg_namelen))) {
-		if (there)
-			odd(k, fd, flags);
+		if (there && !odd(k, fd, flags))
+			return -1;
 		return REAL(sendmsg)(fd, m, flags);
 	}
 	/* Only the kernel can judge control data, and direct bytes carry none. */

@@ -46,13 +46,19 @@ struct ds_shared {
 	struct ds_lock tx_lock __attribute__((aligned(128)));
 	uint8_t tx_mode, tx_shut; /* tx_shut: SHUT_WR was called */
 	uint64_t roll_slot, roll_off; /* TX_ROLLING: where */
+	uint8_t roll_orphan;          /* and the peer's end of the doorbell is closed: the shadow's SO_LINGER is 0, */
+	struct { int onoff, linger; } roll_linger; /* and was this */
 	struct ds_tx tx;
 
 	struct ds_lock rx_lock __attribute__((aligned(128)));
 	uint8_t rx_mode, rx_shut, gone; /* gone: the peer's end of the doorbell is closed */
+	uint8_t rx_before; /* RX_FROZEN: where the direction was before */
+	uint8_t rx_reset;  /* RX_RETURNING, RX_REST: the shadow's error was taken from it */
 	uint64_t rx_read; /* bytes read from the shadow since it was connected; from attaching on */
 	uint64_t rx_sure; /* as rx_read: up to here, what the shadow has was there before PROMOTE */
 	uint64_t left;
+	uint64_t carried; /* what PROMOTE has said */
+	uint64_t held;    /* RX_RETURNING: when the shadow has had so many bytes, it has all of the rest */
 	struct ds_rx rx;
 } __attribute__((aligned(128)));
 

@@ -235,6 +235,54 @@ int ds_rx_freeze(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
 	return !ends(g, p);
 }
 
+int ds_rx_left(struct ds_seg *g, struct ds_rx *r, uint64_t *carried, uint64_t *n)
+{
+	struct ds_pos p = r->pos[r->cur & 1];
+	struct message m;
+	bool promoted = p.count > 0;
+
+	*n = 0;
+	for (uint32_t i = 0; i < g->slots; i++, p.count++, p.off = 0) {
+		int got = look(g, &p, &m);
+
+		if (got == DS_BREACH)
+			return DS_BREACH;
+		if (got != 1 || m.tag == DS_SHUTDOWN || m.tag == DS_DEMOTE)
+			break;
+		if (m.tag == DS_PROMOTE) {
+			*carried = GET64(rx_slot(g, 0), 0);
+			promoted = true;
+		} else if (!promoted) {
+			return DS_BREACH;
+		} else {
+			*n += m.len - p.off;
+		}
+	}
+	return promoted;
+}
+
+int ds_rx_forward(struct ds_seg *g, struct ds_rx *r, uint64_t n)
+{
+	struct ds_pos p = r->pos[r->cur & 1];
+	struct message m;
+
+	for (uint32_t i = 0; i < g->slots && look(g, &p, &m) == 1 && (m.tag <= DS_INFO || m.tag == DS_PROMOTE); i++) {
+		uint64_t len = m.tag == DS_PROMOTE ? 0 : m.len - p.off;
+
+		if (m.tag != DS_PROMOTE && n < len) {
+			p.off += (uint32_t)n;
+			n = 0;
+			break;
+		}
+		n -= len;
+		p.off = 0;
+		p.count++;
+		p.freed += m.advance;
+	}
+	commit(g, r, &p);
+	return n ? DS_BREACH : 0;
+}
+
 bool ds_rx_there(struct ds_seg *g, struct ds_rx *r)
 {
 	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);

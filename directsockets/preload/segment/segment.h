@@ -297,6 +297,11 @@ uint64_t ds_rx_readable(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
  * queue, and it must be decided who reads first; DS_AGAIN: not frozen, since the queue ends the
  * direction: read it. */
 int ds_rx_freeze(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HIDDEN;
+/* Adds up the data that the peer, which is ROLLED, has left in the queue, n bytes, and finds what
+ * PROMOTE says if that was not read: 1; 0: the direction was never promoted; DS_BREACH. */
+int ds_rx_left(struct ds_seg *, struct ds_rx *, uint64_t *carried, uint64_t *n) DS_HIDDEN;
+/* Passes over n bytes of it, and PROMOTE: 0; DS_BREACH: there are fewer. */
+int ds_rx_forward(struct ds_seg *, struct ds_rx *, uint64_t n) DS_HIDDEN;
 
 /* Sets and clears bits of this side's attention word. Setting ARM_x begins a new arming;
  * the caller runs ds_fence before it looks. Any caller. */

@@ -1,0 +1,109 @@
+/* The inbound direction returns to TCP by position (SPEC 5.5): what the peer has left in the segment
+ * comes on the shadow, and whatever the shadow does not give before it ends is still in the
+ * segment.
+ *
+ *   RX_FROZEN ── ROLLED ──▶ RX_RETURNING ── the shadow holds it all ──▶ RX_BACK
+ *       │                        │                                      ▲
+ *       │ the peer has ended     └── the shadow has ended before ──▶ RX_REST
+ *       ▼ the direction, or is gone
+ *   where it was before
+ */
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+
+void ds_rx_fall_back(struct ds_sock *s)
+{
+	struct ds_shared *h = s->sh;
+	int mode = ds_mode(&h->rx_mode);
+
+	if (mode > RX_DIRECT || ds_rx_freeze(&s->seg, &h->rx, &h->attention) < 0)
+		return;
+	h->rx_before = (uint8_t)mode;
+	ds_rx_is(s, RX_FROZEN);
+}
+
+/* True if the shadow has bytes or has ended. Asks the kernel. */
+static bool shadow_speaks(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN | POLLRDHUP};
+	struct timespec none = {0, 0};
+
+	return ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0;
+}
+
+/* The peer is ROLLED: finds how many bytes the shadow has had when it has all that the peer left. */
+static void rolled(struct ds_sock *s)
+{
+	struct ds_shared *h = s->sh;
+	uint64_t n;
+
+	switch (ds_rx_left(&s->seg, &h->rx, &h->carried, &n)) {
+	case 1:
+		h->held = h->carried + n;
+		ds_rx_is(s, RX_RETURNING);
+		break;
+	case 0:
+		ds_rx_is(s, RX_BACK);
+		break;
+	default:
+		ds_break(s);
+	}
+}
+
+static void frozen(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	uint32_t a = ds_seg_peer_attention(&s->seg);
+
+	if (!(a & DS_ROLLED) && ((a & DS_STANDS) || ((ds_left(s) || ds_rx_over(&s->seg, &h->rx)) && shadow_speaks(fd)))) {
+		a = ds_seg_peer_attention(&s->seg); /* it comes before what the peer writes to the shadow */
+		if (!(a & DS_ROLLED))
+			ds_rx_is(s, h->rx_before);
+	}
+	if (a & DS_ROLLED)
+		rolled(s);
+}
+
+static void returning(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	uint64_t given;
+	bool ended;
+	int unread = 0;
+
+	if (!ds_shadow_given(fd, h->rx_read, &given, &ended)) {
+		ds_break(s); /* where its bytes continue is not to be found out */
+	} else if (given >= h->held) {
+		ds_rx_is(s, RX_BACK);
+	} else if (ended && REAL(ioctl)(fd, DS_INQ, &unread) == 0 && !unread) {
+		/* Of what was sent before PROMOTE nothing is in the segment: TCP has lost it. */
+		if (given < h->carried)
+			ds_rx_is(s, RX_BACK);
+		else if (ds_rx_forward(&s->seg, &h->rx, given - h->carried) < 0)
+			ds_break(s);
+		else
+			ds_rx_is(s, RX_REST);
+	}
+}
+
+void ds_rx_returning(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	int saved = errno;
+
+	if (ds_mode(&h->rx_mode) == RX_FROZEN)
+		frozen(s, fd);
+	if (ds_mode(&h->rx_mode) == RX_RETURNING)
+		returning(s, fd);
+	if (ds_mode(&h->rx_mode) == RX_REST) {
+		int how = ds_rx_look(&s->seg, &h->rx);
+
+		if (how == DS_BREACH)
+			ds_break(s);
+		else if (how != 1)
+			ds_rx_is(s, h->rx_reset ? RX_BROKEN : RX_BACK);
+	}
+	errno = saved;
+}
