@@ -77,29 +77,79 @@ func (w *writer) end() (bool, error) {
 	}
 }
 
+// leaveFault is what a model does otherwise than a connection.
+type leaveFault uint8
+
+const (
+	leaveRight     leaveFault = iota
+	leaveForgets              // after ROLLED the receiver never looks at the queue again
+	leaveFromStart            // the rest is read from where the receiver stopped
+	leaveNoPromote            // what came before PROMOTE counts as what the peer left
+	leaveBelieves             // an end of file without ROLLED is believed
+	leavePublishes            // the sender publishes after ROLLED
+	leaveEarly                // what the peer left is added up before ROLLED
+	leaveBoth                 // the rest is read although the shadow gave all
+	leaveFaults
+)
+
 // reader is what a connection does with RX.
 type reader struct {
 	e      *End
 	shadow *shadow
+	fault  leaveFault
 	took   uint64 // bytes from the shadow
 	got    bytes.Buffer
 	buf    []byte
 	frozen bool
 	eof    bool
+
+	returning, rest bool
+	from, until     uint64
+	rests           int // how often the rest was read
 }
 
 // read receives up to n bytes, and reports whether there was something.
 func (r *reader) read(n int) (bool, error) {
 	at, ok := r.e.PromotedAt()
-	if ok && !r.frozen && r.took < at || !ok && !r.frozen {
+	ended := r.shadow.Len() == 0 && r.shadow.ended
+	switch {
+	case r.rest:
+		n, err := r.e.RecvRest(r.buf[:n])
+		r.got.Write(r.buf[:n])
+		if err == io.EOF {
+			r.rest, r.eof, err = false, true, nil
+		}
+		return true, err
+	case r.returning:
+		if r.took < r.until && ended || r.fault == leaveBoth && ended {
+			skip := r.took - r.from
+			switch r.fault {
+			case leaveFromStart, leaveBoth:
+				skip = 0
+			case leaveNoPromote:
+				skip = min(r.took, r.until-r.from)
+			}
+			r.returning, r.rest = false, true
+			r.rests++
+			return true, r.e.Rest(skip, false)
+		}
+		return r.readShadow(n), nil
+	case r.frozen && (r.e.Rolled() || r.fault == leaveEarly):
+		r.frozen = false
+		var err error
+		r.from, r.until, err = r.e.Left()
+		r.returning = r.fault != leaveForgets
+		return true, err
+	case r.frozen && r.e.Thaw(ended && r.fault != leaveBelieves):
+		r.frozen = false
+		return true, nil
+	case r.frozen:
+		return r.readShadow(n), nil
+	case ok && r.took < at, !ok:
 		if ok {
 			n = min(n, int(at-r.took))
 		}
 		return r.readShadow(n), nil
-	}
-	if r.frozen && r.e.Thaw(r.shadow.Len() == 0 && r.shadow.ended) {
-		r.frozen = false
-		return true, nil
 	}
 	n, err := r.e.Recv(r.buf[:n])
 	r.got.Write(r.buf[:n])
@@ -111,7 +161,7 @@ func (r *reader) read(n int) (bool, error) {
 	case io.EOF:
 		r.eof = true
 		return true, nil
-	case ErrDemoted:
+	case ErrDemoted, ErrClosed:
 		return r.readShadow(len(r.buf)), nil
 	}
 	return false, err
@@ -121,7 +171,7 @@ func (r *reader) readShadow(n int) bool {
 	n, _ = r.shadow.Read(r.buf[:min(n, len(r.buf))])
 	r.took += uint64(n)
 	r.got.Write(r.buf[:n])
-	if n == 0 && r.shadow.ended {
+	if n == 0 && r.shadow.ended && !(r.returning && r.took < r.until) {
 		r.eof = true
 	}
 	return n > 0
@@ -129,21 +179,23 @@ func (r *reader) readShadow(n int) bool {
 
 // A direction between two ends, driven step by step from one goroutine, with
 // everything that a connection can do at random places; what arrives is what was
-// sent.
+// sent. The sender ends at any of them, too: it closes, or it is killed, and what it
+// has been told was sent arrives all the same.
 func TestModel(t *testing.T) {
-	const rounds, short = 3000, 300
-	var seen [6]int
+	const rounds, short = 6000, 600
+	var seen modelSeen
 	for seed := range rounds {
 		if testing.Short() && seed >= short && !slices.Contains(seen[:], 0) {
 			break
 		}
 		rng := rand.New(rand.NewPCG(uint64(seed), 1))
-		if err := modelRound(t, rng, &seen); err != nil {
+		if err := modelRound(t, rng, &seen, leaveRight); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 	}
-	t.Logf("promoted %d, demoted %d, frozen %d, thawed %d, rolled back %d, shut down in the segment %d",
-		seen[0], seen[1], seen[2], seen[3], seen[4], seen[5])
+	t.Logf("promoted %d, demoted %d, frozen %d, thawed %d, rolled back %d, shut down in the segment %d, "+
+		"killed %d, closed %d, in the middle of rolling back %d, rest read %d",
+		seen[0], seen[1], seen[2], seen[3], seen[4], seen[5], seen[6], seen[7], seen[8], seen[9])
 	for i, n := range seen {
 		if n == 0 {
 			t.Error("never happened:", i)
@@ -151,7 +203,25 @@ func TestModel(t *testing.T) {
 	}
 }
 
-func modelRound(t *testing.T, rng *rand.Rand, seen *[6]int) error {
+// TestModelFindsFaults: the model finds every fault that is planted in it.
+func TestModelFindsFaults(t *testing.T) {
+	for fault := leaveRight + 1; fault < leaveFaults; fault++ {
+		var found error
+		seed := 0
+		for ; found == nil && seed < 20000; seed++ {
+			found = modelRound(t, rand.New(rand.NewPCG(uint64(seed), 1)), &modelSeen{}, fault)
+		}
+		if found == nil {
+			t.Errorf("fault %d: not found", fault)
+		}
+		t.Logf("fault %d, seed %d: %.120v", fault, seed-1, found)
+	}
+}
+
+// modelSeen is how often what TestModel lists has happened.
+type modelSeen [10]int
+
+func modelRound(t *testing.T, rng *rand.Rand, seen *modelSeen, fault leaveFault) error {
 	c, s := looseEnds(t, Config{Slots: 16, Ring: minRing})
 	defer c.Close(false)
 	defer s.Close(false)
@@ -166,7 +236,7 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *[6]int) error {
 		s.relation.Store(relationFence)
 	}
 	var sh shadow
-	tx, rx := &writer{e: c, shadow: &sh}, &reader{e: s, shadow: &sh, buf: make([]byte, 1<<16)}
+	tx, rx := &writer{e: c, shadow: &sh}, &reader{e: s, shadow: &sh, buf: make([]byte, 1<<16), fault: fault}
 	data := pattern(rng.IntN(60000), rng.Uint64())
 	rest := data
 	steps := 60 + rng.IntN(200)
@@ -180,13 +250,45 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *[6]int) error {
 	if rng.IntN(8) == 0 {
 		freeze = rng.IntN(promote + 1)
 	}
+	end := at() // the sender is killed, or closes
+	slow := rng.IntN(2) == 0
+	if freeze >= 0 && rng.IntN(2) == 0 { // soon after the receiver has fallen back
+		end = freeze + rng.IntN(12)
+	}
+	dead, kill, heard := false, rng.IntN(2) == 0, 0
 	idle := 0
 	for step := 0; !rx.eof; step++ {
+		if step >= max(end, freeze) && end >= 0 && !dead && !tx.ended {
+			dead, tx.ended, heard = true, true, step+rng.IntN(20)
+			if c.tx.back.begun && c.tx.phase != phaseDemoted {
+				seen[8]++
+			}
+			if kill {
+				seen[6]++
+			} else {
+				seen[7]++
+				if c.Frozen() { // what the shadow takes now
+					sh.limit = 1 + rng.IntN(5000)
+					if err := tx.rollback(); err != nil {
+						return err
+					}
+				}
+				if err := c.Close(false); err != nil {
+					return err
+				}
+			}
+			sh.ended = true
+			data, rest = data[:len(data)-len(rest)], nil
+		}
+		if dead && step >= heard { // the doorbell
+			s.gone.Store(true)
+		}
 		sh.limit = 0
-		if rng.IntN(4) == 0 {
+		if rng.IntN(4) == 0 || slow && (rx.frozen || rx.returning) {
 			sh.limit = 1 + rng.IntN(1000)
 		}
 		switch {
+		case dead:
 		case step == promote && !tx.ended:
 			if err := c.Promote(uint64(sh.wrote)); err == nil {
 				seen[0]++
@@ -206,12 +308,12 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *[6]int) error {
 				return err
 			}
 		}
-		if step == freeze {
+		if step == freeze && !rx.frozen {
 			switch err := s.Freeze(); err {
 			case nil:
 				rx.frozen = true
 				seen[2]++
-				if c.tx.phase == phaseDirect && !tx.ended && rng.IntN(2) == 0 {
+				if c.tx.phase == phaseDirect && !tx.ended && !dead && rng.IntN(2) == 0 {
 					if err := crossing(c, s, tx, len(rest) > 0); err != nil {
 						return err
 					}
@@ -221,8 +323,18 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *[6]int) error {
 				return err
 			}
 		}
+		if fault == leavePublishes && c.tx.back.begun && c.tx.phase == phaseDirect && len(rest) > 0 {
+			if slot, err := c.slot(); err == nil {
+				slot.Payload().Fill(rest[:1])
+				c.commit(slot, TagVELOLast, 1)
+				rest = rest[1:]
+			}
+		}
 		was := rx.frozen
 		for range rng.IntN(4) {
+			if dead {
+				break
+			}
 			if len(rest) > 0 {
 				n, err := tx.write(rest[:min(len(rest), 1+rng.IntN(1<<rng.IntN(15)))])
 				if err != nil && err != errStalled {
@@ -235,10 +347,13 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *[6]int) error {
 				}
 			}
 		}
-		if c.Frozen() && tx.ended && !sh.ended {
+		if !dead && c.Frozen() && tx.ended && !sh.ended {
 			return errors.New("ended")
 		}
 		for range rng.IntN(4) {
+			if slow && step > promote && step < freeze { // so that much is left then
+				break
+			}
 			some, err := rx.read(1 + rng.IntN(1<<rng.IntN(16)))
 			if err != nil {
 				return err
@@ -247,7 +362,7 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *[6]int) error {
 				idle = 0
 			}
 		}
-		if was && !rx.frozen {
+		if was && !rx.frozen && !rx.returning && rx.until == 0 {
 			seen[3]++
 		}
 		if idle > 10000 {
@@ -260,6 +375,7 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *[6]int) error {
 	if s.rx.phase == phaseEnded {
 		seen[5]++
 	}
+	seen[9] += rx.rests
 	if !bytes.Equal(rx.got.Bytes(), data) {
 		return fmt.Errorf("%d bytes came, %d were sent, or others", rx.got.Len(), len(data))
 	}
