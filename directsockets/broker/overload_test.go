@@ -392,9 +392,8 @@ func TestBurst(t *testing.T) {
 		t.Errorf("%d of %d are direct, %d were refused", granted.Load(), n, refused.Load())
 	}
 	s.mu.Lock()
-	u := s.users[uid]
-	s.mu.Unlock()
-	if u == nil || u.clients != n || u.listeners != n {
+	defer s.mu.Unlock()
+	if u := s.users[uid]; u == nil || u.clients != n || u.listeners != n {
 		t.Errorf("%+v", u)
 	}
 }

@@ -52,12 +52,22 @@ static void rolled(struct ds_sock *s)
 	}
 }
 
+/* Has the peer ended the direction, or has it gone? The end of a process that is killed may come on
+ * the shadow before it does on the doorbell. */
+static bool over(struct ds_sock *s, int fd)
+{
+	uint64_t given;
+	bool ended = false;
+
+	return ds_left(s) || ds_rx_over(&s->seg, &s->sh->rx) || (ds_shadow_given(fd, s->sh->rx_read, &given, &ended) && ended);
+}
+
 static void frozen(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
 	uint32_t a = ds_seg_peer_attention(&s->seg);
 
-	if (!(a & DS_ROLLED) && ((a & DS_STANDS) || ((ds_left(s) || ds_rx_over(&s->seg, &h->rx)) && shadow_speaks(fd)))) {
+	if (!(a & DS_ROLLED) && ((a & DS_STANDS) || (shadow_speaks(fd) && over(s, fd)))) {
 		a = ds_seg_peer_attention(&s->seg); /* it comes before what the peer writes to the shadow */
 		if (!(a & DS_ROLLED))
 			ds_rx_is(s, h->rx_before);
