@@ -315,8 +315,11 @@ bool ds_shadow_given(int fd, uint64_t read, uint64_t *n, bool *ended) DS_HIDDEN;
 
 /* With the direction's lock held: */
 void ds_break(struct ds_sock *s) DS_HIDDEN;           /* ends s after a breach */
+/* Ends both directions of s with an error and closes its doorbell; why: DS_WHY_x. */
+void ds_break_for(struct ds_sock *s, int why) DS_HIDDEN;
 void ds_tx_is(struct ds_sock *s, int mode) DS_HIDDEN; /* sets the mode, also in the statistics */
 void ds_rx_is(struct ds_sock *s, int mode) DS_HIDDEN;
+void ds_say_mode(struct ds_sock *s) DS_HIDDEN;        /* tells the statistics where s is */
 void ds_say_again(struct ds_sock *s) DS_HIDDEN;       /* tells statistics that are new to s, which has a segment, where it is */
 /* Looks for PROMOTE, FROZEN and CLOSED, and updates tx_mode and rx_mode. Rolls back to the shadow
  * as much as it takes without waiting. */

@@ -1,5 +1,5 @@
-/* The inbound direction returns to TCP by position (SPEC 5.5): what the peer has left in the segment
- * comes on the shadow, and whatever the shadow does not give before it ends is still in the
+/* The inbound direction returns to TCP by position (SPEC 5.5): what the peer has left in the
+ * segment comes on the shadow, and whatever the shadow does not give before it ends is still in the
  * segment.
  *
  *   RX_FROZEN ── ROLLED ──▶ RX_RETURNING ── the shadow holds it all ──▶ RX_BACK
@@ -33,7 +33,8 @@ static bool shadow_speaks(int fd)
 	return ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0;
 }
 
-/* The peer is ROLLED: finds how many bytes the shadow has had when it has all that the peer left. */
+/* The peer is ROLLED: finds how many bytes the shadow has had when it has all that the peer
+ * left. */
 static void rolled(struct ds_sock *s)
 {
 	struct ds_shared *h = s->sh;
@@ -52,22 +53,13 @@ static void rolled(struct ds_sock *s)
 	}
 }
 
-/* Has the peer ended the direction, or has it gone? The end of a process that is killed may come on
- * the shadow before it does on the doorbell. */
-static bool over(struct ds_sock *s, int fd)
-{
-	uint64_t given;
-	bool ended = false;
-
-	return ds_left(s) || ds_rx_over(&s->seg, &s->sh->rx) || (ds_shadow_given(fd, s->sh->rx_read, &given, &ended) && ended);
-}
-
+/* RX_FROZEN: has the peer found it, or will it never? */
 static void frozen(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
 	uint32_t a = ds_seg_peer_attention(&s->seg);
 
-	if (!(a & DS_ROLLED) && ((a & DS_STANDS) || (shadow_speaks(fd) && over(s, fd)))) {
+	if (!(a & DS_ROLLED) && ((a & DS_STANDS) || ((ds_left(s) || ds_rx_over(&s->seg, &h->rx)) && shadow_speaks(fd)))) {
 		a = ds_seg_peer_attention(&s->seg); /* it comes before what the peer writes to the shadow */
 		if (!(a & DS_ROLLED))
 			ds_rx_is(s, h->rx_before);
@@ -76,6 +68,7 @@ static void frozen(struct ds_sock *s, int fd)
 		rolled(s);
 }
 
+/* RX_RETURNING: has the shadow all of the rest by now, or has it ended before? */
 static void returning(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;

@@ -322,9 +322,9 @@ void ds_spin_end(struct ds_spin *p, struct ds_sock *s, bool found) DS_HIDDEN;
  * SCM_RIGHTS, MSG_OOB, io_uring. Does not wait for the peer. */
 void ds_freeze_demote(struct ds_sock *s, int fd) DS_HIDDEN;
 
-/* Waits until the shadow has taken all that this side has to write there again, because the peer has
- * fallen back; then what the program sends by the kernel alone follows it. False and errno: as a
- * send on a socket without room. */
+/* Waits until the shadow has taken all that this side has to write there again, because the peer
+ * has fallen back; then what the program sends by the kernel alone follows it. False and errno: as
+ * a send on a socket without room. */
 bool ds_written(struct ds_sock *s, int fd, int flags) DS_HIDDEN;
 
 /* What is unread in the segment. May ask the kernel; takes rx_lock. */
@@ -334,8 +334,9 @@ enum ds_unread {
 	DS_UNREAD_ENDED, /* and it cannot any more */
 };
 enum ds_unread ds_unread(struct ds_sock *s, int fd) DS_HIDDEN;
-/* After ds_freeze_demote: true if the shadow has, read or not, all that the peer left in the segment,
- * or there is nothing, and has taken all that this side sent: the segment is not needed any more. */
+/* After ds_freeze_demote: true if the shadow has, read or not, all that the peer left in the
+ * segment, or there is nothing, and has taken all that this side sent: the segment is not needed
+ * any more. */
 bool ds_handed(struct ds_sock *s, int fd) DS_HIDDEN;
 /* True if s has a segment and its bell is open: a child of vfork may have closed its parent's. */
 bool ds_bell_open(struct ds_sock *s) DS_HIDDEN;

@@ -10,8 +10,8 @@ static inline bool odd_send(int flags)
 	return (flags & (MSG_OOB | MSG_FASTOPEN)) != 0;
 }
 
-/* Moves the connection of a call with MSG_OOB back to TCP, and notes the send on TCP. False and errno:
- * what has to be sent before is not. */
+/* Moves the connection of a call with MSG_OOB back to TCP, and notes the send on TCP. False and
+ * errno: what has to be sent before is not. */
 static bool odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB) {

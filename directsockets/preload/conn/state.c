@@ -1,0 +1,93 @@
+/* In which state each direction is, what the statistics say of it, and whether the peer is
+ * there. */
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+/* Tells the statistics that s is direct, and by what path. */
+static void say_direct(struct ds_sock *s)
+{
+	int path = DS_PATH_MEMORY;
+
+	if (ds_seg_peer_relayed(&s->seg))
+		path = ds_seg_peer_hardware(&s->seg) ? DS_PATH_RDMA : DS_PATH_FABRIC;
+	ds_stats_direct(s->entry, path);
+}
+
+/* With a direction's lock: the statistics follow the modes. A peer that has frozen what it receives
+ * has gone back to TCP, also before anything was direct. */
+void ds_say_mode(struct ds_sock *s)
+{
+	const struct ds_shared *h = s->sh;
+	bool back = ds_mode(&h->tx_mode) == TX_BACK && ds_mode(&h->rx_mode) == RX_BACK;
+
+	if (ds_mode(&h->tx_mode) == TX_DIRECT || ds_mode(&h->rx_mode) == RX_DIRECT)
+		say_direct(s);
+	else if (s->entry && ((back && ds_mode(&s->entry->mode) == DS_MODE_DIRECT) ||
+			      (ds_mode(&s->entry->reason) == DS_WHY_IDLE && (back || (ds_seg_peer_attention(&s->seg) & DS_FROZEN)))))
+		ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PEER);
+}
+
+void ds_say_again(struct ds_sock *s)
+{
+	const struct ds_shared *h = s->sh;
+	int tx = ds_mode(&h->tx_mode), rx = ds_mode(&h->rx_mode);
+	bool ours = __atomic_load_n(&h->attention.word, __ATOMIC_RELAXED) & DS_FROZEN;
+
+	if (tx == TX_DIRECT || rx == RX_DIRECT)
+		say_direct(s);
+	else if (tx >= TX_BACK || rx >= RX_FROZEN || (ds_seg_peer_attention(&s->seg) & DS_FROZEN))
+		ds_stats_say(s->entry, DS_MODE_DEMOTED, ours ? DS_WHY_PROGRAM : DS_WHY_PEER);
+	else if (tx == TX_SHADOW && rx == RX_SHADOW)
+		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_IDLE);
+	else
+		say_direct(s);
+}
+
+void ds_tx_is(struct ds_sock *s, int mode)
+{
+	__atomic_store_n(&s->sh->tx_mode, mode, __ATOMIC_RELEASE);
+	ds_say_mode(s);
+}
+
+void ds_rx_is(struct ds_sock *s, int mode)
+{
+	__atomic_store_n(&s->sh->rx_mode, mode, __ATOMIC_RELEASE);
+	if (mode == RX_ENDED)
+		ds_count(&s->seg, DS_C_RX_SHUTDOWN, 1);
+	ds_say_mode(s);
+}
+
+void ds_break_for(struct ds_sock *s, int why)
+{
+	__atomic_store_n(&s->sh->tx_mode, TX_BROKEN, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->sh->rx_mode, RX_BROKEN, __ATOMIC_RELEASE);
+	ds_stats_say(s->entry, DS_MODE_DEMOTED, why);
+	/* The peer finds end of file on its doorbell, as do our own sleepers. */
+	ds_syscall(SYS_shutdown, s->seg.bell, SHUT_RDWR);
+}
+
+void ds_break(struct ds_sock *s) { ds_break_for(s, DS_WHY_BREACH); }
+
+uint64_t ds_check_bell(struct ds_sock *s, bool now)
+{
+	char c;
+	int saved = errno;
+	uint64_t t = ds_ticks();
+
+	if (!ds_has_segment(s) || ds_mode(&s->sh->gone) || (!now && t - DS_GET(s->checked) < ds_ticks_us() * 10000))
+		return t;
+	DS_SET(s->checked, t);
+	ssize_t n = ds_syscall(SYS_recvfrom, s->seg.bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
+	errno = saved;
+	return t;
+}
+
+bool ds_left(struct ds_sock *s)
+{
+	return __atomic_load_n(&s->sh->gone, __ATOMIC_ACQUIRE) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET));
+}
