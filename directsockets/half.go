@@ -30,16 +30,15 @@ type half struct {
 	flags atomic.Uint32
 
 	// Of the lock holder.
-	direct bool         // bytes go through end, and nothing else has to be looked at
-	end    *segment.End // nil until the direction has moved to the segment
-	spin   spinner
-	bell   bell
+	direct bool // bytes go through end, and nothing else has to be looked at
 	// passing: the holder is no call of the program's, but passes on for the substitute.
 	passing bool
+	end     *segment.End // nil until the direction has moved to the segment
+	spin    spinner
+	bell    bell
 
-	hand atomic.Uint32 // see handOver
-
-	woken atomic.Bool // set by wake, and the shadow's deadline has passed; cleared by clearWake
+	woken atomic.Bool   // set by wake, and the shadow's deadline has passed; cleared by clearWake
+	hand  atomic.Uint32 // see handOver
 
 	// Guarded by Conn.mu.
 	deadline time.Time

@@ -45,11 +45,11 @@ type lock struct {
 	// plain: leave does without a locked instruction. It is set by the holder, and
 	// stays.
 	plain atomic.Bool
-	away  atomic.Bool // calls of the program's do not get it any more
 
 	mu      sync.Mutex
-	cond    sync.Cond // of mu; signalled when the lock is free, or lent
-	waiting int       // guarded by mu
+	cond    sync.Cond   // of mu; signalled when the lock is free, or lent
+	waiting int32       // guarded by mu
+	away    atomic.Bool // calls of the program's do not get it any more
 }
 
 func (t *lock) init() { t.cond.L = &t.mu }
