@@ -65,15 +65,20 @@ func (s *Server) transfer(p *port, m wire.Message) error {
 		s.mu.Lock()
 		p.asking = false
 		s.mu.Unlock()
-		reply.Status = why
-		_ = p.post(reply) // it has ended
+		_ = p.post(with(reply, why)) // it has ended
 	})
 	p.asking = why == wire.StatusOK
 	s.mu.Unlock()
-	if reply.Status = why; why != wire.StatusOK {
-		return p.post(reply)
+	if why != wire.StatusOK {
+		return p.post(with(reply, why))
 	}
 	return nil
+}
+
+// with returns a message with a status.
+func with(m wire.Message, why wire.Status) wire.Message {
+	m.Status = why
+	return m
 }
 
 // transferPeer does transfer with a port of another node, which gets the port's memory for it.
@@ -106,15 +111,14 @@ func (s *Server) transferFor(p *peer, m wire.Message, fds packet.Descriptors) {
 		return
 	}
 	s.mu.Lock()
-	reply.Status = s.startLocked(m, who, memory, func(why wire.Status) {
+	why := s.startLocked(m, who, memory, func(why wire.Status) {
 		memory.Retire()
-		reply.Status = why
-		p.post(reply)
+		p.post(with(reply, why))
 	})
 	s.mu.Unlock()
-	if reply.Status != wire.StatusOK {
+	if why != wire.StatusOK {
 		memory.Retire()
-		p.post(reply)
+		p.post(with(reply, why))
 	}
 }
 

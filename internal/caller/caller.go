@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	_ "exnet/internal/linux"
 )
 
 // Account is for whom a limit counts: a user, by its ID in the server's user namespace, or
