@@ -7,6 +7,7 @@
 //	                                             │                           links.csv, jobs.csv,
 //	                                             ▼                           network.graphml, load.svg
 //	                                     runs.csv, runs.json, index.html
+//	credits ─▶ study/credit.Run for each combination ─▶ tables
 //
 // # Concurrency
 //

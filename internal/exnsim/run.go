@@ -31,7 +31,7 @@ topology file (.toml) or GraphML.
 
 Results go to standard output and files, all else to standard error. Exit status:
 0 done, 1 failed, 2 wrong usage.`}
-	root.AddCommand(newRun(), newCheck(), newTopo())
+	root.AddCommand(newRun(), newCheck(), newTopo(), newCredits())
 	return root
 }
 
