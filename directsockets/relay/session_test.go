@@ -22,12 +22,28 @@ func (h *host) forgets(t *testing.T, id fabric.NodeID) {
 	<-done
 }
 
+// joins makes a new connection. A node that has not heard yet that the other one has forgotten it
+// resets what is offered meanwhile: then it is offered again.
+func joins(t *testing.T, hosts []*host) (client, server *segment.End) {
+	t.Helper()
+	until(t, "a new connection", func() bool {
+		client = hosts[0].call(t, hosts[1], segment.Config{})
+		gone := func() bool { client.Awake(); return client.Err() != nil }
+		until(t, "an offer, or its end", func() bool { return len(hosts[1].offers) > 0 || gone() })
+		if len(hosts[1].offers) == 0 {
+			return false
+		}
+		server = hosts[1].answer(t)
+		until(t, "attached, or its end", func() bool { return client.Attached() || gone() })
+		return client.Err() == nil
+	})
+	return client, server
+}
+
 // works has a new connection carry bytes.
 func works(t *testing.T, hosts []*host) {
 	t.Helper()
-	client := hosts[0].call(t, hosts[1], segment.Config{})
-	server := hosts[1].answer(t)
-	until(t, "attached", client.Attached)
+	client, server := joins(t, hosts)
 	carries(t, client, server)
 }
 
@@ -47,9 +63,7 @@ func TestForgotten(t *testing.T) {
 					until(t, "reset", func() bool { e.Awake(); return e.Err() == segment.ErrReset })
 				}
 				works(t, hosts)
-				client = hosts[0].call(t, hosts[1], segment.Config{})
-				server = hosts[1].answer(t)
-				until(t, "attached", client.Attached)
+				client, server = joins(t, hosts)
 			}
 		})
 	}

@@ -67,7 +67,7 @@ func parse(args []string) (o options, err error) {
 		}
 		for _, name := range []string{"dsbench", "exn-run"} {
 			if _, err := os.Stat(filepath.Join(o.dirs[i], name)); err != nil {
-				return o, fmt.Errorf("%w: build it with GOBIN=%s go install ./cmd/...", err, o.dirs[i])
+				return o, fmt.Errorf("%w: build the commands with GOBIN=%s go install", err, o.dirs[i])
 			}
 		}
 	}
