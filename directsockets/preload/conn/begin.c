@@ -79,21 +79,25 @@ static struct ds_sock *make(int fd, int side, int listener, const struct ds_end 
 }
 
 /* For tests (EXNET_DS_WAIT): waits until the connection has a segment, that long at most over all
- * its calls, so that nearly every byte of a suite of short connections is direct. Not in a signal
+ * its calls, so that nearly every byte of a suite of short connections is direct. The clock counts,
+ * and not the naps: on a busy machine each takes many times what it asks for. Not in a signal
  * handler: the call that it interrupts waits as well, and would wait for all handlers, too. */
 void ds_patience(struct ds_sock *s, int fd)
 {
 	struct timespec pause = {0, 50000};
+	int64_t now = ds_now(), most = (int64_t)ds_config.wait * 1000000;
 	int saved = errno;
 
-	while (!ds_self.level && __atomic_load_n(&s->waited, __ATOMIC_RELAXED) < ds_config.wait * 20) {
+	while (!ds_self.level && __atomic_load_n(&s->waited, __ATOMIC_RELAXED) < most) {
 		int phase = __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE);
+		int64_t before = now;
 
 		if (phase == UP || phase == PLAIN)
 			break;
 		ds_tick(s, fd);
 		syscall(SYS_nanosleep, &pause, NULL);
-		__atomic_fetch_add(&s->waited, 1, __ATOMIC_RELAXED);
+		now = ds_now();
+		__atomic_fetch_add(&s->waited, now - before, __ATOMIC_RELAXED);
 	}
 	errno = saved;
 }

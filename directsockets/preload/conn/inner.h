@@ -52,7 +52,7 @@ struct ds_sock {
 	uint32_t bucket, refused; /* refused: the page's word when there was no offer for it */
 	uint32_t id;
 	uint32_t sends;
-	unsigned waited; /* rounds of ds_patience */
+	int64_t waited; /* ns, in ds_patience */
 	uint64_t moved; /* bytes, both directions, before the offer */
 	uint64_t checked; /* when the bell was last looked at, by ds_ticks */
 	uint64_t retry;   /* EARLY: nothing is tried before; OFFERED: the offer is repeated then, if not 0 */

@@ -1,7 +1,9 @@
-// What a connection costs that has a segment and is still on the shadow: calls of the kernel.
+// What a connection costs that has no segment or is still on the shadow: calls of the kernel.
 #include "ends.h"
 
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <time.h>
 
 static int (*real_ioctl)(int, ds_request, ...);
 static int inquiries;
@@ -56,12 +58,53 @@ static void small_reads(void)
 	close(fd);
 }
 
+static long (*real_syscall)(long, ...);
+static int naps;
+
+// Naps last 5 ms at least, as on a busy machine, and are counted.
+static long long_naps(long n, ...)
+{
+	va_list ap;
+	long a[6];
+
+	va_start(ap, n);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(ap, long);
+	va_end(ap);
+	if (n != SYS_nanosleep)
+		return real_syscall(n, a[0], a[1], a[2], a[3], a[4], a[5]);
+	naps++;
+	return clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){0, 5000000}, NULL);
+}
+
+// EXNET_DS_WAIT bounds the time, over all calls, and not the naps.
+static void patience(void)
+{
+	struct side c;
+	int fd;
+
+	connect_to(&c);
+	fd = accept(listener, NULL, NULL);
+	real_syscall = ds_real.syscall;
+	ds_real.syscall = long_naps;
+	ds_config.wait = 2;
+	ds_patience(c.s, c.fd);
+	CHECK(naps == 1, "%d naps of 5 ms in 2 ms", naps);
+	ds_patience(c.s, c.fd);
+	CHECK(naps == 1, "%d naps after the time was over", naps);
+	ds_config.wait = 0;
+	ds_real.syscall = real_syscall;
+	hang_up(&c);
+	close(fd);
+}
+
 int main(void)
 {
 	char path[64];
 	pid_t broker = ends_start(path, sizeof path);
 
 	small_reads();
+	patience();
 	ends_stop(broker, path);
 	printf("shadow: %d failed\n", failures);
 	return failures != 0;
