@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ type victim struct {
 	buf    []byte
 	lent   []byte // copy of what Next lent
 	broken bool
+	rests  int // directions whose rest was asked for to its end
 }
 
 func newVictim(tb testing.TB, side Side) *victim {
@@ -67,7 +69,7 @@ func (v *victim) check(tb testing.TB, n, limit int, err error) {
 }
 
 // ops is how many things a victim does.
-const ops = 19
+const ops = 20
 
 // do has the victim do one thing, chosen by op, with a size.
 func (v *victim) do(tb testing.TB, op byte, size int) {
@@ -157,6 +159,9 @@ func (v *victim) do(tb testing.TB, op byte, size int) {
 		e.SpinRX(2)
 		_, _, _ = e.Err(), e.Frozen(), e.PeerState()
 	}
+	if op%ops == 19 {
+		v.returns(tb, size)
+	}
 	if op%ops == 18 {
 		b, err := e.Reserve(len(p))
 		v.check(tb, b.Len(), len(p), err)
@@ -168,6 +173,77 @@ func (v *victim) do(tb testing.TB, op byte, size int) {
 	if e.bad.Load() {
 		v.broken = true
 	}
+}
+
+// A PROMOTE whose bytes of the shadow cannot be is a breach, before Freeze and after it.
+func TestImpossiblePromote(t *testing.T) {
+	for _, said := range []uint64{0, 77, math.MaxInt64, 1 << 63, math.MaxUint64 - 4, math.MaxUint64} {
+		for frozen := range 2 {
+			v := newVictim(t, Client)
+			q := queuesOff + 16*128
+			binary.LittleEndian.PutUint64(v.mem[q+8:], said)
+			binary.LittleEndian.PutUint64(v.mem[q:], uint64(wordOf(1, TagPromote, promoteLen)))
+			if frozen == 1 {
+				if err := v.e.Freeze(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n, ok := v.e.PromotedAt()
+			if want := said <= math.MaxInt64; ok != want || v.e.bad.Load() == want || ok && n != said {
+				t.Errorf("PROMOTE after %d bytes, frozen %d: %d %v", said, frozen, n, ok)
+			}
+		}
+	}
+}
+
+// returns is what a receiver does that has fallen back, from Freeze to the last byte of the rest.
+// The peer's ROLLED is written for it, and between the steps, whatever the size says.
+func (v *victim) returns(tb testing.TB, size int) {
+	tb.Helper()
+	e := v.e
+	if e.bad.Load() { // what is written here would pass for the victim's
+		v.check(tb, 0, 0, e.Freeze())
+		return
+	}
+	most := uint64(len(e.rx.queue)) * maxRMA
+	peer := ctrlOff + int(1-e.side)*ctrlLen
+	if size%2 == 0 {
+		v.mem[peer+attentionOff] |= byte(rolledFlag)
+	}
+	err := e.Freeze()
+	v.check(tb, 0, 0, err)
+	if err != nil || !e.Rolled() || !e.rx.frozen { // Left is for a direction that has frozen
+		return
+	}
+	from, until, err := e.Left()
+	v.check(tb, 0, 0, err)
+	if err != nil {
+		return
+	}
+	if from > math.MaxInt64 || until < from || until-from > most {
+		tb.Fatalf("from %d until %d", from, until)
+	}
+	if size%3 == 0 { // the message to go on in, which was counted
+		q := queuesOff + int(1-e.side)*16*128 + int(e.rx.count%16)*128
+		v.mem[q+5], v.mem[q+12] = byte(size>>3), byte(size>>5)
+	}
+	skip := uint64(size) % (until - from + 1)
+	if size%5 == 0 {
+		skip = until - from
+	}
+	if err = e.Rest(skip, size%7 == 0); err != nil {
+		v.check(tb, 0, 0, err)
+		return
+	}
+	for sum := skip; err == nil; {
+		var n int
+		n, err = e.RecvRest(v.buf[:size%len(v.buf)+1])
+		v.check(tb, n, size%len(v.buf)+1, err)
+		if sum += uint64(n); sum > until-from || err == nil && n == 0 {
+			tb.Fatalf("%d bytes of %d, and %d at last", sum, until-from, n)
+		}
+	}
+	v.rests++
 }
 
 // silent fails if the victim touches the segment after a breach.
@@ -269,6 +345,10 @@ func FuzzHostile(f *testing.F) {
 		f.Add(join(start, []byte{0, 10, 0, 200}, poke(peer+frozenSlotOff, 1, 3), poke(peer+attentionOff, 4), []byte{0, 1, 12, 1, 12, 3}))
 		f.Add(join(start, []byte{13, 1, 15, 50}, poke(peer+claimSeqOff, 1), []byte{16, 1}, slot(1, 3, 28, 3|100<<32, 1), []byte{16, 1}))
 		f.Add(join(start, slot(1, 8, 16, 1, 4096), []byte{stepPass, 1, 15, 3, 9}, poke(peer+sinkSlotOff, 2, 1|100<<32, 0), poke(peer+sinkSeqOff, 1), []byte{0, 100}))
+		for k := range byte(12) { // fallen back, with what is counted, and is another afterwards
+			f.Add(join(start, slot(1, 1, 100, 1, 2), slot(2, 3, 28, 1|100<<32, 0, 100, 0), []byte{19, 2 * k}))
+			f.Add(join([]byte{side}, slot(0, 7, 8, math.MaxUint64-uint64(k)), slot(1, 1, 100, 1), []byte{19, 2 * k}))
+		}
 		f.Add(join(start, poke(0, 1, 2, 3, 4, 5, 6, 7, 8), poke(ctrlOff, 1, 2, 3, 4), []byte{0, 1, 3, 1}))
 		f.Add(join(start, poke(peer+attentionOff, 0x101), []byte{0, 1, 7, 0, 8, 0, 17, 0, 11, 0, 11, 8}))
 	}
@@ -283,10 +363,10 @@ func FuzzHostile(f *testing.F) {
 // The same with noise in places that matter, from a goroutine of its own, while
 // the victim works.
 func TestScribble(t *testing.T) {
-	breaches, bytes := 0, uint64(0)
+	breaches, rests, bytes := 0, 0, uint64(0)
 	// A second, or on a busy machine until both have happened.
 	began := time.Now()
-	for d := time.Duration(0); d < time.Second || d < 3*time.Minute && (breaches == 0 || bytes == 0); d = time.Since(began) {
+	for d := time.Duration(0); d < time.Second || d < 3*time.Minute && (breaches == 0 || rests == 0 || bytes == 0); d = time.Since(began) {
 		seed := rand.Uint64()
 		v := newVictim(t, Side(seed&1))
 		stop, over := make(chan struct{}), make(chan struct{})
@@ -308,7 +388,11 @@ func TestScribble(t *testing.T) {
 		}()
 		rng := rand.New(rand.NewPCG(seed, 2))
 		for range 3000 {
-			v.do(t, byte(rng.IntN(ops)), rng.IntN(3000))
+			op := rng.IntN(ops - 1)
+			if rng.IntN(200) == 0 { // rarely, as it is the end of the direction
+				op = ops - 1
+			}
+			v.do(t, byte(op), rng.IntN(3000))
 		}
 		close(stop)
 		<-over
@@ -316,10 +400,11 @@ func TestScribble(t *testing.T) {
 		if v.broken {
 			breaches++
 		}
+		rests += v.rests
 		bytes += v.e.count[ReceivedDirect].Load()
 	}
-	t.Logf("%d breaches were found, %d bytes received before", breaches, bytes)
-	if breaches == 0 || bytes == 0 {
+	t.Logf("%d breaches were found, %d bytes received before, %d rests read", breaches, bytes, rests)
+	if breaches == 0 || rests == 0 || bytes == 0 {
 		t.Error("nothing happened")
 	}
 }

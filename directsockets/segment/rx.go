@@ -3,6 +3,7 @@ package segment
 import (
 	"encoding/binary"
 	"io"
+	"math"
 
 	"exnet/foreign"
 	"exnet/internal/shm"
@@ -72,6 +73,10 @@ func (e *End) PromotedAt() (tcpBytes uint64, ok bool) {
 	var b [promoteLen]byte
 	s.Payload().CopyTo(b[:])
 	n := binary.LittleEndian.Uint64(b[:])
+	if n > math.MaxInt64 { // what is due after it would wrap
+		_ = e.breach()
+		return 0, false
+	}
 	if r.phase == phaseShadow { // else it is there for Thaw
 		r.promoted, r.phase = n, phaseDirect
 		r.count++

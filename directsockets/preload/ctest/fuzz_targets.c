@@ -124,6 +124,27 @@ static ssize_t some(void *arg, const void *p, size_t n)
 	return (*left)-- ? (ssize_t)(n / 2 + 1) : -1;
 }
 
+// What a receiver does whose peer is ROLLED, up to the end of the shadow: it counts what is left,
+// and goes on some bytes later. In between, the input writes a word.
+static void rest(struct pair *p, struct end *e, struct script *s, uint8_t k)
+{
+	uint64_t carried = 0, n = 0, most = (uint64_t)e->seg.slots * DS_MAX_RMA, x, skip;
+	uint16_t where;
+	int got = ds_rx_left(&e->seg, &e->rx, &carried, &n);
+
+	must(got == 0 || got == 1 || got == DS_BREACH, "left");
+	must(n <= most && (got < 1 || carried + n >= carried), "more is left than a queue holds");
+	take(s, &where, 2);
+	take(s, &x, 8);
+	memcpy(p->mem + where % (p->size - 8), &x, 8);
+	take(s, &skip, k & 1 ? 8 : 2);
+	if (got == 1 && (k & 2)) {
+		got = ds_rx_forward(&e->seg, &e->rx, n ? skip % n : 0);
+		must(got == 0 || got == DS_BREACH, "forward");
+		must(ds_rx_readable(&e->seg, &e->rx) <= most, "the rest");
+	}
+}
+
 static void step(struct pair *p, struct end *e, struct script *s)
 {
 	static uint8_t buf[1 << 16];
@@ -201,7 +222,10 @@ static void step(struct pair *p, struct end *e, struct script *s)
 		ds_attend(&e->seg, &e->attention, k & 127, (uint32_t)k >> 7);
 		break;
 	case 13:
-		ds_rx_finish(&e->seg, &e->rx, &e->attention);
+		if (k < 128)
+			ds_rx_finish(&e->seg, &e->rx, &e->attention);
+		else
+			rest(p, e, s, k);
 	}
 }
 

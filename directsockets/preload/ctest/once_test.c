@@ -150,6 +150,31 @@ static void rolled(size_t n)
 	free_pair(&p);
 }
 
+// What a receiver that has fallen back counts, and where it goes on when the shadow has ended: each
+// is a call, and a message in its middle is checked again by the next one.
+static void returned(size_t n)
+{
+	struct pair p;
+	uint64_t carried = 0, left = 0;
+
+	make_pair(&p, 128, 1 << 20);
+	struct end *b = &p.end[1];
+	CHECK(ds_tx_promote(&p.end[0].seg, &p.end[0].tx, &p.end[0].attention, 77) == 0, "promote");
+	send_all(&p.end[0], n);
+	CHECK(ds_rx_freeze(&b->seg, &b->rx, &b->attention) == 1, "freeze");
+	watch(&p);
+	CHECK(ds_rx_left(&b->seg, &b->rx, &carried, &left) == 1 && carried == 77 && left == n, "left: %llu", (unsigned long long)left);
+	once("left", 8);
+	free_pair(&p);
+	promoted(&p);
+	send_all(&p.end[0], n);
+	CHECK(ds_rx_freeze(&b->seg, &b->rx, &b->attention) == 1, "freeze");
+	watch(&p);
+	CHECK(ds_rx_forward(&b->seg, &b->rx, n / 2) == 0, "forward");
+	once("forward", 0);
+	free_pair(&p);
+}
+
 static void header(void)
 {
 	struct pair p;
@@ -187,6 +212,7 @@ int main(void)
 		received(sizes[i]);
 		looked(sizes[i]);
 		rolled(sizes[i]);
+		returned(sizes[i]);
 	}
 	header();
 	planted();

@@ -321,7 +321,7 @@ static void hostile(void)
 	bool promoted = ds_rx_promoted(&e->seg, &e->rx, &carried) == 1;
 	for (int i = 0; i < 200; i++) {
 		uint64_t x = rnd() >> below(64);
-		switch (below(12)) {
+		switch (below(14)) {
 		case 0:
 			memcpy(block + 8 * below(64), &x, 8);
 			break;
@@ -371,9 +371,46 @@ static void hostile(void)
 		case 11:
 			ds_attend(&e->seg, &e->attention, 1u << below(7), 0);
 			break;
+		case 12:
+			ds_rx_freeze(&e->seg, &e->rx, &e->attention);
+			break;
+		case 13: // it returns to TCP, and the queue is another after it was counted
+			if (ds_rx_left(&e->seg, &e->rx, &carried, &off) != 1)
+				break;
+			CHECK(off <= 16 * (uint64_t)DS_MAX_RMA && carried <= INT64_MAX, "%llu are left after %llu", (unsigned long long)off, (unsigned long long)carried);
+			any_slot(e, queue);
+			ds_rx_forward(&e->seg, &e->rx, below(2) ? below(off + 1) : x);
+			break;
 		}
 	}
 	free_pair(&p);
+}
+
+// A PROMOTE whose bytes of the shadow cannot be, so that what is due after them wraps: a breach,
+// for who waits for it and for who has fallen back before. Those that can be are taken.
+static void impossible_promote(void)
+{
+	static const uint64_t said[] = {0, 77, INT64_MAX, 1ull << 63, UINT64_MAX - 4, UINT64_MAX};
+
+	for (unsigned i = 0; i < sizeof said / sizeof *said; i++) {
+		int want = said[i] <= INT64_MAX ? 1 : DS_BREACH;
+		for (int frozen = 0; frozen < 2; frozen++) {
+			struct pair p;
+			uint64_t carried = 0, n = 0;
+
+			make_pair(&p, 16, 65536);
+			struct end *e = &p.end[0];
+			uint8_t *queue = p.mem + DS_QUEUES + 16 * DS_SLOT;
+			memcpy(queue, (uint64_t[]){0x0000080700000001, said[i]}, 16);
+			memcpy(queue + DS_SLOT, (uint64_t[]){0x0000640100000001}, 8); // VELO of 100 bytes
+			if (frozen)
+				CHECK(ds_rx_freeze(&e->seg, &e->rx, &e->attention) == 1, "freeze");
+			int got = frozen ? ds_rx_left(&e->seg, &e->rx, &carried, &n) : ds_rx_promoted(&e->seg, &e->rx, &carried);
+			CHECK(got == want, "PROMOTE after %llu bytes, frozen %d: %d", (unsigned long long)said[i], frozen, got);
+			CHECK(want != 1 || !frozen || n == 100, "%llu left", (unsigned long long)n);
+			free_pair(&p);
+		}
+	}
 }
 
 // ---- few pages: what is sent slowly does not fill the queues
@@ -491,6 +528,7 @@ int main(int argc, char **argv)
 	streams(4096, 65536, 2 << 20);
 	wholes();
 	recovers();
+	impossible_promote();
 	paces();
 	pages(16);
 	pages(128);

@@ -59,6 +59,13 @@ struct message {
 	uint64_t len, advance;
 };
 
+/* Reads what PROMOTE, message 0, says: how many bytes the shadow has had. False: it cannot be. */
+static inline bool promote_of(struct ds_seg *g, uint64_t *carried)
+{
+	*carried = GET64(rx_slot(g, 0), 0);
+	return *carried <= INT64_MAX; /* with the bytes of a queue it does not wrap */
+}
+
 /* 1: here is message p->count; DS_AGAIN; DS_BREACH. */
 static inline int look(struct ds_seg *g, const struct ds_pos *p, struct message *m)
 {
@@ -109,7 +116,8 @@ int ds_rx_promoted(struct ds_seg *g, struct ds_rx *r, uint64_t *carried)
 		return 0;
 	if (got != 1 || m.tag != DS_PROMOTE)
 		return DS_BREACH;
-	*carried = GET64(rx_slot(g, 0), 0);
+	if (!promote_of(g, carried))
+		return DS_BREACH;
 	p.count = 1;
 	commit(g, r, &p);
 	return 1;
@@ -250,7 +258,8 @@ int ds_rx_left(struct ds_seg *g, struct ds_rx *r, uint64_t *carried, uint64_t *n
 		if (got != 1 || m.tag == DS_SHUTDOWN || m.tag == DS_DEMOTE)
 			break;
 		if (m.tag == DS_PROMOTE) {
-			*carried = GET64(rx_slot(g, 0), 0);
+			if (!promote_of(g, carried))
+				return DS_BREACH;
 			promoted = true;
 		} else if (!promoted) {
 			return DS_BREACH;
