@@ -301,6 +301,18 @@ static void any_slot(const struct end *e, uint8_t *queue)
 	memcpy(queue + n * DS_SLOT, &x, 8);
 }
 
+/* Counts what a peer that returns to TCP has left; then the queue is another, and e goes on in it. */
+static void left(struct end *e, uint8_t *queue, uint64_t far)
+{
+	uint64_t carried, n;
+
+	if (ds_rx_left(&e->seg, &e->rx, &carried, &n) != 1)
+		return;
+	CHECK(n <= 16 * (uint64_t)DS_MAX_RMA && carried <= INT64_MAX, "%llu are left after %llu", (unsigned long long)n, (unsigned long long)carried);
+	any_slot(e, queue);
+	ds_rx_forward(&e->seg, &e->rx, below(2) ? below(n + 1) : far);
+}
+
 static void hostile(void)
 {
 	static uint8_t buf[1 << 16];
@@ -374,12 +386,8 @@ static void hostile(void)
 		case 12:
 			ds_rx_freeze(&e->seg, &e->rx, &e->attention);
 			break;
-		case 13: // it returns to TCP, and the queue is another after it was counted
-			if (ds_rx_left(&e->seg, &e->rx, &carried, &off) != 1)
-				break;
-			CHECK(off <= 16 * (uint64_t)DS_MAX_RMA && carried <= INT64_MAX, "%llu are left after %llu", (unsigned long long)off, (unsigned long long)carried);
-			any_slot(e, queue);
-			ds_rx_forward(&e->seg, &e->rx, below(2) ? below(off + 1) : x);
+		case 13:
+			left(e, queue, x);
 			break;
 		}
 	}
