@@ -301,10 +301,10 @@ static void any_slot(const struct end *e, uint8_t *queue)
 	memcpy(queue + n * DS_SLOT, &x, 8);
 }
 
-/* Counts what a peer that returns to TCP has left; then the queue is another, and e goes on in it. */
+/* Counts what a peer that returns to TCP has left; then the queue is another, and e goes on. */
 static void left(struct end *e, uint8_t *queue, uint64_t far)
 {
-	uint64_t carried, n;
+	uint64_t carried = 0, n; // set if PROMOTE has not been read yet
 
 	if (ds_rx_left(&e->seg, &e->rx, &carried, &n) != 1)
 		return;
