@@ -1,0 +1,259 @@
+package lnet
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+)
+
+// Portals is how many portals an interface has.
+const Portals = 64
+
+// Options say what a memory descriptor permits, as bits.
+type Options uint8
+
+// The bits of Options.
+const (
+	OpPut        Options = 1 << iota // peers may Put into it (LNET_MD_OP_PUT)
+	OpGet                            // peers may Get from it (LNET_MD_OP_GET)
+	ManageRemote                     // the initiator chooses the offset (LNET_MD_MANAGE_REMOTE)
+	AckDisable                       // a Put into it is never acknowledged (LNET_MD_ACK_DISABLE)
+)
+
+// Unlimited is the Threshold of a descriptor that is never used up (LNET_MD_THRESH_INF).
+const Unlimited = -1
+
+// MemoryDescriptor describes memory (lnet_md): Buffer, or the page list Pages.
+type MemoryDescriptor struct {
+	// Buffer is contiguous memory (kvec).
+	Buffer []byte
+	// Pages has at most MaxPages pages of atu.PageSize bytes, of memory of the NIC's
+	// ATU().Alloc (lnet_kiov_t). The data begins First bytes into the first page, has Length
+	// bytes, and ends in the last page.
+	Pages         [][]byte
+	First, Length int
+	// Threshold is how many Puts and Gets the memory serves before it is unlinked, or
+	// Unlimited. An ACK or REPLY belongs to its Put or Get.
+	Threshold int
+	Options   Options
+	// Handler takes the events; nil takes none.
+	Handler func(Event)
+	// User is in every event (user_ptr).
+	User any
+}
+
+func (d *MemoryDescriptor) size() int {
+	if d.Pages != nil {
+		return d.Length
+	}
+	return len(d.Buffer)
+}
+
+func (d *MemoryDescriptor) check() error {
+	if d.Threshold == 0 || d.Threshold < Unlimited {
+		return fmt.Errorf("lnet: threshold of %d; use a positive number or Unlimited", d.Threshold)
+	}
+	if d.Pages == nil {
+		return nil
+	}
+	n := len(d.Pages)
+	end := d.First + d.Length
+	switch {
+	case d.Buffer != nil:
+		return errors.New("lnet: a descriptor has both a buffer and pages")
+	case n > MaxPages:
+		return fmt.Errorf("lnet: %d pages; at most %d", n, MaxPages)
+	case d.First < 0 || d.First >= atu.PageSize || d.Length < 1 || d.Length > MaxPayload || end <= (n-1)*atu.PageSize || end > n*atu.PageSize:
+		return fmt.Errorf("lnet: %d bytes from %d do not end in the last of %d pages", d.Length, d.First, n)
+	}
+	for _, p := range d.Pages {
+		if len(p) != atu.PageSize {
+			return fmt.Errorf("lnet: a page of %d bytes; each has %d", len(p), atu.PageSize)
+		}
+	}
+	return nil
+}
+
+// register makes n bytes from off accessible to the RMA unit.
+func (d *MemoryDescriptor) register(a *atu.ATU, v fabric.VPID, off, n int, access atu.Access) (*atu.Region, error) {
+	if d.Pages == nil {
+		return a.Register(v, d.Buffer[off:off+n:off+n], access)
+	}
+	first := d.First + off
+	last := (first + n - 1) / atu.PageSize
+	return a.RegisterPages(v, d.Pages[first/atu.PageSize:last+1], first%atu.PageSize, n, access)
+}
+
+// parts calls f for the pieces of memory of n bytes from off.
+func (d *MemoryDescriptor) parts(off, n int, f func([]byte)) {
+	if d.Pages == nil {
+		f(d.Buffer[off : off+n])
+		return
+	}
+	for at := d.First + off; n > 0; {
+		p := d.Pages[at/atu.PageSize][at%atu.PageSize:]
+		p = p[:min(n, len(p))]
+		f(p)
+		at, n = at+len(p), n-len(p)
+	}
+}
+
+// MD is a memory descriptor of an interface (lnet_libmd).
+type MD struct {
+	ni        *NI
+	desc      MemoryDescriptor
+	me        *MatchEntry // nil if bound
+	offset    int         // guarded by NI.mu; of the next operation, unless ManageRemote
+	threshold int         // guarded by NI.mu
+	refs      int         // guarded by NI.mu; operations under way
+	unlinked  bool        // guarded by NI.mu; serves no new operation
+}
+
+// Bind makes memory known for Put and Get (LNetMDBind).
+func (ni *NI) Bind(d MemoryDescriptor) (*MD, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	return &MD{ni: ni, desc: d, threshold: d.Threshold}, nil
+}
+
+// Unlink ends the use of a descriptor (LNetMDUnlink). If no operation is under way on it, an
+// EventUnlink follows; else the last event of the last operation says Unlinked. The memory is
+// in use until then.
+func (d *MD) Unlink() {
+	ni := d.ni
+	ni.mu.Lock()
+	defer ni.unlock()
+	if d.unlinked {
+		return
+	}
+	d.unlink()
+	if d.refs == 0 {
+		ni.post(d, Event{Type: EventUnlink, Unlinked: true})
+	}
+}
+
+// unlink takes the descriptor and its match entry out of use. The caller holds mu.
+func (d *MD) unlink() {
+	d.unlinked = true
+	if d.me != nil {
+		d.me.detach()
+	}
+}
+
+// attach begins an operation. The caller holds mu, and has seen that the descriptor is in use.
+func (d *MD) attach() {
+	d.refs++
+	if d.threshold != Unlimited {
+		if d.threshold--; d.threshold == 0 {
+			d.unlink()
+		}
+	}
+}
+
+// release ends an operation, and reports whether the descriptor is out of use now. The caller
+// holds mu.
+func (d *MD) release() (unlinked bool) {
+	d.refs--
+	return d.unlinked && d.refs == 0
+}
+
+// Match says which messages a match entry takes.
+type Match struct {
+	// From is the only initiator, unless Any.
+	From fabric.NodeID
+	Any  bool // LNET_NID_ANY
+	// Bits are compared with the message's where Ignore has zeros.
+	Bits, Ignore uint64
+	// Before puts the entry before those that the portal has (LNET_INS_BEFORE).
+	Before bool
+}
+
+// MatchEntry is an entry of a portal (lnet_me). It ends with its descriptor.
+type MatchEntry struct {
+	ni     *NI
+	portal int
+	match  Match
+	md     *MD // guarded by NI.mu
+}
+
+// NewMatchEntry adds an entry to a portal (LNetMEAttach). It takes messages once it has memory.
+func (ni *NI) NewMatchEntry(portal int, m Match) (*MatchEntry, error) {
+	if portal < 0 || portal >= Portals {
+		return nil, fmt.Errorf("lnet: portal %d; use 0 to %d", portal, Portals-1)
+	}
+	e := &MatchEntry{ni: ni, portal: portal, match: m}
+	ni.mu.Lock()
+	defer ni.unlock()
+	at := len(ni.portals[portal])
+	if m.Before {
+		at = 0
+	}
+	ni.portals[portal] = slices.Insert(ni.portals[portal], at, e)
+	return e, nil
+}
+
+// Attach gives the entry its memory (LNetMDAttach).
+func (e *MatchEntry) Attach(d MemoryDescriptor) (*MD, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	if d.Options&(OpPut|OpGet) == 0 {
+		return nil, errors.New("lnet: a match entry's memory needs OpPut or OpGet")
+	}
+	e.ni.mu.Lock()
+	defer e.ni.unlock()
+	if e.md != nil {
+		return nil, fmt.Errorf("lnet: the match entry has memory: %w", fabric.ErrInUse)
+	}
+	e.md = &MD{ni: e.ni, desc: d, me: e, threshold: d.Threshold}
+	return e.md, nil
+}
+
+// Unlink removes the entry (LNetMEUnlink), and its memory as MD.Unlink does.
+func (e *MatchEntry) Unlink() {
+	e.ni.mu.Lock()
+	md := e.md
+	e.detach()
+	e.ni.unlock()
+	if md != nil {
+		md.Unlink()
+	}
+}
+
+// detach takes the entry off its portal. The caller holds mu.
+func (e *MatchEntry) detach() {
+	list := e.ni.portals[e.portal]
+	if i := slices.Index(list, e); i >= 0 {
+		e.ni.portals[e.portal] = slices.Delete(list, i, i+1)
+	}
+}
+
+// match finds the memory for n bytes of a message, begins an operation on it, and returns its
+// offset; or nil. The caller holds mu.
+func (ni *NI) match(from fabric.NodeID, h *Header, n int, op Options) (*MD, int) {
+	if h.Portal >= Portals {
+		return nil, 0
+	}
+	for _, e := range ni.portals[h.Portal] {
+		d := e.md
+		if d == nil || d.unlinked || d.desc.Options&op == 0 || !e.match.Any && e.match.From != from ||
+			(e.match.Bits^h.MatchBits)&^e.match.Ignore != 0 {
+			continue
+		}
+		off := d.offset
+		if d.desc.Options&ManageRemote != 0 {
+			off = int(h.Offset)
+		}
+		if off > d.desc.size() || n > d.desc.size()-off {
+			continue
+		}
+		d.offset = off + n
+		d.attach()
+		return d, off
+	}
+	return nil, 0
+}
