@@ -19,7 +19,11 @@
 // of the last fragment for all three (docs/fabric.md). A message that matches
 // nothing is refused by a NAK.
 //
-// The names are Lustre's: see docs/lnet.md for a table, and for the formats.
+// The comments give the names of Lustre, and the formats.
+//
+// # Exports
+//
+// They are LNET's own calls, descriptors, events and header, so there are more than 40.
 //
 // # Concurrency
 //

@@ -67,9 +67,9 @@ func Outcome(name string, err error, failure int) (text string, status int) {
 // nothing to users.
 var internalNames = []string{
 	"arp", "atu", "attach", "broker", "capture", "child", "control", "coredist", "counter", "credit", "crossbar", "daemon", "directsockets",
-	"doctor", "elffile", "emp", "exec", "mesh", "exn", "exngo", "exteth", "fabric", "far", "foreign", "hostnet", "identity", "ipstack", "lab", "linux", "mark", "mem",
+	"doctor", "elffile", "emp", "exec", "mesh", "exn", "exngo", "exteth", "fabric", "far", "foreign", "hostnet", "identity", "ipstack", "lab", "linux", "lnet", "mark", "mem",
 	"mtu", "multicast", "napi", "netns", "nic", "node", "ofi", "ports", "preload", "rawbench", "relay", "rma", "route", "rules", "sched",
-	"segment", "shm", "stats", "stream", "tcpbench", "topo", "topology", "tun", "txloop", "velo", "wire", "worker",
+	"segment", "selftest", "shm", "stats", "stream", "tcpbench", "topo", "topology", "tun", "txloop", "velo", "wire", "worker",
 }
 
 // sentinels removes the texts of errors that are for programs (errors.Is), and names of system

@@ -27,8 +27,8 @@ func newLNetSelftest() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lnet-selftest [flags]",
 		Short: "measure Lustre's network layer over two emulated NICs",
-		Long: `Measures LNET, Lustre's network layer, over two emulated NICs of this
-process, as lnet_selftest does: RPCs that carry nothing (ping), or data to the client
+		Long: `Measures LNET, Lustre's network layer, over two emulated NICs of this process,
+as lnet_selftest does: RPCs that carry nothing (ping), or data to the client
 (read) or from it (write), which is checked.`,
 		Example: "exn-tun lnet-selftest --test read --threads 8",
 		Args:    command.NoArgs,

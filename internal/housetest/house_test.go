@@ -166,7 +166,7 @@ var layers = [][]string{
 	{"fabric/...", "ports/wire"},
 	{"study", "study/..."},
 	{"mtu", "arp", "napi", "multicast"},
-	{"exteth"},
+	{"exteth", "lnet", "lnet/selftest"},
 	{"exn"},
 	{"ipstack"},
 	{"internal/sched", "internal/netns", "internal/hostnet", "internal/tun", "internal/capture", "internal/worker"},
