@@ -39,7 +39,7 @@ func TestParse(t *testing.T) {
 		{nil, "BASE and HEAD, not 0"},
 		{[]string{dirs[0]}, "not 1"},
 		{[]string{"-rounds", "0", dirs[0], dirs[1]}, "0 is not from 1"},
-		{[]string{dirs[0], t.TempDir()}, "go install ./cmd/..."},
+		{[]string{dirs[0], t.TempDir()}, "build the commands with GOBIN="},
 	} {
 		if _, err := parse(tt.args); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v, want %q", tt.args, err, tt.want)
