@@ -250,6 +250,9 @@ ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags) DS_HIDDE
  * promoted meanwhile or, with early, the connection has got a segment. */
 enum { DS_CHANGED = -2 };
 ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+/* Notes an error that was taken from the shadow and not told to the program: it is told in place of
+ * the end of file that the shadow says from then on. */
+void ds_owe(struct ds_sock *s, int error) DS_HIDDEN;
 ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early) DS_HIDDEN;
 
 /* ds_cursor: a cursor at the beginning of iov, of at most DS_MAX_RW bytes as in the kernel; false

@@ -38,8 +38,6 @@ static void farewell(struct ds_sock *s, int fd)
 		ds_unlock(&h->rx_lock, alone);
 	}
 	if (ds_tx_take(s, alone)) {
-		if (ds_seg_peer_attention(&s->seg) & DS_FROZEN)
-			ds_check_bell(s, true);
 		ds_tx_update(s, fd);
 		if (ds_mode(&h->tx_mode) == TX_DIRECT && !abort) { /* after a reset there is no end of file */
 			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN) == 0)
@@ -144,8 +142,6 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 
 		__atomic_store_n(&h->tx_shut, 1, __ATOMIC_RELAXED);
 		if (taken && ds_has_segment(s)) {
-			if (ds_seg_peer_attention(&s->seg) & DS_FROZEN)
-				ds_check_bell(s, true);
 			ds_tx_update(s, fd);
 			if (ds_mode(&h->tx_mode) == TX_DIRECT) {
 				switch (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN)) {

@@ -71,7 +71,7 @@ static void orphan(struct ds_sock *s, int fd)
 	struct linger l = {0};
 	socklen_t n = sizeof l;
 
-	ds_check_bell(s, false);
+	ds_check_bell(s, true);
 	if (h->roll_orphan || !ds_mode(&h->gone) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET)) || REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0)
 		return;
 	h->roll_linger.onoff = l.l_onoff;
@@ -124,8 +124,10 @@ void ds_tx_update(struct ds_sock *s, int fd)
 			ds_break(s);
 			break;
 		default:
-			if (errno != EAGAIN && errno != EINTR)
+			if (errno != EAGAIN && errno != EINTR) {
+				ds_owe(s, errno);
 				ds_tx_is(s, TX_BACK); /* and the program will be told */
+			}
 		}
 	}
 	errno = saved;

@@ -74,11 +74,11 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	if (r <= 0 && (before == RX_SHADOW || before == RX_RETURNING)) {
 		int saved = errno;
 
-		if (r < 0 && before == RX_RETURNING && saved != EAGAIN && saved != EINTR && saved != EFAULT)
-			h->rx_reset = 1;
 		ds_rx_update(s, fd); /* its end may be that of a SHUTDOWN, or come before the rest */
 		errno = saved;
 		if (ds_mode(&h->rx_mode) != mode && ds_mode(&h->rx_mode) != RX_BACK) {
+			if (r < 0)
+				ds_owe(s, saved);
 			errno = ESTALE;
 			return -1;
 		}
@@ -239,14 +239,16 @@ static bool at_mark(int fd)
 }
 
 /* Receives from the shadow, to which the direction has returned, into what is left of c, and moves
- * c past it. Returns what the kernel's call returns. */
-static ssize_t recv_shadow(struct ds_sock *s, int fd, struct ds_cursor *c, int flags)
+ * c past it. Returns what the kernel's call returns. got: the call has received something before. */
+static ssize_t recv_shadow(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool got)
 {
 	struct iovec v[DS_VECTORS];
 	ssize_t r = ds_shadow_recv(s, fd, v, ds_vectors(c, c->left, v), flags, false);
 
 	if (r > 0)
 		ds_skip(c, (size_t)r);
+	else if (r < 0 && got)
+		ds_owe(s, errno); /* the call tells what it has got; the next one tells this */
 	return r;
 }
 
@@ -290,11 +292,11 @@ static inline ssize_t recv_any(struct ds_sock *s, int fd, const struct iovec *io
 			return (ssize_t)got;
 		if (shadow && !settled(s)) {
 			ds_tx_attend(s, fd);
-			r = recv_shadow(s, fd, &c, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+			r = recv_shadow(s, fd, &c, (flags & ~MSG_WAITALL) | MSG_DONTWAIT, got);
 		} else if (shadow) { /* for good */
 			if (!got)
 				return ds_shadow_recv(s, fd, iov, n, flags, false);
-			r = recv_shadow(s, fd, &c, flags | (got >= want ? MSG_DONTWAIT : 0));
+			r = recv_shadow(s, fd, &c, flags | (got >= want ? MSG_DONTWAIT : 0), got);
 			return (ssize_t)got + (r > 0 ? r : 0);
 		}
 		if (r > 0)

@@ -33,6 +33,16 @@ static bool shadow_speaks(int fd)
 	return ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0;
 }
 
+/* True if the shadow has ended, which may be known before the doorbell says that the peer is gone. */
+static bool shadow_ended(struct ds_sock *s, int fd)
+{
+	uint64_t n;
+	bool ended = false;
+
+	ds_shadow_given(fd, s->sh->rx_read, &n, &ended);
+	return ended;
+}
+
 /* The peer is ROLLED: finds how many bytes the shadow has had when it has all that the peer
  * left. */
 static void rolled(struct ds_sock *s)
@@ -59,7 +69,7 @@ static void frozen(struct ds_sock *s, int fd)
 	struct ds_shared *h = s->sh;
 	uint32_t a = ds_seg_peer_attention(&s->seg);
 
-	if (!(a & DS_ROLLED) && ((a & DS_STANDS) || ((ds_left(s) || ds_rx_over(&s->seg, &h->rx)) && shadow_speaks(fd)))) {
+	if (!(a & DS_ROLLED) && ((a & DS_STANDS) || ((ds_left(s) || ds_rx_over(&s->seg, &h->rx)) && shadow_speaks(fd)) || shadow_ended(s, fd))) {
 		a = ds_seg_peer_attention(&s->seg); /* it comes before what the peer writes to the shadow */
 		if (!(a & DS_ROLLED))
 			ds_rx_is(s, h->rx_before);
@@ -83,7 +93,7 @@ static void returning(struct ds_sock *s, int fd)
 	} else if (ended && REAL(ioctl)(fd, DS_INQ, &unread) == 0 && !unread) {
 		/* Of what was sent before PROMOTE nothing is in the segment: TCP has lost it. */
 		if (given < h->carried)
-			ds_rx_is(s, RX_BACK);
+			ds_rx_is(s, RX_BROKEN);
 		else if (ds_rx_forward(&s->seg, &h->rx, given - h->carried) < 0)
 			ds_break(s);
 		else
@@ -106,7 +116,7 @@ void ds_rx_returning(struct ds_sock *s, int fd)
 		if (how == DS_BREACH)
 			ds_break(s);
 		else if (how != 1)
-			ds_rx_is(s, h->rx_reset ? RX_BROKEN : RX_BACK);
+			ds_rx_is(s, RX_BACK); /* how the shadow ended follows */
 	}
 	errno = saved;
 }

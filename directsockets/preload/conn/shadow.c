@@ -454,6 +454,26 @@ ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n
 	return r;
 }
 
+void ds_owe(struct ds_sock *s, int error)
+{
+	if (error != EAGAIN && error != EINTR && error != EFAULT && error != EPIPE)
+		__atomic_store_n(&s->sh->owed, (uint8_t)error, __ATOMIC_RELAXED);
+}
+
+/* What a read tells in place of an end of file: the error that is owed, once. */
+static ssize_t owed(struct ds_sock *s, const struct iovec *iov, int n)
+{
+	size_t room = 0;
+
+	for (int i = 0; i < n; i++)
+		room += iov[i].iov_len;
+	int error = room ? __atomic_exchange_n(&s->sh->owed, 0, __ATOMIC_RELAXED) : 0;
+	if (!error)
+		return 0;
+	errno = error;
+	return -1;
+}
+
 ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early)
 {
 	DS_USE(use);
@@ -464,5 +484,7 @@ ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n
 	ssize_t r = ds_real_recv(ds_still(s, fd), iov, n, flags);
 	if (r > 0 && !(flags & MSG_PEEK))
 		ds_moved(s, 0, (size_t)r);
+	if (r == 0 && DS_GET(s->sh->owed))
+		return owed(s, iov, n);
 	return r;
 }

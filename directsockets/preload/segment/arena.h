@@ -53,7 +53,7 @@ struct ds_shared {
 	struct ds_lock rx_lock __attribute__((aligned(128)));
 	uint8_t rx_mode, rx_shut, gone; /* gone: the peer's end of the doorbell is closed */
 	uint8_t rx_before; /* RX_FROZEN: where the direction was before */
-	uint8_t rx_reset;  /* RX_RETURNING, RX_REST: the shadow's error was taken from it */
+	uint8_t owed;      /* the error that the library has taken from the shadow, in place of the program; 0: none */
 	uint64_t rx_read; /* bytes read from the shadow since it was connected; from attaching on */
 	uint64_t rx_sure; /* as rx_read: up to here, what the shadow has was there before PROMOTE */
 	uint64_t left;

@@ -1,0 +1,412 @@
+// Leaving direct: random walks of both ends of real connections, against the rule by position and
+// the tables of transitions in SPEC 5.5 and 9.4, 9.5.
+//
+// A walk sends numbered bytes both ways, lets receivers fall back, and ends one side: by close,
+// shutdown, or as if it was killed. Whatever comes, the bytes that a side reads are those that the
+// other has sent, in order, and an end of file comes after the last of them. Then the same with
+// faults planted, each of which a walk has to find.
+#include "ends.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <sys/socket.h>
+
+// ---- the tables
+
+enum { STATES = 16 };
+static const char *const rx_names[] = {"shadow", "catch-up", "direct", "over", "frozen", "returning", "rest", "back", "over"};
+static const char *const tx_names[] = {"shadow", "direct", "over", "rolling", "back", "over"};
+
+// may[a][b]: a leads to b, in any number of steps
+struct table {
+	const char *const *names;
+	int states, broken;
+	bool may[STATES][STATES];
+};
+static struct table rx = {.names = rx_names, .states = 9, .broken = RX_BROKEN}, tx = {.names = tx_names, .states = 6, .broken = TX_BROKEN};
+
+static void allow(struct table *t, const char *from, const char *to)
+{
+	for (int i = 0; i < t->states; i++)
+		for (int k = 0; k < t->states; k++)
+			if (!strcmp(t->names[i], from) && i != t->broken && k != t->broken &&
+			    (!strcmp(t->names[k], to) || (!strcmp(to, "before") && k <= RX_DIRECT)))
+				t->may[i][k] = true;
+}
+
+// the rows "| state | event | next state | ..." below the line that begins with head
+static void read_table(struct table *t, const char *path, const char *head)
+{
+	char line[512], from[32], event[32], to[32];
+	FILE *f = fopen(path, "r");
+	bool in = false;
+	int rows = 0;
+
+	CHECK(f, "%s: %s", path, strerror(errno));
+	while (f && fgets(line, sizeof line, f)) {
+		if (line[0] == '9' && line[1] == '.')
+			in = !strncmp(line, head, strlen(head));
+		if (in && sscanf(line, "| %31[a-z-] | %31[a-z] | %31[a-z-] |", from, event, to) == 3) {
+			allow(t, from, to);
+			rows++;
+		}
+	}
+	if (f)
+		fclose(f);
+	CHECK(rows > 5, "%s has %d rows", head, rows);
+	for (int k = 0; k < t->states; k++)
+		for (int i = 0; i < t->states; i++)
+			for (int j = 0; j < t->states; j++)
+				t->may[i][j] |= t->may[i][k] && t->may[k][j];
+}
+
+// ---- a walk
+
+enum plant {
+	NOTHING,
+	BELIEVE_THE_END, // the receiver forgets the queue once it has found ROLLED
+	LESS,		 // it counts less than Q
+	ONE_FURTHER,	 // it begins the rest one byte too early
+	NO_REST,	 // it forgets the rest
+	THAW_LATE,	 // it goes back to the queue although the peer is ROLLED
+	FORGET,		 // the sender forgets what is not on the shadow
+	PUBLISH,	 // the sender goes on in the queue
+	END_WELL,	 // it ends the shadow well, although nobody has the segment
+	PLANTS,
+};
+static const char *const plants[] = {"nothing", "the receiver believes the shadow's end", "Q is less", "the rest begins one byte early", "no rest",
+				     "the receiver thaws after ROLLED", "the sender forgets", "the sender publishes after ROLLED", "a clean end without the segment"};
+static enum plant planted;
+static unsigned long visits[STATES], found, number;
+
+struct walker {
+	struct side a;
+	uint64_t sent, got;
+	bool shut, ended, dead;
+	bool reset_ok; // what it gets may end with a reset
+	bool planted;  // a fault that is there once
+	bool raw;      // not only the library has read: it may have to reset, since the kernel does not tell all (conn/shadow.c)
+};
+
+static uint8_t numbered(uint64_t i, int side) { return (uint8_t)(i * 167 + (i >> 8) * 13 + (i >> 16) + (uint64_t)side * 101); }
+
+static void wrong(const char *format, ...)
+{
+	va_list v;
+
+	if (!found++ && planted == NOTHING) {
+		failures++;
+		printf("walk %lu: ", number);
+		va_start(v, format);
+		vprintf(format, v);
+		va_end(v);
+		printf("\n");
+	}
+}
+
+// Changes what a library with the fault would have in its place.
+static void plant(struct walker *w)
+{
+	struct ds_shared *h = w->a.s->sh;
+	int r = ds_mode(&h->rx_mode), t = ds_mode(&h->tx_mode);
+
+	if (planted == BELIEVE_THE_END && r == RX_RETURNING)
+		h->rx_mode = RX_BACK;
+	if (planted == NO_REST && r == RX_REST)
+		h->rx_mode = RX_BACK;
+	if (planted == THAW_LATE && r == RX_RETURNING)
+		h->rx_mode = RX_DIRECT;
+	if (planted == LESS && r == RX_RETURNING && h->held > h->carried + 2000 && !w->planted) {
+		h->held -= 1000;
+		w->planted = true;
+	}
+	if (planted == ONE_FURTHER && r == RX_RETURNING && !w->planted) {
+		h->carried++;
+		w->planted = true;
+	}
+	if (planted == FORGET && t == TX_ROLLING)
+		h->tx_mode = TX_BACK;
+	if (planted == PUBLISH && t == TX_ROLLING)
+		h->tx_mode = TX_DIRECT;
+}
+
+static void moved(const struct table *t, int from, int to, const char *what, bool breach_ok)
+{
+	if (from != to && !(to == t->broken ? breach_ok : t->may[from][to]))
+		wrong("%s: from %s to %s", what, t->names[from], to == t->broken ? "broken" : t->names[to]);
+}
+
+#define STEP(w, what, call)                                                                                        \
+	do {                                                                                                       \
+		struct ds_shared *sh_ = (w)->a.s->sh;                                                              \
+		int rx_ = ds_mode(&sh_->rx_mode), tx_ = ds_mode(&sh_->tx_mode);                                    \
+		call;                                                                                              \
+		visits[ds_mode(&sh_->rx_mode)]++;                                                                  \
+		moved(&rx, rx_, ds_mode(&sh_->rx_mode), what ", inbound", (w)->reset_ok || (w)->raw);                          \
+		moved(&tx, tx_, ds_mode(&sh_->tx_mode), what ", outbound", (w)->reset_ok || (w)->raw);                         \
+		plant(w);                                                                                          \
+	} while (0)
+
+static void sends(struct walker *w, struct walker *to)
+{
+	static uint8_t b[200000];
+	size_t n = 1 + below(below(4) ? 3000 : sizeof b);
+	ssize_t r;
+
+	if (w->shut || w->dead || to->dead)
+		return;
+	for (size_t i = 0; i < n; i++)
+		b[i] = numbered(w->sent + i, w->a.s->side);
+	STEP(w, "send", r = put(&w->a, b, n, MSG_DONTWAIT));
+	if (r > 0)
+		w->sent += (uint64_t)r;
+	else if (errno != EAGAIN)
+		wrong("send: %s", strerror(errno));
+}
+
+// Something, or an end, is there to read.
+static bool readable(struct walker *w)
+{
+	struct ds_ready r;
+	struct pollfd p = {.fd = w->a.fd, .events = POLLIN | POLLRDHUP};
+
+	STEP(w, "ready", r = ds_ready(w->a.s, w->a.fd, POLLIN | POLLRDHUP));
+	return (r.now & (POLLIN | POLLRDHUP)) || ((r.kernel & POLLIN) && poll(&p, 1, 0) > 0);
+}
+
+// False: there is nothing.
+static bool receives(struct walker *w, struct walker *from)
+{
+	static uint8_t b[100000];
+	size_t n = 1 + below(below(3) ? 4000 : sizeof b);
+	bool ready = readable(w), raw = ds_mode(&w->a.s->sh->rx_mode) == RX_RETURNING && !below(4), peek = !below(8);
+	int there = -1, e, before = ds_mode(&w->a.s->sh->rx_mode);
+	ssize_t r;
+
+	if (w->ended)
+		return false;
+	if (!raw && below(2))
+		STEP(w, "FIONREAD", ds_fionread(w->a.s, w->a.fd, &there));
+	if (raw) {
+		w->raw = true;
+		STEP(w, "raw", r = recv(w->a.fd, b, n, MSG_DONTWAIT | (peek ? MSG_PEEK : 0)));
+	} else {
+		STEP(w, "recv", r = get(&w->a, b, n, MSG_DONTWAIT | (peek ? MSG_PEEK : 0)));
+	}
+	e = errno;
+	if (r < 0 && e == EAGAIN) {
+		if (there > 0)
+			wrong("FIONREAD says %d, and nothing is there", there);
+		return false;
+	}
+	if (!raw && !ready && r > 0 && (before == RX_DIRECT || before == RX_REST)) // the shadow's may have come meanwhile
+		wrong("%zd bytes, and readiness said none, in %s", r, rx.names[ds_mode(&w->a.s->sh->rx_mode)]);
+	if (r < 0) {
+		if (!w->reset_ok && !w->raw)
+			wrong("%s after %lu of %lu, in %s", strerror(e), w->got, from->sent, rx.names[ds_mode(&w->a.s->sh->rx_mode)]);
+		w->ended = true;
+	} else if (r == 0 && raw) {
+		return true; // a rest may follow
+	} else if (r == 0) {
+		if (w->got != from->sent || !(from->shut || from->dead))
+			wrong("an end of file after %lu of %lu, in %s", w->got, from->sent, rx.names[ds_mode(&w->a.s->sh->rx_mode)]);
+		w->ended = true;
+	} else {
+		for (ssize_t i = 0; i < r && !found; i++)
+			if (b[i] != numbered(w->got + (uint64_t)i, from->a.s->side))
+				wrong("byte %lu of %lu is another, in %s", w->got + (uint64_t)i, from->sent, rx.names[ds_mode(&w->a.s->sh->rx_mode)]);
+		if (!peek)
+			w->got += (uint64_t)r;
+	}
+	return true;
+}
+
+// What the kernel does to the descriptors of a process that is killed; their numbers stay taken.
+static void die(struct side *a)
+{
+	int fds[2] = {a->fd, a->s->seg.bell}, null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	for (int i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			dup3(null, fds[i], O_CLOEXEC);
+	close(null);
+}
+
+static void ends(struct walker *w, struct walker *other)
+{
+	struct linger l = {1, 0};
+	int how = (int)below(3);
+
+	other->reset_ok = w->got < other->sent; // TCP resets, too
+	if (how == 2) {
+		other->reset_ok = true;
+		setsockopt(w->a.fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	}
+	w->dead = true;
+	if (below(2)) {
+		hang_up(&w->a);
+		w->a.fd = -1;
+	} else {
+		die(&w->a);
+	}
+}
+
+static void small_buffers(int fd)
+{
+	int n = 4096 << below(4);
+
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof n);
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &n, sizeof n);
+}
+
+static void drop(struct walker *w)
+{
+	if (w->a.fd >= 0)
+		hang_up(&w->a);
+}
+
+// Direct, or on the way there.
+static void begin(struct side *c, struct side *s)
+{
+	if (below(2)) {
+		pair_up(c, s);
+		return;
+	}
+	connect_to(c);
+	accept_from(s);
+	for (int i = 0; !ds_has_segment(c->s) || !ds_has_segment(s->s); i++)
+		exchange(c, s, i);
+}
+
+static void walk(void)
+{
+	struct walker w[2] = {0};
+	int steps = 20 + (int)below(200), side;
+
+	number++;
+	begin(&w[0].a, &w[1].a);
+	if (below(2)) {
+		small_buffers(w[0].a.fd);
+		small_buffers(w[1].a.fd);
+	}
+	for (int i = 0; i < steps && !found; i++) {
+		struct walker *a = &w[below(2)], *b = a == w ? w + 1 : w;
+
+		switch (below(24)) {
+		default:
+			sends(a, b);
+			break;
+		case 0 ... 9:
+			receives(a, b);
+			break;
+		case 10:
+			STEP(a, "fall back", ds_freeze_demote(a->a.s, a->a.fd));
+			break;
+		case 11:
+			if (!a->shut && !below(8)) {
+				STEP(a, "shutdown", ds_shutdown(a->a.s, a->a.fd, SHUT_WR));
+				a->shut = true;
+			}
+			break;
+		}
+	}
+	side = (int)below(2);
+	ends(&w[side], &w[!side]);
+	// The kernel tells the other's end at once, over loopback; what cannot come will not.
+	for (int vain = 0; !w[!side].ended && !found;) {
+		if (receives(&w[!side], &w[side])) {
+			vain = 0;
+		} else if (++vain > 1000) {
+			usleep(100);
+			if (vain > 20000)
+				wrong("no end after %lu of %lu, in %s", w[!side].got, w[side].sent, rx.names[ds_mode(&w[!side].a.s->sh->rx_mode)]);
+		}
+	}
+	drop(&w[side]);
+	drop(&w[!side]);
+}
+
+// The receiver's processes that have the segment are gone, and a program without it reads on. It
+// gets all, or a reset.
+static void without_segment(void)
+{
+	struct walker w[2] = {0};
+	struct linger l = {0}, set = {0, 7};
+	socklen_t len = sizeof l;
+	static uint8_t b[65536];
+	bool all = below(2);
+	int raw, small = 4096;
+	uint64_t got = 0;
+	ssize_t r = 0;
+
+	number++;
+	pair_up(&w[0].a, &w[1].a);
+	setsockopt(w[0].a.fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+	setsockopt(w[0].a.fd, SOL_SOCKET, SO_LINGER, &set, sizeof set);
+	for (int i = 0; i < 60; i++)
+		sends(&w[0], &w[1]);
+	STEP(&w[1], "fall back", ds_freeze_demote(w[1].a.s, w[1].a.fd));
+	raw = dup(w[1].a.fd);
+	STEP(&w[0], "ready", ds_ready(w[0].a.s, w[0].a.fd, POLLOUT)); // finds FROZEN
+	die(&w[1].a);
+	STEP(&w[0], "ready", ds_ready(w[0].a.s, w[0].a.fd, POLLOUT)); // finds that nobody is there
+	while (all && !found && got < w[0].sent) {
+		sends(&w[0], &(struct walker){0});
+		while ((r = recv(raw, b, sizeof b, MSG_DONTWAIT)) > 0)
+			got += (uint64_t)r;
+		STEP(&w[0], "ready", ds_ready(w[0].a.s, w[0].a.fd, POLLOUT));
+		if (w[0].sent > 40u << 20)
+			w[0].shut = true; // enough
+	}
+	if (all) {
+		getsockopt(w[0].a.fd, SOL_SOCKET, SO_LINGER, &l, &len);
+		CHECK(!l.l_onoff, "SO_LINGER is not restored");
+	}
+	if (planted == END_WELL) {
+		l = (struct linger){0, 0};
+		setsockopt(w[0].a.fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	}
+	if (below(2)) {
+		hang_up(&w[0].a);
+		w[0].a.fd = -1;
+	} else {
+		die(&w[0].a);
+	}
+	while ((r = recv(raw, b, sizeof b, 0)) > 0)
+		got += (uint64_t)r;
+	if (r == 0 && got != w[0].sent)
+		wrong("a program without the segment reads an end of file after %lu of %lu", got, w[0].sent);
+	if (r < 0 && all)
+		wrong("a program without the segment reads %s after %lu of %lu", strerror(errno), got, w[0].sent);
+	close(raw);
+	drop(&w[0]);
+	drop(&w[1]);
+}
+
+int main(int argc, char **argv)
+{
+	char path[64];
+	pid_t broker = ends_start(path, sizeof path);
+	const char *spec = argc > 1 ? argv[1] : "../SPEC.md";
+
+	read_table(&rx, spec, "9.4");
+	read_table(&tx, spec, "9.5");
+	for (int i = 0; i < 400 && !failures; i++)
+		walk();
+	for (int i = 0; i < 40 && !failures; i++)
+		without_segment();
+	CHECK(visits[RX_FROZEN] && visits[RX_RETURNING] && visits[RX_REST] && visits[RX_BACK], "the walks do not reach every state");
+	for (planted = 1; planted < PLANTS && !failures; planted++) {
+		found = 0;
+		for (int i = 0; i < 2000 && !found; i++)
+			if (planted == END_WELL)
+				without_segment();
+			else
+				walk();
+		CHECK(found, "no walk finds the fault: %s", plants[planted]);
+	}
+	ends_stop(broker, path);
+	printf("leave: %d failed\n", failures);
+	return failures != 0;
+}
