@@ -239,7 +239,8 @@ static bool at_mark(int fd)
 }
 
 /* Receives from the shadow, to which the direction has returned, into what is left of c, and moves
- * c past it. Returns what the kernel's call returns. got: the call has received something before. */
+ * c past it. Returns what the kernel's call returns. got: the call has received something
+ * before. */
 static ssize_t recv_shadow(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool got)
 {
 	struct iovec v[DS_VECTORS];

@@ -33,7 +33,8 @@ static bool shadow_speaks(int fd)
 	return ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0;
 }
 
-/* True if the shadow has ended, which may be known before the doorbell says that the peer is gone. */
+/* True if the shadow has ended, which may be known before the doorbell says that the peer is
+ * gone. */
 static bool shadow_ended(struct ds_sock *s, int fd)
 {
 	uint64_t n;
