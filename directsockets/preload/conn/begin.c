@@ -10,29 +10,13 @@
 #include <time.h>
 #include <sys/syscall.h>
 
-/* With the lock of setup: puts into info what is known of a connection's ends without asking the
- * kernel, see ds_client and ds_server. False: too little, or all of it is wanted at once. */
-static bool guess(int side, int listener, const struct ds_end *peer, struct ds_info *info)
-{
-	static const uint8_t any[16], any4[16] = {[10] = 0xff, [11] = 0xff};
-
-	if (!peer || ds_config.explain || ds_config.wait || !ds_config.sends)
-		return false;
-	if (!memcmp(peer->addr, any, 16) || !memcmp(peer->addr, any4, 16))
-		return false; /* to connect, the wildcard means this host */
-	memcpy(info->addr[!side], peer->addr, 16);
-	info->port[!side] = peer->port;
-	return side == 0 || (ds_listener_end(listener, info->addr[1], &info->port[1]) && rules_anywhere(info->port[1]) >= 0);
-}
-
 static bool patient; /* by the settings a handle can wait, and there has been a broker */
 
 bool ds_may_wait(int side) { return DS_GET(patient) && !ds_broker_due() && (side == 1 || !DS_GET(ds_telling)); }
 
 /* Makes the socket of a connection whose side this is; NULL: it stays plain, or memory is short.
- * peer, if it is not NULL, and the listener of side 1 are what is known of its ends. Takes the lock
- * of setup; errno stays. */
-static struct ds_sock *make(int fd, int side, int listener, const struct ds_end *peer)
+ * Takes the lock of setup; errno stays. */
+static struct ds_sock *make(int fd, int side)
 {
 	struct ds_info info = {0};
 	struct ds_sock *s = NULL;
@@ -42,22 +26,20 @@ static struct ds_sock *make(int fd, int side, int listener, const struct ds_end 
 		return NULL;
 	if (ds_start())
 		ds_setup_broker();
-	bool broker = ds_broker_up(), known = ds_broker_known(), vague = guess(side, listener, peer, &info);
+	bool broker = ds_broker_up(), known = ds_broker_known();
 	DS_SET(patient, known && !ds_config.explain && !ds_config.wait && ds_config.sends && ds_config.bytes);
-	if ((!known && !ds_config.explain) || (!vague && !ds_addresses(fd, side, &info)) || !(s = ds_handle())) {
+	if ((!known && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
 		ds_setup_unlock();
 		errno = saved;
 		return NULL;
 	}
 	s->side = (uint8_t)side;
 	s->info = info;
-	s->vague = vague;
-	DS_SET(s->port, info.port[side]); /* 0: it is not known */
 	uint64_t sent; /* a program may send before it asks whether it is connected */
-	if (side == 0 && ds_peer_get(s) && ds_ends(s, fd) && ds_kernel_sent(fd, side, &sent) && sent == 0)
+	if (side == 0 && ds_peer_get(s) && ds_kernel_sent(fd, side, &sent) && sent == 0)
 		ds_peer_made(s);
 	s->entry = ds_stats_get(fd, side, &s->info);
-	why = vague && side ? rules_anywhere(info.port[1]) : rules_decide(side, info.addr[1], info.port[1]);
+	why = rules_decide(side, info.addr[1], info.port[1]);
 	if (!why && !known)
 		why = DS_WHY_NO_BROKER;
 	if (!why && !(s->sh = ds_arena_get()))
@@ -65,7 +47,7 @@ static struct ds_sock *make(int fd, int side, int listener, const struct ds_end 
 	if (why) {
 		ds_stats_say(s->entry, DS_MODE_TCP, why);
 	} else {
-		s->bucket = vague ? 0 : ds_bucket(&s->info); /* ds_ends says more */
+		s->bucket = ds_bucket(&s->info);
 		s->phase = EARLY;
 		ds_stats_say(s->entry, DS_MODE_TCP, !broker ? ds_broker_absent() : side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
 		if (side) {
@@ -102,18 +84,18 @@ void ds_patience(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
-struct ds_sock *ds_client(int fd, const struct ds_end *server)
+struct ds_sock *ds_client(int fd)
 {
-	struct ds_sock *s = make(fd, 0, -1, server);
+	struct ds_sock *s = make(fd, 0);
 
 	if (s && ds_config.wait)
 		ds_tick(s, fd); /* offers it at once, if EXNET_DS_SENDS is 0 */
 	return s;
 }
 
-struct ds_sock *ds_server(int fd, int listener, const struct ds_end *client)
+struct ds_sock *ds_server(int fd)
 {
-	struct ds_sock *s = make(fd, 1, listener, client);
+	struct ds_sock *s = make(fd, 1);
 
 	if (s && ds_config.wait)
 		ds_patience(s, fd);
@@ -122,7 +104,7 @@ struct ds_sock *ds_server(int fd, int listener, const struct ds_end *client)
 
 struct ds_sock *ds_heir(int fd, int side)
 {
-	struct ds_sock *s = make(fd, side, -1, NULL);
+	struct ds_sock *s = make(fd, side);
 
 	if (s)
 		s->heir = true;

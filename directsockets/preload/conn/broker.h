@@ -72,8 +72,6 @@ void ds_broker_unlisten(int fd) DS_HIDDEN;
  * closed listener stays announced for those that may. */
 void ds_broker_wait(const struct ds_info *info) DS_HIDDEN;
 void ds_broker_decided(const struct ds_info *info) DS_HIDDEN;
-/* The address and the port of the listener fd. False: it is not one of them. */
-bool ds_listener_end(int fd, uint8_t addr[16], uint16_t *port) DS_HIDDEN;
 /* Is there room for a message to the broker? Also true if that has ended. */
 bool ds_broker_room(void) DS_HIDDEN;
 /* These return whether the message was sent. */

@@ -69,10 +69,6 @@ struct ds_sock {
 	uint32_t noted, rang;  /* of its notes, and of ds_rings, what the segment says; with the lock of tx */
 	uint64_t rings;	       /* what the peer's said when ds_has_rung looked last */
 	uint64_t read;	       /* a server: when bytes were read on the shadow last, by ds_ticks */
-	uint64_t answered;     /* moved, as it was after the last send */
-	uint8_t looks;	       /* a server, vague: ticks */
-	bool vague;	       /* info has of its own end what the program knows: ds_ends asks the kernel */
-	uint16_t port;	       /* of its own end, once it is known */
 	struct ds_spinner spinner;
 	void *user;
 	struct ds_info info;
@@ -241,9 +237,6 @@ void ds_class_set(int fd, const uint8_t end[16], unsigned class) DS_HIDDEN;
 /* Writes the class of s to its segment. With the lock of setup. */
 static inline void ds_class_say(struct ds_sock *s, int fd) { ds_seg_class(&s->seg, ds_class(fd, s->info.addr[1])); }
 bool ds_addresses(int fd, int side, struct ds_info *info) DS_HIDDEN;
-/* With the lock of setup: asks for what is not known of the ends of s. False: it is no TCP
- * connection, or has ended. */
-bool ds_ends(struct ds_sock *s, int fd) DS_HIDDEN;
 ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 /* The same, as users of the shadow. DS_CHANGED: nothing was done, since the direction has been

@@ -100,17 +100,6 @@ static bool takes(const struct listener *l, const struct ds_info *i)
 	return l->port == i->port[1] && (!memcmp(l->addr, i->addr[1], 16) || !memcmp(l->addr, any, 16) || !memcmp(l->addr, any4, 16));
 }
 
-bool ds_listener_end(int fd, uint8_t addr[16], uint16_t *port)
-{
-	for (int i = 0; i < nlisteners; i++)
-		if (listeners[i].fd == fd) {
-			memcpy(addr, listeners[i].addr, sizeof listeners[i].addr);
-			*port = listeners[i].port;
-			return true;
-		}
-	return false;
-}
-
 void ds_broker_announce(void)
 {
 	forget();

@@ -180,9 +180,9 @@ static int is_wildcard(const uint8_t *a)
 	return memcmp(a, zero, 16) == 0 || (memcmp(a, v4, 12) == 0 && memcmp(a + 12, zero, 4) == 0);
 }
 
-/* What addr is: one address; the wildcard, for which only a rule for all addresses may say TCP; or
- * every address, for which the first rule that may match is found. */
-enum { ONE, WILDCARD, EVERY };
+/* What addr is: one address, or the wildcard, for which only a rule for all addresses may say
+ * TCP. */
+enum { ONE, WILDCARD };
 
 /* Finds the rule that decides for a role (c or s) at an address and port. 0: there is none. No
  * lock: the rules do not change once they are set. */
@@ -198,7 +198,7 @@ static int find(char role, const uint8_t *addr, int port, int wildcard, struct r
 		if (!match(r->program, r->programlen, rules.program) && !match(r->program, r->programlen, rules.invoked))
 			continue;
 		if (wildcard && r->bits > 0) {
-			if (wildcard == WILDCARD && r->action == 't')
+			if (r->action == 't')
 				continue;
 		} else if (!prefix(addr, r->addr, r->bits)) {
 			continue;
@@ -223,20 +223,6 @@ static int decide(char role, const uint8_t *addr, int port, int wildcard)
 int rules_decide(int side, const uint8_t addr[16], int port)
 {
 	return decide(side == 0 ? 'c' : 's', addr, port, ONE);
-}
-
-int rules_anywhere(int port)
-{
-	static const uint8_t any[16];
-	struct rule r;
-
-	if (rules.off)
-		return RULES_TCP;
-	if (!find('s', any, port, EVERY, &r))
-		return rules.loopback ? RULES_DIRECT : -1;
-	if (r.bits > 0)
-		return -1;
-	return r.action == 'd' ? RULES_DIRECT : RULES_TCP;
 }
 
 int rules_class(int side, const uint8_t addr[16], int port)

@@ -25,10 +25,6 @@ const char *rules_program(void);
 // connect; addr (IPv4 as ::ffff:a.b.c.d) and port are those of the server.
 int rules_decide(int side, const uint8_t addr[16], int port);
 
-// rules_anywhere is rules_decide for a server at port, whatever its address; -1: the answer depends
-// on the address.
-int rules_anywhere(int port);
-
 // rules_class is the class of a connection, 1 to 63, with the same arguments; 0: it has none, or
 // what the program gives it.
 int rules_class(int side, const uint8_t addr[16], int port);

@@ -258,7 +258,7 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 	size_t sent = 0;
 
 	if (!s->sh) {
-		ds_sent_tcp(s, fd);
+		ds_sent_tcp(s);
 		return ds_real_send(fd, iov, n, flags);
 	}
 	ssize_t whole = send_whole(s, fd, iov, n, flags);

@@ -8,7 +8,6 @@
  */
 #include "conn/inner.h"
 
-#include <netinet/in.h>
 #include <string.h>
 
 /* A word: the client's port; whether nothing was sent from there since it was connected; when
@@ -29,13 +28,13 @@ bool ds_telling;
 /* A word of s as of now. */
 static uint64_t word_of(const struct ds_sock *s)
 {
-	return ds_ticks() >> COARSE << TIME | DS_GET(s->port);
+	return ds_ticks() >> COARSE << TIME | s->info.port[s->side];
 }
 
 /* True if word (SPEC 2.5) is about the port of s. No lock. */
 static bool is_of(uint64_t word, const struct ds_sock *s)
 {
-	return (word & PORT) == DS_GET(s->port);
+	return (word & PORT) == s->info.port[s->side];
 }
 
 void ds_peer_made(struct ds_sock *s)
@@ -120,16 +119,7 @@ void ds_peer_fork_child(void)
 		}
 }
 
-/* The port of fd's own end; 0: the kernel does not say. IPv4 and IPv6 have it at the same place. */
-static uint16_t own_port(int fd)
-{
-	struct sockaddr_in6 own = {0};
-	socklen_t n = sizeof own;
-
-	return getsockname(fd, (struct sockaddr *)&own, &n) == 0 ? ntohs(own.sin6_port) : 0;
-}
-
-void ds_sent_tcp(struct ds_sock *s, int fd)
+void ds_sent_tcp(struct ds_sock *s)
 {
 	struct ds_peer *p = s->peer;
 	uint64_t old = 0;
@@ -137,8 +127,6 @@ void ds_sent_tcp(struct ds_sock *s, int fd)
 
 	if (!p || !DS_GET(p->told))
 		return;
-	if (!DS_GET(s->port))
-		DS_SET(s->port, own_port(fd));
 	for (int i = 0; i < DS_SENT; i++) {
 		uint64_t word = DS_GET(p->sent[i]);
 		if (i == 0 || is_of(word, s) || word < old) {
@@ -180,7 +168,7 @@ uint64_t ds_sent_before(struct ds_sock *direct, const struct ds_sock *tcp)
 
 	if (direct->side != 1 || tcp->side != 1 || !direct->sh || !ds_has_segment(direct) || a->port[1] != b->port[1] ||
 	    memcmp(a->addr[0], b->addr[0], sizeof a->addr[0]) ||
-	    (!__atomic_load_n(&tcp->vague, __ATOMIC_ACQUIRE) && memcmp(a->addr[1], b->addr[1], sizeof a->addr[1])))
+	    memcmp(a->addr[1], b->addr[1], sizeof a->addr[1]))
 		return DS_UNSAID;
 	uint64_t word = ds_seg_peer_sent(&direct->seg, b->port[0]);
 	if (!word)

@@ -225,41 +225,6 @@ void ds_early_moved(struct ds_early *e, int side, size_t sent, size_t received)
 	}
 }
 
-/* Does s, a vague server, live for more than one request: has it received something after an
- * answer, or much, or been looked at often? */
-static bool lasts(struct ds_sock *s)
-{
-	if (DS_GET(s->looks) < LOOKS)
-		DS_SET(s->looks, DS_GET(s->looks) + 1);
-	return (DS_GET(s->answered) && DS_GET(s->moved) > DS_GET(s->answered)) || DS_GET(s->moved) >= ds_config.bytes ||
-	       DS_GET(s->looks) >= LOOKS;
-}
-
-bool ds_ends(struct ds_sock *s, int fd)
-{
-	struct ds_info info = s->info;
-	bool waits = DS_GET(s->waits);
-
-	if (!s->vague)
-		return true;
-	if (!ds_addresses(fd, s->side, &info))
-		return false;
-	ds_decided(s);
-	if (s->side == 0)
-		s->info = info;
-	else /* the rest is known, and ds_sent_before reads it without the lock */
-		memcpy(s->info.addr[1], info.addr[1], sizeof info.addr[1]);
-	DS_SET(s->port, info.port[s->side]);
-	s->bucket = ds_bucket(&info);
-	ds_stats_ends(s->entry, &info);
-	__atomic_store_n(&s->vague, false, __ATOMIC_RELEASE);
-	if (waits) {
-		ds_broker_wait(&info);
-		DS_SET(s->waits, true);
-	}
-	return true;
-}
-
 /* May this process make s direct? While several have and use it, or the C library has it for a
  * standard stream, it may not. */
 static bool is_ours(struct ds_sock *s)
@@ -284,9 +249,7 @@ static bool early_due(struct ds_sock *s)
 	uint64_t retry = DS_GET(s->retry);
 	uint32_t word;
 
-	bool vague = __atomic_load_n(&s->vague, __ATOMIC_ACQUIRE);
-
-	if (s->side == 0 ? !lives(s) : !(vague ? lasts(s) : may_claim(s, &word)) && !(DS_GET(s->waits) && ds_broker_orphans()) && !ds_broker_better())
+	if (s->side == 0 ? !lives(s) : !may_claim(s, &word) && !(DS_GET(s->waits) && ds_broker_orphans()) && !ds_broker_better())
 		return false;
 	if (retry && (int64_t)(ds_ticks() - retry) < 0)
 		return false;
@@ -301,11 +264,6 @@ static void early(struct ds_sock *s, int fd)
 	if (!ds_broker_up()) {
 		ds_stats_say(s->entry, DS_MODE_TCP, ds_broker_absent());
 		DS_SET(s->retry, ds_ticks() + ABSENT_US * ds_ticks_us());
-		return;
-	}
-	if (!ds_ends(s, fd)) {
-		ds_phase(s, PLAIN);
-		ds_decided(s);
 		return;
 	}
 	if (s->side == 1 && ds_broker_orphans())
@@ -357,11 +315,7 @@ static void join(struct ds_sock *s, int fd)
 	ds_segment_made(s);
 	s->no_rights = ds_fd_no_rights(bell);
 	s->seg.bell = ds_fd_keep(bell);
-	s->info = s->seg.info;
-	s->bucket = ds_bucket(&s->info);
-	DS_SET(s->port, s->info.port[s->side]);
-	__atomic_store_n(&s->vague, false, __ATOMIC_RELEASE);
-	ds_stats_ends(s->entry, &s->info);
+	memcpy(s->info.nonce, s->seg.info.nonce, sizeof s->info.nonce);
 	ds_offered(s);
 	if (s->side == 1)
 		up(s, fd);

@@ -33,16 +33,6 @@ bool ds_address(const struct sockaddr_storage *a, uint8_t *to, uint16_t *port)
 	return false;
 }
 
-bool ds_end_of(const struct sockaddr *a, size_t n, struct ds_end *to)
-{
-	struct sockaddr_storage s = {0};
-
-	if (n < sizeof(struct sockaddr_in) || (a->sa_family == AF_INET6 && n < sizeof(struct sockaddr_in6)))
-		return false;
-	memcpy(&s, a, a->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
-	return ds_address(&s, to->addr, &to->port);
-}
-
 bool ds_is_tcp(int fd)
 {
 	int protocol = 0;
@@ -389,10 +379,8 @@ void ds_moved(struct ds_sock *s, size_t sent, size_t received)
 {
 	/* Approximate: threads may overwrite each other's sums. */
 	__atomic_store_n(&s->moved, __atomic_load_n(&s->moved, __ATOMIC_RELAXED) + sent + received, __ATOMIC_RELAXED);
-	if (sent) {
+	if (sent)
 		__atomic_store_n(&s->sends, __atomic_load_n(&s->sends, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
-		DS_SET(s->answered, DS_GET(s->moved));
-	}
 	uint64_t *counters = ds_stats_counters(s->entry);
 	if (sent)
 		ds_bump(counters, DS_C_SENT_SHADOW, sent);
@@ -447,7 +435,7 @@ ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n
 	fd = ds_still(s, fd);
 	if (__builtin_expect(mode == TX_DIRECT || mode == TX_ROLLING, 0))
 		return DS_CHANGED;
-	ds_sent_tcp(s, fd);
+	ds_sent_tcp(s);
 	ssize_t r = ds_real_send(fd, iov, n, flags);
 	if (r > 0)
 		ds_moved(s, (size_t)r, 0);

@@ -24,20 +24,11 @@ struct ds_sock;
 
 /* ---- life ---------------------------------------------------------------- */
 
-/* One end of a connection: an address, IPv4 as ::ffff:a.b.c.d, and a port. */
-struct ds_end {
-	uint8_t addr[16];
-	uint16_t port;
-};
-/* The address at a, of which n bytes are there. False: it is too short, or of another family. */
-bool ds_end_of(const struct sockaddr *a, size_t n, struct ds_end *to) DS_HIDDEN;
-
-/* The handle of connection fd, whose connect to server has completed (it returned 0, or POLLOUT
- * and SO_ERROR 0), or which accept returned for a listener and a client. An end that is not known
- * (NULL, -1) is asked for now, all else when the connection has lived for more than one request.
- * NULL: it stays plain TCP for good (not TCP, no broker). Neither waits. */
-struct ds_sock *ds_client(int fd, const struct ds_end *server) DS_HIDDEN;
-struct ds_sock *ds_server(int fd, int listener, const struct ds_end *client) DS_HIDDEN;
+/* The handle of connection fd, whose connect has completed (it returned 0, or POLLOUT and SO_ERROR
+ * 0), or which accept returned. NULL: it stays plain TCP for good (not TCP, no broker). Neither
+ * waits. */
+struct ds_sock *ds_client(int fd) DS_HIDDEN;
+struct ds_sock *ds_server(int fd) DS_HIDDEN;
 
 /* The same for a connection that was inherited by exec, from a program that was its only user and
  * for which ds_bequeath returned true. side: 0 connected, 1 accepted. */
@@ -190,7 +181,7 @@ uint64_t ds_edges(struct ds_sock *s) DS_HIDDEN;
 uint64_t ds_arrival(struct ds_sock *s, uint64_t told) DS_HIDDEN;
 
 /* A send on TCP that bypasses ds_send is about to begin: the peer's ds_sent_before learns of it. */
-void ds_sent_tcp(struct ds_sock *s, int fd) DS_HIDDEN;
+void ds_sent_tcp(struct ds_sock *s) DS_HIDDEN;
 
 /* For two accepted connections: when the client sent the unread data of tcp, in ds_ticks and never
  * in the future, if that was before its last send on direct. DS_AFTER: it was later. DS_UNSAID:

@@ -108,16 +108,6 @@ struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info)
 	return e;
 }
 
-void ds_stats_ends(struct ds_entry *e, const struct ds_info *info)
-{
-	if (!e)
-		return;
-	open_entry(e);
-	memcpy(e->addr, info->addr, sizeof e->addr);
-	memcpy(e->port, info->port, sizeof e->port);
-	close_entry(e);
-}
-
 /* The sum of what connections to remote have moved through shared memory; NULL: there is no room
  * for one. */
 static struct ds_entry *sum_of(const uint8_t *local, const uint8_t *remote)

@@ -33,8 +33,6 @@ _Static_assert(offsetof(struct ds_entry, counters) == 64, "counters");
 int ds_stats_fd(void) DS_HIDDEN;
 /* An entry for a connection; NULL: none is free. */
 struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info) DS_HIDDEN;
-/* Sets the ends of its connection, known only now. e may be NULL. */
-void ds_stats_ends(struct ds_entry *e, const struct ds_info *info) DS_HIDDEN;
 /* The connection is closed; its figures stay until the entry is used again. With keep, or if it was
  * direct, other entries are used first. */
 void ds_stats_put(struct ds_entry *e, bool keep) DS_HIDDEN;

@@ -33,13 +33,13 @@ void connect_plain(struct side *a)
 {
 	a->fd = socket(AF_INET, SOCK_STREAM, 0);
 	CHECK(connect(a->fd, (struct sockaddr *)&at, sizeof at) == 0, "%s", strerror(errno));
-	a->s = ds_client(a->fd, NULL);
+	a->s = ds_client(a->fd);
 }
 
 void accept_plain(struct side *a)
 {
 	a->fd = accept(listener, NULL, NULL);
-	a->s = ds_server(a->fd, -1, NULL);
+	a->s = ds_server(a->fd);
 }
 
 void hang_up_plain(struct side *a)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 static char text[65536];
-static int failures, asked, known; /* known: answers that hold for any address */
+static int failures, asked;
 
 static void ask(char *line, int lineno)
 {
@@ -29,13 +29,6 @@ static void ask(char *line, int lineno)
 	int got = listen ? rules_listen(addr, port) : rules_decide(role[0] == 's', addr, port);
 	char c = got == RULES_DIRECT ? 'd' : got == RULES_TCP ? 't' : 'n';
 	asked++;
-	/* What holds for a server at any address holds for this one. */
-	int anywhere = role[0] == 's' && !listen ? rules_anywhere(port) : -1;
-	known += anywhere >= 0;
-	if (anywhere >= 0 && anywhere != got) {
-		printf("line %d: got %d, and for any address %d\n", lineno, got, anywhere);
-		failures++;
-	}
 	if (c != answer[0]) {
 		printf("line %d: got %c, want %s: %s", lineno, c, answer, line);
 		failures++;
@@ -71,5 +64,5 @@ int main(int argc, char **argv)
 		}
 	}
 	printf("%d asked, %d failed\n", asked, failures);
-	return failures || asked < 40 || known < 3;
+	return failures || asked < 40;
 }

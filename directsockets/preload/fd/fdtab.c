@@ -220,7 +220,7 @@ static struct conn *make(int fd, enum conn_state state, bool young, uint8_t bloc
 	c->cookie = 0;
 	c->armed = 0;
 	c->lastfd = fd;
-	c->twins = c->named = false;
+	c->twins = false;
 	__atomic_store_n(&c->blocking, blocking, __ATOMIC_RELAXED);
 	c->blocked = 0;
 	c->early = 0;

@@ -44,14 +44,10 @@ struct conn {
 	uint8_t side;		 /* 1: accepted */
 	uint8_t blocking;	 /* of fd, until there is s: 0 not known, 1 blocking, 2 not */
 	bool young;		 /* conn/ need not know it yet: begun is there */
-	bool named;		 /* peer is there */
 	bool twins;		 /* one epoll instance holds several of its descriptors */
 	uint32_t blocked;	 /* sends that ran out of room: the next room is an edge */
 	uint64_t cookie;	 /* SO_COOKIE once it has a bell or vfork closed it; else 0 */
-	union {
-		struct ds_early begun;
-		struct ds_end peer; /* what was connected to, as the program gave it */
-	};
+	struct ds_early begun;
 };
 
 /* The state of c, an enum conn_state, which another thread may be changing. CONN_UP: s is there. */

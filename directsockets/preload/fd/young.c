@@ -31,8 +31,8 @@ void conn_completed(struct conn *c, int fd)
 static struct ds_sock *handle_of(struct conn *c, int fd)
 {
 	if (c->side == 1)
-		return ds_server(fd, -1, NULL);
-	return ds_client(fd, c->named ? &c->peer : NULL);
+		return ds_server(fd);
+	return ds_client(fd);
 }
 
 void conn_connected(struct conn *c, int fd)

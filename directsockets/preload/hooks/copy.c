@@ -269,7 +269,7 @@ EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 	DS_USE(use);
 	if (kernel_begin(k, from.c ? in : out, &use)) {
 		if (to.c)
-			ds_sent_tcp(to.c->s, out);
+			ds_sent_tcp(to.c->s);
 		rc = REAL(sendfile)(out, in, off, n);
 		if (rc > 0)
 			ds_moved(k->c->s, to.c ? (size_t)rc : 0, to.c ? 0 : (size_t)rc);
@@ -304,7 +304,7 @@ EXPORT ssize_t splice(int in, off64_t *inoff, int out, off64_t *outoff, size_t n
 	DS_USE(use);
 	if (kernel_begin(k, from.c ? in : out, &use)) {
 		if (to.c)
-			ds_sent_tcp(to.c->s, out);
+			ds_sent_tcp(to.c->s);
 		ssize_t rc = REAL(splice)(in, NULL, out, NULL, n, flags);
 		if (rc > 0)
 			ds_moved(k->c->s, from.c ? 0 : (size_t)rc, from.c ? (size_t)rc : 0);

@@ -30,15 +30,13 @@ EXPORT int socket(int domain, int type, int protocol)
 }
 
 /* connect has begun on c, which nobody uses yet. */
-static void connecting(struct conn *c, const struct sockaddr *addr, socklen_t len)
+static void connecting(struct conn *c)
 {
 	bool young = ds_may_wait(0);
 
 	__atomic_store_n(&c->young, young, __ATOMIC_RELAXED);
 	if (young)
 		c->begun = (struct ds_early){0};
-	else
-		c->named = ds_end_of(addr, len, &c->peer);
 }
 
 EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
@@ -65,10 +63,7 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	} else if (rc == 0 || err == EINPROGRESS || err == EINTR || err == EISCONN) {
 		int fresh = CONN_NEW;
 		if ((rc == 0 || err == EINPROGRESS) && conn_is(c) == CONN_NEW)
-			connecting(c, addr, len);
-		else if ((rc == 0 || err == EINPROGRESS) && conn_is(c) == CONN_PENDING && !c->young)
-			/* After a failure: perhaps to another address. */
-			c->named = ds_end_of(addr, len, &c->peer);
+			connecting(c);
 		if (__atomic_compare_exchange_n(&c->state, &fresh, CONN_PENDING, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 			ds_classify(fd, 0, addr, len);
 		if (conn_is(c) != CONN_PENDING || c->young)
@@ -97,13 +92,11 @@ EXPORT int listen(int fd, int backlog)
 	return rc;
 }
 
-/* fd, or -1, is what accept4 of listener with these flags returned, with the first room bytes of
- * the other end's address at client: makes a connection of it, young if that may wait. Keeps
- * errno. */
-static int accepted(int fd, int listener, const struct sockaddr *client, socklen_t room, int flags, bool wait)
+/* fd, or -1, is what accept4 with these flags returned: makes a connection of it, young if that may
+ * wait. Keeps errno. */
+static int accepted(int fd, int flags, bool wait)
 {
 	int saved = errno;
-	struct ds_end end;
 	struct conn *c;
 
 	if (fd < 0)
@@ -116,7 +109,7 @@ static int accepted(int fd, int listener, const struct sockaddr *client, socklen
 			errno = saved;
 			return fd;
 		}
-		struct ds_sock *s = ds_server(fd, listener, ds_end_of(client, room, &end) ? &end : NULL);
+		struct ds_sock *s = ds_server(fd);
 		if (s) {
 			ds_flags_known(s, flags & SOCK_NONBLOCK);
 			c = conn_new(fd, CONN_NEW);
@@ -132,37 +125,18 @@ static int accepted(int fd, int listener, const struct sockaddr *client, socklen
 	return fd;
 }
 
-/* How many bytes there are for the address of a connection that a listener of ours accepts; 0: it
- * is none of ours. */
-static socklen_t room_of(int listener, const struct sockaddr *addr, const socklen_t *len)
-{
-	if (fd_kind(listener) != FD_LISTENER)
-		return 0;
-	if (!addr)
-		return sizeof(struct sockaddr_storage); /* ours */
-	return ds_readable(len, sizeof *len) ? *len : 0;
-}
-
 EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
-	struct sockaddr_storage own;
 	bool wait = ds_may_wait(1);
-	socklen_t room = wait ? 0 : room_of(fd, addr, len), n = sizeof own;
 
-	if (!addr && room)
-		return accepted(REAL(accept4)(fd, (struct sockaddr *)&own, &n, flags), fd, (struct sockaddr *)&own, room, flags, false);
-	return accepted(REAL(accept4)(fd, addr, len, flags), fd, addr, room, flags, wait);
+	return accepted(REAL(accept4)(fd, addr, len, flags), flags, wait);
 }
 
 EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)
 {
-	struct sockaddr_storage own;
 	bool wait = ds_may_wait(1);
-	socklen_t room = wait ? 0 : room_of(fd, addr, len), n = sizeof own;
 
-	if (!addr && room)
-		return accepted(REAL(accept)(fd, (struct sockaddr *)&own, &n), fd, (struct sockaddr *)&own, room, 0, false);
-	return accepted(REAL(accept)(fd, addr, len), fd, addr, room, 0, wait);
+	return accepted(REAL(accept)(fd, addr, len), 0, wait);
 }
 
 EXPORT int shutdown(int fd, int how)

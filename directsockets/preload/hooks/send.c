@@ -19,7 +19,7 @@ static bool odd(struct call *k, int fd, int flags)
 		if (!ds_written(k->c->s, fd, flags))
 			return false;
 	}
-	ds_sent_tcp(k->c->s, fd);
+	ds_sent_tcp(k->c->s);
 	return true;
 }
 
@@ -136,7 +136,7 @@ static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int fl
 	if (m->msg_controllen > 0) {
 		ds_freeze_demote(k->c->s, fd);
 		if (ds_on_shadow_tx(k->c->s)) {
-			ds_sent_tcp(k->c->s, fd);
+			ds_sent_tcp(k->c->s);
 			ssize_t rc = REAL(sendmsg)(fd, m, flags);
 			if (rc > 0)
 				ds_moved(k->c->s, (size_t)rc, 0);
