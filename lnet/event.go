@@ -56,18 +56,12 @@ var (
 	ErrTimeout = errors.New("lnet: the peer did not answer in time")
 )
 
-type delivery struct {
-	handler func(Event)
-	event   Event
-}
-
 // post queues an event for Poll. The caller holds mu.
 func (ni *NI) post(d *MD, e Event) {
-	if d.desc.Handler == nil {
-		return
+	if d.desc.Handler != nil {
+		e.MD, e.User = d, d.desc.User
+		ni.events = append(ni.events, e)
 	}
-	e.MD, e.User = d, d.desc.User
-	ni.events = append(ni.events, delivery{d.desc.Handler, e})
 }
 
 // deliver runs the handlers of the queued events.
@@ -76,8 +70,8 @@ func (ni *NI) deliver() int {
 	events := ni.events
 	ni.events = nil
 	ni.unlock()
-	for _, d := range events {
-		d.handler(d.event)
+	for _, e := range events {
+		e.MD.desc.Handler(e)
 	}
 	return len(events)
 }

@@ -20,8 +20,6 @@ const (
 	MaxPayload = 1 << 20
 	// MaxPages is the most pages that it lies in (LNET_MAX_IOV).
 	MaxPages = 256
-
-	nakLen = AdvertLen + 4
 )
 
 // MessageType is the type of a message (lnet_msg_type; table 6.1).

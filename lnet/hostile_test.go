@@ -30,7 +30,7 @@ func TestLNetHostile(t *testing.T) {
 	p.attach(t, Match{From: 0}, MemoryDescriptor{Buffer: sink, Threshold: Unlimited, Options: OpPut | OpGet | ManageRemote})
 	p.attach(t, Match{From: 2}, MemoryDescriptor{Buffer: make([]byte, 512), Threshold: Unlimited, Options: OpPut | OpGet | ManageRemote})
 	victim := p.bind(t, pattern(4096))
-	if err := nis[0].Put(victim, PutRequest{Target: 1, Portal: 7, Ack: true}); err != nil { // its advert waits at node 1
+	if err := nis[0].Put(victim, Request{Target: 1, Portal: 7, Ack: true}); err != nil { // its advert waits at node 1
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -88,7 +88,7 @@ func TestLNetDeaf(t *testing.T) {
 	p.attach(t, Match{Any: true}, MemoryDescriptor{Buffer: make([]byte, 8), Threshold: Unlimited, Options: OpPut | ManageRemote})
 	d := p.bind(t, make([]byte, 8))
 	for range 3000 {
-		if err := p.nis[0].Put(d, PutRequest{Target: 1, Portal: 7, Ack: true}); err != nil {
+		if err := p.nis[0].Put(d, Request{Target: 1, Portal: 7, Ack: true}); err != nil {
 			t.Fatal(err)
 		}
 		p.nis[1].Poll(8)
@@ -96,7 +96,7 @@ func TestLNetDeaf(t *testing.T) {
 	p.nis[1].mu.Lock()
 	answers := p.nis[1].peers[0].answers
 	p.nis[1].mu.Unlock()
-	if answers > maxPeerAnswers || p.nis[1].Stats().AnswersDropped == 0 {
+	if answers > maxAnswers || p.nis[1].Stats().AnswersDropped == 0 {
 		t.Errorf("%d answers wait, %d dropped", answers, p.nis[1].Stats().AnswersDropped)
 	}
 }

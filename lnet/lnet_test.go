@@ -20,8 +20,10 @@ type pair struct {
 	log  [2][]Event
 }
 
-func newPair(t *testing.T, cfg Config) *pair {
-	p := &pair{nics: fabrictest.New(t, 2)}
+func newPair(t *testing.T, cfg Config) *pair { return pairOf(t, fabrictest.New(t, 2), cfg) }
+
+func pairOf(t *testing.T, nics []*nic.NIC, cfg Config) *pair {
+	p := &pair{nics: nics}
 	for i := range p.nis {
 		var err error
 		if p.nis[i], err = Open(p.nics[i], cfg); err != nil {
@@ -50,12 +52,8 @@ func (p *pair) bind(t *testing.T, mem []byte) *MD {
 }
 
 func (p *pair) attach(t *testing.T, m Match, d MemoryDescriptor) *MD {
-	e, err := p.nis[1].NewMatchEntry(7, m)
-	if err != nil {
-		t.Fatal(err)
-	}
 	d.Handler = p.handler(1)
-	md, err := e.Attach(d)
+	md, err := p.nis[1].Attach(7, m, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,9 +119,9 @@ func TestLNetOperations(t *testing.T) {
 			before := p.costs() // registering the handlers costs nothing
 			var err error
 			if tt.get {
-				err = p.nis[0].Get(p.bind(t, near), GetRequest{Target: 1, Portal: 7, MatchBits: 0x1a})
+				err = p.nis[0].Get(p.bind(t, near), Request{Target: 1, Portal: 7, MatchBits: 0x1a})
 			} else {
-				err = p.nis[0].Put(p.bind(t, near), PutRequest{Target: 1, Portal: 7, MatchBits: 0x1a, HdrData: 99, Ack: tt.ack})
+				err = p.nis[0].Put(p.bind(t, near), Request{Target: 1, Portal: 7, MatchBits: 0x1a, HdrData: 99, Ack: tt.ack})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -148,15 +146,18 @@ func TestLNetOperations(t *testing.T) {
 	}
 }
 
-// idle checks that all credits are back and no memory is registered.
+// idle checks that all credits are back, no memory is registered, and no operation is known.
 func (p *pair) idle(t *testing.T) {
 	t.Helper()
 	for i, ni := range p.nis {
+		if ni == nil { // a liar
+			continue
+		}
 		if tx, peer := ni.Credits(fabric.NodeID(1 - i)); tx != DefaultTXCredits || peer != DefaultPeerCredits {
 			t.Errorf("node %d: %d TX and %d peer credits", i, tx, peer)
 		}
-		if n := p.nics[i].Stats().ATU.Regions; n != 0 {
-			t.Errorf("node %d: %d regions", i, n)
+		if n, rest := p.nics[i].Stats().ATU.Regions, len(ni.ops)+len(ni.expected)+len(ni.answers); n != 0 || rest != 0 {
+			t.Errorf("node %d: %d regions, %d operations", i, n, rest)
 		}
 	}
 }
@@ -184,7 +185,7 @@ func TestLNetPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.nis[0].Put(d, PutRequest{Target: 1, Portal: 7}); err != nil {
+	if err := p.nis[0].Put(d, Request{Target: 1, Portal: 7}); err != nil {
 		t.Fatal(err)
 	}
 	p.run()
@@ -205,10 +206,10 @@ func TestLNetNak(t *testing.T) {
 				p.attach(t, Match{Any: true, Bits: 1}, MemoryDescriptor{Buffer: make([]byte, 9000), Threshold: 1, Options: OpPut})
 				p.attach(t, Match{Any: true}, MemoryDescriptor{Buffer: make([]byte, 9000), Threshold: 1, Options: OpGet})
 				d := p.bind(t, make([]byte, size))
-				if err := p.nis[0].Put(d, PutRequest{Target: 1, Portal: 7, Ack: ack}); err != nil {
+				if err := p.nis[0].Put(d, Request{Target: 1, Portal: 7, Ack: ack}); err != nil {
 					t.Fatal(err)
 				}
-				if err := p.nis[0].Get(d, GetRequest{Target: 1, Portal: 8}); err != nil {
+				if err := p.nis[0].Get(d, Request{Target: 1, Portal: 8}); err != nil {
 					t.Fatal(err)
 				}
 				p.run()
@@ -236,14 +237,14 @@ func TestLNetCredits(t *testing.T) {
 	p.attach(t, Match{Any: true}, MemoryDescriptor{Buffer: make([]byte, 20*4096), Threshold: Unlimited, Options: OpPut})
 	d := p.bind(t, make([]byte, 4096))
 	for range 20 {
-		if err := p.nis[0].Put(d, PutRequest{Target: 1, Portal: 7}); err != nil {
+		if err := p.nis[0].Put(d, Request{Target: 1, Portal: 7}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if tx, peer := p.nis[0].Credits(1); tx != DefaultTXCredits-8 || peer != 8-20 {
 		t.Errorf("%d TX and %d peer credits", tx, peer)
 	}
-	if n := p.nis[0].Stats().Sent; n != 8 {
+	if n := p.nics[0].Stats().VELO.Sent; n != 8 {
 		t.Errorf("%d adverts sent, want 8", n)
 	}
 	p.run()
@@ -276,7 +277,7 @@ func TestLNetTXCredits(t *testing.T) {
 		defer o.Close()
 		others = append(others, o)
 		for range 2 {
-			if err := ni.Put(d, PutRequest{Target: fabric.NodeID(i + 1)}); err != nil {
+			if err := ni.Put(d, Request{Target: fabric.NodeID(i + 1)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -296,7 +297,7 @@ func TestLNetUnlink(t *testing.T) {
 	d := p.attach(t, Match{Any: true}, MemoryDescriptor{Buffer: make([]byte, 64), Threshold: Unlimited, Options: OpPut})
 	d.Unlink()
 	busy := p.bind(t, make([]byte, 64))
-	if err := p.nis[0].Put(busy, PutRequest{Target: 1, Portal: 7}); err != nil {
+	if err := p.nis[0].Put(busy, Request{Target: 1, Portal: 7}); err != nil {
 		t.Fatal(err)
 	}
 	busy.Unlink()
@@ -304,7 +305,7 @@ func TestLNetUnlink(t *testing.T) {
 	if types(p.log[1]) != "UNLINK " || types(p.log[0]) != "SEND (error) " || !p.log[0][0].Unlinked {
 		t.Errorf("events %s| %s", types(p.log[0]), types(p.log[1]))
 	}
-	if err := p.nis[0].Put(busy, PutRequest{Target: 1}); !errors.Is(err, fabric.ErrClosed) {
+	if err := p.nis[0].Put(busy, Request{Target: 1}); !errors.Is(err, fabric.ErrClosed) {
 		t.Errorf("Put of an unlinked descriptor: %v", err)
 	}
 	p.idle(t)
@@ -314,7 +315,7 @@ func TestLNetPeerGone(t *testing.T) {
 	p := newPair(t, Config{})
 	d := p.bind(t, make([]byte, 64))
 	for range 20 { // 8 are advertised, 12 wait for credits
-		if err := p.nis[0].Get(d, GetRequest{Target: 1, Portal: 7}); err != nil {
+		if err := p.nis[0].Get(d, Request{Target: 1, Portal: 7}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -336,7 +337,7 @@ func TestLNetPeerGone(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
-	if err := p.nis[0].Put(d, PutRequest{Target: 9}); err != nil {
+	if err := p.nis[0].Put(d, Request{Target: 9}); err != nil {
 		t.Fatal(err)
 	}
 	p.nis[0].Poll(64)
@@ -344,4 +345,73 @@ func TestLNetPeerGone(t *testing.T) {
 		t.Errorf("to nobody: %v", e.Err)
 	}
 	p.idle(t)
+}
+
+// TestLNetLinks moves memory that all links lend.
+func TestLNetLinks(t *testing.T) {
+	for _, l := range append(fabrictest.Links(), fabrictest.StreamLinks()...) {
+		t.Run(l.Name, func(t *testing.T) {
+			p := pairOf(t, l.New(t, 2), Config{})
+			var mem [2][]byte
+			for i, n := range p.nics {
+				var err error
+				if mem[i], err = n.ATU().Alloc(MaxPayload); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { n.ATU().Free(mem[i]) })
+			}
+			copy(mem[0], pattern(MaxPayload))
+			p.attach(t, Match{Any: true}, MemoryDescriptor{Buffer: mem[1], Threshold: Unlimited, Options: OpPut | OpGet | ManageRemote})
+			d := p.bind(t, mem[0])
+			until := func(what, initiator, target string) {
+				t.Helper()
+				fabrictest.Eventually(t, what, func() bool {
+					p.run()
+					return len(p.log[0]) > 0 && p.log[0][0].Err != nil || len(types(p.log[0])) >= len(initiator) && len(types(p.log[1])) >= len(target)
+				})
+			}
+			for { // a peer may not be known yet
+				if err := p.nis[0].Put(d, Request{Target: 1, Portal: 7, Len: 1}); err != nil {
+					t.Fatal(err)
+				}
+				until("the peer is known", "SEND ", "")
+				failed := p.log[0][0].Err != nil
+				if p.log[0] = nil; !failed {
+					break
+				}
+			}
+			until("the first PUT has arrived", "", "PUT ")
+			p.log = [2][]Event{}
+			before := p.costs()
+			if err := p.nis[0].Put(d, Request{Target: 1, Portal: 7, Ack: true}); err != nil {
+				t.Fatal(err)
+			}
+			until("PUT", "SEND ACK ", "PUT ")
+			if !bytes.Equal(mem[1], pattern(MaxPayload)) {
+				t.Error("PUT: other bytes have arrived")
+			}
+			clear(mem[0])
+			if err := p.nis[0].Get(d, Request{Target: 1, Portal: 7}); err != nil {
+				t.Fatal(err)
+			}
+			until("GET", "SEND ACK SEND REPLY ", "PUT GET ")
+			if !bytes.Equal(mem[0], pattern(MaxPayload)) {
+				t.Error("GET: other bytes have arrived")
+			}
+			got := p.costs()
+			if got = (costs{got.velo - before.velo, got.gets - before.gets, got.puts - before.puts}); got != (costs{3, 1, 1}) {
+				t.Errorf("cost %+v", got)
+			}
+			for _, ni := range p.nis {
+				if s := ni.Stats(); s.Unmatched+s.BadMessages+s.Naks != 0 {
+					t.Errorf("%+v", s)
+				}
+			}
+			fabrictest.Eventually(t, "all is released", func() bool {
+				p.run()
+				return p.nics[0].Stats().ATU.Regions+p.nics[1].Stats().ATU.Regions == 0
+			})
+			p.idle(t)
+		})
+	}
 }

@@ -101,15 +101,29 @@ func (d *MemoryDescriptor) parts(off, n int, f func([]byte)) {
 	}
 }
 
-// MD is a memory descriptor of an interface (lnet_libmd).
+// MD is a memory descriptor of an interface (lnet_libmd), and its match entry if peers may use it.
 type MD struct {
-	ni        *NI
-	desc      MemoryDescriptor
-	me        *MatchEntry // nil if bound
-	offset    int         // guarded by NI.mu; of the next operation, unless ManageRemote
-	threshold int         // guarded by NI.mu
-	refs      int         // guarded by NI.mu; operations under way
-	unlinked  bool        // guarded by NI.mu; serves no new operation
+	ni     *NI
+	desc   MemoryDescriptor
+	portal int // -1 if bound
+	match  Match
+
+	// NI.mu guards the rest.
+	offset    int // of the next operation, unless ManageRemote
+	threshold int
+	refs      int  // operations under way
+	unlinked  bool // serves no new operation
+}
+
+// Match says which messages a match entry takes.
+type Match struct {
+	// From is the only initiator, unless Any.
+	From fabric.NodeID
+	Any  bool // LNET_NID_ANY
+	// Bits are compared with the message's where Ignore has zeros.
+	Bits, Ignore uint64
+	// Before puts the entry before those that the portal has (LNET_INS_BEFORE).
+	Before bool
 }
 
 // Bind makes memory known for Put and Get (LNetMDBind).
@@ -117,30 +131,53 @@ func (ni *NI) Bind(d MemoryDescriptor) (*MD, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	return &MD{ni: ni, desc: d, threshold: d.Threshold}, nil
+	return &MD{ni: ni, desc: d, portal: -1, threshold: d.Threshold}, nil
+}
+
+// Attach lets peers use memory: it adds a match entry with the memory to a portal (LNetMEAttach
+// and LNetMDAttach).
+func (ni *NI) Attach(portal int, m Match, d MemoryDescriptor) (*MD, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	switch {
+	case portal < 0 || portal >= Portals:
+		return nil, fmt.Errorf("lnet: portal %d; use 0 to %d", portal, Portals-1)
+	case d.Options&(OpPut|OpGet) == 0:
+		return nil, errors.New("lnet: a match entry's memory needs OpPut or OpGet")
+	}
+	md := &MD{ni: ni, desc: d, portal: portal, match: m, threshold: d.Threshold}
+	ni.mu.Lock()
+	defer ni.unlock()
+	at := len(ni.portals[portal])
+	if m.Before {
+		at = 0
+	}
+	ni.portals[portal] = slices.Insert(ni.portals[portal], at, md)
+	return md, nil
 }
 
 // Unlink ends the use of a descriptor (LNetMDUnlink). If no operation is under way on it, an
 // EventUnlink follows; else the last event of the last operation says Unlinked. The memory is
 // in use until then.
 func (d *MD) Unlink() {
-	ni := d.ni
-	ni.mu.Lock()
-	defer ni.unlock()
+	d.ni.mu.Lock()
+	defer d.ni.unlock()
 	if d.unlinked {
 		return
 	}
 	d.unlink()
 	if d.refs == 0 {
-		ni.post(d, Event{Type: EventUnlink, Unlinked: true})
+		d.ni.post(d, Event{Type: EventUnlink, Unlinked: true})
 	}
 }
 
 // unlink takes the descriptor and its match entry out of use. The caller holds mu.
 func (d *MD) unlink() {
 	d.unlinked = true
-	if d.me != nil {
-		d.me.detach()
+	if d.portal >= 0 {
+		list := &d.ni.portals[d.portal]
+		*list = slices.DeleteFunc(*list, func(o *MD) bool { return o == d })
 	}
 }
 
@@ -161,87 +198,19 @@ func (d *MD) release() (unlinked bool) {
 	return d.unlinked && d.refs == 0
 }
 
-// Match says which messages a match entry takes.
-type Match struct {
-	// From is the only initiator, unless Any.
-	From fabric.NodeID
-	Any  bool // LNET_NID_ANY
-	// Bits are compared with the message's where Ignore has zeros.
-	Bits, Ignore uint64
-	// Before puts the entry before those that the portal has (LNET_INS_BEFORE).
-	Before bool
-}
-
-// MatchEntry is an entry of a portal (lnet_me). It ends with its descriptor.
-type MatchEntry struct {
-	ni     *NI
-	portal int
-	match  Match
-	md     *MD // guarded by NI.mu
-}
-
-// NewMatchEntry adds an entry to a portal (LNetMEAttach). It takes messages once it has memory.
-func (ni *NI) NewMatchEntry(portal int, m Match) (*MatchEntry, error) {
-	if portal < 0 || portal >= Portals {
-		return nil, fmt.Errorf("lnet: portal %d; use 0 to %d", portal, Portals-1)
+// find finds the memory for n bytes of a peer's message, and begins an operation on it; or returns
+// nil. The caller holds mu.
+func (ni *NI) find(p *peer, h Header, n int) *op {
+	permission := OpPut
+	if h.Type == MessageGet {
+		permission = OpGet
 	}
-	e := &MatchEntry{ni: ni, portal: portal, match: m}
-	ni.mu.Lock()
-	defer ni.unlock()
-	at := len(ni.portals[portal])
-	if m.Before {
-		at = 0
-	}
-	ni.portals[portal] = slices.Insert(ni.portals[portal], at, e)
-	return e, nil
-}
-
-// Attach gives the entry its memory (LNetMDAttach).
-func (e *MatchEntry) Attach(d MemoryDescriptor) (*MD, error) {
-	if err := d.check(); err != nil {
-		return nil, err
-	}
-	if d.Options&(OpPut|OpGet) == 0 {
-		return nil, errors.New("lnet: a match entry's memory needs OpPut or OpGet")
-	}
-	e.ni.mu.Lock()
-	defer e.ni.unlock()
-	if e.md != nil {
-		return nil, fmt.Errorf("lnet: the match entry has memory: %w", fabric.ErrInUse)
-	}
-	e.md = &MD{ni: e.ni, desc: d, me: e, threshold: d.Threshold}
-	return e.md, nil
-}
-
-// Unlink removes the entry (LNetMEUnlink), and its memory as MD.Unlink does.
-func (e *MatchEntry) Unlink() {
-	e.ni.mu.Lock()
-	md := e.md
-	e.detach()
-	e.ni.unlock()
-	if md != nil {
-		md.Unlink()
-	}
-}
-
-// detach takes the entry off its portal. The caller holds mu.
-func (e *MatchEntry) detach() {
-	list := e.ni.portals[e.portal]
-	if i := slices.Index(list, e); i >= 0 {
-		e.ni.portals[e.portal] = slices.Delete(list, i, i+1)
-	}
-}
-
-// match finds the memory for n bytes of a message, begins an operation on it, and returns its
-// offset; or nil. The caller holds mu.
-func (ni *NI) match(from fabric.NodeID, h *Header, n int, op Options) (*MD, int) {
 	if h.Portal >= Portals {
-		return nil, 0
+		return nil
 	}
-	for _, e := range ni.portals[h.Portal] {
-		d := e.md
-		if d == nil || d.unlinked || d.desc.Options&op == 0 || !e.match.Any && e.match.From != from ||
-			(e.match.Bits^h.MatchBits)&^e.match.Ignore != 0 {
+	for _, d := range ni.portals[h.Portal] {
+		if d.desc.Options&permission == 0 || !d.match.Any && d.match.From != p.node ||
+			(d.match.Bits^h.MatchBits)&^d.match.Ignore != 0 {
 			continue
 		}
 		off := d.offset
@@ -253,7 +222,8 @@ func (ni *NI) match(from fabric.NodeID, h *Header, n int, op Options) (*MD, int)
 		}
 		d.offset = off + n
 		d.attach()
-		return d, off
+		return &op{peer: p, md: d, hdr: h, target: true, event: Event{Peer: p.node,
+			Portal: int(h.Portal), MatchBits: h.MatchBits, HdrData: h.HdrData, Length: n, Offset: off}}
 	}
-	return nil, 0
+	return nil
 }

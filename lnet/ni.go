@@ -25,11 +25,10 @@ const (
 // MaxImmediate is the largest Config.Immediate: four VELO messages with the header.
 const MaxImmediate = 4*velo.MaxPayload - HeaderLen
 
-// Bounds of what peers can make an interface keep.
+// Bounds of what a peer can make an interface keep.
 const (
-	maxTransfers     = 1024 // RMA operations for peers
-	maxPeerTransfers = 128  // of these, for one peer
-	maxPeerAnswers   = 1024 // ACKs, REPLYs and NAKs that wait for one peer
+	maxTransfers = 128  // RMA operations for it
+	maxAnswers   = 1024 // ACKs, REPLYs and NAKs that wait for it
 )
 
 // Config configures an interface. The zero value of a field means its default.
@@ -46,74 +45,46 @@ type Config struct {
 	Timeout time.Duration
 }
 
-func (c Config) withDefaults() (Config, error) {
-	if c.TXCredits == 0 {
-		c.TXCredits = DefaultTXCredits
-	}
-	if c.PeerCredits == 0 {
-		c.PeerCredits = DefaultPeerCredits
-	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
-	switch {
-	case c.Immediate < 0 || c.Immediate > MaxImmediate:
-		return c, fmt.Errorf("lnet: %d bytes by VELO alone; use 0 to %d", c.Immediate, MaxImmediate)
-	case c.TXCredits < 1 || c.PeerCredits < 1:
-		return c, fmt.Errorf("lnet: %d TX and %d peer credits; at least 1 of each is needed", c.TXCredits, c.PeerCredits)
-	case c.Timeout < 0:
-		return c, fmt.Errorf("lnet: timeout %v is negative", c.Timeout)
-	}
-	return c, nil
-}
-
 // NI is a network interface of LNET (lnet_ni): a node's end of the network.
 type NI struct {
-	cfg    Config
-	nic    *nic.NIC
-	velo   *velo.Endpoint
-	rma    *rma.Endpoint
-	cookie uint64 // of this incarnation
-	wake   chan struct{}
+	cfg      Config
+	nic      *nic.NIC
+	velo     *velo.Endpoint
+	rma      *rma.Endpoint
+	cookie   uint64 // of this incarnation
+	wake     chan struct{}
+	credited atomic.Bool // VELO credits have come back
 
-	mu      sync.Mutex
-	closed  bool                    // guarded by mu
-	portals [Portals][]*MatchEntry  // guarded by mu
-	peers   map[fabric.NodeID]*peer // guarded by mu
-	tx      int                     // guarded by mu; free TX credits
-	hungry  []*peer                 // guarded by mu; peers that wait for one
-	due     []*peer                 // guarded by mu; peers whose queues may move
-	queues  [3]map[key]*op          // guarded by mu; by the writer of the notification
-	answers map[uint64]*op          // guarded by mu; who waits for an ACK or REPLY
-	last    uint64                  // guarded by mu; number of the last operation
-	pending map[*op]struct{}        // guarded by mu; operations with a deadline
-	closing []*op                   // guarded by mu; ended, but a peer's transfer runs on the memory
-	events  []delivery              // guarded by mu
-
-	credited struct {
-		sync.Mutex
-		nodes []fabric.NodeID
-	}
-
-	transfers int // RMA operations for peers; belongs to the poller
-	stats     counters
+	mu       sync.Mutex
+	closed   bool                    // guarded by mu
+	portals  [Portals][]*MD          // guarded by mu; match entries in use
+	peers    map[fabric.NodeID]*peer // guarded by mu
+	tx       int                     // guarded by mu; free TX credits
+	hungry   []*peer                 // guarded by mu; peers that wait for one
+	due      []*peer                 // guarded by mu; peers whose queues may move
+	ops      map[*op]struct{}        // guarded by mu; under way
+	expected map[key]*op             // guarded by mu; of these, those that a notification ends
+	answers  map[uint64]*op          // guarded by mu; of these, those that an ACK or REPLY ends
+	closing  []*op                   // guarded by mu; ended, but a transfer runs on the memory
+	last     uint64                  // guarded by mu; number of the last operation
+	events   []Event                 // guarded by mu
+	stats    Stats                   // guarded by mu
 }
 
-// key finds an operation by what a notification says.
+// key finds an operation by a notification: the three descriptor queues of section 6.5.2.
 type key struct {
-	node fabric.NodeID
-	last atu.NLA
+	writer rma.Writer
+	node   fabric.NodeID
+	last   atu.NLA // of the last fragment
 }
 
-// peer is what an interface knows of a node.
+// peer is what an interface knows of a node. NI.mu guards it.
 type peer struct {
-	node    fabric.NodeID
-	credits int   // guarded by NI.mu; free ones
-	queue   []*op // guarded by NI.mu; messages not yet sent, in order
-	answers int   // guarded by NI.mu; those of them that answer the peer's
-	hungry  bool  // guarded by NI.mu; in NI.hungry
-
-	// The rest belongs to the poller.
+	node      fabric.NodeID
+	credits   int   // free ones
+	queue     []*op // messages not yet sent, in order
+	answers   int   // those of them that answer the peer's
+	hungry    bool  // in NI.hungry
 	transfers int
 	buf       []byte // pieces of a message of which more follow
 	open      bool
@@ -121,8 +92,6 @@ type peer struct {
 
 // Stats are the counters of an interface.
 type Stats struct {
-	Sent, Received   uint64 // VELO messages
-	Gets, Puts       uint64 // RMA operations started for peers
 	Naks             uint64 // messages refused
 	BadMessages      uint64 // messages that break the protocol
 	Unmatched        uint64 // notifications and answers that belong to no operation
@@ -130,33 +99,38 @@ type Stats struct {
 	Failed, TimedOut uint64 // operations that ended with an error; of these, by timeout
 }
 
-type counters struct {
-	sent, received, gets, puts, naks, bad, unmatched, dropped, failed, timedOut atomic.Uint64
-}
-
 // Stats returns the counters.
 func (ni *NI) Stats() Stats {
-	c := &ni.stats
-	return Stats{c.sent.Load(), c.received.Load(), c.gets.Load(), c.puts.Load(), c.naks.Load(), c.bad.Load(),
-		c.unmatched.Load(), c.dropped.Load(), c.failed.Load(), c.timedOut.Load()}
+	ni.mu.Lock()
+	defer ni.unlock()
+	return ni.stats
 }
 
 var incarnations atomic.Uint64
 
 // Open makes the interface of a NIC (LNetNIInit). Close releases what it took.
 func Open(n *nic.NIC, cfg Config) (*NI, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		return nil, err
+	for _, f := range []struct {
+		field    *int
+		standard int
+	}{{&cfg.TXCredits, DefaultTXCredits}, {&cfg.PeerCredits, DefaultPeerCredits}} {
+		if *f.field == 0 {
+			*f.field = f.standard
+		}
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	if cfg.Immediate < 0 || cfg.Immediate > MaxImmediate || cfg.TXCredits < 0 || cfg.PeerCredits < 0 || cfg.Timeout < 0 {
+		return nil, fmt.Errorf("lnet: %+v: use 0 to %d bytes by VELO alone, and nothing negative: %w", cfg, MaxImmediate, fabric.ErrInvalid)
 	}
 	ni := &NI{
 		cfg: cfg, nic: n, tx: cfg.TXCredits, wake: make(chan struct{}, 1),
 		cookie: uint64(time.Now().UnixNano()) + incarnations.Add(1),
-		peers:  make(map[fabric.NodeID]*peer), answers: make(map[uint64]*op), pending: make(map[*op]struct{}),
+		peers:  make(map[fabric.NodeID]*peer), ops: make(map[*op]struct{}),
+		expected: make(map[key]*op), answers: make(map[uint64]*op),
 	}
-	for i := range ni.queues {
-		ni.queues[i] = make(map[key]*op)
-	}
+	var err error
 	if ni.velo, err = n.OpenVELO(cfg.VPID, velo.Config{}); err != nil {
 		return nil, fmt.Errorf("lnet: open VELO: %w", err)
 	}
@@ -165,10 +139,8 @@ func Open(n *nic.NIC, cfg Config) (*NI, error) {
 	}
 	ni.velo.OnInterrupt(ni.rouse)
 	ni.rma.OnInterrupt(ni.rouse)
-	ni.velo.OnCredit(func(n fabric.NodeID) {
-		ni.credited.Lock()
-		ni.credited.nodes = append(ni.credited.nodes, n)
-		ni.credited.Unlock()
+	ni.velo.OnCredit(func(fabric.NodeID) { // perhaps in a Send under mu
+		ni.credited.Store(true)
 		ni.rouse()
 	})
 	return ni, nil
@@ -189,7 +161,7 @@ func (ni *NI) Credits(n fabric.NodeID) (tx, peer int) {
 	p := ni.peer(n)
 	peer = p.credits
 	for _, o := range p.queue {
-		if o.chargeable && !o.credited {
+		if o.chargeable && !o.charged {
 			peer--
 		}
 	}
@@ -256,14 +228,12 @@ func (ni *NI) Run(ctx context.Context) {
 
 // Poll handles up to budget messages and as many notifications, and runs the handlers of events.
 // It returns how much of all these it handled.
-func (ni *NI) Poll(budget int) int {
-	ni.credited.Lock()
-	nodes := ni.credited.nodes
-	ni.credited.nodes = nil
-	ni.credited.Unlock()
+func (ni *NI) Poll(budget int) (done int) {
 	ni.mu.Lock()
-	for _, n := range nodes {
-		ni.due = append(ni.due, ni.peer(n))
+	if ni.credited.Swap(false) {
+		for _, p := range ni.peers {
+			ni.due = append(ni.due, p)
+		}
 	}
 	closing := ni.closing
 	ni.closing = nil
@@ -271,23 +241,28 @@ func (ni *NI) Poll(budget int) int {
 		ni.end(o)
 	}
 	ni.unlock()
-	done := 0
 	for range budget {
 		n, ok := ni.rma.Next()
 		if !ok {
 			break
 		}
-		done++
+		ni.mu.Lock()
 		ni.notified(n)
+		ni.unlock()
+		done++
 	}
 	for range budget {
 		st, b, ok := ni.velo.Peek()
 		if !ok {
 			break
 		}
-		done++
-		ni.receive(st, b)
+		ni.mu.Lock()
+		if !ni.receive(st, b) {
+			ni.stats.BadMessages++
+		}
+		ni.unlock()
 		ni.velo.Advance()
+		done++
 	}
 	return done + ni.deliver()
 }
@@ -297,15 +272,16 @@ func (ni *NI) Poll(budget int) int {
 func (ni *NI) Expire(now time.Time) {
 	ni.mu.Lock()
 	defer ni.unlock()
-	for o := range ni.pending {
-		if now.After(o.deadline) {
-			ni.stats.timedOut.Add(1)
+	for o := range ni.ops {
+		if !o.deadline.IsZero() && now.After(o.deadline) {
+			ni.stats.TimedOut++
 			ni.fail(o, ErrTimeout)
 		}
 	}
 }
 
-// Close releases the interface (LNetNIFini). Operations under way end with fabric.ErrClosed.
+// Close releases the interface (LNetNIFini). It waits for transfers that run on its memory.
+// Operations under way end with fabric.ErrClosed.
 func (ni *NI) Close() error {
 	ni.mu.Lock()
 	if ni.closed {
@@ -313,34 +289,16 @@ func (ni *NI) Close() error {
 		return fmt.Errorf("lnet: %w", fabric.ErrClosed)
 	}
 	ni.closed = true
-	ni.unlock()
 	err := errors.Join(ni.velo.Close(), ni.rma.Close())
-	ni.mu.Lock()
-	closing := ni.closing
-	ni.closing = nil
-	for _, q := range ni.queues {
-		for _, o := range q { // those of peers are not in pending
-			ni.pending[o] = struct{}{}
-		}
+	for o := range ni.ops {
+		o.closeRegion()
+		ni.fail(o, fmt.Errorf("lnet: %w", fabric.ErrClosed))
 	}
-	for o := range ni.pending {
-		ni.detach(o)
-		if o.err == nil {
-			o.err = fmt.Errorf("lnet: %w", fabric.ErrClosed)
-		}
-		closing = append(closing, o)
-	}
-	ni.unlock()
-	for _, o := range closing {
-		if o.region != nil {
-			_ = o.region.Close() // waits for a transfer
-			o.region = nil
-		}
-	}
-	ni.mu.Lock()
-	for _, o := range closing {
+	for _, o := range ni.closing {
+		o.closeRegion()
 		ni.end(o)
 	}
+	ni.closing = nil
 	ni.unlock()
 	ni.deliver()
 	return err

@@ -18,12 +18,14 @@ const (
 	typeAdvert uint8 = 1 // header and NLA: a rendezvous
 	typePiece  uint8 = 2
 	typeLast   uint8 = 3
-	typeNak    uint8 = 4 // the refused advert, or header and 0, and a reason
+	typeNak    uint8 = 4 // the refused advert, or header and 0, and a reason: 4 bytes
 
 	tagFirst uint8 = 1
+
+	reasonRefused, reasonNoMatch = 0, 1
 )
 
-// op is a message descriptor (figure 6.15): a message and what is known of it.
+// op is a message descriptor (figure 6.15): a message and what is known of it. NI.mu guards it.
 type op struct {
 	peer   *peer
 	md     *MD // nil for an answer
@@ -34,59 +36,44 @@ type op struct {
 	remote atu.NLA // of the memory of the target's peer
 
 	chargeable bool // takes credits
-	credited   bool // guarded by NI.mu; has them
-	sent       bool // guarded by NI.mu; EventSend is posted
-	waits      bool // guarded by NI.mu; for an ACK or REPLY
+	charged    bool // has them
+	sent       bool // EventSend is posted
+	waits      bool // for an ACK or REPLY
 	err        error
-	deadline   time.Time
-	number     uint64 // Handle.Object
-
-	queue *map[key]*op // guarded by NI.mu; the descriptor queue that it is in
-	key   key
+	deadline   time.Time // zero: the NIC ends it
+	number     uint64    // Handle.Object
+	key        key       // in NI.expected
 
 	mtt  uint8 // of the only piece
 	data []byte
 	at   int // bytes of data sent
 }
 
-// PutRequest says where the bytes of a Put go.
-type PutRequest struct {
+// Request says what Put and Get move.
+type Request struct {
 	Target     fabric.NodeID
 	Portal     int
 	MatchBits  uint64
 	Offset     int    // in a descriptor with ManageRemote
-	HdrData    uint64 // for the target's event
-	Ack        bool   // LNET_ACK_REQ
 	Start, Len int    // in the memory descriptor; a Len of 0 means all from Start
-}
-
-// GetRequest says which bytes a Get asks for.
-type GetRequest struct {
-	Target     fabric.NodeID
-	Portal     int
-	MatchBits  uint64
-	Offset     int // in a descriptor with ManageRemote
-	Start, Len int // where they go in the memory descriptor; a Len of 0 means all from Start
+	HdrData    uint64 // Put: for the target's event
+	Ack        bool   // Put: LNET_ACK_REQ
 }
 
 // Put sends bytes of a memory descriptor to a peer (LNetPut). If it returns nil, events follow:
 // EventSend when the memory has been read, and EventAck if r.Ack. Their order is not defined. One
 // event with Err ends an operation that fails. The error of Put wraps fabric.ErrInvalid or
 // fabric.ErrClosed.
-func (ni *NI) Put(d *MD, r PutRequest) error {
-	h := Header{Type: MessagePut, Handle: NoHandle, MatchBits: r.MatchBits, HdrData: r.HdrData}
-	return ni.start(d, h, r, r.Ack)
-}
+func (ni *NI) Put(d *MD, r Request) error { return ni.start(d, MessagePut, r) }
 
 // Get asks a peer for bytes into a memory descriptor (LNetGet). If it returns nil, EventSend and
 // EventReply follow, or one event with Err. Its errors are those of Put.
-func (ni *NI) Get(d *MD, r GetRequest) error {
-	h := Header{Type: MessageGet, MatchBits: r.MatchBits}
-	p := PutRequest{Target: r.Target, Portal: r.Portal, Offset: r.Offset, Start: r.Start, Len: r.Len}
-	return ni.start(d, h, p, true)
+func (ni *NI) Get(d *MD, r Request) error {
+	r.Ack, r.HdrData = true, 0 // the REPLY
+	return ni.start(d, MessageGet, r)
 }
 
-func (ni *NI) start(d *MD, h Header, r PutRequest, waits bool) error {
+func (ni *NI) start(d *MD, t MessageType, r Request) error {
 	size := d.desc.size()
 	if r.Start >= 0 && r.Start <= size && r.Len == 0 {
 		r.Len = size - r.Start
@@ -99,14 +86,15 @@ func (ni *NI) start(d *MD, h Header, r PutRequest, waits bool) error {
 	case r.Portal < 0 || r.Portal >= Portals || r.Offset < 0 || r.Offset > 1<<31:
 		return fmt.Errorf("lnet: portal %d, offset %d: %w", r.Portal, r.Offset, fabric.ErrInvalid)
 	}
-	h.Dst, h.Src, h.Portal, h.Offset = NIDOf(r.Target), ni.ID(), uint32(r.Portal), uint32(r.Offset)
-	access := atu.Read
-	if h.Type == MessageGet {
-		h.Length, access = uint32(r.Len), atu.Write
+	h := Header{Dst: NIDOf(r.Target), Src: ni.ID(), Type: t, Handle: NoHandle, MatchBits: r.MatchBits,
+		HdrData: r.HdrData, Portal: uint32(r.Portal), Offset: uint32(r.Offset)}
+	access, writer := atu.Read, rma.Responder
+	if t == MessageGet {
+		h.Length, access, writer = uint32(r.Len), atu.Write, rma.Completer
 	} else {
 		h.PayloadLength = uint32(r.Len)
 	}
-	o := &op{md: d, chargeable: true, waits: waits, deadline: time.Now().Add(ni.cfg.Timeout), event: Event{
+	o := &op{md: d, chargeable: true, waits: r.Ack, deadline: time.Now().Add(ni.cfg.Timeout), event: Event{
 		Peer: r.Target, Portal: r.Portal, MatchBits: r.MatchBits, HdrData: r.HdrData, Length: r.Len, Offset: r.Start,
 	}}
 	var start atu.NLA
@@ -130,82 +118,79 @@ func (ni *NI) start(d *MD, h Header, r PutRequest, waits bool) error {
 	d.attach()
 	ni.last++
 	o.number, o.peer = ni.last, ni.peer(r.Target)
-	if waits {
+	if o.waits {
 		h.Handle = Handle{ni.cookie, o.number}
 		ni.answers[o.number] = o
 	}
 	o.hdr = h
-	o.data, _ = h.AppendBinary(make([]byte, 0, AdvertLen)) // start has checked the lengths
+	o.data, _ = h.AppendBinary(make([]byte, 0, AdvertLen)) // the lengths are possible
 	switch {
 	case o.region != nil:
-		writer := rma.Responder
-		if h.Type == MessageGet {
-			writer = rma.Completer
-		}
-		ni.attach(o, writer, rma.LastFragment(start, r.Len))
+		ni.expect(o, writer, rma.LastFragment(start, r.Len))
 		o.data, o.mtt = appendNLA(o.data, start), typeAdvert
-	case h.Type == MessagePut:
+	case t == MessagePut:
 		d.desc.parts(r.Start, r.Len, func(b []byte) { o.data = append(o.data, b...) })
 	}
-	ni.pending[o] = struct{}{}
 	ni.enqueue(o)
 	return nil
 }
 
-// attach puts o into the descriptor queue of the notification that it expects. It must be there
-// before the peer or the RMA unit can act. The caller holds mu.
-func (ni *NI) attach(o *op, w rma.Writer, last atu.NLA) {
-	o.queue, o.key = &ni.queues[w-rma.Requester], key{o.peer.node, last}
-	(*o.queue)[o.key] = o
+// expect has a notification find o. It must do so before the peer or the RMA unit can act. The
+// caller holds mu.
+func (ni *NI) expect(o *op, w rma.Writer, last atu.NLA) {
+	o.key = key{w, o.peer.node, last}
+	ni.expected[o.key], ni.ops[o] = o, struct{}{}
 }
 
 // detach takes o out of everything by which it can be found. The caller holds mu.
 func (ni *NI) detach(o *op) {
-	if o.queue != nil {
-		delete(*o.queue, o.key)
-		o.queue = nil
-	}
-	if o.number != 0 {
-		delete(ni.answers, o.number)
-	}
-	delete(ni.pending, o)
+	delete(ni.expected, o.key) // no two have the same address
+	delete(ni.answers, o.number)
+	delete(ni.ops, o)
 	if i := slices.Index(o.peer.queue, o); i >= 0 {
-		o.peer.queue = slices.Delete(o.peer.queue, i, i+1)
+		ni.dequeue(o.peer, i)
 		ni.due = append(ni.due, o.peer)
-		ni.left(o)
 	}
 }
 
-// enqueue sends o after the messages that wait for its peer. The caller holds mu.
+// enqueue sends o after the messages that wait for its peer; but a NAK, which takes no credits,
+// before those that wait for credits, which may wait for the peer's NAK. The caller holds mu.
 func (ni *NI) enqueue(o *op) {
-	o.peer.queue = append(o.peer.queue, o)
+	at := len(o.peer.queue)
+	if !o.chargeable {
+		for at > 0 && o.peer.queue[at-1].chargeable && !o.peer.queue[at-1].charged {
+			at--
+		}
+	}
+	o.peer.queue = slices.Insert(o.peer.queue, at, o)
+	ni.ops[o] = struct{}{}
 	ni.due = append(ni.due, o.peer)
 }
 
 // answer sends a message to a peer because of one of its own. The caller holds mu.
 func (ni *NI) answer(o *op) {
-	if o.peer.answers >= maxPeerAnswers || ni.closed {
-		ni.stats.dropped.Add(1)
+	if o.peer.answers >= maxAnswers || ni.closed {
+		ni.stats.AnswersDropped++
 		return
 	}
 	o.peer.answers++
 	o.deadline = time.Now().Add(ni.cfg.Timeout)
-	ni.pending[o] = struct{}{}
 	ni.enqueue(o)
 }
 
-// left counts a message that is not in its peer's queue any more. The caller holds mu.
-func (ni *NI) left(o *op) {
-	if o.md == nil {
-		o.peer.answers--
+// dequeue removes a message from a peer's queue. The caller holds mu.
+func (ni *NI) dequeue(p *peer, i int) {
+	if p.queue[i].md == nil {
+		p.answers--
 	}
+	p.queue = slices.Delete(p.queue, i, i+1)
 }
 
 // pump sends the messages that wait for a peer, as far as there are credits. The caller holds mu.
 func (ni *NI) pump(p *peer) {
 	for len(p.queue) > 0 {
 		o := p.queue[0]
-		if o.chargeable && !o.credited {
+		if o.chargeable && !o.charged {
 			if p.credits == 0 {
 				return
 			}
@@ -218,7 +203,7 @@ func (ni *NI) pump(p *peer) {
 			}
 			p.credits--
 			ni.tx--
-			o.credited = true
+			o.charged = true
 		}
 		err := ni.transmit(o)
 		if errors.Is(err, fabric.ErrAgain) {
@@ -228,13 +213,8 @@ func (ni *NI) pump(p *peer) {
 			ni.fail(o, err) // which takes it off the queue
 			continue
 		}
-		p.queue = slices.Delete(p.queue, 0, 1)
-		ni.left(o)
-		switch {
-		case o.mtt == typeAdvert: // a notification follows
-		case o.md == nil:
-			ni.end(o)
-		default:
+		ni.dequeue(p, 0)
+		if o.mtt != typeAdvert { // else a notification follows
 			ni.finishSend(o)
 		}
 	}
@@ -257,7 +237,6 @@ func (ni *NI) transmit(o *op) error {
 		if err := ni.velo.Send(d, o.data[o.at:o.at+n]); err != nil {
 			return err
 		}
-		ni.stats.sent.Add(1)
 		o.at += n
 	}
 	return nil
@@ -265,10 +244,10 @@ func (ni *NI) transmit(o *op) error {
 
 // uncredit gives the credits of a message back. The caller holds mu.
 func (ni *NI) uncredit(o *op) {
-	if !o.credited {
+	if !o.charged {
 		return
 	}
-	o.credited, o.chargeable = false, false
+	o.charged, o.chargeable = false, false
 	o.peer.credits++
 	ni.tx++
 	ni.due = append(ni.due, o.peer)
@@ -311,7 +290,7 @@ func (ni *NI) end(o *op) {
 	o.closeRegion()
 	ni.uncredit(o)
 	if o.err != nil {
-		ni.stats.failed.Add(1)
+		ni.stats.Failed++
 	}
 	if o.md == nil {
 		return

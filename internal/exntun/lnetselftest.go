@@ -1,6 +1,7 @@
 package exntun
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -19,6 +20,7 @@ type lnetOptions struct {
 	size      int // 0: 4k to 1M
 	threads   int // 0: 1 to 64
 	immediate int
+	full      bool
 	duration  time.Duration
 }
 
@@ -39,15 +41,18 @@ as lnet_selftest does: RPCs that carry nothing (ping), or data to the client
 	cli.Size(fs, &o.size, "size", 4096, lnet.MaxPayload, "`BYTES` of data of an RPC (4k to 1M in turn)")
 	cli.Number(fs, &o.threads, "threads", 1, selftest.MaxThreads, "`N` RPCs at a time (1 to 64 in turn)")
 	cli.Number(fs, &o.immediate, "immediate", 0, lnet.MaxImmediate, "`BYTES` that go without RMA (0)")
+	fs.BoolVar(&o.full, "full", false, "check all data, not the ends of each page")
 	cli.Duration(fs, &o.duration, "duration", time.Millisecond, time.Hour, "`TIME` of each row (1s)")
 	return c
 }
 
+var lnetTests = map[string][]selftest.Test{
+	"ping": {selftest.Ping}, "read": {selftest.Read}, "write": {selftest.Write},
+	"all": {selftest.Ping, selftest.Read, selftest.Write},
+}
+
 func runLNetSelftest(ctx context.Context, p program, o lnetOptions) error {
-	tests := map[string][]selftest.Test{
-		"ping": {selftest.Ping}, "read": {selftest.Read}, "write": {selftest.Write},
-		"all": {selftest.Ping, selftest.Read, selftest.Write},
-	}[o.test]
+	tests := lnetTests[o.test]
 	if tests == nil {
 		return cli.Usagef("--test %q: use ping, read, write or all", o.test)
 	}
@@ -72,32 +77,21 @@ func runLNetSelftest(ctx context.Context, p program, o lnetOptions) error {
 func (o lnetOptions) specs(tests []selftest.Test) (specs []selftest.Spec) {
 	for _, t := range tests {
 		add := func(threads, size int) {
-			specs = append(specs, selftest.Spec{Test: t, Threads: threads, Size: size, Immediate: o.immediate, Duration: o.duration})
+			specs = append(specs, selftest.Spec{Test: t, Threads: threads, Size: size, Immediate: o.immediate, Full: o.full, Duration: o.duration})
 		}
-		size := o.size
-		switch {
-		case t == selftest.Ping:
-			size = 0
-		case size == 0:
-			size = lnet.MaxPayload
+		size, threads := cmp.Or(o.size, lnet.MaxPayload), cmp.Or(o.threads, 16)
+		sized := o.size != 0
+		if t == selftest.Ping {
+			size, sized = 0, true
 		}
-		if o.threads != 0 && (o.size != 0 || t == selftest.Ping) {
-			add(o.threads, size)
-			continue
+		for n := 1; n <= selftest.MaxThreads && o.threads == 0; n *= 2 {
+			add(n, size)
 		}
-		if o.threads == 0 {
-			for n := 1; n <= selftest.MaxThreads; n *= 2 {
-				add(n, size)
-			}
+		for n := 4096; n <= lnet.MaxPayload && !sized; n *= 2 {
+			add(threads, n)
 		}
-		if o.size == 0 && t != selftest.Ping {
-			threads := o.threads
-			if threads == 0 {
-				threads = 16
-			}
-			for n := 4096; n <= lnet.MaxPayload; n *= 2 {
-				add(threads, n)
-			}
+		if sized && o.threads != 0 {
+			add(threads, size)
 		}
 	}
 	return specs

@@ -8,12 +8,13 @@
 //	bulk portal ◄──── Put bulk (read) or Get bulk (write)
 //	reply portal ◄─── Put reply
 //
-// Both ends check the data: each 8 bytes have the RPC's number and their place.
+// Both ends check the data: the first and last 8 bytes of each page, or all 8 bytes, have the RPC's
+// number and their place.
 //
 // # Concurrency
 //
-// Run starts a goroutine for each thread, and one that polls each interface; they
-// have ended when it returns.
+// Run starts a goroutine that polls each interface; they have ended when it returns.
+// A thread is, as in lnet_selftest, an RPC at a time.
 //
 // # Limits
 //
@@ -26,10 +27,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"exnet/fabric"
+	"exnet/fabric/atu"
 	"exnet/fabric/link/mem"
 	"exnet/fabric/nic"
 	"exnet/lnet"
@@ -51,15 +52,16 @@ const MaxThreads = 64
 const (
 	portalRequest, portalBulk, portalReply = 1, 2, 3
 	messageLen                             = 64 // of requests and replies
-	server                                 = fabric.NodeID(1)
+	client, server                         = fabric.NodeID(0), fabric.NodeID(1)
 )
 
 // Spec says what to measure.
 type Spec struct {
 	Test      Test
-	Size      int // bytes of bulk data, 8 to lnet.MaxPayload; not for Ping
-	Threads   int // 1 to MaxThreads
-	Immediate int // lnet.Config.Immediate
+	Size      int  // bytes of bulk data, 8 to lnet.MaxPayload; not for Ping
+	Threads   int  // 1 to MaxThreads
+	Immediate int  // lnet.Config.Immediate
+	Full      bool // check all data, not two words a page
 	Duration  time.Duration
 }
 
@@ -75,187 +77,166 @@ func (r Result) PerSecond() float64 { return float64(r.RPCs) / r.Seconds }
 // ErrData says that other bytes have arrived than were sent.
 var ErrData = errors.New("selftest: the data is not what was sent")
 
-// Run measures once. Any failed RPC ends it with an error.
-func Run(ctx context.Context, s Spec) (r Result, err error) {
-	if s.Threads < 1 || s.Threads > MaxThreads || s.Test != Ping && (s.Size < 8 || s.Size > lnet.MaxPayload) {
-		return r, fmt.Errorf("selftest: %d threads, %d bytes: %w", s.Threads, s.Size, fabric.ErrInvalid)
-	}
-	f := mem.NewFabric()
-	var nis [2]*lnet.NI
-	polling, stop := context.WithCancel(context.Background())
-	var polls sync.WaitGroup
-	for i := range nis {
-		n, err := nic.New(nic.Config{Node: fabric.NodeID(i)})
-		if err == nil {
-			defer n.Close()
-			err = f.Attach(n)
-		}
-		if err == nil {
-			nis[i], err = lnet.Open(n, lnet.Config{Immediate: s.Immediate, PeerCredits: lnet.DefaultPeerCredits})
-		}
-		if err != nil {
-			stop()
-			polls.Wait()
-			return r, err
-		}
-		defer nis[i].Close()
-		polls.Go(func() { nis[i].Run(polling) })
-	}
-	defer polls.Wait()
-	defer stop()
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	for i := range s.Threads {
-		if err := serve(nis[1], s, uint64(i), fail); err != nil {
-			return r, err
-		}
-	}
-	var rpcs atomic.Uint64
-	var threads sync.WaitGroup
-	begin := time.Now()
-	for i := range s.Threads {
-		threads.Go(func() {
-			if err := client(ctx, nis[0], s, uint64(i), begin, &rpcs); err != nil {
-				fail(err)
-			}
-		})
-	}
-	threads.Wait()
-	return Result{rpcs.Load(), time.Since(begin).Seconds()}, context.Cause(ctx)
+// run is a measurement. The handlers of an interface run in the goroutine that polls it.
+type run struct {
+	Spec
+	nis   [2]*lnet.NI // client and server
+	ctx   context.Context
+	fail  func(error)
+	begin time.Time
+	rpcs  uint64 // the client's
+	left  int    // threads that go on; the client's
+	done  chan struct{}
 }
 
-// client does RPCs, one after the other.
-func client(ctx context.Context, ni *lnet.NI, s Spec, thread uint64, begin time.Time, rpcs *atomic.Uint64) error {
-	replies := make(chan lnet.Event, 1)
-	request, reply, bulk := make([]byte, messageLen), make([]byte, messageLen), make([]byte, s.Size)
-	failed := func(e lnet.Event) {
-		if e.Err != nil {
-			select {
-			case replies <- e:
-			default:
-			}
-		}
+// Run measures once. Any failed RPC ends it with an error.
+func Run(ctx context.Context, s Spec) (Result, error) {
+	if s.Threads < 1 || s.Threads > MaxThreads || s.Test != Ping && (s.Size < 8 || s.Size > lnet.MaxPayload) {
+		return Result{}, fmt.Errorf("selftest: %d threads, %d bytes: %w", s.Threads, s.Size, fabric.ErrInvalid)
 	}
-	me, err := attach(ni, portalReply, thread, lnet.MemoryDescriptor{Buffer: reply, Threshold: lnet.Unlimited, Options: lnet.OpPut | lnet.ManageRemote,
-		Handler: func(e lnet.Event) {
-			if e.Type == lnet.EventPut {
-				replies <- e
-			}
-		}})
-	if err != nil {
-		return err
-	}
-	defer me.Unlink()
-	if s.Test != Ping {
-		me, err := attach(ni, portalBulk, thread, lnet.MemoryDescriptor{Buffer: bulk, Threshold: lnet.Unlimited,
-			Options: lnet.OpPut | lnet.OpGet | lnet.ManageRemote, Handler: failed})
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	r := &run{Spec: s, ctx: ctx, fail: fail, begin: time.Now(), left: s.Threads, done: make(chan struct{})}
+	f := mem.NewFabric()
+	for i := range r.nis {
+		n, err := nic.New(nic.Config{Node: fabric.NodeID(i)})
 		if err != nil {
-			return err
+			return Result{}, err
 		}
-		defer me.Unlink()
+		defer n.Close()
+		if err = f.Attach(n); err == nil {
+			r.nis[i], err = lnet.Open(n, lnet.Config{Immediate: s.Immediate})
+		}
+		if err != nil {
+			return Result{}, err
+		}
+		defer r.nis[i].Close()
 	}
-	md, err := ni.Bind(lnet.MemoryDescriptor{Buffer: request, Threshold: lnet.Unlimited, Handler: failed})
-	if err != nil {
-		return err
+	for i := range s.Threads {
+		r.serve(uint64(i))
 	}
-	for number := thread << 32; time.Since(begin) < s.Duration && ctx.Err() == nil; number++ {
-		binary.LittleEndian.PutUint64(request, number)
-		if s.Test == Write {
-			fill(bulk, number)
-		}
-		if err := ni.Put(md, lnet.PutRequest{Target: server, Portal: portalRequest, MatchBits: thread}); err != nil {
-			return err
-		}
-		select {
-		case e := <-replies:
-			if e.Err != nil {
-				return e.Err
+	for i := range s.Threads {
+		r.call(uint64(i))
+	}
+	polling, stop := context.WithCancel(ctx)
+	var polls sync.WaitGroup
+	for _, ni := range r.nis {
+		polls.Go(func() { ni.Run(polling) })
+	}
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+	}
+	seconds := time.Since(r.begin).Seconds()
+	stop()
+	polls.Wait()
+	return Result{r.rpcs, seconds}, context.Cause(ctx)
+}
+
+// call does RPCs, one after the other.
+func (r *run) call(thread uint64) {
+	request, reply, bulk := make([]byte, messageLen), make([]byte, messageLen), make([]byte, r.Size)
+	number := thread << 32
+	md := r.memory(client, 0, thread, request, nil)
+	next := func() {
+		if number != thread<<32 && time.Since(r.begin) >= r.Duration { // at least one
+			if r.left--; r.left == 0 {
+				close(r.done)
 			}
-		case <-ctx.Done():
-			return nil
+			return
 		}
-		if binary.LittleEndian.Uint64(reply) != number || s.Test == Read && !right(bulk, number) {
-			return ErrData
+		number++
+		binary.LittleEndian.PutUint64(request, number)
+		if r.Test == Write {
+			r.fill(bulk, number)
 		}
-		rpcs.Add(1)
+		r.check(r.nis[client].Put(md, lnet.Request{Target: server, Portal: portalRequest, MatchBits: thread}))
 	}
-	return nil
+	r.memory(client, portalReply, thread, reply, func(lnet.Event) {
+		if binary.LittleEndian.Uint64(reply) != number || r.Test == Read && !r.right(bulk, number) {
+			r.fail(ErrData)
+			return
+		}
+		r.rpcs++
+		next()
+	})
+	r.memory(client, portalBulk, thread, bulk, nil)
+	next()
 }
 
 // serve answers the RPCs of a thread.
-func serve(ni *lnet.NI, s Spec, thread uint64, fail func(error)) error {
-	request, reply, bulk := make([]byte, messageLen), make([]byte, messageLen), make([]byte, s.Size)
-	var replies, data *lnet.MD
-	bind := func(to **lnet.MD, b []byte, handler func(lnet.Event)) error {
-		md, err := ni.Bind(lnet.MemoryDescriptor{Buffer: b, Threshold: lnet.Unlimited, Handler: func(e lnet.Event) {
-			if e.Err != nil {
-				fail(e.Err)
-				return
-			}
-			handler(e)
-		}})
-		*to = md
-		return err
-	}
-	answer := func() {
-		if err := ni.Put(replies, lnet.PutRequest{Portal: portalReply, MatchBits: thread}); err != nil {
-			fail(err)
-		}
-	}
+func (r *run) serve(thread uint64) {
+	request, reply, bulk := make([]byte, messageLen), make([]byte, messageLen), make([]byte, r.Size)
+	ni := r.nis[server]
+	replies := r.memory(server, 0, thread, reply, nil)
 	number := func() uint64 { return binary.LittleEndian.Uint64(reply) }
-	err := errors.Join(
-		bind(&replies, reply, func(lnet.Event) {}),
-		bind(&data, bulk, func(e lnet.Event) {
-			if e.Type == lnet.EventReply && !right(bulk, number()) {
-				fail(ErrData)
-			}
-			if e.Type == lnet.EventReply || s.Test == Read && e.Type == lnet.EventAck {
-				answer()
-			}
-		}))
+	answer := func() { r.check(ni.Put(replies, lnet.Request{Target: client, Portal: portalReply, MatchBits: thread})) }
+	data := r.memory(server, 0, thread, bulk, func(e lnet.Event) {
+		switch {
+		case e.Type == lnet.EventSend:
+		case e.Type == lnet.EventReply && !r.right(bulk, number()):
+			r.fail(ErrData)
+		default:
+			answer()
+		}
+	})
+	r.memory(server, portalRequest, thread, request, func(lnet.Event) {
+		copy(reply, request)
+		switch q := (lnet.Request{Target: client, Portal: portalBulk, MatchBits: thread, Ack: true}); r.Test {
+		case Ping:
+			answer()
+		case Read:
+			r.fill(bulk, number())
+			r.check(ni.Put(data, q))
+		case Write:
+			r.check(ni.Get(data, q))
+		}
+	})
+}
+
+func (r *run) check(err error) {
 	if err != nil {
-		return err
+		r.fail(err)
 	}
-	_, err = attach(ni, portalRequest, thread, lnet.MemoryDescriptor{Buffer: request, Threshold: lnet.Unlimited,
-		Options: lnet.OpPut | lnet.ManageRemote, Handler: func(e lnet.Event) {
-			if e.Type != lnet.EventPut || e.Err != nil {
-				return
-			}
-			copy(reply, request)
-			var err error
-			switch s.Test {
-			case Ping:
-				answer()
-			case Read:
-				fill(bulk, number())
-				err = ni.Put(data, lnet.PutRequest{Portal: portalBulk, MatchBits: thread, Ack: true})
-			case Write:
-				err = ni.Get(data, lnet.GetRequest{Portal: portalBulk, MatchBits: thread})
-			}
-			if err != nil {
-				fail(err)
-			}
-		}})
-	return err
 }
 
-func attach(ni *lnet.NI, portal int, bits uint64, d lnet.MemoryDescriptor) (*lnet.MatchEntry, error) {
-	me, err := ni.NewMatchEntry(portal, lnet.Match{Any: true, Bits: bits})
-	if err == nil {
-		_, err = me.Attach(d)
+// memory attaches b to a portal, or only binds it to portal 0.
+func (r *run) memory(node fabric.NodeID, portal int, bits uint64, b []byte, handler func(lnet.Event)) (md *lnet.MD) {
+	d := lnet.MemoryDescriptor{Buffer: b, Threshold: lnet.Unlimited, Options: lnet.OpPut | lnet.OpGet | lnet.ManageRemote,
+		Handler: func(e lnet.Event) {
+			r.check(e.Err)
+			if handler != nil && r.ctx.Err() == nil {
+				handler(e)
+			}
+		}}
+	var err error
+	if portal == 0 {
+		md, err = r.nis[node].Bind(d)
+	} else {
+		md, err = r.nis[node].Attach(portal, lnet.Match{Any: true, Bits: bits}, d)
 	}
-	return me, err
+	r.check(err)
+	return md
 }
 
-// fill writes the data of an RPC: its number and the place, every 8 bytes.
-func fill(b []byte, number uint64) {
-	for i := 0; i+8 <= len(b); i += 8 {
+// word returns the place of the word after the one at i: the next one, or, as Lustre's check=simple
+// does, the last or first one of a page.
+func (s Spec) word(i int) int {
+	if !s.Full && i%atu.PageSize == 0 {
+		return i + atu.PageSize - 8
+	}
+	return i + 8
+}
+
+// fill writes the data of an RPC: its number and the place, in words of 8 bytes.
+func (s Spec) fill(b []byte, number uint64) {
+	for i := 0; i+8 <= len(b); i = s.word(i) {
 		binary.LittleEndian.PutUint64(b[i:], number^uint64(i)<<40)
 	}
 }
 
-func right(b []byte, number uint64) bool {
-	for i := 0; i+8 <= len(b); i += 8 {
+func (s Spec) right(b []byte, number uint64) bool {
+	for i := 0; i+8 <= len(b); i = s.word(i) {
 		if binary.LittleEndian.Uint64(b[i:]) != number^uint64(i)<<40 {
 			return false
 		}
