@@ -3,6 +3,7 @@
 #include "conn/env.h"
 #include "conn/fds.h"
 #include "conn/inner.h"
+#include "conn/place.h"
 #include "conn/rules.h"
 #include "conn/stats.h"
 
@@ -14,7 +15,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 
 enum {
 	PAGE_LISTENERS = 64,
@@ -48,118 +48,25 @@ static int64_t now_ns(void)
 
 /* ---- connecting -------------------------------------------------------------- */
 
-/* Puts dir, inode in decimal and .sock into path, of size bytes: 0, or -1 if they do not fit. */
-static int finish(char *path, size_t size, const char *dir, unsigned long inode)
-{
-	char digits[24], *end = path + size;
-	int n = 0;
-
-	for (; *dir && path < end - 1; dir++)
-		*path++ = *dir;
-	do
-		digits[n++] = (char)('0' + inode % 10);
-	while (inode /= 10);
-	if (end - path < n + 6)
-		return -1;
-	while (n)
-		*path++ = digits[--n];
-	memcpy(path, ".sock", 6);
-	return 0;
-}
-
-/* Connects to the socket at path, if root or this user listens there: a kept descriptor, or -1 and
- * errno. */
-static int try(const char *path)
-{
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	struct ucred peer;
-	socklen_t len = sizeof peer;
-	int fd;
-
-	if (strlen(path) >= sizeof a.sun_path) {
-		errno = ENAMETOOLONG;
-		return -1;
-	}
-	memcpy(a.sun_path, path, strlen(path) + 1);
-	fd = REAL(socket)(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -1;
-	if (REAL(connect)(fd, (struct sockaddr *)&a, sizeof a) == 0 &&
-	    REAL(getsockopt)(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0) {
-		if (peer.uid == 0 || peer.uid == geteuid())
-			return ds_fd_keep(fd);
-		errno = EACCES;
-	}
-	int saved = errno;
-	REAL(close)(fd);
-	errno = saved;
-	return -1;
-}
-
-/* Copies, since programs change their environment (nginx's workers clear it), and their names. */
-static char env_path[sizeof ((struct sockaddr_un *)0)->sun_path], env_run[256], program[16];
+static char program[16]; /* a copy, since programs change their names */
 
 static const struct ds_broker_notices *notices;
 
 void ds_broker_init(const struct ds_broker_notices *to)
 {
 	notices = to;
-	const char *path = ds_env("EXNET_BROKER"), *run = ds_env("XDG_RUNTIME_DIR");
-
-	/* A path that is too long must fail, rather than be passed over. */
-	if (path)
-		snprintf(env_path, sizeof env_path, "%s", strlen(path) < sizeof env_path ? path : "/");
-	if (run && strlen(run) < sizeof env_run)
-		strcpy(env_run, run);
+	ds_place_init();
 	snprintf(program, sizeof program, "%s", rules_program());
-}
-
-/* Connects to root's broker of this network namespace, which all its users share: a kept
- * descriptor, or -1. */
-static int find_roots(void)
-{
-	char buf[64];
-	struct stat st;
-
-	if (stat("/proc/self/ns/net", &st) < 0 || finish(buf, sizeof buf, "/run/exn/ds/", st.st_ino) < 0)
-		return -1;
-	return try(buf);
 }
 
 /* Connects to the broker of this network namespace: a kept descriptor, or -1. */
 static int find(void)
 {
-	const char *path = env_path, *run = env_run;
-	char buf[512];
-	struct stat st;
-	int fd;
+	bool own;
+	int fd = ds_place_find(&own);
 
-	DS_SET(users, false);
-	if (*path)
-		return try(path);
-	if ((fd = find_roots()) >= 0)
-		return fd;
-	if (stat("/proc/self/ns/net", &st) < 0)
-		return -1;
-	DS_SET(users, true);
-	if (*run) {
-		char dir[300];
-
-		strcpy(dir, run);
-		strcat(dir, "/exn/ds/");
-		return finish(buf, sizeof buf, dir, st.st_ino) == 0 ? try(buf) : -1;
-	}
-	char dir[48] = "/tmp/exn-", digits[12];
-	unsigned uid = geteuid();
-	int n = 0;
-	size_t len = strlen(dir);
-	do
-		digits[n++] = (char)('0' + uid % 10);
-	while (uid /= 10);
-	while (n)
-		dir[len++] = digits[--n];
-	strcpy(dir + len, "/ds/");
-	return finish(buf, sizeof buf, dir, st.st_ino) == 0 ? try(buf) : -1;
+	DS_SET(users, own);
+	return fd;
 }
 
 /* Closes the connection; none is tried for wait ns. Listeners are to be announced again. */
@@ -307,7 +214,7 @@ static bool meet(void)
 /* The connection leads to the user's broker: ends it if root's is there by now. */
 static void prefer_roots(void)
 {
-	int roots = find_roots();
+	int roots = ds_place_roots();
 
 	if (roots < 0)
 		return;

@@ -1,0 +1,17 @@
+/* Where the broker's socket is (SPEC 6): $EXNET_BROKER, else root's of this network namespace, else
+ * the user's own. */
+#ifndef DS_PLACE_H
+#define DS_PLACE_H
+
+#include "segment/real.h"
+
+#include <stdbool.h>
+
+/* Reads the environment. */
+void ds_place_init(void) DS_HIDDEN;
+/* Connect to the broker: a kept descriptor, or -1. ds_place_roots: to root's, which all users of
+ * the namespace share. ds_place_find: to any; *users: it is the user's own. */
+int ds_place_roots(void) DS_HIDDEN;
+int ds_place_find(bool *users) DS_HIDDEN;
+
+#endif

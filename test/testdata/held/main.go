@@ -1,0 +1,166 @@
+// Held registers a page for RMA in its place, and has it read by ports of its own through the node:
+//
+//	held FILE N    the page is of FILE; N ports ask for it, one after the other, and end without
+//	               their answer
+//	held "" N      the page is ordinary memory; N answers must be right
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/packet"
+	"exnet/fabric"
+	"exnet/ports/wire"
+)
+
+const text = "in its place"
+
+func main() {
+	if err := run(os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "held:", err)
+		os.Exit(1)
+	}
+	fmt.Println("done")
+	_, _ = io.Copy(io.Discard, os.Stdin) // it stays until the test has looked
+}
+
+// port is a connection to the node.
+type port struct {
+	*net.UnixConn
+	in *packet.Inbound
+}
+
+// ask sends a message with descriptors and returns the answer to it.
+func (p *port) ask(m wire.Message, fds ...int) (wire.Message, packet.Descriptors, error) {
+	if err := p.send(m, fds...); err != nil {
+		return m, nil, err
+	}
+	for {
+		b, got, err := p.in.Next()
+		var r wire.Message
+		if err == nil {
+			err = r.UnmarshalBinary(b)
+		}
+		if err != nil || r.Op == m.Op {
+			return r, got, err
+		}
+		got.Close()
+	}
+}
+
+func (p *port) send(m wire.Message, fds ...int) error {
+	b, err := m.AppendBinary(nil)
+	if err == nil {
+		_, _, err = p.WriteMsgUnix(b, unix.UnixRights(fds...), nil)
+	}
+	return err
+}
+
+// open opens an RMA port.
+func open() (*port, wire.Addr, packet.Descriptors, error) {
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: "@exn-ports", Net: "unixpacket"})
+	if err != nil {
+		return nil, wire.Addr{}, nil, err
+	}
+	p := &port{UnixConn: conn}
+	if p.in, err = packet.NewInbound(conn, wire.MessageSize, wire.Descriptors); err != nil {
+		return nil, wire.Addr{}, nil, err
+	}
+	r, fds, err := p.ask(wire.Message{Op: wire.OpOpen, Unit: fabric.UnitRMA, A: wire.Version})
+	if err == nil && r.Status != wire.StatusOK {
+		err = fmt.Errorf("open: status %d", r.Status)
+	}
+	return p, r.Addr, fds, err
+}
+
+// page maps a page of a file, or of ordinary memory.
+func page(file string) ([]byte, error) {
+	if file == "" {
+		b, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+		copy(b, text)
+		return b, err
+	}
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+func run(file, times string) error {
+	n, err := strconv.Atoi(times)
+	if err != nil {
+		return err
+	}
+	b, err := page(file)
+	if err != nil {
+		return err
+	}
+	owner, at, fds, err := open()
+	if err != nil {
+		return err
+	}
+	table, err := unix.Mmap(fds[3], 0, wire.TableSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	number := uint64(uintptr(unsafe.Pointer(&b[0]))) / uint64(os.Getpagesize())
+	*(*uint64)(unsafe.Pointer(&table[0])) = 1<<39 | number&0xfffff<<19 | number>>20&0xffff<<40
+	mem, err := unix.Open("/proc/self/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if r, _, err := owner.ask(wire.Message{Op: wire.OpReach, Unit: fabric.UnitRMA}, mem); err != nil || r.Status != wire.StatusOK {
+		return fmt.Errorf("reach: status %d, %w", r.Status, err)
+	}
+	for i := range n {
+		if err := transfer(at, file == ""); err != nil {
+			return fmt.Errorf("transfer %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// transfer has a new port read the page.
+func transfer(at wire.Addr, answered bool) error {
+	p, _, fds, err := open()
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	defer fds.Close()
+	m := wire.Message{Op: wire.OpTransfer, Addr: at, Unit: fabric.UnitRMA, A: wire.Base(at.VPID), B: uint64(len(text))}
+	if !answered {
+		if err := p.send(m); err != nil {
+			return err
+		}
+		_ = p.CloseWrite()
+		for err == nil { // until the node has closed the port
+			_, fds, err = p.in.Next()
+			fds.Close()
+		}
+		return nil
+	}
+	r, _, err := p.ask(m)
+	if err != nil || r.Status != wire.StatusOK {
+		return fmt.Errorf("status %d, %w", r.Status, err)
+	}
+	got := make([]byte, len(text))
+	if _, err := unix.Pread(fds[2], got, wire.WindowOff); err != nil {
+		return err
+	}
+	if !bytes.Equal(got, []byte(text)) {
+		return errors.New("it read " + string(got))
+	}
+	return nil
+}
