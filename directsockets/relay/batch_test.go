@@ -48,6 +48,25 @@ func (h *host) pause(t *testing.T) (goOn func()) {
 	return sync.OnceFunc(func() { close(release) })
 }
 
+// A place is looked for without garbage, also where there is none: each message looks for one.
+func TestRoomWithoutGarbage(t *testing.T) {
+	ch := &channel{}
+	for range places {
+		p := ch.room(0, placeLen)
+		if p == nil {
+			t.Fatal("no place")
+		}
+		p.buf = p.buf[:placeLen] // it is full
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		if ch.room(0, placeLen) != nil {
+			t.Fatal("a place too many")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 // What a program sends while its node looks elsewhere is one batch.
 func TestOneBatch(t *testing.T) {
 	hosts, client, server := pair(t, segment.Config{Slots: 1024}, nil)

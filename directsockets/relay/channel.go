@@ -105,7 +105,7 @@ func (ch *channel) room(class fabric.Class, n int) *place {
 	}
 	for i := range ch.places {
 		p := &ch.places[i]
-		if p.step(eventFill) != nil {
+		if p.state != placeFree || p.step(eventFill) != nil {
 			continue
 		}
 		if ch.mem == nil {

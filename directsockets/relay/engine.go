@@ -49,7 +49,8 @@ type Engine struct {
 	raised  []raise // interrupts to be raised
 	lost    []*node // nodes that do not answer any more
 	dirty   []*channel
-	scratch []byte // of unpack
+	scratch []byte                // of unpack
+	message [velo.MaxPayload]byte // that has come
 	spare   []*entry
 	nextID  uint32
 	session uint64 // the last one that was begun

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"exnet/fabric/rma"
-	"exnet/fabric/velo"
 	"exnet/napi"
 )
 
@@ -21,11 +20,10 @@ func (v veloPoller) Poll(budget int) (w napi.Work) {
 			if !ok {
 				break
 			}
-			var private [velo.MaxPayload]byte
-			n := copy(private[:], p)
+			n := copy(e.message[:], p)
 			b.velo.Advance()
 			w.Bytes += n
-			e.receive(i, st, private[:n])
+			e.receive(i, st, e.message[:n])
 		}
 	}
 	e.tell()
