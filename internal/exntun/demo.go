@@ -20,7 +20,7 @@ import (
 )
 
 const demoExamples = `exn-tun demo
-    two nodes, IPv4 and IPv6; takes about 12 seconds
+    two nodes; 14 to 16 seconds on two CPUs
 exn-tun demo --json | jq .ok
     the same as one JSON object; exit status 0 only if every check passed
 exn-tun demo --serve 'iperf3 -s' -- iperf3 -c 10.2.0.2
@@ -45,10 +45,11 @@ const demoEnvironment = `Environment of the commands:
 func newDemo() *cobra.Command {
 	var o *demoOptions
 	c := &cobra.Command{
-		Use: "demo [flags]", Short: "try and measure exn0 between namespaces, or run programs",
+		Use: "demo [flags]", Short: "show what it is for, in one screen, or run programs over exn0",
 		Long: `Brings up nodes with an exn0 each, in network namespaces of their own, on one
-fabric in this process. Then it tries ping, TCP and broadcast over exn0,
-measures them beside the kernel's own veth, shows how the frames went, and
+fabric in this process. It tries ping, TCP and broadcast over exn0, and measures
+the same two programs three ways in turn: the kernel's TCP over veth, TCP over
+exn0, and direct sockets. If redis is installed, it is measured, too. Then it
 cleans up. With a command after --, or --shell, it runs that in a namespace
 instead; the command's exit status is exn-tun's.`,
 		Example: demoExamples,
@@ -119,9 +120,9 @@ func runChecks(ctx context.Context, p program, o demoOptions, rec *recording) er
 	// The first signal ends the run in order, the next one ends the program.
 	context.AfterFunc(ctx, stop)
 
-	d := demo{program: p, o: o, rec: rec, ping: lab.NewPinger()}
-	d.report = newReport(o, d.ping)
+	d := newDemonstration(p, o, rec)
 	err := d.run(ctx)
+	d.progress.clear()
 	if ctx.Err() != nil {
 		err = errInterrupted
 	}
@@ -132,7 +133,11 @@ func runChecks(ctx context.Context, p program, o demoOptions, rec *recording) er
 	if o.json {
 		err = errors.Join(err, d.report.printJSON(p.stdout))
 	} else if len(d.report.Checks) > 0 {
-		d.report.printTable(p.stdout)
+		if o.verbose {
+			d.report.printTable(p.stdout)
+		} else {
+			d.report.printScreen(p.stdout)
+		}
 		if o.stats {
 			fmt.Fprintln(p.stdout)
 			printCounters(p.stdout, d.report.Nodes, d.report.DataPath)
@@ -147,21 +152,51 @@ func runChecks(ctx context.Context, p program, o demoOptions, rec *recording) er
 // demo is a demonstration under way.
 type demo struct {
 	program
-	o      demoOptions
-	rec    *recording
-	ping   lab.Pinger
-	report *report
-	lab    *lab.Lab
+	o        demoOptions
+	rec      *recording
+	ping     lab.Pinger
+	redis    *lab.Redis // nil: not here
+	progress *progress
+	report   *report
+	lab      *lab.Lab
+}
+
+func newDemonstration(p program, o demoOptions, rec *recording) *demo {
+	d := &demo{program: p, o: o, rec: rec, ping: lab.NewPinger()}
+	d.report = newReport(o, d.ping)
+	if r, err := lab.FindRedis(o.redisRequests()); err != nil {
+		d.report.NoRedis = cli.Text(err)
+	} else {
+		d.redis = &r
+	}
+	d.progress = newProgress(p.stderr, d.steps())
+	return d
+}
+
+// steps plans the demonstration. The times are those of an idle machine with two CPUs.
+func (d *demo) steps() []step {
+	steps := []step{{fmt.Sprintf("bringing up %d nodes", d.o.nodes), 500 * time.Millisecond}}
+	for _, f := range lab.Families() {
+		steps = append(steps, step{fmt.Sprintf("ping, transfer, programs and broadcast over %v", f), 1300 * time.Millisecond})
+	}
+	runs := time.Duration(3 * d.o.runs)
+	for _, m := range d.o.measurements(nil) {
+		steps = append(steps, step{"measuring " + m.name + " over veth, exn0 and direct in turn", runs * (d.o.duration*5/4 + 60*time.Millisecond)})
+	}
+	if d.redis != nil {
+		steps = append(steps, step{"measuring redis in the same way", runs * (d.o.duration*2 + 200*time.Millisecond)})
+	}
+	return append(steps, step{"cleaning up", 500 * time.Millisecond})
 }
 
 // run brings up the lab, runs the checks and removes the lab.
 func (d *demo) run(ctx context.Context) (err error) {
-	d.say("bringing up %d nodes", d.o.nodes)
+	d.progress.next()
 	if d.lab, err = lab.New(d.o.cluster(), d.o.fair); err != nil {
 		return err
 	}
 	defer func() {
-		d.say("cleaning up")
+		d.progress.last()
 		closed := d.lab.Close()
 		d.report.add("cleanup", closed, "nodes, interfaces and namespaces are gone")
 	}()
@@ -190,8 +225,8 @@ func (d *demo) run(ctx context.Context) (err error) {
 // checkAll runs the checks. It returns an error only if it cannot continue.
 func (d *demo) checkAll(ctx context.Context, veth lab.Path) error {
 	for _, f := range lab.Families() {
-		d.say("ping, transfer, programs and broadcast over %v", f)
-		for _, c := range []struct {
+		d.progress.next()
+		checks := []struct {
 			name string
 			run  func(context.Context, lab.Family) (string, error)
 		}{
@@ -199,27 +234,19 @@ func (d *demo) checkAll(ctx context.Context, veth lab.Path) error {
 			{"transfer", d.transfer},
 			{"programs", d.programs},
 			{"broadcast", d.broadcast},
-		} {
+		}
+		for i, c := range checks {
 			detail, err := c.run(ctx, f)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			d.report.add(fmt.Sprintf("%s, %v", c.name, f), err, detail)
+			d.report.Checks[len(d.report.Checks)-1].basic = true
+			d.progress.done(float64(i+1) / float64(len(checks)))
 		}
 	}
-	for _, m := range d.o.measurements(d.ping) {
-		for _, f := range lab.Families() {
-			d.say("measuring %s over %v, exn0 and veth in turn", m.name, f)
-			fig, err := m.measure(ctx, d.lab.Exn(1), veth, f, d.o.runs)
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			d.report.add(fmt.Sprintf("%s, %v", m.name, f), err, fig.String())
-			if err == nil {
-				d.report.Checks[len(d.report.Checks)-1].measured = true
-				d.report.Figures = append(d.report.Figures, fig)
-			}
-		}
+	if err := d.measureAll(ctx, d.ways(veth)); err != nil {
+		return err
 	}
 	detail, err := d.balance(ctx)
 	d.report.add("frames", err, detail)

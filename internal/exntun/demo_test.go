@@ -34,6 +34,8 @@ type demoJSON struct {
 		Counters map[string]uint64
 	}
 	DataPath map[string]uint64 `json:"data_path"`
+	Direct   directCount
+	NoRedis  string `json:"no_redis"`
 	Setup    setup
 }
 
@@ -97,21 +99,26 @@ func checkDemo(t *testing.T, d demoJSON) {
 			t.Errorf("check %+v", c)
 		}
 	}
-	for _, what := range []string{"reach", "transfer", "programs", "broadcast", "ping", "stream", "pingpong"} {
+	for _, what := range []string{"reach", "transfer", "programs", "broadcast"} {
 		for _, f := range lab.Families() {
 			if name := what + ", " + f.String(); !slices.Contains(names, name) {
 				t.Errorf("no check %q in %q", name, names)
 			}
 		}
 	}
-	if !slices.Contains(names, "frames") || !slices.Contains(names, "cleanup") {
-		t.Errorf("checks %q", names)
+	for _, name := range []string{"stream, IPv4", "pingpong, IPv4", "direct", "frames", "cleanup"} {
+		if !slices.Contains(names, name) {
+			t.Errorf("no check %q in %q", name, names)
+		}
 	}
-	if len(d.Figures) != 6 {
-		t.Errorf("%d figures, want 6", len(d.Figures))
+	if want := 2 + len(pick(d.NoRedis == "", "1", "")); len(d.Figures) != want {
+		t.Errorf("%d figures, want %d (%s)", len(d.Figures), want, d.NoRedis)
+	}
+	if c := d.Direct; c.Bytes == 0 || c.TCPBytes > c.Bytes/100 || c.ExnBytes >= c.Bytes {
+		t.Errorf("what went direct: %+v", c)
 	}
 	for _, f := range d.Figures {
-		if f.Exn.Median <= 0 || f.Veth.Median <= 0 || f.Ratio <= 0 || f.Exn.Runs != 1 || f.Unit == "" {
+		if f.Exn.Median <= 0 || f.Veth.Median <= 0 || f.Direct.Median <= 0 || f.Ratio <= 0 || f.SpeedUp <= 0 || f.Exn.Runs != 1 || f.Direct.Runs != 1 || f.Unit == "" {
 			t.Errorf("figure %+v", f)
 		}
 	}
@@ -145,12 +152,12 @@ func TestRootDemoProgram(t *testing.T) {
 	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	leavesNothing(t)
-	cmd, stdout, stderr := programCommand("demo", "--duration", "20ms", "--runs", "1", "--stats")
+	cmd, stdout, stderr := programCommand("demo", "--duration", "20ms", "--runs", "1", "--stats", "--verbose")
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s%s", err, stdout, stderr)
 	}
 	fits(t, stdout.String())
-	for _, want := range []string{"2 nodes with exn0: MTU 65535", "2e:87:04:07:00:02", "TCP stream    IPv6  Gbit/s", "\nAll checks passed: ", "\ncounters\n", "exteth.tx_rendezvous"} {
+	for _, want := range []string{"2 nodes with exn0: MTU 65535", "2e:87:04:07:00:02", "  stream, 128 KiB writes Gbit/s", "\nAll checks passed: ", "\ncounters\n", "exteth.tx_rendezvous"} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
@@ -161,7 +168,7 @@ func TestRootDemoProgram(t *testing.T) {
 func TestRootDemoCancelled(t *testing.T) {
 	longtest.Skip(t)
 	testlab.RequireTUN(t)
-	for _, at := range []string{"bringing up", "transfer, programs and broadcast over IPv4", "measuring ping", "measuring stream", "measuring pingpong", "cleaning up"} {
+	for _, at := range []string{"bringing up", "transfer, programs and broadcast over IPv4", "measuring stream", "measuring pingpong", "cleaning up"} {
 		t.Run(at, func(t *testing.T) {
 			leavesNothing(t)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -215,8 +222,7 @@ func TestRootDemoBreaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, errs buffer
-	d := demo{program: program{&out, &errs}, o: o, ping: lab.NewPinger()}
-	d.report = newReport(o, d.ping)
+	d := newDemonstration(program{&out, &errs}, o, nil)
 	errs.text, errs.onText = "measuring stream", func() {
 		time.AfterFunc(100*time.Millisecond, func() {
 			ns := d.lab.Cluster.Namespace(1)

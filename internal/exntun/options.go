@@ -35,6 +35,7 @@ type demoOptions struct {
 	runs     int
 	json     bool
 	stats    bool
+	verbose  bool
 	capture  string // a file
 
 	command []string
@@ -46,6 +47,9 @@ type demoOptions struct {
 // interactive reports whether the user's own programs run instead of the
 // demonstration.
 func (o demoOptions) interactive() bool { return o.shell || len(o.command) > 0 }
+
+// redisRequests is how many requests a run of redis has: on TCP about twice as long as another.
+func (o demoOptions) redisRequests() int { return max(1000, int(o.duration.Seconds()*160_000)) }
 
 // cluster returns the configuration of the nodes.
 func (o demoOptions) cluster() node.ClusterConfig {
@@ -113,6 +117,7 @@ func (o *demoOptions) defineDemonstration(fs *pflag.FlagSet) {
 	cli.Duration(fs, &o.duration, "duration", minDuration, maxDuration, "`TIME` measured time of a run (250ms)")
 	cli.Number(fs, &o.runs, "runs", 1, 100, "`N` runs of each measurement (3)")
 	fs.BoolVar(&o.json, "json", false, "one JSON object instead of the table")
+	fs.BoolVarP(&o.verbose, "verbose", "v", false, "all checks, frames and figures with their spread instead of one screen")
 	fs.BoolVar(&o.stats, "stats", false, "print all counters at the end, also after a command")
 	fs.Func("capture", "`FILE` write the frames of all nodes to this file or named pipe as pcapng, for tcpdump -r and Wireshark; also with a command. The fabric does not wait: frames for which FILE is too slow are left out, and counted", func(s string) error {
 		if s == "-" {
@@ -164,6 +169,8 @@ func (o *demoOptions) check(command []string, dashes bool) error {
 		return errors.New("--shell and a command exclude each other: leave one out")
 	case o.interactive() && o.json:
 		return errors.New("--json is for the demonstration without a command: leave one out")
+	case o.interactive() && o.verbose:
+		return errors.New("--verbose is for the demonstration without a command: leave one out")
 	case !o.interactive() && len(o.serve) > 0:
 		return errors.New("--serve needs something to run beside it: add -- COMMAND or --shell")
 	case !o.interactive() && o.in != 1:

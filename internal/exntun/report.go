@@ -21,6 +21,8 @@ type report struct {
 	Error    string       `json:"error,omitempty"` // why the demonstration ended early
 	Checks   []check      `json:"checks"`
 	Figures  []figure     `json:"figures"`
+	Direct   directCount  `json:"direct"`
+	NoRedis  string       `json:"no_redis,omitempty"` // why redis was not measured
 	Frames   lab.Frames   `json:"frames"`
 	Nodes    []nodeInfo   `json:"nodes"`
 	DataPath counter.List `json:"data_path"` // counters of what all nodes share
@@ -30,6 +32,13 @@ type report struct {
 	CPUs     int          `json:"cpus"`
 }
 
+// directCount is what went while direct sockets were measured with the demonstration's own programs.
+type directCount struct {
+	Bytes    uint64 `json:"bytes"`     // that the programs received
+	TCPBytes uint64 `json:"tcp_bytes"` // of these, by the connections' own counters, over TCP
+	ExnBytes uint64 `json:"exn_bytes"` // that came to the two nodes over exn0 meanwhile, by its counters
+}
+
 // check is the outcome of a check.
 type check struct {
 	Name   string `json:"name"`
@@ -37,6 +46,7 @@ type check struct {
 	Detail string `json:"detail"`
 
 	measured bool // it has a figure, if it worked
+	basic    bool // it is of exn0 alone
 }
 
 // setup is how the nodes were configured.

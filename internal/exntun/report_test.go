@@ -23,9 +23,9 @@ func sampleReport() *report {
 	}
 	r.DataPath = counter.List{{Name: "txloop.packets", Value: 123}}
 	for _, f := range []figure{
-		{"ping", "IPv4", "us", sample{30.5, 26, 99.5, 3}, sample{6.5, 5, 14, 3}, 4.692, "ping"},
-		{"stream", "IPv6", "Gbit/s", sample{39.8, 35, 41.3, 3}, sample{56.7, 53.7, 61.4, 3}, 0.7019, "TCP stream"},
-		{"pingpong", "IPv4", "us", sample{9.876, 9.1, 12345.6, 3}, sample{138936.4, 999, 138999, 3}, 0.00007, "TCP ping-pong"},
+		{"stream", "IPv4", "Gbit/s", sample{39.8, 35, 41.3, 3}, sample{56.7, 53.7, 61.4, 3}, sample{155.5, 149, 160.2, 3}, 0.7019, 2.7425, "stream, 128 KiB writes"},
+		{"pingpong", "IPv4", "us", sample{9.876, 9.1, 12345.6, 3}, sample{138936.4, 999, 138999, 3}, sample{0.125, 0.12, 0.13, 3}, 0.00007, 99999, "ping-pong, 64 bytes"},
+		{"redis", "IPv4", "1/s", sample{30465, 30000, 31000, 3}, sample{57307, 55000, 58000, 3}, sample{}, 0.532, 0, "redis GET, 50 clients"},
 	} {
 		r.Figures = append(r.Figures, f)
 		r.add(f.Measure+", "+f.Family, nil, f.String())
@@ -34,7 +34,12 @@ func sampleReport() *report {
 	r.Frames = lab.Frames{
 		Eager: both(4812345678), Rendezvous: both(64033), Broadcast: both(20),
 	}
+	r.Direct = directCount{Bytes: 12_000_000_000, TCPBytes: 1_000_000, ExnBytes: 155_000_000}
 	r.add("transfer, IPv4", nil, "64 MiB, SHA-256 equal; the fabric carried 64.1 MiB")
+	r.add("programs, IPv4", nil, "perl and bash: 1 MiB each, SHA-256 equal")
+	detail, err := r.Direct.check()
+	r.add("direct", err, detail)
+	r.add("frames", nil, "every one that left a node arrived; no packet was dropped")
 	r.conclude()
 	return r
 }
@@ -44,6 +49,32 @@ func TestTable(t *testing.T) {
 	sampleReport().printTable(&b)
 	fits(t, b.String())
 	golden(t, "table.txt", b.String())
+}
+
+// One screen has 80 columns and 24 lines, of which a shell's prompts take two.
+func TestScreen(t *testing.T) {
+	var b strings.Builder
+	sampleReport().printScreen(&b)
+	fits(t, b.String())
+	if n := strings.Count(b.String(), "\n"); n > 22 {
+		t.Errorf("%d lines", n)
+	}
+	golden(t, "screen.txt", b.String())
+}
+
+// What failed, and what is missing, is on the screen, too.
+func TestScreenOfFailure(t *testing.T) {
+	r := sampleReport()
+	r.NoRedis = "redis-server is not installed"
+	r.Figures = r.Figures[:2]
+	r.add("stream, IPv4", errors.New("over direct sockets: no result within 5.3s"), "")
+	r.add("reach, IPv6", errors.New("node 2: 0 of 2 answers"), "")
+	r.Checks[len(r.Checks)-1].basic = true
+	r.conclude()
+	var b strings.Builder
+	r.printScreen(&b)
+	fits(t, b.String())
+	golden(t, "screen_failed.txt", b.String())
 }
 
 // The name of a file, which a check says, does nothing to a terminal.

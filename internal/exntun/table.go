@@ -44,15 +44,21 @@ func (r *report) printFigures(w io.Writer) {
 	if len(r.Figures) == 0 {
 		return
 	}
-	const row = "  %-13s %-4s  %-6s %6s %-13s %6s %-13s %6s\n"
+	const row = "  %-22s %-6s %6s %-13s %6s %-13s %5s\n"
 	fmt.Fprintln(w)
-	fmt.Fprintf(w, row, "measured", "", "", "exn0", "(min-max)", "veth", "(min-max)", "ratio")
+	fmt.Fprintf(w, row, "TCP between two nodes", "", "exn0", "(min-max)", "veth", "(min-max)", "ratio")
 	for _, f := range r.Figures {
-		fmt.Fprintf(w, row, f.label, f.Family, f.Unit, number3(f.Exn.Median), f.Exn.span(),
+		fmt.Fprintf(w, row, f.label, f.Unit, number3(f.Exn.Median), f.Exn.span(),
 			number3(f.Veth.Median), f.Veth.span(), fmt.Sprintf("%.2f", f.Ratio))
 	}
-	fmt.Fprintf(w, "  %s in turn; ping: round trip; ping-pong: half of one, 64 bytes;\n"+
-		"  TCP with %s; veth as the kernel makes it, MTU %d\n",
+	fmt.Fprintf(w, "\n"+row, "the same programs", "", "direct", "(min-max)", "veth", "", "times")
+	for _, f := range r.Figures {
+		if f.Direct.Runs > 0 {
+			fmt.Fprintf(w, row, f.label, f.Unit, number3(f.Direct.Median), f.Direct.span(), number3(f.Veth.Median), "", timesFast(f.SpeedUp))
+		}
+	}
+	fmt.Fprintf(w, "  %s in turn; ping-pong: half of a round trip; TCP with %s;\n"+
+		"  ratio: exn0 over veth; times: as fast as veth; veth's MTU is %d\n",
 		runsOf(r.Figures[0].Exn.Runs), r.Setup.Congestion, r.Setup.VethMTU)
 }
 
@@ -122,13 +128,18 @@ func (r *report) printChecks(w io.Writer) {
 		if c.OK && c.measured {
 			continue
 		}
-		const indent = "         "
-		for i, line := range wrap(c.Name+": "+cli.Printable(c.Detail), tableWidth-len(indent)) {
-			if i == 0 {
-				fmt.Fprintf(w, "  %-6s %s\n", pick(c.OK, "ok", "FAILED"), line)
-			} else {
-				fmt.Fprintln(w, indent+line)
-			}
+		printCheck(w, c)
+	}
+}
+
+// printCheck writes a check in lines that fit.
+func printCheck(w io.Writer, c check) {
+	const indent = "         "
+	for i, line := range wrap(c.Name+": "+cli.Printable(c.Detail), tableWidth-len(indent)) {
+		if i == 0 {
+			fmt.Fprintf(w, "  %-6s %s\n", pick(c.OK, "ok", "FAILED"), line)
+		} else {
+			fmt.Fprintln(w, indent+line)
 		}
 	}
 }

@@ -4,7 +4,7 @@
 // # Architecture
 //
 //	New ► Lab: a node.Cluster, in network namespaces without names
-//	       ├─ Exn, Veth ► Path ► Transfer, Pinger.Ping, Path.TCP (package tcpbench)
+//	       ├─ Exn, Veth ► Path ► Transfer, Pinger.Ping, Path.TCP (package tcpbench), Redis
 //	       ├─ Broadcast, from every node to all others
 //	       └─ FramesOf, Drops: what the nodes counted meanwhile
 //

@@ -1,0 +1,83 @@
+package exntun
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"exnet/internal/cli"
+	"exnet/internal/exntun/lab"
+)
+
+// printScreen writes the report in one screen of 80 columns and 24 lines, if all is well: exn0
+// works; the same programs on three ways; which of these is for whom.
+func (r *report) printScreen(w io.Writer) {
+	s := r.Setup
+	if s.Faults != nil {
+		printWrapped(w, "links with faults: "+pick(*s.Faults == "", "none", strings.ReplaceAll(*s.Faults, ",", ", ")))
+	}
+	fmt.Fprintf(w, "exn0 works between %d nodes, each in a network namespace of its own:\n", s.Nodes)
+	r.printSummary(w)
+	r.printWays(w)
+	if len(r.Figures) > 0 {
+		fmt.Fprint(w, `
+Two programs that talk TCP to each other: run both with direct sockets, exn-run
+PROGRAM (--loopback for 127.0.0.1, without root and without exn0). Everything
+else, from UDP and ping to containers and other hosts: exn0, by exn-tun up. On
+one host, for what cannot be direct, the kernel's veth is faster than exn0.
+`)
+	}
+	fmt.Fprintln(w)
+	printWrapped(w, r.verdict())
+}
+
+// printSummary sums up what works over exn0 in a line, and lists what failed.
+func (r *report) printSummary(w io.Writer) {
+	all, programs := r.Error == "", ""
+	for _, c := range r.Checks {
+		all = all && (c.OK || !c.basic)
+		if strings.HasPrefix(c.Name, "programs") && !strings.HasPrefix(c.Detail, "skipped") {
+			programs = ", programs of this host"
+		}
+	}
+	if all {
+		fmt.Fprintf(w, "  ok     ping, %d MiB of TCP%s, broadcast; IPv4 and IPv6\n", lab.TransferLen>>20, programs)
+	}
+	for _, c := range r.Checks {
+		if !c.OK || c.Name == "frames" || c.Name == "direct" || c.Name == "capture" {
+			printCheck(w, c)
+		}
+	}
+}
+
+// printWays writes the figures of the three ways side by side.
+func (r *report) printWays(w io.Writer) {
+	if len(r.Figures) == 0 {
+		return
+	}
+	const row = "  %-23s %-6s %9s %9s %9s %11s\n"
+	fmt.Fprintln(w)
+	fmt.Fprintf(w, row, "The same two programs", "", "TCP over", "TCP over", "direct", "times as")
+	fmt.Fprintf(w, row, "from node to node", "", "veth", "exn0", "sockets", "fast as veth")
+	for _, f := range r.Figures {
+		direct, faster := "-", "-"
+		if f.Direct.Runs > 0 {
+			direct, faster = number3(f.Direct.Median), timesFast(f.SpeedUp)
+		}
+		fmt.Fprintf(w, row, f.label, f.Unit, number3(f.Veth.Median), number3(f.Exn.Median), direct, faster)
+	}
+	if r.NoRedis != "" {
+		for _, line := range wrap("redis is left out: "+cli.Printable(r.NoRedis), tableWidth-2) {
+			fmt.Fprintln(w, "  "+line)
+		}
+	}
+	fmt.Fprintf(w, "  %s in turn; ping-pong: half of a round trip; TCP with %s\n", runsOf(r.Figures[0].Exn.Runs), r.Setup.Congestion)
+}
+
+// timesFast shows how many times as fast something is.
+func timesFast(v float64) string {
+	if v < 10 {
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
