@@ -97,9 +97,9 @@ func (d *demo) overExn() (sum uint64) {
 	return sum
 }
 
-// check says what went direct. It is an error if nothing was measured, or exn0 carried as much as the
-// programs received: what they send until their connections are direct is not measured, and goes
-// over exn0.
+// check says what went direct. It is an error if nothing was measured, or exn0 carried as much as
+// the programs received: what they send until their connections are direct is not measured, and
+// goes over exn0.
 func (c directCount) check() (string, error) {
 	const mb = 1e6
 	switch {

@@ -99,8 +99,8 @@ func TestDirectCount(t *testing.T) {
 	}
 }
 
-// TestRootDemoNotDirect: without brokers, and where programs do not use direct sockets although they
-// should, the demonstration says so and fails.
+// TestRootDemoNotDirect: without brokers, and where programs do not use direct sockets although
+// they should, the demonstration says so and fails.
 func TestRootDemoNotDirect(t *testing.T) {
 	testlab.RequireTUN(t)
 	leavesNothing(t)

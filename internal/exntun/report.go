@@ -32,7 +32,7 @@ type report struct {
 	CPUs     int          `json:"cpus"`
 }
 
-// directCount is what went while direct sockets were measured with the demonstration's own programs.
+// directCount is what went while direct sockets were measured with programs of the demonstration.
 type directCount struct {
 	Bytes    uint64 `json:"bytes"`     // that the programs received
 	TCPBytes uint64 `json:"tcp_bytes"` // of these, by the connections' own counters, over TCP

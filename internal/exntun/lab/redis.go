@@ -56,8 +56,8 @@ func FindRedis(requests int) (Redis, error) {
 	return r, nil
 }
 
-// Prepare lets exn-run build its library, if it has not been built yet, so that no measurement waits
-// for it.
+// Prepare lets exn-run build its library, if it has not been built yet, so that no measurement
+// waits for it.
 func (r Redis) Prepare(ctx context.Context) error {
 	if out, err := exec.CommandContext(ctx, r.ExnRun, "--print-env").CombinedOutput(); err != nil {
 		return fmt.Errorf("exn-run: %w%s", err, lastLine(string(out)))
