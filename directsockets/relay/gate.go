@@ -39,7 +39,7 @@ type Gate struct {
 }
 
 // maxHeld is how many packets of a connection are held, maxAllHeld of all: a part of the
-// buffers that a node has. TCP sends again what is dropped.
+// buffers that a node has.
 const maxHeld, maxAllHeld = 16, 64
 
 func newGate(local, remote netip.AddrPort, r *segment.Relay) *Gate {
@@ -70,40 +70,45 @@ func (g *gates) remove(gate *Gate) {
 	gate.open()
 }
 
-// Gate returns the gate for an IP packet that a program here sends; nil: it may pass. It
-// borrows packet until return.
-func (e *Engine) Gate(packet []byte) *Gate {
+// Gate returns the gate for an IP packet that a program here sends; nil: it may pass. reset: it is
+// a RST. It borrows packet until return.
+func (e *Engine) Gate(packet []byte) (gate *Gate, reset bool) {
 	g := &e.gates
 	if g.n.Load() == 0 {
-		return nil
+		return nil, false
 	}
 	f, says := parsePacket(packet)
-	if !says {
-		return nil
+	if says == saysNothing {
+		return nil, false
 	}
 	g.mu.RLock()
-	gate := g.of[f]
+	gate = g.of[f]
 	g.mu.RUnlock()
 	if gate == nil || gate.relay.Silent() {
-		return nil
+		return nil, false
 	}
-	return gate
+	return gate, says == saysReset
 }
 
 // Hold takes a packet, as a function that sends it, which is called when it may pass, at
-// once or from any goroutine. False: it was dropped.
-func (e *Engine) Hold(g *Gate, send func()) bool {
+// once or from any goroutine. False: it was dropped. TCP sends again what is dropped, but for a
+// reset: where there is no room it passes at once, as it may overtake data by TCP.
+func (e *Engine) Hold(g *Gate, reset bool, send func()) bool {
 	g.mu.Lock()
-	switch {
+	switch full := len(g.held) >= maxHeld; {
 	case g.free:
 		g.mu.Unlock()
 		send()
 		return true
-	case len(g.held) >= maxHeld || g.all.Add(1) > maxAllHeld:
-		if len(g.held) < maxHeld {
+	case full || g.all.Add(1) > maxAllHeld:
+		if !full {
 			g.all.Add(-1)
 		}
 		g.mu.Unlock()
+		if reset {
+			send()
+			return true
+		}
 		e.stats.HeldDropped.Add(1)
 		return false
 	}
@@ -167,11 +172,20 @@ const (
 	tcpRST      = 4
 )
 
-// parsePacket returns the addresses of a TCP packet, and whether it tells its receiver's
-// program something: data, or an end. Extension headers of IPv6 make it no TCP packet.
-func parsePacket(p []byte) (f flow, says bool) {
+// says is what a packet tells its receiver's program.
+type says uint8
+
+const (
+	saysNothing says = iota
+	saysMore         // data, or that there is no more
+	saysReset
+)
+
+// parsePacket returns the addresses of a TCP packet, and what it says. Extension headers of IPv6
+// make it no TCP packet.
+func parsePacket(p []byte) (f flow, s says) {
 	if len(p) < ip4Len {
-		return f, false
+		return f, saysNothing
 	}
 	var from, to netip.Addr
 	var head, total int
@@ -179,26 +193,31 @@ func parsePacket(p []byte) (f flow, says bool) {
 	case 4:
 		head, total = int(p[0]&0xf)*4, int(binary.BigEndian.Uint16(p[ip4LenOff:]))
 		if p[ip4ProtoOff] != protoTCP || head < ip4Len {
-			return f, false
+			return f, saysNothing
 		}
 		from, to = netip.AddrFrom4([4]byte(p[ip4SrcOff:])), netip.AddrFrom4([4]byte(p[ip4DstOff:]))
 	case 6:
 		if len(p) < ip6Len || p[ip6ProtoOff] != protoTCP {
-			return f, false
+			return f, saysNothing
 		}
 		head, total = ip6Len, ip6Len+int(binary.BigEndian.Uint16(p[ip6LenOff:]))
 		from, to = netip.AddrFrom16([16]byte(p[ip6SrcOff:])), netip.AddrFrom16([16]byte(p[ip6DstOff:]))
 	default:
-		return f, false
+		return f, saysNothing
 	}
 	total = min(total, len(p))
 	if total < head+tcpLen {
-		return f, false
+		return f, saysNothing
 	}
 	t := p[head:]
 	data := total - head - int(t[tcpDataOff]>>4)*4
-	if data <= 0 && t[tcpFlagsOff]&(tcpFIN|tcpRST) == 0 {
-		return f, false
+	switch flags := t[tcpFlagsOff]; {
+	case flags&tcpRST != 0:
+		s = saysReset
+	case data > 0 || flags&tcpFIN != 0:
+		s = saysMore
+	default:
+		return f, saysNothing
 	}
-	return flow{netip.AddrPortFrom(from, binary.BigEndian.Uint16(t)), netip.AddrPortFrom(to, binary.BigEndian.Uint16(t[tcpDstOff:]))}, true
+	return flow{netip.AddrPortFrom(from, binary.BigEndian.Uint16(t)), netip.AddrPortFrom(to, binary.BigEndian.Uint16(t[tcpDstOff:]))}, s
 }

@@ -44,17 +44,18 @@ func TestParsePacket(t *testing.T) {
 		what string
 		p    []byte
 		want flow
-		says bool
+		says says
 	}{
-		{"data", packet4(clientAddr, serverAddr, 0x18, 1), flow{clientAddr, serverAddr}, true},
-		{"an end", packet4(clientAddr, serverAddr, 0x11, 0), flow{clientAddr, serverAddr}, true},
-		{"a reset", packet4(serverAddr, clientAddr, 4, 0), flow{serverAddr, clientAddr}, true},
-		{"an acknowledgement", packet4(clientAddr, serverAddr, 0x10, 0), flow{}, false},
-		{"a beginning", packet4(clientAddr, serverAddr, 2, 0), flow{}, false},
-		{"IPv6", packet6(a6, b6, 0x18, 100), flow{a6, b6}, true},
-		{"IPv6, an acknowledgement", packet6(a6, b6, 0x10, 0), flow{}, false},
-		{"padding is no data", append(packet4(clientAddr, serverAddr, 0x10, 0), 0, 0), flow{}, false},
-		{"another version", []byte{0x50, 19: 0}, flow{}, false},
+		{"data", packet4(clientAddr, serverAddr, 0x18, 1), flow{clientAddr, serverAddr}, saysMore},
+		{"an end", packet4(clientAddr, serverAddr, 0x11, 0), flow{clientAddr, serverAddr}, saysMore},
+		{"a reset", packet4(serverAddr, clientAddr, 4, 0), flow{serverAddr, clientAddr}, saysReset},
+		{"a reset with data", packet4(serverAddr, clientAddr, 0x14, 1), flow{serverAddr, clientAddr}, saysReset},
+		{"an acknowledgement", packet4(clientAddr, serverAddr, 0x10, 0), flow{}, saysNothing},
+		{"a beginning", packet4(clientAddr, serverAddr, 2, 0), flow{}, saysNothing},
+		{"IPv6", packet6(a6, b6, 0x18, 100), flow{a6, b6}, saysMore},
+		{"IPv6, an acknowledgement", packet6(a6, b6, 0x10, 0), flow{}, saysNothing},
+		{"padding is no data", append(packet4(clientAddr, serverAddr, 0x10, 0), 0, 0), flow{}, saysNothing},
+		{"another version", []byte{0x50, 19: 0}, flow{}, saysNothing},
 	} {
 		if f, says := parsePacket(c.p); f != c.want || says != c.says {
 			t.Errorf("%s: %v, %v", c.what, f, says)
@@ -65,7 +66,7 @@ func TestParsePacket(t *testing.T) {
 			parsePacket(p[:n]) // whatever it says, it stays within
 		}
 		p[9], p[6] = 17, 17 // UDP
-		if _, says := parsePacket(p); says {
+		if _, says := parsePacket(p); says != saysNothing {
 			t.Error("UDP is held")
 		}
 	}
@@ -76,7 +77,7 @@ func FuzzParsePacket(f *testing.F) {
 	f.Add(packet6(clientAddr, serverAddr, 0x18, 3))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		before := slices.Clone(p)
-		if f, says := parsePacket(p); says && (f.from.Addr().Is4() != f.to.Addr().Is4() || len(p) < ip4Len+tcpLen) {
+		if f, says := parsePacket(p); says != saysNothing && (f.from.Addr().Is4() != f.to.Addr().Is4() || len(p) < ip4Len+tcpLen) {
 			t.Errorf("%v of %x", f, p)
 		}
 		if !slices.Equal(before, p) {
@@ -92,21 +93,23 @@ func TestGate(t *testing.T) {
 	fin := packet4(clientAddr, serverAddr, 0x11, 0)
 	other := packet4(clientAddr, netip.MustParseAddrPort("10.0.0.2:81"), 0x11, 0)
 	e := hosts[0].engine
-	if e.Gate(other) != nil || e.Gate(packet4(clientAddr, serverAddr, 0x10, 0)) != nil || e.Gate(packet4(serverAddr, clientAddr, 0x11, 0)) != nil {
-		t.Error("a packet is held that need not be")
+	for _, p := range [][]byte{other, packet4(clientAddr, serverAddr, 0x10, 0), packet4(serverAddr, clientAddr, 0x11, 0)} {
+		if g, _ := e.Gate(p); g != nil {
+			t.Error("a packet is held that need not be")
+		}
 	}
 	for i := range 200 {
 		data := pattern(uint64(i), 1+i*300)
 		if err := send(t, client, data, true); err != nil {
 			t.Fatal(err)
 		}
-		g := e.Gate(fin)
-		if g == nil {
+		g, reset := e.Gate(fin)
+		if g == nil || reset {
 			t.Fatal("not held")
 		}
 		var readable atomic.Int64
 		passed := make(chan struct{})
-		if !e.Hold(g, func() {
+		if !e.Hold(g, false, func() {
 			readable.Store(int64(server.Readable()))
 			close(passed)
 		}) {
@@ -130,13 +133,13 @@ func TestGate(t *testing.T) {
 func TestGateEnds(t *testing.T) {
 	hosts, client, _ := pair(t, segment.Config{}, nil)
 	e := hosts[0].engine
-	g := e.Gate(packet4(clientAddr, serverAddr, 0x11, 0))
+	g, _ := e.Gate(packet4(clientAddr, serverAddr, 0x11, 0))
 	var got []int
 	done := make(chan struct{})
 	if err := e.do(func() { // nothing else happens meanwhile
 		defer close(done)
 		for i := range maxHeld + 5 {
-			if e.Hold(g, func() { got = append(got, i) }) != (i < maxHeld) {
+			if e.Hold(g, false, func() { got = append(got, i) }) != (i < maxHeld) {
 				t.Errorf("packet %d", i)
 			}
 		}
@@ -153,14 +156,54 @@ func TestGateEnds(t *testing.T) {
 	if len(got) != maxHeld || !slices.IsSorted(got) {
 		t.Errorf("passed: %v", got)
 	}
-	if e.Gate(packet4(clientAddr, serverAddr, 0x11, 0)) != nil || e.gates.n.Load() != 0 {
+	if g, _ := e.Gate(packet4(clientAddr, serverAddr, 0x11, 0)); g != nil || e.gates.n.Load() != 0 {
 		t.Error("there is a gate still")
 	}
 	passed := false
-	if e.Hold(g, func() { passed = true }); !passed {
+	if e.Hold(g, false, func() { passed = true }); !passed {
 		t.Error("an open gate holds")
 	}
 	_ = client
+}
+
+// A RST waits like other packets, but where there is no room it passes: TCP sends it once.
+func TestGateReset(t *testing.T) {
+	hosts, _, _ := pair(t, segment.Config{}, nil)
+	e := hosts[0].engine
+	g, reset := e.Gate(packet4(clientAddr, serverAddr, 0x14, 0))
+	if g == nil || !reset {
+		t.Fatal(g, reset)
+	}
+	goOn := hosts[0].pause(t) // nothing is answered meanwhile
+	defer goOn()
+	passed := make(chan int, maxHeld+3)
+	hold := func(reset bool, i int) bool { return e.Hold(g, reset, func() { passed <- i }) }
+	for i := range maxHeld {
+		if !hold(i == 0, i) {
+			t.Fatal("no room")
+		}
+	}
+	if n := len(passed); n > 0 {
+		t.Fatalf("%d of %d passed, where there is room", n, maxHeld)
+	}
+	if !hold(true, maxHeld) || len(passed) != 1 || <-passed != maxHeld {
+		t.Error("a connection has no room, and its RST does not pass")
+	}
+	e.gates.held.Add(maxAllHeld) // those of others
+	defer e.gates.held.Add(-maxAllHeld)
+	another := &Gate{all: &e.gates.held}
+	if e.Hold(another, true, func() { passed <- -1 }); len(passed) != 1 || <-passed != -1 {
+		t.Error("a node has no room, and a RST does not pass")
+	}
+	if hold(false, 0) || e.Stats().HeldDropped != 1 {
+		t.Errorf("%+v", e.Stats())
+	}
+	goOn()
+	for i := range maxHeld {
+		if got := <-passed; got != i {
+			t.Errorf("packet %d, want %d", got, i)
+		}
+	}
 }
 
 // Only the answer to the last fence lets packets pass.

@@ -61,12 +61,12 @@ func TestFrozenGetsAll(t *testing.T) {
 				t.Fatal(err)
 			}
 			packet := packet4(clientAddr, serverAddr, tcpFIN, 0)
-			gate := hosts[0].engine.Gate(packet)
+			gate, _ := hosts[0].engine.Gate(packet)
 			if gate == nil {
 				t.Fatal("nothing holds the shadow's end")
 			}
 			passed := make(chan int, 1)
-			hosts[0].engine.Hold(gate, func() { passed <- published(server, slots) })
+			hosts[0].engine.Hold(gate, false, func() { passed <- published(server, slots) })
 			if how == "closes" {
 				_ = client.Close(false)
 			}

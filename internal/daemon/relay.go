@@ -52,11 +52,11 @@ func (d *Daemon) openCarrier() (err error) {
 		d.sockets.cfg.Carried = d.cfg.Direct.Cover
 	}
 	d.node.Interface.SetGate(func(packet []byte) func(func()) bool {
-		g := c.engine.Gate(packet)
+		g, reset := c.engine.Gate(packet)
 		if g == nil {
 			return nil
 		}
-		return func(send func()) bool { return c.engine.Hold(g, send) }
+		return func(send func()) bool { return c.engine.Hold(g, reset, send) }
 	})
 	return nil
 }
