@@ -58,7 +58,7 @@ func DefaultDir(fabric string) (string, error) {
 	}
 	runtime := os.Getenv("XDG_RUNTIME_DIR")
 	if runtime == "" {
-		return "", fmt.Errorf("emp: %w: fabric %s has no directory, because XDG_RUNTIME_DIR is not set: name a directory, or run as root", ErrConfig, fabric)
+		return "", fmt.Errorf("emp: %w: fabric %s has no directory, because XDG_RUNTIME_DIR is not set: name one with --dir, or run as root", ErrConfig, fabric)
 	}
 	return filepath.Join(runtime, "exn", fabric), nil
 }

@@ -137,18 +137,15 @@ func mappings(h Host) []Finding {
 
 func compiler(h Host) []Finding {
 	f := Finding{Check: "preload library", Verdict: OK}
-	for _, name := range []string{"usr/lib/exnet/libexnds.so", "usr/local/lib/exnet/libexnds.so"} {
-		if _, err := fs.Stat(h.Root, name); err == nil {
-			f.Found = "/" + name
-			return one(f)
-		}
+	if f.Found = h.Library(); f.Found != "" {
+		return one(f)
 	}
 	if path, err := h.LookPath("cc"); err == nil {
 		f.Found = "built when needed, by " + path
 		return one(f)
 	}
 	f.Verdict, f.Found = Warn, "not installed, and no C compiler"
-	f.Change = "install gcc and libc6-dev, or put libexnds.so into /usr/lib/exnet"
+	f.Change = "install gcc and libc6-dev, or put libexnds.so beside exn-run or into /usr/lib/exnet"
 	f.Why = "exn-run gives programs a library that it builds once for each user"
 	return one(f)
 }

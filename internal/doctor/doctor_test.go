@@ -36,6 +36,7 @@ func healthy() Host {
 		},
 		CPUs: 2, Files: 1 << 20, FilesHard: 1 << 20,
 		OpenTUN: ok, Namespace: ok, Membarrier: ok, SealedMemory: ok,
+		Library:  func() string { return "" },
 		LookPath: func(s string) (string, error) { return "/usr/bin/" + s, nil },
 	}
 }
@@ -112,7 +113,7 @@ func TestAbsent(t *testing.T) {
 			delete(root, name)
 		}
 	}
-	root["usr/lib/exnet/libexnds.so"] = file("")
+	h.Library = func() string { return "/opt/exnet/libexnds.so" }
 	h.LookPath = func(string) (string, error) { return "", errors.New("no") }
 	fs := Examine(h)
 	if Worst(fs) != OK {
@@ -122,7 +123,7 @@ func TestAbsent(t *testing.T) {
 		if strings.HasPrefix(f.Check, "net.") {
 			t.Errorf("%+v", f)
 		}
-		if f.Check == "preload library" && f.Found != "/usr/lib/exnet/libexnds.so" {
+		if f.Check == "preload library" && f.Found != "/opt/exnet/libexnds.so" {
 			t.Errorf("%+v", f)
 		}
 	}

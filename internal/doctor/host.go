@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"exnet/directsockets/preload"
+	"exnet/internal/cbuild"
 	_ "exnet/internal/linux"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +27,9 @@ type Host struct {
 	Files, FilesHard uint64
 	// OpenTUN, Namespace, Membarrier and SealedMemory try what their names say.
 	OpenTUN, Namespace, Membarrier, SealedMemory func() error
+	// Library returns the path of the library that exn-run finds: beside the program that runs, or
+	// installed; "": there is none, and exn-run has to build it.
+	Library func() string
 	// LookPath finds a program.
 	LookPath func(string) (string, error)
 }
@@ -38,7 +43,7 @@ func This() (Host, error) {
 	return Host{
 		Root: os.DirFS("/"), CPUs: runtime.NumCPU(), Files: lim.Cur, FilesHard: lim.Max,
 		OpenTUN: openTUN, Namespace: newNamespace, Membarrier: membarrier, SealedMemory: sealedMemory,
-		LookPath: exec.LookPath,
+		Library: func() string { return cbuild.Installed(preload.Name) }, LookPath: exec.LookPath,
 	}, nil
 }
 

@@ -40,6 +40,7 @@ type options struct {
 	warmup       time.Duration
 	runs         int
 	congestion   string
+	anyTCP       bool // the user has not named the congestion control
 	cpus         tcpbench.Placement
 	node         paths.NodeConfig
 	buffers      int // bytes of a socket's
@@ -148,6 +149,7 @@ func (f *measureFlags) options() (options, error) {
 		o.find = func(name string) (paths.Kind, error) { return paths.RemoteKindOf(paths.RemoteAddr(f.connect), name) }
 	}
 	names := f.names
+	o.anyTCP = !f.fs.Changed("congestion")
 	if o.named = f.fs.Changed("paths"); !o.named {
 		if names = defaultPaths(o.measure); f.connect != "" {
 			names = "tcp"

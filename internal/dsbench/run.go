@@ -43,12 +43,9 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		if err == nil {
 			return cli.ExitStatus(status)
 		}
-		o.paths = slices.DeleteFunc(o.paths, func(k paths.Kind) bool { return k.Privileged })
-		if len(o.paths) == 0 || needsPrivileges(o) != "" {
-			return fmt.Errorf("%s: %w", reason, err)
+		if failed, err = o.unprivileged(reason, err, say); err != nil {
+			return err
 		}
-		failed = true
-		say("without the paths that need privileges: %s", cli.Text(err))
 	}
 	if o.controlAdded && o.hasPath(o.control) {
 		say("measuring %s too, as the control", o.control)
@@ -72,6 +69,26 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		err = cli.ExitStatus(cli.ExitFailure) // what is missing has been said
 	}
 	return err
+}
+
+// unprivileged leaves out what needs privileges, for want of which reason says, as does cause. left
+// says whether paths were left out. It fails if nothing remains.
+func (o *options) unprivileged(reason string, cause error, say func(string, ...any)) (left bool, err error) {
+	n := len(o.paths)
+	o.paths = slices.DeleteFunc(o.paths, func(k paths.Kind) bool { return k.Privileged })
+	if left = len(o.paths) < n; left {
+		say("without the paths that need privileges: %s", cli.Text(cause))
+	}
+	if o.anyTCP && len(o.paths) > 0 && needsPrivileges(*o) != "" {
+		if system := tcpbench.SystemCongestion(); system != "" { // everybody may choose it
+			say("TCP with %s, the system's congestion control, and not %s, which takes privileges", system, o.congestion)
+			o.congestion = system
+		}
+	}
+	if len(o.paths) == 0 || needsPrivileges(*o) != "" {
+		return left, fmt.Errorf("%s: %w", reason, cause)
+	}
+	return left, nil
 }
 
 // countingSink counts the rows.

@@ -48,6 +48,9 @@ const (
 // others would complain, or fail.
 func (k Kind) Preloads() bool { return k != Foreign }
 
+// Loads reports whether the dynamic linker loads the library into the program, as far as is known.
+func (k Kind) Loads() bool { return k == Dynamic || k == Musl || k == Unknown }
+
 // Reason says in a line why the library does not reach the program and what to
 // do, "" if it does.
 func (p Program) Reason() string {

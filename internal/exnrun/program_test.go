@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"exnet/directsockets/broker/client"
 	"exnet/internal/elffile"
 )
 
@@ -129,4 +130,35 @@ func FuzzKindOf(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestNoLibraryNeeded: without a library and a compiler, programs that the dynamic linker does not
+// load it into run all the same, as they would with it, and the others say what is missing.
+func TestNoLibraryNeeded(t *testing.T) {
+	dir := t.TempDir()
+	source := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(source, []byte("package main\n\nfunc main() { println(\"ran\") }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "program")
+	build := exec.Command("go", "build", "-o", program, source)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GO111MODULE=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, tt := range []struct {
+		program string
+		status  int
+		says    string
+	}{
+		{program, 0, "ran"},
+		{"/bin/true", 125, "there is no C compiler"},
+	} {
+		cmd := exec.Command("/proc/self/exe", "--log-level", "error", tt.program)
+		cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"=/no/broker", "CC=/no/compiler", "HOME="+dir, "XDG_CACHE_HOME="+dir)
+		_, stderr, status := output(t, cmd)
+		if status != tt.status || !strings.Contains(stderr, tt.says) {
+			t.Errorf("%s: status %d, %q", tt.program, status, stderr)
+		}
+	}
 }

@@ -38,8 +38,8 @@ func Run(args []string, stdout, stderr io.Writer) int {
 			return messages{stderr: stderr}.status(detachBroker())
 		case serveCommand:
 			return messages{stderr: stderr}.status(runBroker())
-		case "version":
-			args = []string{"--version"}
+		case "version", "help": // programs of these names run after --
+			args = []string{"--" + args[0]}
 		}
 	}
 	o, fs, err := parseOptions(args)
@@ -183,6 +183,9 @@ func libraryPath(asked string, p Program, say func(string, ...any)) (string, err
 		if errors.Is(err, preload.ErrMusl) {
 			say("%s is linked with musl and stays on TCP: %s", p.name(), cli.Text(err))
 			return "", nil
+		}
+		if err != nil && !p.Kind.Loads() {
+			return "", nil // only programs that it starts would have it
 		}
 		return path, err
 	}

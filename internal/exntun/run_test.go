@@ -1,9 +1,13 @@
 package exntun
 
 import (
+	"errors"
 	"exnet/internal/cli"
 	"exnet/internal/clitest"
+	"io/fs"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -118,3 +122,22 @@ func TestUsageErrors(t *testing.T) {
 }
 
 func TestCommands(t *testing.T) { clitest.Tree(t, newRoot(), tableWidth) }
+
+// TestNoRuntimeDir: a user without XDG_RUNTIME_DIR is told of --dir.
+func TestNoRuntimeDir(t *testing.T) {
+	clitest.ShareCoverage(t)
+	for _, args := range []string{"up --addr 10.9.0.1/24", "status", "down"} {
+		cmd, _, stderr := programCommand(strings.Fields(args)...)
+		cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR=")
+		if os.Getuid() == 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		}
+		err := cmd.Run()
+		if errors.Is(err, fs.ErrPermission) {
+			t.Skipf("nobody may not run the test: %v", err)
+		}
+		if err == nil || !strings.Contains(stderr.String(), "XDG_RUNTIME_DIR is not set: name one with --dir, or run as root") {
+			t.Errorf("%s: %v, %q", args, err, stderr)
+		}
+	}
+}

@@ -222,7 +222,7 @@ func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2]
 		r := result.Row{
 			Measure: p.Name, Path: path, Size: p.size, Streams: p.streams, Unit: p.unit, Control: control,
 			Runs: len(samples[i]), Duration: o.duration.Seconds(), Distance: d, MTU: loopbackMTU, Placement: tcpbench.Anywhere().String(), Machine: m,
-			Congestion: systemCongestion(),
+			Congestion: tcpbench.SystemCongestion(),
 		}
 		if p.bound {
 			cpus := o.cpus
@@ -256,15 +256,6 @@ func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2]
 }
 
 const loopbackMTU = 65536
-
-// systemCongestion is the congestion control that the programs get.
-func systemCongestion() string {
-	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(text))
-}
 
 // table writes a table for people, a measure at a time.
 type table struct {
