@@ -12,7 +12,8 @@ func CongestionAllowed(name string) bool {
 	return err != nil || slices.Contains(strings.Fields(string(list)), name)
 }
 
-// SystemCongestion is the congestion control of connections that choose none, "" if it is not known.
+// SystemCongestion is the congestion control of connections that choose none, "" if it is not
+// known.
 func SystemCongestion() string {
 	name, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control")
 	if err != nil {
