@@ -2,6 +2,7 @@ package ports
 
 import (
 	"fmt"
+	"time"
 
 	"exnet/fabric"
 	"exnet/internal/shm"
@@ -27,6 +28,16 @@ type farNode struct {
 	asked  map[uint32]chan farMessage // unanswered requests
 	pairs  map[pair]*farPair
 	down   bool
+	// posts wait for posting, which sends them.
+	posts   []farPost
+	posting bool
+}
+
+// farPost is a message to a node that nobody waits to have sent. It may be a request of that node
+// for a register, to be answered.
+type farPost struct {
+	wire.Message
+	access bool
 }
 
 // farMessage is a message with what follows it.
@@ -46,13 +57,28 @@ type farPair struct {
 	ended    chan struct{} // closed when either port has ended
 	over     bool          // ended is closed; belongs to the server's lock
 
-	// The server's lock guards both; the two goroutines use what they point to.
-	out *farOut // to our port; nil: not yet
-	in  *reader // from our port; nil: it has not connected
+	// The server's lock guards these; the two goroutines use what out and in point to.
+	out     *farOut // to our port; nil: not yet
+	in      *reader // from our port; nil: it has not connected
+	pumped  bool    // pump has ended
+	lingers bool    // the pair has ended, and pump has not
+
+	cut chan struct{} // closed when pump shall end at once
 }
 
-// farWindow is the number of requests that a pair has under way in each direction.
-const farWindow = 64
+const (
+	// farWindow is the number of requests that a pair has under way in each direction.
+	farWindow = 64
+	// farLingers is how many pairs of a user's ports may have ended and still wait for the far port
+	// to take what was sent before, and farLingersAll how many of all users and root. Of more, what
+	// was not taken is lost.
+	farLingers, farLingersAll = 64, 1024
+	// farPosts is how many posts wait for a node: more than all ports of both nodes cause, if both
+	// keep the rules. Further ones are dropped.
+	farPosts = 1 << 16
+	// farTime is how long a node may take to say whether it has a port or a register.
+	farTime = 10 * time.Second
+)
 
 func (f *farPair) addr() wire.Addr { return wire.Addr{Node: f.node.id, VPID: f.pair.theirs} }
 
@@ -73,78 +99,39 @@ func (f *farPair) endLocked() {
 	f.over = true
 	close(f.ended)
 	delete(f.node.pairs, f.pair)
-	if f.in != nil {
-		f.in.close()
+	if f.in == nil {
+		return
+	}
+	f.in.close()
+	if f.pumped {
+		return
+	}
+	s, who := f.node.server, f.ours.account
+	f.lingers = true
+	s.lingers[who]++
+	s.lingersAll++
+	if s.lingersAll > farLingersAll || !who.Unlimited() && s.lingers[who] > farLingers {
+		close(f.cut)
+	}
+}
+
+// endPump counts the end of pump.
+func (f *farPair) endPump() {
+	s, who := f.node.server, f.ours.account
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.pumped = true
+	if !f.lingers {
+		return
+	}
+	s.lingersAll--
+	if s.lingers[who]--; s.lingers[who] == 0 {
+		delete(s.lingers, who)
 	}
 }
 
 func (f *farPair) sayGone() {
 	_ = f.node.send(wire.Message{Op: wire.OpFarGone, Unit: f.pair.unit, Addr: f.addr(), A: uint64(f.pair.ours)}, nil) // it has ended, too
-}
-
-// farLocked returns the node, or nil if it is not reachable.
-//
-// +checklocks:s.mu
-func (s *Server) farLocked(n fabric.NodeID) *farNode {
-	if f := s.fars[n]; f != nil {
-		return f
-	}
-	if s.closed || s.cfg.Far == nil || n == s.cfg.Node {
-		return nil
-	}
-	f := &farNode{server: s, id: n, asked: make(map[uint32]chan farMessage), pairs: make(map[pair]*farPair)}
-	s.fars[n] = f
-	return f
-}
-
-// far returns the node, or nil if it is on this host or not reachable.
-func (s *Server) far(n fabric.NodeID) *farNode {
-	if s.cfg.Far == nil || n == s.cfg.Node || !s.cfg.Far.Reaches(n) {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.farLocked(n)
-}
-
-// send sends a message. The server's lock is not held.
-func (f *farNode) send(m wire.Message, data []byte) error {
-	b, _ := m.AppendBinary(nil) // it does not fail
-	return f.server.cfg.Far.Send(f.id, append(b, data...))
-}
-
-// ask sends a request. The returned channel yields the answer; it is closed without one if the
-// node goes down.
-func (f *farNode) ask(m wire.Message, data []byte) <-chan farMessage {
-	c := make(chan farMessage, 1)
-	f.server.mu.Lock()
-	if f.down {
-		f.server.mu.Unlock()
-		close(c)
-		return c
-	}
-	f.number = (f.number + 1) % answered
-	m.Number = f.number
-	f.asked[m.Number|answered] = c
-	f.server.mu.Unlock()
-	if f.send(m, data) != nil {
-		f.server.mu.Lock()
-		if f.asked[m.Number|answered] == c {
-			delete(f.asked, m.Number|answered)
-			close(c)
-		}
-		f.server.mu.Unlock()
-	}
-	return c
-}
-
-// call sends a request and waits for its answer.
-func (f *farNode) call(m wire.Message, data []byte) farMessage {
-	a, ok := <-f.ask(m, data)
-	if !ok {
-		return farMessage{Message: wire.Message{Status: wire.StatusNoNode}}
-	}
-	return a
 }
 
 // Hear processes a message from the server of a node of another host. It borrows b until return,
@@ -170,16 +157,14 @@ func (s *Server) Hear(from fabric.NodeID, b []byte) {
 	}
 	switch m.Op {
 	case wire.OpFarConnect:
-		r := s.admitFarLocked(f, m.Message)
-		go func() { _ = f.send(r, nil) }() // an error means that the asking node is down
+		f.postLocked(s.admitFarLocked(f, m.Message), false)
 	case wire.OpRegister:
-		go func() { _ = f.send(s.farRegister(m.Message), nil) }()
+		f.postLocked(m.Message, true)
 	default:
 		p := f.pairs[pair{m.Unit, fabric.VPID(m.A), m.Addr.VPID}]
 		if p == nil {
 			if m.Number != 0 {
-				r := wire.Message{Op: m.Op, Number: m.Number | answered, Status: wire.StatusNoPort}
-				go func() { _ = f.send(r, nil) }()
+				f.postLocked(wire.Message{Op: m.Op, Number: m.Number | answered, Status: wire.StatusNoPort}, false)
 			}
 			return
 		}
@@ -204,7 +189,7 @@ func (s *Server) farRegister(m wire.Message) wire.Message {
 
 // registerFar does register for a register of a node of another host.
 func (s *Server) registerFar(p *port, f *farNode, m wire.Message) error {
-	a := f.call(m, nil).Message
+	a := f.callSoon(m)
 	a.Op, a.Number, a.Addr = m.Op, m.Number, m.Addr
 	return p.post(a)
 }
@@ -220,6 +205,9 @@ func (s *Server) FarDown(n fabric.NodeID) {
 
 // +checklocks:s.mu
 func (s *Server) farDownLocked(f *farNode) {
+	if f.down {
+		return
+	}
 	delete(s.fars, f.id)
 	f.down = true
 	for _, p := range f.pairs {
@@ -251,10 +239,18 @@ func (s *Server) pairLocked(f *farNode, ours *port, theirs fabric.VPID) *farPair
 	key := pair{ours.unit, theirs, ours.vpid}
 	p := f.pairs[key]
 	if p == nil {
-		p = &farPair{node: f, pair: key, ours: ours, requests: make(chan farMessage, 2*farWindow), ended: make(chan struct{})}
+		p = &farPair{node: f, pair: key, ours: ours, requests: make(chan farMessage, 2*farWindow), ended: make(chan struct{}), cut: make(chan struct{})}
 		f.pairs[key] = p
 	}
 	return p
+}
+
+// unusedLocked ends a pair of which our port has heard nothing. It would outlive the port, and be
+// that of the next one with the same VPID. The server's lock is held.
+func (f *farPair) unusedLocked() {
+	if f.out == nil {
+		f.endLocked()
+	}
 }
 
 // openLocked gives our port the flow of the far one, if it has none yet.
@@ -332,7 +328,9 @@ func (s *Server) admitFarLocked(f *farNode, m wire.Message) wire.Message {
 		r.Status = wire.StatusDenied
 		return r
 	}
-	if s.openLocked(s.pairLocked(f, ours, from)) != nil {
+	p := s.pairLocked(f, ours, from)
+	if s.openLocked(p) != nil {
+		p.unusedLocked()
 		r.Status = wire.StatusFull
 		return r
 	}
@@ -348,17 +346,18 @@ func (s *Server) connectFar(p *port, f *farNode, m wire.Message) error {
 	pair := s.pairLocked(f, p, m.Addr.VPID)
 	ask := wire.Message{Op: wire.OpFarConnect, Addr: m.Addr, Unit: p.unit, A: uint64(p.vpid), B: uint64(p.rights.uid) | uint64(p.rights.protect)<<32}
 	s.mu.Unlock()
-	a := f.call(ask, nil)
+	a := f.callSoon(ask)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a.Status != wire.StatusOK {
 		reply.Status = a.Status
-		if pair.out == nil {
-			pair.endLocked()
-		}
+		pair.unusedLocked()
 		return p.post(reply)
 	}
 	fds, bell, why := s.grantFarLocked(pair)
+	if why != wire.StatusOK {
+		pair.unusedLocked()
+	}
 	defer closeAll(bell)
 	reply.Status, reply.A, reply.B = why, a.A, 1
 	return p.post(reply, fds...)

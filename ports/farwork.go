@@ -142,17 +142,27 @@ func (f *farPair) lock(number, values uint64) (done, value uint64, ok bool) {
 }
 
 // pump carries out our port's operations on the far one in order, until either has ended. It
-// sends on what our port sent before its end.
+// sends on what our port sent before its end, and no more: another process may still write to the
+// flow.
 func (f *farPair) pump(in *reader, out *farOut) {
-	window := make(chan (<-chan farMessage), farWindow)
+	defer f.endPump()
+	type asked struct {
+		answer <-chan farMessage
+		number uint32
+	}
+	window := make(chan asked, farWindow)
 	var answers sync.WaitGroup
 	answers.Go(func() { // VELO: messages are under way together
 		for a := range window {
-			<-a
+			select {
+			case <-a.answer:
+			case <-f.cut:
+				f.node.forget(a.number)
+			}
 		}
 	})
 	b := make([]byte, in.size-8)
-	for {
+	for left := in.slots; left > 0; {
 		word, ok := in.next(b)
 		if !ok {
 			if in.wait() {
@@ -162,9 +172,18 @@ func (f *farPair) pump(in *reader, out *farOut) {
 				break
 			}
 		}
+		select {
+		case <-f.cut:
+			left = 0
+			continue
+		case <-f.ended:
+			left--
+		default:
+		}
 		if f.pair.unit == fabric.UnitVELO {
 			m := wire.Message{Op: wire.OpFarTell, Unit: f.pair.unit, Addr: f.addr(), A: uint64(f.pair.ours), B: word}
-			window <- f.node.ask(m, b[:min(int(word&(1<<7-1)), len(b))])
+			c, number := f.node.ask(m, b[:min(int(word&(1<<7-1)), len(b))])
+			window <- asked{c, number}
 		} else {
 			f.operate(out, farOperation(word, b))
 		}
@@ -273,7 +292,7 @@ func (f *farPair) operate(out *farOut, o operation) {
 // ask sends the far port a request and waits for the answer.
 func (f *farPair) ask(m wire.Message, data []byte) farMessage {
 	m.Unit, m.Addr, m.A = f.pair.unit, f.addr(), uint64(f.pair.ours)
-	return f.node.call(m, data)
+	return f.node.call(m, data, f.cut)
 }
 
 // local calls g for the pieces of our port's memory. It returns false if they are not registered.

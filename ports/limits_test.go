@@ -38,11 +38,17 @@ func askAll(t *testing.T, conn *net.UnixConn, m wire.Message) (r wire.Message, f
 	if _, err := conn.Write(b); err != nil {
 		t.Fatal(err)
 	}
+	return hearAll(t, conn)
+}
+
+// hearAll returns the next message with its descriptors, as askAll.
+func hearAll(t *testing.T, conn *net.UnixConn) (r wire.Message, fds packet.Descriptors) {
+	t.Helper()
 	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, fds, err = in.Next()
+	b, fds, err := in.Next()
 	t.Cleanup(fds.Close)
 	if err == nil {
 		err = r.UnmarshalBinary(b)

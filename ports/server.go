@@ -88,7 +88,12 @@ type Server struct {
 	connected   int                    // +checklocks:mu
 	copies      copies                 // +checklocks:mu
 	copyTime    time.Duration          // how long a transfer is waited for; tests change it before all else
-	closed      bool                   // +checklocks:mu
+	// lingers: pairs with ports of other hosts that have ended and still send, of each user and in
+	// all.
+	lingers    map[caller.Account]int // +checklocks:mu
+	lingersAll int                    // +checklocks:mu
+	farTime    time.Duration          // how long a node of another host may take; as copyTime
+	closed     bool                   // +checklocks:mu
 	// ended: the ports opened so far, and what those that have ended had counted.
 	ended Stats // +checklocks:mu
 }
@@ -102,6 +107,7 @@ func New(cfg Config) *Server {
 		cfg: cfg, next: wire.FirstVPID, peers: make(map[fabric.NodeID]*peer), fars: make(map[fabric.NodeID]*farNode), accepted: make(map[*peer]struct{}),
 		connections: make(map[caller.Account]int),
 		copies:      copies{users: make(map[caller.Account]*userCopies)}, copyTime: copyTime,
+		lingers: make(map[caller.Account]int), farTime: farTime,
 		ports: map[wire.Unit]map[fabric.VPID]*port{fabric.UnitVELO: {}, fabric.UnitRMA: {}},
 	}
 }

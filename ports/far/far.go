@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"exnet/fabric"
 	"exnet/fabric/nic"
@@ -27,6 +28,13 @@ const (
 // Size and credits of the mailbox.
 const slots, credits = 4096, 1024
 
+// stall is how long Send waits for a node to return any credit. Until it does, further calls fail
+// at once.
+const stall = 10 * time.Second
+
+// ErrStalled says that a node takes nothing.
+var ErrStalled = errors.New("far: the node takes no messages")
+
 // ErrTooLong says that a message has more than MaxMessage bytes.
 var ErrTooLong = errors.New("far: message too long")
 
@@ -36,12 +44,17 @@ type Engine struct {
 	hear func(from fabric.NodeID, b []byte)
 	wake chan struct{}
 
-	sending [64]sync.Mutex // by destination: pieces of one message follow one another
+	sending sync.Map // a mutex for each destination: pieces of one message follow one another
 
-	mu      sync.Mutex
-	credit  sync.Cond // of mu
-	returns uint64    // +checklocks:mu
-	closed  bool      // +checklocks:mu
+	stall time.Duration
+
+	mu     sync.Mutex
+	credit sync.Cond // of mu
+	closed bool      // +checklocks:mu
+	// returns: the credits that each node has returned.
+	returns map[fabric.NodeID]uint64 // +checklocks:mu
+	// stalled: the nodes that have returned no credit for so long.
+	stalled map[fabric.NodeID]bool // +checklocks:mu
 }
 
 // New opens the mailbox. hear gets the messages; it borrows b until return, and must not block.
@@ -50,12 +63,13 @@ func New(n *nic.NIC, hear func(from fabric.NodeID, b []byte)) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("far: open VELO: %w", err)
 	}
-	e := &Engine{box: box, hear: hear, wake: make(chan struct{}, 1)}
+	e := &Engine{box: box, hear: hear, wake: make(chan struct{}, 1), stall: stall, returns: make(map[fabric.NodeID]uint64), stalled: make(map[fabric.NodeID]bool)}
 	e.credit.L = &e.mu
-	box.OnCredit(func(fabric.NodeID) {
+	box.OnCredit(func(from fabric.NodeID) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.returns++
+		delete(e.stalled, from)
+		e.returns[from]++
 		e.credit.Broadcast()
 	})
 	return e, nil
@@ -64,13 +78,14 @@ func New(n *nic.NIC, hear func(from fabric.NodeID, b []byte)) (*Engine, error) {
 // Reaches returns whether a node has an Engine and is linked.
 func (e *Engine) Reaches(n fabric.NodeID) bool { return e.box.Credits(n, VPID) > 0 }
 
-// Send sends b, which it copies. It waits for credit, and fails if the node is not reachable or
-// the Engine is closed.
+// Send sends b, which it copies. It waits for credit, and fails if the node is not reachable,
+// takes nothing, or the Engine is closed.
 func (e *Engine) Send(to fabric.NodeID, b []byte) error {
 	if len(b) > MaxMessage {
 		return fmt.Errorf("%w: %d bytes", ErrTooLong, len(b))
 	}
-	m := &e.sending[int(to)%len(e.sending)]
+	own, _ := e.sending.LoadOrStore(to, new(sync.Mutex))
+	m := own.(*sync.Mutex)
 	m.Lock()
 	defer m.Unlock()
 	for first := uint8(tagFirst); ; first = 0 {
@@ -91,7 +106,7 @@ func (e *Engine) Send(to fabric.NodeID, b []byte) error {
 func (e *Engine) piece(to fabric.NodeID, tag uint8, p []byte) error {
 	for {
 		e.mu.Lock()
-		before, closed := e.returns, e.closed
+		before, closed := e.returns[to], e.closed
 		e.mu.Unlock()
 		if closed {
 			return fmt.Errorf("far: send: %w", fabric.ErrClosed)
@@ -101,12 +116,35 @@ func (e *Engine) piece(to fabric.NodeID, tag uint8, p []byte) error {
 			return err
 		}
 		e.box.Interrupt(to, VPID) // for the pieces sent without one
-		e.mu.Lock()
-		for e.returns == before && !e.closed {
-			e.credit.Wait()
+		if !e.wait(to, before) {
+			return fmt.Errorf("far: node %d: %w", to, ErrStalled)
 		}
-		e.mu.Unlock()
 	}
+}
+
+// wait waits for a credit of the node to after its first n, or the Engine's end. It returns false
+// if that node takes nothing.
+func (e *Engine) wait(to fabric.NodeID, n uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stalled[to] {
+		return false
+	}
+	late := false
+	defer time.AfterFunc(e.stall, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		late = true
+		e.credit.Broadcast()
+	}).Stop()
+	for e.returns[to] == n && !e.closed && !late {
+		e.credit.Wait()
+	}
+	if late && e.returns[to] == n && !e.closed {
+		e.stalled[to] = true
+		return false
+	}
+	return true
 }
 
 // Run receives messages until ctx is cancelled, then returns nil.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"exnet/fabric"
 	"exnet/fabric/fabrictest"
@@ -118,5 +119,71 @@ func TestHostile(t *testing.T) {
 	case m := <-heard[1]:
 		t.Errorf("heard %d bytes more", len(m.b))
 	default:
+	}
+}
+
+// A node that takes nothing holds up its own messages, and those for a while only; what is for
+// others goes on, whatever they return meanwhile.
+func TestStalled(t *testing.T) {
+	cards := fabrictest.New(t, 3)
+	box, err := cards[1].OpenVELO(VPID, velo.Config{Slots: slots, Credits: credits}) // nobody reads it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { box.Close() })
+	var two [2]*Engine
+	for i, card := range []int{0, 2} {
+		if two[i], err = New(cards[card], func(fabric.NodeID, []byte) {}); err != nil {
+			t.Fatal(err)
+		}
+		two[i].stall = 50 * time.Millisecond
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- two[i].Run(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			if err := errors.Join(<-done, two[i].Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	stop, others := make(chan struct{}), make(chan int)
+	go func() { // credits of node 2 return all the time
+		n := 0
+		for ; ; n++ {
+			if err := two[0].Send(2, []byte("x")); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-stop:
+				others <- n
+				return
+			default:
+			}
+		}
+	}()
+	for err = nil; err == nil; {
+		err = two[0].Send(1, make([]byte, MaxMessage))
+	}
+	if !errors.Is(err, ErrStalled) {
+		t.Error(err)
+	}
+	if err := two[0].Send(1, []byte("x")); !errors.Is(err, ErrStalled) {
+		t.Errorf("the next one: %v", err)
+	}
+	close(stop)
+	if n := <-others; n == 0 {
+		t.Error("another node got nothing")
+	}
+	for box.Advance(); ; box.Advance() {
+		if _, _, ok := box.Peek(); !ok {
+			break
+		}
+	}
+	for err = ErrStalled; errors.Is(err, ErrStalled); {
+		err = two[0].Send(1, []byte("x"))
+	}
+	if err != nil {
+		t.Errorf("when it reads again: %v", err)
 	}
 }

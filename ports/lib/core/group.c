@@ -27,6 +27,17 @@ void exn_group_free(struct exn_port *p)
 	}
 }
 
+void exn_group_drop(struct exn_port *p, const struct exn_grant *member)
+{
+	for (struct exn_group *g = p->groups; g != NULL; g = g->next) {
+		unsigned kept = 0;
+		for (unsigned i = 0; i < g->count; i++)
+			if (g->members[i] != member)
+				g->members[kept++] = g->members[i];
+		g->count = kept;
+	}
+}
+
 static bool add(struct exn_group *g, struct exn_grant *member)
 {
 	if (g->count == g->room) {
@@ -78,14 +89,13 @@ enum exn_status exn_port_group(struct exn_port *p, uint16_t number, uint16_t vpi
 		return gather(p, g);
 	if ((g = calloc(1, sizeof(*g))) == NULL)
 		return EXN_NO_MEMORY;
-	*g = (struct exn_group){.number = number, .vpid = vpid};
+	*g = (struct exn_group){.next = p->groups, .number = number, .vpid = vpid};
+	*out = p->groups = g; // exn_group_drop finds it there
 	enum exn_status s = gather(p, g);
 	if (s != EXN_OK) {
+		p->groups = g->next;
 		free(g->members);
 		free(g);
-		return s;
 	}
-	g->next = p->groups;
-	*out = p->groups = g;
-	return EXN_OK;
+	return s;
 }

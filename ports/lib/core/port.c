@@ -244,12 +244,22 @@ void exn_port_close(struct exn_port *p)
 	*p = (struct exn_port){.sock = -1, .bell = -1, .memory_fd = -1};
 }
 
-// forget drops the grants of a peer that has ended and is now connected anew.
-static void forget(struct exn_port *p, uint16_t node, uint16_t vpid)
+// forget drops the grants of peers that have ended. Those with handles stay until they have none,
+// but are no longer found.
+static void forget(struct exn_port *p)
 {
-	for (struct exn_grant *g = p->grants; g != NULL; g = g->next)
-		if (g->node == node && g->vpid == vpid && g->gone)
-			g->node = g->vpid = UINT16_MAX; // handles may point to it: exn_port_close frees it
+	for (struct exn_grant **at = &p->grants; *at != NULL;) {
+		struct exn_grant *g = *at;
+		if (!g->gone || g->handles > 0) {
+			if (g->gone)
+				g->node = g->vpid = UINT16_MAX;
+			at = &g->next;
+			continue;
+		}
+		exn_group_drop(p, g);
+		*at = g->next;
+		free_grant(p, g);
+	}
 }
 
 enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpid, struct exn_grant **out)
@@ -257,7 +267,7 @@ enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpi
 	struct exn_msg m = {.op = EXN_CONNECT, .node = node, .vpid = vpid};
 	int fds[EXN_FDS];
 	look(p);
-	forget(p, node, vpid);
+	forget(p);
 	for (struct exn_grant *g = p->grants; g != NULL; g = g->next)
 		if (g->node == node && g->vpid == vpid) {
 			*out = g;
@@ -353,14 +363,14 @@ void exn_port_sleep(struct exn_port *p)
 	}
 	arm(p, 1);
 	if (!any(p)) {
-		char bytes[64];
+		char bytes[4096];
 		struct pollfd f[2] = {{.fd = p->bell, .events = POLLIN}, {.fd = p->sock, .events = POLLIN}};
 		(void)poll(f, 2, -1); // returns at a signal, too: the caller looks again
 		if (f[1].revents != 0)
 			look(p);
+		// Not until it is empty: a peer may fill it all the time.
 		if (f[0].revents != 0)
-			while (read(p->bell, bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes))
-				;
+			(void)!read(p->bell, bytes, sizeof(bytes));
 	}
 	arm(p, 0);
 }

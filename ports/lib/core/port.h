@@ -85,6 +85,7 @@ struct exn_grant {
 	uint16_t node, vpid, self; // self: this port's node
 	bool gone;       // the peer has ended
 	bool far;        // the peer is on another host: the node carries out what the flow asks for
+	unsigned handles; // of the program; without one it is freed when the peer has ended
 	int bell;        // wakes the peer
 	uint64_t base;   // first address of its memory
 	uint8_t *memory; // of an RMA port
@@ -133,7 +134,7 @@ enum exn_status exn_port_open(struct exn_port *p, int unit, uint16_t vpid);
 void exn_port_close(struct exn_port *p);
 
 // exn_port_connect returns the grant of a peer. Each peer has one, which stays until the port is
-// closed.
+// closed, or until a call of this function after the peer has ended and no handle is left.
 enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpid, struct exn_grant **g);
 
 // exn_port_group returns a group: the nodes whose ports with the VPID receive a message to it. It

@@ -1,7 +1,9 @@
 // groups.c: multicast, of a port at the first of the nodes whose sockets are given to those at the
 // two others. They are the group 5, with a node that has no such port.
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../include/rma2.h"
 #include "../include/velo2.h"
@@ -74,6 +76,51 @@ static void velo(void)
 	EQUAL(velo2_close(&from), VELO2_RET_SUCCESS);
 }
 
+static int descriptors(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+	CHECK(d != NULL);
+	while (readdir(d) != NULL)
+		n++;
+	closedir(d);
+	return n;
+}
+
+// Members that open and end all the time leave nothing behind at the sender, as groups or as peers.
+static void churn(void)
+{
+	enum { TIMES = 40, AROUND = 4 };
+	velo2_port_t from, member;
+	velo2_connection_t group, one;
+	RMA2_Port origin, target;
+	RMA2_Handle handle;
+	int before = 0;
+	at(0);
+	EQUAL(velo2_open(&from), VELO2_RET_SUCCESS);
+	EQUAL(rma2_open(&origin), RMA2_SUCCESS);
+	at(1);
+	for (int i = 0; i < TIMES; i++) {
+		while (velo2_open_vpid(&member, VPID) != VELO2_RET_SUCCESS)
+			usleep(100); // the node has not seen the end of the last one
+		EQUAL(rma2_open(&target), RMA2_SUCCESS);
+		EQUAL(velo2_connect(&from, &group, VELO2_MCADDR_PACK(GROUP), VPID), VELO2_RET_SUCCESS);
+		EQUAL(velo2_send(&group, &i, sizeof(i), 7, 3), VELO2_RET_SUCCESS);
+		gets(&member, i, VELO2_ADDR_PACK(velo2_get_nodeid(&from), velo2_get_vpid(&from)));
+		EQUAL(velo2_connect(&from, &one, velo2_get_nodeid(&member), VPID), VELO2_RET_SUCCESS);
+		EQUAL(rma2_connect(origin, rma2_get_nodeid(target), rma2_get_vpid(target), RMA2_CONN_DEFAULT, &handle), RMA2_SUCCESS);
+		EQUAL(velo2_close(&member), VELO2_RET_SUCCESS);
+		EQUAL(rma2_close(target), RMA2_SUCCESS);
+		EQUAL(velo2_disconnect(&from, &one), VELO2_RET_SUCCESS);
+		EQUAL(rma2_disconnect(origin, handle), RMA2_SUCCESS);
+		if (i == AROUND)
+			before = descriptors();
+	}
+	CHECK(descriptors() <= before + AROUND);
+	EQUAL(velo2_close(&from), VELO2_RET_SUCCESS);
+	EQUAL(rma2_close(origin), RMA2_SUCCESS);
+}
+
 static void takes(RMA2_Port p, unsigned type, unsigned command, unsigned error)
 {
 	RMA2_Notification *n;
@@ -144,6 +191,7 @@ int main(int argc, char **argv)
 	CHECK(argc == 4);
 	nodes = argv + 1;
 	velo();
+	churn();
 	rma();
 	return 0;
 }

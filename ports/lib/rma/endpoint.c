@@ -107,6 +107,8 @@ API RMA2_ERROR rma2_connect(RMA2_Port e, RMA2_Nodeid node, RMA2_VPID vpid, RMA2_
 			free(c);
 			return result(s);
 		}
+		if (c->grant != NULL)
+			c->grant->handles++;
 	}
 	c->next = e->connections;
 	e->connections = c;
@@ -121,6 +123,8 @@ API RMA2_ERROR rma2_disconnect(RMA2_Port e, RMA2_Handle handle)
 	for (RMA2_Connection **at = &e->connections; *at != NULL; at = &(*at)->next)
 		if (*at == handle) {
 			*at = handle->next;
+			if (handle->grant != NULL)
+				handle->grant->handles--;
 			free(handle);
 			return RMA2_SUCCESS;
 		}

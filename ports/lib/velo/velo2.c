@@ -27,8 +27,11 @@ struct box {
 	size_t ended_count, ended_room;
 };
 
-// The largest number of messages kept while a send waits.
-enum { KEPT_MAX = 65536 };
+enum {
+	KEPT_MAX = 65536, // messages kept while a send waits
+	ENDED_MAX = 4096, // ends of peers that wait to be reported; further ones are not
+	ABANDONED_MAX = 128, // slots without a message that one look for a message passes
+};
 
 // grow makes room for one more item in a list of count items of size bytes. It returns false
 // without memory.
@@ -48,7 +51,11 @@ static bool grow(void **list, size_t *room, size_t count, size_t size)
 static void peer_gone(struct exn_port *p, uint16_t node, uint16_t vpid)
 {
 	struct box *b = p->owner;
-	if (grow((void **)&b->ended, &b->ended_room, b->ended_count, sizeof(*b->ended)))
+	// A program that only polls reports none.
+	for (size_t i = 0; i < b->ended_count; i++)
+		if (b->ended[i] == VELO2_ADDR_PACK(node, vpid))
+			return;
+	if (b->ended_count < ENDED_MAX && grow((void **)&b->ended, &b->ended_room, b->ended_count, sizeof(*b->ended)))
 		b->ended[b->ended_count++] = VELO2_ADDR_PACK(node, vpid);
 }
 
@@ -138,6 +145,8 @@ API velo2_ret_t velo2_connect(velo2_port_t *port, velo2_connection_t *con, velo2
 		return VELO2_RET_INVALID_NODE;
 	if (s != EXN_OK)
 		return result(s);
+	if (!multicast)
+		g->handles++;
 	con->dest.raw = VELO2_ADDR_PACK(node, vpid) | (multicast ? VELO2_MULTICAST : 0);
 	con->state_map = multicast ? NULL : g;
 	con->port = port;
@@ -146,7 +155,13 @@ API velo2_ret_t velo2_connect(velo2_port_t *port, velo2_connection_t *con, velo2
 
 API velo2_ret_t velo2_disconnect(velo2_port_t *port, velo2_connection_t *con)
 {
-	(void)port; // the grant stays until the port is closed
+	struct box *b = port->map;
+	// It may be of the port before this one, whose grants have gone.
+	struct exn_grant *g = b != NULL ? b->port.grants : NULL;
+	while (g != NULL && g != con->state_map)
+		g = g->next;
+	if (g != NULL && g->handles > 0)
+		g->handles--;
 	con->dest.raw = 0;
 	con->state_map = NULL;
 	return VELO2_RET_SUCCESS;
@@ -156,12 +171,16 @@ API velo2_ret_t velo2_disconnect(velo2_port_t *port, velo2_connection_t *con)
 static bool take(struct box *b, struct message *m)
 {
 	uint16_t node, vpid;
-	do
+	// Of slots that their senders have abandoned it passes some only: a peer may write such all
+	// the time.
+	for (int i = 0; i < ABANDONED_MAX; i++) {
 		if (!exn_port_take(&b->port, m->data, &m->word, &node, &vpid))
 			return false;
-	while ((m->word & 0x7f) == 0); // the sender has abandoned this slot
-	m->source = VELO2_ADDR_PACK(node, vpid);
-	return true;
+		m->source = VELO2_ADDR_PACK(node, vpid);
+		if ((m->word & 0x7f) != 0)
+			return true;
+	}
+	return false;
 }
 
 // keep moves arrived messages to memory, so that the peers have room.

@@ -1,0 +1,142 @@
+package ports
+
+import (
+	"context"
+
+	"exnet/fabric"
+	"exnet/ports/wire"
+)
+
+// farLocked returns the node, or nil if it is not reachable.
+//
+// +checklocks:s.mu
+func (s *Server) farLocked(n fabric.NodeID) *farNode {
+	if f := s.fars[n]; f != nil {
+		return f
+	}
+	if s.closed || s.cfg.Far == nil || n == s.cfg.Node {
+		return nil
+	}
+	f := &farNode{server: s, id: n, asked: make(map[uint32]chan farMessage), pairs: make(map[pair]*farPair)}
+	s.fars[n] = f
+	return f
+}
+
+// far returns the node, or nil if it is on this host or not reachable.
+func (s *Server) far(n fabric.NodeID) *farNode {
+	if s.cfg.Far == nil || n == s.cfg.Node || !s.cfg.Far.Reaches(n) {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.farLocked(n)
+}
+
+// send sends a message. The server's lock is not held. After an error the node counts as down.
+func (f *farNode) send(m wire.Message, data []byte) error {
+	b, _ := m.AppendBinary(nil) // it does not fail
+	err := f.server.cfg.Far.Send(f.id, append(b, data...))
+	if err != nil {
+		f.server.mu.Lock()
+		f.server.farDownLocked(f)
+		f.server.mu.Unlock()
+	}
+	return err
+}
+
+// postLocked sends a message some time. The server's lock is held.
+func (f *farNode) postLocked(m wire.Message, access bool) {
+	if len(f.posts) >= farPosts {
+		return
+	}
+	f.posts = append(f.posts, farPost{m, access})
+	if !f.posting {
+		f.posting = true
+		go f.post()
+	}
+}
+
+// post sends what postLocked has put off.
+func (f *farNode) post() {
+	s := f.server
+	for {
+		s.mu.Lock()
+		all := f.posts
+		f.posts, f.posting = nil, len(all) > 0
+		s.mu.Unlock()
+		if len(all) == 0 {
+			return
+		}
+		for _, m := range all {
+			if m.access {
+				m.Message = s.farRegister(m.Message)
+			}
+			if f.send(m.Message, nil) != nil {
+				break // the rest is for nobody
+			}
+		}
+	}
+}
+
+// ask sends a request. The returned channel yields the answer; it is closed without one if the
+// node goes down. The number is for forget.
+func (f *farNode) ask(m wire.Message, data []byte) (<-chan farMessage, uint32) {
+	f.server.mu.Lock()
+	c := f.expectLocked(&m)
+	down := f.down
+	f.server.mu.Unlock()
+	if !down {
+		_ = f.send(m, data) // an error closes c
+	}
+	return c, m.Number
+}
+
+// expectLocked gives a request its number, and returns the channel of ask. The server's lock is
+// held.
+func (f *farNode) expectLocked(m *wire.Message) <-chan farMessage {
+	c := make(chan farMessage, 1)
+	if f.down {
+		close(c)
+		return c
+	}
+	f.number = (f.number + 1) % answered
+	m.Number = f.number
+	f.asked[m.Number|answered] = c
+	return c
+}
+
+// forget is for a request whose answer nobody waits for any more.
+func (f *farNode) forget(number uint32) {
+	f.server.mu.Lock()
+	defer f.server.mu.Unlock()
+	delete(f.asked, number|answered)
+}
+
+// call sends a request and waits for its answer, or until end is closed.
+func (f *farNode) call(m wire.Message, data []byte, end <-chan struct{}) farMessage {
+	c, number := f.ask(m, data)
+	return f.await(c, number, end)
+}
+
+func (f *farNode) await(c <-chan farMessage, number uint32, end <-chan struct{}) farMessage {
+	select {
+	case a, ok := <-c:
+		if ok {
+			return a
+		}
+	case <-end:
+		f.forget(number)
+	}
+	return farMessage{Message: wire.Message{Status: wire.StatusNoNode}}
+}
+
+// callSoon is call of what a node answers by itself: it waits for a while only.
+func (f *farNode) callSoon(m wire.Message) wire.Message {
+	ctx, cancel := context.WithTimeout(context.Background(), f.server.farTime)
+	defer cancel()
+	f.server.mu.Lock()
+	c := f.expectLocked(&m)
+	f.postLocked(m, false)
+	f.server.mu.Unlock()
+	return f.await(c, m.Number, ctx.Done()).Message
+}

@@ -1,0 +1,251 @@
+package ports
+
+import (
+	"net"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric"
+	"exnet/internal/caller"
+	"exnet/internal/shm"
+	"exnet/ports/portstest"
+	"exnet/ports/wire"
+)
+
+// liar is a Far to a node of another host that does as it likes: send gets what it is sent.
+type liar struct{ send func(wire.Message) error }
+
+func (*liar) Reaches(fabric.NodeID) bool { return true }
+
+func (l *liar) Send(_ fabric.NodeID, b []byte) error {
+	var m wire.Message
+	if err := m.UnmarshalBinary(b[:wire.MessageSize]); err != nil {
+		return err
+	}
+	return l.send(m)
+}
+
+const farAway fabric.NodeID = 9
+
+// liesTo starts a node whose only far node is the liar.
+func liesTo(t *testing.T) (*node, *liar) {
+	l := new(liar)
+	l.send = func(wire.Message) error { return nil }
+	n := nodes(t, 1, func(c *Config) { c.Dial, c.Far = nil, l })[0]
+	n.farTime = 100 * time.Millisecond
+	t.Cleanup(func() { n.FarDown(farAway) })
+	return n, l
+}
+
+func (n *node) hear(m wire.Message) {
+	b, _ := m.AppendBinary(nil)
+	n.Hear(farAway, b)
+}
+
+// openAt opens a VELO port with a VPID of its own, or any (0), and has it count as a's.
+func (n *node) openAt(t *testing.T, v fabric.VPID, a caller.Account) (*net.UnixConn, wire.Addr, []int) {
+	t.Helper()
+	conn := n.dial(t)
+	r, fds := askAll(t, conn, wire.Message{Op: wire.OpOpen, Unit: fabric.UnitVELO, A: wire.Version, B: uint64(v)})
+	if r.Status != wire.StatusOK {
+		t.Fatalf("open: %+v", r)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ports[fabric.UnitVELO][r.Addr.VPID].account = a
+	return conn, r.Addr, fds
+}
+
+// A node that never answers holds a program for a while only, and nothing of its port stays.
+func TestSilentFar(t *testing.T) {
+	n, _ := liesTo(t)
+	conn, _, _ := n.openAt(t, 0, caller.Root)
+	for _, m := range []wire.Message{
+		{Op: wire.OpConnect, Unit: fabric.UnitVELO, Addr: wire.Addr{Node: farAway, VPID: 40}},
+		{Op: wire.OpRegister, Unit: fabric.UnitVELO, Addr: wire.Addr{Node: farAway}},
+	} {
+		if r := portstest.Ask(t, conn, m); r.Status != wire.StatusNoNode {
+			t.Errorf("operation %d: status %d", m.Op, r.Status)
+		}
+	}
+	conn.Close()
+	n.idle(t)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if f := n.fars[farAway]; len(f.asked) != 0 || len(f.pairs) != 0 {
+		t.Errorf("%d requests and %d pairs are left", len(f.asked), len(f.pairs))
+	}
+}
+
+// A node that asks and takes no answers: what waits for it is bounded, and one goroutine waits.
+func TestFarFlood(t *testing.T) {
+	n, l := liesTo(t)
+	stuck := make(chan struct{})
+	l.send = func(wire.Message) error { <-stuck; return fabric.ErrPeerDown }
+	before := runtime.NumGoroutine()
+	for i := range farPosts + 1000 {
+		n.hear(wire.Message{Op: []wire.Op{wire.OpRegister, wire.OpFarConnect, wire.OpFarPut}[i%3], Number: 1, Unit: fabric.UnitRMA, Addr: wire.Addr{VPID: 40}, A: 40})
+	}
+	if now := runtime.NumGoroutine(); now > before+4 {
+		t.Errorf("%d goroutines, %d before", now, before)
+	}
+	n.mu.Lock()
+	if got := len(n.fars[farAway].posts); got > farPosts {
+		t.Errorf("%d answers wait", got)
+	}
+	n.mu.Unlock()
+	close(stuck)
+	eventually(t, "the node is not down", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return len(n.fars) == 0
+	})
+}
+
+// A far node connects to a port while the node has no descriptor left, and the port ends: the next
+// port with this VPID is another program's, and is reached.
+func TestFarVPIDReused(t *testing.T) {
+	n, l := liesTo(t)
+	answers := make(chan wire.Message, 8)
+	l.send = func(m wire.Message) error { answers <- m; return nil }
+	connect := func() wire.Status {
+		n.hear(wire.Message{Op: wire.OpFarConnect, Number: 1, Unit: fabric.UnitVELO, Addr: wire.Addr{Node: 1, VPID: 50}, A: 60, B: uint64(os.Getuid())})
+		return (<-answers).Status
+	}
+	conn, _, _ := n.openAt(t, 50, caller.Root)
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	got := connect()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if got != wire.StatusFull {
+		t.Fatalf("without descriptors: status %d", got)
+	}
+	conn.Close()
+	n.idle(t)
+	n.openAt(t, 50, caller.Root)
+	if got := connect(); got != wire.StatusOK {
+		t.Errorf("the next port: status %d", got)
+	}
+}
+
+// pairFar opens a port, connects it to a far one, which says yes, and maps the flow.
+func (n *node) pairFar(t *testing.T, to fabric.VPID, a caller.Account) (*net.UnixConn, flow) {
+	t.Helper()
+	conn, _, _ := n.openAt(t, 0, a)
+	r, fds := askAll(t, conn, wire.Message{Op: wire.OpConnect, Unit: fabric.UnitVELO, Addr: wire.Addr{Node: farAway, VPID: to}})
+	for r.Op == wire.OpFlow { // it comes first
+		r, fds = hearAll(t, conn)
+	}
+	if r.Status != wire.StatusOK || len(fds) != 2 {
+		t.Fatalf("connect: %+v", r)
+	}
+	f, err := mapFlow(fabric.UnitVELO, fds[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.memory.Retire)
+	if _, err := unix.Write(fds[1], []byte{0}); err != nil {
+		t.Fatal(err)
+	}
+	return conn, f
+}
+
+// put fills a slot, whether there is room or not.
+func (f *flow) put() {
+	shm.Publish()
+	f.slot().Words(0, 1)[0].Store(1 | f.phase())
+	f.pos++
+}
+
+// yes has the liar say yes to each connect; other sends go to it.
+func (l *liar) yes(n *node, other func(wire.Message) error) {
+	l.send = func(m wire.Message) error {
+		if m.Op != wire.OpFarConnect {
+			return other(m)
+		}
+		go n.hear(wire.Message{Op: m.Op, Number: m.Number | answered, Addr: m.Addr, Unit: m.Unit, A: wire.Base(m.Addr.VPID)})
+		return nil
+	}
+}
+
+// Programs send to a port of another host that takes nothing, and end, one after the other: what
+// stays of them is bounded.
+func TestFarLingers(t *testing.T) {
+	const evil caller.Account = 4711
+	n, l := liesTo(t)
+	l.yes(n, func(wire.Message) error { return nil })
+	for i := range 2 * farLingers {
+		conn, f := n.pairFar(t, fabric.VPID(32+i%100), evil)
+		for range f.slots {
+			f.put()
+		}
+		conn.Close()
+		n.idle(t)
+	}
+	eventually(t, "more linger than may", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.lingers[evil] <= farLingers && n.lingersAll <= farLingers && len(n.fars[farAway].asked) <= farLingers*(farWindow+2)
+	})
+	n.FarDown(farAway)
+	eventually(t, "some linger when the node is gone", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return len(n.lingers) == 0 && n.lingersAll == 0
+	})
+}
+
+// A process writes to its flow for ever, also when its port has ended: no more is sent than it had
+// written.
+func TestFarWritesAfterEnd(t *testing.T) {
+	n, l := liesTo(t)
+	gate, ended := make(chan struct{}), make(chan struct{})
+	sent := 0
+	l.yes(n, func(m wire.Message) error {
+		<-gate
+		switch m.Op {
+		case wire.OpFarTell:
+			sent++
+			go n.hear(wire.Message{Op: m.Op, Number: m.Number | answered, Unit: m.Unit})
+		case wire.OpFarGone:
+			close(ended)
+		}
+		return nil
+	})
+	conn, f := n.pairFar(t, 40, caller.Root)
+	for range f.slots {
+		f.put()
+	}
+	conn.Close()
+	n.idle(t)
+	close(gate)
+	head := f.memory.Memory().Words(wire.FlowHead, 1)
+	for end := time.Now().Add(time.Minute); ; {
+		for f.pos-head[0].Load() < uint64(f.slots) {
+			f.put()
+		}
+		select {
+		case <-ended:
+			if sent > f.slots+1 {
+				t.Errorf("%d messages were sent of %d slots", sent, f.slots)
+			}
+			return
+		default:
+			runtime.Gosched()
+		}
+		if time.Now().After(end) {
+			t.Fatal("the node sends for a port that has ended")
+		}
+	}
+}
