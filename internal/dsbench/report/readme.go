@@ -61,35 +61,35 @@ var programNames = map[string]string{
 func (d *Data) tables(page string) string {
 	var b strings.Builder
 	m := d.Machine
-	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. A mark (!): the runs lie more than %s apart.",
+	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** is how many times as fast as TCP in the same run: above 1 is faster. %s",
 		d.started().Format("2 January 2006"), result.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commit(),
-		result.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, result.Percent(result.NoiseBound)))
-	b.WriteString("\n| path | stream, 64 KiB | of `lo` | 64 B, half round trip | of `lo` | p99 | messages of 64 B | connections |\n|---|---|---|---|---|---|---|---|\n")
+		result.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, d.quiet()))
+	b.WriteString("\n| path | stream, 64 KiB | × | 64 B, half round trip | × | messages of 64 B | × | connections | × |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, p := range readmePaths {
 		stream, latency := d.row(PartStream1, p.name, 64<<10), d.row(PartLatency, p.name, 64)
 		rate, crr := d.row(PartRate, p.name, 64), d.row(PartCRR, p.name, 64)
 		if stream == nil && latency == nil && (p.name != goNet || crr == nil) { // a row of gaps
 			continue
 		}
-		p99 := ""
-		if latency != nil && latency.P99 != nil {
-			p99 = svgplot.Number(*latency.P99) + " " + micros
+		crrControl := "lo"
+		if strings.HasPrefix(p.name, "ds") { // its connections are Go's
+			crrControl = goNet
 		}
-		fmt.Fprintf(&b, "| `%s`: %s | %s | %s | %s | %s | %s | %s | %s |\n", p.name, p.text,
-			figureOf(stream, gbits), d.of("lo", PartStream1, stream), figureOf(latency, micros), d.of("lo", PartLatency, latency), p99,
-			figureOf(rate, "M/s"), figureOf(crr, "/s"))
+		fmt.Fprintf(&b, "| `%s`: %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", p.name, p.text,
+			figureOf(stream, gbits), d.times("lo", PartStream1, stream), figureOf(latency, micros), d.times("lo", PartLatency, latency),
+			figureOf(rate, "M/s"), d.times("lo", PartRate, rate), figureOf(crr, "/s"), d.times(crrControl, PartCRR, crr))
 	}
 	if pairs := d.programPairs(); len(pairs) > 0 {
 		b.WriteByte('\n')
 		result.Wrap(&b, fmt.Sprintf("Unmodified programs on loopback, without `exn-run --loopback` and with it (%s):", d.programsHow()))
-		b.WriteString("\n| programs | TCP | direct | ratio |\n|---|---|---|---|\n")
+		b.WriteString("\n| programs | TCP | direct | × |\n|---|---|---|---|\n")
 		for _, s := range pairs {
 			name := programNames[s.name]
 			if name == "" {
 				name = s.name
 			}
 			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, figureOf(&s.tcp, unitText(s.tcp.Unit)), figureOf(&s.direct, unitText(s.direct.Unit)),
-				ratioText(s.direct.Median/s.tcp.Median))
+				timesText(s.direct.Unit, s.direct.Median, s.tcp.Median))
 		}
 	}
 	b.WriteByte('\n')
@@ -114,16 +114,49 @@ func figureOf(r *result.Row, unit string) string {
 	return text
 }
 
-// of writes a row's ratio to that of a path in the same run.
-func (d *Data) of(path, part string, r *result.Row) string {
+// times writes how many times as fast as a path in the same run a row is; "" without either.
+func (d *Data) times(path, part string, r *result.Row) string {
 	if r == nil {
 		return ""
 	}
 	base := d.row(part, path, r.Size)
-	if base == nil || base.Median <= 0 {
+	if base == nil {
 		return ""
 	}
-	return ratioText(r.Median / base.Median)
+	return timesText(r.Unit, r.Median, base.Median)
+}
+
+// timesText writes how many times as fast as a control a figure is: of times the control's is
+// divided by it, of rates it by the control's.
+func timesText(unit string, figure, control float64) string {
+	if figure <= 0 || control <= 0 {
+		return ""
+	}
+	if unit == "us" {
+		return ratioText(control / figure)
+	}
+	return ratioText(figure / control)
+}
+
+// quiet says how steady the run was: how many of its figures are marked.
+func (d *Data) quiet() string {
+	noisy, all := 0, 0
+	for _, p := range d.Parts {
+		for _, r := range p.Rows {
+			all++
+			if r.Noisy {
+				noisy++
+			}
+		}
+	}
+	text := fmt.Sprintf("A mark (!): the runs lie more than %s apart", result.Percent(result.NoiseBound))
+	switch {
+	case noisy == 0:
+		return text + "; none do."
+	case noisy*10 > all: // more than a tenth
+		return text + fmt.Sprintf(", as they do for %d of the %d figures of the whole run: the machine was not quiet.", noisy, all)
+	}
+	return text + fmt.Sprintf(", as they do for %d of the %d figures of the whole run.", noisy, all)
 }
 
 // unitText writes a unit as people do.
