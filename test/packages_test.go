@@ -42,8 +42,8 @@ func TestRootPackage(t *testing.T) {
 	}
 }
 
-// On a Debian with Go and nothing else README's first command brings up exn0 and runs programs, and
-// what the second one begins with installs what tests need.
+// On a Debian with Go and nothing else README's first commands build what there is, bring up exn0
+// and run programs, and what the check begins with installs what tests need.
 func TestRootFresh(t *testing.T) {
 	if *minimal == "" {
 		t.Skip("it makes a minimal Debian: name a folder by -minimal")
@@ -56,7 +56,7 @@ func TestRootFresh(t *testing.T) {
 		outputOf(t, ".", "rm", "-rf", to)
 		outputOf(t, ".", "cp", "-a", strings.TrimSpace(from), to)
 	}
-	if out := inMinimal(t, "sh", "-c", "cd /src && go run ./cmd/exn-tun demo"); !strings.Contains(out, "perl and bash: 1 MiB each") {
+	if out := inMinimal(t, "sh", "-c", "cd /src && GOBIN=/opt/bin go install ./cmd/... && /opt/bin/exn-tun demo --verbose"); !strings.Contains(out, "perl and bash: 1 MiB each") {
 		t.Error("no programs have run")
 	}
 	inMinimal(t, "sh", "-c", "cd /src && ! ./check.sh --no-install quick")
