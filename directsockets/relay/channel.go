@@ -226,24 +226,39 @@ func (e *Engine) shipEach(ch *channel, p *place) bool {
 
 // startBatch starts the PUT of a place. False: not now.
 func (e *Engine) startBatch(ch *channel, i int) bool {
+	p := &ch.places[i]
+	p.number, p.sum = ch.batches, checksum(p.buf)
+	if !e.putBatch(ch, i, func() { e.touch(ch) }) {
+		return false
+	}
+	e.stats.Batches.Add(1)
+	ch.batches++
+	return e.step(ch, p, eventPut)
+}
+
+// putBatch has the NIC bring a place to the peer. False: not now, and again is called when it may
+// be tried again; or the node is lost.
+func (e *Engine) putBatch(ch *channel, i int, again func()) bool {
 	p, b := &ch.places[i], &e.boxes[ch.box]
 	off, n := atu.NLA(i*placeLen), len(p.buf)
 	local := ch.region.NLA() + off
-	sum := checksum(p.buf)
 	err := b.rma.Put(rma.PutReq{Local: local, Remote: ch.remote + off, Len: n, Node: ch.node.id, VPID: b.vpid, Class: p.class, Notify: rma.NotifyRequester | rma.NotifyCompleter})
-	if errors.Is(err, fabric.ErrAgain) { // until others have ended
-		b.later = append(b.later, func() { e.touch(ch) })
-		return false
-	}
-	if err != nil {
+	switch {
+	case err == nil:
+		b.batches[rma.LastFragment(local, n)] = putting{ch, i}
+	case errors.Is(err, fabric.ErrAgain): // until others have ended
+		b.later = append(b.later, again)
+	default:
 		e.lose(ch.node)
-		return false
 	}
-	b.batches[rma.LastFragment(local, n)] = putting{ch, i}
-	e.stats.Batches.Add(1)
-	p.number, p.sum = ch.batches, sum
-	ch.batches++
-	return e.step(ch, p, eventPut)
+	return err == nil
+}
+
+// repeatBatch brings a place again that the peer had no room to be told of.
+func (e *Engine) repeatBatch(ba putting) {
+	if !ba.ch.node.down {
+		e.putBatch(ba.ch, ba.i, func() { e.repeatBatch(ba) })
+	}
 }
 
 // lent is told where the peer takes batches.
@@ -269,6 +284,9 @@ func (e *Engine) batched(ba putting, status fabric.Status) {
 	}
 	switch status {
 	case fabric.StatusOK:
+	case fabric.StatusOverrun:
+		e.afterOverrun(func() { e.repeatBatch(ba) })
+		return
 	case fabric.StatusPeerDown:
 		e.lose(ba.ch.node) // its link is down
 		return

@@ -73,6 +73,8 @@ type Config struct {
 	Note func(from fabric.NodeID, b []byte)
 	// Log is told of peers that break the rules. Default: nobody.
 	Log *slog.Logger
+
+	notifications int // notifications that wait in each mailbox's RMA unit; tests have few
 }
 
 const (
@@ -80,6 +82,8 @@ const (
 	defaultBudget                = 2048
 	defaultInline                = 1 << 16 // messages that the driver's thread moves before it looks at its other links
 	defaultConns                 = 1024
+	// defaultNotifications is the size of a box's queue: half of it is for PUTs of peers.
+	defaultNotifications = 1 << 14
 )
 
 func (c Config) withDefaults() (Config, error) {
@@ -97,6 +101,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.MaxConns == 0 {
 		c.MaxConns = defaultConns
+	}
+	if c.notifications == 0 {
+		c.notifications = defaultNotifications
 	}
 	if c.Note == nil {
 		c.Note = func(fabric.NodeID, []byte) {}

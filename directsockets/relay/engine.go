@@ -99,10 +99,6 @@ type parcel struct {
 // maxLater is how many parcels wait for a peer that takes none, at most.
 const maxLater = 1 << 14
 
-// notifications is the size of a box's queue: half of it for PUTs of peers, which do not wait for
-// room there.
-const notifications = 1 << 14
-
 // New makes the Engine of a NIC. Run runs it, Close releases what it took.
 func New(cfg Config) (*Engine, error) {
 	cfg, err := cfg.withDefaults()
@@ -147,7 +143,7 @@ func (e *Engine) openBox(i int, n *nic.NIC) (err error) {
 	if i == Devices {
 		return nil
 	}
-	if b.rma, err = n.OpenRMA(b.vpid, rma.Config{Notifications: notifications}); err != nil {
+	if b.rma, err = n.OpenRMA(b.vpid, rma.Config{Notifications: e.cfg.notifications}); err != nil {
 		return fmt.Errorf("relay: open RMA: %w", err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package relay
 import (
 	"encoding/binary"
 	"errors"
+	"time"
 
 	"exnet/directsockets/segment"
 	"exnet/fabric"
@@ -222,14 +223,41 @@ func (e *Engine) startPut(c *conn, en *entry) {
 
 // startLater has a PUT be started when another one has ended.
 func (e *Engine) startLater(b *box, c *conn, en *entry) {
+	if en.running { // it is a repetition
+		b.later = append(b.later, func() { e.repeatPut(en) })
+		return
+	}
 	en.again = true
 	b.later = append(b.later, func() { e.activate(c) })
+}
+
+// repeatPut starts a PUT again that the peer had no room to be told of. It has counted as running
+// all the time.
+func (e *Engine) repeatPut(en *entry) {
+	if en.c.over {
+		e.recycle(en)
+		return
+	}
+	e.startPut(en.c, en)
+}
+
+// overrunPause is how long a PUT rests that a peer has refused because it had too many to look at.
+const overrunPause = time.Millisecond
+
+// afterOverrun has f be called when the peer may have room again.
+func (e *Engine) afterOverrun(f func()) {
+	e.stats.Overruns.Add(1)
+	time.AfterFunc(overrunPause, func() { _ = e.do(f) }) // closed: all is over
 }
 
 // put is told that a PUT has ended. One that the peer does not allow before it has said
 // anything meets a client that has taken its offer back: the DROP for that is on its way.
 func (e *Engine) put(en *entry, status fabric.Status) {
 	c, ok := en.c, status == fabric.StatusOK
+	if status == fabric.StatusOverrun && !c.over {
+		e.afterOverrun(func() { e.repeatPut(en) })
+		return
+	}
 	en.running = false
 	if ok {
 		e.stats.Puts.Add(1)

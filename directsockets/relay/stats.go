@@ -20,6 +20,7 @@ type Stats struct {
 	BytesReceived    uint64
 	Puts             uint64 // that have ended
 	PutsFailed       uint64
+	Overruns         uint64 // PUTs, also of batches, that a peer had no room for, which are repeated
 	Batches          uint64 // PUTs of messages that had gathered
 	BatchesReceived  uint64
 	Lost             uint64 // connections reset because their node was lost
@@ -36,5 +37,5 @@ type Stats struct {
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
 type counters struct {
-	Connections, Opened, Accepted, Attached, Refused, MessagesSent, MessagesReceived, BytesSent, BytesReceived, Puts, PutsFailed, Batches, BatchesReceived, Lost, Breaches, Strays, Stale, NoCredit, Held, HeldDropped, Fences atomic.Uint64
+	Connections, Opened, Accepted, Attached, Refused, MessagesSent, MessagesReceived, BytesSent, BytesReceived, Puts, PutsFailed, Overruns, Batches, BatchesReceived, Lost, Breaches, Strays, Stale, NoCredit, Held, HeldDropped, Fences atomic.Uint64
 }

@@ -154,6 +154,7 @@ var counterHelp = map[string]string{
 	"relay.bytes_received":         "Bytes of direct sockets that came through the fabric.",
 	"relay.puts":                   "RMA PUTs to the rings of programs behind other nodes that have ended.",
 	"relay.puts_failed":            "Of these PUTs, those that failed.",
+	"relay.overruns":               "RMA PUTs, also of messages that had gathered, repeated because the other node had too many to look at.",
 	"relay.batches":                "RMA PUTs of messages that had gathered.",
 	"relay.batches_received":       "Such batches that came from other nodes.",
 	"relay.lost":                   "Direct connections reset because their node was lost.",
