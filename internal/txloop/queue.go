@@ -9,7 +9,7 @@ package txloop
 type queue struct {
 	sent  uint64 // as last asked
 	taken uint64 // of these, read or dropped
-	vain  int    // reads in a row that found nothing though one was counted
+	vain  int    // reads that found nothing though one was counted, since all counted ones were read
 	sure  bool   // poll(2) says, or may say, that there is one
 }
 
@@ -23,14 +23,20 @@ func (p *port) mayRead() bool {
 	if p.Senders == nil || q.sure || q.sent != q.taken {
 		return true // without asking: the counters are in the caches of the CPUs that send
 	}
-	q.sent = p.Senders.Sent()
-	return q.sent != q.taken
+	if q.sent = p.Senders.Sent(); q.sent == q.taken {
+		q.vain = 0
+		return false
+	}
+	return true
 }
 
 // took says that a packet was read: one of those counted, or, if all of these are read, one that
 // was taken for dropped, or that nobody counts (XDP). After such a one, there may be more.
-func (q *queue) took() {
-	q.vain = 0
+func (p *port) took() {
+	q := &p.queue
+	if q.taken == q.sent && p.Senders != nil {
+		q.sent = p.Senders.Sent() // poll(2) said that it was there, and nobody has asked
+	}
 	if q.taken != q.sent {
 		q.taken++
 		q.sure = false

@@ -96,6 +96,38 @@ func TestQueueDropped(t *testing.T) {
 	}
 }
 
+// A packet that poll(2) has found is one of those counted, and is not looked for again.
+func TestQueueSure(t *testing.T) {
+	l, p, s, reads := queueLoop(t)
+	for i := range 3 {
+		s.sent.Add(1)
+		p.dev.put(nil, packet(1, 100))
+		l.ports[0].queue.sure = true
+		if got := reads(); got != 1 || p.dev.left() != 0 {
+			t.Errorf("packet %d: %d reads, %d left", i, got, p.dev.left())
+		}
+		if got := reads(); got != 0 {
+			t.Errorf("packet %d: %d reads after it", i, got)
+		}
+	}
+}
+
+// A packet that was dropped is looked for maxVain times, also if others come one by one meanwhile.
+func TestQueueDroppedAmongOthers(t *testing.T) {
+	_, p, s, reads := queueLoop(t)
+	s.sent.Add(1)
+	all := 0
+	const packets = 10 * maxVain
+	for range packets {
+		s.sent.Add(1)
+		p.dev.put(nil, packet(1, 100))
+		all += reads()
+	}
+	if all > packets+maxVain || p.dev.left() != 0 {
+		t.Errorf("%d reads for %d packets, %d left", all, packets, p.dev.left())
+	}
+}
+
 // poll(2) finds packets that nobody has counted.
 func TestQueueUncounted(t *testing.T) {
 	ports, trace := newPorts(t, 1, 4)

@@ -343,7 +343,7 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 			}
 			break
 		}
-		p.queue.took()
+		p.took()
 		packets++
 		bytes += n
 		if n < tun.VnetHdrLen+p.Header || b.Offload.ParseHost(mem) != nil {
