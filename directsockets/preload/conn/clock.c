@@ -24,21 +24,19 @@ static uint64_t measure(void)
 	return (ds_ticks() - t) * 10000 / (uint64_t)(end - begin);
 }
 
-uint64_t ds_ticks_us(void)
-{
-	static uint64_t per_us;
-	uint64_t known = __atomic_load_n(&per_us, __ATOMIC_RELAXED);
+uint64_t ds_per_us;
 
-	if (known)
-		return known;
-	known = measure();
+uint64_t ds_ticks_us_ask(void)
+{
+	uint64_t known = measure();
+
 	for (int i = 0; i < 2; i++) {
 		uint64_t again = measure();
 
 		known = again < known ? again : known;
 	}
 	known = known < 10 ? 1 : known / 10;
-	__atomic_store_n(&per_us, known, __ATOMIC_RELAXED);
+	__atomic_store_n(&ds_per_us, known, __ATOMIC_RELAXED);
 	return known;
 }
 

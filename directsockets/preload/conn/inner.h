@@ -82,8 +82,15 @@ static inline bool ds_alone(const struct ds_sock *s)
 	return ds_one_thread() && __atomic_load_n(&s->sh->refs, __ATOMIC_RELAXED) == 1;
 }
 
-/* Ticks of a microsecond; measured once. */
-uint64_t ds_ticks_us(void) DS_HIDDEN;
+/* Ticks of a microsecond; measured once, by the first that asks. */
+uint64_t ds_ticks_us_ask(void) DS_HIDDEN;
+extern uint64_t ds_per_us DS_HIDDEN;
+static inline uint64_t ds_ticks_us(void)
+{
+	uint64_t known = __atomic_load_n(&ds_per_us, __ATOMIC_RELAXED);
+
+	return __builtin_expect(known != 0, 1) ? known : ds_ticks_us_ask();
+}
 
 /* ---- the process (pool.c) --------------------------------------------------------- */
 
@@ -251,7 +258,16 @@ ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n
 /* ds_cursor: a cursor at the beginning of iov, of at most DS_MAX_RW bytes as in the kernel; false
  * and errno: an impossible length or address. ds_here: the vector at the cursor, at most max bytes.
  * ds_skip: moves it by n bytes. */
-bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n) DS_HIDDEN;
+bool ds_cursor_of(struct ds_cursor *c, const struct iovec *iov, int n) DS_HIDDEN;
+/* True if the n bytes at p are where the kernel lets a program have memory. */
+static inline bool ds_user_range(const void *p, size_t n) { return n <= DS_USER_END && (uintptr_t)p <= DS_USER_END - n; }
+static inline bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n)
+{
+	if (__builtin_expect(n != 1 || iov->iov_len > DS_MAX_RW || !ds_user_range(iov->iov_base, iov->iov_len), 0))
+		return ds_cursor_of(c, iov, n);
+	*c = (struct ds_cursor){.v = iov, .n = 1, .left = iov->iov_len};
+	return true;
+}
 struct iovec ds_here(const struct ds_cursor *c, size_t max) DS_HIDDEN;
 void ds_skip(struct ds_cursor *c, size_t n) DS_HIDDEN;
 /* The next limit bytes after the cursor as vectors for the kernel, and their number. What does not
@@ -337,7 +353,13 @@ static inline bool ds_rx_from_segment(const struct ds_sock *s)
 void ds_tx_attend(struct ds_sock *s, int fd) DS_HIDDEN;
 /* Checks whether the peer has closed its end of the doorbell: always with now, else only if that
  * was not done lately. Returns ds_ticks. */
-uint64_t ds_check_bell(struct ds_sock *s, bool now) DS_HIDDEN;
+uint64_t ds_check_bell_at(struct ds_sock *s, uint64_t t) DS_HIDDEN;
+static inline uint64_t ds_check_bell(struct ds_sock *s, bool now)
+{
+	uint64_t t = ds_ticks();
+
+	return !now && t - DS_GET(s->checked) < ds_ticks_us() * 10000 ? t : ds_check_bell_at(s, t);
+}
 
 /* Events that concern a direction. */
 enum { RX_EVENTS = POLLIN | POLLRDNORM, TX_EVENTS = POLLOUT | POLLWRNORM };

@@ -144,13 +144,21 @@ uint64_t ds_arrival(struct ds_sock *s, uint64_t told)
 	return s->sh && ds_has_segment(s) ? ds_rx_stamp(&s->seg, &s->sh->rx, told & ((1ull << DS_EDGE_ENDS) - 1)) : 0;
 }
 
-bool ds_quiet(struct ds_sock *s)
+/* Is s direct both ways, and has nothing happened to it but what the inbound queue says? */
+static inline bool undisturbed(const struct ds_sock *s)
 {
 	enum { ENDED = DS_FROZEN | DS_CLOSED | DS_RESET | DS_ROLLED | DS_STANDS };
-	struct ds_shared *h = s->sh;
+	const struct ds_shared *h = s->sh;
 
-	return ds_mode(&h->rx_mode) == RX_DIRECT && ds_mode(&h->tx_mode) == TX_DIRECT && !ds_rx_there(&s->seg, &h->rx) &&
-	       !(ds_seg_peer_attention(&s->seg) & ENDED) && !ds_mode(&h->gone) && !ds_mode(&h->rx_shut) && !ds_zerocopy_left(s);
+	return ds_mode(&h->rx_mode) == RX_DIRECT && ds_mode(&h->tx_mode) == TX_DIRECT && !(ds_seg_peer_attention(&s->seg) & ENDED) &&
+	       !ds_mode(&h->gone) && !ds_mode(&h->rx_shut) && !ds_zerocopy_left(s);
+}
+
+bool ds_quiet(struct ds_sock *s) { return !ds_rx_there(&s->seg, &s->sh->rx) && undisturbed(s); }
+
+bool ds_only_data(struct ds_sock *s)
+{
+	return undisturbed(s) && DS_GET(s->lowat) <= 1 && ds_rx_look(&s->seg, &s->sh->rx) == 1;
 }
 
 int ds_direct(struct ds_sock *s)

@@ -253,51 +253,37 @@ static ssize_t recv_shadow(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return r;
 }
 
-/* As ds_recv, but a call that succeeds may change errno. */
-static inline ssize_t recv_any(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+/* Receives into c, until the call has all that it waits for; c is at the beginning of iov, or after
+ * the bytes that the call has got already. */
+static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, struct ds_cursor *c, size_t got)
 {
-	struct ds_cursor c;
+	struct ds_cursor begin = *c;
 	int64_t deadline = -1;
-	size_t got = 0, want;
+	size_t want = target(s, c, flags);
 
-	if (!s->sh)
-		return ds_real_recv(fd, iov, n, flags);
-	ds_tick(s, fd);
-	if (!ds_has_segment(s) && (ds_plain(s) || ds_alone(s) || (flags & MSG_DONTWAIT))) {
-		ssize_t r = ds_shadow_recv(s, fd, iov, n, flags, true);
-
-		if (r != DS_CHANGED)
-			return r;
-	}
-	if (!ds_cursor(&c, iov, n))
-		return -1;
-	if (!c.left || (__atomic_load_n(&s->sh->rx_mode, __ATOMIC_RELAXED) == RX_BACK && settled(s)))
-		return ds_shadow_recv(s, fd, iov, n, flags, false);
-	struct ds_cursor begin = c;
-	want = target(s, &c, flags);
 	for (;;) {
 		bool shadow = false, more = false;
 		ssize_t r;
 
 		if (flags & MSG_PEEK) {
-			c = begin; /* every look sees all */
+			*c = begin; /* every look sees all */
 			got = 0;
 		}
 		if (ds_has_segment(s))
-			r = recv_direct(s, fd, &c, flags, &shadow, &more);
+			r = recv_direct(s, fd, c, flags, &shadow, &more);
 		else if (ds_plain(s))
 			shadow = true, r = 0;
 		else
-			r = recv_early(s, fd, &c, flags);
+			r = recv_early(s, fd, c, flags);
 		if (shadow && got && at_mark(fd))
 			return (ssize_t)got;
 		if (shadow && !settled(s)) {
 			ds_tx_attend(s, fd);
-			r = recv_shadow(s, fd, &c, (flags & ~MSG_WAITALL) | MSG_DONTWAIT, got);
+			r = recv_shadow(s, fd, c, (flags & ~MSG_WAITALL) | MSG_DONTWAIT, got);
 		} else if (shadow) { /* for good */
 			if (!got)
 				return ds_shadow_recv(s, fd, iov, n, flags, false);
-			r = recv_shadow(s, fd, &c, flags | (got >= want ? MSG_DONTWAIT : 0), got);
+			r = recv_shadow(s, fd, c, flags | (got >= want ? MSG_DONTWAIT : 0), got);
 			return (ssize_t)got + (r > 0 ? r : 0);
 		}
 		if (r > 0)
@@ -333,10 +319,67 @@ static inline ssize_t recv_any(struct ds_sock *s, int fd, const struct iovec *io
 	}
 }
 
+/* As ds_recv, but a call that succeeds may change errno. */
+static ssize_t recv_any(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+{
+	struct ds_cursor c;
+
+	if (!s->sh)
+		return ds_real_recv(fd, iov, n, flags);
+	ds_tick(s, fd);
+	if (!ds_has_segment(s) && (ds_plain(s) || ds_alone(s) || (flags & MSG_DONTWAIT))) {
+		ssize_t r = ds_shadow_recv(s, fd, iov, n, flags, true);
+
+		if (r != DS_CHANGED)
+			return r;
+	}
+	if (!ds_cursor(&c, iov, n))
+		return -1;
+	if (!c.left || (__atomic_load_n(&s->sh->rx_mode, __ATOMIC_RELAXED) == RX_BACK && settled(s)))
+		return ds_shadow_recv(s, fd, iov, n, flags, false);
+	return recv_on(s, fd, iov, n, flags, &c, 0);
+}
+
+/* What most calls do: takes what the segment has into c, if that is all the call waits for. The
+ * number of bytes, *more as recv_direct; 0: nothing was done that recv_any does not do again. */
+static inline size_t recv_there(struct ds_sock *s, struct ds_cursor *c, bool *more)
+{
+	struct ds_shared *h = s->sh;
+	bool alone = ds_alone(s);
+	ssize_t r = 0;
+
+	if (__builtin_expect(!ds_rx_take(s, alone), 0))
+		return 0;
+	if (__builtin_expect(ds_mode(&h->rx_mode) == RX_DIRECT, 1))
+		r = ds_rx_recv(&s->seg, &h->rx, &h->attention, c, false, false);
+	*more = r > 0 && c->left && moved_on(s, RX_DIRECT);
+	ds_unlock(&h->rx_lock, alone);
+	return r > 0 ? (size_t)r : 0;
+}
+
+/* May the call be made by recv_there? */
+static inline bool is_plain(const struct ds_sock *s, int n, int flags)
+{
+	return n == 1 && !(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) && ds_phase_of(s) == UP && ds_mode(&s->sh->rx_mode) == RX_DIRECT &&
+	       DS_GET(s->lowat) <= 1;
+}
+
 ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
 	int before = errno;
-	ssize_t r = recv_any(s, fd, iov, n, flags);
+	struct ds_cursor c;
+	bool more = false;
+	size_t got = 0;
+	ssize_t r;
+
+	if (is_plain(s, n, flags) && ds_cursor(&c, iov, n) && c.left)
+		got = recv_there(s, &c, &more);
+	if (__builtin_expect(got && !more, 1))
+		return (ssize_t)got;
+	if (got)
+		r = recv_on(s, fd, iov, n, flags, &c, got);
+	else
+		r = recv_any(s, fd, iov, n, flags);
 
 	if (r >= 0)
 		errno = before;

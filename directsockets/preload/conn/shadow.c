@@ -280,20 +280,14 @@ bool ds_nonblock(struct ds_sock *s, int fd)
 void ds_flags_known(struct ds_sock *s, bool nonblock) { DS_SET(s->nonblock, nonblock ? 2 : 1); }
 void ds_flags_changed(struct ds_sock *s) { DS_SET(s->nonblock, 0); }
 
-/* True if the n bytes at p are where the kernel lets a program have memory. */
-static inline bool user_range(const void *p, size_t n)
-{
-	return n <= DS_USER_END && (uintptr_t)p <= DS_USER_END - n;
-}
-
-bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n)
+bool ds_cursor_of(struct ds_cursor *c, const struct iovec *iov, int n)
 {
 	size_t sum = 0;
 
 	for (int i = 0; i < n; i++) {
 		size_t len = iov[i].iov_len;
 
-		if (__builtin_expect((ssize_t)len < 0 || !user_range(iov[i].iov_base, len), 0)) {
+		if (__builtin_expect((ssize_t)len < 0 || !ds_user_range(iov[i].iov_base, len), 0)) {
 			errno = (ssize_t)len < 0 ? EINVAL : EFAULT;
 			return false;
 		}

@@ -202,6 +202,9 @@ int ds_take_error(struct ds_sock *s, int fd) DS_HIDDEN;
 /* True if s is direct both ways and ds_ready would report nothing but room to send. Takes no
  * lock. */
 bool ds_quiet(struct ds_sock *s) DS_HIDDEN;
+/* True if s is direct both ways, has bytes, and ds_ready would report nothing but these and room to
+ * send. Takes no lock: another thread may have taken them meanwhile. */
+bool ds_only_data(struct ds_sock *s) DS_HIDDEN;
 /* True if the bell of s, which is quiet, tells of all that can happen to it: the peer is on this
  * host, and no other process has this end. */
 bool ds_bell_tells(struct ds_sock *s) DS_HIDDEN;

@@ -71,13 +71,12 @@ void ds_break_for(struct ds_sock *s, int why)
 
 void ds_break(struct ds_sock *s) { ds_break_for(s, DS_WHY_BREACH); }
 
-uint64_t ds_check_bell(struct ds_sock *s, bool now)
+uint64_t ds_check_bell_at(struct ds_sock *s, uint64_t t)
 {
 	char c;
 	int saved = errno;
-	uint64_t t = ds_ticks();
 
-	if (!ds_has_segment(s) || ds_mode(&s->sh->gone) || (!now && t - DS_GET(s->checked) < ds_ticks_us() * 10000))
+	if (!ds_has_segment(s) || ds_mode(&s->sh->gone))
 		return t;
 	DS_SET(s->checked, t);
 	ssize_t n = ds_syscall(SYS_recvfrom, s->seg.bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);

@@ -28,37 +28,73 @@ static inline bool is_stream(const struct conn *c, int fd) { return fd <= STDERR
 /* Does conn/ know c? It is held. */
 static inline bool is_known(struct conn *c)
 {
-	return __builtin_expect(conn_is(c) == CONN_UP, 1) || (__atomic_load_n(&c->early, __ATOMIC_ACQUIRE) & DS_TAKEN_OVER);
+	return conn_is(c) == CONN_UP || (__atomic_load_n(&c->early, __ATOMIC_ACQUIRE) & DS_TAKEN_OVER);
 }
 
-/* As call_begin_any. Until c is held another thread may close fd, and open it again: then c may be
- * another connection, and w its word, too. What was seen of it before counts for nothing. */
-static inline struct call begin(int fd, uintptr_t w)
+/* c, which is held, is a conn that conn/ knows: the call on it begins. In a critical section, which
+ * ends. */
+static inline struct call known(struct conn *c, int fd, int before)
+{
+	struct call k = {.c = c, .slot = ds_cleanup_push(jumped, c)};
+
+	ds_critical_leave(before);
+	begun(c, fd);
+	return k;
+}
+
+/* As begin, which found that w may change, or that conn/ may not know its conn. Until that is held
+ * another thread may close fd, and open it again: then it may be another connection, and w its
+ * word, too. What was seen of it before counts for nothing. */
+static __attribute__((noinline)) struct call begin_slowly(int fd, uintptr_t w)
 {
 	struct call k = {.slot = -1};
 	struct conn *c = word_conn(w);
-	int before;
 
-	if (!c)
-		return k;
 	for (;;) {
-		if (__builtin_expect(conn_is(c) != CONN_UP, 0) && young_begin(&k, c, fd, w))
+		if (conn_is(c) != CONN_UP && young_begin(&k, c, fd, w))
 			return k;
-		before = ds_critical_enter();
+		int before = ds_critical_enter();
 		conn_hold(c);
-		bool same = __builtin_expect(fd_word(fd) == w, 1);
+		bool same = fd_word(fd) == w;
 		if (same && is_known(c))
-			break;
+			return known(c, fd, before);
 		conn_put(c);
 		ds_critical_leave(before);
 		if (!same)
 			return k;
 	}
-	k.slot = ds_cleanup_push(jumped, c);
-	k.c = c;
+}
+
+/* Gives back what begin has taken, and begins again. */
+static __attribute__((noinline)) struct call begin_again(struct conn *c, int before, int fd, uintptr_t w)
+{
+	conn_put(c);
 	ds_critical_leave(before);
-	begun(c, fd);
-	return k;
+	return begin_slowly(fd, w);
+}
+
+/* As call_begin_any, with few instructions for a conn that is up. */
+static inline struct call begin(int fd, uintptr_t w)
+{
+	struct conn *c = word_conn(w);
+
+	if (!c)
+		return (struct call){.slot = -1};
+	if (__builtin_expect(conn_is(c) != CONN_UP, 0))
+		return begin_slowly(fd, w);
+	int before = ds_critical_enter();
+	conn_hold(c);
+	if (__builtin_expect(fd_word(fd) != w || conn_is(c) != CONN_UP, 0))
+		return begin_again(c, before, fd, w);
+	return known(c, fd, before);
+}
+
+/* Is w a socket that is up, and fd no standard stream? Most calls are on such. */
+static inline bool is_up(int fd, uintptr_t w)
+{
+	struct conn *c = word_conn(w);
+
+	return __builtin_expect(fd > STDERR_FILENO && c && conn_is(c) == CONN_UP, 1);
 }
 
 struct call call_begin(int fd, uintptr_t w)
@@ -73,7 +109,7 @@ struct call call_begin(int fd, uintptr_t w)
 struct call call_begin_any(int fd, uintptr_t w) { return begin(fd, w); }
 
 /* As call_young; in: as call_young_in. */
-static inline struct call young(int fd, uintptr_t w, bool waits, bool in)
+static __attribute__((noinline)) struct call young(int fd, uintptr_t w, bool waits, bool in)
 {
 	struct conn *c = word_conn(w);
 	struct call k = {.slot = -1};
@@ -100,8 +136,8 @@ static inline struct call young(int fd, uintptr_t w, bool waits, bool in)
 	return call_begin(fd, w);
 }
 
-struct call call_young(int fd, uintptr_t w, bool waits) { return young(fd, w, waits, false); }
-struct call call_young_in(int fd, uintptr_t w, bool waits) { return young(fd, w, waits, true); }
+struct call call_young(int fd, uintptr_t w, bool waits) { return is_up(fd, w) ? begin(fd, w) : young(fd, w, waits, false); }
+struct call call_young_in(int fd, uintptr_t w, bool waits) { return is_up(fd, w) ? begin(fd, w) : young(fd, w, waits, true); }
 
 /* The call of k, on a young conn, goes on as one that conn/ knows, if it does. */
 static void grow(struct call *k, int fd)
@@ -142,15 +178,21 @@ bool call_waited(struct call *k, int *fd)
 
 struct call call_young_any(int fd, uintptr_t w) { return fd <= STDERR_FILENO ? begin(fd, w) : call_young(fd, w, false); }
 
+/* As call_end, of a young conn. */
+static __attribute__((noinline)) void end_early(struct call *k)
+{
+	int before = ds_critical_enter();
+
+	ds_cleanup_pop(k->slot);
+	young_end(k->early);
+	conn_put(k->early);
+	ds_critical_leave(before);
+}
+
 void call_end(struct call *k)
 {
-	if (__builtin_expect(k->early != NULL, 0)) {
-		int before = ds_critical_enter();
-		ds_cleanup_pop(k->slot);
-		young_end(k->early);
-		conn_put(k->early);
-		ds_critical_leave(before);
-	}
+	if (__builtin_expect(k->early != NULL, 0))
+		end_early(k);
 	if (!k->c)
 		return;
 	int before = ds_critical_enter();

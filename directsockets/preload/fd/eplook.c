@@ -203,6 +203,13 @@ static uint32_t look_edge(struct member *m)
 	return now | shadow;
 }
 
+/* Would look_level say that there is something to be read, and nothing else, and change nothing?
+ * That is what most looks find. The kernel's entry is as ask_kernel leaves it then. */
+static inline bool only_bytes(struct member *m)
+{
+	return m->events == EPOLLIN && m->kevents == EPOLLET && m->straight && !m->kpend && !m->kseen && ds_only_data(m->c->s);
+}
+
 uint32_t m_look(struct member *m)
 {
 	if (m->disabled || m->deleted)
@@ -212,6 +219,10 @@ uint32_t m_look(struct member *m)
 		m->got = m->kpend & asked(m);
 		m->next_tx = m->got & WRITABLE ? __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED) : m->tx;
 		return m->got;
+	}
+	if (only_bytes(m)) {
+		m->kleft = 0;
+		return m->got = EPOLLIN;
 	}
 	m->got = m->events & EPOLLET ? look_edge(m) : look_level(m);
 	return m->got;

@@ -170,38 +170,6 @@ void m_free(struct member *m)
 	member_free = m;
 }
 
-void m_activate(struct member *m)
-{
-	m->vain = m->sleeps = 0;
-	if (m->active)
-		return;
-	m->active = true;
-	m->e->nactive++;
-	m->anext = NULL;
-	m->aprev = m->e->active_tail;
-	if (m->aprev)
-		m->aprev->anext = m;
-	else
-		__atomic_store_n(&m->e->active_head, m, __ATOMIC_RELAXED);
-	m->e->active_tail = m;
-}
-
-void m_passive(struct member *m)
-{
-	if (!m->active)
-		return;
-	m->active = false;
-	m->e->nactive--;
-	if (m->aprev)
-		m->aprev->anext = m->anext;
-	else
-		__atomic_store_n(&m->e->active_head, m->anext, __ATOMIC_RELAXED);
-	if (m->anext)
-		m->anext->aprev = m->aprev;
-	else
-		m->e->active_tail = m->aprev;
-}
-
 /* ---- waking those who sleep in an instance, or on it --------------------- */
 
 void epi_wake(struct epi *e)

@@ -1,5 +1,5 @@
-/* What the files of epoll share: epoll.c, epctl.c, epmember.c, eplook.c, epready.c, eporder.c and
- * epwait.c. */
+/* What the files of epoll share: epoll.c, epctl.c, epmember.c, epactive.c, eplook.c, epready.c,
+ * eporder.c and epwait.c. */
 #ifndef DS_EPOLL_INT_H
 #define DS_EPOLL_INT_H
 
@@ -132,6 +132,10 @@ void m_attach(struct member *m) DS_HIDDEN;
 /* All of these with e's lock: */
 void m_activate(struct member *m) DS_HIDDEN;
 void m_passive(struct member *m) DS_HIDDEN;  /* off the active list */
+/* m is reported: it goes to the end of the active list, before next, which was reported after it
+ * (NULL: none was), or off the list if it is not joined. Returns the next for one that was reported
+ * before m. */
+struct member *m_last(struct member *m, struct member *next) DS_HIDDEN;
 void m_arm(struct member *m) DS_HIDDEN;	     /* barrier and second look are the caller's */
 void m_disarm(struct member *m) DS_HIDDEN;
 /* The bell is readable. True: it has been read, and the caller must call epi_pass_on; false:

@@ -37,9 +37,9 @@ uint64_t round_came(const struct round *r, struct member *m)
 
 uint64_t round_latest(const struct round *r)
 {
-	uint64_t t = 0;
+	uint64_t t = r->list ? r->list->key : 0;
 
-	for (struct member *m = r->list; m; m = m->rnext)
+	for (struct member *m = r->mixed ? r->list : NULL; m; m = m->rnext)
 		t = m->key > t ? m->key : t;
 	return t;
 }
@@ -128,6 +128,7 @@ static void place_heard(struct round *r)
 		uint64_t key = said_of(r, m);
 		m->key = m->placed && m->placed < key ? m->placed : key;
 		m->placed = m->key;
+		r->mixed = true;
 	}
 }
 
@@ -206,8 +207,9 @@ int round_tell(struct round *r, struct epoll_event *ev, int max, uint64_t asked)
 {
 	int n, at, left = r->foreign, place = r->foreign;
 	uint64_t now = r->begin;
+	struct member *next = NULL;
 
-	if (r->list && r->list->rnext)
+	if (r->mixed)
 		r->list = sort(r->list);
 	if (r->list && r->list->key > now)
 		now = r->list->key;
@@ -225,9 +227,7 @@ int round_tell(struct round *r, struct epoll_event *ev, int max, uint64_t asked)
 		ev[--at] = (struct epoll_event){.events = m->got, .data.u64 = m->data};
 		m_told(m, now + (uint64_t)at);
 		unlist(r, &r->list);
-		m_passive(m);
-		if (m->joined)
-			m_activate(m); /* after all others */
+		next = m_last(m, next);
 	}
 	return n;
 }

@@ -140,6 +140,7 @@ static void scan(struct round *r, bool first)
 			continue;
 		m->key = key;
 		m->listed = true;
+		r->mixed |= r->list && key < r->list->key;
 		m->rnext = r->list;
 		r->list = m;
 		r->found++;

@@ -10,6 +10,7 @@ struct round {
 	struct epi *e;
 	struct member *list; /* what was found, the last found first */
 	int found;	     /* its length */
+	bool mixed;	     /* its keys may not fall from the first to the last */
 	int foreign;	     /* events of the program's own, which the kernel reported: the first of ev */
 	int sure;	     /* of these, the first were reported to a sleeper: whatever is found now came later */
 	int strays;	     /* events that nobody here can use: of members just gone, or of another process */

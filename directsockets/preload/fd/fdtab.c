@@ -178,14 +178,11 @@ static void conn_final(struct conn *c, int fd)
 	pool_give(c);
 }
 
-/* The call or close that brings users to 0 makes it FREE and owns the conn. A thread that has read
- * the table before and comes late adds 1 and takes it away again; whichever of them finds 0 last is
- * the owner. */
-void conn_put(struct conn *c)
+void conn_unused(struct conn *c)
 {
 	int zero = 0;
 
-	if (fd_add(&c->users, -1) == 0 && __atomic_compare_exchange_n(&c->users, &zero, FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+	if (__atomic_compare_exchange_n(&c->users, &zero, FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		conn_final(c, c->closefd);
 }
 

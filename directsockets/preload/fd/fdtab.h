@@ -162,7 +162,16 @@ static inline struct conn *word_conn(uintptr_t w)
  * leaves a young one as it is. */
 struct conn *conn_peek(int fd) DS_HIDDEN;
 static inline void conn_hold(struct conn *c) { fd_add(&c->users, 1); }
-void conn_put(struct conn *c) DS_HIDDEN;
+
+/* Drops a reference. The call or close that brings users to 0 makes it FREE and owns the conn. A
+ * thread that has read the table before and comes late adds 1 and takes it away again; whichever of
+ * them finds 0 last is the owner: conn_unused. */
+void conn_unused(struct conn *c) DS_HIDDEN;
+static inline void conn_put(struct conn *c)
+{
+	if (__builtin_expect(fd_add(&c->users, -1) == 0, 0))
+		conn_unused(c);
+}
 
 /* fd is a new TCP socket. NULL: no memory, it stays plain. No reference is held. */
 struct conn *conn_new(int fd, enum conn_state state) DS_HIDDEN;

@@ -29,8 +29,8 @@ static void give_back(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a,
 	ds_ring(g, a, DS_ARM_TX);
 }
 
-/* Copies n bytes into c, which has room for them; discard: skips them. */
-static inline void scatter(struct ds_cursor *c, const volatile uint8_t *from, size_t n, bool discard)
+/* As scatter. */
+static __attribute__((noinline)) void scatter_all(struct ds_cursor *c, const volatile uint8_t *from, size_t n, bool discard)
 {
 	size_t done = 0;
 
@@ -52,6 +52,18 @@ static inline void scatter(struct ds_cursor *c, const volatile uint8_t *from, si
 	}
 }
 
+/* Copies n bytes into c, which has room for them; discard: skips them. */
+static inline void scatter(struct ds_cursor *c, const volatile uint8_t *from, size_t n, bool discard)
+{
+	if (__builtin_expect(discard || n >= c->v->iov_len - c->off, 0)) {
+		scatter_all(c, from, n, discard);
+		return;
+	}
+	ds_copy_in((uint8_t *)c->v->iov_base + c->off, from, n);
+	c->left -= n;
+	c->off += n;
+}
+
 /* A message of the inbound queue, read once and checked. */
 struct message {
 	unsigned tag;
@@ -66,23 +78,12 @@ static inline bool promote_of(struct ds_seg *g, uint64_t *carried)
 	return *carried <= INT64_MAX; /* with the bytes of a queue it does not wrap */
 }
 
-/* 1: here is message p->count; DS_AGAIN; DS_BREACH. */
-static inline int look(struct ds_seg *g, const struct ds_pos *p, struct message *m)
+/* As look, for a message without data of its own. */
+static __attribute__((noinline)) int look_other(struct ds_seg *g, const struct ds_pos *p, struct message *m, unsigned len)
 {
 	const volatile struct ds_slot *s = rx_slot(g, p->count);
-	uint64_t status = ACQUIRE(&s->status);
-	unsigned len = status >> 40 & 0xff;
 
-	if ((uint32_t)status != lap(g, p->count))
-		return DS_AGAIN;
-	m->tag = status >> 32 & 0xff;
-	m->advance = 0;
 	switch (m->tag) {
-	case DS_VELO:
-	case DS_VELO_LAST:
-		m->data = s->payload;
-		m->len = len;
-		return len >= 1 && len <= DS_VELO_MAX && p->off < len ? 1 : DS_BREACH;
 	case DS_INFO: {
 		uint32_t mode = GET32(s, 0) & 0xff, n = GET32(s, 4);
 		uint64_t at = GET64(s, 8), advance = GET64(s, 16);
@@ -102,6 +103,21 @@ static inline int look(struct ds_seg *g, const struct ds_pos *p, struct message 
 		return len == 8 && p->count == 0 ? 1 : DS_BREACH;
 	}
 	return DS_BREACH;
+}
+
+/* 1: here is message p->count; DS_AGAIN; DS_BREACH. */
+static inline int look(struct ds_seg *g, const struct ds_pos *p, struct message *m)
+{
+	const volatile struct ds_slot *s = rx_slot(g, p->count);
+	uint64_t status = ACQUIRE(&s->status);
+	unsigned len = status >> 40 & 0xff;
+
+	if ((uint32_t)status != lap(g, p->count))
+		return DS_AGAIN;
+	*m = (struct message){.tag = status >> 32 & 0xff, .data = s->payload, .len = len};
+	if (__builtin_expect(m->tag != DS_VELO && m->tag != DS_VELO_LAST, 0))
+		return look_other(g, p, m, len);
+	return len >= 1 && len <= DS_VELO_MAX && p->off < len ? 1 : DS_BREACH;
 }
 
 int ds_rx_promoted(struct ds_seg *g, struct ds_rx *r, uint64_t *carried)

@@ -306,3 +306,40 @@ void ds_fence(const struct ds_seg *g)
 	if (g->expedited)
 		ds_syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
+
+bool ds_reachable(const struct ds_cursor *c, size_t n, bool write)
+{
+	const struct iovec *v = c->v;
+
+	for (size_t off = c->off; n; off = 0, v++) {
+		size_t k = v->iov_len - off < n ? v->iov_len - off : n;
+
+		if (!ds_touchable((const uint8_t *)v->iov_base + off, k, write))
+			return false;
+		n -= k;
+	}
+	return true;
+}
+
+void ds_gather_all(struct ds_cursor *c, uint8_t *to, size_t n)
+{
+	c->left -= n;
+	for (;;) {
+		size_t k = c->v->iov_len - c->off;
+
+		if (k > n) {
+			memcpy(to, (const uint8_t *)c->v->iov_base + c->off, n);
+			c->off += n;
+			return;
+		}
+		if (k)
+			memcpy(to, (const uint8_t *)c->v->iov_base + c->off, k);
+		to += k;
+		n -= k;
+		c->v++;
+		c->n--;
+		c->off = 0;
+		if (!n)
+			return;
+	}
+}

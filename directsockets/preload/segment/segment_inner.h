@@ -49,42 +49,25 @@ enum { DS_STAMPED = DS_VELO_MAX - 8 };
 static inline unsigned stamp_at(unsigned len) { return (len + 7) & ~7u; }
 
 /* May the next n bytes of c be read, or written? n is not more than c->left. */
+bool ds_reachable(const struct ds_cursor *c, size_t n, bool write) DS_HIDDEN;
 static inline bool reachable(const struct ds_cursor *c, size_t n, bool write)
 {
-	const struct iovec *v = c->v;
-
-	for (size_t off = c->off; n; off = 0, v++) {
-		size_t k = v->iov_len - off < n ? v->iov_len - off : n;
-
-		if (!ds_touchable((const uint8_t *)v->iov_base + off, k, write))
-			return false;
-		n -= k;
-	}
-	return true;
+	if (__builtin_expect(n <= c->v->iov_len - c->off, 1))
+		return ds_touchable((const uint8_t *)c->v->iov_base + c->off, n, write);
+	return ds_reachable(c, n, write);
 }
 
 /* Copies the next n bytes of the cursor, which has them, and moves it. No lock. */
+void ds_gather_all(struct ds_cursor *c, uint8_t *to, size_t n) DS_HIDDEN;
 static inline void ds_gather(struct ds_cursor *c, uint8_t *to, size_t n)
 {
-	c->left -= n;
-	for (;;) {
-		size_t k = c->v->iov_len - c->off;
-
-		if (k > n) {
-			memcpy(to, (const uint8_t *)c->v->iov_base + c->off, n);
-			c->off += n;
-			return;
-		}
-		if (k)
-			memcpy(to, (const uint8_t *)c->v->iov_base + c->off, k);
-		to += k;
-		n -= k;
-		c->v++;
-		c->n--;
-		c->off = 0;
-		if (!n)
-			return;
+	if (__builtin_expect(n > c->v->iov_len - c->off, 0)) {
+		ds_gather_all(c, to, n);
+		return;
 	}
+	memcpy(to, (const uint8_t *)c->v->iov_base + c->off, n);
+	c->left -= n;
+	c->off += n;
 }
 
 #endif

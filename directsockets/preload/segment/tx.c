@@ -160,9 +160,22 @@ static __attribute__((noinline)) void give_back(struct ds_seg *g, struct ds_tx *
 	errno = saved;
 }
 
-/* Sends the k messages of c, k <= WHOLE, for which there are slots: the peer sees all of them or
+/* Sends what is left of c, which is one message, for which there is a slot. */
+static inline ssize_t send_one(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c)
+{
+	size_t n = c->left;
+
+	if (__builtin_expect(!reachable(c, n, false), 0))
+		return DS_FAULT;
+	ds_gather(c, tx_slot(g, t->count)->payload, n);
+	publish(g, t, DS_VELO_LAST, (unsigned)n, c->at ? c->at : ds_ticks());
+	ds_count(g, DS_C_TX_VELO_LAST, 1);
+	return (ssize_t)n;
+}
+
+/* Sends the k messages of c, 1 < k <= WHOLE, for which there are slots: the peer sees all of them or
  * none, as it would find the bytes of one send on TCP. So what it looks at first is shown last. */
-static ssize_t send_whole(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c, unsigned k)
+static __attribute__((noinline)) ssize_t send_whole(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c, unsigned k)
 {
 	uint64_t now = c->at ? c->at : ds_ticks();
 	size_t sent = c->left;
@@ -186,7 +199,7 @@ static ssize_t send_whole(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c
 
 /* Sends as much of c as the slots take, message by message. Up to THRESHOLD bytes are readable as a
  * whole, or nothing is sent: DS_FAULT. */
-static ssize_t send_pieces(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c)
+static __attribute__((noinline)) ssize_t send_pieces(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c)
 {
 	size_t sent = 0, known = 0; /* bytes that were looked at */
 	uint64_t now = c->at ? c->at : ds_ticks();
@@ -219,14 +232,14 @@ static ssize_t send_pieces(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *
 }
 
 /* As ds_tx_send, of what goes in VELO messages. */
-static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
+static inline ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
 {
-	unsigned k = c->left <= THRESHOLD ? (unsigned)((c->left + DS_VELO_MAX - 1) / DS_VELO_MAX) : 0;
+	unsigned k = c->left <= DS_VELO_MAX ? c->left > 0 : c->left <= THRESHOLD ? (unsigned)((c->left + DS_VELO_MAX - 1) / DS_VELO_MAX) : 0;
 	int room = k ? slots_free(g, t, k + g->reserve) : 0;
 
 	if (room < 0)
 		return room;
-	ssize_t sent = room ? send_whole(g, t, c, k) : send_pieces(g, t, c);
+	ssize_t sent = !room ? send_pieces(g, t, c) : k == 1 ? send_one(g, t, c) : send_whole(g, t, c, k);
 	if (sent <= 0)
 		return sent;
 	ds_ring(g, a, DS_ARM_RX);
@@ -237,7 +250,7 @@ static ssize_t send_velo(struct ds_seg *g, struct ds_tx *t, struct ds_attention 
 }
 
 /* As ds_tx_send, of what goes through the ring. */
-static ssize_t send_ring(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
+static __attribute__((noinline)) ssize_t send_ring(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
 {
 	size_t sent = 0;
 	bool fault = false;
