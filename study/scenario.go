@@ -79,6 +79,9 @@ func parse(path string, data []byte) (*Scenario, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: %w: more than %d bytes", s.file, ErrInvalid, maxFile)
 	}
+	if err := infile.CheckTOML(string(data)); err != nil {
+		return nil, s.wrong(0, "%v", err)
+	}
 	var content map[string]any
 	if _, err := toml.Decode(string(data), &content); err != nil {
 		if e, ok := errors.AsType[toml.ParseError](err); ok {

@@ -59,6 +59,9 @@ type refusalStats struct{ Control, Brokers, Ports uint64 }
 // refuseTime is how long a client that is refused has to take the answer.
 const refuseTime = time.Second
 
+// lastAnswer is how long a client has to take its answer when the node ends.
+const lastAnswer = time.Second
+
 // refuse tells a client of the control socket why it is refused. It ignores the client's
 // request.
 func (d *Daemon) refuse(conn *net.UnixConn, why error) {
@@ -83,8 +86,11 @@ func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
 			conn.Close()
 		}
 	}()
-	// An answer that is being written is completed.
-	defer ctxend.Do(ctx, func() { conn.SetReadDeadline(time.Now()) })()
+	// An answer that is being written is completed, if the client reads it.
+	defer ctxend.Do(ctx, func() {
+		conn.SetReadDeadline(time.Now())
+		conn.SetWriteDeadline(time.Now().Add(lastAnswer))
+	})()
 	limit := &io.LimitedReader{R: conn}
 	in, out := json.NewDecoder(limit), json.NewEncoder(conn)
 	in.DisallowUnknownFields()

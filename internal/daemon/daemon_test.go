@@ -324,6 +324,38 @@ func TestRootControlNoise(t *testing.T) {
 	}
 }
 
+// A client that asks and asks and reads no answer does not hold a node that ends.
+func TestRootControlUnread(t *testing.T) {
+	requireTUN(t)
+	dir := filepath.Join(t.TempDir(), "lab")
+	a := start(t, dir, netnstest.New(t), "10.2.0.1/24")
+	conn, err := net.Dial("unix", emp.File(dir, 1, control.Suffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	line := strings.Repeat(`{"op":"status"}`+"\n", 100)
+	for full := false; !full; { // neither way has room any more: an answer is being written
+		conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, err := conn.Write([]byte(line))
+		full = errors.Is(err, os.ErrDeadlineExceeded)
+		if err != nil && !full {
+			t.Fatal(err)
+		}
+	}
+	ended := make(chan struct{})
+	go func() {
+		a.stop()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(3 * time.Minute):
+		conn.Close()
+		t.Fatal("the node waits for the client")
+	}
+}
+
 // What cannot be started leaves nothing.
 func TestRootStartFails(t *testing.T) {
 	netnstest.CheckFDs(t)

@@ -105,6 +105,9 @@ func ReadFile(path string) (Config, error) {
 
 func parse(text string) (Config, error) {
 	var f file
+	if err := infile.CheckTOML(text); err != nil {
+		return Config{}, err
+	}
 	meta, err := toml.Decode(text, &f)
 	var syntax toml.ParseError
 	if errors.As(err, &syntax) {

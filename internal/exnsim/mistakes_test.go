@@ -45,6 +45,8 @@ func TestMistakesTable(t *testing.T) {
 		{job, "s.toml: topology is missing"},
 		{"topology = \"torus:4x4\"\nseed = \"x\"\n" + job, "s.toml:2: seed: x is not a whole number"},
 		{"topology = \"torus:4x4\n" + job, "s.toml:1: "},
+		{"x = " + strings.Repeat("{a = ", 5000) + "1" + strings.Repeat("}", 5000), "s.toml: line 1: more than 32 values"},
+		{"\n" + strings.Repeat("a.", 300000) + "a = 1", "s.toml: line 2: more than 32 values"},
 		{"topology = \"torus:2x2\"\n[[job]]\npattern = \"ring\"\nranks = 5\n", "s.toml:3: ring-5 has 5 ranks, more than 4 hosts"},
 		{"topology = \"torus:4x4\"\n[[job]]\npattern = \"song\"\nranks = 5\n", `s.toml:3: pattern: "song" is not one of allreduce`},
 		{"topology = \"torus:4x4\"\n[[job]]\npattern = \"ring\"\nranks = 4\nsubmit = \"never\"\n", `s.toml:5: submit: "never"`},

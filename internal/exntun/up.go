@@ -11,6 +11,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/control"
@@ -71,6 +73,9 @@ func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error
 	if cfg.NetNS != "" && !netns.Privileged() {
 		return errors.New("entering another network namespace needs root (CAP_SYS_ADMIN): run as root, or start it in that namespace, without --netns")
 	}
+	if err := noCore(); err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	// The first signal ends the node in order, the next one ends the program.
@@ -87,6 +92,20 @@ func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error
 	}
 	cfg.Log = log
 	return o.serve(ctx, p, cfg, logFile)
+}
+
+// noCore has the process, and those that it starts, leave no core dump: it would have the node's
+// key and everybody's traffic in it. Whoever wants one raises the limit again (prlimit).
+func noCore() error {
+	var l unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_CORE, &l)
+	if l.Cur = 0; err == nil {
+		err = unix.Setrlimit(unix.RLIMIT_CORE, &l)
+	}
+	if err != nil {
+		return fmt.Errorf("core dumps cannot be switched off: %w", err)
+	}
+	return nil
 }
 
 // serve runs the node, and announces when it is up.

@@ -115,6 +115,9 @@ func Parse(name string, data []byte) (*topo.Topology, error) {
 func (s *source) decode(text string) (*file, error) {
 	f := &file{set: make(map[string]bool), wrong: make(map[string]bool)}
 	var content map[string]toml.Primitive
+	if err := infile.CheckTOML(text); err != nil {
+		return nil, s.syntax(err)
+	}
 	md, err := toml.Decode(text, &content)
 	if err != nil {
 		return nil, s.syntax(err)
