@@ -173,8 +173,8 @@ static inline ssize_t send_one(struct ds_seg *g, struct ds_tx *t, struct ds_curs
 	return (ssize_t)n;
 }
 
-/* Sends the k messages of c, 1 < k <= WHOLE, for which there are slots: the peer sees all or none of
- * them, as it would find the bytes of one send on TCP. So what it looks at first is shown last. */
+/* Sends the k messages of c, 1 < k <= WHOLE, for which there are slots. The peer sees all or none,
+ * as it would find the bytes of one send on TCP: so what it looks at first is shown last. */
 static __attribute__((noinline)) ssize_t send_whole(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c, unsigned k)
 {
 	uint64_t now = c->at ? c->at : ds_ticks();
