@@ -11,14 +11,14 @@ const (
 )
 
 // arq is the go-back-N protocol of one side: what it sends and what it receives.
-// It has no clock and no medium of its own, so that every case can be tested.
+// It has no clock and no medium of its own, so that every case can be tested. The receiver takes
+// every packet in order: push only messages for which it has a buffer.
 //
 // Concurrency: its owner's.
 type arq struct {
 	// Sending. Packets base to next-1 are in the replay buffer, packets resend to
 	// next-1 of them are to be sent (again).
 	base, next, resend uint32
-	limit              uint32 // first packet for which the peer has no room
 	replay             [Window][]byte
 	heard              time.Time // when base last moved, or the buffer was empty; and how late ticks were since
 	rto                time.Duration
@@ -28,7 +28,7 @@ type arq struct {
 	// Receiving.
 	expect uint32 // sequence number of the next packet
 	unsaid uint32 // packets received and not acknowledged
-	room   uint16 // packets that may come beyond expect, at least 1
+	room   uint16 // packets of a channel that may come unacknowledged, at least 1
 	nacked bool   // the sender was asked to go back to expect
 	speak  bool   // an acknowledgement is due now
 	refuse bool   // and it is a NACK
@@ -71,7 +71,7 @@ func (t *trip) acked(ack uint32, now time.Time) bool {
 }
 
 func (a *arq) init(room uint16) {
-	a.rto, a.room, a.limit = minRTO, room, uint32(room)
+	a.rto, a.room = minRTO, room
 }
 
 // full reports whether the replay buffer takes no further message.
@@ -91,10 +91,10 @@ func (a *arq) push(m []byte, now time.Time) {
 	a.next++
 }
 
-// pull returns the next packet to send. again: it was sent before.
+// pull returns the next packet to send, without limits. again: it was sent before.
 func (a *arq) pull(sent *uint32) (p packet, again, ok bool) {
 	switch {
-	case a.resend != a.next && int32(a.limit-a.resend) > 0:
+	case a.resend != a.next:
 		p = packet{flags: flagData, seq: a.resend, message: a.replay[a.resend%Window]}
 		a.resend++
 		again = int32(*sent-a.resend) >= 0
@@ -108,7 +108,7 @@ func (a *arq) pull(sent *uint32) (p packet, again, ok bool) {
 	if a.refuse {
 		p.flags |= flagNack
 	}
-	p.ack, p.credit = a.expect, a.room
+	p.ack = a.expect
 	a.speak, a.refuse, a.unsaid = false, false, 0
 	return p, again, true
 }
@@ -129,9 +129,6 @@ func (a *arq) receive(p packet, now time.Time) (m []byte, back, ok bool) {
 			if a.outstanding() {
 				a.timer = now.Add(a.rto)
 			}
-		}
-		if l := p.ack + uint32(p.credit); int32(l-a.limit) > 0 {
-			a.limit = l
 		}
 		if p.flags&flagNack != 0 && a.outstanding() {
 			a.goBack()

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"reflect"
@@ -13,9 +14,9 @@ import (
 )
 
 func TestPacketGolden(t *testing.T) {
-	p := packet{flags: flagData | flagNack, seq: 0x01020304, ack: 0x0a0b0c0d, credit: 0x1122, message: []byte{kindEndMark, 2, 3}}
+	p := packet{flags: flagData | flagNack, seq: 0x01020304, ack: 0x0a0b0c0d, limits: limits{0x1122, 0x3344, 0x5566}, message: []byte{kindEndMark, 2, 3}}
 	got := appendPacket(nil, p)
-	want := "e1" + "03" + "0300" + "04030201" + "0d0c0b0a" + "2211" + "0000" + hex.EncodeToString(got[crcOff:HeaderLen]) + "ee0203"
+	want := "e2" + "03" + "0300" + "04030201" + "0d0c0b0a" + "2211" + "4433" + "6655" + "0000" + hex.EncodeToString(got[crcOff:HeaderLen]) + "ee0203"
 	if hex.EncodeToString(got) != want {
 		t.Errorf("packet % x, want %s", got, want)
 	}
@@ -23,7 +24,7 @@ func TestPacketGolden(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(back, p) {
 		t.Errorf("%+v, %v", back, err)
 	}
-	if crc := "c1387d6a"; hex.EncodeToString(got[crcOff:HeaderLen]) != crc {
+	if crc := "c16e7662"; hex.EncodeToString(got[crcOff:HeaderLen]) != crc {
 		t.Errorf("CRC %x, want %s", got[crcOff:HeaderLen], crc)
 	}
 }
@@ -32,7 +33,7 @@ const kindEndMark = 0xee
 
 // Every flipped bit and every cut of a packet is found.
 func TestPacketDamage(t *testing.T) {
-	whole := appendPacket(nil, packet{flags: flagData, seq: 7, ack: 9, credit: 128, message: bytes.Repeat([]byte{0x5a}, 40)})
+	whole := appendPacket(nil, packet{flags: flagData, seq: 7, ack: 9, limits: plenty, message: bytes.Repeat([]byte{0x5a}, 40)})
 	for i := range 8 * len(whole) {
 		b := bytes.Clone(whole)
 		b[i/8] ^= 1 << (i % 8)
@@ -47,6 +48,14 @@ func TestPacketDamage(t *testing.T) {
 	}
 	if _, err := parsePacket(make([]byte, MaxPacket+1)); !errors.Is(err, ErrPacket) {
 		t.Errorf("too long: %v", err)
+	}
+	for _, at := range []int{0, zeroOff, zeroOff + 1} { // another version, and what must be zero
+		b := bytes.Clone(whole)
+		b[at] ^= packetVersion ^ 0xE1
+		binary.LittleEndian.PutUint32(b[crcOff:], checksum(b))
+		if _, err := parsePacket(b); !errors.Is(err, ErrPacket) {
+			t.Errorf("byte %d: %v", at, err)
+		}
 	}
 	for _, p := range []packet{{flags: flagData}, {message: []byte{1}}, {flags: 4}} {
 		if _, err := parsePacket(appendPacket(nil, p)); !errors.Is(err, ErrPacket) {
@@ -119,7 +128,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := parsePacket(b); err == nil {
-			if !bytes.Equal(appendPacket(nil, p), append(bytes.Clone(b[:14]), append([]byte{0, 0}, b[16:]...)...)) && (b[14]|b[15]) == 0 {
+			if !bytes.Equal(appendPacket(nil, p), b) {
 				t.Errorf("% x decodes to %+v", b, p)
 			}
 		}

@@ -26,7 +26,7 @@ var (
 // zero 2. Nothing happens to it.
 const (
 	helloMagic   = "EXNW"
-	helloVersion = 1
+	helloVersion = 2
 	helloLen     = 8
 	helloTime    = 2 * time.Second
 )

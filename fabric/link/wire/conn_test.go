@@ -184,8 +184,8 @@ func TestConnOtherKind(t *testing.T) {
 			}
 			return nil
 		}, wire.ErrHello},
-		"version": {func(c *net.UnixConn) error { _, err := c.Write([]byte("EXNW\x02\x00\x00\x00")); return err }, wire.ErrVersion},
-		"short":   {func(c *net.UnixConn) error { _, err := c.Write([]byte("EXNW\x01\x00\x00")); return err }, wire.ErrHello},
+		"version": {func(c *net.UnixConn) error { _, err := c.Write([]byte("EXNW\x01\x00\x00\x00")); return err }, wire.ErrVersion},
+		"short":   {func(c *net.UnixConn) error { _, err := c.Write([]byte("EXNW\x02\x00\x00")); return err }, wire.ErrHello},
 		"gone":    {func(c *net.UnixConn) error { return c.Close() }, nil},
 		"silent":  {func(c *net.UnixConn) error { return nil }, os.ErrDeadlineExceeded},
 	} {

@@ -143,6 +143,33 @@ func (f *Fabric) Detach(n NICOf) error {
 	return errors.Join(err, at.self.Detach(n))
 }
 
+// Reset takes the link between a and b down, which ends the operations on it with an error, and joins
+// them anew. Links to others do not notice. It waits for what ends: do not call it in a handler of a
+// NIC. The error wraps ErrNoRoute if there is no link between them (any more).
+func (f *Fabric) Reset(a, b fabric.NodeID) error {
+	p := pairOf(a, b)
+	gone := fmt.Errorf("wire: node %d to %d: %w", a, b, fabric.ErrNoRoute)
+	f.mu.Lock()
+	j := f.links[p]
+	f.mu.Unlock()
+	if j == nil {
+		return gone
+	}
+	err := errors.Join(j.a.fail(errReset), j.b.fail(errReset))
+	<-j.a.Done()
+	<-j.b.Done()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch f.links[p] {
+	case j:
+		delete(f.links, p)
+		return errors.Join(err, f.join(f.nics[p.a].nic.(NICOf), f.nics[p.b].nic.(NICOf)))
+	case nil: // one was detached meanwhile
+		return gone
+	}
+	return err // another Reset has joined them
+}
+
 // SetFaults changes what happens to the packets from a to b from now on. The error wraps
 // ErrNoRoute if there is no link between them (any more). ErrFaults: it cannot be.
 func (f *Fabric) SetFaults(a, b fabric.NodeID, faults Faults) error {

@@ -289,7 +289,7 @@ func (f *inflow) Return(total uint64) {
 		return
 	}
 	f.pending = m.append(nil)
-	l.control = append(l.control, queued{f.pending, f})
+	l.enqueue(kindReturn, queued{f.pending, f})
 	l.transmit(time.Now())
 }
 

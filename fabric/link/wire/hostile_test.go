@@ -2,15 +2,28 @@ package wire
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
+	"exnet/fabric/fabrictest"
 	"exnet/fabric/nic"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
 )
+
+// plenty are credits for all that a test has the other side send.
+var plenty = limits{1000, 1000, 1000}
+
+// queued is how many messages wait to be sent. It belongs to the holder of mu.
+func (l *Link) queued() (n int) {
+	for _, a := range l.lanes {
+		n += len(a.queue)
+	}
+	return n
+}
 
 // newVictim returns a NIC with open endpoints, its link, and the other end of the
 // medium, where the peer is played by the test.
@@ -33,7 +46,7 @@ func newVictim(tb testing.TB) (*nic.NIC, *Link, *PipeEnd) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l, err := Connect(n, 2, a, Config{})
+	l, err := Connect(n, 2, a, Config{DownAfter: time.Minute})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -73,7 +86,7 @@ func TestBreaches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, l, peer := newVictim(t)
 			for i, m := range say {
-				if err := peer.Send(appendPacket(nil, packet{flags: flagData, seq: uint32(i), credit: 8, message: m.append(nil)})); err != nil {
+				if err := peer.Send(appendPacket(nil, packet{flags: flagData, seq: uint32(i), limits: plenty, message: m.append(nil)})); err != nil {
 					break // it has gone already
 				}
 			}
@@ -89,7 +102,7 @@ func TestBreaches(t *testing.T) {
 	}
 	// Not a breach: bad memory is refused, and the link stays.
 	_, l, peer := newVictim(t)
-	if err := peer.Send(appendPacket(nil, packet{flags: flagData, credit: 8, message: get.append(nil)})); err != nil {
+	if err := peer.Send(appendPacket(nil, packet{flags: flagData, limits: plenty, message: get.append(nil)})); err != nil {
 		t.Fatal(err)
 	}
 	b := make([]byte, MaxPacket)
@@ -116,6 +129,51 @@ func TestBreaches(t *testing.T) {
 	}
 }
 
+// A peer that has more GETs served than it has credits, uses a tag twice, or acknowledges what it
+// gives no credits for, loses its link.
+func TestCreditBreaches(t *testing.T) {
+	for name, c := range map[string]struct {
+		numbers func(i uint32) uint32
+		want    string
+	}{
+		"no credit": {func(i uint32) uint32 { return i }, "without a credit"},
+		"tag":       {func(i uint32) uint32 { return i % (maxGets - 1) }, "in use"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, l, peer := newVictim(t)
+			m := fabrictest.Register(t, n, 1, 1<<20, atu.Read)
+			nla, err := m.LendAll()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range uint32(2 * maxGets) { // the peer takes no answer, so that most are not answered
+				get := message{kind: kindGet, number: c.numbers(i), from: 1, to: 1, word: uint64(nla), n: 1 << 20}
+				if peer.Send(appendPacket(nil, packet{flags: flagData, seq: i, limits: plenty, message: get.append(nil)})) != nil {
+					break
+				}
+			}
+			<-l.Done()
+			if err := l.Err(); !errors.Is(err, errBreach) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("down because of %v", err)
+			}
+			if !m.Revoke() {
+				t.Error("a GET that has ended keeps memory")
+			}
+		})
+	}
+	_, l, peer := newVictim(t)
+	for range Window + 1 {
+		l.post(&message{kind: kindProbe})
+	}
+	if err := peer.Send(appendPacket(nil, packet{ack: Window})); err != nil {
+		t.Fatal(err)
+	}
+	fabrictest.Eventually(t, "end", func() bool { l.tick(); return l.Err() != nil })
+	if !strings.Contains(l.Err().Error(), "no credits") {
+		t.Error(l.Err())
+	}
+}
+
 // FuzzPeer has a peer send anything: packets whose CRC is right. Nothing may crash or hang.
 func FuzzPeer(f *testing.F) {
 	var all []byte
@@ -126,17 +184,24 @@ func FuzzPeer(f *testing.F) {
 	}
 	f.Add(all)
 	f.Add([]byte{5, 0, byte(kindOpen), 0, 0, 0, 0})
+	var many []byte
+	for i := range uint32(2 * maxGets) { // more GETs than tags, with limits that jump
+		m := message{kind: kindGet, number: i, from: 1, to: 1, n: 100}
+		many = append(append(many, byte(messageLens[kindGet]), byte(i)<<2), m.append(nil)...)
+	}
+	f.Add(many)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, l, peer := newVictim(t)
 		var seq uint32
 		for len(b) > 2 {
-			n := min(int(b[0])|int(b[1])<<8, len(b)-2, MaxMessage)
+			n := min(int(b[0])|int(b[1]&3)<<8, len(b)-2, MaxMessage)
+			jump := uint16(b[1]>>2) << 10
 			m := b[2 : 2+n]
 			b = b[2+n:]
 			if n == 0 {
 				continue
 			}
-			if peer.Send(appendPacket(nil, packet{flags: flagData, seq: seq, credit: 8, message: m})) != nil {
+			if peer.Send(appendPacket(nil, packet{flags: flagData, seq: seq, limits: limits{jump, jump, jump}, message: m})) != nil {
 				break
 			}
 			seq++
@@ -163,12 +228,12 @@ func TestUnread(t *testing.T) {
 			seq, most := uint32(0), 0
 			for i := uint32(0); i < 20000; i++ {
 				for _, m := range ask(i) {
-					// It gives no room, so that no answer is sent.
-					_ = peer.Send(appendPacket(nil, packet{flags: flagData, seq: seq, credit: 0, message: m.append(nil)}))
+					// It acknowledges nothing.
+					_ = peer.Send(appendPacket(nil, packet{flags: flagData, seq: seq, message: m.append(nil)}))
 					seq++
 				}
 				l.mu.Lock()
-				most = max(most, len(l.control))
+				most = max(most, l.queued())
 				l.mu.Unlock()
 			}
 			select {
@@ -176,7 +241,7 @@ func TestUnread(t *testing.T) {
 			case <-time.After(3 * time.Minute):
 				t.Fatal("the link is up")
 			}
-			if most > maxOps {
+			if most > maxPuts {
 				t.Errorf("%d messages waited for the peer", most)
 			}
 			if !errors.Is(l.Err(), errBreach) && !errors.Is(l.Err(), errSilent) {
@@ -192,15 +257,15 @@ func TestReturnsMerge(t *testing.T) {
 	f := &inflow{number: 3}
 	f.l.Store(l)
 	l.mu.Lock()
-	l.arq.limit = l.arq.next // the peer has room for nothing
-	before := len(l.control)
+	l.credits.limit = l.credits.sent // the peer has no buffer
+	before := l.queued()
 	l.mu.Unlock()
 	for n := range uint64(1000) {
 		f.Return(n + 1)
 	}
 	l.mu.Lock()
-	n, pending := len(l.control)-before, append([]byte(nil), f.pending...)
-	l.arq.limit += 100
+	n, pending := l.queued()-before, append([]byte(nil), f.pending...)
+	l.credits.grant(plenty)
 	l.transmit(time.Now())
 	l.mu.Unlock()
 	var m message
@@ -222,6 +287,6 @@ func TestReturnsMerge(t *testing.T) {
 			t.Fatalf("%d after %d", m.word, last)
 		}
 		last = m.word
-		_ = peer.Send(appendPacket(nil, packet{ack: seq, credit: Window}))
+		_ = peer.Send(appendPacket(nil, packet{ack: seq, limits: plenty}))
 	}
 }

@@ -30,8 +30,8 @@ type Config struct {
 	// DownAfter is how long packets may stay unacknowledged before the link is
 	// declared down. Default 1 s, at least 10 ms.
 	DownAfter time.Duration
-	// Room is how many packets the receiver has room for, 1 to Window. Default
-	// Window.
+	// Room is how many buffers the receiver has for each channel, 1 to Window; of them GETs use 32 at
+	// most. Default Window.
 	Room int
 }
 
@@ -51,7 +51,7 @@ func (c Config) withDefaults() (Config, error) {
 
 const (
 	ackDelay   = 500 * time.Microsecond
-	maxOps     = 64      // of each direction, that move at a time
+	maxPuts    = 64      // of each direction, that move at a time
 	maxFlows   = 1 << 16 // of each direction
 	maxCredits = 1 << 16 // of a flow
 )
@@ -61,6 +61,7 @@ var (
 	errNoBox  = fmt.Errorf("wire: mailbox not open: %w", fabric.ErrPeerDown)
 	errFlows  = fmt.Errorf("wire: link has no flow numbers left: %w", fabric.ErrPeerDown)
 	errSilent = fmt.Errorf("wire: no acknowledgement for too long: %w", fabric.ErrPeerDown)
+	errReset  = fmt.Errorf("wire: link reset: %w", fabric.ErrPeerDown)
 	errBreach = errors.New("wire: the peer broke the protocol")
 )
 
@@ -117,23 +118,23 @@ type Link struct {
 	done   chan struct{}
 
 	mu      sync.Mutex
-	arq     arq               // guarded by mu
-	sent    uint32            // guarded by mu: packets beyond were never sent
-	control []queued          // guarded by mu: messages to send before others
-	owed    int               // guarded by mu: operations of the peer whose end was not sent yet
-	streams []*stream         // guarded by mu: transfers that have data to send
-	outs    []*outflow        // guarded by mu: flows to the peer, by number
-	ops     map[uint32]*op    // guarded by mu: own operations on the way
-	nextOp  uint32            // guarded by mu
-	waiting []func(uint32)    // guarded by mu: operations that wait for others to end
-	serving map[uint32]*lease // guarded by mu: GETs of the peer on the way
-	timer   *time.Timer       // guarded by mu until tick is called
-	ackAt   time.Time         // guarded by mu: when to acknowledge; zero: nothing to
-	lastIn  time.Time         // guarded by mu: when the peer was last heard of
-	closing bool              // guarded by mu
-	reason  error             // guarded by mu: why the link is down
-	scratch []byte            // guarded by mu
-	packet  []byte            // guarded by mu
+	arq     arq             // guarded by mu
+	sent    uint32          // guarded by mu: packets beyond were never sent
+	credits credits         // guarded by mu
+	lanes   [channels]lane  // guarded by mu: what is to be sent
+	turn    channel         // guarded by mu: whose turn it is
+	owed    int             // guarded by mu: PUTs of the peer whose end was not sent yet
+	outs    []*outflow      // guarded by mu: flows to the peer, by number
+	gets    tags            // guarded by mu: own GETs on the way
+	putting tags            // guarded by mu: own PUTs on the way
+	serving [maxGets]*lease // guarded by mu: GETs of the peer on the way, by tag
+	timer   *time.Timer     // guarded by mu until tick is called
+	ackAt   time.Time       // guarded by mu: when to acknowledge; zero: nothing to
+	lastIn  time.Time       // guarded by mu: when the peer was last heard of
+	closing bool            // guarded by mu
+	reason  error           // guarded by mu: why the link is down
+	scratch []byte          // guarded by mu
+	packet  []byte          // guarded by mu
 
 	// The reader's.
 	ins  []*inflow
@@ -149,10 +150,11 @@ func Connect(n NIC, peer fabric.NodeID, m Medium, cfg Config) (*Link, error) {
 	}
 	l := &Link{
 		nic: n, peer: peer, medium: m, cfg: cfg, done: make(chan struct{}),
-		ops: make(map[uint32]*op), serving: make(map[uint32]*lease), puts: make(map[uint32]*put),
+		gets: newTags(maxGets), putting: newTags(maxPuts), puts: make(map[uint32]*put),
 		lastIn: time.Now(),
 	}
 	l.arq.init(uint16(cfg.Room))
+	l.credits.init(cfg.Room)
 	l.up.init()
 	l.mu.Lock() // tick uses the timer
 	l.timer = time.AfterFunc(cfg.DownAfter/4, l.tick)
@@ -217,7 +219,7 @@ func (l *Link) post(m *message) {
 }
 
 // queued is a message that waits to be sent. What waits is bounded, also when the peer
-// takes nothing: ends by maxOps, credits that go back by the number of flows, and
+// takes nothing: ends by maxGets and maxPuts, credits that go back by the number of flows, and
 // messages of this node by the credits that it has.
 type queued struct {
 	b    []byte
@@ -226,18 +228,25 @@ type queued struct {
 
 // queue belongs to the holder of mu.
 func (l *Link) queue(m *message) {
-	if !l.closing {
-		l.control = append(l.control, queued{b: m.append(nil)})
+	l.enqueue(m.kind, queued{b: m.append(nil)})
+}
+
+// enqueue belongs to the holder of mu.
+func (l *Link) enqueue(k kind, q queued) {
+	if a := &l.lanes[channelOf[k]]; !l.closing {
+		a.queue = append(a.queue, q)
 	}
 }
 
-// pop takes the first of the control messages. It belongs to the holder of mu.
-func (l *Link) pop() []byte {
-	m := l.control[0]
-	l.control[0] = queued{}
-	l.control = l.control[1:]
+// pop takes the first message of a channel. It belongs to the holder of mu.
+func (l *Link) pop(a *lane) []byte {
+	m := a.queue[0]
+	a.queue[0] = queued{}
+	a.queue = a.queue[1:]
 	switch kind(m.b[0]) {
-	case kindGetEnd, kindPutEnd:
+	case kindGetEnd:
+		l.credits.freed[channelOf[kindGet]]++
+	case kindPutEnd:
 		l.owed--
 	case kindReturn:
 		m.flow.pending = nil
@@ -245,14 +254,13 @@ func (l *Link) pop() []byte {
 	return m.b
 }
 
-// owe notes an operation of the peer; an error if that has more on their way than it
-// may. What it asked for counts until its end is sent, so that it cannot have ends
+// owe notes a PUT of the peer; an error if that has more on their way than it may. What it asked for counts until its end is sent, so that it cannot have ends
 // queue up by asking for what is refused.
 func (l *Link) owe(m *message) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.owed >= maxOps {
-		return fmt.Errorf("operation %d while %d are under way", m.number, l.owed)
+	if l.owed >= maxPuts {
+		return fmt.Errorf("PUT %d while %d are under way", m.number, l.owed)
 	}
 	l.owed++
 	return nil
@@ -280,6 +288,7 @@ func (l *Link) transmit(now time.Time) {
 			l.count.Retransmitted.Add(1)
 		}
 		l.ackAt = time.Time{}
+		p.limits = l.credits.limits()
 		l.packet = appendPacket(l.packet[:0], p)
 		l.count.TxBytes.Add(uint64(len(l.packet)))
 		if err := l.medium.Send(l.packet); err != nil {
@@ -289,29 +298,53 @@ func (l *Link) transmit(now time.Time) {
 	l.schedule(now)
 }
 
-// next is the next message to send: control messages, then pieces of transfers in
-// turn.
+// next is the next message to send, of the channels in turn: of those that have both a message and
+// a credit. Without that order the peer's many requests could keep its answers from it.
 func (l *Link) next() []byte {
-	if len(l.control) > 0 {
-		return l.pop()
-	}
-	for len(l.streams) > 0 {
-		s := l.streams[0]
-		l.streams = l.streams[1:]
-		if s.off == len(s.data) { // all is sent
-			if s.ended != nil {
-				s.ended()
-			}
-			if len(l.control) > 0 {
-				return l.next()
-			}
+	for range channels {
+		ch := l.turn
+		l.turn = (ch + 1) % channels
+		if !l.credits.may(ch) {
 			continue
 		}
-		l.scratch = s.next(l.scratch[:0])
-		l.streams = append(l.streams, s)
-		return l.scratch
+		if m := l.of(&l.lanes[ch]); m != nil {
+			l.credits.sent[ch]++
+			return m
+		}
 	}
+	l.turn = response
 	return nil
+}
+
+// of is the next message of a channel. It belongs to the holder of mu.
+func (l *Link) of(a *lane) []byte {
+	for len(a.queue) == 0 && len(a.streams) > 0 {
+		s := a.streams[0]
+		a.streams = a.streams[1:]
+		if s.off < len(s.data) {
+			l.scratch = s.next(l.scratch[:0])
+			a.streams = append(a.streams, s)
+			return l.scratch
+		}
+		if s.ended != nil { // it may queue the end
+			s.ended()
+		}
+	}
+	if len(a.queue) == 0 {
+		return nil
+	}
+	return l.pop(a)
+}
+
+// starved reports whether messages wait for credits that the peer owes: it has acknowledged
+// everything, and nothing of this node keeps a buffer of it. It belongs to the holder of mu.
+func (l *Link) starved() bool {
+	for ch := range channels {
+		if a := &l.lanes[ch]; !l.arq.outstanding() && !a.empty() && !l.credits.may(ch) {
+			return ch != nonPosted || len(a.queue) == l.gets.used()
+		}
+	}
+	return false
 }
 
 // schedule sets the timer. It belongs to the holder of mu.
@@ -333,7 +366,7 @@ func (l *Link) schedule(now time.Time) {
 
 // awaiting reports whether the peer owes something.
 func (l *Link) awaiting() bool {
-	if len(l.ops) > 0 {
+	if l.gets.used()+l.putting.used() > 0 {
 		return true
 	}
 	for _, f := range l.outs {
@@ -348,6 +381,11 @@ func (l *Link) awaiting() bool {
 func (l *Link) tick() {
 	now := time.Now()
 	l.mu.Lock()
+	if l.starved() {
+		l.mu.Unlock()
+		_ = l.fail(fmt.Errorf("%w: it gives no credits", errBreach)) // as below
+		return
+	}
 	back, down := l.arq.tick(now, l.cfg.DownAfter)
 	if down {
 		l.mu.Unlock()
@@ -382,16 +420,18 @@ func (l *Link) read() {
 			break
 		}
 		p, err := parsePacket(b[:n])
-		m, ok := l.accept(p, err)
-		if !ok {
+		m, ok, err := l.accept(p, err)
+		if err == nil && !ok {
 			continue
 		}
 		var msg message
-		if err := msg.parse(m); err != nil {
-			_ = l.fail(fmt.Errorf("%w: %w", errBreach, err))
-			break
+		if err == nil {
+			err = msg.parse(m)
 		}
-		if err := l.take(&msg); err != nil {
+		if err == nil {
+			err = l.take(&msg)
+		}
+		if err != nil {
 			_ = l.fail(fmt.Errorf("%w: %w", errBreach, err))
 			break
 		}
@@ -401,8 +441,8 @@ func (l *Link) read() {
 }
 
 // accept is the reader's: it gives a packet to the arq and returns the message, if it
-// is the next.
-func (l *Link) accept(p packet, bad error) (m []byte, ok bool) {
+// is the next. An error: the peer had no credit for it.
+func (l *Link) accept(p packet, bad error) (m []byte, ok bool, err error) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -410,8 +450,9 @@ func (l *Link) accept(p packet, bad error) (m []byte, ok bool) {
 		l.count.CRCErrors.Add(1)
 		l.arq.damaged()
 		l.transmit(now)
-		return nil, false
+		return nil, false, nil
 	}
+	l.credits.grant(p.limits)
 	l.count.Received.Add(1)
 	l.count.RxBytes.Add(uint64(HeaderLen + len(p.message)))
 	l.lastIn = now
@@ -419,6 +460,7 @@ func (l *Link) accept(p packet, bad error) (m []byte, ok bool) {
 	m, back, ok := l.arq.receive(p, now)
 	switch {
 	case ok:
+		err = l.arrived(kind(m[0]))
 		if l.ackAt.IsZero() {
 			l.ackAt = now.Add(ackDelay)
 		}
@@ -431,14 +473,30 @@ func (l *Link) accept(p packet, bad error) (m []byte, ok bool) {
 		l.count.Replays.Add(1)
 	}
 	l.transmit(now)
-	return m, ok
+	return m, ok, err
+}
+
+// arrived counts a message of the peer, whose buffer is free again if it is not a GET: the reader
+// takes no other message before it is done with this one. It belongs to the holder of mu.
+func (l *Link) arrived(k kind) error {
+	if k >= kindEnd {
+		return nil // parse refuses it
+	}
+	ch := channelOf[k]
+	if !l.credits.arrived(ch) {
+		return fmt.Errorf("message of kind %d without a credit of its channel", k)
+	}
+	if k != kindGet {
+		l.credits.freed[ch]++
+	}
+	return nil
 }
 
 // end ends every operation. It is the reader's last act.
 func (l *Link) end() {
 	l.mu.Lock()
-	outs, ops, waiting, serving := l.outs, l.ops, l.waiting, l.serving
-	l.ops, l.serving, l.waiting, l.streams, l.control = nil, nil, nil, nil, nil
+	outs, ops, serving := l.outs, append(l.gets.all(), l.putting.all()...), l.serving
+	l.serving, l.lanes = [maxGets]*lease{}, [channels]lane{}
 	l.mu.Unlock()
 	l.nic.Disconnect(l.peer)
 	for _, f := range outs {
@@ -448,11 +506,10 @@ func (l *Link) end() {
 	for _, o := range ops {
 		l.up.add(func() { o.done.Done(fabric.StatusPeerDown) })
 	}
-	for _, start := range waiting {
-		l.up.add(func() { start(noOp) })
-	}
 	for _, s := range serving {
-		l.up.add(func() { s.End(false) })
+		if s != nil {
+			l.up.add(func() { s.End(false) })
+		}
 	}
 	for _, f := range l.ins {
 		if f != nil {

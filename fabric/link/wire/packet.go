@@ -13,28 +13,30 @@ import (
 // A packet as it is on the medium, little endian:
 //
 //	off len
-//	  0   1  version 0xE1
+//	  0   1  version 0xE2
 //	  1   1  flags: 1 DATA, the packet has a sequence number and a message;
 //	                2 NACK, go back to the packet acknowledged
 //	  2   2  length of the message
 //	  4   4  sequence number, of DATA
 //	  8   4  acknowledgement: the sequence number expected next
-//	 12   2  credit: packets from that one on for which there is room
-//	 14   2  zero
-//	 16   4  CRC-32C of the packet with this field zero
-//	 20      message
+//	 12   6  limits of the channels response, non-posted, posted: the number (2) of the first
+//	         message, modulo 2^16, for which there is no buffer
+//	 18   2  zero
+//	 20   4  CRC-32C of the packet with this field zero
+//	 24      message
 const (
-	packetVersion = 0xE1
+	packetVersion = 0xE2
 
 	flagsOff  = 1
 	lengthOff = 2
 	seqOff    = 4
 	ackOff    = 8
-	creditOff = 12
-	crcOff    = 16
+	limitsOff = 12
+	zeroOff   = 18
+	crcOff    = 20
 
 	// HeaderLen is the length of a packet's header.
-	HeaderLen = 20
+	HeaderLen = 24
 	// MaxMessage is the length of a message at most: a fragment of an RMA transfer
 	// and what says where it belongs.
 	MaxMessage = fragmentLen + rma.MTU
@@ -57,7 +59,7 @@ var ErrPacket = errors.New("wire: bad packet")
 type packet struct {
 	flags    uint8
 	seq, ack uint32
-	credit   uint16
+	limits   limits
 	message  []byte
 }
 
@@ -68,7 +70,9 @@ func appendPacket(b []byte, p packet) []byte {
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(p.message)))
 	b = binary.LittleEndian.AppendUint32(b, p.seq)
 	b = binary.LittleEndian.AppendUint32(b, p.ack)
-	b = binary.LittleEndian.AppendUint16(b, p.credit)
+	for _, l := range p.limits {
+		b = binary.LittleEndian.AppendUint16(b, l)
+	}
 	b = append(b, 0, 0, 0, 0, 0, 0)
 	b = append(b, p.message...)
 	binary.LittleEndian.PutUint32(b[start+crcOff:], checksum(b[start:]))
@@ -99,11 +103,14 @@ func parsePacket(b []byte) (p packet, err error) {
 		flags:   b[flagsOff],
 		seq:     binary.LittleEndian.Uint32(b[seqOff:]),
 		ack:     binary.LittleEndian.Uint32(b[ackOff:]),
-		credit:  binary.LittleEndian.Uint16(b[creditOff:]),
 		message: b[HeaderLen:],
 	}
+	for ch := range p.limits {
+		p.limits[ch] = binary.LittleEndian.Uint16(b[limitsOff+2*ch:])
+	}
 	n := int(binary.LittleEndian.Uint16(b[lengthOff:]))
-	if n != len(p.message) || (p.flags&flagData != 0) != (n > 0) || p.flags&^(flagData|flagNack) != 0 {
+	if n != len(p.message) || (p.flags&flagData != 0) != (n > 0) || p.flags > flagData|flagNack ||
+		binary.LittleEndian.Uint16(b[zeroOff:]) != 0 {
 		return packet{}, fmt.Errorf("%w: flags %#x, message of %d bytes in %d", ErrPacket, p.flags, n, len(p.message))
 	}
 	return p, nil

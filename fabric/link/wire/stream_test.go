@@ -97,7 +97,7 @@ func TestStreamRefuses(t *testing.T) {
 		says string
 		want error
 	}{
-		"version": {"EXNW\x02\x00\x00\x00", wire.ErrVersion},
+		"version": {"EXNW\x01\x00\x00\x00", wire.ErrVersion},
 		"another": {"EXNSTREAM...........", wire.ErrHello},
 		"short":   {"EXN", nil},
 	} {
@@ -115,7 +115,7 @@ func TestStreamRefuses(t *testing.T) {
 		t.Errorf("%v, %v", m, err)
 	}
 	conns := tcp(t)
-	if _, err := io.WriteString(conns[1], "EXNW\x01\x00\x00\x00\xff\xff..."); err != nil {
+	if _, err := io.WriteString(conns[1], "EXNW\x02\x00\x00\x00\xff\xff..."); err != nil {
 		t.Fatal(err)
 	}
 	m, err := wire.OverStream(conns[0], wire.Faults{})
@@ -134,7 +134,7 @@ func FuzzStream(f *testing.F) {
 	f.Add([]byte("\x03\x00abc\x00\x00\xff\xff"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		conns := tcp(t)
-		_, err := conns[1].Write(append([]byte("EXNW\x01\x00\x00\x00"), b...))
+		_, err := conns[1].Write(append([]byte("EXNW\x02\x00\x00\x00"), b...))
 		if err := errors.Join(err, conns[1].(*net.TCPConn).CloseWrite()); err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"exnet/fabric"
@@ -31,52 +32,35 @@ func (s *stream) next(b []byte) []byte {
 
 // op is an operation of this node, on the way.
 type op struct {
-	sink link.Sink // of a GET
+	sink link.Sink // of a GET; nil: a PUT
 	done link.Done
 	want int // bytes of a GET
 	got  int
 	err  error // of the sink
 }
 
-// noOp tells an operation that waits that the link is down.
-const noOp = ^uint32(0)
-
-// begin starts an operation, or has it wait until another has ended.
-func (l *Link) begin(start func(number uint32)) {
+// begin starts an operation, or has it wait for a tag.
+func (l *Link) begin(t *tags, o *op, start func(number uint32)) {
 	l.mu.Lock()
-	switch {
-	case l.closing:
+	if l.closing {
 		l.mu.Unlock()
-		start(noOp)
+		o.done.Done(fabric.StatusPeerDown)
 		return
-	case len(l.ops) >= maxOps:
-		l.waiting = append(l.waiting, start)
-	default:
-		l.start(start)
-		l.transmit(time.Now())
 	}
-	l.mu.Unlock()
-}
-
-// start gives an operation its number. It belongs to the holder of mu.
-func (l *Link) start(f func(number uint32)) {
-	for l.ops[l.nextOp] != nil || l.nextOp == noOp {
-		l.nextOp++
+	defer l.mu.Unlock()
+	number, ok := t.take(o)
+	if !ok {
+		t.waiting = append(t.waiting, pending{o, start})
+		return
 	}
-	number := l.nextOp
-	l.nextOp++
-	f(number)
+	start(number)
+	l.transmit(time.Now())
 }
 
 // Get implements link.Port.
 func (p port) Get(g link.Get, s link.Sink) {
 	l := p.Link
-	l.begin(func(number uint32) {
-		if number == noOp {
-			s.Done(fabric.StatusPeerDown)
-			return
-		}
-		l.ops[number] = &op{sink: s, done: s, want: g.Len}
+	l.begin(&l.gets, &op{sink: s, done: s, want: g.Len}, func(number uint32) {
 		l.queue(getMessage(number, g))
 	})
 }
@@ -84,46 +68,32 @@ func (p port) Get(g link.Get, s link.Sink) {
 // Put implements link.Port.
 func (p port) Put(r link.Put, data []byte, d link.Done) {
 	l := p.Link
-	l.begin(func(number uint32) {
-		if number == noOp {
-			d.Done(fabric.StatusPeerDown)
-			return
-		}
-		l.ops[number] = &op{done: d}
+	l.begin(&l.putting, &op{done: d}, func(number uint32) {
 		l.queue(putMessage(number, r, len(data)))
-		l.streams = append(l.streams, &stream{kind: kindPutData, number: number, data: data})
+		a := &l.lanes[channelOf[kindPutData]]
+		a.streams = append(a.streams, &stream{kind: kindPutData, number: number, data: data})
 	})
 }
 
 // ended is the reader's: an operation of this node has ended.
-func (l *Link) ended(number uint32, s fabric.Status, get bool) error {
+func (l *Link) ended(t *tags, number uint32, s fabric.Status) error {
 	now := time.Now()
 	l.mu.Lock()
-	o := l.ops[number]
-	if o == nil || (o.sink != nil) != get {
-		l.mu.Unlock()
-		return fmt.Errorf("end of operation %d, which is not under way", number)
+	defer l.mu.Unlock()
+	o, err := t.op(number)
+	if err != nil {
+		return err
 	}
 	if s == fabric.StatusOK && o.got != o.want {
-		l.mu.Unlock()
 		return fmt.Errorf("GET of %d bytes ended after %d", o.want, o.got)
 	}
-	delete(l.ops, number)
-	if !get { // refused before all was sent
-		for i, st := range l.streams {
-			if st.kind == kindPutData && st.number == number {
-				l.streams = append(l.streams[:i:i], l.streams[i+1:]...)
-				break
-			}
-		}
+	if o.sink == nil { // refused before all was sent
+		a := &l.lanes[channelOf[kindPutData]]
+		a.streams = slices.DeleteFunc(a.streams, func(st *stream) bool { return st.number == number && st.kind == kindPutData })
 	}
-	if len(l.waiting) > 0 {
-		f := l.waiting[0]
-		l.waiting = l.waiting[1:]
-		l.start(f)
-	}
+	t.drop(number)
+	t.next()
 	l.transmit(now)
-	l.mu.Unlock()
 	l.up.add(func() { o.done.Done(s) })
 	return nil
 }
@@ -131,10 +101,10 @@ func (l *Link) ended(number uint32, s fabric.Status, get bool) error {
 // data is the reader's: a fragment of the response to a GET.
 func (l *Link) data(m *message) error {
 	l.mu.Lock()
-	o := l.ops[m.number]
+	o, err := l.gets.op(m.number)
 	l.mu.Unlock()
-	if o == nil || o.sink == nil {
-		return fmt.Errorf("data of operation %d, which is not under way", m.number)
+	if err != nil {
+		return err
 	}
 	if int(m.n) != o.got || len(m.data) == 0 || o.got+len(m.data) > o.want {
 		return fmt.Errorf("%d bytes at %d of a GET of %d after %d", len(m.data), m.n, o.want, o.got)
@@ -151,15 +121,12 @@ type lease struct{ link.Lease }
 
 // serveGet is the reader's: the peer asks for data.
 func (l *Link) serveGet(m *message) error {
-	number := m.number
-	if err := l.owe(m); err != nil {
-		return err
-	}
+	number, tag := m.number, m.number%maxGets
 	l.mu.Lock()
-	twice := l.serving[number] != nil
+	used := l.serving[tag] != nil
 	l.mu.Unlock()
-	if twice {
-		return fmt.Errorf("GET %d twice", number)
+	if used {
+		return fmt.Errorf("GET %d: its tag is in use", number)
 	}
 	le, status := l.nic.LendGet(l.peer, m.get())
 	if status != fabric.StatusOK {
@@ -169,9 +136,10 @@ func (l *Link) serveGet(m *message) error {
 	s := &lease{le}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.serving[number] = s
-	l.streams = append(l.streams, &stream{kind: kindData, number: number, data: le.Bytes(), ended: func() {
-		delete(l.serving, number)
+	l.serving[tag] = s
+	a := &l.lanes[channelOf[kindData]]
+	a.streams = append(a.streams, &stream{kind: kindData, number: number, data: le.Bytes(), ended: func() {
+		l.serving[tag] = nil
 		l.queue(&message{kind: kindGetEnd, number: number, status: fabric.StatusOK})
 		l.up.add(func() { s.End(true) })
 	}})
@@ -240,13 +208,13 @@ func (l *Link) take(m *message) error {
 	case kindData:
 		return l.data(m)
 	case kindGetEnd:
-		return l.ended(m.number, m.status, true)
+		return l.ended(&l.gets, m.number, m.status)
 	case kindPut:
 		return l.servePut(m)
 	case kindPutData:
 		return l.putData(m)
 	case kindPutEnd:
-		return l.ended(m.number, m.status, false)
+		return l.ended(&l.putting, m.number, m.status)
 	case kindProbe:
 		return nil
 	}
