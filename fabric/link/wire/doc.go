@@ -13,21 +13,22 @@
 //	                                     └═══ Faults ══════┘
 //	                                        acknowledgements
 //
-// Messages travel on three virtual channels, as HyperTransport over Ethernet has them (thesis 004,
-// chapter 5): answers, with the data of GETs; requests for data; all else. Each has credits of its
-// own, one for each buffer of the receiver, and a message enters the replay buffer only with a
-// credit. The receiver works off answers and posted messages at once; a GET keeps its buffer until
-// its answer is on the way. So requests wait for answers, but answers for nothing, whatever the two
-// ends ask of each other. A transfer is split every 496 bytes; the channels take turns, answers first.
+// Messages travel on three virtual channels, as HyperTransport over Ethernet has them (thesis
+// 004, chapter 5): answers, with the data of GETs; requests for data; all else. Each has credits
+// of its own, one for each buffer of the receiver, and a message enters the replay buffer only
+// with a credit. The receiver works off answers and posted messages at once; a GET keeps its
+// buffer until its answer is on the way. So requests wait for answers, but answers for nothing,
+// whatever the two ends ask of each other. A transfer is split every 496 bytes; the channels take
+// turns, answers first.
 //
-// At most 32 GETs of a direction are on the way, each under a tag that the answers name. A NIC's own
-// operations are remapped to these and back; an answer to a tag that is free, or was used again
-// meanwhile, is a breach. Each link has its own, so that those of two peers never meet.
+// At most 32 GETs of a direction are on the way, each under a tag that the answers name. A NIC's
+// own operations are remapped to these and back; an answer to a tag that is free, or was used
+// again meanwhile, is a breach. Each link has its own, so that those of two peers never meet.
 //
-// A link is what HToE calls a virtual link: credits, tags and numbers of one pair of nodes. When it
-// ends (its peer dies, is silent, breaks the protocol, or Fabric.Reset ends it), every operation on
-// it ends with an error at once, also if part of its data has come, and other links do not notice.
-// The signal of a reset is the end of the medium.
+// A link is what HToE calls a virtual link: credits, tags and numbers of one pair of nodes. When
+// it ends (its peer dies, is silent, breaks the protocol, or Fabric.Reset ends it), every
+// operation on it ends with an error at once, also if part of its data has come, and other links
+// do not notice. The signal of a reset is the end of the medium.
 //
 // A packet has a CRC, a sequence number, the acknowledgement of the other
 // direction and the channels' credits. The

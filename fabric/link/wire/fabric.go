@@ -143,9 +143,9 @@ func (f *Fabric) Detach(n NICOf) error {
 	return errors.Join(err, at.self.Detach(n))
 }
 
-// Reset takes the link between a and b down, which ends the operations on it with an error, and joins
-// them anew. Links to others do not notice. It waits for what ends: do not call it in a handler of a
-// NIC. The error wraps ErrNoRoute if there is no link between them (any more).
+// Reset takes the link between a and b down, which ends the operations on it with an error, and
+// joins them anew. Links to others do not notice. It waits for what ends: do not call it in a
+// handler of a NIC. The error wraps ErrNoRoute if there is no link between them (any more).
 func (f *Fabric) Reset(a, b fabric.NodeID) error {
 	p := pairOf(a, b)
 	gone := fmt.Errorf("wire: node %d to %d: %w", a, b, fabric.ErrNoRoute)

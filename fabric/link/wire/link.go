@@ -30,8 +30,8 @@ type Config struct {
 	// DownAfter is how long packets may stay unacknowledged before the link is
 	// declared down. Default 1 s, at least 10 ms.
 	DownAfter time.Duration
-	// Room is how many buffers the receiver has for each channel, 1 to Window; of them GETs use 32 at
-	// most. Default Window.
+	// Room is how many buffers the receiver has for each channel, 1 to Window; of them GETs use 32
+	// at most. Default Window.
 	Room int
 }
 
@@ -254,8 +254,9 @@ func (l *Link) pop(a *lane) []byte {
 	return m.b
 }
 
-// owe notes a PUT of the peer; an error if that has more on their way than it may. What it asked for counts until its end is sent, so that it cannot have ends
-// queue up by asking for what is refused.
+// owe notes a PUT of the peer; an error if that has more on their way than it may. What it asked
+// for counts until its end is sent, so that it cannot have ends queue up by asking for what is
+// refused.
 func (l *Link) owe(m *message) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -298,8 +299,8 @@ func (l *Link) transmit(now time.Time) {
 	l.schedule(now)
 }
 
-// next is the next message to send, of the channels in turn: of those that have both a message and
-// a credit. Without that order the peer's many requests could keep its answers from it.
+// next is the next message to send, of the channels in turn: of those that have a message and a
+// credit. It belongs to the holder of mu.
 func (l *Link) next() []byte {
 	for range channels {
 		ch := l.turn

@@ -10,8 +10,8 @@ import (
 const maxGets = 32
 
 // tags number the operations of this node that are on the way. A NIC has as many operations as it
-// likes; the peer sees few tags, keeps what it needs of each one, and answers with the number.
-// Its low bits are the tag, the rest is how often that was used, so that a late answer finds nothing.
+// likes; the peer sees few tags, keeps what it needs of each one, and answers with the number. Its
+// low bits are the tag, the rest is how often that was used, so that a late answer finds nothing.
 //
 // Concurrency: its owner's.
 type tags struct {
