@@ -16,6 +16,7 @@ var (
 	pathsTime  = flag.Duration("paths.time", 100*time.Millisecond, "how long a row of the table of paths makes new connections")
 	pathsPause = flag.Duration("paths.pause", 4*time.Millisecond, "the mean pause of slow calls")
 	pathsRun   = flag.String("paths.run", "", "the paths whose name and programs match the `expression`; all")
+	pathsLong  = flag.Bool("paths.long", false, "all rows of the table of paths, also those of which others say the same")
 	pathsSeed  = flag.Uint64("paths.seed", 0, "what sizes and pauses depend on (a random `number`, which is printed)")
 )
 
@@ -32,7 +33,7 @@ func TestRootPaths(t *testing.T) {
 		seed = rand.Uint64N(1 << 32)
 	}
 	t.Logf("-paths.seed %d", seed)
-	paths.Run(t, paths.Options{Time: *pathsTime, Pause: *pathsPause, Only: only, Seed: seed})
+	paths.Run(t, paths.Options{Time: *pathsTime, Pause: *pathsPause, Only: only, Long: *pathsLong, Seed: seed})
 }
 
 // The program that checks ports finds what is planted. (What checks sockets: package numbered.)

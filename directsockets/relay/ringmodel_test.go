@@ -6,10 +6,10 @@ import (
 )
 
 // Data in a ring, as a model whose steps are walked through in every order: a message announces
-// data that comes with it, or by a PUT, which the peer may refuse for now, and whose landing and end
-// are told late and in any order; room is given back when the far program has consumed. What is
-// wrong: a message whose data is not there, or is written over before it was consumed; a step that
-// cannot be; and a walk that ends with something undelivered.
+// data that comes with it, or by a PUT, which the peer may refuse for now, and whose landing and
+// end are told late and in any order; room is given back when the far program has consumed. What
+// is wrong: a message whose data is not there, or is written over before it was consumed; a step
+// that cannot be; and a walk that ends with something undelivered.
 
 // ringFault is a mistake that the model is to find.
 type ringFault uint8

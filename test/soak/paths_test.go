@@ -27,7 +27,7 @@ func TestRootSoakPaths(t *testing.T) {
 	if *soakTime < soakPathsTime {
 		t.Skipf("package e2e has the short form; -soak.time %v or more has a long one", soakPathsTime)
 	}
-	paths.Run(t, paths.Options{Time: *soakTime / time.Duration(paths.Rows()), Pause: 20 * time.Millisecond, Seed: seed})
+	paths.Run(t, paths.Options{Time: *soakTime / time.Duration(paths.Rows()), Pause: 20 * time.Millisecond, Long: true, Seed: seed})
 }
 
 // soakPathsTime is the shortest time in which the long form moves more than the short one.

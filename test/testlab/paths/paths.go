@@ -20,6 +20,8 @@ type Options struct {
 	Pause time.Duration
 	// Only are the paths; nil: all.
 	Only *regexp.Regexp
+	// Long is all rows, also those of which others say the same.
+	Long bool
 	// Seed is what sizes, pauses and ends depend on.
 	Seed uint64
 }
@@ -57,7 +59,7 @@ func Run(t *testing.T, o Options) {
 			l := &lab{t: t, bin: bin, o: o}
 			l.needed(p)
 			for _, path := range l.chosen() {
-				for _, n := range path.conns {
+				for _, n := range path.counts(o.Long) {
 					load := 0
 					if n == loaded {
 						load = spinners

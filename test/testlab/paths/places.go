@@ -28,6 +28,7 @@ type path struct {
 	server end
 	way    way
 	conns  []int // how many at a time
+	more   []int // in the long form only, where another path says the same
 }
 
 // end is a program at an end of connections.
@@ -58,14 +59,15 @@ const (
 	relayPort = 7100
 )
 
-// Numbers of connections: of the main paths, and of what differs from those in one thing. A node
-// has too few ports for 200. With loaded connections, as many processes spin beside them as there
-// are spinners.
+// Numbers of connections: all, and parts of these. A node has too few ports for 200. With loaded
+// connections, as many processes spin beside them as there are spinners.
 var (
-	counts     = []int{1, 15, loaded, 200}
-	countsSome = []int{1, 15, loaded}
-	others     = []int{15, loaded}
-	most       = []int{200}
+	all  = []int{1, 15, loaded, 200}
+	few  = []int{1, 15}
+	some = []int{15}
+	busy = []int{loaded}
+	most = []int{200}
+	none []int
 )
 
 const (
@@ -73,40 +75,42 @@ const (
 	spinners = 2
 )
 
-// relayed are the paths between nodes that do not share memory.
-func relayed(more ...path) []path {
+// relayed are the paths between nodes that do not share memory; main: in the short form, relay has
+// so many connections at a time, and rest are in the long form.
+func relayed(main, rest []int, more ...path) []path {
 	return append([]path{
-		{"relay", unchangedC, unchangedC, relay, counts},
-		{"exn0", plainC, plainC, exn0, most},
-		{"ports", portsC, portsC, nodePorts, others},
+		{"relay", unchangedC, unchangedC, relay, main, rest},
+		{"exn0", plainC, plainC, exn0, some, most},
+		{"ports", portsC, portsC, nodePorts, some, busy},
 	}, more...)
 }
 
 var places = []place{
 	{name: "loopback", paths: []path{
-		{"segment", unchangedC, unchangedC, segments, counts},
-		{"segment", goDirect, goDirect, segments, counts},
-		{"segment", unchangedC, goDirect, segments, others},
-		{"segment", goDirect, unchangedC, segments, others},
-		{"segment", exnGo, exnGo, segments, others},
-		{"segment", unchangedC, exnGo, segments, others},
+		{"segment", unchangedC, unchangedC, segments, all, none},
+		{"segment", goDirect, goDirect, segments, all, none},
+		{"segment", unchangedC, goDirect, segments, busy, some},
+		{"segment", goDirect, unchangedC, segments, busy, some},
+		{"segment", exnGo, exnGo, segments, busy, some},
+		{"segment", unchangedC, exnGo, segments, some, busy},
 	}},
 	{name: "host", nodes: true, link: "shm", paths: []path{
-		{"segment", unchangedC, unchangedC, segments, counts},
-		{"segment", goDirect, unchangedC, segments, others},
-		{"relay", unchangedC, unchangedC, relay, counts},
-		{"relay", unchangedC, goDirect, relay, others},
-		{"exn0", plainC, plainC, exn0, counts},
-		{"ports of a node", portsC, portsC, ownPorts, countsSome},
-		{"ports", portsC, portsC, nodePorts, countsSome},
+		{"segment", unchangedC, unchangedC, segments, some, []int{1, loaded, 200}},
+		{"segment", goDirect, unchangedC, segments, some, busy},
+		{"relay", unchangedC, unchangedC, relay, all, none},
+		{"relay", unchangedC, goDirect, relay, busy, some},
+		{"exn0", plainC, plainC, exn0, []int{1, loaded, 200}, some},
+		{"ports of a node", portsC, portsC, ownPorts, few, busy},
+		{"ports", portsC, portsC, nodePorts, few, busy},
 	}},
-	{name: "host, bad links", nodes: true, link: "wire", flags: []string{"--faults", "drop=0.005,corrupt=0.002,duplicate=0.002,reorder=0.002,seed=1"}, paths: relayed()},
-	{name: "hosts", nodes: true, hosts: true, link: "stream", flags: []string{"--plaintext"}, paths: relayed()},
-	{name: "hosts, TLS", nodes: true, hosts: true, keys: true, link: "stream", paths: relayed(
-		path{"relay", goDirect, goDirect, relay, others},
-		path{"relay", exnGo, unchangedC, relay, others},
+	{name: "host, bad links", nodes: true, link: "wire", flags: []string{"--faults", "drop=0.005,corrupt=0.002,duplicate=0.002,reorder=0.002,seed=1"},
+		paths: relayed(some, []int{1, loaded, 200})},
+	{name: "hosts", nodes: true, hosts: true, link: "stream", flags: []string{"--plaintext"}, paths: relayed(busy, []int{1, 15, 200})},
+	{name: "hosts, TLS", nodes: true, hosts: true, keys: true, link: "stream", paths: relayed(all, none,
+		path{"relay", goDirect, goDirect, relay, busy, some},
+		path{"relay", exnGo, unchangedC, relay, some, busy},
 	)},
-	{name: "hosts, libfabric", nodes: true, hosts: true, keys: true, link: "ofi:tcp", flags: []string{"--link", "ofi:tcp"}, paths: relayed(),
+	{name: "hosts, libfabric", nodes: true, hosts: true, keys: true, link: "ofi:tcp", flags: []string{"--link", "ofi:tcp"}, paths: relayed(busy, []int{1, 15, 200}),
 		need: func(ctx context.Context) error { return ofi.Check(ctx, "tcp") }},
 }
 
@@ -161,12 +165,20 @@ func (l *lab) count(w way) func(numbered.Sum) float64 {
 	}
 }
 
-// Rows is how many rows there are.
+// Rows is how many rows the long form has.
 func Rows() (n int) {
 	for _, p := range places {
 		for _, path := range p.paths {
-			n += len(path.conns)
+			n += len(path.counts(true))
 		}
 	}
 	return n
+}
+
+// counts are how many connections a path's rows have at a time.
+func (p path) counts(long bool) []int {
+	if long {
+		return slices.Sorted(slices.Values(slices.Concat(p.conns, p.more)))
+	}
+	return p.conns
 }
