@@ -10,6 +10,7 @@ import (
 	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/connstats"
 	"exnet/fabric/emp"
+	"exnet/internal/cli"
 	"exnet/internal/control"
 	"exnet/internal/counter"
 	"exnet/internal/version"
@@ -74,7 +75,7 @@ func (m metrics) desc(name, help string, labels []string) *prometheus.Desc {
 
 func values(labels []string) (v []string) {
 	for i := 1; i < len(labels); i += 2 {
-		v = append(v, labels[i])
+		v = append(v, cli.Printable(labels[i])) // anybody may have named an interface
 	}
 	return v
 }

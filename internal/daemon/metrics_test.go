@@ -320,3 +320,16 @@ func TestMetricsDoc(t *testing.T) {
 		}
 	}
 }
+
+// Who may rename the interface, such as root of a container, does not take the node's metrics away:
+// a label that is not UTF-8 made each scrape fail.
+func TestInterfaceOfAnyName(t *testing.T) {
+	for _, name := range []string{"\xff\xfe", "a\"}\n# x", "\x1b[2J"} {
+		s := sampleStatus()
+		s.Interface.Name = name
+		url := serveMetrics(t, collector{func() (*control.Status, error) { return s, nil }, func() *control.Sockets { return new(control.Sockets) }})
+		if got, _ := scrape(t, url); got[`exnet_exn_tx_stops_total{fabric="lab",node="3"}`] != 1 {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+}

@@ -74,7 +74,7 @@ func writeInterface(w io.Writer, i *control.Interface) {
 	if i.Up {
 		flags, names = flags|flagUp|flagRunning, "UP,BROADCAST,RUNNING,MULTICAST"
 	}
-	fmt.Fprintf(w, "%s: flags=%d<%s>  mtu %d\n", i.Name, flags, names, i.MTU)
+	fmt.Fprintf(w, "%s: flags=%d<%s>  mtu %d\n", printable(i.Name), flags, names, i.MTU)
 	const indent = "        "
 	for _, a := range i.Addrs {
 		if a.Addr().Is4() {
