@@ -47,7 +47,7 @@ bool ds_handed(struct ds_sock *s, int fd)
 		return false;
 	if (ds_rx_take(s, alone)) {
 		if (ds_mode(&s->sh->rx_mode) == RX_FROZEN)
-			ds_rx_is(s, RX_BACK);
+			ds_on_rx(s, ON_HELD);
 		ds_unlock(&s->sh->rx_lock, alone);
 	}
 	return true;

@@ -329,7 +329,25 @@ bool ds_shadow_given(int fd, uint64_t read, uint64_t *n, bool *ended) DS_HIDDEN;
 void ds_break(struct ds_sock *s) DS_HIDDEN;           /* ends s after a breach */
 /* Ends both directions of s with an error and closes its doorbell; why: DS_WHY_x. */
 void ds_break_for(struct ds_sock *s, int why) DS_HIDDEN;
-void ds_tx_is(struct ds_sock *s, int mode) DS_HIDDEN; /* sets the mode, also in the statistics */
+/* What moves a direction from one state to another: SPEC 9.4 and 9.5, by the names there. */
+enum {
+	ON_PROMOTE, ON_REACHED, ON_CUT, ON_SHUTDOWN, ON_DEMOTE, ON_GONE, ON_FREEZE, ON_QUEUE, ON_ROLLED,
+	ON_HELD, ON_ENDED, ON_READ,
+	ON_FROZEN, ON_LEAVE, ON_WRITTEN,
+};
+struct ds_step {
+	uint8_t from, what, to;
+};
+enum {
+	RX_BEFORE = 0xfe,  /* the state before ON_FREEZE */
+	DS_NO_STEP = 0xff, /* from: the end of the table */
+};
+extern const struct ds_step ds_rx_steps[] DS_HIDDEN, ds_tx_steps[] DS_HIDDEN;
+/* Moves a direction. A step that the table does not have is a fault of ours, and ends s. */
+void ds_on_rx(struct ds_sock *s, int what) DS_HIDDEN;
+void ds_on_tx(struct ds_sock *s, int what) DS_HIDDEN;
+/* Sets the mode, also in the statistics: for ds_on_*, and where the shadow's error ends it. */
+void ds_tx_is(struct ds_sock *s, int mode) DS_HIDDEN;
 void ds_rx_is(struct ds_sock *s, int mode) DS_HIDDEN;
 void ds_say_mode(struct ds_sock *s) DS_HIDDEN;        /* tells the statistics where s is */
 void ds_say_again(struct ds_sock *s) DS_HIDDEN;       /* tells statistics that are new to s, which has a segment, where it is */

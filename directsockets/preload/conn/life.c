@@ -41,7 +41,7 @@ static void farewell(struct ds_sock *s, int fd)
 		ds_tx_update(s, fd);
 		if (ds_mode(&h->tx_mode) == TX_DIRECT && !abort) { /* after a reset there is no end of file */
 			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN) == 0)
-				ds_tx_is(s, TX_ENDED);
+				ds_on_tx(s, ON_SHUTDOWN);
 			else
 				ds_tx_update(s, fd);
 		}
@@ -146,7 +146,7 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 			if (ds_mode(&h->tx_mode) == TX_DIRECT) {
 				switch (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN)) {
 				case 0:
-					ds_tx_is(s, TX_ENDED);
+					ds_on_tx(s, ON_SHUTDOWN);
 					break;
 				default:
 					ds_tx_update(s, fd);
@@ -156,7 +156,7 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 			 * has none, the shadow is shut down when all is written. */
 			roll = ds_mode(&h->tx_mode) == TX_ROLLING && h->roll_orphan;
 			if (ds_mode(&h->tx_mode) == TX_ROLLING && !roll)
-				ds_tx_is(s, TX_ENDED);
+				ds_on_tx(s, ON_ENDED);
 		}
 		if (taken)
 			ds_unlock(&h->tx_lock, alone);
@@ -239,10 +239,10 @@ void ds_freeze_demote(struct ds_sock *s, int fd)
 	if (ds_tx_take(s, alone)) {
 		ds_tx_update(s, fd);
 		if (ds_mode(&h->tx_mode) == TX_SHADOW)
-			ds_tx_is(s, TX_BACK);
+			ds_on_tx(s, ON_LEAVE);
 		if (ds_mode(&h->tx_mode) == TX_DIRECT) {
 			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_DEMOTE) == 0)
-				ds_tx_is(s, TX_BACK);
+				ds_on_tx(s, ON_DEMOTE);
 			else
 				ds_tx_update(s, fd);
 		}

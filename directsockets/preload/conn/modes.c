@@ -101,21 +101,22 @@ void ds_tx_update(struct ds_sock *s, int fd)
 		if (ds_seg_peer_attention(&s->seg) & DS_FROZEN) {
 			if (ds_mode(&h->tx_mode) == TX_SHADOW) {
 				ds_attend(&s->seg, &h->attention, DS_ROLLED, 0);
-				ds_tx_is(s, TX_BACK);
+				ds_on_tx(s, ON_FROZEN);
 			} else if (ds_tx_roll_begin(&s->seg, &h->tx, &h->attention, &h->roll_slot, &h->roll_off) < 0) {
 				ds_break(s);
 			} else {
-				ds_tx_is(s, TX_ROLLING);
+				ds_on_tx(s, ON_FROZEN);
 			}
 		} else if (ds_left(s) && !bereft(s, fd)) {
-			ds_tx_is(s, TX_BACK); /* the shadow says what follows */
+			/* the shadow says what follows */
+			ds_on_tx(s, ds_mode(&h->tx_mode) == TX_SHADOW ? ON_LEAVE : ON_GONE);
 		}
 	}
 	if (ds_mode(&h->tx_mode) == TX_ROLLING) {
 		orphan(s, fd);
 		switch (ds_tx_roll(&s->seg, &h->tx, &h->roll_slot, &h->roll_off, to_shadow, &fd, &ended)) {
 		case 0:
-			ds_tx_is(s, TX_BACK);
+			ds_on_tx(s, ON_WRITTEN);
 			if (ended)
 				REAL(shutdown)(fd, SHUT_WR);
 			adopt(s, fd);
@@ -147,14 +148,16 @@ void ds_rx_update(struct ds_sock *s, int fd)
 			}
 			h->carried = carried;
 			h->left = carried - h->rx_read;
-			ds_rx_is(s, h->left ? RX_CATCH_UP : RX_DIRECT);
+			ds_on_rx(s, ON_PROMOTE);
+			if (!h->left)
+				ds_on_rx(s, ON_REACHED);
 			break;
 		case DS_BREACH:
 			ds_break(s);
 			return;
 		default:
 			if (ds_left(s) && !ds_rx_there(&s->seg, &h->rx) && !bereft(s, fd) && !ds_rx_hint(&s->seg, &h->rx))
-				ds_rx_is(s, RX_BACK);
+				ds_on_rx(s, ON_GONE);
 			else
 				ds_say_mode(s);
 		}
@@ -170,15 +173,14 @@ void ds_rx_update(struct ds_sock *s, int fd)
 			gone = how == DS_AGAIN;
 			if (gone && bereft(s, fd))
 				return;
-			if (gone)
-				how = DS_DEMOTED;
 		}
+		if (gone)
+			ds_on_rx(s, ON_GONE);
 		switch (how) {
 		case DS_DEMOTED:
 		case DS_END:
-			ds_rx_is(s, how == DS_END ? RX_ENDED : RX_BACK);
-			if (!gone)
-				ds_rx_finish(&s->seg, &h->rx, &h->attention);
+			ds_on_rx(s, how == DS_END ? ON_SHUTDOWN : ON_DEMOTE);
+			ds_rx_finish(&s->seg, &h->rx, &h->attention);
 			break;
 		case DS_BREACH:
 			ds_break(s);

@@ -83,6 +83,14 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			return -1;
 		}
 	}
+	if (r < 0 && mode == RX_CATCH_UP && (errno == ECONNRESET || errno == ETIMEDOUT || errno == EPIPE))
+		ds_rx_is(s, RX_BACK); /* the program is told, and TCP has nothing more */
+	/* The peer has promised more on the shadow. */
+	if (r == 0 && mode == RX_CATCH_UP && h->left && !ds_mode(&h->rx_shut)) {
+		ds_on_rx(s, ON_CUT);
+		errno = ESTALE;
+		return -1;
+	}
 	if (r > 0) {
 		ds_skip(c, (size_t)r);
 		if (!(flags & MSG_PEEK)) {
@@ -92,7 +100,7 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 				if (mode == RX_FROZEN)
 					h->rx_before = RX_DIRECT;
 				else
-					ds_rx_is(s, RX_DIRECT);
+					ds_on_rx(s, ON_REACHED);
 			}
 		}
 	}

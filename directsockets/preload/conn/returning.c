@@ -20,8 +20,7 @@ void ds_rx_fall_back(struct ds_sock *s)
 
 	if (mode > RX_DIRECT || ds_rx_freeze(&s->seg, &h->rx, &h->attention) < 0)
 		return;
-	h->rx_before = (uint8_t)mode;
-	ds_rx_is(s, RX_FROZEN);
+	ds_on_rx(s, ON_FREEZE);
 }
 
 /* True if the shadow has bytes or has ended. Asks the kernel. */
@@ -54,10 +53,10 @@ static void rolled(struct ds_sock *s)
 	switch (ds_rx_left(&s->seg, &h->rx, &h->carried, &n)) {
 	case 1:
 		h->held = h->carried + n;
-		ds_rx_is(s, RX_RETURNING);
+		ds_on_rx(s, ON_ROLLED);
 		break;
 	case 0:
-		ds_rx_is(s, RX_BACK);
+		ds_on_rx(s, ON_HELD);
 		break;
 	default:
 		ds_break(s);
@@ -73,7 +72,7 @@ static void frozen(struct ds_sock *s, int fd)
 	if (!(a & DS_ROLLED) && ((a & DS_STANDS) || ((ds_left(s) || ds_rx_over(&s->seg, &h->rx)) && shadow_speaks(fd)) || shadow_ended(s, fd))) {
 		a = ds_seg_peer_attention(&s->seg); /* it comes before what the peer writes to the shadow */
 		if (!(a & DS_ROLLED))
-			ds_rx_is(s, h->rx_before);
+			ds_on_rx(s, ON_QUEUE);
 	}
 	if (a & DS_ROLLED)
 		rolled(s);
@@ -90,15 +89,15 @@ static void returning(struct ds_sock *s, int fd)
 	if (!ds_shadow_given(fd, h->rx_read, &given, &ended)) {
 		ds_break(s); /* where its bytes continue is not to be found out */
 	} else if (given >= h->held) {
-		ds_rx_is(s, RX_BACK);
+		ds_on_rx(s, ON_HELD);
 	} else if (ended && REAL(ioctl)(fd, DS_INQ, &unread) == 0 && !unread) {
 		/* Of what was sent before PROMOTE nothing is in the segment: TCP has lost it. */
 		if (given < h->carried)
-			ds_rx_is(s, RX_BROKEN);
+			ds_on_rx(s, ON_CUT);
 		else if (ds_rx_forward(&s->seg, &h->rx, given - h->carried) < 0)
 			ds_break(s);
 		else
-			ds_rx_is(s, RX_REST);
+			ds_on_rx(s, ON_ENDED);
 	}
 }
 
@@ -117,7 +116,7 @@ void ds_rx_returning(struct ds_sock *s, int fd)
 		if (how == DS_BREACH)
 			ds_break(s);
 		else if (how != 1)
-			ds_rx_is(s, RX_BACK); /* how the shadow ended follows */
+			ds_on_rx(s, ON_READ); /* how the shadow ended follows */
 	}
 	errno = saved;
 }

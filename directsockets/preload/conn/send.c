@@ -28,7 +28,7 @@ static bool promote(struct ds_sock *s, int fd)
 		return false;
 	int saved = errno;
 	if (ds_kernel_sent(fd, s->side, &carried) && ds_tx_promote(&s->seg, &h->tx, &h->attention, carried) == 0) {
-		ds_tx_is(s, TX_DIRECT);
+		ds_on_tx(s, ON_PROMOTE);
 		done = true;
 	}
 	errno = saved;
@@ -152,7 +152,7 @@ static void give_up(struct ds_sock *s, int fd)
 	ds_tx_update(s, fd);
 	if (ds_mode(&s->sh->tx_mode) == TX_DIRECT && !ds_tx_room(&s->seg, &s->sh->tx)) {
 		if (ds_tx_end(&s->seg, &s->sh->tx, &s->sh->attention, DS_DEMOTE) == 0) {
-			ds_tx_is(s, TX_BACK);
+			ds_on_tx(s, ON_DEMOTE);
 			ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_NO_MEMORY);
 		} else {
 			ds_tx_update(s, fd);

@@ -1,5 +1,5 @@
-/* In which state each direction is, what the statistics say of it, and whether the peer is
- * there. */
+/* In which state each direction is, how it moves to the next, what the statistics say of it, and
+ * whether the peer is there. */
 #include "conn/inner.h"
 
 #include <errno.h>
@@ -44,6 +44,76 @@ void ds_say_again(struct ds_sock *s)
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_IDLE);
 	else
 		say_direct(s);
+}
+
+/* SPEC 9.4, but for what this library does not have: tcp, a state without a segment, and reset, for
+ * which ds_break_for ends both directions. */
+const struct ds_step ds_rx_steps[] = {
+	{RX_SHADOW, ON_PROMOTE, RX_CATCH_UP},
+	{RX_SHADOW, ON_GONE, RX_BACK},
+	{RX_SHADOW, ON_FREEZE, RX_FROZEN},
+	{RX_CATCH_UP, ON_REACHED, RX_DIRECT},
+	{RX_CATCH_UP, ON_CUT, RX_BROKEN},
+	{RX_CATCH_UP, ON_FREEZE, RX_FROZEN},
+	{RX_DIRECT, ON_SHUTDOWN, RX_ENDED},
+	{RX_DIRECT, ON_DEMOTE, RX_BACK},
+	{RX_DIRECT, ON_GONE, RX_BACK},
+	{RX_DIRECT, ON_FREEZE, RX_FROZEN},
+	{RX_FROZEN, ON_QUEUE, RX_BEFORE},
+	{RX_FROZEN, ON_ROLLED, RX_RETURNING},
+	{RX_FROZEN, ON_HELD, RX_BACK},
+	{RX_RETURNING, ON_HELD, RX_BACK},
+	{RX_RETURNING, ON_ENDED, RX_REST},
+	{RX_RETURNING, ON_CUT, RX_BROKEN},
+	{RX_REST, ON_READ, RX_BACK},
+	{DS_NO_STEP, 0, 0},
+};
+
+/* SPEC 9.5, with the same exception. */
+const struct ds_step ds_tx_steps[] = {
+	{TX_SHADOW, ON_PROMOTE, TX_DIRECT},
+	{TX_SHADOW, ON_FROZEN, TX_BACK},
+	{TX_SHADOW, ON_LEAVE, TX_BACK},
+	{TX_DIRECT, ON_FROZEN, TX_ROLLING},
+	{TX_DIRECT, ON_DEMOTE, TX_BACK},
+	{TX_DIRECT, ON_SHUTDOWN, TX_ENDED},
+	{TX_DIRECT, ON_GONE, TX_BACK},
+	{TX_ROLLING, ON_WRITTEN, TX_BACK},
+	{TX_ROLLING, ON_ENDED, TX_ENDED},
+	{DS_NO_STEP, 0, 0},
+};
+
+/* Where t leads from mode; DS_NO_STEP: nowhere. */
+static int next(const struct ds_step *t, int mode, int what)
+{
+	while (t->from != DS_NO_STEP && (t->from != mode || t->what != what))
+		t++;
+	return t->from == DS_NO_STEP ? DS_NO_STEP : t->to;
+}
+
+void ds_on_rx(struct ds_sock *s, int what)
+{
+	struct ds_shared *h = s->sh;
+	int mode = ds_mode(&h->rx_mode), to = next(ds_rx_steps, mode, what);
+
+	if (what == ON_FREEZE && to != DS_NO_STEP)
+		h->rx_before = (uint8_t)mode;
+	if (to == RX_BEFORE)
+		to = h->rx_before;
+	if (to == DS_NO_STEP)
+		ds_break(s);
+	else
+		ds_rx_is(s, to);
+}
+
+void ds_on_tx(struct ds_sock *s, int what)
+{
+	int to = next(ds_tx_steps, ds_mode(&s->sh->tx_mode), what);
+
+	if (to == DS_NO_STEP)
+		ds_break(s);
+	else
+		ds_tx_is(s, to);
 }
 
 void ds_tx_is(struct ds_sock *s, int mode)
