@@ -147,8 +147,8 @@ static void plant(struct walker *w)
 		h->rx_mode = RX_BACK;
 	if (planted == THAW_LATE && r == RX_RETURNING)
 		h->rx_mode = RX_DIRECT;
-	if (planted == LESS && r == RX_RETURNING && h->held > h->carried + 2000 && !w->planted) {
-		h->held -= 1000;
+	if (planted == LESS && r == RX_RETURNING && h->held > h->carried + 1 && !w->planted) {
+		h->held = h->carried + 1 + below(h->held - h->carried - 1);
 		w->planted = true;
 	}
 	if (planted == ONE_FURTHER && r == RX_RETURNING && !w->planted) {
@@ -429,7 +429,7 @@ int main(int argc, char **argv)
 	CHECK(visits[RX_FROZEN] && visits[RX_RETURNING] && visits[RX_REST] && visits[RX_BACK], "the walks do not reach every state");
 	for (planted = 1; planted < PLANTS && !failures; planted++) {
 		found = 0;
-		for (int i = 0; i < 2000 && !found; i++)
+		for (int i = 0; i < 20000 && !found; i++)
 			if (planted == END_WELL)
 				without_segment();
 			else
