@@ -109,6 +109,7 @@ func (c *Conn) PostBuffer(b *Buffer, off, n int) (posted Posted, err error) {
 		posted.N, err = c.write(p, posted.N)
 	}
 	c.releaseTX()
+	err = c.toldWrite(err)
 	if err == errAway {
 		var k int
 		k, err = c.writeAway(p[posted.N:])
@@ -133,7 +134,7 @@ func (c *Conn) AwaitPosted(p Posted) error {
 	if t.free() {
 		c.leaveTX()
 	}
-	return err
+	return c.toldWrite(err)
 }
 
 // awaitTaken waits until the peer has taken message c.tx.ticket, or the shadow has
@@ -194,7 +195,7 @@ func (c *Conn) ReadBuffer(b *Buffer, off, n int) (int, error) {
 	if err == errAway {
 		return c.readAway(p)
 	}
-	return got, err
+	return got, c.toldRead(err)
 }
 
 // offerSink has the peer's next message go to b, if there is none yet.

@@ -3,6 +3,7 @@ package directsockets
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -66,6 +67,9 @@ type Conn struct {
 	total  [2]uint64                // guarded by mu; sent and received on the shadow, after Close
 
 	tx txHalf
+
+	shutError error       // guarded by mu; what the kernel said to the last CloseWrite
+	resetTold atomic.Bool // a call of the program's has said that the connection was reset
 }
 
 // kernelSocket is a shadow that is a socket of the kernel's, such as a *net.TCPConn.
@@ -202,7 +206,9 @@ func (c *Conn) CloseRead() error {
 		return c.awayError("close", s.conn.CloseRead())
 	}
 	if s, ok := c.shadow.(interface{ CloseRead() error }); ok {
-		_ = s.CloseRead() // an error: it has ended already
+		if err := s.CloseRead(); c.tcp != nil { // another's: it has ended already
+			return err
+		}
 	}
 	return nil
 }
@@ -215,8 +221,31 @@ func (c *Conn) CloseWrite() error {
 	if s := c.sub.Load(); s != nil {
 		return c.awayError("close", s.conn.CloseWrite())
 	}
+	c.mu.Lock()
+	c.shutError = nil
+	c.mu.Unlock()
 	c.askTX(wantShutdown, true) // a holder that the flag has woken may sleep again, as finish does
-	return nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.shutError
+}
+
+// told is an error of the connection as a call of the program's is to return it. As with TCP, one
+// call says that the connection was reset, or has timed out; later ones return after.
+func (c *Conn) told(err, after error) error {
+	if (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ETIMEDOUT)) && c.resetTold.Swap(true) {
+		return after
+	}
+	return err
+}
+
+func (c *Conn) toldRead(err error) error { return c.told(err, io.EOF) }
+
+func (c *Conn) toldWrite(err error) error {
+	if err == nil {
+		return nil
+	}
+	return c.told(err, c.opError("write", os.NewSyscallError("write", syscall.EPIPE)))
 }
 
 // setFlag sets a flag of h and wakes its holder to see it.
@@ -239,7 +268,7 @@ func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return c.setError()
+		return c.opError("set", net.ErrClosed)
 	}
 	if s, ok := c.shadow.(interface{ SetLinger(int) error }); ok && !c.tx.guard.zero {
 		if err := s.SetLinger(sec); err != nil {
@@ -250,7 +279,7 @@ func (c *Conn) SetLinger(sec int) error {
 	return nil
 }
 
-// setError is the error of a setting after Close.
+// setError is the error of a deadline after Close.
 func (c *Conn) setError() error {
 	return &net.OpError{Op: "set", Net: c.network(), Addr: c.LocalAddr(), Err: net.ErrClosed}
 }

@@ -44,10 +44,15 @@ func (c *Conn) ReadFrom(r io.Reader) (sum int64, err error) {
 			some, err = c.readFromAny, nil
 		}
 	}
-	if err == io.EOF {
-		err = nil
+	return sum, c.copyError("readfrom", err)
+}
+
+// copyError is the error of ReadFrom or WriteTo, as package net wraps it.
+func (c *Conn) copyError(op string, err error) error {
+	if err == nil || err == io.EOF {
+		return nil
 	}
-	return sum, err
+	return c.opError(op, err)
 }
 
 // reliable reports whether a Read of r cannot depend on other writes to the
@@ -95,7 +100,7 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 		}
 	}()
 	if _, err := c.write(nil, 0); err != nil { // deadlines, and what others want
-		return 0, err
+		return 0, c.toldWrite(err)
 	}
 	if t.phase == txShadow && c.promote() {
 		return 0, nil
@@ -104,7 +109,7 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 		if file, limit := fileOf(r); file != nil && c.tcp != nil {
 			c.moved(1)
 			if n, sent, err := c.sendFile(file, limit); sent {
-				return n, err
+				return n, c.toldWrite(err)
 			}
 		}
 	}
@@ -143,6 +148,7 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
 			if w, err = c.write(buf[:k], 0); err == errAway {
 				rest, err = buf[w:k], nil
 			}
+			err = c.toldWrite(err)
 			n = int64(w)
 		}
 	}
@@ -257,10 +263,7 @@ func (c *Conn) WriteTo(w io.Writer) (sum int64, err error) {
 		}
 		sum += n
 	}
-	if err == io.EOF {
-		err = nil
-	}
-	return sum, err
+	return sum, c.copyError("writeto", err)
 }
 
 // writeToSome moves a piece. io.EOF: there is no more.
@@ -276,7 +279,7 @@ func (c *Conn) writeToSome(w io.Writer, buf []byte) (n int64, err error) {
 		}
 	}()
 	if _, err := c.read(nil); err != nil { // deadlines, and what others want
-		return 0, err
+		return 0, c.toldRead(err)
 	}
 	piece, lent := foreign.Memory{}, false
 	if r.phase == rxDirect {
@@ -289,7 +292,7 @@ func (c *Conn) writeToSome(w io.Writer, buf []byte) (n int64, err error) {
 	want := piece.Len()
 	if !lent {
 		if want, err = c.read(buf); err != nil {
-			return 0, err
+			return 0, c.toldRead(err)
 		}
 	}
 	r.lend()

@@ -78,12 +78,18 @@ func (c *Conn) Read(p []byte) (int, error) {
 	} else if !r.takeSlow(false, false) {
 		return c.readAway(p)
 	}
-	n, err := c.read(p)
+	var n int
+	var err error
+	if len(p) > 0 {
+		n, err = c.read(p)
+	} else if r.flags.Load()&flagClosed != 0 { // as package net: no deadline holds for nothing
+		err = c.opError("read", net.ErrClosed)
+	}
 	c.releaseRX()
 	if err == errAway {
 		return c.readAway(p)
 	}
-	return n, err
+	return n, c.toldRead(err)
 }
 
 // releaseRX gives the lock back.

@@ -76,7 +76,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 		m, err := c.writeAway(p[n:])
 		return n + m, err
 	}
-	return n, err
+	return n, c.toldWrite(err)
 }
 
 // releaseTX gives the lock back.
@@ -334,7 +334,11 @@ func (c *Conn) shutdownTX() {
 		c.onTX(txLeave)
 	}
 	if s, ok := c.shadow.(interface{ CloseWrite() error }); ok {
-		_ = s.CloseWrite() // an error: it has ended already
+		if err := s.CloseWrite(); c.tcp != nil && err != nil { // it has ended already
+			c.mu.Lock()
+			c.shutError = err
+			c.mu.Unlock()
+		}
 	}
 }
 

@@ -85,7 +85,7 @@ func (c *Conn) writevShadow(v buffersWriter, bufs *net.Buffers) (n int64, handle
 	if err = c.shadowError(&t.half, "write", err); err == errWoken {
 		err = nil
 	}
-	return n, true, err
+	return n, true, c.toldWrite(err)
 }
 
 // firstPieces is how many pieces of bufs, one at least, have no more than limit bytes.

@@ -253,6 +253,9 @@ ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n
 /* Notes an error that was taken from the shadow and not told to the program: it is told in place of
  * the end of file that the shadow says from then on. */
 void ds_owe(struct ds_sock *s, int error) DS_HIDDEN;
+/* What a read into iov tells where the shadow says end of file: 0, or -1 and the error that is
+ * owed, once. */
+ssize_t ds_end(struct ds_sock *s, const struct iovec *iov, int n) DS_HIDDEN;
 ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early) DS_HIDDEN;
 
 /* ds_cursor: a cursor at the beginning of iov, of at most DS_MAX_RW bytes as in the kernel; false

@@ -91,6 +91,8 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		errno = ESTALE;
 		return -1;
 	}
+	if (r == 0)
+		return ds_end(s, v, (int)m.msg_iovlen);
 	if (r > 0) {
 		ds_skip(c, (size_t)r);
 		if (!(flags & MSG_PEEK)) {

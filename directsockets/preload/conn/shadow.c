@@ -442,11 +442,12 @@ void ds_owe(struct ds_sock *s, int error)
 		__atomic_store_n(&s->sh->owed, (uint8_t)error, __ATOMIC_RELAXED);
 }
 
-/* What a read tells in place of an end of file: the error that is owed, once. */
-static ssize_t owed(struct ds_sock *s, const struct iovec *iov, int n)
+ssize_t ds_end(struct ds_sock *s, const struct iovec *iov, int n)
 {
 	size_t room = 0;
 
+	if (!DS_GET(s->sh->owed))
+		return 0;
 	for (int i = 0; i < n; i++)
 		room += iov[i].iov_len;
 	int error = room ? __atomic_exchange_n(&s->sh->owed, 0, __ATOMIC_RELAXED) : 0;
@@ -466,7 +467,5 @@ ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n
 	ssize_t r = ds_real_recv(ds_still(s, fd), iov, n, flags);
 	if (r > 0 && !(flags & MSG_PEEK))
 		ds_moved(s, 0, (size_t)r);
-	if (r == 0 && DS_GET(s->sh->owed))
-		return owed(s, iov, n);
-	return r;
+	return r ? r : ds_end(s, iov, n);
 }
