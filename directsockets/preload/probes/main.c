@@ -389,7 +389,7 @@ void *write_later(void *p)
 	return NULL;
 }
 
-static const struct probe *const tables[] = {io_probes, flag_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, heir_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, jump_probes, cancel_probes, order_probes, edge_probes, errno_probes, thread_probes, share_probes, kin_probes, killed_probes, reuse_probes, vfork_probes, told_probes, young_probes, sealed_probes, apart_probes};
+static const struct probe *const tables[] = {io_probes, flag_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, heir_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, jump_probes, cancel_probes, order_probes, edge_probes, errno_probes, thread_probes, share_probes, kin_probes, killed_probes, reuse_probes, vfork_probes, told_probes, young_probes, sealed_probes, apart_probes, leave_probes};
 
 // probes list | probes NAME [cold | young | young-1]: exit 0; with the library and none of these, 3
 // means that the connection never became direct. young-1: after one request. With it and young, 4
