@@ -343,8 +343,8 @@ static void walk(void)
 	}
 	side = (int)below(2);
 	ends(&w[side], &w[!side]);
-	// Small buffers have the kernel wait for its timers. With a fault, what does not come soon is
-	// taken for lost.
+	// Small buffers have the kernel wait for its timers. With a fault, what does not come soon
+	// is taken for lost.
 	int64_t patience = planted == NOTHING ? 60000000000 : 2000000000;
 	int64_t until = ds_now() + patience;
 	for (int vain = 0; !w[!side].ended && !found;) {
