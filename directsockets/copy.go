@@ -47,10 +47,14 @@ func (c *Conn) ReadFrom(r io.Reader) (sum int64, err error) {
 	return sum, c.copyError("readfrom", err)
 }
 
-// copyError is the error of ReadFrom or WriteTo, as package net wraps it.
+// copyError is the error of ReadFrom or WriteTo, as package net wraps it. In a program that exn-go
+// built, package net itself does.
 func (c *Conn) copyError(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return nil
+	}
+	if _, inside := c.shadow.(buffersWriter); inside {
+		return err
 	}
 	return c.opError(op, err)
 }

@@ -145,18 +145,10 @@ func (c *TCPConn) exnError(err error) error {
 		return err
 	}
 	own := &OpError{Op: e.Op, Net: c.fd.net, Source: c.fd.laddr, Addr: c.fd.raddr, Err: e.Err}
-	if e.Source == nil { // a deadline, or a setting that has no peer
+	if e.Op == "set" {
 		own.Source, own.Addr = nil, c.fd.laddr
 	}
 	return own
-}
-
-// exnUnwrapped is the cause of an error that directsockets has wrapped as op's.
-func exnUnwrapped(op string, err error) error {
-	if e, ok := err.(*exnet.OpError); ok && e.Op == op {
-		return e.Err
-	}
-	return err
 }
 
 // exnCause is what the release's own functions below a method would have returned.
@@ -281,7 +273,7 @@ func (c *TCPConn) exnReadFrom(r io.Reader) (n int64, err error) {
 		}
 	}
 	if err != nil && err != io.EOF {
-		err = &OpError{Op: "readfrom", Net: c.fd.net, Source: c.fd.laddr, Addr: c.fd.raddr, Err: c.exnError(exnUnwrapped("readfrom", err))}
+		err = &OpError{Op: "readfrom", Net: c.fd.net, Source: c.fd.laddr, Addr: c.fd.raddr, Err: c.exnError(err)}
 	}
 	return n, err
 }
@@ -293,7 +285,7 @@ func (c *TCPConn) exnWriteTo(w io.Writer) (n int64, err error) {
 		n, err = c.exn.direct.WriteTo(w)
 	}
 	if err != nil && err != io.EOF {
-		err = &OpError{Op: "writeto", Net: c.fd.net, Source: c.fd.laddr, Addr: c.fd.raddr, Err: c.exnError(exnUnwrapped("writeto", err))}
+		err = &OpError{Op: "writeto", Net: c.fd.net, Source: c.fd.laddr, Addr: c.fd.raddr, Err: c.exnError(err)}
 	}
 	return n, err
 }
