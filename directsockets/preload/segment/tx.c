@@ -167,6 +167,7 @@ static inline ssize_t send_one(struct ds_seg *g, struct ds_tx *t, struct ds_curs
 
 	if (__builtin_expect(!reachable(c, n, false), 0))
 		return DS_FAULT;
+	own_soon(tx_slot(g, t->count)); /* both lines at once: a peer that waits has read them since */
 	ds_gather(c, tx_slot(g, t->count)->payload, n);
 	publish(g, t, DS_VELO_LAST, (unsigned)n, c->at ? c->at : ds_ticks());
 	ds_count(g, DS_C_TX_VELO_LAST, 1);
