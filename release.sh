@@ -79,16 +79,19 @@ musl() {
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
-go build -o "$work/host/" ./cmd/... # to write the pages with
+ldflags="-s -w -X exnet/internal/version.release=$version"
+go build -ldflags "$ldflags" -o "$work/host/" ./cmd/... # to write the pages with
 
 # What does not depend on the architecture.
 share=$work/share
-mkdir -p "$share"/{man,bash,fish,zsh}
+mkdir -p "$share"/{man,bash,fish,zsh,docs}
+cp docs/*.md docs/*.svg docs/exn.toml "$share/docs/"
 for c in exn-tun dsbench exn-go exn-sim; do
 	"$work/host/$c" man "$share/man" >/dev/null
 	for s in bash fish zsh; do "$work/host/$c" completion $s >"$share/$s/$c"; done
 done
 "$work/host/exn-run" --man >"$share/man/exn-run.1"
+"$work/host/exn-cni" man >"$share/man/exn-cni.1"
 for s in bash fish zsh; do "$work/host/exn-run" --completion $s >"$share/$s/exn-run"; done
 for s in fish zsh; do
 	for f in "$share/$s"/*; do
@@ -103,17 +106,20 @@ for arch in "${arches[@]}"; do
 	root=$work/$arch
 	mkdir -p "$root/bin" "$root/lib"
 	for c in exn-tun exn-run exn-go exn-sim exn-cni dsbench; do
-		CGO_ENABLED=0 GOARCH=$arch go build -trimpath -ldflags "-s -w -X exnet/internal/version.release=$version" -o "$root/bin/$c" "./cmd/$c"
+		CGO_ENABLED=0 GOARCH=$arch go build -trimpath -ldflags "$ldflags" -o "$root/bin/$c" "./cmd/$c"
 	done
 	make -s -C directsockets/preload BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
 	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2
+	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2 "$work/$arch-ports/plain/pingpong"
 	cp "$work/$arch-c/libexnds.so" "$work/$arch-ports"/lib*.so "$root/lib/"
+	cp "$work/$arch-ports/plain/pingpong" "$root/lib/exn-pingpong" # of dsbench ports
 	musl "$arch" "$cc" "$root/lib/musl"
 	# A tarball, to be unpacked below /usr or anywhere else: exn-run finds the library beside itself.
 	top=exnet-$version-linux-$arch
 	mkdir -p "$work/tar/$top"
 	cp -r "$root"/bin/* "$root"/lib/* LICENSE CHANGELOG.md README.md "$work/tar/$top/"
 	cp -r "$share" "$work/tar/$top/share"
+	mv "$work/tar/$top/share/docs" "$work/tar/$top/docs"
 	cp -r packaging "$work/tar/$top/packaging"
 	cp -r ports/lib/include "$work/tar/$top/include"
 	mkdir "$work/tar/$top/pkgconfig"

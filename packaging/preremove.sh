@@ -10,6 +10,15 @@ esac
 if [ -d /run/systemd/system ]; then
 	systemctl stop 'exn-tun@*.service' || true
 fi
+# Others are their starters': they run on, without their program's file.
+left=$(/usr/bin/exn-tun fabrics --json 2>/dev/null) || left=
+case $left in
+'' | '[]') ;;
+*)
+	echo 'exnet: nodes run on, and pkill -x exn-tun ends them in order:'
+	/usr/bin/exn-tun fabrics
+	;;
+esac
 if [ -d /sys/kernel/security/apparmor ] && command -v apparmor_parser >/dev/null; then
 	apparmor_parser -R /etc/apparmor.d/exn-tun || true
 fi

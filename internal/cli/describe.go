@@ -21,8 +21,8 @@ type Description struct {
 // Help returns what -h prints.
 func (d Description) Help() string {
 	Tidy(d.Flags)
-	return fmt.Sprintf("Usage: %s\n\n%s\n\nExamples:\n%s\n%s\n%s\n", strings.ReplaceAll(d.Usage, "\n", "\n       "), d.Long,
-		"  "+strings.ReplaceAll(d.Examples, "\n", "\n  "), Flags(d.Flags, "Flags"), d.End)
+	return WithDocs(fmt.Sprintf("Usage: %s\n\n%s\n\nExamples:\n%s\n%s\n%s\n", strings.ReplaceAll(d.Usage, "\n", "\n       "), d.Long,
+		"  "+strings.ReplaceAll(d.Examples, "\n", "\n  "), Flags(d.Flags, "Flags"), d.End))
 }
 
 // Man returns the man page.

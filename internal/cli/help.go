@@ -8,6 +8,17 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// docsAt says where the pages are that a help text names.
+const docsAt = "docs/ is a folder of the source and of the tarball; a package has it in\n/usr/share/doc/exnet.\n"
+
+// WithDocs adds to a help text that names pages in docs where they are.
+func WithDocs(text string) string {
+	if strings.Contains(text, "docs/") {
+		text += "\n" + docsAt
+	}
+	return text
+}
+
 // Widths of the help, in columns.
 const (
 	helpWidth   = 80

@@ -39,6 +39,9 @@ func (p *Page) Options(fs *pflag.FlagSet) {
 
 // String returns the page.
 func (p *Page) String(version string) string {
+	if strings.Contains(p.b.String(), "docs/") {
+		p.Section("FILES", docsAt)
+	}
 	return fmt.Sprintf(".TH %s 1 \"\" \"exnet %s\"\n", strings.ToUpper(roff(p.name)), roff(version)) + p.b.String()
 }
 

@@ -38,7 +38,7 @@ func Help(c *cobra.Command) string {
 	if end := c.Annotations[EndKey]; end != "" {
 		fmt.Fprintf(&b, "\n%s\n", end)
 	}
-	return b.String()
+	return cli.WithDocs(b.String())
 }
 
 // Keys of a command's annotations.

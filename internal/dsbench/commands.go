@@ -130,8 +130,8 @@ func newPorts() *cobra.Command {
 		Use: "ports [flags]", Short: "the NIC of programs: libvelo2 and librma2",
 		Long: `Measures the NIC that a node serves to programs in C, between two processes at a
 node of its own: VELO's half round trip, PUT and GET against memcpy, registration,
-and the CPU time of a process that waits for a notification. Takes a C compiler;
-takes no root.`,
+and the CPU time of a process that waits for a notification. Takes no root, and
+a C compiler only where no package has installed the program that measures.`,
 		Example: `dsbench ports
     5 runs, the two ends on the first two CPUs
 dsbench ports --cpus 0,2 --runs 10 --json

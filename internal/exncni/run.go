@@ -21,6 +21,12 @@ import (
 // hookCommand makes exn-cni an OCI hook. Runtimes call a CNI plugin without arguments.
 const hookCommand = "oci-hook"
 
+const synopsis = `exn-cni
+exn-cni oci-hook
+exn-cni library
+exn-cni man
+exn-cni version`
+
 const usage = `exn-cni attaches containers to a fabric. Container runtimes run it:
 
   as a CNI plugin   the environment says what to do (CNI_COMMAND), standard input
@@ -30,6 +36,7 @@ const usage = `exn-cni attaches containers to a fabric. Container runtimes run i
                     annotation io.exnet=1 get direct sockets
   exn-cni library   print the path of the library for direct sockets, which is
                     built if that has not been done yet
+  exn-cni man       print the man page
   exn-cni version   print the version
 
 docs/containers.md has configurations for podman, Docker and Kubernetes.
@@ -45,7 +52,7 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 }
 
 func run(args []string, stdin io.Reader, stdout io.Writer) error {
-	if len(args) > 1 && slices.Contains([]string{hookCommand, "library", "version", "--version", "help", "-h", "--help"}, args[0]) {
+	if len(args) > 1 && slices.Contains([]string{hookCommand, "library", "man", "version", "--version", "help", "-h", "--help"}, args[0]) {
 		return cli.Usagef("%s takes no arguments", args[0])
 	}
 	switch args[0] {
@@ -59,10 +66,17 @@ func run(args []string, stdin io.Reader, stdout io.Writer) error {
 		fmt.Fprintln(stdout, path)
 	case "version", "--version":
 		fmt.Fprintln(stdout, "exn-cni", version.String())
+	case "man":
+		p := cli.NewPage("exn-cni", "attach containers to a fabric")
+		p.Section("SYNOPSIS", synopsis)
+		p.Section("DESCRIPTION", usage)
+		p.Section("EXIT STATUS", "0 done, 1 failed, 2 wrong usage.")
+		p.Section("SEE ALSO", "exn-tun(1), exn-run(1)")
+		fmt.Fprint(stdout, p.String(version.String()))
 	case "help", "-h", "--help":
-		fmt.Fprint(stdout, usage)
+		fmt.Fprint(stdout, cli.WithDocs(usage))
 	default:
-		return cli.Usagef("unknown command %q: use oci-hook, library, version, or none at all", args[0])
+		return cli.Usagef("unknown command %q: use oci-hook, library, man, version, or none at all", args[0])
 	}
 	return nil
 }

@@ -29,7 +29,21 @@ wait
 grep -q '1 direct' /tmp/said
 exn-cni version
 
-dpkg -r exnet
+# The man pages have the version; what they name is there; README's links to pages lead to one.
+zcat /usr/share/man/man1/exn-cni.1.gz /usr/share/man/man1/exn-run.1.gz | grep -c '^.TH EXN.*"exnet 0\.0\.1' | grep -x 2
+for page in $(zcat /usr/share/man/man1/*.1.gz | grep -o 'docs/[a-z\\-]*\.md' | tr -d '\\' | sort -u) $(grep -o '(docs/[a-z-]*\.\(md\|svg\))' /usr/share/doc/exnet/README.md | tr -d '()' | sort -u); do
+	test -s "/usr/share/doc/exnet/$page" || { echo "no $page"; exit 1; }
+done
+
+dsbench ports --rounds 10
+
+# A node that the user has started runs on, and dpkg says so.
+exn-tun up --addr 10.9.0.1/24 --fabric mine --detach
+dpkg -r exnet | tee /tmp/said
+grep -q 'nodes run on' /tmp/said
+grep -q '^mine  *1' /tmp/said
+pkill -x exn-tun || kill "$(cat /proc/[0-9]*/stat | awk '$2 == "(exn-tun)" { print $1; exit }')"
+while [ -e /sys/class/net/exn0 ]; do sleep 0.1; done
 listed >/tmp/after
 diff /tmp/before /tmp/after
 ! dpkg -s exnet 2>/dev/null || { echo 'dpkg still knows it'; exit 1; }
