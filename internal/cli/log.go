@@ -14,6 +14,14 @@ func LogFlags(fs *pflag.FlagSet, level string) {
 	fs.Var(&choice{value: "info", of: []string{"debug", "info", "warn", "error"}}, "log-level", "`LEVEL` "+level+": debug, info, warn or error (info)")
 }
 
+// Choices returns the words that a flag of LogFlags takes; nil: it is another one.
+func Choices(f *pflag.Flag) []string {
+	if c, ok := f.Value.(*choice); ok {
+		return c.of
+	}
+	return nil
+}
+
 // choice is one of several words.
 type choice struct {
 	value string

@@ -38,6 +38,9 @@ func New(name, short, long string) *cobra.Command {
 	}
 	root.Flags().BoolVar(&showVersion, "version", false, "print the version")
 	cli.LogFlags(root.PersistentFlags(), "what a daemon logs")
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		_ = root.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(cli.Choices(f), cobra.ShellCompDirectiveNoFileComp)) // the flags are new
+	})
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { fmt.Fprint(c.OutOrStdout(), Help(c)) })
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return cli.FlagError(c.Flags(), err) })
 	root.SetHelpCommand(newHelp(root))

@@ -35,6 +35,7 @@ exn-tun up --netns a --addr 10.2.0.1/24
 Results go to standard output, all else to standard error. Exit status: 0 done,
 1 failed, 2 wrong usage.`}
 	root.AddCommand(newDemo(), newUp(), newDown(), newStatus(), newFabrics(), newTopo(), newProfile(), newRoute(), newSet(), newRegisters(), newCapture(), newCheck(), newKey(), newDoctor(), newLNetSelftest())
+	complete(root)
 	return root
 }
 
