@@ -3,7 +3,7 @@
 #ifndef DS_PLACE_H
 #define DS_PLACE_H
 
-#include "segment/real.h"
+#include "segment/segment.h"
 
 #include <stdbool.h>
 
