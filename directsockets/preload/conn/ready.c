@@ -122,7 +122,6 @@ struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events)
 	return r;
 }
 
-
 uint64_t ds_edges(struct ds_sock *s)
 {
 	struct ds_shared *h = s->sh;
@@ -158,7 +157,7 @@ bool ds_quiet(struct ds_sock *s) { return !ds_rx_there(&s->seg, &s->sh->rx) && u
 
 bool ds_only_data(struct ds_sock *s)
 {
-	return undisturbed(s) && DS_GET(s->lowat) <= 1 && ds_rx_look(&s->seg, &s->sh->rx) == 1;
+	return undisturbed(s) && DS_GET(s->lowat) <= 1 && ds_rx_bytes(&s->seg, &s->sh->rx);
 }
 
 int ds_direct(struct ds_sock *s)

@@ -315,6 +315,13 @@ bool ds_rx_there(struct ds_seg *g, struct ds_rx *r)
 	return (uint32_t)GET(&rx_slot(g, count)->status) == lap(g, count);
 }
 
+bool ds_rx_bytes(struct ds_seg *g, struct ds_rx *r)
+{
+	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count), status = GET(&rx_slot(g, count)->status);
+
+	return (uint32_t)status == lap(g, count) && (status >> 32 & 0xff) <= DS_INFO;
+}
+
 bool ds_rx_hint(struct ds_seg *g, struct ds_rx *r)
 {
 	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);

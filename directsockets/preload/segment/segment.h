@@ -280,6 +280,8 @@ bool ds_rx_ends(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
 bool ds_rx_over(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* True if there is a message. Any caller may ask, as for the next one. */
 bool ds_rx_there(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
+/* True if there is one that has bytes, by the peer's claim. */
+bool ds_rx_bytes(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* True if ds_rx_recv may find something now. */
 bool ds_rx_hint(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* True if the peer has freed anything since the last look. */
