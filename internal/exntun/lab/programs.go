@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/internal/tempdir"
 )
 
@@ -147,8 +149,15 @@ func (q pair) run(ctx context.Context, p Path, f Family, file string, sum [sha25
 func programOf(ctx context.Context, argv []string) (*exec.Cmd, *bytes.Buffer) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(cmd.Environ(), "LC_ALL=C")
-	// Out of the terminal's process group: Ctrl-C is for exn-tun.
+	// Out of the terminal's process group: Ctrl-C is for exn-tun. What it starts ends with it:
+	// exn-run has a child if it reports, and redis-benchmark spins for ever without its server.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error {
+		if err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL); !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+		return os.ErrProcessDone
+	}
 	complaint := new(bytes.Buffer)
 	cmd.Stderr = complaint
 	return cmd, complaint

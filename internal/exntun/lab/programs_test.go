@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"context"
 	"crypto/sha256"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -45,5 +47,30 @@ func TestRootPrograms(t *testing.T) {
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%q, %q: %v", test.server, test.client, err)
 		}
+	}
+}
+
+// TestProgramEndsWhole: a program that is cancelled takes what it has started with it, so that its
+// output ends, too.
+func TestProgramEndsWhole(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd, _ := programOf(ctx, []string{"sh", "-c", "sleep 600 & echo begun; wait"})
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var begun [6]byte
+	if _, err := io.ReadFull(out, begun[:]); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if rest, err := io.ReadAll(out); err != nil || len(rest) > 0 {
+		t.Errorf("%q, %v", rest, err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("it was not ended")
 	}
 }
