@@ -131,6 +131,14 @@ func knows(t *testing.T, c tcpConn, states ...uint8) {
 	eventually(t, "the end has come", func() bool { return bytes.IndexByte(states, tcpState(t, c)) >= 0 })
 }
 
+// resets has b reset its connection with a, which is told when its kernel knows.
+func (l *transcript) resets(t *testing.T, a, b tcpConn) {
+	t.Helper()
+	l.say("SetLinger", b.SetLinger(0))
+	l.say("Close", b.Close())
+	knows(t, a, unix.BPF_TCP_CLOSE)
+}
+
 // endings are programs: each ends a connection in some way and writes down what its calls return.
 // b is the other end, which a test of package net reads and writes as well.
 var endings = []struct {
@@ -202,9 +210,7 @@ var endings = []struct {
 		l.say("Close", a.Close())
 	}},
 	{"a reset is read", func(t *testing.T, l *transcript, a, b tcpConn) {
-		l.say("SetLinger", b.SetLinger(0))
-		l.say("Close", b.Close())
-		knows(t, a, unix.BPF_TCP_CLOSE)
+		l.resets(t, a, b)
 		l.read(a)
 		l.read(a)
 		l.write(a)
@@ -214,9 +220,7 @@ var endings = []struct {
 		l.say("Close", a.Close())
 	}},
 	{"a reset is written", func(t *testing.T, l *transcript, a, b tcpConn) {
-		l.say("SetLinger", b.SetLinger(0))
-		l.say("Close", b.Close())
-		knows(t, a, unix.BPF_TCP_CLOSE)
+		l.resets(t, a, b)
 		l.write(a)
 		l.write(a)
 		l.read(a)
@@ -225,9 +229,7 @@ var endings = []struct {
 		l.say("Close", a.Close())
 	}},
 	{"a reset is met by WriteTo", func(t *testing.T, l *transcript, a, b tcpConn) {
-		l.say("SetLinger", b.SetLinger(0))
-		l.say("Close", b.Close())
-		knows(t, a, unix.BPF_TCP_CLOSE)
+		l.resets(t, a, b)
 		n, err := a.WriteTo(io.Discard)
 		l.count("WriteTo", n, err)
 		n, err = a.WriteTo(io.Discard)
@@ -236,9 +238,7 @@ var endings = []struct {
 		l.count("ReadFrom", n, err)
 	}},
 	{"a reset is met by ReadFrom", func(t *testing.T, l *transcript, a, b tcpConn) {
-		l.say("SetLinger", b.SetLinger(0))
-		l.say("Close", b.Close())
-		knows(t, a, unix.BPF_TCP_CLOSE)
+		l.resets(t, a, b)
 		n, err := a.ReadFrom(strings.NewReader("abc"))
 		l.count("ReadFrom", n, err)
 		n, err = a.ReadFrom(strings.NewReader("abc"))
@@ -378,7 +378,8 @@ func TestErrors(t *testing.T) {
 	for _, e := range endings {
 		t.Run(e.name, func(t *testing.T) {
 			var want transcript
-			a, b := netPair(t)
+			c, s := tcpPair(t)
+			a, b := c.(*net.TCPConn), s.(*net.TCPConn)
 			e.run(t, &want, a, b)
 			for _, m := range modes {
 				var got transcript
@@ -406,24 +407,4 @@ func diff(want, got string) string {
 		}
 	}
 	return out.String()
-}
-
-// netPair is a pair of package net's.
-func netPair(t *testing.T) (a, b tcpConn) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close(); s.Close() })
-	return c.(*net.TCPConn), s.(*net.TCPConn)
 }

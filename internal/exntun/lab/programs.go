@@ -152,12 +152,7 @@ func programOf(ctx context.Context, argv []string) (*exec.Cmd, *bytes.Buffer) {
 	// Out of the terminal's process group: Ctrl-C is for exn-tun. What it starts ends with it:
 	// exn-run has a child if it reports, and redis-benchmark spins for ever without its server.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error {
-		if err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL); !errors.Is(err, unix.ESRCH) {
-			return err
-		}
-		return os.ErrProcessDone
-	}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	complaint := new(bytes.Buffer)
 	cmd.Stderr = complaint
 	return cmd, complaint
