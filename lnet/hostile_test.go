@@ -93,10 +93,11 @@ func TestLNetDeaf(t *testing.T) {
 		}
 		p.nis[1].Poll(8)
 	}
-	p.nis[1].mu.Lock()
-	answers := p.nis[1].peers[0].answers
-	p.nis[1].mu.Unlock()
-	if answers > maxAnswers || p.nis[1].Stats().AnswersDropped == 0 {
-		t.Errorf("%d answers wait, %d dropped", answers, p.nis[1].Stats().AnswersDropped)
+	deaf := p.nis[1]
+	deaf.mu.Lock()
+	answers := deaf.peers[0].answers
+	deaf.mu.Unlock()
+	if dropped := deaf.Stats().AnswersDropped; answers > maxAnswers || dropped == 0 {
+		t.Errorf("%d answers wait, %d dropped", answers, dropped)
 	}
 }

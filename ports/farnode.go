@@ -92,6 +92,8 @@ func (f *farPair) gone(wire.Addr) {
 }
 
 // endLocked ends the pair. The server's lock is held.
+//
+// +checklocksignore: the caller has the lock by another name
 func (f *farPair) endLocked() {
 	if f.over {
 		return
