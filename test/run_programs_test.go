@@ -169,7 +169,9 @@ func TestRootRunRsync(t *testing.T) {
 		l.run(t, "rsync", path, "rsync://127.0.0.1:8730/up/")
 		same(t, filepath.Join(up, "data"), path)
 		s.end(t)
-		l.check(t, expect{"rsync", false, 2, largeSize / 16}, expect{"rsync", true, 2, largeSize / 16})
+		// To receive, the server forks as soon as it knows what to do: the offer of that connection
+		// may come too late.
+		l.check(t, expect{"rsync", false, 1, 1}, expect{"rsync", true, 1, largeSize / 16})
 	})
 }
 

@@ -114,7 +114,7 @@ func checkDemo(t *testing.T, d demoJSON) {
 	if want := 2 + len(pick(d.NoRedis == "", "1", "")); len(d.Figures) != want {
 		t.Errorf("%d figures, want %d (%s)", len(d.Figures), want, d.NoRedis)
 	}
-	if c := d.Direct; c.Bytes == 0 || c.TCPBytes > c.Bytes/100 || c.ExnBytes >= c.Bytes {
+	if c := d.Direct; c.Bytes == 0 || c.TCPBytes > c.Bytes/100 || c.Before == 0 || c.ExnBytes == 0 {
 		t.Errorf("what went direct: %+v", c)
 	}
 	for _, f := range d.Figures {

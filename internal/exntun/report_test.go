@@ -34,7 +34,7 @@ func sampleReport() *report {
 	r.Frames = lab.Frames{
 		Eager: both(4812345678), Rendezvous: both(64033), Broadcast: both(20),
 	}
-	r.Direct = directCount{Bytes: 12_000_000_000, TCPBytes: 1_000_000, ExnBytes: 155_000_000}
+	r.Direct = directCount{Bytes: 12_000_000_000, TCPBytes: 1_000_000, Before: 152_000_000, ExnBytes: 155_000_000}
 	r.add("transfer, IPv4", nil, "64 MiB, SHA-256 equal; the fabric carried 64.1 MiB")
 	r.add("programs, IPv4", nil, "perl and bash: 1 MiB each, SHA-256 equal")
 	detail, err := r.Direct.check()

@@ -94,6 +94,7 @@ type jobResult struct {
 	CPUSeconds float64          `json:"cpu_seconds"` // user and system, of this process
 	Latency    *stats.Histogram `json:"latency,omitempty"`
 	Shadow     int64            `json:"shadow,omitempty"` // of direct sockets: bytes that went over TCP
+	Before     int64            `json:"before,omitempty"` // and those that did before it counted
 	Why        string           `json:"why,omitempty"`    // and why
 }
 

@@ -32,7 +32,8 @@ type meter struct {
 	conn        shadower      // nil: there is but one way
 	settled     bool          // conn goes the way on which it stays
 	settling    *atomic.Int32 // how many connections of the process do not yet
-	shadow      int64         // bytes of conn that went over TCP
+	shadow      int64         // bytes of conn that went over TCP while it counted
+	before      int64         // and before
 	why         string
 }
 
@@ -89,7 +90,7 @@ func (m *meter) begin(now time.Duration) {
 	m.counting, m.first, m.cpuFirst = true, now, cpuTime(m.alsoCPU)
 	if m.conn != nil {
 		bytes, _ := m.conn.shadow()
-		m.shadow = -int64(bytes)
+		m.before, m.shadow = int64(bytes), -int64(bytes)
 	}
 }
 
@@ -113,6 +114,7 @@ func sumMeters(meters []meter) jobResult {
 	for _, m := range meters[1:] {
 		sum.bytes += m.bytes
 		sum.shadow += m.shadow
+		sum.before += m.before
 		if t := m.base.Add(m.first); t.Before(first) {
 			first, sum.cpuFirst = t, m.cpuFirst
 		}
@@ -125,6 +127,7 @@ func sumMeters(meters []meter) jobResult {
 		Seconds:    last.Sub(first).Seconds(),
 		CPUSeconds: (sum.cpuLast - sum.cpuFirst).Seconds(),
 		Shadow:     sum.shadow,
+		Before:     sum.before,
 		Why:        sum.why,
 	}
 }

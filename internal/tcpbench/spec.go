@@ -92,6 +92,9 @@ type Result struct {
 	// measured.
 	Shadow int64
 
+	// Before is how many bytes went over TCP before it counted, until the connections were direct.
+	Before int64
+
 	// InterruptsPerGB is how many interrupts the nodes' NICs raised for 10^9 bytes of frames; 0:
 	// the path does not tell.
 	InterruptsPerGB float64
@@ -131,7 +134,7 @@ func (s Spec) result(r jobResult, cpu float64) (Result, error) {
 	if r.Shadow > bound {
 		return Result{}, fmt.Errorf("the direct path was not used: %d of %d bytes %s (%s)", r.Shadow, r.Bytes, missed[s.Transport], r.Why)
 	}
-	return Result{Bytes: r.Bytes, Elapsed: elapsed, CPU: cpu, Latency: r.Latency, Shadow: r.Shadow}, nil
+	return Result{Bytes: r.Bytes, Elapsed: elapsed, CPU: cpu, Latency: r.Latency, Shadow: r.Shadow, Before: r.Before}, nil
 }
 
 // Result makes the result of a measurement that was taken elsewhere: bytes in
