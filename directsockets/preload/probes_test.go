@@ -23,8 +23,8 @@ import (
 // notDirect is the exit status of a probe whose connections did not become direct.
 const notDirect = 3
 
-// notYoung is that of a probe whose connections were not young when it began to use them.
-const notYoung = 4
+// notUncounted is that of a probe whose connections were not uncounted when it began to use them.
+const notUncounted = 4
 
 // plainProbes is the path of the probes, once they are built; buildMu guards it.
 var plainProbes string
@@ -137,8 +137,8 @@ func compareProbe(t *testing.T, both, env []string, command ...string) {
 	got, status := probe(t, slices.Concat(both, env), command...)
 	if status == notDirect {
 		t.Error("the connections did not become direct")
-	} else if status == notYoung {
-		t.Error("no connection was young")
+	} else if status == notUncounted {
+		t.Error("no connection was uncounted")
 	} else if status != 0 {
 		t.Errorf("exit status %d", status)
 	}
@@ -147,7 +147,7 @@ func compareProbe(t *testing.T, both, env []string, command ...string) {
 	}
 }
 
-// slow are probes that take long, and learn nothing of young connections that no other learns.
+// slow are probes that take long, and learn nothing of uncounted connections that no other learns.
 var slow = strings.Fields(`linger-full cancel-calls crowd many-connections relisten refused nested-modes signal-jump
 	signal-jump-waiting blocking-send large sizes edge-stress linger-read linger-ends eintr timeouts errno-wait`)
 
@@ -167,7 +167,7 @@ func TestProbes(t *testing.T) {
 			t.Parallel() // most of them wait
 			compareProbe(t, both, env, probes, name)
 		})
-		if testing.Short() || strings.HasPrefix(name, "young-") { // which has one form
+		if testing.Short() || strings.HasPrefix(name, "uncounted-") { // which has one form
 			continue
 		}
 		// From the first byte on, so that what the probe does meets the set-up.
@@ -177,8 +177,8 @@ func TestProbes(t *testing.T) {
 		})
 		// From a connection on that the library knows only lightly yet, before its first request
 		// and after it.
-		for _, form := range []string{"young", "young-1"} {
-			if slices.Contains(slow, name) || form == "young-1" && !handsOver.MatchString(name) {
+		for _, form := range []string{"uncounted", "uncounted-1"} {
+			if slices.Contains(slow, name) || form == "uncounted-1" && !handsOver.MatchString(name) {
 				continue
 			}
 			t.Run(name+"/"+form, func(t *testing.T) {
@@ -281,11 +281,11 @@ func TestProbesThreadSanitizer(t *testing.T) {
 	for _, name := range []string{"threads-share", "duplex", "cancel", "shutdown-wakes", "timeouts", "eintr", "waitall", "poll-sleeps",
 		"epoll-threads", "epoll-join-ready", "epoll-exclusive", "epoll-nested", "epoll-polled", "epoll-two", "epoll-mixed",
 		"threads-delete", "threads-random", "share-sets-three", "share-set-poll", "share-recv-set", "share-set-nested", "share-no-set", "share-taken-over",
-		"order-racing", "order-mixed", "order-tcp-last", "order-idle", "order-processes", "order-poll", "reuse-close", "reuse-shutdown", "reuse-several", "reuse-sets-direct", "young-threads", "young-renumbered", "edge-both", "oneshot-modes", "nested-modes", "epoll-random-1"} {
+		"order-racing", "order-mixed", "order-tcp-last", "order-idle", "order-processes", "order-poll", "reuse-close", "reuse-shutdown", "reuse-several", "reuse-sets-direct", "uncounted-threads", "uncounted-renumbered", "edge-both", "oneshot-modes", "nested-modes", "epoll-random-1"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := slices.Clone(env)
-			if name == "young-renumbered" {
+			if name == "uncounted-renumbered" {
 				env[len(env)-1] += " suppressions=" + numbers
 			}
 			want, _ := probe(t, nil, probes, name)

@@ -10,9 +10,9 @@
 #include <time.h>
 #include <sys/syscall.h>
 
-static bool patient; /* by the settings a handle can wait, and there has been a broker */
+static bool may_wait; /* by the settings, and there has been a broker */
 
-bool ds_may_wait(int side) { return DS_GET(patient) && !ds_broker_due() && (side == 1 || !DS_GET(ds_telling)); }
+bool ds_may_wait(int side) { return DS_GET(may_wait) && !ds_broker_due() && (side == 1 || !DS_GET(ds_telling)); }
 
 /* Makes the socket of a connection whose side this is; NULL: it stays plain, or memory is short.
  * Takes the lock of setup; errno stays. */
@@ -27,7 +27,7 @@ static struct ds_sock *make(int fd, int side)
 	if (ds_start())
 		ds_setup_broker();
 	bool broker = ds_broker_up(), known = ds_broker_known();
-	DS_SET(patient, known && !ds_config.explain && !ds_config.wait && ds_config.sends && ds_config.bytes);
+	DS_SET(may_wait, known && !ds_config.explain && !ds_config.wait && ds_config.sends && ds_config.bytes);
 	if ((!known && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
 		ds_setup_unlock();
 		errno = saved;
@@ -64,7 +64,7 @@ static struct ds_sock *make(int fd, int side)
  * its calls, so that nearly every byte of a suite of short connections is direct. The clock counts,
  * and not the naps: on a busy machine each takes many times what it asks for. Not in a signal
  * handler: the call that it interrupts waits as well, and would wait for all handlers, too. */
-void ds_patience(struct ds_sock *s, int fd)
+void ds_test_wait(struct ds_sock *s, int fd)
 {
 	struct timespec pause = {0, 50000};
 	int64_t now = ds_now(), most = (int64_t)ds_config.wait * 1000000;
@@ -93,14 +93,7 @@ struct ds_sock *ds_client(int fd)
 	return s;
 }
 
-struct ds_sock *ds_server(int fd)
-{
-	struct ds_sock *s = make(fd, 1);
-
-	if (s && ds_config.wait)
-		ds_patience(s, fd);
-	return s;
-}
+struct ds_sock *ds_server(int fd) { return make(fd, 1); }
 
 struct ds_sock *ds_heir(int fd, int side)
 {
@@ -111,8 +104,8 @@ struct ds_sock *ds_heir(int fd, int side)
 	return s;
 }
 
+struct ds_life *ds_life_of(const struct ds_sock *s) { return s->life; }
 bool ds_plain(const struct ds_sock *s) { return __atomic_load_n(&s->phase, __ATOMIC_RELAXED) == PLAIN; }
-void **ds_user(struct ds_sock *s) { return &s->user; }
 
 void ds_meet(void)
 {

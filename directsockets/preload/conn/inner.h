@@ -7,12 +7,12 @@
  *   broker.c listeners.c          the broker, listeners,
  *   config.c pool.c shadow.c      settings, handles and fork, the TCP socket
  *   modes.c                       where each direction is
- *   begin.c                       sockets that connect, accept, listen
+ *   begin.c uncounted.c life.c    sockets that connect, accept, listen; the life of a connection
  *   habit.c offer.c setup.c       when to offer; offers; phases: from the shadow to a segment
  *   heir.c ready.c spin.c         inherited connections, readiness, spinning before sleeping
  *   sleep.c                       the doorbell
  *   send.c recv.c zerocopy.c      bytes
- *   life.c                        the end of a connection
+ *   end.c                         the end of a connection
  *   sent.c                        the order of sends on TCP and direct sends
  *
  * The phase says whether there is a segment; where each direction is, in a segment or on
@@ -43,7 +43,6 @@ struct ds_sock {
 	int pair[2];
 	int granted;    /* GRANTED: the segment, for those that share it; -1: none */
 	uint8_t tries;  /* offers not taken, looks that found no listener, sleepers that did not wake */
-	uint8_t nonblock; /* 0 not known, 1 no, 2 yes */
 	struct ds_shared *sh; /* NULL when PLAIN from the start */
 	struct ds_seg seg;
 	struct ds_entry *entry;
@@ -52,7 +51,7 @@ struct ds_sock {
 	uint32_t bucket, refused; /* refused: the page's word when there was no offer for it */
 	uint32_t id;
 	uint32_t sends;
-	int64_t waited; /* ns, in ds_patience */
+	int64_t waited; /* ns, in ds_test_wait */
 	uint64_t moved; /* bytes, both directions, before the offer */
 	uint64_t checked; /* when the bell was last looked at, by ds_ticks */
 	uint64_t retry;   /* EARLY: nothing is tried before; OFFERED: the offer is repeated then, if not 0 */
@@ -70,7 +69,7 @@ struct ds_sock {
 	uint64_t rings;	       /* what the peer's said when ds_has_rung looked last */
 	uint64_t read;	       /* a server: when bytes were read on the shadow last, by ds_ticks */
 	struct ds_spinner spinner;
-	void *user;
+	struct ds_life *life;
 	struct ds_info info;
 	uint32_t index;
 	struct ds_sock *next_free;
@@ -111,7 +110,11 @@ extern struct ds_config ds_config DS_HIDDEN;
 /* Reads the settings: true once, at the first call. With the lock of setup. */
 bool ds_start(void) DS_HIDDEN;
 
-void ds_patience(struct ds_sock *s, int fd) DS_HIDDEN;
+void ds_test_wait(struct ds_sock *s, int fd) DS_HIDDEN;
+/* The handle of the connection fd, whose connect has succeeded, or which accept returned. NULL: it
+ * stays plain TCP for good (not TCP, no broker). */
+struct ds_sock *ds_client(int fd) DS_HIDDEN;
+struct ds_sock *ds_server(int fd) DS_HIDDEN;
 /* The lock of setup: guards the handles, the broker and the statistics. False: not taken, because
  * this thread holds it (DS_NESTED) or, for try, any thread does; the caller skips its work, and the
  * connection stays on TCP. */

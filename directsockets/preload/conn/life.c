@@ -1,258 +1,168 @@
-/* The end of a connection: close, shutdown, and release of the segment. */
-#include "conn/broker.h"
-#include "conn/fds.h"
 #include "conn/inner.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <pthread.h>
 #include <sys/syscall.h>
 
-/* Are there bytes that the program has not read, so that close resets the connection, and there
- * must be no end of file on the segment? With the lock of rx. */
-static bool unread(struct ds_sock *s, int fd)
-{
-	struct ds_shared *h = s->sh;
-	int n = 0;
+unsigned ds_gen;
 
-	ds_rx_update(s, fd);
-	if (ds_rx_from_segment(s))
-		return ds_rx_look(&s->seg, &h->rx) == 1;
-	return ds_mode(&h->rx_mode) != RX_FROZEN && ds_mode(&h->tx_mode) == TX_DIRECT && REAL(ioctl)(fd, DS_INQ, &n) == 0 && n > 0;
+void ds_life_begin(struct ds_life *l, enum conn_state state, enum ds_nonblocking nonblock)
+{
+	l->s = NULL;
+	__atomic_store_n(&l->calls, 0, __ATOMIC_RELAXED);
+	l->side = state == CONN_UNCOUNTED;
+	__atomic_store_n(&l->nonblock, nonblock, __ATOMIC_RELAXED);
+	l->gen = ds_gen;
+	l->traffic = (struct ds_traffic){0};
+	__atomic_store_n(&l->state, state, __ATOMIC_RELEASE); /* a late call may look at it without a reference */
 }
 
-/* Ends the connection on the segment, as the kernel's close will on the shadow. */
-static void farewell(struct ds_sock *s, int fd)
+/* Changes l from one state to another. False: it was in a third one. */
+static bool change(struct ds_life *l, int from, enum conn_state to)
 {
-	struct ds_shared *h = s->sh;
-	struct linger l = {0};
-	socklen_t n = sizeof l;
-	uint32_t set = DS_CLOSED;
-
-	bool alone = ds_alone(s), abort = false;
-	if (ds_rx_take(s, alone)) {
-		abort = unread(s, fd) || ds_mode(&h->rx_mode) == RX_BROKEN;
-		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && !l.l_linger)
-			abort = true;
-		ds_unlock(&h->rx_lock, alone);
-	}
-	if (ds_tx_take(s, alone)) {
-		ds_tx_update(s, fd);
-		if (ds_mode(&h->tx_mode) == TX_DIRECT && !abort) { /* after a reset there is no end of file */
-			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN) == 0)
-				ds_on_tx(s, ON_SHUTDOWN);
-			else
-				ds_tx_update(s, fd);
-		}
-		/* What the shadow does not take now, the peer has in the segment; see orphan in
-		 * modes.c for a peer that has no segment any more. */
-		ds_unlock(&h->tx_lock, alone);
-	}
-	if (abort) {
-		set |= DS_RESET;
-		l = (struct linger){1, 0};
-		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
-	}
-	if (__atomic_load_n(&s->phase, __ATOMIC_RELAXED) == OFFERED && s->side == 0)
-		ds_seg_state(&s->seg, &h->attention, DS_WITHDRAWN);
-	ds_attend(&s->seg, &h->attention, set, DS_ARM_RX | DS_ARM_TX);
+	return __atomic_compare_exchange_n(&l->state, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-void ds_exit_one(struct ds_sock *s, int fd)
+bool ds_life_connect(struct ds_life *l, bool wait) { return change(l, CONN_NEW, wait ? CONN_UNCOUNTED : CONN_CONNECTING); }
+
+/* Real calls that began before l had its handle s become users of the shadow, of which each ends by
+ * ds_life_uncount. Not if s is plain from its start. */
+static void take_over(struct ds_life *l, struct ds_sock *s)
 {
-	int saved = errno;
-
-	if (s->sh && ds_single(s) && ds_has_segment(s))
-		farewell(s, fd);
-	errno = saved;
-}
-
-/* SO_LINGER with a time: TCP's close waits until the peer's kernel has all bytes. Here the peer has
- * them all, in a ring that takes the place of both buffers: close waits while the ring is too full
- * to send more. */
-static void linger(struct ds_sock *s, int fd)
-{
-	struct linger l = {0};
-	socklen_t n = sizeof l;
-	int cancel, left = 0;
-
-	if (!s->sh || !ds_has_segment(s) || !ds_single(s) || REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0 || !l.l_onoff || !l.l_linger)
+	if (!s->sh)
 		return;
-	if (ds_fionread(s, fd, &left) < 0 || left > 0)
-		return; /* the connection will be reset */
-	int64_t until = ds_now() + (int64_t)l.l_linger * 1000000000;
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* close closes the descriptor in any case */
-	for (;;) {
-		struct ds_ready r = ds_ready(s, fd, POLLOUT);
+	__atomic_store_n(&s->sh->gate, ds_me(), __ATOMIC_SEQ_CST); /* until they are counted here */
+	int n = __atomic_fetch_or(&l->calls, DS_TAKEN_OVER, __ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&s->sh->users, (uint32_t)n, __ATOMIC_SEQ_CST);
+	ds_gate_open(s);
+}
 
-		if (((r.now | r.kernel) & POLLOUT) || ds_wait(s, fd, POLLOUT, until, true) < 0)
-			break;
+/* What the program has done with l before it had its handle s. */
+static void begun(const struct ds_life *l, struct ds_sock *s)
+{
+	const struct ds_traffic *t = &l->traffic;
+	uint64_t *counters = ds_stats_counters(s->entry);
+
+	s->moved = (uint64_t)DS_GET(t->sent) + DS_GET(t->received);
+	s->sends = DS_GET(t->sends);
+	s->read = DS_GET(t->read);
+	ds_bump(counters, DS_C_SENT_SHADOW, DS_GET(t->sent));
+	ds_bump(counters, DS_C_RECEIVED_SHADOW, DS_GET(t->received));
+}
+
+/* shutdown was called while s had no segment. */
+static void shut(struct ds_sock *s, unsigned how)
+{
+	if (!s->sh)
+		return;
+	if (how & (1 << SHUT_RD | 1 << SHUT_RDWR))
+		__atomic_store_n(&s->sh->rx_shut, 1, __ATOMIC_RELEASE);
+	if (how & (1 << SHUT_WR | 1 << SHUT_RDWR))
+		__atomic_store_n(&s->sh->tx_shut, 1, __ATOMIC_RELAXED);
+}
+
+/* l, which nobody else changes, has the handle s, or none. */
+static void known(struct ds_life *l, struct ds_sock *s)
+{
+	l->s = s;
+	if (!s) {
+		__atomic_store_n(&l->state, CONN_PLAIN, __ATOMIC_RELEASE);
+		return;
 	}
-	pthread_setcancelstate(cancel, NULL);
+	s->life = l;
+	take_over(l, s);
+	shut(s, __atomic_load_n(&l->traffic.shut, __ATOMIC_SEQ_CST));
+	__atomic_store_n(&l->state, CONN_KNOWN, __ATOMIC_RELEASE);
+	if (s->seg.bell >= 0 && ds_above)
+		ds_above->bell(s);
 }
 
-/* With the lock of setup: releases the handle, a struct ds_sock *. */
-static void let_go(void *handle)
-{
-	struct ds_sock *s = handle;
+void ds_life_inherit(struct ds_life *l, struct ds_sock *s) { known(l, s); }
 
-	if (ds_phase_of(s) == OFFERED && s->side == 0)
-		ds_broker_withdraw(s->id, s->info.nonce);
-	if (ds_phase_of(s) == EARLY && !ds_single(s)) /* it is another process's from now on */
-		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_SHARED);
-	ds_offer_once(s);
-	ds_decided(s);
-	ds_habit(s);
-	ds_drop(s);
-	ds_kin_end(s);
-	if (s->wakefd >= 0)
-		ds_fd_close(s->wakefd);
-	if (s->zerocopyfd >= 0)
-		ds_fd_close(s->zerocopyfd);
-	ds_peer_put(s);
-	ds_stats_put(s->entry, ds_config.explain);
-	if (s->sh && !s->left)
-		ds_arena_unref(s->sh);
-	ds_handle_put(s);
+void ds_life_connected(struct ds_life *l, int fd)
+{
+	ds_critical_begin(); /* no handler is to find it between two states */
+	if (!change(l, CONN_CONNECTING, CONN_SETTLING) && !change(l, CONN_UNCOUNTED, CONN_SETTLING)) {
+		ds_critical_end();
+		return;
+	}
+	/* Or another process has the socket without knowing the connection. */
+	struct ds_sock *s = l->gen != ds_gen ? NULL : l->side ? ds_server(fd) : ds_client(fd);
+	if (s)
+		begun(l, s);
+	known(l, s);
+	if (s && __atomic_load_n(&l->traffic.options, __ATOMIC_SEQ_CST))
+		ds_options_changed(s, fd); /* by calls that were not taken over yet */
+	ds_critical_end();
+	if (s && ds_config.wait && l->side == 1)
+		ds_test_wait(s, fd);
 }
 
-void ds_close(struct ds_sock *s, int fd)
+void ds_life_complete(struct ds_life *l, int fd)
 {
+	struct sockaddr_storage peer;
+	socklen_t len = sizeof peer;
 	int saved = errno;
 
-	linger(s, fd);
-	ds_exit_one(s, fd);
-	ds_setup_do(let_go, s);
+	/* A connection that is being made, or has failed, has no peer. Asking does not clear an
+	 * error, as SO_ERROR does, and takes no lock in the kernel, as TCP_INFO does. */
+	if (l->side == 1 || getpeername(fd, (struct sockaddr *)&peer, &len) == 0)
+		ds_life_connected(l, fd);
 	errno = saved;
 }
 
-int ds_shutdown(struct ds_sock *s, int fd, int how)
+void ds_life_settle(struct ds_life *l, int fd)
 {
-	struct ds_shared *h = s->sh;
-	bool roll = false;
-
-	if (!h)
-		return REAL(shutdown)(fd, how);
-	ds_kin_use(s, fd);
-	if (how == SHUT_RD || how == SHUT_RDWR)
-		__atomic_store_n(&h->rx_shut, 1, __ATOMIC_RELEASE);
-	if (how == SHUT_WR || how == SHUT_RDWR) {
-		bool alone = ds_alone(s), taken = ds_tx_take(s, alone);
-
-		__atomic_store_n(&h->tx_shut, 1, __ATOMIC_RELAXED);
-		if (taken && ds_has_segment(s)) {
-			ds_tx_update(s, fd);
-			if (ds_mode(&h->tx_mode) == TX_DIRECT) {
-				switch (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN)) {
-				case 0:
-					ds_on_tx(s, ON_SHUTDOWN);
-					break;
-				default:
-					ds_tx_update(s, fd);
-				}
-			}
-			/* What the shadow has not taken, the peer has in the segment; but if it
-			 * has none, the shadow is shut down when all is written. */
-			roll = ds_mode(&h->tx_mode) == TX_ROLLING && h->roll_orphan;
-			if (ds_mode(&h->tx_mode) == TX_ROLLING && !roll)
-				ds_on_tx(s, ON_ENDED);
-		}
-		if (taken)
-			ds_unlock(&h->tx_lock, alone);
-	}
-	int r = roll && how == SHUT_WR ? 0 : REAL(shutdown)(fd, roll ? SHUT_RD : how), saved = errno;
-
-	ds_deaf(s, fd);
-	errno = saved;
-	return r;
+	if (ds_life_is(l) == CONN_UNCOUNTED)
+		ds_life_complete(l, fd);
+	for (int i = 0; i < 1000 && ds_life_is(l) == CONN_SETTLING; i++)
+		ds_syscall(SYS_sched_yield);
 }
 
-/* With the lock of setup: handle, a struct ds_sock *, stays without a segment, or its offer is
- * withdrawn. */
-static void offer_no_more(void *handle)
+void ds_life_demote(struct ds_life *l, int fd)
 {
-	struct ds_sock *s = handle;
-
-	if (ds_phase_of(s) < OFFERED) {
-		ds_drop(s);
-		ds_phase(s, PLAIN);
-		ds_decided(s);
-		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_PROGRAM);
-	} else if (ds_phase_of(s) == OFFERED && s->side == 0) {
-		ds_broker_withdraw(s->id, s->info.nonce);
-		ds_offer_once(s);
-	}
+	ds_life_settle(l, fd);
+	if (ds_life_is(l) == CONN_KNOWN)
+		ds_freeze_demote(l->s, fd);
+	else
+		ds_life_forget(l);
 }
 
-/* Has shutdown ended the sleep of the thread that leads, which has not noticed yet? */
-static bool leaving(struct ds_sock *s)
+bool ds_life_leave(struct ds_life *l) { return change(l, CONN_CONNECTING, CONN_PLAIN) || change(l, CONN_UNCOUNTED, CONN_PLAIN); }
+
+void ds_life_forget(struct ds_life *l) { __atomic_store_n(&l->state, CONN_PLAIN, __ATOMIC_RELEASE); }
+
+/* ---- real calls ------------------------------------------------------------------- */
+
+bool ds_life_count(struct ds_life *l)
 {
-	if (!ds_mode(&s->sh->rx_shut))
+	int state = ds_life_is(l);
+
+	if (state != CONN_UNCOUNTED && state != CONN_SETTLING)
 		return false;
-	ds_own_again(&s->arming);
-	bool leads = s->leading && (s->leads_rx || ds_mode(&s->sh->tx_shut));
-	ds_own_unlock(&s->arming);
-	return leads;
+	if (__builtin_expect(ds_add_shared(&l->calls, 1) & DS_TAKEN_OVER, 0)) {
+		ds_add_shared(&l->calls, -1);
+		return false;
+	}
+	return true;
 }
 
-void ds_renumbered(struct ds_sock *s)
-{
-	enum { YIELDS = 100, NAPS = 10000 }; /* at least a second, and more on a busy machine */
-	uint64_t us = 20000, one = 1;
-	int saved = errno;
+void ds_life_uncount_known(struct ds_life *l) { ds_users_end(l->s); }
 
-	if (!s->sh || ds_plain(s))
-		return;
-	/* A handler must not wait for the call that it interrupted, nor a process for others. */
-	if (ds_self.level || !ds_single(s))
-		us = 0;
-	if (ds_has_segment(s)) {
-		ds_syscall(SYS_write, ds_wakefd(s), &one, sizeof one);
-		/* What sleeps on the bell has been woken by shutdown, and is still to look at its
-		 * descriptor. */
-		for (int i = 0; us && i < YIELDS + NAPS && leaving(s); i++)
-			ds_syscall(i < YIELDS ? SYS_sched_yield : SYS_nanosleep, &(struct timespec){0, 100000}, NULL);
-	} else if (ds_gate_clear(s, (unsigned)us)) {
-		ds_gate_open(s);
-	} else { /* the wakefd stays readable for all of them */
-		ds_setup_do(offer_no_more, s);
-		ds_syscall(SYS_write, s->wakefd, &one, sizeof one);
-	}
-	errno = saved;
+void ds_life_shuts(struct ds_life *l, int how)
+{
+	if (how >= SHUT_RD && how <= SHUT_RDWR)
+		__atomic_fetch_or(&l->traffic.shut, (uint8_t)(1 << how), __ATOMIC_SEQ_CST);
 }
 
-void ds_freeze_demote(struct ds_sock *s, int fd)
+void ds_life_has_shut(struct ds_life *l)
 {
-	struct ds_shared *h = s->sh;
-	int saved = errno;
+	if (__atomic_load_n(&l->calls, __ATOMIC_SEQ_CST) & DS_TAKEN_OVER)
+		shut(l->s, l->traffic.shut);
+}
 
-	if (!h || ds_phase_of(s) == PLAIN)
-		return;
-	ds_kin_use(s, fd);
-	ds_setup_do(offer_no_more, s);
-	if (ds_phase_of(s) < OFFERED) {
-		errno = saved;
-		return;
-	}
-	bool alone = ds_alone(s);
-	if (ds_tx_take(s, alone)) {
-		ds_tx_update(s, fd);
-		if (ds_mode(&h->tx_mode) == TX_SHADOW)
-			ds_on_tx(s, ON_LEAVE);
-		if (ds_mode(&h->tx_mode) == TX_DIRECT) {
-			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_DEMOTE) == 0)
-				ds_on_tx(s, ON_DEMOTE);
-			else
-				ds_tx_update(s, fd);
-		}
-		ds_unlock(&h->tx_lock, alone);
-	}
-	if (ds_rx_take(s, alone)) {
-		ds_rx_update(s, fd);
-		ds_rx_fall_back(s);
-		ds_unlock(&h->rx_lock, alone);
-	}
-	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PROGRAM);
-	errno = saved;
+void ds_life_options(struct ds_life *l, int fd)
+{
+	__atomic_store_n(&l->traffic.options, true, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&l->calls, __ATOMIC_SEQ_CST) & DS_TAKEN_OVER)
+		ds_options_changed(l->s, fd);
 }

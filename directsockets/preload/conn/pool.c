@@ -301,7 +301,8 @@ void ds_fork_prepare(void)
 		ds_name_share(ds_fd_keep);
 	each_shared(1);
 	for (unsigned i = 0; i < npools * POOL; i++)
-		pools[i / POOL][i % POOL].nonblock = 0; /* the other process may change it, and end */
+		if (pools[i / POOL][i % POOL].open) /* the other process may change it, and end */
+			ds_life_flags(pools[i / POOL][i % POOL].life);
 }
 
 void ds_fork_parent(pid_t pid)

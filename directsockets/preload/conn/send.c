@@ -244,7 +244,7 @@ static inline ssize_t send_whole(struct ds_sock *s, int fd, const struct iovec *
 {
 	ds_tick(s, fd);
 	if (__builtin_expect(ds_config.wait != 0, 0))
-		ds_patience(s, fd);
+		ds_test_wait(s, fd);
 	if ((!ds_has_segment(s) || ds_mode(&s->sh->tx_mode) == TX_BACK) && !in_pieces(s, fd, iov, n, flags))
 		return ds_shadow_send(s, fd, iov, n, flags);
 	return DS_CHANGED;

@@ -164,67 +164,6 @@ static bool lives(const struct ds_sock *s)
 	return DS_GET(s->sends) >= ds_config.sends || DS_GET(s->moved) >= ds_config.bytes;
 }
 
-enum {
-	LOOKS = 16,
-	LONG_LOOKS = 255, /* a server whose client offers nothing is told of, like others */
-	LONG_BYTES = 1 << 20,
-};
-
-/* May there be an offer for e, a young server whose descriptor is fd? */
-static bool may_be_offered(struct ds_early *e, int fd)
-{
-	struct ds_info info;
-	unsigned bucket = DS_GET(e->bucket);
-	int saved = errno;
-
-	if (!bucket) {
-		bool known = ds_addresses(fd, 1, &info);
-
-		errno = saved;
-		if (!known)
-			return true; /* the handle tells what is wrong */
-		bucket = ds_bucket(&info) + 1;
-		DS_SET(e->bucket, (uint16_t)bucket);
-	}
-	return ds_page_offers(bucket - 1) & 0xffff;
-}
-
-bool ds_ripe(struct ds_early *e, int side, int fd)
-{
-	uint64_t moved = (uint64_t)DS_GET(e->sent) + DS_GET(e->received);
-
-	if (side == 0)
-		return ds_worth(DS_GET(e->sends), moved) || DS_GET(ds_telling);
-	unsigned looks = DS_GET(e->looks);
-	if (looks >= LONG_LOOKS || moved >= LONG_BYTES)
-		return true;
-	DS_SET(e->looks, (uint8_t)(looks + 1));
-	if (!DS_GET(e->again) && looks + 1 < LOOKS && moved < ds_config.bytes)
-		return false;
-	return ds_broker_orphans() || ds_broker_better() || may_be_offered(e, fd);
-}
-
-/* The sum, or what fits. */
-static uint32_t most(uint64_t sum) { return sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX; }
-
-void ds_early_moved(struct ds_early *e, int side, size_t sent, size_t received)
-{
-	/* About right is enough. */
-	DS_SET(e->sender, sent ? ds_me() : 0);
-	if (sent) {
-		DS_SET(e->sent, most(DS_GET(e->sent) + (uint64_t)sent));
-		DS_SET(e->sends, DS_GET(e->sends) + 1);
-	}
-	if (!received)
-		return;
-	DS_SET(e->received, most(DS_GET(e->received) + (uint64_t)received));
-	if (side == 1) {
-		DS_SET(e->read, ds_ticks());
-		if (DS_GET(e->sends))
-			DS_SET(e->again, true);
-	}
-}
-
 /* May this process make s direct? While several have and use it, or the C library has it for a
  * standard stream, it may not. */
 static bool is_ours(struct ds_sock *s)

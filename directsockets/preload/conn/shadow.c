@@ -268,17 +268,16 @@ bool ds_nonblock(struct ds_sock *s, int fd)
 	/* Another process that has the socket may change its flags without our seeing it. Once it
 	 * has gone, what the kernel says stays true. */
 	bool shared = s->sh && !ds_single(s);
-	uint8_t known = DS_GET(s->nonblock);
+	uint8_t known = DS_GET(s->life->nonblock), asked = DS_NONBLOCK_ASKED;
 
-	if (known && !shared)
-		return known == 2;
+	if ((known == DS_NONBLOCK_NO || known == DS_NONBLOCK_YES) && !shared)
+		return known == DS_NONBLOCK_YES;
+	__atomic_store_n(&s->life->nonblock, asked, __ATOMIC_SEQ_CST);
 	bool on = REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK;
-	DS_SET(s->nonblock, shared ? 0 : on ? 2 : 1);
+	if (!shared) /* unless another thread has changed it meanwhile */
+		__atomic_compare_exchange_n(&s->life->nonblock, &asked, on ? DS_NONBLOCK_YES : DS_NONBLOCK_NO, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 	return on;
 }
-
-void ds_flags_known(struct ds_sock *s, bool nonblock) { DS_SET(s->nonblock, nonblock ? 2 : 1); }
-void ds_flags_changed(struct ds_sock *s) { DS_SET(s->nonblock, 0); }
 
 bool ds_cursor_of(struct ds_cursor *c, const struct iovec *iov, int n)
 {
@@ -383,41 +382,6 @@ void ds_moved(struct ds_sock *s, size_t sent, size_t received)
 	if (received)
 		ds_bump(counters, DS_C_RECEIVED_SHADOW, received);
 }
-
-void ds_begun(struct ds_sock *s, const struct ds_early *e)
-{
-	uint64_t *counters = ds_stats_counters(s->entry);
-
-	s->moved = (uint64_t)DS_GET(e->sent) + DS_GET(e->received);
-	s->sends = DS_GET(e->sends);
-	s->read = DS_GET(e->read);
-	ds_bump(counters, DS_C_SENT_SHADOW, DS_GET(e->sent));
-	ds_bump(counters, DS_C_RECEIVED_SHADOW, DS_GET(e->received));
-}
-
-void ds_early_shut(struct ds_sock *s, unsigned shut)
-{
-	if (!s->sh)
-		return;
-	if (shut & (1 << SHUT_RD | 1 << SHUT_RDWR))
-		__atomic_store_n(&s->sh->rx_shut, 1, __ATOMIC_RELEASE);
-	if (shut & (1 << SHUT_WR | 1 << SHUT_RDWR))
-		__atomic_store_n(&s->sh->tx_shut, 1, __ATOMIC_RELAXED);
-}
-
-void ds_take_over(struct ds_sock *s, int *calls)
-{
-	struct ds_shared *h = s->sh;
-
-	if (!h)
-		return;
-	__atomic_store_n(&h->gate, ds_me(), __ATOMIC_SEQ_CST); /* until they are counted here */
-	int n = __atomic_fetch_or(calls, DS_TAKEN_OVER, __ATOMIC_SEQ_CST);
-	__atomic_fetch_add(&h->users, (uint32_t)n, __ATOMIC_SEQ_CST);
-	ds_gate_open(s);
-}
-
-void ds_early_end(struct ds_sock *s) { ds_users_end(s); }
 
 ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {

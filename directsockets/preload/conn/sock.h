@@ -16,7 +16,7 @@
 #ifndef DS_SOCK_H
 #define DS_SOCK_H
 
-#include "segment/segment.h"
+#include "conn/life.h"
 
 #include <stdint.h>
 
@@ -24,44 +24,9 @@ struct ds_sock;
 
 /* ---- life ---------------------------------------------------------------- */
 
-/* The handle of connection fd, whose connect has completed (it returned 0, or POLLOUT and SO_ERROR
- * 0), or which accept returned. NULL: it stays plain TCP for good (not TCP, no broker). Neither
- * waits. */
-struct ds_sock *ds_client(int fd) DS_HIDDEN;
-struct ds_sock *ds_server(int fd) DS_HIDDEN;
-
-/* The same for a connection that was inherited by exec, from a program that was its only user and
+/* The handle of a connection that was inherited by exec, from a program that was its only user and
  * for which ds_bequeath returned true. side: 0 connected, 1 accepted. */
 struct ds_sock *ds_heir(int fd, int side) DS_HIDDEN;
-
-/* Most connections end after a few requests and stay on TCP, so this layer need not know one from
- * its first call on. The layer above counts what the program does on it, makes the real calls, and
- * asks for the handle once ds_ripe says so (fd is the connection's), or for any other call.
- *
- * ds_may_wait: such a handle can wait. ds_begun: s, which is new, has done that. */
-struct ds_early {
-	uint64_t read;	/* side 1: when bytes were received last, by ds_ticks */
-	uint32_t sent, received; /* bytes; enough is enough */
-	uint32_t sends;
-	uint32_t sender; /* the name of the thread that sent last, and has received nothing since; 0: none */
-	uint8_t looks;	/* side 1: calls */
-	uint8_t shut;	/* how shutdown was called: 1 << SHUT_... */
-	uint16_t bucket; /* side 1: 1 + that of its offers in the page; 0: not known yet */
-	bool again;	/* side 1: it has received after it had sent */
-	bool options;	/* ds_options_changed is to be called */
-};
-bool ds_may_wait(int side) DS_HIDDEN;
-bool ds_ripe(struct ds_early *e, int side, int fd) DS_HIDDEN;
-void ds_early_moved(struct ds_early *e, int side, size_t sent, size_t received) DS_HIDDEN;
-void ds_begun(struct ds_sock *s, const struct ds_early *e) DS_HIDDEN;
-
-/* Real calls of the layer above that began before s was there: *calls counts them. From now on they
- * are users of the shadow, of which each ends by ds_early_end, and *calls has DS_TAKEN_OVER. Not if
- * s is plain from its start. ds_early_shut: such a call was shutdown. */
-enum { DS_TAKEN_OVER = 1 << 30 };
-void ds_take_over(struct ds_sock *s, int *calls) DS_HIDDEN;
-void ds_early_end(struct ds_sock *s) DS_HIDDEN;
-void ds_early_shut(struct ds_sock *s, unsigned shut) DS_HIDDEN;
 
 /* True once s is on the shadow for good (a rule, no listener at the peer, ...): the real calls will
  * do, but ds_close is still needed for the statistics. May become true, never false again. */
@@ -78,12 +43,12 @@ void ds_env_keep(void) DS_HIDDEN;
 bool ds_listen(int fd) DS_HIDDEN;
 void ds_unlisten(int fd) DS_HIDDEN;
 
+/* The life of the connection s. */
+struct ds_life *ds_life_of(const struct ds_sock *s) DS_HIDDEN;
+
 /* The caller is about to close fd, this process's last descriptor of s. s must not be used
  * afterwards, and no other call on it may be under way. */
 void ds_close(struct ds_sock *s, int fd) DS_HIDDEN;
-
-/* A pointer that the layer above keeps with s: NULL at first, a copy after fork. */
-void **ds_user(struct ds_sock *s) DS_HIDDEN;
 
 /* ---- bytes --------------------------------------------------------------- */
 
@@ -131,10 +96,6 @@ int ds_outq(struct ds_sock *s, int fd, int *n) DS_HIDDEN;
 int ds_at_mark(struct ds_sock *s, int fd, int *at) DS_HIDDEN;
 
 int ds_shutdown(struct ds_sock *s, int fd, int how) DS_HIDDEN;
-
-/* O_NONBLOCK was set or cleared (fcntl, FIONBIO). */
-void ds_flags_known(struct ds_sock *s, bool nonblock) DS_HIDDEN; /* before other threads know s */
-void ds_flags_changed(struct ds_sock *s) DS_HIDDEN;
 
 /* Sets the DSCP of fd, a TCP connection or one that is being made, to its class by the rules (SPEC
  * 8), unless the program has set one. side is 0 for the end that called connect; server is the

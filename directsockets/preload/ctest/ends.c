@@ -33,13 +33,18 @@ void connect_plain(struct side *a)
 {
 	a->fd = socket(AF_INET, SOCK_STREAM, 0);
 	CHECK(connect(a->fd, (struct sockaddr *)&at, sizeof at) == 0, "%s", strerror(errno));
-	a->s = ds_client(a->fd);
+	ds_life_begin(&a->life, CONN_NEW, DS_NONBLOCK_UNKNOWN);
+	ds_life_connect(&a->life, false);
+	ds_life_connected(&a->life, a->fd);
+	a->s = a->life.s;
 }
 
 void accept_plain(struct side *a)
 {
 	a->fd = accept(listener, NULL, NULL);
-	a->s = ds_server(a->fd);
+	ds_life_begin(&a->life, CONN_UNCOUNTED, DS_NONBLOCK_UNKNOWN);
+	ds_life_connected(&a->life, a->fd);
+	a->s = a->life.s;
 }
 
 void hang_up_plain(struct side *a)

@@ -17,6 +17,7 @@ extern struct sockaddr_in at;
 
 struct side {
 	int fd;
+	struct ds_life life;
 	struct ds_sock *s;
 };
 

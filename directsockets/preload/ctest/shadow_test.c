@@ -88,9 +88,9 @@ static void patience(void)
 	real_syscall = ds_real.syscall;
 	ds_real.syscall = long_naps;
 	ds_config.wait = 2;
-	ds_patience(c.s, c.fd);
+	ds_test_wait(c.s, c.fd);
 	CHECK(naps == 1, "%d naps of 5 ms in 2 ms", naps);
-	ds_patience(c.s, c.fd);
+	ds_test_wait(c.s, c.fd);
 	CHECK(naps == 1, "%d naps after the time was over", naps);
 	ds_config.wait = 0;
 	ds_real.syscall = real_syscall;

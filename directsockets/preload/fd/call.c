@@ -7,8 +7,8 @@ static void jumped(void *p)
 {
 	struct conn *c = p;
 
-	if (c->s)
-		ds_jumped(c->s);
+	if (c->life.s)
+		ds_jumped(c->life.s);
 	conn_put(c);
 }
 
@@ -23,13 +23,7 @@ static inline void begun(struct conn *c, int fd)
 
 /* Is fd a standard stream, whose bytes the kernel moves? The C library may have made it a file
  * since, as freopen and daemon do. c is up. */
-static inline bool is_stream(const struct conn *c, int fd) { return fd <= STDERR_FILENO && ds_is_stream(c->s); }
-
-/* Does conn/ know c? It is held. */
-static inline bool is_known(struct conn *c)
-{
-	return conn_is(c) == CONN_UP || (__atomic_load_n(&c->early, __ATOMIC_ACQUIRE) & DS_TAKEN_OVER);
-}
+static inline bool is_stream(const struct conn *c, int fd) { return fd <= STDERR_FILENO && ds_is_stream(c->life.s); }
 
 /* c, which is held, is a conn that conn/ knows: the call on it begins. In a critical section, which
  * ends. */
@@ -51,12 +45,12 @@ static __attribute__((noinline)) struct call begin_slowly(int fd, uintptr_t w)
 	struct conn *c = word_conn(w);
 
 	for (;;) {
-		if (conn_is(c) != CONN_UP && young_begin(&k, c, fd, w))
+		if (conn_is(c) != CONN_KNOWN && uncounted_begin(&k, c, fd, w))
 			return k;
 		int before = ds_critical_enter();
 		conn_hold(c);
 		bool same = fd_word(fd) == w;
-		if (same && is_known(c))
+		if (same && ds_life_counts(&c->life))
 			return known(c, fd, before);
 		conn_put(c);
 		ds_critical_leave(before);
@@ -80,11 +74,11 @@ static inline struct call begin(int fd, uintptr_t w)
 
 	if (!c)
 		return (struct call){.slot = -1};
-	if (__builtin_expect(conn_is(c) != CONN_UP, 0))
+	if (__builtin_expect(conn_is(c) != CONN_KNOWN, 0))
 		return begin_slowly(fd, w);
 	int before = ds_critical_enter();
 	conn_hold(c);
-	if (__builtin_expect(fd_word(fd) != w || conn_is(c) != CONN_UP, 0))
+	if (__builtin_expect(fd_word(fd) != w || conn_is(c) != CONN_KNOWN, 0))
 		return begin_again(c, before, fd, w);
 	return known(c, fd, before);
 }
@@ -94,39 +88,38 @@ static inline bool is_up(int fd, uintptr_t w)
 {
 	struct conn *c = word_conn(w);
 
-	return __builtin_expect(fd > STDERR_FILENO && c && conn_is(c) == CONN_UP, 1);
+	return __builtin_expect(fd > STDERR_FILENO && c && conn_is(c) == CONN_KNOWN, 1);
 }
 
 struct call call_begin(int fd, uintptr_t w)
 {
 	struct conn *c = fd <= STDERR_FILENO ? word_conn(w) : NULL;
 
-	if (__builtin_expect(c != NULL, 0) && conn_is(c) == CONN_UP && is_stream(c, fd))
+	if (__builtin_expect(c != NULL, 0) && conn_is(c) == CONN_KNOWN && is_stream(c, fd))
 		return (struct call){.slot = -1};
 	return begin(fd, w);
 }
 
 struct call call_begin_any(int fd, uintptr_t w) { return begin(fd, w); }
 
-/* As call_young; in: as call_young_in. */
-static __attribute__((noinline)) struct call young(int fd, uintptr_t w, bool waits, bool in)
+/* As call_uncounted; in: as call_uncounted_in. */
+static __attribute__((noinline)) struct call uncounted(int fd, uintptr_t w, bool waits, bool in)
 {
 	struct conn *c = word_conn(w);
 	struct call k = {.slot = -1};
 
-	if (c && conn_is(c) == CONN_PENDING && conn_young(c)) {
-		uint8_t blocking = __atomic_load_n(&c->blocking, __ATOMIC_RELAXED);
-		bool sleeps = waits && blocking != 2 && !ds_one_thread();
-		/* Only from young_count on, which takes a reference, is it certain that c is still
-		 * young, and `begun` its own: ds_ripe writes there, and in another's it would be a
-		 * peer's address. */
-		if ((!sleeps || (in && blocking == 1)) && young_count(&k, c, fd, w)) {
+	if (c && conn_is(c) == CONN_UNCOUNTED) {
+		uint8_t nonblock = __atomic_load_n(&c->life.nonblock, __ATOMIC_RELAXED);
+		bool sleeps = waits && nonblock != DS_NONBLOCK_YES && !ds_one_thread();
+		/* Only from uncounted_count on, which takes a reference, is it certain that c is
+		 * still uncounted. */
+		if ((!sleeps || (in && nonblock == DS_NONBLOCK_NO)) && uncounted_count(&k, c, fd, w)) {
 			if (!k.early)
 				return k;
-			if (!ds_ripe(&c->begun, c->side, fd)) {
+			if (!ds_ripe(&c->life.traffic, c->life.side, fd)) {
 				/* A thread that waits for an answer does so in the kernel: no other
 				 * is likely to want the conn until it comes. */
-				k.waits = sleeps && __atomic_load_n(&c->begun.sender, __ATOMIC_RELAXED) != ds_me();
+				k.waits = sleeps && __atomic_load_n(&c->life.traffic.sender, __ATOMIC_RELAXED) != ds_me();
 				return k;
 			}
 			call_end(&k);
@@ -136,20 +129,20 @@ static __attribute__((noinline)) struct call young(int fd, uintptr_t w, bool wai
 	return call_begin(fd, w);
 }
 
-struct call call_young(int fd, uintptr_t w, bool waits) { return is_up(fd, w) ? begin(fd, w) : young(fd, w, waits, false); }
-struct call call_young_in(int fd, uintptr_t w, bool waits) { return is_up(fd, w) ? begin(fd, w) : young(fd, w, waits, true); }
+struct call call_uncounted(int fd, uintptr_t w, bool waits) { return is_up(fd, w) ? begin(fd, w) : uncounted(fd, w, waits, false); }
+struct call call_uncounted_in(int fd, uintptr_t w, bool waits) { return is_up(fd, w) ? begin(fd, w) : uncounted(fd, w, waits, true); }
 
-/* The call of k, on a young conn, goes on as one that conn/ knows, if it does. */
+/* The call of k, on an uncounted conn, goes on as one that conn/ knows, if it does. */
 static void grow(struct call *k, int fd)
 {
 	struct conn *c = k->early;
 
-	conn_settle(c, fd);
-	if (conn_is(c) != CONN_UP || is_stream(c, fd))
+	ds_life_settle(&c->life, fd);
+	if (conn_is(c) != CONN_KNOWN || is_stream(c, fd))
 		return;
 	int before = ds_critical_enter();
 	ds_cleanup_pop(k->slot);
-	young_end(c);
+	ds_life_uncount(&c->life);
 	k->slot = ds_cleanup_push(jumped, c);
 	k->c = c;
 	k->early = NULL;
@@ -176,15 +169,15 @@ bool call_waited(struct call *k, int *fd)
 	return true;
 }
 
-struct call call_young_any(int fd, uintptr_t w) { return fd <= STDERR_FILENO ? begin(fd, w) : call_young(fd, w, false); }
+struct call call_uncounted_any(int fd, uintptr_t w) { return fd <= STDERR_FILENO ? begin(fd, w) : call_uncounted(fd, w, false); }
 
-/* As call_end, of a young conn. */
+/* As call_end, of an uncounted conn. */
 static __attribute__((noinline)) void end_early(struct call *k)
 {
 	int before = ds_critical_enter();
 
 	ds_cleanup_pop(k->slot);
-	young_end(k->early);
+	ds_life_uncount(&k->early->life);
 	conn_put(k->early);
 	ds_critical_leave(before);
 }

@@ -2,7 +2,7 @@
 #ifndef DS_CALL_H
 #define DS_CALL_H
 
-#include "fd/young.h"
+#include "fd/uncounted.h"
 
 /* A call on a conn, on the stack of the hook. A jump that leaves it drops its reference. */
 struct call {
@@ -38,36 +38,31 @@ void call_end(struct call *k) DS_HIDDEN;
 #define CALL_OF(k, fd, w, begin, ...) __attribute__((cleanup(call_end))) struct call k = begin(fd, w, ##__VA_ARGS__)
 #define CALL_ANY(k, fd) CALL_BY(k, fd, call_begin_any)
 
-/* As CALL, but leaves a young conn as it is, if the real call can do no harm: it does not sleep
- * where another thread might want to make the connection direct. call_sent and call_received count
- * what that call returned. */
-struct call call_young(int fd, uintptr_t word, bool waits) DS_HIDDEN;
-#define CALL_YOUNG(k, fd, waits) CALL_BY(k, fd, call_young, waits)
+/* As CALL, but leaves an uncounted conn as it is, if the real call can do no harm: it does not
+ * sleep where another thread might want to make the connection direct. call_sent and call_received
+ * count what that call returned. */
+struct call call_uncounted(int fd, uintptr_t word, bool waits) DS_HIDDEN;
+#define CALL_UNCOUNTED(k, fd, waits) CALL_BY(k, fd, call_uncounted, waits)
 /* The same for a receive, which may wait where there are other threads, too: not for long, in
  * call_wait, which the hook calls with its descriptor next. That says which one to use from there
  * on, and may leave the conn to conn/. False: -1 and EINTR. */
-struct call call_young_in(int fd, uintptr_t word, bool waits) DS_HIDDEN;
+struct call call_uncounted_in(int fd, uintptr_t word, bool waits) DS_HIDDEN;
 bool call_waited(struct call *k, int *fd) DS_HIDDEN;
 static inline bool call_wait(struct call *k, int *fd) { return __builtin_expect(!k->waits, 1) || call_waited(k, fd); }
-enum { CALL_WAIT_MS = 10 }; /* how long the kernel waits for a young conn, where there are other threads */
+enum { CALL_WAIT_MS = 10 }; /* how long the kernel waits for an uncounted conn, where there are other threads */
 static inline ssize_t call_sent(const struct call *k, ssize_t rc)
 {
 	if (__builtin_expect(k->early != NULL, 0) && rc > 0)
-		ds_early_moved(&k->early->begun, k->early->side, (size_t)rc, 0);
+		ds_traffic_moved(&k->early->life.traffic, k->early->life.side, (size_t)rc, 0);
 	return rc;
 }
 static inline ssize_t call_received(const struct call *k, ssize_t rc)
 {
 	if (__builtin_expect(k->early != NULL, 0) && rc > 0)
-		ds_early_moved(&k->early->begun, k->early->side, 0, (size_t)rc);
+		ds_traffic_moved(&k->early->life.traffic, k->early->life.side, 0, (size_t)rc);
 	return rc;
 }
-/* As call_begin_any, but leaves a young conn as it is. If the early call is shutdown, call_shuts
- * comes before it, and call_has_shut after it; call_set_options if it has set what
- * ds_options_changed asks for. */
-struct call call_young_any(int fd, uintptr_t word) DS_HIDDEN;
-void call_shuts(const struct call *k, int how) DS_HIDDEN;
-void call_has_shut(const struct call *k) DS_HIDDEN;
-void call_set_options(const struct call *k, int fd) DS_HIDDEN;
+/* As call_begin_any, but leaves an uncounted conn as it is. */
+struct call call_uncounted_any(int fd, uintptr_t word) DS_HIDDEN;
 
 #endif

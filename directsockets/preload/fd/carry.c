@@ -67,7 +67,7 @@ static ssize_t take(struct way *w)
 {
 	if (!w->from_conn)
 		return REAL(recv)(w->from, w->buf, sizeof w->buf, MSG_DONTWAIT);
-	return ds_recv(w->from_conn->s, w->from, &(struct iovec){w->buf, sizeof w->buf}, 1, MSG_DONTWAIT);
+	return ds_recv(w->from_conn->life.s, w->from, &(struct iovec){w->buf, sizeof w->buf}, 1, MSG_DONTWAIT);
 }
 
 /* Writes it: as send. */
@@ -77,7 +77,7 @@ static ssize_t give(struct way *w)
 
 	if (!w->to_conn)
 		return REAL(send)(w->to, w->buf + w->at, w->n - w->at, flags);
-	return ds_send(w->to_conn->s, w->to, &(struct iovec){w->buf + w->at, w->n - w->at}, 1, flags);
+	return ds_send(w->to_conn->life.s, w->to, &(struct iovec){w->buf + w->at, w->n - w->at}, 1, flags);
 }
 
 /* Moves bytes one step. False: the way has ended, and the other side has been told. */
@@ -105,7 +105,7 @@ over:
 	w->over = true;
 	w->at = w->n = 0;
 	if (w->to_conn)
-		ds_shutdown(w->to_conn->s, w->to, SHUT_WR);
+		ds_shutdown(w->to_conn->life.s, w->to, SHUT_WR);
 	else
 		REAL(shutdown)(w->to, SHUT_WR);
 	return false;
@@ -206,7 +206,7 @@ static bool carry(struct conn *c, int fd, int *end)
 			fork_child();
 			int sock = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 3);
 			fd_set_conn(sock, c);
-			ds_own_fds(c->s, own);
+			ds_own_fds(c->life.s, own);
 			close_others(sock, pair[1], own[0], own[1]);
 			pump(c, sock, pair[1]);
 		}
@@ -255,12 +255,12 @@ bool hand_over(struct conn *c, int fd, enum heir heir, int *end)
 	int saved = errno;
 
 	*end = -1;
-	ds_kin_use(c->s, fd);
-	carried = must_carry(c->s, fd, heir) && carry(c, fd, end);
+	ds_kin_use(c->life.s, fd);
+	carried = must_carry(c->life.s, fd, heir) && carry(c, fd, end);
 	if (!carried) {
-		ds_freeze_demote(c->s, fd);
-		if (heir != HEIR_SYSTEM && heir != HEIR_LEAK && ds_bell_open(c->s) && !rolled(c->s, fd) &&
-		    ((ds_only_here(c->s) && !shared) || fd <= STDERR_FILENO))
+		ds_freeze_demote(c->life.s, fd);
+		if (heir != HEIR_SYSTEM && heir != HEIR_LEAK && ds_bell_open(c->life.s) && !rolled(c->life.s, fd) &&
+		    ((ds_only_here(c->life.s) && !shared) || fd <= STDERR_FILENO))
 			carried = carry(c, fd, end);
 	}
 	errno = saved;

@@ -2,7 +2,7 @@
 #ifndef DS_CARRY_H
 #define DS_CARRY_H
 
-#include "fd/young.h"
+#include "fd/uncounted.h"
 
 /* Who gets the descriptors of connections: the program that this process or a child of vfork is
  * about to execute; one started by posix_spawn, which gets a descriptor by dup2 or merely inherits

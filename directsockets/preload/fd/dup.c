@@ -16,10 +16,10 @@ static bool stream(int oldfd, int newfd)
 
 	if (!c)
 		return true;
-	if (conn_is(c) == CONN_UP)
-		ds_kin_use(c->s, oldfd);
-	if (conn_is(c) == CONN_UP)
-		carried = !ds_stream(c->s, true) && hand_over(c, oldfd, HEIR_DUP, &end);
+	if (conn_is(c) == CONN_KNOWN)
+		ds_kin_use(c->life.s, oldfd);
+	if (conn_is(c) == CONN_KNOWN)
+		carried = !ds_stream(c->life.s, true) && hand_over(c, oldfd, HEIR_DUP, &end);
 	else
 		conn_demote(c, oldfd);
 	if (carried)

@@ -37,7 +37,7 @@ static int ctl_add(struct epi *e, int epfd, struct conn *c, int fd, const struct
 
 	if (!m)
 		return DEMOTE;
-	bool bell = conn_is(c) == CONN_UP && ds_bell(c->s) >= 0;
+	bool bell = conn_is(c) == CONN_KNOWN && ds_bell(c->life.s) >= 0;
 	m->exclusive = ev->events & EPOLLEXCLUSIVE;
 	m->tagged = fires(ev) || (bell && !(ev->events & EPOLLEXCLUSIVE));
 	struct epoll_event k = {.events = ev->events, .data.u64 = m->tagged ? m->tag : ev->data.u64};
@@ -102,7 +102,7 @@ static int ctl_del(struct member *m, int epfd)
 {
 	struct epi *e = m->e;
 
-	if (m->joined && m->kevents == EPOLLET && m->bell >= 0 && m->c->members == m && !m->cnext && !e->nested && ds_direct(m->c->s) == 3) {
+	if (m->joined && m->kevents == EPOLLET && m->bell >= 0 && m->c->members == m && !m->cnext && !e->nested && ds_direct(m->c->life.s) == 3) {
 		m_disarm(m);
 		m_passive(m);
 		m->deleted = true;
@@ -215,7 +215,7 @@ static struct conn *adopt(int fd)
 	struct conn *c = NULL;
 
 	if (fd_word(fd) == 0 && REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP &&
-	    REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepting, &len) == 0 && !accepting && conn_new(fd, CONN_NEW))
+	    REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepting, &len) == 0 && !accepting && conn_new(fd, CONN_NEW, DS_NONBLOCK_UNKNOWN))
 		c = conn_get(fd);
 	errno = saved;
 	return c;
@@ -248,9 +248,9 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 
 	if (inner && op == EPOLL_CTL_ADD)
 		nest(epfd, inner);
-	if (c && conn_is(c) == CONN_UP)
-		ds_kin_use(c->s, fd);
-	else if (c && op == EPOLL_CTL_ADD && c->young && c->side == 1 && has_direct(epfd))
+	if (c && conn_is(c) == CONN_KNOWN)
+		ds_kin_use(c->life.s, fd);
+	else if (c && op == EPOLL_CTL_ADD && conn_is(c) == CONN_UNCOUNTED && c->life.side == 1 && has_direct(epfd))
 		conn_completed(c, fd); /* events of both have an order */
 	if (!c && op == EPOLL_CTL_ADD && ev && !fd_is_sealed() && !fd_vforked())
 		c = adopt(fd);

@@ -79,7 +79,7 @@ void m_entry(struct member *m)
 		return;
 	/* The edges before what holds: a message that comes in between is found ready now or by the
 	 * next look, but never counted as reported without being seen. */
-	m->rx = ds_edges(m->c->s);
+	m->rx = ds_edges(m->c->life.s);
 	m->fresh = true;
 }
 
@@ -88,7 +88,7 @@ void m_entry(struct member *m)
 /* Notes which directions are direct, after a look. With e's lock. */
 static void looked(struct member *m)
 {
-	int direct = ds_direct(m->c->s);
+	int direct = ds_direct(m->c->life.s);
 	bool straight = direct == 3;
 
 	m->e->crooked += m->straight - straight;
@@ -98,7 +98,7 @@ static void looked(struct member *m)
 
 bool m_quiet(const struct member *m)
 {
-	return m->straight && !m->kpend && !m->kseen && !m->fresh && !(m->events & WRITABLE) && ds_quiet(m->c->s);
+	return m->straight && !m->kpend && !m->kseen && !m->fresh && !(m->events & WRITABLE) && ds_quiet(m->c->life.s);
 }
 
 /* If the kernel's entry has fired (EPOLLONESHOT) and there is nothing to report, has it set
@@ -127,14 +127,14 @@ static bool shadow_room(int fd) { return shadow_says(fd, POLLOUT) & POLLOUT; }
 /* What a level-triggered member has to report. With e's lock. */
 static uint32_t look_level(struct member *m)
 {
-	struct ds_ready r = ds_ready(m->c->s, conn_fd(m->c), poll_plain(m->events) | POLLHUP | POLLERR);
+	struct ds_ready r = ds_ready(m->c->life.s, conn_fd(m->c), poll_plain(m->events) | POLLHUP | POLLERR);
 	uint32_t kernel = kernel_mask(r.kernel), now = poll_synonyms(r.now, m->events);
 
 	m->kseen |= m->kpend & (EPOLLERR | EPOLLHUP);
-	if (m->kseen || ds_left(m->c->s)) { /* an error is told until it is read */
+	if (m->kseen || ds_left(m->c->life.s)) { /* an error is told until it is read */
 		m->kseen = shadow_says(conn_fd(m->c), POLLRDHUP);
 		m->kpend = (m->kpend & ~(uint32_t)(EPOLLERR | EPOLLHUP | EPOLLRDHUP)) | m->kseen;
-		if ((m->kseen & POLLRDHUP) && ds_left(m->c->s))
+		if ((m->kseen & POLLRDHUP) && ds_left(m->c->life.s))
 			now |= READABLE;
 	}
 	uint32_t got = (now | (m->kpend & kernel)) & asked(m);
@@ -167,7 +167,7 @@ static bool shadow_unread(struct ds_sock *s, int fd)
  * shadow, and so is room for a sender that had none. */
 static uint32_t look_edge(struct member *m)
 {
-	struct ds_sock *s = m->c->s;
+	struct ds_sock *s = m->c->life.s;
 	int fd = conn_fd(m->c);
 	uint64_t edges = ds_edges(s), blocked = __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED);
 	struct ds_ready r = ds_ready(s, fd, poll_plain(m->events) | POLLHUP | POLLERR);
@@ -207,7 +207,7 @@ static uint32_t look_edge(struct member *m)
  * That is what most looks find. The kernel's entry is as ask_kernel leaves it then. */
 static inline bool only_bytes(struct member *m)
 {
-	return m->events == EPOLLIN && m->kevents == EPOLLET && m->straight && !m->kpend && !m->kseen && ds_only_data(m->c->s);
+	return m->events == EPOLLIN && m->kevents == EPOLLET && m->straight && !m->kpend && !m->kseen && ds_only_data(m->c->life.s);
 }
 
 uint32_t m_look(struct member *m)

@@ -213,13 +213,13 @@ void epi_nap(struct epi *e)
 
 void m_arm(struct member *m)
 {
-	if (m->armed || ds_bell(m->c->s) < 0)
+	if (m->armed || ds_bell(m->c->life.s) < 0)
 		return;
 	/* A member that asked for nothing still hears of the end of the peer. */
 	unsigned ask = poll_plain(m->events) & (POLLIN | POLLOUT | POLLRDHUP);
 	if ((m->events & EPOLLET) && m->tx == __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED))
 		ask &= ~(unsigned)POLLOUT; /* room is news only for a sender that ran out of it */
-	m->had = ds_arm_sets(m->c->s, ask);
+	m->had = ds_arm_sets(m->c->life.s, ask);
 	m->armed = m->rings = true;
 	m->e->followers += !m->had;
 	__atomic_fetch_add(&m->c->armed, 1, __ATOMIC_RELAXED);
@@ -229,7 +229,7 @@ void m_disarm(struct member *m)
 {
 	if (!m->armed)
 		return;
-	ds_disarm_sets(m->c->s, m->had);
+	ds_disarm_sets(m->c->life.s, m->had);
 	m->armed = false;
 	m->e->followers -= !m->had;
 	__atomic_fetch_sub(&m->c->armed, 1, __ATOMIC_RELAXED);
@@ -237,7 +237,7 @@ void m_disarm(struct member *m)
 
 bool m_rung(struct member *m)
 {
-	bool read = ds_rung_sets(m->c->s);
+	bool read = ds_rung_sets(m->c->life.s);
 
 	m->rings = !read;
 	if (read && !m->read && __atomic_load_n(&m->c->nmembers, __ATOMIC_RELAXED) > 1) {
@@ -288,7 +288,7 @@ void m_bell_out(struct member *m)
 
 void m_dead_bell(struct member *m)
 {
-	if (ds_bell(m->c->s) < 0)
+	if (ds_bell(m->c->life.s) < 0)
 		m_bell_out(m);
 }
 
@@ -325,7 +325,7 @@ void m_attach(struct member *m)
 		m->tagged = true;
 		m_modify(m);
 	}
-	m->bell = ds_bell(m->c->s);
+	m->bell = ds_bell(m->c->life.s);
 	if (REAL(epoll_ctl)(epi_fd(e), EPOLL_CTL_ADD, m->bell, &ev) != 0) {
 		m->bell = -1;
 		if (errno == EEXIST)
@@ -378,13 +378,13 @@ void m_active(struct conn *c)
  * that is under way? */
 static bool may_be_shared(const struct conn *c)
 {
-	int state = __atomic_load_n(&c->state, __ATOMIC_RELAXED);
+	int state = conn_is(c);
 
-	if (c->closefd >= 0 || c->gen != fork_gen)
+	if (c->closefd >= 0 || c->life.gen != ds_gen)
 		return true;
-	if (state == CONN_UP)
-		return ds_plain(c->s);
-	return !c->young || state == CONN_PLAIN || __atomic_load_n(&c->early, __ATOMIC_RELAXED) > 0;
+	if (state == CONN_KNOWN)
+		return ds_plain(c->life.s);
+	return (state != CONN_UNCOUNTED && state != CONN_SETTLING) || __atomic_load_n(&c->life.calls, __ATOMIC_RELAXED) > 0;
 }
 
 /* The kernel knows an entry by number and socket: when the number has gone, and a duplicate keeps

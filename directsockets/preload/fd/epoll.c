@@ -67,7 +67,7 @@ struct epi *epi_get(int epfd)
 
 	if (!e)
 		return NULL;
-	fd_add(&e->users, 1);
+	ds_add_shared(&e->users, 1);
 	if (word_epi(fd_word(epfd)) == e)
 		return e;
 	epi_put(e);
@@ -82,7 +82,7 @@ static void epi_dup(struct epi *e)
 
 void epi_put(struct epi *e)
 {
-	if (fd_add(&e->users, -1) != 0)
+	if (ds_add_shared(&e->users, -1) != 0)
 		return;
 	lk_lock(&ep_lock);
 	if (__atomic_load_n(&e->users, __ATOMIC_ACQUIRE) == 0 && __atomic_load_n(&e->nfds, __ATOMIC_RELAXED) == 0) {
@@ -253,10 +253,18 @@ void ep_fork_child(void)
 
 /* ---- begin --------------------------------------------------------------- */
 
+/* The conn of s; NULL: it has none yet. */
+static struct conn *conn_of(struct ds_sock *s)
+{
+	struct ds_life *l = ds_life_of(s);
+
+	return l ? (struct conn *)(void *)((char *)l - offsetof(struct conn, life)) : NULL;
+}
+
 /* conn/ reports that s has got a bell. */
 static void bell(struct ds_sock *s)
 {
-	struct conn *c = *ds_user(s);
+	struct conn *c = conn_of(s);
 
 	if (c)
 		m_bell(c);
@@ -265,18 +273,18 @@ static void bell(struct ds_sock *s)
 /* conn/ reports that a thread has read the bell of s. */
 static void rung(struct ds_sock *s)
 {
-	struct conn *c = *ds_user(s);
+	struct conn *c = conn_of(s);
 
 	if (c)
 		ep_news(c);
 }
 
 /* For ds_notices. */
-static int still(struct ds_sock *s, int fd) { return *ds_user(s) ? conn_still(*ds_user(s), fd) : fd; }
+static int still(struct ds_sock *s, int fd) { return conn_of(s) ? conn_still(conn_of(s), fd) : fd; }
 
 static const struct ds_notices of_core = {bell, rung, still};
-/* When a listener is closed, it stays announced for the young ones that it has accepted. */
-static const struct fd_notices of_table = {m_bell, m_active, m_orphan, m_forget, m_native, epi_dup, epi_close, young_settle_servers};
+/* When a listener is closed, it stays announced for the uncounted ones that it has accepted. */
+static const struct fd_notices of_table = {m_active, m_orphan, m_forget, m_native, epi_dup, epi_close, uncounted_settle_servers};
 
 DS_START void ep_init(void)
 {

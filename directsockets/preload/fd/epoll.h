@@ -35,7 +35,7 @@
 #ifndef DS_EPOLL_H
 #define DS_EPOLL_H
 
-#include "fd/young.h"
+#include "fd/uncounted.h"
 
 struct epi;
 

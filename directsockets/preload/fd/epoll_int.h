@@ -71,7 +71,7 @@ struct epi {
 	bool holds;	  /* with another instance in it */
 	bool nobell;	  /* a bell could not be added: look now and then */
 	bool woken;
-	bool unsettled;	  /* since it has a direct member, others may be young, and so have no place in the order */
+	bool unsettled;	  /* since it has a direct member, others may be uncounted, and so have no place in the order */
 	bool others;	  /* the kernel reported more than bells when it was asked last */
 	int wakefd;	  /* eventfd, -1 until needed */
 	unsigned skipped; /* calls that found something since the kernel was asked last */

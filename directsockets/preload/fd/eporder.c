@@ -17,7 +17,7 @@
  * peer claims a time after the round began. */
 static uint64_t sent_at(const struct round *r, struct member *m)
 {
-	uint64_t t = ds_arrival(m->c->s, m->events & EPOLLET ? m->rx : 0);
+	uint64_t t = ds_arrival(m->c->life.s, m->events & EPOLLET ? m->rx : 0);
 
 	if (t == 0 || t > r->begin) {
 		uint64_t now = ds_ticks();
@@ -57,7 +57,7 @@ static bool loose(const struct member *m) { return m->before == NOWHERE && in_se
 /* The connection of m; NULL while it is being made. */
 static const struct ds_sock *connection(const struct member *m)
 {
-	return __atomic_load_n(&m->c->state, __ATOMIC_ACQUIRE) == CONN_UP ? m->c->s : NULL;
+	return conn_is(m->c) == CONN_KNOWN ? m->c->life.s : NULL;
 }
 
 /* When m came, whose event the kernel reported without a time, by what m's client says on the
@@ -72,7 +72,7 @@ static uint64_t said_of(const struct round *r, const struct member *m)
 	for (struct member *b = r->list; b; b = b->rnext) {
 		if (!in_segment(b))
 			continue;
-		uint64_t t = tcp ? ds_sent_before(b->c->s, tcp) : DS_UNSAID;
+		uint64_t t = tcp ? ds_sent_before(b->c->life.s, tcp) : DS_UNSAID;
 		if (t == DS_UNSAID)
 			return m->key;
 		if (t < first)
@@ -108,7 +108,7 @@ static void place_foreign(struct round *r, const struct epoll_event *ev)
 		for (struct member *b = tcp ? r->list : NULL; b && looks > 0; b = b->rnext, looks--) {
 			if (!loose(b))
 				continue;
-			uint64_t t = ds_sent_before(b->c->s, tcp);
+			uint64_t t = ds_sent_before(b->c->life.s, tcp);
 			if (t != DS_UNSAID && t > b->key)
 				b->before = i;
 		}

@@ -38,7 +38,7 @@ static void take_bell(struct round *r, struct member *m)
 			m_disarm(t);
 			m_activate(t);
 		}
-	uint64_t t = ds_arrival(m->c->s, m->events & EPOLLET ? m->rx : 0);
+	uint64_t t = ds_arrival(m->c->life.s, m->events & EPOLLET ? m->rx : 0);
 	if (t > r->order && t <= ds_ticks()) /* if nothing is unread, t is old */
 		r->order = t;
 }
@@ -145,10 +145,10 @@ static void scan(struct round *r, bool first)
 		r->list = m;
 		r->found++;
 		r->loose |= m->before == NOWHERE;
-		if (m->joined && (m->events & EPOLLET) && !m->kseen && ds_left(m->c->s)) /* the kernel's edge of the end belongs to this one */
+		if (m->joined && (m->events & EPOLLET) && !m->kseen && ds_left(m->c->life.s)) /* the kernel's edge of the end belongs to this one */
 			m->kseen = r->rung = true;
 		if (m->before == NOWHERE && r->e->nactive < r->e->joined) /* some are armed and were not looked at */
-			r->rung |= m->joined && ds_has_rung(m->c->s);
+			r->rung |= m->joined && ds_has_rung(m->c->life.s);
 	}
 	if (idle)
 		doze(r->e);

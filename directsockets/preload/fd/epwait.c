@@ -66,7 +66,7 @@ static int raw_wait_settled(const struct waiter *w, const struct timespec *left)
 static void begin_sleep(struct waiter *w)
 {
 	ds_critical_begin();
-	fd_add(&w->e->sleepers, 1);
+	ds_add_shared(&w->e->sleepers, 1);
 	w->asleep = true;
 	ds_critical_end();
 }
@@ -78,7 +78,7 @@ static void end_sleep(struct waiter *w)
 	if (w->e && w->napping)
 		__atomic_sub_fetch(&w->e->naps, 1, __ATOMIC_SEQ_CST);
 	if (w->e && w->asleep)
-		fd_add(&w->e->sleepers, -1);
+		ds_add_shared(&w->e->sleepers, -1);
 	w->asleep = w->napping = false;
 	ds_critical_end();
 }
@@ -137,7 +137,7 @@ static void look_without_bells(struct epi *e)
 	lk_lock(&e->lock);
 	for (struct member *m = e->all; m; m = m->enext)
 		if (m->armed && (!m->had || e->nobell)) {
-			ds_leader_check(m->c->s);
+			ds_leader_check(m->c->life.s);
 			m_disarm(m);
 			m_activate(m);
 		}
@@ -206,8 +206,8 @@ static bool any_tag(const struct epoll_event *ev, int n)
 	return n > 0;
 }
 
-/* e has got its first direct member: hands the young servers among the others to conn/, for their
- * events to have a place in the order. Takes e's lock. */
+/* e has got its first direct member: hands the uncounted servers among the others to conn/, for
+ * their events to have a place in the order. Takes e's lock. */
 static __attribute__((noinline)) void settle_members(struct epi *e)
 {
 	enum { SOME = 64 };
@@ -220,7 +220,7 @@ static __attribute__((noinline)) void settle_members(struct epi *e)
 		ds_critical_begin();
 		lk_lock(&e->lock);
 		for (struct member *m = e->all; m && n < SOME; m = m->enext)
-			if (m->c->young && m->c->side == 1 && __atomic_load_n(&m->c->state, __ATOMIC_RELAXED) == CONN_PENDING) {
+			if (m->c->life.side == 1 && conn_is(m->c) == CONN_UNCOUNTED) {
 				conn_hold(m->c);
 				found[n++] = m->c;
 			}

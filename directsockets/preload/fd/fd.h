@@ -1,7 +1,7 @@
 /* The descriptors of a program: what the hooks call.
  *
  *   fdtab.h    what each descriptor is
- *   young.h    connections that have hardly been used
+ *   uncounted.h    connections that have hardly been used
  *   call.h     calls under way on connections
  *   epoll.h    epoll instances
  *   pollset.h  poll and select
@@ -15,6 +15,6 @@
 #include "fd/epoll.h"
 #include "fd/fdtab.h"
 #include "fd/pollset.h"
-#include "fd/young.h"
+#include "fd/uncounted.h"
 
 #endif

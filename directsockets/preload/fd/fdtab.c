@@ -12,7 +12,6 @@ enum { FREE = 1 << 29 };
 uintptr_t *fd_tab DS_START_DATA;
 unsigned fd_tab_size DS_START_DATA;
 unsigned fd_tab_end;
-unsigned fork_gen;
 bool fd_sealed;
 const struct fd_notices *fd_notices DS_START_DATA;
 __thread int fd_vforks __attribute__((tls_model("initial-exec")));
@@ -170,9 +169,9 @@ static void conn_final(struct conn *c, int fd)
 {
 	if (c->members)
 		fd_notices->forget(c);
-	if (c->s)
-		ds_close(c->s, fd);
-	c->s = NULL;
+	if (c->life.s)
+		ds_close(c->life.s, fd);
+	c->life.s = NULL;
 	if (c->closefd >= 0)
 		ds_syscall(SYS_close, c->closefd); /* not a cancellation point */
 	pool_give(c);
@@ -200,44 +199,38 @@ struct conn *conn_peek(int fd)
 	return NULL;
 }
 
-/* As conn_new, but fd may be a standard stream; as conn_accepted, if it is young. */
-static struct conn *make(int fd, enum conn_state state, bool young, uint8_t blocking)
+/* As conn_new, but fd may be a standard stream. */
+static struct conn *make(int fd, enum conn_state state, enum ds_nonblocking nonblock)
 {
 	if (fd_is_sealed() || !fd_table() || (unsigned)fd >= fd_tab_size || fd_vforked())
 		return NULL;
 	struct conn *c = pool_take();
 	if (!c)
 		return NULL;
-	c->s = NULL;
 	c->nfds = 1;
 	c->closefd = -1;
-	__atomic_store_n(&c->state, state, __ATOMIC_RELAXED); /* a late call may look at it without a reference */
-	c->gen = fork_gen;
+	ds_life_begin(&c->life, state, nonblock);
 	c->members = NULL;
 	c->cookie = 0;
 	c->armed = 0;
 	c->lastfd = fd;
 	c->twins = false;
-	__atomic_store_n(&c->blocking, blocking, __ATOMIC_RELAXED);
 	c->blocked = 0;
-	c->early = 0;
-	__atomic_store_n(&c->young, young, __ATOMIC_RELAXED);
-	c->side = young;
-	if (young)
-		c->begun = (struct ds_early){0};
 	__atomic_fetch_add(&c->users, 1 - FREE, __ATOMIC_ACQ_REL);
 	fd_closing(fd); /* what was closed behind our back */
 	set(fd, (uintptr_t)c | FD_CONN);
 	return c;
 }
 
-struct conn *conn_new(int fd, enum conn_state state) { return fd > STDERR_FILENO ? make(fd, state, false, 0) : NULL; }
-struct conn *conn_accepted(int fd, uint8_t blocking) { return make(fd, CONN_PENDING, true, blocking); }
+struct conn *conn_new(int fd, enum conn_state state, enum ds_nonblocking nonblock)
+{
+	return fd > STDERR_FILENO ? make(fd, state, nonblock) : NULL;
+}
 
 struct conn *conn_heir(int fd, int side)
 {
 	struct ds_sock *s = ds_heir(fd, side);
-	struct conn *c = s ? make(fd, CONN_NEW, false, 0) : NULL;
+	struct conn *c = s ? make(fd, CONN_NEW, DS_NONBLOCK_UNKNOWN) : NULL;
 
 	if (s && !c)
 		ds_close(s, fd);
@@ -245,26 +238,8 @@ struct conn *conn_heir(int fd, int side)
 		return NULL;
 	if (fd <= STDERR_FILENO)
 		ds_stream(s, true);
-	conn_up(c, fd, s);
+	ds_life_inherit(&c->life, s);
 	return c;
-}
-
-void conn_up(struct conn *c, int fd, struct ds_sock *s)
-{
-	__atomic_store_n(&c->lastfd, fd, __ATOMIC_RELAXED);
-	c->s = s;
-	if (!s) {
-		__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
-		return;
-	}
-	*ds_user(s) = c;
-	if (c->young) {
-		ds_take_over(s, &c->early);
-		ds_early_shut(s, __atomic_load_n(&c->begun.shut, __ATOMIC_SEQ_CST));
-	}
-	__atomic_store_n(&c->state, CONN_UP, __ATOMIC_RELEASE);
-	if (ds_bell(s) >= 0 && fd_notices)
-		fd_notices->bell(c);
 }
 
 void conn_each(unsigned states, void (*fn)(struct conn *c, void *arg), void *arg)
@@ -287,7 +262,7 @@ void fd_forget(int fd)
 	struct conn *c = word_conn(__atomic_exchange_n(&fd_tab[fd], 0, __ATOMIC_ACQ_REL));
 
 	if (c)
-		__atomic_store_n(&c->state, CONN_PLAIN, __ATOMIC_RELEASE);
+		ds_life_forget(&c->life);
 }
 
 /* ---- descriptors --------------------------------------------------------- */
@@ -330,8 +305,8 @@ static void stream_ends(struct conn *c)
 	for (int fd = 0; fd <= STDERR_FILENO; fd++)
 		if (word_conn(fd_word(fd)) == c)
 			return;
-	if (c->s && ds_one_thread()) /* otherwise a thread may sleep in a call on the stream */
-		ds_stream(c->s, false);
+	if (c->life.s && ds_one_thread()) /* otherwise a thread may sleep in a call on the stream */
+		ds_stream(c->life.s, false);
 }
 
 /* In a critical section: fd, which the table has, is about to be closed. */
@@ -346,8 +321,8 @@ static void closing(int fd)
 			return;
 		}
 		__atomic_store_n(&c->closefd, fd_spare(fd), __ATOMIC_RELEASE);
-		if (conn_is(c) == CONN_UP)
-			ds_renumbered(c->s);
+		if (conn_is(c) == CONN_KNOWN)
+			ds_renumbered(c->life.s);
 		if (c->members) /* now: the number may be another socket's when that call ends */
 			fd_notices->forget(c);
 		conn_put(c);
@@ -356,8 +331,8 @@ static void closing(int fd)
 			__atomic_store_n(&c->lastfd, other_fd(c, fd), __ATOMIC_RELAXED);
 		if (c->members)
 			fd_notices->orphan(c, fd);
-		if (conn_is(c) == CONN_UP && __atomic_load_n(&c->users, __ATOMIC_ACQUIRE) > 1)
-			ds_renumbered(c->s);
+		if (conn_is(c) == CONN_KNOWN && __atomic_load_n(&c->users, __ATOMIC_ACQUIRE) > 1)
+			ds_renumbered(c->life.s);
 		if (fd <= STDERR_FILENO)
 			stream_ends(c);
 	} else if ((w & 3) == FD_LISTENER) {
@@ -419,8 +394,8 @@ void fd_set_conn(int fd, struct conn *c)
 		return;
 	fd_closing(fd);
 	__atomic_fetch_add(&c->nfds, 1, __ATOMIC_ACQ_REL);
-	if (fd <= STDERR_FILENO && c->s)
-		ds_stream(c->s, true);
+	if (fd <= STDERR_FILENO && c->life.s)
+		ds_stream(c->life.s, true);
 	set(fd, (uintptr_t)c | FD_CONN);
 }
 

@@ -18,44 +18,25 @@
 
 #include <stdint.h>
 
-enum conn_state {
-	CONN_NEW = 0,	/* no connection yet */
-	CONN_PENDING,	/* connect is under way or, with young, the connection has hardly been used */
-	CONN_SETTLING,	/* a thread makes s for a young one */
-	CONN_UP,	/* s is set */
-	CONN_PLAIN,	/* TCP for good, and the core does not know it */
-};
-
 struct member;
 
 struct conn {
-	struct ds_sock *s;	 /* with CONN_UP */
 	int users;		 /* references: one for all descriptors, one for each call; see conn_put */
 	int nfds;		 /* descriptors of this process */
-	int state;		 /* enum conn_state */
-	int early;		 /* real calls under way since it was young; DS_TAKEN_OVER */
 	struct member *members;	 /* epoll instances it is in, under ep_lock (epoll.c) */
 	int armed;		 /* members that are armed */
 	int nmembers;		 /* their number, to be read without ep_lock */
 	int lastfd;		 /* the descriptor that a call used last: one that is open */
-	unsigned gen;		 /* fork_gen when it was made */
 	int closefd;		 /* if calls outlive the last descriptor: a copy, or NO_COPY; else -1 */
 	uint32_t next;		 /* free list: index + 1 */
-	uint8_t side;		 /* 1: accepted */
-	uint8_t blocking;	 /* of fd, until there is s: 0 not known, 1 blocking, 2 not */
-	bool young;		 /* conn/ need not know it yet: begun is there */
 	bool twins;		 /* one epoll instance holds several of its descriptors */
 	uint32_t blocked;	 /* sends that ran out of room: the next room is an edge */
 	uint64_t cookie;	 /* SO_COOKIE once it has a bell or vfork closed it; else 0 */
-	struct ds_early begun;
+	struct ds_life life;	 /* conn/ changes it */
 };
 
-/* The state of c, an enum conn_state, which another thread may be changing. CONN_UP: s is there. */
-static inline int conn_is(const struct conn *c) { return __atomic_load_n(&c->state, __ATOMIC_ACQUIRE); }
-
-/* Is c young? It may be for a caller that has no reference, while another thread makes another conn
- * of it. */
-static inline bool conn_young(const struct conn *c) { return __atomic_load_n(&c->young, __ATOMIC_RELAXED); }
+/* The state of c, an enum conn_state, which another thread may be changing. */
+static inline int conn_is(const struct conn *c) { return ds_life_is(&c->life); }
 
 /* An open descriptor of c. */
 static inline int conn_fd(const struct conn *c)
@@ -74,12 +55,11 @@ int fd_spare(int fd) DS_HIDDEN;
 
 struct epi;
 
-/* What this file reports to those above it. bell: c has a doorbell now. active: a call begins on c,
+/* What this file reports to those above it. active: a call begins on c,
  * which has armed members. orphan: fd of c is about to be closed, and c has others. forget: c has
  * no descriptor any more, or is about to go. native: it is the kernel's from now on. dup, close: an
  * instance gets or loses a descriptor. unlisten: a listener is about to be closed. */
 struct fd_notices {
-	void (*bell)(struct conn *c);
 	void (*active)(struct conn *c);
 	void (*orphan)(struct conn *c, int fd);
 	void (*forget)(struct conn *c);
@@ -100,7 +80,6 @@ enum { FD_NONE = 0, FD_CONN = 1, FD_LISTENER = 2, FD_EPOLL = 3 };
 extern uintptr_t *fd_tab DS_HIDDEN;
 extern unsigned fd_tab_size DS_HIDDEN;
 extern unsigned fd_tab_end DS_HIDDEN; /* above all descriptors that ever were ours */
-extern unsigned fork_gen DS_HIDDEN;
 
 /* This process has restricted its system calls (fd_seal): no descriptor becomes ours any more, so
  * that all calls are the kernel's. */
@@ -113,15 +92,6 @@ enum { TABLE_MAX = 1 << 20 };
 /* Makes the table, before the first descriptor: most programs that are started never have one.
  * False: there is no memory, or this is a child of vfork; everything is plain. Lock-free. */
 bool fd_table(void) DS_HIDDEN;
-
-/* Adds n to a count that threads share, and returns the sum. A process of one thread needs no
- * locked instructions: a signal handler finds the addition done or not done. */
-static inline int fd_add(int *p, int n)
-{
-	if (ds_one_thread())
-		return (int)ds_add_here((uint32_t *)p, (uint32_t)n);
-	return __atomic_add_fetch(p, n, __ATOMIC_SEQ_CST);
-}
 
 /* fd_after_fork notes the process's new ID. fd_vforked: true in a vfork child, which shares our
  * memory. fd_vforks counts those of this thread, which shares the count with them, that still run.
@@ -158,10 +128,10 @@ static inline struct conn *word_conn(uintptr_t w)
 	return (w & 3) == FD_CONN ? (struct conn *)(w & ~(uintptr_t)3) : NULL;
 }
 
-/* A reference to the conn of fd, in any state; NULL: there is none. As young.h's conn_get, but
- * leaves a young one as it is. */
+/* A reference to the conn of fd, in any state; NULL: there is none. As uncounted.h's conn_get,
+ * but leaves an uncounted one as it is. */
 struct conn *conn_peek(int fd) DS_HIDDEN;
-static inline void conn_hold(struct conn *c) { fd_add(&c->users, 1); }
+static inline void conn_hold(struct conn *c) { ds_add_shared(&c->users, 1); }
 
 /* Drops a reference. The call or close that brings users to 0 makes it FREE and owns the conn. A
  * thread that has read the table before and comes late adds 1 and takes it away again; whichever of
@@ -169,22 +139,16 @@ static inline void conn_hold(struct conn *c) { fd_add(&c->users, 1); }
 void conn_unused(struct conn *c) DS_HIDDEN;
 static inline void conn_put(struct conn *c)
 {
-	if (__builtin_expect(fd_add(&c->users, -1) == 0, 0))
+	if (__builtin_expect(ds_add_shared(&c->users, -1) == 0, 0))
 		conn_unused(c);
 }
 
-/* fd is a new TCP socket. NULL: no memory, it stays plain. No reference is held. */
-struct conn *conn_new(int fd, enum conn_state state) DS_HIDDEN;
-
-/* fd is a new connection, accepted, of which conn/ need not know yet; blocking: as in struct
- * conn. */
-struct conn *conn_accepted(int fd, uint8_t blocking) DS_HIDDEN;
+/* fd is a new TCP socket, or a connection that was accepted (CONN_UNCOUNTED). NULL: no memory, it
+ * stays plain. No reference is held. */
+struct conn *conn_new(int fd, enum conn_state state, enum ds_nonblocking nonblock) DS_HIDDEN;
 
 /* fd is a connection inherited by exec (ds_heir). NULL: it stays plain. No reference is held. */
 struct conn *conn_heir(int fd, int side) DS_HIDDEN;
-
-/* c is connected: s is what the core made of it, or NULL. */
-void conn_up(struct conn *c, int fd, struct ds_sock *s) DS_HIDDEN;
 
 /* Calls fn for each conn that is in one of states, with a reference held. */
 #define CONN_IN(state) (1u << (state))

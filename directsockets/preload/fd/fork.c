@@ -9,7 +9,7 @@ static void forking(struct conn *c, void *arg)
 {
 	(void)arg;
 	if (!__atomic_load_n(&c->nmembers, __ATOMIC_RELAXED))
-		ds_kin_forking(c->s);
+		ds_kin_forking(c->life.s);
 }
 
 /* This thread forks, alone, a process that has had no socket and no epoll instance: neither side
@@ -26,9 +26,9 @@ void fork_prepare(void)
 		ds_critical_begin();
 		return;
 	}
-	young_settle();
-	conn_each(CONN_IN(CONN_UP), forking, NULL);
-	fork_gen++;
+	uncounted_settle();
+	conn_each(CONN_IN(CONN_KNOWN), forking, NULL);
+	ds_gen++;
 	ds_fork_prepare();
 	ep_fork_prepare(); /* the order of locks: epoll.h */
 }
@@ -38,11 +38,11 @@ void fork_parent(pid_t pid)
 	int saved = errno;
 
 	if (idle) {
-		fork_gen += !unused(); /* what another library's handler of this fork has made */
+		ds_gen += !unused(); /* what another library's handler of this fork has made */
 		ds_critical_end();
 		return;
 	}
-	fork_gen++; /* what another thread has made since fork_prepare may be the child's, too */
+	ds_gen++; /* what another thread has made since fork_prepare may be the child's, too */
 	ep_fork_parent();
 	ds_fork_parent(pid);
 	errno = saved;
@@ -57,7 +57,7 @@ void fork_child(void)
 		return;
 	}
 	if (idle) { /* as in fork_parent */
-		fork_gen++;
+		ds_gen++;
 		ds_fork_prepare();
 		ep_fork_prepare();
 		ds_critical_end();

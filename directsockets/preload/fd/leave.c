@@ -4,14 +4,14 @@
 
 
 /* For conn_each: sets *(bool *)arg if another process shares c. */
-static void leaves(struct conn *c, void *arg) { *(bool *)arg |= c->s && ds_leaves(c->s); }
+static void leaves(struct conn *c, void *arg) { *(bool *)arg |= c->life.s && ds_leaves(c->life.s); }
 
 /* For conn_each: ds_leave. */
 static void leave(struct conn *c, void *arg)
 {
 	(void)arg;
-	if (c->s) /* fd_forget has left some */
-		ds_leave(c->s);
+	if (c->life.s) /* fd_forget has left some */
+		ds_leave(c->life.s);
 }
 
 DS_START void fd_leave(bool flush)
@@ -21,12 +21,12 @@ DS_START void fd_leave(bool flush)
 	/* Another thread may go on sending until the process is gone. */
 	if (!fd_tab_size || !ds_one_thread())
 		return;
-	conn_each(CONN_IN(CONN_UP) | CONN_IN(CONN_PLAIN), leaves, &any);
+	conn_each(CONN_IN(CONN_KNOWN) | CONN_IN(CONN_PLAIN), leaves, &any);
 	if (!any || fd_vforked())
 		return;
 	if (flush)
 		fflush(NULL); /* as exit will: once the others count on this process having ended, it must not write */
-	conn_each(CONN_IN(CONN_UP) | CONN_IN(CONN_PLAIN), leave, NULL);
+	conn_each(CONN_IN(CONN_KNOWN) | CONN_IN(CONN_PLAIN), leave, NULL);
 }
 
 /* Moves c back to TCP, and has the kernel make all calls on fd, one of its descriptors. Not so if
@@ -35,9 +35,9 @@ static void seal(struct conn *c, int fd)
 {
 	bool raw = true;
 
-	if (conn_is(c) == CONN_UP) {
-		ds_freeze_demote(c->s, fd);
-		raw = (!ds_bell_open(c->s) || rolled(c->s, fd)) && ds_on_shadow_rx(c->s) && ds_on_shadow_tx(c->s);
+	if (conn_is(c) == CONN_KNOWN) {
+		ds_freeze_demote(c->life.s, fd);
+		raw = (!ds_bell_open(c->life.s) || rolled(c->life.s, fd)) && ds_on_shadow_rx(c->life.s) && ds_on_shadow_tx(c->life.s);
 	}
 	if (!raw)
 		return;

@@ -23,13 +23,13 @@ static nfds_t kernel_set(struct waiting *w, const struct pollfd *fds, nfds_t n, 
 		struct pollfd *p = &k[t->at];
 		p->events = (short)((unsigned short)p->events & t->kernel);
 		bool leads = t->armed && t->had;
-		if (p->events == 0 && (!(t->kernel & (POLLERR | POLLHUP)) || (t->quiet && (leads || !sleep) && ds_bell_tells(t->c->s))))
+		if (p->events == 0 && (!(t->kernel & (POLLERR | POLLHUP)) || (t->quiet && (leads || !sleep) && ds_bell_tells(t->c->life.s))))
 			p->fd = -1;
 		t->extras = 0;
 		t->extra = len;
 		if (!sleep)
 			continue;
-		int bell = leads ? ds_bell(t->c->s) : -1, event = leads ? ds_zerocopyfd(t->c->s) : ds_wakefd(t->c->s);
+		int bell = leads ? ds_bell(t->c->life.s) : -1, event = leads ? ds_zerocopyfd(t->c->life.s) : ds_wakefd(t->c->life.s);
 		if (bell >= 0)
 			k[len++] = (struct pollfd){bell, POLLIN, 0};
 		if (event >= 0)
@@ -127,7 +127,7 @@ static int at_once(struct set *p)
 	p->ours = w->n == p->n;
 	for (nfds_t i = 0; i < w->n; i++) {
 		p->ours = p->ours && w->slots[i].direct;
-		bool bell = ds_bell(w->slots[i].c->s) >= 0;
+		bool bell = ds_bell(w->slots[i].c->life.s) >= 0;
 		p->bells |= bell;
 		w->slots[i].early = w->large && !bell;
 	}
@@ -171,7 +171,7 @@ static void hear(const struct set *p)
 		for (int x = 0; x < s->extras; x++)
 			rung |= p->k[s->extra + (nfds_t)x].revents != 0;
 		if (rung)
-			ds_rung(s->c->s);
+			ds_rung(s->c->life.s);
 		s->rung = rung || s->follows; /* a leader of another process may have rung in vain */
 	}
 }
@@ -240,7 +240,7 @@ static int sleep_once(const struct set *p, const struct timespec *left, struct d
 static int poll_mixed(struct set *p)
 {
 	struct timespec deadline, left;
-	struct ds_sock *spun = p->w->n == 1 ? p->w->slots[0].c->s : NULL;
+	struct ds_sock *spun = p->w->n == 1 ? p->w->slots[0].c->life.s : NULL;
 	struct ds_spin spin;
 	bool spinning = false;
 
@@ -269,7 +269,7 @@ static int poll_mixed(struct set *p)
 	}
 }
 
-int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask, const struct waits *young)
+int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask, const struct waits *uncounted)
 {
 	__attribute__((cleanup(slots_end))) struct waiting w = {.cleanup = -1};
 	struct set p = {.w = &w, .fds = fds, .n = n, .timeout = timeout, .mask = mask};
@@ -287,7 +287,7 @@ int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, cons
 	if (!slots_begin(&w, n, ours, few, &p.k))
 		return -1;
 	for (nfds_t i = 0; i < n && w.n < ours; i++)
-		if (!waits_has(young, fds[i].fd))
+		if (!waits_has(uncounted, fds[i].fd))
 			slots_join(&w, fds[i].fd, i);
 	if (w.n == 0 && !p.nested)
 		return raw_poll(fds, n, timeout, mask);

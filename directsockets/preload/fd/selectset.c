@@ -26,7 +26,7 @@ static inline bool has(const fd_set *s, int fd)
 
 /* select by poll: p has room for the count descriptors of the sets, which are rewritten. As select.
  * No lock. */
-static int select_poll(int n, int count, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask, struct pollfd *p, const struct waits *young)
+static int select_poll(int n, int count, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask, struct pollfd *p, const struct waits *uncounted)
 {
 	int k = 0, rc, total = 0;
 
@@ -39,7 +39,7 @@ static int select_poll(int n, int count, fd_set *in, fd_set *out, fd_set *except
 			p[k++] = (struct pollfd){fd, (short)((has(in, fd) ? POLLIN : 0) | (has(out, fd) ? POLLOUT : 0) | (has(except, fd) ? POLLPRI : 0)), 0};
 		}
 	}
-	rc = wait_poll(p, (nfds_t)k, timeout, mask, young);
+	rc = wait_poll(p, (nfds_t)k, timeout, mask, uncounted);
 	if (rc < 0)
 		return rc;
 	for (int i = 0; i < k; i++)
@@ -64,7 +64,7 @@ static int select_poll(int n, int count, fd_set *in, fd_set *out, fd_set *except
 	return total;
 }
 
-int wait_select(int n, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask, struct timespec *left, const struct waits *young)
+int wait_select(int n, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask, struct timespec *left, const struct waits *uncounted)
 {
 	struct pollfd few[FEW], *p = few;
 	struct timespec deadline;
@@ -82,7 +82,7 @@ int wait_select(int n, fd_set *in, fd_set *out, fd_set *except, const struct tim
 	}
 	if (timeout)
 		deadline_set(&deadline, timeout);
-	rc = select_poll(n, count, in, out, except, timeout, mask, p, young);
+	rc = select_poll(n, count, in, out, except, timeout, mask, p, uncounted);
 	if (timeout && left)
 		deadline_left(&deadline, left);
 	if (p != few)

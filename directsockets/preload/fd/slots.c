@@ -20,15 +20,15 @@ static __thread bool small_used;
 void slots_sleep(struct slot *t, const struct pollfd *fds)
 {
 	ds_critical_begin();
-	ds_wait_begin(t->c->s);
+	ds_wait_begin(t->c->life.s);
 	t->waiting = true;
-	if (ds_bell(t->c->s) >= 0) {
-		t->had = ds_arm(t->c->s, poll_plain((unsigned short)fds[t->at].events));
+	if (ds_bell(t->c->life.s) >= 0) {
+		t->had = ds_arm(t->c->life.s, poll_plain((unsigned short)fds[t->at].events));
 		t->armed = true;
 		t->follows = !t->had;
-		t->far = t->follows && !ds_follow(t->c->s);
+		t->far = t->follows && !ds_follow(t->c->life.s);
 		if (t->had)
-			ds_zerocopy_listen(t->c->s, fds[t->at].fd);
+			ds_zerocopy_listen(t->c->life.s, fds[t->at].fd);
 	}
 	ds_critical_end();
 }
@@ -39,11 +39,11 @@ void slots_wake(struct waiting *w)
 		struct slot *t = &w->slots[i];
 		ds_critical_begin();
 		if (t->follows)
-			ds_follow_end(t->c->s);
+			ds_follow_end(t->c->life.s);
 		if (t->armed)
-			ds_disarm(t->c->s, t->had);
+			ds_disarm(t->c->life.s, t->had);
 		if (t->waiting)
-			ds_wait_end(t->c->s);
+			ds_wait_end(t->c->life.s);
 		t->armed = t->waiting = t->follows = false;
 		ds_critical_end();
 	}
@@ -124,9 +124,9 @@ void slots_join(struct waiting *w, int fd, nfds_t i)
 	ds_critical_begin();
 	struct conn *c = conn_get(fd);
 
-	if (c && conn_is(c) == CONN_PENDING)
+	if (c && conn_is(c) == CONN_CONNECTING)
 		conn_completed(c, fd);
-	if (c && conn_is(c) == CONN_UP) {
+	if (c && conn_is(c) == CONN_KNOWN) {
 		if (__atomic_load_n(&c->armed, __ATOMIC_RELAXED))
 			conn_active(c);
 		w->slots[w->n] = (struct slot){.c = c, .at = i};
@@ -142,8 +142,8 @@ void slots_join(struct waiting *w, int fd, nfds_t i)
 static inline bool still(const struct waiting *w, struct slot *t, const struct pollfd *p)
 {
 	if (t->early)
-		return ds_bell(t->c->s) < 0 && ds_handled() == w->handled;
-	t->quiet = t->direct && !((unsigned short)p->events & (POLLOUT | POLLWRNORM)) && ds_quiet(t->c->s);
+		return ds_bell(t->c->life.s) < 0 && ds_handled() == w->handled;
+	t->quiet = t->direct && !((unsigned short)p->events & (POLLOUT | POLLWRNORM)) && ds_quiet(t->c->life.s);
 	return t->quiet;
 }
 
@@ -151,7 +151,7 @@ static inline bool still(const struct waiting *w, struct slot *t, const struct p
 static inline void look_at(struct slot *t, struct conn *c, struct pollfd *p)
 {
 	unsigned asked = (unsigned short)p->events;
-	struct ds_ready r = ds_ready(c->s, p->fd, poll_plain(asked) | POLLHUP | POLLERR);
+	struct ds_ready r = ds_ready(c->life.s, p->fd, poll_plain(asked) | POLLHUP | POLLERR);
 
 	t->kernel = poll_synonyms(r.kernel, POLLRDNORM | POLLWRNORM) | POLLPRI | POLLRDBAND | POLLWRBAND | POLLMSG;
 	p->revents = (short)(poll_synonyms(r.now, asked) & (asked | POLLERR | POLLHUP));
@@ -166,7 +166,7 @@ static bool look_by_number(struct slot *t, struct pollfd *p)
 	p->revents = 0;
 	ds_critical_begin();
 	struct conn *c = conn_get(p->fd);
-	if (c && conn_is(c) == CONN_UP)
+	if (c && conn_is(c) == CONN_KNOWN)
 		look_at(t, c, p);
 	if (c)
 		conn_put(c);
@@ -183,7 +183,7 @@ bool slots_look_at(const struct waiting *w, struct slot *t, struct pollfd *p)
 	if (__builtin_expect(conn_still(t->c, p->fd) != p->fd, 0))
 		return look_by_number(t, p);
 	look_at(t, t->c, p);
-	t->direct = ds_direct(t->c->s) == 3;
+	t->direct = ds_direct(t->c->life.s) == 3;
 	return p->revents != 0;
 }
 

@@ -2,7 +2,7 @@
 #ifndef DS_SLOTS_H
 #define DS_SLOTS_H
 
-#include "fd/young.h"
+#include "fd/uncounted.h"
 
 /* One socket of the set that conn/ knows. */
 struct slot {

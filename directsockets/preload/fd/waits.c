@@ -9,10 +9,10 @@ bool waits_add(struct waits *w, int fd)
 
 	if (!c || conn_is(c) == CONN_PLAIN)
 		return word_epi(word) == NULL;
-	if (w->n == MOST || conn_is(c) != CONN_PENDING)
+	if (w->n == MOST || conn_is(c) != CONN_UNCOUNTED)
 		return false;
 	struct call *k = &w->calls[w->n];
-	*k = call_young(fd, word, false);
+	*k = call_uncounted(fd, word, false);
 	if (!k->early) {
 		call_end(k);
 		return false;

@@ -1,5 +1,5 @@
-/* Young connections in a set that a call waits for: the kernel does so, as for a file that is not
- * ours; for CALL_WAIT_MS at most unless the process has one thread, since another one could not
+/* Uncounted connections in a set that a call waits for: the kernel does so, as for a file that is
+ * not ours; for CALL_WAIT_MS at most unless the process has one thread, since another one could not
  * make them direct meanwhile. */
 #ifndef DS_WAITS_H
 #define DS_WAITS_H
@@ -11,8 +11,8 @@ struct waits {
 	int n;
 };
 
-/* May the kernel wait for fd? For what is not ours, and for a young connection, which w gets if
- * there is room. */
+/* May the kernel wait for fd? For what is not ours, and for an uncounted connection, which w gets
+ * if there is room. */
 bool waits_add(struct waits *w, int fd) DS_HIDDEN;
 /* Has w, if there is one, the connection of fd? */
 bool waits_has(const struct waits *w, int fd) DS_HIDDEN;

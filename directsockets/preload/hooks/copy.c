@@ -111,7 +111,7 @@ static ssize_t buffered(struct call *k, int *in, struct filled *to, size_t n, in
 {
 	struct buffer b;
 	struct iovec v = {b.bytes, n < CHUNK ? n : CHUNK};
-	ssize_t have = ds_recv(k->c->s, *in, &v, 1, MSG_PEEK | flags);
+	ssize_t have = ds_recv(k->c->life.s, *in, &v, 1, MSG_PEEK | flags);
 
 	if (have <= 0)
 		return have;
@@ -120,7 +120,7 @@ static ssize_t buffered(struct call *k, int *in, struct filled *to, size_t n, in
 	*in = conn_still(k->c, *in);
 	if (put > 0) {
 		v.iov_len = (size_t)put;
-		ds_recv(k->c->s, *in, &v, 1, MSG_WAITALL | MSG_TRUNC);
+		ds_recv(k->c->life.s, *in, &v, 1, MSG_WAITALL | MSG_TRUNC);
 	}
 	return put;
 }
@@ -134,14 +134,14 @@ static ssize_t sock_to_pipe(struct call *k, int in, int out, size_t n, unsigned 
 	char byte;
 
 	while (moved < n) {
-		ssize_t put = ds_recv_by(k->c->s, in, n - moved, pipe_put, &to);
+		ssize_t put = ds_recv_by(k->c->life.s, in, n - moved, pipe_put, &to);
 		if (put <= 0 && errno != EAGAIN)
 			return moved ? (ssize_t)moved : put;
 		/* The kernel, too, looks for room before it waits for bytes. */
 		if (put <= 0 && !pipe_ready(out, POLLOUT, wait && !moved))
 			break;
-		if (put <= 0 && !moved && !came && (ds_direct(k->c->s) & 2)) {
-			ssize_t have = ds_recv(k->c->s, in, &(struct iovec){&byte, 1}, 1, MSG_PEEK);
+		if (put <= 0 && !moved && !came && (ds_direct(k->c->life.s) & 2)) {
+			ssize_t have = ds_recv(k->c->life.s, in, &(struct iovec){&byte, 1}, 1, MSG_PEEK);
 			in = conn_still(k->c, in);
 			came = true;
 			if (have <= 0)
@@ -176,7 +176,7 @@ static ssize_t pipe_send(struct call *k, int in, int out, size_t n, bool *all)
 		sent = REAL(read)(own[0], b.bytes, (size_t)sent);
 	if (sent > 0) {
 		ssize_t have = sent;
-		sent = ds_send(k->c->s, out, &(struct iovec){b.bytes, (size_t)have}, 1, 0);
+		sent = ds_send(k->c->life.s, out, &(struct iovec){b.bytes, (size_t)have}, 1, 0);
 		*all = sent == have;
 	}
 	int saved = errno;
@@ -226,7 +226,7 @@ static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t pos, size_t 
 		}
 		if (have <= 0)
 			break;
-		ssize_t rc = ds_send(k->c->s, fd, &(struct iovec){b.bytes, (size_t)have}, 1, 0);
+		ssize_t rc = ds_send(k->c->life.s, fd, &(struct iovec){b.bytes, (size_t)have}, 1, 0);
 		fd = conn_still(k->c, fd);
 		if (rc < have)
 			__atomic_fetch_add(&k->c->blocked, 1, __ATOMIC_RELAXED);
@@ -244,9 +244,9 @@ static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t pos, size_t 
  * until ds_use_end(use). */
 static bool kernel_begin(struct call *k, int fd, struct ds_use *use)
 {
-	ds_tick(k->c->s, fd);
-	ds_use_begin(use, k->c->s); /* only now the answer stays true */
-	if (ds_bell(k->c->s) < 0 && ds_on_shadow_rx(k->c->s) && ds_on_shadow_tx(k->c->s))
+	ds_tick(k->c->life.s, fd);
+	ds_use_begin(use, k->c->life.s); /* only now the answer stays true */
+	if (ds_bell(k->c->life.s) < 0 && ds_on_shadow_rx(k->c->life.s) && ds_on_shadow_tx(k->c->life.s))
 		return true;
 	ds_use_end(use);
 	return false;
@@ -269,10 +269,10 @@ EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 	DS_USE(use);
 	if (kernel_begin(k, from.c ? in : out, &use)) {
 		if (to.c)
-			ds_sent_tcp(to.c->s);
+			ds_sent_tcp(to.c->life.s);
 		rc = REAL(sendfile)(out, in, off, n);
 		if (rc > 0)
-			ds_moved(k->c->s, to.c ? (size_t)rc : 0, to.c ? 0 : (size_t)rc);
+			ds_moved(k->c->life.s, to.c ? (size_t)rc : 0, to.c ? 0 : (size_t)rc);
 		return rc;
 	}
 	n = n < DS_MAX_RW ? n : DS_MAX_RW;
@@ -304,10 +304,10 @@ EXPORT ssize_t splice(int in, off64_t *inoff, int out, off64_t *outoff, size_t n
 	DS_USE(use);
 	if (kernel_begin(k, from.c ? in : out, &use)) {
 		if (to.c)
-			ds_sent_tcp(to.c->s);
+			ds_sent_tcp(to.c->life.s);
 		ssize_t rc = REAL(splice)(in, NULL, out, NULL, n, flags);
 		if (rc > 0)
-			ds_moved(k->c->s, from.c ? 0 : (size_t)rc, from.c ? (size_t)rc : 0);
+			ds_moved(k->c->life.s, from.c ? 0 : (size_t)rc, from.c ? (size_t)rc : 0);
 		return rc;
 	}
 	n = n < DS_MAX_RW ? n : DS_MAX_RW;

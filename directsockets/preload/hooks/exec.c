@@ -47,7 +47,7 @@ static void demote_cookie(struct conn *c, void *arg)
 			REAL(dup2)(b->carried[i].end, b->fd);
 			return;
 		}
-	ds_freeze_demote(c->s, b->fd);
+	ds_freeze_demote(c->life.s, b->fd);
 }
 
 /* For conn_each, in a child of vfork: if the cookie of c is not to be had, moves it back to TCP. It
@@ -56,7 +56,7 @@ static void demote_unknown(struct conn *c, void *arg)
 {
 	(void)arg;
 	if (!conn_cookie(c))
-		ds_freeze_demote(c->s, conn_fd(c));
+		ds_freeze_demote(c->life.s, conn_fd(c));
 }
 
 /* For conn_each: sets *(bool *)arg, as there is one. */
@@ -74,8 +74,8 @@ void inherit_demote(struct heirs *heirs)
 	bool any = false;
 
 	if (!fd_vforked())
-		young_settle();
-	conn_each(CONN_IN(CONN_UP) | (fd_vforked() ? CONN_IN(CONN_PENDING) : 0), count_one, &any);
+		uncounted_settle();
+	conn_each(CONN_IN(CONN_KNOWN) | (fd_vforked() ? CONN_IN(CONN_CONNECTING) | CONN_IN(CONN_UNCOUNTED) : 0), count_one, &any);
 	int dir = any ? open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	if (dir < 0) {
 		if (any && !fd_vforked())
@@ -95,12 +95,12 @@ void inherit_demote(struct heirs *heirs)
 			int fl = REAL(fcntl)(b.fd, F_GETFD);
 			if (fl < 0 || (fl & FD_CLOEXEC) || !(b.cookie = fd_cookie(b.fd)))
 				continue;
-			b.found = fd_vforked() && young_leave(b.cookie);
-			conn_each(CONN_IN(CONN_UP), demote_cookie, &b);
+			b.found = fd_vforked() && uncounted_leave(b.cookie);
+			conn_each(CONN_IN(CONN_KNOWN), demote_cookie, &b);
 			if (fd_vforked() && !b.found && fd_is_tcp(b.fd)) {
 				/* One whose number the child has closed unseen, or none of ours. */
-				young_leave(0);
-				conn_each(CONN_IN(CONN_UP), demote_unknown, NULL);
+				uncounted_leave(0);
+				conn_each(CONN_IN(CONN_KNOWN), demote_unknown, NULL);
 			}
 		}
 	REAL(close)(dir);

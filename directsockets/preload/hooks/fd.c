@@ -21,22 +21,10 @@ EXPORT int socket(int domain, int type, int protocol)
 
 	if (fd >= 0 && (domain == AF_INET || domain == AF_INET6) && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM &&
 	    (protocol == 0 || protocol == IPPROTO_TCP)) {
-		struct conn *c = conn_new(fd, CONN_NEW);
-		if (c)
-			__atomic_store_n(&c->blocking, type & SOCK_NONBLOCK ? 2 : 1, __ATOMIC_RELAXED);
+		conn_new(fd, CONN_NEW, type & SOCK_NONBLOCK ? DS_NONBLOCK_YES : DS_NONBLOCK_NO);
 	} else if (fd >= 0 && fd_word(fd) != 0)
 		fd_closing(fd); /* closed behind our back */
 	return fd;
-}
-
-/* connect has begun on c, which nobody uses yet. */
-static void connecting(struct conn *c)
-{
-	bool young = ds_may_wait(0);
-
-	__atomic_store_n(&c->young, young, __ATOMIC_RELAXED);
-	if (young)
-		c->begun = (struct ds_early){0};
 }
 
 EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
@@ -50,7 +38,7 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 		socklen_t n = sizeof protocol;
 		if ((rc != 0 && err != EINPROGRESS) || fd_word(fd) != 0 || fd_is_sealed() || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
 			return rc;
-		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) != 0 || protocol != IPPROTO_TCP || !conn_new(fd, CONN_NEW)) {
+		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) != 0 || protocol != IPPROTO_TCP || !conn_new(fd, CONN_NEW, DS_NONBLOCK_UNKNOWN)) {
 			errno = saved;
 			return rc;
 		}
@@ -61,15 +49,12 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	if (rc == 0 && addr->sa_family == AF_UNSPEC) {
 		conn_demote(c, fd); /* disconnected: whatever comes next is plain */
 	} else if (rc == 0 || err == EINPROGRESS || err == EINTR || err == EISCONN) {
-		int fresh = CONN_NEW;
-		if ((rc == 0 || err == EINPROGRESS) && conn_is(c) == CONN_NEW)
-			connecting(c);
-		if (__atomic_compare_exchange_n(&c->state, &fresh, CONN_PENDING, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		if (ds_life_connect(&c->life, (rc == 0 || err == EINPROGRESS) && ds_may_wait(0)))
 			ds_classify(fd, 0, addr, len);
-		if (conn_is(c) != CONN_PENDING || c->young)
+		if (conn_is(c) != CONN_CONNECTING)
 			; /* it can wait */
 		else if (rc == 0)
-			conn_connected(c, fd);
+			ds_life_connected(&c->life, fd);
 		else if (err == EISCONN)
 			conn_completed(c, fd);
 	}
@@ -92,12 +77,11 @@ EXPORT int listen(int fd, int backlog)
 	return rc;
 }
 
-/* fd, or -1, is what accept4 with these flags returned: makes a connection of it, young if that may
- * wait. Keeps errno. */
+/* fd, or -1, is what accept4 with these flags returned: makes a connection of it, uncounted if that
+ * may wait. Keeps errno. */
 static int accepted(int fd, int flags, bool wait)
 {
 	int saved = errno;
-	struct conn *c;
 
 	if (fd < 0)
 		return fd;
@@ -105,21 +89,9 @@ static int accepted(int fd, int flags, bool wait)
 		fd_closing(fd);
 	if (fd > STDERR_FILENO && !fd_is_sealed() && !fd_vforked()) {
 		ds_classify(fd, 1, NULL, 0);
-		if (wait && conn_accepted(fd, flags & SOCK_NONBLOCK ? 2 : 1)) {
-			errno = saved;
-			return fd;
-		}
-		struct ds_sock *s = ds_server(fd);
-		if (s) {
-			ds_flags_known(s, flags & SOCK_NONBLOCK);
-			c = conn_new(fd, CONN_NEW);
-			if (c)
-				conn_up(c, fd, s);
-			else
-				ds_close(s, fd);
-		} else if (fd_kind(fd) == FD_NONE) {
-			conn_new(fd, CONN_PLAIN);
-		}
+		struct conn *c = conn_new(fd, CONN_UNCOUNTED, flags & SOCK_NONBLOCK ? DS_NONBLOCK_YES : DS_NONBLOCK_NO);
+		if (c && !wait)
+			ds_life_connected(&c->life, fd);
 	}
 	errno = saved;
 	return fd;
@@ -141,12 +113,14 @@ EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)
 
 EXPORT int shutdown(int fd, int how)
 {
-	CALL_BY(k, fd, call_young_any);
+	CALL_BY(k, fd, call_uncounted_any);
 	if (k.c && how >= SHUT_RD && how <= SHUT_RDWR)
-		return ds_shutdown(k.c->s, fd, how);
-	call_shuts(&k, how);
+		return ds_shutdown(k.c->life.s, fd, how);
+	if (k.early)
+		ds_life_shuts(&k.early->life, how);
 	int rc = REAL(shutdown)(fd, how);
-	call_has_shut(&k);
+	if (k.early)
+		ds_life_has_shut(&k.early->life);
 	if (rc == 0 && fd_kind(fd) == FD_LISTENER)
 		fd_closing(fd);
 	return rc;
@@ -176,21 +150,21 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 		ds_zerocopy_used();
 	if (level == SOL_SOCKET && fd_kind(fd) == FD_CONN && (name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW || name == SO_SNDTIMEO_OLD ||
 	    name == SO_SNDTIMEO_NEW || name == SO_RCVLOWAT || name == SO_OOBINLINE)) {
-		CALL_BY(k, fd, call_young_any);
+		CALL_BY(k, fd, call_uncounted_any);
 		if (k.c)
-			ds_options_changed(k.c->s, fd);
+			ds_options_changed(k.c->life.s, fd);
 		else if (k.early)
-			call_set_options(&k, fd);
+			ds_life_options(&k.early->life, fd);
 	}
 	if (rc == 0 && level == SOL_SOCKET && fd_kind(fd) == FD_CONN && (name == SO_SNDBUF || name == SO_SNDBUFFORCE)) {
-		CALL_BY(k, fd, call_young_any);
+		CALL_BY(k, fd, call_uncounted_any);
 		if (k.c)
-			ds_window_changed(k.c->s, fd);
+			ds_window_changed(k.c->life.s, fd);
 	}
 	if (rc == 0 && fd_kind(fd) == FD_CONN && ((level == IPPROTO_IP && name == IP_TOS) || (level == IPPROTO_IPV6 && name == IPV6_TCLASS))) {
-		CALL_BY(k, fd, call_young_any);
+		CALL_BY(k, fd, call_uncounted_any);
 		if (k.c)
-			ds_class_changed(k.c->s, fd);
+			ds_class_changed(k.c->life.s, fd);
 	}
 	return rc;
 }
@@ -203,7 +177,7 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 	if (fd_kind(fd) == FD_CONN && ((level == SOL_SOCKET && name == SO_ERROR) || (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE)))
 		c = level == SOL_SOCKET ? conn_peek(fd) : conn_get(fd);
 	if (c) {
-		if (name == SO_ERROR && level == SOL_SOCKET && conn_is(c) == CONN_PENDING && !c->young)
+		if (name == SO_ERROR && level == SOL_SOCKET && conn_is(c) == CONN_CONNECTING)
 			conn_completed(c, fd);
 		else if (level == IPPROTO_TCP)
 			conn_demote(c, fd);
@@ -377,22 +351,16 @@ EXPORT void closefrom(int first)
 static void flags_changed(int fd, bool async)
 {
 	struct conn *c = conn_peek(fd);
-	bool young = false;
 
 	if (c) {
-		__atomic_store_n(&c->blocking, 0, __ATOMIC_SEQ_CST);
-		young = c->young && __atomic_load_n(&c->state, __ATOMIC_SEQ_CST) == CONN_PENDING;
+		ds_life_flags(&c->life);
 		conn_put(c);
 	}
-	if (young && !async)
+	if (!async)
 		return;
 	CALL_ANY(k, fd);
-	if (!k.c)
-		return;
-	if (async)
-		ds_freeze_demote(k.c->s, fd); /* SIGIO is the kernel's to send */
-	else
-		ds_flags_changed(k.c->s);
+	if (k.c)
+		ds_freeze_demote(k.c->life.s, fd); /* SIGIO is the kernel's to send */
 }
 
 /* fcntl with F_DUPFD or F_DUPFD_CLOEXEC. */
@@ -437,14 +405,14 @@ EXPORT int ioctl(int fd, ds_request request, ...)
 	if (__builtin_expect(fd_word(fd) == 0, 1))
 		return REAL(ioctl)(fd, request, arg);
 	if ((request == FIONREAD || request == SIOCOUTQ) && ds_writable(arg, sizeof(int))) {
-		CALL_YOUNG(k, fd, false);
+		CALL_UNCOUNTED(k, fd, false);
 		if (k.c)
-			return request == FIONREAD ? ds_fionread(k.c->s, fd, arg) : ds_outq(k.c->s, fd, arg);
+			return request == FIONREAD ? ds_fionread(k.c->life.s, fd, arg) : ds_outq(k.c->life.s, fd, arg);
 	}
 	if (request == SIOCATMARK && ds_writable(arg, sizeof(int))) {
 		CALL(k, fd);
 		if (k.c)
-			return ds_at_mark(k.c->s, fd, arg);
+			return ds_at_mark(k.c->life.s, fd, arg);
 	}
 	int rc = REAL(ioctl)(fd, request, arg);
 	if (rc == 0 && (request == FIONBIO || request == FIOASYNC))

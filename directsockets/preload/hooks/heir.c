@@ -141,9 +141,9 @@ static bool alone(struct conn *c, int fd, int *side)
 {
 	const struct timespec ms = {0, 1000000};
 
-	for (int i = 0; i < PARENT && fd <= STDERR_FILENO && !ds_plain(c->s) && ds_leaves(c->s); i++)
+	for (int i = 0; i < PARENT && fd <= STDERR_FILENO && !ds_plain(c->life.s) && ds_leaves(c->life.s); i++)
 		ds_syscall(SYS_nanosleep, &ms, NULL);
-	return ds_bequeath(c->s, side);
+	return ds_bequeath(c->life.s, side);
 }
 
 bool bequeath(struct conn *c, int fd, uint64_t cookie, struct heirs *h)

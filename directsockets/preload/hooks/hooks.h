@@ -29,18 +29,18 @@ void signals_init(void) DS_HIDDEN;
  * read. */
 bool rights_demote(const struct msghdr *m) DS_HIDDEN;
 
-/* CALL, or CALL_YOUNG if a send of n bytes may be that: by these flags, and by its size, since a
- * connection may become direct while a large one goes on. */
+/* CALL, or CALL_UNCOUNTED if a send of n bytes may be that: by these flags, and by its size, since
+ * a connection may become direct while a large one goes on. */
 #define CALL_SEND(k, fd, n, flags) CALL_BY(k, fd, call_send, n, flags)
 /* The call of CALL_SEND. No lock. */
 static inline struct call call_send(int fd, uintptr_t w, size_t n, int flags)
 {
 	enum { SMALL = 1 << 14, LARGE = 1 << 18 };
 	struct conn *c = word_conn(w);
-	bool fine = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && (n <= LARGE || (c && __atomic_load_n(&c->blocking, __ATOMIC_RELAXED) == 2));
+	bool fine = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && (n <= LARGE || (c && __atomic_load_n(&c->life.nonblock, __ATOMIC_RELAXED) == DS_NONBLOCK_YES));
 
 	/* A small one has room on a connection that has hardly been used. */
-	return fine ? call_young(fd, w, !(flags & MSG_DONTWAIT) && n > SMALL) : call_begin(fd, w);
+	return fine ? call_uncounted(fd, w, !(flags & MSG_DONTWAIT) && n > SMALL) : call_begin(fd, w);
 }
 
 /* True if the set can be read and written, and has sockets of ours. */

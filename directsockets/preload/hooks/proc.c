@@ -139,7 +139,7 @@ void spawn_demote(enum heir heir)
 		if (!c)
 			continue;
 		int end = -1;
-		if (conn_is(c) == CONN_UP)
+		if (conn_is(c) == CONN_KNOWN)
 			hand_over(c, (int)fd, heir, &end);
 		conn_put(c);
 	}
@@ -183,7 +183,7 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int 
 		real = (__typeof__(posix_spawn_file_actions_adddup2) *)ds_next("posix_spawn_file_actions_adddup2");
 	if (c) {
 		int end = -1;
-		if (conn_is(c) == CONN_UP)
+		if (conn_is(c) == CONN_KNOWN)
 			hand_over(c, fd, HEIR_DUP, &end);
 		else
 			conn_demote(c, fd);
@@ -217,26 +217,26 @@ EXPORT int exnds_mode(int fd)
 
 	if (!c)
 		return mode;
-	if (conn_is(c) == CONN_PENDING)
+	if (conn_is(c) == CONN_CONNECTING)
 		conn_completed(c, fd);
-	if (conn_is(c) == CONN_UP) {
-		ds_tick(c->s, fd);
-		mode = ds_direct(c->s);
+	if (conn_is(c) == CONN_KNOWN) {
+		ds_tick(c->life.s, fd);
+		mode = ds_direct(c->life.s);
 	}
 	conn_put(c);
 	return mode;
 }
 
-/* For probes: whether fd is a young connection, which stays so. */
-EXPORT int exnds_young(int fd);
-EXPORT int exnds_young(int fd)
+/* For probes: whether fd is an uncounted connection, which stays so. */
+EXPORT int exnds_uncounted(int fd);
+EXPORT int exnds_uncounted(int fd)
 {
 	struct conn *c = conn_peek(fd);
-	int young = c && c->young && conn_is(c) == CONN_PENDING;
+	int uncounted = c && conn_is(c) == CONN_UNCOUNTED;
 
 	if (c)
 		conn_put(c);
-	return young;
+	return uncounted;
 }
 
 /* Announces listeners that this process has from an earlier program, or from its parent. Tries all
@@ -277,14 +277,14 @@ __attribute__((constructor)) DS_START static void start(void)
 static void goodbye(struct conn *c, void *arg)
 {
 	(void)arg;
-	ds_exit_one(c->s, conn_fd(c));
+	ds_exit_one(c->life.s, conn_fd(c));
 }
 
 /* Other threads may go on sending until the process is gone: then the kernel's close must do. */
 __attribute__((destructor)) DS_START static void stop(void)
 {
 	if (ds_one_thread() && fd_tab_size > 0 && !fd_vforked())
-		conn_each(CONN_IN(CONN_UP), goodbye, NULL);
+		conn_each(CONN_IN(CONN_KNOWN), goodbye, NULL);
 	fd_leave(true);
 }
 

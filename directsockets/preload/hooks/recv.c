@@ -12,28 +12,28 @@ static inline bool odd_recv(int flags)
 static void odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB)
-		ds_freeze_demote(k->c->s, fd);
+		ds_freeze_demote(k->c->life.s, fd);
 }
 
 /* rc is what the kernel's error queue answered. If it is empty, a completion of ours (MSG_ZEROCOPY)
  * may be there for m. */
 static ssize_t told(struct call *k, int fd, ssize_t rc, struct msghdr *m, int flags)
 {
-	if (rc >= 0 || errno != EAGAIN || !(flags & MSG_ERRQUEUE) || !ds_zerocopy_done(k->c->s))
+	if (rc >= 0 || errno != EAGAIN || !(flags & MSG_ERRQUEUE) || !ds_zerocopy_done(k->c->life.s))
 		return rc;
 	if (m && !ds_writable(m, sizeof *m)) {
 		errno = EFAULT;
 		return -1;
 	}
-	return ds_zerocopy_read(k->c->s, fd, m, flags) ? 0 : rc;
+	return ds_zerocopy_read(k->c->life.s, fd, m, flags) ? 0 : rc;
 }
 
-/* The call of a receive with these flags: as call_young, if it may be that. No lock. */
+/* The call of a receive with these flags: as call_uncounted, if it may be that. No lock. */
 static inline struct call call_recvmsg(int fd, uintptr_t w, int flags)
 {
 	bool fine = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_WAITALL)) == 0;
 
-	return fine ? call_young(fd, w, !(flags & MSG_DONTWAIT)) : call_begin(fd, w);
+	return fine ? call_uncounted(fd, w, !(flags & MSG_DONTWAIT)) : call_begin(fd, w);
 }
 
 #define CALL_RECV(k, fd, flags) CALL_BY(k, fd, call_recv, flags)
@@ -43,7 +43,7 @@ static inline struct call call_recv(int fd, uintptr_t w, int flags)
 {
 	bool fine = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK)) == 0;
 
-	return fine ? call_young_in(fd, w, !(flags & MSG_DONTWAIT)) : call_recvmsg(fd, w, flags);
+	return fine ? call_uncounted_in(fd, w, !(flags & MSG_DONTWAIT)) : call_recvmsg(fd, w, flags);
 }
 
 /* What a real receive returned. */
@@ -53,7 +53,7 @@ static inline ssize_t received(const struct call *k, ssize_t rc, int flags) { re
 static ssize_t recv_none(struct call *k, int fd, int flags)
 {
 	char c;
-	ssize_t rc = ds_recv(k->c->s, fd, &(struct iovec){&c, 1}, 1, (flags & ~MSG_WAITALL) | MSG_PEEK);
+	ssize_t rc = ds_recv(k->c->life.s, fd, &(struct iovec){&c, 1}, 1, (flags & ~MSG_WAITALL) | MSG_PEEK);
 
 	return rc > 0 ? 0 : rc;
 }
@@ -61,13 +61,13 @@ static ssize_t recv_none(struct call *k, int fd, int flags)
 /* recv of n bytes with flags that are not odd. */
 static inline ssize_t recv_one(struct call *k, int fd, void *p, size_t n, int flags)
 {
-	return n == 0 ? recv_none(k, fd, flags) : ds_recv(k->c->s, fd, &(struct iovec){p, capped(n)}, 1, flags);
+	return n == 0 ? recv_none(k, fd, flags) : ds_recv(k->c->life.s, fd, &(struct iovec){p, capped(n)}, 1, flags);
 }
 
 /* read of a descriptor of ours, whose word is w. */
 OURS ssize_t read_ours(int fd, void *p, size_t n, uintptr_t w)
 {
-	CALL_OF(k, fd, w, call_young_in, n > 0);
+	CALL_OF(k, fd, w, call_uncounted_in, n > 0);
 	if (!call_wait(&k, &fd))
 		return -1;
 	if (!k.c)
@@ -76,7 +76,7 @@ OURS ssize_t read_ours(int fd, void *p, size_t n, uintptr_t w)
 		return -1;
 	if (n == 0)
 		return 0;
-	return ds_recv(k.c->s, fd, &(struct iovec){p, capped(n)}, 1, 0);
+	return ds_recv(k.c->life.s, fd, &(struct iovec){p, capped(n)}, 1, 0);
 }
 
 EXPORT ssize_t read(int fd, void *p, size_t n)
@@ -138,10 +138,10 @@ EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *a
 /* As read_ours. */
 OURS ssize_t readv_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 {
-	CALL_OF(k, fd, w, call_young, true);
+	CALL_OF(k, fd, w, call_uncounted, true);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
 		return call_received(&k, REAL(readv)(fd, iov, n));
-	return iov_total(iov, (size_t)n) == 0 ? 0 : ds_recv(k.c->s, fd, iov, n, 0);
+	return iov_total(iov, (size_t)n) == 0 ? 0 : ds_recv(k.c->life.s, fd, iov, n, 0);
 }
 
 EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
@@ -158,7 +158,7 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int fl
 	CALL(k, fd);
 	if (!k.c || off != -1 || n < 0 || !iov_there(iov, (size_t)n) || (flags & ~RWF_FINE))
 		return REAL(preadv2)(fd, iov, n, off, flags);
-	return iov_total(iov, (size_t)n) == 0 ? 0 : ds_recv(k.c->s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
+	return iov_total(iov, (size_t)n) == 0 ? 0 : ds_recv(k.c->life.s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
 }
 ALIAS(preadv64v2, preadv2);
 
@@ -168,17 +168,17 @@ static bool with_control(struct call *k, int fd, struct msghdr *m, int flags, ss
 {
 	bool kernel;
 
-	if (!ds_on_shadow_rx(k->c->s))
+	if (!ds_on_shadow_rx(k->c->life.s))
 		return false;
-	ds_tick(k->c->s, fd);
+	ds_tick(k->c->life.s, fd);
 	DS_USE(use);
-	ds_use_begin(&use, k->c->s); /* only now the answer stays true */
-	kernel = ds_on_shadow_rx(k->c->s) && ds_bell(k->c->s) < 0;
+	ds_use_begin(&use, k->c->life.s); /* only now the answer stays true */
+	kernel = ds_on_shadow_rx(k->c->life.s) && ds_bell(k->c->life.s) < 0;
 	if (kernel)
 		*rc = REAL(recvmsg)(fd, m, flags);
 	ds_use_end(&use);
 	if (kernel && *rc > 0 && !(flags & MSG_PEEK))
-		ds_moved(k->c->s, 0, (size_t)*rc);
+		ds_moved(k->c->life.s, 0, (size_t)*rc);
 	return kernel;
 }
 
@@ -194,7 +194,7 @@ static ssize_t do_recvmsg(struct call *k, int fd, struct msghdr *m, int flags)
 	if (m->msg_controllen > 0 && with_control(k, fd, m, flags, &rc))
 		return rc;
 	rc = iov_total(m->msg_iov, m->msg_iovlen) == 0 ? recv_none(k, fd, flags)
-		: ds_recv(k->c->s, fd, m->msg_iov, (int)m->msg_iovlen, flags & ~MSG_CMSG_CLOEXEC);
+		: ds_recv(k->c->life.s, fd, m->msg_iov, (int)m->msg_iovlen, flags & ~MSG_CMSG_CLOEXEC);
 	if (rc < 0)
 		return rc;
 	if (!ds_writable(m, sizeof *m)) {
@@ -249,7 +249,7 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags, str
 	struct timespec deadline;
 
 	/* As in the kernel, which looks for an error before the bytes. */
-	int err = flags & MSG_ERRQUEUE ? 0 : ds_take_error(k.c->s, fd);
+	int err = flags & MSG_ERRQUEUE ? 0 : ds_take_error(k.c->life.s, fd);
 	if (err) {
 		errno = err;
 		return -1;

@@ -15,11 +15,11 @@ static inline bool odd_send(int flags)
 static bool odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB) {
-		ds_freeze_demote(k->c->s, fd);
-		if (!ds_written(k->c->s, fd, flags))
+		ds_freeze_demote(k->c->life.s, fd);
+		if (!ds_written(k->c->life.s, fd, flags))
 			return false;
 	}
-	ds_sent_tcp(k->c->s);
+	ds_sent_tcp(k->c->life.s);
 	return true;
 }
 
@@ -35,12 +35,12 @@ static inline ssize_t sent(struct call *k, ssize_t rc, size_t want)
 static inline ssize_t send_vectors(struct call *k, int fd, const struct iovec *iov, int n, int flags, size_t want)
 {
 	if (__builtin_expect((flags & MSG_ZEROCOPY) && want, 0)) {
-		ssize_t rc = ds_send_zerocopy(k->c->s, fd, iov, n, flags);
+		ssize_t rc = ds_send_zerocopy(k->c->life.s, fd, iov, n, flags);
 		if (rc > 0 && k->c->members)
 			ep_news(k->c);
 		return sent(k, rc, want);
 	}
-	return sent(k, ds_send(k->c->s, fd, iov, n, flags & ~MSG_ZEROCOPY), want);
+	return sent(k, ds_send(k->c->life.s, fd, iov, n, flags & ~MSG_ZEROCOPY), want);
 }
 
 /* Sends n bytes at p: as send. No lock. */
@@ -102,7 +102,7 @@ OURS ssize_t writev_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 	CALL_OF(k, fd, w, call_sendv, iov, n);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
 		return call_sent(&k, REAL(writev)(fd, iov, n));
-	return sent(&k, ds_send(k.c->s, fd, iov, n, 0), iov_total(iov, (size_t)n));
+	return sent(&k, ds_send(k.c->life.s, fd, iov, n, 0), iov_total(iov, (size_t)n));
 }
 
 EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
@@ -118,7 +118,7 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int f
 	CALL(k, fd);
 	if (!k.c || off != -1 || n < 0 || !iov_there(iov, (size_t)n) || (flags & ~RWF_FINE))
 		return REAL(pwritev2)(fd, iov, n, off, flags);
-	return sent(&k, ds_send(k.c->s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0), iov_total(iov, (size_t)n));
+	return sent(&k, ds_send(k.c->life.s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0), iov_total(iov, (size_t)n));
 }
 ALIAS(pwritev64v2, pwritev2);
 
@@ -134,12 +134,12 @@ static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int fl
 	}
 	/* Only the kernel can judge control data, and direct bytes carry none. */
 	if (m->msg_controllen > 0) {
-		ds_freeze_demote(k->c->s, fd);
-		if (ds_on_shadow_tx(k->c->s)) {
-			ds_sent_tcp(k->c->s);
+		ds_freeze_demote(k->c->life.s, fd);
+		if (ds_on_shadow_tx(k->c->life.s)) {
+			ds_sent_tcp(k->c->life.s);
 			ssize_t rc = REAL(sendmsg)(fd, m, flags);
 			if (rc > 0)
-				ds_moved(k->c->s, (size_t)rc, 0);
+				ds_moved(k->c->life.s, (size_t)rc, 0);
 			return rc;
 		}
 	}
@@ -195,7 +195,7 @@ static void demote_fd(int fd)
 
 	if (!c)
 		return;
-	if (conn_is(c) == CONN_UP)
+	if (conn_is(c) == CONN_KNOWN)
 		hand_over(c, fd, HEIR_EXEC, &end);
 	else
 		conn_demote(c, fd);

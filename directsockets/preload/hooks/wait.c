@@ -24,8 +24,8 @@ bool poll_ours(struct pollfd *fds, nfds_t n)
 	return false;
 }
 
-/* May the kernel wait for all of fds? w gets the young ones. */
-static bool poll_young(struct waits *w, const struct pollfd *fds, nfds_t n)
+/* May the kernel wait for all of fds? w gets the uncounted ones. */
+static bool poll_uncounted(struct waits *w, const struct pollfd *fds, nfds_t n)
 {
 	enum { MANY = 32 };
 	bool all = n <= MANY;
@@ -38,11 +38,11 @@ static bool poll_young(struct waits *w, const struct pollfd *fds, nfds_t n)
 EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
 {
 	struct timespec t;
-	WAITS(young);
+	WAITS(uncounted);
 
 	if (!poll_ours(fds, n))
 		return REAL(poll)(fds, n, ms);
-	bool all = poll_young(&young, fds, n), alone = ds_one_thread();
+	bool all = poll_uncounted(&uncounted, fds, n), alone = ds_one_thread();
 	if (all && (alone || (ms >= 0 && ms <= CALL_WAIT_MS)))
 		return REAL(poll)(fds, n, ms);
 	if (all) {
@@ -52,19 +52,19 @@ EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
 		ms = ms < 0 ? ms : ms - CALL_WAIT_MS;
 	}
 	if (!alone)
-		waits_end(&young);
-	return wait_poll(fds, n, from_ms(&t, ms), NULL, &young);
+		waits_end(&uncounted);
+	return wait_poll(fds, n, from_ms(&t, ms), NULL, &uncounted);
 }
 ALIAS(__poll, poll);
 
 EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
-	WAITS(young);
+	WAITS(uncounted);
 
 	if (!poll_ours(fds, n) || (timeout && !time_fine(timeout)) || !ds_readable(mask, mask ? DS_SIGSET : 0) ||
-	    (ds_one_thread() && poll_young(&young, fds, n)))
+	    (ds_one_thread() && poll_uncounted(&uncounted, fds, n)))
 		return REAL(ppoll)(fds, n, timeout, mask);
-	return wait_poll(fds, n, timeout, mask, &young);
+	return wait_poll(fds, n, timeout, mask, &uncounted);
 }
 
 EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t size)
@@ -107,8 +107,8 @@ bool select_ours(int n, fd_set *in, fd_set *out, fd_set *except)
 	       set_there(except, n);
 }
 
-/* May the kernel wait for all of s? w gets the young ones. */
-static bool set_young(struct waits *w, const fd_set *s, int n)
+/* May the kernel wait for all of s? w gets the uncounted ones. */
+static bool set_uncounted(struct waits *w, const fd_set *s, int n)
 {
 	bool all = true;
 
@@ -119,26 +119,26 @@ static bool set_young(struct waits *w, const fd_set *s, int n)
 }
 
 /* The same of three sets. */
-static bool select_young(struct waits *w, int n, const fd_set *in, const fd_set *out, const fd_set *except)
+static bool select_uncounted(struct waits *w, int n, const fd_set *in, const fd_set *out, const fd_set *except)
 {
 	if (!ds_one_thread())
 		return false;
-	bool all = set_young(w, in, n);
-	all &= set_young(w, out, n);
-	return set_young(w, except, n) && all;
+	bool all = set_uncounted(w, in, n);
+	all &= set_uncounted(w, out, n);
+	return set_uncounted(w, except, n) && all;
 }
 
 EXPORT int select(int n, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout)
 {
 	struct timespec t, left = {0, 0};
-	WAITS(young);
+	WAITS(uncounted);
 
 	if (!select_ours(n, in, out, except) || (timeout && (!ds_writable(timeout, sizeof *timeout) || timeout->tv_sec < 0 || timeout->tv_usec < 0)) ||
-	    select_young(&young, n, in, out, except))
+	    select_uncounted(&uncounted, n, in, out, except))
 		return REAL(select)(n, in, out, except, timeout);
 	if (timeout)
 		t = (struct timespec){timeout->tv_sec + timeout->tv_usec / 1000000, timeout->tv_usec % 1000000 * 1000};
-	int rc = wait_select(n, in, out, except, timeout ? &t : NULL, NULL, &left, &young);
+	int rc = wait_select(n, in, out, except, timeout ? &t : NULL, NULL, &left, &uncounted);
 	if (timeout)
 		*timeout = (struct timeval){left.tv_sec, left.tv_nsec / 1000};
 	return rc;
@@ -147,12 +147,12 @@ ALIAS(__select, select);
 
 EXPORT int pselect(int n, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout, const sigset_t *mask)
 {
-	WAITS(young);
+	WAITS(uncounted);
 
 	if (!select_ours(n, in, out, except) || (timeout && !time_fine(timeout)) || !ds_readable(mask, mask ? DS_SIGSET : 0) ||
-	    select_young(&young, n, in, out, except))
+	    select_uncounted(&uncounted, n, in, out, except))
 		return REAL(pselect)(n, in, out, except, timeout, mask);
-	return wait_select(n, in, out, except, timeout, mask, NULL, &young);
+	return wait_select(n, in, out, except, timeout, mask, NULL, &uncounted);
 }
 
 /* ---- epoll ---------------------------------------------------------------- */

@@ -3,11 +3,11 @@
 #include <dlfcn.h>
 #include <stdarg.h>
 
-// exnds_mode is the library's: bits 1 sends direct, 2 receives direct. exnds_young: whether it
+// exnds_mode is the library's: bits 1 sends direct, 2 receives direct. exnds_uncounted: whether it
 // knows fd only lightly yet.
-static int (*mode)(int fd), (*youth)(int fd);
-static int cold, young, requests; // young: a pair begins as such, after so many requests
-static int was_direct, was_young, pairs;
+static int (*mode)(int fd), (*uncounted_is)(int fd);
+static int cold, uncounted, requests; // uncounted: a pair begins as such, after so many requests
+static int was_direct, was_uncounted, pairs;
 
 void out(const char *fmt, ...)
 {
@@ -26,7 +26,7 @@ int begun(void) { return requests; }
 
 int has_library(void) { return mode != NULL; }
 
-int is_young(int fd) { return youth && youth(fd); }
+int is_uncounted(int fd) { return uncounted_is && uncounted_is(fd); }
 int has_core(int fd) { return !mode || mode(fd) >= 0; }
 
 int direct(int fd)
@@ -94,7 +94,7 @@ static void nodelay(int a, int b)
 }
 
 // A byte from one end to the other, by calls that do not wait: where there are threads, those that
-// may end a connection's youth.
+// may give a connection its handle.
 static void one_byte(int from, int to)
 {
 	char b = 'y';
@@ -105,8 +105,9 @@ static void one_byte(int from, int to)
 		nap(1);
 }
 
-// Makes a connection at l. If both ends are to be young, tries again until they are: each second
-// the library looks after its broker when it makes one, and a busy machine's may take its time.
+// Makes a connection at l. If both ends are to be uncounted, tries again until they are: each
+// second the library looks after its broker when it makes one, and a busy machine's may take its
+// time.
 void pair_on(int l, const struct sockaddr_in *addr, int *client, int *server)
 {
 	long last = monotonic() + LONG;
@@ -116,9 +117,9 @@ void pair_on(int l, const struct sockaddr_in *addr, int *client, int *server)
 		*server = accept(l, NULL, NULL);
 		if (*server < 0)
 			die("accept");
-		if (!young || !mode || (is_young(*client) && is_young(*server)))
+		if (!uncounted || !mode || (is_uncounted(*client) && is_uncounted(*server)))
 			break;
-		if (i >= 100 && (was_young || monotonic() > last))
+		if (i >= 100 && (was_uncounted || monotonic() > last))
 			break;
 		close(*client);
 		close(*server);
@@ -131,11 +132,12 @@ void pair_on(int l, const struct sockaddr_in *addr, int *client, int *server)
 		one_byte(*server, *client);
 	}
 	pairs++;
-	was_young |= young && is_young(*client) && is_young(*server);
+	was_uncounted |= uncounted && is_uncounted(*client) && is_uncounted(*server);
 }
 
-// The first connections of a process are never young: it has to find its broker. The library's own
-// descriptors, which have high numbers, make the kernel's table larger: select looks at more of it.
+// The first connections of a process are never uncounted: it has to find its broker. The library's
+// own descriptors, which have high numbers, make the kernel's table larger: select looks at more of
+// it.
 static void meet(void)
 {
 	struct sockaddr_in addr;
@@ -146,7 +148,7 @@ static void meet(void)
 	close(c);
 	close(s);
 	close(l);
-	pairs = was_young = 0;
+	pairs = was_uncounted = 0;
 }
 
 void pair_cold(int *client, int *server)
@@ -204,8 +206,8 @@ void pair(int *client, int *server)
 	pair_on(l, &addr, client, server);
 	if (!cold)
 		warm(*client, *server);
-	if (!young)
-		close(l); // which hands over what is young
+	if (!uncounted)
+		close(l); // which hands over what is uncounted
 }
 
 const char *revents(unsigned bits)
@@ -389,11 +391,11 @@ void *write_later(void *p)
 	return NULL;
 }
 
-static const struct probe *const tables[] = {io_probes, flag_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, heir_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, jump_probes, cancel_probes, order_probes, edge_probes, errno_probes, thread_probes, share_probes, kin_probes, killed_probes, reuse_probes, vfork_probes, told_probes, young_probes, sealed_probes, apart_probes, leave_probes};
+static const struct probe *const tables[] = {io_probes, flag_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, heir_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, jump_probes, cancel_probes, order_probes, edge_probes, errno_probes, thread_probes, share_probes, kin_probes, killed_probes, reuse_probes, vfork_probes, told_probes, uncounted_probes, sealed_probes, apart_probes, leave_probes};
 
-// probes list | probes NAME [cold | young | young-1]: exit 0; with the library and none of these, 3
-// means that the connection never became direct. young-1: after one request. With it and young, 4
-// means that no connection was young when the probe began to use it.
+// probes list | probes NAME [cold | uncounted | uncounted-1]: exit 0; with the library and none of
+// these, 3 means that the connection never became direct. uncounted-1: after one request. With it
+// and uncounted, 4 means that no connection was uncounted when the probe began to use it.
 int fewer(int n) { return getenv("PROBE_SHORT") ? n / 10 : n; }
 
 int main(int argc, char **argv)
@@ -401,10 +403,10 @@ int main(int argc, char **argv)
 	*(void **)&mode = dlsym(RTLD_DEFAULT, "exnds_mode");
 	if (argc == 4 && strcmp(argv[1], "heir") == 0)
 		return heir(argv + 2);
-	*(void **)&youth = dlsym(RTLD_DEFAULT, "exnds_young");
-	requests = argc > 2 && strcmp(argv[2], "young-1") == 0;
-	young = requests || (argc > 2 && strcmp(argv[2], "young") == 0);
-	cold = young || (argc > 2 && strcmp(argv[2], "cold") == 0);
+	*(void **)&uncounted_is = dlsym(RTLD_DEFAULT, "exnds_uncounted");
+	requests = argc > 2 && strcmp(argv[2], "uncounted-1") == 0;
+	uncounted = requests || (argc > 2 && strcmp(argv[2], "uncounted") == 0);
+	cold = uncounted || (argc > 2 && strcmp(argv[2], "cold") == 0);
 	for (unsigned t = 0; argc > 1 && t < sizeof tables / sizeof *tables; t++)
 		for (const struct probe *p = tables[t]; p->name; p++) {
 			if (strcmp(argv[1], "list") == 0) {
@@ -414,12 +416,12 @@ int main(int argc, char **argv)
 			if (strcmp(argv[1], p->name) != 0)
 				continue;
 			alarm(300);
-			if (tables[t] == young_probes)
-				cold = young = 1;
-			if (young)
+			if (tables[t] == uncounted_probes)
+				cold = uncounted = 1;
+			if (uncounted)
 				meet();
 			p->run();
-			if (young && mode && pairs && !was_young)
+			if (uncounted && mode && pairs && !was_uncounted)
 				return 4;
 			return mode && !cold && !p->tcp && !was_direct ? 3 : 0;
 		}

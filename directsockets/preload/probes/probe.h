@@ -38,7 +38,7 @@ struct probe {
 	int tcp; // the probe cannot be, or need not be, on the direct path
 };
 
-extern const struct probe io_probes[], flag_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], heir_probes[], listen_probes[], setup_probes[], copy_probes[], linger_probes[], pointer_probes[], zerocopy_probes[], signal_probes[], jump_probes[], cancel_probes[], order_probes[], edge_probes[], errno_probes[], thread_probes[], share_probes[], kin_probes[], killed_probes[], reuse_probes[], vfork_probes[], told_probes[], young_probes[], sealed_probes[], apart_probes[], leave_probes[];
+extern const struct probe io_probes[], flag_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], heir_probes[], listen_probes[], setup_probes[], copy_probes[], linger_probes[], pointer_probes[], zerocopy_probes[], signal_probes[], jump_probes[], cancel_probes[], order_probes[], edge_probes[], errno_probes[], thread_probes[], share_probes[], kin_probes[], killed_probes[], reuse_probes[], vfork_probes[], told_probes[], uncounted_probes[], sealed_probes[], apart_probes[], leave_probes[];
 
 // sealed_program is what a process in a sandbox executes.
 int sealed_program(void);
@@ -64,9 +64,9 @@ void warm(int client, int server);
 // pair_on makes one at a listener.
 void pair_on(int l, const struct sockaddr_in *addr, int *client, int *server);
 
-// is_young tells whether the library knows fd only lightly yet, has_core whether its core does.
+// is_uncounted tells whether the library knows fd only lightly yet, has_core whether its core does.
 // Without the library: no, and yes.
-int is_young(int fd);
+int is_uncounted(int fd);
 int has_core(int fd);
 
 // begun is how many requests a pair has had when it is made.

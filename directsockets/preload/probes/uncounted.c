@@ -1,14 +1,14 @@
 #include "probe.h"
 
 /* Probes of the places where the library hands a connection that it hardly knows yet to the core,
- * because something is about to happen that the core must know of. A connection that is left young
- * stays on TCP, and what a program sees is the same: so these ask the library. */
+ * because something is about to happen that the core must know of. A connection that is left
+ * uncounted stays on TCP, and what a program sees is the same: so these ask the library. */
 
-/* Writes a line if fd is young, or the core has never heard of it. */
+/* Writes a line if fd is uncounted, or the core has never heard of it. */
 static void handed_over(const char *which, int fd)
 {
-	if (is_young(fd))
-		out("%s is young", which);
+	if (is_uncounted(fd))
+		out("%s is uncounted", which);
 	else if (!has_core(fd))
 		out("%s is unknown", which);
 }
@@ -86,8 +86,8 @@ static void by_vfork(void)
 		execvp("cat", cat);
 		_exit(127);
 	}
-	if (is_young(s))
-		out("server is young");
+	if (is_uncounted(s))
+		out("server is uncounted");
 	for (int i = 0; i < 20; i++) {
 		put(c, "cat", 3);
 		if (get(c, b, 3) != 3 || memcmp(b, "cat", 3))
@@ -126,8 +126,8 @@ static void by_rights(void)
 	end(s, c);
 }
 
-/* An epoll instance with a direct member tells of events in their order: a young one would have no
- * place in it. late: the other becomes direct when both are members. */
+/* An epoll instance with a direct member tells of events in their order: an uncounted one would
+ * have no place in it. late: the other becomes direct when both are members. */
 static void by_epoll(int late)
 {
 	int c[2], s[2], ep = ep_new();
@@ -155,7 +155,7 @@ static void by_epoll(int late)
 static void by_epoll_add(void) { by_epoll(0); }
 static void by_epoll_wait(void) { by_epoll(1); }
 
-/* What was set while it was young is true of it when it is direct. */
+/* What was set while it was uncounted is true of it when it is direct. */
 static void with_options(void)
 {
 	struct pollfd p = {.events = POLLIN};
@@ -163,8 +163,8 @@ static void with_options(void)
 
 	pair_cold(&c, &s);
 	R(setsockopt(s, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low));
-	if (has_library() && !is_young(s))
-		out("an option has ended its youth");
+	if (has_library() && !is_uncounted(s))
+		out("an option has made its handle");
 	for (int i = 0; has_library() && i < LONG && (direct(c) != 3 || direct(s) != 3); i++) {
 		char b[3];
 		put(c, "abc", 3);
@@ -189,8 +189,8 @@ static void after_shutdown(void)
 
 	pair_cold(&c, &s);
 	R(shutdown(c, SHUT_RD));
-	if (has_library() && !is_young(c))
-		out("shutdown has ended its youth");
+	if (has_library() && !is_uncounted(c))
+		out("shutdown has made its handle");
 	for (int i = 0; i < 5 || (has_library() && i < LONG && direct(s) != 3); i++) {
 		put(c, "abc", 3);
 		put(s, "abc", 3);
@@ -211,7 +211,7 @@ static void *waits(void *fd)
 	return (void *)get(*(int *)fd, &b, 1);
 }
 
-/* A thread that sleeps in a call must not keep the connection young for the others. */
+/* A thread that sleeps in a call must not keep the connection uncounted for the others. */
 static void with_threads(void)
 {
 	pthread_t t;
@@ -284,8 +284,8 @@ static void by_signal(int flags)
 static void by_signal_ends(void) { by_signal(0); }
 static void by_signal_restarts(void) { by_signal(SA_RESTART); }
 
-/* Where there are other threads, too, it stays young over requests that are answered soon, and its
- * end, an error and a time-out are those of the kernel. */
+/* Where there are other threads, too, it stays uncounted over requests that are answered soon, and
+ * its end, an error and a time-out are those of the kernel. */
 static void beside_threads(void)
 {
 	struct timeval soon = {0, 30000};
@@ -306,8 +306,8 @@ static void beside_threads(void)
 	R(recv(s[0], b, 4, 0));
 	put(s[0], "abc", 3);
 	R(read(c[0], b, 4));
-	if (has_library() && (!is_young(c[0]) || !is_young(s[0])))
-		out("not young");
+	if (has_library() && (!is_uncounted(c[0]) || !is_uncounted(s[0])))
+		out("not uncounted");
 	R(read(c[0], b, 0));
 	R(setsockopt(c[0], SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon));
 	R(recv(c[0], b, 4, 0));
@@ -353,8 +353,8 @@ static void by_set(int selects)
 			out("poll %d", poll(p, 2, i ? 0 : -1));
 		if (selects ? FD_ISSET(known, &in) || !FD_ISSET(c, &in) : p[0].revents != 0 || p[1].revents != POLLIN)
 			out("of the wrong one");
-		if (has_library() && !is_young(c))
-			out("the other is not young");
+		if (has_library() && !is_uncounted(c))
+			out("the other is not uncounted");
 	}
 	get(c, (char[1]){0}, 1);
 	become_direct(c, s2);
@@ -408,23 +408,23 @@ static void renumbered(void)
 	close(l);
 }
 
-const struct probe young_probes[] = {
-	{"young-renumbered", renumbered, 0},
-	{"young-poll", by_poll, 0},
-	{"young-select", by_select, 0},
-	{"young-listener", by_listener, 0},
-	{"young-fork", by_fork, 0},
-	{"young-exec", by_exec, 0},
-	{"young-vfork", by_vfork, 0},
-	{"young-dup", by_dup, 0},
-	{"young-rights", by_rights, 0},
-	{"young-epoll-add", by_epoll_add, 0},
-	{"young-epoll-wait", by_epoll_wait, 0},
-	{"young-options", with_options, 0},
-	{"young-shutdown", after_shutdown, 0},
-	{"young-threads", with_threads, 0},
-	{"young-beside", beside_threads, 0},
-	{"young-eintr", by_signal_ends, 0},
-	{"young-restart", by_signal_restarts, 0},
+const struct probe uncounted_probes[] = {
+	{"uncounted-renumbered", renumbered, 0},
+	{"uncounted-poll", by_poll, 0},
+	{"uncounted-select", by_select, 0},
+	{"uncounted-listener", by_listener, 0},
+	{"uncounted-fork", by_fork, 0},
+	{"uncounted-exec", by_exec, 0},
+	{"uncounted-vfork", by_vfork, 0},
+	{"uncounted-dup", by_dup, 0},
+	{"uncounted-rights", by_rights, 0},
+	{"uncounted-epoll-add", by_epoll_add, 0},
+	{"uncounted-epoll-wait", by_epoll_wait, 0},
+	{"uncounted-options", with_options, 0},
+	{"uncounted-shutdown", after_shutdown, 0},
+	{"uncounted-threads", with_threads, 0},
+	{"uncounted-beside", beside_threads, 0},
+	{"uncounted-eintr", by_signal_ends, 0},
+	{"uncounted-restart", by_signal_restarts, 0},
 	{0},
 };

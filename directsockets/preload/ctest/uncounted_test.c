@@ -3,24 +3,24 @@
 #include "ends.h"
 
 // One request that e, a server's, has had and answered.
-static void request(struct ds_early *e)
+static void request(struct ds_traffic *e)
 {
-	ds_early_moved(e, 1, 0, 100);
-	ds_early_moved(e, 1, 300, 0);
+	ds_traffic_moved(e, 1, 0, 100);
+	ds_traffic_moved(e, 1, 300, 0);
 }
 
 // Requests of e, up to `most`, before it is ripe, which is asked before each call.
-static int until_ripe(struct ds_early *e, int fd, int most)
+static int until_ripe(struct ds_traffic *e, int fd, int most)
 {
 	int n = 0;
 
 	for (; n < most; n++) {
 		if (ds_ripe(e, 1, fd))
 			break;
-		ds_early_moved(e, 1, 0, 100);
+		ds_traffic_moved(e, 1, 0, 100);
 		if (ds_ripe(e, 1, fd))
 			break;
-		ds_early_moved(e, 1, 300, 0);
+		ds_traffic_moved(e, 1, 300, 0);
 	}
 	return n;
 }
@@ -28,19 +28,19 @@ static int until_ripe(struct ds_early *e, int fd, int most)
 // Nobody offers anything: it is told of after some hundred calls, or a MiB.
 static void not_offered(int fd)
 {
-	struct ds_early few = {0}, large = {0};
+	struct ds_traffic few = {0}, large = {0};
 
 	CHECK(until_ripe(&few, fd, 1000) == 127, "%d looks", few.looks);
-	ds_early_moved(&large, 1, 0, (1 << 20) - 1);
+	ds_traffic_moved(&large, 1, 0, (1 << 20) - 1);
 	CHECK(!ds_ripe(&large, 1, fd), "before a MiB");
-	ds_early_moved(&large, 1, 1, 0);
+	ds_traffic_moved(&large, 1, 1, 0);
 	CHECK(ds_ripe(&large, 1, fd), "after a MiB");
 }
 
 // Its client offers a segment after ten requests: it is ripe at once. Another's is not.
 static void offered(void)
 {
-	struct ds_early e = {0}, other = {0}, first = {0};
+	struct ds_traffic e = {0}, other = {0}, first = {0};
 	struct side c, c2;
 
 	connect_to(&c);
@@ -54,7 +54,7 @@ static void offered(void)
 		usleep(1000);
 	CHECK(!ds_ripe(&first, 1, fd), "in its first request");
 	request(&first);
-	ds_early_moved(&first, 1, 0, 100);
+	ds_traffic_moved(&first, 1, 0, 100);
 	CHECK(ds_ripe(&e, 1, fd) && ds_ripe(&first, 1, fd), "with an offer in bucket %d", e.bucket - 1);
 	CHECK(e.bucket == other.bucket || !ds_ripe(&other, 1, fd2), "another with bucket %d", other.bucket - 1);
 	hang_up(&c);
@@ -66,11 +66,11 @@ static void offered(void)
 // No socket any more: the handle is to say so.
 static void no_connection(void)
 {
-	struct ds_early e = {0};
+	struct ds_traffic e = {0};
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
 	request(&e);
-	ds_early_moved(&e, 1, 0, 100);
+	ds_traffic_moved(&e, 1, 0, 100);
 	errno = EBADF;
 	CHECK(ds_ripe(&e, 1, fd) && errno == EBADF, "%s", strerror(errno));
 	close(fd);
@@ -80,7 +80,7 @@ static void no_connection(void)
 // noted; not before, and not after.
 static void told(void)
 {
-	struct ds_early e = {0};
+	struct ds_traffic e = {0};
 	struct side c, s;
 
 	CHECK(!ds_ripe(&e, 0, -1), "before");
@@ -106,6 +106,6 @@ int main(void)
 	no_connection();
 	told();
 	ends_stop(broker, path);
-	printf("young: %d failed\n", failures);
+	printf("uncounted: %d failed\n", failures);
 	return failures != 0;
 }

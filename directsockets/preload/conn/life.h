@@ -1,0 +1,132 @@
+/* The life of a connection in this process: one state, which life.c alone changes
+ * (docs/architecture.md draws it). The layer above keeps a struct ds_life with each socket, and
+ * holds a reference while it calls a function of this file.
+ *
+ *   state        by                                            to
+ *   NEW          connect begins                                UNCOUNTED, or CONNECTING
+ *                the program before it has left it by exec     KNOWN
+ *   CONNECTING   the first call that finds it connected        SETTLING
+ *   UNCOUNTED    accept; ds_ripe; a call that needs more       SETTLING
+ *   SETTLING     the handle is made, or there is none          KNOWN, or PLAIN
+ *   all others   direct sockets are given up for it            PLAIN
+ *
+ * A connection that is KNOWN has a handle, whose phase goes on from there (setup.c), and then the
+ * modes of its directions (modes.c); it becomes PLAIN only for the layer above, which then leaves
+ * all calls to the kernel. */
+#ifndef DS_LIFE_H
+#define DS_LIFE_H
+
+#include "segment/segment.h"
+
+#include <stdint.h>
+
+struct ds_sock;
+
+enum conn_state {
+	CONN_NEW = 0,	 /* no connection yet */
+	CONN_CONNECTING, /* connect is under way; it gets a handle once that has succeeded */
+	CONN_UNCOUNTED,	 /* connect is under way, or it has hardly been used: the kernel makes all calls */
+	CONN_SETTLING,	 /* a thread makes its handle */
+	CONN_KNOWN,	 /* s is its handle */
+	CONN_PLAIN,	 /* TCP for good, without a handle */
+};
+
+/* What the program has done on an uncounted connection. Most connections end after a few requests
+ * and stay on TCP, so the broker and the statistics need not know one from its first call on. */
+struct ds_traffic {
+	uint64_t read;		 /* side 1: when bytes were received last, by ds_ticks */
+	uint32_t sent, received; /* bytes; enough is enough */
+	uint32_t sends;
+	uint32_t sender; /* the name of the thread that sent last, and has received nothing since; 0: none */
+	uint8_t looks;	 /* side 1: calls */
+	uint8_t shut;	 /* how shutdown was called: 1 << SHUT_... */
+	uint16_t bucket; /* side 1: 1 + that of its offers in the page; 0: not known yet */
+	bool again;	 /* side 1: it has received after it had sent */
+	bool options;	 /* ds_options_changed is to be called */
+};
+
+enum { DS_TAKEN_OVER = 1 << 30 }; /* in calls: the handle counts them, too */
+
+struct ds_life {
+	struct ds_sock *s; /* with CONN_KNOWN */
+	int state;	   /* enum conn_state */
+	int calls;	   /* real calls under way that began before there was a handle; DS_TAKEN_OVER */
+	uint8_t side;	   /* 1: accepted */
+	uint8_t nonblock;  /* O_NONBLOCK: enum ds_nonblocking */
+	unsigned gen;	   /* ds_gen when it was made */
+	struct ds_traffic traffic;
+};
+enum ds_nonblocking { DS_NONBLOCK_UNKNOWN, DS_NONBLOCK_NO, DS_NONBLOCK_YES, DS_NONBLOCK_ASKED };
+
+/* Counts forks: another process has what was made under an earlier number, too. */
+extern unsigned ds_gen DS_HIDDEN;
+
+/* The state of l, which another thread may be changing. CONN_KNOWN: s is there. */
+static inline int ds_life_is(const struct ds_life *l) { return __atomic_load_n(&l->state, __ATOMIC_ACQUIRE); }
+
+/* Does conn/ count the calls on l, or will it in a moment? */
+static inline bool ds_life_counts(const struct ds_life *l)
+{
+	return __builtin_expect(ds_life_is(l) == CONN_KNOWN, 1) || (__atomic_load_n(&l->calls, __ATOMIC_ACQUIRE) & DS_TAKEN_OVER);
+}
+
+/* Adds n to a count that threads share, and returns the sum. A process of one thread needs no
+ * locked instructions: a signal handler finds the addition done or not done. */
+static inline int ds_add_shared(int *p, int n)
+{
+	if (ds_one_thread())
+		return (int)ds_add_here((uint32_t *)p, (uint32_t)n);
+	return __atomic_add_fetch(p, n, __ATOMIC_SEQ_CST);
+}
+
+/* ds_life_begin: a socket was made, or found (NEW), or accepted (UNCOUNTED), or is none of ours
+ * (PLAIN). No other thread knows l. ds_life_inherit: s is its handle, of ds_heir. */
+void ds_life_begin(struct ds_life *l, enum conn_state state, enum ds_nonblocking nonblock) DS_HIDDEN;
+void ds_life_inherit(struct ds_life *l, struct ds_sock *s) DS_HIDDEN;
+
+/* connect has begun on fd of l. Returns true if l was NEW; wait: it may be UNCOUNTED from now on.
+ * */
+bool ds_life_connect(struct ds_life *l, bool wait) DS_HIDDEN;
+
+/* Makes the handle of l, if it is CONNECTING or UNCOUNTED: ds_life_connected knows that it is
+ * connected, ds_life_complete asks the kernel. */
+void ds_life_connected(struct ds_life *l, int fd) DS_HIDDEN;
+void ds_life_complete(struct ds_life *l, int fd) DS_HIDDEN;
+
+/* Makes the handle of l if it is UNCOUNTED and connected, or waits for the thread that does so. */
+void ds_life_settle(struct ds_life *l, int fd) DS_HIDDEN;
+
+/* Gives up direct sockets for l. ds_life_demote settles l first, and moves what is direct back to
+ * TCP. ds_life_leave does so for one without a handle, and returns false for others; ds_life_forget
+ * for one that the layer above does not ask about any more. */
+void ds_life_demote(struct ds_life *l, int fd) DS_HIDDEN;
+bool ds_life_leave(struct ds_life *l) DS_HIDDEN;
+void ds_life_forget(struct ds_life *l) DS_HIDDEN;
+
+/* Real calls on l while it is UNCOUNTED: ds_life_count counts one that begins (false: it must not;
+ * l has a handle now, or is on TCP for good), ds_life_uncount one that has ended. ds_life_moved
+ * counts bytes. Between the two ds_life_shuts comes before a shutdown and ds_life_has_shut after
+ * it; ds_life_options if the call has set what ds_options_changed asks for. */
+bool ds_life_count(struct ds_life *l) DS_HIDDEN;
+void ds_life_uncount_known(struct ds_life *l) DS_HIDDEN;
+static inline void ds_life_uncount(struct ds_life *l)
+{
+	if (__builtin_expect(ds_add_shared(&l->calls, -1) & DS_TAKEN_OVER, 0))
+		ds_life_uncount_known(l);
+}
+void ds_life_shuts(struct ds_life *l, int how) DS_HIDDEN;
+void ds_life_has_shut(struct ds_life *l) DS_HIDDEN;
+void ds_life_options(struct ds_life *l, int fd) DS_HIDDEN;
+
+/* O_NONBLOCK was set or cleared (fcntl, FIONBIO). */
+static inline void ds_life_flags(struct ds_life *l) { __atomic_store_n(&l->nonblock, DS_NONBLOCK_UNKNOWN, __ATOMIC_SEQ_CST); }
+
+/* ---- uncounted.c ------------------------------------------------------------------ */
+
+/* May a connection be UNCOUNTED? */
+bool ds_may_wait(int side) DS_HIDDEN;
+/* Has so much happened on a connection, whose descriptor is fd, that it needs a handle? */
+bool ds_ripe(struct ds_traffic *t, int side, int fd) DS_HIDDEN;
+void ds_traffic_moved(struct ds_traffic *t, int side, size_t sent, size_t received) DS_HIDDEN;
+
+#endif

@@ -1,0 +1,106 @@
+#include "fd/call.h"
+
+struct conn *conn_get(int fd)
+{
+	struct conn *c = conn_peek(fd);
+
+	if (c && conn_is(c) == CONN_UNCOUNTED)
+		conn_completed(c, fd);
+	return c;
+}
+
+void conn_completed(struct conn *c, int fd)
+{
+	if (conn_is(c) == CONN_UNCOUNTED && fd_vforked())
+		return;
+	__atomic_store_n(&c->lastfd, fd, __ATOMIC_RELAXED);
+	ds_life_complete(&c->life, fd);
+}
+
+void conn_demote(struct conn *c, int fd) { ds_life_demote(&c->life, fd); }
+
+/* ---- all of them ----------------------------------------------------------- */
+
+/* For conn_each: makes the handle of c if, with *(bool *)servers, it was accepted. */
+static void settle(struct conn *c, void *servers)
+{
+	if (c->life.side == 1 || !*(bool *)servers)
+		conn_completed(c, conn_fd(c));
+}
+
+void uncounted_settle(void) { conn_each(CONN_IN(CONN_UNCOUNTED), settle, &(bool){false}); }
+void uncounted_settle_servers(void) { conn_each(CONN_IN(CONN_UNCOUNTED), settle, &(bool){true}); }
+
+struct leave {
+	uint64_t cookie;
+	bool found;
+};
+
+/* For conn_each: uncounted_leave. */
+static void leave(struct conn *c, void *arg)
+{
+	struct leave *l = arg;
+
+	if (conn_cookie(c) == l->cookie)
+		l->found |= ds_life_leave(&c->life);
+}
+
+bool uncounted_leave(uint64_t cookie)
+{
+	struct leave l = {cookie, false};
+
+	conn_each(CONN_IN(CONN_CONNECTING) | CONN_IN(CONN_UNCOUNTED), leave, &l);
+	return l.found;
+}
+
+/* ---- calls on one ---------------------------------------------------------- */
+
+/* A jump leaves a real call on an uncounted conn: struct conn *. */
+static void jumped(void *p)
+{
+	struct conn *c = p;
+
+	ds_life_uncount(&c->life);
+	conn_put(c);
+}
+
+bool uncounted_count(struct call *k, struct conn *c, int fd, uintptr_t w)
+{
+	int before = ds_critical_enter();
+
+	conn_hold(c);
+	if (__builtin_expect(fd_word(fd) != w, 0)) {
+		conn_put(c);
+		ds_critical_leave(before);
+		return true;
+	}
+	/* From here on c is fd's. If it is uncounted it stays so, or is taken over, which the count
+	 * tells; but it may be another one than the caller saw, of the same number and place. */
+	if (__builtin_expect(!ds_life_count(&c->life), 0)) {
+		conn_put(c);
+		ds_critical_leave(before);
+		return false;
+	}
+	k->slot = ds_cleanup_push(jumped, c);
+	k->early = c;
+	ds_critical_leave(before);
+	return true;
+}
+
+bool uncounted_begin(struct call *k, struct conn *c, int fd, uintptr_t w)
+{
+	int state = conn_is(c);
+
+	if (state == CONN_CONNECTING || state == CONN_UNCOUNTED) {
+		conn_hold(c);
+		if (fd_word(fd) == w)
+			conn_completed(c, fd);
+		conn_put(c);
+		state = conn_is(c);
+	}
+	if (state == CONN_KNOWN)
+		return false;
+	if (state != CONN_UNCOUNTED && state != CONN_SETTLING)
+		return true;
+	return uncounted_count(k, c, fd, w);
+}
