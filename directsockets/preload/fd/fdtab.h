@@ -23,16 +23,16 @@ struct member;
 struct conn {
 	int users;		 /* references: one for all descriptors, one for each call; see conn_put */
 	int nfds;		 /* descriptors of this process */
-	struct member *members;	 /* epoll instances it is in, under ep_lock (epoll.c) */
 	int armed;		 /* members that are armed */
-	int nmembers;		 /* their number, to be read without ep_lock */
 	int lastfd;		 /* the descriptor that a call used last: one that is open */
+	struct ds_life life;	 /* conn/ changes it */
+	struct member *members;	 /* epoll instances it is in, under ep_lock (epoll.c) */
+	int nmembers;		 /* their number, to be read without ep_lock */
 	int closefd;		 /* if calls outlive the last descriptor: a copy, or NO_COPY; else -1 */
 	uint32_t next;		 /* free list: index + 1 */
-	bool twins;		 /* one epoll instance holds several of its descriptors */
 	uint32_t blocked;	 /* sends that ran out of room: the next room is an edge */
 	uint64_t cookie;	 /* SO_COOKIE once it has a bell or vfork closed it; else 0 */
-	struct ds_life life;	 /* conn/ changes it */
+	bool twins;		 /* one epoll instance holds several of its descriptors */
 };
 
 /* The state of c, an enum conn_state, which another thread may be changing. */
