@@ -11,7 +11,7 @@ import (
 	"exnet/directsockets"
 )
 
-// keepAlive is what a socket says of it.
+// keepAlive is what a socket says about it.
 type keepAlive struct{ On, Idle, Interval, Count int }
 
 // acceptedKeepAlive makes a connection to a listener, and returns what the accepted one has.
@@ -91,7 +91,7 @@ func TestListenerKeepAlive(t *testing.T) {
 	}
 }
 
-// TestListenerControlFails: what a program's Control says of a socket ends Listen.
+// TestListenerControlFails: what a program's Control says about a socket ends Listen.
 func TestListenerControlFails(t *testing.T) {
 	lc := directsockets.ListenConfig{}
 	lc.Control = func(string, string, syscall.RawConn) error { return syscall.EPERM }

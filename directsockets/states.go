@@ -145,7 +145,7 @@ func (c *Conn) onTX(what txEvent) {
 	t.phase, t.direct = next, next == txDirect
 }
 
-// steps are told of every step, in tests.
+// steps are told about every step, in tests.
 var steps struct {
 	rx func(rxStep)
 	tx func(txStep)

@@ -85,7 +85,7 @@ var counterNames = [segment.CounterWords]string{
 	"sent direct", "received direct", "sent on the shadow", "received on the shadow",
 	"sent VELO", "sent VELO_LAST", "sent RMA_INFO", "sent RMA_AVAIL", "sent SHUTDOWN", "sent DEMOTE",
 	"received VELO", "received VELO_LAST", "received RMA_INFO", "received RMA_AVAIL", "received SHUTDOWN", "received DEMOTE",
-	"ring used", "ring size", "sleeps", "wake-ups sent", "spins that found", "spins in vain",
+	"ring used", "ring size", "sleeps", "wake-ups sent", "spins that found", "spins that found nothing",
 	"zero-copy sent", "zero-copy received",
 }
 

@@ -46,7 +46,7 @@ func (c *Conn) WriteBuffers(bufs *net.Buffers) (sum int64, err error) {
 // was written.
 type buffersWriter interface {
 	WriteBuffers(*net.Buffers) (int64, error)
-	// WroteBuffers is told of a write of a list's bytes that went another way.
+	// WroteBuffers is told about a write of a list's bytes that went another way.
 	WroteBuffers(n int)
 }
 

@@ -73,7 +73,7 @@ func TestReceiveReadsOnce(t *testing.T) {
 }
 
 // evil is a node that changes a word of a frame all the time, and has its peer fetch
-// the frame again and again.
+// the frame repeatedly.
 type evil struct {
 	velo *velo.Endpoint
 	rma  *rma.Endpoint

@@ -92,7 +92,7 @@ func usual(p []byte) (etherType uint16, dst []byte, ok bool) {
 	return etherTypeIPv6, p[v6DstOff : v6DstOff+header.IPv6AddressSize], ok
 }
 
-// fits reports whether p, or each of its segments, fits mtu.
+// fits reports whether p, or every segment of it, fits mtu.
 func fits(off exteth.Offload, p []byte, mtu int) bool {
 	if off.GSOType == exteth.GSONone {
 		return len(p) <= mtu

@@ -36,7 +36,7 @@ type port struct {
 	vpid    fabric.VPID
 	unit    wire.Unit
 	rights  rights
-	account caller.Account // for whom its limits count
+	account caller.Account // whose limits apply
 	pid     int32
 	out     *packet.Outbox
 	asking  bool // a peer node has not answered its request yet

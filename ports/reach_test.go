@@ -78,7 +78,7 @@ func TestReachRefuses(t *testing.T) {
 	}
 }
 
-// What a process says of its memory harms itself only, and other users do not reach it.
+// What a process says about its memory harms itself only, and other users do not reach it.
 func TestTransferRefuses(t *testing.T) {
 	n := nodes(t, 1)[0]
 	owner, at, own := n.openPort(t, fabric.UnitRMA)

@@ -52,7 +52,7 @@ func (b *block) add(where, line string) {
 func blocksOf(file, text string) (found []block) {
 	var now *block
 	fence, lang := false, ""
-	var next block // with what a comment says of it
+	var next block // with what a comment says about it
 	end := func() {
 		if now != nil && (lang == "sh" || slices.ContainsFunc(strings.Split(now.text, "\n"), func(s string) bool {
 			return lang == "" && ourCommand.MatchString(s+" ")

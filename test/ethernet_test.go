@@ -17,7 +17,7 @@ import (
 // newEthernet brings up nodes whose exn0 is an Ethernet device.
 func newEthernet(t *testing.T, nodes int) *lab {
 	l := newLab(t, node.ClusterConfig{Nodes: nodes, Node: node.Config{TAP: true, MTU: 1500}})
-	// What another machine's kernel says of itself can meet a node that is not up yet.
+	// What another machine's kernel says about itself can meet a node that is not up yet.
 	l.excuse("etherhost.tx_drop_busy", "exn.tx_stalled", "exn.tx_stalls", "exn.tx_stops")
 	return l
 }

@@ -114,7 +114,7 @@ func (s *site) refused(i int, want string, more ...string) {
 	}
 }
 
-// status is what a node says of itself.
+// status is what a node says about itself.
 func (s *site) status(i int) control.Status {
 	s.t.Helper()
 	out, err := exec.Command(s.exnTun, "status", "--dir", s.home(i), "--json").Output()

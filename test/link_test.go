@@ -24,7 +24,7 @@ func (l *lab) addrs(t *testing.T, i int) []netip.Addr {
 	return addrs
 }
 
-// link is what "ip -json -s addr show" says of an interface.
+// link is what "ip -json -s addr show" says about an interface.
 type link struct {
 	Name       string   `json:"ifname"`
 	Flags      []string `json:"flags"`

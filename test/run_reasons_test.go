@@ -33,7 +33,7 @@ func (l *local) other(t *testing.T, exnRun string) *local {
 	return &local{ns: l.ns, exnRun: exnRun, dir: sharedDir(t), env: l.env}
 }
 
-// What exn-run says of a connection that stays on TCP is a fact about it.
+// What exn-run says about a connection that stays on TCP is a fact about it.
 func TestRootRunReasons(t *testing.T) {
 	needRun(t, "python3")
 	const port, late = "8000", "8001"

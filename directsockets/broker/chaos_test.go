@@ -150,7 +150,7 @@ func TestChaos(t *testing.T) {
 		}
 		return len(s.offers)+len(s.listeners)+len(s.sessions)+held+s.waiting.offers.Len() == 0
 	})
-	t.Logf("%d granted, %d claims in vain, %d refused, %d without a broker", granted.n, none.n, refused.n, without.n)
+	t.Logf("%d granted, %d failed claims, %d refused, %d without a broker", granted.n, none.n, refused.n, without.n)
 	if granted.n == 0 || none.n == 0 || without.n == 0 {
 		t.Error("something has never happened")
 	}

@@ -128,7 +128,7 @@ func TestWithdraw(t *testing.T) {
 	p.client.Withdraw(b.nonce)
 	brokertest.Eventually(t, "the doorbell has ended", b.ended)
 	p.notShown(t)
-	p.client.Withdraw(b.nonce) // again, in vain
+	p.client.Withdraw(b.nonce) // again, without effect
 	if r := claimFor(t, p.server, p.conn); r.err != client.ErrNone {
 		t.Errorf("claimed what was withdrawn: %v", r.err)
 	}
@@ -219,7 +219,7 @@ func TestBrokerRestarts(t *testing.T) {
 	}
 	select {
 	case r := <-refused:
-		t.Errorf("told of a refusal: %v", r)
+		t.Errorf("told about a refusal: %v", r)
 	default:
 	}
 	again, _ := startServer(t, Config{Path: path})

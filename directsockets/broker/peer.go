@@ -155,12 +155,12 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 	}
 }
 
-// self is what this broker says of itself.
+// self is what this broker says about itself.
 func (s *Server) self() peerMessage {
 	return peerMessage{Type: peerNode, Node: s.cfg.Node, Addrs: *s.addrs.Load()}
 }
 
-// newPeer makes a peer of what it says of itself.
+// newPeer makes a peer of what it says about itself.
 func (s *Server) newPeer(m peerMessage, out toPeer) *peer {
 	return &peer{s: s, node: m.Node, addrs: m.Addrs, out: out,
 		denied: make(map[netip.Addr]bool), bounds: make(map[bound]int), ports: make(map[uint16]int), offers: make(map[handID]*offer)}
@@ -175,7 +175,7 @@ func (s *Server) addPeer(p *peer) error {
 	}
 	s.peers[p] = struct{}{}
 	s.findLocked(p)
-	for port := range p.ports { // that it has told of already
+	for port := range p.ports { // that it has reported already
 		s.showPortLocked(port)
 	}
 	for b, n := range s.announced {

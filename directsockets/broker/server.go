@@ -64,7 +64,7 @@ type Config struct {
 	// asks for it. It must not call the Server. Default: none does; then those between hosts
 	// stay on TCP, but where RDMA hardware joins them (Meet), and those within one share memory.
 	Carried func(server netip.AddrPort) bool
-	// Log is told of clients that break the rules. Default: nobody.
+	// Log is told about clients that break the rules. Default: nobody.
 	Log logger.Logger
 }
 

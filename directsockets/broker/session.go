@@ -32,7 +32,7 @@ type session struct {
 	out     replies
 	pid     int // in the broker's PID namespace
 	uid     uint32
-	account caller.Account // for whom its limits count
+	account caller.Account // whose limits apply
 	program string
 	since   time.Time
 	stats   int // descriptor of its statistics; -1: it is in this process

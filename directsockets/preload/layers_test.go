@@ -99,7 +99,7 @@ func upward(graph map[string]map[string][]string) []string {
 }
 
 // circles returns the files of a layer that call each other in a circle, with the calls that
-// close it. It takes away, again and again, what calls nothing, and what nothing calls.
+// close it. It takes away, repeatedly, what calls nothing, and what nothing calls.
 func circles(graph map[string]map[string][]string) []string {
 	left := make(map[string]bool)
 	for file := range graph {

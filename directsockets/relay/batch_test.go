@@ -167,7 +167,7 @@ func TestTap(t *testing.T) {
 	}
 }
 
-// put writes to the victim's places, which x.open has told of.
+// put writes to the victim's places, which x.open has reported.
 func (x *foe) put(off int, p []byte) {
 	x.t.Helper()
 	x.write(x.lent+atu.NLA(off), p)

@@ -254,7 +254,7 @@ func (e *Engine) putBatch(ch *channel, i int, again func()) bool {
 	return err == nil
 }
 
-// repeatBatch brings a place again that the peer had no room to be told of.
+// repeatBatch brings a place again that the peer had no room to be told about.
 func (e *Engine) repeatBatch(ba putting) {
 	if !ba.ch.node.down {
 		e.putBatch(ba.ch, ba.i, func() { e.repeatBatch(ba) })

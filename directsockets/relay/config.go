@@ -71,7 +71,7 @@ type Config struct {
 	// Note gets what the broker of another node says. It borrows b until return, and must
 	// not block. Default: nobody listens.
 	Note func(from fabric.NodeID, b []byte)
-	// Log is told of peers that break the rules. Default: nobody.
+	// Log is told about peers that break the rules. Default: nobody.
 	Log *slog.Logger
 
 	notifications int // notifications that wait in each mailbox's RMA unit; tests have few

@@ -53,7 +53,7 @@ type conn struct {
 	touched bool  // among Engine.touched
 	blocked bool  // waits for room in its channel
 	due     bool  // which there is now
-	idle    int   // looks in vain since the last message
+	idle    int   // looks that found nothing since the last message
 	oneWay  int   // messages sent since the last one came
 	over    bool
 

@@ -153,7 +153,7 @@ func (p pumpPoller) Poll(budget int) (w napi.Work) {
 // larger than small on average, in bytes: they are left to gather.
 const stream, small = 64, 4 << 10
 
-// idleLooks is how often a driver looks at a connection in vain before its doorbell is
+// idleLooks is how often a driver looks at a connection and finds nothing before its doorbell is
 // armed although the driver looks on.
 const idleLooks = 256
 

@@ -14,7 +14,7 @@ import (
 const (
 	// maxJoined is how many bytes of a ring one PUT brings, at most.
 	maxJoined = 256 << 10
-	// quiet is which part of a ring may be consumed without being told of.
+	// quiet is which part of a ring may be consumed without being told about.
 	quiet = 8
 	// inline is how much data of a ring goes with the message that announces it, instead of by
 	// a PUT of its own.
@@ -231,8 +231,8 @@ func (e *Engine) startLater(b *box, c *conn, en *entry) {
 	b.later = append(b.later, func() { e.activate(c) })
 }
 
-// repeatPut starts a PUT again that the peer had no room to be told of. It has counted as running
-// all the time.
+// repeatPut starts a PUT again that the peer had no room to be told about. It has counted as
+// running all the time.
 func (e *Engine) repeatPut(en *entry) {
 	if en.c.over {
 		e.recycle(en)

@@ -138,7 +138,7 @@ func TestFreeze(t *testing.T) {
 }
 
 // Whatever was sent, in messages of any size, and wherever the receiver freezes, the shadow gets
-// what it has not taken, and nothing else. A node that says of messages that they were consumed
+// what it has not taken, and nothing else. A node that claims that messages were consumed
 // before they were is found out.
 func TestFreezeAnywhere(t *testing.T) {
 	for seed := range uint64(24) {

@@ -48,7 +48,7 @@ func works(t *testing.T, hosts []*host) {
 }
 
 // When one node forgets another one, the connections are reset at both ends, also those of which
-// nobody sends, and new ones work; both may forget at a time, and again and again.
+// nobody sends, and new ones work; both may forget at a time, and repeatedly.
 func TestForgotten(t *testing.T) {
 	for who, name := range []string{"client's", "server's", "both"} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// A link that is told of as lost when there is another one takes nothing with it.
+// A link that is reported as lost when there is another one takes nothing with it.
 func TestLateLoss(t *testing.T) {
 	hosts, client, server := pair(t, segment.Config{}, nil)
 	hosts[0].engine.PeerDown(2)

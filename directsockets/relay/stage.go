@@ -14,7 +14,7 @@ var errStage = fmt.Errorf("%w: an impossible batch", errPeer)
 // list's owner.
 type stage struct {
 	mem     []byte
-	region  *atu.Region // nil: the node was not told of it
+	region  *atu.Region // nil: the node was not told about it
 	base    atu.NLA
 	places  [places]stagePlace
 	batches uint32 // that were taken

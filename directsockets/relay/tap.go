@@ -8,7 +8,7 @@ import (
 	"exnet/fabric"
 )
 
-// Shown is what a Tap is told of data, in TCP's words. The first byte of a direction has
+// Shown is what a Tap is told about data, in TCP's words. The first byte of a direction has
 // number 1.
 type Shown struct {
 	Sent     bool          // by the program here; else it has come for it

@@ -113,7 +113,8 @@ func (l *lane) next(tag Tag, p []byte) bool {
 	return true
 }
 
-// MarkFlags are what a program says of its ends: the bits of its attention word that nodes carry.
+// MarkFlags are what a program says about its ends: the bits of its attention word that nodes
+// carry.
 type MarkFlags uint8
 
 // The flags that nodes know. They carry the others, too.

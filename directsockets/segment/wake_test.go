@@ -93,7 +93,7 @@ type protocol struct {
 	noNumber       bool // the waker rings once for a flag, not once for an arming
 	sharedRung     bool // both wakers remember one number, as the C library's do
 	lookFirst      bool // the sleeper looks before it arms, and not again
-	stay           bool // who is woken in vain sleeps on without arming anew
+	stay           bool // who is woken for nothing sleeps on without arming anew
 	turns          turns
 }
 

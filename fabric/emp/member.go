@@ -256,7 +256,7 @@ func (m *Member) Leave() error {
 	if left {
 		return nil
 	}
-	// Close the socket first, so that no peer connects and waits in vain.
+	// Close the socket first, so that no peer connects and waits for nothing.
 	errs := []error{m.ln.Close()}
 	lock, err := m.dir.lock()
 	if err == nil {

@@ -194,7 +194,7 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("answered noise with %+v", h)
 	}
 	b := start(t, Config{Dir: dir, MTU: 1500}, fakeLinker)
-	eventually(t, "mixed MTUs are told of", within, func() bool { return strings.Contains(b.log.String(), "MTUs differ") })
+	eventually(t, "mixed MTUs are reported", within, func() bool { return strings.Contains(b.log.String(), "MTUs differ") })
 	eventually(t, "linked all the same", within, func() bool { return len(a.up()) == 1 && len(b.up()) == 1 })
 }
 

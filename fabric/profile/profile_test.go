@@ -59,7 +59,7 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// The usual size of a flow is not counted message by message: what the profile says of
+// The usual size of a flow is not counted message by message: what the profile says about
 // it stays right through other sizes, through what is no message, and the flow's end.
 func TestUsualSize(t *testing.T) {
 	p := New()

@@ -1,5 +1,5 @@
-// Package caller says who is at the other end of a Unix socket, and for whom what it holds
-// counts.
+// Package caller says who is at the other end of a Unix socket, and which
+// account's limits apply to what it holds.
 //
 // Most limits are those of a user. Root of the server's own namespaces has none. Root of a
 // container without a user namespace has the same user ID as far as the kernel says, and is
@@ -19,7 +19,7 @@ import (
 	_ "exnet/internal/linux"
 )
 
-// Account is for whom a limit counts: a user, by its ID in the server's user namespace, or
+// Account is what a limit applies to: a user, by its ID in the server's user namespace, or
 // Guest.
 type Account uint32
 

@@ -125,7 +125,7 @@ func parse(text string) (Config, error) {
 	return f.config()
 }
 
-// mismatch is what the decoder says of a value whose type is wrong; it has no type of error for
+// mismatch is what the decoder says about a value whose type is wrong; it has no type of error for
 // that.
 var mismatch = regexp.MustCompile(`^toml: line (\d+) \(last key "(.*?)"\): (?:type mismatch for struct|incompatible types: .* destination has type (\S+)$)`)
 

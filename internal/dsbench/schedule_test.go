@@ -156,7 +156,7 @@ func TestRunAllSetupFails(t *testing.T) {
 	}
 }
 
-// TestRunAllSetupInterrupted: what Setup says of it then is of no use.
+// TestRunAllSetupInterrupted: what Setup says about it then is of no use.
 func TestRunAllSetupInterrupted(t *testing.T) {
 	var log []string
 	ctx, cancel := context.WithCancel(t.Context())

@@ -162,7 +162,7 @@ func (h *Host) write(off exteth.Offload, frame foreign.Frame) error {
 	return nil
 }
 
-// outward makes what a TAP device says of a frame what the fabric says of its packet of n
+// outward makes what a TAP device says about a frame what the fabric says about its packet of n
 // bytes; false: it does not fit.
 func outward(off *exteth.Offload, n int) bool {
 	if off.Flags&exteth.OffloadNeedsChecksum != 0 {

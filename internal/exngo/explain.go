@@ -8,7 +8,7 @@ import (
 	"exnet/internal/infile"
 )
 
-// Built is what a binary says of how it was built.
+// Built is what a binary says about how it was built.
 type Built struct {
 	Path string // of its main package
 	Go   string // the version of Go

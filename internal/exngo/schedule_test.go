@@ -50,7 +50,7 @@ type wire struct {
 	armed bool  // in the attention word
 	fresh bool  // its number is not the one that was rung for last
 	held  bool  // the attention word is being changed
-	edge  bool  // the doorbell has rung since epoll told of it
+	edge  bool  // the doorbell has rung since epoll reported it
 }
 
 type reader struct {

@@ -88,7 +88,7 @@ type outcome struct {
 
 // TestSuites runs tests of others with their connections direct: none fails that passes in a
 // program that the go command built. What fails once and passes alone, as some do on a busy
-// machine, is told of, and no failure.
+// machine, is reported, and no failure.
 func TestSuites(t *testing.T) {
 	longtest.Skip(t)
 	r := runner{broker: testlab.StartBroker(t).Path(), run: filepath.Join(t.TempDir(), "exn-run")}

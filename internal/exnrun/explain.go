@@ -110,7 +110,7 @@ func details(c *connstats.Connection) string {
 	add("sleeps", c.Sleeps)
 	add("wake-ups sent", c.WakeUps)
 	add("spins that found something", c.SpinHits)
-	add("in vain", c.SpinFails)
+	add("found nothing", c.SpinFails)
 	return strings.Join(parts, ", ")
 }
 
@@ -131,7 +131,7 @@ func size(n uint64) string {
 // summary is the last line of what --explain prints.
 func summary(all []*connstats.Connection, lost, processes int) string {
 	if processes == 0 {
-		return "no process told of its connections: it made none, or the library did not reach it"
+		return "no process reported its connections: it made none, or the library did not reach it"
 	}
 	direct, reasons := 0, make(map[connstats.Why]int)
 	for _, c := range all {

@@ -182,7 +182,7 @@ func TestTapIsSecret(t *testing.T) {
 	}
 }
 
-// What a program says of itself does not reach the terminal as it is.
+// What a program says about itself does not reach the terminal as it is.
 func TestTapDistrusts(t *testing.T) {
 	netnstest.CheckFDs(t)
 	w := &watch{}

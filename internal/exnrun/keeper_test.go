@@ -71,7 +71,7 @@ func TestKeepEnded(t *testing.T) {
 	}
 }
 
-// One process that asks again and again takes one descriptor, and each time gets its
+// One process that asks repeatedly takes one descriptor, and each time gets its
 // answer.
 func TestKeepOften(t *testing.T) {
 	k, path := newTestKeeper(t)

@@ -24,7 +24,7 @@ import (
 //
 // What exn-run's program starts may be another user's by then (a web server's workers), so the
 // socket is open to all users; but its name is a secret of the environment: nobody else may list
-// its directory, and what /proc/net/unix says of it is the name that it had before. What comes
+// its directory, and what /proc/net/unix says about it is the name that it had before. What comes
 // through it is bounded, and not trusted.
 //
 // Concurrency: all methods may be called from many goroutines.

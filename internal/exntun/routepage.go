@@ -67,7 +67,7 @@ difference of two outputs of exn-tun topo --json, or the growth since one.`,
 	return c
 }
 
-// run writes the page, once or again and again.
+// run writes the page, once or repeatedly.
 func (o pageOptions) run(ctx context.Context) error {
 	for {
 		p, err := o.gather()

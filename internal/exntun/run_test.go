@@ -123,7 +123,7 @@ func TestUsageErrors(t *testing.T) {
 
 func TestCommands(t *testing.T) { clitest.Tree(t, newRoot(), tableWidth) }
 
-// TestNoRuntimeDir: a user without XDG_RUNTIME_DIR is told of --dir.
+// TestNoRuntimeDir: a user without XDG_RUNTIME_DIR is told about --dir.
 func TestNoRuntimeDir(t *testing.T) {
 	clitest.ShareCoverage(t)
 	for _, args := range []string{"up --addr 10.9.0.1/24", "status", "down"} {

@@ -10,7 +10,7 @@ import (
 )
 
 // printScreen writes the report in one screen of 80 columns and 24 lines, if all is well: exn0
-// works; the same programs on three ways; which of these is for whom.
+// works; the same programs on three ways; which of these suits which use.
 func (r *report) printScreen(w io.Writer) {
 	s := r.Setup
 	if s.Faults != nil {

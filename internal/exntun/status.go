@@ -63,7 +63,7 @@ exn-tun status --sockets --json | jq '.[].connections[].mode'`,
 	fs.BoolVar(&o.ports, "ports", false, "VELO and RMA ports of programs: who has them, memory, what waits")
 	cli.Number(fs, &o.pid, "pid", 1, math.MaxInt32, "`PID` with --sockets: connections of this process only")
 	fs.BoolVar(&o.json, "json", false, "one JSON array with an object for each node")
-	fs.BoolVar(&o.watch, "watch", false, "again and again, in place on a terminal, until q or SIGINT")
+	fs.BoolVar(&o.watch, "watch", false, "refresh it in place on a terminal, until q or SIGINT")
 	cli.Duration(fs, &o.interval, "interval", minDuration, maxDuration, "`TIME` between two looks (1s)")
 	return c
 }

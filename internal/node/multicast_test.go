@@ -297,7 +297,7 @@ func TestRootMulticastQuery(t *testing.T) {
 		}
 		isMember(t, c, 1, group, true)
 	}
-	time.Sleep(1500 * time.Millisecond) // what the kernel says of itself, and repeats
+	time.Sleep(1500 * time.Millisecond) // what the kernel says about itself, and repeats
 	for _, query := range [][]byte{
 		multicast.IGMPQuery(100*time.Millisecond, time.Second, 2),
 		multicast.MLDQuery(netip.MustParseAddr("fe80::2"), 100*time.Millisecond, time.Second, 2),

@@ -57,7 +57,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// A class that is none is told of, and is none.
+// A class that is none is reported, and is none.
 func TestClassFromEnvironment(t *testing.T) {
 	for text, want := range map[string]Class{"": 0, "0": 0, "10": 10, "63": 63, "64": 0, "-1": 0, "x": 0, "1 ": 0} {
 		t.Setenv(Env, "")

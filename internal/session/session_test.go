@@ -13,7 +13,7 @@ import (
 	"exnet/test/testlab"
 )
 
-// What programs write again and again on one line is seen once, as it is at the end.
+// What programs write repeatedly on one line is seen once, as it is at the end.
 func TestScreen(t *testing.T) {
 	for text, want := range map[string][]string{
 		"a\r\nb\r\n":                            {"a", "b"},

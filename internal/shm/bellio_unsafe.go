@@ -32,7 +32,7 @@ func Hush(fd int, fds []int) (_ []int, gone bool) {
 			fds = rights(append([]byte(nil), oob[:msg.Controllen]...), fds) // a copy, which may escape
 		}
 		// Read on, even after a short read: the end may follow the last byte, and a waiter
-		// for edges (epoll) is not told of it twice.
+		// for edges (epoll) is not told about it twice.
 	}
 	return fds, false
 }

@@ -36,7 +36,7 @@ func CPU() int {
 }
 
 // Pause waits for n times the few dozen cycles that PAUSE takes, as a loop that
-// looks at a word again and again should between two looks.
+// looks at a word repeatedly should between two looks.
 func Pause(n uint32) { pause(max(n, 1)) }
 
 // PrefetchSlot asks for the two cache lines of the slot that begins with status, which the caller

@@ -27,7 +27,7 @@
 // coalescing, thesis section 5.1.4), and the programs have the CPU for long enough
 // to find their data in its cache. The links are not armed meanwhile, so that the
 // peers do not ring. After little traffic it waits at once, unless waits have been
-// short: then it looks again and again for a moment, at the programs' priority, and
+// short: then it looks repeatedly for a moment, at the programs' priority, and
 // leaves the CPU to them between two looks (spin). Beside programs that do not give it back
 // soon it looks at its own priority, where request and answer take turns (glance). Package sched
 // says at which priority it does all else.

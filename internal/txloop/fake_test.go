@@ -24,7 +24,7 @@ type fakeDevice struct {
 
 	mu      sync.Mutex
 	packets [][]byte // guarded by mu; each with its virtio-net header
-	endless []byte   // guarded by mu; comes again and again
+	endless []byte   // guarded by mu; comes repeatedly
 	fail    error    // guarded by mu; what Read returns without packets
 	reads   int      // guarded by mu
 }

@@ -59,7 +59,7 @@ func (f *follower) open(ports []port, lock func()) {
 	}
 }
 
-// stay binds the thread to the CPU where it is, while it looks again and again: there it
+// stay binds the thread to the CPU where it is, while it looks repeatedly: there it
 // has its turn when the program there sleeps. The scheduler would have another CPU that
 // falls idle take it over.
 func (f *follower) stay(links []served) {

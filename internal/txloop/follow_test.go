@@ -93,7 +93,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// A thread that looks again and again stays where it is, until it roams.
+// A thread that looks repeatedly stays where it is, until it roams.
 func TestStay(t *testing.T) {
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {

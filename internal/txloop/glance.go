@@ -4,7 +4,7 @@ import "time"
 
 // glance says whether the thread looks for the answer to a packet at its own priority, without
 // leaving the CPU, before it waits: where programs keep the CPU after a yield (spin), as MPI does,
-// which asks the kernel again and again. The program that has sent the packet is on this CPU and
+// which asks the kernel repeatedly. The program that has sent the packet is on this CPU and
 // has nothing to do but wait; the one that answers, on another, need not wake this thread, which
 // on a virtual machine takes 10 µs of its time and as much here:
 //

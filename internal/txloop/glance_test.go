@@ -65,7 +65,7 @@ func TestGlanceInVain(t *testing.T) {
 		now += time.Millisecond
 	}
 	if looks == 0 || looks > requests/maxGap+10 {
-		t.Errorf("it looks %d times in vain for %d requests", looks, requests)
+		t.Errorf("it looks %d times for nothing for %d requests", looks, requests)
 	}
 	for range maxGap {
 		g.carried(false)

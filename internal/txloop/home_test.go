@@ -157,7 +157,7 @@ func TestHandOver(t *testing.T) {
 				}
 			}
 			if l.handOver() {
-				t.Error("it yields again and again")
+				t.Error("it yields repeatedly")
 			}
 		}
 		l.home.rested()

@@ -318,7 +318,7 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 	}
 	packets, burst := 0, l.cfg.Burst
 	if l.home.fresh || l.brief(0) {
-		burst = 1 // the peer is woken at once, and a second read would be in vain
+		burst = 1 // the peer is woken at once, and a second read would find nothing
 	}
 	for packets < burst && bytes < burstBytes && (packets == 0 || p.mayRead()) {
 		if p.Interface.Stopped() {

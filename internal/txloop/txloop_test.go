@@ -50,7 +50,7 @@ func TestPackets(t *testing.T) {
 	for _, p := range ports {
 		p.allFree(t, 8)
 		if n := p.unflushed.Load(); n != 0 {
-			t.Errorf("the receivers of %d packets were not told of them", n)
+			t.Errorf("the receivers of %d packets were not told about them", n)
 		}
 	}
 }

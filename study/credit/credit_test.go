@@ -46,7 +46,7 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// TestPayload is what the text of 6.4.2 says of figures 36 to 38.
+// TestPayload is what the text of 6.4.2 says about figures 36 to 38.
 func TestPayload(t *testing.T) {
 	const packets, credits = 50000, 256
 	of := func(payload, bulk int) Result { return run(t, posted(payload, bulk, credits, packets)) }

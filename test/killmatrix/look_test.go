@@ -14,7 +14,7 @@ import (
 	"exnet/internal/netns"
 )
 
-// entry is what a process says of a direct socket in its statistics (SPEC.md, 6.3).
+// entry is what a process says about a direct socket in its statistics (SPEC.md, 6.3).
 // The table is read where the process keeps it, so that it does not matter who is
 // stopped or dead.
 type entry struct {

@@ -61,7 +61,7 @@ type way struct {
 	Busy     bool   `json:"busy"`     // in a call
 }
 
-// The streams of both directions are this block again and again: a prime length, so that
+// The streams of both directions repeat this block: a prime length, so that
 // no piece of a ring or page is like the one before.
 const blockLen = 65521
 

@@ -46,7 +46,7 @@ var (
 	sooner = &directsockets.Dialer{Config: directsockets.Config{Eager: true}}
 )
 
-// longTime is how long a connection lives that may meet a fault, and is told of.
+// longTime is how long a connection lives that may meet a fault, and is reported.
 const longTime = 200 * time.Millisecond
 
 // start starts all traffic, which waits for the gate to open.
@@ -88,7 +88,7 @@ func (c *client) start(ctx context.Context) {
 	}
 }
 
-// loop calls f again and again, with pauses of up to think milliseconds, while the gate is open.
+// loop calls f repeatedly, with pauses of up to think milliseconds, while the gate is open.
 func (c *client) loop(kind string, peer, think int, f func(*rand.Rand)) {
 	seed := c.job.Seed ^ uint64(c.job.Node)<<32 ^ uint64(peer)<<40
 	for _, b := range kind {

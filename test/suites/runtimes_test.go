@@ -107,7 +107,7 @@ var zooJars = strings.Join([]string{"/usr/share/java/zookeeper.jar", "/usr/share
 func checkZooKeeper(s *stage) {
 	s.Helper()
 	var commands, want strings.Builder
-	commands.WriteString("create /first x\n") // what the client says of its connection comes between the first ones
+	commands.WriteString("create /first x\n") // what the client says about its connection comes between the first ones
 	for i := range size(300, 3000) {
 		value := strconv.Itoa(i) + strings.Repeat("v", i%300)
 		commands.WriteString("create /n" + strconv.Itoa(i) + " " + value + "\nget /n" + strconv.Itoa(i) + "\n")

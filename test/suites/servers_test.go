@@ -245,7 +245,7 @@ func clusterScenario(how string) scenario {
 	return sc
 }
 
-// checkReload has nginx start new workers again and again while programs get files. ab may find a
+// checkReload has nginx start new workers repeatedly while programs get files. ab may find a
 // connection that it keeps closed, as with any server; what it gets it compares.
 func checkReload(s *stage) {
 	s.Helper()

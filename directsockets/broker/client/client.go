@@ -30,7 +30,7 @@ type Config struct {
 	// In runs a function in the network namespace of the connections. Default: the process's
 	// own.
 	In func(func() error) error
-	// Log is told of brokers that cannot be used. Default: nobody.
+	// Log is told about brokers that cannot be used. Default: nobody.
 	Log logger.Logger
 }
 

@@ -89,7 +89,7 @@ func (c *Client) Withdraw(nonce wire.Nonce) {
 	}
 }
 
-// Forget is for an offer that was claimed: nobody is told of it any more.
+// Forget is for an offer that was claimed: nobody is told about it any more.
 func (c *Client) Forget(nonce wire.Nonce) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -144,7 +144,7 @@ bool ds_offers_full(void) DS_HIDDEN;
 /* Takes the segment and side 1's doorbell, and keeps them to offer them again. False: there are too
  * many. */
 bool ds_offer_keep(struct ds_sock *s, int segment, int bell) DS_HIDDEN;
-/* What the broker says of an offer. */
+/* What the broker says about an offer. */
 void ds_refused(uint32_t id, int reason) DS_HIDDEN;
 /* The server s is direct, or never will be. */
 void ds_decided(struct ds_sock *s) DS_HIDDEN;
@@ -218,12 +218,12 @@ struct ds_peer {
 	uint64_t sent[DS_SENT];
 };
 
-/* A server has been told of sends, through a segment that is still there: clients are known from
+/* A server has been told about sends, through a segment that is still there: clients are known from
  * their first call on. */
 extern bool ds_telling DS_HIDDEN;
 /* The client s gets a server, and loses it: with the lock of setup. ds_peer_get returns true if
- * that server is told of sends; ds_peer_made then notes that s has sent nothing yet, if so and if
- * there is room. */
+ * that server is told about sends; ds_peer_made then notes that s has sent nothing yet, if so and
+ * if there is room. */
 bool ds_peer_get(struct ds_sock *s) DS_HIDDEN;
 void ds_peer_made(struct ds_sock *s) DS_HIDDEN;
 void ds_peer_put(struct ds_sock *s) DS_HIDDEN;

@@ -62,7 +62,7 @@ static bool note_send(int to, const int fds[2])
 	return ds_syscall(SYS_sendmsg, to, &n.m, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
-/* Takes back what was put into the pair in vain: there it would keep the bell open. */
+/* Takes back what was put into the pair for nothing: there it would keep the bell open. */
 static void empty(struct ds_sock *s)
 {
 	int fds[2], n;

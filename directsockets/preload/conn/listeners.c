@@ -32,7 +32,7 @@ static void count(const struct listener *l, int by)
 	__atomic_store_n(counter(l), *counter(l) + by, __ATOMIC_RELAXED);
 }
 
-/* True if the broker has gone that was told of the listeners. */
+/* True if the broker has gone that was told about the listeners. */
 static bool forgotten(void) { return nlisteners > 0 && __atomic_load_n(&told, __ATOMIC_RELAXED) != ds_broker_connection(); }
 
 /* If the broker that knew the listeners has gone, marks all of them to be announced again. */

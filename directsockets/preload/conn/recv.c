@@ -131,7 +131,7 @@ static ssize_t peek_behind(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 
 /* A read that has room left has got all that there was where the direction was before: may there be
  * more where it is now? A short read would deny it to a program that reads on edges and has been
- * told of all. With the lock of rx. */
+ * told about all. With the lock of rx. */
 static bool moved_on(struct ds_sock *s, int before)
 {
 	if (before == RX_DIRECT)

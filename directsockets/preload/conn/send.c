@@ -123,8 +123,8 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 }
 
 /* A queue that is full of small messages holds much less than TCP's buffers. There are programs
- * whose two ends both send much before they read: so a sender that has slept in vain for STALL ns
- * goes back to the shadow, which has room. */
+ * whose two ends both send much before they read: so a sender that has slept for nothing for STALL
+ * ns goes back to the shadow, which has room. */
 enum { STALL = 250000000, FEW = 65536 };
 
 /* Until when to sleep for room, deadline at the latest. Takes the lock of tx. */

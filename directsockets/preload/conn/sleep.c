@@ -3,7 +3,7 @@
  *
  *   the sleeper, ds_wait                       the peer, which sends or returns room
  *
- *   spins in vain (spin.c)
+ *   spins that found nothing (spin.c)
  *   ds_arm: own attention |= ARM_x, ++number
  *   fence                                      writes the message; fence
  *   looks once more ── found ──▶ return        is ARM_x set in the sleeper's attention word, with a
@@ -321,7 +321,7 @@ static bool restarts(void)
 bool ds_recv_restarts(int fd) { return !ds_deadline(fd, SO_RCVTIMEO) && restarts(); }
 
 /* May a look find something? Only in a direction that waits for the segment: in any other state
- * what the queue holds stays there, and the caller would look again and again, and miss its
+ * what the queue holds stays there, and the caller would look repeatedly, and miss its
  * deadline. */
 static bool hint(struct ds_sock *s, unsigned events)
 {

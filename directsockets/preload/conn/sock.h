@@ -253,7 +253,7 @@ bool ds_own_fd(int fd) DS_HIDDEN;
  * or with false after the sleep. s may be NULL (many sockets): then the budget adapts per
  * thread. */
 struct ds_spinner {
-	unsigned budget, vain, rest; /* ns; spins in vain in a row; sleeps left without spinning */
+	unsigned budget, vain, rest; /* ns; spins in a row that found nothing; sleeps left without spinning */
 	unsigned pause, again;	     /* sleeps left without yielding; log2 of how many there were */
 	int sum;		     /* us that yields have saved, since it was last reset */
 	unsigned nap;		     /* us that a sleep takes */

@@ -14,7 +14,7 @@
 enum {
 	SPIN_MAX = 50000, /* ns before a side arms; SPEC 4.6 */
 	SPIN_MIN = 4000,
-	VAIN = 2,         /* spins in vain in a row, after which */
+	VAIN = 2,         /* spins in a row that found nothing, after which */
 	SPIN_REST = 64,   /* so many sleeps go without */
 	EAGER = 64,       /* looks without a pause between them */
 	PROBE_US = 2,     /* of spinning, until a yield asks whether somebody else wants the CPU */
@@ -58,7 +58,7 @@ void ds_spin_begin(struct ds_spin *p, struct ds_sock *s)
 	unsigned budget = GET(of->budget), rest = GET(of->rest), pause = GET(of->pause);
 
 	*p = (struct ds_spin){.start = ds_ticks(), .of = of, .polite = !pause, .crowded = was_crowded};
-	if (rest) { /* spins were in vain lately */
+	if (rest) { /* spins found nothing lately */
 		SET(of->rest, rest - 1);
 		budget = 0;
 	}
@@ -146,7 +146,7 @@ static void learn(struct ds_spinner *of, const struct ds_spin *p, bool found)
 }
 
 /* As the kernel's halt polling: spin for longer if that would have caught what came, less if it was
- * in vain. found: by spinning; else it is called after the sleep. */
+ * for nothing. found: by spinning; else it is called after the sleep. */
 void ds_spin_end(struct ds_spin *p, struct ds_sock *s, bool found)
 {
 	struct ds_spinner *of = p->of;

@@ -7,7 +7,7 @@
 
 enum {
 	LOOKS = 16,
-	LONG_LOOKS = 255, /* a server whose client offers nothing is told of, like others */
+	LONG_LOOKS = 255, /* a server whose client offers nothing is reported, like others */
 	LONG_BYTES = 1 << 20,
 };
 

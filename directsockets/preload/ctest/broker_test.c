@@ -89,7 +89,7 @@ static void part_early(pid_t broker, int how)
 }
 
 // An offer that was refused is made again: the connection becomes direct all the same. One that is
-// refused again and again is given up, and what was kept for it.
+// refused repeatedly is given up, and what was kept for it.
 static void offered_again(void)
 {
 	struct side c, s;

@@ -42,7 +42,7 @@ static void follow(struct side *a, bool late)
 	CHECK(!had, "two lead");
 	if (!late) {
 		CHECK(ds_follow(a->s), "the leader is another process's");
-		CHECK(heard(a, 0) == 0, "told of nothing");
+		CHECK(heard(a, 0) == 0, "told about nothing");
 	}
 	sem_post(&over);
 	pthread_join(t, NULL);

@@ -1,4 +1,4 @@
-// What segment/memory.c says of memory, against what the kernel says.
+// What segment/memory.c says about memory, against what the kernel says.
 #include "harness.h"
 
 #include "segment/memory.h"

@@ -1,4 +1,4 @@
-// What a client says of its sends on TCP (SPEC 2.5), and what its server makes of that, true or
+// What a client says about its sends on TCP (SPEC 2.5), and what its server makes of that, true or
 // not.
 #include "ends.h"
 

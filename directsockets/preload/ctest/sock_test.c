@@ -324,7 +324,7 @@ static void signals(void)
 
 	pair_up(&c, &s);
 	sigaction(SIGALRM, &a, NULL);
-	ualarm(20000, 20000); // again and again: the first may come before get sleeps
+	ualarm(20000, 20000); // repeatedly: the first may come before get sleeps
 	CHECK(get(&c, b, 1, 0) == -1 && errno == EINTR, "not interrupted: %s", strerror(errno));
 	a.sa_flags = SA_RESTART;
 	sigaction(SIGALRM, &a, NULL);

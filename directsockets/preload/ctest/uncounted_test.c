@@ -25,7 +25,7 @@ static int until_ripe(struct ds_traffic *e, int fd, int most)
 	return n;
 }
 
-// Nobody offers anything: it is told of after some hundred calls, or a MiB.
+// Nobody offers anything: it is reported after some hundred calls, or a MiB.
 static void not_offered(int fd)
 {
 	struct ds_traffic few = {0}, large = {0};

@@ -5,8 +5,8 @@
 #include <netinet/in.h>
 
 /* Was e made by another process that still has it? They share the kernel's list, but each knows
- * only its own members: the other process would be told of what this one adds by a tag that it does
- * not know. */
+ * only its own members: the other process would be told about what this one adds by a tag that it
+ * does not know. */
 static bool of_others(struct epi *e)
 {
 	uint32_t me = fd_process();

@@ -161,7 +161,7 @@ static bool shadow_unread(struct ds_sock *s, int fd)
 
 /* What an edge-triggered member has to report. Edges come from two places, and the program must see
  * each once, whatever is direct meanwhile. The kernel's entry of the shadow is as the program made
- * it: what it says counts if the shadow decides it. What it says of reading while the segment
+ * it: what it says counts if the shadow decides it. What it says about reading while the segment
  * decides (the end of the connection, before the segment's SHUTDOWN was seen) is kept until the
  * shadow does. On the segment a message is an edge, even while earlier bytes are unread on the
  * shadow, and so is room for a sender that had none. */

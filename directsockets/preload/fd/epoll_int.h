@@ -28,7 +28,7 @@ struct member {
 	uint64_t placed;      /* the key that place_heard gave it; 0: none */
 	int before;	      /* this round: it came before the foreign event of that index; or NOWHERE */
 	int bell;	      /* the bell that is in the instance, or -1 */
-	unsigned vain;	      /* calls in vain since it became active */
+	unsigned vain;	      /* calls that found nothing since it became active */
 	unsigned sleeps;      /* sleeps since then */
 	bool exclusive;	      /* EPOLLEXCLUSIVE: the program cannot modify it */
 	bool tagged;	      /* the shadow's entry carries the tag */
@@ -197,7 +197,7 @@ struct answer {
 /* One round of looking: writes what is ready to w->ev, at most w->max events in the order in which
  * they came, together with the kernel's answer a, and returns their number. It asks the kernel too
  * if that may know of something earlier or, with ask, if nothing was found. first: the first look
- * of a call (further ones do not count as in vain). Takes e's lock. */
+ * of a call (further ones do not count as such). Takes e's lock. */
 int epi_round(const struct waiter *w, struct answer a, bool ask, bool first) DS_HIDDEN;
 
 /* The same where nothing is direct and the kernel was asked: its answer, in its order, with the

@@ -2,8 +2,8 @@
  * second look.
  *
  * One call reports everything that came before the last event that it reports: a program that is
- * told of B and not of A concludes that nothing came on A before. One look at each member is not
- * enough for that: A may be written just after it was looked at, and then B, which is looked at
+ * told about B and not about A concludes that nothing came on A before. One look at each member is
+ * not enough for that: A may be written just after it was looked at, and then B, which is looked at
  * next. So once something was found, all other members are looked at again; what came before is
  * visible by then. This second look takes only what came before the latest find, or it would never
  * end. If the kernel may know of bytes on other connections, it is asked between the two looks.
@@ -15,7 +15,7 @@
 
 enum {
 	ASK_KERNEL = 8, /* one of so many rounds that found something in segments asks the kernel too */
-	LOOKS = 512,    /* looks in vain, after which a member is armed although nobody sleeps */
+	LOOKS = 512,    /* looks that found nothing, after which a member is armed although nobody sleeps */
 };
 
 /* ---- what the kernel reports --------------------------------------------------- */

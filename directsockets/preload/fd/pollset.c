@@ -172,7 +172,7 @@ static void hear(const struct set *p)
 			rung |= p->k[s->extra + (nfds_t)x].revents != 0;
 		if (rung)
 			ds_rung(s->c->life.s);
-		s->rung = rung || s->follows; /* a leader of another process may have rung in vain */
+		s->rung = rung || s->follows; /* a leader of another process may have rung for nothing */
 	}
 }
 

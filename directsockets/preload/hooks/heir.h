@@ -43,7 +43,7 @@ void heirs_tell(struct heirs *h, char *const envp[], char *with[]) DS_HIDDEN;
  * environment. */
 void heirs_begin_life(void) DS_HIDDEN;
 
-/* What is says of the program at path file; if it is searched for, of the one that execvp finds. */
+/* What is says about the program at path file; if searched for, about the one that execvp finds. */
 bool of_program(const char *file, bool search, bool (*is)(const char *path)) DS_HIDDEN;
 
 /* Will the program file, with the environment envp, run as well without this library? It makes no

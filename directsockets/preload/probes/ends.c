@@ -209,7 +209,7 @@ static void on_alarm(int sig)
 	alarms++;
 }
 
-/* Signals again and again: the first may come before the call. */
+/* Signals repeatedly: the first may come before the call. */
 static int poked;
 static void *poke(void *p)
 {

@@ -305,8 +305,8 @@ static void open_place(struct place *p)
 /* The data of the next registration. */
 static unsigned long next(struct place *p) { return (unsigned long)(p - places) << 32 | (p->gen + 1); }
 
-/* The registration is the next one now, or none: what is told of the old one is true for waits that
- * have begun. */
+/* The registration is the next one now, or none: what is reported of the old one is true for waits
+ * that have begun. */
 static void renew(struct place *p)
 {
 	p->gone[p->gen % AGES] = tick();

@@ -4,7 +4,7 @@
 
 enum { MARK = 4242, MUCH = 6 << 20 };
 
-// KEPT says of a call that succeeds whether errno was kept.
+// KEPT says about a call that succeeds whether errno was kept.
 #define KEPT(call) \
 	do { \
 		errno = MARK; \

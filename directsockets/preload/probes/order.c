@@ -1,8 +1,8 @@
 #include "probe.h"
 
 /* Probes of the order in which epoll and poll tell of several connections. One thread writes on one
- * of them, then on another: who is told of the second shall know of the first. What is asked of the
- * kernel here is what its ready list promises: that is empty at the beginning of each round, as
+ * of them, then on another: who is told about the second shall know of the first. What is asked of
+ * the kernel here is what its ready list promises: that is empty at the beginning of each round, as
  * every one was looked at after it was read. */
 
 enum { N = 3, ROUNDS = 300 };
@@ -74,7 +74,7 @@ static pid_t begin(struct side *s, int tcp)
 	return pid;
 }
 
-/* Takes what is told in one call; early counts those that came before one that was not told of
+/* Takes what is told in one call; early counts those that came before one that was not told about
  * yet. */
 static int take(struct side *s, const struct epoll_event *ev, int n, unsigned *told, int *early)
 {
@@ -145,11 +145,11 @@ static void order_mixed(void)
 		while (told != (1u << N) - 1) {
 			if (take(&s, ev, ep_hear(ep, ev, 8, LONG), &told, &early) <= 0)
 				die("nothing told");
-			missing += (told & (told + 1)) != 0; // told of one, not of one before
+			missing += (told & (told + 1)) != 0; // told about one, not about one before
 		}
 		get(s.done, &b, 1);
 	}
-	out("%d rounds, %d calls told of one and not of what came before", ROUNDS, missing);
+	out("%d rounds, %d calls told about one and not about what came before", ROUNDS, missing);
 	finish(pid);
 }
 
@@ -251,7 +251,7 @@ static void order_tcp_last(void)
 	}
 }
 
-/* One that was idle for long is written, and then the other, which is busy: who is told of that
+/* One that was idle for long is written, and then the other, which is busy: who is told about that
  * knows of the first. */
 static void order_idle(void)
 {
@@ -328,7 +328,7 @@ static void order_processes(void)
 	finish(pid);
 }
 
-/* Sends back the byte of each of the N sockets that poll has told of, which leaves the set. How
+/* Sends back the byte of each of the N sockets that poll has reported, which leaves the set. How
  * many. */
 static int answer(struct pollfd *p)
 {
@@ -384,7 +384,7 @@ static void order_connecting(void)
 	out("%d rounds", rounds);
 }
 
-/* poll looks at the second first: so who is told of it is told of the first. */
+/* poll looks at the second first: so who is told about it is told about the first. */
 static void order_poll(void)
 {
 	for (int tcp = 0; tcp < 2; tcp++) {
@@ -411,7 +411,7 @@ static void order_poll(void)
 			}
 			get(s.done, &b, 1);
 		}
-		out("%d rounds, %d told of one and not of what came before", ROUNDS, missing);
+		out("%d rounds, %d told about one and not about what came before", ROUNDS, missing);
 		finish(pid);
 	}
 }

@@ -74,8 +74,8 @@ int begun(void);
 
 // still_direct fails the run with the library if a connection that pair made has gone back to TCP.
 void still_direct(int client, int server);
-// direct is what the library says of fd: 1 sends direct, 2 receives direct, 3 both, 0 neither, or
-// there is no library.
+// direct is what the library says about fd: 1 sends direct, 2 receives direct, 3 both, 0 neither,
+// or there is no library.
 int direct(int fd);
 int has_library(void);
 int listener(struct sockaddr_in *addr);

@@ -398,7 +398,7 @@ static void poll_crowd(void)
 		close(w.c[i]);
 	for (int step = 0; step < 5; step++) {
 		put(w.go[1], "g", 1);
-		if (step == 4) { /* killed: how many ends are told of at first varies */
+		if (step == 4) { /* killed: how many ends are reported at first varies */
 			R(poll(set, CROWD, LONG) > 0);
 			break;
 		}

@@ -1,7 +1,7 @@
 #include "storm.h"
 
 /* Probes of calls in signal handlers that interrupt calls on the same connection, and of what the
- * program is told of its handlers. */
+ * program is told about its handlers. */
 
 /* ---- bytes ---------------------------------------------------------------- */
 
@@ -149,7 +149,7 @@ static void signal_fork(void)
 	count_end(pid, sent);
 }
 
-/* ---- nesting, and what is told of handlers ----------------------------------- */
+/* ---- nesting, and what handlers are told ----------------------------------- */
 
 static volatile int depth, deepest;
 

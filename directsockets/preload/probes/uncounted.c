@@ -242,7 +242,7 @@ static volatile int over;
 
 static void noted(int sig) { (void)sig; }
 
-/* Signals a thread, a pthread_t *, again and again. */
+/* Signals a thread, a pthread_t *, repeatedly. */
 static void *signals(void *thread)
 {
 	while (!over) {

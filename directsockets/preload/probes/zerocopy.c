@@ -37,7 +37,7 @@ static int completion(int fd, struct seen *w)
 	return 1;
 }
 
-/* Waits until n sends were told of. */
+/* Waits until n sends were reported. */
 static void complete(int fd, struct seen *w, unsigned n)
 {
 	for (int i = 0; i < LONG / 10 && w->next < n; i++)

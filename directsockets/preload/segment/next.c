@@ -10,7 +10,7 @@
 
 enum { HIDDEN = 0x8000 }; /* of a version: not the default one */
 
-/* What the dynamic section of a loaded object says of its symbols, with a table by GNU's hash. */
+/* What a loaded object's dynamic section says about its symbols, with a table by GNU's hash. */
 struct object {
 	const ElfW(Sym) *symbols;
 	const char *names;

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* A test builds this layer with DS_READ_HOOK, and is told of every read of memory that others
+/* A test builds this layer with DS_READ_HOOK, and is told about every read of memory that others
  * write. */
 #ifdef DS_READ_HOOK
 void ds_read_hook(const volatile void *p, size_t n);

@@ -46,7 +46,7 @@ const (
 	dialBurst = 1024
 )
 
-// Rumor is what a member says of another one: that it has a connection to it, where.
+// Rumor is what a member says about another one: that it has a connection to it, where.
 type Rumor struct {
 	Node     fabric.NodeID  `json:"node"`
 	Token    emp.Token      `json:"token"`
@@ -265,7 +265,7 @@ func (b *book) connected(now time.Time, r Rumor) {
 }
 
 // down says that there is no connection to a node any more. It is tried again at once. What it has
-// told of others is forgotten.
+// told others is forgotten.
 func (b *book) down(now time.Time, n fabric.NodeID) {
 	e := b.nodes[n]
 	if e == nil || !e.up {
@@ -283,7 +283,7 @@ func (b *book) down(now time.Time, n fabric.NodeID) {
 	b.silence(n)
 }
 
-// silence forgets what a member has told of nodes that were not met.
+// silence forgets what a member has reported about nodes that were not met.
 func (b *book) silence(n fabric.NodeID) {
 	t := b.tellers[n]
 	if t == nil {

@@ -62,7 +62,7 @@ func (m *Mesh) secure(conn net.Conn, server bool) (net.Conn, *identity.Peer, err
 	return c, &p, err
 }
 
-// explain says of a greeting that failed what to do.
+// explain says about a greeting that failed what to do.
 func explain(err error) error {
 	var record tls.RecordHeaderError
 	switch {

@@ -30,7 +30,7 @@ func (m *Mesh) setGroup(a netip.Addr, member bool) {
 	}
 }
 
-// groupsLocked is what others are told of this node's groups.
+// groupsLocked is what others are told about this node's groups.
 //
 // +checklocks:m.mu
 func (m *Mesh) groupsLocked() news {

@@ -55,7 +55,7 @@ func TestLiar(t *testing.T) {
 	if len(b.nodes) != 4 || b.nodes[200] == nil || b.nodes[60001] == nil || len(b.tellers) != 1 {
 		t.Errorf("with it: %d nodes, %d tellers", len(b.nodes), len(b.tellers))
 	}
-	for range 100 { // the one that another has told of, too, goes on in that one's turn
+	for range 100 { // the one that another has reported, too, goes on in that one's turn
 		if due = b.due(now.Add(time.Hour)); len(due) > 0 {
 			break
 		}

@@ -41,7 +41,7 @@ type Config struct {
 	Join []string
 	// Fabric is the name of the fabric. Required.
 	Fabric string
-	// Self is what the node says of itself. Required.
+	// Self is what the node says about itself. Required.
 	Self emp.Description
 	// Store is the node's key and whom it trusts. Default: nothing is encrypted, and
 	// everybody is believed.
@@ -113,7 +113,7 @@ type Mesh struct {
 	cfg   Config
 	ln    net.Listener
 	count counters
-	woken chan struct{} // holds a token: somebody is to be dialed, or told of
+	woken chan struct{} // holds a token: somebody is to be dialed, or reported
 	live  context.Context
 	stop  context.CancelFunc
 	work  sync.WaitGroup
@@ -209,7 +209,7 @@ func (m *Mesh) running() bool {
 
 // Ask asks the members that are to be joined, as far as they can be reached, whether this
 // node may be one. The error is that of an address that does not resolve, or the final
-// word of a member; that nobody can be reached is none, but told of.
+// word of a member; that nobody can be reached is none, but reported.
 func (m *Mesh) Ask(ctx context.Context) error {
 	for _, addr := range m.cfg.Join {
 		host, _, err := net.SplitHostPort(addr)

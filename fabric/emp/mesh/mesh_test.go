@@ -408,7 +408,7 @@ func TestVersion(t *testing.T) {
 	eventually(t, "logged", func() bool { return one.logged("another version of exnet") })
 }
 
-// Clocks that differ are told of, once.
+// Clocks that differ are reported, once.
 func TestClocks(t *testing.T) {
 	one := open(t, nil, selfOf(1), nil)
 	for range 2 {

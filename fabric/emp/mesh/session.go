@@ -318,7 +318,7 @@ func (s *session) forget(tell bool) {
 		m.cfg.Log.Warn("no link any more", "node", s.desc.Node, "address", s.endpoint, "reason", plain(why))
 	case tell:
 		m.count.Lost.Add(1)
-		m.tell("no link", s.endpoint.String(), plain(why)) // which may be so again and again
+		m.tell("no link", s.endpoint.String(), plain(why)) // which may be so repeatedly
 	}
 	m.wake()
 }

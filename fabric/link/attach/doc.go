@@ -22,7 +22,7 @@
 // Ports of this host. A region can be lent if it is memory of ATU.Alloc, and that is by whole
 // pages. Peers of the same user keep to the table of their own accord, as C programs do. A message
 // of a mailbox is in the flow of its source until there is a slot, so that a source may have 128
-// more on the way than it has credits. What the node says of a group, and of a member that has not
-// opened the VPID, is believed for 20 ms. Notification PUTs and locks of C programs are not told to
-// a Go program.
+// more on the way than it has credits. What the node says about a group, and of a member that has
+// not opened the VPID, is believed for 20 ms. Notification PUTs and locks of C programs are not
+// told to a Go program.
 package attach

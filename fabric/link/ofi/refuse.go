@@ -29,7 +29,7 @@ func refuse(provider string) error {
 	return nil
 }
 
-// info is what a helper says of its libfabric.
+// info is what a helper says about its libfabric.
 type info struct {
 	library  version
 	provider string

@@ -11,7 +11,7 @@ import (
 )
 
 // With a driver, its thread does what else the link's goroutine does: it pumps, and
-// waits for the bell. It looks at the link again and again while it has anything at
+// waits for the bell. It looks at the link repeatedly while it has anything at
 // all to do, and arms only before it waits, so that under load nobody rings.
 //
 //	       Take              Serve says that the link is down, or the driver ends

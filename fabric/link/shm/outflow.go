@@ -24,7 +24,7 @@ type outflow struct {
 	limit    int
 	from, to fabric.VPID
 	credit   link.Credit
-	opened   atomic.Bool // the peer has been told of the flow
+	opened   atomic.Bool // the peer has been told about the flow
 	starved  atomic.Bool // a message was refused for lack of space
 	watched  atomic.Bool // Watch was called
 

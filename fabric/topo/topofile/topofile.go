@@ -199,7 +199,7 @@ func (s *source) grid(f *file, nodes []fabric.NodeID) *topo.Topology {
 }
 
 // free makes a topology of nodes and links. Where there are mistakes, it looks for more: New finds
-// no port for a link that was not read, and what it says of that link is not said twice.
+// no port for a link that was not read, and what it says about that link is not said twice.
 func (s *source) free(f *file, nodes []fabric.NodeID) *topo.Topology {
 	if f.set["first"] {
 		s.wrong("first", "first goes with torus or mesh")

@@ -124,7 +124,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// What Parse takes is a valid topology: what it says of its links is true, and
+// What Parse takes is a valid topology: what it says about its links is true, and
 // every node can be reached.
 func FuzzParse(f *testing.F) {
 	f.Add(irregular)

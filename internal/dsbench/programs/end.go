@@ -169,7 +169,7 @@ func anyDirect(path string) error {
 		return err
 	}
 	defer f.Close()
-	why := "the library has told of none"
+	why := "the library reported none"
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		var r struct{ Path, Choice string }
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {

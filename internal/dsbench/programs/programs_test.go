@@ -60,7 +60,7 @@ func TestParseProgramOutput(t *testing.T) {
 func TestAnyDirect(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report")
 	for _, tt := range []struct{ text, want string }{
-		{"", "has told of none"},
+		{"", "reported none"},
 		{`{"path":"tcp","choice":"tcp: no broker"}` + "\n", "tcp: no broker"},
 		{`{"path":"tcp","choice":"tcp"}` + "\n" + `{"path":"direct","choice":"direct"}` + "\n", ""},
 	} {

@@ -15,7 +15,7 @@ func rowOf(path string, size int, values ...float64) result.Row {
 	return result.Row{Path: path, Size: size, Median: s.Median, Min: s.Min, Max: s.Max, Values: values, Spread: spread, Noisy: spread > result.NoiseBound}
 }
 
-// What a sentence says of two paths is what their runs bear out.
+// What a sentence says about two paths is what their runs bear out.
 func TestVersus(t *testing.T) {
 	lo := rowOf("lo", 64, 9, 10, 11)
 	for _, tt := range []struct {

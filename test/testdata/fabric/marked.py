@@ -1,4 +1,4 @@
-"""marked.py HOST PORT MARKER: sends a text again and again to a server that sends it back, until its standard input ends.
+"""marked.py HOST PORT MARKER: sends a text repeatedly to a server that sends it back, until its standard input ends.
 Says "went N" for N bytes, then "ok N"."""
 import select
 import socket

@@ -1,4 +1,4 @@
-"""web.py HOST PORT: asks an HTTP server again and again over one connection, and checks each answer, until its standard
+"""web.py HOST PORT: asks an HTTP server repeatedly over one connection, and checks each answer, until its standard
 input ends; then says "ok N" for N answers."""
 import http.client
 import select

@@ -38,7 +38,7 @@ type Row struct {
 	Took         time.Duration
 }
 
-// maxFaults bounds what is told of a row.
+// maxFaults bounds what is reported of a row.
 const maxFaults = 5
 
 // least is the share of a row's bytes that has to go the way that its path names, in one of so many

@@ -14,7 +14,7 @@ import (
 )
 
 // Planted has the program that checks ports send something wrong, as c/ports.c says, and returns
-// what it says of that, without the numbers of connections and bytes.
+// what it says about that, without the numbers of connections and bytes.
 func Planted(t *testing.T, plants ...string) (faults []string) {
 	t.Helper()
 	l := &lab{t: t, bin: build(t)}

@@ -70,7 +70,7 @@ func (s *exnShadow) WriteBuffers(v *exnet.Buffers) (int64, error) {
 	return s.writeBuffers((*Buffers)(v))
 }
 
-// WroteBuffers is told of a write of a list that went another way.
+// WroteBuffers is told about a write of a list that went another way.
 func (s *exnShadow) WroteBuffers(n int) { poll.TestHookDidWritev(n) }
 
 func (s *exnShadow) opError(op string, err error) error {

@@ -230,9 +230,9 @@ func exnWaiting(state uint32) bool {
 	return s == exnWaits || s == exnArmed || s == exnShown
 }
 
-// exnLook tells those whose message has come, and counts who waits still. all: it is not left
-// out because another thread looks, and flags of peers are looked at, too, as they are now
-// and then by itself. hung: who blocks has armed before, and is told of peers that have gone, too.
+// exnLook tells those whose message has come, and counts who waits still. all: it is not left out
+// because another thread looks, and flags of peers are looked at, too, as they are now and then by
+// itself. hung: who blocks has armed before, and is told about peers that have gone, too.
 func exnLook(list *gList, all, hung bool) (delta int32, waits int) {
 	for !exnScanning.CompareAndSwap(0, 1) {
 		if !all {
