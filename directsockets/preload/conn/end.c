@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 
@@ -22,6 +23,25 @@ static bool unread(struct ds_sock *s, int fd)
 	return ds_mode(&h->rx_mode) != RX_FROZEN && ds_mode(&h->tx_mode) == TX_DIRECT && REAL(ioctl)(fd, DS_INQ, &n) == 0 && n > 0;
 }
 
+/* Has the peer ended its direction in the segment? With the lock of rx. */
+static bool over(struct ds_sock *s)
+{
+	struct ds_shared *h = s->sh;
+
+	return ds_mode(&h->rx_mode) == RX_ENDED || (ds_rx_from_segment(s) && ds_rx_look(&s->seg, &h->rx) == DS_END);
+}
+
+/* The peer has ended its direction in the segment, and is about to on the shadow (SPEC 5.6). Waits
+ * until it has, for 10 ms at most: who ends second in the segment ends second on the shadow, as on
+ * TCP. Otherwise the port of this end would be in TIME_WAIT, and a server without SO_REUSEADDR
+ * could not listen there again. No lock. */
+static void end_second(int fd)
+{
+	struct pollfd p = {fd, POLLRDHUP, 0};
+
+	ds_syscall(SYS_ppoll, &p, 1, &(struct timespec){0, 10000000}, NULL, 0);
+}
+
 /* Ends the connection on the segment, as the kernel's close will on the shadow. */
 static void farewell(struct ds_sock *s, int fd)
 {
@@ -30,9 +50,10 @@ static void farewell(struct ds_sock *s, int fd)
 	socklen_t n = sizeof l;
 	uint32_t set = DS_CLOSED;
 
-	bool alone = ds_alone(s), abort = false;
+	bool alone = ds_alone(s), abort = false, second = false;
 	if (ds_rx_take(s, alone)) {
 		abort = unread(s, fd) || ds_mode(&h->rx_mode) == RX_BROKEN;
+		second = over(s);
 		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && !l.l_linger)
 			abort = true;
 		ds_unlock(&h->rx_lock, alone);
@@ -53,6 +74,8 @@ static void farewell(struct ds_sock *s, int fd)
 		set |= DS_RESET;
 		l = (struct linger){1, 0};
 		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	} else if (second) {
+		end_second(fd);
 	}
 	if (__atomic_load_n(&s->phase, __ATOMIC_RELAXED) == OFFERED && s->side == 0)
 		ds_seg_state(&s->seg, &h->attention, DS_WITHDRAWN);
@@ -161,6 +184,8 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 		if (taken)
 			ds_unlock(&h->tx_lock, alone);
 	}
+	if (how != SHUT_RD && ds_mode(&h->rx_mode) == RX_ENDED)
+		end_second(fd);
 	int r = roll && how == SHUT_WR ? 0 : REAL(shutdown)(fd, roll ? SHUT_RD : how), saved = errno;
 
 	ds_deaf(s, fd);
