@@ -12,17 +12,21 @@ var pageText = template.Must(template.New("page").Funcs(template.FuncMap{"add": 
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>exn-sim: {{.Scenario}}</title>
 <style>
-body{font:15px/1.45 sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:#222}
-table{border-collapse:collapse;font-size:13px}td,th{padding:3px 9px;border-bottom:1px solid #ddd;text-align:right}
+:root{color-scheme:light dark;--bg:#fff;--fg:#222;--rule:#ddd;--link:#0645ad}
+@media(prefers-color-scheme:dark){:root{--bg:#16181c;--fg:#ddd;--rule:#444;--link:#8ab4f8;--plot-fg:#ddd;--plot-grid:#333;--plot-ref:#aaa;--plot-0:#56b4e9}}
+@media print{:root{color-scheme:light;--bg:#fff;--fg:#000;--rule:#bbb;--link:#000;--plot-fg:#000;--plot-grid:#ddd;--plot-ref:#555;--plot-0:#0072b2}figure,tr{break-inside:avoid}h2{break-after:avoid}}
+body{font:15px/1.45 sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:var(--fg);background:var(--bg)}a{color:var(--link)}
+.wide{overflow-x:auto}img{background:#fff}
+table{border-collapse:collapse;font-size:13px}td,th{padding:3px 9px;border-bottom:1px solid var(--rule);text-align:right}
 td.t,th.t{text-align:left}figure{margin:1em 0;overflow-x:auto}img{max-width:100%}h2{margin-top:1.6em}
 </style></head><body>
 <h1>{{.Scenario}}</h1>
 <p>Runs: {{len .Runs}}. A link's load is the most bytes that the jobs which ran at the same time had on it,
-for the whole of each job. {{.Summary}}</p>
+for the whole of each job. The drawings of all runs have one scale: the same colour and width is the same load. {{.Summary}}</p>
 {{if gt (len .Runs) 1}}<figure>{{.Chart}}</figure>{{end}}
-<table><tr><th>run</th><th class="t">what</th><th>largest load</th><th>of run 1</th><th>mean</th><th>deviation</th><th>most flows</th><th class="t">busiest link</th><th>makespan</th><th>mean wait</th></tr>
+<div class="wide"><table><tr><th>run</th><th class="t">what</th><th>largest load (bytes)</th><th>of run 1</th><th>mean (bytes)</th><th>deviation (bytes)</th><th>most flows</th><th class="t">busiest link</th><th>makespan</th><th>mean wait</th></tr>
 {{range .Runs}}<tr><td><a href="#run-{{.Number}}">{{.Number}}</a></td><td class="t">{{.Label}}</td><td>{{.Stats.Max}}</td><td>{{printf "%.4f" .Relative}}</td><td>{{printf "%.0f" .Stats.Mean}}</td><td>{{printf "%.0f" .Stats.StdDev}}</td><td>{{.Stats.MaxFlows}}</td><td class="t">{{.Busiest}}</td><td>{{.Makespan}} s</td><td>{{printf "%.3g" .Wait}} s</td></tr>
-{{end}}</table>
+{{end}}</table></div>
 {{range .Runs}}<h2 id="run-{{.Number}}">{{.Number}}: {{.Label}}</h2>
 <p>{{.Network}}, router {{.Router}}: {{.Flows}} flows, {{.Bytes}} bytes between hosts; {{.Stats.Used}} of {{.Stats.Channels}} channels are used.
 <a href="{{.Dir}}/links.csv">links</a>, <a href="{{.Dir}}/jobs.csv">jobs</a>, <a href="{{.Dir}}/network.graphml">GraphML</a></p>

@@ -138,7 +138,7 @@ func writeNetwork(name, out string, stdout io.Writer) error {
 	switch filepath.Ext(out) {
 	case ".svg":
 		none := make([]uint64, len(g.Channels()))
-		return writeFile(out, func(w io.Writer) error { return g.WriteSVG(w, none, none) })
+		return writeFile(out, func(w io.Writer) error { return g.WriteSVG(w, none, none, 0) })
 	case ".graphml":
 		return writeFile(out, func(w io.Writer) error { return g.WriteGraphML(w) })
 	}

@@ -38,6 +38,8 @@ type outcome struct {
 	label string
 	dir   string // relative to that of the page
 	drawn bool
+	draw  func(peak float64) error // draws the loads, on a scale up to peak; nil: too large
+	peak  float64                  // the largest load, in bytes a unit of capacity
 }
 
 func runScenario(path, dir string, paths bool, stdout, stderr io.Writer) error {
@@ -60,10 +62,29 @@ func runScenario(path, dir string, paths bool, stdout, stderr io.Writer) error {
 		}
 		all = append(all, *o)
 	}
+	if err := draw(all); err != nil {
+		return err
+	}
 	if err := compare(dir, filepath.Base(path), all); err != nil {
 		return err
 	}
 	return table(stdout, all)
+}
+
+// draw draws the loads of all runs on one scale, so that the same load looks the same in each.
+func draw(all []outcome) (err error) {
+	peak := 0.0
+	for _, o := range all {
+		if o.draw != nil {
+			peak = max(peak, o.peak)
+		}
+	}
+	for _, o := range all {
+		if o.draw != nil {
+			err = errors.Join(err, o.draw(peak))
+		}
+	}
+	return err
 }
 
 // simulate does one run, and writes its files.
@@ -134,7 +155,12 @@ func (o *outcome) write(dir string, g *graph.Graph, r *study.Result) error {
 				graph.Attribute{Name: "flows", Value: func(c int32) uint64 { return r.Load.Count[c] }})
 		}))
 	if o.drawn {
-		err = errors.Join(err, writeFile(filepath.Join(dir, "load.svg"), func(w io.Writer) error { return g.WriteSVG(w, r.Load.Peak, r.Load.Count) }))
+		for i, c := range g.Channels() {
+			o.peak = max(o.peak, float64(r.Load.Peak[i])/c.Capacity)
+		}
+		o.draw = func(peak float64) error {
+			return writeFile(filepath.Join(dir, "load.svg"), func(w io.Writer) error { return g.WriteSVG(w, r.Load.Peak, r.Load.Count, peak) })
+		}
 	}
 	return err
 }

@@ -138,7 +138,7 @@ func TestWriteSVG(t *testing.T) {
 		load := make([]uint64, len(g.Channels()))
 		load[1] = 12345
 		var b bytes.Buffer
-		if err := g.WriteSVG(&b, load, load); err != nil {
+		if err := g.WriteSVG(&b, load, load, 0); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(b.String(), "12345") && !strings.Contains(b.String(), "12.3 kB") {
@@ -161,7 +161,7 @@ func TestWriteSVG(t *testing.T) {
 			t.Errorf("%s: %d lines for %d channels", text, lines, len(g.Channels()))
 		}
 	}
-	if err := parse(t, "fattree:28", "").WriteSVG(io.Discard, nil, nil); err == nil {
+	if err := parse(t, "fattree:28", "").WriteSVG(io.Discard, nil, nil, 0); err == nil {
 		t.Error("6272 vertices and more were drawn")
 	}
 }

@@ -9,14 +9,18 @@ import (
 )
 
 // WriteSVG draws the network with what each channel has carried: the more, the darker
-// and wider. Pointing at a channel shows its numbers. A fabric looks as exn-tun topo
+// and wider. Pointing at a channel shows its numbers. peak is the load, in bytes a unit of capacity,
+// that is drawn darkest; give drawings that are compared the same. 0 means the largest here. A fabric looks as exn-tun topo
 // draws it; other networks have their hosts at the bottom and switches in rows above.
-func (g *Graph) WriteSVG(w io.Writer, bytes, flows []uint64) error {
+func (g *Graph) WriteSVG(w io.Writer, bytes, flows []uint64, peak float64) error {
 	if n := len(g.vertices); n > topo.MaxDrawn {
 		return fmt.Errorf("%w: %d vertices are too many to draw; the limit is %d", ErrInvalid, n, topo.MaxDrawn)
 	}
 	if g.routes != nil {
 		d := topo.Drawing{Topology: g.routes.Topology(), Routes: g.routes, Flows: true, Load: make([]topo.LinkLoad, len(g.channels)/2)}
+		if len(g.channels) > 0 { // all have one capacity
+			d.Peak = uint64(peak * g.channels[0].Capacity)
+		}
 		for l := range d.Load {
 			d.Load[l] = topo.LinkLoad{
 				AB: topo.Counts{Packets: flows[2*l], Bytes: bytes[2*l]},
@@ -25,7 +29,7 @@ func (g *Graph) WriteSVG(w io.Writer, bytes, flows []uint64) error {
 		}
 		return d.WriteSVG(w)
 	}
-	p := painter{g: g, w: bufio.NewWriter(w), bytes: bytes, flows: flows}
+	p := painter{g: g, w: bufio.NewWriter(w), bytes: bytes, flows: flows, peak: peak}
 	p.layout()
 	p.paint()
 	return p.w.Flush() // the first error of all writes
@@ -38,6 +42,7 @@ type painter struct {
 	g            *Graph
 	w            *bufio.Writer
 	bytes, flows []uint64
+	peak         float64
 	at           []place
 	size         place
 }
@@ -106,15 +111,18 @@ func (p *painter) paint() {
 	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="sans-serif">
 <rect width="100%%" height="100%%" fill="#fff"/>
 <g stroke-linecap="round">
-`, p.size.x, p.size.y+50, p.size.x, p.size.y+50)
+`, p.size.x, p.size.y+60, p.size.x, p.size.y+60)
 	most, busiest := 0.0, int32(0)
 	for c := range p.g.channels {
 		if l := p.relative(int32(c)); l > most {
 			most, busiest = l, int32(c)
 		}
 	}
+	if p.peak == 0 {
+		p.peak = most
+	}
 	for c := range p.g.channels {
-		p.channel(int32(c), most)
+		p.channel(int32(c))
 	}
 	p.printf("</g>\n<g font-size=\"9\" text-anchor=\"middle\" fill=\"#222\">\n")
 	for i, v := range p.g.vertices {
@@ -123,6 +131,7 @@ func (p *painter) paint() {
 	p.printf("</g>\n<g font-size=\"12\" fill=\"#222\" transform=\"translate(40 %.0f)\"><text font-weight=\"bold\">%s</text>", p.size.y+8, escape(p.g.name))
 	if most > 0 {
 		p.printf(`<text y="20">most: %s, %d bytes</text>`, escape(p.g.ChannelName(busiest)), p.bytes[busiest])
+		p.legend()
 	} else {
 		p.printf(`<text y="20">no traffic</text>`)
 	}
@@ -131,8 +140,18 @@ func (p *painter) paint() {
 
 func (p *painter) relative(c int32) float64 { return float64(p.bytes[c]) / p.g.channels[c].Capacity }
 
+// legend is the scale of colours, from nothing to the peak.
+func (p *painter) legend() {
+	const steps, width = 24, 5
+	p.printf(`<text x="0" y="38">0</text>`)
+	for i := range steps {
+		p.printf(`<rect x="%d" y="29" width="%d" height="10" fill="%s"/>`, 12+i*width, width, topo.Colour(float64(i)/(steps-1)))
+	}
+	p.printf(`<text x="%d" y="38">%s for a capacity of 1</text>`, 18+steps*width, topo.BytesText(uint64(p.peak)))
+}
+
 // channel draws one direction, to the right of the other as seen by what flows.
-func (p *painter) channel(c int32, most float64) {
+func (p *painter) channel(c int32) {
 	ends := p.g.channels[c]
 	a, b := p.at[ends.From], p.at[ends.To]
 	side := 2.2
@@ -140,8 +159,8 @@ func (p *painter) channel(c int32, most float64) {
 		side = -side
 	}
 	level := 0.0
-	if most > 0 {
-		level = p.relative(c) / most
+	if p.peak > 0 {
+		level = min(p.relative(c)/p.peak, 1)
 	}
 	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"><title>%s: %d flows, %d bytes</title></line>`+"\n",
 		a.x+side, a.y, b.x+side, b.y, topo.Colour(level), 1+3*level, escape(p.g.ChannelName(c)), p.flows[c], p.bytes[c])
