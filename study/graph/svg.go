@@ -9,9 +9,10 @@ import (
 )
 
 // WriteSVG draws the network with what each channel has carried: the more, the darker
-// and wider. Pointing at a channel shows its numbers. peak is the load, in bytes a unit of capacity,
-// that is drawn darkest; give drawings that are compared the same. 0 means the largest here. A fabric looks as exn-tun topo
-// draws it; other networks have their hosts at the bottom and switches in rows above.
+// and wider. Pointing at a channel shows its numbers. peak is the load, in bytes a unit of
+// capacity, that is drawn darkest; give drawings that are compared the same. 0 means the largest
+// here. A fabric looks as exn-tun topo draws it; other networks have their hosts at the bottom and
+// switches in rows above.
 func (g *Graph) WriteSVG(w io.Writer, bytes, flows []uint64, peak float64) error {
 	if n := len(g.vertices); n > topo.MaxDrawn {
 		return fmt.Errorf("%w: %d vertices are too many to draw; the limit is %d", ErrInvalid, n, topo.MaxDrawn)
