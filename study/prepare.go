@@ -23,6 +23,8 @@ const unknown = -1
 type cache struct {
 	graphs   map[string]*graph.Graph
 	patterns map[patternKey]recorded
+	flows    int // of all patterns
+	most     int // flows; more are not kept
 }
 
 type patternKey struct {
@@ -71,9 +73,16 @@ func (r Setting) Prepare() (Config, error) {
 			errs = append(errs, err)
 		}
 	}
-	sum := uint64(0)
+	sum, flows, seen := uint64(0), 0, make(map[*pattern.Pattern]bool)
 	for job := 1; job <= s.jobs; job++ {
 		jobs, err := r.job(job, c)
+		if len(jobs) > 0 && !seen[jobs[0].Pattern] {
+			seen[jobs[0].Pattern] = true
+			if flows += len(jobs[0].Pattern.Flows); flows > s.cache.most {
+				_, line := r.value(job, "pattern")
+				return c, errors.Join(append(errs, s.wrong(line, "the patterns of the jobs up to here have more than %d flows", s.cache.most))...)
+			}
+		}
 		if len(jobs) > 0 {
 			high, low := bits.Mul64(jobs[0].bytes(), uint64(len(jobs)))
 			if sum += min(low, maxBytes+1); high > 0 || sum > maxBytes {
@@ -236,8 +245,8 @@ func (s *Scenario) pattern(name string, p pattern.Params) (recorded, error) {
 	if err != nil {
 		return rec, err
 	}
-	if s.cache.patterns == nil {
-		s.cache.patterns = make(map[patternKey]recorded)
+	if s.cache.flows += len(rec.pattern.Flows); s.cache.patterns == nil || s.cache.flows > s.cache.most {
+		s.cache.patterns, s.cache.flows = make(map[patternKey]recorded), len(rec.pattern.Flows)
 	}
 	s.cache.patterns[key] = rec
 	return rec, nil

@@ -28,7 +28,9 @@ import (
 type Scenario struct {
 	file    string
 	dir     string
-	entries []entry // of the machine, then of each job
+	entries []entry       // of the machine, then of each job
+	index   map[where]int // in entries
+	lists   []int         // the entries with more than one value, in their order
 	jobs    int
 	storage bool // there is a [storage]
 	cache   cache
@@ -41,6 +43,7 @@ type entry struct {
 	line   int   // 0: it is not in the file
 	values []any // at least one; nil: unknown, by a mistake
 	list   bool
+	place  int // in Scenario.lists, if it has more than one value
 }
 
 // ofNothing stands for the number of a job in an unknown table.
@@ -49,8 +52,17 @@ const ofNothing = -2
 // ofStorage stands for the number of a job in the entries of [storage].
 const ofStorage = -1
 
-// MaxRuns bounds the runs of a scenario.
-const MaxRuns = 4096
+// Bounds of a scenario.
+const (
+	// MaxRuns is how many runs it has at most.
+	MaxRuns = 4096
+	// MaxJobs is how many jobs one run has at most, counts included.
+	MaxJobs = 1 << 18
+	// MaxSubmits is how many jobs all runs have at most, and how many values of lists.
+	MaxSubmits = 1 << 22
+	// MaxFlows is how many flows the patterns of one run have at most.
+	MaxFlows = 1 << 26
+)
 
 // maxFile bounds the size of a scenario, in bytes.
 const maxFile = 1 << 20
@@ -75,7 +87,7 @@ func ReadScenario(path string) (*Scenario, error) {
 // parse reads the content of a scenario file at path, and no other file: Setting.Prepare does.
 // With an error it returns what is right of the scenario, or nil if it is not TOML.
 func parse(path string, data []byte) (*Scenario, error) {
-	s := &Scenario{file: filepath.Base(path), dir: filepath.Dir(path)}
+	s := &Scenario{file: filepath.Base(path), dir: filepath.Dir(path), index: make(map[where]int), cache: cache{most: MaxFlows}}
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: %w: more than %d bytes", s.file, ErrInvalid, maxFile)
 	}
@@ -89,8 +101,10 @@ func parse(path string, data []byte) (*Scenario, error) {
 		}
 		return nil, s.wrong(0, "%v", err)
 	}
-	errs := s.enter(content, linesOf(string(data)))
-	return s, errors.Join(append(errs, s.countRuns())...)
+	lines := linesOf(string(data))
+	errs := s.enter(content, lines)
+	runs, err := s.countRuns()
+	return s, errors.Join(append(errs, err, s.countJobs(runs, lines))...)
 }
 
 // check prepares all runs, and returns each mistake once.
@@ -229,6 +243,7 @@ func (s *Scenario) section(job int, content map[string]any, keys []keyInfo, line
 		default:
 			e.values = []any{k.initial}
 		}
+		s.index[where{job, k.name}] = len(s.entries)
 		s.entries = append(s.entries, e)
 	}
 	return errs
@@ -236,12 +251,16 @@ func (s *Scenario) section(job int, content map[string]any, keys []keyInfo, line
 
 // countRuns checks how many runs there are. From a list with which they are too many on,
 // only the first value counts.
-func (s *Scenario) countRuns() (err error) {
-	n := 1
+func (s *Scenario) countRuns() (n int, err error) {
+	n = 1
 	for i := range s.entries {
 		e := &s.entries[i]
 		if n*len(e.values) <= MaxRuns {
 			n *= len(e.values)
+			if len(e.values) > 1 {
+				e.place = len(s.lists)
+				s.lists = append(s.lists, i)
+			}
 			continue
 		}
 		if err == nil {
@@ -249,7 +268,49 @@ func (s *Scenario) countRuns() (err error) {
 		}
 		e.values = e.values[:1]
 	}
-	return err
+	return n, err
+}
+
+// countJobs checks how many jobs a run has, with the highest of each count, and all runs, with
+// their lists. If they are too many, the jobs from there on and all runs but the first do not count.
+func (s *Scenario) countJobs(runs int, lines map[where]int) (err error) {
+	sum, lists := 0, 0
+	defer func() {
+		if err != nil {
+			s.lists = nil
+			for i := range s.entries {
+				e := &s.entries[i]
+				e.values, e.list = e.values[:1], false
+			}
+		}
+	}()
+	for i := range s.entries {
+		e := &s.entries[i]
+		if e.list {
+			lists++
+		}
+		if lists*runs > MaxSubmits {
+			return s.wrong(e.line, "%s: %d lists for %d runs are too many: write a value that is alone without brackets", e.key, lists, runs)
+		}
+	}
+	for job := 1; job <= s.jobs; job++ {
+		e := s.entries[s.index[where{job, "count"}]]
+		most := 0
+		for _, v := range e.values {
+			most = max(most, int(v.(int64)))
+		}
+		line := max(e.line, lines[where{job, ""}])
+		sum += most
+		if sum > MaxJobs {
+			s.jobs = job - 1
+			return s.wrong(line, "more than %d jobs: use fewer, or a lower count", MaxJobs)
+		}
+		if sum*runs > MaxSubmits {
+			s.jobs = job - 1
+			return s.wrong(line, "%d runs of %d jobs and more are over %d in all: use fewer jobs, or shorter lists", runs, sum, MaxSubmits)
+		}
+	}
+	return nil
 }
 
 // Setting is one of each list's values.
@@ -257,15 +318,15 @@ type Setting struct {
 	Number   int      // from 1
 	Varied   []string // "router=minmax": the values of lists
 	scenario *Scenario
-	choice   []int // by entry
+	choice   []int // by list
 }
 
 // Runs returns a setting for each combination, the last list varying fastest.
 func (s *Scenario) Runs() (runs []Setting) {
-	choice := make([]int, len(s.entries))
+	choice := make([]int, len(s.lists))
 	for {
 		r := Setting{Number: len(runs) + 1, scenario: s, choice: slices.Clone(choice)}
-		for i, e := range s.entries {
+		for _, e := range s.entries {
 			if !e.list {
 				continue
 			}
@@ -276,12 +337,12 @@ func (s *Scenario) Runs() (runs []Setting) {
 			case e.job == ofStorage:
 				key = "storage." + key
 			}
-			r.Varied = append(r.Varied, fmt.Sprintf("%s=%v", key, e.values[choice[i]]))
+			r.Varied = append(r.Varied, fmt.Sprintf("%s=%v", key, r.of(e)))
 		}
 		runs = append(runs, r)
 		i := len(choice) - 1
 		for ; i >= 0; i-- {
-			if choice[i]++; choice[i] < len(s.entries[i].values) {
+			if choice[i]++; choice[i] < len(s.entries[s.lists[i]].values) {
 				break
 			}
 			choice[i] = 0
@@ -306,10 +367,18 @@ func (r Setting) Label() string {
 
 // value is the choice of a key, and its line.
 func (r Setting) value(job int, key string) (any, int) {
-	for i, e := range r.scenario.entries {
-		if e.job == job && e.key == key {
-			return e.values[r.choice[i]], e.line
-		}
+	i, ok := r.scenario.index[where{job, key}]
+	if !ok {
+		panic("study: no key " + key)
 	}
-	panic("study: no key " + key)
+	e := r.scenario.entries[i]
+	return r.of(e), e.line
+}
+
+// of is the choice of an entry.
+func (r Setting) of(e entry) any {
+	if len(e.values) == 1 {
+		return e.values[0]
+	}
+	return e.values[r.choice[e.place]]
 }

@@ -1,6 +1,7 @@
 package study
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -216,4 +217,54 @@ func FuzzScenario(f *testing.F) {
 			t.Error("no runs and no error")
 		}
 	})
+}
+
+// The patterns of a run are bounded together, and those of earlier runs are not kept for ever.
+func TestFlowsOfARun(t *testing.T) {
+	s, err := parse("s.toml", []byte("topology = \"torus:8x8\"\n[[job]]\npattern = \"ring\"\nranks = 64\nbytes = [1, 2, 3]\n"+
+		"[[job]]\npattern = \"ring\"\nranks = [2, 64, 63]\ncount = 9\nbytes = 9\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cache.most = 127
+	for _, r := range s.Runs() {
+		_, err := r.Prepare()
+		got := fmt.Sprint(err)
+		want := "<nil>"
+		if ranks, _ := r.value(2, "ranks"); ranks == int64(64) {
+			want = "s.toml:7: the patterns of the jobs up to here have more than 127 flows"
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", r.Label(), got, want)
+		}
+		kept := 0
+		for _, rec := range s.cache.patterns {
+			kept += len(rec.pattern.Flows)
+		}
+		if kept != s.cache.flows || kept > s.cache.most {
+			t.Errorf("%s: keeps %d flows, counted %d", r.Label(), kept, s.cache.flows)
+		}
+	}
+}
+
+// A key is found without a search, however many jobs there are: the index has each of them.
+func TestIndex(t *testing.T) {
+	s, err := parse("s.toml", []byte("topology = \"torus:2x2\"\n"+strings.Repeat("[[job]]\npattern = \"ring\"\nranks = [2, 3]\n", 3)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.index) != len(s.entries) || len(s.entries) != len(machineKeys)+3*len(jobKeys) {
+		t.Errorf("%d entries, %d in the index", len(s.entries), len(s.index))
+	}
+	for _, r := range s.Runs() {
+		if len(r.choice) != 3 { // the lists, and not all keys
+			t.Fatalf("run %d has %d choices", r.Number, len(r.choice))
+		}
+		for job := 1; job <= 3; job++ {
+			bit := int64(r.Number-1) >> (3 - job) & 1
+			if v, line := r.value(job, "ranks"); v != 2+bit || line != 1+3*job {
+				t.Errorf("run %d: job %d has %v ranks, of line %d", r.Number, job, v, line)
+			}
+		}
+	}
 }

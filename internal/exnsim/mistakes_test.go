@@ -1,6 +1,7 @@
 package exnsim
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +29,13 @@ func TestMistakesTable(t *testing.T) {
 	write("cut.graphml", "<graphml><graph>")
 	write("net.toml", "nodes = [1, 2]\nlinks = [\"1 3\"]\n")
 	const job = "[[job]]\npattern = \"ring\"\nranks = 4\n"
+	list := func(n int) string { // [1, 2, ... n]
+		text := "["
+		for i := range n {
+			text += fmt.Sprintf("%d,", i+1)
+		}
+		return text + "]"
+	}
 	file := func(name string) string { return "topology = \"torus:4x4\"\n[[job]]\npattern = \"./" + name + "\"\n" }
 	for _, tt := range []struct{ text, want string }{
 		{"topology = \"torus:4x4\"\ncolour = 3\n" + job, `s.toml:2: unknown key "colour"`},
@@ -52,6 +60,9 @@ func TestMistakesTable(t *testing.T) {
 		{"topology = \"torus:4x4\"\n[[job]]\npattern = \"ring\"\nranks = 4\nsubmit = \"never\"\n", `s.toml:5: submit: "never"`},
 		{"topology = \"torus:4x4\"\n[[job]]\npattern = \"ring\"\nranks = 4\nduration = \"-1s\"\n", "s.toml:5: duration: -1s"},
 		{"topology = \"torus:4x4\"\n[[job]]\npattern = \"ring\"\nranks = 4\nbytes = \"many\"\n", "s.toml:5: bytes: many"},
+		{"topology = \"torus:4x4\"\n" + strings.Repeat(job+"count = 100000\n", 4), "s.toml:13: more than 262144 jobs: use fewer"},
+		{"topology = \"torus:4x4\"\nseed = " + list(64) + "\n" + strings.Repeat(job, 2) + "count = 100000\n", "s.toml:9: 64 runs of 100001 jobs and more are over 4194304 in all"},
+		{"topology = \"torus:4x4\"\nseed = " + list(4096) + "\n" + strings.Repeat("[[job]]\npattern = [\"ring\"]\nranks = [4]\n", 512), "s.toml:1538: ranks: 1025 lists for 4096 runs are too many"},
 		{file("none.csv"), "none.csv: no such file"},
 		{file("short.csv"), `s.toml:3: pattern: short.csv:1: invalid pattern: "0,1": use from,to,bytes`},
 		{file("bad.csv"), "bad.csv:1: invalid pattern: \"a\" is not a rank\nbad.csv:2: \nbad.csv:3: \nbad.csv:4: "},
@@ -63,12 +74,12 @@ func TestMistakesTable(t *testing.T) {
 		status, stdout, stderr := call(t, "check", filepath.Join(dir, "s.toml"))
 		lines, wants := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n"), strings.Split(tt.want, "\n")
 		if status != cli.ExitFailure || stdout != "" || len(lines) != len(wants) {
-			t.Errorf("%q: %d, %q\n%s", tt.text, status, stdout, stderr)
+			t.Errorf("%.200q: %d, %q\n%s", tt.text, status, stdout, stderr)
 			continue
 		}
 		for i, want := range wants {
 			if !strings.Contains(lines[i], want) {
-				t.Errorf("%q: line %q, want %q", tt.text, lines[i], want)
+				t.Errorf("%.200q: line %q, want %q", tt.text, lines[i], want)
 			}
 		}
 	}
