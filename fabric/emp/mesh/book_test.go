@@ -123,11 +123,11 @@ func TestGate(t *testing.T) {
 	if in("192.0.2.1") || !in("192.0.2.2") {
 		t.Error("the bound is that of a source")
 	}
-	g.leave(now, netip.MustParseAddr("192.0.2.1"), true)
+	g.leave(now, netip.MustParseAddr("192.0.2.1"), caller{believed: true})
 	if !in("::ffff:192.0.2.1") || in("192.0.2.1") {
 		t.Error("one place was given back")
 	}
-	g.leave(now, netip.MustParseAddr("192.0.2.1"), false)
+	g.leave(now, netip.MustParseAddr("192.0.2.1"), caller{})
 	if in("192.0.2.1") {
 		t.Error("a stranger's place is free at once")
 	}
@@ -150,6 +150,56 @@ func TestGate(t *testing.T) {
 	}
 	if in("198.51.100.1") {
 		t.Error("more than there may be")
+	}
+}
+
+// A member that comes all the time has its places back as slowly as a stranger; others do not
+// notice.
+func TestGatePacesMembers(t *testing.T) {
+	now := time.Unix(1000, 0)
+	at := netip.MustParseAddr("192.0.2.1")
+	var g gate
+	// come is how many of n visits of a node gave their place back at once.
+	come := func(n int, who caller) (free int) {
+		for range n {
+			if !g.enter(now, at) {
+				t.Fatal("no place")
+			}
+			before := g.total
+			g.leave(now, at, who)
+			free += before - g.total
+		}
+		return free
+	}
+	seven := caller{believed: true, certified: true, node: 7}
+	if n := come(burst+8, seven); n != burst {
+		t.Errorf("%d visits at once, want %d", n, burst)
+	}
+	if n := come(2*burst, caller{believed: true}); n != 2*burst {
+		t.Errorf("%d visits without a certificate", n)
+	}
+	if n := come(8, caller{believed: true, certified: true, node: 8}); n != 8 {
+		t.Errorf("%d visits of another member", n)
+	}
+	now = now.Add(penance)
+	if n := come(refill+4, seven); n != refill {
+		t.Errorf("%d visits a second later, want %d", n, refill)
+	}
+	now = now.Add(-time.Hour) // a clock that is set back gives nothing
+	if n := come(1, seven); n != 0 {
+		t.Errorf("%d visits before", n)
+	}
+	now = now.Add(3 * time.Hour)
+	if n := come(burst+1, seven); n != burst {
+		t.Errorf("%d visits after a rest, want %d", n, burst)
+	}
+	now = now.Add(time.Hour)
+	for i := range 3 * maxAllowances {
+		g.allow(now, fabric.NodeID(100+i))
+		now = now.Add(time.Second)
+	}
+	if len(g.members) > maxAllowances {
+		t.Errorf("%d allowances are kept", len(g.members))
 	}
 }
 

@@ -1,8 +1,12 @@
 package mesh
 
 import (
+	"maps"
 	"net/netip"
 	"time"
+
+	"exnet/fabric"
+	"exnet/fabric/identity"
 )
 
 // Bounds on those who have connected and have not shown yet who they are.
@@ -15,13 +19,47 @@ const (
 	penance = time.Second
 	// greetTime bounds the handshake and the hellos.
 	greetTime = 5 * time.Second
+	// burst is how many places a member has back at once, and refill how many more in each second.
+	// After that its places stay taken like those of strangers: a handshake costs this node more
+	// than the other side.
+	burst  = 64
+	refill = 8
+	// maxAllowances is how many members have an allowance that is not whole, before whole ones
+	// are looked for.
+	maxAllowances = 1024
 )
 
-// gate lets in a bounded number of strangers. It has no clock and no lock.
+// gate lets in a bounded number of strangers, and paces members. It has no clock and no lock.
 type gate struct {
 	total   int
 	sources map[netip.Prefix]int
 	held    []hold // in the order of time
+	// members are the allowances of those that have come lately, by the node of their certificate.
+	members map[fabric.NodeID]allowance
+}
+
+// allowance is how many places of a member are free at once.
+type allowance struct {
+	left float64
+	at   time.Time
+}
+
+func (a allowance) now(now time.Time) float64 {
+	return min(burst, a.left+refill*max(0, now.Sub(a.at).Seconds()))
+}
+
+// caller is who has had a place: a stranger, somebody who is believed without a certificate
+// (--plaintext), or the member that its certificate names.
+type caller struct {
+	believed, certified bool
+	node                fabric.NodeID
+}
+
+func callerOf(p *identity.Peer) caller {
+	if p == nil {
+		return caller{believed: true}
+	}
+	return caller{believed: true, certified: true, node: p.Node}
 }
 
 // hold is a place that is taken for a while.
@@ -59,13 +97,34 @@ func (g *gate) enter(now time.Time, from netip.Addr) bool {
 	return true
 }
 
-// leave gives a place back: at once if who had it is believed.
-func (g *gate) leave(now time.Time, from netip.Addr, believed bool) {
-	if believed {
+// leave gives a place back: at once if who had it is believed, and has not come too often.
+func (g *gate) leave(now time.Time, from netip.Addr, who caller) {
+	if who.believed && (!who.certified || g.allow(now, who.node)) {
 		g.release(sourceOf(from))
 		return
 	}
 	g.held = append(g.held, hold{now.Add(penance), sourceOf(from)})
+}
+
+// allow takes one of a member's allowance; false: there is none.
+func (g *gate) allow(now time.Time, n fabric.NodeID) bool {
+	a, known := g.members[n]
+	if !known {
+		if len(g.members) >= maxAllowances {
+			maps.DeleteFunc(g.members, func(_ fabric.NodeID, a allowance) bool { return a.now(now) >= burst })
+		}
+		if g.members == nil {
+			g.members = make(map[fabric.NodeID]allowance)
+		}
+		a.left = burst
+	}
+	left := a.now(now)
+	ok := left >= 1
+	if ok {
+		left--
+	}
+	g.members[n] = allowance{left, now}
+	return ok
 }
 
 func (g *gate) release(p netip.Prefix) {

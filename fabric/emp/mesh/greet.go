@@ -151,19 +151,21 @@ func (m *Mesh) dial(ctx context.Context, addr string, h hello) (*session, fabric
 }
 
 // answer is the side of the greeting that was connected to. It returns what serves the
-// connection from then on. A stranger is one whose key is not trusted, or that is no node.
-func (m *Mesh) answer(raw net.Conn) (serve func(context.Context), stranger bool, err error) {
+// connection from then on. who is nobody that
+// is believed if its key is not trusted, or it is no node.
+func (m *Mesh) answer(raw net.Conn) (serve func(context.Context), who caller, err error) {
 	conn, p, err := m.secure(raw, true)
 	if err != nil {
-		return nil, true, err
+		return nil, who, err
 	}
 	var h hello
 	if err := receive(conn, maxHello, &h); err != nil {
 		if errors.Is(err, emp.ErrVersion) { // a header is enough to tell it so
 			_ = send(conn, hello{Refused: err.Error(), Code: codeFinal})
 		}
-		return nil, true, explain(err)
+		return nil, who, explain(err)
 	}
+	who = callerOf(p)
 	reply := m.greetings(hello{Kind: h.Kind})
 	if err = m.judge(h, p); err == nil {
 		serve, err = m.admit(conn, h, p, &reply)
@@ -171,7 +173,7 @@ func (m *Mesh) answer(raw net.Conn) (serve func(context.Context), stranger bool,
 	if err != nil {
 		reply.Refused, reply.Code = err.Error(), codeOf(err)
 		_ = send(conn, reply) // it may be gone
-		return nil, false, err
+		return nil, who, err
 	}
 	if err = send(conn, reply); err == nil {
 		err = conn.SetDeadline(time.Time{})
@@ -179,7 +181,7 @@ func (m *Mesh) answer(raw net.Conn) (serve func(context.Context), stranger bool,
 	if err != nil {
 		hangUp(conn) // which serve finds
 	}
-	return serve, false, nil
+	return serve, who, nil
 }
 
 // codeOf returns the code of a refusal.

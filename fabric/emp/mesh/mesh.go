@@ -426,10 +426,10 @@ func (m *Mesh) accept() {
 // take serves a connection of somebody to its end.
 func (m *Mesh) take(ctx context.Context, conn net.Conn, from netip.Addr) {
 	greeted := ctxend.Do(ctx, func() { conn.Close() })
-	serve, stranger, err := m.answer(conn)
+	serve, who, err := m.answer(conn)
 	greeted()
 	m.mu.Lock()
-	m.gate.leave(time.Now(), from, !stranger)
+	m.gate.leave(time.Now(), from, who)
 	m.mu.Unlock()
 	if err != nil {
 		conn.Close()

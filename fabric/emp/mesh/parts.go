@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"exnet/fabric/emp"
@@ -13,6 +14,79 @@ import (
 type part struct {
 	conn      net.Conn
 	index, of int
+}
+
+// link makes the link; nil: there is to be none.
+func (s *session) link(ctx context.Context) (emp.Link, error) {
+	defer s.endParts()
+	s.m.mu.Lock()
+	linker := s.m.linker
+	s.m.mu.Unlock()
+	if s.shared || s.isOver() {
+		return nil, nil
+	}
+	conns, err := s.gather(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Closed, they have the Linker fail.
+	ended := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-s.over:
+			for _, c := range conns {
+				c.Close()
+			}
+		case <-ended:
+		}
+	})
+	l, err := linker(conns, s.desc.Node)
+	close(ended)
+	watch.Wait()
+	return l, err
+}
+
+// maxParts is how many data connections a link has at most.
+const maxParts = 4
+
+// parts are the data connections that have come for a session. Mesh.mu guards all but the channel.
+type parts struct {
+	come  chan part // never full: each index is taken once
+	of    int       // as the first of them says
+	taken [maxParts]bool
+	ended bool // no more are taken
+}
+
+func newParts() parts { return parts{come: make(chan part, maxParts)} }
+
+// take takes the place of a data connection that is welcome.
+func (p *parts) take(h hello) error {
+	switch {
+	case h.Of < 1 || h.Of > maxParts || h.Index < 0 || h.Index >= h.Of:
+		return fmt.Errorf("%w: data connection %d of %d", emp.ErrHello, h.Index, h.Of)
+	case p.ended:
+		return fmt.Errorf("%w: data connection %d of %d, of a link that takes none any more", emp.ErrHello, h.Index, h.Of)
+	case p.of != 0 && p.of != h.Of || p.taken[h.Index]:
+		return fmt.Errorf("%w: data connection %d of %d, which there is already", emp.ErrHello, h.Index, h.Of)
+	}
+	p.of, p.taken[h.Index] = h.Of, true
+	return nil
+}
+
+// endParts takes no data connections any more, and closes those that nobody has gathered.
+func (s *session) endParts() {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.parts.ended = true
+	for {
+		select {
+		case p := <-s.parts.come:
+			hangUp(p.conn)
+		default:
+			return
+		}
+	}
 }
 
 // gather returns the data connections: made, or come.
@@ -46,13 +120,9 @@ func (s *session) gather(ctx context.Context) (conns []net.Conn, err error) {
 	limit := time.After(partTime)
 	for have := 0; have == 0 || have < len(conns); have++ {
 		select {
-		case p := <-s.parts:
+		case p := <-s.parts.come:
 			if conns == nil {
 				conns = make([]net.Conn, p.of)
-			}
-			if p.of != len(conns) || conns[p.index] != nil {
-				p.conn.Close()
-				return conns, fmt.Errorf("%w: data connection %d of %d", emp.ErrHello, p.index, p.of)
 			}
 			conns[p.index] = p.conn
 		case <-limit:
@@ -64,27 +134,24 @@ func (s *session) gather(ctx context.Context) (conns []net.Conn, err error) {
 	return conns, nil
 }
 
-// maxParts is how many data connections a link has at most.
-const maxParts = 4
-
-// part returns what hands a data connection to the session that it belongs to.
+// part returns what hands a data connection to the session that it belongs to. It does not wait.
 func (m *Mesh) part(conn net.Conn, h hello) (func(context.Context), error) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	s := m.cookies[h.Cookie]
-	m.mu.Unlock()
 	if s == nil || s.dialed || s.desc.Node != h.Self.Node || s.desc.Token != h.Self.Token {
 		return nil, fmt.Errorf("%w: data connection without a session", emp.ErrHello)
 	}
-	if h.Of < 1 || h.Of > maxParts || h.Index < 0 || h.Index >= h.Of {
-		return nil, fmt.Errorf("%w: data connection %d of %d", emp.ErrHello, h.Index, h.Of)
+	if err := s.parts.take(h); err != nil {
+		return nil, err
 	}
-	return func(ctx context.Context) {
-		select {
-		case s.parts <- part{conn, h.Index, h.Of}:
-		case <-s.over:
-			conn.Close()
-		case <-time.After(partTime):
-			conn.Close()
+	return func(context.Context) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if s.parts.ended {
+			hangUp(conn)
+			return
 		}
+		s.parts.come <- part{conn, h.Index, h.Of}
 	}, nil
 }

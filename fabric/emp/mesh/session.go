@@ -53,7 +53,7 @@ type session struct {
 	heard atomic.Int64  // when something came last, in nanoseconds
 	over  chan struct{} // closed by end
 	gone  chan struct{} // closed when the link has ended, too
-	parts chan part     // data connections of the peer
+	parts parts         // data connections of the peer
 
 	mu    sync.Mutex
 	queue []news // +checklocks:mu
@@ -69,7 +69,7 @@ type session struct {
 func (m *Mesh) newSession(conn net.Conn, h hello, p *identity.Peer, endpoint netip.AddrPort) *session {
 	s := &session{
 		m: m, conn: conn, desc: h.Self, endpoint: endpoint, all: h.All,
-		over: make(chan struct{}), gone: make(chan struct{}), parts: make(chan part), more: make(chan struct{}, 1),
+		over: make(chan struct{}), gone: make(chan struct{}), parts: newParts(), more: make(chan struct{}, 1),
 		asked: make(map[uint64]chan []byte),
 	}
 	if p != nil {
@@ -241,36 +241,6 @@ func (s *session) run(ctx context.Context) {
 	work.Wait()
 	s.forget(ctx.Err() == nil)
 	close(s.gone)
-}
-
-// link makes the link; nil: there is to be none.
-func (s *session) link(ctx context.Context) (emp.Link, error) {
-	s.m.mu.Lock()
-	linker := s.m.linker
-	s.m.mu.Unlock()
-	if s.shared || s.isOver() {
-		return nil, nil
-	}
-	conns, err := s.gather(ctx)
-	if err != nil {
-		return nil, err
-	}
-	// Closed, they have the Linker fail.
-	ended := make(chan struct{})
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		select {
-		case <-s.over:
-			for _, c := range conns {
-				c.Close()
-			}
-		case <-ended:
-		}
-	})
-	l, err := linker(conns, s.desc.Node)
-	close(ended)
-	watch.Wait()
-	return l, err
 }
 
 // set notes a state of the peer.
