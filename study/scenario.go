@@ -272,7 +272,8 @@ func (s *Scenario) countRuns() (n int, err error) {
 }
 
 // countJobs checks how many jobs a run has, with the highest of each count, and all runs, with
-// their lists. If they are too many, the jobs from there on and all runs but the first do not count.
+// their lists. If they are too many, the jobs from there on and all runs but the first do not
+// count.
 func (s *Scenario) countJobs(runs int, lines map[where]int) (err error) {
 	sum, lists := 0, 0
 	defer func() {
@@ -290,7 +291,7 @@ func (s *Scenario) countJobs(runs int, lines map[where]int) (err error) {
 			lists++
 		}
 		if lists*runs > MaxSubmits {
-			return s.wrong(e.line, "%s: %d lists for %d runs are too many: write a value that is alone without brackets", e.key, lists, runs)
+			return s.wrong(e.line, "%s: %d lists for %d runs are too many: write single values without brackets", e.key, lists, runs)
 		}
 	}
 	for job := 1; job <= s.jobs; job++ {
@@ -307,7 +308,8 @@ func (s *Scenario) countJobs(runs int, lines map[where]int) (err error) {
 		}
 		if sum*runs > MaxSubmits {
 			s.jobs = job - 1
-			return s.wrong(line, "%d runs of %d jobs and more are over %d in all: use fewer jobs, or shorter lists", runs, sum, MaxSubmits)
+			return s.wrong(line, "%d runs of %d jobs and more are over %d in all: use fewer jobs, or shorter lists",
+				runs, sum, MaxSubmits)
 		}
 	}
 	return nil
