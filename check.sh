@@ -118,13 +118,10 @@ modules() {
 	go mod tidy -diff || { echo 'run go mod tidy'; return 1; }
 }
 download() { go mod download && go mod download -modfile=tools/go.mod; }
-# The tables of README are those of the newest report in docs/results.
+# The tables of README are those of the newest report in docs/results, whose names end with a commit's.
 readme() {
-	local reports=(docs/results/20*-*[0-9a-f].json) newest='' f
-	for f in "${reports[@]}"; do
-		if grep -q '"dsbench_report"' "$f"; then newest=$f; fi
-	done
-	go run ./cmd/dsbench readme --check "$newest" README.md
+	local reports=(docs/results/20*-*[0-9a-f].json.gz)
+	go run ./cmd/dsbench readme --check "${reports[-1]}" README.md
 }
 staticcheck() { go tool -modfile=tools/go.mod staticcheck ./...; }
 checklocks() {

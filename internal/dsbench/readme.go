@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,15 +17,16 @@ func newReadme() *cobra.Command {
 	c := &cobra.Command{
 		Use: "readme [flags] REPORT.json FILE.md", Short: "write a report's tables into a Markdown file",
 		Long: `Writes the tables of a report between two marks in a Markdown file, so that the
-file says what was measured. Each mark is a line of its own:
+file says what was measured. gzip may have compressed the report. Each mark is a
+line of its own:
 
   <!-- begin: dsbench readme -->
   <!-- end: dsbench readme -->
 
 Exit status: 0 done, 1 failed or, with --check, the file is out of date, 2 wrong
 usage.`,
-		Example: `dsbench readme docs/results/2026-11-20.json README.md
-dsbench readme --check docs/results/2026-11-20.json README.md`,
+		Example: `dsbench readme report.json README.md
+dsbench readme --check docs/results/2026-11-22-be7cb85.json.gz README.md`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return cli.Usagef("readme needs a report's JSON and a text, not %d files", len(args))
@@ -55,23 +55,19 @@ func relative(from, to string) (string, error) {
 
 // runReadme does dsbench readme.
 func runReadme(from, to string, check bool, stdout io.Writer) error {
-	data, err := infile.Read(from)
+	d, err := report.Read(from)
 	if err != nil {
 		return err
-	}
-	d, err := report.Decode(data)
-	if err != nil {
-		return fmt.Errorf("%s: %w", from, err)
 	}
 	old, err := infile.Read(to)
 	if err != nil {
 		return err
 	}
-	page, err := relative(to, strings.TrimSuffix(from, filepath.Ext(from))+".html")
+	source, err := relative(to, from)
 	if err != nil {
 		return err
 	}
-	text, err := report.ReplaceTables(string(old), d, filepath.ToSlash(page))
+	text, err := report.ReplaceTables(string(old), d, filepath.ToSlash(source))
 	if err != nil {
 		return fmt.Errorf("%s: %w", to, err)
 	}

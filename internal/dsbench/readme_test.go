@@ -51,7 +51,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(b)
-	for _, want := range []string{"# A\n\n" + begin + "\n", end + "\n\nZ\n", "| `ds`: direct sockets, two processes | 44 Gbit/s | 1.4 |", "(day.html)", "| iperf3, one stream | 50 Gbit/s | 200 Gbit/s | 4.0 |"} {
+	for _, want := range []string{"# A\n\n" + begin + "\n", end + "\n\nZ\n", "| `ds`: direct sockets, two processes | 44 Gbit/s | 1.4 |", "[day.json](day.json)", "| iperf3, one stream | 50 Gbit/s | 200 Gbit/s | 4.0 |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

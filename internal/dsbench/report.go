@@ -21,7 +21,6 @@ import (
 	"exnet/internal/cli"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/report"
-	"exnet/internal/infile"
 	"exnet/internal/netns"
 )
 
@@ -67,7 +66,7 @@ func newReportCommand(fs *pflag.FlagSet) *reportCommand {
 	cli.Duration(fs, &c.ro.duration, "duration", time.Millisecond, maxDuration, "`TIME` measured time of a run (200ms; 100ms with --quick)")
 	fs.StringVar(&c.names, "paths", "", "`LIST` only these paths, and lo")
 	fs.StringVar(&c.ro.congestion, "congestion", "cubic", "`NAME` TCP congestion control (cubic)")
-	fs.StringVar(&c.from, "from", "", "`FILE.json` do not measure: take these data")
+	fs.StringVar(&c.from, "from", "", "`FILE.json` do not measure: take these data, which gzip may have compressed")
 	fs.BoolVar(&c.force, "force", false, "replace files that exist")
 	return c
 }
@@ -125,12 +124,8 @@ func runReport(ctx context.Context, c reportCommand, stdout, stderr io.Writer) e
 	var d *report.Data
 	var err error
 	if c.from != "" {
-		text, err := infile.Read(c.from)
-		if err == nil {
-			d, err = report.Decode(text)
-		}
-		if err != nil {
-			return fmt.Errorf("--from %s: %w", c.from, err)
+		if d, err = report.Read(c.from); err != nil {
+			return fmt.Errorf("--from: %w", err)
 		}
 	} else {
 		if !netns.Privileged() {

@@ -194,7 +194,7 @@ func TestReportUsage(t *testing.T) {
 		{"report a.html b.html", 2, `dsbench report: unexpected argument "b.html" (see dsbench report -h)` + "\n"},
 		{"report " + there, 1, "dsbench report: " + there + " exists: choose another name, or --force\n"},
 		{"report " + filepath.Join(dir, "no", "a.html"), 1, "cannot be written there"},
-		{"report --from " + other + " " + filepath.Join(dir, "a.html"), 1, "dsbench report: --from " + other + ": not a report's JSON\n"},
+		{"report --from " + other + " " + filepath.Join(dir, "a.html"), 1, "dsbench report: --from: " + other + ": not a report's JSON\n"},
 		{"report --from " + filepath.Join(dir, "nobody.json") + " " + filepath.Join(dir, "a.html"), 1, "no such file"},
 	} {
 		status, stdout, stderr := runProgram(t.Context(), tt.words)

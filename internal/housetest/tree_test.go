@@ -30,7 +30,7 @@ var otherFolders = map[string]string{
 	"directsockets/preload/probes/static": "a probe that is linked statically: the library cannot reach it",
 	"directsockets/preload/segment":       "the memory of a connection: queues, ring, doorbells; knows no socket",
 	"docs":                                "what users and newcomers read; architecture.md is the way in",
-	"docs/results":                        "reports of measurements, of the suites of others and of long tests",
+	"docs/results":                        "reports of measurements (dsbench report --from draws one), of the suites of others and of long tests",
 	"internal":                            "packages that only this module imports",
 	"internal/numbered/c":                 "the programs of package numbered in C",
 	"internal/dsbench/mpi/source":         "the program that MPI's ranks are, and the launcher that mpirun calls",

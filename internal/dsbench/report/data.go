@@ -1,9 +1,12 @@
 package report
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -99,9 +102,42 @@ func (d *Data) started() time.Time {
 	return t
 }
 
-// ReadRows reads the rows of a file: a report's JSON, or lines of --json.
-func ReadRows(path string) ([]result.Row, error) {
+// read reads a file that gzip may have compressed, of at most infile.Max bytes.
+func read(path string) ([]byte, error) {
 	text, err := infile.Read(path)
+	if err != nil || !bytes.HasPrefix(text, []byte{0x1f, 0x8b}) { // RFC 1952, section 2.3.1
+		return text, err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(text))
+	if err == nil {
+		text, err = io.ReadAll(io.LimitReader(z, infile.Max+1))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: damaged: %w", path, err)
+	}
+	if len(text) > infile.Max {
+		return nil, fmt.Errorf("%s: longer than %d MiB when decompressed", path, infile.Max>>20)
+	}
+	return text, nil
+}
+
+// Read reads a report's JSON, which gzip may have compressed.
+func Read(path string) (*Data, error) {
+	text, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	d, err := Decode(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return d, nil
+}
+
+// ReadRows reads the rows of a file, which gzip may have compressed: a report's JSON, or lines of
+// --json.
+func ReadRows(path string) ([]result.Row, error) {
+	text, err := read(path)
 	if err != nil {
 		return nil, err
 	}

@@ -21,14 +21,14 @@ const (
 var ErrNoMarks = errors.New("the file lacks the lines " + readmeBegin + " and " + readmeEnd)
 
 // ReplaceTables returns a text of Markdown with the report's tables between its
-// marks. page is the report's page, as the text links it.
-func ReplaceTables(text string, d *Data, page string) (string, error) {
+// marks. source is the report's JSON, as the text links it.
+func ReplaceTables(text string, d *Data, source string) (string, error) {
 	before, rest, ok := strings.Cut(text, readmeBegin)
 	_, after, ok2 := strings.Cut(rest, readmeEnd)
 	if !ok || !ok2 {
 		return "", ErrNoMarks
 	}
-	return before + readmeBegin + "\n" + d.tables(page) + readmeEnd + after, nil
+	return before + readmeBegin + "\n" + d.tables(source) + readmeEnd + after, nil
 }
 
 // goNet is the control of direct sockets' connections, which are Go's here, and measures nothing
@@ -58,7 +58,7 @@ var programNames = map[string]string{
 }
 
 // tables writes the paths and the programs.
-func (d *Data) tables(page string) string {
+func (d *Data) tables(source string) string {
 	var b strings.Builder
 	m := d.Machine
 	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** is how many times as fast as TCP in the same run: above 1 is faster. %s",
@@ -93,7 +93,7 @@ func (d *Data) tables(page string) string {
 		}
 	}
 	b.WriteByte('\n')
-	result.Wrap(&b, fmt.Sprintf("The whole run, with all figures: [%s](%s).", path.Base(page), page))
+	result.Wrap(&b, fmt.Sprintf("The whole run: [%s](%s). All its figures: `dsbench report --from FILE`.", path.Base(source), source))
 	return b.String()
 }
 
