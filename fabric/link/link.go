@@ -107,6 +107,21 @@ type Classed interface {
 	CommitClass(pos, status uint64, c fabric.Class)
 }
 
+// Ending is a Flow of Handler.AcceptFlow whose number is given to another flow once it has ended.
+type Ending interface {
+	Flow
+
+	// End says, once, that nobody reserves a slot any more, nor has one to commit.
+	End()
+}
+
+// End ends a flow that AcceptFlow has returned. The link does not use it any more.
+func End(f Flow) {
+	if e, ok := f.(Ending); ok {
+		e.End()
+	}
+}
+
 // Remote is a Flow over a link on which credit does not come by itself, message
 // by message: the source looks for it when it needs it.
 type Remote interface {

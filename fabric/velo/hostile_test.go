@@ -141,12 +141,12 @@ func TestAcceptChecksArguments(t *testing.T) {
 			t.Errorf("flow %d to %d: %v, %v", tt.from, tt.to, f, err)
 		}
 	}
-	for range 1 << 16 {
-		if _, err := n.AcceptFlow(7, 1, vpid, new(noCredit)); err != nil {
+	for i := range 1 << 16 {
+		if _, err := n.AcceptFlow(fabric.NodeID(7+i>>14), 1, vpid, new(noCredit)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if f, err := n.AcceptFlow(7, 1, vpid, new(noCredit)); f != nil || !errors.Is(err, fabric.ErrPeerDown) {
+	if f, err := n.AcceptFlow(11, 1, vpid, new(noCredit)); f != nil || !errors.Is(err, fabric.ErrPeerDown) {
 		t.Errorf("flow 65537: %v, %v", f, err)
 	}
 }
@@ -170,4 +170,71 @@ func FuzzSlot(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A peer that opens flows without end takes no number from another one; when its link has ended,
+// its numbers are free once its messages are read, and a flow that gets one counts from 0.
+func TestFlowsWithoutEnd(t *testing.T) {
+	n := fabrictest.NewNIC(t, 1)
+	e := fabrictest.OpenVELO(t, n, vpid, velo.Config{Slots: 16, Credits: 8})
+	open := func(src fabric.NodeID, c link.Credit) link.Flow {
+		f, err := n.AcceptFlow(src, 3, vpid, c)
+		if err != nil {
+			return nil
+		}
+		return f
+	}
+	flood := func() (all []link.Flow) {
+		for len(all) <= 1<<16 {
+			f := open(7, new(noCredit))
+			if f == nil {
+				break
+			}
+			all = append(all, f)
+		}
+		return all
+	}
+	all := flood()
+	if len(all) != 1<<14 {
+		t.Errorf("%d flows of one node", len(all))
+	}
+	good := new(noCredit)
+	other := open(8, good)
+	if other == nil {
+		t.Fatal("no flow of another node")
+	}
+	write(t, other, word(t, velo.Status{Src: 8, SrcVPID: 3, Len: 1, Flow: other.ID()}))
+	last := all[len(all)-1]
+	write(t, last, word(t, velo.Status{Src: 7, SrcVPID: 3, Len: 1, Flow: last.ID()}))
+	for _, f := range all {
+		link.End(f)
+	}
+	if open(7, new(noCredit)) != nil {
+		t.Error("a number is free before the messages are read")
+	}
+	if got := drain(e); got != 2 || good.returned != 1 {
+		t.Errorf("%d messages read, %d credits", got, good.returned)
+	}
+	for round := range 5 { // it comes again, more often than there are numbers
+		all = flood()
+		if len(all) != 1<<14 {
+			t.Fatalf("round %d: %d flows", round, len(all))
+		}
+		for _, f := range all {
+			link.End(f)
+		}
+		drain(e)
+	}
+	c := new(noCredit)
+	f := open(9, c)
+	if f == nil || f.ID() >= 1<<14+1 {
+		t.Fatalf("%v", f)
+	}
+	write(t, f, word(t, velo.Status{Src: 9, SrcVPID: 3, Len: 1, Flow: f.ID()}))
+	if drain(e); c.returned != 1 {
+		t.Errorf("%d credits of one message", c.returned)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
 }

@@ -1,6 +1,7 @@
 package velo
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -48,10 +49,23 @@ type mailbox struct {
 	count mailboxCounters
 	_     cacheLine
 
-	mu sync.Mutex // serialises accept and close
+	// gone: some of ending may be free by now.
+	gone atomic.Bool
+
+	mu sync.Mutex // serialises accept, close and the end of flows
 	// +checklocks:mu
 	list []*inflow // what flows points to
+	// +checklocks:mu
+	ending []*inflow // with messages that may be unread
+	// +checklocks:mu
+	free []*inflow // without
+	// +checklocks:mu
+	open map[fabric.NodeID]int // flows that are not free
 }
+
+// maxOpen is how many flows of one node a mailbox has: a node that opens flows without end takes
+// no numbers from the others.
+const maxOpen = (maxFlow + 1) / 4
 
 type mailboxCounters struct {
 	badSlot atomic.Uint64 // impossible length or source of a message
@@ -68,7 +82,8 @@ type inflow struct {
 	srcVPID fabric.VPID
 	id      uint16
 	starved atomic.Bool
-	_       [28]byte
+	_       [20]byte
+	end     uint64 // guarded by box.mu: tail when it ended
 
 	consumed uint64
 	_        [56]byte
@@ -101,8 +116,18 @@ func (m *mailbox) accept(src fabric.NodeID, from fabric.VPID, c link.Credit) (*i
 	if m.closed.Load() {
 		return nil, errMailboxClosed
 	}
-	if len(m.list) > maxFlow {
+	if m.open[src] >= maxOpen || len(m.free) == 0 && len(m.list) > maxFlow {
 		return nil, errFlows
+	}
+	if m.open == nil {
+		m.open = make(map[fabric.NodeID]int)
+	}
+	m.open[src]++
+	if n := len(m.free); n > 0 { // the reader finds it by a message, or starved
+		f := m.free[n-1]
+		m.free = m.free[:n-1]
+		f.src, f.srcVPID, f.credit, f.consumed = src, from, c, 0
+		return f, nil
 	}
 	f := &inflow{box: m, src: src, srcVPID: from, id: uint16(len(m.list)), credit: c}
 	m.list = append(m.list, f) // readers of the old slice do not look beyond its end
@@ -111,14 +136,54 @@ func (m *mailbox) accept(src fabric.NodeID, from fabric.VPID, c link.Credit) (*i
 	return f, nil
 }
 
+// End implements link.Ending.
+func (f *inflow) End() {
+	m := f.box
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f.end = m.tail.Load()
+	m.ending = append(m.ending, f)
+	m.gone.Store(true)
+}
+
+// reclaim is the reader's, when it has read all: it frees the flows that have ended and of which no
+// message is left.
+func (m *mailbox) reclaim() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ending = slices.DeleteFunc(m.ending, func(f *inflow) bool {
+		if m.pos < f.end {
+			return false
+		}
+		f.starved.Store(false)
+		if m.open[f.src]--; m.open[f.src] == 0 {
+			delete(m.open, f.src)
+		}
+		f.credit = ended{} // that of the link goes
+		m.free = append(m.free, f)
+		return true
+	})
+	m.gone.Store(len(m.ending) > 0)
+}
+
+// ended is the credit of a flow that has ended.
+type ended struct{}
+
+func (ended) Return(uint64) {}
+func (ended) Resume()       {}
+func (ended) Down()         {}
+
 // close refuses new messages and flows, and notifies the sources.
 func (m *mailbox) close() {
 	m.mu.Lock()
 	m.closed.Store(true)
-	list := m.list
+	credits := make([]link.Credit, len(m.list))
+	for i, f := range m.list {
+		credits[i] = f.credit
+	}
 	m.mu.Unlock()
-	for _, f := range list {
-		f.credit.Down()
+	for _, c := range credits {
+		c.Down()
 	}
 }
 
@@ -193,6 +258,9 @@ func (m *mailbox) peek() (Status, []byte, bool) {
 		if (w^m.phase(m.pos))&phaseBit != 0 {
 			m.flush()
 			if looked || m.links == nil || !m.links.Poll() {
+				if m.gone.Load() {
+					m.reclaim()
+				}
 				return Status{}, nil, false
 			}
 			looked = true

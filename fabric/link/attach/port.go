@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
+	"exnet/fabric/link"
 	"exnet/foreign"
 	"exnet/internal/shm"
 	"exnet/ports/wire"
@@ -381,6 +382,9 @@ func (p *port) poll() {
 func (p *port) drain() {
 	for _, f := range *p.in.Load() {
 		if f.drain() {
+			if f.target != nil {
+				link.End(f.target)
+			}
 			p.change(func(list []*inflow) []*inflow {
 				return slices.DeleteFunc(list, func(o *inflow) bool { return o == f })
 			})

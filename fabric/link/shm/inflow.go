@@ -25,6 +25,7 @@ type inflow struct {
 	dead     atomic.Bool
 	reported atomic.Uint64 // the peer's want that was answered last
 	backlog  link.Backlog
+	ended    atomic.Bool // the mailbox was told
 }
 
 // sourceMask are the bits of a status word that the link answers for.
@@ -94,6 +95,20 @@ func (f *inflow) place(status uint64, p foreign.Memory) bool {
 func (f *inflow) Resume() {
 	if f.backlog.Resume(f.place) {
 		go f.target.Raise() // not here: the caller is the mailbox's reader
+	}
+	f.finish()
+}
+
+// end is called when the link is down: only what waits is still to be placed.
+func (f *inflow) end() {
+	f.l.Store(nil)
+	f.finish()
+}
+
+// finish ends the flow in the mailbox, once, when the link is down and nothing waits.
+func (f *inflow) finish() {
+	if f.target != nil && f.l.Load() == nil && !f.backlog.Some() && f.ended.CompareAndSwap(false, true) {
+		link.End(f.target)
 	}
 }
 

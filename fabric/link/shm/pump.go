@@ -52,7 +52,7 @@ func (l *Link) stop() {
 	}
 	for _, f := range l.ins {
 		if f != nil {
-			f.l.Store(nil)
+			f.end()
 		}
 	}
 }

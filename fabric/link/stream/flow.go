@@ -178,6 +178,7 @@ type inflow struct {
 	listed bool // guarded by outbox.mu: among its returns
 
 	backlog link.Backlog
+	ended   atomic.Bool // the mailbox was told
 }
 
 var _ link.Credit = (*inflow)(nil)
@@ -243,6 +244,20 @@ func (f *inflow) place(status uint64, p foreign.Memory) bool {
 func (f *inflow) Resume() {
 	if f.backlog.Resume(f.place) {
 		go f.target.Raise() // not here: the caller is the mailbox's reader
+	}
+	f.finish()
+}
+
+// end is called when the link is down: only what waits is still to be placed.
+func (f *inflow) end() {
+	f.l.Store(nil)
+	f.finish()
+}
+
+// finish ends the flow in the mailbox, once, when the link is down and nothing waits.
+func (f *inflow) finish() {
+	if f.target != nil && f.l.Load() == nil && !f.backlog.Some() && f.ended.CompareAndSwap(false, true) {
+		link.End(f.target)
 	}
 }
 

@@ -192,7 +192,7 @@ func (l *Link) end() {
 	l.events.close()
 	l.eventMu.Unlock()
 	for _, f := range l.ins {
-		f.l.Store(nil)
+		f.end()
 	}
 	l.endAll()
 	l.failAll()

@@ -178,6 +178,7 @@ type inflow struct {
 	acked  atomic.Uint64
 	dead   atomic.Bool
 	raised atomic.Bool // a call of Raise is queued
+	ended  atomic.Bool // the mailbox was told
 	// pending is the Return that waits to be sent; nil: none does.
 	pending []byte // guarded by the link's mu
 
@@ -265,9 +266,26 @@ func (f *inflow) Resume() {
 		n++
 	}
 	f.backlog = append(f.backlog[:0], f.backlog[n:]...)
+	f.finishLocked()
 	f.mu.Unlock()
 	if l := f.l.Load(); l != nil && n > 0 {
 		f.raise(l) // not here: the caller is the mailbox's reader
+	}
+}
+
+// end is called when the link is down: only what waits is still to be placed.
+func (f *inflow) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.l.Store(nil)
+	f.finishLocked()
+}
+
+// finishLocked ends the flow in the mailbox, once, when the link is down and nothing waits. It
+// belongs to the holder of mu.
+func (f *inflow) finishLocked() {
+	if f.target != nil && f.l.Load() == nil && len(f.backlog) == 0 && f.ended.CompareAndSwap(false, true) {
+		link.End(f.target)
 	}
 }
 

@@ -513,9 +513,7 @@ func (l *Link) end() {
 		}
 	}
 	for _, f := range l.ins {
-		if f != nil {
-			f.l.Store(nil)
-		}
+		f.end()
 	}
 	l.up.add(func() { l.nic.PeerDown(l.peer) })
 	l.up.finish()

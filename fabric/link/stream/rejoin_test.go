@@ -1,0 +1,19 @@
+package stream_test
+
+import (
+	"testing"
+
+	"exnet/fabric/fabrictest"
+)
+
+func TestRejoin(t *testing.T) {
+	x, y := fabrictest.NewNIC(t, 0), fabrictest.NewNIC(t, 1)
+	fabrictest.Rejoin(t, x, y, func() func() {
+		lx, ly := fabrictest.JoinStream(t, x, y, fabrictest.StreamConfig{Conns: 1}, nil)
+		return func() {
+			_, _ = lx.Close(), ly.Close() // the other end may have gone down first
+			<-lx.Done()
+			<-ly.Done()
+		}
+	})
+}
