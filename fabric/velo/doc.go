@@ -36,6 +36,7 @@
 //
 // # Limits
 //
-// A mailbox assigns 65,536 flow numbers during its life and never reuses one: a late
-// message of a closed source cannot pass for one of its successor.
+// A mailbox has 65,536 flow numbers, 16,384 of them for one node. A number is given again
+// once the link has ended its flow (link.Ending) and no message of it is unread: a late
+// message of a closed source cannot pass for one of its successor. Link mem ends none.
 package velo

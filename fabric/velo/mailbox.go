@@ -1,7 +1,6 @@
 package velo
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -151,9 +150,11 @@ func (f *inflow) End() {
 func (m *mailbox) reclaim() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ending = slices.DeleteFunc(m.ending, func(f *inflow) bool {
+	left := m.ending[:0]
+	for _, f := range m.ending {
 		if m.pos < f.end {
-			return false
+			left = append(left, f)
+			continue
 		}
 		f.starved.Store(false)
 		if m.open[f.src]--; m.open[f.src] == 0 {
@@ -161,8 +162,8 @@ func (m *mailbox) reclaim() {
 		}
 		f.credit = ended{} // that of the link goes
 		m.free = append(m.free, f)
-		return true
-	})
+	}
+	m.ending = left
 	m.gone.Store(len(m.ending) > 0)
 }
 
