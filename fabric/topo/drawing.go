@@ -3,7 +3,6 @@ package topo
 import (
 	"fmt"
 	"slices"
-	"strconv"
 
 	"exnet/fabric"
 )
@@ -93,18 +92,4 @@ func (d *Drawing) ends(channel int) (from, to End) {
 		return l.A, l.B
 	}
 	return l.B, l.A
-}
-
-// BytesText returns a number of bytes for people to read, in units of 1000.
-func BytesText(n uint64) string {
-	if n < 1000 {
-		return strconv.FormatUint(n, 10) + " B"
-	}
-	f := float64(n)
-	for _, unit := range []string{"kB", "MB", "GB", "TB", "PB"} {
-		if f /= 1000; f < 999.95 {
-			return fmt.Sprintf("%.1f %s", f, unit)
-		}
-	}
-	return fmt.Sprintf("%.1f EB", f/1000)
 }

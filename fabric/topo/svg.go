@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"exnet/fabric"
+	"exnet/internal/display"
 )
 
 // WriteSVG writes the drawing as SVG. Each direction of a link is a separate line, to the right of
@@ -119,7 +120,7 @@ func (p *painter) line(channel int, a, b point, style string) {
 	}
 	from, to := p.ends(channel)
 	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"%s><title>%v to %v: %d %s, %s</title></line>`+"\n",
-		a.x, a.y, b.x, b.y, Colour(level), 1.4+2.6*level, style, from, to, c.Packets, p.units(), BytesText(c.Bytes))
+		a.x, a.y, b.x, b.y, display.Colour(level), 1.4+2.6*level, style, from, to, c.Packets, p.units(), display.Bytes(c.Bytes))
 }
 
 // shared draws the traffic through shared memory, dotted: a curve between two nodes, a
@@ -136,7 +137,7 @@ func (p *painter) shared() {
 			bow := a.between(b).plus(a.toward(b).right().times(14))
 			shape = fmt.Sprintf(`M%.1f %.1fQ%.1f %.1f %.1f %.1f`, a.x, a.y, bow.x, bow.y, b.x, b.y)
 		}
-		p.printf(`<path d="%s" %s><title>%v in shared memory, on no link: %d messages, %s</title></path>`+"\n", shape, look, s, s.Messages, BytesText(s.Bytes))
+		p.printf(`<path d="%s" %s><title>%v in shared memory, on no link: %d messages, %s</title></path>`+"\n", shape, look, s, s.Messages, display.Bytes(s.Bytes))
 	}
 }
 
@@ -160,30 +161,14 @@ func (p *painter) legend() {
 	}
 	const steps, width = 24, 10.0
 	for s := range steps {
-		p.printf(`<rect x="%.0f" y="14" width="%.0f" height="10" fill="%s"/>`, float64(s)*width, width, Colour(float64(s)/(steps-1)))
+		p.printf(`<rect x="%.0f" y="14" width="%.0f" height="10" fill="%s"/>`, float64(s)*width, width, display.Colour(float64(s)/(steps-1)))
 	}
 	from, to := p.ends(c)
-	p.printf("\n<text y=\"40\">0</text><text x=\"%.0f\" y=\"40\" text-anchor=\"end\">%s</text>\n", steps*width, BytesText(p.peak))
+	p.printf("\n<text y=\"40\">0</text><text x=\"%.0f\" y=\"40\" text-anchor=\"end\">%s</text>\n", steps*width, display.Bytes(p.peak))
 	p.printf("<text x=\"%.0f\" y=\"24\">most: %v to %v</text>\n", steps*width+14, from, to)
 	sum, packets := p.total(), ""
 	if !p.Flows { // a flow counts on several links
 		packets = fmt.Sprintf("%d packets, ", sum.Packets)
 	}
-	p.printf("<text x=\"%.0f\" y=\"40\">all links: %s%s</text>\n</g>\n", steps*width+14, packets, BytesText(sum.Bytes))
-}
-
-// Colour returns the colour of a load from 0 to 1: light grey for 0, then from orange to
-// dark red.
-func Colour(level float64) string {
-	stops := [...][3]float64{{253, 196, 134}, {252, 141, 60}, {217, 48, 31}, {115, 0, 20}}
-	if level <= 0 {
-		return "#d4d4d4"
-	}
-	at := min(level, 1) * float64(len(stops)-1)
-	i := min(int(at), len(stops)-2)
-	var c [3]int
-	for k := range c {
-		c[k] = int(stops[i][k] + (at-float64(i))*(stops[i+1][k]-stops[i][k]))
-	}
-	return fmt.Sprintf("#%02x%02x%02x", c[0], c[1], c[2])
+	p.printf("<text x=\"%.0f\" y=\"40\">all links: %s%s</text>\n</g>\n", steps*width+14, packets, display.Bytes(sum.Bytes))
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"exnet/fabric"
+	"exnet/internal/display"
 )
 
 // WriteText writes the drawing as ASCII text: a torus or mesh plane by plane of equal z, a free
@@ -173,5 +174,5 @@ func (p *writer) shared() {
 }
 
 func (p *writer) row(name string, c Counts) {
-	fmt.Fprintf(p.w, "%-24s %12d %12s\n", name, c.Packets, BytesText(c.Bytes))
+	fmt.Fprintf(p.w, "%-24s %12d %12s\n", name, c.Packets, display.Bytes(c.Bytes))
 }

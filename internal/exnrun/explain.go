@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"exnet/directsockets/broker/connstats"
+	"exnet/internal/display"
 )
 
 // wasDirect reports whether bytes went over the segment.
@@ -83,8 +84,8 @@ func amounts(c *connstats.Connection) string {
 	if !wasDirect(c) && c.Sent.ShadowBytes+c.Received.ShadowBytes == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; sent %s direct, %s tcp; received %s direct, %s tcp", size(c.Sent.DirectBytes), size(c.Sent.ShadowBytes),
-		size(c.Received.DirectBytes), size(c.Received.ShadowBytes))
+	return fmt.Sprintf("; sent %s direct, %s tcp; received %s direct, %s tcp", display.Bytes(c.Sent.DirectBytes), display.Bytes(c.Sent.ShadowBytes),
+		display.Bytes(c.Received.DirectBytes), display.Bytes(c.Received.ShadowBytes))
 }
 
 // details are the other counters, without those that are zero.
@@ -112,20 +113,6 @@ func details(c *connstats.Connection) string {
 	add("spins that found something", c.SpinHits)
 	add("found nothing", c.SpinFails)
 	return strings.Join(parts, ", ")
-}
-
-// size writes a number of bytes for people.
-func size(n uint64) string {
-	v, unit := float64(n), 0
-	units := []string{"B", "kB", "MB", "GB", "TB"}
-	for v >= 999.5 && unit < len(units)-1 {
-		v /= 1000
-		unit++
-	}
-	if unit == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.3g %s", v, units[unit])
 }
 
 // summary is the last line of what --explain prints.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"exnet/fabric/topo"
+	"exnet/internal/display"
 )
 
 // The drawings of all runs have one scale: only a run with the largest load has the darkest colour,
@@ -42,7 +42,7 @@ ranks = 16
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, want := strings.Contains(string(svg), `stroke="`+topo.Colour(1)+`"`), r.Stats.Max == most
+			got, want := strings.Contains(string(svg), `stroke="`+display.Colour(1)+`"`), r.Stats.Max == most
 			if got != want {
 				t.Errorf("%s, run %d, load %d of %d: the darkest colour is there: %v", name, r.Number, r.Stats.Max, most, got)
 			}

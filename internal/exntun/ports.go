@@ -9,6 +9,7 @@ import (
 	"exnet/fabric"
 	"exnet/internal/cli"
 	"exnet/internal/control"
+	"exnet/internal/display"
 
 	"github.com/spf13/cobra"
 )
@@ -24,8 +25,8 @@ func writePorts(w io.Writer, s *control.Ports) {
 			process += "/" + strconv.Itoa(p.PID)
 		}
 		c := p.Counters
-		lines = append(lines, fmt.Sprintf("%d|%s|%s|%d|%s|%d|%d of %d|%d|%d|%s|%s|%d|%d", p.VPID, p.Unit, process, p.UID, bytesOf(c.Registered),
-			p.Peers, p.Queued, p.Slots, c.Sent, c.Received, bytesOf(c.PutBytes), bytesOf(c.GetBytes), c.Waits, c.Errors))
+		lines = append(lines, fmt.Sprintf("%d|%s|%s|%d|%s|%d|%d of %d|%d|%d|%s|%s|%d|%d", p.VPID, p.Unit, process, p.UID, display.Bytes(c.Registered),
+			p.Peers, p.Queued, p.Slots, c.Sent, c.Received, display.Bytes(c.PutBytes), display.Bytes(c.GetBytes), c.Waits, c.Errors))
 	}
 	t.rows("ports", lines...)
 }

@@ -13,6 +13,7 @@ import (
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/control"
+	"exnet/internal/display"
 	"exnet/internal/svgplot"
 	"exnet/study/pattern"
 	"exnet/study/pattern/pfprof"
@@ -229,7 +230,7 @@ func (r *traffic) write(p program, o profileOptions) error {
 // matrixOf returns the bytes sent from node to node.
 func matrixOf(all []pfprof.Process) svgplot.Matrix {
 	at := make(map[int]int)
-	m := svgplot.Matrix{Title: "Bytes from node to node", Format: func(v float64) string { return bytesOf(uint64(v)) }}
+	m := svgplot.Matrix{Title: "Bytes from node to node", Format: func(v float64) string { return display.Bytes(uint64(v)) }}
 	for _, p := range all {
 		if _, ok := at[*p.Node]; !ok {
 			at[*p.Node] = len(m.Names)

@@ -19,6 +19,7 @@ import (
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/control"
+	"exnet/internal/display"
 	"exnet/internal/infile"
 	"exnet/internal/svgplot"
 	"exnet/study/graph"
@@ -185,7 +186,7 @@ func heatOf(all []pfprof.Process) string {
 		}
 	}
 	m := matrixOf(all)
-	m.Format = func(v float64) string { return topo.BytesText(uint64(v)) }
+	m.Format = func(v float64) string { return display.Bytes(uint64(v)) }
 	if len(m.Names) <= svgplot.MaxMatrix {
 		return m.Heat()
 	}
@@ -227,7 +228,7 @@ func (p *routePage) simulate(routes *topo.Routes, flows []routing.Flow) error {
 	}
 	p.Routers = template.HTML(bars.SVG()) // svgplot escapes what it is given
 	p.Best = fmt.Sprintf("%d flows between nodes. By the tables the busiest link carries %s; the best router is %s, with %s.",
-		len(flows), topo.BytesText(most["tables"]), best, topo.BytesText(most[best]))
+		len(flows), display.Bytes(most["tables"]), best, display.Bytes(most[best]))
 	return nil
 }
 
@@ -352,7 +353,7 @@ func (p *routePage) draw(routes *topo.Routes) error {
 				}
 			}
 		}
-		l.Most, l.All = topo.BytesText(most), topo.BytesText(all)
+		l.Most, l.All = display.Bytes(most), display.Bytes(all)
 		l.About = fmt.Sprintf("most %s (%s), all links %s", l.Most, where, l.All)
 		if len(t.Nodes()) <= topo.MaxDrawn {
 			var b bytes.Buffer
@@ -384,7 +385,7 @@ func (p *routePage) busiest(t *topo.Topology) {
 					n = l.load[i].BA.Bytes
 				}
 				c.most = max(c.most, n)
-				c.Loads = append(c.Loads, topo.BytesText(n))
+				c.Loads = append(c.Loads, display.Bytes(n))
 			}
 			p.Channels = append(p.Channels, c)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/internal/control"
+	"exnet/internal/display"
 )
 
 // writeSockets writes the connections of a node's programs as text, and their messages if all
@@ -29,8 +30,8 @@ func writeSockets(w io.Writer, s *control.Sockets, all bool) {
 	for _, c := range s.Connections {
 		lines = append(lines, fmt.Sprintf("%v|%v|%s|%s|%d|%s|%s|%s|%s|%s|%s", c.Local, c.Remote, pick(c.Server, "server", "client"),
 			c.Mode+throughOf(c)+pick(c.Reason == "", "", " ("+c.Reason+")"), c.Device, processOf(c),
-			bytesOf(c.Sent.DirectBytes), bytesOf(c.Sent.ShadowBytes),
-			bytesOf(c.Received.DirectBytes), bytesOf(c.Received.ShadowBytes), fillOf(c)))
+			display.Bytes(c.Sent.DirectBytes), display.Bytes(c.Sent.ShadowBytes),
+			display.Bytes(c.Received.DirectBytes), display.Bytes(c.Received.ShadowBytes), fillOf(c)))
 		messages = append(messages,
 			fmt.Sprintf("%v|%v|sent|%s", c.Local, c.Remote, messagesOf(c.Sent)),
 			"||received|"+messagesOf(c.Received))
@@ -84,5 +85,5 @@ func fillOf(c connstats.Connection) string {
 }
 
 func messagesOf(t connstats.Traffic) string {
-	return fmt.Sprintf("%d|%d|%d|%d|%d|%d|%s", t.VELO, t.VELOLast, t.RMAInfo, t.RMAAvail, t.Shutdown, t.Demote, bytesOf(t.ZeroCopyBytes))
+	return fmt.Sprintf("%d|%d|%d|%d|%d|%d|%s", t.VELO, t.VELOLast, t.RMAInfo, t.RMAAvail, t.Shutdown, t.Demote, display.Bytes(t.ZeroCopyBytes))
 }

@@ -13,6 +13,7 @@ import (
 
 	"exnet/internal/control"
 	"exnet/internal/counter"
+	"exnet/internal/display"
 	"exnet/napi"
 )
 
@@ -89,9 +90,9 @@ func writeInterface(w io.Writer, i *control.Interface) {
 	}
 	s := i.Stats
 	fmt.Fprintf(w, indent+"ether %s  txqueuelen %d  (Ethernet)\n", i.MAC, i.TxQueueLen)
-	fmt.Fprintf(w, indent+"RX packets %d  bytes %d (%s)\n", s.RxPackets, s.RxBytes, bytesOf(s.RxBytes))
+	fmt.Fprintf(w, indent+"RX packets %d  bytes %d (%s)\n", s.RxPackets, s.RxBytes, display.Bytes(s.RxBytes))
 	fmt.Fprintf(w, indent+"RX errors %d  dropped %d  overruns %d  frame %d\n", s.RxErrors, s.RxDropped, s.RxOverruns, s.RxFrame)
-	fmt.Fprintf(w, indent+"TX packets %d  bytes %d (%s)\n", s.TxPackets, s.TxBytes, bytesOf(s.TxBytes))
+	fmt.Fprintf(w, indent+"TX packets %d  bytes %d (%s)\n", s.TxPackets, s.TxBytes, display.Bytes(s.TxBytes))
 	fmt.Fprintf(w, indent+"TX errors %d  dropped %d overruns %d  carrier %d  collisions %d\n", s.TxErrors, s.TxDropped, s.TxOverruns, s.TxCarrier, s.Collisions)
 }
 
@@ -106,18 +107,6 @@ func broadcastOf(p netip.Prefix) string {
 		a[i] |= ^mask[i]
 	}
 	return "  broadcast " + netip.AddrFrom4(a).String()
-}
-
-// bytesOf shows a number of bytes as ifconfig does.
-func bytesOf(n uint64) string {
-	v, unit := float64(n), "B"
-	for _, u := range []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"} {
-		if v < 1024 {
-			break
-		}
-		v, unit = v/1024, u
-	}
-	return fmt.Sprintf("%.1f %s", v, unit)
 }
 
 // table writes tables with a title.
@@ -178,7 +167,7 @@ func writePeers(t *table, peers []control.Peer) {
 		trip, sent, received := "-", "-", "-"
 		if p.RTTMicros > 0 {
 			trip = fmt.Sprintf("%d µs", p.RTTMicros)
-			sent, received = bytesOf(p.TxRate)+"/s", bytesOf(p.RxRate)+"/s"
+			sent, received = display.Bytes(p.TxRate)+"/s", display.Bytes(p.RxRate)+"/s"
 		}
 		lines = append(lines, fmt.Sprintf("%d|%s|%s|%s|%v|%s|%s|%s|%s|%d|%s|%s|%s", p.Node, p.State, linkOf(p), hops,
 			time.Since(p.Since).Round(time.Second), times(p.Links), trip, sent, received, p.MTU,
@@ -191,7 +180,7 @@ func writePeers(t *table, peers []control.Peer) {
 func writeShared(t *table, shared []control.Shared) {
 	lines := []string{"node|sent|messages|received|messages"}
 	for _, s := range shared {
-		lines = append(lines, fmt.Sprintf("%d|%s|%d|%s|%d", s.Node, bytesOf(s.Sent.Bytes), s.Sent.Messages, bytesOf(s.Received.Bytes), s.Received.Messages))
+		lines = append(lines, fmt.Sprintf("%d|%s|%d|%s|%d", s.Node, display.Bytes(s.Sent.Bytes), s.Sent.Messages, display.Bytes(s.Received.Bytes), s.Received.Messages))
 	}
 	if len(shared) > 0 {
 		t.rows("direct sockets in shared memory, on no link", lines...)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"exnet/internal/display"
 )
 
 // Matrix is who gives how much to whom: Values[from][to].
@@ -70,31 +72,16 @@ func (m Matrix) Heat() string {
 	}
 	for i, row := range m.Values {
 		for k, v := range row {
-			level := 0.0
-			if most > 0 {
-				level = v / most
+			shade := "#f7f7f7" // nothing: many cells of a large matrix
+			if v > 0 {
+				shade = display.Colour(v / most)
 			}
 			f.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"><title>%s to %s: %s</title></rect>`+"\n",
-				left+float64(k)*cell, top+float64(i)*cell, cell, cell, shade(level), escape(m.Names[i]), escape(m.Names[k]), escape(m.format(v)))
+				left+float64(k)*cell, top+float64(i)*cell, cell, cell, shade, escape(m.Names[i]), escape(m.Names[k]), escape(m.format(v)))
 		}
 	}
 	f.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="none" stroke="#888"/></svg>`+"\n", left, top, side, side)
 	return f.String()
-}
-
-// shade goes from white for nothing over yellow and red to black for 1.
-func shade(level float64) string {
-	if level <= 0 {
-		return "#f7f7f7"
-	}
-	stops := [...][3]float64{{255, 237, 160}, {254, 178, 76}, {240, 59, 32}, {128, 0, 38}}
-	at := min(level, 1) * float64(len(stops)-1)
-	i := min(int(at), len(stops)-2)
-	var c [3]int
-	for k := range c {
-		c[k] = int(snap(stops[i][k] + (at-float64(i))*(stops[i+1][k]-stops[i][k])))
-	}
-	return fmt.Sprintf("#%02x%02x%02x", c[0], c[1], c[2])
 }
 
 // Chord draws the matrix as a circle: each name has an arc as long as what it gives,

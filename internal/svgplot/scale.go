@@ -47,19 +47,6 @@ func Number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// Bytes writes a size: "64", "4k", "1M".
-func Bytes(v float64) string {
-	for _, u := range []struct {
-		size float64
-		name string
-	}{{1 << 20, " MiB"}, {1 << 10, " KiB"}} {
-		if v >= u.size {
-			return Number(v/u.size) + u.name
-		}
-	}
-	return Number(v)
-}
-
 func trim(s string) string {
 	if strings.Contains(s, ".") {
 		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")

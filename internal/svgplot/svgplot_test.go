@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"exnet/internal/clitest"
+	"exnet/internal/display"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -18,7 +19,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func exampleLines() Lines {
 	return Lines{
 		Title: "Bandwidth <over> size", Desc: "two paths & a value",
-		X: Axis{Label: "message size (bytes)", Log: true, Format: Bytes},
+		X: Axis{Label: "message size (bytes)", Log: true, Format: display.Size},
 		Y: Axis{Label: "GB/s", Log: true},
 		Series: []Series{
 			{"veth", 7, []Point{{64, 0.1, 0.09, 0.12}, {4096, 2, 1.5, 2.2}, {65536, 6, 6, 6}, {1 << 20, 5.5, 5, 6}}},
@@ -112,11 +113,6 @@ func TestNumbers(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 0.0512: "0.0512", 0.5: "0.5", 2.5: "2.5", 2: "2", 12.34: "12.3", 1200: "1200", 20: "20", 100: "100"} {
 		if got := Number(v); got != want {
 			t.Errorf("Number(%v) = %s, want %s", v, got, want)
-		}
-	}
-	for v, want := range map[float64]string{1: "1", 64: "64", 1500: "1.46 KiB", 4096: "4 KiB", 65536: "64 KiB", 1 << 20: "1 MiB", 8 << 20: "8 MiB"} {
-		if got := Bytes(v); got != want {
-			t.Errorf("Bytes(%v) = %s, want %s", v, got, want)
 		}
 	}
 }

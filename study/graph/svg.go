@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"exnet/fabric/topo"
+	"exnet/internal/display"
 )
 
 // WriteSVG draws the network with what each channel has carried: the more, the darker
@@ -146,9 +147,9 @@ func (p *painter) legend() {
 	const steps, width = 24, 5
 	p.printf(`<text x="0" y="38">0</text>`)
 	for i := range steps {
-		p.printf(`<rect x="%d" y="29" width="%d" height="10" fill="%s"/>`, 12+i*width, width, topo.Colour(float64(i)/(steps-1)))
+		p.printf(`<rect x="%d" y="29" width="%d" height="10" fill="%s"/>`, 12+i*width, width, display.Colour(float64(i)/(steps-1)))
 	}
-	p.printf(`<text x="%d" y="38">%s for a capacity of 1</text>`, 18+steps*width, topo.BytesText(uint64(p.peak)))
+	p.printf(`<text x="%d" y="38">%s for a capacity of 1</text>`, 18+steps*width, display.Bytes(uint64(p.peak)))
 }
 
 // channel draws one direction, to the right of the other as seen by what flows.
@@ -164,7 +165,7 @@ func (p *painter) channel(c int32) {
 		level = min(p.relative(c)/p.peak, 1)
 	}
 	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"><title>%s: %d flows, %d bytes</title></line>`+"\n",
-		a.x+side, a.y, b.x+side, b.y, topo.Colour(level), 1+3*level, escape(p.g.ChannelName(c)), p.flows[c], p.bytes[c])
+		a.x+side, a.y, b.x+side, b.y, display.Colour(level), 1+3*level, escape(p.g.ChannelName(c)), p.flows[c], p.bytes[c])
 }
 
 func (p *painter) vertex(at place, v Vertex) {

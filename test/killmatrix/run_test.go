@@ -304,13 +304,3 @@ func gone(pid int) bool {
 	s := processState(pid)
 	return s == 0 || s == 'Z'
 }
-
-func size(n int64) string {
-	switch {
-	case n >= 1<<20:
-		return fmt.Sprintf("%d MiB", n>>20)
-	case n >= 1<<10:
-		return fmt.Sprintf("%d KiB", n>>10)
-	}
-	return fmt.Sprintf("%d B", n)
-}

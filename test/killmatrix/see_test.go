@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"exnet/directsockets/broker/connstats"
+	"exnet/internal/display"
 )
 
 // seeEnd: the victim was killed; the other end hears of it in both directions.
@@ -210,7 +211,7 @@ func (r *run) seeNothing() error {
 	if err := c.finish(); err != nil {
 		return fmt.Errorf("without the %v: %w", r.cell.victim, err)
 	}
-	r.saw = fmt.Sprintf("nothing: %s more", size(moved))
+	r.saw = fmt.Sprintf("nothing: %s more", display.Bytes(uint64(moved)))
 	if err := r.others(); err != nil {
 		return err
 	}

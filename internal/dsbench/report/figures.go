@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"exnet/internal/display"
 	"exnet/internal/dsbench/result"
 	"exnet/internal/svgplot"
 )
@@ -86,7 +87,7 @@ func (d *Data) series(part string, v value) (list []svgplot.Series) {
 // lines draws a part over message size, both axes logarithmic.
 func (d *Data) lines(part, title, unit string, v value, refs ...svgplot.Ref) chart {
 	l := svgplot.Lines{
-		Title: title, X: svgplot.Axis{Label: "message size (bytes)", Log: true, Format: svgplot.Bytes},
+		Title: title, X: svgplot.Axis{Label: "message size (bytes)", Log: true, Format: display.Size},
 		Y: svgplot.Axis{Label: unit, Log: true}, Series: d.series(part, v), Refs: refs,
 	}
 	return chart{title, template.HTML(l.SVG())}

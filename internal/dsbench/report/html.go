@@ -9,16 +9,16 @@ import (
 	"strings"
 	"time"
 
+	"exnet/internal/display"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/result"
-	"exnet/internal/svgplot"
 )
 
 //go:embed report.tmpl.html
 var reportTemplate string
 
 var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{
-	"figure": result.Figure, "unit": unitText, "micro": microText, "optional": result.Optional, "percent": result.Percent, "bytes": func(n int) string { return svgplot.Bytes(float64(n)) },
+	"figure": result.Figure, "unit": unitText, "micro": microText, "optional": result.Optional, "percent": result.Percent, "bytes": func(n int) string { return display.Size(float64(n)) },
 	"name": rowName,
 }).Parse(reportTemplate))
 

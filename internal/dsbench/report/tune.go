@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"exnet/internal/display"
 	"exnet/internal/dsbench/coredist"
 	"exnet/internal/dsbench/paths"
 	"exnet/internal/dsbench/result"
@@ -111,7 +112,7 @@ func (t *Tuned) figures() (list []reportFigure) {
 			case s.Name == "eager threshold":
 				l := svgplot.Lines{
 					Title: "Half a round trip over message size",
-					X:     svgplot.Axis{Label: "message size (bytes)", Log: true, Format: svgplot.Bytes},
+					X:     svgplot.Axis{Label: "message size (bytes)", Log: true, Format: display.Size},
 					Y:     svgplot.Axis{Label: "half round trip (" + micros + ")"}, Series: d.series(m, scaled(1)),
 				}
 				for i := range l.Series {
@@ -119,7 +120,7 @@ func (t *Tuned) figures() (list []reportFigure) {
 				}
 				f.Charts = append(f.Charts, chart{l.Title, template.HTML(l.SVG())})
 			case m == "stream":
-				f.Charts = append(f.Charts, d.bars(m, fmt.Sprintf("Stream of %s", svgplot.Bytes(float64(rows[0].Size))), gbits, false, scaled(1)))
+				f.Charts = append(f.Charts, d.bars(m, fmt.Sprintf("Stream of %s", display.Size(float64(rows[0].Size))), gbits, false, scaled(1)))
 				if s.Name == "coalescing" {
 					f.Charts = append(f.Charts, d.bars(m, "CPU time for a gigabyte", "s", false, func(r result.Row) (float64, float64, float64) {
 						return *cmp.Or(r.CPUPerGB, new(float64)), 0, 0

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 
+	"exnet/internal/display"
 	"exnet/internal/dsbench/result"
 	"exnet/internal/svgplot"
 )
@@ -19,7 +20,7 @@ func sizeText(n int) string {
 	if n < 1<<10 {
 		return result.Count(n, "byte")
 	}
-	return svgplot.Bytes(float64(n))
+	return display.Size(float64(n))
 }
 
 // behindNumber is a unit as it follows a number: " Gbit/s", "/s".
