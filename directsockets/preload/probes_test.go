@@ -281,7 +281,7 @@ func TestProbesThreadSanitizer(t *testing.T) {
 	for _, name := range []string{"threads-share", "duplex", "cancel", "shutdown-wakes", "timeouts", "eintr", "waitall", "poll-sleeps",
 		"epoll-threads", "epoll-join-ready", "epoll-exclusive", "epoll-nested", "epoll-polled", "epoll-two", "epoll-mixed",
 		"threads-delete", "threads-random", "share-sets-three", "share-set-poll", "share-recv-set", "share-set-nested", "share-no-set", "share-taken-over",
-		"order-racing", "order-mixed", "order-tcp-last", "order-idle", "order-processes", "order-poll", "reuse-close", "reuse-shutdown", "reuse-several", "reuse-sets-direct", "uncounted-threads", "uncounted-renumbered", "edge-both", "oneshot-modes", "nested-modes", "epoll-random-1"} {
+		"order-racing", "order-mixed", "order-idle", "order-processes", "order-poll", "reuse-close", "reuse-shutdown", "reuse-several", "reuse-sets-direct", "uncounted-threads", "uncounted-renumbered", "edge-both", "oneshot-modes", "nested-modes", "epoll-random-1"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := slices.Clone(env)

@@ -12,7 +12,7 @@
 
 static bool may_wait; /* by the settings, and there has been a broker */
 
-bool ds_may_wait(int side) { return DS_GET(may_wait) && !ds_broker_due() && (side == 1 || !DS_GET(ds_telling)); }
+bool ds_may_wait(void) { return DS_GET(may_wait) && !ds_broker_due(); }
 
 /* Makes the socket of a connection whose side this is; NULL: it stays plain, or memory is short.
  * Takes the lock of setup; errno stays. */
@@ -35,9 +35,6 @@ static struct ds_sock *make(int fd, int side)
 	}
 	s->side = (uint8_t)side;
 	s->info = info;
-	uint64_t sent; /* a program may send before it asks whether it is connected */
-	if (side == 0 && ds_peer_get(s) && ds_kernel_sent(fd, side, &sent) && sent == 0)
-		ds_peer_made(s);
 	s->entry = ds_stats_get(fd, side, &s->info);
 	why = rules_decide(side, info.addr[1], info.port[1]);
 	if (!why && !known)

@@ -133,7 +133,6 @@ static void let_go(void *handle)
 		ds_fd_close(s->wakefd);
 	if (s->zerocopyfd >= 0)
 		ds_fd_close(s->zerocopyfd);
-	ds_peer_put(s);
 	ds_stats_put(s->entry, ds_config.explain);
 	if (s->sh && !s->left)
 		ds_arena_unref(s->sh);

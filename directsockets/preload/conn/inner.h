@@ -13,7 +13,6 @@
  *   sleep.c                       the doorbell
  *   send.c recv.c zerocopy.c      bytes
  *   end.c                         the end of a connection
- *   sent.c                        the order of sends on TCP and direct sends
  *
  * The phase says whether there is a segment; where each direction is, in a segment or on
  * the shadow, is in struct ds_shared (segment/arena.h).
@@ -64,10 +63,8 @@ struct ds_sock {
 	bool leads_rx;	       /* that thread sleeps for what is received */
 	unsigned sets;	       /* armings of the epoll sets of this process: they lead by its name, if no thread does */
 	unsigned pollers;      /* threads of this process that sleep on wakefd, because another sleeper has the bell */
-	struct ds_peer *peer;  /* a client: its server, if there is room for one (sent.c) */
-	uint32_t noted, rang;  /* of its notes, and of ds_rings, what the segment says; with the lock of tx */
+	uint32_t rang;	       /* of ds_rings, what the segment says; with the lock of tx */
 	uint64_t rings;	       /* what the peer's said when ds_has_rung looked last */
-	uint64_t read;	       /* a server: when bytes were read on the shadow last, by ds_ticks */
 	struct ds_spinner spinner;
 	struct ds_life *life;
 	struct ds_info info;
@@ -130,10 +127,10 @@ void ds_handle_put(struct ds_sock *s) DS_HIDDEN;
 struct ds_sock *ds_by_id(uint32_t id) DS_HIDDEN;
 /* Connected to a broker, for the first time or again. */
 void ds_met(void) DS_HIDDEN;
-/* ds_segment_room: the process may have one more segment. ds_segment_made counts that of s. ds_drop
+/* ds_segment_room: the process may have one more segment. ds_segment_made counts it. ds_drop
  * releases the segment and the bell of s. */
 bool ds_segment_room(void) DS_HIDDEN;
-void ds_segment_made(const struct ds_sock *s) DS_HIDDEN;
+void ds_segment_made(void) DS_HIDDEN;
 void ds_drop(struct ds_sock *s) DS_HIDDEN;
 /* Closes the segment that was kept for those that share s. */
 void ds_granted_close(struct ds_sock *s) DS_HIDDEN;
@@ -204,37 +201,6 @@ bool ds_kin_count(struct ds_sock *s) DS_HIDDEN;
 bool ds_kin_map(struct ds_sock *s, int *bell) DS_HIDDEN;
 /* Has setup.c told what the broker says. With the lock of setup. */
 void ds_setup_broker(void) DS_HIDDEN;
-
-/* ---- sends on TCP beside direct ones (sent.c) -------------------------------------------- */
-
-/* A server, and the sends to it on TCP: words of the control block, a time and the client's
- * port. */
-struct ds_peer {
-	uint8_t addr[16];
-	uint16_t port;
-	unsigned users;	 /* connections; with the lock of setup */
-	bool told;	 /* it was told something; until then nobody asks for the notes */
-	uint32_t notes;	 /* counts the notes made or taken back */
-	uint64_t sent[DS_SENT];
-};
-
-/* A server has been told about sends, through a segment that is still there: clients are known from
- * their first call on. */
-extern bool ds_telling DS_HIDDEN;
-/* The client s gets a server, and loses it: with the lock of setup. ds_peer_get returns true if
- * that server is told about sends; ds_peer_made then notes that s has sent nothing yet, if so and
- * if there is room. */
-bool ds_peer_get(struct ds_sock *s) DS_HIDDEN;
-void ds_peer_made(struct ds_sock *s) DS_HIDDEN;
-void ds_peer_put(struct ds_sock *s) DS_HIDDEN;
-/* In the child of a fork: what the parent sends on shared connections is unknown from here on. */
-void ds_peer_fork_child(void) DS_HIDDEN;
-/* ds_sent_news: something must be said before a direct send; ds_sent_tell says it. With tx_lock. */
-static inline bool ds_sent_news(const struct ds_sock *s)
-{
-	return DS_GET(ds_rings) != s->rang || (s->peer && DS_GET(s->peer->notes) != s->noted);
-}
-void ds_sent_tell(struct ds_sock *s) DS_HIDDEN;
 
 /* ---- the shadow (shadow.c) ---------------------------------------------------------- */
 

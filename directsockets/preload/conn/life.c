@@ -44,7 +44,6 @@ static void begun(const struct ds_life *l, struct ds_sock *s)
 
 	s->moved = (uint64_t)DS_GET(t->sent) + DS_GET(t->received);
 	s->sends = DS_GET(t->sends);
-	s->read = DS_GET(t->read);
 	ds_bump(counters, DS_C_SENT_SHADOW, DS_GET(t->sent));
 	ds_bump(counters, DS_C_RECEIVED_SHADOW, DS_GET(t->received));
 }

@@ -34,7 +34,6 @@ enum conn_state {
 /* What the program has done on an uncounted connection. Most connections end after a few requests
  * and stay on TCP, so the broker and the statistics need not know one from its first call on. */
 struct ds_traffic {
-	uint64_t read;		 /* side 1: when bytes were received last, by ds_ticks */
 	uint32_t sent, received; /* bytes; enough is enough */
 	uint32_t sends;
 	uint32_t sender; /* the name of the thread that sent last, and has received nothing since; 0: none */
@@ -124,7 +123,7 @@ static inline void ds_life_flags(struct ds_life *l) { __atomic_store_n(&l->nonbl
 /* ---- uncounted.c ------------------------------------------------------------------ */
 
 /* May a connection be UNCOUNTED? */
-bool ds_may_wait(int side) DS_HIDDEN;
+bool ds_may_wait(void) DS_HIDDEN;
 /* Has so much happened on a connection, whose descriptor is fd, that it needs a handle? */
 bool ds_ripe(struct ds_traffic *t, int side, int fd) DS_HIDDEN;
 void ds_traffic_moved(struct ds_traffic *t, int side, size_t sent, size_t received) DS_HIDDEN;

@@ -191,7 +191,7 @@ void ds_offer(struct ds_sock *s, int fd)
 	} else if (!create(s, &segment, bells)) {
 		no_memory(s);
 	} else {
-		ds_segment_made(s);
+		ds_segment_made();
 		s->sh->rx_read = read;
 		if (!ds_kin_take(s, segment, bells[0])) { /* it is used elsewhere by now */
 			ds_drop(s);

@@ -24,7 +24,6 @@ static struct ds_sock *pools[POOLS];
 static unsigned npools;
 static struct ds_sock *unused;
 static unsigned segments, kept;
-static unsigned clients; /* that have a segment */
 
 /* What could not be done because this thread itself held the lock: its holder does it before it
  * unlocks. */
@@ -194,17 +193,7 @@ void ds_met(void)
 
 bool ds_segment_room(void) { return segments < MAX_SEGMENTS; }
 
-/* Another segment for s, or one less. */
-static void count(const struct ds_sock *s, int by)
-{
-	segments += (unsigned)by;
-	if (s->side == 0)
-		clients += (unsigned)by;
-	if (!clients)
-		DS_SET(ds_telling, false); /* what is told goes to servers through them */
-}
-
-void ds_segment_made(const struct ds_sock *s) { count(s, 1); }
+void ds_segment_made(void) { segments++; }
 
 void ds_granted_close(struct ds_sock *s)
 {
@@ -223,7 +212,7 @@ void ds_drop(struct ds_sock *s)
 	ds_kin_drop(s);
 	if (s->seg.mem) {
 		ds_seg_unmap(&s->seg);
-		count(s, -1);
+		segments--;
 	}
 	s->seg.bell = -1;
 	if (bell >= 0 && s->no_rights)
@@ -339,7 +328,6 @@ void ds_fork_child(void)
 		if (s->seg.mem)
 			s->seg.counters = ds_stats_counters(NULL);
 	}
-	ds_peer_fork_child();
 	ds_broker_child();
 	ds_stats_child();
 	if (fork_locked)

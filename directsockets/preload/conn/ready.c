@@ -167,3 +167,14 @@ int ds_direct(struct ds_sock *s)
 	return (__atomic_load_n(&s->sh->tx_mode, __ATOMIC_ACQUIRE) == TX_DIRECT ? 1 : 0) |
 	       (__atomic_load_n(&s->sh->rx_mode, __ATOMIC_ACQUIRE) == RX_DIRECT ? 2 : 0);
 }
+
+bool ds_has_rung(struct ds_sock *s)
+{
+	if (!s->sh || !ds_has_segment(s))
+		return false;
+	uint64_t rings = ds_seg_peer_rings(&s->seg);
+	if (rings == DS_GET(s->rings))
+		return false;
+	DS_SET(s->rings, rings);
+	return true;
+}

@@ -85,8 +85,11 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			err = EPIPE;
 			break;
 		}
-		if (__builtin_expect(ds_sent_news(s), 0))
-			ds_sent_tell(s);
+		uint32_t rings = __atomic_load_n(&ds_rings, __ATOMIC_ACQUIRE);
+		if (__builtin_expect(rings != s->rang, 0)) {
+			s->rang = rings;
+			ds_seg_rang(&s->seg, rings);
+		}
 		n = ds_tx_send(&s->seg, &h->tx, &h->attention, c);
 		if (n == DS_BREACH) {
 			ds_break(s);
@@ -258,7 +261,6 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 	size_t sent = 0;
 
 	if (!s->sh) {
-		ds_sent_tcp(s);
 		return ds_real_send(fd, iov, n, flags);
 	}
 	ssize_t whole = send_whole(s, fd, iov, n, flags);

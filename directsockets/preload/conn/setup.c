@@ -59,7 +59,7 @@ static void granted(const struct ds_message *m, int segment, int bell)
 	if (s && s->phase == CLAIMED && ds_seg_map(&s->seg, segment, 1) == 0) {
 		const struct ds_info *i = &s->seg.info;
 
-		ds_segment_made(s);
+		ds_segment_made();
 		/* The same connection in the header, in the GRANT, and at the socket. */
 		if (!memcmp(i->nonce, m->info.nonce, 16) && !memcmp(i->addr, m->info.addr, 32) &&
 		    !memcmp(i->port, m->info.port, 4) && !memcmp(i->addr, s->info.addr, 32) &&
@@ -251,7 +251,7 @@ static void join(struct ds_sock *s, int fd)
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_MEMORY);
 		return;
 	}
-	ds_segment_made(s);
+	ds_segment_made();
 	s->no_rights = ds_fd_no_rights(bell);
 	s->seg.bell = ds_fd_keep(bell);
 	memcpy(s->info.nonce, s->seg.info.nonce, sizeof s->info.nonce);

@@ -377,8 +377,6 @@ void ds_moved(struct ds_sock *s, size_t sent, size_t received)
 	uint64_t *counters = ds_stats_counters(s->entry);
 	if (sent)
 		ds_bump(counters, DS_C_SENT_SHADOW, sent);
-	if (received && s->side == 1)
-		DS_SET(s->read, ds_ticks());
 	if (received)
 		ds_bump(counters, DS_C_RECEIVED_SHADOW, received);
 }
@@ -393,7 +391,6 @@ ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n
 	fd = ds_still(s, fd);
 	if (__builtin_expect(mode == TX_DIRECT || mode == TX_ROLLING, 0))
 		return DS_CHANGED;
-	ds_sent_tcp(s);
 	ssize_t r = ds_real_send(fd, iov, n, flags);
 	if (r > 0)
 		ds_moved(s, (size_t)r, 0);

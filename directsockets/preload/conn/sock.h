@@ -141,16 +141,6 @@ uint64_t ds_edges(struct ds_sock *s) DS_HIDDEN;
  * ordering only. */
 uint64_t ds_arrival(struct ds_sock *s, uint64_t told) DS_HIDDEN;
 
-/* A send on TCP that bypasses ds_send is about to begin: the peer's ds_sent_before learns of it. */
-void ds_sent_tcp(struct ds_sock *s) DS_HIDDEN;
-
-/* For two accepted connections: when the client sent the unread data of tcp, in ds_ticks and never
- * in the future, if that was before its last send on direct. DS_AFTER: it was later. DS_UNSAID:
- * unknown. It is the client's claim: use it for ordering only. */
-enum { DS_UNSAID = 0 };
-#define DS_AFTER UINT64_MAX
-uint64_t ds_sent_before(struct ds_sock *direct, const struct ds_sock *tcp) DS_HIDDEN;
-
 /* True if the peer has rung the doorbell of any connection since the last call, before it sent on
  * s: then the kernel has something to report. */
 bool ds_has_rung(struct ds_sock *s) DS_HIDDEN;

@@ -35,7 +35,7 @@ bool ds_ripe(struct ds_traffic *t, int side, int fd)
 	uint64_t moved = (uint64_t)DS_GET(t->sent) + DS_GET(t->received);
 
 	if (side == 0)
-		return ds_worth(DS_GET(t->sends), moved) || DS_GET(ds_telling);
+		return ds_worth(DS_GET(t->sends), moved);
 	unsigned looks = DS_GET(t->looks);
 	if (looks >= LONG_LOOKS || moved >= LONG_BYTES)
 		return true;
@@ -59,9 +59,6 @@ void ds_traffic_moved(struct ds_traffic *t, int side, size_t sent, size_t receiv
 	if (!received)
 		return;
 	DS_SET(t->received, most(DS_GET(t->received) + (uint64_t)received));
-	if (side == 1) {
-		DS_SET(t->read, ds_ticks());
-		if (DS_GET(t->sends))
-			DS_SET(t->again, true);
-	}
+	if (side == 1 && DS_GET(t->sends))
+		DS_SET(t->again, true);
 }

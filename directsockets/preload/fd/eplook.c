@@ -238,7 +238,6 @@ void m_told(struct member *m, uint64_t now)
 	m->fresh = false;
 	m->kpend = m->kleft;
 	m->since = now;
-	m->placed = 0;
 	if (m->events & EPOLLONESHOT)
 		m->disabled = true;
 }

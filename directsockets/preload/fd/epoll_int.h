@@ -25,7 +25,6 @@ struct member {
 	uint64_t key;	      /* when that came, by ds_ticks */
 	uint64_t since;	      /* when it was last reported, or added: nothing counts as older */
 	uint64_t heard;	      /* this round's event of the shadow counts as of then; 0: none */
-	uint64_t placed;      /* the key that place_heard gave it; 0: none */
 	int before;	      /* this round: it came before the foreign event of that index; or NOWHERE */
 	int bell;	      /* the bell that is in the instance, or -1 */
 	unsigned vain;	      /* calls that found nothing since it became active */
@@ -43,7 +42,6 @@ struct member {
 	bool fresh;	      /* report once what holds now (EPOLLET) */
 	bool active;	      /* in the list of active ones */
 	bool listed;	      /* in the list of a round */
-	bool unsure;	      /* heard, but what was found in segments may be older: no bell was armed */
 	bool armed, had;      /* ds_arm was called; what it returned */
 	bool rings;	      /* its bell may have been rung since it was read */
 	bool read;	      /* it was read here, which epi_pass_on tells the conn's other members */

@@ -74,7 +74,6 @@ static void absorb(struct round *r, struct epoll_event *ev, int n)
 			take_bell(r, m);
 		} else {
 			m->kpend |= ev[i].events;
-			m->unsure = !r->slept && (m->unsure || !m->heard);
 			m->heard = ++r->order;
 			r->others = r->news = true;
 		}
@@ -256,12 +255,9 @@ static void scan_between(struct round *r, const struct waiter *w)
 /* Takes what the kernel has reported before the round. With e's lock. */
 static void take_answer(struct round *r, const struct waiter *w, struct answer a)
 {
-	r->slept = a.slept;
 	r->asked = a.at;
 	r->answered = r->begin;
 	absorb(r, w->ev, a.n);
-	r->sure = a.slept ? r->foreign : 0;
-	r->slept = false;
 	__atomic_store_n(&r->e->others, r->others, __ATOMIC_RELAXED);
 	if (a.n < w->max)
 		r->e->asked = a.at;
@@ -282,7 +278,7 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 		__atomic_store_n(&e->epfd, waiter_fd(w), __ATOMIC_RELAXED);
 	if (!e->nested)
 		epi_clear_wake(e);
-	r.first = r.order = asked;
+	r.order = asked;
 	if (a.n >= 0)
 		take_answer(&r, w, a);
 	scan(&r, first);
@@ -297,8 +293,6 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 			scan_between(&r, w);
 	}
 	round_drop_empty(&r);
-	if (r.others && r.found > 0)
-		round_place(&r, w->ev);
 	int n = round_tell(&r, w->ev, w->max, asked);
 	bool pass = e->reads > 0;
 	lk_unlock(&e->lock);

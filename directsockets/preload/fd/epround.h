@@ -12,10 +12,8 @@ struct round {
 	int found;	     /* its length */
 	bool mixed;	     /* its keys may not fall from the first to the last */
 	int foreign;	     /* events of the program's own, which the kernel reported: the first of ev */
-	int sure;	     /* of these, the first were reported to a sleeper: whatever is found now came later */
 	int strays;	     /* events that nobody here can use: of members just gone, or of another process */
 	uint64_t begin;	     /* when the first look began */
-	uint64_t first;	     /* `order` at the beginning */
 	uint64_t order;	     /* what the kernel reports next came after that */
 	uint64_t asked;	     /* when the kernel was asked last in this round; 0: it was not */
 	uint64_t answered;   /* when it had answered */
@@ -27,7 +25,6 @@ struct round {
 	bool loose;	     /* something was found that the kernel did not report */
 	bool rung;	     /* a peer says that it rang another doorbell first, perhaps of a member that is armed */
 	bool woken;	     /* the kernel reported the wakefd */
-	bool slept;	     /* the kernel's answer woke a sleeper: it has the doorbells in their order */
 };
 
 /* All of these with e's lock.
@@ -40,10 +37,6 @@ uint64_t round_latest(const struct round *r) DS_HIDDEN;
 
 /* Removes from the list what another thread has taken since it was found. */
 void round_drop_empty(struct round *r) DS_HIDDEN;
-
-/* Finds the places of what the kernel reported, members of the list and foreign events at ev alike,
- * among what was found in segments. */
-void round_place(struct round *r, const struct epoll_event *ev) DS_HIDDEN;
 
 /* Writes the list to ev, which holds max, in order and between the foreign events; empties the list
  * and returns the number of all events. asked: when the kernel was asked before this round. */

@@ -268,8 +268,6 @@ EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 		return REAL(sendfile)(out, in, off, n);
 	DS_USE(use);
 	if (kernel_begin(k, from.c ? in : out, &use)) {
-		if (to.c)
-			ds_sent_tcp(to.c->life.s);
 		rc = REAL(sendfile)(out, in, off, n);
 		if (rc > 0)
 			ds_moved(k->c->life.s, to.c ? (size_t)rc : 0, to.c ? 0 : (size_t)rc);
@@ -303,8 +301,6 @@ EXPORT ssize_t splice(int in, off64_t *inoff, int out, off64_t *outoff, size_t n
 		return REAL(splice)(in, inoff, out, outoff, n, flags);
 	DS_USE(use);
 	if (kernel_begin(k, from.c ? in : out, &use)) {
-		if (to.c)
-			ds_sent_tcp(to.c->life.s);
 		ssize_t rc = REAL(splice)(in, NULL, out, NULL, n, flags);
 		if (rc > 0)
 			ds_moved(k->c->life.s, from.c ? 0 : (size_t)rc, from.c ? (size_t)rc : 0);

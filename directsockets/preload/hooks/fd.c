@@ -49,7 +49,7 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	if (rc == 0 && addr->sa_family == AF_UNSPEC) {
 		conn_demote(c, fd); /* disconnected: whatever comes next is plain */
 	} else if (rc == 0 || err == EINPROGRESS || err == EINTR || err == EISCONN) {
-		if (ds_life_connect(&c->life, (rc == 0 || err == EINPROGRESS) && ds_may_wait(0)))
+		if (ds_life_connect(&c->life, (rc == 0 || err == EINPROGRESS) && ds_may_wait()))
 			ds_classify(fd, 0, addr, len);
 		if (conn_is(c) != CONN_CONNECTING)
 			; /* it can wait */
@@ -99,14 +99,14 @@ static int accepted(int fd, int flags, bool wait)
 
 EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
-	bool wait = ds_may_wait(1);
+	bool wait = ds_may_wait();
 
 	return accepted(REAL(accept4)(fd, addr, len, flags), flags, wait);
 }
 
 EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)
 {
-	bool wait = ds_may_wait(1);
+	bool wait = ds_may_wait();
 
 	return accepted(REAL(accept)(fd, addr, len), 0, wait);
 }

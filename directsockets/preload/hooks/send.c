@@ -10,8 +10,8 @@ static inline bool odd_send(int flags)
 	return (flags & (MSG_OOB | MSG_FASTOPEN)) != 0;
 }
 
-/* Moves the connection of a call with MSG_OOB back to TCP, and notes the send on TCP. False and
- * errno: what has to be sent before is not. */
+/* Moves the connection of a call with MSG_OOB back to TCP. False and errno: what has to be sent
+ * before is not. */
 static bool odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB) {
@@ -19,7 +19,6 @@ static bool odd(struct call *k, int fd, int flags)
 		if (!ds_written(k->c->life.s, fd, flags))
 			return false;
 	}
-	ds_sent_tcp(k->c->life.s);
 	return true;
 }
 
@@ -136,7 +135,6 @@ static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int fl
 	if (m->msg_controllen > 0) {
 		ds_freeze_demote(k->c->life.s, fd);
 		if (ds_on_shadow_tx(k->c->life.s)) {
-			ds_sent_tcp(k->c->life.s);
 			ssize_t rc = REAL(sendmsg)(fd, m, flags);
 			if (rc > 0)
 				ds_moved(k->c->life.s, (size_t)rc, 0);

@@ -195,62 +195,6 @@ static void from(int l, const struct sockaddr_in *addr, int *c, int *s, int dire
 		die("SO_TIMESTAMPING");
 }
 
-/* Direct first, then the one on TCP, in ways that are told together: 0: before any wait; 1: and a
- * second time direct; 2: and the one on TCP was written once before; 3: another one on TCP
- * between. */
-static void tcp_last(int way, int *bad)
-{
-	int c, s, c2, s2, c3, s3, ep = ep_new();
-	struct epoll_event ev[4];
-	struct sockaddr_in addr;
-	int l = listener(&addr);
-
-	from(l, &addr, &c, &s, 1, 0);
-	from(l, &addr, &c2, &s2, 0, 1);
-	from(l, &addr, &c3, &s3, 1, 1);
-	ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1);
-	ep_set(ep, EPOLL_CTL_ADD, s2, EPOLLIN, 2);
-	ep_set(ep, EPOLL_CTL_ADD, s3, EPOLLIN, 3);
-	for (int i = 0; i < 200; i++) {
-		unsigned long want[] = {1, 2, 3};
-		if (epoll_wait(ep, ev, 4, 0) != 0)
-			die("something left");
-		if (way == 2) {
-			put(c2, "x", 1);
-			get(s2, buf, 1);
-			if (epoll_wait(ep, ev, 4, 0) != 0)
-				die("something left");
-		}
-		if (way == 3) {
-			put(c3, "b", 1);
-			want[0] = 3, want[1] = 1, want[2] = 2;
-		}
-		put(c, "a", 1);
-		put(c2, "b", 1);
-		if (way != 3)
-			put(c3, "c", 1);
-		if (way == 1)
-			put(c, "d", 1);
-		while (readable(way == 3 ? s2 : s3, LONG) != 1)
-			;
-		int n = ep_hear(ep, ev, 4, LONG);
-		bad[0] += n != 3 || ev[0].data.u64 != want[0] || ev[1].data.u64 != want[1] || ev[2].data.u64 != want[2];
-		get(s, buf, way == 1 ? 2 : 1);
-		get(s2, buf, 1);
-		get(s3, buf, 1);
-	}
-	close(c), close(s), close(c2), close(s2), close(c3), close(s3), close(ep), close(l);
-}
-
-static void order_tcp_last(void)
-{
-	for (int way = 0; way < 4; way++) {
-		int bad = 0;
-		tcp_last(way, &bad);
-		out("way %d: %d of 200 in another order", way, bad);
-	}
-}
-
 /* One that was idle for long is written, and then the other, which is busy: who is told about that
  * knows of the first. */
 static void order_idle(void)
@@ -439,7 +383,6 @@ const struct probe order_probes[] = {
 	{"order-one-by-one", order_one_by_one, 0},
 	{"order-mixed", order_mixed, 0},
 	{"order-tcp-first", order_tcp_first, 0},
-	{"order-tcp-last", order_tcp_last, 0},
 	{"order-idle", order_idle, 0},
 	{"order-processes", order_processes, 0},
 	{"order-connecting", order_connecting, 0},

@@ -281,22 +281,7 @@ void ds_seg_cpu(struct ds_seg *g, uint32_t cpu)
 		SET(&g->own->cpu, cpu);
 }
 
-void ds_seg_sent(struct ds_seg *g, const uint64_t sent[DS_SENT], uint64_t rings)
-{
-	for (int i = 0; i < DS_SENT; i++)
-		SET(&g->own->sent[i], GET(&sent[i]));
-	SET(&g->own->rings, rings);
-}
-
-uint64_t ds_seg_peer_sent(const struct ds_seg *g, uint16_t port)
-{
-	for (int i = 0; i < DS_SENT; i++) {
-		uint64_t word = GET(&g->peer->sent[i]);
-		if ((word & 0xffff) == port)
-			return word;
-	}
-	return 0;
-}
+void ds_seg_rang(struct ds_seg *g, uint64_t rings) { SET(&g->own->rings, rings); }
 
 uint64_t ds_seg_peer_rings(const struct ds_seg *g) { return GET(&g->peer->rings); }
 

@@ -33,7 +33,6 @@ enum {
 	DS_MAX_RING = 1 << 30,
 	DS_MAX_RMA = 8 << 20, /* bytes that one RMA_INFO announces */
 	DS_RMA_INFO = 28,     /* bytes of its payload */
-	DS_SENT = 14,	      /* ports of the client that a control block describes (SPEC 2.5) */
 };
 
 /* Tags of messages (SPEC 3). */
@@ -83,7 +82,8 @@ struct ds_ctrl {
 	uint64_t sink_off;
 	uint8_t pad2[96];
 	uint64_t claim_seq;
-	uint64_t rings, sent[DS_SENT]; /* SPEC 2.5 */
+	uint64_t rings; /* SPEC 2.5 */
+	uint8_t pad3[112];
 };
 
 _Static_assert(sizeof(struct ds_slot) == DS_SLOT, "slot");
@@ -93,7 +93,7 @@ _Static_assert(offsetof(struct ds_ctrl, frozen_off) == 152, "frozen_off");
 _Static_assert(offsetof(struct ds_ctrl, class) == 156, "class");
 _Static_assert(offsetof(struct ds_ctrl, sink_seq) == 256, "sink_seq");
 _Static_assert(offsetof(struct ds_ctrl, claim_seq) == 384, "claim_seq");
-_Static_assert(offsetof(struct ds_ctrl, sent) == 400, "sent");
+_Static_assert(offsetof(struct ds_ctrl, rings) == 392, "rings");
 
 /* Whose segment it is, from the header. IPv4 as ::ffff:a.b.c.d; ports in host order. */
 struct ds_info {
@@ -221,12 +221,10 @@ void ds_seg_class(struct ds_seg *seg, unsigned class) DS_HIDDEN;
 /* 1 + the CPU that the peer last ran on; 0 unknown. */
 uint32_t ds_seg_peer_cpu(const struct ds_seg *seg) DS_HIDDEN;
 void ds_seg_cpu(struct ds_seg *seg, uint32_t cpu) DS_HIDDEN;
-/* Before a message: stores what this side, a client, has sent on TCP, and how often it has rung
- * bells (SPEC 2.5). Only the sender calls it. */
-void ds_seg_sent(struct ds_seg *seg, const uint64_t sent[DS_SENT], uint64_t rings) DS_HIDDEN;
-/* What the peer says: the word of a port (0: none), and a number that changes when it rings
- * bells. */
-uint64_t ds_seg_peer_sent(const struct ds_seg *seg, uint16_t port) DS_HIDDEN;
+/* Before a message: stores how often this side has rung bells (SPEC 2.5). Only the sender calls
+ * it. */
+void ds_seg_rang(struct ds_seg *seg, uint64_t rings) DS_HIDDEN;
+/* What the peer says: a number that changes when it rings bells. */
 uint64_t ds_seg_peer_rings(const struct ds_seg *seg) DS_HIDDEN;
 /* How often this process has rung bells. */
 extern uint32_t ds_rings DS_HIDDEN;
