@@ -9,6 +9,10 @@
 # x86_64-linux-gnu-gcc). VERSION is left out: git describe. A library for programs with musl
 # is built, too: by musl-gcc, and for the other architecture with musl as Debian has it, which apt-get
 # downloads.
+#
+# Beside the packages DIR gets SHA256SUMS, and for each architecture a list of all modules in its
+# commands (.sbom.txt). Two runs for one commit and version make the same bytes: all times are
+# SOURCE_DATE_EPOCH, or if that is not set the commit's. packaging/apt.sh makes a repository of DIR.
 set -Eeuo pipefail
 { # which bash reads whole, before it runs any of it: a checkout may change this file meanwhile
 # What ends the script is named, also where a program that failed says nothing itself.
@@ -23,7 +27,7 @@ while [ $# -gt 0 ]; do
 	case $1 in
 	--version) version=${2:-}; [ -n "$version" ] || fail '--version needs a version'; shift ;;
 	--arch) arches+=("${2:-}"); [[ ${2:-} =~ ^(amd64|arm64)$ ]] || fail "architecture '${2:-}': use amd64 or arm64"; shift ;;
-	-h | --help) sed -n '2,11s/^# \{0,1\}//p' release.sh; exit ;;
+	-h | --help) sed -n '2,15s/^# \{0,1\}//p' release.sh; exit ;;
 	-*) fail "unknown flag $1: use --version, --arch" ;;
 	*) [ -z "$out" ] || fail "one folder is enough: $out or $1?"; out=$1 ;;
 	esac
@@ -34,6 +38,10 @@ done
 version=${version#v}
 [[ $version =~ ^[0-9]+\.[0-9]+ ]] || version=0.0.0+$version
 [[ $version =~ ^[0-9A-Za-z.+~-]+$ ]] || fail "version $version: use letters, digits, dots, +, ~ and -"
+
+# What makes two runs alike: times, umask, and the order and names of files.
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)} LC_ALL=C TZ=UTC
+umask 022
 
 host=$(go env GOHOSTARCH)
 # compiler ARCH prints the C compiler for an architecture.
@@ -127,11 +135,15 @@ for arch in "${arches[@]}"; do
 		sed -e 's#^libdir=.*#libdir=${pcfiledir}/..#' -e 's#^includedir=.*#includedir=${pcfiledir}/../include#' \
 			"ports/lib/$pc.pc" >"$work/tar/$top/pkgconfig/$pc.pc"
 	done
-	tar -C "$work/tar" --owner 0 --group 0 -czf "$out/$top.tar.gz" "$top"
+	tar -C "$work/tar" --owner 0 --group 0 --numeric-owner --sort name --mtime "@$SOURCE_DATE_EPOCH" --mode u+w,go-w -cf - "$top" |
+		gzip -9n >"$out/$top.tar.gz"
+	(cd "$root/bin" && go version -m -- *) >"$out/$top.sbom.txt"
 	for kind in deb rpm; do
 		VERSION=$version ARCH=$arch ROOT=$root SHARE=$share go run "$nfpm" package --config packaging/nfpm.yaml --packager $kind --target "$out/"
 	done
 done
+(cd "$out" && sha256sum -- exnet[-_]"$version"*) >"$work/SHA256SUMS" # not of what another release left
+mv "$work/SHA256SUMS" "$out/"
 ls -l "$out"
 exit
 }
