@@ -25,7 +25,7 @@ func inMinimal(t *testing.T, argv ...string) string {
 	return string(out)
 }
 
-// The package of ./release.sh needs no compiler, and nothing is left of it when it is removed.
+// The package of ./release.sh comes from a repository of packaging/apt.sh and needs no compiler, and nothing is left of it when it is removed.
 func TestRootPackage(t *testing.T) {
 	if *minimal == "" {
 		t.Skip("it makes a minimal Debian: name a folder by -minimal")
@@ -36,6 +36,7 @@ func TestRootPackage(t *testing.T) {
 	}
 	inMinimal(t, "true")
 	outputOf(t, "..", "./release.sh", "--version", "0.0.1", "--arch", runtime.GOARCH, dir)
+	outputOf(t, "..", "packaging/apt.sh", "--key", filepath.Join(t.TempDir(), "key.asc"), dir, filepath.Join(dir, "apt"))
 	outputOf(t, ".", "cp", "testdata/packages/deb.sh", dir)
 	if out := inMinimal(t, "/deb/deb.sh"); !strings.HasSuffix(out, "ok\n") {
 		t.Error("it has not come to its end")

@@ -8,9 +8,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"exnet/test/testlab"
 )
 
-var release = flag.Bool("release", false, "build the packages twice, in two clones of the checkout, and compare them; minutes")
+var release = flag.Bool("release", false, "build the packages twice, in two clones of the checkout, and compare them, and run the image of packaging/Containerfile, which wants podman and crun; minutes")
 
 // Two runs of ./release.sh for one commit, in folders of other names and times, make the same bytes:
 // the packages, the lists of modules, and the checksums, which are those of the files.
@@ -44,4 +46,22 @@ func TestRelease(t *testing.T) {
 			t.Errorf("there is no %s:\n%s", kind, sums[0])
 		}
 	}
+
+	t.Run("image", func(t *testing.T) {
+		testlab.RequireTUN(t)
+		for _, program := range []string{"podman", "crun"} {
+			if _, err := exec.LookPath(program); err != nil {
+				t.Skip(err)
+			}
+		}
+		tarball := "exnet-0.1.0-linux-" + runtime.GOARCH
+		outputOf(t, top, "tar", "xzf", filepath.Join("dist/one", tarball+".tar.gz"))
+		script, err := filepath.Abs("testdata/packages/image.sh")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out := outputOf(t, top, "unshare", "-m", script, filepath.Join(top, tarball)); !strings.HasSuffix(out, "ok\n") {
+			t.Errorf("it has not come to its end:\n%s", out)
+		}
+	})
 }

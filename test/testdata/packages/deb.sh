@@ -1,10 +1,17 @@
 #!/usr/bin/env bash
-# deb.sh: in a minimal Debian, installs /deb/*.deb, runs the demonstration and two programs on direct sockets, and removes it. What is
+# deb.sh: in a minimal Debian, installs exnet from the repository /deb/apt, runs the demonstration and two programs on direct sockets, and removes it. What is
 # then there that was not before is an error. Ends with "ok".
 set -euo pipefail
 listed() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/lib/dpkg -o -path /var/log -o -path /deb \) -prune -o -print | sort; }
 listed >/tmp/before
-dpkg -i /deb/*.deb
+echo 'deb [signed-by=/deb/apt/exnet.gpg] file:/deb/apt stable main' >/tmp/list
+mkdir -p /tmp/lists/partial /tmp/cache/archives/partial /tmp/parts
+apt() {
+	apt-get -y --no-install-recommends -o Dir::Etc::SourceList=/tmp/list -o Dir::Etc::SourceParts=/tmp/parts -o Dir::State::Lists=/tmp/lists \
+		-o Dir::Cache=/tmp/cache -o APT::Sandbox::User=root "$@"
+}
+apt update
+apt install exnet
 ! command -v cc
 exn-tun demo --runs 1 --duration 50ms
 [ -z "$(ls /var/cache/exnet 2>/dev/null)" ] # nothing was compiled
@@ -35,7 +42,7 @@ for page in $(zcat /usr/share/man/man1/*.1.gz | grep -o 'docs/[a-z\\-]*\.md' | t
 	test -s "/usr/share/doc/exnet/$page" || { echo "no $page"; exit 1; }
 done
 
-dsbench ports --rounds 10
+dsbench ports --rounds 100
 
 # A node that the user has started runs on, and dpkg says so.
 exn-tun up --addr 10.9.0.1/24 --fabric mine --detach
