@@ -15,7 +15,11 @@ left=$(/usr/bin/exn-tun fabrics --json 2>/dev/null) || left=
 case $left in
 '' | '[]') ;;
 *)
-	echo 'exnet: nodes run on, and pkill -x exn-tun ends them in order:'
+	pids=
+	for p in /proc/[0-9]*; do # a name would not find those that --detach has started
+		[ "$(readlink "$p/exe" 2>/dev/null)" != /usr/bin/exn-tun ] || pids="$pids ${p#/proc/}"
+	done
+	echo "exnet: nodes run on, and kill$pids ends them in order:"
 	/usr/bin/exn-tun fabrics
 	;;
 esac

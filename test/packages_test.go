@@ -25,7 +25,8 @@ func inMinimal(t *testing.T, argv ...string) string {
 	return string(out)
 }
 
-// The package of ./release.sh comes from a repository of packaging/apt.sh and needs no compiler, and nothing is left of it when it is removed.
+// The package of ./release.sh comes from a repository of packaging/apt.sh and needs no compiler,
+// and nothing is left of it when it is removed.
 func TestRootPackage(t *testing.T) {
 	if *minimal == "" {
 		t.Skip("it makes a minimal Debian: name a folder by -minimal")

@@ -14,8 +14,8 @@ import (
 
 var release = flag.Bool("release", false, "build the packages twice, in two clones of the checkout, and compare them, and run the image of packaging/Containerfile, which wants podman and crun; minutes")
 
-// Two runs of ./release.sh for one commit, in folders of other names and times, make the same bytes:
-// the packages, the lists of modules, and the checksums, which are those of the files.
+// Two runs of ./release.sh for one commit, in folders of other names and times, make the same
+// bytes: the packages, the lists of modules, and the checksums, which are those of the files.
 func TestRelease(t *testing.T) {
 	if !*release {
 		t.Skip("it builds all packages twice: ask for it by -release")

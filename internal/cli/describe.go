@@ -16,6 +16,9 @@ type Description struct {
 	End         string // what comes at the end
 	Flags       *pflag.FlagSet
 	Version     string
+	// Values has, by flag, a command of the shell that prints what may follow, a line each. It has
+	// no colon, and no single quote.
+	Values map[string]string
 }
 
 // Help returns what -h prints.
@@ -60,14 +63,26 @@ func (d Description) each(f func(flag *pflag.Flag, value, file bool)) {
 	})
 }
 
+// values returns what prints the values that a flag may have, or "".
+func (d Description) values(f *pflag.Flag) string {
+	if c := Choices(f); len(c) > 0 {
+		return "printf \"%s\\n\" " + strings.Join(c, " ")
+	}
+	return d.Values[f.Name]
+}
+
 func (d Description) bash() string {
 	var flags, values, files []string
+	var known strings.Builder
 	d.each(func(f *pflag.Flag, value, file bool) {
 		flags = append(flags, "--"+f.Name)
 		if file {
 			files = append(files, "--"+f.Name)
 		} else if value {
 			values = append(values, "--"+f.Name)
+		}
+		if v := d.values(f); v != "" {
+			fmt.Fprintf(&known, "	--%s) COMPREPLY=($(compgen -W \"$(%s 2>/dev/null)\" -- \"${COMP_WORDS[COMP_CWORD]}\")); return ;;\n", f.Name, v)
 		}
 	})
 	function := "_" + strings.ReplaceAll(d.Name, "-", "_")
@@ -84,7 +99,7 @@ func (d Description) bash() string {
 		esac
 	done
 	case ${COMP_WORDS[COMP_CWORD-1]} in
-	%[3]s) COMPREPLY=(); return ;;
+%[6]s	%[3]s) COMPREPLY=(); return ;;
 	%[4]s) COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}")); return ;;
 	esac
 	if [[ ${COMP_WORDS[COMP_CWORD]} == -* ]]; then
@@ -94,7 +109,7 @@ func (d Description) bash() string {
 	fi
 }
 complete -F %[2]s %[1]s
-`, d.Name, function, strings.Join(values, "|"), strings.Join(files, "|"), strings.Join(flags, " "))
+`, d.Name, function, strings.Join(values, "|"), strings.Join(files, "|"), strings.Join(flags, " "), known.String())
 }
 
 func (d Description) fish() string {
@@ -106,6 +121,9 @@ func (d Description) fish() string {
 			kind = " -r -F"
 		} else if value {
 			kind = " -x"
+		}
+		if v := d.values(f); v != "" {
+			kind += " -a '(" + v + " 2>/dev/null)'"
 		}
 		fmt.Fprintf(&b, "complete -c %s -l %s%s -d '%s'\n", d.Name, f.Name, kind, strings.ReplaceAll(f.Usage, "'", `\'`))
 	})
@@ -122,6 +140,9 @@ func (d Description) zsh() string {
 			kind = ":file:_files"
 		} else if value {
 			kind = ":value:"
+		}
+		if v := d.values(f); v != "" {
+			kind += "{compadd -- $(" + v + " 2>/dev/null)}"
 		}
 		fmt.Fprintf(&b, "  '--%s[%s]%s' \\\n", f.Name, usage, kind)
 	})

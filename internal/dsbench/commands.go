@@ -41,6 +41,26 @@ is printed), or skipped a path that --paths names, 2 wrong usage.`, list.String(
 		root.AddCommand(newMeasure(m))
 	}
 	root.AddCommand(newPrograms(), newMPI(), newPorts(), newReport(), newTune(), newCompare(), newReadme(), newServe())
+	var names []string
+	for _, k := range paths.Kinds() {
+		names = append(names, k.Name)
+	}
+	for _, c := range root.Commands() { // mpi and programs have names of their own
+		switch c.Name() {
+		case "mpi":
+			command.Values(c, map[string]cobra.CompletionFunc{"paths": command.ListOf(mpi.Paths...), "mpi": command.ListOf("openmpi", "mpich")})
+		case "programs":
+			command.Values(c, map[string]cobra.CompletionFunc{"only": command.ListOf(programs.Names()...)})
+		}
+	}
+	command.Values(root, map[string]cobra.CompletionFunc{
+		"paths":      command.ListOf(names...),
+		"control":    command.OneOf(names...),
+		"congestion": command.Congestion,
+		"direction":  command.OneOf("out", "in"),
+		"cpus":       command.OneOf("any", "apart", "different", "same"),
+		"mode":       command.OneOf("napi", "interrupt", "busy"),
+	})
 	return root
 }
 

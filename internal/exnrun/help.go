@@ -45,5 +45,10 @@ func page(fs *pflag.FlagSet) cli.Description {
 	return cli.Description{
 		Name: "exn-run", Short: "run a program on direct sockets", Usage: helpUsage, Long: helpText,
 		Examples: helpExamples, End: helpEnd, Flags: fs, Version: version.String(),
+		Values: map[string]string{ // exn-tun knows them, and ends with a line for cobra's scripts
+			"node":       `exn-tun __completeNoDesc status --node "" | sed \$d`,
+			"fabric":     `exn-tun __completeNoDesc status --fabric "" | sed \$d`,
+			"completion": `printf "%s\n" bash fish zsh`,
+		},
 	}
 }

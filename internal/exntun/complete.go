@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"exnet/fabric/emp"
+	"exnet/internal/command"
 	"exnet/internal/control"
 
 	"github.com/spf13/cobra"
@@ -13,23 +14,23 @@ import (
 // complete lets shells complete the values of flags, wherever a command has them, and the arguments
 // of set.
 func complete(c *cobra.Command) {
-	for name, values := range map[string]cobra.CompletionFunc{
-		"fabric":   completeFabric,
-		"node":     completeNode,
-		"dir":      completeDir,
-		"router":   cobra.FixedCompletions(strings.Fields("refine minmax minsum dmodk smodk random alg3"), cobra.ShellCompDirectiveNoFileComp),
-		"topology": cobra.FixedCompletions([]string{"torus:", "mesh:"}, cobra.ShellCompDirectiveNoSpace),
-		"mode":     cobra.FixedCompletions([]string{"napi", "interrupt", "busy"}, cobra.ShellCompDirectiveNoFileComp),
-	} {
-		if c.Flags().Lookup(name) != nil {
-			_ = c.RegisterFlagCompletionFunc(name, values) // an error says that there is one already
-		}
-	}
-	if c.Name() == "set" {
-		c.ValidArgsFunction = completeSetting
-	}
+	command.Values(c, map[string]cobra.CompletionFunc{
+		"fabric":           completeFabric,
+		"node":             completeNode,
+		"via":              completeNode,
+		"dir":              completeDir,
+		"netns":            command.Namespaces,
+		"congestion":       command.Congestion,
+		"conns-congestion": command.Congestion,
+		"router":           command.OneOf(strings.Fields("refine minmax minsum dmodk smodk random alg3")...),
+		"primitive":        command.OneOf(strings.Fields("bcast reduce allreduce alltoall ring halo2d halo3d")...),
+		"topology":         cobra.FixedCompletions([]string{"torus:", "mesh:"}, cobra.ShellCompDirectiveNoSpace),
+		"mode":             command.OneOf("napi", "interrupt", "busy"),
+	})
 	for _, sub := range c.Commands() {
-		complete(sub)
+		if sub.Name() == "set" {
+			sub.ValidArgsFunction = completeSetting
+		}
 	}
 }
 

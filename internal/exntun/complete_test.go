@@ -19,6 +19,7 @@ func TestComplete(t *testing.T) {
 		{"up --mode _", "napi interrupt busy"},
 		{"up --topology _", "torus: mesh:"},
 		{"route reserve --router _", "refine minmax minsum dmodk smodk random alg3"},
+		{"route reserve --primitive _", "bcast reduce allreduce alltoall ring halo2d halo3d"},
 		{"status --fabric no-such --node _", ""},
 	} {
 		args := append([]string{"__complete"}, strings.Fields(strings.ReplaceAll(c.words, "_", ""))...)

@@ -169,12 +169,24 @@ func (o *upOptions) defineOthers(fs *pflag.FlagSet) {
 
 // where defines the flags that select a fabric.
 func where(fs *pflag.FlagSet, name, dir *string) {
-	fs.Func("fabric", "`NAME` name of the fabric (lab)", func(s string) error {
-		*name = s
-		return emp.CheckName(s)
-	})
+	fs.Var((*fabricName)(name), "fabric", "`NAME` name of the fabric (lab)")
 	fs.StringVar(dir, "dir", *dir, "`DIR` where its nodes meet (/run/exn/NAME; without root $XDG_RUNTIME_DIR/exn/NAME)")
 }
+
+// fabricName is the value of --fabric.
+type fabricName string
+
+// String implements pflag.Value. Completion reads it.
+func (f *fabricName) String() string { return string(*f) }
+
+// Set implements pflag.Value.
+func (f *fabricName) Set(s string) error {
+	*f = fabricName(s)
+	return emp.CheckName(s)
+}
+
+// Type implements pflag.Value.
+func (f *fabricName) Type() string { return "string" }
 
 // dirOf returns the directory that these flags name.
 func dirOf(name, dir string) (string, error) {

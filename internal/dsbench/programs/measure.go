@@ -76,7 +76,7 @@ func (o *Options) Check() (err error) {
 	}
 	for _, name := range o.only {
 		if !slices.ContainsFunc(all(), func(p Pair) bool { return p.Name == name }) {
-			return fmt.Errorf("--only: unknown measure %q: choose from %s", name, strings.Join(names(), ", "))
+			return fmt.Errorf("--only: unknown measure %q: choose from %s", name, strings.Join(Names(), ", "))
 		}
 	}
 	if o.duration%time.Second != 0 {
@@ -97,7 +97,8 @@ func (o *Options) Check() (err error) {
 	return nil
 }
 
-func names() []string {
+// Names returns the names of the measures.
+func Names() []string {
 	var names []string
 	for _, p := range all() {
 		names = append(names, p.Name)
