@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"io/fs"
 	"strings"
 
 	"exnet/fabric"
@@ -12,6 +14,7 @@ import (
 	"exnet/fabric/nic"
 	"exnet/fabric/topo"
 	"exnet/fabric/topo/topofile"
+	"exnet/internal/cli"
 	"exnet/internal/control"
 )
 
@@ -31,7 +34,11 @@ func ParseTopology(s string) (*topo.Topology, error) {
 	case s == "":
 		return nil, fmt.Errorf("%w: topology: use torus:4x4x4, mesh:3x2, or the name of a file", ErrConfig)
 	default:
-		return topofile.Read(s)
+		t, err := topofile.Read(s)
+		if near := cli.Closest(kind, []string{"torus", "mesh"}); ok && near != "" && errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: topology: there is no file %s: did you mean %s:%s?", ErrConfig, s, near, dims)
+		}
+		return t, err
 	}
 	d, err := topo.ParseDims(dims)
 	if err != nil {

@@ -92,6 +92,7 @@ func TestUsageErrors(t *testing.T) {
 		{"demo --duration 1h", "--duration: use a time from 10ms to 1m"},
 		{"up --netns=", "--netns: it is empty: give a value, or leave it out"},
 		{"up --link=", "--link: it is empty: give a value, or leave it out"},
+		{"up --topology tours:4", "--topology: there is no file tours:4: did you mean torus:4?"},
 		{"up --conns-congestion=", "--conns-congestion: it is empty"},
 		{"up --join=", "--join: it is empty"},
 		{"demo --runs 0", "--runs: use a number from 1 to 100"},
