@@ -57,7 +57,7 @@ func TestRootRouteChange(t *testing.T) {
 			c.goesBy(t, k, 4)
 			c.exn(1, "link 1-3 is up on 2 nodes", "set", "link", "1-3", "up")
 			c.goesBy(t, k, 3)
-			c.exn(1, "2 pairs of nodes, 2 with ways of their own, on 2 nodes", "route", "reserve", "--primitive", "alltoall", "--nodes", "1,2", "--via", "4")
+			c.exn(1, "2 pairs of nodes, 2 with routes of their own, on 2 nodes", "route", "reserve", "--primitive", "alltoall", "--nodes", "1,2", "--via", "4")
 			c.goesBy(t, k, 4)
 			c.exn(0, "alltoall     2          -      0    -", "route", "list")
 			c.exn(0, "", "route", "release", "--id", "alltoall")

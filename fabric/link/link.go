@@ -172,7 +172,7 @@ type Put struct {
 	Remote    atu.NLA      // sink of the data, on the target
 	Immediate bool         // the data was in the descriptor
 	Notify    bool         // the target's completer writes a notification
-	Class     fabric.Class // by which the origin's crossbar chooses the way
+	Class     fabric.Class // by which the origin's crossbar chooses the route
 }
 
 // Lender is a Handler for links that read the memory of a GET and write that of a PUT

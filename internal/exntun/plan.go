@@ -139,7 +139,7 @@ const virtualChannels = 4
 type wish struct {
 	router string
 	via    *fabric.NodeID // in place of the router
-	class  fabric.Class   // of the packets; 0: all packets that have no ways of their own
+	class  fabric.Class   // of the packets; 0: all packets that have no routes of their own
 }
 
 // route chooses the ways of flows, calls use for each, and returns the load.

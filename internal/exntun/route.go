@@ -31,7 +31,7 @@ type routeOptions struct {
 func newRoute() *cobra.Command {
 	c := &cobra.Command{
 		Use: "route COMMAND [flags]", Short: "give the traffic of a pattern paths of its own",
-		Long: `Computes ways for a pattern of traffic, such as exn-tun profile has recorded,
+		Long: `Computes routes for a pattern of traffic, such as exn-tun profile has recorded,
 and has all nodes of a fabric with a topology use them in place of their tables.`,
 		Example: `exn-tun profile start
 exn-tun profile stop -o run.json
@@ -58,15 +58,15 @@ exn-tun route reserve --primitive bcast --via 1 --tag 10`,
 		cli.Group(sub.Flags(), "Nodes", func(fs *pflag.FlagSet) { where(fs, &o.fabric, &o.dir) })
 		c.AddCommand(sub)
 	}
-	add("reserve", "ways for a pattern", `Computes ways for a pattern and installs those that differ from the tables: on
-all nodes that are up, or on none. No new way can be part of a cycle of channels
+	add("reserve", "routes for a pattern", `Computes routes for a pattern and installs those that differ from the tables: on
+all nodes that are up, or on none. No new route can be part of a cycle of channels
 that wait for each other; one that would be is left out, and said.`, &reserve, reserveRoutes, func(fs *pflag.FlagSet) {
 		fs.StringVar(&reserve.pattern, "pattern", "", "`FILE` a profile, a recording in PFProf's form, or CSV with from, to (node IDs), bytes")
 		fs.StringVar(&reserve.primitive, "primitive", "", "`NAME` in place of a file: bcast, reduce, allreduce, alltoall, ring, halo2d or halo3d")
 		fs.StringVar(&reserve.ranks, "nodes", "", "`LIST` of a primitive's nodes such as 5,6,7, the root first (all of the topology)")
 		fs.StringVar(&reserve.router, "router", "refine", "`NAME` how: refine, minmax, minsum, dmodk, smodk, random or alg3")
 		fs.StringVar(&reserve.via, "via", "", "`NODE` in place of a router: through this node, unless that leads back")
-		fs.IntVar(&reserve.tag, "tag", 0, "`N` for packets of this class alone, 1 to 63: the DSCP of IP packets (0: for all without ways of their own)")
+		fs.IntVar(&reserve.tag, "tag", 0, "`N` for packets of this class alone, 1 to 63: the DSCP of IP packets (0: for all without routes of their own)")
 		fs.StringVar(&reserve.id, "id", "", "`NAME` of the reservation (the file's, or the primitive's)")
 	})
 	add("release", "end a reservation", "Ends a reservation: the tables count again.", &release, releaseRoutes, func(fs *pflag.FlagSet) {
@@ -140,7 +140,7 @@ func (o routeOptions) wish() (wish, error) {
 	return w, nil
 }
 
-// flows returns the flows to compute ways for.
+// flows returns the flows to compute routes for.
 func (o routeOptions) flows(t *topo.Topology) ([]routing.Flow, error) {
 	if o.primitive == "" {
 		return nodeFlows(o.pattern, t)
@@ -194,7 +194,7 @@ func reserveRoutes(p program, o routeOptions) error {
 	if err := f.install(o.id, plan.overrides); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.stdout, "%s: %d pairs of nodes, %d with ways of their own, on %d nodes; largest load of a link %d bytes by the tables, %d now",
+	fmt.Fprintf(p.stdout, "%s: %d pairs of nodes, %d with routes of their own, on %d nodes; largest load of a link %d bytes by the tables, %d now",
 		o.id, len(flows), len(plan.overrides), len(f.nodes), plan.before, plan.after)
 	if plan.refused > 0 {
 		fmt.Fprintf(p.stdout, "; %d left out, which would have closed a cycle of channels", plan.refused)

@@ -62,7 +62,7 @@ func TestRootRoute(t *testing.T) {
 		})
 	}
 	goesBy(2)
-	call("p.csv: 2 pairs of nodes, 1 with ways of their own, on 2 nodes; largest load of a link 3000 bytes by the tables, 2000 now", "reserve", "--pattern", file)
+	call("p.csv: 2 pairs of nodes, 1 with routes of their own, on 2 nodes; largest load of a link 3000 bytes by the tables, 2000 now", "reserve", "--pattern", file)
 	call("p.csv        1          -      0    -", "list")
 	goesBy(3)
 	if status, _, stderr := run(t.Context(), "route", "reserve", "--pattern", file, "--dir", dir); status != cli.ExitFailure || !strings.Contains(stderr, `"p.csv"`) {
@@ -70,10 +70,10 @@ func TestRootRoute(t *testing.T) {
 	}
 	call("", "release", "--id", "p.csv")
 	goesBy(2)
-	// Packets of a class have a way of their own, there and back, and others do not: also
-	// beside ways of all, which must not move them.
+	// Packets of a class have a route of their own, there and back, and others do not: also
+	// beside routes of all, which must not move them.
 	goesBy(2, "-Q", "0x28")
-	call("alltoall: 2 pairs of nodes, 2 with ways of their own, on 2 nodes", "reserve", "--primitive", "alltoall", "--nodes", "1,4", "--via", "3", "--tag", "10")
+	call("alltoall: 2 pairs of nodes, 2 with routes of their own, on 2 nodes", "reserve", "--primitive", "alltoall", "--nodes", "1,4", "--via", "3", "--tag", "10")
 	call("alltoall     2          10     0    -", "list")
 	goesBy(3, "-Q", "0x28")
 	goesBy(2)

@@ -105,7 +105,7 @@ type routePage struct {
 }
 
 // pageOverride is a line of the table of reservations.
-type pageOverride struct{ Reservation, From, To, Class, Way string }
+type pageOverride struct{ Reservation, From, To, Class, Route string }
 
 // pageLoad is the load of all links at some time.
 type pageLoad struct {
@@ -168,7 +168,7 @@ func (o pageOptions) gather() (*routePage, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.predict("simulated, with the reserved ways", with, flows)
+	p.predict("simulated, with the reserved routes", with, flows)
 	for _, m := range []struct{ title, files string }{{"counted by the links, before", o.before}, {"counted by the links, after", o.after}} {
 		if err := p.measured(m.title, m.files, f.topo, o.nodeOptions); err != nil {
 			return nil, err
@@ -243,7 +243,7 @@ func (p *routePage) reservations(f *fabricRoutes) {
 				p.More++
 				continue
 			}
-			line := pageOverride{Reservation: s.ID, From: fmt.Sprint(o.From), To: fmt.Sprint(o.To), Class: "any", Way: fmt.Sprint(o.From)}
+			line := pageOverride{Reservation: s.ID, From: fmt.Sprint(o.From), To: fmt.Sprint(o.To), Class: "any", Route: fmt.Sprint(o.From)}
 			if o.Class != 0 {
 				line.Class = fmt.Sprint(o.Class)
 			}
@@ -251,7 +251,7 @@ func (p *routePage) reservations(f *fabricRoutes) {
 			for _, port := range o.Ports {
 				if e, ok := neighbour(f.topo, at, port); ok {
 					at = e
-					line.Way += fmt.Sprintf(" → %d", at)
+					line.Route += fmt.Sprintf(" → %d", at)
 				}
 			}
 			p.Overrides = append(p.Overrides, line)
@@ -421,10 +421,10 @@ td.t,th.t{text-align:left}.scroll{max-height:24em;overflow-y:auto;display:inline
 {{range .Channels}}<tr><td class="t">{{.Name}}</td>{{range .Loads}}<td>{{.}}</td>{{end}}</tr>
 {{end}}<tr><td class="t">most</td>{{range .Loads}}<td>{{.Most}}</td>{{end}}</tr>
 <tr><td class="t">all links</td>{{range .Loads}}<td>{{.All}}</td>{{end}}</tr></table>
-<h2>Reserved ways</h2>
+<h2>Reserved routes</h2>
 {{if .Overrides}}{{if .Cut}}<p>{{.Cut}} cross a link that is down, and go as the tables say.</p>{{end}}
-<div class="scroll"><table><tr><th class="t">reservation</th><th>from</th><th>to</th><th>class</th><th class="t">way</th></tr>
-{{range .Overrides}}<tr><td class="t">{{.Reservation}}</td><td>{{.From}}</td><td>{{.To}}</td><td>{{.Class}}</td><td class="t">{{.Way}}</td></tr>
+<div class="scroll"><table><tr><th class="t">reservation</th><th>from</th><th>to</th><th>class</th><th class="t">route</th></tr>
+{{range .Overrides}}<tr><td class="t">{{.Reservation}}</td><td>{{.From}}</td><td>{{.To}}</td><td>{{.Class}}</td><td class="t">{{.Route}}</td></tr>
 {{end}}</table></div>{{if .More}}<p>{{.More}} more are not shown.</p>{{end}}
 {{else}}<p>None: everything goes as the tables say.</p>{{end}}
 </body></html>

@@ -14,7 +14,7 @@ import (
 	"exnet/test/testlab"
 )
 
-// The whole way of docs/route.md, small: four nodes in namespaces, traffic, its profile, ways
+// The whole way of docs/route.md, small: four nodes in namespaces, traffic, its profile, routes
 // of its own, the same traffic again, and a page with all of it.
 func TestRootRoutePage(t *testing.T) {
 	leavesNothing(t)
@@ -66,7 +66,7 @@ func TestRootRoutePage(t *testing.T) {
 	}
 	for _, want := range []string{
 		"run.json on mesh 2x2", "from row to column", "Largest load of a link by router", "the best router is ",
-		"simulated, by the tables", "simulated, with the reserved ways", "counted by the links, before", "counted by the links, after",
+		"simulated, by the tables", "simulated, with the reserved routes", "counted by the links, before", "counted by the links, after",
 		`<td class="t">pings</td>`, "1 → 3 → 4",
 	} {
 		if !bytes.Contains(text, []byte(want)) {

@@ -128,14 +128,14 @@ func (s *linkSetting) run(p program, o nodeOptions) error {
 	fmt.Fprintf(p.stdout, "link %d-%d is %s on %d nodes; %d pairs of nodes go round the %d links that are down", s.ends[0], s.ends[1],
 		map[bool]string{false: "up", true: "down"}[s.down], len(f.nodes), round, len(cut))
 	if left > 0 {
-		fmt.Fprintf(p.stdout, "; %d reserved ways cross one, and wait for it", left)
+		fmt.Fprintf(p.stdout, "; %d reserved routes cross one, and wait for it", left)
 	}
 	fmt.Fprintln(p.stdout)
 	return nil
 }
 
 // check checks that routes close no cycle with the reservations. It returns how many pairs
-// leave their usual way (round), and how many reserved ways cross a cut link (left).
+// leave their usual way (round), and how many reserved routes cross a cut link (left).
 func (f *fabricRoutes) check(routes *topo.Routes) (round, left int, err error) {
 	g, err := graph.FromTopology(f.topo.String(), routes)
 	if err != nil {

@@ -98,8 +98,8 @@ func (g *Graph) connected() error {
 		end  func(Channel) int32
 		text string
 	}{
-		{&g.out, func(c Channel) int32 { return c.To }, "no way from %q to %q"},
-		{&g.in, func(c Channel) int32 { return c.From }, "no way back to %q from %q"},
+		{&g.out, func(c Channel) int32 { return c.To }, "no route from %q to %q"},
+		{&g.in, func(c Channel) int32 { return c.From }, "no route back to %q from %q"},
 	} {
 		var lost []int32
 		seen := make([]bool, len(g.vertices))
@@ -131,7 +131,7 @@ func (g *Graph) connected() error {
 	return nil
 }
 
-// unreachable says that there is no way to or from a vertex.
+// unreachable says that there is no route to or from a vertex.
 type unreachable struct {
 	vertex int32
 	text   string

@@ -122,7 +122,7 @@ func TestGraphMLMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"<graphml><graph>": "line 1",
 		"no":               "no nodes",
-		`<graphml><graph><node id="a"/><node id="b"/><edge source="a" target="b"/></graph></graphml>`:                               `no way back to "a" from "b"`,
+		`<graphml><graph><node id="a"/><node id="b"/><edge source="a" target="b"/></graph></graphml>`:                               `no route back to "a" from "b"`,
 		`<graphml><key id="t" for="node" attr.name="typ"/><graph><node id="a"><data key="t">switch</data></node></graph></graphml>`: "it has no host",
 	} {
 		if _, err := ReadGraphML("x", strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {

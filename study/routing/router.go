@@ -15,8 +15,8 @@ import (
 var (
 	// ErrInvalid says that there is no such router, or not for this network.
 	ErrInvalid = errors.New("invalid router")
-	// ErrNoWay says that a flow's hosts are cut off from each other.
-	ErrNoWay = errors.New("no way")
+	// ErrNoRoute says that a flow's hosts are cut off from each other.
+	ErrNoRoute = errors.New("no route")
 )
 
 // Flow is what a host sends to another one: vertices of the network.
@@ -132,7 +132,7 @@ func (r *Router) adaptive(f Flow, l *Load, path []int32) ([]int32, error) {
 
 func (r *Router) noWay(f Flow) error {
 	v := r.graph.Vertices()
-	return fmt.Errorf("%w from %s to %s", ErrNoWay, v[f.From].Name, v[f.To].Name)
+	return fmt.Errorf("%w from %s to %s", ErrNoRoute, v[f.From].Name, v[f.To].Name)
 }
 
 // usual walks as tables, or takes the first shortest path where there are none.

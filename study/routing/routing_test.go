@@ -194,7 +194,7 @@ func TestCut(t *testing.T) {
 			}
 			l := NewLoad(g)
 			err = r.Route([]Flow{{0, 1, 5}}, l, func(Flow, []int32) {})
-			if (err == nil) != tt.way || !tt.way && !errors.Is(err, ErrNoWay) || l.Count[0]+l.Count[1] > 0 {
+			if (err == nil) != tt.way || !tt.way && !errors.Is(err, ErrNoRoute) || l.Count[0]+l.Count[1] > 0 {
 				t.Errorf("%v, %s: %v, %v", tt.t, router, err, l.Count)
 			}
 		}

@@ -46,7 +46,7 @@ func (f *Fabric) Load() *topo.Load {
 	return f.x.Load()
 }
 
-// Reserve gives packets between some nodes ways of their own (crossbar.Crossbars). It must
+// Reserve gives packets between some nodes routes of their own (crossbar.Crossbars). It must
 // be the first change of the reservations, or the one that follows changes others.
 func (f *Fabric) Reserve(s crossbar.Reservation, changes uint64) error {
 	if f.x == nil {
@@ -56,7 +56,7 @@ func (f *Fabric) Reserve(s crossbar.Reservation, changes uint64) error {
 }
 
 // SetLinkDown cuts the link between two nodes, or joins it again. Packets go round
-// it from then on; nodes that have no way to each other any more get ErrNoRoute,
+// it from then on; nodes that have no route to each other any more get ErrNoRoute,
 // and who waits for credit of one is woken. The error wraps ErrNoRoute if there is
 // no such link.
 func (f *Fabric) SetLinkDown(a, b fabric.NodeID, down bool) error {
@@ -97,7 +97,7 @@ func (f *Fabric) rejoinLocked(before, after *topo.Routes) (lost [][2]NIC) {
 	return lost
 }
 
-// reachable reports whether packets of a find their way to b.
+// reachable reports whether a route leads from a to b.
 func (f *Fabric) reachable(a, b NIC) bool {
 	return f.x == nil || f.x.Routes().Reachable(a.ID(), b.ID())
 }
