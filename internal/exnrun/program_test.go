@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"exnet/directsockets/broker/client"
@@ -160,5 +163,42 @@ func TestNoLibraryNeeded(t *testing.T) {
 		if status != tt.status || !strings.Contains(stderr, tt.says) {
 			t.Errorf("%s: status %d, %q", tt.program, status, stderr)
 		}
+	}
+}
+
+// A Go program needs no library: without one, and without a compiler, it runs, and a C program does
+// not.
+func TestRootNoLibrary(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can run it as a user who has no library yet")
+	}
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip(err)
+	}
+	const nobody = 65534
+	run := func(argv ...string) (string, int) {
+		cmd := exec.Command("/proc/self/exe", argv...)
+		cmd.Env = []string{programEnv + "=1", client.PathEnv + "=/no/broker", "PATH=/nonexistent", "HOME=/nonexistent"}
+		cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		out, err := cmd.CombinedOutput()
+		if errors.Is(err, fs.ErrPermission) {
+			t.Skipf("nobody may not run the test: %v", err)
+		}
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	out, status := run("/bin/true")
+	if status == 0 {
+		t.Skip("a library is installed here")
+	}
+	if status != 125 || !strings.Contains(out, "there is no C compiler") {
+		t.Errorf("/bin/true: status %d, %s", status, out)
+	}
+	out, status = run(goTool, "version")
+	if status == 126 || status == 127 {
+		t.Skipf("nobody may not run %s: %s", goTool, out)
+	}
+	if status != 0 || !strings.Contains(out, "go version go1.") {
+		t.Errorf("%s version: status %d, %s", goTool, status, out)
 	}
 }
