@@ -4,7 +4,8 @@
 // # Architecture
 //
 //	Build ─▶ beside the running program ─▶ /usr/lib/exnet ─▶ the cache: compiled once for each
-//	                                                          version and compiler
+//	                                                          version and compiler,
+//	                                                          under a lock
 //
 // Build uses a file that it finds only if nobody but root and this user can have
 // written it.
@@ -57,7 +58,7 @@ var (
 
 // Build returns the path of the file: beside the running program, in /usr/lib/exnet, or compiled by
 // $CC or cc, into the user's cache directory (root's: /var/cache/exnet). That is done once for each
-// version and compiler; it takes some seconds.
+// version and compiler; it takes some seconds, for which others that start meanwhile wait.
 func (s Source) Build(ctx context.Context) (string, error) {
 	if path := Installed(s.Name); path != "" {
 		return path, nil
@@ -146,6 +147,15 @@ func (s Source) BuildIn(ctx context.Context, dir string) (string, error) {
 	if _, err := exec.LookPath(cc); err != nil {
 		return "", fmt.Errorf("%s: %w (%s): install one, or put %s into %s", s.Name, ErrCompiler, cc, s.Name, installed)
 	}
+	// Of several that start at once one builds, and the others wait for it.
+	done, err := turn(ctx, path+lockSuffix)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", s.Name, err)
+	}
+	defer done()
+	if usable(path) {
+		return path, nil
+	}
 	sweep(dir)
 	temp, err := os.MkdirTemp(dir, workPrefix)
 	if err != nil {
@@ -159,6 +169,45 @@ func (s Source) BuildIn(ctx context.Context, dir string) (string, error) {
 		return "", fmt.Errorf("%s: %w", s.Name, err)
 	}
 	return path, nil
+}
+
+// lockSuffix ends the name of the file that who builds has locked.
+const lockSuffix = ".lock"
+
+// lockPause is how often a lock is tried.
+const lockPause = 20 * time.Millisecond
+
+// turn waits until the caller is the only one that builds what the file name is the lock of, which
+// done ends: the kernel does so for a process that dies. The file is removed with that, so a lock of
+// one that is not there any more is none.
+func turn(ctx context.Context, name string) (done func(), err error) {
+	for {
+		f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errPlace, err)
+		}
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			own, err := f.Stat()
+			if there, gone := os.Lstat(name); err == nil && gone == nil && os.SameFile(own, there) {
+				return func() {
+					os.Remove(name)
+					f.Close()
+				}, nil
+			}
+		}
+		f.Close()
+		switch {
+		case err == nil: // it was removed before it was locked
+			continue
+		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
+			return nil, fmt.Errorf("%w: %w", errPlace, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(lockPause):
+		}
+	}
 }
 
 // workPrefix begins the name of a folder that a build works in.

@@ -3,6 +3,8 @@ package cbuild
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,6 +49,63 @@ func TestKilledBuild(t *testing.T) {
 	if want := []string{"another", "build-2", filepath.Base(path)}; err != nil || !slices.Equal(left, want) {
 		t.Errorf("%q is there, want %q (%v)", left, want, err)
 	}
+}
+
+// Of many builders that begin at the same time one compiles, and all get its file. The compiler
+// writes a line for each time that it runs, and compiles when all builders have begun: each has
+// read its sources by then.
+func TestBuildOnce(t *testing.T) {
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler")
+	}
+	const builders = 8
+	begun, runs := filepath.Join(t.TempDir(), "begun"), filepath.Join(t.TempDir(), "runs")
+	cc := filepath.Join(t.TempDir(), "cc")
+	script := fmt.Sprintf("#!/bin/sh\necho run >>%s\nwhile [ ! -e %s ]; do sleep 0.01; done\nexec cc \"$@\"\n", runs, begun)
+	if err := os.WriteFile(cc, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CC", cc)
+	dir := filepath.Join(t.TempDir(), "cache")
+	var all sync.WaitGroup
+	var readers sync.WaitGroup
+	readers.Add(builders)
+	paths := make([]string, builders)
+	for i := range paths {
+		all.Go(func() {
+			s := program(good)
+			s.Files = &readFS{FS: s.Files, read: sync.OnceFunc(readers.Done)}
+			var err error
+			if paths[i], err = s.BuildIn(t.Context(), dir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	readers.Wait()
+	if err := os.WriteFile(begun, nil, 0o600); err != nil {
+		t.Error(err)
+	}
+	all.Wait()
+	if text, err := os.ReadFile(runs); err != nil || string(text) != "run\n" {
+		t.Errorf("the compiler ran as %q says, want once (%v)", text, err)
+	}
+	slices.Sort(paths)
+	if left, err := os.ReadDir(dir); paths[0] == "" || paths[0] != paths[builders-1] || err != nil || len(left) != 1 {
+		t.Errorf("%q, and %v is there (%v)", paths, left, err)
+	}
+}
+
+// readFS tells when its file is read.
+type readFS struct {
+	fs.FS
+	read func()
+}
+
+func (r *readFS) Open(name string) (fs.File, error) {
+	if name == "main.c" {
+		r.read()
+	}
+	return r.FS.Open(name)
 }
 
 // Two builders at a time make one file, and who comes later takes it.
