@@ -177,9 +177,9 @@ const lockSuffix = ".lock"
 // lockPause is how often a lock is tried.
 const lockPause = 20 * time.Millisecond
 
-// turn waits until the caller is the only one that builds what the file name is the lock of, which
-// done ends: the kernel does so for a process that dies. The file is removed with that, so a lock of
-// one that is not there any more is none.
+// turn waits until the caller is the only one that builds what the file name is the lock of, until
+// done, or until its process dies. done removes the file, so a lock of a file that is not there any
+// more is none.
 func turn(ctx context.Context, name string) (done func(), err error) {
 	for {
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)

@@ -420,8 +420,8 @@ static void without_segment(void)
 	drop(&w[1]);
 }
 
-// Connections have segments of an Ethernet's size: with those of loopback, of 64 KiB, a small buffer
-// has the kernel wait for its timers.
+// Connections have TCP segments of an Ethernet's size: with those of loopback, of 64 KiB, a small
+// buffer has the kernel wait for its timers.
 static void as_on_ethernet(void)
 {
 	int mss = 1448;
