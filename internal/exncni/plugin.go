@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/skel"
@@ -31,6 +34,9 @@ var funcs = skel.CNIFuncs{Add: add, Del: del, Check: check, Status: status, GC: 
 func add(a *skel.CmdArgs) (err error) {
 	c, err := parseConfig(a.StdinData)
 	if err != nil {
+		return err
+	}
+	if err := c.checkNames(a.ContainerID, a.IfName); err != nil {
 		return err
 	}
 	if err := checkNetNS(a.Netns); err != nil {
@@ -89,6 +95,22 @@ func add(a *skel.CmdArgs) (err error) {
 	result.DNS = c.DNS
 	if err := types.PrintResult(result, c.CNIVersion); err != nil {
 		return errors.Join(err, stopNode(r))
+	}
+	return nil
+}
+
+// checkNames refuses what package skel lets through: names that a record cannot hold or its file
+// cannot have, and that what prints them would obey.
+func (c *config) checkNames(container, ifname string) error {
+	wrong := func(format string, args ...any) error {
+		return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf(format, args...), "")
+	}
+	if strings.ContainsFunc(ifname, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }) {
+		return wrong("CNI_IFNAME is %q: use printable characters", ifname)
+	}
+	const temporary = 32 // what renameio adds, at most
+	if n := len(filepath.Base(c.recordPath(container, ifname))) + temporary; n > unix.NAME_MAX {
+		return wrong("CNI_CONTAINERID has %d characters: use up to %d", len(container), len(container)-(n-unix.NAME_MAX))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
@@ -30,7 +31,7 @@ type record struct {
 const recordSuffix = ".json"
 
 // recordPath returns the file of an interface's record. The CNI library has checked the names:
-// they have no slash and no comma.
+// they have no slash, and the container's has no comma.
 func (c *config) recordPath(container, ifname string) string {
 	return filepath.Join(c.Records, c.Name, container+","+ifname+recordSuffix)
 }
@@ -64,7 +65,7 @@ func (r *record) update(path string) error {
 // readRecord returns the record of a file, nil if the file does not exist.
 func readRecord(path string) (*record, error) {
 	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENAMETOOLONG) { // add has not made such a name
 		return nil, nil
 	}
 	if err != nil {
