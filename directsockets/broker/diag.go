@@ -107,11 +107,20 @@ const (
 	tcpStates = 1<<1 | 1<<4 | 1<<5 | 1<<8 | 1<<9 | 1<<11 // ESTABLISHED FIN_WAIT1 FIN_WAIT2 CLOSE_WAIT LAST_ACK CLOSING
 )
 
+// shadow is a connected socket as the kernel knows it.
+type shadow struct {
+	zone uint32 // of its link-local addresses
+	// cookie is its number (SO_COOKIE), which no other socket of this host ever has, and ifindex the
+	// interface that it is bound to; 0: none.
+	cookie  uint64
+	ifindex uint32
+}
+
 // connected checks that p is the connection from local to remote, bound to an interface
-// (0: none), and returns the zone of its link-local addresses.
-func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) (zone uint32, err error) {
+// (0: none), and returns what the kernel knows of it.
+func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) (of shadow, err error) {
 	if !local.IsValid() || !remote.IsValid() || local.Addr().Is4() != remote.Addr().Is4() {
-		return 0, fmt.Errorf("%w: addresses of different families", errSocket)
+		return of, fmt.Errorf("%w: addresses of different families", errSocket)
 	}
 	found := false
 	_, err = d.ask(request(local, remote, ifindex, tcpStates), 0, func(m []byte) {
@@ -119,16 +128,27 @@ func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) 
 			return
 		}
 		found = end(m, idSrcOff, idSportOff) == local && end(m, idDstOff, idDportOff) == remote
-		zone = binary.NativeEndian.Uint32(m[msgIDOff+idIfOff:])
+		of = shadow{binary.NativeEndian.Uint32(m[msgIDOff+idIfOff:]), cookieOf(m), ifindex}
 	})
 	if err == nil && !found {
 		err = fmt.Errorf("%w: the socket is another connection", errSocket)
 	}
 	if !local.Addr().IsLinkLocalUnicast() && !remote.Addr().IsLinkLocalUnicast() {
-		zone = 0
+		of.zone = 0
 	}
-	return zone, err
+	return of, err
 }
+
+// stands says whether the socket with these ends is still the same one. Another connection may have
+// them after it.
+func (d *diag) stands(of shadow, local, remote netip.AddrPort) (same bool, err error) {
+	_, err = d.ask(request(local, remote, of.ifindex, tcpStates), 0, func(m []byte) {
+		same = 1<<m[msgStateOff]&tcpStates != 0 && cookieOf(m) == of.cookie
+	})
+	return same, err
+}
+
+func cookieOf(m []byte) uint64 { return binary.NativeEndian.Uint64(m[msgIDOff+idCookieOff:]) }
 
 // listening checks that p is a listener at a port, and returns where it listens, and the processor
 // time that it took to find out: the kernel looks at all that listen there.

@@ -77,7 +77,7 @@ func (w *localWay) Ask(m wire.Message, s client.Socket, _ bool, fds ...int) erro
 		if !key.Valid() {
 			return fmt.Errorf("%w: an offer for %v to %v", wire.ErrRule, local, remote)
 		}
-		return c.offer(m, key, own, 0)
+		return c.offer(m, key, shadow{}, own, 0)
 	case wire.Withdraw:
 		c.s.withdraw(c, m.Nonce)
 	case wire.Claim:

@@ -16,6 +16,7 @@ import (
 //	peer only        the peer has handed it over; peerID is its number there
 type offer struct {
 	key     wire.Key
+	of      shadow // of the client; zero: nobody can look here
 	nonce   wire.Nonce
 	from    *session
 	id      uint32 // of the client's message
@@ -98,13 +99,33 @@ func (s *Server) waitLocked(o *offer) {
 	s.queueLocked(o, &s.waiting)
 }
 
-// takeOffer removes the offer for a connection, for the caller to hand over to c; nil:
-// there is none.
-func (s *Server) takeOffer(c *session, key wire.Key) *offer {
+// standing returns the offer for a connection, or nil. An offer of this namespace ends if its client's
+// socket is not the connection any more: another one may have the addresses since.
+func (s *Server) standing(key wire.Key) *offer {
+	s.mu.Lock()
+	o := s.offers[key]
+	s.mu.Unlock()
+	if o == nil || o.of.cookie == 0 {
+		return o
+	}
+	same, err := s.diag.stands(o.of, key.Client, key.Server)
+	if err == nil && same {
+		return o
+	}
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.endOfferLocked(o, wire.Expired)
+	}
+	return nil
+}
+
+// takeOffer removes an offer, which is standing for a connection, for the caller to hand over to c;
+// nil: there is none, or another one by now.
+func (s *Server) takeOffer(c *session, key wire.Key, o *offer) *offer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.offers[key]
-	if o == nil {
+	if o == nil || s.offers[key] != o {
 		return nil
 	}
 	seg, bell := o.seg, o.bell

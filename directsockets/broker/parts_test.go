@@ -115,8 +115,8 @@ func TestConnectedSocket(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %v", tt.at, m, err, conn.key)
 		}
 		local, remote := m.Server, m.Client
-		if zone, err := here.connected(server, local, remote, 0); err != nil || zone != 0 {
-			t.Errorf("%s: zone %d, %v", tt.at, zone, err)
+		if of, err := here.connected(server, local, remote, 0); err != nil || of.zone != 0 || of.cookie == 0 {
+			t.Errorf("%s: %+v, %v", tt.at, of, err)
 		}
 		if _, err := here.connected(client, remote, local, 0); err != nil {
 			t.Errorf("%s: the client's end: %v", tt.at, err)

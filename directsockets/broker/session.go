@@ -176,22 +176,22 @@ func (c *session) answer(m wire.Message, fds packet.Descriptors, lost bool) erro
 		if lost {
 			return c.refuse(m.ID, wire.TooMany)
 		}
-		zone, err := c.connection(m.Client, m.Server, m.Interface, fds)
+		of, err := c.connection(m.Client, m.Server, m.Interface, fds)
 		if err != nil {
 			return c.refuse(m.ID, reasonOf(err))
 		}
-		return c.offer(m, wire.Key{Client: m.Client, Server: m.Server, Zone: zone}, fds, 1)
+		return c.offer(m, wire.Key{Client: m.Client, Server: m.Server, Zone: of.zone}, of, fds, 1)
 	case wire.Withdraw:
 		c.s.withdraw(c, m.Nonce)
 	case wire.Claim:
 		if lost {
 			return c.reply(wire.Message{Type: wire.None, ID: m.ID})
 		}
-		zone, err := c.connection(m.Server, m.Client, m.Interface, fds)
+		of, err := c.connection(m.Server, m.Client, m.Interface, fds)
 		if err != nil { // the connection may have ended meanwhile
 			return c.reply(wire.Message{Type: wire.None, ID: m.ID})
 		}
-		return c.claim(m.ID, wire.Key{Client: m.Client, Server: m.Server, Zone: zone})
+		return c.claim(m.ID, wire.Key{Client: m.Client, Server: m.Server, Zone: of.zone})
 	default:
 		return fmt.Errorf("%w: %v is not for a broker", wire.ErrRule, m.Type)
 	}
@@ -207,13 +207,12 @@ func reasonOf(err error) wire.Reason {
 	return wire.TooMany
 }
 
-// connection checks that the client has shown the connection from local to remote, and
-// returns its zone. It closes the descriptor that was shown.
-func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds packet.Descriptors) (zone uint32, err error) {
+// connection checks that the client has shown the connection from local to remote. It closes the descriptor that was shown.
+func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds packet.Descriptors) (of shadow, err error) {
 	p, err := proofOf(fds[0], c.s.diag.dev)
 	fds.Drop(0)
 	if err != nil {
-		return 0, err
+		return of, err
 	}
 	return c.s.diag.connected(p, local, remote, ifindex)
 }
@@ -267,13 +266,13 @@ func (c *session) unlisten(id uint32) {
 }
 
 // offer takes the segment and the doorbell, fds[at] and the next, unless it
-// refuses them.
-func (c *session) offer(m wire.Message, key wire.Key, fds packet.Descriptors, at int) error {
+// refuses them. of is the zero shadow in a process that is taken at its word.
+func (c *session) offer(m wire.Message, key wire.Key, of shadow, fds packet.Descriptors, at int) error {
 	if checkSegment(fds[at], key, m.Nonce) != nil || checkBell(fds[at+1]) != nil {
 		c.s.count.BadSegments.Add(1)
 		return c.refuse(m.ID, wire.BadSegment)
 	}
-	o := &offer{key: key, nonce: m.Nonce, from: c, id: m.ID, seg: fds.Take(at), bell: fds.Take(at + 1)}
+	o := &offer{key: key, of: of, nonce: m.Nonce, from: c, id: m.ID, seg: fds.Take(at), bell: fds.Take(at + 1)}
 	if why := c.s.addOffer(o); why != 0 {
 		c.s.count.OffersRefused.Add(1)
 		o.close()
@@ -284,7 +283,7 @@ func (c *session) offer(m wire.Message, key wire.Key, fds packet.Descriptors, at
 
 // claim hands the segment over that waits for a connection.
 func (c *session) claim(id uint32, key wire.Key) error {
-	o := c.s.takeOffer(c, key)
+	o := c.s.takeOffer(c, key, c.s.standing(key))
 	if o == nil {
 		return c.reply(wire.Message{Type: wire.None, ID: id})
 	}
