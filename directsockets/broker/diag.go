@@ -110,7 +110,7 @@ const (
 // shadow is a connected socket as the kernel knows it.
 type shadow struct {
 	zone uint32 // of its link-local addresses
-	// cookie is its number (SO_COOKIE), which no other socket of this host ever has, and ifindex the
+	// cookie is its number (SO_COOKIE), which no other socket of this host ever has. ifindex is the
 	// interface that it is bound to; 0: none.
 	cookie  uint64
 	ifindex uint32
@@ -139,8 +139,8 @@ func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) 
 	return of, err
 }
 
-// stands says whether the socket with these ends is still the same one. Another connection may have
-// them after it.
+// stands says whether the socket with these ends is still the same one. Another connection may
+// have them after it.
 func (d *diag) stands(of shadow, local, remote netip.AddrPort) (same bool, err error) {
 	_, err = d.ask(request(local, remote, of.ifindex, tcpStates), 0, func(m []byte) {
 		same = 1<<m[msgStateOff]&tcpStates != 0 && cookieOf(m) == of.cookie

@@ -99,8 +99,8 @@ func (s *Server) waitLocked(o *offer) {
 	s.queueLocked(o, &s.waiting)
 }
 
-// standing returns the offer for a connection, or nil. An offer of this namespace ends if its client's
-// socket is not the connection any more: another one may have the addresses since.
+// standing returns the offer for a connection, or nil. An offer of this namespace ends if its
+// client's socket is not the connection any more: another one may have the addresses since.
 func (s *Server) standing(key wire.Key) *offer {
 	s.mu.Lock()
 	o := s.offers[key]

@@ -207,7 +207,8 @@ func reasonOf(err error) wire.Reason {
 	return wire.TooMany
 }
 
-// connection checks that the client has shown the connection from local to remote. It closes the descriptor that was shown.
+// connection checks that the client has shown the connection from local to remote. It closes the
+// descriptor that was shown.
 func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds packet.Descriptors) (of shadow, err error) {
 	p, err := proofOf(fds[0], c.s.diag.dev)
 	fds.Drop(0)
