@@ -60,11 +60,11 @@ if [ -n "$list" ]; then
 	exit
 fi
 
+cache=$(go env GOCACHE)/fuzz/$(go list -m) # where go test -fuzz keeps what is interesting
 if [ -n "$keep" ]; then
-	module=$(go list -m)
 	while IFS=: read -r dir target; do
 		case $target in Fuzz*) ;; *) continue ;; esac
-		to=$dir/testdata/fuzz/$target from=$(go env GOCACHE)/fuzz/$module/$dir/$target
+		to=$dir/testdata/fuzz/$target from=$cache/$dir/$target
 		mkdir -p "$to"
 		have=$(find "$to" -type f | wc -l)
 		[ "$have" -lt "$keep" ] && [ -d "$from" ] || continue
@@ -75,6 +75,15 @@ if [ -n "$keep" ]; then
 	exit
 fi
 
+# built DIRECTORY: sets bin to the package's test, instrumented for the fuzzer, which it links once for
+# all targets in it.
+programs=$(mktemp -d)
+trap 'rm -rf "$programs"' EXIT
+built() {
+	bin=$programs/${1//\//_}
+	(flock 9 && { [ -e "$bin" ] || go test -c -fuzz . -o "$bin" "./$1"; }) 9>"$bin.lock"
+}
+
 # One target: runs it and writes its result, a line for the summary.
 one() {
 	local dir=${1%:*} target=${1#*:} file=$out/${1//[\/:]/_} began=$SECONDS crashes=0 code=0
@@ -82,7 +91,8 @@ one() {
 		return
 	fi
 	case $target in
-	Fuzz*) timeout $((seconds + 600)) go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 1s -parallel 1 "./$dir" ;;
+	Fuzz*) built "$dir" && cd "$dir" && timeout $((seconds + 600)) "$bin" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$time" \
+		-test.fuzzminimizetime 1s -test.parallel 1 -test.fuzzcachedir "$cache/$dir" -test.paniconexit0 ;;
 	*) (cd "$dir" && timeout $((seconds + 600)) "$out/c/fuzz_test" "$target" "$seconds" "$out") ;;
 	esac >"$file.log" 2>&1 || code=$?
 	# A run that only did not wind up in time, as Go's fuzzer sometimes does not, has
