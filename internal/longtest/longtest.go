@@ -2,8 +2,8 @@
 //
 // # Architecture
 //
-// One function, which such a test calls first. "check.sh quick" and "go test -short" skip it then,
-// and list it with the reason; "check.sh" runs it.
+// A long test calls Skip first: "check.sh quick" and "go test -short" skip it then, and list it
+// with the reason; "check.sh" runs it. One that calls Nightly runs only with -long.
 //
 // # Concurrency
 //
@@ -15,12 +15,25 @@
 // finds little that a shorter test does not.
 package longtest
 
-import "testing"
+import (
+	"flag"
+	"testing"
+)
+
+var long = flag.Bool("long", false, "also run the tests that the whole check leaves to the night")
 
 // Skip skips t in the short form.
 func Skip(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("long: left to the whole check (check.sh)")
+	}
+}
+
+// Nightly skips t unless the test runs with -long.
+func Nightly(t testing.TB) {
+	t.Helper()
+	if !*long {
+		t.Skip("nightly: run it with -long")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func TestOneShot(t *testing.T) {
@@ -89,8 +90,13 @@ func TestNoLostInterrupt(t *testing.T) {
 			}
 		})
 	}
+	hangs := time.After(time.Minute)
 	for read := int64(0); read < writers*each; {
-		<-wake // hangs if an interrupt is lost
+		select {
+		case <-wake:
+		case <-hangs:
+			t.Fatalf("an interrupt is lost: the reader sleeps after %d of %d", read, published.Load())
+		}
 		for {
 			read = published.Load()
 			l.Enable()

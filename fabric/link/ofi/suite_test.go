@@ -37,7 +37,7 @@ func TestSuite(t *testing.T) {
 	for i, l := range fabrictest.OFILinks(helper) {
 		t.Run(l.Name, func(t *testing.T) {
 			if i > 0 {
-				longtest.Skip(t)
+				longtest.Nightly(t) // TestSanitizers has a helper of this kind carry something
 			}
 			fabrictest.Suite(t, l)
 		})
