@@ -145,7 +145,7 @@ func (c *TCPConn) exnError(err error) error {
 		return err
 	}
 	own := &OpError{Op: e.Op, Net: c.fd.net, Source: c.fd.laddr, Addr: c.fd.raddr, Err: e.Err}
-	if e.Op == "set" {
+	if e.Source == nil { // what needs no peer: deadlines
 		own.Source, own.Addr = nil, c.fd.laddr
 	}
 	return own

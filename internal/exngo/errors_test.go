@@ -1,0 +1,76 @@
+package exngo
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"exnet/directsockets/broker/client"
+	"exnet/internal/longtest"
+	"exnet/test/testlab"
+)
+
+// TestErrors has a program print the errors of its calls after a connection's end, which are those
+// of the Go release whether the connection was direct or not; the peer of a reader that is blocked
+// then reads an end of file.
+func TestErrors(t *testing.T) {
+	longtest.Skip(t)
+	dir := copyTree(t, "errors")
+	plain := filepath.Join(t.TempDir(), "plain")
+	cmd := exec.Command("go", "build", "-o", plain)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	nothing := func() {}
+	want := runErrors(t, plain, nothing)
+	program := buildProgram(t, dir)
+	if got := runErrors(t, program, nothing, "EXNET_LOOPBACK=0"); got != want {
+		t.Errorf("on TCP:\n%s\nwant\n%s", got, want)
+	}
+	s := testlab.StartBroker(t)
+	direct := func() { eventuallyDirect(t, s) }
+	if got := runErrors(t, program, direct, "EXNET_LOOPBACK=1", client.PathEnv+"="+s.Path()); got != want {
+		t.Errorf("direct:\n%s\nwant\n%s", got, want)
+	}
+}
+
+// runErrors runs testdata/errors, has it close its connection after ready, and returns what it
+// prints then.
+func runErrors(t *testing.T, program string, ready func(), env ...string) string {
+	t.Helper()
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), env...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	hang := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	defer hang.Stop()
+	ready()
+	if _, err := in.Write([]byte{'\n'}); err != nil {
+		t.Error(err)
+	}
+	text, err := io.ReadAll(out)
+	if err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %s", err, &stderr)
+	}
+	return string(text)
+}
