@@ -284,12 +284,13 @@ static void ends(struct walker *w, struct walker *other)
 	}
 }
 
+// The receiver's buffer stays as it was (as_on_ethernet): one that shrinks below a window that the
+// kernel has announced has it drop what comes, and the sender wait for timers that double.
 static void small_buffers(int fd)
 {
 	int n = 4096 << below(4);
 
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof n);
-	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &n, sizeof n);
 }
 
 static void drop(struct walker *w)
@@ -424,9 +425,10 @@ static void without_segment(void)
 // buffer has the kernel wait for its timers.
 static void as_on_ethernet(void)
 {
-	int mss = 1448;
+	int mss = 1448, small = 16384;
 
 	CHECK(setsockopt(listener, IPPROTO_TCP, TCP_MAXSEG, &mss, sizeof mss) == 0, "TCP_MAXSEG: %s", strerror(errno));
+	CHECK(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0, "SO_RCVBUF: %s", strerror(errno));
 }
 
 // Have the walks been in every state of leaving?
