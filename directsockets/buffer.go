@@ -150,8 +150,8 @@ func (c *Conn) awaitTaken() error {
 			if t.phase == txDirect {
 				c.leaveDirectTX(err)
 			}
-			for t.phase == txRolling { // it is the memory that goes to the shadow
-				if err := c.roll(); err != nil && err != errWoken {
+			for t.phase == txReturning { // it is the memory that goes to the shadow
+				if err := c.returnToTCP(); err != nil && err != errWoken {
 					return err
 				}
 				if err := c.stop(&t.half, "write"); err != nil {

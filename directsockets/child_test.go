@@ -86,7 +86,7 @@ func start(t testing.TB, job childJob, ns *netns.NS, files []*os.File) *child {
 	c := &child{cmd: cmd, in: in, out: bufio.NewScanner(out)}
 	t.Cleanup(func() {
 		in.Close()
-		timer := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+		timer := time.AfterFunc(testWait, func() { cmd.Process.Kill() })
 		defer timer.Stop()
 		cmd.Wait() // some tests kill it
 	})
@@ -137,7 +137,7 @@ func runChild(text string) int {
 	if job.Broker != "" {
 		client, err := client.Dial(client.Config{Path: job.Broker})
 		if err == nil {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), testWait)
 			defer cancel()
 			err = client.Wait(ctx)
 		}

@@ -144,7 +144,7 @@ func (c *Conn) leave() bool {
 			c.leaveDirectTX(err)
 		}
 	}
-	return t.phase != txRolling || c.cutRolling()
+	return t.phase != txReturning || c.cutReturning()
 }
 
 // retire releases what the connection had. The counters are kept for Stats.

@@ -36,13 +36,13 @@ type Conn struct {
 	cfg    *Config
 	count  *segment.Counters
 
-	end        atomic.Pointer[segment.End] // nil: no segment that tx could be promoted to
-	up         atomic.Int32                // see upgrade.go
-	none       atomic.Uint32               // see broker.Client.MayHaveOffer
-	sends      atomic.Uint32               // on the shadow
-	sub        atomic.Pointer[substitute]  // what the program has in place of the shadow; nil: the shadow
-	frozenSeen atomic.Bool                 // tx knows that the peer froze it
-	side       segment.Side
+	end            atomic.Pointer[segment.End] // nil: no segment that tx could be promoted to
+	up             atomic.Int32                // see upgrade.go
+	none           atomic.Uint32               // see broker.Client.MayHaveOffer
+	sends          atomic.Uint32               // on the shadow
+	sub            atomic.Pointer[substitute]  // what the program has in place of the shadow; nil: the shadow
+	fallenBackSeen atomic.Bool                 // tx knows that the peer fell back
+	side           segment.Side
 
 	mu      sync.Mutex
 	closed  bool          // guarded by mu

@@ -290,8 +290,8 @@ func TestPostBuffer(t *testing.T) {
 	if n, err := readPattern(s, first); err != nil {
 		t.Fatal(n, err)
 	}
-	frozen := make(chan error, 1)
-	go func() { frozen <- s.Demote() }()
+	fallenBack := make(chan error, 1)
+	go func() { fallenBack <- s.Demote() }()
 	taken := make(chan error, 1)
 	go func() { taken <- c.AwaitPosted(last) }()
 	rest := make([]byte, size*count-first)
@@ -301,7 +301,7 @@ func TestPostBuffer(t *testing.T) {
 	if !bytes.Equal(rest, b.Bytes()[first:size*count]) {
 		t.Error("the rest differs")
 	}
-	if err := errors.Join(<-frozen, <-taken); err != nil {
+	if err := errors.Join(<-fallenBack, <-taken); err != nil {
 		t.Error(err)
 	}
 }

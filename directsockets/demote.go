@@ -16,8 +16,8 @@ func (c *Conn) Demote() error { return c.demote(ReasonProgram) }
 
 func (c *Conn) demote(why Reason) error {
 	c.never(why)
-	c.askRX(wantFreeze)
-	c.askTX(wantFreeze, true)
+	c.askRX(wantFallBack)
+	c.askTX(wantFallBack, true)
 	for {
 		c.mu.Lock()
 		closed := c.closed
@@ -27,7 +27,7 @@ func (c *Conn) demote(why Reason) error {
 			return c.opError("demote", net.ErrClosed)
 		}
 		// A holder that has lent its lock does it when it takes it back.
-		work := (c.rx.want.Load() | c.tx.want.Load()) & wantFreeze
+		work := (c.rx.want.Load() | c.tx.want.Load()) & wantFallBack
 		if done && work == 0 || c.rx.word.Load() == lockLent || c.tx.word.Load() == lockLent {
 			c.reason(why)
 			return nil

@@ -134,7 +134,7 @@ func readPatternAt(c io.Reader, off, n int64) (sum int64, err error) {
 	return sum, nil
 }
 
-// TestDemoteEverywhere: the sender demotes, the receiver freezes, or both do, after
+// TestDemoteEverywhere: the sender demotes, the receiver falls back, or both do, after
 // every number of bytes, while the stream goes on.
 func TestDemoteEverywhere(t *testing.T) {
 	cfg := directsockets.Config{Broker: startBroker(t), Eager: true, Slots: 16, Ring: 64 << 10}
@@ -204,7 +204,7 @@ func TestDemoteUnderLoad(t *testing.T) {
 						})
 					}
 				}
-				timer := time.AfterFunc(patience, func() {
+				timer := time.AfterFunc(testWait, func() {
 					t.Errorf("round %d hangs: %v %v\n%v %v", round, c.Stats(), c.Stats().Counters, s.Stats(), s.Stats().Counters)
 					c.Close()
 					s.Close()

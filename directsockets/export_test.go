@@ -9,7 +9,7 @@ func (c *Conn) Debug() string {
 	s += fmt.Sprintf("tx: phase %d word %d want %b flags %b woken %v sleeping %v up %d\n",
 		c.tx.phase, c.tx.word.Load(), c.tx.want.Load(), c.tx.flags.Load(), c.tx.woken.Load(), c.tx.bell.sleeping.Load(), c.up.Load())
 	if e := c.end.Load(); e != nil {
-		s += fmt.Sprintf("err %v attached %v peer frozen %v", e.Err(), e.Attached(), e.PeerFrozen())
+		s += fmt.Sprintf("err %v attached %v peer fallen back %v", e.Err(), e.Attached(), e.PeerFallenBack())
 	}
 	return s
 }
@@ -59,8 +59,8 @@ func (c *Conn) Unread() int {
 	return c.rx.end.Readable()
 }
 
-// Rolling reports whether the outbound direction returns to TCP.
-func (c *Conn) Rolling() bool {
+// Returning reports whether the outbound direction returns to TCP.
+func (c *Conn) Returning() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.tx.guard.on

@@ -10,39 +10,40 @@ import (
 
 // The inbound direction falls back to TCP (SPEC.md, 5.5).
 
-// freezeRX moves the inbound direction to the shadow. The caller holds its lock.
-func (c *Conn) freezeRX() {
+// fallBackRX moves the inbound direction to the shadow. The caller holds its lock.
+func (c *Conn) fallBackRX() {
 	r := &c.rx
 	if r.phase == rxShadow {
 		c.transit() // PROMOTE may have come, or the peer may have gone
 	}
 	switch r.phase {
 	case rxTCP:
-		c.onRX(rxFreeze)
+		c.onRX(rxFallBack)
 	case rxShadow, rxCatchUp, rxDirect:
 		// An error: the direction ends by itself, and the queue comes first. There is no sink, as
 		// ReadBuffer holds the lock while there is one.
-		if r.end.Freeze() == nil {
+		if r.end.FallBack() == nil {
 			c.unwatch()
-			c.onRX(rxFreeze)
+			c.onRX(rxFallBack)
 		}
 	}
 	c.setMode(&r.half, ModeDemoted)
 }
 
-// decide takes a frozen direction on if it can be. ended says that the shadow has ended.
+// decide moves a direction that has fallen back on, if it can. ended says that the shadow has
+// ended.
 func (c *Conn) decide(ended bool) (decided bool) {
 	r := &c.rx
 	switch {
-	case r.end.Rolled():
+	case r.end.PeerReturned():
 		from, until, err := r.end.Left()
 		if err != nil {
 			c.breach()
 			return true
 		}
 		r.promoted, r.due = from, until
-		c.onRX(rxRolled)
-	case r.end.Thaw(ended):
+		c.onRX(rxReturned)
+	case r.end.Resume(ended):
 		c.onRX(rxQueue)
 	default:
 		return false
@@ -51,9 +52,9 @@ func (c *Conn) decide(ended bool) (decided bool) {
 	return true
 }
 
-// readFrozen reads the shadow after a freeze. What it gives comes after what is left in the queue
-// if the peer had ended the direction before it looked.
-func (c *Conn) readFrozen(p []byte) (int, error) {
+// readFallenBack reads the shadow after it fell back. What it gives comes after what is left in the
+// queue if the peer had ended the direction before it looked.
+func (c *Conn) readFallenBack(p []byte) (int, error) {
 	r := &c.rx
 	if c.decide(false) {
 		return 0, nil
@@ -143,7 +144,7 @@ func (c *Conn) unread() bool {
 	case rxShadow, rxCatchUp: // the peer shall not read an end of file from the segment before that reset
 		n, err := c.shadowHas()
 		return c.tx.phase == txDirect && err == nil && n > 0
-	case rxDirect, rxFrozen:
+	case rxDirect, rxFallenBack:
 		return r.end.Readable() > 0
 	case rxReturning:
 		return r.shadow < r.due

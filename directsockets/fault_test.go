@@ -66,7 +66,7 @@ func TestKillSender(t *testing.T) {
 		if err := kid.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		c.SetReadDeadline(time.Now().Add(patience))
+		c.SetReadDeadline(time.Now().Add(testWait))
 		n, err := readPatternAt(c, off, 0) // what had come is right to its last byte
 		if err != nil && !gone(err) {
 			t.Errorf("after %d bytes: %v\n%s", off+n, err, c.Debug())
@@ -112,11 +112,11 @@ func TestKillReceiver(t *testing.T) {
 				if !gone(err) {
 					t.Error(err)
 				}
-			case <-time.After(patience):
+			case <-time.After(testWait):
 				t.Fatal("Write does not end")
 			}
 			var buf [1]byte
-			c.SetReadDeadline(time.Now().Add(patience))
+			c.SetReadDeadline(time.Now().Add(testWait))
 			if _, err := c.Read(buf[:]); !gone(err) {
 				t.Error(err)
 			}
@@ -287,7 +287,7 @@ func TestCloseReset(t *testing.T) {
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}
-				c.SetDeadline(time.Now().Add(patience))
+				c.SetDeadline(time.Now().Add(testWait))
 				if n, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 					t.Error(n, err)
 				}

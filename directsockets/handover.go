@@ -14,7 +14,7 @@ import (
 // those that follow (SPEC.md, 5.5).
 
 const (
-	// silence is how long a peer may take that does not look at FROZEN.
+	// silence is how long a peer may take that does not look at FALLEN_BACK.
 	silence = 20 * time.Millisecond
 	// returning is how long one may take that does, and stall how long without progress: the
 	// shadow may not have as much room.
@@ -55,15 +55,15 @@ func (c *Conn) handRX(waited time.Duration) hand {
 		}
 		fallthrough
 	case rxTCP, rxShadow:
-		if c.freezeRX(); r.phase == rxCatchUp || r.phase == rxDirect {
+		if c.fallBackRX(); r.phase == rxCatchUp || r.phase == rxDirect {
 			return handNever
 		}
 	}
-	if r.phase == rxFrozen {
+	if r.phase == rxFallenBack {
 		c.decide(false)
 	}
 	switch r.phase {
-	case rxFrozen:
+	case rxFallenBack:
 		if r.end.Readable() == 0 && waited > silence {
 			c.unwatch()
 			c.onRX(rxHeld)
@@ -101,7 +101,7 @@ func (c *Conn) handRX(waited time.Duration) hand {
 // handTX is handRX for the outbound direction.
 func (c *Conn) handTX(waited time.Duration) hand {
 	switch t := &c.tx; {
-	case t.phase != txRolling:
+	case t.phase != txReturning:
 		return handHeld
 	case waited > returning:
 		return handNever
@@ -129,8 +129,8 @@ func (c *Conn) handOver(why Reason) (*substitute, error) {
 		c.waited.Store(int64(waited))
 		c.askRX(wantHand)
 		rx, tx := hand(c.rx.hand.Load()), handLater
-		if rx == handHeld { // not before: a peer that reads DEMOTE does not look at FROZEN then
-			c.askTX(wantFreeze|wantHand, true)
+		if rx == handHeld { // not before: a peer that reads DEMOTE does not look at FALLEN_BACK then
+			c.askTX(wantFallBack|wantHand, true)
 			tx = hand(c.tx.hand.Load())
 		}
 		switch {
@@ -196,10 +196,10 @@ func (r rawConn) Write(f func(fd uintptr) (done bool)) error {
 	c.never(ReasonUnsupported)
 	c.waited.Store(0)
 	c.askRX(wantHand)
-	c.askTX(wantFreeze, true)
+	c.askTX(wantFallBack, true)
 	if c.tx.take() { // closed: the call says so
-		for c.tx.phase == txRolling && c.stop(&c.tx.half, "") == nil {
-			_ = c.roll() // the call tells of an error
+		for c.tx.phase == txReturning && c.stop(&c.tx.half, "") == nil {
+			_ = c.returnToTCP() // the call tells of an error
 		}
 		c.releaseTX()
 	}

@@ -27,7 +27,7 @@ var taking = map[string]func(c *directsockets.Conn) ([]byte, error){
 		}
 		defer conn.Close()
 		c.Close() // as who passes a connection on
-		conn.SetReadDeadline(time.Now().Add(patience))
+		conn.SetReadDeadline(time.Now().Add(testWait))
 		return io.ReadAll(conn)
 	},
 	"raw": func(c *directsockets.Conn) (got []byte, err error) {
@@ -35,7 +35,7 @@ var taking = map[string]func(c *directsockets.Conn) ([]byte, error){
 		if err != nil {
 			return nil, err
 		}
-		c.SetReadDeadline(time.Now().Add(patience))
+		c.SetReadDeadline(time.Now().Add(testWait))
 		buf := make([]byte, 100_000)
 		for {
 			n := 0
@@ -50,7 +50,7 @@ var taking = map[string]func(c *directsockets.Conn) ([]byte, error){
 	},
 	"read": func(c *directsockets.Conn) ([]byte, error) { // after Demote
 		c.Demote()
-		c.SetReadDeadline(time.Now().Add(patience))
+		c.SetReadDeadline(time.Now().Add(testWait))
 		return io.ReadAll(c)
 	},
 }
@@ -125,7 +125,7 @@ func TestFile(t *testing.T) {
 	if err := writePattern(c, 20_000); err != nil {
 		t.Fatal(err)
 	}
-	go c.Read(make([]byte, 1)) // somebody who hears of the freeze
+	go c.Read(make([]byte, 1)) // somebody who hears of it fell back
 	off, err := readPattern(s, 12345)
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestFile(t *testing.T) {
 	} else {
 		t.Log("the peer did not look in time")
 	}
-	conn.SetReadDeadline(time.Now().Add(patience))
+	conn.SetReadDeadline(time.Now().Add(testWait))
 	if _, err := readPatternAt(conn, off, 20_000-off); err != nil {
 		t.Error(err)
 	}

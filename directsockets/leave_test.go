@@ -32,14 +32,14 @@ func fallenBack(t *testing.T, n int64) (c, s *directsockets.Conn) {
 	if err := writePattern(c, n); err != nil {
 		t.Fatal(err)
 	}
-	go c.Read(make([]byte, 1)) // which hears of the freeze
+	go c.Read(make([]byte, 1)) // which hears of it fell back
 	if err := s.Demote(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the shadow is full", func() bool {
 		before := shadowSent(c)
 		time.Sleep(20 * time.Millisecond)
-		return c.Rolling() && before > 0 && before == shadowSent(c)
+		return c.Returning() && before > 0 && before == shadowSent(c)
 	})
 	return c, s
 }
@@ -71,7 +71,7 @@ func TestLeaveReturning(t *testing.T) {
 			if err := end(c); err != nil {
 				t.Fatal(err)
 			}
-			s.SetReadDeadline(time.Now().Add(patience))
+			s.SetReadDeadline(time.Now().Add(testWait))
 			if off, err := readPatternAt(s, 0, 0); err != nil || off != n {
 				t.Errorf("%d bytes of %d, %v\n%s", off, n, err, s.Debug())
 			}
@@ -98,7 +98,7 @@ func TestLeaveAbandoned(t *testing.T) {
 	defer rest.Close()
 	s.Retire()
 	c.Close()
-	rest.SetReadDeadline(time.Now().Add(patience))
+	rest.SetReadDeadline(time.Now().Add(testWait))
 	if _, err := io.Copy(io.Discard, rest); !errors.Is(err, syscall.ECONNRESET) {
 		t.Error(err)
 	}
@@ -112,14 +112,14 @@ func TestLeaveReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
-	s.SetReadDeadline(time.Now().Add(patience))
+	s.SetReadDeadline(time.Now().Add(testWait))
 	if off, err := readPatternAt(s, 0, 0); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("after %d bytes: %v\n%s", off, err, s.Debug())
 	}
 }
 
-// TestKillFrozen: a sender that is killed before it has looked at FROZEN has lost nothing.
-func TestKillFrozen(t *testing.T) {
+// TestKillFallenBack: a sender that is killed before it has looked at FALLEN_BACK has lost nothing.
+func TestKillFallenBack(t *testing.T) {
 	client := startBroker(t)
 	for range 3 {
 		c, kid := withChild(t, client, "source", 0)
@@ -139,7 +139,7 @@ func TestKillFrozen(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := int64(c.Unread())
-		c.SetReadDeadline(time.Now().Add(patience))
+		c.SetReadDeadline(time.Now().Add(testWait))
 		time.AfterFunc(10*time.Millisecond, func() { kid.cmd.Process.Kill() }) // while Read waits, or before
 		n, err := readPatternAt(c, off, 0)
 		if err != nil && !gone(err) || n < left {

@@ -20,13 +20,13 @@ const (
 const (
 	wantLock     = 1 << 0 // somebody waits for the lock
 	wantInstall  = 1 << 1 // look at the segment that Conn.pending has
-	wantFreeze   = 1 << 2 // move the direction back to the shadow, for good
+	wantFallBack = 1 << 2 // move the direction back to the shadow, for good
 	wantShutdown = 1 << 3 // end the outbound direction
-	wantRollback = 1 << 4 // the peer has frozen the direction, perhaps
+	wantReturn   = 1 << 4 // the peer has fallen back, perhaps
 	wantLook     = 1 << 5 // the doorbell has rung while the segment was watched
 	wantHand     = 1 << 6 // have the shadow be one that can be handed over
 
-	wantWork = wantInstall | wantFreeze | wantShutdown | wantRollback | wantLook | wantHand
+	wantWork = wantInstall | wantFallBack | wantShutdown | wantReturn | wantLook | wantHand
 )
 
 // lock is the lock of one direction of a connection. The reader or writer holds it, even while it

@@ -38,27 +38,27 @@ const (
 
 // world is a state of the model.
 type world struct {
-	flags, want  [2]uint8
-	word         [2]uint8
-	woken        [2]bool
-	filePast     [2]bool // the doorbell's file has a deadline that has passed
-	shadowPast   [2]bool
-	open         [2]bool // the file is there
-	sleeping     [2]bool
-	armed        [2]bool
-	edge         [2]bool // the poller has something to tell of the file
-	mu           uint8   // Conn.mu: its holder + 1
-	lockMu       [2]uint8
-	waiting      [2]bool // somebody waits for the lock
-	signalled    [2]bool
-	watchOn      bool
-	watching     bool // the watcher waits for the doorbell
-	bell         bool
-	data, room   bool
-	gone, frozen bool
-	frozenSeen   bool
-	shadowEnd    bool
-	th           [threads]strand
+	flags, want      [2]uint8
+	word             [2]uint8
+	woken            [2]bool
+	filePast         [2]bool // the doorbell's file has a deadline that has passed
+	shadowPast       [2]bool
+	open             [2]bool // the file is there
+	sleeping         [2]bool
+	armed            [2]bool
+	edge             [2]bool // the poller has something to tell of the file
+	mu               uint8   // Conn.mu: its holder + 1
+	lockMu           [2]uint8
+	waiting          [2]bool // somebody waits for the lock
+	signalled        [2]bool
+	watchOn          bool
+	watching         bool // the watcher waits for the doorbell
+	bell             bool
+	data, room       bool
+	gone, fallenBack bool
+	fallenBackSeen   bool
+	shadowEnd        bool
+	th               [threads]strand
 }
 
 // strand is a thread: where it is, and its registers.
@@ -118,23 +118,23 @@ func (w *world) rung() bool { return w.bell || w.gone }
 type fault uint8
 
 const (
-	noFault      fault = iota
-	shutUnheeded       // CloseRead and CloseWrite do not end a wait
-	shutUnwoken        // CloseWrite does not wake the holder for what it leaves
-	clearWakeOn        // who has cleared its wake-up reads the shadow without a look at the segment
-	wakeFirst          // who sets a flag wakes before
-	tellNobody         // who reads the doorbell does not tell the other direction
-	watchFirst         // the watcher takes watch.on back before it reads the doorbell
-	askPlain           // who leaves work has no barrier
-	finishBlind        // finish does not do what others leave
-	freezeUnseen       // who sleeps in rx does not look whether the peer froze
-	tellBack           // who was woken tells the other direction, too
+	noFault        fault = iota
+	shutUnheeded         // CloseRead and CloseWrite do not end a wait
+	shutUnwoken          // CloseWrite does not wake the holder for what it leaves
+	clearWakeOn          // who has cleared its wake-up reads the shadow without a look at the segment
+	wakeFirst            // who sets a flag wakes before
+	tellNobody           // who reads the doorbell does not tell the other direction
+	watchFirst           // the watcher takes watch.on back before it reads the doorbell
+	askPlain             // who leaves work has no barrier
+	finishBlind          // finish does not do what others leave
+	fallBackUnseen       // who sleeps in rx does not look whether the peer fell back
+	tellBack             // who was woken tells the other direction, too
 	faults
 )
 
 func (f fault) String() string {
 	return [...]string{"none", "shut-unheeded", "shut-unwoken", "clear-wake-on", "wake-first", "tell-nobody",
-		"watch-first", "ask-plain", "finish-blind", "freeze-unseen", "tell-back"}[f]
+		"watch-first", "ask-plain", "finish-blind", "fallback-unseen", "tell-back"}[f]
 }
 
 // Kinds of holders.
@@ -153,11 +153,11 @@ const (
 type event uint8
 
 const (
-	noEvent  event = iota
-	evData         // a message, or PROMOTE
-	evRoom         // the peer takes what was sent
-	evGone         // it closes
-	evFreeze       // it freezes
+	noEvent    event = iota
+	evData           // a message, or PROMOTE
+	evRoom           // the peer takes what was sent
+	evGone           // it closes
+	evFallBack       // it falls back
 	events
 )
 
@@ -241,7 +241,7 @@ func (m *model) step(w world, i int) []world {
 // wrong says what is wrong with a state in which nobody can take a step; "": nothing.
 func (m *model) wrong(w *world) string {
 	for i, h := range []holder{m.reader, m.writer} {
-		ended := w.flags[i]&(flagExpired|flagClosed) != 0 || w.gone || i == mRX && w.data || i == mTX && (w.room || w.frozen)
+		ended := w.flags[i]&(flagExpired|flagClosed) != 0 || w.gone || i == mRX && w.data || i == mTX && (w.room || w.fallenBack)
 		if h != awaits && h != finishes { // those wait on, until the peer has taken what was sent
 			ended = ended || w.flags[i]&flagShut != 0
 		}
@@ -257,8 +257,8 @@ func (m *model) wrong(w *world) string {
 			return fmt.Sprintf("lost: actor %d of %v waits", i-thFirst, m.acts)
 		}
 	}
-	if w.frozen && !w.frozenSeen && m.reader == readsSegm && w.th[thReader].pc != pcDone {
-		return "lost: nobody has seen that the peer froze"
+	if w.fallenBack && !w.fallenBackSeen && m.reader == readsSegm && w.th[thReader].pc != pcDone {
+		return "lost: nobody has seen that the peer fell back"
 	}
 	return ""
 }

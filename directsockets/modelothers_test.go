@@ -56,8 +56,8 @@ func (m *model) peerStep(w world) (next []world) {
 			w.room = true
 		case evGone:
 			w.gone = true
-		case evFreeze:
-			w.frozen = true
+		case evFallBack:
+			w.fallenBack = true
 		}
 		t.op = 2
 		return append(next, w)
@@ -66,7 +66,7 @@ func (m *model) peerStep(w world) (next []world) {
 	case m.peer == evGone:
 		w.tellPollers()
 	case m.peer == evData && w.armed[mRX], m.peer == evRoom && w.armed[mTX],
-		m.peer == evFreeze && (w.armed[mRX] || w.armed[mTX]):
+		m.peer == evFallBack && (w.armed[mRX] || w.armed[mTX]):
 		w.ring()
 	}
 	*t = strand{pc: pcDone}
@@ -118,9 +118,9 @@ func (m *model) act(w world, i int, o op) []world {
 	case opDemote:
 		switch t.op {
 		case 1:
-			t.pc, t.back, t.half, t.work = pcAsk, pcGo, mRX, wantFreeze
+			t.pc, t.back, t.half, t.work = pcAsk, pcGo, mRX, wantFallBack
 		case 2:
-			t.pc, t.back, t.half, t.work = pcAsk, pcGo, mTX, wantFreeze
+			t.pc, t.back, t.half, t.work = pcAsk, pcGo, mTX, wantFallBack
 		default:
 			*t = strand{pc: pcDone, freed: t.freed}
 			return []world{w}

@@ -21,7 +21,7 @@ const (
 	pcArm
 	pcReady
 	pcInter
-	pcFrozen
+	pcFallenBack
 	pcBlock
 	pcRise // the sleep is over
 	pcHeed
@@ -101,8 +101,8 @@ func (m *model) hold(w world, i int, kind holder) []world {
 		switch {
 		case h == mRX && (w.data || w.gone), h == mTX && (w.room || w.gone):
 			t.end()
-		case h == mTX && w.frozen:
-			w.frozenSeen = true
+		case h == mTX && w.fallenBack:
+			w.fallenBackSeen = true
 			t.end()
 		case h == mRX:
 			t.pc = pcShut
@@ -266,7 +266,7 @@ func (m *model) sleep(w world, i int, until uint32) []world {
 		w.armed[h] = true
 		t.pc = pcReady
 	case pcReady:
-		ready := w.gone || h == mRX && w.data || h == mTX && (w.room || w.frozen)
+		ready := w.gone || h == mRX && w.data || h == mTX && (w.room || w.fallenBack)
 		t.pc = pcInter
 		if ready {
 			w.armed[h] = false
@@ -276,14 +276,14 @@ func (m *model) sleep(w world, i int, until uint32) []world {
 		if !m.loadSignals(&w, t, h) {
 			return one()
 		}
-		t.pc = pcFrozen
+		t.pc = pcFallenBack
 		if t.s.signals().interrupted(until) {
 			t.pc = pcRise
 		}
 		t.s = packed{}
-	case pcFrozen:
+	case pcFallenBack:
 		t.pc = pcBlock
-		if m.fault != freezeUnseen && !w.frozenSeen && w.frozen {
+		if m.fault != fallBackUnseen && !w.fallenBackSeen && w.fallenBack {
 			t.pc = pcRise
 		}
 	case pcBlock:
@@ -308,9 +308,9 @@ func (m *model) sleep(w world, i int, until uint32) []world {
 		if t.pc, t.back = pcTop, 0; h == mTX {
 			return m.step(w, i)
 		}
-		if h == mRX && w.frozen && !w.frozenSeen {
-			w.frozenSeen = true
-			t.pc, t.back, t.half, t.work = pcAsk, pcTop, mTX, wantRollback
+		if h == mRX && w.fallenBack && !w.fallenBackSeen {
+			w.fallenBackSeen = true
+			t.pc, t.back, t.half, t.work = pcAsk, pcTop, mTX, wantReturn
 		}
 	}
 	return one()

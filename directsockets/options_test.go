@@ -64,7 +64,7 @@ func TestRaw(t *testing.T) {
 	if _, err := s.Write([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}
-	go s.Read(make([]byte, 1)) // somebody who hears of the freeze
+	go s.Read(make([]byte, 1)) // somebody who hears of it fell back
 	raw, err := c.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestHalfClose(t *testing.T) {
 				if err != io.EOF {
 					t.Error(err)
 				}
-			case <-time.After(patience):
+			case <-time.After(testWait):
 				t.Fatal("Read does not end")
 			}
 		})

@@ -108,9 +108,9 @@ func TestReadPastPromote(t *testing.T) {
 	}
 }
 
-// TestFreezeSleepers: the peer, which sleeps in a Read, sends what was not taken on
+// TestFallBackSleepers: the peer, which sleeps in a Read, sends what was not taken on
 // the shadow.
-func TestFreezeSleepers(t *testing.T) {
+func TestFallBackSleepers(t *testing.T) {
 	for range 20 {
 		c, s := directPair(t)
 		if _, err := s.Write(pattern(100_000)); err != nil {
@@ -125,7 +125,7 @@ func TestFreezeSleepers(t *testing.T) {
 		if err := c.Demote(); err != nil {
 			t.Fatal(err)
 		}
-		c.SetReadDeadline(time.Now().Add(patience))
+		c.SetReadDeadline(time.Now().Add(testWait))
 		if n, err := readPatternAt(c, 1234, 100_000-1234); err != nil {
 			t.Fatal(n, err)
 		}

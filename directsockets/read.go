@@ -16,8 +16,8 @@ import (
 //
 //	tcp ──▶ shadow ──▶ catch-up ──▶ direct ──┬─ SHUTDOWN ─▶ over
 //	 ▲  └─────┘ │         │            ▲      ├─ DEMOTE, peer gone ─▶ back
-//	 └─ refused │         │     thawed │      ▼
-//	            └─────────┴─────────── frozen ──▶ returning ──▶ back ─▶ over
+//	 └─ refused │         │     resumed │      ▼
+//	            └─────────┴─────────── fallen back ──▶ returning ──▶ back ─▶ over
 //	                                                 └──▶ rest ──▲
 //
 // states.go has every step. The C library has the same states by the same names (SPEC.md,
@@ -25,15 +25,15 @@ import (
 type rxPhase uint8
 
 const (
-	rxTCP       rxPhase = iota // the shadow; there is no segment
-	rxShadow                   // the shadow, until PROMOTE comes
-	rxCatchUp                  // the shadow, up to what PROMOTE said
-	rxDirect                   // the segment
-	rxFrozen                   // the shadow, unless the peer had ended the direction before it saw FROZEN
-	rxReturning                // the shadow; the peer has still to write some of what it left in the segment
-	rxRest                     // the segment: what the shadow did not give before it ended
-	rxBack                     // the shadow, for good
-	rxOver                     // rxHalf.err, for good
+	rxTCP        rxPhase = iota // the shadow; there is no segment
+	rxShadow                    // the shadow, until PROMOTE comes
+	rxCatchUp                   // the shadow, up to what PROMOTE said
+	rxDirect                    // the segment
+	rxFallenBack                // the shadow, unless the peer had ended the direction before it saw FALLEN_BACK
+	rxReturning                 // the shadow; the peer has still to write some of what it left in the segment
+	rxRest                      // the segment: what the shadow did not give before it ended
+	rxBack                      // the shadow, for good
+	rxOver                      // rxHalf.err, for good
 )
 
 // rxHalf is the inbound direction.
@@ -42,7 +42,7 @@ type rxHalf struct {
 
 	// Of the lock holder.
 	phase      rxPhase
-	thawed     rxPhase // what phase was before rxFrozen
+	resumed    rxPhase // what phase was before rxFallenBack
 	shadow     uint64  // bytes that the shadow gave and that belong before the segment's
 	promoted   uint64  // bytes that it gives before those of the segment
 	due        uint64  // in rxReturning: bytes that it gives before all that the peer left has come
@@ -137,8 +137,8 @@ func (c *Conn) read(p []byte) (int, error) {
 			n, err = c.readDrain(p)
 		case rxDirect:
 			n, err = c.readDirect(p)
-		case rxFrozen:
-			n, err = c.readFrozen(p)
+		case rxFallenBack:
+			n, err = c.readFallenBack(p)
 		case rxReturning:
 			n, err = c.readReturning(p)
 		case rxRest:
@@ -336,7 +336,7 @@ func (c *Conn) leaveDirect(err error) error {
 	case err == io.EOF:
 		c.onRX(rxShutdown)
 		c.over(io.EOF)
-		c.heedFreeze()
+		c.heedFallBack()
 		return nil
 	case errors.Is(err, segment.ErrDemoted):
 		c.onRX(rxDemote)
@@ -351,14 +351,14 @@ func (c *Conn) leaveDirect(err error) error {
 		return nil
 	}
 	c.setMode(&c.rx.half, ModeDemoted)
-	c.heedFreeze()
+	c.heedFallBack()
 	return nil
 }
 
-// heedFreeze has the outbound direction rolled back if the peer has frozen it.
-func (c *Conn) heedFreeze() {
-	if !c.frozenSeen.Load() && c.rx.end.PeerFrozen() && c.frozenSeen.CompareAndSwap(false, true) {
-		c.askTX(wantRollback, true)
+// heedFallBack has the outbound direction returned to TCP if the peer has fallen back.
+func (c *Conn) heedFallBack() {
+	if !c.fallenBackSeen.Load() && c.rx.end.PeerFallenBack() && c.fallenBackSeen.CompareAndSwap(false, true) {
+		c.askTX(wantReturn, true)
 	}
 }
 

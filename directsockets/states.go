@@ -13,9 +13,9 @@ const (
 	rxDemote                  // DEMOTE was consumed
 	rxGone                    // the queue is read, and the peer is gone
 	rxReset                   // the queue is read, and the peer has set RESET, or its node is lost
-	rxFreeze                  // this side falls back
-	rxQueue                   // the peer had ended the direction, or is gone, without ROLLED
-	rxRolled                  // the peer has set ROLLED
+	rxFallBack                // this side falls back
+	rxQueue                   // the peer had ended the direction, or is gone, without RETURNED
+	rxReturned                // the peer has set RETURNED
 	rxHeld                    // the shadow has given all that the peer left, or holds it
 	rxEnded                   // the shadow has ended, and has not given all of that
 	rxRead                    // the rest of it is read
@@ -24,11 +24,11 @@ const (
 
 func (e rxEvent) String() string {
 	return [...]string{"segment", "refused", "promote", "reached", "cut", "shutdown", "demote", "gone", "reset",
-		"freeze", "queue", "rolled", "held", "ended", "read"}[e]
+		"fallback", "queue", "returned", "held", "ended", "read"}[e]
 }
 
 func (p rxPhase) String() string {
-	return [...]string{"tcp", "shadow", "catch-up", "direct", "frozen", "returning", "rest", "back", "over"}[p]
+	return [...]string{"tcp", "shadow", "catch-up", "direct", "fallen-back", "returning", "rest", "back", "over"}[p]
 }
 
 // rxStep is an event in a state.
@@ -37,33 +37,33 @@ type rxStep struct {
 	what rxEvent
 }
 
-// rxBefore stands for the state before rxFreeze.
+// rxBefore stands for the state before rxFallBack.
 const rxBefore = rxOver + 1
 
 // rxNext are all steps of the inbound direction, but for breaches and errors of the shadow.
 var rxNext = map[rxStep]rxPhase{
-	{rxTCP, rxSegment}:     rxShadow,
-	{rxTCP, rxFreeze}:      rxBack,
-	{rxShadow, rxRefused}:  rxTCP,
-	{rxShadow, rxPromote}:  rxCatchUp,
-	{rxShadow, rxGone}:     rxBack,
-	{rxShadow, rxReset}:    rxOver,
-	{rxShadow, rxFreeze}:   rxFrozen,
-	{rxCatchUp, rxReached}: rxDirect,
-	{rxCatchUp, rxCut}:     rxOver,
-	{rxCatchUp, rxFreeze}:  rxFrozen,
-	{rxDirect, rxShutdown}: rxOver,
-	{rxDirect, rxDemote}:   rxBack,
-	{rxDirect, rxGone}:     rxBack,
-	{rxDirect, rxReset}:    rxOver,
-	{rxDirect, rxFreeze}:   rxFrozen,
-	{rxFrozen, rxQueue}:    rxBefore,
-	{rxFrozen, rxRolled}:   rxReturning,
-	{rxFrozen, rxHeld}:     rxBack,
-	{rxReturning, rxHeld}:  rxBack,
-	{rxReturning, rxEnded}: rxRest,
-	{rxReturning, rxCut}:   rxOver,
-	{rxRest, rxRead}:       rxBack,
+	{rxTCP, rxSegment}:         rxShadow,
+	{rxTCP, rxFallBack}:        rxBack,
+	{rxShadow, rxRefused}:      rxTCP,
+	{rxShadow, rxPromote}:      rxCatchUp,
+	{rxShadow, rxGone}:         rxBack,
+	{rxShadow, rxReset}:        rxOver,
+	{rxShadow, rxFallBack}:     rxFallenBack,
+	{rxCatchUp, rxReached}:     rxDirect,
+	{rxCatchUp, rxCut}:         rxOver,
+	{rxCatchUp, rxFallBack}:    rxFallenBack,
+	{rxDirect, rxShutdown}:     rxOver,
+	{rxDirect, rxDemote}:       rxBack,
+	{rxDirect, rxGone}:         rxBack,
+	{rxDirect, rxReset}:        rxOver,
+	{rxDirect, rxFallBack}:     rxFallenBack,
+	{rxFallenBack, rxQueue}:    rxBefore,
+	{rxFallenBack, rxReturned}: rxReturning,
+	{rxFallenBack, rxHeld}:     rxBack,
+	{rxReturning, rxHeld}:      rxBack,
+	{rxReturning, rxEnded}:     rxRest,
+	{rxReturning, rxCut}:       rxOver,
+	{rxRest, rxRead}:           rxBack,
 }
 
 // onRX moves the inbound direction. A step that there is not ends the connection.
@@ -76,9 +76,9 @@ func (c *Conn) onRX(what rxEvent) {
 		c.breach()
 		return
 	case next == rxBefore:
-		next = r.thawed
-	case what == rxFreeze:
-		r.thawed = r.phase
+		next = r.resumed
+	case what == rxFallBack:
+		r.resumed = r.phase
 	}
 	if steps.rx != nil {
 		steps.rx(step)
@@ -90,24 +90,24 @@ func (c *Conn) onRX(what rxEvent) {
 type txEvent uint8
 
 const (
-	txPromote  txEvent = iota // PROMOTE was sent
-	txFrozen                  // FROZEN was found; ROLLED is set
-	txLeave                   // the program demotes or shuts down, or the peer is gone
-	txDemote                  // DEMOTE was sent, and stands
-	txShutdown                // SHUTDOWN was sent, and stands
-	txGone                    // the peer is gone
-	txReset                   // the peer has set RESET, or its node is lost
-	txWritten                 // all that the peer did not take is on the shadow
-	txEnded                   // the shadow was shut down, or has failed, before
+	txPromote    txEvent = iota // PROMOTE was sent
+	txFallenBack                // FALLEN_BACK was found; RETURNED is set
+	txLeave                     // the program demotes or shuts down, or the peer is gone
+	txDemote                    // DEMOTE was sent, and stands
+	txShutdown                  // SHUTDOWN was sent, and stands
+	txGone                      // the peer is gone
+	txReset                     // the peer has set RESET, or its node is lost
+	txWritten                   // all that the peer did not take is on the shadow
+	txEnded                     // the shadow was shut down, or has failed, before
 	txEvents
 )
 
 func (e txEvent) String() string {
-	return [...]string{"promote", "frozen", "leave", "demote", "shutdown", "gone", "reset", "written", "ended"}[e]
+	return [...]string{"promote", "fallen-back", "leave", "demote", "shutdown", "gone", "reset", "written", "ended"}[e]
 }
 
 func (p txPhase) String() string {
-	return [...]string{"shadow", "direct", "rolling", "back", "over"}[p]
+	return [...]string{"shadow", "direct", "returning", "back", "over"}[p]
 }
 
 // txStep is an event in a state.
@@ -118,16 +118,16 @@ type txStep struct {
 
 // txNext are all steps of the outbound direction, but for breaches and errors of the shadow.
 var txNext = map[txStep]txPhase{
-	{txShadow, txPromote}:  txDirect,
-	{txShadow, txFrozen}:   txBack,
-	{txShadow, txLeave}:    txBack,
-	{txDirect, txFrozen}:   txRolling,
-	{txDirect, txDemote}:   txBack,
-	{txDirect, txShutdown}: txOver,
-	{txDirect, txGone}:     txBack,
-	{txDirect, txReset}:    txOver,
-	{txRolling, txWritten}: txBack,
-	{txRolling, txEnded}:   txOver,
+	{txShadow, txPromote}:    txDirect,
+	{txShadow, txFallenBack}: txBack,
+	{txShadow, txLeave}:      txBack,
+	{txDirect, txFallenBack}: txReturning,
+	{txDirect, txDemote}:     txBack,
+	{txDirect, txShutdown}:   txOver,
+	{txDirect, txGone}:       txBack,
+	{txDirect, txReset}:      txOver,
+	{txReturning, txWritten}: txBack,
+	{txReturning, txEnded}:   txOver,
 }
 
 // onTX moves the outbound direction. A step that there is not ends the connection.

@@ -13,8 +13,8 @@ import (
 	"exnet/test/testlab"
 )
 
-// patience is how long anything may take that does not depend on how fast it is.
-const patience = 3 * time.Minute
+// testWait is how long anything may take that does not depend on how fast it is.
+const testWait = 3 * time.Minute
 
 // startBroker runs a broker of its own and returns a client of it.
 func startBroker(t testing.TB) *client.Client {
@@ -51,7 +51,7 @@ func dialBrokerAs(t testing.TB, cfg client.Config) *client.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testWait)
 	defer cancel()
 	if err := client.Wait(ctx); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func waitListener(t testing.TB, client *client.Client, addr net.Addr) {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(100 * time.Microsecond) {
+	for end := time.Now().Add(testWait); !ok(); time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not reached: %s", what)
 		}

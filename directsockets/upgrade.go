@@ -300,8 +300,8 @@ func (c *Conn) workRX() {
 			c.begin(u)
 		}
 	}
-	if r.asked(wantFreeze) {
-		c.freezeRX()
+	if r.asked(wantFallBack) {
+		c.fallBackRX()
 	}
 	if r.asked(wantLook) && r.phase == rxShadow {
 		c.transit()

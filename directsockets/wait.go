@@ -25,7 +25,7 @@ func (c *Conn) awaitRX() error {
 	if until := r.ends(); !c.spin(&r.half, true, until) {
 		c.sleep(&r.half, until)
 	}
-	c.heedFreeze()
+	c.heedFallBack()
 	return nil
 }
 
@@ -195,7 +195,7 @@ func (c *Conn) look(h *half) bool {
 	default:
 		ready = h.end.ArmTX()
 	}
-	return ready || h.signals().interrupted(b.until) || !c.frozenSeen.Load() && h.end.PeerFrozen()
+	return ready || h.signals().interrupted(b.until) || !c.fallenBackSeen.Load() && h.end.PeerFallenBack()
 }
 
 // lookScheduled is look for a reader in a program whose scheduler looks for messages, and asks
@@ -216,7 +216,7 @@ func (c *Conn) lookScheduled() bool {
 		}
 		ready = e.ArmRX()
 	}
-	return ready || c.rx.signals().interrupted(b.until) || !c.frozenSeen.Load() && e.PeerFrozen()
+	return ready || c.rx.signals().interrupted(b.until) || !c.fallenBackSeen.Load() && e.PeerFallenBack()
 }
 
 // awake empties the doorbell and has the other direction's sleeper look, too: the byte may have

@@ -19,7 +19,7 @@ func within(t *testing.T, f func()) {
 	go func() { defer close(done); f() }()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(testWait):
 		t.Fatal("it hangs")
 	}
 }
@@ -113,7 +113,7 @@ func TestRegionTellsWriter(t *testing.T) {
 
 // CloseRead ends a Read that spins: what it looks at before it spins is looked at again.
 func TestCloseReadWhileSpinning(t *testing.T) {
-	cfg := directsockets.Config{Broker: startBroker(t), Eager: true, Spin: patience}
+	cfg := directsockets.Config{Broker: startBroker(t), Eager: true, Spin: testWait}
 	for range 10 { // who shares a CPU with its peer does not spin
 		c, s := pair(t, cfg, cfg)
 		makeDirect(t, c, s)

@@ -18,8 +18,8 @@ type watch struct {
 
 // watcher sleeps on the doorbells of all connections of the process whose reader sleeps on the
 // shadow, or not at all, while something may come through the segment: those that wait for the peer
-// to attach or to promote, and those that have frozen. It is one goroutine for all of them, and it
-// is there only while there are any.
+// to attach or to promote, and those that have fallen back. It is one goroutine for all of them,
+// and it is there only while there are any.
 type watcher struct {
 	mu    sync.Mutex
 	conns map[int32]*Conn // guarded by mu; by descriptor

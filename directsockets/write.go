@@ -13,7 +13,7 @@ import (
 // txPhase is where the outbound direction puts its bytes.
 //
 //	shadow ──PROMOTE──▶ direct ──┬─ DEMOTE, peer gone ────────▶ back ─▶ over
-//	 │                           ├─ peer froze ─▶ rolling ─────▲         ▲
+//	 │                           ├─ peer fell back ─▶ returning ─────▲         ▲
 //	 │                           │                   └─ ended ───────────┤
 //	 │                           └─ SHUTDOWN ────────────────────────────┘
 //	 └─ demoted before it was promoted ────────────────────────▲
@@ -23,11 +23,11 @@ import (
 type txPhase uint8
 
 const (
-	txShadow  txPhase = iota // the shadow
-	txDirect                 // the segment
-	txRolling                // the shadow, after what the peer did not take from the segment
-	txBack                   // the shadow, for good
-	txOver                   // txHalf.err, for good: nothing is sent any more
+	txShadow    txPhase = iota // the shadow
+	txDirect                   // the segment
+	txReturning                // the shadow, after what the peer did not take from the segment
+	txBack                     // the shadow, for good
+	txOver                     // txHalf.err, for good: nothing is sent any more
 )
 
 // txHalf is the outbound direction.
@@ -40,7 +40,7 @@ type txHalf struct {
 	err      error  // of txOver
 	shutdown bool   // CloseWrite has still to be done, on the shadow at least
 	demote   bool   // DEMOTE has still to be sent, and nothing else on the segment
-	finisher bool   // a goroutine sees to those, and to rolling
+	finisher bool   // a goroutine sees to those, and to returning
 	guard    guard
 	taking   bool // a wait is for the peer to take message ticket, not for room
 	ticket   uint64
@@ -182,8 +182,8 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 			c.leaveDirectTX(err)
 		}
 		return n, nil
-	case txRolling:
-		return 0, c.roll()
+	case txReturning:
+		return 0, c.returnToTCP()
 	case txBack:
 		return c.writeShadow(p)
 	default:
@@ -223,12 +223,12 @@ func (c *Conn) promote() bool {
 	case errors.Is(err, segment.ErrCorrupt):
 		t.end = e
 		c.leaveDirectTX(err)
-	default: // frozen or gone before it began
+	default: // fallen back or gone before it began
 		t.end = e
-		if err == segment.ErrFrozen {
-			c.frozenSeen.Store(true)
-			_ = e.Rollback(nil) // there is nothing to write; a breach is found by the next call
-			c.onTX(txFrozen)
+		if err == segment.ErrFellBack {
+			c.fallenBackSeen.Store(true)
+			_ = e.ReturnToTCP(nil) // there is nothing to write; a breach is found by the next call
+			c.onTX(txFallenBack)
 		} else {
 			c.onTX(txLeave)
 		}
@@ -245,10 +245,10 @@ func (c *Conn) leaveDirectTX(err error) {
 	switch {
 	case errors.Is(err, segment.ErrCorrupt):
 		c.breach()
-	case t.end.PeerFrozen(): // also if it has gone since
-		c.frozenSeen.Store(true)
+	case t.end.PeerFallenBack(): // also if it has gone since
+		c.fallenBackSeen.Store(true)
 		c.reason(ReasonPeerDemoted)
-		c.beginRolling()
+		c.beginReturning()
 	case errors.Is(err, segment.ErrReset):
 		c.onTX(txReset)
 		t.err = c.opError("write", os.NewSyscallError("write", syscall.ECONNRESET))
@@ -262,14 +262,14 @@ func (c *Conn) leaveDirectTX(err error) {
 // what has to is left to a goroutine.
 func (c *Conn) workTX() {
 	t := &c.tx
-	if t.asked(wantInstall) || t.phase == txShadow && t.want.Load()&wantRollback != 0 {
+	if t.asked(wantInstall) || t.phase == txShadow && t.want.Load()&wantReturn != 0 {
 		_ = c.promote() // the peer may look at the segment now, or never
 	}
-	if t.asked(wantFreeze) {
+	if t.asked(wantFallBack) {
 		c.demoteTX()
 	}
-	if t.asked(wantRollback) && t.phase == txDirect && t.end.PeerFrozen() {
-		c.leaveDirectTX(segment.ErrFrozen)
+	if t.asked(wantReturn) && t.phase == txDirect && t.end.PeerFallenBack() {
+		c.leaveDirectTX(segment.ErrFellBack)
 	}
 	if t.asked(wantShutdown) {
 		c.shutdownTX()
@@ -277,7 +277,7 @@ func (c *Conn) workTX() {
 	if t.asked(wantHand) {
 		t.hand.Store(uint32(c.handTX(time.Duration(c.waited.Load()))))
 	}
-	if (t.phase == txRolling || t.demote || t.shutdown) && !t.finisher && t.flags.Load()&flagClosed == 0 {
+	if (t.phase == txReturning || t.demote || t.shutdown) && !t.finisher && t.flags.Load()&flagClosed == 0 {
 		t.finisher = true
 		go c.finish()
 	}
@@ -326,7 +326,7 @@ func (c *Conn) shutdownTX() {
 			c.leaveDirectTX(err)
 		}
 	}
-	if t.phase == txRolling && !c.cutRolling() {
+	if t.phase == txReturning && !c.cutReturning() {
 		return
 	}
 	t.shutdown = false
@@ -345,7 +345,7 @@ func (c *Conn) shutdownTX() {
 // finishPause is how long finish leaves the lock to others who want it.
 const finishPause = time.Millisecond
 
-// finish rolls back, sends DEMOTE and shuts down as soon as the peer lets it.
+// finish returns to TCP, sends DEMOTE and shuts down as soon as the peer lets it.
 func (c *Conn) finish() {
 	t := &c.tx
 	for {
@@ -382,10 +382,10 @@ func (c *Conn) finishSome() (done bool) {
 		}
 		expired := flags&flagExpired != 0
 		switch {
-		case t.phase == txRolling && expired:
+		case t.phase == txReturning && expired:
 			return false
-		case t.phase == txRolling:
-			_ = c.roll() // the next call tells of an error
+		case t.phase == txReturning:
+			_ = c.returnToTCP() // the next call tells of an error
 		case t.demote:
 			if c.sendDemote(); t.demote {
 				if expired {

@@ -82,8 +82,8 @@ func TestLNetHostile(t *testing.T) {
 	p.idle(t)
 }
 
-// TestLNetDeaf floods a node with questions whose answers are never read.
-func TestLNetDeaf(t *testing.T) {
+// TestLNetUnreadAnswers floods a node with questions whose answers are never read.
+func TestLNetUnreadAnswers(t *testing.T) {
 	p := newPair(t, Config{Immediate: MaxImmediate})
 	p.attach(t, Match{Any: true}, MemoryDescriptor{Buffer: make([]byte, 8), Threshold: Unlimited, Options: OpPut | ManageRemote})
 	d := p.bind(t, make([]byte, 8))

@@ -134,7 +134,7 @@ func (s *site) sayMarked(text string, direct bool) int {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		port, argv = webPort, []string{"env", patient, exnRun, "--"}
+		port, argv = webPort, []string{"env", awaitBroker, exnRun, "--"}
 	}
 	server := startIn(s.t, s.hosts[1], nil, filepath.Join(s.bin, "echo"), ":"+port)
 	server.says(s.t, "listening")

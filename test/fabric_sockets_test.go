@@ -204,7 +204,7 @@ func (c *carried) talk(addr string, args ...string) *talker {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { in.Close(); out.Close() })
-	argv := append(append([]string{"env", patient}, c.env...), exnRun, "--explain")
+	argv := append(append([]string{"env", awaitBroker}, c.env...), exnRun, "--explain")
 	argv = append(argv, c.run...)
 	if library := os.Getenv("EXN_E2E_LIBRARY"); library != "" {
 		argv = append(argv, "--library", library)

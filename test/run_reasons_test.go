@@ -24,9 +24,9 @@ func (l *local) reason(t *testing.T, server bool, choice string) {
 	}
 }
 
-// patient has a program wait for a broker that is late on a busy machine: one that sleeps would not
-// hear of it later.
-const patient = "EXNET_DS_WELCOME=60000"
+// awaitBroker has a program wait for a broker that is late on a busy machine: one that sleeps would
+// not hear of it later.
+const awaitBroker = "EXNET_DS_WELCOME=60000"
 
 // other is l for programs with reports, or without exn-run, of their own.
 func (l *local) other(t *testing.T, exnRun string) *local {
@@ -39,11 +39,11 @@ func TestRootRunReasons(t *testing.T) {
 	const port, late = "8000", "8001"
 	checkLeaks(t)
 	l := newLocal(t, true)
-	l.env = []string{patient}
+	l.env = []string{awaitBroker}
 	reasons := script(t, "reasons.py")
 	// For an offer that nobody takes the broker waits 10 s: meanwhile, the others.
 	asleep := l.serve(t, late, "python3", reasons, "serve", late, "asleep")
-	sender := startIn(t, l.ns, nil, "env", patient, l.exnRun, "--loopback", "--verbose", "python3", reasons, "send", late, "127.0.0.1")
+	sender := startIn(t, l.ns, nil, "env", awaitBroker, l.exnRun, "--loopback", "--verbose", "python3", reasons, "send", late, "127.0.0.1")
 	for _, tt := range []struct {
 		name, serve, talk, choice string
 		server                    bool // of whom it is
@@ -107,8 +107,8 @@ func TestRootRunReasonsOfProbes(t *testing.T) {
 	}
 	l.env = []string{"EXNET_DS_SENDS=0", "EXNET_DS_BYTES=0"}
 	for _, name := range []string{"half-closed", "scm-rights", "oob", "sigio", "fork-both-use", "prefork-server", "exec-stdin", "exec-passive", "exec-fails",
-		"heir-stdio", "heir-shared", "peer-killed", "linger-0", "reuse-4-tuple", "accept-later", "one-shot", "one-shot-fork", "close-both", "kin-both",
-		"kin-killed", "dup2-over", "names-options"} {
+		"inherited-stdio", "inherited-shared", "peer-killed", "linger-0", "reuse-4-tuple", "accept-later", "one-shot", "one-shot-fork", "close-both", "sharers-both",
+		"sharers-killed", "dup2-over", "names-options"} {
 		l.run(t, probes, name, "cold")
 	}
 	for _, c := range l.connections(t) {
@@ -162,9 +162,9 @@ func TestRootRunUnreachable(t *testing.T) {
 		}
 		return err
 	})
-	s := startIn(t, spaces[1], nil, "env", patient, exnRun, "python3", script(t, "reasons.py"), "serve", port, "asleep", server)
+	s := startIn(t, spaces[1], nil, "env", awaitBroker, exnRun, "python3", script(t, "reasons.py"), "serve", port, "asleep", server)
 	s.listens(t, port)
-	c := startIn(t, spaces[0], nil, "env", patient, exnRun, "--verbose", "python3", script(t, "reasons.py"), "send", port, server)
+	c := startIn(t, spaces[0], nil, "env", awaitBroker, exnRun, "--verbose", "python3", script(t, "reasons.py"), "send", port, server)
 	c.says(t, "tcp: offered, and not taken")
 	stop() // what the client sends from now on waits in its socket
 	c.says(t, "tcp: the peer's node cannot be reached")

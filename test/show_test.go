@@ -90,7 +90,7 @@ func (s *site) web(addr string) {
 	defer more.Close()
 	const most = 1 << 20
 	sent, link := s.count(2, "relay.bytes_sent"), s.carried(2, 1)
-	client := startIn(s.t, s.hosts[0], in, "env", patient, exnRun, "--explain", "--", "python3", "testdata/fabric/web.py", addr, webPort)
+	client := startIn(s.t, s.hosts[0], in, "env", awaitBroker, exnRun, "--explain", "--", "python3", "testdata/fabric/web.py", addr, webPort)
 	client.until(s.t, "bytes through the fabric", func() bool { return s.count(2, "relay.bytes_sent") >= sent+most })
 	if err := more.Close(); err != nil {
 		s.t.Error(err)

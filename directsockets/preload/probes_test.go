@@ -152,7 +152,7 @@ var slow = strings.Fields(`linger-full cancel-calls crowd many-connections relis
 	signal-jump-waiting blocking-send large sizes edge-stress linger-read linger-ends eintr timeouts errno-wait`)
 
 // handsOver matches probes in which a connection gets another descriptor or process.
-var handsOver = regexp.MustCompile(`^(apart|dup|exec|fork|vfork|heir|kin|share|spawn)`)
+var handsOver = regexp.MustCompile(`^(apart|dup|exec|fork|vfork|inherited|sharers|share|spawn)`)
 
 func TestProbes(t *testing.T) {
 	t.Parallel()
@@ -236,7 +236,7 @@ func TestProbesAddressSanitizer(t *testing.T) {
 			switch {
 			case strings.HasPrefix(name, "pointers"):
 				t.Skip("the sanitizer's own functions, which come first, read what the probe gives them")
-			case name == "heir-sandbox", strings.HasPrefix(name, "sealed"):
+			case name == "inherited-sandbox", strings.HasPrefix(name, "sealed"):
 				t.Skip("the sanitizer makes system calls that the sandbox of the probe does not allow")
 			case name == "vfork-nested":
 				t.Skip("the sanitizer's vfork keeps one return address")

@@ -11,7 +11,7 @@
 //	queue   ─▶ Pack ── batch ───────── RMA PUT ── stage ─────▶ Put ─▶ queue
 //	ring    ───────────────────────── RMA PUT ─────────────────▶ ring
 //	consumed, freed ◀─ GiveBack ◀──── VELO: back ◀── Returned ◀─ consumed, freed
-//	frozen, rolled, closed ◀─ Say ◀── VELO: mark ◀────── Mark ◀─ frozen, rolled, closed
+//	fallen back, returned, closed ◀─ Say ◀── VELO: mark ◀────── Mark ◀─ fallen back, returned, closed
 //
 // Both segments have queues and rings of one size, and the messages of both have the same
 // numbers. So nothing is buffered here, and a program gets no space back before the far

@@ -205,8 +205,8 @@ func TestHostile(t *testing.T) {
 		}},
 		{"consumed what was not sent", said(kindBack, back{consumed: 1}.append(nil))},
 		{"freed what was not sent", said(kindBack, back{freed: 1}.append(nil))},
-		{"frozen behind the end", said(kindMark, appendMark(nil, segment.Mark{Flags: segment.MarkFrozen, Slot: 1}))},
-		{"frozen in what was not sent", said(kindMark, appendMark(nil, segment.Mark{Flags: segment.MarkFrozen, Off: 1}))},
+		{"fallen back behind the end", said(kindMark, appendMark(nil, segment.Mark{Flags: segment.MarkFallenBack, Slot: 1}))},
+		{"fallen back in what was not sent", said(kindMark, appendMark(nil, segment.Mark{Flags: segment.MarkFallenBack, Off: 1}))},
 		{"a short BACK", said(kindBack, []byte{1})},
 		{"a long MARK", said(kindMark, make([]byte, 17))},
 		{"a short FENCE", said(kindFence, []byte{1})},
@@ -339,8 +339,8 @@ func TestNoise(t *testing.T) {
 func TestHostileProgram(t *testing.T) {
 	hosts, client, server := pair(t, segment.Config{}, nil)
 	control := client.Segment().Exposed()[512:] // SPEC.md, 2.2
-	control[144+7] = 1                          // frozen_slot: what nobody has sent
-	control[128] |= 4                           // FROZEN
+	control[144+7] = 1                          // fallback_slot: what nobody has sent
+	control[128] |= 4                           // FALLEN_BACK
 	_, _ = client.Send([]byte{1})               // so that the node looks
 	if err := end(t, server, true); err != segment.ErrReset {
 		t.Errorf("the far program: %v", err)

@@ -33,11 +33,11 @@ func die(t *testing.T, e *segment.End) {
 	}
 }
 
-// What a sender has published before it finds FROZEN comes into the queue of the receiver that has
-// frozen, all of it before ROLLED, and before the shadow's end: also if the sender closes, or is
-// killed, in between.
-func TestFrozenGetsAll(t *testing.T) {
-	for _, how := range []string{"rolls", "closes", "is killed"} {
+// What a sender has published before it finds FALLEN_BACK comes into the queue of the receiver that
+// has fallen back, all of it before RETURNED, and before the shadow's end: also if the sender
+// closes, or is killed, in between.
+func TestFallenBackGetsAll(t *testing.T) {
+	for _, how := range []string{"returns", "closes", "is killed"} {
 		t.Run(how, func(t *testing.T) {
 			const slots, messages = 256, 100
 			hosts, client, server := pair(t, segment.Config{Slots: slots, Ring: 1 << 20}, nil)
@@ -57,7 +57,7 @@ func TestFrozenGetsAll(t *testing.T) {
 				}
 				sent++
 			}
-			if err := server.Freeze(); err != nil {
+			if err := server.FallBack(); err != nil {
 				t.Fatal(err)
 			}
 			packet := packet4(clientAddr, serverAddr, tcpFIN, 0)
@@ -74,16 +74,16 @@ func TestFrozenGetsAll(t *testing.T) {
 				die(t, client)
 			}
 			goOn()
-			if how == "rolls" {
-				until(t, "frozen", client.Frozen)
+			if how == "returns" {
+				until(t, "fallen back", client.FallenBack)
 				var got []byte
-				if err := client.Rollback(func(p []byte) (int, error) { got = append(got, p...); return len(p), nil }); err != nil {
+				if err := client.ReturnToTCP(func(p []byte) (int, error) { got = append(got, p...); return len(p), nil }); err != nil {
 					t.Fatal(err)
 				}
 				if want := append(bytes.Clone(data[20:50]), data...); !bytes.Equal(got, want) {
 					t.Errorf("%d bytes go back of %d, or others", len(got), len(want))
 				}
-				until(t, "rolled", server.Rolled)
+				until(t, "returned", server.PeerReturned)
 			} else {
 				until(t, "closed", func() bool { server.Awake(); return server.Err() != nil })
 			}
@@ -97,7 +97,8 @@ func TestFrozenGetsAll(t *testing.T) {
 	}
 }
 
-// Flags of a program that nodes do not know are carried as FROZEN is, after what was said before.
+// Flags of a program that nodes do not know are carried as FALLEN_BACK is, after what was said
+// before.
 func TestUnknownFlag(t *testing.T) {
 	_, client, server := pair(t, segment.Config{}, nil)
 	const attention, unknown = 512 + 128, 1 << 7 // SPEC 2.2: of side 0

@@ -19,7 +19,7 @@ func TestMessages(t *testing.T) {
 	a := attached{id: 5, far: 0xffffffff, nla: 1 << 40, key: 1 << 31}
 	sel := selection{id: 3, key: 1 << 30, number: 1 << 50, from: 9}
 	b := back{1 << 50, 77}
-	m := segment.Mark{Flags: segment.MarkFrozen | segment.MarkStands | segment.MarkReset | 1<<7, Slot: 1 << 33, Off: 8 << 20}
+	m := segment.Mark{Flags: segment.MarkFallenBack | segment.MarkStands | segment.MarkReset | 1<<7, Slot: 1 << 33, Off: 8 << 20}
 	for _, c := range []struct {
 		what  string
 		bytes []byte
@@ -82,7 +82,7 @@ func TestGolden(t *testing.T) {
 	if got := o.append(nil); !bytes.Equal(got, want) {
 		t.Errorf("OPEN\n%x\n%x", got, want)
 	}
-	if got, want := appendMark(nil, segment.Mark{Flags: segment.MarkFrozen | segment.MarkClosed, Off: 5, Slot: 6}), []byte{12, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0}; !bytes.Equal(got, want) {
+	if got, want := appendMark(nil, segment.Mark{Flags: segment.MarkFallenBack | segment.MarkClosed, Off: 5, Slot: 6}), []byte{12, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0}; !bytes.Equal(got, want) {
 		t.Errorf("MARK %x, not %x", got, want)
 	}
 }

@@ -371,7 +371,7 @@ func (e *Engine) say(c *conn, mark segment.Mark, held int) {
 			c.asked, c.before = held, c.events
 		}
 	}
-	if c.events == c.arrived && mark.Flags&(segment.MarkRolled|segment.MarkStands) != 0 {
+	if c.events == c.arrived && mark.Flags&(segment.MarkReturned|segment.MarkStands) != 0 {
 		c.gate.open()
 	}
 }

@@ -415,7 +415,7 @@ func (e *Engine) dropped(n *node, box int, id uint32, why uint8) {
 	case c.state == stateUp && c.far == 0: // it is known
 		return
 	case c.state == stateUp && why == tagOrphan: // the program goes back to the shadow, with all that it has sent
-		if c.relay.Say(segment.Mark{Flags: segment.MarkFrozen}) == nil {
+		if c.relay.Say(segment.Mark{Flags: segment.MarkFallenBack}) == nil {
 			c.far = 0
 			return
 		}

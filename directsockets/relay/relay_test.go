@@ -106,8 +106,8 @@ func TestGivenBackWhenConsumed(t *testing.T) {
 	}
 }
 
-// A receiver that freezes at any byte has the rest rolled back to the sender's shadow.
-func TestFreeze(t *testing.T) {
+// A receiver that falls back at any byte has the rest returned to the sender's shadow.
+func TestFallBack(t *testing.T) {
 	for _, at := range []int{0, 1, 119, 120, 121, 480, 481, 700, 5000, 70_000, 99_999} {
 		_, client, server := pair(t, segment.Config{}, nil)
 		data := pattern(uint64(at), 100_000)
@@ -120,43 +120,43 @@ func TestFreeze(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := server.Freeze(); err != nil {
+		if err := server.FallBack(); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "frozen", client.Frozen)
-		if err := client.Rollback(func(p []byte) (int, error) {
+		until(t, "fallen back", client.FallenBack)
+		if err := client.ReturnToTCP(func(p []byte) (int, error) {
 			got = append(got, p...)
 			return len(p), nil
 		}); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, data) {
-			t.Errorf("frozen at %d: %d bytes, or others", at, len(got))
+			t.Errorf("fallen back at %d: %d bytes, or others", at, len(got))
 		}
-		until(t, "rolled", server.Rolled)
+		until(t, "returned", server.PeerReturned)
 	}
 }
 
-// Whatever was sent, in messages of any size, and wherever the receiver freezes, the shadow gets
+// Whatever was sent, in messages of any size, and wherever the receiver falls back, the shadow gets
 // what it has not taken, and nothing else. A node that claims that messages were consumed
 // before they were is found out.
-func TestFreezeAnywhere(t *testing.T) {
+func TestFallBackAnywhere(t *testing.T) {
 	for seed := range uint64(24) {
-		if got, data, err := frozenAt(t, seed, false); err != nil || !bytes.Equal(got, data) {
+		if got, data, err := fallbackAt(t, seed, false); err != nil || !bytes.Equal(got, data) {
 			t.Errorf("seed %d: %d bytes of %d, or others: %v", seed, len(got), len(data), err)
 		}
 	}
 	for seed := range uint64(4) {
-		if got, data, err := frozenAt(t, seed, true); err == nil && bytes.Equal(got, data) {
+		if got, data, err := fallbackAt(t, seed, true); err == nil && bytes.Equal(got, data) {
 			t.Errorf("seed %d: consumed too early, and nobody has noticed", seed)
 		}
 	}
 }
 
-// frozenAt has a receiver freeze at a byte that follows from the seed, and returns what came to
-// it, the shadow's bytes included, and what was sent. early: its node says before that all messages
-// were consumed.
-func frozenAt(t *testing.T, seed uint64, early bool) (got, data []byte, err error) {
+// fallbackAt has a receiver fall back at a byte that follows from the seed, and returns what came
+// to it, the shadow's bytes included, and what was sent. early: its node says before that all
+// messages were consumed.
+func fallbackAt(t *testing.T, seed uint64, early bool) (got, data []byte, err error) {
 	hosts, client, server := pair(t, segment.Config{}, nil)
 	r := rand.New(rand.NewPCG(seed, 7))
 	for range 24 { // they fit into queue and ring
@@ -173,14 +173,14 @@ func frozenAt(t *testing.T, seed uint64, early bool) (got, data []byte, err erro
 		until(t, "all messages", func() bool { return hosts[1].engine.Stats().BytesReceived == uint64(len(data)) })
 		hosts[1].giveBackEarly(t)
 	}
-	if err := server.Freeze(); err != nil {
+	if err := server.FallBack(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "frozen, or an end", func() bool { return client.Frozen() || client.Err() != nil })
+	until(t, "fallen back, or an end", func() bool { return client.FallenBack() || client.Err() != nil })
 	if err := client.Err(); err != nil {
 		return got, data, err
 	}
-	err = client.Rollback(func(p []byte) (int, error) {
+	err = client.ReturnToTCP(func(p []byte) (int, error) {
 		got = append(got, p...)
 		return len(p), nil
 	})
@@ -333,8 +333,8 @@ func TestOrphan(t *testing.T) {
 	server := hosts[1].answer(t)
 	switch err := server.Promote(0); {
 	case err == nil:
-		sendAndRollBack(t, server)
-	case !errors.Is(err, segment.ErrFrozen): // frozen before it began, all stays on the shadow
+		sendAndReturn(t, server)
+	case !errors.Is(err, segment.ErrFellBack): // fallen back before it began, all stays on the shadow
 		t.Fatal(err)
 	}
 	_ = server.Close(false)
@@ -366,32 +366,32 @@ func TestOrphanPut(t *testing.T) {
 	}
 	until(t, "refused", func() bool { return hosts[1].engine.Stats().PutsFailed == 1 })
 	close(answers)
-	rollsBack(t, server, data[:n])
+	returns(t, server, data[:n])
 	_ = server.Close(false)
 	until(t, "forgotten", func() bool { return hosts[1].count() == 0 && hosts[1].regions() == 0 })
 }
 
-// sendAndRollBack sends on an end whose peer freezes, and checks that all comes back.
-func sendAndRollBack(t *testing.T, server *segment.End) {
+// sendAndReturn sends on an end whose peer falls back, and checks that all comes back.
+func sendAndReturn(t *testing.T, server *segment.End) {
 	t.Helper()
 	data := pattern(9, 3000)
 	n, err := server.Send(data)
-	if err != nil && !errors.Is(err, segment.ErrFrozen) {
+	if err != nil && !errors.Is(err, segment.ErrFellBack) {
 		t.Fatal(err)
 	}
-	rollsBack(t, server, data[:n])
+	returns(t, server, data[:n])
 }
 
-// rollsBack checks that an end freezes, and that data, all that it has sent, comes back.
-func rollsBack(t *testing.T, server *segment.End, data []byte) {
+// returns checks that an end falls back, and that data, all that it has sent, comes back.
+func returns(t *testing.T, server *segment.End, data []byte) {
 	t.Helper()
-	until(t, "frozen", server.Frozen)
+	until(t, "fallen back", server.FallenBack)
 	var got []byte
-	if err := server.Rollback(func(p []byte) (int, error) {
+	if err := server.ReturnToTCP(func(p []byte) (int, error) {
 		got = append(got, p...)
 		return len(p), nil
 	}); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("rolled back %d bytes of %d: %v", len(got), len(data), err)
+		t.Errorf("returned to TCP %d bytes of %d: %v", len(got), len(data), err)
 	}
 }
 

@@ -22,7 +22,7 @@
 //
 //	shadow ─Promote─▶ direct ─Shutdown─▶ ended
 //	                    │
-//	                    └─Demote; Freeze by the receiver, then Rollback─▶ shadow
+//	                    └─Demote; FallBack by the receiver, then ReturnToTCP─▶ shadow
 //
 // A small send is copied to slots of the queue, a larger one to the ring in chunks,
 // each announced by a message; SendRegion and OfferSink need no copy to the ring.

@@ -26,8 +26,8 @@ const (
 // End is one side of a connection: TX and RX primitives that never wait.
 //
 // Concurrency: one user of TX at a time (Attach, Promote, Send, Shutdown, Demote,
-// Rollback, ArmTX, DisarmTX and those of zero copy that say so), one of RX
-// (PromotedAt, Recv, Next, Release, Freeze, Readable, ArmRX, DisarmRX). The others
+// ReturnToTCP, ArmTX, DisarmTX and those of zero copy that say so), one of RX
+// (PromotedAt, Recv, Next, Release, FallBack, Readable, ArmRX, DisarmRX). The others
 // may be called from many goroutines.
 type End struct {
 	seg       *Segment

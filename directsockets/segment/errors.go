@@ -6,9 +6,9 @@ import "errors"
 var (
 	// ErrAgain says that nothing can be done now: spin, or arm and wait.
 	ErrAgain = errors.New("segment: try again")
-	// ErrFrozen says that the peer takes nothing more from the queue: call Rollback, then
+	// ErrFellBack says that the peer takes nothing more from the queue: call ReturnToTCP, then
 	// continue on the shadow.
-	ErrFrozen = errors.New("segment: peer has frozen this direction")
+	ErrFellBack = errors.New("segment: peer has fallen back")
 	// ErrDemoted says that this direction continues on the shadow.
 	ErrDemoted = errors.New("segment: direction continues on the shadow")
 	// ErrEnded says that this side has shut the direction down.
@@ -18,7 +18,7 @@ var (
 	// ErrReset says that the peer has closed abortively: ECONNRESET.
 	ErrReset = errors.New("segment: connection reset by peer")
 	// ErrEnding says that the queue holds the end of the direction, or that the peer
-	// has gone: nothing can be rolled back any more. Receive to the end.
+	// has gone: nothing can be returned to TCP any more. Receive to the end.
 	ErrEnding = errors.New("segment: end of stream is in the queue")
 	// ErrCorrupt says that the peer has written an impossible value (a breach): close the
 	// connection with ECONNRESET. The End no longer touches the segment.

@@ -119,18 +119,18 @@ func TestSinkIsReadOnce(t *testing.T) {
 
 // What was sent and goes to the shadow after all lies in memory that the peer can
 // change, too: each byte of it is read once.
-func TestRollbackReadsOnce(t *testing.T) {
+func TestReturnReadsOnce(t *testing.T) {
 	c, s := promoted(t, Config{})
 	want := pattern(100000, 7)
 	if err := send(c, want); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Freeze(); err != nil {
+	if err := s.FallBack(); err != nil {
 		t.Fatal(err)
 	}
 	reads := foreigntest.Watch(t, foreigntest.Flip)
 	var got []byte
-	err := c.Rollback(func(p []byte) (int, error) {
+	err := c.ReturnToTCP(func(p []byte) (int, error) {
 		got = append(got, p...)
 		return len(p), nil
 	})

@@ -80,7 +80,7 @@ func (v *script) end() {
 }
 
 var names = map[error]string{
-	nil: "ok", ErrAgain: "again", io.EOF: "eof", ErrDemoted: "demoted", ErrFrozen: "frozen", ErrEnded: "ended",
+	nil: "ok", ErrAgain: "again", io.EOF: "eof", ErrDemoted: "demoted", ErrFellBack: "fallen-back", ErrEnded: "ended",
 	ErrClosed: "closed", ErrReset: "reset", ErrEnding: "ending", ErrNotPromoted: "shadow", ErrCorrupt: "corrupt",
 }
 
@@ -179,13 +179,13 @@ func (v *script) do(op string, args []string, want string) (string, error) {
 		got = name(e.Shutdown())
 	case "demote":
 		got = name(e.Demote())
-	case "freeze":
-		got = name(e.Freeze())
-	case "thaw":
-		got = yes(e.Thaw(args[0] == "yes"))
-	case "rollback":
+	case "fallback":
+		got = name(e.FallBack())
+	case "resume":
+		got = yes(e.Resume(args[0] == "yes"))
+	case "return":
 		var b []byte
-		err := e.Rollback(func(p []byte) (int, error) {
+		err := e.ReturnToTCP(func(p []byte) (int, error) {
 			b = append(b, p...)
 			return len(p), nil
 		})

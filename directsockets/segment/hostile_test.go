@@ -53,7 +53,7 @@ func (v *victim) check(tb testing.TB, n, limit int, err error) {
 	if n < 0 || n > limit {
 		tb.Fatalf("%d bytes of %d", n, limit)
 	}
-	for _, ok := range []error{nil, ErrAgain, io.EOF, ErrDemoted, ErrFrozen, ErrEnded, ErrClosed, ErrReset, ErrEnding,
+	for _, ok := range []error{nil, ErrAgain, io.EOF, ErrDemoted, ErrFellBack, ErrEnded, ErrClosed, ErrReset, ErrEnding,
 		ErrNotPromoted, ErrCorrupt, ErrNoZCopy, ErrRegions, ErrNoSink} {
 		if err == ok {
 			if v.broken && err != ErrCorrupt {
@@ -109,13 +109,13 @@ func (v *victim) do(tb testing.TB, op byte, size int) {
 		}
 	case 11:
 		if size%8 == 0 {
-			err := e.Freeze()
+			err := e.FallBack()
 			v.check(tb, 0, 0, err)
 		}
-		e.Thaw(size%2 == 0)
+		e.Resume(size%2 == 0)
 	case 12:
 		var sum int
-		err := e.Rollback(func(p []byte) (int, error) {
+		err := e.ReturnToTCP(func(p []byte) (int, error) {
 			for i := range p {
 				v.buf[0] ^= p[i]
 			}
@@ -127,7 +127,7 @@ func (v *victim) do(tb testing.TB, op byte, size int) {
 		})
 		v.check(tb, 0, 0, err)
 		if limit := minRing*16 + 16*maxRMA; sum > limit {
-			tb.Fatal("rolled back", sum)
+			tb.Fatal("returned to TCP", sum)
 		}
 	case 13:
 		n, err := e.Share(v.region)
@@ -157,7 +157,7 @@ func (v *victim) do(tb testing.TB, op byte, size int) {
 		e.Awake()
 		e.SameCPU()
 		e.SpinRX(2)
-		_, _, _ = e.Err(), e.Frozen(), e.PeerState()
+		_, _, _ = e.Err(), e.FallenBack(), e.PeerState()
 	}
 	if op%ops == 19 {
 		v.returns(tb, size)
@@ -175,44 +175,44 @@ func (v *victim) do(tb testing.TB, op byte, size int) {
 	}
 }
 
-// A PROMOTE whose bytes of the shadow cannot be is a breach, before Freeze and after it.
+// A PROMOTE whose bytes of the shadow cannot be is a breach, before FallBack and after it.
 func TestImpossiblePromote(t *testing.T) {
 	for _, said := range []uint64{0, 77, math.MaxInt64, 1 << 63, math.MaxUint64 - 4, math.MaxUint64} {
-		for frozen := range 2 {
+		for fallenBack := range 2 {
 			v := newVictim(t, Client)
 			q := queuesOff + 16*128
 			binary.LittleEndian.PutUint64(v.mem[q+8:], said)
 			binary.LittleEndian.PutUint64(v.mem[q:], uint64(wordOf(1, TagPromote, promoteLen)))
-			if frozen == 1 {
-				if err := v.e.Freeze(); err != nil {
+			if fallenBack == 1 {
+				if err := v.e.FallBack(); err != nil {
 					t.Fatal(err)
 				}
 			}
 			n, ok := v.e.PromotedAt()
 			if want := said <= math.MaxInt64; ok != want || v.e.bad.Load() == want || ok && n != said {
-				t.Errorf("PROMOTE after %d bytes, frozen %d: %d %v", said, frozen, n, ok)
+				t.Errorf("PROMOTE after %d bytes, fallen back %d: %d %v", said, fallenBack, n, ok)
 			}
 		}
 	}
 }
 
-// returns is what a receiver does that has fallen back, from Freeze to the last byte of the rest.
-// The peer's ROLLED is written for it, and between the steps, whatever the size says.
+// returns is what a receiver does that has fallen back, from FallBack to the last byte of the rest.
+// The peer's RETURNED is written for it, and between the steps, whatever the size says.
 func (v *victim) returns(tb testing.TB, size int) {
 	tb.Helper()
 	e := v.e
 	if e.bad.Load() { // what is written here would pass for the victim's
-		v.check(tb, 0, 0, e.Freeze())
+		v.check(tb, 0, 0, e.FallBack())
 		return
 	}
 	most := uint64(len(e.rx.queue)) * maxRMA
 	peer := ctrlOff + int(1-e.side)*ctrlLen
 	if size%2 == 0 {
-		v.mem[peer+attentionOff] |= byte(rolledFlag)
+		v.mem[peer+attentionOff] |= byte(returnedFlag)
 	}
-	err := e.Freeze()
+	err := e.FallBack()
 	v.check(tb, 0, 0, err)
-	if err != nil || !e.Rolled() || !e.rx.frozen { // Left is for a direction that has frozen
+	if err != nil || !e.PeerReturned() || !e.rx.fallenBack { // Left is for a direction that has fallen back
 		return
 	}
 	from, until, err := e.Left()
@@ -342,7 +342,7 @@ func FuzzHostile(f *testing.F) {
 			f.Add(join(start, slot(1, tag, 16, 1, 4096), slot(2, 3, 28, 2|100<<32, 0, 0, 1), []byte{stepPass, 1, 15, 3, 9, 6, 7}))
 		}
 		f.Add(join(start, []byte{0, 10, 0, 200}, poke(peer, 2, 64), []byte{0, 5, 8, 0}))
-		f.Add(join(start, []byte{0, 10, 0, 200}, poke(peer+frozenSlotOff, 1, 3), poke(peer+attentionOff, 4), []byte{0, 1, 12, 1, 12, 3}))
+		f.Add(join(start, []byte{0, 10, 0, 200}, poke(peer+fallbackSlotOff, 1, 3), poke(peer+attentionOff, 4), []byte{0, 1, 12, 1, 12, 3}))
 		f.Add(join(start, []byte{13, 1, 15, 50}, poke(peer+claimSeqOff, 1), []byte{16, 1}, slot(1, 3, 28, 3|100<<32, 1), []byte{16, 1}))
 		f.Add(join(start, slot(1, 8, 16, 1, 4096), []byte{stepPass, 1, 15, 3, 9}, poke(peer+sinkSlotOff, 2, 1|100<<32, 0), poke(peer+sinkSeqOff, 1), []byte{0, 100}))
 		for k := range byte(12) { // fallen back, with what is counted, and is another afterwards
@@ -426,7 +426,7 @@ func (v *victim) scribble(rng *rand.Rand, side int) {
 	case 2:
 		put32(ctrl+stateOff, rng.Uint32N(3))
 	case 3:
-		put64(ctrl+frozenSlotOff+8*rng.IntN(2), rng.Uint64N(20))
+		put64(ctrl+fallbackSlotOff+8*rng.IntN(2), rng.Uint64N(20))
 	case 4:
 		put64(ctrl+sinkSeqOff+8*rng.IntN(4), rng.Uint64N(5))
 	case 5:

@@ -51,13 +51,13 @@ const (
 	consumedOff = 0 // uint64
 	freedOff    = 8 // uint64
 
-	attentionOff  = 128 // uint32
-	cpuOff        = 132 // uint32
-	stateOff      = 136 // uint32
-	flagsOff      = 140 // uint32
-	frozenSlotOff = 144 // uint64
-	frozenOffOff  = 152 // uint32
-	classOff      = 156 // uint32
+	attentionOff    = 128 // uint32
+	cpuOff          = 132 // uint32
+	stateOff        = 136 // uint32
+	flagsOff        = 140 // uint32
+	fallbackSlotOff = 144 // uint64
+	fallbackOffOff  = 152 // uint32
+	classOff        = 156 // uint32
 
 	sinkSeqOff    = 256 // uint64
 	sinkSlotOff   = 264 // uint64
@@ -75,17 +75,17 @@ const (
 //	│ number of the arming      │STA│ROL│RST│CLO│FRO│ATX│ARX│
 //	└───────────────────────────┴───┴───┴───┴───┴───┴───┴───┘
 const (
-	armRX       = 1 << 0
-	armTX       = 1 << 1
-	frozenFlag  = 1 << 2
-	closedFlag  = 1 << 3
-	resetFlag   = 1 << 4
-	rolledFlag  = 1 << 5
-	standsFlag  = 1 << 6
-	numberShift = 8
-	flagsMask   = 1<<numberShift - 1 - armRX - armTX
+	armRX          = 1 << 0
+	armTX          = 1 << 1
+	fallenBackFlag = 1 << 2
+	closedFlag     = 1 << 3
+	resetFlag      = 1 << 4
+	returnedFlag   = 1 << 5
+	standsFlag     = 1 << 6
+	numberShift    = 8
+	flagsMask      = 1<<numberShift - 1 - armRX - armTX
 
-	endFlags = frozenFlag | closedFlag | resetFlag
+	endFlags = fallenBackFlag | closedFlag | resetFlag
 )
 
 // State is how far a side has come with a segment.
@@ -193,8 +193,8 @@ const (
 type control struct {
 	consumed, freed              *atomic.Uint64
 	attention, cpu, state, flags *atomic.Uint32
-	frozenSlot                   *atomic.Uint64
-	frozenOff, class             *atomic.Uint32
+	fallbackSlot                 *atomic.Uint64
+	fallbackOff, class           *atomic.Uint32
 	sinkSeq, sinkSlot            *atomic.Uint64
 	sinkRegion, sinkLen          *atomic.Uint32
 	sinkOff, claimSeq            *atomic.Uint64
@@ -207,7 +207,7 @@ func controlOf(mem foreign.Memory, side Side) control {
 	return control{
 		consumed: word(consumedOff), freed: word(freedOff),
 		attention: half(attentionOff), cpu: half(cpuOff), state: half(stateOff), flags: half(flagsOff),
-		frozenSlot: word(frozenSlotOff), frozenOff: half(frozenOffOff), class: half(classOff),
+		fallbackSlot: word(fallbackSlotOff), fallbackOff: half(fallbackOffOff), class: half(classOff),
 		sinkSeq: word(sinkSeqOff), sinkSlot: word(sinkSlotOff),
 		sinkRegion: half(sinkRegionOff), sinkLen: half(sinkLenOff), sinkOff: word(sinkOffOff),
 		claimSeq: word(claimSeqOff),

@@ -46,18 +46,18 @@ func (w *writer) write(p []byte) (int, error) {
 	switch err {
 	case nil, ErrAgain:
 		return n, nil
-	case ErrFrozen:
-		return 0, w.rollback()
+	case ErrFellBack:
+		return 0, w.returning()
 	case ErrNotPromoted, ErrDemoted:
 		return w.shadow.Write(p)
 	}
 	return n, err
 }
 
-func (w *writer) rollback() error {
-	err := w.e.Rollback(w.shadow.Write)
+func (w *writer) returning() error {
+	err := w.e.ReturnToTCP(w.shadow.Write)
 	if err == errStalled {
-		return nil // Send will say ErrFrozen again
+		return nil // Send will say ErrFellBack again
 	}
 	return err
 }
@@ -70,8 +70,8 @@ func (w *writer) end() (bool, error) {
 	case nil, ErrDemoted, ErrNotPromoted:
 		w.shadow.ended, w.ended = true, true
 		return true, nil
-	case ErrFrozen:
-		return false, w.rollback() // the shadow's end comes after it
+	case ErrFellBack:
+		return false, w.returning() // the shadow's end comes after it
 	default:
 		return false, err
 	}
@@ -82,26 +82,26 @@ type leaveFault uint8
 
 const (
 	leaveRight     leaveFault = iota
-	leaveForgets              // after ROLLED the receiver never looks at the queue again
+	leaveForgets              // after RETURNED the receiver never looks at the queue again
 	leaveFromStart            // the rest is read from where the receiver stopped
 	leaveNoPromote            // what came before PROMOTE counts as what the peer left
-	leaveBelieves             // an end of file without ROLLED is believed
-	leavePublishes            // the sender publishes after ROLLED
-	leaveEarly                // what the peer left is added up before ROLLED
+	leaveBelieves             // an end of file without RETURNED is believed
+	leavePublishes            // the sender publishes after RETURNED
+	leaveEarly                // what the peer left is added up before RETURNED
 	leaveBoth                 // the rest is read although the shadow gave all
 	leaveFaults
 )
 
 // reader is what a connection does with RX.
 type reader struct {
-	e      *End
-	shadow *shadow
-	fault  leaveFault
-	took   uint64 // bytes from the shadow
-	got    bytes.Buffer
-	buf    []byte
-	frozen bool
-	eof    bool
+	e          *End
+	shadow     *shadow
+	fault      leaveFault
+	took       uint64 // bytes from the shadow
+	got        bytes.Buffer
+	buf        []byte
+	fallenBack bool
+	eof        bool
 
 	returning, rest bool
 	from, until     uint64
@@ -134,16 +134,16 @@ func (r *reader) read(n int) (bool, error) {
 			return true, r.e.Rest(skip, false)
 		}
 		return r.readShadow(n), nil
-	case r.frozen && (r.e.Rolled() || r.fault == leaveEarly):
-		r.frozen = false
+	case r.fallenBack && (r.e.PeerReturned() || r.fault == leaveEarly):
+		r.fallenBack = false
 		var err error
 		r.from, r.until, err = r.e.Left()
 		r.returning = r.fault != leaveForgets
 		return true, err
-	case r.frozen && r.e.Thaw(ended && r.fault != leaveBelieves):
-		r.frozen = false
+	case r.fallenBack && r.e.Resume(ended && r.fault != leaveBelieves):
+		r.fallenBack = false
 		return true, nil
-	case r.frozen:
+	case r.fallenBack:
 		return r.readShadow(n), nil
 	case ok && r.took < at, !ok:
 		if ok {
@@ -193,8 +193,8 @@ func TestModel(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 	}
-	t.Logf("promoted %d, demoted %d, frozen %d, thawed %d, rolled back %d, shut down in the segment %d, "+
-		"killed %d, closed %d, in the middle of rolling back %d, rest read %d",
+	t.Logf("promoted %d, demoted %d, fallen back %d, resumed %d, returned to TCP %d, shut down in the segment %d, "+
+		"killed %d, closed %d, in the middle of returning to TCP %d, rest read %d",
 		seen[0], seen[1], seen[2], seen[3], seen[4], seen[5], seen[6], seen[7], seen[8], seen[9])
 	for i, n := range seen {
 		if n == 0 {
@@ -246,19 +246,19 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *modelSeen, fault leaveFault)
 		}
 		return rng.IntN(steps)
 	}
-	promote, demote, freeze := rng.IntN(steps/2), at(), at()
+	promote, demote, fallBack := rng.IntN(steps/2), at(), at()
 	if rng.IntN(8) == 0 {
-		freeze = rng.IntN(promote + 1)
+		fallBack = rng.IntN(promote + 1)
 	}
 	end := at() // the sender is killed, or closes
 	slow := rng.IntN(2) == 0
-	if freeze >= 0 && rng.IntN(2) == 0 { // soon after the receiver has fallen back
-		end = freeze + rng.IntN(12)
+	if fallBack >= 0 && rng.IntN(2) == 0 { // soon after the receiver has fallen back
+		end = fallBack + rng.IntN(12)
 	}
 	dead, kill, heard := false, rng.IntN(2) == 0, 0
 	idle := 0
 	for step := 0; !rx.eof; step++ {
-		if step >= max(end, freeze) && end >= 0 && !dead && !tx.ended {
+		if step >= max(end, fallBack) && end >= 0 && !dead && !tx.ended {
 			dead, tx.ended, heard = true, true, step+rng.IntN(20)
 			if c.tx.back.begun && c.tx.phase != phaseDemoted {
 				seen[8]++
@@ -267,9 +267,9 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *modelSeen, fault leaveFault)
 				seen[6]++
 			} else {
 				seen[7]++
-				if c.Frozen() { // what the shadow takes now
+				if c.FallenBack() { // what the shadow takes now
 					sh.limit = 1 + rng.IntN(5000)
-					if err := tx.rollback(); err != nil {
+					if err := tx.returning(); err != nil {
 						return err
 					}
 				}
@@ -284,7 +284,7 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *modelSeen, fault leaveFault)
 			s.gone.Store(true)
 		}
 		sh.limit = 0
-		if rng.IntN(4) == 0 || slow && (rx.frozen || rx.returning) {
+		if rng.IntN(4) == 0 || slow && (rx.fallenBack || rx.returning) {
 			sh.limit = 1 + rng.IntN(1000)
 		}
 		switch {
@@ -292,15 +292,15 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *modelSeen, fault leaveFault)
 		case step == promote && !tx.ended:
 			if err := c.Promote(uint64(sh.wrote)); err == nil {
 				seen[0]++
-			} else if err != ErrFrozen {
+			} else if err != ErrFellBack {
 				return err
 			}
 		case step >= demote && demote >= 0 && c.tx.phase == phaseDirect && !tx.ended:
 			switch err := c.Demote(); err {
 			case nil:
 				seen[1]++
-			case ErrFrozen:
-				if err := tx.rollback(); err != nil {
+			case ErrFellBack:
+				if err := tx.returning(); err != nil {
 					return err
 				}
 			case ErrAgain:
@@ -308,10 +308,10 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *modelSeen, fault leaveFault)
 				return err
 			}
 		}
-		if step == freeze && !rx.frozen {
-			switch err := s.Freeze(); err {
+		if step == fallBack && !rx.fallenBack {
+			switch err := s.FallBack(); err {
 			case nil:
-				rx.frozen = true
+				rx.fallenBack = true
 				seen[2]++
 				if c.tx.phase == phaseDirect && !tx.ended && !dead && rng.IntN(2) == 0 {
 					if err := crossing(c, s, tx, len(rest) > 0); err != nil {
@@ -330,7 +330,7 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *modelSeen, fault leaveFault)
 				rest = rest[1:]
 			}
 		}
-		was := rx.frozen
+		was := rx.fallenBack
 		for range rng.IntN(4) {
 			if dead {
 				break
@@ -347,11 +347,11 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *modelSeen, fault leaveFault)
 				}
 			}
 		}
-		if !dead && c.Frozen() && tx.ended && !sh.ended {
+		if !dead && c.FallenBack() && tx.ended && !sh.ended {
 			return errors.New("ended")
 		}
 		for range rng.IntN(4) {
-			if slow && step > promote && step < freeze { // so that much is left then
+			if slow && step > promote && step < fallBack { // so that much is left then
 				break
 			}
 			some, err := rx.read(1 + rng.IntN(1<<rng.IntN(16)))
@@ -362,11 +362,11 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *modelSeen, fault leaveFault)
 				idle = 0
 			}
 		}
-		if was && !rx.frozen && !rx.returning && rx.until == 0 {
+		if was && !rx.fallenBack && !rx.returning && rx.until == 0 {
 			seen[3]++
 		}
 		if idle > 10000 {
-			return fmt.Errorf("stuck: %d of %d bytes; sender %+v ended %v, receiver %+v frozen %v, shadow %d %v; promote %d freeze %d demote %d; frozen %v, back %+v, rest %d", rx.got.Len(), len(data), c.tx.phase, tx.ended, s.rx.phase, rx.frozen, sh.Len(), sh.ended, promote, freeze, demote, c.Frozen(), c.tx.back, len(rest))
+			return fmt.Errorf("stuck: %d of %d bytes; sender %+v ended %v, receiver %+v fallen back %v, shadow %d %v; promote %d fall back %d demote %d; fallen back %v, back %+v, rest %d", rx.got.Len(), len(data), c.tx.phase, tx.ended, s.rx.phase, rx.fallenBack, sh.Len(), sh.ended, promote, fallBack, demote, c.FallenBack(), c.tx.back, len(rest))
 		}
 	}
 	if c.tx.back.begun {
@@ -382,9 +382,9 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *modelSeen, fault leaveFault)
 	return nil
 }
 
-// crossing ends the direction as a sender does that has not seen FROZEN yet.
+// crossing ends the direction as a sender does that has not seen FALLEN_BACK yet.
 func crossing(c, s *End, tx *writer, demote bool) error {
-	s.own.attention.Store(s.attention.Word() &^ frozenFlag)
+	s.own.attention.Store(s.attention.Word() &^ fallenBackFlag)
 	defer s.own.attention.Store(s.attention.Word())
 	if demote {
 		if err := c.Demote(); err != nil && err != ErrAgain {
@@ -396,12 +396,12 @@ func crossing(c, s *End, tx *writer, demote bool) error {
 	return err
 }
 
-// DEMOTE after each byte, FROZEN after each byte, of sends of all kinds.
+// DEMOTE after each byte, FALLEN_BACK after each byte, of sends of all kinds.
 func TestEveryPosition(t *testing.T) {
 	data := pattern(1400, 7)
 	sends := []int{1, 120, 121, 300, 600, 258} // through slots, and through the ring
 	for pos := range len(data) + 1 {
-		for _, freeze := range []bool{false, true} {
+		for _, fallBack := range []bool{false, true} {
 			c, s := looseEnds(t, Config{Slots: 64, Ring: minRing})
 			if err := s.Attach(); err != nil {
 				t.Fatal(err)
@@ -421,18 +421,18 @@ func TestEveryPosition(t *testing.T) {
 					sent += n
 				}
 			}
-			if freeze {
+			if fallBack {
 				send(len(data))
 				for rx.got.Len() < pos {
 					if _, err := rx.read(min(pos-rx.got.Len(), 1+pos%97)); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if err := s.Freeze(); err != nil {
+				if err := s.FallBack(); err != nil {
 					t.Fatal(err)
 				}
-				rx.frozen = true
-				if err := c.Rollback(sh.Write); err != nil {
+				rx.fallenBack = true
+				if err := c.ReturnToTCP(sh.Write); err != nil {
 					t.Fatal(err)
 				}
 			} else {
@@ -451,9 +451,9 @@ func TestEveryPosition(t *testing.T) {
 				}
 			}
 			if !bytes.Equal(rx.got.Bytes(), data) {
-				t.Fatalf("position %d, freeze %v: %d bytes, or others", pos, freeze, rx.got.Len())
+				t.Fatalf("position %d, fall back %v: %d bytes, or others", pos, fallBack, rx.got.Len())
 			}
-			if c.count[SentDemote].Load() == 1 == freeze {
+			if c.count[SentDemote].Load() == 1 == fallBack {
 				t.Fatal("counter")
 			}
 			c.Close(false)

@@ -137,7 +137,7 @@ func (e *End) SendRegion(r *Region, off, n int) (ticket uint64, err error) {
 }
 
 // Taken reports whether the peer has taken what SendRegion returned ticket for. An
-// error says that it will not: after ErrFrozen, Rollback sends it. It belongs to TX.
+// error says that it will not: after ErrFellBack, ReturnToTCP sends it. It belongs to TX.
 func (e *End) Taken(ticket uint64) (bool, error) {
 	if e.bad.Load() {
 		return false, ErrCorrupt

@@ -15,7 +15,7 @@ var ErrRelay = errors.New("segment: cannot be relayed")
 // Relay is a node's end of a segment, in place of a program that is on another host. What
 // the program here sends is taken out of its queue and carried there; what comes from
 // there is put into the other queue as it is. Counts of messages and bytes are the same in
-// both segments, so that what the far program gives back, and where it freezes, can be
+// both segments, so that what the far program gives back, and where it falls back, can be
 // said here without a change, and a direction can go back to the shadow at any byte.
 //
 // Both segments have queues and rings of one size. What fits into one fits into the
@@ -119,11 +119,11 @@ type MarkFlags uint8
 
 // The flags that nodes know. They carry the others, too.
 const (
-	MarkFrozen MarkFlags = frozenFlag // it takes nothing more from its queue, from a message and byte on
-	MarkRolled MarkFlags = rolledFlag // it has found the peer's MarkFrozen
-	MarkStands MarkFlags = standsFlag // its DEMOTE stands
-	MarkClosed MarkFlags = closedFlag // it has closed, or is gone
-	MarkReset  MarkFlags = resetFlag  // abortively
+	MarkFallenBack MarkFlags = fallenBackFlag // it takes nothing more from its queue, from a message and byte on
+	MarkReturned   MarkFlags = returnedFlag   // it has found the peer's MarkFallenBack
+	MarkStands     MarkFlags = standsFlag     // its DEMOTE stands
+	MarkClosed     MarkFlags = closedFlag     // it has closed, or is gone
+	MarkReset      MarkFlags = resetFlag      // abortively
 
 	// carried are all but the armings.
 	carried = MarkFlags(flagsMask)
@@ -134,7 +134,7 @@ const (
 // Mark is what a program says beside its messages.
 type Mark struct {
 	Flags MarkFlags
-	Slot  uint64 // MarkFrozen: from this message on
+	Slot  uint64 // MarkFallenBack: from this message on
 	Off   uint32 // and this byte of it
 }
 
@@ -372,8 +372,8 @@ func (r *Relay) Mark() (m Mark, err error) {
 	if e.gone.Load() {
 		m.Flags |= MarkClosed
 	}
-	if m.Has(MarkFrozen) {
-		m.Slot, m.Off = e.peer.frozenSlot.Load(), e.peer.frozenOff.Load()
+	if m.Has(MarkFallenBack) {
+		m.Slot, m.Off = e.peer.fallbackSlot.Load(), e.peer.fallbackOff.Load()
 		if m.Slot > e.tx.sent || m.Off > maxRMA || m.Off > 0 && m.Slot == e.tx.sent {
 			return m, e.breach()
 		}
@@ -385,13 +385,13 @@ func (r *Relay) Mark() (m Mark, err error) {
 // ErrRelay: it cannot say that.
 func (r *Relay) Say(m Mark) error {
 	e := r.e
-	if m.Has(MarkFrozen) && (m.Slot-r.given > r.out.count-r.given || m.Off > maxRMA || m.Off > 0 && m.Slot == r.out.count) {
-		return fmt.Errorf("%w: frozen at message %d of %d, byte %d", ErrRelay, m.Slot, r.out.count, m.Off)
+	if m.Has(MarkFallenBack) && (m.Slot-r.given > r.out.count-r.given || m.Off > maxRMA || m.Off > 0 && m.Slot == r.out.count) {
+		return fmt.Errorf("%w: fallen back at message %d of %d, byte %d", ErrRelay, m.Slot, r.out.count, m.Off)
 	}
 	flags := m.Flags & carried &^ r.said &^ parting
-	if flags&MarkFrozen != 0 {
-		e.own.frozenSlot.Store(m.Slot)
-		e.own.frozenOff.Store(m.Off)
+	if flags&MarkFallenBack != 0 {
+		e.own.fallbackSlot.Store(m.Slot)
+		e.own.fallbackOff.Store(m.Off)
 	}
 	if flags != 0 {
 		r.said |= flags

@@ -32,11 +32,11 @@ type rx struct {
 	info   rmaInfo // the RMA_INFO at infoOf - 1, of which one copy is made
 	infoOf uint64
 
-	frozen  bool   // by Freeze, and it is open whether that counts
-	thawed  phase  // phase before
-	left    uint64 // after Left: bytes that RecvRest may still have to return
-	called  uint64 // by Hears: number of the arming that was rung for; 0: none
-	changed bool   // by RecvRest, the peer's regions are not to be read any more
+	fallenBack bool   // by FallBack, and it is open whether that counts
+	resumed    phase  // phase before
+	left       uint64 // after Left: bytes that RecvRest may still have to return
+	called     uint64 // by Hears: number of the arming that was rung for; 0: none
+	changed    bool   // by RecvRest, the peer's regions are not to be read any more
 }
 
 func (r *rx) init(queue []foreign.Slot, mem foreign.Memory) {
@@ -58,7 +58,7 @@ func (e *End) statusAt(count uint64) (word, *foreign.Slot, bool) {
 // the shadow. Recv is for the bytes after those. It belongs to RX.
 func (e *End) PromotedAt() (tcpBytes uint64, ok bool) {
 	r := &e.rx
-	waits := r.phase == phaseShadow || r.frozen && r.count == 0
+	waits := r.phase == phaseShadow || r.fallenBack && r.count == 0
 	if !waits || e.bad.Load() {
 		return r.promoted, r.count > 0
 	}
@@ -77,7 +77,7 @@ func (e *End) PromotedAt() (tcpBytes uint64, ok bool) {
 		_ = e.breach()
 		return 0, false
 	}
-	if r.phase == phaseShadow { // else it is there for Thaw
+	if r.phase == phaseShadow { // else it is there for Resume
 		r.promoted, r.phase = n, phaseDirect
 		r.count++
 	}
@@ -353,7 +353,7 @@ func (e *End) WatchRX() (ready, armed bool) {
 	if e.rxReady() {
 		return true, true
 	}
-	if r.frozen {
+	if r.fallenBack {
 		return false, false
 	}
 	s := &r.queue[r.count&uint64(len(r.queue)-1)]
@@ -385,8 +385,8 @@ func (e *End) DisarmRX() {
 
 func (e *End) rxReady() bool {
 	r := &e.rx
-	if r.frozen { // for Thaw
-		return e.peer.attention.Load()&(rolledFlag|standsFlag) != 0 || e.Err() != nil
+	if r.fallenBack { // for Resume
+		return e.peer.attention.Load()&(returnedFlag|standsFlag) != 0 || e.Err() != nil
 	}
 	if e.bad.Load() || r.phase == phaseEnded || r.phase == phaseDemoted || r.cur.Len() > 0 {
 		return true

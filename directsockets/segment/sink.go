@@ -22,9 +22,9 @@ type sink struct {
 	asked  time.Time
 }
 
-// sinkPatience is how long a peer may take to fill a sink that was withdrawn: that
+// sinkWait is how long a peer may take to fill a sink that was withdrawn: that
 // of an honest one is a copy of 8 MiB at most.
-const sinkPatience = 10 * time.Second
+const sinkWait = 10 * time.Second
 
 // OfferSink has the next message go to n bytes of r, from off on, if the peer likes:
 // see RecvSink. number is what Share has returned for r. ErrAgain: there is something
@@ -102,7 +102,7 @@ func (e *End) WithdrawSink() bool {
 	switch now := time.Now(); {
 	case x.sink.asked.IsZero():
 		x.sink.asked = now
-	case now.Sub(x.sink.asked) > sinkPatience:
+	case now.Sub(x.sink.asked) > sinkWait:
 		_ = e.breach()
 	}
 	return e.bad.Load()

@@ -24,7 +24,7 @@ const (
 	phaseShadow  phase = iota // not promoted yet
 	phaseDirect               // in the segment
 	phaseEnded                // SHUTDOWN
-	phaseDemoted              // DEMOTE, or frozen and rolled back
+	phaseDemoted              // DEMOTE, or fallen back and returned to TCP
 )
 
 // tx is what the user of TX owns.
@@ -45,7 +45,7 @@ type tx struct {
 	rings    rings
 	want     int // bytes of the ring that the last Send lacked
 	skip     int // bytes of the ring that Commit skips
-	back     rollback
+	back     returning
 	regions  outRegions
 	pages    pages
 	way      way
@@ -134,8 +134,8 @@ func (e *End) interrupted() error {
 	if err := e.departed(a); err != nil {
 		return err
 	}
-	if a&frozenFlag != 0 {
-		return ErrFrozen
+	if a&fallenBackFlag != 0 {
+		return ErrFellBack
 	}
 	return nil
 }
@@ -371,12 +371,12 @@ func (e *End) widen() bool {
 }
 
 // Shutdown ends this direction: the peer reads an end of file after all that was
-// sent. ErrAgain: no slot is free. ErrFrozen: call Rollback, and shut the shadow
+// sent. ErrAgain: no slot is free. ErrFellBack: call ReturnToTCP, and shut the shadow
 // down then. It belongs to TX.
 func (e *End) Shutdown() error { return e.last(TagShutdown, phaseEnded, SentShutdown) }
 
-// Demote continues this direction on the shadow. ErrAgain: no slot is free. ErrFrozen: call
-// Rollback, which does the same. It belongs to TX.
+// Demote continues this direction on the shadow. ErrAgain: no slot is free. ErrFellBack: call
+// ReturnToTCP, which does the same. It belongs to TX.
 func (e *End) Demote() error { return e.last(TagDemote, phaseDemoted, SentDemote) }
 
 func (e *End) last(tag Tag, p phase, counter int) error {
@@ -392,8 +392,8 @@ func (e *End) last(tag Tag, p phase, counter int) error {
 	e.count.Add(counter, 1)
 	e.published()
 	e.dummy.Store(0)
-	if e.peer.attention.Load()&frozenFlag != 0 { // the message is void
-		return ErrFrozen
+	if e.peer.attention.Load()&fallenBackFlag != 0 { // the message is void
+		return ErrFellBack
 	}
 	e.tx.phase = p
 	if p == phaseDemoted {
@@ -402,10 +402,10 @@ func (e *End) last(tag Tag, p phase, counter int) error {
 	return nil
 }
 
-// Frozen reports whether the peer takes nothing more, and Rollback is due. It
+// FallenBack reports whether the peer takes nothing more, and ReturnToTCP is due. It
 // belongs to TX.
-func (e *End) Frozen() bool {
-	return e.tx.phase < phaseEnded && e.peer.attention.Load()&frozenFlag != 0
+func (e *End) FallenBack() bool {
+	return e.tx.phase < phaseEnded && e.peer.attention.Load()&fallenBackFlag != 0
 }
 
 // ArmTX arms for space, for a change of the peer's flags or state. True: there is

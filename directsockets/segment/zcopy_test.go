@@ -135,8 +135,8 @@ func TestRegionTwice(t *testing.T) {
 	}
 }
 
-// What was sent from a region, and not taken, is rolled back like the rest.
-func TestSendRegionFrozen(t *testing.T) {
+// What was sent from a region, and not taken, is returned to TCP like the rest.
+func TestSendRegionFallenBack(t *testing.T) {
 	c, s := promoted(t, Config{})
 	r := newRegion(t, 5000)
 	copy(r.Bytes(), pattern(5000, 1))
@@ -148,14 +148,14 @@ func TestSendRegionFrozen(t *testing.T) {
 	if n, err := s.Recv(buf); n != 100 || err != nil {
 		t.Fatal(n, err)
 	}
-	if err := s.Freeze(); err != nil {
+	if err := s.FallBack(); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := c.Taken(ticket); ok || err != ErrFrozen {
+	if ok, err := c.Taken(ticket); ok || err != ErrFellBack {
 		t.Fatal(ok, err)
 	}
 	var shadow bytes.Buffer
-	if err := c.Rollback(shadow.Write); err != nil || !bytes.Equal(shadow.Bytes(), pattern(5000, 1)[100:]) {
+	if err := c.ReturnToTCP(shadow.Write); err != nil || !bytes.Equal(shadow.Bytes(), pattern(5000, 1)[100:]) {
 		t.Fatal(shadow.Len(), err)
 	}
 }
@@ -242,7 +242,7 @@ func TestSink(t *testing.T) {
 	if err := s.OfferSink(r, number, 0, 1000); err != ErrAgain {
 		t.Error("two sinks", err)
 	}
-	if err := s.Freeze(); err != nil {
+	if err := s.FallBack(); err != nil {
 		t.Error(err)
 	}
 }
@@ -256,10 +256,10 @@ func TestSinkClaimed(t *testing.T) {
 	if s.WithdrawSink() {
 		t.Fatal("withdrawn")
 	}
-	if err := s.Freeze(); err != ErrAgain {
+	if err := s.FallBack(); err != ErrAgain {
 		t.Fatal(err)
 	}
-	s.rx.sink.asked = s.rx.sink.asked.Add(-sinkPatience / 2)
+	s.rx.sink.asked = s.rx.sink.asked.Add(-sinkWait / 2)
 	if s.WithdrawSink() || s.Err() != nil {
 		t.Fatal("withdrawn")
 	}
@@ -283,7 +283,7 @@ func TestSinkClaimedForEver(t *testing.T) {
 	if s.WithdrawSink() {
 		t.Fatal("withdrawn")
 	}
-	s.rx.sink.asked = s.rx.sink.asked.Add(-sinkPatience)
+	s.rx.sink.asked = s.rx.sink.asked.Add(-sinkWait)
 	if !s.WithdrawSink() || s.Err() != ErrCorrupt {
 		t.Fatal("not given up", s.Err())
 	}

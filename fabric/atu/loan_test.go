@@ -122,7 +122,7 @@ func TestLentRegionsAreShown(t *testing.T) {
 	if err := r.Close(); err != nil || book.reclaimed == 0 || len(book.shown) != 0 {
 		t.Errorf("close under a reader: %v, reclaimed %d times, shown %v", err, book.reclaimed, book.shown)
 	}
-	if d := time.Since(begun); d < patience {
+	if d := time.Since(begun); d < closeWait {
 		t.Errorf("the reader was given %v", d)
 	}
 }

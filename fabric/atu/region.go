@@ -180,16 +180,16 @@ func (r *Region) Close() error {
 	}
 }
 
-// patience is how long Close waits for peers before it takes their links down. A
+// closeWait is how long Close waits for peers before it takes their links down. A
 // transfer lasts milliseconds, unless the peer is stopped or hostile.
-const patience = time.Second
+const closeWait = time.Second
 
 // unshow waits until no peer reads the region itself.
 func (r *Region) unshow() {
 	r.loanMu.Lock()
 	defer r.loanMu.Unlock()
 	for begun := time.Now(); !r.withdrawLocked(); time.Sleep(10 * time.Microsecond) {
-		if time.Since(begun) > patience {
+		if time.Since(begun) > closeWait {
 			r.reclaimLocked()
 		}
 	}
@@ -197,7 +197,7 @@ func (r *Region) unshow() {
 
 // wait waits until no transfer runs.
 func (r *Region) wait() {
-	late := time.AfterFunc(patience, r.reclaim)
+	late := time.AfterFunc(closeWait, r.reclaim)
 	defer late.Stop()
 	<-r.drained
 }

@@ -66,7 +66,7 @@ func JoinOFI(tb testing.TB, x, y fabric.NodeID, helper string) (a, b *ofi.Engine
 	defer d.Close()
 	var both sync.WaitGroup
 	var errs [2]error
-	cfg := ofi.Config{Self: x, Peer: y, Provider: "tcp", Helper: helper, Timeout: patient}
+	cfg := ofi.Config{Self: x, Peer: y, Provider: "tcp", Helper: helper, Timeout: longWait}
 	both.Go(func() { a, errs[0] = ofi.Join(tb.Context(), c, cfg) })
 	far := cfg
 	far.Self, far.Peer = y, x

@@ -8,7 +8,7 @@ import (
 	"exnet/fabric/velo"
 )
 
-// Rejoin joins x, whose node ID is 0, and y, whose ID is 1, again and again by join, which returns
+// Rejoin joins x, whose node ID is 0, and y, whose ID is 1, repeatedly, by join, which returns
 // what takes the link down and waits for that. Each time two mailboxes of x fill one of y, beyond
 // its slots. The numbers of the flows have to be those of the first time: a peer that comes again
 // and again takes none from the others.

@@ -44,9 +44,9 @@ func StreamLinks() []Link {
 	}
 }
 
-// patient is for links of tests that have nothing to do with silence: the machine may be
+// longWait is for links of tests that have nothing to do with silence: the machine may be
 // busy.
-const patient = 30 * time.Second
+const longWait = 30 * time.Second
 
 // NewStream is New over stream links.
 func NewStream(tb testing.TB, n int, cfg StreamConfig) []*nic.NIC {
@@ -77,10 +77,10 @@ func JoinStream(tb testing.TB, x, y *nic.NIC, cfg StreamConfig, driver link.Driv
 	cx := cfg.Link
 	cx.Peer = y.ID()
 	if cx.HelloTimeout == 0 {
-		cx.HelloTimeout = patient
+		cx.HelloTimeout = longWait
 	}
 	if cx.DownAfter == 0 {
-		cx.DownAfter = patient
+		cx.DownAfter = longWait
 	}
 	cy := cx
 	cy.Peer, cy.Driver, cy.Engine = x.ID(), driver, cfg.PeerEngine

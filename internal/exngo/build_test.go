@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is how long anything may take that does not depend on how fast it is.
-const patience = 3 * time.Minute
+// testWait is how long anything may take that does not depend on how fast it is.
+const testWait = 3 * time.Minute
 
 // exnGo is exn-go with arguments, in a directory.
 func exnGo(t testing.TB, dir string, args ...string) *exec.Cmd {
@@ -94,7 +94,7 @@ func startWeb(t *testing.T, program string, env ...string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	hang := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	hang := time.AfterFunc(testWait, func() { cmd.Process.Kill() })
 	t.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {

@@ -59,7 +59,7 @@ func runErrors(t *testing.T, program string, ready func(), env ...string) string
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	hang := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	hang := time.AfterFunc(testWait, func() { cmd.Process.Kill() })
 	defer hang.Stop()
 	ready()
 	if _, err := in.Write([]byte{'\n'}); err != nil {

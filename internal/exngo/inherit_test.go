@@ -35,7 +35,7 @@ func TestInherit(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	hang := time.AfterFunc(3*patience, func() { cmd.Process.Kill() })
+	hang := time.AfterFunc(3*testWait, func() { cmd.Process.Kill() })
 	defer hang.Stop()
 	lines := bufio.NewReader(out)
 	for _, word := range []struct{ say, hear string }{{"stop", "stop"}, {"pass", "pass"}, {"kill", "leak"}} {

@@ -47,7 +47,7 @@ func startPipe(t *testing.T, env []string, args ...string) *pipe {
 // line is the next line that it prints.
 func (p *pipe) line(t *testing.T) string {
 	t.Helper()
-	hang := time.AfterFunc(patience, func() { p.cmd.Process.Kill() })
+	hang := time.AfterFunc(testWait, func() { p.cmd.Process.Kill() })
 	defer hang.Stop()
 	text, err := p.out.ReadString('\n')
 	if err != nil {
@@ -111,7 +111,7 @@ func TestMany(t *testing.T) {
 			t.Run(fmt.Sprintf("GOMAXPROCS=%d,%d", procs, conns), func(t *testing.T) {
 				env := []string{
 					"EXNET_LOOPBACK=1", client.PathEnv + "=" + s.Path(), fmt.Sprintf("GOMAXPROCS=%d", procs),
-					"EXNET_DS_SENDS=0", fmt.Sprintf("EXNET_DS_WAIT=%d", patience.Milliseconds()),
+					"EXNET_DS_SENDS=0", fmt.Sprintf("EXNET_DS_WAIT=%d", testWait.Milliseconds()),
 				}
 				server := startPipe(t, env, program)
 				defer server.end(t)
@@ -135,7 +135,7 @@ func TestKilled(t *testing.T) {
 	s := testlab.StartBroker(t)
 	program := buildProgram(t, copyTree(t, "many"))
 	env := []string{
-		"EXNET_LOOPBACK=1", client.PathEnv + "=" + s.Path(), "EXNET_DS_SENDS=0", fmt.Sprintf("EXNET_DS_WAIT=%d", patience.Milliseconds()),
+		"EXNET_LOOPBACK=1", client.PathEnv + "=" + s.Path(), "EXNET_DS_SENDS=0", fmt.Sprintf("EXNET_DS_WAIT=%d", testWait.Milliseconds()),
 	}
 	server := startPipe(t, env, program)
 	defer server.end(t)
@@ -153,7 +153,7 @@ func TestKilled(t *testing.T) {
 		}
 		_ = clients.cmd.Wait() // it was killed
 		left := conns
-		for end := time.Now().Add(patience); left > 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(testWait); left > 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			_, left = directEnds(s)
 		}
 		if left > 0 {

@@ -28,7 +28,7 @@ func both(t *testing.T, program string) {
 // eventuallyDirect waits until a program's two ends are direct.
 func eventuallyDirect(t *testing.T, s *broker.Server) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testWait); ; time.Sleep(time.Millisecond) {
 		client, server := directEnds(s)
 		switch {
 		case client == 1 && server == 1:

@@ -93,7 +93,7 @@ func run(o options, stdout io.Writer, m messages) error {
 		s.rules, s.hasRules = list, true
 	}
 	if o.node != "" {
-		if err := o.patiently(func() error { return enterNode(o) }); err != nil {
+		if err := o.retried(func() error { return enterNode(o) }); err != nil {
 			return err
 		}
 	}
@@ -114,7 +114,7 @@ func run(o options, stdout io.Writer, m messages) error {
 		return err
 	}
 	var path string
-	err = o.patiently(func() (err error) {
+	err = o.retried(func() (err error) {
 		path, err = prepareBroker(o.loopback)
 		return err
 	})
@@ -144,9 +144,9 @@ func run(o options, stdout io.Writer, m messages) error {
 // waitTime bounds how long --wait waits.
 const waitTime = 30 * time.Second
 
-// patiently does f: with --wait again while what it needs is not there yet, until waitTime is
+// retried does f: with --wait again while what it needs is not there yet, until waitTime is
 // over.
-func (o options) patiently(f func() error) error {
+func (o options) retried(f func() error) error {
 	for deadline := time.Now().Add(waitTime); ; time.Sleep(10 * time.Millisecond) {
 		err := f()
 		missing := errors.Is(err, control.ErrNoNode) || errors.Is(err, client.ErrNoBroker) || errors.Is(err, fs.ErrNotExist)

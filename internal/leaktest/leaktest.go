@@ -23,18 +23,18 @@ import (
 	"gvisor.dev/gvisor/pkg/refs"
 )
 
-// patience is how long what is left may take to end: far longer than on any machine that works.
-var patience = time.Minute
+// endWait is how long what is left may take to end: far longer than on any machine that works.
+var endWait = time.Minute
 
 // Main runs the tests, and fails if they leave a goroutine. The option is goleak.Cleanup.
 func Main(m goleak.TestingM, option ...goleak.Option) {
-	goleak.VerifyTestMain(patient{m}, option...)
+	goleak.VerifyTestMain(waiting{m}, option...)
 }
 
-// patient is tests of which those that passed end when their goroutines have.
-type patient struct{ goleak.TestingM }
+// waiting is tests of which those that passed end when their goroutines have.
+type waiting struct{ goleak.TestingM }
 
-func (p patient) Run() int {
+func (p waiting) Run() int {
 	code := p.TestingM.Run()
 	if code == 0 {
 		await(func() bool { return goleak.Find() == nil })
@@ -63,7 +63,7 @@ func noPackets() (ok bool) {
 }
 
 func await(gone func() bool) {
-	for end := time.Now().Add(patience); !gone() && time.Now().Before(end); {
+	for end := time.Now().Add(endWait); !gone() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -28,8 +28,8 @@ func TestMainWaits(t *testing.T) {
 }
 
 func TestMainFindsGoroutine(t *testing.T) {
-	defer func(d time.Duration) { patience = d }(patience)
-	patience = 0
+	defer func(d time.Duration) { endWait = d }(endWait)
+	endWait = 0
 	end := make(chan struct{})
 	code := runMain(func() { <-end })
 	close(end)

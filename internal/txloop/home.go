@@ -136,6 +136,8 @@ func (l *Loop) handOver() bool {
 	return true
 }
 
-// patient reports whether the loop looks for an answer before it looks for the next packet: little
-// is sent, and it finds what comes by looking again.
-func (l *Loop) patient() bool { return l.spin.row > 0 && l.load.sent+l.load.received <= smallBytes }
+// answersFirst reports whether the loop looks for an answer before it looks for the next packet:
+// little is sent, and it finds what comes by looking again.
+func (l *Loop) answersFirst() bool {
+	return l.spin.row > 0 && l.load.sent+l.load.received <= smallBytes
+}

@@ -353,7 +353,7 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 		p.spare = nil
 		b.SetPacket(n - tun.VnetHdrLen - p.Header)
 		p.Stack.FromHost(b)
-		if l.turn != p && l.patient() {
+		if l.turn != p && l.answersFirst() {
 			break // a request is followed by its answer, from another device
 		}
 	}

@@ -61,7 +61,7 @@ func chosen(t *testing.T, c cell) bool {
 	return ok
 }
 
-// tryCell runs a cell, again if it was only too slow: with twice the patience each time, so that
+// tryCell runs a cell, again if it was only too slow: with twice the slack each time, so that
 // what takes a second on a quiet machine may take 16 on a busy one, and what hangs fails.
 func tryCell(t *testing.T, w *world, c cell) (res result, err error) {
 	for try := 1; ; try++ {

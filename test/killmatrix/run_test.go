@@ -46,23 +46,23 @@ type run struct {
 	held  map[string]bool // segments of the connection
 	at    int64           // when the signal was sent, CLOCK_MONOTONIC
 	slow  error           // slowError: it was right, and too late
-	// patience is how many times as long as on a quiet machine things may take.
-	patience time.Duration
+	// slack is how many times as long as on a quiet machine things may take.
+	slack time.Duration
 	result
 }
 
 // within notes that something took longer than it may. Time that the machine stalled
 // is not counted.
 func (r *run) within(took, limit time.Duration, format string, args ...any) {
-	if still := r.w.pulse.worst(); took > r.patience*limit+2*still {
+	if still := r.w.pulse.worst(); took > r.slack*limit+2*still {
 		r.slow = slowError{fmt.Errorf("%s took %v (the machine stalled for %v)", fmt.Sprintf(format, args...), took, still)}
 	}
 }
 
-// runCell runs a cell, in which all may take patience times as long as on a quiet machine. The
+// runCell runs a cell, in which all may take slack times as long as on a quiet machine. The
 // world is as before then, unless there is an error.
-func runCell(w *world, c cell, patience time.Duration) (result, error) {
-	r := &run{w: w, cell: c, patience: patience, result: result{cell: c}}
+func runCell(w *world, c cell, slack time.Duration) (result, error) {
+	r := &run{w: w, cell: c, slack: slack, result: result{cell: c}}
 	r.conn, r.spare = w.connection(), w.connection()
 	if c.outcome() != ends {
 		r.conn.limit = int(callLimit.Milliseconds())

@@ -30,7 +30,7 @@ func (n *node) pinger() (p *pinger, err error) {
 
 // ping sends a request, again every second until the time is over, and returns how long
 // the answer took since the first. A lost one is no fault: this is IP.
-func (p *pinger) ping(to string, id, seq int, patience time.Duration) (time.Duration, error) {
+func (p *pinger) ping(to string, id, seq int, timeout time.Duration) (time.Duration, error) {
 	msg := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: id, Seq: seq, Data: make([]byte, 56)}}
 	b, err := msg.Marshal(nil)
 	if err != nil {
@@ -38,7 +38,7 @@ func (p *pinger) ping(to string, id, seq int, patience time.Duration) (time.Dura
 	}
 	start := time.Now()
 	buf := make([]byte, 1500)
-	for time.Since(start) < patience {
+	for time.Since(start) < timeout {
 		if _, err := p.conn.WriteTo(b, &net.IPAddr{IP: net.ParseIP(to)}); err != nil {
 			return 0, err
 		}
@@ -62,7 +62,7 @@ func (p *pinger) ping(to string, id, seq int, patience time.Duration) (time.Dura
 			}
 		}
 	}
-	return 0, fmt.Errorf("%s does not answer in %v", to, patience)
+	return 0, fmt.Errorf("%s does not answer in %v", to, timeout)
 }
 
 // Many nodes on one host: each reaches each, a group reaches all, and when they go

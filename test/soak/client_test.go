@@ -106,7 +106,7 @@ func (c *client) loop(kind string, peer, think int, f func(*rand.Rand)) {
 }
 
 // dial connects, or reports why not.
-func (c *client) dial(kind string, peer int, program string, dial dialFunc, port int, rnd *rand.Rand) (patient, record, bool) {
+func (c *client) dial(kind string, peer int, program string, dial dialFunc, port int, rnd *rand.Rand) (timedConn, record, bool) {
 	r := record{Kind: kind, Phase: phaseConnect, Client: c.job.Node, Server: peer, Program: program, Start: time.Now()}
 	ctx, cancel := context.WithTimeout(context.Background(), connectTime)
 	defer cancel()
@@ -114,10 +114,10 @@ func (c *client) dial(kind string, peer int, program string, dial dialFunc, port
 	conn, err := dial(ctx, "tcp", to.String())
 	if err != nil {
 		c.fail(r, err, 0)
-		return patient{}, r, false
+		return timedConn{}, r, false
 	}
 	r.Phase, r.heard = phaseData, new(atomic.Bool)
-	return patient{conn, r.heard}, r, true
+	return timedConn{conn, r.heard}, r, true
 }
 
 func (c *client) fail(r record, err error, missing int64) {
@@ -165,7 +165,7 @@ func (c *client) any(kind string, peer int, dial dialFunc, port int, rnd *rand.R
 }
 
 // exchange sends and receives a stream at the same time.
-func (c *client) exchange(p patient, h header, rnd *rand.Rand) (got int64, err error) {
+func (c *client) exchange(p timedConn, h header, rnd *rand.Rand) (got int64, err error) {
 	sent := make(chan error, 1)
 	own := rand.New(rand.NewPCG(h.Seed, 4))
 	go func() {
@@ -200,7 +200,7 @@ func (c *client) long(kind string, peer int, dial dialFunc, port int, rnd *rand.
 
 // requests makes n requests, with pauses of up to think milliseconds, less if the gate closes. Some
 // connections end abruptly, and some calls by a deadline.
-func (c *client) requests(p patient, r record, n, think int, rnd *rand.Rand) {
+func (c *client) requests(p timedConn, r record, n, think int, rnd *rand.Rand) {
 	h := header{Mode: modeRequests, Node: byte(c.job.Node), Seed: rnd.Uint64(), Abort: rnd.IntN(5) == 0}
 	in, out := newStream(^h.Seed), newStream(h.Seed)
 	var t tally
@@ -210,8 +210,8 @@ func (c *client) requests(p patient, r record, n, think int, rnd *rand.Rand) {
 		}
 		for number := uint32(1); int(number) <= n && !c.gate.closing(); number++ {
 			q := request{Number: number, Len: uint32(logSize(rnd, 100_000)), Answer: uint32(logSize(rnd, 100_000))}
-			impatient := rnd.IntN(20) == 0
-			if impatient {
+			hurried := rnd.IntN(20) == 0
+			if hurried {
 				q.Delay = 20
 			}
 			if _, err := p.Write(append(q.append(nil), out.next(int(q.Len))...)); err != nil {
@@ -221,7 +221,7 @@ func (c *client) requests(p patient, r record, n, think int, rnd *rand.Rand) {
 			if h.Abort && rnd.IntN(n) == 0 {
 				break // with the answer on its way
 			}
-			if impatient {
+			if hurried {
 				first, err := c.deadline(p, in)
 				if err != nil {
 					return err
@@ -262,7 +262,7 @@ func (c *client) requests(p patient, r record, n, think int, rnd *rand.Rand) {
 
 // deadline reads a byte of an answer that takes longer than the deadline, or not. It returns how
 // many have come.
-func (c *client) deadline(p patient, in *stream) (int, error) {
+func (c *client) deadline(p timedConn, in *stream) (int, error) {
 	if err := p.Conn.SetReadDeadline(time.Now().Add(5 * time.Millisecond)); err != nil {
 		return 0, err
 	}

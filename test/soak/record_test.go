@@ -36,7 +36,7 @@ type record struct {
 	Corrupt bool      `json:",omitempty"` // something came that was not sent
 	Lost    uint64    `json:",omitempty"` // bytes that an end of file left out
 
-	heard *atomic.Bool // see patient
+	heard *atomic.Bool // see timedConn
 }
 
 // wrong notes an error in r.

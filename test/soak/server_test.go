@@ -77,7 +77,7 @@ func (s *server) conn(c net.Conn) {
 		kind = "ds"
 	}
 	r := record{Kind: kind, Phase: phaseData, Client: nodeOf(c.RemoteAddr()), Server: s.job.Node, Program: roleServer, By: roleServer, Start: time.Now()}
-	p := patient{Conn: c}
+	p := timedConn{Conn: c}
 	var b [headerLen]byte
 	if n, err := io.ReadFull(p, b[:]); err != nil && n == 0 {
 		return // the client has given up connecting
@@ -105,7 +105,7 @@ func (s *server) conn(c net.Conn) {
 }
 
 // stream receives and sends a stream at the same time.
-func (s *server) stream(p patient, h header) (got int64, err error) {
+func (s *server) stream(p timedConn, h header) (got int64, err error) {
 	sent := make(chan error, 1)
 	go func() {
 		_, err := send(p, newStream(^h.Seed), h.Down, rand.New(rand.NewPCG(h.Seed, 1)), nil)
@@ -125,7 +125,7 @@ func (s *server) stream(p patient, h header) (got int64, err error) {
 }
 
 // requests answers requests until there are no more.
-func (s *server) requests(p patient, h header) (got int64, err error) {
+func (s *server) requests(p timedConn, h header) (got int64, err error) {
 	in, out := newStream(h.Seed), newStream(^h.Seed)
 	for number := uint32(1); ; number++ {
 		var b [requestLen]byte
@@ -154,7 +154,7 @@ func (s *server) requests(p patient, h header) (got int64, err error) {
 // echo returns what comes. The client tells whether it was right.
 func echo(c net.Conn) {
 	defer c.Close()
-	p, buf := patient{Conn: c}, make([]byte, pieceLen)
+	p, buf := timedConn{Conn: c}, make([]byte, pieceLen)
 	for {
 		n, err := p.Read(buf)
 		if n > 0 {

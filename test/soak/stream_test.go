@@ -120,13 +120,13 @@ func receiveFull(r io.Reader, s *stream, n int) error {
 // in a row.
 const stallTime = 2 * time.Minute
 
-// patient is a connection whose calls end after stallTime.
-type patient struct {
+// timedConn is a connection whose calls end after stallTime.
+type timedConn struct {
 	net.Conn
 	heard *atomic.Bool // a byte has come; nil: nobody asks
 }
 
-func (p patient) Read(b []byte) (int, error) {
+func (p timedConn) Read(b []byte) (int, error) {
 	if err := p.SetReadDeadline(time.Now().Add(stallTime)); err != nil {
 		return 0, err
 	}
@@ -137,7 +137,7 @@ func (p patient) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (p patient) Write(b []byte) (int, error) {
+func (p timedConn) Write(b []byte) (int, error) {
 	if err := p.SetWriteDeadline(time.Now().Add(stallTime)); err != nil {
 		return 0, err
 	}
@@ -145,7 +145,7 @@ func (p patient) Write(b []byte) (int, error) {
 }
 
 // closeWrite ends the outbound direction.
-func (p patient) closeWrite() error {
+func (p timedConn) closeWrite() error {
 	return p.Conn.(interface{ CloseWrite() error }).CloseWrite()
 }
 

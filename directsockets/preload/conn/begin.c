@@ -92,19 +92,19 @@ struct ds_sock *ds_client(int fd)
 
 struct ds_sock *ds_server(int fd) { return make(fd, 1); }
 
-struct ds_sock *ds_heir(int fd, int side)
+struct ds_sock *ds_inherited(int fd, int side)
 {
 	struct ds_sock *s = make(fd, side);
 
 	if (s)
-		s->heir = true;
+		s->inherited = true;
 	return s;
 }
 
 struct ds_life *ds_life_of(const struct ds_sock *s) { return s->life; }
 bool ds_plain(const struct ds_sock *s) { return __atomic_load_n(&s->phase, __ATOMIC_RELAXED) == PLAIN; }
 
-void ds_meet(void)
+void ds_connect_broker(void)
 {
 	int saved = errno;
 

@@ -22,7 +22,7 @@ enum {
 	PAGE_OFFERS = 131136,
 	PAGE_SIZE = 151552,
 	RETRY_NS = 1000000000,   /* between two attempts to find it */
-	SULK_NS = 2000000000,    /* more, after one that did not answer as it should */
+	UNFIT_NS = 2000000000,    /* more, after one that did not answer as it should */
 	ENDED = -2,
 	TOO_MANY = 4, /* a reason of REFUSED */
 };
@@ -182,16 +182,16 @@ static bool welcomed(void)
 		return true;
 	/* One of another version reads HELLO, and hangs up (SPEC 6). */
 	absent = got == ENDED ? DS_WHY_VERSION : got == 1 && m.type == DS_REFUSED && m.reason == TOO_MANY ? DS_WHY_NO_MEMORY : DS_WHY_NO_BROKER;
-	hang_up((int64_t)RETRY_NS + SULK_NS);
+	hang_up((int64_t)RETRY_NS + UNFIT_NS);
 	return false;
 }
 
 /* Connects and says HELLO; waits a moment for the answer, once. A later one is read when it is
  * there. */
-static bool meet(void)
+static bool greet(void)
 {
 	struct ds_message hello = {.type = DS_HELLO, .id = 1};
-	struct timespec patience = {ds_config.welcome / 1000, ds_config.welcome % 1000 * 1000000L};
+	struct timespec limit = {ds_config.welcome / 1000, ds_config.welcome % 1000 * 1000000L};
 	int stats = ds_stats_fd();
 
 	absent = DS_WHY_NO_BROKER;
@@ -201,13 +201,13 @@ static bool meet(void)
 	DS_SET(known, true);
 	memcpy(hello.program, program, sizeof hello.program);
 	if (!send_message(&hello, &stats, 1)) {
-		hang_up((int64_t)RETRY_NS + SULK_NS);
+		hang_up((int64_t)RETRY_NS + UNFIT_NS);
 		return false;
 	}
 	absent = DS_WHY_SILENT;
 	silent = true;
 	struct pollfd p = {.fd = conn, .events = POLLIN};
-	ds_syscall(SYS_ppoll, &p, 1, &patience, NULL, 0);
+	ds_syscall(SYS_ppoll, &p, 1, &limit, NULL, 0);
 	return welcomed();
 }
 
@@ -236,7 +236,7 @@ int ds_broker_absent(void) { return absent; }
 bool ds_broker_up(void)
 {
 	int saved = errno;
-	bool met = false;
+	bool fresh = false;
 
 	if (conn >= 0 && !silent && now_ns() >= next_try) { /* is it still there, and the best? */
 		DS_SET(next_try, now_ns() + RETRY_NS);
@@ -247,13 +247,13 @@ bool ds_broker_up(void)
 			prefer_roots();
 	}
 	if (silent) {
-		met = welcomed();
+		fresh = welcomed();
 	} else if (conn < 0 && now_ns() >= next_try) {
 		DS_SET(next_try, now_ns() + RETRY_NS);
-		met = meet();
+		fresh = greet();
 	}
-	if (met)
-		notices->met();
+	if (fresh)
+		notices->connected();
 	errno = saved;
 	return conn >= 0 && !silent;
 }

@@ -41,13 +41,13 @@ bool ds_broker_due(void) DS_HIDDEN;
 bool ds_broker_known(void) DS_HIDDEN;
 int ds_broker_absent(void) DS_HIDDEN;
 static inline bool ds_is_absent(int why) { return why == DS_WHY_NO_BROKER || why == DS_WHY_VERSION || why == DS_WHY_SILENT; }
-/* What the broker's messages report; met: connected, or connected again. granted takes both
+/* What the broker's messages report; connected: for the first time, or again. granted takes both
  * descriptors. */
 struct ds_broker_notices {
 	void (*granted)(const struct ds_message *m, int segment, int bell);
 	void (*none)(uint32_t id);
 	void (*refused)(uint32_t id, int reason);
-	void (*met)(void);
+	void (*connected)(void);
 };
 /* Reads the environment; reports to `to` from now on. */
 void ds_broker_init(const struct ds_broker_notices *to) DS_HIDDEN;

@@ -20,7 +20,7 @@ static bool unread(struct ds_sock *s, int fd)
 	ds_rx_update(s, fd);
 	if (ds_rx_from_segment(s))
 		return ds_rx_look(&s->seg, &h->rx) == 1;
-	return ds_mode(&h->rx_mode) != RX_FROZEN && ds_mode(&h->tx_mode) == TX_DIRECT && REAL(ioctl)(fd, DS_INQ, &n) == 0 && n > 0;
+	return ds_mode(&h->rx_mode) != RX_FALLEN_BACK && ds_mode(&h->tx_mode) == TX_DIRECT && REAL(ioctl)(fd, DS_INQ, &n) == 0 && n > 0;
 }
 
 /* Has the peer ended its direction in the segment? With the lock of rx. */
@@ -43,7 +43,7 @@ static void end_second(int fd)
 }
 
 /* Ends the connection on the segment, as the kernel's close will on the shadow. */
-static void farewell(struct ds_sock *s, int fd)
+static void say_end(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
 	struct linger l = {0};
@@ -87,7 +87,7 @@ void ds_exit_one(struct ds_sock *s, int fd)
 	int saved = errno;
 
 	if (s->sh && ds_single(s) && ds_has_segment(s))
-		farewell(s, fd);
+		say_end(s, fd);
 	errno = saved;
 }
 
@@ -128,7 +128,7 @@ static void let_go(void *handle)
 	ds_decided(s);
 	ds_habit(s);
 	ds_drop(s);
-	ds_kin_end(s);
+	ds_sharer_end(s);
 	if (s->wakefd >= 0)
 		ds_fd_close(s->wakefd);
 	if (s->zerocopyfd >= 0)
@@ -152,11 +152,11 @@ void ds_close(struct ds_sock *s, int fd)
 int ds_shutdown(struct ds_sock *s, int fd, int how)
 {
 	struct ds_shared *h = s->sh;
-	bool roll = false;
+	bool returns = false;
 
 	if (!h)
 		return REAL(shutdown)(fd, how);
-	ds_kin_use(s, fd);
+	ds_sharer_use(s, fd);
 	if (how == SHUT_RD || how == SHUT_RDWR)
 		__atomic_store_n(&h->rx_shut, 1, __ATOMIC_RELEASE);
 	if (how == SHUT_WR || how == SHUT_RDWR) {
@@ -176,8 +176,8 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 			}
 			/* What the shadow has not taken, the peer has in the segment; but if it
 			 * has none, the shadow is shut down when all is written. */
-			roll = ds_mode(&h->tx_mode) == TX_ROLLING && h->roll_orphan;
-			if (ds_mode(&h->tx_mode) == TX_ROLLING && !roll)
+			returns = ds_mode(&h->tx_mode) == TX_RETURNING && h->return_orphan;
+			if (ds_mode(&h->tx_mode) == TX_RETURNING && !returns)
 				ds_on_tx(s, ON_ENDED);
 		}
 		if (taken)
@@ -185,9 +185,9 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 	}
 	if (how != SHUT_RD && ds_mode(&h->rx_mode) == RX_ENDED)
 		end_second(fd);
-	int r = roll && how == SHUT_WR ? 0 : REAL(shutdown)(fd, roll ? SHUT_RD : how), saved = errno;
+	int r = returns && how == SHUT_WR ? 0 : REAL(shutdown)(fd, returns ? SHUT_RD : how), saved = errno;
 
-	ds_deaf(s, fd);
+	ds_reads_nothing(s, fd);
 	errno = saved;
 	return r;
 }
@@ -246,14 +246,14 @@ void ds_renumbered(struct ds_sock *s)
 	errno = saved;
 }
 
-void ds_freeze_demote(struct ds_sock *s, int fd)
+void ds_fall_back(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
 	int saved = errno;
 
 	if (!h || ds_phase_of(s) == PLAIN)
 		return;
-	ds_kin_use(s, fd);
+	ds_sharer_use(s, fd);
 	ds_setup_do(offer_no_more, s);
 	if (ds_phase_of(s) < OFFERED) {
 		errno = saved;

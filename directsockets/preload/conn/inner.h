@@ -3,13 +3,13 @@
  *
  *   env.c wire.c rules.c fds.c    variables, broker messages, rules, own descriptors,
  *   stats.c clock.c               statistics, time
- *   kin.c                         processes that share a connection without a segment
+ *   sharers.c                     processes that share a connection without a segment
  *   broker.c listeners.c          the broker, listeners,
  *   config.c pool.c shadow.c      settings, handles and fork, the TCP socket
  *   modes.c                       where each direction is
  *   begin.c uncounted.c life.c    sockets that connect, accept, listen; the life of a connection
  *   habit.c offer.c setup.c       when to offer; offers; phases: from the shadow to a segment
- *   heir.c ready.c spin.c         inherited connections, readiness, spinning before sleeping
+ *   inherited.c ready.c spin.c    inherited connections, readiness, spinning before sleeping
  *   sleep.c                       the doorbell
  *   send.c recv.c zerocopy.c      bytes
  *   end.c                         the end of a connection
@@ -28,17 +28,17 @@
 #include "conn/stats.h"
 
 enum { PLAIN, EARLY, CLAIMED, GRANTED, OFFERED, UP };
-enum { KIN_NONE, KIN_SHY, KIN_USED }; /* see kin.c */
+enum { SHARER_NONE, SHARER_UNUSED, SHARER_USED }; /* see sharers.c */
 
 struct ds_sock {
 	uint8_t phase, side;
 	bool no_rights; /* the peer cannot send descriptors to the bell */
 	bool bell_gone; /* the bell is no longer to be waited on */
 	bool waits;     /* a server: its listener stays announced for it (ds_broker_wait) */
-	bool heir;      /* the program before this one in the process has made the connection (ds_heir) */
+	bool inherited;      /* the program before this one in the process has made the connection (ds_inherited) */
 	bool stream;    /* it is a standard stream, which the C library reads and writes by itself: no segment */
 	bool left;      /* this process no longer uses it, and has told those that share it (ds_leave) */
-	uint8_t kin;    /* what this process is to those that share it, and their sockets (kin.c) */
+	uint8_t sharer;    /* what this process is to those that share it, and their sockets (sharers.c) */
 	int pair[2];
 	int granted;    /* GRANTED: the segment, for those that share it; -1: none */
 	uint8_t tries;  /* offers not taken, looks that found no listener, sleepers that did not wake */
@@ -126,7 +126,7 @@ struct ds_sock *ds_handle(void) DS_HIDDEN;
 void ds_handle_put(struct ds_sock *s) DS_HIDDEN;
 struct ds_sock *ds_by_id(uint32_t id) DS_HIDDEN;
 /* Connected to a broker, for the first time or again. */
-void ds_met(void) DS_HIDDEN;
+void ds_broker_is_new(void) DS_HIDDEN;
 /* ds_segment_room: the process may have one more segment. ds_segment_made counts it. ds_drop
  * releases the segment and the bell of s. */
 bool ds_segment_room(void) DS_HIDDEN;
@@ -177,28 +177,28 @@ static inline void ds_phase(struct ds_sock *s, int p) { __atomic_store_n(&s->pha
 /* True if no other process has the connection open. */
 static inline bool ds_single(const struct ds_sock *s) { return __atomic_load_n(&s->sh->refs, __ATOMIC_ACQUIRE) == 1; }
 
-/* ---- processes that share a connection without a segment (kin.c) ------------------------- */
+/* ---- processes that share a connection without a segment (sharers.c) ------------------------- */
 
 /* With the lock of setup: may this process give s a segment, because no other one has it, or uses
- * it? ds_kin_take does so, when it is about to: false, it may not any more. ds_kin_end: this
+ * it? ds_sharer_take does so, when it is about to: false, it may not any more. ds_sharer_end: this
  * process leaves it. */
-bool ds_kin_free(const struct ds_sock *s) DS_HIDDEN;
-bool ds_kin_take(struct ds_sock *s, int segment, int bell) DS_HIDDEN;
+bool ds_sharer_free(const struct ds_sock *s) DS_HIDDEN;
+bool ds_sharer_take(struct ds_sock *s, int segment, int bell) DS_HIDDEN;
 /* The same process drops the segment that it meant to take. */
-void ds_kin_drop(struct ds_sock *s) DS_HIDDEN;
-void ds_kin_end(struct ds_sock *s) DS_HIDDEN;
-/* This process will not use s again: as ds_kin_end, but writes memory only. */
-void ds_kin_leave(struct ds_sock *s) DS_HIDDEN;
+void ds_sharer_drop(struct ds_sock *s) DS_HIDDEN;
+void ds_sharer_end(struct ds_sock *s) DS_HIDDEN;
+/* This process will not use s again: as ds_sharer_end, but writes memory only. */
+void ds_sharer_leave(struct ds_sock *s) DS_HIDDEN;
 /* Before a fork: those that will have s are not counted until they use it. */
-void ds_kin_pair(struct ds_sock *s) DS_HIDDEN;
+void ds_sharer_pair(struct ds_sock *s) DS_HIDDEN;
 /* At a fork, with by = 1: the child is counted as its parent is; -1: there is none. */
-void ds_kin_fork(struct ds_sock *s, int by) DS_HIDDEN;
-/* This process has not used s since a fork. ds_kin_count: from now on it does; false: another one
- * has made s direct, and ds_kin_map maps the segment and returns its doorbell, or false. No lock;
- * the other two with that of setup. */
-static inline bool ds_kin_shy(const struct ds_sock *s) { return __builtin_expect(DS_GET(s->kin) == KIN_SHY, 0); }
-bool ds_kin_count(struct ds_sock *s) DS_HIDDEN;
-bool ds_kin_map(struct ds_sock *s, int *bell) DS_HIDDEN;
+void ds_sharer_fork(struct ds_sock *s, int by) DS_HIDDEN;
+/* This process has not used s since a fork. ds_sharer_count: from now on it does; false: another
+ * one has made s direct, and ds_sharer_map maps the segment and returns its doorbell, or false. No
+ * lock; the other two with that of setup. */
+static inline bool ds_sharer_unused(const struct ds_sock *s) { return __builtin_expect(DS_GET(s->sharer) == SHARER_UNUSED, 0); }
+bool ds_sharer_count(struct ds_sock *s) DS_HIDDEN;
+bool ds_sharer_map(struct ds_sock *s, int *bell) DS_HIDDEN;
 /* Has setup.c told what the broker says. With the lock of setup. */
 void ds_setup_broker(void) DS_HIDDEN;
 
@@ -259,7 +259,7 @@ bool ds_gate_shut(struct ds_sock *s) DS_HIDDEN;
 /* True if the program has shut receiving down. If it has shut both directions down and has read
  * all, what the peer sends from now on goes to the shadow, where the kernel answers with a reset.
  * Takes the lock of rx. */
-bool ds_deaf(struct ds_sock *s, int fd) DS_HIDDEN;
+bool ds_reads_nothing(struct ds_sock *s, int fd) DS_HIDDEN;
 
 /* When the end of fd, whose peer is gone, came on the shadow, in ds_ticks: surely not before. 0: it
  * has not. */
@@ -303,15 +303,15 @@ void ds_break(struct ds_sock *s) DS_HIDDEN;           /* ends s after a breach *
 void ds_break_for(struct ds_sock *s, int why) DS_HIDDEN;
 /* What moves a direction from one state to another: SPEC 9.4 and 9.5, by the names there. */
 enum {
-	ON_PROMOTE, ON_REACHED, ON_CUT, ON_SHUTDOWN, ON_DEMOTE, ON_GONE, ON_FREEZE, ON_QUEUE, ON_ROLLED,
+	ON_PROMOTE, ON_REACHED, ON_CUT, ON_SHUTDOWN, ON_DEMOTE, ON_GONE, ON_FALL_BACK, ON_QUEUE, ON_RETURNED,
 	ON_HELD, ON_ENDED, ON_READ,
-	ON_FROZEN, ON_LEAVE, ON_WRITTEN,
+	ON_FALLEN_BACK, ON_LEAVE, ON_WRITTEN,
 };
 struct ds_step {
 	uint8_t from, what, to;
 };
 enum {
-	RX_BEFORE = 0xfe,  /* the state before ON_FREEZE */
+	RX_BEFORE = 0xfe,  /* the state before ON_FALL_BACK */
 	DS_NO_STEP = 0xff, /* from: the end of the table */
 };
 extern const struct ds_step ds_rx_steps[] DS_HIDDEN, ds_tx_steps[] DS_HIDDEN;
@@ -323,14 +323,14 @@ void ds_tx_is(struct ds_sock *s, int mode) DS_HIDDEN;
 void ds_rx_is(struct ds_sock *s, int mode) DS_HIDDEN;
 void ds_say_mode(struct ds_sock *s) DS_HIDDEN;        /* tells the statistics where s is */
 void ds_say_again(struct ds_sock *s) DS_HIDDEN;       /* tells statistics that are new to s, which has a segment, where it is */
-/* Looks for PROMOTE, FROZEN and CLOSED, and updates tx_mode and rx_mode. Rolls back to the shadow
+/* Looks for PROMOTE, FALLEN_BACK and CLOSED, and updates tx_mode and rx_mode. Returns to TCP
  * as much as it takes without waiting. */
 void ds_tx_update(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_rx_update(struct ds_sock *s, int fd) DS_HIDDEN;
 /* The inbound direction returns to TCP (returning.c). With the lock of rx: stops reading the queue,
  * unless the peer has ended the direction. */
 void ds_rx_fall_back(struct ds_sock *s) DS_HIDDEN;
-/* Moves on from RX_FROZEN, RX_RETURNING and RX_REST. */
+/* Moves on from RX_FALLEN_BACK, RX_RETURNING and RX_REST. */
 void ds_rx_returning(struct ds_sock *s, int fd) DS_HIDDEN;
 /* Does the direction take its bytes from the segment? */
 static inline bool ds_rx_from_segment(const struct ds_sock *s)
@@ -339,7 +339,8 @@ static inline bool ds_rx_from_segment(const struct ds_sock *s)
 
 	return mode == RX_DIRECT || mode == RX_REST;
 }
-/* Without the lock: rolls back if the peer has frozen. For callers that wait for something else. */
+/* Without the lock: returns to TCP if the peer has fallen back. For callers that wait for something
+ * else. */
 void ds_tx_attend(struct ds_sock *s, int fd) DS_HIDDEN;
 /* Checks whether the peer has closed its end of the doorbell: always with now, else only if that
  * was not done lately. Returns ds_ticks. */

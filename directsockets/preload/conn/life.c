@@ -121,7 +121,7 @@ void ds_life_demote(struct ds_life *l, int fd)
 {
 	ds_life_settle(l, fd);
 	if (ds_life_is(l) == CONN_KNOWN)
-		ds_freeze_demote(l->s, fd);
+		ds_fall_back(l->s, fd);
 	else
 		ds_life_forget(l);
 }

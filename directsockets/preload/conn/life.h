@@ -79,7 +79,7 @@ static inline int ds_add_shared(int *p, int n)
 }
 
 /* ds_life_begin: a socket was made, or found (NEW), or accepted (UNCOUNTED), or is none of ours
- * (PLAIN). No other thread knows l. ds_life_inherit: s is its handle, of ds_heir. */
+ * (PLAIN). No other thread knows l. ds_life_inherit: s is its handle, of ds_inherited. */
 void ds_life_begin(struct ds_life *l, enum conn_state state, enum ds_nonblocking nonblock) DS_HIDDEN;
 void ds_life_inherit(struct ds_life *l, struct ds_sock *s) DS_HIDDEN;
 

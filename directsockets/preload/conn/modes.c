@@ -36,7 +36,7 @@ static bool killed(struct ds_sock *s, int fd)
 /* The peer is gone. If it was killed with data unread, the shadow is reset, as TCP would be; it was
  * shut down already: both directions are. True: they are, or the peer's node is lost. The caller
  * holds a direction's lock. */
-static bool bereft(struct ds_sock *s, int fd)
+static bool peer_is_lost(struct ds_sock *s, int fd)
 {
 	static const struct sockaddr none = {.sa_family = AF_UNSPEC};
 
@@ -62,7 +62,7 @@ static ssize_t to_shadow(void *arg, const void *p, size_t n)
 	return ds_syscall(SYS_sendto, *(int *)arg, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 }
 
-/* Rolling: if no process at the other end has the segment any more, the shadow may be all that is
+/* Returning: if no process at the other end has the segment any more, the shadow may be all that is
  * left there. Then it must not end well while bytes are missing: until they are written, whoever
  * closes it, or is killed, resets it. */
 static void orphan(struct ds_sock *s, int fd)
@@ -72,23 +72,23 @@ static void orphan(struct ds_sock *s, int fd)
 	socklen_t n = sizeof l;
 
 	ds_check_bell(s, true);
-	if (h->roll_orphan || !ds_mode(&h->gone) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET)) || REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0)
+	if (h->return_orphan || !ds_mode(&h->gone) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET)) || REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0)
 		return;
-	h->roll_linger.onoff = l.l_onoff;
-	h->roll_linger.linger = l.l_linger;
+	h->return_linger.onoff = l.l_onoff;
+	h->return_linger.linger = l.l_linger;
 	l = (struct linger){1, 0};
-	h->roll_orphan = REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l) == 0;
+	h->return_orphan = REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l) == 0;
 }
 
 /* All is written: the shadow ends as the program wants it to again. */
 static void adopt(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
-	struct linger l = {h->roll_linger.onoff, h->roll_linger.linger};
+	struct linger l = {h->return_linger.onoff, h->return_linger.linger};
 
-	if (h->roll_orphan)
+	if (h->return_orphan)
 		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
-	h->roll_orphan = 0;
+	h->return_orphan = 0;
 }
 
 void ds_tx_update(struct ds_sock *s, int fd)
@@ -98,23 +98,23 @@ void ds_tx_update(struct ds_sock *s, int fd)
 	int saved = errno;
 
 	if (ds_mode(&h->tx_mode) <= TX_DIRECT) {
-		if (ds_seg_peer_attention(&s->seg) & DS_FROZEN) {
+		if (ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK) {
 			if (ds_mode(&h->tx_mode) == TX_SHADOW) {
-				ds_attend(&s->seg, &h->attention, DS_ROLLED, 0);
-				ds_on_tx(s, ON_FROZEN);
-			} else if (ds_tx_roll_begin(&s->seg, &h->tx, &h->attention, &h->roll_slot, &h->roll_off) < 0) {
+				ds_attend(&s->seg, &h->attention, DS_RETURNED, 0);
+				ds_on_tx(s, ON_FALLEN_BACK);
+			} else if (ds_tx_return_begin(&s->seg, &h->tx, &h->attention, &h->return_slot, &h->return_off) < 0) {
 				ds_break(s);
 			} else {
-				ds_on_tx(s, ON_FROZEN);
+				ds_on_tx(s, ON_FALLEN_BACK);
 			}
-		} else if (ds_left(s) && !bereft(s, fd)) {
+		} else if (ds_left(s) && !peer_is_lost(s, fd)) {
 			/* the shadow says what follows */
 			ds_on_tx(s, ds_mode(&h->tx_mode) == TX_SHADOW ? ON_LEAVE : ON_GONE);
 		}
 	}
-	if (ds_mode(&h->tx_mode) == TX_ROLLING) {
+	if (ds_mode(&h->tx_mode) == TX_RETURNING) {
 		orphan(s, fd);
-		switch (ds_tx_roll(&s->seg, &h->tx, &h->roll_slot, &h->roll_off, to_shadow, &fd, &ended)) {
+		switch (ds_tx_return(&s->seg, &h->tx, &h->return_slot, &h->return_off, to_shadow, &fd, &ended)) {
 		case 0:
 			ds_on_tx(s, ON_WRITTEN);
 			if (ended)
@@ -156,7 +156,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 			ds_break(s);
 			return;
 		default:
-			if (ds_left(s) && !ds_rx_there(&s->seg, &h->rx) && !bereft(s, fd) && !ds_rx_hint(&s->seg, &h->rx))
+			if (ds_left(s) && !ds_rx_there(&s->seg, &h->rx) && !peer_is_lost(s, fd) && !ds_rx_hint(&s->seg, &h->rx))
 				ds_on_rx(s, ON_GONE);
 			else
 				ds_say_mode(s);
@@ -171,7 +171,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 		if (how == DS_AGAIN && ds_left(s)) { /* what it sent before it left is there by now */
 			how = ds_rx_look(&s->seg, &h->rx);
 			gone = how == DS_AGAIN;
-			if (gone && bereft(s, fd))
+			if (gone && peer_is_lost(s, fd))
 				return;
 		}
 		if (gone)
@@ -188,7 +188,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 	}
 }
 
-bool ds_deaf(struct ds_sock *s, int fd)
+bool ds_reads_nothing(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
 	int there = 0;

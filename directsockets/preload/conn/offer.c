@@ -193,7 +193,7 @@ void ds_offer(struct ds_sock *s, int fd)
 	} else {
 		ds_segment_made();
 		s->sh->rx_read = read;
-		if (!ds_kin_take(s, segment, bells[0])) { /* it is used elsewhere by now */
+		if (!ds_sharer_take(s, segment, bells[0])) { /* it is used elsewhere by now */
 			ds_drop(s);
 			REAL(close)(segment);
 			REAL(close)(bells[0]);

@@ -167,7 +167,7 @@ static int why_tcp(const struct ds_sock *s)
 
 /* Connected to a broker, for the first time or again: connections no longer wait for the one before
  * it. */
-void ds_met(void)
+void ds_broker_is_new(void)
 {
 	for (unsigned i = 0; i < npools * POOL; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
@@ -209,7 +209,7 @@ void ds_drop(struct ds_sock *s)
 	int bell = s->seg.bell;
 
 	ds_granted_close(s);
-	ds_kin_drop(s);
+	ds_sharer_drop(s);
 	if (s->seg.mem) {
 		ds_seg_unmap(&s->seg);
 		segments--;
@@ -257,7 +257,7 @@ static void each_shared(int by)
 		if (!s->open || !s->sh)
 			continue;
 		__atomic_fetch_add(&s->sh->refs, (uint32_t)by, __ATOMIC_ACQ_REL);
-		ds_kin_fork(s, by);
+		ds_sharer_fork(s, by);
 	}
 }
 
@@ -272,14 +272,14 @@ static bool several(void)
 	return n > 2;
 }
 
-void ds_kin_forking(struct ds_sock *s)
+void ds_sharer_forking(struct ds_sock *s)
 {
 	if (!ds_one_thread() || ds_phase_of(s) != EARLY || !ds_setup_lock())
 		return;
 	/* While those of several become direct, one after the other, the order of what is sent on
 	 * them would not be kept. */
 	if (!several())
-		ds_kin_pair(s);
+		ds_sharer_pair(s);
 	ds_setup_unlock();
 }
 

@@ -84,7 +84,7 @@ static void ready_tx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 	case TX_BROKEN:
 		r->now |= (events & TX_EVENTS) | POLLERR | POLLHUP;
 		break;
-	default: /* TX_ROLLING too: it goes on when the shadow takes more */
+	default: /* TX_RETURNING too: it goes on when the shadow takes more */
 		r->kernel |= events & TX_EVENTS;
 	}
 	ds_unlock(&h->tx_lock, alone);
@@ -95,7 +95,7 @@ void ds_tx_attend(struct ds_sock *s, int fd)
 	int mode = __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED);
 	bool alone = ds_alone(s);
 
-	if (mode >= TX_BACK || !((ds_seg_peer_attention(&s->seg) & DS_FROZEN) || ds_mode(&s->sh->gone)) || !ds_tx_take(s, alone))
+	if (mode >= TX_BACK || !((ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK) || ds_mode(&s->sh->gone)) || !ds_tx_take(s, alone))
 		return;
 	ds_tx_update(s, fd);
 	ds_unlock(&s->sh->tx_lock, alone);
@@ -146,7 +146,7 @@ uint64_t ds_arrival(struct ds_sock *s, uint64_t told)
 /* Is s direct both ways, and has nothing happened to it but what the inbound queue says? */
 static inline bool undisturbed(const struct ds_sock *s)
 {
-	enum { ENDED = DS_FROZEN | DS_CLOSED | DS_RESET | DS_ROLLED | DS_STANDS };
+	enum { ENDED = DS_FALLEN_BACK | DS_CLOSED | DS_RESET | DS_RETURNED | DS_STANDS };
 	const struct ds_shared *h = s->sh;
 
 	return ds_mode(&h->rx_mode) == RX_DIRECT && ds_mode(&h->tx_mode) == TX_DIRECT && !(ds_seg_peer_attention(&s->seg) & ENDED) &&

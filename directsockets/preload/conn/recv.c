@@ -6,7 +6,7 @@
  *      │        RX_SHADOW   the shadow, as far as it has bytes of before PROMOTE
  *      │        RX_CATCH_UP  the shadow, the `left` bytes that PROMOTE has counted
  *      │        RX_DIRECT   ds_rx_recv (segment/rx.c): copy, give back, ring the peer if it is armed
- *      │        RX_FROZEN   as before, but nothing of the segment, until the peer has said who has the rest
+ *      │        RX_FALLEN_BACK   as before, but nothing of the segment, until the peer has said who has the rest
  *      │        RX_RETURNING  the shadow     RX_REST  the segment: what the shadow did not give (returning.c)
  *      │        RX_BACK     the shadow, for good
  *      │        RX_ENDED      0            RX_BROKEN  ECONNRESET
@@ -35,7 +35,7 @@ static size_t before_promote(struct ds_sock *s, size_t n)
 static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int flags)
 {
 	struct ds_shared *h = s->sh;
-	int mode = ds_mode(&h->rx_mode), before = mode == RX_FROZEN ? h->rx_before : mode;
+	int mode = ds_mode(&h->rx_mode), before = mode == RX_FALLEN_BACK ? h->rx_before : mode;
 	size_t limit = c->left;
 	int there = 0;
 	ssize_t r;
@@ -44,7 +44,7 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		limit = h->left;
 	/* What was there at an earlier look need not be looked for again; but a call that wants
 	 * more than that is to get all there is. */
-	if (before == RX_SHADOW && (mode == RX_FROZEN || h->rx_read + limit > h->rx_sure)) {
+	if (before == RX_SHADOW && (mode == RX_FALLEN_BACK || h->rx_read + limit > h->rx_sure)) {
 		/* PROMOTE may arrive between our look and the call, and the sender be back on the
 		 * shadow: take only what was there before the look. */
 		if (REAL(ioctl)(fd, DS_INQ, &there) < 0)
@@ -57,7 +57,7 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		h->rx_sure = h->rx_read + (uint64_t)there;
 		if (there > 0 && limit > (size_t)there)
 			limit = (size_t)there;
-		if (mode == RX_FROZEN)
+		if (mode == RX_FALLEN_BACK)
 			limit = before_promote(s, limit);
 	}
 	if (!limit || before == RX_DIRECT) {
@@ -99,7 +99,7 @@ static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			h->rx_read += (uint64_t)r;
 			ds_moved(s, 0, (size_t)r);
 			if (before == RX_CATCH_UP && !(h->left -= (uint64_t)r)) {
-				if (mode == RX_FROZEN)
+				if (mode == RX_FALLEN_BACK)
 					h->rx_before = RX_DIRECT;
 				else
 					ds_on_rx(s, ON_REACHED);
@@ -158,7 +158,7 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	switch (ds_mode(&h->rx_mode)) {
 	case RX_SHADOW:
 	case RX_CATCH_UP:
-	case RX_FROZEN:
+	case RX_FALLEN_BACK:
 	case RX_RETURNING:
 		n = recv_before(s, fd, c, flags);
 		if (n > 0 && c->left && ds_mode(&h->rx_mode) == RX_RETURNING)
@@ -232,8 +232,8 @@ static size_t target(const struct ds_sock *s, const struct ds_cursor *c, int fla
 }
 
 /* True if the peer has nothing more to say about what we have sent. If it has, a reader of the
- * shadow must hear the bell: the peer may have frozen, and wait for what we roll back before it
- * answers. */
+ * shadow must hear the bell: the peer may have fallen back, and wait for what we return to TCP
+ * before it answers. */
 static bool settled(struct ds_sock *s)
 {
 	return !ds_has_segment(s) || __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) >= TX_BACK || ds_mode(&s->sh->gone);
@@ -306,7 +306,7 @@ static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n
 			continue;
 		if (r < 0 && errno != EAGAIN && errno != EDEADLK)
 			return got ? (ssize_t)got : -1;
-		if (r < 0 && errno == EAGAIN && ds_deaf(s, fd))
+		if (r < 0 && errno == EAGAIN && ds_reads_nothing(s, fd))
 			return (ssize_t)got;
 		if ((flags & MSG_DONTWAIT) || (r < 0 && errno == EDEADLK) || ds_nonblock(s, fd)) {
 			if (got)
@@ -428,7 +428,7 @@ int ds_fionread(struct ds_sock *s, int fd, int *n)
 	uint64_t sum = 0;
 	int there = 0;
 
-	ds_kin_use(s, fd);
+	ds_sharer_use(s, fd);
 	if (!h || !ds_has_segment(s))
 		return REAL(ioctl)(fd, DS_INQ, n);
 	bool alone = ds_alone(s);
@@ -437,7 +437,7 @@ int ds_fionread(struct ds_sock *s, int fd, int *n)
 		return 0;
 	}
 	ds_rx_update(s, fd);
-	int mode = ds_mode(&h->rx_mode), before = mode == RX_FROZEN ? h->rx_before : mode;
+	int mode = ds_mode(&h->rx_mode), before = mode == RX_FALLEN_BACK ? h->rx_before : mode;
 	if (before < RX_DIRECT || mode == RX_BACK || mode == RX_RETURNING ||
 	    (mode == RX_DIRECT && ds_rx_over(&s->seg, &h->rx))) /* it goes on there */
 		REAL(ioctl)(fd, DS_INQ, &there);
@@ -452,7 +452,7 @@ int ds_fionread(struct ds_sock *s, int fd, int *n)
 
 int ds_at_mark(struct ds_sock *s, int fd, int *at)
 {
-	ds_kin_use(s, fd);
+	ds_sharer_use(s, fd);
 	if (REAL(ioctl)(fd, DS_ATMARK, at) < 0)
 		return -1;
 	if (!*at || !s->sh || !ds_has_segment(s))
@@ -461,7 +461,7 @@ int ds_at_mark(struct ds_sock *s, int fd, int *at)
 	bool alone = ds_alone(s);
 	if (ds_rx_take(s, alone)) {
 		ds_rx_update(s, fd);
-		if (ds_mode(&h->rx_mode) == RX_FROZEN || (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_readable(&s->seg, &h->rx)))
+		if (ds_mode(&h->rx_mode) == RX_FALLEN_BACK || (ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_readable(&s->seg, &h->rx)))
 			*at = 0; /* bytes before it are unread */
 		ds_unlock(&h->rx_lock, alone);
 	}
@@ -472,7 +472,7 @@ int ds_outq(struct ds_sock *s, int fd, int *n)
 {
 	uint64_t sum = 0;
 
-	ds_kin_use(s, fd);
+	ds_sharer_use(s, fd);
 	if (REAL(ioctl)(fd, DS_OUTQ, n) < 0)
 		return -1;
 	if (!s->sh || !ds_has_segment(s))

@@ -2,7 +2,7 @@
  * segment comes on the shadow, and whatever the shadow does not give before it ends is still in the
  * segment.
  *
- *   RX_FROZEN ── ROLLED ──▶ RX_RETURNING ── the shadow holds it all ──▶ RX_BACK
+ *   RX_FALLEN_BACK ── RETURNED ──▶ RX_RETURNING ── the shadow holds it all ──▶ RX_BACK
  *       │                        │                                      ▲
  *       │ the peer has ended     └── the shadow has ended before ──▶ RX_REST
  *       ▼ the direction, or is gone
@@ -18,9 +18,9 @@ void ds_rx_fall_back(struct ds_sock *s)
 	struct ds_shared *h = s->sh;
 	int mode = ds_mode(&h->rx_mode);
 
-	if (mode > RX_DIRECT || ds_rx_freeze(&s->seg, &h->rx, &h->attention) < 0)
+	if (mode > RX_DIRECT || ds_seg_fall_back(&s->seg, &h->rx, &h->attention) < 0)
 		return;
-	ds_on_rx(s, ON_FREEZE);
+	ds_on_rx(s, ON_FALL_BACK);
 }
 
 /* True if the shadow has bytes or has ended. Asks the kernel. */
@@ -43,9 +43,9 @@ static bool shadow_ended(struct ds_sock *s, int fd)
 	return ended;
 }
 
-/* The peer is ROLLED: finds how many bytes the shadow has had when it has all that the peer
+/* The peer has set RETURNED: finds how many bytes the shadow has had when it has all that the peer
  * left. */
-static void rolled(struct ds_sock *s)
+static void returned(struct ds_sock *s)
 {
 	struct ds_shared *h = s->sh;
 	uint64_t n;
@@ -53,7 +53,7 @@ static void rolled(struct ds_sock *s)
 	switch (ds_rx_left(&s->seg, &h->rx, &h->carried, &n)) {
 	case 1:
 		h->held = h->carried + n;
-		ds_on_rx(s, ON_ROLLED);
+		ds_on_rx(s, ON_RETURNED);
 		break;
 	case 0:
 		ds_on_rx(s, ON_HELD);
@@ -63,19 +63,19 @@ static void rolled(struct ds_sock *s)
 	}
 }
 
-/* RX_FROZEN: has the peer found it, or will it never? */
-static void frozen(struct ds_sock *s, int fd)
+/* RX_FALLEN_BACK: has the peer found it, or will it never? */
+static void fallen_back(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
 	uint32_t a = ds_seg_peer_attention(&s->seg);
 
-	if (!(a & DS_ROLLED) && ((a & DS_STANDS) || ((ds_left(s) || ds_rx_over(&s->seg, &h->rx)) && shadow_speaks(fd)) || shadow_ended(s, fd))) {
+	if (!(a & DS_RETURNED) && ((a & DS_STANDS) || ((ds_left(s) || ds_rx_over(&s->seg, &h->rx)) && shadow_speaks(fd)) || shadow_ended(s, fd))) {
 		a = ds_seg_peer_attention(&s->seg); /* it comes before what the peer writes to the shadow */
-		if (!(a & DS_ROLLED))
+		if (!(a & DS_RETURNED))
 			ds_on_rx(s, ON_QUEUE);
 	}
-	if (a & DS_ROLLED)
-		rolled(s);
+	if (a & DS_RETURNED)
+		returned(s);
 }
 
 /* RX_RETURNING: has the shadow all of the rest by now, or has it ended before? */
@@ -106,8 +106,8 @@ void ds_rx_returning(struct ds_sock *s, int fd)
 	struct ds_shared *h = s->sh;
 	int saved = errno;
 
-	if (ds_mode(&h->rx_mode) == RX_FROZEN)
-		frozen(s, fd);
+	if (ds_mode(&h->rx_mode) == RX_FALLEN_BACK)
+		fallen_back(s, fd);
 	if (ds_mode(&h->rx_mode) == RX_RETURNING)
 		returning(s, fd);
 	if (ds_mode(&h->rx_mode) == RX_REST) {

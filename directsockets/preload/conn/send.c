@@ -5,7 +5,7 @@
  *      ┌───▶ tx_lock ── where is the direction? (modes.c)
  *      │        TX_SHADOW   promote: then TX_DIRECT
  *      │        TX_DIRECT   ds_tx_send (segment/tx.c): copy, publish, ring the peer if it is armed
- *      │        TX_ROLLING  to the shadow with what the peer has left, then TX_BACK
+ *      │        TX_RETURNING  to the shadow with what the peer has left, then TX_BACK
  *      │        TX_BACK     the rest goes by ds_shadow_send
  *      │        TX_ENDED    EPIPE        TX_BROKEN  ECONNRESET
  *      │     unlock ── all of it? ── yes ──▶ return
@@ -94,7 +94,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		if (n == DS_BREACH) {
 			ds_break(s);
 			err = ECONNRESET;
-		} else if (n == DS_STOPPED || (ds_seg_peer_attention(&s->seg) & (DS_FROZEN | DS_CLOSED | DS_RESET))) {
+		} else if (n == DS_STOPPED || (ds_seg_peer_attention(&s->seg) & (DS_FALLEN_BACK | DS_CLOSED | DS_RESET))) {
 			ds_tx_update(s, fd);
 			*shadow = ds_mode(&h->tx_mode) == TX_BACK;
 			err = n > 0 || *shadow ? 0 : EAGAIN;
@@ -102,7 +102,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			err = n == DS_FAULT ? EFAULT : EAGAIN;
 		}
 		break;
-	case TX_ROLLING:
+	case TX_RETURNING:
 		ds_tx_update(s, fd);
 		*shadow = ds_mode(&h->tx_mode) == TX_BACK;
 		err = *shadow ? 0 : EAGAIN;
@@ -349,7 +349,7 @@ bool ds_written(struct ds_sock *s, int fd, int flags)
 
 	while (s->sh && ds_has_segment(s)) {
 		ds_tx_attend(s, fd);
-		if (ds_mode(&s->sh->tx_mode) != TX_ROLLING)
+		if (ds_mode(&s->sh->tx_mode) != TX_RETURNING)
 			break;
 		if ((flags & MSG_DONTWAIT) || ds_nonblock(s, fd)) {
 			errno = EAGAIN;

@@ -141,7 +141,7 @@ static void attach(struct ds_sock *s, int fd)
 		return;
 	}
 	s->sh->rx_read = read;
-	if (!ds_kin_take(s, s->granted, s->seg.bell)) {
+	if (!ds_sharer_take(s, s->granted, s->seg.bell)) {
 		ds_gate_open(s);
 		ds_drop(s);
 		ds_phase(s, EARLY);
@@ -168,18 +168,18 @@ static bool lives(const struct ds_sock *s)
  * standard stream, it may not. */
 static bool is_ours(struct ds_sock *s)
 {
-	if (ds_kin_free(s) && !DS_GET(s->stream))
+	if (ds_sharer_free(s) && !DS_GET(s->stream))
 		return true;
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_GET(s->stream) ? DS_WHY_STREAM : DS_WHY_SHARED);
 	return false;
 }
 
-/* Is an offer open that s, a server, was not told NONE of? An heir waits: a program that was
- * executed for a connection often forks once more for it. */
+/* Is an offer open that s, a server, was not told NONE of? One that was inherited waits: a program
+ * that was executed for a connection often forks once more for it. */
 static bool may_claim(struct ds_sock *s, uint32_t *word)
 {
 	*word = ds_page_offers(s->bucket);
-	return (*word & 0xffff) && *word != __atomic_load_n(&s->refused, __ATOMIC_RELAXED) && (!s->heir || lives(s));
+	return (*word & 0xffff) && *word != __atomic_load_n(&s->refused, __ATOMIC_RELAXED) && (!s->inherited || lives(s));
 }
 
 /* Is there something to do for s, which has no segment? */
@@ -246,7 +246,7 @@ static void join(struct ds_sock *s, int fd)
 {
 	int bell;
 
-	if (!ds_kin_map(s, &bell)) { /* for want of memory or descriptors: the stream cannot go on without its bytes */
+	if (!ds_sharer_map(s, &bell)) { /* for want of memory or descriptors: the stream cannot go on without its bytes */
 		REAL(shutdown)(fd, SHUT_RDWR);
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_MEMORY);
 		return;
@@ -261,13 +261,13 @@ static void join(struct ds_sock *s, int fd)
 	ds_decided(s);
 }
 
-void ds_kin_use(struct ds_sock *s, int fd)
+void ds_sharer_use(struct ds_sock *s, int fd)
 {
-	if (!ds_kin_shy(s))
+	if (!ds_sharer_unused(s))
 		return;
 	int saved = errno;
 	bool locked = ds_setup_lock(); /* if not, this thread has it, and changes another connection */
-	if (ds_kin_shy(s) && !ds_kin_count(s))
+	if (ds_sharer_unused(s) && !ds_sharer_count(s))
 		join(s, fd);
 	if (locked)
 		ds_setup_unlock();
@@ -278,7 +278,7 @@ void ds_kin_use(struct ds_sock *s, int fd)
  * registers. */
 __attribute__((noinline)) static void tick(struct ds_sock *s, int fd)
 {
-	ds_kin_use(s, fd);
+	ds_sharer_use(s, fd);
 	switch (__atomic_load_n(&s->phase, __ATOMIC_ACQUIRE)) {
 	case EARLY:
 		if (!early_due(s))
@@ -321,12 +321,12 @@ void ds_tick(struct ds_sock *s, int fd)
 }
 
 /* Connected to the broker, for the first time or again. With the lock of setup. */
-static void met(void)
+static void connected(void)
 {
-	ds_met();
+	ds_broker_is_new();
 	ds_broker_announce();
 }
 
-static const struct ds_broker_notices by_broker = {granted, none, ds_refused, met};
+static const struct ds_broker_notices by_broker = {granted, none, ds_refused, connected};
 
 void ds_setup_broker(void) { ds_broker_init(&by_broker); }

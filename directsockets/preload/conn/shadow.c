@@ -389,7 +389,7 @@ ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n
 	/* The gate may have been shut until now, and another thread have promoted. */
 	int mode = ds_has_segment(s) ? ds_mode(&s->sh->tx_mode) : TX_SHADOW;
 	fd = ds_still(s, fd);
-	if (__builtin_expect(mode == TX_DIRECT || mode == TX_ROLLING, 0))
+	if (__builtin_expect(mode == TX_DIRECT || mode == TX_RETURNING, 0))
 		return DS_CHANGED;
 	ssize_t r = ds_real_send(fd, iov, n, flags);
 	if (r > 0)

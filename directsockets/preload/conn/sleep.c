@@ -433,12 +433,12 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 	if (w.armed && !w.had) {
 		/* Another sleeper has the bell: it wakes us when it wakes. It may have been killed,
 		 * or may not watch the shadow. */
-		struct timespec patience = {0, r.kernel & (RX_EVENTS | TX_EVENTS) ? DS_FOLLOW_MS * 1000000 : 100000000};
+		struct timespec limit = {0, r.kernel & (RX_EVENTS | TX_EVENTS) ? DS_FOLLOW_MS * 1000000 : 100000000};
 
 		pthread_testcancel();
-		if (timeout && (timeout->tv_sec || timeout->tv_nsec < patience.tv_nsec))
-			patience = timeout->tv_sec ? patience : *timeout;
-		if (ds_futex_wait(&s->sh->generation, generation, &patience) < 0 && errno == EINTR)
+		if (timeout && (timeout->tv_sec || timeout->tv_nsec < limit.tv_nsec))
+			limit = timeout->tv_sec ? limit : *timeout;
+		if (ds_futex_wait(&s->sh->generation, generation, &limit) < 0 && errno == EINTR)
 			goto interrupted;
 		ds_leader_check(s);
 		return 0;

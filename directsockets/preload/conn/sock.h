@@ -25,8 +25,8 @@ struct ds_sock;
 /* ---- life ---------------------------------------------------------------- */
 
 /* The handle of a connection that was inherited by exec, from a program that was its only user and
- * for which ds_bequeath returned true. side: 0 connected, 1 accepted. */
-struct ds_sock *ds_heir(int fd, int side) DS_HIDDEN;
+ * for which ds_may_inherit returned true. side: 0 connected, 1 accepted. */
+struct ds_sock *ds_inherited(int fd, int side) DS_HIDDEN;
 
 /* True once s is on the shadow for good (a rule, no listener at the peer, ...): the real calls will
  * do, but ds_close is still needed for the statistics. May become true, never false again. */
@@ -34,7 +34,7 @@ bool ds_plain(const struct ds_sock *s) DS_HIDDEN;
 
 /* The process is about to lose sight of the broker's socket (chroot): connects to the broker now,
  * if this process, or its parent before the fork, has used it. */
-void ds_meet(void) DS_HIDDEN;
+void ds_connect_broker(void) DS_HIDDEN;
 
 /* Keeps the variables that the library reads, before the program can change them. */
 void ds_env_keep(void) DS_HIDDEN;
@@ -55,7 +55,7 @@ void ds_close(struct ds_sock *s, int fd) DS_HIDDEN;
 /* recvmsg and sendmsg without address and control data: bytes moved, or -1 and
  * errno (with SIGPIPE, unless MSG_NOSIGNAL). Flags as theirs; MSG_ERRQUEUE and
  * control data are for the real call on the shadow; for MSG_OOB and
- * SO_OOBINLINE call ds_freeze_demote first and then the real one. */
+ * SO_OOBINLINE call ds_fall_back first and then the real one. */
 ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 
@@ -265,7 +265,7 @@ void ds_spin_end(struct ds_spin *p, struct ds_sock *s, bool found) DS_HIDDEN;
 
 /* Moves both directions back to the shadow, for good: for exec of a program without the library,
  * SCM_RIGHTS, MSG_OOB, io_uring. Does not wait for the peer. */
-void ds_freeze_demote(struct ds_sock *s, int fd) DS_HIDDEN;
+void ds_fall_back(struct ds_sock *s, int fd) DS_HIDDEN;
 
 /* Waits until the shadow has taken all that this side has to write there again, because the peer
  * has fallen back; then what the program sends by the kernel alone follows it. False and errno: as
@@ -279,7 +279,7 @@ enum ds_unread {
 	DS_UNREAD_ENDED, /* and it cannot any more */
 };
 enum ds_unread ds_unread(struct ds_sock *s, int fd) DS_HIDDEN;
-/* After ds_freeze_demote: true if the shadow has, read or not, all that the peer left in the
+/* After ds_fall_back: true if the shadow has, read or not, all that the peer left in the
  * segment, or there is nothing, and has taken all that this side sent: the segment is not needed
  * any more. */
 bool ds_handed(struct ds_sock *s, int fd) DS_HIDDEN;
@@ -291,10 +291,10 @@ bool ds_bell_open(struct ds_sock *s) DS_HIDDEN;
 bool ds_hears(struct ds_sock *s, bool *rung) DS_HIDDEN;
 /* True if no other process has the connection open. s has a segment. */
 bool ds_only_here(const struct ds_sock *s) DS_HIDDEN;
-/* True if a program that this process executes can continue with s as it is (ds_heir): s has no
- * segment and has asked for none, and no other process has it open. Sets *side, for ds_heir. Takes
- * no lock: exec ends the other threads. */
-bool ds_bequeath(const struct ds_sock *s, int *side) DS_HIDDEN;
+/* True if a program that this process executes can continue with s as it is (ds_inherited): s has
+ * no segment and has asked for none, and no other process has it open. Sets *side, for
+ * ds_inherited. Takes no lock: exec ends the other threads. */
+bool ds_may_inherit(const struct ds_sock *s, int *side) DS_HIDDEN;
 /* Tells whether one of the descriptors of s is a standard stream (on). If s has no segment it gets
  * none while that is so. Returns whether s has none. */
 bool ds_stream(struct ds_sock *s, bool on) DS_HIDDEN;
@@ -309,10 +309,10 @@ void ds_own_fds(const struct ds_sock *s, int fds[2]) DS_HIDDEN;
 
 /* This process is about to use s: another one that has it, too, no longer gets a segment for it or,
  * if it has one, s gets it as well. ds_recv, ds_send and ds_ready call it. */
-void ds_kin_use(struct ds_sock *s, int fd) DS_HIDDEN;
+void ds_sharer_use(struct ds_sock *s, int fd) DS_HIDDEN;
 /* Before a fork, for a connection in no epoll set: until they use it, parent and child do not
  * count. */
-void ds_kin_forking(struct ds_sock *s) DS_HIDDEN;
+void ds_sharer_forking(struct ds_sock *s) DS_HIDDEN;
 
 /* Around fork, but not vfork: ds_fork_prepare before it, then ds_fork_parent(pid) in the parent and
  * ds_fork_child in the child. All sockets of the process are shared afterwards; the child closes

@@ -16,7 +16,7 @@ static void say_direct(struct ds_sock *s)
 	ds_stats_direct(s->entry, path);
 }
 
-/* With a direction's lock: the statistics follow the modes. A peer that has frozen what it receives
+/* With a direction's lock: the statistics follow the modes. A peer that has fallen back
  * has gone back to TCP, also before anything was direct. */
 void ds_say_mode(struct ds_sock *s)
 {
@@ -26,7 +26,7 @@ void ds_say_mode(struct ds_sock *s)
 	if (ds_mode(&h->tx_mode) == TX_DIRECT || ds_mode(&h->rx_mode) == RX_DIRECT)
 		say_direct(s);
 	else if (s->entry && ((back && ds_mode(&s->entry->mode) == DS_MODE_DIRECT) ||
-			      (ds_mode(&s->entry->reason) == DS_WHY_IDLE && (back || (ds_seg_peer_attention(&s->seg) & DS_FROZEN)))))
+			      (ds_mode(&s->entry->reason) == DS_WHY_IDLE && (back || (ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK)))))
 		ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PEER);
 }
 
@@ -34,11 +34,11 @@ void ds_say_again(struct ds_sock *s)
 {
 	const struct ds_shared *h = s->sh;
 	int tx = ds_mode(&h->tx_mode), rx = ds_mode(&h->rx_mode);
-	bool ours = __atomic_load_n(&h->attention.word, __ATOMIC_RELAXED) & DS_FROZEN;
+	bool ours = __atomic_load_n(&h->attention.word, __ATOMIC_RELAXED) & DS_FALLEN_BACK;
 
 	if (tx == TX_DIRECT || rx == RX_DIRECT)
 		say_direct(s);
-	else if (tx >= TX_BACK || rx >= RX_FROZEN || (ds_seg_peer_attention(&s->seg) & DS_FROZEN))
+	else if (tx >= TX_BACK || rx >= RX_FALLEN_BACK || (ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK))
 		ds_stats_say(s->entry, DS_MODE_DEMOTED, ours ? DS_WHY_PROGRAM : DS_WHY_PEER);
 	else if (tx == TX_SHADOW && rx == RX_SHADOW)
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_IDLE);
@@ -51,17 +51,17 @@ void ds_say_again(struct ds_sock *s)
 const struct ds_step ds_rx_steps[] = {
 	{RX_SHADOW, ON_PROMOTE, RX_CATCH_UP},
 	{RX_SHADOW, ON_GONE, RX_BACK},
-	{RX_SHADOW, ON_FREEZE, RX_FROZEN},
+	{RX_SHADOW, ON_FALL_BACK, RX_FALLEN_BACK},
 	{RX_CATCH_UP, ON_REACHED, RX_DIRECT},
 	{RX_CATCH_UP, ON_CUT, RX_BROKEN},
-	{RX_CATCH_UP, ON_FREEZE, RX_FROZEN},
+	{RX_CATCH_UP, ON_FALL_BACK, RX_FALLEN_BACK},
 	{RX_DIRECT, ON_SHUTDOWN, RX_ENDED},
 	{RX_DIRECT, ON_DEMOTE, RX_BACK},
 	{RX_DIRECT, ON_GONE, RX_BACK},
-	{RX_DIRECT, ON_FREEZE, RX_FROZEN},
-	{RX_FROZEN, ON_QUEUE, RX_BEFORE},
-	{RX_FROZEN, ON_ROLLED, RX_RETURNING},
-	{RX_FROZEN, ON_HELD, RX_BACK},
+	{RX_DIRECT, ON_FALL_BACK, RX_FALLEN_BACK},
+	{RX_FALLEN_BACK, ON_QUEUE, RX_BEFORE},
+	{RX_FALLEN_BACK, ON_RETURNED, RX_RETURNING},
+	{RX_FALLEN_BACK, ON_HELD, RX_BACK},
 	{RX_RETURNING, ON_HELD, RX_BACK},
 	{RX_RETURNING, ON_ENDED, RX_REST},
 	{RX_RETURNING, ON_CUT, RX_BROKEN},
@@ -72,14 +72,14 @@ const struct ds_step ds_rx_steps[] = {
 /* SPEC 9.5, with the same exception. */
 const struct ds_step ds_tx_steps[] = {
 	{TX_SHADOW, ON_PROMOTE, TX_DIRECT},
-	{TX_SHADOW, ON_FROZEN, TX_BACK},
+	{TX_SHADOW, ON_FALLEN_BACK, TX_BACK},
 	{TX_SHADOW, ON_LEAVE, TX_BACK},
-	{TX_DIRECT, ON_FROZEN, TX_ROLLING},
+	{TX_DIRECT, ON_FALLEN_BACK, TX_RETURNING},
 	{TX_DIRECT, ON_DEMOTE, TX_BACK},
 	{TX_DIRECT, ON_SHUTDOWN, TX_ENDED},
 	{TX_DIRECT, ON_GONE, TX_BACK},
-	{TX_ROLLING, ON_WRITTEN, TX_BACK},
-	{TX_ROLLING, ON_ENDED, TX_ENDED},
+	{TX_RETURNING, ON_WRITTEN, TX_BACK},
+	{TX_RETURNING, ON_ENDED, TX_ENDED},
 	{DS_NO_STEP, 0, 0},
 };
 
@@ -96,7 +96,7 @@ void ds_on_rx(struct ds_sock *s, int what)
 	struct ds_shared *h = s->sh;
 	int mode = ds_mode(&h->rx_mode), to = next(ds_rx_steps, mode, what);
 
-	if (what == ON_FREEZE && to != DS_NO_STEP)
+	if (what == ON_FALL_BACK && to != DS_NO_STEP)
 		h->rx_before = (uint8_t)mode;
 	if (to == RX_BEFORE)
 		to = h->rx_before;

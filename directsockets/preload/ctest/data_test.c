@@ -32,7 +32,7 @@ static int reason_anew(struct side *a)
 {
 	ds_stats_put(a->s->entry, false);
 	a->s->entry = NULL;
-	ds_met();
+	ds_broker_is_new();
 	return a->s->entry->reason;
 }
 
@@ -53,7 +53,7 @@ static void given_up(bool sends)
 	}
 	CHECK(c.s->entry->reason == DS_WHY_IDLE && s.s->entry->reason == DS_WHY_IDLE, "ready: %d, %d", c.s->entry->reason, s.s->entry->reason);
 	CHECK(reason_anew(&s) == DS_WHY_IDLE && s.s->entry->mode == DS_MODE_TCP, "a child says %d", s.s->entry->reason);
-	ds_freeze_demote(s.s, s.fd);
+	ds_fall_back(s.s, s.fd);
 	CHECK(s.s->entry->reason == DS_WHY_PROGRAM, "given up: %d", s.s->entry->reason);
 	CHECK(reason_anew(&s) == DS_WHY_PROGRAM && s.s->entry->mode == DS_MODE_DEMOTED, "its child says %d", s.s->entry->reason);
 	if (sends)

@@ -124,8 +124,8 @@ static ssize_t some(void *arg, const void *p, size_t n)
 	return (*left)-- ? (ssize_t)(n / 2 + 1) : -1;
 }
 
-// What a receiver does whose peer is ROLLED, up to the end of the shadow: it counts what is left,
-// and goes on some bytes later. In between, the input writes a word.
+// What a receiver does whose peer has set RETURNED, up to the end of the shadow: it counts what is
+// left, and goes on some bytes later. In between, the input writes a word.
 static void rest(struct pair *p, struct end *e, struct script *s, uint8_t k)
 {
 	uint64_t carried = 0, n = 0, most = (uint64_t)e->seg.slots * DS_MAX_RMA, x, skip;
@@ -206,15 +206,15 @@ static void step(struct pair *p, struct end *e, struct script *s)
 		ds_seg_peer_state(&e->seg);
 		break;
 	case 10:
-		if (ds_tx_roll_begin(&e->seg, &e->tx, &e->attention, &slot, &off) == 0)
-			for (int i = 0; i < 20 && ds_tx_roll(&e->seg, &e->tx, &slot, &off, some, &k, &ended) == DS_AGAIN; i++)
+		if (ds_tx_return_begin(&e->seg, &e->tx, &e->attention, &slot, &off) == 0)
+			for (int i = 0; i < 20 && ds_tx_return(&e->seg, &e->tx, &slot, &off, some, &k, &ended) == DS_AGAIN; i++)
 				k = (uint8_t)i;
 		break;
 	case 11:
 		if (k % 4 == 0)
 			ds_tx_recover(&e->seg, &e->tx);
 		else if (k % 4 == 1)
-			ds_rx_freeze(&e->seg, &e->rx, &e->attention);
+			ds_seg_fall_back(&e->seg, &e->rx, &e->attention);
 		else
 			ds_tx_end(&e->seg, &e->tx, &e->attention, k % 4 == 2 ? DS_SHUTDOWN : DS_DEMOTE);
 		break;

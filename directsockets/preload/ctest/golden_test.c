@@ -92,7 +92,7 @@ static const char *name(int r)
 		broken = true;
 		return "corrupt";
 	case DS_STOPPED:
-		return peer() & DS_FROZEN ? "frozen" : peer() & DS_RESET ? "reset" : "closed";
+		return peer() & DS_FALLEN_BACK ? "fallen-back" : peer() & DS_RESET ? "reset" : "closed";
 	}
 	return "ok";
 }
@@ -133,7 +133,7 @@ static const char *end_tx(int tag)
 
 	if (no)
 		return no;
-	if ((peer() & (DS_FROZEN | DS_CLOSED | DS_RESET)) != 0)
+	if ((peer() & (DS_FALLEN_BACK | DS_CLOSED | DS_RESET)) != 0)
 		return name(DS_STOPPED);
 	int r = ds_tx_end(&e.seg, &e.tx, &e.attention, tag);
 	if (r == 0)
@@ -201,22 +201,22 @@ static const char *receive(size_t n)
 	return NULL;
 }
 
-static const char *freeze(void)
+static const char *fall_back(void)
 {
 	if (rx == ENDED)
 		return "ending";
 	look_promoted();
-	int r = ds_rx_freeze(&e.seg, &e.rx, &e.attention);
+	int r = ds_seg_fall_back(&e.seg, &e.rx, &e.attention);
 	if (r == DS_AGAIN)
 		return "ending";
 	undecided = true; // and the queue may yet tell that it goes on
 	return "ok";
 }
 
-// What ds_rx_update does for RX_FROZEN.
-static const char *thaw(bool speaks)
+// What ds_rx_update does for RX_FALLEN_BACK.
+static const char *resume(bool speaks)
 {
-	if (peer() & DS_ROLLED) {
+	if (peer() & DS_RETURNED) {
 		undecided = false;
 		rx = BACK;
 	} else if (undecided && ((peer() & DS_STANDS) || speaks)) {
@@ -234,21 +234,21 @@ static ssize_t keep(void *arg, const void *p, size_t n)
 	return (ssize_t)n;
 }
 
-static const char *rollback(void)
+static const char *returns(void)
 {
 	uint64_t slot, off;
 	bool ended = false;
 
 	ngot = 0;
 	if (tx == SHADOW)
-		ds_attend(&e.seg, &e.attention, DS_ROLLED, 0);
+		ds_attend(&e.seg, &e.attention, DS_RETURNED, 0);
 	if (tx != DIRECT) {
 		tx = BACK;
 		return NULL;
 	}
-	int r = ds_tx_roll_begin(&e.seg, &e.tx, &e.attention, &slot, &off);
+	int r = ds_tx_return_begin(&e.seg, &e.tx, &e.attention, &slot, &off);
 	if (r == 0)
-		r = ds_tx_roll(&e.seg, &e.tx, &slot, &off, keep, NULL, &ended);
+		r = ds_tx_return(&e.seg, &e.tx, &slot, &off, keep, NULL, &ended);
 	tx = BACK;
 	return r ? name(r) : NULL;
 }
@@ -312,12 +312,12 @@ static const char *answer(const char *op, char *args)
 		return end_tx(DS_SHUTDOWN);
 	if (!strcmp(op, "demote"))
 		return end_tx(DS_DEMOTE);
-	if (!strcmp(op, "freeze"))
-		return freeze();
-	if (!strcmp(op, "thaw"))
-		return thaw(strstr(args, "yes"));
-	if (!strcmp(op, "rollback"))
-		return rollback();
+	if (!strcmp(op, "fallback"))
+		return fall_back();
+	if (!strcmp(op, "resume"))
+		return resume(strstr(args, "yes"));
+	if (!strcmp(op, "return"))
+		return returns();
 	if (!strcmp(op, "readable")) {
 		snprintf(text, sizeof text, "%llu", (unsigned long long)ds_rx_readable(&e.seg, &e.rx));
 		return text;

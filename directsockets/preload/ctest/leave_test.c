@@ -17,8 +17,8 @@
 // ---- the tables
 
 enum { STATES = 16 };
-static const char *const rx_names[] = {"shadow", "catch-up", "direct", "over", "frozen", "returning", "rest", "back", "over"};
-static const char *const tx_names[] = {"shadow", "direct", "over", "rolling", "back", "over"};
+static const char *const rx_names[] = {"shadow", "catch-up", "direct", "over", "fallen-back", "returning", "rest", "back", "over"};
+static const char *const tx_names[] = {"shadow", "direct", "over", "returning", "back", "over"};
 
 // may[a][b]: a leads to b, in any number of steps
 struct table {
@@ -27,8 +27,8 @@ struct table {
 	bool may[STATES][STATES];
 };
 static struct table rx = {.names = rx_names, .states = 9, .broken = RX_BROKEN}, tx = {.names = tx_names, .states = 6, .broken = TX_BROKEN};
-static const char *const events[] = {"promote", "reached", "cut", "shutdown", "demote", "gone", "freeze", "queue", "rolled",
-				     "held", "ended", "read", "frozen", "leave", "written"};
+static const char *const events[] = {"promote", "reached", "cut", "shutdown", "demote", "gone", "fallback", "queue", "returned",
+				     "held", "ended", "read", "fallen-back", "leave", "written"};
 
 // Has the library the step? A name may be of several states ("over").
 static int has(const struct table *t, const struct ds_step *step, const char *from, const char *event, const char *to)
@@ -73,7 +73,7 @@ static void read_table(struct table *t, const struct ds_step *steps, const char 
 	while (f && fgets(line, sizeof line, f)) {
 		if (line[0] == '9' && line[1] == '.')
 			in = !strncmp(line, head, strlen(head));
-		if (in && sscanf(line, "| %31[a-z-] | %31[a-z] | %31[a-z-] |", from, event, to) == 3 && strcmp(from, "state")) {
+		if (in && sscanf(line, "| %31[a-z-] | %31[a-z-] | %31[a-z-] |", from, event, to) == 3 && strcmp(from, "state")) {
 			allow(t, from, to);
 			rows++;
 			/* no segment is no sock; ds_break_for resets both directions */
@@ -97,18 +97,18 @@ static void read_table(struct table *t, const struct ds_step *steps, const char 
 
 enum plant {
 	NOTHING,
-	BELIEVE_THE_END, // the receiver forgets the queue once it has found ROLLED
+	BELIEVE_THE_END, // the receiver forgets the queue once it has found RETURNED
 	LESS,		 // it counts less than Q
 	ONE_FURTHER,	 // it begins the rest one byte too early
 	NO_REST,	 // it forgets the rest
-	THAW_LATE,	 // it goes back to the queue although the peer is ROLLED
+	RESUME_LATE,	 // it goes back to the queue although the peer has set RETURNED
 	FORGET,		 // the sender forgets what is not on the shadow
 	PUBLISH,	 // the sender goes on in the queue
 	END_WELL,	 // it ends the shadow well, although nobody has the segment
 	PLANTS,
 };
 static const char *const plants[] = {"nothing", "the receiver believes the shadow's end", "Q is less", "the rest begins one byte early", "no rest",
-				     "the receiver thaws after ROLLED", "the sender forgets", "the sender publishes after ROLLED", "a clean end without the segment"};
+				     "the receiver resumes after RETURNED", "the sender forgets", "the sender publishes after RETURNED", "a clean end without the segment"};
 static enum plant planted;
 static unsigned long visits[STATES], found, number;
 
@@ -147,7 +147,7 @@ static void plant(struct walker *w)
 		h->rx_mode = RX_BACK;
 	if (planted == NO_REST && r == RX_REST)
 		h->rx_mode = RX_BACK;
-	if (planted == THAW_LATE && r == RX_RETURNING)
+	if (planted == RESUME_LATE && r == RX_RETURNING)
 		h->rx_mode = RX_DIRECT;
 	if (planted == LESS && r == RX_RETURNING && h->held > h->carried + 1 && !w->planted) {
 		h->held = h->carried + 1 + below(h->held - h->carried - 1);
@@ -157,9 +157,9 @@ static void plant(struct walker *w)
 		h->carried++;
 		w->planted = true;
 	}
-	if (planted == FORGET && t == TX_ROLLING)
+	if (planted == FORGET && t == TX_RETURNING)
 		h->tx_mode = TX_BACK;
-	if (planted == PUBLISH && t == TX_ROLLING)
+	if (planted == PUBLISH && t == TX_RETURNING)
 		h->tx_mode = TX_DIRECT;
 }
 
@@ -334,7 +334,7 @@ static void walk(void)
 			receives(a, b);
 			break;
 		case 10:
-			STEP(a, "fall back", ds_freeze_demote(a->a.s, a->a.fd));
+			STEP(a, "fall back", ds_fall_back(a->a.s, a->a.fd));
 			break;
 		case 11:
 			if (!a->shut && !below(8)) {
@@ -348,12 +348,12 @@ static void walk(void)
 	ends(&w[side], &w[!side]);
 	// Small buffers have the kernel wait for its timers. With a fault, what does not come soon
 	// is taken for lost.
-	int64_t patience = planted == NOTHING ? 60000000000 : 1000000000;
-	int64_t until = ds_now() + patience;
+	int64_t limit = planted == NOTHING ? 60000000000 : 1000000000;
+	int64_t until = ds_now() + limit;
 	for (int vain = 0; !w[!side].ended && !found;) {
 		if (receives(&w[!side], &w[side])) {
 			vain = 0;
-			until = ds_now() + patience;
+			until = ds_now() + limit;
 		} else if (++vain > 1000) {
 			usleep(100);
 			if (ds_now() > until)
@@ -383,9 +383,9 @@ static void without_segment(void)
 	setsockopt(w[0].a.fd, SOL_SOCKET, SO_LINGER, &set, sizeof set);
 	for (int i = 0; i < 60; i++)
 		sends(&w[0], &w[1]);
-	STEP(&w[1], "fall back", ds_freeze_demote(w[1].a.s, w[1].a.fd));
+	STEP(&w[1], "fall back", ds_fall_back(w[1].a.s, w[1].a.fd));
 	raw = dup(w[1].a.fd);
-	STEP(&w[0], "ready", ds_ready(w[0].a.s, w[0].a.fd, POLLOUT)); // finds FROZEN
+	STEP(&w[0], "ready", ds_ready(w[0].a.s, w[0].a.fd, POLLOUT)); // finds FALLEN_BACK
 	die(&w[1].a);
 	STEP(&w[0], "ready", ds_ready(w[0].a.s, w[0].a.fd, POLLOUT)); // finds that nobody is there
 	while (all && !found && got < w[0].sent) {
@@ -432,7 +432,7 @@ static void as_on_ethernet(void)
 }
 
 // Have the walks been in every state of leaving?
-static bool everywhere(void) { return visits[RX_FROZEN] && visits[RX_RETURNING] && visits[RX_REST] && visits[RX_BACK]; }
+static bool everywhere(void) { return visits[RX_FALLEN_BACK] && visits[RX_RETURNING] && visits[RX_REST] && visits[RX_BACK]; }
 
 int main(int argc, char **argv)
 {

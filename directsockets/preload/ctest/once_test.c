@@ -132,7 +132,7 @@ static void looked(size_t n)
 	free_pair(&p);
 }
 
-static void rolled(size_t n)
+static void returned(size_t n)
 {
 	struct pair p;
 	struct end *a = &p.end[0], *b = &p.end[1];
@@ -141,11 +141,11 @@ static void rolled(size_t n)
 
 	promoted(&p);
 	send_all(a, n);
-	CHECK(ds_rx_freeze(&b->seg, &b->rx, &b->attention) == 1, "freeze");
-	CHECK(ds_tx_roll_begin(&a->seg, &a->tx, &a->attention, &slot, &off) == 0, "begin");
+	CHECK(ds_seg_fall_back(&b->seg, &b->rx, &b->attention) == 1, "fall back");
+	CHECK(ds_tx_return_begin(&a->seg, &a->tx, &a->attention, &slot, &off) == 0, "begin");
 	kept = 0;
 	watch(&p);
-	CHECK(ds_tx_roll(&a->seg, &a->tx, &slot, &off, keep, NULL, &ended) == 0 && kept == n && memcmp(got, data, n) == 0, "%zu", kept);
+	CHECK(ds_tx_return(&a->seg, &a->tx, &slot, &off, keep, NULL, &ended) == 0 && kept == n && memcmp(got, data, n) == 0, "%zu", kept);
 	once("roll", 0);
 	free_pair(&p);
 }
@@ -161,14 +161,14 @@ static void returned(size_t n)
 	struct end *b = &p.end[1];
 	CHECK(ds_tx_promote(&p.end[0].seg, &p.end[0].tx, &p.end[0].attention, 77) == 0, "promote");
 	send_all(&p.end[0], n);
-	CHECK(ds_rx_freeze(&b->seg, &b->rx, &b->attention) == 1, "freeze");
+	CHECK(ds_seg_fall_back(&b->seg, &b->rx, &b->attention) == 1, "fall back");
 	watch(&p);
 	CHECK(ds_rx_left(&b->seg, &b->rx, &carried, &left) == 1 && carried == 77 && left == n, "left: %llu", (unsigned long long)left);
 	once("left", 8);
 	free_pair(&p);
 	promoted(&p);
 	send_all(&p.end[0], n);
-	CHECK(ds_rx_freeze(&b->seg, &b->rx, &b->attention) == 1, "freeze");
+	CHECK(ds_seg_fall_back(&b->seg, &b->rx, &b->attention) == 1, "fall back");
 	watch(&p);
 	CHECK(ds_rx_forward(&b->seg, &b->rx, n / 2) == 0, "forward");
 	once("forward", 0);
@@ -211,7 +211,7 @@ int main(void)
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 		received(sizes[i]);
 		looked(sizes[i]);
-		rolled(sizes[i]);
+		returned(sizes[i]);
 		returned(sizes[i]);
 	}
 	header();

@@ -220,7 +220,7 @@ static void recovers(void)
 	free_pair(&p);
 }
 
-// ---- freezing: what was not consumed comes back, whole and in order
+// ---- falling back: what was not consumed comes back, whole and in order
 
 struct sink {
 	uint8_t *p;
@@ -270,12 +270,12 @@ static void freezes(void)
 			got += done > 0 ? (uint64_t)done : 0;
 		}
 	}
-	CHECK(ds_rx_freeze(&b->seg, &b->rx, &b->attention) == 1, "freeze");
+	CHECK(ds_seg_fall_back(&b->seg, &b->rx, &b->attention) == 1, "fall back");
 	struct ds_cursor c = cursor_of(&v, buf, 1);
-	CHECK(ds_tx_send(&a->seg, &a->tx, &a->attention, &c) == DS_STOPPED, "sends to a frozen peer");
-	CHECK(ds_tx_roll_begin(&a->seg, &a->tx, &a->attention, &slot, &off) == 0, "roll");
+	CHECK(ds_tx_send(&a->seg, &a->tx, &a->attention, &c) == DS_STOPPED, "sends to a peer that has fallen back");
+	CHECK(ds_tx_return_begin(&a->seg, &a->tx, &a->attention, &slot, &off) == 0, "return");
 	struct sink k = {back, 0, below(4)};
-	while ((r = ds_tx_roll(&a->seg, &a->tx, &slot, &off, into, &k, &ended)) == DS_AGAIN)
+	while ((r = ds_tx_return(&a->seg, &a->tx, &slot, &off, into, &k, &ended)) == DS_AGAIN)
 		;
 	CHECK(r == 0 && !ended && k.n == sent - got, "%d: %zu bytes back of %llu", r, k.n, (unsigned long long)(sent - got));
 	for (size_t i = 0; i < k.n; i++)
@@ -370,10 +370,10 @@ static void hostile(void)
 			break;
 		case 9: {
 			struct sink k = {buf, 0, below(4)};
-			if (ds_tx_roll_begin(&e->seg, &e->tx, &e->attention, &slot, &off) == 0)
+			if (ds_tx_return_begin(&e->seg, &e->tx, &e->attention, &slot, &off) == 0)
 				for (int n = 0; n < 30; n++) {
 					k.n = 0;
-					ds_tx_roll(&e->seg, &e->tx, &slot, &off, into, &k, &ended);
+					ds_tx_return(&e->seg, &e->tx, &slot, &off, into, &k, &ended);
 				}
 			break;
 		}
@@ -384,7 +384,7 @@ static void hostile(void)
 			ds_attend(&e->seg, &e->attention, 1u << below(7), 0);
 			break;
 		case 12:
-			ds_rx_freeze(&e->seg, &e->rx, &e->attention);
+			ds_seg_fall_back(&e->seg, &e->rx, &e->attention);
 			break;
 		case 13:
 			left(e, queue, x);
@@ -402,7 +402,7 @@ static void impossible_promote(void)
 
 	for (unsigned i = 0; i < sizeof said / sizeof *said; i++) {
 		int want = said[i] <= INT64_MAX ? 1 : DS_BREACH;
-		for (int frozen = 0; frozen < 2; frozen++) {
+		for (int fallen_back = 0; fallen_back < 2; fallen_back++) {
 			struct pair p;
 			uint64_t carried = 0, n = 0;
 
@@ -411,11 +411,11 @@ static void impossible_promote(void)
 			uint8_t *queue = p.mem + DS_QUEUES + 16 * DS_SLOT;
 			memcpy(queue, (uint64_t[]){0x0000080700000001, said[i]}, 16);
 			memcpy(queue + DS_SLOT, (uint64_t[]){0x0000640100000001}, 8); // VELO of 100 bytes
-			if (frozen)
-				CHECK(ds_rx_freeze(&e->seg, &e->rx, &e->attention) == 1, "freeze");
-			int got = frozen ? ds_rx_left(&e->seg, &e->rx, &carried, &n) : ds_rx_promoted(&e->seg, &e->rx, &carried);
-			CHECK(got == want, "PROMOTE after %llu bytes, frozen %d: %d", (unsigned long long)said[i], frozen, got);
-			CHECK(want != 1 || !frozen || n == 100, "%llu left", (unsigned long long)n);
+			if (fallen_back)
+				CHECK(ds_seg_fall_back(&e->seg, &e->rx, &e->attention) == 1, "fall back");
+			int got = fallen_back ? ds_rx_left(&e->seg, &e->rx, &carried, &n) : ds_rx_promoted(&e->seg, &e->rx, &carried);
+			CHECK(got == want, "PROMOTE after %llu bytes, fallen back %d: %d", (unsigned long long)said[i], fallen_back, got);
+			CHECK(want != 1 || !fallen_back || n == 100, "%llu left", (unsigned long long)n);
 			free_pair(&p);
 		}
 	}

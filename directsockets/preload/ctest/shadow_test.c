@@ -78,7 +78,7 @@ static long long_naps(long n, ...)
 }
 
 // EXNET_DS_WAIT bounds the time, over all calls, and not the naps.
-static void patience(void)
+static void bounded_wait(void)
 {
 	struct side c;
 	int fd;
@@ -104,7 +104,7 @@ int main(void)
 	pid_t broker = ends_start(path, sizeof path);
 
 	small_reads();
-	patience();
+	bounded_wait();
 	ends_stop(broker, path);
 	printf("shadow: %d failed\n", failures);
 	return failures != 0;

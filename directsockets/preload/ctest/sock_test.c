@@ -125,7 +125,7 @@ static void calls(void)
 
 struct flow {
 	struct side a;
-	size_t total, freeze_at;
+	size_t total, fallback_at;
 	int seed;
 	bool first; // sends first
 };
@@ -146,9 +146,9 @@ static void *flow_out(void *arg)
 			buf[i] = byte_at(done + i, f->seed);
 		put_all(&f->a, buf, n);
 		done += n;
-		if (f->freeze_at && done > f->freeze_at) {
-			f->freeze_at = 0;
-			ds_freeze_demote(f->a.s, f->a.fd);
+		if (f->fallback_at && done > f->fallback_at) {
+			f->fallback_at = 0;
+			ds_fall_back(f->a.s, f->a.fd);
 		}
 	}
 	ds_shutdown(f->a.s, f->a.fd, SHUT_WR);
@@ -181,7 +181,7 @@ static void *flow_in(void *arg)
 }
 
 // Both directions at once. Each end is a thread for each direction.
-static void flows(size_t total, size_t freeze_c, size_t freeze_s, bool direct)
+static void flows(size_t total, size_t fallback_c, size_t fallback_s, bool direct)
 {
 	struct side c, s;
 	pthread_t t[4];
@@ -193,7 +193,7 @@ static void flows(size_t total, size_t freeze_c, size_t freeze_s, bool direct)
 		accept_from(&s);
 	}
 	struct flow f[4] = {
-		{c, total, freeze_c, 1, true}, {s, total, 0, 1, false}, {s, total, freeze_s, 2, true}, {c, total, 0, 2, false},
+		{c, total, fallback_c, 1, true}, {s, total, 0, 1, false}, {s, total, fallback_s, 2, true}, {c, total, 0, 2, false},
 	};
 	for (int i = 0; i < 4; i++)
 		pthread_create(&t[i], NULL, f[i].first ? flow_out : flow_in, &f[i]);

@@ -9,8 +9,8 @@
 #include <sys/wait.h>
 
 /* How long a program may be kept from beginning, in ms: while a silent peer is asked; while a
- * parent may close its copy; while the peer may roll back. */
-enum { ANSWER = 20, PARENT = 200, ROLLED = 1000 };
+ * parent may close its copy; while the peer may return to TCP. */
+enum { ANSWER = 20, PARENT = 200, RETURNED = 1000 };
 
 /* Sleeps for 1 ms. */
 static void nap(void)
@@ -23,12 +23,12 @@ static void nap(void)
 /* Would bytes be lost, or stay where they are for as long as the peer likes, if the connection went
  * back to TCP? If a parent has the connection too, the bytes may be for it: it is given time to
  * close its copy. Those of standard streams are the new program's in any case. */
-static bool must_carry(struct ds_sock *s, int fd, enum heir heir)
+static bool must_carry(struct ds_sock *s, int fd, enum taker taker)
 {
-	bool rung = false, meant = heir == HEIR_EXEC ? fd <= STDERR_FILENO : heir == HEIR_DUP;
-	bool vforked = heir == HEIR_EXEC && fd_vforked();
+	bool rung = false, meant = taker == TAKER_EXEC ? fd <= STDERR_FILENO : taker == TAKER_DUP;
+	bool vforked = taker == TAKER_EXEC && fd_vforked();
 
-	if (heir == HEIR_SYSTEM || !ds_bell_open(s))
+	if (taker == TAKER_SYSTEM || !ds_bell_open(s))
 		return false;
 	for (int ms = 0; ms <= PARENT; ms++, nap()) {
 		bool own = ds_only_here(s) && !vforked;
@@ -41,7 +41,7 @@ static bool must_carry(struct ds_sock *s, int fd, enum heir heir)
 				return true;
 			break;
 		case DS_UNREAD_SOME:
-			if (heir == HEIR_LEAK || ds_hears(s, &rung))
+			if (taker == TAKER_LEAK || ds_hears(s, &rung))
 				return false;
 			if (ms >= ANSWER && own)
 				return true;
@@ -238,9 +238,9 @@ static bool carry(struct conn *c, int fd, int *end)
 	return true;
 }
 
-bool rolled(struct ds_sock *s, int fd)
+bool returned(struct ds_sock *s, int fd)
 {
-	for (int ms = 0; ms <= ROLLED; ms++, nap()) {
+	for (int ms = 0; ms <= RETURNED; ms++, nap()) {
 		if (ds_handed(s, fd))
 			return true;
 		if (ds_unread(s, fd) == DS_UNREAD_ENDED)
@@ -249,17 +249,17 @@ bool rolled(struct ds_sock *s, int fd)
 	return false;
 }
 
-bool hand_over(struct conn *c, int fd, enum heir heir, int *end)
+bool hand_over(struct conn *c, int fd, enum taker taker, int *end)
 {
-	bool shared = fd_vforked() && heir == HEIR_EXEC, carried;
+	bool shared = fd_vforked() && taker == TAKER_EXEC, carried;
 	int saved = errno;
 
 	*end = -1;
-	ds_kin_use(c->life.s, fd);
-	carried = must_carry(c->life.s, fd, heir) && carry(c, fd, end);
+	ds_sharer_use(c->life.s, fd);
+	carried = must_carry(c->life.s, fd, taker) && carry(c, fd, end);
 	if (!carried) {
-		ds_freeze_demote(c->life.s, fd);
-		if (heir != HEIR_SYSTEM && heir != HEIR_LEAK && ds_bell_open(c->life.s) && !rolled(c->life.s, fd) &&
+		ds_fall_back(c->life.s, fd);
+		if (taker != TAKER_SYSTEM && taker != TAKER_LEAK && ds_bell_open(c->life.s) && !returned(c->life.s, fd) &&
 		    ((ds_only_here(c->life.s) && !shared) || fd <= STDERR_FILENO))
 			carried = carry(c, fd, end);
 	}

@@ -7,17 +7,17 @@
 /* Who gets the descriptors of connections: the program that this process or a child of vfork is
  * about to execute; one started by posix_spawn, which gets a descriptor by dup2 or merely inherits
  * it; the shell of system(3). */
-enum heir { HEIR_EXEC, HEIR_DUP, HEIR_LEAK, HEIR_SYSTEM };
+enum taker { TAKER_EXEC, TAKER_DUP, TAKER_LEAK, TAKER_SYSTEM };
 
-/* Moves fd of c back to TCP, because heir gets it. If unread bytes cannot be moved there, starts a
+/* Moves fd of c back to TCP, because taker gets it. If unread bytes cannot be moved there, starts a
  * process that passes them on; then this process's descriptors of c become one end of a socket
  * pair, and it returns true. In a child of vfork only fd does, and *end is another descriptor of
  * that end, which exec closes; else *end is -1. May wait for the peer, for a second at most. */
-bool hand_over(struct conn *c, int fd, enum heir heir, int *end) DS_HIDDEN;
+bool hand_over(struct conn *c, int fd, enum taker taker, int *end) DS_HIDDEN;
 
-/* s is frozen, perhaps with bytes that only the peer can write to the shadow: waits until the peer
- * has begun to, for a second at most. False: it has not. */
-bool rolled(struct ds_sock *s, int fd) DS_HIDDEN;
+/* s has fallen back, perhaps with bytes that only the peer can write to the shadow: waits until the
+ * peer has begun to, for a second at most. False: it has not. */
+bool returned(struct ds_sock *s, int fd) DS_HIDDEN;
 
 /* This process is about to end, by _exit or, with flush, by exit, which flushes streams: other
  * processes that share its connections need not wait for it, where nothing is direct. */

@@ -17,9 +17,9 @@ static bool stream(int oldfd, int newfd)
 	if (!c)
 		return true;
 	if (conn_is(c) == CONN_KNOWN)
-		ds_kin_use(c->life.s, oldfd);
+		ds_sharer_use(c->life.s, oldfd);
 	if (conn_is(c) == CONN_KNOWN)
-		carried = !ds_stream(c->life.s, true) && hand_over(c, oldfd, HEIR_DUP, &end);
+		carried = !ds_stream(c->life.s, true) && hand_over(c, oldfd, TAKER_DUP, &end);
 	else
 		conn_demote(c, oldfd);
 	if (carried)

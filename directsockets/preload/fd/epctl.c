@@ -249,7 +249,7 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	if (inner && op == EPOLL_CTL_ADD)
 		nest(epfd, inner);
 	if (c && conn_is(c) == CONN_KNOWN)
-		ds_kin_use(c->life.s, fd);
+		ds_sharer_use(c->life.s, fd);
 	else if (c && op == EPOLL_CTL_ADD && conn_is(c) == CONN_UNCOUNTED && c->life.side == 1 && has_direct(epfd))
 		conn_completed(c, fd); /* events of both have an order */
 	if (!c && op == EPOLL_CTL_ADD && ev && !fd_is_sealed() && !fd_vforked())

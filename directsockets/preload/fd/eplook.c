@@ -89,16 +89,16 @@ void m_entry(struct member *m)
 static void looked(struct member *m)
 {
 	int direct = ds_direct(m->c->life.s);
-	bool straight = direct == 3;
+	bool both_direct = direct == 3;
 
-	m->e->crooked += m->straight - straight;
-	m->straight = straight;
+	m->e->indirect += m->both_direct - both_direct;
+	m->both_direct = both_direct;
 	m->sends = direct & 1;
 }
 
 bool m_quiet(const struct member *m)
 {
-	return m->straight && !m->kpend && !m->kseen && !m->fresh && !(m->events & WRITABLE) && ds_quiet(m->c->life.s);
+	return m->both_direct && !m->kpend && !m->kseen && !m->fresh && !(m->events & WRITABLE) && ds_quiet(m->c->life.s);
 }
 
 /* If the kernel's entry has fired (EPOLLONESHOT) and there is nothing to report, has it set
@@ -207,7 +207,7 @@ static uint32_t look_edge(struct member *m)
  * That is what most looks find. The kernel's entry is as ask_kernel leaves it then. */
 static inline bool only_bytes(struct member *m)
 {
-	return m->events == EPOLLIN && m->kevents == EPOLLET && m->straight && !m->kpend && !m->kseen && ds_only_data(m->c->life.s);
+	return m->events == EPOLLIN && m->kevents == EPOLLET && m->both_direct && !m->kpend && !m->kseen && ds_only_data(m->c->life.s);
 }
 
 uint32_t m_look(struct member *m)

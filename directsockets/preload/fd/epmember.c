@@ -137,7 +137,7 @@ struct member *m_new(struct conn *c, struct epi *e, int fd, const struct epoll_e
 	if (e->all)
 		e->all->eprev = m;
 	e->all = m;
-	e->crooked++;
+	e->indirect++;
 	__atomic_store_n(&m->e, e, __ATOMIC_RELAXED);
 	m_entry(m);
 	return m;
@@ -152,7 +152,7 @@ void m_free(struct member *m)
 	m_passive(m);
 	if (m->joined)
 		__atomic_sub_fetch(&e->joined, 1, __ATOMIC_RELAXED);
-	e->crooked -= !m->straight;
+	e->indirect -= !m->both_direct;
 	while (*p && *p != m)
 		p = &(*p)->cnext;
 	if (*p)
@@ -205,7 +205,7 @@ void epi_clear_wake(struct epi *e)
 
 void epi_nap(struct epi *e)
 {
-	if (epi_deaf(e) && __atomic_load_n(&e->sleepers, __ATOMIC_RELAXED) > 0 && __atomic_load_n(&e->naps, __ATOMIC_RELAXED) == 0)
+	if (epi_follows(e) && __atomic_load_n(&e->sleepers, __ATOMIC_RELAXED) > 0 && __atomic_load_n(&e->naps, __ATOMIC_RELAXED) == 0)
 		epi_wake(e);
 }
 
@@ -329,7 +329,7 @@ void m_attach(struct member *m)
 	if (REAL(epoll_ctl)(epi_fd(e), EPOLL_CTL_ADD, m->bell, &ev) != 0) {
 		m->bell = -1;
 		if (errno == EEXIST)
-			m->c->twins = true; /* the set has the socket by another descriptor too */
+			m->c->doubled = true; /* the set has the socket by another descriptor too */
 		else
 			e->nobell = true;
 	}

@@ -30,7 +30,7 @@
  * 	tx_lock, rx_lock     of a connection: taken to look at it; arming, in ds_arm and its like
  *
  * So nothing that takes setup is called with ep_lock or an instance's lock held: ds_ready takes it
- * only for a member without a bell (an offer, a claim); ds_freeze_demote always does.
+ * only for a member without a bell (an offer, a claim); ds_fall_back always does.
  */
 #ifndef DS_EPOLL_H
 #define DS_EPOLL_H

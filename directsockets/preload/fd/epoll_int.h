@@ -32,7 +32,7 @@ struct member {
 	bool exclusive;	      /* EPOLLEXCLUSIVE: the program cannot modify it */
 	bool tagged;	      /* the shadow's entry carries the tag */
 	bool joined;	      /* the conn has, or had, a bell: the core is asked */
-	bool straight;	      /* it was direct both ways when last looked at */
+	bool both_direct;	      /* it was direct both ways when last looked at */
 	bool sends;	      /* it sent direct then */
 	bool stranded;	      /* it ran out of room in the segment, and sends on the shadow now */
 	bool disabled;	      /* EPOLLONESHOT has fired */
@@ -62,7 +62,7 @@ struct epi {
 	int naps;	  /* of which these sleep at most DS_FOLLOW_MS */
 	int joined;	  /* members that have joined, */
 	int nactive;	  /* in the active list */
-	int crooked;	  /* members not known to be direct both ways */
+	int indirect;	  /* members not known to be direct both ways */
 	int followers;	  /* armed members whose bell a sleeper of another process has */
 	int reads;	  /* members with `read` */
 	bool nested;	  /* in another set, */
@@ -158,7 +158,7 @@ bool tag_is_ours(uint64_t data) DS_HIDDEN;
 void epi_wake(struct epi *e) DS_HIDDEN;
 void epi_clear_wake(struct epi *e) DS_HIDDEN;
 /* True if e does not get every ring, so that one of its sleepers has to look now and then. */
-static inline bool epi_deaf(const struct epi *e) { return e->followers > 0 || e->nobell; }
+static inline bool epi_follows(const struct epi *e) { return e->followers > 0 || e->nobell; }
 /* Something may be ready: wakes the threads that sleep in e or in a set with e. */
 void epi_news(struct epi *e) DS_HIDDEN;
 /* Wakes a sleeper, if one has to look now and then and none does. */

@@ -33,7 +33,7 @@ static void take_bell(struct round *r, struct member *m)
 {
 	if (!m_rung(m)) /* another sleeper will read it */
 		r->strays++;
-	for (struct member *t = m->c->twins ? r->e->all : NULL; t; t = t->enext)
+	for (struct member *t = m->c->doubled ? r->e->all : NULL; t; t = t->enext)
 		if (t->c == m->c && t->joined && !t->deleted) {
 			m_disarm(t);
 			m_activate(t);
@@ -160,10 +160,10 @@ static bool worth_asking(struct round *r, bool told, bool ask)
 	struct epi *e = r->e;
 
 	if (told) /* of descriptors that are not members it would report the same again */
-		return r->foreign == 0 && e->crooked && r->loose;
+		return r->foreign == 0 && e->indirect && r->loose;
 	if (r->found == 0)
 		return ask;
-	return ++e->skipped >= ASK_KERNEL || e->crooked || r->rung;
+	return ++e->skipped >= ASK_KERNEL || e->indirect || r->rung;
 }
 
 /* Asks the kernel for its events, without waiting. press: even if w->ev has little room left. True
@@ -261,7 +261,7 @@ static void take_answer(struct round *r, const struct waiter *w, struct answer a
 	__atomic_store_n(&r->e->others, r->others, __ATOMIC_RELAXED);
 	if (a.n < w->max)
 		r->e->asked = a.at;
-	if (r->foreign > 0 && r->e->crooked) { /* the kernel is not asked again, and may by now know of something that came before */
+	if (r->foreign > 0 && r->e->indirect) { /* the kernel is not asked again, and may by now know of something that came before */
 		r->cut = a.at;
 		r->cut_bells = a.slept ? r->begin : a.at;
 	}
@@ -287,7 +287,7 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first)
 	if (r.woken && e->nested && r.found + r.foreign == 0) /* it may have taken the room of another event */
 		harvest(&r, w, false, true);
 	if (r.heard || r.found > 0) {
-		if (!e->crooked)
+		if (!e->indirect)
 			scan_again(&r);
 		else if (a.n < 0 || r.foreign == 0)
 			scan_between(&r, w);

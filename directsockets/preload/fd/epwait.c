@@ -161,7 +161,7 @@ static struct answer sleep_once(struct waiter *w, const struct timespec *left, s
 
 	begin_sleep(w);
 	lk_lock(&e->lock);
-	bool found = epi_arm_all(e), follow = epi_deaf(e), holds = e->holds;
+	bool found = epi_arm_all(e), follow = epi_follows(e), holds = e->holds;
 	if (!found)
 		epi_clear_wake(e);
 	w->napping = follow;

@@ -214,7 +214,7 @@ static struct conn *make(int fd, enum conn_state state, enum ds_nonblocking nonb
 	c->cookie = 0;
 	c->armed = 0;
 	c->lastfd = fd;
-	c->twins = false;
+	c->doubled = false;
 	c->blocked = 0;
 	__atomic_fetch_add(&c->users, 1 - FREE, __ATOMIC_ACQ_REL);
 	fd_closing(fd); /* what was closed behind our back */
@@ -227,9 +227,9 @@ struct conn *conn_new(int fd, enum conn_state state, enum ds_nonblocking nonbloc
 	return fd > STDERR_FILENO ? make(fd, state, nonblock) : NULL;
 }
 
-struct conn *conn_heir(int fd, int side)
+struct conn *conn_inherited(int fd, int side)
 {
-	struct ds_sock *s = ds_heir(fd, side);
+	struct ds_sock *s = ds_inherited(fd, side);
 	struct conn *c = s ? make(fd, CONN_NEW, DS_NONBLOCK_UNKNOWN) : NULL;
 
 	if (s && !c)

@@ -32,7 +32,7 @@ struct conn {
 	uint32_t next;		 /* free list: index + 1 */
 	uint32_t blocked;	 /* sends that ran out of room: the next room is an edge */
 	uint64_t cookie;	 /* SO_COOKIE once it has a bell or vfork closed it; else 0 */
-	bool twins;		 /* one epoll instance holds several of its descriptors */
+	bool doubled;		 /* one epoll instance holds several of its descriptors */
 };
 
 /* The state of c, an enum conn_state, which another thread may be changing. */
@@ -147,8 +147,8 @@ static inline void conn_put(struct conn *c)
  * stays plain. No reference is held. */
 struct conn *conn_new(int fd, enum conn_state state, enum ds_nonblocking nonblock) DS_HIDDEN;
 
-/* fd is a connection inherited by exec (ds_heir). NULL: it stays plain. No reference is held. */
-struct conn *conn_heir(int fd, int side) DS_HIDDEN;
+/* fd is a connection inherited by exec (ds_inherited). NULL: it stays plain. No reference. */
+struct conn *conn_inherited(int fd, int side) DS_HIDDEN;
 
 /* Calls fn for each conn that is in one of states, with a reference held. */
 #define CONN_IN(state) (1u << (state))

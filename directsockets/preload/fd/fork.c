@@ -9,7 +9,7 @@ static void forking(struct conn *c, void *arg)
 {
 	(void)arg;
 	if (!__atomic_load_n(&c->nmembers, __ATOMIC_RELAXED))
-		ds_kin_forking(c->life.s);
+		ds_sharer_forking(c->life.s);
 }
 
 /* This thread forks, alone, a process that has had no socket and no epoll instance: neither side

@@ -36,8 +36,8 @@ static void seal(struct conn *c, int fd)
 	bool raw = true;
 
 	if (conn_is(c) == CONN_KNOWN) {
-		ds_freeze_demote(c->life.s, fd);
-		raw = (!ds_bell_open(c->life.s) || rolled(c->life.s, fd)) && ds_on_shadow_rx(c->life.s) && ds_on_shadow_tx(c->life.s);
+		ds_fall_back(c->life.s, fd);
+		raw = (!ds_bell_open(c->life.s) || returned(c->life.s, fd)) && ds_on_shadow_rx(c->life.s) && ds_on_shadow_tx(c->life.s);
 	}
 	if (!raw)
 		return;

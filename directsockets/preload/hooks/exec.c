@@ -1,5 +1,5 @@
 /* Calls that replace the program. */
-#include "hooks/heir.h"
+#include "hooks/inherited.h"
 #include "hooks/hooks.h"
 
 #include <dirent.h>
@@ -16,7 +16,7 @@ struct by_cookie {
 	uint64_t cookie;
 	int fd;
 	bool found;	     /* a connection that has it */
-	struct heirs *heirs; /* of the program that is about to run; NULL: it cannot continue with any connection */
+	struct inheritance *inheritance; /* of the program that is about to run; NULL: it cannot continue with any connection */
 	/* In a child of vfork: sockets that were carried, and the ends that replace all their
 	 * descriptors. */
 	struct carried {
@@ -35,11 +35,11 @@ static void demote_cookie(struct conn *c, void *arg)
 	if (cookie != b->cookie)
 		return;
 	b->found = true;
-	if (b->heirs && bequeath(c, b->fd, cookie, b->heirs))
+	if (b->inheritance && inherit_add(c, b->fd, cookie, b->inheritance))
 		return;
 	for (int i = 0; i < CARRIED; i++)
 		if (b->carried[i].cookie == 0) {
-			hand_over(c, b->fd, HEIR_EXEC, &b->carried[i].end);
+			hand_over(c, b->fd, TAKER_EXEC, &b->carried[i].end);
 			if (b->carried[i].end >= 0)
 				b->carried[i].cookie = cookie;
 			return;
@@ -47,7 +47,7 @@ static void demote_cookie(struct conn *c, void *arg)
 			REAL(dup2)(b->carried[i].end, b->fd);
 			return;
 		}
-	ds_freeze_demote(c->life.s, b->fd);
+	ds_fall_back(c->life.s, b->fd);
 }
 
 /* For conn_each, in a child of vfork: if the cookie of c is not to be had, moves it back to TCP. It
@@ -56,7 +56,7 @@ static void demote_unknown(struct conn *c, void *arg)
 {
 	(void)arg;
 	if (!conn_cookie(c))
-		ds_freeze_demote(c->life.s, conn_fd(c));
+		ds_fall_back(c->life.s, conn_fd(c));
 }
 
 /* For conn_each: sets *(bool *)arg, as there is one. */
@@ -66,7 +66,7 @@ static void count_one(struct conn *c, void *arg)
 	*(bool *)arg = true;
 }
 
-void inherit_demote(struct heirs *heirs)
+void inherit_demote(struct inheritance *inheritance)
 {
 	char buf[2048];
 	struct carried carried[CARRIED] = {{0, 0}};
@@ -79,14 +79,14 @@ void inherit_demote(struct heirs *heirs)
 	int dir = any ? open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	if (dir < 0) {
 		if (any && !fd_vforked())
-			spawn_demote(HEIR_SYSTEM);
+			spawn_demote(TAKER_SYSTEM);
 		errno = saved;
 		return;
 	}
 	for (long n; (n = syscall(SYS_getdents64, dir, buf, sizeof buf)) > 0;)
 		for (long off = 0; off < n;) {
 			struct dirent64 *d = (struct dirent64 *)(void *)(buf + off);
-			struct by_cookie b = {0, 0, false, heirs, carried};
+			struct by_cookie b = {0, 0, false, inheritance, carried};
 			off += d->d_reclen;
 			if (d->d_name[0] < '0' || d->d_name[0] > '9')
 				continue;
@@ -116,18 +116,18 @@ typedef int exec_fn(const char *, char *const[], char *const[]);
  * that has no use for this library does not get it. */
 static int run(exec_fn *real, const char *file, bool search, char *const argv[], char *const envp[])
 {
-	struct heirs heirs;
+	struct inheritance inheritance;
 	int saved = errno;
 
-	heirs_begin(&heirs, file, search, envp);
+	inherit_begin(&inheritance, file, search, envp);
 	if (search || fd_is_sealed() || (file && access(file, X_OK) == 0))
-		inherit_demote(&heirs);
+		inherit_demote(&inheritance);
 	errno = saved;
-	if (!heirs.n && !spared(file, search, envp))
+	if (!inheritance.n && !spared(file, search, envp))
 		return real(file, argv, envp);
-	char *with[heirs_room(envp)];
-	if (heirs.n)
-		heirs_tell(&heirs, envp, with);
+	char *with[inherit_room(envp)];
+	if (inheritance.n)
+		inherit_tell(&inheritance, envp, with);
 	else
 		spared_env(envp, with);
 	return real(file, argv, with);
@@ -154,8 +154,8 @@ EXPORT int execveat(int dir, const char *path, char *const argv[], char *const e
 
 enum { MAX_ARGS = 4096 };
 
-/* The body of execl and its kin: collects the arguments from first up to NULL, and then calls. envp
- * follows them, if there is one. */
+/* The body of execl and the like: collects the arguments from first up to NULL, and then calls.
+ * envp follows them, if there is one. */
 #define LISTED(first, env, call) \
 	const char *argv[MAX_ARGS + 1] = {first}; \
 	char *const *envp = environ; \

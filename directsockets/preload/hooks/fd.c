@@ -360,7 +360,7 @@ static void flags_changed(int fd, bool async)
 		return;
 	CALL_ANY(k, fd);
 	if (k.c)
-		ds_freeze_demote(k.c->life.s, fd); /* SIGIO is the kernel's to send */
+		ds_fall_back(k.c->life.s, fd); /* SIGIO is the kernel's to send */
 }
 
 /* fcntl with F_DUPFD or F_DUPFD_CLOEXEC. */

@@ -9,12 +9,12 @@
 #define ALIAS(name, of) extern __typeof__(of) name EXPORT __attribute__((alias(#of), copy(of)))
 
 /* Before exec in this process or in a vfork child: moves the sockets that the program inherits back
- * to TCP, except those that heirs (may be NULL) takes. Reads the kernel's list of descriptors, not
- * our table, which is the parent's in a vfork child. Allocates no memory. */
-struct heirs;
-void inherit_demote(struct heirs *heirs) DS_HIDDEN;
+ * to TCP, except those that inheritance (may be NULL) takes. Reads the kernel's list of
+ * descriptors, not our table, which is the parent's in a vfork child. Allocates no memory. */
+struct inheritance;
+void inherit_demote(struct inheritance *inheritance) DS_HIDDEN;
 /* The same before the C library itself makes a child. */
-void spawn_demote(enum heir heir) DS_HIDDEN;
+void spawn_demote(enum taker taker) DS_HIDDEN;
 
 /* If system call nr with six arguments is a fork, does it and sets *pid to its result. */
 bool fork_call(long nr, const long *a, long *pid) DS_HIDDEN;

@@ -64,7 +64,7 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 	if (fd_kind(fd) == FD_CONN) {
 		CALL_ANY(k, fd);
 		if (k.c)
-			ds_freeze_demote(k.c->life.s, fd);
+			ds_fall_back(k.c->life.s, fd);
 	}
 	return REAL(fdopen)(fd, mode);
 }

@@ -1,5 +1,5 @@
 /* Calls that make processes, and the start and exit of this one. */
-#include "hooks/heir.h"
+#include "hooks/inherited.h"
 #include "hooks/hooks.h"
 
 #include <dirent.h>
@@ -127,7 +127,7 @@ bool fork_call(long nr, const long *a, long *pid)
 
 /* ---- what a child that the C library makes inherits ---------------------------- */
 
-void spawn_demote(enum heir heir)
+void spawn_demote(enum taker taker)
 {
 	int saved = errno;
 
@@ -140,7 +140,7 @@ void spawn_demote(enum heir heir)
 			continue;
 		int end = -1;
 		if (conn_is(c) == CONN_KNOWN)
-			hand_over(c, (int)fd, heir, &end);
+			hand_over(c, (int)fd, taker, &end);
 		conn_put(c);
 	}
 	errno = saved;
@@ -154,11 +154,11 @@ typedef int spawn_fn(pid_t *pid, const char *file, const posix_spawn_file_action
 static int spawn(spawn_fn *real, bool search, pid_t *pid, const char *file, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr,
 		 char *const argv[], char *const envp[])
 {
-	spawn_demote(HEIR_LEAK);
+	spawn_demote(TAKER_LEAK);
 	/* In another folder a relative path may name another program. */
 	if ((fa && file && file[0] != '/') || !spared(file, search, envp))
 		return real(pid, file, fa, attr, argv, envp);
-	char *with[heirs_room(envp)];
+	char *with[inherit_room(envp)];
 	spared_env(envp, with);
 	return real(pid, file, fa, attr, argv, with);
 }
@@ -184,7 +184,7 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int 
 	if (c) {
 		int end = -1;
 		if (conn_is(c) == CONN_KNOWN)
-			hand_over(c, fd, HEIR_DUP, &end);
+			hand_over(c, fd, TAKER_DUP, &end);
 		else
 			conn_demote(c, fd);
 		conn_put(c);
@@ -195,13 +195,13 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int 
 EXPORT int system(const char *command)
 {
 	if (command)
-		spawn_demote(HEIR_SYSTEM);
+		spawn_demote(TAKER_SYSTEM);
 	return REAL(system)(command);
 }
 
 EXPORT FILE *popen(const char *command, const char *mode)
 {
-	spawn_demote(HEIR_SYSTEM);
+	spawn_demote(TAKER_SYSTEM);
 	return REAL(popen)(command, mode);
 }
 
@@ -268,7 +268,7 @@ __attribute__((constructor)) DS_START static void start(void)
 	vfork_init();
 	pthread_atfork(fork_prepare, forked, fork_child);
 	adopt_listeners();
-	heirs_begin_life();
+	inherit_take();
 	ds_own_path(); /* now, as this takes a lock */
 	errno = saved;
 }
@@ -299,7 +299,7 @@ ALIAS(_Exit, _exit);
 EXPORT int chroot(const char *path)
 {
 	if (!fd_vforked())
-		ds_meet();
+		ds_connect_broker();
 	return REAL(chroot)(path);
 }
 

@@ -12,7 +12,7 @@ static inline bool odd_recv(int flags)
 static void odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB)
-		ds_freeze_demote(k->c->life.s, fd);
+		ds_fall_back(k->c->life.s, fd);
 }
 
 /* rc is what the kernel's error queue answered. If it is empty, a completion of ours (MSG_ZEROCOPY)

@@ -15,7 +15,7 @@ static inline bool odd_send(int flags)
 static bool odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB) {
-		ds_freeze_demote(k->c->life.s, fd);
+		ds_fall_back(k->c->life.s, fd);
 		if (!ds_written(k->c->life.s, fd, flags))
 			return false;
 	}
@@ -133,7 +133,7 @@ static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int fl
 	}
 	/* Only the kernel can judge control data, and direct bytes carry none. */
 	if (m->msg_controllen > 0) {
-		ds_freeze_demote(k->c->life.s, fd);
+		ds_fall_back(k->c->life.s, fd);
 		if (ds_on_shadow_tx(k->c->life.s)) {
 			ssize_t rc = REAL(sendmsg)(fd, m, flags);
 			if (rc > 0)
@@ -194,7 +194,7 @@ static void demote_fd(int fd)
 	if (!c)
 		return;
 	if (conn_is(c) == CONN_KNOWN)
-		hand_over(c, fd, HEIR_EXEC, &end);
+		hand_over(c, fd, TAKER_EXEC, &end);
 	else
 		conn_demote(c, fd);
 	conn_put(c);

@@ -3,7 +3,7 @@
  * without it if it can be seen that it makes no socket and accepts none, loads no other code and
  * starts no program: from the names in the dynamic section of its file. Whatever is not plain has
  * the library. */
-#include "hooks/heir.h"
+#include "hooks/inherited.h"
 #include "hooks/hooks.h"
 
 #include <elf.h>

@@ -80,7 +80,7 @@ static void once(unsigned flags)
 		ep_set(ep, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLONESHOT | flags, 1);
 		again += told(ep, 2) != 0;
 	}
-	out("%d told, %d told of what was left, %d more", first, left, again);
+	out("%d told, %d of those left, %d more", first, left, again);
 }
 
 static void oneshot_modes(void) { once(0); }

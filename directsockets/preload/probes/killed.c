@@ -203,7 +203,7 @@ static void peer_exits(void)
 	pid_t pid = fork();
 	if (pid == 0) {
 		close(c);
-		put(s, "farewell", 8);
+		put(s, "the last", 8);
 		exit(0);
 	}
 	close(s);

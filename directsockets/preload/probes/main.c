@@ -391,7 +391,7 @@ void *write_later(void *p)
 	return NULL;
 }
 
-static const struct probe *const tables[] = {io_probes, flag_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, heir_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, jump_probes, cancel_probes, order_probes, edge_probes, errno_probes, thread_probes, share_probes, kin_probes, killed_probes, reuse_probes, vfork_probes, told_probes, uncounted_probes, sealed_probes, apart_probes, leave_probes};
+static const struct probe *const tables[] = {io_probes, flag_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, inherited_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, jump_probes, cancel_probes, order_probes, edge_probes, errno_probes, thread_probes, share_probes, sharer_probes, killed_probes, reuse_probes, vfork_probes, told_probes, uncounted_probes, sealed_probes, apart_probes, leave_probes};
 
 // probes list | probes NAME [cold | uncounted | uncounted-1]: exit 0; with the library and none of
 // these, 3 means that the connection never became direct. uncounted-1: after one request. With it
@@ -401,8 +401,8 @@ int fewer(int n) { return getenv("PROBE_SHORT") ? n / 10 : n; }
 int main(int argc, char **argv)
 {
 	*(void **)&mode = dlsym(RTLD_DEFAULT, "exnds_mode");
-	if (argc == 4 && strcmp(argv[1], "heir") == 0)
-		return heir(argv + 2);
+	if (argc == 4 && strcmp(argv[1], "inherited") == 0)
+		return inherited(argv + 2);
 	*(void **)&uncounted_is = dlsym(RTLD_DEFAULT, "exnds_uncounted");
 	requests = argc > 2 && strcmp(argv[2], "uncounted-1") == 0;
 	uncounted = requests || (argc > 2 && strcmp(argv[2], "uncounted") == 0);

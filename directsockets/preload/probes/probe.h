@@ -38,7 +38,7 @@ struct probe {
 	int tcp; // the probe cannot be, or need not be, on the direct path
 };
 
-extern const struct probe io_probes[], flag_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], heir_probes[], listen_probes[], setup_probes[], copy_probes[], linger_probes[], pointer_probes[], zerocopy_probes[], signal_probes[], jump_probes[], cancel_probes[], order_probes[], edge_probes[], errno_probes[], thread_probes[], share_probes[], kin_probes[], killed_probes[], reuse_probes[], vfork_probes[], told_probes[], uncounted_probes[], sealed_probes[], apart_probes[], leave_probes[];
+extern const struct probe io_probes[], flag_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], inherited_probes[], listen_probes[], setup_probes[], copy_probes[], linger_probes[], pointer_probes[], zerocopy_probes[], signal_probes[], jump_probes[], cancel_probes[], order_probes[], edge_probes[], errno_probes[], thread_probes[], share_probes[], sharer_probes[], killed_probes[], reuse_probes[], vfork_probes[], told_probes[], uncounted_probes[], sealed_probes[], apart_probes[], leave_probes[];
 
 // sealed_program is what a process in a sandbox executes.
 int sealed_program(void);
@@ -108,10 +108,10 @@ void *write_later(void *fd);		    // a thread: 50 ms, then "late" to *fd
 
 int ep_new(void);
 int ep_set(int ep, int op, int fd, unsigned events, unsigned long data);
-// epoll_wait, which who stops and continues a program, or freezes it, interrupts.
+// epoll_wait, which who stops and continues a program, or stops its control group, interrupts.
 int ep_hear(int ep, struct epoll_event *ev, int max, int ms);
 int ep_show(int ep, int max, int ms);	    // waits and writes what comes, sorted by data
 void die(const char *what);
-int heir(char **argv);			    // heirs.c: this program, executed by a probe
+int inherited(char **argv);			    // inherited.c: this program, executed by a probe
 
 #endif

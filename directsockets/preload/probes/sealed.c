@@ -158,7 +158,7 @@ static void executed(void)
 		close(c);
 		close(s);
 		restrict_to(direct_only, sizeof direct_only / sizeof *direct_only, 1);
-		execl("/proc/self/exe", "probes", "heir", "sealed", "9", NULL);
+		execl("/proc/self/exe", "probes", "inherited", "sealed", "9", NULL);
 		_exit(127);
 	}
 	finish(pid);

@@ -14,7 +14,7 @@ enum {
 	TX_SHADOW,  /* may be promoted */
 	TX_DIRECT,
 	TX_ENDED,   /* SHUTDOWN was sent, and is final */
-	TX_ROLLING, /* the receiver is frozen: its unread bytes are being written to the shadow */
+	TX_RETURNING, /* the receiver has fallen back: its unread bytes are being written to the shadow */
 	TX_BACK,    /* on the shadow, for good */
 	TX_BROKEN,
 
@@ -22,8 +22,8 @@ enum {
 	RX_CATCH_UP,   /* it has: `left` bytes more come on the shadow */
 	RX_DIRECT,
 	RX_ENDED,      /* SHUTDOWN has arrived */
-	RX_FROZEN,     /* the shadow, but the queue holds the end of the direction (SPEC 5.5) */
-	RX_RETURNING,  /* the shadow; the peer is ROLLED, and not all that it left has come */
+	RX_FALLEN_BACK,     /* the shadow, but the queue holds the end of the direction (SPEC 5.5) */
+	RX_RETURNING,  /* the shadow; the peer has set RETURNED, and not all that it left has come */
 	RX_REST,       /* the segment: what the shadow did not give before it ended */
 	RX_BACK,
 	RX_BROKEN,
@@ -37,7 +37,7 @@ struct ds_shared {
 	uint32_t generation; /* incremented when a leader wakes; followers sleep on it */
 	uint32_t followers;
 	uint32_t cpu;
-	uint32_t using; /* processes that use it, of those that do not have a segment yet (conn/kin.c) */
+	uint32_t using; /* processes that use it, of those that do not have a segment yet (conn/sharers.c) */
 	/* MSG_ZEROCOPY (conn/zerocopy.c): the number of the next send; those below zc_told are
 	 * reported. From zc_own on the library completes them, before that the kernel does. */
 	uint32_t zc_next, zc_told, zc_own;
@@ -45,14 +45,14 @@ struct ds_shared {
 
 	struct ds_lock tx_lock __attribute__((aligned(128)));
 	uint8_t tx_mode, tx_shut; /* tx_shut: SHUT_WR was called */
-	uint64_t roll_slot, roll_off; /* TX_ROLLING: where */
-	uint8_t roll_orphan;          /* and the peer's end of the doorbell is closed: the shadow's SO_LINGER is 0, */
-	struct { int onoff, linger; } roll_linger; /* and was this */
+	uint64_t return_slot, return_off; /* TX_RETURNING: where */
+	uint8_t return_orphan;          /* and the peer's end of the doorbell is closed: the shadow's SO_LINGER is 0, */
+	struct { int onoff, linger; } return_linger; /* and was this */
 	struct ds_tx tx;
 
 	struct ds_lock rx_lock __attribute__((aligned(128)));
 	uint8_t rx_mode, rx_shut, gone; /* gone: the peer's end of the doorbell is closed */
-	uint8_t rx_before; /* RX_FROZEN: where the direction was before */
+	uint8_t rx_before; /* RX_FALLEN_BACK: where the direction was before */
 	uint8_t owed;      /* the error that the library has taken from the shadow, in place of the program; 0: none */
 	uint64_t rx_read; /* bytes read from the shadow since it was connected; from attaching on */
 	uint64_t rx_sure; /* as rx_read: up to here, what the shadow has was there before PROMOTE */

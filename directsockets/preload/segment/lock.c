@@ -4,7 +4,7 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 
-enum { LOOKS = 50, PATIENCE = 100000000 /* ns, until it asks whether the holder lives */ };
+enum { LOOKS = 50, WAIT_NS = 100000000 /* ns, until it asks whether the holder lives */ };
 
 long ds_futex_wait(uint32_t *p, uint32_t value, const struct timespec *timeout)
 {
@@ -50,11 +50,11 @@ static bool claim(struct ds_lock *l, uint32_t seen, bool waited)
  * dead. */
 static bool sleep_for(struct ds_lock *l, uint32_t w)
 {
-	static const struct timespec patience = {0, PATIENCE};
+	static const struct timespec limit = {0, WAIT_NS};
 	bool dead;
 
 	ds_critical_end(); /* signals that came are handled now */
-	dead = ds_futex_wait(&l->word, w, &patience) < 0 && errno == ETIMEDOUT && ds_name_dead(w & ~DS_WAITERS);
+	dead = ds_futex_wait(&l->word, w, &limit) < 0 && errno == ETIMEDOUT && ds_name_dead(w & ~DS_WAITERS);
 	ds_critical_begin();
 	return dead;
 }

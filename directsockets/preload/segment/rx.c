@@ -245,16 +245,16 @@ static bool ends(struct ds_seg *g, struct ds_pos p)
 
 bool ds_rx_over(struct ds_seg *g, struct ds_rx *r) { return ends(g, r->pos[r->cur & 1]); }
 
-int ds_rx_freeze(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
+int ds_seg_fall_back(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
 {
 	struct ds_pos p = r->pos[r->cur & 1];
 
 	if (ends(g, p) || (GET(&g->peer->attention) & (DS_CLOSED | DS_RESET)))
 		return DS_AGAIN;
 	give_back(g, r, a, &p);
-	SET(&g->own->frozen_slot, p.count);
-	SET(&g->own->frozen_off, p.off);
-	ds_attend(g, a, DS_FROZEN, 0);
+	SET(&g->own->fallback_slot, p.count);
+	SET(&g->own->fallback_off, p.off);
+	ds_attend(g, a, DS_FALLEN_BACK, 0);
 	ds_fence(g);
 	return !ends(g, p);
 }
@@ -329,7 +329,7 @@ bool ds_rx_hint(struct ds_seg *g, struct ds_rx *r)
 	/* The rest of the message comes together with its status, on which the caller waits. */
 	__builtin_prefetch((const void *)(uintptr_t)&rx_slot(g, count)->payload[56]);
 	return ds_rx_there(g, r) ||
-	       (GET(&g->peer->attention) & (DS_CLOSED | DS_RESET | DS_ROLLED | DS_STANDS));
+	       (GET(&g->peer->attention) & (DS_CLOSED | DS_RESET | DS_RETURNED | DS_STANDS));
 }
 
 /* The tag of the message with that number. The caller receives alone. */

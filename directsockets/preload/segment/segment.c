@@ -248,7 +248,7 @@ void ds_attend(struct ds_seg *g, struct ds_attention *a, uint32_t set, uint32_t 
 	__atomic_store_n(&g->own->attention, w, __ATOMIC_SEQ_CST);
 	if (taken)
 		ds_unlock(&a->lock, false);
-	if (set & (DS_FROZEN | DS_CLOSED | DS_RESET | DS_ROLLED | DS_STANDS)) {
+	if (set & (DS_FALLEN_BACK | DS_CLOSED | DS_RESET | DS_RETURNED | DS_STANDS)) {
 		/* The waker of SPEC 4.4, for a change of state. */
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 		ds_ring(g, a, DS_ARM_RX | DS_ARM_TX);

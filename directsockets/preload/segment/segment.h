@@ -39,7 +39,7 @@ enum {
 enum { DS_VELO = 1, DS_VELO_LAST, DS_INFO, DS_AVAIL, DS_SHUTDOWN, DS_DEMOTE, DS_PROMOTE, DS_REGION };
 
 /* Bits of the attention word (SPEC 2.2). */
-enum { DS_ARM_RX = 1, DS_ARM_TX = 2, DS_FROZEN = 4, DS_CLOSED = 8, DS_RESET = 16, DS_ROLLED = 32, DS_STANDS = 64 };
+enum { DS_ARM_RX = 1, DS_ARM_TX = 2, DS_FALLEN_BACK = 4, DS_CLOSED = 8, DS_RESET = 16, DS_RETURNED = 32, DS_STANDS = 64 };
 
 /* The word state, and bits of the word flags. */
 enum { DS_NONE, DS_OFFERED, DS_ATTACHED, DS_WITHDRAWN };
@@ -50,7 +50,7 @@ enum {
 	DS_AGAIN = -1,   /* nothing to read, or no room */
 	DS_END = -2,     /* the sender has shut this direction down */
 	DS_DEMOTED = -3, /* this direction continues on the shadow */
-	DS_STOPPED = -4, /* the receiver is frozen (roll back) or has closed (SPEC 5.7) */
+	DS_STOPPED = -4, /* the receiver has fallen back (return to TCP) or has closed (SPEC 5.7) */
 	DS_BREACH = -5,  /* the peer broke the rules */
 	DS_FAULT = -6,   /* the program's memory is not mapped: EFAULT */
 };
@@ -74,8 +74,8 @@ struct ds_ctrl {
 	uint64_t consumed, freed, taken;
 	uint8_t pad0[104];
 	uint32_t attention, cpu, state, flags;
-	uint64_t frozen_slot;
-	uint32_t frozen_off, class;
+	uint64_t fallback_slot;
+	uint32_t fallback_off, class;
 	uint8_t pad1[96];
 	uint64_t sink_seq, sink_slot;
 	uint32_t sink_region, sink_len;
@@ -89,7 +89,7 @@ struct ds_ctrl {
 _Static_assert(sizeof(struct ds_slot) == DS_SLOT, "slot");
 _Static_assert(sizeof(struct ds_ctrl) == DS_CTRL, "control block");
 _Static_assert(offsetof(struct ds_ctrl, attention) == 128, "attention");
-_Static_assert(offsetof(struct ds_ctrl, frozen_off) == 152, "frozen_off");
+_Static_assert(offsetof(struct ds_ctrl, fallback_off) == 152, "fallback_off");
 _Static_assert(offsetof(struct ds_ctrl, class) == 156, "class");
 _Static_assert(offsetof(struct ds_ctrl, sink_seq) == 256, "sink_seq");
 _Static_assert(offsetof(struct ds_ctrl, claim_seq) == 384, "claim_seq");
@@ -237,8 +237,8 @@ ssize_t ds_tx_send(struct ds_seg *, struct ds_tx *, struct ds_attention *, struc
 /* The same in VELO messages, for a sender about to sleep because the ring is full (thesis 5.5.3.2,
  * SPEC 4.1); DS_AGAIN also if the ring is not what is full. */
 ssize_t ds_tx_fill(struct ds_seg *, struct ds_tx *, struct ds_attention *, struct ds_cursor *c) DS_HIDDEN;
-/* Sends SHUTDOWN or DEMOTE. 0: it is final; DS_STOPPED: roll back first; DS_AGAIN: no room (none
- * was reserved); DS_BREACH. */
+/* Sends SHUTDOWN or DEMOTE. 0: it is final; DS_STOPPED: return to TCP first; DS_AGAIN: no room
+ * (none was reserved); DS_BREACH. */
 int ds_tx_end(struct ds_seg *, struct ds_tx *, struct ds_attention *, int tag) DS_HIDDEN;
 /* 1: there is enough room to wake a sender; 0: there is not; DS_STOPPED, DS_BREACH. */
 int ds_tx_room(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
@@ -247,12 +247,12 @@ uint64_t ds_tx_queued(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
 /* When the first data was sent that the peer, which is gone, has left unread, in ds_ticks; 0: there
  * is none, or it is not known. Any caller. */
 uint64_t ds_tx_unread(struct ds_seg *, const struct ds_tx *) DS_HIDDEN;
-/* Rolling back (SPEC 5.5). ds_tx_roll_begin says ROLLED and finds where in the queue the unconsumed
- * bytes begin: 0 or DS_BREACH. ds_tx_roll then passes every byte from there on to out, in order;
- * out returns how many it took, or -1. 0: all; DS_AGAIN: not all, continue later at *slot and *off;
- * DS_BREACH. Sets *ended if the direction was shut down. */
-int ds_tx_roll_begin(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64_t *slot, uint64_t *off) DS_HIDDEN;
-int ds_tx_roll(struct ds_seg *, struct ds_tx *, uint64_t *slot, uint64_t *off,
+/* Returning to TCP (SPEC 5.5). ds_tx_return_begin says RETURNED and finds where in the queue the
+ * unconsumed bytes begin: 0 or DS_BREACH. ds_tx_return then passes every byte from there on to out,
+ * in order; out returns how many it took, or -1. 0: all; DS_AGAIN: not all, continue later at *slot
+ * and *off; DS_BREACH. Sets *ended if the direction was shut down. */
+int ds_tx_return_begin(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64_t *slot, uint64_t *off) DS_HIDDEN;
+int ds_tx_return(struct ds_seg *, struct ds_tx *, uint64_t *slot, uint64_t *off,
 	       ssize_t (*out)(void *, const void *, size_t), void *arg, bool *ended) DS_HIDDEN;
 /* After a holder of this direction's lock has died: completes or discards what it was doing. */
 void ds_tx_recover(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
@@ -293,12 +293,12 @@ int ds_rx_look(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 int ds_rx_vectors(struct ds_seg *, struct ds_rx *, struct iovec *v, int max, size_t limit) DS_HIDDEN;
 /* Bytes that can be read. */
 uint64_t ds_rx_readable(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
-/* Freezes the direction (SPEC 5.5). 1: frozen; 0: frozen, but the end of the direction is in the
- * queue, and it must be decided who reads first; DS_AGAIN: not frozen, since the queue ends the
- * direction: read it. */
-int ds_rx_freeze(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HIDDEN;
-/* Adds up the data that the peer, which is ROLLED, has left in the queue, n bytes, and finds what
- * PROMOTE says if that was not read: 1; 0: the direction was never promoted; DS_BREACH. */
+/* Falls back (SPEC 5.5). 1: fallen back; 0: fallen back, but the end of the direction is in the
+ * queue, and it must be decided who reads first; DS_AGAIN: not fallen back, since the queue ends
+ * the direction: read it. */
+int ds_seg_fall_back(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HIDDEN;
+/* Adds up the data that the peer, which has set RETURNED, has left in the queue, n bytes, and finds
+ * what PROMOTE says if that was not read: 1; 0: the direction was never promoted; DS_BREACH. */
 int ds_rx_left(struct ds_seg *, struct ds_rx *, uint64_t *carried, uint64_t *n) DS_HIDDEN;
 /* Passes over n bytes of it, and PROMOTE: 0; DS_BREACH: there are fewer. */
 int ds_rx_forward(struct ds_seg *, struct ds_rx *, uint64_t n) DS_HIDDEN;

@@ -78,10 +78,10 @@ void ds_tx_recover(struct ds_seg *g, struct ds_tx *t)
 	t->next_off = t->off;
 }
 
-/* frozen: the peer has frozen this direction. stopped: it has frozen or closed it. Any thread may
+/* fallen back: the peer has fallen back. stopped: it has fallen back or closed it. Any thread may
  * ask. */
-static inline bool frozen(struct ds_seg *g) { return GET(&g->peer->attention) & DS_FROZEN; }
-static inline bool stopped(struct ds_seg *g) { return GET(&g->peer->attention) & (DS_FROZEN | DS_CLOSED | DS_RESET); }
+static inline bool fallen_back(struct ds_seg *g) { return GET(&g->peer->attention) & DS_FALLEN_BACK; }
+static inline bool stopped(struct ds_seg *g) { return GET(&g->peer->attention) & (DS_FALLEN_BACK | DS_CLOSED | DS_RESET); }
 
 int ds_tx_promote(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, uint64_t carried)
 {
@@ -331,7 +331,7 @@ int ds_tx_end(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, int tag
 {
 	int room;
 
-	if (frozen(g))
+	if (fallen_back(g))
 		return DS_STOPPED;
 	room = slots_free(g, t, 1);
 	if (room <= 0)
@@ -339,7 +339,7 @@ int ds_tx_end(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, int tag
 	publish(g, t, (unsigned)tag, 0, ds_ticks());
 	ds_count(g, tag == DS_SHUTDOWN ? DS_C_TX_SHUTDOWN : DS_C_TX_DEMOTE, 1);
 	ds_ring(g, a, DS_ARM_RX);
-	if (frozen(g))
+	if (fallen_back(g))
 		return DS_STOPPED;
 	if (tag == DS_DEMOTE)
 		ds_attend(g, a, DS_STANDS, 0);
@@ -402,11 +402,11 @@ uint64_t ds_tx_unread(struct ds_seg *g, const struct ds_tx *t)
 	return 0;
 }
 
-int ds_tx_roll_begin(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, uint64_t *slot, uint64_t *off)
+int ds_tx_return_begin(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, uint64_t *slot, uint64_t *off)
 {
-	uint64_t s = GET(&g->peer->frozen_slot);
+	uint64_t s = GET(&g->peer->fallback_slot);
 
-	uint32_t o = GET(&g->peer->frozen_off);
+	uint32_t o = GET(&g->peer->fallback_off);
 
 	if (!ds_tx_refresh(g, t) || t->count - s > t->count - t->consumed)
 		return DS_BREACH;
@@ -414,11 +414,11 @@ int ds_tx_roll_begin(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, 
 		return DS_BREACH;
 	*slot = s;
 	*off = o;
-	ds_attend(g, a, DS_ROLLED, 0);
+	ds_attend(g, a, DS_RETURNED, 0);
 	return 0;
 }
 
-int ds_tx_roll(struct ds_seg *g, struct ds_tx *t, uint64_t *slot, uint64_t *off,
+int ds_tx_return(struct ds_seg *g, struct ds_tx *t, uint64_t *slot, uint64_t *off,
 	       ssize_t (*out)(void *, const void *, size_t), void *arg, bool *ended)
 {
 	for (; *slot != t->count; ++*slot, *off = 0) {

@@ -19,8 +19,8 @@ func TestDataConnectionsAreCounted(t *testing.T) {
 		name               string
 		of, distinct, want int
 	}{
-		{"one place again and again", 4, 1, 1},
-		{"all places again and again", 4, 4, 4},
+		{"one place repeatedly", 4, 1, 1},
+		{"all places repeatedly", 4, 4, 4},
 		{"a link of one", 1, 1, 1},
 	} {
 		near, far := net.Pipe()

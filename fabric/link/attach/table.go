@@ -15,8 +15,8 @@ type loan struct {
 	atu.Loan
 }
 
-// patience is how long Withdraw waits for operations that run: of most they take less.
-const patience = 100 * time.Microsecond
+// withdrawWait is how long Withdraw waits for operations that run: of most they take less.
+const withdrawWait = 100 * time.Microsecond
 
 // GAT implements atu.Table.
 func (l *Link) GAT(v fabric.VPID) int { return wire.GAT(v) }
@@ -43,7 +43,7 @@ func (l *Link) Withdraw(nla atu.NLA, n int, v fabric.VPID) bool {
 	if p := l.ports[key{fabric.UnitRMA, v}]; p != nil {
 		p.clear(nla, n)
 		for begun := time.Now(); p.used(); {
-			if time.Since(begun) > patience {
+			if time.Since(begun) > withdrawWait {
 				p.show(nla, x)
 				return false
 			}

@@ -349,11 +349,11 @@ func TestHello(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			patience := 30 * time.Second
+			timeout := 30 * time.Second
 			if len(tt.hello) < len(shm.Hello(1, 1, size, 4096)) { // for the rest of it
-				patience = 50 * time.Millisecond
+				timeout = 50 * time.Millisecond
 			}
-			l, err := shm.Connect(fabrictest.NewNIC(t, 0), a, shm.Config{HelloTimeout: patience})
+			l, err := shm.Connect(fabrictest.NewNIC(t, 0), a, shm.Config{HelloTimeout: timeout})
 			if tt.want != nil && !errors.Is(err, tt.want) || tt.want == nil && err != nil {
 				t.Errorf("%v, want %v", err, tt.want)
 			}

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// patience is how many times Config.DownAfter a ping may stay unanswered by a peer that
+// maxSilence is how many times Config.DownAfter a ping may stay unanswered by a peer that
 // is heard of: one that sends and does not read.
-const patience = 10
+const maxSilence = 10
 
 // beat asks the peer for a sign of life in turn, and measures the round trip.
 type beat struct {
@@ -82,7 +82,7 @@ func (b *beat) next(l *Link, now time.Time) (ask uint64, dead bool) {
 	b.last, b.rx, b.tx = now, rx, tx
 	most := int((l.cfg.DownAfter + l.cfg.Heartbeat - 1) / l.cfg.Heartbeat)
 	b.open++
-	if b.silent > most && !l.unread() || b.asked != 0 && b.open > patience*most {
+	if b.silent > most && !l.unread() || b.asked != 0 && b.open > maxSilence*most {
 		return 0, true
 	}
 	b.timer.Reset(l.cfg.Heartbeat)

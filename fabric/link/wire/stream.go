@@ -111,7 +111,7 @@ func (m *Stream) Close() error {
 		m.way.stop()
 		conn := m.conn
 		if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
-			conn = t.NetConn() // package tls would say farewell, for which it may have to wait
+			conn = t.NetConn() // package tls would send its alert, for which it may have to wait
 		}
 		err = conn.Close()
 	})

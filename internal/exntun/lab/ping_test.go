@@ -109,7 +109,7 @@ func TestNoPingProgram(t *testing.T) {
 	}
 }
 
-// TestRootPingCancelled: nobody answers, and the caller loses patience.
+// TestRootPingCancelled: nobody answers, and the caller gives up.
 func TestRootPingCancelled(t *testing.T) {
 	leavesNothing(t)
 	l := testLab(t, 2)

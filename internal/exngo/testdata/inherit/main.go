@@ -25,7 +25,7 @@ import (
 
 const (
 	roleEnv  = "INHERIT_ROLE"
-	patience = 60 * time.Second
+	testWait = 60 * time.Second
 )
 
 func main() {
@@ -33,8 +33,8 @@ func main() {
 	switch os.Getenv(roleEnv) {
 	case "server":
 		err = server()
-	case "heir":
-		err = heir()
+	case "inherit":
+		err = inherit()
 	default:
 		err = client()
 	}
@@ -53,7 +53,8 @@ func child(role string, f *os.File) (*exec.Cmd, error) {
 	return cmd, cmd.Start()
 }
 
-// server echoes, with a sign in front, until a connection says PASS: then its heir does.
+// server echoes, with a sign in front, until a connection says PASS: then the program that inherits
+// it does.
 func server() error {
 	ln, err := net.FileListener(os.NewFile(3, "listener"))
 	if err != nil {
@@ -71,7 +72,7 @@ func server() error {
 					fmt.Fprintln(os.Stderr, err)
 					os.Exit(1)
 				}
-				if _, err := child("heir", f); err != nil {
+				if _, err := child("inherit", f); err != nil {
 					fmt.Fprintln(os.Stderr, err)
 					os.Exit(1)
 				}
@@ -82,7 +83,7 @@ func server() error {
 	}
 }
 
-func heir() error {
+func inherit() error {
 	c, err := net.FileConn(os.NewFile(3, "connection"))
 	if err != nil {
 		return err
@@ -195,7 +196,7 @@ func obey(word string, c net.Conn, cmd *exec.Cmd, addr string, before int) (net.
 		return c, stop(c, cmd.Process)
 	case "kill":
 		time.AfterFunc(20*time.Millisecond, func() { cmd.Process.Kill() })
-		c.SetReadDeadline(time.Now().Add(patience))
+		c.SetReadDeadline(time.Now().Add(testWait))
 		_, err := c.Read(make([]byte, 1))
 		if err != io.EOF && !errors.Is(err, syscall.ECONNRESET) {
 			return c, fmt.Errorf("a read says %v", err)
@@ -253,7 +254,7 @@ func stop(c net.Conn, server *os.Process) error {
 
 // stopped waits until all threads of a process have stopped: a signal is on its way for a while.
 func stopped(pid int) error {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testWait); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		if err != nil {
 			return err
@@ -278,7 +279,7 @@ func stopped(pid int) error {
 func leaks(c net.Conn, before int) error {
 	c.Close()
 	var stacks string
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testWait); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if runtime.NumGoroutine() <= before+1 { // the reader of standard input
 			fmt.Println("leak")
 			os.Exit(0)

@@ -2,8 +2,8 @@
  * as a server's child does while its parent waits for it, it becomes direct for that one; the
  * others get the segment when they first use the connection, if ever.
  *
- *   fork     each process has a pair of sockets for the connection, and is SHY: it has not used it
- *   use      SHY ─▶ USED, and counted in h->using; or, if one has TAKEN it, SHY ─▶ NONE, with the
+ *   fork     each process has a pair of sockets for the connection, and has it UNUSED: it has not used it
+ *   use      UNUSED ─▶ USED, and counted in h->using; or, if one has TAKEN it, UNUSED ─▶ NONE, with the
  *            segment and the bell, which wait in the pair: reading them leaves them there
  *   take     the one that is USED, if no other is, puts them there and sets TAKEN
  *
@@ -71,47 +71,47 @@ static void empty(struct ds_sock *s)
 		ds_fds_close(fds, n);
 }
 
-void ds_kin_drop(struct ds_sock *s)
+void ds_sharer_drop(struct ds_sock *s)
 {
-	if (s->kin == KIN_USED)
+	if (s->sharer == SHARER_USED)
 		empty(s);
 }
 
 /* Closes the pair of s, if it has one. */
 static void end(struct ds_sock *s)
 {
-	if (s->kin == KIN_NONE)
+	if (s->sharer == SHARER_NONE)
 		return;
-	DS_SET(s->kin, KIN_NONE);
+	DS_SET(s->sharer, SHARER_NONE);
 	ds_fd_close(s->pair[0]);
 	ds_fd_close(s->pair[1]);
 }
 
-void ds_kin_pair(struct ds_sock *s)
+void ds_sharer_pair(struct ds_sock *s)
 {
-	if (s->kin == KIN_USED) {
+	if (s->sharer == SHARER_USED) {
 		__atomic_fetch_sub(&s->sh->using, 1, __ATOMIC_ACQ_REL);
-		DS_SET(s->kin, KIN_SHY);
-	} else if (s->kin == KIN_NONE && ds_single(s)) {
+		DS_SET(s->sharer, SHARER_UNUSED);
+	} else if (s->sharer == SHARER_NONE && ds_single(s)) {
 		int fds[2], saved = errno;
 
 		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0) {
 			s->pair[0] = ds_fd_keep(fds[0]);
 			s->pair[1] = ds_fd_keep(fds[1]);
 			__atomic_store_n(&s->sh->using, 0, __ATOMIC_RELEASE);
-			DS_SET(s->kin, KIN_SHY);
+			DS_SET(s->sharer, SHARER_UNUSED);
 		}
 		errno = saved;
 	}
 }
 
-void ds_kin_fork(struct ds_sock *s, int by)
+void ds_sharer_fork(struct ds_sock *s, int by)
 {
-	if (s->kin == KIN_USED)
+	if (s->sharer == SHARER_USED)
 		__atomic_fetch_add(&s->sh->using, (uint32_t)by, __ATOMIC_ACQ_REL);
 }
 
-bool ds_kin_count(struct ds_sock *s)
+bool ds_sharer_count(struct ds_sock *s)
 {
 	uint32_t n = __atomic_load_n(&s->sh->using, __ATOMIC_ACQUIRE);
 
@@ -119,11 +119,11 @@ bool ds_kin_count(struct ds_sock *s)
 		if (n & TAKEN)
 			return false;
 	while (!__atomic_compare_exchange_n(&s->sh->using, &n, n + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
-	DS_SET(s->kin, KIN_USED);
+	DS_SET(s->sharer, SHARER_USED);
 	return true;
 }
 
-bool ds_kin_map(struct ds_sock *s, int *bell)
+bool ds_sharer_map(struct ds_sock *s, int *bell)
 {
 	int fds[2], n = note_read(s->pair[0], MSG_PEEK, fds);
 	bool there = n == 2 && ds_seg_map(&s->seg, fds[0], s->side) == 0;
@@ -138,21 +138,21 @@ bool ds_kin_map(struct ds_sock *s, int *bell)
 	return true;
 }
 
-bool ds_kin_free(const struct ds_sock *s)
+bool ds_sharer_free(const struct ds_sock *s)
 {
-	return ds_single(s) || (DS_GET(s->kin) == KIN_USED && __atomic_load_n(&s->sh->using, __ATOMIC_ACQUIRE) == 1);
+	return ds_single(s) || (DS_GET(s->sharer) == SHARER_USED && __atomic_load_n(&s->sh->using, __ATOMIC_ACQUIRE) == 1);
 }
 
-bool ds_kin_take(struct ds_sock *s, int segment, int bell)
+bool ds_sharer_take(struct ds_sock *s, int segment, int bell)
 {
 	const int fds[2] = {segment, bell};
 	uint32_t alone = 1;
 
 	if (ds_single(s)) {
-		ds_kin_end(s);
+		ds_sharer_end(s);
 		return true;
 	}
-	if (s->kin != KIN_USED || segment < 0)
+	if (s->sharer != SHARER_USED || segment < 0)
 		return false;
 	empty(s);
 	if (!note_send(s->pair[1], fds))
@@ -165,16 +165,16 @@ bool ds_kin_take(struct ds_sock *s, int segment, int bell)
 	return true;
 }
 
-void ds_kin_leave(struct ds_sock *s)
+void ds_sharer_leave(struct ds_sock *s)
 {
-	if (s->kin != KIN_USED)
+	if (s->sharer != SHARER_USED)
 		return;
 	__atomic_fetch_sub(&s->sh->using, 1, __ATOMIC_ACQ_REL);
-	DS_SET(s->kin, KIN_SHY);
+	DS_SET(s->sharer, SHARER_UNUSED);
 }
 
-void ds_kin_end(struct ds_sock *s)
+void ds_sharer_end(struct ds_sock *s)
 {
-	ds_kin_leave(s);
+	ds_sharer_leave(s);
 	end(s);
 }

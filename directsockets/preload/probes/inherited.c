@@ -7,7 +7,7 @@
 #include <sys/prctl.h>
 
 /* Probes of programs that are executed with a connection before it is direct, as inetd and sshd do:
- * they go on with it. The program is this one, in another role: heir ROLE DESCRIPTOR. */
+ * they go on with it. The program is this one, in another role: inherited ROLE DESCRIPTOR. */
 
 extern char **environ;
 static char data[100000], buf[100000];
@@ -74,13 +74,13 @@ static void before(int fd)
 		_exit(8);
 }
 
-int heir(char **argv)
+int inherited(char **argv)
 {
 	const char *role = argv[0];
 	int fd = atoi(argv[1]);
-	char *again[] = {"probes", "heir", "echo", argv[1], NULL};
+	char *again[] = {"probes", "inherited", "echo", argv[1], NULL};
 
-	if (getenv("EXNET_DS_HEIR"))
+	if (getenv("EXNET_DS_INHERITED"))
 		return 9; /* nobody else's business */
 	if (fd == 0 && strcmp(role, "stdio"))
 		fd = renumber();
@@ -109,7 +109,7 @@ int heir(char **argv)
 
 static void become(const char *role, int fd, int plain)
 {
-	char number[12], *argv[] = {"probes", "heir", (char *)role, number, NULL}, *none[] = {NULL};
+	char number[12], *argv[] = {"probes", "inherited", (char *)role, number, NULL}, *none[] = {NULL};
 
 	snprintf(number, sizeof number, "%d", fd);
 	execve("/proc/self/exe", argv, plain ? none : environ);
@@ -285,15 +285,15 @@ static void not_executed(void)
 	finish(pid);
 }
 
-const struct probe heir_probes[] = {
-	{"heir-number", by_number, 0},
-	{"heir-stream", by_stream, 0},
-	{"heir-client", of_client, 0},
-	{"heir-sandbox", sandboxed, 0},
-	{"heir-twice", twice, 0},
-	{"heir-stdio", by_stdio, 1},
-	{"heir-shared", shared, 1},
-	{"heir-without", without, 1},
-	{"heir-not-executed", not_executed, 0},
+const struct probe inherited_probes[] = {
+	{"inherited-number", by_number, 0},
+	{"inherited-stream", by_stream, 0},
+	{"inherited-client", of_client, 0},
+	{"inherited-sandbox", sandboxed, 0},
+	{"inherited-twice", twice, 0},
+	{"inherited-stdio", by_stdio, 1},
+	{"inherited-shared", shared, 1},
+	{"inherited-without", without, 1},
+	{"inherited-not-executed", not_executed, 0},
 	{NULL, NULL, 0},
 };

@@ -22,7 +22,7 @@ enum ds_unread ds_unread(struct ds_sock *s, int fd)
 
 		ended = mode == RX_REST || !ds_shadow_given(fd, s->sh->rx_read, &given, &over) || over;
 		n = 1;
-	} else if (mode <= RX_DIRECT || mode == RX_FROZEN) {
+	} else if (mode <= RX_DIRECT || mode == RX_FALLEN_BACK) {
 		ds_rx_left(&s->seg, &s->sh->rx, &carried, &n);
 	}
 	if (n)
@@ -40,13 +40,13 @@ bool ds_handed(struct ds_sock *s, int fd)
 	bool alone = ds_alone(s);
 	if (ds_tx_take(s, alone)) {
 		ds_tx_update(s, fd);
-		done = ds_mode(&s->sh->tx_mode) != TX_ROLLING;
+		done = ds_mode(&s->sh->tx_mode) != TX_RETURNING;
 		ds_unlock(&s->sh->tx_lock, alone);
 	}
 	if (!done || ds_unread(s, fd) != DS_UNREAD_NONE)
 		return false;
 	if (ds_rx_take(s, alone)) {
-		if (ds_mode(&s->sh->rx_mode) == RX_FROZEN)
+		if (ds_mode(&s->sh->rx_mode) == RX_FALLEN_BACK)
 			ds_on_rx(s, ON_HELD);
 		ds_unlock(&s->sh->rx_lock, alone);
 	}
@@ -82,7 +82,7 @@ void ds_own_fds(const struct ds_sock *s, int fds[2])
 	fds[1] = s->wakefd;
 }
 
-bool ds_bequeath(const struct ds_sock *s, int *side)
+bool ds_may_inherit(const struct ds_sock *s, int *side)
 {
 	*side = s->side;
 	return ds_phase_of(s) == EARLY && ds_single(s) && !__atomic_load_n(&s->sh->zc_next, __ATOMIC_RELAXED);
@@ -114,6 +114,6 @@ void ds_leave(struct ds_sock *s)
 	if (!ds_leaves(s))
 		return;
 	s->left = true;
-	ds_kin_leave(s);
+	ds_sharer_leave(s);
 	__atomic_fetch_sub(&s->sh->refs, 1, __ATOMIC_ACQ_REL);
 }

@@ -6,22 +6,22 @@ import (
 	"exnet/foreign"
 )
 
-// rollbackChunk is how many bytes go to the shadow at a time.
-const rollbackChunk = 64 << 10
+// returnChunk is how many bytes go to the shadow at a time.
+const returnChunk = 64 << 10
 
-// rollback is how far Rollback has come.
-type rollback struct {
+// returning is how far ReturnToTCP has come.
+type returning struct {
 	begun bool
 	count uint64 // message
 	off   int    // bytes of it
 }
 
-// Rollback gives write, in order, every byte that was sent and not consumed before
-// the peer froze the direction; write is that of the shadow, and borrows what it is
-// given. If it fails, Rollback can be called again and goes on after the bytes that
+// ReturnToTCP gives write, in order, every byte that was sent and not consumed before
+// the peer fell back; write is that of the shadow, and borrows what it is
+// given. If it fails, ReturnToTCP can be called again and goes on after the bytes that
 // write took. Afterwards the direction is on the shadow: if it was to be shut down,
 // it is the shadow that has to be. It belongs to TX.
-func (e *End) Rollback(write func(p []byte) (int, error)) error {
+func (e *End) ReturnToTCP(write func(p []byte) (int, error)) error {
 	t, b := &e.tx, &e.tx.back
 	var buf []byte // private, as nobody knows how often write reads it
 	defer e.keep()
@@ -29,15 +29,15 @@ func (e *End) Rollback(write func(p []byte) (int, error)) error {
 		return ErrCorrupt
 	}
 	if !b.begun {
-		if !e.Frozen() {
+		if !e.FallenBack() {
 			return ErrAgain
 		}
-		slot, off := e.peer.frozenSlot.Load(), e.peer.frozenOff.Load()
+		slot, off := e.peer.fallbackSlot.Load(), e.peer.fallbackOff.Load()
 		if t.sent-slot > t.sent-t.consumed || off > maxRMA || off > 0 && slot == t.sent {
 			return e.breach()
 		}
-		*b = rollback{begun: true, count: slot, off: int(off)}
-		e.raise(rolledFlag) // before the first byte on the shadow
+		*b = returning{begun: true, count: slot, off: int(off)}
+		e.raise(returnedFlag) // before the first byte on the shadow
 	}
 	for t.phase != phaseDemoted && b.count != t.sent {
 		data, last, err := e.unconsumed(b.count)
@@ -48,7 +48,7 @@ func (e *End) Rollback(write func(p []byte) (int, error)) error {
 			break
 		}
 		for b.off < data.Len() {
-			rest := data.Part(b.off, min(data.Len()-b.off, rollbackChunk))
+			rest := data.Part(b.off, min(data.Len()-b.off, returnChunk))
 			buf = rest.AppendTo(buf[:0])
 			n, err := write(buf)
 			b.off += n

@@ -1,6 +1,6 @@
 /* Connections that a program continues with after exec. */
-#ifndef DS_HEIR_H
-#define DS_HEIR_H
+#ifndef DS_INHERITED_H
+#define DS_INHERITED_H
 
 #include "fd/fd.h"
 
@@ -14,34 +14,34 @@ enum { MACHINE = EM_AARCH64 };
 enum { MACHINE = EM_NONE };
 #endif
 
-enum { HEIRS = 16 };
+enum { INHERITED = 16 };
 
 /* On the stack of exec. */
-struct heirs {
+struct inheritance {
 	const char *file; /* the program, and whether PATH is to be searched for it */
 	bool search;
 	char *const *envp;
 	int reaches; /* 0 not known, 1 it will have this library, 2 it will not */
 	int n;
-	uint64_t cookie[HEIRS];
-	uint8_t side[HEIRS];
-	char text[32 + HEIRS * 20];
+	uint64_t cookie[INHERITED];
+	uint8_t side[INHERITED];
+	char text[32 + INHERITED * 20];
 };
 
 /* Before exec of file with envp. */
-void heirs_begin(struct heirs *h, const char *file, bool search, char *const envp[]) DS_HIDDEN;
+void inherit_begin(struct inheritance *h, const char *file, bool search, char *const envp[]) DS_HIDDEN;
 /* True if the program will continue with c, whose cookie is given, by fd: not if it will not have
  * this library, if another process has c, or if c is direct or about to be. For a standard stream
  * it waits a moment for the parent to close its copy. */
-bool bequeath(struct conn *c, int fd, uint64_t cookie, struct heirs *h) DS_HIDDEN;
-/* heirs_room: how many pointers the environment envp has with the word for the program, and NULL.
- * heirs_tell writes it to with. */
-size_t heirs_room(char *const envp[]) DS_HIDDEN;
-void heirs_tell(struct heirs *h, char *const envp[], char *with[]) DS_HIDDEN;
+bool inherit_add(struct conn *c, int fd, uint64_t cookie, struct inheritance *h) DS_HIDDEN;
+/* inherit_room: how many pointers the environment envp has with the word for the program, and NULL.
+ * inherit_tell writes it to with. */
+size_t inherit_room(char *const envp[]) DS_HIDDEN;
+void inherit_tell(struct inheritance *h, char *const envp[], char *with[]) DS_HIDDEN;
 
 /* In the new program, before it runs: takes over what it was left, and removes the word from its
  * environment. */
-void heirs_begin_life(void) DS_HIDDEN;
+void inherit_take(void) DS_HIDDEN;
 
 /* What is says about the program at path file; if searched for, about the one that execvp finds. */
 bool of_program(const char *file, bool search, bool (*is)(const char *path)) DS_HIDDEN;
@@ -49,7 +49,7 @@ bool of_program(const char *file, bool search, bool (*is)(const char *path)) DS_
 /* Will the program file, with the environment envp, run as well without this library? It makes no
  * socket, starts no program, and inherits nothing of ours. Takes no lock. */
 bool spared(const char *file, bool search, char *const envp[]) DS_HIDDEN;
-/* Writes envp to with, which has room for heirs_room, without this library. */
+/* Writes envp to with, which has room for inherit_room, without this library. */
 void spared_env(char *const envp[], char *with[]) DS_HIDDEN;
 
 #endif

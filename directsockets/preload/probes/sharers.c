@@ -197,19 +197,19 @@ static void both(void)
 	finish(pid);
 }
 
-const struct probe kin_probes[] = {
-	{"kin-reads", reads, 0},
-	{"kin-closed", closed, 0},
-	{"kin-exited", exited, 0},
-	{"kin-killed", killed, 0},
-	{"kin-sends", sends, 0},
-	{"kin-polls", polls, 0},
-	{"kin-epolls", epolls, 0},
-	{"kin-counts", counts, 0},
-	{"kin-forks", forks, 0},
-	{"kin-executes", executes, 0},
-	{"kin-client", of_client, 0},
-	{"kin-client-killed", of_client_killed, 0},
-	{"kin-both", both, 1},
+const struct probe sharer_probes[] = {
+	{"sharers-reads", reads, 0},
+	{"sharers-closed", closed, 0},
+	{"sharers-exited", exited, 0},
+	{"sharers-killed", killed, 0},
+	{"sharers-sends", sends, 0},
+	{"sharers-polls", polls, 0},
+	{"sharers-epolls", epolls, 0},
+	{"sharers-counts", counts, 0},
+	{"sharers-forks", forks, 0},
+	{"sharers-executes", executes, 0},
+	{"sharers-client", of_client, 0},
+	{"sharers-client-killed", of_client_killed, 0},
+	{"sharers-both", both, 1},
 	{NULL, NULL, 0},
 };

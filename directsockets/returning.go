@@ -16,17 +16,17 @@ import (
 // errFull says that the shadow takes nothing without waiting.
 var errFull = errors.New("directsockets: the shadow is full")
 
-// guard waits for the end of the peer's doorbell while the outbound direction is txRolling.
+// guard waits for the end of the peer's doorbell while the outbound direction is txReturning.
 type guard struct {
 	file *os.File // a duplicate of the doorbell; nil: nobody waits
 	on   bool     // guarded by Conn.mu
 	zero bool     // guarded by Conn.mu; the shadow's SO_LINGER is 0 because the peer's end is gone
 }
 
-// beginRolling is for a peer that has fallen back.
-func (c *Conn) beginRolling() {
+// beginReturning is for a peer that has fallen back.
+func (c *Conn) beginReturning() {
 	t := &c.tx
-	c.onTX(txFrozen)
+	c.onTX(txFallenBack)
 	raw, err := t.end.Bell().SyscallConn()
 	if err != nil {
 		return
@@ -45,7 +45,7 @@ func (c *Conn) beginRolling() {
 	t.guard.on = true
 	c.mu.Unlock()
 	go func() {
-		// An error: endRolling has closed it.
+		// An error: endReturning has closed it.
 		if raw.Read(func(d uintptr) bool { return shm.HungUp(int(d)) }) == nil {
 			c.abandoned()
 		}
@@ -63,13 +63,13 @@ func (c *Conn) abandoned() {
 	}
 }
 
-// endRolling ends txRolling. The caller holds the lock of tx.
-func (c *Conn) endRolling(what txEvent) {
+// endReturning ends txReturning. The caller holds the lock of tx.
+func (c *Conn) endReturning(what txEvent) {
 	c.unguard()
 	c.onTX(what)
 }
 
-// unguard undoes what beginRolling and abandoned have done.
+// unguard undoes what beginReturning and abandoned have done.
 func (c *Conn) unguard() {
 	g := &c.tx.guard
 	if g.file != nil {
@@ -91,18 +91,18 @@ func (c *Conn) lingerShadow(sec int) {
 	}
 }
 
-// roll writes to the shadow what the peer did not take from the segment.
-func (c *Conn) roll() error {
+// returnToTCP writes to the shadow what the peer did not take from the segment.
+func (c *Conn) returnToTCP() error {
 	t := &c.tx
-	switch err := t.end.Rollback(c.writeShadow); {
+	switch err := t.end.ReturnToTCP(c.writeShadow); {
 	case err == nil:
-		c.endRolling(txWritten)
+		c.endReturning(txWritten)
 	case errors.Is(err, segment.ErrCorrupt), err == segment.ErrAgain:
 		c.breach()
 	case err == errWoken:
 		return err
 	default:
-		c.endRolling(txEnded)
+		c.endReturning(txEnded)
 		t.err = err
 		return err
 	}
@@ -112,13 +112,13 @@ func (c *Conn) roll() error {
 	return nil
 }
 
-// cutRolling ends txRolling now: it writes what the shadow takes without waiting, and the peer
+// cutReturning ends txReturning now: it writes what the shadow takes without waiting, and the peer
 // takes the rest from the segment. False: the peer has no segment, so all must be written.
-func (c *Conn) cutRolling() bool {
+func (c *Conn) cutReturning() bool {
 	t := &c.tx
-	switch err := t.end.Rollback(c.writeNow); {
+	switch err := t.end.ReturnToTCP(c.writeNow); {
 	case err == nil:
-		c.endRolling(txWritten)
+		c.endReturning(txWritten)
 		return true
 	case errors.Is(err, segment.ErrCorrupt), err == segment.ErrAgain:
 		c.breach()
@@ -126,7 +126,7 @@ func (c *Conn) cutRolling() bool {
 	case err == errFull && t.end.Abandoned():
 		return false
 	}
-	c.endRolling(txEnded)
+	c.endReturning(txEnded)
 	t.err = c.opError("write", os.NewSyscallError("write", syscall.EPIPE))
 	return true
 }

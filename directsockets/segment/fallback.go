@@ -6,10 +6,10 @@ import (
 	"math"
 )
 
-// Freeze takes nothing more from the queue: the peer sends the rest on the shadow. ErrEnding: it
+// FallBack takes nothing more from the queue: the peer sends the rest on the shadow. ErrEnding: it
 // cannot, because it has ended this direction or has gone. ErrAgain: a sink is being filled,
-// receive it first. It belongs to RX. Recv returns ErrDemoted from now on; see Thaw.
-func (e *End) Freeze() error {
+// receive it first. It belongs to RX. Recv returns ErrDemoted from now on; see Resume.
+func (e *End) FallBack() error {
 	r := &e.rx
 	switch {
 	case e.bad.Load():
@@ -21,45 +21,45 @@ func (e *End) Freeze() error {
 	case !e.WithdrawSink():
 		return ErrAgain
 	}
-	r.thawed, r.phase = r.phase, phaseDemoted
-	r.frozen = true
+	r.resumed, r.phase = r.phase, phaseDemoted
+	r.fallenBack = true
 	e.give()
-	e.own.frozenSlot.Store(r.count)
-	e.own.frozenOff.Store(uint32(r.curLen - r.cur.Len()))
-	e.raise(frozenFlag)
+	e.own.fallbackSlot.Store(r.count)
+	e.own.fallbackOff.Store(uint32(r.curLen - r.cur.Len()))
+	e.raise(fallenBackFlag)
 	return nil
 }
 
-// Thaw is for whoever has frozen this direction and waits. It reports whether the
+// Resume is for whoever has fallen back and waits. It reports whether the
 // peer has ended the direction before it looked, or has gone, so that the queue is
 // to be read to its end after all, before the shadow is read further. ended says
 // that the shadow has ended: by an end of file or an error. Call it when that is so,
 // and when the doorbell has rung. It belongs to RX.
-func (e *End) Thaw(ended bool) bool {
+func (e *End) Resume(ended bool) bool {
 	r := &e.rx
-	if !r.frozen || e.bad.Load() {
+	if !r.fallenBack || e.bad.Load() {
 		return false
 	}
 	if e.Err() == nil && !ended && (e.peer.attention.Load()&standsFlag == 0 || !e.ending()) {
 		return false
 	}
-	if e.Rolled() { // looked at after the end was found
+	if e.PeerReturned() { // looked at after the end was found
 		return false
 	}
-	r.frozen, r.phase = false, r.thawed
+	r.fallenBack, r.phase = false, r.resumed
 	return true
 }
 
-// Left returns, once the peer has set ROLLED (Rolled), where in the stream of the shadow this
-// direction is what it was before Freeze: from bytes the shadow gives before what the peer left
-// in the queue, and until bytes with that. It belongs to RX.
+// Left returns, once the peer has set RETURNED (PeerReturned), where in the stream of the shadow
+// this direction is what it was before FallBack: from bytes the shadow gives before what the peer
+// left in the queue, and until bytes with that. It belongs to RX.
 func (e *End) Left() (from, until uint64, err error) {
 	r := &e.rx
-	if e.bad.Load() || !r.frozen {
+	if e.bad.Load() || !r.fallenBack {
 		return 0, 0, ErrCorrupt
 	}
-	r.frozen = false
-	if r.count == 0 { // frozen before PROMOTE was looked at
+	r.fallenBack = false
+	if r.count == 0 { // fallen back before PROMOTE was looked at
 		w, s, ok := e.status()
 		if !ok {
 			return 0, 0, nil
@@ -143,19 +143,19 @@ func (e *End) RecvRest(p []byte) (n int, err error) {
 	return 0, err
 }
 
-// PeerFrozen reports whether the peer takes nothing more from this side. It may be
-// called from any goroutine; Rollback is TX's to call.
-func (e *End) PeerFrozen() bool { return e.peer.attention.Load()&frozenFlag != 0 }
+// PeerFallenBack reports whether the peer takes nothing more from this side. It may be
+// called from any goroutine; ReturnToTCP is TX's to call.
+func (e *End) PeerFallenBack() bool { return e.peer.attention.Load()&fallenBackFlag != 0 }
 
-// Rolled reports whether the peer has found that this side froze, so that all there
+// PeerReturned reports whether the peer has found that this side fell back, so that all there
 // is comes on the shadow. It may be called from any goroutine.
-func (e *End) Rolled() bool { return e.peer.attention.Load()&rolledFlag != 0 }
+func (e *End) PeerReturned() bool { return e.peer.attention.Load()&returnedFlag != 0 }
 
-// Readable is how many bytes have come that Recv has not returned, or, after Freeze, that it would
-// return after Thaw. It belongs to RX.
+// Readable is how many bytes have come that Recv has not returned, or, after FallBack, that it
+// would return after Resume. It belongs to RX.
 func (e *End) Readable() int {
 	sum := 0
-	if (e.rx.phase == phaseDirect || e.rx.frozen) && !e.bad.Load() {
+	if (e.rx.phase == phaseDirect || e.rx.fallenBack) && !e.bad.Load() {
 		e.scan(func(tag Tag, n int) bool {
 			sum += n
 			return tag != TagShutdown && tag != TagDemote
@@ -166,11 +166,11 @@ func (e *End) Readable() int {
 }
 
 // Ending reports whether the queue holds the end of the direction, or the peer has gone: nothing
-// can be rolled back any more. It belongs to RX.
+// can be returned to TCP any more. It belongs to RX.
 func (e *End) Ending() bool { return e.ending() || e.Err() != nil }
 
-// Hears has a peer that sleeps look once, and reports whether it has: then it will see FROZEN. It
-// belongs to RX.
+// Hears has a peer that sleeps look once, and reports whether it has: then it will see FALLEN_BACK.
+// It belongs to RX.
 func (e *End) Hears() bool {
 	r := &e.rx
 	a := e.peer.attention.Load()

@@ -1,12 +1,12 @@
 /* A program with a connection executes another, as inetd and sshd do. The word for the new program
  * in its environment
  *
- *   EXNET_DS_HEIR=<process>:<side>-<cookie>,...
+ *   EXNET_DS_INHERITED=<process>:<side>-<cookie>,...
  *
  * names the connections that it may continue with. It states a fact that a program cannot find out
  * by itself: that no other process has the connection. It is written only for a program that will
  * have this library. */
-#include "hooks/heir.h"
+#include "hooks/inherited.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#define WORD "EXNET_DS_HEIR="
+#define WORD "EXNET_DS_INHERITED="
 
 enum { PARENT = 100 }; /* ms that a parent is given to close its copy */
 
@@ -126,7 +126,7 @@ bool of_program(const char *file, bool search, bool (*is)(const char *path))
 
 /* ---- the program that executes -------------------------------------------------------- */
 
-void heirs_begin(struct heirs *h, const char *file, bool search, char *const envp[])
+void inherit_begin(struct inheritance *h, const char *file, bool search, char *const envp[])
 {
 	h->file = file;
 	h->search = search;
@@ -135,18 +135,18 @@ void heirs_begin(struct heirs *h, const char *file, bool search, char *const env
 	h->n = 0;
 }
 
-/* True if only this process has c, and ds_bequeath allows it. Waits a moment for others to close a
- * standard stream. */
+/* True if only this process has c, and ds_may_inherit allows it. Waits a moment for others to close
+ * a standard stream. */
 static bool alone(struct conn *c, int fd, int *side)
 {
 	const struct timespec ms = {0, 1000000};
 
 	for (int i = 0; i < PARENT && fd <= STDERR_FILENO && !ds_plain(c->life.s) && ds_leaves(c->life.s); i++)
 		ds_syscall(SYS_nanosleep, &ms, NULL);
-	return ds_bequeath(c->life.s, side);
+	return ds_may_inherit(c->life.s, side);
 }
 
-bool bequeath(struct conn *c, int fd, uint64_t cookie, struct heirs *h)
+bool inherit_add(struct conn *c, int fd, uint64_t cookie, struct inheritance *h)
 {
 	int side;
 
@@ -159,14 +159,14 @@ bool bequeath(struct conn *c, int fd, uint64_t cookie, struct heirs *h)
 	for (int i = 0; i < h->n; i++)
 		if (h->cookie[i] == cookie)
 			return true;
-	if (h->n == HEIRS)
+	if (h->n == INHERITED)
 		return false;
 	h->cookie[h->n] = cookie;
 	h->side[h->n++] = (uint8_t)side;
 	return true;
 }
 
-size_t heirs_room(char *const envp[])
+size_t inherit_room(char *const envp[])
 {
 	size_t n = 0;
 
@@ -188,7 +188,7 @@ static char *number(char *at, uint64_t v, char end)
 	return at + digits + 1;
 }
 
-void heirs_tell(struct heirs *h, char *const envp[], char *with[])
+void inherit_tell(struct inheritance *h, char *const envp[], char *with[])
 {
 	char *at = h->text;
 
@@ -221,20 +221,20 @@ static char *take_word(void)
 	}
 }
 
-struct will {
+struct legacy {
 	uint64_t cookie;
 	int side;
 	struct conn *c; /* made for the first of its descriptors */
 };
 
 /* Reads the connections that text names for this process: how many. */
-static int read_word(char *text, struct will w[HEIRS])
+static int read_word(char *text, struct legacy w[INHERITED])
 {
 	int n = 0;
 
 	if (strtoull(text, &text, 16) != (uint64_t)getpid() || *text != ':')
 		return 0;
-	while (n < HEIRS && text[1]) {
+	while (n < INHERITED && text[1]) {
 		w[n].side = (int)strtoul(text + 1, &text, 16);
 		if (*text != '-' || w[n].side > 1)
 			return n;
@@ -247,7 +247,7 @@ static int read_word(char *text, struct will w[HEIRS])
 }
 
 /* Takes fd over if it is one of the n connections of w. */
-static void take(int fd, struct will *w, int n)
+static void take(int fd, struct legacy *w, int n)
 {
 	uint64_t cookie = fd_cookie(fd);
 
@@ -259,13 +259,13 @@ static void take(int fd, struct will *w, int n)
 		if (w[i].c)
 			fd_set_conn(fd, w[i].c);
 		else
-			w[i].c = conn_heir(fd, w[i].side);
+			w[i].c = conn_inherited(fd, w[i].side);
 	}
 }
 
-DS_START void heirs_begin_life(void)
+DS_START void inherit_take(void)
 {
-	struct will w[HEIRS];
+	struct legacy w[INHERITED];
 	char buf[2048], *text = take_word();
 	int n = text ? read_word(text, w) : 0;
 	int dir = n ? open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
