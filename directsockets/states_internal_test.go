@@ -31,7 +31,7 @@ func TestSteps(t *testing.T) {
 			t.Fatalf("SPEC.md has no table %s", title)
 		}
 		var want []string
-		for _, row := range regexp.MustCompile(`(?m)^\| ([a-z-]+) \| ([a-z]+) \| ([a-z-]+) \|`).FindAllSubmatch(text[1], -1) {
+		for _, row := range regexp.MustCompile(`(?m)^\| ([a-z-]+) \| ([a-z][a-z-]*) \| ([a-z-]+) \|`).FindAllSubmatch(text[1], -1) {
 			if string(row[1]) != "state" {
 				want = append(want, fmt.Sprintf("%s %s %s", row[1], row[2], row[3]))
 			}

@@ -132,7 +132,7 @@ static void looked(size_t n)
 	free_pair(&p);
 }
 
-static void returned(size_t n)
+static void sender_returns(size_t n)
 {
 	struct pair p;
 	struct end *a = &p.end[0], *b = &p.end[1];
@@ -146,7 +146,7 @@ static void returned(size_t n)
 	kept = 0;
 	watch(&p);
 	CHECK(ds_tx_return(&a->seg, &a->tx, &slot, &off, keep, NULL, &ended) == 0 && kept == n && memcmp(got, data, n) == 0, "%zu", kept);
-	once("roll", 0);
+	once("return", 0);
 	free_pair(&p);
 }
 
@@ -211,7 +211,7 @@ int main(void)
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 		received(sizes[i]);
 		looked(sizes[i]);
-		returned(sizes[i]);
+		sender_returns(sizes[i]);
 		returned(sizes[i]);
 	}
 	header();
