@@ -104,8 +104,10 @@ static void churn(void)
 		while (velo2_open_vpid(&member, VPID) != VELO2_RET_SUCCESS)
 			usleep(100); // the node has not seen the end of the last one
 		EQUAL(rma2_open(&target), RMA2_SUCCESS);
-		EQUAL(velo2_connect(&from, &group, VELO2_MCADDR_PACK(GROUP), VPID), VELO2_RET_SUCCESS);
-		EQUAL(velo2_send(&group, &i, sizeof(i), 7, 3), VELO2_RET_SUCCESS);
+		do { // a message to the last one is lost, if its end has not come to the sender's node yet
+			EQUAL(velo2_connect(&from, &group, VELO2_MCADDR_PACK(GROUP), VPID), VELO2_RET_SUCCESS);
+			EQUAL(velo2_send(&group, &i, sizeof(i), 7, 3), VELO2_RET_SUCCESS);
+		} while (velo2_probe(&member) == VELO2_RET_NO_MSG && usleep(100) == 0);
 		gets(&member, i, VELO2_ADDR_PACK(velo2_get_nodeid(&from), velo2_get_vpid(&from)));
 		EQUAL(velo2_connect(&from, &one, velo2_get_nodeid(&member), VPID), VELO2_RET_SUCCESS);
 		EQUAL(rma2_connect(origin, rma2_get_nodeid(target), rma2_get_vpid(target), RMA2_CONN_DEFAULT, &handle), RMA2_SUCCESS);
