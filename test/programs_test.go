@@ -58,6 +58,12 @@ func debianPackages() map[string]string {
 		"traceroute":       "traceroute",
 		"unshare":          "util-linux",
 		"wrk":              "wrk",
+		"apt-ftparchive":   "apt-utils",
+		"bash_completion":  "bash-completion", // for bash, no program
+		"fish":             "fish",
+		"gpg":              "gpg",
+		"gpg-agent":        "gpg-agent",
+		"zsh":              "zsh",
 	}
 }
 
