@@ -142,7 +142,7 @@ conclude() {
 	exit
 }
 
-# speed [COMMIT]: builds the commands of a commit and of this tree, and compares them (internal/dsbench/speed).
+# speed [COMMIT]: builds the commands of a commit and of this tree, and compares them (internal/bench/speed).
 speed() {
 	local base=${1:-} dir
 	[ -n "$base" ] || base=$(git describe --tags --abbrev=0 2>/dev/null) || base=$(git merge-base HEAD main 2>/dev/null) ||
@@ -153,7 +153,7 @@ speed() {
 	mkdir "$work/tree" "$work/base" "$work/head" && git archive "$base" | tar -x -C "$work/tree" || return
 	(cd "$work/tree" && GOBIN=$work/base go install ./cmd/dsbench ./cmd/exn-run) || return
 	GOBIN=$work/head go install ./cmd/dsbench ./cmd/exn-run || return
-	go build -o "$work/speed" ./internal/dsbench/speed || return
+	go build -o "$work/speed" ./internal/bench/speed || return
 	for dir in base head; do # exn-run builds its library before the first run
 		"$work/$dir/exn-run" --print-env >/dev/null || return
 	done

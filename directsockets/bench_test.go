@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"exnet/directsockets"
-	"exnet/internal/batchtime"
+	"exnet/internal/bench/batchtime"
 )
 
 // paths connect to a server in another process, that does an order.

@@ -20,7 +20,7 @@ var mayCall = map[string][]string{
 	"MmapPtr":   {"internal/shm/segment_unsafe.go", "internal/shm/gather_unsafe.go"},
 	"MunmapPtr": {"internal/shm/segment_unsafe.go", "internal/shm/gather_unsafe.go"},
 	// A map of the kernel's, and one that no other process has.
-	"Mmap": {"internal/tun/senders_unsafe.go", "internal/dsbench/coredist/memory.go"},
+	"Mmap": {"internal/tun/senders_unsafe.go", "internal/bench/coredist/memory.go"},
 }
 
 // Nothing but this package and internal/shm can make a slice of memory that somebody

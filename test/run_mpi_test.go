@@ -156,7 +156,7 @@ var kernels = []string{"cg", "allreduce", "alltoall", "halo"}
 // launch starts argv on the nodes, by the launcher.
 func (m mpi) launch(t *testing.T, here *netns.NS, l *mpiLab, argv []string) *process {
 	t.Helper()
-	rsh, err := filepath.Abs("../internal/dsbench/mpi/source/exn-rsh")
+	rsh, err := filepath.Abs("../internal/bench/mpi/source/exn-rsh")
 	if err != nil {
 		t.Fatal(err)
 	}

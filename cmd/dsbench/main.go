@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"exnet/internal/dsbench"
+	"exnet/internal/bench"
 )
 
 func main() {
@@ -18,5 +18,5 @@ func main() {
 	context.AfterFunc(ctx, stop)
 	// When nobody reads the results any more, the run ends in order, too.
 	ctx, _ = signal.NotifyContext(ctx, syscall.SIGPIPE)
-	os.Exit(dsbench.Run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(bench.Run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }

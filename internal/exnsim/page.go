@@ -4,7 +4,7 @@ import (
 	"html/template"
 	"io"
 
-	"exnet/internal/svgplot"
+	"exnet/internal/bench/svgplot"
 )
 
 // pageText is the page that compares the runs.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"exnet/internal/bench/tcpbench"
 	"exnet/internal/cli"
 	"exnet/internal/exntun/lab"
-	"exnet/internal/tcpbench"
 )
 
 // ways returns those between the first two nodes. Without brokers there is no direct one.

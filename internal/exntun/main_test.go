@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/bench/tcpbench"
 	"exnet/internal/clitest"
 	"exnet/internal/leaktest"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
-	"exnet/internal/tcpbench"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

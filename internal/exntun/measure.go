@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"exnet/internal/bench/stats"
+	"exnet/internal/bench/tcpbench"
 	"exnet/internal/exntun/lab"
-	"exnet/internal/stats"
-	"exnet/internal/tcpbench"
 )
 
 // way is how the two programs of a measurement are joined.

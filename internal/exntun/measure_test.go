@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/bench/tcpbench"
 	"exnet/internal/exntun/lab"
 	"exnet/internal/netns/netnstest"
-	"exnet/internal/tcpbench"
 	"exnet/test/testlab"
 )
 

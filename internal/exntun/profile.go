@@ -10,11 +10,11 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/profile"
+	"exnet/internal/bench/svgplot"
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/control"
 	"exnet/internal/display"
-	"exnet/internal/svgplot"
 	"exnet/study/pattern"
 	"exnet/study/pattern/pfprof"
 

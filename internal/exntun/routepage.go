@@ -16,12 +16,12 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/topo"
+	"exnet/internal/bench/svgplot"
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/control"
 	"exnet/internal/display"
 	"exnet/internal/infile"
-	"exnet/internal/svgplot"
 	"exnet/study/graph"
 	"exnet/study/pattern"
 	"exnet/study/pattern/pfprof"

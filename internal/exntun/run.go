@@ -5,9 +5,9 @@ import (
 	"errors"
 	"io"
 
+	"exnet/internal/bench/tcpbench"
 	"exnet/internal/cli"
 	"exnet/internal/command"
-	"exnet/internal/tcpbench"
 
 	"github.com/spf13/cobra"
 )

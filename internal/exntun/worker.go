@@ -4,8 +4,8 @@ import (
 	"io"
 	"os"
 
+	"exnet/internal/bench/tcpbench"
 	"exnet/internal/cli"
-	"exnet/internal/tcpbench"
 )
 
 // runWorker makes this program one end of a measurement.

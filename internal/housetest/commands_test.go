@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"exnet/internal/dsbench"
+	"exnet/internal/bench"
 	"exnet/internal/exnrun"
 	"exnet/internal/exnsim"
 	"exnet/internal/exntun"
@@ -21,7 +21,7 @@ import (
 var documented = map[string]func(args []string, out *bytes.Buffer) int{
 	"exn-tun": func(args []string, out *bytes.Buffer) int { return exntun.Run(context.Background(), args, out, out) },
 	"dsbench": func(args []string, out *bytes.Buffer) int {
-		return dsbench.Run(context.Background(), args, out, out)
+		return bench.Run(context.Background(), args, out, out)
 	},
 	"exn-run": func(args []string, out *bytes.Buffer) int { return exnrun.Run(args, out, out) },
 	"exn-sim": func(args []string, out *bytes.Buffer) int { return exnsim.Run(context.Background(), args, out, out) },

@@ -162,7 +162,7 @@ func TestExports(t *testing.T) {
 // own layer and of lower ones. A name ending in /... stands for all below it, and the longest
 // match counts.
 var layers = [][]string{
-	{"fabric", "foreign", "internal/counter", "internal/shm", "internal/accept", "internal/caller", "internal/child", "internal/stats", "internal/version", "internal/batchtime", "internal/readhook", "internal/foreigntest", "internal/ctxend", "internal/linux", "internal/logger", "internal/cbuild", "internal/rules", "internal/racetest", "internal/longtest", "internal/elffile", "internal/infile", "internal/tempdir", "internal/display"},
+	{"fabric", "foreign", "internal/counter", "internal/shm", "internal/accept", "internal/caller", "internal/child", "internal/bench/stats", "internal/version", "internal/bench/batchtime", "internal/readhook", "internal/foreigntest", "internal/ctxend", "internal/linux", "internal/logger", "internal/cbuild", "internal/rules", "internal/racetest", "internal/longtest", "internal/elffile", "internal/infile", "internal/tempdir", "internal/display"},
 	{"fabric/...", "ports/wire"},
 	{"study", "study/..."},
 	{"mtu", "arp", "napi", "multicast"},
@@ -174,12 +174,12 @@ var layers = [][]string{
 	{"directsockets/segment"},
 	{"directsockets/...", "ports/..."},
 	{"directsockets"},
-	{"internal/..."},
+	{"internal/...", "internal/bench/tcpbench", "internal/bench/svgplot"},
 	{"internal/node"},
 	{"internal/control"},
 	{"internal/daemon"},
-	{"internal/dsbench/...", "internal/exntun/..."},
-	{"internal/dsbench", "internal/exntun", "internal/exnrun", "internal/exngo", "internal/exncni", "internal/exnsim"},
+	{"internal/bench/...", "internal/exntun/..."},
+	{"internal/bench", "internal/exntun", "internal/exnrun", "internal/exngo", "internal/exncni", "internal/exnsim"},
 	{".", "cmd/...", "test/..."},
 }
 
@@ -219,7 +219,7 @@ func TestImportsLeadDown(t *testing.T) {
 func TestLayerOf(t *testing.T) {
 	for path, like := range map[string]string{
 		"fabric": "foreign", "fabric/velo": "fabric/link/shm", "directsockets/broker": "directsockets/preload",
-		"cmd/exn-tun": "test/lab", "internal/doctor": "internal/svgplot",
+		"cmd/exn-tun": "test/lab", "internal/doctor": "internal/bench/svgplot",
 	} {
 		if layerOf(path) != layerOf(like) {
 			t.Errorf("%s is in layer %d, %s in %d", path, layerOf(path), like, layerOf(like))

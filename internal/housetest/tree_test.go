@@ -33,7 +33,7 @@ var otherFolders = map[string]string{
 	"docs/results":                        "reports of measurements (dsbench report --from draws one), of the suites of others and of long tests",
 	"internal":                            "packages that only this module imports",
 	"internal/numbered/c":                 "the programs of package numbered in C",
-	"internal/dsbench/mpi/source":         "the program that MPI's ranks are, and the launcher that mpirun calls",
+	"internal/bench/mpi/source":           "the program that MPI's ranks are, and the launcher that mpirun calls",
 	"internal/exngo/std":                  "what exn-go adds to packages of the standard library",
 	"internal/exngo/std/net":              "the part of package net that asks for direct sockets",
 	"internal/exngo/std/runtime":          "the part of the scheduler that looks for messages of direct connections",

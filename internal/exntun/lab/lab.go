@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 
+	"exnet/internal/bench/tcpbench"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/node"
 	"exnet/internal/sched"
-	"exnet/internal/tcpbench"
 )
 
 // Family is a version of IP.

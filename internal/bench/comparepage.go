@@ -1,0 +1,20 @@
+package bench
+
+import (
+	"path/filepath"
+
+	"exnet/internal/bench/report"
+	"exnet/internal/bench/result"
+)
+
+// comparePage is the page of a comparison, in the frame of the report.
+func comparePage(files []string, list []comparison, summary string) ([]byte, error) {
+	c := report.Compared{A: filepath.Base(files[0]), B: filepath.Base(files[1]), Summary: summary}
+	for _, x := range list {
+		c.Rows = append(c.Rows, report.ComparedRow{
+			Measure: x.Measure, Path: x.Path, Size: x.Size, Streams: x.Streams, Unit: x.Unit,
+			A: result.Figure(x.A), B: result.Figure(x.B), Ratio: result.Figure(x.Ratio), Verdict: x.Verdict, Counts: x.significant(),
+		})
+	}
+	return c.Page()
+}

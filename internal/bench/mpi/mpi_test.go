@@ -1,0 +1,161 @@
+package mpi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"exnet/internal/bench/coredist"
+	"exnet/internal/bench/result"
+	"exnet/internal/clitest"
+	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
+)
+
+func parse(args ...string) (*Options, error) {
+	fs := pflag.NewFlagSet("mpi", pflag.ContinueOnError)
+	o := Define(fs)
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	return o, o.Check()
+}
+
+func TestOptions(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"--paths lo,netstack", `unknown path "netstack" for MPI`},
+		{"--mpi openmpi,intel", `unknown "intel"`},
+		{"--size 8,0", "--size: 0 is not between"},
+		{"--size 65m", "--size"},
+		{"--size 99999999999999999999", "--size"},
+		{"--duration 0s", "--duration"},
+		{"--runs 0", "--runs"},
+		{"--paths ds --exn-run /no/such", "go build"},
+	} {
+		if _, err := parse(strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.args, err, tt.want)
+		}
+	}
+	o, err := parse("--paths", "lo,exn", "--size", "8,2k,1M")
+	if err != nil || !slices.Equal(o.sizes, []int{8, 2048, 1 << 20}) || !slices.Equal(o.paths, []string{"lo", "exn"}) || o.runs != 5 {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// Ranks of Open MPI that connect to each other at the same time still look at their connections.
+func TestEventTickRate(t *testing.T) {
+	argv := libraries[0].argv("rsh", "exn0", [2]string{"10.2.0.1", "10.2.0.2"})
+	if i := slices.Index(argv, "mpi_event_tick_rate"); i < 1 || argv[i-1] != "--mca" || argv[i+1] != "1" {
+		t.Errorf("%q", argv)
+	}
+}
+
+func TestRead(t *testing.T) {
+	var got []figure
+	found := func(f figure, v float64) {
+		if v != 1.5 {
+			t.Errorf("%v", v)
+		}
+		got = append(got, f)
+	}
+	if !read(strings.NewReader("Warning: x\nlatency 8 1.5\nrate 64 1.5\nrate x\nrate 1 -2\nend\nrate 1 1.5\n"), "m", "p", found) {
+		t.Error("not whole")
+	}
+	if want := []figure{{"m", "p", "latency", 8}, {"m", "p", "rate", 64}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if read(strings.NewReader("latency 8 1.5\n"), "m", "p", found) {
+		t.Error("whole without an end")
+	}
+}
+
+// A run that hangs counts for nothing and is repeated; one that always hangs fails.
+func TestHungRun(t *testing.T) {
+	b := &bench{dir: t.TempDir(), grace: time.Second / 2}
+	l, s := library{name: "m", argv: func(string, string, [2]string) []string { return nil }}, &site{name: "lo"}
+	for _, c := range []struct {
+		script string
+		want   []float64
+	}{
+		{"#!/bin/sh\ncd $(dirname $0)\necho latency 8 9\n[ -e hung ] || { touch hung; exec sleep 1000; }\necho end\n", []float64{9}},
+		{"#!/bin/sh\nexec sleep 1000\n", nil},
+	} {
+		if err := os.WriteFile(b.rsh(), []byte(c.script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		values := make(map[figure][]float64)
+		err := b.run(t.Context(), l, s, values)
+		if got := values[figure{"m", "lo", "latency", 8}]; !slices.Equal(got, c.want) || errors.Is(err, errHung) != (c.want == nil) {
+			t.Errorf("%q: %v, %v", c.script, got, err)
+		}
+	}
+}
+
+// exn-run has its library before a run, whose time is limited.
+func TestBuildsLibrary(t *testing.T) {
+	dir := t.TempDir()
+	exnRun, asked := filepath.Join(dir, "exn-run"), filepath.Join(dir, "asked")
+	if err := os.WriteFile(exnRun, []byte("#!/bin/sh\necho \"$@\" > "+asked+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"lo": "", "ds": "--print-env\n"} {
+		b := &bench{dir: t.TempDir(), o: Options{exnRun: exnRun, paths: []string{path}}}
+		if err := b.build(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if text, _ := os.ReadFile(asked); string(text) != want { // it may not be there
+			t.Errorf("%s: exn-run was asked for %q, want %q", path, text, want)
+		}
+		os.Remove(asked)
+	}
+}
+
+// A path of each kind: each figure is there, and direct sockets were direct, or Run had
+// failed. (TestRootMPI in ./test has MPICH, too.)
+func TestRootRun(t *testing.T) {
+	netnstest.Require(t)
+	testlab.RequireTUN(t)
+	if missing := libraries[0].missing(); missing != "" {
+		t.Skip(missing)
+	}
+	dir, err := testlab.Build("exn-run")
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := parse("--exn-run", dir+"/exn-run", "--mpi", "openmpi", "--paths", "lo,veth,ds,ds-exn", "--size", "4k", "--duration", "1ms", "--runs", "1", "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	if err := Run(t.Context(), *o, result.Machine{}, coredist.Distance{}, &stdout, &stderr); err != nil {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	var rows []result.Row
+	for lines := json.NewDecoder(&stdout); lines.More(); {
+		var r result.Row
+		if err := lines.Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Median <= 0 || r.Runs != 1 || r.Ratio == nil {
+			t.Errorf("%+v", r)
+		}
+		rows = append(rows, r)
+	}
+	if want := len(units) * 4; len(rows) != want {
+		t.Errorf("%d rows, want %d", len(rows), want)
+	}
+	var text strings.Builder
+	if err := table(&text, Options{runs: 1, duration: time.Second}, rows, result.Machine{}, coredist.Distance{}); err != nil {
+		t.Fatal(err)
+	}
+	clitest.Fits(t, result.TableWidth, text.String())
+}

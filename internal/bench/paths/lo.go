@@ -1,0 +1,71 @@
+package paths
+
+import (
+	"context"
+	"net/netip"
+
+	"exnet/internal/bench/tcpbench"
+	"exnet/internal/hostnet"
+	"exnet/internal/netns"
+)
+
+// loPath is TCP over the loopback interface: what two programs on one host get
+// from the kernel without any device between them.
+type loPath struct {
+	*tcpbench.Pair
+	ns  *netns.NS // nil: the current namespace
+	mtu int
+}
+
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// newNet is newLo for a Go program, which sleeps in the runtime's poller.
+func newNet(NodeConfig) Path {
+	return WithSpec(&loPath{}, func(s *tcpbench.Spec) { s.Transport = tcpbench.GoNet })
+}
+
+func newLo(NodeConfig) Path { return &loPath{} }
+
+func (p *loPath) Info() Info { return Info{MTU: p.mtu} }
+
+// Setup takes a namespace of its own if it may, so that the host's packet
+// filters and traffic are not measured; without privileges it takes the current
+// one.
+func (p *loPath) Setup(context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
+	if netns.Privileged() {
+		if p.ns, err = netns.New(); err != nil {
+			return err
+		}
+	}
+	host, err := hostnet.Open(p.ns)
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	if p.ns != nil {
+		if err := host.LoopbackUp(); err != nil {
+			return err
+		}
+	}
+	link, err := host.Link("lo")
+	if err != nil {
+		return err
+	}
+	p.mtu = link.MTU
+	end := tcpbench.End{NS: p.ns, Addr: loopback}
+	p.Pair = tcpbench.Between(end, end)
+	return nil
+}
+
+func (p *loPath) Close() error {
+	ns := p.ns
+	if p.ns = nil; ns == nil {
+		return nil
+	}
+	return ns.Close()
+}

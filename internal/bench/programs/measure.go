@@ -1,0 +1,288 @@
+package programs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"exnet/internal/bench/coredist"
+	"exnet/internal/bench/result"
+	"exnet/internal/bench/stats"
+	"exnet/internal/bench/tcpbench"
+	"exnet/internal/cli"
+	"exnet/internal/tempdir"
+
+	"github.com/spf13/pflag"
+)
+
+// Paths of "dsbench programs".
+const (
+	pathTCP    = "tcp"
+	pathDirect = "direct"
+)
+
+// Bounds of the options.
+const (
+	maxRuns     = 1000
+	maxDuration = time.Hour
+)
+
+// Options is what the command line of "dsbench programs" asks for.
+type Options struct {
+	list     string   // of --only
+	only     []string // measures; empty: all that can be
+	duration time.Duration
+	runs     int
+	exnRun   string
+	cpus     tcpbench.Placement
+	json     bool
+	direct   bool // only the path "direct"
+}
+
+// About lists the measures, a line each, for the help text.
+func About() string {
+	var lines []string
+	for _, p := range all() {
+		lines = append(lines, fmt.Sprintf("  %-22s %s", p.Name, p.about))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Define defines the flags of "dsbench programs" and returns what they will say.
+func Define(fs *pflag.FlagSet) *Options {
+	o := &Options{duration: 2 * time.Second, runs: 5}
+	fs.StringVar(&o.list, "only", "", "`LIST` measures to take (all whose programs are installed)")
+	cli.Duration(fs, &o.duration, "duration", time.Second, maxDuration, "`TIME` of a run, whole seconds (2s)")
+	cli.Number(fs, &o.runs, "runs", 1, maxRuns, "`N` runs of each path, after one that is not counted (5)")
+	fs.StringVar(&o.exnRun, "exn-run", "", "`PATH` exn-run (beside dsbench, or in PATH)")
+	fs.BoolVar(&o.direct, "direct-only", false, "leave out the path tcp, to compare builds")
+	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
+	return o
+}
+
+// Check takes the flags in, and says what is wrong with them.
+func (o *Options) Check() (err error) {
+	o.cpus = tcpbench.Apart()
+	if o.list != "" {
+		o.only = strings.Split(o.list, ",")
+	}
+	for _, name := range o.only {
+		if !slices.ContainsFunc(all(), func(p Pair) bool { return p.Name == name }) {
+			return fmt.Errorf("--only: unknown measure %q: choose from %s", name, strings.Join(Names(), ", "))
+		}
+	}
+	if o.duration%time.Second != 0 {
+		return errors.New("--duration: use whole seconds, as the programs do")
+	}
+	if o.exnRun == "" {
+		o.exnRun = "exn-run"
+		if self, err := os.Executable(); err == nil {
+			beside := filepath.Join(filepath.Dir(self), "exn-run")
+			if _, err := os.Stat(beside); err == nil {
+				o.exnRun = beside
+			}
+		}
+	}
+	if o.exnRun, err = exec.LookPath(o.exnRun); err != nil {
+		return fmt.Errorf("--exn-run: %w: go build ./cmd/exn-run, and give its path", err)
+	}
+	return nil
+}
+
+// Names returns the names of the measures.
+func Names() []string {
+	var names []string
+	for _, p := range all() {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// Run measures what the options ask for, prints it to stdout, and says on stderr what is left
+// out.
+func Run(ctx context.Context, o Options, m result.Machine, d coredist.Distance, stdout, stderr io.Writer) error {
+	out := table{w: stdout}
+	if !o.json {
+		if err := out.head(o, m, d); err != nil {
+			return err
+		}
+	}
+	measured := 0
+	pairs := Pairs()
+	if len(o.only) > 0 {
+		pairs = all()
+	}
+	for _, p := range pairs {
+		if len(o.only) > 0 && !slices.Contains(o.only, p.Name) {
+			continue
+		}
+		if missing := p.Missing(); missing != "" {
+			fmt.Fprintf(stderr, "dsbench programs: %s is left out: %s\n", p.Name, missing)
+			continue
+		}
+		rows, err := p.Measure(ctx, o, m, d)
+		if err == nil {
+			measured++
+			if o.json {
+				err = result.WriteLines(stdout, rows)
+			} else {
+				err = out.rows(rows)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.Name, err)
+		}
+	}
+	if measured == 0 {
+		return errors.New("none of the programs is installed")
+	}
+	return nil
+}
+
+// Measure runs the client alternately on both paths, against a server on each.
+func (p Pair) Measure(ctx context.Context, o Options, m result.Machine, d coredist.Distance) ([]result.Row, error) {
+	samples, err := p.samples(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return p.rows(o, m, d, samples), nil
+}
+
+// sample is what one run of a client said.
+type sample struct {
+	value    float64
+	p50, p99 float64 // microseconds; 0: it does not say
+}
+
+// samples takes them.
+func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, err error) {
+	dir, err := tempdir.New("dsbench-programs")
+	if err != nil {
+		return samples, err
+	}
+	defer func() { err = errors.Join(err, tempdir.Remove(dir)) }()
+	if err := os.Chmod(dir, 0o755); err != nil { // servers may be other users'
+		return samples, err
+	}
+	if p.oneCPU {
+		o.cpus.Server = o.cpus.Client
+	}
+	// It builds its library: a server that waits for that would count as hanging.
+	if out, err := exec.CommandContext(ctx, o.exnRun, "--print-env").CombinedOutput(); err != nil {
+		return samples, fmt.Errorf("%s: %w: %s", o.exnRun, err, bytes.TrimSpace(out))
+	}
+	var ends [2]*end
+	for i := range ends {
+		if o.direct && i == 0 {
+			continue
+		}
+		e := &end{o: o, p: p, direct: i == 1, dir: filepath.Join(dir, []string{pathTCP, pathDirect}[i]), cpus: o.cpus}
+		defer func() { err = errors.Join(err, e.stop()) }()
+		if err := e.start(ctx); err != nil {
+			return samples, err
+		}
+		ends[i] = e
+	}
+	// The first run of each warms up, and shows that it works.
+	for run := range o.runs + 1 {
+		for i, e := range ends {
+			if e == nil {
+				continue
+			}
+			s, err := e.run(ctx)
+			if err != nil {
+				return samples, err
+			}
+			if run > 0 {
+				samples[i] = append(samples[i], s)
+			}
+		}
+	}
+	return samples, nil
+}
+
+// rows makes the rows of a measure, in the form of every other one.
+func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2][]sample) []result.Row {
+	var rows []result.Row
+	control := pathTCP
+	if o.direct {
+		control = pathDirect
+	}
+	for i, path := range []string{pathTCP, pathDirect} {
+		if o.direct && path == pathTCP {
+			continue
+		}
+		r := result.Row{
+			Measure: p.Name, Path: path, Size: p.size, Streams: p.streams, Unit: p.unit, Control: control,
+			Runs: len(samples[i]), Duration: o.duration.Seconds(), Distance: d, MTU: loopbackMTU, Placement: tcpbench.Anywhere().String(), Machine: m,
+			Congestion: tcpbench.SystemCongestion(),
+		}
+		if p.bound {
+			cpus := o.cpus
+			if p.oneCPU {
+				cpus.Server = cpus.Client
+			}
+			r.Placement = cpus.String()
+		}
+		var values, p50, p99 []float64
+		for _, s := range samples[i] {
+			values = append(values, s.value)
+			r.Values = append(r.Values, result.Round(s.value))
+			if s.p99 > 0 {
+				p50, p99 = append(p50, s.p50), append(p99, s.p99)
+			}
+		}
+		sum := stats.Summarize(values)
+		r.Median, r.Min, r.Max = result.Round(sum.Median), result.Round(sum.Min), result.Round(sum.Max)
+		r.Spread, r.Noisy = result.Round(sum.Spread()), sum.Noisy(result.NoiseBound)
+		if len(p99) > 0 {
+			r.P50, r.P99 = result.Rounded(stats.Summarize(p50).Median), result.Rounded(stats.Summarize(p99).Median)
+		}
+		rows = append(rows, r)
+	}
+	for i := range rows {
+		if rows[0].Median > 0 {
+			rows[i].Ratio = result.Rounded(rows[i].Median / rows[0].Median)
+		}
+	}
+	return rows
+}
+
+const loopbackMTU = 65536
+
+// table writes a table for people, a measure at a time.
+type table struct {
+	w io.Writer
+}
+
+func (t table) head(o Options, m result.Machine, d coredist.Distance) error {
+	var b strings.Builder
+	result.Wrap(&b, fmt.Sprintf("Programs over loopback, with exn-run (direct) and without (tcp), %s of %v each, interleaved; %v.",
+		result.Count(o.runs, "run"), o.duration, d))
+	result.Wrap(&b, m.String()+".")
+	fmt.Fprintf(&b, "\n%-22s %-7s %10s %-7s %10s %10s %7s %6s %9s\n", "measure", "path", "median", "", "min", "max", "spread", "ratio", "p99 us")
+	_, err := io.WriteString(t.w, b.String())
+	return err
+}
+
+func (t table) rows(rows []result.Row) error {
+	var b strings.Builder
+	for _, r := range rows {
+		noisy := " "
+		if r.Noisy {
+			noisy = "!"
+		}
+		fmt.Fprintf(&b, "%-22s %-7s %10s %-7s %10s %10s %6s%s %6s %9s\n", r.Measure, r.Path, result.Figure(r.Median), r.Unit,
+			result.Figure(r.Min), result.Figure(r.Max), result.Percent(r.Spread), noisy, result.Optional(r.Ratio), result.Optional(r.P99))
+	}
+	_, err := io.WriteString(t.w, b.String())
+	return err
+}

@@ -1,0 +1,104 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"exnet/internal/bench/coredist"
+	"exnet/internal/bench/paths"
+	"exnet/internal/bench/result"
+	"exnet/internal/bench/tcpbench"
+)
+
+// sink takes results as they become known.
+type sink interface {
+	rows(rows []result.Row) error // of one size
+	end() error
+}
+
+// runAll sets the paths up, takes all measurements and gives them to out. After
+// an error or a cancelled context, out has had what was measured until then.
+func runAll(ctx context.Context, o options, m result.Machine, out sink, p *progress) (err error) {
+	opened := make([]paths.Path, 0, len(o.paths))
+	defer func() {
+		for i, path := range opened {
+			if closeErr := path.Close(); closeErr != nil {
+				err = errors.Join(err, fmt.Errorf("path %s: cleaning up: %w", o.paths[i].Name, closeErr))
+			}
+		}
+	}()
+	failed := make([]bool, len(o.paths))
+	for i, kind := range o.paths {
+		path := kind.Open(o.node)
+		opened = append(opened, path)
+		p.say("setting up %s", kind.Name)
+		if err := path.Setup(ctx); err != nil {
+			if ctx.Err() != nil {
+				return fmt.Errorf("interrupted while setting up %s", kind.Name)
+			}
+			if err = fmt.Errorf("path %s: %w", kind.Name, err); o.tolerate == nil {
+				return err
+			}
+			o.tolerate(kind.Name, err)
+			failed[i] = true
+		}
+	}
+	for _, size := range o.sizes {
+		p.say("measuring the distance of the CPUs")
+		d := distance()
+		samples, err := runSize(ctx, o, opened, failed, size, p)
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("interrupted after %d of %d measurements", p.done, p.total)
+		}
+		p.clear()
+		err = errors.Join(err, out.rows(makeRows(o, m, d, opened, size, samples)))
+		if err != nil {
+			return errors.Join(err, out.end())
+		}
+	}
+	return out.end()
+}
+
+// distance measures that of the CPUs that Apart places the ends on. It is a
+// variable for tests.
+var distance = func() coredist.Distance {
+	cpus := tcpbench.Apart()
+	return coredist.Measure(cpus.Client, cpus.Server)
+}
+
+// runSize takes the measurements of one size, interleaved: A B A B. The samples
+// are in the order of the paths; after an error they are those until then. A path
+// that does not take the size, or has failed, has none.
+func runSize(ctx context.Context, o options, opened []paths.Path, failed []bool, size int, p *progress) ([][]sample, error) {
+	samples := make([][]sample, len(opened))
+	for run := range o.runs {
+		for i, path := range opened {
+			kind := o.paths[i]
+			if !kind.Takes(o.measure.kind, size) {
+				continue
+			}
+			if failed[i] {
+				p.done++
+				continue
+			}
+			if ctx.Err() != nil {
+				return samples, ctx.Err()
+			}
+			p.step("%s, %d bytes, run %d of %d", kind.Name, size, run+1, o.runs)
+			r, err := path.Measure(ctx, o.spec(size))
+			if err != nil {
+				err = fmt.Errorf("path %s, %d bytes, run %d: %w", kind.Name, size, run+1, err)
+				if o.tolerate == nil || ctx.Err() != nil {
+					return samples, err
+				}
+				o.tolerate(kind.Name, err)
+				failed[i] = true
+			} else {
+				samples[i] = append(samples[i], o.measure.sample(r, size))
+			}
+			p.stepDone()
+		}
+	}
+	return samples, nil
+}
