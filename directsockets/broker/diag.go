@@ -104,7 +104,10 @@ const (
 // The kernel's TCP states in which a connection has a peer, and that of listeners.
 const (
 	tcpListen = 10
-	tcpStates = 1<<1 | 1<<4 | 1<<5 | 1<<8 | 1<<9 | 1<<11 // ESTABLISHED FIN_WAIT1 FIN_WAIT2 CLOSE_WAIT LAST_ACK CLOSING
+	// tcpSynRecv: the handshake's last packet has not come, or data is awaited with it
+	// (TCP_DEFER_ACCEPT). The socket that it becomes has the same cookie.
+	tcpSynRecv = 1 << 3
+	tcpStates  = 1<<1 | 1<<4 | 1<<5 | 1<<8 | 1<<9 | 1<<11 // ESTABLISHED FIN_WAIT1 FIN_WAIT2 CLOSE_WAIT LAST_ACK CLOSING
 )
 
 // shadow is a connected socket as the kernel knows it.
@@ -146,6 +149,19 @@ func (d *diag) stands(of shadow, local, remote netip.AddrPort) (same bool, err e
 		same = 1<<m[msgStateOff]&tcpStates != 0 && cookieOf(m) == of.cookie
 	})
 	return same, err
+}
+
+// at returns the socket with these ends, of which this node's side is local, whoever has it. Before
+// the program has accepted it, it has no inode. found false: there is none.
+func (d *diag) at(local, remote netip.AddrPort, ifindex uint32) (of shadow, found bool, err error) {
+	_, err = d.ask(request(local, remote, ifindex, tcpStates), 0, func(m []byte) {
+		if 1<<m[msgStateOff]&(tcpStates|tcpSynRecv) == 0 {
+			return
+		}
+		found = true
+		of = shadow{cookie: cookieOf(m), ifindex: ifindex}
+	})
+	return of, found, err
 }
 
 func cookieOf(m []byte) uint64 { return binary.NativeEndian.Uint64(m[msgIDOff+idCookieOff:]) }

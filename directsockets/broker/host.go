@@ -55,7 +55,7 @@ func (w hostWay) send(m peerMessage, _ ...int) error {
 // hostVersion is the version of what brokers of two hosts say to each other, and their Carriers:
 // the Carrier's in the upper 4 bits. So nodes whose Carriers do not understand each other offer
 // nothing to each other, and either one says why.
-func hostVersion(c Carrier) uint8 { return c.Version()<<4 | wire.Version }
+func hostVersion(c Carrier) uint8 { return c.Version()<<4 | peerVersion }
 
 func (hostWay) Abort() {}
 func (hostWay) Close() {}
@@ -116,7 +116,7 @@ func (s *Server) Hear(node fabric.NodeID, b []byte) error {
 		return fmt.Errorf("%w: node %d has version %d.%d of direct sockets between hosts, this one %d.%d: update one of them",
 			wire.ErrMessage, node, v>>4, v&15, own>>4, own&15)
 	}
-	said[peerVersionOff] = wire.Version
+	said[peerVersionOff] = peerVersion
 	var m peerMessage
 	if err := m.UnmarshalBinary(said); err != nil {
 		return err

@@ -270,11 +270,11 @@ func TestHostsOfTwoVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range []uint8{wire.Version, (relay.Version+1)<<4 | wire.Version, relay.Version<<4 | (wire.Version + 1)} {
+	for _, v := range []uint8{peerVersion, (relay.Version+1)<<4 | peerVersion, relay.Version<<4 | (peerVersion + 1)} {
 		b[sessionLen+peerVersionOff] = v
 		err := f.a.Hear(2, b)
 		if want := fmt.Sprintf("node 2 has version %d.%d of direct sockets between hosts, this one %d.%d: update one of them",
-			v>>4, v&15, relay.Version, wire.Version); !errors.Is(err, wire.ErrMessage) || !strings.Contains(err.Error(), want) {
+			v>>4, v&15, relay.Version, peerVersion); !errors.Is(err, wire.ErrMessage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("version %d: %v", v, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,7 +49,10 @@ func (p *rawPeer) send(m peerMessage, fds ...int) {
 }
 
 // result waits for a RESULT.
-func (p *rawPeer) result() peerMessage {
+func (p *rawPeer) result() peerMessage { p.t.Helper(); return p.next(peerResult) }
+
+// next waits for a message of one of these types.
+func (p *rawPeer) next(types ...peerType) peerMessage {
 	p.t.Helper()
 	p.conn.SetReadDeadline(time.Now().Add(3 * time.Minute))
 	for {
@@ -61,7 +65,7 @@ func (p *rawPeer) result() peerMessage {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		if m.Type == peerResult {
+		if slices.Contains(types, m.Type) {
 			return m
 		}
 	}
@@ -77,7 +81,8 @@ func TestHostilePeer(t *testing.T) {
 	brokertest.Eventually(t, "the listener is shown", func() bool { return c.Listener(port(ln.Addr())) })
 	here := netip.AddrPortFrom(addrA, port(ln.Addr()))
 	node := peerMessage{Type: peerNode, Node: 2, Addrs: []netip.Addr{addrB}}
-	good := wire.Key{Client: ap("127.0.1.2:5"), Server: here}
+	conn := dialFrom(t, ln, addrB.String(), 0)
+	good := conn.key
 	hand := func(id uint32, k wire.Key) peerMessage {
 		return peerMessage{Type: peerHand, ID: id, Client: k.Client, Server: k.Server}
 	}

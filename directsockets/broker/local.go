@@ -81,7 +81,7 @@ func (w *localWay) Ask(m wire.Message, s client.Socket, _ bool, fds ...int) erro
 	case wire.Withdraw:
 		c.s.withdraw(c, m.Nonce)
 	case wire.Claim:
-		return c.claim(m.ID, wire.Key{Client: remote, Server: local})
+		return c.claim(m.ID, wire.Key{Client: remote, Server: local}, shadow{})
 	}
 	return nil
 }

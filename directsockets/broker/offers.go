@@ -15,13 +15,15 @@ import (
 //	from, peer       it was handed to the peer, whose answer is awaited
 //	peer only        the peer has handed it over; peerID is its number there
 type offer struct {
-	key     wire.Key
-	of      shadow // of the client; zero: nobody can look here
+	key wire.Key
+	// of: the client's socket or, from a peer, the server's here; zero: TCP is in user space.
+	of      shadow
 	nonce   wire.Nonce
 	from    *session
 	id      uint32 // of the client's message
 	peer    *peer
 	peerID  uint32
+	stands  bool      // the peer was told that it still stands, or has told so
 	done    bool      // it is in no table any more
 	made    time.Time // when it came
 	expires time.Time
@@ -74,7 +76,8 @@ func (s *Server) addOffer(o *offer) wire.Reason {
 	}
 	c.offers[o.nonce] = o
 	c.user.descriptors += 2
-	s.waitLocked(o)
+	s.showLocked(o)
+	s.queueLocked(o, &s.waiting)
 	return 0
 }
 
@@ -87,28 +90,35 @@ func (s *Server) isLocal(key wire.Key) bool {
 	return s.isOwn(a) || s.routes != nil && s.routes.local(a, key.Zone)
 }
 
-// waitLocked has an offer wait to be claimed here, in place of an older one.
+// showLocked has an offer be claimed here, in place of an older one.
 //
 // +checklocks:s.mu
-func (s *Server) waitLocked(o *offer) {
+func (s *Server) showLocked(o *offer) {
 	if before := s.offers[o.key]; before != nil {
 		s.endOfferLocked(before, wire.Expired)
 	}
 	s.offers[o.key] = o
 	s.page.AddOffer(o.key.Bucket())
-	s.queueLocked(o, &s.waiting)
 }
 
-// standing returns the offer for a connection, or nil. An offer of this namespace ends if its
-// client's socket is not the connection any more: another one may have the addresses since.
-func (s *Server) standing(key wire.Key) *offer {
+// standing returns the offer for a connection, or nil. An offer ends if it was made for an earlier
+// connection between the same addresses. One of this namespace was if the client's socket is
+// another one by now, or none; one of a peer's if server, the socket that claims it, is not the one
+// that was there when the client's was known to stand.
+func (s *Server) standing(key wire.Key, server shadow) *offer {
 	s.mu.Lock()
 	o := s.offers[key]
 	s.mu.Unlock()
 	if o == nil || o.of.cookie == 0 {
 		return o
 	}
-	same, err := s.diag.stands(o.of, key.Client, key.Server)
+	var same bool
+	var err error
+	if o.from == nil {
+		same = o.of.cookie == server.cookie
+	} else {
+		same, err = s.diag.stands(o.of, key.Client, key.Server)
+	}
 	if err == nil && same {
 		return o
 	}

@@ -301,8 +301,12 @@ func (s *Server) handOverLocked(o *offer, p *peer) wire.Reason {
 // fromPeer handles a message of a peer. It takes the fds that it keeps. lost: they could not be
 // received.
 func (s *Server) fromPeer(p *peer, m peerMessage, fds packet.Descriptors, lost bool) error {
-	if m.Type == peerHand {
+	switch m.Type {
+	case peerHand:
 		return s.receiveOffer(p, m, fds, lost)
+	case peerFound:
+		s.confirm(p, m.ID)
+		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -348,6 +352,11 @@ func (s *Server) fromPeer(p *peer, m peerMessage, fds packet.Descriptors, lost b
 		if o := p.offers[handID{m.ID, false}]; o != nil {
 			s.endOfferLocked(o, 0)
 		}
+	case peerStands:
+		if o := p.offers[handID{m.ID, false}]; o != nil && !o.stands {
+			o.stands = true
+			s.showLocked(o)
+		}
 	}
 	return nil
 }
@@ -371,7 +380,38 @@ func (p *peer) sentResultLocked(s *Server, o *offer, why wire.Reason) {
 	}
 }
 
-// receiveOffer takes an offer that a peer hands over.
+// confirm tells a peer, which has found the server's socket for an offer, whether the client's is still
+// the one that it was made for. If it is, it was so when the peer looked, and both are one
+// connection's: only one socket at a time has the client's address and port.
+func (s *Server) confirm(p *peer, id uint32) {
+	s.mu.Lock()
+	o := p.offers[handID{id, true}]
+	if o == nil || o.stands || s.closed || p.gone {
+		s.mu.Unlock()
+		return
+	}
+	o.stands = true // whatever it says again
+	s.mu.Unlock()
+	same, err := true, error(nil)
+	if o.of.cookie != 0 {
+		same, err = s.diag.stands(o.of, o.key.Client, o.key.Server)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case o.done:
+	case err != nil:
+		s.endOfferLocked(o, wire.TooMany)
+	case !same:
+		s.endOfferLocked(o, wire.Expired)
+	default:
+		p.sendLocked(peerMessage{Type: peerStands, ID: id})
+	}
+}
+
+// receiveOffer takes an offer that a peer hands over. It can be claimed when the peer says that the
+// client's socket still stands: by then another connection may have its addresses. So it
+// is for the server's socket that is there now.
 func (s *Server) receiveOffer(p *peer, m peerMessage, fds packet.Descriptors, lost bool) error {
 	key := wire.Key{Client: m.Client, Server: m.Server}
 	if key.Server.Addr().IsLinkLocalUnicast() {
@@ -385,6 +425,15 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds packet.Descriptors, lo
 		why = wire.NoListener
 	case checkSegment(fds[0], key, m.Nonce) != nil || checkBell(fds[1]) != nil:
 		why = wire.BadSegment
+	}
+	var of shadow
+	if why == 0 && s.diag != nil { // a socket that is bound to no interface is found with any
+		found, err := false, error(nil)
+		if of, found, err = s.diag.at(key.Server, key.Client, s.cfg.Zone); err != nil {
+			why = wire.TooMany
+		} else if !found {
+			why = wire.NoListener
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -406,9 +455,10 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds packet.Descriptors, lo
 		p.sendLocked(peerMessage{Type: peerResult, ID: m.ID, Reason: why})
 		return nil
 	}
-	o := &offer{key: key, nonce: m.Nonce, peer: p, peerID: m.ID, seg: fds.Take(0), bell: fds.Take(1)}
+	o := &offer{key: key, of: of, nonce: m.Nonce, peer: p, peerID: m.ID, seg: fds.Take(0), bell: fds.Take(1)}
 	p.offers[id] = o
 	p.held++
-	s.waitLocked(o)
+	s.queueLocked(o, &s.waiting)
+	p.sendLocked(peerMessage{Type: peerFound, ID: m.ID})
 	return nil
 }

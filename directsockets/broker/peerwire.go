@@ -19,7 +19,13 @@ const (
 	peerHand                         // an offer; segment, side 1's doorbell
 	peerResult                       // what became of it
 	peerRetract                      // it is not made any more
+	peerFound                        // the server's socket for it is there
+	peerStands                       // and so is the client's, still
 )
+
+// peerVersion is that of what brokers tell each other. In version 1 an offer could be claimed as
+// soon as it was handed over.
+const peerVersion = 2
 
 // maxAddrs is how many addresses a node may have.
 const maxAddrs = 64
@@ -56,7 +62,7 @@ const (
 	flagIPv4   = 2
 )
 
-func (t peerType) valid() bool { return t >= peerNode && t <= peerRetract }
+func (t peerType) valid() bool { return t >= peerNode && t <= peerStands }
 
 // descriptors is how many come with a message of this type.
 func (t peerType) descriptors() int {
@@ -70,14 +76,14 @@ func (t peerType) String() string {
 	if !t.valid() {
 		return fmt.Sprintf("peerType(%d)", uint8(t))
 	}
-	return [...]string{"NODE", "PORT", "HAND", "RESULT", "RETRACT"}[t-peerNode]
+	return [...]string{"NODE", "PORT", "HAND", "RESULT", "RETRACT", "FOUND", "STANDS"}[t-peerNode]
 }
 
 // peerMessage is a message between brokers, without its descriptors. The fields that
 // its type does not have are zero.
 type peerMessage struct {
 	Type           peerType
-	ID             uint32         // peerHand, peerResult, peerRetract: of the offer
+	ID             uint32         // of the offer
 	Node           uint16         // peerNode
 	Addrs          []netip.Addr   // peerNode; nobody writes to it
 	Bound          bound          // peerPort
@@ -93,7 +99,7 @@ func (m peerMessage) AppendBinary(b []byte) ([]byte, error) {
 		return b, fmt.Errorf("%w: %v, %d addresses", wire.ErrMessage, m.Type, len(m.Addrs))
 	}
 	begin := len(b)
-	b = append(b, uint8(m.Type), wire.Version, 0, 0)
+	b = append(b, uint8(m.Type), peerVersion, 0, 0)
 	b = binary.LittleEndian.AppendUint32(b, m.ID)
 	switch m.Type {
 	case peerNode:
@@ -134,8 +140,8 @@ func (m *peerMessage) UnmarshalBinary(b []byte) error {
 		return fmt.Errorf("%w: %d bytes: %w", wire.ErrMessage, len(b), io.ErrUnexpectedEOF)
 	}
 	n := peerMessage{Type: peerType(b[peerTypeOff]), ID: binary.LittleEndian.Uint32(b[peerIDOff:])}
-	if v := b[peerVersionOff]; v != wire.Version {
-		return fmt.Errorf("%w: version %d, this is %d: update one of them", wire.ErrMessage, v, wire.Version)
+	if v := b[peerVersionOff]; v != peerVersion {
+		return fmt.Errorf("%w: version %d, this is %d: update one of them", wire.ErrMessage, v, peerVersion)
 	}
 	want := wire.HeaderLen
 	switch n.Type {
@@ -150,7 +156,7 @@ func (m *peerMessage) UnmarshalBinary(b []byte) error {
 		want = peerHandLen
 	case peerResult:
 		want = peerResultLen
-	case peerRetract:
+	case peerRetract, peerFound, peerStands:
 	default:
 		return fmt.Errorf("%w: %v", wire.ErrMessage, n.Type)
 	}

@@ -24,6 +24,8 @@ func peerMessages() []peerMessage {
 		{Type: peerResult, ID: 6},
 		{Type: peerResult, ID: 6, Reason: wire.Expired},
 		{Type: peerRetract, ID: 7},
+		{Type: peerFound, ID: 8},
+		{Type: peerStands, ID: 9},
 	}
 }
 

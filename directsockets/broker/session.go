@@ -191,7 +191,7 @@ func (c *session) answer(m wire.Message, fds packet.Descriptors, lost bool) erro
 		if err != nil { // the connection may have ended meanwhile
 			return c.reply(wire.Message{Type: wire.None, ID: m.ID})
 		}
-		return c.claim(m.ID, wire.Key{Client: m.Client, Server: m.Server, Zone: of.zone})
+		return c.claim(m.ID, wire.Key{Client: m.Client, Server: m.Server, Zone: of.zone}, of)
 	default:
 		return fmt.Errorf("%w: %v is not for a broker", wire.ErrRule, m.Type)
 	}
@@ -282,9 +282,9 @@ func (c *session) offer(m wire.Message, key wire.Key, of shadow, fds packet.Desc
 	return nil
 }
 
-// claim hands the segment over that waits for a connection.
-func (c *session) claim(id uint32, key wire.Key) error {
-	o := c.s.takeOffer(c, key, c.s.standing(key))
+// claim hands the segment over that waits for a connection, whose server's socket is of.
+func (c *session) claim(id uint32, key wire.Key, of shadow) error {
+	o := c.s.takeOffer(c, key, c.s.standing(key, of))
 	if o == nil {
 		return c.reply(wire.Message{Type: wire.None, ID: id})
 	}
