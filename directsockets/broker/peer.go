@@ -380,8 +380,8 @@ func (p *peer) sentResultLocked(s *Server, o *offer, why wire.Reason) {
 	}
 }
 
-// confirm tells a peer, which has found the server's socket for an offer, whether the client's is still
-// the one that it was made for. If it is, it was so when the peer looked, and both are one
+// confirm tells a peer, which has found the server's socket for an offer, whether the client's is
+// still the one that it was made for. If it is, it was so when the peer looked, and both are one
 // connection's: only one socket at a time has the client's address and port.
 func (s *Server) confirm(p *peer, id uint32) {
 	s.mu.Lock()

@@ -206,8 +206,8 @@ func TestHandOverIsConfirmed(t *testing.T) {
 	p.send(peerMessage{Type: peerStands, ID: 2})
 }
 
-// A connection that waits for its first data before it is one (TCP_DEFER_ACCEPT) has the number that
-// its socket has when it is accepted.
+// A connection that waits for its first data (TCP_DEFER_ACCEPT) has the number that its socket has
+// when it is accepted.
 func TestCookieOfHandshake(t *testing.T) {
 	ln := listen(t, "tcp4", "127.0.0.1:0")
 	var err error

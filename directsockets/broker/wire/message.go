@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Version is that of the page and of the statistics; messageVersion that of the messages between a client and its broker. In version 1
-// LISTEN, OFFER and CLAIM carried the socket itself, which kept it open.
+// Version is that of the page and of the statistics; messageVersion that of the messages between a
+// client and its broker. In version 1 LISTEN, OFFER and CLAIM carried the socket itself, which kept
+// it open.
 const (
 	Version        = 1
 	messageVersion = 2
