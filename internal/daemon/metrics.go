@@ -16,13 +16,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/net/netutil"
 )
 
 // Limits for clients of the metrics.
 const (
 	metricsClients = 16               // connections
-	metricsScrapes = 2                // at a time
 	metricsTimeout = 10 * time.Second // for a request and its answer
 	metricsHeader  = 1 << 13          // bytes of a request's header
 )
@@ -69,12 +67,13 @@ func (d *Daemon) openMetrics() (*exporter, error) {
 		}
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: metricsScrapes}))
+	mux.Handle("GET /metrics", newScrapes(promhttp.HandlerFor(reg, promhttp.HandlerOpts{})))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, "node %d of fabric %s: see /metrics\n", d.member.ID(), d.cfg.Fabric)
 	})
-	return &exporter{netutil.LimitListener(ln, metricsClients), &http.Server{
-		Handler: mux, ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout, IdleTimeout: 6 * metricsTimeout,
+	conns := &newest{Listener: ln, most: metricsClients}
+	return &exporter{conns, &http.Server{
+		Handler: forThisHost(ln.Addr(), mux), ConnState: conns.state, ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout, IdleTimeout: 6 * metricsTimeout,
 		MaxHeaderBytes: metricsHeader, ErrorLog: slog.NewLogLogger(d.cfg.Log.Handler(), slog.LevelWarn),
 	}}, nil
 }
