@@ -20,8 +20,9 @@ type newest struct {
 	net.Listener
 	most int
 
-	mu    sync.Mutex
-	conns []*held // +checklocks:mu; the quietest first
+	mu sync.Mutex
+	// conns: the quietest first.
+	conns []*held // +checklocks:mu
 }
 
 // held is one of its connections.
@@ -114,6 +115,8 @@ func (s scrapes) compute(a *answered, r *http.Request, next time.Time) time.Time
 	select {
 	case <-t.C:
 	case <-r.Context().Done():
+	}
+	if r.Context().Err() != nil {
 		return next
 	}
 	begin := time.Now()
@@ -150,7 +153,8 @@ func forThisHost(at net.Addr, h http.Handler) http.Handler {
 	})
 }
 
-// namesHost reports whether a Host header is an address, localhost, the host's own name, or missing.
+// namesHost reports whether a Host header is an address, localhost, the host's own name, or
+// missing.
 func namesHost(header, own string) bool {
 	host, _, err := net.SplitHostPort(header)
 	if err != nil {

@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -109,39 +111,27 @@ func TestScrapesHeld(t *testing.T) {
 
 // One page is computed at a time, none for who has gone, and there is a pause after each.
 func TestScrapesInTurn(t *testing.T) {
-	var running, most atomic.Int32
-	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if n := running.Add(1); n > most.Load() {
-			most.Store(n)
+	ctx, cancel := context.WithCancel(context.Background())
+	pages := 0
+	var s scrapes
+	s = newScrapes(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		pages++
+		select {
+		case <-s.turn:
+			t.Error("another page may be computed meanwhile")
+		default:
 		}
-		io.WriteString(w, "x")
-		running.Add(-1)
-	})
-	addr := serveScrapes(t, page)
-	done := make(chan struct{})
-	for range 8 {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			for range 20 {
-				r, err := http.Get("http://" + addr)
-				if err == nil {
-					r.Body.Close()
-				}
-			}
-		}()
+		cancel() // who asks next has gone
+	}))
+	r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+	for range 5 {
+		s.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	for range 8 {
-		<-done
+	if pages != 1 {
+		t.Errorf("%d pages", pages)
 	}
-	http.DefaultClient.CloseIdleConnections()
-	if most.Load() != 1 {
-		t.Errorf("%d pages at a time", most.Load())
-	}
-	s := newScrapes(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Millisecond) }))
-	r, err := http.NewRequest("GET", "/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s = newScrapes(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Millisecond) }))
+	r = httptest.NewRequest("GET", "/", nil)
 	begin := time.Now()
 	next := s.compute(&answered{header: http.Header{}}, r, time.Time{})
 	if rest := next.Sub(begin); rest < 4*time.Millisecond {
