@@ -124,11 +124,11 @@ runs. Needs root, and the compiler of each MPI.
 
 Paths: lo, veth, exn (TCP over exn0), ds (exn-run --loopback), ds-exn (exn-run
 between two nodes). On these two a run without a direct connection does not count
-and is repeated.`,
+and is repeated. shm is the MPI's own shared memory, without TCP.`,
 		Example: `dsbench mpi
     Open MPI and MPICH, if installed, 5 runs on each path
-dsbench mpi --mpi openmpi --paths lo,ds --size 8,64k --json
-    two paths, as JSON`,
+dsbench mpi --mpi openmpi --paths lo,ds,shm --size 8,64k --json
+    three paths, as JSON`,
 		Args: func(c *cobra.Command, args []string) error {
 			if err := command.NoArgs(c, args); err != nil {
 				return err

@@ -50,6 +50,20 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// On path shm the ranks have shared memory in place of TCP, and no TCP beside it.
+func TestSharedMemory(t *testing.T) {
+	for _, l := range libraries {
+		argv := l.argv("rsh", "lo", [2]string{"127.0.0.1", "127.0.0.1"})
+		if n := len(slices.DeleteFunc(argv, func(a string) bool { return a != l.tcp })); n != 1 || strings.Contains(l.shm, "tcp") {
+			t.Errorf("%s: %d arguments are %q, which %q replaces", l.name, n, l.tcp, l.shm)
+		}
+	}
+	o, err := parse()
+	if err != nil && !strings.Contains(err.Error(), "exn-run") || slices.Contains(strings.Split(o.pathList, ","), sharedMemory) {
+		t.Errorf("the default paths are %v, %v", o.pathList, err)
+	}
+}
+
 // Ranks of Open MPI that connect to each other at the same time still look at their connections.
 func TestEventTickRate(t *testing.T) {
 	argv := libraries[0].argv("rsh", "exn0", [2]string{"10.2.0.1", "10.2.0.2"})
@@ -131,7 +145,7 @@ func TestRootRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := parse("--exn-run", dir+"/exn-run", "--mpi", "openmpi", "--paths", "lo,veth,ds,ds-exn", "--size", "4k", "--duration", "1ms", "--runs", "1", "--json")
+	o, err := parse("--exn-run", dir+"/exn-run", "--mpi", "openmpi", "--paths", "lo,veth,ds,ds-exn,shm", "--size", "4k", "--duration", "1ms", "--runs", "1", "--json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +164,7 @@ func TestRootRun(t *testing.T) {
 		}
 		rows = append(rows, r)
 	}
-	if want := len(units) * 4; len(rows) != want {
+	if want := len(units) * 5; len(rows) != want {
 		t.Errorf("%d rows, want %d", len(rows), want)
 	}
 	var text strings.Builder

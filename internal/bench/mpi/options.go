@@ -26,8 +26,14 @@ type Options struct {
 	json                        bool
 }
 
-// Paths are those that can be measured, the control first.
-var Paths = []string{"lo", "veth", "exn", "ds", "ds-exn"}
+// sharedMemory is the path of the MPI's own shared memory, which ranks of one host have.
+const sharedMemory = "shm"
+
+// defaultPaths are measured unless the user names others, the control first.
+var defaultPaths = []string{"lo", "veth", "exn", "ds", "ds-exn"}
+
+// Paths are those that can be measured.
+var Paths = slices.Concat(defaultPaths, []string{sharedMemory})
 
 // Bounds of the options.
 const (
@@ -39,7 +45,7 @@ const (
 // Define defines the flags of "dsbench mpi" and returns what they will say.
 func Define(fs *pflag.FlagSet) *Options {
 	o := &Options{duration: 100 * time.Millisecond, runs: 5}
-	fs.StringVar(&o.pathList, "paths", strings.Join(Paths, ","), "`LIST` paths (all)")
+	fs.StringVar(&o.pathList, "paths", strings.Join(defaultPaths, ","), "`LIST` paths ("+strings.Join(defaultPaths, ",")+")")
 	fs.StringVar(&o.mpiList, "mpi", "", "`LIST` openmpi, mpich (all that are installed)")
 	fs.StringVar(&o.sizeList, "size", "8,64,1k,8k,64k,512k", "`LIST` bytes of a message")
 	cli.Duration(fs, &o.duration, "duration", time.Millisecond, maxDuration, "`TIME` of a figure (100ms)")
@@ -104,12 +110,13 @@ func direct(path string) bool { return strings.HasPrefix(path, "ds") }
 type library struct {
 	name, compiler, mpirun string
 	packages               string // of Debian
+	tcp, shm               string // the argument that keeps ranks to TCP, and what they have in its place for shared memory
 	// argv is how its mpirun starts a rank on each of two hosts, by rsh.
 	argv func(rsh, device string, hosts [2]string) []string
 }
 
 var libraries = []library{
-	{"openmpi", "mpicc.openmpi", "mpirun.openmpi", "openmpi-bin libopenmpi-dev", func(rsh, device string, hosts [2]string) []string {
+	{"openmpi", "mpicc.openmpi", "mpirun.openmpi", "openmpi-bin libopenmpi-dev", "tcp,self", "vader,self", func(rsh, device string, hosts [2]string) []string {
 		where := hosts[0] + ":1," + hosts[1] + ":1"
 		if hosts[0] == hosts[1] {
 			where = hosts[0] + ":2"
@@ -118,7 +125,7 @@ var libraries = []library{
 			"--mca", "plm_rsh_agent", rsh, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self",
 			"--mca", "btl_tcp_if_include", device, "--mca", "oob_tcp_if_include", device, "--mca", "mpi_event_tick_rate", "1"} // docs/mpi.md
 	}},
-	{"mpich", "mpicc.mpich", "mpirun.mpich", "mpich libmpich-dev", func(rsh, device string, hosts [2]string) []string {
+	{"mpich", "mpicc.mpich", "mpirun.mpich", "mpich libmpich-dev", "UCX_TLS=tcp,self", "UCX_TLS=posix,self", func(rsh, device string, hosts [2]string) []string {
 		where := hosts[0] + "," + hosts[1]
 		if hosts[0] == hosts[1] {
 			where = hosts[0] + ":2"

@@ -55,10 +55,10 @@ type ended interface {
 }
 
 // devices are the interfaces of the paths; direct sockets have their shadow there.
-var devices = map[string]string{"lo": "lo", "ds": "lo", "veth": "veth0", "exn": "exn0", "ds-exn": "exn0"}
+var devices = map[string]string{"lo": "lo", "ds": "lo", "veth": "veth0", "exn": "exn0", "ds-exn": "exn0", sharedMemory: "lo"}
 
 // carriers are the paths, as package paths calls them, that make the namespaces.
-var carriers = map[string]string{"lo": "lo", "ds": "lo", "veth": "veth", "exn": "exn", "ds-exn": "ds-exn"}
+var carriers = map[string]string{"lo": "lo", "ds": "lo", "veth": "veth", "exn": "exn", "ds-exn": "ds-exn", sharedMemory: "lo"}
 
 // open sets a path up.
 func open(ctx context.Context, name string) (*site, error) {
@@ -177,6 +177,9 @@ func (b *bench) start(ctx context.Context, l library, s *site, warmup time.Durat
 	ctx, cancel := context.WithTimeoutCause(ctx, b.grace+20*(warmup+time.Duration(len(b.o.sizes))*b.o.duration), errHung)
 	defer cancel()
 	argv := append([]string{s.hosts[0]}, l.argv(b.rsh(), s.device, s.hosts)...)
+	if s.name == sharedMemory {
+		argv[slices.Index(argv, l.tcp)] = l.shm
+	}
 	profile := ""
 	if direct(s.name) {
 		var err error

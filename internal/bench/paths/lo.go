@@ -24,6 +24,15 @@ func newNet(NodeConfig) Path {
 	return WithSpec(&loPath{}, func(s *tcpbench.Spec) { s.Transport = tcpbench.GoNet })
 }
 
+// unixPath is stream sockets of the Unix domain, in a namespace as that of loPath.
+type unixPath struct{ loPath }
+
+func newUnix(NodeConfig) Path {
+	return WithSpec(&unixPath{}, func(s *tcpbench.Spec) { s.Transport = tcpbench.Unix })
+}
+
+func (*unixPath) Info() Info { return Info{} }
+
 func newLo(NodeConfig) Path { return &loPath{} }
 
 func (p *loPath) Info() Info { return Info{MTU: p.mtu} }

@@ -47,6 +47,7 @@ var pathColours = map[string]int{
 	"lo": 7, "veth": 9, "exn": 0, "exn:napi": 0, "exn:interrupt": 4, "exn:busy": 5, "exn:adaptive": 8, "exn-shm": 15, "netstack": 6,
 	"ds": 2, "ds-zcopy": 1, "ds-exn": 3, "net": 10, "net-exn": 12, "velo": 11, "velo-shm": 16, "rma": 14, "rma-shm": 18,
 	"exn-stream": 13, "exn-ofi": 17, "ds-fabric": 19, "relay": 20, "ring": 21,
+	"unix": 22, "sockmap": 23,
 }
 
 // settingColour is that of bars which are not paths but values of a setting.

@@ -73,7 +73,7 @@ func (c *canvas) end() string {
 var fallbacks = [...]string{
 	"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6a00", "#8a8a8a", "#6a3d9a", "#222222",
 	"#b22222", "#13a3b0", "#8c564b", "#a3a31c", "#e377c2", "#1f3a93", "#00695c", "#ff7f7f", "#5d4037", "#7cb342",
-	"#9c8ade", "#bd6b00",
+	"#9c8ade", "#bd6b00", "#3d5a00", "#c2185b",
 }
 
 // Colours is how many series have a colour of their own.

@@ -12,6 +12,9 @@ type Transport string
 // Kernel is TCP over the kernel's sockets.
 const Kernel Transport = ""
 
+// blocks says that its calls block in the kernel, without the poller of the Go runtime.
+func (t Transport) blocks() bool { return t == Kernel || t == Unix || t == Sockmap }
+
 // conn is a connection that is measured. Its Read and Write block.
 type conn interface {
 	io.ReadWriteCloser

@@ -41,7 +41,7 @@ func (j job) sends() bool { return j.Listens == j.Reverse }
 // connections sleep in the Go runtime's poller: a goroutine that is locked to a
 // thread would be handed over to it by another one each time that it wakes.
 func (j job) bindProcess() error {
-	if j.inProcess || j.Transport == Kernel || j.CPU == AnyCPU {
+	if j.inProcess || j.Transport.blocks() || j.CPU == AnyCPU {
 		return nil
 	}
 	threads, err := os.ReadDir("/proc/self/task")
@@ -65,7 +65,7 @@ func (j job) bindProcess() error {
 // CPU if it names one. Two ends in one process hand data to each other, which
 // locked threads would only hinder.
 func (j job) takeThread() error {
-	if j.inProcess || j.Transport != Kernel {
+	if j.inProcess || !j.Transport.blocks() {
 		return nil
 	}
 	runtime.LockOSThread()

@@ -76,6 +76,34 @@ func TestPairGoNet(t *testing.T) {
 	measure(t, local(nil, "::1"), spec)
 }
 
+// Unix sockets are measured as TCP is, also where the first name is taken.
+func TestPairUnix(t *testing.T) {
+	netnstest.CheckFDs(t)
+	spec := shortSpec()
+	spec.Transport = Unix
+	measure(t, local(nil, "127.0.0.1"), spec)
+	spec.CPUs, spec.Buffers = Apart(), 64<<10
+	measure(t, local(nil, "127.0.0.1"), spec)
+}
+
+func TestUnixNameTaken(t *testing.T) {
+	j := job{Spec: shortSpec(), Address: netip.MustParseAddrPort("127.0.0.1:0")}
+	l, addr, err := listenUnix(j, 65535)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	other, next, err := listenUnix(j, addr.Port())
+	if err != nil || next == addr {
+		t.Fatalf("%v after %v, %v", next, addr, err)
+	}
+	defer other.Close()
+	j.Transport, j.Address = Unix, netip.AddrPortFrom(addr.Addr(), 1)
+	if _, err := transports[Unix].dial(j); err == nil || !strings.Contains(err.Error(), "connecting to Unix socket 127.0.0.1:1: ") {
+		t.Errorf("nobody listens: %v", err)
+	}
+}
+
 func TestRootPairInNamespace(t *testing.T) {
 	ns := testlab.LoopbackNS(t)
 	netnstest.CheckFDs(t)

@@ -111,14 +111,7 @@ func listen(addr netip.AddrPort, n int, o sockOptions) (socket, netip.AddrPort, 
 		s.Close()
 		return -1, netip.AddrPort{}, fmt.Errorf("listening on %v: %w", addr, err)
 	}
-	port := 0
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		port = sa.Port
-	case *unix.SockaddrInet6:
-		port = sa.Port
-	}
-	return s, netip.AddrPortFrom(addr.Addr(), uint16(port)), nil
+	return s, netip.AddrPortFrom(addr.Addr(), uint16(portOf(sa))), nil
 }
 
 // accept waits for the next connection.

@@ -31,6 +31,7 @@ type Spec struct {
 	Congestion string        `json:"congestion"`        // TCP congestion control of all sockets
 	Buffers    int           `json:"buffers,omitempty"` // bytes of all sockets' buffers; 0: the kernel's choice
 	Transport  Transport     `json:"transport,omitempty"`
+	SocketMap  uint32        `json:"socket_map,omitempty"` // of Sockmap: the ID of the BPF map, whose keys are of SocketKey
 	DirectSpec
 	CPUs Placement `json:"cpus"` // Anywhere(), unless it matters
 }
