@@ -34,6 +34,20 @@ func init() {
 	}
 }
 
+// sockmapSocket is a blocking socket in the map.
+type sockmapSocket struct{ socket }
+
+// Read is that of a socket, and reads again after EAGAIN: the kernel returns it from blocking
+// sockets of a map, too, when it wakes them and finds no message (tcp_bpf_recvmsg).
+func (s sockmapSocket) Read(b []byte) (int, error) {
+	for {
+		n, err := s.socket.Read(b)
+		if !errors.Is(err, unix.EAGAIN) {
+			return n, err
+		}
+	}
+}
+
 type sockmapListener struct {
 	socket
 	id uint32
@@ -79,7 +93,7 @@ func intoMap(s socket, id uint32) (c conn, err error) {
 	for end := time.Now().Add(joinTime); ; time.Sleep(100 * time.Microsecond) { // a map has no wait
 		err := m.Lookup(other, &cookie)
 		if err == nil || !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return s, err
+			return sockmapSocket{s}, err
 		}
 		if time.Now().After(end) {
 			return nil, fmt.Errorf("the other end is not there after %v", joinTime)
