@@ -168,7 +168,7 @@ func TestGateEnds(t *testing.T) {
 
 // A RST waits like other packets, but where there is no room it passes: TCP sends it once.
 func TestGateReset(t *testing.T) {
-	hosts, _, _ := pair(t, segment.Config{}, nil)
+	hosts, _, _ := pair(t, segment.Config{}, alone)
 	e := hosts[0].engine
 	g, reset := e.Gate(packet4(clientAddr, serverAddr, 0x14, 0))
 	if g == nil || !reset {

@@ -40,7 +40,7 @@ func TestFallenBackGetsAll(t *testing.T) {
 	for _, how := range []string{"returns", "closes", "is killed"} {
 		t.Run(how, func(t *testing.T) {
 			const slots, messages = 256, 100
-			hosts, client, server := pair(t, segment.Config{Slots: slots, Ring: 1 << 20}, nil)
+			hosts, client, server := pair(t, segment.Config{Slots: slots, Ring: 1 << 20}, alone)
 			data := pattern(5, 10_000)
 			if err := send(t, client, data[:50], true); err != nil {
 				t.Fatal(err)

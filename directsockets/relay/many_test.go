@@ -65,7 +65,7 @@ func TestOverrun(t *testing.T) {
 		size, count int
 	}{{"batches", 100, 20}, {"data in the ring", 64 << 10, 1}} {
 		t.Run(c.what, func(t *testing.T) {
-			hosts, client, server := pair(t, segment.Config{Slots: 1024, Ring: 4 << 20}, func(c *Config) { c.notifications = 4 })
+			hosts, client, server := pair(t, segment.Config{Slots: 1024, Ring: 4 << 20}, func(c *Config) { alone(c); c.notifications = 4 })
 			exchange := func() {
 				if err := send(t, client, pattern(1, 70_000), true); err != nil {
 					t.Fatal(err)
