@@ -4,8 +4,8 @@
  *
  * END is 0 at one process and 1 at the other. Each prints "at ..." for every connection, then
  * "ready"; it reads the lines of the other one, moves the words, prints "sum CONNS BYTES WRONG" as
- * numbered.c does, and waits for another line before it closes its ports: the other end may still
- * need them.
+ * numbered.c does, and receives until there is another line: the other end may still need its
+ * ports, and wait for the slots of a connection that this end has given up as wrong.
  *
  * Stream FIRST + 2 * i is the messages of connection i, FIRST + 2 * i + 1 its transfers. PORT
  * connections share a mailbox, and a port of the RMA unit. A transfer takes a slot of the receiver,
@@ -13,9 +13,11 @@
  * the sender's.
  *
  * PLANT has end 0 send something wrong on its first connection: velo-swap, velo-drop, rma-swap,
- * rma-drop; - is nothing. */
+ * rma-drop; - is nothing. With velo-drop end 0 begins the transfers of that connection only when
+ * all else is over, and the other end has nothing left but to receive them. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -101,12 +103,20 @@ static uint64_t length_of(struct numbered s, uint64_t limit)
 
 static struct numbered out_of(int conn) { return (struct numbered){(uint32_t)conn, end}; }
 
+static int spoils(const char *what, const struct conn *c) { return end == 0 && c == conns && strcmp(plant, what) == 0; }
+
 /* Whether a fault is to be planted now, on a stream that is at so many bytes. */
 static int spoil(const char *what, const struct conn *c, uint64_t at)
 {
-	if (planted || end != 0 || c != conns || at < 256 || strcmp(plant, what) != 0)
+	if (planted || at < 256 || !spoils(what, c))
 		return 0;
 	return planted = 1;
+}
+
+/* The size for what carries a fault of this kind: two whole words can be swapped in it. */
+static uint32_t size_for(const char *what, const struct conn *c, uint32_t n)
+{
+	return spoils(what, c) ? (n + 23) & ~7u : n;
 }
 
 static void swap(uint8_t *b)
@@ -144,6 +154,9 @@ static int send_message(struct conn *c)
 
 	if (left == 0)
 		return 0;
+	n = size_for("velo-swap", c, n);
+	if (n > sizeof b)
+		n = sizeof b;
 	if (n > left)
 		n = (unsigned)left;
 	numbered_fill(out_of(c->velo_in.s.conn), b, n, c->velo_sent);
@@ -183,6 +196,24 @@ static int receive_message(int port)
 
 /* ---- transfers ---- */
 
+static int done(const struct conn *c)
+{
+	int out = c->velo_sent == c->velo_len && c->rma_sent == c->rma_len, in = c->velo_in.right == c->velo_in.len && c->rma_in.right == c->rma_in.len;
+
+	for (int i = 0; i < SLOTS; i++)
+		out = out && !c->busy[i];
+	return (c->bad & BROKEN) || (out && (in || c->bad));
+}
+
+/* Whether nothing is left to do but the transfers of this connection. */
+static int last(const struct conn *c)
+{
+	for (int i = 0; i < nconns; i++)
+		if (&conns[i] != c && !done(&conns[i]))
+			return 0;
+	return c->velo_sent == c->velo_len && c->velo_in.right == c->velo_in.len && c->rma_in.right == c->rma_in.len;
+}
+
 static uint8_t *out_slot(const struct conn *c, int slot) { return c->mem + (size_t)slot * SLOT; }
 static uint8_t *in_slot(const struct conn *c, int slot) { return c->mem + (size_t)(SLOTS + slot) * SLOT; }
 
@@ -203,6 +234,11 @@ static int send_transfer(struct conn *c)
 
 	if (left == 0 || c->busy[slot])
 		return 0;
+	if (spoils("velo-drop", c) && !last(c))
+		return 0;
+	n = size_for("rma-swap", c, n);
+	if (n > SLOT)
+		n = SLOT;
 	if (n > left)
 		n = (uint32_t)left;
 	numbered_fill(out_of(c->rma_in.s.conn), out_slot(c, slot), n, c->rma_sent);
@@ -328,13 +364,53 @@ static void begin(int first)
 	must(fgets(line, sizeof line, stdin) != NULL, "the end of the last line");
 }
 
-static int done(const struct conn *c)
+/* Sends what can be sent, unless this end only serves the other one, and receives. */
+static int move(unsigned round, int sends)
 {
-	int out = c->velo_sent == c->velo_len && c->rma_sent == c->rma_len, in = c->velo_in.right == c->velo_in.len && c->rma_in.right == c->rma_in.len;
+	int moved = 0;
 
-	for (int i = 0; i < SLOTS; i++)
-		out = out && !c->busy[i];
-	return (c->bad & BROKEN) || (out && (in || c->bad));
+	for (int i = 0; sends && i < nconns; i++)
+		if (!(conns[i].bad & BROKEN))
+			moved += send_message(&conns[i]) + send_transfer(&conns[i]);
+	for (int i = 0; i < nports; i++) /* every other one is read slowly */
+		if (i % 2 == 0 || round % 16 == 0)
+			for (int k = 0; k < 8; k++)
+				moved += receive_message(i) + receive_notification(i);
+	for (int i = 0; i < nconns; i++)
+		if (i % 4 != 1 || round % 64 == 0)
+			moved += take_transfers(&conns[i]);
+	return moved;
+}
+
+/* To yield would leave the processor to those that spin, for long. */
+static void rest(int moved)
+{
+	static int idle;
+
+	idle = moved ? 0 : idle + 1;
+	if (idle > 4)
+		usleep(50);
+}
+
+static void stalled(struct conn *c)
+{
+	if (c->velo_in.nwrong || c->velo_in.right < c->velo_in.len)
+		wrong(c, &c->velo_in);
+	else if (c->rma_in.nwrong || c->rma_in.right < c->rma_in.len)
+		wrong(c, &c->rma_in);
+	else
+		fault(c, &c->rma_in, "no progress for 2m0s");
+}
+
+static int told_to_end(void)
+{
+	struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+	char line[16];
+
+	if (poll(&in, 1, 0) == 0)
+		return 0;
+	must(fgets(line, sizeof line, stdin) != NULL, "the word to end");
+	return 1;
 }
 
 int main(int argc, char **argv)
@@ -347,51 +423,33 @@ int main(int argc, char **argv)
 	must(nconns > 0 && nconns < 256, "CONNS");
 	begin(atoi(argv[3]));
 
-	int left = nconns, idle = 0;
+	int left = nconns;
 	time_t last = time(NULL);
 	for (unsigned round = 0; left > 0; round++) {
-		int moved = 0;
-		for (int i = 0; i < nconns; i++)
-			if (!(conns[i].bad & BROKEN))
-				moved += send_message(&conns[i]) + send_transfer(&conns[i]);
-		for (int i = 0; i < nports; i++) /* every other one is read slowly */
-			if (i % 2 == 0 || round % 16 == 0)
-				for (int k = 0; k < 8; k++)
-					moved += receive_message(i) + receive_notification(i);
+		int moved = move(round, 1);
 		left = nconns;
-		for (int i = 0; i < nconns; i++) {
-			if (i % 4 != 1 || round % 64 == 0)
-				moved += take_transfers(&conns[i]);
+		for (int i = 0; i < nconns; i++)
 			left -= done(&conns[i]);
-		}
-		if (moved) {
-			idle = 0;
+		rest(moved);
+		if (moved)
 			last = time(NULL);
-		} else if (++idle > 4) /* to yield would leave it to those that spin, for long */
-			usleep(50);
 		if (time(NULL) - last < STALL)
 			continue;
-		for (int i = 0; i < nconns; i++) {
-			struct conn *c = &conns[i];
-			if (!done(c) && (c->velo_in.nwrong || c->velo_in.right < c->velo_in.len))
-				wrong(c, &c->velo_in);
-			else if (!done(c) && (c->rma_in.nwrong || c->rma_in.right < c->rma_in.len))
-				wrong(c, &c->rma_in);
-			else if (!done(c))
-				fault(c, &c->rma_in, "no progress for 2m0s");
-		}
+		for (int i = 0; i < nconns; i++)
+			if (!done(&conns[i]))
+				stalled(&conns[i]);
 		left = 0;
 	}
 	unsigned long long bytes = 0;
 	int bad = 0;
-	char line[16];
 	for (int i = 0; i < nconns; i++) {
 		bytes += conns[i].velo_in.right + conns[i].rma_in.right;
 		bad += conns[i].bad != 0;
 	}
 	printf("sum %d %llu %d\n", nconns, bytes, bad);
 	fflush(stdout);
-	must(fgets(line, sizeof line, stdin) != NULL, "the word to end");
+	for (unsigned round = 0; !told_to_end(); round++)
+		rest(move(round, 0));
 	for (int i = 0; i < nports; i++) /* what came beside all that was due */
 		for (int k = 0; k < 100 && receive_message(i); k++)
 			;
