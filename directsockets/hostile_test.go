@@ -16,33 +16,33 @@ import (
 	"exnet/directsockets/broker/client"
 )
 
-// TestHostile: somebody writes at random over the segment of a connection. Its calls
-// end, and another connection of the same process is not touched.
-func TestHostile(t *testing.T) {
+// directPairs serves connections within this process: each call makes one that is direct, both ends.
+func directPairs(t *testing.T) (connect func() (a, b *Conn)) {
+	t.Helper()
 	s, err := broker.New(broker.Config{Path: filepath.Join(t.TempDir(), "ds.sock")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Run(context.Background()) }()
-	defer func() {
+	t.Cleanup(func() {
 		if err := errors.Join(s.Close(), <-served); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	client, err := client.Dial(client.Config{Path: s.Path()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(func() { client.Close() })
 	cfg := Config{Broker: client, Eager: true, Slots: 16, Ring: 64 << 10}
 	lc := ListenConfig{Config: cfg}
 	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	connect := func() (a, b *Conn) {
+	t.Cleanup(func() { l.Close() })
+	return func() (a, b *Conn) {
 		for !client.Listener(uint16(l.Addr().(*net.TCPAddr).Port)) {
 			time.Sleep(time.Millisecond)
 		}
@@ -72,6 +72,12 @@ func TestHostile(t *testing.T) {
 		}
 		return a, b
 	}
+}
+
+// TestHostile: somebody writes at random over the segment of a connection. Its calls
+// end, and another connection of the same process is not touched.
+func TestHostile(t *testing.T) {
+	connect := directPairs(t)
 	other, far := connect()
 	defer other.Close()
 	defer far.Close()
