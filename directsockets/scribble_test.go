@@ -128,12 +128,14 @@ func registered(t *testing.T, c *Conn, r *rand.Rand) func() error {
 	return func() (err error) {
 		off, n := r.IntN(32<<10), 1+r.IntN(16<<10)
 		var got int
-		switch r.IntN(5) {
+		switch r.IntN(7) {
 		case 0, 1:
 			got, err = c.ReadBuffer(buf, off, n)
 			own(t, buf.Bytes()[off:off+got])
 		case 2:
 			_, err = c.WriteBuffer(buf, off, n)
+		case 4, 5:
+			_, err = c.Write(buf.Bytes()[off : off+n])
 		case 3:
 			var p Posted
 			if p, err = c.PostBuffer(buf, off, n); err == nil {
@@ -232,30 +234,40 @@ func scribbleWord(mem []byte, r *rand.Rand) {
 	put := func(off int, n uint64) { shm.Words(mem, off&^7, 1)[0].Store(n) }
 	side := r.IntN(2)
 	control, queue := 512+512*side, 4096+16*128*side
-	switch r.IntN(3000) {
-	case 0:
+	switch k := r.IntN(3000); {
+	case k == 0:
 		put(control+8*r.IntN(3), r.Uint64N(100))
-	case 1: // attention and cpu
+	case k == 1: // attention and cpu
 		put(control+128, r.Uint64N(128)&r.Uint64N(128)|r.Uint64N(8)<<8)
-	case 2: // state and flags
+	case k == 2: // state and flags
 		put(control+136, r.Uint64N(4)|r.Uint64N(64)<<32)
-	case 3:
+	case k == 3:
 		put(control+144+8*r.IntN(2), r.Uint64N(40))
-	case 4, 5, 6: // sinks and claims
+	case k < 7: // sinks and claims
 		put(control+256+8*r.IntN(17), r.Uint64N(10))
-	case 7:
+	case k == 7:
 		put(512+r.IntN(4096-512+2*16*128), r.Uint64())
-	case 8: // the whole of a slot
+	case k == 8: // the whole of a slot
 		slot := queue + 128*r.IntN(16)
 		put(slot+8, 1+r.Uint64N(3)|r.Uint64N(5000)<<32)
 		put(slot+16, r.Uint64N(66000))
 		put(slot+24, r.Uint64N(66000))
-		tag, n := segment.Tag(1+r.IntN(2)), 1+r.IntN(120)
+		tag, n := segment.Tag(1+r.IntN(2)), r.IntN(130)
 		if r.IntN(4) == 0 {
 			tag, n = segment.Tag(3+r.IntN(6)), []int{28, 8, 0, 20}[r.IntN(4)]
 		}
 		put(slot, uint64(1+r.IntN(30))|uint64(tag)<<32|uint64(n)<<40)
+	case k < 300: // where a sink is: region and length, offset
+		put(control+272+8*r.IntN(2), r.Uint64N(130_000)<<(32*r.IntN(2)))
 	default: // what a message says: mode or region, length, place, advance
-		put(queue+128*r.IntN(16)+8*(1+r.IntN(3)), r.Uint64N(66000)<<(32*r.IntN(2))|r.Uint64N(4))
+		slot := queue + 128*r.IntN(16)
+		switch r.IntN(8) {
+		case 0:
+			put(slot+8, 1+r.Uint64N(3)|r.Uint64N(66000)<<32)
+		case 1:
+			put(slot+24, r.Uint64N(66000))
+		default:
+			put(slot+16, r.Uint64N(80000))
+		}
 	}
 }

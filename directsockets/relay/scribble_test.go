@@ -48,7 +48,7 @@ func TestScribbledProgram(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					scribble(mem, r)
+					scribble(mem, round&1, r)
 				}
 			}
 		})
@@ -96,33 +96,33 @@ func use(e *segment.End, r *rand.Rand) {
 	}
 }
 
-// scribble writes one thing into a segment of 16 slots and 65,536 bytes a ring (SPEC.md, 2).
-func scribble(mem []byte, r *rand.Rand) {
+// scribble writes one thing into a segment of 16 slots and 65,536 bytes a ring (SPEC.md, 2): what the
+// program at that side has the node read.
+func scribble(mem []byte, side int, r *rand.Rand) {
 	put := func(off int, n uint64) { shm.Words(mem, off&^7, 1)[0].Store(n) }
-	side := r.IntN(2)
-	control, queue := 512+512*side, 4096+16*128*side
-	switch r.IntN(400) {
-	case 0:
+	control, slot := 512+512*side, 4096+16*128*side+128*r.IntN(16)
+	switch k := r.IntN(20_000); {
+	case k == 0:
 		put(control+8*r.IntN(3), r.Uint64N(100))
-	case 1: // attention and cpu
+	case k == 1: // attention and cpu
 		put(control+128, r.Uint64N(128)&r.Uint64N(128)|r.Uint64N(8)<<8)
-	case 2: // state and flags
+	case k == 2: // state and flags
 		put(control+136, r.Uint64N(4)|r.Uint64N(64)<<32)
-	case 3:
+	case k == 3:
 		put(control+144+8*r.IntN(2), r.Uint64N(40))
-	case 4:
+	case k == 4:
 		put(control+256+8*r.IntN(18), r.Uint64N(10))
-	case 5:
+	case k == 5:
 		put(r.IntN(4096+2*16*128), r.Uint64())
-	default:
-		slot := queue + 128*r.IntN(16)
-		put(slot+8, 1+r.Uint64N(3)|r.Uint64N(5000)<<32)
-		put(slot+16, r.Uint64N(66000))
-		put(slot+24, r.Uint64N(66000))
-		tag, n := segment.Tag(1+r.IntN(2)), 1+r.IntN(120)
-		if r.IntN(50) == 0 {
+	case k < 40: // a message that is there, or not yet
+		tag, n := segment.Tag(1+r.IntN(2)), r.IntN(256)
+		if r.IntN(4) == 0 {
 			tag, n = segment.Tag(3+r.IntN(6)), []int{28, 8, 0, 20}[r.IntN(4)]
 		}
-		put(slot, uint64(1+r.IntN(30))|uint64(tag)<<32|uint64(n)<<40)
+		put(slot, uint64(1+r.IntN(8))|uint64(tag)<<32|uint64(n)<<40)
+	case k < 2000:
+		put(slot+8, r.Uint64N(4)|r.Uint64N(66000)<<32)
+	default: // place and advance of data
+		put(slot+16+8*r.IntN(2), r.Uint64N(80_000))
 	}
 }
