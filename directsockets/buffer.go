@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"time"
 
 	"exnet/directsockets/segment"
 )
@@ -230,12 +231,23 @@ func (c *Conn) awaitSink() int {
 			break
 		}
 	}
-	for !r.end.WithdrawSink() { // the peer is filling it
+	for tries := 0; !r.end.WithdrawSink(); tries++ { // the peer is filling it
 		n, err := r.end.RecvSink()
 		if err != segment.ErrAgain {
 			return n
 		}
-		runtime.Gosched()
+		if tries < sinkTries {
+			runtime.Gosched()
+		} else {
+			sinkPause()
+		}
 	}
 	return 0
 }
+
+// sinkTries is how often awaitSink looks at a sink that the peer is filling before it sleeps between
+// the looks: a peer that never ends it would have a processor for 10 s.
+const sinkTries = 1000
+
+// sinkPause is that sleep, which tests count.
+var sinkPause = func() { time.Sleep(time.Millisecond) }

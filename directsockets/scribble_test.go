@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -116,6 +117,42 @@ func scribbledRound(t *testing.T, connect func() (a, b *Conn), use func(t *testi
 	close(stop)
 	foe.Wait()
 	return resets
+}
+
+// A peer that says it fills a sink, and never does, has the reader sleep, not spin.
+func TestClaimedSinkSleeps(t *testing.T) {
+	a, b := directPairs(t)()
+	defer b.Close()
+	defer a.Close()
+	buf, err := NewBuffer(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer buf.Close()
+	mem := a.end.Load().Segment().Exposed()
+	sink, claim := &shm.Words(mem, 512+256, 1)[0], &shm.Words(mem, 512+512+384, 1)[0] // SPEC.md, 2.2
+	before, pauses := sinkPause, 0
+	defer func() { sinkPause = before }()
+	sinkPause = func() {
+		if pauses++; pauses == 5 {
+			claim.Store(0)
+		}
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := a.ReadBuffer(buf, 0, 4096)
+		done <- err
+	}()
+	for end := time.Now().Add(time.Minute); sink.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no sink is offered")
+		}
+	}
+	claim.Store(sink.Load())
+	a.SetReadDeadline(time.Unix(1, 0))
+	if err := <-done; !errors.Is(err, os.ErrDeadlineExceeded) || pauses != 5 {
+		t.Errorf("%v after %d pauses", err, pauses)
+	}
 }
 
 // registered uses buffers that the peer maps.
