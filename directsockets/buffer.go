@@ -245,8 +245,8 @@ func (c *Conn) awaitSink() int {
 	return 0
 }
 
-// sinkTries is how often awaitSink looks at a sink that the peer is filling before it sleeps between
-// the looks: a peer that never ends it would have a processor for 10 s.
+// sinkTries is how often awaitSink looks at a sink that the peer is filling before it sleeps
+// between the looks: a peer that never ends it would have a processor for 10 s.
 const sinkTries = 1000
 
 // sinkPause is that sleep, which tests count.

@@ -16,7 +16,8 @@ import (
 	"exnet/directsockets/broker/client"
 )
 
-// directPairs serves connections within this process: each call makes one that is direct, both ends.
+// directPairs serves connections within this process: each call makes one that is direct, both
+// ends.
 func directPairs(t *testing.T) (connect func() (a, b *Conn)) {
 	t.Helper()
 	s, err := broker.New(broker.Config{Path: filepath.Join(t.TempDir(), "ds.sock")})

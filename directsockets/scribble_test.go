@@ -19,9 +19,9 @@ import (
 // foreignWord is what the other connection's bytes are full of, and nobody else's.
 const foreignWord = 0xc7c7c7c7_00000000
 
-// TestScribbledAllTheTime: somebody writes into the segment of a connection without a pause, what may
-// pass for true and noise, while both ends use registered buffers, or leave direct. All calls end,
-// and none gets bytes of another connection, which goes on.
+// TestScribbledAllTheTime: somebody writes into the segment of a connection without a pause, what
+// may pass for true and noise, while both ends use registered buffers, or leave direct. All calls
+// end, and none gets bytes of another connection, which goes on.
 func TestScribbledAllTheTime(t *testing.T) {
 	connect := directPairs(t)
 	other, far := connect()

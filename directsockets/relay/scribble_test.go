@@ -9,8 +9,9 @@ import (
 	"exnet/internal/shm"
 )
 
-// A program, here or on the other host, writes into its segment all the time, what may pass for true
-// and noise, while bytes are carried and an end falls back: both nodes go on, and so do others.
+// A program, here or on the other host, writes into its segment all the time, what may pass for
+// true and noise, while bytes are carried and an end falls back. Both nodes go on, and so do other
+// connections.
 func TestScribbledProgram(t *testing.T) {
 	hosts := newHosts(t, 2, nil)
 	good := hosts[0].call(t, hosts[1], segment.Config{Slots: 16, Ring: 64 << 10})
@@ -96,8 +97,8 @@ func use(e *segment.End, r *rand.Rand) {
 	}
 }
 
-// scribble writes one thing into a segment of 16 slots and 65,536 bytes a ring (SPEC.md, 2): what the
-// program at that side has the node read.
+// scribble writes one thing into a segment of 16 slots and 65,536 bytes a ring (SPEC.md, 2): what
+// the program at that side has the node read.
 func scribble(mem []byte, side int, r *rand.Rand) {
 	put := func(off int, n uint64) { shm.Words(mem, off&^7, 1)[0].Store(n) }
 	control, slot := 512+512*side, 4096+16*128*side+128*r.IntN(16)
