@@ -72,7 +72,7 @@ func routeAdaptive(p program, o nodeOptions, on bool) error {
 	if on {
 		state = "adaptive"
 		if n := len(f.routes.Cut()); n > 0 {
-			state = fmt.Sprintf("adaptive once the %d links that are down are up again; until then by the tables", n)
+			state = fmt.Sprintf("by the tables while links are down (%d), adaptive after that", n)
 		}
 	}
 	fmt.Fprintf(p.stdout, "the data of RMA is %s on %d nodes\n", state, len(f.nodes))

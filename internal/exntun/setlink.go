@@ -125,10 +125,10 @@ func (s *linkSetting) run(p program, o nodeOptions) error {
 	if err := f.setLink(s); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.stdout, "link %d-%d is %s on %d nodes; %d pairs of nodes go round the %d links that are down", s.ends[0], s.ends[1],
-		map[bool]string{false: "up", true: "down"}[s.down], len(f.nodes), round, len(cut))
+	fmt.Fprintf(p.stdout, "link %d-%d is %s on %s; links that are down: %d; pairs of nodes that go around them: %d", s.ends[0], s.ends[1],
+		map[bool]string{false: "up", true: "down"}[s.down], plural(len(f.nodes), "node"), len(cut), round)
 	if left > 0 {
-		fmt.Fprintf(p.stdout, "; %d reserved routes cross one, and wait for it", left)
+		fmt.Fprintf(p.stdout, "; reserved routes that wait for them: %d", left)
 	}
 	fmt.Fprintln(p.stdout)
 	return nil

@@ -43,7 +43,7 @@ func TestRootSetLink(t *testing.T) {
 	}
 	byX(true)
 	whole := drawn()
-	set("link 2-1 is down on 2 nodes; 4 pairs of nodes go round the 1 links that are down", "2-1", "down")
+	set("link 2-1 is down on 2 nodes; links that are down: 1; pairs of nodes that go around them: 4", "2-1", "down")
 	byX(false)
 	if got := drawn(); strings.Count(got, "x") <= strings.Count(whole, "x") {
 		t.Errorf("the cut is not drawn:\n%s", got)
@@ -60,7 +60,7 @@ func TestRootSetLink(t *testing.T) {
 		}
 	}
 	byX(false)
-	set("link 1-2 is up on 2 nodes; 0 pairs of nodes go round the 0 links that are down", "1-2", "up")
+	set("link 1-2 is up on 2 nodes; links that are down: 0; pairs of nodes that go around them: 0", "1-2", "up")
 	byX(true)
 }
 
