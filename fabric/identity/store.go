@@ -161,6 +161,9 @@ func (s *Store) Generation() uint64 {
 	return s.generation
 }
 
+// Now is the time by the Store's clock.
+func (s *Store) Now() time.Time { return s.cfg.Now() }
+
 // Check returns why a certificate that was trusted is trusted no longer, or nil.
 func (s *Store) Check(c *x509.Certificate) error {
 	_, err := s.Trust().Verify(c, s.cfg.Fabric, s.cfg.Now())

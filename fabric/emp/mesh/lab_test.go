@@ -57,8 +57,14 @@ func newAuthority(t *testing.T, name string) *authority {
 // store returns what a node has of the authority, and its trust file.
 func (a *authority) store(n fabric.NodeID) (*identity.Store, string) {
 	a.t.Helper()
+	return a.storeOf(n, year, nil)
+}
+
+// storeOf is store with a certificate for another time, and another clock.
+func (a *authority) storeOf(n fabric.NodeID, life time.Duration, now func() time.Time) (*identity.Store, string) {
+	a.t.Helper()
 	dir := a.t.TempDir()
-	p, err := identity.Create(identity.Name{Fabric: a.pair.Name.Fabric, Node: n}, a.pair, year)
+	p, err := identity.Create(identity.Name{Fabric: a.pair.Name.Fabric, Node: n}, a.pair, life)
 	if err == nil {
 		err = p.Save(filepath.Join(dir, "node"))
 	}
@@ -69,7 +75,7 @@ func (a *authority) store(n fabric.NodeID) (*identity.Store, string) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	s, err := identity.Open(identity.Config{Key: filepath.Join(dir, "node"), Trust: trust, Fabric: a.pair.Name.Fabric})
+	s, err := identity.Open(identity.Config{Key: filepath.Join(dir, "node"), Trust: trust, Fabric: a.pair.Name.Fabric, Now: now})
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -271,11 +271,28 @@ func TestDenied(t *testing.T) {
 	eventually(t, "refused", func() bool { return two.logged("does not trust this node's key") && one.logged("is denied") })
 }
 
+// Whose certificate ends while it is linked is parted with, and is not let in with that again.
+func TestExpiredWhileLinked(t *testing.T) {
+	ca := newAuthority(t, "lab")
+	late := new(atomic.Int64)
+	store, _ := ca.storeOf(1, year, func() time.Time { return time.Now().Add(time.Duration(late.Load())) })
+	other, _ := ca.storeOf(2, year/4, nil)
+	one, two := linked(t, store, other)
+	late.Store(int64(year / 2))
+	one.awaits()
+	eventually(t, "refused", func() bool {
+		return one.logged("msg=refused") && one.logged("ended at") && two.logged("does not trust this node's key")
+	})
+	late.Store(0)
+	one.awaits(2)
+}
+
 // A certificate that is renewed in time ends no link: the peers are shown it.
 func TestRenewed(t *testing.T) {
 	ca := newAuthority(t, "lab")
-	store, _ := ca.store(1)
-	other, trust := ca.store(2)
+	late := new(atomic.Int64)
+	store, _ := ca.storeOf(1, year, func() time.Time { return time.Now().Add(time.Duration(late.Load())) })
+	other, trust := ca.storeOf(2, year/2, nil)
 	one, two := linked(t, store, other)
 	one.mu.Lock()
 	s := one.sessions[2]
@@ -290,9 +307,11 @@ func TestRenewed(t *testing.T) {
 	}
 	eventually(t, "shown", func() bool { return s.cert.Load().Equal(later) && one.logged("certificate renewed") })
 	var generation uint64
-	if err := s.believed(&generation, old.NotAfter.Add(time.Hour)); err != nil {
+	late.Store(int64(time.Until(old.NotAfter) + time.Hour))
+	if err := s.believed(&generation); err != nil {
 		t.Errorf("when the old one has ended: %v", err)
 	}
+	late.Store(0)
 	// A stranger's is not taken, which ends nothing either.
 	two.mu.Lock()
 	back := two.sessions[1]

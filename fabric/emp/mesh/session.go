@@ -328,7 +328,7 @@ func (s *session) write() {
 			s.end(errSilent)
 			return
 		}
-		if err := s.believed(&generation, now); err != nil {
+		if err := s.believed(&generation); err != nil {
 			s.end(err)
 			return
 		}
@@ -352,13 +352,13 @@ func (s *session) generation() uint64 {
 
 // believed says why the peer's certificate is not believed any more: its time has
 // come, or the trust file has changed.
-func (s *session) believed(generation *uint64, now time.Time) error {
+func (s *session) believed(generation *uint64) error {
 	c := s.cert.Load()
 	if c == nil {
 		return nil
 	}
 	g := s.generation()
-	if g == *generation && now.Before(c.NotAfter) {
+	if g == *generation && s.m.cfg.Store.Now().Before(c.NotAfter) {
 		return nil
 	}
 	*generation = g
