@@ -25,9 +25,10 @@ func newCredits() *cobra.Command {
 	credits, packets := 256, 100000
 	c := &cobra.Command{
 		Use: "credits [flags]", Short: "compare how credits return on a link",
-		Long: `Prints how fast packets of 64 bytes go over 10 Gbit/s Ethernet with a credit for each buffer
-of the receiver, by packets in a frame and credits in one that returns them (HyperTransport
-over Ethernet), and the parts of a packet's latency.`,
+		Long: `Prints how fast packets of 64 bytes go over 10 Gbit/s Ethernet (HyperTransport
+over Ethernet, with a credit for each buffer of the receiver): by packets in a
+frame, and by credits in a frame that returns them. It also prints the parts of
+a packet's latency.`,
 		Example: "exn-sim credits --credits 128",
 		Args:    command.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -37,8 +38,8 @@ over Ethernet), and the parts of a packet's latency.`,
 			return creditTables(c.OutOrStdout(), credits, packets)
 		},
 	}
-	c.Flags().IntVar(&credits, "credits", credits, "buffers of the receiver for a channel, `N`")
-	c.Flags().IntVar(&packets, "packets", packets, "packets to send, `N`")
+	c.Flags().IntVar(&credits, "credits", credits, "`N` buffers of the receiver for a channel (256)")
+	c.Flags().IntVar(&packets, "packets", packets, "`N` packets to send (100000)")
 	return c
 }
 

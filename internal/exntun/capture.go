@@ -23,9 +23,9 @@ func newCapture() *cobra.Command {
 	c := &cobra.Command{
 		Use: "capture [flags]", Short: "write the frames of a running node as pcapng",
 		Long: `Writes the Ethernet frames of a node's interface as pcapng, with their checksums
-filled in, until SIGINT, or until the reader or the node ends. Segments that are
-to be cut appear as they are. Frames that the reader is too slow for are missing
-in the capture, not in the traffic.`,
+filled in, until SIGINT, or until the reader or the node ends. Large
+segments appear whole. A reader that is too slow misses frames; the traffic does
+not.`,
 		Example: `exn-tun capture --node 1 | tcpdump -n -r -
 exn-tun capture --node 1 -w exn0.pcapng
 exn-tun capture | wireshark -k -i -`,

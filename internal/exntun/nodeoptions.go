@@ -117,7 +117,7 @@ func (o *upOptions) defineHosts(fs *pflag.FlagSet) {
 	fs.StringVar(&h.Key, "key", h.Key, "`FILE` the node's key, as exn-tun key makes it; its certificate lies beside it and says which node this is")
 	fs.StringVar(&h.Trust, "trust", h.Trust, "`FILE` whose keys are believed: authorities, pinned keys; see exn-tun key -h")
 	fs.BoolVar(&h.Plaintext, "plaintext", h.Plaintext, "neither encrypt nor authenticate, on a network that is trusted or encrypted below")
-	cli.Number(fs, &h.Conns, "conns", 1, stream.MaxConns, fmt.Sprintf("`N` TCP connections with each peer, 1 to %d, as the one has it that reached the other (1)", stream.MaxConns))
+	cli.Number(fs, &h.Conns, "conns", 1, stream.MaxConns, fmt.Sprintf("`N` TCP connections with each peer, 1 to %d; of two nodes, the one that reached the other decides (1)", stream.MaxConns))
 	fs.Func("conns-congestion", "`NAME` TCP congestion control of these, for what this node sends (the system's)", func(s string) error { return setCongestion(&h.Congestion, s) })
 	fs.Func("link", "`stream|ofi[:PROVIDER]` what carries the traffic between hosts: TCP or TLS, or libfabric, which does not encrypt it (stream)", func(s string) error {
 		h.Link = s
@@ -133,7 +133,7 @@ func (o *upOptions) defineInterface(fs *pflag.FlagSet) {
 	mtuFlag(fs, &cfg.MTU)
 	fs.StringVar(&cfg.NetNS, "netns", cfg.NetNS, "`NAME|PATH` namespace of ip netns, or such as /proc/PID/ns/net")
 	fs.StringVar(&cfg.Interface, "interface", cfg.Interface, "`NAME` of the interface (exn0)")
-	cli.Var(fs, &cfg.MACPrefix, "mac-prefix", fmt.Sprintf("`XX:XX:XX:XX` what MAC addresses begin with, for all the same (%v)", arp.DefaultPrefix()))
+	cli.Var(fs, &cfg.MACPrefix, "mac-prefix", fmt.Sprintf("`XX:XX:XX:XX` what MAC addresses begin with, the same on all nodes (%v)", arp.DefaultPrefix()))
 	congestionFlag(fs, &cfg.Congestion, "`NAME` TCP congestion control over it (the system's)")
 }
 
@@ -160,7 +160,7 @@ func (o *upOptions) defineOthers(fs *pflag.FlagSet) {
 		cfg.Metrics, err = daemon.MetricsAddr(s)
 		return err
 	})
-	faultsFlag(fs, &cfg.Faults, "`LIST` for tests: what happens to packets that leave this node, as in drop=0.01,corrupt=0.001,seed=1; also duplicate and reorder (probabilities), delay and jitter (times). Its links then are not memory, and make up for all of it")
+	faultsFlag(fs, &cfg.Faults, "`LIST` for tests: what happens to packets that leave this node, as in drop=0.01,corrupt=0.001,seed=1; also duplicate and reorder (probabilities), delay and jitter (times). Its links then are packets in place of shared memory, and make up for the faults")
 	fs.BoolVar(&o.detach, "detach", false, "go into the background once it is up; the exit status says whether it is")
 	cli.Number(fs, &o.wait, "wait", 0, daemon.MaxNode, "`N` be up only when N peers are linked; fails after 30s (0)")
 	fs.StringVar(&o.log, "log-file", "", "`FILE` with --detach: messages are appended to it (none)")

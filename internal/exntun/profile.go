@@ -33,7 +33,7 @@ func newProfile() *cobra.Command {
 		Use: "profile COMMAND [flags]", Short: "count who sends how much to whom",
 		Long: `Counts who sends how much to whom: bytes and messages for each pair of nodes and
 mailboxes, before they are cut into packets, with the sizes; multicasts apart.
-All nodes count that are up, on this host and on those that it is linked with.`,
+All nodes that are up count, on this host and on those that it is linked with.`,
 		Example: `exn-tun profile start
 exn-tun profile stop -o run.json --svg heat.svg --chord chord.svg`,
 		RunE: command.Choose,

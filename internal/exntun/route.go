@@ -60,7 +60,8 @@ exn-tun route reserve --primitive bcast --via 1 --tag 10`,
 	}
 	add("reserve", "routes for a pattern", `Computes routes for a pattern and installs those that differ from the tables: on
 all nodes that are up, or on none. No new route can be part of a cycle of
-channels that wait for each other; one that would be is left out, and said.`, &reserve, reserveRoutes, func(fs *pflag.FlagSet) {
+channels that wait for each other: such a route is left out, and the output says
+how many are.`, &reserve, reserveRoutes, func(fs *pflag.FlagSet) {
 		fs.StringVar(&reserve.pattern, "pattern", "", "`FILE` a profile, a recording in PFProf's form, or CSV with from, to (node IDs), bytes")
 		fs.StringVar(&reserve.primitive, "primitive", "", "`NAME` in place of a file: bcast, reduce, allreduce, alltoall, ring, halo2d or halo3d")
 		fs.StringVar(&reserve.ranks, "nodes", "", "`LIST` of a primitive's nodes such as 5,6,7, the root first (all of the topology)")

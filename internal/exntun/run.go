@@ -25,8 +25,8 @@ func newRoot() *cobra.Command {
 	root := command.New("exn-tun", "TCP/IP over an emulated EXTOLL fabric",
 		"exn-tun runs TCP/IP over an emulated EXTOLL fabric, through an interface exn0.")
 	root.Example = `exn-tun demo
-    two nodes in two namespaces: ping, TCP and broadcast over exn0, and what
-    the kernel's own veth does in the same run
+    two nodes in two namespaces, and the same two programs over veth, over
+    exn0, and by direct sockets
 exn-tun demo --serve 'iperf3 -s' -- iperf3 -c 10.2.0.2
     any two programs over exn0
 exn-tun up --netns a --addr 10.2.0.1/24

@@ -38,13 +38,14 @@ func newStatus() *cobra.Command {
 		Long: `Shows the nodes of a fabric on this host, a line each: addresses, namespace,
 whether exn0 is up, how many of its peers are linked, what goes in and out over
 exn0 and by direct sockets, how many of its connections are direct, and what is
-wrong. With -v it shows all
-of each node instead: the interface, neighbours, routes, peers, multicast
-groups, the receive mode with interrupts, polls and work per poll, thresholds,
-and the counters that are not 0. With --sockets it shows the connections of
-programs that use direct sockets in the node's namespace, and those of brokers
-that exn-run --loopback has started, with --ports the ports of the NIC that
-programs have opened (see docs/ports.md).`,
+wrong.
+
+With -v it shows all of each node instead: the interface, neighbours, routes,
+peers, multicast groups, the receive mode with interrupts, polls and work per
+poll, thresholds, and the counters that are not 0. With --sockets it shows the
+connections of programs that use direct sockets in the node's namespace, and of
+those whose broker exn-run --loopback has started. With --ports it shows the
+ports of the NIC that programs have opened (see docs/ports.md).`,
 		Example: `exn-tun status
 exn-tun status --watch
 exn-tun status --node 1 -v

@@ -37,8 +37,8 @@ func newTopo() *cobra.Command {
 that are up, on this host and on those that it is linked with, which were
 started with exn-tun up --topology: each link is drawn with what it has carried,
 and nodes that are not up are marked. What direct sockets have moved through
-shared memory is on no link, and said apart. With --node it shows what this node
-has sent and fetched.`,
+shared memory is on no link, and has lines of its own. With --node it shows what
+this node has sent and fetched.`,
 		Example: `exn-tun topo --torus 4x4x4
 exn-tun topo --file lab.toml --svg lab.svg
 exn-tun topo --fabric lab

@@ -27,11 +27,11 @@ func newUp() *cobra.Command {
 	var o *upOptions
 	c := &cobra.Command{
 		Use: "up [flags]", Short: "run a node of a fabric until it is stopped",
-		Long: `Runs one node of a fabric in the foreground: brings up exn0 in this network
-namespace or another, finds the fabric's other nodes on this host, and with
---listen those of other hosts, and carries packets to and from them, on this
-host through shared memory, until SIGTERM, SIGINT or
-exn-tun down. Then nothing is left behind. Once it is up it prints one line.`,
+		Long: `Runs one node of a fabric in the foreground. It brings up exn0 in this network
+namespace or another, finds the fabric's other nodes on this host (with --listen
+those of other hosts, too), and carries packets to and from them, on this host
+through shared memory. Once it is up it prints one line. SIGTERM, SIGINT or
+exn-tun down end it; then nothing is left behind.`,
 		Example: `exn-tun up --addr 10.2.0.1/24
     a node of fabric lab, with a free node ID
 exn-tun up --netns b --addr 10.2.0.2/24 --addr6 fd00:10:2::2/64
@@ -249,8 +249,8 @@ func newSet() *cobra.Command {
 	c := &cobra.Command{
 		Use: "set [flags] SETTING=VALUE... | link A-B up|down", Short: "change how running nodes receive frames, or set a link down",
 		Long: `Changes how a running node receives frames, while traffic goes on; or sets a
-link of a fabric with a topology down or up, on all nodes: traffic goes round
-it.
+link of a fabric with a topology down or up, on all nodes. Traffic goes around a
+link that is down.
 
 Settings:
   mode=napi            interrupt, then polling until nothing is left
