@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"exnet/internal/bench/tcpbench"
 )
@@ -31,7 +32,7 @@ type sockmapCounts struct{ Handed, Left uint64 } // to the other socket, to TCP
 func (p *sockmapPath) Setup(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, p.Close())
+			err = errors.Join(bpfError(err), p.Close())
 		}
 	}()
 	if err := p.loPath.Setup(ctx); err != nil {
@@ -58,6 +59,15 @@ func (p *sockmapPath) Setup(ctx context.Context) (err error) {
 		return fmt.Errorf("attaching the BPF program: %w", err)
 	}
 	return nil
+}
+
+// bpfError says what to do if the kernel does not let this process load BPF. A user namespace does
+// not help: the right (CAP_BPF) is that of the first one.
+func bpfError(err error) error {
+	if errors.Is(err, unix.EPERM) {
+		return errors.New("BPF takes root: run as root, or leave sockmap out of --paths")
+	}
+	return err
 }
 
 // program returns what runs for each message that a socket in the map sends. It hands the message

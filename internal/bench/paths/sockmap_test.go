@@ -1,11 +1,13 @@
 package paths
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"exnet/internal/bench/benchtest"
 	"exnet/internal/bench/tcpbench"
@@ -19,7 +21,7 @@ func sockmap(t *testing.T) *sockmapPath {
 	netnstest.CheckFDs(t)
 	p := &sockmapPath{}
 	if err := p.Setup(t.Context()); err != nil {
-		if strings.Contains(err.Error(), "operation not permitted") || strings.Contains(err.Error(), "not supported") {
+		if strings.Contains(err.Error(), "BPF takes root") || strings.Contains(err.Error(), "not supported") {
 			t.Skip(err)
 		}
 		t.Fatal(err)
@@ -38,6 +40,15 @@ func sockmapSpec(t *testing.T, k tcpbench.Kind, streams int) tcpbench.Spec {
 	return tcpbench.Spec{
 		Kind: k, Size: 4096, Streams: streams, Duration: 20 * time.Millisecond, Warmup: 5 * time.Millisecond,
 		Congestion: benchtest.Congestion(t), CPUs: tcpbench.Anywhere(),
+	}
+}
+
+func TestBPFError(t *testing.T) {
+	if err := bpfError(fmt.Errorf("map create: %w", unix.EPERM)); !strings.Contains(err.Error(), "run as root") {
+		t.Error(err)
+	}
+	if err := bpfError(unix.ENOSPC); err != unix.ENOSPC {
+		t.Error(err)
 	}
 }
 
