@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -19,6 +20,33 @@ import (
 type sockmapPath struct {
 	loPath
 	sockets, counts *ebpf.Map
+}
+
+func init() { tcpbench.IntoSocketMap = intoSocketMap }
+
+// joinTime bounds how long an end waits until the other is in the map, too.
+const joinTime = 30 * time.Second
+
+// intoSocketMap puts a socket into the map, and waits for the other end, so that nothing is sent
+// before the program can hand it over.
+func intoSocketMap(fd int, id uint32, own, other tcpbench.SocketKey) error {
+	m, err := ebpf.NewMapFromID(ebpf.MapID(id))
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if err := m.Put(own, uint64(fd)); err != nil {
+		return err
+	}
+	var cookie uint64
+	for end := time.Now().Add(joinTime); ; time.Sleep(100 * time.Microsecond) { // a map has no wait
+		if err := m.Lookup(other, &cookie); !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("the other end is not there after %v", joinTime)
+		}
+	}
 }
 
 func newSockmap(NodeConfig) Path { return &sockmapPath{} }

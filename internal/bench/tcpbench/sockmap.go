@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,6 +15,11 @@ const Sockmap Transport = "sockmap"
 // SocketKey is a socket's key in the map: its ports, in the host's byte order. The other end's key
 // has them the other way round.
 type SocketKey struct{ Local, Remote uint32 }
+
+// IntoSocketMap puts a connected socket into the BPF map with the ID by its key, and waits for the
+// other end's. Package paths sets it when it begins: a program that does not measure sockmap does
+// not link a library for BPF.
+var IntoSocketMap func(fd int, id uint32, own, other SocketKey) error
 
 func init() {
 	transports[Sockmap] = transport{
@@ -61,11 +64,7 @@ func (l sockmapListener) accept() (conn, error) {
 	return intoMap(c.(socket), l.id)
 }
 
-// joinTime bounds how long an end waits until the other is in the map, too.
-const joinTime = 30 * time.Second
-
-// intoMap puts a connected socket into the map with the ID, and waits for the other end, so that
-// nothing is sent before the program can hand it over. If that fails it closes the socket.
+// intoMap puts a connected socket into the map with the ID, and closes it if that fails.
 func intoMap(s socket, id uint32) (c conn, err error) {
 	defer func() {
 		if err != nil {
@@ -73,11 +72,6 @@ func intoMap(s socket, id uint32) (c conn, err error) {
 			c, err = nil, fmt.Errorf("putting a socket into the BPF map: %w", err)
 		}
 	}()
-	m, err := ebpf.NewMapFromID(ebpf.MapID(id))
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
 	local, err := unix.Getsockname(int(s))
 	if err != nil {
 		return nil, err
@@ -86,19 +80,8 @@ func intoMap(s socket, id uint32) (c conn, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.Put(SocketKey{portOf(local), portOf(remote)}, uint64(s)); err != nil {
-		return nil, err
-	}
-	other, cookie := SocketKey{portOf(remote), portOf(local)}, uint64(0)
-	for end := time.Now().Add(joinTime); ; time.Sleep(100 * time.Microsecond) { // a map has no wait
-		err := m.Lookup(other, &cookie)
-		if err == nil || !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return sockmapSocket{s}, err
-		}
-		if time.Now().After(end) {
-			return nil, fmt.Errorf("the other end is not there after %v", joinTime)
-		}
-	}
+	own, other := SocketKey{portOf(local), portOf(remote)}, SocketKey{portOf(remote), portOf(local)}
+	return sockmapSocket{s}, IntoSocketMap(int(s), id, own, other)
 }
 
 // portOf returns the port of an address of IPv4 or IPv6; 0 of any other.
