@@ -177,7 +177,8 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 		case err := <-ended:
 			return errors.Join(err, t.close(), k.close(), s.Close())
 		case <-tick.C:
-			if s.Idle() > idle && k.idle() > idle {
+			kept := k.idle() // always: it forgets programs that have ended
+			if s.Idle() > idle && kept > idle {
 				tick.Stop()
 				err := errors.Join(t.close(), k.close()) // from now on no exn-run relies on it
 				stop()

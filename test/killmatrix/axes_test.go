@@ -56,13 +56,17 @@ const (
 	rendezvous
 	midRing
 	teardown
+	returning // of direct sockets
 )
 
-var moments = []moment{setUp, eager, rendezvous, midRing, teardown}
+var moments = []moment{setUp, eager, rendezvous, midRing, teardown, returning}
 
 func (m moment) String() string {
-	return [...]string{"?", "set-up", "eager", "rendezvous", "mid-ring", "teardown"}[m]
+	return [...]string{"?", "set-up", "eager", "rendezvous", "mid-ring", "teardown", "returning"}[m]
 }
+
+// full: the client sleeps in its write, and the server does not read.
+func (m moment) full() bool { return m == midRing || m == returning }
 
 // cell is one of the matrix.
 type cell struct {
@@ -102,7 +106,7 @@ func (c cell) outcome() outcome {
 		return ends
 	case c.victim.program():
 		return waits
-	case c.path.direct && c.moment != setUp, !c.path.fabric:
+	case c.path.direct && c.moment != setUp && c.moment != returning, !c.path.fabric:
 		return carriesOn
 	}
 	return waits
@@ -111,6 +115,9 @@ func (c cell) outcome() outcome {
 // cells lists those of a path.
 func cells(p path) (all []cell) {
 	for _, m := range moments {
+		if m == returning && !p.direct {
+			continue
+		}
 		for _, v := range p.victims() {
 			for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 				all = append(all, cell{p, m, v, s})
@@ -121,11 +128,16 @@ func cells(p path) (all []cell) {
 }
 
 // inCI is the reduced form: of each path every victim with both signals, at another moment
-// each, so that all moments have all of them over the paths.
+// each, so that all moments have all of them over the paths. While bytes return to TCP, one
+// of two Go programs is killed.
 func (c cell) inCI() bool {
-	n := int(c.moment) + 2*int(c.victim) + slices.IndexFunc(paths, func(p path) bool { return p.name == c.path.name })
+	at := slices.IndexFunc(paths, func(p path) bool { return p.name == c.path.name })
+	if c.moment == returning {
+		return c.victim.program() && c.path.python == nil && c.signal == syscall.SIGKILL && (int(c.victim)+at)%2 == 0
+	}
+	n := int(c.moment) + 2*int(c.victim) + at
 	if c.signal == syscall.SIGSTOP {
 		n += 2
 	}
-	return n%len(moments) == 0
+	return n%int(teardown) == 0
 }

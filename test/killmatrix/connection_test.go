@@ -13,6 +13,7 @@ type connection struct {
 	kind           string // tcp or direct
 	cid, sid, lid  int
 	limit          int // ms, of each call; 0: none
+	buffer         int // bytes of the sockets' buffers from client to server; 0: as the kernel has them
 	caddr, saddr   netip.AddrPort
 	accepted       bool
 }
@@ -29,7 +30,7 @@ func (c *connection) listen(addr string) error {
 
 // dial has the client connect. The server does not accept yet.
 func (c *connection) dial(limit time.Duration) error {
-	a, err := c.client.ask(request{Op: "dial", ID: c.cid, Kind: c.kind, Addr: c.saddr.String(), Dial: int(limit.Milliseconds()), MS: c.limit})
+	a, err := c.client.ask(request{Op: "dial", ID: c.cid, Kind: c.kind, Addr: c.saddr.String(), Dial: int(limit.Milliseconds()), MS: c.limit, Buffer: c.buffer})
 	if err != nil {
 		return err
 	}
@@ -38,7 +39,7 @@ func (c *connection) dial(limit time.Duration) error {
 }
 
 func (c *connection) accept() error {
-	_, err := c.server.ask(request{Op: "accept", ID: c.sid, From: c.lid, MS: c.limit})
+	_, err := c.server.ask(request{Op: "accept", ID: c.sid, From: c.lid, MS: c.limit, Buffer: c.buffer})
 	c.accepted = err == nil
 	return err
 }

@@ -10,7 +10,7 @@
 //	run-loopback  Python under exn-run --loopback     the broker that exn-run has started
 //	go-loopback   Go, directsockets                   a broker in a third Go program
 //
-// A cell is a path, a moment (set-up, eager, rendezvous, mid-ring, teardown), a
+// A cell is a path, a moment (set-up, eager, rendezvous, mid-ring, teardown, returning), a
 // victim (client, server, either daemon, the broker) and a signal (SIGKILL,
 // SIGSTOP). It is run so:
 //

@@ -146,9 +146,10 @@ func heldSegments(inode map[string]bool, pids []int) error {
 
 // tcpSocket is a line of /proc/net/tcp.
 type tcpSocket struct {
-	local, remote uint16
-	state         string // as there: 01 established, 06 time-wait, 0A listen
-	inode         string // 0: of no process, or not accepted yet
+	local, remote   uint16
+	state           string // as there: 01 established, 06 time-wait, 0A listen
+	inode           string // 0: of no process, or not accepted yet
+	unacked, unread uint64 // bytes that it has
 }
 
 // tcpSockets lists the TCP sockets of a namespace, IPv4 (those that Go listens with are of
@@ -169,6 +170,9 @@ func tcpSockets(ns *netns.NS) (all []tcpSocket, err error) {
 			return nil, err
 		}
 		if _, err := fmt.Sscanf(strings.Replace(f[2], ":", " ", 1), "%s %x", &addr, &s.remote); err != nil {
+			return nil, err
+		}
+		if _, err := fmt.Sscanf(strings.Replace(f[4], ":", " ", 1), "%x %x", &s.unacked, &s.unread); err != nil {
 			return nil, err
 		}
 		s.state, s.inode = f[3], f[9]

@@ -43,6 +43,8 @@ func (r *run) reach() (proof string, err error) {
 		return r.traffic()
 	case midRing:
 		return r.fill()
+	case returning:
+		return r.leave()
 	default:
 		return r.halfClose()
 	}
@@ -167,6 +169,55 @@ func (r *run) fill() (proof string, err error) {
 		return "", fmt.Errorf("no statistics: %w", err)
 	}
 	return fmt.Sprintf("ring %d of %d bytes", e.n[ringUsed], e.n[ringSize]), nil
+}
+
+// leave has the server's receiver fall back while much is unread, until the client's bytes that go
+// back to TCP fill what the kernel has for them.
+func (r *run) leave() (proof string, err error) {
+	c := &r.conn
+	if _, err := r.fill(); err != nil {
+		return "", err
+	}
+	full, _, err := c.entries()
+	if err != nil || full == nil {
+		return "", fmt.Errorf("no statistics: %w", err)
+	}
+	if _, err := c.server.ask(request{Op: "leave", ID: c.sid}); err != nil {
+		return "", err
+	}
+	var last uint64
+	since := time.Now()
+	err = wait("TCP that takes no more", func() (bool, error) {
+		n, err := r.queued()
+		if n != last {
+			last, since = n, time.Now()
+		}
+		return n > 0 && time.Since(since) > 150*time.Millisecond, err
+	})
+	if err == nil && last >= full.n[ringUsed] {
+		err = fmt.Errorf("TCP has taken %d bytes, of %d in the ring", last, full.n[ringUsed])
+	}
+	return fmt.Sprintf("%d of %d bytes are back on TCP", last, full.n[ringUsed]), err
+}
+
+// queued is how many bytes from client to server TCP has.
+func (r *run) queued() (uint64, error) {
+	var unacked, unread uint64
+	for _, i := range []int{0, r.w.serverNode()} {
+		all, err := tcpSockets(r.w.spaces[i])
+		if err != nil {
+			return 0, err
+		}
+		for _, s := range all {
+			switch [2]uint16{s.local, s.remote} {
+			case [2]uint16{r.conn.caddr.Port(), r.conn.saddr.Port()}:
+				unacked = s.unacked
+			case [2]uint16{r.conn.saddr.Port(), r.conn.caddr.Port()}:
+				unread = s.unread
+			}
+		}
+	}
+	return unacked + unread, nil
 }
 
 // halfClose has the client end its direction, while the server goes on.

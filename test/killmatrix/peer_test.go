@@ -21,7 +21,7 @@ import (
 // request is a line for a peer, and reply what it answers. testdata/peer.py
 // understands the same.
 type request struct {
-	Op   string `json:"op"`   // listen, unlisten, accept, dial, send, read, pump, finish, stat, close, broker
+	Op   string `json:"op"`   // listen, unlisten, accept, dial, read, pump, leave, finish, stat, close, broker
 	ID   int    `json:"id"`   // of a connection or a listener
 	Kind string `json:"kind"` // tcp or direct
 	Addr string `json:"addr"`
@@ -33,6 +33,9 @@ type request struct {
 	Dial  int  `json:"dial"`  // limit of a dial, ms
 	MS    int  `json:"ms"`    // limit of every later call of that connection; 0: none
 	Reset bool `json:"reset"` // begin the longest times of a stat anew
+	// Buffer is the size in bytes of the buffer that a dial sends from or an accept receives in; 0:
+	// as the kernel has it.
+	Buffer int `json:"buffer"`
 }
 
 type reply struct {
@@ -139,7 +142,6 @@ func runPeer() int {
 }
 
 func (p *peer) do(q request) (r reply, err error) {
-	limit := time.Duration(q.MS) * time.Millisecond
 	switch q.Op {
 	case "broker": // of this namespace, until the process ends
 		s, err := broker.New(broker.Config{})
@@ -170,13 +172,13 @@ func (p *peer) do(q request) (r reply, err error) {
 		if err != nil {
 			return r, err
 		}
-		return p.add(q.ID, c, limit)
+		return p.add(q, c, c.(buffered).SetReadBuffer)
 	case "dial":
 		c, err := dial(q.Kind, q.Addr, time.Duration(q.Dial)*time.Millisecond)
 		if err != nil {
 			return r, err
 		}
-		return p.add(q.ID, c, limit)
+		return p.add(q, c, c.(buffered).SetWriteBuffer)
 	}
 	c := p.conns[q.ID]
 	if c == nil {
@@ -187,6 +189,8 @@ func (p *peer) do(q request) (r reply, err error) {
 		c.read(q.Hold)
 	case "pump":
 		c.write(q.Size, time.Duration(q.Pause)*time.Microsecond)
+	case "leave":
+		return r, c.conn.(*directsockets.Conn).Demote()
 	case "finish":
 		c.finish()
 	case "stat":
@@ -200,8 +204,19 @@ func (p *peer) do(q request) (r reply, err error) {
 	return r, nil
 }
 
-func (p *peer) add(id int, c net.Conn, limit time.Duration) (reply, error) {
-	p.conns[id] = newPumped(c, limit)
+// buffered is a connection whose buffers in the kernel have sizes.
+type buffered interface {
+	SetReadBuffer(bytes int) error
+	SetWriteBuffer(bytes int) error
+}
+
+func (p *peer) add(q request, c net.Conn, resize func(int) error) (reply, error) {
+	if q.Buffer > 0 {
+		if err := resize(q.Buffer); err != nil {
+			return reply{}, errors.Join(err, c.Close())
+		}
+	}
+	p.conns[q.ID] = newPumped(c, time.Duration(q.MS)*time.Millisecond)
 	return reply{Addr: c.LocalAddr().String()}, nil
 }
 

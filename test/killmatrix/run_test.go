@@ -44,6 +44,7 @@ type run struct {
 	// spare is a second one, to be made while the victim is down.
 	spare connection
 	held  map[string]bool // segments of the connection
+	wrote int64           // bytes that the client's writes had taken before
 	at    int64           // when the signal was sent, CLOCK_MONOTONIC
 	slow  error           // slowError: it was right, and too late
 	// slack is how many times as long as on a quiet machine things may take.
@@ -64,6 +65,9 @@ func (r *run) within(took, limit time.Duration, format string, args ...any) {
 func runCell(w *world, c cell, slack time.Duration) (result, error) {
 	r := &run{w: w, cell: c, slack: slack, result: result{cell: c}}
 	r.conn, r.spare = w.connection(), w.connection()
+	if c.moment == returning {
+		r.conn.buffer = 32 << 10
+	}
 	if c.outcome() != ends {
 		r.conn.limit = int(callLimit.Milliseconds())
 	}
@@ -93,8 +97,12 @@ func runCell(w *world, c cell, slack time.Duration) (result, error) {
 		if p == r.conn.server && !r.conn.accepted {
 			continue
 		}
-		if _, err := p.stat(r.conn.id(p), true); err != nil {
+		s, err := p.stat(r.conn.id(p), true)
+		if err != nil {
 			return r.result, err
+		}
+		if p == r.conn.client {
+			r.wrote = s.TX.Bytes
 		}
 	}
 	w.pulse.reset()
@@ -182,7 +190,7 @@ func (r *run) wake() error {
 			}
 		}
 		return errors.Join(c.read(c.server, false), c.write(c.server, 64, time.Millisecond))
-	case midRing:
+	case midRing, returning:
 		return c.read(c.server, false)
 	}
 	return nil

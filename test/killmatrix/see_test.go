@@ -42,8 +42,11 @@ func (r *run) seeEnd() error {
 			return fmt.Errorf("%d bytes that were not sent", w.Bad)
 		}
 	}
+	if r.cell.victim == client && r.cell.moment == returning && s.RX.Bytes < r.wrote {
+		return fmt.Errorf("%d bytes of %d have come", s.RX.Bytes, r.wrote)
+	}
 	r.after = time.Duration(s.RX.EndAt - r.at)
-	if r.cell.moment == setUp || r.cell.moment == midRing {
+	if r.cell.moment == setUp || r.cell.moment.full() {
 		r.after = time.Duration(s.RX.EndAt - max(r.at, min(woken, s.RX.EndAt)))
 	}
 	if s.TX.End != "finished" {
@@ -89,7 +92,7 @@ func (r *run) seeWait() error {
 			}
 			s, err := r.conn.stat(p)
 			w = s.RX
-			if r.cell.moment == midRing && p == r.conn.client || r.cell.moment == teardown && p == r.conn.server {
+			if r.cell.moment.full() && p == r.conn.client || r.cell.moment == teardown && p == r.conn.server {
 				w = s.TX
 			}
 			if s.RX.End != "" && r.cell.moment != teardown || s.TX.End != "" && s.TX.End != "finished" {
@@ -192,7 +195,7 @@ func (r *run) seeNothing() error {
 			return fmt.Errorf("it has ended at the %s: %+v", p.Name, s)
 		}
 		n := s.RX.Bytes - before[i].RX.Bytes
-		reads := r.cell.moment != midRing && r.cell.moment != teardown || (p == c.server) == (r.cell.moment == midRing)
+		reads := !r.cell.moment.full() && r.cell.moment != teardown || (p == c.server) == r.cell.moment.full()
 		if n == 0 && reads {
 			return fmt.Errorf("nothing comes at the %s: %+v", p.Name, s)
 		}
@@ -204,7 +207,7 @@ func (r *run) seeNothing() error {
 	if err != nil {
 		return err
 	}
-	if e != nil && r.cell.moment != setUp && e.mode != connstats.ModeDirect {
+	if e != nil && r.cell.moment != setUp && r.cell.moment != returning && e.mode != connstats.ModeDirect {
 		return fmt.Errorf("it is not direct any more: %v, %v", e.mode, e.why)
 	}
 	r.after = time.Duration(gap)

@@ -2,7 +2,9 @@
 # "poll" as its argument: its sockets are non-blocking, with poll; else they block, and
 # limits of calls are SO_RCVTIMEO and SO_SNDTIMEO.
 import errno
+import fcntl
 import json
+import os
 import socket
 import struct
 import sys
@@ -188,6 +190,8 @@ def do(q):
         return {}
     if op == "accept":
         s, _ = listeners[q["from"]].accept()
+        if q["buffer"]:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, q["buffer"])
         conns[i] = Conn(s, q["ms"])
         return {"addr": address(s)}
     if op == "dial":
@@ -208,6 +212,8 @@ def do(q):
         except OSError:
             s.close()
             raise
+        if q["buffer"]:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, q["buffer"])
         conns[i] = Conn(s, q["ms"])
         return {"addr": address(s)}
     c = conns[i]
@@ -215,6 +221,9 @@ def do(q):
         c.read(q["hold"])
     elif op == "pump":
         c.pump(min(q["size"], MAX), q["pause"])
+    elif op == "leave": # signals of readiness are the kernel's, who has to have the bytes
+        flags = fcntl.fcntl(c.sock, fcntl.F_GETFL)
+        fcntl.fcntl(c.sock, fcntl.F_SETFL, flags | os.O_ASYNC)
     elif op == "finish":
         c.finish()
     elif op == "stat":
