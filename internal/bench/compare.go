@@ -12,6 +12,7 @@ import (
 	"exnet/internal/bench/result"
 	"exnet/internal/bench/stats"
 	"exnet/internal/cli"
+	"exnet/internal/display"
 
 	"github.com/spf13/cobra"
 )
@@ -217,7 +218,7 @@ func runCompare(files []string, o compareOptions, stdout io.Writer) (err error) 
 		}
 	}
 	if o.fail && worse > 0 {
-		return fmt.Errorf("%s %w", result.Count(worse, "figure"), errWorse)
+		return fmt.Errorf("%s %w", display.Count(worse, "figure"), errWorse)
 	}
 	return nil
 }
@@ -238,7 +239,7 @@ func compareText(list []comparison, all bool, onlyA, onlyB int) string {
 			fmt.Fprintf(&b, "%-8s  %-*s  %8s  %7s  %9s  %9s  %7s  %s\n", "measure", width, "path", "bytes", "streams", "A", "B", "B/A", "")
 		}
 		fmt.Fprintf(&b, "%-8s  %-*s  %8d  %7d  %9s  %9s  %7s  %s\n",
-			c.Measure, width, c.Path, c.Size, c.Streams, result.Figure(c.A), result.Figure(c.B), result.Figure(c.Ratio), c.Verdict)
+			c.Measure, width, c.Path, c.Size, c.Streams, display.Figure(c.A), display.Figure(c.B), display.Figure(c.Ratio), c.Verdict)
 	}
 	if shown > 0 {
 		b.WriteByte('\n')
@@ -254,9 +255,9 @@ func summaryText(list []comparison, onlyA, onlyB int) string {
 		count2[c.Verdict]++
 	}
 	changed := count2[verdictBetter] + count2[verdictWorse]
-	text := fmt.Sprintf("%s compared: %d better, %d worse, beyond the noise.", result.Count(len(list), "figure"), count2[verdictBetter], count2[verdictWorse])
+	text := fmt.Sprintf("%s compared: %d better, %d worse, beyond the noise.", display.Count(len(list), "figure"), count2[verdictBetter], count2[verdictWorse])
 	if changed == 0 {
-		text = fmt.Sprintf("%s compared: nothing changed beyond the noise.", result.Count(len(list), "figure"))
+		text = fmt.Sprintf("%s compared: nothing changed beyond the noise.", display.Count(len(list), "figure"))
 	}
 	for _, v := range []struct{ verdict, text string }{
 		{verdictMachine, "changed as the control did: the machine is faster or slower than it was"},

@@ -5,6 +5,7 @@ import (
 
 	"exnet/internal/bench/report"
 	"exnet/internal/bench/result"
+	"exnet/internal/display"
 )
 
 // comparePage is the page of a comparison, in the frame of the report.
@@ -13,7 +14,7 @@ func comparePage(files []string, list []comparison, summary string) ([]byte, err
 	for _, x := range list {
 		c.Rows = append(c.Rows, report.ComparedRow{
 			Measure: x.Measure, Path: x.Path, Size: x.Size, Streams: x.Streams, Unit: x.Unit,
-			A: result.Figure(x.A), B: result.Figure(x.B), Ratio: result.Figure(x.Ratio), Verdict: x.Verdict, Counts: x.significant(),
+			A: display.Figure(x.A), B: display.Figure(x.B), Ratio: display.Figure(x.Ratio), Verdict: x.Verdict, Counts: x.significant(),
 		})
 	}
 	return c.Page()

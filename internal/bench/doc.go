@@ -4,7 +4,7 @@
 //
 // # Architecture
 //
-//	options -> schedule -> path -> sample -> row -> table or JSON line
+//	Measure (package measure) -> options -> schedule -> path -> sample -> row -> table or JSON line
 //
 // A measure (stream, pingpong, crr, rate, cpu) is taken on every path (lo, veth,
 // ...) in turn, A B A B, so that other work on the machine affects all of them alike. The

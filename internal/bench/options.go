@@ -9,11 +9,13 @@ import (
 	"strings"
 	"time"
 
+	"exnet/internal/bench/measure"
 	"exnet/internal/bench/paths"
 	"exnet/internal/bench/result"
 	"exnet/internal/bench/tcpbench"
 	"exnet/internal/cli"
 	"exnet/internal/command"
+	"exnet/internal/display"
 	"exnet/mtu"
 	"exnet/napi"
 
@@ -22,14 +24,14 @@ import (
 
 const (
 	maxStreams  = 256
-	maxRuns     = 1000
-	maxDuration = time.Hour
+	maxRuns     = measure.MaxRuns
+	maxDuration = measure.MaxDuration
 	maxRest     = 10 * time.Second
 )
 
 // options is what the command line asks for.
 type options struct {
-	measure      measure
+	measure      pathMeasure
 	paths        []paths.Kind
 	control      string
 	controlAdded bool // the control was not among the paths
@@ -89,7 +91,7 @@ type measureFlags struct {
 }
 
 // newMeasureFlags defines the flags of a measure.
-func newMeasureFlags(m measure, fs *pflag.FlagSet) *measureFlags {
+func newMeasureFlags(m pathMeasure, fs *pflag.FlagSet) *measureFlags {
 	f := &measureFlags{o: options{measure: m, duration: time.Second, warmup: 300 * time.Millisecond, runs: 5, streams: 1}, fs: fs, size: m.size, cpus: m.cpus, direction: "out"}
 	o := &f.o
 	fs.StringVar(&f.names, "paths", "", "`LIST` paths to measure ("+defaultPaths(m)+")")
@@ -207,7 +209,7 @@ func (o *options) setPaths(list string) error {
 }
 
 // defaultPaths are those that take the measure.
-func defaultPaths(m measure) string {
+func defaultPaths(m pathMeasure) string {
 	var names []string
 	for _, k := range paths.Kinds() {
 		if !k.Extra && !slices.Contains(k.Lacks, m.kind) {
@@ -256,7 +258,7 @@ func (o *options) setSizes(list string) error {
 	}
 	for _, k := range o.paths {
 		if smallest := slices.Min(o.sizes); !k.Takes(o.measure.kind, smallest) {
-			return fmt.Errorf("%s takes at most %s", k.Name, result.Count(k.MaxSize, "byte"))
+			return fmt.Errorf("%s takes at most %s", k.Name, display.Count(k.MaxSize, "byte"))
 		}
 	}
 	return nil

@@ -25,7 +25,7 @@ func parse(t *testing.T, words string) (options, error) {
 }
 
 // parseOptions reads the arguments behind the measure's name.
-func parseOptions(m measure, args []string) (options, error) {
+func parseOptions(m pathMeasure, args []string) (options, error) {
 	fs := pflag.NewFlagSet(m.name, pflag.ContinueOnError)
 	f := newMeasureFlags(m, fs)
 	if err := fs.Parse(args); err != nil {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"exnet/internal/display"
 )
 
 // eraseLine moves to the start of the terminal's line and clears it.
@@ -44,7 +46,7 @@ func (p *progress) step(format string, args ...any) {
 		p.started = p.now()
 	}
 	left := time.Duration(p.total-p.done) * p.each
-	p.say("[%d of %d] %s; %v left", p.done+1, p.total, fmt.Sprintf(format, args...), left.Round(time.Second))
+	p.say("[%d of %d] %s; %v left", p.done+1, p.total, fmt.Sprintf(format, args...), display.Duration(left))
 }
 
 // stepDone says that it ended.

@@ -94,7 +94,7 @@ func addMPI(ctx context.Context, d *report.Data, ro reportOptions, p *progress) 
 		return
 	}
 	p.say("MPI")
-	rows, missing, err := mpi.Measure(ctx, *o, d.Machine, distance())
+	rows, missing, err := o.Rows(ctx, d.Machine, distance())
 	if ctx.Err() != nil {
 		return
 	}

@@ -9,21 +9,8 @@ import (
 	"exnet/internal/bench/coredist"
 	"exnet/internal/bench/result"
 	"exnet/internal/bench/tcpbench"
+	"exnet/internal/display"
 )
-
-// explain says what the columns are; %s is the control.
-var explain = map[string]string{
-	"stream": "Gbit/s is what the receiving program got, the median of the runs, and ratio is that over %s's: " +
-		"above 1 is faster; CPU s/GB is the CPU time of all processes of the path for a gigabyte.",
-	"pingpong": "us is half a round trip in microseconds, the median of the runs' medians, and ratio is that over %s's: " +
-		"below 1 is faster; p90 to max are over all round trips of all runs.",
-	"crr": "conn/s is how many connections were made, used for one request and closed in a second, the median of the runs, " +
-		"and ratio is that over %s's: above 1 is faster; p50 to max are the microseconds of one, over all runs.",
-	"rate": "Mmsg/s is how many million messages the receiving program got in a second, the median of the runs, and ratio is " +
-		"that over %s's: above 1 is faster; CPU s/GB is the CPU time of all processes of the path for a gigabyte.",
-	"cpu": "s/GB is the CPU time of all processes of the path for a gigabyte, user and system, the median of the runs, and ratio " +
-		"is that over %s's: below 1 is cheaper; CPUs is how many were busy.",
-}
 
 // column is a column of the table.
 type column struct {
@@ -46,7 +33,7 @@ type tableSink struct {
 func (s *tableSink) head(b *strings.Builder, d coredist.Distance) {
 	s.begun = true
 	o := s.o
-	what := o.measure.title + " " + result.Count(o.streams, "connection")
+	what := o.measure.title + " " + display.Count(o.streams, "connection")
 	if o.reverse {
 		what += ", the server sends"
 	}
@@ -61,7 +48,7 @@ func (s *tableSink) head(b *strings.Builder, d coredist.Distance) {
 		where = fmt.Sprintf("client on CPU %d, server on CPU %d", o.cpus.Client, o.cpus.Server)
 	}
 	result.Wrap(b, fmt.Sprintf("%s, %s, %s of %v each, interleaved, after %v of warm-up; %s.",
-		what, o.congestion, result.Count(o.runs, "run"), o.duration, o.warmup, where))
+		what, o.congestion, display.Count(o.runs, "run"), o.duration, o.warmup, where))
 	result.Wrap(b, s.m.String()+".")
 	result.Wrap(b, "CPUs "+d.String()+".")
 	b.WriteByte('\n')
@@ -81,7 +68,7 @@ func (s *tableSink) rows(rows []result.Row) error {
 		}
 		s.line(&b, func(c column) string { return c.cell(r) })
 		if r.Noisy {
-			s.noisy = append(s.noisy, fmt.Sprintf("%s at %s (%s)", r.Path, result.Count(r.Size, "byte"), result.Percent(r.Spread)))
+			s.noisy = append(s.noisy, fmt.Sprintf("%s at %s (%s)", r.Path, display.Count(r.Size, "byte"), display.Percent(r.Spread)))
 		}
 	}
 	return s.write(b.String())
@@ -93,10 +80,10 @@ func (s *tableSink) end() error {
 	}
 	var b strings.Builder
 	b.WriteByte('\n')
-	result.Wrap(&b, fmt.Sprintf(explain[s.o.measure.name], s.o.control))
+	result.Wrap(&b, fmt.Sprintf(s.o.measure.explain, s.o.control))
 	if len(s.noisy) > 0 {
 		result.Wrap(&b, fmt.Sprintf("Noisy (!): the runs lie more than %s apart: %s. Something else used the machine: "+
-			"repeat it when that is quiet, or with more or longer runs.", result.Percent(result.NoiseBound), strings.Join(s.noisy, ", ")))
+			"repeat it when that is quiet, or with more or longer runs.", display.Percent(result.NoiseBound), strings.Join(s.noisy, ", ")))
 	}
 	return s.write(b.String())
 }
@@ -108,9 +95,9 @@ func (s *tableSink) columns() []column {
 	}
 	spread := column{"spread", 7, func(r result.Row) string {
 		if r.Noisy {
-			return result.Percent(r.Spread) + "!"
+			return display.Percent(r.Spread) + "!"
 		}
-		return result.Percent(r.Spread) + " "
+		return display.Percent(r.Spread) + " "
 	}}
 	ratio := column{"ratio", 6, func(r result.Row) string { return result.Optional(r.Ratio) }}
 	columns := []column{
@@ -122,17 +109,17 @@ func (s *tableSink) columns() []column {
 			}
 			return strconv.Itoa(r.MTU)
 		}},
-		{s.o.measure.unit, 8, func(r result.Row) string { return result.Figure(r.Median) }},
+		{s.o.measure.unit, 8, func(r result.Row) string { return display.Figure(r.Median) }},
 	}
 	quantile := func(title string, of func(result.Row) *float64) column {
 		return column{title, 8, func(r result.Row) string { return result.Optional(of(r)) }}
 	}
 	if !s.o.measure.latency {
 		columns = append(columns,
-			column{"min", 8, func(r result.Row) string { return result.Figure(r.Min) }},
-			column{"max", 8, func(r result.Row) string { return result.Figure(r.Max) }}, spread, ratio)
+			column{"min", 8, func(r result.Row) string { return display.Figure(r.Min) }},
+			column{"max", 8, func(r result.Row) string { return display.Figure(r.Max) }}, spread, ratio)
 		if s.o.measure.name == "cpu" {
-			return append(columns, column{"CPUs", 6, func(r result.Row) string { return result.Figure(r.CPULoad) }})
+			return append(columns, column{"CPUs", 6, func(r result.Row) string { return display.Figure(r.CPULoad) }})
 		}
 		return append(columns, quantile("CPU s/GB", func(r result.Row) *float64 { return r.CPUPerGB }))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"exnet/internal/bench/paths"
 	"exnet/internal/bench/result"
+	"exnet/internal/display"
 )
 
 func TestTableGolden(t *testing.T) {
@@ -89,7 +90,7 @@ func TestFigure(t *testing.T) {
 		{9.996, "10.0"}, {99.94, "99.9"}, {99.96, "100"}, {123456.7, "123457"},
 	}
 	for _, tt := range tests {
-		if got := result.Figure(tt.v); got != tt.want {
+		if got := display.Figure(tt.v); got != tt.want {
 			t.Errorf("figure(%v) = %s, want %s", tt.v, got, tt.want)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"exnet/internal/bench/stats"
 	"exnet/internal/bench/tcpbench"
 	"exnet/internal/cli"
+	"exnet/internal/display"
 	"exnet/internal/netns"
 	"exnet/napi"
 
@@ -281,10 +282,10 @@ func chooseEager(rows []result.Row) (int, string) {
 		return minEager, fmt.Sprintf("An RMA transfer is faster already at %d bytes, the smallest size that was tried: only what fits one VELO message goes there.", slower)
 	case slower > 0 && best+frameOverhead < exteth.DefaultEagerThreshold:
 		return best + frameOverhead, fmt.Sprintf("An RMA transfer is faster (by %s, beyond the noise) from %d bytes on, with %d of headers.",
-			result.Percent(tuneSlack), slower, frameOverhead)
+			display.Percent(tuneSlack), slower, frameOverhead)
 	case faster+frameOverhead > exteth.DefaultEagerThreshold:
 		return faster + frameOverhead, fmt.Sprintf("VELO messages are faster than an RMA transfer (by %s, beyond the noise) up to %d bytes, with %d of headers.",
-			result.Percent(tuneSlack), faster, frameOverhead)
+			display.Percent(tuneSlack), faster, frameOverhead)
 	}
 	return exteth.DefaultEagerThreshold, "Beyond the default VELO messages are not faster, and below it they are not slower, beyond the noise: the default."
 }
@@ -315,7 +316,7 @@ func chooseCoalesce(latency, stream []result.Row) (napi.Coalesce, string) {
 		return napi.Coalesce{}, "The runs lie too far apart to tell: off, which is the default."
 	}
 	return tuneCoalesce[best], fmt.Sprintf("The least CPU time for a gigabyte (%s s) of those within %s of the shortest half round trip and %s of the largest bandwidth.",
-		result.Optional(stream[best].CPUPerGB), result.Percent(tunePrice), result.Percent(tuneSlack))
+		result.Optional(stream[best].CPUPerGB), display.Percent(tunePrice), display.Percent(tuneSlack))
 }
 
 // chooseFirst finds the first value, the smallest, that is close to the best; usual
@@ -340,5 +341,5 @@ func chooseFirst(rows []result.Row, lower bool, slack float64, usual int) (int, 
 		return usual, "No value is better than the default beyond the noise."
 	}
 	return i, fmt.Sprintf("The smallest value within %s of the best (%s %s), and better than the default beyond the noise.",
-		result.Percent(slack), result.Figure(best), rows[0].Unit)
+		display.Percent(slack), display.Figure(best), rows[0].Unit)
 }

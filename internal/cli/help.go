@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
+
+	"exnet/internal/display"
 )
 
 // docsAt says where the pages are that a help text names.
@@ -71,24 +73,8 @@ func writeFlag(b *strings.Builder, f *pflag.Flag) {
 		b.WriteString("\n")
 		column = 0
 	}
-	for _, line := range wrap(f.Usage, helpWidth-usageColumn) {
+	for _, line := range display.Wrap(f.Usage, helpWidth-usageColumn) {
 		fmt.Fprintf(b, "%*s%s\n", usageColumn-column, "", line)
 		column = 0
 	}
-}
-
-// wrap breaks text into lines of at most width columns, if its words allow it.
-func wrap(text string, width int) (lines []string) {
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
-			lines = append(lines, line)
-			line = ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return append(lines, line)
 }

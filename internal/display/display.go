@@ -17,7 +17,6 @@ package display
 import (
 	"fmt"
 	"strconv"
-	"strings"
 )
 
 // Bytes writes an amount of data in units of 1000: "0 B", "999 B", "1.0 kB", "12.3 MB".
@@ -44,17 +43,7 @@ func Size(n float64) string {
 	case n >= 1<<10:
 		n, unit = n/(1<<10), " KiB"
 	}
-	text := strconv.FormatFloat(n, 'f', 2, 64)
-	switch {
-	case n >= 100:
-		text = strconv.FormatFloat(n, 'f', 0, 64)
-	case n >= 10:
-		text = strconv.FormatFloat(n, 'f', 1, 64)
-	}
-	if strings.Contains(text, ".") {
-		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
-	}
-	return text + unit
+	return Number(n) + unit
 }
 
 // Colour returns the colour of a load from 0, for none, to 1, for the largest, as #rrggbb: light

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"exnet/internal/display"
 )
 
 // Verdict is the result of a check. The zero value is invalid.
@@ -72,20 +74,11 @@ func Print(w io.Writer, fs []Finding) error {
 
 const width = 80
 
-// wrap folds text to lines of at most width columns, after a label.
+// wrap folds text to lines of fewer than width columns, after a label.
 func wrap(label, text string) string {
 	if text == "" {
 		return ""
 	}
-	var b strings.Builder
-	line := label
-	for _, word := range strings.Fields(text) {
-		if len(line)+1+len(word) > width && len(line) > len(label) {
-			b.WriteString(strings.TrimRight(line, " ") + "\n")
-			line = strings.Repeat(" ", len(label))
-		}
-		line += word + " "
-	}
-	b.WriteString(strings.TrimRight(line, " ") + "\n")
-	return b.String()
+	indent := "\n" + strings.Repeat(" ", len(label))
+	return label + strings.Join(display.Wrap(text, width-1-len(label)), indent) + "\n"
 }

@@ -128,7 +128,7 @@ func summary(all []*connstats.Connection, lost, processes int) string {
 			reasons[c.Why]++
 		}
 	}
-	text := fmt.Sprintf("%s in %s: %d direct, %d tcp", count(len(all), "connection", "s"), count(processes, "process", "es"), direct, len(all)-direct)
+	text := fmt.Sprintf("%s in %s: %d direct, %d tcp", display.Count(len(all), "connection"), display.Count(processes, "process"), direct, len(all)-direct)
 	var parts []string
 	for w := connstats.WhyNotYet; w <= connstats.WhyLast; w++ {
 		if n := reasons[w]; n > 0 {
@@ -142,13 +142,6 @@ func summary(all []*connstats.Connection, lost, processes int) string {
 		text += fmt.Sprintf("; %d more that were too short or too many to be seen", lost)
 	}
 	return text
-}
-
-func count(n int, noun, plural string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %s%s", n, noun, plural)
 }
 
 // Record is a line of --report.

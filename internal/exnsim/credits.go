@@ -9,6 +9,7 @@ import (
 
 	"exnet/internal/cli"
 	"exnet/internal/command"
+	"exnet/internal/display"
 	"exnet/study/credit"
 )
 
@@ -101,7 +102,7 @@ func posted(payload, bulk, credits, packets int) credit.Config {
 	return c
 }
 
-func percent(gbps float64) string { return fmt.Sprintf("%.0f %%", 100*gbps*1e9/credit.LinkRate) }
+func percent(gbps float64) string { return display.Percent(gbps * 1e9 / credit.LinkRate) }
 
 func parts(w io.Writer, title string, all []credit.Part) {
 	fmt.Fprintf(w, "\n%s:\n", title)

@@ -7,6 +7,7 @@ import (
 	"exnet/fabric/emp"
 	"exnet/internal/command"
 	"exnet/internal/control"
+	"exnet/internal/display"
 
 	"github.com/spf13/cobra"
 )
@@ -39,7 +40,7 @@ func completeFabric(*cobra.Command, []string, string) ([]string, cobra.ShellComp
 	all, _ := fabrics(fabricBases()) // what cannot be read has no names to offer
 	var names []string
 	for _, f := range all {
-		names = append(names, fmt.Sprintf("%s\t%s", f.Fabric, plural(len(f.Nodes), "node")))
+		names = append(names, fmt.Sprintf("%s\t%s", f.Fabric, display.Count(len(f.Nodes), "node")))
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -7,6 +7,7 @@ import (
 
 	"exnet/internal/bench/stats"
 	"exnet/internal/bench/tcpbench"
+	"exnet/internal/display"
 	"exnet/internal/exntun/lab"
 )
 
@@ -100,9 +101,9 @@ type figure struct {
 
 // String is one line for people.
 func (f figure) String() string {
-	text := fmt.Sprintf("%s %s over veth, %s over exn0", number3(f.Veth.Median), f.Unit, number3(f.Exn.Median))
+	text := fmt.Sprintf("%s %s over veth, %s over exn0", display.Figure(f.Veth.Median), f.Unit, display.Figure(f.Exn.Median))
 	if f.Direct.Runs > 0 {
-		text += fmt.Sprintf(", %s direct", number3(f.Direct.Median))
+		text += fmt.Sprintf(", %s direct", display.Figure(f.Direct.Median))
 	}
 	return text
 }

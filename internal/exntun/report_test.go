@@ -175,27 +175,5 @@ func TestJSONOfNothing(t *testing.T) {
 	}
 }
 
-func TestWrap(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                        "",
-		"a bc":                    "a bc",
-		"one two three":           "one two|three",
-		"  one\ttwo \n three ":    "one two|three",
-		"averylongword a b c d e": "averylongword|a b c d|e",
-	} {
-		if got := strings.Join(wrap(text, 7), "|"); got != want {
-			t.Errorf("%q wraps to %q, want %q", text, got, want)
-		}
-	}
-}
-
-func TestNumber3(t *testing.T) {
-	for v, want := range map[float64]string{0: "0.00", 1.239: "1.24", 12.39: "12.4", 123.9: "124", 138936.4: "138936"} {
-		if got := number3(v); got != want {
-			t.Errorf("%v: %q, want %q", v, got, want)
-		}
-	}
-}
-
 // both is so many frames, sent and received.
 func both(n uint64) lab.Way { return lab.Way{Sent: n, Received: n} }

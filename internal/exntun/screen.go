@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"exnet/internal/cli"
+	"exnet/internal/display"
 	"exnet/internal/exntun/lab"
 )
 
@@ -62,12 +63,12 @@ func (r *report) printWays(w io.Writer) {
 	for _, f := range r.Figures {
 		direct, faster := "-", "-"
 		if f.Direct.Runs > 0 {
-			direct, faster = number3(f.Direct.Median), timesFast(f.SpeedUp)
+			direct, faster = display.Figure(f.Direct.Median), timesFast(f.SpeedUp)
 		}
-		fmt.Fprintf(w, row, f.label, f.Unit, number3(f.Veth.Median), number3(f.Exn.Median), direct, faster)
+		fmt.Fprintf(w, row, f.label, f.Unit, display.Figure(f.Veth.Median), display.Figure(f.Exn.Median), direct, faster)
 	}
 	if r.NoRedis != "" {
-		for _, line := range wrap("redis is left out: "+cli.Printable(r.NoRedis), tableWidth-2) {
+		for _, line := range display.Wrap("redis is left out: "+cli.Printable(r.NoRedis), tableWidth-2) {
 			fmt.Fprintln(w, "  "+line)
 		}
 	}

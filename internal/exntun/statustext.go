@@ -22,7 +22,7 @@ import (
 func writeStatus(w io.Writer, s *control.Status, all bool) {
 	writeInterface(w, &s.Interface)
 	fmt.Fprintf(w, "\nnode %d of fabric %s in %s, namespace %s, process %d, up %v, %s, %s\n", s.Node, s.Fabric, s.Dir, namespaceOf(s), s.PID,
-		time.Since(s.Since).Round(time.Second), pathOf(s),
+		display.Duration(time.Since(s.Since)), pathOf(s),
 		pick(s.RealTime, "real-time", "normal priority"))
 	if s.Topology != "" {
 		fmt.Fprintf(w, "topology %s\n", s.Topology)
@@ -170,7 +170,7 @@ func writePeers(t *table, peers []control.Peer) {
 			sent, received = display.Bytes(p.TxRate)+"/s", display.Bytes(p.RxRate)+"/s"
 		}
 		lines = append(lines, fmt.Sprintf("%d|%s|%s|%s|%v|%s|%s|%s|%s|%d|%s|%s|%s", p.Node, p.State, linkOf(p), hops,
-			time.Since(p.Since).Round(time.Second), times(p.Links), trip, sent, received, p.MTU,
+			display.Duration(time.Since(p.Since)), times(p.Links), trip, sent, received, p.MTU,
 			pick(len(addrs) == 0, "-", strings.Join(addrs, " ")), pick(p.Endpoint == "", "this host", p.Endpoint), pick(p.Error == "", "-", p.Error)))
 	}
 	t.rows("peers", lines...)
@@ -190,7 +190,7 @@ func writeShared(t *table, shared []control.Shared) {
 func writeStations(t *table, stations []control.Station) {
 	lines := []string{"MAC|behind node|seen"}
 	for _, s := range stations {
-		lines = append(lines, fmt.Sprintf("%s|%d|%v ago", s.MAC, s.Node, time.Since(s.Seen).Round(time.Second)))
+		lines = append(lines, fmt.Sprintf("%s|%d|%v ago", s.MAC, s.Node, display.Duration(time.Since(s.Seen))))
 	}
 	t.rows("stations", lines...)
 }
@@ -271,7 +271,7 @@ func writeWaits(t *table, w *counter.WaitTimes) {
 		}
 		lines = append(lines, fmt.Sprintf("%s|%d|%.3f %%", bound, n, 100*float64(n)/float64(all)))
 	}
-	t.rows(fmt.Sprintf("data path: packets of this host waited for %v on average", (w.Sum/time.Duration(all)).Round(time.Microsecond/10)), lines...)
+	t.rows(fmt.Sprintf("data path: packets of this host waited for %v on average", display.Duration(w.Sum/time.Duration(all))), lines...)
 }
 
 // medianWork returns the number of frames that half of the polls did not exceed.

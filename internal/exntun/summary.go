@@ -10,6 +10,7 @@ import (
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/internal/control"
+	"exnet/internal/display"
 	"exnet/napi"
 )
 
@@ -25,7 +26,7 @@ func writeSummary(w io.Writer, nodes []nodeLine) {
 	if len(nodes) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "fabric %s in %s: %s on this host\n", nodes[0].Fabric, nodes[0].Dir, plural(len(nodes), "node"))
+	fmt.Fprintf(w, "fabric %s in %s: %s on this host\n", nodes[0].Fabric, nodes[0].Dir, display.Count(len(nodes), "node"))
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "  node\taddresses\tnamespace\tlink\tpeers\tin\tout\tdirect\twarnings")
 	for _, n := range nodes {
@@ -34,9 +35,6 @@ func writeSummary(w io.Writer, nodes []nodeLine) {
 	}
 	_ = tw.Flush() // its errors are w's
 }
-
-// plural is "1 node" or "2 nodes".
-func plural(n int, what string) string { return fmt.Sprintf("%d %s%s", n, what, pick(n == 1, "", "s")) }
 
 // addresses are those that are not link-local.
 func (n nodeLine) addresses() string {
@@ -121,7 +119,7 @@ func (n nodeLine) warnings() (list []string) {
 	}
 	s := n.Interface.Stats
 	if bad := s.RxErrors + s.TxErrors; bad > 0 {
-		list = append(list, plural(int(min(bad, 1<<31)), "error"))
+		list = append(list, display.Count(int(min(bad, 1<<31)), "error"))
 	}
 	if lost := s.RxDropped + s.TxDropped; lost > 0 {
 		list = append(list, fmt.Sprintf("%d dropped", lost))
@@ -145,7 +143,7 @@ func rate(bits float64) string {
 		name string
 	}{{1e9, "Gbit/s"}, {1e6, "Mbit/s"}, {1e3, "kbit/s"}} {
 		if bits >= u.at {
-			return fmt.Sprintf("%.3g %s", bits/u.at, u.name)
+			return display.Number(bits/u.at) + " " + u.name
 		}
 	}
 	return fmt.Sprintf("%.0f bit/s", bits)

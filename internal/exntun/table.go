@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"exnet/internal/cli"
+	"exnet/internal/display"
 	"exnet/internal/exntun/lab"
 )
 
@@ -48,13 +49,13 @@ func (r *report) printFigures(w io.Writer) {
 	fmt.Fprintln(w)
 	fmt.Fprintf(w, row, "TCP between two nodes", "", "exn0", "(min-max)", "veth", "(min-max)", "ratio")
 	for _, f := range r.Figures {
-		fmt.Fprintf(w, row, f.label, f.Unit, number3(f.Exn.Median), f.Exn.span(),
-			number3(f.Veth.Median), f.Veth.span(), fmt.Sprintf("%.2f", f.Ratio))
+		fmt.Fprintf(w, row, f.label, f.Unit, display.Figure(f.Exn.Median), f.Exn.span(),
+			display.Figure(f.Veth.Median), f.Veth.span(), fmt.Sprintf("%.2f", f.Ratio))
 	}
 	fmt.Fprintf(w, "\n"+row, "the same programs", "", "direct", "(min-max)", "veth", "", "times")
 	for _, f := range r.Figures {
 		if f.Direct.Runs > 0 {
-			fmt.Fprintf(w, row, f.label, f.Unit, number3(f.Direct.Median), f.Direct.span(), number3(f.Veth.Median), "", timesFast(f.SpeedUp))
+			fmt.Fprintf(w, row, f.label, f.Unit, display.Figure(f.Direct.Median), f.Direct.span(), display.Figure(f.Veth.Median), "", timesFast(f.SpeedUp))
 		}
 	}
 	fmt.Fprintf(w, "  %s in turn; ping-pong: half of a round trip; TCP with %s;\n"+
@@ -69,18 +70,7 @@ func runsOf(n int) string {
 	return fmt.Sprintf("medians of %d runs", n)
 }
 
-func (s sample) span() string { return "(" + number3(s.Min) + "-" + number3(s.Max) + ")" }
-
-// number3 shows three digits.
-func number3(v float64) string {
-	switch {
-	case v < 10:
-		return fmt.Sprintf("%.2f", v)
-	case v < 100:
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.0f", v)
-}
+func (s sample) span() string { return "(" + display.Figure(s.Min) + "-" + display.Figure(s.Max) + ")" }
 
 func (r *report) printFrames(w io.Writer) {
 	const row = "  %-12s %12s %12s  %s\n"
@@ -116,7 +106,7 @@ func (r *report) printLinks(w io.Writer) {
 	fmt.Fprintln(w)
 	text := fmt.Sprintf("links: %d packets, %d of them again; %d came damaged, %d too early, %d twice; %d replays, %d times down",
 		sum["packets"], sum["retransmitted"], sum["crc_errors"], sum["out_of_order"], sum["repeated"], sum["replays"], sum["downs"])
-	for _, line := range wrap(text, tableWidth-2) {
+	for _, line := range display.Wrap(text, tableWidth-2) {
 		fmt.Fprintln(w, "  "+line)
 	}
 }
@@ -135,7 +125,7 @@ func (r *report) printChecks(w io.Writer) {
 // printCheck writes a check in lines that fit.
 func printCheck(w io.Writer, c check) {
 	const indent = "         "
-	for i, line := range wrap(c.Name+": "+cli.Printable(c.Detail), tableWidth-len(indent)) {
+	for i, line := range display.Wrap(c.Name+": "+cli.Printable(c.Detail), tableWidth-len(indent)) {
 		if i == 0 {
 			fmt.Fprintf(w, "  %-6s %s\n", pick(c.OK, "ok", "FAILED"), line)
 		} else {
@@ -157,24 +147,9 @@ func (r *report) verdict() string {
 }
 
 func printWrapped(w io.Writer, text string) {
-	for _, line := range wrap(text, tableWidth) {
+	for _, line := range display.Wrap(text, tableWidth) {
 		fmt.Fprintln(w, line)
 	}
-}
-
-// wrap breaks text between words into lines of at most width bytes; a longer
-// word has a line of its own.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && len(line)+1+len(word) > width {
-			lines = append(lines, line)
-			line = ""
-		}
-		line = strings.TrimSpace(line + " " + word)
-	}
-	return append(lines, line)
 }
 
 func pick(yes bool, a, b string) string {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"exnet/internal/bench/coredist"
+	"exnet/internal/bench/measure"
 	"exnet/internal/bench/result"
 	"exnet/internal/clitest"
 	"exnet/internal/netns/netnstest"
@@ -132,7 +133,7 @@ func TestBuildsLibrary(t *testing.T) {
 	}
 }
 
-// A path of each kind: each figure is there, and direct sockets were direct, or Run had
+// A path of each kind: each figure is there, and direct sockets were direct, or Take had
 // failed. (TestRootMPI in ./test has MPICH, too.)
 func TestRootRun(t *testing.T) {
 	netnstest.Require(t)
@@ -150,7 +151,7 @@ func TestRootRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
-	if err := Run(t.Context(), *o, result.Machine{}, coredist.Distance{}, &stdout, &stderr); err != nil {
+	if err := o.Take(t.Context(), measure.Env{Stdout: &stdout, Stderr: &stderr, Distance: func() coredist.Distance { return coredist.Distance{} }}); err != nil {
 		t.Fatalf("%v\n%s", err, &stderr)
 	}
 	var rows []result.Row
@@ -168,7 +169,7 @@ func TestRootRun(t *testing.T) {
 		t.Errorf("%d rows, want %d", len(rows), want)
 	}
 	var text strings.Builder
-	if err := table(&text, Options{runs: 1, duration: time.Second}, rows, result.Machine{}, coredist.Distance{}); err != nil {
+	if err := (&Options{runs: 1, duration: time.Second}).print(&text, rows, result.Machine{}, coredist.Distance{}); err != nil {
 		t.Fatal(err)
 	}
 	clitest.Fits(t, result.TableWidth, text.String())

@@ -21,10 +21,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/bench/coredist"
+	"exnet/internal/bench/measure"
 	"exnet/internal/bench/paths"
 	"exnet/internal/bench/result"
-	"exnet/internal/bench/stats"
 	"exnet/internal/bench/tcpbench"
+	"exnet/internal/display"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/tempdir"
@@ -255,39 +256,39 @@ func wasDirect(dir string) error {
 	return errNotDirect
 }
 
-// Run measures what the options ask for, prints it to stdout, and says on stderr what is
-// left out.
-func Run(ctx context.Context, o Options, m result.Machine, d coredist.Distance, stdout, stderr io.Writer) error {
-	rows, missing, err := Measure(ctx, o, m, d)
+// Take measures what the options ask for, prints it, and says what is left out.
+func (o *Options) Take(ctx context.Context, env measure.Env) error {
+	m, d := result.ThisMachine(time.Now()), env.Distance()
+	rows, missing, err := o.Rows(ctx, m, d)
 	for _, text := range missing {
-		fmt.Fprintf(stderr, "dsbench mpi: %s\n", text)
+		fmt.Fprintf(env.Stderr, "dsbench mpi: %s\n", text)
 	}
 	if len(rows) == 0 {
 		return err
 	}
 	if o.json {
-		return errors.Join(result.WriteLines(stdout, rows), err)
+		return errors.Join(result.WriteLines(env.Stdout, rows), err)
 	}
-	return errors.Join(table(stdout, o, rows, m, d), err)
+	return errors.Join(o.print(env.Stdout, rows, m, d), err)
 }
 
-// Measure measures what the options ask for. missing says which MPI is left out, and why.
+// Rows measures what the options ask for. missing says which MPI is left out, and why.
 // The measure of a row is the MPI's name and "latency" (us), "bandwidth" (Gbit/s) or "rate"
 // (M/s). Beside an error there are the rows of what has not failed.
-func Measure(ctx context.Context, o Options, m result.Machine, d coredist.Distance) (rows []result.Row, missing []string, err error) {
+func (o *Options) Rows(ctx context.Context, m result.Machine, d coredist.Distance) (rows []result.Row, missing []string, err error) {
 	if !netns.Privileged() || os.Geteuid() != 0 {
 		return nil, nil, errRoot
 	}
-	list, missing := installed(o)
+	list, missing := o.installed()
 	if len(list) == 0 {
 		return nil, missing, errors.New("no MPI is installed")
 	}
-	rows, err = measure(ctx, o, list, m, d)
+	rows, err = o.measure(ctx, list, m, d)
 	return rows, missing, err
 }
 
 // installed returns those libraries that the options ask for, and what is missing of others.
-func installed(o Options) (list []library, missing []string) {
+func (o *Options) installed() (list []library, missing []string) {
 	for _, l := range libraries {
 		if len(o.mpis) > 0 && !slices.Contains(o.mpis, l.name) {
 			continue
@@ -302,8 +303,8 @@ func installed(o Options) (list []library, missing []string) {
 }
 
 // measure measures the libraries on all paths.
-func measure(ctx context.Context, o Options, list []library, m result.Machine, d coredist.Distance) (rows []result.Row, err error) {
-	b := &bench{o: o, grace: graceTime}
+func (o *Options) measure(ctx context.Context, list []library, m result.Machine, d coredist.Distance) (rows []result.Row, err error) {
+	b := &bench{o: *o, grace: graceTime}
 	if b.dir, err = tempdir.New("dsbench-mpi"); err != nil {
 		return nil, err
 	}
@@ -339,11 +340,11 @@ func measure(ctx context.Context, o Options, list []library, m result.Machine, d
 			}
 		}
 	}
-	return rowsOf(o, list, sites, values, m, d), errors.Join(failed...)
+	return o.rows(list, sites, values, m, d), errors.Join(failed...)
 }
 
-// rowsOf makes the rows, in the form of every other measure. The control is the first path.
-func rowsOf(o Options, list []library, sites []*site, values map[figure][]float64, m result.Machine, d coredist.Distance) (rows []result.Row) {
+// rows makes the rows, in the form of every other measure. The control is the first path.
+func (o *Options) rows(list []library, sites []*site, values map[figure][]float64, m result.Machine, d coredist.Distance) (rows []result.Row) {
 	for _, u := range units {
 		for _, l := range list {
 			for _, size := range o.sizes {
@@ -357,17 +358,12 @@ func rowsOf(o Options, list []library, sites []*site, values map[figure][]float6
 					if len(list) == 0 {
 						continue // it failed
 					}
-					for _, v := range list {
-						r.Values = append(r.Values, result.Round(v))
-					}
-					sum := stats.Summarize(list)
-					r.Runs, r.Median, r.Min, r.Max = len(list), result.Round(sum.Median), result.Round(sum.Min), result.Round(sum.Max)
-					r.Spread, r.Noisy = result.Round(sum.Spread()), sum.Noisy(result.NoiseBound)
+					median := r.Take(list)
 					if i == 0 {
-						control = sum.Median
+						control = median
 					}
 					if control > 0 {
-						r.Ratio = result.Rounded(sum.Median / control)
+						r.Ratio = result.Rounded(median / control)
 					}
 					rows = append(rows, r)
 				}
@@ -377,13 +373,9 @@ func rowsOf(o Options, list []library, sites []*site, values map[figure][]float6
 	return rows
 }
 
-// table writes the rows for people.
-func table(w io.Writer, o Options, rows []result.Row, m result.Machine, d coredist.Distance) error {
-	var b strings.Builder
-	result.Wrap(&b, fmt.Sprintf("MPI between two ranks, as the OSU Micro-Benchmarks measure it: half a round trip; windows of 64 messages. %s of %v each, interleaved; %v.",
-		result.Count(o.runs, "run"), o.duration, d))
-	result.Wrap(&b, m.String()+".")
-	result.Table(&b, "%-18s %7s %-7s %9s %-7s %9s %9s %6s %7s\n", rows)
-	_, err := io.WriteString(w, b.String())
-	return err
+// print writes the rows for people.
+func (o *Options) print(w io.Writer, rows []result.Row, m result.Machine, d coredist.Distance) error {
+	what := fmt.Sprintf("MPI between two ranks, as the OSU Micro-Benchmarks measure it: half a round trip; windows of 64 messages. %s of %v each, interleaved; %v.",
+		display.Count(o.runs, "run"), o.duration, d)
+	return result.Page(w, what, m, "%-18s %7s %-7s %9s %-7s %9s %9s %6s %7s\n", rows)
 }

@@ -3,7 +3,7 @@
 //
 // # Architecture
 //
-//	Parse -> Options; Pairs -> Pair.Measure -> a server and its clients on each path -> rows
+//	Measure -> Options; Pairs -> Pair.Measure -> a server and its clients on each path -> rows
 //
 // A Pair is a server, a client and a parser for the client's output. The runs of both paths
 // alternate, so that other work on the machine affects both alike. A run in which no connection

@@ -14,6 +14,7 @@ import (
 	"exnet/internal/bench/coredist"
 	"exnet/internal/bench/paths"
 	"exnet/internal/bench/result"
+	"exnet/internal/display"
 	"exnet/internal/infile"
 )
 
@@ -76,7 +77,7 @@ func (d *Data) noisy() (list []string, of int) {
 		for _, r := range p.Rows {
 			of++
 			if r.Noisy {
-				list = append(list, fmt.Sprintf("%s of %s at %s (%s)", r.Measure, r.Path, result.Count(r.Size, "byte"), result.Percent(r.Spread)))
+				list = append(list, fmt.Sprintf("%s of %s at %s (%s)", r.Measure, r.Path, display.Count(r.Size, "byte"), display.Percent(r.Spread)))
 			}
 		}
 	}

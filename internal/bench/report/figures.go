@@ -323,7 +323,7 @@ func (d *Data) summary() (titles []string, rows []summaryRow) {
 			var c summaryCell
 			if r := d.row(s.part, name, s.size); r != nil && s.of(*r) != nil {
 				v := *s.of(*r)
-				c.Value, c.Noisy = svgplot.Number(v), r.Noisy
+				c.Value, c.Noisy = display.Number(v), r.Noisy
 				if base := d.row(s.part, "lo", s.size); base != nil && name != "lo" && s.of(*base) != nil && *s.of(*base) > 0 {
 					c.Ratio = ratioText(v / *s.of(*base))
 				}
@@ -338,7 +338,7 @@ func (d *Data) summary() (titles []string, rows []summaryRow) {
 // ratioText writes a ratio: "0.42", "6.1", "31", "1/20" for what is much less.
 func ratioText(v float64) string {
 	if v > 0 && v < 0.1 {
-		return "1/" + svgplot.Number(float64(int(1/v+0.5)))
+		return "1/" + display.Number(float64(int(1/v+0.5)))
 	}
 	switch {
 	case v >= 9.95:

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"html/template"
 	"strings"
-	"time"
 
 	"exnet/internal/bench/paths"
 	"exnet/internal/bench/result"
@@ -18,7 +17,7 @@ import (
 var reportTemplate string
 
 var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{
-	"figure": result.Figure, "unit": unitText, "micro": microText, "optional": result.Optional, "percent": result.Percent, "bytes": func(n int) string { return display.Size(float64(n)) },
+	"figure": display.Figure, "unit": unitText, "micro": microText, "optional": result.Optional, "percent": display.Percent, "bytes": func(n int) string { return display.Size(float64(n)) },
 	"name": rowName,
 }).Parse(reportTemplate))
 
@@ -59,10 +58,10 @@ func Render(d *Data) ([]byte, error) {
 	v.Columns, v.Summary = d.summary()
 	m := d.Machine
 	v.About = []string{
-		m.CPU, result.Count(m.CPUs, "CPU"), d.cpus(), "Linux " + m.Kernel, m.Go,
-		fmt.Sprintf("%s of %v after %v of warm-up for each figure, interleaved over the paths", result.Count(d.Runs, "run"),
-			seconds(d.Duration), seconds(d.Warmup).Round(time.Millisecond)),
-		"TCP " + d.TCP, fmt.Sprintf("took %v", seconds(d.Took).Round(time.Second)),
+		m.CPU, display.Count(m.CPUs, "CPU"), d.cpus(), "Linux " + m.Kernel, m.Go,
+		fmt.Sprintf("%s of %s after %s of warm-up for each figure, interleaved over the paths", display.Count(d.Runs, "run"),
+			spanText(d.Duration), spanText(d.Warmup)),
+		"TCP " + d.TCP, "took " + spanText(d.Took),
 	}
 	if m.Commit != "" {
 		v.About = append(v.About, "commit "+m.Commit)
@@ -73,8 +72,6 @@ func Render(d *Data) ([]byte, error) {
 	}
 	return b.Bytes(), nil
 }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // cpus says how far they are from each other.
 func (d *Data) cpus() string {
@@ -94,10 +91,10 @@ func (d *Data) warnings() (list []string) {
 		list = append(list, "A quick run: few sizes, short measurements. For figures to keep, run dsbench report without --quick.")
 	}
 	if d.Busy > 0.1 {
-		list = append(list, fmt.Sprintf("Other programs used %s of a CPU when this began.", result.Percent(d.Busy)))
+		list = append(list, fmt.Sprintf("Other programs used %s of a CPU when this began.", display.Percent(d.Busy)))
 	}
 	if noisy, of := d.noisy(); len(noisy) > 0 {
-		text := fmt.Sprintf("%d of %d figures are noisy: their runs lie more than %s apart. They are marked.", len(noisy), of, result.Percent(result.NoiseBound))
+		text := fmt.Sprintf("%d of %d figures are noisy: their runs lie more than %s apart. They are marked.", len(noisy), of, display.Percent(result.NoiseBound))
 		if len(noisy)*4 > of {
 			text += " That is many: repeat it when the machine is quiet."
 		}
@@ -114,7 +111,7 @@ func (d *Data) cards() (list []card) {
 	add := func(part, path, base string, size int, unit, text string) {
 		r, b := d.row(part, path, size), d.row(part, base, size)
 		if r != nil && b != nil && b.Median > 0 {
-			list = append(list, card{num(r.Median), unit, fmt.Sprintf(text, ratioText(r.Median/b.Median), base), r.Noisy || b.Noisy})
+			list = append(list, card{display.Number(r.Median), unit, fmt.Sprintf(text, ratioText(r.Median/b.Median), base), r.Noisy || b.Noisy})
 		}
 	}
 	add(PartStream1, "ds", "lo", 64<<10, gbits, "stream over direct sockets: %s times TCP over %s")

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"exnet/internal/bench/result"
-	"exnet/internal/bench/svgplot"
+	"exnet/internal/display"
 )
 
 // The marks between which a text is generated.
@@ -62,8 +62,8 @@ func (d *Data) tables(source string) string {
 	var b strings.Builder
 	m := d.Machine
 	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** is how many times as fast as TCP in the same run: above 1 is faster. %s",
-		d.started().Format("2 January 2006"), result.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commit(),
-		result.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, d.quiet()))
+		d.started().Format("2 January 2006"), display.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commit(),
+		display.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, d.quiet()))
 	b.WriteString("\n| path | stream, 64 KiB | × | 64 B, half round trip | × | messages of 64 B | × | connections | × |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, p := range readmePaths {
 		stream, latency := d.row(PartStream1, p.name, 64<<10), d.row(PartLatency, p.name, 64)
@@ -102,7 +102,7 @@ func figureOf(r *result.Row, unit string) string {
 	if r == nil {
 		return ""
 	}
-	text := svgplot.Number(r.Median)
+	text := display.Number(r.Median)
 	if strings.HasPrefix(unit, "/") {
 		text += unit
 	} else {
@@ -149,7 +149,7 @@ func (d *Data) quiet() string {
 			}
 		}
 	}
-	text := fmt.Sprintf("A mark (!): the runs lie more than %s apart", result.Percent(result.NoiseBound))
+	text := fmt.Sprintf("A mark (!): the runs lie more than %s apart", display.Percent(result.NoiseBound))
 	switch {
 	case noisy == 0:
 		return text + "; none do."

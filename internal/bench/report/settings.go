@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"exnet/internal/bench/result"
+	"exnet/internal/display"
 )
 
 // how says with which settings the rows of a part were measured, from the rows: ""
@@ -25,7 +25,7 @@ func (p Part) how() string {
 		if r.Congestion != "" && r.MTU != 0 { // the NIC by itself has neither
 			add(&congestion, "TCP "+r.Congestion)
 		}
-		add(&runs, result.Count(r.Runs, "run"))
+		add(&runs, display.Count(r.Runs, "run"))
 		span := spanText(r.Duration)
 		if r.Rest > 0 {
 			span += ", " + spanText(r.Rest) + " of rest before each message"
@@ -43,5 +43,5 @@ func (p Part) how() string {
 	return fmt.Sprintf("%s: %s", p.ID, strings.Join(parts, ", "))
 }
 
-// spanText writes a time for people: "200ms", "1s".
-func spanText(s float64) string { return seconds(s).Round(time.Millisecond).String() }
+// spanText writes seconds for people: "200ms", "1s".
+func spanText(s float64) string { return display.Duration(time.Duration(s * float64(time.Second))) }

@@ -7,6 +7,7 @@ import (
 
 	"exnet/internal/bench/result"
 	"exnet/internal/bench/stats"
+	"exnet/internal/display"
 )
 
 // What each figure shows, in a sentence or two, from its own rows. A path that was
@@ -102,7 +103,7 @@ func (d *Data) sayTuning() string {
 			noise = overlap
 		}
 		text += fmt.Sprintf(". Direct sockets move %s Gbit/s between two CPUs and %s with both ends on one (the CPUs are %s)%s",
-			num(two.Median), num(one.Median), two.Cores, noise)
+			display.Number(two.Median), display.Number(one.Median), two.Cores, noise)
 		text += d.sayRing(one, two)
 	}
 	return text + ". The thesis saw 42 to 63 Gbit/s (5.3 to 7.9 GB/s) by the choice of the CPU socket, and 66 with sysctl set."
@@ -115,7 +116,7 @@ func (d *Data) sayRing(one, two *result.Row) string {
 		return ""
 	}
 	return fmt.Sprintf("; that is %s and %s of what a bare ring does, a copy in and a copy out",
-		num(two.Median/ringTwo.Median), num(one.Median/ringOne.Median))
+		display.Number(two.Median/ringTwo.Median), display.Number(one.Median/ringOne.Median))
 }
 
 // clearly is the least difference, as a share, that a sentence speaks of.
@@ -187,9 +188,9 @@ func (d *Data) sayRaw(raw *result.Row) string {
 	case best == raw:
 		return text + "; nothing above it was faster in this run."
 	case !stats.Differ(raw.Values, best.Values, clearly).Beyond:
-		return text + fmt.Sprintf("; %s took %s, which is within the noise of it.", best.Path, num(best.Median))
+		return text + fmt.Sprintf("; %s took %s, which is within the noise of it.", best.Path, display.Number(best.Median))
 	}
-	return text + fmt.Sprintf("; %s took only %s.", best.Path, num(best.Median))
+	return text + fmt.Sprintf("; %s took only %s.", best.Path, display.Number(best.Median))
 }
 
 func (d *Data) sayCPU() string {
@@ -218,7 +219,7 @@ func (d *Data) sayCPU() string {
 	if worst > 1 {
 		order = fmt.Sprintf("NAPI takes at most %s times the CPU time of an interrupt for each frame (at %s%s)", ratioText(worst), at, unsure)
 	}
-	size := fmt.Sprintf("A gigabyte in messages of %s takes %s s, in messages of %s %s s", sizeText(small.Size), num(small.Median), sizeText(large.Size), num(large.Median))
+	size := fmt.Sprintf("A gigabyte in messages of %s takes %s s, in messages of %s %s s", sizeText(small.Size), display.Number(small.Median), sizeText(large.Size), display.Number(large.Median))
 	if large.Median < small.Median {
 		size += ": with larger frames each byte costs less, as in the thesis"
 	}
@@ -330,7 +331,7 @@ func (d *Data) sayCopies(path string) string {
 	if small == nil || large == nil {
 		return ""
 	}
-	return fmt.Sprintf(" Of that %s µs are what 8 bytes take, too; the rest is moving the data.", num(min(small.Median, large.Median)))
+	return fmt.Sprintf(" Of that %s µs are what 8 bytes take, too; the rest is moving the data.", display.Number(min(small.Median, large.Median)))
 }
 
 func (d *Data) sayOSUBandwidth() string {
@@ -338,15 +339,15 @@ func (d *Data) sayOSUBandwidth() string {
 	if raw == nil {
 		return ""
 	}
-	text := fmt.Sprintf("One RMA GET after the other between two processes moves up to %s Gbit/s (at %s), one copy; ", num(raw.Median), sizeText(raw.Size))
+	text := fmt.Sprintf("One RMA GET after the other between two processes moves up to %s Gbit/s (at %s), one copy; ", display.Number(raw.Median), sizeText(raw.Size))
 	if ds := d.largest(PartOSUBW, "ds"); ds != nil {
-		text += fmt.Sprintf("direct sockets, with two, up to %s; ", num(ds.Median))
+		text += fmt.Sprintf("direct sockets, with two, up to %s; ", display.Number(ds.Median))
 	}
 	if zero := d.largest(PartOSUBW, "ds-zcopy"); zero != nil {
-		text += fmt.Sprintf("between registered buffers up to %s; ", num(zero.Median))
+		text += fmt.Sprintf("between registered buffers up to %s; ", display.Number(zero.Median))
 	}
 	if exn := d.largest(PartOSUBW, "exn-shm"); exn != nil {
-		text += fmt.Sprintf("TCP over exn0, with two more and the kernel's TCP at both ends, up to %s; ", num(exn.Median))
+		text += fmt.Sprintf("TCP over exn0, with two more and the kernel's TCP at both ends, up to %s; ", display.Number(exn.Median))
 	}
 	last := raw
 	for _, r := range d.part(PartOSUBW) {

@@ -139,7 +139,7 @@ func (t *Tuned) figures() (list []reportFigure) {
 func (t *Tuned) Page() ([]byte, error) {
 	v := reportView{
 		Data: &Data{Machine: t.Machine, Distance: t.Distance}, Title: "exnet: what suits this machine",
-		About: []string{t.Machine.String(), "CPUs " + t.Distance.String(), result.Count(t.Runs, "run") + " of each value"},
+		About: []string{t.Machine.String(), "CPUs " + t.Distance.String(), display.Count(t.Runs, "run") + " of each value"},
 		Warn:  t.Skipped, Figures: t.figures(), Config: t.Config(),
 	}
 	v.When = v.started().Format("2 January 2006, 15:04 MST")

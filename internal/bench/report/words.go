@@ -6,19 +6,15 @@ import (
 	"strings"
 
 	"exnet/internal/bench/result"
-	"exnet/internal/bench/svgplot"
 	"exnet/internal/display"
 )
 
 // How a number, a row and the difference of two rows are written in a sentence.
 
-// num writes a number for a sentence.
-func num(v float64) string { return svgplot.Number(v) }
-
 // sizeText writes a size for a sentence: "120 bytes", "64 KiB".
 func sizeText(n int) string {
 	if n < 1<<10 {
-		return result.Count(n, "byte")
+		return display.Count(n, "byte")
 	}
 	return display.Size(float64(n))
 }
@@ -39,7 +35,7 @@ var microseconds = regexp.MustCompile(`\bus\b`)
 // measured writes a row's median and what follows the number, with the extremes of its runs if they
 // lie far apart: "124 Gbit/s", "124 Gbit/s (57.1 to 142)".
 func measured(r *result.Row, unit string) string {
-	text := num(r.Median) + unit
+	text := display.Number(r.Median) + unit
 	if r.Noisy {
 		text += " (" + extremes(r, 1) + ")"
 	}
@@ -47,7 +43,7 @@ func measured(r *result.Row, unit string) string {
 }
 
 func extremes(r *result.Row, factor float64) string {
-	return num(r.Min*factor) + " to " + num(r.Max*factor)
+	return display.Number(r.Min*factor) + " to " + display.Number(r.Max*factor)
 }
 
 // versus compares a row's median with another's, and says how far apart its runs lie if that is
@@ -60,7 +56,7 @@ func versus(r, base *result.Row, factor float64, unit string) string {
 	if r.Noisy {
 		noisy = extremes(r, factor) + "; "
 	}
-	return fmt.Sprintf("%s %s (%s%s)", num(r.Median*factor), unit, noisy, times(r, base))
+	return fmt.Sprintf("%s %s (%s%s)", display.Number(r.Median*factor), unit, noisy, times(r, base))
 }
 
 // times says how many times another's median a row's is: "0.6 times veth".

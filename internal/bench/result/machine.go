@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/bench/tcpbench"
+	"exnet/internal/display"
 	"exnet/internal/version"
 )
 
@@ -36,7 +37,7 @@ func ThisMachine(now time.Time) Machine {
 }
 
 func (m Machine) String() string {
-	parts := []string{m.CPU, Count(m.CPUs, "CPU"), "Linux " + m.Kernel, m.Go}
+	parts := []string{m.CPU, display.Count(m.CPUs, "CPU"), "Linux " + m.Kernel, m.Go}
 	if m.Commit != "" {
 		parts = append(parts, "commit "+m.Commit)
 	}

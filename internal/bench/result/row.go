@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"exnet/internal/bench/coredist"
+	"exnet/internal/bench/stats"
+	"exnet/internal/display"
 )
 
 // NoiseBound is the spread (largest less smallest, over the median) from which
@@ -70,6 +72,27 @@ type Row struct {
 	Machine
 }
 
+// Take takes the values of single runs in, and returns their median, not rounded.
+func (r *Row) Take(values []float64) float64 {
+	for _, v := range values {
+		r.Values = append(r.Values, Round(v))
+	}
+	sum := stats.Summarize(values)
+	r.Runs, r.Median, r.Min, r.Max = len(values), Round(sum.Median), Round(sum.Min), Round(sum.Max)
+	r.Spread, r.Noisy = Round(sum.Spread()), sum.Noisy(NoiseBound)
+	return sum.Median
+}
+
+// Page writes rows for people, below what was measured and where. line is that of Table.
+func Page(w io.Writer, what string, m Machine, line string, rows []Row) error {
+	var b strings.Builder
+	Wrap(&b, what)
+	Wrap(&b, m.String()+".")
+	Table(&b, line, rows)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
 // Table writes rows for people, below an empty line and a head. line is the format of both: nine
 // strings and a line feed.
 func Table(b *strings.Builder, line string, rows []Row) {
@@ -79,8 +102,8 @@ func Table(b *strings.Builder, line string, rows []Row) {
 		if r.Noisy {
 			noisy = "!"
 		}
-		fmt.Fprintf(b, line, r.Measure, strconv.Itoa(r.Size), r.Path, Figure(r.Median), r.Unit,
-			Figure(r.Min), Figure(r.Max), Percent(r.Spread)+noisy, Optional(r.Ratio))
+		fmt.Fprintf(b, line, r.Measure, strconv.Itoa(r.Size), r.Path, display.Figure(r.Median), r.Unit,
+			display.Figure(r.Min), display.Figure(r.Max), display.Percent(r.Spread)+noisy, Optional(r.Ratio))
 	}
 }
 

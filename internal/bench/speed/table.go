@@ -6,6 +6,7 @@ import (
 
 	"exnet/internal/bench/result"
 	"exnet/internal/bench/stats"
+	"exnet/internal/display"
 )
 
 // figure is what came of a measure.
@@ -65,13 +66,13 @@ func table(list []figure, rounds int) string {
 			continue
 		}
 		d := stats.Differ(f.values[0], f.values[1], bound)
-		fmt.Fprintf(&b, "%-16s %-7s %10s %7s %10s %7s %10s %6s  %s\n", f.name, f.unit, result.Figure(d.A.Median), result.Percent(d.A.Spread()),
-			result.Figure(d.B.Median), result.Percent(d.B.Spread()), result.Figure(d.Ratio), pairs, f.verdict(d))
+		fmt.Fprintf(&b, "%-16s %-7s %10s %7s %10s %7s %10s %6s  %s\n", f.name, f.unit, display.Figure(d.A.Median), display.Percent(d.A.Spread()),
+			display.Figure(d.B.Median), display.Percent(d.B.Spread()), display.Figure(d.Ratio), pairs, f.verdict(d))
 	}
 	b.WriteByte('\n')
-	text := fmt.Sprintf("Medians of %s. The spread is the distance of the extremes over the median.", result.Count(rounds, "interleaved run"))
+	text := fmt.Sprintf("Medians of %s. The spread is the distance of the extremes over the median.", display.Count(rounds, "interleaved run"))
 	if left > 0 {
-		text += fmt.Sprintf(" %s not counted: the CPUs were near in one run and far in the other.", result.Count(left, "pair"))
+		text += fmt.Sprintf(" %s not counted: the CPUs were near in one run and far in the other.", display.Count(left, "pair"))
 	}
 	result.Wrap(&b, text)
 	return b.String()

@@ -23,7 +23,7 @@ func (m Matrix) format(v float64) string {
 	if m.Format != nil {
 		return m.Format(v)
 	}
-	return Number(v)
+	return display.Number(v)
 }
 
 // most returns the largest value, and the sum of all.

@@ -2,8 +2,8 @@ package svgplot
 
 import (
 	"math"
-	"strconv"
-	"strings"
+
+	"exnet/internal/display"
 )
 
 // Axis describes an axis. The zero value is linear and begins at 0.
@@ -11,7 +11,7 @@ type Axis struct {
 	Label string
 	Log   bool
 	Tight bool // it begins and ends at the values, not at round ones or 0
-	// Format writes a value at a tick or for a mark; nil: Number.
+	// Format writes a value at a tick or for a mark; nil: display.Number.
 	Format func(float64) string
 	// Ticks are where the ticks are; nil: at round values.
 	Ticks []float64
@@ -29,29 +29,7 @@ func (a Axis) format(v float64) string {
 	if a.Format != nil {
 		return a.Format(v)
 	}
-	return Number(v)
-}
-
-// Number writes v with up to three digits: "0.05", "2.5", "12", "1200".
-func Number(v float64) string {
-	switch abs := math.Abs(v); {
-	case v == 0:
-		return "0"
-	case abs >= 100:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	case abs >= 10:
-		return trim(strconv.FormatFloat(v, 'f', 1, 64))
-	case abs >= 1:
-		return trim(strconv.FormatFloat(v, 'f', 2, 64))
-	}
-	return strconv.FormatFloat(v, 'g', 3, 64)
-}
-
-func trim(s string) string {
-	if strings.Contains(s, ".") {
-		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
-	}
-	return s
+	return display.Number(v)
 }
 
 // scale maps values to places.

@@ -28,6 +28,13 @@ type canvas struct{ b strings.Builder }
 // num writes a coordinate; a tenth of a unit is enough.
 func num(v float64) string { return trim(strconv.FormatFloat(snap(v), 'f', 1, 64)) }
 
+func trim(s string) string {
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	return s
+}
+
 // snap takes away what the last bits of a number differ by between machines: some compute x*y+z in
 // one step.
 func snap(v float64) float64 { return math.Round(v*1e6) / 1e6 }

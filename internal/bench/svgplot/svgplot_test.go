@@ -109,14 +109,6 @@ func TestScale(t *testing.T) {
 	}
 }
 
-func TestNumbers(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.0512: "0.0512", 0.5: "0.5", 2.5: "2.5", 2: "2", 12.34: "12.3", 1200: "1200", 20: "20", 100: "100"} {
-		if got := Number(v); got != want {
-			t.Errorf("Number(%v) = %s, want %s", v, got, want)
-		}
-	}
-}
-
 func TestLegendRows(t *testing.T) {
 	var many []entry
 	for range 12 {

@@ -3,17 +3,36 @@ package mpi
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"exnet/internal/bench/measure"
 	"exnet/internal/cli"
+	"exnet/internal/command"
 )
+
+// Measure is the command "dsbench mpi".
+var Measure = measure.Measure{
+	Name: "mpi", About: "measure MPI between two ranks, over all paths",
+	Long: `Measures MPI between two ranks as the OSU Micro-Benchmarks do: latency (half a
+round trip), bandwidth and message rate (windows of 64 messages), in interleaved
+runs. Needs root, and the compiler of each MPI.
+
+Paths: lo, veth, exn (TCP over exn0), ds (exn-run --loopback), ds-exn (exn-run
+between two nodes). On these two a run without a direct connection does not count
+and is repeated. shm is the MPI's own shared memory, without TCP.`,
+	Examples: `dsbench mpi
+    Open MPI and MPICH, if installed, 5 runs on each path
+dsbench mpi --mpi openmpi --paths lo,ds,shm --size 8,64k --json
+    three paths, as JSON`,
+	Values: map[string]cobra.CompletionFunc{"paths": command.ListOf(pathNames...), "mpi": command.ListOf("openmpi", "mpich")},
+	Define: func(fs *pflag.FlagSet) measure.Run { return Define(fs) },
+}
 
 // Options is what the command line of "dsbench mpi" asks for.
 type Options struct {
@@ -32,15 +51,11 @@ const sharedMemory = "shm"
 // defaultPaths are measured unless the user names others, the control first.
 var defaultPaths = []string{"lo", "veth", "exn", "ds", "ds-exn"}
 
-// Paths are those that can be measured.
-var Paths = slices.Concat(defaultPaths, []string{sharedMemory})
+// pathNames are those that can be measured.
+var pathNames = slices.Concat(defaultPaths, []string{sharedMemory})
 
-// Bounds of the options.
-const (
-	maxRuns     = 1000
-	maxDuration = time.Hour
-	maxSize     = 64 << 20
-)
+// maxSize bounds --size.
+const maxSize = 64 << 20
 
 // Define defines the flags of "dsbench mpi" and returns what they will say.
 func Define(fs *pflag.FlagSet) *Options {
@@ -48,8 +63,8 @@ func Define(fs *pflag.FlagSet) *Options {
 	fs.StringVar(&o.pathList, "paths", strings.Join(defaultPaths, ","), "`LIST` paths ("+strings.Join(defaultPaths, ",")+")")
 	fs.StringVar(&o.mpiList, "mpi", "", "`LIST` openmpi, mpich (all that are installed)")
 	fs.StringVar(&o.sizeList, "size", "8,64,1k,8k,64k,512k", "`LIST` bytes of a message")
-	cli.Duration(fs, &o.duration, "duration", time.Millisecond, maxDuration, "`TIME` of a figure (100ms)")
-	cli.Number(fs, &o.runs, "runs", 1, maxRuns, "`N` runs of each path (5)")
+	cli.Duration(fs, &o.duration, "duration", time.Millisecond, measure.MaxDuration, "`TIME` of a figure (100ms)")
+	cli.Number(fs, &o.runs, "runs", 1, measure.MaxRuns, "`N` runs of each path (5)")
 	fs.StringVar(&o.exnRun, "exn-run", "", "`PATH` exn-run (beside dsbench, or in PATH)")
 	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
 	return o
@@ -59,8 +74,8 @@ func Define(fs *pflag.FlagSet) *Options {
 func (o *Options) Check() (err error) {
 	o.paths = strings.Split(o.pathList, ",")
 	for _, p := range o.paths {
-		if !slices.Contains(Paths, p) {
-			return fmt.Errorf("--paths: unknown path %q for MPI: choose from %s", p, strings.Join(Paths, ", "))
+		if !slices.Contains(pathNames, p) {
+			return fmt.Errorf("--paths: unknown path %q for MPI: choose from %s", p, strings.Join(pathNames, ", "))
 		}
 	}
 	if o.mpiList != "" {
@@ -78,29 +93,10 @@ func (o *Options) Check() (err error) {
 		}
 		o.sizes = append(o.sizes, n)
 	}
-	return o.findExnRun()
-}
-
-func (o *Options) findExnRun() (err error) {
-	if !slices.ContainsFunc(o.paths, direct) {
-		return nil
+	if slices.ContainsFunc(o.paths, direct) {
+		o.exnRun, err = measure.ExnRun(o.exnRun)
 	}
-	if o.exnRun == "" {
-		o.exnRun = "exn-run"
-		if self, err := os.Executable(); err == nil {
-			beside := filepath.Join(filepath.Dir(self), "exn-run")
-			if _, err := os.Stat(beside); err == nil {
-				o.exnRun = beside
-			}
-		}
-	}
-	if o.exnRun, err = exec.LookPath(o.exnRun); err == nil {
-		o.exnRun, err = filepath.Abs(o.exnRun)
-	}
-	if err != nil {
-		return fmt.Errorf("--exn-run: %w: go build ./cmd/exn-run, and give its path", err)
-	}
-	return nil
+	return err
 }
 
 // direct reports whether a path is direct sockets.

@@ -1,4 +1,4 @@
-package portbench
+package ports
 
 import (
 	"encoding/json"
@@ -8,22 +8,21 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"exnet/internal/bench/coredist"
+	"exnet/internal/bench/measure"
 	"exnet/internal/bench/result"
 	"exnet/internal/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// options are those of a command line.
-func options(t *testing.T, args ...string) (Options, error) {
-	t.Helper()
+// parse reads the arguments of a command line.
+func parse(args ...string) (*options, error) {
 	fs := pflag.NewFlagSet("ports", pflag.ContinueOnError)
-	o := Define(fs)
+	o := define(fs)
 	if err := fs.Parse(args); err != nil {
-		return *o, err
+		return o, err
 	}
-	return *o, o.Check()
+	return o, o.Check()
 }
 
 // It measures all of its figures; how fast they are is not a matter of this test.
@@ -31,12 +30,12 @@ func TestRun(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("there is no C compiler")
 	}
-	o, err := options(t, "--runs", "1", "--rounds", "1000", "--json")
+	o, err := parse("--runs", "1", "--rounds", "1000", "--json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := Run(t.Context(), o, result.Machine{}, coredist.Distance{}, &out); err != nil {
+	if err := o.Take(t.Context(), measure.Env{Stdout: &out}); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
@@ -53,9 +52,9 @@ func TestRun(t *testing.T) {
 	if n != len(figures) {
 		t.Errorf("%d rows, want %d", n, len(figures))
 	}
-	o.json = false
+	o.json, o.rounds = false, minRounds
 	out.Reset()
-	if err := table(&out, o, nil, result.Machine{}, coredist.Distance{}); err != nil || !strings.Contains(out.String(), "median") {
+	if err := o.Take(t.Context(), measure.Env{Stdout: &out}); err != nil || !strings.Contains(out.String(), "median") {
 		t.Errorf("%v: %s", err, out.String())
 	}
 }
@@ -64,13 +63,13 @@ func TestCheck(t *testing.T) {
 	for _, args := range [][]string{
 		{"--runs", "0"}, {"--rounds", "99"}, {"--cpus", "0"}, {"--cpus", "0,x"}, {"--cpus", "0,100000"},
 	} {
-		if _, err := options(t, args...); err == nil || !strings.Contains(err.Error(), args[0]) {
+		if _, err := parse(args...); err == nil || !strings.Contains(err.Error(), args[0]) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
-	if o, err := options(t, "--cpus", "0,0"); err == nil {
-		if a, b := o.CPUs(); a != 0 || b != 0 {
-			t.Errorf("CPUs %d, %d", a, b)
+	if o, err := parse("--cpus", "0,0"); err == nil {
+		if o.cpus != [2]int{0, 0} {
+			t.Errorf("CPUs %v", o.cpus)
 		}
 	}
 }

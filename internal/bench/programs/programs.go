@@ -14,12 +14,16 @@ import (
 	"time"
 
 	"exnet/internal/bench/coredist"
+	"exnet/internal/bench/measure"
 	"exnet/internal/bench/result"
 	"exnet/internal/bench/stats"
 	"exnet/internal/bench/tcpbench"
 	"exnet/internal/cli"
+	"exnet/internal/command"
+	"exnet/internal/display"
 	"exnet/internal/tempdir"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -29,11 +33,24 @@ const (
 	pathDirect = "direct"
 )
 
-// Bounds of the options.
-const (
-	maxRuns     = 1000
-	maxDuration = time.Hour
-)
+// Measure returns the command "dsbench programs".
+func Measure() measure.Measure {
+	return measure.Measure{
+		Name: "programs", About: "measure real programs, with exn-run and without",
+		Long: `Measures real programs over loopback, as they are (path tcp) and under exn-run
+--loopback (path direct), in interleaved runs against two servers. A run in which
+no connection of the client was direct fails.
+
+Measures:
+` + about(),
+		Examples: `dsbench programs
+    all that are installed, 5 runs of 2 seconds on each path
+dsbench programs --only iperf3,sockperf --runs 10 --json
+    two of them, as JSON`,
+		Values: map[string]cobra.CompletionFunc{"only": command.ListOf(names()...)},
+		Define: func(fs *pflag.FlagSet) measure.Run { return Define(fs) },
+	}
+}
 
 // Options is what the command line of "dsbench programs" asks for.
 type Options struct {
@@ -47,8 +64,8 @@ type Options struct {
 	direct   bool // only the path "direct"
 }
 
-// About lists the measures, a line each, for the help text.
-func About() string {
+// about lists the measures, a line each, for the help text.
+func about() string {
 	var lines []string
 	for _, p := range all() {
 		lines = append(lines, fmt.Sprintf("  %-22s %s", p.Name, p.about))
@@ -60,8 +77,8 @@ func About() string {
 func Define(fs *pflag.FlagSet) *Options {
 	o := &Options{duration: 2 * time.Second, runs: 5}
 	fs.StringVar(&o.list, "only", "", "`LIST` measures to take (all whose programs are installed)")
-	cli.Duration(fs, &o.duration, "duration", time.Second, maxDuration, "`TIME` of a run, whole seconds (2s)")
-	cli.Number(fs, &o.runs, "runs", 1, maxRuns, "`N` runs of each path, after one that is not counted (5)")
+	cli.Duration(fs, &o.duration, "duration", time.Second, measure.MaxDuration, "`TIME` of a run, whole seconds (2s)")
+	cli.Number(fs, &o.runs, "runs", 1, measure.MaxRuns, "`N` runs of each path, after one that is not counted (5)")
 	fs.StringVar(&o.exnRun, "exn-run", "", "`PATH` exn-run (beside dsbench, or in PATH)")
 	fs.BoolVar(&o.direct, "direct-only", false, "leave out the path tcp, to compare builds")
 	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
@@ -76,29 +93,18 @@ func (o *Options) Check() (err error) {
 	}
 	for _, name := range o.only {
 		if !slices.ContainsFunc(all(), func(p Pair) bool { return p.Name == name }) {
-			return fmt.Errorf("--only: unknown measure %q: choose from %s", name, strings.Join(Names(), ", "))
+			return fmt.Errorf("--only: unknown measure %q: choose from %s", name, strings.Join(names(), ", "))
 		}
 	}
 	if o.duration%time.Second != 0 {
 		return errors.New("--duration: use whole seconds, as the programs do")
 	}
-	if o.exnRun == "" {
-		o.exnRun = "exn-run"
-		if self, err := os.Executable(); err == nil {
-			beside := filepath.Join(filepath.Dir(self), "exn-run")
-			if _, err := os.Stat(beside); err == nil {
-				o.exnRun = beside
-			}
-		}
-	}
-	if o.exnRun, err = exec.LookPath(o.exnRun); err != nil {
-		return fmt.Errorf("--exn-run: %w: go build ./cmd/exn-run, and give its path", err)
-	}
-	return nil
+	o.exnRun, err = measure.ExnRun(o.exnRun)
+	return err
 }
 
-// Names returns the names of the measures.
-func Names() []string {
+// names returns those of the measures.
+func names() []string {
 	var names []string
 	for _, p := range all() {
 		names = append(names, p.Name)
@@ -106,12 +112,12 @@ func Names() []string {
 	return names
 }
 
-// Run measures what the options ask for, prints it to stdout, and says on stderr what is left
-// out.
-func Run(ctx context.Context, o Options, m result.Machine, d coredist.Distance, stdout, stderr io.Writer) error {
-	out := table{w: stdout}
+// Take measures what the options ask for, prints it, and says what is left out.
+func (o *Options) Take(ctx context.Context, env measure.Env) error {
+	m, d := result.ThisMachine(time.Now()), env.Distance()
+	out := table{w: env.Stdout}
 	if !o.json {
-		if err := out.head(o, m, d); err != nil {
+		if err := out.head(*o, m, d); err != nil {
 			return err
 		}
 	}
@@ -125,14 +131,14 @@ func Run(ctx context.Context, o Options, m result.Machine, d coredist.Distance, 
 			continue
 		}
 		if missing := p.Missing(); missing != "" {
-			fmt.Fprintf(stderr, "dsbench programs: %s is left out: %s\n", p.Name, missing)
+			fmt.Fprintf(env.Stderr, "dsbench programs: %s is left out: %s\n", p.Name, missing)
 			continue
 		}
-		rows, err := p.Measure(ctx, o, m, d)
+		rows, err := p.Measure(ctx, *o, m, d)
 		if err == nil {
 			measured++
 			if o.json {
-				err = result.WriteLines(stdout, rows)
+				err = result.WriteLines(env.Stdout, rows)
 			} else {
 				err = out.rows(rows)
 			}
@@ -222,7 +228,7 @@ func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2]
 		}
 		r := result.Row{
 			Measure: p.Name, Path: path, Size: p.size, Streams: p.streams, Unit: p.unit, Control: control,
-			Runs: len(samples[i]), Duration: o.duration.Seconds(), Distance: d, MTU: loopbackMTU, Placement: tcpbench.Anywhere().String(), Machine: m,
+			Duration: o.duration.Seconds(), Distance: d, MTU: loopbackMTU, Placement: tcpbench.Anywhere().String(), Machine: m,
 			Congestion: tcpbench.SystemCongestion(),
 		}
 		if p.bound {
@@ -235,14 +241,11 @@ func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2]
 		var values, p50, p99 []float64
 		for _, s := range samples[i] {
 			values = append(values, s.value)
-			r.Values = append(r.Values, result.Round(s.value))
 			if s.p99 > 0 {
 				p50, p99 = append(p50, s.p50), append(p99, s.p99)
 			}
 		}
-		sum := stats.Summarize(values)
-		r.Median, r.Min, r.Max = result.Round(sum.Median), result.Round(sum.Min), result.Round(sum.Max)
-		r.Spread, r.Noisy = result.Round(sum.Spread()), sum.Noisy(result.NoiseBound)
+		r.Take(values)
 		if len(p99) > 0 {
 			r.P50, r.P99 = result.Rounded(stats.Summarize(p50).Median), result.Rounded(stats.Summarize(p99).Median)
 		}
@@ -266,7 +269,7 @@ type table struct {
 func (t table) head(o Options, m result.Machine, d coredist.Distance) error {
 	var b strings.Builder
 	result.Wrap(&b, fmt.Sprintf("Programs over loopback, with exn-run (direct) and without (tcp), %s of %v each, interleaved; %v.",
-		result.Count(o.runs, "run"), o.duration, d))
+		display.Count(o.runs, "run"), o.duration, d))
 	result.Wrap(&b, m.String()+".")
 	fmt.Fprintf(&b, "\n%-22s %-7s %10s %-7s %10s %10s %7s %6s %9s\n", "measure", "path", "median", "", "min", "max", "spread", "ratio", "p99 us")
 	_, err := io.WriteString(t.w, b.String())
@@ -280,8 +283,8 @@ func (t table) rows(rows []result.Row) error {
 		if r.Noisy {
 			noisy = "!"
 		}
-		fmt.Fprintf(&b, "%-22s %-7s %10s %-7s %10s %10s %6s%s %6s %9s\n", r.Measure, r.Path, result.Figure(r.Median), r.Unit,
-			result.Figure(r.Min), result.Figure(r.Max), result.Percent(r.Spread), noisy, result.Optional(r.Ratio), result.Optional(r.P99))
+		fmt.Fprintf(&b, "%-22s %-7s %10s %-7s %10s %10s %6s%s %6s %9s\n", r.Measure, r.Path, display.Figure(r.Median), r.Unit,
+			display.Figure(r.Min), display.Figure(r.Max), display.Percent(r.Spread), noisy, result.Optional(r.Ratio), result.Optional(r.P99))
 	}
 	_, err := io.WriteString(t.w, b.String())
 	return err

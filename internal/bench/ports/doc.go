@@ -1,9 +1,9 @@
-// Package portbench measures the ports of a node's NIC between two C programs by librma2 and
+// Package ports measures the ports of a node's NIC between two C programs by librma2 and
 // libvelo2: the command "dsbench ports".
 //
 // # Architecture
 //
-//	Options ─▶ Run ─▶ a node of its own (package ports), without a network
+//	Measure ─▶ Take ─▶ a node of its own (exnet/ports), without a network
 //	              └─▶ pingpong.c of ports/lib, compiled with the libraries ─▶ lines ─▶ rows
 //
 // # Concurrency
@@ -14,4 +14,4 @@
 //
 // It needs a C compiler. What it measures are the libraries of this build, not those that are
 // installed.
-package portbench
+package ports

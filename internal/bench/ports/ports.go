@@ -1,29 +1,98 @@
-package portbench
+package ports
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"exnet/internal/accept"
 	"exnet/internal/bench/coredist"
+	"exnet/internal/bench/measure"
 	"exnet/internal/bench/result"
 	"exnet/internal/bench/stats"
+	"exnet/internal/bench/tcpbench"
 	"exnet/internal/cbuild"
+	"exnet/internal/cli"
+	"exnet/internal/display"
 	"exnet/internal/tempdir"
 	"exnet/ports"
 	"exnet/ports/lib"
 )
+
+// Measure is the command "dsbench ports".
+var Measure = measure.Measure{
+	Name: "ports", About: "the NIC of programs: libvelo2 and librma2",
+	Long: `Measures the NIC that a node serves to programs in C, between two processes at a
+node of its own: VELO's half round trip, PUT and GET against memcpy, registration,
+and the CPU time of a process that waits for a notification. Takes no root, and
+a C compiler only where no package has installed the program that measures.`,
+	Examples: `dsbench ports
+    5 runs, the two ends on the first two CPUs
+dsbench ports --cpus 0,2 --runs 10 --json
+    other CPUs, as JSON`,
+	Define: func(fs *pflag.FlagSet) measure.Run { return define(fs) },
+}
+
+// options is what the command line asks for.
+type options struct {
+	cpuList string
+	cpus    [2]int
+	runs    int
+	rounds  int
+	json    bool
+}
+
+// Bounds of --rounds.
+const (
+	minRounds = 100
+	maxRounds = 10_000_000
+)
+
+// define defines the flags and returns what they will say.
+func define(fs *pflag.FlagSet) *options {
+	o := &options{runs: 5, rounds: 100_000}
+	fs.StringVar(&o.cpuList, "cpus", "", "`A,B` CPUs of the two ends (the first two allowed)")
+	cli.Number(fs, &o.runs, "runs", 1, measure.MaxRuns, "`N` runs (5)")
+	cli.Number(fs, &o.rounds, "rounds", minRounds, maxRounds, "`N` round trips of a run (100000)")
+	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
+	return o
+}
+
+// Check takes the flags in, and says what is wrong with them.
+func (o *options) Check() error {
+	allowed := tcpbench.AllowedCPUs()
+	switch {
+	case o.cpuList != "":
+		parts := strings.Split(o.cpuList, ",")
+		if len(parts) != 2 {
+			return fmt.Errorf("--cpus: %q: name two, as in 0,1", o.cpuList)
+		}
+		for i, s := range parts {
+			n, err := strconv.Atoi(s)
+			if err != nil || !slices.Contains(allowed, n) {
+				return fmt.Errorf("--cpus: %q is no CPU of this process: choose from %v", s, allowed)
+			}
+			o.cpus[i] = n
+		}
+	case len(allowed) > 1:
+		o.cpus = [2]int{allowed[0], allowed[1]}
+	default:
+		o.cpus = [2]int{allowed[0], allowed[0]}
+	}
+	return nil
+}
 
 // figure is a line of the table. The program prints its name and the value.
 type figure struct {
@@ -104,7 +173,7 @@ func build(ctx context.Context, dir string) (string, error) {
 
 // run runs a part of the program, and adds its figures to values. Of a figure that it prints
 // several times the last counts: it is warm.
-func (s *site) run(ctx context.Context, o Options, program, part string, rounds int, values map[string][]float64) error {
+func (s *site) run(ctx context.Context, o *options, program, part string, rounds int, values map[string][]float64) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, part, strconv.Itoa(max(rounds, 3)))
@@ -129,8 +198,9 @@ func (s *site) run(ctx context.Context, o Options, program, part string, rounds 
 	return nil
 }
 
-// Run measures what the options ask for, and prints it to stdout.
-func Run(ctx context.Context, o Options, m result.Machine, d coredist.Distance, stdout io.Writer) (err error) {
+// Take measures what the options ask for, and prints it.
+func (o *options) Take(ctx context.Context, env measure.Env) (err error) {
+	m, d := result.ThisMachine(time.Now()), coredist.Measure(o.cpus[0], o.cpus[1])
 	dir, err := tempdir.New("dsbench-ports")
 	if err != nil {
 		return err
@@ -153,40 +223,26 @@ func Run(ctx context.Context, o Options, m result.Machine, d coredist.Distance, 
 			}
 		}
 	}
-	rows := rowsOf(o, values, m, d)
+	rows := o.rows(values, m, d)
 	if o.json {
-		return result.WriteLines(stdout, rows)
+		return result.WriteLines(env.Stdout, rows)
 	}
-	return table(stdout, o, rows, m, d)
+	what := fmt.Sprintf("Ports of one node between two C programs, by librma2 and libvelo2; both poll. CPUs %d and %d; %s; %v.",
+		o.cpus[0], o.cpus[1], display.Count(o.runs, "run"), d)
+	return result.Page(env.Stdout, what, m, "%-21s %8s %-6s %8s %-5s %8s %8s %6s %7s\n", rows)
 }
 
-func rowsOf(o Options, values map[string][]float64, m result.Machine, d coredist.Distance) (rows []result.Row) {
+func (o *options) rows(values map[string][]float64, m result.Machine, d coredist.Distance) (rows []result.Row) {
 	for _, f := range figures {
 		r := result.Row{
 			Measure: f.measure, Path: f.path, Size: f.size, Streams: 1, Unit: f.unit, Control: f.control, Distance: d,
 			Placement: fmt.Sprintf("%d,%d", o.cpus[0], o.cpus[1]), Machine: m,
 		}
-		for _, v := range values[f.name] {
-			r.Values = append(r.Values, result.Round(v))
-		}
-		sum := stats.Summarize(values[f.name])
-		r.Runs, r.Median, r.Min, r.Max = len(r.Values), result.Round(sum.Median), result.Round(sum.Min), result.Round(sum.Max)
-		r.Spread, r.Noisy = result.Round(sum.Spread()), sum.Noisy(result.NoiseBound)
-		if f.control != "" && sum.Median > 0 {
-			r.Ratio = result.Rounded(sum.Median / stats.Summarize(values[f.control]).Median)
+		median := r.Take(values[f.name])
+		if f.control != "" && median > 0 {
+			r.Ratio = result.Rounded(median / stats.Summarize(values[f.control]).Median)
 		}
 		rows = append(rows, r)
 	}
 	return rows
-}
-
-// table writes the rows for people.
-func table(w io.Writer, o Options, rows []result.Row, m result.Machine, d coredist.Distance) error {
-	var b strings.Builder
-	result.Wrap(&b, fmt.Sprintf("Ports of one node between two C programs, by librma2 and libvelo2; both poll. CPUs %d and %d; %s; %v.",
-		o.cpus[0], o.cpus[1], result.Count(o.runs, "run"), d))
-	result.Wrap(&b, m.String()+".")
-	result.Table(&b, "%-21s %8s %-6s %8s %-5s %8s %8s %6s %7s\n", rows)
-	_, err := io.WriteString(w, b.String())
-	return err
 }
