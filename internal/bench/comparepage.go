@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 
 	"exnet/internal/bench/report"
-	"exnet/internal/bench/result"
 	"exnet/internal/display"
 )
 

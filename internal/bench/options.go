@@ -11,7 +11,6 @@ import (
 
 	"exnet/internal/bench/measure"
 	"exnet/internal/bench/paths"
-	"exnet/internal/bench/result"
 	"exnet/internal/bench/tcpbench"
 	"exnet/internal/cli"
 	"exnet/internal/command"

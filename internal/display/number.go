@@ -66,3 +66,6 @@ func Duration(d time.Duration) string {
 	}
 	return d.Round(unit).String()
 }
+
+// Age writes how long ago t was, in whole seconds: "0s", "2h5m7s".
+func Age(t time.Time) string { return time.Since(t).Round(time.Second).String() }

@@ -22,7 +22,7 @@ import (
 func writeStatus(w io.Writer, s *control.Status, all bool) {
 	writeInterface(w, &s.Interface)
 	fmt.Fprintf(w, "\nnode %d of fabric %s in %s, namespace %s, process %d, up %v, %s, %s\n", s.Node, s.Fabric, s.Dir, namespaceOf(s), s.PID,
-		display.Duration(time.Since(s.Since)), pathOf(s),
+		display.Age(s.Since), pathOf(s),
 		pick(s.RealTime, "real-time", "normal priority"))
 	if s.Topology != "" {
 		fmt.Fprintf(w, "topology %s\n", s.Topology)
@@ -170,7 +170,7 @@ func writePeers(t *table, peers []control.Peer) {
 			sent, received = display.Bytes(p.TxRate)+"/s", display.Bytes(p.RxRate)+"/s"
 		}
 		lines = append(lines, fmt.Sprintf("%d|%s|%s|%s|%v|%s|%s|%s|%s|%d|%s|%s|%s", p.Node, p.State, linkOf(p), hops,
-			display.Duration(time.Since(p.Since)), times(p.Links), trip, sent, received, p.MTU,
+			display.Age(p.Since), times(p.Links), trip, sent, received, p.MTU,
 			pick(len(addrs) == 0, "-", strings.Join(addrs, " ")), pick(p.Endpoint == "", "this host", p.Endpoint), pick(p.Error == "", "-", p.Error)))
 	}
 	t.rows("peers", lines...)
@@ -190,7 +190,7 @@ func writeShared(t *table, shared []control.Shared) {
 func writeStations(t *table, stations []control.Station) {
 	lines := []string{"MAC|behind node|seen"}
 	for _, s := range stations {
-		lines = append(lines, fmt.Sprintf("%s|%d|%v ago", s.MAC, s.Node, display.Duration(time.Since(s.Seen))))
+		lines = append(lines, fmt.Sprintf("%s|%d|%v ago", s.MAC, s.Node, display.Age(s.Seen)))
 	}
 	t.rows("stations", lines...)
 }
