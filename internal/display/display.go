@@ -1,4 +1,5 @@
-// Package display writes amounts for people: bytes, sizes of messages, and the colour of a load.
+// Package display writes amounts for people: bytes, sizes of messages, numbers, counts, times, and
+// the colour of a load; and it breaks text into lines.
 //
 // # Architecture
 //

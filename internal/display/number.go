@@ -25,8 +25,8 @@ func Number(v float64) string {
 	return text
 }
 
-// Figure writes v with three digits, or all before the point, for a column: "0.050", "2.50", "12.0",
-// "1200".
+// Figure writes v with three digits, or all before the point, for a column: "0.050", "2.50",
+// "12.0", "1200".
 func Figure(v float64) string {
 	digits := 3
 	switch abs := math.Abs(v); {

@@ -6,8 +6,8 @@
 //	Measure ── Command ──▶ a command of dsbench
 //	   └─ Define ──▶ Run: Check the flags ──▶ Take the figures ──▶ rows (package result) ──▶ Env.Stdout
 //
-// Package bench lists all measures. Those over paths (stream, pingpong, ...) have a file each there;
-// those that need more (MPI, ports, real programs) have a package each.
+// Package bench lists all measures. Those over paths (stream, pingpong, ...) have a file each
+// there; those that need more (MPI, ports, real programs) have a package each.
 //
 // # Concurrency
 //
