@@ -11,6 +11,7 @@ import (
 	"exnet/fabric/topo"
 	"exnet/internal/cli"
 	"exnet/internal/control"
+	"exnet/internal/display"
 	"exnet/study/graph"
 )
 
@@ -126,7 +127,7 @@ func (s *linkSetting) run(p program, o nodeOptions) error {
 		return err
 	}
 	fmt.Fprintf(p.stdout, "link %d-%d is %s on %s; links that are down: %d; pairs of nodes that go around them: %d", s.ends[0], s.ends[1],
-		map[bool]string{false: "up", true: "down"}[s.down], plural(len(f.nodes), "node"), len(cut), round)
+		map[bool]string{false: "up", true: "down"}[s.down], display.Count(len(f.nodes), "node"), len(cut), round)
 	if left > 0 {
 		fmt.Fprintf(p.stdout, "; reserved routes that wait for them: %d", left)
 	}
