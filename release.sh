@@ -118,9 +118,9 @@ for arch in "${arches[@]}"; do
 	done
 	make -s -C directsockets/preload BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
 	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2
-	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2 "$work/$arch-ports/plain/pingpong"
+	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2 "$work/$arch-ports/exn-pingpong"
 	cp "$work/$arch-c/libexnds.so" "$work/$arch-ports"/lib*.so "$root/lib/"
-	cp "$work/$arch-ports/plain/pingpong" "$root/lib/exn-pingpong" # of dsbench ports
+	cp "$work/$arch-ports/exn-pingpong" "$root/lib/" # of dsbench ports
 	musl "$arch" "$cc" "$root/lib/musl"
 	# A tarball, to be unpacked below /usr or anywhere else: exn-run finds the library beside itself.
 	top=exnet-$version-linux-$arch
