@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"exnet/fabric"
+	"exnet/internal/display"
 )
 
 // MaxDrawn is how many nodes a drawing can have.
@@ -51,6 +52,14 @@ func (d *Drawing) units() string {
 		return "flows"
 	}
 	return "packets"
+}
+
+// amount writes what a Load counts, in words.
+func (d *Drawing) amount(c Counts) string {
+	if d.Topology.kind == KindPairs { // nobody counts packets
+		return display.Bytes(c.Bytes)
+	}
+	return fmt.Sprintf("%d %s, %s", c.Packets, d.units(), display.Bytes(c.Bytes))
 }
 
 // down reports whether a link is cut.

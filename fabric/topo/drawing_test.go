@@ -20,6 +20,26 @@ func loaded(tb testing.TB, t *topo.Topology, cut ...int) topo.Drawing {
 	return topo.Drawing{Topology: t, Routes: r, Load: l.Links()}
 }
 
+// pairs is a drawing of three nodes, the first and the last of which are not linked.
+func pairs(tb testing.TB) topo.Drawing {
+	t, err := topo.NewPairs("lab", []fabric.NodeID{2, 3, 10}, [][2]fabric.NodeID{{3, 2}, {3, 10}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return topo.Drawing{Topology: t, Load: []topo.LinkLoad{{}, {AB: topo.Counts{Bytes: 17}, BA: topo.Counts{Bytes: 4_100_000}}}}
+}
+
+func TestPairsInvalid(t *testing.T) {
+	for _, pairs := range [][][2]fabric.NodeID{{{1, 2}, {2, 1}}, {{1, 1}}, {{1, 3}}} {
+		if _, err := topo.NewPairs("lab", []fabric.NodeID{1, 2}, pairs); !errors.Is(err, fabric.ErrInvalid) {
+			t.Errorf("%v: %v", pairs, err)
+		}
+	}
+	if _, err := topo.NewPairs("lab", []fabric.NodeID{1, 1}, nil); !errors.Is(err, fabric.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
 func TestText(t *testing.T) {
 	for _, tt := range []struct {
 		d    topo.Drawing
@@ -73,6 +93,17 @@ shared memory, no link       messages        bytes
 1 to 0                             17       3.1 MB
 1 to 1                              1          4 B
 `},
+		{pairs(t), `lab, without a topology: 3 nodes, linked pairs: 2
+
+ 2  -.- 3
+ 3  -9- 10
+10
+
+busiest                       packets        bytes
+10 to 3                             -       4.1 MB
+3 to 10                             -         17 B
+all links (2 in use)                -       4.1 MB
+`},
 	} {
 		var b strings.Builder
 		if err := tt.d.WriteText(&b); err != nil {
@@ -95,6 +126,7 @@ func TestSVG(t *testing.T) {
 		{loaded(t, torus(t, "4"), 3), 2*3 + 2}, // the one that goes round is cut
 		{loaded(t, mesh(t, "4x3")), 2 * 17},
 		{loaded(t, parse(t, irregular)), 2 * 12},
+		{pairs(t), 2 * 2},
 		{topo.Drawing{Topology: parse(t, "name = \"<&>\"\nnodes = [65535]")}, 0},
 	} {
 		var b strings.Builder

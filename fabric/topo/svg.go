@@ -20,7 +20,7 @@ func (d *Drawing) WriteSVG(w io.Writer) error {
 		return fmt.Errorf("topo: %d nodes are too many to draw; the limit is %d: %w", len(t.nodes), MaxDrawn, fabric.ErrInvalid)
 	}
 	p := painter{Drawing: d, w: bufio.NewWriter(w)}
-	if t.kind == KindFree {
+	if t.kind == KindFree || t.kind == KindPairs {
 		p.layout = ringLayout(len(t.nodes))
 	} else {
 		p.layout = gridLayout(t.dims)
@@ -119,8 +119,8 @@ func (p *painter) line(channel int, a, b point, style string) {
 		level = float64(c.Bytes) / float64(p.peak)
 	}
 	from, to := p.ends(channel)
-	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"%s><title>%v to %v: %d %s, %s</title></line>`+"\n",
-		a.x, a.y, b.x, b.y, display.Colour(level), 1.4+2.6*level, style, from, to, c.Packets, p.units(), display.Bytes(c.Bytes))
+	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"%s><title>%v to %v: %s</title></line>`+"\n",
+		a.x, a.y, b.x, b.y, display.Colour(level), 1.4+2.6*level, style, from, to, p.amount(c))
 }
 
 // shared draws the traffic through shared memory, dotted: a curve between two nodes, a
@@ -166,9 +166,10 @@ func (p *painter) legend() {
 	from, to := p.ends(c)
 	p.printf("\n<text y=\"40\">0</text><text x=\"%.0f\" y=\"40\" text-anchor=\"end\">%s</text>\n", steps*width, display.Bytes(p.peak))
 	p.printf("<text x=\"%.0f\" y=\"24\">most: %v to %v</text>\n", steps*width+14, from, to)
-	sum, packets := p.total(), ""
-	if !p.Flows { // a flow counts on several links
-		packets = fmt.Sprintf("%d packets, ", sum.Packets)
+	sum := p.total()
+	all := p.amount(sum)
+	if p.Flows { // a flow counts on several links
+		all = display.Bytes(sum.Bytes)
 	}
-	p.printf("<text x=\"%.0f\" y=\"40\">all links: %s%s</text>\n</g>\n", steps*width+14, packets, display.Bytes(sum.Bytes))
+	p.printf("<text x=\"%.0f\" y=\"40\">all links: %s</text>\n</g>\n", steps*width+14, all)
 }

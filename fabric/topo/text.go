@@ -14,10 +14,10 @@ import (
 )
 
 // WriteText writes the drawing as ASCII text: a torus or mesh plane by plane of equal z, a free
-// topology as a list of nodes with their links. The mark on a link says how much its busier
-// direction has carried: 1 to 9 in proportion to the busiest of all, "." nothing, "x" cut. "!"
-// marks missing nodes. The busiest directions follow in numbers, then the traffic through shared
-// memory.
+// topology as a list of nodes with their links, and pairs with the first node of each. The mark on
+// a link says how much its busier direction has carried: 1 to 9 in proportion to the busiest of
+// all, "." nothing, "x" cut. "!" marks missing nodes. The busiest directions follow in numbers,
+// then the traffic through shared memory.
 func (d *Drawing) WriteText(w io.Writer) error {
 	t := d.Topology
 	if len(t.nodes) > MaxDrawn {
@@ -27,9 +27,12 @@ func (d *Drawing) WriteText(w io.Writer) error {
 	p := writer{Drawing: d, w: b, width: len(strconv.Itoa(int(slices.Max(t.nodes))))}
 	_, p.peak = d.most()
 	fmt.Fprintln(b, t)
-	if t.kind == KindFree {
+	switch t.kind {
+	case KindFree:
 		p.list()
-	} else {
+	case KindPairs:
+		p.pairs()
+	default:
 		p.planes()
 	}
 	if n := len(d.Missing); n > 0 {
@@ -54,10 +57,15 @@ func (p *writer) mark(at int32, port Port) string {
 	if h.node < 0 {
 		return " "
 	}
-	if p.down(int(h.channel / 2)) {
+	return p.markOf(int(h.channel / 2))
+}
+
+// markOf returns the load of a link as one character.
+func (p *writer) markOf(link int) string {
+	if p.down(link) {
 		return "x"
 	}
-	n := max(p.counts(int(h.channel)).Bytes, p.counts(int(h.channel^1)).Bytes)
+	n := max(p.counts(2*link).Bytes, p.counts(2*link+1).Bytes)
 	if n == 0 {
 		return "."
 	}
@@ -139,6 +147,21 @@ func (p *writer) list() {
 	fmt.Fprintln(p.w)
 }
 
+// pairs writes a line for each node that has pairs with later ones.
+func (p *writer) pairs() {
+	fmt.Fprintln(p.w)
+	for _, n := range p.Topology.nodes {
+		line := p.id(n)
+		for i, l := range p.Topology.links {
+			if l.A.Node == n {
+				line += fmt.Sprintf("  -%s- %v", p.markOf(i), l.B)
+			}
+		}
+		fmt.Fprintln(p.w, line)
+	}
+	fmt.Fprintln(p.w)
+}
+
 // busiest lists the directions that have carried the most bytes, and the sum of all.
 func (p *writer) busiest(most int) {
 	if p.peak == 0 {
@@ -174,5 +197,9 @@ func (p *writer) shared() {
 }
 
 func (p *writer) row(name string, c Counts) {
-	fmt.Fprintf(p.w, "%-24s %12d %12s\n", name, c.Packets, display.Bytes(c.Bytes))
+	packets := strconv.FormatUint(c.Packets, 10)
+	if p.Topology.kind == KindPairs && c.Packets == 0 {
+		packets = "-" // nobody counts them
+	}
+	fmt.Fprintf(p.w, "%-24s %12s %12s\n", name, packets, display.Bytes(c.Bytes))
 }

@@ -17,8 +17,13 @@ type End struct {
 	Port Port
 }
 
-// String returns e in the form "3.x+".
-func (e End) String() string { return fmt.Sprintf("%d.%v", e.Node, e.Port) }
+// String returns e in the form "3.x+", or "3" if it is at no port.
+func (e End) String() string {
+	if e.Port == PortNone {
+		return fmt.Sprint(e.Node)
+	}
+	return fmt.Sprintf("%d.%v", e.Node, e.Port)
+}
 
 // Link is a cable between two nodes. It carries packets both ways.
 type Link struct{ A, B End }
@@ -34,6 +39,7 @@ const (
 	KindFree Kind = iota + 1
 	KindTorus
 	KindMesh
+	KindPairs // each node is one hop from every other; see NewPairs
 )
 
 // String returns the kind's name.
@@ -45,6 +51,8 @@ func (k Kind) String() string {
 		return "torus"
 	case KindMesh:
 		return "mesh"
+	case KindPairs:
+		return "pairs"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
@@ -76,6 +84,24 @@ const hopStride = 8 // Ports, rounded up to a power of two
 // error has a line for each mistake and wraps fabric.ErrInvalid.
 func New(name string, nodes []fabric.NodeID, links []Link) (*Topology, error) {
 	return build(name, KindFree, Dims{}, nodes, links)
+}
+
+// NewPairs returns what a fabric without a topology looks like: pairs of nodes that are linked
+// directly, at no port. It is for drawing; there are no routes over it. The error wraps
+// fabric.ErrInvalid: a node or a pair is there twice, or a pair's node is none of nodes.
+func NewPairs(name string, nodes []fabric.NodeID, pairs [][2]fabric.NodeID) (*Topology, error) {
+	t := &Topology{name: name, kind: KindPairs, nodes: slices.Clone(nodes)}
+	errs := t.enterNodes()
+	seen := make(map[[2]fabric.NodeID]bool)
+	for _, p := range pairs {
+		p := [2]fabric.NodeID{min(p[0], p[1]), max(p[0], p[1])}
+		if seen[p] || p[0] == p[1] || !t.Has(p[0]) || !t.Has(p[1]) {
+			errs = append(errs, fmt.Errorf("pair %d and %d: each of two nodes, once: %w", p[0], p[1], fabric.ErrInvalid))
+		}
+		seen[p] = true
+		t.links = append(t.links, Link{End{p[0], PortNone}, End{p[1], PortNone}})
+	}
+	return t, errors.Join(errs...)
 }
 
 func build(name string, k Kind, d Dims, nodes []fabric.NodeID, links []Link) (*Topology, error) {
@@ -265,6 +291,8 @@ func (t *Topology) Compare(present []fabric.NodeID) (missing, unknown []fabric.N
 func (t *Topology) String() string {
 	s := t.kind.String()
 	switch {
+	case t.kind == KindPairs:
+		return fmt.Sprintf("%s, without a topology: %d nodes, linked pairs: %d", t.name, len(t.nodes), len(t.links))
 	case t.kind == KindFree && t.name != "":
 		s = t.name
 	case t.kind != KindFree && t.name != "":

@@ -10,7 +10,7 @@ import (
 // Topology describes how a fabric is wired, and what its links have carried.
 type Topology struct {
 	Name  string          `json:"name,omitempty"`
-	Kind  string          `json:"kind"`           // torus, mesh or free
+	Kind  string          `json:"kind"`           // torus, mesh, free, or pairs: no topology
 	Dims  string          `json:"dims,omitempty"` // of a torus or mesh: 4x4x4
 	Nodes []fabric.NodeID `json:"nodes"`
 	Links []TopologyLink  `json:"links"`
@@ -23,16 +23,16 @@ type Topology struct {
 // TopologyLink is a link: its two ends, and its traffic from A to B and from B to A.
 type TopologyLink struct {
 	A     fabric.NodeID `json:"a"`
-	APort string        `json:"a_port"`
+	APort string        `json:"a_port"` // none, of pairs
 	B     fabric.NodeID `json:"b"`
-	BPort string        `json:"b_port"`
+	BPort string        `json:"b_port"` // none, of pairs
 	topo.LinkLoad
 }
 
 // NewTopology returns the form of t for JSON. load may be nil.
 func NewTopology(t *topo.Topology, load []topo.LinkLoad) *Topology {
 	s := &Topology{Name: t.Name(), Kind: t.Kind().String(), Nodes: t.Nodes(), Links: make([]TopologyLink, len(t.Links()))}
-	if t.Kind() != topo.KindFree {
+	if t.Kind() == topo.KindTorus || t.Kind() == topo.KindMesh {
 		s.Dims = t.Dims().String()
 	}
 	for i, l := range t.Links() {

@@ -25,13 +25,13 @@ func writeSockets(w io.Writer, s *control.Sockets, all bool) {
 	whose := pick(s.Node == 0, "no node", fmt.Sprintf("node %d", s.Node))
 	fmt.Fprintf(w, "%s, broker %s: %d of %d connections are direct\n", whose, printable(s.Broker), direct, len(s.Connections))
 	t := table{w: w}
-	lines := []string{"local|remote|side|mode|device|process|sent direct|shadow|received direct|shadow|ring"}
-	messages := []string{"local|remote||VELO|VELO_LAST|RMA_INFO|RMA_AVAIL|SHUTDOWN|DEMOTE|zero copy"}
+	lines := []string{"local|remote|side|process|device|mode|ring|sent|shadow|received|shadow"}
+	messages := []string{"local|remote||zero copy|VELO|VELO_LAST|RMA_INFO|RMA_AVAIL|SHUTDOWN|DEMOTE"}
 	for _, c := range s.Connections {
 		lines = append(lines, fmt.Sprintf("%v|%v|%s|%s|%d|%s|%s|%s|%s|%s|%s", c.Local, c.Remote, pick(c.Server, "server", "client"),
-			c.Mode+throughOf(c)+pick(c.Reason == "", "", " ("+c.Reason+")"), c.Device, processOf(c),
+			processOf(c), c.Device, c.Mode+throughOf(c)+pick(c.Reason == "", "", " ("+c.Reason+")"), fillOf(c),
 			display.Bytes(c.Sent.DirectBytes), display.Bytes(c.Sent.ShadowBytes),
-			display.Bytes(c.Received.DirectBytes), display.Bytes(c.Received.ShadowBytes), fillOf(c)))
+			display.Bytes(c.Received.DirectBytes), display.Bytes(c.Received.ShadowBytes)))
 		messages = append(messages,
 			fmt.Sprintf("%v|%v|sent|%s", c.Local, c.Remote, messagesOf(c.Sent)),
 			"||received|"+messagesOf(c.Received))
@@ -85,5 +85,5 @@ func fillOf(c connstats.Connection) string {
 }
 
 func messagesOf(t connstats.Traffic) string {
-	return fmt.Sprintf("%d|%d|%d|%d|%d|%d|%s", t.VELO, t.VELOLast, t.RMAInfo, t.RMAAvail, t.Shutdown, t.Demote, display.Bytes(t.ZeroCopyBytes))
+	return fmt.Sprintf("%s|%d|%d|%d|%d|%d|%d", display.Bytes(t.ZeroCopyBytes), t.VELO, t.VELOLast, t.RMAInfo, t.RMAAvail, t.Shutdown, t.Demote)
 }

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"exnet/internal/control"
 	"exnet/internal/counter"
@@ -21,9 +21,10 @@ import (
 // 5.1, last the counters, those that are 0 only if all is set.
 func writeStatus(w io.Writer, s *control.Status, all bool) {
 	writeInterface(w, &s.Interface)
-	fmt.Fprintf(w, "\nnode %d of fabric %s in %s, namespace %s, process %d, up %v, %s, %s\n", s.Node, s.Fabric, s.Dir, namespaceOf(s), s.PID,
+	fmt.Fprintln(w)
+	printWrapped(w, fmt.Sprintf("node %d of fabric %s in %s, namespace %s, process %d, up %v, %s, %s", s.Node, s.Fabric, s.Dir, namespaceOf(s), s.PID,
 		display.Age(s.Since), pathOf(s),
-		pick(s.RealTime, "real-time", "normal priority"))
+		pick(s.RealTime, "real-time", "normal priority")))
 	if s.Topology != "" {
 		fmt.Fprintf(w, "topology %s\n", s.Topology)
 	}
@@ -47,7 +48,7 @@ func writeStatus(w io.Writer, s *control.Status, all bool) {
 	writeGroups(&t, s.Groups)
 	writeReceive(&t, &s.Receive)
 	writeWaits(&t, &s.Waits)
-	fmt.Fprintf(w, "\nthresholds\n  eager up to %d bytes, then rendezvous; VELO payload %d, RMA packet %d, MTU %d\n",
+	fmt.Fprintf(w, "\nthresholds\n  eager up to %d bytes, then rendezvous\n  VELO payload %d, RMA packet %d, MTU %d\n",
 		s.Threshold.Eager, s.Threshold.VELO, s.Threshold.RMA, s.Threshold.MTU)
 	writeCounters(w, s.Counters, all)
 }
@@ -112,19 +113,63 @@ func broadcastOf(p netip.Prefix) string {
 // table writes tables with a title.
 type table struct{ w io.Writer }
 
-// rows writes a table: the first line has the names of the columns, which are
-// separated by "|".
+// rows writes a title and a table: the first line has the names of the columns, which are separated
+// by "|".
 func (t *table) rows(title string, lines ...string) {
 	fmt.Fprintf(t.w, "\n%s\n", title)
 	if len(lines) == 1 {
 		fmt.Fprintln(t.w, "  none")
 		return
 	}
-	tw := tabwriter.NewWriter(t.w, 0, 0, 2, ' ', 0)
-	for _, l := range lines {
-		fmt.Fprintln(tw, "  "+strings.ReplaceAll(l, "|", "\t"))
+	t.lines(lines...)
+}
+
+// lines writes a table. Where it is wider than tableWidth, each row goes on below itself, further
+// in.
+func (t *table) lines(lines ...string) {
+	rows := make([][]string, len(lines))
+	var widths []int
+	for i, l := range lines {
+		rows[i] = strings.Split(l, "|")
+		widths = append(widths, make([]int, max(len(rows[i])-len(widths), 0))...)
+		for k, cell := range rows[i] {
+			widths[k] = max(widths[k], utf8.RuneCountInString(cell))
+		}
 	}
-	_ = tw.Flush() // its errors are w's
+	ends := foldColumns(widths)
+	for _, row := range rows {
+		from, indent := 0, columnGap
+		for _, to := range ends {
+			to = min(to, len(row))
+			line := strings.Repeat(" ", indent)
+			for k := from; k < to; k++ {
+				line += fmt.Sprintf("%-*s", widths[k]+columnGap, row[k])
+			}
+			if line = strings.TrimRight(line, " "); line != "" {
+				fmt.Fprintln(t.w, line)
+			}
+			from, indent = to, foldIndent
+		}
+	}
+}
+
+const (
+	columnGap  = 2 // columns of a terminal between those of a table, and before the first
+	foldIndent = 6 // before those that are below
+)
+
+// foldColumns divides the columns of a table into lines that fit, and returns where each ends. A
+// column that is too wide has a line of its own.
+func foldColumns(widths []int) (ends []int) {
+	at, first := columnGap, 0
+	for k, w := range widths {
+		if k > first && at+w > tableWidth {
+			ends = append(ends, k)
+			at, first = foldIndent, k
+		}
+		at += w + columnGap
+	}
+	return append(ends, len(widths))
 }
 
 func writeNeighbors(t *table, neighbors []control.Neighbor) {
@@ -288,7 +333,7 @@ func medianWork(work [napi.WorkBuckets]uint64) string {
 	return "-"
 }
 
-// writeCounters writes counters, two on a line: all, or those that are not 0.
+// writeCounters writes counters, two on a line where they fit: all, or those that are not 0.
 func writeCounters(w io.Writer, c counter.List, all bool) {
 	fmt.Fprintln(w, "\ncounters")
 	zero := 0
@@ -298,14 +343,35 @@ func writeCounters(w io.Writer, c counter.List, all bool) {
 		zero = every - len(c)
 	}
 	half := (len(c) + 1) / 2
+	left, right := newCounterColumn(c[:half]), newCounterColumn(c[half:])
+	if left.width()+right.width() > tableWidth {
+		half = len(c)
+		left = newCounterColumn(c)
+	}
 	for i := range half {
-		fmt.Fprintf(w, "  %-28s %12d", c[i].Name, c[i].Value)
+		left.write(w, c[i])
 		if j := half + i; j < len(c) {
-			fmt.Fprintf(w, "    %-28s %12d", c[j].Name, c[j].Value)
+			right.write(w, c[j])
 		}
 		fmt.Fprintln(w)
 	}
 	if zero > 0 {
 		fmt.Fprintf(w, "  %d more are 0\n", zero)
 	}
+}
+
+// counterColumn is how wide the names and the values of some counters are.
+type counterColumn struct{ name, value int }
+
+func newCounterColumn(list counter.List) (c counterColumn) {
+	for _, e := range list {
+		c.name, c.value = max(c.name, len(e.Name)), max(c.value, len(strconv.FormatUint(e.Value, 10)))
+	}
+	return c
+}
+
+func (c counterColumn) width() int { return 2*columnGap + c.name + c.value }
+
+func (c counterColumn) write(w io.Writer, e counter.Value) {
+	fmt.Fprintf(w, "%*s%-*s%*d", columnGap, "", c.name+columnGap, e.Name, c.value, e.Value)
 }

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/internal/control"
@@ -21,19 +20,23 @@ type nodeLine struct {
 	in, out float64 // bit/s
 }
 
-// writeSummary writes a line for each node.
+// writeSummary writes a line for each node, and what may need attention below all.
 func writeSummary(w io.Writer, nodes []nodeLine) {
 	if len(nodes) == 0 {
 		return
 	}
 	fmt.Fprintf(w, "fabric %s in %s: %s on this host\n", nodes[0].Fabric, nodes[0].Dir, display.Count(len(nodes), "node"))
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "  node\taddresses\tnamespace\tlink\tpeers\tin\tout\tdirect\twarnings")
+	lines := []string{"node|namespace|link|peers|in|out|direct|addresses"}
 	for _, n := range nodes {
-		fmt.Fprintf(tw, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", n.Node, n.addresses(), namespaceOf(n.Status), n.link(),
-			n.peers(), rate(n.in), rate(n.out), n.direct(), strings.Join(n.warnings(), "; "))
+		lines = append(lines, fmt.Sprintf("%d|%s|%s|%s|%s|%s|%s|%s", n.Node, namespaceOf(n.Status), n.link(),
+			n.peers(), rate(n.in), rate(n.out), n.direct(), n.addresses()))
 	}
-	_ = tw.Flush() // its errors are w's
+	(&table{w}).lines(lines...)
+	for _, n := range nodes {
+		if list := n.warnings(); len(list) > 0 {
+			printWrapped(w, fmt.Sprintf("node %d: %s", n.Node, strings.Join(list, "; ")))
+		}
+	}
 }
 
 // addresses are those that are not link-local.
@@ -112,9 +115,9 @@ func (n nodeLine) direct() string {
 func (n nodeLine) warnings() (list []string) {
 	for _, p := range n.Peers {
 		if p.Error != "" {
-			list = append(list, fmt.Sprintf("node %d: %s", p.Node, p.Error))
+			list = append(list, fmt.Sprintf("peer %d: %s", p.Node, p.Error))
 		} else if p.State != up {
-			list = append(list, fmt.Sprintf("node %d is %s", p.Node, p.State))
+			list = append(list, fmt.Sprintf("peer %d is %s", p.Node, p.State))
 		}
 	}
 	s := n.Interface.Stats

@@ -34,11 +34,12 @@ func newTopo() *cobra.Command {
 	c := &cobra.Command{
 		Use: "topo [flags]", Short: "draw how a fabric is wired, and the load of each link",
 		Long: `Draws how a fabric is wired. Without a topology in the flags it asks the nodes
-that are up, on this host and on those that it is linked with, which were
-started with exn-tun up --topology: each link is drawn with what it has carried,
-and nodes that are not up are marked. What direct sockets have moved through
-shared memory is on no link, and has lines of its own. With --node it shows what
-this node has sent and fetched.`,
+that are up, on this host and on those that it is linked with: each link is
+drawn with what it has carried, and nodes that are not up are marked. Nodes that
+were started without exn-tun up --topology are drawn with a line to each that
+they are linked with. What direct sockets have moved through shared memory is on
+no link, and has lines of its own. With --node it shows what this node has sent
+and fetched.`,
 		Example: `exn-tun topo --torus 4x4x4
 exn-tun topo --file lab.toml --svg lab.svg
 exn-tun topo --fabric lab
@@ -103,6 +104,8 @@ func (f *fabricTopology) drawing() *topo.Drawing {
 	return &topo.Drawing{Topology: f.topo, Load: f.load, Shared: f.shared, Missing: f.Missing, Routes: f.routes}
 }
 
+var errNoTopology = errors.New("no topology")
+
 // topologyOf asks the selected nodes, on all hosts, and adds up what they have put on the
 // links.
 func topologyOf(o nodeOptions) (*fabricTopology, error) {
@@ -147,7 +150,7 @@ func topologyOf(o nodeOptions) (*fabricTopology, error) {
 // add adds the answer of a node.
 func (f *fabricTopology) add(n fabric.NodeID, t *control.Topology) error {
 	if t == nil {
-		return fmt.Errorf("node %d has no topology: start the nodes with exn-tun up --topology, or name the one to draw", n)
+		return fmt.Errorf("node %d has %w: start the nodes with the same exn-tun up --topology", n, errNoTopology)
 	}
 	built, load, err := t.Build()
 	if err != nil {
@@ -179,8 +182,14 @@ func runTopo(p program, o topoOptions) (err error) {
 	var f *fabricTopology
 	if o.given != nil {
 		f = &fabricTopology{Topology: control.NewTopology(o.given, nil), Missing: []fabric.NodeID{}, topo: o.given}
-	} else if f, err = topologyOf(o.nodeOptions); err != nil {
-		return err
+	} else {
+		f, err = topologyOf(o.nodeOptions)
+		if errors.Is(err, errNoTopology) {
+			f, err = pairsOf(o.nodeOptions)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	switch {
 	case o.json:
