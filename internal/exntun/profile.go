@@ -230,7 +230,8 @@ func (r *traffic) write(p program, o profileOptions) error {
 // matrixOf returns the bytes sent from node to node.
 func matrixOf(all []pfprof.Process) svgplot.Matrix {
 	at := make(map[int]int)
-	m := svgplot.Matrix{Title: "Bytes from node to node", Format: func(v float64) string { return display.Bytes(uint64(v)) }}
+	m := svgplot.Matrix{Title: "Bytes from node to node", Note: "direct sockets in shared memory are not in it: see exn-run --profile",
+		Format: func(v float64) string { return display.Bytes(uint64(v)) }}
 	for _, p := range all {
 		if _, ok := at[*p.Node]; !ok {
 			at[*p.Node] = len(m.Names)

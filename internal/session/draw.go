@@ -22,11 +22,12 @@ const style = `text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu
 .c{fill:#f0f6fc;font-weight:600}.p{fill:#3fb950}.r{fill:#8b949e}
 @keyframes show{from{opacity:0}}
 @keyframes type{from{clip-path:inset(0 100% 0 0)}to{clip-path:inset(0 0 0 0)}}
-.s{animation:show 1ms backwards}.t{animation:show 1ms backwards,type 1s backwards}
+.d{opacity:.4}.s{animation:show 1ms backwards}.t{animation:show 1ms backwards,type 1s backwards}
 @media(prefers-reduced-motion){.s,.t{animation:none}}
 `
 
-// draw returns the SVG. Each line appears at its time, and stays.
+// draw returns the SVG. All lines are there from the beginning, dim; each becomes bright at its
+// time, and stays.
 func draw(steps []step) []byte {
 	var body, words bytes.Buffer
 	var now time.Duration
@@ -34,7 +35,10 @@ func draw(steps []step) []byte {
 	line := func(class, style, content, plain string) {
 		y += lineHeight
 		width = max(width, len([]rune(plain)))
-		fmt.Fprintf(&body, "<text class=\"%s\" style=\"%s\" x=\"%d\" y=\"%d\">%s</text>\n", class, style, margin, y, content)
+		if plain != "" {
+			fmt.Fprintf(&body, "<text class=\"d\" x=\"%d\" y=\"%d\">%s</text>\n", margin, y, html.EscapeString(plain))
+			fmt.Fprintf(&body, "<text class=\"%s\" style=\"%s\" x=\"%d\" y=\"%d\">%s</text>\n", class, style, margin, y, content)
+		}
 		fmt.Fprintln(&words, html.EscapeString(plain))
 	}
 	for _, s := range steps {
@@ -52,7 +56,9 @@ func draw(steps []step) []byte {
 		for _, o := range s.out {
 			now += min(pause, max(0, o.at-last))
 			last = o.at
-			line("s", fmt.Sprintf("animation-delay:%dms", now.Milliseconds()), html.EscapeString(o.text), o.text)
+			for _, part := range wrap(o.text) {
+				line("s", fmt.Sprintf("animation-delay:%dms", now.Milliseconds()), html.EscapeString(part), part)
+			}
 		}
 		now += think
 	}
@@ -64,4 +70,14 @@ func draw(steps []step) []byte {
 	b.Write(body.Bytes())
 	b.WriteString("</svg>\n")
 	return b.Bytes()
+}
+
+// wrap breaks a line as a terminal does.
+func wrap(line string) (parts []string) {
+	text := []rune(line)
+	for len(text) > columns {
+		parts = append(parts, string(text[:columns]))
+		text = text[columns:]
+	}
+	return append(parts, string(text))
 }

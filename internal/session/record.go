@@ -18,7 +18,7 @@ import (
 
 // Size of the terminal, in characters.
 const (
-	columns = 96
+	columns = 96 // the drawing, 777 pixels wide, fits the column of a README
 	rows    = 50
 )
 

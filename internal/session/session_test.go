@@ -44,7 +44,7 @@ func TestScreen(t *testing.T) {
 func TestDraw(t *testing.T) {
 	picture := draw([]step{
 		{"# two nodes", nil},
-		{"echo '<a> & b'", []output{{0, "<a> & b"}, {time.Hour, "  later"}}},
+		{"echo '<a> & b'", []output{{0, "<a> & b"}, {time.Hour, "  later"}, {time.Hour, strings.Repeat("µ", columns) + "on"}}},
 	})
 	d := xml.NewDecoder(strings.NewReader(string(picture)))
 	var texts []string
@@ -58,7 +58,7 @@ func TestDraw(t *testing.T) {
 		}
 		switch e := token.(type) {
 		case xml.StartElement:
-			if e.Name.Local == "text" {
+			if e.Name.Local == "text" && e.Attr[0].Value != "d" { // which is what it looks like before
 				texts, depth = append(texts, ""), 1
 			}
 		case xml.EndElement:
@@ -71,8 +71,11 @@ func TestDraw(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"# two nodes", "$ echo '<a> & b'", "<a> & b", "  later"}; !slices.Equal(texts, want) {
+	if want := []string{"# two nodes", "$ echo '<a> & b'", "<a> & b", "  later", strings.Repeat("µ", columns), "on"}; !slices.Equal(texts, want) {
 		t.Errorf("%q, want %q", texts, want)
+	}
+	if dim := strings.Count(string(picture), `class="d"`); dim != len(texts) {
+		t.Errorf("%d of %d lines are there at the beginning", dim, len(texts))
 	}
 	if !strings.Contains(string(picture), "animation-delay:2325ms") {
 		t.Errorf("an hour's pause is not a second: %s", picture)

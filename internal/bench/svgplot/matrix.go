@@ -14,6 +14,7 @@ type Matrix struct {
 	Names  []string
 	Values [][]float64
 	Format func(float64) string // of a value; nil: Number
+	Note   string               // what it leaves out, a line below the title
 }
 
 // MaxMatrix is how many names a Matrix can have.
@@ -42,26 +43,35 @@ type figure struct{ strings.Builder }
 func (f *figure) add(format string, args ...any) { fmt.Fprintf(f, format, args...) }
 
 func (f *figure) begin(m Matrix, width, height float64, subtitle string) {
-	f.add(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="11"><title>%s</title>`+"\n",
+	f.add(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" style="max-width:100%%;height:auto" font-family="sans-serif" font-size="11"><title>%s</title>`+"\n",
 		width, height, width, height, escape(m.Title))
-	f.add(`<rect width="100%%" height="100%%" fill="#fff"/><text x="10" y="20" font-size="14" font-weight="bold">%s</text><text x="10" y="36" fill="#555">%s</text>`+"\n",
-		escape(m.Title), escape(subtitle))
+	f.add(`<rect width="100%%" height="100%%" fill="#fff"/><text x="10" y="20" font-size="14" font-weight="bold">%s</text><text x="10" y="36" fill="#555">%s</text><text x="10" y="51" fill="#555">%s</text>`+"\n",
+		escape(m.Title), escape(subtitle), escape(m.Note))
 }
 
-// Heat draws the matrix as a square of fields, from row to column; the darker, the
-// more. Pointing at a field shows its value.
+// Sizes of a heat map, in pixels.
+const (
+	heatSide  = 520.0 // of the square, about
+	leastCell = 3.0
+	mostCell  = 64.0
+	valueCell = 48.0 // a field from this size on shows its value
+	heatScale = 240.0
+)
+
+// Heat draws the matrix as a square of fields, from row to column; the darker, the more, as the
+// scale below says. Where there is room, each field shows its value; pointing at it shows it, too.
 func (m Matrix) Heat() string {
 	n := float64(max(len(m.Names), 1))
-	cell := math.Max(3, math.Min(28, 520/n))
+	cell := math.Max(leastCell, math.Min(mostCell, heatSide/n))
 	label := 0.0
 	for _, name := range m.Names {
 		label = max(label, charWidth*float64(len([]rune(name))))
 	}
-	left, top := label+30, label+56
+	left, top := label+30, label+72
 	side := cell * n
 	var f figure
 	most, sum := m.most()
-	f.begin(m, max(left+side+20, 420), top+side+44, fmt.Sprintf("from row to column; %s in all, at most %s between two", m.format(sum), m.format(most)))
+	f.begin(m, max(left+side+20, 420), top+side+64, fmt.Sprintf("from row to column; %s in all, at most %s between two", m.format(sum), m.format(most)))
 	step := int(math.Ceil(11 / cell)) // not every name has room
 	for i, name := range m.Names {
 		if i%step == 0 {
@@ -72,25 +82,54 @@ func (m Matrix) Heat() string {
 	}
 	for i, row := range m.Values {
 		for k, v := range row {
-			shade := "#f7f7f7" // nothing: many cells of a large matrix
-			if v > 0 {
-				shade = display.Colour(v / most)
-			}
-			f.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"><title>%s to %s: %s</title></rect>`+"\n",
-				left+float64(k)*cell, top+float64(i)*cell, cell, cell, shade, escape(m.Names[i]), escape(m.Names[k]), escape(m.format(v)))
+			m.field(&f, left+float64(k)*cell, top+float64(i)*cell, cell, i, k, v, most)
 		}
 	}
-	f.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="none" stroke="#888"/></svg>`+"\n", left, top, side, side)
+	f.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="none" stroke="#888"/>`+"\n", left, top, side, side)
+	m.scale(&f, left, top+side+16, most)
+	f.add("</svg>\n")
 	return f.String()
 }
 
-// Chord draws the matrix as a circle: each name has an arc as long as what it gives,
-// and a ribbon leads from there to whom it gives that.
+// field draws a value of the heat map.
+func (m Matrix) field(f *figure, x, y, cell float64, from, to int, v, most float64) {
+	shade := "#f7f7f7" // nothing: many fields of a large matrix
+	if v > 0 {
+		shade = display.Colour(v / most)
+	}
+	f.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"><title>%s to %s: %s</title></rect>`+"\n",
+		x, y, cell, cell, shade, escape(m.Names[from]), escape(m.Names[to]), escape(m.format(v)))
+	if cell < valueCell || v == 0 {
+		return
+	}
+	ink := "#222"
+	if v > most/2 {
+		ink = "#fff"
+	}
+	f.add(`<text x="%.1f" y="%.1f" text-anchor="middle" fill="%s" pointer-events="none">%s</text>`+"\n", x+cell/2, y+cell/2+4, ink, escape(m.format(v)))
+}
+
+// scale draws which colour is how much.
+func (m Matrix) scale(f *figure, x, y, most float64) {
+	if most == 0 {
+		f.add(`<text x="%.1f" y="%.1f" fill="#555">nothing was sent</text>`+"\n", x, y+10)
+		return
+	}
+	const steps = 24
+	for s := 1; s <= steps; s++ {
+		f.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="10" fill="%s"/>`, x+float64(s-1)*heatScale/steps, y, heatScale/steps, display.Colour(float64(s)/steps))
+	}
+	f.add("\n"+`<text x="%.1f" y="%.1f">0</text><text x="%.1f" y="%.1f" text-anchor="middle">%s</text><text x="%.1f" y="%.1f" text-anchor="end">%s</text>`+"\n",
+		x, y+24, x+heatScale/2, y+24, escape(m.format(most/2)), x+heatScale, y+24, escape(m.format(most)))
+}
+
+// Chord draws the matrix as a circle: each name has an arc as long as what it gives, which is
+// beside its name, and a ribbon leads from there to whom it gives that.
 func (m Matrix) Chord() string {
-	const size, radius = 620.0, 230.0
+	const size, radius = 720.0, 230.0
 	var f figure
 	_, sum := m.most()
-	f.begin(m, size, size+30, fmt.Sprintf("an arc shows what a name sends, a ribbon to which other; %s in all", m.format(sum)))
+	f.begin(m, size, size+30, fmt.Sprintf("an arc shows what each sends, a ribbon to whom; %s in all", m.format(sum)))
 	if sum == 0 {
 		f.add("</svg>\n")
 		return f.String()
@@ -122,14 +161,14 @@ func (m Matrix) Chord() string {
 				x1, y1, radius, radius, map[bool]int{true: 1}[v*scale > math.Pi], x2, y2, x3, y3, x1, y1, hue, escape(m.Names[i]), escape(m.Names[k]), escape(m.format(v)))
 			from += v * scale
 		}
-		m.arc(&f, i, begin[i], from, radius, hue, at)
+		m.arc(&f, i, (from-begin[i])/scale, begin[i], from, radius, hue, at)
 	}
 	f.add("</g></svg>\n")
 	return f.String()
 }
 
-// arc draws a name and its arc.
-func (m Matrix) arc(f *figure, i int, from, to, radius, hue float64, at func(a, r float64) (float64, float64)) {
+// arc draws a name, what it has sent, and its arc.
+func (m Matrix) arc(f *figure, i int, sent, from, to, radius, hue float64, at func(a, r float64) (float64, float64)) {
 	x1, y1 := at(from, radius+5)
 	x2, y2 := at(to, radius+5)
 	f.add(`<path d="M%.1f %.1fA%.0f %.0f 0 %d 1 %.1f %.1f" fill="none" stroke="hsl(%.0f 65%% 40%%)" stroke-width="7"/>`,
@@ -140,5 +179,5 @@ func (m Matrix) arc(f *figure, i int, from, to, radius, hue float64, at func(a, 
 	if middle > math.Pi {
 		anchor, turn = "end", turn+180
 	}
-	f.add(`<text transform="translate(%.1f %.1f) rotate(%.1f)" text-anchor="%s">%s</text>`+"\n", x, y, turn, anchor, escape(m.Names[i]))
+	f.add(`<text transform="translate(%.1f %.1f) rotate(%.1f)" text-anchor="%s">%s</text>`+"\n", x, y, turn, anchor, escape(m.Names[i]+": "+m.format(sent)))
 }

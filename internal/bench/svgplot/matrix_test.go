@@ -10,7 +10,7 @@ import (
 
 // Drawings of a matrix are well formed, and each value can be read.
 func TestMatrix(t *testing.T) {
-	m := Matrix{Title: "a < b", Names: []string{"one", "<two>", "three"}, Values: [][]float64{{0, 7, 0}, {1, 0, 3}, {0, 0, 0}}}
+	m := Matrix{Title: "a < b", Note: "but > c", Names: []string{"one", "<two>", "three"}, Values: [][]float64{{0, 7, 0}, {1, 0, 3}, {0, 0, 0}}}
 	for name, svg := range map[string]string{"heat": m.Heat(), "chord": m.Chord(), "nothing": Matrix{Names: []string{"a"}, Values: [][]float64{{0}}}.Chord()} {
 		for d := xml.NewDecoder(strings.NewReader(svg)); ; {
 			_, err := d.Token()
@@ -27,5 +27,21 @@ func TestMatrix(t *testing.T) {
 		if name != "nothing" && !strings.Contains(svg, "one to &lt;two&gt;: 7") {
 			t.Errorf("%s: the value 7 is not in it", name)
 		}
+		if name != "nothing" && !strings.Contains(svg, ">but &gt; c<") {
+			t.Errorf("%s: it does not say what it leaves out", name)
+		}
+	}
+	for _, want := range []string{">7</text>", ">3.5</text>", ">1</text>"} { // in fields, and of the scale
+		if !strings.Contains(m.Heat(), want) {
+			t.Errorf("the heat map does not have %s", want)
+		}
+	}
+	for _, want := range []string{">one: 7</text>", ">&lt;two&gt;: 4</text>", ">three: 0</text>"} {
+		if !strings.Contains(m.Chord(), want) {
+			t.Errorf("the circle does not have %s", want)
+		}
+	}
+	if svg := (Matrix{Names: []string{"a"}, Values: [][]float64{{0}}}).Heat(); !strings.Contains(svg, "nothing was sent") || strings.Contains(svg, "NaN") {
+		t.Error(svg)
 	}
 }
