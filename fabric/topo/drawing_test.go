@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,6 +112,31 @@ all links (2 in use)                -       4.1 MB
 		}
 		if b.String() != tt.want {
 			t.Errorf("%s\nwant\n%s", b.String(), tt.want)
+		}
+	}
+}
+
+// The legend says what the marks mean that are drawn, and no others.
+func TestSVGLegend(t *testing.T) {
+	all := []string{"dashed: the link goes round", "dotted: shared memory, no link, 3.1 MB", "grey circle: not up", "blue cross: cut"}
+	for _, tt := range []struct {
+		d    topo.Drawing
+		want []int // of all
+	}{
+		{topo.Drawing{Topology: mesh(t, "3x2")}, nil},
+		{topo.Drawing{Topology: torus(t, "4")}, []int{0}},
+		{topo.Drawing{Topology: mesh(t, "2"), Shared: []topo.Shared{{From: 1, To: 0, Bytes: 3 << 20}}}, []int{1}},
+		{topo.Drawing{Topology: mesh(t, "2"), Missing: []fabric.NodeID{1}}, []int{2}},
+		{loaded(t, mesh(t, "3x2"), 1), []int{3}},
+	} {
+		var b strings.Builder
+		if err := tt.d.WriteSVG(&b); err != nil {
+			t.Fatal(err)
+		}
+		for i, mark := range all {
+			if got := strings.Contains(b.String(), mark); got != slices.Contains(tt.want, i) {
+				t.Errorf("%v: %q: %v", tt.d.Topology, mark, got)
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"exnet/fabric"
@@ -42,7 +43,7 @@ type painter struct {
 
 func (p *painter) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
 
-const legendHeight = 86.0
+const legendHeight = 104.0
 
 func (p *painter) paint() {
 	width, height := max(p.size.x, 520), p.size.y+legendHeight
@@ -156,7 +157,7 @@ func (p *painter) legend() {
 	p.printf("<text font-size=\"14\" font-weight=\"bold\">%s</text>\n", plain.Replace(p.Topology.String()))
 	c, most := p.most()
 	if most == 0 {
-		p.printf("<text y=\"22\">no traffic</text>\n</g>\n")
+		p.printf("<text y=\"22\">no traffic</text><text y=\"40\">%s</text>\n</g>\n", p.marks())
 		return
 	}
 	const steps, width = 24, 10.0
@@ -171,5 +172,31 @@ func (p *painter) legend() {
 	if p.Flows { // a flow counts on several links
 		all = display.Bytes(sum.Bytes)
 	}
-	p.printf("<text x=\"%.0f\" y=\"40\">all links: %s</text>\n</g>\n", steps*width+14, all)
+	p.printf("<text x=\"%.0f\" y=\"40\">all links: %s</text>\n", steps*width+14, all)
+	p.printf("<text y=\"60\">%s</text>\n</g>\n", p.marks())
+}
+
+// marks says what the marks mean that are in the drawing.
+func (p *painter) marks() string {
+	var list []string
+	if slices.ContainsFunc(p.Topology.links, p.round) {
+		list = append(list, "dashed: the link goes round")
+	}
+	if len(p.Shared) > 0 {
+		sum := uint64(0)
+		for _, s := range p.Shared {
+			sum += s.Bytes
+		}
+		list = append(list, "dotted: shared memory, no link, "+display.Bytes(sum))
+	}
+	if len(p.Missing) > 0 {
+		list = append(list, "grey circle: not up")
+	}
+	for i := range p.Topology.links {
+		if p.down(i) {
+			list = append(list, "blue cross: cut")
+			break
+		}
+	}
+	return strings.Join(list, "; ")
 }

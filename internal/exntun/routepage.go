@@ -399,13 +399,16 @@ var pageText = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 {{if .Refresh}}<meta http-equiv="refresh" content="{{.Refresh}}">{{end}}
 <title>{{.Profile}} on {{.Network}}</title>
 <style>
-body{font:15px/1.45 system-ui,sans-serif;max-width:1180px;margin:2em auto;padding:0 1em;color:#222}
-h1{margin-bottom:.1em}h2{margin-top:1.6em}p.note{color:#555;margin-top:.2em}
-.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1.2em;align-items:start}
-figure{margin:0;border:1px solid #ddd;border-radius:6px;padding:10px;overflow-x:auto}
+:root{color-scheme:light dark;--ink:#222;--soft:#555;--rule:#ddd;--page:#fff}
+@media(prefers-color-scheme:dark){:root{--ink:#ddd;--soft:#aaa;--rule:#444;--page:#16181c}}
+body{font:15px/1.45 system-ui,sans-serif;max-width:1180px;margin:2em auto;padding:0 1em;color:var(--ink);background:var(--page)}
+h1{margin-bottom:.1em;overflow-wrap:anywhere}h2{margin-top:1.6em}p.note{color:var(--soft);margin-top:.2em}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:1.2em;align-items:start}
+figure{margin:0;border:1px solid var(--rule);border-radius:6px;padding:10px;overflow-x:auto;background:#fff;color:#222}
 figure svg{display:block;margin:auto;max-width:100%;height:auto}figcaption{font-weight:600}figcaption span{font-weight:400;color:#555;display:block}
-table{border-collapse:collapse;font-size:13px}td,th{padding:3px 10px;border-bottom:1px solid #ddd;text-align:right}
-td.t,th.t{text-align:left}.scroll{max-height:24em;overflow-y:auto;display:inline-block;border:1px solid #ddd;border-radius:6px}
+table{border-collapse:collapse;font-size:13px}td,th{padding:3px 10px;border-bottom:1px solid var(--rule);text-align:right}
+td.t,th.t{text-align:left}.wide{overflow-x:auto}.scroll{max-height:24em;max-width:100%;overflow:auto;display:inline-block;border:1px solid var(--rule);border-radius:6px}
+@media print{:root{--ink:#222;--soft:#555;--rule:#ddd;--page:#fff}.scroll{max-height:none}figure{break-inside:avoid}}
 </style></head><body>
 <h1>{{.Profile}} on {{.Network}}</h1>
 <p class="note">{{.Time}}{{if .Refresh}}; loads itself again{{end}}</p>
@@ -417,10 +420,10 @@ td.t,th.t{text-align:left}.scroll{max-height:24em;overflow-y:auto;display:inline
 <div class="pair">{{range .Loads}}<figure><figcaption>{{.Title}}<span>{{.About}}</span></figcaption>{{.Drawing}}</figure>
 {{end}}</div>
 <h2>The busiest links</h2>
-<table><tr><th class="t">from, to</th>{{range .Loads}}<th>{{.Title}}</th>{{end}}</tr>
+<div class="wide"><table><tr><th class="t">from, to</th>{{range .Loads}}<th>{{.Title}}</th>{{end}}</tr>
 {{range .Channels}}<tr><td class="t">{{.Name}}</td>{{range .Loads}}<td>{{.}}</td>{{end}}</tr>
 {{end}}<tr><td class="t">most</td>{{range .Loads}}<td>{{.Most}}</td>{{end}}</tr>
-<tr><td class="t">all links</td>{{range .Loads}}<td>{{.All}}</td>{{end}}</tr></table>
+<tr><td class="t">all links</td>{{range .Loads}}<td>{{.All}}</td>{{end}}</tr></table></div>
 <h2>Reserved routes</h2>
 {{if .Overrides}}{{if .Cut}}<p>{{.Cut}} cross a link that is down, and go as the tables say.</p>{{end}}
 <div class="scroll"><table><tr><th class="t">reservation</th><th>from</th><th>to</th><th>class</th><th class="t">route</th></tr>

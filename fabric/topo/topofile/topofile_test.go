@@ -94,7 +94,7 @@ lab.toml:3: link "1-2": use a form such as "1.x+ 2.x-" or "1 2"
 lab.toml:4: link "1 65536": node "65536": use a number from 0 to 65535
 lab.toml:4: link "x 1": node "x": use a number from 0 to 65535`},
 		{"nodes = [1, 2]\nlinks = ['1 9']", "lab.toml: link 1 (1.x+ 9.x+): no node 9"},
-		{"nodes = [0,1,2,3,4,5,6,7,8]\nlinks = [\"0 1\",\"0 2\",\"0 3\",\"0 4\",\n\"0 5\",\"0 6\",\"0 7\",\n\"0 8\"]", "lab.toml:4: link 8 (0.none 8.none): node 0 has more than 7 links"},
+		{"nodes = [0,1,2,3,4,5,6,7,8]\nlinks = [\"0 1\",\"0 2\",\"0 3\",\"0 4\",\n\"0 5\",\"0 6\",\"0 7\",\n\"0 8\"]", "lab.toml:4: link 8 (0 8): node 0 has more than 7 links"},
 		{"nodes = [1, 2]", "lab.toml:1: no path from node 1 to [2]"},
 		{"nodes = 3\n", "lab.toml:1: nodes is not a list of whole numbers such as [1, 2, 3]"},
 		{"nodes = [1\nlinks", "lab.toml:2: expected a comma (',') or array terminator (']'), but got 'l'"},
