@@ -1,6 +1,7 @@
 package exntun
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,6 +27,7 @@ type routeOptions struct {
 	id, pattern, primitive, router string
 	ranks, via                     string // node IDs
 	tag                            int
+	json                           bool
 }
 
 func newRoute() *cobra.Command {
@@ -73,7 +75,9 @@ how many are.`, &reserve, reserveRoutes, func(fs *pflag.FlagSet) {
 	add("release", "end a reservation", "Ends a reservation: the tables count again.", &release, releaseRoutes, func(fs *pflag.FlagSet) {
 		fs.StringVar(&release.id, "id", "", "`NAME` of the reservation")
 	})
-	add("list", "show the reservations", "Shows the reservations, and whether each node has them.", &list, listRoutes)
+	add("list", "show the reservations", "Shows the reservations, and whether each node has them.", &list, listRoutes, func(fs *pflag.FlagSet) {
+		fs.BoolVar(&list.json, "json", false, "one JSON object: adaptive nodes, and the reservations with all routes")
+	})
 	c.AddCommand(newRouteAdaptive(), newRoutePage())
 	return c
 }
@@ -271,34 +275,60 @@ func releaseRoutes(_ program, o routeOptions) error {
 	return errors.Join(errs...)
 }
 
+// listed are the reservations of a fabric, and the JSON form of exn-tun route list.
+type listed struct {
+	Adaptive     []fabric.NodeID     `json:"adaptive"` // nodes that route data of RMA by the load
+	Reservations []listedReservation `json:"reservations"`
+}
+
+type listedReservation struct {
+	control.Reservation
+	Missing []fabric.NodeID `json:"missing"` // nodes that do not have it, such as those that came later
+}
+
+func (f *fabricRoutes) list() listed {
+	l := listed{Adaptive: append([]fabric.NodeID{}, f.adaptive()...), Reservations: []listedReservation{}}
+	seen := make(map[string]bool)
+	for _, r := range f.has {
+		for _, s := range r.List {
+			if !seen[s.ID] {
+				seen[s.ID] = true
+				l.Reservations = append(l.Reservations, listedReservation{s, f.without(s.ID)})
+			}
+		}
+	}
+	return l
+}
+
 func listRoutes(p program, o routeOptions) error {
 	f, err := routesOf(o.nodeOptions)
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	if on := f.adaptive(); len(on) > 0 {
-		fmt.Fprintf(p.stdout, "adaptive on nodes %s\n", strings.Trim(fmt.Sprint(on), "[]"))
+	l := f.list()
+	if o.json {
+		return json.NewEncoder(p.stdout).Encode(l)
 	}
+	if len(l.Adaptive) > 0 {
+		fmt.Fprintf(p.stdout, "adaptive on nodes %s\n", spaced(l.Adaptive))
+	}
+	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "reservation\toverrides\tclass\tcut\tnot on nodes")
-	seen := make(map[string]bool)
-	for _, r := range f.has {
-		for _, s := range r.List {
-			if seen[s.ID] {
-				continue
+	for _, s := range l.Reservations {
+		cut := 0
+		for _, v := range s.Overrides {
+			if v.Cut {
+				cut++
 			}
-			seen[s.ID] = true
-			cut := 0
-			for _, v := range s.Overrides {
-				if v.Cut {
-					cut++
-				}
-			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\n", s.ID, len(s.Overrides), classesOf(s), cut, f.without(s.ID))
 		}
+		missing := pick(len(s.Missing) == 0, "-", spaced(s.Missing))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\n", s.ID, len(s.Overrides), classesOf(s.Reservation), cut, missing)
 	}
 	return w.Flush()
 }
+
+// spaced lists numbers with spaces between them.
+func spaced[T any](list []T) string { return strings.Trim(fmt.Sprint(list), "[]") }
 
 // classesOf lists the classes of a reservation's overrides, in order.
 func classesOf(s control.Reservation) string {
@@ -312,19 +342,16 @@ func classesOf(s control.Reservation) string {
 		return "-"
 	}
 	slices.Sort(list)
-	return strings.Trim(fmt.Sprint(slices.Compact(list)), "[]")
+	return spaced(slices.Compact(list))
 }
 
-// without lists the nodes that do not have a reservation, such as those that came later.
-func (f *fabricRoutes) without(id string) string {
-	var list []fabric.NodeID
+// without lists the nodes that do not have a reservation.
+func (f *fabricRoutes) without(id string) []fabric.NodeID {
+	list := []fabric.NodeID{}
 	for i, n := range f.nodes {
 		if !slices.ContainsFunc(f.has[i].List, func(s control.Reservation) bool { return s.ID == id }) {
 			list = append(list, n)
 		}
 	}
-	if list == nil {
-		return "-"
-	}
-	return strings.Trim(fmt.Sprint(list), "[]")
+	return list
 }

@@ -75,9 +75,12 @@ func TestRootRoute(t *testing.T) {
 	goesBy(2, "-Q", "0x28")
 	call("alltoall: 2 pairs of nodes, 2 with routes of their own, on 2 nodes", "reserve", "--primitive", "alltoall", "--nodes", "1,4", "--via", "3", "--tag", "10")
 	call("alltoall     2          10     0    -", "list")
+	call(`{"adaptive":[],"reservations":[{"id":"alltoall","overrides":[{"from":1,"to":4,"class":10,"ports":[`, "list", "--json")
+	call(`}],"missing":[]}]}`, "list", "--json")
 	goesBy(3, "-Q", "0x28")
 	goesBy(2)
 	call("", "release", "--id", "alltoall")
+	call(`{"adaptive":[],"reservations":[]}`, "list", "--json")
 	for _, bad := range [][]string{{"release", "--id", "p.csv"}, {"reserve", "--pattern", file, "--router", "best"}, {"reserve", "--pattern", "none.csv"}} {
 		if status, _, stderr := run(t.Context(), append(append([]string{"route"}, bad...), "--dir", dir)...); status != cli.ExitFailure || stderr == "" {
 			t.Errorf("%v: %d, %s", bad, status, stderr)
