@@ -97,8 +97,10 @@ func (s scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := answered{header: w.Header(), code: http.StatusOK}
 	select {
 	case next := <-s.turn:
-		next = s.compute(&a, r, next)
-		s.turn <- next
+		func() {
+			defer func() { s.turn <- next }() // also if the page panics
+			next = s.compute(&a, r, next)
+		}()
 	case <-r.Context().Done():
 	}
 	if r.Context().Err() == nil {

@@ -139,6 +139,24 @@ func TestScrapesInTurn(t *testing.T) {
 	}
 }
 
+// A page that panics does not keep the turn.
+func TestScrapePanics(t *testing.T) {
+	s := newScrapes(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	for range 2 {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("nobody is told")
+				}
+			}()
+			s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
+		}()
+		if len(s.turn) != 1 {
+			t.Fatal("the turn is lost")
+		}
+	}
+}
+
 // A page of the web that has its name lead to this host gets nothing.
 func TestScrapesByName(t *testing.T) {
 	addr := serveScrapes(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "secret") }))
