@@ -1,5 +1,5 @@
 /* Duplicates of descriptors. */
-#include "fd/carry.h"
+#include "fd/handover.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Fork, for all state of the process. */
-#include "fd/carry.h"
+#include "fd/handover.h"
 #include "fd/epoll.h"
 
 #include <errno.h>

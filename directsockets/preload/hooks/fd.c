@@ -317,7 +317,7 @@ static int range_close(unsigned first, unsigned last, unsigned flags)
 
 	if (first > last)
 		return (int)syscall(SYS_close_range, first, last, flags);
-	/* In a child of vfork, too: exec closes them, and until then it needs them (carry.c). */
+	/* In a child of vfork, too: exec closes them, and until then it needs them (handover.c). */
 	for (unsigned fd = first; fd <= last && fd < end + 1024; fd++)
 		if (ds_own_fd((int)fd)) {
 			if (fd > from && syscall(SYS_close_range, from, fd - 1, flags) != 0)

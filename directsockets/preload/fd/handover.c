@@ -1,5 +1,5 @@
 /* Moves connections that another program inherits back to TCP, with their unread bytes. */
-#include "fd/carry.h"
+#include "fd/handover.h"
 #include "fd/pollset.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ static void nap(void)
 /* Would bytes be lost, or stay where they are for as long as the peer likes, if the connection went
  * back to TCP? If a parent has the connection too, the bytes may be for it: it is given time to
  * close its copy. Those of standard streams are the new program's in any case. */
-static bool must_carry(struct ds_sock *s, int fd, enum taker taker)
+static bool must_pass_on(struct ds_sock *s, int fd, enum taker taker)
 {
 	bool rung = false, meant = taker == TAKER_EXEC ? fd <= STDERR_FILENO : taker == TAKER_DUP;
 	bool vforked = taker == TAKER_EXEC && fd_vforked();
@@ -189,7 +189,7 @@ static void replace(int by, int fd, int flags)
 /* Starts a process with this library that passes on what is in the segment and what follows: fd,
  * and all descriptors of c that this process has, become one end of a socket pair. A child of vfork
  * has descriptors of its own: there the caller replaces the others, by *end. False: it failed. */
-static bool carry(struct conn *c, int fd, int *end)
+static bool pass_on(struct conn *c, int fd, int *end)
 {
 	int pair[2], own[2], flags = REAL(fcntl)(fd, F_GETFL), st = -1;
 	pid_t pid;
@@ -251,18 +251,18 @@ bool returned(struct ds_sock *s, int fd)
 
 bool hand_over(struct conn *c, int fd, enum taker taker, int *end)
 {
-	bool shared = fd_vforked() && taker == TAKER_EXEC, carried;
+	bool shared = fd_vforked() && taker == TAKER_EXEC, passed;
 	int saved = errno;
 
 	*end = -1;
 	ds_sharer_use(c->life.s, fd);
-	carried = must_carry(c->life.s, fd, taker) && carry(c, fd, end);
-	if (!carried) {
+	passed = must_pass_on(c->life.s, fd, taker) && pass_on(c, fd, end);
+	if (!passed) {
 		ds_fall_back(c->life.s, fd);
 		if (taker != TAKER_SYSTEM && taker != TAKER_LEAK && ds_bell_open(c->life.s) && !returned(c->life.s, fd) &&
 		    ((ds_only_here(c->life.s) && !shared) || fd <= STDERR_FILENO))
-			carried = carry(c, fd, end);
+			passed = pass_on(c, fd, end);
 	}
 	errno = saved;
-	return carried;
+	return passed;
 }

@@ -1,6 +1,6 @@
 /* Leaving connections to the other processes that share them: when this process ends, and when it
  * is about to restrict its system calls. */
-#include "fd/carry.h"
+#include "fd/handover.h"
 
 
 /* For conn_each: sets *(bool *)arg if another process shares c. */

@@ -1,6 +1,6 @@
 /* Descriptors that become another process's, or another number. */
-#ifndef DS_CARRY_H
-#define DS_CARRY_H
+#ifndef DS_HANDOVER_H
+#define DS_HANDOVER_H
 
 #include "fd/uncounted.h"
 
