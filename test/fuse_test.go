@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -30,6 +31,7 @@ type silentFile struct {
 	dir   string
 	dev   *os.File
 	reads atomic.Int64 // that wait
+	gone  func()       // ends it
 }
 
 func newSilentFile(t *testing.T) *silentFile {
@@ -50,13 +52,15 @@ func newSilentFile(t *testing.T) *silentFile {
 		defer close(done)
 		s.serve(t)
 	}()
-	t.Cleanup(func() {
+	s.gone = sync.OnceFunc(func() {
+		_ = unix.Unmount(s.dir, unix.MNT_FORCE) // ends all reads, and fails while there were some
 		s.dev.Close()
 		<-done
-		if err := unix.Unmount(s.dir, unix.MNT_DETACH); err != nil {
+		if err := unix.Unmount(s.dir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(s.gone)
 	return s
 }
 
@@ -165,8 +169,10 @@ func TestRootHeldByFuse(t *testing.T) {
 	file := newSilentFile(t)
 	node := startIn(t, ns, nil, filepath.Join(bin, "exn-tun"), "up", "--dir", t.TempDir(), "--fair", "--addr", "10.2.0.1/24")
 	node.says(t, "is up")
-	held := func(uid, file string, n int) *process {
-		p := startIn(t, ns, nil, "setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", filepath.Join(bin, "held"), file, strconv.Itoa(n))
+	held := func(uid, path string, n int) *process {
+		// It ends before the processes do: they cannot be killed while one of them reads it.
+		defer t.Cleanup(file.gone)
+		p := startIn(t, ns, nil, "setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", filepath.Join(bin, "held"), path, strconv.Itoa(n))
 		p.says(t, "done")
 		return p
 	}
@@ -185,7 +191,7 @@ func TestRootHeldByFuse(t *testing.T) {
 		t.Errorf("the node has %+v after %d attacks, %+v before", during, attacks, before)
 	}
 	held("65533", "", 50)
-	file.dev.Close()
+	file.gone()
 	eventually(t, func() error {
 		after := usageOf(t, node)
 		if after.descriptors > before.descriptors+32 {
