@@ -3,6 +3,9 @@
 //	held FILE N    the page is of FILE; N ports ask for it, one after the other, and end without
 //	               their answer
 //	held "" N      the page is ordinary memory; N answers must be right
+//
+// The ports are another process's: while the node reads the page of a file that does not answer,
+// the kernel lets the process that has it map no memory.
 package main
 
 import (
@@ -12,7 +15,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"strconv"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -25,13 +30,20 @@ import (
 const text = "in its place"
 
 func main() {
-	if err := run(os.Args[1], os.Args[2]); err != nil {
+	var err error
+	if os.Args[1] == asking {
+		err = askFor(os.Args[2:])
+	} else {
+		err = run(os.Args[1], os.Args[2])
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "held:", err)
 		os.Exit(1)
 	}
-	fmt.Println("done")
-	_, _ = io.Copy(io.Discard, os.Stdin) // it stays until the test has looked
 }
+
+// asking is the first argument of the process with the ports.
+const asking = "--ask"
 
 // port is a connection to the node.
 type port struct {
@@ -97,11 +109,8 @@ func page(file string) ([]byte, error) {
 	return unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }
 
+// run registers the page, and starts the process with the ports.
 func run(file, times string) error {
-	n, err := strconv.Atoi(times)
-	if err != nil {
-		return err
-	}
 	b, err := page(file)
 	if err != nil {
 		return err
@@ -123,11 +132,26 @@ func run(file, times string) error {
 	if r, _, err := owner.ask(wire.Message{Op: wire.OpReach, Unit: fabric.UnitRMA}, mem); err != nil || r.Status != wire.StatusOK {
 		return fmt.Errorf("reach: status %d, %w", r.Status, err)
 	}
+	ports := exec.Command("/proc/self/exe", asking, fmt.Sprint(at.Node), fmt.Sprint(at.VPID), times, strconv.FormatBool(file == ""))
+	ports.Stdin, ports.Stdout, ports.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return ports.Run()
+}
+
+// askFor has ports ask for the page: node, VPID, how many, whether they are answered.
+func askFor(args []string) error {
+	var at wire.Addr
+	var n int
+	var answered bool
+	if _, err := fmt.Sscan(strings.Join(args, " "), &at.Node, &at.VPID, &n, &answered); err != nil {
+		return err
+	}
 	for i := range n {
-		if err := transfer(at, file == ""); err != nil {
+		if err := transfer(at, answered); err != nil {
 			return fmt.Errorf("transfer %d: %w", i, err)
 		}
 	}
+	fmt.Println("done")
+	_, _ = io.Copy(io.Discard, os.Stdin) // it stays until the test has looked
 	return nil
 }
 
