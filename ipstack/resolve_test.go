@@ -2,7 +2,9 @@ package ipstack
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -58,6 +60,31 @@ func TestFirstPacketResolvesThenFastPath(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A first packet's question for its neighbor leaves before FromHost returns, also if the caller then
+// keeps the only place in the Go scheduler.
+func TestFirstPacketAsksAtOnce(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const packets = 20
+	h := newHub()
+	link, s := attach(t, h, 1, 65535, Config{Host: &fakeHost{}})
+	if err := s.AddAddress(netip.MustParsePrefix("10.2.0.1/24")); err != nil {
+		t.Fatal(err)
+	}
+	h.startLog()
+	atOnce, before := 0, 0
+	for i := range packets {
+		s.FromHost(link.buffers.get(udpPacket(ipSpec{src: "10.2.0.1", dst: fmt.Sprintf("10.2.0.%d", 2+i)}, nil)))
+		asked := len(h.logged())
+		if asked > before {
+			atOnce++
+		}
+		before = asked
+	}
+	if atOnce < packets/2 { // the scheduler prefers another goroutine at times
+		t.Errorf("%d of %d questions left at once", atOnce, packets)
 	}
 }
 
