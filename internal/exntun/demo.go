@@ -73,7 +73,7 @@ instead; the command's exit status is exn-tun's.`,
 func runDemo(ctx context.Context, p program, o demoOptions) error {
 	// Before anything else: no user namespace helps where this is missing.
 	if err := tun.Supported(); err != nil {
-		return p.cannot(o, err)
+		return p.cannot(o, fmt.Errorf("%w; direct sockets on loopback need none: exn-run --loopback PROGRAM", err))
 	}
 	if !netns.Privileged() {
 		status, err := netns.ReexecInUserNS()
