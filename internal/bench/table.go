@@ -25,6 +25,7 @@ type tableSink struct {
 	o     options
 	m     result.Machine
 	begun bool
+	ruled bool     // the control has a row
 	cores string   // of the last row
 	noisy []string // figures that should not be believed
 }
@@ -67,6 +68,7 @@ func (s *tableSink) rows(rows []result.Row) error {
 			result.Wrap(&b, "CPUs now "+r.Distance.String()+".")
 		}
 		s.line(&b, func(c column) string { return c.cell(r) })
+		s.ruled = s.ruled || r.Path == s.o.control
 		if r.Noisy {
 			s.noisy = append(s.noisy, fmt.Sprintf("%s at %s (%s)", r.Path, display.Count(r.Size, "byte"), display.Percent(r.Spread)))
 		}
@@ -81,6 +83,9 @@ func (s *tableSink) end() error {
 	var b strings.Builder
 	b.WriteByte('\n')
 	result.Wrap(&b, fmt.Sprintf(s.o.measure.explain, s.o.control))
+	if !s.ruled {
+		result.Wrap(&b, fmt.Sprintf("There are no ratios, since %s was not measured: name another path by --control.", s.o.control))
+	}
 	if len(s.noisy) > 0 {
 		result.Wrap(&b, fmt.Sprintf("Noisy (!): the runs lie more than %s apart: %s. Something else used the machine: "+
 			"repeat it when that is quiet, or with more or longer runs.", display.Percent(result.NoiseBound), strings.Join(s.noisy, ", ")))

@@ -18,7 +18,6 @@ func TestTableGolden(t *testing.T) {
 	}
 }
 
-// TestTableFits uses the widest that can occur.
 // With a rest before each message, head, table and JSON say so, and show quartiles.
 func TestTableRest(t *testing.T) {
 	o := fakeOptions("pingpong", examplePaths()...)
@@ -49,6 +48,24 @@ func TestTableRest(t *testing.T) {
 	}
 }
 
+// Where the control could not be measured, the table says why it has no ratios.
+func TestTableWithoutControl(t *testing.T) {
+	const note = "There are no ratios, since veth was not measured"
+	for control, want := range map[string]bool{"veth": true, "a": false} {
+		var log []string
+		o := fakeOptions("stream", &fakePath{name: "a", log: &log})
+		o.control = control
+		var text strings.Builder
+		if err := runAll(t.Context(), o, fakeMachine(), &tableSink{w: &text, o: o}, quiet(o)); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(text.String(), note) != want {
+			t.Errorf("control %s:\n%s", control, text.String())
+		}
+	}
+}
+
+// TestTableFits uses the widest that can occur.
 func TestTableFits(t *testing.T) {
 	var log []string
 	for _, m := range []string{"stream", "pingpong", "crr", "rate", "cpu"} {
