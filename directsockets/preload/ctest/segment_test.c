@@ -421,6 +421,49 @@ static void impossible_promote(void)
 	}
 }
 
+// A sender whose peer is a node waits for room, and says that there is none, only while at least
+// half of the queue or of the ring is in use, whatever SO_SNDBUF is: the node looks for what the
+// far program consumes only then (SPEC 5.8).
+static void waits_for_node(void)
+{
+	static const uint32_t slots[] = {16, 128, 4096};
+	static const uint64_t rings[] = {65536, 2 << 20, 4 << 20}, windows[] = {8192, 46080, UINT64_MAX};
+	uint8_t *buf = calloc(1, MAX);
+	int waits = 0;
+
+	for (int i = 0; i < 27; i++) {
+		struct stream rnd = {.state = 88172645463325252u + (uint64_t)i};
+		struct pair p;
+
+		make_pair(&p, slots[i % 3], rings[i / 3 % 3]);
+		struct end *e = &p.end[1];
+		struct ds_seg *g = &e->seg;
+		p.end[0].seg.own->flags |= DS_RELAYED;
+		if (windows[i / 9] < g->ring)
+			g->window = windows[i / 9];
+		CHECK(ds_tx_promote(g, &e->tx, &e->attention, 0) == 0, "promote");
+		for (int turn = 0; turn < 50; turn++) {
+			ssize_t r = 1;
+
+			while (r > 0 && ds_tx_room(g, &e->tx) == 1) {
+				struct iovec v;
+				struct ds_cursor c = cursor_of(&v, buf, some(&rnd, MAX));
+				r = ds_tx_send(g, &e->tx, &e->attention, &c);
+				CHECK(r > 0 || r == DS_AGAIN, "send: %zd", r);
+			}
+			uint64_t count = e->tx.count - e->tx.consumed, used = e->tx.put - e->tx.freed;
+			CHECK(count >= g->slots / 2 || used >= g->ring / 2, "it waits with %llu of %u slots and %llu of %llu bytes in use, window %llu",
+			      (unsigned long long)count, g->slots, (unsigned long long)used, (unsigned long long)g->ring, (unsigned long long)g->window);
+			waits++;
+			p.end[0].seg.own->consumed = e->tx.count - next(&rnd, g->slots / 2) % (count + 1);
+			p.end[0].seg.own->freed = e->tx.put - next(&rnd, g->ring / 2) % (used + 1);
+		}
+		free_pair(&p);
+	}
+	CHECK(waits == 27 * 50, "%d waits", waits);
+	free(buf);
+}
+
 // ---- few pages: what is sent slowly does not fill the queues
 
 static long allocated(int fd)
@@ -537,6 +580,7 @@ int main(int argc, char **argv)
 	wholes();
 	recovers();
 	impossible_promote();
+	waits_for_node();
 	paces();
 	pages(16);
 	pages(128);

@@ -17,7 +17,8 @@ enum {
 static bool together(const struct ds_seg *g) { return ds_seg_peer_cpu(g) == (uint32_t)sched_getcpu() + 1; }
 
 /* At the end of the part that is in use: uses the whole ring, if much is sent: the peer is behind
- * by half of that part, or a stream has become long, or a node carries it. So a connection that
+ * by half of that part, or a stream has become long; from the beginning if a node carries it, which
+ * reckons with the whole ring (SPEC 5.8). So a connection that
  * moves little touches little memory, and a stream between near CPUs finds the ring's lines in the
  * cache that both share (docs/performance.md). On one CPU all of it had better stay in that CPU's
  * cache. The caller is the only sender. */
@@ -37,7 +38,7 @@ uint64_t ds_ring_place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_
 {
 	uint64_t least = want < DS_CHUNK_LEAST ? want : DS_CHUNK_LEAST;
 
-	if (ds_ring_span(g, t) - t->off < least && !t->wide)
+	if (!t->wide && (ds_ring_span(g, t) - t->off < least || ds_seg_peer_relayed(g)))
 		widen(g, t);
 	uint64_t used = t->put - t->freed, window = ds_ring_window(g, t), room = used < window ? window - used : 0;
 	uint64_t off = used == 0 && t->off >= REWIND ? 0 : t->off, skip = 0, end = ds_ring_span(g, t) - off;

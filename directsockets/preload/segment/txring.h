@@ -29,12 +29,15 @@ static inline uint64_t ds_ring_span(const struct ds_seg *g, const struct ds_tx *
 	return t->wide || g->ring < DS_NARROW ? g->ring : DS_NARROW;
 }
 
-/* How many bytes may be under way. */
+/* How many bytes may be under way. A node learns what the far program has consumed late, and not
+ * before half of the ring is in use: whoever waits for room earlier waits for ever (SPEC 5.8). */
 static inline uint64_t ds_ring_window(const struct ds_seg *g, const struct ds_tx *t)
 {
-	uint64_t window = __atomic_load_n(&g->window, __ATOMIC_RELAXED); /* another thread may set SO_SNDBUF */
+	uint64_t window = __atomic_load_n(&g->window, __ATOMIC_RELAXED), span = ds_ring_span(g, t); /* another thread may set SO_SNDBUF */
 
-	return window < ds_ring_span(g, t) ? window : ds_ring_span(g, t);
+	if (ds_seg_peer_relayed(g) && window < span - span / 4)
+		window = span - span / 4;
+	return window < span ? window : span;
 }
 
 /* Where up to want bytes can lie in the ring: how many, and the advance; 0: no room. */
