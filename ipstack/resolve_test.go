@@ -63,8 +63,8 @@ func TestFirstPacketResolvesThenFastPath(t *testing.T) {
 	}
 }
 
-// A first packet's question for its neighbor leaves before FromHost returns, also if the caller then
-// keeps the only place in the Go scheduler.
+// A first packet's question for its neighbor leaves before FromHost returns, also if the caller
+// then keeps the only place in the Go scheduler.
 func TestFirstPacketAsksAtOnce(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const packets = 20

@@ -161,9 +161,9 @@ func (s *Stack) sendSlow(buf *exteth.TxBuffer) (taken bool) {
 	if !sent {
 		s.awaitRoute(p, off, fit)
 	}
-	// netstack asks for a neighbor by a timer that has expired already. Timers belong to a place (P)
-	// in the Go scheduler, and the caller may keep this one, in a wait that the scheduler does not
-	// know of (internal/txloop).
+	// netstack asks for a neighbor by a timer that has expired already. Timers belong to a place
+	// (P) in the Go scheduler, and the caller may keep this one, in a wait that the scheduler does
+	// not know of (internal/txloop).
 	runtime.Gosched()
 	return taken
 }
