@@ -35,7 +35,7 @@ static inline uint64_t ds_ring_window(const struct ds_seg *g, const struct ds_tx
 {
 	uint64_t window = __atomic_load_n(&g->window, __ATOMIC_RELAXED), span = ds_ring_span(g, t); /* another thread may set SO_SNDBUF */
 
-	if (ds_seg_peer_relayed(g) && window < span - span / 4)
+	if (window < span - span / 4 && ds_seg_peer_relayed(g))
 		window = span - span / 4;
 	return window < span ? window : span;
 }

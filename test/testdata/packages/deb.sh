@@ -2,7 +2,7 @@
 # deb.sh: in a minimal Debian, installs exnet from the repository /deb/apt, runs the demonstration and two programs on direct sockets, and removes it. What is
 # then there that was not before is an error. Ends with "ok".
 set -euo pipefail
-listed() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/lib/dpkg -o -path /var/log -o -path /deb \) -prune -o -print | sort; }
+listed() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/lib/dpkg -o -path /var/lib/apt/extended_states -o -path /var/log -o -path /deb \) -prune -o -print | sort; }
 listed >/tmp/before
 echo 'deb [signed-by=/deb/apt/exnet.gpg] file:/deb/apt stable main' >/tmp/list
 mkdir -p /tmp/lists/partial /tmp/cache/archives/partial /tmp/parts
