@@ -85,7 +85,7 @@ func addMPI(ctx context.Context, d *report.Data, ro reportOptions, p *progress) 
 	}
 	fs := pflag.NewFlagSet("mpi", pflag.ContinueOnError)
 	o := mpi.Define(fs)
-	err := fs.Parse([]string{"--runs", strconv.Itoa(min(ro.runs, 3))})
+	err := fs.Parse([]string{"--runs", strconv.Itoa(ro.runs)})
 	if err == nil {
 		err = o.Check()
 	}
@@ -111,7 +111,7 @@ func addMPI(ctx context.Context, d *report.Data, ro reportOptions, p *progress) 
 func addPrograms(ctx context.Context, d *report.Data, ro reportOptions, p *progress) {
 	fs := pflag.NewFlagSet("programs", pflag.ContinueOnError)
 	o := programs.Define(fs)
-	err := fs.Parse([]string{"--duration", "1s", "--runs", strconv.Itoa(min(ro.runs, 3))})
+	err := fs.Parse([]string{"--duration", "1s", "--runs", strconv.Itoa(ro.runs)})
 	if err == nil {
 		err = o.Check()
 	}
