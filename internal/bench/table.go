@@ -87,8 +87,8 @@ func (s *tableSink) end() error {
 		result.Wrap(&b, fmt.Sprintf("There are no ratios, since %s was not measured: name another path by --control.", s.o.control))
 	}
 	if len(s.noisy) > 0 {
-		result.Wrap(&b, fmt.Sprintf("Noisy (!): the runs lie more than %s apart: %s. Something else used the machine: "+
-			"repeat it when that is quiet, or with more or longer runs.", display.Percent(result.NoiseBound), strings.Join(s.noisy, ", ")))
+		result.Wrap(&b, fmt.Sprintf("Noisy (!): %s: %s. Something else used the machine: "+
+			"repeat it when that is quiet, or with more or longer runs.", result.NoiseText(), strings.Join(s.noisy, ", ")))
 	}
 	return s.write(b.String())
 }

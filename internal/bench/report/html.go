@@ -94,7 +94,7 @@ func (d *Data) warnings() (list []string) {
 		list = append(list, fmt.Sprintf("Other programs used %s of a CPU when this began.", display.Percent(d.Busy)))
 	}
 	if noisy, of := d.noisy(); len(noisy) > 0 {
-		text := fmt.Sprintf("%d of %d figures are noisy: their runs lie more than %s apart. They are marked.", len(noisy), of, display.Percent(result.NoiseBound))
+		text := fmt.Sprintf("%d of %d figures are noisy: %s. They are marked.", len(noisy), of, result.NoiseText())
 		if len(noisy)*4 > of {
 			text += " That is many: repeat it when the machine is quiet."
 		}

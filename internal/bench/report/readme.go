@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"exnet/internal/bench/result"
+	"exnet/internal/bench/stats"
 	"exnet/internal/display"
 )
 
@@ -61,9 +62,9 @@ var programNames = map[string]string{
 func (d *Data) tables(source string) string {
 	var b strings.Builder
 	m := d.Machine
-	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** is how many times as fast as TCP in the same run: above 1 is faster. %s",
+	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** is how many times as fast as TCP: above 1 is faster. It is the median of the rounds, in each of which both ran in turn; with a range where %s. %s",
 		d.started().Format("2 January 2006"), display.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commit(),
-		display.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, d.quiet()))
+		display.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, timesNoise(), d.quiet()))
 	b.WriteString("\n| path | stream, 64 KiB | × | 64 B, half round trip | × | messages of 64 B | × | connections | × |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, p := range readmePaths {
 		stream, latency := d.row(PartStream1, p.name, 64<<10), d.row(PartLatency, p.name, 64)
@@ -89,7 +90,7 @@ func (d *Data) tables(source string) string {
 				name = s.name
 			}
 			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, figureOf(&s.tcp, unitText(s.tcp.Unit)), figureOf(&s.direct, unitText(s.direct.Unit)),
-				timesText(s.direct.Unit, s.direct.Median, s.tcp.Median))
+				timesText(&s.direct, &s.tcp))
 		}
 	}
 	b.WriteByte('\n')
@@ -123,19 +124,40 @@ func (d *Data) times(path, part string, r *result.Row) string {
 	if base == nil {
 		return ""
 	}
-	return timesText(r.Unit, r.Median, base.Median)
+	return timesText(r, base)
 }
 
-// timesText writes how many times as fast as a control a figure is: of times the control's is
-// divided by it, of rates it by the control's.
-func timesText(unit string, figure, control float64) string {
-	if figure <= 0 || control <= 0 {
+// timesText writes how many times as fast as its control a row is: of times the control's is
+// divided by it, of rates it by the control's. Rounds in which both ran are compared one by one;
+// the range of their middle half follows where they do not agree.
+func timesText(r, control *result.Row) string {
+	figures, controls := r.Values, control.Values
+	if len(figures) == 0 || len(figures) != len(controls) {
+		figures, controls = []float64{r.Median}, []float64{control.Median}
+	}
+	var rounds []float64
+	for i, v := range figures {
+		switch c := controls[i]; {
+		case v <= 0 || c <= 0:
+		case r.Unit == "us":
+			rounds = append(rounds, c/v)
+		default:
+			rounds = append(rounds, v/c)
+		}
+	}
+	s := stats.Summarize(rounds)
+	switch {
+	case s.N == 0:
 		return ""
+	case s.Noisy(result.NoiseBound):
+		return fmt.Sprintf("%s (%s to %s)", ratioText(s.Median), ratioText(s.Low), ratioText(s.High))
 	}
-	if unit == "us" {
-		return ratioText(control / figure)
-	}
-	return ratioText(figure / control)
+	return ratioText(s.Median)
+}
+
+// timesNoise says where timesText gives a range.
+func timesNoise() string {
+	return fmt.Sprintf("the middle half of the rounds lies more than %s of it apart", display.Percent(result.NoiseBound))
 }
 
 // quiet says how steady the run was: how many of its figures are marked.
@@ -149,7 +171,7 @@ func (d *Data) quiet() string {
 			}
 		}
 	}
-	text := fmt.Sprintf("A mark (!): the runs lie more than %s apart", display.Percent(result.NoiseBound))
+	text := "A mark (!): " + result.NoiseText()
 	switch {
 	case noisy == 0:
 		return text + "; none do."

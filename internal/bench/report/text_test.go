@@ -11,8 +11,7 @@ import (
 // rowOf makes a row of the runs' values.
 func rowOf(path string, size int, values ...float64) result.Row {
 	s := stats.Summarize(values)
-	spread := (s.Max - s.Min) / s.Median
-	return result.Row{Path: path, Size: size, Median: s.Median, Min: s.Min, Max: s.Max, Values: values, Spread: spread, Noisy: spread > result.NoiseBound}
+	return result.Row{Path: path, Size: size, Median: s.Median, Min: s.Min, Max: s.Max, Values: values, Spread: s.Spread(), Noisy: s.Spread() > result.NoiseBound}
 }
 
 // What a sentence says about two paths is what their runs bear out.

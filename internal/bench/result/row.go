@@ -13,10 +13,14 @@ import (
 	"exnet/internal/display"
 )
 
-// NoiseBound is the spread (largest less smallest, over the median) from which
-// on a figure is called noisy: a repeated measurement may then differ by as
-// much as the paths do.
+// NoiseBound is the spread (stats.Summary.Spread) from which on a figure is called
+// noisy: a repeated measurement may then differ by as much as the paths do.
 const NoiseBound = 0.25
+
+// NoiseText says what a noisy figure is, behind "a figure is noisy when" or the like.
+func NoiseText() string {
+	return fmt.Sprintf("the middle half of the runs lies more than %s of the median apart", display.Percent(NoiseBound))
+}
 
 // Row is a path's figure at one size, and the form of a line of --json.
 type Row struct {

@@ -53,7 +53,7 @@ func (f *figure) verdict(d stats.Change) string {
 // table is the table for people.
 func table(list []figure, rounds int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-16s %-7s %10s %7s %10s %7s %10s %6s  %s\n", "measure", "", "base", "spread", "head", "spread", "head/base", "pairs", "beyond the spread")
+	fmt.Fprintf(&b, "%-16s %-7s %10s %7s %10s %7s %10s %6s  %s\n", "measure", "", "base", "spread", "head", "spread", "head/base", "pairs", "beyond the noise")
 	left := 0
 	for _, f := range list {
 		if f.err != nil {
@@ -70,7 +70,7 @@ func table(list []figure, rounds int) string {
 			display.Figure(d.B.Median), display.Percent(d.B.Spread()), display.Figure(d.Ratio), pairs, f.verdict(d))
 	}
 	b.WriteByte('\n')
-	text := fmt.Sprintf("Medians of %s. The spread is the distance of the extremes over the median.", display.Count(rounds, "interleaved run"))
+	text := fmt.Sprintf("Medians of %s. The spread is how far apart the middle half of the runs lies, over the median.", display.Count(rounds, "interleaved run"))
 	if left > 0 {
 		text += fmt.Sprintf(" %s not counted: the CPUs were near in one run and far in the other.", display.Count(left, "pair"))
 	}

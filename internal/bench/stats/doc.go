@@ -8,8 +8,8 @@
 //	two groups of runs -> Differ -> ratio, and whether it is beyond the noise
 //
 // A figure is the median over runs, because one disturbed run moves a mean but
-// not a median. The spread, the distance of the extremes over the median, says
-// whether to trust the figure.
+// not a median. The spread, how far apart the middle half of the runs lies over the
+// median, says whether to trust the figure.
 //
 // # Concurrency
 //
