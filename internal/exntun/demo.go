@@ -20,7 +20,7 @@ import (
 )
 
 const demoExamples = `exn-tun demo
-    two nodes; 14 to 16 seconds on two CPUs
+    two nodes; some 20 seconds on two CPUs, 10 without redis
 exn-tun demo --json | jq .ok
     the same as one JSON object; exit status 0 only if every check passed
 exn-tun demo --serve 'iperf3 -s' -- iperf3 -c 10.2.0.2
