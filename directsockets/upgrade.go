@@ -227,7 +227,8 @@ func (c *Conn) granted(g client.Granted) {
 		c.failed(ReasonNoMemory)
 		return
 	}
-	if i := seg.Info(); i.Nonce != g.Nonce || i.Client != c.key.Client || i.Server != c.key.Server {
+	// The ends are the client's socket's: a translation on the way may have given this one others.
+	if i := seg.Info(); i.Nonce != g.Nonce || i.Client != g.Key.Client || i.Server != g.Key.Server {
 		_ = unix.Close(g.Bell)
 		seg.Retire()
 		c.failed(ReasonRefused)

@@ -96,15 +96,21 @@ func (l *localPeer) Close() {}
 
 // Join makes two brokers of this process peers of each other, until one is closed.
 func Join(a, b *Server) error {
+	_, err := joined(a, b)
+	return err
+}
+
+// joined is Join, and returns b as a has it.
+func joined(a, b *Server) (*peer, error) {
 	toA, toB := &localPeer{to: &a.inbox}, &localPeer{to: &b.inbox}
 	atA, atB := a.newPeer(b.self(), toB), b.newPeer(a.self(), toA)
 	toA.back, toB.back = atA, atB
 	if err := a.addPeer(atA); err != nil {
-		return err
+		return nil, err
 	}
 	if err := b.addPeer(atB); err != nil {
 		a.drop(atA)
-		return err
+		return nil, err
 	}
-	return nil
+	return atA, nil
 }

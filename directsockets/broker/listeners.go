@@ -25,7 +25,7 @@ func (s *Server) addListener(c *session, id uint32, b bound) (ok bool, err error
 	if c.listeners[id] != nil {
 		return false, fmt.Errorf("%w: LISTEN %d exists already", wire.ErrRule, id)
 	}
-	if len(c.listeners) >= wire.MaxListeners || !c.account.Unlimited() && c.user.listeners >= maxListeners {
+	if len(c.listeners) >= wire.MaxListeners || !c.unlimited() && c.user.listeners >= maxListeners {
 		s.count.ListenersRefused.Add(1)
 		return false, nil
 	}
@@ -33,6 +33,7 @@ func (s *Server) addListener(c *session, id uint32, b bound) (ok bool, err error
 	c.listeners[id] = l
 	c.user.listeners++
 	s.listeners[b.port]++
+	s.cfg.Group.change(b.port, 1)
 	s.bounds[b]++
 	s.announceLocked(b, 1)
 	s.showPortLocked(b.port)
@@ -45,6 +46,7 @@ func (s *Server) removeListenerLocked(l *listener) {
 	if s.listeners[l.port]--; s.listeners[l.port] == 0 {
 		delete(s.listeners, l.port)
 	}
+	s.cfg.Group.change(l.port, -1)
 	if s.bounds[l.bound]--; s.bounds[l.bound] == 0 {
 		delete(s.bounds, l.bound)
 	}
@@ -52,12 +54,12 @@ func (s *Server) removeListenerLocked(l *listener) {
 	s.showPortLocked(l.port)
 }
 
-// showPortLocked puts the number of listeners of a port into the page: those here
-// and those of the peers.
+// showPortLocked puts the number of listeners of a port into the page: those here,
+// those of the peers and those of the group.
 //
 // +checklocks:s.mu
 func (s *Server) showPortLocked(port uint16) {
-	n, deep := s.listeners[port], false
+	n, deep := s.listeners[port]+s.cfg.Group.others(s.listeners[port], port), false
 	for p := range s.peers {
 		n += p.ports[port]
 		deep = deep || p.ports[port] > 0 && (p.rdma || slices.ContainsFunc(p.addrs, func(a netip.Addr) bool {

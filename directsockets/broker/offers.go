@@ -16,6 +16,9 @@ import (
 //	peer only        the peer has handed it over; peerID is its number there
 type offer struct {
 	key wire.Key
+	// ends are those of the segment's header: the client's socket's, which a translation on the way
+	// may have made others at the server's, of the key.
+	ends wire.Key
 	// of: the client's socket or, from a peer, the server's here; zero: TCP is in user space.
 	of      shadow
 	nonce   wire.Nonce
@@ -49,6 +52,7 @@ func (o *offer) throwAway() {
 // addOffer takes an offer of a client, unless it returns why not.
 func (s *Server) addOffer(o *offer) wire.Reason {
 	local := s.isLocal(o.key)
+	pair := s.pairOf(o)
 	o.made = time.Now()
 	s.count.Offers.Add(1)
 	s.mu.Lock()
@@ -60,7 +64,7 @@ func (s *Server) addOffer(o *offer) wire.Reason {
 	if before := c.offers[o.nonce]; before != nil {
 		s.endOfferLocked(before, wire.Expired)
 	}
-	if len(c.offers) >= maxOffers || !c.account.Unlimited() && c.user.held()+2 > s.share() {
+	if len(c.offers) >= maxOffers || !c.unlimited() && s.fullLocked(c.user) {
 		return wire.TooMany
 	}
 	p := s.byAddr[o.key.Server.Addr()]
@@ -70,7 +74,9 @@ func (s *Server) addOffer(o *offer) wire.Reason {
 		if !s.isOwn(o.key.Client.Addr()) || !p.listens(o.key) {
 			return wire.NoListener
 		}
-		return s.handOverLocked(o, p)
+		return s.handOverLocked(o, p, nil)
+	case pair != nil:
+		return s.handOverLocked(o, pair.to, pair)
 	case !local || !s.listensLocked(o.key):
 		return wire.NoListener
 	}
@@ -147,7 +153,7 @@ func (s *Server) takeOffer(c *session, key wire.Key, o *offer) *offer {
 	} else {
 		s.setUpLocked(o)
 	}
-	return &offer{key: key, nonce: o.nonce, seg: seg, bell: bell}
+	return &offer{key: key, ends: o.ends, nonce: o.nonce, seg: seg, bell: bell}
 }
 
 // withdraw ends an offer that its client does not make any more. The client's own goroutine calls

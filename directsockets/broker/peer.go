@@ -267,17 +267,18 @@ func (s *Server) drop(p *peer) {
 	p.out.Close()
 }
 
-// handOverLocked gives an offer to the peer that has the server's address.
+// handOverLocked gives an offer to the peer that has the server's address or, of a pair, its
+// namespace.
 //
 // +checklocks:s.mu
-func (s *Server) handOverLocked(o *offer, p *peer) wire.Reason {
+func (s *Server) handOverLocked(o *offer, p *peer, pair *pair) wire.Reason {
 	if len(o.from.offers) >= maxOffers {
 		return wire.TooMany
 	}
-	if o.key.Zone != 0 && o.key.Zone != s.cfg.Zone {
+	if pair == nil && o.key.Zone != 0 && o.key.Zone != s.cfg.Zone {
 		return wire.NoListener
 	}
-	ruled := s.cfg.Carried(o.key.Server)
+	ruled := pair == nil && s.cfg.Carried(o.key.Server)
 	carried := ruled || p.rdma
 	if p.host && !carried {
 		return wire.NoRule
@@ -288,7 +289,7 @@ func (s *Server) handOverLocked(o *offer, p *peer) wire.Reason {
 		if carry(s.cfg.Carrier, p.node, o.peerID, !ruled, []int{o.seg, o.bell}) != nil {
 			return wire.TooMany
 		}
-	} else if !p.sendLocked(peerMessage{Type: peerHand, ID: o.peerID, Nonce: o.nonce, Client: o.key.Client, Server: o.key.Server}, o.seg, o.bell) {
+	} else if !p.sendLocked(peerMessage{Type: peerHand, ID: o.peerID, Nonce: o.nonce, Client: o.key.Client, Server: o.key.Server, pair: pair}, o.seg, o.bell) {
 		return wire.Unreachable
 	}
 	o.throwAway()
@@ -413,17 +414,21 @@ func (s *Server) confirm(p *peer, id uint32) {
 // client's socket still stands: by then another connection may have its addresses. So it
 // is for the server's socket that is there now.
 func (s *Server) receiveOffer(p *peer, m peerMessage, fds packet.Descriptors, lost bool) error {
-	key := wire.Key{Client: m.Client, Server: m.Server}
-	if key.Server.Addr().IsLinkLocalUnicast() {
+	ends := wire.Key{Client: m.Client, Server: m.Server}
+	key := ends
+	switch {
+	case m.pair != nil:
+		key = m.pair.key
+	case key.Server.Addr().IsLinkLocalUnicast():
 		key.Zone = s.cfg.Zone
 	}
 	why := wire.Reason(0)
 	switch {
 	case lost || p.trash.len() > maxOffers:
 		why = wire.TooMany
-	case !key.Valid() || !s.isOwn(key.Server.Addr()): // not any more
+	case !key.Valid() || m.pair == nil && !s.isOwn(key.Server.Addr()): // not any more
 		why = wire.NoListener
-	case checkSegment(fds[0], key, m.Nonce) != nil || checkBell(fds[1]) != nil:
+	case checkSegment(fds[0], ends, m.Nonce) != nil || checkBell(fds[1]) != nil:
 		why = wire.BadSegment
 	}
 	var of shadow
@@ -431,7 +436,7 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds packet.Descriptors, lo
 		found, err := false, error(nil)
 		if of, found, err = s.diag.at(key.Server, key.Client, s.cfg.Zone); err != nil {
 			why = wire.TooMany
-		} else if !found {
+		} else if !found || m.pair != nil && of.cookie != m.pair.cookie {
 			why = wire.NoListener
 		}
 	}
@@ -444,7 +449,7 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds packet.Descriptors, lo
 	if p.offers[id] != nil {
 		return fmt.Errorf("%w: node %d hands offer %d over twice", wire.ErrRule, p.node, m.ID)
 	}
-	if why == 0 && (s.byAddr[key.Client.Addr()] != p || !s.listensLocked(key)) {
+	if why == 0 && (m.pair == nil && s.byAddr[key.Client.Addr()] != p || !s.listensLocked(key)) {
 		why = wire.NoListener
 	}
 	if why == 0 && 2*p.held >= s.share() {
@@ -455,7 +460,7 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds packet.Descriptors, lo
 		p.sendLocked(peerMessage{Type: peerResult, ID: m.ID, Reason: why})
 		return nil
 	}
-	o := &offer{key: key, of: of, nonce: m.Nonce, peer: p, peerID: m.ID, seg: fds.Take(0), bell: fds.Take(1)}
+	o := &offer{key: key, ends: ends, of: of, nonce: m.Nonce, peer: p, peerID: m.ID, seg: fds.Take(0), bell: fds.Take(1)}
 	p.offers[id] = o
 	p.held++
 	s.queueLocked(o, &s.waiting)

@@ -91,6 +91,8 @@ type peerMessage struct {
 	Nonce          wire.Nonce     // peerHand
 	Client, Server netip.AddrPort // peerHand
 	Reason         wire.Reason    // peerResult; 0: claimed
+	// pair: peerHand, within a Group only; it is in no message between processes.
+	pair *pair
 }
 
 // AppendBinary implements encoding.BinaryAppender.

@@ -64,6 +64,12 @@ type Config struct {
 	// asks for it. It must not call the Server. Default: none does; then those between hosts
 	// stay on TCP, but where RDMA hardware joins them (Meet), and those within one share memory.
 	Carried func(server netip.AddrPort) bool
+	// Group has this broker take offers from those of other namespaces in this process, and hand
+	// its own to them. Default: it is alone.
+	Group *Group
+	// Limited has root's clients have the limits of any user's, and all together that of one user:
+	// root of a container is not root of the host.
+	Limited bool
 	// Log is told about clients that break the rules. Default: nobody.
 	Log logger.Logger
 }
@@ -183,6 +189,7 @@ func New(cfg Config) (s *Server, err error) {
 		return s, err
 	}
 	s.cookie = s.place.cookie
+	cfg.Group.join(s)
 	return s, nil
 }
 
@@ -240,6 +247,7 @@ func (s *Server) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.cfg.Group.leave(s)
 	s.stop()
 	s.waiting.timer.Stop()
 	s.handed.timer.Stop()

@@ -100,10 +100,13 @@ func (c *session) run(conn *net.UnixConn) error {
 	}
 }
 
+// unlimited says that the client is root, whose limits are the process's.
+func (c *session) unlimited() bool { return c.account.Unlimited() && !c.s.cfg.Limited }
+
 // pause charges a cost, and waits if the client's user asks too much. Root may ask as much as it
 // likes.
 func (c *session) pause(cost time.Duration) error {
-	if c.account.Unlimited() {
+	if c.unlimited() {
 		return nil
 	}
 	return c.sleep(c.user.pace.charge(now(), cost))
@@ -233,7 +236,7 @@ func (c *session) listener(m wire.Message, fds packet.Descriptors) (bound, error
 	if err != nil {
 		return bound{}, err
 	}
-	if c.account.Unlimited() {
+	if c.unlimited() {
 		b, _, err := c.s.diag.listening(p, m.Server.Port())
 		return b, err
 	}
@@ -273,7 +276,7 @@ func (c *session) offer(m wire.Message, key wire.Key, of shadow, fds packet.Desc
 		c.s.count.BadSegments.Add(1)
 		return c.refuse(m.ID, wire.BadSegment)
 	}
-	o := &offer{key: key, of: of, nonce: m.Nonce, from: c, id: m.ID, seg: fds.Take(at), bell: fds.Take(at + 1)}
+	o := &offer{key: key, ends: key, of: of, nonce: m.Nonce, from: c, id: m.ID, seg: fds.Take(at), bell: fds.Take(at + 1)}
 	if why := c.s.addOffer(o); why != 0 {
 		c.s.count.OffersRefused.Add(1)
 		o.close()
@@ -289,7 +292,7 @@ func (c *session) claim(id uint32, key wire.Key, of shadow) error {
 		return c.reply(wire.Message{Type: wire.None, ID: id})
 	}
 	defer o.close()
-	return c.reply(wire.Message{Type: wire.Grant, ID: id, Nonce: o.nonce, Client: key.Client, Server: key.Server}, o.seg, o.bell)
+	return c.reply(wire.Message{Type: wire.Grant, ID: id, Nonce: o.nonce, Client: o.ends.Client, Server: o.ends.Server}, o.seg, o.bell)
 }
 
 func (c *session) refuse(id uint32, why wire.Reason) error {

@@ -42,7 +42,7 @@ func (s *Server) admit(c *session) error {
 		s.users[c.account] = u
 	}
 	// Its socket and its statistics.
-	if !c.account.Unlimited() && (u.clients >= maxClients || u.held()+2 > s.share()) {
+	if !c.unlimited() && (u.clients >= maxClients || s.fullLocked(u)) {
 		return fmt.Errorf("%w: %v has %d clients already", wire.ErrRule, c.account, u.clients)
 	}
 	u.clients++
@@ -52,8 +52,29 @@ func (s *Server) admit(c *session) error {
 	return nil
 }
 
-// share is how many descriptors the clients of one user may hold.
-func (s *Server) share() int { return descriptorLimit() / 2 }
+// share is how many descriptors the clients of one user may hold or, of a member of a Group that
+// is Limited, those of all users.
+func (s *Server) share() int {
+	if s.cfg.Limited {
+		return descriptorLimit() / 16
+	}
+	return descriptorLimit() / 2
+}
+
+// fullLocked reports whether a user, or all users of a Server that is Limited, may not hold two
+// descriptors more.
+//
+// +checklocks:s.mu
+func (s *Server) fullLocked(u *usage) bool {
+	held := u.held()
+	if s.cfg.Limited {
+		held = 0
+		for _, each := range s.users {
+			held += each.held()
+		}
+	}
+	return held+2 > s.share()
+}
 
 // dismiss removes a session and all that it has.
 func (s *Server) dismiss(c *session) {

@@ -17,16 +17,16 @@ import (
 	"exnet/internal/caller"
 )
 
-// BrokerSuffix follows the name of the socket of a broker that exn-run started, and makes the
-// name of its control socket. A client that connects to that gets a Reply with Sockets.
+// BrokerSuffix follows the name of the socket of a broker that exn-run or an agent started, and
+// makes the name of its control socket. A client that connects to that gets a Reply with Sockets.
 const BrokerSuffix = ".ctl"
 
 // maxTold bounds the length of a broker's Reply, in bytes.
 const maxTold = 64 << 20
 
-// Brokers asks the brokers of root and of this user that belong to no node, those that exn-run
-// has started. It leaves out brokers that are just ending, and those that this user may not
-// ask.
+// Brokers asks the brokers of root and of this user that belong to no node: those that exn-run or
+// an agent has started. It leaves out brokers that are just ending, and those that this user may
+// not ask.
 func Brokers() ([]*Sockets, error) {
 	all := []*Sockets{}
 	for _, dir := range slices.Compact([]string{client.SystemDir, client.UserDir()}) {

@@ -165,7 +165,7 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
-	t, err := newTeller(beside(s.Path(), control.BrokerSuffix), s)
+	t, err := control.NewTeller(s, "")
 	if err != nil {
 		return errors.Join(err, k.close(), s.Close())
 	}
@@ -175,12 +175,12 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 	for tick := time.NewTicker(max(idle/10, time.Millisecond)); ; {
 		select {
 		case err := <-ended:
-			return errors.Join(err, t.close(), k.close(), s.Close())
+			return errors.Join(err, t.Close(), k.close(), s.Close())
 		case <-tick.C:
 			kept := k.idle() // always: it forgets programs that have ended
 			if s.Idle() > idle && kept > idle {
 				tick.Stop()
-				err := errors.Join(t.close(), k.close()) // from now on no exn-run relies on it
+				err := errors.Join(t.Close(), k.close()) // from now on no exn-run relies on it
 				stop()
 				return errors.Join(err, <-ended, s.Close())
 			}

@@ -22,7 +22,7 @@ func writeSockets(w io.Writer, s *control.Sockets, all bool) {
 			direct++
 		}
 	}
-	whose := pick(s.Node == 0, "no node", fmt.Sprintf("node %d", s.Node))
+	whose := pick(s.Node == 0, pick(s.Container == "", "no node", "container "+printable(s.Container)), fmt.Sprintf("node %d", s.Node))
 	fmt.Fprintf(w, "%s, broker %s: %d of %d connections are direct\n", whose, printable(s.Broker), direct, len(s.Connections))
 	t := table{w: w}
 	lines := []string{"local|remote|side|process|device|mode|ring|sent|shadow|received|shadow"}

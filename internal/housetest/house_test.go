@@ -177,7 +177,7 @@ var layers = [][]string{
 	{"internal/...", "internal/bench/tcpbench", "internal/bench/svgplot"},
 	{"internal/node"},
 	{"internal/control"},
-	{"internal/daemon"},
+	{"internal/agent", "internal/daemon"},
 	{"internal/bench/...", "internal/exntun/..."},
 	{"internal/bench", "internal/exntun", "internal/exnrun", "internal/exngo", "internal/exncni", "internal/exnsim"},
 	{".", "cmd/...", "test/..."},

@@ -60,10 +60,10 @@ static void granted(const struct ds_message *m, int segment, int bell)
 		const struct ds_info *i = &s->seg.info;
 
 		ds_segment_made();
-		/* The same connection in the header, in the GRANT, and at the socket. */
+		/* The same connection in the header and in the GRANT, which the id joins with the
+		 * socket: a translation on the way may have given that other addresses. */
 		if (!memcmp(i->nonce, m->info.nonce, 16) && !memcmp(i->addr, m->info.addr, 32) &&
-		    !memcmp(i->port, m->info.port, 4) && !memcmp(i->addr, s->info.addr, 32) &&
-		    !memcmp(i->port, s->info.port, 4) && ds_seg_peer_state(&s->seg) == DS_OFFERED &&
+		    !memcmp(i->port, m->info.port, 4) && ds_seg_peer_state(&s->seg) == DS_OFFERED &&
 		    ds_syscall(SYS_recvfrom, bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) < 0 && errno == EAGAIN) {
 			if (!too_large(&s->seg)) {
 				s->seg.bell = ds_fd_keep(bell);

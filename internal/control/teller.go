@@ -1,4 +1,4 @@
-package exnrun
+package control
 
 import (
 	"context"
@@ -7,15 +7,18 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"exnet/directsockets/broker"
 	"exnet/internal/accept"
-	"exnet/internal/control"
+	"exnet/internal/caller"
 )
 
-// teller tells root and this user of a broker's connections, for exn-tun status --sockets.
-type teller struct {
+// Teller tells root and this user of the connections of a broker that belongs to no node, for
+// Brokers.
+type Teller struct {
 	ln   *net.UnixListener
 	done chan struct{} // closed when serve has ended
 }
@@ -26,8 +29,10 @@ const (
 	tellPause   = 100 * time.Millisecond
 )
 
-// newTeller begins to tell of s at a socket.
-func newTeller(path string, s *broker.Server) (*teller, error) {
+// NewTeller begins to tell of s at a socket beside its own. about is whose the broker is: see
+// Sockets.Container.
+func NewTeller(s *broker.Server, about string) (*Teller, error) {
+	path := strings.TrimSuffix(s.Path(), filepath.Ext(s.Path())) + BrokerSuffix
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -35,29 +40,29 @@ func newTeller(path string, s *broker.Server) (*teller, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &teller{ln, make(chan struct{})}
-	go t.serve(s)
+	t := &Teller{ln, make(chan struct{})}
+	go t.serve(s, about)
 	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, t.close())
+		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
 }
 
-func (t *teller) serve(s *broker.Server) {
+func (t *Teller) serve(s *broker.Server, about string) {
 	defer close(t.done)
 	for conn := range accept.All(context.Background(), t.ln, tellPause, func(error) {}) {
-		if uid := peerCred(conn).Uid; uid == 0 || int(uid) == os.Geteuid() {
+		if who, err := caller.Of(conn); err == nil && (who.UID == 0 || int(who.UID) == os.Geteuid()) {
 			_ = conn.SetDeadline(time.Now().Add(tellTimeout)) // it fails only of what is closed
-			_ = json.NewEncoder(conn).Encode(control.Reply{Sockets: &control.Sockets{
-				Broker: s.Path(), Connections: s.Connections(), SetUp: s.SetUpTimes(),
+			_ = json.NewEncoder(conn).Encode(Reply{Sockets: &Sockets{
+				Broker: s.Path(), Container: about, Connections: s.Connections(), SetUp: s.SetUpTimes(),
 			}}) // who asked may be gone
 		}
 		conn.Close()
 	}
 }
 
-// close ends it.
-func (t *teller) close() error {
+// Close ends it.
+func (t *Teller) Close() error {
 	err := t.ln.Close()
 	<-t.done
 	return err

@@ -1,0 +1,226 @@
+package broker
+
+import (
+	"maps"
+	"net/netip"
+	"sync"
+
+	"exnet/directsockets/broker/wire"
+)
+
+// End is the server's end of a connection on this host (package pairing).
+type End struct {
+	Cookie uint64 // of its socket (SO_COOKIE)
+	Netns  uint64 // of its network namespace (SO_NETNS_COOKIE)
+	// Local and Remote are its addresses, as it has them; IPv4 is not mapped into IPv6.
+	Local, Remote netip.AddrPort
+}
+
+// Group joins the brokers of many network namespaces in one process. An offer of a client in one
+// of them goes to the broker of the namespace in which the kernel has the server's socket,
+// whatever networks and translations lie between (SPEC.md, 6.1). A nil Group has no members.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Group struct {
+	server func(client uint64) (End, bool)
+
+	// joining comes before a Server's mu.
+	joining sync.Mutex
+	peers   map[[2]*Server]*peer // +checklocks:joining
+
+	// mu comes after a Server's mu.
+	mu       sync.Mutex
+	members  map[uint64]*Server // +checklocks:mu
+	ports    map[uint16]int     // +checklocks:mu
+	services map[uint16]uint16  // +checklocks:mu
+	// stale: ports that the members' pages do not show as they are.
+	stale   map[uint16]bool // +checklocks:mu
+	showing bool            // +checklocks:mu
+}
+
+// pair is where an offer goes by its socket's other end.
+type pair struct {
+	to     *peer
+	key    wire.Key // as the server has it
+	cookie uint64   // of the server's socket
+}
+
+// NewGroup makes a group. server returns the server's end of the connection of a client's socket,
+// of which it is given the cookie; false: it is not known. It must not call a Server.
+func NewGroup(server func(client uint64) (End, bool)) *Group {
+	return &Group{server: server, peers: make(map[[2]*Server]*peer), members: make(map[uint64]*Server),
+		ports: make(map[uint16]int), services: make(map[uint16]uint16), stale: make(map[uint16]bool)}
+}
+
+// join has the others know a member. It knows their listeners from now on.
+func (g *Group) join(s *Server) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.members[s.cookie] = s
+	for port := range g.ports {
+		g.staleLocked(port)
+	}
+}
+
+// leave removes a member. Its listeners leave with their clients.
+func (g *Group) leave(s *Server) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	if g.members[s.cookie] == s {
+		delete(g.members, s.cookie)
+	}
+	g.mu.Unlock()
+	// Not from here: who leaves holds its own lock.
+	go g.forget(s)
+}
+
+// forget removes the peers of a member that has left.
+func (g *Group) forget(s *Server) {
+	g.joining.Lock()
+	defer g.joining.Unlock()
+	maps.DeleteFunc(g.peers, func(k [2]*Server, _ *peer) bool { return k[0] == s || k[1] == s })
+}
+
+// SetServices says which ports lead to others, because addresses are translated on the way: the
+// port to which clients connect, and that at which the server listens.
+func (g *Group) SetServices(to map[uint16]uint16) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if maps.Equal(to, g.services) {
+		return
+	}
+	before := g.services
+	g.services = maps.Clone(to)
+	for _, m := range []map[uint16]uint16{before, to} {
+		for port := range m {
+			g.staleLocked(port)
+		}
+	}
+}
+
+// change counts listeners of a member at a port.
+func (g *Group) change(port uint16, by int) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.ports[port]
+	if g.ports[port] += by; g.ports[port] == 0 {
+		delete(g.ports, port)
+	}
+	if (before == 0) == (g.ports[port] == 0) {
+		return
+	}
+	g.staleLocked(port)
+	for from, to := range g.services {
+		if to == port {
+			g.staleLocked(from)
+		}
+	}
+}
+
+// others is how many listeners the other members have at a port, where the caller has own, and
+// those to which the port leads.
+func (g *Group) others(own int, port uint16) int {
+	if g == nil {
+		return 0
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := g.ports[port] - own
+	if to, ok := g.services[port]; ok {
+		n += g.ports[to]
+	}
+	return n
+}
+
+// staleLocked has all members show a port anew, soon: the caller may hold the lock of one.
+//
+// +checklocks:g.mu
+func (g *Group) staleLocked(port uint16) {
+	g.stale[port] = true
+	if !g.showing {
+		g.showing = true
+		go g.show()
+	}
+}
+
+// show brings the members' pages up to date.
+func (g *Group) show() {
+	for {
+		g.mu.Lock()
+		ports := g.stale
+		g.stale = make(map[uint16]bool)
+		members := make([]*Server, 0, len(g.members))
+		for _, s := range g.members {
+			members = append(members, s)
+		}
+		if len(ports) == 0 {
+			g.showing = false
+			g.mu.Unlock()
+			return
+		}
+		g.mu.Unlock()
+		for _, s := range members {
+			s.mu.Lock()
+			if !s.closed {
+				for port := range ports {
+					s.showPortLocked(port)
+				}
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// pairOf finds where an offer goes by the other end of its client's socket; nil: nowhere, or within
+// the namespace.
+func (s *Server) pairOf(o *offer) *pair {
+	g := s.cfg.Group
+	if g == nil || o.of.cookie == 0 {
+		return nil
+	}
+	end, ok := g.server(o.of.cookie)
+	if !ok {
+		return nil
+	}
+	g.mu.Lock()
+	to := g.members[end.Netns]
+	g.mu.Unlock()
+	if to == nil || to == s {
+		return nil
+	}
+	p, err := g.peer(s, to)
+	if err != nil { // it is about to end
+		return nil
+	}
+	return &pair{to: p, key: wire.Key{Client: end.Remote, Server: end.Local}, cookie: end.Cookie}
+}
+
+// peer returns one member as another has it, and makes them peers if they are not yet.
+func (g *Group) peer(from, to *Server) (*peer, error) {
+	g.joining.Lock()
+	defer g.joining.Unlock()
+	k := [2]*Server{from, to}
+	if p := g.peers[k]; p != nil && !p.ended() {
+		return p, nil
+	}
+	p, err := joined(from, to)
+	if err == nil {
+		g.peers[k] = p
+	}
+	return p, err
+}
+
+// ended reports whether the peer has been dropped.
+func (p *peer) ended() bool {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	return p.gone
+}

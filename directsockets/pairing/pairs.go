@@ -1,0 +1,145 @@
+package pairing
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+)
+
+const afInet = unix.AF_INET
+
+// ErrUnsupported says that this kernel, or what this process may do, does not allow it.
+var ErrUnsupported = errors.New("pairing: needs BPF and cgroup2, and root of the host")
+
+// End is the server's end of a connection.
+type End struct {
+	Cookie uint64 // of its socket (SO_COOKIE), which no other socket of this host ever has
+	Netns  uint64 // of its network namespace (SO_NETNS_COOKIE)
+	// Local and Remote are its addresses, as it has them; IPv4 is not mapped into IPv6.
+	Local, Remote netip.AddrPort
+}
+
+// Pairs knows the pairs of this host's connections that were made since New.
+type Pairs struct {
+	maps
+	program *ebpf.Program
+	link    link.Link
+}
+
+// New begins to look at the connections of all processes below this process's cgroup namespace.
+// ErrUnsupported: that cannot be here. Close ends it.
+func New() (p *Pairs, err error) {
+	_ = rlimit.RemoveMemlock() // kernels before 5.11 count maps among locked memory
+	p = &Pairs{}
+	if p.maps, err = newMaps(); err != nil {
+		return nil, supported(err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(supported(err), p.Close())
+			p = nil
+		}
+	}()
+	if p.program, err = p.maps.program(); err != nil {
+		return p, err
+	}
+	root, err := cgroupRoot()
+	if err != nil {
+		return p, err
+	}
+	defer root.Close()
+	p.link, err = link.AttachCgroup(link.CgroupOptions{
+		Path: fmt.Sprintf("/proc/self/fd/%d", root.Fd()), Attach: ebpf.AttachCGroupSockOps, Program: p.program,
+	})
+	if err != nil {
+		return p, fmt.Errorf("pairing: cgroup: %w", err)
+	}
+	return p, nil
+}
+
+// supported marks an error that says that this host cannot.
+func supported(err error) error {
+	for _, no := range []error{unix.EPERM, unix.ENOSYS, unix.ENODEV, unix.EINVAL, unix.EOPNOTSUPP, ebpf.ErrNotSupported} {
+		if errors.Is(err, no) {
+			return fmt.Errorf("%w: %w", ErrUnsupported, err)
+		}
+	}
+	return err
+}
+
+// cgroupRoot opens the root of the unified hierarchy, which need not be mounted anywhere.
+func cgroupRoot() (*os.File, error) {
+	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("pairing: cgroup2: %w", err)
+	}
+	defer func() { _ = unix.Close(fs) }()
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, fmt.Errorf("pairing: cgroup2: %w", err)
+	}
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("pairing: cgroup2: %w", err)
+	}
+	defer func() { _ = unix.Close(mount) }()
+	fd, err := unix.Openat(mount, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("pairing: cgroup2: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "cgroup2"), nil
+}
+
+// Close ends it. It is idempotent.
+func (p *Pairs) Close() error {
+	var err error
+	if p.link != nil {
+		err = p.link.Close()
+		p.link = nil
+	}
+	if p.program != nil {
+		_ = p.program.Close() // a descriptor of ours
+	}
+	p.maps.close()
+	return err
+}
+
+// Server returns the server's end of the connection of a client's socket. false: it is not known,
+// as on another host.
+func (p *Pairs) Server(client uint64) (End, bool) {
+	var v [pairLen]byte
+	if p.pairs.Lookup(client, &v) != nil {
+		return End{}, false
+	}
+	e := End{Cookie: binary.NativeEndian.Uint64(v[pairCookie:]), Netns: binary.NativeEndian.Uint64(v[pairNetns:])}
+	if e.Cookie == 0 {
+		return End{}, false
+	}
+	addr := func(off int) netip.Addr {
+		if binary.NativeEndian.Uint32(v[pairFamily:]) == afInet {
+			return netip.AddrFrom4([4]byte(v[off:]))
+		}
+		return netip.AddrFrom16([16]byte(v[off:])).Unmap()
+	}
+	e.Local = netip.AddrPortFrom(addr(pairLocalIP), uint16(binary.NativeEndian.Uint32(v[pairLocalPort:])))
+	e.Remote = netip.AddrPortFrom(addr(pairRemoteIP), uint16(bits.ReverseBytes32(binary.NativeEndian.Uint32(v[pairRemotePort:]))))
+	return e, true
+}
+
+// Services returns the ports that were translated on the way: to which port clients connected, and
+// where their servers listen.
+func (p *Pairs) Services() map[uint16]uint16 {
+	list := make(map[uint16]uint16)
+	var from, to uint32
+	for it := p.services.Iterate(); it.Next(&from, &to); {
+		list[uint16(from)] = uint16(to)
+	}
+	return list
+}

@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"exnet/directsockets/broker"
+	"exnet/directsockets/pairing"
+	"exnet/internal/control"
+	"exnet/internal/logger"
+	"exnet/internal/netns"
+)
+
+// Times of an agent: between two looks at /proc, and for how long a namespace stays when nobody
+// asks in it, as one program may follow another.
+const (
+	lookTime = 500 * time.Millisecond
+	stayTime = 2 * time.Second
+)
+
+// ErrUnsupported says that this kernel, or what this process may do, does not allow it.
+var ErrUnsupported = pairing.ErrUnsupported
+
+const procDir = "/proc"
+
+// agent is one that runs. Run's goroutine has all of it.
+type agent struct {
+	log   logger.Logger
+	proc  string // where the processes are
+	own   uint64 // inode of this process's namespace, which is served, too; 0: it is not
+	group *broker.Group
+	at    map[uint64]*place
+	// told: namespaces that another broker serves, or that could not be entered, which the log
+	// knows.
+	told map[uint64]bool
+}
+
+// place is a namespace and its broker.
+type place struct {
+	ns     *netns.NS
+	server *broker.Server
+	teller *control.Teller
+	label  string
+	seen   time.Time // when a process there last asked
+	ended  chan error
+}
+
+// Run serves until ctx is cancelled. ready is called once it does. ErrUnsupported: this host
+// cannot.
+func Run(ctx context.Context, log logger.Logger, ready func()) error {
+	own, ok := namespaceOf(filepath.Join(procDir, "self/ns/net"))
+	if !ok {
+		return errors.New("agent: /proc is not mounted")
+	}
+	return (&agent{log: log, proc: procDir, own: own}).run(ctx, ready)
+}
+
+func (a *agent) run(ctx context.Context, ready func()) (err error) {
+	pairs, err := pairing.New()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pairs.Close()) }()
+	a.at, a.told = make(map[uint64]*place), make(map[uint64]bool)
+	a.group = broker.NewGroup(func(client uint64) (broker.End, bool) {
+		end, ok := pairs.Server(client)
+		return broker.End(end), ok
+	})
+	defer func() { err = errors.Join(err, a.close()) }()
+	tick := time.NewTicker(lookTime)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		if err := a.look(time.Now()); err != nil {
+			return err
+		}
+		a.group.SetServices(pairs.Services())
+		if first {
+			ready()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// look serves the namespaces in which somebody asks now, and leaves those in which nobody does.
+func (a *agent) look(now time.Time) error {
+	found, err := asking(a.proc)
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	if a.own != 0 {
+		found[a.own] = os.Getpid()
+	}
+	for inode, pid := range found {
+		p := a.at[inode]
+		if p == nil {
+			if p, err = a.serve(inode, pid); err != nil {
+				if !a.told[inode] {
+					a.told[inode] = true
+					a.log.Warn("direct sockets: namespace is left out", "namespace", inode, "pid", pid, "reason", err)
+				}
+				continue
+			}
+			a.at[inode] = p
+			delete(a.told, inode)
+			a.log.Info("direct sockets", "namespace", inode, "container", p.label)
+		}
+		p.seen = now
+	}
+	for inode := range a.told {
+		if _, there := found[inode]; !there {
+			delete(a.told, inode)
+		}
+	}
+	for inode, p := range a.at {
+		if now.Sub(p.seen) >= stayTime {
+			delete(a.at, inode)
+			if err := p.close(); err != nil {
+				a.log.Warn("direct sockets: namespace was left", "namespace", inode, "reason", err)
+			}
+		}
+	}
+	return nil
+}
+
+// serve makes the broker of a process's namespace, and runs it.
+func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
+	p = &place{ended: make(chan error, 1)}
+	path := filepath.Join(a.proc, strconv.Itoa(pid), "ns/net")
+	if p.ns, err = netns.Open(path); err != nil {
+		return nil, err
+	}
+	if is, err := inodeOf(p.ns); err != nil || is != inode { // another process by now
+		return nil, errors.Join(err, fmt.Errorf("agent: process %d has left its namespace", pid), p.ns.Close())
+	}
+	if inode != a.own {
+		p.label = labelOf(a.proc, pid)
+	}
+	p.server, err = broker.New(broker.Config{Group: a.group, In: p.ns.Do, Limited: inode != a.own, Log: a.log})
+	if err != nil {
+		return nil, errors.Join(err, p.ns.Close())
+	}
+	if p.teller, err = control.NewTeller(p.server, p.label); err != nil {
+		return nil, errors.Join(err, p.server.Close(), p.ns.Close())
+	}
+	go func() { p.ended <- p.server.Run(context.Background()) }()
+	return p, nil
+}
+
+// close ends the broker and lets the namespace go.
+func (p *place) close() error {
+	err := errors.Join(p.teller.Close(), p.server.Close())
+	return errors.Join(err, <-p.ended, p.ns.Close())
+}
+
+// close leaves all namespaces.
+func (a *agent) close() error {
+	var errs []error
+	for _, p := range a.at {
+		errs = append(errs, p.close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"exnet/internal/netns"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxRead bounds how much of a process's environment and of its mappings is looked at, in bytes.
+const maxRead = 1 << 20
+
+// Variables by which a process asks: the library that is loaded first, and one of its own for
+// programs that exn-go has built.
+var (
+	preloadVariable = []byte("LD_PRELOAD=")
+	libraryName     = []byte("libexnds")
+	askVariable     = []byte("EXNET=1")
+)
+
+// asking returns a process of each network namespace in which one asks for direct sockets, by the
+// inode of the namespace.
+func asking(proc string) (map[uint64]int, error) {
+	entries, err := os.ReadDir(proc)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[uint64]int)
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		inode, ok := namespaceOf(filepath.Join(proc, e.Name(), "ns/net"))
+		if !ok {
+			continue // it has ended, or is a kernel thread
+		}
+		if _, has := found[inode]; !has && asks(filepath.Join(proc, e.Name())) {
+			found[inode] = pid
+		}
+	}
+	return found, nil
+}
+
+// namespaceOf reads the inode of a namespace from a link such as net:[4026531840].
+func namespaceOf(link string) (uint64, bool) {
+	text, err := os.Readlink(link)
+	if err != nil {
+		return 0, false
+	}
+	number, ok := strings.CutPrefix(text, "net:[")
+	inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64)
+	return inode, ok && err == nil
+}
+
+// asks reports whether the process at a path in /proc asks for direct sockets: by its environment,
+// or as it has loaded the library. Programs that write their titles over it, as redis does, show no
+// environment.
+func asks(dir string) bool {
+	if bytes.Contains(read(filepath.Join(dir, "maps")), libraryName) {
+		return true
+	}
+	all := read(filepath.Join(dir, "environ"))
+	for v := range bytes.SplitSeq(all, []byte{0}) {
+		if bytes.Equal(v, askVariable) || bytes.HasPrefix(v, preloadVariable) && bytes.Contains(v, libraryName) {
+			return true
+		}
+	}
+	return false
+}
+
+// containerID is what container runtimes have as the last part of a cgroup's path, which systemd
+// may have surrounded: docker-ID.scope, libpod-ID, cri-containerd-ID.scope, crio-ID, ID.
+var containerID = regexp.MustCompile(`([0-9a-f]{64})(\.scope)?(/|$)`)
+
+// shortID is how many digits of a container's ID people write.
+const shortID = 12
+
+// read returns the first maxRead bytes of a file in /proc; none: the process has gone, or is not
+// for us.
+func read(path string) []byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	all, _ := io.ReadAll(io.LimitReader(f, maxRead)) // what there is
+	return all
+}
+
+// labelOf names the container of a process: by its cgroup, or else its namespace's name in
+// /run/netns; "": neither is known.
+func labelOf(proc string, pid int) string {
+	dir := filepath.Join(proc, strconv.Itoa(pid))
+	cgroups, err := os.ReadFile(filepath.Join(dir, "cgroup"))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(cgroups)) {
+		if m := containerID.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
+			return m[1][:shortID]
+		}
+	}
+	if path := netns.NamedPath(filepath.Join(dir, "ns/net")); path != "" {
+		return filepath.Base(path)
+	}
+	return ""
+}
+
+// inodeOf is the inode of an open namespace.
+func inodeOf(n *netns.NS) (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(n.Fd(), &st)
+	return st.Ino, err
+}

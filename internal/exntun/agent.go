@@ -1,0 +1,59 @@
+package exntun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"exnet/internal/agent"
+	"exnet/internal/command"
+
+	"github.com/spf13/cobra"
+)
+
+func newAgent() *cobra.Command {
+	return &cobra.Command{
+		Use: "agent [flags]", Short: "direct sockets between containers, over their own networks",
+		Long: `Serves direct sockets to the programs of this host and of all its containers,
+whatever networks join them: a bridge, routes, translated addresses, IPv4 or
+IPv6. No exn0 is needed, and nothing of the networks changes. It runs in the
+foreground, prints one line when it is ready, and ends at SIGTERM or SIGINT;
+connections that are direct go on without it. See docs/any-network.md.
+
+A container asks for it by its environment: LD_PRELOAD with the library of
+exn-run, or EXNET=1 for programs that exn-go has built. exn-tun status --sockets
+shows which connections are direct, and why others are not.`,
+		Example: `exn-tun agent
+exn-tun agent --log-format json`,
+		Args: command.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runAgent(c.Context(), programOf(c), command.Logger(c))
+		},
+	}
+}
+
+func runAgent(ctx context.Context, p program, log *slog.Logger) error {
+	if os.Geteuid() != 0 {
+		return errors.New("the agent needs root of this host: it looks at the sockets of all containers")
+	}
+	if err := noCore(); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	// The first signal ends it in order, the next one ends the program.
+	context.AfterFunc(ctx, stop)
+	err := agent.Run(ctx, log, func() {
+		fmt.Fprintln(p.stdout, "direct sockets between the containers of this host")
+		notify("READY=1")
+	})
+	notify("STOPPING=1")
+	if errors.Is(err, agent.ErrUnsupported) {
+		err = fmt.Errorf("%w; between namespaces that have an exn0, direct sockets need neither (exn-tun up)", err)
+	}
+	return err
+}
