@@ -32,6 +32,7 @@ func debianPackages() map[string]string {
 		"mpirun.mpich":     "mpich",
 		"mpirun.openmpi":   "openmpi-bin",
 		"nc":               "netcat-openbsd",
+		"nft":              "nftables", // of other packages' tests
 		"nginx":            "nginx-light",
 		"perl":             "perl",
 		"ping":             "iputils-ping",

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"os"
 
+	_ "exnet/internal/linux"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
