@@ -131,7 +131,11 @@ checklocks() {
 }
 raced() { tests -race -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 90m $(go list ./... | grep -vE '/test(/|$)'); }
 short() { tests -short -vet=off -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 60m $(go list ./... | grep -vE '/test(/|$)'); }
-benchmarks() { apart go test -timeout 60m -run '^$' -bench . -benchtime 1x ./... | { grep -v 'no test files' || true; }; }
+# having FUNCTION: the folders of the tests that have a function of that name, a pattern. To link and
+# start those of the other packages, too, takes a minute.
+having() { grep -rlE --include='*_test.go' --exclude-dir=testdata "^func $1\(" . | xargs -n1 dirname | sort -u; }
+allocations() { tests -timeout 60m -run Alloc $(having 'Test[A-Za-z0-9_]*Alloc[A-Za-z0-9_]*'); }
+benchmarks() { apart go test -timeout 60m -run '^$' -bench . -benchtime 1x $(having 'Benchmark[A-Za-z0-9_]*'); }
 
 # conclude prints what came of it all.
 conclude() {
@@ -204,7 +208,7 @@ joined
 beside lasting
 step "end-to-end tests" tests -timeout 60m ./test
 joined
-step "allocation budgets, which the race detector would upset" tests -timeout 60m -run 'Alloc' ./...
+step "allocation budgets, which the race detector would upset" allocations
 step "a connection's wake-ups, further than with the race detector" tests -timeout 60m -run 'TestConn(NoLost|Model)' ./directsockets
 step "every benchmark once" benchmarks
 step "every fuzz target for ${FUZZTIME:=1s}" apart ./test/fuzz.sh -time "$FUZZTIME" -jobs "$(nproc)"
