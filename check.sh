@@ -135,6 +135,7 @@ short() { tests -short -vet=off -shuffle=on -p $((2 * $(nproc))) -parallel $((4 
 # start those of the other packages, too, takes a minute.
 having() { grep -rlE --include='*_test.go' --exclude-dir=testdata "^func $1\(" . | xargs -n1 dirname | sort -u; }
 allocations() { tests -timeout 60m -run Alloc $(having 'Test[A-Za-z0-9_]*Alloc[A-Za-z0-9_]*'); }
+models() { tests -timeout 60m -run 'Model|NoLostWakeUp' $(having 'Test[A-Za-z0-9_]*(Model|NoLostWakeUp)[A-Za-z0-9_]*'); }
 benchmarks() { apart go test -timeout 60m -run '^$' -bench . -benchtime 1x $(having 'Benchmark[A-Za-z0-9_]*'); }
 
 # conclude prints what came of it all.
@@ -209,7 +210,7 @@ beside lasting
 step "end-to-end tests" tests -timeout 60m ./test
 joined
 step "allocation budgets, which the race detector would upset" allocations
-step "a connection's wake-ups, further than with the race detector" tests -timeout 60m -run 'TestConn(NoLost|Model)' ./directsockets
+step "models, in which the race detector has nothing to find" models
 step "every benchmark once" benchmarks
 step "every fuzz target for ${FUZZTIME:=1s}" apart ./test/fuzz.sh -time "$FUZZTIME" -jobs "$(nproc)"
 conclude

@@ -3,6 +3,8 @@ package relay
 import (
 	"fmt"
 	"testing"
+
+	"exnet/internal/racetest"
 )
 
 // The channels between two nodes, as a model whose steps are walked through in every order: places
@@ -318,6 +320,9 @@ func (m *chanModel) explore(limit int) (wrong string, states int) {
 
 // Whatever the order of steps, each message comes once and in order, and nothing is left.
 func TestChannelModel(t *testing.T) {
+	if racetest.Enabled {
+		t.Skip("nothing is concurrent in a model")
+	}
 	const most = 300_000
 	for _, c := range []chanModel{
 		{messages: [2]int8{3, 0}, credits: 1},
@@ -341,6 +346,9 @@ func TestChannelModel(t *testing.T) {
 
 // Each mistake is found, of which the first one was made.
 func TestChannelModelFindsFaults(t *testing.T) {
+	if racetest.Enabled {
+		t.Skip("nothing is concurrent in a model")
+	}
 	for f := faultNone + 1; f < faults; f++ {
 		found := ""
 		for _, c := range []chanModel{
