@@ -45,6 +45,9 @@ func TestSpare(t *testing.T) {
 			t.Errorf("%s: exit status %d, want %d: no library", way, got, spared)
 		}
 	}
+	if got := status("execve", lean, "LD_PRELOAD="+tokenPath(t, library)); got != spared {
+		t.Errorf("by $LIB: exit status %d, want %d: no library", got, spared)
+	}
 	if got := status("socket", lean, preload); got != loaded {
 		t.Errorf("of a process with a socket: exit status %d, want %d: the library", got, loaded)
 	}
@@ -93,4 +96,20 @@ func TestSpare(t *testing.T) {
 			t.Errorf("of the file's first %d bytes: the program that starts it crashes", n)
 		}
 	}
+}
+
+// tokenPath is a path of the library in which the dynamic linker puts a folder in the place of
+// $LIB, as in containers.
+func tokenPath(t *testing.T, library string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, lib := range []string{"lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"} {
+		if err := os.MkdirAll(filepath.Join(dir, lib), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(library, filepath.Join(dir, lib, Name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "$LIB", Name)
 }

@@ -35,6 +35,18 @@ static const char *value(char *const envp[], const char *name)
 	return NULL;
 }
 
+bool own_entry(const char *entry, size_t n)
+{
+	static const char token[] = "$LIB";
+	const char *own = ds_own_path(), *at = memmem(entry, n, token, sizeof token - 1);
+	size_t size = own ? strlen(own) : 0;
+
+	if (!own || !at)
+		return own && n == size && !memcmp(entry, own, n);
+	size_t before = (size_t)(at - entry), after = n - before - (sizeof token - 1);
+	return size > before + after && !memcmp(entry, own, before) && !memcmp(at + sizeof token - 1, own + size - after, after);
+}
+
 /* Does LD_PRELOAD in envp have this library, by its full name? */
 static bool preloaded(char *const envp[])
 {
@@ -45,7 +57,7 @@ static bool preloaded(char *const envp[])
 	for (size_t n; *list; list += n) {
 		list += strspn(list, " :");
 		n = strcspn(list, " :");
-		if (n == strlen(own) && !strncmp(list, own, n))
+		if (own_entry(list, n))
 			return true;
 	}
 	return false;

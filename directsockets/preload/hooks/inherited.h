@@ -28,6 +28,11 @@ struct inheritance {
 	char text[32 + INHERITED * 20];
 };
 
+/* Is this library an entry of LD_PRELOAD, which has n characters, by its full name? The dynamic
+ * linker has put a folder in the place of "$LIB" in it: containers have the library so (package
+ * cdi). */
+bool own_entry(const char *entry, size_t n) DS_HIDDEN;
+
 /* Before exec of file with envp. */
 void inherit_begin(struct inheritance *h, const char *file, bool search, char *const envp[]) DS_HIDDEN;
 /* True if the program will continue with c, whose cookie is given, by fd: not if it will not have

@@ -183,7 +183,6 @@ static bool useless(const char *path)
 static bool only_this(char *const envp[])
 {
 	enum { MOST = 512 };
-	const char *own = ds_own_path();
 	bool only = false;
 
 	for (int i = 0; envp && envp[i]; i++) {
@@ -191,7 +190,8 @@ static bool only_this(char *const envp[])
 			return false;
 		if (envp[i][0] != 'L' || envp[i][1] != 'D' || envp[i][2] != '_')
 			continue;
-		if (only || !own || strncmp(envp[i], PRELOAD, sizeof PRELOAD - 1) || strcmp(envp[i] + sizeof PRELOAD - 1, own))
+		const char *list = envp[i] + sizeof PRELOAD - 1;
+		if (only || strncmp(envp[i], PRELOAD, sizeof PRELOAD - 1) || !own_entry(list, strlen(list)))
 			return false;
 		only = true;
 	}
