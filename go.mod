@@ -22,6 +22,7 @@ require (
 	golang.org/x/term v0.47.0
 	golang.zx2c4.com/wireguard v0.0.0-20260522210424-ecfc5a8d5446
 	gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237
+	tags.cncf.io/container-device-interface/specs-go v1.1.1
 )
 
 require (

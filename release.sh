@@ -125,7 +125,7 @@ for arch in "${arches[@]}"; do
 	# A tarball, to be unpacked below /usr or anywhere else: exn-run finds the library beside itself.
 	top=exnet-$version-linux-$arch
 	mkdir -p "$work/tar/$top"
-	cp -r "$root"/bin/* "$root"/lib/* LICENSE CHANGELOG.md README.md "$work/tar/$top/"
+	cp -r "$root"/bin/* "$root"/lib/* packaging/ld.so.preload LICENSE CHANGELOG.md README.md "$work/tar/$top/"
 	cp -r "$share" "$work/tar/$top/share"
 	mv "$work/tar/$top/share/docs" "$work/tar/$top/docs"
 	cp -r packaging "$work/tar/$top/packaging"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# When the package goes (dpkg says remove, rpm how many versions are left), the unit's nodes end, AppArmor
+# When the package goes (dpkg says remove, rpm how many versions are left), the units' agent and nodes end, AppArmor
 # forgets the profile, and what the commands made themselves is removed: the library that exn-run
 # built for root, and empty folders. There is no script for after it, for whose sake dpkg would
 # remember the package until a purge.
@@ -8,6 +8,7 @@ remove | 0) ;;
 *) exit 0 ;;
 esac
 if [ -d /run/systemd/system ]; then
+	systemctl disable --now exnet.service || true
 	systemctl stop 'exn-tun@*.service' || true
 fi
 # Others are their starters': they run on, without their program's file.
@@ -27,5 +28,6 @@ if [ -d /sys/kernel/security/apparmor ] && command -v apparmor_parser >/dev/null
 	apparmor_parser -R /etc/apparmor.d/exn-tun || true
 fi
 rm -rf /var/cache/exnet
+rm -f /run/exn/ds/.keep
 rmdir /run/exn/ds /run/exn /run/exn-cni 2>/dev/null
 exit 0

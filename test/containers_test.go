@@ -12,7 +12,7 @@ import (
 	"exnet/test/testlab"
 )
 
-var containers = flag.Bool("containers", false, "redis and nginx in containers of podman, attached by exn-cni; wants podman with its CNI backend, crun, redis, nginx and curl")
+var containers = flag.Bool("containers", false, "redis and nginx in containers of podman, attached by exn-cni, and with devices of exn-tun cdi; wants podman with its CNI backend and netavark, crun, runc, redis, nginx, curl and musl-gcc")
 
 // Programs in containers of podman reach each other over exn0, and with EXNET=1 or the annotation
 // by direct sockets, as docs/containers.md says. When the containers go, nothing is left.
@@ -43,5 +43,37 @@ func TestRootContainers(t *testing.T) {
 	out, err := runBlock(ctx, filepath.Dir(scripts), bin, filepath.Join(scripts, "podman.sh")+" "+bin+" "+root)
 	if err != nil || !strings.HasSuffix(string(out), "ok\n") {
 		t.Errorf("podman.sh: %v\n%s", err, out)
+	}
+}
+
+// Programs in containers of podman on a bridge go direct by the devices of exn-tun cdi, with glibc
+// and with musl, as docs/any-network.md says, and are so again after another agent has begun.
+func TestRootContainerDevices(t *testing.T) {
+	if !*containers {
+		t.Skip("it wants podman: run it with -containers")
+	}
+	for _, program := range []string{"podman", "runc", "redis-server", "nginx", "curl", "jq", "musl-gcc"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("there is no %s", program)
+		}
+	}
+	bin, err := testlab.Build("exn-tun")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(bin)
+	scripts, err := filepath.Abs("testdata/containers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	outputOf(t, ".", filepath.Join(scripts, "libraries.sh"), bin)
+	root, musl := filepath.Join(t.TempDir(), "root"), filepath.Join(t.TempDir(), "musl")
+	outputOf(t, ".", filepath.Join(scripts, "rootfs.sh"), root)
+	outputOf(t, ".", filepath.Join(scripts, "muslfs.sh"), musl)
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime)
+	defer cancel()
+	out, err := runBlock(ctx, filepath.Dir(scripts), bin, filepath.Join(scripts, "cdi.sh")+" "+bin+" "+root+" "+musl)
+	if err != nil || !strings.HasSuffix(string(out), "ok\n") {
+		t.Errorf("cdi.sh: %v\n%s", err, out)
 	}
 }

@@ -66,6 +66,9 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, pairs.Close()) }()
+	if err := broker.Keep(); err != nil {
+		return err
+	}
 	a.at, a.told = make(map[uint64]*place), make(map[uint64]bool)
 	a.group = broker.NewGroup(func(client uint64) (broker.End, bool) {
 		end, ok := pairs.Server(client)

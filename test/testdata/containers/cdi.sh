@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# cdi.sh BIN ROOTFS MUSL: containers of podman on a bridge of its own that ask for direct sockets by a CDI device,
+# as docs/any-network.md says. ROOTFS has glibc, MUSL only musl, with a program /pinger. Ends with "ok".
+set -euo pipefail
+bin=$1 rootfs=$2 musl=$3
+umount -l /sys/fs/cgroup 2>/dev/null || true
+mount -t cgroup2 none /sys/fs/cgroup # as on a host with cgroup2 alone
+base=$(mktemp -d /run/podman.XXXXXX)
+mkdir -p "$base"/{storage,run,net} /run/cdi
+cat >"$base/containers.conf" <<END
+[network]
+network_backend = "netavark"
+network_config_dir = "$base/net"
+[engine]
+cgroup_manager = "cgroupfs"
+runtime = "runc"
+events_logger = "file"
+[containers]
+log_driver = "k8s-file"
+pids_limit = 0
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+END
+export CONTAINERS_CONF=$base/containers.conf
+podman() { command podman --root "$base/storage" --runroot "$base/run" --storage-driver vfs "$@" 2> >(grep -v '^failed to connect to syslog' >&2); }
+eventually() {
+	for _ in $(seq 600); do "$@" >/dev/null 2>&1 && return; sleep 0.2; done
+	echo "never: $*" >&2
+	return 1
+}
+# direct PROGRAM: how many live connections of a program are direct.
+direct() { "$bin/exn-tun" status --sockets --json | jq --arg p "$1" '[.[].connections[] | select(.mode == "direct" and .program == $p)] | length'; }
+trap 'podman rm -af -t 0 >/dev/null 2>&1 || true; find /sys/fs/cgroup/libpod_parent -depth -type d -exec rmdir {} + 2>/dev/null || true' EXIT
+"$bin/exn-tun" agent >"$base/agent.log" 2>&1 &
+agent=$!
+eventually grep -q '^direct sockets' "$base/agent.log"
+"$bin/exn-tun" cdi >/run/cdi/exnet.yaml
+podman network create --subnet 10.89.7.0/24 lab >/dev/null
+device() { podman run --network lab --device "exnet.io/direct=$1" "${@:2}"; }
+server() { device "$1" -d --name db --ip 10.89.7.9 "${@:2}" --rootfs "$rootfs" redis-server --protected-mode no --save '' --dir /tmp >/dev/null; }
+
+echo '-- redis over the bridge, without the device'
+podman run --network lab -d --name db --ip 10.89.7.9 --rootfs "$rootfs" redis-server --protected-mode no --save '' --dir /tmp >/dev/null
+podman run --network lab --rm --rootfs "$rootfs" redis-benchmark -h 10.89.7.9 -q -t get -n 2000
+[ "$(direct redis-server)" = 0 ]
+podman rm -f -t 0 db >/dev/null
+
+echo '-- with it, a read-only root among them'
+server all --read-only --tmpfs /tmp
+device all -d --name client --rootfs "$rootfs" redis-benchmark -h 10.89.7.9 -q -t get -l >/dev/null
+eventually eval '[ "$(direct redis-benchmark)" -gt 0 ]'
+eventually eval '[ "$(direct redis-server)" -gt 0 ]'
+
+echo '-- a client without it is on TCP, as before'
+podman run --network lab --rm --rootfs "$rootfs" redis-cli -h 10.89.7.9 set a b | grep -q OK
+
+echo '-- a client with musl'
+device all -d --name musl --rootfs "$musl" /pinger 10.89.7.9 10000 >/dev/null
+eventually eval '[ "$(direct pinger)" = 1 ]'
+
+echo '-- ld.so.preload keeps the LD_PRELOAD of an image'
+device ld.so.preload -d --name kept -e LD_PRELOAD=libm.so.6 --rootfs "$rootfs" bash -c 'echo $LD_PRELOAD; exec redis-benchmark -h 10.89.7.9 -q -t get -l' >/dev/null
+eventually eval 'podman logs kept | grep -qx libm.so.6'
+podman rm -f -t 0 client >/dev/null
+eventually eval '[ "$(direct redis-benchmark)" -gt 0 ]'
+
+echo '-- a container cannot write there'
+! device all --rm --rootfs "$rootfs" bash -c 'echo x >/run/exn/ds/x' 2>/dev/null
+! device all --rm --rootfs "$rootfs" bash -c 'echo x >/usr/lib/exnet/lib64/libexnds.so' 2>/dev/null
+
+echo '-- a client that comes after another agent has begun is direct, as containers have the directory that stays'
+kill $agent && wait $agent
+"$bin/exn-tun" agent >"$base/agent.log" 2>&1 &
+agent=$!
+eventually grep -q '^direct sockets' "$base/agent.log"
+podman rm -f -t 0 kept >/dev/null
+eventually eval '[ "$(direct pinger)" = 1 ]'
+
+echo '-- nothing is left'
+podman rm -af -t 0 >/dev/null
+eventually eval '[ "$("$bin/exn-tun" status --sockets --json | jq length)" = 1 ]'
+kill $agent
+wait $agent
+[ "$(ls -A /run/exn/ds)" = .keep ]
+echo ok
