@@ -20,6 +20,8 @@ const (
 	OpProfile = "profile"
 	// OpRoute shows or changes the node's reservations of routes.
 	OpRoute = "route"
+	// OpLease shows or changes what memory the node lends.
+	OpLease = "lease"
 	// OpCapture is answered by a Reply and then, unless that has an error, a
 	// capture as pcapng until the client ends its side of the connection.
 	OpCapture = "capture"
@@ -33,6 +35,7 @@ type Request struct {
 	Route    *RouteRequest `json:"route,omitempty"`    // of OpRoute
 	Register *SetRegister  `json:"register,omitempty"` // of OpRegisters; nil: only look
 	Profile  string        `json:"profile,omitempty"`  // of OpProfile: ProfileStart, ProfileRead or ProfileStop
+	Lease    *LeaseRequest `json:"lease,omitempty"`    // of OpLease
 	// Node is a node of another host, to which the node that is asked forwards the Request;
 	// nil: it answers itself. Only OpTopology, OpRoute and OpProfile are forwarded.
 	Node *fabric.NodeID `json:"node,omitempty"`
@@ -47,6 +50,7 @@ type Reply struct {
 	Ports     *Ports        `json:"ports,omitempty"`     // of OpPorts
 	Registers *Registers    `json:"registers,omitempty"` // of OpRegisters
 	Routes    *Reservations `json:"routes,omitempty"`    // of OpRoute
+	Leases    *Leases       `json:"leases,omitempty"`    // of OpLease
 	Profile   *Profile      `json:"profile,omitempty"`   // of OpProfile, except for ProfileStart
 }
 

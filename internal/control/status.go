@@ -39,8 +39,10 @@ type Status struct {
 	Groups    []Group       `json:"groups"`
 	Receive   ReceiveStatus `json:"receive"`
 	// Waits counts how long packets of this host waited for the data path's thread.
-	Waits    counter.WaitTimes `json:"waits"`
-	Counters counter.List      `json:"counters"`
+	Waits counter.WaitTimes `json:"waits"`
+	// Memory is what the node lends and has borrowed; left out: nothing.
+	Memory   *Memory      `json:"memory,omitempty"`
+	Counters counter.List `json:"counters"`
 }
 
 // Ethernet is what a node with a TAP device knows of its fabric.

@@ -79,6 +79,8 @@ type Config struct {
 	Metrics string
 	// Hosts says how the node finds nodes of other hosts. Default: it does not.
 	Hosts Hosts
+	// Lend is the memory that the node lends. Default: none.
+	Lend Lend
 	// Receive says how frames are received.
 	Receive Receive
 	// Log gets the node's messages. Default: none.
@@ -213,6 +215,9 @@ func (c Config) check() error {
 		}
 	}
 	if err := c.checkHosts(); err != nil {
+		return err
+	}
+	if err := c.Lend.check(); err != nil {
 		return err
 	}
 	return c.Receive.Coalesce.Validate()

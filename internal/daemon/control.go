@@ -51,10 +51,10 @@ func (d *Daemon) serve(ctx context.Context) error {
 
 // refusals count the connections to the node's sockets that were refused because of their
 // user.
-type refusals struct{ Control, Brokers, Ports atomic.Uint64 }
+type refusals struct{ Control, Brokers, Ports, Memory atomic.Uint64 }
 
 // refusalStats are a copy.
-type refusalStats struct{ Control, Brokers, Ports uint64 }
+type refusalStats struct{ Control, Brokers, Ports, Memory uint64 }
 
 // refuseTime is how long a client that is refused has to take the answer.
 const refuseTime = time.Second
@@ -151,6 +151,10 @@ func (d *Daemon) answer(req control.Request) (r control.Reply) {
 		r.Ports = d.Ports()
 	case control.OpRegisters:
 		r.Registers, err = d.registers(req.Register)
+	case control.OpLease:
+		if req.Lease != nil {
+			r.Leases, err = d.Leases(*req.Lease)
+		}
 	case control.OpStop:
 	default:
 		err = fmt.Errorf("unknown operation %q", req.Op)

@@ -50,6 +50,7 @@ type Daemon struct {
 	carrier   *carrier
 	rates     rates
 	ports     *nodePorts
+	memory    *nodeMemory
 	wires     wires
 	exporter  *exporter // nil: no metrics
 	refused   refusals
@@ -140,7 +141,10 @@ func Start(cfg Config) (d *Daemon, err error) {
 	if err = d.openCarrier(); err != nil {
 		return d, err
 	}
-	d.ports, err = d.openPorts()
+	if d.ports, err = d.openPorts(); err != nil {
+		return d, err
+	}
+	d.memory, err = d.openMemory()
 	return d, err
 }
 
@@ -223,6 +227,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.Go(func() error { return d.carrier.run(ctx) })
 	g.Go(func() error { return d.rates.run(ctx, d.known) })
 	g.Go(func() error { return d.ports.run(ctx) })
+	g.Go(func() error { return d.memory.run(ctx) })
 	if d.exporter != nil {
 		d.cfg.Log.Info("metrics", "url", d.exporter.url())
 		g.Go(func() error { return d.exporter.run(ctx) })
@@ -251,6 +256,9 @@ func (d *Daemon) Close() error {
 	}
 	if d.ports != nil {
 		errs = append(errs, d.ports.close(), d.ports.closeFar())
+	}
+	if d.memory != nil {
+		errs = append(errs, d.memory.close())
 	}
 	if d.mesh != nil {
 		d.mesh.Close()

@@ -52,6 +52,12 @@ type file struct {
 		Conns      *int     `toml:"conns"`
 		Congestion string   `toml:"congestion"`
 	} `toml:"hosts"`
+	Lend struct {
+		Memory *size64 `toml:"memory"`
+		Node   *size64 `toml:"node"`
+		User   *size64 `toml:"user"`
+		Time   string  `toml:"time"`
+	} `toml:"lend"`
 	Receive struct {
 		Mode           string  `toml:"mode"`
 		VELOBudget     *int    `toml:"velo_budget"`
@@ -77,6 +83,16 @@ func (s *size) UnmarshalTOML(v any) error {
 		return err
 	}
 	return errors.New("use a number of bytes, or text such as \"64k\"")
+}
+
+// size64 is an amount of memory, as a flag has it.
+type size64 int64
+
+// UnmarshalTOML implements toml.Unmarshaler.
+func (s *size64) UnmarshalTOML(v any) error {
+	n, err := cli.ParseSize(fmt.Sprint(v), 0, MaxLend)
+	*s = size64(n)
+	return err
 }
 
 // micros is a time, as a flag has it: a number of microseconds, or "50us".
@@ -161,7 +177,7 @@ func (f *file) config() (Config, error) {
 		NoFastPath:      f.FastPath != nil && !*f.FastPath,
 		Fair:            f.RealTime != nil && !*f.RealTime,
 	}
-	for _, convert := range []func(*Config) error{f.place, f.hosts, f.addresses, f.receive, f.numbers} {
+	for _, convert := range []func(*Config) error{f.place, f.hosts, f.addresses, f.receive, f.numbers, f.lend} {
 		if err := convert(&c); err != nil {
 			return Config{}, err
 		}
@@ -242,6 +258,26 @@ func (f *file) addresses(c *Config) error {
 		if err := c.MACPrefix.Set(f.MACPrefix); err != nil {
 			return wrong("mac_prefix", "%w", err)
 		}
+	}
+	return nil
+}
+
+// lend converts the settings of the memory that is lent.
+func (f *file) lend(c *Config) error {
+	for _, n := range []struct {
+		val *size64
+		to  *int64
+	}{{f.Lend.Memory, &c.Lend.Lend}, {f.Lend.Node, &c.Lend.PerNode}, {f.Lend.User, &c.Lend.PerUser}} {
+		if n.val != nil {
+			*n.to = int64(*n.val)
+		}
+	}
+	if f.Lend.Time != "" {
+		d, err := time.ParseDuration(f.Lend.Time)
+		if err != nil || d < time.Second {
+			return wrong("lend.time", "%q: use a time such as 8h or 30m, from 1s on", f.Lend.Time)
+		}
+		c.Lend.Time = d
 	}
 	return nil
 }

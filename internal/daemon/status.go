@@ -72,6 +72,10 @@ func (d *Daemon) Status() (*control.Status, error) {
 	d.addHosts(&s.Counters)
 	d.addSockets(&s.Counters)
 	s.Counters.Add("ports.", counter.All(d.ports.server.Stats()))
+	s.Counters.Add("memory.", counter.All(d.memory.server.Stats()))
+	if m := d.memory.status(); m.Lend != 0 || len(m.Lent) != 0 || len(m.Borrowed) != 0 {
+		s.Memory = &m
+	}
 	d.addCarrier(&s.Counters)
 	addShared(&s.Counters, s.Shared)
 	if d.exporter != nil {

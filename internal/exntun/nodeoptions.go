@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"exnet/arp"
 	"exnet/fabric"
@@ -82,6 +83,7 @@ func (o *upOptions) define(fs *pflag.FlagSet) {
 	cli.Group(fs, "Nodes of other hosts", o.defineHosts)
 	cli.Group(fs, "The interface", o.defineInterface)
 	cli.Group(fs, "The data path", o.defineDataPath)
+	cli.Group(fs, "Memory for others", o.defineLend)
 	cli.Group(fs, "Others", o.defineOthers)
 }
 
@@ -152,6 +154,17 @@ func (o *upOptions) defineDataPath(fs *pflag.FlagSet) {
 	fs.BoolVar(&cfg.NoFastPath, "no-fast-path", cfg.NoFastPath, "send every packet through netstack")
 	fs.BoolVar(&cfg.Fair, "fair", cfg.Fair, "no real-time priority")
 }
+
+func (o *upOptions) defineLend(fs *pflag.FlagSet) {
+	l := &o.cfg.Lend
+	size64(fs, &l.Lend, "lend", "`SIZE` memory of this host that programs of other nodes may borrow, such as 4G; see docs/memory.md (0)")
+	size64(fs, &l.PerNode, "lend-node", "`SIZE` of that, to all programs of one node (all)")
+	size64(fs, &l.PerUser, "lend-user", "`SIZE` of that, to one user of one node (all)")
+	cli.Duration(fs, &l.Time, "lend-time", time.Second, maxLendTime, "`TIME` a lease lasts at most (as long as its borrower lives)")
+}
+
+// maxLendTime is the longest time of leases.
+const maxLendTime = 10000 * time.Hour
 
 func (o *upOptions) defineOthers(fs *pflag.FlagSet) {
 	cfg := &o.cfg

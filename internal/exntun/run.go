@@ -34,7 +34,7 @@ exn-tun up --netns a --addr 10.2.0.1/24
 	root.Annotations = map[string]string{command.EndKey: `Without root the demonstration uses a user namespace, where that is allowed.
 Results go to standard output, all else to standard error. Exit status: 0 done,
 1 failed, 2 wrong usage.`}
-	root.AddCommand(newDemo(), newAgent(), newCDI(), newUp(), newDown(), newStatus(), newFabrics(), newTopo(), newProfile(), newRoute(), newSet(), newRegisters(), newCapture(), newCheck(), newKey(), newDoctor(), newLNetSelftest())
+	root.AddCommand(newDemo(), newAgent(), newCDI(), newUp(), newDown(), newStatus(), newFabrics(), newTopo(), newProfile(), newRoute(), newSet(), newRegisters(), newLease(), newCapture(), newCheck(), newKey(), newDoctor(), newLNetSelftest())
 	complete(root)
 	return root
 }

@@ -48,6 +48,9 @@ func writeStatus(w io.Writer, s *control.Status, all bool) {
 	writeGroups(&t, s.Groups)
 	writeReceive(&t, &s.Receive)
 	writeWaits(&t, &s.Waits)
+	if s.Memory != nil {
+		writeMemory(&t, s.Memory)
+	}
 	fmt.Fprintf(w, "\nthresholds\n  eager up to %d bytes, then rendezvous\n  VELO payload %d, RMA packet %d, MTU %d\n",
 		s.Threshold.Eager, s.Threshold.VELO, s.Threshold.RMA, s.Threshold.MTU)
 	writeCounters(w, s.Counters, all)

@@ -172,7 +172,7 @@ var layers = [][]string{
 	{"internal/sched", "internal/netns", "internal/hostnet", "internal/tun", "internal/capture", "internal/worker"},
 	{"internal/txloop"},
 	{"directsockets/segment"},
-	{"directsockets/...", "ports/..."},
+	{"directsockets/...", "ports/...", "memory/..."},
 	{"directsockets"},
 	{"internal/...", "internal/bench/tcpbench", "internal/bench/svgplot"},
 	{"internal/node"},

@@ -1,0 +1,218 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/packet"
+	"exnet/fabric"
+	"exnet/internal/caller"
+	"exnet/memory/wire"
+)
+
+// waiting is how many messages a process may leave unread before it loses its lease.
+const waiting = 64
+
+// lender is a node that loans come from: a peer, or this one.
+type lender interface {
+	// lend asks for a loan. The caller closes the descriptor of the grant.
+	lend(b *borrower, r request) (grant, wire.Message)
+	// giveBack returns a loan; renew says that its borrower lives.
+	giveBack(id uint64)
+	renew(id uint64)
+}
+
+// grant is what a lender has given.
+type grant struct {
+	from  lender
+	node  fabric.NodeID
+	id    uint64
+	size  int64
+	until time.Time
+	fd    int
+}
+
+// borrower is a process of this host that has, or wants, a lease. Its connection is the lease.
+type borrower struct {
+	server *Server
+	out    *packet.Outbox
+	who    caller.Caller
+	grant
+	huge     bool
+	since    time.Time
+	deadline time.Time // it was asked to return the lease; belongs to the server's lock
+	over     bool      // the lease has ended; belongs to the server's lock
+}
+
+// post sends the process a message. When that fails the connection ends.
+func (b *borrower) post(m wire.Message, fds ...int) {
+	p, _ := m.AppendBinary(nil) // it does not fail
+	if b.out.Post(p, fds...) != nil {
+		b.out.Abort()
+	}
+}
+
+// revokeLocked tells the process that its lease is wanted back. The server's lock is held.
+func (b *borrower) revokeLocked(until time.Time) {
+	if b.over || !b.deadline.IsZero() {
+		return
+	}
+	b.deadline = until
+	b.post(wire.Message{Op: wire.OpRevoke, C: uint64(until.UnixNano())})
+}
+
+// goneLocked tells the process that its lease has ended. The server's lock is held.
+func (b *borrower) goneLocked(why wire.Status) {
+	if b.over {
+		return
+	}
+	b.over = true
+	if why == wire.StatusLost {
+		b.server.count.Lost++
+	}
+	b.post(wire.Message{Op: wire.OpGone, Status: why})
+}
+
+// Process serves a process until it ends, breaks the rules, or the Server is closed. It takes
+// conn, a SOCK_SEQPACKET socket. An error concerns that process only.
+func (s *Server) Process(conn *net.UnixConn) error {
+	out, err := packet.NewOutbox(conn, waiting)
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	defer out.Close()
+	who, err := caller.Of(conn)
+	if err != nil {
+		return err
+	}
+	b := &borrower{server: s, out: out, who: who}
+	if err := s.enter(who.Account); err != nil {
+		b.post(wire.Message{Op: wire.OpBorrow, Status: wire.StatusBusy})
+		return err
+	}
+	defer s.leave(who.Account)
+	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
+	if err != nil {
+		return err
+	}
+	m, err := receive(in)
+	if err != nil {
+		return err
+	}
+	if m.Op != wire.OpBorrow {
+		return fmt.Errorf("%w: operation %d before a lease", wire.ErrMessage, m.Op)
+	}
+	if m.A != wire.Version {
+		b.post(wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusVersion, A: wire.Version})
+		return nil
+	}
+	if !s.borrow(b, m) {
+		return nil
+	}
+	defer s.endBorrower(b)
+	stop := s.renewing(b)
+	defer stop()
+	m, err = receive(in)
+	switch {
+	case errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed):
+		return nil
+	case err == nil && m.Op != wire.OpReturn:
+		err = fmt.Errorf("%w: operation %d", wire.ErrMessage, m.Op)
+	}
+	return err
+}
+
+// receive waits for a message without descriptors, and closes any that a process sends.
+func receive(in *packet.Inbound) (m wire.Message, err error) {
+	b, fds, err := in.Next()
+	fds.Close()
+	if err == nil {
+		err = m.UnmarshalBinary(b)
+	}
+	return m, err
+}
+
+// borrow answers OpBorrow. It returns whether the process has a lease.
+func (s *Server) borrow(b *borrower, m wire.Message) bool {
+	r := request{
+		node: s.cfg.Node, account: b.who.Account, pid: b.who.PID,
+		size: int64(m.B), min: int64(m.C), time: time.Duration(m.D), huge: m.Flags&wire.FlagHuge != 0,
+	}
+	if r.min == 0 {
+		r.min = r.size
+	}
+	reply := wire.Message{Status: wire.StatusInvalid}
+	var g grant
+	if r.valid() {
+		if m.Flags&wire.FlagNode != 0 {
+			g, reply = s.lendAt(b, m.Node, r)
+		} else {
+			g, reply = s.lendAnywhere(b, r)
+		}
+	}
+	reply.Op, reply.Number, reply.A = m.Op, m.Number, wire.Version
+	if reply.Status != wire.StatusOK {
+		s.mu.Lock()
+		s.count.NotBorrowed++
+		s.mu.Unlock()
+		b.post(reply)
+		return false
+	}
+	defer unix.Close(g.fd)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.huge = r.huge
+	// Not before now: the process learns what happens to its lease after it has it.
+	reply.Node, reply.B, reply.D = g.node, uint64(g.size), g.id
+	if !g.until.IsZero() {
+		reply.C = uint64(g.until.UnixNano())
+	}
+	b.post(reply, g.fd)
+	if !b.deadline.IsZero() {
+		b.post(wire.Message{Op: wire.OpRevoke, C: uint64(b.deadline.UnixNano())})
+	}
+	return true
+}
+
+// endBorrower returns the lease of a process that has ended, or returned it.
+func (s *Server) endBorrower(b *borrower) {
+	s.mu.Lock()
+	over := b.over
+	b.over = true
+	delete(s.borrowers, b)
+	s.mu.Unlock()
+	if !over {
+		b.from.giveBack(b.id)
+	}
+}
+
+// renewing renews a lease as long as its process lives, until the function that it returns is
+// called.
+func (s *Server) renewing(b *borrower) (stop func()) {
+	if b.from == lender(s.own) {
+		return func() {}
+	}
+	t := time.NewTicker(s.cfg.Renew)
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-t.C:
+				b.from.renew(b.id)
+			case <-end:
+				return
+			}
+		}
+	}()
+	return func() {
+		t.Stop()
+		close(end)
+		<-ended
+	}
+}

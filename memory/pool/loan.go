@@ -1,0 +1,301 @@
+package pool
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric"
+	"exnet/internal/caller"
+	"exnet/internal/shm"
+	"exnet/memory/wire"
+)
+
+// holder is the node that a loan was given to: a peer, or this one.
+type holder interface {
+	// revokeLocked and goneLocked tell it what happens to a loan. The server's lock is held.
+	revokeLocked(id uint64, until time.Time)
+	goneLocked(id uint64, why wire.Status)
+}
+
+// loan is memory of this node that somebody has a lease of.
+type loan struct {
+	id      uint64
+	holder  holder
+	node    fabric.NodeID // of the borrower
+	account caller.Account
+	pid     int
+	size    int64
+	huge    bool
+	fd      int // of the memory; -1: freed
+
+	since    time.Time
+	until    time.Time   // zero: no end
+	renewed  time.Time   // the last sign of life of the borrower
+	deadline time.Time   // zero: not revoked
+	why      wire.Status // it was revoked
+	timer    *time.Timer
+}
+
+// request is what a borrower wants.
+type request struct {
+	node      fabric.NodeID // of the borrower
+	account   caller.Account
+	pid       int
+	size, min int64
+	time      time.Duration
+	huge      bool
+}
+
+// unit is what the size of a lease is a multiple of.
+func unit(huge bool) int64 {
+	if huge {
+		return wire.HugeSize
+	}
+	return wire.PageSize
+}
+
+// valid says whether a request makes sense.
+func (r request) valid() bool {
+	u := unit(r.huge)
+	return r.size > 0 && r.size%u == 0 && r.min > 0 && r.min <= r.size && r.min%u == 0 && r.time >= 0
+}
+
+// leftLocked returns how much of the node's memory a borrower could still have, and why it is not
+// more. The server's lock is held.
+//
+// +checklocks:s.mu
+func (s *Server) leftLocked(node fabric.NodeID, account caller.Account) (int64, wire.Status) {
+	left, why := s.limits.Lend-s.lent, wire.StatusFull
+	var ofNode, ofUser int64
+	for _, l := range s.loans {
+		if l.node == node {
+			ofNode += l.size
+			if l.account == account {
+				ofUser += l.size
+			}
+		}
+	}
+	if m := s.limits.PerNode; m > 0 && m-ofNode < left {
+		left, why = m-ofNode, wire.StatusLimit
+	}
+	if m := s.limits.PerUser; m > 0 && m-ofUser < left {
+		left, why = m-ofUser, wire.StatusLimit
+	}
+	return max(left, 0), why
+}
+
+// lend gives a loan to a holder, or says why not and how much could be had.
+func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer func() {
+		if l == nil {
+			s.count.Refused++
+		}
+	}()
+	if !r.valid() {
+		return nil, 0, wire.StatusInvalid
+	}
+	if s.closed || s.limits.Lend == 0 {
+		return nil, 0, wire.StatusNoLender
+	}
+	left, why = s.leftLocked(r.node, r.account)
+	left -= left % unit(r.huge)
+	if left < r.min {
+		return nil, left, why
+	}
+	size := min(r.size, left)
+	if have, ok := available(); ok && !r.huge && have < s.untouchedLocked()+size {
+		left = max(have-s.untouchedLocked(), 0)
+		left -= left % wire.PageSize
+		if left < r.min {
+			return nil, left, wire.StatusMemory
+		}
+		size = min(size, left)
+	}
+	fd, err := shm.CreateLoan("exnet-lease", size, r.huge)
+	if err != nil {
+		s.cfg.Log.Warn("memory: cannot lend", "bytes", size, "reason", err)
+		if r.huge {
+			return nil, 0, wire.StatusHuge
+		}
+		return nil, 0, wire.StatusMemory
+	}
+	now := time.Now()
+	s.lastID++
+	l = &loan{
+		id: s.lastID, holder: h, node: r.node, account: r.account, pid: r.pid, size: size, huge: r.huge, fd: fd,
+		since: now, renewed: now,
+	}
+	for _, d := range []time.Duration{r.time, s.cfg.MaxTime} {
+		if at := now.Add(d); d > 0 && (l.until.IsZero() || at.Before(l.until)) {
+			l.until = at
+		}
+	}
+	s.loans[l.id] = l
+	s.lent += size
+	s.count.Granted++
+	l.timer = time.AfterFunc(s.nextLocked(l, now), func() { s.look(l) })
+	return l, left - size, wire.StatusOK
+}
+
+// untouchedLocked is how much of what is lent takes no memory yet. The server's lock is held.
+//
+// +checklocks:s.mu
+func (s *Server) untouchedLocked() (n int64) {
+	for _, l := range s.loans {
+		var st unix.Stat_t
+		if !l.huge && unix.Fstat(l.fd, &st) == nil {
+			n += max(l.size-st.Blocks*512, 0)
+		}
+	}
+	return n
+}
+
+// nextLocked is how long nothing happens to a loan by itself. The server's lock is held.
+func (s *Server) nextLocked(l *loan, now time.Time) time.Duration {
+	next := l.renewed.Add(s.cfg.TTL)
+	if l.holder == holder(s.own) {
+		next = now.Add(time.Hour) // the process's connection says that it lives
+	}
+	for _, at := range []time.Time{l.until, l.deadline} {
+		if !at.IsZero() && at.Before(next) {
+			next = at
+		}
+	}
+	return next.Sub(now)
+}
+
+// look ends a loan whose time is over.
+func (s *Server) look(l *loan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.loans[l.id] != l {
+		return
+	}
+	now := time.Now()
+	switch {
+	case !l.deadline.IsZero() && !now.Before(l.deadline):
+		s.count.Forced++
+		s.cfg.Log.Info("memory: a lease was taken back without an answer", "lease", l.id, "node", l.node)
+		l.holder.goneLocked(l.id, l.why)
+		s.freeLocked(l)
+		return
+	case l.holder != holder(s.own) && now.Sub(l.renewed) >= s.cfg.TTL:
+		s.count.Dropped++
+		l.holder.goneLocked(l.id, wire.StatusExpired)
+		s.freeLocked(l)
+		return
+	case l.deadline.IsZero() && !l.until.IsZero() && !now.Before(l.until):
+		s.count.Expired++
+		s.revokeLocked(l, wire.StatusExpired, s.cfg.Revoke)
+		return
+	}
+	l.timer.Reset(s.nextLocked(l, now))
+}
+
+// revokeLocked asks for a loan, which ends after the time given in any case. The server's lock is
+// held.
+//
+// +checklocks:s.mu
+func (s *Server) revokeLocked(l *loan, why wire.Status, within time.Duration) {
+	if !l.deadline.IsZero() {
+		return
+	}
+	now := time.Now()
+	l.deadline, l.why = now.Add(within), why
+	l.holder.revokeLocked(l.id, l.deadline)
+	l.timer.Reset(s.nextLocked(l, now))
+}
+
+// giveBack ends a loan that its holder returns. When it returns, others may have the memory.
+func (s *Server) giveBack(h holder, id uint64) {
+	s.mu.Lock()
+	l := s.loans[id]
+	if l == nil || l.holder != h {
+		s.mu.Unlock()
+		return
+	}
+	s.count.Returned++
+	free := s.takeLocked(l)
+	s.mu.Unlock()
+	free()
+}
+
+// renew notes that the borrower of a loan lives. It returns false if there is no such loan.
+func (s *Server) renew(h holder, id uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.loans[id]
+	if l == nil || l.holder != h {
+		return false
+	}
+	l.renewed = time.Now()
+	l.timer.Reset(s.nextLocked(l, l.renewed))
+	return true
+}
+
+// dropLocked ends all loans of a holder that has ended. The server's lock is held.
+//
+// +checklocks:s.mu
+func (s *Server) dropLocked(h holder) {
+	for _, l := range s.loans {
+		if l.holder == h {
+			s.count.Dropped++
+			s.freeLocked(l)
+		}
+	}
+}
+
+// freeLocked takes the memory of a loan back, soon. The server's lock is held.
+//
+// +checklocks:s.mu
+func (s *Server) freeLocked(l *loan) { s.freeing.Go(s.takeLocked(l)) }
+
+// takeLocked ends a loan. The function that it returns takes the memory back: nobody reads or
+// writes it afterwards, whoever still has a descriptor of it. The server's lock is held now, and
+// not then.
+//
+// +checklocks:s.mu
+func (s *Server) takeLocked(l *loan) func() {
+	delete(s.loans, l.id)
+	l.timer.Stop()
+	fd := l.fd
+	l.fd = -1
+	return func() {
+		_ = unix.Ftruncate(fd, 0) // it is sealed against growing alone
+		_ = unix.Close(fd)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.lent -= l.size
+	}
+}
+
+// Revoke asks for the loans for which want is true. Those that are not returned within the time
+// are taken. It returns how many it has asked for.
+func (s *Server) Revoke(want func(Lease) bool, within time.Duration) (n int) {
+	if within == 0 {
+		within = s.cfg.Revoke
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.loans {
+		if l.deadline.IsZero() && want(l.lease()) {
+			s.count.Revoked++
+			s.revokeLocked(l, wire.StatusRevoked, within)
+			n++
+		}
+	}
+	return n
+}
+
+// loanFd returns another descriptor of the memory of a loan, which the caller closes.
+func (s *Server) loanFd(l *loan) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.fd < 0 {
+		return -1, fabric.ErrClosed
+	}
+	return unix.FcntlInt(uintptr(l.fd), unix.F_DUPFD_CLOEXEC, 0)
+}

@@ -1,0 +1,122 @@
+// Package pooltest runs lenders and borrowers' nodes in one process, for tests.
+//
+// # Architecture
+//
+//	Fabric ─ node 0, 1, … ─ each a pool.Server with a socket for processes, and a way to the others
+//
+// # Concurrency
+//
+// A Fabric is for one test; its methods may be called from many goroutines.
+//
+// # Limits
+//
+// All nodes are on one host, and believe each other.
+package pooltest
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"exnet/fabric"
+	"exnet/memory/pool"
+)
+
+// Fabric is nodes that know each other.
+type Fabric struct {
+	Nodes []*pool.Server
+
+	t    testing.TB
+	dir  string
+	all  sync.WaitGroup
+	mu   sync.Mutex
+	dead map[fabric.NodeID]bool // +checklocks:mu
+	lns  []*net.UnixListener
+}
+
+// New starts a node for each of the configurations, whose Node, Dial, CheckPeer and Nodes it sets
+// unless they are set. They end with the test.
+func New(t testing.TB, cfgs ...pool.Config) *Fabric {
+	t.Helper()
+	f := &Fabric{t: t, dir: t.TempDir(), dead: make(map[fabric.NodeID]bool)}
+	for i, cfg := range cfgs {
+		cfg.Node = fabric.NodeID(i)
+		if cfg.Nodes == nil {
+			cfg.Nodes = func() (near []pool.Neighbor) {
+				for n := range cfgs {
+					if n != i {
+						near = append(near, pool.Neighbor{Node: fabric.NodeID(n), Hops: 1})
+					}
+				}
+				return near
+			}
+		}
+		cfg.Dial = func(n fabric.NodeID) (*net.UnixConn, error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if f.dead[n] || int(n) >= len(cfgs) {
+				return nil, fmt.Errorf("node %d: %w", n, fabric.ErrNoRoute)
+			}
+			return dial(f.path(int(n), "peers"))
+		}
+		cfg.CheckPeer = func(*net.UnixConn, fabric.NodeID) error { return nil }
+		s := pool.New(cfg)
+		f.Nodes = append(f.Nodes, s)
+		f.serve(i, "peers", s.Peer)
+		f.serve(i, "processes", s.Process)
+	}
+	t.Cleanup(func() {
+		for i := range f.Nodes {
+			f.Stop(fabric.NodeID(i))
+		}
+		f.all.Wait()
+	})
+	return f
+}
+
+// Socket is the name of a node's socket for processes.
+func (f *Fabric) Socket(n int) string { return f.path(n, "processes") }
+
+// Stop ends a node.
+func (f *Fabric) Stop(n fabric.NodeID) {
+	f.mu.Lock()
+	was := f.dead[n]
+	f.dead[n] = true
+	lns := slices.Clone(f.lns[2*n : 2*n+2])
+	f.mu.Unlock()
+	if was {
+		return
+	}
+	for _, ln := range lns {
+		ln.Close()
+	}
+	f.Nodes[n].Close()
+}
+
+func (f *Fabric) path(n int, kind string) string {
+	return filepath.Join(f.dir, fmt.Sprintf("%d.%s", n, kind))
+}
+
+func dial(path string) (*net.UnixConn, error) {
+	return net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+}
+
+func (f *Fabric) serve(n int, kind string, serve func(*net.UnixConn) error) {
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: f.path(n, kind), Net: "unixpacket"})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.lns = append(f.lns, ln)
+	f.all.Go(func() {
+		for {
+			conn, err := ln.AcceptUnix()
+			if err != nil {
+				return
+			}
+			f.all.Go(func() { _ = serve(conn) }) // an error is that connection's
+		}
+	})
+}

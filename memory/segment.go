@@ -1,0 +1,187 @@
+package memory
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"exnet/directsockets/broker/packet"
+	"exnet/fabric"
+	"exnet/internal/shm"
+	"exnet/memory/wire"
+)
+
+// errClosed is what a Segment says after Close.
+var errClosed = fmt.Errorf("memory: %w", fabric.ErrClosed)
+
+// Segment is memory of another node, until Close, until the lender takes it back, or until it ends.
+//
+// Concurrency: all methods may be called from many goroutines.
+type Segment struct {
+	conn     *net.UnixConn
+	loan     *shm.Loan
+	size     int64
+	node     fabric.NodeID
+	until    time.Time
+	onRevoke func(time.Time)
+	watched  chan struct{} // closed when watch has ended
+
+	ended atomic.Pointer[error] // why the lease has ended; nil: it has not
+	end   sync.Once
+	done  chan struct{}
+}
+
+// Len is the size in bytes: the Size that was asked for, or less if Min allowed that.
+func (s *Segment) Len() int64 { return s.size }
+
+// Lender is the node whose memory it is.
+func (s *Segment) Lender() fabric.NodeID { return s.node }
+
+// Until is when the lease ends at the latest; zero: no such time.
+func (s *Segment) Until() time.Time { return s.until }
+
+// Done returns a channel that is closed when the lease has ended.
+func (s *Segment) Done() <-chan struct{} { return s.done }
+
+// Err returns why the lease has ended: ErrRevoked, ErrLost, or fabric.ErrClosed after Close; nil:
+// it has not.
+func (s *Segment) Err() error {
+	if e := s.ended.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+// returnTime is how long Close waits for the node.
+const returnTime = 5 * time.Second
+
+// finish ends the lease for the reason given, unless it has ended.
+func (s *Segment) finish(why error) {
+	s.end.Do(func() {
+		s.ended.Store(&why)
+		close(s.done)
+	})
+	s.loan.Close() // once the accesses that run have ended
+	m, _ := wire.Message{Op: wire.OpReturn}.AppendBinary(nil)
+	_, _ = s.conn.Write(m) // or the lease has ended
+}
+
+// watch handles what the node says, until the lease has ended.
+func (s *Segment) watch(in *packet.Inbound) {
+	defer close(s.watched)
+	defer s.conn.Close()
+	for {
+		b, fds, err := in.Next()
+		fds.Close()
+		var m wire.Message
+		if err == nil {
+			err = m.UnmarshalBinary(b)
+		}
+		switch {
+		case err != nil: // this node has ended, or Close was called
+			s.finish(ErrLost)
+			return
+		case m.Op == wire.OpRevoke && s.onRevoke != nil:
+			go s.onRevoke(time.Unix(0, int64(m.C)))
+		case m.Op == wire.OpRevoke:
+			s.finish(ErrRevoked)
+			return
+		case m.Op == wire.OpGone:
+			s.finish(ending(m.Status))
+			return
+		}
+	}
+}
+
+// within checks an offset and a length.
+func (s *Segment) within(off, n int64) error {
+	if e := s.Err(); e != nil {
+		return e
+	}
+	if off < 0 || n > s.size || off > s.size-n {
+		return fmt.Errorf("%w: %d bytes at %d, of %d", ErrRange, n, off, s.size)
+	}
+	return nil
+}
+
+// failed is the error of an access that found the memory gone.
+func (s *Segment) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	if e := s.Err(); e != nil {
+		return e
+	}
+	return ErrRevoked
+}
+
+// ReadAt reads all of p from off on, or returns an error: ErrRange, or why the lease has ended.
+// After that p may have been written. It implements io.ReaderAt, but for reads past the end.
+func (s *Segment) ReadAt(p []byte, off int64) (int, error) {
+	if err := s.within(off, int64(len(p))); err != nil {
+		return 0, err
+	}
+	if err := s.loan.ReadAt(p, off); err != nil {
+		return 0, s.failed(err)
+	}
+	return len(p), nil
+}
+
+// WriteAt writes p to off. When it returns nil, p is where every later ReadAt finds it. Its
+// errors are those of ReadAt. It implements io.WriterAt.
+func (s *Segment) WriteAt(p []byte, off int64) (int, error) {
+	if err := s.within(off, int64(len(p))); err != nil {
+		return 0, err
+	}
+	if err := s.loan.WriteAt(p, off); err != nil {
+		return 0, s.failed(err)
+	}
+	return len(p), nil
+}
+
+// Discard makes n bytes from off on zeros, and gives the lender the whole pages among them.
+func (s *Segment) Discard(off, n int64) error {
+	if err := s.within(off, n); err != nil {
+		return err
+	}
+	if n < 0 {
+		return ErrRange
+	}
+	// The pages at both ends are written, those between given back.
+	first, last := (off+PageSize-1)/PageSize*PageSize, (off+n)/PageSize*PageSize
+	if first >= last {
+		return s.clear(off, n)
+	}
+	if err := s.clear(off, first-off); err != nil {
+		return err
+	}
+	if err := s.loan.Discard(first, last-first); err != nil {
+		return s.failed(err)
+	}
+	return s.clear(last, off+n-last)
+}
+
+var zeros [2 * PageSize]byte
+
+// clear writes up to two pages of zeros.
+func (s *Segment) clear(off, n int64) error {
+	return s.failed(s.loan.WriteAt(zeros[:n], off))
+}
+
+// Fence returns when everything that was written before is at the lender, or an error if the lease
+// has ended.
+func (s *Segment) Fence() error { return s.Err() }
+
+// Close returns the memory to the lender. It waits for the reads and writes that run; later ones
+// fail with fabric.ErrClosed. The error is that of a lease that had ended before.
+func (s *Segment) Close() error {
+	s.finish(errClosed)
+	_ = s.conn.SetReadDeadline(time.Now().Add(returnTime)) // or it is closed
+	<-s.watched
+	if e := s.Err(); e != errClosed {
+		return e
+	}
+	return nil
+}

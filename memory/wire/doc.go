@@ -1,0 +1,16 @@
+// Package wire has the messages of leases of memory: between a program and its node, and between
+// the nodes of borrower and lender (SPEC.md of package memory).
+//
+// # Architecture
+//
+//	Message ─ SPEC.md 1, a packet of 64 bytes; Op, Status, Flags ─ its fields
+//
+// # Concurrency
+//
+// Everything here is a value.
+//
+// # Limits
+//
+// Both ends of a connection have the same Version. The C client has the same values in
+// memory/c/exnmem.h.
+package wire
