@@ -8,7 +8,7 @@
 # machine's, and the other one if its C compiler is here (aarch64-linux-gnu-gcc,
 # x86_64-linux-gnu-gcc). VERSION is left out: git describe. A library for programs with musl
 # is built, too: by musl-gcc, and for the other architecture with musl as Debian has it, which apt-get
-# downloads.
+# downloads. The plugin of nbdkit is left out where nbdkit-plugin.h is not (nbdkit-plugin-dev).
 #
 # Beside the packages DIR gets SHA256SUMS, and for each architecture a list of all modules in its
 # commands (.sbom.txt). Two runs for one commit and version make the same bytes: all times are
@@ -52,6 +52,8 @@ compiler() {
 	amd64) echo x86_64-linux-gnu-gcc ;;
 	esac
 }
+# triplet ARCH prints what Debian calls the architecture in paths.
+triplet() { case $1 in arm64) echo aarch64-linux-gnu ;; amd64) echo x86_64-linux-gnu ;; esac; }
 if [ ${#arches[@]} -eq 0 ]; then
 	for a in amd64 arm64; do
 		if command -v "$(compiler $a)" >/dev/null; then arches+=($a); else echo "release.sh: left out $a: there is no $(compiler $a)"; fi
@@ -121,6 +123,12 @@ for arch in "${arches[@]}"; do
 	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2 "$work/$arch-ports/exn-pingpong"
 	cp "$work/$arch-c/libexnds.so" "$work/$arch-ports"/lib*.so "$root/lib/"
 	cp "$work/$arch-ports/exn-pingpong" "$root/lib/" # of dsbench ports
+	mkdir -p "$root/nbdkit"
+	if [ -f /usr/include/nbdkit-plugin.h ]; then
+		make -s -C memory/c BUILD="$root/nbdkit" CC="$cc" CFLAGS='-O2 -idirafter /usr/include'
+	else
+		echo 'release.sh: left out the plugin of nbdkit: there is no nbdkit-plugin.h (nbdkit-plugin-dev)'
+	fi
 	musl "$arch" "$cc" "$root/lib/musl"
 	# A tarball, to be unpacked below /usr or anywhere else: exn-run finds the library beside itself.
 	top=exnet-$version-linux-$arch
@@ -129,6 +137,7 @@ for arch in "${arches[@]}"; do
 	cp -r "$share" "$work/tar/$top/share"
 	mv "$work/tar/$top/share/docs" "$work/tar/$top/docs"
 	cp -r packaging "$work/tar/$top/packaging"
+	cp -r "$root/nbdkit" "$work/tar/$top/nbdkit"
 	cp -r ports/lib/include "$work/tar/$top/include"
 	mkdir "$work/tar/$top/pkgconfig"
 	for pc in rma2 velo2; do # of where the tarball is unpacked
@@ -139,7 +148,7 @@ for arch in "${arches[@]}"; do
 		gzip -9n >"$out/$top.tar.gz"
 	(cd "$root/bin" && go version -m -- *) >"$out/$top.sbom.txt"
 	for kind in deb rpm; do
-		VERSION=$version ARCH=$arch ROOT=$root SHARE=$share go run "$nfpm" package --config packaging/nfpm.yaml --packager $kind --target "$out/"
+		VERSION=$version ARCH=$arch ROOT=$root SHARE=$share TRIPLET=$(triplet "$arch") go run "$nfpm" package --config packaging/nfpm.yaml --packager $kind --target "$out/"
 	done
 done
 (cd "$out" && sha256sum -- exnet[-_]"$version"*) >"$work/SHA256SUMS" # not of what another release left

@@ -26,6 +26,9 @@ func debianPackages() map[string]string {
 		"dhclient":         "isc-dhcp-client",
 		"dnsmasq":          "dnsmasq-base",
 		"iperf3":           "iperf3",
+		"nbdcopy":          "libnbd-bin", // of the tests of memory, as the next two
+		"nbdkit":           "nbdkit",
+		"nbdkit-plugin.h":  "nbdkit-plugin-dev",
 		"make":             "make", // of the tests of directsockets/preload
 		"mpicc.mpich":      "libmpich-dev",
 		"mpicc.openmpi":    "libopenmpi-dev",

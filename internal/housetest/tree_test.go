@@ -42,6 +42,7 @@ var otherFolders = map[string]string{
 	"fabric/link/ofi/helper":              "exn-ofi, in C: the process that uses libfabric for a link",
 	"fabric/internal":                     "what only the packages of the fabric use",
 	"packaging":                           "what the packages hold beside the commands: unit, profile, scripts",
+	"memory/c":                            "leases of memory for programs in C, and the plugin of nbdkit",
 	"ports/lib/core":                      "what both share: the socket to the node, flows, grants, sleep",
 	"ports/lib/ctest":                     "programs that test and measure the libraries",
 	"ports/lib/include":                   "the headers that programs include",

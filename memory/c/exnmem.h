@@ -1,0 +1,47 @@
+/* A lease on another node's memory, for programs in C: what package memory is for Go. ../SPEC.md
+ * has the messages. */
+#ifndef EXNMEM_H
+#define EXNMEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { EXNMEM_PAGE = 4096, EXNMEM_HUGE = 2 << 20 };
+
+/* exnmem_config says what to borrow. */
+struct exnmem_config {
+	const char *socket; /* NULL: $EXN_MEMORY, or the node of this network namespace */
+	int node;           /* the lender; -1: any that lends, the nearest first */
+	uint64_t size;      /* a multiple of EXNMEM_PAGE, or of EXNMEM_HUGE */
+	uint64_t min;       /* less that will do; 0: size */
+	bool huge;          /* huge pages */
+};
+
+struct exnmem;
+
+/* exnmem_borrow borrows memory, which is zeros at first. It returns NULL, with errno and one line
+ * in why, if it gets none. */
+struct exnmem *exnmem_borrow(const struct exnmem_config *cfg, char *why, size_t why_size);
+
+/* exnmem_watch starts a thread that gives the memory back when its lender wants it, and notices
+ * when the lender is gone. Call it after fork. Returns 0, or -1 with errno. */
+int exnmem_watch(struct exnmem *m);
+
+uint64_t exnmem_size(const struct exnmem *m);
+int exnmem_lender(const struct exnmem *m);
+
+/* These may be called from many threads. They return 0, or -1 with errno: EINVAL (not within the
+ * memory), ESTALE (taken back by the lender), EIO (the lender is gone). */
+int exnmem_read(struct exnmem *m, void *to, size_t n, uint64_t at);
+int exnmem_write(struct exnmem *m, const void *from, size_t n, uint64_t at);
+int exnmem_zero(struct exnmem *m, uint64_t n, uint64_t at);
+
+/* exnmem_next returns where the next byte at or after at begins that has been written (data), or
+ * that has not: at most the size. */
+uint64_t exnmem_next(struct exnmem *m, uint64_t at, bool data);
+
+/* exnmem_return gives the memory back. Nobody else uses m then, or afterwards. */
+void exnmem_return(struct exnmem *m);
+
+#endif

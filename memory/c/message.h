@@ -1,0 +1,49 @@
+/* The messages of ../SPEC.md. */
+#ifndef EXNMEM_MESSAGE_H
+#define EXNMEM_MESSAGE_H
+
+#include <stdint.h>
+
+enum { MESSAGE_VERSION = 1, MESSAGE_SIZE = 64 };
+
+enum { OP_BORROW = 1, OP_RETURN = 2, OP_REVOKE = 3, OP_GONE = 4 };
+
+enum {
+	STATUS_OK,
+	STATUS_VERSION,
+	STATUS_FULL,
+	STATUS_LIMIT,
+	STATUS_NO_NODE,
+	STATUS_NO_LENDER,
+	STATUS_INVALID,
+	STATUS_HUGE,
+	STATUS_BUSY,
+	STATUS_NO_LEASE,
+	STATUS_REVOKED,
+	STATUS_EXPIRED,
+	STATUS_LOST,
+	STATUS_MEMORY,
+};
+
+enum { FLAG_NODE = 1, FLAG_HUGE = 2 };
+
+/* message is in the byte order of this machine; all that exnet runs on are little endian. */
+struct message {
+	uint16_t op, status;
+	uint32_t number;
+	uint16_t node, flags;
+	uint32_t account;
+	uint64_t a, b, c, d, e, f;
+};
+
+_Static_assert(sizeof(struct message) == MESSAGE_SIZE, "SPEC.md, 1");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "SPEC.md: all numbers are little endian");
+
+/* message_send sends a message. Returns 0, or -1 with errno. */
+int message_send(int conn, const struct message *m);
+
+/* message_receive waits for a message. *fd is a descriptor that came with it, which the caller
+ * closes, or unchanged. Returns 1, 0 at the end, or -1 with errno. */
+int message_receive(int conn, struct message *m, int *fd);
+
+#endif

@@ -1,0 +1,262 @@
+/* The nbdkit plugin exnet: a block device in the memory of other nodes (docs/memory.md). */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#include "exnmem.h"
+
+#define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
+
+enum { MIRRORS = 8 };
+
+static int64_t size = -1;
+static int nodes[MIRRORS], wanted;
+static int huge;
+static const char *node_socket;
+
+/* copies are the leases; each has all data. One that has failed is not used any more. */
+static struct exnmem *copies[MIRRORS];
+static atomic_bool failed[MIRRORS];
+static int count;
+
+static int parse_nodes(const char *key, const char *value, bool several) {
+	char *list = strdup(value), *rest = NULL;
+	int r = list ? 0 : -1;
+	for (char *one = list ? strtok_r(list, ",", &rest) : NULL; one && r == 0; one = strtok_r(NULL, ",", &rest)) {
+		uint16_t n;
+		if (wanted == (several ? MIRRORS : 1)) {
+			nbdkit_error("%s=%s: use up to %d nodes", key, value, several ? MIRRORS : 1);
+			r = -1;
+		} else if (nbdkit_parse_uint16_t(key, one, &n) < 0) {
+			r = -1;
+		} else {
+			for (int i = 0; i < wanted; i++)
+				if (nodes[i] == n) {
+					nbdkit_error("%s=%s: node %d appears twice", key, value, n);
+					r = -1;
+				}
+			nodes[wanted++] = n;
+		}
+	}
+	free(list);
+	if (r == 0 && several && wanted < 2) {
+		nbdkit_error("%s=%s: name two nodes or more, as in mirror=3,4", key, value);
+		r = -1;
+	}
+	return r;
+}
+
+static int config(const char *key, const char *value) {
+	if (strcmp(key, "size") == 0)
+		return (size = nbdkit_parse_size(value)) < 0 ? -1 : 0;
+	if (strcmp(key, "huge") == 0)
+		return (huge = nbdkit_parse_bool(value)) < 0 ? -1 : 0;
+	if (strcmp(key, "socket") == 0)
+		return node_socket = value, 0;
+	if (strcmp(key, "node") == 0 || strcmp(key, "mirror") == 0) {
+		if (wanted > 0) {
+			nbdkit_error("node and mirror say the same: use one of them, once");
+			return -1;
+		}
+		return parse_nodes(key, value, key[0] == 'm');
+	}
+	nbdkit_error("unknown parameter %s: use size, node, mirror, huge or socket", key);
+	return -1;
+}
+
+static int config_complete(void) {
+	if (size >= 0)
+		return 0;
+	nbdkit_error("say how large the device is, as in size=2G");
+	return -1;
+}
+
+static int get_ready(void) {
+	char why[256] = "";
+	count = wanted > 0 ? wanted : 1;
+	for (int i = 0; i < count; i++) {
+		struct exnmem_config c = {.socket = node_socket, .node = wanted > 0 ? nodes[i] : -1, .size = (uint64_t)size, .huge = huge};
+		if (!(copies[i] = exnmem_borrow(&c, why, sizeof(why)))) {
+			nbdkit_error("%s", why[0] ? why : strerror(errno));
+			return -1;
+		}
+		nbdkit_debug("copy %d is on node %d", i, exnmem_lender(copies[i]));
+	}
+	return 0;
+}
+
+static int after_fork(void) {
+	for (int i = 0; i < count; i++)
+		if (exnmem_watch(copies[i]) < 0) {
+			nbdkit_error("thread: %m");
+			return -1;
+		}
+	return 0;
+}
+
+static void unload(void) {
+	for (int i = 0; i < count; i++)
+		if (copies[i])
+			exnmem_return(copies[i]);
+}
+
+static void *open_device(int readonly) {
+	(void)readonly;
+	return NBDKIT_HANDLE_NOT_NEEDED;
+}
+
+static int64_t get_size(void *h) {
+	(void)h;
+	return size;
+}
+
+static int yes(void *h) {
+	(void)h;
+	return 1;
+}
+
+static int no(void *h) {
+	(void)h;
+	return 0;
+}
+
+static int native(void *h) {
+	(void)h;
+	return NBDKIT_FUA_NATIVE;
+}
+
+static int block_size(void *h, uint32_t *minimum, uint32_t *preferred, uint32_t *maximum) {
+	(void)h;
+	*minimum = 1;
+	*preferred = EXNMEM_PAGE;
+	*maximum = 64 << 20;
+	return 0;
+}
+
+/* fail notes that a copy is lost. Returns true as long as another one is there. */
+static bool fail(int i) {
+	if (errno == EINVAL)
+		return false;
+	if (!atomic_exchange(&failed[i], true))
+		nbdkit_error("the copy on node %d is lost: %s", exnmem_lender(copies[i]),
+			     errno == ESTALE ? "its lender has taken the memory back" : "its lender is gone");
+	for (int k = 0; k < count; k++)
+		if (!atomic_load(&failed[k]))
+			return true;
+	nbdkit_set_error(EIO);
+	return false;
+}
+
+static int read_device(void *h, void *to, uint32_t n, uint64_t at, uint32_t flags) {
+	(void)h;
+	(void)flags;
+	for (int i = 0; i < count; i++)
+		if (!atomic_load(&failed[i])) {
+			if (exnmem_read(copies[i], to, n, at) == 0)
+				return 0;
+			if (!fail(i))
+				return -1;
+		}
+	nbdkit_set_error(EIO);
+	return -1;
+}
+
+/* all has each copy changed. It is done if one is left. */
+static int all(const void *from, uint32_t n, uint64_t at) {
+	int done = 0;
+	for (int i = 0; i < count; i++) {
+		if (atomic_load(&failed[i]))
+			continue;
+		if ((from ? exnmem_write(copies[i], from, n, at) : exnmem_zero(copies[i], n, at)) == 0)
+			done++;
+		else if (!fail(i))
+			return -1;
+	}
+	if (done > 0)
+		return 0;
+	nbdkit_set_error(EIO);
+	return -1;
+}
+
+static int write_device(void *h, const void *from, uint32_t n, uint64_t at, uint32_t flags) {
+	(void)h;
+	(void)flags; /* FUA: it is there when this returns */
+	return all(from, n, at);
+}
+
+static int zero(void *h, uint32_t n, uint64_t at, uint32_t flags) {
+	(void)h;
+	(void)flags;
+	return all(NULL, n, at);
+}
+
+static int flush(void *h, uint32_t flags) {
+	(void)h;
+	(void)flags;
+	char one;
+	return read_device(h, &one, 1, 0, 0); /* EIO if no copy is left */
+}
+
+static int extents(void *h, uint32_t n, uint64_t at, uint32_t flags, struct nbdkit_extents *list) {
+	(void)h;
+	int i = 0;
+	while (i < count - 1 && atomic_load(&failed[i]))
+		i++;
+	for (uint64_t end = at + n; at < end;) {
+		uint64_t data = exnmem_next(copies[i], at, true);
+		if (data > at && nbdkit_add_extent(list, at, data - at, NBDKIT_EXTENT_HOLE | NBDKIT_EXTENT_ZERO) < 0)
+			return -1;
+		at = data;
+		if (at >= end || (data > at && flags & NBDKIT_FLAG_REQ_ONE))
+			break;
+		uint64_t hole = exnmem_next(copies[i], at, false);
+		if (hole <= at)
+			hole = end;
+		if (nbdkit_add_extent(list, at, hole - at, 0) < 0)
+			return -1;
+		at = hole;
+	}
+	return 0;
+}
+
+static struct nbdkit_plugin plugin = {
+	.name = "exnet",
+	.longname = "a block device in the memory of other nodes",
+	.description = "The device is a lease on the memory of a node, which is up with exn-tun up --lend SIZE.",
+	.config = config,
+	.config_complete = config_complete,
+	.config_help = "size=SIZE      of the device, a multiple of 4096\n"
+		       "node=N         whose memory it is (the nearest that has enough)\n"
+		       "mirror=N,M     these nodes have a copy each\n"
+		       "huge=true      huge pages of 2 MiB\n"
+		       "socket=NAME    of the node of this host ($EXN_MEMORY, or @exn-memory)",
+	.magic_config_key = "size",
+	.get_ready = get_ready,
+	.after_fork = after_fork,
+	.unload = unload,
+	.open = open_device,
+	.get_size = get_size,
+	.block_size = block_size,
+	.can_flush = yes,
+	.can_trim = yes,
+	.can_zero = yes,
+	.can_fast_zero = yes,
+	.can_fua = native,
+	.can_multi_conn = yes,
+	.can_extents = yes,
+	.is_rotational = no,
+	.pread = read_device,
+	.pwrite = write_device,
+	.flush = flush,
+	.trim = zero,
+	.zero = zero,
+	.extents = extents,
+	.errno_is_preserved = 0,
+};
+
+NBDKIT_REGISTER_PLUGIN(plugin)
