@@ -54,16 +54,21 @@ func TestWorkerStream(t *testing.T) {
 			for _, size := range []int{1, 131072, 1 << 20} {
 				server := testJob(Stream)
 				server.Address, server.Streams, server.Size = netip.MustParseAddrPort(addr), streams, size
-				client := server
-				client.Listens = false
-				c, s, clientErr, serverErr := pair(t, client, server)
-				if clientErr != nil || serverErr != nil {
-					t.Fatalf("%s, %d streams of %d bytes: client %v, server %v", addr, streams, size, clientErr, serverErr)
+				var c, s jobResult
+				// On a busy machine an end may not have the processor for a whole measurement.
+				for d := server.Duration; (c.Bytes <= 0 || s.Bytes <= 0) && d < time.Minute; d *= 10 {
+					server.Duration = d
+					client := server
+					client.Listens = false
+					var clientErr, serverErr error
+					if c, s, clientErr, serverErr = pair(t, client, server); clientErr != nil || serverErr != nil {
+						t.Fatalf("%s, %d streams of %d bytes: client %v, server %v", addr, streams, size, clientErr, serverErr)
+					}
 				}
-				if s.Bytes <= 0 || s.Seconds < server.Duration.Seconds() || s.Seconds > 5 || s.CPUSeconds < 0 {
+				if s.Bytes <= 0 || s.Seconds < server.Duration.Seconds() || s.CPUSeconds < 0 {
 					t.Errorf("%s, %d streams of %d bytes: receiver's result %+v", addr, streams, size, s)
 				}
-				if c.Bytes <= 0 || c.Seconds <= 0 || c.Seconds > 5 || c.CPUSeconds < 0 {
+				if c.Bytes <= 0 || c.Seconds <= 0 || c.CPUSeconds < 0 {
 					t.Errorf("%s, %d streams of %d bytes: sender's result %+v", addr, streams, size, c)
 				}
 			}
