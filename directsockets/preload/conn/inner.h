@@ -10,7 +10,7 @@
  *   begin.c uncounted.c life.c    sockets that connect, accept, listen; the life of a connection
  *   habit.c offer.c setup.c       when to offer; offers; phases: from the shadow to a segment
  *   inherited.c ready.c spin.c    inherited connections, readiness, spinning before sleeping
- *   sleep.c                       the doorbell
+ *   bell.c sleep.c                the doorbell; sleeping until a connection is ready
  *   send.c recv.c zerocopy.c      bytes
  *   end.c                         the end of a connection
  *
