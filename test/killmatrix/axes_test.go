@@ -13,6 +13,7 @@ type path struct {
 	direct bool     // they become direct
 	fabric bool     // over exn0, between two daemons; else over the loopback interface with a broker
 	python []string // flags of exn-run; nil: Go programs without it
+	relay  bool     // each node is on a host of its own, and carries direct sockets (--direct)
 }
 
 var paths = []path{
@@ -21,6 +22,8 @@ var paths = []path{
 	{name: "run", kind: "tcp", direct: true, fabric: true, python: []string{}},
 	{name: "run-loopback", kind: "tcp", direct: true, python: []string{"--loopback"}},
 	{name: "go-loopback", kind: "direct", direct: true},
+	{name: "go-relay", kind: "direct", direct: true, fabric: true, relay: true},
+	{name: "run-relay", kind: "tcp", direct: true, fabric: true, python: []string{}, relay: true},
 }
 
 // victim is the process that is killed or stopped.
@@ -56,17 +59,22 @@ const (
 	rendezvous
 	midRing
 	teardown
-	returning // of direct sockets
+	returning // of direct sockets: some of the bytes are back on TCP
+	returned  // all of them are
+	passed    // as returning, because the receiver's descriptor was passed on
 )
 
-var moments = []moment{setUp, eager, rendezvous, midRing, teardown, returning}
+var moments = []moment{setUp, eager, rendezvous, midRing, teardown, returning, returned, passed}
 
 func (m moment) String() string {
-	return [...]string{"?", "set-up", "eager", "rendezvous", "mid-ring", "teardown", "returning"}[m]
+	return [...]string{"?", "set-up", "eager", "rendezvous", "mid-ring", "teardown", "returning", "returned", "passed on"}[m]
 }
 
 // full: the client sleeps in its write, and the server does not read.
-func (m moment) full() bool { return m == midRing || m == returning }
+func (m moment) full() bool { return m == midRing || m.left() }
+
+// left: the bytes go by TCP again.
+func (m moment) left() bool { return m == returning || m == returned || m == passed }
 
 // cell is one of the matrix.
 type cell struct {
@@ -98,6 +106,8 @@ const (
 	waits
 	// carriesOn: it has not noticed.
 	carriesOn
+	// cut: both have a reset, as what the daemon carried is lost.
+	cut
 )
 
 func (c cell) outcome() outcome {
@@ -106,8 +116,10 @@ func (c cell) outcome() outcome {
 		return ends
 	case c.victim.program():
 		return waits
-	case c.path.direct && c.moment != setUp && c.moment != returning, !c.path.fabric:
+	case !c.path.fabric, c.path.direct && !c.path.relay && c.moment != setUp && !c.moment.left():
 		return carriesOn
+	case c.path.relay && c.signal == syscall.SIGKILL && c.moment != setUp && c.moment != passed:
+		return cut
 	}
 	return waits
 }
@@ -115,7 +127,7 @@ func (c cell) outcome() outcome {
 // cells lists those of a path.
 func cells(p path) (all []cell) {
 	for _, m := range moments {
-		if m == returning && !p.direct {
+		if m.left() && !p.direct {
 			continue
 		}
 		for _, v := range p.victims() {
@@ -128,12 +140,17 @@ func cells(p path) (all []cell) {
 }
 
 // inCI is the reduced form: of each path every victim with both signals, at another moment
-// each, so that all moments have all of them over the paths. While bytes return to TCP, one
-// of two Go programs is killed.
+// each, so that all moments have all of them over the paths. Of those at which a direction has left,
+// and of the nodes' relay, it has a few.
 func (c cell) inCI() bool {
 	at := slices.IndexFunc(paths, func(p path) bool { return p.name == c.path.name })
-	if c.moment == returning {
-		return c.victim.program() && c.path.python == nil && c.signal == syscall.SIGKILL && (int(c.victim)+at)%2 == 0
+	kill := c.signal == syscall.SIGKILL
+	switch {
+	case c.path.relay:
+		return kill && (c.path.python == nil && c.moment == rendezvous && c.victim == serverDaemon ||
+			c.path.python != nil && c.moment == returned && c.victim == client)
+	case c.moment.left():
+		return kill && c.victim.program() && c.path.python == nil && (int(c.victim)+at+int(c.moment))%2 == 0
 	}
 	n := int(c.moment) + 2*int(c.victim) + at
 	if c.signal == syscall.SIGSTOP {

@@ -21,7 +21,7 @@ import (
 // request is a line for a peer, and reply what it answers. testdata/peer.py
 // understands the same.
 type request struct {
-	Op   string `json:"op"`   // listen, unlisten, accept, dial, read, pump, leave, finish, stat, close, broker
+	Op   string `json:"op"`   // listen, unlisten, accept, dial, read, pump, leave, pass, finish, stat, close, broker
 	ID   int    `json:"id"`   // of a connection or a listener
 	Kind string `json:"kind"` // tcp or direct
 	Addr string `json:"addr"`
@@ -191,6 +191,8 @@ func (p *peer) do(q request) (r reply, err error) {
 		c.write(q.Size, time.Duration(q.Pause)*time.Microsecond)
 	case "leave":
 		return r, c.conn.(*directsockets.Conn).Demote()
+	case "pass":
+		return r, c.pass()
 	case "finish":
 		c.finish()
 	case "stat":

@@ -2,7 +2,9 @@ package killmatrix
 
 import (
 	"bytes"
+	"errors"
 	"net"
+	"os"
 	"sync"
 	"time"
 )
@@ -71,6 +73,24 @@ func (p *pumped) finish() {
 		p.writes = true
 		p.done.Go(p.writer)
 	}
+}
+
+// pass passes the descriptor on: who reads has another one, which the kernel alone knows. Nothing
+// reads or writes meanwhile.
+func (p *pumped) pass() error {
+	f, err := p.conn.(interface{ File() (*os.File, error) }).File()
+	if err != nil {
+		return err
+	}
+	other, err := net.FileConn(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := p.conn
+	p.conn = other
+	return old.Close()
 }
 
 func (p *pumped) close() {

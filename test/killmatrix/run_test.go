@@ -3,6 +3,7 @@ package killmatrix
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"syscall"
@@ -65,10 +66,10 @@ func (r *run) within(took, limit time.Duration, format string, args ...any) {
 func runCell(w *world, c cell, slack time.Duration) (result, error) {
 	r := &run{w: w, cell: c, slack: slack, result: result{cell: c}}
 	r.conn, r.spare = w.connection(), w.connection()
-	if c.moment == returning {
+	if c.moment == returning || c.moment == passed {
 		r.conn.buffer = 32 << 10
 	}
-	if c.outcome() != ends {
+	if c.outcome() != ends && c.outcome() != cut {
 		r.conn.limit = int(callLimit.Milliseconds())
 	}
 	var err error
@@ -83,11 +84,14 @@ func runCell(w *world, c cell, slack time.Duration) (result, error) {
 		return r.result, err
 	}
 	for i := range r.held {
-		if !other[i] && c.moment != setUp {
+		if !w.path.relay && !other[i] && c.moment != setUp {
 			delete(r.held, i)
 		}
 	}
-	if w.path.direct && len(r.held) == 0 && c.moment != setUp {
+	if w.path.relay { // each has one with its node
+		maps.Copy(r.held, other)
+	}
+	if w.path.direct && len(r.held) == 0 && c.moment != setUp && c.moment != passed {
 		return r.result, errors.New("the two ends have no segment in common")
 	}
 	if err := w.reset(); err != nil {
@@ -114,6 +118,8 @@ func runCell(w *world, c cell, slack time.Duration) (result, error) {
 		err = r.seeEnd()
 	case waits:
 		err = r.seeWait()
+	case cut:
+		err = r.seeCut()
 	default:
 		if err = r.wake(); err == nil {
 			err = r.seeNothing()
@@ -190,7 +196,8 @@ func (r *run) wake() error {
 			}
 		}
 		return errors.Join(c.read(c.server, false), c.write(c.server, 64, time.Millisecond))
-	case midRing, returning:
+	}
+	if r.cell.moment.full() {
 		return c.read(c.server, false)
 	}
 	return nil

@@ -17,6 +17,15 @@ func (r *run) seeEnd() error {
 	}
 	woken := monotonic()
 	left := r.survivor()
+	if r.cell.moment.left() && r.cell.victim == client {
+		// A write would have a reset answer it, which takes what TCP has not brought yet.
+		if err := wait("the end of what the client has sent", func() (bool, error) {
+			s, err := r.conn.stat(left)
+			return s.RX.End != "", err
+		}); err != nil {
+			return err
+		}
+	}
 	if r.cell.moment != teardown && r.cell.victim == client {
 		// Who only reads has an end of file; writing has to fail, too.
 		if err := r.conn.write(left, 64, time.Millisecond); err != nil {
@@ -42,7 +51,7 @@ func (r *run) seeEnd() error {
 			return fmt.Errorf("%d bytes that were not sent", w.Bad)
 		}
 	}
-	if r.cell.victim == client && r.cell.moment == returning && s.RX.Bytes < r.wrote {
+	if r.cell.victim == client && r.cell.moment.left() && s.RX.Bytes < r.wrote {
 		return fmt.Errorf("%d bytes of %d have come", s.RX.Bytes, r.wrote)
 	}
 	r.after = time.Duration(s.RX.EndAt - r.at)
@@ -62,6 +71,48 @@ func (r *run) seeEnd() error {
 		return err
 	}
 	r.within(r.after, soon, "the news to the %s", left.Name)
+	return nil
+}
+
+// seeCut: what the killed daemon carried is lost, so both programs have a reset, or the end of what
+// had ended before.
+func (r *run) seeCut() error {
+	if err := r.wake(); err != nil {
+		return err
+	}
+	for _, p := range []*remote{r.conn.client, r.conn.server} {
+		if r.cell.moment != teardown || p == r.conn.server {
+			if err := r.conn.write(p, 64, time.Millisecond); err != nil {
+				return err
+			}
+		}
+		var s stat
+		if err := wait("the end of both directions at the "+p.Name, func() (bool, error) {
+			var err error
+			s, err = r.conn.stat(p)
+			return s.RX.End != "" && s.TX.End != "", err
+		}); err != nil {
+			return fmt.Errorf("%w: %+v", err, s)
+		}
+		over := r.cell.moment == teardown // from client to server
+		rx := s.RX.End == "reset" || over && p == r.conn.server && s.RX.End == "end of file"
+		tx := s.TX.End == "reset" || s.TX.End == "pipe" || over && p == r.conn.client && s.TX.End == "finished"
+		if !rx || !tx || s.RX.Bad != 0 {
+			return fmt.Errorf("no reset at the %s: %+v", p.Name, s)
+		}
+		r.saw += p.Name + ": " + s.RX.End + ", " + s.TX.End + "; "
+		r.after = max(r.after, time.Duration(max(s.RX.EndAt, s.TX.EndAt)-r.at))
+		if err := r.conn.close(p); err != nil {
+			return err
+		}
+	}
+	if err := r.others(); err != nil {
+		return err
+	}
+	if err := r.revive(); err != nil {
+		return err
+	}
+	r.within(r.after, soon, "the news")
 	return nil
 }
 
@@ -207,7 +258,7 @@ func (r *run) seeNothing() error {
 	if err != nil {
 		return err
 	}
-	if e != nil && r.cell.moment != setUp && r.cell.moment != returning && e.mode != connstats.ModeDirect {
+	if e != nil && r.cell.moment != setUp && !r.cell.moment.left() && e.mode != connstats.ModeDirect {
 		return fmt.Errorf("it is not direct any more: %v, %v", e.mode, e.why)
 	}
 	r.after = time.Duration(gap)

@@ -2,6 +2,7 @@ package killmatrix
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	brokerclient "exnet/directsockets/broker/client"
 	"exnet/internal/control"
+	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab"
@@ -26,7 +28,7 @@ const ifname = "exn0"
 type world struct {
 	path    path
 	spaces  []*netns.NS
-	dir     string     // of the fabric; "": there is none
+	dirs    []string   // of the fabric, by node - 1; nil: there is none
 	daemons []*process // by node - 1
 	broker  *remote    // of the path "embedded"; else nil
 	pid     int        // of the broker of a world without a fabric
@@ -57,10 +59,19 @@ func newWorld(t *testing.T, p path) *world {
 	n := 1
 	if p.fabric {
 		n = 3
-		w.dir = t.TempDir()
 	}
-	for range n {
+	shared := t.TempDir()
+	for i := range n {
 		w.spaces = append(w.spaces, testlab.LoopbackNS(t))
+		switch {
+		case p.relay:
+			w.dirs = append(w.dirs, t.TempDir())
+			if err := w.cables(i); err != nil {
+				t.Fatal(err)
+			}
+		case p.fabric:
+			w.dirs = append(w.dirs, shared)
+		}
 	}
 	t.Cleanup(func() {
 		if err := w.close(); err != nil {
@@ -71,6 +82,25 @@ func newWorld(t *testing.T, p path) *world {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// cables joins the host of a node with those of the nodes before it.
+func (w *world) cables(i int) error {
+	end := func(at, to int) hostnet.VethEnd {
+		a := netip.PrefixFrom(cable(to, at), 24)
+		return hostnet.VethEnd{NS: w.spaces[at], Name: fmt.Sprint("to", to+1), Config: hostnet.LinkConfig{MTU: 1500, Addrs: []netip.Prefix{a}}}
+	}
+	for j := range i {
+		if err := hostnet.CreateVeth(end(i, j), end(j, i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cable is the address by which one node's host reaches that of another node.
+func cable(from, to int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 9, byte(10*min(from, to) + max(from, to)), byte(1 + to)})
 }
 
 func (w *world) start() error {
@@ -110,6 +140,9 @@ func (w *world) start() error {
 			{name: "tcp B-C", a: 1, b: 2, kind: "tcp", stalls: map[victim]bool{serverDaemon: true}},
 		}
 	}
+	if w.path.relay { // the daemons carry direct ones, too
+		w.beside = w.beside[1:]
+	}
 	for _, b := range w.beside {
 		if err := w.connectBystander(b); err != nil {
 			return err
@@ -134,7 +167,14 @@ func (w *world) serverNode() int { return min(1, len(w.spaces)-1) }
 
 func (w *world) startDaemon(i int) error {
 	id := strconv.Itoa(i + 1)
-	p, err := start(w.spaces[i], "daemon "+id, "exn-tun", "up", "--dir", w.dir, "--node", id, "--fair", "--addr", "10.77.0."+id+"/24")
+	args := []string{"up", "--dir", w.dirs[i], "--node", id, "--fair", "--addr", "10.77.0." + id + "/24"}
+	if w.path.relay {
+		args = append(args, "--direct", "fabric", "--listen", ":4791", "--plaintext")
+		for j := range i {
+			args = append(args, "--join", cable(i, j).String())
+		}
+	}
+	p, err := start(w.spaces[i], "daemon "+id, "exn-tun", args...)
 	if err != nil {
 		return err
 	}
@@ -168,7 +208,7 @@ func (w *world) linked() error {
 
 // status is what a daemon says.
 func (w *world) status(i int) (*control.Status, error) {
-	return testnode.Status(w.dir, i+1)
+	return testnode.Status(w.dirs[i], i+1)
 }
 
 // startPeers starts the client and the server that are not there.
@@ -285,8 +325,11 @@ func (w *world) settle() error {
 			if err != nil {
 				return err
 			}
-			if strings.HasPrefix(name, "bystander") {
+			switch {
+			case strings.HasPrefix(name, "bystander"):
 				n++ // a direct connection takes one more when reading and writing sleep at once
+			case w.path.python != nil && (name == w.client.Name || name == w.server.Name):
+				n++ // the table of threads, once a descriptor was passed on
 			}
 			w.usual[name] = n
 			continue
@@ -389,8 +432,8 @@ func (w *world) close() error {
 		_ = unix.Kill(w.pid, unix.SIGTERM)
 		fail(wait("end of the broker", func() (bool, error) { return gone(w.pid), nil }))
 	}
-	if w.dir != "" {
-		all, err := os.ReadDir(w.dir)
+	for _, dir := range w.dirs {
+		all, err := os.ReadDir(dir)
 		fail(err)
 		for _, f := range all {
 			if f.Name() != "lock" {

@@ -71,7 +71,16 @@ class Way:
 
 class Conn:
     def __init__(self, sock, ms):
-        self.sock = sock
+        self.sock, self.ms = sock, ms
+        self.limit()
+        self.cond = threading.Condition()
+        self.tx, self.rx = Way(), Way()
+        self.size = self.pause = 0
+        self.hold = self.over = False
+        self.threads = {}
+
+    def limit(self):
+        sock, ms = self.sock, self.ms
         if POLL:
             sock.settimeout(ms / 1000 if ms else None)
         else:
@@ -79,11 +88,6 @@ class Conn:
             tv = struct.pack("@ll", ms // 1000, ms % 1000 * 1000) # 0: no limit
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, tv)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, tv)
-        self.cond = threading.Condition()
-        self.tx, self.rx = Way(), Way()
-        self.size = self.pause = 0
-        self.hold = self.over = False
-        self.threads = {}
 
     def start(self, what):
         if what not in self.threads:
@@ -224,6 +228,14 @@ def do(q):
     elif op == "leave": # signals of readiness are the kernel's, who has to have the bytes
         flags = fcntl.fcntl(c.sock, fcntl.F_GETFL)
         fcntl.fcntl(c.sock, fcntl.F_SETFL, flags | os.O_ASYNC)
+    elif op == "pass": # to another process, as far as the library knows
+        a, b = socket.socketpair()
+        socket.send_fds(a, [b"x"], [c.sock.fileno()])
+        c.sock.close()
+        c.sock = socket.socket(fileno=socket.recv_fds(b, 1, 1)[1][0])
+        a.close()
+        b.close()
+        c.limit()
     elif op == "finish":
         c.finish()
     elif op == "stat":
