@@ -18,6 +18,7 @@ import (
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/segment"
 	"exnet/internal/netns/netnstest"
+	"exnet/internal/shm"
 )
 
 // withChild has a child connect, and do something with the connection.
@@ -121,6 +122,33 @@ func TestKillReceiver(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestKillReceiverOfShortMessages: who only sends, and little, hears of it as on TCP: the first send
+// after it may be taken, and its loss is told to the one after that.
+func TestKillReceiverOfShortMessages(t *testing.T) {
+	c, kid := withChild(t, startBroker(t), "sink", 0)
+	eventually(t, "direct", func() bool {
+		if _, err := c.Write(make([]byte, 64)); err != nil {
+			t.Fatal(err)
+		}
+		return c.Stats().TX == directsockets.ModeDirect
+	})
+	if err := kid.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = kid.cmd.Wait() // killed
+	const most = 2     // direct, and by the shadow, which answers
+	for n := 0; ; n++ {
+		time.Sleep(30 * time.Millisecond) // it looks again by then
+		_, err := c.Write(make([]byte, 64))
+		if gone(err) {
+			break
+		}
+		if err != nil || n == most && shm.Ticks() != 0 || n > 100 {
+			t.Fatalf("send %d: %v", n, err)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"exnet/foreign"
+	"exnet/internal/shm"
 )
 
 // Reserve lends room for up to n bytes in the ring, in one piece, until Commit: so
@@ -9,6 +10,9 @@ import (
 // ErrAgain: there is no room. It belongs to TX.
 func (e *End) Reserve(n int) (m foreign.Memory, err error) {
 	t := &e.tx
+	if now := shm.Ticks(); now-t.looked >= lookEvery || now == 0 && t.sent%lookAfter == 0 {
+		e.look(now)
+	}
 	if err := e.standing(); err != nil {
 		return m, err
 	}

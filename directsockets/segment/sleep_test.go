@@ -217,6 +217,36 @@ func TestKilledPeer(t *testing.T) {
 	}
 }
 
+// Who only sends, and never sleeps, finds within so many messages, or by the time that these take,
+// that the peer is gone.
+func TestKilledPeerOfSender(t *testing.T) {
+	c, s := promoted(t, Config{})
+	sends := map[string]func() error{
+		"Send":    func() error { _, err := c.Send([]byte("x")); return err },
+		"Reserve": func() error { _, err := c.Reserve(100); return err },
+	}
+	for what, send := range sends {
+		if err := send(); err != nil {
+			t.Fatal(what, err)
+		}
+	}
+	if err := s.Close(false); err != nil {
+		t.Fatal(err)
+	}
+	s.own.attention.Store(0) // it had no time to say so
+	for what, send := range sends {
+		c.gone.Store(false)
+		for n := 0; ; n++ {
+			c.tx.looked = 0 // long ago
+			if err := send(); err == ErrClosed {
+				break
+			} else if err != nil || n > lookAfter {
+				t.Fatalf("%s, after %d: %v", what, n, err)
+			}
+		}
+	}
+}
+
 func mustDup(tb testing.TB, fd int) int {
 	tb.Helper()
 	fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)

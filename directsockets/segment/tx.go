@@ -16,6 +16,10 @@ const (
 	narrow   = 1 << 20  // bytes of the ring that are used at first
 	long     = 8 << 20  // bytes by which a stream has become one that gets the whole ring
 	ahead    = 7        // slots that are fetched before they are written
+
+	// lookEvery is in ticks, about 6 ms; without ticks, lookAfter messages.
+	lookEvery = 1 << 24
+	lookAfter = 64
 )
 
 type phase uint8
@@ -49,6 +53,7 @@ type tx struct {
 	regions  outRegions
 	pages    pages
 	way      way
+	looked   uint64 // when it was last looked whether the peer is there, in ticks
 }
 
 func (t *tx) init(queue []foreign.Slot, stamps []atomic.Uint64, mem foreign.Memory) {
@@ -172,11 +177,17 @@ func (e *End) Send(p []byte) (n int, err error) {
 	if e.tx.phase != phaseDirect || e.bad.Load() || e.gone.Load() || e.peer.attention.Load()&endFlags != 0 {
 		return 0, e.standing()
 	}
+	now := shm.Ticks()
+	if now-e.tx.looked >= lookEvery || now == 0 && e.tx.sent%lookAfter == 0 {
+		if e.look(now); e.gone.Load() {
+			return 0, e.standing()
+		}
+	}
 	e.tx.want = 0
 	for rest := p; len(rest) > 0; rest = p[n:] {
 		var k int
 		if len(rest) <= e.tuning.Threshold {
-			k, err = e.sendVELO(rest)
+			k, err = e.sendVELO(rest, now)
 		} else {
 			k, err = e.sendRMA(rest)
 		}
@@ -197,6 +208,17 @@ func (e *End) Send(p []byte) (n int, err error) {
 	return n, err
 }
 
+// look finds out whether the peer has been killed, of which nobody is told who only sends: what it
+// sends would be lost without an error until the queue is full.
+func (e *End) look(now uint64) {
+	e.tx.looked = now
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.bell >= 0 && shm.HungUp(e.bell) {
+		e.gone.Store(true)
+	}
+}
+
 // SendVELO is Send in VELO messages only, for when the ring has no room (thesis
 // section 5.5.3.2). What it sends fits into the slots that are free. ErrAgain: none
 // is, or the other side is a node, which brings a ring's bytes to another host for much less
@@ -208,7 +230,7 @@ func (e *End) SendVELO(p []byte) (n int, err error) {
 	if e.Relayed() {
 		return 0, ErrAgain
 	}
-	if n, err = e.sendVELO(p); n > 0 {
+	if n, err = e.sendVELO(p, shm.Ticks()); n > 0 {
 		e.count.Add(SentDirect, uint64(n))
 		if err == ErrAgain {
 			err = nil
@@ -230,9 +252,9 @@ func (e *End) slots(k int) bool {
 
 // sendWhole sends p in k VELO messages, whose slots are free: the peer sees all of them or none, as
 // it would find the bytes of one write on TCP. So what it looks at first is shown last.
-func (e *End) sendWhole(p []byte, k int) {
+func (e *End) sendWhole(p []byte, k int, now uint64) {
 	t := &e.tx
-	first, now := t.sent, shm.Ticks()
+	first := t.sent
 	tag := TagVELOLast
 	for i := k - 1; i >= 0; i-- {
 		part := p[i*MaxVELO : min(len(p), (i+1)*MaxVELO)]
@@ -247,10 +269,10 @@ func (e *End) sendWhole(p []byte, k int) {
 	e.count.Add(SentVELOLast, 1)
 }
 
-// sendVELO sends p in VELO messages.
-func (e *End) sendVELO(p []byte) (n int, err error) {
+// sendVELO sends p in VELO messages, at now.
+func (e *End) sendVELO(p []byte, now uint64) (n int, err error) {
 	if k := (len(p) + MaxVELO - 1) / MaxVELO; k > 1 && k <= whole && e.slots(k) {
-		e.sendWhole(p, k)
+		e.sendWhole(p, k, now)
 		e.published()
 		return len(p), nil
 	}
@@ -262,13 +284,13 @@ func (e *End) sendVELO(p []byte) (n int, err error) {
 		rest := p[n:]
 		if len(rest) <= MaxVELO {
 			s.Payload().Fill(rest)
-			e.commit(s, TagVELOLast, len(rest))
+			e.commitAt(s, TagVELOLast, len(rest), now)
 			e.count.Add(SentVELOLast, 1)
 			n = len(p)
 			break
 		}
 		s.Payload().Fill(rest[:MaxVELO])
-		e.commit(s, TagVELO, MaxVELO)
+		e.commitAt(s, TagVELO, MaxVELO, now)
 		e.count.Add(SentVELO, 1)
 		n += MaxVELO
 	}

@@ -106,7 +106,8 @@ const (
 	waits
 	// carriesOn: it has not noticed.
 	carriesOn
-	// cut: both have a reset, as what the daemon carried is lost.
+	// cut: both have a reset, as what the daemon carried is lost. Once the bytes go by TCP again,
+	// nothing is.
 	cut
 )
 
@@ -118,7 +119,7 @@ func (c cell) outcome() outcome {
 		return waits
 	case !c.path.fabric, c.path.direct && !c.path.relay && c.moment != setUp && !c.moment.left():
 		return carriesOn
-	case c.path.relay && c.signal == syscall.SIGKILL && c.moment != setUp && c.moment != passed:
+	case c.path.relay && c.signal == syscall.SIGKILL && c.moment != setUp && !c.moment.left():
 		return cut
 	}
 	return waits

@@ -9,9 +9,11 @@
 //	run           Python under exn-run                same
 //	run-loopback  Python under exn-run --loopback     the broker that exn-run has started
 //	go-loopback   Go, directsockets                   a broker in a third Go program
+//	go-relay      Go, directsockets                   two daemons on two hosts, which carry the bytes
+//	run-relay     Python under exn-run                same
 //
-// A cell is a path, a moment (set-up, eager, rendezvous, mid-ring, teardown, returning), a
-// victim (client, server, either daemon, the broker) and a signal (SIGKILL,
+// A cell is a path, a moment (set-up, eager, rendezvous, mid-ring, teardown, returning,
+// returned, passed on), a victim (client, server, either daemon, the broker) and a signal (SIGKILL,
 // SIGSTOP). It is run so:
 //
 //	reach    a new connection is brought to the moment, and a counter proves that it is there
@@ -20,6 +22,7 @@
 //	           an end      end of file, reset or EPIPE in both directions, within a second
 //	           a deadline  of each call, of 250 ms; when the victim goes on or was started again, all bytes come
 //	           nothing     bytes go on without a break, to an end in order
+//	           a reset     of both, where the daemon that was killed carried the bytes
 //	others   connections that have nothing to do with it have had no break, and are intact
 //	revive   the victim goes on or is started again with the same node ID; a new connection is served, and is direct
 //	freed    segments, sockets, descriptors, the TUN device of a killed daemon

@@ -77,9 +77,21 @@ func (r *run) seeEnd() error {
 // seeCut: what the killed daemon carried is lost, so both programs have a reset, or the end of what
 // had ended before.
 func (r *run) seeCut() error {
-	if err := r.wake(); err != nil {
+	if err := errors.Join(r.wake(), r.bothCut()); err != nil {
 		return err
 	}
+	if err := r.others(); err != nil {
+		return err
+	}
+	if err := r.revive(); err != nil {
+		return err
+	}
+	r.within(r.after, soon, "the news")
+	return nil
+}
+
+// bothCut waits until both programs have seen that the connection was cut.
+func (r *run) bothCut() error {
 	for _, p := range []*remote{r.conn.client, r.conn.server} {
 		if r.cell.moment != teardown || p == r.conn.server {
 			if err := r.conn.write(p, 64, time.Millisecond); err != nil {
@@ -94,9 +106,10 @@ func (r *run) seeCut() error {
 		}); err != nil {
 			return fmt.Errorf("%w: %+v", err, s)
 		}
-		over := r.cell.moment == teardown // from client to server
-		rx := s.RX.End == "reset" || over && p == r.conn.server && s.RX.End == "end of file"
-		tx := s.TX.End == "reset" || s.TX.End == "pipe" || over && p == r.conn.client && s.TX.End == "finished"
+		// As of TCP, one call has the reset, and others find that nothing comes or goes any more.
+		over := r.cell.moment == teardown // from client to server, in order
+		rx := s.RX.End == "reset" || s.RX.End == "end of file" && (s.TX.End == "reset" || over && p == r.conn.server)
+		tx := s.TX.End == "reset" || s.TX.End == "pipe" && (s.RX.End == "reset" || over) || over && p == r.conn.client && s.TX.End == "finished"
 		if !rx || !tx || s.RX.Bad != 0 {
 			return fmt.Errorf("no reset at the %s: %+v", p.Name, s)
 		}
@@ -106,13 +119,6 @@ func (r *run) seeCut() error {
 			return err
 		}
 	}
-	if err := r.others(); err != nil {
-		return err
-	}
-	if err := r.revive(); err != nil {
-		return err
-	}
-	r.within(r.after, soon, "the news")
 	return nil
 }
 

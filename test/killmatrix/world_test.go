@@ -21,7 +21,10 @@ import (
 	"exnet/test/testlab/testnode"
 )
 
-const ifname = "exn0"
+const (
+	ifname   = "exn0"
+	hostPort = 4791 // at which a daemon listens for those of other hosts
+)
 
 // world is where the cells of one path happen: three nodes, A with the client, B with
 // the server and C beside them, each in a namespace; or one namespace with a broker.
@@ -169,9 +172,13 @@ func (w *world) startDaemon(i int) error {
 	id := strconv.Itoa(i + 1)
 	args := []string{"up", "--dir", w.dirs[i], "--node", id, "--fair", "--addr", "10.77.0." + id + "/24"}
 	if w.path.relay {
-		args = append(args, "--direct", "fabric", "--listen", ":4791", "--plaintext")
+		args = append(args, "--direct", "fabric", "--listen", fmt.Sprint(":", hostPort), "--plaintext")
+		var others []string
 		for j := range i {
-			args = append(args, "--join", cable(i, j).String())
+			others = append(others, cable(i, j).String())
+		}
+		if others != nil {
+			args = append(args, "--join", strings.Join(others, ","))
 		}
 	}
 	p, err := start(w.spaces[i], "daemon "+id, "exn-tun", args...)
@@ -406,7 +413,7 @@ func (w *world) close() error {
 		fail(wait("namespace without sockets", func() (bool, error) {
 			all, err := tcpSockets(ns)
 			for _, s := range all {
-				if s.state != timeWait && s.state != finWait2 {
+				if s.state != timeWait && s.state != finWait2 && s.local != hostPort && s.remote != hostPort {
 					return false, err
 				}
 			}
