@@ -53,7 +53,8 @@ type tx struct {
 	regions  outRegions
 	pages    pages
 	way      way
-	looked   uint64 // when it was last looked whether the peer is there, in ticks
+	at       uint64 // when the last message was sent, in ticks
+	looked   uint64 // when it was last looked whether the peer is there
 }
 
 func (t *tx) init(queue []foreign.Slot, stamps []atomic.Uint64, mem foreign.Memory) {
@@ -97,6 +98,7 @@ func (e *End) commit(s *foreign.Slot, tag Tag, n int) { e.commitAt(s, tag, n, sh
 // commitAt publishes the next message, which was sent at now.
 func (e *End) commitAt(s *foreign.Slot, tag Tag, n int, now uint64) {
 	t := &e.tx
+	t.at = now
 	if n <= stamped {
 		s.Payload().PutUint64(stampAt(n), now)
 	} else {
@@ -177,7 +179,10 @@ func (e *End) Send(p []byte) (n int, err error) {
 	if e.tx.phase != phaseDirect || e.bad.Load() || e.gone.Load() || e.peer.attention.Load()&endFlags != 0 {
 		return 0, e.standing()
 	}
-	now := shm.Ticks()
+	now := e.tx.at // an old one will do for large sends
+	if len(p) <= e.tuning.Threshold {
+		now = shm.Ticks()
+	}
 	if now-e.tx.looked >= lookEvery || now == 0 && e.tx.sent%lookAfter == 0 {
 		if e.look(now); e.gone.Load() {
 			return 0, e.standing()
@@ -187,6 +192,9 @@ func (e *End) Send(p []byte) (n int, err error) {
 	for rest := p; len(rest) > 0; rest = p[n:] {
 		var k int
 		if len(rest) <= e.tuning.Threshold {
+			if n > 0 {
+				now = shm.Ticks()
+			}
 			k, err = e.sendVELO(rest, now)
 		} else {
 			k, err = e.sendRMA(rest)
