@@ -10,7 +10,7 @@ import (
 // ErrAgain: there is no room. It belongs to TX.
 func (e *End) Reserve(n int) (m foreign.Memory, err error) {
 	t := &e.tx
-	if now := shm.Ticks(); now-t.looked >= lookEvery || now == 0 && t.sent%lookAfter == 0 {
+	if now := shm.Ticks(); int64(now-t.looked) >= lookEvery || now == 0 && t.sent%lookAfter == 0 {
 		e.look(now)
 	}
 	if err := e.standing(); err != nil {

@@ -183,7 +183,7 @@ func (e *End) Send(p []byte) (n int, err error) {
 	if len(p) <= e.tuning.Threshold {
 		now = shm.Ticks()
 	}
-	if now-e.tx.looked >= lookEvery || now == 0 && e.tx.sent%lookAfter == 0 {
+	if int64(now-e.tx.looked) >= lookEvery || now == 0 && e.tx.sent%lookAfter == 0 {
 		if e.look(now); e.gone.Load() {
 			return 0, e.standing()
 		}
