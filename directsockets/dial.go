@@ -35,7 +35,7 @@ func (c *Config) client() *client.Client {
 }
 
 // Dialer is net.Dialer for direct sockets: the zero value does what Dial does.
-// Networks other than TCP are net's, unchanged.
+// Networks other than TCP and UDP are net's, unchanged.
 type Dialer struct {
 	net.Dialer
 	// Config configures the connections.
@@ -68,7 +68,8 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// DialContext connects to an address. The result is a *Conn for TCP networks.
+// DialContext connects to an address. The result is a *Conn for TCP networks, a
+// *UDPConn for those of UDP.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	cfg, err := d.Config.withDefaults()
 	if err != nil {
@@ -87,6 +88,9 @@ func (d *Dialer) dialed(cfg *Config) func(net.Conn, error) (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+		if u, ok := shadow.(*net.UDPConn); ok {
+			return newUDPConn(u, cfg), nil
+		}
 		if _, ok := shadow.LocalAddr().(*net.TCPAddr); !ok {
 			return shadow, nil
 		}
@@ -95,7 +99,7 @@ func (d *Dialer) dialed(cfg *Config) func(net.Conn, error) (net.Conn, error) {
 }
 
 // ListenConfig is net.ListenConfig for direct sockets: the zero value does what
-// Listen does. Networks other than TCP are net's, unchanged.
+// Listen does. Networks other than TCP and UDP are net's, unchanged.
 type ListenConfig struct {
 	net.ListenConfig
 	// Config configures the connections.

@@ -40,6 +40,9 @@
 // Conn.mu, watcher.mu, in any order but never two at a time; those of segment and broker
 // below these.
 //
+// UDPConn, made by ListenPacket and DialUDP, does the same for datagrams (package udp), with the
+// kernel's socket as doorbell: SPEC.md, section 10.
+//
 // # Limits
 //
 // Linux. A receiver that demotes (File, SyscallConn's Read) gets the bytes that its peer

@@ -126,7 +126,7 @@ func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) 
 		return of, fmt.Errorf("%w: addresses of different families", errSocket)
 	}
 	found := false
-	_, err = d.ask(request(local, remote, ifindex, tcpStates), 0, func(m []byte) {
+	_, err = d.ask(request(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
 		if 1<<m[msgStateOff]&tcpStates == 0 || !p.is(m) {
 			return
 		}
@@ -145,7 +145,7 @@ func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) 
 // stands says whether the socket with these ends is still the same one. Another connection may
 // have them after it.
 func (d *diag) stands(of shadow, local, remote netip.AddrPort) (same bool, err error) {
-	_, err = d.ask(request(local, remote, of.ifindex, tcpStates), 0, func(m []byte) {
+	_, err = d.ask(request(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates), 0, func(m []byte) {
 		same = 1<<m[msgStateOff]&tcpStates != 0 && cookieOf(m) == of.cookie
 	})
 	return same, err
@@ -154,7 +154,7 @@ func (d *diag) stands(of shadow, local, remote netip.AddrPort) (same bool, err e
 // at returns the socket with these ends, of which this node's side is local, whoever has it. Before
 // the program has accepted it, it has no inode. found false: there is none.
 func (d *diag) at(local, remote netip.AddrPort, ifindex uint32) (of shadow, found bool, err error) {
-	_, err = d.ask(request(local, remote, ifindex, tcpStates), 0, func(m []byte) {
+	_, err = d.ask(request(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
 		if 1<<m[msgStateOff]&(tcpStates|tcpSynRecv) == 0 {
 			return
 		}
@@ -174,7 +174,7 @@ func (d *diag) listening(p proof, port uint16) (b bound, spent time.Duration, er
 	}
 	found := false
 	for _, any := range []netip.Addr{netip.IPv6Unspecified(), netip.IPv4Unspecified()} {
-		took, err := d.ask(request(netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, 1<<tcpListen), unix.NLM_F_DUMP, func(m []byte) {
+		took, err := d.ask(request(unix.IPPROTO_TCP, netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, 1<<tcpListen), unix.NLM_F_DUMP, func(m []byte) {
 			if m[msgStateOff] != tcpListen || !p.is(m) {
 				return
 			}
@@ -226,12 +226,12 @@ func flag(attrs []byte, typ uint16) bool {
 
 // request asks for sockets: for that with these ends or, as a dump, for those of the
 // family at the local port.
-func request(local, remote netip.AddrPort, ifindex uint32, states uint32) []byte {
+func request(protocol uint8, local, remote netip.AddrPort, ifindex uint32, states uint32) []byte {
 	b := make([]byte, unix.SizeofNlMsghdr+reqLen)
 	binary.NativeEndian.PutUint32(b, uint32(len(b)))
 	binary.NativeEndian.PutUint16(b[nlTypeOff:], unix.SOCK_DIAG_BY_FAMILY)
 	r := b[unix.SizeofNlMsghdr:]
-	r[reqFamilyOff], r[reqProtocolOff] = unix.AF_INET, unix.IPPROTO_TCP
+	r[reqFamilyOff], r[reqProtocolOff] = unix.AF_INET, protocol
 	if local.Addr().Is6() {
 		r[reqFamilyOff] = unix.AF_INET6
 	}

@@ -30,7 +30,7 @@ func FuzzSegment(f *testing.F) {
 		size %= 1 << 16
 		fd := brokertest.File(t, text, int(size), int(seals)&packet.Seals)
 		defer unix.Close(fd)
-		if checkSegment(fd, key, nonce) != nil {
+		if checkSegment(fd, segMagic, key, nonce) != nil {
 			return
 		}
 		head := make([]byte, segHeadLen) // what is not there is zero

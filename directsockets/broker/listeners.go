@@ -22,10 +22,10 @@ func (s *Server) addListener(c *session, id uint32, b bound) (ok bool, err error
 	if c.listeners == nil {
 		return false, wire.ErrClosed
 	}
-	if c.listeners[id] != nil {
+	if c.listeners[id] != nil || c.receivers[id] != nil {
 		return false, fmt.Errorf("%w: LISTEN %d exists already", wire.ErrRule, id)
 	}
-	if len(c.listeners) >= wire.MaxListeners || !c.unlimited() && c.user.listeners >= maxListeners {
+	if len(c.listeners)+len(c.receivers) >= wire.MaxListeners || !c.unlimited() && c.user.listeners >= maxListeners {
 		s.count.ListenersRefused.Add(1)
 		return false, nil
 	}

@@ -61,6 +61,9 @@ type answer struct {
 
 // Ask implements client.Way: the Server does at once what is asked.
 func (w *localWay) Ask(m wire.Message, s client.Socket, _ bool, fds ...int) error {
+	if m.UDP {
+		return fmt.Errorf("%w: UDP goes by its socket only", client.ErrNoBroker)
+	}
 	own, err := packet.DupAll(fds...)
 	if err != nil {
 		return err
@@ -77,7 +80,7 @@ func (w *localWay) Ask(m wire.Message, s client.Socket, _ bool, fds ...int) erro
 		if !key.Valid() {
 			return fmt.Errorf("%w: an offer for %v to %v", wire.ErrRule, local, remote)
 		}
-		return c.offer(m, key, shadow{}, own, 0)
+		return c.offer(m, &offer{key: key}, own, 0)
 	case wire.Withdraw:
 		c.s.withdraw(c, m.Nonce)
 	case wire.Claim:

@@ -20,7 +20,9 @@ type offer struct {
 	// may have made others at the server's, of the key.
 	ends wire.Key
 	// of: the client's socket or, from a peer, the server's here; zero: TCP is in user space.
-	of      shadow
+	of shadow
+	// flow: the sockets of an offer of UDP; nil: it is of TCP.
+	flow    *flowEnds
 	nonce   wire.Nonce
 	from    *session
 	id      uint32 // of the client's message
@@ -51,8 +53,12 @@ func (o *offer) throwAway() {
 
 // addOffer takes an offer of a client, unless it returns why not.
 func (s *Server) addOffer(o *offer) wire.Reason {
-	local := s.isLocal(o.key)
-	pair := s.pairOf(o)
+	var local bool
+	var pair *pair
+	if o.flow == nil {
+		local = s.isLocal(o.key)
+		pair = s.pairOf(o)
+	}
 	o.made = time.Now()
 	s.count.Offers.Add(1)
 	s.mu.Lock()
@@ -66,6 +72,9 @@ func (s *Server) addOffer(o *offer) wire.Reason {
 	}
 	if len(c.offers) >= maxOffers || !c.unlimited() && s.fullLocked(c.user) {
 		return wire.TooMany
+	}
+	if o.flow != nil {
+		return s.addFlowLocked(o)
 	}
 	p := s.byAddr[o.key.Server.Addr()]
 	switch {
@@ -212,7 +221,9 @@ func (s *Server) endOfferLocked(o *offer, why wire.Reason) {
 func (s *Server) forgetLocked(o *offer) {
 	o.done = true
 	o.queue.offers.Remove(o.place)
-	if s.offers[o.key] == o {
+	if o.flow != nil {
+		s.removeFlowLocked(o)
+	} else if s.offers[o.key] == o {
 		delete(s.offers, o.key)
 		s.page.RemoveOffer(o.key.Bucket())
 	}

@@ -428,7 +428,7 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds packet.Descriptors, lo
 		why = wire.TooMany
 	case !key.Valid() || m.pair == nil && !s.isOwn(key.Server.Addr()): // not any more
 		why = wire.NoListener
-	case checkSegment(fds[0], ends, m.Nonce) != nil || checkBell(fds[1]) != nil:
+	case checkSegment(fds[0], segMagic, ends, m.Nonce) != nil || checkBell(fds[1]) != nil:
 		why = wire.BadSegment
 	}
 	var of shadow

@@ -94,6 +94,11 @@ type Server struct {
 	// listeners: of this namespace, how many at each port, and where.
 	listeners map[uint16]int // +checklocks:mu
 	bounds    map[bound]int  // +checklocks:mu
+	// receivers: UDP sockets that take flows, by their cookies; udpPorts: how many at each port.
+	receivers map[uint64][]*receiver // +checklocks:mu
+	udpPorts  map[uint16]int         // +checklocks:mu
+	// flows: offers of UDP to be claimed, by the receiver's port.
+	flows map[uint16][]*offer // +checklocks:mu
 	// announced: those of them that peers can reach.
 	announced map[bound]int // +checklocks:mu
 	// offers: to be claimed here.
@@ -151,6 +156,9 @@ func New(cfg Config) (s *Server, err error) {
 		users:     make(map[caller.Account]*usage),
 		listeners: make(map[uint16]int),
 		bounds:    make(map[bound]int),
+		receivers: make(map[uint64][]*receiver),
+		udpPorts:  make(map[uint16]int),
+		flows:     make(map[uint16][]*offer),
 		announced: make(map[bound]int),
 		offers:    make(map[wire.Key]*offer),
 		peers:     make(map[*peer]struct{}),

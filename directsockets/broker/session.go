@@ -40,6 +40,7 @@ type session struct {
 	table     *connstats.Table     // its statistics, in this process
 	user      *usage               // nil: not admitted
 	listeners map[uint32]*listener // by the id of their message
+	receivers map[uint32]*receiver // the same
 	offers    map[wire.Nonce]*offer
 }
 
@@ -158,11 +159,17 @@ func (c *session) hello(m wire.Message, fds packet.Descriptors) error {
 	c.s.mu.Lock() // Connections may look
 	c.program, c.stats = m.Program, fds.Take(0)
 	c.s.mu.Unlock()
-	return c.reply(wire.Message{Type: wire.Welcome, ID: m.ID, Node: c.s.cfg.Node}, c.s.page.Fd())
+	return c.reply(wire.Message{Type: wire.Welcome, ID: m.ID, Node: c.s.cfg.Node, Features: wire.FeatureUDP}, c.s.page.Fd())
 }
 
 // answer does what one message asks. lost: its descriptors could not be received.
 func (c *session) answer(m wire.Message, fds packet.Descriptors, lost bool) error {
+	switch m.Type {
+	case wire.Listen, wire.Offer, wire.Claim:
+		if m.UDP && !lost {
+			return c.answerUDP(m, fds)
+		}
+	}
 	switch m.Type {
 	case wire.Listen:
 		if lost {
@@ -183,7 +190,7 @@ func (c *session) answer(m wire.Message, fds packet.Descriptors, lost bool) erro
 		if err != nil {
 			return c.refuse(m.ID, reasonOf(err))
 		}
-		return c.offer(m, wire.Key{Client: m.Client, Server: m.Server, Zone: of.zone}, of, fds, 1)
+		return c.offer(m, &offer{key: wire.Key{Client: m.Client, Server: m.Server, Zone: of.zone}, of: of}, fds, 1)
 	case wire.Withdraw:
 		c.s.withdraw(c, m.Nonce)
 	case wire.Claim:
@@ -199,6 +206,26 @@ func (c *session) answer(m wire.Message, fds packet.Descriptors, lost bool) erro
 		return fmt.Errorf("%w: %v is not for a broker", wire.ErrRule, m.Type)
 	}
 	return nil
+}
+
+// answerUDP does what a message about a UDP socket asks.
+func (c *session) answerUDP(m wire.Message, fds packet.Descriptors) error {
+	p, err := proofOf(fds[0], c.s.diag.dev)
+	fds.Drop(0)
+	switch {
+	case m.Type == wire.Listen && err == nil:
+		return c.announceUDP(m, p)
+	case m.Type == wire.Claim && err == nil:
+		return c.claimUDP(m, p)
+	case m.Type == wire.Claim:
+		return c.reply(wire.Message{Type: wire.None, ID: m.ID})
+	case m.Type == wire.Offer && err == nil:
+		var f flowEnds
+		if f, err = c.flowOffer(m, p); err == nil {
+			return c.offer(m, &offer{key: wire.Key{Client: m.Client, Server: m.Server}, flow: &f}, fds, 1)
+		}
+	}
+	return c.refuse(m.ID, reasonOf(err))
 }
 
 // reasonOf is the reason for a socket that was not found: it is another one, or the kernel did not
@@ -267,16 +294,24 @@ func (c *session) unlisten(id uint32) {
 		delete(c.listeners, id)
 		c.s.removeListenerLocked(l)
 	}
+	if r := c.receivers[id]; r != nil {
+		delete(c.receivers, id)
+		c.s.removeReceiverLocked(r)
+	}
 }
 
-// offer takes the segment and the doorbell, fds[at] and the next, unless it
-// refuses them. of is the zero shadow in a process that is taken at its word.
-func (c *session) offer(m wire.Message, key wire.Key, of shadow, fds packet.Descriptors, at int) error {
-	if checkSegment(fds[at], key, m.Nonce) != nil || checkBell(fds[at+1]) != nil {
+// offer takes the segment and the doorbell of o, fds[at] and the next, unless it
+// refuses them. o.of is the zero shadow in a process that is taken at its word.
+func (c *session) offer(m wire.Message, o *offer, fds packet.Descriptors, at int) error {
+	magic := segMagic
+	if o.flow != nil {
+		magic = flowMagic
+	}
+	if checkSegment(fds[at], magic, o.key, m.Nonce) != nil || checkBell(fds[at+1]) != nil {
 		c.s.count.BadSegments.Add(1)
 		return c.refuse(m.ID, wire.BadSegment)
 	}
-	o := &offer{key: key, ends: key, of: of, nonce: m.Nonce, from: c, id: m.ID, seg: fds.Take(at), bell: fds.Take(at + 1)}
+	o.ends, o.nonce, o.from, o.id, o.seg, o.bell = o.key, m.Nonce, c, m.ID, fds.Take(at), fds.Take(at+1)
 	if why := c.s.addOffer(o); why != 0 {
 		c.s.count.OffersRefused.Add(1)
 		o.close()

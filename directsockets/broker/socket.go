@@ -12,7 +12,7 @@ import (
 )
 
 // errSocket says that a descriptor is not the socket that is due.
-var errSocket = errors.New("broker: not a TCP socket of this namespace")
+var errSocket = errors.New("broker: not the socket of this namespace that is due")
 
 // netnsCookie returns the number of the network namespace that a socket is of,
 // which no other namespace has until the next boot.
@@ -45,15 +45,16 @@ func (b bound) takes(a netip.Addr) bool {
 // Where a segment's header has what the broker looks at (SPEC.md, 2.1).
 const (
 	segMagic    = "EXT-DS\x00\x01"
+	flowMagic   = "EXT-DG\x00\x01" // of a flow of datagrams (10.1)
 	segNonceOff = 32
 	segEndsOff  = 48
 	segHeadLen  = segEndsOff + wire.EndsLen
 	segMinSize  = 4096
 )
 
-// checkSegment checks that fd is a segment for the connection. Whoever maps it
+// checkSegment checks that fd is a segment for the connection, or the flow. Whoever maps it
 // checks it again: its owner can write what is looked at here.
-func checkSegment(fd int, key wire.Key, nonce wire.Nonce) error {
+func checkSegment(fd int, magic string, key wire.Key, nonce wire.Nonce) error {
 	size, err := packet.SealedSize(fd)
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ func checkSegment(fd int, key wire.Key, nonce wire.Nonce) error {
 		return fmt.Errorf("%w: the segment cannot be read", wire.ErrRule)
 	}
 	client, server := wire.ParseEnds(head[segEndsOff:])
-	if string(head[:len(segMagic)]) != segMagic || wire.Nonce(head[segNonceOff:]) != nonce || client != key.Client || server != key.Server {
+	if string(head[:len(magic)]) != magic || wire.Nonce(head[segNonceOff:]) != nonce || client != key.Client || server != key.Server {
 		return fmt.Errorf("%w: the segment belongs to another connection", wire.ErrRule)
 	}
 	return nil

@@ -86,10 +86,13 @@ func (s *Server) dismiss(c *session) {
 	for _, l := range c.listeners {
 		s.removeListenerLocked(l)
 	}
+	for _, r := range c.receivers {
+		s.removeReceiverLocked(r)
+	}
 	for _, o := range c.offers {
 		s.endOfferLocked(o, 0)
 	}
-	c.listeners, c.offers = nil, nil
+	c.listeners, c.receivers, c.offers = nil, nil, nil
 	c.user.clients--
 	c.user.descriptors -= 2
 	s.sumUpLocked(c)

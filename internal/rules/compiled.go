@@ -26,8 +26,8 @@ func Compiled(text string) (Rules, error) {
 
 func compiledRule(text string) (r Rule, err error) {
 	f := strings.Split(text, " ")
-	if len(f) != 7 && len(f) != 8 {
-		return r, fmt.Errorf("%d fields, want 7 or 8", len(f))
+	if len(f) < 7 || len(f) > 9 {
+		return r, fmt.Errorf("%d fields, want 7 to 9", len(f))
 	}
 	switch f[0] {
 	case "d":
@@ -69,13 +69,23 @@ func compiledRule(text string) (r Rule, err error) {
 		return r, fmt.Errorf("ports %q to %q", f[5], f[6])
 	}
 	r.Low, r.High = uint16(low), uint16(high)
-	if len(f) == 8 {
+	if len(f) == 8 || len(f) == 9 && f[7] != "-" {
 		if r.Class, r.Classed = parseClass(f[7]); !r.Classed {
 			return r, fmt.Errorf("class %q", f[7])
 		}
 	}
+	if len(f) == 9 {
+		at := strings.Index(protos, f[8])
+		if at < 0 || len(f[8]) != 1 {
+			return r, fmt.Errorf("protocol %q", f[8])
+		}
+		r.Proto = Proto(at)
+	}
 	return r, nil
 }
+
+// protos are the letters of the protocols.
+const protos = "*tur"
 
 // number reads a decimal number of digits only, up to high.
 func number(text string, high int) (int, error) {

@@ -13,12 +13,16 @@ type Question struct {
 	Port     uint16
 	Listener bool // Addr may be the wildcard address
 	Loopback bool // loopback addresses are included
+	UDP      bool // it is about datagrams
 }
 
 // Decide returns what becomes of a connection and, if that is TCP, whether the
 // reason is only that loopback addresses are not included.
 func (rules Rules) Decide(q Question) (a Action, notIncluded bool) {
 	if r := rules.match(q); r != nil {
+		if r.Action == Direct && r.Proto == ReliableUDP {
+			return Reliable, false
+		}
 		return r.Action, false
 	}
 	if q.Addr.Unmap().IsLoopback() && !q.Loopback {
@@ -32,7 +36,7 @@ func (rules Rules) match(q Question) *Rule {
 	wildcard := q.Listener && q.Addr.IsUnspecified()
 	for i := range rules {
 		r := &rules[i]
-		if r.Role != AnyRole && r.Role != q.Role || q.Port < r.Low || q.Port > r.High || !match(r.Program, q.Program) && (q.Invoked == "" || !match(r.Program, q.Invoked)) {
+		if !r.Proto.takes(q.UDP) || r.Role != AnyRole && r.Role != q.Role || q.Port < r.Low || q.Port > r.High || !match(r.Program, q.Program) && (q.Invoked == "" || !match(r.Program, q.Invoked)) {
 			continue
 		}
 		if wildcard {

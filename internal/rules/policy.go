@@ -58,10 +58,25 @@ func (p *Policy) Decide(role Role, server netip.AddrPort, listener bool) (a Acti
 	if p.Off || !server.Addr().IsValid() {
 		return TCP, false
 	}
-	return p.Rules.Decide(Question{
+	return p.Rules.Decide(p.question(role, server, listener))
+}
+
+func (p *Policy) question(role Role, server netip.AddrPort, listener bool) Question {
+	return Question{
 		Program: p.Program, Invoked: p.Invoked, Role: role, Listener: listener,
 		Addr: server.Addr().WithZone(""), Port: server.Port(), Loopback: p.Loopback,
-	})
+	}
+}
+
+// DecideUDP is Decide for datagrams: Client sends them, to this address, Server receives them
+// there. Direct or Reliable: they may go through memory.
+func (p *Policy) DecideUDP(role Role, server netip.AddrPort, listener bool) (a Action, notIncluded bool) {
+	if p.Off || !server.Addr().IsValid() {
+		return TCP, false
+	}
+	q := p.question(role, server, listener)
+	q.UDP = true
+	return p.Rules.Decide(q)
 }
 
 // ClassOf returns the class of a connection, whose server's end has this address; 0: it has

@@ -30,6 +30,8 @@ type Action uint8
 const (
 	TCP Action = iota
 	Direct
+	// Reliable is what DecideUDP says of datagrams that are direct and whose sender waits for room.
+	Reliable
 )
 
 // String returns the word of the rules file.
@@ -62,7 +64,22 @@ type Rule struct {
 	// Class is that of the connection, if Classed. 0: none.
 	Class   Class
 	Classed bool
+	Proto   Proto
 }
+
+// Proto is the protocol that a rule is about.
+type Proto uint8
+
+// Protocols.
+const (
+	AnyProto    Proto = iota
+	ProtoTCP          // TCP's connections
+	ProtoUDP          // UDP's datagrams
+	ReliableUDP       // the same, and their sender waits for room
+)
+
+// takes reports whether a rule is about a question of UDP, or of TCP.
+func (p Proto) takes(udp bool) bool { return p == AnyProto || (p != ProtoTCP) == udp }
 
 // Class is what a connection's packets are, to the fabric (fabric.Class): their DSCP, 0 to
 // MaxClass.
@@ -86,9 +103,10 @@ func Read(path string) (Rules, error) {
 
 // Parse reads rules, one a line:
 //
-//	ACTION PROGRAM ROLE ADDRESS PORT [class=CLASS]
+//	ACTION PROGRAM ROLE ADDRESS PORT [class=CLASS] [proto=PROTOCOL] [reliable]
 //	tcp    ssh*    client *     22
 //	direct *       *   10.2.0.0/24 5201 class=10
+//	direct *       *   *        53   proto=udp reliable
 //
 // Empty lines and what follows a # are skipped. name is for errors.
 func Parse(r io.Reader, name string) (Rules, error) {
@@ -115,8 +133,8 @@ func Parse(r io.Reader, name string) (Rules, error) {
 }
 
 func parseRule(fields []string) (r Rule, err error) {
-	if len(fields) != 5 && len(fields) != 6 {
-		return r, fmt.Errorf("%d fields, want 5 or 6: ACTION PROGRAM ROLE ADDRESS PORT [class=CLASS], as in: tcp ssh* client * 22", len(fields))
+	if len(fields) < 5 || len(fields) > 8 {
+		return r, fmt.Errorf("%d fields, want 5 to 8: ACTION PROGRAM ROLE ADDRESS PORT [class=CLASS] [proto=tcp|udp] [reliable], as in: tcp ssh* client * 22", len(fields))
 	}
 	switch fields[0] {
 	case "direct":
@@ -141,14 +159,32 @@ func parseRule(fields []string) (r Rule, err error) {
 	if r.Addr, err = parseAddr(fields[3]); err != nil {
 		return r, err
 	}
-	if r.Low, r.High, err = parsePorts(fields[4]); err != nil || len(fields) == 5 {
+	if r.Low, r.High, err = parsePorts(fields[4]); err != nil {
 		return r, err
 	}
-	text, ok := strings.CutPrefix(fields[5], "class=")
-	if r.Class, r.Classed = parseClass(text); !ok || !r.Classed {
-		return r, fmt.Errorf("%q: use class= and a number from 0 to %d", fields[5], MaxClass)
+	return r, r.parseOptions(fields[5:])
+}
+
+// parseOptions reads what may follow the ports.
+func (r *Rule) parseOptions(fields []string) error {
+	for _, f := range fields {
+		class, isClass := strings.CutPrefix(f, "class=")
+		switch {
+		case isClass && !r.Classed:
+			if r.Class, r.Classed = parseClass(class); !r.Classed {
+				return fmt.Errorf("%q: use class= and a number from 0 to %d", f, MaxClass)
+			}
+		case f == "proto=tcp" && r.Proto == AnyProto:
+			r.Proto = ProtoTCP
+		case f == "proto=udp" && r.Proto == AnyProto:
+			r.Proto = ProtoUDP
+		case f == "reliable" && r.Proto == ProtoUDP && r.Action == Direct:
+			r.Proto = ReliableUDP
+		default:
+			return fmt.Errorf("%q: use class= and a number from 0 to %d, proto=tcp or proto=udp, and reliable after proto=udp of a direct rule", f, MaxClass)
+		}
 	}
-	return r, nil
+	return nil
 }
 
 // parseClass reads a class; false: it is none.
@@ -228,8 +264,14 @@ func (rules Rules) Compile() string {
 		}
 		addr, bits := r.prefix()
 		fmt.Fprintf(&b, "%s %s %s %x %d %d %d", action, r.Program, role, addr, bits, r.Low, r.High)
-		if r.Classed {
+		switch {
+		case r.Classed:
 			fmt.Fprintf(&b, " %d", r.Class)
+		case r.Proto != AnyProto:
+			b.WriteString(" -")
+		}
+		if r.Proto != AnyProto {
+			fmt.Fprintf(&b, " %c", protos[r.Proto])
 		}
 	}
 	return b.String()

@@ -23,13 +23,19 @@ direct redis* *       127.0.0.0/8     6379-6380
 tcp    *      server  fd00:10:2::1    any
 direct *      any     ::ffff:10.2.0.1 *      class=10
 tcp    *      *       *               *      class=0
+direct *      *       *               53     proto=udp class=4 reliable
+tcp    *      *       *               53     proto=udp
+direct *      *       *               80     proto=tcp
 `
 	want := []Rule{
-		{TCP, "ssh*", Client, netip.Prefix{}, 22, 22, 0, false},
-		{Direct, "redis*", AnyRole, netip.MustParsePrefix("127.0.0.0/8"), 6379, 6380, 0, false},
-		{TCP, "*", Server, netip.MustParsePrefix("fd00:10:2::1/128"), 0, 65535, 0, false},
-		{Direct, "*", AnyRole, netip.MustParsePrefix("10.2.0.1/32"), 0, 65535, 10, true},
-		{TCP, "*", AnyRole, netip.Prefix{}, 0, 65535, 0, true},
+		{TCP, "ssh*", Client, netip.Prefix{}, 22, 22, 0, false, AnyProto},
+		{Direct, "redis*", AnyRole, netip.MustParsePrefix("127.0.0.0/8"), 6379, 6380, 0, false, AnyProto},
+		{TCP, "*", Server, netip.MustParsePrefix("fd00:10:2::1/128"), 0, 65535, 0, false, AnyProto},
+		{Direct, "*", AnyRole, netip.MustParsePrefix("10.2.0.1/32"), 0, 65535, 10, true, AnyProto},
+		{TCP, "*", AnyRole, netip.Prefix{}, 0, 65535, 0, true, AnyProto},
+		{Direct, "*", AnyRole, netip.Prefix{}, 53, 53, 4, true, ReliableUDP},
+		{TCP, "*", AnyRole, netip.Prefix{}, 53, 53, 0, false, ProtoUDP},
+		{Direct, "*", AnyRole, netip.Prefix{}, 80, 80, 0, false, ProtoTCP},
 	}
 	got, err := Parse(strings.NewReader(text), "r")
 	if err != nil {
@@ -42,7 +48,10 @@ tcp    *      *       *               *      class=0
 		"d redis* * 00000000000000000000ffff7f000000 104 6379 6380;" +
 		"t * s fd000010000200000000000000000001 128 0 65535;" +
 		"d * * 00000000000000000000ffff0a020001 128 0 65535 10;" +
-		"t * * 00000000000000000000000000000000 0 0 65535 0"
+		"t * * 00000000000000000000000000000000 0 0 65535 0;" +
+		"d * * 00000000000000000000000000000000 0 53 53 4 r;" +
+		"t * * 00000000000000000000000000000000 0 53 53 - u;" +
+		"d * * 00000000000000000000000000000000 0 80 80 - t"
 	if c := got.Compile(); c != compiled {
 		t.Errorf("compiled:\n%s\nwant\n%s", c, compiled)
 	}
@@ -51,7 +60,14 @@ tcp    *      *       *               *      class=0
 func TestParseRulesErrors(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
 		{"tcp * * *", "4 fields, want 5"},
-		{"tcp * * * * class=1 2", "7 fields, want 5 or 6"},
+		{"tcp * * * * class=1 proto=udp reliable 2", "9 fields, want 5 to 8"},
+		{"tcp * * * * class=1 2", `"2": use class=`},
+		{"tcp * * * * class=1 class=1", `"class=1": use class=`},
+		{"tcp * * * * proto=sctp", `"proto=sctp": use class=`},
+		{"tcp * * * * proto=udp proto=tcp", `"proto=tcp": use class=`},
+		{"tcp * * * * proto=udp reliable", `"reliable": use class=`},
+		{"direct * * * * reliable", `"reliable": use class=`},
+		{"direct * * * * reliable proto=udp", `"reliable": use class=`},
 		{"tcp * * * * *", `"*": use class= and a number from 0 to 63`},
 		{"tcp * * * * 10", `"10": use class=`},
 		{"tcp * * * * class=64", `"class=64": use class=`},
@@ -120,17 +136,20 @@ func TestGolden(t *testing.T) {
 			class = "0"
 		}
 		q := parseQuestion(t, word, strings.Fields(question))
+		q.UDP = word == "udp"
 		got := "d"
 		if action, notIncluded := rules.Decide(q); notIncluded {
 			got = "n"
 		} else if action == TCP {
 			got = "t"
+		} else if action == Reliable {
+			got = "r"
 		}
 		if got != want {
 			t.Errorf("line %d: %s: %s", i+1, line, got)
 		}
 		p := Policy{Rules: rules, Program: q.Program, Loopback: q.Loopback}
-		if c := p.ClassOf(q.Role, netip.AddrPortFrom(q.Addr, q.Port)); !q.Listener && fmt.Sprint(c) != class {
+		if c := p.ClassOf(q.Role, netip.AddrPortFrom(q.Addr, q.Port)); !q.Listener && !q.UDP && fmt.Sprint(c) != class {
 			t.Errorf("line %d: %s: class %d", i+1, line, c)
 		}
 	}

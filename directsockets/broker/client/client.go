@@ -41,6 +41,9 @@ type Socket struct {
 	// process, and these are the addresses.
 	Conn          syscall.RawConn
 	Local, Remote netip.AddrPort
+	// UDP says that the socket is of UDP. It has Conn. Of a sender, Local and Remote are the ends
+	// of the flow; Local's address is that which the kernel would take.
+	UDP bool
 }
 
 // Granted is a segment for a connection, with side 1's doorbell. Who gets it closes
@@ -197,6 +200,18 @@ func (c *Client) Word(bucket uint32) uint32 {
 		return 0
 	}
 	return p.Word(bucket)
+}
+
+// Receiver reports whether a socket at this UDP port of the namespace takes flows.
+func (c *Client) Receiver(port uint16) bool {
+	p := c.page.Load()
+	return p != nil && p.Receiver(port)
+}
+
+// FlowsOpen reports whether any UDP socket may claim a flow.
+func (c *Client) FlowsOpen() bool {
+	p := c.page.Load()
+	return p != nil && p.FlowsOpen()
 }
 
 // MayHaveOffer reports whether a Claim for a connection of this bucket may find

@@ -248,7 +248,11 @@ func (w socketWay) Ask(m wire.Message, s Socket, queue bool, fds ...int) error {
 	var proof int
 	var err error
 	ctlErr := s.Conn.Control(func(fd uintptr) {
+		m.UDP = s.UDP
 		if err = packet.Identify(&m, int(fd)); err == nil {
+			if s.UDP && m.Type == wire.Offer {
+				m.Client, m.Server = s.Local, s.Remote
+			}
 			proof, err = packet.OpenProof(int(fd))
 		}
 	})

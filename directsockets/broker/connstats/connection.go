@@ -20,13 +20,15 @@ type Connection struct {
 	Local   netip.AddrPort `json:"local"`
 	Remote  netip.AddrPort `json:"remote"`
 	Server  bool           `json:"server"` // this end accepted
-	Mode    string         `json:"mode"`
-	Reason  string         `json:"reason,omitempty"` // why it is in this mode
-	Path    string         `json:"path"`             // what carries its bytes: shm, fabric or tcp
-	RDMA    bool           `json:"rdma,omitempty"`   // the fabric does because RDMA hardware joins the hosts
-	Device  int            `json:"virtual_device"`
-	FD      int            `json:"fd"`
-	Since   time.Time      `json:"since"`
+	// UDP: it is a flow of datagrams; Server is its receiver.
+	UDP    bool      `json:"udp,omitempty"`
+	Mode   string    `json:"mode"`
+	Reason string    `json:"reason,omitempty"` // why it is in this mode
+	Path   string    `json:"path"`             // what carries its bytes: shm, fabric or tcp
+	RDMA   bool      `json:"rdma,omitempty"`   // the fabric does because RDMA hardware joins the hosts
+	Device int       `json:"virtual_device"`
+	FD     int       `json:"fd"`
+	Since  time.Time `json:"since"`
 
 	Sent     Traffic `json:"sent"`
 	Received Traffic `json:"received"`
@@ -137,7 +139,10 @@ func parseEntry(b []byte) Connection {
 		Mode: Mode(b[entryModeOff]).String(), Reason: Why(b[entryReasonOff]).String(),
 		Device: int(b[entryDeviceOff]), FD: int(int32(binary.LittleEndian.Uint32(b[entryFDOff:]))),
 		Since: time.Unix(0, int64(binary.LittleEndian.Uint64(b[entryTimeOff:]))),
-		Why:   Why(b[entryReasonOff]),
+		Why:   Why(b[entryReasonOff]), UDP: b[entryUDPOff] == 1,
+	}
+	if c.UDP {
+		c.Path = "udp"
 	}
 	if c.Server {
 		c.Local, c.Remote = server, client

@@ -33,6 +33,7 @@ const (
 	entryFDOff     = 8  // uint32
 	entryPathOff   = 12 // uint8
 	entrySummedOff = 13 // uint8
+	entryUDPOff    = 14 // uint8
 	entryEndsOff   = 16
 	entryTimeOff   = 56 // uint64, Unix ns
 	entryCountOff  = 64
@@ -198,6 +199,7 @@ type Entry struct {
 type EntryInfo struct {
 	Key    wire.Key
 	Server bool // this is side 1
+	UDP    bool // it is a flow of datagrams
 	FD     int
 	Since  time.Time
 }
@@ -249,7 +251,11 @@ func (s *Table) words(index int32) []atomic.Uint64 {
 func (e *Entry) begin(info EntryInfo, m Mode) {
 	seq := uint32(e.words[0].Load()) | 1
 	e.words[0].Store(uint64(seq)) // it changes hands
-	shm.Release(&e.words[entryFDOff/8], uint64(uint32(info.FD)))
+	udp := uint64(0)
+	if info.UDP {
+		udp = 1
+	}
+	shm.Release(&e.words[entryFDOff/8], uint64(uint32(info.FD))|udp<<(8*(entryUDPOff-entryFDOff)))
 	var ends [40]byte
 	wire.AppendEnds(ends[:0], info.Key.Client, info.Key.Server)
 	for i := range len(ends) / 8 {
@@ -280,7 +286,8 @@ func (e *Entry) Set(m Mode, w Why) {
 // SetPath says what carries the bytes, from the time on when it is direct.
 func (e *Entry) SetPath(p Path) {
 	w := &e.words[entryFDOff/8]
-	w.Store(w.Load()&(1<<32-1) | uint64(p)<<(8*(entryPathOff-entryFDOff)))
+	const mask = 1<<32 - 1 | 0xff<<(8*(entryUDPOff-entryFDOff))
+	w.Store(w.Load()&mask | uint64(p)<<(8*(entryPathOff-entryFDOff)))
 }
 
 // Counters lends the counters until Free.

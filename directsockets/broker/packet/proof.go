@@ -10,8 +10,8 @@ import (
 	"exnet/directsockets/broker/wire"
 )
 
-// errNoTCP says that a descriptor is no TCP socket.
-var errNoTCP = errors.New("broker: not a TCP socket")
+// errNoSocket says that a descriptor is no socket with addresses of the Internet.
+var errNoSocket = errors.New("broker: not a TCP or UDP socket")
 
 // Identify completes a message with what identifies the socket fd.
 func Identify(m *wire.Message, fd int) error {
@@ -27,23 +27,23 @@ func Identify(m *wire.Message, fd int) error {
 	return nil
 }
 
-// socketEnds returns the ends of the TCP socket fd, and the interface that it is bound
-// to. There is no remote one if it listens.
+// socketEnds returns the ends of the TCP or UDP socket fd, and the interface that it is bound
+// to. There is no remote one if it is not connected.
 func socketEnds(fd int) (local, remote netip.AddrPort, ifindex uint32, err error) {
 	here, err := unix.Getsockname(fd)
 	if err != nil {
-		return local, remote, 0, fmt.Errorf("%w: %v", errNoTCP, err)
+		return local, remote, 0, fmt.Errorf("%w: %v", errNoSocket, err)
 	}
 	local, ok := addrOf(here)
 	if there, peerErr := unix.Getpeername(fd); peerErr == nil {
 		remote, _ = addrOf(there)
 	}
 	if !ok {
-		return local, remote, 0, fmt.Errorf("%w: the socket has another address family", errNoTCP)
+		return local, remote, 0, fmt.Errorf("%w: the socket has another address family", errNoSocket)
 	}
 	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX)
 	if err != nil {
-		return local, remote, 0, fmt.Errorf("%w: %v", errNoTCP, err)
+		return local, remote, 0, fmt.Errorf("%w: %v", errNoSocket, err)
 	}
 	return local, remote, uint32(n), nil
 }

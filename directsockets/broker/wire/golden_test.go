@@ -79,7 +79,11 @@ func (v vector) message(t testing.TB) (m Message) {
 		case "program":
 			m.Program = value
 		case "interface":
-			m.Interface = uint32(number(value))
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil {
+				t.Fatalf("line %d: %v", v.line, err)
+			}
+			m.setSocketWord(uint32(n))
 		case "node":
 			m.Node = uint16(number(value))
 		case "features":

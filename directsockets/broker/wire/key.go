@@ -15,6 +15,11 @@ func (k Key) Valid() bool {
 		k.Client.Addr().Is4() == k.Server.Addr().Is4()
 }
 
+// UDPBucket is the word of the page's offers that datagrams to a port have (SPEC.md, 10.4).
+func UDPBucket(port uint16) uint32 {
+	return Key{Server: netip.AddrPortFrom(netip.Addr{}, port)}.Bucket()
+}
+
 // FNV-1a of 32 bits (Fowler, Noll, Vo).
 const (
 	fnvBasis = 2166136261

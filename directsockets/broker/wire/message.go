@@ -41,7 +41,8 @@ const (
 	nonceOff = HeaderLen      // OFFER, WITHDRAW, GRANT: 16 bytes
 	endsOff  = HeaderLen + 16 // OFFER, GRANT: the ends of the connection
 	shownOff = HeaderLen      // LISTEN, CLAIM: the ends
-	ifLen    = 4              // LISTEN, CLAIM, OFFER: after the ends, uint32, the interface
+	ifLen    = 4              // LISTEN, CLAIM, OFFER: after the ends, uint32, the interface; udpBit
+	udpBit   = 1 << 31        // the socket is of UDP
 
 	reasonOff = HeaderLen // REFUSED: uint8
 )
@@ -51,6 +52,9 @@ const MaxLen = HeaderLen + 16 + EndsLen + ifLen
 
 // MaxDescriptors is the most descriptors that a message has.
 const MaxDescriptors = 3
+
+// FeatureUDP is the bit of WELCOME's features by which a broker says that it knows UDP.
+const FeatureUDP = 1
 
 // Limits of a client, and times (SPEC.md, 6).
 const (
@@ -147,7 +151,7 @@ func (r Reason) String() string {
 	case TooMany:
 		return "too many"
 	case NotOwner:
-		return "not a TCP socket of this namespace"
+		return "not a socket of this namespace"
 	case BadSegment:
 		return "bad segment or doorbell"
 	case NoRule:
@@ -172,6 +176,7 @@ type Message struct {
 	// socket: Server is its address, Client is zero.
 	Client, Server netip.AddrPort
 	Interface      uint32 // Listen, Offer, Claim: index of the one that the socket is bound to; 0: none
+	UDP            bool   // Listen, Offer, Claim: the socket is of UDP, else of TCP
 	Reason         Reason // Refused
 }
 
@@ -195,11 +200,11 @@ func (m Message) AppendBinary(b []byte) ([]byte, error) {
 		b = binary.LittleEndian.AppendUint32(b, m.Features)
 	case Listen, Claim:
 		b = AppendEnds(b, m.Client, m.Server)
-		b = binary.LittleEndian.AppendUint32(b, m.Interface)
+		b = binary.LittleEndian.AppendUint32(b, m.socketWord())
 	case Offer:
 		b = append(b, m.Nonce[:]...)
 		b = AppendEnds(b, m.Client, m.Server)
-		b = binary.LittleEndian.AppendUint32(b, m.Interface)
+		b = binary.LittleEndian.AppendUint32(b, m.socketWord())
 	case Withdraw:
 		b = append(b, m.Nonce[:]...)
 	case Grant:
@@ -239,14 +244,14 @@ func (m *Message) UnmarshalBinary(b []byte) error {
 		n.Features = binary.LittleEndian.Uint32(b[featuresOff:])
 	case Listen, Claim:
 		n.Client, n.Server = ParseEnds(b[shownOff:])
-		if n.Type == Listen && n.Client.Port() == 0 {
+		n.setSocketWord(binary.LittleEndian.Uint32(b[shownOff+EndsLen:]))
+		if (n.Type == Listen || n.UDP) && n.Client.Port() == 0 {
 			n.Client = netip.AddrPort{}
 		}
-		n.Interface = binary.LittleEndian.Uint32(b[shownOff+EndsLen:])
 	case Offer:
 		n.Nonce = Nonce(b[nonceOff:])
 		n.Client, n.Server = ParseEnds(b[endsOff:])
-		n.Interface = binary.LittleEndian.Uint32(b[endsOff+EndsLen:])
+		n.setSocketWord(binary.LittleEndian.Uint32(b[endsOff+EndsLen:]))
 	case Withdraw:
 		n.Nonce = Nonce(b[nonceOff:])
 	case Grant:
@@ -261,6 +266,16 @@ func (m *Message) UnmarshalBinary(b []byte) error {
 	*m = n
 	return nil
 }
+
+// socketWord has the interface and the protocol.
+func (m Message) socketWord() uint32 {
+	if m.UDP {
+		return m.Interface | udpBit
+	}
+	return m.Interface
+}
+
+func (m *Message) setSocketWord(w uint32) { m.Interface, m.UDP = w&^udpBit, w&udpBit != 0 }
 
 // EndsLen is the length of the ends of a connection.
 const EndsLen = 16 + 16 + 2 + 2

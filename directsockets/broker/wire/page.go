@@ -12,11 +12,13 @@ import (
 const (
 	pageMagic = "EXTDSPG\x01"
 
-	pageVersionOff    = 8 // uint32, then the generation: one word of 64 bits
+	pageVersionOff    = 8  // uint32, then the generation: one word of 64 bits
+	pageUDPOpenOff    = 16 // uint32: open offers of UDP
 	pageListenersOff  = 64
 	pageOffersOff     = pageListenersOff + 65536*2 // uint16 for each port
 	offerWords        = 4096
-	pageUsed          = pageOffersOff + offerWords*4
+	pageReceiversOff  = (pageOffersOff + offerWords*4 + shm.PageSize - 1) / shm.PageSize * shm.PageSize // uint16 for each UDP port
+	pageUsed          = pageReceiversOff + 65536*2
 	PageSize          = (pageUsed + shm.PageSize - 1) / shm.PageSize * shm.PageSize // of the file
 	maxListenersShown = 1<<15 - 1
 	deepBit           = 1 << 15
@@ -44,6 +46,8 @@ type Page struct {
 	head      *atomic.Uint64  // version, generation
 	listeners []atomic.Uint64 // four ports in each
 	offers    []atomic.Uint64 // two buckets in each
+	receivers []atomic.Uint64 // four UDP ports in each
+	udpOpen   *atomic.Uint64  // open offers of UDP
 	open      []uint32        // open offers of each bucket; nil unless it is the broker's
 }
 
@@ -88,6 +92,8 @@ func viewPage(seg memory, words func(off, n int) []atomic.Uint64) *Page {
 		head:      &words(pageVersionOff, 1)[0],
 		listeners: words(pageListenersOff, 65536/4),
 		offers:    words(pageOffersOff, offerWords/2),
+		receivers: words(pageReceiversOff, 65536/4),
+		udpOpen:   &words(pageUDPOpenOff, 1)[0],
 	}
 }
 
@@ -158,4 +164,30 @@ func (p *Page) setWord(bucket, w uint32) {
 	w = w&^0xffff | min(p.open[bucket], 0xffff)
 	to, shift := &p.offers[bucket/2], bucket%2*32
 	to.Store(to.Load()&^(0xffffffff<<shift) | uint64(w)<<shift)
+}
+
+// Receiver reports whether a socket at this UDP port takes flows.
+func (p *Page) Receiver(port uint16) bool {
+	return uint16(p.receivers[port/4].Load()>>(port%4*16)) != 0
+}
+
+// SetReceivers shows how many sockets at a UDP port take flows.
+func (p *Page) SetReceivers(port uint16, n int) {
+	w, shift := &p.receivers[port/4], port%4*16
+	w.Store(w.Load()&^(0xffff<<shift) | uint64(min(n, maxListenersShown))<<shift)
+}
+
+// FlowsOpen reports whether there is an open offer of UDP.
+func (p *Page) FlowsOpen() bool { return uint32(p.udpOpen.Load()) != 0 }
+
+// AddFlow shows a new offer of UDP, which can be claimed already.
+func (p *Page) AddFlow(port uint16) {
+	p.udpOpen.Store(p.udpOpen.Load() + 1)
+	p.AddOffer(UDPBucket(port))
+}
+
+// RemoveFlow shows that one is gone.
+func (p *Page) RemoveFlow(port uint16) {
+	p.RemoveOffer(UDPBucket(port))
+	p.udpOpen.Store(p.udpOpen.Load() - 1)
 }

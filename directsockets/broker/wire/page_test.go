@@ -25,7 +25,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.seg.Retire()
-	if len(exposed(q)) != 151552 || q.Generation() != 0 {
+	if len(exposed(q)) != 282624 || q.Generation() != 0 {
 		t.Errorf("%d bytes, generation %d", len(exposed(q)), q.Generation())
 	}
 	for _, port := range []uint16{0, 1, 2, 3, 4, 80, 32767, 32768, 65534, 65535} {

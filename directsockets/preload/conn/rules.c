@@ -8,7 +8,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-enum { FIELDS = 7, MAX_FIELDS = 8, MAX_CLASS = 63 };
+enum { FIELDS = 7, MAX_FIELDS = 9, MAX_CLASS = 63 };
 
 struct rule {
 	const char *program;
@@ -17,6 +17,7 @@ struct rule {
 	uint8_t addr[16];
 	int bits, low, high;
 	int class; // -1: it says none
+	char proto; // t TCP, u UDP, r UDP whose sender waits, * both
 };
 
 static struct {
@@ -117,7 +118,10 @@ static int next(const char **p, struct rule *r)
 	r->low = number(f[5], n[5], 65535);
 	r->high = number(f[6], n[6], 65535);
 	r->class = fields > FIELDS ? number(f[FIELDS], n[FIELDS], MAX_CLASS) : -1;
-	if (fields > FIELDS && r->class < 0)
+	if (fields > FIELDS && r->class < 0 && (fields < MAX_FIELDS || n[FIELDS] != 1 || f[FIELDS][0] != '-'))
+		return -1;
+	r->proto = fields == MAX_FIELDS ? f[FIELDS + 1][0] : '*';
+	if (fields == MAX_FIELDS && (n[FIELDS + 1] != 1 || (r->proto != 't' && r->proto != 'u' && r->proto != 'r' && r->proto != '*')))
 		return -1;
 	if (r->bits < 0 || r->low < 0 || r->high < 0 || r->low > r->high)
 		return -1;
@@ -184,13 +188,15 @@ static int is_wildcard(const uint8_t *a)
  * TCP. */
 enum { ONE, WILDCARD };
 
-/* Finds the rule that decides for a role (c or s) at an address and port. 0: there is none. No
- * lock: the rules do not change once they are set. */
-static int find(char role, const uint8_t *addr, int port, int wildcard, struct rule *r)
+/* Finds the rule that decides for a role (c or s) at an address and port, of TCP or UDP. 0: there
+ * is none. No lock: the rules do not change once they are set. */
+static int find(bool udp, char role, const uint8_t *addr, int port, int wildcard, struct rule *r)
 {
 	const char *p = rules.text;
 
 	while (p && next(&p, r) == 1) {
+		if (r->proto != '*' && (r->proto != 't') != udp)
+			continue;
 		if (r->role != '*' && r->role != role)
 			continue;
 		if (port < r->low || port > r->high)
@@ -215,9 +221,23 @@ static int decide(char role, const uint8_t *addr, int port, int wildcard)
 
 	if (rules.off)
 		return RULES_TCP;
-	if (find(role, addr, port, wildcard, &r))
+	if (find(false, role, addr, port, wildcard, &r))
 		return r.action == 'd' ? RULES_DIRECT : RULES_TCP;
 	return !rules.loopback && is_loopback(addr) ? RULES_NOT_INCLUDED : RULES_DIRECT;
+}
+
+int rules_udp(int side, const uint8_t addr[16], int port, bool bound, bool *reliable)
+{
+	struct rule r;
+	int wildcard = bound && is_wildcard(addr) ? WILDCARD : ONE;
+
+	*reliable = false;
+	if (rules.off)
+		return RULES_TCP;
+	if (!find(true, side == 0 ? 'c' : 's', addr, port, wildcard, &r))
+		return !rules.loopback && is_loopback(addr) ? RULES_NOT_INCLUDED : RULES_DIRECT;
+	*reliable = r.proto == 'r';
+	return r.action == 'd' ? RULES_DIRECT : RULES_TCP;
 }
 
 int rules_decide(int side, const uint8_t addr[16], int port)
@@ -231,7 +251,7 @@ int rules_class(int side, const uint8_t addr[16], int port)
 
 	if (rules.off)
 		return 0;
-	return find(side == 0 ? 'c' : 's', addr, port, ONE, &r) && r.class >= 0 ? r.class : rules.class;
+	return find(false, side == 0 ? 'c' : 's', addr, port, ONE, &r) && r.class >= 0 ? r.class : rules.class;
 }
 
 bool rules_classes(void) { return rules.classes; }

@@ -35,4 +35,9 @@ bool rules_classes(void);
 // rules_listen answers for a listener bound to addr and port.
 int rules_listen(const uint8_t addr[16], int port);
 
+// rules_udp answers for datagrams: side is 0 for their sender, and addr and port are those to which
+// they go; 1 for a receiver, and they are where it is bound, which may be the wildcard address if
+// bound says so. reliable: the sender waits for room.
+int rules_udp(int side, const uint8_t addr[16], int port, bool bound, bool *reliable);
+
 #endif

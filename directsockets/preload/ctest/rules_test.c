@@ -40,6 +40,34 @@ static void ask(char *line, int lineno)
 	}
 }
 
+static void ask_udp(const char *line, int lineno)
+{
+	char program[256], role[4], hex[64], answer[4];
+	int port, loopback;
+	bool reliable;
+	uint8_t addr[16];
+
+	if (sscanf(line, "udp %255s %3s %63s %d %d -> %3s", program, role, hex, &port, &loopback, answer) != 6 || strlen(hex) != 32) {
+		printf("line %d: cannot read it\n", lineno);
+		failures++;
+		return;
+	}
+	for (int i = 0; i < 16; i++) {
+		char b[3] = {hex[2 * i], hex[2 * i + 1], 0};
+		addr[i] = (uint8_t)strtol(b, NULL, 16);
+	}
+	rules_set(text, program, loopback, 0);
+	int got = rules_udp(role[0] == 's', addr, port, false, &reliable);
+	char c = got == RULES_DIRECT ? 'd' : got == RULES_TCP ? 't' : 'n';
+	if (c == 'd' && reliable)
+		c = 'r';
+	asked++;
+	if (c != answer[0]) {
+		printf("line %d: got %c, want %s: %s", lineno, c, answer, line);
+		failures++;
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static char line[65536];
@@ -59,6 +87,8 @@ int main(int argc, char **argv)
 				printf("line %d: accepted: %s\n", lineno, text);
 				failures++;
 			}
+		} else if (line[0] == 'u') {
+			ask_udp(line, lineno);
 		} else if (line[0] == 'a' || line[0] == 'l') {
 			ask(line, lineno);
 		}

@@ -1,0 +1,245 @@
+package datagram
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/foreign"
+	"exnet/internal/shm"
+)
+
+// ErrCorrupt says that the sender has written an impossible value. The flow has ended.
+var ErrCorrupt = errors.New("datagram: the sender has written an impossible value")
+
+// Rx is the receiver's end of a flow.
+type Rx struct {
+	seg   *Segment
+	words []atomic.Uint64
+	ring  foreign.Memory
+	size  uint64
+
+	byKernel, droppedP, consumedP, takenP, dryP *atomic.Uint64
+	busy, txFlags, armed, flags, st, cpu        *atomic.Uint32
+
+	at, given uint64 // consumed, and as published
+	taken     uint64
+	isArmed   bool
+	own       uint32 // flags
+	ended     bool
+	bell      int
+
+	next  Record // what is at at, if there
+	there bool
+	done  int // of a train: what was consumed of it
+}
+
+// Record is a datagram in the ring, or what is left of a train.
+type Record struct {
+	Meta
+	Len   int
+	Stamp uint64
+	off   uint64 // of the payload
+	takes uint64
+}
+
+// NewRx makes the receiver's end, which takes its end of the liveness pair over, and attaches.
+// bound: see SPEC 10.5; trains: UDP_GRO is on.
+func NewRx(seg *Segment, bell int, bound uint32, trains bool) *Rx {
+	r := &Rx{
+		seg: seg, words: seg.ringWords(), ring: seg.ringMemory(), size: uint64(seg.ring),
+		byKernel: seg.word(txOff + byKernelOff), droppedP: seg.word(txOff + droppedOff), consumedP: seg.word(rxOff + consumedOff),
+		takenP: seg.word(rxOff + takenOff), dryP: seg.word(rxOff + dryOff),
+		busy: seg.half(txOff + busyOff), txFlags: seg.half(txOff + txFlagsOff),
+		armed: seg.half(rxOff + armedOff), flags: seg.half(rxOff + rxFlagsOff), st: seg.half(rxOff + stateOff), cpu: seg.half(rxOff + rxCPUOff),
+		isArmed: true, bell: bell,
+	}
+	r.armed.Store(1)
+	seg.half(rxOff + boundOff).Store(bound)
+	if trains {
+		r.own = flagTrains
+	}
+	r.flags.Store(r.own)
+	r.st.Store(stateAttached)
+	return r
+}
+
+// Refuse has the sender keep to the kernel.
+func Refuse(seg *Segment, bell int) {
+	seg.half(rxOff + stateOff).Store(stateWithdrawn)
+	_ = unix.Close(bell)
+	seg.Retire()
+}
+
+// Next is the record that is due; false: there is none. It stays until Consume. After ErrCorrupt
+// the flow has ended.
+func (r *Rx) Next() (rec Record, ok bool, err error) {
+	if r.there {
+		return r.next, true, nil
+	}
+	for wraps := 0; ; wraps++ {
+		if r.ended {
+			return rec, false, nil
+		}
+		off := r.at % r.size
+		w := r.words[off/8].Load()
+		if uint32(w) == 0 {
+			return rec, false, nil
+		}
+		shm.Observe()
+		n, tag := int(w&lengthMask), uint8(w>>tagShift)
+		takes := uint64(recordLen(n))
+		switch {
+		case w>>17&0x7f != 0 || n > MaxLen || off+takes > r.size:
+			return rec, false, r.breach()
+		case tag == tagWrap && n == 0 && off != 0 && wraps == 0:
+			r.at += r.size - off
+			continue
+		case tag != tagDatagram && tag != tagTrain:
+			return rec, false, r.breach()
+		}
+		rec = Record{Meta: Meta{TOS: uint8(w >> tosShift), TTL: uint8(w >> ttlShift)}, Len: n,
+			Stamp: r.words[off/8+1].Load(), off: off + recordHead, takes: takes}
+		if tag == tagTrain {
+			if rec.Each = int(uint16(w >> eachShift)); rec.Each == 0 || rec.Each > n {
+				return rec, false, r.breach()
+			}
+		}
+		r.next, r.there, r.done = rec, true, 0
+		return rec, true, nil
+	}
+}
+
+// Ready reports whether Next may have something.
+func (r *Rx) Ready() bool {
+	return r.there || !r.ended && uint32(r.words[r.at%r.size/8].Load()) != 0
+}
+
+// Word is the word that changes when a datagram comes; nil: none does any more.
+func (r *Rx) Word() *atomic.Uint64 {
+	if r.ended {
+		return nil
+	}
+	return &r.words[r.at%r.size/8]
+}
+
+// CopyTo copies from the datagram that is due, and returns how much.
+func (r *Rx) CopyTo(p []byte) int {
+	n := min(len(p), r.next.Len)
+	if n == 0 {
+		return 0
+	}
+	return r.ring.Part(int(r.next.off), n).CopyTo(p[:n])
+}
+
+// Consume is done with the first n bytes of what is due: all, or a datagram of a train.
+func (r *Rx) Consume(n int) {
+	if n < r.next.Len {
+		r.next.Len -= n
+		r.next.off += uint64(n)
+		return
+	}
+	r.there = false
+	r.at += r.next.takes
+	if r.at-r.given >= r.size/4 {
+		r.give()
+	}
+}
+
+// give gives bytes of the ring back.
+func (r *Rx) give() {
+	if r.given != r.at && !r.ended {
+		shm.Publish()
+		r.consumedP.Store(r.at)
+		r.given = r.at
+	}
+}
+
+// Idle gives back what was consumed, if that is much: the sender can begin at the start of the ring
+// again, so that a flow that is answered datagram by datagram has few pages.
+func (r *Rx) Idle() {
+	if r.at-r.given >= rewind/2 {
+		r.give()
+	}
+}
+
+// Armed reports whether the sender uses the kernel.
+func (r *Rx) Armed() bool { return r.isArmed }
+
+// Arm has the sender use the kernel. It is a full fence; while Busy, the sender may not have seen
+// it.
+func (r *Rx) Arm() {
+	if !r.ended && !r.isArmed {
+		r.give()
+		r.isArmed = true
+		r.cpu.Store(uint32(shm.CPU() + 1))
+		r.armed.Store(1)
+	}
+}
+
+// Busy reports whether the sender may be publishing though the flow is armed.
+func (r *Rx) Busy() bool { return !r.ended && r.busy.Load() != 0 }
+
+// Disarm has the sender use the segment.
+func (r *Rx) Disarm() {
+	if !r.ended && r.isArmed {
+		r.isArmed = false
+		r.armed.Store(0)
+	}
+}
+
+// Took says that n datagrams of the sender's came by the kernel, before the program has them.
+func (r *Rx) Took(n int) {
+	if !r.ended {
+		r.taken += uint64(n)
+		r.takenP.Store(r.taken)
+	}
+}
+
+// Kernel is what to tell Dry if a receive by the kernel, after this, finds nothing.
+func (r *Rx) Kernel() uint64 { return r.byKernel.Load() }
+
+// Dry says so.
+func (r *Rx) Dry(kernel uint64) {
+	if !r.ended {
+		r.dryP.Store(kernel)
+	}
+}
+
+// Dropped is how many datagrams the sender says that it has dropped.
+func (r *Rx) Dropped() uint64 { return r.droppedP.Load() }
+
+// Over reports whether the sender has left, or is gone, and everything is consumed.
+func (r *Rx) Over() bool {
+	if r.ended {
+		return true
+	}
+	if r.txFlags.Load()&flagLeft == 0 && !shm.HungUp(r.bell) {
+		return false
+	}
+	return !r.Ready()
+}
+
+func (r *Rx) breach() error {
+	r.Close()
+	return ErrCorrupt
+}
+
+// Close ends the flow for the receiver: what comes later comes by the kernel.
+func (r *Rx) Close() {
+	if r.ended {
+		return
+	}
+	r.ended, r.there = true, false
+	r.own |= flagClosed
+	r.flags.Store(r.own)
+	_ = unix.Close(r.bell)
+	r.seg.Retire()
+}
+
+// Ended reports whether the flow has ended.
+func (r *Rx) Ended() bool { return r.ended }
+
+// Info says whose flow it is.
+func (r *Rx) Info() Info { return r.seg.info }

@@ -1,0 +1,277 @@
+package datagram
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/foreign"
+	_ "exnet/internal/linux"
+	"exnet/internal/shm"
+)
+
+// Outcome is what became of a datagram.
+type Outcome int
+
+const (
+	Published Outcome = iota // it is in the ring
+	ByKernel                 // send it by the kernel, and call Sent
+	NoRoom                   // try again, or Drop it
+	Gone                     // the flow has ended; the kernel knows what follows
+)
+
+// softirqTime is how long the kernel may take to give a datagram to its receiver.
+const softirqTime = int64(time.Millisecond)
+
+// A sender looks whether its receiver is there when it has not for probeTime, and there is no room
+// or probeEvery datagrams went to the ring.
+const (
+	probeTime  = int64(time.Millisecond)
+	probeEvery = 32
+)
+
+// Tx is the sender's end of a flow.
+type Tx struct {
+	seg   *Segment
+	words []atomic.Uint64
+	ring  foreign.Memory
+	size  uint64
+
+	// The sender's own fields.
+	byKernel, dropped, consumedP, takenP, dryP *atomic.Uint64
+	busy                                       *atomic.Uint64 // and flags, in the upper half
+	cpu, armed, rxFlags, bound, st             *atomic.Uint32
+
+	put, consumed uint64 // consumed as last read
+	kernel        uint64 // datagrams that went by the kernel
+	lost          uint64
+	lostKnown     bool
+	settled       bool
+	lastKernel    int64 // when the last one went by the kernel
+	probed        int64 // when it was last asked whether the receiver is there
+	sends         uint64
+	ended         bool // nothing is touched any more
+
+	mu   sync.Mutex
+	bell int // guarded by mu; -1: closed
+}
+
+// NewTx makes the sender's end, which takes its end of the liveness pair over. The datagrams to D
+// before count as one by the kernel.
+func NewTx(seg *Segment, bell int, now int64) *Tx {
+	return &Tx{
+		seg: seg, words: seg.ringWords(), ring: seg.ringMemory(), size: uint64(seg.ring),
+		byKernel: seg.word(txOff + byKernelOff), dropped: seg.word(txOff + droppedOff),
+		busy: seg.word(txOff + busyOff), cpu: seg.half(txOff + txCPUOff),
+		consumedP: seg.word(rxOff + consumedOff), takenP: seg.word(rxOff + takenOff), dryP: seg.word(rxOff + dryOff),
+		armed: seg.half(rxOff + armedOff), rxFlags: seg.half(rxOff + rxFlagsOff), bound: seg.half(rxOff + boundOff), st: seg.half(rxOff + stateOff),
+		kernel: 1, lastKernel: now, probed: now, bell: bell,
+	}
+}
+
+// Attached reports whether the receiver has taken the segment; refused: it does not want it.
+func (t *Tx) Attached() (attached, refused bool) {
+	if t.ended {
+		return false, true
+	}
+	s := t.st.Load()
+	return s == stateAttached, s == stateWithdrawn
+}
+
+// Trains reports whether the receiver takes trains.
+func (t *Tx) Trains() bool { return !t.ended && t.rxFlags.Load()&flagTrains != 0 }
+
+// Settled reports whether nothing that was sent by the kernel is still on its way.
+func (t *Tx) Settled(now int64) bool {
+	if t.settled || t.ended {
+		return t.settled
+	}
+	dry := t.dryP.Load()
+	taken := t.takenP.Load()
+	switch {
+	case t.lostKnown && taken+t.lost == t.kernel:
+	case dry == t.kernel && now-t.lastKernel >= softirqTime:
+		t.lost, t.lostKnown = t.kernel-taken, true
+	default:
+		return false
+	}
+	t.settled = true
+	return true
+}
+
+// Known reports whether it is known how many of those by the kernel were lost.
+func (t *Tx) Known() bool { return t.lostKnown }
+
+// Armed reports whether the receiver may sleep in the kernel.
+func (t *Tx) Armed() bool { return t.ended || t.armed.Load() != 0 }
+
+// Sent says that n datagrams went to D by the kernel.
+func (t *Tx) Sent(n int, now int64) {
+	if t.ended {
+		return
+	}
+	t.kernel += uint64(n)
+	t.settled, t.lastKernel = false, now
+	t.byKernel.Store(t.kernel)
+}
+
+// Meta is what a datagram has beside its payload.
+type Meta struct {
+	TOS, TTL uint8
+	// Each is the length of each datagram of a train but the last; 0: it is one datagram.
+	Each int
+}
+
+// Send sends a datagram or a train through the segment, if that is its way.
+func (t *Tx) Send(p []byte, m Meta) Outcome {
+	if t.ended {
+		return Gone
+	}
+	t.busy.Store(1) // a full fence
+	outcome := t.publish(p, m)
+	t.release()
+	if outcome == Published || outcome == NoRoom {
+		if t.sends++; (outcome == NoRoom || t.sends%probeEvery == 0) && t.gone(shm.Nanotime()) {
+			return Gone
+		}
+	}
+	if outcome == Gone {
+		t.Close()
+	}
+	return outcome
+}
+
+// release ends what busy says.
+func (t *Tx) release() {
+	shm.Publish()
+	shm.Release(t.busy, 0)
+}
+
+// publish is Send while busy says so.
+func (t *Tx) publish(p []byte, m Meta) Outcome {
+	switch {
+	case t.rxFlags.Load()&flagClosed != 0:
+		return Gone
+	case t.armed.Load() != 0 || !t.settled && !t.Settled(shm.Nanotime()):
+		return ByKernel
+	}
+	n := uint64(recordLen(len(p)))
+	if t.put-t.consumed >= rewind && !t.look() {
+		return Gone
+	}
+	off := t.put % t.size
+	need := n
+	wrap := off+n > t.size || off >= rewind && t.consumed == t.put && off >= n+align
+	if wrap {
+		need += t.size - off
+	}
+	if !t.fits(need, n) {
+		if !t.look() {
+			return Gone
+		}
+		if !t.fits(need, n) {
+			return NoRoom
+		}
+	}
+	if wrap {
+		t.words[0].Store(0) // the receiver waits at this word
+		shm.Publish()
+		t.words[off/8].Store(tagWrap << tagShift)
+		t.put += t.size - off
+		off = 0
+	}
+	shm.Release(&t.words[(off+n)%t.size/8], 0)
+	if len(p) > 0 {
+		t.ring.Part(int(off)+recordHead, len(p)).Fill(p)
+	}
+	shm.Release(&t.words[off/8+1], shm.Ticks())
+	w := uint64(len(p)) | tagDatagram<<tagShift | uint64(m.TOS)<<tosShift | uint64(m.TTL)<<ttlShift
+	if m.Each != 0 {
+		w = w&^(tagDatagram<<tagShift) | tagTrain<<tagShift | uint64(m.Each)<<eachShift
+	}
+	t.put += n
+	shm.Publish()
+	shm.Release(&t.words[off/8], w)
+	return Published
+}
+
+// fits reports whether need bytes fit, of which a record has n.
+func (t *Tx) fits(need, n uint64) bool {
+	in := t.put - t.consumed
+	if in+need+align > t.size {
+		return false
+	}
+	bound := uint64(t.bound.Load())
+	return bound == 0 || in == 0 || in+n <= bound*n/(n+perRecord)
+}
+
+// look looks what the receiver has given back. False: that is impossible.
+func (t *Tx) look() bool {
+	c := t.consumedP.Load()
+	if c-t.consumed > t.put-t.consumed {
+		return false
+	}
+	t.consumed = c
+	return true
+}
+
+// Consumed is the count of bytes that the receiver has given back; all: it has everything.
+func (t *Tx) Consumed() (n uint64, all bool) {
+	if t.ended || !t.look() {
+		t.Close()
+		return t.put, true
+	}
+	return t.consumed, t.consumed == t.put
+}
+
+// Drop counts a datagram for which there was no room.
+func (t *Tx) Drop() {
+	if !t.ended {
+		t.dropped.Store(t.dropped.Load() + 1)
+	}
+}
+
+// gone looks, at most once in probeTime, whether the receiver is there.
+func (t *Tx) gone(now int64) bool {
+	if now-t.probed < probeTime {
+		return false
+	}
+	t.probed = now
+	t.cpu.Store(uint32(shm.CPU() + 1))
+	if !t.HungUp() {
+		return false
+	}
+	t.Close()
+	return true
+}
+
+// HungUp reports whether the other end of the liveness pair is closed.
+func (t *Tx) HungUp() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.bell < 0 || shm.HungUp(t.bell)
+}
+
+// Close ends the flow for the sender. What is in the ring remains.
+func (t *Tx) Close() {
+	if t.ended {
+		return
+	}
+	t.ended = true
+	t.busy.Store(flagLeft << 32)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.bell >= 0 {
+		_ = unix.Close(t.bell)
+		t.bell = -1
+	}
+	t.seg.Retire()
+}
+
+// Ended reports whether the flow has ended.
+func (t *Tx) Ended() bool { return t.ended }
+
+// Info says whose flow it is.
+func (t *Tx) Info() Info { return t.seg.info }

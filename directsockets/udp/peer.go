@@ -1,0 +1,50 @@
+package udp
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// Layout of the request and of the answer (linux/inet_diag.h).
+const (
+	askLen    = unix.SizeofNlMsghdr + 56
+	askID     = unix.SizeofNlMsghdr + 8
+	cookieOff = unix.SizeofNlMsghdr + 4 + 40
+)
+
+// peerOf asks the kernel (sock_diag(7)) for the number (SO_COOKIE) of the socket to which the
+// kernel would give a datagram.
+func peerOf(from, to netip.AddrPort) (cookie uint64, found bool) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return 0, false
+	}
+	defer unix.Close(fd)
+	b := make([]byte, askLen)
+	binary.NativeEndian.PutUint32(b, askLen)
+	binary.NativeEndian.PutUint16(b[4:], unix.SOCK_DIAG_BY_FAMILY)
+	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST)
+	r := b[unix.SizeofNlMsghdr:]
+	r[0], r[1] = unix.AF_INET, unix.IPPROTO_UDP
+	if to.Addr().Is6() {
+		r[0] = unix.AF_INET6
+	}
+	binary.NativeEndian.PutUint32(r[4:], ^uint32(0))
+	id := b[askID:]
+	binary.BigEndian.PutUint16(id, from.Port())
+	binary.BigEndian.PutUint16(id[2:], to.Port())
+	copy(id[4:], from.Addr().AsSlice())
+	copy(id[20:], to.Addr().AsSlice())
+	binary.NativeEndian.PutUint64(id[40:], ^uint64(0))
+	if unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) != nil {
+		return 0, false
+	}
+	var buf [4096]byte
+	n, _, err := unix.Recvfrom(fd, buf[:], unix.MSG_DONTWAIT) // the kernel answers while it is asked
+	if err != nil || n < cookieOff+8 || binary.NativeEndian.Uint16(buf[4:]) != unix.SOCK_DIAG_BY_FAMILY {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint64(buf[cookieOff:]), true
+}

@@ -1,0 +1,507 @@
+package udp
+
+import (
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/wire"
+	"exnet/directsockets/datagram"
+	"exnet/directsockets/segment"
+	"exnet/internal/shm"
+)
+
+const (
+	// announceAfter is how many datagrams a program has received before flows to it are worth it.
+	announceAfter = 2
+	// shadowEvery is every how many records the kernel's socket is looked at.
+	shadowEvery = 64
+	// youngUntil is how many datagrams of a new flow make the receiver look whether more are there:
+	// the sender does not know yet how many were lost.
+	youngUntil = 64
+	// busyTime is how long a receiver waits for senders that are publishing, in all.
+	busyTime = 10 * time.Millisecond
+	// checkTime is how often the kernel is asked whether a sender still is who it was, and whether
+	// flows are over.
+	checkTime = time.Second
+)
+
+// inbound is what a Socket has of the datagrams that come.
+type inbound struct {
+	s    *Socket
+	port uint16
+
+	received atomic.Uint32 // by the kernel, up to announceAfter
+	none     atomic.Uint32 // the word of the page for which a CLAIM found nothing
+	asking   atomic.Bool   // a CLAIM is under way
+	some     atomic.Bool   // there are flows, or grants
+	waiting  atomic.Int32  // calls on the kernel's socket; changed under mu if there are flows
+
+	grants struct {
+		sync.Mutex
+		all []client.Granted
+		end bool
+	}
+
+	mu      sync.Mutex
+	flows   []*inflow // guarded by mu
+	active  []*inflow // guarded by mu; those that are not armed
+	dirty   []*inflow // guarded by mu; those that want to know that the kernel's queue is empty
+	parked  []*inflow // guarded by mu; armed, and active after the next call on the kernel's socket
+	bySrc   map[netip.AddrPort]*inflow
+	turn    int
+	spin    time.Duration // guarded by mu; how long to look, at present
+	ended   bool
+	checked int64
+}
+
+// inflow is a flow to the socket.
+type inflow struct {
+	rx     *datagram.Rx
+	entry  connstats.Entry
+	count  *segment.Counters
+	cookie uint64 // of the sender's socket, as the kernel said when the flow began
+	active bool
+	dirty  bool
+	moved  bool // since it was last checked
+	young  int  // datagrams by the kernel
+}
+
+func (in *inbound) init(s *Socket) {
+	in.s, in.port, in.bySrc, in.spin = s, s.cfg.Local.Port(), make(map[netip.AddrPort]*inflow), s.cfg.Spin
+}
+
+// Datagram is what Receive has received.
+type Datagram struct {
+	N    int // bytes in the buffer
+	Len  int // of the datagram
+	From netip.AddrPort
+	To   netip.AddrPort
+	datagram.Meta
+}
+
+// Receive receives a datagram through memory. ok false: call the kernel's socket, which may wait,
+// and then Received, whatever it has returned.
+func (s *Socket) Receive(b []byte) (d Datagram, ok bool) {
+	if !s.in.some.Load() {
+		// Who sets some looks at waiting afterwards.
+		if s.in.waiting.Add(1); !s.in.some.Load() {
+			return d, false
+		}
+		s.in.waiting.Add(-1)
+	}
+	return s.in.receive(b)
+}
+
+func (in *inbound) receive(b []byte) (d Datagram, ok bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.install()
+	if !in.ended && in.waiting.Load() == 0 && len(in.active) > 0 && !over(&in.s.readUntil) {
+		in.turn++
+		due := in.turn%shadowEvery == 0 && in.readable()
+		if !due {
+			if d, ok = in.take(b); ok {
+				return d, true
+			}
+			due = in.readable()
+			if !due && in.look() {
+				if d, ok = in.take(b); ok {
+					return d, true
+				}
+			}
+		}
+		if d, ok = in.arm(b, due); ok {
+			return d, true
+		}
+	}
+	in.dry()
+	in.waiting.Add(1)
+	return d, false
+}
+
+// take takes the earliest record. The caller has mu, as for all that follows.
+func (in *inbound) take(b []byte) (d Datagram, ok bool) {
+	for {
+		var first *inflow
+		var rec datagram.Record
+		for _, f := range in.active {
+			if !f.rx.Ready() {
+				continue
+			}
+			r, there, err := f.rx.Next()
+			if err != nil {
+				in.drop(f, connstats.WhyBreach)
+				first = nil
+				rec.Len = -1
+				break
+			}
+			if there && (first == nil || int64(r.Stamp-rec.Stamp) < 0) {
+				first, rec = f, r
+			}
+			if len(in.active) == 1 {
+				break
+			}
+		}
+		if rec.Len < 0 {
+			continue
+		}
+		if first == nil {
+			return d, false
+		}
+		n := rec.Len
+		if rec.Each != 0 {
+			n = min(n, rec.Each)
+		}
+		info := first.rx.Info()
+		d = Datagram{Len: n, From: info.From, To: info.To, Meta: rec.Meta}
+		d.N = first.rx.CopyTo(b[:min(len(b), n)])
+		first.rx.Consume(n)
+		first.moved = true
+		first.counted(n)
+		in.s.tell(receivedDirect)
+		in.check()
+		return d, true
+	}
+}
+
+func (f *inflow) counted(n int) {
+	f.count.Add(segment.ReceivedDirect, uint64(n))
+	if n <= 112 {
+		f.count.Add(segment.ReceivedVELOLast, 1)
+	} else {
+		f.count.Add(segment.ReceivedRMAInfo, 1)
+	}
+}
+
+func (in *inbound) ready() bool {
+	for _, f := range in.active {
+		if f.rx.Ready() {
+			return true
+		}
+	}
+	return false
+}
+
+// look looks for a while, as that has paid before.
+func (in *inbound) look() bool {
+	for _, f := range in.active {
+		f.rx.Idle()
+	}
+	limit := in.spin
+	if limit <= 0 {
+		return false
+	}
+	start := shm.Nanotime()
+	for i := 1; ; i++ {
+		for range 16 {
+			if in.ready() {
+				in.spin = min(in.s.cfg.Spin, 2*in.spin+2*time.Microsecond)
+				return true
+			}
+			shm.Pause(1)
+		}
+		if time.Duration(shm.Nanotime()-start) >= limit || over(&in.s.readUntil) || in.s.left.Load() {
+			break
+		}
+		if i%4 == 0 {
+			runtime.Gosched()
+		}
+	}
+	in.spin = max(in.spin/2, min(in.s.cfg.Spin, 2*time.Microsecond))
+	return false
+}
+
+// arm has all senders use the kernel, unless there is something by now. brief: the kernel has
+// something, and they use their flows again after that.
+func (in *inbound) arm(b []byte, brief bool) (d Datagram, ok bool) {
+	for _, f := range in.active {
+		f.rx.Arm()
+	}
+	start := int64(0)
+	for i := 0; i < len(in.active); i++ {
+		f := in.active[i]
+		for f.rx.Busy() {
+			now := shm.Nanotime()
+			if start == 0 {
+				start = now
+			}
+			if time.Duration(now-start) > busyTime {
+				in.drop(f, connstats.WhyBreach)
+				i--
+				break
+			}
+			if now-start > int64(20*time.Microsecond) {
+				time.Sleep(100 * time.Microsecond)
+			} else {
+				runtime.Gosched()
+			}
+		}
+	}
+	if d, ok = in.take(b); ok {
+		for _, f := range in.active {
+			f.rx.Disarm()
+		}
+		return d, true
+	}
+	for _, f := range in.active {
+		f.active = false
+	}
+	in.parked = in.parked[:0]
+	if brief {
+		in.parked = append(in.parked, in.active...)
+	}
+	clear(in.active)
+	in.active = in.active[:0]
+	return d, false
+}
+
+// readable reports whether something is in the queue of the kernel's socket.
+func (in *inbound) readable() bool {
+	some := true
+	_ = in.s.cfg.Raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		some = err != nil || n != 0
+	})
+	return some
+}
+
+// dry tells senders that nothing of theirs is in the queue of the kernel's socket.
+func (in *inbound) dry() {
+	if len(in.dirty) == 0 {
+		return
+	}
+	var counts [maxFlows]uint64
+	for i, f := range in.dirty {
+		counts[i] = f.rx.Kernel()
+	}
+	if in.readable() {
+		return
+	}
+	for i, f := range in.dirty {
+		f.rx.Dry(counts[i])
+		f.dirty = false
+	}
+	clear(in.dirty)
+	in.dirty = in.dirty[:0]
+}
+
+// Received says that a call of the kernel's socket, before which Receive has found nothing, has
+// received a datagram from an address; the zero AddrPort: none.
+func (s *Socket) Received(from netip.AddrPort) {
+	in := &s.in
+	if from.IsValid() {
+		if n := in.received.Load(); n < announceAfter {
+			if in.received.Add(1) == announceAfter {
+				s.announce()
+			}
+		} else if !s.left.Load() {
+			in.claim()
+		}
+	}
+	if in.some.Load() {
+		in.receivedFrom(plainAddr(from))
+	} else {
+		in.waiting.Add(-1)
+	}
+}
+
+func (in *inbound) receivedFrom(from netip.AddrPort) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	waiting := in.waiting.Add(-1)
+	in.install()
+	if f := in.bySrc[from]; f != nil {
+		f.rx.Took(1)
+		in.s.tell(receivedShadow)
+		if !f.dirty {
+			f.dirty = true
+			in.dirty = append(in.dirty, f)
+		}
+		in.parked = append(in.parked, f)
+		if f.young++; f.young <= youngUntil {
+			in.dry() // a program that sends and receives in turn never waits
+		}
+	}
+	if waiting == 0 && !in.ended {
+		for _, f := range in.parked {
+			if !f.active && !f.rx.Ended() {
+				f.active = true
+				in.active = append(in.active, f)
+				f.rx.Disarm()
+			}
+		}
+	}
+	clear(in.parked)
+	in.parked = in.parked[:0]
+}
+
+// claim asks the broker for a flow, if it shows one.
+func (in *inbound) claim() {
+	c := in.s.cfg.Broker
+	if !c.FlowsOpen() {
+		return
+	}
+	word, may := c.MayHaveOffer(wire.UDPBucket(in.port), in.none.Load())
+	if !may || in.asking.Swap(true) {
+		return
+	}
+	err := c.Claim(in.s.socketOf(), func(g client.Granted, err error) {
+		if err != nil {
+			in.none.Store(word)
+			in.asking.Store(false)
+			return
+		}
+		in.grants.Lock()
+		if end := in.grants.end; end {
+			in.grants.Unlock()
+			_ = unix.Close(g.Segment)
+			_ = unix.Close(g.Bell)
+		} else {
+			in.grants.all = append(in.grants.all, g)
+			in.grants.Unlock()
+			in.some.Store(true)
+		}
+		in.asking.Store(false)
+	})
+	if err != nil {
+		in.asking.Store(false)
+	}
+}
+
+// install begins the flows that were granted.
+func (in *inbound) install() {
+	in.grants.Lock()
+	all := in.grants.all
+	in.grants.all = nil
+	in.grants.Unlock()
+	for _, g := range all {
+		in.begin(g)
+		in.asking.Store(false)
+	}
+}
+
+func (in *inbound) begin(g client.Granted) {
+	seg, err := datagram.Map(g.Segment)
+	_ = unix.Close(g.Segment)
+	if err != nil {
+		_ = unix.Close(g.Bell)
+		return
+	}
+	info := seg.Info()
+	if info.Nonce != g.Nonce || info.From != g.Key.Client || info.To != g.Key.Server || info.To.Port() != in.port || in.ended {
+		_ = unix.Close(g.Bell)
+		seg.Retire()
+		return
+	}
+	o := in.s.look()
+	if before := in.bySrc[info.From]; before != nil {
+		in.drop(before, connstats.WhyPeer)
+	}
+	if len(in.flows) >= maxFlows {
+		in.sweep()
+	}
+	cookie, found := peerOf(info.To, info.From)
+	if len(in.flows) >= maxFlows || o.plain || !found {
+		datagram.Refuse(seg, g.Bell)
+		return
+	}
+	f := &inflow{rx: datagram.NewRx(seg, g.Bell, o.rcvbuf, false), cookie: cookie}
+	f.entry = in.s.cfg.Broker.Stats().Alloc(connstats.EntryInfo{Key: g.Key, Server: true, FD: in.s.fd, Since: time.Now(), UDP: true})
+	f.count = (*segment.Counters)(f.entry.Counters())
+	f.entry.SetPath(connstats.PathMemory)
+	f.entry.Set(connstats.ModeDirect, connstats.WhyNothing)
+	in.flows = append(in.flows, f)
+	in.bySrc[info.From] = f
+	f.dirty = true
+	in.dirty = append(in.dirty, f)
+	in.some.Store(true)
+}
+
+// sweep forgets flows that are over.
+func (in *inbound) sweep() {
+	for i := 0; i < len(in.flows); i++ {
+		if f := in.flows[i]; f.rx.Over() {
+			in.drop(f, connstats.WhyPeer)
+			i--
+		}
+	}
+}
+
+// check looks, once a second while datagrams come, whether the senders are still who they were: a
+// socket that is closed leaves its port to others, but not the segment.
+func (in *inbound) check() {
+	if in.turn%16 != 0 {
+		return
+	}
+	now := shm.Nanotime()
+	if time.Duration(now-in.checked) < checkTime {
+		return
+	}
+	in.checked = now
+	for i := 0; i < len(in.flows); i++ {
+		f := in.flows[i]
+		info := f.rx.Info()
+		if f.moved {
+			f.moved = false
+			if cookie, found := peerOf(info.To, info.From); found && cookie == f.cookie {
+				continue
+			} else if !f.rx.Over() {
+				in.drop(f, connstats.WhyPeer)
+				i--
+				continue
+			}
+		}
+		if f.rx.Over() {
+			in.drop(f, connstats.WhyPeer)
+			i--
+		}
+	}
+}
+
+// drop ends a flow.
+func (in *inbound) drop(f *inflow, why connstats.Why) {
+	f.rx.Close()
+	f.entry.Set(connstats.ModeDemoted, why)
+	f.entry.Free()
+	remove(&in.flows, f)
+	remove(&in.active, f)
+	remove(&in.dirty, f)
+	remove(&in.parked, f)
+	if from := f.rx.Info().From; in.bySrc[from] == f {
+		delete(in.bySrc, from)
+	}
+}
+
+func remove(all *[]*inflow, f *inflow) {
+	for i, at := range *all {
+		if at == f {
+			*all = append((*all)[:i:i], (*all)[i+1:]...)
+			return
+		}
+	}
+}
+
+// end ends all flows.
+func (in *inbound) end() {
+	in.grants.Lock()
+	for _, g := range in.grants.all {
+		_ = unix.Close(g.Segment)
+		_ = unix.Close(g.Bell)
+	}
+	in.grants.all, in.grants.end = nil, true
+	in.grants.Unlock()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.ended = true
+	for len(in.flows) > 0 {
+		in.drop(in.flows[0], connstats.WhyProgram)
+	}
+}

@@ -1,0 +1,253 @@
+package udp
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/wire"
+	_ "exnet/internal/linux"
+)
+
+// maxFlows is how many flows a socket has in each direction.
+const maxFlows = 64
+
+// Config configures a Socket.
+type Config struct {
+	// Raw lends the descriptor.
+	Raw syscall.RawConn
+	// Local is where the socket is bound; Remote where it is connected to, if it is.
+	Local, Remote netip.AddrPort
+	// Broker is the client of the namespace's broker.
+	Broker *client.Client
+	// Send and Receive say whether datagrams to this address, or to the socket's own, may be
+	// direct, and whether their sender waits for room. Default: they may, and it does not.
+	Send    func(to netip.AddrPort) (direct, reliable bool)
+	Receive func(at netip.AddrPort) (direct bool)
+	// Offers is after how many datagrams to a receiver within a second a flow is offered.
+	// Default 4.
+	Offers int
+	// Spin is how long a receiver looks before it sleeps. 0: not at all.
+	Spin time.Duration
+	// Ring is the size of the flows' rings, as datagram.Create has it.
+	Ring int
+}
+
+// Socket is the part of a UDP socket that is not the kernel's.
+type Socket struct {
+	cfg     Config
+	fd      int
+	six     bool // an IPv6 socket
+	options atomic.Pointer[options]
+
+	left        atomic.Bool  // nothing is direct any more
+	readUntil   atomic.Int64 // deadlines, Unix ns; 0: none
+	writeUntil  atomic.Int64
+	stats       [5]atomic.Uint64
+	in          inbound
+	out         outbound
+	mu          sync.Mutex
+	announced   *client.Announcement // guarded by mu
+	announceTry bool                 // guarded by mu
+}
+
+// options are those of the kernel's socket that matter here.
+type options struct {
+	tos, ttl     uint8
+	pktinfo      bool // of the two families
+	pktinfo6     bool
+	recvTOS      bool
+	recvTClass   bool
+	recvTTL      bool
+	recvHopLimit bool
+	gro          bool
+	rcvbuf       uint32 // 0: the system's default
+	segment      int    // UDP_SEGMENT
+	plain        bool   // there are some that only the kernel knows
+}
+
+// New makes a Socket. nil: the socket is one that only the kernel can serve.
+func New(cfg Config) *Socket {
+	if cfg.Broker == nil || cfg.Raw == nil || !cfg.Local.IsValid() {
+		return nil
+	}
+	if cfg.Offers == 0 {
+		cfg.Offers = 4
+	}
+	if cfg.Send == nil {
+		cfg.Send = func(netip.AddrPort) (bool, bool) { return true, false }
+	}
+	if cfg.Receive == nil {
+		cfg.Receive = func(netip.AddrPort) bool { return true }
+	}
+	s := &Socket{cfg: cfg, fd: -1}
+	_ = cfg.Raw.Control(func(fd uintptr) {
+		s.fd = int(fd)
+		domain, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+		if err != nil {
+			s.fd = -1
+		}
+		s.six = domain == unix.AF_INET6
+	})
+	if s.fd < 0 {
+		return nil
+	}
+	s.in.init(s)
+	s.out.init()
+	return s
+}
+
+// Changed says that the program may have changed options of the kernel's socket.
+func (s *Socket) Changed() { s.options.Store(nil) }
+
+// look returns the options.
+func (s *Socket) look() *options {
+	if o := s.options.Load(); o != nil {
+		return o
+	}
+	o := new(options)
+	if s.cfg.Raw.Control(func(fd uintptr) { o.read(int(fd), s.six) }) != nil {
+		o.plain = true
+	}
+	s.options.Store(o)
+	return o
+}
+
+func (o *options) read(fd int, six bool) {
+	get := func(level, name int) int {
+		v, err := unix.GetsockoptInt(fd, level, name)
+		if err != nil {
+			return 0
+		}
+		return v
+	}
+	o.tos, o.ttl = uint8(get(unix.IPPROTO_IP, unix.IP_TOS)), uint8(get(unix.IPPROTO_IP, unix.IP_TTL))
+	o.pktinfo, o.recvTOS = get(unix.IPPROTO_IP, unix.IP_PKTINFO) != 0, get(unix.IPPROTO_IP, unix.IP_RECVTOS) != 0
+	o.recvTTL = get(unix.IPPROTO_IP, unix.IP_RECVTTL) != 0
+	if six {
+		o.pktinfo6, o.recvTClass = get(unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO) != 0, get(unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS) != 0
+		o.recvHopLimit = get(unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT) != 0
+	}
+	o.gro, o.segment = get(unix.IPPROTO_UDP, unix.UDP_GRO) != 0, get(unix.IPPROTO_UDP, unix.UDP_SEGMENT)
+	if n := get(unix.SOL_SOCKET, unix.SO_RCVBUF); n != defaultRcvbuf() {
+		o.rcvbuf = uint32(n)
+	}
+	for _, only := range []struct{ level, name int }{
+		{unix.SOL_SOCKET, unix.SO_TIMESTAMP_OLD}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPNS_OLD}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPING_OLD},
+		{unix.SOL_SOCKET, unix.SO_TIMESTAMP_NEW}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPNS_NEW}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPING_NEW},
+		{unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX}, {unix.SOL_SOCKET, unix.SO_MARK}, {unix.IPPROTO_UDP, unix.UDP_CORK}, {unix.IPPROTO_UDP, unix.UDP_ENCAP},
+		{unix.IPPROTO_IP, unix.IP_RECVOPTS}, {unix.IPPROTO_IP, unix.IP_RECVORIGDSTADDR}, {unix.SOL_SOCKET, unix.SO_RXQ_OVFL},
+	} {
+		o.plain = o.plain || get(only.level, only.name) != 0
+	}
+	o.plain = o.plain || filtered(fd)
+}
+
+// defaultRcvbuf is the SO_RCVBUF of a socket whose program has not set one.
+var defaultRcvbuf = sync.OnceValue(func() int {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1
+	}
+	defer unix.Close(fd)
+	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if err != nil {
+		return -1
+	}
+	return n
+})
+
+// SetReadDeadline and SetWriteDeadline are told of those of the kernel's socket.
+func (s *Socket) SetReadDeadline(t time.Time)  { s.readUntil.Store(nanos(t)) }
+func (s *Socket) SetWriteDeadline(t time.Time) { s.writeUntil.Store(nanos(t)) }
+
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(t.UnixNano(), 1)
+}
+
+// over reports whether a deadline has passed. The kernel's socket says so to the program.
+func over(until *atomic.Int64) bool {
+	at := until.Load()
+	return at != 0 && time.Now().UnixNano() >= at
+}
+
+// Leave has everything go by the kernel, for good: another part of the program, or another program,
+// uses the descriptor. Until the peers have taken what was sent to them it waits, for leaveTime at
+// most.
+func (s *Socket) Leave() { s.end(true) }
+
+// Close ends the flows. It comes before the kernel's socket is closed.
+func (s *Socket) Close() { s.end(false) }
+
+func (s *Socket) end(wait bool) {
+	if s.left.Swap(true) {
+		return
+	}
+	s.mu.Lock()
+	a := s.announced
+	s.announced = nil
+	s.mu.Unlock()
+	if a != nil {
+		a.Close()
+	}
+	s.out.end(s, wait)
+	s.in.end()
+}
+
+// plainAddr is an address as flows have it.
+func plainAddr(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}
+
+// socketOf is the socket to the broker.
+func (s *Socket) socketOf() client.Socket { return client.Socket{Conn: s.cfg.Raw, UDP: true} }
+
+// announce has the broker know that the socket takes flows.
+func (s *Socket) announce() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.announced != nil || s.announceTry || s.left.Load() {
+		return
+	}
+	s.announceTry = true
+	if s.look().plain || !s.cfg.Receive(s.cfg.Local) {
+		return
+	}
+	s.announced = s.cfg.Broker.Listen(s.socketOf(), func(wire.Reason) {})
+}
+
+// Stats says how a socket's datagrams went.
+type Stats struct {
+	// SentDirect and ReceivedDirect are those that went through memory, SentShadow and
+	// ReceivedShadow those by the kernel, since there were flows to or from the other end; a train
+	// counts as one.
+	SentDirect, ReceivedDirect, SentShadow, ReceivedShadow uint64
+	// Dropped are those for which the receiver had no room in memory.
+	Dropped uint64
+}
+
+// Which of Socket.stats has what.
+const (
+	sentDirect = iota
+	receivedDirect
+	sentShadow
+	receivedShadow
+	dropped
+)
+
+// Stats returns the statistics.
+func (s *Socket) Stats() Stats {
+	n := func(i int) uint64 { return s.stats[i].Load() }
+	return Stats{n(sentDirect), n(receivedDirect), n(sentShadow), n(receivedShadow), n(dropped)}
+}
+
+// tell counts.
+func (s *Socket) tell(i int) { s.stats[i].Add(1) }
