@@ -1,5 +1,5 @@
-/* The doorbell: how it is armed, who of several sleepers reads it, and whom that one wakes. A thread
- * sleeps in sleep.c, epoll sets in fd/.
+/* The doorbell: how it is armed, who of several sleepers reads it, and whom that one wakes.
+ * A thread sleeps in sleep.c, epoll sets in fd/.
  *
  * Of several sleepers of one connection, in threads and processes, one leads. Only the leader reads
  * the bell, since what one sleeper has read the others would miss; they sleep on a futex,
