@@ -28,6 +28,9 @@ var ErrUnsupported = pairing.ErrUnsupported
 
 const procDir = "/proc"
 
+// hostName is what the agent's own namespace is called.
+const hostName = "host"
+
 // agent is one that runs. Run's goroutine has all of it.
 type agent struct {
 	log   logger.Logger
@@ -45,7 +48,7 @@ type place struct {
 	ns     *netns.NS
 	server *broker.Server
 	teller *control.Teller
-	label  string
+	whose  control.Whose
 	seen   time.Time // when a process there last asked
 	ended  chan error
 }
@@ -114,7 +117,7 @@ func (a *agent) look(now time.Time) error {
 			}
 			a.at[inode] = p
 			delete(a.told, inode)
-			a.log.Info("direct sockets", "namespace", inode, "container", p.label)
+			a.log.Info("direct sockets", "namespace", inode, "container", p.whose.Container, "name", p.whose.Name)
 		}
 		p.seen = now
 	}
@@ -144,14 +147,15 @@ func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 	if is, err := inodeOf(p.ns); err != nil || is != inode { // another process by now
 		return nil, errors.Join(err, fmt.Errorf("agent: process %d has left its namespace", pid), p.ns.Close())
 	}
+	p.whose = control.Whose{Name: hostName}
 	if inode != a.own {
-		p.label = labelOf(a.proc, pid)
+		p.whose = whoseOf(a.proc, pid)
 	}
 	p.server, err = broker.New(broker.Config{Group: a.group, In: p.ns.Do, Limited: inode != a.own, Log: a.log})
 	if err != nil {
 		return nil, errors.Join(err, p.ns.Close())
 	}
-	if p.teller, err = control.NewTeller(p.server, p.label); err != nil {
+	if p.teller, err = control.NewTeller(p.server, p.whose); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.ns.Close())
 	}
 	go func() { p.ended <- p.server.Run(context.Background()) }()

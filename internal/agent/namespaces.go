@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"exnet/internal/control"
 	"exnet/internal/netns"
 
 	"golang.org/x/sys/unix"
@@ -95,23 +96,20 @@ func read(path string) []byte {
 	return all
 }
 
-// labelOf names the container of a process: by its cgroup, or else its namespace's name in
-// /run/netns; "": neither is known.
-func labelOf(proc string, pid int) string {
+// whoseOf names the container of a process: by its cgroup and its runtime, or else its namespace's
+// name in /run/netns, or its number.
+func whoseOf(proc string, pid int) control.Whose {
 	dir := filepath.Join(proc, strconv.Itoa(pid))
-	cgroups, err := os.ReadFile(filepath.Join(dir, "cgroup"))
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(cgroups)) {
+	for line := range strings.Lines(string(read(filepath.Join(dir, "cgroup")))) {
 		if m := containerID.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
-			return m[1][:shortID]
+			return control.Whose{Container: m[1][:shortID], Name: nameOf(proc, filepath.Join(proc, "1/root"), pid, m[1])}
 		}
 	}
 	if path := netns.NamedPath(filepath.Join(dir, "ns/net")); path != "" {
-		return filepath.Base(path)
+		return control.Whose{Container: filepath.Base(path)}
 	}
-	return ""
+	inode, _ := namespaceOf(filepath.Join(dir, "ns/net"))
+	return control.Whose{Container: "net:[" + strconv.FormatUint(inode, 10) + "]"}
 }
 
 // inodeOf is the inode of an open namespace.

@@ -29,9 +29,9 @@ const (
 	tellPause   = 100 * time.Millisecond
 )
 
-// NewTeller begins to tell of s at a socket beside its own. about is whose the broker is: see
-// Sockets.Container.
-func NewTeller(s *broker.Server, about string) (*Teller, error) {
+// NewTeller begins to tell of s at a socket beside its own. whose names who the broker
+// is for.
+func NewTeller(s *broker.Server, whose Whose) (*Teller, error) {
 	path := strings.TrimSuffix(s.Path(), filepath.Ext(s.Path())) + BrokerSuffix
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -41,21 +41,19 @@ func NewTeller(s *broker.Server, about string) (*Teller, error) {
 		return nil, err
 	}
 	t := &Teller{ln, make(chan struct{})}
-	go t.serve(s, about)
+	go t.serve(s, whose)
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
 }
 
-func (t *Teller) serve(s *broker.Server, about string) {
+func (t *Teller) serve(s *broker.Server, whose Whose) {
 	defer close(t.done)
 	for conn := range accept.All(context.Background(), t.ln, tellPause, func(error) {}) {
 		if who, err := caller.Of(conn); err == nil && (who.UID == 0 || int(who.UID) == os.Geteuid()) {
-			_ = conn.SetDeadline(time.Now().Add(tellTimeout)) // it fails only of what is closed
-			_ = json.NewEncoder(conn).Encode(Reply{Sockets: &Sockets{
-				Broker: s.Path(), Container: about, Connections: s.Connections(), SetUp: s.SetUpTimes(),
-			}}) // who asked may be gone
+			_ = conn.SetDeadline(time.Now().Add(tellTimeout))                     // it fails only of what is closed
+			_ = json.NewEncoder(conn).Encode(Reply{Sockets: SocketsOf(s, whose)}) // who asked may be gone
 		}
 		conn.Close()
 	}

@@ -165,7 +165,7 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
-	t, err := control.NewTeller(s, "")
+	t, err := control.NewTeller(s, control.Whose{})
 	if err != nil {
 		return errors.Join(err, k.close(), s.Close())
 	}

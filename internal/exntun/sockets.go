@@ -22,7 +22,7 @@ func writeSockets(w io.Writer, s *control.Sockets, all bool) {
 			direct++
 		}
 	}
-	whose := pick(s.Node == 0, pick(s.Container == "", "no node", "container "+printable(s.Container)), fmt.Sprintf("node %d", s.Node))
+	whose := pick(s.Node == 0, containerOf(s.Whose), fmt.Sprintf("node %d", s.Node))
 	fmt.Fprintf(w, "%s, broker %s: %d of %d connections are direct\n", whose, printable(s.Broker), direct, len(s.Connections))
 	t := table{w: w}
 	lines := []string{"local|remote|side|process|device|mode|ring|sent|shadow|received|shadow"}
@@ -40,6 +40,19 @@ func writeSockets(w io.Writer, s *control.Sockets, all bool) {
 	if all {
 		t.rows("messages", messages...)
 	}
+}
+
+// containerOf names the container that a broker is for, by its ID and its name.
+func containerOf(w control.Whose) string {
+	switch {
+	case w == control.Whose{}:
+		return "no node"
+	case w.Container == "":
+		return printable(w.Name)
+	case w.Name == "":
+		return "container " + printable(w.Container)
+	}
+	return fmt.Sprintf("container %s (%s)", printable(w.Container), printable(w.Name))
 }
 
 // throughOf says what a direct connection goes through, and why that is not memory.

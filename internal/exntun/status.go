@@ -29,6 +29,7 @@ type statusOptions struct {
 	json, watch, sockets, ports, verbose, all bool
 	pid                                       int // 0: all
 	interval                                  time.Duration
+	host                                      bool // no fabric was named: containers of the host, too
 }
 
 func newStatus() *cobra.Command {
@@ -38,7 +39,7 @@ func newStatus() *cobra.Command {
 		Long: `Shows the nodes of a fabric on this host, a line each: addresses, namespace,
 whether exn0 is up, how many of its peers are linked, what goes in and out over
 exn0 and by direct sockets, how many of its connections are direct, and what is
-wrong.
+wrong. Below them are the containers that exn-tun agent serves, by name and ID.
 
 With -v it shows all of each node instead: the interface, neighbours, routes,
 peers, multicast groups, the receive mode with interrupts, polls and work per
@@ -54,9 +55,12 @@ exn-tun status --ports
 exn-tun status --json | jq '.[].counters."exn.tx_stalls"'
 exn-tun status --sockets --json | jq '.[].connections[].mode'`,
 		Args: command.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return runStatus(c.Context(), programOf(c), o) },
 	}
 	fs := c.Flags()
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		o.host = !fs.Changed("fabric") && !fs.Changed("dir") && o.node == nil
+		return runStatus(c.Context(), programOf(c), o)
+	}
 	o.define(fs)
 	fs.BoolVarP(&o.verbose, "verbose", "v", false, "all there is to know about each node")
 	fs.BoolVarP(&o.all, "all", "a", false, "with -v counters that are 0, too; with --sockets connections that are closed, and messages")
@@ -181,11 +185,14 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 		l.wait = 0
 		nodes, err = l.look()
 	}
-	if err != nil {
+	if err != nil && (!errors.Is(err, control.ErrNoNode) || !o.host) {
 		return err
 	}
 	writeSummary(w, nodes)
-	return nil
+	if o.host && writeContainers(w, agentSockets()) {
+		return nil
+	}
+	return err
 }
 
 // none reports that there is nothing to show: as an error, or with --watch as text, since

@@ -97,8 +97,13 @@ func (n nodeLine) direct() string {
 	if n.sockets == nil || n.sockets.Broker == "" {
 		return "-"
 	}
-	direct, live := 0, 0
-	for _, c := range n.sockets.Connections {
+	direct, live := directOf(n.sockets)
+	return fmt.Sprintf("%d/%d", direct, live)
+}
+
+// directOf counts the connections that are direct, and those that are open.
+func directOf(s *control.Sockets) (direct, live int) {
+	for _, c := range s.Connections {
 		switch c.Mode {
 		case connstats.ModeClosed.String():
 		case connstats.ModeDirect.String():
@@ -108,7 +113,7 @@ func (n nodeLine) direct() string {
 			live++
 		}
 	}
-	return fmt.Sprintf("%d/%d", direct, live)
+	return direct, live
 }
 
 // warnings returns what may need the user's attention.

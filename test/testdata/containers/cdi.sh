@@ -50,6 +50,11 @@ device all -d --name client --rootfs "$rootfs" redis-benchmark -h 10.89.7.9 -q -
 eventually eval '[ "$(direct redis-benchmark)" -gt 0 ]'
 eventually eval '[ "$(direct redis-server)" -gt 0 ]'
 
+echo '-- status has them by name'
+eventually eval '"$bin/exn-tun" status --sockets --json | jq -e ".[] | select(.name == \"db\" and .direct.received.bytes > 0 and .direct.sent.bytes > 0)"'
+"$bin/exn-tun" status
+"$bin/exn-tun" status | grep -q "^ *client *$(podman ps -q --filter name=client) "
+
 echo '-- a client without it is on TCP, as before'
 podman run --network lab --rm --rootfs "$rootfs" redis-cli -h 10.89.7.9 set a b | grep -q OK
 

@@ -1,0 +1,49 @@
+package exntun
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+
+	"exnet/directsockets/broker/connstats"
+	"exnet/internal/control"
+	"exnet/internal/display"
+)
+
+// writeContainers writes a line for each container that an agent serves, and reports whether there
+// are any.
+func writeContainers(w io.Writer, all []*control.Sockets) bool {
+	if len(all) == 0 {
+		return false
+	}
+	fmt.Fprintf(w, "agent: direct sockets in %s\n", display.Count(len(all), "network namespace"))
+	lines := []string{"name|ID|direct|sent direct|received direct|by TCP"}
+	for _, s := range all {
+		direct, live := directOf(s)
+		shadow := uint64(0)
+		for _, c := range s.Connections {
+			if c.Mode != connstats.ModeClosed.String() {
+				shadow += c.Sent.ShadowBytes + c.Received.ShadowBytes
+			}
+		}
+		lines = append(lines, fmt.Sprintf("%s|%s|%d/%d|%s|%s|%s", pick(s.Name == "", "-", printable(s.Name)), pick(s.Container == "", "-", printable(s.Container)),
+			direct, live, display.Bytes(s.Direct.Sent.Bytes), display.Bytes(s.Direct.Received.Bytes), display.Bytes(shadow)))
+	}
+	(&table{w}).lines(lines...)
+	return true
+}
+
+// agentSockets asks the brokers of an agent, the host's first; none: there is none that this user
+// may ask.
+func agentSockets() []*control.Sockets {
+	all, err := control.Brokers()
+	if err != nil { // --sockets says so
+		return nil
+	}
+	all = slices.DeleteFunc(all, func(s *control.Sockets) bool { return s.Direct == nil })
+	slices.SortFunc(all, func(a, b *control.Sockets) int {
+		return cmp.Or(cmp.Compare(min(len(a.Container), 1), min(len(b.Container), 1)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Container, b.Container))
+	})
+	return all
+}

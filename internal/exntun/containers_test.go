@@ -1,0 +1,33 @@
+package exntun
+
+import (
+	"bytes"
+	"testing"
+
+	"exnet/directsockets/broker/connstats"
+	"exnet/internal/control"
+)
+
+// The containers that an agent serves have a line each, with their connections and what they have
+// exchanged by direct sockets; where there is no agent, nothing is written.
+func TestContainers(t *testing.T) {
+	var b bytes.Buffer
+	if writeContainers(&b, nil) || b.Len() > 0 {
+		t.Errorf("without an agent: %s", &b)
+	}
+	direct, shadow, closed := connstats.ModeDirect.String(), "shadow", connstats.ModeClosed.String()
+	total := func(sent, received uint64) *connstats.Total {
+		return &connstats.Total{Sent: connstats.Amount{Bytes: sent}, Received: connstats.Amount{Bytes: received}}
+	}
+	if !writeContainers(&b, []*control.Sockets{
+		{Whose: control.Whose{Name: "host"}, Direct: total(0, 0)},
+		{Whose: control.Whose{Container: "0123456789ab", Name: "shop/db-0/redis"}, Direct: total(5_000_000_000, 7_000_000), Connections: []connstats.Connection{
+			{Mode: direct, Sent: connstats.Traffic{ShadowBytes: 10}}, {Mode: direct}, {Mode: shadow, Received: connstats.Traffic{ShadowBytes: 2000}},
+			{Mode: closed, Sent: connstats.Traffic{ShadowBytes: 1 << 40}},
+		}},
+		{Whose: control.Whose{Container: "a|b"}, Direct: total(1, 2)},
+	}) {
+		t.Error("there are some")
+	}
+	golden(t, "containers.txt", b.String())
+}
