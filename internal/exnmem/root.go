@@ -1,0 +1,75 @@
+package exnmem
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"exnet/internal/cli"
+	"exnet/internal/command"
+	"exnet/internal/pager"
+)
+
+// Run is the program: it does what args (without the program's name) say, and returns the exit
+// status.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return command.Run(ctx, newRoot(), args, stdout, stderr)
+}
+
+func newRoot() *cobra.Command {
+	root := command.New("exn-mem", "run programs whose memory is partly on another node",
+		"exn-mem runs programs whose memory is partly on another node.")
+	root.Annotations = map[string]string{command.EndKey: `Results go to standard output, all else to standard error.`}
+	root.AddCommand(newRun())
+	return root
+}
+
+// options are those of exn-mem run.
+type options struct {
+	local, remote int
+	control       bool
+	stats         bool
+}
+
+// largest is the largest size that can be asked for: 16 TiB.
+const largest = 1 << 44
+
+func newRun() *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use: "run [flags] [--] PROGRAM [ARGUMENT...]", Short: "run a program",
+		Long: `Runs a program, unchanged, whose memory may be larger than its share of this
+host's. Pages that it has not used for long go to a node that lends memory
+(exn-tun up --lend), and come back when they are touched. The processes that the
+program starts share its share.`,
+		Example: `exn-mem run --local 512M --remote 4G -- redis-server --save ''
+    at most 512 MiB here, and up to 4 GiB on another node
+exn-mem run --local 64M --remote 1G --stats -- sort big.txt
+    what was moved, at the end`,
+		Annotations: map[string]string{command.EndKey: `Paged is anonymous memory in areas of 64 KiB and more, and the heap. It takes
+root (or CAP_SYS_PTRACE and vm.unprivileged_userfaultfd=1) and Linux 6.8.
+Programs that a library cannot reach (static ones, Go, setuid, musl) are refused.
+If the node that lends goes, memory that is there ends who touches it with
+SIGBUS. Exit status: the program's, once the last process that it has started has
+ended; 125 exn-mem itself failed, 126 the program cannot be run, 127 it was not
+found.`},
+		Args: func(c *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return cli.Usagef("name a program to run")
+			case o.local == 0 || o.remote == 0:
+				return cli.Usagef("say with --local and --remote how much memory there is")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return run(c.Context(), o, args, c.ErrOrStderr()) },
+	}
+	fs := c.Flags()
+	fs.SetInterspersed(false) // what follows the program is the program's
+	cli.Size(fs, &o.local, "local", pager.Smallest, largest, "`SIZE` the program's share of this host's memory")
+	cli.Size(fs, &o.remote, "remote", pager.Smallest, largest, "`SIZE` what it may have on another node")
+	fs.BoolVar(&o.control, "control", false, "keep that in exn-mem's own memory instead, for comparison")
+	fs.BoolVar(&o.stats, "stats", false, "say at the end how many pages were moved")
+	return c
+}

@@ -1,0 +1,308 @@
+package pager
+
+import (
+	"bytes"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// balance has pages leave while there are more than the share: by one command at a time, unless a
+// process that is stopped does not obey.
+func (g *Pager) balance() {
+	if g.dead || g.over() <= 0 {
+		return
+	}
+	for p := range g.processes {
+		if p.busy != 0 && time.Since(p.since) < patience {
+			return
+		}
+	}
+	if p := g.largest(); p != nil {
+		g.evict(p)
+	}
+}
+
+// patience is how long an agent may take before another process has to give memory.
+const patience = 10 * time.Millisecond
+
+// over is how many pages there are beyond the share, less a reserve.
+func (g *Pager) over() int {
+	held, untracked := 0, 0
+	for p := range g.processes {
+		held += p.held()
+		untracked += p.untracked()
+	}
+	room := max(g.limit-g.batch-untracked, g.limit/4)
+	return held - room
+}
+
+// largest returns the process with the most pages whose agent has nothing to do.
+func (g *Pager) largest() *process {
+	var most *process
+	for p := range g.processes {
+		if p.adopted && p.busy == 0 && p.agent >= 0 && (p.resident > 0 || p.ring.used > 0) && (most == nil || p.held() > most.held()) {
+			most = p
+		}
+	}
+	return most
+}
+
+// evict begins the next step of a process: it moves the oldest pages to standby, or, if there are
+// enough of these, gives the slots of the oldest back. It reports false if nothing can be done.
+func (g *Pager) evict(p *process) bool {
+	r := &p.ring
+	if r.used+g.batch > len(r.pages) || p.queue.empty() {
+		return g.startDrop(p)
+	}
+	return g.startMove(p) || g.startDrop(p)
+}
+
+// startMove has the agent move the oldest pages into free slots.
+func (g *Pager) startMove(p *process) bool {
+	var entries []entry
+	r := &p.ring
+	p.queue.compact(&p.pages, p.resident)
+	for looked := 0; looked < 4*g.batch && p.moving(entries) < g.batch && r.used < len(r.pages); looked++ {
+		number, page := p.queue.pop(&p.pages)
+		if page == nil {
+			break
+		}
+		if page.flags&referenced != 0 {
+			page.flags &^= referenced
+			p.queue.push(number, page)
+			continue
+		}
+		slot := r.head
+		last := len(entries) - 1
+		if last >= 0 && entries[last].address+uint64(entries[last].count)*pageSize == number*pageSize && entries[last].slot+entries[last].count == uint32(slot) {
+			entries[last].count++
+		} else if len(entries) < wireEntries {
+			entries = append(entries, entry{number * pageSize, uint32(slot), 1})
+		} else {
+			p.queue.push(number, page)
+			break
+		}
+		r.head = r.next(slot)
+		r.used++
+	}
+	if len(entries) == 0 {
+		return false
+	}
+	if p.send(opMove, entries) != nil {
+		g.drop(p)
+		return false
+	}
+	return true
+}
+
+// moving is how many pages entries have.
+func (p *process) moving(entries []entry) int {
+	n := 0
+	for _, e := range entries {
+		n += int(e.count)
+	}
+	return n
+}
+
+// moved notes what the agent has moved. What it could not is in memory still.
+func (g *Pager) moved(p *process, entries []entry, all []done) {
+	for i, e := range entries {
+		for j := range e.count {
+			number := e.address/pageSize + uint64(j)
+			page := p.pages.get(number)
+			if page == nil || page.state != resident {
+				continue // it cannot be: no event was read meanwhile
+			}
+			if j < all[i].count {
+				g.left(p, number, page, e.slot+j)
+				continue
+			}
+			errno := unix.Errno(all[i].errno)
+			switch {
+			case j > all[i].count || errno == unix.EAGAIN:
+				p.queue.push(number, page)
+			case errno == unix.ENOENT: // the kernel took it back: it is zeros now
+				g.forget(p, page)
+			default: // locked, shared since a fork, used by a device
+				page.flags |= parked
+				p.parked = append(p.parked, number)
+				g.counts.Stuck++
+			}
+		}
+	}
+}
+
+// left notes that a page is on standby in a slot.
+func (g *Pager) left(p *process, number uint64, page *page, slot uint32) {
+	if page.flags&inherited == 0 {
+		p.resident--
+	}
+	page.flags &^= inherited
+	page.state, page.slot = standby, slot
+	p.ring.pages[slot], p.ring.there[slot] = number, true
+	p.ring.present++
+	g.counts.Moved++
+}
+
+// forget ends what is known of a page: it reads as zeros.
+func (g *Pager) forget(p *process, page *page) {
+	switch page.state {
+	case resident:
+		if page.flags&inherited == 0 {
+			p.resident--
+		}
+	case standby:
+		p.ring.pages[page.slot] = 0
+	}
+	g.places.give(page.place)
+	page.reset()
+}
+
+// startDrop writes the pages of the oldest slots to the store and has the agent give the slots
+// back.
+func (g *Pager) startDrop(p *process) bool {
+	r := &p.ring
+	n := min(g.batch, r.used)
+	if n == 0 {
+		return false
+	}
+	if !g.clean(p, r.tail, n) {
+		return false
+	}
+	var entries []entry
+	slot := r.tail
+	for range n {
+		if number := r.pages[slot]; number != 0 {
+			page := p.pages.get(number)
+			page.state = untouched
+			if page.place != 0 {
+				page.state = remote
+			}
+			r.pages[slot] = 0
+		}
+		last := len(entries) - 1
+		if last >= 0 && entries[last].slot+entries[last].count == uint32(slot) {
+			entries[last].count++
+		} else {
+			entries = append(entries, entry{0, uint32(slot), 1})
+		}
+		slot = r.next(slot)
+	}
+	if p.send(opDrop, entries) != nil {
+		g.drop(p)
+		return false
+	}
+	return true
+}
+
+// dropped notes that slots were given back.
+func (g *Pager) dropped(p *process, entries []entry) {
+	r := &p.ring
+	for _, e := range entries {
+		for range e.count {
+			if r.there[r.tail] {
+				r.there[r.tail] = false
+				r.present--
+			}
+			r.tail = r.next(r.tail)
+			r.used--
+		}
+	}
+}
+
+// clean writes n slots from slot on to the store, as far as they have what is not there yet. It
+// reports false if that was not possible: then the store is lost or full.
+func (g *Pager) clean(p *process, slot, n int) bool {
+	r := &p.ring
+	for n > 0 {
+		run := 0
+		for run < n && slot+run < len(r.pages) && r.there[slot+run] && g.unsaved(p, slot+run) {
+			run++
+		}
+		if run == 0 {
+			slot, n = r.next(slot), n-1
+			continue
+		}
+		run = min(run, len(g.buffer)/pageSize)
+		if !g.save(p, slot, run) {
+			return false
+		}
+		n -= run
+		if slot += run; slot == len(r.pages) {
+			slot = 0
+		}
+	}
+	return true
+}
+
+// unsaved says whether a slot has a page whose content is nowhere else.
+func (g *Pager) unsaved(p *process, slot int) bool {
+	number := p.ring.pages[slot]
+	return number != 0 && p.pages.get(number).flags&dirty != 0
+}
+
+// save writes the pages of slots in a row, all unsaved.
+func (g *Pager) save(p *process, slot, run int) bool {
+	buf := g.buffer[:run*pageSize]
+	if _, err := p.mem.ReadAt(buf, int64(p.hello.slots)+int64(slot)*pageSize); err != nil {
+		return false // the process has ended
+	}
+	for i := 0; i < run; {
+		page := p.pages.get(p.ring.pages[slot+i])
+		if bytes.Equal(buf[i*pageSize:(i+1)*pageSize], zeros[:pageSize]) {
+			g.places.give(page.place)
+			page.place = 0
+			page.flags &^= dirty
+			i++
+			continue
+		}
+		n := g.place(p, slot+i, run-i, page)
+		if n == 0 {
+			g.full()
+			return false
+		}
+		if _, err := g.store.WriteAt(buf[i*pageSize:(i+n)*pageSize], offset(page.place)); err != nil {
+			g.dead = true
+			g.say("dead", "the store is lost (%v): memory that is there ends who touches it with SIGBUS, and the rest stays here", err)
+			return false
+		}
+		for j := range n {
+			p.pages.get(p.ring.pages[slot+i+j]).flags &^= dirty
+		}
+		g.counts.Saved += uint64(n)
+		i += n
+	}
+	return true
+}
+
+// place finds places in a row for the pages of up to run slots, the first of which has page. It
+// returns for how many, and has set their places.
+func (g *Pager) place(p *process, slot, run int, page *page) int {
+	if page.place != 0 && g.places.alone(page.place) { // it overwrites its own
+		n := 1
+		for n < run {
+			next := p.pages.get(p.ring.pages[slot+n])
+			if next.place != page.place+uint32(n) || !g.places.alone(next.place) {
+				break
+			}
+			n++
+		}
+		return n
+	}
+	want := 1
+	for want < run {
+		next := p.pages.get(p.ring.pages[slot+want])
+		if next.place != 0 && g.places.alone(next.place) {
+			break
+		}
+		want++
+	}
+	first, n := g.places.take(want)
+	for i := range n {
+		next := p.pages.get(p.ring.pages[slot+i])
+		g.places.give(next.place)
+		next.place = first + uint32(i)
+	}
+	return n
+}

@@ -1,0 +1,80 @@
+package pager
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+
+	"exnet/internal/pager/uffd"
+)
+
+// fork takes a child over: what its parent has is its own, too.
+func (g *Pager) fork(p *process, child uffd.FD) {
+	c := &process{
+		uffd: child, agent: -1, hello: p.hello, adopted: true, child: true,
+		spans: p.spans.clone(), pages: newTable(), ring: newRing(g.standby), token: newToken(),
+	}
+	// What is in the parent's slots has to be in the store: the child has no slots of it.
+	if !g.clean(p, p.ring.tail, p.ring.used) {
+		g.say("fork", "process %d has forked, and memory of the child is lost: whoever touches it gets SIGBUS", p.pid)
+	}
+	for at, from := range p.pages.chunks {
+		to := new(chunk)
+		for i := range from {
+			to[i] = g.inherit(from[i])
+		}
+		c.pages.chunks[at] = to
+	}
+	g.processes[c] = true
+	g.counts.Adopted++
+	_, _ = c.uffd.Copy(c.hello.mark(), c.markPage(), false) // or when it looks
+	if g.watch(int(child), source{ofUffd, c}) != nil {
+		g.drop(c)
+	}
+}
+
+// inherit returns what the child has of a parent's page.
+func (g *Pager) inherit(from page) page {
+	to := page{place: from.place, state: from.state, flags: from.flags&dirty | inherited}
+	switch {
+	case from.state == untouched:
+		return page{}
+	case from.state == standby && from.flags&dirty != 0: // it could not be written
+		to.state, to.place = remote, 0
+		return to
+	case from.state == standby && from.place == 0: // zeros
+		return page{}
+	case from.state == standby:
+		to.state = remote
+	}
+	if to.place != 0 && !g.places.share(to.place) {
+		to.place = g.copyPlace(to.place)
+		if to.place == 0 {
+			to.state = remote
+		}
+	}
+	return to
+}
+
+// copyPlace copies what is at a place to another. It returns 0 if that is not possible.
+func (g *Pager) copyPlace(from uint32) uint32 {
+	to, n := g.places.take(1)
+	if n == 0 {
+		g.full()
+		return 0
+	}
+	buf := make([]byte, pageSize)
+	if g.read(buf, from) != nil {
+		return 0
+	}
+	if _, err := g.store.WriteAt(buf, offset(to)); err != nil {
+		return 0
+	}
+	return to
+}
+
+// newToken returns a number that is not 0.
+func newToken() uint64 {
+	var raw [8]byte
+	_, _ = rand.Read(raw[:]) // it does not fail
+	return binary.NativeEndian.Uint64(raw[:]) | 1
+}

@@ -1,0 +1,190 @@
+package pager
+
+import (
+	"errors"
+	"fmt"
+
+	"exnet/internal/pager/uffd"
+
+	"golang.org/x/sys/unix"
+)
+
+// mostProcesses bounds the processes and connections of a Pager.
+const mostProcesses = 4096
+
+// accept takes a connection, of which nothing is known yet.
+func (g *Pager) accept() {
+	fd, _, err := unix.Accept4(g.listener, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+	if err != nil {
+		return
+	}
+	if len(g.sources) > 2*mostProcesses || g.watch(fd, source{kind: ofStranger}) != nil {
+		unix.Close(fd)
+	}
+}
+
+// receive reads a message, with the descriptor that comes with it, -1 if there is none.
+func receive(socket int, to []byte) (n, fd int, err error) {
+	fd = -1
+	control := make([]byte, unix.CmsgSpace(4*4))
+	n, got, _, _, err := unix.Recvmsg(socket, to, control, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+	if err != nil {
+		return 0, -1, err
+	}
+	all, _ := unix.ParseSocketControlMessage(control[:got])
+	for i := range all {
+		fds, err := unix.ParseUnixRights(&all[i])
+		if err != nil {
+			continue
+		}
+		for _, f := range fds {
+			if fd < 0 {
+				fd = f
+			} else {
+				unix.Close(f)
+			}
+		}
+	}
+	return n, fd, nil
+}
+
+// meet reads a hello and answers it.
+func (g *Pager) meet(socket int) {
+	raw := make([]byte, helloLen+1)
+	n, fd, err := receive(socket, raw)
+	if errors.Is(err, unix.EAGAIN) {
+		return
+	}
+	g.unwatch(socket)
+	var h hello
+	if err == nil {
+		h, err = parseHello(raw[:n])
+	}
+	if err == nil {
+		err = g.admit(socket, fd, h)
+		fd = -1
+	}
+	if err != nil {
+		if n > 0 {
+			g.say("hello", "a process is not paged: %v", err)
+		}
+		_ = unix.Sendto(socket, appendWelcome(nil, true), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)
+		unix.Close(socket)
+	}
+	if fd >= 0 {
+		unix.Close(fd)
+	}
+}
+
+// admit takes a process in whose agent has said hello. It takes fd.
+func (g *Pager) admit(socket, fd int, h hello) error {
+	peer, err := unix.GetsockoptUcred(socket, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return err
+	}
+	if h.token != 0 {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		return g.admitChild(socket, int(peer.Pid), h)
+	}
+	p := &process{uffd: uffd.FD(fd), agent: -1, pages: newTable(), ring: newRing(g.standby)}
+	switch {
+	case h.why != 0:
+		err = fmt.Errorf("userfaultfd: %w", unix.Errno(h.why))
+	case len(g.processes) >= mostProcesses:
+		err = fmt.Errorf("there are %d already", len(g.processes))
+	case fd < 0 || !uffd.Is(fd):
+		err = errWire
+	default:
+		err = p.uffd.Handshake()
+	}
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err == nil {
+		err = p.attach(int(peer.Pid), socket, h)
+	}
+	if err != nil {
+		p.agent = -1
+		p.close()
+		return err
+	}
+	g.counts.Adopted++
+	g.processes[p] = true
+	err = errors.Join(g.watch(fd, source{ofUffd, p}), g.watch(socket, source{ofAgent, p}),
+		unix.Sendto(socket, appendWelcome(nil, false), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil))
+	if err != nil {
+		g.drop(p)
+	}
+	return nil
+}
+
+// admitChild takes the agent of a child of fork in, and gives it its userfaultfd.
+func (g *Pager) admitChild(socket, pid int, h hello) error {
+	for p := range g.processes {
+		if p.token != h.token || p.agent >= 0 || p.hello.base != h.base || p.hello.slots != h.slots || p.hello.end != h.end {
+			continue
+		}
+		if err := p.attach(pid, socket, h); err != nil {
+			return err
+		}
+		err := g.watch(socket, source{ofAgent, p})
+		if err == nil {
+			err = unix.Sendmsg(socket, appendWelcome(nil, false), unix.UnixRights(int(p.uffd)), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		}
+		if err != nil {
+			g.drop(p)
+		}
+		return nil
+	}
+	return fmt.Errorf("process %d: %w", pid, errWire)
+}
+
+// drop forgets a process, which has ended, or has another program now.
+func (g *Pager) drop(p *process) {
+	if !g.processes[p] {
+		return
+	}
+	delete(g.processes, p)
+	for _, c := range p.pages.chunks {
+		for i := range c {
+			g.places.give(c[i].place)
+		}
+	}
+	if p.agent >= 0 {
+		g.unwatch(p.agent)
+	}
+	g.unwatch(int(p.uffd))
+	p.close()
+}
+
+// reply reads what an agent has done.
+func (g *Pager) reply(p *process) {
+	raw := make([]byte, replyLen+1)
+	n, fd, err := receive(p.agent, raw)
+	if fd >= 0 {
+		unix.Close(fd)
+	}
+	if errors.Is(err, unix.EAGAIN) {
+		return
+	}
+	if err != nil || n == 0 || p.busy == 0 {
+		g.drop(p) // it has ended, or executes another program
+		return
+	}
+	op, entries := p.busy, p.entries
+	all, err := parseReply(raw[:n], op, entries)
+	if err != nil {
+		g.drop(p)
+		return
+	}
+	p.busy, p.entries = 0, nil
+	switch op {
+	case opMove:
+		g.moved(p, entries, all)
+		g.messages(p)
+	case opDrop:
+		g.dropped(p, entries)
+	}
+}

@@ -1,0 +1,358 @@
+package pager
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"exnet/internal/pager/uffd"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config says how a Pager works.
+type Config struct {
+	// Local is how many bytes the processes may have in this host's memory, at least 1 MiB.
+	Local int64
+	// Store has the rest. The Pager does not close it.
+	Store Store
+	// Size is how many bytes of the store there are.
+	Size int64
+	// Socket is where processes find the Pager: the path of a Unix socket, which it makes.
+	Socket string
+	// Say is called with what users are to know, each thing once.
+	Say func(text string)
+	// Full is called when neither the share nor the store has room.
+	Full func()
+}
+
+// Smallest is the smallest share.
+const Smallest = 1 << 20
+
+// Counts are the numbers of pages that were moved, and why.
+type Counts struct {
+	Faults   uint64 // threads that waited for a page
+	Filled   uint64 // pages that were new, so zeros
+	Fetched  uint64 // pages that came from the store since they were missing
+	Ahead    uint64 // pages that came with these
+	Returned uint64 // pages that were wanted before they had left
+	Writes   uint64 // writes to pages that were the same as in the store
+	Moved    uint64 // pages that left
+	Saved    uint64 // pages that were written to the store
+	Stuck    uint64 // pages that could not leave
+	Most     uint64 // the most pages that were here at once
+	Adopted  uint64 // processes that are or were paged
+}
+
+// Pager keeps the memory of processes within a share.
+type Pager struct {
+	store    Store
+	places   *places
+	limit    int // pages
+	batch    int // pages that leave at once
+	standby  int // slots of a process
+	say1     func(string)
+	onFull   func()
+	said     map[string]bool
+	dead     bool // the store is lost
+	fullOnce bool
+
+	listener, poll, stop int
+	processes            map[*process]bool
+	sources              map[int]source // by descriptor
+	buffer               []byte
+	counts               Counts
+	nextTick             time.Time
+
+	mu     sync.Mutex
+	ending bool   // +checklocks:mu
+	told   Counts // +checklocks:mu
+	alive  int    // +checklocks:mu
+	ever   int    // +checklocks:mu
+	closed bool   // +checklocks:mu
+}
+
+// source is what a descriptor belongs to.
+type source struct {
+	kind sourceKind
+	p    *process
+}
+
+type sourceKind uint8
+
+const (
+	ofListener sourceKind = iota
+	ofStop
+	ofStranger // connected, and has not said hello
+	ofAgent
+	ofUffd
+)
+
+// New makes a Pager. Its Run serves.
+func New(c Config) (*Pager, error) {
+	if c.Local < Smallest {
+		return nil, fmt.Errorf("pager: a share of %d bytes: it takes %d at least", c.Local, int64(Smallest))
+	}
+	limit := int(c.Local / pageSize)
+	g := &Pager{
+		store: c.Store, places: newPlaces(c.Size), limit: limit,
+		batch: min(max(limit/16, 16), 128), say1: c.Say, onFull: c.Full, said: make(map[string]bool),
+		processes: make(map[*process]bool), sources: make(map[int]source), buffer: make([]byte, 128*pageSize),
+		listener: -1, poll: -1, stop: -1,
+	}
+	g.standby = min(max(limit/8, 2*g.batch), maxSlots)
+	if err := g.open(c.Socket); err != nil {
+		g.closeAll()
+		return nil, err
+	}
+	return g, nil
+}
+
+// maxSlots is how many slots the library's memory has.
+const maxSlots = 1 << 14
+
+// open makes the descriptors that a Pager has by itself.
+func (g *Pager) open(path string) (err error) {
+	if g.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("pager: epoll: %w", err)
+	}
+	if g.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("pager: eventfd: %w", err)
+	}
+	g.listener, err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err == nil {
+		err = unix.Bind(g.listener, &unix.SockaddrUnix{Name: path})
+	}
+	if err == nil {
+		err = os.Chmod(path, 0o666) // the folder says who may
+	}
+	if err == nil {
+		err = unix.Listen(g.listener, 64)
+	}
+	if err == nil {
+		err = errors.Join(g.watch(g.stop, source{kind: ofStop}), g.watch(g.listener, source{kind: ofListener}))
+	}
+	if err != nil {
+		return fmt.Errorf("pager: socket %s: %w", path, err)
+	}
+	return nil
+}
+
+func (g *Pager) watch(fd int, s source) error {
+	g.sources[fd] = s
+	events := uint32(unix.EPOLLIN)
+	if s.kind == ofUffd {
+		events |= unix.EPOLLET // its messages may have to wait
+	}
+	return unix.EpollCtl(g.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
+}
+
+func (g *Pager) unwatch(fd int) {
+	delete(g.sources, fd)
+	_ = unix.EpollCtl(g.poll, unix.EPOLL_CTL_DEL, fd, nil)
+}
+
+// Finish has Run return when no process is left.
+func (g *Pager) Finish() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ending = true
+	if !g.closed {
+		_, _ = unix.Write(g.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+// Counts returns what has happened so far.
+func (g *Pager) Counts() Counts {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.told
+}
+
+// Processes returns how many processes are served, and how many were, ever.
+func (g *Pager) Processes() (now, ever int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.alive, g.ever
+}
+
+// publish lets others see the counts. It reports whether to go on.
+func (g *Pager) publish() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.told, g.alive = g.counts, len(g.processes)
+	g.ever = max(g.ever, int(g.counts.Adopted))
+	return !g.ending || len(g.processes) > 0
+}
+
+// Run serves until Finish was called and all processes have ended. Then the Pager is closed.
+func (g *Pager) Run() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer g.closeAll()
+	events := make([]unix.EpollEvent, 64)
+	for g.publish() {
+		n, err := unix.EpollWait(g.poll, events, g.timeout())
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("pager: epoll: %w", err)
+		}
+		for i := range max(n, 0) {
+			if s, ok := g.sources[int(events[i].Fd)]; ok {
+				g.serve(int(events[i].Fd), s)
+			}
+		}
+		g.again()
+		if now := time.Now(); !now.Before(g.nextTick) {
+			g.tick(now)
+		}
+		g.balance()
+	}
+	return nil
+}
+
+// serve does what a descriptor asks for.
+func (g *Pager) serve(fd int, s source) {
+	switch s.kind {
+	case ofListener:
+		g.accept()
+	case ofStop:
+		var b [8]byte
+		_, _ = unix.Read(g.stop, b[:])
+	case ofStranger:
+		g.meet(fd)
+	case ofAgent:
+		g.reply(s.p)
+	case ofUffd:
+		g.messages(s.p)
+	}
+}
+
+// closeAll closes everything.
+func (g *Pager) closeAll() {
+	for p := range g.processes {
+		g.drop(p)
+	}
+	for fd, s := range g.sources {
+		if s.kind == ofStranger {
+			unix.Close(fd)
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	for _, fd := range []int{g.listener, g.stop, g.poll} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// say tells users something, once.
+func (g *Pager) say(key, format string, args ...any) {
+	if !g.said[key] {
+		g.said[key] = true
+		g.say1(fmt.Sprintf(format, args...))
+	}
+}
+
+// full tells that there is no room anywhere.
+func (g *Pager) full() {
+	if !g.fullOnce {
+		g.fullOnce = true
+		g.onFull()
+	}
+}
+
+// messages reads what a process's userfaultfd reports. None is read while its agent moves pages:
+// until a change of its memory has been read, the kernel refuses to move any.
+func (g *Pager) messages(p *process) {
+	var all [16]uffd.Message
+	for p.busy != opMove {
+		n, err := p.uffd.Read(all[:])
+		if err != nil {
+			return
+		}
+		for _, m := range all[:n] {
+			g.message(p, m)
+		}
+	}
+}
+
+// waits says whether a process has to wait with its faults until its agent has given memory back.
+func (g *Pager) waits(p *process) bool { return p.busy == opDrop && g.over() > g.batch }
+
+// message handles one message.
+func (g *Pager) message(p *process, m uffd.Message) {
+	switch m.Event {
+	case uffd.Fault:
+		if g.waits(p) || !g.fault(p, m) {
+			p.retry = append(p.retry, m)
+		}
+	case uffd.Fork:
+		g.fork(p, m.Child)
+	case uffd.Remap:
+		g.remap(p, m.Start, m.To, m.End-m.Start)
+	case uffd.Remove:
+		if !p.inArea(m.Start) {
+			g.remove(p, m.Start, m.End)
+		}
+	case uffd.Unmap:
+		g.remove(p, m.Start, m.End)
+		p.spans.remove(m.Start, m.End)
+	}
+}
+
+// again looks at faults again that came while memory was changing.
+func (g *Pager) again() {
+	for p := range g.processes {
+		if p.busy == opMove || len(p.retry) == 0 || g.waits(p) {
+			continue
+		}
+		waiting := p.retry
+		p.retry = nil
+		for _, m := range waiting {
+			if !g.fault(p, m) {
+				p.retry = append(p.retry, m)
+			}
+		}
+	}
+}
+
+// remove forgets the pages of a range: the program has given them back.
+func (g *Pager) remove(p *process, start, end uint64) {
+	p.pages.each(start/pageSize, (end+pageSize-1)/pageSize, func(_ uint64, page *page) { g.forget(p, page) })
+}
+
+// remap notes that pages have other addresses now.
+func (g *Pager) remap(p *process, from, to, length uint64) {
+	g.remove(p, to, to+length)
+	type moving struct {
+		number uint64
+		page   page
+	}
+	var all []moving
+	p.pages.each(from/pageSize, (from+length)/pageSize, func(number uint64, page *page) {
+		if page.state != untouched {
+			all = append(all, moving{number, *page})
+		}
+		page.reset()
+	})
+	for _, m := range all {
+		number := m.number - from/pageSize + to/pageSize
+		page := p.pages.make(number)
+		age := page.age
+		*page = m.page
+		page.age = age
+		switch page.state {
+		case resident:
+			p.queue.push(number, page)
+		case standby:
+			p.ring.pages[page.slot] = number
+		}
+	}
+	p.spans.remove(from, from+length)
+	p.spans.add(to, to+length)
+}

@@ -1,0 +1,226 @@
+#include "agent.h"
+#include "raw.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/futex.h>
+#include <linux/userfaultfd.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/* Linux 6.8; older headers lack it. */
+struct move {
+	uint64_t dst, src, len, mode;
+	int64_t move;
+};
+#define MOVE _IOWR(UFFDIO, 0x05, struct move)
+#define MOVE_DONTWAKE 1
+
+#define NEW_UFFD _IO(0xAA, 0x00) /* USERFAULTFD_IOC_NEW of /dev/userfaultfd */
+
+/* What the agent has. */
+struct agent {
+	struct pg_area *area;
+	int socket, uffd;
+};
+
+/* Ends the process: what it has elsewhere cannot be had any more. One line says so, on what is the
+ * program's standard error now. */
+static void end_process(void)
+{
+	static const char text[] = "exn-mem: the pager has ended, and with it memory of this program: the program is killed\n";
+	long fd = PG_CALL(SYS_openat, AT_FDCWD, "/proc/self/fd/2", O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK, 0);
+
+	if (fd >= 0)
+		PG_CALL(SYS_write, fd, text, sizeof text - 1, 0);
+	PG_CALL(SYS_kill, PG_CALL(SYS_getpid, 0, 0, 0, 0), SIGKILL, 0, 0);
+}
+
+/* Lets the thread that started the agent go on. */
+static void tell_ready(struct pg_area *area)
+{
+	__atomic_store_n(&area->ready, 1, __ATOMIC_RELEASE);
+	PG_CALL(SYS_futex, &area->ready, FUTEX_WAKE_PRIVATE, 1 << 30, 0);
+}
+
+/* The thread keeps the user's ID of the program, but no capability, also where the program gives up
+ * root later. */
+static void drop_rights(void)
+{
+	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[2] = {{0}};
+
+	PG_CALL(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0);
+	PG_CALL(SYS_capset, &head, none, 0, 0);
+}
+
+/* Makes a userfaultfd. Returns it or the negative number of an error. */
+static int make_uffd(void)
+{
+	long fd = PG_CALL(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK, 0, 0, 0), device;
+
+	if (fd >= 0)
+		return (int)fd;
+	device = PG_CALL(SYS_openat, AT_FDCWD, "/dev/userfaultfd", O_RDWR | O_CLOEXEC, 0);
+	if (device < 0)
+		return (int)fd;
+	fd = PG_CALL(SYS_ioctl, device, NEW_UFFD, O_CLOEXEC | O_NONBLOCK, 0);
+	PG_CALL(SYS_close, device, 0, 0, 0);
+	return (int)fd;
+}
+
+/* Sends or receives a message with room for one descriptor, *fd: -1 none. Returns its length. */
+static long message(long call, int socket, void *data, size_t n, int *fd)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = {.room = {0}};
+	struct iovec part = {data, n};
+	struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	long got;
+
+	control.head.cmsg_level = SOL_SOCKET;
+	control.head.cmsg_type = SCM_RIGHTS;
+	control.head.cmsg_len = CMSG_LEN(sizeof(int));
+	if (call == SYS_sendmsg) {
+		*(int *)(void *)CMSG_DATA(&control.head) = *fd;
+		if (*fd < 0)
+			m.msg_controllen = 0;
+	}
+	do {
+		got = PG_CALL(call, socket, &m, call == SYS_sendmsg ? MSG_NOSIGNAL : MSG_CMSG_CLOEXEC, 0);
+	} while (got == -EINTR);
+	if (call == SYS_recvmsg && got >= 0) {
+		*fd = -1;
+		if (m.msg_controllen >= CMSG_LEN(sizeof(int)))
+			*fd = *(int *)(void *)CMSG_DATA(&control.head);
+	}
+	return got;
+}
+
+/* Connects to the pager and introduces the process. Returns true if it is paged from now on. */
+static bool meet(struct agent *a)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	uint64_t base = (uint64_t)a->area;
+	struct pg_hello hello = {
+		.magic = PG_MAGIC,
+		.token = *(volatile uint64_t *)&a->area->mark.token, /* a page that the pager may bring */
+		.base = base,
+		.slots = (uint64_t)a->area->slots,
+		.end = base + PG_AREA_SIZE,
+	};
+	struct pg_welcome welcome = {0};
+
+	for (size_t i = 0; i < sizeof a->area->path; i++)
+		to.sun_path[i] = a->area->path[i];
+	a->socket = (int)PG_CALL(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, 0);
+	if (a->socket < 0 || PG_CALL(SYS_connect, a->socket, &to, sizeof to, 0) < 0)
+		return false;
+	a->uffd = -1;
+	if (!hello.token) {
+		int made = make_uffd();
+
+		if (made < 0)
+			hello.why = (uint32_t)-made;
+		else
+			a->uffd = made;
+	}
+	if (message(SYS_sendmsg, a->socket, &hello, sizeof hello, &a->uffd) != sizeof hello)
+		return false;
+	int fd = -1;
+
+	if (message(SYS_recvmsg, a->socket, &welcome, sizeof welcome, &fd) != sizeof welcome)
+		return false;
+	if (hello.token)
+		a->uffd = fd;
+	return welcome.magic == PG_MAGIC && !welcome.refused && a->uffd >= 0;
+}
+
+/* Moves the pages of an entry into their slots. */
+static struct pg_done move_entry(const struct agent *a, const struct pg_entry *e)
+{
+	struct pg_done done = {0, 0};
+
+	if (e->slot >= PG_SLOTS || e->count > PG_SLOTS - e->slot)
+		return (struct pg_done){0, EINVAL};
+	while (done.count < e->count) {
+		uint64_t at = (uint64_t)done.count * PG_PAGE;
+		struct move m = {(uint64_t)a->area->slots + (uint64_t)e->slot * PG_PAGE + at, e->address + at, (uint64_t)(e->count - done.count) * PG_PAGE, MOVE_DONTWAKE, 0};
+		long status = PG_CALL(SYS_ioctl, a->uffd, MOVE, &m, 0);
+
+		if (m.move > 0)
+			done.count += (uint32_t)((uint64_t)m.move / PG_PAGE);
+		if (status < 0 && m.move <= 0) {
+			done.error = (int32_t)-status;
+			break;
+		}
+	}
+	return done;
+}
+
+/* Gives the slots of an entry back. */
+static struct pg_done drop_entry(const struct agent *a, const struct pg_entry *e)
+{
+	long status = -EINVAL;
+
+	if (e->slot < PG_SLOTS && e->count <= PG_SLOTS - e->slot)
+		status = PG_CALL(SYS_madvise, a->area->slots + (uint64_t)e->slot * PG_PAGE, (uint64_t)e->count * PG_PAGE, MADV_DONTNEED, 0);
+	return (struct pg_done){status < 0 ? 0 : e->count, (int32_t)-status};
+}
+
+/* Does what the pager says, until it has ended. */
+static void serve(const struct agent *a)
+{
+	struct pg_command command;
+	struct pg_reply reply;
+	int none = -1;
+
+	for (;;) {
+		long n = message(SYS_recvmsg, a->socket, &command, sizeof command, &none);
+
+		if (n < (long)offsetof(struct pg_command, entry) || command.entries > PG_ENTRIES)
+			return;
+		reply.op = command.op;
+		reply.entries = command.entries;
+		for (uint32_t i = 0; i < command.entries; i++)
+			reply.done[i] = command.op == PG_MOVE ? move_entry(a, &command.entry[i]) : drop_entry(a, &command.entry[i]);
+		none = -1;
+		size_t length = offsetof(struct pg_reply, done) + reply.entries * sizeof reply.done[0];
+
+		if (message(SYS_sendmsg, a->socket, &reply, length, &none) != (long)length)
+			return;
+	}
+}
+
+int pg_agent(void *arg)
+{
+	struct agent a = {.area = arg, .socket = -1, .uffd = -1};
+
+	/* The descriptors are this thread's own from here on: the program closes what it likes, and
+	 * sees none of these. */
+	PG_CALL(SYS_close_range, 0, ~0U, 0, 0);
+	PG_CALL(SYS_prctl, PR_SET_NAME, "exn-mem", 0, 0);
+	bool paged = meet(&a);
+
+	drop_rights();
+	if (!paged) {
+		if (__atomic_load_n(&a.area->adopted, __ATOMIC_RELAXED))
+			end_process();
+		tell_ready(a.area);
+		return 0;
+	}
+	__atomic_store_n(&a.area->adopted, 1, __ATOMIC_RELAXED);
+	tell_ready(a.area);
+	serve(&a);
+	end_process();
+	return 0;
+}

@@ -1,0 +1,36 @@
+/* System calls without errno: the agent's thread has no thread-local memory of its own. */
+#ifndef PG_RAW_H
+#define PG_RAW_H
+
+#include <sys/syscall.h>
+
+/* The system call nr. Returns what the kernel does: a negative error's number on failure. */
+static inline long pg_syscall(long nr, long a, long b, long c, long d, long e, long f)
+{
+#if defined(__x86_64__)
+	long result;
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = f;
+
+	__asm__ volatile("syscall" : "=a"(result) : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+	return result;
+#elif defined(__aarch64__)
+	register long x8 __asm__("x8") = nr;
+	register long x0 __asm__("x0") = a;
+	register long x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d;
+	register long x4 __asm__("x4") = e;
+	register long x5 __asm__("x5") = f;
+
+	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+	return x0;
+#else
+#error "exn-mem runs on x86-64 and arm64"
+#endif
+}
+
+#define PG_CALL(nr, a, b, c, d) pg_syscall((nr), (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
+
+#endif

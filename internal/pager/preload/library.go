@@ -1,0 +1,30 @@
+package preload
+
+import (
+	"context"
+	"embed"
+
+	"exnet/internal/cbuild"
+)
+
+// sources are what the library is built from.
+//
+//go:embed lib
+var sources embed.FS
+
+// Name is the library's file name.
+const Name = "libexnmem.so"
+
+// source is how the library is built. The agent's thread has no canary, as it has no thread-local
+// memory.
+var source = cbuild.Source{
+	Name: Name, Files: sources,
+	Flags: []string{"-std=gnu11", "-D_GNU_SOURCE", "-Ilib", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector",
+		"-shared", "-Wl,--no-undefined"},
+	Libs: []string{"-lpthread"},
+}
+
+// Build returns the path of the library, installed or built (see cbuild.Source.Build).
+//
+// Concurrency: may be called at the same time by many processes.
+func Build(ctx context.Context) (string, error) { return source.Build(ctx) }

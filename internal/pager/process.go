@@ -1,0 +1,137 @@
+package pager
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"exnet/internal/pager/uffd"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is a process whose memory is paged, or may come to be.
+type process struct {
+	pid   int      // 0: not known yet
+	token uint64   // of a child of fork
+	uffd  uffd.FD  // -1: none
+	agent int      // socket to the library's thread; -1: not connected
+	mem   *os.File // /proc/PID/mem, of this incarnation
+	maps  *os.File // /proc/PID/pagemap
+	hello hello
+
+	adopted bool
+	child   bool    // of a fork while its parent was paged
+	spans   spanSet // what is registered
+	pages   table
+	queue   queue
+	parked  []uint64 // pages that could not be moved, for a while
+	streams streams
+	retry   []uffd.Message // faults that came while memory was changing
+	ring    ring
+
+	resident int // pages in its memory that count
+	rss      int // pages of anonymous memory, as the kernel counts
+	rescan   int // ticks until its memory map is read again
+
+	busy    uint32 // the operation that the agent does; 0: none
+	entries []entry
+	since   time.Time
+}
+
+// held is how many pages of this host's memory it has, as far as the pager knows.
+func (p *process) held() int { return p.resident + p.ring.present }
+
+// untracked is how many it has beside these: small areas, stacks, what the kernel gave it meanwhile.
+func (p *process) untracked() int {
+	if p.child {
+		return 0 // what it shares with its parent would count twice
+	}
+	return max(p.rss-p.held(), 0)
+}
+
+// attach opens what is needed of a process that said hello on the socket, and waits.
+func (p *process) attach(pid int, agent int, h hello) error {
+	dir := "/proc/" + strconv.Itoa(pid)
+	mem, err := os.OpenFile(dir+"/mem", os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	maps, err := os.Open(dir + "/pagemap")
+	if err != nil {
+		mem.Close()
+		return err
+	}
+	p.pid, p.agent, p.mem, p.maps, p.hello = pid, agent, mem, maps, h
+	return nil
+}
+
+// readRSS asks the kernel how much anonymous memory the process has.
+func (p *process) readRSS() {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/statm")
+	if err != nil {
+		return
+	}
+	fields := bytes.Fields(text)
+	if len(fields) < 3 {
+		return
+	}
+	all, err1 := strconv.Atoi(string(fields[1]))
+	files, err2 := strconv.Atoi(string(fields[2]))
+	if err1 == nil && err2 == nil {
+		p.rss = max(all-files, 0)
+	}
+}
+
+// inArea says whether an address is in the library's own memory.
+func (p *process) inArea(address uint64) bool {
+	return address >= p.hello.base && address < p.hello.end
+}
+
+// send has the agent do something.
+func (p *process) send(op uint32, entries []entry) error {
+	raw := appendCommand(make([]byte, 0, headLen+wireEntries*entryLen), op, entries)
+	if err := unix.Sendto(p.agent, raw, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil); err != nil {
+		return fmt.Errorf("pager: process %d: %w", p.pid, err)
+	}
+	p.busy, p.entries, p.since = op, entries, time.Now()
+	return nil
+}
+
+// close closes what is open of the process.
+func (p *process) close() {
+	if p.agent >= 0 {
+		unix.Close(p.agent)
+	}
+	if p.mem != nil {
+		p.mem.Close()
+		p.maps.Close()
+	}
+	if p.uffd >= 0 {
+		unix.Close(int(p.uffd))
+	}
+}
+
+// ring is what is in the slots of the library's memory: pages on standby in the order in which they
+// left, and slots that are free.
+type ring struct {
+	pages   []uint64 // by slot: the page's number, 0 none
+	there   []bool   // by slot: it has memory
+	head    int      // the next slot to be filled
+	tail    int      // the slot that was filled first
+	used    int      // slots from tail to head, with memory or not
+	present int      // slots that have memory
+}
+
+func newRing(slots int) ring {
+	return ring{pages: make([]uint64, slots), there: make([]bool, slots)}
+}
+
+func (r *ring) next(slot int) int {
+	if slot++; slot == len(r.pages) {
+		return 0
+	}
+	return slot
+}

@@ -1,0 +1,196 @@
+package uffd
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	_ "exnet/internal/linux"
+)
+
+// FD is a userfaultfd, of this process or another.
+type FD int
+
+// PageSize is the size of the pages that this package knows.
+const PageSize = 4096
+
+// The requests of userfaultfd and of pagemap, as linux/userfaultfd.h and linux/fs.h have them.
+const (
+	ioNew          = 0xaa00 // of /dev/userfaultfd
+	ioAPI          = 0xc018aa3f
+	ioRegister     = 0xc020aa00
+	ioWake         = 0x8010aa02
+	ioCopy         = 0xc028aa03
+	ioWriteProtect = 0xc018aa06
+	ioPoison       = 0xc020aa08
+	ioPagemapScan  = 0xc0606610
+
+	apiVersion = 0xaa
+
+	modeMissing = 1
+	modeProtect = 2
+
+	copyProtected = 2 // UFFDIO_COPY_MODE_WP
+)
+
+// Features that Handshake asks for.
+const (
+	featureProtect  = 1 << 0
+	featureFork     = 1 << 1
+	featureRemap    = 1 << 2
+	featureRemove   = 1 << 3
+	featureUnmap    = 1 << 6
+	featurePoison   = 1 << 14
+	featureMove     = 1 << 16
+	featureRequired = featureProtect | featureFork | featureRemap | featureRemove | featureUnmap | featurePoison | featureMove
+)
+
+// ioctl does a request whose argument is at p.
+func (f FD) ioctl(request uintptr, p unsafe.Pointer) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(f), request, uintptr(p)); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// Is reports whether a descriptor is a userfaultfd: anything else could block its reader for ever.
+func Is(fd int) bool {
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	return err == nil && strings.HasPrefix(name, "anon_inode:[userfaultfd]")
+}
+
+// New makes a userfaultfd of this process.
+func New() (FD, error) {
+	f, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0)
+	if errno == 0 {
+		return FD(f), nil
+	}
+	device, err := unix.Open("/dev/userfaultfd", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, errno
+	}
+	defer unix.Close(device)
+	if f, _, errno = unix.Syscall(unix.SYS_IOCTL, uintptr(device), ioNew, unix.O_CLOEXEC|unix.O_NONBLOCK); errno != 0 {
+		return -1, errno
+	}
+	return FD(f), nil
+}
+
+// Handshake turns a new userfaultfd on, with all that this package needs. It fails with EPERM for a
+// process without CAP_SYS_PTRACE, which may not follow a fork, and with EINVAL if the kernel is too
+// old, or if it has been done.
+func (f FD) Handshake() error {
+	api := struct{ api, features, ioctls uint64 }{apiVersion, featureRequired, 0}
+	return f.ioctl(ioAPI, unsafe.Pointer(&api))
+}
+
+// Register has the faults of missing pages of a range reported, and writes to protected ones.
+func (f FD) Register(start, length uint64) error {
+	r := struct{ start, length, mode, ioctls uint64 }{start, length, modeMissing | modeProtect, 0}
+	return f.ioctl(ioRegister, unsafe.Pointer(&r))
+}
+
+// Copy fills missing pages at to with data, whole pages, and wakes who waits for them. It returns
+// how many bytes it has filled: with EAGAIN fewer than all, while the process's memory changes.
+func (f FD) Copy(to uint64, data []byte, protected bool) (int, error) {
+	c := struct {
+		dst, src, length, mode uint64
+		copied                 int64
+	}{to, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(data)))), uint64(len(data)), 0, 0}
+	if protected {
+		c.mode = copyProtected
+	}
+	err := f.ioctl(ioCopy, unsafe.Pointer(&c))
+	if err == nil {
+		return len(data), nil
+	}
+	return max(int(c.copied), 0), err
+}
+
+// WriteProtect protects a range from writes, or ends that and wakes who waits for it.
+func (f FD) WriteProtect(start, length uint64, on bool) error {
+	w := struct{ start, length, mode uint64 }{start, length, 0}
+	if on {
+		w.mode = 1
+	}
+	return f.ioctl(ioWriteProtect, unsafe.Pointer(&w))
+}
+
+// Wake wakes who waits in a fault of the range: it looks again.
+func (f FD) Wake(start, length uint64) error {
+	r := struct{ start, length uint64 }{start, length}
+	return f.ioctl(ioWake, unsafe.Pointer(&r))
+}
+
+// Poison has a missing page end with SIGBUS whoever touches it.
+func (f FD) Poison(start, length uint64) error {
+	p := struct {
+		start, length, mode uint64
+		updated             int64
+	}{start, length, 0, 0}
+	return f.ioctl(ioPoison, unsafe.Pointer(&p))
+}
+
+// messageSize is the size of struct uffd_msg.
+const messageSize = 32
+
+// Read reads messages that are there. Without one it returns 0 and EAGAIN.
+func (f FD) Read(to []Message) (int, error) {
+	var raw [16 * messageSize]byte
+	n, err := unix.Read(int(f), raw[:min(len(to), 16)*messageSize])
+	if err != nil {
+		return 0, err
+	}
+	for i := range n / messageSize {
+		to[i] = parse(raw[i*messageSize : (i+1)*messageSize])
+	}
+	return n / messageSize, nil
+}
+
+// parse reads a struct uffd_msg.
+func parse(raw []byte) Message {
+	word := func(i int) uint64 { return binary.NativeEndian.Uint64(raw[8+8*i:]) }
+	m := Message{Event: Event(raw[0])}
+	switch m.Event {
+	case Fault:
+		flags := word(0)
+		m.Start, m.Write, m.Protected = word(1), flags&1 != 0, flags&2 != 0
+	case Fork:
+		m.Child = FD(binary.NativeEndian.Uint32(raw[8:]))
+	case Remap:
+		m.Start, m.To, m.End = word(0), word(1), word(0)+word(2)
+	case Remove, Unmap:
+		m.Start, m.End = word(0), word(1)
+	}
+	return m
+}
+
+// Span is a range of addresses.
+type Span struct{ Start, End uint64 }
+
+// Present returns up to len(to) spans of pages of a range that are in memory and have content of
+// their own, and where it stopped. pagemap is the open /proc/PID/pagemap.
+func Present(pagemap int, start, end uint64, to []Span) (int, uint64, error) {
+	const isFile, isPresent, isZero = 1 << 2, 1 << 3, 1 << 5
+	type region struct{ start, end, categories uint64 }
+	regions := make([]region, len(to))
+	arg := struct {
+		size, flags, start, end, walkEnd, vec, vecLen, most, inverted, mask, anyOf, give uint64
+	}{
+		size: 96, start: start, end: end,
+		vec: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(regions)))), vecLen: uint64(len(regions)),
+		inverted: isFile | isZero, mask: isPresent | isFile | isZero, give: isPresent,
+	}
+	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(pagemap), ioPagemapScan, uintptr(unsafe.Pointer(&arg)))
+	if errno != 0 {
+		return 0, start, errno
+	}
+	for i := range int(n) {
+		to[i] = Span{regions[i].start, regions[i].end}
+	}
+	return int(n), arg.walkEnd, nil
+}
