@@ -18,7 +18,8 @@ const (
 	smallestRSS  = 64       // pages of a process that is paged
 	perTick      = 1000     // pages that a program may fill in a millisecond
 	rescanTicks  = 20
-	tickTime     = 4 * time.Millisecond
+	tickTime     = time.Millisecond
+	steadyTime   = 5 * time.Millisecond
 	idleTime     = 50 * time.Millisecond
 )
 
@@ -64,8 +65,11 @@ func (g *Pager) tick(now time.Time) {
 		}
 	}
 	wait := idleTime
-	if grows || left <= 0 {
+	switch {
+	case grows:
 		wait = tickTime
+	case left <= 0:
+		wait = steadyTime
 	}
 	if left > 0 {
 		wait = min(wait, max(time.Duration(left/perTick)*time.Millisecond, time.Millisecond))
@@ -107,7 +111,10 @@ func (g *Pager) adopt(p *process) {
 
 // scan has all large areas of anonymous memory paged that are not yet.
 func (g *Pager) scan(p *process) {
-	p.rescan = rescanTicks
+	if p.rescan = rescanTicks; p.changing() {
+		p.rescan = 1
+		return
+	}
 	f, err := os.Open("/proc/" + strconv.Itoa(p.pid) + "/maps")
 	if err != nil {
 		return
@@ -120,8 +127,8 @@ func (g *Pager) scan(p *process) {
 			continue
 		}
 		for _, s := range p.outside(area) {
-			for _, new := range p.spans.lacks(s.Start, s.End) {
-				g.register(p, new)
+			if len(p.spans.lacks(s.Start, s.End)) > 0 {
+				g.register(p, s)
 			}
 		}
 	}

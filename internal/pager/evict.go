@@ -52,6 +52,9 @@ func (g *Pager) largest() *process {
 // enough of these, gives the slots of the oldest back. It reports false if nothing can be done.
 func (g *Pager) evict(p *process) bool {
 	r := &p.ring
+	if len(p.late) > 0 {
+		return false
+	}
 	if r.used+g.batch > len(r.pages) || p.queue.empty() {
 		return g.startDrop(p)
 	}

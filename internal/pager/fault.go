@@ -73,7 +73,7 @@ func (p *process) markPage() []byte {
 // written lets a thread write to a page that was protected, and remembers that.
 func (g *Pager) written(p *process, number uint64, page *page) bool {
 	address := number * pageSize
-	if page.state != resident {
+	if page.state == standby || page.state == remote {
 		p.wake(address) // it has left meanwhile
 		return true
 	}
@@ -85,6 +85,9 @@ func (g *Pager) written(p *process, number uint64, page *page) bool {
 		return true
 	}
 	g.counts.Writes++
+	if page.state == untouched { // the pager had lost sight of it
+		p.arrived(number, page, dirty)
+	}
 	page.flags |= dirty
 	return true
 }
@@ -110,9 +113,15 @@ func (g *Pager) fill(p *process, number uint64) bool {
 		}
 	}
 	n, err := p.uffd.Copy(number*pageSize, zeros[:run*pageSize], false)
+	if run > 1 && errors.Is(err, unix.ENOENT) { // an area ends before the run does
+		n, err = p.uffd.Copy(number*pageSize, zeros[:pageSize], false)
+	}
 	for i := range n / pageSize {
 		at := number + uint64(i)
 		p.arrived(at, p.pages.make(at), dirty)
+	}
+	if n > 0 && !p.spans.has(number*pageSize) { // an area has grown
+		p.spans.add(number*pageSize, number*pageSize+uint64(n))
 	}
 	g.counts.Filled += uint64(n / pageSize)
 	if n > 0 {

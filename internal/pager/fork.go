@@ -24,6 +24,9 @@ func (g *Pager) fork(p *process, child uffd.FD) {
 		}
 		c.pages.chunks[at] = to
 	}
+	if p.changing() || len(p.late) > 0 {
+		c.unsettled, p.hasUnsettled = p, true
+	}
 	g.processes[c] = true
 	g.counts.Adopted++
 	_, _ = c.uffd.Copy(c.hello.mark(), c.markPage(), false) // or when it looks

@@ -147,6 +147,11 @@ func (g *Pager) drop(p *process) {
 		return
 	}
 	delete(g.processes, p)
+	for c := range g.processes {
+		if c.unsettled == p {
+			c.unsettled = nil
+		}
+	}
 	for _, c := range p.pages.chunks {
 		for i := range c {
 			g.places.give(c[i].place)

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"exnet/internal/pager/uffd"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -264,95 +262,4 @@ func (g *Pager) full() {
 		g.fullOnce = true
 		g.onFull()
 	}
-}
-
-// messages reads what a process's userfaultfd reports. None is read while its agent moves pages:
-// until a change of its memory has been read, the kernel refuses to move any.
-func (g *Pager) messages(p *process) {
-	var all [16]uffd.Message
-	for p.busy != opMove {
-		n, err := p.uffd.Read(all[:])
-		if err != nil {
-			return
-		}
-		for _, m := range all[:n] {
-			g.message(p, m)
-		}
-	}
-}
-
-// waits says whether a process has to wait with its faults until its agent has given memory back.
-func (g *Pager) waits(p *process) bool { return p.busy == opDrop && g.over() > g.batch }
-
-// message handles one message.
-func (g *Pager) message(p *process, m uffd.Message) {
-	switch m.Event {
-	case uffd.Fault:
-		if g.waits(p) || !g.fault(p, m) {
-			p.retry = append(p.retry, m)
-		}
-	case uffd.Fork:
-		g.fork(p, m.Child)
-	case uffd.Remap:
-		g.remap(p, m.Start, m.To, m.End-m.Start)
-	case uffd.Remove:
-		if !p.inArea(m.Start) {
-			g.remove(p, m.Start, m.End)
-		}
-	case uffd.Unmap:
-		g.remove(p, m.Start, m.End)
-		p.spans.remove(m.Start, m.End)
-	}
-}
-
-// again looks at faults again that came while memory was changing.
-func (g *Pager) again() {
-	for p := range g.processes {
-		if p.busy == opMove || len(p.retry) == 0 || g.waits(p) {
-			continue
-		}
-		waiting := p.retry
-		p.retry = nil
-		for _, m := range waiting {
-			if !g.fault(p, m) {
-				p.retry = append(p.retry, m)
-			}
-		}
-	}
-}
-
-// remove forgets the pages of a range: the program has given them back.
-func (g *Pager) remove(p *process, start, end uint64) {
-	p.pages.each(start/pageSize, (end+pageSize-1)/pageSize, func(_ uint64, page *page) { g.forget(p, page) })
-}
-
-// remap notes that pages have other addresses now.
-func (g *Pager) remap(p *process, from, to, length uint64) {
-	g.remove(p, to, to+length)
-	type moving struct {
-		number uint64
-		page   page
-	}
-	var all []moving
-	p.pages.each(from/pageSize, (from+length)/pageSize, func(number uint64, page *page) {
-		if page.state != untouched {
-			all = append(all, moving{number, *page})
-		}
-		page.reset()
-	})
-	for _, m := range all {
-		number := m.number - from/pageSize + to/pageSize
-		page := p.pages.make(number)
-		age := page.age
-		*page = m.page
-		page.age = age
-		switch page.state {
-		case resident:
-			p.queue.push(number, page)
-		case standby:
-			p.ring.pages[page.slot] = number
-		}
-	}
-	p.spans.remove(from, from+length)
-	p.spans.add(to, to+length)
 }

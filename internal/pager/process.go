@@ -30,7 +30,12 @@ type process struct {
 	parked  []uint64 // pages that could not be moved, for a while
 	streams streams
 	retry   []uffd.Message // faults that came while memory was changing
-	ring    ring
+	late    []uffd.Message // moves of memory that are not handled yet
+	moved   []uffd.Span    // from where memory has moved: it is to be reported as unmapped
+	// unsettled is the parent of a fork while changes before it may not have been reported.
+	unsettled    *process
+	hasUnsettled bool // as a parent
+	ring         ring
 
 	resident int // pages in its memory that count
 	rss      int // pages of anonymous memory, as the kernel counts

@@ -1,0 +1,175 @@
+package pager
+
+import (
+	"errors"
+	"slices"
+
+	"exnet/internal/pager/uffd"
+
+	"golang.org/x/sys/unix"
+)
+
+// messages reads what a process's userfaultfd reports. None is read while its agent moves pages:
+// until a change of its memory has been read, the kernel refuses to move any.
+func (g *Pager) messages(p *process) {
+	var all [16]uffd.Message
+	for p.busy != opMove {
+		n, err := p.uffd.Read(all[:])
+		if err != nil {
+			return
+		}
+		for _, m := range all[:n] {
+			g.message(p, m)
+		}
+		g.balance()
+	}
+}
+
+// waits says whether a process has to wait with its faults until its agent has given memory back.
+func (g *Pager) waits(p *process) bool { return p.busy == opDrop && g.over() > g.batch }
+
+// message handles one message.
+func (g *Pager) message(p *process, m uffd.Message) {
+	switch m.Event {
+	case uffd.Fault:
+		if g.blocked(p) || !g.fault(p, m) {
+			p.retry = append(p.retry, m)
+		}
+	case uffd.Fork:
+		g.fork(p, m.Child)
+	case uffd.Remap:
+		p.late = append(p.late, m)
+	case uffd.Remove:
+		if !p.inArea(m.Start) {
+			g.remove(p, m.Start, m.End)
+		}
+	case uffd.Unmap:
+		g.unmap(p, m.Start, m.End)
+	}
+	g.settle(p)
+}
+
+// settle handles moves of memory. The kernel may report what threads do in another order than they
+// did it: a move to where there is memory, as far as was reported, waits for what has taken that
+// away, as long as anything has not been reported.
+func (g *Pager) settle(p *process) {
+	for len(p.late) > 0 {
+		i := slices.IndexFunc(p.late, func(m uffd.Message) bool { return !p.taken(m.To, m.To+m.End-m.Start) })
+		if i < 0 {
+			if p.changing() {
+				return
+			}
+			i = 0
+		}
+		m := p.late[i]
+		p.late = slices.Delete(p.late, i, i+1)
+		g.remap(p, m.Start, m.To, m.End-m.Start)
+		p.moved = append(p.moved, uffd.Span{Start: m.Start, End: m.End})
+		for c := range g.processes {
+			if c.unsettled == p && c.registered(m.To) && !c.registered(m.Start) {
+				g.remap(c, m.Start, m.To, m.End-m.Start) // it had been done before the fork
+			}
+		}
+	}
+	if (len(p.moved) > 0 || p.hasUnsettled) && !p.changing() {
+		p.moved = nil
+		if p.hasUnsettled {
+			p.hasUnsettled = false
+			for c := range g.processes {
+				if c.unsettled == p {
+					c.unsettled = nil
+				}
+			}
+		}
+	}
+}
+
+// unmap forgets what was in a range. The kernel reports a move of memory, and then that where it was
+// is unmapped: there may be other memory by then.
+func (g *Pager) unmap(p *process, start, end uint64) {
+	if i := slices.Index(p.moved, uffd.Span{Start: start, End: end}); i >= 0 {
+		p.moved = slices.Delete(p.moved, i, i+1)
+		return
+	}
+	g.remove(p, start, end)
+	p.spans.remove(start, end)
+}
+
+// taken says whether there is memory in a range, as far as was reported.
+func (p *process) taken(start, end uint64) bool {
+	if left := p.spans.lacks(start, end); len(left) != 1 || left[0] != (uffd.Span{Start: start, End: end}) {
+		return true
+	}
+	taken := false
+	p.pages.each(start/pageSize, end/pageSize, func(_ uint64, page *page) { taken = taken || page.state != untouched })
+	return taken
+}
+
+// changing says whether the kernel has yet to report a change of the process's memory.
+func (p *process) changing() bool {
+	return errors.Is(p.uffd.WriteProtect(p.hello.mark(), pageSize, false), unix.EAGAIN)
+}
+
+// registered says whether the process has memory at an address that is paged. A page that it asks for
+// is protected then.
+func (p *process) registered(address uint64) bool {
+	return !errors.Is(p.uffd.WriteProtect(address, pageSize, true), unix.ENOENT)
+}
+
+// blocked says whether the faults of a process have to wait.
+func (g *Pager) blocked(p *process) bool {
+	return p.unsettled != nil || len(p.late) > 0 || g.waits(p)
+}
+
+// again looks at faults again that came while memory was changing.
+func (g *Pager) again() {
+	for p := range g.processes {
+		g.settle(p)
+		if p.busy == opMove || len(p.retry) == 0 || g.blocked(p) {
+			continue
+		}
+		waiting := p.retry
+		p.retry = nil
+		for _, m := range waiting {
+			if !g.fault(p, m) {
+				p.retry = append(p.retry, m)
+			}
+		}
+	}
+}
+
+// remove forgets the pages of a range: the program has given them back.
+func (g *Pager) remove(p *process, start, end uint64) {
+	p.pages.each(start/pageSize, (end+pageSize-1)/pageSize, func(_ uint64, page *page) { g.forget(p, page) })
+}
+
+// remap notes that pages have other addresses now.
+func (g *Pager) remap(p *process, from, to, length uint64) {
+	g.remove(p, to, to+length)
+	type moving struct {
+		number uint64
+		page   page
+	}
+	var all []moving
+	p.pages.each(from/pageSize, (from+length)/pageSize, func(number uint64, page *page) {
+		if page.state != untouched {
+			all = append(all, moving{number, *page})
+		}
+		page.reset()
+	})
+	for _, m := range all {
+		number := m.number - from/pageSize + to/pageSize
+		page := p.pages.make(number)
+		age := page.age
+		*page = m.page
+		page.age = age
+		switch page.state {
+		case resident:
+			p.queue.push(number, page)
+		case standby:
+			p.ring.pages[page.slot] = number
+		}
+	}
+	p.spans.remove(from, from+length)
+	p.spans.add(to, to+length)
+}
