@@ -96,7 +96,7 @@ go build -ldflags "$ldflags" -o "$work/host/" ./cmd/... # to write the pages wit
 share=$work/share
 mkdir -p "$share"/{man,bash,fish,zsh,docs}
 cp docs/*.md docs/*.svg docs/exn.toml "$share/docs/"
-for c in exn-tun dsbench exn-go exn-sim; do
+for c in exn-tun dsbench exn-go exn-mem exn-sim; do
 	"$work/host/$c" man "$share/man" >/dev/null
 	for s in bash fish zsh; do "$work/host/$c" completion $s >"$share/$s/$c"; done
 done
@@ -115,13 +115,14 @@ for arch in "${arches[@]}"; do
 	command -v "$cc" >/dev/null || fail "there is no $cc: install it, or leave out --arch $arch"
 	root=$work/$arch
 	mkdir -p "$root/bin" "$root/lib"
-	for c in exn-tun exn-run exn-go exn-sim exn-cni dsbench; do
+	for c in exn-tun exn-run exn-go exn-mem exn-sim exn-cni dsbench; do
 		CGO_ENABLED=0 GOARCH=$arch go build -trimpath -ldflags "$ldflags" -o "$root/bin/$c" "./cmd/$c"
 	done
 	make -s -C directsockets/preload BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
+	make -s -C internal/pager/preload BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
 	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2
 	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2 "$work/$arch-ports/exn-pingpong"
-	cp "$work/$arch-c/libexnds.so" "$work/$arch-ports"/lib*.so "$root/lib/"
+	cp "$work/$arch-c"/libexn{ds,mem}.so "$work/$arch-ports"/lib*.so "$root/lib/"
 	cp "$work/$arch-ports/exn-pingpong" "$root/lib/" # of dsbench ports
 	mkdir -p "$root/nbdkit"
 	if [ -f /usr/include/nbdkit-plugin.h ]; then

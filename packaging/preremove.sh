@@ -1,7 +1,7 @@
 #!/bin/sh
 # When the package goes (dpkg says remove, rpm how many versions are left), the units' agent and nodes end, AppArmor
-# forgets the profile, and what the commands made themselves is removed: the library that exn-run
-# built for root, and empty folders. There is no script for after it, for whose sake dpkg would
+# forgets the profile, and what the commands made themselves is removed: the libraries that exn-run
+# and exn-mem built for root, and empty folders. There is no script for after it, for whose sake dpkg would
 # remember the package until a purge.
 case ${1:-} in
 remove | 0) ;;

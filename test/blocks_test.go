@@ -184,7 +184,7 @@ func TestRootBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	requireGround(t, root)
-	bin, err := testlab.Build("exn-tun", "exn-run", "exn-go", "exn-sim", "exn-cni", "dsbench")
+	bin, err := testlab.Build("exn-tun", "exn-run", "exn-go", "exn-mem", "exn-sim", "exn-cni", "dsbench")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,15 +28,19 @@ func newRoot() *cobra.Command {
 // options are those of exn-mem run.
 type options struct {
 	local, remote int
+	node          int // the lender; noNode: any
 	control       bool
 	stats         bool
 }
+
+// noNode stands for any node that lends.
+const noNode = -1
 
 // largest is the largest size that can be asked for: 16 TiB.
 const largest = 1 << 44
 
 func newRun() *cobra.Command {
-	var o options
+	o := options{node: noNode}
 	c := &cobra.Command{
 		Use: "run [flags] [--] PROGRAM [ARGUMENT...]", Short: "run a program",
 		Long: `Runs a program, unchanged, whose memory may be larger than its share of this
@@ -69,6 +73,7 @@ found.`},
 	fs.SetInterspersed(false) // what follows the program is the program's
 	cli.Size(fs, &o.local, "local", pager.Smallest, largest, "`SIZE` the program's share of this host's memory")
 	cli.Size(fs, &o.remote, "remote", pager.Smallest, largest, "`SIZE` what it may have on another node")
+	cli.Number(fs, &o.node, "node", 0, 1<<16-1, "`ID` the node that lends (the nearest that has enough)")
 	fs.BoolVar(&o.control, "control", false, "keep that in exn-mem's own memory instead, for comparison")
 	fs.BoolVar(&o.stats, "stats", false, "say at the end how many pages were moved")
 	return c

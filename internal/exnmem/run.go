@@ -47,7 +47,10 @@ func run(ctx context.Context, o options, args []string, stderr io.Writer) error 
 	if err != nil {
 		return fail(err, exitFailure)
 	}
-	store := pager.Memory(int64(o.remote))
+	store, err := openStore(ctx, o)
+	if err != nil {
+		return fail(err, exitFailure)
+	}
 	defer store.Close()
 	dir, err := tempdir.New("exn-mem")
 	if err != nil {

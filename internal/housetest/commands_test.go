@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"exnet/internal/bench"
+	"exnet/internal/exnmem"
 	"exnet/internal/exnrun"
 	"exnet/internal/exnsim"
 	"exnet/internal/exntun"
@@ -23,6 +24,7 @@ var documented = map[string]func(args []string, out *bytes.Buffer) int{
 	"dsbench": func(args []string, out *bytes.Buffer) int {
 		return bench.Run(context.Background(), args, out, out)
 	},
+	"exn-mem": func(args []string, out *bytes.Buffer) int { return exnmem.Run(context.Background(), args, out, out) },
 	"exn-run": func(args []string, out *bytes.Buffer) int { return exnrun.Run(args, out, out) },
 	"exn-sim": func(args []string, out *bytes.Buffer) int { return exnsim.Run(context.Background(), args, out, out) },
 }

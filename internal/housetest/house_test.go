@@ -179,7 +179,7 @@ var layers = [][]string{
 	{"internal/control"},
 	{"internal/agent", "internal/daemon"},
 	{"internal/bench/...", "internal/exntun/..."},
-	{"internal/bench", "internal/exntun", "internal/exnrun", "internal/exngo", "internal/exncni", "internal/exnsim"},
+	{"internal/bench", "internal/exntun", "internal/exnrun", "internal/exngo", "internal/exncni", "internal/exnmem", "internal/exnsim"},
 	{".", "cmd/...", "test/..."},
 }
 

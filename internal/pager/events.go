@@ -42,6 +42,7 @@ func (g *Pager) message(p *process, m uffd.Message) {
 	case uffd.Remove:
 		if !p.inArea(m.Start) {
 			g.remove(p, m.Start, m.End)
+			g.removeLate(p, m.Start, m.End)
 		}
 	case uffd.Unmap:
 		g.unmap(p, m.Start, m.End)
@@ -54,7 +55,7 @@ func (g *Pager) message(p *process, m uffd.Message) {
 // away, as long as anything has not been reported.
 func (g *Pager) settle(p *process) {
 	for len(p.late) > 0 {
-		i := slices.IndexFunc(p.late, func(m uffd.Message) bool { return !p.taken(m.To, m.To+m.End-m.Start) })
+		i := p.applicable()
 		if i < 0 {
 			if p.changing() {
 				return
@@ -84,6 +85,32 @@ func (g *Pager) settle(p *process) {
 	}
 }
 
+// applicable returns which of the late moves can be done now, -1 if none can.
+func (p *process) applicable() int {
+	return slices.IndexFunc(p.late, func(m uffd.Message) bool {
+		for _, before := range p.late { // what moved to where this comes from goes first
+			if before == m {
+				break
+			}
+			if before.To < m.End && m.Start < before.To+before.End-before.Start {
+				return false
+			}
+		}
+		return !p.taken(m.To, m.To+m.End-m.Start)
+	})
+}
+
+// removeLate forgets the pages of a range that are to move there yet: who gives them back does so
+// after the move.
+func (g *Pager) removeLate(p *process, start, end uint64) {
+	for _, m := range p.late {
+		from, to := max(start, m.To), min(end, m.To+m.End-m.Start)
+		if from < to {
+			g.remove(p, from-m.To+m.Start, to-m.To+m.Start)
+		}
+	}
+}
+
 // unmap forgets what was in a range. The kernel reports a move of memory, and then that where it was
 // is unmapped: there may be other memory by then.
 func (g *Pager) unmap(p *process, start, end uint64) {
@@ -93,6 +120,11 @@ func (g *Pager) unmap(p *process, start, end uint64) {
 	}
 	g.remove(p, start, end)
 	p.spans.remove(start, end)
+	for _, m := range p.late {
+		if from := max(start, m.To); from < min(end, m.To+m.End-m.Start) && !p.registered(from) {
+			g.removeLate(p, start, end) // it was unmapped after the move
+		}
+	}
 }
 
 // taken says whether there is memory in a range, as far as was reported.

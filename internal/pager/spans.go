@@ -28,6 +28,9 @@ func (s *spanSet) add(start, end uint64) {
 
 // remove removes the addresses from start to before end.
 func (s *spanSet) remove(start, end uint64) {
+	if start >= end {
+		return
+	}
 	var left []uffd.Span
 	for _, t := range s.spans {
 		if t.End <= start || t.Start >= end {

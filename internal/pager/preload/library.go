@@ -15,6 +15,9 @@ var sources embed.FS
 // Name is the library's file name.
 const Name = "libexnmem.so"
 
+// ErrCompiler says that the library is not installed and cannot be built: install a C compiler.
+var ErrCompiler = cbuild.ErrCompiler
+
 // source is how the library is built. The agent's thread has no canary, as it has no thread-local
 // memory.
 var source = cbuild.Source{
