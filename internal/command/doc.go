@@ -1,5 +1,5 @@
 // Package command is the frame of the commands that have subcommands: exn-tun, dsbench, exn-go,
-// exn-sim. They are trees of cobra commands; this package gives all of them the same help,
+// exn-mem, exn-sim. They are trees of cobra commands; this package gives all of them the same help,
 // version, completion, man pages, messages and exit statuses.
 //
 // # Architecture

@@ -31,6 +31,7 @@ var otherFolders = map[string]string{
 	"directsockets/preload/segment":       "the memory of a connection: queues, ring, doorbells; knows no socket",
 	"docs":                                "what users and newcomers read; architecture.md is the way in",
 	"docs/results":                        "reports of measurements (dsbench report --from draws one), of the suites of others and of long tests",
+	"internal/pager/preload/lib":          "the sources of libexnmem.so, in C",
 	"internal":                            "packages that only this module imports",
 	"internal/numbered/c":                 "the programs of package numbered in C",
 	"internal/bench/mpi/source":           "the program that MPI's ranks are, and the launcher that mpirun calls",

@@ -111,8 +111,8 @@ func (g *Pager) removeLate(p *process, start, end uint64) {
 	}
 }
 
-// unmap forgets what was in a range. The kernel reports a move of memory, and then that where it was
-// is unmapped: there may be other memory by then.
+// unmap forgets what was in a range. The kernel reports a move of memory, and then that where it
+// was is unmapped: there may be other memory by then.
 func (g *Pager) unmap(p *process, start, end uint64) {
 	if i := slices.Index(p.moved, uffd.Span{Start: start, End: end}); i >= 0 {
 		p.moved = slices.Delete(p.moved, i, i+1)
@@ -142,8 +142,8 @@ func (p *process) changing() bool {
 	return errors.Is(p.uffd.WriteProtect(p.hello.mark(), pageSize, false), unix.EAGAIN)
 }
 
-// registered says whether the process has memory at an address that is paged. A page that it asks for
-// is protected then.
+// registered says whether the process has memory at an address that is paged. A page that it asks
+// for is protected then.
 func (p *process) registered(address uint64) bool {
 	return !errors.Is(p.uffd.WriteProtect(address, pageSize, true), unix.ENOENT)
 }

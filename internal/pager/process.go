@@ -49,7 +49,7 @@ type process struct {
 // held is how many pages of this host's memory it has, as far as the pager knows.
 func (p *process) held() int { return p.resident + p.ring.present }
 
-// untracked is how many it has beside these: small areas, stacks, what the kernel gave it meanwhile.
+// untracked is how many it has beside these: small areas, stacks, what the kernel gave it.
 func (p *process) untracked() int {
 	if p.child {
 		return 0 // what it shares with its parent would count twice

@@ -87,8 +87,8 @@ type done struct {
 	errno uint32
 }
 
-// parseReply reads the reply to a command with these entries. No count in it is larger than what was
-// asked for.
+// parseReply reads the reply to a command with these entries. No count in it is larger than what
+// was asked for.
 func parseReply(raw []byte, op uint32, entries []entry) ([]done, error) {
 	if len(raw) != headLen+len(entries)*doneLen || binary.NativeEndian.Uint32(raw) != op || binary.NativeEndian.Uint32(raw[4:]) != uint32(len(entries)) {
 		return nil, errWire

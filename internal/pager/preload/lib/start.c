@@ -15,7 +15,7 @@
 static struct pg_area *area;
 
 /* Starts the agent's thread and waits until it has met the pager: nothing of the program runs
- * before, so what it prints and what it has been given stay true. No signal comes to that thread. */
+ * before. No signal comes to that thread. */
 static void start_agent(void)
 {
 	const int flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM; /* not CLONE_FILES */
