@@ -46,6 +46,7 @@ const (
 	ReasonSilent      = Reason(connstats.WhySilent)           // the broker does not answer
 	ReasonNoRule      = Reason(connstats.WhyNoRule)           // sends it to the server's host through the fabric
 	ReasonIdle        = Reason(connstats.WhyIdle)             // it is direct from the next byte on
+	ReasonNetwork     = Reason(connstats.WhyNetwork)          // it does not carry the connection any more
 )
 
 func (r Reason) String() string { return connstats.Why(r).String() }

@@ -243,6 +243,10 @@ func (c *Conn) leaveDirectTX(err error) {
 	t := &c.tx
 	t.direct, t.demote = false, false
 	switch {
+	case err == segment.ErrCut:
+		c.reason(ReasonNetwork)
+		c.demoteTX()
+		return
 	case errors.Is(err, segment.ErrCorrupt):
 		c.breach()
 	case t.end.PeerFallenBack(): // also if it has gone since

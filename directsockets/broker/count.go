@@ -21,11 +21,12 @@ type ServerStats struct {
 	RefusedPeers      uint64 // connections refused that were not of the broker of the node that they said
 	PeerOffersRefused uint64 // offers of peers' programs refused
 	ListenersRefused  uint64 // listeners refused: the client or its user has too many
+	NetworksCut       uint64 // direct connections of programs here that went back to TCP, as the network did not carry it any more
 	StatisticsUnread  uint64 // statistics of clients that have ended and were not added up: too many wait
 }
 
 type counters struct {
-	Offers, OffersRefused, OffersExpired, Claimed, NotOwners, BadSegments, BadClients, AddrConflicts, RefusedPeers, PeerOffersRefused, ListenersRefused, StatisticsUnread atomic.Uint64
+	Offers, OffersRefused, OffersExpired, Claimed, NotOwners, BadSegments, BadClients, AddrConflicts, RefusedPeers, PeerOffersRefused, ListenersRefused, NetworksCut, StatisticsUnread atomic.Uint64
 }
 
 // All yields the counters by name.

@@ -81,6 +81,7 @@ func (d *diag) close() {
 const (
 	reqFamilyOff   = 0  // uint8
 	reqProtocolOff = 1  // uint8
+	reqExtOff      = 2  // uint8: bit n - 1: with attribute n
 	reqStatesOff   = 4  // uint32
 	reqIDOff       = 8  // struct inet_diag_sockid
 	reqLen         = 56 // = 8 + 48
@@ -98,12 +99,21 @@ const (
 	idIfOff     = 36 // uint32
 	idCookieOff = 40 // 8 bytes; all ones: any
 
+	diagInfo     = 2  // attribute INET_DIAG_INFO: struct tcp_info
 	diagSKV6Only = 11 // attribute INET_DIAG_SKV6ONLY
+
+	sockDestroy = 21 // type of a message: SOCK_DESTROY
+
+	// Of struct tcp_info (linux/tcp.h).
+	tcpiBytesAcked    = 120 // uint64
+	tcpiBytesReceived = 128 // uint64
+	tcpiSegsIn        = 140 // uint32
 )
 
 // The kernel's TCP states in which a connection has a peer, and that of listeners.
 const (
-	tcpListen = 10
+	tcpEstablished = 1
+	tcpListen      = 10
 	// tcpSynRecv: the handshake's last packet has not come, or data is awaited with it
 	// (TCP_DEFER_ACCEPT). The socket that it becomes has the same cookie.
 	tcpSynRecv = 1 << 3
@@ -145,10 +155,17 @@ func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) 
 // stands says whether the socket with these ends is still the same one. Another connection may
 // have them after it.
 func (d *diag) stands(of shadow, local, remote netip.AddrPort) (same bool, err error) {
-	_, err = d.ask(request(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates), 0, func(m []byte) {
-		same = 1<<m[msgStateOff]&tcpStates != 0 && cookieOf(m) == of.cookie
-	})
+	_, same, err = d.state(of, local, remote)
 	return same, err
+}
+
+// state is stands, and the socket's state.
+func (d *diag) state(of shadow, local, remote netip.AddrPort) (state uint8, same bool, err error) {
+	_, err = d.ask(request(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates), 0, func(m []byte) {
+		state = m[msgStateOff]
+		same = 1<<state&tcpStates != 0 && cookieOf(m) == of.cookie
+	})
+	return state, same, err
 }
 
 // at returns the socket with these ends, of which this node's side is local, whoever has it. Before
@@ -162,6 +179,41 @@ func (d *diag) at(local, remote netip.AddrPort, ifindex uint32) (of shadow, foun
 		of = shadow{cookie: cookieOf(m), ifindex: ifindex}
 	})
 	return of, found, err
+}
+
+// life is what the kernel knows of a connection that stands.
+type life struct {
+	established bool
+	// acked and received are bytes, and segments packets that have come.
+	acked, received uint64
+	segments        uint32
+}
+
+// lives returns what the kernel knows of the socket with these ends; false: it is another one, or
+// none.
+func (d *diag) lives(of shadow, local, remote netip.AddrPort) (l life, same bool, err error) {
+	req := request(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates)
+	req[unix.SizeofNlMsghdr+reqExtOff] = 1 << (diagInfo - 1)
+	_, err = d.ask(req, 0, func(m []byte) {
+		if 1<<m[msgStateOff]&tcpStates == 0 || cookieOf(m) != of.cookie {
+			return
+		}
+		info := attribute(m[msgLen:], diagInfo)
+		if same = len(info) >= tcpiSegsIn+4; same {
+			l = life{established: m[msgStateOff] == tcpEstablished, acked: binary.NativeEndian.Uint64(info[tcpiBytesAcked:]),
+				received: binary.NativeEndian.Uint64(info[tcpiBytesReceived:]), segments: binary.NativeEndian.Uint32(info[tcpiSegsIn:])}
+		}
+	})
+	return l, same, err
+}
+
+// destroy has the kernel end a socket, as ss -K does.
+func (d *diag) destroy(of shadow, local, remote netip.AddrPort) error {
+	req := request(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates)
+	binary.NativeEndian.PutUint16(req[nlTypeOff:], sockDestroy)
+	binary.NativeEndian.PutUint64(req[unix.SizeofNlMsghdr+reqIDOff+idCookieOff:], of.cookie)
+	_, err := d.ask(req, unix.NLM_F_ACK, func([]byte) {})
+	return err
 }
 
 func cookieOf(m []byte) uint64 { return binary.NativeEndian.Uint64(m[msgIDOff+idCookieOff:]) }
@@ -211,17 +263,23 @@ func end(m []byte, addrOff, portOff int) netip.AddrPort {
 
 // flag is the value of an attribute of one byte.
 func flag(attrs []byte, typ uint16) bool {
+	b := attribute(attrs, typ)
+	return len(b) > 0 && b[0] != 0
+}
+
+// attribute returns what an attribute holds; nil: there is none of that type.
+func attribute(attrs []byte, typ uint16) []byte {
 	for len(attrs) >= unix.SizeofRtAttr {
 		n := int(binary.NativeEndian.Uint16(attrs))
 		if n < unix.SizeofRtAttr || n > len(attrs) {
-			return false
+			return nil
 		}
-		if binary.NativeEndian.Uint16(attrs[2:]) == typ && n > unix.SizeofRtAttr {
-			return attrs[unix.SizeofRtAttr] != 0
+		if binary.NativeEndian.Uint16(attrs[2:]) == typ {
+			return attrs[unix.SizeofRtAttr:n]
 		}
 		attrs = attrs[min((n+3)&^3, len(attrs)):]
 	}
-	return false
+	return nil
 }
 
 // request asks for sockets: for that with these ends or, as a dump, for those of the

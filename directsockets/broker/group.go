@@ -14,6 +14,8 @@ type End struct {
 	Netns  uint64 // of its network namespace (SO_NETNS_COOKIE)
 	// Local and Remote are its addresses, as it has them; IPv4 is not mapped into IPv6.
 	Local, Remote netip.AddrPort
+	// First are the sequence numbers of the first bytes of the client and of the server.
+	First [2]uint32
 }
 
 // Group joins the brokers of many network namespaces in one process. An offer of a client in one
@@ -36,6 +38,10 @@ type Group struct {
 	// stale: ports that the members' pages do not show as they are.
 	stale   map[uint16]bool // +checklocks:mu
 	showing bool            // +checklocks:mu
+
+	// watching comes after a Server's mu.
+	watching sync.Mutex
+	watched  map[uint64]*watched // +checklocks:watching; by the cookie of the client's socket
 }
 
 // pair is where an offer goes by its socket's other end.
@@ -43,13 +49,15 @@ type pair struct {
 	to     *peer
 	key    wire.Key // as the server has it
 	cookie uint64   // of the server's socket
+	client uint64   // cookie of the client's
+	first  [2]uint32
 }
 
 // NewGroup makes a group. server returns the server's end of the connection of a client's socket,
 // of which it is given the cookie; false: it is not known. It must not call a Server.
 func NewGroup(server func(client uint64) (End, bool)) *Group {
 	return &Group{server: server, peers: make(map[[2]*Server]*peer), members: make(map[uint64]*Server),
-		ports: make(map[uint16]int), services: make(map[uint16]uint16), stale: make(map[uint16]bool)}
+		ports: make(map[uint16]int), services: make(map[uint16]uint16), stale: make(map[uint16]bool), watched: make(map[uint64]*watched)}
 }
 
 // join has the others know a member. It knows their listeners from now on.
@@ -200,7 +208,7 @@ func (s *Server) pairOf(o *offer) *pair {
 	if err != nil { // it is about to end
 		return nil
 	}
-	return &pair{to: p, key: wire.Key{Client: end.Remote, Server: end.Local}, cookie: end.Cookie}
+	return &pair{to: p, key: wire.Key{Client: end.Remote, Server: end.Local}, cookie: end.Cookie, client: o.of.cookie, first: end.First}
 }
 
 // peer returns one member as another has it, and makes them peers if they are not yet.

@@ -28,6 +28,7 @@ type offer struct {
 	id      uint32 // of the client's message
 	peer    *peer
 	peerID  uint32
+	pair    *pair     // nil: it is in no Group, or within the namespace
 	stands  bool      // the peer was told that it still stands, or has told so
 	done    bool      // it is in no table any more
 	made    time.Time // when it came
@@ -157,6 +158,7 @@ func (s *Server) takeOffer(c *session, key wire.Key, o *offer) *offer {
 	o.seg, o.bell = -1, -1
 	s.forgetLocked(o)
 	s.meetLocked(c, key.Client.Addr())
+	s.cfg.Group.up(o, 1, half{s: s, local: key.Server, remote: key.Client, of: o.of, pid: c.pid})
 	if o.from == nil {
 		o.peer.sendLocked(peerMessage{Type: peerResult, ID: o.peerID})
 	} else {

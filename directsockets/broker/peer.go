@@ -284,7 +284,7 @@ func (s *Server) handOverLocked(o *offer, p *peer, pair *pair) wire.Reason {
 		return wire.NoRule
 	}
 	p.nextID++
-	o.peer, o.peerID = p, p.nextID
+	o.peer, o.peerID, o.pair = p, p.nextID, pair
 	if carried {
 		if carry(s.cfg.Carrier, p.node, o.peerID, !ruled, []int{o.seg, o.bell}) != nil {
 			return wire.TooMany
@@ -370,6 +370,7 @@ func (p *peer) sentResultLocked(s *Server, o *offer, why wire.Reason) {
 	switch why {
 	case 0:
 		s.setUpLocked(o)
+		s.cfg.Group.up(o, 0, half{s: s, local: o.key.Client, remote: o.key.Server, of: o.of, pid: o.from.pid})
 		return
 	case wire.Expired:
 		s.count.OffersExpired.Add(1)
@@ -460,7 +461,7 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds packet.Descriptors, lo
 		p.sendLocked(peerMessage{Type: peerResult, ID: m.ID, Reason: why})
 		return nil
 	}
-	o := &offer{key: key, ends: ends, of: of, nonce: m.Nonce, peer: p, peerID: m.ID, seg: fds.Take(0), bell: fds.Take(1)}
+	o := &offer{key: key, ends: ends, of: of, nonce: m.Nonce, peer: p, peerID: m.ID, pair: m.pair, seg: fds.Take(0), bell: fds.Take(1)}
 	p.offers[id] = o
 	p.held++
 	s.queueLocked(o, &s.waiting)

@@ -27,6 +27,8 @@ type End struct {
 	Netns  uint64 // of its network namespace (SO_NETNS_COOKIE)
 	// Local and Remote are its addresses, as it has them; IPv4 is not mapped into IPv6.
 	Local, Remote netip.AddrPort
+	// First are the sequence numbers of the first bytes of the client and of the server.
+	First [2]uint32
 }
 
 // Pairs knows the pairs of this host's connections that were made since New.
@@ -132,6 +134,7 @@ func (p *Pairs) Server(client uint64) (End, bool) {
 	}
 	e.Local = netip.AddrPortFrom(addr(pairLocalIP), uint16(binary.NativeEndian.Uint32(v[pairLocalPort:])))
 	e.Remote = netip.AddrPortFrom(addr(pairRemoteIP), uint16(bits.ReverseBytes32(binary.NativeEndian.Uint32(v[pairRemotePort:]))))
+	e.First = [2]uint32{binary.NativeEndian.Uint32(v[pairNumbers+numbersClient:]), binary.NativeEndian.Uint32(v[pairNumbers+numbersServer:])}
 	return e, true
 }
 

@@ -141,7 +141,8 @@ func TestRootPairs(t *testing.T) {
 			client, server := connect(t, a, b, tt.listen, tt.dial)
 			from, _ := cookies(t, client)
 			to, ns := cookies(t, server)
-			want := pairing.End{Cookie: to, Netns: ns, Local: plain(server.LocalAddr()), Remote: plain(server.RemoteAddr())}
+			first, second := numbers(t, client)
+			want := pairing.End{First: [2]uint32{first, second}, Cookie: to, Netns: ns, Local: plain(server.LocalAddr()), Remote: plain(server.RemoteAddr())}
 			if got, ok := p.Server(from); !ok || got != want {
 				t.Errorf("the server's end is %+v (%v), want %+v", got, ok, want)
 			}

@@ -50,7 +50,8 @@ const (
 	pairRemotePort = 24 // like ctxRemotePort
 	pairLocalIP    = 32 // 16 bytes, IPv4 in the first 4
 	pairRemoteIP   = 48
-	pairLen        = 64
+	pairNumbers    = 64 // as the map's key opened
+	pairLen        = 72
 )
 
 // The frame of the program, below its frame pointer.
@@ -172,6 +173,9 @@ func (m maps) program() (*ebpf.Program, error) {
 	field(ctxLocalIP4, atPair+pairLocalIP)
 	field(ctxRemoteIP4, atPair+pairRemoteIP)
 	mark = len(p)
+	for i := int16(0); i < numbersLen; i += 4 {
+		add(asm.LoadMem(asm.R1, asm.RFP, atNumbers+i, asm.Word), asm.StoreMem(asm.RFP, atPair+pairNumbers+i, asm.R1, asm.Word))
+	}
 	update(m.pairs, atCookie, atPair)
 	p[mark] = p[mark].WithSymbol("addressed")
 	// The numbers have their pair: a second server that has them comes too late.

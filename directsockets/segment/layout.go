@@ -58,6 +58,7 @@ const (
 	fallbackSlotOff = 144 // uint64
 	fallbackOffOff  = 152 // uint32
 	classOff        = 156 // uint32
+	cutOff          = 160 // uint32
 
 	sinkSeqOff    = 256 // uint64
 	sinkSlotOff   = 264 // uint64
@@ -122,6 +123,7 @@ const (
 	flagRelayed   = 1 << 2 // a node's, in place of a program on another host
 	flagFences    = 1 << 3
 	flagHardware  = 1 << 4 // RDMA hardware joins the two hosts: the reason for RELAYED
+	flagHeeds     = 1 << 6 // looks at cut
 )
 
 // The status word of a slot.
@@ -194,7 +196,7 @@ type control struct {
 	consumed, freed              *atomic.Uint64
 	attention, cpu, state, flags *atomic.Uint32
 	fallbackSlot                 *atomic.Uint64
-	fallbackOff, class           *atomic.Uint32
+	fallbackOff, class, cut      *atomic.Uint32
 	sinkSeq, sinkSlot            *atomic.Uint64
 	sinkRegion, sinkLen          *atomic.Uint32
 	sinkOff, claimSeq            *atomic.Uint64
@@ -207,7 +209,7 @@ func controlOf(mem foreign.Memory, side Side) control {
 	return control{
 		consumed: word(consumedOff), freed: word(freedOff),
 		attention: half(attentionOff), cpu: half(cpuOff), state: half(stateOff), flags: half(flagsOff),
-		fallbackSlot: word(fallbackSlotOff), fallbackOff: half(fallbackOffOff), class: half(classOff),
+		fallbackSlot: word(fallbackSlotOff), fallbackOff: half(fallbackOffOff), class: half(classOff), cut: half(cutOff),
 		sinkSeq: word(sinkSeqOff), sinkSlot: word(sinkSlotOff),
 		sinkRegion: half(sinkRegionOff), sinkLen: half(sinkLenOff), sinkOff: word(sinkOffOff),
 		claimSeq: word(claimSeqOff),

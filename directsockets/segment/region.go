@@ -66,7 +66,7 @@ func (e *End) ZCopy() bool { return e.Attached() && e.peer.flags.Load()&flagZCop
 // Share sends r to the peer, unless it was sent before, and returns its number.
 // ErrAgain: no slot is free. It belongs to TX.
 func (e *End) Share(r *Region) (uint32, error) {
-	if err := e.standing(); err != nil {
+	if err := e.sendable(); err != nil {
 		return 0, err
 	}
 	o := &e.tx.regions

@@ -13,7 +13,7 @@ func (e *End) Reserve(n int) (m foreign.Memory, err error) {
 	if now := shm.Ticks(); int64(now-t.looked) >= lookEvery || now == 0 && t.sent%lookAfter == 0 {
 		e.look(now)
 	}
-	if err := e.standing(); err != nil {
+	if err := e.sendable(); err != nil {
 		return m, err
 	}
 	t.want = 0

@@ -135,6 +135,17 @@ func (e *End) standing() error {
 	return e.interrupted()
 }
 
+// sendable is standing for data, which a cut network ends.
+func (e *End) sendable() error {
+	if err := e.standing(); err != nil {
+		return err
+	}
+	if e.peer.cut.Load() != 0 {
+		return ErrCut
+	}
+	return nil
+}
+
 // interrupted returns what the peer has done to this direction.
 func (e *End) interrupted() error {
 	a := e.peer.attention.Load()
@@ -159,6 +170,9 @@ func (e *End) Promote(tcpBytes uint64) error {
 	if err := e.interrupted(); err != nil {
 		return err
 	}
+	if e.peer.cut.Load() != 0 {
+		return ErrCut
+	}
 	if !e.Attached() {
 		return ErrAgain
 	}
@@ -176,8 +190,8 @@ func (e *End) Promote(tcpBytes uint64) error {
 // Send sends as much of p as fits, in order, and borrows it until return. ErrAgain:
 // nothing fits. It belongs to TX.
 func (e *End) Send(p []byte) (n int, err error) {
-	if e.tx.phase != phaseDirect || e.bad.Load() || e.gone.Load() || e.peer.attention.Load()&endFlags != 0 {
-		return 0, e.standing()
+	if e.tx.phase != phaseDirect || e.bad.Load() || e.gone.Load() || e.peer.attention.Load()&endFlags != 0 || e.peer.cut.Load() != 0 {
+		return 0, e.sendable()
 	}
 	now := e.tx.at // an old one will do for large sends
 	if len(p) <= e.tuning.Threshold {
@@ -232,7 +246,7 @@ func (e *End) look(now uint64) {
 // is, or the other side is a node, which brings a ring's bytes to another host for much less
 // than so many messages. It belongs to TX.
 func (e *End) SendVELO(p []byte) (n int, err error) {
-	if err := e.standing(); err != nil {
+	if err := e.sendable(); err != nil {
 		return 0, err
 	}
 	if e.Relayed() {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"exnet/directsockets/broker"
@@ -78,6 +79,10 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 		return broker.End(end), ok
 	})
 	defer func() { err = errors.Join(err, a.close()) }()
+	var watch sync.WaitGroup
+	watched, end := context.WithCancel(ctx)
+	watch.Go(func() { a.group.Watch(watched) })
+	defer func() { end(); watch.Wait() }()
 	tick := time.NewTicker(lookTime)
 	defer tick.Stop()
 	for first := true; ; first = false {

@@ -69,6 +69,7 @@ var counterHelp = map[string]string{
 	"broker.refused_peers":         "Connections of peers' brokers refused: not the process that is linked as that node.",
 	"broker.peer_offers_refused":   "Offers of peers' programs refused: no direct listener, an address that is not the peer's, no segment, or too many.",
 	"broker.listeners_refused":     "Listeners of programs refused: the program, or all of its user, have too many.",
+	"broker.networks_cut":          "Direct connections of programs here that went back to TCP because the network did not carry it any more.",
 	"broker.statistics_unread":     "Programs that have ended and whose statistics were not added up: too many of their user's waited.",
 	"exn.tx_unknown_mac":           "Frames dropped: the destination MAC address is not one of this fabric.",
 	"exn.tx_no_members":            "Frames dropped: no other node is a member of the IP multicast group.",

@@ -38,6 +38,7 @@ func why(w connstats.Why) string {
 		connstats.WhySilent:           "the broker does not answer",
 		connstats.WhyNoRule:           "the server is on another host (exn-tun up --direct)",
 		connstats.WhyIdle:             "both ends are ready for direct, and nothing has moved since",
+		connstats.WhyNetwork:          "the network between the two does not carry it any more",
 	}
 	if text, ok := texts[w]; ok {
 		return text

@@ -125,7 +125,8 @@ const (
 	WhySilent               // the broker does not answer
 	WhyNoRule               // sends it to the server's host through the fabric
 	WhyIdle                 // both ends have the segment, and nothing has moved since
-	WhyLast             = WhyIdle
+	WhyNetwork              // it does not carry the connection any more
+	WhyLast             = WhyNetwork
 )
 
 func (w Why) String() string {
@@ -133,7 +134,7 @@ func (w Why) String() string {
 		"program", "peer", "breach", "unsupported call", "address not included", "no offer by the client", "another process has it",
 		"a thread waits in a call", "not taken in time", "the peer's node cannot be reached", "a standard stream",
 		"the broker is of another version", "the broker does not answer", "no rule for the fabric",
-		"ready, nothing moved since"}
+		"ready, nothing moved since", "the network is cut"}
 	if int(w) < len(texts) {
 		return texts[w]
 	}

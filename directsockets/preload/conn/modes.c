@@ -91,6 +91,21 @@ static void adopt(struct ds_sock *s, int fd)
 	h->return_orphan = 0;
 }
 
+/* The network between the two ends does not carry the shadow any more: whether the connection goes
+ * on is TCP's to say. */
+static void on_cut(struct ds_sock *s)
+{
+	struct ds_shared *h = s->sh;
+
+	if (ds_mode(&h->tx_mode) == TX_SHADOW)
+		ds_on_tx(s, ON_LEAVE);
+	else if (!ds_mode(&h->tx_shut) && ds_tx_end(&s->seg, &h->tx, &h->attention, DS_DEMOTE) == 0)
+		ds_on_tx(s, ON_DEMOTE);
+	else
+		return;
+	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_NETWORK);
+}
+
 void ds_tx_update(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
@@ -110,6 +125,8 @@ void ds_tx_update(struct ds_sock *s, int fd)
 		} else if (ds_left(s) && !peer_is_lost(s, fd)) {
 			/* the shadow says what follows */
 			ds_on_tx(s, ds_mode(&h->tx_mode) == TX_SHADOW ? ON_LEAVE : ON_GONE);
+		} else if (ds_seg_cut(&s->seg)) {
+			on_cut(s);
 		}
 	}
 	if (ds_mode(&h->tx_mode) == TX_RETURNING) {

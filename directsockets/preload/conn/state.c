@@ -27,7 +27,7 @@ void ds_say_mode(struct ds_sock *s)
 		say_direct(s);
 	else if (s->entry && ((back && ds_mode(&s->entry->mode) == DS_MODE_DIRECT) ||
 			      (ds_mode(&s->entry->reason) == DS_WHY_IDLE && (back || (ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK)))))
-		ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PEER);
+		ds_stats_say(s->entry, DS_MODE_DEMOTED, ds_seg_cut(&s->seg) ? DS_WHY_NETWORK : DS_WHY_PEER);
 }
 
 void ds_say_again(struct ds_sock *s)
@@ -39,7 +39,7 @@ void ds_say_again(struct ds_sock *s)
 	if (tx == TX_DIRECT || rx == RX_DIRECT)
 		say_direct(s);
 	else if (tx >= TX_BACK || rx >= RX_FALLEN_BACK || (ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK))
-		ds_stats_say(s->entry, DS_MODE_DEMOTED, ours ? DS_WHY_PROGRAM : DS_WHY_PEER);
+		ds_stats_say(s->entry, DS_MODE_DEMOTED, ours ? DS_WHY_PROGRAM : ds_seg_cut(&s->seg) ? DS_WHY_NETWORK : DS_WHY_PEER);
 	else if (tx == TX_SHADOW && rx == RX_SHADOW)
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_IDLE);
 	else

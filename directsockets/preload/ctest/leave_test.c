@@ -2,7 +2,7 @@
 // the tables of transitions in SPEC 5.5 and 9.4, 9.5.
 //
 // A walk sends numbered bytes both ways, lets receivers fall back, and ends one side: by close,
-// shutdown, or as if it was killed. Whatever comes, the bytes that a side reads are those that the
+// shutdown, or as if it was killed; the network may be cut on the way. Whatever comes, the bytes that a side reads are those that the
 // other has sent, in order, and an end of file comes after the last of them. Then the same with
 // faults planted, each of which a walk has to find. EXN_LEAVE_WALKS is how many walks there are at
 // least, 100 by itself.
@@ -110,7 +110,7 @@ enum plant {
 static const char *const plants[] = {"nothing", "the receiver believes the shadow's end", "Q is less", "the rest begins one byte early", "no rest",
 				     "the receiver resumes after RETURNED", "the sender forgets", "the sender publishes after RETURNED", "a clean end without the segment"};
 static enum plant planted;
-static unsigned long visits[STATES], found, number;
+static unsigned long visits[STATES], found, number, was_cut;
 
 struct walker {
 	struct side a;
@@ -342,6 +342,12 @@ static void walk(void)
 				a->shut = true;
 			}
 			break;
+		case 12:
+			if (!below(4)) { // the broker's, one end after the other
+				a->a.s->seg.own->cut = 1;
+				was_cut++;
+			}
+			break;
 		}
 	}
 	side = (int)below(2);
@@ -432,7 +438,7 @@ static void as_on_ethernet(void)
 }
 
 // Have the walks been in every state of leaving?
-static bool everywhere(void) { return visits[RX_FALLEN_BACK] && visits[RX_RETURNING] && visits[RX_REST] && visits[RX_BACK]; }
+static bool everywhere(void) { return visits[RX_FALLEN_BACK] && visits[RX_RETURNING] && visits[RX_REST] && visits[RX_BACK] && was_cut; }
 
 int main(int argc, char **argv)
 {

@@ -257,7 +257,7 @@ void ds_attend(struct ds_seg *g, struct ds_attention *a, uint32_t set, uint32_t 
 
 void ds_seg_state(struct ds_seg *g, struct ds_attention *a, uint32_t state)
 {
-	SET(&g->own->flags, DS_TAKES | (g->expedited ? DS_EXPEDITED : 0));
+	SET(&g->own->flags, DS_TAKES | DS_HEEDS | (g->expedited ? DS_EXPEDITED : 0));
 	__atomic_store_n(&g->own->state, state, __ATOMIC_SEQ_CST);
 	ds_ring(g, a, DS_ARM_RX | DS_ARM_TX);
 }

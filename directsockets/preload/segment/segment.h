@@ -43,14 +43,14 @@ enum { DS_ARM_RX = 1, DS_ARM_TX = 2, DS_FALLEN_BACK = 4, DS_CLOSED = 8, DS_RESET
 
 /* The word state, and bits of the word flags. */
 enum { DS_NONE, DS_OFFERED, DS_ATTACHED, DS_WITHDRAWN };
-enum { DS_EXPEDITED = 1, DS_RELAYED = 4, DS_HARDWARE = 16, DS_TAKES = 32 };
+enum { DS_EXPEDITED = 1, DS_RELAYED = 4, DS_HARDWARE = 16, DS_TAKES = 32, DS_HEEDS = 64 };
 
 /* What calls return instead of a number of bytes. */
 enum {
 	DS_AGAIN = -1,   /* nothing to read, or no room */
 	DS_END = -2,     /* the sender has shut this direction down */
 	DS_DEMOTED = -3, /* this direction continues on the shadow */
-	DS_STOPPED = -4, /* the receiver has fallen back (return to TCP) or has closed (SPEC 5.7) */
+	DS_STOPPED = -4, /* the receiver has fallen back (return to TCP) or has closed (SPEC 5.7), or the network is cut */
 	DS_BREACH = -5,  /* the peer broke the rules */
 	DS_FAULT = -6,   /* the program's memory is not mapped: EFAULT */
 };
@@ -76,7 +76,8 @@ struct ds_ctrl {
 	uint32_t attention, cpu, state, flags;
 	uint64_t fallback_slot;
 	uint32_t fallback_off, class;
-	uint8_t pad1[96];
+	uint32_t cut; /* the broker's: the network does not carry the shadow any more */
+	uint8_t pad1[92];
 	uint64_t sink_seq, sink_slot;
 	uint32_t sink_region, sink_len;
 	uint64_t sink_off;
@@ -91,6 +92,7 @@ _Static_assert(sizeof(struct ds_ctrl) == DS_CTRL, "control block");
 _Static_assert(offsetof(struct ds_ctrl, attention) == 128, "attention");
 _Static_assert(offsetof(struct ds_ctrl, fallback_off) == 152, "fallback_off");
 _Static_assert(offsetof(struct ds_ctrl, class) == 156, "class");
+_Static_assert(offsetof(struct ds_ctrl, cut) == 160, "cut");
 _Static_assert(offsetof(struct ds_ctrl, sink_seq) == 256, "sink_seq");
 _Static_assert(offsetof(struct ds_ctrl, claim_seq) == 384, "claim_seq");
 _Static_assert(offsetof(struct ds_ctrl, rings) == 392, "rings");
@@ -212,6 +214,8 @@ bool ds_expedite(void) DS_HIDDEN;
 void ds_seg_state(struct ds_seg *seg, struct ds_attention *a, uint32_t state) DS_HIDDEN;
 uint32_t ds_seg_peer_state(const struct ds_seg *seg) DS_HIDDEN;
 uint32_t ds_seg_peer_attention(const struct ds_seg *seg) DS_HIDDEN;
+/* Has the broker said that the network between the two ends is cut? */
+static inline bool ds_seg_cut(const struct ds_seg *seg) { return __atomic_load_n(&seg->peer->cut, __ATOMIC_RELAXED); }
 /* Is the peer's end that of a node, in place of a program on another host? */
 bool ds_seg_peer_relayed(const struct ds_seg *seg) DS_HIDDEN;
 /* True if RDMA hardware that joins the two hosts is the reason for that, and not a rule. */

@@ -83,9 +83,12 @@ void ds_tx_recover(struct ds_seg *g, struct ds_tx *t)
 static inline bool fallen_back(struct ds_seg *g) { return GET(&g->peer->attention) & DS_FALLEN_BACK; }
 static inline bool stopped(struct ds_seg *g) { return GET(&g->peer->attention) & (DS_FALLEN_BACK | DS_CLOSED | DS_RESET); }
 
+/* May nothing more be sent? It has stopped, or the network between the two ends is cut. */
+static inline bool closed_to_data(struct ds_seg *g) { return stopped(g) | ds_seg_cut(g); }
+
 int ds_tx_promote(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, uint64_t carried)
 {
-	if (stopped(g))
+	if (closed_to_data(g))
 		return DS_STOPPED;
 	memcpy(tx_slot(g, t->count)->payload, &carried, 8);
 	publish(g, t, DS_PROMOTE, 8, ds_ticks());
@@ -305,7 +308,7 @@ static __attribute__((noinline)) ssize_t send_ring(struct ds_seg *g, struct ds_t
 
 ssize_t ds_tx_send(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
 {
-	if (__builtin_expect(stopped(g), 0))
+	if (__builtin_expect(closed_to_data(g), 0))
 		return DS_STOPPED;
 	ssize_t n = c->left <= THRESHOLD ? send_velo(g, t, a, c) : send_ring(g, t, a, c);
 	if (n > 0)
@@ -317,7 +320,7 @@ ssize_t ds_tx_fill(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, st
 {
 	uint64_t at, advance;
 
-	if (stopped(g))
+	if (closed_to_data(g))
 		return DS_STOPPED;
 	if (c->left <= THRESHOLD || __atomic_load_n(&g->window, __ATOMIC_RELAXED) < g->ring || ds_seg_peer_relayed(g) || !ds_tx_refresh(g, t) || ds_ring_place(g, t, DS_CHUNK_LEAST, &at, &advance))
 		return DS_AGAIN; /* the ring is not what is full, or no more may be under way, or a node carries it */

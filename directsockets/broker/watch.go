@@ -1,0 +1,299 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	"exnet/directsockets/broker/probe"
+	"exnet/directsockets/broker/wire"
+)
+
+// Times of the watch over the networks that carry the shadows of a Group.
+const (
+	// watchTime is between two looks at a connection.
+	watchTime = time.Second
+	// watchCost is the time that a connection has in a round: with more than 2,000 of them a round
+	// takes longer than watchTime.
+	watchCost  = 500 * time.Microsecond
+	watchBatch = 32
+	// watchMissed is how many questions in a row stay without an answer until the network is cut.
+	watchMissed = 3
+)
+
+// half is one end of a connection of a Group.
+type half struct {
+	s             *Server
+	local, remote netip.AddrPort
+	of            shadow
+	pid           int // of the client that had, or took, the segment
+}
+
+// watched is a direct connection between two members of a Group, whose network is watched.
+type watched struct {
+	ends  [2]half // 0: the client's; s nil: not known yet
+	nonce wire.Nonce
+	first [2]uint32
+
+	// These belong to the watcher.
+	asked    bool
+	segments uint32 // that had come when it was asked
+	missed   int
+}
+
+// up says that an end of a connection has its segment. It may be called with a Server's mu.
+func (g *Group) up(o *offer, side int, h half) {
+	if g == nil || o.pair == nil || h.of.cookie == 0 {
+		return
+	}
+	g.watching.Lock()
+	defer g.watching.Unlock()
+	w := g.watched[o.pair.client]
+	if w == nil || w.nonce != o.nonce {
+		w = &watched{nonce: o.nonce, first: o.pair.first}
+		g.watched[o.pair.client] = w
+	}
+	w.ends[side] = h
+}
+
+// forgetWatched ends the watch over a connection.
+func (g *Group) forgetWatched(cookie uint64, w *watched) {
+	g.watching.Lock()
+	defer g.watching.Unlock()
+	if g.watched[cookie] == w {
+		delete(g.watched, cookie)
+	}
+}
+
+// Watched is how many connections between the members are watched.
+func (g *Group) Watched() int {
+	g.watching.Lock()
+	defer g.watching.Unlock()
+	return len(g.watched)
+}
+
+// Watch asks for a sign of life of each direct connection between members, over the network that
+// carries its shadow (package probe), until ctx ends. Where none comes, the connection goes back to
+// TCP.
+func (g *Group) Watch(ctx context.Context) {
+	w := watcher{g: g, probers: make(map[*Server]*prober)}
+	defer w.tidy(nil)
+	for sleep(ctx, watchTime) {
+		w.round(ctx)
+	}
+}
+
+// sleep reports whether ctx still stands.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// watcher is Watch's.
+type watcher struct {
+	g       *Group
+	probers map[*Server]*prober
+}
+
+// prober is a member's.
+type prober struct {
+	*probe.Prober
+	used bool // in this round
+}
+
+// round looks at all connections, one after the other, slowly enough.
+func (w *watcher) round(ctx context.Context) {
+	w.g.watching.Lock()
+	list := make(map[uint64]*watched, len(w.g.watched))
+	for cookie, c := range w.g.watched {
+		list[cookie] = c
+	}
+	w.g.watching.Unlock()
+	var cut, gone []*watched
+	begin, n := time.Now(), 0
+	for cookie, c := range list {
+		switch w.look(c) {
+		case netCut:
+			cut = append(cut, c)
+			w.g.forgetWatched(cookie, c)
+		case netGone:
+			if !w.ended(c) {
+				gone = append(gone, c)
+			}
+			w.g.forgetWatched(cookie, c)
+		}
+		if n++; n%watchBatch == 0 && !sleep(ctx, time.Duration(n)*watchCost-time.Since(begin)) {
+			return
+		}
+	}
+	cutOff(cut)
+	markCut(gone) // those that have ended well have no segment any more
+	w.tidy(func(p *prober) bool { return p.used })
+}
+
+// What look has found.
+type finding uint8
+
+const (
+	netPasses finding = iota // as far as is known
+	netCut
+	netGone // the client's socket
+)
+
+// look judges the last question's answer, and asks again.
+func (w *watcher) look(c *watched) finding {
+	w.g.watching.Lock()
+	at := c.ends[0]
+	w.g.watching.Unlock()
+	if at.s == nil { // the client's broker has not been told yet
+		if w.stands(c, 1, tcpStates) {
+			return netPasses
+		}
+		return netGone
+	}
+	l, same, err := at.s.diag.lives(at.of, at.local, at.remote)
+	switch {
+	case errors.Is(err, wire.ErrClosed): // the namespace is left
+		return netGone
+	case err != nil:
+		c.asked = false
+		return netPasses
+	case !same:
+		return netGone
+	case !l.established: // it ends, and TCP sees to that
+		c.asked = false
+		return netPasses
+	}
+	switch {
+	case !c.asked:
+	case l.segments != c.segments:
+		c.missed = 0
+	default:
+		if c.missed++; c.missed >= watchMissed {
+			return netCut
+		}
+	}
+	c.asked, c.segments = true, l.segments
+	p := w.proberOf(at.s)
+	if p == nil {
+		c.asked = false // nothing is known of the network
+		return netPasses
+	}
+	// An error is an answer, too: the network does not take it.
+	_ = p.Ask(probe.Ask{Local: at.local, Remote: at.remote, Interface: max(at.of.ifindex, at.of.zone),
+		Unacknowledged: c.first[0] + uint32(l.acked) - 1, Expected: c.first[1] + uint32(l.received)}) // the SYN counts as acknowledged
+	return netPasses
+}
+
+// ended reports whether a connection whose client's socket has gone ends as its programs want: the
+// server's has an end of file, or waits for one.
+func (w *watcher) ended(c *watched) bool {
+	return w.stands(c, 1, tcpStates&^(1<<tcpEstablished))
+}
+
+// stands reports whether an end is there, in one of some states.
+func (w *watcher) stands(c *watched, side int, states uint32) bool {
+	w.g.watching.Lock()
+	at := c.ends[side]
+	w.g.watching.Unlock()
+	if at.s == nil {
+		return false
+	}
+	state, same, err := at.s.diag.state(at.of, at.local, at.remote)
+	return same && err == nil && 1<<state&states != 0
+}
+
+// proberOf is a member's; nil: there is none.
+func (w *watcher) proberOf(s *Server) *prober {
+	p := w.probers[s]
+	if p == nil {
+		p = new(prober)
+		_ = s.cfg.In(func() (err error) { p.Prober, err = probe.New(); return err })
+		if p.Prober == nil {
+			return nil
+		}
+		w.probers[s] = p
+	}
+	p.used = true
+	return p
+}
+
+// tidy closes those that are not to be kept.
+func (w *watcher) tidy(keep func(*prober) bool) {
+	for s, p := range w.probers {
+		if keep != nil && keep(p) {
+			p.used = false
+			continue
+		}
+		p.Close()
+		delete(w.probers, s)
+	}
+}
+
+// cutOff takes connections back to TCP. Of those whose segment is not found, or whose programs do
+// not heed it, the kernel ends the sockets.
+func cutOff(list []*watched) {
+	var ended sync.WaitGroup
+	missing := markCut(list)
+	for _, c := range list {
+		if missing[c.nonce] == nil {
+			c.tell("direct sockets: the network is cut, a connection goes back to TCP")
+			continue
+		}
+		c.tell("direct sockets: the network is cut, a connection is ended")
+		for _, h := range c.ends {
+			if h.s != nil {
+				ended.Go(func() { _ = h.s.diag.destroy(h.of, h.local, h.remote) }) // or it has ended
+			}
+		}
+	}
+	ended.Wait()
+}
+
+// markCut has the segments of connections say that the network is cut, and returns those of which
+// none is found, or whose programs do not heed that.
+func markCut(list []*watched) (missing map[wire.Nonce]*watched) {
+	missing = make(map[wire.Nonce]*watched)
+	byPID := make(map[int]map[wire.Nonce]bool)
+	for _, c := range list {
+		missing[c.nonce] = c
+		for _, h := range c.ends {
+			if h.pid <= 0 {
+				continue
+			}
+			if byPID[h.pid] == nil {
+				byPID[h.pid] = make(map[wire.Nonce]bool)
+			}
+			byPID[h.pid][c.nonce] = true
+		}
+	}
+	for pid, nonces := range byPID {
+		for n := range nonces { // the other end's process has shown it
+			if missing[n] == nil {
+				delete(nonces, n)
+			}
+		}
+		for _, n := range cutSegments(pid, nonces) {
+			delete(missing, n)
+		}
+	}
+	return missing
+}
+
+// tell has the client's log know, and counts it.
+func (c *watched) tell(text string) {
+	if s := c.ends[0].s; s != nil {
+		s.count.NetworksCut.Add(1)
+		if s.mayTell() {
+			s.cfg.Log.Warn(text, "client", c.ends[0].local, "server", c.ends[0].remote)
+		}
+	}
+}

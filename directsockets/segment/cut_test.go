@@ -1,0 +1,77 @@
+package segment
+
+import (
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A network that is cut ends data, not what is under way: the sender demotes, and the receiver reads
+// up to there.
+func TestCut(t *testing.T) {
+	c, s := promoted(t, Config{})
+	if n, err := c.Send([]byte("before")); n != 6 || err != nil {
+		t.Fatal(n, err)
+	}
+	fd, nonce := c.seg.Fd(), c.seg.Info().Nonce
+	if _, _, err := Cut(fd, func(n [16]byte) bool { return n != nonce }); err == nil {
+		t.Error("another segment was cut")
+	}
+	got, heed, err := Cut(fd, func(n [16]byte) bool { return n == nonce })
+	if got != nonce || !heed || err != nil {
+		t.Fatal(got, heed, err)
+	}
+	if n, err := c.Send([]byte("after")); n != 0 || !errors.Is(err, ErrCut) {
+		t.Error("Send: ", n, err)
+	}
+	if n, err := c.SendVELO([]byte("after")); n != 0 || !errors.Is(err, ErrCut) {
+		t.Error("SendVELO: ", n, err)
+	}
+	if _, err := c.Reserve(5000); !errors.Is(err, ErrCut) {
+		t.Error("Reserve: ", err)
+	}
+	if err := c.Demote(); err != nil {
+		t.Error("Demote: ", err)
+	}
+	b := make([]byte, 100)
+	if n, err := s.Recv(b); string(b[:n]) != "before" || err != nil {
+		t.Errorf("%q, %v", b[:n], err)
+	}
+	if n, err := s.Recv(b); n != 0 || err != ErrDemoted {
+		t.Error("the receiver: ", n, err)
+	}
+}
+
+// A direction that is not promoted yet never is.
+func TestCutBeforePromotion(t *testing.T) {
+	c, s := pair(t, Config{})
+	if err := s.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	if _, heed, err := Cut(c.seg.Fd(), func([16]byte) bool { return true }); !heed || err != nil {
+		t.Fatal(heed, err)
+	}
+	for _, e := range []*End{c, s} {
+		if err := e.Promote(0); !errors.Is(err, ErrCut) {
+			t.Error("Promote: ", err)
+		}
+	}
+}
+
+// What is no segment is left as it is.
+func TestCutOther(t *testing.T) {
+	fd, err := unix.MemfdCreate("exnet-ds", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	for _, size := range []int64{0, 10, 1 << 20} {
+		if err := unix.Ftruncate(fd, size); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := Cut(fd, func([16]byte) bool { return true }); err == nil {
+			t.Errorf("%d bytes of zeros are a segment", size)
+		}
+	}
+}
