@@ -29,7 +29,7 @@ const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	if role, addr, ok := strings.Cut(os.Getenv(roleEnv), " "); ok {
-		f := map[string]func(string) error{"server": serveEcho, "client": askEcho, "chat-server": chatServe, "chat-client": chatAsk}[role]
+		f := map[string]func(string) error{"server": serveEcho, "client": askEcho, "chat-server": chatServe, "chat-client": chatAsk, "contain": contain}[role]
 		if err := f(addr); err != nil {
 			fmt.Println(err)
 			os.Exit(1)

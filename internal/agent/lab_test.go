@@ -31,6 +31,7 @@ type lab struct {
 	t            *testing.T
 	router, a, b *netns.NS
 	proc         string
+	how          string // "": programs are in this user namespace; else how their container is made: see contain
 	stop         context.CancelFunc
 	ended        chan error
 }
@@ -151,8 +152,8 @@ func (l *lab) chat(n *netns.NS, as language, role, addr string, port int) *chat 
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "EXNET=1", roleEnv+"=chat-"+role+" "+net.JoinHostPort(addr, strconv.Itoa(port)))
 	if as == inC {
-		python, err := exec.LookPath("python3")
-		if err != nil {
+		python := "/usr/bin/python3" // Debian's, which every user may run
+		if _, err := os.Stat(python); err != nil {
 			l.t.Skip("python3 is missing")
 		}
 		library, err := preload.Build(l.t.Context())
@@ -161,6 +162,9 @@ func (l *lab) chat(n *netns.NS, as language, role, addr string, port int) *chat 
 		}
 		cmd = exec.Command(python, "testdata/chat.py", role, addr, strconv.Itoa(port))
 		cmd.Env = append(os.Environ(), "LD_PRELOAD="+library)
+	}
+	if l.how != "" {
+		contained(l, as, cmd, l.how)
 	}
 	cmd.Stderr = os.Stderr
 	c := &chat{t: l.t, cmd: cmd}

@@ -115,17 +115,24 @@ var ErrUntrusted = errors.New("its owner is neither root nor this user")
 // Trusted returns nil if the process at the other end, which made the socket that conn is connected
 // to, is root's or this process's user's. ErrUntrusted: it is another one's.
 func Trusted(conn *net.UnixConn) error {
+	uid, err := UserOf(conn)
+	if err == nil && uid != 0 && int(uid) != os.Geteuid() {
+		err = fmt.Errorf("%w: user %d", ErrUntrusted, uid)
+	}
+	return err
+}
+
+// UserOf is the user of the process that made the socket that conn is connected to.
+func UserOf(conn *net.UnixConn) (uid uint32, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return err
-	}
-	if credErr == nil && cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
-		credErr = fmt.Errorf("%w: user %d", ErrUntrusted, cred.Uid)
-	}
-	return credErr
+	ctlErr := raw.Control(func(fd uintptr) {
+		var cred *unix.Ucred
+		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			uid = cred.Uid
+		}
+	})
+	return uid, errors.Join(ctlErr, err)
 }

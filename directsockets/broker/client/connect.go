@@ -11,7 +11,6 @@ import (
 
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
-	"exnet/internal/caller"
 	"exnet/internal/ctxend"
 	"exnet/internal/shm"
 
@@ -108,7 +107,7 @@ func (c *Client) awaitBetter(ctx context.Context, path string, w socketWay) {
 		case <-ctx.Done():
 			return
 		}
-		if c.cfg.In(func() error { return reach(place{path: path}) }) == nil {
+		if c.cfg.In(func() error { return reach(place{path: path, root: true}) }) == nil {
 			w.Abort()
 			return
 		}
@@ -183,7 +182,7 @@ func dialBroker(at place) (*net.UnixConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := caller.Trusted(conn); err != nil {
+	if err := at.trusted(conn); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("%s: %w", at.path, err)
 	}

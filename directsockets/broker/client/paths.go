@@ -1,10 +1,14 @@
 package client
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"exnet/internal/caller"
 
 	"golang.org/x/sys/unix"
 )
@@ -69,6 +73,7 @@ func SocketName() (string, error) {
 type place struct {
 	path string
 	user bool // in the user's directory
+	root bool // in SystemDir
 }
 
 // paths are where a client of the calling thread's namespace looks for the broker,
@@ -81,7 +86,20 @@ func paths() ([]place, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []place{{path: filepath.Join(SystemDir, name)}, {filepath.Join(UserDir(), name), true}}, nil
+	return []place{{path: filepath.Join(SystemDir, name), root: true}, {path: filepath.Join(UserDir(), name), user: true}}, nil
+}
+
+// trusted returns nil if the broker that conn has reached there may be used.
+func (p place) trusted(conn *net.UnixConn) error {
+	err := caller.Trusted(conn)
+	if !p.root || !errors.Is(err, caller.ErrUntrusted) {
+		return err
+	}
+	uid, uidErr := caller.UserOf(conn)
+	if uidErr != nil {
+		return uidErr
+	}
+	return given(uid)
 }
 
 // check says why there can be none.

@@ -4,14 +4,20 @@
 #include "conn/fds.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 enum { DIGITS = 24, RUN = 256 };
+static const char roots[] = "/run/exn/ds";
 
 /* Copies, since programs change their environment (nginx's workers clear it). */
 static char env_path[sizeof ((struct sockaddr_un *)0)->sun_path], env_run[RUN];
@@ -42,9 +48,56 @@ static void append(char *path, unsigned long v)
 	path[len] = 0;
 }
 
-/* Connects to the socket at path, if root or this user listens there: a kept descriptor, or -1 and
- * errno. */
-static int try(const char *path)
+/* The first number of a file, or none if it is not there; skip: what comes before it. */
+static unsigned long number_in(const char *path, int skip, unsigned long none)
+{
+	char b[128], *at = b, *end;
+	int fd = (int)ds_syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : ds_syscall(SYS_read, fd, b, sizeof b - 1);
+
+	if (fd >= 0)
+		ds_syscall(SYS_close, fd);
+	if (n <= 0)
+		return none;
+	b[n] = 0;
+	for (;; skip--, at = end) {
+		unsigned long v = strtoul(at, &end, 10);
+
+		if (end == at)
+			return none;
+		if (!skip)
+			return v;
+	}
+}
+
+enum { OVERFLOW = 65534 };
+static const unsigned long all_users = 4294967295;
+
+/* Is a broker of user uid in roots the host's, as a container in a user namespace of its own sees
+ * it? The user is none of the namespace's, and the directory a read-only mount, which nobody in the
+ * container can have written to, at a path that only its root can have made. */
+static bool is_given(uid_t uid)
+{
+	static const char *const path[] = {"/run", "/run/exn", roots};
+	struct statfs fs;
+
+	if (number_in("/proc/self/uid_map", 2, all_users) == all_users) /* all users are known */
+		return false;
+	uid_t unknown = (uid_t)number_in("/proc/sys/kernel/overflowuid", 0, OVERFLOW);
+	if (uid != unknown)
+		return false;
+	for (unsigned i = 0; i < sizeof path / sizeof *path; i++) {
+		struct stat st;
+
+		if (lstat(path[i], &st) < 0 || !S_ISDIR(st.st_mode) || (st.st_mode & (S_IWGRP | S_IWOTH)) || (st.st_uid && st.st_uid != unknown))
+			return false;
+	}
+	return statfs(roots, &fs) == 0 && (fs.f_flags & ST_RDONLY);
+}
+
+/* Connects to the socket at path, if root or this user listens there, or, given, the host's broker:
+ * a kept descriptor, or -1 and errno. */
+static int try(const char *path, bool given)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	struct ucred peer;
@@ -61,7 +114,7 @@ static int try(const char *path)
 		return -1;
 	if (REAL(connect)(fd, (struct sockaddr *)&a, sizeof a) == 0 &&
 	    REAL(getsockopt)(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0) {
-		if (peer.uid == 0 || peer.uid == geteuid())
+		if (peer.uid == 0 || peer.uid == geteuid() || (given && is_given(peer.uid)))
 			return ds_fd_keep(fd);
 		errno = EACCES;
 	}
@@ -83,7 +136,7 @@ static int try_in(const char *dir)
 	strcat(path, "/");
 	append(path, st.st_ino);
 	strcat(path, ".sock");
-	return try(path);
+	return try(path, dir == roots);
 }
 
 /* Is path a directory, and no link to one, that only this user or root may write? Nobody else has
@@ -96,7 +149,7 @@ static bool is_own(const char *path)
 	       (st.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-int ds_place_roots(void) { return try_in("/run/exn/ds"); }
+int ds_place_roots(void) { return try_in(roots); }
 
 int ds_place_find(bool *users)
 {
@@ -105,7 +158,7 @@ int ds_place_find(bool *users)
 
 	*users = false;
 	if (*env_path)
-		return try(env_path);
+		return try(env_path, false);
 	if ((fd = ds_place_roots()) >= 0)
 		return fd;
 	*users = true;
