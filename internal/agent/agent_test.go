@@ -25,11 +25,11 @@ import (
 const roleEnv = "EXNET_AGENT_TEST"
 
 // patience is how long a program waits to be direct.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	if role, addr, ok := strings.Cut(os.Getenv(roleEnv), " "); ok {
-		f := map[string]func(string) error{"server": serveEcho, "client": askEcho, "chat-server": chatServe, "chat-client": chatAsk, "contain": contain}[role]
+		f := map[string]func(string) error{"server": serveEcho, "client": askEcho, "chat-server": chatServe, "chat-client": chatAsk, "chat-proxy": chatProxy, "contain": contain, "agent": agentRole}[role]
 		if err := f(addr); err != nil {
 			fmt.Println(err)
 			os.Exit(1)

@@ -10,8 +10,8 @@ import (
 )
 
 // cutTime is how long after the network is cut a connection of few is direct at the most: four looks,
-// and what a busy machine takes.
-const cutTime = 30 * time.Second
+// and what a busy machine takes. The test logs what it was.
+const cutTime = patience
 
 // languages are those of a client and a server.
 var languages = []struct{ client, server language }{{inGo, inGo}, {inC, inC}, {inGo, inC}, {inC, inGo}}

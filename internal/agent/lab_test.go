@@ -42,6 +42,15 @@ func newLab(t *testing.T) *lab {
 	t.Helper()
 	netnstest.Require(t)
 	l := &lab{t: t, router: netnstest.New(t), a: netnstest.New(t), b: netnstest.New(t), proc: t.TempDir()}
+	l.build()
+	l.start()
+	return l
+}
+
+// build makes the bridge.
+func (l *lab) build() {
+	t := l.t
+	t.Helper()
 	for _, c := range []string{"ip link set lo up", "ip link add br0 type bridge", "ip addr add 172.30.0.1/24 dev br0",
 		"ip -6 addr add fd30::1/64 dev br0 nodad", "ip link set br0 up", "sysctl -qw net.ipv4.ip_forward=1"} {
 		command(t, l.router, c)
@@ -50,8 +59,6 @@ func newLab(t *testing.T) *lab {
 		l.attach(n, "br0", fmt.Sprint("v", i), fmt.Sprintf("172.30.0.%d/24", i+2), fmt.Sprintf("fd30::%d/64", i+2))
 		command(t, n, "ip route add default via 172.30.0.1")
 	}
-	l.start()
-	return l
 }
 
 // attach gives a namespace an interface eth0 on a bridge of the router's, with addresses.
@@ -166,6 +173,27 @@ func (l *lab) chat(n *netns.NS, as language, role, addr string, port int) *chat 
 	if l.how != "" {
 		contained(l, as, cmd, l.how)
 	}
+	c := l.run(n, cmd)
+	l.see(cmd.Process.Pid)
+	if role != "client" {
+		c.expect("ready")
+	}
+	return c
+}
+
+// start1 starts this binary in another role, which says when it is ready.
+func (l *lab) start1(n *netns.NS, role, arg string) *chat {
+	l.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleEnv+"="+role+" "+arg)
+	c := l.run(n, cmd)
+	c.expect("ready")
+	return c
+}
+
+// run starts a program, which the end of the test ends by its standard input.
+func (l *lab) run(n *netns.NS, cmd *exec.Cmd) *chat {
+	l.t.Helper()
 	cmd.Stderr = os.Stderr
 	c := &chat{t: l.t, cmd: cmd}
 	var err error
@@ -180,14 +208,10 @@ func (l *lab) chat(n *netns.NS, as language, role, addr string, port int) *chat 
 	if err := n.Start(cmd); err != nil {
 		l.t.Fatal(err)
 	}
-	l.see(cmd.Process.Pid)
 	l.t.Cleanup(func() {
 		c.in.Close()
 		_ = c.cmd.Wait() // a client that was killed, or a server whose standard input ended
 	})
-	if role == "server" {
-		c.expect("ready")
-	}
 	return c
 }
 
@@ -341,4 +365,32 @@ func chatAsk(addr string) error {
 		}
 	}
 	return commands.Err()
+}
+
+// agentRole is an agent that sees the processes in a folder, until its standard input ends.
+func agentRole(proc string) error {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	return (&agent{log: logger.Discard{}, proc: proc}).run(ctx, func() { fmt.Println("ready") })
+}
+
+// sentBytes is how many bytes a's interface has sent: a program's direct bytes are not among them.
+func (l *lab) sentBytes() (n uint64) {
+	l.t.Helper()
+	if err := l.a.Do(func() error {
+		b, err := os.ReadFile("/proc/thread-self/net/dev")
+		for line := range strings.Lines(string(b)) {
+			if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "eth0:"); ok {
+				n, err = strconv.ParseUint(strings.Fields(rest)[8], 10, 64)
+			}
+		}
+		return err
+	}); err != nil {
+		l.t.Fatal(err)
+	}
+	return n
 }
