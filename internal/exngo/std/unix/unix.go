@@ -24,6 +24,8 @@ const (
 
 	MFD_CLOEXEC       = 1
 	MFD_ALLOW_SEALING = 2
+	MFD_HUGETLB       = 4
+	MFD_HUGE_2MB      = 21 << 26
 
 	MADV_POPULATE_WRITE = 23
 
