@@ -350,6 +350,19 @@ static void arm(struct exn_port *p, uint32_t on)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+bool exn_port_arm(struct exn_port *p)
+{
+	char bytes[4096];
+	struct pollfd f = {.fd = p->bell, .events = POLLIN};
+	if (poll(&f, 1, 0) > 0)
+		(void)!read(p->bell, bytes, sizeof(bytes));
+	arm(p, 1);
+	if (!any(p))
+		return true;
+	arm(p, 0);
+	return false;
+}
+
 void exn_port_sleep(struct exn_port *p)
 {
 	for (int i = 1; i <= SPINS; i++) {

@@ -162,6 +162,10 @@ bool exn_port_take(struct exn_port *p, void *data, uint64_t *word, uint16_t *nod
 // exn_port_sleep waits until a message or news of the node arrives. It polls for a while first.
 void exn_port_sleep(struct exn_port *p);
 
+// exn_port_arm makes the port's bell and socket readable when a message or news of the node arrives
+// from now on. It returns false if something is there already.
+bool exn_port_arm(struct exn_port *p);
+
 // exn_port_commit publishes the slot that the caller has filled in a grant's flow, and wakes the
 // peer.
 void exn_port_commit(struct exn_port *p, struct exn_grant *g, uint64_t word);

@@ -86,6 +86,17 @@ velo2_ret_t velo2_probe_recv(velo2_port_t *port, void *buf, unsigned size, uint3
 /* Returns VELO2_RET_SUCCESS if a message has arrived, else VELO2_RET_NO_MSG. */
 velo2_ret_t velo2_probe(velo2_port_t *port);
 
+/* exnet's own, for programs that wait for several things at once. velo2_arm makes the two
+ * descriptors of velo2_descriptors readable when something arrives from now on; it returns 0 if
+ * something is there already. Read nothing from them. After they were readable, take what has
+ * arrived, and call it again. velo2_ended takes a peer that has ended, for a program that calls
+ * velo2_probe_recv only: after VELO2_RET_NO_MSG all that the peer sent was read. It returns 0 if
+ * there is none. velo2_has_room returns whether the mailbox has room. */
+void velo2_descriptors(velo2_port_t *port, int fds[2]);
+int velo2_arm(velo2_port_t *port);
+int velo2_ended(velo2_port_t *port, uint32_t *source);
+int velo2_has_room(velo2_connection_t *con);
+
 /* Returns a result in words. */
 const char *velo2_strerror(velo2_ret_t ret);
 

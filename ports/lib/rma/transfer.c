@@ -118,3 +118,38 @@ bool rma_store(RMA2_Port e, const struct exn_grant *g, const struct command *o)
 	in_use(g, o->write, (uint64_t)-1);
 	return ok;
 }
+
+// now is rma2_get_now and rma2_put_now.
+static RMA2_ERROR now(RMA2_Port e, RMA2_Handle c, uint8_t *mine, size_t size, uint64_t nla, bool put)
+{
+	if (e == NULL)
+		return RMA2_ERR_INV_PORT;
+	if (c == NULL || c->grant == NULL)
+		return RMA2_ERR_INV_HANDLE;
+	const struct exn_grant *g = c->grant;
+	if (g->far)
+		return RMA2_ERR_NOT_YET;
+	if (size > EXN_PAGES * EXN_PAGE)
+		return RMA2_ERR_INV_VALUE;
+	in_use(g, nla, 1);
+	bool ok = copy(e, g, mine, nla, (uint32_t)size, put);
+	in_use(g, nla, (uint64_t)-1);
+	if (ok)
+		exn_count(&e->port, put ? EXN_PUT_BYTES : EXN_GET_BYTES, (int64_t)size);
+	return ok ? RMA2_SUCCESS : RMA2_ERR_NO_TABLE;
+}
+
+API RMA2_ERROR rma2_get_now(RMA2_Port e, RMA2_Handle c, void *to, size_t size, RMA2_NLA from)
+{
+	return now(e, c, to, size, from, false);
+}
+
+API RMA2_ERROR rma2_put_now(RMA2_Port e, RMA2_Handle c, const void *from, size_t size, RMA2_NLA to)
+{
+	return now(e, c, (uint8_t *)from, size, to, true);
+}
+
+API int rma2_descriptor(RMA2_Port e)
+{
+	return e->port.sock;
+}

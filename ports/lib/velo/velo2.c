@@ -328,6 +328,34 @@ API velo2_ret_t velo2_probe(velo2_port_t *port)
 	return b->kept_count > 0 ? VELO2_RET_SUCCESS : VELO2_RET_NO_MSG;
 }
 
+API void velo2_descriptors(velo2_port_t *port, int fds[2])
+{
+	struct box *b = port->map;
+	fds[0] = b->port.bell;
+	fds[1] = b->port.sock;
+}
+
+API int velo2_arm(velo2_port_t *port)
+{
+	struct box *b = port->map;
+	return b->kept_count == 0 && b->ended_count == 0 && exn_port_arm(&b->port);
+}
+
+API int velo2_ended(velo2_port_t *port, uint32_t *source)
+{
+	struct box *b = port->map;
+	if (b->ended_count == 0)
+		return 0;
+	*source = b->ended[--b->ended_count];
+	return 1;
+}
+
+API int velo2_has_room(velo2_connection_t *con)
+{
+	struct exn_grant *g = con->state_map;
+	return g != NULL && !g->gone && exn_flow_room(&g->out);
+}
+
 API const char *velo2_strerror(velo2_ret_t ret)
 {
 	static const char *const text[] = {

@@ -1,0 +1,400 @@
+// exnet.h: the objects of the provider, and what its files call of each other.
+//
+//	fabric ── lock ── domain ── a VELO mailbox, an RMA port
+//	   │                 ├── cq, cntr, mr, srx
+//	   │                 └── ep ── cm (TCP: to connect, and to see the peer's end)
+//	   └── eq ◀── events of cm and pep
+//
+// One lock for each fabric guards all of it; functions whose name ends in _locked want it held,
+// as do all that have no API name. Nothing waits with the lock, except for the node while two
+// endpoints connect.
+#ifndef EXFI_H
+#define EXFI_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <netinet/in.h>
+#include <sys/uio.h>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/providers/fi_log.h>
+#include <rdma/providers/fi_prov.h>
+
+#include <rma2.h>
+#include <velo2.h>
+
+#include "list.h"
+#include "wire.h"
+
+#define of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+enum {
+	IOVS = 4,
+	TX_SIZE = 256,
+	RX_SIZE = 256,
+	SIZE_LIMIT = 65536,
+	CQ_SIZE = 1024,
+};
+
+#define PROTOCOL (FI_PROV_SPECIFIC | 0x45584e)
+
+extern struct fi_provider exfi_provider;
+#define WARN(sub, ...) FI_WARN(&exfi_provider, FI_LOG_##sub, __VA_ARGS__)
+#define INFO(sub, ...) FI_INFO(&exfi_provider, FI_LOG_##sub, __VA_ARGS__)
+
+// Tunables (FI_EXNET_...), read when the provider is loaded.
+extern struct settings {
+	size_t pieces; // up to so many bytes a message goes by VELO alone
+	size_t ring;   // bytes of an endpoint's ring
+	char *iface;   // only this interface
+} exfi_settings;
+
+union address {
+	struct sockaddr sa;
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+	struct sockaddr_storage room;
+};
+
+struct fabric {
+	struct fid_fabric fid;
+	struct list link; // of all fabrics
+	pthread_mutex_t lock;
+	unsigned uses;
+	struct list domains, cms;
+	bool child; // this process is a child of the one that opened it
+};
+
+struct domain {
+	struct fid_domain fid;
+	struct list link;
+	struct fabric *fabric;
+	unsigned uses;
+	bool virt, own_keys; // FI_MR_BASIC: addresses are virtual, and the provider chooses keys
+	bool dead;           // the node has ended
+	velo2_port_t velo;
+	RMA2_Port rma;
+	unsigned idle; // calls of progress since the RMA port was looked at
+	int fds[2];    // readable when the mailbox has something
+	struct ep **eps;
+	uint32_t eps_room, next_id;
+	struct list active; // endpoints that have something to do
+	struct list rings;  // of endpoints that were closed, whose peers may yet read
+	unsigned rings_count;
+	struct mr **mrs;    // by key, a hash table with open addressing
+	size_t mr_room, mr_count;
+	uint64_t next_key;
+};
+
+struct mr {
+	struct fid_mr fid;
+	struct domain *domain;
+	uint8_t *at;
+	size_t size;
+	uint64_t access, base; // base: the address of the first byte for peers
+};
+
+// Completions.
+struct cq {
+	struct fid_cq fid;
+	struct domain *domain;
+	unsigned uses;
+	enum fi_cq_format format;
+	enum fi_wait_obj wait_obj;
+	struct fi_cq_tagged_entry *ring;
+	size_t room, limit, first, count; // room is a power of two
+	struct list errors;
+	struct fi_cq_err_entry last; // what readerr has given out
+	int poll_fd, event_fd;
+	bool asleep; // somebody may sleep on poll_fd
+	unsigned empty; // reads in a row that found nothing
+};
+
+struct cntr {
+	struct fid_cntr fid;
+	struct domain *domain;
+	unsigned uses;
+	uint64_t value, errors;
+};
+
+// A receive that was posted.
+struct rx {
+	struct rx *next;
+	struct iovec iov[IOVS];
+	unsigned count;
+	size_t size;
+	uint64_t flags;
+	void *context;
+};
+
+struct rx_queue {
+	struct rx *first, **last, *free;
+	size_t count, limit;
+};
+
+struct srx {
+	struct fid_ep fid;
+	struct domain *domain;
+	unsigned uses;
+	struct rx_queue queue;
+};
+
+// An operation to be sent.
+struct tx {
+	struct list link;
+	enum kind kind;
+	bool begun, quiet, deliver, answered; // quiet: no completion; deliver: complete when received
+	struct iovec iov[IOVS];
+	unsigned count, iov_at;
+	size_t iov_off, size, sent;
+	uint64_t data, addr, key, flags;
+	bool has_data;
+	uint32_t cookie, seq; // seq: ep->sent after its last message
+	size_t got;           // of a read
+	void *context;
+	struct mr *mr; // of a result: what is read
+	uint8_t copy[INLINE];
+};
+
+struct ring {
+	struct list link;
+	uint8_t *mem;
+	size_t size;
+	RMA2_Region *region;
+	RMA2_NLA nla;
+	uint64_t head, tail; // bytes ever written; freed
+};
+
+// What an endpoint receives: the message that is under way.
+struct inbound {
+	bool active, discard;
+	uint8_t kind;
+	struct rx *rx;
+	struct tx *read;
+	uint8_t *at; // of a write
+	struct mr *mr;
+	uint64_t length, got, data, stored;
+	uint32_t cookie, error;
+	bool has_data;
+};
+
+struct held {
+	uint32_t len;
+	uint8_t bytes[VELO_MAX];
+};
+
+enum state { IDLE, CONNECTING, ACCEPTING, CONNECTED, DOWN };
+
+struct ep {
+	struct fid_ep fid;
+	struct domain *domain;
+	struct fi_info *info;
+	struct eq *eq;
+	struct cm *cm;
+	struct cq *tx_cq, *rx_cq;
+	struct cntr *cntr[4]; // of FI_SEND, FI_RECV, FI_READ, FI_WRITE
+	struct srx *srx;
+	bool tx_selective, rx_selective, enabled;
+	uint64_t tx_flags, rx_flags;
+	enum state state;
+	bool peer_closed, far;
+	uint32_t id, peer_id;
+	uint16_t node, velo_vpid, rma_vpid;
+	velo2_connection_t velo;
+	RMA2_Handle rma;
+	struct list active; // in domain->active
+	// Out.
+	struct list queue, replies, waiting, unreceived, free;
+	struct tx *current; // has begun
+	size_t queued, limit, reply_count;
+	uint32_t sent, acked; // messages that need credit
+	struct tx *cookies[OUTSTANDING];
+	uint32_t cookie_gen, cookies_used;
+	struct ring ring;
+	struct done owed[OUTSTANDING];
+	unsigned owed_first, owed_count;
+	bool owe_credit;
+	// In.
+	uint32_t used, told; // of the peer's messages
+	uint64_t ring_used, ring_told;
+	struct rx_queue rxq;
+	struct inbound in;
+	struct held *held; // WINDOW of them
+	unsigned held_first, held_count;
+	union address local, peer;
+};
+
+// TCP between two endpoints, or a request that was not accepted yet.
+struct cm {
+	struct fid fid; // FI_CLASS_CONNREQ
+	struct list link;
+	struct fabric *fabric;
+	struct eq *eq;
+	struct ep *ep;
+	struct pep *pep;
+	int fd;
+	enum { CM_DIALS, CM_ASKED, CM_ARRIVES, CM_OFFERED, CM_ACCEPTED, CM_UP } state;
+	size_t have;
+	struct cm_head head; // as received
+	uint8_t in[sizeof(struct cm_head) + CM_DATA];
+	uint8_t out[CM_DATA];
+	size_t out_len;
+};
+
+struct pep {
+	struct fid_pep fid;
+	struct fabric *fabric;
+	struct fi_info *info;
+	struct eq *eq;
+	int fd;
+	unsigned waiting; // connections that were not accepted yet
+	union address local;
+	bool listening;
+};
+
+struct event {
+	struct list link;
+	uint32_t event;
+	bool error;
+	size_t size;
+	struct fi_eq_err_entry err;
+	uint8_t bytes[sizeof(struct fi_eq_cm_entry) + CM_DATA];
+};
+
+struct eq {
+	struct fid_eq fid;
+	struct fabric *fabric;
+	unsigned uses;
+	struct list events;
+	int poll_fd, event_fd;
+	bool signaled;
+	uint8_t err_data[CM_DATA];
+};
+
+static inline void lock(struct fabric *f)
+{
+	pthread_mutex_lock(&f->lock);
+}
+
+static inline void unlock(struct fabric *f)
+{
+	pthread_mutex_unlock(&f->lock);
+}
+
+// addr.c: which addresses are the node's.
+struct device {
+	char name[32];
+	union address address;
+	size_t speed;
+};
+size_t exfi_devices(struct device *list, size_t room);
+socklen_t exfi_addr_len(const union address *a);
+bool exfi_addr_from(union address *a, const void *from, size_t len);
+bool exfi_node_runs(void);
+
+// info.c
+int exfi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
+		 struct fi_info **out);
+
+// fabric.c, domain.c, fork.c
+int exfi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **out, void *context);
+int exfi_domain(struct fid_fabric *fid, struct fi_info *info, struct fid_domain **out, void *context);
+bool exfi_fork_init(void);
+void exfi_fork_add(struct fabric *f);
+void exfi_fork_remove(struct fabric *f);
+
+// progress.c: what has arrived is worked off, and what waits is sent on.
+void progress(struct domain *d);
+// arm makes the domain's descriptors tell of what arrives from now on. It returns false if
+// something is there already.
+bool arm(struct domain *d);
+void activate(struct ep *ep);
+
+// mr.c
+
+extern struct fi_ops_mr exfi_mr_ops;
+// mr_find returns where size bytes at addr of a key are, or NULL.
+struct mr *mr_find(struct domain *d, uint64_t key, uint64_t addr, uint64_t size, uint64_t access, uint8_t **at);
+
+// cq.c, cntr.c
+int exfi_cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out, void *context);
+bool cq_full(const struct cq *cq);
+void cq_add(struct cq *cq, void *context, uint64_t flags, size_t len, void *buf, uint64_t data);
+void cq_error(struct cq *cq, void *context, uint64_t flags, int error, size_t len, size_t lost);
+bool cq_trywait(struct cq *cq);
+int exfi_cntr_open(struct fid_domain *fid, struct fi_cntr_attr *attr, struct fid_cntr **out, void *context);
+void cntr_add(struct cntr *c, bool error);
+
+// eq.c
+int exfi_eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq **out, void *context);
+bool eq_trywait(struct eq *eq);
+void eq_cm_event(struct eq *eq, uint32_t event, fid_t fid, struct fi_info *info, const void *data, size_t len);
+void eq_error(struct eq *eq, fid_t fid, int error, const void *data, size_t len);
+// eq_forget removes the events of an object that is closed.
+void eq_forget(struct eq *eq, fid_t fid);
+
+// cm.c, pep.c
+void cm_work(struct eq *eq);
+void cm_free(struct cm *cm);
+int cm_send(struct cm *cm, enum cm_type type, const struct ep *ep, const void *data, size_t len);
+struct cm *cm_new(struct fabric *f, struct eq *eq, int fd, uint32_t events);
+void cm_accept(struct pep *pep);
+extern struct fi_ops_cm exfi_ep_cm;
+extern struct fi_ops_ep exfi_ep_ops;
+int exfi_pep(struct fid_fabric *fid, struct fi_info *info, struct fid_pep **out, void *context);
+int cm_getname(const union address *a, void *addr, size_t *len);
+
+// ep.c
+int exfi_endpoint(struct fid_domain *fid, struct fi_info *info, struct fid_ep **out, void *context);
+int ep_connect_ports(struct ep *ep, const struct cm_head *peer);
+// ep_down ends a connection: all that was posted ends with the error. The user hears of it
+// (FI_SHUTDOWN) if tell is set.
+void ep_down(struct ep *ep, int error, bool tell);
+// ep_peer_ended is called when the peer has closed its end, or died. What it sent before is
+// delivered first.
+void ep_peer_ended(struct ep *ep);
+
+// srx.c
+int exfi_srx_open(struct fid_domain *fid, struct fi_rx_attr *attr, struct fid_ep **out, void *context);
+struct rx *rx_post(struct rx_queue *q, const struct iovec *iov, size_t count, void *context, uint64_t flags);
+struct rx *rx_take(struct rx_queue *q);
+void rx_free(struct rx_queue *q, struct rx *rx);
+void rx_init(struct rx_queue *q, size_t limit);
+void rx_clear(struct rx_queue *q);
+
+
+// msg.c: the calls of programs.
+extern struct fi_ops_msg exfi_msg_ops;
+extern struct fi_ops_rma exfi_rma_ops;
+
+// out.c
+struct tx *tx_new(struct ep *ep);
+void tx_free(struct ep *ep, struct tx *tx);
+void tx_push(struct ep *ep);
+void tx_complete(struct ep *ep, struct tx *tx, int error);
+// tx_submit queues an operation and sends what can be sent.
+void tx_submit(struct ep *ep, struct tx *tx);
+bool out_owe(struct ep *ep, uint32_t cookie, uint32_t error);
+bool out_idle(const struct ep *ep);
+bool out_post(struct ep *ep, enum op op, uint8_t flags, const void *a, size_t alen, const void *b, size_t blen, bool credit);
+
+// ring.c
+bool ring_open(struct domain *d, struct ring *r);
+void ring_close(struct domain *d, struct ring *r);
+void *ring_take(struct ring *r, size_t size);
+
+// in.c
+// in_message works off a message for an endpoint. It returns false if it has to be held.
+bool in_message(struct ep *ep, const uint8_t *bytes, uint32_t len);
+void in_drain(struct ep *ep);
+void in_end(struct ep *ep, int error);
+
+#endif

@@ -1,0 +1,50 @@
+// init.c: what libfabric calls when it loads the provider.
+#include <stdlib.h>
+
+#include "exnet.h"
+
+struct settings exfi_settings = {
+	.pieces = 1024,     // seed 002: SHORT
+	.ring = 256 * 1024,
+};
+
+static void cleanup(void)
+{
+}
+
+struct fi_provider exfi_provider = {
+	.name = "exnet",
+	.version = FI_VERSION(0, 1),
+	.fi_version = FI_VERSION(1, 17),
+	.getinfo = exfi_getinfo,
+	.fabric = exfi_fabric,
+	.cleanup = cleanup,
+};
+
+static void read_settings(void)
+{
+	size_t n;
+	fi_param_define(&exfi_provider, "pieces", FI_PARAM_SIZE_T,
+			"Up to how many bytes a message goes by VELO alone, in pieces; a longer one is read from the "
+			"sender's ring. (default: %zu)", exfi_settings.pieces);
+	fi_param_define(&exfi_provider, "ring", FI_PARAM_SIZE_T,
+			"Bytes of an endpoint's ring, a power of two of 64 KiB to 64 MiB. (default: %zu)", exfi_settings.ring);
+	fi_param_define(&exfi_provider, "iface", FI_PARAM_STRING, "Use this interface only. (default: all of the node)");
+	if (fi_param_get_size_t(&exfi_provider, "pieces", &n) == 0)
+		exfi_settings.pieces = n;
+	if (fi_param_get_size_t(&exfi_provider, "ring", &n) == 0) {
+		if (n >= 65536 && n <= 64 << 20 && (n & (n - 1)) == 0)
+			exfi_settings.ring = n;
+		else
+			WARN(CORE, "FI_EXNET_RING: %zu is not a power of two of 64 KiB to 64 MiB\n", n);
+	}
+	(void)fi_param_get_str(&exfi_provider, "iface", &exfi_settings.iface);
+}
+
+__attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void)
+{
+	if (!exfi_fork_init())
+		return NULL;
+	read_settings();
+	return &exfi_provider;
+}

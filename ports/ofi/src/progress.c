@@ -1,0 +1,196 @@
+// progress.c: the data path's turn: messages that have arrived are worked off, and what waits is sent
+// on. It runs in the calls of the program that read completions.
+#include "exnet.h"
+
+enum {
+	TURN = 128,      // messages in one turn
+	RMA_EVERY = 256, // turns between looks at the RMA port, which only hears of peers that ended
+};
+
+void activate(struct ep *ep)
+{
+	if (list_empty(&ep->active) && ep->state != DOWN)
+		list_push(&ep->domain->active, &ep->active);
+}
+
+// credit works off what each message says about credit. It returns false on a breach.
+static bool credit(struct ep *ep, const struct head *h)
+{
+	uint16_t more = (uint16_t)(h->credit - (uint16_t)ep->acked);
+	if (more == 0)
+		return true;
+	if (more > ep->sent - ep->acked)
+		return false;
+	ep->acked += more;
+	while (!list_empty(&ep->unreceived)) {
+		struct tx *tx = (struct tx *)ep->unreceived.next;
+		if ((int32_t)(ep->acked - tx->seq) < 0)
+			break;
+		list_remove(&tx->link);
+		tx_complete(ep, tx, 0);
+	}
+	if (!out_idle(ep))
+		activate(ep);
+	return true;
+}
+
+static bool freed(struct ep *ep, const uint8_t *body, uint32_t n)
+{
+	struct credit c;
+	if (n < sizeof(c))
+		return false;
+	memcpy(&c, body, sizeof(c));
+	if (c.ring < ep->ring.tail || c.ring > ep->ring.head)
+		return false;
+	ep->ring.tail = c.ring;
+	return true;
+}
+
+static bool done(struct ep *ep, const uint8_t *body, uint32_t n)
+{
+	struct done d;
+	if (n < sizeof(d))
+		return false;
+	memcpy(&d, body, sizeof(d));
+	struct tx *tx = ep->cookies[d.cookie % OUTSTANDING];
+	if (tx == NULL || tx->cookie != d.cookie || tx == ep->current || !tx->begun || tx == ep->in.read)
+		return false;
+	// What was read comes by itself; only the refusal of a read is told.
+	if (d.error == 0 && tx->kind != K_WRITE)
+		return false;
+	list_remove(&tx->link);
+	tx_complete(ep, tx, d.error == 0 ? 0 : d.error < 4096 ? (int)d.error : FI_EIO);
+	return true;
+}
+
+static void breach(struct ep *ep)
+{
+	WARN(EP_DATA, "the peer broke the protocol\n");
+	ep_down(ep, FI_EIO, true);
+}
+
+static struct ep *receiver(struct domain *d, uint32_t id, uint32_t source)
+{
+	struct ep *ep = d->eps[id % d->eps_room];
+	if (ep == NULL || ep->id != id || VELO2_ADDR_NODE(source) != ep->node || VELO2_ADDR_VPID(source) != ep->velo_vpid)
+		return NULL;
+	return ep;
+}
+
+static void dispatch(struct domain *d, const uint8_t *bytes, uint32_t len, uint32_t source)
+{
+	struct head h;
+	if (len < HEAD)
+		return;
+	memcpy(&h, bytes, HEAD);
+	struct ep *ep = receiver(d, h.id, source);
+	if (ep == NULL || ep->peer_closed)
+		return;
+	if (ep->state == ACCEPTING) {
+		// Its READY has not been read yet.
+		ep->state = CONNECTED;
+		eq_cm_event(ep->eq, FI_CONNECTED, &ep->fid.fid, NULL, NULL, 0);
+	}
+	if (ep->state != CONNECTED)
+		return;
+	bool ok = credit(ep, &h);
+	switch (h.op) {
+	case OP_CREDIT:
+		ok = ok && freed(ep, bytes + HEAD, len - HEAD);
+		break;
+	case OP_DONE:
+		ok = ok && done(ep, bytes + HEAD, len - HEAD);
+		break;
+	case OP_CLOSE:
+		if (ok)
+			ep_peer_ended(ep);
+		break;
+	default:
+		if (!ok || (ep->held_count == 0 && in_message(ep, bytes, len)))
+			break;
+		if (ep->state != CONNECTED)
+			return;
+		if (ep->held_count == WINDOW) {
+			ok = false;
+			break;
+		}
+		struct held *x = &ep->held[(ep->held_first + ep->held_count++) % WINDOW];
+		x->len = len;
+		memcpy(x->bytes, bytes, len);
+		activate(ep);
+	}
+	if (!ok)
+		breach(ep);
+}
+
+// gone ends the endpoints whose peers had the mailbox; with every set, all.
+static void gone(struct domain *d, uint32_t source, bool every)
+{
+	for (uint32_t i = 0; i < d->eps_room; i++) {
+		struct ep *ep = d->eps[i];
+		if (ep == NULL || ep->state == IDLE || ep->state == DOWN)
+			continue;
+		if (every || (ep->velo.state_map != NULL && ep->node == VELO2_ADDR_NODE(source) && ep->velo_vpid == VELO2_ADDR_VPID(source)))
+			ep_peer_ended(ep);
+	}
+}
+
+// rma_news takes the notifications of the RMA port: ends of peers, of which the mailbox tells, too.
+static void rma_news(struct domain *d)
+{
+	RMA2_Notification *n;
+	while (rma2_noti_probe(d->rma, &n) == RMA2_SUCCESS)
+		rma2_noti_free(d->rma, n);
+}
+
+static void work(struct ep *ep)
+{
+	in_drain(ep);
+	if (ep->state != CONNECTED)
+		return;
+	tx_push(ep);
+	if (out_idle(ep) && ep->held_count == 0)
+		list_remove(&ep->active);
+}
+
+void progress(struct domain *d)
+{
+	uint8_t bytes[VELO_MAX];
+	uint32_t len, source;
+	velo2_ret_t r = VELO2_RET_SUCCESS;
+	if (d->dead)
+		return;
+	for (int i = 0; i < TURN && (r == VELO2_RET_SUCCESS || r == VELO2_RET_INV_MSG); i++) {
+		r = velo2_probe_recv(&d->velo, bytes, sizeof(bytes), &len, &source, NULL, NULL);
+		if (r == VELO2_RET_SUCCESS)
+			dispatch(d, bytes, len, source);
+	}
+	if (r == VELO2_RET_NO_MSG)
+		while (velo2_ended(&d->velo, &source)) {
+			gone(d, source, false);
+			rma_news(d);
+		}
+	if (r == VELO2_RET_ERROR) {
+		WARN(DOMAIN, "the node has ended: start it (exn-tun up), and open the domain again\n");
+		d->dead = true;
+		gone(d, 0, true);
+		return;
+	}
+	for (struct list *l = d->active.next, *next; l != &d->active; l = next) {
+		next = l->next;
+		work(of(l, struct ep, active));
+	}
+	if (++d->idle % RMA_EVERY == 0)
+		rma_news(d);
+}
+
+bool arm(struct domain *d)
+{
+	// Whoever waits for room in a mailbox is told nothing: the program has to ask again.
+	for (struct list *l = d->active.next; l != &d->active; l = l->next) {
+		struct ep *ep = of(l, struct ep, active);
+		if (ep->state == CONNECTED && !out_idle(ep) && !velo2_has_room(&ep->velo))
+			return false;
+	}
+	return velo2_arm(&d->velo);
+}

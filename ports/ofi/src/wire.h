@@ -1,0 +1,88 @@
+// wire.h: what the two ends of a connection send each other. A connection is made over TCP (cm.c);
+// from then on everything goes by VELO messages to the mailboxes of the two domains, and by GETs of
+// what those announce. All numbers are little endian. docs/libfabric.md describes the protocol.
+#ifndef EXFI_WIRE_H
+#define EXFI_WIRE_H
+
+#include <stdint.h>
+
+enum {
+	VELO_MAX = 120,
+	HEAD = 8,                  // bytes of struct head
+	INLINE = VELO_MAX - HEAD,  // what one message carries: 112
+	WINDOW = 96,               // messages on their way that need credit
+	TELL = WINDOW / 3,         // credit is returned when so many were used
+	OUTSTANDING = 256,         // reads and writes of an endpoint that wait for an answer
+};
+
+enum op {
+	OP_MSG = 1,    // a whole message; with F_DATA the first 8 bytes are the immediate data
+	OP_BEGIN = 2,  // struct begin, then the first bytes
+	OP_PIECE = 3,  // more bytes
+	OP_CHUNK = 4,  // struct chunk: more bytes, to be got
+	OP_CREDIT = 5, // struct credit
+	OP_DONE = 6,   // struct done: a write has ended, or a read was refused
+	OP_CLOSE = 7,  // the sender closes its endpoint
+};
+
+// Flags of a head.
+enum {
+	F_DATA = 1, // the message has immediate data
+	F_ASK = 2,  // return credit at once
+};
+
+// What OP_BEGIN begins.
+enum kind {
+	K_SEND = 1,
+	K_WRITE = 2,
+	K_READ = 3,   // nothing follows
+	K_RESULT = 4, // of a read: what was read follows
+};
+
+// A message begins with this.
+struct head {
+	uint32_t id;     // the receiving endpoint, as it said itself
+	uint16_t credit; // how many of the receiver's messages the sender has used so far
+	uint8_t op, flags;
+};
+
+struct begin {
+	uint8_t kind, reserved[3];
+	uint32_t cookie; // of a write or read, for its answer
+	uint64_t length, data;
+	uint64_t addr, key; // of a write or read
+	uint64_t nla, after; // of the first chunk, as in struct chunk
+	uint32_t size, reserved2;
+};
+
+struct chunk {
+	uint64_t nla;   // where in the sender's registered memory
+	uint64_t after; // the position in the sender's ring after it; 0: it is not in the ring
+	uint32_t size, reserved;
+};
+
+struct credit {
+	uint64_t ring; // the sender of this has got all chunks up to this position
+};
+
+struct done {
+	uint32_t cookie, error; // error: 0, or FI_E...
+};
+
+// What goes over TCP while a connection is made.
+enum { CM_MAGIC = 0x46494e58, CM_VERSION = 1, CM_DATA = 256, CM_BACKLOG = 128 };
+enum cm_type { CM_REQUEST = 1, CM_ACCEPT = 2, CM_REJECT = 3, CM_READY = 4 };
+
+struct cm_head {
+	uint32_t magic;
+	uint8_t version, type;
+	uint16_t length; // of the user's data, which follows
+	uint16_t node, velo, rma, reserved;
+	uint32_t id; // of the endpoint
+};
+
+_Static_assert(sizeof(struct head) == HEAD, "head");
+_Static_assert(sizeof(struct begin) == 64, "begin");
+_Static_assert(sizeof(struct cm_head) == 20, "cm_head");
+
+#endif
