@@ -183,7 +183,7 @@ static void ended(struct cm *cm)
 			progress(ep->domain);
 		if (ep->cm == cm) {
 			cm_free(cm);
-			ep_peer_ended(ep);
+			ep_peer_ended(ep, true);
 		}
 		return;
 	case CM_ACCEPTED:

@@ -42,6 +42,9 @@ void ep_down(struct ep *ep, int error, bool tell)
 	bool up = ep->state == CONNECTED;
 	ep->state = DOWN;
 	abort_out(ep, error);
+	// Who closed its endpoint, or never was connected, owes nothing.
+	if (error != FI_EIO && error != FI_ENETDOWN && !ep->peer_died)
+		error = FI_ECANCELED;
 	in_end(ep, error);
 	while ((rx = rx_take(&ep->rxq)) != NULL) {
 		if (ep->rx_cq != NULL)
@@ -76,7 +79,7 @@ void ep_down(struct ep *ep, int error, bool tell)
 		eq_cm_event(ep->eq, FI_SHUTDOWN, &ep->fid.fid, NULL, NULL, 0);
 }
 
-void ep_peer_ended(struct ep *ep)
+void ep_peer_ended(struct ep *ep, bool died)
 {
 	if (ep->state != CONNECTED) {
 		if (ep->state == CONNECTING || ep->state == ACCEPTING)
@@ -87,6 +90,7 @@ void ep_peer_ended(struct ep *ep)
 	if (ep->peer_closed)
 		return;
 	ep->peer_closed = true;
+	ep->peer_died = died;
 	abort_out(ep, FI_ECONNABORTED);
 	if (ep->held_count > 0)
 		activate(ep);

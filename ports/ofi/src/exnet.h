@@ -205,7 +205,7 @@ struct ep {
 	bool tx_selective, rx_selective, enabled;
 	uint64_t tx_flags, rx_flags;
 	enum state state;
-	bool peer_closed, far;
+	bool peer_closed, peer_died, far;
 	uint32_t id, peer_id;
 	uint16_t node, velo_vpid, rma_vpid;
 	velo2_connection_t velo;
@@ -360,7 +360,7 @@ int ep_connect_ports(struct ep *ep, const struct cm_head *peer);
 void ep_down(struct ep *ep, int error, bool tell);
 // ep_peer_ended is called when the peer has closed its end, or died. What it sent before is
 // delivered first.
-void ep_peer_ended(struct ep *ep);
+void ep_peer_ended(struct ep *ep, bool died);
 
 // srx.c
 int exfi_srx_open(struct fid_domain *fid, struct fi_rx_attr *attr, struct fid_ep **out, void *context);

@@ -176,7 +176,7 @@ static bool prepare(struct ep *ep, const struct begin *b, bool has_data)
 // add works off the bytes of a message: in it, or a chunk.
 static bool add(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla, uint64_t after)
 {
-	if (!ep->in.active || n > ep->in.length - ep->in.got)
+	if (!ep->in.active || n > ep->in.length - ep->in.got || n > CHUNK_MAX)
 		return breach(ep, "more bytes than announced");
 	if (!store(ep, n, from, nla))
 		return breach(ep, "bytes that cannot be got");

@@ -43,8 +43,11 @@ static void read_settings(void)
 
 __attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void)
 {
-	if (!exfi_fork_init())
+	static bool ready;
+	if (!ready && !exfi_fork_init())
 		return NULL;
-	read_settings();
+	if (!ready)
+		read_settings();
+	ready = true;
 	return &exfi_provider;
 }

@@ -56,7 +56,8 @@ bool out_post(struct ep *ep, enum op op, uint8_t flags, const void *a, size_t al
 	if (credit && ep->sent - ep->acked >= WINDOW)
 		return false;
 	memcpy(m, &h, HEAD);
-	memcpy(m + HEAD, a, alen);
+	if (alen > 0)
+		memcpy(m + HEAD, a, alen);
 	if (blen > 0)
 		memcpy(m + HEAD + alen, b, blen);
 	if (velo2_try_send(&ep->velo, m, (unsigned)(HEAD + alen + blen), 0, 0) != VELO2_RET_SUCCESS)

@@ -103,7 +103,7 @@ static void dispatch(struct domain *d, const uint8_t *bytes, uint32_t len, uint3
 		break;
 	case OP_CLOSE:
 		if (ok)
-			ep_peer_ended(ep);
+			ep_peer_ended(ep, false);
 		break;
 	default:
 		if (!ok || (ep->held_count == 0 && in_message(ep, bytes, len)))
@@ -131,7 +131,7 @@ static void gone(struct domain *d, uint32_t source, bool every)
 		if (ep == NULL || ep->state == IDLE || ep->state == DOWN)
 			continue;
 		if (every || (ep->velo.state_map != NULL && ep->node == VELO2_ADDR_NODE(source) && ep->velo_vpid == VELO2_ADDR_VPID(source)))
-			ep_peer_ended(ep);
+			ep_peer_ended(ep, true);
 	}
 }
 

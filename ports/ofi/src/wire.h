@@ -12,6 +12,7 @@ enum {
 	INLINE = VELO_MAX - HEAD,  // what one message carries: 112
 	WINDOW = 96,               // messages on their way that need credit
 	TELL = WINDOW / 3,         // credit is returned when so many were used
+	CHUNK_MAX = 8 << 20,       // as a GET (thesis 3.2)
 	OUTSTANDING = 256,         // reads and writes of an endpoint that wait for an answer
 };
 

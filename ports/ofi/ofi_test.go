@@ -1,0 +1,103 @@
+package ofi
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"exnet/internal/accept"
+	"exnet/internal/leaktest"
+	"exnet/ports"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// node starts the port server of a node, and returns its socket.
+func node(t *testing.T) (s *ports.Server, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "ports")
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = ports.New(ports.Config{Node: 1})
+	var all sync.WaitGroup
+	all.Go(func() {
+		for conn := range accept.All(t.Context(), ln, time.Millisecond, func(error) {}) {
+			all.Go(func() {
+				if err := s.Process(conn); err != nil && !errors.Is(err, net.ErrClosed) {
+					t.Logf("a process: %v", err)
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		s.Close()
+		all.Wait()
+	})
+	return s, path
+}
+
+// build makes a target of the Makefile, and returns the folder that has it. The test is skipped
+// without libfabric's headers.
+func build(t *testing.T, dir, target string) {
+	t.Helper()
+	if err := exec.CommandContext(t.Context(), "cc", "-E", "-include", "rdma/fabric.h", "-xc", os.DevNull).Run(); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("libfabric's headers are missing: apt-get install libfabric-dev")
+		}
+		t.Skip("libfabric's headers are missing: apt-get install libfabric-dev")
+	}
+	cmd := exec.CommandContext(t.Context(), "make", "-s", "-j2", "BUILD="+dir, target)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// The provider's programs, in plain form and under the sanitizers: everything that two endpoints do,
+// peers that lie, and threads.
+func TestPrograms(t *testing.T) {
+	dir := t.TempDir()
+	build(t, dir, "programs")
+	for _, args := range [][]string{
+		{"plain/ends"}, {"asan/ends"}, {"asan/hostile"}, {"plain/threads", "fork"}, {"asan/threads"}, {"tsan/threads"},
+	} {
+		t.Run(strings.ReplaceAll(strings.Join(args, "-"), "/", "-"), func(t *testing.T) {
+			s, path := node(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, filepath.Join(dir, args[0]), args[1:]...)
+			cmd.Env = append(os.Environ(), "EXN_PORTS="+path)
+			if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "done\n") {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			// A process that has ended leaves nothing at the node.
+			for deadline := time.Now().Add(time.Minute); len(s.Ports()) > 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("ports stay open: %+v", s.Ports())
+				}
+			}
+		})
+	}
+}
+
+// The provider exports what libfabric looks for, and no name of the libraries that it has in itself.
+func TestExports(t *testing.T) {
+	dir := t.TempDir()
+	build(t, dir, "all")
+	out, err := exec.CommandContext(t.Context(), "nm", "-D", "--defined-only", "-j", filepath.Join(dir, "libexnet-fi.so")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Fields(string(out)); len(got) != 1 || got[0] != "fi_prov_ini" {
+		t.Errorf("exports %q", got)
+	}
+}
