@@ -86,6 +86,17 @@ musl() {
 	mkdir -p "$3" && cp "$dir/build/libexnds.so" "$3/"
 }
 
+# provider ARCH CC DIR builds the provider of libfabric into DIR; without libfabric it says so.
+provider() {
+	mkdir -p "$3"
+	if [ "$1" != "$host" ] || ! echo 'int main(void) { return 0; }' |
+		"$2" -xc - -include rdma/fabric.h -lfabric -o "$work/libfabric-is-here" 2>/dev/null; then
+		echo "release.sh: left out $1's provider of libfabric: there is no libfabric-dev for it"
+		return
+	fi
+	make -s -C ports/ofi BUILD="$work/$1-ofi" CC="$2" CFLAGS=-O2
+	cp "$work/$1-ofi/libexnet-fi.so" "$3/"
+}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
@@ -131,10 +142,11 @@ for arch in "${arches[@]}"; do
 		echo 'release.sh: left out the plugin of nbdkit: there is no nbdkit-plugin.h (nbdkit-plugin-dev)'
 	fi
 	musl "$arch" "$cc" "$root/lib/musl"
+	provider "$arch" "$cc" "$root/libfabric"
 	# A tarball, to be unpacked below /usr or anywhere else: exn-run finds the library beside itself.
 	top=exnet-$version-linux-$arch
 	mkdir -p "$work/tar/$top"
-	cp -r "$root"/bin/* "$root"/lib/* packaging/ld.so.preload LICENSE CHANGELOG.md README.md "$work/tar/$top/"
+	cp -r "$root"/bin/* "$root"/lib/* "$root"/libfabric packaging/ld.so.preload LICENSE CHANGELOG.md README.md "$work/tar/$top/"
 	cp -r "$share" "$work/tar/$top/share"
 	mv "$work/tar/$top/share/docs" "$work/tar/$top/docs"
 	cp -r packaging "$work/tar/$top/packaging"

@@ -18,6 +18,7 @@ import (
 func debianPackages() map[string]string {
 	return map[string]string{
 		"curl":             "curl",
+		"fi_info":          "libfabric-bin",
 		"g++":              "g++", // of the tests of directsockets/preload
 		"gcc":              "gcc",
 		"git":              "git", // of TestRename and the ssh tests, which skip without it

@@ -46,6 +46,8 @@ var otherFolders = map[string]string{
 	"memory/c":                            "leases of memory for programs in C, and the plugin of nbdkit",
 	"ports/lib/core":                      "what both share: the socket to the node, flows, grants, sleep",
 	"ports/lib/ctest":                     "programs that test and measure the libraries",
+	"ports/ofi/ctest":                     "programs that test the provider",
+	"ports/ofi/src":                       "the provider's sources",
 	"ports/lib/include":                   "the headers that programs include",
 	"ports/lib/rma":                       "librma2: memory, operations, notifications",
 	"ports/lib/velo":                      "libvelo2",

@@ -1,6 +1,6 @@
 // Package ofi has the sources of libexnet-fi.so, a provider of libfabric on the NIC of a node: Open
-// MPI and other programs for libfabric run on it unmodified (docs/libfabric.md). The Makefile builds
-// it; the package itself has tests only.
+// MPI and other programs for libfabric run on it unmodified (docs/libfabric.md). The Makefile
+// builds it; the package itself has tests only.
 //
 // # Architecture
 //
@@ -17,15 +17,16 @@
 //	src/wire.h                   the messages
 //	ctest/                       test programs
 //
-// It uses librma2 and libvelo2 (folder ../lib), which are linked in, and libfabric's public headers.
+// It uses librma2 and libvelo2 (folder ../lib), which are linked in, and libfabric's public
+// headers.
 //
 // # Concurrency
 //
-// One lock for each fabric. There is no thread: the calls that read completions move data, and those
-// that read events connect.
+// One lock for each fabric. There is no thread: the calls that read completions move data, and
+// those that read events connect.
 //
 // # Limits
 //
-// Endpoints of type FI_EP_MSG on one host; ofi_rxm makes FI_EP_RDM of them. docs/libfabric.md has
+// Endpoints of type FI_EP_MSG; ofi_rxm makes FI_EP_RDM of them. docs/libfabric.md has
 // the others.
 package ofi

@@ -62,8 +62,8 @@ func build(t *testing.T, dir, target string) {
 	}
 }
 
-// The provider's programs, in plain form and under the sanitizers: everything that two endpoints do,
-// peers that lie, and threads.
+// The provider's programs, in plain form and under the sanitizers: everything that two endpoints
+// do, peers that lie, and threads.
 func TestPrograms(t *testing.T) {
 	dir := t.TempDir()
 	build(t, dir, "programs")
@@ -89,7 +89,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// The provider exports what libfabric looks for, and no name of the libraries that it has in itself.
+// The provider exports what libfabric looks for, and no name of the libraries that it has in
+// itself.
 func TestExports(t *testing.T) {
 	dir := t.TempDir()
 	build(t, dir, "all")

@@ -1,5 +1,5 @@
-// hostile.c: a peer that makes a connection as it should, and then sends what it likes. It costs that
-// connection only. hostile [SEED]
+// hostile.c: a peer that makes a connection as it should, and then sends what it likes. It costs
+// that connection only. hostile [SEED]
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-// pair.h: two connected endpoints in one process, for tests: the provider's own objects, without the
-// rest of libfabric between.
+// pair.h: two connected endpoints in one process, for tests: the provider's own objects, without
+// the rest of libfabric between.
 #ifndef PAIR_H
 #define PAIR_H
 

@@ -81,7 +81,8 @@ static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 		lock(d->fabric);
 		progress(d);
 		bool done = c->value >= threshold, failed = c->errors != errors, dead = d->dead;
-		// Another thread may count for this one, so it looks again after 1 ms at the latest.
+		// Another thread may count for this one, so it looks again after 1 ms at the
+		// latest.
 		bool armed = !done && !failed && !dead && arm(d);
 		struct pollfd fds[2] = {{.fd = d->fds[0], .events = POLLIN}, {.fd = d->fds[1], .events = POLLIN}};
 		unlock(d->fabric);

@@ -11,7 +11,8 @@
 
 #include "exnet.h"
 
-// How many reads in a row find nothing before the CPU is given to others: the peer may be one of them.
+// How many reads in a row find nothing before the CPU is given to others: the peer may be one of
+// them.
 enum { EMPTY_PER_YIELD = 64 };
 
 struct failed {
@@ -157,18 +158,16 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr
 		if (n != -FI_EAGAIN || left <= 0)
 			return n;
 		lock(f);
-		bool dead = cq->domain->dead, sleep = cq_trywait(cq);
+		bool dead = cq->domain->dead, signaled = cq->signaled, sleep = !signaled && cq_trywait(cq);
+		cq->signaled = false;
 		unlock(f);
 		if (dead)
 			return -FI_ENETDOWN;
+		if (signaled)
+			return -FI_EAGAIN;
 		struct pollfd fd = {.fd = cq->poll_fd, .events = POLLIN};
-		// Whoever waits for slots of a mailbox is told nothing.
 		if (sleep && poll(&fd, 1, left > INT32_MAX ? -1 : (int)left) < 0 && errno == EINTR)
 			return -FI_EINTR;
-		struct pollfd own = {.fd = cq->event_fd, .events = POLLIN};
-		uint64_t what;
-		if (sleep && poll(&own, 1, 0) > 0 && read(cq->event_fd, &what, 8) == 8 && what >= 1ull << 32)
-			return -FI_EAGAIN; // fi_cq_signal
 	}
 }
 
@@ -180,7 +179,10 @@ static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t count, const void 
 static int cq_signal(struct fid_cq *fid)
 {
 	struct cq *cq = of(fid, struct cq, fid);
-	(void)!write(cq->event_fd, &(uint64_t){1ull << 32}, 8);
+	lock(cq->domain->fabric);
+	cq->signaled = true;
+	(void)!write(cq->event_fd, &(uint64_t){1}, 8);
+	unlock(cq->domain->fabric);
 	return 0;
 }
 

@@ -113,6 +113,7 @@ int ep_connect_ports(struct ep *ep, const struct cm_head *peer)
 		ep->rma = NULL;
 		return e == RMA2_ERR_MMAP || e == RMA2_ERR_MAP ? -FI_ENOMEM : -FI_ECONNREFUSED;
 	}
+	ep->far = rma2_get_now(d->rma, ep->rma, NULL, 0, 0) == RMA2_ERR_NOT_YET;
 	ep->node = peer->node;
 	ep->velo_vpid = peer->velo;
 	ep->rma_vpid = peer->rma;

@@ -114,7 +114,8 @@ struct cq {
 	struct list errors;
 	struct fi_cq_err_entry last; // what readerr has given out
 	int poll_fd, event_fd;
-	bool asleep; // somebody may sleep on poll_fd
+	bool asleep;   // somebody may sleep on poll_fd
+	bool signaled; // fi_cq_signal
 	unsigned empty; // reads in a row that found nothing
 };
 

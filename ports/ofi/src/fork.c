@@ -1,5 +1,5 @@
-// fork.c: a child has the descriptors of its parent, but not its connections: they end when the parent
-// does, even if the child lives on.
+// fork.c: a child has the descriptors of its parent, but not its connections: they end when the
+// parent does, even if the child lives on.
 #include <unistd.h>
 
 #include "exnet.h"
@@ -35,8 +35,8 @@ static void after(void)
 	pthread_mutex_unlock(&fabrics_lock);
 }
 
-// leave gives up what the child has of a fabric: the sockets whose end others wait for. Their numbers
-// are the parent's, and stay with whatever the child opens.
+// leave gives up what the child has of a fabric: the sockets whose end others wait for. Their
+// numbers are the parent's, and stay with whatever the child opens.
 static void leave(struct fabric *f)
 {
 	f->child = true;

@@ -1,5 +1,5 @@
-// out.c: what an endpoint sends. Operations wait in a queue and are sent one after the other, as far
-// as credit, slots of the peer's mailbox, and the ring last.
+// out.c: what an endpoint sends. Operations wait in a queue and are sent one after the other, as
+// far as credit, slots of the peer's mailbox, and the ring last.
 #include <stdlib.h>
 
 #include "exnet.h"
@@ -137,7 +137,8 @@ static bool lend(struct ep *ep, struct tx *tx, struct chunk *c)
 
 static bool lends(struct ep *ep, const struct tx *tx)
 {
-	return tx->kind != K_READ && tx->size > exfi_settings.pieces && (ep->ring.mem != NULL || ring_open(ep->domain, &ep->ring));
+	// To a port of another host everything goes by VELO.
+	return tx->kind != K_READ && !ep->far && tx->size > exfi_settings.pieces && (ep->ring.mem != NULL || ring_open(ep->domain, &ep->ring));
 }
 
 static bool may_post(struct ep *ep)

@@ -1,5 +1,5 @@
-// progress.c: the data path's turn: messages that have arrived are worked off, and what waits is sent
-// on. It runs in the calls of the program that read completions.
+// progress.c: the data path's turn: messages that have arrived are worked off, and what waits is
+// sent on. It runs in the calls of the program that read completions.
 #include "exnet.h"
 
 enum {

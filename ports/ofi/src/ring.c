@@ -1,5 +1,5 @@
-// ring.c: registered memory of an endpoint, in which the peer reads what it is sent. It is taken and
-// freed in order.
+// ring.c: registered memory of an endpoint, in which the peer reads what it is sent. It is taken
+// and freed in order.
 #define _GNU_SOURCE
 #include <sys/mman.h>
 

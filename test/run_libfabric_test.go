@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fabricOf builds the libfabric provider, and returns the variable by which libfabric finds it.
+func fabricOf(t *testing.T) string {
+	t.Helper()
+	dir := sharedDir(t)
+	if out, err := exec.CommandContext(t.Context(), "make", "-s", "-C", "../ports/ofi", "BUILD="+dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return "FI_PROVIDER_PATH=" + dir
+}
+
+// pingpong starts fi_pingpong on two nodes, the client when the server listens.
+func (l *mpiLab) pingpong(t *testing.T, env string, argv ...string) (server, client *process) {
+	t.Helper()
+	argv = append([]string{"env", env, "fi_pingpong"}, argv...)
+	server = startIn(t, l.spaces[0], nil, argv...)
+	eventually(t, func() error {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", server.cmd.Process.Pid))
+		if err == nil && !strings.Contains(string(b), ":B9E8 00000000:0000 0A") { // its port, 47592
+			err = fmt.Errorf("the server does not listen yet\n%s", &server.out)
+		}
+		return err
+	})
+	return server, startIn(t, l.spaces[1], nil, append(argv, l.nodes[0])...)
+}
+
+// Programs for libfabric run on the NIC of two nodes: Debian's fi_info and fi_pingpong, with and
+// without ofi_rxm, and Open MPI, whose kernels check their results. A peer that is killed is an
+// error at the other end.
+func TestRootLibfabric(t *testing.T) {
+	needRun(t, "make", "fi_info", "mpirun.openmpi", "mpicc.openmpi")
+	checkLeaks(t)
+	l := newMPILab(t, 2)
+	env := fabricOf(t)
+	out, err := runIn(t, l.spaces[0], nil, "env", env, "fi_info", "-p", "exnet", "-t", "FI_EP_MSG", "-v")
+	if err != nil || !strings.Contains(out, "fi_sockaddr_in://10.2.0.1:0") || !strings.Contains(out, "name: exn0") {
+		t.Errorf("fi_info: %v\n%s", err, out)
+	}
+	sent := func() uint64 {
+		n := uint64(0)
+		for _, d := range l.daemons {
+			s, err := d.Status()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range s.Counters {
+				if c.Name == "ports.velo_sent" {
+					n += c.Value
+				}
+			}
+		}
+		return n
+	}
+	for _, argv := range [][]string{
+		{"-p", "exnet", "-e", "msg", "-c", "-I", "50"},
+		{"-p", "exnet;ofi_rxm", "-e", "rdm", "-c", "-I", "50"},
+	} {
+		t.Run(argv[1], func(t *testing.T) {
+			before := sent()
+			server, client := l.pingpong(t, env, argv...)
+			client.wait(t)
+			server.wait(t)
+			if n := sent() - before; n < 2*50*6 { // of six sizes
+				t.Errorf("%d messages went through the NIC", n)
+			}
+		})
+	}
+	t.Run("killed", func(t *testing.T) {
+		server, client := l.pingpong(t, env, "-p", "exnet", "-e", "msg", "-I", "1000000000", "-S", "64")
+		before := sent()
+		eventually(t, func() error {
+			if sent() < before+1000 {
+				return fmt.Errorf("no messages yet\n%s", &client.out)
+			}
+			return nil
+		})
+		if err := unix.Kill(-server.cmd.Process.Pid, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-client.done:
+			client.says(t, "connection abort")
+		case <-time.After(hangTime):
+			t.Error("the client does not see that its server was killed")
+		}
+	})
+	t.Run("openmpi", func(t *testing.T) {
+		program := filepath.Join(sharedDir(t), "kernels")
+		cc := exec.CommandContext(t.Context(), "mpicc.openmpi", "-O2", "-o", program, "testdata/mpi/kernels.c", "-lm")
+		if out, err := cc.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		m := mpi{name: "openmpi", nodes: 2, ranks: 4, argv: func(rsh string, nodes []string) []string {
+			return []string{env, "mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--map-by", "node", "-n", "4",
+				"--host", strings.Join(nodes, ":2,") + ":2", "--mca", "plm_rsh_agent", rsh, "--mca", "oob_tcp_if_include", "exn0",
+				"--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "'exnet;ofi_rxm'", "-x", "FI_PROVIDER_PATH"}
+		}}
+		m.start(t, l, false, func(string) []string { return []string{program} })
+	})
+}
