@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,9 +22,11 @@ type bells struct {
 
 	mu   sync.Mutex
 	rung []uint32 // +checklocks:mu
+	most int      // +checklocks:mu
 }
 
-// maxRung bounds what is noted of doorbells that ring faster than they are answered.
+// maxRung is how many rings are noted before those of one doorbell become one. None is left out:
+// the next one may never come.
 const maxRung = 1 << 16
 
 func (b *bells) start() (err error) {
@@ -69,11 +72,23 @@ func (b *bells) wait(ms int) (n int, err error) {
 		if ev.Pad == 0 {
 			var count [8]byte
 			_, _ = unix.Read(b.event, count[:]) // it is not 0
-		} else if len(b.rung) < maxRung {
-			b.rung = append(b.rung, uint32(ev.Fd))
+		} else {
+			b.noteLocked(uint32(ev.Fd))
 		}
 	}
 	return n, err
+}
+
+// noteLocked notes that a doorbell has rung. The caller holds mu.
+//
+// +checklocks:b.mu
+func (b *bells) noteLocked(id uint32) {
+	if len(b.rung) >= max(b.most, maxRung) { // a program that rings all the time
+		slices.Sort(b.rung)
+		b.rung = slices.Compact(b.rung)
+		b.most = 2 * len(b.rung)
+	}
+	b.rung = append(b.rung, id)
 }
 
 // nudge ends a wait. Nothing runs in the caller's goroutine, which may hold locks.
