@@ -33,6 +33,7 @@ const (
 	MREMAP_FIXED     = 2
 	SEEK_DATA        = 3
 	W_OK             = 2
+	ST_RDONLY        = 1
 	TMPFS_MAGIC      = 0x01021994
 	IPPROTO_MPTCP    = 262
 	SO_NETNS_COOKIE  = 71
