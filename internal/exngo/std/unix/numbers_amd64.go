@@ -5,4 +5,5 @@ const (
 	SYS_GETCPU     = 309
 	SYS_MEMBARRIER = 324
 	sysMemfdCreate = 319
+	sysGetrandom   = 318
 )

@@ -7,4 +7,5 @@ const (
 	SYS_GETCPU     = 168
 	SYS_MEMBARRIER = 283
 	sysMemfdCreate = 279
+	sysGetrandom   = 278
 )

@@ -86,6 +86,12 @@ func MemfdCreate(name string, flags int) (fd int, err error) {
 	return int(r), errOf(errno)
 }
 
+// Getrandom fills p with random bytes.
+func Getrandom(p []byte, flags int) (n int, err error) {
+	r, _, errno := syscall.Syscall(sysGetrandom, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), uintptr(flags))
+	return int(r), errOf(errno)
+}
+
 // OpenTree opens a descriptor that stands for a file (open_tree).
 func OpenTree(dir int, name string, flags uint) (fd int, err error) {
 	p, err := syscall.BytePtrFromString(name)
