@@ -125,8 +125,8 @@ func TestKillReceiver(t *testing.T) {
 	}
 }
 
-// TestKillReceiverOfShortMessages: who only sends, and little, hears of it as on TCP: the first send
-// after it may be taken, and its loss is told to the one after that.
+// TestKillReceiverOfShortMessages: who only sends, and little, hears of it as on TCP: the first
+// send after it may be taken, and its loss is told to the one after that.
 func TestKillReceiverOfShortMessages(t *testing.T) {
 	c, kid := withChild(t, startBroker(t), "sink", 0)
 	eventually(t, "direct", func() bool {

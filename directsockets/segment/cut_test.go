@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A network that is cut ends data, not what is under way: the sender demotes, and the receiver reads
-// up to there.
+// A network that is cut ends data, not what is under way: the sender demotes, and the receiver
+// reads up to there.
 func TestCut(t *testing.T) {
 	c, s := promoted(t, Config{})
 	if n, err := c.Send([]byte("before")); n != 6 || err != nil {

@@ -9,15 +9,15 @@ import (
 	"exnet/directsockets/broker/connstats"
 )
 
-// cutTime is how long after the network is cut a connection of few is direct at the most: four looks,
-// and what a busy machine takes. The test logs what it was.
+// cutTime is how long after the network is cut a connection of few is direct at the most: four
+// looks, and what a busy machine takes. The test logs what it was.
 const cutTime = patience
 
 // languages are those of a client and a server.
 var languages = []struct{ client, server language }{{inGo, inGo}, {inC, inC}, {inGo, inC}, {inC, inGo}}
 
-// A network that is cut, in whatever way, takes a direct connection back to TCP, which then does what
-// it would have done; if the network comes back, the connection goes on without loss.
+// A network that is cut, in whatever way, takes a direct connection back to TCP, which then does
+// what it would have done; if the network comes back, the connection goes on without loss.
 func TestRootNetworkCut(t *testing.T) {
 	drop := func(l *lab) {
 		l.nft(l.router, "add table bridge f", "add chain bridge f x { type filter hook forward priority 0 ; }", "add rule bridge f x meta protocol ip drop")
@@ -127,7 +127,8 @@ func TestRootFirewallEnds(t *testing.T) {
 	}
 }
 
-// Who waits in a read hears of a reset, as on TCP. (In Go it does with the next write: any-network.md.)
+// Who waits in a read hears of a reset, as on TCP. (In Go it does with the next write:
+// any-network.md.)
 func TestRootResetWakes(t *testing.T) {
 	for _, in := range languages[1:2] {
 		t.Run(fmt.Sprint(in.client), func(t *testing.T) {

@@ -143,9 +143,9 @@ func cells(p path) (all []cell) {
 	return all
 }
 
-// inCI is the reduced form: of each path every victim with both signals, at another moment
-// each, so that all moments have all of them over the paths. Of those at which a direction has left,
-// and of the nodes' relay, it has a few.
+// inCI is the reduced form: of each path every victim with both signals, at another moment each, so
+// that all moments have all of them over the paths. Of those at which a direction has left, and of
+// the nodes' relay, it has a few.
 func (c cell) inCI() bool {
 	at := slices.IndexFunc(paths, func(p path) bool { return p.name == c.path.name })
 	kill := c.signal == syscall.SIGKILL

@@ -2,8 +2,9 @@
 // the tables of transitions in SPEC 5.5 and 9.4, 9.5.
 //
 // A walk sends numbered bytes both ways, lets receivers fall back, and ends one side: by close,
-// shutdown, or as if it was killed; the network may be cut on the way. Whatever comes, the bytes that a side reads are those that the
-// other has sent, in order, and an end of file comes after the last of them. Then the same with
+// shutdown, or as if it was killed; the network may be cut on the way. Whatever comes, the bytes
+// that a side reads are those that the other has sent, in order, and an end of file comes after the
+// last of them. Then the same with
 // faults planted, each of which a walk has to find. EXN_LEAVE_WALKS is how many walks there are at
 // least, 100 by itself.
 #include "ends.h"
