@@ -55,8 +55,8 @@ func (g *Pager) tick(now time.Time) {
 			continue
 		}
 		if p.adopted {
-			p.unpark()
 			p.rescan--
+			g.unpark(p)
 			if grows || p.rescan <= 0 {
 				g.scan(p)
 			}
@@ -80,16 +80,6 @@ func (g *Pager) tick(now time.Time) {
 // gone says whether a process's memory is there no more.
 func (p *process) gone() bool {
 	return errors.Is(p.uffd.WriteProtect(p.hello.mark(), pageSize, false), unix.ESRCH)
-}
-
-// unpark has pages tried again that could not be moved.
-func (p *process) unpark() {
-	for _, number := range p.parked {
-		if page := p.pages.get(number); page != nil && page.state == resident && page.flags&parked != 0 {
-			p.queue.push(number, page)
-		}
-	}
-	p.parked = p.parked[:0]
 }
 
 // adopt begins to page a process.

@@ -127,7 +127,11 @@ func (g *Pager) moved(p *process, entries []entry, all []done) {
 				p.queue.push(number, page)
 			case errno == unix.ENOENT: // the kernel took it back: it is zeros now
 				g.forget(p, page)
-			default: // locked, shared since a fork, used by a device
+			case errno == unix.EBUSY: // shared since a fork, or used by a device
+				page.flags |= parked
+				p.shared = append(p.shared, number)
+				g.counts.Stuck++
+			default: // locked
 				page.flags |= parked
 				p.parked = append(p.parked, number)
 				g.counts.Stuck++

@@ -9,8 +9,9 @@ import (
 
 // fork takes a child over: what its parent has is its own, too.
 func (g *Pager) fork(p *process, child uffd.FD) {
+	p.forks++
 	c := &process{
-		uffd: child, agent: -1, hello: p.hello, adopted: true, child: true,
+		parent: p, uffd: child, agent: -1, hello: p.hello, adopted: true, child: true,
 		spans: p.spans.clone(), pages: newTable(), ring: newRing(g.standby), token: newToken(),
 	}
 	// What is in the parent's slots has to be in the store: the child has no slots of it.

@@ -147,9 +147,15 @@ func (g *Pager) drop(p *process) {
 		return
 	}
 	delete(g.processes, p)
+	if p.parent != nil {
+		p.parent.forks--
+	}
 	for c := range g.processes {
 		if c.unsettled == p {
 			c.unsettled = nil
+		}
+		if c.parent == p {
+			c.orphan()
 		}
 	}
 	for _, c := range p.pages.chunks {
@@ -191,5 +197,7 @@ func (g *Pager) reply(p *process) {
 		g.messages(p)
 	case opDrop:
 		g.dropped(p, entries)
+	case opOwn:
+		g.owned(p, entries, all)
 	}
 }

@@ -41,6 +41,7 @@ type Counts struct {
 	Moved    uint64 // pages that left
 	Saved    uint64 // pages that were written to the store
 	Stuck    uint64 // pages that could not leave
+	Owned    uint64 // of these, pages that were shared since a fork and then made a process's own
 	Most     uint64 // the most pages that were here at once
 	Adopted  uint64 // processes that are or were paged
 }

@@ -23,11 +23,14 @@ type process struct {
 	hello hello
 
 	adopted bool
-	child   bool    // of a fork while its parent was paged
+	child   bool // of a fork while its parent was paged
+	parent  *process
+	forks   int     // children of fork that are there
 	spans   spanSet // what is registered
 	pages   table
 	queue   queue
 	parked  []uint64 // pages that could not be moved, for a while
+	shared  []uint64 // pages that could not since they are shared with a child or were
 	streams streams
 	retry   []uffd.Message // faults that came while memory was changing
 	late    []uffd.Message // moves of memory that are not handled yet

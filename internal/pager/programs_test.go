@@ -137,6 +137,19 @@ func TestStoreFull(t *testing.T) {
 	}
 }
 
+// What a process shared with a child leaves when the child has ended, and what a child shared with
+// its parent when that has.
+func TestSharedSinceFork(t *testing.T) {
+	needPaging(t)
+	program := compile(t, "forks")
+	for _, who := range []string{"parent", "child"} {
+		o := runPaged(t, setting{local: 4 << 20}, program, who, "16", "5")
+		if o.stdout != "ok\n" || o.stderr != "" || len(o.said) > 0 || o.counts.Owned == 0 {
+			t.Errorf("%s: %v %q %q %+v\n%s", who, o.state, o.stdout, o.said, o.counts, o.stderr)
+		}
+	}
+}
+
 // A share holds: the pages here are not more than it and what one step takes.
 func TestShare(t *testing.T) {
 	needPaging(t)

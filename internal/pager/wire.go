@@ -23,6 +23,7 @@ const (
 const (
 	opMove uint32 = 1
 	opDrop uint32 = 2
+	opOwn  uint32 = 3
 )
 
 var errWire = errors.New("pager: not what the library of this exn-mem says")

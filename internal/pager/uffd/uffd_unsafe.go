@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -105,6 +106,7 @@ func (f FD) Copy(to uint64, data []byte, protected bool) (int, error) {
 		c.mode = copyProtected
 	}
 	err := f.ioctl(ioCopy, unsafe.Pointer(&c))
+	runtime.KeepAlive(data)
 	if err == nil {
 		return len(data), nil
 	}

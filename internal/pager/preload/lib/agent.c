@@ -23,6 +23,7 @@ struct move {
 #define MOVE _IOWR(UFFDIO, 0x05, struct move)
 #define MOVE_DONTWAKE 1
 
+#define POPULATE_WRITE 23 /* MADV_POPULATE_WRITE, Linux 5.14 */
 #define NEW_UFFD _IO(0xAA, 0x00) /* USERFAULTFD_IOC_NEW of /dev/userfaultfd */
 
 /* What the agent has. */
@@ -177,6 +178,28 @@ static struct pg_done drop_entry(const struct agent *a, const struct pg_entry *e
 	return (struct pg_done){status < 0 ? 0 : e->count, (int32_t)-status};
 }
 
+/* Makes the pages of an entry the process's own. */
+static struct pg_done own_entry(const struct pg_entry *e)
+{
+	long status = PG_CALL(SYS_madvise, e->address, (uint64_t)e->count * PG_PAGE, POPULATE_WRITE, 0);
+
+	return (struct pg_done){status < 0 ? 0 : e->count, (int32_t)-status};
+}
+
+/* Does an entry of a command. */
+static struct pg_done do_entry(const struct agent *a, uint32_t op, const struct pg_entry *e)
+{
+	switch (op) {
+	case PG_MOVE:
+		return move_entry(a, e);
+	case PG_DROP:
+		return drop_entry(a, e);
+	case PG_OWN:
+		return own_entry(e);
+	}
+	return (struct pg_done){0, EINVAL};
+}
+
 /* Does what the pager says, until it has ended. */
 static void serve(const struct agent *a)
 {
@@ -192,7 +215,7 @@ static void serve(const struct agent *a)
 		reply.op = command.op;
 		reply.entries = command.entries;
 		for (uint32_t i = 0; i < command.entries; i++)
-			reply.done[i] = command.op == PG_MOVE ? move_entry(a, &command.entry[i]) : drop_entry(a, &command.entry[i]);
+			reply.done[i] = do_entry(a, command.op, &command.entry[i]);
 		none = -1;
 		size_t length = offsetof(struct pg_reply, done) + reply.entries * sizeof reply.done[0];
 

@@ -28,10 +28,11 @@ struct pg_welcome {
 	uint32_t refused; /* not 0: the process goes on unpaged */
 };
 
-enum { PG_MOVE = 1, PG_DROP = 2 };
+enum { PG_MOVE = 1, PG_DROP = 2, PG_OWN = 3 };
 
 /* PG_MOVE moves count pages at address into the slots that begin at slot, for each entry. PG_DROP
- * gives count slots from slot on back to the system. */
+ * gives count slots from slot on back to the system. PG_OWN makes pages that
+ * were shared since a fork the process's own, as a write to each would. */
 struct pg_command {
 	uint32_t op, entries;
 	struct pg_entry {

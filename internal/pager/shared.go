@@ -1,0 +1,84 @@
+package pager
+
+// unpark has pages tried again that could not be moved. Those that are shared with children wait
+// until there are none; then the process makes them its own.
+func (g *Pager) unpark(p *process) {
+	p.parked = p.requeue(p.parked)
+	switch {
+	case len(p.shared) == 0 || p.busy != 0:
+	case p.forks > 0:
+		if p.rescan <= 0 { // it may have written to some meanwhile
+			p.shared = p.requeue(p.shared)
+		}
+	default:
+		g.own(p)
+	}
+}
+
+// requeue puts pages into the queue again. It returns the empty list.
+func (p *process) requeue(numbers []uint64) []uint64 {
+	for _, number := range numbers {
+		if page := p.pages.get(number); page != nil && page.state == resident && page.flags&parked != 0 {
+			p.queue.push(number, page)
+		}
+	}
+	return numbers[:0]
+}
+
+// own has the agent make shared pages the process's own, as many as go into a command.
+func (g *Pager) own(p *process) {
+	var entries []entry
+	taken := 0
+	for _, number := range p.shared {
+		page := p.pages.get(number)
+		if page == nil || page.state != resident || page.flags&parked == 0 {
+			taken++
+			continue
+		}
+		last := len(entries) - 1
+		follows := last >= 0 && entries[last].address+uint64(entries[last].count)*pageSize == number*pageSize
+		if !follows && len(entries) == wireEntries {
+			break
+		}
+		if follows {
+			entries[last].count++
+		} else {
+			entries = append(entries, entry{number * pageSize, 0, 1})
+		}
+		taken++
+		// The agent's write is one: it is not to wait for the pager in each page.
+		if page.flags&dirty == 0 && p.uffd.WriteProtect(number*pageSize, pageSize, false) == nil {
+			page.flags |= dirty
+		}
+	}
+	p.shared = p.shared[:copy(p.shared, p.shared[taken:])]
+	if len(entries) > 0 && p.send(opOwn, entries) != nil {
+		g.drop(p)
+	}
+}
+
+// owned puts pages into the queue that are the process's own now.
+func (g *Pager) owned(p *process, entries []entry, all []done) {
+	for i, e := range entries {
+		g.counts.Owned += uint64(all[i].count)
+		for i := range e.count {
+			p.requeue([]uint64{e.address/pageSize + uint64(i)})
+		}
+	}
+}
+
+// orphan notes that the parent of a child has ended: what they shared is the child's.
+func (p *process) orphan() {
+	p.parent, p.child = nil, false
+	for at, c := range p.pages.chunks {
+		for i := range c {
+			if page := &c[i]; page.flags&inherited != 0 {
+				page.flags &^= inherited
+				if page.state == resident {
+					p.resident++
+					p.queue.push(at*chunkPages+uint64(i), page)
+				}
+			}
+		}
+	}
+}
