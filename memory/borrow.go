@@ -141,11 +141,17 @@ func borrow(ctx context.Context, conn *net.UnixConn, cfg Config) (*Segment, erro
 	if len(fds) != 1 || m.B == 0 || m.B > uint64(cfg.Size) {
 		return nil, fmt.Errorf("%w: an answer with %d descriptors", wire.ErrMessage, len(fds))
 	}
-	loan, err := shm.MapLoan(fds[0], int64(m.B))
+	done := make(chan struct{})
+	var way path
+	if m.Flags&wire.FlagFar != 0 {
+		way, err = newWindow(conn, fds[0], done)
+	} else {
+		way, err = shm.MapLoan(fds[0], int64(m.B))
+	}
 	if err != nil {
 		return nil, err
 	}
-	s := &Segment{conn: conn, loan: loan, size: int64(m.B), node: m.Node, onRevoke: cfg.OnRevoke, done: make(chan struct{}), watched: make(chan struct{})}
+	s := &Segment{conn: conn, memory: way, size: int64(m.B), node: m.Node, onRevoke: cfg.OnRevoke, done: done, watched: make(chan struct{})}
 	if m.C != 0 {
 		s.until = time.Unix(0, int64(m.C))
 	}

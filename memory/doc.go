@@ -8,8 +8,9 @@
 //	Segment ── ReadAt, WriteAt ──▶ memory of the lender
 //	  └◀─ OpRevoke, OpGone ── this node: the lender wants it back, has taken it, or is gone
 //
-// With a lender on the same host a read or a write is one copy, without a system call. Package wire
-// and SPEC.md have the messages.
+// With a lender on the same host a read or a write is one copy, without a system call. With one on
+// another host it goes through a window that the node shares with the program, in slots that are
+// under way at the same time and end in any order. Package wire and SPEC.md have the messages.
 //
 // # Concurrency
 //
@@ -18,6 +19,6 @@
 //
 // # Limits
 //
-// A lender on another host is refused (ErrRefused) so far. What is written is not kept when the
-// lender ends: a copy at another lender is the borrower's affair.
+// What is written is not kept when the lender ends: a copy at another lender is the borrower's
+// affair.
 package memory

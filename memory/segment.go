@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -16,12 +17,21 @@ import (
 // errClosed is what a Segment says after Close.
 var errClosed = fmt.Errorf("memory: %w", fabric.ErrClosed)
 
+// path is the way to the memory of a lease: a mapping, or a window of the node. Offsets and lengths
+// are within it.
+type path interface {
+	ReadAt(p []byte, off int64) error
+	WriteAt(p []byte, off int64) error
+	Discard(off, n int64) error // whole pages
+	Close()                     // once the accesses that run have ended
+}
+
 // Segment is memory of another node, until Close, until the lender takes it back, or until it ends.
 //
 // Concurrency: all methods may be called from many goroutines.
 type Segment struct {
 	conn     *net.UnixConn
-	loan     *shm.Loan
+	memory   path
 	size     int64
 	node     fabric.NodeID
 	until    time.Time
@@ -63,9 +73,8 @@ func (s *Segment) finish(why error) {
 		s.ended.Store(&why)
 		close(s.done)
 	})
-	s.loan.Close() // once the accesses that run have ended
-	m, _ := wire.Message{Op: wire.OpReturn}.AppendBinary(nil)
-	_, _ = s.conn.Write(m) // or the lease has ended
+	s.memory.Close()                                 // once the accesses that run have ended
+	_ = say(s.conn, wire.Message{Op: wire.OpReturn}) // or the lease has ended
 }
 
 // watch handles what the node says, until the lease has ended.
@@ -83,6 +92,10 @@ func (s *Segment) watch(in *packet.Inbound) {
 		case err != nil: // this node has ended, or Close was called
 			s.finish(ErrLost)
 			return
+		case m.Op == wire.OpGet || m.Op == wire.OpPut || m.Op == wire.OpZero:
+			if w, ok := s.memory.(*window); ok {
+				w.ended(m)
+			}
 		case m.Op == wire.OpRevoke && s.onRevoke != nil:
 			go s.onRevoke(time.Unix(0, int64(m.C)))
 		case m.Op == wire.OpRevoke:
@@ -114,6 +127,9 @@ func (s *Segment) failed(err error) error {
 	if e := s.Err(); e != nil {
 		return e
 	}
+	if !errors.Is(err, shm.ErrCut) {
+		return err
+	}
 	return ErrRevoked
 }
 
@@ -123,7 +139,7 @@ func (s *Segment) ReadAt(p []byte, off int64) (int, error) {
 	if err := s.within(off, int64(len(p))); err != nil {
 		return 0, err
 	}
-	if err := s.loan.ReadAt(p, off); err != nil {
+	if err := s.memory.ReadAt(p, off); err != nil {
 		return 0, s.failed(err)
 	}
 	return len(p), nil
@@ -135,7 +151,7 @@ func (s *Segment) WriteAt(p []byte, off int64) (int, error) {
 	if err := s.within(off, int64(len(p))); err != nil {
 		return 0, err
 	}
-	if err := s.loan.WriteAt(p, off); err != nil {
+	if err := s.memory.WriteAt(p, off); err != nil {
 		return 0, s.failed(err)
 	}
 	return len(p), nil
@@ -157,7 +173,7 @@ func (s *Segment) Discard(off, n int64) error {
 	if err := s.clear(off, first-off); err != nil {
 		return err
 	}
-	if err := s.loan.Discard(first, last-first); err != nil {
+	if err := s.memory.Discard(first, last-first); err != nil {
 		return s.failed(err)
 	}
 	return s.clear(last, off+n-last)
@@ -167,7 +183,7 @@ var zeros [2 * PageSize]byte
 
 // clear writes up to two pages of zeros.
 func (s *Segment) clear(off, n int64) error {
-	return s.failed(s.loan.WriteAt(zeros[:n], off))
+	return s.failed(s.memory.WriteAt(zeros[:n], off))
 }
 
 // Fence returns when everything that was written before is at the lender, or an error if the lease

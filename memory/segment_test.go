@@ -18,6 +18,16 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
+// kinds are the ways to a lender: on this host, and on another one.
+var kinds = map[string]func(testing.TB, ...pool.Config) *pooltest.Fabric{"near": pooltest.New, "far": pooltest.NewFar}
+
+// each runs a test for each kind.
+func each(t *testing.T, f func(*testing.T, func(testing.TB, ...pool.Config) *pooltest.Fabric)) {
+	for name, start := range kinds {
+		t.Run(name, func(t *testing.T) { f(t, start) })
+	}
+}
+
 // lending is a node that lends n bytes.
 func lending(n int64) pool.Config { return pool.Config{Limits: pool.Limits{Lend: n}} }
 
@@ -51,8 +61,10 @@ func lent(t *testing.T, s *pool.Server, want int64) {
 	}
 }
 
-func TestBorrow(t *testing.T) {
-	f := pooltest.New(t, pool.Config{}, lending(1<<20))
+func TestBorrow(t *testing.T) { each(t, testBorrow) }
+
+func testBorrow(t *testing.T, start func(testing.TB, ...pool.Config) *pooltest.Fabric) {
+	f := start(t, pool.Config{}, lending(1<<20))
 	s := borrow(t, f, memory.Config{Size: 1 << 20})
 	if s.Len() != 1<<20 || s.Lender() != 1 || !s.Until().IsZero() || s.Err() != nil {
 		t.Errorf("%d bytes of node %d until %v: %v", s.Len(), s.Lender(), s.Until(), s.Err())
@@ -91,8 +103,10 @@ func TestBorrow(t *testing.T) {
 }
 
 // Discard at all kinds of boundaries leaves exactly the rest.
-func TestDiscard(t *testing.T) {
-	f := pooltest.New(t, pool.Config{}, lending(1<<20))
+func TestDiscard(t *testing.T) { each(t, testDiscard) }
+
+func testDiscard(t *testing.T, start func(testing.TB, ...pool.Config) *pooltest.Fabric) {
+	f := start(t, pool.Config{}, lending(1<<20))
 	const size = 16 * memory.PageSize
 	s := borrow(t, f, memory.Config{Size: size})
 	want := make([]byte, size)
@@ -114,8 +128,10 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
-	f := pooltest.New(t, lending(1<<20), lending(8<<20), pool.Config{Limits: pool.Limits{Lend: 16 << 20, PerUser: 4 << 20}}, pool.Config{})
+func TestRefused(t *testing.T) { each(t, testRefused) }
+
+func testRefused(t *testing.T, start func(testing.TB, ...pool.Config) *pooltest.Fabric) {
+	f := start(t, lending(1<<20), lending(8<<20), pool.Config{Limits: pool.Limits{Lend: 16 << 20, PerUser: 4 << 20}}, pool.Config{})
 	node := func(n fabric.NodeID) *fabric.NodeID { return &n }
 	for _, c := range []struct {
 		cfg  memory.Config
@@ -159,8 +175,10 @@ func TestRefused(t *testing.T) {
 
 // A lease is revoked while many read and write: all of them end with ErrRevoked, and its lender has
 // the memory back.
-func TestRevoke(t *testing.T) {
-	f := pooltest.New(t, pool.Config{}, lending(1<<20))
+func TestRevoke(t *testing.T) { each(t, testRevoke) }
+
+func testRevoke(t *testing.T, start func(testing.TB, ...pool.Config) *pooltest.Fabric) {
+	f := start(t, pool.Config{}, lending(1<<20))
 	for _, ask := range []bool{false, true} {
 		deadline := make(chan time.Time, 1)
 		cfg, within := memory.Config{Size: 1 << 20}, time.Hour
@@ -212,8 +230,10 @@ func TestRevoke(t *testing.T) {
 }
 
 // A borrower that returns its lease in time saves what it has there.
-func TestRevokeReturns(t *testing.T) {
-	f := pooltest.New(t, pool.Config{}, lending(1<<20))
+func TestRevokeReturns(t *testing.T) { each(t, testRevokeReturns) }
+
+func testRevokeReturns(t *testing.T, start func(testing.TB, ...pool.Config) *pooltest.Fabric) {
+	f := start(t, pool.Config{}, lending(1<<20))
 	saved := make(chan []byte, 1)
 	var s *memory.Segment
 	ready := make(chan struct{})
@@ -238,8 +258,10 @@ func TestRevokeReturns(t *testing.T) {
 	}
 }
 
-func TestTime(t *testing.T) {
-	f := pooltest.New(t, pool.Config{}, pool.Config{Limits: pool.Limits{Lend: 1 << 20}, MaxTime: time.Hour, Revoke: time.Millisecond})
+func TestTime(t *testing.T) { each(t, testTime) }
+
+func testTime(t *testing.T, start func(testing.TB, ...pool.Config) *pooltest.Fabric) {
+	f := start(t, pool.Config{}, pool.Config{Limits: pool.Limits{Lend: 1 << 20}, MaxTime: time.Hour, Revoke: time.Millisecond})
 	s := borrow(t, f, memory.Config{Size: 4096, Time: 20 * time.Millisecond})
 	long := borrow(t, f, memory.Config{Size: 4096, Time: 100 * time.Hour})
 	if left := time.Until(long.Until()); left > time.Hour || left < 50*time.Minute {
@@ -253,8 +275,10 @@ func TestTime(t *testing.T) {
 }
 
 // A lender that ends takes the content with it; a borrower's node that ends leaves nothing.
-func TestNodesEnd(t *testing.T) {
-	f := pooltest.New(t, pool.Config{}, lending(1<<20), lending(1<<20))
+func TestNodesEnd(t *testing.T) { each(t, testNodesEnd) }
+
+func testNodesEnd(t *testing.T, start func(testing.TB, ...pool.Config) *pooltest.Fabric) {
+	f := start(t, pool.Config{}, lending(1<<20), lending(1<<20))
 	first, second := fabric.NodeID(1), fabric.NodeID(2)
 	a := borrow(t, f, memory.Config{Size: 4096, Node: &first})
 	b := borrow(t, f, memory.Config{Size: 4096, Node: &second})
@@ -272,8 +296,10 @@ func TestNodesEnd(t *testing.T) {
 }
 
 // A thousand leases come and go, and nothing is left.
-func TestThousand(t *testing.T) {
-	f := pooltest.New(t, pool.Config{}, lending(1<<20))
+func TestThousand(t *testing.T) { each(t, testThousand) }
+
+func testThousand(t *testing.T, start func(testing.TB, ...pool.Config) *pooltest.Fabric) {
+	f := start(t, pool.Config{}, lending(1<<20))
 	var all sync.WaitGroup
 	for w := range 8 {
 		all.Go(func() {
@@ -303,8 +329,10 @@ func TestThousand(t *testing.T) {
 	}
 }
 
-func TestCancel(t *testing.T) {
-	f := pooltest.New(t, pool.Config{}, lending(1<<20))
+func TestCancel(t *testing.T) { each(t, testCancel) }
+
+func testCancel(t *testing.T, start func(testing.TB, ...pool.Config) *pooltest.Fabric) {
+	f := start(t, pool.Config{}, lending(1<<20))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	cancel(why)

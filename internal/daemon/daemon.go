@@ -258,7 +258,7 @@ func (d *Daemon) Close() error {
 		errs = append(errs, d.ports.close(), d.ports.closeFar())
 	}
 	if d.memory != nil {
-		errs = append(errs, d.memory.close())
+		errs = append(errs, d.memory.close(), d.memory.closeFar())
 	}
 	if d.mesh != nil {
 		d.mesh.Close()

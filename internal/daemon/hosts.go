@@ -303,6 +303,7 @@ func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (l emp.Link, err
 	}
 	d.carrier.linked(peer, l, true)
 	d.ports.linked(peer, l)
+	d.memory.linked(peer, l)
 	d.groups.changed()
 	return l, nil
 }

@@ -17,6 +17,7 @@ import (
 	"exnet/internal/control"
 	"exnet/internal/ctxend"
 	"exnet/memory/pool"
+	"exnet/ports/far"
 )
 
 // memorySuffix makes the name of the socket by which the lenders of a fabric meet, and
@@ -38,12 +39,15 @@ type nodeMemory struct {
 	log       *slog.Logger
 	processes []*net.UnixListener
 	peers     *net.UnixListener
+	far       *far.Engine // nil: there are no other hosts
+	ended     chan struct{}
+	end       sync.Once
 }
 
 // openMemory makes the sockets.
 func (d *Daemon) openMemory() (*nodeMemory, error) {
-	m := &nodeMemory{member: d.member, refused: &d.refused, log: d.cfg.Log}
-	m.server = pool.New(pool.Config{
+	m := &nodeMemory{member: d.member, refused: &d.refused, log: d.cfg.Log, ended: make(chan struct{})}
+	cfg := pool.Config{
 		Node: d.member.ID(), Limits: d.cfg.Lend.Limits, MaxTime: d.cfg.Lend.Time,
 		Dial: func(n fabric.NodeID) (*net.UnixConn, error) {
 			return net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: emp.File(d.cfg.Dir, n, memorySuffix), Net: "unixpacket"})
@@ -51,9 +55,16 @@ func (d *Daemon) openMemory() (*nodeMemory, error) {
 		CheckPeer: d.member.CheckNode,
 		Nodes:     d.neighbors,
 		Log:       d.cfg.Log,
-	})
-	path := d.member.File(memorySuffix)
+	}
 	var err error
+	if d.mesh != nil {
+		if m.far, err = far.NewAt(d.nic, far.MemoryVPID, func(from fabric.NodeID, b []byte) { m.server.Hear(from, b) }); err != nil {
+			return m, err
+		}
+		cfg.Far, cfg.NIC = m.far, d.nic
+	}
+	m.server = pool.New(cfg)
+	path := d.member.File(memorySuffix)
 	if m.peers, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"}); err != nil {
 		return m, err
 	}
@@ -82,9 +93,13 @@ func (d *Daemon) openMemory() (*nodeMemory, error) {
 
 // neighbors are the nodes that may lend memory, nearest first.
 func (d *Daemon) neighbors() (near []pool.Neighbor) {
-	for _, p := range d.member.Peers() { // those of other hosts do not lend here yet
+	here := make(map[fabric.NodeID]bool)
+	for _, p := range d.member.Peers() {
+		here[p.Node] = true
+	}
+	for _, p := range d.known() {
 		if p.State == emp.Up {
-			near = append(near, pool.Neighbor{Node: p.Node, Hops: d.hops(p.Node)})
+			near = append(near, pool.Neighbor{Node: p.Node, Hops: d.hops(p.Node), Far: !here[p.Node]})
 		}
 	}
 	slices.SortStableFunc(near, func(a, b pool.Neighbor) int { return cmp.Compare(a.Hops, b.Hops) })
@@ -110,6 +125,9 @@ func (m *nodeMemory) run(ctx context.Context) error {
 			})
 		}
 	}
+	if m.far != nil {
+		all.Go(func() { _ = m.far.Run(ctx) }) // it returns nil
+	}
 	all.Go(func() { serve(m.peers, m.member.Check, m.server.Peer) })
 	for _, ln := range m.processes {
 		all.Go(func() { serve(ln, func(*net.UnixConn) error { return nil }, m.server.Process) })
@@ -126,8 +144,30 @@ func (m *nodeMemory) close() error {
 			errs = append(errs, ignoreClosed(ln.Close()))
 		}
 	}
-	m.server.Close()
+	if m.server != nil {
+		m.server.Close()
+	}
 	return errors.Join(errs...)
+}
+
+// closeFar gives the mailbox back. run has returned.
+func (m *nodeMemory) closeFar() error {
+	m.end.Do(func() { close(m.ended) })
+	if m.far == nil {
+		return nil
+	}
+	return m.far.Close()
+}
+
+// linked follows a link to a node of another host to its end.
+func (m *nodeMemory) linked(peer fabric.NodeID, l emp.Link) {
+	go func() {
+		select {
+		case <-l.Done():
+			m.server.FarDown(peer)
+		case <-m.ended:
+		}
+	}()
 }
 
 // status is what the node lends and has borrowed.

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"exnet/fabric"
+	"exnet/fabric/identity"
 	"exnet/internal/control"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
@@ -117,5 +119,72 @@ func TestLendConfig(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
+	}
+}
+
+// A program borrows memory of a node of another host, over TLS, many operations at a time; the node
+// that lends it takes it back, and its end is seen.
+func TestRootMemoryOfHosts(t *testing.T) {
+	requireTUN(t)
+	ca, err := identity.Create(identity.Name{Fabric: "lab", Authority: true}, nil, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := netnstest.New(t)
+	begin := func(n fabric.NodeID, in *netns.NS, lend int64, join ...string) *running {
+		key, trust := keyOf(t, ca, n)
+		return startWith(t, in, Config{
+			Dir: filepath.Join(t.TempDir(), "lab"), Addrs: prefixes(fmt.Sprintf("10.2.0.%d/24", n)),
+			Hosts: Hosts{Listen: "127.0.0.1:0", Key: key, Trust: trust, Join: join}, Lend: Lend{Limits: pool.Limits{Lend: lend}},
+		})
+	}
+	one := begin(1, ns, 0)
+	two := begin(2, netnstest.New(t), 64<<20, one.mesh.Addr().String())
+	var s *memory.Segment
+	eventually(t, "a lease of another host", func() bool {
+		got, err := borrowIn(t, ns, memory.Config{Size: 32 << 20})
+		if err == nil {
+			s = got
+		}
+		return err == nil
+	})
+	const piece = 1 << 20
+	var all sync.WaitGroup
+	for i := range 32 {
+		all.Go(func() {
+			want, got := bytes.Repeat([]byte{byte(i + 1)}, piece), make([]byte, piece)
+			_, err := s.WriteAt(want, int64(i)*piece)
+			if _, rerr := s.ReadAt(got, int64(i)*piece); errors.Join(err, rerr) != nil || !bytes.Equal(got, want) {
+				t.Errorf("%d: %v", i, errors.Join(err, rerr))
+			}
+		})
+	}
+	all.Wait()
+	if err := s.Discard(0, 31*piece); err != nil {
+		t.Error(err)
+	}
+	got := make([]byte, 3*4096)
+	if _, err := s.ReadAt(got, 31*piece-4096); err != nil || !bytes.Equal(got, append(make([]byte, 4096), bytes.Repeat([]byte{32}, 2*4096)...)) {
+		t.Errorf("after Discard: %v", err)
+	}
+	if l, err := two.Leases(control.LeaseRequest{Want: control.LeaseRevoke}); err != nil || l.Revoked != 1 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	<-s.Done()
+	if _, err := s.ReadAt(got, 0); !errors.Is(err, memory.ErrRevoked) {
+		t.Errorf("%v", err)
+	}
+	other, err := borrowIn(t, ns, memory.Config{Size: 64 << 20})
+	for errors.Is(err, memory.ErrRefused) { // the last one's transfers are ending
+		time.Sleep(time.Millisecond)
+		other, err = borrowIn(t, ns, memory.Config{Size: 64 << 20})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	two.stop()
+	<-other.Done()
+	if _, err := other.ReadAt(got, 0); !errors.Is(err, memory.ErrLost) {
+		t.Errorf("the lender has ended: %v", err)
 	}
 }

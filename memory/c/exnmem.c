@@ -119,6 +119,9 @@ static int ask(int conn, const struct exnmem_config *cfg, struct message *m, cha
 	} else if (m->op != OP_BORROW || m->status != STATUS_OK) {
 		refused(m, cfg, why, why_size);
 		errno = ENOMEM;
+	} else if (m->flags & FLAG_FAR) {
+		snprintf(why, why_size, "node %d is on another host: name one of this host", m->node);
+		errno = EOPNOTSUPP;
 	} else if (fd < 0 || m->b == 0 || m->b > cfg->size) {
 		snprintf(why, why_size, "the node's answer makes no sense");
 		errno = EPROTO;

@@ -25,7 +25,7 @@ enum {
 	STATUS_MEMORY,
 };
 
-enum { FLAG_NODE = 1, FLAG_HUGE = 2 };
+enum { FLAG_NODE = 1, FLAG_HUGE = 2, FLAG_FAR = 4 };
 
 /* message is in the byte order of this machine; all that exnet runs on are little endian. */
 struct message {

@@ -11,12 +11,13 @@ import (
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
+	"exnet/fabric/atu"
 	"exnet/internal/caller"
 	"exnet/memory/wire"
 )
 
 // waiting is how many messages a process may leave unread before it loses its lease.
-const waiting = 64
+const waiting = 64 + wire.Slots
 
 // lender is a node that loans come from: a peer, or this one.
 type lender interface {
@@ -34,7 +35,8 @@ type grant struct {
 	id    uint64
 	size  int64
 	until time.Time
-	fd    int
+	fd    int       // of the memory; -1: on another host
+	parts []atu.NLA // of memory on another host
 }
 
 // borrower is a process of this host that has, or wants, a lease. Its connection is the lease.
@@ -43,6 +45,7 @@ type borrower struct {
 	out    *packet.Outbox
 	who    caller.Caller
 	grant
+	window   *window // of a lease of another host
 	huge     bool
 	since    time.Time
 	deadline time.Time // it was asked to return the lease; belongs to the server's lock
@@ -117,7 +120,11 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	defer s.endBorrower(b)
 	stop := s.renewing(b)
 	defer stop()
-	m, err = receive(in)
+	for m, err = receive(in); err == nil && b.window != nil && m.Op != wire.OpReturn; m, err = receive(in) {
+		if err := s.far.start(b, m); err != nil {
+			return err
+		}
+	}
 	switch {
 	case errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed):
 		return nil
@@ -163,7 +170,19 @@ func (s *Server) borrow(b *borrower, m wire.Message) bool {
 		b.post(reply)
 		return false
 	}
-	defer unix.Close(g.fd)
+	if len(g.parts) > 0 {
+		w, err := s.far.open()
+		if err != nil {
+			s.cfg.Log.Warn("memory: no window for a lease of another host", "reason", err)
+			s.endBorrower(b)
+			b.post(wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusMemory, Node: g.node})
+			return false
+		}
+		b.window, reply.Flags = w, wire.FlagFar
+		g.fd = w.fd
+	} else {
+		defer unix.Close(g.fd)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b.huge = r.huge
@@ -186,6 +205,9 @@ func (s *Server) endBorrower(b *borrower) {
 	b.over = true
 	delete(s.borrowers, b)
 	s.mu.Unlock()
+	if b.window != nil {
+		b.window.close()
+	}
 	if !over {
 		b.from.giveBack(b.id)
 	}

@@ -20,14 +20,15 @@ type holder interface {
 
 // loan is memory of this node that somebody has a lease of.
 type loan struct {
-	id      uint64
-	holder  holder
-	node    fabric.NodeID // of the borrower
-	account caller.Account
-	pid     int
-	size    int64
-	huge    bool
-	fd      int // of the memory; -1: freed
+	id       uint64
+	holder   holder
+	node     fabric.NodeID // of the borrower
+	account  caller.Account
+	pid      int
+	size     int64
+	huge     bool
+	fd       int // of the memory; -1: freed
+	exported     // to a node of another host
 
 	since    time.Time
 	until    time.Time   // zero: no end
@@ -122,10 +123,19 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 		}
 		return nil, 0, wire.StatusMemory
 	}
+	var e exported
+	if p, ok := h.(*peer); ok && p.far {
+		if e, err = s.far.export(fd, size, r.node); err != nil {
+			s.cfg.Log.Warn("memory: cannot lend to another host", "bytes", size, "reason", err)
+			_ = unix.Close(fd)
+			return nil, 0, wire.StatusMemory
+		}
+	}
 	now := time.Now()
 	s.lastID++
 	l = &loan{
-		id: s.lastID, holder: h, node: r.node, account: r.account, pid: r.pid, size: size, huge: r.huge, fd: fd,
+		exported: e,
+		id:       s.lastID, holder: h, node: r.node, account: r.account, pid: r.pid, size: size, huge: r.huge, fd: fd,
 		since: now, renewed: now,
 	}
 	for _, d := range []time.Duration{r.time, s.cfg.MaxTime} {
@@ -218,6 +228,11 @@ func (s *Server) giveBack(h holder, id uint64) {
 		return
 	}
 	s.count.Returned++
+	if len(l.regions) > 0 { // transfers may run
+		s.freeLocked(l)
+		s.mu.Unlock()
+		return
+	}
 	free := s.takeLocked(l)
 	s.mu.Unlock()
 	free()
@@ -264,6 +279,7 @@ func (s *Server) takeLocked(l *loan) func() {
 	fd := l.fd
 	l.fd = -1
 	return func() {
+		l.exported.close()
 		_ = unix.Ftruncate(fd, 0) // it is sealed against growing alone
 		_ = unix.Close(fd)
 		s.mu.Lock()

@@ -25,7 +25,8 @@ type peer struct {
 	server  *Server
 	node    fabric.NodeID
 	uid     uint32 // of its process
-	out     *packet.Outbox
+	out     outbox
+	far     bool // on another host
 	number  uint32
 	asked   map[uint32]*question
 	holders map[uint64]*borrower // our processes that have a loan of it
@@ -68,6 +69,8 @@ func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 	switch {
 	case p != nil:
 		return p, nil
+	case s.reachesFar(n):
+		return s.farPeer(n), nil
 	case closed || s.cfg.Dial == nil || n == s.cfg.Node:
 		return nil, fmt.Errorf("memory: node %d: %w", n, fabric.ErrNoRoute)
 	}
@@ -149,7 +152,7 @@ func (p *peer) serve(in *packet.Inbound) error {
 			err = m.UnmarshalBinary(b)
 		}
 		if err == nil {
-			err = p.handle(m, fds)
+			err = p.handle(m, fds, nil)
 		}
 		fds.Close()
 		if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
@@ -169,10 +172,16 @@ func (p *peer) end() {
 	s := p.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if p.dead {
+		return
+	}
 	p.dead = true
 	delete(s.accepted, p)
 	if s.peers[p.node] == p {
 		delete(s.peers, p.node)
+	}
+	if s.fars[p.node] == p {
+		delete(s.fars, p.node)
 	}
 	s.dropLocked(p)
 	for _, b := range p.holders {
@@ -196,10 +205,11 @@ func (p *peer) account(said uint32) caller.Account {
 	return caller.Account(said)
 }
 
-// handle processes a message. It takes the descriptors that it moves on, and no others.
-func (p *peer) handle(m wire.Message, fds packet.Descriptors) error {
+// handle processes a message. It takes the descriptors that it moves on, and no others. From
+// another host, more follows the message.
+func (p *peer) handle(m wire.Message, fds packet.Descriptors, more []byte) error {
 	if m.Number&wire.Answered != 0 {
-		p.answered(m, fds)
+		p.answered(m, fds, more)
 		return nil
 	}
 	s := p.server
@@ -225,6 +235,11 @@ func (p *peer) handle(m wire.Message, fds packet.Descriptors) error {
 		p.post(reply)
 	case wire.OpReturn:
 		s.giveBack(p, m.D)
+	case wire.OpZero:
+		s.freeing.Go(func() {
+			reply.Status = s.zero(p, m)
+			p.post(reply)
+		})
 	case wire.OpRenew:
 		if !s.renew(p, m.D) {
 			p.post(wire.Message{Op: wire.OpGone, Status: wire.StatusNoLease, D: m.D})
@@ -260,14 +275,17 @@ func (p *peer) lendTo(m, reply wire.Message) {
 		p.post(reply)
 		return
 	}
-	fd, err := s.loanFd(l)
-	if err != nil {
-		s.giveBack(p, l.id)
-		reply.Status = wire.StatusNoLender
-		p.post(reply)
-		return
+	fd := -1
+	if !p.far {
+		var err error
+		if fd, err = s.loanFd(l); err != nil {
+			s.giveBack(p, l.id)
+			reply.Status = wire.StatusNoLender
+			p.post(reply)
+			return
+		}
+		defer unix.Close(fd)
 	}
-	defer unix.Close(fd)
 	reply.B, reply.D = uint64(l.size), l.id
 	if !l.until.IsZero() {
 		reply.C = uint64(l.until.UnixNano())
@@ -278,13 +296,17 @@ func (p *peer) lendTo(m, reply wire.Message) {
 		s.dropLocked(p)
 	}
 	s.mu.Unlock()
-	if !dead {
+	switch {
+	case dead:
+	case p.far:
+		p.postWith(reply, l.exported)
+	default:
 		p.post(reply, fd)
 	}
 }
 
 // answered hands an answer to who waits for it.
-func (p *peer) answered(m wire.Message, fds packet.Descriptors) {
+func (p *peer) answered(m wire.Message, fds packet.Descriptors, more []byte) {
 	s := p.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,7 +316,8 @@ func (p *peer) answered(m wire.Message, fds packet.Descriptors) {
 	}
 	delete(p.asked, m.Number&^wire.Answered)
 	granted := q.from != nil && m.Status == wire.StatusOK
-	if granted && (q.late || len(fds) != 1 || m.B > 1<<62) {
+	parts, ok := partsOf(more, m.B)
+	if granted && (q.late || m.B > 1<<62 || p.far && !ok || !p.far && len(fds) != 1) {
 		p.post(wire.Message{Op: wire.OpReturn, D: m.D})
 		granted, m.Status = false, wire.StatusInvalid
 	}
@@ -303,7 +326,10 @@ func (p *peer) answered(m wire.Message, fds packet.Descriptors) {
 	}
 	a := answer{Message: m}
 	if granted {
-		g := grant{from: p, node: p.node, id: m.D, size: int64(m.B), fd: fds.Take(0)}
+		g := grant{from: p, node: p.node, id: m.D, size: int64(m.B), fd: -1, parts: parts}
+		if !p.far {
+			g.fd = fds.Take(0)
+		}
 		if m.C != 0 {
 			g.until = time.Unix(0, int64(m.C))
 		}

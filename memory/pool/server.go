@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/fabric/nic"
 	"exnet/internal/caller"
 )
 
@@ -58,6 +59,11 @@ type Config struct {
 	CheckPeer func(*net.UnixConn, fabric.NodeID) error
 	// Nodes returns the other nodes that may lend, nearest first. nil: there are none.
 	Nodes func() []Neighbor
+	// Far reaches the Servers of nodes of other hosts, whose messages Hear gets. nil: there are
+	// none.
+	Far Far
+	// NIC moves data between hosts, with Far.
+	NIC *nic.NIC
 	// Log gets what the node's owner should know. nil: nothing is logged.
 	Log *slog.Logger
 }
@@ -75,6 +81,7 @@ type Neighbor struct {
 type Server struct {
 	cfg Config
 	own *own
+	far mover // of cfg.NIC
 
 	dialing sync.Mutex // one connection to a peer is made at a time
 
@@ -94,6 +101,7 @@ type Server struct {
 	connected   int                     // +checklocks:mu
 	peers       map[fabric.NodeID]*peer // +checklocks:mu
 	accepted    map[*peer]struct{}      // +checklocks:mu
+	fars        map[fabric.NodeID]*peer // +checklocks:mu
 	closed      bool                    // +checklocks:mu
 	count       Stats                   // +checklocks:mu
 }
@@ -128,9 +136,13 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, limits: cfg.Limits, loans: make(map[uint64]*loan), borrowers: make(map[*borrower]struct{}),
-		connections: make(map[caller.Account]int), peers: make(map[fabric.NodeID]*peer), accepted: make(map[*peer]struct{}),
+		connections: make(map[caller.Account]int), peers: make(map[fabric.NodeID]*peer), accepted: make(map[*peer]struct{}), fars: make(map[fabric.NodeID]*peer),
 	}
 	s.own = &own{s, make(map[uint64]*borrower)}
+	if err := s.far.init(cfg.NIC); err != nil {
+		cfg.Log.Warn("memory: nothing is lent to, or borrowed from, other hosts", "reason", err)
+		s.cfg.Far = nil
+	}
 	return s
 }
 
@@ -197,9 +209,13 @@ func (s *Server) Close() {
 	for p := range s.accepted {
 		p.out.Abort()
 	}
+	for _, p := range s.fars {
+		p.out.Abort()
+	}
 	for _, l := range s.loans {
 		s.freeLocked(l)
 	}
 	s.mu.Unlock()
 	s.freeing.Wait()
+	s.far.close()
 }

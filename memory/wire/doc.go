@@ -9,6 +9,10 @@
 //
 // Everything here is a value.
 //
+// # Exports
+//
+// The operations, statuses and sizes of SPEC.md are a name each, which makes them more than 40.
+//
 // # Limits
 //
 // Both ends of a connection have the same Version. The C client has the same values in

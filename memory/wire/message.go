@@ -24,6 +24,15 @@ const (
 	Descriptors = 3
 )
 
+// The window of a lease of another host: slots, each for one operation at a time.
+const (
+	Slots      = 64
+	SlotSize   = 256 << 10
+	WindowSize = Slots * SlotSize
+	// PartSize is a part of such a lease. No operation crosses from one to the next.
+	PartSize = 1 << 30
+)
+
 // Answered marks the number of an answer: both ends of a connection number their requests.
 const Answered = 1 << 31
 
@@ -39,6 +48,9 @@ const (
 	OpReturn Op = 2 // process, borrower's node: the lease is given back
 	OpRevoke Op = 3 // lender, node: give it back until then
 	OpGone   Op = 4 // lender, node: the lease has ended
+	OpGet    Op = 5 // process: read from the lease into a slot of the window
+	OpPut    Op = 6 // process: write a slot of the window to the lease
+	OpZero   Op = 7 // process, node: whole pages become zeros, and go back
 	OpHello  Op = 32
 	OpOffer  Op = 33 // node: how much would you lend? reply: that much
 	OpLend   Op = 34 // node: OpBorrow of one of its processes

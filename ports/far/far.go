@@ -13,8 +13,11 @@ import (
 	"exnet/internal/ctxend"
 )
 
-// VPID is the mailbox of an Engine.
-const VPID fabric.VPID = 14
+// VPID is the mailbox of the Engine of port servers, and MemoryVPID that of lenders of memory.
+const (
+	VPID       fabric.VPID = 14
+	MemoryVPID fabric.VPID = 13
+)
 
 // MaxMessage is the size limit of a message in bytes.
 const MaxMessage = 64 << 10
@@ -40,6 +43,7 @@ var ErrTooLong = errors.New("far: message too long")
 
 // Engine carries messages.
 type Engine struct {
+	vpid fabric.VPID
 	box  *velo.Endpoint
 	hear func(from fabric.NodeID, b []byte)
 	wake chan struct{}
@@ -57,13 +61,19 @@ type Engine struct {
 	stalled map[fabric.NodeID]bool // +checklocks:mu
 }
 
-// New opens the mailbox. hear gets the messages; it borrows b until return, and must not block.
+// New opens the mailbox VPID. hear gets the messages; it borrows b until return, and must not
+// block.
 func New(n *nic.NIC, hear func(from fabric.NodeID, b []byte)) (*Engine, error) {
-	box, err := n.OpenVELO(VPID, velo.Config{Slots: slots, Credits: credits})
+	return NewAt(n, VPID, hear)
+}
+
+// NewAt is New with another mailbox.
+func NewAt(n *nic.NIC, v fabric.VPID, hear func(from fabric.NodeID, b []byte)) (*Engine, error) {
+	box, err := n.OpenVELO(v, velo.Config{Slots: slots, Credits: credits})
 	if err != nil {
 		return nil, fmt.Errorf("far: open VELO: %w", err)
 	}
-	e := &Engine{box: box, hear: hear, wake: make(chan struct{}, 1), stall: stall, returns: make(map[fabric.NodeID]uint64), stalled: make(map[fabric.NodeID]bool)}
+	e := &Engine{vpid: v, box: box, hear: hear, wake: make(chan struct{}, 1), stall: stall, returns: make(map[fabric.NodeID]uint64), stalled: make(map[fabric.NodeID]bool)}
 	e.credit.L = &e.mu
 	box.OnCredit(func(from fabric.NodeID) {
 		e.mu.Lock()
@@ -76,7 +86,7 @@ func New(n *nic.NIC, hear func(from fabric.NodeID, b []byte)) (*Engine, error) {
 }
 
 // Reaches returns whether a node has an Engine and is linked.
-func (e *Engine) Reaches(n fabric.NodeID) bool { return e.box.Credits(n, VPID) > 0 }
+func (e *Engine) Reaches(n fabric.NodeID) bool { return e.box.Credits(n, e.vpid) > 0 }
 
 // Send sends b, which it copies. It waits for credit, and fails if the node is not reachable,
 // takes nothing, or the Engine is closed.
@@ -111,11 +121,11 @@ func (e *Engine) piece(to fabric.NodeID, tag uint8, p []byte) error {
 		if closed {
 			return fmt.Errorf("far: send: %w", fabric.ErrClosed)
 		}
-		err := e.box.Send(velo.Descriptor{Dst: to, VPID: VPID, Tag: tag, Quiet: tag&tagLast == 0}, p)
+		err := e.box.Send(velo.Descriptor{Dst: to, VPID: e.vpid, Tag: tag, Quiet: tag&tagLast == 0}, p)
 		if !errors.Is(err, fabric.ErrAgain) {
 			return err
 		}
-		e.box.Interrupt(to, VPID) // for the pieces sent without one
+		e.box.Interrupt(to, e.vpid) // for the pieces sent without one
 		if !e.wait(to, before) {
 			return fmt.Errorf("far: node %d: %w", to, ErrStalled)
 		}

@@ -10,10 +10,11 @@
 //
 // # Limits
 //
-// All nodes are on one host, and believe each other.
+// All nodes believe each other.
 package pooltest
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -22,7 +23,10 @@ import (
 	"testing"
 
 	"exnet/fabric"
+	"exnet/fabric/fabrictest"
+	"exnet/fabric/nic"
 	"exnet/memory/pool"
+	"exnet/ports/far"
 )
 
 // Fabric is nodes that know each other.
@@ -41,14 +45,27 @@ type Fabric struct {
 // unless they are set. They end with the test.
 func New(t testing.TB, cfgs ...pool.Config) *Fabric {
 	t.Helper()
+	return start(t, nil, cfgs)
+}
+
+// NewFar is New of nodes of different hosts, as far as their Servers know: they talk, and move
+// data, through the fabric.
+func NewFar(t testing.TB, cfgs ...pool.Config) *Fabric {
+	t.Helper()
+	return start(t, fabrictest.New(t, len(cfgs)), cfgs)
+}
+
+func start(t testing.TB, cards []*nic.NIC, cfgs []pool.Config) *Fabric {
+	t.Helper()
 	f := &Fabric{t: t, dir: t.TempDir(), dead: make(map[fabric.NodeID]bool)}
+	var engines []*far.Engine
 	for i, cfg := range cfgs {
 		cfg.Node = fabric.NodeID(i)
 		if cfg.Nodes == nil {
 			cfg.Nodes = func() (near []pool.Neighbor) {
 				for n := range cfgs {
 					if n != i {
-						near = append(near, pool.Neighbor{Node: fabric.NodeID(n), Hops: 1})
+						near = append(near, pool.Neighbor{Node: fabric.NodeID(n), Hops: 1, Far: cards != nil})
 					}
 				}
 				return near
@@ -63,16 +80,41 @@ func New(t testing.TB, cfgs ...pool.Config) *Fabric {
 			return dial(f.path(int(n), "peers"))
 		}
 		cfg.CheckPeer = func(*net.UnixConn, fabric.NodeID) error { return nil }
+		if cards != nil {
+			e, err := far.NewAt(cards[i], far.MemoryVPID, func(from fabric.NodeID, b []byte) {
+				f.mu.Lock()
+				dead := f.dead[from]
+				f.mu.Unlock()
+				if !dead {
+					f.Nodes[i].Hear(from, b)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.Far, cfg.NIC = e, cards[i]
+			engines = append(engines, e)
+		}
 		s := pool.New(cfg)
 		f.Nodes = append(f.Nodes, s)
 		f.serve(i, "peers", s.Peer)
 		f.serve(i, "processes", s.Process)
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	for _, e := range engines {
+		f.all.Go(func() { _ = e.Run(ctx) }) // it returns nil
+	}
 	t.Cleanup(func() {
 		for i := range f.Nodes {
 			f.Stop(fabric.NodeID(i))
 		}
+		cancel()
 		f.all.Wait()
+		for _, e := range engines {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 	})
 	return f
 }
@@ -94,6 +136,9 @@ func (f *Fabric) Stop(n fabric.NodeID) {
 		ln.Close()
 	}
 	f.Nodes[n].Close()
+	for _, s := range f.Nodes { // as their links say
+		s.FarDown(n)
+	}
 }
 
 func (f *Fabric) path(n int, kind string) string {

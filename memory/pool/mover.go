@@ -1,0 +1,264 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/nic"
+	"exnet/fabric/rma"
+	"exnet/internal/shm"
+	"exnet/memory/wire"
+)
+
+// rmaVPID is the RMA port by which nodes of different hosts move data of leases.
+const rmaVPID fabric.VPID = 13
+
+// notifications is the queue of that port: half of it for operations of processes here.
+const notifications = 1 << 16
+
+// mover moves data of leases between hosts, by RMA, many operations at a time. They end in any
+// order.
+type mover struct {
+	nic  *nic.NIC
+	port *rma.Endpoint
+	wake chan struct{}
+	end  chan struct{}
+	all  sync.WaitGroup
+
+	mu sync.Mutex
+	// under: the operations under way, by the address in the notification of their end.
+	under map[atu.NLA]operation // +checklocks:mu
+}
+
+// operation is an operation of a process.
+type operation struct {
+	b    *borrower
+	op   wire.Op
+	slot uint32
+}
+
+// init opens the port, unless there is no NIC.
+func (v *mover) init(n *nic.NIC) (err error) {
+	if n == nil {
+		return nil
+	}
+	v.nic, v.wake, v.end, v.under = n, make(chan struct{}, 1), make(chan struct{}), make(map[atu.NLA]operation)
+	if v.port, err = n.OpenRMA(rmaVPID, rma.Config{Notifications: notifications}); err != nil {
+		return fmt.Errorf("memory: open RMA: %w", err)
+	}
+	v.port.OnInterrupt(func() {
+		select {
+		case v.wake <- struct{}{}:
+		default:
+		}
+	})
+	v.all.Go(v.run)
+	return nil
+}
+
+// run ends operations as their notifications come.
+func (v *mover) run() {
+	for {
+		for n, ok := v.port.Next(); ok; n, ok = v.port.Next() {
+			v.ended(n)
+		}
+		if v.port.EnableInterrupt() {
+			continue
+		}
+		select {
+		case <-v.wake:
+		case <-v.end:
+			return
+		}
+	}
+}
+
+// ended answers the process whose operation has ended.
+func (v *mover) ended(n rma.Notification) {
+	v.mu.Lock()
+	o, ok := v.under[n.Local]
+	delete(v.under, n.Local)
+	v.mu.Unlock()
+	if !ok {
+		return
+	}
+	m := wire.Message{Op: o.op, Number: o.slot}
+	switch n.Status {
+	case fabric.StatusOK:
+	case fabric.StatusProtection:
+		m.Status = wire.StatusRevoked
+	default:
+		m.Status = wire.StatusLost
+	}
+	o.b.window.free(o.slot)
+	o.b.post(m)
+}
+
+// close closes the port. No operation ends afterwards.
+func (v *mover) close() {
+	if v.port == nil {
+		return
+	}
+	v.mu.Lock()
+	open := v.end
+	v.mu.Unlock()
+	select {
+	case <-open:
+		return
+	default:
+	}
+	close(open)
+	v.all.Wait()
+	_ = v.port.Close() // nobody has closed it before
+}
+
+// exported is the memory of a loan that a node of another host may use.
+type exported struct {
+	memory  *shm.Loan
+	regions []*atu.Region
+	parts   []atu.NLA
+}
+
+// export registers memory and lends it to a node.
+func (v *mover) export(fd int, size int64, to fabric.NodeID) (e exported, err error) {
+	if v.port == nil {
+		return e, fabric.ErrNoRoute
+	}
+	if e.memory, err = shm.MapLoan(fd, size); err != nil {
+		return e, err
+	}
+	for rest := e.memory.Own(); len(rest) > 0; {
+		part := rest[:min(len(rest), wire.PartSize)]
+		rest = rest[len(part):]
+		r, err := v.nic.ATU().Register(rmaVPID, part, atu.Read|atu.Write)
+		if err != nil {
+			e.close()
+			return exported{}, err
+		}
+		e.regions = append(e.regions, r)
+		nla, err := r.Lend(to)
+		if err != nil {
+			e.close()
+			return exported{}, err
+		}
+		e.parts = append(e.parts, nla)
+	}
+	return e, nil
+}
+
+// close refuses accesses from now on, and waits for those that run.
+func (e exported) close() {
+	for _, r := range e.regions {
+		_ = r.Close() // nobody else closes it
+	}
+	if e.memory != nil {
+		e.memory.Close()
+	}
+}
+
+// window is memory through which a process reads and writes a lease of another host.
+type window struct {
+	fd     int // lent by memory
+	memory *shm.Foreign
+	region *atu.Region
+
+	mu   sync.Mutex
+	busy [wire.Slots]bool // +checklocks:mu
+}
+
+// open makes a window.
+func (v *mover) open() (*window, error) {
+	m, err := shm.CreateShared("exnet-window", wire.WindowSize)
+	if err != nil {
+		return nil, err
+	}
+	// What is there only the process reads, and who gets it from the lender. It decides nothing.
+	r, err := v.nic.ATU().Register(rmaVPID, m.Exposed(), atu.Read|atu.Write)
+	if err != nil {
+		m.Retire()
+		return nil, err
+	}
+	return &window{fd: m.Fd(), memory: m, region: r}, nil
+}
+
+// close waits for the operations that run.
+func (w *window) close() {
+	_ = w.region.Close() // nobody else closes it
+	w.memory.Retire()
+}
+
+func (w *window) take(slot uint32) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was := w.busy[slot]
+	w.busy[slot] = true
+	return !was
+}
+
+func (w *window) free(slot uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy[slot] = false
+}
+
+// errSlot says that a process breaks the rules of its window.
+var errSlot = fmt.Errorf("%w: no slot, or one that is in use", wire.ErrMessage)
+
+// start starts an operation of a process, whose answer follows. An error ends the process's lease.
+func (v *mover) start(b *borrower, m wire.Message) error {
+	if m.Op != wire.OpGet && m.Op != wire.OpPut && m.Op != wire.OpZero {
+		return fmt.Errorf("%w: operation %d", wire.ErrMessage, m.Op)
+	}
+	if m.Number >= wire.Slots || !b.window.take(m.Number) {
+		return errSlot
+	}
+	answer := wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusInvalid}
+	size := uint64(b.size)
+	if m.B == 0 || m.B > size || m.A > size-m.B {
+		b.window.free(m.Number)
+		b.post(answer)
+		return nil
+	}
+	if m.Op == wire.OpZero {
+		b.server.freeing.Go(func() {
+			a := b.from.(*peer).call(wire.Message{Op: wire.OpZero, D: b.id, A: m.A, B: m.B})
+			answer.Status = a.Status
+			b.window.free(m.Number)
+			b.post(answer)
+		})
+		return nil
+	}
+	part, at := m.A/wire.PartSize, m.A%wire.PartSize
+	if m.B > wire.SlotSize || at+m.B > wire.PartSize {
+		b.window.free(m.Number)
+		b.post(answer)
+		return nil
+	}
+	local, n := b.window.region.NLA()+atu.NLA(m.Number)*wire.SlotSize, int(m.B)
+	key := rma.LastFragment(local, n)
+	v.mu.Lock()
+	v.under[key] = operation{b, m.Op, m.Number}
+	v.mu.Unlock()
+	var err error
+	if m.Op == wire.OpGet {
+		err = v.port.Get(rma.GetReq{Node: b.node, VPID: rmaVPID, Local: local, Remote: b.parts[part] + atu.NLA(at), Len: n, Notify: rma.NotifyCompleter})
+	} else {
+		err = v.port.Put(rma.PutReq{Node: b.node, VPID: rmaVPID, Local: local, Remote: b.parts[part] + atu.NLA(at), Len: n, Notify: rma.NotifyRequester})
+	}
+	if err == nil {
+		return nil
+	}
+	v.mu.Lock()
+	delete(v.under, key)
+	v.mu.Unlock()
+	answer.Status = wire.StatusLost
+	if errors.Is(err, fabric.ErrAgain) {
+		answer.Status = wire.StatusBusy
+	}
+	b.window.free(m.Number)
+	b.post(answer)
+	return nil
+}
