@@ -65,6 +65,12 @@ func (s *Server) Hear(from fabric.NodeID, b []byte) {
 		return
 	}
 	p := s.farPeer(from)
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return
+	}
 	if err := p.handle(m, nil, b[wire.MessageSize:]); err != nil {
 		s.cfg.Log.Debug("memory: a message of another host", "node", from, "reason", err)
 		p.out.Abort()

@@ -67,7 +67,7 @@ func (r request) valid() bool {
 //
 // +checklocks:s.mu
 func (s *Server) leftLocked(node fabric.NodeID, account caller.Account) (int64, wire.Status) {
-	left, why := s.limits.Lend-s.lent, wire.StatusFull
+	left, why := s.limits.Lend-s.lent+s.going, wire.StatusFull
 	var ofNode, ofUser int64
 	for _, l := range s.loans {
 		if l.node == node {
@@ -86,8 +86,31 @@ func (s *Server) leftLocked(node fabric.NodeID, account caller.Account) (int64, 
 	return max(left, 0), why
 }
 
+// settleTime is how long a request waits for memory that is being given back.
+const settleTime = 2 * time.Second
+
+// settle waits until there is memory for a request, as far as it is being given back.
+func (s *Server) settle(size int64) {
+	late := time.NewTimer(settleTime)
+	defer late.Stop()
+	for {
+		s.mu.Lock()
+		enough, freed := s.going == 0 || s.limits.Lend-s.lent >= size, s.freed
+		s.mu.Unlock()
+		if enough {
+			return
+		}
+		select {
+		case <-freed:
+		case <-late.C:
+			return
+		}
+	}
+}
+
 // lend gives a loan to a holder, or says why not and how much could be had.
 func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status) {
+	s.settle(r.size)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer func() {
@@ -102,6 +125,9 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 		return nil, 0, wire.StatusNoLender
 	}
 	left, why = s.leftLocked(r.node, r.account)
+	if there := s.limits.Lend - s.lent; there < left {
+		left, why = max(there, 0), wire.StatusFull
+	}
 	left -= left % unit(r.huge)
 	if left < r.min {
 		return nil, left, why
@@ -278,6 +304,7 @@ func (s *Server) takeLocked(l *loan) func() {
 	l.timer.Stop()
 	fd := l.fd
 	l.fd = -1
+	s.going += l.size
 	return func() {
 		l.exported.close()
 		_ = unix.Ftruncate(fd, 0) // it is sealed against growing alone
@@ -285,6 +312,9 @@ func (s *Server) takeLocked(l *loan) func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.lent -= l.size
+		s.going -= l.size
+		close(s.freed)
+		s.freed = make(chan struct{})
 	}
 }
 

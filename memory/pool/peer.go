@@ -221,7 +221,11 @@ func (p *peer) handle(m wire.Message, fds packet.Descriptors, more []byte) error
 			p.post(reply)
 			return nil
 		}
-		if m.Op == wire.OpLend {
+		switch {
+		case m.Op == wire.OpLend && p.far: // it may wait
+			s.freeing.Go(func() { p.lendTo(m, reply) })
+			return nil
+		case m.Op == wire.OpLend:
 			p.lendTo(m, reply)
 			return nil
 		}

@@ -94,6 +94,10 @@ type Server struct {
 	lastID uint64           // +checklocks:mu
 	// lent: the bytes of the loans, and of those whose memory is being given back.
 	lent int64 // +checklocks:mu
+	// going: of these, the bytes whose memory is being given back, and freed is closed, and
+	// replaced, when some have been.
+	going int64         // +checklocks:mu
+	freed chan struct{} // +checklocks:mu
 	// borrowers: processes that have a lease.
 	borrowers map[*borrower]struct{} // +checklocks:mu
 	// connections: of each user but root, and of all of them.
@@ -135,7 +139,8 @@ func New(cfg Config) *Server {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		cfg: cfg, limits: cfg.Limits, loans: make(map[uint64]*loan), borrowers: make(map[*borrower]struct{}),
+		freed: make(chan struct{}),
+		cfg:   cfg, limits: cfg.Limits, loans: make(map[uint64]*loan), borrowers: make(map[*borrower]struct{}),
 		connections: make(map[caller.Account]int), peers: make(map[fabric.NodeID]*peer), accepted: make(map[*peer]struct{}), fars: make(map[fabric.NodeID]*peer),
 	}
 	s.own = &own{s, make(map[uint64]*borrower)}
