@@ -403,7 +403,7 @@ func (in *inbound) begin(g client.Granted) {
 	}
 	o := in.s.look()
 	if before := in.bySrc[info.From]; before != nil {
-		in.drop(before, connstats.WhyPeer)
+		in.drop(before, connstats.WhyNothing)
 	}
 	if len(in.flows) >= maxFlows {
 		in.sweep()
@@ -429,7 +429,7 @@ func (in *inbound) begin(g client.Granted) {
 func (in *inbound) sweep() {
 	for i := 0; i < len(in.flows); i++ {
 		if f := in.flows[i]; f.rx.Over() {
-			in.drop(f, connstats.WhyPeer)
+			in.drop(f, connstats.WhyNothing)
 			i--
 		}
 	}
@@ -454,22 +454,24 @@ func (in *inbound) check() {
 			if cookie, found := peerOf(info.To, info.From); found && cookie == f.cookie {
 				continue
 			} else if !f.rx.Over() {
-				in.drop(f, connstats.WhyPeer)
+				in.drop(f, connstats.WhyNothing)
 				i--
 				continue
 			}
 		}
 		if f.rx.Over() {
-			in.drop(f, connstats.WhyPeer)
+			in.drop(f, connstats.WhyNothing)
 			i--
 		}
 	}
 }
 
-// drop ends a flow.
+// drop ends a flow. why: WhyNothing if one of its sockets has ended.
 func (in *inbound) drop(f *inflow, why connstats.Why) {
 	f.rx.Close()
-	f.entry.Set(connstats.ModeDemoted, why)
+	if why != connstats.WhyNothing {
+		f.entry.Set(connstats.ModeDemoted, why)
+	}
 	f.entry.Free()
 	remove(&in.flows, f)
 	remove(&in.active, f)
@@ -489,8 +491,8 @@ func remove(all *[]*inflow, f *inflow) {
 	}
 }
 
-// end ends all flows.
-func (in *inbound) end() {
+// end ends all flows; why: see drop.
+func (in *inbound) end(why connstats.Why) {
 	in.grants.Lock()
 	for _, g := range in.grants.all {
 		_ = unix.Close(g.Segment)
@@ -502,6 +504,6 @@ func (in *inbound) end() {
 	defer in.mu.Unlock()
 	in.ended = true
 	for len(in.flows) > 0 {
-		in.drop(in.flows[0], connstats.WhyProgram)
+		in.drop(in.flows[0], why)
 	}
 }

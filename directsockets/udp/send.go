@@ -172,7 +172,7 @@ func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
 			s.tell(sentDirect)
 			return true
 		case datagram.Gone:
-			f.end(s, connstats.WhyPeer)
+			f.end(s, connstats.WhyNothing)
 			return false
 		case datagram.ByKernel:
 			if waited || f.unsettled == 0 || f.unsettled < f.waitAt || !f.settle() {
@@ -432,7 +432,9 @@ func (f *outflow) end(s *Socket, why connstats.Why) {
 	f.closePeer()
 	f.tx.Close()
 	f.tx, f.attached, f.stalled = nil, false, false
-	f.entry.Set(connstats.ModeDemoted, why)
+	if why != connstats.WhyNothing {
+		f.entry.Set(connstats.ModeDemoted, why)
+	}
 	f.entry.Free()
 	s.out.gone()
 }
@@ -455,7 +457,7 @@ func (o *outbound) gone() {
 }
 
 // end ends all flows.
-func (o *outbound) end(s *Socket, wait bool) {
+func (o *outbound) end(s *Socket, wait bool, why connstats.Why) {
 	o.mu.Lock()
 	o.ended = true
 	all := make([]*outflow, 0, len(o.to))
@@ -473,7 +475,7 @@ func (o *outbound) end(s *Socket, wait bool) {
 			if !f.attached {
 				s.cfg.Broker.Withdraw(f.tx.Info().Nonce)
 			}
-			f.end(s, connstats.WhyProgram)
+			f.end(s, why)
 		}
 		f.mu.Unlock()
 	}

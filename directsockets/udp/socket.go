@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/wire"
 	_ "exnet/internal/linux"
 )
@@ -198,8 +199,12 @@ func (s *Socket) end(wait bool) {
 	if a != nil {
 		a.Close()
 	}
-	s.out.end(s, wait)
-	s.in.end()
+	why := connstats.WhyNothing
+	if wait {
+		why = connstats.WhyProgram
+	}
+	s.out.end(s, wait, why)
+	s.in.end(why)
 }
 
 // plainAddr is an address as flows have it.

@@ -50,10 +50,10 @@ func why(w connstats.Why) string {
 func choice(c *connstats.Connection) string {
 	direct := wasDirect(c)
 	left := c.Mode == connstats.ModeDemoted.String() || c.Why >= connstats.WhyProgram && c.Why <= connstats.WhyUnsupportedCall
-	text := "tcp"
+	text := kernelOf(c)
 	switch {
 	case direct && left:
-		text = "direct, then tcp"
+		text = "direct, then " + text
 	case !direct && c.Mode != connstats.ModeDirect.String():
 	case c.Via == connstats.PathMemory:
 		return "direct: both ends share memory"
@@ -70,13 +70,25 @@ func choice(c *connstats.Connection) string {
 	return text
 }
 
+// kernelOf is what carries a connection that is not direct.
+func kernelOf(c *connstats.Connection) string {
+	if c.UDP {
+		return "udp"
+	}
+	return "tcp"
+}
+
 // line is what --explain and --verbose print of a connection.
 func line(c *connstats.Connection) string {
 	arrow := "->"
 	if c.Server {
 		arrow = "<-"
 	}
-	return fmt.Sprintf("%s[%d] %v %s %v: %s", c.Program, c.PID, c.Local, arrow, c.Remote, choice(c))
+	kind := ""
+	if c.UDP {
+		kind = "udp "
+	}
+	return fmt.Sprintf("%s[%d] %s%v %s %v: %s", c.Program, c.PID, kind, c.Local, arrow, c.Remote, choice(c))
 }
 
 // amounts is what went each way, "" if nobody counted it: a connection that is TCP
@@ -85,8 +97,9 @@ func amounts(c *connstats.Connection) string {
 	if !wasDirect(c) && c.Sent.ShadowBytes+c.Received.ShadowBytes == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; sent %s direct, %s tcp; received %s direct, %s tcp", display.Bytes(c.Sent.DirectBytes), display.Bytes(c.Sent.ShadowBytes),
-		display.Bytes(c.Received.DirectBytes), display.Bytes(c.Received.ShadowBytes))
+	by := kernelOf(c)
+	return fmt.Sprintf("; sent %s direct, %s %s; received %s direct, %s %s", display.Bytes(c.Sent.DirectBytes), display.Bytes(c.Sent.ShadowBytes), by,
+		display.Bytes(c.Received.DirectBytes), display.Bytes(c.Received.ShadowBytes), by)
 }
 
 // details are the other counters, without those that are zero.
@@ -106,7 +119,11 @@ func details(c *connstats.Connection) string {
 		add(way.name+" RMA_INFO", way.RMAInfo)
 		add(way.name+" RMA_AVAIL", way.RMAAvail)
 		add(way.name+" SHUTDOWN", way.Shutdown)
-		add(way.name+" DEMOTE", way.Demote)
+		if c.UDP {
+			add("datagrams dropped", way.Demote)
+		} else {
+			add(way.name+" DEMOTE", way.Demote)
+		}
 	}
 	add("ring", c.RingSize)
 	add("sleeps", c.Sleeps)
@@ -121,15 +138,21 @@ func summary(all []*connstats.Connection, lost, processes int) string {
 	if processes == 0 {
 		return "no process reported its connections: it made none, or the library did not reach it"
 	}
-	direct, reasons := 0, make(map[connstats.Why]int)
+	direct, udp, reasons := 0, 0, make(map[connstats.Why]int)
 	for _, c := range all {
-		if wasDirect(c) {
+		switch {
+		case wasDirect(c):
 			direct++
-		} else {
-			reasons[c.Why]++
+			continue
+		case c.UDP:
+			udp++
 		}
+		reasons[c.Why]++
 	}
-	text := fmt.Sprintf("%s in %s: %d direct, %d tcp", display.Count(len(all), "connection"), display.Count(processes, "process"), direct, len(all)-direct)
+	text := fmt.Sprintf("%s in %s: %d direct, %d tcp", display.Count(len(all), "connection"), display.Count(processes, "process"), direct, len(all)-direct-udp)
+	if udp > 0 {
+		text += fmt.Sprintf(", %d udp", udp)
+	}
 	var parts []string
 	for w := connstats.WhyNotYet; w <= connstats.WhyLast; w++ {
 		if n := reasons[w]; n > 0 {
@@ -147,7 +170,7 @@ func summary(all []*connstats.Connection, lost, processes int) string {
 
 // Record is a line of --report.
 type Record struct {
-	// Path is direct if bytes went over the segment, else tcp.
+	// Path is direct if bytes went over the segment, else tcp or udp.
 	Path   string `json:"path"`
 	Choice string `json:"choice"` // as --explain says it
 	Why    int    `json:"why"`    // reason of SPEC.md, 6.3
@@ -158,7 +181,7 @@ type Record struct {
 func writeReport(w io.Writer, all []*connstats.Connection) error {
 	lines := json.NewEncoder(w)
 	for _, c := range all {
-		r := Record{Path: "tcp", Choice: choice(c), Why: int(c.Why), Connection: *c}
+		r := Record{Path: kernelOf(c), Choice: choice(c), Why: int(c.Why), Connection: *c}
 		if wasDirect(c) {
 			r.Path = "direct"
 		}

@@ -28,7 +28,7 @@ func writeSockets(w io.Writer, s *control.Sockets, all bool) {
 	lines := []string{"local|remote|side|process|device|mode|ring|sent|shadow|received|shadow"}
 	messages := []string{"local|remote||zero copy|VELO|VELO_LAST|RMA_INFO|RMA_AVAIL|SHUTDOWN|DEMOTE"}
 	for _, c := range s.Connections {
-		lines = append(lines, fmt.Sprintf("%v|%v|%s|%s|%d|%s|%s|%s|%s|%s|%s", c.Local, c.Remote, pick(c.Server, "server", "client"),
+		lines = append(lines, fmt.Sprintf("%v|%v|%s|%s|%d|%s|%s|%s|%s|%s|%s", c.Local, c.Remote, sideOf(c),
 			processOf(c), c.Device, c.Mode+throughOf(c)+pick(c.Reason == "", "", " ("+c.Reason+")"), fillOf(c),
 			display.Bytes(c.Sent.DirectBytes), display.Bytes(c.Sent.ShadowBytes),
 			display.Bytes(c.Received.DirectBytes), display.Bytes(c.Received.ShadowBytes)))
@@ -53,6 +53,14 @@ func containerOf(w control.Whose) string {
 		return "container " + printable(w.Container)
 	}
 	return fmt.Sprintf("container %s (%s)", printable(w.Container), printable(w.Name))
+}
+
+// sideOf is which end it is.
+func sideOf(c connstats.Connection) string {
+	if c.UDP {
+		return pick(c.Server, "udp receiver", "udp sender")
+	}
+	return pick(c.Server, "server", "client")
 }
 
 // throughOf says what a direct connection goes through, and why that is not memory.
