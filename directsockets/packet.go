@@ -80,7 +80,7 @@ func newUDPConn(shadow *net.UDPConn, cfg *Config) *UDPConn {
 			c.remote = r.AddrPort()
 		}
 		local, _ := shadow.LocalAddr().(*net.UDPAddr)
-		c.udp = NewUDPSocket(raw, local.AddrPort(), c.remote, cfg)
+		c.udp = newUDPSocket(raw, local.AddrPort(), c.remote, cfg)
 	}
 	return c
 }
@@ -88,7 +88,15 @@ func newUDPConn(shadow *net.UDPConn, cfg *Config) *UDPConn {
 // NewUDPSocket makes what carries the datagrams of a UDP socket through memory, for those who have
 // the socket themselves, such as package net of a program that exn-go built. nil: there is nothing
 // that could.
-func NewUDPSocket(raw syscall.RawConn, local, remote netip.AddrPort, config *Config) *udp.Socket {
+func NewUDPSocket(raw syscall.RawConn, local, remote netip.AddrPort, config Config) *udp.Socket {
+	c, err := config.withDefaults()
+	if err != nil {
+		return nil
+	}
+	return newUDPSocket(raw, local, remote, c)
+}
+
+func newUDPSocket(raw syscall.RawConn, local, remote netip.AddrPort, config *Config) *udp.Socket {
 	broker := config.client()
 	if broker == nil {
 		return nil

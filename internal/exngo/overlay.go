@@ -91,8 +91,10 @@ func (t *tree) releaseNet() (map[string][]byte, error) {
 		}
 		files[name] = src
 	}
-	if files[hookFile] != nil {
-		return nil, fmt.Errorf("%w: %s has a file %s", ErrPatch, dir, hookFile)
+	for _, hook := range hookFiles {
+		if files[hook] != nil {
+			return nil, fmt.Errorf("%w: %s has a file %s", ErrPatch, dir, hook)
+		}
 	}
 	return files, nil
 }
@@ -142,8 +144,8 @@ func (t *tree) place() error {
 	return nil
 }
 
-// hookFile is the file that package net gets.
-const hookFile = "exn.go"
+// hookFiles are the files that package net gets.
+var hookFiles = []string{"exn.go", "exn_udp.go"}
 
 // patched makes what is different in package net.
 func (t *tree) patched(files map[string][]byte) error {
@@ -158,11 +160,13 @@ func (t *tree) patched(files map[string][]byte) error {
 	for name, src := range made {
 		t.made[path.Join("net", name)] = src
 	}
-	hook, err := std.ReadFile("std/net/" + hookFile)
-	if err != nil {
-		return err
+	for _, name := range hookFiles {
+		hook, err := std.ReadFile("std/net/" + name)
+		if err != nil {
+			return err
+		}
+		t.made[path.Join("net", name)] = []byte(strings.Replace(string(hook), "//go:build exngo", "//go:build linux", 1))
 	}
-	t.made[path.Join("net", hookFile)] = []byte(strings.Replace(string(hook), "//go:build exngo", "//go:build linux", 1))
 	return nil
 }
 

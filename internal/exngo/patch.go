@@ -27,6 +27,7 @@ var guards = []guard{
 	{"tcpsock.go", "func (c *TCPConn) CloseRead() error", "if c.exnOn() { return c.exnCloseRead() };"},
 	{"tcpsock.go", "func (c *TCPConn) CloseWrite() error", "if c.exnOn() { return c.exnCloseWrite() };"},
 	{"tcpsock.go", "func (c *TCPConn) SetLinger(sec int) error", "if c.exnOn() { return c.exnSetLinger(sec) };"},
+	{"udpsock.go", "func (c *UDPConn) SyscallConn() (syscall.RawConn, error)", "if c.exnOn() { return c.exnSyscallConn() };"},
 	{"splice_linux.go", "func spliceFrom(c *netFD, r io.Reader) (written int64, err error, handled bool)", "if exnFrom(r) { return exnSpliceFrom(c, r) };"},
 }
 
@@ -39,18 +40,29 @@ var renamed = []renaming{
 	{"tcpsock_posix.go", "func (ln *TCPListener) close() error", "exnPlainClose"},
 	{"tcpsock_posix.go", "func (sl *sysListener) listenTCPProto(ctx context.Context, laddr *TCPAddr, proto int) (*TCPListener, error)", "exnPlainListenTCPProto"},
 	{"file_posix.go", "func fileListener(f *os.File) (Listener, error)", "exnPlainFileListener"},
+	{"udpsock_posix.go", "func (sd *sysDialer) dialUDP(ctx context.Context, laddr, raddr *UDPAddr) (*UDPConn, error)", "exnPlainDialUDP"},
+	{"udpsock_posix.go", "func (sl *sysListener) listenUDP(ctx context.Context, laddr *UDPAddr) (*UDPConn, error)", "exnPlainListenUDP"},
+	{"udpsock_posix.go", "func (c *UDPConn) readFrom(b []byte, addr *UDPAddr) (int, *UDPAddr, error)", "exnPlainReadFrom"},
+	{"udpsock_posix.go", "func (c *UDPConn) readFromAddrPort(b []byte) (n int, addr netip.AddrPort, err error)", "exnPlainReadFromAddrPort"},
+	{"udpsock_posix.go", "func (c *UDPConn) readMsg(b, oob []byte) (n, oobn, flags int, addr netip.AddrPort, err error)", "exnPlainReadMsg"},
+	{"udpsock_posix.go", "func (c *UDPConn) writeTo(b []byte, addr *UDPAddr) (int, error)", "exnPlainWriteTo"},
+	{"udpsock_posix.go", "func (c *UDPConn) writeToAddrPort(b []byte, addr netip.AddrPort) (int, error)", "exnPlainWriteToAddrPort"},
+	{"udpsock_posix.go", "func (c *UDPConn) writeMsg(b, oob []byte, addr *UDPAddr) (n, oobn int, err error)", "exnPlainWriteMsg"},
+	{"udpsock_posix.go", "func (c *UDPConn) writeMsgAddrPort(b, oob []byte, addr netip.AddrPort) (n, oobn int, err error)", "exnPlainWriteMsgAddrPort"},
 }
 
 // structs have fields, and get another one.
 var structs = []struct{ file, name, fields, added string }{
 	{"tcpsock.go", "TCPConn", "conn", "exn exnConn"},
 	{"tcpsock.go", "TCPListener", "fd *netFD; lc ListenConfig", "exn exnListener"},
+	{"udpsock.go", "UDPConn", "conn", "exn exnPacket"},
 	{"net.go", "conn", "fd *netFD", ""},
 }
 
 // literals are replaced: they name no fields.
 var literals = []struct{ file, text, replacement string }{
 	{"tcpsock.go", "TCPConn{conn{fd}}", "TCPConn{conn: conn{fd}}"},
+	{"udpsock.go", "UDPConn{conn{fd}}", "UDPConn{conn: conn{fd}}"},
 }
 
 // variables are set to something else in the beginning.
@@ -61,8 +73,10 @@ var variables = []struct{ file, name, value, replacement string }{
 // methods are all that a type has, by its releases. A method that is not known here may
 // use the descriptor of a direct connection.
 var methods = map[string]string{
-	"conn":        "Close File LocalAddr Read RemoteAddr SetDeadline SetReadBuffer SetReadDeadline SetWriteBuffer SetWriteDeadline Write ok writeBuffers",
-	"TCPConn":     "CloseRead CloseWrite MultipathTCP ReadFrom SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetLinger SetNoDelay SyscallConn WriteTo readFrom writeTo",
+	"conn":    "Close File LocalAddr Read RemoteAddr SetDeadline SetReadBuffer SetReadDeadline SetWriteBuffer SetWriteDeadline Write ok writeBuffers",
+	"TCPConn": "CloseRead CloseWrite MultipathTCP ReadFrom SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetLinger SetNoDelay SyscallConn WriteTo readFrom writeTo",
+	"UDPConn": "ReadFrom ReadFromUDP ReadFromUDPAddrPort ReadMsgUDP ReadMsgUDPAddrPort SyscallConn WriteMsgUDP WriteMsgUDPAddrPort WriteTo WriteToUDP WriteToUDPAddrPort " +
+		"readFrom readFromAddrPort readFromUDP readMsg writeMsg writeMsgAddrPort writeTo writeToAddrPort",
 	"TCPListener": "Accept AcceptTCP Addr Close File SetDeadline SyscallConn accept close file ok",
 }
 

@@ -20,6 +20,7 @@ import (
 	"exnet/directsockets"
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/segment"
+	"exnet/directsockets/udp"
 	"exnet/internal/rules"
 	"exnet/internal/shm"
 )
@@ -165,6 +166,23 @@ func Listen(raw syscall.RawConn, local netip.AddrPort) (hide func()) {
 		return nil
 	}
 	return c.Listen(client.Socket{Conn: raw, Local: local}, nil).Close
+}
+
+// Datagrams makes what carries the datagrams of a UDP socket through memory. nil: there is nothing
+// that could, or it is connected to an address that a rule, or the lack of one, leaves to the
+// kernel.
+func Datagrams(raw syscall.RawConn, local, remote netip.AddrPort) *udp.Socket {
+	if remote.IsValid() {
+		action, _ := policy().DecideUDP(rules.Client, unmapped(remote), false)
+		if action == rules.TCP {
+			return nil
+		}
+	}
+	if process() == nil {
+		return nil
+	}
+	c := config()
+	return directsockets.NewUDPSocket(raw, local, remote, c)
 }
 
 func unmapped(a netip.AddrPort) netip.AddrPort {
