@@ -40,7 +40,7 @@ type suite struct {
 
 // suites are those that the documents have in their tables.
 var suites = []suite{
-	{path: "net", part: "^(TestSendfile.*|TestSplice|TestBuffers_WriteTo|TestCloseWrite|TestConnAndListener)$"},
+	{path: "net", part: "^(TestSendfile.*|TestSplice|TestBuffers_WriteTo|TestCloseWrite|TestConnAndListener|TestUDP.*|TestPacketConn|TestConnAndPacketConn|TestWriteToUDP)$"},
 	{path: "net/http"},
 	{path: "net/http/httptest"},
 	{path: "net/http/httputil", part: "."},
