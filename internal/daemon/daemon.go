@@ -17,6 +17,7 @@ import (
 	"exnet/fabric/emp/mesh"
 	"exnet/fabric/identity"
 	"exnet/fabric/nic"
+	"exnet/internal/exporter"
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/node"
@@ -52,7 +53,7 @@ type Daemon struct {
 	ports     *nodePorts
 	memory    *nodeMemory
 	wires     wires
-	exporter  *exporter // nil: no metrics
+	exporter  *exporter.Exporter // nil: no metrics
 	refused   refusals
 
 	stop   context.CancelFunc // set by Run
@@ -229,8 +230,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.Go(func() error { return d.ports.run(ctx) })
 	g.Go(func() error { return d.memory.run(ctx) })
 	if d.exporter != nil {
-		d.cfg.Log.Info("metrics", "url", d.exporter.url())
-		g.Go(func() error { return d.exporter.run(ctx) })
+		d.cfg.Log.Info("metrics", "url", d.exporter.URL())
+		g.Go(func() error { return d.exporter.Run(ctx) })
 	}
 	return g.Wait()
 }
@@ -249,7 +250,7 @@ func (d *Daemon) Close() error {
 		errs = append(errs, ignoreClosed(d.control.Close()))
 	}
 	if d.exporter != nil {
-		errs = append(errs, d.exporter.close())
+		errs = append(errs, d.exporter.Close())
 	}
 	if d.sockets != nil {
 		errs = append(errs, d.sockets.close())

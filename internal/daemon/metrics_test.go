@@ -315,6 +315,9 @@ func TestMetricsDoc(t *testing.T) {
 		}
 	}
 	for _, name := range regexp.MustCompile(`exnet_[a-z0-9_]+[a-z]\b`).FindAllString(head, -1) {
+		if strings.HasPrefix(name, "exnet_agent_") { // package agent has a test for them
+			continue
+		}
 		if !known[name] && !known[strings.TrimSuffix(name, "_bucket")] && !strings.HasPrefix(name, "exnet_interface") {
 			t.Errorf("docs/metrics.md: there is no %s", name)
 		}

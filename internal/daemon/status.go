@@ -79,7 +79,7 @@ func (d *Daemon) Status() (*control.Status, error) {
 	d.addCarrier(&s.Counters)
 	addShared(&s.Counters, s.Shared)
 	if d.exporter != nil {
-		s.Metrics = d.exporter.url()
+		s.Metrics = d.exporter.URL()
 	}
 	if d.cfg.Faults != nil {
 		s.Faults = new(d.cfg.Faults.String())

@@ -13,7 +13,9 @@ import (
 	"exnet/internal/cdi"
 	"exnet/internal/cli"
 	"exnet/internal/command"
+	"exnet/internal/daemon"
 	"exnet/internal/deviceplugin"
+	"exnet/internal/exporter"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -23,6 +25,7 @@ import (
 type agentOptions struct {
 	devicePlugin string // the kubelet's directory; "": none
 	cdi          bool
+	metrics      string // address; "": none
 }
 
 func newAgent() *cobra.Command {
@@ -41,6 +44,7 @@ runtime give it that, and --device-plugin a kubelet, to pods with
 limits: {exnet.io/direct: 1}. exn-tun status --sockets shows which connections
 are direct, and why others are not.`,
 		Example: `exn-tun agent
+exn-tun agent --metrics :9400
 exn-tun agent --device-plugin /var/lib/kubelet/device-plugins`,
 		Args: command.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -50,6 +54,10 @@ exn-tun agent --device-plugin /var/lib/kubelet/device-plugins`,
 	fs := c.Flags()
 	fs.StringVar(&o.devicePlugin, "device-plugin", "", "`DIR` of a kubelet's device plugins: offer it exnet.io/direct")
 	fs.BoolVar(&o.cdi, "cdi", false, "with --device-plugin: give names of CDI devices, not mounts and variables")
+	fs.Func("metrics", "`[ADDR]:PORT` serve Prometheus metrics of the containers over HTTP at /metrics; without ADDR on 127.0.0.1 only (off)", func(s string) (err error) {
+		o.metrics, err = daemon.MetricsAddr(s)
+		return err
+	})
 	return c
 }
 
@@ -68,6 +76,15 @@ func runAgent(ctx context.Context, p program, o agentOptions, log *slog.Logger) 
 	// The first signal ends it in order, the next one ends the program.
 	context.AfterFunc(ctx, stop)
 	jobs, ctx := errgroup.WithContext(ctx)
+	if o.metrics != "" {
+		e, err := exporter.Open(o.metrics, func() string { return "exn-tun agent" }, log, agent.NewCollector())
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		log.Info("metrics", "url", e.URL())
+		jobs.Go(func() error { return e.Run(ctx) })
+	}
 	if o.devicePlugin != "" {
 		c, err := pluginOf(ctx, o, log)
 		if err != nil {

@@ -30,7 +30,7 @@ eventually() {
 # direct PROGRAM: how many live connections of a program are direct.
 direct() { "$bin/exn-tun" status --sockets --json | jq --arg p "$1" '[.[].connections[] | select(.mode == "direct" and .program == $p)] | length'; }
 trap 'podman rm -af -t 0 >/dev/null 2>&1 || true; find /sys/fs/cgroup/libpod_parent -depth -type d -exec rmdir {} + 2>/dev/null || true' EXIT
-"$bin/exn-tun" agent >"$base/agent.log" 2>&1 &
+"$bin/exn-tun" agent --metrics :9400 >"$base/agent.log" 2>&1 &
 agent=$!
 eventually grep -q '^direct sockets' "$base/agent.log"
 "$bin/exn-tun" cdi >/run/cdi/exnet.yaml
@@ -54,6 +54,7 @@ echo '-- status has them by name'
 eventually eval '"$bin/exn-tun" status --sockets --json | jq -e ".[] | select(.name == \"db\" and .direct.received.bytes > 0 and .direct.sent.bytes > 0)"'
 "$bin/exn-tun" status
 "$bin/exn-tun" status | grep -q "^ *client *$(podman ps -q --filter name=client) "
+curl -sS http://127.0.0.1:9400/metrics | grep '^exnet_agent_direct_sent_bytes_total{container="[0-9a-f]*",name="db"} [1-9]'
 
 echo '-- a client without it is on TCP, as before'
 podman run --network lab --rm --rootfs "$rootfs" redis-cli -h 10.89.7.9 set a b | grep -q OK

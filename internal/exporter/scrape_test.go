@@ -1,10 +1,12 @@
-package daemon
+package exporter
 
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,9 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"exnet/internal/control"
-	"exnet/internal/netns/netnstest"
+	"exnet/internal/leaktest"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // serveScrapes serves a page as a node does its metrics.
 func serveScrapes(t *testing.T, page http.Handler) string {
@@ -25,7 +30,7 @@ func serveScrapes(t *testing.T, page http.Handler) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conns := &newest{Listener: ln, most: metricsClients}
+	conns := &newest{Listener: ln, most: maxClients}
 	s := &http.Server{Handler: forThisHost(ln.Addr(), newScrapes(page)), ConnState: conns.state,
 		ReadTimeout: time.Hour, WriteTimeout: time.Hour}
 	done := make(chan struct{})
@@ -96,7 +101,7 @@ func TestScrapesHeld(t *testing.T) {
 		"an answer":      func(c net.Conn) { say(t, c, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n") },
 	} {
 		t.Run(how, func(t *testing.T) {
-			for range 3 * metricsClients {
+			for range 3 * maxClients {
 				hold(dialTo(t, addr, 4096))
 			}
 			if code, text := get(t, addr, "127.0.0.1"); code != http.StatusOK || text != big {
@@ -177,16 +182,22 @@ func TestScrapesByName(t *testing.T) {
 	}
 }
 
-// A node's own page, too.
-func TestRootMetricsHeld(t *testing.T) {
-	requireTUN(t)
-	d := startWith(t, netnstest.New(t), Config{Dir: t.TempDir(), Addrs: prefixes("10.2.0.1/24"), Metrics: ":0"})
-	var s *control.Status
-	var err error
-	if s, err = d.Status(); err != nil {
+// A whole exporter, too.
+func TestExporterHeld(t *testing.T) {
+	e, err := Open("127.0.0.1:0", func() string { return "a test" }, slog.New(slog.DiscardHandler), prometheus.NewGauge(prometheus.GaugeOpts{Name: "exnet_test"}))
+	if err != nil {
 		t.Fatal(err)
 	}
-	addr := strings.TrimSuffix(strings.TrimPrefix(s.Metrics, "http://"), "/metrics")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := errors.Join(<-ended, e.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	addr := strings.TrimSuffix(strings.TrimPrefix(e.URL(), "http://"), "/metrics")
 	for i := range 100 {
 		c := dialTo(t, addr, 4096)
 		switch i % 3 {
@@ -196,10 +207,10 @@ func TestRootMetricsHeld(t *testing.T) {
 			say(t, c, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		}
 	}
-	if code, text := get(t, addr, "localhost"); code != http.StatusOK || !strings.Contains(text, "exnet_") {
+	if code, text := get(t, addr, "localhost"); code != http.StatusOK || !strings.Contains(text, "exnet_test 0") {
 		t.Errorf("%d: %.200s", code, text)
 	}
-	if code, text := get(t, addr, "rebind.example"); code != http.StatusMisdirectedRequest || strings.Contains(text, "exnet_") {
+	if code, text := get(t, addr, "rebind.example"); code != http.StatusMisdirectedRequest || strings.Contains(text, "exnet_test 0") {
 		t.Errorf("%d: %.200s", code, text)
 	}
 	huge := dialTo(t, addr, 0)
