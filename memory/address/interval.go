@@ -28,8 +28,8 @@ type Intervals struct {
 	used [MaxIntervals]bool
 }
 
-// Set sets interval i. The error wraps fabric.ErrInvalid if there is no such interval or it makes no
-// sense, and fabric.ErrInUse if it overlaps another one.
+// Set sets interval i. The error wraps fabric.ErrInvalid if there is no such interval or it makes
+// no sense, and fabric.ErrInUse if it overlaps another one.
 func (s *Intervals) Set(i int, v Interval) error {
 	switch {
 	case i < 0 || i >= MaxIntervals:

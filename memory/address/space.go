@@ -7,8 +7,8 @@ import (
 	"exnet/fabric"
 )
 
-// Memory is the memory of a partition, such as a memory.Segment. Its methods may be called from many
-// goroutines.
+// Memory is the memory of a partition, such as a memory.Segment. Its methods may be called from
+// many goroutines.
 type Memory interface {
 	ReadAt(p []byte, off int64) (int, error)
 	WriteAt(p []byte, off int64) (int, error)
