@@ -211,6 +211,16 @@ func TestFlowOfAGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		key := wire.Key{Client: udpEnd(from), Server: udpEnd(group[0])}
+		brokertest.Eventually(t, "a member has the datagram", func() bool {
+			for _, d := range group {
+				n := -1
+				_ = rawOf(t, d).Control(func(fd uintptr) { n, _, _ = unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_DONTWAIT|unix.MSG_PEEK) })
+				if n == 1 {
+					return true
+				}
+			}
+			return false
+		})
 		offerFlow(t, c, from, key)
 		brokertest.Eventually(t, "the offer is shown", c.FlowsOpen)
 		for i, d := range group {
