@@ -34,11 +34,12 @@ const hostName = "host"
 
 // agent is one that runs. Run's goroutine has all of it.
 type agent struct {
-	log   logger.Logger
-	proc  string // where the processes are
-	own   uint64 // inode of this process's namespace, which is served, too; 0: it is not
-	group *broker.Group
-	at    map[uint64]*place
+	log    logger.Logger
+	proc   string // where the processes are
+	own    uint64 // inode of this process's namespace, which is served, too; 0: it is not
+	group  *broker.Group
+	search *search
+	at     map[uint64]*place
 	// told: namespaces that another broker serves, or that could not be entered, which the log
 	// knows.
 	told map[uint64]bool
@@ -47,6 +48,7 @@ type agent struct {
 // place is a namespace and its broker.
 type place struct {
 	ns     *netns.NS
+	of     string // the container's ID; "": of none
 	server *broker.Server
 	teller *control.Teller
 	whose  control.Whose
@@ -73,7 +75,7 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 	if err := broker.Keep(); err != nil {
 		return err
 	}
-	a.at, a.told = make(map[uint64]*place), make(map[uint64]bool)
+	a.at, a.told, a.search = make(map[uint64]*place), make(map[uint64]bool), newSearch(a.proc)
 	a.group = broker.NewGroup(func(client uint64) (broker.End, bool) {
 		end, ok := pairs.Server(client)
 		return broker.End(end), ok
@@ -103,7 +105,7 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 
 // look serves the namespaces in which somebody asks now, and leaves those in which nobody does.
 func (a *agent) look(now time.Time) error {
-	found, err := asking(a.proc)
+	found, err := a.search.find(now, a.own)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
@@ -155,6 +157,9 @@ func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 	p.whose = control.Whose{Name: hostName}
 	if inode != a.own {
 		p.whose = whoseOf(a.proc, pid)
+		if p.of = containerOf(a.proc, pid); p.of != "" && a.namespacesOf(p.of) >= maxNamespaces {
+			return nil, errors.Join(fmt.Errorf("agent: container %.12s has %d namespaces already", p.of, maxNamespaces), p.ns.Close())
+		}
 	}
 	p.server, err = broker.New(broker.Config{Group: a.group, In: p.ns.Do, Limited: inode != a.own, Log: a.log})
 	if err != nil {
@@ -165,6 +170,20 @@ func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 	}
 	go func() { p.ended <- p.server.Run(context.Background()) }()
 	return p, nil
+}
+
+// maxNamespaces is how many network namespaces of one container are served: who is root in one can
+// make many.
+const maxNamespaces = 64
+
+// namespacesOf counts those of a container that are served.
+func (a *agent) namespacesOf(container string) (n int) {
+	for _, p := range a.at {
+		if p.of == container {
+			n++
+		}
+	}
+	return n
 }
 
 // close ends the broker and lets the namespace go.

@@ -21,6 +21,6 @@
 //
 // # Limits
 //
-// Root of the host. Namespaces are found by looking at /proc twice a second. A container's broker
+// Root of the host. Namespaces are found by looking at /proc twice a second, for 25 ms each time. A container's broker
 // keeps its network namespace until the agent has seen that its processes are gone.
 package agent

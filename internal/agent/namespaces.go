@@ -26,30 +26,6 @@ var (
 	askVariable     = []byte("EXNET=1")
 )
 
-// asking returns a process of each network namespace in which one asks for direct sockets, by the
-// inode of the namespace.
-func asking(proc string) (map[uint64]int, error) {
-	entries, err := os.ReadDir(proc)
-	if err != nil {
-		return nil, err
-	}
-	found := make(map[uint64]int)
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		inode, ok := namespaceOf(filepath.Join(proc, e.Name(), "ns/net"))
-		if !ok {
-			continue // it has ended, or is a kernel thread
-		}
-		if _, has := found[inode]; !has && asks(filepath.Join(proc, e.Name())) {
-			found[inode] = pid
-		}
-	}
-	return found, nil
-}
-
 // namespaceOf reads the inode of a namespace from a link such as net:[4026531840].
 func namespaceOf(link string) (uint64, bool) {
 	text, err := os.Readlink(link)
@@ -65,16 +41,13 @@ func namespaceOf(link string) (uint64, bool) {
 // or as it has loaded the library. Programs that write their titles over it, as redis does, show no
 // environment.
 func asks(dir string) bool {
-	if bytes.Contains(read(filepath.Join(dir, "maps")), libraryName) {
-		return true
-	}
 	all := read(filepath.Join(dir, "environ"))
 	for v := range bytes.SplitSeq(all, []byte{0}) {
 		if bytes.Equal(v, askVariable) || bytes.HasPrefix(v, preloadVariable) && bytes.Contains(v, libraryName) {
 			return true
 		}
 	}
-	return false
+	return bytes.Contains(read(filepath.Join(dir, "maps")), libraryName)
 }
 
 // containerID is what container runtimes have as the last part of a cgroup's path, which systemd

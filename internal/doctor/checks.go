@@ -15,7 +15,7 @@ import (
 // Examine runs all checks. Those for what exnet cannot do without come first.
 func Examine(h Host) []Finding {
 	checks := []func(Host) []Finding{
-		kernel, memory, barrier, tunDevice, namespaces, capabilities, descriptors, mappings, compiler,
+		kernel, memory, barrier, tunDevice, namespaces, anyNetwork, capabilities, descriptors, mappings, compiler,
 		cpus, governor, realTime, congestion, buffers, listing52, backlog,
 	}
 	var all []Finding
@@ -90,6 +90,16 @@ func namespaces(h Host) []Finding {
 		f.Verdict, f.Found = Warn, err.Error()
 		f.Change = "run as root, or allow user namespaces: sysctl user.max_user_namespaces=15000 kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 (those that exist)"
 		f.Why = "exn-tun demo and the tests put each node into a namespace of its own; exn-tun up does not need it"
+	}
+	return one(f)
+}
+
+func anyNetwork(h Host) []Finding {
+	f := Finding{Check: "direct over any network", Verdict: OK, Found: "BPF and cgroup2 pair the sockets of this host"}
+	if err := h.Pairing(); err != nil {
+		f.Verdict, f.Found = Note, err.Error()
+		f.Change = "run as root of the host, on Linux 5.15 or later with BPF, CONFIG_CGROUP_BPF and cgroup2"
+		f.Why = "exn-tun agent needs it to join containers over their own networks, and ends without it: there they stay on TCP; exn-tun up and exn-run --loopback do without"
 	}
 	return one(f)
 }

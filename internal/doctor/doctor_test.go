@@ -35,7 +35,7 @@ func healthy() Host {
 			"sys/devices/system/cpu/cpu11/cpufreq/scaling_governor": file("performance"),
 		},
 		CPUs: 2, Files: 1 << 20, FilesHard: 1 << 20,
-		OpenTUN: ok, Namespace: ok, Membarrier: ok, SealedMemory: ok,
+		OpenTUN: ok, Namespace: ok, Membarrier: ok, SealedMemory: ok, Pairing: ok,
 		Library:  func() string { return "" },
 		LookPath: func(s string) (string, error) { return "/usr/bin/" + s, nil },
 	}
@@ -69,6 +69,7 @@ func TestFindings(t *testing.T) {
 		{"/dev/net/tun", func(h *Host) { h.OpenTUN = func() error { return unix.EACCES } }, Fail, "chmod 0666"},
 		{"/dev/net/tun", func(h *Host) { h.OpenTUN = func() error { return unix.ENODEV } }, Fail, "ls -l"},
 		{"network namespaces", func(h *Host) { h.Namespace = func() error { return unix.EPERM } }, Warn, "user.max_user_namespaces"},
+		{"direct over any network", func(h *Host) { h.Pairing = func() error { return unix.EPERM } }, Note, "cgroup2"},
 		{"CAP_NET_ADMIN", set("proc/self/status", "CapEff:\t0000000000800000"), Warn, "cap_net_admin"},
 		{"real-time priority", set("proc/self/status", "CapEff:\t0000000000001000"), Note, "cap_sys_nice"},
 		{"descriptors", func(h *Host) { h.Files = 4096 }, Note, "ulimit -n 65536"},

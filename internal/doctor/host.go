@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"exnet/directsockets/pairing"
 	"exnet/directsockets/preload"
 	"exnet/internal/cbuild"
 	_ "exnet/internal/linux"
@@ -25,8 +26,9 @@ type Host struct {
 	CPUs int
 	// Files is the limit of open descriptors, soft and hard.
 	Files, FilesHard uint64
-	// OpenTUN, Namespace, Membarrier and SealedMemory try what their names say.
-	OpenTUN, Namespace, Membarrier, SealedMemory func() error
+	// OpenTUN, Namespace, Membarrier, SealedMemory and Pairing (package pairing) try what their
+	// names say.
+	OpenTUN, Namespace, Membarrier, SealedMemory, Pairing func() error
 	// Library returns the path of the library that exn-run finds: beside the program that runs, or
 	// installed; "": there is none, and exn-run has to build it.
 	Library func() string
@@ -42,9 +44,17 @@ func This() (Host, error) {
 	}
 	return Host{
 		Root: os.DirFS("/"), CPUs: runtime.NumCPU(), Files: lim.Cur, FilesHard: lim.Max,
-		OpenTUN: openTUN, Namespace: newNamespace, Membarrier: membarrier, SealedMemory: sealedMemory,
+		OpenTUN: openTUN, Namespace: newNamespace, Membarrier: membarrier, SealedMemory: sealedMemory, Pairing: pairSockets,
 		Library: func() string { return cbuild.Installed(preload.Name) }, LookPath: exec.LookPath,
 	}, nil
+}
+
+func pairSockets() error {
+	p, err := pairing.New()
+	if err != nil {
+		return err
+	}
+	return p.Close()
 }
 
 func openTUN() error {
