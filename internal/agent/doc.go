@@ -21,6 +21,7 @@
 //
 // # Limits
 //
-// Root of the host. Namespaces are found by looking at /proc twice a second, for 25 ms each time. A container's broker
-// keeps its network namespace until the agent has seen that its processes are gone.
+// Root of the host. Namespaces are found by looking at /proc twice a second, for 25 ms each time. A
+// container's broker keeps its network namespace until the agent has seen that its processes are
+// gone.
 package agent
