@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "message.h"
+#include "window.h"
 
 struct exnmem {
 	int conn; /* to the node: the lease */
@@ -25,6 +26,8 @@ struct exnmem {
 	pthread_rwlock_t lock; /* held to read by accesses, to write by the end of the lease */
 	int memory;            /* -1: the lease has ended */
 	int ended;             /* errno of accesses then */
+
+	struct window *window; /* of a lease of another host; NULL: of this one */
 
 	bool watching;
 	pthread_t watcher;
@@ -119,9 +122,6 @@ static int ask(int conn, const struct exnmem_config *cfg, struct message *m, cha
 	} else if (m->op != OP_BORROW || m->status != STATUS_OK) {
 		refused(m, cfg, why, why_size);
 		errno = ENOMEM;
-	} else if (m->flags & FLAG_FAR) {
-		snprintf(why, why_size, "node %d is on another host: name one of this host", m->node);
-		errno = EOPNOTSUPP;
 	} else if (fd < 0 || m->b == 0 || m->b > cfg->size) {
 		snprintf(why, why_size, "the node's answer makes no sense");
 		errno = EPROTO;
@@ -157,7 +157,14 @@ struct exnmem *exnmem_borrow(const struct exnmem_config *cfg, char *why, size_t 
 		goto fail;
 	m->size = got.b;
 	m->lender = got.node;
-	if (cfg->huge) {
+	if (got.flags & FLAG_FAR) {
+		m->window = window_open(m->conn, m->memory, m->size);
+		close(m->memory);
+		if (!m->window) {
+			snprintf(why, why_size, "cannot map the window: %s", strerror(errno));
+			goto fail;
+		}
+	} else if (cfg->huge) {
 		m->huge = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, m->memory, 0);
 		if (m->huge == MAP_FAILED) {
 			snprintf(why, why_size, "cannot map the memory: %s", strerror(errno));
@@ -179,6 +186,10 @@ fail:;
 /* end ends the lease: accesses fail with the error from now on, and the memory is not held here any
  * more. */
 static void end(struct exnmem *m, int error) {
+	if (m->window) {
+		window_end(m->window, error);
+		return;
+	}
 	pthread_rwlock_wrlock(&m->lock);
 	if (m->memory >= 0) {
 		close(m->memory);
@@ -203,6 +214,8 @@ static void *watch(void *p) {
 			end(m, EIO);
 			return NULL;
 		}
+		if (m->window && (got.op == OP_GET || got.op == OP_PUT || got.op == OP_ZERO))
+			window_answer(m->window, got.number, got.status);
 		if (got.op == OP_REVOKE) {
 			struct message back = {.op = OP_RETURN};
 			end(m, ESTALE);
@@ -263,6 +276,8 @@ static ssize_t copy(const struct exnmem *m, void *here, size_t n, uint64_t at, b
 
 /* move copies bytes between here and the memory. */
 static int move(struct exnmem *m, char *here, size_t n, uint64_t at, bool write) {
+	if (m->window)
+		return window_move(m->window, here, n, at, write);
 	if (begin(m, n, at) < 0)
 		return -1;
 	for (size_t done = 0; done < n;) {
@@ -295,7 +310,10 @@ int exnmem_zero(struct exnmem *m, uint64_t n, uint64_t at) {
 		errno = EINVAL;
 		return -1;
 	}
-	if (first < last) { /* whole pages go back to the lender */
+	if (first < last && m->window) {
+		if (window_zero(m->window, last - first, first) < 0)
+			return -1;
+	} else if (first < last) { /* whole pages go back to the lender */
 		if (begin(m, n, at) < 0)
 			return -1;
 		struct stat st;
@@ -320,7 +338,7 @@ int exnmem_zero(struct exnmem *m, uint64_t n, uint64_t at) {
 }
 
 uint64_t exnmem_next(struct exnmem *m, uint64_t at, bool data) {
-	if (m->huge || begin(m, 0, at) < 0)
+	if (m->huge || m->window || begin(m, 0, at) < 0)
 		return data ? at : m->size;
 	off_t next = lseek(m->memory, (off_t)at, data ? SEEK_DATA : SEEK_HOLE);
 	finish(m, 1);
@@ -342,6 +360,8 @@ void exnmem_return(struct exnmem *m) {
 			;
 	}
 	close(m->conn);
+	if (m->window)
+		window_close(m->window);
 	pthread_rwlock_destroy(&m->lock);
 	free(m);
 }

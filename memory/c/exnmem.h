@@ -25,7 +25,8 @@ struct exnmem;
 struct exnmem *exnmem_borrow(const struct exnmem_config *cfg, char *why, size_t why_size);
 
 /* exnmem_watch starts a thread that gives the memory back when its lender wants it, and notices
- * when the lender is gone. Call it after fork. Returns 0, or -1 with errno. */
+ * when the lender is gone. Call it after fork, and before the memory is used: that of another host
+ * is reached with its help. Returns 0, or -1 with errno. */
 int exnmem_watch(struct exnmem *m);
 
 uint64_t exnmem_size(const struct exnmem *m);

@@ -6,7 +6,10 @@
 
 enum { MESSAGE_VERSION = 1, MESSAGE_SIZE = 64 };
 
-enum { OP_BORROW = 1, OP_RETURN = 2, OP_REVOKE = 3, OP_GONE = 4 };
+enum { OP_BORROW = 1, OP_RETURN = 2, OP_REVOKE = 3, OP_GONE = 4, OP_GET = 5, OP_PUT = 6, OP_ZERO = 7 };
+
+/* The window of a lease of another host. No operation crosses from one part to the next. */
+enum { WINDOW_SLOTS = 64, WINDOW_SLOT = 256 << 10, PART_SIZE = 1 << 30 };
 
 enum {
 	STATUS_OK,
