@@ -17,10 +17,14 @@
 #include <sys/syscall.h>
 
 enum {
+	PAGE_UDP = 16,
 	PAGE_LISTENERS = 64,
 	PAGE_DEEP = 1 << 15,
 	PAGE_OFFERS = 131136,
 	PAGE_SIZE = 151552,
+	PAGE_RECEIVERS = PAGE_SIZE, /* of UDP, by port: the rest of the page of a broker that knows it */
+	PAGE_UDP_SIZE = 282624,
+	KNOWS_UDP = 1,
 	RETRY_NS = 1000000000,   /* between two attempts to find it */
 	UNFIT_NS = 2000000000,    /* more, after one that did not answer as it should */
 	ENDED = -2,
@@ -31,6 +35,7 @@ static int conn = -1;
 static bool users; /* it leads, or the last one led, to the user's own broker, which other users cannot use */
 static uint8_t *page; /* once mapped it stays; a new broker's page takes its place */
 static bool page_valid;
+static bool page_udp; /* it has what UDP needs */
 static int64_t next_try;
 static bool silent; /* HELLO was sent, and is not answered yet */
 static bool known; /* there has been a broker */
@@ -151,14 +156,21 @@ static bool map_page(int fd)
 	struct stat st;
 	int seals = REAL(fcntl)(fd, F_GET_SEALS, 0);
 	uint32_t version;
-	uint8_t *p;
+	uint8_t *p = page;
 
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || st.st_size < PAGE_SIZE)
 		return false;
-	p = REAL(mmap)(page, PAGE_SIZE, PROT_READ, MAP_SHARED | (page ? MAP_FIXED : 0), fd, 0);
+	size_t size = st.st_size < PAGE_UDP_SIZE ? PAGE_SIZE : PAGE_UDP_SIZE;
+	if (!p) /* the next one may be larger */
+		p = REAL(mmap)(NULL, PAGE_UDP_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		return false;
+	__atomic_store_n(&page_udp, false, __ATOMIC_RELAXED);
+	p = REAL(mmap)(p, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
 	if (p == MAP_FAILED)
 		return false;
 	__atomic_store_n(&page, p, __ATOMIC_RELEASE);
+	__atomic_store_n(&page_udp, size == PAGE_UDP_SIZE, __ATOMIC_RELEASE);
 	memcpy(&version, p + 8, 4);
 	return memcmp(p, "EXTDSPG\x01", 8) == 0 && version == 1;
 }
@@ -177,6 +189,8 @@ static bool welcomed(void)
 	while (n)
 		REAL(close)(fds[--n]);
 	silent = false;
+	if (ok && !(m.features & KNOWS_UDP))
+		__atomic_store_n(&page_udp, false, __ATOMIC_RELEASE);
 	__atomic_store_n(&page_valid, ok, __ATOMIC_RELEASE);
 	if (ok)
 		return true;
@@ -292,7 +306,9 @@ bool ds_broker_show(struct ds_message *m, int fd, const int *more, int n)
 	if (fds[0] < 0)
 		return false;
 	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &bound, &len) == 0)
-		m->interface = (uint32_t)bound;
+		m->interface = (uint32_t)bound | (m->udp ? DS_INTERFACE_UDP : 0);
+	else if (m->udp)
+		m->interface = DS_INTERFACE_UDP;
 	for (int i = 0; i < n; i++)
 		fds[1 + i] = more[i];
 	sent = send_message(m, fds, 1 + n);
@@ -387,4 +403,16 @@ uint32_t ds_page_offers(uint32_t bucket)
 	if (!__atomic_load_n(&page_valid, __ATOMIC_ACQUIRE))
 		return 0;
 	return __atomic_load_n((const uint32_t *)(const void *)(page + PAGE_OFFERS) + bucket, __ATOMIC_ACQUIRE);
+}
+
+bool ds_page_udp(void) { return __atomic_load_n(&page_valid, __ATOMIC_ACQUIRE) && __atomic_load_n(&page_udp, __ATOMIC_ACQUIRE); }
+
+uint32_t ds_page_receivers(uint16_t port)
+{
+	return ds_page_udp() ? __atomic_load_n((const uint16_t *)(const void *)(page + PAGE_RECEIVERS) + port, __ATOMIC_RELAXED) & ~PAGE_DEEP : 0;
+}
+
+bool ds_page_udp_offers(void)
+{
+	return ds_page_udp() && __atomic_load_n((const uint32_t *)(const void *)(page + PAGE_UDP), __ATOMIC_ACQUIRE) != 0;
 }

@@ -18,8 +18,10 @@ struct ds_message {
 	uint32_t id, features;
 	char program[16];
 	struct ds_info info; /* nonce of OFFER, WITHDRAW, GRANT; addresses and ports of LISTEN, OFFER, CLAIM, GRANT */
-	uint32_t interface;  /* LISTEN, OFFER, CLAIM: the index of the one that the socket is bound to, or 0 */
+	uint32_t interface;  /* LISTEN, OFFER, CLAIM: the index of the one that the socket is bound to, or 0; DS_INTERFACE_UDP */
+	bool udp;	     /* ds_broker_show sets DS_INTERFACE_UDP */
 };
+#define DS_INTERFACE_UDP (1u << 31)
 
 enum { DS_MESSAGE = 64 }; /* no message is longer */
 
@@ -89,6 +91,11 @@ uint32_t ds_page_listeners(uint16_t port) DS_HIDDEN;
  * another host, to which the fabric leads. */
 bool ds_page_deep(uint16_t port) DS_HIDDEN;
 uint32_t ds_page_offers(uint32_t bucket) DS_HIDDEN;
+/* SPEC 10.4: the broker knows UDP; how many sockets at this port take flows; some flow is on
+ * offer. */
+bool ds_page_udp(void) DS_HIDDEN;
+uint32_t ds_page_receivers(uint16_t port) DS_HIDDEN;
+bool ds_page_udp_offers(void) DS_HIDDEN;
 uint32_t ds_bucket(const struct ds_info *info) DS_HIDDEN;
 
 #endif

@@ -13,6 +13,7 @@
  * and from any phase ─▶ PLAIN: on the shadow for good.
  */
 #include "conn/broker.h"
+#include "conn/dgram.h"
 #include "conn/fds.h"
 #include "conn/inner.h"
 #include "conn/rules.h"
@@ -56,6 +57,9 @@ static void granted(const struct ds_message *m, int segment, int bell)
 	bool no_rights = ds_fd_no_rights(bell);
 	char c;
 
+	if (ds_dg_granted(m, segment, bell))
+		return;
+
 	if (s && s->phase == CLAIMED && ds_seg_map(&s->seg, segment, 1) == 0) {
 		const struct ds_info *i = &s->seg.info;
 
@@ -91,7 +95,7 @@ static void granted(const struct ds_message *m, int segment, int bell)
 /* With the lock of setup: there is no offer for the connection. */
 static void none(uint32_t id)
 {
-	struct ds_sock *s = ds_by_id(id);
+	struct ds_sock *s = ds_dg_none(id) ? NULL : ds_by_id(id);
 
 	if (s && s->phase == CLAIMED)
 		ds_phase(s, EARLY);
@@ -327,6 +331,13 @@ static void connected(void)
 	ds_broker_announce();
 }
 
-static const struct ds_broker_notices by_broker = {granted, none, ds_refused, connected};
+/* With the lock of setup: an offer, or what was announced, is refused. */
+static void refused(uint32_t id, int reason)
+{
+	if (!ds_dg_refused(id, reason))
+		ds_refused(id, reason);
+}
+
+static const struct ds_broker_notices by_broker = {granted, none, refused, connected};
 
 void ds_setup_broker(void) { ds_broker_init(&by_broker); }

@@ -246,8 +246,20 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	struct conn *c = conn_peek(fd);
 	int rc;
 
-	if (inner && op == EPOLL_CTL_ADD)
+	struct ds_dgram *d = dgram_get(fd, fd_word(fd));
+	if (__builtin_expect(d != NULL, 0)) {
+		rc = REAL(epoll_ctl)(epfd, op, fd, ev);
+		if (rc == 0)
+			dgset_ctl(word_epi(fd_word(epfd)), op, d, fd, ev);
+		int saved = errno;
+		ds_dg_put(d);
+		errno = saved;
+		return rc;
+	}
+	if (inner && op == EPOLL_CTL_ADD) {
+		dgset_native(inner);
 		nest(epfd, inner);
+	}
 	if (c && conn_is(c) == CONN_KNOWN)
 		ds_sharer_use(c->life.s, fd);
 	else if (c && op == EPOLL_CTL_ADD && conn_is(c) == CONN_UNCOUNTED && c->life.side == 1 && has_direct(epfd))

@@ -44,6 +44,7 @@ struct epi *epi_make(int epfd)
 	__atomic_add_fetch(&e->users, 1, __ATOMIC_ACQ_REL); /* not =: a late thread may hold a reference for a moment */
 	e->owner = fd_process();
 	e->sleepers = e->naps = e->joined = e->indirect = e->followers = e->reads = 0;
+	e->dgrams = e->asleep = 0;
 	e->nested = e->holds = e->nobell = e->woken = e->others = e->unsettled = false;
 	e->wakefd = -1;
 	e->all = e->active_head = e->active_tail = NULL;
@@ -87,6 +88,7 @@ void epi_put(struct epi *e)
 	lk_lock(&ep_lock);
 	if (__atomic_load_n(&e->users, __ATOMIC_ACQUIRE) == 0 && __atomic_load_n(&e->nfds, __ATOMIC_RELAXED) == 0) {
 		__atomic_store_n(&e->nfds, -1, __ATOMIC_RELAXED);
+		dgset_gone(e);
 		lk_lock(&e->lock);
 		while (e->all)
 			m_free(e->all);
@@ -243,6 +245,7 @@ void ep_fork_child(void)
 	ep_lock = (struct ds_lock){0};
 	for (uint32_t i = 0; i < epi_used; i++) {
 		epis[i].lock = (struct ds_lock){0};
+		epis[i].asleep = 0;
 		epis[i].sleepers = epis[i].naps = epis[i].followers = 0;
 		epis[i].active_head = epis[i].active_tail = NULL;
 		epis[i].nactive = 0;
@@ -284,7 +287,7 @@ static int still(struct ds_sock *s, int fd) { return conn_of(s) ? conn_still(con
 
 static const struct ds_notices of_core = {bell, rung, still};
 /* When a listener is closed, it stays announced for the uncounted ones that it has accepted. */
-static const struct fd_notices of_table = {m_active, m_orphan, m_forget, m_native, epi_dup, epi_close, uncounted_settle_servers};
+static const struct fd_notices of_table = {m_active, m_orphan, m_forget, m_native, epi_dup, epi_close, uncounted_settle_servers, dgset_forget};
 
 DS_START void ep_init(void)
 {

@@ -61,7 +61,7 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev) DS_HIDDEN;
 /* Has no instance ever had a member, and will none get one while this thread waits? Then epoll_wait
  * is the kernel's. */
 extern uint32_t ep_members DS_HIDDEN;
-static inline bool ep_none(void) { return __atomic_load_n(&ep_members, __ATOMIC_RELAXED) == 0 && ds_one_thread(); }
+static inline bool ep_none(void) { return __atomic_load_n(&ep_members, __ATOMIC_RELAXED) == 0 && ds_one_thread() && !__atomic_load_n(&ds_dg_flows, __ATOMIC_RELAXED); }
 
 /* timeout NULL: for ever. mask NULL: none. */
 int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask) DS_HIDDEN;

@@ -75,6 +75,9 @@ struct epi {
 	unsigned skipped; /* calls that found something since the kernel was asked last */
 	uint64_t asked;	  /* when that was, by ds_ticks */
 	struct member *all, *active_head, *active_tail;
+	uint32_t dgrams;	  /* UDP sockets in it (dgset.c), */
+	uint32_t asleep;  /* threads that wait for those, */
+	uint32_t kicks;	  /* and times that they were told to look again */
 	uint32_t next;
 };
 
@@ -180,6 +183,7 @@ struct waiter {
 	const sigset_t *mask;		/* or NULL */
 	bool asleep, napping;
 	int cleanup; /* of ds_cleanup_push */
+	const uint32_t *kicks; /* if it is not e's any more, the call begins anew; or NULL */
 };
 
 /* What the kernel is to be asked by. */
@@ -201,5 +205,25 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first) DS_
 /* The same where nothing is direct and the kernel was asked: its answer, in its order, with the
  * program's data for tags. -1: it takes a round. Takes e's lock. */
 int epi_plain(const struct waiter *w, struct answer a) DS_HIDDEN;
+
+/* ---- UDP sockets (dgset.c) ------------------------------------------------- */
+
+/* After epoll_ctl of fd, the UDP socket d, has succeeded. */
+void dgset_ctl(struct epi *e, int op, struct ds_dgram *d, int fd, const struct epoll_event *ev) DS_HIDDEN;
+/* d is closed; e is. */
+void dgset_forget(struct ds_dgram *d) DS_HIDDEN;
+void dgset_gone(struct epi *e) DS_HIDDEN;
+/* e is in another set, or is to be: its UDP sockets are the kernel's from now on. */
+void dgset_native(struct epi *e) DS_HIDDEN;
+/* Writes an event for each UDP socket of e that has something to read through its flows: how
+ * many. */
+int dgset_collect(struct epi *e, int epfd, struct epoll_event *ev, int max) DS_HIDDEN;
+/* The kernel has reported n events at ev, at has of which those before are dgset_collect's: one for
+ * each socket stays. Returns how many there are. */
+int dgset_merge(struct epi *e, struct epoll_event *ev, int at, int n) DS_HIDDEN;
+/* Are there flows that are awake, to look at for a while? Arms them all: false, one has something
+ * to read. */
+bool dgset_awake(struct epi *e) DS_HIDDEN;
+bool dgset_rest(struct epi *e) DS_HIDDEN;
 
 #endif

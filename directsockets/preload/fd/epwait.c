@@ -292,6 +292,8 @@ static int wait_direct(struct waiter *w, bool poll)
 	if (w->timeout && !poll)
 		deadline_set(&deadline, w->timeout);
 	for (;;) {
+		if (w->kicks && *w->kicks != __atomic_load_n(&e->kicks, __ATOMIC_SEQ_CST))
+			return 0; /* a UDP socket has something */
 		if (e->holds)
 			epi_settle_nested(false);
 		int n = epi_round(w, not_asked, false, true);
@@ -313,17 +315,122 @@ static int wait_direct(struct waiter *w, bool poll)
 	}
 }
 
+/* Waits for all that is no UDP socket's flow. */
+static int wait_rest(struct waiter *w, const struct timespec *timeout)
+{
+	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0, done;
+
+	w->timeout = timeout;
+	int n = wait_plain(w, &done);
+	if (!done)
+		n = wait_direct(w, poll);
+	return n;
+}
+
+/* Looks at flows for a while, and at the rest now and then: the number of events. */
+static int spin_dgrams(struct waiter *w, struct ds_spin *s)
+{
+	enum { FIRST_US = 3, STEP_US = 10 };
+	uint64_t next;
+	int n = 0;
+
+	ds_spin_begin(s, NULL);
+	next = ds_ticks() + ds_dg_ticks(FIRST_US);
+	do {
+		n = dgset_collect(w->e, waiter_fd(w), w->ev, w->max);
+		if (n == 0 && (int64_t)(ds_ticks() - next) >= 0) {
+			n = dgset_merge(w->e, w->ev, 0, wait_rest(w, &zero));
+			next = ds_ticks() + ds_dg_ticks(STEP_US);
+		}
+	} while (n == 0 && ds_spin_more(s));
+	if (n > 0)
+		ds_spin_end(s, NULL, true);
+	return n;
+}
+
+/* The end of a wait that e->asleep counts. */
+static void rested(struct epi **e) { __atomic_sub_fetch(&(*e)->asleep, 1, __ATOMIC_SEQ_CST); }
+
+/* ep_wait, where UDP sockets are in the set. */
+static int wait_dgrams(struct waiter *w)
+{
+	const struct timespec *timeout = w->timeout;
+	struct timespec deadline, left;
+	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0, spun = false;
+	struct ds_spin s;
+	uint32_t kicks;
+
+	w->kicks = &kicks;
+	if (timeout && !poll)
+		deadline_set(&deadline, timeout);
+	for (;;) {
+		kicks = __atomic_load_n(&w->e->kicks, __ATOMIC_SEQ_CST);
+		int n = dgset_collect(w->e, waiter_fd(w), w->ev, w->max);
+		if (n > 0 && n < w->max) {
+			struct waiter rest = *w;
+			rest.ev += n;
+			rest.max -= n;
+			int saved = errno, more = wait_rest(&rest, &zero);
+			errno = saved;
+			n = dgset_merge(w->e, w->ev, n, more);
+		}
+		if (n > 0)
+			return n;
+		if (poll)
+			return dgset_merge(w->e, w->ev, 0, wait_rest(w, timeout));
+		if (!spun && dgset_awake(w->e)) {
+			spun = true;
+			n = spin_dgrams(w, &s);
+			if (n != 0)
+				return n;
+		}
+		bool time = !timeout || deadline_left(&deadline, &left), rest;
+		{
+			__attribute__((cleanup(rested))) struct epi *e = w->e;
+			__atomic_add_fetch(&e->asleep, 1, __ATOMIC_SEQ_CST);
+			rest = dgset_rest(e);
+			if (rest)
+				n = wait_rest(w, timeout ? &left : NULL);
+		}
+		if (!rest)
+			continue;
+		int saved = errno;
+		if (spun)
+			ds_spin_end(&s, NULL, false);
+		errno = saved;
+		n = dgset_merge(w->e, w->ev, 0, n);
+		if (n != 0 || !time || (timeout && !deadline_left(&deadline, &left)))
+			return n;
+		spun = true;
+	}
+}
+
 int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask)
 {
 	__attribute__((cleanup(waiter_end))) struct waiter w = {.epfd = epfd, .ev = ev, .max = max, .timeout = timeout, .mask = mask};
-	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0, done;
 
 	waiter_begin(&w);
 	if (!w.e)
 		return raw_wait(&w, timeout);
-	int n = wait_plain(&w, &done);
-	if (!done)
-		n = wait_direct(&w, poll);
+	uint32_t kicks = __atomic_load_n(&w.e->kicks, __ATOMIC_SEQ_CST);
+	int n = 0;
+	w.kicks = &kicks;
+	bool dgrams = __atomic_load_n(&w.e->dgrams, __ATOMIC_SEQ_CST) != 0;
+	if (__builtin_expect(!dgrams, 1)) {
+		struct timespec deadline, left = {0, 0};
+		bool alone = ds_one_thread();
+		if (timeout && !alone)
+			deadline_set(&deadline, timeout);
+		n = wait_rest(&w, timeout);
+		dgrams = n == 0 && !alone && kicks != __atomic_load_n(&w.e->kicks, __ATOMIC_SEQ_CST); /* one has joined */
+		if (dgrams && timeout)
+			deadline_left(&deadline, &left);
+		w.timeout = timeout ? &left : NULL;
+		if (dgrams)
+			n = wait_dgrams(&w);
+	} else {
+		n = wait_dgrams(&w);
+	}
 	if (n >= 0)
 		settle(w.e);
 	return n;

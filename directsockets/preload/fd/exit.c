@@ -57,7 +57,7 @@ void fd_seal(void)
 	for (unsigned fd = 0; fd < fd_tab_end; fd++) {
 		struct conn *c = conn_get((int)fd);
 
-		if (fd_kind((int)fd) == FD_LISTENER)
+		if (fd_kind((int)fd) == FD_LISTENER) /* or a UDP socket */
 			fd_closing((int)fd); /* the broker has to know while it can be told */
 		if (!c)
 			continue;

@@ -335,6 +335,14 @@ static void closing(int fd)
 			ds_renumbered(c->life.s);
 		if (fd <= STDERR_FILENO)
 			stream_ends(c);
+	} else if (word_dgram(w)) {
+		struct ds_dgram *d = word_dgram(w);
+
+		if (__atomic_sub_fetch(&d->nfds, 1, __ATOMIC_ACQ_REL) == 0) {
+			if (fd_notices)
+				fd_notices->dgram(d);
+			ds_dg_put(d);
+		}
 	} else if ((w & 3) == FD_LISTENER) {
 		if (fd_notices)
 			fd_notices->unlisten();
@@ -383,6 +391,8 @@ void fd_copy(int newfd, uintptr_t w)
 
 	if (c)
 		__atomic_fetch_add(&c->nfds, 1, __ATOMIC_ACQ_REL);
+	else if (word_dgram(w))
+		__atomic_fetch_add(&word_dgram(w)->nfds, 1, __ATOMIC_ACQ_REL);
 	else if (word_epi(w))
 		fd_notices->dup(word_epi(w));
 	set(newfd, w);
@@ -397,6 +407,31 @@ void fd_set_conn(int fd, struct conn *c)
 	if (fd <= STDERR_FILENO && c->life.s)
 		ds_stream(c->life.s, true);
 	set(fd, (uintptr_t)c | FD_CONN);
+}
+
+void fd_set_dgram(int fd, int family, enum ds_nonblocking nonblock)
+{
+	if (fd_is_sealed() || !fd_table() || (unsigned)fd >= fd_tab_size || fd_vforked())
+		return;
+	ds_critical_begin();
+	fd_closing(fd);
+	struct ds_dgram *d = ds_dg_new(family, nonblock);
+	if (d)
+		set(fd, (uintptr_t)d | FD_LISTENER);
+	ds_critical_end();
+}
+
+struct ds_dgram *dgram_get(int fd, uintptr_t w)
+{
+	struct ds_dgram *d = word_dgram(w);
+
+	if (!d || __builtin_expect(fd_vforked(), 0))
+		return NULL;
+	ds_dg_hold(d);
+	if (__builtin_expect(fd_word(fd) == w, 1))
+		return d;
+	ds_dg_put(d);
+	return NULL;
 }
 
 void fd_set_listener(int fd)

@@ -1,8 +1,8 @@
 /* What the program's descriptors are, by number.
  *
  * A table of words, read without a lock by every call: a pointer to a struct conn
- * (a TCP socket), the mark of a listener, a pointer to a struct epi (an epoll
- * instance, epoll.h), or 0 for everything else. A conn is one kernel socket,
+ * (a TCP socket), the mark of a listener, a pointer to a struct ds_dgram (a UDP
+ * socket), a pointer to a struct epi (an epoll instance, epoll.h), or 0 for everything else. A conn is one kernel socket,
  * however many descriptors name it; calls under way hold a reference, and the last
  * descriptor or call closes it.
  *
@@ -14,6 +14,7 @@
 #ifndef DS_FDTAB_H
 #define DS_FDTAB_H
 
+#include "conn/dgram.h"
 #include "conn/sock.h"
 
 #include <stdint.h>
@@ -67,6 +68,7 @@ struct fd_notices {
 	void (*dup)(struct epi *e);
 	void (*close)(struct epi *e, int fd);
 	void (*unlisten)(void);
+	void (*dgram)(struct ds_dgram *d); /* its last descriptor is about to be closed */
 };
 /* Once, before the first descriptor. */
 void fd_tell(const struct fd_notices *to) DS_HIDDEN;
@@ -75,6 +77,7 @@ extern const struct fd_notices *fd_notices DS_HIDDEN;
 /* A call on an armed conn begins. */
 static inline void conn_active(struct conn *c) { fd_notices->active(c); }
 
+/* A pointer of kind FD_LISTENER is a UDP socket. */
 enum { FD_NONE = 0, FD_CONN = 1, FD_LISTENER = 2, FD_EPOLL = 3 };
 
 extern uintptr_t *fd_tab DS_HIDDEN;
@@ -122,6 +125,13 @@ static inline struct epi *word_epi(uintptr_t w)
 {
 	return (w & 3) == FD_EPOLL ? (struct epi *)(w & ~(uintptr_t)3) : NULL;
 }
+
+static inline struct ds_dgram *word_dgram(uintptr_t w)
+{
+	return (w & 3) == FD_LISTENER && w != FD_LISTENER ? (struct ds_dgram *)(w & ~(uintptr_t)3) : NULL;
+}
+/* Is fd a listener? */
+static inline bool fd_listens(int fd) { return fd_word(fd) == FD_LISTENER; }
 
 static inline struct conn *word_conn(uintptr_t w)
 {
@@ -180,6 +190,10 @@ void fd_copy(int newfd, uintptr_t w) DS_HIDDEN;
 /* fd is another descriptor of c, made behind the table's back. */
 void fd_set_conn(int fd, struct conn *c) DS_HIDDEN;
 
+/* fd is a new UDP socket. */
+void fd_set_dgram(int fd, int family, enum ds_nonblocking nonblock) DS_HIDDEN;
+/* A reference to the UDP socket of fd, whose word is w; NULL: it is none. */
+struct ds_dgram *dgram_get(int fd, uintptr_t w) DS_HIDDEN;
 void fd_set_listener(int fd) DS_HIDDEN;
 void fd_set_epoll(int fd, struct epi *e) DS_HIDDEN;
 

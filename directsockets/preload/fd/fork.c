@@ -30,6 +30,7 @@ void fork_prepare(void)
 	conn_each(CONN_IN(CONN_KNOWN), forking, NULL);
 	ds_gen++;
 	ds_fork_prepare();
+	ds_dg_forking();
 	ep_fork_prepare(); /* the order of locks: epoll.h */
 }
 
@@ -44,6 +45,7 @@ void fork_parent(pid_t pid)
 	}
 	ds_gen++; /* what another thread has made since fork_prepare may be the child's, too */
 	ep_fork_parent();
+	ds_dg_forked(pid);
 	ds_fork_parent(pid);
 	errno = saved;
 }
@@ -59,9 +61,11 @@ void fork_child(void)
 	if (idle) { /* as in fork_parent */
 		ds_gen++;
 		ds_fork_prepare();
+		ds_dg_forking();
 		ep_fork_prepare();
 		ds_critical_end();
 	}
 	ep_fork_child();
+	ds_dg_forked(0);
 	ds_fork_child();
 }

@@ -1,4 +1,5 @@
 #include "fd/pollset.h"
+#include "fd/dgwait.h"
 #include "fd/epoll.h"
 #include "fd/slots.h"
 
@@ -269,7 +270,8 @@ static int poll_mixed(struct set *p)
 	}
 }
 
-int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask, const struct waits *uncounted)
+/* As wait_poll, without what UDP sockets have from flows. */
+static int wait_others(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask, const struct waits *uncounted)
 {
 	__attribute__((cleanup(slots_end))) struct waiting w = {.cleanup = -1};
 	struct set p = {.w = &w, .fds = fds, .n = n, .timeout = timeout, .mask = mask};
@@ -295,4 +297,82 @@ int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, cons
 	w.large = w.n > LARGE && !p.poll && ds_one_thread();
 	w.handled = ds_handled();
 	return poll_mixed(&p);
+}
+
+/* Looks at flows for a while, and at the rest now and then: as ppoll. */
+static int spin(struct dgwait *g, struct pollfd *fds, nfds_t n, struct ds_spin *s, const struct waits *uncounted)
+{
+	enum { FIRST_US = 3, STEP_US = 10 };
+	static const struct timespec zero;
+	uint64_t next;
+	int rc = 0;
+
+	ds_spin_begin(s, NULL);
+	next = ds_ticks() + ds_dg_ticks(FIRST_US);
+	do {
+		bool ready = dgwait_ready(g);
+		if (!ready && (int64_t)(ds_ticks() - next) < 0)
+			continue;
+		rc = wait_others(fds, n, &zero, NULL, uncounted);
+		if (ready)
+			rc = dgwait_tell(g, fds, rc < 0 ? 0 : rc);
+		next = ds_ticks() + ds_dg_ticks(STEP_US);
+	} while (rc == 0 && ds_spin_more(s));
+	if (rc != 0)
+		ds_spin_end(s, NULL, true);
+	return rc;
+}
+
+/* wait_poll, where UDP sockets are in the set. */
+static int wait_dgrams(struct dgwait *g, struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask, const struct waits *uncounted)
+{
+	static const struct timespec zero;
+	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0, spun = false;
+	struct timespec deadline, left;
+	struct ds_spin s;
+
+	if (timeout && !poll)
+		deadline_set(&deadline, timeout);
+	for (;;) {
+		if (poll || dgwait_ready(g)) {
+			int rc = wait_others(fds, n, &zero, mask, uncounted);
+			return rc < 0 && poll ? rc : dgwait_tell(g, fds, rc < 0 ? 0 : rc);
+		}
+		if (!spun && dgwait_awake(g)) {
+			int rc = spin(g, fds, n, &s, uncounted);
+			if (rc != 0)
+				return rc;
+			spun = true;
+		}
+		if (timeout)
+			deadline_left(&deadline, &left);
+		int rc = 0;
+		bool sleep = dgwait_sleep(g, fds);
+		if (sleep)
+			rc = wait_others(fds, n, timeout ? &left : NULL, mask, uncounted);
+		int saved = errno;
+		dgwait_awoke(g);
+		if (sleep && spun)
+			ds_spin_end(&s, NULL, false);
+		errno = saved;
+		if (sleep)
+			return rc;
+	}
+}
+
+int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask, const struct waits *uncounted)
+{
+	bool any = false;
+
+	for (nfds_t i = 0; i < n && !any; i++) {
+		uintptr_t w = fd_word(fds[i].fd);
+		any = word_dgram(w) || ((w & 3) == FD_EPOLL && __atomic_load_n(&ds_dg_flows, __ATOMIC_RELAXED));
+	}
+	if (__builtin_expect(!any, 1))
+		return wait_others(fds, n, timeout, mask, uncounted);
+	__attribute__((cleanup(dgwait_end))) struct dgwait g;
+	dgwait_begin(&g, fds, n);
+	if (g.n == 0)
+		return wait_others(fds, n, timeout, mask, uncounted);
+	return wait_dgrams(&g, fds, n, timeout, mask, uncounted);
 }

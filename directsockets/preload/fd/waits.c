@@ -7,6 +7,8 @@ bool waits_add(struct waits *w, int fd)
 	uintptr_t word = fd_word(fd);
 	struct conn *c = word_conn(word);
 
+	if (word_dgram(word))
+		return !ds_dg_inward(word_dgram(word)) && ds_one_thread();
 	if (!c || conn_is(c) == CONN_PLAIN)
 		return word_epi(word) == NULL;
 	if (w->n == MOST || conn_is(c) != CONN_UNCOUNTED)

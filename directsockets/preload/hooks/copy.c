@@ -9,6 +9,7 @@
  * O_NONBLOCK or SPLICE_F_NONBLOCK decides whether a pipe waits, O_NONBLOCK alone whether a socket
  * does.
  */
+#include "hooks/dgram.h"
 #include "hooks/hooks.h"
 
 #include <errno.h>
@@ -254,6 +255,7 @@ static bool kernel_begin(struct call *k, int fd, struct ds_use *use)
 
 EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 {
+	dg_native(out, DS_WHY_UNSUPPORTED_CALL);
 	CALL(from, in);
 	CALL_SEND(to, out, n, 0);
 	struct call *k = from.c ? &from : &to;
@@ -291,6 +293,8 @@ ALIAS(sendfile64, sendfile);
 
 EXPORT ssize_t splice(int in, off64_t *inoff, int out, off64_t *outoff, size_t n, unsigned flags)
 {
+	dg_native(in, DS_WHY_UNSUPPORTED_CALL);
+	dg_native(out, DS_WHY_UNSUPPORTED_CALL);
 	CALL(from, in);
 	CALL(to, out);
 	struct call *k = from.c ? &from : &to;

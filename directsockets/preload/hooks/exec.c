@@ -1,5 +1,6 @@
 /* Calls that replace the program. */
 #include "hooks/inherited.h"
+#include "hooks/dgram.h"
 #include "hooks/hooks.h"
 
 #include <dirent.h>
@@ -73,6 +74,7 @@ void inherit_demote(struct inheritance *inheritance)
 	int saved = errno;
 	bool any = false;
 
+	dg_inherited();
 	if (!fd_vforked())
 		uncounted_settle();
 	conn_each(CONN_IN(CONN_KNOWN) | (fd_vforked() ? CONN_IN(CONN_CONNECTING) | CONN_IN(CONN_UNCOUNTED) : 0), count_one, &any);

@@ -1,4 +1,5 @@
 /* Calls that make, name, change and close sockets. */
+#include "hooks/dgram.h"
 #include "hooks/hooks.h"
 
 #include <errno.h>
@@ -22,9 +23,23 @@ EXPORT int socket(int domain, int type, int protocol)
 	if (fd >= 0 && (domain == AF_INET || domain == AF_INET6) && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM &&
 	    (protocol == 0 || protocol == IPPROTO_TCP)) {
 		conn_new(fd, CONN_NEW, type & SOCK_NONBLOCK ? DS_NONBLOCK_YES : DS_NONBLOCK_NO);
+	} else if (fd >= 0 && (domain == AF_INET || domain == AF_INET6) && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_DGRAM &&
+		   (protocol == 0 || protocol == IPPROTO_UDP)) {
+		fd_set_dgram(fd, domain, type & SOCK_NONBLOCK ? DS_NONBLOCK_YES : DS_NONBLOCK_NO);
 	} else if (fd >= 0 && fd_word(fd) != 0)
 		fd_closing(fd); /* closed behind our back */
 	return fd;
+}
+
+/* connect on the UDP socket fd has returned rc. */
+static void dgram_connected(int fd, int rc, const struct sockaddr *addr, socklen_t len)
+{
+	struct ds_dgram *d = rc == 0 ? dgram_get(fd, fd_word(fd)) : NULL;
+
+	if (!d)
+		return;
+	ds_dg_connected(d, addr, len);
+	ds_dg_put(d);
 }
 
 EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
@@ -32,6 +47,11 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	int rc = REAL(connect)(fd, addr, len);
 	int err = errno;
 
+	if (__builtin_expect(word_dgram(fd_word(fd)) != NULL, 0)) {
+		dgram_connected(fd, rc, addr, len);
+		errno = err;
+		return rc;
+	}
 	if (fd_kind(fd) != FD_CONN) {
 		/* A socket that we did not see being made. */
 		int protocol = 0, saved = errno;
@@ -68,7 +88,7 @@ EXPORT int listen(int fd, int backlog)
 {
 	int rc = REAL(listen)(fd, backlog);
 
-	if (rc == 0 && fd_kind(fd) != FD_LISTENER && !fd_is_sealed() && !fd_vforked()) {
+	if (rc == 0 && !fd_listens(fd) && !fd_is_sealed() && !fd_vforked()) {
 		int saved = errno;
 		if (ds_listen(fd))
 			fd_set_listener(fd);
@@ -121,8 +141,10 @@ EXPORT int shutdown(int fd, int how)
 	int rc = REAL(shutdown)(fd, how);
 	if (k.early)
 		ds_life_has_shut(&k.early->life);
-	if (rc == 0 && fd_kind(fd) == FD_LISTENER)
+	if (rc == 0 && fd_listens(fd))
 		fd_closing(fd);
+	else if (rc == 0)
+		dg_native(fd, DS_WHY_PROGRAM);
 	return rc;
 }
 
@@ -146,6 +168,12 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 		}
 	}
 	int rc = REAL(setsockopt)(fd, level, name, value, len);
+	struct ds_dgram *d = rc == 0 ? dgram_get(fd, fd_word(fd)) : NULL;
+	if (d) {
+		ds_dg_option(d, fd, level, name, value, len);
+		ds_dg_put(d);
+		return rc;
+	}
 	if (level == SOL_SOCKET && name == SO_ZEROCOPY)
 		ds_zerocopy_used();
 	if (level == SOL_SOCKET && fd_kind(fd) == FD_CONN && (name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW || name == SO_SNDTIMEO_OLD ||
@@ -351,7 +379,15 @@ EXPORT void closefrom(int first)
 static void flags_changed(int fd, bool async)
 {
 	struct conn *c = conn_peek(fd);
+	struct ds_dgram *d = dgram_get(fd, fd_word(fd));
 
+	if (d) {
+		__atomic_store_n(&d->nonblock, DS_NONBLOCK_UNKNOWN, __ATOMIC_RELAXED);
+		ds_dg_put(d);
+		if (async)
+			dg_native(fd, DS_WHY_UNSUPPORTED_CALL);
+		return;
+	}
 	if (c) {
 		ds_life_flags(&c->life);
 		conn_put(c);
@@ -404,6 +440,16 @@ EXPORT int ioctl(int fd, ds_request request, ...)
 	va_end(ap);
 	if (__builtin_expect(fd_word(fd) == 0, 1))
 		return REAL(ioctl)(fd, request, arg);
+	if (request == FIONREAD && word_dgram(fd_word(fd)) && ds_writable(arg, sizeof(int))) {
+		struct ds_dgram *d = dgram_get(fd, fd_word(fd));
+		int size = d ? ds_dg_next_size(d) : -1;
+		if (d)
+			ds_dg_put(d);
+		if (size >= 0) {
+			*(int *)arg = size;
+			return 0;
+		}
+	}
 	if ((request == FIONREAD || request == SIOCOUTQ) && ds_writable(arg, sizeof(int))) {
 		CALL_UNCOUNTED(k, fd, false);
 		if (k.c)

@@ -1,5 +1,6 @@
 /* Ways around the interposed calls: standard I/O, for which the C library uses internal calls;
  * io_uring; and jumps out of signal handlers. Raw system calls are in syscall.c. */
+#include "hooks/dgram.h"
 #include "hooks/hooks.h"
 
 #include <errno.h>
@@ -47,6 +48,7 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 {
 	static const cookie_io_functions_t io = {stream_read, stream_write, NULL, stream_close};
 
+	dg_native(fd, DS_WHY_UNSUPPORTED_CALL);
 	if (fd_kind(fd) != FD_CONN || !mode || !strchr("rwa", mode[0]))
 		return REAL(fdopen)(fd, mode);
 	FILE *f = fopencookie((void *)(intptr_t)fd, mode, io);
@@ -61,6 +63,7 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 /* The number of a stream cannot be set: one on a direct socket is the kernel's. */
 EXPORT FILE *fdopen(int fd, const char *mode)
 {
+	dg_native(fd, DS_WHY_UNSUPPORTED_CALL);
 	if (fd_kind(fd) == FD_CONN) {
 		CALL_ANY(k, fd);
 		if (k.c)
@@ -100,6 +103,7 @@ EXPORT int vdprintf(int fd, const char *format, va_list ap)
 	NEXT(vdprintf);
 	char *text;
 
+	dg_native(fd, DS_WHY_UNSUPPORTED_CALL);
 	if (fd_kind(fd) != FD_CONN)
 		return next_vdprintf(fd, format, ap);
 	int n = vasprintf(&text, format, ap);
@@ -127,6 +131,7 @@ int __vdprintf_chk(int fd, int flag, const char *format, va_list ap)
 {
 	NEXT(__vdprintf_chk);
 
+	dg_native(fd, DS_WHY_UNSUPPORTED_CALL);
 	if (fd_kind(fd) != FD_CONN)
 		return next___vdprintf_chk(fd, flag, format, ap);
 	return vdprintf(fd, format, ap);

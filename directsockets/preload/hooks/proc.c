@@ -1,5 +1,6 @@
 /* Calls that make processes, and the start and exit of this one. */
 #include "hooks/inherited.h"
+#include "hooks/dgram.h"
 #include "hooks/hooks.h"
 
 #include <dirent.h>
@@ -131,6 +132,7 @@ void spawn_demote(enum taker taker)
 {
 	int saved = errno;
 
+	dg_inherited();
 	for (unsigned fd = 0; fd < fd_tab_end; fd++) {
 		if (fd_kind((int)fd) != FD_CONN)
 			continue;

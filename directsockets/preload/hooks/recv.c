@@ -1,4 +1,5 @@
 /* Calls that receive. */
+#include "hooks/dgram.h"
 #include "hooks/hooks.h"
 #include "hooks/vectors.h"
 
@@ -67,6 +68,8 @@ static inline ssize_t recv_one(struct call *k, int fd, void *p, size_t n, int fl
 /* read of a descriptor of ours, whose word is w. */
 OURS ssize_t read_ours(int fd, void *p, size_t n, uintptr_t w)
 {
+	if (__builtin_expect(word_dgram(w) != NULL, 0))
+		return n ? dg_recvfrom(fd, w, p, n, 0, NULL, NULL) : REAL(read)(fd, p, n);
 	CALL_OF(k, fd, w, call_uncounted_in, n > 0);
 	if (!call_wait(&k, &fd))
 		return -1;
@@ -90,6 +93,7 @@ ALIAS(__read, read);
 
 EXPORT ssize_t recv(int fd, void *p, size_t n, int flags)
 {
+	DGRAM_CALL(fd, dg_recvfrom, p, n, flags, NULL, NULL);
 	CALL_RECV(k, fd, flags);
 	if (!call_wait(&k, &fd))
 		return -1;
@@ -118,6 +122,7 @@ static ssize_t no_name(ssize_t rc, socklen_t *len)
 
 EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *addr, socklen_t *len)
 {
+	DGRAM_CALL(fd, dg_recvfrom, p, n, flags, addr, len);
 	CALL_RECV(k, fd, flags);
 	if (!call_wait(&k, &fd))
 		return -1;
@@ -138,6 +143,8 @@ EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *a
 /* As read_ours. */
 OURS ssize_t readv_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 {
+	if (__builtin_expect(word_dgram(w) != NULL, 0))
+		return dg_readv(fd, w, iov, n, 0);
 	CALL_OF(k, fd, w, call_uncounted, true);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
 		return call_received(&k, REAL(readv)(fd, iov, n));
@@ -155,6 +162,8 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 /* For a socket preadv2 with the offset -1 is readv with flags; any other is ESPIPE. */
 EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int flags)
 {
+	if (off == -1 && (flags & ~RWF_FINE) == 0)
+		DGRAM_CALL(fd, dg_readv, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
 	CALL(k, fd);
 	if (!k.c || off != -1 || n < 0 || !iov_there(iov, (size_t)n) || (flags & ~RWF_FINE))
 		return REAL(preadv2)(fd, iov, n, off, flags);
@@ -210,6 +219,7 @@ static ssize_t do_recvmsg(struct call *k, int fd, struct msghdr *m, int flags)
 
 EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
+	DGRAM_CALL(fd, dg_recvmsg, m, flags);
 	CALL_BY(k, fd, call_recvmsg, flags & ~MSG_CMSG_CLOEXEC);
 	if (!k.c)
 		return received(&k, REAL(recvmsg)(fd, m, flags), flags);
@@ -243,6 +253,7 @@ static int recv_many(struct call *k, int fd, struct mmsghdr *v, unsigned n, int 
 
 EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags, struct timespec *timeout)
 {
+	DGRAM_CALL(fd, dg_recvmmsg, v, n, (int)flags, timeout);
 	CALL(k, fd);
 	if (!k.c || (timeout && !time_fine(timeout)))
 		return REAL(recvmmsg)(fd, v, n, flags, timeout);

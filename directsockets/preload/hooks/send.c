@@ -1,4 +1,5 @@
 /* Calls that send. */
+#include "hooks/dgram.h"
 #include "hooks/hooks.h"
 #include "hooks/vectors.h"
 
@@ -51,6 +52,8 @@ static inline ssize_t send_one(struct call *k, int fd, const void *p, size_t n, 
 /* write to a descriptor of ours, whose word is w. */
 OURS ssize_t write_ours(int fd, const void *p, size_t n, uintptr_t w)
 {
+	if (__builtin_expect(word_dgram(w) != NULL, 0))
+		return dg_sendto(fd, w, p, n, 0, NULL, 0);
 	CALL_OF(k, fd, w, call_send, n, 0);
 	if (!k.c)
 		return call_sent(&k, REAL(write)(fd, p, n));
@@ -68,6 +71,7 @@ ALIAS(__write, write);
 
 EXPORT ssize_t send(int fd, const void *p, size_t n, int flags)
 {
+	DGRAM_CALL(fd, dg_sendto, p, n, flags, NULL, 0);
 	CALL_SEND(k, fd, n, flags);
 	if (!k.c)
 		return call_sent(&k, REAL(send)(fd, p, n, flags));
@@ -80,6 +84,7 @@ ALIAS(__send, send);
 /* An address is ignored, as by a connected TCP socket. */
 EXPORT ssize_t sendto(int fd, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
 {
+	DGRAM_CALL(fd, dg_sendto, p, n, flags, addr, len);
 	CALL_SEND(k, fd, n, flags);
 	if (!k.c || odd_send(flags) || !name_there(addr, len)) {
 		if (k.c && !odd(&k, fd, flags))
@@ -98,6 +103,8 @@ static inline struct call call_sendv(int fd, uintptr_t w, const struct iovec *io
 /* As write_ours. */
 OURS ssize_t writev_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 {
+	if (__builtin_expect(word_dgram(w) != NULL, 0))
+		return dg_writev(fd, w, iov, n, 0);
 	CALL_OF(k, fd, w, call_sendv, iov, n);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
 		return call_sent(&k, REAL(writev)(fd, iov, n));
@@ -114,6 +121,8 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 
 EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int flags)
 {
+	if (off == -1 && (flags & ~RWF_FINE) == 0)
+		DGRAM_CALL(fd, dg_writev, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
 	CALL(k, fd);
 	if (!k.c || off != -1 || n < 0 || !iov_there(iov, (size_t)n) || (flags & ~RWF_FINE))
 		return REAL(pwritev2)(fd, iov, n, off, flags);
@@ -152,6 +161,7 @@ static inline struct call call_sendmsg(int fd, uintptr_t w, const struct msghdr 
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
+	DGRAM_CALL(fd, dg_sendmsg, m, flags);
 	CALL_BY(k, fd, call_sendmsg, m, flags);
 	if (k.c)
 		return do_sendmsg(&k, fd, m, flags);
@@ -161,6 +171,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 
 EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags)
 {
+	DGRAM_CALL(fd, dg_sendmmsg, v, n, (int)flags);
 	CALL(k, fd);
 	if (n > UIO_MAXIOV)
 		n = UIO_MAXIOV;
@@ -191,6 +202,7 @@ static void demote_fd(int fd)
 	struct conn *c = conn_peek(fd);
 	int end = -1;
 
+	dg_native(fd, DS_WHY_PROGRAM);
 	if (!c)
 		return;
 	if (conn_is(c) == CONN_KNOWN)

@@ -26,6 +26,10 @@ int begun(void) { return requests; }
 
 int has_library(void) { return mode != NULL; }
 
+int is_cold(void) { return cold; }
+
+void is_direct(void) { was_direct = 1; }
+
 int is_uncounted(int fd) { return uncounted_is && uncounted_is(fd); }
 int has_core(int fd) { return !mode || mode(fd) >= 0; }
 
@@ -391,7 +395,7 @@ void *write_later(void *p)
 	return NULL;
 }
 
-static const struct probe *const tables[] = {io_probes, flag_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, inherited_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, jump_probes, cancel_probes, order_probes, edge_probes, errno_probes, thread_probes, share_probes, sharer_probes, killed_probes, reuse_probes, vfork_probes, told_probes, uncounted_probes, sealed_probes, apart_probes, leave_probes};
+static const struct probe *const tables[] = {io_probes, flag_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, inherited_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, jump_probes, cancel_probes, order_probes, edge_probes, errno_probes, thread_probes, share_probes, sharer_probes, killed_probes, reuse_probes, vfork_probes, told_probes, uncounted_probes, sealed_probes, apart_probes, leave_probes, udp_probes, udpset_probes, udpproc_probes};
 
 // probes list | probes NAME [cold | uncounted | uncounted-1]: exit 0; with the library and none of
 // these, 3 means that the connection never became direct. uncounted-1: after one request. With it

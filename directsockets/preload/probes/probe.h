@@ -38,7 +38,7 @@ struct probe {
 	int tcp; // the probe cannot be, or need not be, on the direct path
 };
 
-extern const struct probe io_probes[], flag_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], inherited_probes[], listen_probes[], setup_probes[], copy_probes[], linger_probes[], pointer_probes[], zerocopy_probes[], signal_probes[], jump_probes[], cancel_probes[], order_probes[], edge_probes[], errno_probes[], thread_probes[], share_probes[], sharer_probes[], killed_probes[], reuse_probes[], vfork_probes[], told_probes[], uncounted_probes[], sealed_probes[], apart_probes[], leave_probes[];
+extern const struct probe io_probes[], flag_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], inherited_probes[], listen_probes[], setup_probes[], copy_probes[], linger_probes[], pointer_probes[], zerocopy_probes[], signal_probes[], jump_probes[], cancel_probes[], order_probes[], edge_probes[], errno_probes[], thread_probes[], share_probes[], sharer_probes[], killed_probes[], reuse_probes[], vfork_probes[], told_probes[], uncounted_probes[], sealed_probes[], apart_probes[], leave_probes[], udp_probes[], udpset_probes[], udpproc_probes[];
 
 // sealed_program is what a process in a sandbox executes.
 int sealed_program(void);
@@ -71,6 +71,11 @@ int has_core(int fd);
 
 // begun is how many requests a pair has had when it is made.
 int begun(void);
+
+// is_cold tells whether connections are to begin as they are; is_direct that something went through
+// memory.
+int is_cold(void);
+void is_direct(void);
 
 // still_direct fails the run with the library if a connection that pair made has gone back to TCP.
 void still_direct(int client, int server);

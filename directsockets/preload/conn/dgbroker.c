@@ -1,0 +1,118 @@
+/* What the broker says about UDP sockets (SPEC 10.4). */
+#include "conn/dgram.h"
+#include "conn/fds.h"
+#include "conn/inner.h"
+#include "conn/rules.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+/* Is id one of a UDP socket, or of a flow from one? */
+static bool is_socket(uint32_t id) { return id >> 29 == 6; }
+static bool is_flow(uint32_t id) { return id >> 29 == 7; }
+
+/* Is what was granted what the segment says, and for this socket? */
+static bool fits(const struct ds_dgram *d, const struct ds_dgseg *g, const struct ds_message *m)
+{
+	static const uint8_t any[16], any4[16] = {[10] = 0xff, [11] = 0xff};
+	const uint8_t *own = d->ends.addr[1];
+
+	if (memcmp(g->info.nonce, m->info.nonce, 16) || memcmp(g->info.addr, m->info.addr, 32) || memcmp(g->info.port, m->info.port, 4))
+		return false;
+	if (d->family == AF_INET && memcmp(g->info.addr[0], any4, 12))
+		return false;
+	return g->info.port[1] == d->ends.port[1] && (!memcmp(own, any, 16) || !memcmp(own, any4, 16) || !memcmp(own, g->info.addr[1], 16));
+}
+
+/* Makes a flow of the segment. False: it is refused. */
+static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, int alive)
+{
+	struct ds_dg_in *f = REAL(mmap)(NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	bool added = false;
+
+	if (f == MAP_FAILED)
+		return false;
+	if (ds_dg_map(&f->seg, segment) == 0) {
+		if (!fits(d, &f->seg, m) || rules_decide(1, f->seg.info.addr[1], f->seg.info.port[1]) != RULES_DIRECT)
+			;
+		else if (ds_own_lock(&d->in) != DS_NESTED) {
+			ds_dg_arm(&f->seg, true);
+			__atomic_store_n(&f->seg.in->bound, d->bound, __ATOMIC_RELAXED);
+			f->alive = ds_fd_keep(alive);
+			f->entry = ds_stats_get((int)d->last, 1, &f->seg.info);
+			if (f->entry) {
+				f->entry->zero[0] = 1;
+				ds_stats_say(f->entry, DS_MODE_TCP, DS_WHY_IDLE);
+			}
+			f->counters = ds_stats_counters(f->entry);
+			added = !d->hard && ds_dg_add(d, f);
+			__atomic_store_n(&f->seg.in->state, added ? DS_ATTACHED : DS_WITHDRAWN, __ATOMIC_RELEASE);
+			ds_own_unlock(&d->in);
+		}
+	}
+	if (added)
+		return true;
+	if (f->alive > 0) {
+		ds_fd_close(f->alive);
+		ds_stats_put(f->entry, false);
+	}
+	bool kept = f->alive > 0;
+	ds_dg_unmap(&f->seg);
+	REAL(munmap)(f, sizeof *f);
+	return kept; /* its end is closed */
+}
+
+bool ds_dg_granted(const struct ds_message *m, int segment, int alive)
+{
+	struct ds_dgram *d = is_socket(m->id) ? ds_dg_by_id(m->id) : NULL;
+
+	if (!is_socket(m->id))
+		return false;
+	if (!d || !d->claiming || !attach(d, m, segment, alive))
+		ds_fd_abandon(alive);
+	if (d) {
+		d->claiming = false;
+		d->refused = 0; /* there may be more */
+	}
+	REAL(close)(segment);
+	return true;
+}
+
+bool ds_dg_none(uint32_t id)
+{
+	struct ds_dgram *d = is_socket(id) ? ds_dg_by_id(id) : NULL;
+
+	if (d)
+		d->claiming = false;
+	return is_socket(id);
+}
+
+bool ds_dg_refused(uint32_t id, int reason)
+{
+	static const uint8_t whys[] = {
+		DS_WHY_REFUSED, DS_WHY_NO_LISTENER, DS_WHY_EXPIRED, DS_WHY_UNREACHABLE, DS_WHY_NO_MEMORY, DS_WHY_REFUSED, DS_WHY_REFUSED,
+		DS_WHY_NO_RULE,
+	};
+	struct ds_dgram *d = is_socket(id) ? ds_dg_by_id(id) : NULL;
+	struct ds_dg_out *o = is_flow(id) ? ds_dg_out_by_id(id) : NULL;
+
+	if (d)
+		d->deaf = true; /* its announcement */
+	if (o && !o->up) {
+		ds_stats_say(o->entry, DS_MODE_TCP, reason > 0 && reason < (int)sizeof whys ? whys[reason] : DS_WHY_REFUSED);
+		DS_SET(o->asked, false); /* its next send ends it */
+	}
+	return is_socket(id) || is_flow(id);
+}
+
+void ds_dg_unlisten(struct ds_dgram *d)
+{
+	struct ds_message m = {.type = DS_UNLISTEN, .id = d->id};
+
+	if (d->told == ds_broker_connection())
+		ds_broker_send(&m);
+	d->announced = d->claiming = d->deaf = false;
+	d->received = 0;
+}

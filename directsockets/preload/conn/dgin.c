@@ -1,0 +1,306 @@
+/* Flows to a UDP socket: which are awake, and what they hold. */
+#include "conn/dgram.h"
+#include "conn/fds.h"
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+enum { BUSY_US = 10000, SHORT_US = 20 };
+
+uint32_t ds_dg_flows;
+uint64_t ds_dg_moved[4];
+
+uint64_t ds_dg_ticks(unsigned us) { return us * ds_ticks_us(); }
+
+struct ds_dg_in *ds_dg_from(struct ds_dgram *d, const uint8_t addr[16], uint16_t port)
+{
+	for (unsigned i = 0; i < d->nin; i++) {
+		const struct ds_info *n = &d->flows[i]->seg.info;
+
+		if (n->port[0] == port && !memcmp(n->addr[0], addr, 16))
+			return d->flows[i];
+	}
+	return NULL;
+}
+
+bool ds_dg_add(struct ds_dgram *d, struct ds_dg_in *f)
+{
+	struct ds_dg_in *before = ds_dg_from(d, f->seg.info.addr[0], f->seg.info.port[0]);
+
+	if (before)
+		ds_dg_in_close(d, before, DS_WHY_PEER);
+	ds_dg_in_sweep(d);
+	if (d->nin == DS_DG_FLOWS)
+		return false;
+	DS_SET(ds_dg_flows, ds_dg_flows + 1);
+	d->flows[d->nin] = f;
+	DS_SET(d->nin, d->nin + 1);
+	return true;
+}
+
+/* ---- arming ------------------------------------------------------------------------------------ */
+
+/* Waits until no sender of the flows that are being armed publishes. */
+static void await_idle(struct ds_dgram *d)
+{
+	uint64_t begin = 0, now = 0;
+
+	for (unsigned i = 0; i < d->nlisted; i++) {
+		struct ds_dg_in *f = d->list[i];
+
+		while (f->awake && ds_dg_busy(&f->seg)) {
+			now = ds_ticks();
+			begin = begin ? begin : now;
+			if (now - begin > BUSY_US * ds_ticks_us()) {
+				ds_dg_in_close(d, f, DS_WHY_PEER);
+				break;
+			}
+			if (now - begin > SHORT_US * ds_ticks_us())
+				ds_syscall(SYS_sched_yield);
+			else
+				ds_pause();
+		}
+	}
+}
+
+void ds_dg_arm_all(struct ds_dgram *d)
+{
+	if (!d->awake)
+		return;
+	for (unsigned i = 0; i < d->nlisted; i++)
+		if (d->list[i]->awake)
+			ds_dg_arm(&d->list[i]->seg, true);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	await_idle(d);
+	unsigned left = 0;
+	for (unsigned i = 0; i < d->nlisted; i++) {
+		struct ds_dg_in *f = d->list[i];
+
+		f->awake = false;
+		f->listed = ds_dg_there(&f->seg);
+		if (f->listed)
+			d->list[left++] = f;
+	}
+	DS_SET(d->nlisted, left);
+	DS_SET(d->awake, 0);
+}
+
+/* Does a thread sleep in the kernel for d, or is about to? */
+static bool asleep(const struct ds_dgram *d)
+{
+	if (__atomic_load_n(&d->sleepers, __ATOMIC_SEQ_CST))
+		return true;
+	for (int i = 0; i < DS_DG_SETS; i++) {
+		const uint32_t *n = DS_GET(d->sets[i].asleep);
+		if (n && __atomic_load_n(n, __ATOMIC_SEQ_CST))
+			return true;
+	}
+	return false;
+}
+
+void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f)
+{
+	f->taken++;
+	__atomic_store_n(&f->seg.in->taken, f->taken, __ATOMIC_RELEASE);
+	if (f->awake || f->closed || d->hard || asleep(d) || (d->wants && !f->sampled))
+		return;
+	if (!f->listed) {
+		f->listed = true;
+		d->list[d->nlisted] = f;
+		DS_SET(d->nlisted, d->nlisted + 1);
+	}
+	f->awake = true;
+	DS_SET(d->awake, d->awake + 1);
+	ds_dg_arm(&f->seg, false);
+	if (f->entry && DS_GET(f->entry->mode) != DS_MODE_DIRECT)
+		ds_stats_direct(f->entry, DS_PATH_MEMORY);
+}
+
+void ds_dg_before(struct ds_dgram *d)
+{
+	for (unsigned i = 0; i < d->nlisted; i++)
+		d->list[i]->read = ds_dg_by_kernel(&d->list[i]->seg);
+}
+
+void ds_dg_found_nothing(struct ds_dgram *d)
+{
+	for (unsigned i = 0; i < d->nlisted; i++)
+		if (d->list[i]->awake)
+			__atomic_store_n(&d->list[i]->seg.in->dry, d->list[i]->read, __ATOMIC_RELEASE);
+}
+
+/* ---- the end of a flow --------------------------------------------------------------------------- */
+
+void ds_dg_in_close(struct ds_dgram *d, struct ds_dg_in *f, int why)
+{
+	if (f->closed)
+		return;
+	f->closed = true;
+	if (f->awake)
+		DS_SET(d->awake, d->awake - 1);
+	f->awake = false;
+	ds_dg_arm(&f->seg, true);
+	__atomic_store_n(&f->seg.in->flags, DS_DG_CLOSED, __ATOMIC_SEQ_CST);
+	if (f->entry && why)
+		ds_stats_say(f->entry, DS_MODE_DEMOTED, why);
+}
+
+void ds_dg_in_close_all(struct ds_dgram *d, int why)
+{
+	ds_dg_arm_all(d);
+	for (unsigned i = 0; i < d->nin; i++)
+		ds_dg_in_close(d, d->flows[i], why);
+}
+
+/* Is the other end gone? */
+static bool dead(const struct ds_dg_in *f)
+{
+	char c;
+
+	return ds_dg_left(&f->seg) || ds_syscall(SYS_recvfrom, f->alive, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 0;
+}
+
+void ds_dg_in_sweep(struct ds_dgram *d)
+{
+	unsigned left = 0;
+	int saved = errno;
+
+	for (unsigned i = 0; i < d->nin; i++) {
+		struct ds_dg_in *f = d->flows[i];
+		bool over = f->closed || f->seg.broken || dead(f);
+
+		if (over && !ds_dg_busy(&f->seg))
+			ds_dg_in_close(d, f, f->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
+		if (!f->closed || (f->listed && d->nlisted && ds_dg_there(&f->seg))) {
+			d->flows[left++] = f;
+			continue;
+		}
+		unsigned n = 0;
+		for (unsigned k = 0; k < d->nlisted; k++)
+			if (d->list[k] != f)
+				d->list[n++] = d->list[k];
+		DS_SET(d->nlisted, n);
+		ds_dg_unmap(&f->seg);
+		ds_fd_close(f->alive);
+		ds_dg_entry_put(f->entry, 0);
+		REAL(munmap)(f, sizeof *f);
+	}
+	DS_SET(d->nin, left);
+	errno = saved;
+}
+
+/* ---- what they hold ------------------------------------------------------------------------------ */
+
+struct ds_dg_in *ds_dg_pick(struct ds_dgram *d)
+{
+	struct ds_dg_in *best = NULL;
+	uint64_t stamp = 0;
+
+	for (unsigned i = 0; i < d->nlisted; i++) {
+		struct ds_dg_in *f = d->list[i];
+
+		if (!ds_dg_there(&f->seg)) {
+			if (!f->awake) { /* nothing comes any more */
+				f->listed = false;
+				DS_SET(d->nlisted, d->nlisted - 1);
+				d->list[i--] = d->list[d->nlisted];
+			}
+			continue;
+		}
+		uint64_t t = ds_dg_stamp(&f->seg);
+		if (!best || (int64_t)(t - stamp) < 0) {
+			best = f;
+			stamp = t;
+		}
+	}
+	return best;
+}
+
+bool ds_dg_peeked(struct ds_dgram *d)
+{
+	for (unsigned i = 0, n = DS_GET(d->nlisted); i < n && i < DS_DG_FLOWS; i++) {
+		struct ds_dg_in *f = DS_GET(d->list[i]);
+		if (f && ds_dg_there(&f->seg))
+			return true;
+	}
+	return false;
+}
+
+bool ds_dg_ready(struct ds_dgram *d)
+{
+	bool ready;
+
+	if (!DS_GET(d->nlisted) || ds_own_lock(&d->in) == DS_NESTED)
+		return false;
+	ready = ds_dg_peeked(d);
+	ds_own_unlock(&d->in);
+	return ready;
+}
+
+uint64_t ds_dg_arrivals(struct ds_dgram *d)
+{
+	uint64_t n = 0;
+
+	if (!ds_dg_inward(d) || ds_own_lock(&d->in) == DS_NESTED)
+		return 0;
+	for (unsigned i = 0; i < d->nin; i++)
+		n += ds_dg_arrived(&d->flows[i]->seg);
+	ds_own_unlock(&d->in);
+	return n;
+}
+
+int ds_dg_next_size(struct ds_dgram *d)
+{
+	struct ds_dg_meta m;
+	const volatile uint8_t *bytes;
+	int size = -1;
+
+	if (!DS_GET(d->nlisted) || ds_own_lock(&d->in) == DS_NESTED)
+		return -1;
+	struct ds_dg_in *f = ds_dg_pick(d);
+	if (f && ds_dg_next(&f->seg, &m, &bytes))
+		size = (int)(m.train && m.train < m.len ? m.train : m.len);
+	ds_own_unlock(&d->in);
+	return size;
+}
+
+/* Finds out whether the kernel has nothing for a flow that waits for that. */
+static void look_dry(struct ds_dgram *d, int fd)
+{
+	bool wanted = false;
+	char c;
+
+	for (unsigned i = 0; i < d->nlisted; i++) {
+		struct ds_dg_in *f = d->list[i];
+		uint64_t n = ds_dg_by_kernel(&f->seg);
+
+		wanted |= f->awake && n != f->taken && n != DS_GET(f->seg.in->dry);
+	}
+	if (!wanted)
+		return;
+	int saved = errno;
+	ds_dg_before(d);
+	if (ds_syscall(SYS_recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) < 0 && errno == EAGAIN)
+		ds_dg_found_nothing(d);
+	errno = saved;
+}
+
+void ds_dg_rest(struct ds_dgram *d, int fd)
+{
+	if (!DS_GET(d->awake) || ds_own_lock(&d->in) == DS_NESTED)
+		return;
+	look_dry(d, fd);
+	ds_dg_arm_all(d);
+	ds_own_unlock(&d->in);
+}
+
+void ds_dg_sleep(struct ds_dgram *d, int fd)
+{
+	__atomic_add_fetch(&d->sleepers, 1, __ATOMIC_SEQ_CST);
+	ds_dg_rest(d, fd);
+}
+
+void ds_dg_awoke(struct ds_dgram *d) { __atomic_sub_fetch(&d->sleepers, 1, __ATOMIC_SEQ_CST); }

@@ -1,0 +1,225 @@
+/* Flows from a UDP socket, by destination. */
+#include "conn/dgram.h"
+#include "conn/fds.h"
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+enum {
+	FLOWS = 16384,      /* of the process */
+	DRY_US = 1000,      /* after the last datagram by the kernel, until its queue says what was lost */
+	WAIT_US = 2000,	    /* for a receiver that is behind */
+	ALIVE_US = 1000,
+	PATIENT = 16,	    /* datagrams by the kernel after which it waits for that */
+	AHEAD = 64,	    /* that the receiver has not taken, after which it waits, too */
+	AGAIN_US = 1000000, /* until it is offered again, doubled each time */
+	TRIES = 5,
+};
+
+static struct ds_dg_out *flows; /* with the lock of setup, or that of out of their socket */
+static uint32_t used;
+static struct ds_lock lock;
+
+struct ds_dg_out *ds_dg_out_new(void)
+{
+	struct ds_dg_out *o = NULL;
+
+	if (!flows) {
+		void *p = REAL(mmap)(NULL, FLOWS * sizeof *flows, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+		if (p == MAP_FAILED)
+			return NULL;
+		flows = p;
+	}
+	if (ds_own_lock(&lock) == DS_NESTED)
+		return NULL;
+	for (uint32_t i = 0; i < used && !o; i++)
+		if (!flows[i].open)
+			o = &flows[i];
+	if (!o && used < FLOWS)
+		o = &flows[used++];
+	if (o) {
+		uint32_t serial = (o->id >> 16) + 1;
+		memset(o, 0, sizeof *o);
+		o->open = true;
+		o->id = 0xe0000000u | (serial & 0x1fff) << 16 | (uint32_t)(o - flows);
+		o->alive = o->theirs = -1;
+		o->lost = o->stuck = UINT64_MAX;
+		o->counters = ds_stats_counters(NULL);
+	}
+	ds_own_unlock(&lock);
+	return o;
+}
+
+void ds_dg_out_put(struct ds_dg_out *o)
+{
+	if (o->alive >= 0)
+		ds_fd_close(o->alive);
+	if (o->theirs >= 0)
+		ds_fd_close(o->theirs);
+	o->alive = o->theirs = -1;
+	__atomic_store_n(&o->open, false, __ATOMIC_RELEASE);
+}
+
+struct ds_dg_out *ds_dg_out_by_id(uint32_t id)
+{
+	uint32_t i = id & 0xffff;
+
+	return i < used && flows[i].open && flows[i].id == id ? &flows[i] : NULL;
+}
+
+struct ds_dg_dest *ds_dg_dest(struct ds_dgram *d, const uint8_t addr[16], uint16_t port)
+{
+	uint32_t h = 2166136261u;
+	struct ds_dg_dest *free = NULL;
+
+	if (d->connected && d->peer.port == port && !memcmp(d->peer.addr, addr, 16))
+		return &d->peer;
+	for (int i = 8; i < 16; i++)
+		h = (h ^ addr[i]) * 16777619u;
+	h = ((h ^ port) * 16777619u) >> 7;
+	for (unsigned i = 0; i < 4; i++) {
+		struct ds_dg_dest *t = &d->dests[(h + i) % DS_DG_DESTS];
+
+		if (t->port == port && !memcmp(t->addr, addr, 16))
+			return t;
+		if (!t->flow && (!free || t->since < free->since))
+			free = t;
+	}
+	if (!free)
+		return NULL;
+	memset(free, 0, sizeof *free);
+	memcpy(free->addr, addr, 16);
+	free->port = port;
+	free->since = ds_ticks();
+	d->dests[0].since += !d->dests[0].since; /* so that ds_dg_new clears the table */
+	return free;
+}
+
+void ds_dg_out_end(struct ds_dgram *d, struct ds_dg_dest *dest, int why)
+{
+	struct ds_dg_out *o = dest->flow;
+
+	if (!o)
+		return;
+	__atomic_store_n(&o->seg.out->flags, DS_DG_LEFT, __ATOMIC_SEQ_CST);
+	ds_dg_entry_put(o->entry, why);
+	o->entry = NULL;
+	dest->flow = NULL;
+	ds_dg_unmap(&o->seg);
+	ds_dg_out_put(o);
+	d->nout--;
+	dest->sent = 0;
+	if (dest->tries >= TRIES)
+		dest->never = true;
+	else
+		dest->since = ds_ticks() + ((uint64_t)AGAIN_US << dest->tries++) * ds_ticks_us();
+}
+
+void ds_dg_leave(struct ds_dgram *d, int why)
+{
+	for (int i = 0; i <= DS_DG_DESTS; i++) {
+		struct ds_dg_dest *t = i < DS_DG_DESTS ? &d->dests[i] : &d->peer;
+
+		ds_dg_out_end(d, t, why);
+		t->since = t->sent = t->tries = 0;
+	}
+}
+
+/* Is the receiver's process gone? Asks the kernel, not often. */
+static bool dead(struct ds_dg_out *o, uint64_t now)
+{
+	char c;
+	int saved = errno;
+
+	if (now - o->checked < ALIVE_US * ds_ticks_us())
+		return false;
+	o->checked = now;
+	bool end = ds_syscall(SYS_recvfrom, o->alive, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 0;
+	errno = saved;
+	return end;
+}
+
+/* Is nothing under way in the kernel? */
+static bool settled(struct ds_dg_out *o, const struct ds_dg_dest *dest, uint64_t now)
+{
+	uint64_t taken;
+
+	if (o->lost != UINT64_MAX && ds_dg_settled(&o->seg, dest->by_kernel, o->lost))
+		return true;
+	if (now - o->last < DRY_US * ds_ticks_us() || !ds_dg_dry(&o->seg, dest->by_kernel, &taken))
+		return false;
+	o->lost = dest->by_kernel - taken;
+	return true;
+}
+
+/* Waits a moment for a receiver that is behind. */
+static bool catch_up(struct ds_dg_out *o, const struct ds_dg_dest *dest)
+{
+	uint64_t begin = ds_ticks(), now;
+
+	do {
+		ds_syscall(SYS_sched_yield);
+		now = ds_ticks();
+		if (settled(o, dest, now))
+			return true;
+	} while (now - begin < WAIT_US * ds_ticks_us() && !ds_dg_closed(&o->seg));
+	return false;
+}
+
+/* Is it time to wait for the receiver? For one that is far behind, and goes on taking, so that its
+ * socket does not drop what the kernel carries; and now and then for one that has never been known
+ * to have all. */
+static bool impatient(struct ds_dg_out *o, const struct ds_dg_dest *dest)
+{
+	uint64_t taken;
+
+	o->unsettled++;
+	if (o->lost != UINT64_MAX) {
+		ds_dg_dry(&o->seg, dest->by_kernel, &taken);
+		if (dest->by_kernel - o->lost - taken >= AHEAD && taken != o->behind) {
+			o->behind = taken;
+			return true;
+		}
+	}
+	return o->unsettled >= PATIENT && !(o->unsettled & (o->unsettled - 1)) && (o->lost == UINT64_MAX || !ds_dg_armed(&o->seg));
+}
+
+struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
+{
+	struct ds_dg_out *o = dest->flow;
+
+	if (!o)
+		return NULL;
+	if (__builtin_expect(!o->up, 0)) {
+		uint64_t now = ds_ticks();
+		uint32_t state = ds_dg_state(&o->seg);
+
+		if (state == DS_WITHDRAWN || (state != DS_ATTACHED && !o->asked) || (o->theirs < 0 && dead(o, now))) {
+			ds_dg_out_end(d, dest, DS_WHY_REFUSED);
+			return NULL;
+		}
+		if (state != DS_ATTACHED)
+			return NULL;
+		if (o->theirs >= 0)
+			ds_fd_close(o->theirs);
+		o->theirs = -1;
+		o->up = true;
+		ds_stats_direct(o->entry, DS_PATH_MEMORY);
+	}
+	if (ds_dg_closed(&o->seg)) {
+		ds_dg_out_end(d, dest, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
+		return NULL;
+	}
+	if (__builtin_expect(o->lost != UINT64_MAX && ds_dg_settled(&o->seg, dest->by_kernel, o->lost), 1)) {
+		o->unsettled = 0;
+		return ds_dg_armed(&o->seg) ? NULL : o;
+	}
+	if (!settled(o, dest, ds_ticks()) && !(impatient(o, dest) && catch_up(o, dest)))
+		return NULL;
+	o->unsettled = 0;
+	return ds_dg_armed(&o->seg) ? NULL : o;
+}

@@ -1,0 +1,257 @@
+/* UDP sockets, and the flows that they send and receive by (SPEC 10).
+ *
+ *   dgpool.c    the sockets of the process
+ *   dgsock.c    the life of a socket; what makes it the kernel's for good; fork
+ *   dgtick.c    a socket is announced, and claims what is offered to it; offers
+ *   dgbroker.c  what the broker says
+ *   dgout.c     flows from a socket, by destination
+ *   dgsend.c    sends
+ *   dgin.c      flows to a socket: which are awake; readiness
+ *   dgrecv.c    receives
+ *
+ * A flow to a socket is awake (not armed) or armed. Awake flows are looked at; an armed one goes by
+ * the kernel. It wakes when a datagram from it has come by the kernel, and nobody sleeps there.
+ *
+ * Locks: setup before in before out; none is held in a call that may wait. */
+#ifndef DS_DGRAM_H
+#define DS_DGRAM_H
+
+#include "segment/dgram.h"
+#include "conn/broker.h"
+
+#include <netinet/in.h>
+
+enum {
+	DS_DG_FLOWS = 64,  /* to a socket, and from it */
+	DS_DG_DESTS = 32,  /* destinations that a socket remembers */
+	DS_DG_SETS = 4,    /* epoll sets that a socket may be in */
+	DS_DG_CONTROL = 256,
+};
+
+/* A flow to a socket. */
+struct ds_dg_in {
+	struct ds_dgseg seg;
+	int alive;	/* end of the liveness pair */
+	bool awake;	/* not armed */
+	bool closed;	/* CLOSED is set; what is in the ring is still to be read */
+	bool listed;	/* in the list of those that may have records */
+	bool sampled;	/* control is what the kernel says with a datagram of this sender */
+	uint64_t read;	/* of by_kernel, before a receive */
+	uint64_t taken;
+	struct ds_entry *entry;
+	uint64_t *counters;
+	uint16_t length;
+	uint8_t control[DS_DG_CONTROL] __attribute__((aligned(8)));
+};
+
+/* A flow from a socket. */
+struct ds_dg_out {
+	struct ds_dgseg seg;
+	int alive, theirs; /* ends of the liveness pair; theirs until it is attached */
+	bool open, up;
+	uint8_t tos, ttl; /* of its datagrams on arrival */
+	uint32_t id;
+	uint64_t lost;	   /* of by_kernel; UINT64_MAX: not known yet */
+	uint64_t last;	   /* when it last sent by the kernel, in ds_ticks */
+	uint64_t unsettled; /* datagrams by the kernel since it was settled, */
+	uint64_t behind;    /* and what the receiver had taken when it was last waited for */
+	uint64_t checked;  /* when the liveness pair was last looked at */
+	uint64_t stuck;	   /* consumed when a datagram was dropped; UINT64_MAX: none was */
+	bool asked;	   /* the offer is with the broker */
+	struct ds_entry *entry;
+	uint64_t *counters;
+};
+
+/* A destination of a socket. */
+struct ds_dg_dest {
+	uint8_t addr[16];
+	uint16_t port;
+	uint8_t tries;
+	bool never;	/* by a rule, or what it is: no flow */
+	uint32_t sent;	/* lately */
+	uint64_t since; /* in ds_ticks: when that began; when to try again */
+	uint64_t by_kernel; /* datagrams since there is a flow */
+	struct ds_dg_out *flow;
+};
+
+struct ds_dgram {
+	int users;  /* references: one for all descriptors, one for each call */
+	int nfds;
+	bool open;
+	uint8_t family;
+	bool hard;  /* it is the kernel's for good */
+	uint8_t why; /* of the statistics, for that */
+	uint8_t nonblock; /* enum ds_nonblocking */
+	bool connected; /* the program has called connect */
+	bool wants;  /* its options ask for control data */
+	bool trains; /* UDP_GRO */
+	bool held;   /* an option holds datagrams back: UDP_CORK, or MSG_MORE was used */
+	uint8_t tos, ttl; /* what its options say; 0: the default */
+	uint16_t train; /* UDP_SEGMENT */
+	uint32_t bound; /* SO_RCVBUF, if the program has set it */
+	uint32_t relatives; /* processes that may have it, too: a set (dgsock.c) */
+	uint32_t id, serial;
+	uint32_t next;
+
+	/* announcing and claiming, with the lock of setup */
+	bool announced, claiming, deaf;
+	uint16_t port;
+	uint32_t bucket, refused, told, received, last; /* last: a descriptor of it */
+	uint64_t retry;
+	struct ds_info ends;
+
+	struct ds_lock in;
+	uint32_t sleepers; /* threads in a call on the shadow that may wait */
+	/* The epoll sets that it is in: the layer above keeps all of this but *asleep, how many sleep in
+	 * the set. */
+	struct ds_dg_set {
+		const uint32_t *asleep; /* NULL: none */
+		void *set;
+		int fd;
+		bool off; /* EPOLLONESHOT: it was told */
+		uint32_t events;
+		uint64_t data, seen;
+	} sets[DS_DG_SETS];
+	unsigned nin, nlisted, turn, streak;
+	unsigned awake; /* flows that are */
+	struct ds_dg_in *flows[DS_DG_FLOWS], *list[DS_DG_FLOWS];
+
+	struct ds_lock out;
+	unsigned nout;
+	struct ds_dg_dest peer; /* of a connected socket */
+	struct ds_dg_dest dests[DS_DG_DESTS];
+};
+
+/* ---- the pool (dgpool.c) --------------------------------------------------------------------- */
+
+/* A UDP socket of the program. NULL: no memory. It has one reference, for one descriptor. */
+struct ds_dgram *ds_dg_new(int family, int nonblock) DS_HIDDEN;
+/* Its place is free. */
+void ds_dg_free(struct ds_dgram *d) DS_HIDDEN;
+/* Calls fn for each socket that is open. No lock. */
+void ds_dg_each(void (*fn)(struct ds_dgram *d, void *arg), void *arg) DS_HIDDEN;
+/* NULL: none is open by that name. */
+struct ds_dgram *ds_dg_by_id(uint32_t id) DS_HIDDEN;
+/* In the child of a fork. */
+void ds_dg_pool_child(void) DS_HIDDEN;
+/* Gives an entry of the statistics back. Any lock may be held. */
+void ds_dg_entry_put(struct ds_entry *e, int why) DS_HIDDEN;
+
+/* ---- sockets (dgsock.c) ---------------------------------------------------------------------- */
+
+static inline void ds_dg_hold(struct ds_dgram *d) { __atomic_add_fetch(&d->users, 1, __ATOMIC_ACQ_REL); }
+void ds_dg_put(struct ds_dgram *d) DS_HIDDEN;
+/* From now on all of its datagrams go by the kernel. What has come is still read. */
+void ds_dg_harden(struct ds_dgram *d, int why) DS_HIDDEN;
+/* It is connected to another peer, or to none. */
+void ds_dg_connected(struct ds_dgram *d, const struct sockaddr *addr, socklen_t len) DS_HIDDEN;
+/* The program has set an option. */
+void ds_dg_option(struct ds_dgram *d, int fd, int level, int name, const void *value, socklen_t len) DS_HIDDEN;
+/* A process is about to be made, and was made: pid as fork returned it. With the lock of setup. */
+void ds_dg_forking(void) DS_HIDDEN;
+void ds_dg_forked(int pid) DS_HIDDEN;
+/* May another process have d? Looks whether those that might have ended. With the lock of setup. */
+bool ds_dg_shared(struct ds_dgram *d) DS_HIDDEN;
+
+/* ---- the broker (dgtick.c, dgbroker.c) --------------------------------------------------------- */
+
+/* After a datagram was received: announces d, claims what is offered to it. */
+void ds_dg_tick_slow(struct ds_dgram *d, int fd) DS_HIDDEN;
+static inline void ds_dg_tick(struct ds_dgram *d, int fd)
+{
+	if (!__atomic_load_n(&d->hard, __ATOMIC_RELAXED))
+		ds_dg_tick_slow(d, fd);
+}
+/* Offers a flow to a destination. With no lock. */
+void ds_dg_offer(struct ds_dgram *d, int fd, const uint8_t addr[16], uint16_t port) DS_HIDDEN;
+/* What the broker says. With the lock of setup. True: it was about a UDP socket. granted takes both
+ * descriptors then. */
+bool ds_dg_granted(const struct ds_message *m, int segment, int alive) DS_HIDDEN;
+bool ds_dg_none(uint32_t id) DS_HIDDEN;
+bool ds_dg_refused(uint32_t id, int reason) DS_HIDDEN;
+/* The socket that d was is no more: tells the broker. With the lock of setup. */
+void ds_dg_unlisten(struct ds_dgram *d) DS_HIDDEN;
+
+/* ---- flows out (dgout.c) ----------------------------------------------------------------------- */
+
+/* With the lock of out: the place of a destination. */
+struct ds_dg_dest *ds_dg_dest(struct ds_dgram *d, const uint8_t addr[16], uint16_t port) DS_HIDDEN;
+/* Its flow if that may carry a datagram now; NULL: the kernel. */
+struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest) DS_HIDDEN;
+/* Ends the flow of dest; that of all: ds_dg_leave. With the lock of out. */
+void ds_dg_out_end(struct ds_dgram *d, struct ds_dg_dest *dest, int why) DS_HIDDEN;
+void ds_dg_leave(struct ds_dgram *d, int why) DS_HIDDEN;
+struct ds_dg_out *ds_dg_out_by_id(uint32_t id) DS_HIDDEN;
+struct ds_dg_out *ds_dg_out_new(void) DS_HIDDEN;
+void ds_dg_out_put(struct ds_dg_out *o) DS_HIDDEN;
+
+/* ---- sends (dgsend.c) -------------------------------------------------------------------------- */
+
+/* Sends the message h, of the library's own making, with the vectors of the program, which can be
+ * read: the number of bytes; -1 and errno; or DS_DG_KERNEL: the kernel shall. If s has a
+ * destination then, ds_dg_has_sent follows, if the kernel has sent n datagrams. */
+struct ds_dg_sent {
+	uint8_t addr[16];
+	uint16_t port;
+	bool known;
+};
+enum { DS_DG_KERNEL = -2 };
+ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s) DS_HIDDEN;
+void ds_dg_has_sent(struct ds_dgram *d, const struct ds_dg_sent *s, unsigned n, size_t bytes) DS_HIDDEN;
+/* The kernel has sent a datagram to an address (NULL: to the peer), where d has no flows. */
+void ds_dg_counted(struct ds_dgram *d, int fd, const void *to, socklen_t len) DS_HIDDEN;
+/* The address of a, of len bytes, as flows have it. False: it is none of an IP socket of d. */
+bool ds_dg_address(const struct ds_dgram *d, const void *a, socklen_t len, uint8_t addr[16], uint16_t *port) DS_HIDDEN;
+
+/* ---- flows in (dgin.c) ------------------------------------------------------------------------- */
+
+/* With the lock of in. */
+bool ds_dg_add(struct ds_dgram *d, struct ds_dg_in *f) DS_HIDDEN;
+void ds_dg_in_close(struct ds_dgram *d, struct ds_dg_in *f, int why) DS_HIDDEN;
+void ds_dg_in_close_all(struct ds_dgram *d, int why) DS_HIDDEN;
+/* Forgets flows that are over. */
+void ds_dg_in_sweep(struct ds_dgram *d) DS_HIDDEN;
+/* The flow of a source; NULL: there is none. */
+struct ds_dg_in *ds_dg_from(struct ds_dgram *d, const uint8_t addr[16], uint16_t port) DS_HIDDEN;
+/* Arms all flows that are awake, and waits for those that are publishing. */
+void ds_dg_arm_all(struct ds_dgram *d) DS_HIDDEN;
+/* Reads by_kernel of the flows that are awake; notes that a receive after that found nothing. */
+void ds_dg_before(struct ds_dgram *d) DS_HIDDEN;
+void ds_dg_found_nothing(struct ds_dgram *d) DS_HIDDEN;
+/* A datagram of f has come by the kernel. */
+void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f) DS_HIDDEN;
+/* The flow with the record that is next; NULL: there is none. */
+struct ds_dg_in *ds_dg_pick(struct ds_dgram *d) DS_HIDDEN;
+
+/* Without a lock: has some flow a record, by a look? */
+bool ds_dg_peeked(struct ds_dgram *d) DS_HIDDEN;
+/* Is something to be read from its flows? */
+bool ds_dg_ready(struct ds_dgram *d) DS_HIDDEN;
+/* A number that changes when something arrives through its flows. */
+uint64_t ds_dg_arrivals(struct ds_dgram *d) DS_HIDDEN;
+/* A thread is about to wait in the kernel for the socket, fd, and has waited: between the two its
+ * flows are armed. */
+void ds_dg_sleep(struct ds_dgram *d, int fd) DS_HIDDEN;
+void ds_dg_awoke(struct ds_dgram *d) DS_HIDDEN;
+/* The same for one that waits for a set of which *sets counts the sleepers. */
+void ds_dg_rest(struct ds_dgram *d, int fd) DS_HIDDEN;
+/* FIONREAD: the size of the next datagram from its flows; -1: there is none. */
+int ds_dg_next_size(struct ds_dgram *d) DS_HIDDEN;
+
+/* Microseconds, in ds_ticks. */
+uint64_t ds_dg_ticks(unsigned us) DS_HIDDEN;
+/* Datagrams of this process, for tests: sent through flows, by the kernel to receivers that there
+ * are flows to, received through flows, by the kernel from senders of flows. */
+extern uint64_t ds_dg_moved[4] DS_HIDDEN;
+/* How many flows to sockets of this process there have been. */
+extern uint32_t ds_dg_flows DS_HIDDEN;
+
+/* ---- receives (dgrecv.c) ----------------------------------------------------------------------- */
+
+/* As recvmsg into h, whose name, if any, and control are checked, with the vectors of the program:
+ * -1 and errno, or the number of bytes. */
+ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags) DS_HIDDEN;
+/* Has it flows to it, or may it get some by a receive? */
+static inline bool ds_dg_inward(const struct ds_dgram *d) { return __atomic_load_n(&d->nin, __ATOMIC_RELAXED) != 0; }
+
+#endif

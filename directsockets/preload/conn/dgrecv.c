@@ -1,0 +1,378 @@
+/* Receives on UDP sockets that have flows to them (SPEC 10.3). */
+#include "conn/dgram.h"
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/udp.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+enum {
+	TURN = 64,     /* datagrams of flows, after which the kernel has its turn */
+	FIRST_US = 3,  /* of spinning, before the kernel is asked, */
+	STEP_US = 10,  /* and until it is asked again */
+};
+
+/* Writes the source of a flow as the kernel does. */
+static void name(const struct ds_dgram *d, const struct ds_info *i, struct msghdr *h)
+{
+	if (d->family == AF_INET) {
+		struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(i->port[0])};
+
+		memcpy(&a.sin_addr, i->addr[0] + 12, 4);
+		memcpy(h->msg_name, &a, sizeof a);
+		h->msg_namelen = sizeof a;
+	} else {
+		struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons(i->port[0])};
+
+		memcpy(&a.sin6_addr, i->addr[0], 16);
+		memcpy(h->msg_name, &a, sizeof a);
+		h->msg_namelen = sizeof a;
+	}
+}
+
+/* ---- control data ---------------------------------------------------------------------------------- */
+
+/* Keeps what the kernel says with a datagram of f, of which only a train's is no other datagram's. */
+static void sample(struct ds_dg_in *f, const struct msghdr *k)
+{
+	size_t n = 0;
+
+	if ((k->msg_flags & MSG_CTRUNC) || !k->msg_control || k->msg_controllen == 0)
+		return;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(k); c; c = CMSG_NXTHDR((struct msghdr *)k, c)) {
+		size_t space = CMSG_ALIGN(c->cmsg_len);
+
+		if (c->cmsg_len < CMSG_LEN(0) || c->cmsg_level == IPPROTO_UDP)
+			continue;
+		if (n + space > sizeof f->control || (uint8_t *)c + c->cmsg_len > (uint8_t *)k->msg_control + k->msg_controllen)
+			return;
+		memset(f->control + n, 0, space);
+		memcpy(f->control + n, c, c->cmsg_len);
+		n += space;
+	}
+	f->length = (uint16_t)n;
+	f->sampled = true;
+}
+
+/* Puts what the datagram itself says in the place of the sample's. */
+static void adapt(struct cmsghdr *c, const struct ds_dg_meta *m)
+{
+	int v;
+
+	if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS && c->cmsg_len >= CMSG_LEN(1)))
+		*CMSG_DATA(c) = m->tos;
+	else if (c->cmsg_len < CMSG_LEN(sizeof v))
+		return;
+	else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS)
+		memcpy(CMSG_DATA(c), &(int){m->tos}, sizeof v);
+	else if (m->ttl && ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TTL) || (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_HOPLIMIT)))
+		memcpy(CMSG_DATA(c), &(int){m->ttl}, sizeof v);
+}
+
+/* Writes the control data of a datagram to the program. False: its memory is not there. */
+static bool control(struct ds_dg_in *f, const struct ds_dg_meta *m, struct msghdr *h)
+{
+	size_t room = h->msg_control ? h->msg_controllen : 0, n = 0;
+
+	h->msg_controllen = 0;
+	if (!f->sampled)
+		return true;
+	struct msghdr s = {.msg_control = f->control, .msg_controllen = f->length};
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&s); c; c = CMSG_NXTHDR(&s, c)) {
+		size_t space = CMSG_ALIGN(c->cmsg_len);
+
+		if (n + c->cmsg_len > room) {
+			h->msg_flags |= MSG_CTRUNC;
+			break;
+		}
+		if (n + space > room)
+			space = room - n;
+		if (!ds_writable((uint8_t *)h->msg_control + n, space))
+			return false;
+		adapt(c, m);
+		memcpy((uint8_t *)h->msg_control + n, c, space);
+		n += space;
+	}
+	h->msg_controllen = n;
+	return true;
+}
+
+/* ---- a datagram of a flow ---------------------------------------------------------------------------- */
+
+/* Copies it to the program's vectors: how many bytes; -1: their memory is not there. */
+static ssize_t scatter(const struct ds_dg_meta *m, const volatile uint8_t *bytes, const struct msghdr *h)
+{
+	size_t done = 0;
+
+	for (size_t i = 0; i < h->msg_iovlen && done < m->len; i++) {
+		size_t n = h->msg_iov[i].iov_len < m->len - done ? h->msg_iov[i].iov_len : m->len - done;
+
+		if (!n)
+			continue;
+		if (!ds_writable(h->msg_iov[i].iov_base, n))
+			return -1;
+		ds_dg_copy(h->msg_iov[i].iov_base, bytes + done, n);
+		done += n;
+	}
+	return (ssize_t)done;
+}
+
+/* Takes the next datagram of f, as recvmsg. False: there is none after all. */
+static bool take(struct ds_dgram *d, struct ds_dg_in *f, struct msghdr *h, int flags, ssize_t *rc)
+{
+	struct ds_dg_meta m;
+	const volatile uint8_t *bytes;
+
+	if (!ds_dg_next(&f->seg, &m, &bytes) || m.train) {
+		if (m.train || f->seg.broken) {
+			f->seg.broken = true;
+			ds_dg_in_close(d, f, DS_WHY_BREACH);
+		}
+		return false;
+	}
+	ssize_t n = scatter(&m, bytes, h);
+	h->msg_flags = (flags & MSG_CMSG_CLOEXEC) | (n >= 0 && (size_t)n < m.len ? MSG_TRUNC : 0);
+	if (n < 0 || !control(f, &m, h)) {
+		errno = EFAULT;
+		*rc = -1;
+	} else {
+		*rc = flags & MSG_TRUNC ? (ssize_t)m.len : n;
+		if (h->msg_name)
+			name(d, &f->seg.info, h);
+	}
+	if (flags & MSG_PEEK)
+		return true;
+	ds_dg_take(&f->seg, &m);
+	ds_bump(ds_dg_moved, 2, 1);
+	ds_bump(f->counters, DS_C_RECEIVED, m.len);
+	ds_bump(f->counters, m.len <= DS_DG_SLOT ? DS_C_RX_VELO_LAST : DS_C_RX_INFO, 1);
+	return true;
+}
+
+/* ---- datagrams of the kernel --------------------------------------------------------------------------- */
+
+/* A datagram of the kernel's has come, as k says. */
+static void note(struct ds_dgram *d, const struct msghdr *k, ssize_t rc, int flags)
+{
+	uint8_t addr[16];
+	uint16_t port;
+
+	if (flags & (MSG_PEEK | MSG_ERRQUEUE) || !ds_dg_address(d, k->msg_name, k->msg_namelen, addr, &port))
+		return;
+	struct ds_dg_in *f = ds_dg_from(d, addr, port);
+	if (!f)
+		return;
+	if (d->wants)
+		sample(f, k);
+	ds_bump(f->counters, DS_C_RECEIVED_SHADOW, (uint64_t)rc);
+	ds_bump(ds_dg_moved, 3, 1);
+	ds_dg_took(d, f);
+}
+
+/* h is what the program gets of k. */
+static void give(struct msghdr *h, const struct msghdr *k)
+{
+	if (h->msg_name) {
+		memcpy(h->msg_name, k->msg_name, k->msg_namelen < sizeof(struct sockaddr_storage) ? k->msg_namelen : sizeof(struct sockaddr_storage));
+		h->msg_namelen = k->msg_namelen;
+	}
+	h->msg_controllen = k->msg_controllen;
+	h->msg_flags = k->msg_flags;
+}
+
+/* With the lock: receives what the kernel has, without waiting. */
+static ssize_t now(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
+{
+	struct sockaddr_storage from;
+	struct msghdr k = *h;
+
+	k.msg_name = &from;
+	k.msg_namelen = sizeof from;
+	ds_dg_before(d);
+	ssize_t rc = ds_syscall(SYS_recvmsg, fd, &k, flags | MSG_DONTWAIT); /* not a cancellation point */
+	if (rc >= 0) {
+		note(d, &k, rc, flags);
+		give(h, &k);
+	} else if (errno == EAGAIN) {
+		ds_dg_found_nothing(d);
+	}
+	return rc;
+}
+
+/* With the lock: it is the kernel's turn, although f has records. True: *rc is what that gave. A
+ * sender's own records come before what the kernel has of it. */
+static bool turn(struct ds_dgram *d, int fd, struct ds_dg_in **f, struct msghdr *h, int flags, ssize_t *rc)
+{
+	struct sockaddr_storage from;
+	struct msghdr k = {.msg_name = &from, .msg_namelen = sizeof from};
+	uint8_t addr[16];
+	uint16_t port;
+	int saved = errno;
+
+	d->streak = 0;
+	if (ds_syscall(SYS_recvmsg, fd, &k, MSG_PEEK | MSG_DONTWAIT) < 0) {
+		errno = saved;
+		return false;
+	}
+	struct ds_dg_in *own = ds_dg_address(d, &from, k.msg_namelen, addr, &port) ? ds_dg_from(d, addr, port) : NULL;
+	if (own && ds_dg_there(&own->seg)) {
+		*f = own;
+		d->streak = TURN;
+		return false;
+	}
+	*rc = now(d, fd, h, flags);
+	if (*rc >= 0 || errno != EAGAIN)
+		return true;
+	errno = saved;
+	return false;
+}
+
+/* ---- receiving ------------------------------------------------------------------------------------------ */
+
+/* O_NONBLOCK of fd. */
+static bool nonblocking(struct ds_dgram *d, int fd)
+{
+	int is = DS_GET(d->nonblock);
+
+	if (is == DS_NONBLOCK_UNKNOWN) {
+		int fl = REAL(fcntl)(fd, F_GETFL);
+
+		is = fl >= 0 && (fl & O_NONBLOCK) ? DS_NONBLOCK_YES : DS_NONBLOCK_NO;
+		DS_SET(d->nonblock, is);
+	}
+	return is == DS_NONBLOCK_YES;
+}
+
+enum { NOTHING, FOUND, GOT };
+
+/* Looks for a while: FOUND, a flow has something; GOT: the kernel had, *rc. */
+static int spin(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssize_t *rc, struct ds_spin *s)
+{
+	uint64_t next, t;
+	int saved = errno, err;
+
+	ds_spin_begin(s, NULL);
+	next = ds_ticks() + FIRST_US * ds_ticks_us();
+	do {
+		if (ds_dg_ready(d)) {
+			ds_spin_end(s, NULL, true);
+			return FOUND;
+		}
+		t = ds_ticks();
+		if (t < next || ds_own_lock(&d->in) == DS_NESTED)
+			continue;
+		*rc = now(d, fd, h, flags);
+		err = errno;
+		ds_own_unlock(&d->in);
+		errno = err;
+		if (*rc >= 0 || err != EAGAIN) {
+			ds_spin_end(s, NULL, true);
+			return GOT;
+		}
+		next = t + STEP_US * ds_ticks_us();
+	} while (ds_spin_more(s));
+	/* Once at least, for senders that want to know whether all has come (SPEC 10.3). */
+	*rc = -1;
+	errno = EAGAIN;
+	if (ds_own_lock(&d->in) != DS_NESTED) {
+		*rc = now(d, fd, h, flags);
+		err = errno;
+		ds_own_unlock(&d->in);
+		errno = err;
+	}
+	if (*rc >= 0 || errno != EAGAIN) {
+		err = errno;
+		ds_spin_end(s, NULL, false);
+		errno = err;
+		return GOT;
+	}
+	errno = saved;
+	return NOTHING;
+}
+
+/* The end of a sleep, also if the thread is cancelled in it. */
+static void awoke(struct ds_dgram **d) { ds_dg_awoke(*d); }
+
+/* Receives by the kernel, which may wait. */
+static ssize_t sleeping(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
+{
+	struct sockaddr_storage from;
+	struct msghdr k = *h;
+	ssize_t rc;
+
+	k.msg_name = &from;
+	k.msg_namelen = sizeof from;
+	{
+		__attribute__((cleanup(awoke))) struct ds_dgram *asleep = d;
+		rc = REAL(recvmsg)(fd, &k, flags);
+	}
+	int saved = errno;
+	if (rc >= 0) {
+		if (ds_own_lock(&d->in) != DS_NESTED) {
+			note(d, &k, rc, flags);
+			ds_own_unlock(&d->in);
+		}
+		give(h, &k);
+	}
+	errno = saved;
+	return rc;
+}
+
+ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
+{
+	struct ds_spin s;
+	bool spun = false;
+	ssize_t rc = -1;
+
+	for (;;) {
+		if (ds_own_lock(&d->in) == DS_NESTED)
+			return REAL(recvmsg)(fd, h, flags);
+		struct ds_dg_in *f = d->nlisted ? ds_dg_pick(d) : NULL;
+		if (f) {
+			bool done = ++d->streak > TURN && turn(d, fd, &f, h, flags, &rc);
+			done = done || take(d, f, h, flags, &rc);
+			int saved = errno;
+			ds_own_unlock(&d->in);
+			if (spun)
+				ds_spin_end(&s, NULL, false);
+			errno = saved;
+			if (done)
+				return rc;
+			continue;
+		}
+		d->streak = 0;
+		if (d->awake && ((flags & MSG_DONTWAIT) || nonblocking(d, fd))) {
+			rc = now(d, fd, h, flags);
+			int saved = errno;
+			ds_own_unlock(&d->in);
+			errno = saved;
+			return rc;
+		}
+		if (d->awake && !spun) {
+			ds_own_unlock(&d->in);
+			int how = spin(d, fd, h, flags, &rc, &s);
+			if (how == GOT)
+				return rc;
+			spun = how == NOTHING;
+			continue;
+		}
+		/* Counted first, so that no other thread wakes a flow; then all are armed. */
+		__atomic_add_fetch(&d->sleepers, 1, __ATOMIC_SEQ_CST);
+		ds_dg_arm_all(d);
+		bool more = d->nlisted && ds_dg_pick(d);
+		ds_own_unlock(&d->in);
+		if (more) {
+			ds_dg_awoke(d);
+			continue;
+		}
+		rc = sleeping(d, fd, h, flags);
+		if (spun) {
+			int saved = errno;
+			ds_spin_end(&s, NULL, false);
+			errno = saved;
+		}
+		return rc;
+	}
+}

@@ -1,0 +1,236 @@
+/* Sends on UDP sockets (SPEC 10.3, 10.5). */
+#include "conn/dgram.h"
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+enum {
+	MOST = 65507,	   /* bytes of a datagram; IPv6 has 20 more, which go by the kernel */
+	SENDS = 4,	   /* in a second, before a flow is offered */
+	SECOND_US = 1000000,
+	STUCK_US = 20,
+	DRAIN_US = 1000,
+	EAGER = 32,
+	TRAIN_MOST = 64,   /* datagrams of one send, as in the kernel */
+};
+
+bool ds_dg_address(const struct ds_dgram *d, const void *a, socklen_t len, uint8_t addr[16], uint16_t *port)
+{
+	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
+	const struct sockaddr *s = a;
+
+	if (len >= sizeof(struct sockaddr_in) && s->sa_family == AF_INET && d->family == AF_INET) {
+		const struct sockaddr_in *in = a;
+		uint32_t ip = ntohl(in->sin_addr.s_addr);
+
+		memcpy(addr, v4, 12);
+		memcpy(addr + 12, &in->sin_addr, 4);
+		*port = ntohs(in->sin_port);
+		return *port && ip && ip < 0xe0000000;
+	}
+	if (len >= sizeof(struct sockaddr_in6) && s->sa_family == AF_INET6 && d->family == AF_INET6) {
+		const struct sockaddr_in6 *in = a;
+		static const uint8_t none[16];
+
+		memcpy(addr, &in->sin6_addr, 16);
+		*port = ntohs(in->sin6_port);
+		if (in->sin6_flowinfo || in->sin6_scope_id || addr[0] >= 0xfe) /* link-local, multicast */
+			return false;
+		if (!memcmp(addr, v4, 12) && addr[12] >= 0xe0)
+			return false;
+		return *port && memcmp(addr, none, 16) != 0;
+	}
+	return false;
+}
+
+/* Waits until the flow's receiver has taken all, so that what the kernel carries comes after. */
+static void drain(struct ds_dg_out *o)
+{
+	uint64_t begin = ds_ticks();
+
+	while (ds_dg_queued(&o->seg) && !ds_dg_closed(&o->seg) && ds_ticks() - begin < DRAIN_US * ds_ticks_us())
+		ds_syscall(SYS_sched_yield);
+}
+
+/* There is no room. Waits as long as the receiver goes on taking; false: it does not, and the
+ * datagram is dropped. */
+static bool room(struct ds_dg_out *o)
+{
+	uint64_t queued = ds_dg_queued(&o->seg), taken = o->seg.known, begin;
+
+	if (o->stuck == taken)
+		return false;
+	begin = ds_ticks();
+	for (unsigned i = 0;; i++) {
+		if (ds_dg_queued(&o->seg) != queued || ds_dg_closed(&o->seg) || ds_dg_armed(&o->seg)) {
+			o->stuck = UINT64_MAX;
+			return true;
+		}
+		if (ds_ticks() - begin > STUCK_US * ds_ticks_us())
+			break;
+		if (i < EAGER)
+			ds_pause();
+		else
+			ds_syscall(SYS_sched_yield);
+	}
+	o->stuck = taken;
+	return false;
+}
+
+/* Sends one datagram of n bytes at the cursor: as ds_dg_send, but drops it in place of
+ * DS_DG_FULL. */
+static int one(struct ds_dg_out *o, struct ds_cursor *c, size_t n)
+{
+	struct ds_dg_meta m = {.len = (uint32_t)n, .tos = o->tos, .ttl = o->ttl, .stamp = ds_ticks()};
+	int rc;
+
+	while ((rc = ds_dg_send(&o->seg, &m, c)) == DS_DG_FULL)
+		if (!room(o)) {
+			ds_dg_drop(&o->seg);
+			ds_bump(o->counters, DS_C_TX_DEMOTE, 1);
+			ds_skip(c, n);
+			return DS_DG_SENT;
+		}
+	if (rc == DS_DG_SENT) {
+		ds_bump(ds_dg_moved, 0, 1);
+		ds_bump(o->counters, DS_C_SENT, n);
+		ds_bump(o->counters, n <= DS_DG_SLOT ? DS_C_TX_VELO_LAST : DS_C_TX_INFO, 1);
+	}
+	return rc;
+}
+
+/* Sends all at the cursor, in datagrams of train bytes if that is not 0. DS_DG_SENT, also if the
+ * receiver went to sleep in the middle: *left, what the kernel has to send. */
+static int all(struct ds_dg_out *o, struct ds_cursor *c, size_t train)
+{
+	int rc;
+
+	do
+		rc = one(o, c, train && c->left > train ? train : c->left);
+	while (rc == DS_DG_SENT && c->left);
+	return rc;
+}
+
+/* Counts a datagram that the kernel is about to send to a destination without a flow. True: one is
+ * to be offered. */
+static bool worth(struct ds_dg_dest *t)
+{
+	uint64_t now = ds_ticks();
+
+	if (t->never || (int64_t)(now - t->since) < 0)
+		return false;
+	if (t->sent++ == 0 || now - t->since > SECOND_US * ds_ticks_us()) {
+		t->since = now;
+		t->sent = 1;
+	}
+	if (t->sent < SENDS)
+		return false;
+	t->sent = 0;
+	return true;
+}
+
+ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s)
+{
+	struct ds_cursor c;
+	size_t total, train = DS_GET(d->train);
+	bool offer = false, own;
+	int rc = DS_DG_ARMED;
+
+	s->known = false;
+	if (flags & MSG_MORE)
+		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
+	if (DS_GET(d->hard))
+		return DS_DG_KERNEL;
+	if (h->msg_name ? !ds_dg_address(d, h->msg_name, h->msg_namelen, s->addr, &s->port) : !DS_GET(d->connected))
+		return DS_DG_KERNEL;
+	own = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) || h->msg_controllen || !ds_cursor(&c, h->msg_iov, (int)h->msg_iovlen) || c.left > MOST;
+	if (train && (own || c.left > train * TRAIN_MOST))
+		own = true;
+	if (ds_own_lock(&d->out) == DS_NESTED)
+		return DS_DG_KERNEL;
+	struct ds_dg_dest *t = h->msg_name ? ds_dg_dest(d, s->addr, s->port) : &d->peer;
+	if (t == &d->peer) {
+		memcpy(s->addr, t->addr, 16);
+		s->port = t->port;
+	}
+	if (!t) {
+		ds_own_unlock(&d->out);
+		return DS_DG_KERNEL;
+	}
+	s->known = t->flow != NULL;
+	if (!t->flow) {
+		offer = !own && worth(t);
+	} else if (own) {
+		if (t->flow->up)
+			drain(t->flow);
+	} else {
+		struct ds_dg_out *o = ds_dg_flow(d, t);
+
+		total = c.left;
+		if (o)
+			rc = all(o, &c, train);
+		if (rc == DS_DG_OVER)
+			ds_dg_out_end(d, t, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
+		if (rc == DS_DG_SENT || (rc == DS_DG_FAULT && c.left == total) || c.left < total) {
+			/* The rest of a train whose receiver sleeps or is gone meanwhile is the kernel's. */
+			struct iovec v[DS_VECTORS];
+			ds_own_unlock(&d->out);
+			if (rc == DS_DG_FAULT) {
+				errno = EFAULT;
+				return -1;
+			}
+			while (rc != DS_DG_SENT && c.left) {
+				struct msghdr m = {.msg_name = h->msg_name, .msg_namelen = h->msg_namelen, .msg_iov = v};
+				size_t n = train < c.left ? train : c.left;
+				m.msg_iovlen = (size_t)ds_vectors(&c, n, v);
+				if (ds_syscall(SYS_sendmsg, fd, &m, flags) < 0)
+					break;
+				ds_dg_has_sent(d, s, 1, n);
+				ds_skip(&c, n);
+			}
+			return (ssize_t)total;
+		}
+	}
+	ds_own_unlock(&d->out);
+	if (offer) {
+		ds_dg_offer(d, fd, s->addr, s->port);
+		s->known = true;
+	}
+	return DS_DG_KERNEL;
+}
+
+void ds_dg_has_sent(struct ds_dgram *d, const struct ds_dg_sent *s, unsigned n, size_t bytes)
+{
+	if (ds_own_lock(&d->out) == DS_NESTED)
+		return;
+	struct ds_dg_dest *t = ds_dg_dest(d, s->addr, s->port);
+	if (t && t->flow) {
+		t->by_kernel += n;
+		ds_bump(ds_dg_moved, 1, n);
+		t->flow->last = ds_ticks();
+		__atomic_store_n(&t->flow->seg.out->by_kernel, t->by_kernel, __ATOMIC_RELEASE);
+		ds_bump(t->flow->counters, DS_C_SENT_SHADOW, bytes);
+	}
+	ds_own_unlock(&d->out);
+}
+
+void ds_dg_counted(struct ds_dgram *d, int fd, const void *to, socklen_t len)
+{
+	uint8_t addr[16];
+	uint16_t port;
+	bool offer = false;
+
+	if ((to ? !ds_dg_address(d, to, len, addr, &port) : !DS_GET(d->connected)) || ds_own_lock(&d->out) == DS_NESTED)
+		return;
+	struct ds_dg_dest *t = to ? ds_dg_dest(d, addr, port) : &d->peer;
+	if (t && !t->flow && worth(t)) {
+		offer = true;
+		memcpy(addr, t->addr, 16);
+		port = t->port;
+	}
+	ds_own_unlock(&d->out);
+	if (offer)
+		ds_dg_offer(d, fd, addr, port);
+}

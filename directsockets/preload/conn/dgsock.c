@@ -1,0 +1,297 @@
+/* The UDP sockets of the process. */
+#include "conn/dgram.h"
+#include "conn/fds.h"
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <netinet/udp.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+enum {
+	RELATIVES = 31, /* processes that may have sockets of this one: beyond, they are the kernel's for good */
+	MANY = RELATIVES,
+};
+
+/* ---- processes that may have sockets of this one ------------------------------------------------ */
+
+/* At a fork, each of the two gets an end of a pair of sockets; a child of either has what its parent
+ * has. An end of file says that all of those are gone that had the other end. */
+static int relatives[RELATIVES] = {[0 ... RELATIVES - 1] = -1};
+static int pair[2] = {-1, -1};
+static bool forks; /* there are sockets */
+
+/* With the lock of setup: is relative i gone? */
+static bool gone(int i)
+{
+	char c;
+
+	if (relatives[i] < 0)
+		return true;
+	if (ds_syscall(SYS_recvfrom, relatives[i], &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) != 0)
+		return false;
+	ds_fd_close(relatives[i]);
+	relatives[i] = -1;
+	return true;
+}
+
+bool ds_dg_shared(struct ds_dgram *d)
+{
+	int saved = errno;
+
+	for (int i = 0; i < RELATIVES; i++)
+		if ((d->relatives >> i & 1) && gone(i))
+			d->relatives &= ~(1u << i);
+	errno = saved;
+	return d->relatives != 0;
+}
+
+/* d may be had by the processes of *which, a set. */
+static void relate(struct ds_dgram *d, void *which) { d->relatives |= *(uint32_t *)which; }
+
+/* All sockets may be had by the process that has the other end of fd. */
+static void add_relative(int fd)
+{
+	uint32_t which;
+	int at = 0;
+
+	while (at < RELATIVES && relatives[at] >= 0)
+		at++;
+	if (at < RELATIVES && fd >= 0)
+		relatives[at] = ds_fd_keep(fd);
+	else if (fd >= 0)
+		REAL(close)(fd);
+	which = 1u << (fd >= 0 ? at : MANY);
+	ds_dg_each(relate, &which);
+}
+
+/* In a child: what d had belongs to the parent. Memory and descriptors end for this process. */
+static void forget_flows(struct ds_dgram *d, void *arg)
+{
+	(void)arg;
+	d->in = d->out = (struct ds_lock){0};
+	d->sleepers = 0;
+	d->announced = d->claiming = false;
+	for (unsigned i = 0; i < d->nin; i++) {
+		ds_dg_unmap(&d->flows[i]->seg);
+		if (d->flows[i]->alive >= 0)
+			ds_fd_close(d->flows[i]->alive);
+		REAL(munmap)(d->flows[i], sizeof *d->flows[i]);
+	}
+	d->nin = d->nlisted = d->awake = 0;
+	for (int i = 0; i <= DS_DG_DESTS; i++) {
+		struct ds_dg_dest *t = i < DS_DG_DESTS ? &d->dests[i] : &d->peer;
+
+		if (t->flow) {
+			ds_dg_unmap(&t->flow->seg);
+			ds_dg_out_put(t->flow);
+		}
+		t->flow = NULL;
+	}
+	d->nout = 0;
+}
+
+/* Ends the flows of d, which two processes are about to have. */
+static void end_flows(struct ds_dgram *d, void *any)
+{
+	*(bool *)any = true;
+	if (d->nin && ds_own_lock(&d->in) != DS_NESTED) {
+		ds_dg_in_close_all(d, DS_WHY_SHARED);
+		ds_own_unlock(&d->in);
+	}
+	if (d->nout && ds_own_lock(&d->out) != DS_NESTED) {
+		ds_dg_leave(d, DS_WHY_SHARED);
+		ds_own_unlock(&d->out);
+	}
+}
+
+void ds_dg_forking(void)
+{
+	forks = false;
+	ds_dg_each(end_flows, &forks);
+	if (forks && ds_syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+		pair[0] = pair[1] = -1;
+}
+
+void ds_dg_forked(int pid)
+{
+	int own = pair[pid == 0], other = pair[pid != 0];
+
+	if (!forks)
+		return;
+	if (pid == 0) {
+		ds_dg_pool_child();
+		ds_dg_each(forget_flows, NULL);
+	}
+	if (other >= 0)
+		REAL(close)(other);
+	if (pid >= 0)
+		add_relative(own);
+	else if (own >= 0)
+		REAL(close)(own);
+	pair[0] = pair[1] = -1;
+}
+
+/* ---- the life of a socket ------------------------------------------------------------------------ */
+
+/* With the lock of setup: the socket is closed. */
+static void end(void *arg)
+{
+	struct ds_dgram *d = arg;
+
+	if (d->announced)
+		ds_dg_unlisten(d);
+	if (ds_own_lock(&d->in) != DS_NESTED) {
+		ds_dg_in_close_all(d, DS_WHY_NOTHING);
+		d->nlisted = 0; /* nobody will read the rest */
+		ds_dg_in_sweep(d);
+		ds_own_unlock(&d->in);
+	}
+	if (ds_own_lock(&d->out) != DS_NESTED) {
+		ds_dg_leave(d, DS_WHY_NOTHING);
+		ds_own_unlock(&d->out);
+	}
+	ds_dg_free(d);
+}
+
+void ds_dg_put(struct ds_dgram *d)
+{
+	int saved = errno;
+
+	if (__atomic_sub_fetch(&d->users, 1, __ATOMIC_ACQ_REL) != 0)
+		return;
+	if (d->announced || d->nin || d->nout || d->claiming)
+		ds_setup_do(end, d);
+	else
+		ds_dg_free(d);
+	errno = saved;
+}
+
+/* ---- what makes a socket the kernel's ------------------------------------------------------------ */
+
+void ds_dg_harden(struct ds_dgram *d, int why)
+{
+	int saved = errno;
+
+	if (!DS_GET(d->hard))
+		d->why = (uint8_t)why;
+	__atomic_store_n(&d->hard, true, __ATOMIC_SEQ_CST);
+	if (d->nin && ds_own_lock(&d->in) != DS_NESTED) {
+		ds_dg_in_close_all(d, why);
+		ds_own_unlock(&d->in);
+	}
+	if (d->nout && ds_own_lock(&d->out) != DS_NESTED) {
+		ds_dg_leave(d, why);
+		ds_own_unlock(&d->out);
+	}
+	errno = saved;
+}
+
+void ds_dg_connected(struct ds_dgram *d, const struct sockaddr *addr, socklen_t len)
+{
+	int saved = errno;
+	struct ds_dg_dest peer = {0};
+	bool ours = ds_dg_address(d, addr, len, peer.addr, &peer.port);
+
+	if (d->announced && ds_setup_lock()) { /* it is another socket to the broker */
+		if (d->announced)
+			ds_dg_unlisten(d);
+		ds_setup_unlock();
+	}
+	if (d->nin && ds_own_lock(&d->in) != DS_NESTED) {
+		ds_dg_in_close_all(d, DS_WHY_PROGRAM);
+		ds_own_unlock(&d->in);
+	}
+	if (ds_own_lock(&d->out) != DS_NESTED) {
+		ds_dg_leave(d, DS_WHY_PROGRAM);
+		memset(d->dests, 0, sizeof d->dests);
+		d->peer = peer;
+		d->peer.never = !ours;
+		DS_SET(d->connected, ours);
+		ds_own_unlock(&d->out);
+	}
+	errno = saved;
+}
+
+/* Does an option of a level change nothing that a flow would have to know? */
+static bool harmless(int level, int name)
+{
+	static const short socket[] = {
+		SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF, SO_SNDBUFFORCE, SO_RCVTIMEO_OLD, SO_RCVTIMEO_NEW, SO_SNDTIMEO_OLD,
+		SO_SNDTIMEO_NEW, SO_BROADCAST, SO_KEEPALIVE, SO_PRIORITY, SO_INCOMING_CPU, SO_BUSY_POLL, SO_RCVLOWAT, SO_DEBUG, SO_LINGER,
+	};
+	static const short ip[] = {
+		IP_MTU_DISCOVER, IP_RECVERR, IP_MULTICAST_IF, IP_MULTICAST_TTL, IP_MULTICAST_LOOP, IP_BIND_ADDRESS_NO_PORT, IP_FREEBIND,
+		IP_MULTICAST_ALL, 51 /* IP_LOCAL_PORT_RANGE */,
+	};
+	static const short ip6[] = {
+		IPV6_V6ONLY, IPV6_MTU_DISCOVER, IPV6_MTU, IPV6_DONTFRAG, IPV6_RECVERR, IPV6_MULTICAST_IF, IPV6_MULTICAST_HOPS,
+		IPV6_MULTICAST_LOOP, IPV6_ADDR_PREFERENCES, IPV6_AUTOFLOWLABEL, IPV6_FREEBIND,
+	};
+	const short *list = level == SOL_SOCKET ? socket : level == IPPROTO_IP ? ip : level == IPPROTO_IPV6 ? ip6 : NULL;
+	size_t n = level == SOL_SOCKET ? sizeof socket : level == IPPROTO_IP ? sizeof ip : level == IPPROTO_IPV6 ? sizeof ip6 : 0;
+
+	for (size_t i = 0; i < n / sizeof *list; i++)
+		if (list[i] == name)
+			return true;
+	return false;
+}
+
+/* Does it ask for control data that is the same for all datagrams of one sender? */
+static bool constant(int level, int name)
+{
+	if (level == IPPROTO_IP)
+		return name == IP_PKTINFO || name == IP_RECVTOS || name == IP_RECVTTL || name == IP_RECVORIGDSTADDR;
+	return level == IPPROTO_IPV6 && (name == IPV6_RECVPKTINFO || name == IPV6_RECVTCLASS || name == IPV6_RECVHOPLIMIT || name == IPV6_RECVORIGDSTADDR);
+}
+
+/* Does it change how this socket's datagrams arrive? */
+static bool outward(int level, int name)
+{
+	return (level == IPPROTO_IP && (name == IP_TOS || name == IP_TTL)) ||
+	       (level == IPPROTO_IPV6 && (name == IPV6_TCLASS || name == IPV6_UNICAST_HOPS));
+}
+
+/* All flows from and to d begin anew. */
+static void again(struct ds_dgram *d, bool in)
+{
+	if (in && ds_own_lock(&d->in) != DS_NESTED) {
+		ds_dg_in_close_all(d, DS_WHY_PROGRAM);
+		ds_own_unlock(&d->in);
+	}
+	if (!in && ds_own_lock(&d->out) != DS_NESTED) {
+		ds_dg_leave(d, DS_WHY_PROGRAM);
+		ds_own_unlock(&d->out);
+	}
+}
+
+void ds_dg_option(struct ds_dgram *d, int fd, int level, int name, const void *value, socklen_t len)
+{
+	int saved = errno, v = 0;
+
+	if (len >= sizeof v && ds_readable(value, sizeof v))
+		memcpy(&v, value, sizeof v);
+	if (level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_RCVBUFFORCE)) {
+		socklen_t n = sizeof v;
+		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVBUF, &v, &n) == 0)
+			DS_SET(d->bound, (uint32_t)v);
+		if (ds_own_lock(&d->in) != DS_NESTED) {
+			for (unsigned i = 0; i < d->nin; i++)
+				DS_SET(d->flows[i]->seg.in->bound, d->bound);
+			ds_own_unlock(&d->in);
+		}
+	} else if (constant(level, name)) {
+		DS_SET(d->wants, true); /* it stays so: what is not asked for any more is not in the sample */
+		again(d, true);
+	} else if (outward(level, name)) {
+		again(d, false);
+	} else if (level == IPPROTO_UDP && name == UDP_SEGMENT) {
+		DS_SET(d->train, v > 0 && v <= 65507 ? (uint16_t)v : 0);
+	} else if (level == IPPROTO_UDP && name == UDP_GRO) {
+		; /* it takes datagrams one by one, too */
+	} else if (!harmless(level, name)) {
+		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
+	}
+	errno = saved;
+}

@@ -1,0 +1,268 @@
+/* UDP sockets are announced, claim what is offered to them, and offer flows (SPEC 10.4). All of this
+ * is tried, and never waited for. */
+#include "conn/dgram.h"
+#include "conn/fds.h"
+#include "conn/inner.h"
+#include "conn/rules.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+enum {
+	RECEIVES = 2,	   /* before a socket is announced */
+	AGAIN_US = 1000000,
+	READ_US = 50,	   /* between two looks for an answer */
+	RING = 1 << 19,
+};
+
+/* With the lock of setup: is there a broker that knows UDP? */
+static bool ready(void)
+{
+	if (ds_start())
+		ds_setup_broker();
+	return ds_broker_up() && ds_page_udp();
+}
+
+/* The ends of fd as the kernel has them. */
+static bool ends(const struct ds_dgram *d, int fd, struct ds_info *i)
+{
+	struct sockaddr_storage a, b;
+	socklen_t n = sizeof a;
+
+	memset(i, 0, sizeof *i);
+	if (getsockname(fd, (struct sockaddr *)&a, &n) < 0 || !ds_address(&a, i->addr[1], &i->port[1]) || !i->port[1])
+		return false;
+	n = sizeof b;
+	if (d->connected && (getpeername(fd, (struct sockaddr *)&b, &n) < 0 || !ds_address(&b, i->addr[0], &i->port[0])))
+		return false;
+	static const uint8_t any4[16] = {[10] = 0xff, [11] = 0xff};
+	if (!memcmp(i->addr[1], any4, 16))
+		memset(i->addr[1], 0, 16);
+	return true;
+}
+
+/* Announces d. False: try again later. */
+static bool announce(struct ds_dgram *d, int fd)
+{
+	struct ds_message m = {.type = DS_LISTEN, .id = d->id, .udp = true};
+
+	if (!ready() || ds_dg_shared(d))
+		return false;
+	if (!ends(d, fd, &d->ends) || rules_listen(d->ends.addr[1], d->ends.port[1]) != RULES_DIRECT) {
+		d->deaf = true;
+		return false;
+	}
+	struct ds_info key = {.addr = {{0}}, .port = {0, d->ends.port[1]}};
+	d->bucket = ds_bucket(&key);
+	m.info = d->ends;
+	if (!ds_broker_show(&m, fd, NULL, 0))
+		return false;
+	d->told = ds_broker_connection();
+	d->refused = 0;
+	d->announced = true;
+	return true;
+}
+
+/* Is there an offer for d that it was not told NONE of? */
+static bool may_claim(const struct ds_dgram *d, uint32_t *word)
+{
+	if (!ds_page_udp_offers())
+		return false;
+	*word = ds_page_offers(d->bucket);
+	return (*word & 0xffff) && *word != DS_GET(d->refused);
+}
+
+static void claim(struct ds_dgram *d, int fd, uint32_t word)
+{
+	struct ds_message m = {.type = DS_CLAIM, .id = d->id, .info = d->ends, .udp = true};
+
+	d->refused = word;
+	if (!ds_dg_shared(d) && ds_broker_show(&m, fd, NULL, 0))
+		d->claiming = true;
+	else
+		d->refused = 0;
+}
+
+void ds_dg_tick_slow(struct ds_dgram *d, int fd)
+{
+	uint32_t word;
+	int saved = errno;
+
+	if (d->received < RECEIVES) {
+		d->received++;
+		return;
+	}
+	if (DS_GET(d->deaf))
+		return;
+	bool told = DS_GET(d->announced) && DS_GET(d->told) == ds_broker_connection();
+	if (told && !DS_GET(d->claiming) && !may_claim(d, &word))
+		return;
+	uint64_t now = ds_ticks();
+	if ((int64_t)(now - DS_GET(d->retry)) < 0)
+		return;
+	DS_SET(d->retry, now + (told ? READ_US : AGAIN_US) * ds_ticks_us());
+	if (!ds_setup_try()) {
+		DS_SET(d->retry, now);
+		return;
+	}
+	DS_SET(d->last, (uint32_t)fd);
+	if (!d->announced || d->told != ds_broker_connection()) {
+		d->announced = d->claiming = false;
+		announce(d, fd);
+	} else {
+		ds_broker_read();
+	}
+	if (d->announced && !d->claiming && may_claim(d, &word))
+		claim(d, fd, word);
+	ds_setup_unlock();
+	errno = saved;
+}
+
+/* ---- offers --------------------------------------------------------------------------------------- */
+
+/* The address from which fd sends to the destination of i. */
+static bool source(const struct ds_dgram *d, int fd, struct ds_info *i)
+{
+	struct sockaddr_storage a;
+	socklen_t n = sizeof a;
+	static const uint8_t any[16], any4[16] = {[10] = 0xff, [11] = 0xff};
+
+	if (getsockname(fd, (struct sockaddr *)&a, &n) < 0 || !ds_address(&a, i->addr[0], &i->port[0]))
+		return false;
+	if (!i->port[0]) /* its first send binds it */
+		return false;
+	if (memcmp(i->addr[0], any, 16) && memcmp(i->addr[0], any4, 16))
+		return true;
+	int s = (int)ds_syscall(SYS_socket, d->family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (s < 0)
+		return false;
+	struct sockaddr_in6 to6 = {.sin6_family = AF_INET6, .sin6_port = htons(i->port[1])};
+	struct sockaddr_in to4 = {.sin_family = AF_INET, .sin_port = htons(i->port[1])};
+	memcpy(&to6.sin6_addr, i->addr[1], 16);
+	memcpy(&to4.sin_addr, i->addr[1] + 12, 4);
+	uint16_t port;
+	n = sizeof a;
+	bool ok = (d->family == AF_INET ? ds_syscall(SYS_connect, s, &to4, sizeof to4) : ds_syscall(SYS_connect, s, &to6, sizeof to6)) == 0 &&
+		  getsockname(s, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, i->addr[0], &port);
+	ds_syscall(SYS_close, s);
+	return ok;
+}
+
+/* What an option of fd says; other: it does not. */
+static uint8_t option(int fd, int level, int name, uint8_t other)
+{
+	int v = other;
+	socklen_t n = sizeof v;
+
+	return REAL(getsockopt)(fd, level, name, &v, &n) == 0 && v > 0 && v < 256 ? (uint8_t)v : other;
+}
+
+/* Makes a flow. NULL: there is no memory, or no descriptors. */
+static struct ds_dg_out *make(struct ds_info *i, int *segment)
+{
+	struct ds_dg_out *o;
+	int pair[2];
+
+	if (ds_syscall(SYS_getrandom, i->nonce, sizeof i->nonce, 0) != sizeof i->nonce || !(o = ds_dg_out_new()))
+		return NULL;
+	if (ds_dg_create(&o->seg, i, RING, segment) < 0) {
+		ds_dg_out_put(o);
+		return NULL;
+	}
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) < 0) {
+		REAL(close)(*segment);
+		ds_dg_unmap(&o->seg);
+		ds_dg_out_put(o);
+		return NULL;
+	}
+	o->alive = ds_fd_keep(pair[0]);
+	o->theirs = ds_fd_keep(pair[1]);
+	return o;
+}
+
+/* With the lock of setup: makes a flow to a destination and offers it. Returns why not, or 0. */
+static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
+{
+	struct ds_dg_out *o;
+	int segment, why;
+	bool up = ready(); /* which reads the rules */
+	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
+
+	if ((why = rules_decide(0, i->addr[1], i->port[1])))
+		return why;
+	if (!up)
+		return ds_broker_absent();
+	if (ds_dg_shared(d))
+		return DS_WHY_SHARED;
+	if (!ds_page_receivers(i->port[1]))
+		return DS_WHY_NO_LISTENER;
+	if (!source(d, fd, i) || d->nout >= DS_DG_FLOWS)
+		return DS_WHY_NO_MEMORY;
+	if (!(o = make(i, &segment)))
+		return DS_WHY_NO_MEMORY;
+	bool ip4 = !memcmp(i->addr[1], v4, 12);
+	o->tos = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TOS : IPV6_TCLASS, 0);
+	o->ttl = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TTL : IPV6_UNICAST_HOPS, 64);
+	o->entry = ds_stats_get(fd, 0, i);
+	if (o->entry) {
+		o->entry->zero[0] = 1;
+		ds_stats_say(o->entry, DS_MODE_TCP, DS_WHY_OFFERED);
+	}
+	o->counters = ds_stats_counters(o->entry);
+	o->asked = true;
+	bool placed = false;
+	if (ds_own_lock(&d->out) != DS_NESTED) {
+		struct ds_dg_dest *t = ds_dg_dest(d, i->addr[1], i->port[1]);
+		placed = t && !t->flow && !d->hard;
+		if (placed) {
+			t->by_kernel = 1; /* stands for those before */
+			__atomic_store_n(&o->seg.out->by_kernel, 1, __ATOMIC_RELEASE);
+			t->flow = o;
+			d->nout++;
+		}
+		ds_own_unlock(&d->out);
+	}
+	struct ds_message m = {.type = DS_OFFER, .id = o->id, .info = *i, .udp = true};
+	if (placed && !ds_broker_show(&m, fd, (int[]){segment, o->theirs}, 2))
+		DS_SET(o->asked, false); /* its next send ends it */
+	if (!placed) {
+		ds_stats_put(o->entry, false);
+		ds_dg_unmap(&o->seg);
+		ds_dg_out_put(o);
+	}
+	REAL(close)(segment);
+	return 0;
+}
+
+/* Notes why there is no flow to a destination: by a rule, for good. */
+static void not_offered(struct ds_dgram *d, const struct ds_info *i, int why)
+{
+	if (ds_own_lock(&d->out) == DS_NESTED)
+		return;
+	struct ds_dg_dest *t = ds_dg_dest(d, i->addr[1], i->port[1]);
+	if (t) {
+		t->never = why == DS_WHY_RULE || why == DS_WHY_ADDRESS_NOT_WANTED;
+		t->sent = 0;
+		t->since = ds_ticks() + (why == DS_WHY_NO_LISTENER ? 0 : AGAIN_US * ds_ticks_us());
+	}
+	ds_own_unlock(&d->out);
+}
+
+void ds_dg_offer(struct ds_dgram *d, int fd, const uint8_t addr[16], uint16_t port)
+{
+	struct ds_info i = {.port = {0, port}};
+	int saved = errno, why;
+
+	memcpy(i.addr[1], addr, 16);
+	/* The usual answer costs no lock: nobody takes flows at that port. */
+	if (ds_page_udp() && !ds_page_receivers(port) && !ds_config.explain)
+		return;
+	if (!ds_setup_try())
+		return;
+	why = offer(d, fd, &i);
+	ds_setup_unlock();
+	if (why)
+		not_offered(d, &i, why);
+	errno = saved;
+}

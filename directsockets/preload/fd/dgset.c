@@ -1,0 +1,266 @@
+/* UDP sockets in epoll sets. The kernel's entry is the program's own; what flows hold is told in
+ * its place. A thread that waits is counted in the instance, whose sockets' flows it has armed: so
+ * what comes meanwhile comes by the kernel. */
+#include "fd/epoll_int.h"
+
+#include <errno.h>
+
+enum { IN = EPOLLIN | EPOLLRDNORM, OUT = EPOLLOUT | EPOLLWRNORM };
+#define UNSEEN UINT64_MAX
+
+/* Guards the sets of all sockets, and struct epi's dgrams. Before the lock of a socket. */
+static struct ds_lock lock;
+
+/* The place of e and fd in d; NULL: there is none. e NULL: a free one. */
+static struct ds_dg_set *place(struct ds_dgram *d, const struct epi *e, int fd)
+{
+	for (int i = 0; i < DS_DG_SETS; i++)
+		if (d->sets[i].set == e && (!e || d->sets[i].fd == fd))
+			return &d->sets[i];
+	return NULL;
+}
+
+/* Frees s. */
+static void clear(struct ds_dg_set *s)
+{
+	struct epi *e = s->set;
+
+	__atomic_store_n(&s->asleep, NULL, __ATOMIC_RELEASE);
+	s->set = NULL;
+	__atomic_sub_fetch(&e->dgrams, 1, __ATOMIC_RELAXED);
+}
+
+void dgset_ctl(struct epi *e, int op, struct ds_dgram *d, int fd, const struct epoll_event *ev)
+{
+	if (!e || e->nested) {
+		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
+		return;
+	}
+	lk_lock(&lock);
+	struct ds_dg_set *s = place(d, e, fd);
+	if (op == EPOLL_CTL_DEL && s)
+		clear(s);
+	if (op == EPOLL_CTL_ADD && !s && (s = place(d, NULL, 0))) {
+		s->set = e;
+		s->fd = fd;
+		__atomic_store_n(&s->asleep, &e->asleep, __ATOMIC_RELEASE);
+		__atomic_add_fetch(&e->dgrams, 1, __ATOMIC_RELAXED);
+	}
+	if (op != EPOLL_CTL_DEL && s) {
+		s->events = ev->events;
+		s->data = ev->data.u64;
+		s->seen = UNSEEN;
+		s->off = false;
+	}
+	lk_unlock(&lock);
+	if (op == EPOLL_CTL_DEL)
+		return;
+	if (!s)
+		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
+	/* Those who wait in it know nothing of what flows hold or, if it had none, of UDP sockets. */
+	if (__atomic_load_n(&e->sleepers, __ATOMIC_SEQ_CST) && (op == EPOLL_CTL_ADD || ds_dg_ready(d))) {
+		__atomic_add_fetch(&e->kicks, 1, __ATOMIC_SEQ_CST);
+		lk_lock(&e->lock);
+		epi_wake(e);
+		lk_unlock(&e->lock);
+	}
+}
+
+void dgset_forget(struct ds_dgram *d)
+{
+	bool any = false;
+
+	for (int i = 0; i < DS_DG_SETS; i++)
+		any |= d->sets[i].set != NULL;
+	if (!any)
+		return;
+	lk_lock(&lock);
+	for (int i = 0; i < DS_DG_SETS; i++)
+		if (d->sets[i].set)
+			clear(&d->sets[i]);
+	lk_unlock(&lock);
+}
+
+/* For ds_dg_each: calls fn for each place of d in the set. */
+struct each {
+	struct epi *e;
+	void (*fn)(struct ds_dgram *d, struct ds_dg_set *s, void *arg);
+	void *arg;
+};
+
+static void visit(struct ds_dgram *d, void *arg)
+{
+	struct each *a = arg;
+
+	for (int i = 0; i < DS_DG_SETS; i++)
+		if (d->sets[i].set == a->e)
+			a->fn(d, &d->sets[i], a->arg);
+}
+
+/* Calls fn for each socket of e. With the lock. */
+static void each(struct epi *e, void (*fn)(struct ds_dgram *d, struct ds_dg_set *s, void *arg), void *arg)
+{
+	struct each a = {e, fn, arg};
+
+	ds_dg_each(visit, &a);
+}
+
+static void leave(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
+{
+	(void)d, (void)arg;
+	clear(s);
+}
+
+void dgset_gone(struct epi *e)
+{
+	if (!e->dgrams)
+		return;
+	lk_lock(&lock);
+	each(e, leave, NULL);
+	lk_unlock(&lock);
+}
+
+static void native(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
+{
+	(void)s, (void)arg;
+	ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
+}
+
+void dgset_native(struct epi *e)
+{
+	if (!e->dgrams)
+		return;
+	lk_lock(&lock);
+	each(e, native, NULL);
+	lk_unlock(&lock);
+}
+
+/* ---- events --------------------------------------------------------------------------------------- */
+
+struct events {
+	int epfd, n, max;
+	struct epoll_event *ev;
+};
+
+/* Writes an event for d, if it has something to read. */
+static void collect(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
+{
+	struct events *l = arg;
+	uint64_t arrived;
+
+	if (l->n == l->max || s->off || !(s->events & IN) || !ds_dg_ready(d))
+		return;
+	if (s->events & EPOLLET) {
+		arrived = ds_dg_arrivals(d);
+		if (arrived == s->seen)
+			return;
+		s->seen = arrived;
+	}
+	uint32_t now = s->events & IN;
+	if (s->events & OUT) {
+		struct pollfd p = {s->fd, POLLOUT, 0};
+		int saved = errno;
+		if (REAL(ppoll)(&p, 1, &(struct timespec){0, 0}, NULL) > 0 && (p.revents & POLLOUT))
+			now |= s->events & OUT;
+		errno = saved;
+	}
+	l->ev[l->n].events = now;
+	l->ev[l->n++].data.u64 = s->data;
+	if (s->events & EPOLLONESHOT) {
+		struct epoll_event none = {.events = s->events & (EPOLLONESHOT | EPOLLET), .data.u64 = s->data};
+		s->off = true;
+		REAL(epoll_ctl)(l->epfd, EPOLL_CTL_MOD, s->fd, &none);
+	}
+}
+
+int dgset_collect(struct epi *e, int epfd, struct epoll_event *ev, int max)
+{
+	struct events l = {epfd, 0, max, ev};
+
+	if (!__atomic_load_n(&ds_dg_flows, __ATOMIC_RELAXED))
+		return 0;
+	lk_lock(&lock);
+	each(e, collect, &l);
+	lk_unlock(&lock);
+	return l.n;
+}
+
+/* The kernel has told data: once, if it was to be told once. */
+struct told {
+	uint64_t data;
+	int n;
+};
+
+static void tell(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
+{
+	struct told *t = arg;
+
+	if (!(s->events & EPOLLONESHOT) || s->data != t->data)
+		return;
+	s->off = true;
+	if (++t->n > 1) /* of which one it was is not known */
+		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
+}
+
+int dgset_merge(struct epi *e, struct epoll_event *ev, int at, int n)
+{
+	int saved = errno, left = at;
+
+	if (n <= 0)
+		return at > 0 ? at : n;
+	if (!__atomic_load_n(&ds_dg_flows, __ATOMIC_RELAXED))
+		return at + n;
+	lk_lock(&lock);
+	for (int i = 0; i < n; i++) {
+		struct told t = {ev[at + i].data.u64, 0};
+		int k = 0;
+
+		each(e, tell, &t);
+		while (k < at && ev[k].data.u64 != t.data)
+			k++;
+		if (k < at)
+			ev[k].events |= ev[at + i].events;
+		else
+			ev[left++] = ev[at + i];
+	}
+	lk_unlock(&lock);
+	errno = saved;
+	return left;
+}
+
+static void awake(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
+{
+	if (!s->off && (s->events & IN) && __atomic_load_n(&d->awake, __ATOMIC_RELAXED))
+		*(bool *)arg = true;
+}
+
+bool dgset_awake(struct epi *e)
+{
+	bool any = false;
+
+	lk_lock(&lock);
+	each(e, awake, &any);
+	lk_unlock(&lock);
+	return any;
+}
+
+static void rest(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
+{
+	ds_dg_rest(d, s->fd);
+	if (s->off || !(s->events & IN) || !ds_dg_ready(d))
+		return;
+	if (!(s->events & EPOLLET) || ds_dg_arrivals(d) != s->seen)
+		*(bool *)arg = false;
+}
+
+bool dgset_rest(struct epi *e)
+{
+	bool nothing = true;
+
+	if (!__atomic_load_n(&ds_dg_flows, __ATOMIC_RELAXED))
+		return true;
+	lk_lock(&lock);
+	each(e, rest, &nothing);
+	lk_unlock(&lock);
+	return nothing;
+}

@@ -1,0 +1,81 @@
+#include "fd/dgwait.h"
+#include "fd/epoll_int.h"
+
+enum { IN = POLLIN | POLLRDNORM };
+
+void dgwait_begin(struct dgwait *w, const struct pollfd *fds, nfds_t n)
+{
+	bool alone = ds_one_thread();
+
+	w->n = 0;
+	w->asleep = false;
+	for (nfds_t i = 0; i < n; i++) {
+		uintptr_t word = fd_word(fds[i].fd);
+
+		if ((word & 3) == FD_EPOLL)
+			dgset_native(word_epi(word));
+		if (!word_dgram(word) || !(fds[i].events & IN))
+			continue;
+		struct ds_dgram *d = dgram_get(fds[i].fd, word);
+		if (d && w->n < DGWAIT_MOST && (ds_dg_inward(d) || !alone)) {
+			w->of[w->n].d = d;
+			w->of[w->n++].at = i;
+			continue;
+		}
+		if (d && w->n == DGWAIT_MOST)
+			ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
+		if (d)
+			ds_dg_put(d);
+	}
+}
+
+void dgwait_end(struct dgwait *w)
+{
+	dgwait_awoke(w);
+	while (w->n > 0)
+		ds_dg_put(w->of[--w->n].d);
+}
+
+bool dgwait_ready(struct dgwait *w)
+{
+	for (unsigned i = 0; i < w->n; i++)
+		if (ds_dg_ready(w->of[i].d))
+			return true;
+	return false;
+}
+
+bool dgwait_awake(const struct dgwait *w)
+{
+	for (unsigned i = 0; i < w->n; i++)
+		if (__atomic_load_n(&w->of[i].d->awake, __ATOMIC_RELAXED))
+			return true;
+	return false;
+}
+
+bool dgwait_sleep(struct dgwait *w, const struct pollfd *fds)
+{
+	w->asleep = true;
+	for (unsigned i = 0; i < w->n; i++)
+		ds_dg_sleep(w->of[i].d, fds[w->of[i].at].fd);
+	return !dgwait_ready(w);
+}
+
+void dgwait_awoke(struct dgwait *w)
+{
+	for (unsigned i = 0; w->asleep && i < w->n; i++)
+		ds_dg_awoke(w->of[i].d);
+	w->asleep = false;
+}
+
+int dgwait_tell(struct dgwait *w, struct pollfd *fds, int n)
+{
+	for (unsigned i = 0; i < w->n; i++) {
+		struct pollfd *p = &fds[w->of[i].at];
+
+		if (!ds_dg_ready(w->of[i].d))
+			continue;
+		n += p->revents == 0;
+		p->revents |= p->events & IN;
+	}
+	return n;
+}

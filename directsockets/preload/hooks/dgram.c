@@ -1,0 +1,335 @@
+/* Calls on UDP sockets. What conn/ leaves to the kernel goes there with the program's own
+ * arguments. */
+#include "hooks/dgram.h"
+#include "hooks/vectors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+/* The end of a call, also if the thread is cancelled in it. */
+static void put(struct ds_dgram **d)
+{
+	if (*d)
+		ds_dg_put(*d);
+}
+
+#define DGRAM(name, fd, w) __attribute__((cleanup(put))) struct ds_dgram *name = dgram_get(fd, w)
+
+static bool is_hard(const struct ds_dgram *d) { return !d || __atomic_load_n(&d->hard, __ATOMIC_RELAXED); }
+
+/* ---- sends ------------------------------------------------------------------------------------------- */
+
+/* How many datagrams n bytes are. */
+static unsigned datagrams(const struct ds_dgram *d, size_t n)
+{
+	size_t train = __atomic_load_n(&d->train, __ATOMIC_RELAXED);
+
+	return train && n ? (unsigned)((n + train - 1) / train) : 1;
+}
+
+/* The kernel has returned rc. */
+static ssize_t sent(struct ds_dgram *d, const struct ds_dg_sent *s, ssize_t rc)
+{
+	if (rc >= 0 && s->known) {
+		int saved = errno;
+		ds_dg_has_sent(d, s, datagrams(d, (size_t)rc), (size_t)rc);
+		errno = saved;
+	}
+	return rc;
+}
+
+ssize_t dg_sendto(int fd, uintptr_t w, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
+{
+	struct sockaddr_storage to;
+	struct iovec v = {(void *)(uintptr_t)p, n};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
+	struct ds_dg_sent s = {.known = false};
+	DGRAM(d, fd, w);
+
+	if (is_hard(d) || !name_there(addr, len))
+		return REAL(sendto)(fd, p, n, flags, addr, len);
+	if (addr) {
+		memcpy(&to, addr, len);
+		h.msg_name = &to;
+		h.msg_namelen = len;
+	}
+	ssize_t rc = ds_dg_sendmsg(d, fd, &h, flags, &s);
+	return rc != DS_DG_KERNEL ? rc : sent(d, &s, REAL(sendto)(fd, p, n, flags, addr, len));
+}
+
+ssize_t dg_writev(int fd, uintptr_t w, const struct iovec *iov, int n, int flags)
+{
+	struct msghdr h = {.msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n};
+	struct ds_dg_sent s = {.known = false};
+	DGRAM(d, fd, w);
+
+	if (is_hard(d) || n < 0 || !iov_there(iov, (size_t)n))
+		return REAL(writev)(fd, iov, n);
+	ssize_t rc = ds_dg_sendmsg(d, fd, &h, flags, &s);
+	return rc != DS_DG_KERNEL ? rc : sent(d, &s, REAL(writev)(fd, iov, n));
+}
+
+/* sendmsg of m on d. */
+static ssize_t send_one(struct ds_dgram *d, int fd, const struct msghdr *m, int flags)
+{
+	struct sockaddr_storage to;
+	struct ds_dg_sent s = {.known = false};
+
+	if (is_hard(d) || !msg_there(m) || !name_there(m->msg_name, m->msg_namelen))
+		return REAL(sendmsg)(fd, m, flags);
+	struct msghdr h = *m;
+	if (h.msg_name) {
+		memcpy(&to, h.msg_name, h.msg_namelen);
+		h.msg_name = &to;
+	}
+	ssize_t rc = ds_dg_sendmsg(d, fd, &h, flags, &s);
+	return rc != DS_DG_KERNEL ? rc : sent(d, &s, REAL(sendmsg)(fd, m, flags));
+}
+
+ssize_t dg_sendmsg(int fd, uintptr_t w, const struct msghdr *m, int flags)
+{
+	DGRAM(d, fd, w);
+
+	return send_one(d, fd, m, flags);
+}
+
+int dg_sendmmsg(int fd, uintptr_t w, struct mmsghdr *v, unsigned n, int flags)
+{
+	enum { COUNTED = 4 };
+	DGRAM(d, fd, w);
+
+	if (is_hard(d))
+		return REAL(sendmmsg)(fd, v, n, flags);
+	if (!__atomic_load_n(&d->nout, __ATOMIC_RELAXED)) { /* no flow: all of them are the kernel's */
+		int rc = REAL(sendmmsg)(fd, v, n, flags), saved = errno;
+		for (int i = 0; i < rc && i < COUNTED; i++) {
+			const struct msghdr *m = msg_of(v, (unsigned)i);
+			if (name_there(m->msg_name, m->msg_namelen))
+				ds_dg_counted(d, fd, m->msg_name, m->msg_namelen);
+		}
+		errno = saved;
+		return rc;
+	}
+	if (n > UIO_MAXIOV)
+		n = UIO_MAXIOV;
+	for (unsigned i = 0; i < n; i++) {
+		ssize_t rc = send_one(d, fd, msg_of(v, i), flags);
+		if (rc >= 0 && !ds_writable(&v[i].msg_len, sizeof v[i].msg_len)) {
+			errno = EFAULT;
+			rc = -1;
+		}
+		if (rc < 0)
+			return i > 0 ? (int)i : -1;
+		v[i].msg_len = (unsigned)rc;
+	}
+	return (int)n;
+}
+
+/* ---- receives ----------------------------------------------------------------------------------------- */
+
+/* A receive that the kernel makes, of a socket without flows: counted while it may wait, so that
+ * none becomes awake meanwhile. */
+static void awoke(struct ds_dgram **d)
+{
+	if (*d)
+		ds_dg_awoke(*d);
+}
+
+#define ASLEEP(d) \
+	__attribute__((cleanup(awoke))) struct ds_dgram *asleep_ = d; \
+	__atomic_add_fetch(&(d)->sleepers, 1, __ATOMIC_SEQ_CST)
+
+/* rc is what a receive with these flags returned. */
+static ssize_t received(struct ds_dgram *d, int fd, ssize_t rc, int flags)
+{
+	if (rc >= 0 && !(flags & MSG_PEEK))
+		ds_dg_tick(d, fd);
+	return rc;
+}
+
+/* Does the kernel make a receive with these flags? */
+static bool odd(int flags) { return flags & (MSG_ERRQUEUE | MSG_OOB); }
+
+/* Writes the source as the kernel does, after the bytes, which an error here loses. */
+static ssize_t named(ssize_t rc, const struct msghdr *h, struct sockaddr *addr, socklen_t *len)
+{
+	int room;
+
+	if (!ds_readable(len, sizeof *len)) {
+		errno = EFAULT;
+		return -1;
+	}
+	memcpy(&room, len, sizeof room);
+	if (room < 0) {
+		errno = EINVAL;
+		return -1;
+	}
+	size_t n = (size_t)room < h->msg_namelen ? (size_t)room : h->msg_namelen;
+	if (!ds_writable(addr, n) || !ds_writable(len, sizeof *len)) {
+		errno = EFAULT;
+		return -1;
+	}
+	memcpy(addr, h->msg_name, n);
+	*len = h->msg_namelen;
+	return rc;
+}
+
+ssize_t dg_recvfrom(int fd, uintptr_t w, void *p, size_t n, int flags, struct sockaddr *addr, socklen_t *len)
+{
+	struct sockaddr_storage from;
+	struct iovec v = {p, capped(n)};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
+	DGRAM(d, fd, w);
+
+	if (!d || odd(flags))
+		return REAL(recvfrom)(fd, p, n, flags, addr, len);
+	if (!ds_dg_inward(d)) {
+		if (flags & MSG_DONTWAIT)
+			return received(d, fd, REAL(recvfrom)(fd, p, n, flags, addr, len), flags);
+		ASLEEP(d);
+		return received(d, fd, REAL(recvfrom)(fd, p, n, flags, addr, len), flags);
+	}
+	if (addr) {
+		h.msg_name = &from;
+		h.msg_namelen = sizeof from;
+	}
+	ssize_t rc = received(d, fd, ds_dg_recvmsg(d, fd, &h, flags), flags);
+	return rc >= 0 && addr ? named(rc, &h, addr, len) : rc;
+}
+
+ssize_t dg_readv(int fd, uintptr_t w, const struct iovec *iov, int n, int flags)
+{
+	struct msghdr h = {.msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n};
+	DGRAM(d, fd, w);
+
+	if (!d)
+		return REAL(readv)(fd, iov, n);
+	if (!ds_dg_inward(d) || n < 0 || !iov_there(iov, (size_t)n) || iov_total(iov, (size_t)n) == 0) {
+		ASLEEP(d);
+		ssize_t rc = flags ? REAL(preadv2)(fd, iov, n, -1, RWF_NOWAIT) : REAL(readv)(fd, iov, n);
+		return received(d, fd, rc, rc > 0 ? 0 : MSG_PEEK);
+	}
+	return received(d, fd, ds_dg_recvmsg(d, fd, &h, flags), flags);
+}
+
+/* recvmsg into m on d, which has flows. */
+static ssize_t recv_one(struct ds_dgram *d, int fd, struct msghdr *m, int flags)
+{
+	struct sockaddr_storage from;
+
+	if (!msg_there(m))
+		return REAL(recvmsg)(fd, m, flags);
+	struct msghdr h = *m;
+	h.msg_name = m->msg_name ? &from : NULL;
+	h.msg_namelen = m->msg_name ? sizeof from : 0;
+	ssize_t rc = ds_dg_recvmsg(d, fd, &h, flags);
+	if (rc < 0)
+		return rc;
+	if (!ds_writable(m, sizeof *m)) {
+		errno = EFAULT;
+		return -1;
+	}
+	if (m->msg_name) {
+		size_t n = m->msg_namelen < h.msg_namelen ? m->msg_namelen : h.msg_namelen;
+		if (!ds_writable(m->msg_name, n)) {
+			errno = EFAULT;
+			return -1;
+		}
+		memcpy(m->msg_name, &from, n);
+		m->msg_namelen = h.msg_namelen;
+	}
+	m->msg_controllen = h.msg_controllen;
+	m->msg_flags = h.msg_flags;
+	return rc;
+}
+
+ssize_t dg_recvmsg(int fd, uintptr_t w, struct msghdr *m, int flags)
+{
+	DGRAM(d, fd, w);
+
+	if (!d || odd(flags))
+		return REAL(recvmsg)(fd, m, flags);
+	if (ds_dg_inward(d))
+		return received(d, fd, recv_one(d, fd, m, flags), flags);
+	if (flags & MSG_DONTWAIT)
+		return received(d, fd, REAL(recvmsg)(fd, m, flags), flags);
+	ASLEEP(d);
+	return received(d, fd, REAL(recvmsg)(fd, m, flags), flags);
+}
+
+int dg_recvmmsg(int fd, uintptr_t w, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout)
+{
+	struct timespec deadline, left;
+	int f = flags & ~MSG_WAITFORONE;
+	DGRAM(d, fd, w);
+
+	if (!d || odd(flags))
+		return REAL(recvmmsg)(fd, v, n, flags, timeout);
+	if (!ds_dg_inward(d) || (timeout && !time_fine(timeout))) {
+		ASLEEP(d);
+		return (int)received(d, fd, REAL(recvmmsg)(fd, v, n, flags, timeout), flags);
+	}
+	if (timeout)
+		deadline_set(&deadline, timeout);
+	unsigned i = 0;
+	n = n < UIO_MAXIOV ? n : UIO_MAXIOV;
+	while (i < n) {
+		ssize_t rc = received(d, fd, recv_one(d, fd, msg_of(v, i), f), flags);
+		if (rc >= 0 && !ds_writable(&v[i].msg_len, sizeof v[i].msg_len)) {
+			errno = EFAULT;
+			rc = -1;
+		}
+		if (rc < 0)
+			break;
+		v[i++].msg_len = (unsigned)rc;
+		if (flags & MSG_WAITFORONE)
+			f |= MSG_DONTWAIT;
+		if (timeout && !deadline_left(&deadline, &left)) /* as in the kernel, only after each message */
+			break;
+	}
+	if (i == 0 && n > 0)
+		return -1;
+	if (timeout) {
+		if (!ds_writable(timeout, sizeof *timeout)) {
+			errno = EFAULT;
+			return -1;
+		}
+		deadline_left(&deadline, timeout);
+	}
+	return (int)i;
+}
+
+/* ---- other programs --------------------------------------------------------------------------------------- */
+
+void dg_native(int fd, int why)
+{
+	DGRAM(d, fd, fd_word(fd));
+
+	if (d)
+		ds_dg_harden(d, why);
+}
+
+void dg_inherited(void)
+{
+	int saved = errno;
+
+	for (unsigned fd = 0; fd < fd_tab_end; fd++) {
+		struct ds_dgram *d = word_dgram(fd_word((int)fd));
+		int fl = d ? REAL(fcntl)((int)fd, F_GETFD) : -1;
+
+		if (fl >= 0 && !(fl & FD_CLOEXEC))
+			ds_dg_harden(d, DS_WHY_PROGRAM);
+	}
+	errno = saved;
+}
+
+/* For tests: how many datagrams this process has sent through flows, sent by the kernel to receivers
+ * to which it has flows, received through flows, and received by the kernel from senders of
+ * flows. */
+extern void exnds_datagrams(uint64_t n[4]) EXPORT;
+void exnds_datagrams(uint64_t n[4])
+{
+	for (int i = 0; i < 4; i++)
+		n[i] = __atomic_load_n(&ds_dg_moved[i], __ATOMIC_RELAXED);
+}

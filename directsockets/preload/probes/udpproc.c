@@ -1,0 +1,277 @@
+// Datagrams: options, control data, duplicates, other processes and programs.
+#include "udp.h"
+
+// Writes the control data of a datagram.
+static void controls(int fd, int flags)
+{
+	union {
+		char b[256];
+		struct cmsghdr align;
+	} u;
+	char b[16];
+	struct iovec v = {b, sizeof b};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = u.b, .msg_controllen = sizeof u.b};
+	int n = (int)recvmsg(fd, &m, flags);
+
+	out("  %d %.*s flags %#x", n, n > 0 ? n : 0, b, m.msg_flags);
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); n >= 0 && c; c = CMSG_NXTHDR(&m, c)) {
+		struct in_pktinfo *i = (void *)CMSG_DATA(c);
+		if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO)
+			out("    pktinfo %d %#x %#x", i->ipi_ifindex, ntohl(i->ipi_spec_dst.s_addr), ntohl(i->ipi_addr.s_addr));
+		else
+			out("    %d %d %zu: %d", c->cmsg_level, c->cmsg_type, (size_t)c->cmsg_len, *CMSG_DATA(c));
+	}
+}
+
+// What the kernel says with datagrams, and what a sender's options make of that.
+static void told(void)
+{
+	int c, s, one = 1, tos = 0x48, ttl = 9;
+
+	udp_pair(&c, &s);
+	R(setsockopt(s, IPPROTO_IP, IP_PKTINFO, &one, sizeof one));
+	R(setsockopt(s, IPPROTO_IP, IP_RECVTOS, &one, sizeof one));
+	R(setsockopt(s, IPPROTO_IP, IP_RECVTTL, &one, sizeof one));
+	if (!is_cold())
+		udp_warm(c, s);
+	for (int i = 0; i < 3; i++) {
+		R(send(c, "told", 4, 0));
+		controls(s, 0);
+	}
+	R(setsockopt(c, IPPROTO_IP, IP_TOS, &tos, sizeof tos));
+	R(setsockopt(c, IPPROTO_IP, IP_TTL, &ttl, sizeof ttl));
+	for (int i = 0; i < 3; i++) {
+		R(send(c, "marked", 6, 0));
+		controls(s, 0);
+	}
+	char b[16], little[CMSG_SPACE(4)];
+	struct iovec v = {b, sizeof b};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = little, .msg_controllen = 8};
+	R(send(c, "cut", 3, 0));
+	R(recvmsg(s, &m, 0));
+	out("%#x %zu", m.msg_flags & MSG_CTRUNC, m.msg_controllen);
+	R(send(c, "none", 4, 0));
+	show(s, 0);
+}
+
+// A train comes as several datagrams.
+static void train(void)
+{
+	char b[1000];
+	int c, s, size = 300;
+
+	fill(b, sizeof b, 1);
+	memcpy(b, "train", 5);
+	udp_pair(&c, &s);
+	R(setsockopt(c, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size));
+	for (int k = 0; k < 2; k++) {
+		R(send(c, b, sizeof b, 0));
+		for (int i = 0; i < 4; i++)
+			R(recv(s, b, sizeof b, 0));
+		quiet(s);
+	}
+	size = 0;
+	R(setsockopt(c, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size));
+	R(send(c, b, sizeof b, 0));
+	R(recv(s, b, sizeof b, 0));
+	R(send(c, "held ", 5, MSG_MORE));
+	R(send(c, "back", 4, 0));
+	show(s, 0);
+	quiet(s);
+}
+
+// Time stamps are the kernel's.
+static void stamped(void)
+{
+	int c, s, one = 1;
+
+	udp_pair(&c, &s);
+	R(send(c, "before", 6, 0));
+	R(setsockopt(s, SOL_SOCKET, SO_TIMESTAMP, &one, sizeof one));
+	R(send(c, "after", 5, 0));
+	show(s, 0);
+	char b[16];
+	union {
+		char b[256];
+		struct cmsghdr align;
+	} u;
+	struct iovec v = {b, sizeof b};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = u.b, .msg_controllen = sizeof u.b};
+	R(recvmsg(s, &m, 0));
+	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+	out("%d", h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SO_TIMESTAMP);
+}
+
+static void duplicates(void)
+{
+	int c, s, d, e;
+
+	udp_pair(&c, &s);
+	d = dup(c);
+	e = fcntl(s, F_DUPFD_CLOEXEC, 100);
+	R(send(c, "by the first", 12, 0));
+	R(send(d, "by the second", 13, 0));
+	show(e, 0);
+	close(c);
+	R(send(d, "by the one that is left", 23, 0));
+	close(s);
+	show(e, 0);
+	show(e, 0);
+	R(dup2(e, d));
+	quiet(d);
+	R(send(d, "x", 1, 0));
+}
+
+static void child_reads(void *p)
+{
+	char b[16];
+
+	if (recv(*(int *)p, b, sizeof b, 0) != 13)
+		_exit(1);
+}
+
+static void child_writes(void *p)
+{
+	send(*(int *)p, "from the child", 14, 0);
+}
+
+// Parent and child have the sockets both; then the child has ended.
+static void forked(void)
+{
+	int c, s;
+
+	udp_pair(&c, &s);
+	R(send(c, "before", 6, 0));
+	show(s, 0);
+	pid_t pid = start(child_reads, &s);
+	R(send(c, "for the child", 13, 0));
+	finish(pid);
+	pid = start(child_writes, &c);
+	show(s, 0);
+	finish(pid);
+	R(send(c, "from the parent", 15, 0));
+	show(s, 0);
+	if (!is_cold())
+		udp_warm(c, s);
+	R(send(c, "after", 5, 0));
+	show(s, 0);
+	quiet(s);
+}
+
+// A daemon: the process that goes on is not the one that made the sockets.
+static void daemonized(void)
+{
+	int c, s, p[2];
+	char b;
+
+	udp_pair(&c, &s);
+	if (pipe(p))
+		die("pipe");
+	if (fork() == 0) {
+		if (fork() == 0) {
+			nap(20);
+			R(send(c, "as a daemon", 11, 0));
+			show(s, 0);
+			if (!is_cold())
+				udp_warm(c, s);
+			R(send(c, "warm", 4, 0));
+			show(s, 0);
+			close(p[0]);
+			put(p[1], "x", 1);
+			_exit(0);
+		}
+		_exit(0);
+	}
+	close(c);
+	close(s);
+	close(p[1]);
+	wait(NULL);
+	out("%zu", get(p[0], &b, 1));
+}
+
+// A program that is executed reads from the socket, and one that is passed to.
+static void executed(void)
+{
+	const char *cat = getenv("PROBE_CAT");
+	int c, s;
+
+	udp_pair(&c, &s);
+	R(send(c, "read\n", 5, 0));
+	show(s, 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		dup2(s, 0);
+		alarm(1);
+		execl(cat ? cat : "/bin/cat", "cat", (char *)NULL);
+		_exit(9);
+	}
+	R(send(c, "by the program\n", 15, 0));
+	finish(pid);
+}
+
+static void passed(void)
+{
+	int c, s, p[2], got = -1;
+	char b;
+	union {
+		char b[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} u;
+	struct iovec v = {&b, 1};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = u.b, .msg_controllen = sizeof u.b};
+
+	udp_pair(&c, &s);
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, p))
+		die("socketpair");
+	pass_fd(p[0], s);
+	R(send(c, "one", 3, 0));
+	R(recvmsg(p[1], &m, 0));
+	memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof got);
+	show(got, 0);
+	R(send(c, "two", 3, 0));
+	show(s, 0);
+	R(send(c, "three", 5, 0));
+	close(s);
+	show(got, 0);
+	quiet(got);
+}
+
+static void six(void)
+{
+	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT}, b = a, from;
+	socklen_t len = sizeof a;
+	int s = socket(AF_INET6, SOCK_DGRAM, 0), c = socket(AF_INET6, SOCK_DGRAM, 0);
+	char x[16];
+
+	if (bind(s, (struct sockaddr *)&a, sizeof a) || getsockname(s, (struct sockaddr *)&a, &len) || bind(c, (struct sockaddr *)&b, sizeof b) ||
+	    getsockname(c, (struct sockaddr *)&b, &len) || connect(c, (struct sockaddr *)&a, sizeof a)) {
+		out("no IPv6");
+		return;
+	}
+	for (int i = 0; i < (has_library() && !is_cold() ? 60 : 3); i++) {
+		send(c, "six", 3, 0);
+		len = sizeof from;
+		if (recvfrom(s, x, sizeof x, 0, (struct sockaddr *)&from, &len) != 3 || len != sizeof from || memcmp(&from, &b, sizeof b))
+			out("wrong %d", i);
+		if (recv(s, x, sizeof x, MSG_DONTWAIT) != -1)
+			out("more");
+		if (sendto(s, "back", 4, 0, (struct sockaddr *)&from, len) != 4 || recv(c, x, sizeof x, 0) != 4 || recv(c, x, sizeof x, MSG_DONTWAIT) != -1)
+			out("wrong back %d", i);
+		if (has_library() && !is_cold())
+			nap(2);
+	}
+	out("%.4s", x);
+}
+
+const struct probe udpproc_probes[] = {
+	{"udp-told", told, 0},
+	{"udp-train", train, 0},
+	{"udp-stamped", stamped, 0},
+	{"udp-duplicates", duplicates, 0},
+	{"udp-forked", forked, 0},
+	{"udp-daemon", daemonized, 0},
+	{"udp-executed", executed, 0},
+	{"udp-passed", passed, 0},
+	{"udp-six", six, 1},
+	{NULL, NULL, 0},
+};

@@ -1,0 +1,315 @@
+// Datagrams: poll, select, epoll, order, waiting.
+#include "udp.h"
+
+#include <sys/time.h>
+
+static void polled(int fd, short events)
+{
+	struct pollfd p = {fd, events, 0};
+	int n = poll(&p, 1, 0);
+
+	out("  poll %d %s", n, revents((unsigned)p.revents));
+}
+
+static void *send_later(void *p)
+{
+	nap(30);
+	send(*(int *)p, "late", 4, 0);
+	return NULL;
+}
+
+// What poll and select say before and after, and that they wake.
+static void ready(void)
+{
+	int c, s;
+	fd_set in, none;
+	struct timeval t = {0, 0}, more = {60, 0};
+	pthread_t th;
+
+	udp_pair(&c, &s);
+	polled(s, POLLIN | POLLOUT);
+	send(c, "a", 1, 0);
+	send(c, "b", 1, 0);
+	polled(s, POLLIN | POLLOUT);
+	polled(s, POLLOUT);
+	show(s, 0);
+	polled(s, POLLIN | POLLRDNORM | POLLPRI);
+	FD_ZERO(&in);
+	FD_ZERO(&none);
+	FD_SET(s, &in);
+	R(select(s + 1, &in, NULL, &none, &t));
+	out("  %d", FD_ISSET(s, &in) != 0);
+	show(s, 0);
+	R(select(s + 1, &in, NULL, NULL, &t));
+	out("  %d", FD_ISSET(s, &in) != 0);
+	polled(s, POLLIN);
+	pthread_create(&th, NULL, send_later, &c);
+	R(readable(s, LONG));
+	show(s, MSG_DONTWAIT);
+	pthread_join(th, NULL);
+	pthread_create(&th, NULL, send_later, &c);
+	FD_SET(s, &in);
+	R(select(s + 1, &in, NULL, NULL, &more));
+	show(s, MSG_DONTWAIT);
+	pthread_join(th, NULL);
+	pthread_create(&th, NULL, send_later, &c);
+	show(s, 0);
+	pthread_join(th, NULL);
+	R(readable(s, 10));
+}
+
+// Level, edge and once: an edge for each arrival, none without one.
+static void modes(void)
+{
+	int c, s, level = ep_new(), edge = ep_new(), once = ep_new();
+
+	udp_pair(&c, &s);
+	R(ep_set(level, EPOLL_CTL_ADD, s, EPOLLIN, 1));
+	R(ep_set(edge, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLET, 2));
+	R(ep_set(once, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLONESHOT, 3));
+	for (int i = 0; i < 3; i++) {
+		out("round %d", i);
+		send(c, "a", 1, 0);
+		ep_show(level, 8, LONG);
+		ep_show(edge, 8, LONG);
+		ep_show(once, 8, 0);
+		ep_show(edge, 8, 0);
+		ep_show(level, 8, 0);
+		send(c, "b", 1, 0);
+		ep_show(edge, 8, 0);
+		ep_show(once, 8, 0);
+		show(s, 0);
+		ep_show(level, 8, 0);
+		ep_show(edge, 8, 0);
+		show(s, 0);
+		quiet(s);
+		ep_show(level, 8, 0);
+		ep_show(edge, 8, 0);
+		if (i == 1)
+			R(ep_set(once, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLONESHOT, 4));
+	}
+	R(ep_set(level, EPOLL_CTL_MOD, s, EPOLLOUT, 5));
+	send(c, "c", 1, 0);
+	ep_show(level, 8, 0);
+	R(ep_set(level, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLOUT, 6));
+	ep_show(level, 8, 0);
+	R(ep_set(edge, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLOUT | EPOLLET, 7));
+	ep_show(edge, 8, 0);
+	ep_show(edge, 8, 0);
+	R(ep_set(level, EPOLL_CTL_DEL, s, 0, 0));
+	ep_show(level, 8, 0);
+	R(ep_set(level, EPOLL_CTL_ADD, s, EPOLLIN, 8));
+	ep_show(level, 8, 0);
+	show(s, 0);
+}
+
+// Sets with other descriptors, a set that is full, one in another.
+static void mixed(void)
+{
+	int c, s, d, t, p[2], ep = ep_new(), outer = ep_new();
+
+	udp_pair(&c, &s);
+	udp_pair(&d, &t);
+	if (pipe(p))
+		die("pipe");
+	R(ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1));
+	R(ep_set(ep, EPOLL_CTL_ADD, p[0], EPOLLIN, 2));
+	R(ep_set(ep, EPOLL_CTL_ADD, t, EPOLLIN, 3));
+	send(c, "a", 1, 0);
+	put(p[1], "x", 1);
+	send(d, "b", 1, 0);
+	ep_show(ep, 8, LONG);
+	struct epoll_event few[2];
+	out("one at a time: %d %d", ep_hear(ep, few, 1, 0), ep_hear(ep, few, 2, 0));
+	show(s, 0);
+	ep_show(ep, 8, 0);
+	R(ep_set(outer, EPOLL_CTL_ADD, ep, EPOLLIN, 9));
+	ep_show(outer, 8, 0);
+	show(t, 0);
+	get(p[0], &(char){0}, 1);
+	ep_show(outer, 8, 0);
+	send(c, "nested", 6, 0);
+	ep_show(outer, 8, LONG);
+	ep_show(ep, 8, 0);
+	show(s, 0);
+	struct pollfd f[4] = {{p[0], POLLIN, 0}, {s, POLLIN, 0}, {-1, POLLIN, 0}, {t, POLLIN | POLLOUT, 0}};
+	send(d, "c", 1, 0);
+	R(poll(f, 4, LONG));
+	out("%s %s %s %s", revents((unsigned)f[0].revents), revents((unsigned)f[1].revents), revents((unsigned)f[2].revents), revents((unsigned)f[3].revents));
+	close(t);
+	ep_show(ep, 8, 0);
+}
+
+// A thread that waits in a set is woken: by a datagram, by a socket that joins with one, by one that
+// is to be told now.
+static int joining[2];
+
+static void *join_later(void *arg)
+{
+	(void)arg;
+	nap(30);
+	ep_set(joining[0], EPOLL_CTL_ADD, joining[1], EPOLLIN, 4);
+	return NULL;
+}
+
+static void *modify_later(void *arg)
+{
+	(void)arg;
+	nap(30);
+	ep_set(joining[0], EPOLL_CTL_MOD, joining[1], EPOLLIN, 5);
+	return NULL;
+}
+
+static void woken(void)
+{
+	int c, s, ep = ep_new();
+	pthread_t th;
+
+	udp_pair(&c, &s);
+	send(c, "a", 1, 0);
+	send(c, "b", 1, 0);
+	show(s, 0);
+	joining[0] = ep;
+	joining[1] = s;
+	pthread_create(&th, NULL, join_later, NULL);
+	ep_show(ep, 8, LONG);
+	pthread_join(th, NULL);
+	R(ep_set(ep, EPOLL_CTL_MOD, s, EPOLLOUT, 5));
+	R(ep_set(ep, EPOLL_CTL_MOD, s, 0, 5));
+	pthread_create(&th, NULL, modify_later, NULL);
+	ep_show(ep, 8, LONG);
+	pthread_join(th, NULL);
+	show(s, 0);
+	pthread_create(&th, NULL, send_later, &c);
+	ep_show(ep, 8, LONG);
+	pthread_join(th, NULL);
+	show(s, 0);
+	ep_show(ep, 8, 0);
+}
+
+// One sender's datagrams keep their order, however they travel: the receiver sleeps now and then,
+// and each seventh goes by the kernel.
+struct flood {
+	int fd, n;
+};
+
+static void *flood(void *p)
+{
+	struct flood *f = p;
+	union {
+		char b[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} u;
+
+	for (int i = 0; i < f->n; i++) {
+		struct iovec v = {&i, sizeof i};
+		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+		if (i % 7 == 6) { /* a TTL of its own */
+			m.msg_control = u.b;
+			m.msg_controllen = sizeof u.b;
+			struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+			c->cmsg_level = IPPROTO_IP;
+			c->cmsg_type = IP_TTL;
+			c->cmsg_len = CMSG_LEN(sizeof(int));
+			memcpy(CMSG_DATA(c), &(int){63}, sizeof(int));
+		}
+		if (sendmsg(f->fd, &m, 0) != sizeof i)
+			die("sendmsg");
+		if (i % 50 == 49)
+			nap(1);
+	}
+	return NULL;
+}
+
+static void order(void)
+{
+	int c, s, last = -1, wrong = 0, n = 0;
+	pthread_t th;
+	struct flood f;
+
+	udp_pair(&c, &s);
+	f = (struct flood){c, fewer(3000)};
+	pthread_create(&th, NULL, flood, &f);
+	for (;;) {
+		int i;
+		if (readable(s, 1000) <= 0)
+			break;
+		while (recv(s, &i, sizeof i, n % 3 ? MSG_DONTWAIT : 0) == sizeof i) {
+			wrong += i <= last;
+			last = i;
+			if (++n == f.n)
+				break;
+		}
+		if (n == f.n)
+			break;
+	}
+	pthread_join(th, NULL);
+	out("%d wrong, %d missing", wrong, f.n - n);
+}
+
+// Waiting ends with a time, or a signal, or not at all for one that does not block.
+static void on_alarm(int sig) { (void)sig; }
+
+static void waits(void)
+{
+	int c, s;
+	struct timeval t = {0, 20000};
+	struct sigaction a = {.sa_handler = on_alarm};
+	struct itimerval soon = {{0, 0}, {0, 20000}};
+
+	udp_pair(&c, &s);
+	R(setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
+	show(s, 0);
+	R(send(c, "in time", 7, 0));
+	show(s, 0);
+	t.tv_usec = 0;
+	R(setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
+	sigaction(SIGALRM, &a, NULL);
+	setitimer(ITIMER_REAL, &soon, NULL);
+	show(s, 0);
+	setitimer(ITIMER_REAL, &soon, NULL);
+	out("  poll %d %s", readable(s, LONG), errname(errno));
+	nonblock(s, 1);
+	show(s, 0);
+	R(send(c, "a", 1, 0));
+	show(s, 0);
+	show(s, 0);
+	nonblock(s, 0);
+	signal(SIGALRM, SIG_DFL);
+	alarm(300);
+}
+
+// A socket that is told to take little holds little.
+static void buffer(void)
+{
+	char big[1400];
+	int c, s, small = 1, n, lost;
+
+	fill(big, sizeof big, 3);
+	udp_pair(&c, &s);
+	R(setsockopt(s, SOL_SOCKET, SO_RCVBUF, &small, sizeof small));
+	if (!is_cold())
+		udp_warm(c, s);
+	for (int i = 0; i < 500; i++)
+		send(c, big, sizeof big, 0);
+	n = drain(s);
+	out("some %d, all %d", n > 0, n == 500);
+	R(send(c, "one more", 8, 0));
+	show(s, 0);
+	small = 1 << 20;
+	R(setsockopt(s, SOL_SOCKET, SO_RCVBUF, &small, sizeof small));
+	for (lost = 0; lost < 50; lost++)
+		send(c, big, 100, 0);
+	out("%d", drain(s));
+}
+
+const struct probe udpset_probes[] = {
+	{"udp-ready", ready, 0},
+	{"udp-modes", modes, 0},
+	{"udp-mixed", mixed, 0},
+	{"udp-woken", woken, 0},
+	{"udp-order", order, 0},
+	{"udp-waits", waits, 0},
+	{"udp-buffer", buffer, 0},
+	{NULL, NULL, 0},
+};

@@ -1,0 +1,88 @@
+/* The receiving side of a flow (SPEC 10.3). */
+#include "segment/dgram.h"
+#include "segment/segment_inner.h"
+
+/* The status word of the record that is next, read once. */
+static uint32_t status(const struct ds_dgseg *g)
+{
+	return ACQUIRE((const volatile uint32_t *)(const volatile void *)(g->ring + (g->at & (g->bytes - 1))));
+}
+
+static inline uint64_t record(uint64_t len) { return (DS_DG_HEAD + len + DS_DG_UNIT - 1) & ~(uint64_t)(DS_DG_UNIT - 1); }
+
+bool ds_dg_there(const struct ds_dgseg *g) { return !g->broken && status(g) != 0; }
+
+/* Gives back n bytes. */
+static void consume(struct ds_dgseg *g, uint64_t n)
+{
+	g->at += n;
+	RELEASE(&g->in->consumed, g->at);
+}
+
+void ds_dg_copy(void *to, const volatile uint8_t *from, size_t n) { ds_copy_in(to, from, n); }
+
+bool ds_dg_next(struct ds_dgseg *g, struct ds_dg_meta *m, const volatile uint8_t **bytes)
+{
+	uint8_t h[DS_DG_HEAD];
+
+	for (int wraps = 0; !g->broken; wraps++) {
+		uint64_t off = g->at & (g->bytes - 1);
+		uint32_t s = status(g), tag = s >> 24, len = s & 0x1ffff;
+
+		if (s == 0)
+			return false;
+		if (tag == DS_DG_WRAP && len == 0 && off && !wraps) {
+			consume(g, g->bytes - off);
+			continue;
+		}
+		if ((tag != DS_DG_DATAGRAM && tag != DS_DG_TRAIN) || len > DS_DG_MAX || s & 0xfe0000 || off + record(len) > g->bytes)
+			break;
+		ds_copy_in(h, g->ring + off, sizeof h);
+		*m = (struct ds_dg_meta){.len = len, .tos = h[6], .ttl = h[7]};
+		memcpy(&m->train, h + 4, 2);
+		memcpy(&m->stamp, h + 8, 8);
+		if (tag == DS_DG_DATAGRAM)
+			m->train = 0;
+		else if (!m->train)
+			break;
+		*bytes = g->ring + off + DS_DG_HEAD;
+		return true;
+	}
+	g->broken = true;
+	return false;
+}
+
+void ds_dg_take(struct ds_dgseg *g, const struct ds_dg_meta *m) { consume(g, record(m->len)); }
+
+/* What the records after g->seen look like is the sender's claim: it changes no more than when a
+ * program is told that there is something. */
+uint64_t ds_dg_arrived(struct ds_dgseg *g)
+{
+	if (g->seen < g->at)
+		g->seen = g->at;
+	for (uint64_t end = g->at + g->bytes; g->seen < end;) {
+		uint64_t off = g->seen & (g->bytes - 1), n;
+		uint32_t s = ACQUIRE((const volatile uint32_t *)(const volatile void *)(g->ring + off));
+
+		if (s == 0)
+			break;
+		n = s >> 24 == DS_DG_WRAP ? g->bytes - off : record(s & 0x1ffff);
+		if (off + n > g->bytes)
+			break;
+		g->seen += n;
+	}
+	return g->seen;
+}
+
+uint64_t ds_dg_stamp(const struct ds_dgseg *g)
+{
+	uint64_t off = g->at & (g->bytes - 1);
+
+	return GET((const volatile uint64_t *)(const volatile void *)(g->ring + off + 8));
+}
+
+void ds_dg_arm(struct ds_dgseg *g, bool armed) { __atomic_store_n(&g->in->armed, armed, __ATOMIC_SEQ_CST); }
+
+bool ds_dg_busy(const struct ds_dgseg *g) { return ACQUIRE(&g->from->busy) != 0; }
+bool ds_dg_left(const struct ds_dgseg *g) { return ACQUIRE(&g->from->flags) & DS_DG_LEFT; }
+uint64_t ds_dg_by_kernel(const struct ds_dgseg *g) { return ACQUIRE(&g->from->by_kernel); }

@@ -1,0 +1,153 @@
+/* The sending side of a flow (SPEC 10.3). */
+#include "segment/dgram.h"
+#include "segment/segment_inner.h"
+
+/* The status word at offset off of the ring. */
+static uint32_t *status_at(struct ds_dgseg *g, uint64_t off) { return (uint32_t *)(void *)(g->ring + (off & (g->bytes - 1))); }
+
+/* The bytes that a record of len bytes takes. */
+static inline uint64_t record(uint64_t len) { return (DS_DG_HEAD + len + DS_DG_UNIT - 1) & ~(uint64_t)(DS_DG_UNIT - 1); }
+
+/* Reads how much the receiver has consumed. False: it says what cannot be. */
+static bool consumed(struct ds_dgseg *g)
+{
+	uint64_t c = ACQUIRE(&g->to->consumed);
+
+	if (c < g->known || c > g->at || c % DS_DG_UNIT)
+		return false;
+	g->known = c;
+	return true;
+}
+
+uint64_t ds_dg_queued(struct ds_dgseg *g)
+{
+	if (!consumed(g))
+		g->broken = true;
+	return g->at - g->known;
+}
+
+/* What a record of this status costs of the bound. */
+static uint64_t cost_of(uint32_t status)
+{
+	return status >> 24 == DS_DG_WRAP ? 0 : ((status & 0x1ffff) + DS_DG_OVERHEAD) & ~(uint64_t)(DS_DG_UNIT - 1);
+}
+
+/* Takes what was consumed off the cost. The receiver may have written to the ring: then nothing is
+ * under way. */
+static void pay(struct ds_dgseg *g)
+{
+	while (g->paid < g->known) {
+		uint64_t off = g->paid & (g->bytes - 1);
+		uint32_t s = GET((const volatile uint32_t *)status_at(g, off));
+		uint64_t cost = cost_of(s);
+
+		if (cost > g->cost || s == 0) {
+			g->cost = 0;
+			g->paid = g->known;
+			return;
+		}
+		g->cost -= cost;
+		g->paid += s >> 24 == DS_DG_WRAP ? g->bytes - off : record(s & 0x1ffff);
+	}
+}
+
+/* Is there room for l bytes of the ring, which cost so much? */
+static bool room(struct ds_dgseg *g, uint64_t l, uint64_t cost)
+{
+	uint64_t bound = GET(&g->to->bound);
+
+	for (int fresh = 0;; fresh++) {
+		if (bound)
+			pay(g);
+		else
+			g->cost = 0;
+		if (g->at - g->known + l + DS_DG_UNIT <= g->bytes && (!bound || !g->cost || g->cost + cost <= bound))
+			return true;
+		if (fresh)
+			return false;
+		if (!consumed(g)) {
+			g->broken = true;
+			return false;
+		}
+	}
+}
+
+/* Publishes the record at g->at that is n bytes long. */
+static void publish(struct ds_dgseg *g, uint32_t status, uint64_t n)
+{
+	SET(status_at(g, g->at + n), 0);
+	RELEASE(status_at(g, g->at), status);
+	if (!g->cost)
+		g->paid = g->at;
+	if (GET(&g->to->bound))
+		g->cost += cost_of(status);
+	g->at += n;
+}
+
+/* How far to skip to the beginning of the ring before a record of l bytes. */
+static uint64_t skip(struct ds_dgseg *g, uint64_t l)
+{
+	uint64_t off = g->at & (g->bytes - 1);
+
+	if (off + l > g->bytes)
+		return g->bytes - off;
+	/* If nothing is under way, a quiet flow stays in few pages. */
+	if (off < DS_DG_NEAR || l + DS_DG_UNIT > off || g->at - g->looked < DS_DG_NEAR)
+		return 0;
+	g->looked = g->at;
+	return consumed(g) && g->known == g->at ? g->bytes - off : 0;
+}
+
+int ds_dg_send(struct ds_dgseg *g, const struct ds_dg_meta *m, struct ds_cursor *c)
+{
+	uint64_t l = record(m->len), wrap = skip(g, l);
+	bool fits;
+
+	if (GET(&g->to->armed))
+		return DS_DG_ARMED;
+	uint32_t status = (uint32_t)(m->train ? DS_DG_TRAIN : DS_DG_DATAGRAM) << 24 | m->len;
+	fits = room(g, l + wrap, cost_of(status));
+	if (g->broken || ACQUIRE(&g->to->flags) & DS_DG_CLOSED)
+		return DS_DG_OVER;
+	if (!fits)
+		return DS_DG_FULL;
+	if (m->len && !reachable(c, m->len, false))
+		return DS_DG_FAULT;
+	/* The place is this side's until its status is stored. */
+	uint8_t *p = g->ring + ((g->at + wrap) & (g->bytes - 1));
+	memcpy(p + 4, &m->train, 2);
+	p[6] = m->tos;
+	p[7] = m->ttl;
+	memcpy(p + 8, &m->stamp, 8);
+	struct ds_cursor before = *c;
+	if (m->len)
+		ds_gather(c, p + DS_DG_HEAD, m->len);
+	__atomic_exchange_n(&g->out->busy, 1, __ATOMIC_SEQ_CST);
+	uint32_t armed = ACQUIRE(&g->to->armed);
+	bool closed = ACQUIRE(&g->to->flags) & DS_DG_CLOSED;
+	if (!armed && !closed) {
+		if (wrap)
+			publish(g, (uint32_t)DS_DG_WRAP << 24, wrap);
+		publish(g, status, l);
+	}
+	RELEASE(&g->out->busy, 0);
+	if (armed || closed)
+		*c = before;
+	return closed ? DS_DG_OVER : armed ? DS_DG_ARMED : DS_DG_SENT;
+}
+
+void ds_dg_drop(struct ds_dgseg *g) { RELEASE(&g->out->dropped, g->out->dropped + 1); }
+
+bool ds_dg_settled(const struct ds_dgseg *g, uint64_t n, uint64_t lost) { return ACQUIRE(&g->to->taken) + lost >= n; }
+
+bool ds_dg_dry(const struct ds_dgseg *g, uint64_t n, uint64_t *taken)
+{
+	bool dry = ACQUIRE(&g->to->dry) == n;
+
+	*taken = ACQUIRE(&g->to->taken);
+	return dry && *taken <= n;
+}
+
+uint32_t ds_dg_state(const struct ds_dgseg *g) { return ACQUIRE(&g->to->state); }
+bool ds_dg_closed(const struct ds_dgseg *g) { return g->broken || ACQUIRE(&g->to->flags) & DS_DG_CLOSED; }
+bool ds_dg_armed(const struct ds_dgseg *g) { return GET(&g->to->armed) != 0; }
