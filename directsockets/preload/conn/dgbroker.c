@@ -1,4 +1,5 @@
 /* What the broker says about UDP sockets (SPEC 10.4). */
+#include "conn/broker.h"
 #include "conn/dgram.h"
 #include "conn/fds.h"
 #include "conn/inner.h"

@@ -86,6 +86,35 @@ void ds_dg_each(void (*fn)(struct ds_dgram *d, void *arg), void *arg)
 			fn(&pool[i], arg);
 }
 
+bool ds_dg_address(const struct ds_dgram *d, const void *a, socklen_t len, uint8_t addr[16], uint16_t *port)
+{
+	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
+	const struct sockaddr *s = a;
+
+	if (len >= sizeof(struct sockaddr_in) && s->sa_family == AF_INET && d->family == AF_INET) {
+		const struct sockaddr_in *in = a;
+		uint32_t ip = ntohl(in->sin_addr.s_addr);
+
+		memcpy(addr, v4, 12);
+		memcpy(addr + 12, &in->sin_addr, 4);
+		*port = ntohs(in->sin_port);
+		return *port && ip && ip < 0xe0000000;
+	}
+	if (len >= sizeof(struct sockaddr_in6) && s->sa_family == AF_INET6 && d->family == AF_INET6) {
+		const struct sockaddr_in6 *in = a;
+		static const uint8_t none[16];
+
+		memcpy(addr, &in->sin6_addr, 16);
+		*port = ntohs(in->sin6_port);
+		if (in->sin6_flowinfo || in->sin6_scope_id || addr[0] >= 0xfe) /* link-local, multicast */
+			return false;
+		if (!memcmp(addr, v4, 12) && addr[12] >= 0xe0)
+			return false;
+		return *port && memcmp(addr, none, 16) != 0;
+	}
+	return false;
+}
+
 void ds_dg_pool_child(void) { lock = (struct ds_lock){0}; }
 
 void ds_dg_entry_put(struct ds_entry *e, int why)

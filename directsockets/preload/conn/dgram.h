@@ -16,10 +16,11 @@
 #ifndef DS_DGRAM_H
 #define DS_DGRAM_H
 
-#include "segment/dgram.h"
-#include "conn/broker.h"
+#include "conn/stats.h"
 
 #include <netinet/in.h>
+
+struct ds_message;
 
 enum {
 	DS_DG_FLOWS = 64,  /* to a socket, and from it */
@@ -132,6 +133,8 @@ void ds_dg_free(struct ds_dgram *d) DS_HIDDEN;
 void ds_dg_each(void (*fn)(struct ds_dgram *d, void *arg), void *arg) DS_HIDDEN;
 /* NULL: none is open by that name. */
 struct ds_dgram *ds_dg_by_id(uint32_t id) DS_HIDDEN;
+/* The address of a, of len bytes, as flows have it. False: it is none of an IP socket of d. */
+bool ds_dg_address(const struct ds_dgram *d, const void *a, socklen_t len, uint8_t addr[16], uint16_t *port) DS_HIDDEN;
 /* In the child of a fork. */
 void ds_dg_pool_child(void) DS_HIDDEN;
 /* Gives an entry of the statistics back. Any lock may be held. */
@@ -200,8 +203,6 @@ ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int fl
 void ds_dg_has_sent(struct ds_dgram *d, const struct ds_dg_sent *s, unsigned n, size_t bytes) DS_HIDDEN;
 /* The kernel has sent a datagram to an address (NULL: to the peer), where d has no flows. */
 void ds_dg_counted(struct ds_dgram *d, int fd, const void *to, socklen_t len) DS_HIDDEN;
-/* The address of a, of len bytes, as flows have it. False: it is none of an IP socket of d. */
-bool ds_dg_address(const struct ds_dgram *d, const void *a, socklen_t len, uint8_t addr[16], uint16_t *port) DS_HIDDEN;
 
 /* ---- flows in (dgin.c) ------------------------------------------------------------------------- */
 

@@ -1,4 +1,5 @@
 /* The UDP sockets of the process. */
+#include "conn/broker.h"
 #include "conn/dgram.h"
 #include "conn/fds.h"
 #include "conn/inner.h"

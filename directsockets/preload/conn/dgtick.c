@@ -1,5 +1,6 @@
 /* UDP sockets are announced, claim what is offered to them, and offer flows (SPEC 10.4). All of this
  * is tried, and never waited for. */
+#include "conn/broker.h"
 #include "conn/dgram.h"
 #include "conn/fds.h"
 #include "conn/inner.h"

@@ -327,4 +327,7 @@ void ds_fork_child(void) DS_HIDDEN;
  * would. Before an exec that closes fd (FD_CLOEXEC) in a child of fork, call ds_close instead. */
 void ds_exit_one(struct ds_sock *s, int fd) DS_HIDDEN;
 
+/* UDP sockets. */
+#include "conn/dgram.h"
+
 #endif

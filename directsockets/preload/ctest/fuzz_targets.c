@@ -246,10 +246,78 @@ static void fuzz_segment(const uint8_t *in, size_t n)
 	must(failures == 0, "the harness");
 }
 
+// A flow whose other side writes to the control blocks and the ring, in which a record begins
+// wherever it likes.
+static void fuzz_flow(const uint8_t *in, size_t n)
+{
+	enum { RING = DS_DG_MIN_RING };
+	static uint8_t *mem, out[DS_DG_MAX];
+	struct script s = {in, n};
+	struct ds_dgseg tx, rx;
+	struct ds_dg_meta m;
+	const volatile uint8_t *bytes;
+	uint64_t x;
+
+	if (!mem)
+		mem = aligned_alloc(4096, DS_DG_RING + RING);
+	memset(mem, 0, 2 * DS_DG_RING);
+	ds_dg_header(mem, &some_info, RING);
+	must(ds_dg_view(&tx, mem, DS_DG_RING + RING, true) == 0 && ds_dg_view(&rx, mem, DS_DG_RING + RING, false) == 0, "view");
+	while (s.n) {
+		uint8_t k = byte(&s), v = byte(&s);
+
+		switch (k % 8) {
+		case 0: { // a status where the receiver looks
+			uint32_t status = (uint32_t)(k / 8 % 4) << 24 | (uint32_t)v << (byte(&s) % 17);
+			memcpy(mem + DS_DG_RING + (rx.at & (RING - 1)), &status, 4);
+			break;
+		}
+		case 1:
+			mem[DS_DG_RING + (rx.at & (RING - 1)) + k / 8 % 16] = v;
+			break;
+		case 2:
+			mem[(v & 128 ? DS_CTRL : 2 * DS_CTRL) + (v & 127)] ^= (uint8_t)(1u << k / 32);
+			break;
+		case 3:
+			if (ds_dg_next(&rx, &m, &bytes)) {
+				must(m.len <= DS_DG_MAX && bytes >= rx.ring && bytes + m.len <= rx.ring + RING, "bounds");
+				ds_dg_copy(out, bytes, m.len);
+				ds_dg_take(&rx, &m);
+			}
+			break;
+		case 4:
+			x = ds_dg_arrived(&rx);
+			must(x <= rx.at + RING + RING, "arrived");
+			ds_dg_stamp(&rx);
+			ds_dg_there(&rx);
+			break;
+		case 5: {
+			struct iovec iov = {out, v * 7u};
+			struct ds_cursor c = {.v = &iov, .n = 1, .left = iov.iov_len};
+			m = (struct ds_dg_meta){.len = (uint32_t)iov.iov_len};
+			ds_dg_send(&tx, &m, &c);
+			must(tx.at - tx.known <= RING || tx.broken, "room");
+			break;
+		}
+		case 6:
+			ds_dg_queued(&tx);
+			ds_dg_settled(&tx, v, k);
+			ds_dg_dry(&tx, v, &x);
+			break;
+		case 7:
+			ds_dg_busy(&rx);
+			ds_dg_left(&rx);
+			ds_dg_arm(&rx, v & 1);
+			ds_dg_drop(&tx);
+		}
+	}
+}
+
 const struct fuzz_target fuzz_targets[] = {
 	{"rules", fuzz_rules, 1000},
 	{"message", fuzz_message, 80},
 	{"header", fuzz_header, 128},
 	{"segment", fuzz_segment, 1000},
+	{"flow", fuzz_flow, 600},
 	{0},
 };

@@ -14,7 +14,6 @@
 #ifndef DS_FDTAB_H
 #define DS_FDTAB_H
 
-#include "conn/dgram.h"
 #include "conn/sock.h"
 
 #include <stdint.h>

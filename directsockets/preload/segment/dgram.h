@@ -19,7 +19,7 @@ enum {
 	DS_DG_RING = 4096,  /* where the ring begins */
 	DS_DG_UNIT = 64,    /* records begin at multiples of it */
 	DS_DG_HEAD = 16,    /* bytes before a record's payload */
-	DS_DG_MAX = 65535,
+	DS_DG_MAX = 65507,
 	DS_DG_MIN_RING = 1 << 17,
 	DS_DG_MAX_RING = 1 << 22,
 	DS_DG_NEAR = 1 << 14, /* a flow that is quiet uses no more of its ring */

@@ -43,7 +43,7 @@ bool ds_dg_next(struct ds_dgseg *g, struct ds_dg_meta *m, const volatile uint8_t
 		memcpy(&m->stamp, h + 8, 8);
 		if (tag == DS_DG_DATAGRAM)
 			m->train = 0;
-		else if (!m->train)
+		else if (!m->train || m->train > len)
 			break;
 		*bytes = g->ring + off + DS_DG_HEAD;
 		return true;

@@ -325,6 +325,7 @@ static inline void ds_count(struct ds_seg *g, int counter, uint64_t n) { ds_bump
 
 /* The rest of this layer's interface. */
 #include "segment/arena.h"
+#include "segment/dgram.h"
 #include "segment/memory.h"
 
 #endif
