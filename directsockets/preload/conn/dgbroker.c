@@ -31,12 +31,12 @@ static bool fits(const struct ds_dgram *d, const struct ds_dgseg *g, const struc
 static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, int alive)
 {
 	struct ds_dg_in *f = REAL(mmap)(NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	bool added = false;
+	bool added = false, reliable;
 
 	if (f == MAP_FAILED)
 		return false;
 	if (ds_dg_map(&f->seg, segment) == 0) {
-		if (!fits(d, &f->seg, m) || rules_decide(1, f->seg.info.addr[1], f->seg.info.port[1]) != RULES_DIRECT)
+		if (!fits(d, &f->seg, m) || rules_udp(1, f->seg.info.addr[1], f->seg.info.port[1], false, &reliable) != RULES_DIRECT)
 			;
 		else if (ds_own_lock(&d->in) != DS_NESTED) {
 			ds_dg_arm(&f->seg, true);

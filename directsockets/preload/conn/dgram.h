@@ -50,6 +50,7 @@ struct ds_dg_out {
 	struct ds_dgseg seg;
 	int alive, theirs; /* ends of the liveness pair; theirs until it is attached */
 	bool open, up;
+	bool reliable; /* by a rule its sender waits for room */
 	uint8_t tos, ttl; /* of its datagrams on arrival */
 	uint32_t id;
 	uint64_t lost;	   /* of by_kernel; UINT64_MAX: not known yet */

@@ -3,6 +3,7 @@
 #include "conn/inner.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/syscall.h>
 
@@ -14,6 +15,7 @@ enum {
 	DRAIN_US = 1000,
 	EAGER = 32,
 	TRAIN_MOST = 64,   /* datagrams of one send, as in the kernel */
+	WAIT = -3,
 };
 
 /* Waits until the flow's receiver has taken all, so that what the kernel carries comes after. */
@@ -50,8 +52,8 @@ static bool room(struct ds_dg_out *o)
 	return false;
 }
 
-/* Sends one datagram of n bytes at the cursor: as ds_dg_send, but drops it in place of
- * DS_DG_FULL. */
+/* Sends one datagram of n bytes at the cursor: as ds_dg_send, but drops it in place of DS_DG_FULL,
+ * unless a rule says that the sender waits. */
 static int one(struct ds_dg_out *o, struct ds_cursor *c, size_t n)
 {
 	struct ds_dg_meta m = {.len = (uint32_t)n, .tos = o->tos, .ttl = o->ttl, .stamp = ds_ticks()};
@@ -59,6 +61,8 @@ static int one(struct ds_dg_out *o, struct ds_cursor *c, size_t n)
 
 	while ((rc = ds_dg_send(&o->seg, &m, c)) == DS_DG_FULL)
 		if (!room(o)) {
+			if (o->reliable)
+				break;
 			ds_dg_drop(&o->seg);
 			ds_bump(o->counters, DS_C_TX_DEMOTE, 1);
 			ds_skip(c, n);
@@ -102,7 +106,8 @@ static bool worth(struct ds_dg_dest *t)
 	return true;
 }
 
-ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s)
+/* As ds_dg_sendmsg; WAIT: a rule says that it waits for room. */
+static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s)
 {
 	struct ds_cursor c;
 	size_t total, train = DS_GET(d->train);
@@ -144,6 +149,10 @@ ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int fl
 			rc = all(o, &c, train);
 		if (rc == DS_DG_OVER)
 			ds_dg_out_end(d, t, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
+		if (rc == DS_DG_FULL) { /* a rule says that it waits */
+			ds_own_unlock(&d->out);
+			return c.left < total ? (ssize_t)(total - c.left) : WAIT;
+		}
 		if (rc == DS_DG_SENT || (rc == DS_DG_FAULT && c.left == total) || c.left < total) {
 			/* The rest of a train whose receiver sleeps or is gone meanwhile is the kernel's. */
 			struct iovec v[DS_VECTORS];
@@ -170,6 +179,26 @@ ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int fl
 		s->known = true;
 	}
 	return DS_DG_KERNEL;
+}
+
+ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s)
+{
+	static const struct timespec moment = {0, 100000};
+	unsigned handled = ds_handled();
+	ssize_t rc;
+
+	while ((rc = try_send(d, fd, h, flags, s)) == WAIT) {
+		int fl = flags & MSG_DONTWAIT ? O_NONBLOCK : REAL(fcntl)(fd, F_GETFL);
+
+		errno = EAGAIN;
+		if (fl < 0 || (fl & O_NONBLOCK))
+			return -1;
+		if (ds_syscall(SYS_nanosleep, &moment, NULL) < 0 || ds_handled() != handled) {
+			errno = EINTR;
+			return -1;
+		}
+	}
+	return rc;
 }
 
 void ds_dg_has_sent(struct ds_dgram *d, const struct ds_dg_sent *s, unsigned n, size_t bytes)

@@ -47,10 +47,11 @@ static bool ends(const struct ds_dgram *d, int fd, struct ds_info *i)
 static bool announce(struct ds_dgram *d, int fd)
 {
 	struct ds_message m = {.type = DS_LISTEN, .id = d->id, .udp = true};
+	bool reliable;
 
 	if (!ready() || ds_dg_shared(d))
 		return false;
-	if (!ends(d, fd, &d->ends) || rules_listen(d->ends.addr[1], d->ends.port[1]) != RULES_DIRECT) {
+	if (!ends(d, fd, &d->ends) || rules_udp(1, d->ends.addr[1], d->ends.port[1], true, &reliable) != RULES_DIRECT) {
 		d->deaf = true;
 		return false;
 	}
@@ -187,10 +188,10 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 {
 	struct ds_dg_out *o;
 	int segment, why;
-	bool up = ready(); /* which reads the rules */
+	bool up = ready(), reliable = false; /* ready reads the rules */
 	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
 
-	if ((why = rules_decide(0, i->addr[1], i->port[1])))
+	if ((why = rules_udp(0, i->addr[1], i->port[1], false, &reliable)))
 		return why;
 	if (!up)
 		return ds_broker_absent();
@@ -211,6 +212,7 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 		ds_stats_say(o->entry, DS_MODE_TCP, DS_WHY_OFFERED);
 	}
 	o->counters = ds_stats_counters(o->entry);
+	o->reliable = reliable;
 	o->asked = true;
 	bool placed = false;
 	if (ds_own_lock(&d->out) != DS_NESTED) {
