@@ -244,7 +244,7 @@ static void order(void)
 			break;
 	}
 	pthread_join(th, NULL);
-	out("%d wrong, %d missing", wrong, f.n - n);
+	out("%d wrong, some %d", wrong, n > 0); /* how many are lost says how busy the machine is */
 }
 
 // Waiting ends with a time, or a signal, or not at all for one that does not block.
@@ -255,7 +255,7 @@ static void waits(void)
 	int c, s;
 	struct timeval t = {0, 20000};
 	struct sigaction a = {.sa_handler = on_alarm};
-	struct itimerval soon = {{0, 0}, {0, 20000}};
+	struct itimerval soon = {{0, 20000}, {0, 20000}}, never = {{0, 0}, {0, 0}};
 
 	udp_pair(&c, &s);
 	R(setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
@@ -267,8 +267,8 @@ static void waits(void)
 	sigaction(SIGALRM, &a, NULL);
 	setitimer(ITIMER_REAL, &soon, NULL);
 	show(s, 0);
-	setitimer(ITIMER_REAL, &soon, NULL);
-	out("  poll %d %s", readable(s, LONG), errname(errno));
+	R(readable(s, LONG));
+	setitimer(ITIMER_REAL, &never, NULL);
 	nonblock(s, 1);
 	show(s, 0);
 	R(send(c, "a", 1, 0));
