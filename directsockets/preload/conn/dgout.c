@@ -210,7 +210,7 @@ struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 		o->up = true;
 		ds_stats_direct(o->entry, DS_PATH_MEMORY);
 	}
-	if (ds_dg_closed(&o->seg)) {
+	if (ds_dg_closed(&o->seg) || dead(o, ds_ticks())) {
 		ds_dg_out_end(d, dest, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
 		return NULL;
 	}

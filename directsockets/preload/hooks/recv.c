@@ -69,7 +69,7 @@ static inline ssize_t recv_one(struct call *k, int fd, void *p, size_t n, int fl
 OURS ssize_t read_ours(int fd, void *p, size_t n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
-		return n ? dg_recvfrom(fd, w, p, n, 0, NULL, NULL) : REAL(read)(fd, p, n);
+		return n && n <= DS_MAX_RW ? dg_recvfrom(fd, w, p, n, 0, NULL, NULL) : REAL(read)(fd, p, n);
 	CALL_OF(k, fd, w, call_uncounted_in, n > 0);
 	if (!call_wait(&k, &fd))
 		return -1;

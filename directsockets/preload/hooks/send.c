@@ -53,7 +53,7 @@ static inline ssize_t send_one(struct call *k, int fd, const void *p, size_t n, 
 OURS ssize_t write_ours(int fd, const void *p, size_t n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
-		return dg_sendto(fd, w, p, n, 0, NULL, 0);
+		return n <= DS_MAX_RW ? dg_sendto(fd, w, p, n, 0, NULL, 0) : REAL(write)(fd, p, n);
 	CALL_OF(k, fd, w, call_send, n, 0);
 	if (!k.c)
 		return call_sent(&k, REAL(write)(fd, p, n));

@@ -236,6 +236,52 @@ static void passed(void)
 	quiet(got);
 }
 
+// The receiver is killed, and another one takes its place: a sender notices.
+static void serve(void *p)
+{
+	char b[16];
+	struct sockaddr_in a;
+	socklen_t len = sizeof a;
+
+	for (;;) {
+		ssize_t n = recvfrom(*(int *)p, b, sizeof b, 0, (struct sockaddr *)&a, &len);
+		sendto(*(int *)p, b, (size_t)n, 0, (struct sockaddr *)&a, len);
+	}
+}
+
+static void killed(void)
+{
+	struct sockaddr_in a, b;
+	int c = udp_socket(&b), one = 1;
+	char x[16];
+
+	for (int k = 0; k < 2; k++) {
+		int s = socket(AF_INET, SOCK_DGRAM, 0);
+		if (k == 0) {
+			close(s);
+			s = udp_socket(&a);
+			R(connect(c, (struct sockaddr *)&a, sizeof a));
+		} else {
+			setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+			R(bind(s, (struct sockaddr *)&a, sizeof a));
+		}
+		pid_t pid = start(serve, &s);
+		close(s);
+		int wrong = 0;
+		for (int i = 0; i < 40; i++) {
+			send(c, "ping", 4, 0);
+			wrong += recv(c, x, sizeof x, 0) != 4;
+			nap(has_library() && !is_cold() ? 3 : 0);
+		}
+		out("%d wrong", wrong);
+		kill(pid, SIGKILL);
+		finish(pid);
+		nap(2);
+		R(send(c, "nobody", 6, 0));
+		R(recv(c, x, sizeof x, 0));
+	}
+}
+
 static void six(void)
 {
 	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT}, b = a, from;
@@ -272,6 +318,7 @@ const struct probe udpproc_probes[] = {
 	{"udp-daemon", daemonized, 0},
 	{"udp-executed", executed, 0},
 	{"udp-passed", passed, 0},
+	{"udp-killed", killed, 1},
 	{"udp-six", six, 1},
 	{NULL, NULL, 0},
 };
