@@ -18,6 +18,9 @@
 // The program's descriptor stays its TCP socket, the shadow. ../SPEC.md is normative; this C
 // runs the same vectors of ../segment/testdata and ../broker/wire/testdata as the Go packages.
 //
+// UDP sockets (conn/dgram.h, segment/dgram.h) need no doorbell: a receiver that sleeps gets its
+// datagrams by the kernel.
+//
 // # Concurrency
 //
 // The library has no thread. The state of a connection lies in memory that forked
@@ -29,7 +32,7 @@
 //
 // # Limits
 //
-// Linux 5.1 with glibc or musl. TCP sockets only. A process has at most 16384 direct connections
+// Linux 5.1 with glibc or musl. TCP and UDP sockets only. A process has at most 16384 direct connections
 // (mappings), 4096 listeners. Processes that share a connection after fork have one doorbell, on
 // which one of them sleeps for all. The library cannot defer handlers that a program installs by a
 // system call of its own (rt_sigaction), nor those of faults inside a call: if they send or receive
