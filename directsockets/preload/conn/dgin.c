@@ -41,7 +41,7 @@ bool ds_dg_add(struct ds_dgram *d, struct ds_dg_in *f)
 	return true;
 }
 
-/* ---- arming ------------------------------------------------------------------------------------ */
+/* ---- arming ------------------------------------------------------------------------- */
 
 /* Waits until no sender of the flows that are being armed publishes. */
 static void await_idle(struct ds_dgram *d)
@@ -132,7 +132,7 @@ void ds_dg_found_nothing(struct ds_dgram *d)
 			__atomic_store_n(&d->list[i]->seg.in->dry, d->list[i]->read, __ATOMIC_RELEASE);
 }
 
-/* ---- the end of a flow --------------------------------------------------------------------------- */
+/* ---- the end of a flow -------------------------------------------------------------- */
 
 void ds_dg_in_close(struct ds_dgram *d, struct ds_dg_in *f, int why)
 {
@@ -192,7 +192,7 @@ void ds_dg_in_sweep(struct ds_dgram *d)
 	errno = saved;
 }
 
-/* ---- what they hold ------------------------------------------------------------------------------ */
+/* ---- what they hold ----------------------------------------------------------------- */
 
 struct ds_dg_in *ds_dg_pick(struct ds_dgram *d)
 {

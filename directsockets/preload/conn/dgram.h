@@ -104,8 +104,8 @@ struct ds_dgram {
 
 	struct ds_lock in;
 	uint32_t sleepers; /* threads in a call on the shadow that may wait */
-	/* The epoll sets that it is in: the layer above keeps all of this but *asleep, how many sleep in
-	 * the set. */
+	/* The epoll sets that it is in: the layer above keeps all of this but *asleep, how many
+	 * sleep in the set. */
 	struct ds_dg_set {
 		const uint32_t *asleep; /* NULL: none */
 		void *set;
@@ -124,7 +124,7 @@ struct ds_dgram {
 	struct ds_dg_dest dests[DS_DG_DESTS];
 };
 
-/* ---- the pool (dgpool.c) --------------------------------------------------------------------- */
+/* ---- the pool (dgpool.c) ------------------------------------------------------------ */
 
 /* A UDP socket of the program. NULL: no memory. It has one reference, for one descriptor. */
 struct ds_dgram *ds_dg_new(int family, int nonblock) DS_HIDDEN;
@@ -141,7 +141,7 @@ void ds_dg_pool_child(void) DS_HIDDEN;
 /* Gives an entry of the statistics back. Any lock may be held. */
 void ds_dg_entry_put(struct ds_entry *e, int why) DS_HIDDEN;
 
-/* ---- sockets (dgsock.c) ---------------------------------------------------------------------- */
+/* ---- sockets (dgsock.c) ------------------------------------------------------------- */
 
 static inline void ds_dg_hold(struct ds_dgram *d) { __atomic_add_fetch(&d->users, 1, __ATOMIC_ACQ_REL); }
 void ds_dg_put(struct ds_dgram *d) DS_HIDDEN;
@@ -157,7 +157,7 @@ void ds_dg_forked(int pid) DS_HIDDEN;
 /* May another process have d? Looks whether those that might have ended. With the lock of setup. */
 bool ds_dg_shared(struct ds_dgram *d) DS_HIDDEN;
 
-/* ---- the broker (dgtick.c, dgbroker.c) --------------------------------------------------------- */
+/* ---- the broker (dgtick.c, dgbroker.c) ---------------------------------------------- */
 
 /* After a datagram was received: announces d, claims what is offered to it. */
 void ds_dg_tick_slow(struct ds_dgram *d, int fd) DS_HIDDEN;
@@ -176,7 +176,7 @@ bool ds_dg_refused(uint32_t id, int reason) DS_HIDDEN;
 /* The socket that d was is no more: tells the broker. With the lock of setup. */
 void ds_dg_unlisten(struct ds_dgram *d) DS_HIDDEN;
 
-/* ---- flows out (dgout.c) ----------------------------------------------------------------------- */
+/* ---- flows out (dgout.c) ------------------------------------------------------------ */
 
 /* With the lock of out: the place of a destination. */
 struct ds_dg_dest *ds_dg_dest(struct ds_dgram *d, const uint8_t addr[16], uint16_t port) DS_HIDDEN;
@@ -189,7 +189,7 @@ struct ds_dg_out *ds_dg_out_by_id(uint32_t id) DS_HIDDEN;
 struct ds_dg_out *ds_dg_out_new(void) DS_HIDDEN;
 void ds_dg_out_put(struct ds_dg_out *o) DS_HIDDEN;
 
-/* ---- sends (dgsend.c) -------------------------------------------------------------------------- */
+/* ---- sends (dgsend.c) --------------------------------------------------------------- */
 
 /* Sends the message h, of the library's own making, with the vectors of the program, which can be
  * read: the number of bytes; -1 and errno; or DS_DG_KERNEL: the kernel shall. If s has a
@@ -205,7 +205,7 @@ void ds_dg_has_sent(struct ds_dgram *d, const struct ds_dg_sent *s, unsigned n, 
 /* The kernel has sent a datagram to an address (NULL: to the peer), where d has no flows. */
 void ds_dg_counted(struct ds_dgram *d, int fd, const void *to, socklen_t len) DS_HIDDEN;
 
-/* ---- flows in (dgin.c) ------------------------------------------------------------------------- */
+/* ---- flows in (dgin.c) -------------------------------------------------------------- */
 
 /* With the lock of in. */
 bool ds_dg_add(struct ds_dgram *d, struct ds_dg_in *f) DS_HIDDEN;
@@ -248,7 +248,7 @@ extern uint64_t ds_dg_moved[4] DS_HIDDEN;
 /* How many flows to sockets of this process there have been. */
 extern uint32_t ds_dg_flows DS_HIDDEN;
 
-/* ---- receives (dgrecv.c) ----------------------------------------------------------------------- */
+/* ---- receives (dgrecv.c) ------------------------------------------------------------ */
 
 /* As recvmsg into h, whose name, if any, and control are checked, with the vectors of the program:
  * -1 and errno, or the number of bytes. */

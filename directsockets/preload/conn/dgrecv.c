@@ -32,9 +32,9 @@ static void name(const struct ds_dgram *d, const struct ds_info *i, struct msghd
 	}
 }
 
-/* ---- control data ---------------------------------------------------------------------------------- */
+/* ---- control data ------------------------------------------------------------------- */
 
-/* Keeps what the kernel says with a datagram of f, of which only a train's is no other datagram's. */
+/* Keeps what the kernel says with a datagram of f, but for what only a train has. */
 static void sample(struct ds_dg_in *f, const struct msghdr *k)
 {
 	size_t n = 0;
@@ -99,7 +99,7 @@ static bool control(struct ds_dg_in *f, const struct ds_dg_meta *m, struct msghd
 	return true;
 }
 
-/* ---- a datagram of a flow ---------------------------------------------------------------------------- */
+/* ---- a datagram of a flow ----------------------------------------------------------- */
 
 /* Copies it to the program's vectors: how many bytes; -1: their memory is not there. */
 static ssize_t scatter(const struct ds_dg_meta *m, const volatile uint8_t *bytes, const struct msghdr *h)
@@ -151,7 +151,7 @@ static bool take(struct ds_dgram *d, struct ds_dg_in *f, struct msghdr *h, int f
 	return true;
 }
 
-/* ---- datagrams of the kernel --------------------------------------------------------------------------- */
+/* ---- datagrams of the kernel -------------------------------------------------------- */
 
 /* A datagram of the kernel's has come, as k says. */
 static void note(struct ds_dgram *d, const struct msghdr *k, ssize_t rc, int flags)
@@ -229,7 +229,7 @@ static bool turn(struct ds_dgram *d, int fd, struct ds_dg_in **f, struct msghdr 
 	return false;
 }
 
-/* ---- receiving ------------------------------------------------------------------------------------------ */
+/* ---- receiving ---------------------------------------------------------------------- */
 
 /* O_NONBLOCK of fd. */
 static bool nonblocking(struct ds_dgram *d, int fd)

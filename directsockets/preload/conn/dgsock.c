@@ -11,14 +11,14 @@
 #include <sys/syscall.h>
 
 enum {
-	RELATIVES = 31, /* processes that may have sockets of this one: beyond, they are the kernel's for good */
+	RELATIVES = 31, /* processes that may have sockets of this one, at most */
 	MANY = RELATIVES,
 };
 
-/* ---- processes that may have sockets of this one ------------------------------------------------ */
+/* ---- processes that may have sockets of this one ------------------------------------ */
 
-/* At a fork, each of the two gets an end of a pair of sockets; a child of either has what its parent
- * has. An end of file says that all of those are gone that had the other end. */
+/* At a fork, each of the two gets an end of a pair of sockets; a child of either has what its
+ * parent has. An end of file says that all of those are gone that had the other end. */
 static int relatives[RELATIVES] = {[0 ... RELATIVES - 1] = -1};
 static int pair[2] = {-1, -1};
 static bool forks; /* there are sockets */
@@ -134,7 +134,7 @@ void ds_dg_forked(int pid)
 	pair[0] = pair[1] = -1;
 }
 
-/* ---- the life of a socket ------------------------------------------------------------------------ */
+/* ---- the life of a socket ----------------------------------------------------------- */
 
 /* With the lock of setup: the socket is closed. */
 static void end(void *arg)
@@ -169,7 +169,7 @@ void ds_dg_put(struct ds_dgram *d)
 	errno = saved;
 }
 
-/* ---- what makes a socket the kernel's ------------------------------------------------------------ */
+/* ---- what makes a socket the kernel's ----------------------------------------------- */
 
 void ds_dg_harden(struct ds_dgram *d, int why)
 {

@@ -1,5 +1,5 @@
-/* UDP sockets are announced, claim what is offered to them, and offer flows (SPEC 10.4). All of this
- * is tried, and never waited for. */
+/* UDP sockets are announced, claim what is offered to them, and offer flows (SPEC 10.4). All of
+ * this is tried, and never waited for. */
 #include "conn/broker.h"
 #include "conn/dgram.h"
 #include "conn/fds.h"
@@ -75,6 +75,7 @@ static bool may_claim(const struct ds_dgram *d, uint32_t *word)
 	return (*word & 0xffff) && *word != DS_GET(d->refused);
 }
 
+/* With the lock of setup: asks for the offer that the page's word announces. */
 static void claim(struct ds_dgram *d, int fd, uint32_t word)
 {
 	struct ds_message m = {.type = DS_CLAIM, .id = d->id, .info = d->ends, .udp = true};
@@ -121,7 +122,7 @@ void ds_dg_tick_slow(struct ds_dgram *d, int fd)
 	errno = saved;
 }
 
-/* ---- offers --------------------------------------------------------------------------------------- */
+/* ---- offers ------------------------------------------------------------------------- */
 
 /* The address from which fd sends to the destination of i. */
 static bool source(const struct ds_dgram *d, int fd, struct ds_info *i)

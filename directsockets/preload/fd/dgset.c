@@ -57,7 +57,7 @@ void dgset_ctl(struct epi *e, int op, struct ds_dgram *d, int fd, const struct e
 		return;
 	if (!s)
 		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
-	/* Those who wait in it know nothing of what flows hold or, if it had none, of UDP sockets. */
+	/* Those who wait in it know nothing of what flows hold, nor that it has a UDP socket. */
 	if (__atomic_load_n(&e->sleepers, __ATOMIC_SEQ_CST) && (op == EPOLL_CTL_ADD || ds_dg_ready(d))) {
 		__atomic_add_fetch(&e->kicks, 1, __ATOMIC_SEQ_CST);
 		lk_lock(&e->lock);
@@ -88,6 +88,7 @@ struct each {
 	void *arg;
 };
 
+/* For ds_dg_each: struct each *. */
 static void visit(struct ds_dgram *d, void *arg)
 {
 	struct each *a = arg;
@@ -105,6 +106,7 @@ static void each(struct epi *e, void (*fn)(struct ds_dgram *d, struct ds_dg_set 
 	ds_dg_each(visit, &a);
 }
 
+/* For each: e is gone. */
 static void leave(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 {
 	(void)d, (void)arg;
@@ -120,6 +122,7 @@ void dgset_gone(struct epi *e)
 	lk_unlock(&lock);
 }
 
+/* For each: d is the kernel's from now on. */
 static void native(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 {
 	(void)s, (void)arg;
@@ -135,7 +138,7 @@ void dgset_native(struct epi *e)
 	lk_unlock(&lock);
 }
 
-/* ---- events --------------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------- */
 
 struct events {
 	int epfd, n, max;
@@ -191,6 +194,7 @@ struct told {
 	int n;
 };
 
+/* For each: struct told *. */
 static void tell(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 {
 	struct told *t = arg;
@@ -228,6 +232,7 @@ int dgset_merge(struct epi *e, struct epoll_event *ev, int at, int n)
 	return left;
 }
 
+/* For each: has d flows that are awake? bool *. */
 static void awake(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 {
 	if (!s->off && (s->events & IN) && __atomic_load_n(&d->awake, __ATOMIC_RELAXED))
@@ -244,6 +249,7 @@ bool dgset_awake(struct epi *e)
 	return any;
 }
 
+/* For each: arms the flows of d; clears bool * if there is something to read. */
 static void rest(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 {
 	ds_dg_rest(d, s->fd);

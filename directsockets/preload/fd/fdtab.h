@@ -2,9 +2,9 @@
  *
  * A table of words, read without a lock by every call: a pointer to a struct conn
  * (a TCP socket), the mark of a listener, a pointer to a struct ds_dgram (a UDP
- * socket), a pointer to a struct epi (an epoll instance, epoll.h), or 0 for everything else. A conn is one kernel socket,
- * however many descriptors name it; calls under way hold a reference, and the last
- * descriptor or call closes it.
+ * socket), a pointer to a struct epi (an epoll instance, epoll.h), or 0 for
+ * everything else. A conn is one kernel socket, however many descriptors name it;
+ * calls under way hold a reference, and the last descriptor or call closes it.
  *
  * Lock-free, so that close may be called in a signal handler. The process's
  * own: after fork each process has a copy, and sock.h's counts tell how many

@@ -18,7 +18,7 @@ static void put(struct ds_dgram **d)
 
 static bool is_hard(const struct ds_dgram *d) { return !d || __atomic_load_n(&d->hard, __ATOMIC_RELAXED); }
 
-/* ---- sends ------------------------------------------------------------------------------------------- */
+/* ---- sends -------------------------------------------------------------------------- */
 
 /* How many datagrams n bytes are. */
 static unsigned datagrams(const struct ds_dgram *d, size_t n)
@@ -126,7 +126,7 @@ int dg_sendmmsg(int fd, uintptr_t w, struct mmsghdr *v, unsigned n, int flags)
 	return (int)n;
 }
 
-/* ---- receives ----------------------------------------------------------------------------------------- */
+/* ---- receives ----------------------------------------------------------------------- */
 
 /* A receive that the kernel makes, of a socket without flows: counted while it may wait, so that
  * none becomes awake meanwhile. */
@@ -300,7 +300,7 @@ int dg_recvmmsg(int fd, uintptr_t w, struct mmsghdr *v, unsigned n, int flags, s
 	return (int)i;
 }
 
-/* ---- other programs --------------------------------------------------------------------------------------- */
+/* ---- other programs ----------------------------------------------------------------- */
 
 void dg_native(int fd, int why)
 {
@@ -324,9 +324,9 @@ void dg_inherited(void)
 	errno = saved;
 }
 
-/* For tests: how many datagrams this process has sent through flows, sent by the kernel to receivers
- * to which it has flows, received through flows, and received by the kernel from senders of
- * flows. */
+/* For tests: how many datagrams this process has sent through flows, sent by the kernel to
+ * receivers to which it has flows, received through flows, and received by the kernel from senders
+ * of flows. */
 extern void exnds_datagrams(uint64_t n[4]) EXPORT;
 void exnds_datagrams(uint64_t n[4])
 {

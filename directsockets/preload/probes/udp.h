@@ -7,8 +7,8 @@
 #include <netinet/udp.h>
 
 // udp_socket binds one to a port of 127.0.0.1 that addr then has; udp_pair makes two, of which the
-// client is connected to the server, and warms them up, until what they send each other goes through
-// memory if the library is there.
+// client is connected to the server, and warms them up, until what they send each other goes
+// through memory if the library is there.
 int udp_socket(struct sockaddr_in *addr);
 void udp_pair(int *client, int *server);
 void udp_warm(int client, int server);

@@ -140,8 +140,8 @@ static void mixed(void)
 	ep_show(ep, 8, 0);
 }
 
-// A thread that waits in a set is woken: by a datagram, by a socket that joins with one, by one that
-// is to be told now.
+// A thread that waits in a set is woken: by a datagram, by a socket that joins with one, by one
+// that is to be told now.
 static int joining[2];
 
 static void *join_later(void *arg)

@@ -68,7 +68,7 @@ struct ds_dgseg {
 	uint64_t at; /* what is put, or consumed */
 	uint64_t known; /* the sender: the receiver's consumed, as last read and checked, */
 	uint64_t looked; /* and where it was when it last looked whether nothing is under way; */
-	uint64_t paid, cost; /* with a bound: what is not consumed costs so much, reckoned from there on */
+	uint64_t paid, cost; /* with a bound: what is not consumed, from there on, costs so much */
 	uint64_t seen; /* the receiver: records before it have been seen, if not taken */
 	bool broken; /* the other side broke the rules */
 };
@@ -84,7 +84,8 @@ struct ds_dg_meta {
 /* Makes the segment of info, with a ring of so many bytes: a sealed memfd in *fd (close-on-exec),
  * mapped for the sender. 0, or -1 and errno. */
 int ds_dg_create(struct ds_dgseg *g, const struct ds_info *info, uint64_t ring, int *fd) DS_HIDDEN;
-/* Maps the segment that a sender's descriptor fd names. 0, or -1: refused. fd stays the caller's. */
+/* Maps the segment that a sender's descriptor fd names. 0, or -1: refused. fd stays the
+ * caller's. */
 int ds_dg_map(struct ds_dgseg *g, int fd) DS_HIDDEN;
 /* The view of the size bytes at mem, as sender or as receiver. -1: the header is invalid. */
 int ds_dg_view(struct ds_dgseg *g, uint8_t *mem, size_t size, bool sender) DS_HIDDEN;
@@ -92,13 +93,13 @@ int ds_dg_view(struct ds_dgseg *g, uint8_t *mem, size_t size, bool sender) DS_HI
 void ds_dg_header(uint8_t *mem, const struct ds_info *info, uint64_t ring) DS_HIDDEN;
 void ds_dg_unmap(struct ds_dgseg *g) DS_HIDDEN;
 
-/* ---- the sender (dgtx.c) -------------------------------------------------------------------- */
+/* ---- the sender (dgtx.c) ------------------------------------------------------------ */
 
 enum { DS_DG_SENT, DS_DG_FULL, DS_DG_ARMED, DS_DG_OVER, DS_DG_FAULT };
 
 /* Sends the m->len bytes at the cursor as one record: DS_DG_SENT, and the cursor is behind them;
- * else nothing was sent: DS_DG_FULL, there is no room; DS_DG_ARMED, the receiver sleeps; DS_DG_OVER,
- * the receiver has closed, or broke the rules; DS_DG_FAULT, the bytes cannot be read. */
+ * else nothing was sent: DS_DG_FULL, there is no room; DS_DG_ARMED, the receiver sleeps;
+ * DS_DG_OVER, the receiver has closed, or broke the rules; DS_DG_FAULT, the bytes cannot be read. */
 int ds_dg_send(struct ds_dgseg *g, const struct ds_dg_meta *m, struct ds_cursor *c) DS_HIDDEN;
 /* Tells that one more datagram was dropped. */
 void ds_dg_drop(struct ds_dgseg *g) DS_HIDDEN;
@@ -107,14 +108,14 @@ uint64_t ds_dg_queued(struct ds_dgseg *g) DS_HIDDEN;
 /* The receiver has taken all that was sent by the kernel, n datagrams, as far as it says: lost of
  * them will never come. */
 bool ds_dg_settled(const struct ds_dgseg *g, uint64_t n, uint64_t lost) DS_HIDDEN;
-/* The receiver has found the kernel's queue empty after all of the n datagrams were sent. *taken: how
- * many it has had. */
+/* The receiver has found the kernel's queue empty after all of the n datagrams were sent. *taken:
+ * how many it has had. */
 bool ds_dg_dry(const struct ds_dgseg *g, uint64_t n, uint64_t *taken) DS_HIDDEN;
 uint32_t ds_dg_state(const struct ds_dgseg *g) DS_HIDDEN;
 bool ds_dg_closed(const struct ds_dgseg *g) DS_HIDDEN;
 bool ds_dg_armed(const struct ds_dgseg *g) DS_HIDDEN;
 
-/* ---- the receiver (dgrx.c) ------------------------------------------------------------------ */
+/* ---- the receiver (dgrx.c) ---------------------------------------------------------- */
 
 /* Is there a record, or a breach to be found? */
 bool ds_dg_there(const struct ds_dgseg *g) DS_HIDDEN;
