@@ -33,8 +33,9 @@
 // # Limits
 //
 // Linux 5.1 with glibc or musl. TCP and UDP sockets only. A process has at most 16384 direct
-// connections (mappings), 4096 listeners. Processes that share a connection after fork have one doorbell, on
-// which one of them sleeps for all. The library cannot defer handlers that a program installs by a
-// system call of its own (rt_sigaction), nor those of faults inside a call: if they send or receive
-// on the connection that they interrupt, they may get EAGAIN, and what they connect stays on TCP.
+// connections (mappings), 4096 listeners. Processes that share a connection after fork have one
+// doorbell, on which one of them sleeps for all. The library cannot defer handlers that a
+// program installs by a system call of its own (rt_sigaction), nor those of faults inside a
+// call: if they send or receive on the connection that they interrupt, they may get EAGAIN, and
+// what they connect stays on TCP.
 package preload

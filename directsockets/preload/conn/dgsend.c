@@ -154,7 +154,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 			return c.left < total ? (ssize_t)(total - c.left) : WAIT;
 		}
 		if (rc == DS_DG_SENT || (rc == DS_DG_FAULT && c.left == total) || c.left < total) {
-			/* Of a train whose receiver sleeps or is gone meanwhile the kernel has the rest. */
+			/* The rest of a train whose receiver sleeps now is the kernel's. */
 			struct iovec v[DS_VECTORS];
 			ds_own_unlock(&d->out);
 			if (rc == DS_DG_FAULT) {

@@ -97,9 +97,10 @@ void ds_dg_unmap(struct ds_dgseg *g) DS_HIDDEN;
 
 enum { DS_DG_SENT, DS_DG_FULL, DS_DG_ARMED, DS_DG_OVER, DS_DG_FAULT };
 
-/* Sends the m->len bytes at the cursor as one record: DS_DG_SENT, and the cursor is behind them;
- * else nothing was sent: DS_DG_FULL, there is no room; DS_DG_ARMED, the receiver sleeps;
- * DS_DG_OVER, the receiver has closed, or broke the rules; DS_DG_FAULT, the bytes cannot be read. */
+/* Sends the m->len bytes at the cursor as one record: DS_DG_SENT, and the cursor is behind
+ * them; else nothing was sent: DS_DG_FULL, there is no room; DS_DG_ARMED, the receiver
+ * sleeps; DS_DG_OVER, the receiver has closed, or broke the rules; DS_DG_FAULT, the bytes
+ * cannot be read. */
 int ds_dg_send(struct ds_dgseg *g, const struct ds_dg_meta *m, struct ds_cursor *c) DS_HIDDEN;
 /* Tells that one more datagram was dropped. */
 void ds_dg_drop(struct ds_dgseg *g) DS_HIDDEN;
