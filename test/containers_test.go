@@ -77,3 +77,28 @@ func TestRootContainerDevices(t *testing.T) {
 		t.Errorf("cdi.sh: %v\n%s", err, out)
 	}
 }
+
+// With packaging/exnet.service and its few rights, systemctl start exnet serves programs of any
+// user in any network namespace.
+func TestRootUnit(t *testing.T) {
+	if !*containers {
+		t.Skip("it starts systemd: run it with -containers")
+	}
+	for _, program := range []string{"/lib/systemd/systemd", "redis-server", "jq"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("there is no %s", program)
+		}
+	}
+	bin, err := testlab.Build("exn-tun")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(bin)
+	outputOf(t, ".", "testdata/containers/libraries.sh", bin)
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "testdata/containers/systemd.sh", bin).CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(out), "ok\n") {
+		t.Errorf("systemd.sh: %v\n%s", err, out)
+	}
+}

@@ -39,7 +39,7 @@ func Brokers() ([]*Sockets, error) {
 		}
 		for _, path := range paths {
 			s, err := askBroker(path)
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ECONNREFUSED) {
+			if errors.Is(err, fs.ErrPermission) || ending(err) {
 				continue
 			}
 			if err != nil {
@@ -49,6 +49,12 @@ func Brokers() ([]*Sockets, error) {
 		}
 	}
 	return all, nil
+}
+
+// ending reports whether an error is that of a broker that is just ending: its socket is gone, or
+// nobody accepts there any more, or what was connected there meanwhile was not accepted.
+func ending(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF)
 }
 
 func askBroker(path string) (*Sockets, error) {

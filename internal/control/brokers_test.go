@@ -1,0 +1,34 @@
+package control
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+)
+
+// A broker that ends before it has answered is left out, whether it had accepted or not.
+func TestBrokerEnding(t *testing.T) {
+	for _, accepts := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "1"+BrokerSuffix)
+		ln, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := make(chan error, 1)
+		go func() {
+			_, err := askBroker(path)
+			asked <- err
+		}()
+		if accepts {
+			conn, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn.Close()
+		}
+		ln.Close()
+		if err := <-asked; !ending(err) {
+			t.Errorf("accepted %v: %v", accepts, err)
+		}
+	}
+}
