@@ -175,6 +175,10 @@ func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
 			f.end(s, connstats.WhyNothing)
 			return false
 		case datagram.ByKernel:
+			if f.tx.Armed() && f.tx.Settled(shm.Nanotime()) { // it sleeps, and nothing is on its way
+				f.unsettled, f.waitAt = 0, f.patience
+				return false
+			}
 			if waited || f.unsettled == 0 || f.unsettled < f.waitAt || !f.settle() {
 				return false
 			}
