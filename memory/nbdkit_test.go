@@ -139,7 +139,7 @@ func useDevice(t *testing.T, so string, f *pooltest.Fabric) {
 	}
 	if _, err := exec.LookPath("fio"); err == nil {
 		tool(t, true, "fio", "--name=verify", "--ioengine=nbd", "--uri="+uri, "--rw=randwrite", "--bs=4k", "--size=8M", "--iodepth=16",
-			"--verify=crc32c", "--verify_fatal=1", "--output=/dev/null")
+			"--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0", "--output=/dev/null")
 	}
 	checkFilesystem(t, uri)
 	end()
