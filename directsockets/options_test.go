@@ -134,13 +134,27 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}
-	// Networks that are not TCP are net's.
-	c, err := directsockets.Dial("udp", "127.0.0.1:9")
+	datagrams, err := directsockets.Dial("udp", "127.0.0.1:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagrams.Close()
+	if _, ok := datagrams.(*directsockets.UDPConn); !ok {
+		t.Errorf("%T", datagrams)
+	}
+	// Networks that are neither TCP nor UDP are net's.
+	path := t.TempDir() + "/s"
+	server, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	c, err := directsockets.Dial("unixgram", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, ok := c.(*net.UDPConn); !ok {
+	if _, ok := c.(*net.UnixConn); !ok {
 		t.Errorf("%T", c)
 	}
 	var lc directsockets.ListenConfig
@@ -152,7 +166,9 @@ func TestConfig(t *testing.T) {
 	if _, ok := l.(*net.UnixListener); !ok {
 		t.Errorf("%T", l)
 	}
-	if _, err := directsockets.NewConn(c, false, directsockets.Config{}); !errors.Is(err, directsockets.ErrConfig) {
-		t.Error(err)
+	for _, c := range []net.Conn{c, datagrams} {
+		if _, err := directsockets.NewConn(c, false, directsockets.Config{}); !errors.Is(err, directsockets.ErrConfig) {
+			t.Errorf("%T: %v", c, err)
+		}
 	}
 }
