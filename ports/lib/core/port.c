@@ -20,6 +20,9 @@
 // other side runs meanwhile.
 enum { SPINS = 400, SPINS_PER_YIELD = 100, WAIT_SPINS = 200 };
 
+// How many takes find nothing before the port asks its socket whether the node lives.
+enum { LOOK_EVERY = 4096 };
+
 static size_t flow_size(int unit, struct exn_flow *f)
 {
 	*f = (struct exn_flow){.slots = unit == EXN_RMA ? 4096 : 128, .size = unit == EXN_RMA ? 32 : 128};
@@ -330,6 +333,8 @@ bool exn_port_take(struct exn_port *p, void *data, uint64_t *word, uint16_t *nod
 		}
 		p->turn = i + 1;
 	}
+	if (++p->idle % LOOK_EVERY == 0) // a node that is killed counts no event
+		look(p);
 	return false;
 }
 
@@ -353,9 +358,14 @@ static void arm(struct exn_port *p, uint32_t on)
 bool exn_port_arm(struct exn_port *p)
 {
 	char bytes[4096];
-	struct pollfd f = {.fd = p->bell, .events = POLLIN};
-	if (poll(&f, 1, 0) > 0)
+	struct pollfd f[2] = {{.fd = p->bell, .events = POLLIN}, {.fd = p->sock, .events = POLLIN}};
+	(void)poll(f, 2, 0);
+	if (f[0].revents != 0)
 		(void)!read(p->bell, bytes, sizeof(bytes));
+	if (f[1].revents != 0) { // a node that is killed counts no event
+		look(p);
+		return false;
+	}
 	arm(p, 1);
 	if (!any(p))
 		return true;

@@ -112,6 +112,7 @@ struct exn_port {
 	uint64_t base;
 	uint32_t number;
 	uint64_t events; // seen so far
+	unsigned idle;   // takes that found nothing
 	bool dead;       // the node has ended
 	bool asking;     // only exn_port_ask reads what the node sends
 	int reach;       // 1: the node can access this program's memory; -1: it cannot

@@ -242,6 +242,24 @@ static void closed(struct side *a, struct side *b)
 	b->ep = NULL;
 }
 
+// Neither does it have to keep its domain.
+static void left(struct side *b)
+{
+	static struct side c;
+	struct fi_cq_data_entry e;
+	side_open(&c);
+	pair_connect(&c, b);
+	fill(20000, 4);
+	must(fi_send(c.ep, from, 20000, NULL, 0, NULL) == 0);
+	must(turn(&c, b, &e) == 1);
+	side_close(&c);
+	must(fi_recv(b->ep, into, 20000, NULL, 0, NULL) == 0);
+	must(turn(b, NULL, &e) == 1 && e.len == 20000);
+	same(20000);
+	must(fi_close(&b->ep->fid) == 0);
+	b->ep = NULL;
+}
+
 // What was posted ends with an error when the program closes the endpoint.
 static void cancelled(struct side *a, struct side *b)
 {
@@ -297,6 +315,7 @@ int main(void)
 	rejected(&a, &b);
 	cancelled(&a, &b);
 	closed(&a, &b);
+	left(&b);
 	shared(&a, &b);
 	pair_connect(&a, &b);
 	messages(&a, &b);

@@ -1,6 +1,7 @@
 // domain.c: fabrics, and domains with their ports.
 #define _GNU_SOURCE
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 
 #include "exnet.h"
@@ -36,13 +37,15 @@ static int domain_close(struct fid *fid)
 	}
 	list_remove(&d->link);
 	d->fabric->uses--;
-	while ((l = list_pop(&d->rings)) != NULL) {
-		ring_close(d, of(l, struct ring, link));
-		free(l);
-	}
 	if (!d->fabric->child) {
 		velo2_close(&d->velo);
 		rma2_close(d->rma);
+	}
+	// They stay registered: a peer that has them mapped may yet read what it was sent.
+	while ((l = list_pop(&d->rings)) != NULL) {
+		struct ring *r = of(l, struct ring, link);
+		munmap(r->mem, r->size);
+		free(r);
 	}
 	unlock(d->fabric);
 	free(d->eps);

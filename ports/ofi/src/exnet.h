@@ -169,7 +169,7 @@ struct ring {
 	struct list link;
 	uint8_t *mem;
 	size_t size;
-	RMA2_Region *region;
+	RMA2_Region region;
 	RMA2_NLA nla;
 	uint64_t head, tail; // bytes ever written; freed
 };

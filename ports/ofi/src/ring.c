@@ -12,12 +12,13 @@ bool ring_open(struct domain *d, struct ring *r)
 	if (mem == MAP_FAILED)
 		return false;
 	RMA2_NLA nla;
-	if (rma2_register(d->rma, mem, size, &r->region) != RMA2_SUCCESS) {
+	RMA2_Region region;
+	if (rma2_register_nomalloc(d->rma, mem, size, &region) != RMA2_SUCCESS) {
 		munmap(mem, size);
 		return false;
 	}
-	rma2_get_nla(r->region, 0, &nla);
-	*r = (struct ring){.mem = mem, .size = size, .region = r->region, .nla = nla};
+	rma2_get_nla(&region, 0, &nla);
+	*r = (struct ring){.mem = mem, .size = size, .region = region, .nla = nla};
 	list_init(&r->link);
 	return true;
 }
@@ -26,7 +27,7 @@ void ring_close(struct domain *d, struct ring *r)
 {
 	if (r->mem == NULL)
 		return;
-	rma2_unregister(d->rma, r->region);
+	rma2_unregister_nofree(d->rma, &r->region);
 	munmap(r->mem, r->size);
 	r->mem = NULL;
 }
