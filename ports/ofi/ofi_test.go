@@ -1,6 +1,7 @@
 package ofi
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"net"
@@ -68,7 +69,7 @@ func TestPrograms(t *testing.T) {
 	dir := t.TempDir()
 	build(t, dir, "programs")
 	for _, args := range [][]string{
-		{"plain/ends"}, {"asan/ends"}, {"asan/hostile"}, {"plain/threads", "fork"}, {"asan/threads"}, {"tsan/threads"},
+		{"plain/ends"}, {"asan/ends"}, {"asan/hostile"}, {"asan/limits", "full"}, {"plain/threads", "fork"}, {"asan/threads"}, {"tsan/threads"},
 	} {
 		t.Run(strings.ReplaceAll(strings.Join(args, "-"), "/", "-"), func(t *testing.T) {
 			s, path := node(t)
@@ -86,6 +87,38 @@ func TestPrograms(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// When the node ends, whatever waits in a program ends with an error.
+func TestNodeEnds(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "asan/limits")
+	build(t, dir, program)
+	s, path := node(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "node")
+	cmd.Env = append(os.Environ(), "EXN_PORTS="+path)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || lines.Text() != "connected" {
+		t.Errorf("the program says %q", lines.Text())
+	}
+	s.Close()
+	if !lines.Scan() || lines.Text() != "done" {
+		t.Errorf("the program says %q", lines.Text())
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, &errs)
 	}
 }
 

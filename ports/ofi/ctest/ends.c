@@ -93,8 +93,11 @@ static void rma(struct side *a, struct side *b)
 	static const size_t sizes[] = {0, 1, 8, 48, 49, 112, 1024, 1025, 40000, 262144, 1000003};
 	struct fi_cq_data_entry e;
 	struct fid_mr *mr, *other;
+	struct fid_cntr *written;
 	uint64_t all = FI_REMOTE_READ | FI_REMOTE_WRITE;
 	must(fi_mr_reg(b->domain, into, sizeof(into), all, 0, 77, 0, &mr, NULL) == 0);
+	must(fi_cntr_open(b->domain, &(struct fi_cntr_attr){0}, &written, NULL) == 0);
+	must(fi_mr_bind(mr, &written->fid, FI_REMOTE_WRITE) == 0 && fi_mr_enable(mr) == 0);
 	must(fi_mr_reg(b->domain, into, 5, all, 0, 77, 0, &other, NULL) == -FI_ENOKEY);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
 		size_t n = sizes[i];
@@ -113,6 +116,7 @@ static void rma(struct side *a, struct side *b)
 	must(turn(a, b, &e) == 1);
 	must(turn(b, a, &e) == 1 && e.data == 99 && e.len == 300 && (e.flags & FI_REMOTE_WRITE));
 	same(300);
+	must(fi_cntr_read(written) == 1 + sizeof(sizes) / sizeof(*sizes) && fi_close(&written->fid) == -FI_EBUSY);
 	// Outside, and by another key.
 	must(fi_write(a->ep, from, 8, NULL, 0, sizeof(into) - 7, 77, NULL) == 0);
 	must(turn(a, b, &e) == -FI_EAVAIL && failure(a) == FI_EACCES);
@@ -120,7 +124,7 @@ static void rma(struct side *a, struct side *b)
 	must(turn(a, b, &e) == -FI_EAVAIL && failure(a) == FI_EACCES);
 	must(fi_read(a->ep, from, 8, NULL, 0, 0, 78, NULL) == 0);
 	must(turn(a, b, &e) == -FI_EAVAIL && failure(a) == FI_EACCES);
-	must(fi_close(&mr->fid) == 0);
+	must(fi_close(&mr->fid) == 0 && fi_close(&written->fid) == 0);
 	must(fi_write(a->ep, from, 100000, NULL, 0, 0, 77, NULL) == 0);
 	must(turn(a, b, &e) == -FI_EAVAIL && failure(a) == FI_EACCES);
 	// To be read only.

@@ -161,8 +161,10 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr
 		bool dead = cq->domain->dead, signaled = cq->signaled, sleep = !signaled && cq_trywait(cq);
 		cq->signaled = false;
 		unlock(f);
-		if (dead)
-			return -FI_ENETDOWN;
+		if (dead) { // what it ended is told first
+			n = cq_readfrom(fid, buf, count, from);
+			return n != -FI_EAGAIN ? n : -FI_ENETDOWN;
+		}
 		if (signaled)
 			return -FI_EAGAIN;
 		struct pollfd fd = {.fd = cq->poll_fd, .events = POLLIN};

@@ -145,6 +145,8 @@ static int ep_close(struct fid *fid)
 		ep->srx->uses--;
 	d->eps[ep->id % d->eps_room] = NULL;
 	d->uses--;
+	if (ep->bound_fd >= 0)
+		close(ep->bound_fd);
 	unlock(d->fabric);
 	while ((l = list_pop(&ep->free)) != NULL)
 		free(l);
@@ -356,12 +358,22 @@ int exfi_endpoint(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
 		list_init(lists[i]);
 	(void)exfi_addr_from(&ep->local, info->src_addr, info->src_addrlen);
+	ep->bound_fd = -1;
 	(void)exfi_addr_from(&ep->peer, info->dest_addr, info->dest_addrlen);
 	lock(d->fabric);
 	int r = d->dead ? -FI_ENETDOWN : enter(d, ep) ? 0 : -FI_ENOSPC;
 	if (r == 0 && cm != NULL) {
 		cm->ep = ep;
 		ep->cm = cm;
+	}
+	if (r == 0 && info->handle != NULL && info->handle->fclass == FI_CLASS_PEP) {
+		// It connects from the address of a passive endpoint.
+		struct pep *p = of(info->handle, struct pep, fid.fid);
+		if (!p->listening && p->fd >= 0) {
+			ep->bound_fd = p->fd;
+			ep->local = p->local;
+			p->fd = -1;
+		}
 	}
 	if (r == 0)
 		d->uses++;

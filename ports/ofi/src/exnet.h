@@ -100,6 +100,7 @@ struct mr {
 	uint8_t *at;
 	size_t size;
 	uint64_t access, base; // base: the address of the first byte for peers
+	struct cntr *cntr;     // counts what peers write; or NULL
 };
 
 // Completions.
@@ -206,6 +207,7 @@ struct ep {
 	bool tx_selective, rx_selective, enabled;
 	uint64_t tx_flags, rx_flags;
 	enum state state;
+	int bound_fd; // of a passive endpoint, to connect from
 	bool peer_closed, peer_died, far;
 	uint32_t id, peer_id;
 	uint16_t node, velo_vpid, rma_vpid;

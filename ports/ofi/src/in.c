@@ -91,6 +91,8 @@ static bool finish(struct ep *ep)
 	}
 	if (in.error == 0 && in.has_data && ep->rx_cq != NULL)
 		cq_add(ep->rx_cq, NULL, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, in.length, NULL, in.data);
+	if (in.error == 0 && in.mr != NULL && in.mr->cntr != NULL)
+		cntr_add(in.mr->cntr, false);
 	return out_owe(ep, in.cookie, in.error);
 }
 

@@ -12,7 +12,7 @@ enum { DEVICES = 16 };
 #define DOMAIN_CAPS (FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define EP_CAPS (FI_MSG | FI_RMA)
 #define TX_CAPS (EP_CAPS | FI_SEND | FI_READ | FI_WRITE)
-#define RX_CAPS (EP_CAPS | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE)
+#define RX_CAPS (EP_CAPS | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_RMA_EVENT)
 #define CAPS (DOMAIN_CAPS | TX_CAPS | RX_CAPS)
 #define TX_FLAGS (FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMPLETION)
 #define RX_FLAGS (FI_COMPLETION)
@@ -150,6 +150,7 @@ static struct fi_info *describe(const struct device *d, uint32_t version, const 
 	fill(i, version, h);
 	if (i->addr_format == FI_FORMAT_UNSPEC)
 		i->addr_format = from->sa.sa_family == AF_INET ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
+	i->handle = h != NULL ? h->handle : NULL;
 	i->src_addr = copy(from, &i->src_addrlen);
 	if (to != NULL)
 		i->dest_addr = copy(to, &i->dest_addrlen);

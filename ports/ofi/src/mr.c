@@ -99,16 +99,26 @@ static int mr_close(struct fid *fid)
 	lock(d->fabric);
 	drop(d, mr);
 	withdraw(d, mr);
+	if (mr->cntr != NULL)
+		mr->cntr->uses--;
 	d->uses--;
 	unlock(d->fabric);
 	free(mr);
 	return 0;
 }
 
-static int no_bind(struct fid *fid, struct fid *other, uint64_t flags)
+// mr_bind binds a counter of what peers write (FI_RMA_EVENT).
+static int mr_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
-	(void)fid, (void)other, (void)flags;
-	return -FI_ENOSYS;
+	struct mr *mr = of(fid, struct mr, fid.fid);
+	struct cntr *c = of(other, struct cntr, fid.fid);
+	if (other->fclass != FI_CLASS_CNTR || flags != FI_REMOTE_WRITE || c->domain != mr->domain || mr->cntr != NULL)
+		return -FI_EINVAL;
+	lock(mr->domain->fabric);
+	mr->cntr = c;
+	c->uses++;
+	unlock(mr->domain->fabric);
+	return 0;
 }
 
 static int mr_control(struct fid *fid, int command, void *arg)
@@ -123,7 +133,7 @@ static int no_ops_open(struct fid *fid, const char *name, uint64_t flags, void *
 	return -FI_ENOSYS;
 }
 
-static struct fi_ops mr_fid = {.size = sizeof(mr_fid), .close = mr_close, .bind = no_bind, .control = mr_control, .ops_open = no_ops_open};
+static struct fi_ops mr_fid = {.size = sizeof(mr_fid), .close = mr_close, .bind = mr_bind, .control = mr_control, .ops_open = no_ops_open};
 
 static int regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **out)
 {

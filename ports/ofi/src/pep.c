@@ -11,10 +11,14 @@
 static int dial(struct ep *ep, const union address *to)
 {
 	union address from = ep->local;
-	int fd = socket(to->sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = ep->bound_fd;
+	bool bound = fd >= 0;
+	ep->bound_fd = -1;
+	if (!bound)
+		fd = socket(to->sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	if (from.sa.sa_family == to->sa.sa_family) {
+	if (!bound && from.sa.sa_family == to->sa.sa_family) {
 		if (from.sa.sa_family == AF_INET)
 			from.in.sin_port = 0;
 		else
@@ -173,6 +177,8 @@ static int pep_listen(struct fid_pep *fid)
 	lock(p->fabric);
 	if (p->eq == NULL)
 		r = -FI_ENOEQ;
+	else if (exfi_addr_len(&p->local) == 0)
+		r = -FI_EADDRNOTAVAIL;
 	else if (!p->listening && (p->fd >= 0 || (r = open_socket(p)) == 0)) {
 		if (listen(p->fd, CM_BACKLOG) != 0 || epoll_ctl(p->eq->poll_fd, EPOLL_CTL_ADD, p->fd, &e) != 0)
 			r = -errno;
@@ -342,7 +348,8 @@ int exfi_pep(struct fid_fabric *fid, struct fi_info *info, struct fid_pep **out,
 	p->fid.fid = (struct fid){.fclass = FI_CLASS_PEP, .context = context, .ops = &pep_fid};
 	p->fid.ops = &exfi_ep_ops;
 	p->fid.cm = &pep_cm;
-	int r = exfi_addr_from(&p->local, info->src_addr, info->src_addrlen) ? open_socket(p) : -FI_EINVAL;
+	// Without an address it waits for fi_setname.
+	int r = exfi_addr_from(&p->local, info->src_addr, info->src_addrlen) ? open_socket(p) : info->src_addr != NULL ? -FI_EINVAL : 0;
 	if (r != 0) {
 		fi_freeinfo(p->info);
 		free(p);
