@@ -106,7 +106,7 @@ static ssize_t scatter(const struct ds_dg_meta *m, const volatile uint8_t *bytes
 {
 	size_t done = 0;
 
-	for (size_t i = 0; i < h->msg_iovlen && done < m->len; i++) {
+	for (size_t i = 0; i < (size_t)h->msg_iovlen && done < m->len; i++) {
 		size_t n = h->msg_iov[i].iov_len < m->len - done ? h->msg_iov[i].iov_len : m->len - done;
 
 		if (!n)

@@ -6,6 +6,11 @@
 DS_START_DATA struct ds_real ds_real;
 DS_START_DATA bool ds_real_ready;
 
+/* The linker puts what is written right behind the last of what is only read, at the next page, but
+ * at the place within it where that ended. This section is the last one, and ends at the begin of a
+ * page: so what the dynamic linker writes and DS_START_DATA share a page, whatever lies before. */
+__asm__(".pushsection .exception_ranges, \"a\"\n\t.p2align 12\n\t.byte 0\n\t.popsection");
+
 #ifndef __GLIBC__
 /* The calls preadv2 and pwritev2, which musl has since 1.2.5. No lock. */
 static ssize_t kernel_preadv2(int fd, const struct iovec *iov, int n, off_t off, int flags)
