@@ -316,8 +316,8 @@ static int wait_direct(struct waiter *w, bool poll)
 }
 
 #ifdef __SANITIZE_ADDRESS__
-/* Of a frame that a cancellation leaves, AddressSanitizer forgets the variables only where the frame
- * cleans up. */
+/* Of a frame that a cancellation leaves, AddressSanitizer forgets the variables only where the
+ * frame cleans up. */
 static __attribute__((noinline)) void forgotten(const int *n) { __asm__ volatile("" : : "r"(n)); }
 #define FORGOTTEN __attribute__((cleanup(forgotten)))
 #else
