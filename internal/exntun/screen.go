@@ -23,9 +23,9 @@ func (r *report) printScreen(w io.Writer) {
 	if len(r.Figures) > 0 {
 		fmt.Fprint(w, `
 Two programs that talk TCP to each other: run both with direct sockets, exn-run
-PROGRAM (--loopback for 127.0.0.1, without root and without exn0). Everything
-else, from UDP and ping to containers and other hosts: exn0, by exn-tun up. On
-one host, for what cannot be direct, the kernel's veth is faster than exn0.
+PROGRAM (--loopback for 127.0.0.1, without root and without exn0); containers on
+their own networks, by exn-tun agent. Everything else, from ping to other hosts:
+exn0, by exn-tun up. For what cannot be direct on one host, veth is faster.
 `)
 	}
 	fmt.Fprintln(w)
