@@ -41,7 +41,8 @@ type Group struct {
 
 	// watching comes after a Server's mu.
 	watching sync.Mutex
-	watched  map[uint64]*watched // +checklocks:watching; by the cookie of the client's socket
+	// watched is by the cookie of the client's socket.
+	watched map[uint64]*watched // +checklocks:watching
 }
 
 // pair is where an offer goes by its socket's other end.

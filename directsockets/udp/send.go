@@ -163,6 +163,8 @@ func (f *outflow) closePeer() {
 }
 
 // send sends one datagram, or a train. false: it is the kernel's.
+//
+// +checklocks:f.mu
 func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
 	for waited := false; ; {
 		switch f.tx.Send(b, m) {
@@ -221,6 +223,8 @@ func (f *outflow) settle() bool {
 func schedYield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // room waits for room. false: the datagram was dropped.
+//
+// +checklocks:f.mu
 func (f *outflow) room(s *Socket) bool {
 	before, _ := f.tx.Consumed()
 	if f.stalled && before == f.stalledAt {
@@ -325,6 +329,18 @@ func (s *Socket) Sent(to netip.AddrPort, n, bytes int) {
 	}
 }
 
+// idle reports whether nothing was sent for a second, and there is no flow; false, too, while it is
+// in use.
+//
+// +checklocksignore: it does not know TryLock
+func (f *outflow) idle() bool {
+	if !f.mu.TryLock() {
+		return false
+	}
+	defer f.mu.Unlock()
+	return f.tx == nil && time.Since(f.since) > time.Second
+}
+
 // count begins to count datagrams to a receiver.
 func (o *outbound) count(to netip.AddrPort, n int) {
 	o.mu.Lock()
@@ -334,13 +350,9 @@ func (o *outbound) count(to netip.AddrPort, n int) {
 	}
 	if len(o.to) >= maxRoutes {
 		for at, f := range o.to {
-			if f.mu.TryLock() {
-				idle := f.tx == nil && time.Since(f.since) > time.Second
-				f.mu.Unlock()
-				if idle {
-					delete(o.to, at)
-					break
-				}
+			if f.idle() {
+				delete(o.to, at)
+				break
 			}
 		}
 		if len(o.to) >= maxRoutes {

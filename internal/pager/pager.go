@@ -59,12 +59,14 @@ type Pager struct {
 	dead     bool // the store is lost
 	fullOnce bool
 
-	listener, poll, stop int
-	processes            map[*process]bool
-	sources              map[int]source // by descriptor
-	buffer               []byte
-	counts               Counts
-	nextTick             time.Time
+	listener  int
+	poll      int
+	stop      int
+	processes map[*process]bool
+	sources   map[int]source // by descriptor
+	buffer    []byte
+	counts    Counts
+	nextTick  time.Time
 
 	mu     sync.Mutex
 	ending bool   // +checklocks:mu

@@ -69,7 +69,9 @@ func (b *borrower) revokeLocked(until time.Time) {
 	b.post(wire.Message{Op: wire.OpRevoke, C: uint64(until.UnixNano())})
 }
 
-// goneLocked tells the process that its lease has ended. The server's lock is held.
+// goneLocked tells the process that its lease has ended.
+//
+// +checklocksignore: the server's lock is held
 func (b *borrower) goneLocked(why wire.Status) {
 	if b.over {
 		return

@@ -45,7 +45,10 @@ func (v *mover) init(n *nic.NIC) (err error) {
 	if n == nil {
 		return nil
 	}
-	v.nic, v.wake, v.end, v.under = n, make(chan struct{}, 1), make(chan struct{}), make(map[atu.NLA]operation)
+	v.nic, v.wake, v.end = n, make(chan struct{}, 1), make(chan struct{})
+	v.mu.Lock()
+	v.under = make(map[atu.NLA]operation)
+	v.mu.Unlock()
 	if v.port, err = n.OpenRMA(rmaVPID, rma.Config{Notifications: notifications}); err != nil {
 		return fmt.Errorf("memory: open RMA: %w", err)
 	}
