@@ -85,24 +85,3 @@ func TestRootPorts(t *testing.T) {
 	connA.Close()
 	eventually(t, "the end of a port", func() bool { return len(a.Ports().Ports) == 0 })
 }
-
-// A process that has taken the names of the sockets does not keep a node from starting.
-func TestRootPortsNamesTaken(t *testing.T) {
-	requireTUN(t)
-	ns := netnstest.New(t)
-	for _, name := range []string{portsSocket, portsSocket + "-lab-1"} {
-		if err := ns.Do(func() error {
-			ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
-			if err == nil {
-				t.Cleanup(func() { ln.Close() })
-			}
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d := start(t, filepath.Join(t.TempDir(), "lab"), ns, "10.2.0.1/24")
-	if n := len(d.ports.processes); n != 0 {
-		t.Errorf("%d sockets", n)
-	}
-}

@@ -1,0 +1,175 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"exnet/fabric"
+	"exnet/fabric/emp"
+	"exnet/internal/accept"
+	"exnet/internal/ctxend"
+	"exnet/ports/far"
+)
+
+// served is what a node offers the processes of its network namespace, together with the same of
+// other nodes: a ports.Server or a pool.Server.
+type served interface {
+	Process(*net.UnixConn) error
+	Peer(*net.UnixConn) error
+	Hear(from fabric.NodeID, b []byte)
+	FarDown(fabric.NodeID)
+	Close()
+}
+
+// service has the sockets of a served: one where the nodes of a fabric meet, and those where
+// processes of the node's network namespace find it.
+//
+// Concurrency: all methods may be called from many goroutines; run once.
+type service struct {
+	what    string         // in the log
+	without string         // what programs cannot do without it
+	suffix  string         // makes the name of the socket of the nodes
+	socket  string         // in the abstract namespace: the first node of a network namespace has it
+	refused *atomic.Uint64 // connections of others
+	vpid    fabric.VPID    // of the mailbox for nodes of other hosts
+
+	backend   served
+	member    *emp.Member
+	log       *slog.Logger
+	processes []*net.UnixListener
+	peers     *net.UnixListener
+	far       *far.Engine // nil: there are no other hosts
+	ended     chan struct{}
+	end       sync.Once
+}
+
+// openFar opens the mailbox for other hosts, if there are any.
+func (s *service) openFar(d *Daemon) (err error) {
+	s.member, s.log, s.ended = d.member, d.cfg.Log, make(chan struct{})
+	if d.mesh != nil {
+		s.far, err = far.NewAt(d.nic, s.vpid, func(from fabric.NodeID, b []byte) { s.backend.Hear(from, b) })
+	}
+	return err
+}
+
+// dial returns the function that connects to the same service of another node of this host.
+func (s *service) dial(dir string) func(fabric.NodeID) (*net.UnixConn, error) {
+	return func(n fabric.NodeID) (*net.UnixConn, error) {
+		return net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: emp.File(dir, n, s.suffix), Net: "unixpacket"})
+	}
+}
+
+// listen makes the sockets of the server. Each node has one whose name says which node it is.
+func (s *service) listen(d *Daemon, server served) (err error) {
+	s.backend = server
+	path := s.member.File(s.suffix)
+	if s.peers, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"}); err != nil {
+		return err
+	}
+	s.peers.SetUnlinkOnClose(false) // it goes with the node's other files
+	if err := s.member.Own(path); err != nil {
+		return err
+	}
+	in := func(f func() error) error { return f() }
+	if d.ns != nil {
+		in = d.ns.Do
+	}
+	return in(func() error {
+		for _, name := range []string{s.socket, fmt.Sprintf("%s-%s-%d", s.socket, d.cfg.Fabric, d.member.ID())} {
+			ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
+			if errors.Is(err, syscall.EADDRINUSE) {
+				s.taken(name)
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("socket of the %s: %w", s.what, err)
+			}
+			s.processes = append(s.processes, ln)
+		}
+		return nil
+	})
+}
+
+// taken says so when a name is another process's. Any user can take one: that does not keep the
+// node from starting.
+func (s *service) taken(name string) {
+	holder, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: name, Net: "unixpacket"})
+	if err == nil {
+		err = s.member.Check(holder)
+		_ = holder.Close()
+	}
+	if err == nil && name == s.socket {
+		return // another node's of this namespace
+	}
+	s.log.Warn(s.what+": the socket's name is taken", "name", name, "reason", err)
+}
+
+// run serves processes and peers until ctx ends.
+func (s *service) run(ctx context.Context) error {
+	var all sync.WaitGroup
+	defer ctxend.Do(ctx, func() { _ = s.close() })() // they may be closed
+	serve := func(ln *net.UnixListener, check func(*net.UnixConn) error, f func(*net.UnixConn) error) {
+		failed := func(err error) { s.log.Warn(s.what+": "+s.without, "reason", err) }
+		for conn := range accept.All(ctx, ln, acceptPause, failed) {
+			if err := check(conn); err != nil {
+				s.refused.Add(1)
+				conn.Close()
+				continue
+			}
+			all.Go(func() {
+				if err := f(conn); err != nil && ctx.Err() == nil && !errors.Is(err, net.ErrClosed) {
+					s.log.Debug(s.what, "reason", err)
+				}
+			})
+		}
+	}
+	if s.far != nil {
+		all.Go(func() { _ = s.far.Run(ctx) }) // it returns nil
+	}
+	all.Go(func() { serve(s.peers, s.member.Check, s.backend.Peer) })
+	for _, ln := range s.processes {
+		all.Go(func() { serve(ln, func(*net.UnixConn) error { return nil }, s.backend.Process) })
+	}
+	all.Wait()
+	return nil
+}
+
+// close closes the sockets and ends all that processes have.
+func (s *service) close() error {
+	var errs []error
+	for _, ln := range append(s.processes, s.peers) {
+		if ln != nil {
+			errs = append(errs, ignoreClosed(ln.Close()))
+		}
+	}
+	if s.backend != nil {
+		s.backend.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// closeFar gives the mailbox back. run has returned.
+func (s *service) closeFar() error {
+	s.end.Do(func() { close(s.ended) })
+	if s.far == nil {
+		return nil
+	}
+	return s.far.Close()
+}
+
+// linked follows a link to a node of another host to its end.
+func (s *service) linked(peer fabric.NodeID, l emp.Link) {
+	go func() {
+		select {
+		case <-l.Done():
+			s.backend.FarDown(peer)
+		case <-s.ended:
+		}
+	}()
+}
