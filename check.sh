@@ -56,6 +56,7 @@ level() {
 	local free tmp=${TMPDIR:-}
 	umask 022
 	export LC_ALL=C
+	export GOFLAGS="${GOFLAGS:+$GOFLAGS }-trimpath" # a clone in another folder finds what was built before
 	[ ${#tmp} -le 24 ] || export TMPDIR=/tmp # the path of a UNIX socket has at most 107 bytes
 	[ "$(ulimit -n)" -ge 20000 ] || ulimit -n 20000 2>/dev/null ||
 		echo "At most $(ulimit -n) descriptors: tests with many connections may fail."
@@ -86,7 +87,7 @@ alone=$(unshare -nm bash -c "$ground && echo yes" 2>/dev/null)
 tests() {
 	local race=()
 	[[ " $* " != *" -race "* ]] || race=(-race)
-	apart go test -json "$@" | "$work/tally" -file "$work/account" "${race[@]}"
+	apart go test -json -count=1 "$@" | "$work/tally" -file "$work/account" "${race[@]}"
 	case ${PIPESTATUS[*]} in
 	'0 0') ;;
 	*' 1') echo "step with tests that failed: $name" >>"$work/upset" ;;

@@ -1,0 +1,204 @@
+package wire
+
+import (
+	"fmt"
+	"time"
+)
+
+// post queues a message and sends what can be sent.
+func (l *Link) post(m *message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue(m)
+	l.transmit(time.Now())
+}
+
+// queued is a message that waits to be sent. What waits is bounded, also when the peer
+// takes nothing: ends by maxGets and maxPuts, credits that go back by the number of flows, and
+// messages of this node by the credits that it has.
+type queued struct {
+	b    []byte
+	flow *inflow // of a Return
+}
+
+// queue belongs to the holder of mu.
+func (l *Link) queue(m *message) {
+	l.enqueue(m.kind, queued{b: m.append(nil)})
+}
+
+// enqueue belongs to the holder of mu.
+func (l *Link) enqueue(k kind, q queued) {
+	if a := &l.lanes[channelOf[k]]; !l.closing {
+		a.queue = append(a.queue, q)
+	}
+}
+
+// pop takes the first message of a channel. It belongs to the holder of mu.
+func (l *Link) pop(a *lane) []byte {
+	m := a.queue[0]
+	a.queue[0] = queued{}
+	a.queue = a.queue[1:]
+	switch kind(m.b[0]) {
+	case kindGetEnd:
+		l.credits.freed[channelOf[kindGet]]++
+	case kindPutEnd:
+		l.owed--
+	case kindReturn:
+		m.flow.pending = nil
+	}
+	return m.b
+}
+
+// owe notes a PUT of the peer; an error if that has more on their way than it may. What it asked
+// for counts until its end is sent, so that it cannot have ends queue up by asking for what is
+// refused.
+func (l *Link) owe(m *message) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.owed >= maxPuts {
+		return fmt.Errorf("PUT %d while %d are under way", m.number, l.owed)
+	}
+	l.owed++
+	return nil
+}
+
+// transmit sends what can be sent. It belongs to the holder of mu.
+func (l *Link) transmit(now time.Time) {
+	if l.closing {
+		return
+	}
+	for {
+		for !l.arq.full() {
+			m := l.next()
+			if m == nil {
+				break
+			}
+			l.arq.push(m, now)
+		}
+		p, again, ok := l.arq.pull(&l.sent)
+		if !ok {
+			break
+		}
+		l.count.Packets.Add(1)
+		if again {
+			l.count.Retransmitted.Add(1)
+		}
+		l.ackAt = time.Time{}
+		p.limits = l.credits.limits()
+		l.packet = appendPacket(l.packet[:0], p)
+		l.count.TxBytes.Add(uint64(len(l.packet)))
+		if err := l.medium.Send(l.packet); err != nil {
+			return // the reader finds out, too
+		}
+	}
+	l.schedule(now)
+}
+
+// next is the next message to send, of the channels in turn: of those that have a message and a
+// credit. It belongs to the holder of mu.
+func (l *Link) next() []byte {
+	for range channels {
+		ch := l.turn
+		l.turn = (ch + 1) % channels
+		if !l.credits.may(ch) {
+			continue
+		}
+		if m := l.of(&l.lanes[ch]); m != nil {
+			l.credits.sent[ch]++
+			return m
+		}
+	}
+	l.turn = response
+	return nil
+}
+
+// of is the next message of a channel. It belongs to the holder of mu.
+func (l *Link) of(a *lane) []byte {
+	for len(a.queue) == 0 && len(a.streams) > 0 {
+		s := a.streams[0]
+		a.streams = a.streams[1:]
+		if s.off < len(s.data) {
+			l.scratch = s.next(l.scratch[:0])
+			a.streams = append(a.streams, s)
+			return l.scratch
+		}
+		if s.ended != nil { // it may queue the end
+			s.ended()
+		}
+	}
+	if len(a.queue) == 0 {
+		return nil
+	}
+	return l.pop(a)
+}
+
+// starved reports whether messages wait for credits that the peer owes: it has acknowledged
+// everything, and nothing of this node keeps a buffer of it. It belongs to the holder of mu.
+func (l *Link) starved() bool {
+	for ch := range channels {
+		if a := &l.lanes[ch]; !l.arq.outstanding() && !a.empty() && !l.credits.may(ch) {
+			return ch != nonPosted || len(a.queue) == l.gets.used()
+		}
+	}
+	return false
+}
+
+// schedule sets the timer. It belongs to the holder of mu.
+func (l *Link) schedule(now time.Time) {
+	if l.closing {
+		return
+	}
+	at := l.lastIn.Add(l.cfg.DownAfter / 4)
+	if at.Before(now) || !l.awaiting() {
+		at = now.Add(l.cfg.DownAfter / 4)
+	}
+	for _, t := range []time.Time{l.arq.timer, l.ackAt} {
+		if !t.IsZero() && t.Before(at) {
+			at = t
+		}
+	}
+	l.timer.Reset(max(at.Sub(now), 50*time.Microsecond))
+}
+
+// awaiting reports whether the peer owes something.
+func (l *Link) awaiting() bool {
+	if l.gets.used()+l.putting.used() > 0 {
+		return true
+	}
+	for _, f := range l.outs {
+		if f.owed() {
+			return true
+		}
+	}
+	return false
+}
+
+// tick is the timer's.
+func (l *Link) tick() {
+	now := time.Now()
+	l.mu.Lock()
+	if l.starved() {
+		l.mu.Unlock()
+		_ = l.fail(fmt.Errorf("%w: it gives no credits", errBreach)) // as below
+		return
+	}
+	back, down := l.arq.tick(now, l.cfg.DownAfter)
+	if down {
+		l.mu.Unlock()
+		_ = l.fail(errSilent) // the reader ends the link, whatever Close says
+		return
+	}
+	defer l.mu.Unlock()
+	if back {
+		l.count.Replays.Add(1)
+		l.count.Timeouts.Add(1)
+	}
+	if !l.ackAt.IsZero() && !now.Before(l.ackAt) {
+		l.arq.settle()
+	}
+	if !l.arq.outstanding() && l.awaiting() && now.Sub(l.lastIn) >= l.cfg.DownAfter/4 {
+		l.count.Probes.Add(1)
+		l.queue(&message{kind: kindProbe})
+	}
+	l.transmit(now)
+}
