@@ -34,6 +34,22 @@ func TestRequestCalls(t *testing.T) {
 	}
 }
 
+// What the library has to do for a process's first connection comes before the kernel's accept, or
+// at the next call on it. A worker that a signal ends in between loses the connection: uWSGI's,
+// when its emperor reloads it.
+func TestAcceptCalls(t *testing.T) {
+	library := testLibrary(t)
+	requests := filepath.Join(t.TempDir(), "requests")
+	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/requests.c", "-o", requests})
+	env := append(startBroker(t), "LD_PRELOAD="+library)
+	for name, more := range map[string][]string{"default": nil, "waits": {"EXNET_DS_SENDS=0", "EXNET_DS_BYTES=0", "EXNET_DS_WAIT=2"}} {
+		calls := systemCalls(t, slices.Concat(env, more), requests, "first")
+		if at := slices.Index(calls, unix.SYS_ACCEPT); at < 0 || at != len(calls)-1 {
+			t.Errorf("%s: system calls %d, want %d (accept) last", name, calls, unix.SYS_ACCEPT)
+		}
+	}
+}
+
 // Connections with a few requests, in a process whose connections are like that, stay on TCP too.
 // Their server asks once where they lead, since it looks for an offer.
 func TestShortCalls(t *testing.T) {

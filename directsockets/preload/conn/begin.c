@@ -13,6 +13,13 @@
 static bool may_wait; /* by the settings, and there has been a broker */
 
 bool ds_may_wait(void) { return DS_GET(may_wait) && !ds_broker_due(); }
+bool ds_tests_wait(void) { return ds_config.wait; }
+
+/* With the lock of setup: known says whether there has been a broker. */
+static void settle_wait(bool known)
+{
+	DS_SET(may_wait, known && !ds_config.explain && !ds_config.wait && ds_config.sends && ds_config.bytes);
+}
 
 /* Makes the socket of a connection whose side this is; NULL: it stays plain, or memory is short.
  * Takes the lock of setup; errno stays. */
@@ -27,7 +34,7 @@ static struct ds_sock *make(int fd, int side)
 	if (ds_start())
 		ds_setup_broker();
 	bool broker = ds_broker_up(), known = ds_broker_known();
-	DS_SET(may_wait, known && !ds_config.explain && !ds_config.wait && ds_config.sends && ds_config.bytes);
+	settle_wait(known);
 	if ((!known && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
 		ds_setup_unlock();
 		errno = saved;
@@ -110,8 +117,10 @@ void ds_connect_broker(void)
 
 	if (!ds_setup_lock())
 		return;
-	if (ds_broker_known())
+	if (ds_broker_known()) {
 		ds_broker_up();
+		settle_wait(true);
+	}
 	ds_setup_unlock();
 	errno = saved;
 }

@@ -124,6 +124,8 @@ static inline void ds_life_flags(struct ds_life *l) { __atomic_store_n(&l->nonbl
 
 /* May a connection be UNCOUNTED? */
 bool ds_may_wait(void) DS_HIDDEN;
+/* Does a call on a connection that was accepted wait for its segment (EXNET_DS_WAIT)? */
+bool ds_tests_wait(void) DS_HIDDEN;
 /* Has so much happened on a connection, whose descriptor is fd, that it needs a handle? */
 bool ds_ripe(struct ds_traffic *t, int side, int fd) DS_HIDDEN;
 void ds_traffic_moved(struct ds_traffic *t, int side, size_t sent, size_t received) DS_HIDDEN;

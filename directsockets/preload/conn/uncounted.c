@@ -36,6 +36,8 @@ bool ds_ripe(struct ds_traffic *t, int side, int fd)
 
 	if (side == 0)
 		return ds_worth(DS_GET(t->sends), moved);
+	if (ds_config.wait)
+		return true;
 	unsigned looks = DS_GET(t->looks);
 	if (looks >= LONG_LOOKS || moved >= LONG_BYTES)
 		return true;

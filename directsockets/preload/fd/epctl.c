@@ -262,8 +262,8 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	}
 	if (c && conn_is(c) == CONN_KNOWN)
 		ds_sharer_use(c->life.s, fd);
-	else if (c && op == EPOLL_CTL_ADD && conn_is(c) == CONN_UNCOUNTED && c->life.side == 1 && has_direct(epfd))
-		conn_completed(c, fd); /* events of both have an order */
+	else if (c && op == EPOLL_CTL_ADD && conn_is(c) == CONN_UNCOUNTED && c->life.side == 1 && (has_direct(epfd) || ds_tests_wait()))
+		conn_completed(c, fd); /* events of direct ones have an order */
 	if (!c && op == EPOLL_CTL_ADD && ev && !fd_is_sealed() && !fd_vforked())
 		c = adopt(fd);
 	if (!c)

@@ -97,6 +97,17 @@ EXPORT int listen(int fd, int backlog)
 	return rc;
 }
 
+/* May what the listener fd accepts next stay uncounted? From the kernel's accept on, a handler of a
+ * signal finds a connection that the program does not know of yet. If it ends the process, as those
+ * of pre-forked workers do, the connection is lost. So what takes time comes before, the broker's
+ * greeting above all, or at the next call. */
+static bool may_wait(int fd)
+{
+	if (!ds_may_wait() && fd_listens(fd) && !fd_is_sealed() && !fd_vforked())
+		ds_connect_broker();
+	return ds_may_wait() || ds_tests_wait();
+}
+
 /* fd, or -1, is what accept4 with these flags returned: makes a connection of it, uncounted if that
  * may wait. Keeps errno. */
 static int accepted(int fd, int flags, bool wait)
@@ -119,14 +130,14 @@ static int accepted(int fd, int flags, bool wait)
 
 EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
-	bool wait = ds_may_wait();
+	bool wait = may_wait(fd);
 
 	return accepted(REAL(accept4)(fd, addr, len, flags), flags, wait);
 }
 
 EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)
 {
-	bool wait = ds_may_wait();
+	bool wait = may_wait(fd);
 
 	return accepted(REAL(accept)(fd, addr, len), 0, wait);
 }

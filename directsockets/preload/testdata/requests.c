@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { REQUESTS = 20, WARM = 4, WARM_SHORT = 40, COUNTED = 4 };
@@ -85,6 +86,26 @@ static void once(int listener, const struct sockaddr_in *at, int name, int set, 
 	close(c);
 }
 
+/* The first connection that this process accepts, from a child. The first getppid comes before
+ * accept, the second one is what the program does next. */
+static void first(int listener, const struct sockaddr_in *at)
+{
+	pid_t child = fork();
+	char b;
+
+	need(child >= 0, "fork");
+	if (!child) {
+		int c = socket(AF_INET, SOCK_STREAM, 0);
+
+		need(connect(c, (const struct sockaddr *)at, sizeof *at) == 0 && recv(c, &b, 1, 0) == 0, "client");
+		exit(0);
+	}
+	getppid();
+	int s = accept(listener, NULL, NULL);
+	getppid();
+	need(s >= 0 && close(s) == 0 && waitpid(child, NULL, 0) == child, "accept");
+}
+
 int main(int argc, char **argv)
 {
 	struct sockaddr_in any = {.sin_family = AF_INET}, at;
@@ -99,6 +120,10 @@ int main(int argc, char **argv)
 	need(bind(listener, (struct sockaddr *)&any, sizeof any) == 0 && listen(listener, 8) == 0, "listen");
 	need(getsockname(listener, (struct sockaddr *)&at, &n) == 0, "getsockname");
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (argc > 1 && !strcmp(argv[1], "first")) {
+		first(listener, &at);
+		return 0;
+	}
 	/* The library finds its broker, maps its memory, and learns how short connections are. */
 	for (int i = 0; i < (few ? WARM_SHORT : WARM); i++)
 		once(listener, &at, i % 2, set, loops, requests);
