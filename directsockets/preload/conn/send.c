@@ -62,9 +62,21 @@ static ssize_t broken_pipe(struct ds_sock *s, int fd, int flags)
 	return -1;
 }
 
+/* With the lock of tx: are the bytes of c to be sent all or none? The kernel lets go of a socket in
+ * the middle of a record only where its buffer ends, once in 64 KiB; so the records of writers who
+ * share a connection seldom tear each other. */
+static bool is_whole(struct ds_sock *s, int fd, const struct ds_cursor *c, int flags)
+{
+	const struct ds_tx *t = &s->sh->tx;
+
+	return ds_tx_whole(&s->seg, t, c->left, false) ||
+	       (!(flags & MSG_DONTWAIT) && ds_tx_whole(&s->seg, t, c->left, true) && !ds_nonblock(s, fd));
+}
+
 /* Moves what it can over the segment: the number of bytes, or -1 and errno, where EDEADLK means
- * that this handler has interrupted a send; *shadow is set if the rest belongs on the shadow. */
-static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *shadow)
+ * that this handler has interrupted a send; *shadow is set if the rest belongs on the shadow.
+ * *later: nothing of the call has been sent; false afterwards, unless all of it is to wait for room. */
+static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *later, bool *shadow)
 {
 	struct ds_shared *h = s->sh;
 	bool alone = ds_alone(s);
@@ -90,7 +102,8 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			s->rang = rings;
 			ds_seg_rang(&s->seg, rings);
 		}
-		n = ds_tx_send(&s->seg, &h->tx, &h->attention, c);
+		*later = *later && !alone && !ds_tx_fits(&s->seg, &h->tx, c->left) && is_whole(s, fd, c, flags);
+		n = *later ? DS_AGAIN : ds_tx_send(&s->seg, &h->tx, &h->attention, c);
 		if (n == DS_BREACH) {
 			ds_break(s);
 			err = ECONNRESET;
@@ -272,12 +285,12 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 		return __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_DIRECT && !ds_left(s) ? 0 : ds_real_send(fd, iov, n, flags);
 	c.at = ds_check_bell(s, false);
 	for (;;) {
-		bool shadow = false;
+		bool shadow = false, later = !sent;
 		int quiet = sent ? flags | MSG_NOSIGNAL : flags;
 		ssize_t r = 0;
 
 		if (ds_has_segment(s))
-			r = send_direct(s, fd, &c, quiet, &shadow);
+			r = send_direct(s, fd, &c, quiet, &later, &shadow);
 		else if (ds_plain(s))
 			shadow = true;
 		else
@@ -308,7 +321,7 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 			break;
 		struct filler f = {s, &c, &sent};
 		if ((flags & MSG_DONTWAIT) || ds_nonblock(s, fd)) {
-			if (!sent)
+			if (!sent && !later)
 				fill(&f);
 			break;
 		}
@@ -316,7 +329,7 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 			deadline = ds_deadline(fd, SO_SNDTIMEO);
 		if (until < 0)
 			until = stall(s, deadline);
-		int woken = ds_wait_or(s, fd, POLLOUT, until, deadline != 0, fill, &f);
+		int woken = ds_wait_or(s, fd, POLLOUT, until, deadline != 0, later ? NULL : fill, &f);
 		fd = ds_still(s, fd);
 		c.at = 0;
 		if (woken == 0)

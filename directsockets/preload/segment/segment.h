@@ -238,6 +238,11 @@ int ds_tx_promote(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64
 /* Sends as much of c as fits and can be read; the number of bytes, or DS_AGAIN, DS_STOPPED,
  * DS_BREACH, DS_FAULT. */
 ssize_t ds_tx_send(struct ds_seg *, struct ds_tx *, struct ds_attention *, struct ds_cursor *c) DS_HIDDEN;
+/* Are n bytes so few that senders who share the direction send all of them or none? waits: a sender
+ * who waits until it can. ds_tx_fits: is there room for such n, or can nothing be sent? There is
+ * whenever ds_tx_room says 1. */
+bool ds_tx_whole(const struct ds_seg *, const struct ds_tx *, size_t n, bool waits) DS_HIDDEN;
+bool ds_tx_fits(struct ds_seg *, struct ds_tx *, size_t n) DS_HIDDEN;
 /* The same in VELO messages, for a sender about to sleep because the ring is full (thesis 5.5.3.2,
  * SPEC 4.1); DS_AGAIN also if the ring is not what is full. */
 ssize_t ds_tx_fill(struct ds_seg *, struct ds_tx *, struct ds_attention *, struct ds_cursor *c) DS_HIDDEN;

@@ -316,6 +316,34 @@ ssize_t ds_tx_send(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, st
 	return n;
 }
 
+/* The messages that n bytes take, of which one more lies at the ring's end. */
+static uint64_t messages(size_t n)
+{
+	return n <= THRESHOLD ? (n + DS_VELO_MAX - 1) / DS_VELO_MAX : (n + DS_CHUNK - 1) / DS_CHUNK + 1;
+}
+
+bool ds_tx_whole(const struct ds_seg *g, const struct ds_tx *t, size_t n, bool waits)
+{
+	/* What it skips at the ring's end is no more than n again: both, and the messages, fit into
+	 * the quarters for which ds_tx_room waits. */
+	return n <= THRESHOLD || (waits && messages(n) <= g->slots / 4 && n <= ds_ring_window(g, t) / 8);
+}
+
+bool ds_tx_fits(struct ds_seg *g, struct ds_tx *t, size_t n)
+{
+	uint64_t k = messages(n) + g->reserve, skip = n < DS_CHUNK_LEAST ? n : DS_CHUNK_LEAST;
+
+	if (closed_to_data(g))
+		return true;
+	for (int again = 0; again < 2; again++) {
+		if (t->count - t->consumed + k <= g->slots && (n <= THRESHOLD || t->put - t->freed + n + skip <= ds_ring_window(g, t)))
+			return true;
+		if (!ds_tx_refresh(g, t))
+			return true; /* a breach, which who sends will find */
+	}
+	return false;
+}
+
 ssize_t ds_tx_fill(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, struct ds_cursor *c)
 {
 	uint64_t at, advance;
