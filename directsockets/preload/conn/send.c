@@ -75,7 +75,8 @@ static bool is_whole(struct ds_sock *s, int fd, const struct ds_cursor *c, int f
 
 /* Moves what it can over the segment: the number of bytes, or -1 and errno, where EDEADLK means
  * that this handler has interrupted a send; *shadow is set if the rest belongs on the shadow.
- * *later: nothing of the call has been sent; false afterwards, unless all of it is to wait for room. */
+ * *later: nothing of the call has been sent; false afterwards, unless all of it is to wait for
+ * room. */
 static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *later, bool *shadow)
 {
 	struct ds_shared *h = s->sh;

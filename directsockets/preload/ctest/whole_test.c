@@ -21,8 +21,9 @@ static void *writer(void *id)
 	return NULL;
 }
 
-// Runs of one writer's bytes, in what the other end reads slowly, are whole records. False: a reader
-// that stood still, on a busy machine, has had the writers go back to TCP, and the kernel tears.
+// Runs of one writer's bytes, in what the other end reads slowly, are whole records. False: a
+// reader that stood still, on a busy machine, has had the writers go back to TCP, and the kernel
+// tears.
 static bool torn(size_t n, int count)
 {
 	static uint8_t b[1 << 18];
