@@ -37,6 +37,8 @@ type Config struct {
 	// Node is the lender. Default: any node that lends, the nearest first, and of those the one
 	// that has most left.
 	Node *fabric.NodeID
+	// Avoid is a node that is not asked unless Node names it. Default: none.
+	Avoid *fabric.NodeID
 	// Size is how much, in bytes: a multiple of PageSize, or of HugeSize with Huge.
 	Size int64
 	// Min is what would do. Default: Size.
@@ -118,6 +120,9 @@ func borrow(ctx context.Context, conn *net.UnixConn, cfg Config) (*Segment, erro
 	}
 	if cfg.Node != nil {
 		m.Flags, m.Node = m.Flags|wire.FlagNode, *cfg.Node
+	}
+	if cfg.Avoid != nil {
+		m.E = uint64(*cfg.Avoid) + 1
 	}
 	b, _ := m.AppendBinary(nil) // it does not fail
 	if _, err := conn.Write(b); err != nil {

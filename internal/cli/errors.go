@@ -69,7 +69,7 @@ var internalNames = []string{
 	"address", "agent", "arp", "atu", "attach", "broker", "capture", "child", "control", "coredist", "counter", "credit", "crossbar", "daemon", "datagram", "directsockets",
 	"doctor", "elffile", "emp", "exec", "memory", "mesh", "exn", "exngo", "exteth", "fabric", "far", "foreign", "hostnet", "identity", "ipstack", "lab", "linux", "lnet", "mark", "mem",
 	"mtu", "multicast", "napi", "netns", "nic", "node", "ofi", "pager", "pairing", "ports", "preload", "probe", "rawbench", "relay", "rma", "route", "rules", "sched",
-	"segment", "selftest", "shm", "stats", "stream", "tcpbench", "topo", "topology", "tun", "txloop", "velo", "wire", "worker",
+	"segment", "selftest", "shm", "spill", "stats", "stream", "tcpbench", "topo", "topology", "tun", "txloop", "velo", "wire", "worker",
 }
 
 // sentinels removes the texts of errors that are for programs (errors.Is), and names of system

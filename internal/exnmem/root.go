@@ -28,6 +28,7 @@ func newRoot() *cobra.Command {
 // options are those of exn-mem run.
 type options struct {
 	local, remote int
+	step          int // how much is borrowed at a time; 0: all
 	node          int // the lender; noNode: any
 	control       bool
 	stats         bool
@@ -54,8 +55,8 @@ exn-mem run --local 64M --remote 1G --stats -- sort big.txt
 		Annotations: map[string]string{command.EndKey: `Paged is anonymous memory in areas of 64 KiB and more, and the heap. It takes
 root (or CAP_SYS_PTRACE and vm.unprivileged_userfaultfd=1) and Linux 6.8.
 Programs that a library cannot reach (static ones, Go, setuid, musl) are refused.
-If the node that lends goes, memory that is there ends who touches it with
-SIGBUS. Exit status: the program's, once the last process that it has started has
+If a node wants its memory back, what is there moves to another that lends. If
+none does, or a node goes, memory that was there ends who touches it with SIGBUS. Exit status: the program's, once the last process that it has started has
 ended; 125 exn-mem itself failed, 126 the program cannot be run, 127 it was not
 found.`},
 		Args: func(c *cobra.Command, args []string) error {
@@ -73,7 +74,8 @@ found.`},
 	fs.SetInterspersed(false) // what follows the program is the program's
 	cli.Size(fs, &o.local, "local", pager.Smallest, largest, "`SIZE` the program's share of this host's memory")
 	cli.Size(fs, &o.remote, "remote", pager.Smallest, largest, "`SIZE` what it may have on another node")
-	cli.Number(fs, &o.node, "node", 0, 1<<16-1, "`ID` the node that lends (the nearest that has enough)")
+	cli.Size(fs, &o.step, "step", pager.Smallest, largest, "`SIZE` borrow that much of it at a time, as it is needed, and give it back (all at the start)")
+	cli.Number(fs, &o.node, "node", 0, 1<<16-1, "`ID` the only node that may lend (the nearest first, as many as it takes)")
 	fs.BoolVar(&o.control, "control", false, "keep that in exn-mem's own memory instead, for comparison")
 	fs.BoolVar(&o.stats, "stats", false, "say at the end how many pages were moved")
 	return c

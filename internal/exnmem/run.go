@@ -69,6 +69,11 @@ func run(ctx context.Context, o options, args []string, stderr io.Writer) error 
 		return fail(err, exitFailure)
 	}
 	s.pager = g
+	if l, ok := store.(lenders); ok && o.step > 0 {
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() { defer close(stopped); l.follow(int64(o.local), g, stop) }()
+		defer func() { close(stop); <-stopped }()
+	}
 	env := environment(os.Environ(), library, filepath.Join(dir, "pager"))
 	status, err := s.run(program, args, env)
 	if err != nil {

@@ -48,7 +48,7 @@ func (g *Pager) tick(now time.Time) {
 		all += max(p.rss, p.held())
 		grows = grows || p.rss > before+16
 	}
-	g.counts.Most = max(g.counts.Most, uint64(all))
+	g.counts.Here, g.counts.Most = uint64(all), max(g.counts.Most, uint64(all))
 	left := g.limit/2 - all
 	for p := range g.processes {
 		if p.agent < 0 {

@@ -2,6 +2,7 @@ package pager
 
 import (
 	"bytes"
+	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -270,6 +271,10 @@ func (g *Pager) save(p *process, slot, run int) bool {
 			return false
 		}
 		if _, err := g.store.WriteAt(buf[i*pageSize:(i+n)*pageSize], offset(page.place)); err != nil {
+			if errors.Is(err, ErrFull) {
+				g.full()
+				return false
+			}
 			g.dead = true
 			g.say("dead", "the store is lost (%v): memory that is there ends who touches it with SIGBUS, and the rest stays here", err)
 			return false

@@ -240,7 +240,9 @@ func (g *Pager) lost(p *process, number uint64, err error) bool {
 	if errors.Is(err, unix.ESRCH) {
 		return true
 	}
-	g.say("lost", "memory of process %d is lost (%v): whoever touches it gets SIGBUS", p.pid, err)
+	if !g.said["dead"] { // that line says it
+		g.say("lost", "memory of process %d is lost (%v): whoever touches it gets SIGBUS", p.pid, err)
+	}
 	perr := p.uffd.Poison(number*pageSize, pageSize)
 	if perr != nil && !errors.Is(perr, unix.EAGAIN) {
 		p.wake(number * pageSize)

@@ -43,6 +43,7 @@ type Counts struct {
 	Stuck    uint64 // pages that could not leave
 	Owned    uint64 // of these, pages that were shared since a fork and then made a process's own
 	Most     uint64 // the most pages that were here at once
+	Here     uint64 // pages here at the last look
 	Adopted  uint64 // processes that are or were paged
 }
 
@@ -103,6 +104,9 @@ func New(c Config) (*Pager, error) {
 		batch: min(max(limit/16, 16), 128), say1: c.Say, onFull: c.Full, said: make(map[string]bool),
 		processes: make(map[*process]bool), sources: make(map[int]source), buffer: make([]byte, 128*pageSize),
 		listener: -1, poll: -1, stop: -1,
+	}
+	if d, ok := c.Store.(Discarder); ok {
+		g.places.freed = func(place uint32) { _ = d.Discard(offset(place), pageSize) } // it is within
 	}
 	g.standby = min(max(limit/8, 2*g.batch), maxSlots)
 	if err := g.open(c.Socket); err != nil {

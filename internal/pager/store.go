@@ -6,6 +6,12 @@ import (
 	"sync"
 )
 
+// ErrFull says that a Store has no room although its size is not reached.
+var ErrFull = errors.New("pager: the store has no room")
+
+// Discarder is a Store that is told of what is needed no more.
+type Discarder interface{ Discard(off, n int64) error }
+
 // Store is where pages are that have no room here: a lease on another node's memory.
 type Store interface {
 	ReadAt(p []byte, off int64) (int, error)
@@ -54,6 +60,7 @@ type places struct {
 	users []uint16 // by place; a place that would have too many is written twice
 	next  uint32   // where the search for free ones begins
 	free  int
+	freed func(place uint32) // nil: nobody wants to know
 }
 
 func newPlaces(size int64) *places {
@@ -107,6 +114,9 @@ func (s *places) give(place uint32) {
 	}
 	if s.users[place]--; s.users[place] == 0 {
 		s.free++
+		if s.freed != nil {
+			s.freed(place)
+		}
 	}
 }
 

@@ -161,7 +161,7 @@ func (s *Server) borrow(b *borrower, m wire.Message) bool {
 		if m.Flags&wire.FlagNode != 0 {
 			g, reply = s.lendAt(b, m.Node, r)
 		} else {
-			g, reply = s.lendAnywhere(b, r)
+			g, reply = s.lendAnywhere(b, r, m.E)
 		}
 	}
 	reply.Op, reply.Number, reply.A = m.Op, m.Number, wire.Version

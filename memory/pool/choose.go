@@ -36,11 +36,11 @@ type offer struct {
 
 // lendAnywhere asks the other nodes, nearest first: of those that are equally near, the one that
 // has most left. If none of them all has enough, the nearest one that has the minimum lends what it
-// has.
-func (s *Server) lendAnywhere(b *borrower, r request) (grant, wire.Message) {
+// has. A node whose number is avoid-1 is not asked.
+func (s *Server) lendAnywhere(b *borrower, r request, avoid uint64) (grant, wire.Message) {
 	var near []Neighbor
 	if s.cfg.Nodes != nil {
-		near = s.cfg.Nodes()
+		near = slices.DeleteFunc(s.cfg.Nodes(), func(n Neighbor) bool { return uint64(n.Node)+1 == avoid })
 	}
 	best := wire.Message{Status: wire.StatusNoLender}
 	refused := func(m wire.Message) {

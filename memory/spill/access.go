@@ -1,0 +1,166 @@
+package spill
+
+import (
+	"fmt"
+	"slices"
+
+	"exnet/fabric"
+	"exnet/memory"
+)
+
+// check says what is wrong with an access.
+func (s *Store) check(off, n int64) error {
+	if off < 0 || n < 0 || off%pageSize != 0 || n%pageSize != 0 || off > s.cfg.Size || n > s.cfg.Size-off {
+		return fmt.Errorf("%w: %d bytes at %d, of %d, in whole pages", memory.ErrRange, n, off, s.cfg.Size)
+	}
+	return nil
+}
+
+// split calls f for each part of p that is in one piece.
+func (s *Store) split(p []byte, off int64, f func(part []byte, off int64, piece int) error) (int, error) {
+	if err := s.check(off, int64(len(p))); err != nil {
+		return 0, err
+	}
+	done := 0
+	for done < len(p) {
+		at := off + int64(done)
+		n := min(int64(len(p)-done), s.piece-at%s.piece)
+		if err := f(p[done:done+int(n)], at, int(at/s.piece)); err != nil {
+			return done, err
+		}
+		done += int(n)
+	}
+	return done, nil
+}
+
+// ReadAt reads whole pages. What was never written, or was discarded, is zeros. The error is that
+// of the lease in which they were.
+func (s *Store) ReadAt(p []byte, off int64) (int, error) { return s.split(p, off, s.read) }
+
+func (s *Store) read(p []byte, off int64, piece int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fabric.ErrClosed
+	}
+	if at := s.pieces[piece]; at.in != nil {
+		if _, err := at.in.ReadAt(p, at.at+off%s.piece); err != nil {
+			s.loseLocked(at.in, err)
+		}
+	}
+	for i := range int64(len(p) / pageSize) {
+		page := off/pageSize + i
+		if s.lost.has(page) {
+			return s.reason
+		}
+		if !s.written.has(page) {
+			clear(p[i*pageSize : (i+1)*pageSize])
+		}
+	}
+	return nil
+}
+
+// WriteAt writes whole pages. It borrows if it has to. The error wraps ErrFull if nobody lends
+// more, or is why a lender's memory was lost and no other has room.
+func (s *Store) WriteAt(p []byte, off int64) (int, error) { return s.split(p, off, s.write) }
+
+func (s *Store) write(p []byte, off int64, piece int) error {
+	for {
+		ok, err := s.tryWrite(p, off, piece)
+		if ok || err != nil {
+			return err
+		}
+		if err := s.makeRoom(piece); err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.reason != nil {
+				return s.reason
+			}
+			return fmt.Errorf("%w: %w", ErrFull, err)
+		}
+	}
+}
+
+// makeRoom borrows for a piece, unless there is room now.
+func (s *Store) makeRoom(piece int) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.mu.Lock()
+	ok := s.placeLocked(piece)
+	s.mu.Unlock()
+	if ok {
+		return nil
+	}
+	return s.more(piece, nil)
+}
+
+// tryWrite writes if the piece has a place, or gets one. It returns whether it has written.
+func (s *Store) tryWrite(p []byte, off int64, piece int) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false, fabric.ErrClosed
+	}
+	if !s.placeLocked(piece) {
+		return false, nil
+	}
+	at := s.pieces[piece]
+	if _, err := at.in.WriteAt(p, at.at+off%s.piece); err != nil {
+		s.loseLocked(at.in, err)
+		return false, nil
+	}
+	for i := range int64(len(p) / pageSize) {
+		if s.written.set(off/pageSize+i, true) {
+			s.used += pageSize
+		}
+		s.lost.set(off/pageSize+i, false)
+	}
+	return true, nil
+}
+
+// Discard forgets whole pages: they read as zeros.
+func (s *Store) Discard(off, n int64) error {
+	if err := s.check(off, n); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for page := off / pageSize; page < (off+n)/pageSize; page++ {
+		if s.written.set(page, false) {
+			s.used -= pageSize
+		}
+		s.lost.set(page, false)
+	}
+	return nil
+}
+
+// loseLocked notes that a lease has ended with what was there.
+//
+// +checklocks:s.mu
+func (s *Store) loseLocked(h *held, err error) {
+	if s.reason == nil || !h.leaves {
+		s.reason = fmt.Errorf("node %d: %w", h.Lender(), err)
+	}
+	for i, at := range s.pieces {
+		if at.in != h {
+			continue
+		}
+		s.pieces[i] = place{}
+		first := int64(i) * s.piece / pageSize
+		for page := first; page < first+s.sizeOf(i)/pageSize; page++ {
+			if s.written.set(page, false) {
+				s.lost.set(page, true)
+				s.used -= pageSize
+			}
+		}
+	}
+	s.dropLocked(h)
+	s.moving.Go(func() { _ = h.Lease.Close() }) // it has ended
+}
+
+// dropLocked takes a lease from the Store.
+//
+// +checklocks:s.mu
+func (s *Store) dropLocked(h *held) {
+	s.leases = slices.DeleteFunc(s.leases, func(o *held) bool { return o == h })
+}
