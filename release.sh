@@ -133,7 +133,8 @@ for arch in "${arches[@]}"; do
 	make -s -C internal/pager/preload BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
 	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2
 	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2 "$work/$arch-ports/exn-pingpong"
-	cp "$work/$arch-c"/libexn{ds,mem}.so "$work/$arch-ports"/lib*.so "$root/lib/"
+	make -s -C memory/c BUILD="$work/$arch-ocm" CC="$cc" CFLAGS=-O2 ocm
+	cp "$work/$arch-c"/libexn{ds,mem}.so "$work/$arch-ports"/lib*.so "$work/$arch-ocm/libocm.so" "$root/lib/"
 	cp "$work/$arch-ports/exn-pingpong" "$root/lib/" # of dsbench ports
 	mkdir -p "$root/nbdkit"
 	if [ -f /usr/include/nbdkit-plugin.h ]; then
@@ -152,10 +153,11 @@ for arch in "${arches[@]}"; do
 	cp -r packaging "$work/tar/$top/packaging"
 	cp -r "$root/nbdkit" "$work/tar/$top/nbdkit"
 	cp -r ports/lib/include "$work/tar/$top/include"
+	cp memory/c/include/*.h "$work/tar/$top/include/"
 	mkdir "$work/tar/$top/pkgconfig"
-	for pc in rma2 velo2; do # of where the tarball is unpacked
+	for pc in ports/lib/rma2 ports/lib/velo2 memory/c/ocm; do # of where the tarball is unpacked
 		sed -e 's#^libdir=.*#libdir=${pcfiledir}/..#' -e 's#^includedir=.*#includedir=${pcfiledir}/../include#' \
-			"ports/lib/$pc.pc" >"$work/tar/$top/pkgconfig/$pc.pc"
+			"$pc.pc" >"$work/tar/$top/pkgconfig/${pc##*/}.pc"
 	done
 	tar -C "$work/tar" --owner 0 --group 0 --numeric-owner --sort name --mtime "@$SOURCE_DATE_EPOCH" --mode u+w,go-w -cf - "$top" |
 		gzip -9n >"$out/$top.tar.gz"

@@ -44,6 +44,8 @@ var otherFolders = map[string]string{
 	"fabric/internal":                     "what only the packages of the fabric use",
 	"packaging":                           "what the packages hold beside the commands: unit, profile, scripts",
 	"memory/c":                            "leases of memory for programs in C, and the plugin of nbdkit",
+	"memory/c/ctest":                      "a program that tests Oncilla's interface",
+	"memory/c/include":                    "the header of Oncilla's interface",
 	"ports/lib/core":                      "what both share: the socket to the node, flows, grants, sleep",
 	"ports/lib/ctest":                     "programs that test and measure the libraries",
 	"ports/ofi/ctest":                     "programs that test the provider",

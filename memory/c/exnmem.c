@@ -67,6 +67,14 @@ fail:;
 	return -1;
 }
 
+int exnmem_present(const char *socket) {
+	int fd = node_connect(socket);
+	if (fd < 0)
+		return -1;
+	close(fd);
+	return 0;
+}
+
 /* refused writes why there is no lease into one line. */
 static void refused(const struct message *m, const struct exnmem_config *cfg, char *why, size_t n) {
 	unsigned long long size = cfg->size, left = m->b;

@@ -20,6 +20,10 @@ struct exnmem_config {
 
 struct exnmem;
 
+/* exnmem_present returns 0 if the node is there whose socket is named (as in exnmem_config), or -1
+ * with errno. */
+int exnmem_present(const char *socket);
+
 /* exnmem_borrow borrows memory, which is zeros at first. It returns NULL, with errno and one line
  * in why, if it gets none. */
 struct exnmem *exnmem_borrow(const struct exnmem_config *cfg, char *why, size_t why_size);
