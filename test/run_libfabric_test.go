@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/test/testlab"
 )
 
 // fabricOf builds the libfabric provider, and returns the variable by which libfabric finds it.
@@ -110,4 +112,29 @@ func TestRootLibfabric(t *testing.T) {
 		}}
 		m.start(t, l, false, func(string) []string { return []string{program} })
 	})
+}
+
+// Where no node is up, one command brings one for a program: two ranks of Open MPI take it without
+// a flag of theirs. With no provider they would not start: nothing else is allowed them.
+func TestRootLibfabricLoopback(t *testing.T) {
+	needRun(t, "make", "mpirun.openmpi", "mpicc.openmpi")
+	checkLeaks(t)
+	exnRun, err := buildExnRun()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, env := testlab.LoopbackNS(t), fabricOf(t)
+	program := filepath.Join(sharedDir(t), "kernels")
+	cc := exec.CommandContext(t.Context(), "mpicc.openmpi", "-O2", "-o", program, "testdata/mpi/kernels.c", "-lm")
+	if out, err := cc.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out, err := runIn(t, ns, nil, "env", env, exnRun, "--libfabric", "mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2", program)
+	if err != nil || strings.Count(out, ": right") != len(kernels) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, err = runIn(t, ns, nil, "env", env, exnRun, "--libfabric", "sh", "-c", "fi_info -p exnet; exit 7")
+	if err == nil || !strings.Contains(err.Error(), "status 7") || !strings.Contains(out, "domain: lo") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }

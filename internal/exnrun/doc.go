@@ -20,6 +20,10 @@
 // when no daemon does. Every exn-run in the namespace shares it; it ends some seconds after its
 // last client, and after the last program that exn-run became.
 //
+// With --libfabric there are no direct sockets: exn-run is the program's parent, and has in
+// itself the ports of a node (package ports), which libfabric's provider in the program finds by
+// EXN_PORTS.
+//
 // # Concurrency
 //
 // Run runs on the main goroutine. Each type says which methods may be called

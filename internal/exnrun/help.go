@@ -30,13 +30,16 @@ exn-run --profile run -- iperf3 -c 10.2.0.1
     who sent how much to whom, in run/profile.json
 exn-run --rules my.rules -- python3 app.py
     by program, role, address and port; see docs/exn-run.md
+exn-run --libfabric mpirun -n 2 ./program
+    Open MPI over libfabric's provider exnet, with no node up; see
+    docs/libfabric.md
 eval "$(exn-run --loopback --print-env)"
     for everything that this shell starts from now on`
 
 	helpEnd = `Programs that a library cannot reach (static ones, Go, setuid) run on TCP, and
 exn-run says so. The program replaces exn-run and has its process ID, unless
-exn-run stays to report on it (--explain, --verbose, --stats, --report,
---profile). Exit status: the program's; 125 exn-run itself failed, 126 the
+exn-run stays with it (--explain, --verbose, --stats, --report, --profile,
+--libfabric). Exit status: the program's; 125 exn-run itself failed, 126 the
 program cannot be run, 127 it was not found.`
 )
 

@@ -14,6 +14,7 @@ type options struct {
 	fabric     string
 	dir        string
 	loopback   bool
+	libfabric  bool // with a node for programs of libfabric, and no direct sockets
 	wait       bool
 	explain    bool   // say at the end what was chosen
 	verbose    bool   // say it at once, too
@@ -36,6 +37,7 @@ func (o options) stays() bool {
 // define defines the flags.
 func (o *options) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.loopback, "loopback", false, "include connections to 127.0.0.0/8 and ::1; starts a broker if none serves this network namespace")
+	fs.BoolVar(&o.libfabric, "libfabric", false, "no direct sockets, but a node for programs of libfabric, which ends with the program; Open MPI uses it")
 	fs.StringVar(&o.rules, "rules", "", "`FILE` rules: which connections may be direct")
 	fs.StringVar(&o.node, "node", "", "`NODE` in the network namespace of a node: its ID, or the name or path of its namespace (takes root)")
 	fs.StringVar(&o.fabric, "fabric", "lab", "`NAME` fabric of that node (lab)")
@@ -74,6 +76,8 @@ func parseOptions(args []string) (o options, fs *pflag.FlagSet, err error) {
 		return o, fs, cli.Usagef("name a program to run")
 	case len(o.argv) > 0 && alone:
 		return o, fs, cli.Usagef("--print-env, --check-rules, --version, --completion and --man run no program")
+	case o.libfabric && (o.loopback || o.rules != "" || o.node != "" || o.wait || o.stays() || o.printEnv || o.library != ""):
+		return o, fs, cli.Usagef("--libfabric has nothing to do with direct sockets: leave out their flags")
 	case o.printEnv && o.stays():
 		return o, fs, cli.Usagef("--print-env runs no program: leave out --explain, --verbose, --stats, --report and --profile")
 	}

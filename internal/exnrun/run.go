@@ -80,6 +80,9 @@ func checkRules(stdout io.Writer, path string) error {
 
 // run prepares what the options say and starts the program.
 func run(o options, stdout io.Writer, m messages) error {
+	if o.libfabric {
+		return runFabric(o, m)
+	}
 	_, inherits := os.LookupEnv(envLoopback)
 	s := settings{loopback: o.loopback, inherits: inherits, explain: o.stays()}
 	for _, text := range misset(os.Getenv) {

@@ -41,6 +41,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"--explain"}, 125, "", "name a program to run"},
 		{[]string{"--print-env", "true"}, 125, "", "run no program"},
 		{[]string{"--print-env", "--explain"}, 125, "", "leave out --explain"},
+		{[]string{"--libfabric", "--explain", "true"}, 125, "", "leave out their flags"},
+		{[]string{"--libfabric", "no-such-program"}, 127, "", "install it"},
 		{[]string{"--rules", "/no/such/file", "true"}, 125, "", "/no/such/file"},
 		{[]string{"no-such-program"}, 127, "", "install it"},
 		{[]string{"/etc/passwd"}, 126, "", "permission denied"},

@@ -122,6 +122,17 @@ func TestNodeEnds(t *testing.T) {
 	}
 }
 
+// A libfabric of a later version than the provider was built for does not pass over it.
+func TestLaterLibfabric(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "newer")
+	build(t, dir, program)
+	out, err := exec.CommandContext(t.Context(), program, filepath.Join(dir, "libexnet-fi.so")).CombinedOutput()
+	if err != nil || string(out) != "done\n" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // The provider exports what libfabric looks for, and no name of the libraries that it has in
 // itself.
 func TestExports(t *testing.T) {

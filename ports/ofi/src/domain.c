@@ -130,8 +130,8 @@ int exfi_domain(struct fid_fabric *fid, struct fi_info *info, struct fid_domain 
 	int mode = info->domain_attr->mr_mode;
 	d->fabric = f;
 	d->eps_room = ENDPOINTS;
-	d->virt = mode == FI_MR_BASIC;
-	d->own_keys = mode == FI_MR_BASIC;
+	d->virt = mode == MR_BASIC;
+	d->own_keys = mode == MR_BASIC;
 	list_init(&d->active);
 	list_init(&d->rings);
 	// Numbers of endpoints, so that those of an earlier process mean nothing.

@@ -44,7 +44,10 @@ enum {
 	CQ_SIZE = 1024,
 };
 
-#define PROTOCOL (FI_PROV_SPECIFIC | 0x45584e)
+// FI_MR_BASIC and FI_MR_SCALABLE, at whose names the headers of libfabric 2 warn.
+enum { MR_BASIC = 1, MR_SCALABLE = 2 };
+
+#define PROTOCOL (1u << 31 | 0x45584e) // FI_PROV_SPECIFIC, which libfabric 2 does not have
 
 extern struct fi_provider exfi_provider;
 #define WARN(sub, ...) FI_WARN(&exfi_provider, FI_LOG_##sub, __VA_ARGS__)

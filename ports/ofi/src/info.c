@@ -73,7 +73,7 @@ static bool fits(const struct fi_info *h, const struct device *d)
 }
 
 // fill_domain says which modes of memory registration programs have to follow: none, but a program
-// for FI_MR_BASIC gets what it expects.
+// for MR_BASIC gets what it expects.
 static void fill_domain(struct fi_domain_attr *a, uint32_t version, const struct fi_info *h)
 {
 	a->threading = h != NULL && h->domain_attr != NULL && h->domain_attr->threading != FI_THREAD_UNSPEC ? h->domain_attr->threading
@@ -83,10 +83,10 @@ static void fill_domain(struct fi_domain_attr *a, uint32_t version, const struct
 	a->av_type = FI_AV_UNSPEC;
 	int mode = h != NULL && h->domain_attr != NULL ? h->domain_attr->mr_mode : 0;
 	a->mr_mode = 0;
-	if (mode == FI_MR_BASIC || mode == FI_MR_SCALABLE)
+	if (mode == MR_BASIC || mode == MR_SCALABLE)
 		a->mr_mode = mode;
 	else if (FI_VERSION_LT(version, FI_VERSION(1, 5)))
-		a->mr_mode = FI_MR_SCALABLE;
+		a->mr_mode = MR_SCALABLE;
 	a->mr_key_size = 8;
 	a->cq_data_size = 8;
 	a->cq_cnt = 1024;
@@ -114,9 +114,9 @@ static void fill(struct fi_info *i, uint32_t version, const struct fi_info *h)
 	if ((caps & FI_RMA) && !(caps & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)))
 		caps |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 	i->caps = caps | DOMAIN_CAPS;
-	*i->tx_attr = (struct fi_tx_attr){.caps = caps & TX_CAPS, .msg_order = ORDER, .comp_order = FI_ORDER_NONE, .inject_size = INLINE,
+	*i->tx_attr = (struct fi_tx_attr){.caps = caps & TX_CAPS, .msg_order = ORDER, .comp_order = 0, .inject_size = INLINE,
 					  .size = TX_SIZE, .iov_limit = IOVS, .rma_iov_limit = 1};
-	*i->rx_attr = (struct fi_rx_attr){.caps = caps & RX_CAPS, .msg_order = ORDER, .comp_order = FI_ORDER_NONE, .size = RX_SIZE, .iov_limit = IOVS};
+	*i->rx_attr = (struct fi_rx_attr){.caps = caps & RX_CAPS, .msg_order = ORDER, .comp_order = 0, .size = RX_SIZE, .iov_limit = IOVS};
 	*i->ep_attr = (struct fi_ep_attr){.type = FI_EP_MSG, .protocol = PROTOCOL, .protocol_version = 1, .max_msg_size = SIZE_MAX,
 					  .max_order_raw_size = SIZE_MAX, .max_order_waw_size = SIZE_MAX, .tx_ctx_cnt = 1, .rx_ctx_cnt = 1};
 	if (h != NULL && h->tx_attr != NULL) {

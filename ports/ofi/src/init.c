@@ -48,6 +48,12 @@ __attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void)
 		return NULL;
 	if (!ready)
 		read_settings();
+	// A libfabric passes over providers whose version is below what the program asks for,
+	// so this one has that of the libfabric which loads it. The structures of 2.x begin with
+	// those of 1.17, and what a program asks for beyond them, by flags, modes and
+	// capabilities, is refused.
+	if (!ready && FI_VERSION_GE(fi_version(), exfi_provider.fi_version))
+		exfi_provider.fi_version = fi_version();
 	ready = true;
 	return &exfi_provider;
 }
