@@ -40,7 +40,7 @@ static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, 
 			;
 		else if (ds_own_lock(&d->in) != DS_NESTED) {
 			ds_dg_arm(&f->seg, true);
-			__atomic_store_n(&f->seg.in->bound, d->bound, __ATOMIC_RELAXED);
+			ds_dg_bound(&f->seg, d->bound);
 			f->alive = ds_fd_keep(alive);
 			f->entry = ds_stats_get((int)d->last, 1, &f->seg.info);
 			if (f->entry) {

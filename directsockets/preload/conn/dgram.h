@@ -58,6 +58,7 @@ struct ds_dg_out {
 	uint64_t unsettled; /* datagrams by the kernel since it was settled, */
 	uint64_t behind;    /* and what the receiver had taken when it was last waited for */
 	uint64_t checked;  /* when the liveness pair was last looked at */
+	uint64_t spare;	   /* how long it may wait for room, in ds_ticks */
 	uint64_t stuck;	   /* consumed when a datagram was dropped; UINT64_MAX: none was */
 	bool asked;	   /* the offer is with the broker */
 	struct ds_entry *entry;
@@ -202,6 +203,10 @@ struct ds_dg_sent {
 enum { DS_DG_KERNEL = -2 };
 ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s) DS_HIDDEN;
 void ds_dg_has_sent(struct ds_dgram *d, const struct ds_dg_sent *s, unsigned n, size_t bytes) DS_HIDDEN;
+/* There is no room. Waits as long as the receiver goes on taking, or the sender has time to spare;
+ * false: the datagram is dropped. A receiver that took nothing all that time is not waited for
+ * again until it does. */
+bool ds_dg_room(struct ds_dg_out *o) DS_HIDDEN;
 /* The kernel has sent a datagram to an address (NULL: to the peer), where d has no flows. */
 void ds_dg_counted(struct ds_dgram *d, int fd, const void *to, socklen_t len) DS_HIDDEN;
 

@@ -11,7 +11,9 @@ enum {
 	MOST = 65507,	   /* bytes of a datagram; IPv6 has 20 more, which go by the kernel */
 	SENDS = 4,	   /* in a second, before a flow is offered */
 	SECOND_US = 1000000,
-	STUCK_US = 20,
+	STUCK_US = 20,	   /* that it waits for room in any case, */
+	SAVED_US = 4,	   /* and what a datagram of a flow adds to that: it saves more than this, so that */
+	CREDIT_US = 4000,  /* no sender is slower than by the kernel. This is the most */
 	DRAIN_US = 1000,
 	EAGER = 32,
 	TRAIN_MOST = 64,   /* datagrams of one send, as in the kernel */
@@ -27,29 +29,28 @@ static void drain(struct ds_dg_out *o)
 		ds_syscall(SYS_sched_yield);
 }
 
-/* There is no room. Waits as long as the receiver goes on taking; false: it does not, and the
- * datagram is dropped. */
-static bool room(struct ds_dg_out *o)
+bool ds_dg_room(struct ds_dg_out *o)
 {
-	uint64_t queued = ds_dg_queued(&o->seg), taken = o->seg.known, begin;
+	uint64_t queued = ds_dg_queued(&o->seg), taken = o->seg.known, begin, spent, most;
 
 	if (o->stuck == taken)
 		return false;
 	begin = ds_ticks();
+	most = STUCK_US * ds_ticks_us();
+	most = o->spare > most ? o->spare : most;
 	for (unsigned i = 0;; i++) {
-		if (ds_dg_queued(&o->seg) != queued || ds_dg_closed(&o->seg) || ds_dg_armed(&o->seg)) {
-			o->stuck = UINT64_MAX;
-			return true;
+		bool done = ds_dg_queued(&o->seg) != queued || ds_dg_closed(&o->seg) || ds_dg_armed(&o->seg);
+		spent = ds_ticks() - begin;
+		if (done || spent > most) {
+			o->spare -= spent < o->spare ? spent : o->spare;
+			o->stuck = done ? UINT64_MAX : taken;
+			return done;
 		}
-		if (ds_ticks() - begin > STUCK_US * ds_ticks_us())
-			break;
 		if (i < EAGER)
 			ds_pause();
 		else
 			ds_syscall(SYS_sched_yield);
 	}
-	o->stuck = taken;
-	return false;
 }
 
 /* Sends one datagram of n bytes at the cursor: as ds_dg_send, but drops it in place of DS_DG_FULL,
@@ -60,7 +61,7 @@ static int one(struct ds_dg_out *o, struct ds_cursor *c, size_t n)
 	int rc;
 
 	while ((rc = ds_dg_send(&o->seg, &m, c)) == DS_DG_FULL)
-		if (!room(o)) {
+		if (!ds_dg_room(o)) {
 			if (o->reliable)
 				break;
 			ds_dg_drop(&o->seg);
@@ -69,6 +70,8 @@ static int one(struct ds_dg_out *o, struct ds_cursor *c, size_t n)
 			return DS_DG_SENT;
 		}
 	if (rc == DS_DG_SENT) {
+		uint64_t spare = o->spare + SAVED_US * ds_ticks_us(), most = CREDIT_US * ds_ticks_us();
+		o->spare = spare < most ? spare : most;
 		ds_bump(ds_dg_moved, 0, 1);
 		ds_bump(o->counters, DS_C_SENT, n);
 		ds_bump(o->counters, n <= DS_DG_SLOT ? DS_C_TX_VELO_LAST : DS_C_TX_INFO, 1);

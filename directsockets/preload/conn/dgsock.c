@@ -279,7 +279,7 @@ void ds_dg_option(struct ds_dgram *d, int fd, int level, int name, const void *v
 			DS_SET(d->bound, (uint32_t)v);
 		if (ds_own_lock(&d->in) != DS_NESTED) {
 			for (unsigned i = 0; i < d->nin; i++)
-				DS_SET(d->flows[i]->seg.in->bound, d->bound);
+				ds_dg_bound(&d->flows[i]->seg, d->bound);
 			ds_own_unlock(&d->in);
 		}
 	} else if (constant(level, name)) {

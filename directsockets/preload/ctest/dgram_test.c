@@ -2,7 +2,7 @@
 // ../datagram/testdata/flow.golden, too.
 #include "harness.h"
 
-#include "segment/dgram.h"
+#include "conn/dgram.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -104,6 +104,71 @@ static void quiet(void)
 			CHECK(false, "byte %zu was written", i);
 			break;
 		}
+	free(f.mem);
+}
+
+// Without a bound a receiver gives back what it has consumed when that is much, when nothing is
+// left, and before it sleeps; with one, each datagram.
+static void lags(void)
+{
+	uint8_t b[1024] = {0};
+	struct flow f;
+	uint64_t before;
+	unsigned n = 0;
+
+	fresh(&f, 1 << 19);
+	ds_dg_bound(&f.rx, 0);
+	for (int i = 0; i < 64; i++)
+		CHECK(give(&f, b, sizeof b) == DS_DG_SENT, "%d", i);
+	for (before = ds_dg_queued(&f.tx); ds_dg_queued(&f.tx) == before && take(&f, b) >= 0; n++)
+		;
+	CHECK(n > 1 && before - ds_dg_queued(&f.tx) >= DS_DG_LAG && n * sizeof b <= DS_DG_LAG + sizeof b, "gave %lu after %u",
+	      (unsigned long)(before - ds_dg_queued(&f.tx)), n);
+	CHECK(take(&f, b) >= 0, "one more");
+	before = ds_dg_queued(&f.tx);
+	ds_dg_arm(&f.rx, true);
+	CHECK(ds_dg_queued(&f.tx) < before, "armed, and has not given");
+	ds_dg_arm(&f.rx, false);
+	while (take(&f, b) >= 0)
+		;
+	CHECK(ds_dg_queued(&f.tx) == 0, "empty, and has not given");
+	ds_dg_bound(&f.rx, 1 << 17);
+	CHECK(give(&f, b, 1) == DS_DG_SENT && give(&f, b, 1) == DS_DG_SENT, "sent");
+	before = ds_dg_queued(&f.tx);
+	CHECK(take(&f, b) == 1 && ds_dg_queued(&f.tx) < before, "bounded, and has not given");
+	free(f.mem);
+}
+
+// A receiver that takes after a while.
+static void *late(void *arg)
+{
+	struct flow *f = arg;
+	uint8_t b[1024];
+
+	usleep(30000);
+	take(f, b);
+	return NULL;
+}
+
+// A sender that has time to spare waits for a receiver that is awake; one that has none drops.
+static void spares(void)
+{
+	static uint8_t b[1024];
+	struct flow f;
+	pthread_t th;
+	struct ds_dg_out o = {.stuck = UINT64_MAX};
+
+	fresh(&f, RING);
+	while (give(&f, b, sizeof b) == DS_DG_SENT)
+		;
+	o.seg = f.tx;
+	CHECK(!ds_dg_room(&o) && !ds_dg_room(&o), "nobody has taken anything");
+	o.stuck = UINT64_MAX;
+	o.spare = ds_dg_ticks(100000000);
+	pthread_create(&th, NULL, late, &f);
+	CHECK(ds_dg_room(&o), "it had time to wait");
+	CHECK(o.spare > 0 && o.spare < ds_dg_ticks(100000000), "which is not that long any more");
+	pthread_join(th, NULL);
 	free(f.mem);
 }
 
@@ -378,6 +443,8 @@ int main(void)
 	golden();
 	all_sizes();
 	quiet();
+	lags();
+	spares();
 	told();
 	lies();
 	sleeps();

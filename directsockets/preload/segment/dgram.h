@@ -22,6 +22,7 @@ enum {
 	DS_DG_MAX = 65507,
 	DS_DG_MIN_RING = 1 << 17,
 	DS_DG_MAX_RING = 1 << 22,
+	DS_DG_LAG = 1 << 14,  /* what a receiver has consumed and not given back, without a bound */
 	DS_DG_NEAR = 1 << 14, /* a flow that is quiet uses no more of its ring */
 	DS_DG_OVERHEAD = 640, /* what a datagram takes of SO_RCVBUF besides its own bytes */
 	DS_DG_SLOT = 112,     /* a datagram of so many bytes counts as a VELO message */
@@ -66,7 +67,8 @@ struct ds_dgseg {
 		struct ds_dg_receiver *in;
 	};
 	uint64_t at; /* what is put, or consumed */
-	uint64_t known; /* the sender: the receiver's consumed, as last read and checked, */
+	uint64_t lag; /* the receiver: how much that is consumed it keeps, at most */
+	uint64_t known; /* the receiver: consumed, as it was given back; the sender: as last read and checked, */
 	uint64_t looked; /* and where it was when it last looked whether nothing is under way; */
 	uint64_t paid, cost; /* with a bound: what is not consumed, from there on, costs so much */
 	uint64_t seen; /* the receiver: records before it have been seen, if not taken */
@@ -126,6 +128,8 @@ bool ds_dg_next(struct ds_dgseg *g, struct ds_dg_meta *m, const volatile uint8_t
 /* Copies n bytes at from, which ds_dg_next has found. */
 void ds_dg_copy(void *to, const volatile uint8_t *from, size_t n) DS_HIDDEN;
 void ds_dg_take(struct ds_dgseg *g, const struct ds_dg_meta *m) DS_HIDDEN;
+/* Bounds what may wait in the ring (SPEC 10.5). 0: the ring's size does. */
+void ds_dg_bound(struct ds_dgseg *g, uint32_t bound) DS_HIDDEN;
 /* A number that changes when a record arrives. */
 uint64_t ds_dg_arrived(struct ds_dgseg *g) DS_HIDDEN;
 /* The stamp of the record that is next, by the sender's claim. */

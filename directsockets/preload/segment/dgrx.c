@@ -12,11 +12,29 @@ static inline uint64_t record(uint64_t len) { return (DS_DG_HEAD + len + DS_DG_U
 
 bool ds_dg_there(const struct ds_dgseg *g) { return !g->broken && status(g) != 0; }
 
-/* Gives back n bytes. */
+/* Gives back what is consumed. */
+static void give(struct ds_dgseg *g)
+{
+	if (g->known == g->at)
+		return;
+	g->known = g->at;
+	RELEASE(&g->in->consumed, g->at);
+}
+
+/* Is done with n bytes. Gives back what was consumed when that is much, or nothing else is there:
+ * so the line of consumed does not go to and fro with each datagram of a sender that waits for
+ * room. */
 static void consume(struct ds_dgseg *g, uint64_t n)
 {
 	g->at += n;
-	RELEASE(&g->in->consumed, g->at);
+	if (g->at - g->known >= g->lag || !status(g))
+		give(g);
+}
+
+void ds_dg_bound(struct ds_dgseg *g, uint32_t bound)
+{
+	g->lag = bound ? 0 : DS_DG_LAG;
+	__atomic_store_n(&g->in->bound, bound, __ATOMIC_RELAXED);
 }
 
 void ds_dg_copy(void *to, const volatile uint8_t *from, size_t n) { ds_copy_in(to, from, n); }
@@ -81,7 +99,12 @@ uint64_t ds_dg_stamp(const struct ds_dgseg *g)
 	return GET((const volatile uint64_t *)(const volatile void *)(g->ring + off + 8));
 }
 
-void ds_dg_arm(struct ds_dgseg *g, bool armed) { __atomic_store_n(&g->in->armed, armed, __ATOMIC_SEQ_CST); }
+void ds_dg_arm(struct ds_dgseg *g, bool armed)
+{
+	if (armed)
+		give(g);
+	__atomic_store_n(&g->in->armed, armed, __ATOMIC_SEQ_CST);
+}
 
 bool ds_dg_busy(const struct ds_dgseg *g) { return ACQUIRE(&g->from->busy) != 0; }
 bool ds_dg_left(const struct ds_dgseg *g) { return ACQUIRE(&g->from->flags) & DS_DG_LEFT; }
