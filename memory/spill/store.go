@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -109,10 +110,11 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 	}
 }
 
-// pieceOf is the size of pieces: some 256 of them, of 64 KiB at least.
+// pieceOf is the size of pieces: some 256 of them, but of 64 KiB at least, and of 16 MiB at most,
+// since a Store waits while one is moved.
 func pieceOf(size int64) int64 {
-	const least = 64 << 10
-	return max(least, (size/256+pageSize-1)/pageSize*pageSize)
+	const least, most = 64 << 10, 16 << 20
+	return min(max(least, (size/256+pageSize-1)/pageSize*pageSize), most)
 }
 
 // sizeOf is the size of a piece: the last one may be smaller.
@@ -150,9 +152,9 @@ func (s *Store) placeLocked(i int) bool {
 func (s *Store) roomLocked(piece int) (place, bool) {
 	size := s.sizeOf(piece)
 	for _, h := range s.leases {
-		for j, f := range h.free {
-			if f.size >= size && !h.leaves {
-				h.free = append(h.free[:j:j], h.free[j+1:]...)
+		for j := len(h.free) - 1; j >= 0 && !h.leaves; j-- {
+			if f := h.free[j]; f.size >= size {
+				h.free = slices.Delete(h.free, j, j+1)
 				return place{h, f.at}, true
 			}
 		}
@@ -183,6 +185,7 @@ func (s *Store) borrow(ctx context.Context, n int64, avoid *fabric.NodeID) error
 	for at := int64(0); at < l.Len(); at += s.piece {
 		h.free = append(h.free, part{at, min(s.piece, l.Len()-at)})
 	}
+	slices.Reverse(h.free) // they are taken from the end
 	s.leases = append(s.leases, h)
 	return nil
 }

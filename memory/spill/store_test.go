@@ -350,3 +350,37 @@ func TestStoreOfNodes(t *testing.T) {
 		}
 	}
 }
+
+// A large Store is made at once, and its pieces are small enough to be moved while a program waits.
+func TestStoreLarge(t *testing.T) {
+	const size = 1 << 40
+	m := &large{}
+	s, err := New(t.Context(), Config{Size: size, Borrow: m.borrow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.piece > 16<<20 || m.asked != 1 {
+		t.Errorf("pieces of %d, %d leases", s.piece, m.asked)
+	}
+	if rest := s.placeAll(); rest != 0 {
+		t.Errorf("%d bytes have no place", rest)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// large lends any amount, of which nothing is used.
+type large struct {
+	lent
+	size  int64
+	asked int
+}
+
+func (l *large) borrow(_ context.Context, c memory.Config) (Lease, error) {
+	l.size, l.asked = c.Size, l.asked+1
+	return l, nil
+}
+
+func (l *large) Len() int64   { return l.size }
+func (l *large) Close() error { return nil }
