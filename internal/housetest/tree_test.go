@@ -44,6 +44,7 @@ var otherFolders = map[string]string{
 	"fabric/internal":                     "what only the packages of the fabric use",
 	"packaging":                           "what the packages hold beside the commands: unit, profile, scripts",
 	"memory/c":                            "leases of memory for programs in C, and the plugin of nbdkit",
+	"internal/exnmem/measure":             "a script and programs that measure the memory of other nodes",
 	"memory/c/ctest":                      "a program that tests Oncilla's interface",
 	"memory/c/include":                    "the header of Oncilla's interface",
 	"ports/lib/core":                      "what both share: the socket to the node, flows, grants, sleep",
