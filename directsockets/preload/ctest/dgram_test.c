@@ -107,6 +107,26 @@ static void quiet(void)
 	free(f.mem);
 }
 
+// A receiver that comes between WRAP and the record after it finds nothing: no train, and no breach.
+static void between(void)
+{
+	uint8_t b[64];
+	struct flow f;
+	struct ds_dg_meta m;
+	const volatile uint8_t *bytes;
+
+	fresh(&f, RING);
+	CHECK(give(&f, "before", 6) == DS_DG_SENT && take(&f, b) == 6, "before");
+	uint32_t *first = (uint32_t *)(void *)f.tx.ring, *second = first + DS_DG_UNIT / sizeof *first;
+	*first = 0;
+	*second = (uint32_t)DS_DG_WRAP << 24;
+	memset(&m, 0xff, sizeof m);
+	CHECK(!ds_dg_next(&f.rx, &m, &bytes) && !m.train && !m.len && !f.rx.broken, "%u bytes in datagrams of %u", m.len, m.train);
+	*first = (uint32_t)DS_DG_DATAGRAM << 24 | 5;
+	CHECK(take(&f, b) == 5 && f.rx.at == RING + DS_DG_UNIT, "after");
+	free(f.mem);
+}
+
 // Without a bound a receiver gives back what it has consumed when that is much, when nothing is
 // left, and before it sleeps; with one, each datagram.
 static void lags(void)
@@ -443,6 +463,7 @@ int main(void)
 	golden();
 	all_sizes();
 	quiet();
+	between();
 	lags();
 	spares();
 	told();

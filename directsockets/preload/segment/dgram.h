@@ -123,7 +123,7 @@ bool ds_dg_armed(const struct ds_dgseg *g) DS_HIDDEN;
 /* Is there a record, or a breach to be found? */
 bool ds_dg_there(const struct ds_dgseg *g) DS_HIDDEN;
 /* The next datagram: what it says, and where its bytes are, which the sender can change. False:
- * there is none. It stays there until ds_dg_take. */
+ * there is none, and *m is 0. It stays there until ds_dg_take. */
 bool ds_dg_next(struct ds_dgseg *g, struct ds_dg_meta *m, const volatile uint8_t **bytes) DS_HIDDEN;
 /* Copies n bytes at from, which ds_dg_next has found. */
 void ds_dg_copy(void *to, const volatile uint8_t *from, size_t n) DS_HIDDEN;

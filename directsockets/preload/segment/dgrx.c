@@ -43,6 +43,7 @@ bool ds_dg_next(struct ds_dgseg *g, struct ds_dg_meta *m, const volatile uint8_t
 {
 	uint8_t h[DS_DG_HEAD];
 
+	*m = (struct ds_dg_meta){0};
 	for (int wraps = 0; !g->broken; wraps++) {
 		uint64_t off = g->at & (g->bytes - 1);
 		uint32_t s = status(g), tag = s >> 24, len = s & 0x1ffff;
