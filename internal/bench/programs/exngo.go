@@ -107,13 +107,13 @@ func goEcho(name string, streams int, args ...string) Pair {
 	return Pair{
 		Name: fmt.Sprintf("%s-%d", name, streams), about: fmt.Sprintf("64 bytes to and fro by %s, connections: %d", what, streams),
 		unit: "1/s", size: 64, streams: streams,
-		needs: []string{"goecho"}, exnGo: true,
+		needs: []string{"goecho"}, exnGo: true, bridged: streams == 8,
 		server: func(e *end) ([]string, error) {
-			return append(append([]string{"goecho"}, args...), "-listen", "127.0.0.1:"+e.port), nil
+			return append(append([]string{"goecho"}, args...), "-listen", e.host+":"+e.port), nil
 		},
 		client: func(e *end) []string {
 			own := append([]string{"goecho"}, args...)
-			return append(own, "-c", strconv.Itoa(streams), "-t", e.seconds(), "127.0.0.1:"+e.port)
+			return append(own, "-c", strconv.Itoa(streams), "-t", e.seconds(), e.host+":"+e.port)
 		},
 		parse: parseGoEcho,
 	}

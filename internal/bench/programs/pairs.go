@@ -37,6 +37,14 @@ type Pair struct {
 	// prepare is called when the server listens; nil: nothing to do.
 	prepare func(context.Context, *end) error
 	parse   func(stdout string) (sample, error)
+	// times returns the latencies of the last run, in microseconds, of a client that does not print
+	// them; nil: it does, or does not know them.
+	times func(*end) (p50, p99 float64, err error)
+
+	// bridged: it can be measured between namespaces, --network bridge.
+	bridged bool
+	// behind returns the server behind a server that is a proxy; nil: there is none.
+	behind func(*end) ([]string, error)
 }
 
 // Missing says why the measure cannot be taken here; "": it can.
@@ -107,9 +115,10 @@ func Pairs() []Pair {
 
 	redis := Pair{
 		Name: "redis-benchmark", about: "GET of 3 bytes, 50 clients, no pipelining", unit: "1/s", size: 3, streams: 50,
-		needs: []string{"redis-server", "redis-benchmark"},
+		needs: []string{"redis-server", "redis-benchmark"}, bridged: true,
 		server: func(e *end) ([]string, error) {
-			return []string{"redis-server", "--bind", "127.0.0.1", "--port", e.port, "--save", "", "--appendonly", "no", "--dir", e.dir}, nil
+			return []string{"redis-server", "--bind", e.host, "--protected-mode", "no", "--port", e.port, "--save", "", "--appendonly", "no",
+				"--dir", e.dir}, nil
 		},
 		client: func(e *end) []string {
 			// It takes a number of requests, not a time: about the time on TCP.
@@ -117,37 +126,41 @@ func Pairs() []Pair {
 			if e.o.direct {
 				n *= 8
 			}
-			return []string{"redis-benchmark", "-h", "127.0.0.1", "-p", e.port, "-c", "50", "-n", strconv.Itoa(n), "-t", "get", "--csv"}
+			return []string{"redis-benchmark", "-h", e.host, "-p", e.port, "-c", "50", "-n", strconv.Itoa(n), "-t", "get", "--csv"}
 		},
 		parse: parseRedis,
 	}
 
 	nginx := Pair{
 		Name: "nginx-wrk", about: "1 KiB over 50 keep-alive connections, one worker", unit: "1/s", size: 1024, streams: 50,
-		needs:  []string{"nginx", "wrk"},
-		server: nginxServer,
+		needs: []string{"nginx", "wrk"}, bridged: true,
+		server: func(e *end) ([]string, error) { return nginxServer(e, e.host, e.port) },
 		client: func(e *end) []string {
-			return []string{"wrk", "-t", "1", "-c", "50", "-d", e.seconds() + "s", "--latency", "http://127.0.0.1:" + e.port + "/file"}
+			return []string{"wrk", "-t", "1", "-c", "50", "-d", e.seconds() + "s", "--latency", "http://" + e.host + ":" + e.port + "/file"}
 		},
 		parse: parseWrk,
 	}
 
 	pgbench := Pair{
 		Name: "pgbench", about: "PostgreSQL, select only, 8 clients", unit: "1/s", streams: 8,
-		needs:   []string{"initdb", "postgres", "pgbench"},
+		needs: []string{"initdb", "postgres", "pgbench"}, bridged: true,
 		server:  postgresServer,
 		prepare: postgresReady,
 		client: func(e *end) []string {
-			return []string{fileOf("pgbench"), "-h", "127.0.0.1", "-p", e.port, "-U", "bench", "-S", "-n", "-c", "8", "-j", "1",
-				"-T", e.seconds(), "postgres"}
+			argv := []string{fileOf("pgbench"), "-h", e.host, "-p", e.port, "-U", "bench", "-S", "-n", "-c", "8", "-j", "1", "-T", e.seconds()}
+			if e.bridge != nil { // it prints no percentiles
+				argv = append(argv, "-l", "--sampling-rate=0.05", "--log-prefix="+pgbenchLog(e))
+			}
+			return append(argv, "postgres")
 		},
 		parse: parsePgbench,
+		times: pgbenchTimes,
 	}
 	pairs := []Pair{iperf, iperf4, sockperf, sockperf1, redis, nginx, pgbench, iperfPlain, sockperfPlain}
 	return append(pairs, goPairs()...)
 }
 
-// all is Pairs and what is measured only if it is named.
+// all is Pairs and what is measured over loopback only if it is named.
 func all() []Pair {
 	pairs := Pairs()
 	i := slices.IndexFunc(pairs, func(p Pair) bool { return p.Name == "redis-benchmark" })
@@ -155,9 +168,13 @@ func all() []Pair {
 	short.Name, short.about, short.short = "redis-reconnect", "a connection for each GET (if --only names it)", true
 	short.client = func(e *end) []string {
 		n := int(e.o.duration.Seconds() * 10000)
-		return []string{"redis-benchmark", "-h", "127.0.0.1", "-p", e.port, "-c", "50", "-n", strconv.Itoa(n), "-k", "0", "-t", "get", "--csv"}
+		return []string{"redis-benchmark", "-h", e.host, "-p", e.port, "-c", "50", "-n", strconv.Itoa(n), "-k", "0", "-t", "get", "--csv"}
 	}
-	return append(pairs, short)
+	closing := pairs[slices.IndexFunc(pairs, func(p Pair) bool { return p.Name == "nginx-wrk" })]
+	closing.Name, closing.about, closing.short = "nginx-close", "a connection for each request of 1 KiB (if --only names it)", true
+	kept := closing.client
+	closing.client = func(e *end) []string { return append(kept(e), "-H", "Connection: close") }
+	return append(pairs, short, closing, haproxyPair())
 }
 
 // seconds is how long a run takes, as the programs want it.
@@ -255,8 +272,8 @@ func parsePgbench(stdout string) (s sample, err error) {
 	return s, nil
 }
 
-// nginxServer prepares a directory and a configuration.
-func nginxServer(e *end) ([]string, error) {
+// nginxServer prepares a directory and a configuration for nginx at an address.
+func nginxServer(e *end, host, port string) ([]string, error) {
 	user := ""
 	if os.Geteuid() == 0 {
 		user = "user nobody nogroup;" // a worker of another user than the master, as usual
@@ -267,9 +284,9 @@ http {
 	access_log off; keepalive_requests 1000000000; sendfile on;
 	client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/fastcgi;
 	uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi;
-	server { listen 127.0.0.1:%[2]s; root %[1]s; }
+	server { listen %[4]s:%[2]s; root %[1]s; }
 }
-`, e.dir, e.port, user)
+`, e.dir, port, user, host)
 	path := filepath.Join(e.dir, "nginx.conf")
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
 		return nil, err
@@ -294,7 +311,10 @@ func postgresServer(e *end) ([]string, error) {
 	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w: %s", err, lastLine(string(out)))
 	}
-	return append(postgresUser(), fileOf("postgres"), "-D", db, "-p", e.port, "-h", "127.0.0.1", "-k", e.dir, "-c", "fsync=off"), nil
+	if err := os.WriteFile(filepath.Join(db, "pg_hba.conf"), []byte("host all all "+e.host+"/24 trust\nlocal all all trust\n"), 0o600); err != nil {
+		return nil, err
+	}
+	return append(postgresUser(), fileOf("postgres"), "-D", db, "-p", e.port, "-h", e.host, "-k", e.dir, "-c", "fsync=off"), nil
 }
 
 // postgresReady waits until the server answers, and fills its tables.
@@ -302,7 +322,7 @@ func postgresReady(ctx context.Context, e *end) error {
 	var out []byte
 	var err error
 	for end := time.Now().Add(serverTime); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		out, err = exec.CommandContext(ctx, fileOf("pgbench"), "-h", "127.0.0.1", "-p", e.port, "-U", "bench", "-i", "-q", "postgres").CombinedOutput()
+		out, err = e.tool(ctx, fileOf("pgbench"), "-h", e.host, "-p", e.port, "-U", "bench", "-i", "-q", "postgres")
 		if err == nil || !strings.Contains(string(out), "starting up") {
 			break
 		}

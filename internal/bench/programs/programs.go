@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +19,7 @@ import (
 	"exnet/internal/bench/tcpbench"
 	"exnet/internal/cli"
 	"exnet/internal/command"
-	"exnet/internal/display"
+	"exnet/internal/netns"
 	"exnet/internal/tempdir"
 
 	"github.com/spf13/cobra"
@@ -41,13 +40,23 @@ func Measure() measure.Measure {
 --loopback (path direct), in interleaved runs against two servers. A run in which
 no connection of the client was direct fails.
 
+With --network bridge, each program is in a network namespace of its own on a
+bridge that is made for it: without exn-tun agent (path tcp), and with it and
+exn-run (path direct). The agent is started for each direct run and ended after
+it. There is the CPU time of a request, too: of all programs of the path and of
+the agent. A run in which less than 90 % of the bytes were direct fails, but for
+connections of one request.
+
 Measures:
 ` + about(),
 		Examples: `dsbench programs
     all that are installed, 5 runs of 2 seconds on each path
 dsbench programs --only iperf3,sockperf --runs 10 --json
-    two of them, as JSON`,
-		Values: map[string]cobra.CompletionFunc{"only": command.ListOf(names()...)},
+    two of them, as JSON
+dsbench programs --network bridge
+    what can be between namespaces, without the agent and with it`,
+		Values: map[string]cobra.CompletionFunc{"only": command.ListOf(names()...),
+			"network": command.ListOf(networkLoopback, networkBridge)},
 		Define: func(fs *pflag.FlagSet) measure.Run { return Define(fs) },
 	}
 }
@@ -62,7 +71,15 @@ type Options struct {
 	cpus     tcpbench.Placement
 	json     bool
 	direct   bool // only the path "direct"
+	network  string
+	exnTun   string // path of exn-tun, for networkBridge
 }
+
+// Networks between the programs: --network.
+const (
+	networkLoopback = "loopback"
+	networkBridge   = "bridge"
+)
 
 // about lists the measures, a line each, for the help text.
 func about() string {
@@ -75,11 +92,12 @@ func about() string {
 
 // Define defines the flags of "dsbench programs" and returns what they will say.
 func Define(fs *pflag.FlagSet) *Options {
-	o := &Options{duration: 2 * time.Second, runs: 5}
+	o := &Options{duration: 2 * time.Second, runs: 5, network: networkLoopback}
 	fs.StringVar(&o.list, "only", "", "`LIST` measures to take (all whose programs are installed)")
 	cli.Duration(fs, &o.duration, "duration", time.Second, measure.MaxDuration, "`TIME` of a run, whole seconds (2s)")
 	cli.Number(fs, &o.runs, "runs", 1, measure.MaxRuns, "`N` runs of each path, after one that is not counted (5)")
 	fs.StringVar(&o.exnRun, "exn-run", "", "`PATH` exn-run (beside dsbench, or in PATH)")
+	fs.StringVar(&o.network, "network", o.network, "`NETWORK` between the programs: loopback, or bridge, with exn-tun agent and without (loopback)")
 	fs.BoolVar(&o.direct, "direct-only", false, "leave out the path tcp, to compare builds")
 	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
 	return o
@@ -99,8 +117,45 @@ func (o *Options) Check() (err error) {
 	if o.duration%time.Second != 0 {
 		return errors.New("--duration: use whole seconds, as the programs do")
 	}
-	o.exnRun, err = measure.ExnRun(o.exnRun)
-	return err
+	if o.exnRun, err = measure.ExnRun(o.exnRun); err != nil {
+		return err
+	}
+	switch o.network {
+	case networkLoopback:
+		return nil
+	case networkBridge:
+		return o.checkBridge()
+	}
+	return fmt.Errorf("--network: use %s or %s", networkLoopback, networkBridge)
+}
+
+// checkBridge says what is wrong with --network bridge.
+func (o *Options) checkBridge() error {
+	for _, p := range all() {
+		if slices.Contains(o.only, p.Name) && !p.bridged {
+			return fmt.Errorf("--only: %s is measured over loopback only", p.Name)
+		}
+	}
+	if !netns.Privileged() {
+		return errors.New("--network bridge takes root: it makes namespaces and starts exn-tun agent")
+	}
+	o.exnTun = filepath.Join(filepath.Dir(o.exnRun), "exn-tun")
+	if _, err := os.Stat(o.exnTun); err != nil {
+		return fmt.Errorf("--network bridge wants exn-tun beside exn-run: %w", err)
+	}
+	return nil
+}
+
+// chosen are the measures that the options name, or all that suit the network.
+func (o *Options) chosen() []Pair {
+	bridge := o.network == networkBridge
+	pairs := Pairs()
+	if len(o.only) > 0 || bridge {
+		pairs = all()
+	}
+	return slices.DeleteFunc(pairs, func(p Pair) bool {
+		return len(o.only) > 0 && !slices.Contains(o.only, p.Name) || bridge && !p.bridged
+	})
 }
 
 // names returns those of the measures.
@@ -115,21 +170,14 @@ func names() []string {
 // Take measures what the options ask for, prints it, and says what is left out.
 func (o *Options) Take(ctx context.Context, env measure.Env) error {
 	m, d := result.ThisMachine(time.Now()), env.Distance()
-	out := table{w: env.Stdout}
+	out := table{w: env.Stdout, bridge: o.network == networkBridge}
 	if !o.json {
 		if err := out.head(*o, m, d); err != nil {
 			return err
 		}
 	}
 	measured := 0
-	pairs := Pairs()
-	if len(o.only) > 0 {
-		pairs = all()
-	}
-	for _, p := range pairs {
-		if len(o.only) > 0 && !slices.Contains(o.only, p.Name) {
-			continue
-		}
+	for _, p := range o.chosen() {
 		if missing := p.Missing(); missing != "" {
 			fmt.Fprintf(env.Stderr, "dsbench programs: %s is left out: %s\n", p.Name, missing)
 			continue
@@ -166,6 +214,7 @@ func (p Pair) Measure(ctx context.Context, o Options, m result.Machine, d coredi
 type sample struct {
 	value    float64
 	p50, p99 float64 // microseconds; 0: it does not say
+	cpu      float64 // of all programs and of the agent, microseconds a request; 0: not measured
 }
 
 // samples takes them.
@@ -185,12 +234,22 @@ func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, err 
 	if out, err := exec.CommandContext(ctx, o.exnRun, "--print-env").CombinedOutput(); err != nil {
 		return samples, fmt.Errorf("%s: %w: %s", o.exnRun, err, bytes.TrimSpace(out))
 	}
+	var b *bridge
+	if o.network == networkBridge {
+		if b, err = newBridge(ctx); err != nil {
+			return samples, err
+		}
+		defer func() { err = errors.Join(err, b.close()) }()
+	}
 	var ends [2]*end
 	for i := range ends {
 		if o.direct && i == 0 {
 			continue
 		}
-		e := &end{o: o, p: p, direct: i == 1, dir: filepath.Join(dir, []string{pathTCP, pathDirect}[i]), cpus: o.cpus}
+		e := &end{o: o, p: p, direct: i == 1, dir: filepath.Join(dir, []string{pathTCP, pathDirect}[i]), cpus: o.cpus, bridge: b}
+		if b != nil {
+			e.group = b.groups[i]
+		}
 		defer func() { err = errors.Join(err, e.stop()) }()
 		if err := e.start(ctx); err != nil {
 			return samples, err
@@ -203,7 +262,7 @@ func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, err 
 			if e == nil {
 				continue
 			}
-			s, err := e.run(ctx)
+			s, err := e.turn(ctx)
 			if err != nil {
 				return samples, err
 			}
@@ -238,9 +297,15 @@ func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2]
 			}
 			r.Placement = cpus.String()
 		}
-		var values, p50, p99 []float64
+		if o.network == networkBridge {
+			r.MTU = bridgeMTU
+		}
+		var values, p50, p99, cpu []float64
 		for _, s := range samples[i] {
 			values = append(values, s.value)
+			if s.cpu > 0 {
+				cpu = append(cpu, s.cpu)
+			}
 			if s.p99 > 0 {
 				p50, p99 = append(p50, s.p50), append(p99, s.p99)
 			}
@@ -248,6 +313,9 @@ func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2]
 		r.Take(values)
 		if len(p99) > 0 {
 			r.P50, r.P99 = result.Rounded(stats.Summarize(p50).Median), result.Rounded(stats.Summarize(p99).Median)
+		}
+		if len(cpu) > 0 {
+			r.CPUPerRequest = result.Rounded(stats.Summarize(cpu).Median)
 		}
 		rows = append(rows, r)
 	}
@@ -257,35 +325,4 @@ func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2]
 		}
 	}
 	return rows
-}
-
-const loopbackMTU = 65536
-
-// table writes a table for people, a measure at a time.
-type table struct {
-	w io.Writer
-}
-
-func (t table) head(o Options, m result.Machine, d coredist.Distance) error {
-	var b strings.Builder
-	result.Wrap(&b, fmt.Sprintf("Programs over loopback, with exn-run (direct) and without (tcp), %s of %v each, interleaved; %v.",
-		display.Count(o.runs, "run"), o.duration, d))
-	result.Wrap(&b, m.String()+".")
-	fmt.Fprintf(&b, "\n%-22s %-7s %10s %-7s %10s %10s %7s %6s %9s\n", "measure", "path", "median", "", "min", "max", "spread", "ratio", "p99 us")
-	_, err := io.WriteString(t.w, b.String())
-	return err
-}
-
-func (t table) rows(rows []result.Row) error {
-	var b strings.Builder
-	for _, r := range rows {
-		noisy := " "
-		if r.Noisy {
-			noisy = "!"
-		}
-		fmt.Fprintf(&b, "%-22s %-7s %10s %-7s %10s %10s %6s%s %6s %9s\n", r.Measure, r.Path, display.Figure(r.Median), r.Unit,
-			display.Figure(r.Min), display.Figure(r.Max), display.Percent(r.Spread), noisy, result.Optional(r.Ratio), result.Optional(r.P99))
-	}
-	_, err := io.WriteString(t.w, b.String())
-	return err
 }

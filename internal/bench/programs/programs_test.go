@@ -2,6 +2,7 @@ package programs
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -29,17 +30,17 @@ func TestParseProgramOutput(t *testing.T) {
 		{"iperf3 that fails", `{"error":"unable to connect"}`, parseIperf, sample{}, true},
 		{"sockperf", "sockperf: Summary: Latency is 5.321 usec\nsockperf: ---> percentile 99.900 =    9.000\n" +
 			"sockperf: ---> percentile 99.000 =    7.250\nsockperf: ---> percentile 50.000 =    5.125\n", parseSockperf,
-			sample{5.125, 5.125, 7.25}, false},
+			sample{value: 5.125, p50: 5.125, p99: 7.25}, false},
 		{"redis-benchmark", "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n" +
-			"\"GET\",\"121951.22\",\"0.211\",\"0.080\",\"0.207\",\"0.255\",\"0.343\",\"0.671\"\n", parseRedis, sample{121951.22, 207, 343}, false},
+			"\"GET\",\"121951.22\",\"0.211\",\"0.080\",\"0.207\",\"0.255\",\"0.343\",\"0.671\"\n", parseRedis, sample{value: 121951.22, p50: 207, p99: 343}, false},
 		{"wrk", "  Latency Distribution\n     50%  425.00us\n     75%  800.00us\n     90%    1.02ms\n     99%    2.50ms\n" +
 			"  60000 requests in 1.00s, 80.00MB read\nRequests/sec:  59812.12\nTransfer/sec:     79.00MB\n", parseWrk,
-			sample{59812.12, 425, 2500}, false},
+			sample{value: 59812.12, p50: 425, p99: 2500}, false},
 		{"wrk with errors", "Socket errors: connect 0, read 3, write 0, timeout 0\nRequests/sec:  1.0\n", parseWrk, sample{}, true},
 		{"nats", "NATS Core NATS publisher stats: 2,957,005 msgs/sec ~ 361 MiB/sec ~ 0.34us\n", parseNats, sample{value: 2957005}, false},
 		{"hey", "  Requests/sec:\t18004.0769\n  Latency distribution:\n  50%% in 0.0020 secs\n  99%% in 0.0150 secs\n  [200]\t54013 responses\n", parseHey,
-			sample{18004.0769, 2000, 15000}, false},
-		{"goecho", "21021 requests/s, p50 1164.5 us, p99 38289.3 us, CPU 14.06 us a request\n", parseGoEcho, sample{21021, 1164.5, 38289.3}, false},
+			sample{value: 18004.0769, p50: 2000, p99: 15000}, false},
+		{"goecho", "21021 requests/s, p50 1164.5 us, p99 38289.3 us, CPU 14.06 us a request\n", parseGoEcho, sample{value: 21021, p50: 1164.5, p99: 38289.3}, false},
 		{"etcd", "Summary:\n  Requests/sec:\t4910.5\n\nLatency distribution:\n  50% in 0.0007 secs.\n  99% in 0.0059 secs.\n  99.9% in 0.0135 secs.\n", parseHey,
 			sample{value: 4910.5, p50: 700, p99: 5900}, false},
 		{"hey with errors", "  Requests/sec:\t1.5\nError distribution:\n  [3]\tEOF\n", parseHey, sample{}, true},
@@ -57,17 +58,25 @@ func TestParseProgramOutput(t *testing.T) {
 }
 
 // A run on TCP by mistake is an error.
-func TestAnyDirect(t *testing.T) {
+func TestIsDirect(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report")
-	for _, tt := range []struct{ text, want string }{
-		{"", "reported none"},
-		{`{"path":"tcp","choice":"tcp: no broker"}` + "\n", "tcp: no broker"},
-		{`{"path":"tcp","choice":"tcp"}` + "\n" + `{"path":"direct","choice":"direct"}` + "\n", ""},
+	mixed := `{"path":"tcp","choice":"tcp: why","received":{"shadow_bytes":%d}}` + "\n" + `{"path":"direct","received":{"direct_bytes":900}}` + "\n"
+	for _, tt := range []struct {
+		text string
+		all  bool
+		want string
+	}{
+		{"", false, "reported none"},
+		{`{"path":"tcp","choice":"tcp: no broker"}` + "\n", false, "tcp: no broker"},
+		{`{"path":"tcp","choice":"tcp"}` + "\n" + `{"path":"direct","choice":"direct"}` + "\n", false, ""},
+		{fmt.Sprintf(mixed, 900), false, ""},
+		{fmt.Sprintf(mixed, 900), true, "tcp: why"},
+		{fmt.Sprintf(mixed, 100), true, ""},
 	} {
 		if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := anyDirect(path); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+		if err := isDirect(path, tt.all); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v", tt.text, err)
 		}
 	}
@@ -76,7 +85,7 @@ func TestAnyDirect(t *testing.T) {
 func TestProgramRows(t *testing.T) {
 	p := Pairs()[0]
 	o := Options{duration: time.Second}
-	samples := [2][]sample{{{10, 0, 0}, {12, 0, 0}, {11, 0, 0}}, {{40, 1, 2}, {44, 1, 3}, {45, 1, 2}}}
+	samples := [2][]sample{{{10, 0, 0, 0}, {12, 0, 0, 0}, {11, 0, 0, 0}}, {{40, 1, 2, 0}, {44, 1, 3, 0}, {45, 1, 2, 0}}}
 	rows := p.rows(o, result.Machine{}, coredist.Distance{}, samples)
 	if len(rows) != 2 || rows[0].Path != "tcp" || rows[1].Path != "direct" || rows[1].Measure != "iperf3" || rows[1].Median != 44 ||
 		*rows[1].Ratio != 4 || *rows[0].Ratio != 1 || *rows[1].P99 != 2 || rows[0].P99 != nil || rows[1].Control != "tcp" {
@@ -108,6 +117,8 @@ func TestProgramsOptions(t *testing.T) {
 		{"--only iperf,x", `unknown measure "iperf"`},
 		{"--exn-run /no/such", "go build"},
 		{"--jobs 4", "there is no flag --jobs"},
+		{"--network x", "--network"},
+		{"--network bridge --only iperf3", "loopback only"},
 	} {
 		if _, err := parse(strings.Fields(tt.args)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.args, err, tt.want)

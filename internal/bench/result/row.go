@@ -52,6 +52,9 @@ type Row struct {
 	Noisy    bool      `json:"noisy"`
 	CPULoad  float64   `json:"cpu_load"`               // CPU seconds per second, all processes of the path
 	CPUPerGB *float64  `json:"cpu_s_per_gb,omitempty"` // CPU seconds per 10^9 bytes; only of what goes one way
+	// CPU time of all processes of the path for a request, microseconds; only of programs on a
+	// bridge.
+	CPUPerRequest *float64 `json:"cpu_us_per_request,omitempty"`
 	// Interrupts that the nodes' NICs raised per 10^9 bytes of frames, both ways; only of exn.
 	InterruptsPerGB *float64 `json:"interrupts_per_gb,omitempty"`
 
