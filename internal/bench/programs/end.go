@@ -200,7 +200,7 @@ func (e *end) run(ctx context.Context) (s sample, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, e.o.duration+graceTime, errors.New("the client hangs"))
 	defer cancel()
 	report := ""
-	if e.direct && !e.p.plainPeer {
+	if e.direct && !e.p.plainPeer && !e.p.short { // to note each of many connections costs something
 		e.runs++
 		report = filepath.Join(e.dir, "report"+strconv.Itoa(e.runs))
 	}
@@ -226,7 +226,7 @@ func (e *end) run(ctx context.Context) (s sample, err error) {
 	if cpuErr != nil {
 		return s, cpuErr
 	}
-	if report != "" && !e.p.short {
+	if report != "" {
 		if err := isDirect(report, e.bridge != nil); err != nil {
 			return s, err
 		}
