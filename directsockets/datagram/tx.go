@@ -175,10 +175,8 @@ func (t *Tx) publish(p []byte, m Meta) Outcome {
 			return NoRoom
 		}
 	}
+	from := off
 	if wrap {
-		t.words[0].Store(0) // the receiver waits at this word
-		shm.Publish()
-		t.words[off/8].Store(tagWrap << tagShift)
 		t.put += t.size - off
 		off = 0
 	}
@@ -194,6 +192,10 @@ func (t *Tx) publish(p []byte, m Meta) Outcome {
 	t.put += n
 	shm.Publish()
 	shm.Release(&t.words[off/8], w)
+	if wrap { // last: who sees it sees what it leads to
+		shm.Publish()
+		shm.Release(&t.words[from/8], tagWrap<<tagShift)
+	}
 	return Published
 }
 

@@ -155,12 +155,12 @@ void ds_dg_in_close_all(struct ds_dgram *d, int why)
 		ds_dg_in_close(d, d->flows[i], why);
 }
 
-/* Is the other end gone? */
+/* Is the other end gone? It publishes nothing more, even if it ended while it did. */
 static bool dead(const struct ds_dg_in *f)
 {
 	char c;
 
-	return ds_dg_left(&f->seg) || ds_syscall(SYS_recvfrom, f->alive, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 0;
+	return ds_syscall(SYS_recvfrom, f->alive, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 0;
 }
 
 void ds_dg_in_sweep(struct ds_dgram *d)
@@ -170,9 +170,8 @@ void ds_dg_in_sweep(struct ds_dgram *d)
 
 	for (unsigned i = 0; i < d->nin; i++) {
 		struct ds_dg_in *f = d->flows[i];
-		bool over = f->closed || f->seg.broken || dead(f);
 
-		if (over && !ds_dg_busy(&f->seg))
+		if (dead(f) || ((f->closed || f->seg.broken || ds_dg_left(&f->seg)) && !ds_dg_busy(&f->seg)))
 			ds_dg_in_close(d, f, f->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
 		if (!f->closed || (f->listed && d->nlisted && ds_dg_there(&f->seg))) {
 			d->flows[left++] = f;

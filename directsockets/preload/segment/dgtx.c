@@ -72,16 +72,21 @@ static bool room(struct ds_dgseg *g, uint64_t l, uint64_t cost)
 	}
 }
 
-/* Publishes the record at g->at that is n bytes long. */
-static void publish(struct ds_dgseg *g, uint32_t status, uint64_t n)
+/* Publishes the record of n bytes that lies wrap bytes further on. The WRAP before it comes last: a
+ * receiver that sees it sees what it leads to. */
+static void publish(struct ds_dgseg *g, uint32_t status, uint64_t wrap, uint64_t n)
 {
-	SET(status_at(g, g->at + n), 0);
-	RELEASE(status_at(g, g->at), status);
+	uint64_t at = g->at + wrap;
+
+	SET(status_at(g, at + n), 0);
+	RELEASE(status_at(g, at), status);
+	if (wrap)
+		RELEASE(status_at(g, g->at), (uint32_t)DS_DG_WRAP << 24);
 	if (!g->cost)
-		g->paid = g->at;
+		g->paid = at;
 	if (GET(&g->to->bound))
 		g->cost += cost_of(status);
-	g->at += n;
+	g->at = at + n;
 }
 
 /* How far to skip to the beginning of the ring before a record of l bytes. */
@@ -125,11 +130,8 @@ int ds_dg_send(struct ds_dgseg *g, const struct ds_dg_meta *m, struct ds_cursor 
 	__atomic_exchange_n(&g->out->busy, 1, __ATOMIC_SEQ_CST);
 	uint32_t armed = ACQUIRE(&g->to->armed);
 	bool closed = ACQUIRE(&g->to->flags) & DS_DG_CLOSED;
-	if (!armed && !closed) {
-		if (wrap)
-			publish(g, (uint32_t)DS_DG_WRAP << 24, wrap);
-		publish(g, status, l);
-	}
+	if (!armed && !closed)
+		publish(g, status, wrap, l);
 	RELEASE(&g->out->busy, 0);
 	if (armed || closed)
 		*c = before;
