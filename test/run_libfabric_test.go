@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -99,19 +100,41 @@ func TestRootLibfabric(t *testing.T) {
 			t.Error("the client does not see that its server was killed")
 		}
 	})
-	t.Run("openmpi", func(t *testing.T) {
-		program := filepath.Join(sharedDir(t), "kernels")
-		cc := exec.CommandContext(t.Context(), "mpicc.openmpi", "-O2", "-o", program, "testdata/mpi/kernels.c", "-lm")
-		if out, err := cc.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		m := mpi{name: "openmpi", nodes: 2, ranks: 4, argv: func(rsh string, nodes []string) []string {
-			return []string{env, "mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--map-by", "node", "-n", "4",
-				"--host", strings.Join(nodes, ":2,") + ":2", "--mca", "plm_rsh_agent", rsh, "--mca", "oob_tcp_if_include", "exn0",
-				"--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "'exnet;ofi_rxm'", "-x", "FI_PROVIDER_PATH"}
-		}}
-		m.start(t, l, false, func(string) []string { return []string{program} })
-	})
+	t.Run("openmpi", func(t *testing.T) { l.kernelsByLibfabric(t, env, 4) })
+}
+
+// kernelsByLibfabric runs the kernels by Open MPI on two nodes, with the provider.
+func (l *mpiLab) kernelsByLibfabric(t *testing.T, env string, ranks int) {
+	t.Helper()
+	program := filepath.Join(sharedDir(t), "kernels")
+	cc := exec.CommandContext(t.Context(), "mpicc.openmpi", "-O2", "-o", program, "testdata/mpi/kernels.c", "-lm")
+	if out, err := cc.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	m := mpi{name: "openmpi", nodes: 2, ranks: ranks, argv: func(rsh string, nodes []string) []string {
+		each := ":" + strconv.Itoa(ranks/2)
+		return []string{env, "mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--map-by", "node", "-n", strconv.Itoa(ranks),
+			"--host", strings.Join(nodes, each+",") + each, "--mca", "plm_rsh_agent", rsh, "--mca", "oob_tcp_if_include", "exn0",
+			"--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "'exnet;ofi_rxm'", "-x", "FI_PROVIDER_PATH"}
+	}}
+	m.start(t, l, false, func(string) []string { return []string{program} })
+}
+
+// The provider's peers may be on another host: then the nodes carry its messages over their link.
+func TestRootLibfabricHosts(t *testing.T) {
+	needRun(t, "make", "fi_pingpong", "mpirun.openmpi", "mpicc.openmpi")
+	checkLeaks(t)
+	c := newCarried(t, true)
+	l, env := &mpiLab{spaces: c.spaces[:], nodes: []string{"10.2.0.1", "10.2.0.2"}}, fabricOf(t)
+	for _, argv := range [][]string{
+		{"-p", "exnet", "-e", "msg", "-c", "-I", "5"},
+		{"-p", "exnet;ofi_rxm", "-e", "rdm", "-c", "-I", "5"},
+	} {
+		server, client := l.pingpong(t, env, argv...)
+		client.wait(t)
+		server.wait(t)
+	}
+	l.kernelsByLibfabric(t, env, 2)
 }
 
 // Where no node is up, one command brings one for a program: two ranks of Open MPI take it without
