@@ -126,8 +126,8 @@ func (r *routed) something(t *testing.T, rng *rand.Rand) {
 }
 
 // A profile that is asked for while another program sends misses nothing of what comes later, and
-// two that follow each other count what was sent, together: all but the message that enters the flow
-// just then, which may be missing.
+// two that follow each other count what was sent, together: all but the message that enters the
+// flow just then, which may be missing.
 func TestProfileWhileSending(t *testing.T) {
 	r := torus(t, 2, 1, 1)
 	first, second := profile.New(), profile.New()
