@@ -107,7 +107,7 @@ static void quiet(void)
 	free(f.mem);
 }
 
-// A receiver that comes between WRAP and the record after it finds nothing: no train, and no breach.
+// A receiver that comes between WRAP and the record after it finds nothing: no train, no breach.
 static void between(void)
 {
 	uint8_t b[64];
