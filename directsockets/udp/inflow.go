@@ -1,0 +1,200 @@
+package udp
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/wire"
+	"exnet/directsockets/datagram"
+	"exnet/directsockets/segment"
+	"exnet/internal/shm"
+)
+
+// inflow is a flow to the socket.
+type inflow struct {
+	rx     *datagram.Rx
+	entry  connstats.Entry
+	count  *segment.Counters
+	cookie uint64 // of the sender's socket, as the kernel said when the flow began
+	active bool
+	dirty  bool
+	moved  bool // since it was last checked
+	young  int  // datagrams by the kernel
+}
+
+func (f *inflow) counted(n int) {
+	f.count.Add(segment.ReceivedDirect, uint64(n))
+	if n <= 112 {
+		f.count.Add(segment.ReceivedVELOLast, 1)
+	} else {
+		f.count.Add(segment.ReceivedRMAInfo, 1)
+	}
+}
+
+// claim asks the broker for a flow, if it shows one.
+func (in *inbound) claim() {
+	c := in.s.cfg.Broker
+	if !c.FlowsOpen() {
+		return
+	}
+	word, may := c.MayHaveOffer(wire.UDPBucket(in.port), in.none.Load())
+	if !may || in.asking.Swap(true) {
+		return
+	}
+	err := c.Claim(in.s.socketOf(), func(g client.Granted, err error) {
+		if err != nil {
+			in.none.Store(word)
+			in.asking.Store(false)
+			return
+		}
+		in.grants.Lock()
+		if end := in.grants.end; end {
+			in.grants.Unlock()
+			_ = unix.Close(g.Segment)
+			_ = unix.Close(g.Bell)
+		} else {
+			in.grants.all = append(in.grants.all, g)
+			in.grants.Unlock()
+			in.some.Store(true)
+		}
+		in.asking.Store(false)
+	})
+	if err != nil {
+		in.asking.Store(false)
+	}
+}
+
+// install begins the flows that were granted.
+func (in *inbound) install() {
+	in.grants.Lock()
+	all := in.grants.all
+	in.grants.all = nil
+	in.grants.Unlock()
+	for _, g := range all {
+		in.begin(g)
+		in.asking.Store(false)
+	}
+}
+
+func (in *inbound) begin(g client.Granted) {
+	seg, err := datagram.Map(g.Segment)
+	_ = unix.Close(g.Segment)
+	if err != nil {
+		_ = unix.Close(g.Bell)
+		return
+	}
+	info := seg.Info()
+	if info.Nonce != g.Nonce || info.From != g.Key.Client || info.To != g.Key.Server || info.To.Port() != in.port || in.ended {
+		_ = unix.Close(g.Bell)
+		seg.Retire()
+		return
+	}
+	o := in.s.look()
+	if before := in.bySrc[info.From]; before != nil {
+		in.drop(before, connstats.WhyNothing)
+	}
+	if len(in.flows) >= maxFlows {
+		in.sweep()
+	}
+	cookie, found := peerOf(info.To, info.From)
+	if len(in.flows) >= maxFlows || o.plain || !found {
+		datagram.Refuse(seg, g.Bell)
+		return
+	}
+	f := &inflow{rx: datagram.NewRx(seg, g.Bell, o.rcvbuf, false), cookie: cookie}
+	f.entry = in.s.cfg.Broker.Stats().Alloc(connstats.EntryInfo{Key: g.Key, Server: true, FD: in.s.fd, Since: time.Now(), UDP: true})
+	f.count = (*segment.Counters)(f.entry.Counters())
+	f.entry.SetPath(connstats.PathMemory)
+	f.entry.Set(connstats.ModeDirect, connstats.WhyNothing)
+	in.flows = append(in.flows, f)
+	in.bySrc[info.From] = f
+	f.dirty = true
+	in.dirty = append(in.dirty, f)
+	in.some.Store(true)
+}
+
+// sweep forgets flows that are over.
+func (in *inbound) sweep() {
+	for i := 0; i < len(in.flows); i++ {
+		if f := in.flows[i]; f.rx.Over() {
+			in.drop(f, connstats.WhyNothing)
+			i--
+		}
+	}
+}
+
+// check looks, once a second while datagrams come, whether the senders are still who they were: a
+// socket that is closed leaves its port to others, but not the segment.
+func (in *inbound) check() {
+	if in.turn%16 != 0 {
+		return
+	}
+	now := shm.Nanotime()
+	if time.Duration(now-in.checked) < checkTime {
+		return
+	}
+	in.checked = now
+	for i := 0; i < len(in.flows); i++ {
+		f := in.flows[i]
+		info := f.rx.Info()
+		if f.moved {
+			f.moved = false
+			if cookie, found := peerOf(info.To, info.From); found && cookie == f.cookie {
+				continue
+			} else if !f.rx.Over() {
+				in.drop(f, connstats.WhyNothing)
+				i--
+				continue
+			}
+		}
+		if f.rx.Over() {
+			in.drop(f, connstats.WhyNothing)
+			i--
+		}
+	}
+}
+
+// drop ends a flow. why: WhyNothing if one of its sockets has ended.
+func (in *inbound) drop(f *inflow, why connstats.Why) {
+	f.rx.Close()
+	if why != connstats.WhyNothing {
+		f.entry.Set(connstats.ModeDemoted, why)
+	}
+	f.entry.Free()
+	remove(&in.flows, f)
+	remove(&in.active, f)
+	remove(&in.dirty, f)
+	remove(&in.parked, f)
+	if from := f.rx.Info().From; in.bySrc[from] == f {
+		delete(in.bySrc, from)
+	}
+}
+
+func remove(all *[]*inflow, f *inflow) {
+	for i, at := range *all {
+		if at == f {
+			*all = append((*all)[:i:i], (*all)[i+1:]...)
+			return
+		}
+	}
+}
+
+// end ends all flows; why: see drop.
+func (in *inbound) end(why connstats.Why) {
+	in.grants.Lock()
+	for _, g := range in.grants.all {
+		_ = unix.Close(g.Segment)
+		_ = unix.Close(g.Bell)
+	}
+	in.grants.all, in.grants.end = nil, true
+	in.grants.Unlock()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.ended = true
+	for len(in.flows) > 0 {
+		in.drop(in.flows[0], why)
+	}
+}

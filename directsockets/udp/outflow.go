@@ -1,0 +1,319 @@
+package udp
+
+import (
+	"net/netip"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/wire"
+	"exnet/directsockets/datagram"
+	"exnet/directsockets/segment"
+	"exnet/internal/shm"
+)
+
+// outflow is where datagrams to one receiver go.
+type outflow struct {
+	to netip.AddrPort
+
+	mu        sync.Mutex
+	tx        *datagram.Tx // guarded by mu, as all that follows; nil: by the kernel
+	attached  bool
+	reliable  bool
+	peer      int // D's end of the liveness pair; -1: closed
+	entry     connstats.Entry
+	count     *segment.Counters
+	sent      int       // by the kernel, since since
+	since     time.Time // of the first of them
+	pause     time.Duration
+	notBefore time.Time
+	unsettled int // datagrams by the kernel since it was settled
+	waitAt    int // how many make it wait
+	patience  int
+	stalled   bool   // datagrams are dropped until the receiver takes something
+	stalledAt uint64 // what it had taken
+}
+
+// way says which way the next datagram goes, as far as can be known before.
+func (f *outflow) way() datagram.Outcome {
+	if f.tx.Armed() || !f.tx.Settled(shm.Nanotime()) {
+		return datagram.ByKernel
+	}
+	return datagram.Published
+}
+
+// attach reports whether the receiver has the segment.
+func (f *outflow) attach(s *Socket) bool {
+	if f.attached {
+		return true
+	}
+	attached, refused := f.tx.Attached()
+	if refused || !attached && f.tx.Ended() {
+		f.end(s, connstats.WhyRefused)
+		return false
+	}
+	if attached {
+		f.attached = true
+		f.closePeer()
+		f.entry.SetPath(connstats.PathMemory)
+		f.entry.Set(connstats.ModeDirect, connstats.WhyNothing)
+		s.cfg.Broker.Forget(f.tx.Info().Nonce)
+	}
+	return attached
+}
+
+func (f *outflow) closePeer() {
+	if f.peer >= 0 {
+		_ = unix.Close(f.peer)
+		f.peer = -1
+	}
+}
+
+// send sends one datagram, or a train. false: it is the kernel's.
+//
+// +checklocks:f.mu
+func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
+	for waited := false; ; {
+		switch f.tx.Send(b, m) {
+		case datagram.Published:
+			f.unsettled, f.waitAt, f.stalled = 0, f.patience, false
+			f.counted(len(b))
+			s.tell(sentDirect)
+			return true
+		case datagram.Gone:
+			f.end(s, connstats.WhyNothing)
+			return false
+		case datagram.ByKernel:
+			if f.tx.Armed() && f.tx.Settled(shm.Nanotime()) { // it sleeps, and nothing is on its way
+				f.unsettled, f.waitAt = 0, f.patience
+				return false
+			}
+			if waited || f.unsettled == 0 || f.unsettled < f.waitAt || !f.settle() {
+				return false
+			}
+			waited = true
+		case datagram.NoRoom:
+			if !f.room(s) {
+				return true // it was dropped, or has nowhere to go
+			}
+		}
+	}
+}
+
+// settle waits until the receiver is awake, and has what went by the kernel.
+func (f *outflow) settle() bool {
+	known := f.tx.Known()
+	most, least := settleTime, leastWait
+	if !known {
+		most, least = firstTime, firstWait
+	}
+	f.patience = max(f.patience, least)
+	start := shm.Nanotime()
+	for {
+		now := shm.Nanotime()
+		if f.tx.Settled(now) && (!f.tx.Armed() || !known) {
+			f.patience = max(f.patience/2, leastWait)
+			f.waitAt = f.patience
+			return true
+		}
+		if now-start > int64(most) {
+			f.patience = min(2*f.patience, mostWait)
+			f.waitAt = f.unsettled + f.patience
+			return false
+		}
+		runtime.Gosched()
+		schedYield()
+	}
+}
+
+// schedYield lets another thread of this CPU run.
+func schedYield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// room waits for room. false: the datagram was dropped.
+//
+// +checklocks:f.mu
+func (f *outflow) room(s *Socket) bool {
+	before, _ := f.tx.Consumed()
+	if f.stalled && before == f.stalledAt {
+		f.drop(s)
+		return false
+	}
+	f.stalled = false
+	start := shm.Nanotime()
+	for i := 0; ; i++ {
+		n, _ := f.tx.Consumed()
+		if n != before || f.tx.Ended() {
+			return true
+		}
+		if i > 64 {
+			runtime.Gosched()
+			schedYield()
+		}
+		shm.Pause(1)
+		if shm.Nanotime()-start > int64(roomTime) {
+			if f.reliable && !over(&s.writeUntil) && !s.left.Load() && !f.tx.HungUp() {
+				f.mu.Unlock() // for Close
+				time.Sleep(50 * time.Microsecond)
+				f.mu.Lock()
+				if f.tx != nil {
+					continue
+				}
+				return false
+			}
+			f.stalled, f.stalledAt = true, before
+			f.drop(s)
+			return false
+		}
+	}
+}
+
+func (f *outflow) drop(s *Socket) {
+	f.tx.Drop()
+	s.tell(dropped)
+	f.count.Add(segment.SentDemote, 1)
+}
+
+func (f *outflow) counted(n int) {
+	f.count.Add(segment.SentDirect, uint64(n))
+	if n <= 112 {
+		f.count.Add(segment.SentVELOLast, 1)
+	} else {
+		f.count.Add(segment.SentRMAInfo, 1)
+	}
+}
+
+// drain waits until the receiver has everything.
+func (f *outflow) drain(most time.Duration) {
+	start := shm.Nanotime()
+	for {
+		if _, all := f.tx.Consumed(); all || shm.Nanotime()-start > int64(most) || f.tx.Armed() {
+			return
+		}
+		runtime.Gosched()
+		schedYield()
+	}
+}
+
+// orphan sends what is left of a train by the kernel.
+func (f *outflow) orphan(s *Socket, b []byte, each int) {
+	for ; len(b) > 0; b = b[min(each, len(b)):] {
+		p := b[:min(each, len(b))]
+		sent := false
+		_ = s.cfg.Raw.Write(func(fd uintptr) bool {
+			err := unix.Sendto(int(fd), p, unix.MSG_DONTWAIT, s.sockaddr(f.to))
+			sent = err == nil
+			return err != unix.EAGAIN
+		})
+		if sent && f.tx != nil {
+			f.tx.Sent(1, shm.Nanotime())
+		}
+	}
+}
+
+// idle reports whether nothing was sent for a second, and there is no flow; false, too, while it is
+// in use.
+//
+// +checklocksignore: it does not know TryLock
+func (f *outflow) idle() bool {
+	if !f.mu.TryLock() {
+		return false
+	}
+	defer f.mu.Unlock()
+	return f.tx == nil && time.Since(f.since) > time.Second
+}
+
+// kernel counts what went by the kernel, and offers a flow when that is worth it.
+func (f *outflow) kernel(s *Socket, n, bytes int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.tx != nil {
+		f.tx.Sent(n, shm.Nanotime())
+		f.unsettled += n
+		f.count.Add(segment.SentShadow, uint64(bytes))
+		s.stats[sentShadow].Add(uint64(n))
+		f.attach(s)
+		return
+	}
+	now := time.Now()
+	if now.Sub(f.since) > time.Second {
+		f.sent, f.since = 0, now
+	}
+	if f.sent += n; f.sent < s.cfg.Offers || now.Before(f.notBefore) {
+		return
+	}
+	f.sent = 0
+	f.offer(s, now)
+}
+
+// offer offers a flow.
+func (f *outflow) offer(s *Socket, now time.Time) {
+	f.notBefore = now.Add(f.pause)
+	f.pause = min(2*f.pause, offerMost)
+	direct, reliable := s.cfg.Send(f.to)
+	if !direct || s.look().plain || !s.cfg.Broker.Receiver(f.to.Port()) {
+		return
+	}
+	from, ok := s.source(f.to)
+	if !ok || !s.out.room() {
+		return
+	}
+	info := datagram.Info{Nonce: datagram.NewNonce(), From: from, To: f.to}
+	seg, err := datagram.Create(info, s.cfg.Ring)
+	if err != nil {
+		s.out.gone()
+		return
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		seg.Retire()
+		s.out.gone()
+		return
+	}
+	f.tx, f.peer, f.attached, f.reliable = datagram.NewTx(seg, pair[0], shm.Nanotime()), pair[1], false, reliable
+	key := wire.Key{Client: from, Server: f.to}
+	f.entry = s.cfg.Broker.Stats().Alloc(connstats.EntryInfo{Key: key, FD: s.fd, Since: now, UDP: true})
+	f.count = (*segment.Counters)(f.entry.Counters())
+	f.count.Set(segment.RingSize, uint64(seg.Len()))
+	f.entry.Set(connstats.ModeTCP, connstats.WhyOffered)
+	f.unsettled, f.patience, f.waitAt = 0, leastWait, firstWait
+	of := client.Socket{Conn: s.cfg.Raw, UDP: true, Local: from, Remote: f.to}
+	err = s.cfg.Broker.Offer(of, info.Nonce, seg.Fd(), f.peer, func(wire.Reason) { f.refused(s, info.Nonce) })
+	if err != nil {
+		f.end(s, connstats.WhyNoBroker)
+		return
+	}
+	seg.CloseFd()
+}
+
+// refused is told by the broker.
+func (f *outflow) refused(s *Socket, nonce [16]byte) {
+	go func() { // the client's goroutine does not wait
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.tx != nil && f.tx.Info().Nonce == nonce && !f.attached {
+			f.end(s, connstats.WhyRefused)
+		}
+	}()
+}
+
+// end ends the flow: what follows goes by the kernel, and it is offered again some time.
+func (f *outflow) end(s *Socket, why connstats.Why) {
+	if f.tx == nil {
+		return
+	}
+	if f.attached {
+		f.pause = offerAgain
+	}
+	f.closePeer()
+	f.tx.Close()
+	f.tx, f.attached, f.stalled = nil, false, false
+	if why != connstats.WhyNothing {
+		f.entry.Set(connstats.ModeDemoted, why)
+	}
+	f.entry.Free()
+	s.out.gone()
+}
