@@ -112,7 +112,8 @@ void ds_dg_tick_slow(struct ds_dgram *d, int fd)
 	DS_SET(d->last, (uint32_t)fd);
 	if (!d->announced || d->told != ds_broker_connection()) {
 		d->announced = d->claiming = false;
-		announce(d, fd);
+		if (announce(d, fd)) /* what is offered to it now is claimed at once */
+			DS_SET(d->retry, now + READ_US * ds_ticks_us());
 	} else {
 		ds_broker_read();
 	}
