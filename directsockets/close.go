@@ -125,6 +125,7 @@ func (c *Conn) tearDown(lent bool) error {
 	if reset || lost {
 		c.lingerShadow(0) // or it is reset already
 	}
+	c.unwatchShadow()
 	err := c.shadow.Close()
 	c.retire(e, lent)
 	return err

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -54,6 +55,9 @@ type rxHalf struct {
 	hadAt time.Duration // and when that was, since handOver began
 
 	watch watch
+
+	shadowWatched bool         // or it cannot be
+	shadowFD      atomic.Int32 // the descriptor of the shadow that the watcher has, plus 1
 }
 
 // errWoken says that a call of the shadow was ended by wake.

@@ -152,6 +152,9 @@ func (c *Conn) sleep(h *half, until uint32) {
 		time.Sleep(bellPause)
 		return
 	}
+	if h == &c.rx.half && !c.rx.shadowWatched {
+		c.watchShadow()
+	}
 	c.count.Add(segment.Sleeps, 1)
 	b.awake = false
 	b.sleeping.Store(true)

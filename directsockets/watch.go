@@ -18,17 +18,24 @@ type watch struct {
 
 // watcher sleeps on the doorbells of all connections of the process whose reader sleeps on the
 // shadow, or not at all, while something may come through the segment: those that wait for the peer
-// to attach or to promote, and those that have fallen back. It is one goroutine for all of them,
-// and it is there only while there are any.
+// to attach or to promote, and those that have fallen back. It sleeps on the shadows of those whose
+// reader sleeps on the segment, too (shadow.go). It is one goroutine for all of them, and it is
+// there only while there are any.
 type watcher struct {
 	mu    sync.Mutex
-	conns map[int32]*Conn // guarded by mu; by descriptor
-	poll  int             // guarded by mu; an epoll instance
-	file  *os.File        // guarded by mu; owns poll; nil: nobody runs
+	conns map[int32]watchedFD // guarded by mu; by descriptor
+	poll  int                 // guarded by mu; an epoll instance
+	file  *os.File            // guarded by mu; owns poll; nil: nobody runs
 	raw   syscall.RawConn
 }
 
-var watching = watcher{conns: make(map[int32]*Conn)}
+// watchedFD is a descriptor that the watcher has.
+type watchedFD struct {
+	of     *Conn
+	shadow bool // else it is a doorbell
+}
+
+var watching = watcher{conns: make(map[int32]watchedFD)}
 
 // watcherLinger is how long the watcher stays when there is nothing to watch.
 const watcherLinger = 50 * time.Millisecond
@@ -83,13 +90,6 @@ func (c *Conn) rang() {
 
 // add watches the doorbell of c once. added is what add returned before, or 0.
 func (w *watcher) add(c *Conn, added int) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.file == nil {
-		if err := w.startLocked(); err != nil {
-			return 0, err
-		}
-	}
 	fd := added - 1
 	op := unix.EPOLL_CTL_MOD
 	if added == 0 {
@@ -102,18 +102,29 @@ func (w *watcher) add(c *Conn, added int) (int, error) {
 			return 0, err
 		}
 	}
-	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: int32(fd)}
-	if err := unix.EpollCtl(w.poll, op, fd, &ev); err != nil {
-		return 0, err
+	return fd + 1, w.ctl(op, fd, unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLONESHOT, watchedFD{of: c})
+}
+
+// ctl adds or changes what a descriptor is watched for.
+func (w *watcher) ctl(op, fd int, events uint32, is watchedFD) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.file == nil {
+		if err := w.startLocked(); err != nil {
+			return err
+		}
 	}
-	w.conns[int32(fd)] = c
-	return fd + 1, nil
+	if err := unix.EpollCtl(w.poll, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}); err != nil {
+		return err
+	}
+	w.conns[int32(fd)] = is
+	return nil
 }
 
 func (w *watcher) remove(c *Conn, fd int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.conns[int32(fd)] != c { // the descriptor has been closed, and is another's now
+	if w.conns[int32(fd)].of != c { // the descriptor has been closed, and is another's now
 		return
 	}
 	delete(w.conns, int32(fd))
@@ -160,10 +171,14 @@ func (w *watcher) run(poll int, file *os.File, raw syscall.RawConn) {
 		}
 		for _, ev := range events[:max(n, 0)] {
 			w.mu.Lock()
-			c := w.conns[ev.Fd]
+			d := w.conns[ev.Fd]
 			w.mu.Unlock()
-			if c != nil {
-				c.rang()
+			switch {
+			case d.of == nil:
+			case d.shadow:
+				d.of.shadowTells(ev.Events)
+			default:
+				d.of.rang()
 			}
 		}
 	}

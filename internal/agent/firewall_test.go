@@ -127,11 +127,10 @@ func TestRootFirewallEnds(t *testing.T) {
 	}
 }
 
-// Who waits in a read hears of a reset, as on TCP. (In Go it does with the next write:
-// any-network.md.)
+// Who waits in a read hears of a reset, as on TCP.
 func TestRootResetWakes(t *testing.T) {
-	for _, in := range languages[1:2] {
-		t.Run(fmt.Sprint(in.client), func(t *testing.T) {
+	for _, in := range languages[:3] {
+		t.Run(fmt.Sprintf("%v to %v", in.client, in.server), func(t *testing.T) {
 			l := newLab(t)
 			l.chat(l.b, in.server, "server", "172.30.0.3", 8080)
 			c := l.chat(l.a, in.client, "client", "172.30.0.3", 8080)
