@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"testing"
@@ -182,6 +183,12 @@ func TestRootScale(t *testing.T) {
 		now := holds(t)
 		return now.descriptors <= before.descriptors+slack && now.goroutines <= before.goroutines+slack
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("before %+v, now %+v", before, holds(t))
+			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+		}
+	})
 	l.within(patience, "what was held for them is gone", gone)
 	churned := 0
 	for end := time.Now().Add(*scaleChurn); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {

@@ -56,7 +56,8 @@ exn-mem run --local 64M --remote 1G --stats -- sort big.txt
 root (or CAP_SYS_PTRACE and vm.unprivileged_userfaultfd=1) and Linux 6.8.
 Programs that a library cannot reach (static ones, Go, setuid, musl) are refused.
 If a node wants its memory back, what is there moves to another that lends. If
-none does, or a node goes, memory that was there ends who touches it with SIGBUS. Exit status: the program's, once the last process that it has started has
+none does, or a node goes, memory that was there ends who touches it with
+SIGBUS. Exit status: the program's, once the last process that it has started has
 ended; 125 exn-mem itself failed, 126 the program cannot be run, 127 it was not
 found.`},
 		Args: func(c *cobra.Command, args []string) error {

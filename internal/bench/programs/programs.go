@@ -117,25 +117,23 @@ func (o *Options) Check() (err error) {
 	if o.duration%time.Second != 0 {
 		return errors.New("--duration: use whole seconds, as the programs do")
 	}
-	if o.exnRun, err = measure.ExnRun(o.exnRun); err != nil {
-		return err
+	bridge := o.network == networkBridge
+	if !bridge && o.network != networkLoopback {
+		return fmt.Errorf("--network: use %s or %s", networkLoopback, networkBridge)
 	}
-	switch o.network {
-	case networkLoopback:
-		return nil
-	case networkBridge:
-		return o.checkBridge()
-	}
-	return fmt.Errorf("--network: use %s or %s", networkLoopback, networkBridge)
-}
-
-// checkBridge says what is wrong with --network bridge.
-func (o *Options) checkBridge() error {
 	for _, p := range all() {
-		if slices.Contains(o.only, p.Name) && !p.bridged {
+		if bridge && slices.Contains(o.only, p.Name) && !p.bridged {
 			return fmt.Errorf("--only: %s is measured over loopback only", p.Name)
 		}
 	}
+	if o.exnRun, err = measure.ExnRun(o.exnRun); err != nil || !bridge {
+		return err
+	}
+	return o.checkBridge()
+}
+
+// checkBridge says what --network bridge lacks.
+func (o *Options) checkBridge() error {
 	if !netns.Privileged() {
 		return errors.New("--network bridge takes root: it makes namespaces and starts exn-tun agent")
 	}
