@@ -19,7 +19,7 @@ import (
 // The same programs in namespaces, without an agent and with one: a row for each, with the CPU time
 // of a request. A run that is not direct fails, so this shows that they were.
 func TestRootBridge(t *testing.T) {
-	longtest.Skip(t)
+	longtest.Nightly(t) // internal/agent's tests have agents, too, and a host has one
 	netnstest.Require(t)
 	bin := t.TempDir()
 	if out, err := exec.Command("go", "build", "-o", bin+"/", "exnet/cmd/exn-run", "exnet/cmd/exn-tun").CombinedOutput(); err != nil {
