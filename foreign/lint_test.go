@@ -14,9 +14,9 @@ import (
 // What gives foreign memory out as something else, and where it may be said. A name
 // is that of a method or function, behind whatever package or value.
 var mayCall = map[string][]string{
-	"Exposed":   {"directsockets/segment/region.go", "directsockets/segment/relay.go", "memory/pool/mover.go"}, // for the program that asked for it; for the NIC
-	"FillFrom":  {"directsockets/copy.go"},                                                                     // for readers of the kinds that are known
-	"Drain":     {"directsockets/copy.go"},                                                                     // for writers of the kinds that are known
+	"Exposed":   {"directsockets/segment/region.go", "directsockets/segment/relay.go", "memory/pool/mover.go", "ports/farmove.go"}, // for the program that asked for it; for the NIC
+	"FillFrom":  {"directsockets/copy.go"},                                                                                         // for readers of the kinds that are known
+	"Drain":     {"directsockets/copy.go"},                                                                                         // for writers of the kinds that are known
 	"MmapPtr":   {"internal/shm/segment_unsafe.go", "internal/shm/gather_unsafe.go", "internal/shm/loan_unsafe.go"},
 	"MunmapPtr": {"internal/shm/segment_unsafe.go", "internal/shm/gather_unsafe.go", "internal/shm/loan_unsafe.go"},
 	// A map of the kernel's, and one that no other process has.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"exnet/fabric"
+	"exnet/fabric/fabrictest"
 	"exnet/ports/wire"
 )
 
@@ -19,8 +20,9 @@ type hosts struct {
 // host is a server, with what others have sent to it.
 type host struct {
 	*node
-	from *hosts
-	in   chan func()
+	from  *hosts
+	in    chan func()
+	mover *gate
 }
 
 // way is the Far of a host.
@@ -51,8 +53,15 @@ func (w way) Send(to fabric.NodeID, b []byte) error {
 func newHosts(t *testing.T, n int) (*hosts, []*host) {
 	hs := &hosts{all: make(map[fabric.NodeID]*host)}
 	list := make([]*host, n)
-	for i, one := range nodes(t, n, func(c *Config) { c.Dial, c.Far = nil, way{hs, c.Node} }) {
-		h := &host{one, hs, make(chan func(), 1<<12)}
+	cards := fabrictest.New(t, n+1) // nodes begin with 1
+	gates := make(map[fabric.NodeID]*gate)
+	for i, one := range nodes(t, n, func(c *Config) {
+		card := cards[c.Node]
+		g := newGate(t, card)
+		gates[c.Node] = g
+		c.Dial, c.Far, c.Mover, c.ATU = nil, way{hs, c.Node}, g, card.ATU()
+	}) {
+		h := &host{one, hs, make(chan func(), 1<<12), gates[one.cfg.Node]}
 		go func() {
 			for f := range h.in {
 				f()
@@ -86,8 +95,12 @@ func TestHosts(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			_, all := newHosts(t, 2)
 			all[0].run(t, kind, "hosts", all[0].processes, all[1].processes)
+			if all[1].mover.count.Load() == 0 {
+				t.Error("nothing went by RMA")
+			}
 			for _, h := range all {
 				h.idle(t)
+				h.still(t)
 				h.mu.Lock()
 				for _, f := range h.fars {
 					if len(f.pairs) > 0 || len(f.asked) > 0 {
@@ -121,7 +134,7 @@ func TestHostsPart(t *testing.T) {
 // Whatever a node of another host says hurts nobody.
 func FuzzHear(f *testing.F) {
 	m := wire.Message{Op: wire.OpFarPut, Number: 1, Addr: wire.Addr{Node: 1, VPID: 40}, Unit: fabric.UnitRMA, A: 40, B: wire.Base(40)}
-	for _, op := range []wire.Op{wire.OpFarConnect, wire.OpFarGone, wire.OpFarPut, wire.OpFarGet, wire.OpFarTell, wire.OpFarLock, wire.OpRegister} {
+	for _, op := range []wire.Op{wire.OpFarConnect, wire.OpFarGone, wire.OpFarPut, wire.OpFarGet, wire.OpFarTell, wire.OpFarLock, wire.OpFarGive, wire.OpFarTake, wire.OpRegister} {
 		m.Op = op
 		b, _ := m.AppendBinary(nil)
 		f.Add(append(b, "data"...))

@@ -63,7 +63,8 @@ type farPair struct {
 	pumped  bool    // pump has ended
 	lingers bool    // the pair has ended, and pump has not
 
-	cut chan struct{} // closed when pump shall end at once
+	cut    chan struct{} // closed when pump shall end at once
+	moving chan struct{} // has an element for each request of our port's GETs and PUTs under way
 }
 
 const (
@@ -241,7 +242,7 @@ func (s *Server) pairLocked(f *farNode, ours *port, theirs fabric.VPID) *farPair
 	key := pair{ours.unit, theirs, ours.vpid}
 	p := f.pairs[key]
 	if p == nil {
-		p = &farPair{node: f, pair: key, ours: ours, requests: make(chan farMessage, 2*farWindow), ended: make(chan struct{}), cut: make(chan struct{})}
+		p = &farPair{node: f, pair: key, ours: ours, requests: make(chan farMessage, 2*farWindow), ended: make(chan struct{}), cut: make(chan struct{}), moving: make(chan struct{}, farParts)}
 		f.pairs[key] = p
 	}
 	return p

@@ -46,9 +46,19 @@ const farChunk = 32 << 10
 
 // serve carries out the far port's requests in order, until either port has ended.
 func (f *farPair) serve(out *farOut) {
+	moving := make(chan struct{}, farWindow)
 	for {
 		select {
 		case m := <-f.requests:
+			if m.Op == wire.OpFarGive || m.Op == wire.OpFarTake { // they are under way together
+				moving <- struct{}{}
+				go func() {
+					defer func() { <-moving }()
+					r := wire.Message{Op: m.Op, Number: m.Number | answered, Unit: m.Unit, Status: f.move(out, m)}
+					_ = f.node.send(r, nil) // FarDown ends the rest
+				}()
+				continue
+			}
 			if m.Op == wire.OpFarGone {
 				s := f.node.server
 				s.mu.Lock()
@@ -146,21 +156,14 @@ func (f *farPair) lock(number, values uint64) (done, value uint64, ok bool) {
 // flow.
 func (f *farPair) pump(in *reader, out *farOut) {
 	defer f.endPump()
-	type asked struct {
-		answer <-chan farMessage
-		number uint32
-	}
-	window := make(chan asked, farWindow)
+	window := make(chan func(), farWindow)
 	var answers sync.WaitGroup
-	answers.Go(func() { // VELO: messages are under way together
-		for a := range window {
-			select {
-			case <-a.answer:
-			case <-f.cut:
-				f.node.forget(a.number)
-			}
+	answers.Go(func() { // what is under way together ends in order
+		for end := range window {
+			end()
 		}
 	})
+	var gets sync.WaitGroup
 	b := make([]byte, in.size-8)
 	for left := in.slots; left > 0; {
 		word, ok := in.next(b)
@@ -183,9 +186,17 @@ func (f *farPair) pump(in *reader, out *farOut) {
 		if f.pair.unit == fabric.UnitVELO {
 			m := wire.Message{Op: wire.OpFarTell, Unit: f.pair.unit, Addr: f.addr(), A: uint64(f.pair.ours), B: word}
 			c, number := f.node.ask(m, b[:min(int(word&(1<<7-1)), len(b))])
-			window <- asked{c, number}
+			window <- func() { f.node.await(c, number, f.cut) }
+		} else if o := farOperation(word, b); o.kind == kindGet || o.kind == kindGetQW {
+			got := f.get(o)
+			gets.Add(1)
+			window <- func() {
+				defer gets.Done()
+				f.operate(out, o, <-got)
+			}
 		} else {
-			f.operate(out, farOperation(word, b))
+			gets.Wait()
+			f.operate(out, o, wire.StatusOK)
 		}
 		in.free()
 	}
@@ -246,8 +257,8 @@ func (o operation) transfers(writer, command, start uint64, f func([2]uint64) bo
 }
 
 // operate does an operation and writes its notifications. It reports a refused one as within a
-// host.
-func (f *farPair) operate(out *farOut, o operation) {
+// host. A GET has been done, with the status got.
+func (f *farPair) operate(out *farOut, o operation, got wire.Status) {
 	own := func(n [2]uint64) bool { return out.tell(n, o.size) }
 	theirs := func(n [2]uint64) bool {
 		m := wire.Message{Op: wire.OpFarTell, B: 16 | uint64(o.size)<<8}
@@ -261,7 +272,7 @@ func (f *farPair) operate(out *farOut, o operation) {
 	case kindPut, kindPutQW, kindImmediate:
 		bad = f.put(o, own, theirs)
 	case kindGet, kindGetQW:
-		bad = f.get(o, own, theirs)
+		bad = f.got(o, got, own, theirs)
 	case kindNotify:
 		bad = f.notify(o, own, theirs)
 	case kindLock:
@@ -308,19 +319,17 @@ func (f *farPair) local(at uint64, n int, g func(off int, piece foreign.Memory))
 // The bits of a notification's error are those of its writers.
 func (f *farPair) put(o operation, own, theirs func([2]uint64) bool) (bad uint64) {
 	b := binary.LittleEndian.AppendUint64(nil, o.read)
-	if o.kind != kindImmediate {
-		b = make([]byte, o.size)
-		if o.size > rma.MaxTransfer || !f.local(o.read, o.size, func(off int, piece foreign.Memory) { piece.CopyTo(b[off:]) }) {
-			return noteRequester
-		}
-	} else if o.size > len(b) {
+	var why wire.Status
+	switch {
+	case o.kind == kindImmediate && o.size <= len(b):
+		why = f.giveBytes(b[:o.size], o.write)
+	case o.kind != kindImmediate && f.has(o.read, o.size):
+		why = f.give(o.read, o.write, o.size)
+	default:
 		return noteRequester
 	}
-	for off := 0; off < o.size; off += farChunk {
-		part := b[off:min(off+farChunk, o.size)]
-		if f.ask(wire.Message{Op: wire.OpFarPut, B: o.write + uint64(off)}, part).Status != wire.StatusOK {
-			return noteCompleter
-		}
+	if why != wire.StatusOK {
+		return noteCompleter
 	}
 	if o.spec&noteCompleter != 0 && !o.transfers(noteCompleter, o.kind, o.write, theirs) {
 		return noteCompleter
@@ -335,19 +344,30 @@ func (f *farPair) put(o operation, own, theirs func([2]uint64) bool) (bad uint64
 	return 0
 }
 
-func (f *farPair) get(o operation, own, theirs func([2]uint64) bool) (bad uint64) {
-	if o.size > rma.MaxTransfer || !f.local(o.write, o.size, func(int, foreign.Memory) {}) {
-		return noteRequester
+// has returns whether n bytes of our port's memory are registered, and one operation's.
+func (f *farPair) has(at uint64, n int) bool {
+	return n <= rma.MaxTransfer && f.local(at, n, func(int, foreign.Memory) {})
+}
+
+// get begins a GET. The channel yields how it ended.
+func (f *farPair) get(o operation) <-chan wire.Status {
+	ended := make(chan wire.Status, 1)
+	if !f.has(o.write, o.size) {
+		ended <- wire.StatusInvalid
+		return ended
 	}
-	for off := 0; off < o.size; off += farChunk {
-		n := min(farChunk, o.size-off)
-		a := f.ask(wire.Message{Op: wire.OpFarGet, B: o.read + uint64(off), C: uint64(n)}, nil)
-		if a.Status != wire.StatusOK || len(a.data) != n {
-			return noteResponder
-		}
-		if !f.local(o.write+uint64(off), n, func(at int, piece foreign.Memory) { wire.FillInOrder(piece, a.data[at:]) }) {
-			return noteRequester
-		}
+	go func() { ended <- f.take(o.read, o.write, o.size) }()
+	return ended
+}
+
+// got writes the notifications of a GET that has ended.
+func (f *farPair) got(o operation, why wire.Status, own, theirs func([2]uint64) bool) (bad uint64) {
+	switch why {
+	case wire.StatusOK:
+	case wire.StatusInvalid:
+		return noteRequester
+	default:
+		return noteResponder
 	}
 	if o.spec&noteResponder != 0 && !o.transfers(noteResponder, o.kind, o.read, theirs) {
 		return noteResponder

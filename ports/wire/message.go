@@ -36,6 +36,8 @@ const (
 	OpFarGet       Op = 51 // GET
 	OpFarTell      Op = 52 // a slot of a flow: a VELO message, a notification
 	OpFarLock      Op = 53 // a lock
+	OpFarGive      Op = 54 // GET: the far node moves the bytes by RMA to memory that it is lent
+	OpFarTake      Op = 55 // PUT: the far node moves the bytes by RMA from memory that it is lent
 )
 
 // Status is how a request ended.

@@ -1,0 +1,262 @@
+package ports
+
+import (
+	"errors"
+	"sync"
+
+	"exnet/fabric"
+	"exnet/fabric/atu"
+	"exnet/fabric/rma"
+	"exnet/foreign"
+	"exnet/ports/wire"
+)
+
+// Mover moves bytes between this host and others, many operations at a time, by the RMA port
+// wire.MoveVPID. *rma.Initiator is one.
+type Mover interface {
+	Get(r rma.GetReq, done func(fabric.Status)) error
+	Put(r rma.PutReq, done func(fabric.Status)) error
+}
+
+const (
+	// farPart is how many bytes of a GET or a PUT one operation of the Mover moves, and farParts
+	// how many are under way at once for a pair.
+	farPart, farParts = 256 << 10, 32
+	// farLeast is from how many bytes on the Mover is used: fewer go in messages.
+	farLeast = 2 << 10
+	// farTail is how many bytes at the end of a PUT are written last: SPEC.md 4.
+	farTail = 8
+)
+
+// errMove says why a Mover could not move a piece: the status for it.
+type errMove wire.Status
+
+func (e errMove) Error() string { return "ports: a transfer between hosts failed" }
+
+// moves returns whether n bytes go by the Mover.
+func (f *farPair) moves(n int) bool { return f.node.server.cfg.Mover != nil && n >= farLeast }
+
+// exposed is memory of our port for the NIC: what is there decides nothing here.
+func (f *farPair) exposed(piece foreign.Memory) []byte {
+	m := f.ours.mapped.memory
+	off := int(piece.Addr() - m.Memory().Addr())
+	return m.Exposed()[off : off+piece.Len() : off+piece.Len()]
+}
+
+// register makes a piece of our port's memory known to the NIC.
+func (f *farPair) register(piece foreign.Memory, a atu.Access) (*atu.Region, error) {
+	return f.node.server.cfg.ATU.Register(wire.MoveVPID, f.exposed(piece), a)
+}
+
+// lend has the far node move n bytes between its port, at remote, and ours, at local: to ours for
+// OpFarGive, from ours for OpFarTake. data are the bytes that follow them.
+func (f *farPair) lend(op wire.Op, local, remote uint64, n int, data []byte) wire.Status {
+	a := atu.Access(atu.Write)
+	if op == wire.OpFarTake {
+		a = atu.Read
+	}
+	status := wire.StatusOK
+	ok := f.local(local, n, func(off int, piece foreign.Memory) {
+		if status != wire.StatusOK {
+			return
+		}
+		last := data
+		if off+piece.Len() < n {
+			last = nil
+		}
+		status = f.lendPiece(op, piece, a, remote+uint64(off), last)
+	})
+	if !ok {
+		return wire.StatusInvalid
+	}
+	return status
+}
+
+func (f *farPair) lendPiece(op wire.Op, piece foreign.Memory, a atu.Access, remote uint64, data []byte) wire.Status {
+	r, err := f.register(piece, a)
+	if err != nil {
+		return wire.StatusFull
+	}
+	// Whoever has moved nothing until now moves nothing any more: the memory is our port's again.
+	defer r.Close()
+	nla, err := r.Lend(f.node.id)
+	if err != nil {
+		return wire.StatusFull
+	}
+	return f.ask(wire.Message{Op: op, B: remote, C: uint64(piece.Len()), D: uint64(nla)}, data).Status
+}
+
+// move answers OpFarGive and OpFarTake: B is an address of our port, C the number of bytes, D where
+// they belong in memory that the far node has lent.
+func (f *farPair) move(out *farOut, m farMessage) wire.Status {
+	s := f.node.server
+	give := m.Op == wire.OpFarGive
+	switch {
+	case f.pair.unit != fabric.UnitRMA || m.C < 1 || m.C > farPart || len(m.data) > farTail || give && len(m.data) > 0:
+		return wire.StatusInvalid
+	case s.cfg.Mover == nil:
+		return wire.StatusFull
+	}
+	out.busy(1)
+	defer out.busy(^uint64(0))
+	access := atu.Access(atu.Read)
+	if !give {
+		access = atu.Write
+	}
+	all, n := f.ours.mapped.of(f.ours.vpid), int(m.C)
+	ok, err := all.Each(atu.NLA(m.B), n+len(m.data), access, f.node.id, func(off int, piece foreign.Memory) error {
+		k := min(piece.Len(), max(n-off, 0))
+		if k > 0 {
+			if why := f.movePiece(piece.Part(0, k), access, atu.NLA(m.D)+atu.NLA(off)); why != wire.StatusOK {
+				return errMove(why)
+			}
+		}
+		if k < piece.Len() {
+			wire.FillInOrder(piece.Part(k, piece.Len()-k), m.data[off+k-n:])
+		}
+		return nil
+	})
+	var why errMove
+	switch {
+	case errors.As(err, &why):
+		return wire.Status(why)
+	case !ok:
+		return wire.StatusDenied
+	}
+	// A port that has ended has no memory: zeros may have been read.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.over {
+		return wire.StatusNoPort
+	}
+	return wire.StatusOK
+}
+
+// movePiece moves a piece of our port's memory, and waits for the end: to theirs if ours is only
+// read.
+func (f *farPair) movePiece(piece foreign.Memory, ours atu.Access, theirs atu.NLA) wire.Status {
+	r, err := f.register(piece, ours)
+	if err != nil {
+		return wire.StatusFull
+	}
+	defer r.Close()
+	ended := make(chan fabric.Status, 1)
+	done := func(s fabric.Status) { ended <- s }
+	v, to := f.node.server.cfg.Mover, f.node.id
+	if ours == atu.Read {
+		err = v.Put(rma.PutReq{Local: r.NLA(), Remote: theirs, Len: piece.Len(), Node: to, VPID: wire.MoveVPID}, done)
+	} else {
+		err = v.Get(rma.GetReq{Local: r.NLA(), Remote: theirs, Len: piece.Len(), Node: to, VPID: wire.MoveVPID}, done)
+	}
+	switch {
+	case errors.Is(err, fabric.ErrAgain):
+		return wire.StatusFull
+	case err != nil:
+		return wire.StatusNoNode
+	}
+	switch <-ended {
+	case fabric.StatusOK:
+		return wire.StatusOK
+	case fabric.StatusProtection: // the far node has taken its memory back
+		return wire.StatusDenied
+	}
+	return wire.StatusNoNode
+}
+
+// parts calls move for the parts of n bytes, farParts of them at a time, and returns the status of
+// one that failed.
+func (f *farPair) parts(n int, move func(off, n int) wire.Status) wire.Status {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	status := wire.StatusOK
+	for off := 0; off < n; off += farPart {
+		f.moving <- struct{}{}
+		all.Go(func() {
+			defer func() { <-f.moving }()
+			if why := move(off, min(farPart, n-off)); why != wire.StatusOK {
+				mu.Lock()
+				status = why
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	return status
+}
+
+// take GETs n bytes of the far port's memory into ours.
+func (f *farPair) take(remote, local uint64, n int) wire.Status {
+	if f.moves(n) {
+		why := f.parts(n, func(off, n int) wire.Status {
+			return f.lend(wire.OpFarGive, local+uint64(off), remote+uint64(off), n, nil)
+		})
+		if why != wire.StatusFull {
+			return why
+		}
+	}
+	for off := 0; off < n; off += farChunk {
+		size := min(farChunk, n-off)
+		f.moving <- struct{}{}
+		a := f.ask(wire.Message{Op: wire.OpFarGet, B: remote + uint64(off), C: uint64(size)}, nil)
+		<-f.moving
+		if a.Status != wire.StatusOK {
+			return a.Status
+		}
+		if len(a.data) != size || !f.local(local+uint64(off), size, func(at int, piece foreign.Memory) { wire.FillInOrder(piece, a.data[at:]) }) {
+			return wire.StatusInvalid
+		}
+	}
+	return wire.StatusOK
+}
+
+// give PUTs n bytes of our port's memory into the far one's. An aligned word at the end arrives
+// last.
+func (f *farPair) give(local, remote uint64, n int) wire.Status {
+	if f.moves(n) {
+		last := (n-1)%farPart + 1 // the part at the end
+		why := f.parts(n-last, func(off, n int) wire.Status {
+			return f.lend(wire.OpFarTake, local+uint64(off), remote+uint64(off), n, nil)
+		})
+		if why == wire.StatusOK {
+			why = f.giveLast(local+uint64(n-last), remote+uint64(n-last), last)
+		}
+		if why != wire.StatusFull {
+			return why
+		}
+	}
+	b := make([]byte, n)
+	if !f.local(local, n, func(off int, piece foreign.Memory) { piece.CopyTo(b[off:]) }) {
+		return wire.StatusInvalid
+	}
+	return f.giveBytes(b, remote)
+}
+
+// giveLast is give of the last part.
+func (f *farPair) giveLast(local, remote uint64, n int) wire.Status {
+	tail := make([]byte, min(farTail, n))
+	n -= len(tail)
+	if !f.local(local+uint64(n), len(tail), func(off int, piece foreign.Memory) { piece.CopyTo(tail[off:]) }) {
+		return wire.StatusInvalid
+	}
+	if n < farLeast {
+		b := make([]byte, n, n+len(tail))
+		if !f.local(local, n, func(off int, piece foreign.Memory) { piece.CopyTo(b[off:]) }) {
+			return wire.StatusInvalid
+		}
+		return f.giveBytes(append(b, tail...), remote)
+	}
+	return f.lend(wire.OpFarTake, local, remote, n, tail)
+}
+
+// giveBytes PUTs bytes by messages.
+func (f *farPair) giveBytes(b []byte, remote uint64) wire.Status {
+	for off := 0; off < len(b); off += farChunk {
+		a := f.ask(wire.Message{Op: wire.OpFarPut, B: remote + uint64(off)}, b[off:min(off+farChunk, len(b))])
+		if a.Status != wire.StatusOK {
+			return a.Status
+		}
+	}
+	return wire.StatusOK
+}
