@@ -59,7 +59,7 @@ func newHosts(t *testing.T, n int) (*hosts, []*host) {
 		card := cards[c.Node]
 		g := newGate(t, card)
 		gates[c.Node] = g
-		c.Dial, c.Far, c.Mover, c.ATU = nil, way{hs, c.Node}, g, card.ATU()
+		c.Dial, c.Far, c.Mover = nil, way{hs, c.Node}, g
 	}) {
 		h := &host{one, hs, make(chan func(), 1<<12), gates[one.cfg.Node]}
 		go func() {

@@ -6,16 +6,16 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
-	"exnet/fabric/rma"
 	"exnet/foreign"
 	"exnet/ports/wire"
 )
 
-// Mover moves bytes between this host and others, many operations at a time, by the RMA port
-// wire.MoveVPID. *rma.Initiator is one.
+// Mover moves bytes between memory of this host and of others, many at a time. far.Mover is one,
+// and says what its methods do.
 type Mover interface {
-	Get(r rma.GetReq, done func(fabric.Status)) error
-	Put(r rma.PutReq, done func(fabric.Status)) error
+	Lend(mem []byte, a atu.Access, to fabric.NodeID) (nla atu.NLA, end func(), err error)
+	Put(mem []byte, to fabric.NodeID, at atu.NLA) error
+	Get(mem []byte, from fabric.NodeID, at atu.NLA) error
 }
 
 const (
@@ -43,11 +43,6 @@ func (f *farPair) exposed(piece foreign.Memory) []byte {
 	return m.Exposed()[off : off+piece.Len() : off+piece.Len()]
 }
 
-// register makes a piece of our port's memory known to the NIC.
-func (f *farPair) register(piece foreign.Memory, a atu.Access) (*atu.Region, error) {
-	return f.node.server.cfg.ATU.Register(wire.MoveVPID, f.exposed(piece), a)
-}
-
 // lend has the far node move n bytes between its port, at remote, and ours, at local: to ours for
 // OpFarGive, from ours for OpFarTake. data are the bytes that follow them.
 func (f *farPair) lend(op wire.Op, local, remote uint64, n int, data []byte) wire.Status {
@@ -73,16 +68,11 @@ func (f *farPair) lend(op wire.Op, local, remote uint64, n int, data []byte) wir
 }
 
 func (f *farPair) lendPiece(op wire.Op, piece foreign.Memory, a atu.Access, remote uint64, data []byte) wire.Status {
-	r, err := f.register(piece, a)
+	nla, end, err := f.node.server.cfg.Mover.Lend(f.exposed(piece), a, f.node.id)
 	if err != nil {
 		return wire.StatusFull
 	}
-	// Whoever has moved nothing until now moves nothing any more: the memory is our port's again.
-	defer r.Close()
-	nla, err := r.Lend(f.node.id)
-	if err != nil {
-		return wire.StatusFull
-	}
+	defer end()
 	return f.ask(wire.Message{Op: op, B: remote, C: uint64(piece.Len()), D: uint64(nla)}, data).Status
 }
 
@@ -135,29 +125,19 @@ func (f *farPair) move(out *farOut, m farMessage) wire.Status {
 // movePiece moves a piece of our port's memory, and waits for the end: to theirs if ours is only
 // read.
 func (f *farPair) movePiece(piece foreign.Memory, ours atu.Access, theirs atu.NLA) wire.Status {
-	r, err := f.register(piece, ours)
-	if err != nil {
-		return wire.StatusFull
-	}
-	defer r.Close()
-	ended := make(chan fabric.Status, 1)
-	done := func(s fabric.Status) { ended <- s }
 	v, to := f.node.server.cfg.Mover, f.node.id
+	var err error
 	if ours == atu.Read {
-		err = v.Put(rma.PutReq{Local: r.NLA(), Remote: theirs, Len: piece.Len(), Node: to, VPID: wire.MoveVPID}, done)
+		err = v.Put(f.exposed(piece), to, theirs)
 	} else {
-		err = v.Get(rma.GetReq{Local: r.NLA(), Remote: theirs, Len: piece.Len(), Node: to, VPID: wire.MoveVPID}, done)
+		err = v.Get(f.exposed(piece), to, theirs)
 	}
 	switch {
+	case err == nil:
+		return wire.StatusOK
 	case errors.Is(err, fabric.ErrAgain):
 		return wire.StatusFull
-	case err != nil:
-		return wire.StatusNoNode
-	}
-	switch <-ended {
-	case fabric.StatusOK:
-		return wire.StatusOK
-	case fabric.StatusProtection: // the far node has taken its memory back
+	case errors.Is(err, fabric.ErrProtection): // the far node has taken its memory back
 		return wire.StatusDenied
 	}
 	return wire.StatusNoNode

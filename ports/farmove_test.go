@@ -11,17 +11,17 @@ import (
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
-	"exnet/fabric/fabrictest"
+	"exnet/fabric/atu"
 	"exnet/fabric/nic"
-	"exnet/fabric/rma"
 	"exnet/internal/shm"
+	"exnet/ports/far"
 	"exnet/ports/wire"
 )
 
 // gate is a Mover whose operations stop where a test says: before they begin, or when they have
 // moved their bytes and nobody knows it yet.
 type gate struct {
-	*rma.Initiator
+	*far.Mover
 	nic    *nic.NIC
 	count  atomic.Int64
 	before atomic.Pointer[stop]
@@ -45,29 +45,27 @@ func (s *stop) wait() {
 }
 
 func newGate(t *testing.T, n *nic.NIC) *gate {
-	g := &gate{Initiator: rma.NewInitiator(fabrictest.OpenRMA(t, n, wire.MoveVPID, rma.Config{})), nic: n}
-	t.Cleanup(func() { _ = g.Close() }) // the test may have closed it
-	return g
+	m, err := far.NewMover(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() }) // the test may have closed it
+	return &gate{Mover: m, nic: n}
 }
 
-func (g *gate) through(start func(func(fabric.Status)) error, done func(fabric.Status)) error {
+func (g *gate) through(move func() error) error {
 	g.count.Add(1)
 	g.before.Load().wait()
-	return start(func(s fabric.Status) {
-		if p := g.after.Load(); p != nil {
-			go func() { p.wait(); done(s) }()
-			return
-		}
-		done(s)
-	})
+	defer g.after.Load().wait()
+	return move()
 }
 
-func (g *gate) Get(r rma.GetReq, done func(fabric.Status)) error {
-	return g.through(func(f func(fabric.Status)) error { return g.Initiator.Get(r, f) }, done)
+func (g *gate) Get(mem []byte, from fabric.NodeID, at atu.NLA) error {
+	return g.through(func() error { return g.Mover.Get(mem, from, at) })
 }
 
-func (g *gate) Put(r rma.PutReq, done func(fabric.Status)) error {
-	return g.through(func(f func(fabric.Status)) error { return g.Initiator.Put(r, f) }, done)
+func (g *gate) Put(mem []byte, to fabric.NodeID, at atu.NLA) error {
+	return g.through(func() error { return g.Mover.Put(mem, to, at) })
 }
 
 // still waits until the node lends no memory to the NIC.
@@ -236,8 +234,8 @@ func TestMoveSizes(t *testing.T) {
 	}
 }
 
-// Either end may end at each step of a transfer: before the bytes move, and when they have moved and
-// nobody knows it yet. The other end is told once, right bytes or an error, and nothing stays.
+// Either end may end at each step of a transfer: before the bytes move, and when they have moved
+// and nobody knows it yet. The other end is told once, right bytes or an error, and nothing stays.
 func TestMoveEnds(t *testing.T) {
 	const size = 2*farPart + 100
 	for _, kind := range []uint64{kindGet, kindPut} {

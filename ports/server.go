@@ -12,7 +12,6 @@ import (
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
-	"exnet/fabric/atu"
 	"exnet/internal/caller"
 	"exnet/ports/wire"
 )
@@ -53,10 +52,8 @@ type Config struct {
 	Registers Registers
 	// Far reaches nodes of other hosts. nil: there are none.
 	Far Far
-	// Mover moves what is large between hosts, to and from memory of the ATU, with Far. nil: messages
-	// do.
+	// Mover moves what is large between hosts, with Far. nil: messages do.
 	Mover Mover
-	ATU   *atu.ATU
 	// Members returns the nodes that a message to a multicast group goes to. nil: there are no
 	// groups.
 	Members func(fabric.GroupID) []fabric.NodeID

@@ -4,11 +4,9 @@ import (
 	"errors"
 
 	"exnet/fabric"
-	"exnet/fabric/rma"
 	"exnet/internal/control"
 	"exnet/ports"
 	"exnet/ports/far"
-	"exnet/ports/wire"
 )
 
 // portsSuffix makes the name of the socket by which the port servers of a fabric meet.
@@ -18,17 +16,13 @@ const portsSuffix = ".ports"
 // namespace find it; $EXN_PORTS names another.
 const portsSocket = "@exn-ports"
 
-// notifications is the queue of the RMA port that moves data between hosts: half of it for what this
-// node has started.
-const notifications = 1 << 16
-
 // nodePorts serves the ports of the node's NIC to the processes of its network namespace.
 //
 // Concurrency: as service.
 type nodePorts struct {
 	service
 	server *ports.Server
-	mover  *rma.Initiator // to ports of other hosts; nil: there are none
+	mover  *far.Mover // to ports of other hosts; nil: there are none
 }
 
 // openPorts makes the sockets.
@@ -46,12 +40,11 @@ func (d *Daemon) openPorts() (*nodePorts, error) {
 		Members:   func(g fabric.GroupID) []fabric.NodeID { return d.nic.Routes().Members(g) },
 	}
 	if p.far != nil {
-		port, err := d.nic.OpenRMA(wire.MoveVPID, rma.Config{Notifications: notifications})
-		if err != nil {
+		var err error
+		if p.mover, err = far.NewMover(d.nic); err != nil {
 			return p, err
 		}
-		p.mover = rma.NewInitiator(port)
-		cfg.Far, cfg.Mover, cfg.ATU = p.far, p.mover, d.nic.ATU()
+		cfg.Far, cfg.Mover = p.far, p.mover
 	}
 	p.server = ports.New(cfg)
 	return p, p.listen(d, p.server)

@@ -50,9 +50,6 @@ const (
 // FirstVPID is the lowest VPID of a process. The node keeps those below for itself.
 const FirstVPID fabric.VPID = 32
 
-// MoveVPID is the RMA port by which nodes of different hosts move data of ports.
-const MoveVPID fabric.VPID = 14
-
 // gat is the index of the first address table of a port, above those of a node's own regions.
 const gat = 512
 
