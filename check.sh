@@ -3,7 +3,7 @@
 # end-to-end tests with real programs, every benchmark once, every fuzz target
 # for a few seconds.
 #
-#   ./check.sh          everything: 17 minutes on two cores that do nothing else,
+#   ./check.sh          everything: TIME minutes on two cores that do nothing else,
 #                       of which compiling takes some; 26 on a slower or busier machine
 #   ./check.sh --no-install [quick]
 #                       the same, but programs that tests need and that are missing are not
@@ -15,7 +15,7 @@
 #                       release's or else where this branch began, in five minutes
 #
 # It goes on when something fails, and says at the end what failed and which tests were
-# skipped, and why; the last line counts the tests. Up to four tests that failed are run again,
+# skipped, and why; the last line counts the tests. Up to eight tests that failed are run again,
 # thrice and with nothing beside them, and those that pass are listed as unsteady, unless there was
 # a data race, a panic, a sanitizer's finding or damaged data. The status is 1 if anything failed.
 #
@@ -25,8 +25,8 @@
 set -uo pipefail
 cd "$(dirname "$0")" || exit
 work=$(mktemp -d)
-lane=
-trap '[ -z "$lane" ] || kill -- "-$lane"; rm -rf "$work"' EXIT
+lanes=()
+trap 'for lane in "${lanes[@]}"; do kill -- "-$lane"; done; rm -rf "$work"' EXIT
 touch "$work/failed" "$work/upset" # a line for each step that failed, or in which a test did
 
 # step NAME COMMAND...: runs a part of the check.
@@ -40,14 +40,17 @@ step() {
 # Most tests wait more than they compute.
 beside() {
 	set -m # a process group, for the end of this script to end it
-	"$@" &>"$work/beside" &
-	lane=$!
+	"$@" &>"$work/beside-${#lanes[@]}" &
+	lanes+=($!)
 	set +m
 }
 joined() {
-	wait "$lane"
-	lane=
-	cat "$work/beside"
+	local i
+	for i in "${!lanes[@]}"; do
+		wait "${lanes[i]}"
+		cat "$work/beside-$i"
+	done
+	lanes=()
 }
 
 # level makes the ground the same on every host: what a login shell, a container or a CI machine has
@@ -64,24 +67,25 @@ level() {
 	[ "$free" -ge 4000 ] || echo "Only $free MB are free in $work: what is built may not fit."
 }
 
-# apart COMMAND...: runs it where nothing of this host is in its way: in a network namespace of its
-# own (ports that others use, their brokers, IPv6 switched off), with an empty /run and /dev/shm,
-# and without proxies. Where that is not allowed it runs here.
+# apart COMMAND...: runs it where nothing of this host, and no other lane, is in its way: in a
+# network namespace of its own (ports that others use, their brokers, IPv6 switched off), with
+# processes of its own, an empty /run and /dev/shm, and without proxies. Where that is not allowed
+# it runs here. The shell stays, for it has to wait for the children of those that ended.
 apart() {
 	if [ -n "$alone" ]; then
-		unshare -nm bash -c "$ground"' && "$@"' apart "$@"
+		unshare -nmpf --kill-child bash -c "$ground"' && { "$@"; exit; }' apart "$@"
 	else
 		"$@"
 	fi
 }
-ground='mount -t tmpfs -o mode=755 none /run && mkdir -p /run/netns /run/lock &&
+ground='mount -t proc none /proc && mount -t tmpfs -o mode=755 none /run && mkdir -p /run/netns /run/lock &&
 	mount -t tmpfs -o mode=1777 none /dev/shm && ip link set lo up && {
 		for f in /proc/sys/net/ipv6/conf/{all,default,lo}/disable_ipv6; do
 			[ ! -w "$f" ] || echo 0 >"$f"
 		done
 		unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
 	}'
-alone=$(unshare -nm bash -c "$ground && echo yes" 2>/dev/null)
+alone=$(unshare -nmpf bash -c "$ground && echo yes" 2>/dev/null)
 
 # tests ARGUMENTS...: runs go test, for the sum at the end, which decides on tests that fail.
 tests() {
@@ -190,28 +194,33 @@ analysis() {
 	step "staticcheck" staticcheck
 	step "checklocks: what a mutex guards" checklocks
 }
-# The end-to-end tests run real programs against timeouts of theirs, and the
-# race detector has nothing to find there that the packages' own tests do not.
-lasting() {
+if [ "${1:-}" = quick ]; then
+	beside analysis
+	step "tests, short" short
+	joined
+	conclude
+fi
+
+# Four lanes beside each other, of which each does one thing after the other.
+programs() {
 	step "programs of others, with their data checked" tests -timeout 60m ./test/suites -rounds 2
 	step "soak for ${SOAKTIME:=30s}" tests -timeout 60m ./test/soak -soak.time "$SOAKTIME"
 	step "kill matrix, reduced" tests -timeout 60m ./test/killmatrix
 	step "tests under pressure" tests -timeout 60m ./test/pressure
 }
-
-beside analysis
-if [ "${1:-}" = quick ]; then
-	step "tests, short" short
-	joined
-	conclude
-fi
+# The end-to-end tests run real programs against timeouts of theirs, and the
+# race detector has nothing to find there that the packages' own tests do not.
+nodes() { step "end-to-end tests" tests -timeout 60m ./test; }
+others() {
+	analysis
+	step "allocation budgets, which the race detector would upset" allocations
+	step "models, in which the race detector has nothing to find" models
+	step "every benchmark once" benchmarks
+	step "every fuzz target for ${FUZZTIME:=300ms}" apart ./test/fuzz.sh -time "$FUZZTIME" -jobs 1
+}
+beside programs
+beside nodes
+beside others
 step "tests, with the race detector" raced
 joined
-beside lasting
-step "end-to-end tests" tests -timeout 60m ./test
-joined
-step "allocation budgets, which the race detector would upset" allocations
-step "models, in which the race detector has nothing to find" models
-step "every benchmark once" benchmarks
-step "every fuzz target for ${FUZZTIME:=1s}" apart ./test/fuzz.sh -time "$FUZZTIME" -jobs "$(nproc)"
 conclude

@@ -36,6 +36,7 @@ done
 case $time in
 *[0-9]h) seconds=$((${time%h} * 3600)) ;;
 *[0-9]m) seconds=$((${time%m} * 60)) ;;
+*[0-9]ms) seconds=1 ;; # those in C count whole seconds
 *[0-9]s) seconds=${time%s} ;;
 *) fail "-time $time: use a number and s, m or h" ;;
 esac

@@ -79,7 +79,7 @@ func (a *account) add(b *account) {
 }
 
 // mostAgain is how many tests may fail for work beside them to be the cause.
-const mostAgain = 4
+const mostAgain = 8
 
 // listAgain lists the tests to run again.
 func (a *account) listAgain(w io.Writer) {
