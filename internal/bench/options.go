@@ -67,14 +67,21 @@ func (o options) spec(size int) tcpbench.Spec {
 	}
 }
 
-// measurements returns how many there are to take.
+// measurements returns how many there are to take, if the CPUs stay where they are.
 func (o options) measurements() int {
 	n := 0
 	for _, size := range o.sizes {
-		for _, k := range o.paths {
-			if k.Takes(o.measure.kind, size) {
-				n += o.runs
-			}
+		n += o.runs * o.round(size)
+	}
+	return n
+}
+
+// round returns how many measurements a round of one size has.
+func (o options) round(size int) int {
+	n := 0
+	for _, k := range o.paths {
+		if k.Takes(o.measure.kind, size) {
+			n++
 		}
 	}
 	return n

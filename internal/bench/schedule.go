@@ -47,7 +47,8 @@ func runAll(ctx context.Context, o options, m result.Machine, out sink, p *progr
 	for _, size := range o.sizes {
 		p.say("measuring the distance of the CPUs")
 		d := distance()
-		samples, err := runSize(ctx, o, opened, failed, size, p)
+		samples, at, err := runSize(ctx, o, opened, failed, size, p)
+		d.Cores, d.Line, d.HandOver = at.Cores, at.Line, at.HandOver
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("interrupted after %d of %d measurements", p.done, p.total)
 		}
@@ -60,19 +61,30 @@ func runAll(ctx context.Context, o options, m result.Machine, out sink, p *progr
 	return out.end()
 }
 
-// distance measures that of the CPUs that Apart places the ends on. It is a
-// variable for tests.
-var distance = func() coredist.Distance {
-	cpus := tcpbench.Apart()
-	return coredist.Measure(cpus.Client, cpus.Server)
-}
+// distance measures that of the CPUs that Apart places the ends on, and look does without the
+// copies of memory. They are variables for tests.
+var (
+	distance = func() coredist.Distance {
+		cpus := tcpbench.Apart()
+		return coredist.Measure(cpus.Client, cpus.Server)
+	}
+	look = func() coredist.Distance {
+		cpus := tcpbench.Apart()
+		return coredist.Between(cpus.Client, cpus.Server)
+	}
+)
 
-// runSize takes the measurements of one size, interleaved: A B A B. The samples
-// are in the order of the paths; after an error they are those until then. A path
-// that does not take the size, or has failed, has none.
-func runSize(ctx context.Context, o options, opened []paths.Path, failed []bool, size int, p *progress) ([][]sample, error) {
-	samples := make([][]sample, len(opened))
-	for run := range o.runs {
+// runSize takes the measurements of one size, interleaved: A B A B, in rounds at one distance of
+// the CPUs, as many as the options say. The samples are in the order of the paths; after an error
+// they are those until then. A path that does not take the size, or has failed, has none.
+func runSize(ctx context.Context, o options, opened []paths.Path, failed []bool, size int, p *progress) ([][]sample, coredist.Distance, error) {
+	var rounds [][]*sample // by the path
+	round := func(run int) error {
+		taken := make([]*sample, len(opened))
+		rounds = append(rounds, taken)
+		if run >= o.runs { // in place of one at another distance
+			p.total += o.round(size)
+		}
 		for i, path := range opened {
 			kind := o.paths[i]
 			if !kind.Takes(o.measure.kind, size) {
@@ -83,22 +95,33 @@ func runSize(ctx context.Context, o options, opened []paths.Path, failed []bool,
 				continue
 			}
 			if ctx.Err() != nil {
-				return samples, ctx.Err()
+				return ctx.Err()
 			}
-			p.step("%s, %d bytes, run %d of %d", kind.Name, size, run+1, o.runs)
+			p.step("%s, %d bytes, run %d of %d", kind.Name, size, run+1, max(o.runs, run+1))
 			r, err := path.Measure(ctx, o.spec(size))
 			if err != nil {
 				err = fmt.Errorf("path %s, %d bytes, run %d: %w", kind.Name, size, run+1, err)
 				if o.tolerate == nil || ctx.Err() != nil {
-					return samples, err
+					return err
 				}
 				o.tolerate(kind.Name, err)
 				failed[i] = true
 			} else {
-				samples[i] = append(samples[i], o.measure.sample(r, size))
+				s := o.measure.sample(r, size)
+				taken[i] = &s
 			}
 			p.stepDone()
 		}
+		return nil
 	}
-	return samples, nil
+	kept, at, err := coredist.Rounds(o.runs, look, round)
+	samples := make([][]sample, len(opened))
+	for _, run := range kept {
+		for i, s := range rounds[run] {
+			if s != nil {
+				samples[i] = append(samples[i], *s)
+			}
+		}
+	}
+	return samples, at, err
 }

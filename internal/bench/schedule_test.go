@@ -75,7 +75,10 @@ func (p *fakePath) Close() error {
 // fakeDistance has all tests of this package measure this distance.
 var fakeDistance = coredist.Distance{Cores: coredist.Near, Line: 0.06, HandOver: 1.9, Hot: 115, Cold: 21.5}
 
-func init() { distance = func() coredist.Distance { return fakeDistance } }
+func init() {
+	distance = func() coredist.Distance { return fakeDistance }
+	look = distance
+}
 
 // fakeOptions are options for these paths, the first being the control.
 func fakeOptions(measureName string, fakes ...*fakePath) options {
@@ -135,6 +138,35 @@ func TestRunAllInterleaves(t *testing.T) {
 	}
 	if len(out.got) != 4 || out.ended != 1 {
 		t.Errorf("%d rows, ended %d times", len(out.got), out.ended)
+	}
+}
+
+// TestRunAllAtOneDistance: rounds during which the host moved the CPUs do not count, and the row
+// has the distance of those that do.
+func TestRunAllAtOneDistance(t *testing.T) {
+	far := coredist.Distance{Cores: coredist.Far, Line: 0.25, HandOver: 8}
+	var log []string
+	a := &fakePath{name: "a", log: &log}
+	takes := 0.0
+	a.take = func(int) (float64, error) { takes++; return takes, nil }
+	o := fakeOptions("stream", a)
+	looks := 0
+	look = func() coredist.Distance {
+		if looks++; looks == 1 {
+			return fakeDistance
+		}
+		return far
+	}
+	t.Cleanup(func() { look = distance })
+	var out recorder
+	p := quiet(o)
+	if err := runAll(t.Context(), o, fakeMachine(), &out, p); err != nil {
+		t.Fatal(err)
+	}
+	want := far
+	want.Hot, want.Cold = fakeDistance.Hot, fakeDistance.Cold
+	if len(out.got) != 1 || !slices.Equal(out.got[0].Values, []float64{2, 3}) || out.got[0].Distance != want || p.done != 3 || p.total != 3 {
+		t.Errorf("rows %+v, %d of %d done", out.got, p.done, p.total)
 	}
 }
 

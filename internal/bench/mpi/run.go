@@ -321,10 +321,12 @@ func (o *Options) measure(ctx context.Context, list []library, m result.Machine,
 		defer func() { err = errors.Join(err, s.path.Close()) }()
 		sites = append(sites, s)
 	}
-	values := make(map[figure][]float64)
+	var rounds []map[figure][]float64
 	var failed []error
 	given := make(map[string]bool) // up: a library over a path
-	for range o.runs {
+	round := func(int) error {
+		values := make(map[figure][]float64)
+		rounds = append(rounds, values)
 		for _, l := range list {
 			for _, s := range sites {
 				if given[l.name+s.name] {
@@ -332,14 +334,28 @@ func (o *Options) measure(ctx context.Context, list []library, m result.Machine,
 				}
 				err := b.run(ctx, l, s, values)
 				if ctx.Err() != nil {
-					return nil, context.Cause(ctx)
+					return context.Cause(ctx)
 				}
 				if err != nil {
 					failed, given[l.name+s.name] = append(failed, err), true
 				}
 			}
 		}
+		return nil
 	}
+	cpus := tcpbench.Apart()
+	look := func() coredist.Distance { return coredist.Between(cpus.Client, cpus.Server) }
+	kept, at, err := coredist.Rounds(o.runs, look, round)
+	if err != nil {
+		return nil, err
+	}
+	values := make(map[figure][]float64)
+	for _, r := range kept {
+		for f, v := range rounds[r] {
+			values[f] = append(values[f], v...)
+		}
+	}
+	d.Cores, d.Line, d.HandOver = at.Cores, at.Line, at.HandOver
 	return o.rows(list, sites, values, m, d), errors.Join(failed...)
 }
 

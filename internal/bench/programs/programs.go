@@ -201,10 +201,11 @@ func (o *Options) Take(ctx context.Context, env measure.Env) error {
 
 // Measure runs the client alternately on both paths, against a server on each.
 func (p Pair) Measure(ctx context.Context, o Options, m result.Machine, d coredist.Distance) ([]result.Row, error) {
-	samples, err := p.samples(ctx, o)
+	samples, at, err := p.samples(ctx, o)
 	if err != nil {
 		return nil, err
 	}
+	d.Cores, d.Line, d.HandOver = at.Cores, at.Line, at.HandOver
 	return p.rows(o, m, d, samples), nil
 }
 
@@ -215,27 +216,27 @@ type sample struct {
 	cpu      float64 // of all programs and of the agent, microseconds a request; 0: not measured
 }
 
-// samples takes them.
-func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, err error) {
+// samples takes them, at one distance of the CPUs.
+func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, at coredist.Distance, err error) {
 	dir, err := tempdir.New("dsbench-programs")
 	if err != nil {
-		return samples, err
+		return samples, at, err
 	}
 	defer func() { err = errors.Join(err, tempdir.Remove(dir)) }()
 	if err := os.Chmod(dir, 0o755); err != nil { // servers may be other users'
-		return samples, err
+		return samples, at, err
 	}
 	if p.oneCPU {
 		o.cpus.Server = o.cpus.Client
 	}
 	// It builds its library: a server that waits for that would count as hanging.
 	if out, err := exec.CommandContext(ctx, o.exnRun, "--print-env").CombinedOutput(); err != nil {
-		return samples, fmt.Errorf("%s: %w: %s", o.exnRun, err, bytes.TrimSpace(out))
+		return samples, at, fmt.Errorf("%s: %w: %s", o.exnRun, err, bytes.TrimSpace(out))
 	}
 	var b *bridge
 	if o.network == networkBridge {
 		if b, err = newBridge(ctx); err != nil {
-			return samples, err
+			return samples, at, err
 		}
 		defer func() { err = errors.Join(err, b.close()) }()
 	}
@@ -250,26 +251,43 @@ func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, err 
 		}
 		defer func() { err = errors.Join(err, e.stop()) }()
 		if err := e.start(ctx); err != nil {
-			return samples, err
+			return samples, at, err
 		}
 		ends[i] = e
 	}
-	// The first run of each warms up, and shows that it works.
-	for run := range o.runs + 1 {
+	turn := func() (taken [2][]sample, err error) {
 		for i, e := range ends {
 			if e == nil {
 				continue
 			}
 			s, err := e.turn(ctx)
 			if err != nil {
-				return samples, err
+				return taken, err
 			}
-			if run > 0 {
-				samples[i] = append(samples[i], s)
-			}
+			taken[i] = []sample{s}
+		}
+		return taken, nil
+	}
+	if _, err := turn(); err != nil { // it warms up, and shows that it works
+		return samples, at, err
+	}
+	var rounds [][2][]sample
+	cpus := tcpbench.Apart()
+	look := func() coredist.Distance { return coredist.Between(cpus.Client, cpus.Server) }
+	kept, at, err := coredist.Rounds(o.runs, look, func(int) error {
+		taken, err := turn()
+		rounds = append(rounds, taken)
+		return err
+	})
+	if err != nil {
+		return samples, at, err
+	}
+	for _, r := range kept {
+		for i := range samples {
+			samples[i] = append(samples[i], rounds[r][i]...)
 		}
 	}
-	return samples, nil
+	return samples, at, nil
 }
 
 // rows makes the rows of a measure, in the form of every other one.

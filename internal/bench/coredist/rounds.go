@@ -1,0 +1,39 @@
+package coredist
+
+// mostRounds is how many rounds there are at most for each that counts.
+const mostRounds = 3
+
+// Rounds calls round with 0, 1 and so on until n of the calls were at one distance of the CPUs, as
+// look tells it, both before and after the call. It returns their numbers, and that distance. A
+// host moves virtual CPUs within seconds, and a median over both distances is a figure of neither.
+// After 3n calls it returns those at the distance that most had, and if the CPUs moved during each
+// of them, the first n.
+//
+// An error of round ends it; kept are all that began then.
+func Rounds(n int, look func() Distance, round func(i int) error) (kept []int, at Distance, err error) {
+	before := look()
+	at = before
+	still := make(map[string][]int) // by the distance
+	var all []int
+	for i := 0; i < mostRounds*n && len(kept) < n; i++ {
+		all = append(all, i)
+		if err := round(i); err != nil {
+			return all, before, err
+		}
+		after := look()
+		if name := after.Cores; name == before.Cores {
+			still[name] = append(still[name], i)
+			if len(still[name]) > len(kept) {
+				kept, at = still[name], after
+			}
+		}
+		before = after
+	}
+	if len(kept) == 0 {
+		kept = all[:min(n, len(all))]
+	}
+	return kept, at, nil
+}
+
+// Between measures the distance of two CPUs, as Measure does, but not how fast memory is copied.
+func Between(a, b int) Distance { return way(a, b) }
