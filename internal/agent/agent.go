@@ -34,12 +34,15 @@ const hostName = "host"
 
 // agent is one that runs. Run's goroutine has all of it.
 type agent struct {
-	log    logger.Logger
-	proc   string // where the processes are
-	own    uint64 // inode of this process's namespace, which is served, too; 0: it is not
-	group  *broker.Group
-	search *search
-	at     map[uint64]*place
+	log      logger.Logger
+	proc     string        // where the processes are
+	own      uint64        // inode of this process's namespace, which is served, too; 0: it is not
+	doorPath string        // "": there is no door
+	every    time.Duration // between two looks
+	group    *broker.Group
+	search   *search
+	door     *door
+	at       map[uint64]*place
 	// told: namespaces that another broker serves, or that could not be entered, which the log
 	// knows.
 	told map[uint64]bool
@@ -48,7 +51,7 @@ type agent struct {
 // place is a namespace and its broker.
 type place struct {
 	ns     *netns.NS
-	of     string // the container's ID; "": of none
+	of     string // see accountOf
 	server *broker.Server
 	teller *control.Teller
 	whose  control.Whose
@@ -63,7 +66,7 @@ func Run(ctx context.Context, log logger.Logger, ready func()) error {
 	if !ok {
 		return errors.New("agent: /proc is not mounted")
 	}
-	return (&agent{log: log, proc: procDir, own: own}).run(ctx, ready)
+	return (&agent{log: log, proc: procDir, own: own, doorPath: broker.DoorPath, every: lookTime}).run(ctx, ready)
 }
 
 func (a *agent) run(ctx context.Context, ready func()) (err error) {
@@ -85,20 +88,28 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 	watched, end := context.WithCancel(ctx)
 	watch.Go(func() { a.group.Watch(watched) })
 	defer func() { end(); watch.Wait() }()
-	tick := time.NewTicker(lookTime)
+	a.door = a.openDoor()
+	defer func() { err = errors.Join(err, a.door.close()) }()
+	tick := time.NewTicker(a.every)
 	defer tick.Stop()
 	for first := true; ; first = false {
 		if err := a.look(time.Now()); err != nil {
 			return err
 		}
 		a.group.SetServices(pairs.Services())
+		a.door.open()
 		if first {
 			ready()
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
+		for waits := true; waits; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case pid := <-a.door.knocks():
+				a.hear(pid, time.Now())
+			case <-tick.C:
+				waits = false
+			}
 		}
 	}
 }
@@ -113,20 +124,7 @@ func (a *agent) look(now time.Time) error {
 		found[a.own] = os.Getpid()
 	}
 	for inode, pid := range found {
-		p := a.at[inode]
-		if p == nil {
-			if p, err = a.serve(inode, pid); err != nil {
-				if !a.told[inode] {
-					a.told[inode] = true
-					a.log.Warn("direct sockets: namespace is left out", "namespace", inode, "pid", pid, "reason", err)
-				}
-				continue
-			}
-			a.at[inode] = p
-			delete(a.told, inode)
-			a.log.Info("direct sockets", "namespace", inode, "container", p.whose.Container, "name", p.whose.Name)
-		}
-		p.seen = now
+		a.meet(inode, pid, now)
 	}
 	for inode := range a.told {
 		if _, there := found[inode]; !there {
@@ -144,6 +142,25 @@ func (a *agent) look(now time.Time) error {
 	return nil
 }
 
+// meet serves the namespace of a process that asks.
+func (a *agent) meet(inode uint64, pid int, now time.Time) {
+	p := a.at[inode]
+	if p == nil {
+		var err error
+		if p, err = a.serve(inode, pid); err != nil {
+			if !a.told[inode] {
+				a.told[inode] = true
+				a.log.Warn("direct sockets: namespace is left out", "namespace", inode, "pid", pid, "reason", err)
+			}
+			return
+		}
+		a.at[inode] = p
+		delete(a.told, inode)
+		a.log.Info("direct sockets", "namespace", inode, "container", p.whose.Container, "name", p.whose.Name)
+	}
+	p.seen = now
+}
+
 // serve makes the broker of a process's namespace, and runs it.
 func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 	p = &place{ended: make(chan error, 1)}
@@ -157,8 +174,8 @@ func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 	p.whose = control.Whose{Name: hostName}
 	if inode != a.own {
 		p.whose = whoseOf(a.proc, pid)
-		if p.of = containerOf(a.proc, pid); p.of != "" && a.namespacesOf(p.of) >= maxNamespaces {
-			return nil, errors.Join(fmt.Errorf("agent: container %.12s has %d namespaces already", p.of, maxNamespaces), p.ns.Close())
+		if p.of = accountOf(a.proc, pid); p.of != "" && a.namespacesOf(p.of) >= maxNamespaces {
+			return nil, errors.Join(fmt.Errorf("agent: %.12s has %d namespaces already", p.of, maxNamespaces), p.ns.Close())
 		}
 	}
 	p.server, err = broker.New(broker.Config{Group: a.group, In: p.ns.Do, Limited: inode != a.own, Log: a.log})
@@ -172,14 +189,14 @@ func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 	return p, nil
 }
 
-// maxNamespaces is how many network namespaces of one container are served: who is root in one can
-// make many.
+// maxNamespaces is how many network namespaces of one account are served: who is root in a
+// container, or may make user namespaces, can make many.
 const maxNamespaces = 64
 
-// namespacesOf counts those of a container that are served.
-func (a *agent) namespacesOf(container string) (n int) {
+// namespacesOf counts those of an account that are served.
+func (a *agent) namespacesOf(account string) (n int) {
 	for _, p := range a.at {
-		if p.of == container {
+		if p.of == account {
 			n++
 		}
 	}

@@ -6,6 +6,7 @@
 //	/proc ──▶ namespaces ──▶ a broker for each ─┐
 //	                                            ├─ broker.Group ── package pairing
 //	         programs, at /run/exn/ds/ID.sock ──┘
+//	         programs that start, at agent.sock ──▶ door ──▶ namespaces
 //
 // A process asks for direct sockets by its environment: the preload library in LD_PRELOAD, or
 // EXNET=1. Its network namespace then has a broker, until no process there asks any more; so has
@@ -17,11 +18,13 @@
 //
 // # Concurrency
 //
-// Run has one goroutine that looks for namespaces, and those of the brokers.
+// Run has one goroutine that looks for namespaces, one that accepts at the door, and those of the
+// brokers.
 //
 // # Limits
 //
-// Root of the host. Namespaces are found by looking at /proc twice a second, for 25 ms each time. A
+// Root of the host. Namespaces are found as a program connects to the door, which wants no answer,
+// and by looking at /proc twice a second, for 25 ms each time. A
 // container's broker keeps its network namespace until the agent has seen that its processes are
 // gone.
 package agent

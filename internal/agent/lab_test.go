@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,10 @@ type lab struct {
 	t            *testing.T
 	router, a, b *netns.NS
 	proc         string
-	how          string // "": programs are in this user namespace; else how their container is made: see contain
+	door         string        // "": the agent has none
+	waits        bool          // a program begins when the agent can see its process
+	every        time.Duration // 0: lookTime
+	how          string        // "": programs are in this user namespace; else how their container is made: see contain
 	stop         context.CancelFunc
 	ended        chan error
 }
@@ -84,7 +88,7 @@ func (l *lab) start() {
 	l.stop, l.ended = stop, make(chan error, 1)
 	ready := make(chan struct{})
 	go func() {
-		l.ended <- (&agent{log: logger.Discard{}, proc: l.proc}).run(ctx, func() { close(ready) })
+		l.ended <- (&agent{log: logger.Discard{}, proc: l.proc, doorPath: l.door, every: cmp.Or(l.every, lookTime)}).run(ctx, func() { close(ready) })
 	}()
 	select {
 	case err := <-l.ended:
@@ -156,6 +160,26 @@ type chat struct {
 // chat starts a program in a namespace. A server has begun to listen when it returns.
 func (l *lab) chat(n *netns.NS, as language, role, addr string, port int) *chat {
 	l.t.Helper()
+	cmd := l.program(as, role, addr, port)
+	if l.waits {
+		cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `read -r line && exec "$@"`, "sh", cmd.Path}, cmd.Args[1:]...)
+	}
+	c := l.run(n, cmd)
+	l.see(cmd.Process.Pid)
+	if l.waits {
+		if _, err := fmt.Fprintln(c.in, "begin"); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	if role != "client" {
+		c.expect("ready")
+	}
+	return c
+}
+
+// program is a command of the lab: a chat.
+func (l *lab) program(as language, role, addr string, port int) *exec.Cmd {
+	l.t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "EXNET=1", roleEnv+"=chat-"+role+" "+net.JoinHostPort(addr, strconv.Itoa(port)))
 	if as == inC {
@@ -173,12 +197,7 @@ func (l *lab) chat(n *netns.NS, as language, role, addr string, port int) *chat 
 	if l.how != "" {
 		contained(l, as, cmd, l.how)
 	}
-	c := l.run(n, cmd)
-	l.see(cmd.Process.Pid)
-	if role != "client" {
-		c.expect("ready")
-	}
-	return c
+	return cmd
 }
 
 // start1 starts this binary in another role, which says when it is ready.
@@ -375,7 +394,7 @@ func agentRole(proc string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	return (&agent{log: logger.Discard{}, proc: proc}).run(ctx, func() { fmt.Println("ready") })
+	return (&agent{log: logger.Discard{}, proc: proc, every: lookTime}).run(ctx, func() { fmt.Println("ready") })
 }
 
 // sentBytes is how many bytes a's interface has sent: a program's direct bytes are not among them.

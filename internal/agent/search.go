@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // How processes are looked at. What is read of one is its own to fill, up to maxRead bytes twice.
@@ -139,7 +142,7 @@ func (s *search) read(now time.Time, order []uint64, waiting map[uint64][]int) {
 
 // ask reads a process. ok false: that cannot be said now.
 func (s *search) ask(pid int) (is, ok bool) {
-	of := containerOf(s.proc, pid)
+	of := accountOf(s.proc, pid)
 	if of == "" {
 		of = strconv.FormatUint(s.known[pid].inode, 10)
 	}
@@ -157,6 +160,32 @@ func (s *search) ask(pid int) (is, ok bool) {
 		s.stuck[of] = done
 		return false, false
 	}
+}
+
+// meet reads a process of a namespace that nobody was known to ask in, and reports whether it asks.
+func (s *search) meet(pid int, inode uint64, now time.Time) bool {
+	p := s.known[pid]
+	if p == nil || p.inode != inode {
+		p = &process{inode: inode, first: now}
+		s.known[pid] = p
+	}
+	if asks, ok := s.ask(pid); ok {
+		p.asks, p.read = asks, now
+	}
+	return p.asks
+}
+
+// accountOf says whose limits a process has: those of its container, or else of its user; "": it is
+// root's, in no container, and has none.
+func accountOf(proc string, pid int) string {
+	if id := containerOf(proc, pid); id != "" {
+		return id
+	}
+	var st unix.Stat_t
+	if unix.Stat(filepath.Join(proc, strconv.Itoa(pid)), &st) != nil || st.Uid == 0 {
+		return ""
+	}
+	return fmt.Sprint("user ", st.Uid)
 }
 
 // containerOf is the ID of a process's container, by its cgroup, which the kernel tells without a

@@ -123,16 +123,27 @@ func Trusted(conn *net.UnixConn) error {
 }
 
 // UserOf is the user of the process that made the socket that conn is connected to.
-func UserOf(conn *net.UnixConn) (uid uint32, err error) {
+func UserOf(conn *net.UnixConn) (uint32, error) {
+	cred, err := credOf(conn)
+	return cred.Uid, err
+}
+
+// PIDOf is the number of that process, in this one's PID namespace; 0: it is not in it.
+func PIDOf(conn *net.UnixConn) (int, error) {
+	cred, err := credOf(conn)
+	return int(cred.Pid), err
+}
+
+func credOf(conn *net.UnixConn) (cred unix.Ucred, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return 0, err
+		return cred, err
 	}
 	ctlErr := raw.Control(func(fd uintptr) {
-		var cred *unix.Ucred
-		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			uid = cred.Uid
+		var is *unix.Ucred
+		if is, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			cred = *is
 		}
 	})
-	return uid, errors.Join(ctlErr, err)
+	return cred, errors.Join(ctlErr, err)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 // Times between two attempts to find a broker: doubled each time until the last.
 const (
 	firstRetry = 20 * time.Millisecond
-	lastRetry  = 5 * time.Second
+	lastRetry  = time.Second
 	// steady is how long a connection must last not to count as one that keeps failing.
 	steady = time.Second
 	// betterTime is how often a client of a user's broker looks for root's.
@@ -35,7 +36,7 @@ const (
 func (c *Client) run(ctx context.Context) {
 	defer close(c.done)
 	retry := firstRetry
-	for {
+	for knocked := false; ; {
 		w, in, err := c.connect(ctx)
 		if err == nil {
 			began := time.Now()
@@ -48,6 +49,10 @@ func (c *Client) run(ctx context.Context) {
 			err = wire.ErrClosed
 		}
 		c.disconnected(err)
+		if !knocked && c.cfg.Path == "" && os.Getenv(PathEnv) == "" {
+			_ = knock(DoorPath) // or there is no agent
+			knocked = true
+		}
 		select {
 		case <-time.After(retry):
 		case <-ctx.Done():

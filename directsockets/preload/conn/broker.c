@@ -27,6 +27,8 @@ enum {
 	KNOWS_UDP = 1,
 	RETRY_NS = 1000000000,   /* between two attempts to find it */
 	UNFIT_NS = 2000000000,    /* more, after one that did not answer as it should */
+	SOON_NS = 8000000,	  /* the first time after an agent was told, doubled so often */
+	SOON = 7,
 	ENDED = -2,
 	TOO_MANY = 4, /* a reason of REFUSED */
 };
@@ -37,6 +39,7 @@ static uint8_t *page; /* once mapped it stays; a new broker's page takes its pla
 static bool page_valid;
 static bool page_udp; /* it has what UDP needs */
 static int64_t next_try;
+static unsigned soon; /* attempts since an agent was told of this process */
 static bool silent; /* HELLO was sent, and is not answered yet */
 static bool known; /* there has been a broker */
 static int absent = DS_WHY_NO_BROKER; /* why there is none */
@@ -62,6 +65,13 @@ void ds_broker_init(const struct ds_broker_notices *to)
 	notices = to;
 	ds_place_init();
 	snprintf(program, sizeof program, "%s", rules_program());
+}
+
+/* How long to wait for the next attempt after one that found nothing: not long while an agent that
+ * was told of this process may be making the broker. */
+static int64_t pause_ns(void)
+{
+	return ds_place_knocked() && soon < SOON ? SOON_NS << soon++ : RETRY_NS;
 }
 
 /* Connects to the broker of this network namespace: a kept descriptor, or -1. */
@@ -210,8 +220,10 @@ static bool greet(void)
 
 	absent = DS_WHY_NO_BROKER;
 	conn = stats < 0 ? -1 : find();
-	if (conn < 0)
+	if (conn < 0) {
+		DS_SET(next_try, now_ns() + pause_ns());
 		return false;
+	}
 	DS_SET(known, true);
 	memcpy(hello.program, program, sizeof hello.program);
 	if (!send_message(&hello, &stats, 1)) {

@@ -2,6 +2,7 @@
 
 #include "conn/env.h"
 #include "conn/fds.h"
+#include "conn/sock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +35,7 @@ void ds_place_init(void)
 }
 
 /* Appends v in decimal to path, which has room for it. */
-static void append(char *path, unsigned long v)
+DS_START static void append(char *path, unsigned long v)
 {
 	char digits[DIGITS];
 	size_t len = strlen(path);
@@ -124,19 +125,29 @@ static int try(const char *path, bool given)
 	return -1;
 }
 
-/* Connects to the socket of this network namespace in dir, a path of at most RUN + 16 bytes. */
-static int try_in(const char *dir)
+/* Puts the path of the socket of this network namespace in dir, which has at most RUN + 16 bytes,
+ * into path, which has room for it. */
+DS_START static bool path_in(const char *dir, char *path)
 {
-	char path[RUN + 16 + DIGITS + 8];
 	struct stat st;
 
 	if (stat("/proc/self/ns/net", &st) < 0)
-		return -1;
+		return false;
 	strcpy(path, dir);
 	strcat(path, "/");
 	append(path, st.st_ino);
 	strcat(path, ".sock");
-	return try(path, dir == roots);
+	return true;
+}
+
+enum { PATH_ROOM = RUN + 16 + DIGITS + 8 };
+
+/* Connects to the socket of this network namespace in dir. */
+static int try_in(const char *dir)
+{
+	char path[PATH_ROOM];
+
+	return path_in(dir, path) ? try(path, dir == roots) : -1;
 }
 
 /* Is path a directory, and no link to one, that only this user or root may write? Nobody else has
@@ -174,3 +185,26 @@ int ds_place_find(bool *users)
 	strcat(dir, "/ds");
 	return is_own(dir) ? try_in(dir) : -1;
 }
+
+static bool knocked DS_START_DATA = false;
+
+DS_START void ds_knock(void)
+{
+	struct sockaddr_un a = {AF_UNIX, "/run/exn/ds/agent.sock"};
+	char path[PATH_ROOM];
+	struct stat st;
+
+	if (ds_syscall(SYS_faccessat, AT_FDCWD, a.sun_path, F_OK) < 0) /* there is no agent */
+		return;
+	if (ds_env("EXNET_BROKER") || !path_in(roots, path) || stat(path, &st) == 0)
+		return;
+	/* Nothing is said: the kernel tells the agent which process connects. */
+	int fd = (int)ds_syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return;
+	if (ds_syscall(SYS_connect, fd, &a, sizeof a) == 0)
+		knocked = true;
+	ds_syscall(SYS_close, fd);
+}
+
+bool ds_place_knocked(void) { return knocked; }

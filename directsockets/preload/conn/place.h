@@ -13,5 +13,7 @@ void ds_place_init(void) DS_HIDDEN;
  * the namespace share. ds_place_find: to any; *users: it is the user's own. */
 int ds_place_roots(void) DS_HIDDEN;
 int ds_place_find(bool *users) DS_HIDDEN;
+/* Has ds_knock told an agent of this process? */
+bool ds_place_knocked(void) DS_HIDDEN;
 
 #endif

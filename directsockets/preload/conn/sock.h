@@ -36,6 +36,10 @@ bool ds_plain(const struct ds_sock *s) DS_HIDDEN;
  * process is about to lose sight of the broker's socket (chroot), or to accept. */
 void ds_connect_broker(void) DS_HIDDEN;
 
+/* Tells an agent of this host, if there is one, that the process is there, unless its namespace has
+ * a broker: the agent then makes one (SPEC 6). It waits for nobody. */
+void ds_knock(void) DS_HIDDEN;
+
 /* Keeps the variables that the library reads, before the program can change them. */
 void ds_env_keep(void) DS_HIDDEN;
 

@@ -269,6 +269,7 @@ __attribute__((constructor)) DS_START static void start(void)
 	ep_init();
 	vfork_init();
 	pthread_atfork(fork_prepare, forked, fork_child);
+	ds_knock();
 	adopt_listeners();
 	inherit_take();
 	ds_own_path(); /* now, as this takes a lock */
