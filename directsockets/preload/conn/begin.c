@@ -21,9 +21,10 @@ static void settle_wait(bool known)
 	DS_SET(may_wait, known && !ds_config.explain && !ds_config.wait && ds_config.sends && ds_config.bytes);
 }
 
-/* Makes the socket of a connection whose side this is; NULL: it stays plain, or memory is short.
- * Takes the lock of setup; errno stays. */
-static struct ds_sock *make(int fd, int side)
+/* Makes the socket of the connection l, whose side this is, and gives it to l; without l it is the
+ * caller's. NULL: it stays plain, or memory is short. Takes the lock of setup, as fork does: the
+ * child has the whole connection, or a plain one. errno stays. */
+static struct ds_sock *make(struct ds_life *l, int fd, int side)
 {
 	struct ds_info info = {0};
 	struct ds_sock *s = NULL;
@@ -35,7 +36,8 @@ static struct ds_sock *make(int fd, int side)
 		ds_setup_broker();
 	bool broker = ds_broker_up(), known = ds_broker_known();
 	settle_wait(known);
-	if ((!known && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
+	bool ours = !l || l->gen == ds_gen; /* or another process has it without knowing it */
+	if (!ours || (!known && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
 		ds_setup_unlock();
 		errno = saved;
 		return NULL;
@@ -59,6 +61,8 @@ static struct ds_sock *make(int fd, int side)
 			DS_SET(s->waits, true);
 		}
 	}
+	if (l)
+		ds_life_begun(l, s);
 	ds_setup_unlock();
 	errno = saved;
 	return s;
@@ -88,20 +92,20 @@ void ds_test_wait(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
-struct ds_sock *ds_client(int fd)
+struct ds_sock *ds_client(struct ds_life *l, int fd)
 {
-	struct ds_sock *s = make(fd, 0);
+	struct ds_sock *s = make(l, fd, 0);
 
 	if (s && ds_config.wait)
 		ds_tick(s, fd); /* offers it at once, if EXNET_DS_SENDS is 0 */
 	return s;
 }
 
-struct ds_sock *ds_server(int fd) { return make(fd, 1); }
+struct ds_sock *ds_server(struct ds_life *l, int fd) { return make(l, fd, 1); }
 
 struct ds_sock *ds_inherited(int fd, int side)
 {
-	struct ds_sock *s = make(fd, side);
+	struct ds_sock *s = make(NULL, fd, side);
 
 	if (s)
 		s->inherited = true;

@@ -59,14 +59,10 @@ static void shut(struct ds_sock *s, unsigned how)
 		__atomic_store_n(&s->sh->tx_shut, 1, __ATOMIC_RELAXED);
 }
 
-/* l, which nobody else changes, has the handle s, or none. */
+/* l, which nobody else changes, has the handle s. */
 static void known(struct ds_life *l, struct ds_sock *s)
 {
 	l->s = s;
-	if (!s) {
-		__atomic_store_n(&l->state, CONN_PLAIN, __ATOMIC_RELEASE);
-		return;
-	}
 	s->life = l;
 	take_over(l, s);
 	shut(s, __atomic_load_n(&l->traffic.shut, __ATOMIC_SEQ_CST));
@@ -77,6 +73,12 @@ static void known(struct ds_life *l, struct ds_sock *s)
 
 void ds_life_inherit(struct ds_life *l, struct ds_sock *s) { known(l, s); }
 
+void ds_life_begun(struct ds_life *l, struct ds_sock *s)
+{
+	begun(l, s);
+	known(l, s);
+}
+
 void ds_life_connected(struct ds_life *l, int fd)
 {
 	ds_critical_begin(); /* no handler is to find it between two states */
@@ -84,11 +86,9 @@ void ds_life_connected(struct ds_life *l, int fd)
 		ds_critical_end();
 		return;
 	}
-	/* Or another process has the socket without knowing the connection. */
-	struct ds_sock *s = l->gen != ds_gen ? NULL : l->side ? ds_server(fd) : ds_client(fd);
-	if (s)
-		begun(l, s);
-	known(l, s);
+	struct ds_sock *s = l->side ? ds_server(l, fd) : ds_client(l, fd);
+	if (!s)
+		ds_life_forget(l);
 	if (s && __atomic_load_n(&l->traffic.options, __ATOMIC_SEQ_CST))
 		ds_options_changed(s, fd); /* by calls that were not taken over yet */
 	ds_critical_end();

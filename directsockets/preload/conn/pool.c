@@ -289,9 +289,12 @@ void ds_fork_prepare(void)
 	if (fork_locked)
 		ds_name_share(ds_fd_keep);
 	each_shared(1);
-	for (unsigned i = 0; i < npools * POOL; i++)
-		if (pools[i / POOL][i % POOL].open) /* the other process may change it, and end */
-			ds_life_flags(pools[i / POOL][i % POOL].life);
+	for (unsigned i = 0; i < npools * POOL; i++) {
+		struct ds_sock *s = &pools[i / POOL][i % POOL];
+
+		if (s->open && s->life) /* not one that is being inherited, or made if there is no lock */
+			ds_life_flags(s->life); /* the other process may change it, and end */
+	}
 }
 
 void ds_fork_parent(pid_t pid)

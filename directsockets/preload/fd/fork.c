@@ -50,6 +50,13 @@ void fork_parent(pid_t pid)
 	errno = saved;
 }
 
+/* For conn_each: the thread that was about to make the handle of c is the parent's. */
+static void abandoned(struct conn *c, void *arg)
+{
+	(void)arg;
+	ds_life_forget(&c->life);
+}
+
 void fork_child(void)
 {
 	fd_after_fork();
@@ -65,6 +72,7 @@ void fork_child(void)
 		ep_fork_prepare();
 		ds_critical_end();
 	}
+	conn_each(CONN_IN(CONN_SETTLING), abandoned, NULL);
 	ep_fork_child();
 	ds_dg_forked(0);
 	ds_fork_child();
