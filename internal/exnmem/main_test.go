@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -185,45 +184,5 @@ func TestOddSizes(t *testing.T) {
 	cmd := exnMem(t, "run", "--local", "1234567", "--remote", "33333333", "--control", "--", "python3", "-c", "print(len(bytearray(20000000)))")
 	if stdout, stderr, status := result(t, cmd); stdout != "20000000\n" || status != 0 {
 		t.Errorf("status %d, %q\n%s", status, stdout, stderr)
-	}
-}
-
-// A pager that is killed takes its program with it, which says so: a program never goes on with
-// memory that it has not, and never hangs.
-func TestPagerKilled(t *testing.T) {
-	needPaging(t)
-	dir := t.TempDir()
-	ready := filepath.Join(dir, "ready")
-	cmd := exnMem(t, "run", "--local", "4M", "--remote", "256M", "--control", "--", "python3", "-c", `
-import os, sys
-b = bytearray(os.urandom(1 << 20)) * 32
-if os.fork() == 0: open(sys.argv[1] + '.child', 'w').close()
-open(sys.argv[1], 'w').write(str(os.getpid()))
-while True: sum(b)
-`, ready)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr // its copying ends when no process of the program has it any more
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; ; i++ {
-		text, _ := os.ReadFile(ready)
-		if _, err := os.Stat(ready + ".child"); err == nil && len(text) > 0 {
-			break
-		}
-		if i == 6000 {
-			t.Fatal("the program does not begin")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
-	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGKILL {
-		t.Errorf("%v", cmd.ProcessState)
-	}
-	if n := strings.Count(stderr.String(), "exn-mem: the pager has ended"); n != 2 {
-		t.Errorf("it is said %d times, by a program and its child\n%s", n, &stderr)
 	}
 }

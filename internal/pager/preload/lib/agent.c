@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
 #include <linux/userfaultfd.h>
@@ -33,15 +35,38 @@ struct agent {
 };
 
 /* Ends the process: what it has elsewhere cannot be had any more. One line says so, on what is the
- * program's standard error now. */
-static void end_process(void)
+ * program's standard error now. Not by SIGBUS: a thread that waits for a page of the pager's takes
+ * no signal but SIGKILL. */
+static void end_process(struct pg_area *area)
 {
 	static const char text[] = "exn-mem: the pager has ended, and with it memory of this program: the program is killed\n";
+	if (__atomic_exchange_n(&area->ended, 1, __ATOMIC_ACQ_REL))
+		PG_CALL(SYS_ppoll, 0, 0, 0, 0); /* until the other thread has said it */
 	long fd = PG_CALL(SYS_openat, AT_FDCWD, "/proc/self/fd/2", O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK, 0);
 
 	if (fd >= 0)
 		PG_CALL(SYS_write, fd, text, sizeof text - 1, 0);
 	PG_CALL(SYS_kill, PG_CALL(SYS_getpid, 0, 0, 0, 0), SIGKILL, 0, 0);
+}
+
+/* Ends the process when the pager ends. arg is the agent. It touches no memory but its stack and the
+ * first page of the area, which are there. */
+static void watch(void *arg)
+{
+	const struct agent *a = arg;
+	struct pollfd p = {.fd = a->socket};
+
+	while (PG_CALL(SYS_ppoll, &p, 1, 0, 0) <= 0 || !(p.revents & (POLLHUP | POLLERR | POLLNVAL)))
+		;
+	end_process(a->area);
+}
+
+/* Starts the watcher, which has the descriptors of the agent. Returns true if it runs. */
+static bool start_watcher(struct agent *a)
+{
+	const unsigned long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+
+	return pg_thread(watch, a, a->area->watch + PG_WATCH, flags) > 0;
 }
 
 /* Lets the thread that started the agent go on. */
@@ -235,15 +260,15 @@ int pg_agent(void *arg)
 	bool paged = meet(&a);
 
 	drop_rights();
-	if (!paged) {
+	if (!paged || !start_watcher(&a)) {
 		if (__atomic_load_n(&a.area->adopted, __ATOMIC_RELAXED))
-			end_process();
+			end_process(a.area);
 		tell_ready(a.area);
 		return 0;
 	}
 	__atomic_store_n(&a.area->adopted, 1, __ATOMIC_RELAXED);
 	tell_ready(a.area);
 	serve(&a);
-	end_process();
+	end_process(a.area);
 	return 0;
 }

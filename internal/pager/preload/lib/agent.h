@@ -8,6 +8,7 @@
 
 enum {
 	PG_STACK = 16 * PG_PAGE,
+	PG_WATCH = 2 * PG_PAGE, /* the stack of the agent's watcher */
 	PG_SLOTS = 1 << 14, /* pages that can wait in the area */
 };
 
@@ -17,19 +18,22 @@ struct pg_area {
 	char path[108];     /* of the pager's socket */
 	uint32_t adopted;   /* the pager has this process, or has its parent */
 	uint32_t ready;     /* a futex: 1 the agent has its userfaultfd */
-	char pad[PG_PAGE - 116];
+	uint32_t ended;     /* a thread is ending the process */
+	char pad[PG_PAGE - 120];
 	union {
 		uint64_t token; /* a child finds here what the pager wrote */
 		char first[PG_PAGE];
 	} mark;
+	char watch[PG_WATCH];
 	char stack[PG_STACK];
 	char slots[]; /* PG_SLOTS pages */
 };
 
 #define PG_AREA_SIZE (sizeof(struct pg_area) + (uint64_t)PG_SLOTS * PG_PAGE)
 
-/* What the agent's thread runs. arg is the area. It returns if the pager refuses the process, and
- * ends the process when the pager dies. */
+/* What the agent's thread runs. arg is the area. It returns if the pager refuses the process. Else a
+ * thread of its own, the watcher, ends the process when the pager dies: the agent itself may be in
+ * a call then that waits for the pager. */
 int pg_agent(void *arg);
 
 #endif
