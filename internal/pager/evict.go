@@ -276,6 +276,9 @@ func (g *Pager) save(p *process, slot, run int) bool {
 				return false
 			}
 			g.dead = true
+			if g.said["lost"] { // that line says it
+				return false
+			}
 			g.say("dead", "the store is lost (%v): memory that is there ends who touches it with SIGBUS, and the rest stays here", err)
 			return false
 		}

@@ -21,27 +21,18 @@ static void settle_wait(bool known)
 	DS_SET(may_wait, known && !ds_config.explain && !ds_config.wait && ds_config.sends && ds_config.bytes);
 }
 
-/* Makes the socket of the connection l, whose side this is, and gives it to l; without l it is the
- * caller's. NULL: it stays plain, or memory is short. Takes the lock of setup, as fork does: the
- * child has the whole connection, or a plain one. errno stays. */
-static struct ds_sock *make(struct ds_life *l, int fd, int side)
+struct ds_sock *ds_make(int fd, int side)
 {
 	struct ds_info info = {0};
-	struct ds_sock *s = NULL;
-	int saved = errno, why;
+	struct ds_sock *s;
+	int why;
 
-	if (!ds_setup_lock())
-		return NULL;
 	if (ds_start())
 		ds_setup_broker();
 	bool broker = ds_broker_up(), known = ds_broker_known();
 	settle_wait(known);
-	bool ours = !l || l->gen == ds_gen; /* or another process has it without knowing it */
-	if (!ours || (!known && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle())) {
-		ds_setup_unlock();
-		errno = saved;
+	if ((!known && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle()))
 		return NULL;
-	}
 	s->side = (uint8_t)side;
 	s->info = info;
 	s->entry = ds_stats_get(fd, side, &s->info);
@@ -52,19 +43,15 @@ static struct ds_sock *make(struct ds_life *l, int fd, int side)
 		why = DS_WHY_NO_MEMORY;
 	if (why) {
 		ds_stats_say(s->entry, DS_MODE_TCP, why);
-	} else {
-		s->bucket = ds_bucket(&s->info);
-		s->phase = EARLY;
-		ds_stats_say(s->entry, DS_MODE_TCP, !broker ? ds_broker_absent() : side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
-		if (side) {
-			ds_broker_wait(&info);
-			DS_SET(s->waits, true);
-		}
+		return s;
 	}
-	if (l)
-		ds_life_begun(l, s);
-	ds_setup_unlock();
-	errno = saved;
+	s->bucket = ds_bucket(&s->info);
+	s->phase = EARLY;
+	ds_stats_say(s->entry, DS_MODE_TCP, !broker ? ds_broker_absent() : side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
+	if (side) {
+		ds_broker_wait(&info);
+		DS_SET(s->waits, true);
+	}
 	return s;
 }
 
@@ -92,23 +79,18 @@ void ds_test_wait(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
-struct ds_sock *ds_client(struct ds_life *l, int fd)
-{
-	struct ds_sock *s = make(l, fd, 0);
-
-	if (s && ds_config.wait)
-		ds_tick(s, fd); /* offers it at once, if EXNET_DS_SENDS is 0 */
-	return s;
-}
-
-struct ds_sock *ds_server(struct ds_life *l, int fd) { return make(l, fd, 1); }
-
 struct ds_sock *ds_inherited(int fd, int side)
 {
-	struct ds_sock *s = make(NULL, fd, side);
+	struct ds_sock *s = NULL;
+	int saved = errno;
 
+	if (ds_setup_lock()) {
+		s = ds_make(fd, side);
+		ds_setup_unlock();
+	}
 	if (s)
 		s->inherited = true;
+	errno = saved;
 	return s;
 }
 

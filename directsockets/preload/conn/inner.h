@@ -108,12 +108,10 @@ extern struct ds_config ds_config DS_HIDDEN;
 bool ds_start(void) DS_HIDDEN;
 
 void ds_test_wait(struct ds_sock *s, int fd) DS_HIDDEN;
-/* The handle of the connection l with the descriptor fd, whose connect has succeeded, or which
- * accept returned; l is KNOWN then. NULL: it stays plain TCP for good (not TCP, no broker). */
-struct ds_sock *ds_client(struct ds_life *l, int fd) DS_HIDDEN;
-struct ds_sock *ds_server(struct ds_life *l, int fd) DS_HIDDEN;
-/* With the lock of setup: l, which is SETTLING, has got the handle s. */
-void ds_life_begun(struct ds_life *l, struct ds_sock *s) DS_HIDDEN;
+/* With the lock of setup: makes the handle of the connection fd, whose connect has succeeded
+ * (side 0), or which accept returned (1). NULL: it stays plain TCP for good (not TCP, no broker, no
+ * memory). */
+struct ds_sock *ds_make(int fd, int side) DS_HIDDEN;
 /* The lock of setup: guards the handles, the broker and the statistics. False: not taken, because
  * this thread holds it (DS_NESTED) or, for try, any thread does; the caller skips its work, and the
  * connection stays on TCP. */

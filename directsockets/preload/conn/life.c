@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-unsigned ds_gen;
-
 void ds_life_begin(struct ds_life *l, enum conn_state state, enum ds_nonblocking nonblock)
 {
 	l->s = NULL;
@@ -73,27 +71,44 @@ static void known(struct ds_life *l, struct ds_sock *s)
 
 void ds_life_inherit(struct ds_life *l, struct ds_sock *s) { known(l, s); }
 
-void ds_life_begun(struct ds_life *l, struct ds_sock *s)
+/* Makes the handle of l, which is SETTLING, with the descriptor fd. NULL: it stays plain. With the
+ * lock that a fork takes, too: a child has the whole connection, or one without a handle. */
+static struct ds_sock *settle(struct ds_life *l, int fd)
 {
-	begun(l, s);
-	known(l, s);
+	struct ds_sock *s = NULL;
+
+	if (!ds_setup_lock())
+		return NULL;
+	if (l->gen == ds_gen) /* or another process has the socket without knowing the connection */
+		s = ds_make(fd, l->side);
+	if (s) {
+		begun(l, s);
+		known(l, s);
+	}
+	ds_setup_unlock();
+	return s;
 }
 
 void ds_life_connected(struct ds_life *l, int fd)
 {
+	int saved = errno;
+
 	ds_critical_begin(); /* no handler is to find it between two states */
 	if (!change(l, CONN_CONNECTING, CONN_SETTLING) && !change(l, CONN_UNCOUNTED, CONN_SETTLING)) {
 		ds_critical_end();
 		return;
 	}
-	struct ds_sock *s = l->side ? ds_server(l, fd) : ds_client(l, fd);
+	struct ds_sock *s = settle(l, fd);
 	if (!s)
 		ds_life_forget(l);
+	if (s && ds_config.wait && l->side == 0)
+		ds_tick(s, fd); /* offers it at once, if EXNET_DS_SENDS is 0 */
 	if (s && __atomic_load_n(&l->traffic.options, __ATOMIC_SEQ_CST))
 		ds_options_changed(s, fd); /* by calls that were not taken over yet */
 	ds_critical_end();
 	if (s && ds_config.wait && l->side == 1)
 		ds_test_wait(s, fd);
+	errno = saved;
 }
 
 void ds_life_complete(struct ds_life *l, int fd)

@@ -18,6 +18,8 @@ enum {
 	MAX_SEGMENTS = 16384, /* each is a mapping, of which a process has 65530 */
 };
 
+unsigned ds_gen;
+
 static struct ds_lock setup; /* guards all below, the broker and the statistics */
 static bool fork_locked;
 static struct ds_sock *pools[POOLS];
