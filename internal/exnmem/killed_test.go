@@ -125,4 +125,3 @@ func agentIn(program, call int) bool {
 	}
 	return false
 }
-

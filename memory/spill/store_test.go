@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -310,6 +311,59 @@ func TestStoreNowhere(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// While a lender wants its memory back and the request for another lease has no answer, a write that
+// has to borrow ends, too, and so does Close: nothing waits for ever.
+func TestStoreUnanswered(t *testing.T) {
+	m := newMarket(1<<20, 64<<20)
+	var silent atomic.Bool
+	asked := make(chan struct{}, 1000)
+	cfg := Config{Size: 8 << 20, Step: 1 << 20, Borrow: func(ctx context.Context, c memory.Config) (Lease, error) {
+		if silent.Load() {
+			asked <- struct{}{}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}
+		return m.borrow(ctx, c)
+	}}
+	for _, patience := range []time.Duration{20 * time.Millisecond, 0} { // 0: until Close
+		cfg.Patience = patience
+		silent.Store(false)
+		s, err := New(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.WriteAt(page(1, 1), 0); err != nil {
+			t.Fatal(err)
+		}
+		silent.Store(true)
+		revoked, written := make(chan struct{}), make(chan error, 1)
+		l := m.any()
+		go func() { l.revoke(time.Now()); close(revoked) }()
+		<-asked // and changing is held
+		go func() {
+			_, err := s.WriteAt(page(1, 1), 4<<20)
+			written <- err
+		}()
+		if patience > 0 {
+			if err := <-written; !errors.Is(err, memory.ErrRefused) && !strings.Contains(err.Error(), "no other has room") {
+				t.Errorf("written: %v", err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		<-revoked
+		if patience == 0 {
+			if err := <-written; err == nil {
+				t.Error("written, after Close")
+			}
+		}
+		if n, _ := m.count(); n != 0 {
+			t.Errorf("%d leases are left", n)
+		}
 	}
 }
 
