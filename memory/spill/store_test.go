@@ -314,8 +314,8 @@ func TestStoreNowhere(t *testing.T) {
 	}
 }
 
-// While a lender wants its memory back and the request for another lease has no answer, a write that
-// has to borrow ends, too, and so does Close: nothing waits for ever.
+// While a lender wants its memory back and the request for another lease has no answer, a write
+// that has to borrow ends, too, and so does Close: nothing waits for ever.
 func TestStoreUnanswered(t *testing.T) {
 	m := newMarket(1<<20, 64<<20)
 	var silent atomic.Bool

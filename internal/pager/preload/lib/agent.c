@@ -49,8 +49,8 @@ static void end_process(struct pg_area *area)
 	PG_CALL(SYS_kill, PG_CALL(SYS_getpid, 0, 0, 0, 0), SIGKILL, 0, 0);
 }
 
-/* Ends the process when the pager ends. arg is the agent. It touches no memory but its stack and the
- * first page of the area, which are there. */
+/* Ends the process when the pager ends. arg is the agent. It touches no memory but its stack and
+ * the first page of the area, which are there. */
 static void watch(void *arg)
 {
 	const struct agent *a = arg;

@@ -31,9 +31,9 @@ struct pg_area {
 
 #define PG_AREA_SIZE (sizeof(struct pg_area) + (uint64_t)PG_SLOTS * PG_PAGE)
 
-/* What the agent's thread runs. arg is the area. It returns if the pager refuses the process. Else a
- * thread of its own, the watcher, ends the process when the pager dies: the agent itself may be in
- * a call then that waits for the pager. */
+/* What the agent's thread runs. arg is the area. It returns if the pager refuses the process. Else
+ * a thread of its own, the watcher, ends the process when the pager dies: the agent itself may be
+ * in a call then that waits for the pager. */
 int pg_agent(void *arg);
 
 #endif

@@ -31,8 +31,8 @@ static inline long pg_syscall(long nr, long a, long b, long c, long d, long e, l
 #endif
 }
 
-/* Starts a thread that runs fn(arg) on the stack that ends at top, which is a multiple of 16. Returns
- * its ID, or a negative error's number. */
+/* Starts a thread that runs fn(arg) on the stack that ends at top, which is a multiple of 16.
+ * Returns its ID, or a negative error's number. */
 static inline long pg_thread(void (*fn)(void *), void *arg, char *top, unsigned long flags)
 {
 #if defined(__x86_64__)
