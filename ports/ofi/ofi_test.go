@@ -13,9 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"exnet/fabric"
+	"exnet/fabric/fabrictest"
 	"exnet/internal/accept"
 	"exnet/internal/leaktest"
 	"exnet/ports"
+	"exnet/ports/far"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -23,12 +26,17 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // node starts the port server of a node, and returns its socket.
 func node(t *testing.T) (s *ports.Server, path string) {
 	t.Helper()
+	return serve(t, ports.Config{Node: 1})
+}
+
+func serve(t *testing.T, cfg ports.Config) (s *ports.Server, path string) {
+	t.Helper()
 	path = filepath.Join(t.TempDir(), "ports")
 	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = ports.New(ports.Config{Node: 1})
+	s = ports.New(cfg)
 	var all sync.WaitGroup
 	all.Go(func() {
 		for conn := range accept.All(t.Context(), ln, time.Millisecond, func(error) {}) {
@@ -45,6 +53,39 @@ func node(t *testing.T) (s *ports.Server, path string) {
 		all.Wait()
 	})
 	return s, path
+}
+
+// hosts starts two nodes on hosts of their own, as far as they know, and returns their sockets.
+func hosts(t *testing.T) (all [2]*ports.Server, paths [2]string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	var run sync.WaitGroup
+	for i, n := range fabrictest.NewStream(t, 2, fabrictest.StreamConfig{Conns: 2}) {
+		e, err := far.New(n, func(from fabric.NodeID, b []byte) { all[i].Hear(from, b) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := far.NewMover(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[i], paths[i] = serve(t, ports.Config{Node: fabric.NodeID(i), Far: e, Mover: m})
+		t.Cleanup(func() {
+			cancel()
+			run.Wait()
+			if err := errors.Join(e.Close(), m.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+		run.Go(func() { _ = e.Run(ctx) }) // it returns nil
+	}
+	t.Cleanup(func() {
+		for i := range all {
+			all[i].FarDown(fabric.NodeID(1 - i))
+		}
+	})
+	return all, paths
 }
 
 // build makes a target of the Makefile, and returns the folder that has it. The test is skipped
@@ -80,13 +121,38 @@ func TestPrograms(t *testing.T) {
 			if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "done\n") {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			// A process that has ended leaves nothing at the node.
-			for deadline := time.Now().Add(time.Minute); len(s.Ports()) > 0; time.Sleep(time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatalf("ports stay open: %+v", s.Ports())
-				}
-			}
+			idle(t, s)
 		})
+	}
+}
+
+// The same endpoints at nodes of two hosts.
+func TestHosts(t *testing.T) {
+	dir := t.TempDir()
+	for _, kind := range []string{"plain", "asan"} {
+		program := filepath.Join(dir, kind, "ends")
+		build(t, dir, program)
+		all, paths := hosts(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, program)
+		cmd.Env = append(os.Environ(), "EXN_PORTS="+paths[0], "EXN_PORTS_B="+paths[1])
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "done\n") {
+			t.Fatalf("%s: %v\n%s", kind, err, out)
+		}
+		for _, s := range all {
+			idle(t, s)
+		}
+	}
+}
+
+// idle waits until a node has no port: a process that has ended leaves nothing.
+func idle(t *testing.T, s *ports.Server) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); len(s.Ports()) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("ports stay open: %+v", s.Ports())
+		}
 	}
 }
 

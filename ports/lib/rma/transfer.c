@@ -153,3 +153,13 @@ API int rma2_descriptor(RMA2_Port e)
 {
 	return e->port.sock;
 }
+
+API int rma2_bell(RMA2_Port e)
+{
+	return e->port.bell;
+}
+
+API int rma2_arm(RMA2_Port e)
+{
+	return e->waiting.next == &e->waiting && exn_port_arm(&e->port);
+}

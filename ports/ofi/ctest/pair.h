@@ -38,6 +38,15 @@ static inline struct fi_info *offered(void)
 	return info;
 }
 
+// other_node is where the next side opens its ports, if the sides are on two hosts.
+static inline bool other_node(void)
+{
+	const char *at = getenv("EXN_PORTS_B");
+	if (at != NULL)
+		must(setenv("EXN_PORTS", at, 1) == 0);
+	return at != NULL;
+}
+
 static inline void side_open(struct side *s)
 {
 	struct fi_cq_attr cq = {.size = 4096, .format = FI_CQ_FORMAT_DATA, .wait_obj = FI_WAIT_FD};

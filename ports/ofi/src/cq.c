@@ -277,7 +277,7 @@ int exfi_cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq 
 	cq->poll_fd = epoll_create1(EPOLL_CLOEXEC);
 	cq->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (cq->ring == NULL || cq->poll_fd < 0 || cq->event_fd < 0 || !watch(cq->poll_fd, cq->event_fd) ||
-	    !watch(cq->poll_fd, d->fds[0]) || !watch(cq->poll_fd, d->fds[1])) {
+	    !watch(cq->poll_fd, d->fds[0]) || !watch(cq->poll_fd, d->fds[1]) || !watch(cq->poll_fd, d->fds[2])) {
 		int e = errno;
 		if (cq->poll_fd >= 0)
 			close(cq->poll_fd);

@@ -114,6 +114,7 @@ static int ports(struct domain *d)
 		return e == RMA2_ERR_PORTS_USED ? -FI_ENOSPC : e == RMA2_ERR_NO_DEVICE ? -FI_ENETDOWN : -FI_ENOMEM;
 	}
 	velo2_descriptors(&d->velo, d->fds);
+	d->fds[2] = rma2_bell(d->rma);
 	return 0;
 }
 
@@ -133,6 +134,7 @@ int exfi_domain(struct fid_fabric *fid, struct fi_info *info, struct fid_domain 
 	d->virt = mode == MR_BASIC;
 	d->own_keys = mode == MR_BASIC;
 	list_init(&d->active);
+	list_init(&d->getting);
 	list_init(&d->rings);
 	// Numbers of endpoints, so that those of an earlier process mean nothing.
 	if (getrandom(&d->next_id, sizeof(d->next_id), GRND_NONBLOCK) != sizeof(d->next_id))

@@ -20,6 +20,7 @@ static void abort_out(struct ep *ep, int error)
 	ep->current = NULL;
 	abort_list(ep, &ep->waiting, error);
 	abort_list(ep, &ep->unreceived, error);
+	abort_list(ep, &ep->unlanded, error);
 	if (tx != NULL)
 		tx_complete(ep, tx, error);
 	abort_list(ep, &ep->queue, error);
@@ -56,21 +57,9 @@ void ep_down(struct ep *ep, int error, bool tell)
 	if (ep->rma != NULL)
 		rma2_disconnect(d->rma, ep->rma);
 	ep->rma = NULL;
-	if (ep->ring.mem != NULL && ep->ring.head != ep->ring.tail && !ep->peer_closed) {
-		// The peer may yet read what was sent.
-		struct ring *r = malloc(sizeof(*r));
-		if (r != NULL) {
-			*r = ep->ring;
-			list_push(&d->rings, &r->link);
-			ep->ring.mem = NULL;
-			if (++d->rings_count > 64) {
-				struct ring *old = (struct ring *)list_pop(&d->rings);
-				d->rings_count--;
-				ring_close(d, old);
-				free(old);
-			}
-		}
-	}
+	if (ep->ring.mem != NULL && ep->ring.head != ep->ring.tail && !ep->peer_closed)
+		ring_keep(d, &ep->ring); // the peer may yet read what was sent
+	get_end(ep);
 	ring_close(d, &ep->ring);
 	list_remove(&ep->active);
 	if (ep->cm != NULL)
@@ -354,7 +343,7 @@ int exfi_endpoint(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	ep->rx_flags = info->rx_attr->op_flags;
 	ep->limit = info->tx_attr->size > 0 ? info->tx_attr->size : TX_SIZE;
 	rx_init(&ep->rxq, info->rx_attr->size > 0 ? info->rx_attr->size : RX_SIZE);
-	struct list *lists[] = {&ep->queue, &ep->replies, &ep->waiting, &ep->unreceived, &ep->free, &ep->active, &ep->ring.link};
+	struct list *lists[] = {&ep->queue, &ep->replies, &ep->waiting, &ep->unreceived, &ep->unlanded, &ep->free, &ep->active, &ep->ring.link, &ep->getting};
 	for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
 		list_init(lists[i]);
 	(void)exfi_addr_from(&ep->local, info->src_addr, info->src_addrlen);

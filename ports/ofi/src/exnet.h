@@ -57,6 +57,7 @@ extern struct fi_provider exfi_provider;
 extern struct settings {
 	size_t pieces; // up to so many bytes a message goes by VELO alone
 	size_t ring;   // bytes of an endpoint's ring
+	size_t far_ring; // the same to a peer on another host, and of the landing from there
 	char *iface;   // only this interface
 } exfi_settings;
 
@@ -86,10 +87,11 @@ struct domain {
 	velo2_port_t velo;
 	RMA2_Port rma;
 	unsigned idle; // calls of progress since the RMA port was looked at
-	int fds[2];    // readable when the mailbox has something
+	int fds[3];    // readable when the mailbox or the RMA port has something
 	struct ep **eps;
 	uint32_t eps_room, next_id;
 	struct list active; // endpoints that have something to do
+	struct list getting; // endpoints whose GETs run
 	struct list rings;  // of endpoints that were closed, whose peers may yet read
 	unsigned rings_count;
 	struct mr **mrs;    // by key, a hash table with open addressing
@@ -163,6 +165,7 @@ struct tx {
 	uint64_t data, addr, key, flags;
 	bool has_data;
 	uint32_t cookie, seq; // seq: ep->sent after its last message
+	uint64_t after;       // the position in the ring after its last chunk
 	size_t got;           // of a read
 	void *context;
 	struct mr *mr; // of a result: what is read
@@ -196,6 +199,14 @@ struct held {
 	uint8_t bytes[VELO_MAX];
 };
 
+// A chunk that the node GETs from a peer on another host.
+struct get {
+	uint64_t nla, theirs, after; // the positions behind it in the peer's ring, and in the landing
+	uint8_t *at;
+	uint32_t size;
+	enum { GET_WAITS, GET_RUNS, GET_DONE, GET_FAILED } state;
+};
+
 enum state { IDLE, CONNECTING, ACCEPTING, CONNECTED, DOWN };
 
 struct ep {
@@ -218,7 +229,7 @@ struct ep {
 	RMA2_Handle rma;
 	struct list active; // in domain->active
 	// Out.
-	struct list queue, replies, waiting, unreceived, free;
+	struct list queue, replies, waiting, unreceived, unlanded, free;
 	struct tx *current; // has begun
 	size_t queued, limit, reply_count;
 	uint32_t sent, acked; // messages that need credit
@@ -234,6 +245,10 @@ struct ep {
 	struct rx_queue rxq;
 	struct inbound in;
 	struct held *held; // WINDOW of them
+	struct ring landing;
+	struct get gets[WINDOW]; // announced, the oldest first
+	unsigned gets_first, gets_count, gets_posted, gets_running, gets_landed;
+	struct list getting; // in domain->getting
 	unsigned held_first, held_count;
 	union address local, peer;
 };
@@ -393,13 +408,29 @@ bool out_idle(const struct ep *ep);
 bool out_post(struct ep *ep, enum op op, uint8_t flags, const void *a, size_t alen, const void *b, size_t blen, bool credit);
 
 // ring.c
-bool ring_open(struct domain *d, struct ring *r);
+bool ring_open(struct domain *d, struct ring *r, size_t size);
 void ring_close(struct domain *d, struct ring *r);
+// ring_keep gives a ring that others may yet use to the domain. It may fail: then it stays.
+void ring_keep(struct domain *d, struct ring *r);
 void *ring_take(struct ring *r, size_t size);
+
+// get.c
+// get_expect begins the GET of a chunk that a message has announced. It returns false on a breach,
+// or without memory.
+bool get_expect(struct ep *ep, const struct chunk *c);
+// get_head returns the oldest chunk, or NULL, and get_free frees it.
+const struct get *get_head(const struct ep *ep);
+void get_free(struct ep *ep);
+// get_news takes the notifications of the RMA port: ends of GETs and of peers.
+void get_news(struct domain *d);
+void get_end(struct ep *ep);
 
 // in.c
 // in_message works off a message for an endpoint. It returns false if it has to be held.
 bool in_message(struct ep *ep, const uint8_t *bytes, uint32_t len);
+// in_announced begins to get the chunk that a message from another host announces, if it does. It
+// returns false on a breach.
+bool in_announced(struct ep *ep, const uint8_t *bytes, uint32_t len);
 void in_drain(struct ep *ep);
 void in_end(struct ep *ep, int error);
 

@@ -33,6 +33,8 @@ static int64_t spread(struct ep *ep, const struct iovec *iov, unsigned count, ui
 		uint8_t *to = (uint8_t *)iov[i].iov_base + off;
 		if (from != NULL)
 			memcpy(to, from + done, part);
+		else if (ep->far)
+			return -1;
 		else if (rma2_get_now(ep->domain->rma, ep->rma, to, (uint32_t)part, nla + done) != RMA2_SUCCESS)
 			return -1;
 		off = 0;
@@ -178,13 +180,20 @@ static bool prepare(struct ep *ep, const struct begin *b, bool has_data)
 // add works off the bytes of a message: in it, or a chunk.
 static bool add(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla, uint64_t after)
 {
+	const struct get *g = from == NULL && ep->far ? get_head(ep) : NULL;
 	if (!ep->in.active || n > ep->in.length - ep->in.got || n > CHUNK_MAX)
 		return breach(ep, "more bytes than announced");
-	if (!store(ep, n, from, nla))
+	if (g != NULL && g->state == GET_FAILED && ep->peer_closed) {
+		ep_down(ep, FI_ECONNABORTED, true);
+		return true;
+	}
+	if ((g != NULL && g->state == GET_FAILED) || !store(ep, n, g != NULL ? g->at : from, nla))
 		return breach(ep, "bytes that cannot be got");
-	if (after != 0) {
+	if (g != NULL)
+		get_free(ep);
+	if (after != 0 && g == NULL) {
 		ep->ring_used = after;
-		if (ep->ring_used - ep->ring_told >= exfi_settings.ring / 4) {
+		if (ep->ring_used - ep->ring_told >= CREDIT_BYTES) {
 			ep->owe_credit = true;
 			activate(ep);
 		}
@@ -216,6 +225,38 @@ static bool start(struct ep *ep, const struct head *h, const uint8_t *body, uint
 	return b.size == 0 ? add(ep, n, body + sizeof(b), 0, 0) : breach(ep, "a begin with two kinds of bytes");
 }
 
+// announces returns whether a message announces a chunk: where, and how many bytes.
+static bool announces(const uint8_t *bytes, uint32_t len, struct chunk *c)
+{
+	struct head h;
+	struct begin b;
+	memcpy(&h, bytes, HEAD);
+	len -= HEAD;
+	if (h.op == OP_CHUNK && len >= sizeof(*c)) {
+		memcpy(c, bytes + HEAD, sizeof(*c));
+		return c->size > 0;
+	}
+	if (h.op != OP_BEGIN || len != sizeof(b))
+		return false;
+	memcpy(&b, bytes + HEAD, sizeof(b));
+	*c = (struct chunk){.nla = b.nla, .after = b.after, .size = b.size};
+	return b.size > 0;
+}
+
+bool in_announced(struct ep *ep, const uint8_t *bytes, uint32_t len)
+{
+	struct chunk c;
+	return !announces(bytes, len, &c) || get_expect(ep, &c);
+}
+
+// comes returns whether the bytes that a message announces are still on their way.
+static bool comes(const struct ep *ep, const uint8_t *bytes, uint32_t len)
+{
+	struct chunk c;
+	const struct get *g = get_head(ep);
+	return announces(bytes, len, &c) && g != NULL && (g->state == GET_WAITS || g->state == GET_RUNS);
+}
+
 bool in_message(struct ep *ep, const uint8_t *bytes, uint32_t len)
 {
 	struct head h;
@@ -224,6 +265,8 @@ bool in_message(struct ep *ep, const uint8_t *bytes, uint32_t len)
 	const uint8_t *body = bytes + HEAD;
 	uint32_t n = len - HEAD;
 	bool done;
+	if (ep->far && comes(ep, bytes, len))
+		return false;
 	switch (h.op) {
 	case OP_MSG:
 		done = whole(ep, &h, body, n);

@@ -6,6 +6,7 @@
 struct settings exfi_settings = {
 	.pieces = 1024,     // seed 002: SHORT
 	.ring = 256 * 1024,
+	.far_ring = 4 << 20,
 };
 
 static void cleanup(void)
@@ -29,6 +30,8 @@ static void read_settings(void)
 			"sender's ring. (default: %zu)", exfi_settings.pieces);
 	fi_param_define(&exfi_provider, "ring", FI_PARAM_SIZE_T,
 			"Bytes of an endpoint's ring, a power of two of 64 KiB to 64 MiB. (default: %zu)", exfi_settings.ring);
+	fi_param_define(&exfi_provider, "far_ring", FI_PARAM_SIZE_T,
+			"The same of an endpoint whose peer is on another host, of 1 MiB to 64 MiB. (default: %zu)", exfi_settings.far_ring);
 	fi_param_define(&exfi_provider, "iface", FI_PARAM_STRING, "Use this interface only. (default: all of the node)");
 	if (fi_param_get_size_t(&exfi_provider, "pieces", &n) == 0)
 		exfi_settings.pieces = n;
@@ -37,6 +40,12 @@ static void read_settings(void)
 			exfi_settings.ring = n;
 		else
 			WARN(CORE, "FI_EXNET_RING: %zu is not a power of two of 64 KiB to 64 MiB\n", n);
+	}
+	if (fi_param_get_size_t(&exfi_provider, "far_ring", &n) == 0) {
+		if (n >= 1 << 20 && n <= 64 << 20 && (n & (n - 1)) == 0)
+			exfi_settings.far_ring = n;
+		else
+			WARN(CORE, "FI_EXNET_FAR_RING: %zu is not a power of two of 1 MiB to 64 MiB\n", n);
 	}
 	(void)fi_param_get_str(&exfi_provider, "iface", &exfi_settings.iface);
 }

@@ -125,20 +125,27 @@ static bool lend(struct ep *ep, struct tx *tx, struct chunk *c)
 {
 	struct ring *r = &ep->ring;
 	size_t n = tx->size - tx->sent, most = r->size / 8;
+	if (ep->far && most > FAR_CHUNK)
+		most = FAR_CHUNK;
 	if (n > most)
 		n = most;
 	uint8_t *to = ring_take(r, n);
 	if (to == NULL)
 		return false;
 	peek(tx, to, n);
+	tx->after = r->head;
 	*c = (struct chunk){.nla = r->nla + (uint64_t)(to - r->mem), .after = r->head, .size = (uint32_t)n};
 	return true;
 }
 
 static bool lends(struct ep *ep, const struct tx *tx)
 {
-	// To a port of another host everything goes by VELO.
-	return tx->kind != K_READ && !ep->far && tx->size > exfi_settings.pieces && (ep->ring.mem != NULL || ring_open(ep->domain, &ep->ring));
+	size_t pieces = exfi_settings.pieces, size = exfi_settings.ring;
+	if (ep->far) {
+		pieces = pieces > FAR_PIECES ? pieces : FAR_PIECES;
+		size = exfi_settings.far_ring;
+	}
+	return tx->kind != K_READ && tx->size > pieces && (ep->ring.mem != NULL || ring_open(ep->domain, &ep->ring, size));
 }
 
 static bool may_post(struct ep *ep)
@@ -252,6 +259,8 @@ static void sent(struct ep *ep, struct tx *tx)
 		list_push(&ep->waiting, &tx->link);
 	else if (tx->kind == K_SEND && tx->deliver)
 		list_push(&ep->unreceived, &tx->link);
+	else if (tx->kind == K_SEND && ep->far && tx->after > ep->ring.tail)
+		list_push(&ep->unlanded, &tx->link); // who has ended takes the ring along
 	else
 		tx_complete(ep, tx, 0);
 }

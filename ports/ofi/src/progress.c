@@ -4,7 +4,7 @@
 
 enum {
 	TURN = 128,      // messages in one turn
-	RMA_EVERY = 256, // turns between looks at the RMA port, which only hears of peers that ended
+	RMA_EVERY = 256, // turns between looks at the RMA port, while it only hears of peers that ended
 };
 
 void activate(struct ep *ep)
@@ -43,6 +43,13 @@ static bool freed(struct ep *ep, const uint8_t *body, uint32_t n)
 	if (c.ring < ep->ring.tail || c.ring > ep->ring.head)
 		return false;
 	ep->ring.tail = c.ring;
+	while (!list_empty(&ep->unlanded)) {
+		struct tx *tx = (struct tx *)ep->unlanded.next;
+		if (tx->after > c.ring)
+			break;
+		list_remove(&tx->link);
+		tx_complete(ep, tx, 0);
+	}
 	return true;
 }
 
@@ -106,6 +113,8 @@ static void dispatch(struct domain *d, const uint8_t *bytes, uint32_t len, uint3
 			ep_peer_ended(ep, false);
 		break;
 	default:
+		if (ok && ep->far)
+			ok = in_announced(ep, bytes, len);
 		if (!ok || (ep->held_count == 0 && in_message(ep, bytes, len)))
 			break;
 		if (ep->state != CONNECTED)
@@ -135,14 +144,6 @@ static void gone(struct domain *d, uint32_t source, bool every)
 	}
 }
 
-// rma_news takes the notifications of the RMA port: ends of peers, of which the mailbox tells, too.
-static void rma_news(struct domain *d)
-{
-	RMA2_Notification *n;
-	while (rma2_noti_probe(d->rma, &n) == RMA2_SUCCESS)
-		rma2_noti_free(d->rma, n);
-}
-
 static void work(struct ep *ep)
 {
 	in_drain(ep);
@@ -168,7 +169,7 @@ void progress(struct domain *d)
 	if (r == VELO2_RET_NO_MSG)
 		while (velo2_ended(&d->velo, &source)) {
 			gone(d, source, false);
-			rma_news(d);
+			get_news(d);
 		}
 	if (r == VELO2_RET_ERROR) {
 		WARN(DOMAIN, "the node has ended: start it (exn-tun up), and open the domain again\n");
@@ -176,12 +177,12 @@ void progress(struct domain *d)
 		gone(d, 0, true);
 		return;
 	}
+	if (!list_empty(&d->getting) || ++d->idle % RMA_EVERY == 0)
+		get_news(d);
 	for (struct list *l = d->active.next, *next; l != &d->active; l = next) {
 		next = l->next;
 		work(of(l, struct ep, active));
 	}
-	if (++d->idle % RMA_EVERY == 0)
-		rma_news(d);
 }
 
 bool arm(struct domain *d)
@@ -192,5 +193,6 @@ bool arm(struct domain *d)
 		if (ep->state == CONNECTED && !out_idle(ep) && !velo2_has_room(&ep->velo))
 			return false;
 	}
-	return velo2_arm(&d->velo);
+	get_news(d);
+	return rma2_arm(d->rma) && velo2_arm(&d->velo);
 }

@@ -1,13 +1,13 @@
 // ring.c: registered memory of an endpoint, in which the peer reads what it is sent. It is taken
 // and freed in order.
 #define _GNU_SOURCE
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "exnet.h"
 
-bool ring_open(struct domain *d, struct ring *r)
+bool ring_open(struct domain *d, struct ring *r, size_t size)
 {
-	size_t size = exfi_settings.ring;
 	void *mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (mem == MAP_FAILED)
 		return false;
@@ -30,6 +30,24 @@ void ring_close(struct domain *d, struct ring *r)
 	rma2_unregister_nofree(d->rma, &r->region);
 	munmap(r->mem, r->size);
 	r->mem = NULL;
+}
+
+enum { KEPT = 64 };
+
+void ring_keep(struct domain *d, struct ring *r)
+{
+	struct ring *copy = malloc(sizeof(*copy));
+	if (copy == NULL)
+		return;
+	*copy = *r;
+	list_push(&d->rings, &copy->link);
+	r->mem = NULL;
+	if (++d->rings_count > KEPT) {
+		struct ring *old = (struct ring *)list_pop(&d->rings);
+		d->rings_count--;
+		ring_close(d, old);
+		free(old);
+	}
 }
 
 void *ring_take(struct ring *r, size_t size)

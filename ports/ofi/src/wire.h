@@ -13,6 +13,9 @@ enum {
 	WINDOW = 96,               // messages on their way that need credit
 	TELL = WINDOW / 3,         // credit is returned when so many were used
 	CHUNK_MAX = 8 << 20,       // as a GET (thesis 3.2)
+	FAR_CHUNK = 256 << 10,     // to a peer on another host
+	FAR_PIECES = 4096,         // to there, up to so many bytes go by VELO alone
+	CREDIT_BYTES = 48 << 10,   // of a ring, for which credit is returned: of the smallest ring, too
 	OUTSTANDING = 256,         // reads and writes of an endpoint that wait for an answer
 };
 
