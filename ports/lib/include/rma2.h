@@ -232,8 +232,9 @@ RMA2_ERROR rma2_post_descriptor(RMA2_Port port, RMA2_Handle handle, RMA2_Descrip
 /* exnet's own: copy at once between memory of the program, which need not be registered, and
  * registered memory of a peer of this host. There is no notification. RMA2_ERR_NOT_YET: the peer is
  * on another host. RMA2_ERR_NO_TABLE: that is not registered, or not any more. rma2_descriptor is
- * readable when the node has ended, or has news. rma2_arm makes that and rma2_bell readable when a
- * notification arrives from now on; it returns 0 if one is there already. Read nothing from them. */
+ * readable when the node has ended, or has news. rma2_arm makes that and rma2_bell readable when
+ * a notification arrives from now on; it returns 0 if one is there already. Read nothing from
+ * them. */
 RMA2_ERROR rma2_get_now(RMA2_Port port, RMA2_Handle handle, void *to, size_t size, RMA2_NLA from);
 RMA2_ERROR rma2_put_now(RMA2_Port port, RMA2_Handle handle, const void *from, size_t size, RMA2_NLA to);
 int rma2_descriptor(RMA2_Port port);
