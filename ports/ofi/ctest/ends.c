@@ -331,6 +331,56 @@ static void shared(struct side *a, struct side *b)
 		;
 }
 
+// A large message is read where it is, and only as long as its sender's endpoint is open: then the
+// memory may be something else's.
+static void direct(struct side *a, struct side *b)
+{
+	struct fi_cq_data_entry e;
+	struct ep *ea, *eb;
+	pair_connect(a, b);
+	ea = of(a->ep, struct ep, fid);
+	eb = of(b->ep, struct ep, fid);
+	must(ea->far || ea->source.reads);
+	must(ea->far || eb->source.reads);
+	one(a, b, 1 << 20, 0, false);
+	must(ea->far || (ea->direct && eb->direct && ea->ring.mem == NULL));
+	fill(1 << 20, 5);
+	must(fi_send(a->ep, from, 1 << 20, NULL, 0, NULL) == 0);
+	goes(a);
+	for (int i = 0; i < 100; i++)
+		must(fi_cq_read(b->cq, NULL, 0) == -FI_EAGAIN);
+	bool far = ea->far;
+	must(fi_close(&a->ep->fid) == 0);
+	a->ep = NULL;
+	must(far || (turn(a, NULL, &e) == -FI_EAVAIL && failure(a) == FI_ECANCELED));
+	memset(from, 0, sizeof(from));
+	ssize_t r = fi_recv(b->ep, into, 1 << 20, NULL, 0, NULL);
+	must(r == 0 || r == -FI_ECONNABORTED);
+	if (!far && r == 0)
+		must(turn(b, NULL, &e) == -FI_EAVAIL && (failure(b), 1));
+	struct fi_eq_cm_entry cm;
+	ssize_t len;
+	must(far || side_event(b, &cm, sizeof(cm), &len) == FI_SHUTDOWN);
+	must(fi_close(&b->ep->fid) == 0);
+	b->ep = NULL;
+	// It may have arrived, and be cancelled.
+	struct side *sides[2] = {a, b};
+	for (int i = 0; i < 2; i++)
+		for (ssize_t n; (n = fi_cq_read(sides[i]->cq, &e, 1)) != -FI_EAGAIN;)
+			must(n == 1 || failure(sides[i]) != 0);
+	uint32_t event;
+	while (fi_eq_read(b->eq, &event, &cm, sizeof(cm), 0) > 0)
+		;
+}
+
+// copied has both sides copy what is large, as where the kernel refuses.
+static void copied(struct side *a, struct side *b)
+{
+	of(a->ep, struct ep, fid)->direct = of(b->ep, struct ep, fid)->direct = false;
+	messages(a, b);
+	rma(a, b);
+}
+
 int main(void)
 {
 	struct side a, b;
@@ -342,6 +392,7 @@ int main(void)
 	closed(&a, &b);
 	left(&b);
 	shared(&a, &b);
+	direct(&a, &b);
 	pair_connect(&a, &b);
 	must(of(b.ep, struct ep, fid)->far == far);
 	messages(&a, &b);
@@ -350,6 +401,7 @@ int main(void)
 	rma(&a, &b);
 	crowd(&a, &b);
 	waits(&a, &b);
+	copied(&a, &b);
 	must(fi_cntr_read(a.cntr) > 0 && fi_cntr_readerr(a.cntr) > 0);
 	side_close(&a);
 	side_close(&b);

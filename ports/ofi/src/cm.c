@@ -60,6 +60,10 @@ int cm_send(struct cm *cm, enum cm_type type, const struct ep *ep, const void *d
 		h.velo = (uint16_t)velo2_get_vpid(&ep->domain->velo);
 		h.rma = rma2_get_vpid(ep->domain->rma);
 		h.id = ep->id;
+		h.flags = ep->source.reads ? CM_READS : 0;
+		h.pid = (uint32_t)getpid();
+		h.word_at = (uintptr_t)&ep->word;
+		h.word = ep->word;
 	}
 	memcpy(out, &h, sizeof(h));
 	if (len > 0)
@@ -139,6 +143,7 @@ static void answered(struct cm *cm)
 		return;
 	}
 	cm->state = CM_UP;
+	ep->direct = cm->head.flags & CM_READS;
 	ep->state = CONNECTED;
 	eq_cm_event(ep->eq, FI_CONNECTED, &ep->fid.fid, NULL, data, cm->head.length);
 }
@@ -217,6 +222,7 @@ static void readable(struct cm *cm)
 			return;
 		}
 		cm->state = CM_UP;
+		cm->ep->direct = cm->head.flags & CM_READS;
 		if (cm->ep->state == ACCEPTING) {
 			cm->ep->state = CONNECTED;
 			eq_cm_event(cm->ep->eq, FI_CONNECTED, &cm->ep->fid.fid, NULL, NULL, 0);

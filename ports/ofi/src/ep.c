@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <errno.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "exnet.h"
@@ -41,6 +42,7 @@ void ep_down(struct ep *ep, int error, bool tell)
 	if (ep->state == DOWN)
 		return;
 	bool up = ep->state == CONNECTED;
+	__atomic_store_n(&ep->word, 0, __ATOMIC_SEQ_CST); // what is aborted is the program's again
 	ep->state = DOWN;
 	abort_out(ep, error);
 	// Who closed its endpoint, or never was connected, owes nothing.
@@ -103,6 +105,8 @@ int ep_connect_ports(struct ep *ep, const struct cm_head *peer)
 		return e == RMA2_ERR_MMAP || e == RMA2_ERR_MAP ? -FI_ENOMEM : -FI_ECONNREFUSED;
 	}
 	ep->far = rma2_get_now(d->rma, ep->rma, NULL, 0, 0) == RMA2_ERR_NOT_YET;
+	if (!ep->far)
+		(void)direct_open(&ep->source, peer);
 	ep->node = peer->node;
 	ep->velo_vpid = peer->velo;
 	ep->rma_vpid = peer->rma;
@@ -348,6 +352,8 @@ int exfi_endpoint(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 		list_init(lists[i]);
 	(void)exfi_addr_from(&ep->local, info->src_addr, info->src_addrlen);
 	ep->bound_fd = -1;
+	if (getrandom(&ep->word, sizeof(ep->word), GRND_NONBLOCK) != sizeof(ep->word))
+		ep->word = 0; // nobody reads this process
 	(void)exfi_addr_from(&ep->peer, info->dest_addr, info->dest_addrlen);
 	lock(d->fabric);
 	int r = d->dead ? -FI_ENETDOWN : enter(d, ep) ? 0 : -FI_ENOSPC;

@@ -59,6 +59,7 @@ extern struct settings {
 	size_t ring;   // bytes of an endpoint's ring
 	size_t far_ring; // the same to a peer on another host, and of the landing from there
 	char *iface;   // only this interface
+	int direct;    // large messages within a host are read in the sender's program
 } exfi_settings;
 
 union address {
@@ -97,6 +98,13 @@ struct domain {
 	struct mr **mrs;    // by key, a hash table with open addressing
 	size_t mr_room, mr_count;
 	uint64_t next_key;
+};
+
+// A peer's program, as this process reads it.
+struct source {
+	pid_t pid;
+	uint64_t at, word;
+	bool reads;
 };
 
 struct mr {
@@ -223,6 +231,9 @@ struct ep {
 	enum state state;
 	int bound_fd; // of a passive endpoint, to connect from
 	bool peer_closed, peer_died, far;
+	bool direct; // the peer reads this program
+	uint64_t word; // random: by it the peer knows this process, and that the connection stands
+	struct source source;
 	uint32_t id, peer_id;
 	uint16_t node, velo_vpid, rma_vpid;
 	velo2_connection_t velo;
@@ -413,6 +424,11 @@ void ring_close(struct domain *d, struct ring *r);
 // ring_keep gives a ring that others may yet use to the domain. It may fail: then it stays.
 void ring_keep(struct domain *d, struct ring *r);
 void *ring_take(struct ring *r, size_t size);
+
+// direct.c
+// direct_open returns whether this process may read the peer's.
+bool direct_open(struct source *s, const struct cm_head *peer);
+bool direct_read(const struct source *s, void *to, uint64_t n, uint64_t from);
 
 // get.c
 // get_expect begins the GET of a chunk that a message has announced. It returns false on a breach,

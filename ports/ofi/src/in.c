@@ -19,7 +19,8 @@ static struct rx_queue *receives(struct ep *ep)
 
 // spread calls put for each piece of iov that the bytes [off, off+n) of a message cover. Bytes
 // beyond the iov are left out. It returns how many were covered, or -1 if put failed.
-static int64_t spread(struct ep *ep, const struct iovec *iov, unsigned count, uint64_t off, uint64_t n, const uint8_t *from, uint64_t nla)
+static int64_t spread(struct ep *ep, const struct iovec *iov, unsigned count, uint64_t off, uint64_t n, const uint8_t *from, uint64_t nla,
+		      bool direct)
 {
 	uint64_t done = 0;
 	for (unsigned i = 0; i < count && n > 0; i++) {
@@ -33,9 +34,9 @@ static int64_t spread(struct ep *ep, const struct iovec *iov, unsigned count, ui
 		uint8_t *to = (uint8_t *)iov[i].iov_base + off;
 		if (from != NULL)
 			memcpy(to, from + done, part);
-		else if (ep->far)
+		else if (direct ? !direct_read(&ep->source, to, part, nla + done) : ep->far)
 			return -1;
-		else if (rma2_get_now(ep->domain->rma, ep->rma, to, (uint32_t)part, nla + done) != RMA2_SUCCESS)
+		else if (!direct && rma2_get_now(ep->domain->rma, ep->rma, to, (uint32_t)part, nla + done) != RMA2_SUCCESS)
 			return -1;
 		off = 0;
 		n -= part;
@@ -45,18 +46,18 @@ static int64_t spread(struct ep *ep, const struct iovec *iov, unsigned count, ui
 }
 
 // store puts the next n bytes where they belong: from a message, or got from the peer.
-static bool store(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla)
+static bool store(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla, bool direct)
 {
 	struct inbound *in = &ep->in;
 	int64_t stored = 0;
 	if (in->discard || n == 0) {
 	} else if (in->kind == K_SEND) {
-		stored = spread(ep, in->rx->iov, in->rx->count, in->got, n, from, nla);
+		stored = spread(ep, in->rx->iov, in->rx->count, in->got, n, from, nla, direct);
 	} else if (in->kind == K_RESULT) {
-		stored = spread(ep, in->read->iov, in->read->count, in->got, n, from, nla);
+		stored = spread(ep, in->read->iov, in->read->count, in->got, n, from, nla, direct);
 	} else {
 		struct iovec to = {in->at, in->length};
-		stored = spread(ep, &to, 1, in->got, n, from, nla);
+		stored = spread(ep, &to, 1, in->got, n, from, nla, direct);
 	}
 	if (stored < 0)
 		return false;
@@ -123,7 +124,7 @@ static bool whole(struct ep *ep, const struct head *h, const uint8_t *body, uint
 		body += 8;
 		n -= 8;
 	}
-	int64_t stored = n == 0 ? 0 : spread(ep, rx->iov, rx->count, 0, n, body, 0);
+	int64_t stored = n == 0 ? 0 : spread(ep, rx->iov, rx->count, 0, n, body, 0, false);
 	received(ep, rx, n, (uint64_t)stored, h->flags & F_DATA, data);
 	return true;
 }
@@ -178,17 +179,23 @@ static bool prepare(struct ep *ep, const struct begin *b, bool has_data)
 }
 
 // add works off the bytes of a message: in it, or a chunk.
-static bool add(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla, uint64_t after)
+static bool add(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla, uint64_t after, bool direct)
 {
-	const struct get *g = from == NULL && ep->far ? get_head(ep) : NULL;
+	const struct get *g = from == NULL && ep->far && !direct ? get_head(ep) : NULL;
 	if (!ep->in.active || n > ep->in.length - ep->in.got || n > CHUNK_MAX)
 		return breach(ep, "more bytes than announced");
 	if (g != NULL && g->state == GET_FAILED && ep->peer_closed) {
 		ep_down(ep, FI_ECONNABORTED, true);
 		return true;
 	}
-	if ((g != NULL && g->state == GET_FAILED) || !store(ep, n, g != NULL ? g->at : from, nla))
+	if ((g != NULL && g->state == GET_FAILED) || (direct && !ep->source.reads))
 		return breach(ep, "bytes that cannot be got");
+	if (!store(ep, n, g != NULL ? g->at : from, nla, direct)) {
+		if (!direct)
+			return breach(ep, "bytes that cannot be got");
+		ep_down(ep, FI_ECONNABORTED, true); // the peer has ended, or is about to say so
+		return true;
+	}
 	if (g != NULL)
 		get_free(ep);
 	if (after != 0 && g == NULL) {
@@ -221,8 +228,8 @@ static bool start(struct ep *ep, const struct head *h, const uint8_t *body, uint
 	if (ep->state != CONNECTED)
 		return true;
 	if (b.size > 0 && n == 0)
-		return add(ep, b.size, NULL, b.nla, b.after);
-	return b.size == 0 ? add(ep, n, body + sizeof(b), 0, 0) : breach(ep, "a begin with two kinds of bytes");
+		return add(ep, b.size, NULL, b.nla, b.after, h->flags & F_DIRECT);
+	return b.size == 0 ? add(ep, n, body + sizeof(b), 0, 0, false) : breach(ep, "a begin with two kinds of bytes");
 }
 
 // announces returns whether a message announces a chunk: where, and how many bytes.
@@ -275,13 +282,13 @@ bool in_message(struct ep *ep, const uint8_t *bytes, uint32_t len)
 		done = start(ep, &h, body, n);
 		break;
 	case OP_PIECE:
-		done = n > 0 ? add(ep, n, body, 0, 0) : breach(ep, "an empty piece");
+		done = n > 0 ? add(ep, n, body, 0, 0, false) : breach(ep, "an empty piece");
 		break;
 	case OP_CHUNK:
 		if (n < sizeof(c))
 			return breach(ep, "a short chunk");
 		memcpy(&c, body, sizeof(c));
-		done = c.size > 0 ? add(ep, c.size, NULL, c.nla, c.after) : breach(ep, "an empty chunk");
+		done = c.size > 0 ? add(ep, c.size, NULL, c.nla, c.after, h.flags & F_DIRECT) : breach(ep, "an empty chunk");
 		break;
 	default:
 		return breach(ep, "an unknown message");

@@ -7,6 +7,7 @@ struct settings exfi_settings = {
 	.pieces = 1024,     // seed 002: SHORT
 	.ring = 256 * 1024,
 	.far_ring = 4 << 20,
+	.direct = 1,
 };
 
 static void cleanup(void)
@@ -32,6 +33,8 @@ static void read_settings(void)
 			"Bytes of an endpoint's ring, a power of two of 64 KiB to 64 MiB. (default: %zu)", exfi_settings.ring);
 	fi_param_define(&exfi_provider, "far_ring", FI_PARAM_SIZE_T,
 			"The same of an endpoint whose peer is on another host, of 1 MiB to 64 MiB. (default: %zu)", exfi_settings.far_ring);
+	fi_param_define(&exfi_provider, "direct", FI_PARAM_BOOL,
+			"Whether what is large is read in the sender's program, if the kernel permits it. (default: yes)");
 	fi_param_define(&exfi_provider, "iface", FI_PARAM_STRING, "Use this interface only. (default: all of the node)");
 	if (fi_param_get_size_t(&exfi_provider, "pieces", &n) == 0)
 		exfi_settings.pieces = n;
@@ -47,6 +50,7 @@ static void read_settings(void)
 		else
 			WARN(CORE, "FI_EXNET_FAR_RING: %zu is not a power of two of 1 MiB to 64 MiB\n", n);
 	}
+	(void)fi_param_get_bool(&exfi_provider, "direct", &exfi_settings.direct);
 	(void)fi_param_get_str(&exfi_provider, "iface", &exfi_settings.iface);
 }
 

@@ -138,6 +138,24 @@ static bool lend(struct ep *ep, struct tx *tx, struct chunk *c)
 	return true;
 }
 
+// shows says where the next bytes are in this program. The peer reads them there.
+static void show(const struct tx *tx, struct chunk *c)
+{
+	unsigned i = tx->iov_at;
+	size_t off = tx->iov_off;
+	for (; tx->iov[i].iov_len == off; off = 0)
+		i++;
+	size_t n = tx->iov[i].iov_len - off;
+	*c = (struct chunk){.nla = (uintptr_t)tx->iov[i].iov_base + off, .size = (uint32_t)(n < DIRECT_MAX ? n : DIRECT_MAX)};
+}
+
+// shows returns whether the peer reads an operation's bytes in this program. A message is complete
+// only then, so one that fits the ring is not shown: it does not wait for a receive.
+static bool shows(const struct ep *ep, const struct tx *tx)
+{
+	return ep->direct && tx->kind != K_READ && tx->size > (tx->kind == K_SEND ? exfi_settings.ring : DIRECT_MIN);
+}
+
 static bool lends(struct ep *ep, const struct tx *tx)
 {
 	size_t pieces = exfi_settings.pieces, size = exfi_settings.ring;
@@ -159,11 +177,16 @@ static bool begin(struct ep *ep, struct tx *tx)
 	struct chunk c;
 	uint8_t bytes[INLINE - sizeof(b)];
 	size_t n = 0;
-	bool last = false;
+	bool last = false, direct = shows(ep, tx);
 	if (!may_post(ep))
 		return false;
 	if (tx->kind == K_READ) {
 		last = true;
+	} else if (direct) {
+		show(tx, &c);
+		tx->deliver = tx->kind == K_SEND;
+		b.nla = c.nla;
+		n = b.size = c.size;
 	} else if (lends(ep, tx)) {
 		if (!lend(ep, tx, &c))
 			return false;
@@ -175,7 +198,7 @@ static bool begin(struct ep *ep, struct tx *tx)
 		peek(tx, bytes, n);
 	}
 	last = last || n == tx->size;
-	uint8_t flags = (uint8_t)((tx->has_data ? F_DATA : 0) | (tx->deliver && last ? F_ASK : 0));
+	uint8_t flags = (uint8_t)((tx->has_data ? F_DATA : 0) | (tx->deliver && last ? F_ASK : 0) | (direct ? F_DIRECT : 0));
 	if (!out_post(ep, OP_BEGIN, flags, &b, sizeof(b), bytes, b.size > 0 ? 0 : n, true))
 		return false;
 	tx->begun = true;
@@ -191,7 +214,13 @@ static bool more(struct ep *ep, struct tx *tx)
 	size_t n = tx->size - tx->sent;
 	if (!may_post(ep))
 		return false;
-	if (lends(ep, tx)) {
+	if (shows(ep, tx)) {
+		show(tx, &c);
+		n = c.size;
+		uint8_t flags = F_DIRECT | (tx->deliver && tx->sent + n == tx->size ? F_ASK : 0);
+		if (!out_post(ep, OP_CHUNK, flags, &c, sizeof(c), NULL, 0, true))
+			return false;
+	} else if (lends(ep, tx)) {
 		if (!lend(ep, tx, &c))
 			return false;
 		n = c.size;

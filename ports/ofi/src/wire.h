@@ -15,6 +15,8 @@ enum {
 	CHUNK_MAX = 8 << 20,       // as a GET (thesis 3.2)
 	FAR_CHUNK = 256 << 10,     // to a peer on another host
 	FAR_PIECES = 4096,         // to there, up to so many bytes go by VELO alone
+	DIRECT_MAX = 1 << 20,      // of a chunk that is read directly
+	DIRECT_MIN = 16 << 10,     // writes and answers to reads that are
 	CREDIT_BYTES = 48 << 10,   // of a ring, for which credit is returned: of the smallest ring, too
 	OUTSTANDING = 256,         // reads and writes of an endpoint that wait for an answer
 };
@@ -33,6 +35,7 @@ enum op {
 enum {
 	F_DATA = 1, // the message has immediate data
 	F_ASK = 2,  // return credit at once
+	F_DIRECT = 4, // the chunk is in the sender's program, at the address nla
 };
 
 // What OP_BEGIN begins.
@@ -74,19 +77,24 @@ struct done {
 };
 
 // What goes over TCP while a connection is made.
-enum { CM_MAGIC = 0x46494e58, CM_VERSION = 1, CM_DATA = 256, CM_BACKLOG = 128 };
+enum { CM_MAGIC = 0x46494e58, CM_VERSION = 2, CM_DATA = 256, CM_BACKLOG = 128 };
 enum cm_type { CM_REQUEST = 1, CM_ACCEPT = 2, CM_REJECT = 3, CM_READY = 4 };
 
 struct cm_head {
 	uint32_t magic;
 	uint8_t version, type;
 	uint16_t length; // of the user's data, which follows
-	uint16_t node, velo, rma, reserved;
+	uint16_t node, velo, rma, flags; // flags: CM_READS
 	uint32_t id; // of the endpoint
+	// Who may read this process finds a random word there.
+	uint32_t pid;
+	uint64_t word_at, word;
 };
+
+enum { CM_READS = 1 }; // the sender can read the receiver's program
 
 _Static_assert(sizeof(struct head) == HEAD, "head");
 _Static_assert(sizeof(struct begin) == 64, "begin");
-_Static_assert(sizeof(struct cm_head) == 20, "cm_head");
+_Static_assert(sizeof(struct cm_head) == 40, "cm_head");
 
 #endif
