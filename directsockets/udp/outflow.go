@@ -31,9 +31,9 @@ type outflow struct {
 	since     time.Time // of the first of them
 	pause     time.Duration
 	notBefore time.Time
-	unsettled int // datagrams by the kernel since it was settled
-	waitAt    int // how many make it wait
-	patience  int
+	unsettled int    // datagrams by the kernel since it was settled
+	rest      int    // how long it has not waited after a wait in vain, in times of that wait
+	waitAfter int64  // when that is over; 0: at once
 	stalled   bool   // datagrams are dropped until the receiver takes something
 	stalledAt uint64 // what it had taken
 }
@@ -80,7 +80,7 @@ func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
 	for waited := false; ; {
 		switch f.tx.Send(b, m) {
 		case datagram.Published:
-			f.unsettled, f.waitAt, f.stalled = 0, f.patience, false
+			f.unsettled, f.waitAfter, f.stalled = 0, 0, false
 			f.counted(len(b))
 			s.tell(sentDirect)
 			return true
@@ -89,10 +89,10 @@ func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
 			return false
 		case datagram.ByKernel:
 			if f.tx.Armed() && f.tx.Settled(shm.Nanotime()) { // it sleeps, and nothing is on its way
-				f.unsettled, f.waitAt = 0, f.patience
+				f.unsettled, f.waitAfter = 0, 0
 				return false
 			}
-			if waited || f.unsettled == 0 || f.unsettled < f.waitAt || !f.settle() {
+			if waited || !f.settle() {
 				return false
 			}
 			waited = true
@@ -104,25 +104,27 @@ func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
 	}
 }
 
-// settle waits until the receiver is awake, and has what went by the kernel.
+// settle waits, if it is time for that, until the receiver is awake, and has what went by the
+// kernel.
 func (f *outflow) settle() bool {
 	known := f.tx.Known()
 	most, least := settleTime, leastWait
 	if !known {
 		most, least = firstTime, firstWait
 	}
-	f.patience = max(f.patience, least)
 	start := shm.Nanotime()
+	if f.unsettled < least || start < f.waitAfter {
+		return false
+	}
 	for {
 		now := shm.Nanotime()
 		if f.tx.Settled(now) && (!f.tx.Armed() || !known) {
-			f.patience = max(f.patience/2, leastWait)
-			f.waitAt = f.patience
+			f.rest = 0
 			return true
 		}
 		if now-start > int64(most) {
-			f.patience = min(2*f.patience, mostWait)
-			f.waitAt = f.unsettled + f.patience
+			f.rest = min(max(2*f.rest, leastRest), mostRest)
+			f.waitAfter = now + int64(f.rest)*int64(most)
 			return false
 		}
 		runtime.Gosched()
@@ -279,7 +281,7 @@ func (f *outflow) offer(s *Socket, now time.Time) {
 	f.count = (*segment.Counters)(f.entry.Counters())
 	f.count.Set(segment.RingSize, uint64(seg.Len()))
 	f.entry.Set(connstats.ModeTCP, connstats.WhyOffered)
-	f.unsettled, f.patience, f.waitAt = 0, leastWait, firstWait
+	f.unsettled, f.rest, f.waitAfter = 0, 0, 0
 	of := client.Socket{Conn: s.cfg.Raw, UDP: true, Local: from, Remote: f.to}
 	err = s.cfg.Broker.Offer(of, info.Nonce, seg.Fd(), f.peer, func(wire.Reason) { f.refused(s, info.Nonce) })
 	if err != nil {

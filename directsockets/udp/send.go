@@ -17,15 +17,17 @@ const (
 	leaveTime = 20 * time.Millisecond
 	// specialTime is how long a datagram that goes by the kernel waits for those before it.
 	specialTime = time.Millisecond
-	// A sender waits for its receiver to have all that went by the kernel: for firstTime, before
-	// every firstWait datagrams, while it does not know how many were lost, later for settleTime
-	// before leastWait datagrams. Each wait in vain has the next one come after twice as many, and
-	// one that was not after half.
+	// A sender waits for its receiver to have all that went by the kernel: for firstTime, after
+	// firstWait datagrams, while it does not know how many were lost, later for settleTime after
+	// leastWait. A wait in vain has the next one come after leastRest times as long, and each
+	// further one after twice that, up to mostRest: waits cost little, and a busy machine, where
+	// the receiver takes long, has no sender give up.
 	firstTime  = 2 * time.Millisecond
 	firstWait  = 16
 	settleTime = 200 * time.Microsecond
 	leastWait  = 2
-	mostWait   = 2048
+	leastRest  = 16
+	mostRest   = 64
 	// roomTime is how long a receiver may take nothing while there is no room. Then datagrams are
 	// dropped until it does.
 	roomTime = time.Millisecond

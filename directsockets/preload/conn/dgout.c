@@ -11,7 +11,9 @@
 enum {
 	FLOWS = 16384,      /* of the process */
 	DRY_US = 1000,      /* after the last datagram by the kernel, until its queue says what was lost */
-	WAIT_US = 2000,	    /* for a receiver that is behind */
+	WAIT_US = 2000,	    /* for a receiver that is behind; */
+	REST = 16,	    /* after a wait in vain it does not for so many times as long, */
+	REST_MOST = 64,	    /* doubled each time up to this */
 	ALIVE_US = 1000,
 	PATIENT = 16,	    /* datagrams by the kernel after which it waits for that */
 	AHEAD = 64,	    /* that the receiver has not taken, after which it waits, too */
@@ -164,9 +166,13 @@ static bool catch_up(struct ds_dg_out *o, const struct ds_dg_dest *dest)
 	do {
 		ds_syscall(SYS_sched_yield);
 		now = ds_ticks();
-		if (settled(o, dest, now))
+		if (settled(o, dest, now)) {
+			o->rest = 0;
 			return true;
+		}
 	} while (now - begin < WAIT_US * ds_ticks_us() && !ds_dg_closed(&o->seg));
+	o->rest = o->rest == 0 ? REST : o->rest < REST_MOST ? 2 * o->rest : REST_MOST;
+	o->waited = now;
 	return false;
 }
 
@@ -185,7 +191,8 @@ static bool impatient(struct ds_dg_out *o, const struct ds_dg_dest *dest)
 			return true;
 		}
 	}
-	return o->unsettled >= PATIENT && !(o->unsettled & (o->unsettled - 1)) && (o->lost == UINT64_MAX || !ds_dg_armed(&o->seg));
+	return o->unsettled >= PATIENT && ds_ticks() - o->waited >= (uint64_t)o->rest * WAIT_US * ds_ticks_us() &&
+	       (o->lost == UINT64_MAX || !ds_dg_armed(&o->seg));
 }
 
 struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)

@@ -57,6 +57,8 @@ struct ds_dg_out {
 	uint64_t last;	   /* when it last sent by the kernel, in ds_ticks */
 	uint64_t unsettled; /* datagrams by the kernel since it was settled, */
 	uint64_t behind;    /* and what the receiver had taken when it was last waited for */
+	uint64_t waited;    /* when a wait for the receiver was in vain, in ds_ticks, */
+	uint32_t rest;	    /* after which it does not wait for so many times as long */
 	uint64_t checked;  /* when the liveness pair was last looked at */
 	uint64_t spare;	   /* how long it may wait for room, in ds_ticks */
 	uint64_t stuck;	   /* consumed when a datagram was dropped; UINT64_MAX: none was */

@@ -1,54 +1,8 @@
 // Flows: records in a ring, the receiver that sleeps, what the other side may have written. Runs
 // ../datagram/testdata/flow.golden, too.
-#include "harness.h"
-
-#include "conn/dgram.h"
+#include "flow.h"
 
 #include <arpa/inet.h>
-#include <pthread.h>
-#include <sched.h>
-
-enum { RING = DS_DG_MIN_RING };
-
-struct flow {
-	uint8_t *mem;
-	struct ds_dgseg tx, rx;
-};
-
-static void fresh(struct flow *f, uint64_t ring)
-{
-	size_t size = DS_DG_RING + ring;
-
-	memset(f, 0, sizeof *f);
-	f->mem = aligned_alloc(4096, size);
-	memset(f->mem, 0, size);
-	ds_dg_header(f->mem, &some_info, ring);
-	CHECK(ds_dg_view(&f->tx, f->mem, size, true) == 0 && ds_dg_view(&f->rx, f->mem, size, false) == 0, "view");
-}
-
-static int give(struct flow *f, const void *p, size_t n)
-{
-	struct iovec v;
-	struct ds_cursor c = cursor_of(&v, (void *)(uintptr_t)p, n);
-	struct ds_dg_meta m = {.len = (uint32_t)n, .ttl = 64};
-	int rc = ds_dg_send(&f->tx, &m, &c);
-
-	CHECK(c.left == (rc == DS_DG_SENT ? 0 : n), "%d: %zu left", rc, c.left);
-	return rc;
-}
-
-// Takes the next datagram: its length, or -1.
-static int take(struct flow *f, void *to)
-{
-	struct ds_dg_meta m;
-	const volatile uint8_t *bytes;
-
-	if (!ds_dg_next(&f->rx, &m, &bytes))
-		return -1;
-	ds_dg_copy(to, bytes, m.len);
-	ds_dg_take(&f->rx, &m);
-	return (int)m.len;
-}
 
 // Datagrams of all sizes arrive whole and in order, however full the ring is.
 static void all_sizes(void)
@@ -159,39 +113,6 @@ static void lags(void)
 	free(f.mem);
 }
 
-// A receiver that takes after a while.
-static void *late(void *arg)
-{
-	struct flow *f = arg;
-	uint8_t b[1024];
-
-	usleep(30000);
-	take(f, b);
-	return NULL;
-}
-
-// A sender that has time to spare waits for a receiver that is awake; one that has none drops.
-static void spares(void)
-{
-	static uint8_t b[1024];
-	struct flow f;
-	pthread_t th;
-	struct ds_dg_out o = {.stuck = UINT64_MAX};
-
-	fresh(&f, RING);
-	while (give(&f, b, sizeof b) == DS_DG_SENT)
-		;
-	o.seg = f.tx;
-	CHECK(!ds_dg_room(&o) && !ds_dg_room(&o), "nobody has taken anything");
-	o.stuck = UINT64_MAX;
-	o.spare = ds_dg_ticks(100000000);
-	pthread_create(&th, NULL, late, &f);
-	CHECK(ds_dg_room(&o), "it had time to wait");
-	CHECK(o.spare > 0 && o.spare < ds_dg_ticks(100000000), "which is not that long any more");
-	pthread_join(th, NULL);
-	free(f.mem);
-}
-
 // What the receiver says decides: it sleeps, it has closed, it takes no more than a bound.
 static void told(void)
 {
@@ -245,123 +166,6 @@ static void lies(void)
 			CHECK(rc == DS_DG_OVER && f.tx.broken, "%u: %d", i, rc);
 		free(f.mem);
 	}
-}
-
-// ---- two threads: no datagram is lost or overtaken while the receiver goes to sleep and wakes
-
-enum { COUNT = 20000, LAPS = 100000 };
-
-static struct flow shared;
-static pthread_mutex_t kernel = PTHREAD_MUTEX_INITIALIZER;
-static uint32_t queue[COUNT];
-static unsigned queued, dequeued;
-static uint64_t by_kernel;
-
-static void *sender(void *arg)
-{
-	(void)arg;
-	for (uint32_t i = 0; i < COUNT;) {
-		bool settled = ds_dg_settled(&shared.tx, by_kernel, 0);
-		int rc = settled ? give(&shared, &i, sizeof i) : DS_DG_ARMED;
-		if (rc == DS_DG_ARMED) {
-			pthread_mutex_lock(&kernel);
-			queue[queued++] = i;
-			pthread_mutex_unlock(&kernel);
-			__atomic_store_n(&shared.tx.out->by_kernel, ++by_kernel, __ATOMIC_RELEASE);
-		}
-		i += rc == DS_DG_ARMED || rc == DS_DG_SENT;
-		if (rc == DS_DG_FULL)
-			sched_yield();
-	}
-	return NULL;
-}
-
-// What the kernel has next; false: nothing.
-static bool receive(uint32_t *v)
-{
-	pthread_mutex_lock(&kernel);
-	bool some = dequeued < queued;
-	if (some)
-		*v = queue[dequeued++];
-	pthread_mutex_unlock(&kernel);
-	return some;
-}
-
-static void sleeps(void)
-{
-	pthread_t th;
-	uint32_t v, next = 0;
-	uint64_t taken = 0;
-	bool armed = true;
-
-	fresh(&shared, RING);
-	ds_dg_arm(&shared.rx, true);
-	pthread_create(&th, NULL, sender, NULL);
-	while (next < COUNT && !failures) {
-		uint8_t b[65536];
-		if (!armed) {
-			if (take(&shared, b) == sizeof v) {
-				memcpy(&v, b, sizeof v);
-				CHECK(v == next, "%u through the ring in place of %u", v, next);
-				next++;
-				continue;
-			}
-			ds_dg_arm(&shared.rx, true);
-			__atomic_thread_fence(__ATOMIC_SEQ_CST);
-			while (ds_dg_busy(&shared.rx))
-				sched_yield();
-			armed = true;
-			continue;
-		}
-		if (ds_dg_there(&shared.rx)) {
-			take(&shared, b);
-			memcpy(&v, b, sizeof v);
-		} else if (receive(&v)) {
-			__atomic_store_n(&shared.rx.in->taken, ++taken, __ATOMIC_RELEASE);
-			armed = false;
-			ds_dg_arm(&shared.rx, false);
-		} else {
-			sched_yield();
-			continue;
-		}
-		CHECK(v == next, "%u in place of %u", v, next);
-		next++;
-	}
-	pthread_join(th, NULL);
-	free(shared.mem);
-}
-
-// A receiver that sees something can take it: a WRAP is not seen before what it leads to.
-static void *long_sender(void *arg)
-{
-	static uint8_t b[5000];
-
-	(void)arg;
-	for (unsigned i = 0; i < LAPS;) {
-		if (give(&shared, b, sizeof b) == DS_DG_SENT)
-			i++;
-		else
-			sched_yield();
-	}
-	return NULL;
-}
-
-static void laps(void)
-{
-	static uint8_t b[5000];
-	pthread_t th;
-
-	fresh(&shared, RING);
-	pthread_create(&th, NULL, long_sender, NULL);
-	for (unsigned i = 0; i < LAPS && !failures;)
-		if (ds_dg_there(&shared.rx)) {
-			CHECK(take(&shared, b) == sizeof b, "datagram %u is there, and cannot be taken", i);
-			i++;
-		}
-	if (failures)
-		exit(1);
-	pthread_join(th, NULL);
-	free(shared.mem);
 }
 
 // ---- golden vectors
@@ -498,11 +302,8 @@ int main(void)
 	quiet();
 	between();
 	lags();
-	spares();
 	told();
 	lies();
-	sleeps();
-	laps();
 	if (failures)
 		return 1;
 	printf("ok\n");

@@ -1,0 +1,199 @@
+// Flows of two threads: no datagram is lost or overtaken, whenever one looks at the other.
+#include "flow.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+
+static int enough;
+
+// A receiver that takes one now and then.
+static void *slow(void *arg)
+{
+	uint8_t b[64];
+
+	while (!__atomic_load_n(&enough, __ATOMIC_ACQUIRE)) {
+		usleep(10000);
+		take(arg, b);
+	}
+	return NULL;
+}
+
+// A sender that has time to spare waits for a receiver that is awake; one that has none drops.
+static void spares(void)
+{
+	uint8_t b[40] = {0};
+	struct flow f;
+	pthread_t th;
+	struct ds_dg_out o = {.stuck = UINT64_MAX};
+
+	fresh(&f, DS_DG_MAX_RING);
+	while (give(&f, b, sizeof b) == DS_DG_SENT)
+		;
+	o.seg = f.tx;
+	CHECK(!ds_dg_room(&o) && !ds_dg_room(&o), "nobody has taken anything");
+	o.stuck = UINT64_MAX;
+	o.spare = ds_dg_ticks(100000000);
+	pthread_create(&th, NULL, slow, &f);
+	CHECK(ds_dg_room(&o), "it had time to wait");
+	CHECK(o.spare > 0 && o.spare < ds_dg_ticks(100000000), "which is not that long any more");
+	__atomic_store_n(&enough, 1, __ATOMIC_RELEASE);
+	pthread_join(th, NULL);
+	free(f.mem);
+}
+
+// ---- no datagram is lost or overtaken while the receiver goes to sleep and wakes
+
+enum { COUNT = 20000, LAPS = 100000, SECONDS = 2 };
+
+static struct flow shared;
+static uint32_t total; // that the sender sends: fewer on a machine that is busy, where each wait is long
+
+// Is the sender's time up? Asked before each datagram, i are sent.
+static bool over(uint32_t i, uint32_t most)
+{
+	static time_t end;
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	if (i == 0)
+		end = t.tv_sec + SECONDS;
+	if (i < most && t.tv_sec <= end)
+		return false;
+	__atomic_store_n(&total, i, __ATOMIC_RELEASE);
+	return true;
+}
+
+// Has the receiver all, n?
+static bool all(uint32_t n) { return n == __atomic_load_n(&total, __ATOMIC_ACQUIRE); }
+
+static void begin(void)
+{
+	fresh(&shared, RING);
+	total = UINT32_MAX;
+}
+
+static pthread_mutex_t kernel = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t queue[COUNT];
+static unsigned queued, dequeued;
+static uint64_t by_kernel;
+
+static void *sender(void *arg)
+{
+	(void)arg;
+	for (uint32_t i = 0; !over(i, COUNT);) {
+		bool settled = ds_dg_settled(&shared.tx, by_kernel, 0);
+		int rc = settled ? give(&shared, &i, sizeof i) : DS_DG_ARMED;
+		if (rc == DS_DG_ARMED) {
+			pthread_mutex_lock(&kernel);
+			queue[queued++] = i;
+			pthread_mutex_unlock(&kernel);
+			__atomic_store_n(&shared.tx.out->by_kernel, ++by_kernel, __ATOMIC_RELEASE);
+		}
+		i += rc == DS_DG_ARMED || rc == DS_DG_SENT;
+		if (rc == DS_DG_FULL)
+			sched_yield();
+	}
+	return NULL;
+}
+
+// What the kernel has next; false: nothing.
+static bool receive(uint32_t *v)
+{
+	pthread_mutex_lock(&kernel);
+	bool some = dequeued < queued;
+	if (some)
+		*v = queue[dequeued++];
+	pthread_mutex_unlock(&kernel);
+	return some;
+}
+
+static void sleeps(void)
+{
+	pthread_t th;
+	uint32_t v, next = 0;
+	uint64_t taken = 0;
+	bool armed = true;
+
+	begin();
+	ds_dg_arm(&shared.rx, true);
+	pthread_create(&th, NULL, sender, NULL);
+	while (!all(next) && !failures) {
+		uint8_t b[65536];
+		if (!armed) {
+			if (take(&shared, b) == sizeof v) {
+				memcpy(&v, b, sizeof v);
+				CHECK(v == next, "%u through the ring in place of %u", v, next);
+				next++;
+				continue;
+			}
+			ds_dg_arm(&shared.rx, true);
+			__atomic_thread_fence(__ATOMIC_SEQ_CST);
+			while (ds_dg_busy(&shared.rx))
+				sched_yield();
+			armed = true;
+			continue;
+		}
+		if (ds_dg_there(&shared.rx)) {
+			take(&shared, b);
+			memcpy(&v, b, sizeof v);
+		} else if (receive(&v)) {
+			__atomic_store_n(&shared.rx.in->taken, ++taken, __ATOMIC_RELEASE);
+			armed = false;
+			ds_dg_arm(&shared.rx, false);
+		} else {
+			sched_yield();
+			continue;
+		}
+		CHECK(v == next, "%u in place of %u", v, next);
+		next++;
+	}
+	if (failures)
+		exit(1);
+	pthread_join(th, NULL);
+	free(shared.mem);
+}
+
+// A receiver that sees something can take it: a WRAP is not seen before what it leads to.
+static void *long_sender(void *arg)
+{
+	static uint8_t b[5000];
+
+	(void)arg;
+	for (uint32_t i = 0; !over(i, LAPS);) {
+		if (give(&shared, b, sizeof b) == DS_DG_SENT)
+			i++;
+		else
+			sched_yield();
+	}
+	return NULL;
+}
+
+static void laps(void)
+{
+	static uint8_t b[5000];
+	pthread_t th;
+
+	begin();
+	pthread_create(&th, NULL, long_sender, NULL);
+	for (uint32_t i = 0; !all(i) && !failures;)
+		if (ds_dg_there(&shared.rx)) {
+			CHECK(take(&shared, b) == sizeof b, "datagram %u is there, and cannot be taken", i);
+			i++;
+		}
+	if (failures)
+		exit(1);
+	pthread_join(th, NULL);
+	free(shared.mem);
+}
+
+int main(void)
+{
+	spares();
+	sleeps();
+	laps();
+	if (failures)
+		return 1;
+	printf("ok\n");
+	return 0;
+}
