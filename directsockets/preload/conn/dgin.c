@@ -101,11 +101,30 @@ static bool asleep(const struct ds_dgram *d)
 	return false;
 }
 
+void ds_dg_enqueue(struct ds_dg_set *s)
+{
+	struct ds_dg_set **live = __atomic_load_n(&s->live, __ATOMIC_ACQUIRE);
+
+	if (!live || s->queued)
+		return;
+	s->queued = true;
+	s->next = DS_GET(*live);
+	while (!__atomic_compare_exchange_n(live, &s->next, s, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		;
+}
+
 void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f)
 {
 	f->taken++;
 	__atomic_store_n(&f->seg.in->taken, f->taken, __ATOMIC_RELEASE);
-	if (f->awake || f->closed || d->hard || asleep(d) || (d->wants && !f->sampled))
+	if (f->awake || f->closed || d->hard || (d->wants && !f->sampled))
+		return;
+	/* Before the look at who sleeps: one who is counted after that finds d queued, and waits for
+	 * the lock. */
+	for (int i = 0; i < DS_DG_SETS; i++)
+		ds_dg_enqueue(&d->sets[i]);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (asleep(d))
 		return;
 	if (!f->listed) {
 		f->listed = true;

@@ -108,9 +108,13 @@ struct ds_dgram {
 	struct ds_lock in;
 	uint32_t sleepers; /* threads in a call on the shadow that may wait */
 	/* The epoll sets that it is in: the layer above keeps all of this but *asleep, how many
-	 * sleep in the set. */
+	 * sleep in the set, and what has the lock of in, *of's: when a flow is about to wake, the
+	 * place is put before those at *live, unless it is queued. */
 	struct ds_dg_set {
 		const uint32_t *asleep; /* NULL: none */
+		struct ds_dg_set **live, *next;
+		struct ds_dgram *of;
+		bool queued;
 		void *set;
 		int fd;
 		bool off; /* EPOLLONESHOT: it was told */
@@ -227,6 +231,8 @@ void ds_dg_arm_all(struct ds_dgram *d) DS_HIDDEN;
 /* Reads by_kernel of the flows that are awake; notes that a receive after that found nothing. */
 void ds_dg_before(struct ds_dgram *d) DS_HIDDEN;
 void ds_dg_found_nothing(struct ds_dgram *d) DS_HIDDEN;
+/* Has the set of s look at it, the lock is d's. */
+void ds_dg_enqueue(struct ds_dg_set *s) DS_HIDDEN;
 /* A datagram of f has come by the kernel. */
 void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f) DS_HIDDEN;
 /* The flow with the record that is next; NULL: there is none. */

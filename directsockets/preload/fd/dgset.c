@@ -20,12 +20,39 @@ static struct ds_dg_set *place(struct ds_dgram *d, const struct epi *e, int fd)
 	return NULL;
 }
 
+/* The places of e that may have flows that are awake, each once. With the lock. */
+static struct ds_dg_set **looked(struct epi *e)
+{
+	struct ds_dg_set *s = __atomic_exchange_n(&e->live, NULL, __ATOMIC_SEQ_CST), *next;
+
+	for (; s; s = next) {
+		next = s->next;
+		s->next = e->looked;
+		e->looked = s;
+	}
+	return &e->looked;
+}
+
 /* Frees s. */
 static void clear(struct ds_dg_set *s)
 {
 	struct epi *e = s->set;
+	bool locked = ds_own_lock(&s->of->in) != DS_NESTED;
 
 	__atomic_store_n(&s->asleep, NULL, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->live, NULL, __ATOMIC_RELEASE);
+	if (s->queued) {
+		struct ds_dg_set **at = looked(e);
+		while (*at && *at != s)
+			at = &(*at)->next;
+		if (*at)
+			*at = s->next;
+	}
+	s->queued = false;
+	if (locked)
+		ds_own_unlock(&s->of->in);
+	e->once -= (s->events & EPOLLONESHOT) != 0;
+	s->events = 0;
 	s->set = NULL;
 	__atomic_sub_fetch(&e->dgrams, 1, __ATOMIC_RELAXED);
 }
@@ -43,10 +70,19 @@ void dgset_ctl(struct epi *e, int op, struct ds_dgram *d, int fd, const struct e
 	if (op == EPOLL_CTL_ADD && !s && (s = place(d, NULL, 0))) {
 		s->set = e;
 		s->fd = fd;
+		s->of = d;
+		s->events = 0;
+		s->queued = false;
 		__atomic_store_n(&s->asleep, &e->asleep, __ATOMIC_RELEASE);
+		__atomic_store_n(&s->live, &e->live, __ATOMIC_RELEASE);
 		__atomic_add_fetch(&e->dgrams, 1, __ATOMIC_RELAXED);
+		if (ds_own_lock(&d->in) != DS_NESTED) { /* it may have some already */
+			ds_dg_enqueue(s);
+			ds_own_unlock(&d->in);
+		}
 	}
 	if (op != EPOLL_CTL_DEL && s) {
+		e->once += ((ev->events & EPOLLONESHOT) != 0) - ((s->events & EPOLLONESHOT) != 0);
 		s->events = ev->events;
 		s->data = ev->data.u64;
 		s->seen = UNSEEN;
@@ -111,6 +147,29 @@ static void leave(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 {
 	(void)d, (void)arg;
 	clear(s);
+}
+
+/* Calls fn for each socket of e that may have flows that are awake, or records; forgets those that
+ * have none. With the lock. */
+static void each_awake(struct epi *e, void (*fn)(struct ds_dgram *d, struct ds_dg_set *s, void *arg), void *arg)
+{
+	for (struct ds_dg_set **at = looked(e); *at;) {
+		struct ds_dg_set *s = *at;
+		bool idle = false;
+
+		if (ds_own_lock(&s->of->in) != DS_NESTED) {
+			idle = !s->of->nlisted;
+			if (idle) {
+				s->queued = false; /* under this lock: its next flow that wakes queues it */
+				*at = s->next;
+			}
+			ds_own_unlock(&s->of->in);
+		}
+		if (idle)
+			continue;
+		fn(s->of, s, arg);
+		at = &s->next;
+	}
 }
 
 void dgset_gone(struct epi *e)
@@ -183,7 +242,7 @@ int dgset_collect(struct epi *e, int epfd, struct epoll_event *ev, int max)
 	if (!__atomic_load_n(&ds_dg_flows, __ATOMIC_RELAXED))
 		return 0;
 	lk_lock(&lock);
-	each(e, collect, &l);
+	each_awake(e, collect, &l);
 	lk_unlock(&lock);
 	return l.n;
 }
@@ -219,7 +278,8 @@ int dgset_merge(struct epi *e, struct epoll_event *ev, int at, int n)
 		struct told t = {ev[at + i].data.u64, 0};
 		int k = 0;
 
-		each(e, tell, &t);
+		if (e->once)
+			each(e, tell, &t);
 		while (k < at && ev[k].data.u64 != t.data)
 			k++;
 		if (k < at)
@@ -244,7 +304,7 @@ bool dgset_awake(struct epi *e)
 	bool any = false;
 
 	lk_lock(&lock);
-	each(e, awake, &any);
+	each_awake(e, awake, &any);
 	lk_unlock(&lock);
 	return any;
 }
@@ -266,7 +326,7 @@ bool dgset_rest(struct epi *e)
 	if (!__atomic_load_n(&ds_dg_flows, __ATOMIC_RELAXED))
 		return true;
 	lk_lock(&lock);
-	each(e, rest, &nothing);
+	each_awake(e, rest, &nothing);
 	lk_unlock(&lock);
 	return nothing;
 }

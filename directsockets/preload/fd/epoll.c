@@ -44,7 +44,8 @@ struct epi *epi_make(int epfd)
 	__atomic_add_fetch(&e->users, 1, __ATOMIC_ACQ_REL); /* not =: a late thread may hold a reference for a moment */
 	e->owner = fd_process();
 	e->sleepers = e->naps = e->joined = e->indirect = e->followers = e->reads = 0;
-	e->dgrams = e->asleep = 0;
+	e->dgrams = e->asleep = e->once = 0;
+	e->live = e->looked = NULL;
 	e->nested = e->holds = e->nobell = e->woken = e->others = e->unsettled = false;
 	e->wakefd = -1;
 	e->all = e->active_head = e->active_tail = NULL;

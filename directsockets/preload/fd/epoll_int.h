@@ -77,6 +77,8 @@ struct epi {
 	struct member *all, *active_head, *active_tail;
 	uint32_t dgrams;	  /* UDP sockets in it (dgset.c), */
 	uint32_t asleep;  /* threads that wait for those, */
+	struct ds_dg_set *live, *looked; /* those that may have flows that are awake: new ones, and others; */
+	uint32_t once;	  /* those with EPOLLONESHOT; */
 	uint32_t kicks;	  /* and times that they were told to look again */
 	uint32_t next;
 };
