@@ -119,8 +119,8 @@ void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f)
 	__atomic_store_n(&f->seg.in->taken, f->taken, __ATOMIC_RELEASE);
 	if (f->awake || f->closed || d->hard || (d->wants && !f->sampled))
 		return;
-	/* Before the look at who sleeps: one who is counted after that finds d queued, and waits for
-	 * the lock. */
+	/* Before the look at who sleeps: one who is counted after that finds d queued, and
+	 * waits for the lock. */
 	for (int i = 0; i < DS_DG_SETS; i++)
 		ds_dg_enqueue(&d->sets[i]);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
