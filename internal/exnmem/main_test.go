@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 		os.Unsetenv(asCommand)
 		os.Exit(Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
+	if where := os.Getenv(asNode); where != "" {
+		os.Exit(serveNode(where))
+	}
 	leaktest.Main(m)
 }
 

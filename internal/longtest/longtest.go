@@ -37,3 +37,7 @@ func Nightly(t testing.TB) {
 		t.Skip("nightly: run it with -long")
 	}
 }
+
+// All says whether the tests run with -long: then a test may do all of what it otherwise does a
+// part of.
+func All() bool { return *long }

@@ -17,7 +17,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -141,9 +140,7 @@ func (f *Fabric) Stop(n fabric.NodeID) {
 	}
 }
 
-func (f *Fabric) path(n int, kind string) string {
-	return filepath.Join(f.dir, fmt.Sprintf("%d.%s", n, kind))
-}
+func (f *Fabric) path(n int, kind string) string { return socketIn(f.dir, n, kind) }
 
 func dial(path string) (*net.UnixConn, error) {
 	return net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
@@ -155,13 +152,5 @@ func (f *Fabric) serve(n int, kind string, serve func(*net.UnixConn) error) {
 		f.t.Fatal(err)
 	}
 	f.lns = append(f.lns, ln)
-	f.all.Go(func() {
-		for {
-			conn, err := ln.AcceptUnix()
-			if err != nil {
-				return
-			}
-			f.all.Go(func() { _ = serve(conn) }) // an error is that connection's
-		}
-	})
+	f.all.Go(func() { accept(&f.all, ln, serve) })
 }
