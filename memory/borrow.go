@@ -152,6 +152,9 @@ func borrow(ctx context.Context, conn *net.UnixConn, cfg Config) (*Segment, erro
 		way, err = newWindow(conn, fds[0], done)
 	} else {
 		way, err = shm.MapLoan(fds[0], int64(m.B))
+		if errors.Is(err, shm.ErrCut) { // it has been taken back already
+			err = ErrRevoked
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -192,8 +192,8 @@ func loseLenders(t *testing.T, so string, f *pooltest.Fabric) {
 	}
 }
 
-// The plugin under the sanitizers of addresses and of undefined behaviour, whatever is done with the
-// device, and when its lenders go.
+// The plugin under the sanitizers of addresses and of undefined behaviour, whatever is done with
+// the device, and when its lenders go.
 func TestDeviceSanitized(t *testing.T) {
 	longtest.Nightly(t)
 	so := plugin(t, "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
@@ -202,7 +202,10 @@ func TestDeviceSanitized(t *testing.T) {
 		t.Skipf("no library of the sanitizer: %v", err)
 	}
 	report := filepath.Join(t.TempDir(), "report")
-	sanitizer = []string{"LD_PRELOAD=" + strings.TrimSpace(string(library)), "ASAN_OPTIONS=detect_leaks=0:log_path=" + report, "UBSAN_OPTIONS=log_path=" + report}
+	sanitizer = []string{
+		"LD_PRELOAD=" + strings.TrimSpace(string(library)),
+		"ASAN_OPTIONS=detect_leaks=0:log_path=" + report, "UBSAN_OPTIONS=log_path=" + report,
+	}
 	defer func() { sanitizer = nil }()
 	each(t, func(t *testing.T, start func(testing.TB, ...pool.Config) *pooltest.Fabric) {
 		useDevice(t, so, start(t, pool.Config{}, lending(64<<20)))

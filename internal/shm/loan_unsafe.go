@@ -57,6 +57,9 @@ func MapLoan(fd int, size int64) (*Loan, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, fmt.Errorf("shm: fstat: %w", err)
 	}
+	if st.Size == 0 && size > 0 {
+		return nil, ErrCut
+	}
 	if st.Size != size || size <= 0 {
 		return nil, fmt.Errorf("%w: %d bytes, %d expected", ErrSegment, st.Size, size)
 	}

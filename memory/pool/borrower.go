@@ -48,8 +48,10 @@ type borrower struct {
 	window   *window // of a lease of another host
 	huge     bool
 	since    time.Time
-	deadline time.Time // it was asked to return the lease; belongs to the server's lock
-	over     bool      // the lease has ended; belongs to the server's lock
+	deadline time.Time      // it was asked to return the lease; belongs to the server's lock
+	over     bool           // the lease has ended; belongs to the server's lock
+	told     bool           // the process has its answer; belongs to the server's lock
+	early    []wire.Message // what is to follow the answer; belongs to the server's lock
 }
 
 // post sends the process a message. When that fails the connection ends.
@@ -60,13 +62,23 @@ func (b *borrower) post(m wire.Message, fds ...int) {
 	}
 }
 
+// tellLocked sends the process what happens to its lease, after the answer that gives it the lease.
+// The server's lock is held.
+func (b *borrower) tellLocked(m wire.Message) {
+	if !b.told {
+		b.early = append(b.early, m)
+		return
+	}
+	b.post(m)
+}
+
 // revokeLocked tells the process that its lease is wanted back. The server's lock is held.
 func (b *borrower) revokeLocked(until time.Time) {
 	if b.over || !b.deadline.IsZero() {
 		return
 	}
 	b.deadline = until
-	b.post(wire.Message{Op: wire.OpRevoke, C: uint64(until.UnixNano())})
+	b.tellLocked(wire.Message{Op: wire.OpRevoke, C: uint64(until.UnixNano())})
 }
 
 // goneLocked tells the process that its lease has ended.
@@ -80,7 +92,7 @@ func (b *borrower) goneLocked(why wire.Status) {
 	if why == wire.StatusLost {
 		b.server.count.Lost++
 	}
-	b.post(wire.Message{Op: wire.OpGone, Status: why})
+	b.tellLocked(wire.Message{Op: wire.OpGone, Status: why})
 }
 
 // Process serves a process until it ends, breaks the rules, or the Server is closed. It takes
@@ -194,8 +206,9 @@ func (s *Server) borrow(b *borrower, m wire.Message) bool {
 		reply.C = uint64(g.until.UnixNano())
 	}
 	b.post(reply, g.fd)
-	if !b.deadline.IsZero() {
-		b.post(wire.Message{Op: wire.OpRevoke, C: uint64(b.deadline.UnixNano())})
+	b.told = true
+	for _, m := range b.early {
+		b.post(m)
 	}
 	return true
 }
