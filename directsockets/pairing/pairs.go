@@ -118,12 +118,17 @@ func (p *Pairs) Close() error {
 // Server returns the server's end of the connection of a client's socket. false: it is not known,
 // as on another host.
 func (p *Pairs) Server(client uint64) (End, bool) {
-	var v [pairLen]byte
-	if p.pairs.Lookup(client, &v) != nil {
+	var v, again [pairLen]byte
+	index := uint32(client % maxPairs)
+	if p.pairs.Lookup(index, &v) != nil {
+		return End{}, false
+	}
+	// It is read twice, as it may be written meanwhile: then it is another one's by now.
+	if p.pairs.Lookup(index, &again) != nil || v != again || binary.NativeEndian.Uint64(v[pairChanges:])%2 != 0 {
 		return End{}, false
 	}
 	e := End{Cookie: binary.NativeEndian.Uint64(v[pairCookie:]), Netns: binary.NativeEndian.Uint64(v[pairNetns:])}
-	if e.Cookie == 0 {
+	if e.Cookie == 0 || binary.NativeEndian.Uint64(v[pairClient:]) != client {
 		return End{}, false
 	}
 	addr := func(off int) netip.Addr {
@@ -134,7 +139,7 @@ func (p *Pairs) Server(client uint64) (End, bool) {
 	}
 	e.Local = netip.AddrPortFrom(addr(pairLocalIP), uint16(binary.NativeEndian.Uint32(v[pairLocalPort:])))
 	e.Remote = netip.AddrPortFrom(addr(pairRemoteIP), uint16(bits.ReverseBytes32(binary.NativeEndian.Uint32(v[pairRemotePort:]))))
-	e.First = [2]uint32{binary.NativeEndian.Uint32(v[pairNumbers+numbersClient:]), binary.NativeEndian.Uint32(v[pairNumbers+numbersServer:])}
+	e.First = [2]uint32{binary.NativeEndian.Uint32(v[pairFirst:]), binary.NativeEndian.Uint32(v[pairFirst+4:])}
 	return e, true
 }
 

@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // newPairs skips the test where this host cannot.
-func newPairs(t *testing.T) *pairing.Pairs {
+func newPairs(t testing.TB) *pairing.Pairs {
 	t.Helper()
 	p, err := pairing.New()
 	if errors.Is(err, pairing.ErrUnsupported) {
@@ -40,7 +40,7 @@ func newPairs(t *testing.T) *pairing.Pairs {
 }
 
 // ip runs ip(8) or nft(8) in a namespace.
-func ip(t *testing.T, n *netns.NS, command string) {
+func ip(t testing.TB, n *netns.NS, command string) {
 	t.Helper()
 	argv := strings.Fields(command)
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -179,6 +179,29 @@ func TestRootForgedPair(t *testing.T) {
 	// What it left behind, numbers of a connection that is there, gives the client no later server.
 	if _, err := io.WriteString(server, "x"); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Two that claim to be one client are none, and another client, whose numbers have the same place,
+// does not take it while the server of the first one may come.
+func TestRootPlace(t *testing.T) {
+	_, a, _ := bridged(t)
+	p := newPairs(t)
+	const client, server = 0x12345678, 0x9abcdef0
+	first := repaired(t, a, client, server)
+	both, cookie, since := p.Opened(client, server)
+	if both != client|server<<32 || cookie != first {
+		t.Fatalf("the place has %#x and the cookie %d, want %d", both, cookie, first)
+	}
+	repaired(t, a, client^0x5000000, server^0x7000000) // the same lowest bits
+	if now, is, later := p.Opened(client, server); (now != both || is != first) && later-since < pairing.YoungTime {
+		t.Fatalf("another one took it after %v", later-since)
+	} else if now != both {
+		t.Skipf("it took %v to connect twice", later-since)
+	}
+	repaired(t, a, client, server)
+	if now, is, _ := p.Opened(client, server); now == both && is != 0 {
+		t.Errorf("two claim to be one client, which is %d", is)
 	}
 }
 

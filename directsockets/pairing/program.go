@@ -33,41 +33,46 @@ const (
 	opPassiveEstablished = 5 // BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB
 )
 
-// Layout of the maps' keys and values.
+// Layout of the maps' values. The first word of each says whether somebody writes it.
 const (
-	numbersClient = 0 // uint32: the sequence number after the client's SYN
-	numbersServer = 4 // uint32: after the server's
-	numbersLen    = 8
+	openedLock    = 0  // uint64: 1: it is being read or written
+	openedNumbers = 8  // uint64: the sequence number after the client's SYN, and << 32 after the server's
+	openedCookie  = 16 // uint64: of the client's socket; 0: two claim to be it, or it has its pair
+	openedSince   = 24 // uint64: when that was written, in ns; 0: it has its pair
+	openedPort    = 32 // uint32: of the server, as the client has it, like ctxRemotePort
+	openedLen     = 40
 
-	openedCookie = 0 // uint64: of the client's socket; 0: two claim to be it
-	openedPort   = 8 // uint32: of the server, as the client has it, like ctxRemotePort
-	openedLen    = 16
-
-	pairCookie     = 0 // uint64: of the server's socket; 0: two claim to be it
-	pairNetns      = 8 // uint64: of its network namespace
-	pairFamily     = 16
-	pairLocalPort  = 20 // like ctxLocalPort
-	pairRemotePort = 24 // like ctxRemotePort
-	pairLocalIP    = 32 // 16 bytes, IPv4 in the first 4
-	pairRemoteIP   = 48
-	pairNumbers    = 64 // as the map's key opened
-	pairLen        = 72
+	pairChanges    = 0  // uint64: how often it was written, twice; odd: it is being written
+	pairClient     = 8  // uint64: cookie of the client's socket
+	pairCookie     = 16 // uint64: of the server's socket; 0: two claim to be it
+	pairNetns      = 24 // uint64: of its network namespace
+	pairFamily     = 32
+	pairLocalPort  = 36 // like ctxLocalPort
+	pairRemotePort = 40 // like ctxRemotePort
+	pairLocalIP    = 44 // 16 bytes, IPv4 in the first 4
+	pairRemoteIP   = 60
+	pairFirst      = 76 // the client's sequence number and the server's
+	pairLen        = 88
 )
+
+// youngTime is how long a place of opened is kept for a connection whose other end may come: no
+// other one, with other numbers, takes it meanwhile.
+const youngTime = 1_000_000_000 // ns
 
 // The frame of the program, below its frame pointer.
 const (
-	atNumbers = -numbersLen
-	atCookie  = atNumbers - 8 // a key of pairs
-	atPort    = atCookie - 8  // a key of services, and its value 4 bytes on
-	atOpened  = atPort - openedLen
-	atPair    = atOpened - pairLen
+	atIndex = -8
+	atNow   = -16
+	atPort  = -24 // a key of services, and its value 4 bytes on
 )
 
-// maps are what the program fills.
+// maps are what the program fills. Two are arrays: a place is found by some bits of numbers that
+// nobody chooses for another's connection, or of a cookie, which the kernel counts. What is there
+// already is lost, so a hash map would keep little more, and takes ten times as long.
 type maps struct {
-	// opened: numbers of a connection → its client's socket, until its server's is known.
+	// opened: by the numbers of a connection, its client's socket, until its server's is known.
 	opened *ebpf.Map
-	// pairs: cookie of the client's socket → the server's.
+	// pairs: by the cookie of the client's socket, the server's.
 	pairs *ebpf.Map
 	// services: the port to which a client connected → that at which its server listens, where they
 	// differ.
@@ -79,11 +84,10 @@ func newMaps() (m maps, err error) {
 		to   **ebpf.Map
 		spec ebpf.MapSpec
 	}{
-		{&m.opened, ebpf.MapSpec{Name: "exn_opened", KeySize: numbersLen, ValueSize: openedLen, MaxEntries: maxPairs}},
-		{&m.pairs, ebpf.MapSpec{Name: "exn_pairs", KeySize: 8, ValueSize: pairLen, MaxEntries: maxPairs}},
-		{&m.services, ebpf.MapSpec{Name: "exn_services", KeySize: 4, ValueSize: 4, MaxEntries: maxServices}},
+		{&m.opened, ebpf.MapSpec{Name: "exn_opened", Type: ebpf.Array, KeySize: 4, ValueSize: openedLen, MaxEntries: maxPairs}},
+		{&m.pairs, ebpf.MapSpec{Name: "exn_pairs", Type: ebpf.Array, KeySize: 4, ValueSize: pairLen, MaxEntries: maxPairs}},
+		{&m.services, ebpf.MapSpec{Name: "exn_services", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 4, MaxEntries: maxServices}},
 	} {
-		s.spec.Type = ebpf.LRUHash
 		if *s.to, err = ebpf.NewMap(&s.spec); err != nil {
 			m.close()
 			return maps{}, fmt.Errorf("pairing: map %s: %w", s.spec.Name, err)
@@ -100,98 +104,156 @@ func (m maps) close() {
 	}
 }
 
-// program writes the program. R6 is the socket (struct bpf_sock_ops), R7 the client's entry.
-func (m maps) program() (*ebpf.Program, error) {
-	var p asm.Instructions
-	add := func(i ...asm.Instruction) { p = append(p, i...) }
-	// lookup leaves a pointer to the value in R0, or 0.
-	lookup := func(in *ebpf.Map, key int16) {
-		add(asm.LoadMapPtr(asm.R1, in.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, int32(key)), asm.FnMapLookupElem.Call())
-	}
-	update := func(in *ebpf.Map, key, value int16) {
-		add(asm.LoadMapPtr(asm.R1, in.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, int32(key)),
-			asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, int32(value)), asm.Mov.Imm(asm.R4, 0), asm.FnMapUpdateElem.Call())
-	}
-	// field copies a field of the socket to the frame.
-	field := func(from, to int16) {
-		add(asm.LoadMem(asm.R1, asm.R6, from, asm.Word), asm.StoreMem(asm.RFP, to, asm.R1, asm.Word))
-	}
-	// cookie puts the result of a helper that takes the socket into the frame.
-	cookie := func(of asm.BuiltinFunc, to int16) {
-		add(asm.Mov.Reg(asm.R1, asm.R6), of.Call(), asm.StoreMem(asm.RFP, to, asm.R0, asm.DWord))
-	}
+// assembly is a program that is being written.
+type assembly struct{ asm.Instructions }
 
-	add(asm.Mov.Reg(asm.R6, asm.R1),
+func (a *assembly) add(i ...asm.Instruction) { a.Instructions = append(a.Instructions, i...) }
+
+// label marks the next instruction, which is of no effect.
+func (a *assembly) label(name string) { a.add(asm.Mov.Reg(asm.R6, asm.R6).WithSymbol(name)) }
+
+// lookup leaves a pointer to a place of an array in R9, or goes to end; its index is at atIndex.
+func (a *assembly) lookup(in *ebpf.Map, end string) {
+	a.add(asm.LoadMapPtr(asm.R1, in.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atIndex), asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, end), asm.Mov.Reg(asm.R9, asm.R0))
+}
+
+// index writes one made of the register's lowest bits to atIndex.
+func (a *assembly) index(r asm.Register) {
+	a.add(asm.And.Imm(r, maxPairs-1), asm.StoreMem(asm.RFP, atIndex, r, asm.Word))
+}
+
+// numbers leaves the numbers of a connection in R7, and the index of their place at atIndex; client
+// and server are the fields that have them.
+func (a *assembly) numbers(client, server int16) {
+	a.add(asm.LoadMem(asm.R7, asm.R6, client, asm.Word), asm.LoadMem(asm.R1, asm.R6, server, asm.Word), asm.Mov.Reg(asm.R2, asm.R7),
+		asm.Xor.Reg(asm.R2, asm.R1))
+	a.index(asm.R2)
+	a.add(asm.LSh.Imm(asm.R1, 32), asm.Or.Reg(asm.R7, asm.R1))
+}
+
+// lock takes the place of opened at R9, or goes to end: who has it is another connection's handshake,
+// of which one in 65,536 has the same place.
+func (a *assembly) lock(end string) {
+	a.add(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R1, 1), asm.CmpXchg.Mem(asm.R9, asm.R1, asm.DWord, openedLock), asm.JNE.Imm(asm.R0, 0, end))
+}
+
+func (a *assembly) unlock() {
+	a.add(asm.Mov.Imm(asm.R1, 0), asm.Xchg.Mem(asm.R9, asm.R1, asm.DWord, openedLock))
+}
+
+// field copies a field of the socket to the value at R9.
+func (a *assembly) field(from, to int16) {
+	a.add(asm.LoadMem(asm.R1, asm.R6, from, asm.Word), asm.StoreMem(asm.R9, to, asm.R1, asm.Word))
+}
+
+// program writes the program. R6 is the socket (struct bpf_sock_ops), R7 the numbers, R8 the cookie of
+// the client's socket, R9 a place.
+func (m maps) program() (*ebpf.Program, error) {
+	var a assembly
+	a.add(asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LoadMem(asm.R1, asm.R6, ctxOp, asm.Word),
 		asm.JEq.Imm(asm.R1, opPassiveEstablished, "passive"),
 		asm.JNE.Imm(asm.R1, opActiveEstablished, "end"))
-
-	// The side that connected.
-	field(ctxSndUna, atNumbers+numbersClient)
-	field(ctxRcvNxt, atNumbers+numbersServer)
-	cookie(asm.FnGetSocketCookie, atOpened+openedCookie)
-	field(ctxRemotePort, atOpened+openedPort)
-	add(asm.StoreImm(asm.RFP, atOpened+openedPort+4, 0, asm.Word))
-	lookup(m.opened, atNumbers)
-	add(asm.JEq.Imm(asm.R0, 0, "open"),
-		asm.Mov.Imm(asm.R1, 0),
-		asm.StoreMem(asm.RFP, atOpened+openedCookie, asm.R1, asm.DWord)) // two claim to be it
-	mark := len(p)
-	update(m.opened, atNumbers, atOpened)
-	p[mark] = p[mark].WithSymbol("open")
-	add(asm.Ja.Label("end"))
-
-	// The side that listens.
-	mark = len(p)
-	field(ctxRcvNxt, atNumbers+numbersClient)
-	p[mark] = p[mark].WithSymbol("passive")
-	field(ctxSndUna, atNumbers+numbersServer)
-	lookup(m.opened, atNumbers)
-	add(asm.JEq.Imm(asm.R0, 0, "end"),
-		asm.LoadMem(asm.R1, asm.R0, openedCookie, asm.DWord),
-		asm.JEq.Imm(asm.R1, 0, "end"),
-		asm.StoreMem(asm.RFP, atCookie, asm.R1, asm.DWord),
-		asm.LoadMem(asm.R7, asm.R0, openedPort, asm.Word))
-	lookup(m.pairs, atCookie)
-	add(asm.JEq.Imm(asm.R0, 0, "pair"),
-		asm.Mov.Imm(asm.R1, 0),
-		asm.StoreMem(asm.R0, pairCookie, asm.R1, asm.DWord), // a client with two servers
-		asm.Ja.Label("end"))
-	mark = len(p)
-	cookie(asm.FnGetSocketCookie, atPair+pairCookie)
-	p[mark] = p[mark].WithSymbol("pair")
-	cookie(asm.FnGetNetnsCookie, atPair+pairNetns)
-	field(ctxFamily, atPair+pairFamily)
-	field(ctxLocalPort, atPair+pairLocalPort)
-	field(ctxRemotePort, atPair+pairRemotePort)
-	add(asm.StoreImm(asm.RFP, atPair+pairRemotePort+4, 0, asm.Word))
-	for i := int16(0); i < 16; i += 4 {
-		field(ctxLocalIP6+i, atPair+pairLocalIP+i)
-		field(ctxRemoteIP6+i, atPair+pairRemoteIP+i)
-	}
-	add(asm.LoadMem(asm.R1, asm.RFP, atPair+pairFamily, asm.Word), asm.JNE.Imm(asm.R1, afInet, "addressed"))
-	field(ctxLocalIP4, atPair+pairLocalIP)
-	field(ctxRemoteIP4, atPair+pairRemoteIP)
-	mark = len(p)
-	for i := int16(0); i < numbersLen; i += 4 {
-		add(asm.LoadMem(asm.R1, asm.RFP, atNumbers+i, asm.Word), asm.StoreMem(asm.RFP, atPair+pairNumbers+i, asm.R1, asm.Word))
-	}
-	update(m.pairs, atCookie, atPair)
-	p[mark] = p[mark].WithSymbol("addressed")
-	// The numbers have their pair: a second server that has them comes too late.
-	add(asm.LoadMapPtr(asm.R1, m.opened.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atNumbers), asm.FnMapDeleteElem.Call())
-	// A port that was translated.
-	add(asm.HostTo(asm.BE, asm.R7, asm.Word),
-		asm.LoadMem(asm.R1, asm.RFP, atPair+pairLocalPort, asm.Word),
-		asm.JEq.Reg(asm.R1, asm.R7, "end"),
-		asm.StoreMem(asm.RFP, atPort, asm.R7, asm.Word),
-		asm.StoreMem(asm.RFP, atPort+4, asm.R1, asm.Word))
-	update(m.services, atPort, atPort+4)
-
-	add(asm.Mov.Imm(asm.R0, 1).WithSymbol("end"), asm.Return())
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "exn_pairing", Type: ebpf.SockOps, Instructions: p, License: "Apache-2.0"})
+	m.active(&a)
+	a.label("passive")
+	m.passive(&a)
+	a.add(asm.Mov.Imm(asm.R0, 1).WithSymbol("end"), asm.Return())
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "exn_pairing", Type: ebpf.SockOps, Instructions: a.Instructions, License: "Apache-2.0"})
 	if err != nil {
 		return nil, fmt.Errorf("pairing: program: %w", err)
 	}
 	return prog, nil
+}
+
+// active is for the side that connected: it takes the place of its numbers.
+func (m maps) active(a *assembly) {
+	a.numbers(ctxSndUna, ctxRcvNxt)
+	a.add(asm.Mov.Reg(asm.R1, asm.R6), asm.FnGetSocketCookie.Call(), asm.Mov.Reg(asm.R8, asm.R0),
+		asm.FnKtimeGetCoarseNs.Call(), asm.StoreMem(asm.RFP, atNow, asm.R0, asm.DWord))
+	a.lookup(m.opened, "end")
+	a.lock("end")
+	a.add(asm.LoadMem(asm.R3, asm.RFP, atNow, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R9, openedNumbers, asm.DWord),
+		asm.JNE.Reg(asm.R1, asm.R7, "others"),
+		asm.Mov.Imm(asm.R8, 0), // two claim to be it
+		asm.Ja.Label("take"))
+	a.add(asm.LoadMem(asm.R1, asm.R9, openedSince, asm.DWord).WithSymbol("others"),
+		asm.JEq.Imm(asm.R1, 0, "take"),
+		asm.Add.Imm(asm.R1, youngTime),
+		asm.JGT.Reg(asm.R1, asm.R3, "taken"))
+	a.add(asm.StoreMem(asm.R9, openedNumbers, asm.R7, asm.DWord).WithSymbol("take"),
+		asm.StoreMem(asm.R9, openedCookie, asm.R8, asm.DWord),
+		asm.StoreMem(asm.R9, openedSince, asm.R3, asm.DWord))
+	a.field(ctxRemotePort, openedPort)
+	a.label("taken")
+	a.unlock()
+	a.add(asm.Ja.Label("end"))
+}
+
+// passive is for the side that listens: it looks for its client's socket, and makes the pair.
+func (m maps) passive(a *assembly) {
+	a.numbers(ctxRcvNxt, ctxSndUna)
+	a.lookup(m.opened, "end")
+	a.add(asm.LoadMem(asm.R1, asm.R9, openedNumbers, asm.DWord), asm.JNE.Reg(asm.R1, asm.R7, "end")) // not of this host
+	a.lock("end")
+	a.add(asm.Mov.Imm(asm.R8, 0),
+		asm.LoadMem(asm.R1, asm.R9, openedNumbers, asm.DWord),
+		asm.JNE.Reg(asm.R1, asm.R7, "seen"),
+		asm.LoadMem(asm.R8, asm.R9, openedCookie, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R9, openedPort, asm.Word),
+		asm.StoreMem(asm.RFP, atPort, asm.R1, asm.Word),
+		asm.JEq.Imm(asm.R8, 0, "seen"),
+		// They have their pair: a second server that has them comes too late.
+		asm.Mov.Imm(asm.R1, 0),
+		asm.StoreMem(asm.R9, openedCookie, asm.R1, asm.DWord),
+		asm.StoreMem(asm.R9, openedSince, asm.R1, asm.DWord))
+	a.label("seen")
+	a.unlock()
+	a.add(asm.JEq.Imm(asm.R8, 0, "end"), asm.Mov.Reg(asm.R2, asm.R8))
+	a.index(asm.R2)
+	a.lookup(m.pairs, "end")
+	a.add(asm.LoadMem(asm.R0, asm.R9, pairChanges, asm.DWord),
+		asm.Mov.Reg(asm.R3, asm.R0), asm.And.Imm(asm.R3, 1), asm.JNE.Imm(asm.R3, 0, "end"), // another one is being written
+		asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Reg(asm.R1, asm.R0), asm.Add.Imm(asm.R1, 1),
+		asm.CmpXchg.Mem(asm.R9, asm.R1, asm.DWord, pairChanges), asm.JNE.Reg(asm.R0, asm.R3, "end"),
+		asm.LoadMem(asm.R1, asm.R9, pairClient, asm.DWord),
+		asm.JNE.Reg(asm.R1, asm.R8, "pair"),
+		asm.Mov.Imm(asm.R1, 0),
+		asm.StoreMem(asm.R9, pairCookie, asm.R1, asm.DWord), // a client with two servers
+		asm.Ja.Label("made"))
+	a.add(asm.StoreMem(asm.R9, pairClient, asm.R8, asm.DWord).WithSymbol("pair"))
+	for _, h := range []struct {
+		of asm.BuiltinFunc
+		to int16
+	}{{asm.FnGetSocketCookie, pairCookie}, {asm.FnGetNetnsCookie, pairNetns}} {
+		a.add(asm.Mov.Reg(asm.R1, asm.R6), h.of.Call(), asm.StoreMem(asm.R9, h.to, asm.R0, asm.DWord))
+	}
+	a.field(ctxLocalPort, pairLocalPort)
+	a.field(ctxRemotePort, pairRemotePort)
+	a.add(asm.StoreMem(asm.R9, pairFirst, asm.R7, asm.Word), asm.Mov.Reg(asm.R1, asm.R7), asm.RSh.Imm(asm.R1, 32), asm.StoreMem(asm.R9, pairFirst+4, asm.R1, asm.Word))
+	a.field(ctxFamily, pairFamily)
+	a.add(asm.JEq.Imm(asm.R1, afInet, "IPv4")) // field leaves it in R1
+	for i := int16(0); i < 16; i += 4 {
+		a.field(ctxLocalIP6+i, pairLocalIP+i)
+		a.field(ctxRemoteIP6+i, pairRemoteIP+i)
+	}
+	a.add(asm.Ja.Label("made"))
+	a.label("IPv4")
+	a.field(ctxLocalIP4, pairLocalIP)
+	a.field(ctxRemoteIP4, pairRemoteIP)
+	a.add(asm.Mov.Imm(asm.R1, 1).WithSymbol("made"), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, pairChanges))
+	// A port that was translated.
+	a.add(asm.LoadMem(asm.R7, asm.RFP, atPort, asm.Word),
+		asm.HostTo(asm.BE, asm.R7, asm.Word),
+		asm.LoadMem(asm.R8, asm.R6, ctxLocalPort, asm.Word),
+		asm.JEq.Reg(asm.R7, asm.R8, "end"),
+		asm.StoreMem(asm.RFP, atPort, asm.R7, asm.Word),
+		asm.StoreMem(asm.RFP, atPort+4, asm.R8, asm.Word),
+		asm.LoadMapPtr(asm.R1, m.services.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atPort), asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "service"),
+		asm.LoadMem(asm.R1, asm.R0, 0, asm.Word),
+		asm.JEq.Reg(asm.R1, asm.R8, "end")) // that is known
+	a.add(asm.LoadMapPtr(asm.R1, m.services.FD()).WithSymbol("service"), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atPort),
+		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, atPort+4), asm.Mov.Imm(asm.R4, 0), asm.FnMapUpdateElem.Call())
 }
