@@ -15,13 +15,13 @@ import (
 
 // A connection with one request, which stays on TCP, makes the same system calls as without
 // the library, at both ends, wherever its listener listens, if the server waits for edges, and if
-// the client connects as event loops do.
+// the client connects as event loops do, in a process of several threads, too.
 func TestRequestCalls(t *testing.T) {
 	library := testLibrary(t)
 	requests := filepath.Join(t.TempDir(), "requests")
 	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/requests.c", "-o", requests})
 	env := append(startBroker(t), "LD_PRELOAD="+library)
-	for _, at := range []string{"all", "loopback", "edges", "loop", "poll"} {
+	for _, at := range []string{"all", "loopback", "edges", "loop", "poll", "threads"} {
 		want, got := systemCalls(t, nil, requests, at), systemCalls(t, env, requests, at)
 		// Each second the library looks whether its broker is still there. A run between two of
 		// these looks has nothing else to do.

@@ -55,7 +55,9 @@ struct ds_life {
 	unsigned gen;	   /* ds_gen when it was made */
 	struct ds_traffic traffic;
 };
-enum ds_nonblocking { DS_NONBLOCK_UNKNOWN, DS_NONBLOCK_NO, DS_NONBLOCK_YES, DS_NONBLOCK_ASKED };
+/* SET: a call has set it, and another thread may have cleared it at the same time: as YES for a
+ * connection that is uncounted, where it tells only whether a call is likely to sleep. */
+enum ds_nonblocking { DS_NONBLOCK_UNKNOWN, DS_NONBLOCK_NO, DS_NONBLOCK_YES, DS_NONBLOCK_ASKED, DS_NONBLOCK_SET };
 
 /* Counts forks: another process has what was made under an earlier number, too. */
 extern unsigned ds_gen DS_HIDDEN;
@@ -117,8 +119,18 @@ void ds_life_shuts(struct ds_life *l, int how) DS_HIDDEN;
 void ds_life_has_shut(struct ds_life *l) DS_HIDDEN;
 void ds_life_options(struct ds_life *l, int fd) DS_HIDDEN;
 
-/* O_NONBLOCK was set or cleared (fcntl, FIONBIO). */
-static inline void ds_life_flags(struct ds_life *l) { __atomic_store_n(&l->nonblock, DS_NONBLOCK_UNKNOWN, __ATOMIC_SEQ_CST); }
+/* O_NONBLOCK was set (fcntl, FIONBIO), or perhaps cleared. */
+static inline void ds_life_flags(struct ds_life *l, bool set)
+{
+	__atomic_store_n(&l->nonblock, set ? DS_NONBLOCK_SET : DS_NONBLOCK_UNKNOWN, __ATOMIC_SEQ_CST);
+}
+/* Is a call on l likely not to sleep, for all that is known without asking the kernel? */
+static inline bool ds_life_nonblock(const struct ds_life *l)
+{
+	uint8_t is = __atomic_load_n(&l->nonblock, __ATOMIC_RELAXED);
+
+	return is == DS_NONBLOCK_YES || is == DS_NONBLOCK_SET;
+}
 
 /* ---- uncounted.c ------------------------------------------------------------------ */
 

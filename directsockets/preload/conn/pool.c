@@ -295,7 +295,7 @@ void ds_fork_prepare(void)
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 
 		if (s->open && s->life) /* not one that is being inherited, or made if there is no lock */
-			ds_life_flags(s->life); /* the other process may change it, and end */
+			ds_life_flags(s->life, false); /* the other process may change it, and end */
 	}
 }
 

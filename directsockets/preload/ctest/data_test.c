@@ -107,7 +107,7 @@ static void full_ring(void)
 
 	pair_up(&c, &s);
 	fcntl(c.fd, F_SETFL, O_NONBLOCK);
-	ds_life_flags(&c.life);
+	ds_life_flags(&c.life, false);
 	uint64_t velo = c.s->seg.counters[DS_C_TX_VELO];
 	for (;;) {
 		for (size_t i = 0; i < sizeof big; i++)

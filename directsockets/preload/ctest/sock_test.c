@@ -78,7 +78,7 @@ static void calls(void)
 	CHECK(get(&c, b, 1, 0) == -1 && errno == EAGAIN, "SO_RCVTIMEO: %s", strerror(errno));
 	// room
 	fcntl(s.fd, F_SETFL, O_NONBLOCK);
-	ds_life_flags(&s.life);
+	ds_life_flags(&s.life, false);
 	size_t sent = 0;
 	ssize_t r;
 	while ((r = put(&s, big, sizeof big, 0)) > 0)

@@ -109,11 +109,10 @@ static __attribute__((noinline)) struct call uncounted(int fd, uintptr_t w, bool
 	struct call k = {.slot = -1};
 
 	if (c && conn_is(c) == CONN_UNCOUNTED) {
-		uint8_t nonblock = __atomic_load_n(&c->life.nonblock, __ATOMIC_RELAXED);
-		bool sleeps = waits && nonblock != DS_NONBLOCK_YES && !ds_one_thread();
+		bool sleeps = waits && !ds_life_nonblock(&c->life) && !ds_one_thread();
 		/* Only from uncounted_count on, which takes a reference, is it certain that c is
 		 * still uncounted. */
-		if ((!sleeps || (in && nonblock == DS_NONBLOCK_NO)) && uncounted_count(&k, c, fd, w)) {
+		if ((!sleeps || (in && __atomic_load_n(&c->life.nonblock, __ATOMIC_RELAXED) == DS_NONBLOCK_NO)) && uncounted_count(&k, c, fd, w)) {
 			if (!k.early)
 				return k;
 			if (!ds_ripe(&c->life.traffic, c->life.side, fd)) {

@@ -386,8 +386,8 @@ EXPORT void closefrom(int first)
 
 /* ---- fcntl, ioctl ---------------------------------------------------------- */
 
-/* The flags of fd were set; async: O_ASYNC is one of them. No lock. */
-static void flags_changed(int fd, bool async)
+/* The flags of fd were set; nonblock, async: O_NONBLOCK, O_ASYNC is one of them. No lock. */
+static void flags_changed(int fd, bool nonblock, bool async)
 {
 	struct conn *c = conn_peek(fd);
 	struct ds_dgram *d = dgram_get(fd, fd_word(fd));
@@ -400,7 +400,7 @@ static void flags_changed(int fd, bool async)
 		return;
 	}
 	if (c) {
-		ds_life_flags(&c->life);
+		ds_life_flags(&c->life, nonblock);
 		conn_put(c);
 	}
 	if (!async)
@@ -423,7 +423,7 @@ OURS int fcntl_ours(int fd, int cmd, void *arg)
 	int rc = REAL(fcntl)(fd, cmd, arg);
 
 	if (rc >= 0 && cmd == F_SETFL)
-		flags_changed(fd, ((uintptr_t)arg & O_ASYNC) != 0);
+		flags_changed(fd, ((uintptr_t)arg & O_NONBLOCK) != 0, ((uintptr_t)arg & O_ASYNC) != 0);
 	return rc;
 }
 
@@ -473,7 +473,7 @@ EXPORT int ioctl(int fd, ds_request request, ...)
 	}
 	int rc = REAL(ioctl)(fd, request, arg);
 	if (rc == 0 && (request == FIONBIO || request == FIOASYNC))
-		flags_changed(fd, request == FIOASYNC && *(int *)arg);
+		flags_changed(fd, request == FIONBIO && *(int *)arg, request == FIOASYNC && *(int *)arg);
 	return rc;
 }
 

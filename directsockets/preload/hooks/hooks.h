@@ -37,7 +37,7 @@ static inline struct call call_send(int fd, uintptr_t w, size_t n, int flags)
 {
 	enum { SMALL = 1 << 14, LARGE = 1 << 18 };
 	struct conn *c = word_conn(w);
-	bool fine = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && (n <= LARGE || (c && __atomic_load_n(&c->life.nonblock, __ATOMIC_RELAXED) == DS_NONBLOCK_YES));
+	bool fine = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && (n <= LARGE || (c && ds_life_nonblock(&c->life)));
 
 	/* A small one has room on a connection that has hardly been used. */
 	return fine ? call_uncounted(fd, w, !(flags & MSG_DONTWAIT) && n > SMALL) : call_begin(fd, w);

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,23 @@ static void need(int ok, const char *what)
 	exit(1);
 }
 
+static int threads; /* there is another one, which does nothing; sockets do not block */
+
+static void *sleeper(void *none)
+{
+	for (;;)
+		pause();
+	return none;
+}
+
+/* Waits until a socket that does not block can be read. */
+static void readable(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	need(!threads || poll(&p, 1, -1) == 1, "poll");
+}
+
 /* Waits for the request of s in set, told by an edge, as nginx does. */
 static void await(int set, int s)
 {
@@ -35,18 +53,19 @@ static void await(int set, int s)
 /* A client's socket that is connected as event loops do it; by poll or, with set, by epoll. */
 static int dial(const struct sockaddr_in *at, int set)
 {
-	int c = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), error = -1;
+	int c = socket(AF_INET, threads ? SOCK_STREAM : SOCK_STREAM | SOCK_NONBLOCK, 0), error = -1;
 	struct epoll_event e = {.events = EPOLLOUT, .data.fd = c};
 	struct pollfd p = {.fd = c, .events = POLLOUT};
 	socklen_t n = sizeof error;
 
+	need(!threads || fcntl(c, F_SETFL, O_NONBLOCK) == 0, "fcntl");
 	connect(c, (const struct sockaddr *)at, sizeof *at);
 	if (set < 0)
 		need(poll(&p, 1, -1) == 1 && p.revents == POLLOUT, "poll");
 	else
 		need(epoll_ctl(set, EPOLL_CTL_ADD, c, &e) == 0 && epoll_wait(set, &e, 1, -1) == 1 && epoll_ctl(set, EPOLL_CTL_DEL, c, &e) == 0, "epoll");
 	need(getsockopt(c, SOL_SOCKET, SO_ERROR, &error, &n) == 0 && error == 0, "SO_ERROR");
-	need(fcntl(c, F_SETFL, 0) == 0, "fcntl");
+	need(threads || fcntl(c, F_SETFL, 0) == 0, "fcntl");
 	return c;
 }
 
@@ -72,15 +91,19 @@ static void once(int listener, const struct sockaddr_in *at, int name, int set, 
 
 	need(loops || connect(c, (const struct sockaddr *)at, sizeof *at) == 0, "connect");
 	s = name ? accept(listener, (struct sockaddr *)&from, &n) : accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-	need(s >= 0, "accept");
+	need(s >= 0 && (!threads || fcntl(s, F_SETFL, O_NONBLOCK) == 0), "accept");
 	need(send(c, b, sizeof b, 0) == sizeof b, "request");
 	if (set >= 0)
 		await(set, s);
+	readable(s);
 	need(recv(s, b, sizeof b, 0) == sizeof b, "request");
-	need(send(s, b, sizeof b, 0) == sizeof b && recv(c, b, sizeof b, 0) == sizeof b, "answer");
+	need(send(s, b, sizeof b, 0) == sizeof b, "answer");
+	readable(c);
+	need(recv(c, b, sizeof b, 0) == sizeof b, "answer");
 	while (--requests > 0)
 		ask(c, s);
 	close(s);
+	readable(c);
 	need(recv(c, b, 1, 0) == 0, "end");
 	shutdown(c, SHUT_WR);
 	close(c);
@@ -111,8 +134,12 @@ int main(int argc, char **argv)
 	struct sockaddr_in any = {.sin_family = AF_INET}, at;
 	socklen_t n = sizeof at;
 	int listener = socket(AF_INET, SOCK_STREAM, 0), set = -1, loops = argc > 1 && (!strcmp(argv[1], "loop") || !strcmp(argv[1], "poll"));
+	pthread_t other;
 	int few = argc > 1 && !strcmp(argv[1], "short"), requests = few ? REQUESTS : 1;
 
+	threads = argc > 1 && !strcmp(argv[1], "threads");
+	loops |= threads;
+	need(!threads || pthread_create(&other, NULL, sleeper, NULL) == 0, "pthread_create");
 	if (argc > 1 && (!strcmp(argv[1], "edges") || !strcmp(argv[1], "loop")))
 		need((set = epoll_create1(0)) >= 0, "epoll_create1");
 	else if (argc > 1 && !strcmp(argv[1], "loopback"))
