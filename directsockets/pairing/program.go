@@ -132,8 +132,8 @@ func (a *assembly) numbers(client, server int16) {
 	a.add(asm.LSh.Imm(asm.R1, 32), asm.Or.Reg(asm.R7, asm.R1))
 }
 
-// lock takes the place of opened at R9, or goes to end: who has it is another connection's handshake,
-// of which one in 65,536 has the same place.
+// lock takes the place of opened at R9, or goes to end: who has it is another connection's
+// handshake, of which one in 65,536 has the same place.
 func (a *assembly) lock(end string) {
 	a.add(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R1, 1), asm.CmpXchg.Mem(asm.R9, asm.R1, asm.DWord, openedLock), asm.JNE.Imm(asm.R0, 0, end))
 }
@@ -147,8 +147,8 @@ func (a *assembly) field(from, to int16) {
 	a.add(asm.LoadMem(asm.R1, asm.R6, from, asm.Word), asm.StoreMem(asm.R9, to, asm.R1, asm.Word))
 }
 
-// program writes the program. R6 is the socket (struct bpf_sock_ops), R7 the numbers, R8 the cookie of
-// the client's socket, R9 a place.
+// program writes the program. R6 is the socket (struct bpf_sock_ops), R7 the numbers, R8 the cookie
+// of the client's socket, R9 a place.
 func (m maps) program() (*ebpf.Program, error) {
 	var a assembly
 	a.add(asm.Mov.Reg(asm.R6, asm.R1),
