@@ -9,6 +9,7 @@ import (
 	"exnet/internal/bench/paths"
 	"exnet/internal/bench/ports"
 	"exnet/internal/bench/programs"
+	"exnet/internal/bench/udp"
 	"exnet/internal/command"
 
 	"github.com/spf13/cobra"
@@ -59,5 +60,5 @@ func measures() (list []measure.Measure) {
 	for _, m := range pathMeasures {
 		list = append(list, m.measure())
 	}
-	return append(list, programs.Measure(), mpi.Measure, ports.Measure)
+	return append(list, programs.Measure(), udp.Measure, mpi.Measure, ports.Measure)
 }

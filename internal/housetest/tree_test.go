@@ -35,6 +35,7 @@ var otherFolders = map[string]string{
 	"internal":                            "packages that only this module imports",
 	"internal/numbered/c":                 "the programs of package numbered in C",
 	"internal/bench/mpi/source":           "the program that MPI's ranks are, and the launcher that mpirun calls",
+	"internal/bench/udp/source":           "the two programs that send each other datagrams, in C",
 	"internal/exngo/std":                  "what exn-go adds to packages of the standard library",
 	"internal/exngo/std/net":              "the part of package net that asks for direct sockets",
 	"internal/exngo/std/runtime":          "the part of the scheduler that looks for messages of direct connections",

@@ -161,8 +161,11 @@ static bool settled(struct ds_dg_out *o, const struct ds_dg_dest *dest, uint64_t
 /* Waits a moment for a receiver that is behind. */
 static bool catch_up(struct ds_dg_out *o, const struct ds_dg_dest *dest)
 {
-	uint64_t begin = ds_ticks(), now;
+	uint64_t begin = ds_ticks(), now, most = WAIT_US * ds_ticks_us();
 
+	/* The kernel would drop what the receiver does not take: as for room in the ring. */
+	if (o->lost != UINT64_MAX && !o->brief && o->spare > most)
+		most = o->spare;
 	do {
 		ds_syscall(SYS_sched_yield);
 		now = ds_ticks();
@@ -170,7 +173,8 @@ static bool catch_up(struct ds_dg_out *o, const struct ds_dg_dest *dest)
 			o->rest = 0;
 			return true;
 		}
-	} while (now - begin < WAIT_US * ds_ticks_us() && !ds_dg_closed(&o->seg));
+	} while (now - begin < most && !ds_dg_closed(&o->seg));
+	o->spare -= now - begin < o->spare ? now - begin : o->spare;
 	o->rest = o->rest == 0 ? REST : o->rest < REST_MOST ? 2 * o->rest : REST_MOST;
 	o->waited = now;
 	return false;

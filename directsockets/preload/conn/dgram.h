@@ -51,6 +51,7 @@ struct ds_dg_out {
 	int alive, theirs; /* ends of the liveness pair; theirs until it is attached */
 	bool open, up;
 	bool reliable; /* by a rule its sender waits for room */
+	bool brief;    /* but not for long: the send shall not block */
 	uint8_t tos, ttl; /* of its datagrams on arrival */
 	uint32_t id;
 	uint64_t lost;	   /* of by_kernel; UINT64_MAX: not known yet */
@@ -122,6 +123,7 @@ struct ds_dgram {
 		uint64_t data, seen;
 	} sets[DS_DG_SETS];
 	unsigned nin, nlisted, turn, streak;
+	unsigned row; /* about how many datagrams of flows come until there is none */
 	unsigned awake; /* flows that are */
 	struct ds_dg_in *flows[DS_DG_FLOWS], *list[DS_DG_FLOWS];
 
@@ -150,7 +152,18 @@ void ds_dg_entry_put(struct ds_entry *e, int why) DS_HIDDEN;
 
 /* ---- sockets (dgsock.c) ------------------------------------------------------------- */
 
-static inline void ds_dg_hold(struct ds_dgram *d) { __atomic_add_fetch(&d->users, 1, __ATOMIC_ACQ_REL); }
+/* With one thread alone in an instruction that a signal cannot split, and that waits for no
+ * store. */
+static inline void ds_dg_hold(struct ds_dgram *d)
+{
+#if defined(__x86_64__)
+	if (ds_one_thread()) {
+		__asm__("addl $1, %0" : "+m"(d->users));
+		return;
+	}
+#endif
+	__atomic_add_fetch(&d->users, 1, __ATOMIC_ACQ_REL);
+}
 void ds_dg_put(struct ds_dgram *d) DS_HIDDEN;
 /* From now on all of its datagrams go by the kernel. What has come is still read. */
 void ds_dg_harden(struct ds_dgram *d, int why) DS_HIDDEN;

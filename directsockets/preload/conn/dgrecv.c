@@ -12,6 +12,8 @@ enum {
 	TURN = 64,     /* datagrams of flows, after which the kernel has its turn */
 	FIRST_US = 3,  /* of spinning, before the kernel is asked, */
 	STEP_US = 10,  /* and until it is asked again */
+	ROW = 4,       /* datagrams in a row, after which it looks less often, */
+	GATHER_NS = 600, /* so that the next ones gather, and each line moves once for several */
 };
 
 /* Writes the source of a flow as the kernel does. */
@@ -255,7 +257,11 @@ static int spin(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssize_t
 
 	ds_spin_begin(s, NULL);
 	next = ds_ticks() + FIRST_US * ds_ticks_us();
+	uint64_t gather = DS_GET(d->row) >= ROW ? GATHER_NS * ds_ticks_us() / 1000 : 0;
 	do {
+		if (gather)
+			for (t = ds_ticks(); ds_ticks() - t < gather;)
+				ds_pause();
 		if (ds_dg_ready(d)) {
 			ds_spin_end(s, NULL, true);
 			return FOUND;
@@ -342,6 +348,7 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 				return rc;
 			continue;
 		}
+		d->row = (d->row + d->streak) / 2;
 		d->streak = 0;
 		if (d->awake && ((flags & MSG_DONTWAIT) || nonblocking(d, fd))) {
 			rc = now(d, fd, h, flags);

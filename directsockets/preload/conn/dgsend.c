@@ -13,7 +13,8 @@ enum {
 	SECOND_US = 1000000,
 	STUCK_US = 20,	   /* that it waits for room in any case, */
 	SAVED_US = 4,	   /* and what a datagram of a flow adds to that: it saves more than this, so that */
-	CREDIT_US = 4000,  /* no sender is slower than by the kernel. This is the most */
+	CREDIT_US = 20000, /* no sender is slower than by the kernel. This is the most, */
+	BRIEF_US = 4000,   /* and this for a send that shall not block */
 	DRAIN_US = 1000,
 	EAGER = 32,
 	TRAIN_MOST = 64,   /* datagrams of one send, as in the kernel */
@@ -33,11 +34,18 @@ bool ds_dg_room(struct ds_dg_out *o)
 {
 	uint64_t queued = ds_dg_queued(&o->seg), taken = o->seg.known, begin, spent, most;
 
-	if (o->stuck == taken)
-		return false;
+	if (o->stuck == taken) { /* which costs less than a send by the kernel, and lets the receiver run */
+		ds_syscall(SYS_sched_yield);
+		if (ds_dg_queued(&o->seg) == queued)
+			return false;
+		o->stuck = UINT64_MAX;
+		return true;
+	}
 	begin = ds_ticks();
 	most = STUCK_US * ds_ticks_us();
 	most = o->spare > most ? o->spare : most;
+	if (o->brief && most > BRIEF_US * ds_ticks_us())
+		most = BRIEF_US * ds_ticks_us();
 	for (unsigned i = 0;; i++) {
 		bool done = ds_dg_queued(&o->seg) != queued || ds_dg_closed(&o->seg) || ds_dg_armed(&o->seg);
 		spent = ds_ticks() - begin;
@@ -145,6 +153,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		if (t->flow->up)
 			drain(t->flow);
 	} else {
+		t->flow->brief = (flags & MSG_DONTWAIT) || DS_GET(d->nonblock) == DS_NONBLOCK_YES;
 		struct ds_dg_out *o = ds_dg_flow(d, t);
 
 		total = c.left;

@@ -156,11 +156,24 @@ static void end(void *arg)
 	ds_dg_free(d);
 }
 
+/* Drops a reference: was it the last? */
+static bool last(struct ds_dgram *d)
+{
+#if defined(__x86_64__)
+	if (ds_one_thread()) {
+		bool zero;
+		__asm__("subl $1, %0" : "+m"(d->users), "=@ccz"(zero));
+		return zero;
+	}
+#endif
+	return __atomic_sub_fetch(&d->users, 1, __ATOMIC_ACQ_REL) == 0;
+}
+
 void ds_dg_put(struct ds_dgram *d)
 {
 	int saved = errno;
 
-	if (__atomic_sub_fetch(&d->users, 1, __ATOMIC_ACQ_REL) != 0)
+	if (!last(d))
 		return;
 	if (d->announced || d->nin || d->nout || d->claiming)
 		ds_setup_do(end, d);

@@ -103,6 +103,22 @@ static uint64_t skip(struct ds_dgseg *g, uint64_t l)
 	return consumed(g) && g->known == g->at ? g->bytes - off : 0;
 }
 
+enum { AHEAD = 1024, SHORT = 256 };
+
+/* Has the lines come that records after the one at at, of l bytes, will be written to: the fence
+ * of each record would wait for them. */
+static void fetch(const struct ds_dgseg *g, uint64_t at, uint64_t l)
+{
+	for (uint64_t i = 0; i < l && l <= SHORT; i += DS_DG_UNIT) {
+		const uint8_t *p = g->ring + ((at + AHEAD + i) & (g->bytes - 1));
+#if defined(__x86_64__)
+		__asm__ volatile("prefetchw %0" : : "m"(*p)); /* the builtin reads it */
+#else
+		__builtin_prefetch(p, 1);
+#endif
+	}
+}
+
 int ds_dg_send(struct ds_dgseg *g, const struct ds_dg_meta *m, struct ds_cursor *c)
 {
 	uint64_t l = record(m->len), wrap = skip(g, l);
@@ -125,6 +141,7 @@ int ds_dg_send(struct ds_dgseg *g, const struct ds_dg_meta *m, struct ds_cursor 
 	p[7] = m->ttl;
 	memcpy(p + 8, &m->stamp, 8);
 	struct ds_cursor before = *c;
+	fetch(g, g->at + wrap, l);
 	if (m->len)
 		ds_gather(c, p + DS_DG_HEAD, m->len);
 	__atomic_exchange_n(&g->out->busy, 1, __ATOMIC_SEQ_CST);
