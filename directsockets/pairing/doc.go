@@ -30,7 +30,8 @@
 // # Limits
 //
 // Linux 5.15 with cgroup2 and BPF, CAP_BPF and CAP_NET_ADMIN in the first user namespace. The
-// last 65,536 pairs and connections to be are kept: where more are opened before a direct one is
-// asked for, the rest stays on TCP. TCP Fast Open with data, and connections of before New, have
-// no pair.
+// last 65,536 pairs are kept, and 65,536 connections to be, each at a place that its numbers
+// choose. For a second no other one takes that place: one that finds it taken stays on TCP, and so
+// does one whose pair has given way to another before it was asked for. TCP Fast Open with data,
+// and connections of before New, have no pair.
 package pairing

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"exnet/directsockets/broker/connstats"
+	"exnet/internal/longtest"
+	"exnet/internal/netns/netnstest"
+)
+
+// descriptors is how many a process has open.
+func descriptors(t *testing.T, pid int) int {
+	t.Helper()
+	list, err := os.ReadDir(filepath.Join(procDir, strconv.Itoa(pid), "fd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// TestRootScale with an agent that is killed while all that goes on: no direct connection is lost,
+// and the next agent serves what is there, and lets go of what leaves.
+func TestRootScaleKilled(t *testing.T) {
+	longtest.Nightly(t)
+	netnstest.NeedFDs(t, uint64(*scaleNamespaces*20+*scaleConnections*4))
+	l := newLab(t)
+	l.halt()
+	one := agentProcess(t, l)
+	l.chat(l.b, inGo, "server", "172.30.0.3", 8080)
+	many := l.start2(l.a, "many", "172.30.0.3:8080")
+	ask := func() {
+		t.Helper()
+		if got := many.do("ask"); got != "ok" {
+			t.Fatal(got)
+		}
+	}
+	if got := many.do("open %d", *scaleConnections); got != "ok" {
+		t.Fatal(got)
+	}
+	direct := func() (n int) {
+		ask()
+		for _, x := range l.connections(l.a) {
+			if x.Mode == connstats.ModeDirect.String() && x.Sent.DirectBytes > 0 && x.Received.DirectBytes > 0 {
+				n++
+			}
+		}
+		return n
+	}
+	l.within(patience, "all connections are direct", func() bool { return direct() == *scaleConnections })
+	idlers := make([]*idler, *scaleNamespaces)
+	for i := range idlers {
+		idlers[i] = l.idle()
+	}
+	l.within(patience, "all have a broker", func() bool { return brokers(t, idlers) == len(idlers) })
+	churned := 0
+	churn := func() {
+		t.Helper()
+		for end := time.Now().Add(*scaleChurn); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			i := l.idle()
+			churned++
+			ask()
+			if err := i.end(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	churn()
+	if err := one.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = one.cmd.Wait() // it was killed
+	churn()
+	two := agentProcess(t, l)
+	churn()
+	l.within(patience, "the next agent serves all", func() bool { return brokers(t, idlers) == len(idlers) })
+	l.within(patience, "and shows that all are direct still", func() bool { return direct() == *scaleConnections })
+	before := descriptors(t, two.cmd.Process.Pid)
+	for _, i := range idlers {
+		if err := i.end(); err != nil {
+			t.Error(err)
+		}
+	}
+	churn()
+	// Each of them had several.
+	l.within(patience, "what was held for them is gone", func() bool {
+		return descriptors(t, two.cmd.Process.Pid) <= before-2*len(idlers)
+	})
+	ask()
+	t.Logf("%d namespaces came and went", churned)
+}
