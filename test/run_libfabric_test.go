@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/internal/longtest"
+	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab"
 )
 
@@ -135,6 +137,57 @@ func TestRootLibfabricHosts(t *testing.T) {
 		server.wait(t)
 	}
 	l.kernelsByLibfabric(t, env, 2)
+}
+
+// Eight ranks with three threads each talk at once, on fewer CPUs than that, while each forks a
+// child. Then one rank is killed: the others end, with mpirun, and no node keeps a port of theirs.
+func TestRootLibfabricRanks(t *testing.T) {
+	longtest.Nightly(t)
+	needRun(t, "make", "mpirun.openmpi", "mpicc.openmpi")
+	checkLeaks(t)
+	l, env := newMPILab(t, 2), fabricOf(t)
+	program := filepath.Join(sharedDir(t), "ranks")
+	cc := exec.CommandContext(t.Context(), "mpicc.openmpi", "-O2", "-pthread", "-o", program, "testdata/mpi/ranks.c")
+	if out, err := cc.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	m := mpi{name: "openmpi", nodes: 2, ranks: 8, argv: func(rsh string, nodes []string) []string {
+		return []string{env, "mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--map-by", "node", "-n", "8",
+			"--host", strings.Join(nodes, ":4,") + ":4", "--mca", "plm_rsh_agent", rsh, "--mca", "oob_tcp_if_include", "exn0",
+			"--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "'exnet;ofi_rxm'", "-x", "FI_PROVIDER_PATH"}
+	}}
+	here, err := netnstest.Here()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	run := func(args ...string) (string, error) {
+		p := m.launch(t, here, l, append([]string{program}, args...))
+		select {
+		case <-p.done:
+		case <-time.After(hangTime):
+			t.Fatalf("the ranks do not end\n%s", &p.out)
+		}
+		return p.out.String(), p.err
+	}
+	if out, err := run(); err != nil || !strings.Contains(out, "threads of 8 ranks: right") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	begun := time.Now()
+	var out string
+	out, err = run("kill")
+	t.Logf("with a rank that is killed: %v", time.Since(begun))
+	if err == nil || !strings.Contains(out, "threads of 8 ranks: right") || strings.Contains(out, "got a message") {
+		t.Errorf("a rank is killed: %v\n%s", err, out)
+	}
+	eventually(t, func() error {
+		for _, d := range l.daemons {
+			if p := d.Ports().Ports; len(p) > 0 {
+				return fmt.Errorf("ports stay open: %+v", p)
+			}
+		}
+		return nil
+	})
 }
 
 // Where no node is up, one command brings one for a program: two ranks of Open MPI take it without
