@@ -1,0 +1,340 @@
+package datagram
+
+import (
+	"fmt"
+	"testing"
+)
+
+// A model of SPEC 10.3: one sender, one receiver, the kernel between them. Each step is one access
+// to what the two share, and all interleavings are tried. A store without a fence behind it may
+// become visible after the loads that follow it.
+
+// flowFault is what the model does otherwise than SPEC 10.3 says.
+type flowFault int
+
+const (
+	faultNone          flowFault = iota
+	faultSenderFence             // no fence between busy and the look at armed
+	faultReceiverFence           // no fence between armed and the look at busy
+	faultBusy                    // the receiver does not wait until busy is 0
+	faultLook                    // the receiver does not look into the ring before it sleeps
+	faultSettled                 // the sender does not ask whether it is settled
+	faultKernelFirst             // the receiver looks at the kernel's queue before the ring
+	faultDry                     // by_kernel is read after the receive that found nothing
+	faultTaken                   // armed is cleared, and taken counted, before the receive
+	faultSoftirq                 // the kernel defers datagrams, for 1 ms at most
+)
+
+const (
+	flowDatagrams = 4 // that the sender sends
+	flowQueue     = 2 // the kernel's queue has room for
+	none          = -1
+)
+
+// fifo has numbers of datagrams, in order.
+type fifo struct {
+	of [flowDatagrams]int8
+	n  int8
+}
+
+func (f *fifo) push(x int8) { f.of[f.n] = x; f.n++ }
+
+func (f *fifo) pop() int8 {
+	x := f.of[0]
+	copy(f.of[:], f.of[1:])
+	f.n--
+	f.of[f.n] = 0
+	return x
+}
+
+// flowState is all that there is, comparable. Words that a side has stored and that are not visible
+// yet are in late: none, or the value.
+type flowState struct {
+	// shared
+	busy, busyLate, armed, armedLate int8
+	byKernel, taken, dry             int8
+	ring, flight, queue              fifo // flight: what the softirq has
+
+	// the sender
+	sAt, sDry, next, lost int8 // lost: none, or how many by the kernel
+
+	// the receiver
+	rAt, read, hold int8
+	awake           bool
+
+	// what the program saw
+	expect        int8
+	got, overflow uint8 // sets of datagrams
+}
+
+func (s *flowState) deliver(x int8) error {
+	if x < s.expect {
+		return fmt.Errorf("%d comes after %d", x, s.expect-1)
+	}
+	s.expect = x + 1
+	s.got |= 1 << x
+	return nil
+}
+
+// arrive has the softirq put a datagram into the receiver's queue, if there is room.
+func (s *flowState) arrive() {
+	if x := s.flight.pop(); s.queue.n < flowQueue {
+		s.queue.push(x)
+	} else {
+		s.overflow |= 1 << x
+	}
+}
+
+// Steps of the sender.
+const (
+	sBusy = iota
+	sArmed
+	sTaken
+	sDryLook
+	sDryTaken
+	sPublish
+	sKernel
+	sSend
+	sCount
+)
+
+// sender makes its next step, if it has one.
+func (s flowState) sender(f flowFault) (flowState, bool) {
+	if s.next == flowDatagrams {
+		return s, false
+	}
+	switch s.sAt {
+	case sBusy:
+		if f == faultSenderFence {
+			s.busyLate = 1
+		} else {
+			s.busy = 1
+		}
+		s.sAt = sArmed
+	case sArmed:
+		s.sAt = sTaken
+		if s.armed != 0 {
+			s.sAt = sKernel
+		} else if f == faultSettled {
+			s.sAt = sPublish
+		}
+	case sTaken:
+		s.sAt = sDryLook
+		if s.lost != none && s.taken+s.lost == s.byKernel {
+			s.sAt = sPublish
+		}
+	case sDryLook:
+		s.sDry, s.sAt = s.dry, sDryTaken
+	case sDryTaken:
+		s.sAt = sKernel
+		if s.sDry == s.byKernel && s.flight.n == 0 { // 1 ms has passed
+			s.lost, s.sAt = s.byKernel-s.taken, sPublish
+		}
+	case sPublish:
+		if s.busyLate != none { // stores do not overtake each other
+			s.busy, s.busyLate = s.busyLate, none
+			break
+		}
+		s.ring.push(s.next)
+		s.next++
+		s.busy, s.sAt = 0, sBusy
+	case sKernel:
+		s.busy, s.busyLate, s.sAt = 0, none, sSend
+	case sSend:
+		s.flight.push(s.next)
+		if f != faultSoftirq { // the softirq runs before send returns
+			s.arrive()
+		}
+		s.sAt = sCount
+	case sCount:
+		s.byKernel++
+		s.next++
+		s.sAt = sBusy
+	}
+	return s, true
+}
+
+// Steps of the receiver.
+const (
+	rTop = iota
+	rRead
+	rReceive
+	rDry
+	rTake
+	rArm
+	rIdle
+	rLook
+	rSleep
+	rWake
+	rWakeTaken
+	rWakeTop
+)
+
+// receiver makes its next steps: several, where the program chooses.
+func (s flowState) receiver(f flowFault) (next []flowState, err error) {
+	was := s
+	one := func() { next = append(next, s); s = was }
+	switch s.rAt {
+	case rTop:
+		switch {
+		case s.ring.n > 0 && !(f == faultKernelFirst && s.queue.n > 0):
+			err = s.deliver(s.ring.pop())
+			one()
+		case !s.awake:
+			s.rAt = rSleep
+			one()
+		default:
+			s.rAt = rRead
+			one()
+			s.rAt = rArm
+			one()
+		}
+	case rRead:
+		s.read, s.rAt = s.byKernel, rReceive
+		one()
+	case rReceive:
+		s.rAt = rDry
+		if s.queue.n > 0 {
+			s.hold, s.rAt = s.queue.pop(), rTake
+		}
+		one()
+	case rDry:
+		if f == faultDry {
+			s.read = s.byKernel
+		}
+		s.dry, s.rAt = s.read, rTop
+		one()
+	case rTake:
+		s.taken++
+		err = s.deliver(s.hold)
+		s.hold, s.rAt = 0, rTop
+		one()
+	case rArm:
+		if f == faultReceiverFence {
+			s.armedLate = 1
+		} else {
+			s.armed = 1
+		}
+		s.rAt = rIdle
+		one()
+	case rIdle:
+		if s.busy != 0 && f != faultBusy {
+			return nil, nil
+		}
+		s.rAt = rLook
+		one()
+	case rLook:
+		s.awake, s.rAt = false, rTop
+		if f == faultLook || s.ring.n == 0 {
+			s.rAt = rSleep
+		}
+		one()
+	case rSleep:
+		if s.queue.n == 0 {
+			return nil, nil
+		}
+		if f == faultTaken {
+			s.rAt = rWakeTaken
+			one()
+			break
+		}
+		s.hold, s.rAt = s.queue.pop(), rWake
+		one()
+	case rWake:
+		if s.armedLate != none { // stores do not overtake each other
+			s.armed, s.armedLate = s.armedLate, none
+			one()
+			break
+		}
+		s.taken++
+		err = s.deliver(s.hold)
+		s.hold, s.armed, s.awake, s.rAt = 0, 0, true, rTop
+		one()
+	case rWakeTaken: // the datagram is still in the kernel's queue
+		s.taken++
+		s.armed, s.armedLate, s.awake, s.rAt = 0, none, true, rWakeTop
+		one()
+	case rWakeTop: // which looks into the ring first
+		if s.ring.n > 0 {
+			err = s.deliver(s.ring.pop())
+		} else {
+			err = s.deliver(s.queue.pop())
+			s.rAt = rTop
+		}
+		one()
+	}
+	return next, err
+}
+
+// steps are all states that may follow.
+func (s flowState) steps(f flowFault) (next []flowState, err error) {
+	if n, ok := s.sender(f); ok {
+		next = append(next, n)
+	}
+	more, err := s.receiver(f)
+	next = append(next, more...)
+	if s.flight.n > 0 {
+		n := s
+		n.arrive()
+		next = append(next, n)
+	}
+	if s.busyLate != none {
+		n := s
+		n.busy, n.busyLate = n.busyLate, none
+		next = append(next, n)
+	}
+	if s.armedLate != none {
+		n := s
+		n.armed, n.armedLate = n.armedLate, none
+		next = append(next, n)
+	}
+	return next, err
+}
+
+// interleave tries all interleavings, and says what is wrong in one of them, and how many states
+// there are.
+func interleave(f flowFault) (states int, err error) {
+	first := flowState{byKernel: 1, armed: 1, busyLate: none, armedLate: none, lost: none}
+	seen := map[flowState]bool{first: true}
+	for todo := []flowState{first}; len(todo) > 0; {
+		s := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		next, err := s.steps(f)
+		if err != nil {
+			return len(seen), err
+		}
+		if len(next) == 0 && s.got|s.overflow != 1<<flowDatagrams-1 {
+			return len(seen), fmt.Errorf("the receiver sleeps, and has not got all: %+v", s)
+		}
+		for _, n := range next {
+			if !seen[n] {
+				seen[n] = true
+				todo = append(todo, n)
+			}
+		}
+	}
+	return len(seen), nil
+}
+
+// No datagram is lost but by a full queue of the kernel's, none is overtaken, and no receiver
+// sleeps on, whatever the order of the steps.
+func TestInterleavings(t *testing.T) {
+	states, err := interleave(faultNone)
+	if err != nil || states < 1000 {
+		t.Errorf("%d states: %v", states, err)
+	}
+	t.Logf("%d states", states)
+}
+
+// Each fault is found. The last is none of the library's: the kernel may defer a datagram to
+// ksoftirqd, the receiver finds its queue empty before that, and one that follows through the
+// segment overtakes it (SPEC 10.3).
+func TestInterleavingsFaults(t *testing.T) {
+	for f := faultSenderFence; f <= faultSoftirq; f++ {
+		if states, err := interleave(f); err == nil {
+			t.Errorf("fault %d is not found in %d states", f, states)
+		} else {
+			t.Logf("fault %d: %v", f, err)
+		}
+	}
+}
