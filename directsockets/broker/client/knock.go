@@ -1,8 +1,6 @@
 package client
 
-import (
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // DoorPath is the socket at which programs tell a host's agent that they are there (SPEC.md, 6).
 const DoorPath = SystemDir + "/agent" + SocketSuffix
@@ -17,3 +15,7 @@ func knock(door string) error {
 	defer unix.Close(fd)
 	return unix.Connect(fd, &unix.SockaddrUnix{Name: door})
 }
+
+// HasAgent reports whether an agent of this host hears programs that start: it makes a broker for
+// the namespace of one that asks.
+func HasAgent() bool { return knock(DoorPath) == nil }
