@@ -42,7 +42,7 @@ const keepSuffix = ".keep"
 const startTime = 20 * time.Second
 
 // prepareBroker returns the path of the broker of this network namespace, which it
-// starts if there is none and start is set. "": an agent of the host will serve it.
+// starts if there is none and start is set.
 func prepareBroker(start bool) (path string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
@@ -60,8 +60,8 @@ func prepareBroker(start bool) (path string, err error) {
 			err = client.ErrNoBroker
 		case os.Getenv(client.PathEnv) != "": // one that is started would be at another place
 			return "", noBroker{os.Getenv(client.PathEnv)}
-		case !start && client.HasAgent(): // which makes one as the program starts
-			return "", nil
+		case !start && client.HasAgent():
+			return "", errLater
 		case !start:
 			return "", noBroker{""}
 		default:
@@ -76,6 +76,9 @@ func prepareBroker(start bool) (path string, err error) {
 		}
 	}
 }
+
+// errLater says that the program's start has an agent make the broker.
+var errLater = fmt.Errorf("%w yet, the agent of this host makes one as the program starts: connections of before that stay on TCP", client.ErrNoBroker)
 
 // noBroker is a client.ErrNoBroker with what to do about it.
 type noBroker struct{ named string }

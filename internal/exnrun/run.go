@@ -124,6 +124,8 @@ func run(o options, stdout io.Writer, m messages) error {
 	switch {
 	case err != nil && o.wait:
 		return err
+	case errors.Is(err, errLater):
+		m.warn("%s", cli.Text(err))
 	case err != nil:
 		m.warn("%s: connections stay on TCP", cli.Text(err))
 	}
