@@ -342,11 +342,10 @@ func TestMoveHostile(t *testing.T) {
 	base := wire.Base(b.at.VPID)
 	ask := func(m wire.Message, data ...byte) wire.Status {
 		m.Addr, m.Unit, m.A, m.Number = b.at, fabric.UnitRMA, uint64(a.at.VPID), 4711
-		all[0].mu.Lock()
-		f := all[0].fars[all[1].cfg.Node]
-		c := make(chan farMessage, 1)
-		f.asked[m.Number|answered] = c
-		all[0].mu.Unlock()
+		s, c := all[0].Server, make(chan farMessage, 1)
+		s.mu.Lock()
+		s.fars[all[1].cfg.Node].asked[m.Number|answered] = c
+		s.mu.Unlock()
 		raw, _ := m.AppendBinary(nil)
 		all[1].Hear(all[0].cfg.Node, append(raw, data...))
 		return (<-c).Status
