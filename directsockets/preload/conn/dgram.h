@@ -119,6 +119,7 @@ struct ds_dgram {
 		void *set;
 		int fd;
 		bool off; /* EPOLLONESHOT: it was told */
+		uint16_t idle; /* looks that found nothing */
 		uint32_t events;
 		uint64_t data, seen;
 	} sets[DS_DG_SETS];

@@ -5,7 +5,11 @@
 
 #include <errno.h>
 
-enum { IN = EPOLLIN | EPOLLRDNORM, OUT = EPOLLOUT | EPOLLWRNORM };
+enum {
+	IN = EPOLLIN | EPOLLRDNORM,
+	OUT = EPOLLOUT | EPOLLWRNORM,
+	IDLE = 1024, /* looks in vain after which its flows are armed: they cost as much as a wake-up */
+};
 #define UNSEEN UINT64_MAX
 
 /* Guards the sets of all sockets, and struct epi's dgrams. Before the lock of a socket. */
@@ -210,8 +214,16 @@ static void collect(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 	struct events *l = arg;
 	uint64_t arrived;
 
-	if (l->n == l->max || s->off || !(s->events & IN) || !ds_dg_ready(d))
+	if (l->n == l->max || s->off || !(s->events & IN))
 		return;
+	if (!ds_dg_ready(d)) {
+		if (++s->idle == IDLE) {
+			s->idle = 0;
+			ds_dg_rest(d, s->fd);
+		}
+		return;
+	}
+	s->idle = 0;
 	if (s->events & EPOLLET) {
 		arrived = ds_dg_arrivals(d);
 		if (arrived == s->seen)
