@@ -17,6 +17,7 @@ import (
 	"exnet/fabric/fabrictest"
 	"exnet/internal/accept"
 	"exnet/internal/leaktest"
+	"exnet/internal/longtest"
 	"exnet/ports"
 	"exnet/ports/far"
 )
@@ -128,21 +129,26 @@ func TestPrograms(t *testing.T) {
 
 // The same endpoints at nodes of two hosts.
 func TestHosts(t *testing.T) {
-	dir := t.TempDir()
 	for _, kind := range []string{"plain", "asan"} {
-		program := filepath.Join(dir, kind, "ends")
-		build(t, dir, program)
-		all, paths := hosts(t)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, program)
-		cmd.Env = append(os.Environ(), "EXN_PORTS="+paths[0], "EXN_PORTS_B="+paths[1])
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "done\n") {
-			t.Fatalf("%s: %v\n%s", kind, err, out)
-		}
-		for _, s := range all {
-			idle(t, s)
-		}
+		t.Run(kind, func(t *testing.T) {
+			if kind == "asan" { // it takes a second build
+				longtest.Nightly(t)
+			}
+			dir := t.TempDir()
+			program := filepath.Join(dir, kind, "ends")
+			build(t, dir, program)
+			all, paths := hosts(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, program)
+			cmd.Env = append(os.Environ(), "EXN_PORTS="+paths[0], "EXN_PORTS_B="+paths[1])
+			if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "done\n") {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for _, s := range all {
+				idle(t, s)
+			}
+		})
 	}
 }
 
