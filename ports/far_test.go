@@ -22,6 +22,7 @@ type host struct {
 	*node
 	from  *hosts
 	in    chan func()
+	ended chan struct{}
 	mover *gate
 }
 
@@ -45,7 +46,10 @@ func (w way) Send(to fabric.NodeID, b []byte) error {
 	w.mu.Lock()
 	h := w.all[to]
 	w.mu.Unlock()
-	h.in <- func() { h.Hear(w.self, b) }
+	select {
+	case h.in <- func() { h.Hear(w.self, b) }:
+	case <-h.ended:
+	}
 	return nil
 }
 
@@ -61,13 +65,18 @@ func newHosts(t *testing.T, n int) (*hosts, []*host) {
 		gates[c.Node] = g
 		c.Dial, c.Far, c.Mover = nil, way{hs, c.Node}, g
 	}) {
-		h := &host{one, hs, make(chan func(), 1<<12), gates[one.cfg.Node]}
+		h := &host{one, hs, make(chan func(), 1<<12), make(chan struct{}), gates[one.cfg.Node]}
 		go func() {
-			for f := range h.in {
-				f()
+			for {
+				select {
+				case f := <-h.in:
+					f()
+				case <-h.ended:
+					return
+				}
 			}
 		}()
-		t.Cleanup(func() { close(h.in) })
+		t.Cleanup(func() { close(h.ended) })
 		list[i] = h
 		hs.mu.Lock()
 		hs.all[one.cfg.Node] = h

@@ -87,7 +87,7 @@ func parsePing(out string) ([]time.Duration, error) {
 			return nil, fmt.Errorf("request %s was answered twice", m[1])
 		}
 		ms, err := strconv.ParseFloat(m[2], 64)
-		if err != nil {
+		if err != nil || ms > float64(time.Hour/time.Millisecond) { // no ping waits so long
 			return nil, fmt.Errorf("ping printed %q", m[0])
 		}
 		trips = append(trips, time.Duration(ms*float64(time.Millisecond)))

@@ -35,6 +35,7 @@ func TestParsePing(t *testing.T) {
 	for _, bad := range []string{
 		"64 bytes from 10.2.0.2: icmp_seq=1 ttl=64 time=0.034 ms (DUP!)\n",
 		"64 bytes from 10.2.0.2: icmp_seq=1 ttl=64 time=0.0.34 ms\n",
+		"64 bytes from 10.2.0.2: icmp_seq=1 ttl=64 time=6666666666666666666666666666 ms\n",
 	} {
 		if trips, err := parsePing(bad); err == nil {
 			t.Errorf("%q gives %v, want an error", bad, trips)
