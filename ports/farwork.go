@@ -51,7 +51,12 @@ func (f *farPair) serve(out *farOut) {
 		select {
 		case m := <-f.requests:
 			if m.Op == wire.OpFarGive || m.Op == wire.OpFarTake { // they are under way together
-				moving <- struct{}{}
+				select {
+				case moving <- struct{}{}:
+				case <-f.ended:
+					f.refuse(m)
+					continue
+				}
 				go func() {
 					defer func() { <-moving }()
 					r := wire.Message{Op: m.Op, Number: m.Number | answered, Unit: m.Unit, Status: f.move(out, m)}
@@ -72,8 +77,22 @@ func (f *farPair) serve(out *farOut) {
 				return // FarDown ends the rest
 			}
 		case <-f.ended:
-			return
+			for { // no more come: the pair is not to be found
+				select {
+				case m := <-f.requests:
+					f.refuse(m)
+				default:
+					return
+				}
+			}
 		}
+	}
+}
+
+// refuse answers a request that came too late: the port has ended.
+func (f *farPair) refuse(m farMessage) {
+	if m.Op != wire.OpFarGone {
+		_ = f.node.send(wire.Message{Op: m.Op, Number: m.Number | answered, Unit: m.Unit, Status: wire.StatusNoPort}, nil)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/wire"
 	"exnet/directsockets/segment"
+	"exnet/internal/longtest"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 
@@ -123,6 +124,7 @@ func raw(t *testing.T, c net.Conn) syscall.RawConn {
 // A container that knows all of another one's connection, addresses and sequence numbers, and even
 // shows its socket, gives its server no segment; the client itself does, afterwards.
 func TestRootForgedOffer(t *testing.T) {
+	longtest.Nightly(t) // the agent may come to the server's listener too late
 	l := newLab(t)
 	c := netnstest.New(t)
 	command(t, l.router, "ip link add br1 type bridge")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -175,9 +176,17 @@ func (s *search) meet(pid int, inode uint64, now time.Time) bool {
 	return p.asks
 }
 
-// accountOf says whose limits a process has: those of its container, or else of its user; "": it is
-// root's, in no container, and has none.
+// userSlice is the cgroup of a user's session, which has all that the user starts.
+var userSlice = regexp.MustCompile(`(?m):/user\.slice/user-([0-9]+)\.slice/`)
+
+// accountOf says whose limits a process has: those of the user in whose session it is, who may make
+// cgroups of any name there, of its container, or else of its user; "": it is root's, in no
+// container, and has none.
 func accountOf(proc string, pid int) string {
+	group := read(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))
+	if m := userSlice.FindSubmatch(group); m != nil && string(m[1]) != "0" {
+		return "user " + string(m[1])
+	}
 	if id := containerOf(proc, pid); id != "" {
 		return id
 	}

@@ -164,7 +164,7 @@ static bool catch_up(struct ds_dg_out *o, const struct ds_dg_dest *dest)
 	uint64_t begin = ds_ticks(), now, most = WAIT_US * ds_ticks_us();
 
 	/* The kernel would drop what the receiver does not take: as for room in the ring. */
-	if (o->lost != UINT64_MAX && !o->brief && o->spare > most)
+	if (o->lost != UINT64_MAX && !o->brief && o->spare > most && !ds_dg_armed(&o->seg))
 		most = o->spare;
 	do {
 		ds_syscall(SYS_sched_yield);

@@ -159,7 +159,7 @@ static inline void ds_dg_hold(struct ds_dgram *d)
 {
 #if defined(__x86_64__)
 	if (ds_one_thread()) {
-		__asm__("addl $1, %0" : "+m"(d->users));
+		__asm__ volatile("addl $1, %0" : "+m"(d->users) : : "memory");
 		return;
 	}
 #endif
@@ -245,6 +245,8 @@ void ds_dg_arm_all(struct ds_dgram *d) DS_HIDDEN;
 /* Reads by_kernel of the flows that are awake; notes that a receive after that found nothing. */
 void ds_dg_before(struct ds_dgram *d) DS_HIDDEN;
 void ds_dg_found_nothing(struct ds_dgram *d) DS_HIDDEN;
+/* O_NONBLOCK of fd. */
+bool ds_dg_nonblocking(struct ds_dgram *d, int fd) DS_HIDDEN;
 /* Has the set of s look at it, the lock is d's. */
 void ds_dg_enqueue(struct ds_dg_set *s) DS_HIDDEN;
 /* A datagram of f has come by the kernel. */

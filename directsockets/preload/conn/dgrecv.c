@@ -233,8 +233,7 @@ static bool turn(struct ds_dgram *d, int fd, struct ds_dg_in **f, struct msghdr 
 
 /* ---- receiving ---------------------------------------------------------------------- */
 
-/* O_NONBLOCK of fd. */
-static bool nonblocking(struct ds_dgram *d, int fd)
+bool ds_dg_nonblocking(struct ds_dgram *d, int fd)
 {
 	int is = DS_GET(d->nonblock);
 
@@ -350,7 +349,7 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 		}
 		d->row = (d->row + d->streak) / 2;
 		d->streak = 0;
-		if (d->awake && ((flags & MSG_DONTWAIT) || nonblocking(d, fd))) {
+		if (d->awake && ((flags & MSG_DONTWAIT) || ds_dg_nonblocking(d, fd))) {
 			rc = now(d, fd, h, flags);
 			int saved = errno;
 			ds_own_unlock(&d->in);

@@ -153,7 +153,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		if (t->flow->up)
 			drain(t->flow);
 	} else {
-		t->flow->brief = (flags & MSG_DONTWAIT) || DS_GET(d->nonblock) == DS_NONBLOCK_YES;
+		t->flow->brief = (flags & MSG_DONTWAIT) || ds_dg_nonblocking(d, fd);
 		struct ds_dg_out *o = ds_dg_flow(d, t);
 
 		total = c.left;

@@ -162,7 +162,7 @@ static bool last(struct ds_dgram *d)
 #if defined(__x86_64__)
 	if (ds_one_thread()) {
 		bool zero;
-		__asm__("subl $1, %0" : "+m"(d->users), "=@ccz"(zero));
+		__asm__ volatile("subl $1, %0" : "+m"(d->users), "=@ccz"(zero) : : "memory");
 		return zero;
 	}
 #endif

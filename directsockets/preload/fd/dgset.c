@@ -84,6 +84,12 @@ void dgset_ctl(struct epi *e, int op, struct ds_dgram *d, int fd, const struct e
 			ds_dg_enqueue(s);
 			ds_own_unlock(&d->in);
 		}
+		/* Who has closed it meanwhile sees the place, or this sees that it is closed. */
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		if (!__atomic_load_n(&d->nfds, __ATOMIC_RELAXED)) {
+			clear(s);
+			s = NULL;
+		}
 	}
 	if (op != EPOLL_CTL_DEL && s) {
 		e->once += ((ev->events & EPOLLONESHOT) != 0) - ((s->events & EPOLLONESHOT) != 0);

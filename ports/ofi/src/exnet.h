@@ -167,6 +167,7 @@ struct tx {
 	struct list link;
 	enum kind kind;
 	bool begun, quiet, deliver, answered; // quiet: no completion; deliver: complete when received
+	bool direct;                          // all of its bytes are read where they are
 	struct iovec iov[IOVS];
 	unsigned count, iov_at;
 	size_t iov_off, size, sent;
@@ -437,8 +438,11 @@ bool get_expect(struct ep *ep, const struct chunk *c);
 // get_head returns the oldest chunk, or NULL, and get_free frees it.
 const struct get *get_head(const struct ep *ep);
 void get_free(struct ep *ep);
-// get_news takes the notifications of the RMA port: ends of GETs and of peers.
-void get_news(struct domain *d);
+// get_news takes the notifications of the RMA port: ends of GETs and of peers. It returns whether
+// there was one.
+bool get_news(struct domain *d);
+// get_lost ends all GETs: the node has ended.
+void get_lost(struct domain *d);
 void get_end(struct ep *ep);
 
 // in.c

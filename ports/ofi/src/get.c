@@ -63,14 +63,14 @@ static void finish(struct ep *ep, struct get *g, bool ok)
 	activate(ep);
 }
 
-// ended works off the end of a GET at a local address. Those that an endpoint has given up are
-// nobody's.
-static void ended(struct domain *d, uint64_t local, bool ok)
+// ended works off the end of a GET at a local address, from a port. Those that an endpoint has
+// given up are nobody's.
+static void ended(struct domain *d, uint16_t node, uint16_t vpid, uint64_t local, bool ok)
 {
 	for (struct list *l = d->getting.next; l != &d->getting; l = l->next) {
 		struct ep *ep = of(l, struct ep, getting);
 		uint64_t at = local - ep->landing.nla;
-		if (at >= ep->landing.size)
+		if (at >= ep->landing.size || ep->node != node || ep->rma_vpid != vpid)
 			continue;
 		for (unsigned i = 0; i < ep->gets_posted; i++) {
 			struct get *g = &ep->gets[(ep->gets_first + i) % WINDOW];
@@ -82,13 +82,13 @@ static void ended(struct domain *d, uint64_t local, bool ok)
 	}
 }
 
-// lost ends the GETs from a port that has ended.
-static void lost(struct domain *d, uint16_t node, uint16_t vpid)
+// lost ends the GETs from a port that has ended, or all.
+static void lost(struct domain *d, uint16_t node, uint16_t vpid, bool all)
 {
 	for (struct list *l = d->getting.next, *next; l != &d->getting; l = next) {
 		struct ep *ep = of(l, struct ep, getting);
 		next = l->next;
-		for (unsigned i = 0; ep->node == node && ep->rma_vpid == vpid && i < ep->gets_posted; i++) {
+		for (unsigned i = 0; (all || (ep->node == node && ep->rma_vpid == vpid)) && i < ep->gets_posted; i++) {
 			struct get *g = &ep->gets[(ep->gets_first + i) % WINDOW];
 			if (g->state == GET_RUNS)
 				finish(ep, g, false);
@@ -96,18 +96,24 @@ static void lost(struct domain *d, uint16_t node, uint16_t vpid)
 	}
 }
 
-void get_news(struct domain *d)
+void get_lost(struct domain *d) { lost(d, 0, 0, true); }
+
+bool get_news(struct domain *d)
 {
 	RMA2_Notification *n, copy;
+	bool any = false;
 	while (rma2_noti_probe(d->rma, &n) == RMA2_SUCCESS) {
 		if (rma2_noti_dup(n, &copy) != RMA2_SUCCESS)
-			return;
+			return any;
+		any = true;
 		bool bad = rma2_noti_get_error(&copy) != 0;
+		uint16_t node = rma2_noti_get_remote_nodeid(&copy), vpid = rma2_noti_get_remote_vpid(&copy);
 		if (rma2_noti_get_cmd(&copy) == RMA2_ANY)
-			lost(d, rma2_noti_get_remote_nodeid(&copy), rma2_noti_get_remote_vpid(&copy));
+			lost(d, node, vpid, false);
 		else if (bad || rma2_noti_get_notification_type(&copy) == RMA2_COMPLETER_NOTIFICATION)
-			ended(d, rma2_noti_get_local_address(&copy), !bad);
+			ended(d, node, vpid, rma2_noti_get_local_address(&copy), !bad);
 	}
+	return any;
 }
 
 void get_end(struct ep *ep)

@@ -190,6 +190,8 @@ static bool add(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla, ui
 	}
 	if ((g != NULL && g->state == GET_FAILED) || (direct && !ep->source.reads))
 		return breach(ep, "bytes that cannot be got");
+	if (from == NULL && ep->far && !direct && (g == NULL || g->size != n || g->state != GET_DONE))
+		return breach(ep, "bytes that were not announced");
 	if (!store(ep, n, g != NULL ? g->at : from, nla, direct)) {
 		if (!direct)
 			return breach(ep, "bytes that cannot be got");
@@ -220,7 +222,7 @@ static bool start(struct ep *ep, const struct head *h, const uint8_t *body, uint
 	if (ep->in.active)
 		return breach(ep, "a message within a message");
 	if (b.kind == K_READ)
-		return answer(ep, &b);
+		return b.size > 0 ? breach(ep, "a read with bytes") : answer(ep, &b);
 	if (b.kind != K_SEND && b.kind != K_WRITE && b.kind != K_RESULT)
 		return breach(ep, "an unknown kind");
 	if (!prepare(ep, &b, h->flags & F_DATA))
@@ -241,13 +243,13 @@ static bool announces(const uint8_t *bytes, uint32_t len, struct chunk *c)
 	len -= HEAD;
 	if (h.op == OP_CHUNK && len >= sizeof(*c)) {
 		memcpy(c, bytes + HEAD, sizeof(*c));
-		return c->size > 0;
+		return c->size > 0 && !(h.flags & F_DIRECT);
 	}
 	if (h.op != OP_BEGIN || len != sizeof(b))
 		return false;
 	memcpy(&b, bytes + HEAD, sizeof(b));
 	*c = (struct chunk){.nla = b.nla, .after = b.after, .size = b.size};
-	return b.size > 0;
+	return b.size > 0 && b.kind != K_READ && !(h.flags & F_DIRECT);
 }
 
 bool in_announced(struct ep *ep, const uint8_t *bytes, uint32_t len)

@@ -177,14 +177,14 @@ static bool begin(struct ep *ep, struct tx *tx)
 	struct chunk c;
 	uint8_t bytes[INLINE - sizeof(b)];
 	size_t n = 0;
-	bool last = false, direct = shows(ep, tx);
+	bool last = false, direct = tx->direct = shows(ep, tx);
 	if (!may_post(ep))
 		return false;
 	if (tx->kind == K_READ) {
 		last = true;
 	} else if (direct) {
 		show(tx, &c);
-		tx->deliver = tx->kind == K_SEND;
+		tx->deliver = tx->kind != K_WRITE; // a write is answered
 		b.nla = c.nla;
 		n = b.size = c.size;
 	} else if (lends(ep, tx)) {
@@ -214,7 +214,7 @@ static bool more(struct ep *ep, struct tx *tx)
 	size_t n = tx->size - tx->sent;
 	if (!may_post(ep))
 		return false;
-	if (shows(ep, tx)) {
+	if (tx->direct) { // as it has begun
 		show(tx, &c);
 		n = c.size;
 		uint8_t flags = F_DIRECT | (tx->deliver && tx->sent + n == tx->size ? F_ASK : 0);
@@ -286,7 +286,7 @@ static void sent(struct ep *ep, struct tx *tx)
 	tx->seq = ep->sent;
 	if (tx->kind == K_WRITE || tx->kind == K_READ)
 		list_push(&ep->waiting, &tx->link);
-	else if (tx->kind == K_SEND && tx->deliver)
+	else if (tx->deliver)
 		list_push(&ep->unreceived, &tx->link);
 	else if (tx->kind == K_SEND && ep->far && tx->after > ep->ring.tail)
 		list_push(&ep->unlanded, &tx->link); // who has ended takes the ring along

@@ -174,6 +174,7 @@ void progress(struct domain *d)
 	if (r == VELO2_RET_ERROR) {
 		WARN(DOMAIN, "the node has ended: start it (exn-tun up), and open the domain again\n");
 		d->dead = true;
+		get_lost(d);
 		gone(d, 0, true);
 		return;
 	}
@@ -193,6 +194,6 @@ bool arm(struct domain *d)
 		if (ep->state == CONNECTED && !out_idle(ep) && !velo2_has_room(&ep->velo))
 			return false;
 	}
-	get_news(d);
-	return rma2_arm(d->rma) && velo2_arm(&d->velo);
+	// What has ended meanwhile is worked off before anybody sleeps.
+	return !get_news(d) && rma2_arm(d->rma) && velo2_arm(&d->velo);
 }

@@ -25,7 +25,7 @@ static void start_agent(void)
 
 	if (PG_CALL(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof all) < 0)
 		return;
-	area->ready = 0;
+	area->ready = area->ended = 0;
 	int thread = clone(pg_agent, area->stack + PG_STACK, flags, area);
 
 	PG_CALL(SYS_rt_sigprocmask, SIG_SETMASK, &before, 0, sizeof all);
