@@ -22,100 +22,28 @@ const notifications = 1 << 16
 // mover moves data of leases between hosts, by RMA, many operations at a time. They end in any
 // order.
 type mover struct {
-	nic  *nic.NIC
-	port *rma.Endpoint
-	wake chan struct{}
-	end  chan struct{}
-	all  sync.WaitGroup
-
-	mu sync.Mutex
-	// under: the operations under way, by the address in the notification of their end.
-	under map[atu.NLA]operation // +checklocks:mu
-}
-
-// operation is an operation of a process.
-type operation struct {
-	b    *borrower
-	op   wire.Op
-	slot uint32
+	nic *nic.NIC
+	ops *rma.Initiator // nil: there is no NIC
 }
 
 // init opens the port, unless there is no NIC.
-func (v *mover) init(n *nic.NIC) (err error) {
+func (v *mover) init(n *nic.NIC) error {
 	if n == nil {
 		return nil
 	}
-	v.nic, v.wake, v.end = n, make(chan struct{}, 1), make(chan struct{})
-	v.mu.Lock()
-	v.under = make(map[atu.NLA]operation)
-	v.mu.Unlock()
-	if v.port, err = n.OpenRMA(rmaVPID, rma.Config{Notifications: notifications}); err != nil {
+	port, err := n.OpenRMA(rmaVPID, rma.Config{Notifications: notifications})
+	if err != nil {
 		return fmt.Errorf("memory: open RMA: %w", err)
 	}
-	v.port.OnInterrupt(func() {
-		select {
-		case v.wake <- struct{}{}:
-		default:
-		}
-	})
-	v.all.Go(v.run)
+	v.nic, v.ops = n, rma.NewInitiator(port)
 	return nil
 }
 
-// run ends operations as their notifications come.
-func (v *mover) run() {
-	for {
-		for n, ok := v.port.Next(); ok; n, ok = v.port.Next() {
-			v.ended(n)
-		}
-		if v.port.EnableInterrupt() {
-			continue
-		}
-		select {
-		case <-v.wake:
-		case <-v.end:
-			return
-		}
-	}
-}
-
-// ended answers the process whose operation has ended.
-func (v *mover) ended(n rma.Notification) {
-	v.mu.Lock()
-	o, ok := v.under[n.Local]
-	delete(v.under, n.Local)
-	v.mu.Unlock()
-	if !ok {
-		return
-	}
-	m := wire.Message{Op: o.op, Number: o.slot}
-	switch n.Status {
-	case fabric.StatusOK:
-	case fabric.StatusProtection:
-		m.Status = wire.StatusRevoked
-	default:
-		m.Status = wire.StatusLost
-	}
-	o.b.window.free(o.slot)
-	o.b.post(m)
-}
-
-// close closes the port. No operation ends afterwards.
+// close closes the port, and ends what is under way.
 func (v *mover) close() {
-	if v.port == nil {
-		return
+	if v.ops != nil {
+		_ = v.ops.Close() // an error says that it is closed already
 	}
-	v.mu.Lock()
-	open := v.end
-	v.mu.Unlock()
-	select {
-	case <-open:
-		return
-	default:
-	}
-	close(open)
-	v.all.Wait()
-	_ = v.port.Close() // nobody has closed it before
 }
 
 // exported is the memory of a loan that a node of another host may use.
@@ -127,7 +55,7 @@ type exported struct {
 
 // export registers memory and lends it to a node.
 func (v *mover) export(fd int, size int64, to fabric.NodeID) (e exported, err error) {
-	if v.port == nil {
+	if v.ops == nil {
 		return e, fabric.ErrNoRoute
 	}
 	if e.memory, err = shm.MapLoan(fd, size); err != nil {
@@ -241,22 +169,28 @@ func (v *mover) start(b *borrower, m wire.Message) error {
 		return nil
 	}
 	local, n := b.window.region.NLA()+atu.NLA(m.Number)*wire.SlotSize, int(m.B)
-	key := rma.LastFragment(local, n)
-	v.mu.Lock()
-	v.under[key] = operation{b, m.Op, m.Number}
-	v.mu.Unlock()
+	remote := b.parts[part] + atu.NLA(at)
+	done := func(why fabric.Status) {
+		switch why {
+		case fabric.StatusOK:
+			answer.Status = wire.StatusOK
+		case fabric.StatusProtection:
+			answer.Status = wire.StatusRevoked
+		default:
+			answer.Status = wire.StatusLost
+		}
+		b.window.free(m.Number)
+		b.post(answer)
+	}
 	var err error
 	if m.Op == wire.OpGet {
-		err = v.port.Get(rma.GetReq{Node: b.node, VPID: rmaVPID, Local: local, Remote: b.parts[part] + atu.NLA(at), Len: n, Notify: rma.NotifyCompleter})
+		err = v.ops.Get(rma.GetReq{Node: b.node, VPID: rmaVPID, Local: local, Remote: remote, Len: n}, done)
 	} else {
-		err = v.port.Put(rma.PutReq{Node: b.node, VPID: rmaVPID, Local: local, Remote: b.parts[part] + atu.NLA(at), Len: n, Notify: rma.NotifyRequester})
+		err = v.ops.Put(rma.PutReq{Node: b.node, VPID: rmaVPID, Local: local, Remote: remote, Len: n}, done)
 	}
 	if err == nil {
 		return nil
 	}
-	v.mu.Lock()
-	delete(v.under, key)
-	v.mu.Unlock()
 	answer.Status = wire.StatusLost
 	if errors.Is(err, fabric.ErrAgain) {
 		answer.Status = wire.StatusBusy
