@@ -54,6 +54,17 @@ func asks(dir string) bool {
 // may have surrounded: docker-ID.scope, libpod-ID, cri-containerd-ID.scope, crio-ID, ID.
 var containerID = regexp.MustCompile(`([0-9a-f]{64})(\.scope)?(/|$)`)
 
+// containerIn is the ID of the container in a process's cgroup, which the kernel tells without a
+// look at the process's memory; "": it is in none.
+func containerIn(group []byte) string {
+	for line := range bytes.Lines(group) {
+		if m := containerID.FindSubmatch(bytes.TrimSpace(line)); m != nil {
+			return string(m[1])
+		}
+	}
+	return ""
+}
+
 // shortID is how many digits of a container's ID people write.
 const shortID = 12
 
@@ -73,10 +84,8 @@ func read(path string) []byte {
 // name in /run/netns, or its number.
 func whoseOf(proc string, pid int) control.Whose {
 	dir := filepath.Join(proc, strconv.Itoa(pid))
-	for line := range strings.Lines(string(read(filepath.Join(dir, "cgroup")))) {
-		if m := containerID.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
-			return control.Whose{Container: m[1][:shortID], Name: nameOf(proc, filepath.Join(proc, "1/root"), pid, m[1])}
-		}
+	if id := containerIn(read(filepath.Join(dir, "cgroup"))); id != "" {
+		return control.Whose{Container: id[:shortID], Name: nameOf(proc, filepath.Join(proc, "1/root"), pid, id)}
 	}
 	if path := netns.NamedPath(filepath.Join(dir, "ns/net")); path != "" {
 		return control.Whose{Container: filepath.Base(path)}

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -187,7 +186,7 @@ func accountOf(proc string, pid int) string {
 	if m := userSlice.FindSubmatch(group); m != nil && string(m[1]) != "0" {
 		return "user " + string(m[1])
 	}
-	if id := containerOf(proc, pid); id != "" {
+	if id := containerIn(group); id != "" {
 		return id
 	}
 	var st unix.Stat_t
@@ -195,15 +194,4 @@ func accountOf(proc string, pid int) string {
 		return ""
 	}
 	return fmt.Sprint("user ", st.Uid)
-}
-
-// containerOf is the ID of a process's container, by its cgroup, which the kernel tells without a
-// look at the process's memory; "": it is in none.
-func containerOf(proc string, pid int) string {
-	for line := range strings.Lines(string(read(filepath.Join(proc, strconv.Itoa(pid), "cgroup")))) {
-		if m := containerID.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
-			return m[1]
-		}
-	}
-	return ""
 }
