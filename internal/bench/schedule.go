@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"exnet/internal/bench/coredist"
+	"exnet/internal/bench/measure"
 	"exnet/internal/bench/paths"
 	"exnet/internal/bench/result"
 	"exnet/internal/bench/tcpbench"
@@ -48,12 +49,11 @@ func runAll(ctx context.Context, o options, m result.Machine, out sink, p *progr
 		p.say("measuring the distance of the CPUs")
 		d := distance()
 		samples, at, err := runSize(ctx, o, opened, failed, size, p)
-		d.Cores, d.Line, d.HandOver = at.Cores, at.Line, at.HandOver
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("interrupted after %d of %d measurements", p.done, p.total)
 		}
 		p.clear()
-		err = errors.Join(err, out.rows(makeRows(o, m, d, opened, size, samples)))
+		err = errors.Join(err, out.rows(makeRows(o, m, d.At(at), opened, size, samples)))
 		if err != nil {
 			return errors.Join(err, out.end())
 		}
@@ -68,10 +68,7 @@ var (
 		cpus := tcpbench.Apart()
 		return coredist.Measure(cpus.Client, cpus.Server)
 	}
-	look = func() coredist.Distance {
-		cpus := tcpbench.Apart()
-		return coredist.Between(cpus.Client, cpus.Server)
-	}
+	look = measure.Distance
 )
 
 // runSize takes the measurements of one size, interleaved: A B A B, in rounds at one distance of

@@ -35,5 +35,11 @@ func Rounds(n int, look func() Distance, round func(i int) error) (kept []int, a
 	return kept, at, nil
 }
 
+// At is d with the distance of at, and d's own figures of memory.
+func (d Distance) At(at Distance) Distance {
+	at.Hot, at.Cold = d.Hot, d.Cold
+	return at
+}
+
 // Between measures the distance of two CPUs, as Measure does, but not how fast memory is copied.
 func Between(a, b int) Distance { return way(a, b) }

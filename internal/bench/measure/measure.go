@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"exnet/internal/bench/coredist"
+	"exnet/internal/bench/tcpbench"
 	"exnet/internal/cli"
 	"exnet/internal/command"
 )
@@ -98,4 +100,18 @@ func ExnRun(named string) (string, error) {
 		return "", fmt.Errorf("--exn-run: %w: go build ./cmd/exn-run, and give its path", err)
 	}
 	return path, nil
+}
+
+// Prepare has exn-run build its library, if it has not been built yet: no run is to wait for that.
+func Prepare(ctx context.Context, exnRun string) error {
+	if out, err := exec.CommandContext(ctx, exnRun, "--print-env").CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", exnRun, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// Distance measures how far the CPUs of tcpbench.Apart are from each other, now.
+func Distance() coredist.Distance {
+	cpus := tcpbench.Apart()
+	return coredist.Between(cpus.Client, cpus.Server)
 }

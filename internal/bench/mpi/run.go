@@ -102,8 +102,8 @@ type bench struct {
 // would count as hanging.
 func (b *bench) build(ctx context.Context, list []library) error {
 	if slices.ContainsFunc(b.o.paths, direct) {
-		if out, err := exec.CommandContext(ctx, b.o.exnRun, "--print-env").CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w: %s", b.o.exnRun, err, bytes.TrimSpace(out))
+		if err := measure.Prepare(ctx, b.o.exnRun); err != nil {
+			return err
 		}
 	}
 	if err := errors.Join(os.WriteFile(b.rsh(), rshScript, 0o755), os.WriteFile(filepath.Join(b.dir, "osu.c"), osuSource, 0o644)); err != nil {
@@ -343,9 +343,7 @@ func (o *Options) measure(ctx context.Context, list []library, m result.Machine,
 		}
 		return nil
 	}
-	cpus := tcpbench.Apart()
-	look := func() coredist.Distance { return coredist.Between(cpus.Client, cpus.Server) }
-	kept, at, err := coredist.Rounds(o.runs, look, round)
+	kept, at, err := coredist.Rounds(o.runs, measure.Distance, round)
 	if err != nil {
 		return nil, err
 	}
@@ -355,8 +353,7 @@ func (o *Options) measure(ctx context.Context, list []library, m result.Machine,
 			values[f] = append(values[f], v...)
 		}
 	}
-	d.Cores, d.Line, d.HandOver = at.Cores, at.Line, at.HandOver
-	return o.rows(list, sites, values, m, d), errors.Join(failed...)
+	return o.rows(list, sites, values, m, d.At(at)), errors.Join(failed...)
 }
 
 // rows makes the rows, in the form of every other measure. The control is the first path.

@@ -1,12 +1,10 @@
 package programs
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -205,8 +203,7 @@ func (p Pair) Measure(ctx context.Context, o Options, m result.Machine, d coredi
 	if err != nil {
 		return nil, err
 	}
-	d.Cores, d.Line, d.HandOver = at.Cores, at.Line, at.HandOver
-	return p.rows(o, m, d, samples), nil
+	return p.rows(o, m, d.At(at), samples), nil
 }
 
 // sample is what one run of a client said.
@@ -230,8 +227,8 @@ func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, at c
 		o.cpus.Server = o.cpus.Client
 	}
 	// It builds its library: a server that waits for that would count as hanging.
-	if out, err := exec.CommandContext(ctx, o.exnRun, "--print-env").CombinedOutput(); err != nil {
-		return samples, at, fmt.Errorf("%s: %w: %s", o.exnRun, err, bytes.TrimSpace(out))
+	if err := measure.Prepare(ctx, o.exnRun); err != nil {
+		return samples, at, err
 	}
 	var b *bridge
 	if o.network == networkBridge {
@@ -272,9 +269,7 @@ func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, at c
 		return samples, at, err
 	}
 	var rounds [][2][]sample
-	cpus := tcpbench.Apart()
-	look := func() coredist.Distance { return coredist.Between(cpus.Client, cpus.Server) }
-	kept, at, err := coredist.Rounds(o.runs, look, func(int) error {
+	kept, at, err := coredist.Rounds(o.runs, measure.Distance, func(int) error {
 		taken, err := turn()
 		rounds = append(rounds, taken)
 		return err

@@ -123,9 +123,8 @@ func (o *options) Take(ctx context.Context, env measure.Env) (err error) {
 	if err != nil {
 		return err
 	}
-	// It builds its library, which is no part of a run.
-	if out, err := exec.CommandContext(ctx, o.exnRun, "--print-env").CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", o.exnRun, err, bytes.TrimSpace(out))
+	if err := measure.Prepare(ctx, o.exnRun); err != nil { // what it builds is no part of a run
+		return err
 	}
 	rows, err := o.measure(ctx, program, m, d)
 	if err != nil {
