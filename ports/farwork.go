@@ -77,14 +77,20 @@ func (f *farPair) serve(out *farOut) {
 				return // FarDown ends the rest
 			}
 		case <-f.ended:
-			for { // no more come: the pair is not to be found
-				select {
-				case m := <-f.requests:
-					f.refuse(m)
-				default:
-					return
-				}
-			}
+			f.refuseAll()
+			return
+		}
+	}
+}
+
+// refuseAll answers what is left when the port has ended. No more comes: nobody finds the pair.
+func (f *farPair) refuseAll() {
+	for {
+		select {
+		case m := <-f.requests:
+			f.refuse(m)
+		default:
+			return
 		}
 	}
 }

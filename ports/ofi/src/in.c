@@ -181,17 +181,16 @@ static bool prepare(struct ep *ep, const struct begin *b, bool has_data)
 // add works off the bytes of a message: in it, or a chunk.
 static bool add(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla, uint64_t after, bool direct)
 {
-	const struct get *g = from == NULL && ep->far && !direct ? get_head(ep) : NULL;
+	const bool got = from == NULL && ep->far && !direct;
+	const struct get *g = got ? get_head(ep) : NULL;
 	if (!ep->in.active || n > ep->in.length - ep->in.got || n > CHUNK_MAX)
 		return breach(ep, "more bytes than announced");
 	if (g != NULL && g->state == GET_FAILED && ep->peer_closed) {
 		ep_down(ep, FI_ECONNABORTED, true);
 		return true;
 	}
-	if ((g != NULL && g->state == GET_FAILED) || (direct && !ep->source.reads))
+	if ((got && (g == NULL || g->state != GET_DONE || g->size != n)) || (direct && !ep->source.reads))
 		return breach(ep, "bytes that cannot be got");
-	if (from == NULL && ep->far && !direct && (g == NULL || g->size != n || g->state != GET_DONE))
-		return breach(ep, "bytes that were not announced");
 	if (!store(ep, n, g != NULL ? g->at : from, nla, direct)) {
 		if (!direct)
 			return breach(ep, "bytes that cannot be got");
