@@ -17,11 +17,14 @@
 // When the ring is full, its oldest pages are written to the store if they differ from what is
 // there, and their slots are given back.
 //
-// What a process does and what the pager does to it cannot meet: as long as the kernel has a fork,
-// an unmapping or a move of memory that was not read, it refuses to fill, protect or move any page
-// (EAGAIN), and while the agent moves pages, nothing is read. Where threads change memory at the
-// same time, the kernel's reports may come in another order than the changes: settle (events.go)
-// waits with a move to where memory is said to be until that has been reported as gone.
+// What a process does and what the pager does to it cannot meet: as long as the kernel has a
+// fork, an unmapping or a move of memory that was not read, it refuses to fill, protect or move
+// any page (EAGAIN), and while the agent moves pages, nothing is read. Where threads change
+// memory at the same time, the kernel's reports may come in another order than the changes:
+// settle (events.go) waits with a move to where memory is said to be until that has been reported
+// as gone. Which memory there is, the pager reads in /proc/PID/maps, which is of the past: an
+// area is paged only if the kernel says that it is registered, and has nothing to report
+// (areas.go).
 //
 // # Concurrency
 //

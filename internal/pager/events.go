@@ -16,6 +16,7 @@ func (g *Pager) messages(p *process) {
 	for p.busy != opMove {
 		n, err := p.uffd.Read(all[:])
 		if err != nil {
+			p.unread = !errors.Is(err, unix.EAGAIN) // no descriptor for a child: later, perhaps
 			return
 		}
 		for _, m := range all[:n] {
@@ -38,7 +39,7 @@ func (g *Pager) message(p *process, m uffd.Message) {
 	case uffd.Fork:
 		g.fork(p, m.Child)
 	case uffd.Remap:
-		p.late = append(p.late, m)
+		p.late = append(p.late, move{Message: m})
 	case uffd.Remove:
 		if !p.inArea(m.Start) {
 			g.remove(p, m.Start, m.End)
@@ -65,7 +66,9 @@ func (g *Pager) settle(p *process) {
 		m := p.late[i]
 		p.late = slices.Delete(p.late, i, i+1)
 		g.remap(p, m.Start, m.To, m.End-m.Start)
-		p.moved = append(p.moved, uffd.Span{Start: m.Start, End: m.End})
+		if !m.unmapped {
+			p.moved = append(p.moved, m.from())
+		}
 		for c := range g.processes {
 			if c.unsettled == p && c.registered(m.To) && !c.registered(m.Start) {
 				g.remap(c, m.Start, m.To, m.End-m.Start) // it had been done before the fork
@@ -87,7 +90,7 @@ func (g *Pager) settle(p *process) {
 
 // applicable returns which of the late moves can be done now, -1 if none can.
 func (p *process) applicable() int {
-	return slices.IndexFunc(p.late, func(m uffd.Message) bool {
+	return slices.IndexFunc(p.late, func(m move) bool {
 		for _, before := range p.late { // what moved to where this comes from goes first
 			if before == m {
 				break
@@ -111,15 +114,36 @@ func (g *Pager) removeLate(p *process, start, end uint64) {
 	}
 }
 
+// move is a move of memory that is not handled yet.
+type move struct {
+	uffd.Message
+	unmapped bool // it was reported that where the memory was is unmapped
+}
+
+// from is where the memory was.
+func (m *move) from() uffd.Span { return uffd.Span{Start: m.Start, End: m.End} }
+
 // unmap forgets what was in a range. The kernel reports a move of memory, and then that where it
-// was is unmapped: there may be other memory by then.
+// was is unmapped: there may be other memory by then, or the move may not be handled yet. Then what
+// is known of that place is what has moved, and is kept.
 func (g *Pager) unmap(p *process, start, end uint64) {
 	if i := slices.Index(p.moved, uffd.Span{Start: start, End: end}); i >= 0 {
 		p.moved = slices.Delete(p.moved, i, i+1)
 		return
 	}
-	g.remove(p, start, end)
-	p.spans.remove(start, end)
+	gone := spanSet{[]uffd.Span{{Start: start, End: end}}}
+	for i := range p.late {
+		m := &p.late[i]
+		if m.from() == (uffd.Span{Start: start, End: end}) && !m.unmapped {
+			m.unmapped = true
+			return
+		}
+		gone.remove(m.Start, m.End)
+	}
+	for _, s := range gone.spans {
+		g.remove(p, s.Start, s.End)
+		p.spans.remove(s.Start, s.End)
+	}
 	for _, m := range p.late {
 		if from := max(start, m.To); from < min(end, m.To+m.End-m.Start) && !p.registered(from) {
 			g.removeLate(p, start, end) // it was unmapped after the move
@@ -156,6 +180,9 @@ func (g *Pager) blocked(p *process) bool {
 // again looks at faults again that came while memory was changing.
 func (g *Pager) again() {
 	for p := range g.processes {
+		if p.unread {
+			g.messages(p)
+		}
 		g.settle(p)
 		if p.busy == opMove || len(p.retry) == 0 || g.blocked(p) {
 			continue

@@ -30,6 +30,8 @@ func (g *Pager) fork(p *process, child uffd.FD) {
 	}
 	g.processes[c] = true
 	g.counts.Adopted++
+	// It may have forked when no more than the mark was registered.
+	_ = c.uffd.Register(c.hello.slots, c.hello.end-c.hello.slots)
 	_, _ = c.uffd.Copy(c.hello.mark(), c.markPage(), false) // or when it looks
 	if g.watch(int(child), source{ofUffd, c}) != nil {
 		g.drop(c)

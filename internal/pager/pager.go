@@ -200,21 +200,30 @@ func (g *Pager) Run() error {
 	defer g.closeAll()
 	events := make([]unix.EpollEvent, 64)
 	for g.publish() {
-		n, err := unix.EpollWait(g.poll, events, g.timeout())
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("pager: epoll: %w", err)
+		if err := g.round(events); err != nil {
+			return err
 		}
-		for i := range max(n, 0) {
-			if s, ok := g.sources[int(events[i].Fd)]; ok {
-				g.serve(int(events[i].Fd), s)
-			}
-		}
-		g.again()
-		if now := time.Now(); !now.Before(g.nextTick) {
-			g.tick(now)
-		}
-		g.balance()
 	}
+	return nil
+}
+
+// round waits for events, or until it is time to look at the processes, and handles what there is.
+// events has room for some.
+func (g *Pager) round(events []unix.EpollEvent) error {
+	n, err := unix.EpollWait(g.poll, events, g.timeout())
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return fmt.Errorf("pager: epoll: %w", err)
+	}
+	for i := range max(n, 0) {
+		if s, ok := g.sources[int(events[i].Fd)]; ok {
+			g.serve(int(events[i].Fd), s)
+		}
+	}
+	g.again()
+	if now := time.Now(); !now.Before(g.nextTick) {
+		g.tick(now)
+	}
+	g.balance()
 	return nil
 }
 

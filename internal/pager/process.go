@@ -33,7 +33,8 @@ type process struct {
 	shared  []uint64 // pages that could not since they are shared with a child or were
 	streams streams
 	retry   []uffd.Message // faults that came while memory was changing
-	late    []uffd.Message // moves of memory that are not handled yet
+	unread  bool           // the kernel has messages that could not be read
+	late    []move         // moves of memory that are not handled yet
 	moved   []uffd.Span    // from where memory has moved: it is to be reported as unmapped
 	// unsettled is the parent of a fork while changes before it may not have been reported.
 	unsettled    *process

@@ -254,21 +254,48 @@ func TestWire(t *testing.T) {
 
 // Lines of /proc/PID/maps.
 func TestAnonymous(t *testing.T) {
-	for line, want := range map[string]uffd.Span{
-		"7f0000000000-7f0000100000 rw-p 00000000 00:00 0 ":                       {Start: 0x7f0000000000, End: 0x7f0000100000},
-		"55d0c0000000-55d0c0001000 rw-p 00000000 00:00 0                [heap]":  {Start: 0x55d0c0000000, End: 0x55d0c0001000},
-		"7f0000000000-7f0000100000 rw-p 00000000 00:00 0   [anon:glibc: malloc]": {Start: 0x7f0000000000, End: 0x7f0000100000},
+	const one, two = 0x7f0000000000, 0x7f0000100000
+	both := uffd.Span{Start: one, End: two}
+	for line, want := range map[string]area{
+		"7f0000000000-7f0000100000 rw-p 00000000 00:00 0 ":                       {Span: both, writable: true},
+		"55d0c0000000-55d0c0001000 rw-p 00000000 00:00 0                [heap]":  {Span: uffd.Span{Start: 0x55d0c0000000, End: 0x55d0c0001000}, writable: true, heap: true},
+		"7f0000000000-7f0000100000 rw-p 00000000 00:00 0   [anon:glibc: malloc]": {Span: both, writable: true},
+		"7f0000000000-7f0000100000 r--p 00000000 00:00 0 ":                       {Span: both},
+		"7f0000000000-7f0000100000 ---p 00000000 00:00 0 ":                       {Span: both},
 		"7f0000000000-7f0000100000 rw-p 00000000 00:00 0               [stack]":  {},
-		"7f0000000000-7f0000100000 r--p 00000000 00:00 0 ":                       {},
+		"7f0000000000-7f0000100000 rwxp 00000000 00:00 0 ":                       {},
 		"7f0000000000-7f0000100000 rw-s 00000000 00:01 77 /dev/zero (deleted)":   {},
 		"7f0000000000-7f0000100000 rw-p 00000000 08:01 77 /lib/x.so":             {},
-		"7f0000000000-7f0000001000 rw-p 00000000 00:00 0 ":                       {},
-		"":                        {},
-		"-1 rw-p 0 0 0":           {},
-		"7f0000000000 rw-p 0 0 0": {},
+		"7f0000100000-7f0000000000 rw-p 00000000 00:00 0 ":                       {},
+		"":                           {},
+		"-1 rw-p 0 0 0":              {},
+		"7f0000000000 rw-p 0 0 0":    {},
+		"7f0000000000-7f00001 rw 00": {},
 	} {
-		if got, ok := anonymous(line); got != want || ok != (want != uffd.Span{}) {
-			t.Errorf("%q: %x %v, want %x", line, got, ok, want)
+		if got, ok := anonymous(line); ok != (want != area{}) || ok && got != want {
+			t.Errorf("%q: %+v %v, want %+v", line, got, ok, want)
+		}
+	}
+}
+
+// Areas that touch are paged together if they are large together.
+func TestRow(t *testing.T) {
+	const large = smallestArea
+	at := func(start, end uint64) area { return area{Span: uffd.Span{Start: start, End: end}} }
+	heap := area{Span: uffd.Span{Start: pageSize, End: 2 * pageSize}, heap: true}
+	for _, c := range []struct {
+		areas []area
+		n     int
+		large bool
+	}{
+		{[]area{at(0, large)}, 1, true},
+		{[]area{at(0, large-pageSize)}, 1, false},
+		{[]area{at(0, large/2), at(large/2, large)}, 2, true},
+		{[]area{at(0, large/2), at(large/2+pageSize, large+pageSize)}, 1, false},
+		{[]area{at(0, pageSize), heap, at(4*pageSize, large)}, 2, true},
+	} {
+		if n, large := row(c.areas); n != c.n || large != c.large {
+			t.Errorf("%+v: %d %v, want %d %v", c.areas, n, large, c.n, c.large)
 		}
 	}
 }

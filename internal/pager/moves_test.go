@@ -1,0 +1,254 @@
+package pager
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// played is a program under a Pager, both of which a test has go on step by step.
+type played struct {
+	t      *testing.T
+	g      *Pager
+	in     *os.File
+	lines  chan string
+	done   chan error
+	stderr bytes.Buffer
+}
+
+// play starts the program moves.
+func play(t *testing.T, what string, local int64) *played {
+	library := needPaging(t)
+	program := compile(t, "moves")
+	socket := filepath.Join(t.TempDir(), "pager")
+	const size = 1 << 24
+	pl := &played{t: t, lines: make(chan string, 8), done: make(chan error, 1)}
+	g, err := New(Config{Local: local, Store: Memory(size), Size: size, Socket: socket,
+		Say: func(text string) { t.Error(text) }, Full: func() { t.Error("the store is full") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl.g = g
+	t.Cleanup(g.closeAll)
+	cmd := exec.CommandContext(t.Context(), program, what)
+	cmd.Env = append(os.Environ(), "LD_PRELOAD="+library, "EXNET_PAGER="+socket)
+	cmd.Stderr = &pl.stderr
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	t.Cleanup(func() { out.Close() })
+	cmd.Stdin, pl.in = in, out
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for s := bufio.NewScanner(stdout); s.Scan(); {
+			pl.lines <- s.Text()
+		}
+		pl.done <- cmd.Wait()
+	}()
+	return pl
+}
+
+// until serves the program until what is awaited is so.
+func (pl *played) until(what string, so func() bool) {
+	pl.t.Helper()
+	for end := time.Now().Add(time.Minute); !so(); {
+		if time.Now().After(end) {
+			pl.t.Fatalf("not so: %s\n%s", what, pl.stderr.String())
+		}
+		if err := pl.g.round(make([]unix.EpollEvent, 16)); err != nil {
+			pl.t.Fatal(err)
+		}
+	}
+}
+
+// line serves the program until it has written a line.
+func (pl *played) line() (text string) {
+	pl.t.Helper()
+	pl.until("a line is written", func() bool {
+		select {
+		case text = <-pl.lines:
+			return true
+		default:
+			return false
+		}
+	})
+	return text
+}
+
+// area serves the program until it has said where its area is.
+func (pl *played) area() uint64 {
+	pl.t.Helper()
+	at, err := strconv.ParseUint(pl.line(), 16, 64)
+	if err != nil {
+		pl.t.Fatal(err)
+	}
+	return at
+}
+
+// process returns the process that is served.
+func (pl *played) process() *process {
+	for p := range pl.g.processes {
+		return p
+	}
+	pl.t.Fatal("no process is served")
+	return nil
+}
+
+// goOn has the program go on. If it is to change its memory then, it is not served until the kernel
+// has a change to report.
+func (pl *played) goOn(changes *process) {
+	pl.t.Helper()
+	if _, err := pl.in.Write([]byte{'\n'}); err != nil {
+		pl.t.Fatal(err)
+	}
+	if changes == nil {
+		return
+	}
+	report := []unix.PollFd{{Fd: int32(changes.uffd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(report, 60000)
+		if n == 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			pl.t.Fatalf("the program changes no memory (%v)", err)
+		}
+		if n > 0 {
+			return
+		}
+	}
+}
+
+// end serves the program until it has succeeded.
+func (pl *played) end() {
+	pl.t.Helper()
+	pl.until("the program has ended", func() bool { return len(pl.g.processes) == 0 })
+	err, last := <-pl.done, ""
+	for len(pl.lines) > 0 {
+		last = <-pl.lines
+	}
+	if err != nil || last != "ok" || pl.stderr.Len() > 0 {
+		pl.t.Errorf("%v %q\n%s", err, last, pl.stderr.String())
+	}
+}
+
+const (
+	movesSize = 1 << 20 // of the area of moves
+	movesTo   = 4 << 20 // below which it moves
+)
+
+// stateOf returns the state of a page.
+func (p *process) stateOf(address uint64) state {
+	if page := p.pages.get(address / pageSize); page != nil {
+		return page.state
+	}
+	return untouched
+}
+
+// A program moves memory while the pager reads its memory map: that has what the kernel has not
+// reported yet. Nothing that is elsewhere is lost.
+func TestMoveInScan(t *testing.T) {
+	pl := play(t, "move", Smallest)
+	at := pl.area()
+	p := pl.process()
+	pl.until("the area is elsewhere", func() bool { return p.stateOf(at) == remote })
+	pl.goOn(p)
+	if pl.g.take(p, p.areas()); p.spans.has(at - movesTo) {
+		t.Error("an area is paged whose move has not been reported")
+	}
+	pl.end()
+}
+
+// A move of memory to where other memory is, as far as was reported, waits until that is reported
+// as gone. It is first reported that where the memory was is unmapped, which is no reason to
+// forget it.
+func TestMoveLate(t *testing.T) {
+	pl := play(t, "move", Smallest)
+	at := pl.area()
+	p := pl.process()
+	pl.until("the area is elsewhere", func() bool { return p.stateOf(at) == remote })
+	to := at - movesTo
+	p.spans.add(to, to+movesSize)
+	pl.goOn(p)
+	pl.end()
+}
+
+// An area of which a part was protected when the pager saw it is one area again for the kernel when
+// it is not protected any more: mremap moves it.
+func TestMoveOfSplit(t *testing.T) {
+	pl := play(t, "split", Smallest)
+	at := pl.area()
+	p := pl.process()
+	pl.until("the area is elsewhere", func() bool { return p.stateOf(at) == remote })
+	pl.goOn(nil)
+	pl.end()
+}
+
+// Memory that was unmapped after the pager has read the memory map, and before it is registered, is
+// not paged: the kernel would not report what is done with memory that is there later.
+func TestHoleInScan(t *testing.T) {
+	pl := play(t, "hole", 2*Smallest)
+	pl.area()
+	p := pl.process()
+	pl.until("the process is paged", func() bool { return p.adopted && len(p.spans.spans) > 0 })
+	said := func() string { // it is not served meanwhile
+		select {
+		case text := <-pl.lines:
+			return text
+		case <-time.After(time.Minute):
+			t.Fatal("the program says nothing")
+		}
+		return ""
+	}
+	pl.goOn(nil)
+	at, err := strconv.ParseUint(said(), 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := p.areas()
+	pl.goOn(nil)
+	said()
+	for pl.g.take(p, look) {
+		look = p.areas()
+	}
+	if p.spans.has(at) || !p.spans.has(at+movesSize) {
+		t.Errorf("%x is paged; a hole is at %x, and memory behind it", p.spans.spans, at)
+	}
+	pl.goOn(nil)
+	pl.end()
+}
+
+// A child of a process that has forked as it came to be paged can have pages leave, too.
+func TestForkInAdopt(t *testing.T) {
+	pl := play(t, "fork", 64<<20)
+	pl.area()
+	p := pl.process()
+	if err := p.uffd.Register(p.hello.mark(), pageSize); err != nil {
+		t.Fatal(err)
+	}
+	pl.goOn(p)
+	pl.g.adopt(p)
+	pl.until("the child has come", func() bool { return len(pl.g.processes) == 2 })
+	for c := range pl.g.processes {
+		if c != p && !c.registered(c.hello.slots) {
+			t.Error("the faults of a child's slots are not reported")
+		}
+	}
+	pl.area()
+	pl.goOn(nil)
+	pl.line() // the child's ok
+	pl.end()
+}
