@@ -2,6 +2,7 @@ package pager
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -72,7 +73,7 @@ func row(areas []area) (n int, large bool) {
 // memory, so that what was registered may have a hole, or be memory that has moved there.
 func (g *Pager) scan(p *process) {
 	p.rescan = rescanTicks
-	if p.changing() {
+	if len(p.late) > 0 || p.changing() {
 		p.rescan = 1
 		return
 	}
@@ -92,15 +93,15 @@ func (g *Pager) take(p *process, areas []area) (again bool) {
 			if !large {
 				break
 			}
-			switch p.uffd.WriteProtect(s.Start, pageSize, false) {
-			case nil:
+			err := p.uffd.WriteProtect(s.Start, pageSize, false)
+			if err == nil {
 				g.page(p, s)
-			case unix.EAGAIN:
+				continue
+			}
+			again = true
+			p.register(all, s) // also amid a change: no area is to be registered in part for long
+			if errors.Is(err, unix.EAGAIN) {
 				p.rescan = 1
-				return false
-			default:
-				again = true
-				p.register(all, s)
 			}
 		}
 		areas = areas[n:]

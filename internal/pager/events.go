@@ -10,18 +10,17 @@ import (
 )
 
 // messages reads what a process's userfaultfd reports. None is read while its agent moves pages:
-// until a change of its memory has been read, the kernel refuses to move any.
+// until a change of its memory has been read, the kernel refuses to move any. For the same reason
+// no message is read before the last one is handled: of a fault and a fork that were read at once,
+// the page would come to the parent, and the child be taken to have it, too.
 func (g *Pager) messages(p *process) {
-	var all [16]uffd.Message
 	for p.busy != opMove {
-		n, err := p.uffd.Read(all[:])
+		m, err := p.uffd.Read()
 		if err != nil {
 			p.unread = !errors.Is(err, unix.EAGAIN) // no descriptor for a child: later, perhaps
 			return
 		}
-		for _, m := range all[:n] {
-			g.message(p, m)
-		}
+		g.message(p, m)
 		g.balance()
 	}
 }
@@ -42,7 +41,9 @@ func (g *Pager) message(p *process, m uffd.Message) {
 		p.late = append(p.late, move{Message: m})
 	case uffd.Remove:
 		if !p.inArea(m.Start) {
-			g.remove(p, m.Start, m.End)
+			for _, s := range p.stayed(m.Start, m.End) {
+				g.remove(p, s.Start, s.End)
+			}
 			g.removeLate(p, m.Start, m.End)
 		}
 	case uffd.Unmap:
@@ -131,16 +132,13 @@ func (g *Pager) unmap(p *process, start, end uint64) {
 		p.moved = slices.Delete(p.moved, i, i+1)
 		return
 	}
-	gone := spanSet{[]uffd.Span{{Start: start, End: end}}}
 	for i := range p.late {
-		m := &p.late[i]
-		if m.from() == (uffd.Span{Start: start, End: end}) && !m.unmapped {
+		if m := &p.late[i]; m.from() == (uffd.Span{Start: start, End: end}) && !m.unmapped {
 			m.unmapped = true
 			return
 		}
-		gone.remove(m.Start, m.End)
 	}
-	for _, s := range gone.spans {
+	for _, s := range p.stayed(start, end) {
 		g.remove(p, s.Start, s.End)
 		p.spans.remove(s.Start, s.End)
 	}
@@ -149,6 +147,16 @@ func (g *Pager) unmap(p *process, start, end uint64) {
 			g.removeLate(p, start, end) // it was unmapped after the move
 		}
 	}
+}
+
+// stayed returns of a range what no late move has taken away. Of the rest, the pager has what has
+// moved.
+func (p *process) stayed(start, end uint64) []uffd.Span {
+	s := spanSet{[]uffd.Span{{Start: start, End: end}}}
+	for i := range p.late {
+		s.remove(p.late[i].Start, p.late[i].End)
+	}
+	return s.spans
 }
 
 // taken says whether there is memory in a range, as far as was reported.

@@ -18,7 +18,8 @@ import (
 type played struct {
 	t      *testing.T
 	g      *Pager
-	in     *os.File
+	in     *os.File // its standard input
+	fork   *os.File // another one, descriptor 3
 	lines  chan string
 	done   chan error
 	stderr bytes.Buffer
@@ -26,8 +27,13 @@ type played struct {
 
 // play starts the program moves.
 func play(t *testing.T, what string, local int64) *played {
+	return playProgram(t, local, "moves", what)
+}
+
+// playProgram starts a program of testdata.
+func playProgram(t *testing.T, local int64, name string, args ...string) *played {
 	library := needPaging(t)
-	program := compile(t, "moves")
+	program := compile(t, name)
 	socket := filepath.Join(t.TempDir(), "pager")
 	const size = 1 << 24
 	pl := &played{t: t, lines: make(chan string, 8), done: make(chan error, 1)}
@@ -38,16 +44,13 @@ func play(t *testing.T, what string, local int64) *played {
 	}
 	pl.g = g
 	t.Cleanup(g.closeAll)
-	cmd := exec.CommandContext(t.Context(), program, what)
+	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = append(os.Environ(), "LD_PRELOAD="+library, "EXNET_PAGER="+socket)
 	cmd.Stderr = &pl.stderr
-	in, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	in, fork := pipe(t, &pl.in), pipe(t, &pl.fork)
 	defer in.Close()
-	t.Cleanup(func() { out.Close() })
-	cmd.Stdin, pl.in = in, out
+	defer fork.Close()
+	cmd.Stdin, cmd.ExtraFiles = in, []*os.File{fork}
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -62,6 +65,18 @@ func play(t *testing.T, what string, local int64) *played {
 		pl.done <- cmd.Wait()
 	}()
 	return pl
+}
+
+// pipe makes a pipe. Its end for writing goes to *out, and is closed when the test ends.
+func pipe(t *testing.T, out **os.File) (in *os.File) {
+	t.Helper()
+	in, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { to.Close() })
+	*out = to
+	return in
 }
 
 // until serves the program until what is awaited is so.
@@ -249,6 +264,47 @@ func TestForkInAdopt(t *testing.T) {
 	}
 	pl.area()
 	pl.goOn(nil)
+	pl.line() // the child's ok
+	pl.end()
+}
+
+// slow is a store from which reading takes until something is so, or some time.
+type slow struct {
+	Store
+	so func() bool
+}
+
+func (s slow) ReadAt(p []byte, off int64) (int, error) {
+	for end := time.Now().Add(200 * time.Millisecond); !s.so() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	return s.Store.ReadAt(p, off)
+}
+
+// A thread waits for a page when another one forks. The page comes to the parent after the fork, so
+// that the child, which has not got it, gets it from where it was.
+func TestForkInFault(t *testing.T) {
+	pl := play(t, "touch", Smallest)
+	at := pl.area()
+	p := pl.process()
+	pl.until("the area is elsewhere", func() bool { return p.stateOf(at) == remote })
+	pl.goOn(nil)
+	pl.area()
+	pl.goOn(p)
+	if _, err := pl.fork.Write([]byte{'\n'}); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); !p.changing(); {
+		if time.Now().After(end) {
+			t.Fatal("the program does not fork")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(20 * time.Millisecond) // the fork is reported by now, or else the test finds nothing
+	store := pl.g.store
+	pl.g.store = slow{store, func() bool { return !p.changing() }}
+	pl.until("the child has come", func() bool { return len(pl.g.processes) == 2 })
+	pl.g.store = store
 	pl.line() // the child's ok
 	pl.end()
 }

@@ -1,6 +1,7 @@
 /* Has an area of memory, and does with it what its argument says, when a line comes on standard
  * input. It writes where the area is, and then ok if all memory was what it was to be. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,28 @@ static uint64_t *move(uint64_t *area, char *to)
 	return moved;
 }
 
+/* Reads a word of the area when a second line comes: at the first one, the thread's own memory
+ * comes. */
+static void *touch(void *area)
+{
+	wait_for_line(area);
+	wait_for_line(area);
+	return (void *)*(volatile uint64_t *)area;
+}
+
+/* Forks. Child and parent check the area. */
+static void fork_one(const uint64_t *area, int waits)
+{
+	pid_t pid = fork();
+	int status = 0;
+
+	must(pid >= 0, "fork");
+	if (pid > 0)
+		must(waitpid(pid, &status, 0) == pid && status == 0, "waitpid");
+	else if (waits)
+		wait_for_line(area);
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -78,6 +101,17 @@ int main(int argc, char **argv)
 		must(mprotect(area, MIB, PROT_READ | PROT_WRITE) == 0, "mprotect");
 		area = move(area, hole + 4 * MIB);
 		check(others, 4 * WORDS);
+	} else if (strcmp(what, "touch") == 0) {
+		pthread_t thread;
+
+		others = map(hole + 16 * MIB, 4 * MIB);
+		fill(others, 4 * WORDS);
+		must(pthread_create(&thread, NULL, touch, area) == 0, "pthread_create");
+		char c;
+
+		must(read(3, &c, 1) == 1, "read");
+		fork_one(area, 0);
+		pthread_join(thread, NULL);
 	} else if (strcmp(what, "hole") == 0) {
 		wait_for_line(area);
 		others = map(hole + 16 * MIB, 2 * MIB);
@@ -88,14 +122,7 @@ int main(int argc, char **argv)
 		check(others + WORDS, WORDS);
 	} else {
 		wait_for_line(area);
-		pid_t pid = fork();
-		int status = 0;
-
-		must(pid >= 0, "fork");
-		if (pid > 0)
-			must(waitpid(pid, &status, 0) == pid && status == 0, "waitpid");
-		else
-			wait_for_line(area);
+		fork_one(area, 1);
 	}
 	check(area, WORDS);
 	puts("ok");

@@ -140,17 +140,13 @@ func (f FD) Poison(start, length uint64) error {
 // messageSize is the size of struct uffd_msg.
 const messageSize = 32
 
-// Read reads messages that are there. Without one it returns 0 and EAGAIN.
-func (f FD) Read(to []Message) (int, error) {
-	var raw [16 * messageSize]byte
-	n, err := unix.Read(int(f), raw[:min(len(to), 16)*messageSize])
-	if err != nil {
-		return 0, err
+// Read reads the next message. Without one it returns EAGAIN.
+func (f FD) Read() (Message, error) {
+	var raw [messageSize]byte
+	if n, err := unix.Read(int(f), raw[:]); n != messageSize || err != nil {
+		return Message{}, err
 	}
-	for i := range n / messageSize {
-		to[i] = parse(raw[i*messageSize : (i+1)*messageSize])
-	}
-	return n / messageSize, nil
+	return parse(raw[:]), nil
 }
 
 // parse reads a struct uffd_msg.
