@@ -242,7 +242,9 @@ func (m maps) passive(a *assembly) {
 	a.label("IPv4")
 	a.field(ctxLocalIP4, pairLocalIP)
 	a.field(ctxRemoteIP4, pairRemoteIP)
-	a.add(asm.Mov.Imm(asm.R1, 1).WithSymbol("made"), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, pairChanges))
+	// Only an atomic operation that fetches is ordered after the stores before it: an addition that
+	// does not may be seen before them on arm64.
+	a.add(asm.Mov.Imm(asm.R1, 1).WithSymbol("made"), asm.FetchAdd.Mem(asm.R9, asm.R1, asm.DWord, pairChanges))
 	// A port that was translated.
 	a.add(asm.LoadMem(asm.R7, asm.RFP, atPort, asm.Word),
 		asm.HostTo(asm.BE, asm.R7, asm.Word),

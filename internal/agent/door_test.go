@@ -15,6 +15,9 @@ import (
 
 	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/connstats"
+	"exnet/internal/control"
+	"exnet/internal/logger"
 	"exnet/internal/netns/netnstest"
 
 	"golang.org/x/sys/unix"
@@ -174,6 +177,58 @@ func connect(t *testing.T) error {
 	}
 	t.Cleanup(func() { unix.Close(fd) })
 	return unix.Connect(fd, &unix.SockaddrUnix{Name: broker.DoorPath})
+}
+
+// The first program of a namespace connects before the agent that it has told of itself has made a
+// broker: the same connection becomes direct once there is one. The agent is a stub, which comes
+// when the connection has been used.
+func TestRootDoorLate(t *testing.T) {
+	if !ownRun(t) {
+		return
+	}
+	l := &lab{t: t, router: netnstest.New(t), a: netnstest.New(t), b: netnstest.New(t), proc: t.TempDir()}
+	l.build()
+	ln := listener(t)
+	defer unix.Close(ln)
+	heard := func() {
+		t.Helper()
+		fd, _, err := unix.Accept(ln)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(fd)
+	}
+	l.chat(l.a, inGo, "server", "172.30.0.2", 8080)
+	heard()
+	c := l.chat(l.a, inC, "client", "172.30.0.2", 8080)
+	heard()
+	for _, what := range []string{"open", "ask 1 60"} {
+		if got := c.do("%s", what); got != "ok" {
+			t.Fatal(what, ": ", got)
+		}
+	}
+	s, err := broker.New(broker.Config{In: l.a.Do, Log: logger.Discard{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	teller, err := control.NewTeller(s, control.Whose{Name: "late"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(t.Context()) }()
+	defer func() {
+		if err := errors.Join(teller.Close(), s.Close(), <-ended); err != nil {
+			t.Error(err)
+		}
+	}()
+	l.within(patience, "the connection is direct", func() bool {
+		if got := c.do("ask 20 60"); got != "ok" {
+			t.Fatal("ask: ", got)
+		}
+		x := l.last(l.a)
+		return x != nil && x.Mode == connstats.ModeDirect.String() && x.Sent.DirectBytes > 0 && x.Received.DirectBytes > 0
+	})
 }
 
 // Who connects without end keeps nobody else away: the next look finds what the door does not hear.

@@ -31,6 +31,7 @@ struct ds_sock *ds_make(int fd, int side)
 		ds_setup_broker();
 	bool broker = ds_broker_up(), known = ds_broker_known();
 	settle_wait(known);
+	known = known || ds_broker_comes();
 	if ((!known && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle()))
 		return NULL;
 	s->side = (uint8_t)side;

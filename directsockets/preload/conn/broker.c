@@ -71,7 +71,12 @@ void ds_broker_init(const struct ds_broker_notices *to)
  * was told of this process may be making the broker. */
 static int64_t pause_ns(void)
 {
-	return ds_place_knocked() && soon < SOON ? SOON_NS << soon++ : RETRY_NS;
+	unsigned n = soon;
+
+	if (!ds_place_knocked() || n >= SOON)
+		return RETRY_NS;
+	DS_SET(soon, n + 1);
+	return (int64_t)SOON_NS << n;
 }
 
 /* Connects to the broker of this network namespace: a kept descriptor, or -1. */
@@ -256,6 +261,7 @@ bool ds_broker_better(void)
 bool ds_broker_due(void) { return !__atomic_load_n(&page_valid, __ATOMIC_RELAXED) || now_ns() >= DS_GET(next_try); }
 
 bool ds_broker_known(void) { return DS_GET(known); }
+bool ds_broker_comes(void) { return ds_place_knocked() && !DS_GET(known) && DS_GET(soon) < SOON; }
 
 int ds_broker_absent(void) { return absent; }
 

@@ -27,7 +27,8 @@
 enum {
 	SMALL_BUFFER = 65536,
 	MIN_WINDOW = 8192,
-	ABSENT_US = 1000000, /* until it looks again for a broker that does not answer */
+	ABSENT_US = 1000000, /* until it looks again for a broker that does not answer, */
+	COMES_US = 4000,     /* or that may be coming */
 };
 
 /* With the lock of setup: asks the broker for the offer that the page's word announces. */
@@ -205,8 +206,15 @@ static void early(struct ds_sock *s, int fd)
 	uint32_t word;
 
 	if (!ds_broker_up()) {
+		bool comes = ds_broker_comes();
+
 		ds_stats_say(s->entry, DS_MODE_TCP, ds_broker_absent());
-		DS_SET(s->retry, ds_ticks() + ABSENT_US * ds_ticks_us());
+		if (comes || ds_broker_known()) {
+			DS_SET(s->retry, ds_ticks() + (comes ? COMES_US : ABSENT_US) * ds_ticks_us());
+			return;
+		}
+		ds_decided(s); /* there is none here */
+		ds_phase(s, PLAIN);
 		return;
 	}
 	if (s->side == 1 && ds_broker_orphans())
