@@ -47,6 +47,7 @@ const (
 	ReasonNoRule      = Reason(connstats.WhyNoRule)           // sends it to the server's host through the fabric
 	ReasonIdle        = Reason(connstats.WhyIdle)             // it is direct from the next byte on
 	ReasonNetwork     = Reason(connstats.WhyNetwork)          // it does not carry the connection any more
+	ReasonNoPair      = Reason(connstats.WhyNoPair)           // the agent does not know the other end
 )
 
 func (r Reason) String() string { return connstats.Why(r).String() }

@@ -383,6 +383,8 @@ func (c *Conn) whyRefused() Reason {
 		return ReasonNoMemory
 	case wire.NoRule:
 		return ReasonNoRule
+	case wire.NoPair:
+		return ReasonNoPair
 	case 0:
 		if !c.broker.Connected() { // the offer ended with it
 			return Reason(c.broker.Absent())

@@ -189,27 +189,27 @@ func (g *Group) show() {
 }
 
 // pairOf finds where an offer goes by the other end of its client's socket; nil: nowhere, or within
-// the namespace.
-func (s *Server) pairOf(o *offer) *pair {
+// the namespace. known is false if nobody knows that end.
+func (s *Server) pairOf(o *offer) (p *pair, known bool) {
 	g := s.cfg.Group
 	if g == nil || o.of.cookie == 0 {
-		return nil
+		return nil, true // there is nothing to know
 	}
-	end, ok := g.server(o.of.cookie)
-	if !ok {
-		return nil
+	end, known := g.server(o.of.cookie)
+	if !known {
+		return nil, false
 	}
 	g.mu.Lock()
 	to := g.members[end.Netns]
 	g.mu.Unlock()
 	if to == nil || to == s {
-		return nil
+		return nil, true
 	}
-	p, err := g.peer(s, to)
+	peer, err := g.peer(s, to)
 	if err != nil { // it is about to end
-		return nil
+		return nil, true
 	}
-	return &pair{to: p, key: wire.Key{Client: end.Remote, Server: end.Local}, cookie: end.Cookie, client: o.of.cookie, first: end.First}
+	return &pair{to: peer, key: wire.Key{Client: end.Remote, Server: end.Local}, cookie: end.Cookie, client: o.of.cookie, first: end.First}, true
 }
 
 // peer returns one member as another has it, and makes them peers if they are not yet.

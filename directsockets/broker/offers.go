@@ -56,9 +56,10 @@ func (o *offer) throwAway() {
 func (s *Server) addOffer(o *offer) wire.Reason {
 	var local bool
 	var pair *pair
+	known := true
 	if o.flow == nil {
 		local = s.isLocal(o.key)
-		pair = s.pairOf(o)
+		pair, known = s.pairOf(o)
 	}
 	o.made = time.Now()
 	s.count.Offers.Add(1)
@@ -87,6 +88,8 @@ func (s *Server) addOffer(o *offer) wire.Reason {
 		return s.handOverLocked(o, p, nil)
 	case pair != nil:
 		return s.handOverLocked(o, pair.to, pair)
+	case !local && !known:
+		return wire.NoPair
 	case !local || !s.listensLocked(o.key):
 		return wire.NoListener
 	}

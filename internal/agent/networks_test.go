@@ -126,6 +126,35 @@ func TestRootProxy(t *testing.T) {
 	}
 }
 
+// A connection whose handshake the agent has not seen stays on TCP, and says that.
+func TestRootNoPair(t *testing.T) {
+	for i, as := range []language{inC, inGo} {
+		t.Run(as.String(), func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			l.chat(l.b, inGo, "server", "172.30.0.3", 8080+i)
+			c := l.chat(l.a, as, "client", "172.30.0.3", 8080+i)
+			l.becomesDirect(l.a, c)
+			if got := c.do("open"); got != "ok" {
+				t.Fatal("open: ", got)
+			}
+			l.halt()
+			l.start()
+			l.within(patience, "the reason", func() bool {
+				if got := c.do("ask 20 60"); got != "ok" {
+					t.Fatal("ask: ", got)
+				}
+				x := l.last(l.a)
+				if x != nil && x.Mode == connstats.ModeDirect.String() {
+					t.Fatalf("it is direct: %+v", x)
+				}
+				return x != nil && x.Reason == connstats.WhyNoPair.String()
+			})
+			l.becomesDirect(l.a, c) // the next one
+		})
+	}
+}
+
 // proxyPort is where a proxy listens.
 const proxyPort = 9000
 

@@ -39,6 +39,7 @@ func why(w connstats.Why) string {
 		connstats.WhyNoRule:           "the server is on another host (exn-tun up --direct)",
 		connstats.WhyIdle:             "both ends are ready for direct, and nothing has moved since",
 		connstats.WhyNetwork:          "the network between the two does not carry it any more",
+		connstats.WhyNoPair:           "its other end is on another host, a proxy's, or older than the agent",
 	}
 	if text, ok := texts[w]; ok {
 		return text

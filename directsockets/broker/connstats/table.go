@@ -126,7 +126,8 @@ const (
 	WhyNoRule               // sends it to the server's host through the fabric
 	WhyIdle                 // both ends have the segment, and nothing has moved since
 	WhyNetwork              // it does not carry the connection any more
-	WhyLast             = WhyNetwork
+	WhyNoPair               // the agent does not know the other end
+	WhyLast             = WhyNoPair
 )
 
 func (w Why) String() string {
@@ -134,7 +135,7 @@ func (w Why) String() string {
 		"program", "peer", "breach", "unsupported call", "address not included", "no offer by the client", "another process has it",
 		"a thread waits in a call", "not taken in time", "the peer's node cannot be reached", "a standard stream",
 		"the broker is of another version", "the broker does not answer", "no rule for the fabric",
-		"ready, nothing moved since", "the network is cut"}
+		"ready, nothing moved since", "the network is cut", "the other end is not known"}
 	if int(w) < len(texts) {
 		return texts[w]
 	}

@@ -138,6 +138,7 @@ const (
 	NotOwner                      // of such a socket
 	BadSegment                    // or doorbell
 	NoRule                        // sends it to the server's host through the fabric
+	NoPair                        // the agent does not know the other end of the connection
 )
 
 func (r Reason) String() string {
@@ -156,6 +157,8 @@ func (r Reason) String() string {
 		return "bad segment or doorbell"
 	case NoRule:
 		return "no rule for the fabric"
+	case NoPair:
+		return "the other end is not known"
 	}
 	return fmt.Sprintf("Reason(%d)", uint8(r))
 }

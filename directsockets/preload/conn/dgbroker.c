@@ -94,7 +94,7 @@ bool ds_dg_refused(uint32_t id, int reason)
 {
 	static const uint8_t whys[] = {
 		DS_WHY_REFUSED, DS_WHY_NO_LISTENER, DS_WHY_EXPIRED, DS_WHY_UNREACHABLE, DS_WHY_NO_MEMORY, DS_WHY_REFUSED, DS_WHY_REFUSED,
-		DS_WHY_NO_RULE,
+		DS_WHY_NO_RULE, DS_WHY_NO_PAIR,
 	};
 	struct ds_dgram *d = is_socket(id) ? ds_dg_by_id(id) : NULL;
 	struct ds_dg_out *o = is_flow(id) ? ds_dg_out_by_id(id) : NULL;

@@ -61,7 +61,7 @@ void ds_refused(uint32_t id, int reason)
 {
 	static const uint8_t whys[] = {
 		DS_WHY_REFUSED, DS_WHY_NO_LISTENER, DS_WHY_EXPIRED, DS_WHY_UNREACHABLE, DS_WHY_NO_MEMORY, DS_WHY_REFUSED, DS_WHY_REFUSED,
-		DS_WHY_NO_RULE,
+		DS_WHY_NO_RULE, DS_WHY_NO_PAIR,
 	};
 	struct ds_sock *s = ds_by_id(id);
 
