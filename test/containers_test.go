@@ -12,7 +12,7 @@ import (
 	"exnet/test/testlab"
 )
 
-var containers = flag.Bool("containers", false, "redis and nginx in containers of podman, attached by exn-cni, and with devices of exn-tun cdi; wants podman with its CNI backend and netavark, crun, runc, redis, nginx, curl and musl-gcc")
+var containers = flag.Bool("containers", false, "redis and nginx in containers of podman, attached by exn-cni, and with devices of exn-tun cdi; wants podman with its CNI backend and netavark, crun, runc, redis, nginx, curl, tcpdump and musl-gcc; TestRootDocker wants docker.io")
 
 // Programs in containers of podman reach each other over exn0, and with EXNET=1 or the annotation
 // by direct sockets, as docs/containers.md says. When the containers go, nothing is left.
@@ -75,6 +75,37 @@ func TestRootContainerDevices(t *testing.T) {
 	out, err := runBlock(ctx, filepath.Dir(scripts), bin, filepath.Join(scripts, "cdi.sh")+" "+bin+" "+root+" "+musl)
 	if err != nil || !strings.HasSuffix(string(out), "ok\n") {
 		t.Errorf("cdi.sh: %v\n%s", err, out)
+	}
+}
+
+// Programs in containers of Docker on its bridges go direct by variables and mounts, as
+// docs/any-network.md says.
+func TestRootDocker(t *testing.T) {
+	if !*containers {
+		t.Skip("it wants Docker: run it with -containers")
+	}
+	for _, program := range []string{"dockerd", "/usr/bin/docker", "runc", "iptables", "redis-server", "jq"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("there is no %s", program)
+		}
+	}
+	bin, err := testlab.Build("exn-tun")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(bin)
+	scripts, err := filepath.Abs("testdata/containers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	outputOf(t, ".", filepath.Join(scripts, "libraries.sh"), bin)
+	root := filepath.Join(t.TempDir(), "root")
+	outputOf(t, ".", filepath.Join(scripts, "rootfs.sh"), root)
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime)
+	defer cancel()
+	out, err := runBlock(ctx, filepath.Dir(scripts), bin, filepath.Join(scripts, "docker.sh")+" "+bin+" "+root)
+	if err != nil || !strings.HasSuffix(string(out), "ok\n") {
+		t.Errorf("docker.sh: %v\n%s", err, out)
 	}
 }
 

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# docker.sh BIN ROOTFS: containers of Debian's Docker, which knows no CDI, on a bridge of its own; they ask for
+# direct sockets by variables and mounts, as docs/any-network.md says. ROOTFS has glibc. Ends with "ok".
+set -euo pipefail
+bin=$1 rootfs=$2
+umount -l /sys/fs/cgroup 2>/dev/null || true
+mount -t cgroup2 none /sys/fs/cgroup # as on a host with cgroup2 alone
+base=$(mktemp -d /run/docker.XXXXXX)
+docker() { /usr/bin/docker --config "$base/config" -H "unix://$base/sock" "$@"; }
+eventually() {
+	for _ in $(seq 600); do "$@" >/dev/null 2>&1 && return; sleep 0.2; done
+	echo "never: $*" >&2
+	return 1
+}
+# direct PROGRAM: how many live connections of a program are direct.
+direct() { "$bin/exn-tun" status --sockets --json | jq --arg p "$1" '[.[].connections[] | select(.mode == "direct" and .program == $p)] | length'; }
+trap 'tail -n 5 "$base/log"; docker ps -aq | xargs -r docker rm -f >/dev/null 2>&1 || true' EXIT
+dockerd --data-root "$base/data" --exec-root "$base/exec" --pidfile "$base/pid" -H "unix://$base/sock" --storage-driver vfs \
+	--userland-proxy=false --cgroup-parent /exnet-docker --exec-opt native.cgroupdriver=cgroupfs >"$base/log" 2>&1 &
+eventually docker version
+"$bin/exn-tun" agent >"$base/agent.log" 2>&1 &
+agent=$!
+eventually grep -q '^direct sockets' "$base/agent.log"
+tar -C "$rootfs" -c . | docker import - lab >/dev/null
+docker network create --subnet 10.90.7.0/24 --ipv6 --subnet fd90:7::/64 lab >/dev/null
+asks=(-e EXNET=1 -e LD_PRELOAD=/usr/lib/exnet/libexnds.so -v "$bin/libexnds.so:/usr/lib/exnet/libexnds.so:ro" -v /run/exn/ds:/run/exn/ds:ro)
+docker run --network lab "${asks[@]}" -d --name db --ip 10.90.7.9 --ip6 fd90:7::9 -p 7000:6379 lab redis-server --bind '* -::*' --protected-mode no --save '' --dir /tmp >/dev/null
+
+# reaches WHAT NETWORK ADDRESS PORT: a client on a network has direct connections there.
+reaches() {
+	echo "-- $1"
+	docker run --network "$2" "${asks[@]}" -d --name client lab redis-benchmark -h "$3" -p "$4" -q -t get -l >/dev/null
+	eventually eval '[ "$(direct redis-benchmark)" -gt 0 ]'
+	"$bin/exn-tun" status
+	docker rm -f client >/dev/null
+	eventually eval '[ "$(direct redis-benchmark)" = 0 ]'
+}
+reaches 'one bridge, by name' lab db 6379
+reaches 'IPv6' lab fd90:7::9 6379
+reaches 'a port that the host has for it (DNAT)' lab 10.90.7.1 7000
+
+echo '-- a client that does not ask is on TCP, as before'
+docker run --network lab --rm lab redis-cli -h 10.90.7.9 ping | grep -q PONG
+
+echo '-- nothing is left'
+docker rm -f db >/dev/null
+eventually eval '[ "$("$bin/exn-tun" status --sockets --json | jq length)" = 1 ]'
+kill $agent
+wait $agent
+kill "$(cat "$base/pid")"
+wait
+trap - EXIT
+echo ok
