@@ -141,11 +141,14 @@ short() { tests -short -vet=off -shuffle=on -p $((2 * $(nproc))) -parallel $((4 
 having() { grep -rlE --include='*_test.go' --exclude-dir=testdata "^func $1\(" . | xargs -n1 dirname | sort -u; }
 allocations() { tests -timeout 60m -run Alloc $(having 'Test[A-Za-z0-9_]*Alloc[A-Za-z0-9_]*'); }
 models() { tests -timeout 60m -run 'Model|NoLostWakeUp' $(having 'Test[A-Za-z0-9_]*(Model|NoLostWakeUp)[A-Za-z0-9_]*'); }
-benchmarks() { apart go test -timeout 60m -run '^$' -bench . -benchtime 1x $(having 'Benchmark[A-Za-z0-9_]*'); }
+# What fails beside the other lanes may pass alone: conclude says so.
+benchmarks() { once || echo "$name" >>"$work/slow"; }
+once() { apart go test -timeout 60m -run '^$' -bench . -benchtime 1x $(having 'Benchmark[A-Za-z0-9_]*'); }
 
 # conclude prints what came of it all.
 conclude() {
 	again
+	[ ! -e "$work/slow" ] || step "benchmarks again, of which one failed with other work beside it" once
 	printf '\n== end (%ss)\n' "$SECONDS"
 	sort -u "$work/upset" "$work/failed"
 	"$work/tally" -file "$work/account" -sum && [ ! -s "$work/failed" ]

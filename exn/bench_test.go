@@ -127,7 +127,7 @@ func BenchmarkBesideStalled(b *testing.B) {
 		b.Run(fmt.Sprintf("stalled=%v/size=100", stalled), func(b *testing.B) {
 			cfg := small()
 			cfg.Buffers = 256
-			cfg.StallTime = time.Millisecond
+			cfg.StallTime = 300 * time.Millisecond // more than it takes to fill the queue, on a busy machine, too
 			net := newNet(b, 3, cfg)
 			net.nodes[1].onFrame = func(fabric.NodeID, exteth.Offload, foreign.Frame) error { return nil }
 			a := net.nodes[0]

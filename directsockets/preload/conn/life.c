@@ -98,7 +98,9 @@ void ds_life_connected(struct ds_life *l, int fd)
 		ds_critical_end();
 		return;
 	}
-	struct ds_sock *s = settle(l, fd);
+	if (ds_above)
+		fd = ds_above->open(l, fd);
+	struct ds_sock *s = fd >= 0 ? settle(l, fd) : NULL;
 	if (!s)
 		ds_life_forget(l);
 	if (s && ds_config.wait && l->side == 0)
@@ -128,6 +130,11 @@ void ds_life_settle(struct ds_life *l, int fd)
 {
 	if (ds_life_is(l) == CONN_UNCOUNTED)
 		ds_life_complete(l, fd);
+	ds_life_wait(l);
+}
+
+void ds_life_wait(const struct ds_life *l)
+{
 	for (int i = 0; i < 1000 && ds_life_is(l) == CONN_SETTLING; i++)
 		ds_syscall(SYS_sched_yield);
 }

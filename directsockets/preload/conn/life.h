@@ -94,8 +94,10 @@ bool ds_life_connect(struct ds_life *l, bool wait) DS_HIDDEN;
 void ds_life_connected(struct ds_life *l, int fd) DS_HIDDEN;
 void ds_life_complete(struct ds_life *l, int fd) DS_HIDDEN;
 
-/* Makes the handle of l if it is UNCOUNTED and connected, or waits for the thread that does so. */
+/* Makes the handle of l if it is UNCOUNTED and connected, or waits for the thread that does so.
+ * ds_life_wait only waits. Neither does so for ever: after a fork there is no such thread. */
 void ds_life_settle(struct ds_life *l, int fd) DS_HIDDEN;
+void ds_life_wait(const struct ds_life *l) DS_HIDDEN;
 
 /* Gives up direct sockets for l. ds_life_demote settles l first, and moves what is direct back to
  * TCP. ds_life_leave does so for one without a handle, and returns false for others; ds_life_forget

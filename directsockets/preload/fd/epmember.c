@@ -213,7 +213,8 @@ void epi_nap(struct epi *e)
 
 void m_arm(struct member *m)
 {
-	if (m->armed || ds_bell(m->c->life.s) < 0)
+	/* One without a bell is active while it has events of the kernel's left. */
+	if (m->armed || !m->joined || ds_bell(m->c->life.s) < 0)
 		return;
 	/* A member that asked for nothing still hears of the end of the peer. */
 	unsigned ask = poll_plain(m->events) & (POLLIN | POLLOUT | POLLRDHUP);
@@ -432,12 +433,14 @@ void m_forget(struct conn *c)
 		struct epi *e = m->e;
 		lk_lock(&e->lock);
 		/* The kernel drops entries with the last descriptor of all processes; those
-		 * that another process keeps alive would go on to report to a dead tag. A child of
+		 * that another process keeps alive would go on to report to a dead tag, and
+		 * those that our own copy keeps alive what the program has closed. A child of
 		 * vfork may keep it, but only until it has executed its program, or for one edge
 		 * that nobody is told. */
 		if (e->owner == fd_process()) {
 			m_bell_out(m);
-			if (m->tagged && !m->unlinked && !m->orphan && (m->joined || may_be_shared(c)))
+			bool stays = c->closefd >= 0 || (m->tagged && (m->joined || may_be_shared(c)));
+			if (stays && !m->unlinked && !m->orphan)
 				REAL(epoll_ctl)(epi_fd(e), EPOLL_CTL_DEL, m->fd, NULL);
 		}
 		m_free(m);

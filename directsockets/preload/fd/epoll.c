@@ -257,12 +257,14 @@ void ep_fork_child(void)
 
 /* ---- begin --------------------------------------------------------------- */
 
+static struct conn *conn_with(struct ds_life *l) { return (struct conn *)(void *)((char *)l - offsetof(struct conn, life)); }
+
 /* The conn of s; NULL: it has none yet. */
 static struct conn *conn_of(struct ds_sock *s)
 {
 	struct ds_life *l = ds_life_of(s);
 
-	return l ? (struct conn *)(void *)((char *)l - offsetof(struct conn, life)) : NULL;
+	return l ? conn_with(l) : NULL;
 }
 
 /* conn/ reports that s has got a bell. */
@@ -285,8 +287,9 @@ static void rung(struct ds_sock *s)
 
 /* For ds_notices. */
 static int still(struct ds_sock *s, int fd) { return conn_of(s) ? conn_still(conn_of(s), fd) : fd; }
+static int still_open(struct ds_life *l, int fd) { return conn_open(conn_with(l), fd); }
 
-static const struct ds_notices of_core = {bell, rung, still};
+static const struct ds_notices of_core = {bell, rung, still, still_open};
 /* When a listener is closed, it stays announced for the uncounted ones that it has accepted. */
 static const struct fd_notices of_table = {m_active, m_orphan, m_forget, m_native, epi_dup, epi_close, uncounted_settle_servers, dgset_forget};
 

@@ -220,10 +220,8 @@ static __attribute__((noinline)) void settle_members(struct epi *e)
 		ds_critical_begin();
 		lk_lock(&e->lock);
 		for (struct member *m = e->all; m && n < SOME; m = m->enext)
-			if (m->c->life.side == 1 && conn_is(m->c) == CONN_UNCOUNTED) {
-				conn_hold(m->c);
+			if (m->c->life.side == 1 && conn_is(m->c) == CONN_UNCOUNTED && conn_hold_live(m->c))
 				found[n++] = m->c;
-			}
 		lk_unlock(&e->lock);
 		for (int i = 0; i < n; i++) {
 			conn_completed(found[i], conn_fd(found[i]));
@@ -233,6 +231,12 @@ static __attribute__((noinline)) void settle_members(struct epi *e)
 	} while (n == SOME);
 }
 
+/* Has e members that a round looks at, direct ones or with an event that was left? */
+static bool has_active(struct epi *e)
+{
+	return __atomic_load_n(&e->joined, __ATOMIC_SEQ_CST) > 0 || __atomic_load_n(&e->active_head, __ATOMIC_RELAXED);
+}
+
 /* Waits in the kernel, if nothing is direct; what becomes direct meanwhile is armed at once. *done:
  * the result is the call's. */
 static int wait_plain(struct waiter *w, bool *done)
@@ -240,10 +244,10 @@ static int wait_plain(struct waiter *w, bool *done)
 	struct epi *e = w->e;
 
 	*done = false;
-	if (__atomic_load_n(&e->joined, __ATOMIC_RELAXED) > 0)
+	if (has_active(e))
 		return 0;
 	begin_sleep(w);
-	if (__atomic_load_n(&e->joined, __ATOMIC_SEQ_CST) > 0 || __atomic_load_n(&e->woken, __ATOMIC_RELAXED) || e->holds) {
+	if (has_active(e) || __atomic_load_n(&e->woken, __ATOMIC_RELAXED) || e->holds) {
 		end_sleep(w);
 		return 0;
 	}

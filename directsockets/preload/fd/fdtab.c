@@ -199,6 +199,17 @@ struct conn *conn_peek(int fd)
 	return NULL;
 }
 
+bool conn_hold_live(struct conn *c)
+{
+	if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) >= FREE)
+		return false;
+	conn_hold(c);
+	if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) < FREE)
+		return true;
+	conn_put(c);
+	return false;
+}
+
 /* As conn_new, but fd may be a standard stream. */
 static struct conn *make(int fd, enum conn_state state, enum ds_nonblocking nonblock)
 {
@@ -248,10 +259,9 @@ void conn_each(unsigned states, void (*fn)(struct conn *c, void *arg), void *arg
 
 	for (unsigned i = 0; i < n; i++) {
 		struct conn *c = &pool[i];
-		if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) >= FREE || !(states >> conn_is(c) & 1))
+		if (!(states >> conn_is(c) & 1) || !conn_hold_live(c))
 			continue;
-		conn_hold(c);
-		if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) < FREE && (states >> conn_is(c) & 1))
+		if (states >> conn_is(c) & 1)
 			fn(c, arg);
 		conn_put(c);
 	}
@@ -290,6 +300,16 @@ int conn_still(struct conn *c, int fd)
 	return word_conn(fd_word(last)) == c ? last : other_fd(c, fd);
 }
 
+int conn_open(struct conn *c, int fd)
+{
+	/* closing() takes the number from the table and then looks at the state, this the other way
+	 * round: one of them finds what the other has done. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (__builtin_expect(word_conn(fd_word(fd)) != c, 0))
+		fd = other_fd(c, -1);
+	return fd;
+}
+
 int fd_spare(int fd)
 {
 	int copy = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
@@ -312,8 +332,10 @@ static void stream_ends(struct conn *c)
 /* In a critical section: fd, which the table has, is about to be closed. */
 static void closing(int fd)
 {
-	uintptr_t w = __atomic_exchange_n(&fd_tab[fd], 0, __ATOMIC_ACQ_REL);
+	uintptr_t w = __atomic_exchange_n(&fd_tab[fd], 0, __ATOMIC_SEQ_CST);
 	struct conn *c = word_conn(w);
+	if (c && __atomic_load_n(&c->life.state, __ATOMIC_SEQ_CST) == CONN_SETTLING) /* by a thread that asks the kernel about fd: conn_open */
+		ds_life_wait(&c->life);
 	if (c && __atomic_sub_fetch(&c->nfds, 1, __ATOMIC_ACQ_REL) == 0) {
 		int one = 1;
 		if (__atomic_compare_exchange_n(&c->users, &one, FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {

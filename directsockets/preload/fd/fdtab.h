@@ -48,6 +48,10 @@ static inline int conn_fd(const struct conn *c)
  * number may be another socket's. */
 int conn_still(struct conn *c, int fd) DS_HIDDEN;
 
+/* The same for c that is SETTLING; -1: c has no descriptor any more. What it returns stays one of
+ * c until c is settled, for whoever closes it waits. */
+int conn_open(struct conn *c, int fd) DS_HIDDEN;
+
 /* A copy of fd for calls on it that go on when it is closed, above what programs like to have; or
  * NO_COPY. */
 enum { NO_COPY = -2 };
@@ -141,6 +145,9 @@ static inline struct conn *word_conn(uintptr_t w)
  * but leaves an uncounted one as it is. */
 struct conn *conn_peek(int fd) DS_HIDDEN;
 static inline void conn_hold(struct conn *c) { ds_add_shared(&c->users, 1); }
+
+/* As conn_hold, for a conn that was found without a descriptor; false: it is FREE, or soon is. */
+bool conn_hold_live(struct conn *c) DS_HIDDEN;
 
 /* Drops a reference. The call or close that brings users to 0 makes it FREE and owns the conn. A
  * thread that has read the table before and comes late adds 1 and takes it away again; whichever of
