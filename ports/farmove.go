@@ -33,8 +33,10 @@ type errMove wire.Status
 
 func (e errMove) Error() string { return "ports: a transfer between hosts failed" }
 
-// moves returns whether n bytes go by the Mover.
-func (f *farPair) moves(n int) bool { return f.node.server.cfg.Mover != nil && n >= farLeast }
+// moves returns whether n bytes go by the Mover: the far node may be of a release without one.
+func (f *farPair) moves(n int) bool {
+	return f.moved && f.node.server.cfg.Mover != nil && n >= farLeast
+}
 
 // exposed is memory of our port for the NIC: what is there decides nothing here.
 func (f *farPair) exposed(piece foreign.Memory) []byte {

@@ -12,6 +12,7 @@ import (
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
 	"exnet/fabric/atu"
+	"exnet/fabric/fabrictest"
 	"exnet/fabric/nic"
 	"exnet/internal/shm"
 	"exnet/ports/far"
@@ -387,5 +388,20 @@ func TestMoveWithout(t *testing.T) {
 	a.ends(t, kindGet, true, data, b)
 	if n := all[0].mover.count.Load() + all[1].mover.count.Load(); n != 0 {
 		t.Errorf("%d operations by RMA", n)
+	}
+}
+
+// A far node of a release that knows no such requests, and would deny them, is not asked: it has not
+// said that it knows them.
+func TestMoveOlder(t *testing.T) {
+	n, l := liesTo(t)
+	n.cfg.Mover = newGate(t, fabrictest.NewNIC(t, 1))
+	got := make(chan wire.Message, 64)
+	l.yes(n, func(m wire.Message) error { got <- m; return nil })
+	e := (&host{node: n}).open(t)
+	e.connect(t, &end{at: wire.Addr{Node: farAway, VPID: 40}})
+	e.post(t, kindGet, farPart, wire.Base(40), wire.Base(e.at.VPID))
+	if m := <-got; m.Op != wire.OpFarGet {
+		t.Errorf("asked for %d, want %d", m.Op, wire.OpFarGet)
 	}
 }

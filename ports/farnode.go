@@ -56,6 +56,7 @@ type farPair struct {
 	requests chan farMessage
 	ended    chan struct{} // closed when either port has ended
 	over     bool          // ended is closed; belongs to the server's lock
+	moved    bool          // the far node moves bytes by RMA for us; not written after pump has begun
 
 	// The server's lock guards these; the two goroutines use what out and in point to.
 	out     *farOut // to our port; nil: not yet
@@ -77,6 +78,8 @@ const (
 	// farPosts is how many posts wait for a node: more than all ports of both nodes cause, if both
 	// keep the rules. Further ones are dropped.
 	farPosts = 1 << 16
+	// farMoves is a bit of B in the answer to OpFarConnect: the node answers OpFarGive and OpFarTake.
+	farMoves = 1
 	// farTime is how long a node may take to say whether it has a port or a register.
 	farTime = 10 * time.Second
 )
@@ -338,6 +341,9 @@ func (s *Server) admitFarLocked(f *farNode, m wire.Message) wire.Message {
 		return r
 	}
 	r.Status, r.A = wire.StatusOK, wire.Base(ours.vpid)
+	if s.cfg.Mover != nil {
+		r.B = farMoves
+	}
 	return r
 }
 
@@ -356,6 +362,9 @@ func (s *Server) connectFar(p *port, f *farNode, m wire.Message) error {
 		reply.Status = a.Status
 		pair.unusedLocked()
 		return p.post(reply)
+	}
+	if pair.in == nil {
+		pair.moved = a.B&farMoves != 0
 	}
 	fds, bell, why := s.grantFarLocked(pair)
 	if why != wire.StatusOK {

@@ -7,7 +7,7 @@ import (
 )
 
 // maxSilence is how many times Config.DownAfter a ping may stay unanswered by a peer that
-// is heard of: one that sends and does not read.
+// is heard of: one that sends and does not read; and a transfer without a byte.
 const maxSilence = 10
 
 // beat asks the peer for a sign of life in turn, and measures the round trip.
@@ -58,6 +58,10 @@ func (b *beat) tick(l *Link) {
 		l.fail(ErrSilent)
 		return
 	}
+	if l.stalled(maxSilence * l.cfg.beats()) {
+		l.fail(ErrStuck)
+		return
+	}
 	if ask != 0 {
 		l.post(&message{kind: kindPing, word: ask})
 		l.schedule()
@@ -80,7 +84,7 @@ func (b *beat) next(l *Link, now time.Time) (ask uint64, dead bool) {
 		b.silent = 0
 	}
 	b.last, b.rx, b.tx = now, rx, tx
-	most := int((l.cfg.DownAfter + l.cfg.Heartbeat - 1) / l.cfg.Heartbeat)
+	most := l.cfg.beats()
 	b.open++
 	if b.silent > most && !l.unread() || b.asked != 0 && b.open > maxSilence*most {
 		return 0, true

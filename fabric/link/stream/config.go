@@ -29,6 +29,8 @@ var (
 	ErrGone = fmt.Errorf("stream: peer is gone: %w", fabric.ErrPeerDown)
 	// ErrSilent: nothing was heard of the peer within Config.DownAfter.
 	ErrSilent = fmt.Errorf("stream: nothing heard of the peer for too long: %w", fabric.ErrPeerDown)
+	// ErrStuck: the peer lives, and a transfer did not move for ten times Config.DownAfter.
+	ErrStuck = fmt.Errorf("stream: a transfer does not move, although the peer lives: %w", fabric.ErrPeerDown)
 )
 
 // Config is how a link is made. The zero value of a field means its default.
@@ -90,6 +92,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	return c, nil
 }
+
+// beats is how many heartbeats DownAfter lasts.
+func (c *Config) beats() int { return int((c.DownAfter + c.Heartbeat - 1) / c.Heartbeat) }
 
 // Stats are the counters of a Link.
 type Stats struct {

@@ -27,6 +27,7 @@ type conn struct {
 	blocked atomic.Bool       // the socket took no more: its driver looks when it does again
 	armed   atomic.Bool       // and waits for that; written by the holder of wmu
 	carried atomic.Uint64     // bytes sent
+	queued  int               // guarded by wmu: bytes in the socket at the last beat
 
 	rx receiver // the pump's
 }

@@ -261,6 +261,7 @@ func (l *Link) write(c *conn) (ends []sent) {
 	l.count.Writes.Add(1)
 	l.count.TxBytes.Add(uint64(n))
 	c.carried.Add(uint64(n))
+	l.moved.Add(uint64(max(n-len(b.ctl), 0)))
 	ends = b.wrote(n, c.ends[:0])
 	if b.empty() && !c.owes() {
 		c.partial.Store(false)

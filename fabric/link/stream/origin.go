@@ -60,6 +60,8 @@ type op struct {
 	ended  bool      // guarded by opTable.mu: the peer has said how
 	status fabric.Status
 	xfer   xfer
+
+	progress progress // of a GET; guarded by opTable.mu as it says itself
 }
 
 // request is an operation that waits for a number.
@@ -148,6 +150,7 @@ func (l *Link) beginLocked(r *request) {
 	o := &t.ops[i]
 	if r.sink != nil {
 		o.state, o.n, o.sink = opGet, r.get.Len, r.sink
+		o.progress.begin()
 		if p, ok := r.sink.(link.Placer); ok {
 			if o.place = p.Place(); o.place != nil {
 				o.placer = p
@@ -158,6 +161,7 @@ func (l *Link) beginLocked(r *request) {
 		return
 	}
 	o.state, o.n, o.done = opPut, len(r.data), r.done
+	o.xfer.progress.begin()
 	m := putMessage(o.num, &r.put, o.n)
 	if o.n <= inlineMax {
 		o.sent = true

@@ -53,6 +53,8 @@ type xfer struct {
 	off   int          // guarded by outbox.mu: of the next chunk
 	left  atomic.Int64 // bytes that are not sent
 	lease link.Lease   // of a GET
+
+	progress progress // guarded by outbox.mu or, of a PUT, by opTable.mu, as it says itself
 }
 
 // chunk is the chunk of a transfer at off.
@@ -326,6 +328,7 @@ func (b *batch) wrote(n int, ends []sent) []sent {
 		size := len(p.data())
 		k := min(n, p.headLen+size-p.sent)
 		p.sent, n = p.sent+k, n-k
+		p.x.progress.moved.Add(uint64(k))
 		if p.sent < p.headLen+size {
 			return ends
 		}

@@ -65,7 +65,9 @@ func (x *receiver) chunk(n int, from []byte) int {
 func (l *Link) took(c *conn, n int) error {
 	x := &c.rx
 	if x.left > 0 {
-		n -= x.chunk(n, nil)
+		k := x.chunk(n, nil)
+		l.arrived(&x.in, k)
+		n -= k
 		if x.left > 0 {
 			return nil
 		}
@@ -95,7 +97,9 @@ func (l *Link) took(c *conn, n int) error {
 		if err := l.takeChunk(c, &m); err != nil {
 			return err
 		}
-		x.r += x.chunk(x.w-x.r, x.buf[x.r:x.w])
+		got := x.chunk(x.w-x.r, x.buf[x.r:x.w])
+		l.arrived(&x.in, got)
+		x.r += got
 		if x.left > 0 {
 			break
 		}

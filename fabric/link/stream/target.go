@@ -22,6 +22,8 @@ type put struct {
 	place   []byte // landing's memory; or gathered; nil: it is refused
 	gather  *[]byte
 	status  fabric.Status
+
+	progress progress // guarded by serveTable.mu as it says itself
 }
 
 // serveTable is the target's side of the operations under way.

@@ -1,0 +1,105 @@
+package stream
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric/rma"
+)
+
+// progress is how far a transfer has come, as the beats see it. The lock of the table that has the
+// transfer guards all but moved.
+type progress struct {
+	moved atomic.Uint64 // bytes
+	seen  uint64        // of moved, at the last beat that saw it change
+	all   uint64        // of Link.moved at that beat
+	idle  int           // beats since
+	begun bool          // a beat has seen it
+}
+
+// fair is how many bytes of others may pass a transfer that waits for its turn: all that can be
+// under way, which are sent by turns.
+const fair = 2 * maxOps * rma.MaxTransfer
+
+// begin is called for a new transfer.
+func (p *progress) begin() {
+	p.moved.Store(0)
+	p.begun = false
+}
+
+// stands reports whether the transfer has not moved for more than limit beats, although it was its
+// turn. all is how many bytes of all transfers have moved.
+func (p *progress) stands(all uint64, limit int) bool {
+	if now := p.moved.Load(); now != p.seen || !p.begun {
+		p.seen, p.all, p.idle, p.begun = now, all, 0, true
+		return false
+	}
+	p.idle++
+	return p.idle > limit && (all == p.all || all-p.all > fair)
+}
+
+// stalled is called at each beat. It reports whether a transfer does not come to its end, although
+// the peer lives: it holds memory, here and of programs. A link that is only slow moves some bytes.
+func (l *Link) stalled(limit int) bool {
+	for _, c := range l.conns {
+		if c.drains() {
+			l.moved.Add(1)
+		}
+	}
+	if l.standing(limit) {
+		return !l.unread() || l.standing(2*limit)
+	}
+	return false
+}
+
+// drains reports whether the peer's host has got bytes since the last beat that wait in a socket for
+// data.
+//
+// +checklocksignore: it does not know TryLock
+func (c *conn) drains() bool {
+	if !c.data || c.messages || !c.wmu.TryLock() { // who has closed it keeps the lock
+		return false
+	}
+	defer c.wmu.Unlock()
+	n, err := unix.IoctlGetInt(c.fd, unix.TIOCOUTQ)
+	was := c.queued
+	c.queued = n
+	return err == nil && n != was
+}
+
+// standing reports whether one of the transfers stands.
+func (l *Link) standing(limit int) (stands bool) {
+	all := l.moved.Load()
+	l.ops.mu.Lock()
+	for i := range l.ops.ops {
+		switch o := &l.ops.ops[i]; o.state {
+		case opGet:
+			stands = o.progress.stands(all, limit) || stands
+		case opPut:
+			stands = o.xfer.progress.stands(all, limit) || stands
+		}
+	}
+	l.ops.mu.Unlock()
+	l.serving.mu.Lock()
+	for p := range l.serving.lands {
+		stands = p.progress.stands(all, limit) || stands
+	}
+	l.serving.mu.Unlock()
+	l.out.mu.Lock()
+	for x := range l.out.live {
+		stands = x.progress.stands(all, limit) || stands
+	}
+	l.out.mu.Unlock()
+	return stands
+}
+
+// arrived is called by the pump: n bytes of the chunk have come.
+func (l *Link) arrived(in *incoming, n int) {
+	l.moved.Add(uint64(n))
+	if in.get != nil {
+		in.get.progress.moved.Add(uint64(n))
+	} else {
+		in.put.progress.moved.Add(uint64(n))
+	}
+}
