@@ -1,4 +1,4 @@
-// limits.c: what programs are told when something is used up, or gone. limits full|node
+// limits.c: what programs are told when something is used up, or gone. limits full|node|rings
 #include "pair.h"
 
 // full opens domains until the node has no port left for the user.
@@ -49,11 +49,62 @@ static void node(void)
 	side_close(&b);
 }
 
+// rings opens more rings than a domain has room for.
+static void rings(void)
+{
+	enum { EPS = 40, FIT = 8 };
+	struct fid_ep *all[EPS];
+	struct side s;
+	side_open(&s);
+	struct domain *d = of(s.domain, struct domain, fid);
+	d->ring_room = FIT * 2 * RING_LEAST;
+	for (int i = 0; i < EPS; i++)
+		must(fi_endpoint(s.domain, s.info, &all[i], NULL) == 0);
+	lock(d->fabric);
+	// Nothing is in them, so each gets what another one had.
+	for (int round = 0; round < 3; round++)
+		for (int i = 0; i < EPS; i++) {
+			struct ep *ep = of(all[i], struct ep, fid);
+			for (struct ring *r = &ep->ring; r != NULL; r = r == &ep->ring ? &ep->landing : NULL) {
+				uint64_t head = r->head;
+				must(r->mem != NULL || ring_open(d, r, 4 << 20));
+				must(r->size >= RING_LEAST && r->head == head && r->tail == head);
+				// The largest chunk fits wherever the last one has ended.
+				must(ring_take(r, 100000) != NULL);
+				r->tail = r->head;
+				must(ring_take(r, FAR_CHUNK) != NULL);
+				r->tail = r->head;
+			}
+		}
+	// They are full: no more can be had, and nobody loses his.
+	int full = 0;
+	for (int i = 0; i < EPS; i++) {
+		struct ep *ep = of(all[i], struct ep, fid);
+		if ((ep->ring.mem == NULL && !ring_open(d, &ep->ring, 4 << 20)) || ring_take(&ep->ring, 1) == NULL)
+			continue;
+		full++;
+	}
+	must(full == 2 * FIT);
+	for (int i = 0; i < EPS; i++) {
+		struct ep *ep = of(all[i], struct ep, fid);
+		must(ep->landing.mem == NULL && (ep->ring.mem != NULL) == (ep->ring.head != ep->ring.tail));
+		ep->ring.tail = ep->ring.head;
+	}
+	must(ring_open(d, &of(all[0], struct ep, fid)->landing, 4 << 20));
+	unlock(d->fabric);
+	for (int i = 0; i < EPS; i++)
+		must(fi_close(&all[i]->fid) == 0);
+	must(d->ring_room == FIT * 2 * RING_LEAST);
+	side_close(&s);
+}
+
 int main(int argc, char **argv)
 {
 	must(argc == 2);
 	if (strcmp(argv[1], "full") == 0)
 		full();
+	else if (strcmp(argv[1], "rings") == 0)
+		rings();
 	else
 		node();
 	puts("done");

@@ -131,6 +131,7 @@ int exfi_domain(struct fid_fabric *fid, struct fi_info *info, struct fid_domain 
 	int mode = info->domain_attr->mr_mode;
 	d->fabric = f;
 	d->eps_room = ENDPOINTS;
+	d->ring_room = RING_ROOM;
 	d->virt = mode == MR_BASIC;
 	d->own_keys = mode == MR_BASIC;
 	list_init(&d->active);

@@ -46,7 +46,7 @@ void ep_down(struct ep *ep, int error, bool tell)
 	ep->state = DOWN;
 	abort_out(ep, error);
 	// Who closed its endpoint, or never was connected, owes nothing.
-	if (error != FI_EIO && error != FI_ENETDOWN && !ep->peer_died)
+	if (error != FI_EIO && error != FI_ENETDOWN && error != FI_ENOMEM && !ep->peer_died)
 		error = FI_ECANCELED;
 	in_end(ep, error);
 	while ((rx = rx_take(&ep->rxq)) != NULL) {

@@ -42,6 +42,9 @@ enum {
 	RX_SIZE = 256,
 	SIZE_LIMIT = 65536,
 	CQ_SIZE = 1024,
+	RING_ROOM = 960 << 20, // of the 1 GiB of a port: for all rings of a domain
+	SHARES = 128,          // a ring has at most such a share of what is left,
+	RING_LEAST = 2 * FAR_CHUNK, // or this: the largest chunk fits, wherever the last one has ended
 };
 
 // FI_MR_BASIC and FI_MR_SCALABLE, at whose names the headers of libfabric 2 warn.
@@ -93,6 +96,7 @@ struct domain {
 	uint32_t eps_room, next_id;
 	struct list active; // endpoints that have something to do
 	struct list getting; // endpoints whose GETs run
+	size_t ring_room;   // bytes for more rings
 	struct list rings;  // of endpoints that were closed, whose peers may yet read
 	unsigned rings_count;
 	struct mr **mrs;    // by key, a hash table with open addressing
@@ -420,6 +424,9 @@ bool out_idle(const struct ep *ep);
 bool out_post(struct ep *ep, enum op op, uint8_t flags, const void *a, size_t alen, const void *b, size_t blen, bool credit);
 
 // ring.c
+// ring_open makes a ring of at most size bytes: less, if the domain has many. If no room is left, it
+// takes that of rings which nothing is in. It returns false without memory. A ring that is made once
+// more continues at its positions.
 bool ring_open(struct domain *d, struct ring *r, size_t size);
 void ring_close(struct domain *d, struct ring *r);
 // ring_keep gives a ring that others may yet use to the domain. It may fail: then it stays.
@@ -432,8 +439,8 @@ bool direct_open(struct source *s, const struct cm_head *peer);
 bool direct_read(const struct source *s, void *to, uint64_t n, uint64_t from);
 
 // get.c
-// get_expect begins the GET of a chunk that a message has announced. It returns false on a breach,
-// or without memory.
+// get_expect begins the GET of a chunk that a message has announced. It returns false on a breach.
+// Without memory the endpoint ends.
 bool get_expect(struct ep *ep, const struct chunk *c);
 // get_head returns the oldest chunk, or NULL, and get_free frees it.
 const struct get *get_head(const struct ep *ep);

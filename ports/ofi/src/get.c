@@ -23,11 +23,12 @@ static void post(struct ep *ep)
 
 bool get_expect(struct ep *ep, const struct chunk *c)
 {
-	if (c->size > exfi_settings.far_ring || ep->gets_count == WINDOW)
+	if (c->size > FAR_CHUNK || ep->gets_count == WINDOW)
 		return false;
 	if (ep->landing.mem == NULL && !ring_open(ep->domain, &ep->landing, exfi_settings.far_ring)) {
-		WARN(EP_DATA, "no memory to receive in\n");
-		return false;
+		WARN(EP_DATA, "no memory is left to receive in from other hosts: lower FI_EXNET_FAR_RING, or close endpoints\n");
+		ep_down(ep, FI_ENOMEM, true);
+		return true;
 	}
 	ep->gets[(ep->gets_first + ep->gets_count++) % WINDOW] = (struct get){.nla = c->nla, .theirs = c->after, .size = c->size};
 	post(ep);

@@ -115,6 +115,8 @@ static void dispatch(struct domain *d, const uint8_t *bytes, uint32_t len, uint3
 	default:
 		if (ok && ep->far)
 			ok = in_announced(ep, bytes, len);
+		if (ep->state != CONNECTED)
+			return;
 		if (!ok || (ep->held_count == 0 && in_message(ep, bytes, len)))
 			break;
 		if (ep->state != CONNECTED)

@@ -6,8 +6,39 @@
 
 #include "exnet.h"
 
+// reclaim closes a ring that nothing is in. Its positions stay: the peer may say them once more.
+static void reclaim(struct domain *d, struct ring *r, bool idle)
+{
+	struct ring was = *r;
+	if (r->mem == NULL || !idle || r->head != r->tail)
+		return;
+	ring_close(d, r);
+	r->head = was.head;
+	r->tail = was.tail;
+}
+
+// fits returns how large a ring becomes that is to have size bytes, or 0: there is no room. The more
+// there are, the smaller are the next.
+static size_t fits(struct domain *d, size_t size)
+{
+	for (int again = 0; again < 2; again++) {
+		size_t share = d->ring_room / SHARES & ~(size_t)0xffff;
+		size_t most = share < RING_LEAST ? RING_LEAST : share, n = size < most ? size : most;
+		if (n <= d->ring_room)
+			return n;
+		for (uint32_t i = 0; again == 0 && i < d->eps_room; i++)
+			if (d->eps[i] != NULL) {
+				reclaim(d, &d->eps[i]->ring, d->eps[i]->current == NULL);
+				reclaim(d, &d->eps[i]->landing, d->eps[i]->gets_count == 0);
+			}
+	}
+	return 0;
+}
+
 bool ring_open(struct domain *d, struct ring *r, size_t size)
 {
+	if ((size = fits(d, size)) == 0)
+		return false;
 	void *mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (mem == MAP_FAILED)
 		return false;
@@ -18,7 +49,8 @@ bool ring_open(struct domain *d, struct ring *r, size_t size)
 		return false;
 	}
 	rma2_get_nla(&region, 0, &nla);
-	*r = (struct ring){.mem = mem, .size = size, .region = region, .nla = nla};
+	d->ring_room -= size;
+	*r = (struct ring){.mem = mem, .size = size, .region = region, .nla = nla, .head = r->head, .tail = r->head};
 	list_init(&r->link);
 	return true;
 }
@@ -29,6 +61,7 @@ void ring_close(struct domain *d, struct ring *r)
 		return;
 	rma2_unregister_nofree(d->rma, &r->region);
 	munmap(r->mem, r->size);
+	d->ring_room += r->size;
 	r->mem = NULL;
 }
 
