@@ -286,7 +286,7 @@ func (s *Server) openLocked(p *farPair) error {
 	}
 	p.out = &farOut{writer: w, ended: p.ended}
 	ours.pairs[p.addr()], ours.flows[p.addr()] = p, fd
-	ours.event(wire.Message{Op: wire.OpFlow, Addr: p.addr(), Unit: ours.unit}, fd)
+	ours.event(wire.Message{Op: wire.OpFlow, Addr: p.addr(), Unit: ours.unit, A: 1}, fd)
 	go p.serve(p.out)
 	return nil
 }

@@ -213,7 +213,7 @@ func (f *farPair) pump(in *reader, out *farOut) {
 			c, number := f.node.ask(m, b[:min(int(word&(1<<7-1)), len(b))])
 			window <- func() { f.node.await(c, number, f.cut) }
 		} else if o := farOperation(word, b); o.kind == kindGet || o.kind == kindGetQW {
-			got := f.get(o)
+			got := f.get(out, o)
 			gets.Add(1)
 			window <- func() {
 				defer gets.Done()
@@ -295,7 +295,9 @@ func (f *farPair) operate(out *farOut, o operation, got wire.Status) {
 	var bad uint64
 	switch o.kind {
 	case kindPut, kindPutQW, kindImmediate:
+		out.own(1)
 		bad = f.put(o, own, theirs)
+		out.own(^uint64(0))
 	case kindGet, kindGetQW:
 		bad = f.got(o, got, own, theirs)
 	case kindNotify:
@@ -375,13 +377,19 @@ func (f *farPair) has(at uint64, n int) bool {
 }
 
 // get begins a GET. The channel yields how it ended.
-func (f *farPair) get(o operation) <-chan wire.Status {
+func (f *farPair) get(out *farOut, o operation) <-chan wire.Status {
 	ended := make(chan wire.Status, 1)
+	out.own(1)
 	if !f.has(o.write, o.size) {
+		out.own(^uint64(0))
 		ended <- wire.StatusInvalid
 		return ended
 	}
-	go func() { ended <- f.take(o.read, o.write, o.size) }()
+	go func() {
+		why := f.take(o.read, o.write, o.size)
+		out.own(^uint64(0))
+		ended <- why
+	}()
 	return ended
 }
 

@@ -81,6 +81,9 @@ func (w *writer) write(word uint64, payload []byte) {
 // busy is the word that counts operations on memory that its owner may take back.
 func (w *writer) busy(n uint64) { w.memory.Memory().Words(wire.FlowBusy, 1)[0].Add(n) }
 
+// own is the word that counts the reader's operations that run on its memory.
+func (w *writer) own(n uint64) { w.memory.Memory().Words(wire.FlowOwn, 1)[0].Add(n) }
+
 // reader is the end of a flow from a port here.
 type reader struct {
 	flow

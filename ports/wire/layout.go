@@ -22,6 +22,7 @@ const (
 	FlowHead   = 256  // what the reader has consumed
 	FlowArmed  = 384  // the reader sleeps
 	FlowBusy   = 512  // operations of the writer that run on memory with a generation
+	FlowOwn    = 520  // a far port's flow: operations of the reader that its node carries out
 	Phase      = 1 << 63
 )
 

@@ -54,7 +54,7 @@ static bool add_flow(struct exn_port *p, const struct exn_msg *m, int fd)
 		p->in = in;
 		p->in_room = room;
 	}
-	struct exn_inflow f = {.node = m->node, .vpid = m->vpid};
+	struct exn_inflow f = {.node = m->node, .vpid = m->vpid, .far = (m->a & 1) != 0};
 	if (!flow_map(p->unit, fd, &f.flow))
 		return false;
 	p->in[p->in_count++] = f;
@@ -234,6 +234,12 @@ void exn_port_close(struct exn_port *p)
 	for (unsigned i = 0; i < p->in_count; i++)
 		flow_unmap(p->unit, &p->in[i].flow);
 	free(p->in);
+	while (p->left != NULL) {
+		struct exn_left *l = p->left;
+		p->left = l->next;
+		flow_unmap(p->unit, &l->flow);
+		free(l);
+	}
 	if (p->page != NULL)
 		munmap(p->page, EXN_PAGE);
 	if (p->memory != NULL)
@@ -306,10 +312,48 @@ enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpi
 	return EXN_OK;
 }
 
+// works returns whether the node works on this port's memory, for a port on another host or for
+// this one's operations there.
+static bool works(const struct exn_flow *f)
+{
+	return __atomic_load_n(exn_flow_word(f, EXN_FLOW_BUSY), __ATOMIC_ACQUIRE) != 0 ||
+	       __atomic_load_n(exn_flow_word(f, EXN_FLOW_OWN), __ATOMIC_ACQUIRE) != 0;
+}
+
+bool exn_port_busy(struct exn_port *p)
+{
+	bool busy = false;
+	if (__atomic_load_n((uint64_t *)p->page, __ATOMIC_ACQUIRE) != p->events)
+		look(p);
+	if (p->dead)
+		return false;
+	for (unsigned i = 0; i < p->in_count; i++)
+		busy = busy || (p->in[i].far && works(&p->in[i].flow));
+	for (struct exn_left **at = &p->left; *at != NULL;) {
+		struct exn_left *l = *at;
+		if (works(&l->flow)) {
+			busy = true;
+			at = &l->next;
+			continue;
+		}
+		*at = l->next;
+		flow_unmap(p->unit, &l->flow);
+		free(l);
+	}
+	return busy;
+}
+
 // drop removes the i-th flow. Its writer has ended and its messages have been read.
 static void drop(struct exn_port *p, unsigned i)
 {
-	flow_unmap(p->unit, &p->in[i].flow);
+	struct exn_inflow *f = &p->in[i];
+	struct exn_left *l = f->far && works(&f->flow) ? malloc(sizeof(*l)) : NULL;
+	if (l != NULL) {
+		*l = (struct exn_left){p->left, f->flow};
+		p->left = l;
+	} else {
+		flow_unmap(p->unit, &f->flow);
+	}
 	p->in[i] = p->in[--p->in_count];
 }
 

@@ -63,6 +63,7 @@ struct exn_msg {
 #define EXN_NO_WRITE (1ull << 37)
 #define EXN_GENERATION 40 // the bits from here on repeat the address's
 #define EXN_FLOW_BUSY 512u // in a flow: operations that run on memory that has a generation
+#define EXN_FLOW_OWN 520u  // in one from another host: this port's operations, which the node carries out
 
 // An entry for a page that stays in the program's own memory, which the node reads and writes:
 // bits 0 to 19 of the page number begin at EXN_PLACE_LOW, the 16 bits above them at
@@ -118,9 +119,13 @@ struct exn_port {
 	int reach;       // 1: the node can access this program's memory; -1: it cannot
 	struct exn_inflow {
 		uint16_t node, vpid;
-		bool gone;
+		bool gone, far; // far: from a port on another host
 		struct exn_flow flow;
 	} *in;
+	struct exn_left { // of far ports that have ended: the node still works on this port's memory
+		struct exn_left *next;
+		struct exn_flow flow;
+	} *left;
 	unsigned in_count, in_room, turn;
 	struct exn_grant *grants;
 	struct exn_group *groups;
@@ -159,6 +164,10 @@ bool exn_port_transfer(struct exn_port *p, const struct exn_grant *g, uint64_t n
 // exn_port_take takes the next message from any peer. It copies at most the slot's payload to
 // data. It returns false if there is none.
 bool exn_port_take(struct exn_port *p, void *data, uint64_t *word, uint16_t *node, uint16_t *vpid);
+
+// exn_port_busy returns whether the node may still use memory of this port that the table had until
+// now: for ports on other hosts, or for this one's operations on theirs.
+bool exn_port_busy(struct exn_port *p);
 
 // exn_port_sleep waits until a message or news of the node arrives. It polls for a while first.
 void exn_port_sleep(struct exn_port *p);

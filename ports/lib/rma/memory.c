@@ -33,6 +33,11 @@ void rma_memory_free(RMA2_Port e)
 	free(e->addresses.list);
 	free(e->pages.list);
 	free(e->shared);
+	while (e->held != NULL) {
+		struct held_run *h = e->held;
+		e->held = h->next;
+		free(h);
+	}
 	while (e->cache != NULL) {
 		struct cached *c = e->cache;
 		e->cache = c->next;
@@ -55,6 +60,7 @@ API RMA2_ERROR rma2_register_nomalloc(RMA2_Port e, void *address, size_t size, R
 	if (first == 0 || size < 1 || size > EXN_PAGES * EXN_PAGE || last < first || last - first >= EXN_PAGES)
 		return RMA2_ERR_INV_VALUE;
 	uint32_t n = (uint32_t)(last - first + 1);
+	rma_give_held(e);
 	int64_t at = rma_runs_take(&e->addresses, n);
 	if (at < 0)
 		return RMA2_ERR_ATU;
@@ -109,6 +115,7 @@ API RMA2_ERROR rma2_register_pagelist(RMA2_Port e, void *const *pages, size_t co
 	for (uint32_t i = 0; i < n; i++)
 		if (listed(pages, stride, i) % EXN_PAGE != 0 || listed(pages, stride, i) == 0)
 			return RMA2_ERR_INV_VALUE;
+	rma_give_held(e);
 	RMA2_Region *r = malloc(sizeof(*r));
 	int64_t at = r == NULL ? -1 : rma_runs_take(&e->addresses, n);
 	if (at < 0) {
@@ -159,7 +166,7 @@ API RMA2_ERROR rma2_unregister_nofree(RMA2_Port e, RMA2_Region *r)
 			e->where[at + i + n] = NULL;
 		rma_pages_release(e, (uintptr_t)start / EXN_PAGE, (uint32_t)n);
 	}
-	rma_runs_give(&e->addresses, (uint32_t)at, (uint32_t)r->count);
+	rma_give(e, &e->addresses, (uint32_t)at, (uint32_t)r->count);
 	exn_count(&e->port, EXN_REGISTERED, -(int64_t)(r->count * EXN_PAGE));
 	*r = (RMA2_Region){0};
 	return RMA2_SUCCESS;

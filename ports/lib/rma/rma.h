@@ -37,6 +37,13 @@ struct runs {
 	size_t count, room;
 };
 
+// What was given up while the node may still use it.
+struct held_run {
+	struct held_run *next;
+	struct runs *of;
+	struct run run;
+};
+
 struct rma2_connection {
 	RMA2_Connection *next;
 	struct exn_grant *grant;
@@ -56,6 +63,7 @@ struct rma2_endpoint {
 	// What the program has registered; the table in shared memory is for peers.
 	void **where; // for each page of addresses: the program's page; NULL: none
 	struct runs addresses, pages;
+	struct held_run *held;
 	uint64_t file;                     // the number of the file that is the port's memory
 	struct rma2_endpoint *next_open;
 	size_t warm; // bytes of memory that is mapped beforehand

@@ -56,3 +56,30 @@ void rma_runs_give(struct runs *r, uint32_t first, uint32_t n)
 		r->list[i] = (struct run){first, n};
 	}
 }
+
+void rma_give_held(RMA2_Port e)
+{
+	if (e->held == NULL || exn_port_busy(&e->port))
+		return;
+	while (e->held != NULL) {
+		struct held_run *h = e->held;
+		e->held = h->next;
+		rma_runs_give(h->of, h->run.first, h->run.count);
+		free(h);
+	}
+}
+
+void rma_give(RMA2_Port e, struct runs *r, uint32_t first, uint32_t n)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); // the node counts before it reads the table
+	rma_give_held(e);
+	if (e->held == NULL && !exn_port_busy(&e->port)) {
+		rma_runs_give(r, first, n);
+		return;
+	}
+	struct held_run *h = malloc(sizeof(*h));
+	if (h == NULL)
+		return; // lost until the port is closed
+	*h = (struct held_run){e->held, r, {first, n}};
+	e->held = h;
+}
