@@ -376,10 +376,17 @@ func TestMoveHostile(t *testing.T) {
 	}
 }
 
+// setMover changes the Mover of a server that runs.
+func (n *node) setMover(m Mover) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cfg.Mover = m
+}
+
 // A far node that moves nothing by RMA gets messages.
 func TestMoveWithout(t *testing.T) {
 	_, all := newHosts(t, 2)
-	all[1].cfg.Mover = nil
+	all[1].setMover(nil)
 	a, b := all[0].open(t), all[1].open(t)
 	a.connect(t, b)
 	data := pattern(farPart+5000, 3)
@@ -395,9 +402,9 @@ func TestMoveWithout(t *testing.T) {
 // said that it knows them.
 func TestMoveOlder(t *testing.T) {
 	n, l := liesTo(t)
-	n.cfg.Mover = newGate(t, fabrictest.NewNIC(t, 1))
 	got := make(chan wire.Message, 64)
 	l.yes(n, func(m wire.Message) error { got <- m; return nil })
+	n.setMover(newGate(t, fabrictest.NewNIC(t, 1)))
 	e := (&host{node: n}).open(t)
 	e.connect(t, &end{at: wire.Addr{Node: farAway, VPID: 40}})
 	e.post(t, kindGet, farPart, wire.Base(40), wire.Base(e.at.VPID))
