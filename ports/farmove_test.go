@@ -398,8 +398,8 @@ func TestMoveWithout(t *testing.T) {
 	}
 }
 
-// A far node of a release that knows no such requests, and would deny them, is not asked: it has not
-// said that it knows them.
+// A far node of a release that knows no such requests, and would deny them, is not asked: it has
+// not said that it knows them.
 func TestMoveOlder(t *testing.T) {
 	n, l := liesTo(t)
 	got := make(chan wire.Message, 64)

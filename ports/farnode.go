@@ -78,7 +78,7 @@ const (
 	// farPosts is how many posts wait for a node: more than all ports of both nodes cause, if both
 	// keep the rules. Further ones are dropped.
 	farPosts = 1 << 16
-	// farMoves is a bit of B in the answer to OpFarConnect: the node answers OpFarGive and OpFarTake.
+	// farMoves is a bit of B in the answer to OpFarConnect: the node knows OpFarGive and OpFarTake.
 	farMoves = 1
 	// farTime is how long a node may take to say whether it has a port or a register.
 	farTime = 10 * time.Second

@@ -71,9 +71,9 @@
 //
 // Each side sends a Ping every Config.Heartbeat, unless one is unanswered or the peer has
 // just sent one; it sends at least every tenth, to measure the round trip. A peer that is
-// silent for Config.DownAfter, or does not answer for ten times as long, is down, and so is one with
-// which a transfer does not move for that time although it is its turn (nothing else moves either, or
-// 4 GiB of others have); one
+// silent for Config.DownAfter, or does not answer for ten times as long, is down, and so is
+// one with which a transfer does not move for that time although it is its turn (nothing
+// else moves either, or 4 GiB of others have); one
 // whose connection ends is down at once. A side counts its own heartbeats, so that a
 // process that was stopped does not take its peers for dead. When a peer is down, its
 // flows end with ErrPeerDown, its operations with StatusPeerDown, and all loans are

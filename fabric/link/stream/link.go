@@ -219,8 +219,8 @@ func (l *Link) Name() string {
 // given back.
 func (l *Link) Done() <-chan struct{} { return l.done }
 
-// Err is why the link is down: ErrGone, ErrSilent, ErrStuck, ErrBreach or fabric.ErrClosed. Nil while
-// it is up.
+// Err is why the link is down: ErrGone, ErrSilent, ErrStuck, ErrBreach or fabric.ErrClosed.
+// Nil while it is up.
 func (l *Link) Err() error { return l.cause.Err() }
 
 // Close takes the link down. It does not wait; Done does.

@@ -53,8 +53,8 @@ func (l *Link) stalled(limit int) bool {
 	return false
 }
 
-// drains reports whether the peer's host has got bytes since the last beat that wait in a socket for
-// data.
+// drains reports whether the peer's host has got bytes since the last beat that wait in a socket
+// for data.
 //
 // +checklocksignore: it does not know TryLock
 func (c *conn) drains() bool {

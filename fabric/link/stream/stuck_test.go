@@ -49,8 +49,8 @@ func (v *victim) stuckAfter(t *testing.T, move func()) int {
 	return 0
 }
 
-// The bound for each kind of transfer. What moves a byte at times is slow, and not stuck; what waits
-// while others move has its turn first.
+// The bound for each kind of transfer. What moves a byte at times is slow, and not stuck; what
+// waits while others move has its turn first.
 func TestStuck(t *testing.T) {
 	begin := map[string]func(t *testing.T, v *victim) *progress{
 		"GET": func(t *testing.T, v *victim) *progress {

@@ -11,8 +11,8 @@ bool rma_runs_init(struct runs *r);
 int64_t rma_runs_take(struct runs *r, uint32_t n);
 void rma_runs_give(struct runs *r, uint32_t first, uint32_t n);
 
-// rma_give returns pages of a port like rma_runs_give. As long as the node may still use them, for an
-// operation that it has begun, nobody gets them. The table has them no more.
+// rma_give returns pages of a port like rma_runs_give. As long as the node may still use them, for
+// an operation that it has begun, nobody gets them. The table has them no more.
 void rma_give(RMA2_Port e, struct runs *r, uint32_t first, uint32_t n);
 
 // rma_give_held returns what was held, if the node uses nothing any more.

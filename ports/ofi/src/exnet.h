@@ -424,9 +424,9 @@ bool out_idle(const struct ep *ep);
 bool out_post(struct ep *ep, enum op op, uint8_t flags, const void *a, size_t alen, const void *b, size_t blen, bool credit);
 
 // ring.c
-// ring_open makes a ring of at most size bytes: less, if the domain has many. If no room is left, it
-// takes that of rings which nothing is in. It returns false without memory. A ring that is made once
-// more continues at its positions.
+// ring_open makes a ring of at most size bytes: less, if the domain has many. If no room is left,
+// it takes that of rings which nothing is in. It returns false without memory. A ring that is made
+// once more continues at its positions.
 bool ring_open(struct domain *d, struct ring *r, size_t size);
 void ring_close(struct domain *d, struct ring *r);
 // ring_keep gives a ring that others may yet use to the domain. It may fail: then it stays.

@@ -17,8 +17,8 @@ static void reclaim(struct domain *d, struct ring *r, bool idle)
 	r->tail = was.tail;
 }
 
-// fits returns how large a ring becomes that is to have size bytes, or 0: there is no room. The more
-// there are, the smaller are the next.
+// fits returns how large a ring becomes that is to have size bytes, or 0: there is no room. The
+// more there are, the smaller are the next.
 static size_t fits(struct domain *d, size_t size)
 {
 	for (int again = 0; again < 2; again++) {
