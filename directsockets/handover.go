@@ -20,8 +20,10 @@ const (
 	// shadow may not have as much room.
 	returning = time.Second
 	stall     = 100 * time.Millisecond
-	// handPause is how long handOver waits between two looks.
+	// handPause is how long handOver waits between two looks, and handLate how much of the time
+	// between two of them counts: on a busy machine the peer is as late as this process.
 	handPause = 500 * time.Microsecond
+	handLate  = 4 * handPause
 )
 
 // hand says whether the shadow can be handed over.
@@ -118,14 +120,16 @@ func (c *Conn) handOver(why Reason) (*substitute, error) {
 		return s, nil
 	}
 	c.never(why)
-	for began := time.Now(); ; time.Sleep(handPause) {
+	var waited time.Duration
+	for last := time.Now(); ; time.Sleep(handPause) {
 		c.mu.Lock()
 		closed := c.closed
 		c.mu.Unlock()
 		if closed {
 			return nil, net.ErrClosed
 		}
-		waited := time.Since(began)
+		now := time.Now()
+		waited, last = waited+min(now.Sub(last), handLate), now
 		c.waited.Store(int64(waited))
 		c.askRX(wantHand)
 		rx, tx := hand(c.rx.hand.Load()), handLater

@@ -187,6 +187,10 @@ func (r *run) leave() (proof string, err error) {
 		return "", fmt.Errorf("no statistics: %w", err)
 	}
 	if _, err := c.server.ask(request{Op: op, ID: c.sid}); err != nil {
+		var a *answerError
+		if errors.As(err, &a) && a.class == errDeaf.Error() {
+			return "", r.deaf()
+		}
 		return "", err
 	}
 	var last uint64
@@ -198,10 +202,35 @@ func (r *run) leave() (proof string, err error) {
 		}
 		return n > 0 && time.Since(since) > 150*time.Millisecond && (n >= full.n[ringUsed] || !all), err
 	})
+	if errors.Is(err, errLate) {
+		err = fmt.Errorf("%w: %d bytes; %s", err, last, r.both())
+	}
 	if err == nil && last >= full.n[ringUsed] && !all {
 		err = fmt.Errorf("TCP has taken %d bytes, of %d in the ring", last, full.n[ringUsed])
 	}
 	return fmt.Sprintf("%d of %d bytes are back on TCP", last, full.n[ringUsed]), err
+}
+
+// deaf ends what has come to errDeaf. The cell is tried again.
+func (r *run) deaf() error {
+	if err := errors.Join(r.conn.close(r.conn.client), r.conn.close(r.conn.server)); err != nil {
+		return err
+	}
+	if _, err := r.spare.server.ask(request{Op: "unlisten", ID: r.spare.lid}); err != nil {
+		return err
+	}
+	return slowError{errDeaf}
+}
+
+// both is the state of both ends, for messages.
+func (r *run) both() string {
+	text := ""
+	for _, p := range []*remote{r.conn.client, r.conn.server} {
+		s, err := r.conn.stat(p)
+		e, eerr := p.entry(r.conn.caddr, r.conn.saddr)
+		text += fmt.Sprintf("%s: %+v, %+v, %v\n", p.Name, s, e, errors.Join(err, eerr))
+	}
+	return text
 }
 
 // queued is how many bytes from client to server TCP has.

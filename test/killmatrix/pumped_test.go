@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"exnet/directsockets"
 )
 
 // pumped is a connection with a writer and a reader of their own, which run until their
@@ -75,12 +77,19 @@ func (p *pumped) finish() {
 	}
 }
 
+// errDeaf says that the peer has not looked in time, on a machine that stood still: the file is one
+// end of a socket pair, and what comes goes on being direct.
+var errDeaf = errors.New("the peer has not looked")
+
 // pass passes the descriptor on: who reads has another one, which the kernel alone knows. Nothing
 // reads or writes meanwhile.
 func (p *pumped) pass() error {
 	f, err := p.conn.(interface{ File() (*os.File, error) }).File()
 	if err != nil {
 		return err
+	}
+	if c, ok := p.conn.(*directsockets.Conn); ok && c.Stats().RX == directsockets.ModeDirect {
+		return errors.Join(errDeaf, f.Close())
 	}
 	other, err := net.FileConn(f)
 	if err = errors.Join(err, f.Close()); err != nil {
