@@ -12,7 +12,8 @@ enum {
 };
 #define UNSEEN UINT64_MAX
 
-/* Guards the sets of all sockets, and struct epi's dgrams. Before the lock of a socket. */
+/* Guards the sets of all sockets, and struct epi's dgrams. After ep_lock, before the lock of a
+ * socket. */
 static struct ds_lock lock;
 
 /* The place of e and fd in d; NULL: there is none. e NULL: a free one. */
@@ -205,6 +206,27 @@ void dgset_native(struct epi *e)
 	lk_lock(&lock);
 	each(e, native, NULL);
 	lk_unlock(&lock);
+}
+
+/* ---- fork --------------------------------------------------------------------------- */
+
+void dgset_fork_prepare(void) { lk_lock(&lock); }
+
+void dgset_fork_parent(void) { lk_unlock(&lock); }
+
+/* For ds_dg_each: in a child, in which no flow is listed, d is queued nowhere. */
+static void unqueue(struct ds_dgram *d, void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < DS_DG_SETS; i++)
+		d->sets[i].queued = false;
+}
+
+void dgset_fork_child(void)
+{
+	ds_own_unlock(&lock);
+	lock = (struct ds_lock){0};
+	ds_dg_each(unqueue, NULL);
 }
 
 /* ---- events ------------------------------------------------------------------------- */

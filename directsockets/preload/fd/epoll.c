@@ -231,22 +231,26 @@ void epi_settle_nested(bool rung)
 void ep_fork_prepare(void)
 {
 	lk_lock(&ep_lock);
+	dgset_fork_prepare();
 }
 
 void ep_fork_parent(void)
 {
+	dgset_fork_parent();
 	lk_unlock(&ep_lock);
 }
 
-/* Another thread may have been changing the lists of active members: they are rebuilt. What was
- * armed is the parent's. */
+/* Another thread may have been changing the lists of active members, or of UDP sockets that are
+ * awake: they are rebuilt. What was armed is the parent's. */
 void ep_fork_child(void)
 {
+	dgset_fork_child();
 	ds_own_unlock(&ep_lock); /* of ep_fork_prepare */
 	ep_lock = (struct ds_lock){0};
 	for (uint32_t i = 0; i < epi_used; i++) {
 		epis[i].lock = (struct ds_lock){0};
 		epis[i].asleep = 0;
+		epis[i].live = epis[i].looked = NULL;
 		epis[i].sleepers = epis[i].naps = epis[i].followers = 0;
 		epis[i].active_head = epis[i].active_tail = NULL;
 		epis[i].nactive = 0;

@@ -27,6 +27,7 @@
  * 	lock of an instance  its lists (all, active, a round's), and all else of its members
  * 	                     except e, c, fd and cnext, which change only with both locks;
  * 	                     of nested instances, the outer's lock before the inner's
+ * 	lock (dgset.c)       the UDP sockets of all instances
  * 	tx_lock, rx_lock     of a connection: taken to look at it; arming, in ds_arm and its like
  *
  * So nothing that takes setup is called with ep_lock or an instance's lock held: ds_ready takes it

@@ -227,5 +227,9 @@ int dgset_merge(struct epi *e, struct epoll_event *ev, int at, int n) DS_HIDDEN;
  * to read. */
 bool dgset_awake(struct epi *e) DS_HIDDEN;
 bool dgset_rest(struct epi *e) DS_HIDDEN;
+/* With ep_lock. A child has no flows: no set has to look. */
+void dgset_fork_prepare(void) DS_HIDDEN;
+void dgset_fork_parent(void) DS_HIDDEN;
+void dgset_fork_child(void) DS_HIDDEN;
 
 #endif

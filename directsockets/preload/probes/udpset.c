@@ -283,6 +283,49 @@ static void waits(void)
 	alarm(300);
 }
 
+// A thread that has a socket join a set and leave it, again and again.
+struct joins {
+	int ep, fd, over;
+};
+
+static void *join(void *p)
+{
+	struct joins *j = p;
+
+	while (!__atomic_load_n(&j->over, __ATOMIC_RELAXED)) {
+		ep_set(j->ep, EPOLL_CTL_ADD, j->fd, EPOLLIN, 1);
+		ep_set(j->ep, EPOLL_CTL_DEL, j->fd, 0, 0);
+	}
+	return NULL;
+}
+
+// While it does, the process forks: each child has its sets whole.
+static void forking(void)
+{
+	struct sockaddr_in addr;
+	pthread_t th;
+	struct joins j = {ep_new(), udp_socket(&addr), 0};
+	int failed = 0, status;
+
+	pthread_create(&th, NULL, join, &j);
+	for (int i = 0; i < 100 && !failed; i++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			struct epoll_event ev;
+			alarm(60);
+			int ep = ep_new(); // the other one is the parent's, too
+			if (ep_set(ep, EPOLL_CTL_ADD, j.fd, EPOLLIN, 2) || sendto(j.fd, "a", 1, 0, (struct sockaddr *)&addr, sizeof addr) != 1)
+				_exit(1);
+			_exit(epoll_wait(ep, &ev, 1, LONG) != 1 || ev.data.u64 != 2);
+		}
+		failed = waitpid(pid, &status, 0) != pid || status != 0;
+		drain(j.fd);
+	}
+	__atomic_store_n(&j.over, 1, __ATOMIC_RELAXED);
+	pthread_join(th, NULL);
+	out("failed %d", failed);
+}
+
 // A socket that is told to take little holds little.
 static void buffer(void)
 {
@@ -314,6 +357,7 @@ const struct probe udpset_probes[] = {
 	{"udp-woken", woken, 0},
 	{"udp-order", order, 0},
 	{"udp-waits", waits, 0},
+	{"udp-forking", forking, 1},
 	{"udp-buffer", buffer, 0},
 	{NULL, NULL, 0},
 };
