@@ -42,6 +42,34 @@ static void spares(void)
 	free(f.mem);
 }
 
+static void *late(void *arg)
+{
+	usleep(50000); // which is longer than it waits without time to spare
+	__atomic_store_n(&((struct flow *)arg)->rx.in->taken, 100, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+// So does one that sends by the kernel to a receiver that sleeps, and has not taken what has come.
+static void catches_up(void)
+{
+	static struct ds_dgram d;
+	struct flow f;
+	pthread_t th;
+	struct ds_dg_out o = {.up = true, .theirs = -1, .alive = -1};
+	struct ds_dg_dest dest = {.flow = &o, .by_kernel = 100};
+
+	fresh(&f, RING);
+	ds_dg_arm(&f.rx, true);
+	o.seg = f.tx;
+	o.spare = ds_dg_ticks(100000000);
+	f.rx.in->taken = 1;
+	pthread_create(&th, NULL, late, &f);
+	CHECK(!ds_dg_flow(&d, &dest) && !o.unsettled, "it sleeps, and has all");
+	CHECK(o.rest == 0, "it has not waited in vain");
+	pthread_join(th, NULL);
+	free(f.mem);
+}
+
 // ---- no datagram is lost or overtaken while the receiver goes to sleep and wakes
 
 enum { COUNT = 20000, LAPS = 100000, SECONDS = 2 };
@@ -190,6 +218,7 @@ static void laps(void)
 int main(void)
 {
 	spares();
+	catches_up();
 	sleeps();
 	laps();
 	if (failures)
