@@ -163,8 +163,8 @@ static bool catch_up(struct ds_dg_out *o, const struct ds_dg_dest *dest)
 {
 	uint64_t begin = ds_ticks(), now, most = WAIT_US * ds_ticks_us();
 
-	/* The kernel would drop what the receiver does not take: as for room in the ring, also while
-	 * it sleeps, as what has come for it has woken it. */
+	/* The kernel would drop what the receiver does not take: as for room in the ring, also
+	 * while it sleeps, as what has come for it has woken it. */
 	if (o->lost != UINT64_MAX && !o->brief && o->spare > most)
 		most = o->spare;
 	do {
