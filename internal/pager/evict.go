@@ -66,11 +66,16 @@ func (g *Pager) evict(p *process) bool {
 func (g *Pager) startMove(p *process) bool {
 	var entries []entry
 	r := &p.ring
+	g.keepThreads(p)
 	p.queue.compact(&p.pages, p.resident)
 	for looked := 0; looked < 4*g.batch && p.moving(entries) < g.batch && r.used < len(r.pages); looked++ {
 		number, page := p.queue.pop(&p.pages)
 		if page == nil {
 			break
+		}
+		if page.flags&kept != 0 {
+			p.queue.push(number, page)
+			continue
 		}
 		if page.flags&referenced != 0 {
 			page.flags &^= referenced
@@ -150,6 +155,7 @@ func (g *Pager) left(p *process, number uint64, page *page, slot uint32) {
 	page.state, page.slot = standby, slot
 	p.ring.pages[slot], p.ring.there[slot] = number, true
 	p.ring.present++
+	p.left++
 	g.counts.Moved++
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -306,5 +307,18 @@ func TestForkInFault(t *testing.T) {
 	pl.until("the child has come", func() bool { return len(pl.g.processes) == 2 })
 	pl.g.store = store
 	pl.line() // the child's ok
+	pl.end()
+}
+
+// A thread that ends is joined: the kernel writes that into the thread's own memory, and does not
+// wait for the pager there.
+func TestJoin(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the program is written for amd64")
+	}
+	t.Setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0") // by which the kernel touches it before
+	pl := playProgram(t, Smallest, "joins")
+	pl.area()
+	pl.goOn(nil)
 	pl.end()
 }

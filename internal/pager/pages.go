@@ -29,6 +29,7 @@ const (
 	inherited                   // shared with the parent since a fork: it counts as the parent's
 	referenced
 	parked // not in the queue: it could not be moved
+	kept   // it does not leave: the kernel writes to it when a thread ends
 )
 
 // chunkPages are the pages of a chunk, a part of the table.

@@ -41,6 +41,9 @@ type process struct {
 	hasUnsettled bool // as a parent
 	ring         ring
 
+	left   int  // pages that left since its threads were looked at
+	listed bool // they were, and what they need is kept
+
 	resident int // pages in its memory that count
 	rss      int // pages of anonymous memory, as the kernel counts
 	rescan   int // ticks until its memory map is read again

@@ -167,6 +167,18 @@ func parse(raw []byte) Message {
 	return m
 }
 
+// ThreadID returns where the C library (glibc) has the ID of a thread of another process, which the
+// kernel clears when the thread ends; 0 if it is not known. It is 16 bytes before the list of the
+// thread's robust mutexes, of which the kernel tells.
+func ThreadID(tid int) uint64 {
+	var head, length uint64
+	_, _, errno := unix.Syscall(unix.SYS_GET_ROBUST_LIST, uintptr(tid), uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&length)))
+	if errno != 0 || head < 16 {
+		return 0
+	}
+	return head - 16
+}
+
 // Span is a range of addresses.
 type Span struct{ Start, End uint64 }
 
