@@ -189,7 +189,7 @@ func (g *Group) show() {
 }
 
 // pairOf finds where an offer goes by the other end of its client's socket; nil: nowhere, or within
-// the namespace. known is false if nobody knows that end.
+// the namespace without a translation on the way. known is false if nobody knows that end.
 func (s *Server) pairOf(o *offer) (p *pair, known bool) {
 	g := s.cfg.Group
 	if g == nil || o.of.cookie == 0 {
@@ -199,17 +199,18 @@ func (s *Server) pairOf(o *offer) (p *pair, known bool) {
 	if !known {
 		return nil, false
 	}
+	key := wire.Key{Client: end.Remote, Server: end.Local}
 	g.mu.Lock()
 	to := g.members[end.Netns]
 	g.mu.Unlock()
-	if to == nil || to == s {
+	if to == nil || to == s && key.Client == o.key.Client && key.Server == o.key.Server {
 		return nil, true
 	}
 	peer, err := g.peer(s, to)
 	if err != nil { // it is about to end
 		return nil, true
 	}
-	return &pair{to: peer, key: wire.Key{Client: end.Remote, Server: end.Local}, cookie: end.Cookie, client: o.of.cookie, first: end.First}, true
+	return &pair{to: peer, key: key, cookie: end.Cookie, client: o.of.cookie, first: end.First}, true
 }
 
 // peer returns one member as another has it, and makes them peers if they are not yet.

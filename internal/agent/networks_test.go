@@ -73,6 +73,21 @@ func TestRootNetworks(t *testing.T) {
 	}
 }
 
+// A service's address that leads back into the client's own namespace.
+func TestRootServiceBack(t *testing.T) {
+	l := newLab(t)
+	l.service()
+	command(t, l.router, "ip link set v1 type bridge_slave hairpin on") // where the bridge translates, it also sends it back
+	l.chat(l.b, inGo, "server", "::", 8080)
+	l.becomesDirect(l.b, l.chat(l.b, inC, "client", "10.96.0.10", 80))
+	for _, x := range l.connections(l.b) {
+		if x.Remote.Port() == 80 && x.Mode == connstats.ModeDirect.String() {
+			return
+		}
+	}
+	t.Errorf("the connection to the service is not direct: %+v", l.connections(l.b))
+}
+
 // Two networks have the same addresses: each connection stays in its own.
 func TestRootSameAddresses(t *testing.T) {
 	l := newLab(t)
