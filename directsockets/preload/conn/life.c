@@ -135,8 +135,14 @@ void ds_life_settle(struct ds_life *l, int fd)
 
 void ds_life_wait(const struct ds_life *l)
 {
-	for (int i = 0; i < 1000 && ds_life_is(l) == CONN_SETTLING; i++)
-		ds_syscall(SYS_sched_yield);
+	enum { LOOKS = 1000, MOST = 3000 };
+
+	for (int i = 0; i < MOST && ds_life_is(l) == CONN_SETTLING && l->gen == ds_gen; i++) {
+		if (i < LOOKS)
+			ds_syscall(SYS_sched_yield);
+		else
+			ds_syscall(SYS_nanosleep, &(struct timespec){0, 1000000}, NULL);
+	}
 }
 
 void ds_life_demote(struct ds_life *l, int fd)

@@ -95,7 +95,8 @@ void ds_life_connected(struct ds_life *l, int fd) DS_HIDDEN;
 void ds_life_complete(struct ds_life *l, int fd) DS_HIDDEN;
 
 /* Makes the handle of l if it is UNCOUNTED and connected, or waits for the thread that does so.
- * ds_life_wait only waits. Neither does so for ever: after a fork there is no such thread. */
+ * ds_life_wait only waits. Neither does so for ever: a handler may have interrupted a thread that
+ * the other one waits for. After a fork there is none. */
 void ds_life_settle(struct ds_life *l, int fd) DS_HIDDEN;
 void ds_life_wait(const struct ds_life *l) DS_HIDDEN;
 

@@ -28,15 +28,19 @@ func (p *progress) begin() {
 	p.begun = false
 }
 
-// stands reports whether the transfer has not moved for more than limit beats, although it was its
-// turn. all is how many bytes of all transfers have moved.
-func (p *progress) stands(all uint64, limit int) bool {
+// stands is called at each beat, and returns for how many the transfer has not moved although it
+// was its turn: as nothing else moves either, for quiet beats, or too much has passed it. all is how
+// many bytes of all transfers have moved.
+func (p *progress) stands(all uint64, quiet int) int {
 	if now := p.moved.Load(); now != p.seen || !p.begun {
 		p.seen, p.all, p.idle, p.begun = now, all, 0, true
-		return false
+		return 0
 	}
 	p.idle++
-	return p.idle > limit && (all == p.all || all-p.all > fair)
+	if all-p.all > fair {
+		return p.idle
+	}
+	return min(p.idle, quiet)
 }
 
 // stalled is called at each beat. It reports whether a transfer does not come to its end, although
@@ -47,10 +51,13 @@ func (l *Link) stalled(limit int) bool {
 			l.moved.Add(1)
 		}
 	}
-	if l.standing(limit) {
-		return !l.unread() || l.standing(2*limit)
+	all := l.moved.Load()
+	l.quiet++
+	if all != l.movedSeen {
+		l.movedSeen, l.quiet = all, 0
 	}
-	return false
+	beats := l.standing(all, l.quiet)
+	return beats > limit && (!l.unread() || beats > 2*limit)
 }
 
 // drains reports whether the peer's host has got bytes since the last beat that wait in a socket
@@ -68,30 +75,29 @@ func (c *conn) drains() bool {
 	return err == nil && n != was
 }
 
-// standing reports whether one of the transfers stands.
-func (l *Link) standing(limit int) (stands bool) {
-	all := l.moved.Load()
+// standing returns for how many beats a transfer stands, of the one that does so longest.
+func (l *Link) standing(all uint64, quiet int) (beats int) {
 	l.ops.mu.Lock()
 	for i := range l.ops.ops {
 		switch o := &l.ops.ops[i]; o.state {
 		case opGet:
-			stands = o.progress.stands(all, limit) || stands
+			beats = max(beats, o.progress.stands(all, quiet))
 		case opPut:
-			stands = o.xfer.progress.stands(all, limit) || stands
+			beats = max(beats, o.xfer.progress.stands(all, quiet))
 		}
 	}
 	l.ops.mu.Unlock()
 	l.serving.mu.Lock()
 	for p := range l.serving.lands {
-		stands = p.progress.stands(all, limit) || stands
+		beats = max(beats, p.progress.stands(all, quiet))
 	}
 	l.serving.mu.Unlock()
 	l.out.mu.Lock()
 	for x := range l.out.live {
-		stands = x.progress.stands(all, limit) || stands
+		beats = max(beats, x.progress.stands(all, quiet))
 	}
 	l.out.mu.Unlock()
-	return stands
+	return beats
 }
 
 // arrived is called by the pump: n bytes of the chunk have come.

@@ -96,6 +96,16 @@ func TestStuck(t *testing.T) {
 				t.Errorf("passed by others: stuck after %d beats", n)
 			}
 			p.moved.Add(1)
+			beats := 0
+			if n := v.stuckAfter(t, func() {
+				if beats++; beats == 10 {
+					v.link.moved.Add(1)
+				}
+			}); n < 41 || n > 73 {
+				t.Errorf("another moved once: stuck after %d beats", n)
+			}
+			p.moved.Add(1)
+			v.link.moved.Add(1)
 			if n := v.stuckAfter(t, func() {}); n < 31 || n > 62 {
 				t.Errorf("stuck after %d beats", n)
 			}

@@ -343,11 +343,17 @@ bool exn_port_busy(struct exn_port *p)
 	return busy;
 }
 
-// drop removes the i-th flow. Its writer has ended and its messages have been read.
+// drop removes the i-th flow. Its writer has ended and its messages have been read. It stays, to be
+// dropped later, where there is no memory to note that the node still works.
 static void drop(struct exn_port *p, unsigned i)
 {
 	struct exn_inflow *f = &p->in[i];
-	struct exn_left *l = f->far && works(&f->flow) ? malloc(sizeof(*l)) : NULL;
+	bool left = f->far && works(&f->flow);
+	struct exn_left *l = left ? malloc(sizeof(*l)) : NULL;
+	if (left && l == NULL) {
+		p->turn = i + 1;
+		return;
+	}
 	if (l != NULL) {
 		*l = (struct exn_left){p->left, f->flow};
 		p->left = l;

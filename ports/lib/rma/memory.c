@@ -60,8 +60,7 @@ API RMA2_ERROR rma2_register_nomalloc(RMA2_Port e, void *address, size_t size, R
 	if (first == 0 || size < 1 || size > EXN_PAGES * EXN_PAGE || last < first || last - first >= EXN_PAGES)
 		return RMA2_ERR_INV_VALUE;
 	uint32_t n = (uint32_t)(last - first + 1);
-	rma_give_held(e);
-	int64_t at = rma_runs_take(&e->addresses, n);
+	int64_t at = rma_take_addresses(e, n);
 	if (at < 0)
 		return RMA2_ERR_ATU;
 	if (!rma_pages_acquire(e, first, n)) {
@@ -115,9 +114,8 @@ API RMA2_ERROR rma2_register_pagelist(RMA2_Port e, void *const *pages, size_t co
 	for (uint32_t i = 0; i < n; i++)
 		if (listed(pages, stride, i) % EXN_PAGE != 0 || listed(pages, stride, i) == 0)
 			return RMA2_ERR_INV_VALUE;
-	rma_give_held(e);
 	RMA2_Region *r = malloc(sizeof(*r));
-	int64_t at = r == NULL ? -1 : rma_runs_take(&e->addresses, n);
+	int64_t at = r == NULL ? -1 : rma_take_addresses(e, n);
 	if (at < 0) {
 		free(r);
 		return r == NULL ? RMA2_ERR_MAP : RMA2_ERR_ATU;

@@ -1,5 +1,6 @@
 // runs.c: runs of free pages, for addresses and for a port's memory.
 #include <stdlib.h>
+#include <time.h>
 
 #include "pages.h"
 
@@ -67,6 +68,19 @@ void rma_give_held(RMA2_Port e)
 		rma_runs_give(h->of, h->run.first, h->run.count);
 		free(h);
 	}
+}
+
+int64_t rma_take_addresses(RMA2_Port e, uint32_t n)
+{
+	enum { LOOKS = 1000 };
+	int64_t at;
+	rma_give_held(e);
+	// What is held comes back once the node works for no other host, for a moment.
+	for (int i = 0; (at = rma_runs_take(&e->addresses, n)) < 0 && e->held != NULL && i < LOOKS; i++) {
+		nanosleep(&(struct timespec){0, 100000}, NULL);
+		rma_give_held(e);
+	}
+	return at;
 }
 
 void rma_give(RMA2_Port e, struct runs *r, uint32_t first, uint32_t n)

@@ -17,22 +17,35 @@ static void reclaim(struct domain *d, struct ring *r, bool idle)
 	r->tail = was.tail;
 }
 
+// drop_oldest closes the oldest ring of an endpoint that is closed; false: there is none.
+static bool drop_oldest(struct domain *d)
+{
+	struct ring *old = (struct ring *)list_pop(&d->rings);
+	if (old == NULL)
+		return false;
+	d->rings_count--;
+	ring_close(d, old);
+	free(old);
+	return true;
+}
+
 // fits returns how large a ring becomes that is to have size bytes, or 0: there is no room. The
 // more there are, the smaller are the next.
 static size_t fits(struct domain *d, size_t size)
 {
-	for (int again = 0; again < 2; again++) {
+	for (int again = 0;; again++) {
 		size_t share = d->ring_room / SHARES & ~(size_t)0xffff;
 		size_t most = share < RING_LEAST ? RING_LEAST : share, n = size < most ? size : most;
 		if (n <= d->ring_room)
 			return n;
+		if (again > 0 && !drop_oldest(d))
+			return 0;
 		for (uint32_t i = 0; again == 0 && i < d->eps_room; i++)
 			if (d->eps[i] != NULL) {
 				reclaim(d, &d->eps[i]->ring, d->eps[i]->current == NULL);
 				reclaim(d, &d->eps[i]->landing, d->eps[i]->gets_count == 0);
 			}
 	}
-	return 0;
 }
 
 bool ring_open(struct domain *d, struct ring *r, size_t size)
@@ -75,12 +88,8 @@ void ring_keep(struct domain *d, struct ring *r)
 	*copy = *r;
 	list_push(&d->rings, &copy->link);
 	r->mem = NULL;
-	if (++d->rings_count > KEPT) {
-		struct ring *old = (struct ring *)list_pop(&d->rings);
-		d->rings_count--;
-		ring_close(d, old);
-		free(old);
-	}
+	if (++d->rings_count > KEPT)
+		drop_oldest(d);
 }
 
 void *ring_take(struct ring *r, size_t size)
