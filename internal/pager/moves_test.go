@@ -216,7 +216,7 @@ func TestMoveOfSplit(t *testing.T) {
 // Memory that was unmapped after the pager has read the memory map, and before it is registered, is
 // not paged: the kernel would not report what is done with memory that is there later.
 func TestHoleInScan(t *testing.T) {
-	pl := play(t, "hole", 2*Smallest)
+	pl := play(t, "hole", 64<<20) // what it says leaves no memory while it is not served
 	pl.area()
 	p := pl.process()
 	pl.until("the process is paged", func() bool { return p.adopted && len(p.spans.spans) > 0 })

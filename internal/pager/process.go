@@ -41,8 +41,9 @@ type process struct {
 	hasUnsettled bool // as a parent
 	ring         ring
 
-	left   int  // pages that left since its threads were looked at
-	listed bool // they were, and what they need is kept
+	left   int      // pages that left since its threads were looked at
+	listed bool     // they were, and what they need is kept:
+	keeps  []uint64 // these pages, by number
 
 	resident int // pages in its memory that count
 	rss      int // pages of anonymous memory, as the kernel counts

@@ -23,6 +23,12 @@ func (g *Pager) keepThreads(p *process) {
 		return
 	}
 	defer f.Close()
+	for _, number := range p.keeps { // a thread may have ended, and its stack be memory like any other
+		if page := p.pages.get(number); page != nil {
+			page.flags &^= kept
+		}
+	}
+	p.keeps = p.keeps[:0]
 	names, _ := f.Readdirnames(-1)
 	for _, name := range names {
 		tid, err := strconv.Atoi(name)
@@ -35,11 +41,14 @@ func (g *Pager) keepThreads(p *process) {
 	}
 }
 
-// keep keeps a page here, to be written to at any time. It reports false if that is not possible
-// just now.
+// keep keeps a page here, to be written to at any time: up to a quarter of the share, as a program
+// says where its threads' memory is. It reports false if that is not possible just now.
 func (g *Pager) keep(p *process, number uint64) bool {
 	page := p.pages.get(number)
-	if page == nil || page.state == untouched || page.flags&kept != 0 {
+	if page == nil || page.state == untouched || page.flags&kept != 0 || len(p.keeps) >= g.limit/4 {
+		return true
+	}
+	if page.state == remote && page.place == 0 { // it is lost, and was said to be
 		return true
 	}
 	switch page.state {
@@ -55,5 +64,6 @@ func (g *Pager) keep(p *process, number uint64) bool {
 		return false
 	}
 	page.flags |= dirty | kept
+	p.keeps = append(p.keeps, number)
 	return true
 }
