@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,7 +24,25 @@ type played struct {
 	fork   *os.File // another one, descriptor 3
 	lines  chan string
 	done   chan error
-	stderr bytes.Buffer
+	stderr output
+}
+
+// output is what a program has said so far.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer // +checklocks:mu
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
 }
 
 // play starts the program moves.
@@ -156,7 +175,7 @@ func (pl *played) end() {
 	for len(pl.lines) > 0 {
 		last = <-pl.lines
 	}
-	if err != nil || last != "ok" || pl.stderr.Len() > 0 {
+	if err != nil || last != "ok" || pl.stderr.String() != "" {
 		pl.t.Errorf("%v %q\n%s", err, last, pl.stderr.String())
 	}
 }
@@ -216,11 +235,12 @@ func TestMoveOfSplit(t *testing.T) {
 // Memory that was unmapped after the pager has read the memory map, and before it is registered, is
 // not paged: the kernel would not report what is done with memory that is there later.
 func TestHoleInScan(t *testing.T) {
-	pl := play(t, "hole", 64<<20) // what it says leaves no memory while it is not served
+	pl := play(t, "hole", 2*Smallest)
 	pl.area()
 	p := pl.process()
 	pl.until("the process is paged", func() bool { return p.adopted && len(p.spans.spans) > 0 })
-	said := func() string { // it is not served meanwhile
+	pl.g.limit = 1 << 20    // so that no page is elsewhere that it touches to say something,
+	said := func() string { // for it is not served meanwhile
 		select {
 		case text := <-pl.lines:
 			return text

@@ -40,10 +40,7 @@ type Link struct {
 	serving serveTable
 	beat    beat
 	moved   atomic.Uint64 // bytes of transfers, both ways
-	// Of the beats alone: moved, when it was seen to change last, and how many there were since.
-	movedSeen uint64
-	quiet     int
-	_         [128]byte
+	_       [128]byte
 
 	pumping sync.Mutex // held by the pump: whoever takes what has come
 	ins     []*inflow  // the pump's

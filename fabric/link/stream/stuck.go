@@ -13,8 +13,10 @@ import (
 type progress struct {
 	moved atomic.Uint64 // bytes
 	seen  uint64        // of moved, at the last beat that saw it change
-	all   uint64        // of Link.moved at that beat
-	idle  int           // beats since
+	all   uint64        // Link.moved at that beat,
+	last  uint64        // and at the last beat
+	idle  int           // beats since its own bytes have moved,
+	quiet int           // and since any have
 	begun bool          // a beat has seen it
 }
 
@@ -28,19 +30,23 @@ func (p *progress) begin() {
 	p.begun = false
 }
 
-// stands is called at each beat, and returns for how many the transfer has not moved although it
-// was its turn: as nothing else moves either, for quiet beats, or too much has passed it. all is how
+// stands is called at each beat, and returns for how many the transfer has not moved although it was
+// its turn: for as long as nothing else has moved either, or since too much has passed it. all is how
 // many bytes of all transfers have moved.
-func (p *progress) stands(all uint64, quiet int) int {
+func (p *progress) stands(all uint64) int {
 	if now := p.moved.Load(); now != p.seen || !p.begun {
-		p.seen, p.all, p.idle, p.begun = now, all, 0, true
+		p.seen, p.all, p.last, p.idle, p.quiet, p.begun = now, all, all, 0, 0, true
 		return 0
 	}
 	p.idle++
+	p.quiet++
+	if all != p.last {
+		p.last, p.quiet = all, 0
+	}
 	if all-p.all > fair {
 		return p.idle
 	}
-	return min(p.idle, quiet)
+	return p.quiet
 }
 
 // stalled is called at each beat. It reports whether a transfer does not come to its end, although
@@ -51,12 +57,7 @@ func (l *Link) stalled(limit int) bool {
 			l.moved.Add(1)
 		}
 	}
-	all := l.moved.Load()
-	l.quiet++
-	if all != l.movedSeen {
-		l.movedSeen, l.quiet = all, 0
-	}
-	beats := l.standing(all, l.quiet)
+	beats := l.standing()
 	return beats > limit && (!l.unread() || beats > 2*limit)
 }
 
@@ -76,25 +77,26 @@ func (c *conn) drains() bool {
 }
 
 // standing returns for how many beats a transfer stands, of the one that does so longest.
-func (l *Link) standing(all uint64, quiet int) (beats int) {
+func (l *Link) standing() (beats int) {
+	all := l.moved.Load()
 	l.ops.mu.Lock()
 	for i := range l.ops.ops {
 		switch o := &l.ops.ops[i]; o.state {
 		case opGet:
-			beats = max(beats, o.progress.stands(all, quiet))
+			beats = max(beats, o.progress.stands(all))
 		case opPut:
-			beats = max(beats, o.xfer.progress.stands(all, quiet))
+			beats = max(beats, o.xfer.progress.stands(all))
 		}
 	}
 	l.ops.mu.Unlock()
 	l.serving.mu.Lock()
 	for p := range l.serving.lands {
-		beats = max(beats, p.progress.stands(all, quiet))
+		beats = max(beats, p.progress.stands(all))
 	}
 	l.serving.mu.Unlock()
 	l.out.mu.Lock()
 	for x := range l.out.live {
-		beats = max(beats, x.progress.stands(all, quiet))
+		beats = max(beats, x.progress.stands(all))
 	}
 	l.out.mu.Unlock()
 	return beats

@@ -18,7 +18,8 @@ void rma_give(RMA2_Port e, struct runs *r, uint32_t first, uint32_t n);
 // rma_give_held returns what was held, if the node uses nothing any more.
 void rma_give_held(RMA2_Port e);
 
-// rma_take_addresses returns n addresses in a row, or -1. It waits a tenth of a second for what is held.
+// rma_take_addresses returns n addresses in a row, or -1. It waits a tenth of a second for what is
+// held.
 int64_t rma_take_addresses(RMA2_Port e, uint32_t n);
 
 // rma_pages_acquire makes n pages of the program reachable and counts a use of each;
