@@ -22,7 +22,7 @@ func groupNet(t *testing.T) (net *testNet, nodes []*multicast.Node) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	net = newNet(t, 4, Config{Groups: look, StallTime: 5 * time.Millisecond})
+	net = newNet(t, 4, Config{Groups: look, StallTime: 300 * time.Millisecond})
 	for _, n := range net.nodes {
 		g, err := local.Node(n.id, n.cfg.NIC.Routes())
 		if err != nil {

@@ -30,9 +30,9 @@ func (p *progress) begin() {
 	p.begun = false
 }
 
-// stands is called at each beat, and returns for how many the transfer has not moved although it was
-// its turn: for as long as nothing else has moved either, or since too much has passed it. all is how
-// many bytes of all transfers have moved.
+// stands is called at each beat, and returns for how many the transfer has not moved although it
+// was its turn: for as long as nothing else has moved either, or since too much has passed it. all
+// is how many bytes of all transfers have moved.
 func (p *progress) stands(all uint64) int {
 	if now := p.moved.Load(); now != p.seen || !p.begun {
 		p.seen, p.all, p.last, p.idle, p.quiet, p.begun = now, all, all, 0, 0, true
