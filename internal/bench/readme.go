@@ -26,7 +26,7 @@ line of its own:
 Exit status: 0 done, 1 failed or, with --check, the file is out of date, 2 wrong
 usage.`,
 		Example: `dsbench readme report.json README.md
-dsbench readme --check docs/results/2026-11-24-7050938.json.gz README.md`,
+dsbench readme --check docs/results/2026-11-25-9c83051.json.gz README.md`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return cli.Usagef("readme needs a report's JSON and a text, not %d files", len(args))
