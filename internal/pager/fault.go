@@ -95,7 +95,7 @@ func (g *Pager) written(p *process, number uint64, page *page) bool {
 // arrived notes that a page is in memory now.
 func (p *process) arrived(number uint64, page *page, f flags) {
 	page.state = resident
-	page.flags = page.flags&(referenced|kept) | f
+	page.flags = page.flags&referenced | f
 	p.resident++
 	p.queue.push(number, page)
 }

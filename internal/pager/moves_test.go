@@ -2,16 +2,16 @@ package pager
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
+
+	"exnet/test/testlab"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,25 +24,7 @@ type played struct {
 	fork   *os.File // another one, descriptor 3
 	lines  chan string
 	done   chan error
-	stderr output
-}
-
-// output is what a program has said so far.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer // +checklocks:mu
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
+	stderr testlab.Output
 }
 
 // play starts the program moves.
@@ -193,13 +175,20 @@ func (p *process) stateOf(address uint64) state {
 	return untouched
 }
 
+// elsewhere serves the program until its area is elsewhere: where that was, and whose.
+func (pl *played) elsewhere() (at uint64, p *process) {
+	pl.t.Helper()
+	at = pl.area()
+	p = pl.process()
+	pl.until("the area is elsewhere", func() bool { return p.stateOf(at) == remote })
+	return at, p
+}
+
 // A program moves memory while the pager reads its memory map: that has what the kernel has not
 // reported yet. Nothing that is elsewhere is lost.
 func TestMoveInScan(t *testing.T) {
 	pl := play(t, "move", Smallest)
-	at := pl.area()
-	p := pl.process()
-	pl.until("the area is elsewhere", func() bool { return p.stateOf(at) == remote })
+	at, p := pl.elsewhere()
 	pl.goOn(p)
 	if pl.g.take(p, p.areas()); p.spans.has(at - movesTo) {
 		t.Error("an area is paged whose move has not been reported")
@@ -212,9 +201,7 @@ func TestMoveInScan(t *testing.T) {
 // forget it.
 func TestMoveLate(t *testing.T) {
 	pl := play(t, "move", Smallest)
-	at := pl.area()
-	p := pl.process()
-	pl.until("the area is elsewhere", func() bool { return p.stateOf(at) == remote })
+	at, p := pl.elsewhere()
 	to := at - movesTo
 	p.spans.add(to, to+movesSize)
 	pl.goOn(p)
@@ -225,9 +212,7 @@ func TestMoveLate(t *testing.T) {
 // it is not protected any more: mremap moves it.
 func TestMoveOfSplit(t *testing.T) {
 	pl := play(t, "split", Smallest)
-	at := pl.area()
-	p := pl.process()
-	pl.until("the area is elsewhere", func() bool { return p.stateOf(at) == remote })
+	pl.elsewhere()
 	pl.goOn(nil)
 	pl.end()
 }
@@ -306,9 +291,7 @@ func (s slow) ReadAt(p []byte, off int64) (int, error) {
 // that the child, which has not got it, gets it from where it was.
 func TestForkInFault(t *testing.T) {
 	pl := play(t, "touch", Smallest)
-	at := pl.area()
-	p := pl.process()
-	pl.until("the area is elsewhere", func() bool { return p.stateOf(at) == remote })
+	_, p := pl.elsewhere()
 	pl.goOn(nil)
 	pl.area()
 	pl.goOn(p)

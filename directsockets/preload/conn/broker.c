@@ -265,6 +265,16 @@ bool ds_broker_comes(void) { return ds_place_knocked() && !DS_GET(known) && DS_G
 
 int ds_broker_absent(void) { return absent; }
 
+int ds_broker_why(int reason)
+{
+	static const uint8_t whys[] = {
+		DS_WHY_REFUSED, DS_WHY_NO_LISTENER, DS_WHY_EXPIRED, DS_WHY_UNREACHABLE, DS_WHY_NO_MEMORY, DS_WHY_REFUSED, DS_WHY_REFUSED,
+		DS_WHY_NO_RULE, DS_WHY_NO_PAIR,
+	};
+
+	return reason > 0 && reason < (int)sizeof whys ? whys[reason] : DS_WHY_REFUSED;
+}
+
 bool ds_broker_up(void)
 {
 	int saved = errno;

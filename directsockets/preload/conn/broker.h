@@ -42,6 +42,8 @@ bool ds_broker_due(void) DS_HIDDEN;
  * is none, a reason of the statistics for which ds_is_absent is true. */
 bool ds_broker_known(void) DS_HIDDEN;
 int ds_broker_absent(void) DS_HIDDEN;
+/* Why an offer was refused, by the reason in the broker's message. */
+int ds_broker_why(int reason) DS_HIDDEN;
 /* Has an agent been told of this process that may be making the first broker? Any thread. */
 bool ds_broker_comes(void) DS_HIDDEN;
 static inline bool ds_is_absent(int why) { return why == DS_WHY_NO_BROKER || why == DS_WHY_VERSION || why == DS_WHY_SILENT; }

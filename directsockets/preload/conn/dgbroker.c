@@ -92,17 +92,13 @@ bool ds_dg_none(uint32_t id)
 
 bool ds_dg_refused(uint32_t id, int reason)
 {
-	static const uint8_t whys[] = {
-		DS_WHY_REFUSED, DS_WHY_NO_LISTENER, DS_WHY_EXPIRED, DS_WHY_UNREACHABLE, DS_WHY_NO_MEMORY, DS_WHY_REFUSED, DS_WHY_REFUSED,
-		DS_WHY_NO_RULE, DS_WHY_NO_PAIR,
-	};
 	struct ds_dgram *d = is_socket(id) ? ds_dg_by_id(id) : NULL;
 	struct ds_dg_out *o = is_flow(id) ? ds_dg_out_by_id(id) : NULL;
 
 	if (d)
 		d->deaf = true; /* its announcement */
 	if (o && !o->up) {
-		ds_stats_say(o->entry, DS_MODE_TCP, reason > 0 && reason < (int)sizeof whys ? whys[reason] : DS_WHY_REFUSED);
+		ds_stats_say(o->entry, DS_MODE_TCP, ds_broker_why(reason));
 		DS_SET(o->asked, false); /* its next send ends it */
 	}
 	return is_socket(id) || is_flow(id);

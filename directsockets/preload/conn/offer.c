@@ -59,14 +59,10 @@ static void not_taken(struct ds_sock *s, int why)
 
 void ds_refused(uint32_t id, int reason)
 {
-	static const uint8_t whys[] = {
-		DS_WHY_REFUSED, DS_WHY_NO_LISTENER, DS_WHY_EXPIRED, DS_WHY_UNREACHABLE, DS_WHY_NO_MEMORY, DS_WHY_REFUSED, DS_WHY_REFUSED,
-		DS_WHY_NO_RULE, DS_WHY_NO_PAIR,
-	};
 	struct ds_sock *s = ds_by_id(id);
 
 	if (s && s->phase == OFFERED && s->side == 0 && !DS_GET(s->retry))
-		not_taken(s, reason > 0 && reason < (int)sizeof whys ? whys[reason] : DS_WHY_REFUSED);
+		not_taken(s, ds_broker_why(reason));
 }
 
 /* Why a message did not get to the broker. */
