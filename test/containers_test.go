@@ -14,6 +14,11 @@ import (
 
 var containers = flag.Bool("containers", false, "redis and nginx in containers of podman, attached by exn-cni, and with devices of exn-tun cdi; wants podman with its CNI backend and netavark, crun, runc, redis, nginx, curl, tcpdump and musl-gcc; TestRootDocker wants docker.io")
 
+var debian = flag.String("debian", "", "`DIR` a root file system of Debian 13, which debian.sh makes there if it is not there yet: containers of its Docker, by a CDI device; minutes, and half a gigabyte")
+
+// ofDebian are the packages of -debian.
+var ofDebian = []string{"docker-cli", "docker.io", "iproute2", "iptables", "jq", "procps"}
+
 // needContainers skips the test without -containers, or without one of the programs that it runs.
 func needContainers(t *testing.T, engine string, programs ...string) {
 	t.Helper()
@@ -52,19 +57,46 @@ func buildFor(t *testing.T, commands ...string) (bin string) {
 // make.
 func inContainers(t *testing.T, bin, script string, systems ...string) {
 	t.Helper()
-	scripts := containerScripts(t)
-	line := filepath.Join(scripts, script) + " " + bin
-	for _, system := range systems {
+	runInContainers(t, bin, append([]string{filepath.Join(containerScripts(t), script), bin}, rootSystems(t, systems...)...))
+}
+
+// rootSystems makes root file systems for containers by scripts, in folders that go with the test.
+func rootSystems(t *testing.T, by ...string) (roots []string) {
+	t.Helper()
+	for _, system := range by {
 		root := filepath.Join(t.TempDir(), "root")
-		outputOf(t, ".", filepath.Join(scripts, system), root)
-		line += " " + root
+		outputOf(t, ".", filepath.Join(containerScripts(t), system), root)
+		roots = append(roots, root)
 	}
+	return roots
+}
+
+// runInContainers runs a script's line, which has to end with "ok".
+func runInContainers(t *testing.T, bin string, line []string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangTime)
 	defer cancel()
-	out, err := runBlock(ctx, filepath.Dir(scripts), bin, line)
+	out, err := runBlock(ctx, filepath.Dir(containerScripts(t)), bin, strings.Join(line, " "))
 	if err != nil || !strings.HasSuffix(string(out), "ok\n") {
-		t.Errorf("%s: %v\n%s", script, err, out)
+		t.Errorf("%s: %v\n%s", line, err, out)
+		return
 	}
+	t.Logf("%s", out)
+}
+
+// inDebian runs a script's line with the root file system of -debian.
+func inDebian(t *testing.T, bin string, line ...string) {
+	t.Helper()
+	root, err := filepath.Abs(*debian)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts := containerScripts(t)
+	if _, err := os.Stat(root); err != nil {
+		outputOf(t, ".", append([]string{filepath.Join(scripts, "debian.sh"), root, "trixie"}, ofDebian...)...)
+	}
+	line[0] = filepath.Join(scripts, line[0])
+	runInContainers(t, bin, append([]string{filepath.Join(scripts, "within.sh"), root}, line...))
 }
 
 // Programs in containers of podman reach each other over exn0, and with EXNET=1 or the annotation
@@ -93,4 +125,14 @@ func TestRootDocker(t *testing.T) {
 	bin := buildFor(t, "exn-tun")
 	outputOf(t, ".", filepath.Join(containerScripts(t), "libraries.sh"), bin)
 	inContainers(t, bin, "docker.sh", "rootfs.sh")
+}
+
+// Docker has CDI from version 25: containers go direct by the device of exn-tun cdi.
+func TestRootDockerDevices(t *testing.T) {
+	if *debian == "" {
+		t.Skip("it wants Debian 13's Docker: run it with -debian DIR")
+	}
+	bin := buildFor(t, "exn-tun")
+	outputOf(t, ".", filepath.Join(containerScripts(t), "libraries.sh"), bin)
+	inDebian(t, bin, append(append([]string{"docker.sh", bin}, rootSystems(t, "rootfs.sh")...), "cdi")...)
 }

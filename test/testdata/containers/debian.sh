@@ -27,7 +27,7 @@ APT::Install-Recommends "false";
 END
 export APT_CONFIG=$work/apt.conf DEBIAN_FRONTEND=noninteractive
 apt-get -qq -o APT::Update::Error-Mode=any update
-apt-get -qq -y --download-only install base-files base-passwd bash coreutils dash findutils grep mawk sed tar util-linux "$@"
+apt-get -qq -y --download-only install base-files base-passwd bash coreutils dash findutils grep mawk mount sed tar util-linux "$@"
 for package in "$work"/archives/{base-files_*,*}.deb; do # base-files has /bin, /lib and /sbin, which are links
 	dpkg-deb -x "$package" "$work/root"
 done
@@ -35,7 +35,7 @@ cd "$work/root"
 cp usr/share/base-passwd/passwd.master etc/passwd
 cp usr/share/base-passwd/group.master etc/group
 link() { [ ! -e "$1" ] || [ -e "$2" ] || ln -s "${1##*/}" "$2"; } # as scripts of the packages do
-rm -rf var/run && ln -s /run var/run
+rm -rf var/run var/lock && ln -s /run var/run && ln -s /run/lock var/lock
 link usr/bin/dash usr/bin/sh
 link usr/bin/mawk usr/bin/awk
 for name in iptables ip6tables; do

@@ -7,6 +7,8 @@ bin=$1 rootfs=$2 by=${3:-}
 umount -l /sys/fs/cgroup 2>/dev/null || true
 mount -t cgroup2 none /sys/fs/cgroup # as on a host with cgroup2 alone
 base=$(mktemp -d /run/docker.XXXXXX)
+mkdir -p /var/lib/docker
+mount -t tmpfs none /var/lib/docker
 docker() { /usr/bin/docker --config "$base/config" -H "unix://$base/sock" "$@"; }
 eventually() {
 	for _ in $(seq 600); do "$@" >/dev/null 2>&1 && return; sleep 0.2; done
@@ -20,9 +22,9 @@ trap 'tail -n 5 "$base/log"; docker ps -aq | xargs -r docker rm -f >/dev/null 2>
 daemon() {
 	if [ -e "$base/pid" ]; then
 		kill "$(cat "$base/pid")"
-		wait "$daemon"
+		wait "$daemon" || true
 	fi
-	dockerd --config-file "$base/daemon.json" --data-root "$base/data" --exec-root "$base/exec" --pidfile "$base/pid" -H "unix://$base/sock" --storage-driver vfs \
+	dockerd --config-file "$base/daemon.json" --exec-root "$base/exec" --pidfile "$base/pid" -H "unix://$base/sock" --storage-driver vfs \
 		--cgroup-parent /exnet-docker --exec-opt native.cgroupdriver=cgroupfs "$@" >>"$base/log" 2>&1 &
 	daemon=$!
 	eventually docker version
@@ -63,21 +65,22 @@ reaches() {
 	gone
 }
 reaches 'one bridge, by name' lab db 6379
+
+echo '-- status has it by its name'
+"$bin/exn-tun" status | grep "^ *db *$(docker ps -q --filter name=db) "
+
 reaches 'IPv6' lab fd90:7::9 6379
 reaches 'a port that the host has for it (DNAT)' lab 10.90.7.1 7000
 
 echo '-- a client that does not ask is on TCP, as before'
 docker run --network lab --rm lab redis-cli -h 10.90.7.9 ping | grep -q PONG
 
-echo '-- Docker itself starts again, and connections go on'
+echo '-- with the userland proxy, a connection to a port of the host ends in it: it stays on TCP, and says why'
 docker rm -f db >/dev/null
-
-echo '-- with the userland proxy, a connection to a port of the host ends there, and stays on TCP, which is said'
 daemon
 server -p 7000:6379
 client lab 10.90.7.1 7000
-eventually eval '"$bin/exn-tun" status --sockets --json | jq -e ".[].connections[] | select(.program == \"redis-benchmark\" and .mode == \"tcp\")"'
-"$bin/exn-tun" status --sockets
+eventually eval '"$bin/exn-tun" status --sockets --json | jq -e ".[].connections[] | select(.program == \"redis-benchmark\" and .mode == \"shadow\" and .reason == \"no direct listener\")"'
 gone
 
 echo '-- nothing is left'

@@ -12,7 +12,7 @@ for dir in /dev /proc /run /sys "$tmp" "$scripts"; do
 	mkdir -p ".$dir"
 	mount --rbind "$dir" ".$dir"
 done
-for dir in containerd containers docker kubelet; do # storage drivers make overlays, which none can on an overlay
+for dir in containerd containers kubelet; do # storage drivers make overlays, which none can on an overlay
 	mkdir -p "var/lib/$dir"
 	mount -t tmpfs none "var/lib/$dir"
 done
