@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"exnet/directsockets/broker/connstats"
 )
 
 // TestSteps holds the steps of both directions against the tables of SPEC.md, 9.4 and 9.5.
@@ -40,6 +42,23 @@ func TestSteps(t *testing.T) {
 		slices.Sort(want)
 		if len(want) == 0 || !slices.Equal(have, want) {
 			t.Errorf("%s: the code has\n%q\nSPEC.md\n%q", title, have, want)
+		}
+	}
+}
+
+// TestFailed has offers fail more often than they are repeated: what a broker is to blame for,
+// this one or the peer's, does not count.
+func TestFailed(t *testing.T) {
+	for why, counts := range map[Reason]bool{
+		ReasonNoBroker: false, ReasonVersion: false, ReasonSilent: false, ReasonUnreachable: false,
+		ReasonExpired: true, ReasonRefused: true, ReasonNoMemory: true,
+	} {
+		c := &Conn{entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
+		for range maxTries + 1 {
+			c.failed(why)
+		}
+		if never := c.up.Load() == upNever; never != counts {
+			t.Errorf("%v, %d times: given up %v", why, maxTries+1, never)
 		}
 	}
 }

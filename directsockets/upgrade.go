@@ -134,7 +134,9 @@ func (c *Conn) never(why Reason) {
 func (c *Conn) failed(why Reason) {
 	c.reason(why)
 	c.mu.Lock()
-	if why != ReasonNoBroker && why != ReasonVersion && why != ReasonSilent { // these say nothing of this connection
+	switch why {
+	case ReasonNoBroker, ReasonVersion, ReasonSilent, ReasonUnreachable: // these say nothing of this connection
+	default:
 		c.tries++
 	}
 	tries := max(int(c.tries), 1)

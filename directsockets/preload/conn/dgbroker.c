@@ -98,7 +98,8 @@ bool ds_dg_refused(uint32_t id, int reason)
 	if (d)
 		d->deaf = true; /* its announcement */
 	if (o && !o->up) {
-		ds_stats_say(o->entry, DS_MODE_TCP, ds_broker_why(reason));
+		o->why = (uint8_t)ds_broker_why(reason);
+		ds_stats_say(o->entry, DS_MODE_TCP, o->why);
 		DS_SET(o->asked, false); /* its next send ends it */
 	}
 	return is_socket(id) || is_flow(id);

@@ -1,4 +1,5 @@
 /* Flows from a UDP socket, by destination. */
+#include "conn/broker.h"
 #include "conn/dgram.h"
 #include "conn/fds.h"
 #include "conn/inner.h"
@@ -115,7 +116,9 @@ void ds_dg_out_end(struct ds_dgram *d, struct ds_dg_dest *dest, int why)
 	ds_dg_out_put(o);
 	d->nout--;
 	dest->sent = 0;
-	if (dest->tries >= TRIES)
+	if (ds_is_brokers(why)) /* that does not count */
+		dest->since = ds_ticks() + AGAIN_US * ds_ticks_us();
+	else if (dest->tries >= TRIES)
 		dest->never = true;
 	else
 		dest->since = ds_ticks() + ((uint64_t)AGAIN_US << dest->tries++) * ds_ticks_us();
@@ -211,7 +214,7 @@ struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 		uint32_t state = ds_dg_state(&o->seg);
 
 		if (state == DS_WITHDRAWN || (state != DS_ATTACHED && !o->asked) || (o->theirs < 0 && dead(o, now))) {
-			ds_dg_out_end(d, dest, DS_WHY_REFUSED);
+			ds_dg_out_end(d, dest, o->why ? o->why : DS_WHY_REFUSED);
 			return NULL;
 		}
 		if (state != DS_ATTACHED)

@@ -64,6 +64,7 @@ struct ds_dg_out {
 	uint64_t spare;	   /* how long it may wait for room, in ds_ticks */
 	uint64_t stuck;	   /* consumed when a datagram was dropped; UINT64_MAX: none was */
 	bool asked;	   /* the offer is with the broker */
+	uint8_t why;	   /* of the statistics: why the broker refused it, or 0 */
 	struct ds_entry *entry;
 	uint64_t *counters;
 };

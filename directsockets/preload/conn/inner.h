@@ -55,6 +55,7 @@ struct ds_sock {
 	uint64_t checked; /* when the bell was last looked at, by ds_ticks */
 	uint64_t retry;   /* EARLY: nothing is tried before; OFFERED: the offer is repeated then, if not 0 */
 	uint32_t asked;   /* the connection to the broker that has the offer */
+	uint8_t not_taken; /* why the offer was last not taken */
 	int offered[2];   /* OFFERED: the segment and side 1's doorbell, to be offered again; or -1 */
 	unsigned lowat;
 	uint64_t seen; /* messages that have arrived, when ds_edges last looked */

@@ -38,7 +38,7 @@ void ds_tell_rung(struct ds_sock *s)
 /* Puts the next try off, for longer each time. False: there were enough. */
 static bool later(struct ds_sock *s, int why)
 {
-	if (ds_is_absent(why)) { /* that says nothing of this connection */
+	if (ds_is_brokers(why)) {
 		DS_SET(s->retry, ds_ticks() + FIRST_US * ds_ticks_us());
 		return true;
 	}
@@ -52,6 +52,10 @@ static bool later(struct ds_sock *s, int why)
  * so that the doorbell ends. */
 static void not_taken(struct ds_sock *s, int why)
 {
+	/* The listeners that a broker has told of go out of the page when it cannot be reached. */
+	if (why == DS_WHY_NO_LISTENER && s->not_taken == DS_WHY_UNREACHABLE)
+		why = DS_WHY_UNREACHABLE;
+	s->not_taken = (uint8_t)why;
 	ds_stats_say(s->entry, DS_MODE_TCP, why);
 	if (s->offered[1] >= 0 && !later(s, why))
 		ds_offer_once(s);
@@ -197,7 +201,7 @@ void ds_offer(struct ds_sock *s, int fd)
 			ds_gate_open(s);
 			return;
 		}
-		s->tries = 0;
+		s->tries = s->not_taken = 0;
 		s->seg.bell = ds_fd_keep(bells[0]);
 		s->no_rights = ds_fd_no_rights(s->seg.bell);
 		__atomic_store_n(&s->seg.own->flags, DS_HEEDS | (ds_config.expedited ? DS_EXPEDITED : 0), __ATOMIC_RELEASE);

@@ -86,6 +86,35 @@ static void gone(pid_t *broker, const char *path)
 	becomes_direct(&c, &s);
 }
 
+// The peer's broker cannot be reached, for longer than an offer would be repeated: it refuses the
+// offer, and its listeners go out of the page. When they are back, the connection becomes direct.
+static void out_of_reach(void)
+{
+	struct side c, s;
+	uint8_t b[1];
+	uint16_t port = ntohs(at.sin_port);
+	int looks = 0;
+
+	__atomic_store_n(broker_reason, 3, __ATOMIC_RELEASE);
+	__atomic_store_n(broker_refuses, 1, __ATOMIC_RELEASE);
+	connect_to(&c);
+	accept_from(&s);
+	for (int64_t end = ds_now() + LONG * 1000000000ll; ds_now() < end && looks < 12; usleep(1000)) {
+		uint64_t retry = c.s->retry;
+
+		CHECK(put(&c, "x", 1, 0) == 1 && get(&s, b, 1, 0) == 1, "echo");
+		if (c.s->phase != OFFERED || c.s->retry == retry)
+			continue;
+		looks++;
+		broker_listeners(port, 0);
+		CHECK(c.s->entry->reason == DS_WHY_UNREACHABLE, "look %d: reason %d", looks, c.s->entry->reason);
+		c.s->retry = ds_ticks(); // it need not take as long as it does
+	}
+	CHECK(looks == 12 && c.s->tries == 0 && c.s->offered[1] >= 0, "%d looks, %d counted, kept %d", looks, c.s->tries, c.s->offered[1]);
+	broker_listeners(port, 1);
+	becomes_direct(&c, &s);
+}
+
 int main(void)
 {
 	char path[64];
@@ -95,6 +124,7 @@ int main(void)
 	silent(broker);
 	of_another_version();
 	gone(&broker, path);
+	out_of_reach();
 	ends_stop(broker, path);
 	printf("absent: %d failed\n", failures);
 	return failures != 0;

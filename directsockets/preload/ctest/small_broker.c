@@ -25,7 +25,7 @@ static struct offer {
 } offers[OFFERS];
 static int noffers, clients[CLIENTS], nclients, page;
 static uint8_t *mem;
-int *broker_refuses, *broker_hangs_up;
+int *broker_refuses, *broker_reason, *broker_hangs_up;
 
 static void count(const struct ds_info *info, int by)
 {
@@ -96,7 +96,7 @@ static bool serve(int fd)
 		if (__atomic_load_n(broker_refuses, __ATOMIC_ACQUIRE) > 0) {
 			__atomic_fetch_sub(broker_refuses, 1, __ATOMIC_ACQ_REL);
 			answer.type = DS_REFUSED;
-			answer.reason = 2;
+			answer.reason = (uint8_t)__atomic_load_n(broker_reason, __ATOMIC_ACQUIRE);
 			say(fd, &answer, NULL, 0);
 			break;
 		}
@@ -188,8 +188,10 @@ pid_t broker_start(const char *path)
 	if (bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || listen(fd, 64) < 0)
 		abort();
 	if (!broker_refuses) {
-		broker_refuses = mmap(NULL, 2 * sizeof *broker_refuses, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		broker_refuses = mmap(NULL, 3 * sizeof *broker_refuses, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 		broker_hangs_up = broker_refuses + 1;
+		broker_reason = broker_refuses + 2;
+		*broker_reason = 2;
 	}
 	page = memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (ftruncate(page, PAGE) < 0)
@@ -209,7 +211,6 @@ pid_t broker_start(const char *path)
 	}
 	close(fd);
 	close(page);
-	munmap(mem, PAGE);
 	return pid;
 }
 
@@ -218,4 +219,10 @@ void broker_stop(pid_t pid, const char *path)
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	unlink(path);
+	munmap(mem, PAGE);
+}
+
+void broker_listeners(uint16_t port, uint16_t n)
+{
+	__atomic_store_n((uint16_t *)(void *)(mem + 64) + port, n, __ATOMIC_RELEASE);
 }

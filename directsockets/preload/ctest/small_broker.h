@@ -2,14 +2,19 @@
 #ifndef SMALL_BROKER_H
 #define SMALL_BROKER_H
 
+#include <stdint.h>
 #include <sys/types.h>
 
 // Starts one in a child process at path, and sets EXNET_BROKER. Stops it.
 pid_t broker_start(const char *path);
 void broker_stop(pid_t pid, const char *path);
 
-/* So many of the next offers are refused: not taken in time. Shared with the broker. */
-extern int *broker_refuses;
+/* Sets how many listeners of port its page has: as it hears of other brokers', and forgets them. */
+void broker_listeners(uint16_t port, uint16_t n);
+
+/* So many of the next offers are refused, for this reason of SPEC 6: 2, not taken in time, if it is
+ * not set. Shared with the broker. */
+extern int *broker_refuses, *broker_reason;
 /* If not 0, it hangs up at HELLO, as one of another version. Shared with the broker. */
 extern int *broker_hangs_up;
 
