@@ -41,5 +41,6 @@ link usr/bin/mawk usr/bin/awk
 for name in iptables ip6tables; do
 	for end in '' -save -restore; do link usr/sbin/$name-nft$end usr/sbin/$name$end; done
 done
+echo '127.0.0.1 localhost' >etc/hosts
 ldconfig -r .
 mv "$work/root" "$dir"

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# kubelet.sh BIN ROOTFS KUBELET: a kubelet on its own, with containerd and the plugins of CNI, whose static pods ask
+# for direct sockets by a limit, as docs/any-network.md says. ROOTFS has glibc. Ends with "ok".
+set -euo pipefail
+bin=$1 rootfs=$2 kubelet=$3
+umount -l /sys/fs/cgroup 2>/dev/null || true
+mount -t cgroup2 none /sys/fs/cgroup # as on a host with cgroup2 alone
+base=$(mktemp -d /run/kubelet.XXXXXX)
+mkdir -p "$base"/{pods,image,log} /etc/cni/net.d /etc/cdi /var/lib/kubelet
+eventually() {
+	for _ in $(seq 600); do "$@" >/dev/null 2>&1 && return; sleep 0.2; done
+	echo "never: $*" >&2
+	return 1
+}
+# direct PROGRAM: how many live connections of a program are direct.
+direct() { "$bin/exn-tun" status --sockets --json | jq --arg p "$1" '[.[].connections[] | select(.mode == "direct" and .program == $p)] | length'; }
+ip link add uplink type bridge && ip link set uplink up
+ip address add 192.0.2.1/24 dev uplink && ip route add default via 192.0.2.2 # the kubelet looks for a node's address
+trap 'tail -n 20 "$base"/*.log' EXIT
+cat >/etc/cni/net.d/10-lab.conflist <<END_
+{"cniVersion": "1.0.0", "name": "lab", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true,
+ "ipam": {"type": "host-local", "dataDir": "$base/ipam", "ranges": [[{"subnet": "10.91.7.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+ {"type": "portmap", "capabilities": {"portMappings": true}}]}
+END_
+cat >"$base/containerd.toml" <<END_
+version = 2
+root = "$base/root"
+state = "/run/containerd"
+[grpc]
+address = "$base/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "lab.test/lab:1"
+disable_cgroup = true
+restrict_oom_score_adj = true
+enable_cdi = true
+cdi_spec_dirs = ["/etc/cdi"]
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "/usr/lib/cni"
+conf_dir = "/etc/cni/net.d"
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "native"
+END_
+cat >"$base/kubelet.yaml" <<END_
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+staticPodPath: $base/pods
+podLogsDir: $base/log
+containerRuntimeEndpoint: unix://$base/containerd.sock
+cgroupDriver: cgroupfs
+cgroupsPerQOS: false
+enforceNodeAllocatable: []
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+enableServer: false
+resolvConf: ""
+evictionHard: {nodefs.available: "0%", imagefs.available: "0%"}
+END_
+
+tar -C "$rootfs" -cf "$base/image/layer.tar" .
+cat >"$base/image/config.json" <<END_
+{"architecture": "$(jq -nr '"'$(uname -m)'" | if . == "x86_64" then "amd64" else "arm64" end')", "os": "linux",
+ "config": {"Env": ["PATH=/bin"], "Entrypoint": ["bash", "-c", "trap exit TERM; coproc read; wait"]},
+ "rootfs": {"type": "layers", "diff_ids": ["sha256:$(sha256sum <"$base/image/layer.tar" | cut -d ' ' -f 1)"]}}
+END_
+echo '[{"Config": "config.json", "RepoTags": ["lab.test/lab:1"], "Layers": ["layer.tar"]}]' >"$base/image/manifest.json"
+containerd -c "$base/containerd.toml" >"$base/containerd.log" 2>&1 &
+containerd=$!
+ctr() { command ctr -a "$base/containerd.sock" -n k8s.io "$@"; }
+eventually ctr version
+tar -C "$base/image" -c . | ctr images import --snapshotter native - >/dev/null
+
+"$kubelet" --config "$base/kubelet.yaml" --hostname-override node >"$base/kubelet.log" 2>&1 &
+kubelet=$!
+eventually test -S /var/lib/kubelet/device-plugins/kubelet.sock
+
+# pod NAME LIMIT COMMAND...: a static pod of one container.
+pod() {
+	jq -n '{apiVersion: "v1", kind: "Pod", metadata: {name: $ARGS.positional[0]}, spec: {terminationGracePeriodSeconds: 1, containers: [
+		{name: "main", image: "lab.test/lab:1", imagePullPolicy: "Never", command: $ARGS.positional[2:],
+		resources: {limits: {"exnet.io/direct": $ARGS.positional[1]}}}]}}' --args -- "$@" >"$base/pod.json"
+	mv "$base/pod.json" "$base/pods/$1.json"
+}
+# address PROGRAM: that of the pod in which a program runs.
+address() { nsenter -n -t "$(pgrep -nx "$1")" ip -j address show dev eth0 | jq -r '.[].addr_info[] | select(.family == "inet").local'; }
+none() { [ -z "$(ctr tasks ls -q)" ]; }
+
+for by in '' --cdi; do
+	echo "-- two pods, with exn-tun agent --device-plugin ${by:+and $by}"
+	"$bin/exn-tun" cdi >/etc/cdi/exnet.yaml
+	[ -n "$by" ] || rm /etc/cdi/exnet.yaml
+	"$bin/exn-tun" agent --device-plugin /var/lib/kubelet/device-plugins $by >"$base/agent.log" 2>&1 &
+	agent=$!
+	eventually grep -q 'device plugin: registered' "$base/agent.log"
+	pod db 1 redis-server --protected-mode no --save '' --dir /tmp
+	eventually address redis-server
+	pod client 1 redis-benchmark -h "$(address redis-server)" -q -t get -l
+	eventually eval '[ "$(direct redis-benchmark)" -gt 0 ]'
+	eventually eval '[ "$(direct redis-server)" -gt 0 ]'
+	"$bin/exn-tun" status
+	"$bin/exn-tun" status | grep '^ *default/db-node/main ' >/dev/null
+	rm "$base"/pods/*
+	eventually none
+	kill $agent
+	wait $agent
+done
+kill $kubelet
+wait $kubelet || true
+kill $containerd
+wait $containerd || true
+trap - EXIT
+echo ok
