@@ -14,10 +14,15 @@ import (
 
 var containers = flag.Bool("containers", false, "redis and nginx in containers of podman, attached by exn-cni, and with devices of exn-tun cdi; wants podman with its CNI backend and netavark, crun, runc, redis, nginx, curl, tcpdump and musl-gcc; TestRootDocker wants docker.io")
 
-var debian = flag.String("debian", "", "`DIR` a root file system of Debian 13, which debian.sh makes there if it is not there yet: containers of its Docker, by a CDI device; minutes, and half a gigabyte")
+var (
+	debian  = flag.String("debian", "", "`DIR` a root file system of Debian 13, which debian.sh makes there if it is not there yet: containers of its Docker, by a CDI device; minutes, and half a gigabyte")
+	kubelet = flag.String("kubelet", "", "`FILE` a kubelet, linked statically: with -debian, its pods on Debian's containerd")
+)
 
 // ofDebian are the packages of -debian.
-var ofDebian = []string{"docker-cli", "docker.io", "iproute2", "iptables", "jq", "procps"}
+var ofDebian = []string{
+	"containerd", "containernetworking-plugins", "docker-cli", "docker.io", "iproute2", "iptables", "jq", "procps",
+}
 
 // needContainers skips the test without -containers, or without one of the programs that it runs.
 func needContainers(t *testing.T, engine string, programs ...string) {
@@ -74,7 +79,7 @@ func rootSystems(t *testing.T, by ...string) (roots []string) {
 // runInContainers runs a script's line, which has to end with "ok".
 func runInContainers(t *testing.T, bin string, line []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), hangTime)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*hangTime)
 	defer cancel()
 	out, err := runBlock(ctx, filepath.Dir(containerScripts(t)), bin, strings.Join(line, " "))
 	if err != nil || !strings.HasSuffix(string(out), "ok\n") {
@@ -134,5 +139,17 @@ func TestRootDockerDevices(t *testing.T) {
 	}
 	bin := buildFor(t, "exn-tun")
 	outputOf(t, ".", filepath.Join(containerScripts(t), "libraries.sh"), bin)
-	inDebian(t, bin, append(append([]string{"docker.sh", bin}, rootSystems(t, "rootfs.sh")...), "cdi")...)
+	inDebian(t, bin, "docker.sh", bin, rootSystems(t, "rootfs.sh")[0], "cdi")
+}
+
+// Static pods of a kubelet that ask by a limit go direct, with containerd as their runtime: by the
+// mounts of the device plugin, and by CDI.
+func TestRootKubelet(t *testing.T) {
+	if *debian == "" || *kubelet == "" {
+		t.Skip("it wants Debian 13's containerd and a kubelet: run it with -debian DIR -kubelet FILE")
+	}
+	bin := buildFor(t, "exn-tun")
+	outputOf(t, ".", filepath.Join(containerScripts(t), "libraries.sh"), bin)
+	outputOf(t, ".", "cp", *kubelet, filepath.Join(bin, "kubelet"))
+	inDebian(t, bin, "kubelet.sh", bin, rootSystems(t, "rootfs.sh")[0], filepath.Join(bin, "kubelet"))
 }
