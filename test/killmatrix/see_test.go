@@ -244,20 +244,26 @@ func (r *run) seeNothing() error {
 	time.Sleep(300 * time.Millisecond)
 	moved, gap := int64(0), int64(0)
 	for i, p := range []*remote{c.client, c.server} {
-		s, err := c.stat(p)
+		reads := !r.cell.moment.full() && r.cell.moment != teardown || (p == c.server) == r.cell.moment.full()
+		err := wait("nothing comes at the "+p.Name, func() (bool, error) {
+			s, err := c.stat(p)
+			if err != nil {
+				return false, err
+			}
+			if s.RX.End != "" && s.RX.End != "end of file" || s.TX.End != "" && s.TX.End != "finished" {
+				return false, fmt.Errorf("it has ended: %+v", s)
+			}
+			n := s.RX.Bytes - before[i].RX.Bytes
+			if reads && n == 0 {
+				return false, nil
+			}
+			if moved += n; reads {
+				gap = max(gap, s.RX.Gap)
+			}
+			return true, nil
+		})
 		if err != nil {
 			return err
-		}
-		if s.RX.End != "" && s.RX.End != "end of file" || s.TX.End != "" && s.TX.End != "finished" {
-			return fmt.Errorf("it has ended at the %s: %+v", p.Name, s)
-		}
-		n := s.RX.Bytes - before[i].RX.Bytes
-		reads := !r.cell.moment.full() && r.cell.moment != teardown || (p == c.server) == r.cell.moment.full()
-		if n == 0 && reads {
-			return fmt.Errorf("nothing comes at the %s: %+v", p.Name, s)
-		}
-		if moved += n; reads {
-			gap = max(gap, s.RX.Gap)
 		}
 	}
 	e, _, err := c.entries()
