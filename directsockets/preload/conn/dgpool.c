@@ -68,7 +68,6 @@ struct ds_dgram *ds_dg_by_id(uint32_t id)
 	return i < __atomic_load_n(&used, __ATOMIC_ACQUIRE) && pool[i].open && pool[i].id == id ? &pool[i] : NULL;
 }
 
-
 void ds_dg_free(struct ds_dgram *d)
 {
 	if (ds_own_lock(&lock) == DS_NESTED)
@@ -115,7 +114,24 @@ bool ds_dg_address(const struct ds_dgram *d, const void *a, socklen_t len, uint8
 	return false;
 }
 
-void ds_dg_pool_child(void) { lock = (struct ds_lock){0}; }
+static bool held;
+
+bool ds_dg_pool_hold(void)
+{
+	held = ds_own_lock(&lock) != DS_NESTED;
+	for (uint32_t i = 0; i < used; i++)
+		if (pool[i].open)
+			return true;
+	return false;
+}
+
+void ds_dg_pool_let_go(bool child)
+{
+	if (held)
+		ds_own_unlock(&lock);
+	if (child)
+		lock = (struct ds_lock){0};
+}
 
 void ds_dg_entry_put(struct ds_entry *e, int why)
 {

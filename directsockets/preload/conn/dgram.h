@@ -147,8 +147,9 @@ void ds_dg_each(void (*fn)(struct ds_dgram *d, void *arg), void *arg) DS_HIDDEN;
 struct ds_dgram *ds_dg_by_id(uint32_t id) DS_HIDDEN;
 /* The address of a, of len bytes, as flows have it. False: it is none of an IP socket of d. */
 bool ds_dg_address(const struct ds_dgram *d, const void *a, socklen_t len, uint8_t addr[16], uint16_t *port) DS_HIDDEN;
-/* In the child of a fork. */
-void ds_dg_pool_child(void) DS_HIDDEN;
+/* Around a fork: no socket is made or freed meanwhile. ds_dg_pool_hold: are there any? */
+bool ds_dg_pool_hold(void) DS_HIDDEN;
+void ds_dg_pool_let_go(bool child) DS_HIDDEN;
 /* Gives an entry of the statistics back. Any lock may be held. */
 void ds_dg_entry_put(struct ds_entry *e, int why) DS_HIDDEN;
 
@@ -173,9 +174,13 @@ void ds_dg_harden(struct ds_dgram *d, int why) DS_HIDDEN;
 void ds_dg_connected(struct ds_dgram *d, const struct sockaddr *addr, socklen_t len) DS_HIDDEN;
 /* The program has set an option. */
 void ds_dg_option(struct ds_dgram *d, int fd, int level, int name, const void *value, socklen_t len) DS_HIDDEN;
-/* A process is about to be made, and was made: pid as fork returned it. With the lock of setup. */
+/* A process is about to be made, and was made: pid as fork returned it. With the lock of setup.
+ * Between the two no socket is made or freed. */
 void ds_dg_forking(void) DS_HIDDEN;
 void ds_dg_forked(int pid) DS_HIDDEN;
+/* In either of two processes, after a fork that ds_dg_forking did not know of: both have all
+ * sockets, for good. With the lock of setup, or alone. */
+void ds_dg_forked_unprepared(bool child) DS_HIDDEN;
 /* May another process have d? Looks whether those that might have ended. With the lock of setup. */
 bool ds_dg_shared(struct ds_dgram *d) DS_HIDDEN;
 

@@ -21,7 +21,7 @@ enum {
  * parent has. An end of file says that all of those are gone that had the other end. */
 static int relatives[RELATIVES] = {[0 ... RELATIVES - 1] = -1};
 static int pair[2] = {-1, -1};
-static bool forks; /* there are sockets */
+static bool forks; /* there are sockets: the lock of the pool keeps it so */
 
 /* With the lock of setup: is relative i gone? */
 static bool gone(int i)
@@ -94,9 +94,9 @@ static void forget_flows(struct ds_dgram *d, void *arg)
 }
 
 /* Ends the flows of d, which two processes are about to have. */
-static void end_flows(struct ds_dgram *d, void *any)
+static void end_flows(struct ds_dgram *d, void *arg)
 {
-	*(bool *)any = true;
+	(void)arg;
 	if (d->nin && ds_own_lock(&d->in) != DS_NESTED) {
 		ds_dg_in_close_all(d, DS_WHY_SHARED);
 		ds_own_unlock(&d->in);
@@ -109,8 +109,8 @@ static void end_flows(struct ds_dgram *d, void *any)
 
 void ds_dg_forking(void)
 {
-	forks = false;
-	ds_dg_each(end_flows, &forks);
+	forks = ds_dg_pool_hold();
+	ds_dg_each(end_flows, NULL);
 	if (forks && ds_syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
 		pair[0] = pair[1] = -1;
 }
@@ -119,19 +119,22 @@ void ds_dg_forked(int pid)
 {
 	int own = pair[pid == 0], other = pair[pid != 0];
 
-	if (!forks)
-		return;
-	if (pid == 0) {
-		ds_dg_pool_child();
+	if (pid == 0)
 		ds_dg_each(forget_flows, NULL);
-	}
 	if (other >= 0)
 		REAL(close)(other);
-	if (pid >= 0)
+	if (pid >= 0 && forks)
 		add_relative(own);
 	else if (own >= 0)
 		REAL(close)(own);
 	pair[0] = pair[1] = -1;
+	ds_dg_pool_let_go(pid == 0);
+}
+
+void ds_dg_forked_unprepared(bool child)
+{
+	ds_dg_each(child ? forget_flows : end_flows, NULL);
+	add_relative(-1);
 }
 
 /* ---- the life of a socket ----------------------------------------------------------- */

@@ -1,8 +1,11 @@
 // Flows of two threads: no datagram is lost or overtaken, whenever one looks at the other.
 #include "flow.h"
 
+#include "conn/sock.h"
+
 #include <pthread.h>
 #include <sched.h>
+#include <sys/wait.h>
 #include <time.h>
 
 static int enough;
@@ -68,6 +71,57 @@ static void catches_up(void)
 	CHECK(o.rest == 0, "it has not waited in vain");
 	pthread_join(th, NULL);
 	free(f.mem);
+}
+
+// ---- sockets that other threads make while one forks
+
+enum { FORKS = 100 };
+
+static int made_enough;
+
+static void *make_sockets(void *arg)
+{
+	(void)arg;
+	while (!__atomic_load_n(&made_enough, __ATOMIC_ACQUIRE)) {
+		struct ds_dgram *d = ds_dg_new(AF_INET, DS_NONBLOCK_UNKNOWN);
+		if (d)
+			ds_dg_put(d);
+	}
+	return NULL;
+}
+
+static int unshared;
+
+static void count_unshared(struct ds_dgram *d, void *arg)
+{
+	(void)arg;
+	unshared += d->relatives == 0;
+}
+
+// A child can make sockets, and each that it has is known to be its parent's, too.
+static void forked(void)
+{
+	pthread_t th;
+	int status;
+
+	pthread_create(&th, NULL, make_sockets, NULL);
+	for (int i = 0; i < FORKS && !failures; i++) {
+		ds_fork_prepare();
+		ds_dg_forking();
+		pid_t pid = fork();
+		if (pid == 0) {
+			alarm(20); // it hangs
+			ds_dg_forked(0);
+			ds_fork_child();
+			ds_dg_each(count_unshared, NULL);
+			_exit(!ds_dg_new(AF_INET, DS_NONBLOCK_UNKNOWN) ? 2 : unshared != 0);
+		}
+		ds_dg_forked(pid);
+		ds_fork_parent(pid);
+		CHECK(waitpid(pid, &status, 0) == pid && status == 0, "fork %d: status %x", i, status);
+	}
+	__atomic_store_n(&made_enough, 1, __ATOMIC_RELEASE);
+	pthread_join(th, NULL);
 }
 
 // ---- no datagram is lost or overtaken while the receiver goes to sleep and wakes
@@ -219,6 +273,7 @@ int main(void)
 {
 	spares();
 	catches_up();
+	forked();
 	sleeps();
 	laps();
 	if (failures)

@@ -30,8 +30,8 @@ void fork_prepare(void)
 	conn_each(CONN_IN(CONN_KNOWN), forking, NULL);
 	ds_gen++;
 	ds_fork_prepare();
-	ds_dg_forking();
 	ep_fork_prepare(); /* the order of locks: epoll.h */
+	ds_dg_forking();
 }
 
 void fork_parent(pid_t pid)
@@ -39,13 +39,16 @@ void fork_parent(pid_t pid)
 	int saved = errno;
 
 	if (idle) {
-		ds_gen += !unused(); /* what another library's handler of this fork has made */
+		if (!unused()) { /* another library's handler of this fork has made something */
+			ds_gen++;
+			ds_dg_forked_unprepared(false);
+		}
 		ds_critical_end();
 		return;
 	}
 	ds_gen++; /* what another thread has made since fork_prepare may be the child's, too */
-	ep_fork_parent();
 	ds_dg_forked(pid);
+	ep_fork_parent();
 	ds_fork_parent(pid);
 	errno = saved;
 }
@@ -68,12 +71,14 @@ void fork_child(void)
 	if (idle) { /* as in fork_parent */
 		ds_gen++;
 		ds_fork_prepare();
-		ds_dg_forking();
 		ep_fork_prepare();
 		ds_critical_end();
 	}
 	conn_each(CONN_IN(CONN_SETTLING), abandoned, NULL);
 	ep_fork_child();
-	ds_dg_forked(0);
+	if (idle)
+		ds_dg_forked_unprepared(true);
+	else
+		ds_dg_forked(0);
 	ds_fork_child();
 }
