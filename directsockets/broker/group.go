@@ -143,7 +143,7 @@ func (g *Group) others(own int, port uint16) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := g.ports[port] - own
-	if to, ok := g.services[port]; ok {
+	if to, ok := g.services[port]; ok && to != port { // else they are counted already
 		n += g.ports[to]
 	}
 	return n

@@ -91,3 +91,14 @@ func TestAddressesChange(t *testing.T) {
 		brokertest.Eventually(t, "the last one goes", func() bool { return !f.ca.Listener(f.port) })
 	})
 }
+
+// A service may lead to the port that it has itself: the page counts each listener once.
+func TestServiceOfTheSamePort(t *testing.T) {
+	g := NewGroup(func(uint64) (End, bool) { return End{}, false })
+	g.SetServices(map[uint16]uint16{7001: 7001})
+	s, _ := startServer(t, Config{Group: g, NoSocket: true})
+	localClient(t, s).Listen(client.Socket{Local: ap("0.0.0.0:7001")}, nil)
+	if n := s.page.Listeners(7001); n != 1 {
+		t.Errorf("%d listeners are shown at the port, not 1", n)
+	}
+}
