@@ -23,7 +23,8 @@ type Config struct {
 	Socket string
 	// Say is called with what users are to know, each thing once.
 	Say func(text string)
-	// Full is called when neither the share nor the store has room.
+	// Full is called once, when neither the share nor the store has room. It is called before the
+	// Pager kills those of its processes that are paged.
 	Full func()
 }
 
@@ -272,10 +273,13 @@ func (g *Pager) say(key, format string, args ...any) {
 	}
 }
 
-// full tells that there is no room anywhere.
+// full kills all processes, since there is no room anywhere, and says so once.
 func (g *Pager) full() {
 	if !g.fullOnce {
 		g.fullOnce = true
 		g.onFull()
+	}
+	for p := range g.processes {
+		p.kill()
 	}
 }

@@ -15,6 +15,7 @@ import (
 // process is a process whose memory is paged, or may come to be.
 type process struct {
 	pid   int      // 0: not known yet
+	ref   int      // a descriptor of the process itself, of which mem is
 	token uint64   // of a child of fork
 	uffd  uffd.FD  // -1: none
 	agent int      // socket to the library's thread; -1: not connected
@@ -77,7 +78,13 @@ func (p *process) attach(pid int, agent int, h hello) error {
 		mem.Close()
 		return err
 	}
-	p.pid, p.agent, p.mem, p.maps, p.hello = pid, agent, mem, maps, h
+	ref, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		mem.Close()
+		maps.Close()
+		return err
+	}
+	p.pid, p.ref, p.agent, p.mem, p.maps, p.hello = pid, ref, agent, mem, maps, h
 	return nil
 }
 
@@ -113,6 +120,13 @@ func (p *process) send(op uint32, entries []entry) error {
 	return nil
 }
 
+// kill kills the process, which may have ended.
+func (p *process) kill() {
+	if p.mem != nil {
+		_ = unix.PidfdSendSignal(p.ref, unix.SIGKILL, nil, 0)
+	}
+}
+
 // close closes what is open of the process.
 func (p *process) close() {
 	if p.agent >= 0 {
@@ -121,6 +135,7 @@ func (p *process) close() {
 	if p.mem != nil {
 		p.mem.Close()
 		p.maps.Close()
+		unix.Close(p.ref)
 	}
 	if p.uffd >= 0 {
 		unix.Close(int(p.uffd))

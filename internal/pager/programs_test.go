@@ -126,14 +126,17 @@ func TestStoreTakesNothing(t *testing.T) {
 	}
 }
 
-// A program that wants more than there is ends by what the caller does then.
+// A program that wants more than there is is killed, whichever of the processes wants it.
 func TestStoreFull(t *testing.T) {
 	needPaging(t)
 	program := compile(t, "rows")
-	var full atomic.Int64
-	o := runPaged(t, setting{local: Smallest, store: Memory(1 << 20), size: 1 << 20, full: func() { full.Add(1) }}, program, "16")
-	if !o.state.Success() || full.Load() != 1 {
-		t.Errorf("%v: it was said %d times\n%s", o.state, full.Load(), o.stderr)
+	for _, argv := range [][]string{{program, "16"}, {"sh", "-c", program + " 16; echo lives"}} {
+		var full atomic.Int64
+		o := runPaged(t, setting{local: Smallest, store: Memory(1 << 20), size: 1 << 20, full: func() { full.Add(1) }}, argv...)
+		ws, ok := o.state.Sys().(syscall.WaitStatus)
+		if !ok || ws.Signal() != syscall.SIGKILL || o.stdout != "" || full.Load() != 1 {
+			t.Errorf("%q: %v %q: it was said %d times\n%s", argv, o.state, o.stdout, full.Load(), o.stderr)
+		}
 	}
 }
 
