@@ -87,11 +87,12 @@ ground='mount -t proc none /proc && mount -t tmpfs -o mode=755 none /run && mkdi
 	}'
 alone=$(unshare -nmpf bash -c "$ground && echo yes" 2>/dev/null)
 
-# tests ARGUMENTS...: runs go test, for the sum at the end, which decides on tests that fail.
+# tests ARGUMENTS...: runs go test, for the sum at the end, which decides on tests that fail. What
+# vet finds is lint's: go test would look for it once more for each kind of build.
 tests() {
 	local race=()
 	[[ " $* " != *" -race "* ]] || race=(-race)
-	apart go test -json -count=1 "$@" | "$work/tally" -file "$work/account" "${race[@]}"
+	apart go test -json -count=1 -vet=off "$@" | "$work/tally" -file "$work/account" "${race[@]}"
 	case ${PIPESTATUS[*]} in
 	'0 0') ;;
 	*' 1') echo "step with tests that failed: $name" >>"$work/upset" ;;
@@ -128,14 +129,9 @@ readme() {
 	local reports=(docs/results/20*-*[0-9a-f].json.gz)
 	go run ./cmd/dsbench readme --check "${reports[-1]}" README.md
 }
-staticcheck() { go tool -modfile=tools/go.mod staticcheck ./...; }
-checklocks() {
-	local tool
-	tool=$(go tool -modfile=tools/go.mod -n checklocks) || return
-	go vet -vettool="$tool" -inferred=false -wrappers=false ./...
-}
+lint() { go -C tools build -o "$work/lint" ./lint && "$work/lint" ./...; }
 raced() { tests -race -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 90m $(go list ./... | grep -vE '/test(/|$)'); }
-short() { tests -short -vet=off -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 60m $(go list ./... | grep -vE '/test(/|$)'); }
+short() { tests -short -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 60m $(go list ./... | grep -vE '/test(/|$)'); }
 # having FUNCTION: the folders of the tests that have a function of that name, a pattern. To link and
 # start those of the other packages, too, takes a minute.
 having() { grep -rlE --include='*_test.go' --exclude-dir=testdata "^func $1\(" . | xargs -n1 dirname | sort -u; }
@@ -191,12 +187,8 @@ go build -o "$work/tally" ./internal/tally || exit
 step "formatting" formatting
 step "modules" modules
 step "README's figures" readme
-step "vet" go vet ./...
 
-analysis() {
-	step "staticcheck" staticcheck
-	step "checklocks: what a mutex guards" checklocks
-}
+analysis() { step "static analysis: go vet's, staticcheck's, and what a mutex guards" lint; }
 if [ "${1:-}" = quick ]; then
 	beside analysis
 	step "tests, short" short

@@ -166,6 +166,10 @@ func runChild(text string) int {
 			return 1
 		}
 	}
+	if err := in.Err(); err != nil {
+		fmt.Fprintln(os.Stderr, "child:", err)
+		return 1
+	}
 	return 0
 }
 

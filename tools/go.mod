@@ -2,10 +2,12 @@ module exnet/tools
 
 go 1.26.3
 
-tool (
-	github.com/containernetworking/plugins/plugins/ipam/host-local
-	gvisor.dev/gvisor/tools/checklocks/cmd/checklocks
-	honnef.co/go/tools/cmd/staticcheck
+tool github.com/containernetworking/plugins/plugins/ipam/host-local
+
+require (
+	golang.org/x/tools v0.51.0
+	gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237
+	honnef.co/go/tools v0.8.2
 )
 
 require (
@@ -22,8 +24,5 @@ require (
 	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
-	golang.org/x/tools v0.51.0 // indirect
-	gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237 // indirect
-	honnef.co/go/tools v0.8.2 // indirect
 	sigs.k8s.io/knftables v0.0.18 // indirect
 )

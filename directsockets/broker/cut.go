@@ -41,6 +41,7 @@ func cutSegments(pid int, want map[wire.Nonce]bool) (heeded []wire.Nonce) {
 			heeded = append(heeded, nonce)
 		}
 	}
+	_ = lines.Err() // the process has ended: what it heeded before does not matter any more
 	return heeded
 }
 

@@ -102,6 +102,9 @@ func TestGolden(t *testing.T) {
 			t.Fatalf("line %d: %s", line, words[0])
 		}
 	}
+	if err := in.Err(); err != nil {
+		t.Fatal(err)
+	}
 	if seen["header"] == 0 || seen["record"] == 0 || seen["bad"] == 0 {
 		t.Error(seen)
 	}

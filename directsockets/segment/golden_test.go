@@ -59,6 +59,9 @@ func TestGolden(t *testing.T) {
 		if v != nil {
 			v.end()
 		}
+		if err := sc.Err(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

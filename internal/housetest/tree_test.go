@@ -57,6 +57,7 @@ var otherFolders = map[string]string{
 	"ports/lib/velo":                      "libvelo2",
 	"test/extoll":                         "runs the tests of EXTOLL's own librma from a checkout that the caller names",
 	"tools":                               "versions of the tools that check.sh and release.sh run",
+	"tools/lint":                          "staticcheck, with the analyzers of go vet and checklocks beside its own: check.sh's static analysis",
 }
 
 // folders returns all folders that have a file or a folder of this project, in order.

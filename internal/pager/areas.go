@@ -52,6 +52,9 @@ func (p *process) areas() (all []area) {
 			all = append(all, a)
 		}
 	}
+	if lines.Err() != nil {
+		return nil // the process has ended
+	}
 	return all
 }
 

@@ -138,6 +138,10 @@ func runPeer() int {
 		}
 		fmt.Printf("%s\n", text)
 	}
+	if err := in.Err(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return 0
 }
 

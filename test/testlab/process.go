@@ -58,6 +58,9 @@ func StartProcess(name string, cmd *exec.Cmd, start func() error, each func(p *P
 			}
 			p.Lines <- s.Text()
 		}
+		if err := s.Err(); err != nil {
+			fmt.Fprintln(&p.Log, "testlab: read its output:", err)
+		}
 	}()
 	go func() {
 		p.Err = cmd.Wait()

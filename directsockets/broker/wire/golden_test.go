@@ -54,6 +54,9 @@ func vectors(t testing.TB) (all []vector) {
 		}
 		all = append(all, v)
 	}
+	if err := in.Err(); err != nil {
+		t.Fatal(err)
+	}
 	return all
 }
 
