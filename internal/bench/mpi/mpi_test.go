@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,6 +41,8 @@ func TestOptions(t *testing.T) {
 		{"--duration 0s", "--duration"},
 		{"--runs 0", "--runs"},
 		{"--paths ds --exn-run /no/such", "go build"},
+		{"--paths ofi --exn-run /no/such", "go build"},
+		{"--mpi mpich --paths lo,ofi-tcp", `path "ofi-tcp" takes openmpi`},
 	} {
 		if _, err := parse(strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.args, err, tt.want)
@@ -65,11 +68,29 @@ func TestSharedMemory(t *testing.T) {
 	}
 }
 
-// Ranks of Open MPI that connect to each other at the same time still look at their connections.
+// Ranks of Open MPI that connect to each other at the same time still look at their connections,
+// on the paths that have any.
 func TestEventTickRate(t *testing.T) {
-	argv := libraries[0].argv("rsh", "exn0", [2]string{"10.2.0.1", "10.2.0.2"})
-	if i := slices.Index(argv, "mpi_event_tick_rate"); i < 1 || argv[i-1] != "--mca" || argv[i+1] != "1" {
-		t.Errorf("%q", argv)
+	for _, path := range pathNames {
+		argv := libraries[0].command("rsh", "exn-run", &site{name: path, device: devices[path]})
+		i := slices.Index(argv, "mpi_event_tick_rate")
+		if tcp := path != sharedMemory && providers[path] == ""; tcp != (i >= 1 && argv[i-1] == "--mca" && argv[i+1] == "1") {
+			t.Errorf("%s: %q", path, argv)
+		}
+	}
+}
+
+// On the paths of libfabric, ranks have the provider, and nothing that could take its place.
+func TestProviders(t *testing.T) {
+	for path, provider := range providers {
+		argv := libraries[0].command("rsh", "exn-run", &site{name: path, device: devices[path]})
+		all := strings.Join(argv, " ")
+		if !strings.Contains(all, "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include "+provider+" ") {
+			t.Errorf("%s: %q", path, argv)
+		}
+		if by := strings.HasPrefix(all, "exn-run --libfabric mpirun.openmpi "); by != (path == exnetOFI) {
+			t.Errorf("%s: %q", path, argv)
+		}
 	}
 }
 
@@ -135,23 +156,60 @@ func TestBuildsLibrary(t *testing.T) {
 
 // A path of each kind: each figure is there, and direct sockets were direct, or Take had
 // failed. (TestRootMPI in ./test has MPICH, too.)
-func TestRootRun(t *testing.T) {
+func TestRootRun(t *testing.T) { takes(t, "lo", "veth", "ds", "ds-exn", "shm") }
+
+// The same for libfabric; Open MPI has nothing else there.
+func TestRootRunLibfabric(t *testing.T) {
 	netnstest.Require(t)
-	testlab.RequireTUN(t)
-	if missing := libraries[0].missing(); missing != "" {
-		t.Skip(missing)
+	if err := exec.CommandContext(t.Context(), "cc", "-E", "-include", "rdma/fabric.h", "-xc", os.DevNull).Run(); err != nil && os.Getenv("CI") != "true" {
+		t.Skip("libfabric's headers are missing: apt-get install libfabric-dev")
 	}
+	dir := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "make", "-s", "-C", "../../../ports/ofi", "BUILD="+dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Setenv("FI_PROVIDER_PATH", dir)
+	takes(t, "shm", "ofi", "ofi-tcp")
+	t.Setenv("FI_PROVIDER_PATH", t.TempDir())
+	o, err := parse("--exn-run", exnRun(t), "--mpi", "openmpi", "--paths", "ofi", "--size", "8", "--duration", "1ms", "--runs", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	if err := o.Take(t.Context(), env(&stdout, &stderr)); err == nil || !strings.Contains(err.Error(), "is the provider there?") {
+		t.Errorf("without the provider: %v\n%s%s", err, &stdout, &stderr)
+	}
+}
+
+// exnRun builds exn-run.
+func exnRun(t *testing.T) string {
+	t.Helper()
 	dir, err := testlab.Build("exn-run")
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := parse("--exn-run", dir+"/exn-run", "--mpi", "openmpi", "--paths", "lo,veth,ds,ds-exn,shm", "--size", "4k", "--duration", "1ms", "--runs", "1", "--json")
+	return dir + "/exn-run"
+}
+
+func env(stdout, stderr *bytes.Buffer) measure.Env {
+	return measure.Env{Stdout: stdout, Stderr: stderr, Distance: func() coredist.Distance { return coredist.Distance{} }}
+}
+
+// takes measures Open MPI on some paths, and expects each figure.
+func takes(t *testing.T, paths ...string) {
+	t.Helper()
+	netnstest.Require(t)
+	testlab.RequireTUN(t)
+	if missing := libraries[0].missing(); missing != "" {
+		t.Skip(missing)
+	}
+	o, err := parse("--exn-run", exnRun(t), "--mpi", "openmpi", "--paths", strings.Join(paths, ","), "--size", "4k", "--duration", "1ms", "--runs", "1", "--json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
-	if err := o.Take(t.Context(), measure.Env{Stdout: &stdout, Stderr: &stderr, Distance: func() coredist.Distance { return coredist.Distance{} }}); err != nil {
+	if err := o.Take(t.Context(), env(&stdout, &stderr)); err != nil {
 		t.Fatalf("%v\n%s", err, &stderr)
 	}
 	var rows []result.Row
@@ -165,7 +223,7 @@ func TestRootRun(t *testing.T) {
 		}
 		rows = append(rows, r)
 	}
-	if want := len(units) * 5; len(rows) != want {
+	if want := len(units) * len(paths); len(rows) != want {
 		t.Errorf("%d rows, want %d", len(rows), want)
 	}
 	var text strings.Builder

@@ -56,10 +56,10 @@ type ended interface {
 }
 
 // devices are the interfaces of the paths; direct sockets have their shadow there.
-var devices = map[string]string{"lo": "lo", "ds": "lo", "veth": "veth0", "exn": "exn0", "ds-exn": "exn0", sharedMemory: "lo"}
+var devices = map[string]string{"lo": "lo", "ds": "lo", "veth": "veth0", "exn": "exn0", "ds-exn": "exn0", sharedMemory: "lo", exnetOFI: "lo", tcpOFI: "lo"}
 
 // carriers are the paths, as package paths calls them, that make the namespaces.
-var carriers = map[string]string{"lo": "lo", "ds": "lo", "veth": "veth", "exn": "exn", "ds-exn": "ds-exn", sharedMemory: "lo"}
+var carriers = map[string]string{"lo": "lo", "ds": "lo", "veth": "veth", "exn": "exn", "ds-exn": "ds-exn", sharedMemory: "lo", exnetOFI: "lo", tcpOFI: "lo"}
 
 // open sets a path up.
 func open(ctx context.Context, name string) (*site, error) {
@@ -146,6 +146,7 @@ const (
 var (
 	errNotDirect = errors.New("no connection of the ranks was direct")
 	errHung      = errors.New("it hung") // MPICH does at times (docs/mpi.md)
+	errNothing   = errors.New("it measured nothing")
 )
 
 // mostHung is how many runs may hang, one after the other.
@@ -177,10 +178,7 @@ func (b *bench) run(ctx context.Context, l library, s *site, values map[figure][
 func (b *bench) start(ctx context.Context, l library, s *site, warmup time.Duration, found func(figure, float64)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.grace+20*(warmup+time.Duration(len(b.o.sizes))*b.o.duration), errHung)
 	defer cancel()
-	argv := append([]string{s.hosts[0]}, l.argv(b.rsh(), s.device, s.hosts)...)
-	if s.name == sharedMemory {
-		argv[slices.Index(argv, l.tcp)] = l.shm
-	}
+	argv := append([]string{s.hosts[0]}, l.command(b.rsh(), b.o.exnRun, s)...)
 	profile := ""
 	if direct(s.name) {
 		var err error
@@ -197,7 +195,7 @@ func (b *bench) start(ctx context.Context, l library, s *site, warmup time.Durat
 		argv = append(argv, strconv.Itoa(n))
 	}
 	cmd := exec.CommandContext(ctx, b.rsh(), argv...)
-	cmd.Env = append(os.Environ(), "EXN_NODES="+s.nodes, "LC_ALL=C")
+	cmd.Env = append(os.Environ(), "EXN_NODES="+s.nodes, "LC_ALL=C", "FI_TCP_IFACE="+s.device)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGTERM}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
 	cmd.WaitDelay = finalizeTime
@@ -218,8 +216,11 @@ func (b *bench) start(ctx context.Context, l library, s *site, warmup time.Durat
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
+	if !whole && s.name == exnetOFI {
+		err = fmt.Errorf("%w (is the provider there? docs/libfabric.md)", cmp.Or(err, errNothing))
+	}
 	if !whole {
-		return fmt.Errorf("%s over %s: %w: %s", l.name, s.name, cmp.Or(err, errors.New("it measured nothing")), strings.TrimSpace(said.String()))
+		return fmt.Errorf("%s over %s: %w: %s", l.name, s.name, cmp.Or(err, errNothing), strings.TrimSpace(said.String()))
 	}
 	if profile == "" || !late.Stop() {
 		return nil // or it was told to end, and wrote no profile
@@ -298,6 +299,11 @@ func (o *Options) installed() (list []library, missing []string) {
 			continue
 		}
 		list = append(list, l)
+		for _, p := range o.paths {
+			if !l.carriedBy(p) {
+				missing = append(missing, fmt.Sprintf("%s is left out over %s: Debian's is not built for libfabric", l.name, p))
+			}
+		}
 	}
 	return list, missing
 }
@@ -329,7 +335,7 @@ func (o *Options) measure(ctx context.Context, list []library, m result.Machine,
 		rounds = append(rounds, values)
 		for _, l := range list {
 			for _, s := range sites {
-				if given[l.name+s.name] {
+				if given[l.name+s.name] || !l.carriedBy(s.name) {
 					continue
 				}
 				err := b.run(ctx, l, s, values)
