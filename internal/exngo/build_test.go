@@ -65,6 +65,20 @@ func writeFile(t testing.TB, name, text string) {
 	}
 }
 
+// buildPlain builds the program in dir without direct sockets, with what the check itself has built
+// of the standard library, and returns its path.
+func buildPlain(t testing.TB, dir string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "plain")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", name)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return name
+}
+
 // buildProgram builds the program in dir and returns its path.
 func buildProgram(t testing.TB, dir string, args ...string) string {
 	t.Helper()

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -20,15 +19,8 @@ import (
 func TestErrors(t *testing.T) {
 	longtest.Skip(t)
 	dir := copyTree(t, "errors")
-	plain := filepath.Join(t.TempDir(), "plain")
-	cmd := exec.Command("go", "build", "-o", plain)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	nothing := func() {}
-	want := runErrors(t, plain, nothing)
+	want := runErrors(t, buildPlain(t, dir), nothing)
 	program := buildProgram(t, dir)
 	if got := runErrors(t, program, nothing, "EXNET_LOOPBACK=0"); got != want {
 		t.Errorf("on TCP:\n%s\nwant\n%s", got, want)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -86,13 +85,8 @@ func TestRequestCalls(t *testing.T) {
 	longtest.Skip(t)
 	s := testlab.StartBroker(t)
 	dir := copyTree(t, "many")
-	build := exec.Command("go", "build", "-o", "plain", ".")
-	build.Dir, build.Env = dir, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
 	const conns = 200
-	plain := requestCalls(t, filepath.Join(dir, "plain"), conns)
+	plain := requestCalls(t, buildPlain(t, dir), conns)
 	got := requestCalls(t, buildProgram(t, dir), conns, "EXNET_LOOPBACK=1", client.PathEnv+"="+s.Path())
 	for i := range got {
 		testlab.CompareCalls(t, plain[i], got[i], conns)
