@@ -3,8 +3,8 @@
 # as docs/any-network.md says. ROOTFS has glibc, MUSL only musl, with a program /pinger. Ends with "ok".
 set -euo pipefail
 bin=$1 rootfs=$2 musl=$3
-umount -l /sys/fs/cgroup 2>/dev/null || true
-mount -t cgroup2 none /sys/fs/cgroup # as on a host with cgroup2 alone
+. "${0%/*}/common.sh"
+unified
 base=$(mktemp -d /run/podman.XXXXXX)
 mkdir -p "$base"/{storage,run,net} /run/cdi
 cat >"$base/containers.conf" <<END
@@ -22,13 +22,6 @@ default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
 END
 export CONTAINERS_CONF=$base/containers.conf
 podman() { command podman --root "$base/storage" --runroot "$base/run" --storage-driver vfs "$@" 2> >(grep -v '^failed to connect to syslog' >&2); }
-eventually() {
-	for _ in $(seq 600); do "$@" >/dev/null 2>&1 && return; sleep 0.2; done
-	echo "never: $*" >&2
-	return 1
-}
-# direct PROGRAM: how many live connections of a program are direct.
-direct() { "$bin/exn-tun" status --sockets --json | jq --arg p "$1" '[.[].connections[] | select(.mode == "direct" and .program == $p)] | length'; }
 trap 'podman rm -af -t 0 >/dev/null 2>&1 || true; find /sys/fs/cgroup/libpod_parent -depth -type d -exec rmdir {} + 2>/dev/null || true' EXIT
 "$bin/exn-tun" agent --metrics :9400 >"$base/agent.log" 2>&1 &
 agent=$!

@@ -4,19 +4,12 @@
 # Ends with "ok".
 set -euo pipefail
 bin=$1 rootfs=$2 by=${3:-}
-umount -l /sys/fs/cgroup 2>/dev/null || true
-mount -t cgroup2 none /sys/fs/cgroup # as on a host with cgroup2 alone
+. "${0%/*}/common.sh"
+unified
 base=$(mktemp -d /run/docker.XXXXXX)
 mkdir -p /var/lib/docker
 mount -t tmpfs none /var/lib/docker
 docker() { /usr/bin/docker --config "$base/config" -H "unix://$base/sock" "$@"; }
-eventually() {
-	for _ in $(seq 600); do "$@" >/dev/null 2>&1 && return; sleep 0.2; done
-	echo "never: $*" >&2
-	return 1
-}
-# direct PROGRAM: how many live connections of a program are direct.
-direct() { "$bin/exn-tun" status --sockets --json | jq --arg p "$1" '[.[].connections[] | select(.mode == "direct" and .program == $p)] | length'; }
 trap 'tail -n 5 "$base/log"; docker ps -aq | xargs -r docker rm -f >/dev/null 2>&1 || true' EXIT
 # daemon ARGUMENT...: starts Docker's, in place of the one that runs.
 daemon() {

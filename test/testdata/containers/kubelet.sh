@@ -3,17 +3,10 @@
 # for direct sockets by a limit, as docs/any-network.md says. ROOTFS has glibc. Ends with "ok".
 set -euo pipefail
 bin=$1 rootfs=$2 kubelet=$3
-umount -l /sys/fs/cgroup 2>/dev/null || true
-mount -t cgroup2 none /sys/fs/cgroup # as on a host with cgroup2 alone
+. "${0%/*}/common.sh"
+unified
 base=$(mktemp -d /run/kubelet.XXXXXX)
 mkdir -p "$base"/{pods,image,log} /etc/cni/net.d /etc/cdi /var/lib/kubelet
-eventually() {
-	for _ in $(seq 600); do "$@" >/dev/null 2>&1 && return; sleep 0.2; done
-	echo "never: $*" >&2
-	return 1
-}
-# direct PROGRAM: how many live connections of a program are direct.
-direct() { "$bin/exn-tun" status --sockets --json | jq --arg p "$1" '[.[].connections[] | select(.mode == "direct" and .program == $p)] | length'; }
 ip link add uplink type bridge && ip link set uplink up
 ip address add 192.0.2.1/24 dev uplink && ip route add default via 192.0.2.2 # the kubelet looks for a node's address
 trap 'tail -n 20 "$base"/*.log' EXIT
@@ -56,9 +49,14 @@ resolvConf: ""
 evictionHard: {nodefs.available: "0%", imagefs.available: "0%"}
 END_
 
+case $(uname -m) in
+x86_64) arch=amd64 ;;
+aarch64) arch=arm64 ;;
+*) arch=$(uname -m) ;;
+esac
 tar -C "$rootfs" -cf "$base/image/layer.tar" .
 cat >"$base/image/config.json" <<END_
-{"architecture": "$(jq -nr '"'$(uname -m)'" | if . == "x86_64" then "amd64" else "arm64" end')", "os": "linux",
+{"architecture": "$arch", "os": "linux",
  "config": {"Env": ["PATH=/bin"], "Entrypoint": ["bash", "-c", "trap exit TERM; coproc read; wait"]},
  "rootfs": {"type": "layers", "diff_ids": ["sha256:$(sha256sum <"$base/image/layer.tar" | cut -d ' ' -f 1)"]}}
 END_

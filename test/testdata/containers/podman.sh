@@ -3,6 +3,7 @@
 # from BIN. Ends with "ok".
 set -euo pipefail
 bin=$1 rootfs=$2
+. "${0%/*}/common.sh"
 mount -t tmpfs none /sys/fs/cgroup # containers make no cgroups: crun looks there all the same
 base=$(mktemp -d /run/podman.XXXXXX)
 mkdir -p "$base"/{net.d,hooks.d,storage,run}
@@ -28,13 +29,6 @@ END
 export CONTAINERS_CONF=$base/containers.conf
 podman() { command podman --root "$base/storage" --runroot "$base/run" --storage-driver vfs "$@"; }
 run() { podman run --network lab --cgroups disabled "$@"; }
-eventually() {
-	for _ in $(seq 600); do "$@" >/dev/null 2>&1 && return; sleep 0.2; done
-	echo "never: $*" >&2
-	return 1
-}
-# direct PROGRAM: how many live connections of a program are direct.
-direct() { "$bin/exn-tun" status --sockets --json | jq --arg p "$1" '[.[].connections[] | select(.mode == "direct" and .program == $p)] | length'; }
 trap 'podman rm -af >/dev/null 2>&1 || true' EXIT
 
 echo '-- redis over exn0'
