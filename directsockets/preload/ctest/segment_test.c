@@ -568,10 +568,17 @@ static void pages(uint32_t slots)
 	ds_seg_unmap(&e[1].seg);
 }
 
+// how often one thread alone does what has no other to race with
+#ifdef __SANITIZE_THREAD__
+#define ROUNDS 100
+#else
+#define ROUNDS 2000
+#endif
+
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
-	int rounds = argc > 1 ? atoi(argv[1]) : 2000;
+	int rounds = argc > 1 ? atoi(argv[1]) : ROUNDS;
 
 	streams(16, 65536, 3 << 20);
 	streams(128, 1 << 20, 6 << 20);
