@@ -38,12 +38,15 @@ static bool users; /* it leads, or the last one led, to the user's own broker, w
 static uint8_t *page; /* once mapped it stays; a new broker's page takes its place */
 static bool page_valid;
 static bool page_udp; /* it has what UDP needs */
+static const uint32_t no_offers;
+const uint32_t *ds_udp_offers = &no_offers;
+const uint16_t *ds_udp_receivers;
 static int64_t next_try;
 static unsigned soon; /* attempts since an agent was told of this process */
 static bool silent; /* HELLO was sent, and is not answered yet */
 static bool known; /* there has been a broker */
 static int absent = DS_WHY_NO_BROKER; /* why there is none */
-static uint32_t connection; /* counts those that have ended */
+uint32_t ds_broker_connections; /* counts those that have ended */
 
 /* The time in ns, of the coarse clock. No lock. */
 static int64_t now_ns(void)
@@ -52,6 +55,17 @@ static int64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Is the page to be believed, and what it says of UDP? */
+static void believe(bool valid, bool udp)
+{
+	bool both = valid && udp;
+
+	__atomic_store_n(&page_udp, udp, __ATOMIC_RELEASE);
+	__atomic_store_n(&page_valid, valid, __ATOMIC_RELEASE);
+	__atomic_store_n(&ds_udp_offers, both ? (const uint32_t *)(const void *)(page + PAGE_UDP) : &no_offers, __ATOMIC_RELEASE);
+	__atomic_store_n(&ds_udp_receivers, both && !ds_config.explain ? (const uint16_t *)(const void *)(page + PAGE_RECEIVERS) : NULL, __ATOMIC_RELEASE);
 }
 
 /* ---- connecting -------------------------------------------------------------- */
@@ -96,9 +110,9 @@ static void hang_up(int64_t wait)
 		ds_fd_close(conn);
 	conn = -1;
 	silent = false;
-	__atomic_store_n(&page_valid, false, __ATOMIC_RELAXED);
+	believe(false, page_udp);
 	DS_SET(next_try, now_ns() + wait);
-	__atomic_store_n(&connection, connection + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&ds_broker_connections, ds_broker_connections + 1, __ATOMIC_RELAXED);
 }
 
 /* Sends m with n descriptors, which stay the caller's. False: it was not sent. */
@@ -180,12 +194,12 @@ static bool map_page(int fd)
 		p = REAL(mmap)(NULL, PAGE_UDP_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
 		return false;
-	__atomic_store_n(&page_udp, false, __ATOMIC_RELAXED);
+	believe(page_valid, false);
 	p = REAL(mmap)(p, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
 	if (p == MAP_FAILED)
 		return false;
 	__atomic_store_n(&page, p, __ATOMIC_RELEASE);
-	__atomic_store_n(&page_udp, size == PAGE_UDP_SIZE, __ATOMIC_RELEASE);
+	believe(page_valid, size == PAGE_UDP_SIZE);
 	memcpy(&version, p + 8, 4);
 	return memcmp(p, "EXTDSPG\x01", 8) == 0 && version == 1;
 }
@@ -204,9 +218,7 @@ static bool welcomed(void)
 	while (n)
 		REAL(close)(fds[--n]);
 	silent = false;
-	if (ok && !(m.features & KNOWS_UDP))
-		__atomic_store_n(&page_udp, false, __ATOMIC_RELEASE);
-	__atomic_store_n(&page_valid, ok, __ATOMIC_RELEASE);
+	believe(ok, page_udp && (!ok || (m.features & KNOWS_UDP)));
 	if (ok)
 		return true;
 	/* One of another version reads HELLO, and hangs up (SPEC 6). */
@@ -299,8 +311,6 @@ bool ds_broker_up(void)
 	errno = saved;
 	return conn >= 0 && !silent;
 }
-
-uint32_t ds_broker_connection(void) { return __atomic_load_n(&connection, __ATOMIC_RELAXED); }
 
 /* A descriptor that proves that this process has the socket fd, but does not keep it open: a
  * message that is on its way to the broker keeps no connection and no listener alive. -1 and
@@ -409,7 +419,7 @@ void ds_broker_child(void)
 
 	hang_up(0);
 	DS_SET(next_try, 0);
-	__atomic_store_n(&page_valid, valid, __ATOMIC_RELEASE);
+	believe(valid, page_udp);
 }
 
 /* ---- the page ---------------------------------------------------------------- */
@@ -438,9 +448,4 @@ bool ds_page_udp(void) { return __atomic_load_n(&page_valid, __ATOMIC_ACQUIRE) &
 uint32_t ds_page_receivers(uint16_t port)
 {
 	return ds_page_udp() ? __atomic_load_n((const uint16_t *)(const void *)(page + PAGE_RECEIVERS) + port, __ATOMIC_RELAXED) & ~PAGE_DEEP : 0;
-}
-
-bool ds_page_udp_offers(void)
-{
-	return ds_page_udp() && __atomic_load_n((const uint32_t *)(const void *)(page + PAGE_UDP), __ATOMIC_ACQUIRE) != 0;
 }

@@ -61,7 +61,8 @@ struct ds_broker_notices {
 /* Reads the environment; reports to `to` from now on. */
 void ds_broker_init(const struct ds_broker_notices *to) DS_HIDDEN;
 /* The number of the connection to the broker: a broker forgets what was asked on an earlier one. */
-uint32_t ds_broker_connection(void) DS_HIDDEN;
+extern uint32_t ds_broker_connections DS_HIDDEN;
+static inline uint32_t ds_broker_connection(void) { return __atomic_load_n(&ds_broker_connections, __ATOMIC_RELAXED); }
 /* Sends a message about the socket fd, with the proof of it before n more descriptors, at most 2.
  * False and errno: it was not sent. */
 bool ds_broker_show(struct ds_message *m, int fd, const int *more, int n) DS_HIDDEN;
@@ -98,11 +99,9 @@ uint32_t ds_page_listeners(uint16_t port) DS_HIDDEN;
  * another host, to which the fabric leads. */
 bool ds_page_deep(uint16_t port) DS_HIDDEN;
 uint32_t ds_page_offers(uint32_t bucket) DS_HIDDEN;
-/* SPEC 10.4: the broker knows UDP; how many sockets at this port take flows; some flow is on
- * offer. */
+/* SPEC 10.4: the broker knows UDP; how many sockets at this port take flows. */
 bool ds_page_udp(void) DS_HIDDEN;
 uint32_t ds_page_receivers(uint16_t port) DS_HIDDEN;
-bool ds_page_udp_offers(void) DS_HIDDEN;
 uint32_t ds_bucket(const struct ds_info *info) DS_HIDDEN;
 
 #endif

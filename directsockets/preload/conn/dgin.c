@@ -320,5 +320,3 @@ void ds_dg_sleep(struct ds_dgram *d, int fd)
 	__atomic_add_fetch(&d->sleepers, 1, __ATOMIC_SEQ_CST);
 	ds_dg_rest(d, fd);
 }
-
-void ds_dg_awoke(struct ds_dgram *d) { __atomic_sub_fetch(&d->sleepers, 1, __ATOMIC_SEQ_CST); }

@@ -16,11 +16,10 @@
 #ifndef DS_DGRAM_H
 #define DS_DGRAM_H
 
-#include "conn/stats.h"
+#include "conn/broker.h"
 
 #include <netinet/in.h>
-
-struct ds_message;
+#include <string.h>
 
 enum {
 	DS_DG_FLOWS = 64,  /* to a socket, and from it */
@@ -106,6 +105,7 @@ struct ds_dgram {
 	uint32_t bucket, refused, told, received, last; /* last: a descriptor of it */
 	uint64_t retry;
 	struct ds_info ends;
+	struct ds_entry *line; /* with --explain: what is told of it, as no flow leads from it */
 
 	struct ds_lock in;
 	uint32_t sleepers; /* threads in a call on the shadow that may wait */
@@ -167,7 +167,21 @@ static inline void ds_dg_hold(struct ds_dgram *d)
 #endif
 	__atomic_add_fetch(&d->users, 1, __ATOMIC_ACQ_REL);
 }
-void ds_dg_put(struct ds_dgram *d) DS_HIDDEN;
+/* Drops a reference; ds_dg_end: the last one is dropped. */
+void ds_dg_end(struct ds_dgram *d) DS_HIDDEN;
+static inline void ds_dg_put(struct ds_dgram *d)
+{
+	bool zero;
+
+#if defined(__x86_64__)
+	if (ds_one_thread())
+		__asm__ volatile("subl $1, %0" : "+m"(d->users), "=@ccz"(zero) : : "memory");
+	else
+#endif
+		zero = __atomic_sub_fetch(&d->users, 1, __ATOMIC_ACQ_REL) == 0;
+	if (__builtin_expect(zero, 0))
+		ds_dg_end(d);
+}
 /* From now on all of its datagrams go by the kernel. What has come is still read. */
 void ds_dg_harden(struct ds_dgram *d, int why) DS_HIDDEN;
 /* It is connected to another peer, or to none. */
@@ -186,12 +200,40 @@ bool ds_dg_shared(struct ds_dgram *d) DS_HIDDEN;
 
 /* ---- the broker (dgtick.c, dgbroker.c) ---------------------------------------------- */
 
+/* Of the broker's page (SPEC 6.2): how many flows are on offer; by port, how many sockets take
+ * flows, NULL: there is no page, or --explain asks about each socket. */
+extern const uint32_t *ds_udp_offers DS_HIDDEN;
+extern const uint16_t *ds_udp_receivers DS_HIDDEN;
+static inline bool ds_udp_offered(void) { return __atomic_load_n(__atomic_load_n(&ds_udp_offers, __ATOMIC_ACQUIRE), __ATOMIC_ACQUIRE) != 0; }
 /* After a datagram was received: announces d, claims what is offered to it. */
 void ds_dg_tick_slow(struct ds_dgram *d, int fd) DS_HIDDEN;
 static inline void ds_dg_tick(struct ds_dgram *d, int fd)
 {
-	if (!__atomic_load_n(&d->hard, __ATOMIC_RELAXED))
+	bool told = __atomic_load_n(&d->announced, __ATOMIC_RELAXED) && __atomic_load_n(&d->told, __ATOMIC_RELAXED) == ds_broker_connection();
+
+	if (__atomic_load_n(&d->hard, __ATOMIC_RELAXED) || __atomic_load_n(&d->deaf, __ATOMIC_RELAXED))
+		return;
+	if (!told || __atomic_load_n(&d->claiming, __ATOMIC_RELAXED) || ds_udp_offered())
 		ds_dg_tick_slow(d, fd);
+}
+/* Without a reference: is a datagram from d to addr (NULL: to its peer) the kernel's? No flow leads
+ * from d, and nobody takes flows at that port. False: this is not known. */
+static inline __attribute__((always_inline)) bool ds_dg_plain(const struct ds_dgram *d, const struct sockaddr *addr, socklen_t len)
+{
+	const uint16_t *receivers = __atomic_load_n(&ds_udp_receivers, __ATOMIC_ACQUIRE);
+	in_port_t port;
+
+	if (__atomic_load_n(&d->hard, __ATOMIC_RELAXED))
+		return true;
+	if (!receivers || __atomic_load_n(&d->nout, __ATOMIC_RELAXED))
+		return false;
+	if (!addr)
+		return !__atomic_load_n(receivers + __atomic_load_n(&d->peer.port, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	uintptr_t at = (uintptr_t)addr, last = at + sizeof(struct sockaddr_in) - 1;
+	if (len < sizeof(struct sockaddr_in) || at >> DS_PAGE_SHIFT != last >> DS_PAGE_SHIFT || !ds_page_known(at >> DS_PAGE_SHIFT, false))
+		return false;
+	memcpy(&port, (const uint8_t *)addr + offsetof(struct sockaddr_in, sin_port), sizeof port);
+	return !__atomic_load_n(receivers + ntohs(port), __ATOMIC_RELAXED);
 }
 /* Offers a flow to a destination. With no lock. */
 void ds_dg_offer(struct ds_dgram *d, int fd, const uint8_t addr[16], uint16_t port) DS_HIDDEN;
@@ -269,7 +311,27 @@ uint64_t ds_dg_arrivals(struct ds_dgram *d) DS_HIDDEN;
 /* A thread is about to wait in the kernel for the socket, fd, and has waited: between the two its
  * flows are armed. */
 void ds_dg_sleep(struct ds_dgram *d, int fd) DS_HIDDEN;
-void ds_dg_awoke(struct ds_dgram *d) DS_HIDDEN;
+/* ds_dg_sleep for one without flows, which holds no lock. As ds_dg_hold. */
+static inline void ds_dg_asleep(struct ds_dgram *d)
+{
+#if defined(__x86_64__)
+	if (ds_one_thread()) {
+		__asm__ volatile("addl $1, %0" : "+m"(d->sleepers) : : "memory");
+		return;
+	}
+#endif
+	__atomic_add_fetch(&d->sleepers, 1, __ATOMIC_SEQ_CST);
+}
+static inline void ds_dg_awoke(struct ds_dgram *d)
+{
+#if defined(__x86_64__)
+	if (ds_one_thread()) {
+		__asm__ volatile("subl $1, %0" : "+m"(d->sleepers) : : "memory");
+		return;
+	}
+#endif
+	__atomic_sub_fetch(&d->sleepers, 1, __ATOMIC_SEQ_CST);
+}
 /* The same for one that waits for a set of which *sets counts the sleepers. */
 void ds_dg_rest(struct ds_dgram *d, int fd) DS_HIDDEN;
 /* FIONREAD: the size of the next datagram from its flows; -1: there is none. */

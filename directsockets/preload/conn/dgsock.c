@@ -74,6 +74,7 @@ static void forget_flows(struct ds_dgram *d, void *arg)
 	d->in = d->out = (struct ds_lock){0};
 	d->sleepers = 0;
 	d->announced = d->claiming = false;
+	d->line = NULL;
 	for (unsigned i = 0; i < d->nin; i++) {
 		ds_dg_unmap(&d->flows[i]->seg);
 		if (d->flows[i]->alive >= 0)
@@ -156,29 +157,17 @@ static void end(void *arg)
 		ds_dg_leave(d, DS_WHY_NOTHING);
 		ds_own_unlock(&d->out);
 	}
+	ds_stats_put(d->line, true);
 	ds_dg_free(d);
 }
 
-/* Drops a reference: was it the last? */
-static bool last(struct ds_dgram *d)
-{
-#if defined(__x86_64__)
-	if (ds_one_thread()) {
-		bool zero;
-		__asm__ volatile("subl $1, %0" : "+m"(d->users), "=@ccz"(zero) : : "memory");
-		return zero;
-	}
-#endif
-	return __atomic_sub_fetch(&d->users, 1, __ATOMIC_ACQ_REL) == 0;
-}
-
-void ds_dg_put(struct ds_dgram *d)
+void ds_dg_end(struct ds_dgram *d)
 {
 	int saved = errno;
 
-	if (!last(d))
+	if (!DS_GET(d->open)) /* it was closed while a call began, which held it for a moment */
 		return;
-	if (d->announced || d->nin || d->nout || d->claiming)
+	if (d->announced || d->nin || d->nout || d->claiming || d->line)
 		ds_setup_do(end, d);
 	else
 		ds_dg_free(d);

@@ -69,7 +69,7 @@ static bool announce(struct ds_dgram *d, int fd)
 /* Is there an offer for d that it was not told NONE of? */
 static bool may_claim(const struct ds_dgram *d, uint32_t *word)
 {
-	if (!ds_page_udp_offers())
+	if (!ds_udp_offered())
 		return false;
 	*word = ds_page_offers(d->bucket);
 	return (*word & 0xffff) && *word != DS_GET(d->refused);
@@ -96,8 +96,6 @@ void ds_dg_tick_slow(struct ds_dgram *d, int fd)
 		d->received++;
 		return;
 	}
-	if (DS_GET(d->deaf))
-		return;
 	bool told = DS_GET(d->announced) && DS_GET(d->told) == ds_broker_connection();
 	if (told && !DS_GET(d->claiming) && !may_claim(d, &word))
 		return;
@@ -185,6 +183,32 @@ static struct ds_dg_out *make(struct ds_info *i, int *segment)
 	return o;
 }
 
+/* With the lock of setup: a new entry of the statistics for a flow. NULL: there is none. */
+static struct ds_entry *entry(int fd, const struct ds_info *i)
+{
+	struct ds_entry *e = ds_stats_get(fd, 0, i);
+
+	if (e)
+		e->zero[0] = 1;
+	return e;
+}
+
+/* Is e that of a flow to the destination of i? */
+static bool leads_to(const struct ds_entry *e, const struct ds_info *i)
+{
+	return !memcmp(e->addr[1], i->addr[1], sizeof e->addr[1]) && e->port[1] == i->port[1];
+}
+
+/* With the lock of setup: no flow is offered to a destination, for --explain. A socket has one
+ * entry for that, of the first one. */
+static void tell(struct ds_dgram *d, int fd, struct ds_info *i, int why)
+{
+	if (!d->line && source(d, fd, i))
+		d->line = entry(fd, i);
+	if (d->line && leads_to(d->line, i))
+		ds_stats_say(d->line, DS_MODE_TCP, why);
+}
+
 /* With the lock of setup: makes a flow to a destination and offers it. Returns why not, or 0. */
 static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 {
@@ -208,11 +232,13 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 	bool ip4 = !memcmp(i->addr[1], v4, 12);
 	o->tos = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TOS : IPV6_TCLASS, 0);
 	o->ttl = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TTL : IPV6_UNICAST_HOPS, 64);
-	o->entry = ds_stats_get(fd, 0, i);
-	if (o->entry) {
-		o->entry->zero[0] = 1;
-		ds_stats_say(o->entry, DS_MODE_TCP, DS_WHY_OFFERED);
+	if (d->line && leads_to(d->line, i)) {
+		o->entry = d->line;
+		d->line = NULL;
+	} else {
+		o->entry = entry(fd, i);
 	}
+	ds_stats_say(o->entry, DS_MODE_TCP, DS_WHY_OFFERED);
 	o->counters = ds_stats_counters(o->entry);
 	o->reliable = reliable;
 	o->asked = true;
@@ -266,6 +292,8 @@ void ds_dg_offer(struct ds_dgram *d, int fd, const uint8_t addr[16], uint16_t po
 	if (!ds_setup_try())
 		return;
 	why = offer(d, fd, &i);
+	if (why && ds_config.explain)
+		tell(d, fd, &i, why);
 	ds_setup_unlock();
 	if (why)
 		not_offered(d, &i, why);

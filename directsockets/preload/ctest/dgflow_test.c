@@ -73,6 +73,88 @@ static void catches_up(void)
 	free(f.mem);
 }
 
+// ---- sockets without flows
+
+static int udp_socket(struct sockaddr_in *a)
+{
+	socklen_t n = sizeof *a;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	*a = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	CHECK(fd >= 0 && bind(fd, (struct sockaddr *)a, n) == 0 && getsockname(fd, (struct sockaddr *)a, &n) == 0, "socket");
+	return fd;
+}
+
+// --explain has an entry that says why no flow leads from a socket.
+static void told(void)
+{
+	struct sockaddr_in from, to;
+	struct ds_dgram *d = ds_dg_new(AF_INET, DS_NONBLOCK_UNKNOWN);
+	int fd = udp_socket(&from), peer = udp_socket(&to);
+
+	for (int i = 0; i < 8; i++)
+		ds_dg_counted(d, fd, &to, sizeof to);
+	struct ds_entry *e = d->line;
+	CHECK(e && e->zero[0] == 1 && e->mode == DS_MODE_TCP, "no entry, or it is none of UDP");
+	CHECK(!e || e->reason == DS_WHY_ADDRESS_NOT_WANTED, "reason %d", e->reason); // EXNET_LOOPBACK is not set
+	CHECK(!e || (e->port[0] == ntohs(from.sin_port) && e->port[1] == ntohs(to.sin_port)), "ports %d, %d", e->port[0], e->port[1]);
+	ds_dg_put(d);
+	CHECK(!e || e->mode == DS_MODE_CLOSED, "it is closed");
+	close(fd);
+	close(peer);
+}
+
+// What is the kernel's without a look at the socket's table: not while a flow leads from it, nor
+// where somebody takes flows; always, if the socket is the kernel's.
+static void plain(void)
+{
+	static uint16_t receivers[1 << 16];
+	struct sockaddr_in from, to;
+	struct ds_dgram *d = ds_dg_new(AF_INET, DS_NONBLOCK_UNKNOWN);
+	int fd = udp_socket(&from);
+	const struct sockaddr *peer = (const struct sockaddr *)&to;
+
+	to = from;
+	CHECK(ds_readable(&to, sizeof to) && !ds_dg_plain(d, peer, sizeof to), "no page is there");
+	ds_udp_receivers = receivers;
+	CHECK(ds_dg_plain(d, peer, sizeof to), "nobody takes flows");
+	CHECK(!ds_dg_plain(d, peer, 4), "that is no address");
+	CHECK(!ds_dg_plain(d, (const struct sockaddr *)16, sizeof to), "nor is this");
+	receivers[ntohs(to.sin_port)] = 1;
+	CHECK(!ds_dg_plain(d, peer, sizeof to), "somebody takes flows");
+	CHECK(ds_dg_plain(d, NULL, 0), "it has no peer");
+	d->peer.port = ntohs(to.sin_port);
+	CHECK(!ds_dg_plain(d, NULL, 0), "its peer takes flows");
+	receivers[ntohs(to.sin_port)] = 0;
+	d->nout = 1;
+	CHECK(!ds_dg_plain(d, peer, sizeof to) && !ds_dg_plain(d, NULL, 0), "a flow leads from it");
+	d->nout = 0;
+	receivers[ntohs(to.sin_port)] = 1;
+	d->hard = true;
+	CHECK(ds_dg_plain(d, peer, sizeof to), "it is the kernel's");
+	ds_udp_receivers = NULL;
+	ds_dg_put(d);
+	close(fd);
+}
+
+// After a fork that was not prepared both processes have all sockets for good.
+static void unprepared(void)
+{
+	struct ds_dgram *d = ds_dg_new(AF_INET, DS_NONBLOCK_UNKNOWN);
+	int status;
+
+	CHECK(!ds_dg_shared(d), "before");
+	pid_t pid = fork();
+	if (pid == 0) {
+		ds_dg_forked_unprepared(true);
+		_exit(!ds_dg_shared(d));
+	}
+	ds_dg_forked_unprepared(false);
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0, "the child has it alone: %d", status);
+	CHECK(ds_dg_shared(d), "the parent has it alone");
+	ds_dg_put(d);
+}
+
 // ---- sockets that other threads make while one forks
 
 enum { FORKS = 100 };
@@ -273,7 +355,12 @@ int main(void)
 {
 	spares();
 	catches_up();
+	setenv("EXNET_EXPLAIN", "1", 1);
+	setenv("EXNET_BROKER", "/no/broker", 1);
+	told();
+	plain();
 	forked();
+	unprepared();
 	sleeps();
 	laps();
 	if (failures)

@@ -133,6 +133,15 @@ static inline struct ds_dgram *word_dgram(uintptr_t w)
 {
 	return (w & 3) == FD_LISTENER && w != FD_LISTENER ? (struct ds_dgram *)(w & ~(uintptr_t)3) : NULL;
 }
+/* The word of a descriptor that a thread is about to wait for: need the kernel's answer be changed,
+ * or the wait be counted? Where no thread can make a flow meanwhile, a UDP socket without flows
+ * needs neither. */
+static inline bool word_waits(uintptr_t w)
+{
+	const struct ds_dgram *d = word_dgram(w);
+
+	return w && !(d && !ds_dg_inward(d) && (ds_one_thread() || __atomic_load_n(&d->hard, __ATOMIC_RELAXED)));
+}
 /* Is fd a listener? */
 static inline bool fd_listens(int fd) { return fd_word(fd) == FD_LISTENER; }
 

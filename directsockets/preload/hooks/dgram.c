@@ -14,7 +14,7 @@ static void put(struct ds_dgram **d)
 		ds_dg_put(*d);
 }
 
-#define DGRAM(name, fd, w) __attribute__((cleanup(put))) struct ds_dgram *name = dgram_get(fd, w)
+#define DGRAM(name, fd) __attribute__((cleanup(put))) struct ds_dgram *name = dgram_get(fd, fd_word(fd))
 
 static bool is_hard(const struct ds_dgram *d) { return !d || __atomic_load_n(&d->hard, __ATOMIC_RELAXED); }
 
@@ -39,13 +39,13 @@ static ssize_t sent(struct ds_dgram *d, const struct ds_dg_sent *s, ssize_t rc)
 	return rc;
 }
 
-ssize_t dg_sendto(int fd, uintptr_t w, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
+ssize_t dg_sendto(int fd, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
 {
 	struct sockaddr_storage to;
 	struct iovec v = {(void *)(uintptr_t)p, n};
 	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
 	struct ds_dg_sent s = {.known = false};
-	DGRAM(d, fd, w);
+	DGRAM(d, fd);
 
 	if (is_hard(d) || !name_there(addr, len))
 		return REAL(sendto)(fd, p, n, flags, addr, len);
@@ -58,11 +58,11 @@ ssize_t dg_sendto(int fd, uintptr_t w, const void *p, size_t n, int flags, const
 	return rc != DS_DG_KERNEL ? rc : sent(d, &s, REAL(sendto)(fd, p, n, flags, addr, len));
 }
 
-ssize_t dg_writev(int fd, uintptr_t w, const struct iovec *iov, int n, int flags)
+ssize_t dg_writev(int fd, const struct iovec *iov, int n, int flags)
 {
 	struct msghdr h = {.msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n};
 	struct ds_dg_sent s = {.known = false};
-	DGRAM(d, fd, w);
+	DGRAM(d, fd);
 
 	if (is_hard(d) || n < 0 || !iov_there(iov, (size_t)n))
 		return REAL(writev)(fd, iov, n);
@@ -87,25 +87,27 @@ static ssize_t send_one(struct ds_dgram *d, int fd, const struct msghdr *m, int 
 	return rc != DS_DG_KERNEL ? rc : sent(d, &s, REAL(sendmsg)(fd, m, flags));
 }
 
-ssize_t dg_sendmsg(int fd, uintptr_t w, const struct msghdr *m, int flags)
+ssize_t dg_sendmsg(int fd, const struct msghdr *m, int flags)
 {
-	DGRAM(d, fd, w);
+	DGRAM(d, fd);
 
 	return send_one(d, fd, m, flags);
 }
 
-int dg_sendmmsg(int fd, uintptr_t w, struct mmsghdr *v, unsigned n, int flags)
+int dg_sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 {
 	enum { COUNTED = 4 };
-	DGRAM(d, fd, w);
+	DGRAM(d, fd);
 
+	if (d && (flags & MSG_MORE))
+		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
 	if (is_hard(d))
 		return REAL(sendmmsg)(fd, v, n, flags);
 	if (!__atomic_load_n(&d->nout, __ATOMIC_RELAXED)) { /* no flow: all of them are the kernel's */
 		int rc = REAL(sendmmsg)(fd, v, n, flags), saved = errno;
 		for (int i = 0; i < rc && i < COUNTED; i++) {
 			const struct msghdr *m = msg_of(v, (unsigned)i);
-			if (name_there(m->msg_name, m->msg_namelen))
+			if (name_there(m->msg_name, m->msg_namelen) && !ds_dg_plain(d, m->msg_name, m->msg_namelen))
 				ds_dg_counted(d, fd, m->msg_name, m->msg_namelen);
 		}
 		errno = saved;
@@ -128,17 +130,27 @@ int dg_sendmmsg(int fd, uintptr_t w, struct mmsghdr *v, unsigned n, int flags)
 
 /* ---- receives ----------------------------------------------------------------------- */
 
-/* A receive that the kernel makes, of a socket without flows: counted while it may wait, so that
- * none becomes awake meanwhile. */
+/* The end of a receive that the kernel makes, of a socket without flows. */
 static void awoke(struct ds_dgram **d)
 {
 	if (*d)
 		ds_dg_awoke(*d);
 }
 
-#define ASLEEP(d) \
-	__attribute__((cleanup(awoke))) struct ds_dgram *asleep_ = d; \
-	__atomic_add_fetch(&(d)->sleepers, 1, __ATOMIC_SEQ_CST)
+/* NULL: d has flows, or *d is NULL. Else such a receive begins: it is counted, so that no flow
+ * becomes awake meanwhile. */
+static inline struct ds_dgram *without_flows(struct ds_dgram *d)
+{
+	if (!d || ds_dg_inward(d))
+		return NULL;
+	ds_dg_asleep(d);
+	if (__builtin_expect(!ds_dg_inward(d), 1))
+		return d;
+	ds_dg_awoke(d); /* one has come between the two */
+	return NULL;
+}
+
+#define PLAIN(name, d) __attribute__((cleanup(awoke))) struct ds_dgram *name = without_flows(d)
 
 /* rc is what a receive with these flags returned. */
 static ssize_t received(struct ds_dgram *d, int fd, ssize_t rc, int flags)
@@ -175,21 +187,13 @@ static ssize_t named(ssize_t rc, const struct msghdr *h, struct sockaddr *addr, 
 	return rc;
 }
 
-ssize_t dg_recvfrom(int fd, uintptr_t w, void *p, size_t n, int flags, struct sockaddr *addr, socklen_t *len)
+/* As dg_recvfrom, of a socket that has flows. */
+OURS ssize_t recvfrom_flows(struct ds_dgram *d, int fd, void *p, size_t n, int flags, struct sockaddr *addr, socklen_t *len)
 {
 	struct sockaddr_storage from;
 	struct iovec v = {p, capped(n)};
 	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
-	DGRAM(d, fd, w);
 
-	if (!d || odd(flags))
-		return REAL(recvfrom)(fd, p, n, flags, addr, len);
-	if (!ds_dg_inward(d)) {
-		if (flags & MSG_DONTWAIT)
-			return received(d, fd, REAL(recvfrom)(fd, p, n, flags, addr, len), flags);
-		ASLEEP(d);
-		return received(d, fd, REAL(recvfrom)(fd, p, n, flags, addr, len), flags);
-	}
 	if (addr) {
 		h.msg_name = &from;
 		h.msg_namelen = sizeof from;
@@ -198,15 +202,28 @@ ssize_t dg_recvfrom(int fd, uintptr_t w, void *p, size_t n, int flags, struct so
 	return rc >= 0 && addr ? named(rc, &h, addr, len) : rc;
 }
 
-ssize_t dg_readv(int fd, uintptr_t w, const struct iovec *iov, int n, int flags)
+ssize_t dg_recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *addr, socklen_t *len)
+{
+	DGRAM(d, fd);
+
+	if (!d || odd(flags))
+		return REAL(recvfrom)(fd, p, n, flags, addr, len);
+	PLAIN(plain, d);
+	if (plain)
+		return received(d, fd, REAL(recvfrom)(fd, p, n, flags, addr, len), flags);
+	return recvfrom_flows(d, fd, p, n, flags, addr, len);
+}
+
+ssize_t dg_readv(int fd, const struct iovec *iov, int n, int flags)
 {
 	struct msghdr h = {.msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n};
-	DGRAM(d, fd, w);
+	DGRAM(d, fd);
 
 	if (!d)
 		return REAL(readv)(fd, iov, n);
-	if (!ds_dg_inward(d) || n < 0 || !iov_there(iov, (size_t)n) || iov_total(iov, (size_t)n) == 0) {
-		ASLEEP(d);
+	bool fine = n >= 0 && iov_there(iov, (size_t)n) && iov_total(iov, (size_t)n);
+	PLAIN(plain, d);
+	if (plain || !fine) {
 		ssize_t rc = flags ? REAL(preadv2)(fd, iov, n, -1, RWF_NOWAIT) : REAL(readv)(fd, iov, n);
 		return received(d, fd, rc, rc > 0 ? 0 : MSG_PEEK);
 	}
@@ -244,32 +261,29 @@ static ssize_t recv_one(struct ds_dgram *d, int fd, struct msghdr *m, int flags)
 	return rc;
 }
 
-ssize_t dg_recvmsg(int fd, uintptr_t w, struct msghdr *m, int flags)
+ssize_t dg_recvmsg(int fd, struct msghdr *m, int flags)
 {
-	DGRAM(d, fd, w);
+	DGRAM(d, fd);
 
 	if (!d || odd(flags))
 		return REAL(recvmsg)(fd, m, flags);
-	if (ds_dg_inward(d))
-		return received(d, fd, recv_one(d, fd, m, flags), flags);
-	if (flags & MSG_DONTWAIT)
+	PLAIN(plain, d);
+	if (plain)
 		return received(d, fd, REAL(recvmsg)(fd, m, flags), flags);
-	ASLEEP(d);
-	return received(d, fd, REAL(recvmsg)(fd, m, flags), flags);
+	return received(d, fd, recv_one(d, fd, m, flags), flags);
 }
 
-int dg_recvmmsg(int fd, uintptr_t w, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout)
+int dg_recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout)
 {
 	struct timespec deadline, left;
 	int f = flags & ~MSG_WAITFORONE;
-	DGRAM(d, fd, w);
+	DGRAM(d, fd);
 
 	if (!d || odd(flags))
 		return REAL(recvmmsg)(fd, v, n, flags, timeout);
-	if (!ds_dg_inward(d) || (timeout && !time_fine(timeout))) {
-		ASLEEP(d);
+	PLAIN(plain, d);
+	if (plain || (timeout && !time_fine(timeout)))
 		return (int)received(d, fd, REAL(recvmmsg)(fd, v, n, flags, timeout), flags);
-	}
 	if (timeout)
 		deadline_set(&deadline, timeout);
 	unsigned i = 0;
@@ -304,7 +318,7 @@ int dg_recvmmsg(int fd, uintptr_t w, struct mmsghdr *v, unsigned n, int flags, s
 
 void dg_native(int fd, int why)
 {
-	DGRAM(d, fd, fd_word(fd));
+	DGRAM(d, fd);
 
 	if (d)
 		ds_dg_harden(d, why);

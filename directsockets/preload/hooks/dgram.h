@@ -4,23 +4,33 @@
 
 #include "hooks/hooks.h"
 
-/* fd is a UDP socket of ours, whose word is w. As the calls of these names; addr may be NULL. */
-ssize_t dg_sendto(int fd, uintptr_t w, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len) DS_HIDDEN;
-ssize_t dg_writev(int fd, uintptr_t w, const struct iovec *iov, int n, int flags) DS_HIDDEN;
-ssize_t dg_sendmsg(int fd, uintptr_t w, const struct msghdr *m, int flags) DS_HIDDEN;
-int dg_sendmmsg(int fd, uintptr_t w, struct mmsghdr *v, unsigned n, int flags) DS_HIDDEN;
-ssize_t dg_recvfrom(int fd, uintptr_t w, void *p, size_t n, int flags, struct sockaddr *addr, socklen_t *len) DS_HIDDEN;
-ssize_t dg_readv(int fd, uintptr_t w, const struct iovec *iov, int n, int flags) DS_HIDDEN;
-ssize_t dg_recvmsg(int fd, uintptr_t w, struct msghdr *m, int flags) DS_HIDDEN;
-int dg_recvmmsg(int fd, uintptr_t w, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout) DS_HIDDEN;
+/* fd is a UDP socket of ours. As the calls of these names; addr may be NULL. They take no more
+ * arguments than registers hold, so that a hook jumps to them: to return costs much after a system
+ * call. */
+ssize_t dg_sendto(int fd, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len) DS_HIDDEN;
+ssize_t dg_writev(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+ssize_t dg_sendmsg(int fd, const struct msghdr *m, int flags) DS_HIDDEN;
+int dg_sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags) DS_HIDDEN;
+ssize_t dg_recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *addr, socklen_t *len) DS_HIDDEN;
+ssize_t dg_readv(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+ssize_t dg_recvmsg(int fd, struct msghdr *m, int flags) DS_HIDDEN;
+int dg_recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout) DS_HIDDEN;
 
 /* The call of a hook, if fd is a UDP socket of ours. */
 #define DGRAM_CALL(fd, call, ...) \
 	do { \
-		uintptr_t word_ = fd_word(fd); \
-		if (__builtin_expect(word_dgram(word_) != NULL, 0)) \
-			return call(fd, word_, __VA_ARGS__); \
+		if (__builtin_expect(word_dgram(fd_word(fd)) != NULL, 0)) \
+			return call(fd, __VA_ARGS__); \
 	} while (0)
+
+/* Is w the word of a UDP socket, and a send with these flags to addr (NULL: its peer) the kernel's
+ * at first sight? */
+static inline __attribute__((always_inline)) bool dg_plain(uintptr_t w, const struct sockaddr *addr, socklen_t len, int flags)
+{
+	const struct ds_dgram *d = word_dgram(w);
+
+	return d && !(flags & MSG_MORE) && ds_dg_plain(d, addr, len) && __atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE);
+}
 
 /* fd, if it is a UDP socket, goes by the kernel from now on. */
 void dg_native(int fd, int why) DS_HIDDEN;

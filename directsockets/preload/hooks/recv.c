@@ -69,7 +69,7 @@ static inline ssize_t recv_one(struct call *k, int fd, void *p, size_t n, int fl
 OURS ssize_t read_ours(int fd, void *p, size_t n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
-		return n && n <= DS_MAX_RW ? dg_recvfrom(fd, w, p, n, 0, NULL, NULL) : REAL(read)(fd, p, n);
+		return n && n <= DS_MAX_RW ? dg_recvfrom(fd, p, n, 0, NULL, NULL) : REAL(read)(fd, p, n);
 	CALL_OF(k, fd, w, call_uncounted_in, n > 0);
 	if (!call_wait(&k, &fd))
 		return -1;
@@ -91,9 +91,9 @@ EXPORT ssize_t read(int fd, void *p, size_t n)
 }
 ALIAS(__read, read);
 
-EXPORT ssize_t recv(int fd, void *p, size_t n, int flags)
+/* As read_ours. */
+OURS ssize_t recv_ours(int fd, void *p, size_t n, int flags)
 {
-	DGRAM_CALL(fd, dg_recvfrom, p, n, flags, NULL, NULL);
 	CALL_RECV(k, fd, flags);
 	if (!call_wait(&k, &fd))
 		return -1;
@@ -104,6 +104,16 @@ EXPORT ssize_t recv(int fd, void *p, size_t n, int flags)
 		return told(&k, fd, REAL(recv)(fd, p, n, flags), NULL, flags);
 	}
 	return recv_one(&k, fd, p, n, flags);
+}
+
+EXPORT ssize_t recv(int fd, void *p, size_t n, int flags)
+{
+	uintptr_t w = fd_word(fd);
+
+	PASS(w, recv, fd, p, n, flags);
+	if (word_dgram(w))
+		return dg_recvfrom(fd, p, n, flags, NULL, NULL);
+	return recv_ours(fd, p, n, flags);
 }
 
 /* A TCP socket names no address: the kernel sets the length to 0. It does so after the bytes, which
@@ -120,9 +130,9 @@ static ssize_t no_name(ssize_t rc, socklen_t *len)
 	return -1;
 }
 
-EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *addr, socklen_t *len)
+/* As read_ours. */
+OURS ssize_t recvfrom_ours(int fd, void *p, size_t n, int flags, struct sockaddr *addr, socklen_t *len)
 {
-	DGRAM_CALL(fd, dg_recvfrom, p, n, flags, addr, len);
 	CALL_RECV(k, fd, flags);
 	if (!call_wait(&k, &fd))
 		return -1;
@@ -140,11 +150,21 @@ EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *a
 	return rc >= 0 && addr ? no_name(rc, len) : rc;
 }
 
+EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *addr, socklen_t *len)
+{
+	uintptr_t w = fd_word(fd);
+
+	PASS(w, recvfrom, fd, p, n, flags, addr, len);
+	if (word_dgram(w))
+		return dg_recvfrom(fd, p, n, flags, addr, len);
+	return recvfrom_ours(fd, p, n, flags, addr, len);
+}
+
 /* As read_ours. */
 OURS ssize_t readv_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
-		return dg_readv(fd, w, iov, n, 0);
+		return dg_readv(fd, iov, n, 0);
 	CALL_OF(k, fd, w, call_uncounted, true);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
 		return call_received(&k, REAL(readv)(fd, iov, n));
@@ -217,13 +237,23 @@ static ssize_t do_recvmsg(struct call *k, int fd, struct msghdr *m, int flags)
 	return rc;
 }
 
-EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
+/* As read_ours. */
+OURS ssize_t recvmsg_ours(int fd, struct msghdr *m, int flags)
 {
-	DGRAM_CALL(fd, dg_recvmsg, m, flags);
 	CALL_BY(k, fd, call_recvmsg, flags & ~MSG_CMSG_CLOEXEC);
 	if (!k.c)
 		return received(&k, REAL(recvmsg)(fd, m, flags), flags);
 	return do_recvmsg(&k, fd, m, flags);
+}
+
+EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
+{
+	uintptr_t w = fd_word(fd);
+
+	PASS(w, recvmsg, fd, m, flags);
+	if (word_dgram(w))
+		return dg_recvmsg(fd, m, flags);
+	return recvmsg_ours(fd, m, flags);
 }
 
 /* Messages 0..n-1 until one fails or the deadline, if there is one, has passed: how many, or -1. */

@@ -53,7 +53,7 @@ static inline ssize_t send_one(struct call *k, int fd, const void *p, size_t n, 
 OURS ssize_t write_ours(int fd, const void *p, size_t n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
-		return n <= DS_MAX_RW ? dg_sendto(fd, w, p, n, 0, NULL, 0) : REAL(write)(fd, p, n);
+		return n <= DS_MAX_RW ? dg_sendto(fd, p, n, 0, NULL, 0) : REAL(write)(fd, p, n);
 	CALL_OF(k, fd, w, call_send, n, 0);
 	if (!k.c)
 		return call_sent(&k, REAL(write)(fd, p, n));
@@ -65,13 +65,15 @@ EXPORT ssize_t write(int fd, const void *p, size_t n)
 	uintptr_t w = fd_word(fd);
 
 	PASS(w, write, fd, p, n);
+	if (dg_plain(w, NULL, 0, 0))
+		return REAL_NOW(write)(fd, p, n);
 	return write_ours(fd, p, n, w);
 }
 ALIAS(__write, write);
 
-EXPORT ssize_t send(int fd, const void *p, size_t n, int flags)
+/* As write_ours. */
+OURS ssize_t send_ours(int fd, const void *p, size_t n, int flags)
 {
-	DGRAM_CALL(fd, dg_sendto, p, n, flags, NULL, 0);
 	CALL_SEND(k, fd, n, flags);
 	if (!k.c)
 		return call_sent(&k, REAL(send)(fd, p, n, flags));
@@ -79,12 +81,23 @@ EXPORT ssize_t send(int fd, const void *p, size_t n, int flags)
 		return odd(&k, fd, flags) ? REAL(send)(fd, p, n, flags) : -1;
 	return send_one(&k, fd, p, n, flags);
 }
+
+EXPORT ssize_t send(int fd, const void *p, size_t n, int flags)
+{
+	uintptr_t w = fd_word(fd);
+
+	PASS(w, send, fd, p, n, flags);
+	if (dg_plain(w, NULL, 0, flags))
+		return REAL_NOW(send)(fd, p, n, flags);
+	if (word_dgram(w))
+		return dg_sendto(fd, p, n, flags, NULL, 0);
+	return send_ours(fd, p, n, flags);
+}
 ALIAS(__send, send);
 
-/* An address is ignored, as by a connected TCP socket. */
-EXPORT ssize_t sendto(int fd, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
+/* As write_ours. An address is ignored, as by a connected TCP socket. */
+OURS ssize_t sendto_ours(int fd, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
 {
-	DGRAM_CALL(fd, dg_sendto, p, n, flags, addr, len);
 	CALL_SEND(k, fd, n, flags);
 	if (!k.c || odd_send(flags) || !name_there(addr, len)) {
 		if (k.c && !odd(&k, fd, flags))
@@ -92,6 +105,18 @@ EXPORT ssize_t sendto(int fd, const void *p, size_t n, int flags, const struct s
 		return call_sent(&k, REAL(sendto)(fd, p, n, flags, addr, len));
 	}
 	return send_one(&k, fd, p, n, flags);
+}
+
+EXPORT ssize_t sendto(int fd, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
+{
+	uintptr_t w = fd_word(fd);
+
+	PASS(w, sendto, fd, p, n, flags, addr, len);
+	if (dg_plain(w, addr, len, flags))
+		return REAL_NOW(sendto)(fd, p, n, flags, addr, len);
+	if (word_dgram(w))
+		return dg_sendto(fd, p, n, flags, addr, len);
+	return sendto_ours(fd, p, n, flags, addr, len);
 }
 
 /* As call_send, of n vectors. */
@@ -104,7 +129,7 @@ static inline struct call call_sendv(int fd, uintptr_t w, const struct iovec *io
 OURS ssize_t writev_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
-		return dg_writev(fd, w, iov, n, 0);
+		return dg_writev(fd, iov, n, 0);
 	CALL_OF(k, fd, w, call_sendv, iov, n);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
 		return call_sent(&k, REAL(writev)(fd, iov, n));
@@ -116,6 +141,8 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 	uintptr_t w = fd_word(fd);
 
 	PASS(w, writev, fd, iov, n);
+	if (dg_plain(w, NULL, 0, 0))
+		return REAL_NOW(writev)(fd, iov, n);
 	return writev_ours(fd, iov, n, w);
 }
 
@@ -159,14 +186,25 @@ static inline struct call call_sendmsg(int fd, uintptr_t w, const struct msghdr 
 	return call_send(fd, w, msg_there(m) ? iov_total(m->msg_iov, m->msg_iovlen) : SIZE_MAX, flags);
 }
 
-EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+/* As write_ours. */
+OURS ssize_t sendmsg_ours(int fd, const struct msghdr *m, int flags)
 {
-	DGRAM_CALL(fd, dg_sendmsg, m, flags);
 	CALL_BY(k, fd, call_sendmsg, m, flags);
 	if (k.c)
 		return do_sendmsg(&k, fd, m, flags);
 	rights_demote(m);
 	return call_sent(&k, REAL(sendmsg)(fd, m, flags));
+}
+
+EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	uintptr_t w = fd_word(fd);
+
+	if (word_dgram(w) && ds_readable(m, sizeof *m) && dg_plain(w, m->msg_name, m->msg_namelen, flags))
+		return REAL_NOW(sendmsg)(fd, m, flags);
+	if (word_dgram(w))
+		return dg_sendmsg(fd, m, flags);
+	return sendmsg_ours(fd, m, flags);
 }
 
 EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags)

@@ -19,7 +19,7 @@ bool poll_ours(struct pollfd *fds, nfds_t n)
 	if (n > 2 * (nfds_t)fd_tab_size || !ds_writable(fds, n * sizeof *fds))
 		return false;
 	for (nfds_t i = 0; i < n; i++)
-		if (fd_word(fds[i].fd) != 0)
+		if (word_waits(fd_word(fds[i].fd)))
 			return true;
 	return false;
 }
@@ -95,7 +95,7 @@ static inline bool any_in(fd_set *s, int n)
 	for (int fd = 0; s && fd < n; fd += NFDBITS) {
 		unsigned long w = (unsigned long)s->fds_bits[fd / NFDBITS];
 		for (; w; w &= w - 1)
-			if (fd_word(fd + __builtin_ctzl(w)) != 0)
+			if (word_waits(fd_word(fd + __builtin_ctzl(w))))
 				return true;
 	}
 	return false;
