@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -113,13 +114,14 @@ static void plain(void)
 	struct ds_dgram *d = ds_dg_new(AF_INET, DS_NONBLOCK_UNKNOWN);
 	int fd = udp_socket(&from);
 	const struct sockaddr *peer = (const struct sockaddr *)&to;
+	const struct sockaddr *nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	to = from;
 	CHECK(ds_readable(&to, sizeof to) && !ds_dg_plain(d, peer, sizeof to), "no page is there");
 	ds_udp_receivers = receivers;
 	CHECK(ds_dg_plain(d, peer, sizeof to), "nobody takes flows");
 	CHECK(!ds_dg_plain(d, peer, 4), "that is no address");
-	CHECK(!ds_dg_plain(d, (const struct sockaddr *)16, sizeof to), "nor is this");
+	CHECK(!ds_dg_plain(d, nowhere, sizeof to), "nor is this");
 	receivers[ntohs(to.sin_port)] = 1;
 	CHECK(!ds_dg_plain(d, peer, sizeof to), "somebody takes flows");
 	CHECK(ds_dg_plain(d, NULL, 0), "it has no peer");
