@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"exnet/internal/bench/measure"
+	"exnet/internal/bench/memory"
 	"exnet/internal/bench/mpi"
 	"exnet/internal/bench/paths"
 	"exnet/internal/bench/ports"
@@ -60,5 +61,5 @@ func measures() (list []measure.Measure) {
 	for _, m := range pathMeasures {
 		list = append(list, m.measure())
 	}
-	return append(list, programs.Measure(), udp.Measure, mpi.Measure, ports.Measure)
+	return append(list, programs.Measure(), udp.Measure, mpi.Measure, ports.Measure, memory.Measure)
 }
