@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/internal/display"
 	"exnet/memory"
 )
 
@@ -114,7 +115,7 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 			had := cfg.Size - rest
 			_ = s.Close() // the error is that of New
 			if had > 0 {
-				err = fmt.Errorf("of %d bytes all nodes together lend %d: %w", cfg.Size, had, err)
+				err = fmt.Errorf("of %s all nodes together lend %s: %w", display.Size(float64(cfg.Size)), display.Size(float64(had)), err)
 			}
 			return nil, err
 		}

@@ -223,7 +223,8 @@ func TestStoreWhole(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := New(t.Context(), Config{Size: 4<<20 + pageSize, Borrow: m.borrow}); !errors.Is(err, memory.ErrRefused) {
+	_, err = New(t.Context(), Config{Size: 8 << 20, Borrow: m.borrow})
+	if !errors.Is(err, memory.ErrRefused) || !strings.Contains(err.Error(), "of 8 MiB all nodes together lend 4 MiB: ") {
 		t.Errorf("more than there is: %v", err)
 	}
 	if n, _ := m.count(); n != 0 {
