@@ -96,7 +96,8 @@ func TestGlanceBesideSpinners(t *testing.T) {
 		)
 		now := time.Second
 		l := &Loop{clock: func() time.Duration { return now }, yielding: func() { now += slice }}
-		l.place.home, l.place.here = -1, currentCPU
+		asked, waits := 0, 0
+		l.on, l.place.home, l.place.here = -1, -1, func() int { asked++; return currentCPU() }
 		l.home.realtime = func() bool { return true }
 		defer func() { l.raise(); sched.Raise() }()
 		caught, stopped, begun := 0, 0, now
@@ -116,6 +117,8 @@ func TestGlanceBesideSpinners(t *testing.T) {
 				}
 				now = max(now, ready) + 20*time.Microsecond // another CPU wakes it
 				l.spin.waited(30 * time.Microsecond)
+				l.on = -1
+				waits++
 				break
 			}
 			if now-ready > time.Millisecond {
@@ -124,7 +127,7 @@ func TestGlanceBesideSpinners(t *testing.T) {
 			// The answer is carried to the program here, which has the CPU then, or a yield.
 			before := l.stats.Glanced.Load()
 			l.spin.found()
-			l.from = -1
+			l.from = currentCPU() + 1
 			l.glanced(64, 0)
 			caught += int(l.stats.Glanced.Load() - before)
 			if l.glances() {
@@ -135,6 +138,11 @@ func TestGlanceBesideSpinners(t *testing.T) {
 			}
 			now += 5 * time.Microsecond
 			l.spin.waited(5 * time.Microsecond)
+			l.on = -1
+			waits++
+		}
+		if yields := int(l.stats.Spins.Load()); asked > waits+yields+1 {
+			t.Errorf("it asked the kernel %d times for its CPU, in %d waits and %d yields", asked, waits, yields)
 		}
 		if caught < rounds*9/10 {
 			t.Errorf("%d of %d answers were found by looking", caught, rounds)

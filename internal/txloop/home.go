@@ -132,6 +132,7 @@ func (l *Loop) handOver() bool {
 		return false
 	}
 	h.looks++
+	l.on = -1
 	unix.RawSyscallNoError(unix.SYS_SCHED_YIELD, 0, 0, 0)
 	return true
 }

@@ -125,6 +125,7 @@ func (l *Loop) again() bool {
 
 // yield leaves the CPU to the programs.
 func (l *Loop) yield() {
+	l.on = -1
 	if l.yielding != nil {
 		l.yielding()
 		return

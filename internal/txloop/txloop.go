@@ -146,6 +146,7 @@ type Loop struct {
 	spin    spin
 	glance  glance
 	from    int  // CPU that sent what was read last; -1: unknown, or several
+	on      int  // CPU of the thread since it last waited; -1: not asked
 	lowered bool // the thread has the programs' priority
 
 	mu    sync.Mutex
@@ -176,7 +177,7 @@ func New(cfg Config) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("txloop: eventfd: %w", err)
 	}
-	l := &Loop{cfg: cfg, event: fd, begun: time.Now(), zero: monotonic()}
+	l := &Loop{cfg: cfg, event: fd, begun: time.Now(), zero: monotonic(), on: -1}
 	if err := l.rest.open(); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}

@@ -17,12 +17,14 @@ func (l *Loop) nap() {
 		s.Doze()
 	}
 	rawNap(l.cfg.Nap)
+	l.on = -1
 }
 
 // wait waits until a device has a packet, a link has something to do or Wake is
 // called. Held devices are left out, and looked at again after a wake.
 func (l *Loop) wait() error {
 	l.stats.Waits.Add(1)
+	l.on = -1
 	l.raise()
 	if l.round >= lazy || len(l.links) > 0 {
 		l.rest.end()
