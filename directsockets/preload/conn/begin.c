@@ -21,7 +21,7 @@ static void settle_wait(bool known)
 	DS_SET(may_wait, known && !ds_config.explain && !ds_config.wait && ds_config.sends && ds_config.bytes);
 }
 
-struct ds_sock *ds_make(int fd, int side)
+struct ds_sock *ds_make(int fd, int side, const struct ds_life *l)
 {
 	struct ds_info info = {0};
 	struct ds_sock *s;
@@ -32,7 +32,12 @@ struct ds_sock *ds_make(int fd, int side)
 	bool broker = ds_broker_up(), known = ds_broker_known();
 	settle_wait(known);
 	known = known || ds_broker_comes();
-	if ((!known && !ds_config.explain) || !ds_addresses(fd, side, &info) || !(s = ds_handle()))
+	if ((!known && !ds_config.explain) || !ds_addresses(fd, side, &info))
+		return NULL;
+	if (l && ds_life_has_moved(l)) /* the number may have been another socket's */
+		return NULL;
+	s = ds_handle();
+	if (!s)
 		return NULL;
 	s->side = (uint8_t)side;
 	s->info = info;
@@ -86,7 +91,7 @@ struct ds_sock *ds_inherited(int fd, int side)
 	int saved = errno;
 
 	if (ds_setup_lock()) {
-		s = ds_make(fd, side);
+		s = ds_make(fd, side, NULL);
 		ds_setup_unlock();
 	}
 	if (s)

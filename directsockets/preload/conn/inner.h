@@ -111,8 +111,9 @@ bool ds_start(void) DS_HIDDEN;
 void ds_test_wait(struct ds_sock *s, int fd) DS_HIDDEN;
 /* With the lock of setup: makes the handle of the connection fd, whose connect has succeeded
  * (side 0), or which accept returned (1). NULL: it stays plain TCP for good (not TCP, no broker, no
- * memory). */
-struct ds_sock *ds_make(int fd, int side) DS_HIDDEN;
+ * memory), or another thread has closed a descriptor of l meanwhile (ds_life_has_moved). l is NULL
+ * if none can. */
+struct ds_sock *ds_make(int fd, int side, const struct ds_life *l) DS_HIDDEN;
 /* The lock of setup: guards the handles, the broker and the statistics. False: not taken, because
  * this thread holds it (DS_NESTED) or, for try, any thread does; the caller skips its work, and the
  * connection stays on TCP. */

@@ -80,7 +80,7 @@ static struct ds_sock *settle(struct ds_life *l, int fd)
 	if (!ds_setup_lock())
 		return NULL;
 	if (l->gen == ds_gen) /* or another process has the socket without knowing the connection */
-		s = ds_make(fd, l->side);
+		s = ds_make(fd, l->side, l);
 	if (s) {
 		begun(l, s);
 		known(l, s);
@@ -98,10 +98,16 @@ void ds_life_connected(struct ds_life *l, int fd)
 		ds_critical_end();
 		return;
 	}
-	if (ds_above)
-		fd = ds_above->open(l, fd);
-	struct ds_sock *s = fd >= 0 ? settle(l, fd) : NULL;
-	if (!s)
+	struct ds_sock *s;
+	do {
+		__atomic_store_n(&l->renumbered, false, __ATOMIC_SEQ_CST);
+		if (ds_above)
+			fd = ds_above->open(l, fd);
+		s = fd >= 0 ? settle(l, fd) : NULL;
+	} while (!s && fd >= 0 && ds_life_has_moved(l)); /* by another descriptor, if there is one */
+	if (s)
+		fd = ds_still(s, fd);
+	else
 		ds_life_forget(l);
 	if (s && ds_config.wait && l->side == 0)
 		ds_tick(s, fd); /* offers it at once, if EXNET_DS_SENDS is 0 */

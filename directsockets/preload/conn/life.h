@@ -52,6 +52,7 @@ struct ds_life {
 	int calls;	   /* real calls under way that began before there was a handle; DS_TAKEN_OVER */
 	uint8_t side;	   /* 1: accepted */
 	uint8_t nonblock;  /* O_NONBLOCK: enum ds_nonblocking */
+	bool renumbered;   /* a descriptor was closed while the handle was being made */
 	unsigned gen;	   /* ds_gen when it was made */
 	struct ds_traffic traffic;
 };
@@ -99,6 +100,11 @@ void ds_life_complete(struct ds_life *l, int fd) DS_HIDDEN;
  * the other one waits for. After a fork there is none. */
 void ds_life_settle(struct ds_life *l, int fd) DS_HIDDEN;
 void ds_life_wait(const struct ds_life *l) DS_HIDDEN;
+
+/* A descriptor of l, which was SETTLING, is about to be closed, and the layer above does not name
+ * it any more: what the thread that makes the handle has asked about it does not count. */
+static inline void ds_life_renumbered(struct ds_life *l) { __atomic_store_n(&l->renumbered, true, __ATOMIC_SEQ_CST); }
+static inline bool ds_life_has_moved(const struct ds_life *l) { return __atomic_load_n(&l->renumbered, __ATOMIC_SEQ_CST); }
 
 /* Gives up direct sockets for l. ds_life_demote settles l first, and moves what is direct back to
  * TCP. ds_life_leave does so for one without a handle, and returns false for others; ds_life_forget

@@ -232,7 +232,7 @@ struct ds_notices {
 	/* A descriptor of s for a call that has slept: fd, if it still is one. */
 	int (*still)(struct ds_sock *s, int fd);
 	/* A descriptor of l, which is SETTLING, for its handle: fd, if it is still one; -1: there
-	 * is none any more. Who closes it waits for l. */
+	 * is none any more. Who closes one from then on calls ds_life_renumbered before. */
 	int (*open)(struct ds_life *l, int fd);
 };
 /* Another thread is about to close a descriptor by which calls on s may be under way: wakes those

@@ -1,8 +1,10 @@
-// A thread forks while others make the handles of connections: the child has each of them whole, or
-// not at all.
+// The handles of connections, and what other threads do while they are made. A fork: the child has
+// each of them whole, or not at all. A close: the handle is that of the connection and not of what
+// has the number next.
 #include "ends.h"
 
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 enum { THREADS = 3, FORKS = 50, PREPARES = 200 };
@@ -45,6 +47,75 @@ static int strays(const struct ds_sock *s)
 	return n;
 }
 
+// A connection that is known to the layer above by a descriptor that is there.
+static struct moving {
+	struct ds_life life;
+	int fd;	   // -1: it has none
+	int other; // what it has when fd is closed; or -1
+	int thief; // what the number is next
+} moving = {.fd = -1};
+
+static int open_of(struct ds_life *l, int fd) { return l == &moving.life ? moving.fd : fd; }
+static int still(struct ds_sock *s, int fd) { return s->life == &moving.life ? moving.fd : fd; }
+static void nothing(struct ds_sock *s) { (void)s; }
+
+// Before the library is told the address of moving.fd, that is closed, and its number another's.
+int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	if (fd == moving.fd && moving.thief >= 0) {
+		moving.fd = moving.other;
+		ds_life_renumbered(&moving.life);
+		dup2(moving.thief, fd);
+		moving.thief = -1;
+	}
+	return (int)syscall(SYS_getsockname, fd, addr, len);
+}
+
+static uint16_t port_of(int fd)
+{
+	struct sockaddr_in a;
+	socklen_t n = sizeof a;
+
+	CHECK(syscall(SYS_getsockname, fd, &a, &n) == 0, "%s", strerror(errno));
+	return ntohs(a.sin_port);
+}
+
+static int dial(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	CHECK(connect(fd, (struct sockaddr *)&at, sizeof at) == 0, "%s", strerror(errno));
+	return fd;
+}
+
+// A descriptor is closed while the handle is made, and has is whether there is another one.
+static void renumbered(bool has)
+{
+	static const struct ds_notices above = {nothing, nothing, still, open_of};
+	int fd = dial(), other = has ? dup(fd) : -1, thief = dial();
+	uint16_t port = port_of(fd);
+
+	ds_tell(&above);
+	moving = (struct moving){.fd = fd, .other = other, .thief = thief};
+	ds_life_begin(&moving.life, CONN_NEW, DS_NONBLOCK_UNKNOWN);
+	ds_life_connect(&moving.life, false);
+	ds_life_connected(&moving.life, fd);
+	CHECK(moving.thief == -1, "the library has not asked");
+	if (has)
+		CHECK(moving.life.s && moving.life.s->info.port[0] == port, "port %d, of another than %d",
+		      moving.life.s ? moving.life.s->info.port[0] : 0, port);
+	else
+		CHECK(!moving.life.s && ds_life_is(&moving.life) == CONN_PLAIN, "a handle of another socket, port %d",
+		      moving.life.s ? moving.life.s->info.port[0] : 0);
+	if (moving.life.s)
+		ds_close(moving.life.s, other);
+	moving.fd = -1;
+	ds_tell(NULL);
+	close(fd);
+	close(other);
+	close(thief);
+}
+
 int main(void)
 {
 	char path[64];
@@ -53,6 +124,10 @@ int main(void)
 	int status;
 	pid_t broker = ends_start(path, sizeof path);
 
+	renumbered(true);
+	renumbered(false);
+	for (int i = 0; i < 4; i++) // what these connections, and what had their numbers, leave behind
+		close(accept(listener, NULL, NULL));
 	connect_to(&c);
 	accept_from(&s);
 	CHECK(c.s->index < 2, "%u", c.s->index);

@@ -335,7 +335,7 @@ static void closing(int fd)
 	uintptr_t w = __atomic_exchange_n(&fd_tab[fd], 0, __ATOMIC_SEQ_CST);
 	struct conn *c = word_conn(w);
 	if (c && __atomic_load_n(&c->life.state, __ATOMIC_SEQ_CST) == CONN_SETTLING) /* by a thread that asks the kernel about fd: conn_open */
-		ds_life_wait(&c->life);
+		ds_life_renumbered(&c->life);
 	if (c && __atomic_sub_fetch(&c->nfds, 1, __ATOMIC_ACQ_REL) == 0) {
 		int one = 1;
 		if (__atomic_compare_exchange_n(&c->users, &one, FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {

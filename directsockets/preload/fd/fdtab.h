@@ -49,7 +49,7 @@ static inline int conn_fd(const struct conn *c)
 int conn_still(struct conn *c, int fd) DS_HIDDEN;
 
 /* The same for c that is SETTLING; -1: c has no descriptor any more. Whoever closes what it
- * returns waits until c is settled, for two seconds at most. */
+ * returns tells conn/ before. */
 int conn_open(struct conn *c, int fd) DS_HIDDEN;
 
 /* A copy of fd for calls on it that go on when it is closed, above what programs like to have; or
