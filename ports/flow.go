@@ -72,7 +72,7 @@ func (w *writer) write(word uint64, payload []byte) {
 	s.Words(0, 1)[0].Store(word&^wire.Phase | w.phase())
 	w.pos++
 	m := w.memory.Memory()
-	m.Words(wire.FlowTail, 1)[0].Store(w.pos)
+	m.Words(wire.FlowTail, 1)[0].Swap(w.pos) // and no Store: see package shm
 	if armed := &m.Words32(wire.FlowArmed, 1)[0]; armed.Load() != 0 && armed.Swap(0) != 0 {
 		_, _ = w.bell.Write([]byte{0}) // a full pipe wakes the reader anyway; without a reader there is nothing to wake
 	}
@@ -137,7 +137,7 @@ func (r *reader) wait() bool {
 	b := make([]byte, r.size)
 	armed := &r.memory.Memory().Words32(wire.FlowArmed, 1)[0]
 	for {
-		armed.Store(1)
+		armed.Swap(1) // and no Store: see package shm
 		if _, ok := r.next(b); ok {
 			armed.Store(0)
 			return true

@@ -90,7 +90,7 @@ func (e *End) WithdrawSink() bool {
 	if x.sink.n == 0 || e.bad.Load() {
 		return true
 	}
-	e.own.sinkSeq.Store(0)
+	e.own.sinkSeq.Swap(0) // and no Store: see package shm
 	claimed := e.peer.claimSeq.Load() == x.sink.last && e.Err() == nil
 	if w, s, ok := e.status(); ok && e.fills(w, s) {
 		return false // it has been filled
@@ -159,7 +159,7 @@ func (e *End) sendSink(p []byte) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	e.own.claimSeq.Store(seq)
+	e.own.claimSeq.Swap(seq)          // and no Store: see package shm
 	if e.peer.sinkSeq.Load() != seq { // it was withdrawn
 		e.own.claimSeq.Store(0)
 		return 0, nil

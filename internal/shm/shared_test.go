@@ -249,3 +249,36 @@ func TestHush(t *testing.T) {
 		t.Error("sent to nobody")
 	}
 }
+
+// Of two that each swap a word and then look at the other's, one sees the other, under the race
+// detector, too. With Store neither does at times there.
+func TestSwapThenLoad(t *testing.T) {
+	const rounds = 5000
+	words := shared(t, 8192).Memory().Words(0, 1024)
+	x, y := &words[0], &words[512]
+	var turn, done, seen atomic.Uint64 // of the far side
+	turns := func(w *atomic.Uint64, n uint64) {
+		for i := 0; w.Load() != n; i++ {
+			if i%1000 == 999 {
+				runtime.Gosched()
+			}
+		}
+	}
+	go func() {
+		for n := uint64(1); n <= rounds; n++ {
+			turns(&turn, n)
+			y.Swap(n)
+			seen.Store(x.Load())
+			done.Store(n)
+		}
+	}()
+	for n := uint64(1); n <= rounds; n++ {
+		turn.Store(n)
+		x.Swap(n)
+		near := y.Load()
+		turns(&done, n)
+		if near != n && seen.Load() != n {
+			t.Fatalf("round %d: neither sees the other", n)
+		}
+	}
+}

@@ -119,7 +119,7 @@ func (f *inflow) Return(total uint64) {
 		return
 	}
 	shm.Publish()
-	l.near.ack[f.id].Store(total)
+	l.near.ack[f.id].Swap(total) // and no Store: see package shm
 	w := l.far.want[f.id].Load()
 	if w != 0 && int64(total-w) >= 0 && f.reported.Swap(w) != w {
 		l.event()

@@ -369,7 +369,7 @@ func (l *Link) arm() bool {
 	if !l.armed.CompareAndSwap(false, true) {
 		return false
 	}
-	l.near.armed.Store(l.armSeq.Add(1))
+	l.near.armed.Swap(l.armSeq.Add(1)) // and no Store: see package shm
 	return true
 }
 

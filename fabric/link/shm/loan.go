@@ -60,7 +60,7 @@ func (b *book) Withdraw(nla atu.NLA) bool {
 	defer b.mu.Unlock()
 	i := loanIndex(nla)
 	e := &b.l.near.loan[i*loanWords+loanNLA]
-	e.Store(0)
+	e.Swap(0) // and no Store: see package shm
 	if b.l.far.read[i].Load() == uint64(nla) {
 		e.Store(uint64(nla))
 		return false
@@ -160,7 +160,7 @@ func (r *reading) begin(l *Link, i uint64, nla atu.NLA) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w := &l.near.read[i]; r.users[i] == 0 {
-		w.Store(uint64(nla))
+		w.Swap(uint64(nla)) // and no Store: see package shm
 	} else if w.Load() != uint64(nla) {
 		return false
 	}

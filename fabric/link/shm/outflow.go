@@ -122,7 +122,7 @@ func (f *outflow) Consumed() uint64 {
 // Watch implements link.Remote.
 func (f *outflow) Watch(total uint64) {
 	f.watched.Store(true)
-	f.l.near.want[f.id].Store(total)
+	f.l.near.want[f.id].Swap(total) // and no Store: see package shm
 }
 
 var (
