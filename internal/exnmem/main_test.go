@@ -184,7 +184,7 @@ func TestRefused(t *testing.T) {
 // A size need not be a multiple of a page.
 func TestOddSizes(t *testing.T) {
 	needPaging(t)
-	cmd := exnMem(t, "run", "--local", "1234567", "--remote", "33333333", "--control", "--", "python3", "-c", "print(len(bytearray(20000000)))")
+	cmd := exnMem(t, "run", "--local", "9234567", "--remote", "33333333", "--control", "--", "python3", "-c", "print(len(bytearray(20000000)))")
 	if stdout, stderr, status := result(t, cmd); stdout != "20000000\n" || status != 0 {
 		t.Errorf("status %d, %q\n%s", status, stdout, stderr)
 	}
