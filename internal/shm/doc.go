@@ -28,10 +28,11 @@
 // A Segment's memory is shared: everything in it is atomic, or ordered by
 // atomics. Arena has its own lock.
 //
-// Who stores a word and then looks at one of the peer's, while the peer does so the other way round,
-// has to see what the peer has stored, or be seen by it: use Swap for that, and not Store. Both order
-// the two (Go memory model), at one cost. Under the race detector, on amd64, Store does not: to memory
-// that is not of Go's heap it is a plain MOV there, which a later load overtakes (TestSwapThenLoad).
+// Who stores a word and then looks at one of the peer's, while the peer does so the other way
+// round, has to see what the peer has stored, or be seen by it. Use Swap for that, and not Store:
+// both order the two (Go memory model), at one cost, but Store does not under the race detector
+// on amd64. There it is a plain MOV to memory that is not of Go's heap, which a later load
+// overtakes (TestSwapThenLoad).
 //
 // # Limits
 //

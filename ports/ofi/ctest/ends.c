@@ -187,7 +187,7 @@ static void waits(struct side *a, struct side *b)
 		must(of(b->ep, struct ep, fid)->far || poll(&p, 1, 0) == 0);
 		must(fi_inject(a->ep, from, 10, 0) == 0);
 		goes(a);
-		// Between hosts it may be readable for what is no message, and trywait makes it wait again.
+		// Between hosts it may be readable for what is no message: then trywait says so.
 		do {
 			must(poll(&p, 1, 60000) == 1);
 		} while ((rc = fi_trywait(b->fabric, fids, 1)) == 0 && of(b->ep, struct ep, fid)->far);
