@@ -4,7 +4,7 @@
 # for a few seconds.
 #
 #   ./check.sh          everything: 16 minutes on two cores that do nothing else,
-#                       of which compiling takes some; 26 on a slower or busier machine
+#                       of which compiling takes some; up to 52 on a slower or busier machine
 #   ./check.sh --no-install [quick]
 #                       the same, but programs that tests need and that are missing are not
 #                       installed (test/install.sh): it names them, and fails
