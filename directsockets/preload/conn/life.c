@@ -132,14 +132,8 @@ void ds_life_complete(struct ds_life *l, int fd)
 	errno = saved;
 }
 
-void ds_life_settle(struct ds_life *l, int fd)
-{
-	if (ds_life_is(l) == CONN_UNCOUNTED)
-		ds_life_complete(l, fd);
-	ds_life_wait(l);
-}
-
-void ds_life_wait(const struct ds_life *l)
+/* Waits for the thread that makes the handle of l. */
+static void wait_settled(const struct ds_life *l)
 {
 	enum { LOOKS = 1000, MOST = 3000 };
 
@@ -149,6 +143,13 @@ void ds_life_wait(const struct ds_life *l)
 		else
 			ds_syscall(SYS_nanosleep, &(struct timespec){0, 1000000}, NULL);
 	}
+}
+
+void ds_life_settle(struct ds_life *l, int fd)
+{
+	if (ds_life_is(l) == CONN_UNCOUNTED)
+		ds_life_complete(l, fd);
+	wait_settled(l);
 }
 
 void ds_life_demote(struct ds_life *l, int fd)

@@ -95,11 +95,10 @@ bool ds_life_connect(struct ds_life *l, bool wait) DS_HIDDEN;
 void ds_life_connected(struct ds_life *l, int fd) DS_HIDDEN;
 void ds_life_complete(struct ds_life *l, int fd) DS_HIDDEN;
 
-/* Makes the handle of l if it is UNCOUNTED and connected, or waits for the thread that does so.
- * ds_life_wait only waits. Neither does so for ever: a handler may have interrupted a thread that
- * the other one waits for. After a fork there is none. */
+/* Makes the handle of l if it is UNCOUNTED and connected, or waits for the thread that does so, but
+ * not for ever: a handler may have interrupted a thread that the other one waits for. After a fork
+ * there is none. */
 void ds_life_settle(struct ds_life *l, int fd) DS_HIDDEN;
-void ds_life_wait(const struct ds_life *l) DS_HIDDEN;
 
 /* A descriptor of l, which was SETTLING, is about to be closed, and the layer above does not name
  * it any more: what the thread that makes the handle has asked about it does not count. */
