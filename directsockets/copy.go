@@ -85,81 +85,86 @@ func (c *Conn) readFromAny(r io.Reader, buf []byte) (int64, error) {
 }
 
 // readFromSome moves a piece. io.EOF: r has no more.
-func (c *Conn) readFromSome(r io.Reader, buf []byte) (n int64, err error) {
+func (c *Conn) readFromSome(r io.Reader, buf []byte) (int64, error) {
+	n, rest, err := c.readFromHere(r, buf)
+	if len(rest) > 0 {
+		k, werr := c.writeAway(rest)
+		if n += int64(k); werr != nil {
+			err = werr
+		}
+	}
+	return n, err
+}
+
+// readFromHere moves a piece. rest has been read, and is for the substitute.
+func (c *Conn) readFromHere(r io.Reader, buf []byte) (n int64, rest []byte, err error) {
 	t := &c.tx
 	if !t.take() {
-		return 0, c.denied("write")
+		return 0, nil, c.denied("write")
 	}
-	var rest []byte // for the substitute
-	gone := false
+	closed := false // while r had the lock, which is gone then
 	defer func() {
-		if !gone {
+		if !closed {
 			c.releaseTX()
-		}
-		if len(rest) > 0 {
-			k, werr := c.writeAway(rest)
-			if n += int64(k); werr != nil {
-				err = werr
-			}
 		}
 	}()
 	if _, err := c.write(nil, 0); err != nil { // deadlines, and what others want
-		return 0, c.toldWrite(err)
+		return 0, nil, c.toldWrite(err)
 	}
-	if t.phase == txShadow && c.promote() {
-		return 0, nil
-	}
-	if t.phase == txShadow || t.phase == txBack {
+	switch {
+	case t.phase == txShadow && c.promote():
+		return 0, nil, nil
+	case t.phase == txDirect && !t.demote:
+		n, closed, err = c.readFromDirect(r)
+		return n, nil, err
+	case t.phase == txShadow || t.phase == txBack:
 		if file, limit := fileOf(r); file != nil && c.tcp != nil {
 			c.moved(1)
 			if n, sent, err := c.sendFile(file, limit); sent {
-				return n, c.toldWrite(err)
+				return n, nil, c.toldWrite(err)
 			}
-		}
-	}
-	var room foreign.Memory
-	direct := t.phase == txDirect && !t.demote
-	if direct {
-		switch room, err = t.end.Reserve(copyChunk); {
-		case err == segment.ErrAgain:
-			c.awaitTX(t.ends())
-			return 0, nil
-		case err != nil:
-			c.leaveDirectTX(err)
-			return 0, nil
 		}
 	}
 	t.lend()
-	var k int
-	var rerr error
-	if direct {
-		k, rerr = room.FillFrom(r)
-	} else {
-		k, rerr = r.Read(buf)
-	}
-	if !t.back() {
-		gone = true
-		return 0, c.opError("write", net.ErrClosed)
+	k, rerr := r.Read(buf)
+	if closed = !t.back(); closed {
+		return 0, nil, c.opError("write", net.ErrClosed)
 	}
 	if k > 0 {
-		if direct {
-			if err := t.end.Commit(k); err != nil {
-				c.leaveDirectTX(err)
-			}
-			n = int64(k)
-		} else {
-			var w int
-			if w, err = c.write(buf[:k], 0); err == errAway {
-				rest, err = buf[w:k], nil
-			}
-			err = c.toldWrite(err)
-			n = int64(w)
+		w, err := c.write(buf[:k], 0)
+		if n = int64(w); err == errAway {
+			rest = buf[w:k]
+		} else if err := c.toldWrite(err); err != nil {
+			return n, nil, err
 		}
 	}
-	if err == nil {
-		err = rerr
+	return n, rest, rerr
+}
+
+// readFromDirect moves a piece of r straight into the segment. closed: the connection was closed
+// meanwhile, and the lock is gone.
+func (c *Conn) readFromDirect(r io.Reader) (n int64, closed bool, err error) {
+	t := &c.tx
+	room, err := t.end.Reserve(copyChunk)
+	if err == segment.ErrAgain {
+		c.awaitTX(t.ends())
+		return 0, false, nil
 	}
-	return n, err
+	if err != nil {
+		c.leaveDirectTX(err)
+		return 0, false, nil
+	}
+	t.lend()
+	k, err := room.FillFrom(r)
+	if !t.back() {
+		return 0, true, c.opError("write", net.ErrClosed)
+	}
+	if k > 0 {
+		if err := t.end.Commit(k); err != nil {
+			c.leaveDirectTX(err)
+		}
+	}
+	return int64(k), false, err
 }
 
 // file is an *os.File, or what package os has of one without its WriteTo, which io.Copy

@@ -47,16 +47,13 @@ func (c *Conn) handRX(waited time.Duration) hand {
 			_ = c.leaveDirect(err) // the end of the direction comes next
 		}
 	}
-	switch r.phase {
-	case rxCatchUp, rxDirect:
-		if r.end.Readable() > 0 && (r.end.Ending() || !r.end.Hears()) {
+	if direct := r.phase == rxCatchUp || r.phase == rxDirect; direct || r.phase == rxTCP || r.phase == rxShadow {
+		if direct && r.end.Readable() > 0 && (r.end.Ending() || !r.end.Hears()) {
 			if r.end.Ending() || waited > silence {
 				return handNever
 			}
 			return handLater
 		}
-		fallthrough
-	case rxTCP, rxShadow:
 		if c.fallBackRX(); r.phase == rxCatchUp || r.phase == rxDirect {
 			return handNever
 		}
@@ -64,37 +61,48 @@ func (c *Conn) handRX(waited time.Duration) hand {
 	if r.phase == rxFallenBack {
 		c.decide(false)
 	}
-	switch r.phase {
+	h := c.handFallenBack(waited)
+	if h == handLater && waited > returning {
+		return handNever
+	}
+	return h
+}
+
+// handFallenBack is handRX, where the direction has fallen back, or is on the shadow.
+func (c *Conn) handFallenBack(waited time.Duration) hand {
+	switch r := &c.rx; r.phase {
 	case rxFallenBack:
 		if r.end.Readable() == 0 && waited > silence {
 			c.unwatch()
 			c.onRX(rxHeld)
 			return handHeld
 		}
+		return handLater
 	case rxReturning:
-		n, err := c.shadowHas()
-		switch has := r.shadow + uint64(n); {
-		case err != nil:
-			return handNever
-		case has >= r.due:
-			c.onRX(rxHeld)
-			return handHeld
-		case has != r.had:
-			r.had, r.hadAt = has, waited
-		case waited-r.hadAt > stall:
-			return handNever
-		}
+		return c.handReturning(waited)
 	case rxBack:
 		if len(r.surplus) == 0 && r.surplusErr == nil {
 			return handHeld
 		}
-		return handNever
 	case rxOver:
 		return handHeld
-	default:
-		return handNever
 	}
-	if waited > returning {
+	return handNever
+}
+
+// handReturning is handRX, where the sender repeats on the shadow what was in the segment.
+func (c *Conn) handReturning(waited time.Duration) hand {
+	r := &c.rx
+	n, err := c.shadowHas()
+	switch has := r.shadow + uint64(n); {
+	case err != nil:
+		return handNever
+	case has >= r.due:
+		c.onRX(rxHeld)
+		return handHeld
+	case has != r.had:
+		r.had, r.hadAt = has, waited
+	case waited-r.hadAt > stall:
 		return handNever
 	}
 	return handLater

@@ -31,82 +31,113 @@ static size_t before_promote(struct ds_sock *s, size_t n)
 	return carried <= h->rx_read ? 0 : carried - h->rx_read < n ? (size_t)(carried - h->rx_read) : n;
 }
 
+/* How many bytes recv_before may read, at most want: those that come before the segment's data. -1
+ * and errno; ESTALE: the direction has changed, look again. With the lock of rx. */
+static ssize_t limit_before(struct ds_sock *s, int fd, int mode, int before, size_t want)
+{
+	struct ds_shared *h = s->sh;
+	size_t limit = want;
+	int there = 0;
+
+	if (before == RX_DIRECT)
+		return 0;
+	if (before == RX_CATCH_UP)
+		return (ssize_t)(want < h->left ? want : h->left);
+	/* What was there at an earlier look need not be looked for again; but a call that wants
+	 * more than that is to get all there is. */
+	if (before != RX_SHADOW || (mode != RX_FALLEN_BACK && h->rx_read + want <= h->rx_sure))
+		return (ssize_t)want;
+	/* PROMOTE may arrive between our look and the call, and the sender be back on the shadow:
+	 * take only what was there before the look. */
+	if (REAL(ioctl)(fd, DS_INQ, &there) < 0)
+		return -1;
+	ds_rx_update(s, fd);
+	if (ds_mode(&h->rx_mode) != mode) {
+		errno = ESTALE;
+		return -1;
+	}
+	h->rx_sure = h->rx_read + (uint64_t)there;
+	if (there > 0 && limit > (size_t)there)
+		limit = (size_t)there;
+	return (ssize_t)(mode == RX_FALLEN_BACK ? before_promote(s, limit) : limit);
+}
+
+/* The program takes n bytes of the shadow that come before the segment's data. With the lock of
+ * rx. */
+static void took_before(struct ds_sock *s, int mode, int before, size_t n)
+{
+	struct ds_shared *h = s->sh;
+
+	h->rx_read += n;
+	ds_moved(s, 0, n);
+	if (before != RX_CATCH_UP || (h->left -= n))
+		return;
+	if (mode == RX_FALLEN_BACK)
+		h->rx_before = RX_DIRECT;
+	else
+		ds_on_rx(s, ON_REACHED);
+}
+
+/* The shadow gave no byte: is this the direction's end, or its error in errno? False, with ESTALE:
+ * the direction has changed, look again. failed: it gave an error, and no end of file. With the
+ * lock of rx. */
+static bool over_before(struct ds_sock *s, int fd, int mode, int before, bool failed)
+{
+	struct ds_shared *h = s->sh;
+	int saved = errno;
+
+	if (before == RX_SHADOW || before == RX_RETURNING) {
+		ds_rx_update(s, fd); /* its end may be that of a SHUTDOWN, or come before the rest */
+		if (ds_mode(&h->rx_mode) != mode && ds_mode(&h->rx_mode) != RX_BACK) {
+			if (failed)
+				ds_owe(s, saved);
+			errno = ESTALE;
+			return false;
+		}
+		errno = saved;
+	}
+	if (mode != RX_CATCH_UP)
+		return true;
+	if (failed) {
+		if (errno == ECONNRESET || errno == ETIMEDOUT || errno == EPIPE)
+			ds_rx_is(s, RX_BACK); /* the program is told, and TCP has nothing more */
+		return true;
+	}
+	if (!h->left || ds_mode(&h->rx_shut))
+		return true;
+	ds_on_rx(s, ON_CUT); /* the peer has promised more on the shadow */
+	errno = ESTALE;
+	return false;
+}
+
 /* Reads from the shadow what belongs before the segment's data. With the lock of rx. */
 static ssize_t recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int flags)
 {
 	struct ds_shared *h = s->sh;
 	int mode = ds_mode(&h->rx_mode), before = mode == RX_FALLEN_BACK ? h->rx_before : mode;
-	size_t limit = c->left;
-	int there = 0;
-	ssize_t r;
+	ssize_t r, limit = limit_before(s, fd, mode, before, c->left);
 
-	if (before == RX_CATCH_UP && limit > h->left)
-		limit = h->left;
-	/* What was there at an earlier look need not be looked for again; but a call that wants
-	 * more than that is to get all there is. */
-	if (before == RX_SHADOW && (mode == RX_FALLEN_BACK || h->rx_read + limit > h->rx_sure)) {
-		/* PROMOTE may arrive between our look and the call, and the sender be back on the
-		 * shadow: take only what was there before the look. */
-		if (REAL(ioctl)(fd, DS_INQ, &there) < 0)
-			return -1;
-		ds_rx_update(s, fd);
-		if (ds_mode(&h->rx_mode) != mode) {
-			errno = ESTALE; /* look again */
-			return -1;
-		}
-		h->rx_sure = h->rx_read + (uint64_t)there;
-		if (there > 0 && limit > (size_t)there)
-			limit = (size_t)there;
-		if (mode == RX_FALLEN_BACK)
-			limit = before_promote(s, limit);
-	}
-	if (!limit || before == RX_DIRECT) {
-		errno = EAGAIN;
+	if (limit <= 0) {
+		if (!limit)
+			errno = EAGAIN;
 		return -1;
 	}
 	struct iovec v[DS_VECTORS];
-	struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)ds_vectors(c, limit, v)};
+	struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)ds_vectors(c, (size_t)limit, v)};
 	flags = (flags & ~MSG_WAITALL) | MSG_DONTWAIT;
 	if (m.msg_iovlen == 1)
 		r = ds_syscall(SYS_recvfrom, fd, v->iov_base, v->iov_len, flags, NULL, NULL);
 	else
 		r = ds_syscall(SYS_recvmsg, fd, &m, flags, false);
-	if (r <= 0 && (before == RX_SHADOW || before == RX_RETURNING)) {
-		int saved = errno;
-
-		ds_rx_update(s, fd); /* its end may be that of a SHUTDOWN, or come before the rest */
-		errno = saved;
-		if (ds_mode(&h->rx_mode) != mode && ds_mode(&h->rx_mode) != RX_BACK) {
-			if (r < 0)
-				ds_owe(s, saved);
-			errno = ESTALE;
-			return -1;
-		}
-	}
-	if (r < 0 && mode == RX_CATCH_UP && (errno == ECONNRESET || errno == ETIMEDOUT || errno == EPIPE))
-		ds_rx_is(s, RX_BACK); /* the program is told, and TCP has nothing more */
-	/* The peer has promised more on the shadow. */
-	if (r == 0 && mode == RX_CATCH_UP && h->left && !ds_mode(&h->rx_shut)) {
-		ds_on_rx(s, ON_CUT);
-		errno = ESTALE;
-		return -1;
-	}
-	if (r == 0)
-		return ds_end(s, v, (int)m.msg_iovlen);
 	if (r > 0) {
 		ds_skip(c, (size_t)r);
-		if (!(flags & MSG_PEEK)) {
-			h->rx_read += (uint64_t)r;
-			ds_moved(s, 0, (size_t)r);
-			if (before == RX_CATCH_UP && !(h->left -= (uint64_t)r)) {
-				if (mode == RX_FALLEN_BACK)
-					h->rx_before = RX_DIRECT;
-				else
-					ds_on_rx(s, ON_REACHED);
-			}
-		}
+		if (!(flags & MSG_PEEK))
+			took_before(s, mode, before, (size_t)r);
+		return r;
 	}
-	return r;
+	if (!over_before(s, fd, mode, before, r < 0))
+		return -1;
+	return r < 0 ? r : ds_end(s, v, (int)m.msg_iovlen);
 }
 
 /* Peeks at the shadow, where the direction continues after the n bytes of the queue that were seen:
@@ -263,6 +294,40 @@ static ssize_t recv_shadow(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return r;
 }
 
+/* What a call returns that has got bytes, or none and errno. */
+static ssize_t got_or_error(size_t got) { return got ? (ssize_t)got : -1; }
+
+/* As recv_shadow, where the direction stays on the shadow for good: what the call returns. iov, n:
+ * the whole of the program's memory; want: how much the call waits for. */
+static ssize_t recv_last(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, struct ds_cursor *c, size_t got, size_t want)
+{
+	if (!got)
+		return ds_shadow_recv(s, fd, iov, n, flags, false);
+	ssize_t r = recv_shadow(s, fd, c, flags | (got >= want ? MSG_DONTWAIT : 0), true);
+
+	return (ssize_t)got + (r > 0 ? r : 0);
+}
+
+/* One look at where the direction is now: as recv_direct. */
+static ssize_t recv_once(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *shadow, bool *more)
+{
+	if (ds_has_segment(s))
+		return recv_direct(s, fd, c, flags, shadow, more);
+	*shadow = ds_plain(s);
+	return *shadow ? 0 : recv_early(s, fd, c, flags);
+}
+
+/* What a call returns that has less than it waits for, and does not wait. */
+static ssize_t recv_less(struct ds_sock *s, size_t got)
+{
+	if (got)
+		return (ssize_t)got;
+	if (ds_has_segment(s))
+		ds_check_bell(s, false);
+	errno = EAGAIN;
+	return -1;
+}
+
 /* Receives into c, until the call has all that it waits for; c is at the beginning of iov, or after
  * the bytes that the call has got already. */
 static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, struct ds_cursor *c, size_t got)
@@ -270,31 +335,23 @@ static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n
 	struct ds_cursor begin = *c;
 	int64_t deadline = -1;
 	size_t want = target(s, c, flags);
+	bool peek = flags & MSG_PEEK;
 
 	for (;;) {
 		bool shadow = false, more = false;
-		ssize_t r;
 
-		if (flags & MSG_PEEK) {
+		if (peek) {
 			*c = begin; /* every look sees all */
 			got = 0;
 		}
-		if (ds_has_segment(s))
-			r = recv_direct(s, fd, c, flags, &shadow, &more);
-		else if (ds_plain(s))
-			shadow = true, r = 0;
-		else
-			r = recv_early(s, fd, c, flags);
+		ssize_t r = recv_once(s, fd, c, flags, &shadow, &more);
 		if (shadow && got && at_mark(fd))
 			return (ssize_t)got;
-		if (shadow && !settled(s)) {
+		if (shadow && settled(s))
+			return recv_last(s, fd, iov, n, flags, c, got, want);
+		if (shadow) {
 			ds_tx_attend(s, fd);
 			r = recv_shadow(s, fd, c, (flags & ~MSG_WAITALL) | MSG_DONTWAIT, got);
-		} else if (shadow) { /* for good */
-			if (!got)
-				return ds_shadow_recv(s, fd, iov, n, flags, false);
-			r = recv_shadow(s, fd, c, flags | (got >= want ? MSG_DONTWAIT : 0), got);
-			return (ssize_t)got + (r > 0 ? r : 0);
 		}
 		if (r > 0)
 			got += (size_t)r;
@@ -302,28 +359,23 @@ static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n
 			continue;
 		if (got >= want || r == 0)
 			return (ssize_t)got;
-		if (r > 0 && !(flags & MSG_PEEK))
+		if (r > 0 && !peek)
 			continue;
-		if (r < 0 && errno != EAGAIN && errno != EDEADLK)
-			return got ? (ssize_t)got : -1;
-		if (r < 0 && errno == EAGAIN && ds_reads_nothing(s, fd))
+		bool handler = r < 0 && errno == EDEADLK;
+		if (r < 0 && errno != EAGAIN && !handler)
+			return got_or_error(got);
+		if (r < 0 && !handler && ds_reads_nothing(s, fd))
 			return (ssize_t)got;
-		if ((flags & MSG_DONTWAIT) || (r < 0 && errno == EDEADLK) || ds_nonblock(s, fd)) {
-			if (got)
-				return (ssize_t)got;
-			if (ds_has_segment(s))
-				ds_check_bell(s, false);
-			errno = EAGAIN;
-			return -1;
-		}
+		if ((flags & MSG_DONTWAIT) || handler || ds_nonblock(s, fd))
+			return recv_less(s, got);
 		if (deadline < 0)
 			deadline = ds_deadline(fd, SO_RCVTIMEO);
 		if (ds_wait(s, fd, POLLIN, deadline, deadline != 0) < 0)
-			return got ? (ssize_t)got : -1;
+			return got_or_error(got);
 		fd = ds_still(s, fd);
-		if ((flags & MSG_PEEK) && deadline > 0 && ds_now() >= deadline) { /* what it peeks at is there, and not enough */
+		if (peek && deadline > 0 && ds_now() >= deadline) { /* what it peeks at is there, and not enough */
 			errno = EAGAIN;
-			return got ? (ssize_t)got : -1;
+			return got_or_error(got);
 		}
 		ds_tick(s, fd);
 	}

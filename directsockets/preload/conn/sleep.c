@@ -115,83 +115,104 @@ static int wakefd_of(const struct sleeper *w, bool shadow)
 	return ds_wakefd(s);
 }
 
+/* Another sleeper has the bell, and wakes this one when it wakes. This ends by itself, too, for
+ * that sleeper may have been killed, or may not watch the shadow: sooner if this one does (shadow).
+ * timeout: at most so long, or NULL. False: a signal has interrupted it. */
+static bool follow(struct ds_sock *s, uint32_t generation, bool shadow, const struct timespec *timeout)
+{
+	struct timespec limit = {0, shadow ? DS_FOLLOW_MS * 1000000 : 100000000};
+
+	pthread_testcancel();
+	if (timeout && !timeout->tv_sec && timeout->tv_nsec < limit.tv_nsec)
+		limit = *timeout;
+	if (ds_futex_wait(&s->sh->generation, generation, &limit) < 0 && errno == EINTR)
+		return false;
+	ds_leader_check(s);
+	return true;
+}
+
+/* The shadow reports its end or an error, said, that the sleeper does not wait for. Before that,
+ * the peer has said all it had to say on the segment, or it is gone. */
+static void shadow_ended(struct ds_sock *s, int fd, unsigned events, short said)
+{
+	if ((!ds_ready(s, fd, events).now && ds_mode(&s->sh->rx_mode) == RX_DIRECT) ||
+	    (ds_mode(&s->sh->tx_mode) == TX_DIRECT && (said & (POLLHUP | POLLERR))))
+		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
+}
+
+/* Sets *timeout to how long it is until deadline, kept in t; to NULL if there is none (0). False:
+ * it has passed. */
+static bool until(int64_t deadline, struct timespec *t, struct timespec **timeout)
+{
+	int64_t left = deadline - ds_now();
+
+	*t = (struct timespec){left / 1000000000, left % 1000000000};
+	*timeout = deadline ? t : NULL;
+	return !deadline || left > 0;
+}
+
+/* A signal has interrupted a sleep: 0: look again; -1 and EINTR. */
+static int interrupted(bool timed)
+{
+	if (!timed && restarts())
+		return 0;
+	errno = EINTR;
+	return -1;
+}
+
 /* One sleep: 0: look again; -1 and errno. */
 static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed)
 {
 	struct sleeper w __attribute__((cleanup(wake))) = {.s = s, .slot = -1};
 	struct pollfd p[3];
-	struct timespec t, *timeout = NULL;
-	int n = 0, bell, got, wakefd;
+	struct timespec t, *timeout;
 	unsigned handled = ds_handled();
 	uint64_t count;
+	int n = 0;
 
 	uint32_t generation = __atomic_load_n(&s->sh->generation, __ATOMIC_ACQUIRE);
 	lie_down(&w);
-	bell = ds_bell(s);
+	int bell = ds_bell(s);
 	if (bell >= 0)
 		arm(&w, events);
 	fd = ds_still(s, fd);
 	struct ds_ready r = ds_ready(s, fd, events);
 	if (r.now)
 		return 0;
-	if (deadline) {
-		int64_t left = deadline - ds_now();
-
-		if (left <= 0) {
-			errno = EAGAIN;
-			return -1;
-		}
-		t = (struct timespec){left / 1000000000, left % 1000000000};
-		timeout = &t;
+	bool shadow = r.kernel & (RX_EVENTS | TX_EVENTS);
+	if (!until(deadline, &t, &timeout)) {
+		errno = EAGAIN;
+		return -1;
 	}
 	if (ds_has_segment(s))
 		ds_count(&s->seg, DS_C_SLEEPS, 1);
-	if (w.armed && !w.had) {
-		/* Another sleeper has the bell: it wakes us when it wakes. It may have been killed,
-		 * or may not watch the shadow. */
-		struct timespec limit = {0, r.kernel & (RX_EVENTS | TX_EVENTS) ? DS_FOLLOW_MS * 1000000 : 100000000};
-
-		pthread_testcancel();
-		if (timeout && (timeout->tv_sec || timeout->tv_nsec < limit.tv_nsec))
-			limit = timeout->tv_sec ? limit : *timeout;
-		if (ds_futex_wait(&s->sh->generation, generation, &limit) < 0 && errno == EINTR)
-			goto interrupted;
-		ds_leader_check(s);
-		return 0;
-	}
+	if (w.armed && !w.had)
+		return follow(s, generation, shadow, timeout) ? 0 : interrupted(timed);
 	/* The shadow is always polled: an end or an error there is true even if the bytes go
 	 * elsewhere. */
 	p[n++] = (struct pollfd){.fd = fd, .events = (short)(r.kernel | (bell >= 0 && events & POLLIN ? POLLRDHUP : 0))};
 	if (bell >= 0)
 		p[n++] = (struct pollfd){.fd = bell, .events = POLLIN};
-	if ((wakefd = wakefd_of(&w, r.kernel & (RX_EVENTS | TX_EVENTS))) >= 0)
+	int wakefd = wakefd_of(&w, shadow);
+	if (wakefd >= 0)
 		p[n++] = (struct pollfd){.fd = wakefd, .events = POLLIN};
 	if (ds_handled() != handled)
-		goto interrupted;
-	got = REAL(ppoll)(p, (nfds_t)n, timeout, NULL);
-	if (got < 0 && errno == EINTR)
-		goto interrupted;
-	if (got == 0 && !ds_ready(s, fd, events).now) {
+		return interrupted(timed);
+	int got = REAL(ppoll)(p, (nfds_t)n, timeout, NULL);
+	if (got < 0)
+		return errno == EINTR ? interrupted(timed) : 0;
+	if (got == 0) {
+		if (ds_ready(s, fd, events).now)
+			return 0;
 		errno = EAGAIN;
 		return -1;
 	}
 	for (int i = 1; i < n; i++)
-		if (got > 0 && p[i].revents && (p[i].fd != wakefd || w.users || ds_syscall(SYS_read, wakefd, &count, sizeof count) < 0))
+		if (p[i].revents && (p[i].fd != wakefd || w.users || ds_syscall(SYS_read, wakefd, &count, sizeof count) < 0))
 			ds_rung(s);
-	if (got > 0 && ds_still(s, fd) == fd && (p[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) && bell >= 0 && !(p[0].revents & r.kernel)) {
-		/* The shadow has ended: before that, the peer has said all it had to say on the
-		 * segment, or it is gone. */
-		if (!ds_ready(s, fd, events).now && ds_mode(&s->sh->rx_mode) == RX_DIRECT)
-			__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
-		if (ds_mode(&s->sh->tx_mode) == TX_DIRECT && (p[0].revents & (POLLHUP | POLLERR)))
-			__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
-	}
+	if (ds_still(s, fd) == fd && (p[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) && bell >= 0 && !(p[0].revents & r.kernel))
+		shadow_ended(s, fd, events, p[0].revents);
 	return 0;
-interrupted:
-	if (!timed && restarts())
-		return 0;
-	errno = EINTR;
-	return -1;
 }
 
 int ds_wait_or(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed, bool (*before)(void *), void *arg)
