@@ -29,12 +29,13 @@ lanes=()
 trap 'for lane in "${lanes[@]}"; do kill -- "-$lane"; done; rm -rf "$work"' EXIT
 touch "$work/failed" "$work/upset" # a line for each step that failed, or in which a test did
 
-# step NAME COMMAND...: runs a part of the check.
+# step NAME COMMAND...: runs a part of the check, and says how long it took.
 step() {
 	name=$1
 	printf '\n== %s (%ss)\n' "$name" "$SECONDS"
-	"${@:2}" || echo "failed step: $name" >>"$work/failed"
+	time "${@:2}" || echo "failed step: $name" >>"$work/failed"
 }
+TIMEFORMAT='-- it took %0R s, and %0U + %0S s of CPU'
 
 # beside COMMAND...: runs steps beside those that follow, until joined, which prints what they said.
 # Most tests wait more than they compute.
@@ -196,7 +197,7 @@ if [ "${1:-}" = quick ]; then
 	conclude
 fi
 
-# Four lanes beside each other, of which each does one thing after the other.
+# Five lanes beside each other, of which each does one thing after the other.
 programs() {
 	step "programs of others, with their data checked" tests -timeout 60m ./test/suites -rounds 2
 	step "soak for ${SOAKTIME:=30s}" tests -timeout 60m ./test/soak -soak.time "$SOAKTIME"
@@ -205,7 +206,8 @@ programs() {
 }
 # The end-to-end tests run real programs against timeouts of theirs, and the
 # race detector has nothing to find there that the packages' own tests do not.
-nodes() { step "end-to-end tests" tests -timeout 60m ./test; }
+nodes() { step "end-to-end tests" tests -timeout 60m -skip '^TestRootRun' ./test; }
+runs() { step "end-to-end tests of exn-run" tests -timeout 60m -run '^TestRootRun' ./test; }
 others() {
 	analysis
 	step "allocation budgets, which the race detector would upset" allocations
@@ -215,6 +217,7 @@ others() {
 }
 beside programs
 beside nodes
+beside runs
 beside others
 step "tests, with the race detector" raced
 joined
