@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -175,27 +174,16 @@ func (c reportCommand) usable(ctx context.Context, d *report.Data, p *progress) 
 	return usable
 }
 
-// busyCPUs returns how many CPUs others use for the next while: noise.
+// busyCPUs returns how many CPUs others use for the next while, of this machine and of its host:
+// noise.
 func busyCPUs(while time.Duration) float64 {
-	before := busyTime()
+	before := takenTime()
 	time.Sleep(while)
-	const tick = 100 // USER_HZ of all architectures that Go has
-	return result.Round(max(0, busyTime()-before) / tick / while.Seconds())
+	return result.Round(max(0, takenTime()-before).Seconds() / while.Seconds())
 }
 
-// busyTime returns the ticks that all CPUs were not idle.
-func busyTime() float64 {
-	text, _ := os.ReadFile("/proc/stat") // without it nobody is busy
-	line, _, _ := strings.Cut(string(text), "\n")
-	sum := 0.0
-	for i, word := range strings.Fields(line) {
-		// cpu user nice system idle iowait irq softirq steal guest guest_nice,
-		// the guests' being part of user's and nice's.
-		if i == 0 || i == 4 || i == 5 || i > 8 {
-			continue
-		}
-		n, _ := strconv.ParseFloat(word, 64) // the kernel writes numbers
-		sum += n
-	}
-	return sum
+// takenTime returns how long all CPUs were not idle.
+func takenTime() time.Duration {
+	busy, stolen, _ := result.BusyTime() // without /proc nobody is busy
+	return busy + stolen
 }

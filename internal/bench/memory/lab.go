@@ -6,7 +6,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -17,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/internal/bench/result"
 	"exnet/internal/cbuild"
 	"exnet/internal/netns"
 	"exnet/memory"
@@ -24,6 +24,17 @@ import (
 
 //go:embed source/pages.c
 var source embed.FS
+
+const (
+	pageSize = 4096
+	mebibyte = 1 << 20
+)
+
+// scaled is a size or a count, less in a test.
+func (l *lab) scaled(n int) int { return max(1, n/l.scale) }
+
+// span is a time, less in a test.
+func (l *lab) span(d time.Duration) time.Duration { return d / time.Duration(l.scale) }
 
 // errLeftOut says that a part cannot be measured here.
 var errLeftOut = errors.New("it cannot be measured here")
@@ -165,7 +176,7 @@ func (l *lab) run(ctx context.Context, at place, argv ...string) (string, error)
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return "", fmt.Errorf("%s: %w: %s", filepath.Base(argv[0]), err, lastLine(said.String()+out.String()))
+		return "", fmt.Errorf("%s: %w: %s", filepath.Base(argv[0]), err, result.LastLine(said.String()+out.String()))
 	}
 	return strings.TrimSpace(out.String()), nil
 }
@@ -212,7 +223,9 @@ func (s *server) hasEnded() bool {
 	}
 }
 
-func (s *server) failed() error { return fmt.Errorf("%s ends: %s", s.name, lastLine(s.out.String())) }
+func (s *server) failed() error {
+	return fmt.Errorf("%s ends: %s", s.name, result.LastLine(s.out.String()))
+}
 
 // close ends all of it, the last first.
 func (l *lab) close() (err error) {
@@ -235,33 +248,4 @@ func (l *lab) close() (err error) {
 		}
 	}
 	return err
-}
-
-// lastLine is the last line of a text that says something.
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.TrimSpace(lines[len(lines)-1])
-}
-
-// busy is the time that the machine's CPUs have been busy since it began, idle and stolen time left
-// out.
-func busy() (time.Duration, error) {
-	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, err
-	}
-	first, _, _ := strings.Cut(string(text), "\n")
-	var ticks int64 // user, nice, system, idle, iowait, irq, softirq, ...
-	f := strings.Fields(first)
-	for _, i := range []int{1, 2, 3, 6, 7} {
-		if i >= len(f) {
-			return 0, fmt.Errorf("/proc/stat: %q", first)
-		}
-		n, err := strconv.ParseInt(f[i], 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("/proc/stat: %w", err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/internal/bench/result"
 	"exnet/internal/control"
 	"exnet/internal/netns"
 )
@@ -104,7 +105,7 @@ func (b *bridge) ip(ctx context.Context, n *netns.NS, commands ...string) error 
 		cmd := exec.CommandContext(ctx, "ip", strings.Fields(c)...)
 		cmd.Stdout, cmd.Stderr = &out, &out
 		if err := n.Run(cmd); err != nil {
-			return fmt.Errorf("ip %s: %w: %s", c, err, lastLine(out.String()))
+			return fmt.Errorf("ip %s: %w: %s", c, err, result.LastLine(out.String()))
 		}
 	}
 	return nil
@@ -137,7 +138,7 @@ func (b *bridge) startAgent(ctx context.Context, exnTun string, group *cgroup) e
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		_ = b.stopAgent() // it says why on standard error
-		return fmt.Errorf("exn-tun agent ends: %s%s", line, lastLine(errs.String()))
+		return fmt.Errorf("exn-tun agent ends: %s%s", line, result.LastLine(errs.String()))
 	}
 	for end := time.Now().Add(serverTime); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		all, err := control.Brokers()

@@ -12,13 +12,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
+	"exnet/internal/bench/result"
 	"exnet/internal/bench/tcpbench"
 )
 
@@ -137,7 +137,7 @@ func (e *end) serve(ctx context.Context, at site, argv []string, addr string) (*
 	for end := time.Now().Add(serverTime); e.in(clientSite, dial) != nil; {
 		select {
 		case <-s.done:
-			return s, fmt.Errorf("%s ends: %s", argv[0], lastLine(s.out.String()))
+			return s, fmt.Errorf("%s ends: %s", argv[0], result.LastLine(s.out.String()))
 		case <-ctx.Done():
 			return s, context.Cause(ctx)
 		case <-time.After(10 * time.Millisecond):
@@ -221,7 +221,7 @@ func (e *end) run(ctx context.Context) (s sample, err error) {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return s, fmt.Errorf("%w: %s", err, lastLine(stdout.String()+stderr.String()))
+		return s, fmt.Errorf("%w: %s", err, result.LastLine(stdout.String()+stderr.String()))
 	}
 	if cpuErr != nil {
 		return s, cpuErr
@@ -232,7 +232,7 @@ func (e *end) run(ctx context.Context) (s sample, err error) {
 		}
 	}
 	if s, err = e.p.parse(stdout.String()); err != nil {
-		return s, fmt.Errorf("%w: %s", err, lastLine(stdout.String()+stderr.String()))
+		return s, fmt.Errorf("%w: %s", err, result.LastLine(stdout.String()+stderr.String()))
 	}
 	if e.bridge != nil {
 		s.cpu = (after - before).Seconds() * 1e6 / (s.value * elapsed.Seconds())
@@ -305,9 +305,4 @@ func isDirect(path string, nearlyAll bool) error {
 		return fmt.Errorf("%w: all but %d of %d bytes (%s)", errNotDirect, direct, all, why)
 	}
 	return nil
-}
-
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return lines[len(lines)-1]
 }

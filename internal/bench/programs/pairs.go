@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"exnet/internal/bench/result"
 )
 
 // Pair is a measure: a server, a client, and the figure that the client prints.
@@ -309,7 +311,7 @@ func postgresServer(e *end) ([]string, error) {
 	db := filepath.Join(e.dir, "db")
 	argv := append(postgresUser(), fileOf("initdb"), "-D", db, "-A", "trust", "-U", "bench", "--no-sync")
 	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w: %s", err, lastLine(string(out)))
+		return nil, fmt.Errorf("initdb: %w: %s", err, result.LastLine(string(out)))
 	}
 	if err := os.WriteFile(filepath.Join(db, "pg_hba.conf"), []byte("host all all "+e.host+"/24 trust\nlocal all all trust\n"), 0o600); err != nil {
 		return nil, err
@@ -328,7 +330,7 @@ func postgresReady(ctx context.Context, e *end) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("pgbench -i: %w: %s", err, lastLine(string(out)))
+		return fmt.Errorf("pgbench -i: %w: %s", err, result.LastLine(string(out)))
 	}
 	return nil
 }

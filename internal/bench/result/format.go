@@ -23,3 +23,9 @@ func Wrap(b *strings.Builder, text string) {
 		b.WriteString(line + "\n")
 	}
 }
+
+// LastLine returns the last line of a program's output that says something: why it has failed.
+func LastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}
