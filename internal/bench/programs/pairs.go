@@ -30,6 +30,7 @@ type Pair struct {
 	exnGo     bool   // needs are Go programs that exn-go built
 	plainPeer bool   // the server is not under exn-run in either path
 	short     bool   // its connections end too early to be direct
+	udp       bool   // the client speaks UDP
 	mps       string // sockperf's limit of messages a second, if not its default
 
 	// server and client return what to run against a port; the server may prepare
@@ -176,7 +177,7 @@ func all() []Pair {
 	closing.Name, closing.about, closing.short = "nginx-close", "a connection for each request of 1 KiB (if --only names it)", true
 	kept := closing.client
 	closing.client = func(e *end) []string { return append(kept(e), "-H", "Connection: close") }
-	return append(pairs, short, closing, haproxyPair())
+	return append(pairs, short, closing, haproxyPair(), dnsperfPair())
 }
 
 // seconds is how long a run takes, as the programs want it.

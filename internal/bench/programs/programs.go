@@ -27,6 +27,7 @@ import (
 // Paths of "dsbench programs".
 const (
 	pathTCP    = "tcp"
+	pathUDP    = "udp" // of programs that speak UDP
 	pathDirect = "direct"
 )
 
@@ -34,8 +35,8 @@ const (
 func Measure() measure.Measure {
 	return measure.Measure{
 		Name: "programs", About: "measure real programs, with exn-run and without",
-		Long: `Measures real programs over loopback, as they are (path tcp) and under exn-run
---loopback (path direct), in interleaved runs against two servers. A run in which
+		Long: `Measures real programs over loopback, as they are (path tcp, or udp) and under
+exn-run --loopback (path direct), in interleaved runs against two servers. A run in which
 no connection of the client was direct fails.
 
 With --network bridge, each program is in a network namespace of its own on a
@@ -288,12 +289,16 @@ func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, at c
 // rows makes the rows of a measure, in the form of every other one.
 func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2][]sample) []result.Row {
 	var rows []result.Row
-	control := pathTCP
+	paths := [2]string{pathTCP, pathDirect}
+	if p.udp {
+		paths[0] = pathUDP
+	}
+	control := paths[0]
 	if o.direct {
 		control = pathDirect
 	}
-	for i, path := range []string{pathTCP, pathDirect} {
-		if o.direct && path == pathTCP {
+	for i, path := range paths {
+		if o.direct && i == 0 {
 			continue
 		}
 		r := result.Row{

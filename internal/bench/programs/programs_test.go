@@ -43,6 +43,11 @@ func TestParseProgramOutput(t *testing.T) {
 		{"goecho", "21021 requests/s, p50 1164.5 us, p99 38289.3 us, CPU 14.06 us a request\n", parseGoEcho, sample{value: 21021, p50: 1164.5, p99: 38289.3}, false},
 		{"etcd", "Summary:\n  Requests/sec:\t4910.5\n\nLatency distribution:\n  50% in 0.0007 secs.\n  99% in 0.0059 secs.\n  99.9% in 0.0135 secs.\n", parseHey,
 			sample{value: 4910.5, p50: 700, p99: 5900}, false},
+		{"dnsperf", "  Queries lost:         0 (0.00%)\n\n  Response codes:       NOERROR 248842 (75.00%), NXDOMAIN 82947 (25.00%)\n  Queries per second:   331596.342525\n",
+			parseDnsperf, sample{value: 331596.342525}, false},
+		{"dnsperf with losses", "  Queries lost:         3 (0.00%)\n  Response codes:       NOERROR 1 (100.00%)\n  Queries per second:   12.5\n", parseDnsperf, sample{}, true},
+		{"dnsperf with errors", "  Queries lost:         0 (0.00%)\n  Response codes:       NOERROR 1 (50.00%), SERVFAIL 1 (50.00%)\n  Queries per second:   12.5\n",
+			parseDnsperf, sample{}, true},
 		{"hey with errors", "  Requests/sec:\t1.5\nError distribution:\n  [3]\tEOF\n", parseHey, sample{}, true},
 		{"hey with another status", "  Requests/sec:\t1.5\n  [503]\t54013 responses\n", parseHey, sample{}, true},
 		{"pgbench", "latency average = 0.234 ms\ntps = 34123.456789 (without initial connection time)\n", parsePgbench, sample{value: 34123.456789}, false},
@@ -90,6 +95,10 @@ func TestProgramRows(t *testing.T) {
 	if len(rows) != 2 || rows[0].Path != "tcp" || rows[1].Path != "direct" || rows[1].Measure != "iperf3" || rows[1].Median != 44 ||
 		*rows[1].Ratio != 4 || *rows[0].Ratio != 1 || *rows[1].P99 != 2 || rows[0].P99 != nil || rows[1].Control != "tcp" {
 		t.Errorf("rows %+v", rows)
+	}
+	p.udp = true
+	if rows := p.rows(o, result.Machine{}, coredist.Distance{}, samples); rows[0].Path != "udp" || rows[1].Path != "direct" || rows[1].Control != "udp" || *rows[1].Ratio != 4 {
+		t.Errorf("rows of UDP %+v", rows)
 	}
 	var b strings.Builder
 	out := table{w: &b}
@@ -139,7 +148,7 @@ func FuzzProgramOutput(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, parse := range []func(string) (sample, error){parseIperf, parseSockperf, parseRedis, parseWrk, parsePgbench} {
+		for _, parse := range []func(string) (sample, error){parseIperf, parseSockperf, parseRedis, parseWrk, parsePgbench, parseDnsperf} {
 			if s, err := parse(text); err == nil && (math.IsNaN(s.value) || s.value < 0 && !strings.Contains(text, "-")) {
 				t.Errorf("%+v", s)
 			}

@@ -24,7 +24,7 @@ type table struct {
 
 func (t table) head(o Options, m result.Machine, d coredist.Distance) error {
 	var b strings.Builder
-	what := "Programs over loopback, with exn-run (direct) and without (tcp)"
+	what := "Programs over loopback, with exn-run (direct) and without (tcp, udp)"
 	if t.bridge {
 		what = "Programs in namespaces on a bridge, with exn-tun agent (direct) and without (tcp)"
 	}
