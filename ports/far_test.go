@@ -3,6 +3,7 @@ package ports
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"exnet/fabric"
@@ -15,6 +16,8 @@ type hosts struct {
 	mu   sync.Mutex
 	all  map[fabric.NodeID]*host
 	down bool
+
+	tries atomic.Uint32
 }
 
 // host is a server, with what others have sent to it.
@@ -52,6 +55,16 @@ func (w way) Send(to fabric.NodeID, b []byte) error {
 	}
 	return nil
 }
+
+// TrySend finds no credit at times.
+func (w way) TrySend(to fabric.NodeID, b []byte) error {
+	if w.tries.Add(1)%7 == 0 {
+		return fabric.ErrAgain
+	}
+	return w.Send(to, b)
+}
+
+func (way) Flush(fabric.NodeID) {}
 
 // newHosts starts n servers on hosts of their own.
 func newHosts(t *testing.T, n int) (*hosts, []*host) {
@@ -143,11 +156,14 @@ func TestHostsPart(t *testing.T) {
 // Whatever a node of another host says hurts nobody.
 func FuzzHear(f *testing.F) {
 	m := wire.Message{Op: wire.OpFarPut, Number: 1, Addr: wire.Addr{Node: 1, VPID: 40}, Unit: fabric.UnitRMA, A: 40, B: wire.Base(40)}
-	for _, op := range []wire.Op{wire.OpFarConnect, wire.OpFarGone, wire.OpFarPut, wire.OpFarGet, wire.OpFarTell, wire.OpFarLock, wire.OpFarGive, wire.OpFarTake, wire.OpRegister} {
+	for _, op := range []wire.Op{wire.OpFarConnect, wire.OpFarGone, wire.OpFarPut, wire.OpFarGet, wire.OpFarTell, wire.OpFarLock, wire.OpFarGive, wire.OpFarTake, wire.OpFarTaken, wire.OpRegister} {
 		m.Op = op
 		b, _ := m.AppendBinary(nil)
 		f.Add(append(b, "data"...))
 	}
+	var slot [wire.SlotSize]byte
+	wire.Slot{From: 40, To: 40, Stream: 1, Word: 4}.Put(&slot)
+	f.Add(append(slot[:], "data"...))
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		s := New(Config{Node: 1, Far: nowhere{}, Registers: &registers{}})
 		s.Hear(2, b)
@@ -159,5 +175,7 @@ func FuzzHear(f *testing.F) {
 // nowhere is a Far that loses everything.
 type nowhere struct{}
 
-func (nowhere) Reaches(fabric.NodeID) bool       { return true }
-func (nowhere) Send(fabric.NodeID, []byte) error { return fabric.ErrPeerDown }
+func (nowhere) Reaches(fabric.NodeID) bool          { return true }
+func (nowhere) Send(fabric.NodeID, []byte) error    { return fabric.ErrPeerDown }
+func (nowhere) TrySend(fabric.NodeID, []byte) error { return fabric.ErrPeerDown }
+func (nowhere) Flush(fabric.NodeID)                 {}

@@ -17,7 +17,7 @@ func (s *Server) farLocked(n fabric.NodeID) *farNode {
 	if s.closed || s.cfg.Far == nil || n == s.cfg.Node {
 		return nil
 	}
-	f := &farNode{server: s, id: n, asked: make(map[uint32]chan farMessage), pairs: make(map[pair]*farPair)}
+	f := &farNode{server: s, id: n, asked: make(map[uint32]chan farMessage), pairs: make(map[pair]*farPair), streams: make(map[uint32]*farPair)}
 	s.fars[n] = f
 	return f
 }

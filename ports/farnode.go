@@ -2,6 +2,7 @@ package ports
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"exnet/fabric"
@@ -18,6 +19,10 @@ type Far interface {
 	// Send sends b, in order. It copies b, and may wait for credit. After an error, FarDown tells
 	// the server that the node is down.
 	Send(to fabric.NodeID, b []byte) error
+	// TrySend is Send that does not wait: the error wraps fabric.ErrAgain if there is no credit.
+	// Flush follows, after one message or several.
+	TrySend(to fabric.NodeID, b []byte) error
+	Flush(to fabric.NodeID)
 }
 
 // farNode is a node of another host. Its fields belong to the server's lock.
@@ -27,7 +32,9 @@ type farNode struct {
 	number uint32
 	asked  map[uint32]chan farMessage // unanswered requests
 	pairs  map[pair]*farPair
-	down   bool
+	// streams: the pairs that a carrier serves, by the number that it has at the other node.
+	streams map[uint32]*farPair
+	down    bool
 	// posts wait for posting, which sends them.
 	posts   []farPost
 	posting bool
@@ -57,6 +64,17 @@ type farPair struct {
 	ended    chan struct{} // closed when either port has ended
 	over     bool          // ended is closed; belongs to the server's lock
 	moved    bool          // the far node moves bytes by RMA for us; not written after pump has begun
+	counted  bool          // the far node counts slots (OpFarSlot); as moved
+	carried  bool          // a carrier reads in; belongs to the server's lock
+
+	// queued is how many of requests are not worked off: only without any, a slot is written as it
+	// comes.
+	queued atomic.Int32
+	slots  slotCount     // of the far port's slots: who works off requests has it, or the server's lock
+	stream uint32        // of our port's slots
+	sent   atomic.Uint64 // of them
+	taken  atomic.Uint64 // of those, what is in the far port's flow
+	carry  carriage      // the carrier's
 
 	// The server's lock guards these; the two goroutines use what out and in point to.
 	out     *farOut // to our port; nil: not yet
@@ -78,8 +96,9 @@ const (
 	// farPosts is how many posts wait for a node: more than all ports of both nodes cause, if both
 	// keep the rules. Further ones are dropped.
 	farPosts = 1 << 16
-	// farMoves is a bit of B in the answer to OpFarConnect: the node knows OpFarGive and OpFarTake.
-	farMoves = 1
+	// farMoves and farCounts are bits of B in the answer to OpFarConnect: the node knows OpFarGive and
+	// OpFarTake, and OpFarSlot.
+	farMoves, farCounts = 1, 2
 	// farTime is how long a node may take to say whether it has a port or a register.
 	farTime = 10 * time.Second
 )
@@ -108,7 +127,11 @@ func (f *farPair) endLocked() {
 	if f.in == nil {
 		return
 	}
-	f.in.close()
+	if f.carried {
+		defer f.node.server.carrier.pairEnds()
+	} else {
+		f.in.close()
+	}
 	if f.pumped {
 		return
 	}
@@ -117,6 +140,15 @@ func (f *farPair) endLocked() {
 	s.lingers[who]++
 	s.lingersAll++
 	if s.lingersAll > farLingersAll || !who.Unlimited() && s.lingers[who] > farLingers {
+		f.cutLocked()
+	}
+}
+
+// cutLocked has pump end at once. The server's lock is held.
+func (f *farPair) cutLocked() {
+	select {
+	case <-f.cut:
+	default:
 		close(f.cut)
 	}
 }
@@ -127,6 +159,10 @@ func (f *farPair) endPump() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.pumped = true
+	delete(f.node.streams, f.stream)
+	if f.carried {
+		f.in.close()
+	}
 	if !f.lingers {
 		return
 	}
@@ -143,6 +179,10 @@ func (f *farPair) sayGone() {
 // Hear processes a message from the server of a node of another host. It borrows b until return,
 // and does not block.
 func (s *Server) Hear(from fabric.NodeID, b []byte) {
+	if slot, message, ok := wire.CutSlot(b); ok {
+		s.hearSlot(from, slot, message)
+		return
+	}
 	m := farMessage{}
 	if len(b) < wire.MessageSize || m.UnmarshalBinary(b[:wire.MessageSize]) != nil {
 		return
@@ -166,6 +206,8 @@ func (s *Server) Hear(from fabric.NodeID, b []byte) {
 		f.postLocked(s.admitFarLocked(f, m.Message), false)
 	case wire.OpRegister:
 		f.postLocked(m.Message, true)
+	case wire.OpFarTaken:
+		s.takenLocked(f, m.Message)
 	default:
 		p := f.pairs[pair{m.Unit, fabric.VPID(m.A), m.Addr.VPID}]
 		if p == nil {
@@ -178,11 +220,21 @@ func (s *Server) Hear(from fabric.NodeID, b []byte) {
 			s.dropLocked(p)
 			return
 		}
-		select {
-		case p.requests <- m:
-		default: // an unknown message: ignore it
+		if !p.enqueue(m) { // it has more under way than it may
 			s.dropLocked(p)
 		}
+	}
+}
+
+// enqueue leaves a message to serve. It returns false if too many wait.
+func (f *farPair) enqueue(m farMessage) bool {
+	f.queued.Add(1)
+	select {
+	case f.requests <- m:
+		return true
+	default:
+		f.queued.Add(-1)
+		return false
 	}
 }
 
@@ -245,7 +297,7 @@ func (s *Server) pairLocked(f *farNode, ours *port, theirs fabric.VPID) *farPair
 	key := pair{ours.unit, theirs, ours.vpid}
 	p := f.pairs[key]
 	if p == nil {
-		p = &farPair{node: f, pair: key, ours: ours, requests: make(chan farMessage, 2*farWindow), ended: make(chan struct{}), cut: make(chan struct{}), moving: make(chan struct{}, farParts)}
+		p = &farPair{node: f, pair: key, ours: ours, requests: make(chan farMessage, farSlots+farWindow), ended: make(chan struct{}), cut: make(chan struct{}), moving: make(chan struct{}, farParts)}
 		f.pairs[key] = p
 	}
 	return p
@@ -340,9 +392,9 @@ func (s *Server) admitFarLocked(f *farNode, m wire.Message) wire.Message {
 		r.Status = wire.StatusFull
 		return r
 	}
-	r.Status, r.A = wire.StatusOK, wire.Base(ours.vpid)
+	r.Status, r.A, r.B = wire.StatusOK, wire.Base(ours.vpid), farCounts
 	if s.cfg.Mover != nil {
-		r.B = farMoves
+		r.B |= farMoves
 	}
 	return r
 }
@@ -364,7 +416,7 @@ func (s *Server) connectFar(p *port, f *farNode, m wire.Message) error {
 		return p.post(reply)
 	}
 	if pair.in == nil {
-		pair.moved = a.B&farMoves != 0
+		pair.moved, pair.counted = a.B&farMoves != 0, a.B&farCounts != 0
 	}
 	fds, bell, why := s.grantFarLocked(pair)
 	if why != wire.StatusOK {
@@ -391,7 +443,12 @@ func (s *Server) grantFarLocked(p *farPair) (fds []int, bell int, why wire.Statu
 			return nil, -1, wire.StatusFull
 		}
 		p.in = in
-		go p.pump(in, p.out)
+		if p.pair.unit == fabric.UnitVELO && p.counted && s.carryLocked(p) {
+			p.carried = true
+		} else {
+			in.waits()
+			go p.pump(in, p.out)
+		}
 	}
 	bell, err := reopen(p.in.ring, unix.O_WRONLY|unix.O_NONBLOCK)
 	if err != nil {

@@ -35,6 +35,21 @@ func (o *farOut) put(word uint64, payload []byte) bool {
 	return true
 }
 
+// tryPut is put that does not wait. It returns false if there is no free slot.
+//
+// +checklocksignore: it does not know TryLock
+func (o *farOut) tryPut(word uint64, payload []byte) bool {
+	if !o.mu.TryLock() {
+		return false
+	}
+	defer o.mu.Unlock()
+	if !o.room() {
+		return false
+	}
+	o.write(word, payload)
+	return true
+}
+
 // tell writes a notification: two words, and the size of the whole operation in bytes.
 func (o *farOut) tell(n [2]uint64, size int) bool {
 	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, n[0]), n[1])
@@ -50,6 +65,12 @@ func (f *farPair) serve(out *farOut) {
 	for {
 		select {
 		case m := <-f.requests:
+			if m.Op == wire.OpFarSlot {
+				if !f.serveSlot(out, m) {
+					return
+				}
+				continue
+			}
 			if m.Op == wire.OpFarGive || m.Op == wire.OpFarTake { // they are under way together
 				select {
 				case moving <- struct{}{}:
@@ -57,6 +78,7 @@ func (f *farPair) serve(out *farOut) {
 					f.refuse(m)
 					continue
 				}
+				f.queued.Add(-1)
 				go func() {
 					defer func() { <-moving }()
 					r := wire.Message{Op: m.Op, Number: m.Number | answered, Unit: m.Unit, Status: f.move(out, m)}
@@ -76,6 +98,7 @@ func (f *farPair) serve(out *farOut) {
 			if f.node.send(r, data) != nil {
 				return // FarDown ends the rest
 			}
+			f.queued.Add(-1)
 		case <-f.ended:
 			f.refuseAll()
 			return
@@ -97,7 +120,9 @@ func (f *farPair) refuseAll() {
 
 // refuse answers a request that came too late: the port has ended.
 func (f *farPair) refuse(m farMessage) {
-	if m.Op != wire.OpFarGone {
+	if m.Op == wire.OpFarSlot {
+		_ = f.node.send(wire.Message{Op: wire.OpFarTaken, Status: wire.StatusNoPort, Unit: m.Unit, C: m.C}, nil)
+	} else if m.Op != wire.OpFarGone {
 		_ = f.node.send(wire.Message{Op: m.Op, Number: m.Number | answered, Unit: m.Unit, Status: wire.StatusNoPort}, nil)
 	}
 }

@@ -87,14 +87,15 @@ func (w *writer) own(n uint64) { w.memory.Memory().Words(wire.FlowOwn, 1)[0].Add
 // reader is the end of a flow from a port here.
 type reader struct {
 	flow
-	fd   int // the flow; the port gets it
-	bell *os.File
-	ring int // the bell's writing end; the port gets it
+	fd   int      // the flow; the port gets it
+	pipe int      // the bell, for who waits with others
+	bell *os.File // or for wait
+	ring int      // the bell's writing end; the port gets it
 }
 
 // newReader makes a flow.
 func newReader(u wire.Unit) (_ *reader, err error) {
-	r := &reader{fd: -1, ring: -1}
+	r := &reader{fd: -1, pipe: -1, ring: -1}
 	n, size := wire.Slots(u)
 	if r.fd, err = memory("exnet-flow", wire.FlowHeader+n*size); err != nil {
 		return nil, err
@@ -108,9 +109,24 @@ func newReader(u wire.Unit) (_ *reader, err error) {
 		closeAll(r.fd)
 		return nil, err
 	}
-	r.bell, r.ring = os.NewFile(uintptr(pipe[0]), "bell"), pipe[1]
+	r.pipe, r.ring = pipe[0], pipe[1]
 	return r, nil
 }
+
+// waits is called before wait.
+func (r *reader) waits() { r.bell, r.pipe = os.NewFile(uintptr(r.pipe), "bell"), -1 }
+
+// arm has the writer ring the bell with the next slot, or with false not any longer.
+func (r *reader) arm(on bool) {
+	v := uint32(0)
+	if on {
+		v = 1
+	}
+	r.memory.Memory().Words32(wire.FlowArmed, 1)[0].Store(v)
+}
+
+// ready returns whether there is a slot.
+func (r *reader) ready() bool { return r.slot().Words(0, 1)[0].Load()&wire.Phase == r.phase() }
 
 // next copies the oldest slot to b, except for its status word. It returns false if there is
 // none.
@@ -158,9 +174,11 @@ func (r *reader) drain(b []byte) bool {
 
 // close ends wait. The slots in the flow can still be read.
 func (r *reader) close() {
-	_ = r.bell.Close()
-	closeAll(r.fd, r.ring)
-	r.fd, r.ring = -1, -1
+	if r.bell != nil {
+		_ = r.bell.Close()
+	}
+	closeAll(r.fd, r.pipe, r.ring)
+	r.fd, r.pipe, r.ring = -1, -1, -1
 }
 
 // How long a writer pauses before it looks for room in a flow again: a reader does not report

@@ -12,6 +12,7 @@ import (
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
+	"exnet/fabric/link"
 	"exnet/internal/caller"
 	"exnet/ports/wire"
 )
@@ -52,6 +53,9 @@ type Config struct {
 	Registers Registers
 	// Far reaches nodes of other hosts. nil: there are none.
 	Far Far
+	// Driver is the thread that sends on what ports have for those of other hosts, beside the links.
+	// Without one, or after its end, the server has a goroutine.
+	Driver link.Driver
 	// Mover moves what is large between hosts, with Far. nil: messages do.
 	Mover Mover
 	// Members returns the nodes that a message to a multicast group goes to. nil: there are no
@@ -94,8 +98,12 @@ type Server struct {
 	// all.
 	lingers    map[caller.Account]int // +checklocks:mu
 	lingersAll int                    // +checklocks:mu
-	farTime    time.Duration          // how long a node of another host may take; as copyTime
-	closed     bool                   // +checklocks:mu
+	// carrier: for VELO pairs with ports of other hosts; nil: there were none. streams: the number of
+	// the last of its pairs.
+	carrier *carrier      // +checklocks:mu
+	streams uint32        // +checklocks:mu
+	farTime time.Duration // how long a node of another host may take; as copyTime
+	closed  bool          // +checklocks:mu
 	// ended: the ports opened so far, and what those that have ended had counted.
 	ended Stats // +checklocks:mu
 }
@@ -422,5 +430,8 @@ func (s *Server) Close() {
 	}
 	for _, f := range s.fars {
 		s.farDownLocked(f)
+	}
+	if s.carrier != nil {
+		s.carrier.stop()
 	}
 }

@@ -35,7 +35,7 @@ func (d *Daemon) openMemory() (*nodeMemory, error) {
 		what: "memory", without: "programs cannot borrow",
 		suffix: memorySuffix, socket: memorySocket, vpid: far.MemoryVPID, refused: &d.refused.Memory,
 	}}
-	if err := m.openFar(d); err != nil {
+	if err := m.openFar(d, far.New); err != nil {
 		return m, err
 	}
 	cfg := pool.Config{

@@ -31,11 +31,12 @@ func (d *Daemon) openPorts() (*nodePorts, error) {
 		what: "ports", without: "programs cannot use the NIC",
 		suffix: portsSuffix, socket: portsSocket, vpid: far.VPID, refused: &d.refused.Ports,
 	}}
-	if err := p.openFar(d); err != nil {
+	if err := p.openFar(d, far.NewDirect); err != nil {
 		return p, err
 	}
 	cfg := ports.Config{
-		Node: d.member.ID(), Dial: p.dial(d.cfg.Dir), CheckPeer: d.member.CheckNode,
+		Driver: d.loop,
+		Node:   d.member.ID(), Dial: p.dial(d.cfg.Dir), CheckPeer: d.member.CheckNode,
 		Registers: registerFile{d},
 		Members:   func(g fabric.GroupID) []fabric.NodeID { return d.nic.Routes().Members(g) },
 	}

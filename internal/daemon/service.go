@@ -12,6 +12,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
+	"exnet/fabric/nic"
 	"exnet/internal/accept"
 	"exnet/internal/ctxend"
 	"exnet/ports/far"
@@ -49,11 +50,14 @@ type service struct {
 	end       sync.Once
 }
 
+// farOpener is far.New or far.NewDirect: whether hear is called where messages come, or by Run.
+type farOpener func(n *nic.NIC, v fabric.VPID, hear func(from fabric.NodeID, b []byte)) (*far.Engine, error)
+
 // openFar opens the mailbox for other hosts, if there are any.
-func (s *service) openFar(d *Daemon) (err error) {
+func (s *service) openFar(d *Daemon, open farOpener) (err error) {
 	s.member, s.log, s.ended = d.member, d.cfg.Log, make(chan struct{})
 	if d.mesh != nil {
-		s.far, err = far.NewAt(d.nic, s.vpid, func(from fabric.NodeID, b []byte) { s.backend.Hear(from, b) })
+		s.far, err = open(d.nic, s.vpid, func(from fabric.NodeID, b []byte) { s.backend.Hear(from, b) })
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"exnet/fabric"
@@ -43,10 +44,18 @@ var ErrTooLong = errors.New("far: message too long")
 
 // Engine carries messages.
 type Engine struct {
-	vpid fabric.VPID
-	box  *velo.Endpoint
-	hear func(from fabric.NodeID, b []byte)
-	wake chan struct{}
+	vpid   fabric.VPID
+	box    *velo.Endpoint
+	hear   func(from fabric.NodeID, b []byte)
+	direct bool
+	wake   chan struct{}
+
+	// calls counts interrupts of a direct Engine: who finds it 0 receives, and looks again for the
+	// others. receiving is held meanwhile, and over ends it.
+	calls     atomic.Int32
+	receiving sync.Mutex
+	over      bool                       // +checklocks:receiving
+	parts     map[fabric.NodeID]*message // +checklocks:receiving
 
 	sending sync.Map // a mutex for each destination: pieces of one message follow one another
 
@@ -61,19 +70,23 @@ type Engine struct {
 	stalled map[fabric.NodeID]bool // +checklocks:mu
 }
 
-// New opens the mailbox VPID. hear gets the messages; it borrows b until return, and must not
-// block.
-func New(n *nic.NIC, hear func(from fabric.NodeID, b []byte)) (*Engine, error) {
-	return NewAt(n, VPID, hear)
+// NewDirect opens a mailbox. hear gets the messages in the goroutine to which they come, the
+// driver's of a link; it borrows b until return, and must not block.
+func NewDirect(n *nic.NIC, v fabric.VPID, hear func(from fabric.NodeID, b []byte)) (*Engine, error) {
+	e, err := New(n, v, hear)
+	if err == nil {
+		e.direct = true
+	}
+	return e, err
 }
 
-// NewAt is New with another mailbox.
-func NewAt(n *nic.NIC, v fabric.VPID, hear func(from fabric.NodeID, b []byte)) (*Engine, error) {
+// New is NewDirect, but Run calls hear.
+func New(n *nic.NIC, v fabric.VPID, hear func(from fabric.NodeID, b []byte)) (*Engine, error) {
 	box, err := n.OpenVELO(v, velo.Config{Slots: slots, Credits: credits})
 	if err != nil {
 		return nil, fmt.Errorf("far: open VELO: %w", err)
 	}
-	e := &Engine{vpid: v, box: box, hear: hear, wake: make(chan struct{}, 1), stall: stall, returns: make(map[fabric.NodeID]uint64), stalled: make(map[fabric.NodeID]bool)}
+	e := &Engine{vpid: v, box: box, hear: hear, wake: make(chan struct{}, 1), stall: stall, parts: make(map[fabric.NodeID]*message), returns: make(map[fabric.NodeID]uint64), stalled: make(map[fabric.NodeID]bool)}
 	e.credit.L = &e.mu
 	box.OnCredit(func(from fabric.NodeID) {
 		e.mu.Lock()
@@ -98,12 +111,43 @@ func (e *Engine) Send(to fabric.NodeID, b []byte) error {
 	m := own.(*sync.Mutex)
 	m.Lock()
 	defer m.Unlock()
+	return cut(b, func(tag uint8, p []byte) error { return e.piece(to, tag, p) })
+}
+
+// TrySend is Send that does not wait: the error wraps fabric.ErrAgain if there is no credit, or
+// another message is being sent. Flush follows, after one message or several.
+//
+// +checklocksignore: it does not know TryLock
+func (e *Engine) TrySend(to fabric.NodeID, b []byte) error {
+	if len(b) > MaxMessage {
+		return fmt.Errorf("%w: %d bytes", ErrTooLong, len(b))
+	}
+	own, ok := e.sending.Load(to)
+	if !ok {
+		own, _ = e.sending.LoadOrStore(to, new(sync.Mutex))
+	}
+	m := own.(*sync.Mutex)
+	if !m.TryLock() {
+		return fmt.Errorf("far: node %d: %w", to, fabric.ErrAgain)
+	}
+	defer m.Unlock()
+	// What is cut short here is not heard: the next message begins with its first piece.
+	return cut(b, func(tag uint8, p []byte) error {
+		return e.box.Send(velo.Descriptor{Dst: to, VPID: e.vpid, Tag: tag, Quiet: true}, p)
+	})
+}
+
+// Flush lets a node know of what TrySend has sent to it.
+func (e *Engine) Flush(to fabric.NodeID) { e.box.Interrupt(to, e.vpid) }
+
+// cut calls f with the pieces of a message and their tags.
+func cut(b []byte, f func(tag uint8, p []byte) error) error {
 	for first := uint8(tagFirst); ; first = 0 {
 		piece, tag := b, first|tagLast
 		if len(b) > velo.MaxPayload {
 			piece, tag = b[:velo.MaxPayload], first
 		}
-		if err := e.piece(to, tag, piece); err != nil {
+		if err := f(tag, piece); err != nil {
 			return err
 		}
 		if b = b[len(piece):]; len(b) == 0 {
@@ -160,10 +204,20 @@ func (e *Engine) wait(to fabric.NodeID, n uint64) bool {
 // Run receives messages until ctx is cancelled, then returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	defer ctxend.Do(ctx, e.close)()
+	if e.direct {
+		e.box.OnInterrupt(e.receive)
+		e.receive()
+		<-ctx.Done()
+		e.receiving.Lock()
+		defer e.receiving.Unlock()
+		e.over = true
+		return nil
+	}
 	e.box.OnInterrupt(e.interrupt)
-	parts := make(map[fabric.NodeID]*message)
+	e.receiving.Lock()
+	defer e.receiving.Unlock()
 	for {
-		for e.take(parts) {
+		for e.take() {
 		}
 		if e.box.EnableInterrupt() {
 			continue
@@ -172,6 +226,25 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-e.wake:
 		case <-ctx.Done():
 			return nil
+		}
+	}
+}
+
+// receive takes what has come, in the goroutine that it is called in.
+func (e *Engine) receive() {
+	if e.calls.Add(1) != 1 {
+		return
+	}
+	e.receiving.Lock()
+	defer e.receiving.Unlock()
+	for n := int32(1); ; n = e.calls.Load() {
+		for !e.over && e.take() {
+		}
+		if !e.over && e.box.EnableInterrupt() {
+			continue
+		}
+		if e.calls.CompareAndSwap(n, 0) {
+			return
 		}
 	}
 }
@@ -190,15 +263,17 @@ type message struct {
 }
 
 // take takes a piece. It returns false if there is none.
-func (e *Engine) take(parts map[fabric.NodeID]*message) bool {
+//
+// +checklocks:e.receiving
+func (e *Engine) take() bool {
 	st, p, ok := e.box.Peek()
 	if !ok {
 		return false
 	}
-	m := parts[st.Src]
+	m := e.parts[st.Src]
 	if m == nil {
 		m = &message{lost: true}
-		parts[st.Src] = m
+		e.parts[st.Src] = m
 	}
 	if st.Tag&tagFirst != 0 { // a link that went down may have cut the last one short
 		m.b, m.lost = m.b[:0], false

@@ -28,7 +28,7 @@ func engines(t *testing.T, n int) ([]*Engine, []chan said) {
 	var heard []chan said
 	for _, card := range fabrictest.New(t, n) {
 		c := make(chan said, 1<<12)
-		e, err := New(card, func(from fabric.NodeID, b []byte) { c <- said{from, bytes.Clone(b)} })
+		e, err := NewDirect(card, VPID, func(from fabric.NodeID, b []byte) { c <- said{from, bytes.Clone(b)} })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func TestStalled(t *testing.T) {
 	t.Cleanup(func() { box.Close() })
 	var two [2]*Engine
 	for i, card := range []int{0, 2} {
-		if two[i], err = New(cards[card], func(fabric.NodeID, []byte) {}); err != nil {
+		if two[i], err = NewDirect(cards[card], VPID, func(fabric.NodeID, []byte) {}); err != nil {
 			t.Fatal(err)
 		}
 		two[i].stall = 50 * time.Millisecond

@@ -63,7 +63,7 @@ func hosts(t *testing.T) (all [2]*ports.Server, paths [2]string) {
 	t.Cleanup(cancel)
 	var run sync.WaitGroup
 	for i, n := range fabrictest.NewStream(t, 2, fabrictest.StreamConfig{Conns: 2}) {
-		e, err := far.New(n, func(from fabric.NodeID, b []byte) { all[i].Hear(from, b) })
+		e, err := far.NewDirect(n, far.VPID, func(from fabric.NodeID, b []byte) { all[i].Hear(from, b) })
 		if err != nil {
 			t.Fatal(err)
 		}

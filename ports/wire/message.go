@@ -38,6 +38,8 @@ const (
 	OpFarLock      Op = 53 // a lock
 	OpFarGive      Op = 54 // GET: the far node moves the bytes by RMA to memory that it is lent
 	OpFarTake      Op = 55 // PUT: the far node moves the bytes by RMA from memory that it is lent
+	OpFarSlot      Op = 56 // a VELO message, as a Slot; OpFarTaken answers many
+	OpFarTaken     Op = 57 // how many of them are in the port's flow
 )
 
 // Status is how a request ended.
@@ -91,6 +93,44 @@ type Message struct {
 	B      uint64
 	C      uint64
 	D      uint64
+}
+
+// SlotSize is the size of a Slot, without the message that follows it.
+const SlotSize = 16
+
+// Slot is OpFarSlot, which has a form of its own, in little endian:
+//
+//	 0     2      4    6          8        12     16
+//	┌─────┬──────┬────┬──────────┬────────┬──────┬─────────┐
+//	│ op  │ from │ to │ reserved │ stream │ word │ message │
+//	└─────┴──────┴────┴──────────┴────────┴──────┴─────────┘
+type Slot struct {
+	From, To fabric.VPID
+	Stream   uint32 // of a pair of ports: the sender's number for it
+	Word     uint32 // bits 0-20 of the slot's status word
+}
+
+// Put encodes the slot to b.
+func (s Slot) Put(b *[SlotSize]byte) {
+	le := binary.LittleEndian
+	le.PutUint16(b[:], uint16(OpFarSlot))
+	le.PutUint16(b[2:], uint16(s.From))
+	le.PutUint16(b[4:], uint16(s.To))
+	le.PutUint16(b[6:], 0)
+	le.PutUint32(b[8:], s.Stream)
+	le.PutUint32(b[12:], s.Word)
+}
+
+// CutSlot decodes the slot that b begins with, and lends the message. ok: b begins with one.
+func CutSlot(b []byte) (s Slot, message []byte, ok bool) {
+	le := binary.LittleEndian
+	if len(b) < SlotSize || Op(le.Uint16(b)) != OpFarSlot {
+		return Slot{}, nil, false
+	}
+	return Slot{
+		From: fabric.VPID(le.Uint16(b[2:])), To: fabric.VPID(le.Uint16(b[4:])),
+		Stream: le.Uint32(b[8:]), Word: le.Uint32(b[12:]),
+	}, b[SlotSize:], true
 }
 
 // ErrMessage reports bytes that are no message of this version. The caller ends the connection.

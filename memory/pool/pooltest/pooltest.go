@@ -80,7 +80,7 @@ func start(t testing.TB, cards []*nic.NIC, cfgs []pool.Config) *Fabric {
 		}
 		cfg.CheckPeer = func(*net.UnixConn, fabric.NodeID) error { return nil }
 		if cards != nil {
-			e, err := far.NewAt(cards[i], far.MemoryVPID, func(from fabric.NodeID, b []byte) {
+			e, err := far.New(cards[i], far.MemoryVPID, func(from fabric.NodeID, b []byte) {
 				f.mu.Lock()
 				dead := f.dead[from]
 				f.mu.Unlock()

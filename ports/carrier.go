@@ -1,0 +1,389 @@
+package ports
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric"
+	"exnet/fabric/link"
+	"exnet/ports/wire"
+)
+
+// carrier sends on what VELO ports here have written for those of other hosts. A driver serves it
+// beside the links, so that a message that leaves wakes one thread, and that one sends it; without
+// one it has a goroutine.
+//
+//	port ─▶ flow, and bell if it is armed ─▶ Serve ─▶ Far.TrySend
+//
+// Concurrency: wake and join may be called from many goroutines. The rest is the driver's.
+type carrier struct {
+	server     *Server
+	set, event int // an epoll set with the bells, and an eventfd in it
+	woken      atomic.Bool
+	waits      atomic.Bool // the driver waits, or is about to
+	parting    atomic.Bool // a pair has ended
+	ended      atomic.Bool // the server is closed
+
+	mu      sync.Mutex
+	joining []*farPair // +checklocks:mu
+	over    bool       // +checklocks:mu; then the descriptors are closed
+
+	// The driver's.
+	next   int32 // of what follows
+	pairs  map[int32]*farPair
+	active []*farPair // those that are looked at without their bell
+	got    [32]unix.EpollEvent
+	buf    [wire.SlotSize + link.VELOPayload]byte
+}
+
+// carriage is what the carrier knows of a pair.
+type carriage struct {
+	id     int32
+	active bool
+	bell   bool // it can be waited for
+	armed  bool // the port rings it with the next slot
+	again  bool // the node had no credit
+	ending bool // a port has ended:
+	left   int  // so many slots are sent at most
+	idle   int  // looks in a row that found nothing
+}
+
+const (
+	// burst is how many messages of a pair are sent before others have their turn.
+	burst = 64
+	// idleArmed and idleLooks are how many looks that find nothing end it that a pair is looked at:
+	// of one whose bell is armed, and of others.
+	idleArmed, idleLooks = 16, 4096
+	// creditPause is how long the driver waits for credit of a node.
+	creditPause = 100 * time.Microsecond
+)
+
+// carryLocked has the carrier serve a pair. It makes the carrier if there is none, and returns
+// false if it cannot.
+//
+// +checklocks:s.mu
+func (s *Server) carryLocked(p *farPair) bool {
+	if s.carrier == nil && !s.closed {
+		c := &carrier{server: s, set: -1, event: -1, pairs: make(map[int32]*farPair)}
+		if c.open() != nil {
+			return false
+		}
+		s.carrier = c
+		if s.cfg.Driver == nil || !s.cfg.Driver.Take(carries{c}) {
+			go c.alone()
+		}
+	}
+	if s.carrier == nil {
+		return false
+	}
+	s.streams++
+	p.stream = s.streams
+	if !s.carrier.join(p) {
+		return false
+	}
+	p.node.streams[p.stream] = p
+	return true
+}
+
+func (c *carrier) open() (err error) {
+	if c.set, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
+		c.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	}
+	if err == nil {
+		err = unix.EpollCtl(c.set, unix.EPOLL_CTL_ADD, c.event, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1})
+	}
+	if err != nil {
+		closeAll(c.set, c.event)
+	}
+	return err
+}
+
+// join takes a pair. It returns false if the carrier has ended.
+func (c *carrier) join(p *farPair) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return false
+	}
+	c.joining = append(c.joining, p)
+	c.wakeLocked()
+	return true
+}
+
+// wake has the driver look at all pairs.
+func (c *carrier) wake() {
+	if c.woken.Load() && !c.waits.Load() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		c.wakeLocked()
+	}
+}
+
+// +checklocks:c.mu
+func (c *carrier) wakeLocked() {
+	c.woken.Store(true)
+	if c.waits.Load() && c.waits.Swap(false) {
+		_, _ = unix.Write(c.event, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // full: it is awake anyway
+	}
+}
+
+// pairEnds is called when a pair has ended.
+func (c *carrier) pairEnds() {
+	c.parting.Store(true)
+	c.wake()
+}
+
+// stop has the driver leave the carrier.
+func (c *carrier) stop() {
+	c.ended.Store(true)
+	c.wake()
+}
+
+// adopt begins to serve the pairs that have joined.
+func (c *carrier) adopt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.joining {
+		c.next++
+		p.carry = carriage{id: c.next}
+		c.pairs[c.next] = p
+		// If it fails for want of memory, the pair is looked at all the time.
+		p.carry.bell = unix.EpollCtl(c.set, unix.EPOLL_CTL_ADD, p.in.pipe, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: c.next}) == nil
+		c.activate(p)
+	}
+	c.joining = nil
+}
+
+func (c *carrier) activate(p *farPair) {
+	if !p.carry.active {
+		p.carry.active, p.carry.idle = true, 0
+		c.active = append(c.active, p)
+	}
+}
+
+// rung takes note of the bells that ring.
+func (c *carrier) rung() {
+	n, _ := unix.EpollWait(c.set, c.got[:], 0) // what it misses by EINTR rings on
+	for _, ev := range c.got[:max(n, 0)] {
+		var b [512]byte
+		if ev.Fd < 0 {
+			_, _ = unix.Read(c.event, b[:8])
+			continue
+		}
+		if p := c.pairs[ev.Fd]; p != nil {
+			_, _ = unix.Read(p.in.pipe, b[:]) // it is not empty, or a process has read it
+			c.activate(p)
+		}
+	}
+}
+
+// carries is the carrier as a driver sees it.
+type carries struct{ *carrier }
+
+// Fd implements link.Served.
+func (c carries) Fd() int { return c.set }
+
+// Serve implements link.Served.
+func (c carries) Serve(rung bool) (moved int, ok bool) {
+	c.waits.Store(false)
+	if c.ended.Load() {
+		return 0, false
+	}
+	if rung {
+		c.rung()
+	}
+	if c.woken.Load() && c.woken.Swap(false) {
+		c.adopt()
+		if c.parting.Swap(false) { // a pair that has ended rings no bell
+			for _, p := range c.pairs {
+				c.activate(p)
+			}
+		}
+	}
+	kept := c.active[:0]
+	for _, p := range c.active {
+		n, over := c.carry(p)
+		if moved += n; n > 0 {
+			c.server.cfg.Far.Flush(p.node.id)
+		}
+		if over {
+			delete(c.pairs, p.carry.id)
+			continue
+		}
+		k := &p.carry
+		if n > 0 {
+			k.idle = 0
+		} else if k.idle++; k.bell && !k.ending && !k.blocked(p) && (k.armed && k.idle > idleArmed || k.idle > idleLooks && c.rests(p)) {
+			k.active = false
+			continue
+		}
+		kept = append(kept, p)
+	}
+	clear(c.active[len(kept):])
+	c.active = kept
+	return moved, true
+}
+
+// blocked returns whether what is in the pair's flow cannot be sent now.
+func (k *carriage) blocked(p *farPair) bool {
+	return k.again || p.sent.Load()-p.taken.Load() >= farSlots
+}
+
+// rests arms the bell of a pair, and returns whether there is nothing to send.
+func (c *carrier) rests(p *farPair) bool {
+	if !p.carry.armed {
+		p.in.arm(true)
+		p.carry.armed = true
+	}
+	return !p.in.ready()
+}
+
+// carry sends on what a port has written, and returns how many bytes, and whether the pair has
+// ended.
+func (c *carrier) carry(p *farPair) (bytes int, over bool) {
+	k := &p.carry
+	if !k.ending {
+		select {
+		case <-p.ended:
+			k.ending, k.left = true, p.in.slots
+		default:
+		}
+	}
+	if k.ending {
+		select {
+		case <-p.cut:
+			return 0, c.finish(p)
+		default:
+		}
+	}
+	k.again = false
+	message := c.buf[wire.SlotSize:]
+	for range burst {
+		if k.ending && k.left == 0 {
+			return bytes, c.finish(p)
+		}
+		if p.sent.Load()-p.taken.Load() >= farSlots {
+			return bytes, false
+		}
+		word, ok := p.in.next(message)
+		if !ok {
+			if k.ending {
+				return bytes, c.finish(p)
+			}
+			return bytes, false
+		}
+		if k.armed {
+			p.in.arm(false)
+			k.armed = false
+		}
+		n := min(int(word&(1<<7-1)), len(message))
+		if n > 0 { // or the slot was given up
+			wire.Slot{From: p.pair.ours, To: p.pair.theirs, Stream: p.stream, Word: uint32(word)}.Put((*[wire.SlotSize]byte)(c.buf[:]))
+			// It is counted before it can be answered.
+			p.sent.Add(1)
+			if err := p.node.tryBytes(c.buf[:wire.SlotSize+n]); err != nil {
+				p.sent.Add(^uint64(0))
+				if k.again = errors.Is(err, fabric.ErrAgain); k.again {
+					return bytes, false
+				}
+				return bytes, c.finish(p) // the node is down
+			}
+		}
+		p.in.free()
+		k.left--
+		bytes += wire.SlotSize + n
+	}
+	return bytes, false
+}
+
+// finish ends a pair. What its port has sent is on its way, or lost.
+func (c *carrier) finish(p *farPair) bool {
+	if p.carry.bell {
+		_ = unix.EpollCtl(c.set, unix.EPOLL_CTL_DEL, p.in.pipe, nil)
+	}
+	p.endPump()
+	go p.sayGone()
+	return true
+}
+
+// Arm implements link.Served.
+func (c carries) Arm() time.Duration {
+	c.waits.Store(true)
+	if c.woken.Load() || c.ended.Load() {
+		return 0
+	}
+	wait := link.Forever
+	for _, p := range c.active {
+		switch k := &p.carry; {
+		case k.again:
+			wait = creditPause
+		case k.blocked(p):
+		case k.ending || !c.rests(p):
+			return 0
+		case !k.bell:
+			wait = creditPause
+		}
+	}
+	return wait
+}
+
+// Doze implements link.Served.
+func (c carries) Doze() {}
+
+// Bind implements link.Served.
+func (c carries) Bind(int) {}
+
+// PeerCPU implements link.Served.
+func (c carries) PeerCPU() int { return -1 }
+
+// Leave implements link.Served: all pairs end.
+func (c carries) Leave() {
+	c.mu.Lock()
+	c.over = true
+	joined := c.joining
+	c.joining = nil
+	closeAll(c.set, c.event)
+	c.mu.Unlock()
+	for _, p := range slices.AppendSeq(joined, maps.Values(c.pairs)) {
+		p.endPump()
+	}
+	clear(c.pairs)
+	c.active = nil
+}
+
+// alone serves the carrier without a driver.
+func (c *carrier) alone() {
+	s := carries{c}
+	defer s.Leave()
+	fds := []unix.PollFd{{Fd: int32(c.set), Events: unix.POLLIN}}
+	for rung := false; ; {
+		moved, ok := s.Serve(rung)
+		if !ok {
+			return
+		}
+		if rung = false; moved > 0 {
+			continue
+		}
+		limit := s.Arm()
+		if limit == 0 {
+			continue
+		}
+		millis := -1
+		if limit > 0 {
+			millis = int(max(limit.Milliseconds(), 1))
+		}
+		_, err := unix.Poll(fds, millis)
+		rung = err == nil
+	}
+}
+
+var _ link.Served = carries{}

@@ -1,0 +1,139 @@
+package ports
+
+import (
+	"errors"
+
+	"exnet/fabric"
+	"exnet/ports/wire"
+)
+
+// farSlots is how many messages of a VELO pair may be on their way to the far port's flow: as many
+// as the flow has slots.
+const farSlots = 128
+
+// slotCount counts the slots of a stream that are in our port's flow.
+type slotCount struct {
+	stream uint32
+	wrote  uint64
+	told   uint64 // of wrote, what the sender knows
+}
+
+// count counts a slot of a stream. It returns whether the sender should know.
+func (c *slotCount) count(stream uint32) (due bool) {
+	if c.stream != stream { // of the port that had the VPID before
+		*c = slotCount{stream: stream}
+	}
+	c.wrote++
+	if c.wrote-c.told < farSlots/2 {
+		return false
+	}
+	c.told = c.wrote
+	return true
+}
+
+// message says how many there are.
+func (c *slotCount) message() wire.Message {
+	return wire.Message{Op: wire.OpFarTaken, Unit: fabric.UnitVELO, B: c.told, C: uint64(c.stream)}
+}
+
+// hearSlot processes a slot of a node of another host: it writes it to our port's flow, or leaves
+// it to serve. It borrows b.
+func (s *Server) hearSlot(from fabric.NodeID, slot wire.Slot, b []byte) {
+	f, m, say := s.takeSlot(from, slot, b)
+	if !say {
+		return
+	}
+	// Without the lock: the other node may be in this process, and answer at once.
+	if err := f.trySend(m); err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		f.postLocked(m, false)
+	}
+}
+
+// takeSlot is hearSlot, and returns what to say.
+func (s *Server) takeSlot(from fabric.NodeID, slot wire.Slot, b []byte) (f *farNode, m wire.Message, say bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f = s.farLocked(from); f == nil {
+		return nil, m, false
+	}
+	p := f.pairs[pair{fabric.UnitVELO, slot.From, slot.To}]
+	if p == nil {
+		return f, wire.Message{Op: wire.OpFarTaken, Status: wire.StatusNoPort, Unit: fabric.UnitVELO, C: uint64(slot.Stream)}, true
+	}
+	_, size := wire.Slots(fabric.UnitVELO)
+	if n := slot.Word & (1<<7 - 1); p.out == nil || len(b) > size-8 || int(n) > len(b) {
+		s.dropLocked(p)
+		return nil, m, false
+	}
+	if p.queued.Load() == 0 && p.out.tryPut(uint64(slot.Word), b) {
+		if p.slots.count(slot.Stream) {
+			return f, p.slots.message(), true
+		}
+		return nil, m, false
+	}
+	late := farMessage{Message: wire.Message{Op: wire.OpFarSlot, Unit: fabric.UnitVELO, B: uint64(slot.Word), C: uint64(slot.Stream)}}
+	late.data = append(late.data, b...)
+	if !p.enqueue(late) { // it has more on their way than it may
+		s.dropLocked(p)
+	}
+	return nil, m, false
+}
+
+// serveSlot writes a slot to our port's flow, when there is room. It returns false if the far node
+// is down.
+func (f *farPair) serveSlot(out *farOut, m farMessage) bool {
+	if f.deliver(out, m) != wire.StatusOK { // the port has ended
+		f.refuse(m)
+		f.queued.Add(-1)
+		return true
+	}
+	due := f.slots.count(uint32(m.C))
+	told := f.slots.message()
+	f.queued.Add(-1)
+	return !due || f.node.send(told, nil) == nil
+}
+
+// takenLocked processes OpFarTaken: of the stream C, B slots are in the far port's flow, or that
+// port has ended.
+//
+// +checklocks:s.mu
+func (s *Server) takenLocked(f *farNode, m wire.Message) {
+	p := f.streams[uint32(m.C)]
+	if p == nil {
+		return
+	}
+	before, sent := p.taken.Load(), p.sent.Load()
+	switch {
+	case m.Status != wire.StatusOK: // nothing more of it is taken
+		s.dropLocked(p)
+		p.cutLocked()
+		s.carrier.pairEnds()
+	case m.B > sent || m.B < before:
+		s.dropLocked(p)
+	default:
+		p.taken.Store(m.B)
+		if sent-before >= farSlots { // it waits for that
+			s.carrier.wake()
+		}
+	}
+}
+
+// trySend sends a message, if that needs no wait.
+func (f *farNode) trySend(m wire.Message) error {
+	b, _ := m.AppendBinary(nil) // it does not fail
+	err := f.tryBytes(b)
+	f.server.cfg.Far.Flush(f.id)
+	return err
+}
+
+func (f *farNode) tryBytes(b []byte) error {
+	err := f.server.cfg.Far.TrySend(f.id, b)
+	if err != nil && !errors.Is(err, fabric.ErrAgain) {
+		f.server.mu.Lock()
+		f.server.farDownLocked(f)
+		f.server.mu.Unlock()
+	}
+	return err
+}
