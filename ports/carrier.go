@@ -287,7 +287,7 @@ func (c *carrier) carry(p *farPair) (bytes int, over bool) {
 		}
 		n := min(int(word&(1<<7-1)), len(message))
 		if n > 0 { // or the slot was given up
-			wire.Slot{From: p.pair.ours, To: p.pair.theirs, Stream: p.stream, Word: uint32(word)}.Put((*[wire.SlotSize]byte)(c.buf[:]))
+			wire.Slot{From: p.pair.ours, To: p.pair.theirs, Stream: p.stream, Word: uint32(word & wire.SlotWord)}.Put((*[wire.SlotSize]byte)(c.buf[:]))
 			// It is counted before it can be answered.
 			p.sent.Add(1)
 			if err := p.node.tryBytes(c.buf[:wire.SlotSize+n]); err != nil {

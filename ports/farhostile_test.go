@@ -21,13 +21,21 @@ type liar struct{ send func(wire.Message) error }
 
 func (*liar) Reaches(fabric.NodeID) bool { return true }
 
+// Send gives a slot to send as a message without a number.
 func (l *liar) Send(_ fabric.NodeID, b []byte) error {
+	if s, _, ok := wire.CutSlot(b); ok {
+		return l.send(wire.Message{Op: wire.OpFarSlot, B: uint64(s.Word), C: uint64(s.Stream)})
+	}
 	var m wire.Message
 	if err := m.UnmarshalBinary(b[:wire.MessageSize]); err != nil {
 		return err
 	}
 	return l.send(m)
 }
+
+func (l *liar) TrySend(to fabric.NodeID, b []byte) error { return l.Send(to, b) }
+
+func (*liar) Flush(fabric.NodeID) {}
 
 const farAway fabric.NodeID = 9
 
@@ -140,7 +148,7 @@ func TestFarVPIDReused(t *testing.T) {
 }
 
 // pairFar opens a port, connects it to a far one, which says yes, and maps the flow.
-func (n *node) pairFar(t *testing.T, to fabric.VPID, a caller.Account) (*net.UnixConn, flow) {
+func (n *node) pairFar(t *testing.T, to fabric.VPID, a caller.Account) (_ *net.UnixConn, _ flow, bell int) {
 	t.Helper()
 	conn, _, _ := n.openAt(t, 0, a)
 	r, fds := askAll(t, conn, wire.Message{Op: wire.OpConnect, Unit: fabric.UnitVELO, Addr: wire.Addr{Node: farAway, VPID: to}})
@@ -155,10 +163,15 @@ func (n *node) pairFar(t *testing.T, to fabric.VPID, a caller.Account) (*net.Uni
 		t.Fatal(err)
 	}
 	t.Cleanup(f.memory.Retire)
-	if _, err := unix.Write(fds[1], []byte{0}); err != nil {
+	ring(t, fds[1])
+	return conn, f, fds[1]
+}
+
+func ring(t *testing.T, bell int) {
+	t.Helper()
+	if _, err := unix.Write(bell, []byte{0}); err != nil {
 		t.Fatal(err)
 	}
-	return conn, f
 }
 
 // put fills a slot, whether there is room or not.
@@ -168,26 +181,43 @@ func (f *flow) put() {
 	f.pos++
 }
 
+// both runs a test with a far node that answers each message, and one that counts slots.
+func both(t *testing.T, f func(t *testing.T, features uint64)) {
+	for features, name := range []string{"answers", 2: "counts"} {
+		if name != "" {
+			t.Run(name, func(t *testing.T) { f(t, uint64(features)) })
+		}
+	}
+}
+
 // yes has the liar say yes to each connect; other sends go to it.
-func (l *liar) yes(n *node, other func(wire.Message) error) {
+func (l *liar) yes(n *node, features uint64, other func(wire.Message) error) {
 	l.send = func(m wire.Message) error {
 		if m.Op != wire.OpFarConnect {
 			return other(m)
 		}
-		go n.hear(wire.Message{Op: m.Op, Number: m.Number | answered, Addr: m.Addr, Unit: m.Unit, A: wire.Base(m.Addr.VPID)})
+		go n.hear(wire.Message{Op: m.Op, Number: m.Number | answered, Addr: m.Addr, Unit: m.Unit, A: wire.Base(m.Addr.VPID), B: features})
 		return nil
 	}
 }
 
 // Programs send to a port of another host that takes nothing, and end, one after the other: what
 // stays of them is bounded.
-func TestFarLingers(t *testing.T) {
+func TestFarLingers(t *testing.T) { both(t, testFarLingers) }
+
+func testFarLingers(t *testing.T, features uint64) {
 	const evil caller.Account = 4711
 	n, l := liesTo(t)
-	l.yes(n, func(wire.Message) error { return nil })
+	l.yes(n, features, func(wire.Message) error { return nil })
 	for i := range 2 * farLingers {
-		conn, f := n.pairFar(t, fabric.VPID(32+i%100), evil)
+		conn, f, bell := n.pairFar(t, fabric.VPID(32+i%100), evil)
 		for range f.slots {
+			f.put()
+		}
+		ring(t, bell)
+		if features&farCounts != 0 { // all are on their way: others wait for room
+			head := f.memory.Memory().Words(wire.FlowHead, 1)
+			eventually(t, "the node sends nothing", func() bool { return head[0].Load() == f.pos })
 			f.put()
 		}
 		conn.Close()
@@ -196,7 +226,8 @@ func TestFarLingers(t *testing.T) {
 	eventually(t, "more linger than may", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return n.lingers[evil] <= farLingers && n.lingersAll <= farLingers && len(n.fars[farAway].asked) <= farLingers*(farWindow+2)
+		far := n.fars[farAway]
+		return n.lingers[evil] <= farLingers && n.lingersAll <= farLingers && len(far.asked) <= farLingers*(farWindow+2) && len(far.streams) <= farLingers
 	})
 	n.FarDown(farAway)
 	eventually(t, "some linger when the node is gone", func() bool {
@@ -208,13 +239,18 @@ func TestFarLingers(t *testing.T) {
 
 // A process writes to its flow for ever, also when its port has ended: no more is sent than it had
 // written.
-func TestFarWritesAfterEnd(t *testing.T) {
+func TestFarWritesAfterEnd(t *testing.T) { both(t, testFarWritesAfterEnd) }
+
+func testFarWritesAfterEnd(t *testing.T, features uint64) {
 	n, l := liesTo(t)
 	gate, ended := make(chan struct{}), make(chan struct{})
 	sent := 0
-	l.yes(n, func(m wire.Message) error {
+	l.yes(n, features, func(m wire.Message) error {
 		<-gate
 		switch m.Op {
+		case wire.OpFarSlot:
+			sent++
+			go n.hear(wire.Message{Op: wire.OpFarTaken, Unit: fabric.UnitVELO, B: uint64(sent), C: m.C})
 		case wire.OpFarTell:
 			sent++
 			go n.hear(wire.Message{Op: m.Op, Number: m.Number | answered, Unit: m.Unit})
@@ -223,7 +259,7 @@ func TestFarWritesAfterEnd(t *testing.T) {
 		}
 		return nil
 	})
-	conn, f := n.pairFar(t, 40, caller.Root)
+	conn, f, _ := n.pairFar(t, 40, caller.Root)
 	for range f.slots {
 		f.put()
 	}
@@ -247,5 +283,93 @@ func TestFarWritesAfterEnd(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("the node sends for a port that has ended")
 		}
+	}
+}
+
+// A far node says that it has more slots than were sent, or sends more than our port has room for:
+// the pair ends, and the port hears of it.
+func TestFarSlotsHostile(t *testing.T) {
+	for name, lie := range map[string]func(n *node, ours fabric.VPID, stream uint64){
+		"taken": func(n *node, _ fabric.VPID, stream uint64) {
+			n.hear(wire.Message{Op: wire.OpFarTaken, Unit: fabric.UnitVELO, B: 2, C: stream})
+		},
+		"too many": func(n *node, ours fabric.VPID, _ uint64) {
+			for range 3 * (farSlots + farWindow) {
+				n.hearSlotOf(40, ours, 1)
+			}
+		},
+		"too long": func(n *node, ours fabric.VPID, _ uint64) { n.hearSlotOf(40, ours, 127) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, l := liesTo(t)
+			streams := make(chan uint64, 1)
+			l.yes(n, farCounts, func(m wire.Message) error {
+				if m.Op == wire.OpFarSlot {
+					streams <- m.C
+				}
+				return nil
+			})
+			conn, f, bell := n.pairFar(t, 40, caller.Root)
+			f.put()
+			ring(t, bell)
+			stream := <-streams
+			var ours fabric.VPID
+			n.mu.Lock()
+			for p := range n.fars[farAway].pairs {
+				ours = p.ours
+			}
+			n.mu.Unlock()
+			lie(n, ours, stream)
+			if r, _ := hearAll(t, conn); r.Op != wire.OpGone || r.Addr != (wire.Addr{Node: farAway, VPID: 40}) {
+				t.Errorf("the port heard %+v", r)
+			}
+		})
+	}
+}
+
+// hearSlotOf sends a slot whose status says that it has size bytes.
+func (n *node) hearSlotOf(from, to fabric.VPID, size uint32) {
+	var b [wire.SlotSize + 8]byte
+	wire.Slot{From: from, To: to, Stream: 7, Word: size}.Put((*[wire.SlotSize]byte)(b[:]))
+	n.Hear(farAway, b[:])
+}
+
+// A port has its bell rung with each message, and never reads it: that holds up no message for
+// others, which the same thread writes.
+func TestFarBellFull(t *testing.T) {
+	n, l := liesTo(t)
+	l.yes(n, farCounts, func(wire.Message) error { return nil })
+	conn, at, fds := n.openAt(t, 0, caller.Root)
+	room, err := unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.hear(wire.Message{Op: wire.OpFarConnect, Number: 1, Unit: fabric.UnitVELO, Addr: at, A: 40, B: uint64(os.Getuid())})
+	r, flows := hearAll(t, conn)
+	if r.Op != wire.OpFlow || len(flows) != 1 {
+		t.Fatalf("the port heard %+v", r)
+	}
+	f, err := mapFlow(fabric.UnitVELO, flows[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.memory.Retire)
+	m := f.memory.Memory()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range uint64(room + 100) {
+			m.Words(wire.FlowHead, 1)[0].Store(i)
+			m.Words32(wire.FlowArmed, 1)[0].Store(1)
+			n.hearSlotOf(40, at.VPID, 1)
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("the node waits for room in the bell")
+	}
+	if got := m.Words(wire.FlowTail, 1)[0].Load(); got != uint64(room+100) {
+		t.Errorf("%d slots were written", got)
 	}
 }

@@ -403,7 +403,7 @@ func TestMoveWithout(t *testing.T) {
 func TestMoveOlder(t *testing.T) {
 	n, l := liesTo(t)
 	got := make(chan wire.Message, 64)
-	l.yes(n, func(m wire.Message) error { got <- m; return nil })
+	l.yes(n, 0, func(m wire.Message) error { got <- m; return nil })
 	n.setMover(newGate(t, fabrictest.NewNIC(t, 1)))
 	e := (&host{node: n}).open(t)
 	e.connect(t, &end{at: wire.Addr{Node: farAway, VPID: 40}})

@@ -53,13 +53,14 @@ type farMessage struct {
 	data []byte
 }
 
-// farPair is a port of another host, paired with one of ours. It has two goroutines: one carries
-// out the far port's operations on ours, the other those of our port on the far one.
+// farPair is a port of another host, paired with one of ours. A goroutine
+// carries out the far port's operations on ours; another one, or the carrier, those of our port on
+// the far one.
 type farPair struct {
 	node *farNode
 	pair pair
 	ours *port
-	// requests of the far port. It cannot overflow: each end waits for answers.
+	// requests of the far port. It cannot overflow if the far node keeps the rules.
 	requests chan farMessage
 	ended    chan struct{} // closed when either port has ended
 	over     bool          // ended is closed; belongs to the server's lock
@@ -76,7 +77,7 @@ type farPair struct {
 	taken  atomic.Uint64 // of those, what is in the far port's flow
 	carry  carriage      // the carrier's
 
-	// The server's lock guards these; the two goroutines use what out and in point to.
+	// The server's lock guards these; those that move use what out and in point to.
 	out     *farOut // to our port; nil: not yet
 	in      *reader // from our port; nil: it has not connected
 	pumped  bool    // pump has ended

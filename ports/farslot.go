@@ -104,17 +104,17 @@ func (s *Server) takenLocked(f *farNode, m wire.Message) {
 	if p == nil {
 		return
 	}
-	before, sent := p.taken.Load(), p.sent.Load()
+	before := p.taken.Load()
 	switch {
 	case m.Status != wire.StatusOK: // nothing more of it is taken
 		s.dropLocked(p)
 		p.cutLocked()
 		s.carrier.pairEnds()
-	case m.B > sent || m.B < before:
+	case m.B > p.sent.Load():
 		s.dropLocked(p)
-	default:
+	case m.B > before: // one that had to wait for credit comes after the next
 		p.taken.Store(m.B)
-		if sent-before >= farSlots { // it waits for that
+		if p.sent.Load()-before >= farSlots { // it waits for that, or is about to
 			s.carrier.wake()
 		}
 	}

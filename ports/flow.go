@@ -3,6 +3,7 @@ package ports
 import (
 	"errors"
 	"os"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,7 +45,7 @@ func (f *flow) phase() uint64 {
 // writer is the end of a flow to a port here.
 type writer struct {
 	flow
-	bell *os.File
+	bell int // nonblocking: a port that never reads it holds up nobody
 }
 
 // newWriter takes bell. The flow continues where its last writer was.
@@ -55,7 +56,9 @@ func newWriter(u wire.Unit, fd, bell int) (*writer, error) {
 		return nil, err
 	}
 	f.pos = f.memory.Memory().Words(wire.FlowTail, 1)[0].Load()
-	return &writer{f, os.NewFile(uintptr(bell), "bell")}, nil
+	w := &writer{f, bell}
+	runtime.AddCleanup(w, func(bell int) { closeAll(bell) }, bell)
+	return w, nil
 }
 
 // room returns whether there is a free slot. It returns false if the reader's position is
@@ -74,7 +77,8 @@ func (w *writer) write(word uint64, payload []byte) {
 	m := w.memory.Memory()
 	m.Words(wire.FlowTail, 1)[0].Swap(w.pos) // and no Store: see package shm
 	if armed := &m.Words32(wire.FlowArmed, 1)[0]; armed.Load() != 0 && armed.Swap(0) != 0 {
-		_, _ = w.bell.Write([]byte{0}) // a full pipe wakes the reader anyway; without a reader there is nothing to wake
+		_, _ = unix.Write(w.bell, []byte{0}) // a full pipe wakes the reader anyway; without a reader there is nothing to wake
+		runtime.KeepAlive(w)
 	}
 }
 

@@ -67,7 +67,8 @@ type Engine struct {
 	// returns: the credits that each node has returned.
 	returns map[fabric.NodeID]uint64 // +checklocks:mu
 	// stalled: the nodes that have returned no credit for so long.
-	stalled map[fabric.NodeID]bool // +checklocks:mu
+	stalled map[fabric.NodeID]bool  // +checklocks:mu
+	trials  map[fabric.NodeID]trial // +checklocks:mu
 }
 
 // NewDirect opens a mailbox. hear gets the messages in the goroutine to which they come, the
@@ -86,12 +87,13 @@ func New(n *nic.NIC, v fabric.VPID, hear func(from fabric.NodeID, b []byte)) (*E
 	if err != nil {
 		return nil, fmt.Errorf("far: open VELO: %w", err)
 	}
-	e := &Engine{vpid: v, box: box, hear: hear, wake: make(chan struct{}, 1), stall: stall, parts: make(map[fabric.NodeID]*message), returns: make(map[fabric.NodeID]uint64), stalled: make(map[fabric.NodeID]bool)}
+	e := &Engine{vpid: v, box: box, hear: hear, wake: make(chan struct{}, 1), stall: stall, parts: make(map[fabric.NodeID]*message), returns: make(map[fabric.NodeID]uint64), stalled: make(map[fabric.NodeID]bool), trials: make(map[fabric.NodeID]trial)}
 	e.credit.L = &e.mu
 	box.OnCredit(func(from fabric.NodeID) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		delete(e.stalled, from)
+		delete(e.trials, from)
 		e.returns[from]++
 		e.credit.Broadcast()
 	})
@@ -115,7 +117,8 @@ func (e *Engine) Send(to fabric.NodeID, b []byte) error {
 }
 
 // TrySend is Send that does not wait: the error wraps fabric.ErrAgain if there is no credit, or
-// another message is being sent. Flush follows, after one message or several.
+// another message is being sent, and ErrStalled if calls have found none for 10 s. Flush follows,
+// after one message or several.
 //
 // +checklocksignore: it does not know TryLock
 func (e *Engine) TrySend(to fabric.NodeID, b []byte) error {
@@ -130,11 +133,36 @@ func (e *Engine) TrySend(to fabric.NodeID, b []byte) error {
 	if !m.TryLock() {
 		return fmt.Errorf("far: node %d: %w", to, fabric.ErrAgain)
 	}
-	defer m.Unlock()
 	// What is cut short here is not heard: the next message begins with its first piece.
-	return cut(b, func(tag uint8, p []byte) error {
+	err := cut(b, func(tag uint8, p []byte) error {
 		return e.box.Send(velo.Descriptor{Dst: to, VPID: e.vpid, Tag: tag, Quiet: true}, p)
 	})
+	m.Unlock()
+	if errors.Is(err, fabric.ErrAgain) {
+		return e.again(to, err)
+	}
+	return err
+}
+
+// trial is the time for which TrySend has found no credit of a node.
+type trial struct{ begun, last time.Time }
+
+// again returns the error of TrySend that has found no credit.
+func (e *Engine) again(to fabric.NodeID, err error) error {
+	e.box.Interrupt(to, e.vpid) // for the pieces sent without one
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t, ok := e.trials[to]
+	if !ok || now.Sub(t.last) > e.stall/4 { // nobody has tried meanwhile
+		t.begun = now
+	}
+	t.last = now
+	e.trials[to] = t
+	if e.stalled[to] = e.stalled[to] || now.Sub(t.begun) > e.stall; e.stalled[to] {
+		return fmt.Errorf("far: node %d: %w", to, ErrStalled)
+	}
+	return err
 }
 
 // Flush lets a node know of what TrySend has sent to it.

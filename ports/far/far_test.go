@@ -187,3 +187,44 @@ func TestStalled(t *testing.T) {
 		t.Errorf("when it reads again: %v", err)
 	}
 }
+
+// TrySend to a node that takes nothing fails for good after a while, and what it has cut short holds
+// up nothing when the node takes again.
+func TestTrySendStalled(t *testing.T) {
+	cards := fabrictest.New(t, 2)
+	box, err := cards[1].OpenVELO(VPID, velo.Config{Slots: slots, Credits: credits}) // nobody reads it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { box.Close() })
+	e, err := New(cards[0], VPID, func(fabric.NodeID, []byte) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	e.stall = 100 * time.Millisecond
+	two := make([]byte, velo.MaxPayload+1)
+	for err = nil; err == nil; {
+		err = e.TrySend(1, two)
+	}
+	if !errors.Is(err, fabric.ErrAgain) {
+		t.Fatal(err)
+	}
+	for errors.Is(err, fabric.ErrAgain) {
+		err = e.TrySend(1, two)
+	}
+	if !errors.Is(err, ErrStalled) {
+		t.Error(err)
+	}
+	for box.Advance(); ; box.Advance() {
+		if _, _, ok := box.Peek(); !ok {
+			break
+		}
+	}
+	for err = ErrStalled; errors.Is(err, ErrStalled) || errors.Is(err, fabric.ErrAgain); {
+		err = e.TrySend(1, two)
+	}
+	if err != nil {
+		t.Errorf("when it reads again: %v", err)
+	}
+}

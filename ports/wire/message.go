@@ -95,6 +95,9 @@ type Message struct {
 	D      uint64
 }
 
+// SlotWord are the bits of a VELO slot's status word that a Slot carries.
+const SlotWord = 1<<21 - 1
+
 // SlotSize is the size of a Slot, without the message that follows it.
 const SlotSize = 16
 
