@@ -272,6 +272,10 @@ func (s *Server) farDownLocked(f *farNode) {
 	for _, p := range f.pairs {
 		s.dropLocked(p)
 	}
+	for _, p := range f.streams { // nobody takes what is left of them
+		p.cutLocked()
+		s.carrier.pairEnds()
+	}
 	for _, c := range f.asked {
 		close(c)
 	}
