@@ -97,8 +97,8 @@ const (
 	// farPosts is how many posts wait for a node: more than all ports of both nodes cause, if both
 	// keep the rules. Further ones are dropped.
 	farPosts = 1 << 16
-	// farMoves and farCounts are bits of B in the answer to OpFarConnect: the node knows OpFarGive and
-	// OpFarTake, and OpFarSlot.
+	// farMoves and farCounts are bits of B in the answer to OpFarConnect: the node knows OpFarGive
+	// and OpFarTake, and OpFarSlot.
 	farMoves, farCounts = 1, 2
 	// farTime is how long a node may take to say whether it has a port or a register.
 	farTime = 10 * time.Second

@@ -53,8 +53,8 @@ type Config struct {
 	Registers Registers
 	// Far reaches nodes of other hosts. nil: there are none.
 	Far Far
-	// Driver is the thread that sends on what ports have for those of other hosts, beside the links.
-	// Without one, or after its end, the server has a goroutine.
+	// Driver is the thread that sends on what ports have for those of other hosts, beside the
+	// links. Without one, the server has a goroutine.
 	Driver link.Driver
 	// Mover moves what is large between hosts, with Far. nil: messages do.
 	Mover Mover
@@ -98,8 +98,8 @@ type Server struct {
 	// all.
 	lingers    map[caller.Account]int // +checklocks:mu
 	lingersAll int                    // +checklocks:mu
-	// carrier: for VELO pairs with ports of other hosts; nil: there were none. streams: the number of
-	// the last of its pairs.
+	// carrier: for VELO pairs with ports of other hosts; nil: there were none. streams: the number
+	// of the last of its pairs.
 	carrier *carrier      // +checklocks:mu
 	streams uint32        // +checklocks:mu
 	farTime time.Duration // how long a node of another host may take; as copyTime

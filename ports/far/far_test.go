@@ -188,8 +188,8 @@ func TestStalled(t *testing.T) {
 	}
 }
 
-// TrySend to a node that takes nothing fails for good after a while, and what it has cut short holds
-// up nothing when the node takes again.
+// TrySend to a node that takes nothing fails for good after a while. What it has cut short holds up
+// nothing when the node takes again.
 func TestTrySendStalled(t *testing.T) {
 	cards := fabrictest.New(t, 2)
 	box, err := cards[1].OpenVELO(VPID, velo.Config{Slots: slots, Credits: credits}) // nobody reads it
