@@ -126,7 +126,7 @@ func (r *reader) arm(on bool) {
 	if on {
 		v = 1
 	}
-	r.memory.Memory().Words32(wire.FlowArmed, 1)[0].Store(v)
+	r.memory.Memory().Words32(wire.FlowArmed, 1)[0].Swap(v) // and no Store: see package shm
 }
 
 // ready returns whether there is a slot.
