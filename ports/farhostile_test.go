@@ -334,6 +334,31 @@ func (n *node) hearSlotOf(from, to fabric.VPID, size uint32) {
 	n.Hear(farAway, b[:])
 }
 
+// A port writes a slot, and is held up before it looks whether the node waits. Meanwhile the node
+// takes the slot and waits again: the bell that comes then has disarmed the node for nothing, and
+// the next slot must wake it, too.
+func TestFarLateBell(t *testing.T) { both(t, testFarLateBell) }
+
+func testFarLateBell(t *testing.T, features uint64) {
+	n, l := liesTo(t)
+	l.yes(n, features, func(wire.Message) error { return nil })
+	_, f, bell := n.pairFar(t, 40, caller.Root)
+	head, armed := f.memory.Memory().Words(wire.FlowHead, 1), f.memory.Memory().Words32(wire.FlowArmed, 1)
+	waits := func() {
+		t.Helper()
+		eventually(t, "the node does not wait", func() bool { return head[0].Load() == f.pos && armed[0].Load() != 0 })
+	}
+	for range 3 {
+		waits()
+		f.put()
+		ring(t, bell) // somebody else's
+		waits()
+		armed[0].Swap(0)
+		ring(t, bell)
+	}
+	waits()
+}
+
 // A port has its bell rung with each message, and never reads it: that holds up no message for
 // others, which the same thread writes.
 func TestFarBellFull(t *testing.T) {
