@@ -23,16 +23,18 @@ import (
 //
 // Concurrency: wake and join may be called from many goroutines. The rest is the driver's.
 type carrier struct {
-	server     *Server
-	set, event int // an epoll set with the bells, and an eventfd in it
-	woken      atomic.Bool
-	waits      atomic.Bool // the driver waits, or is about to
-	parting    atomic.Bool // a pair has ended
-	ended      atomic.Bool // the server is closed
+	server  *Server
+	set     int // an epoll set with the bells
+	event   int // an eventfd in it
+	woken   atomic.Bool
+	waits   atomic.Bool // the driver waits, or is about to
+	parting atomic.Bool // a pair has ended
+	ended   atomic.Bool // the server is closed
 
 	mu      sync.Mutex
 	joining []*farPair // +checklocks:mu
-	over    bool       // +checklocks:mu; then the descriptors are closed
+	// over: the descriptors are closed.
+	over bool // +checklocks:mu
 
 	// The driver's.
 	next   int32 // of what follows
