@@ -183,7 +183,7 @@ func (c *carrier) rung() {
 		}
 		if p := c.pairs[ev.Fd]; p != nil {
 			_, _ = unix.Read(p.in.pipe, b[:]) // it is not empty, or a process has read it
-			// The port has disarmed it: perhaps for a slot that was taken before it was armed again.
+			// The port has disarmed it, perhaps for a slot that was taken before it was armed.
 			p.carry.armed = false
 			c.activate(p)
 		}
