@@ -43,7 +43,7 @@ func TestPagerKilled(t *testing.T) {
 	for _, how := range []string{"madvise", "read", "write"} {
 		t.Run(how, func(t *testing.T) {
 			ready := filepath.Join(t.TempDir(), "ready")
-			cmd := exnMem(t, "run", "--local", "4M", "--remote", "256M", "--control", "--", "python3", "-c", calling, how, ready)
+			cmd := exnMem(t, "run", "--local", "8M", "--remote", "256M", "--control", "--", "python3", "-c", calling, how, ready)
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr // its copying ends when no process of the program has it any more
 			cmd.WaitDelay = 2 * time.Minute

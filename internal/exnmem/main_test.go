@@ -80,7 +80,7 @@ func TestLease(t *testing.T) {
 		t.Skip(err)
 	}
 	f := pooltest.New(t, pool.Config{}, pool.Config{Limits: pool.Limits{Lend: 1 << 30}})
-	cmd := exnMem(t, "run", "--local", "4M", "--remote", "256M", "--node", "1", "--stats", "--", "python3", "-c", script)
+	cmd := exnMem(t, "run", "--local", "8M", "--remote", "256M", "--node", "1", "--stats", "--", "python3", "-c", script)
 	cmd.Env = append(cmd.Env, "EXN_MEMORY="+f.Socket(0))
 	stdout, stderr, status := result(t, cmd)
 	if stdout != string(want) || status != 0 || !strings.Contains(stderr, " moved out, ") || strings.Contains(stderr, " 0 fetched") {
@@ -106,7 +106,7 @@ func TestLenderEnds(t *testing.T) {
 	f := pooltest.New(t, pool.Config{}, pool.Config{Limits: pool.Limits{Lend: 1 << 30}})
 	dir := t.TempDir()
 	ready, gone := filepath.Join(dir, "ready"), filepath.Join(dir, "gone")
-	cmd := exnMem(t, "run", "--local", "4M", "--remote", "256M", "--", "python3", "-c", `
+	cmd := exnMem(t, "run", "--local", "8M", "--remote", "256M", "--", "python3", "-c", `
 import os, sys, time
 b = bytearray(os.urandom(1 << 20)) * 32
 open(sys.argv[1], 'w').close()

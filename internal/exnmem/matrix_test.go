@@ -44,7 +44,8 @@ func serveNode(where string) int {
 	return 0
 }
 
-// working is a program that makes a file at each moment of its life. It has six times its share.
+// working is a program that makes a file at each moment of its life. It has three times its share,
+// in which python itself fits.
 const working = `
 import hashlib, os, sys
 def at(moment): open(os.path.join(sys.argv[1], moment), 'w').close()
@@ -111,7 +112,7 @@ func (m matrix) cell(t *testing.T, victim, moment string, after time.Duration) {
 	dir := t.TempDir()
 	nodes := []*exec.Cmd{startNode(t, dir, 0), startNode(t, dir, 1)}
 	lendsAll(t, dir) // and so both are there
-	cmd := exnMem(t, "run", "--local", "4M", "--remote", "60M", "--", "python3", "-c", working, dir)
+	cmd := exnMem(t, "run", "--local", "8M", "--remote", "60M", "--", "python3", "-c", working, dir)
 	cmd.Env = append(cmd.Env, "EXN_MEMORY="+pooltest.SocketIn(dir, 0))
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -62,7 +62,7 @@ func TestLendersChange(t *testing.T) {
 		t.Run(fmt.Sprintf("%s,%v", c.step, c.third), func(t *testing.T) {
 			f := pooltest.New(t, pool.Config{}, lend, lend, pool.Config{})
 			ready, gone := path(fmt.Sprintf("ready%d", i)), path(fmt.Sprintf("go%d", i))
-			args := []string{"run", "--local", "4M", "--remote", "60M"}
+			args := []string{"run", "--local", "8M", "--remote", "60M"}
 			if c.step != "" {
 				args = append(args, "--step", c.step)
 			}
