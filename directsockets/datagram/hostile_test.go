@@ -110,3 +110,33 @@ func TestHostileReceiver(t *testing.T) {
 		}
 	}
 }
+
+// TestStop has a receiver stop: it takes what was there, whatever the sender goes on to write.
+func TestStop(t *testing.T) {
+	f := newFlow(t, minRing, 0, true)
+	f.open(t)
+	for range 3 {
+		if got := f.tx.Send([]byte("there"), Meta{}); got != Published {
+			t.Fatal(got)
+		}
+	}
+	f.rx.Stop()
+	if got := f.tx.Send([]byte("later"), Meta{}); got != Published {
+		t.Fatal(got)
+	}
+	f.rx.Stop()
+	buf := make([]byte, 5)
+	for range 3 {
+		rec, ok, err := f.rx.Next()
+		if !ok || err != nil || f.rx.Over() {
+			t.Fatal(rec, ok, err)
+		}
+		if f.rx.CopyTo(buf); string(buf) != "there" {
+			t.Fatalf("%q", buf)
+		}
+		f.rx.Consume(rec.Len)
+	}
+	if _, ok, err := f.rx.Next(); ok || err != nil || f.rx.Ready() || !f.rx.Over() {
+		t.Error(ok, err, f.rx.Ready(), f.rx.Over())
+	}
+}

@@ -2,6 +2,7 @@ package datagram
 
 import (
 	"errors"
+	"math"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +33,8 @@ type Rx struct {
 
 	next  Record // what is at at, if there
 	there bool
-	done  int // of a train: what was consumed of it
+	done  int    // of a train: what was consumed of it
+	stop  uint64 // no record is taken from here on
 }
 
 // Record is a datagram in the ring, or what is left of a train.
@@ -53,7 +55,7 @@ func NewRx(seg *Segment, bell int, bound uint32, trains bool) *Rx {
 		takenP: seg.word(rxOff + takenOff), dryP: seg.word(rxOff + dryOff),
 		busy: seg.half(txOff + busyOff), txFlags: seg.half(txOff + txFlagsOff),
 		armed: seg.half(rxOff + armedOff), flags: seg.half(rxOff + rxFlagsOff), st: seg.half(rxOff + stateOff), cpu: seg.half(rxOff + rxCPUOff),
-		isArmed: true, bell: bell,
+		isArmed: true, bell: bell, stop: math.MaxUint64,
 	}
 	r.armed.Store(1)
 	seg.half(rxOff + boundOff).Store(bound)
@@ -79,7 +81,7 @@ func (r *Rx) Next() (rec Record, ok bool, err error) {
 		return r.next, true, nil
 	}
 	for wraps := 0; ; wraps++ {
-		if r.ended {
+		if r.ended || r.at >= r.stop {
 			return rec, false, nil
 		}
 		off := r.at % r.size
@@ -113,7 +115,7 @@ func (r *Rx) Next() (rec Record, ok bool, err error) {
 
 // Ready reports whether Next may have something.
 func (r *Rx) Ready() bool {
-	return r.there || !r.ended && uint32(r.words[r.at%r.size/8].Load()) != 0
+	return r.there || !r.ended && r.at < r.stop && uint32(r.words[r.at%r.size/8].Load()) != 0
 }
 
 // Word is the word that changes when a datagram comes; nil: none does any more.
@@ -210,12 +212,34 @@ func (r *Rx) Dry(kernel uint64) {
 // Dropped is how many datagrams the sender says that it has dropped.
 func (r *Rx) Dropped() uint64 { return r.droppedP.Load() }
 
-// Over reports whether the sender has left, or is gone, and everything is consumed.
+// Stop has the receiver take what is there, and nothing that the sender writes from now on.
+func (r *Rx) Stop() {
+	if r.ended || r.stop != math.MaxUint64 {
+		return
+	}
+	end := r.at
+	for end < r.at+r.size {
+		off := end % r.size
+		w := uint32(r.words[off/8].Load())
+		n := uint64(recordLen(int(w & lengthMask)))
+		if w>>tagShift == tagWrap {
+			n = r.size - off
+		}
+		if w == 0 || off+n > r.size {
+			break
+		}
+		end += n
+	}
+	r.stop = end
+}
+
+// Over reports whether the sender has left, or is gone, or Stop was called, and everything is
+// consumed.
 func (r *Rx) Over() bool {
 	if r.ended {
 		return true
 	}
-	if r.txFlags.Load()&flagLeft == 0 && !shm.HungUp(r.bell) {
+	if r.stop == math.MaxUint64 && r.txFlags.Load()&flagLeft == 0 && !shm.HungUp(r.bell) {
 		return false
 	}
 	return !r.Ready()

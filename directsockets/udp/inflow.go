@@ -126,12 +126,10 @@ func (in *inbound) sweep() {
 	}
 }
 
-// check looks, once a second while datagrams come, whether the senders are still who they were: a
-// socket that is closed leaves its port to others, but not the segment.
+// check looks now and then, while datagrams come, whether the senders are still who they were: a
+// socket that is closed leaves its port to others, but not the segment. What was sent until now is
+// still taken.
 func (in *inbound) check() {
-	if in.turn%16 != 0 {
-		return
-	}
 	now := shm.Nanotime()
 	if time.Duration(now-in.checked) < checkTime {
 		return
@@ -142,12 +140,8 @@ func (in *inbound) check() {
 		info := f.rx.Info()
 		if f.moved {
 			f.moved = false
-			if cookie, found := peerOf(info.To, info.From); found && cookie == f.cookie {
-				continue
-			} else if !f.rx.Over() {
-				in.drop(f, connstats.WhyNothing)
-				i--
-				continue
+			if cookie, found := peerOf(info.To, info.From); !found || cookie != f.cookie {
+				f.rx.Stop()
 			}
 		}
 		if f.rx.Over() {

@@ -36,6 +36,8 @@ type outflow struct {
 	waitAfter int64  // when that is over; 0: at once
 	stalled   bool   // datagrams are dropped until the receiver takes something
 	stalledAt uint64 // what it had taken
+	cookie    uint64 // of the receiver's socket, as the kernel said before the offer
+	looked    int64  // when it was last asked; 0: not since
 }
 
 // way says which way the next datagram goes, as far as can be known before.
@@ -64,6 +66,22 @@ func (f *outflow) attach(s *Socket) bool {
 		s.cfg.Broker.Forget(f.tx.Info().Nonce)
 	}
 	return attached
+}
+
+// stands looks now and then whether the receiver still has its address, and ends the flow if not: a
+// socket that is closed leaves its port to others, but not the segment.
+func (f *outflow) stands(s *Socket) bool {
+	now := shm.Nanotime()
+	if f.looked != 0 && time.Duration(now-f.looked) < checkTime {
+		return true
+	}
+	f.looked = now
+	info := f.tx.Info()
+	if cookie, found := peerOf(info.From, info.To); found && cookie == f.cookie {
+		return true
+	}
+	f.end(s, connstats.WhyNothing)
+	return false
 }
 
 func (f *outflow) closePeer() {
@@ -260,7 +278,12 @@ func (f *outflow) offer(s *Socket, now time.Time) {
 		return
 	}
 	from, ok := s.source(f.to)
-	if !ok || !s.out.room() {
+	if !ok {
+		return
+	}
+	// Before the broker looks: the one that is there then and later is the one that it knows.
+	cookie, found := peerOf(from, f.to)
+	if !found || !s.out.room() {
 		return
 	}
 	info := datagram.Info{Nonce: datagram.NewNonce(), From: from, To: f.to}
@@ -282,6 +305,7 @@ func (f *outflow) offer(s *Socket, now time.Time) {
 	f.count.Set(segment.RingSize, uint64(seg.Len()))
 	f.entry.Set(connstats.ModeTCP, connstats.WhyOffered)
 	f.unsettled, f.rest, f.waitAfter = 0, 0, 0
+	f.cookie, f.looked = cookie, 0
 	of := client.Socket{Conn: s.cfg.Raw, UDP: true, Local: from, Remote: f.to}
 	err = s.cfg.Broker.Offer(of, info.Nonce, seg.Fd(), f.peer, func(wire.Reason) { f.refused(s, info.Nonce) })
 	if err != nil {

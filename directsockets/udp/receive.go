@@ -25,9 +25,9 @@ const (
 	youngUntil = 64
 	// busyTime is how long a receiver waits for senders that are publishing, in all.
 	busyTime = 10 * time.Millisecond
-	// checkTime is how often the kernel is asked whether a sender still is who it was, and whether
-	// flows are over.
-	checkTime = time.Second
+	// checkTime is how often the kernel is asked whether the other end of a flow still is who it
+	// was, and whether flows are over.
+	checkTime = 100 * time.Millisecond
 )
 
 // inbound is what a Socket has of the datagrams that come.
@@ -107,6 +107,7 @@ func (in *inbound) receive(b []byte) (d Datagram, ok bool) {
 			return d, true
 		}
 	}
+	in.check()
 	in.dry()
 	in.waiting.Add(1)
 	return d, false
@@ -152,7 +153,9 @@ func (in *inbound) take(b []byte) (d Datagram, ok bool) {
 		first.moved = true
 		first.counted(n)
 		in.s.tell(receivedDirect)
-		in.check()
+		if in.turn%16 == 0 {
+			in.check()
+		}
 		return d, true
 	}
 }

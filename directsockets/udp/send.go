@@ -78,7 +78,7 @@ func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.tx == nil || !f.attach(s) {
+	if f.tx == nil || !f.attach(s) || !f.stands(s) {
 		return false
 	}
 	meta, each, ok := s.meta(b, f, m)

@@ -36,13 +36,14 @@ static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, 
 	if (f == MAP_FAILED)
 		return false;
 	if (ds_dg_map(&f->seg, segment) == 0) {
-		if (!fits(d, &f->seg, m) || rules_udp(1, f->seg.info.addr[1], f->seg.info.port[1], false, &reliable) != RULES_DIRECT)
+		const struct ds_info *i = &f->seg.info;
+		if (!fits(d, &f->seg, m) || !ds_dg_reached(i->addr[1], i->port[1], i->addr[0], i->port[0], &f->cookie) || rules_udp(1, i->addr[1], i->port[1], false, &reliable) != RULES_DIRECT)
 			;
 		else if (ds_own_lock(&d->in) != DS_NESTED) {
 			ds_dg_arm(&f->seg, true);
 			ds_dg_bound(&f->seg, d->bound);
 			f->alive = ds_fd_keep(alive);
-			f->entry = ds_stats_get((int)d->last, 1, &f->seg.info);
+			f->entry = ds_stats_get((int)d->last, 1, i);
 			if (f->entry) {
 				f->entry->zero[0] = 1;
 				ds_stats_say(f->entry, DS_MODE_TCP, DS_WHY_IDLE);

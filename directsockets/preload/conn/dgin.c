@@ -163,6 +163,7 @@ void ds_dg_in_close(struct ds_dgram *d, struct ds_dg_in *f, int why)
 	f->awake = false;
 	ds_dg_arm(&f->seg, true);
 	__atomic_store_n(&f->seg.in->flags, DS_DG_CLOSED, __ATOMIC_SEQ_CST);
+	ds_dg_stop(&f->seg);
 	if (f->entry && why)
 		ds_stats_say(f->entry, DS_MODE_DEMOTED, why);
 }

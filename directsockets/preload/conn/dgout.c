@@ -225,7 +225,8 @@ struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 		o->up = true;
 		ds_stats_direct(o->entry, DS_PATH_MEMORY);
 	}
-	if (ds_dg_closed(&o->seg) || dead(o, ds_ticks())) {
+	uint64_t t = ds_ticks();
+	if (ds_dg_closed(&o->seg) || dead(o, t) || !ds_dg_stands(o, t)) {
 		ds_dg_out_end(d, dest, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
 		return NULL;
 	}

@@ -8,6 +8,7 @@
  *   dgsend.c    sends
  *   dgin.c      flows to a socket: which are awake; readiness
  *   dgrecv.c    receives
+ *   dgpeer.c    whether the other end of a flow still has its address
  *
  * A flow to a socket is awake (not armed) or armed. Awake flows are looked at; an armed one goes by
  * the kernel. It wakes when a datagram from it has come by the kernel, and nobody sleeps there.
@@ -35,6 +36,8 @@ struct ds_dg_in {
 	bool awake;	/* not armed */
 	bool closed;	/* CLOSED is set; what is in the ring is still to be read */
 	bool listed;	/* in the list of those that may have records */
+	bool moved;	/* since the kernel was last asked who has the sender's address: */
+	uint64_t cookie; /* that of this socket when the flow began */
 	bool sampled;	/* control is what the kernel says with a datagram of this sender */
 	uint64_t read;	/* of by_kernel, before a receive */
 	uint64_t taken;
@@ -59,7 +62,9 @@ struct ds_dg_out {
 	uint64_t behind;    /* and what the receiver had taken when it was last waited for */
 	uint64_t waited;    /* when a wait for the receiver was in vain, in ds_ticks, */
 	uint32_t rest;	    /* after which it does not wait for so many times as long */
-	uint64_t checked;  /* when the liveness pair was last looked at */
+	uint64_t checked;  /* when the liveness pair was last looked at, */
+	uint64_t looked;   /* and, 0: not yet, who has the receiver's address: */
+	uint64_t cookie;   /* that of this socket, as of before the offer */
 	uint64_t spare;	   /* how long it may wait for room, in ds_ticks */
 	uint64_t stuck;	   /* consumed when a datagram was dropped; UINT64_MAX: none was */
 	bool asked;	   /* the offer is with the broker */
@@ -125,6 +130,7 @@ struct ds_dgram {
 		uint64_t data, seen;
 	} sets[DS_DG_SETS];
 	unsigned nin, nlisted, turn, streak;
+	uint64_t looked; /* when the kernel was last asked about the senders, in ds_ticks */
 	unsigned row; /* about how many datagrams of flows come until there is none */
 	unsigned awake; /* flows that are */
 	struct ds_dg_in *flows[DS_DG_FLOWS], *list[DS_DG_FLOWS];
@@ -344,6 +350,18 @@ uint64_t ds_dg_ticks(unsigned us) DS_HIDDEN;
 extern uint64_t ds_dg_moved[4] DS_HIDDEN;
 /* How many flows to sockets of this process there have been. */
 extern uint32_t ds_dg_flows DS_HIDDEN;
+
+/* ---- the other end's address (dgpeer.c) --------------------------------------------- */
+
+/* Asks the kernel for the number (SO_COOKIE) of the socket that would get a datagram. False: none
+ * would, or it does not say. Of this network namespace. */
+bool ds_dg_reached(const uint8_t from[16], uint16_t from_port, const uint8_t to[16], uint16_t to_port, uint64_t *cookie) DS_HIDDEN;
+/* Has the receiver its address still? Asks ten times a second at most. With the lock of
+ * out. */
+bool ds_dg_stands(struct ds_dg_out *o, uint64_t now) DS_HIDDEN;
+/* Ends the flows that have moved and whose senders have lost their addresses: asks ten times a
+ * second at most. What is in their rings now is still read. With the lock of in. */
+void ds_dg_in_check(struct ds_dgram *d) DS_HIDDEN;
 
 /* ---- receives (dgrecv.c) ------------------------------------------------------------ */
 

@@ -9,7 +9,8 @@
 #include <sys/syscall.h>
 
 enum {
-	TURN = 64,     /* datagrams of flows, after which the kernel has its turn */
+	TURN = 64,     /* datagrams of flows, after which the kernel has its turn, */
+	CHECK = 16,    /* and receives, after which it is time to look who the senders are */
 	FIRST_US = 3,  /* of spinning, before the kernel is asked, */
 	STEP_US = 10,  /* and until it is asked again */
 	ROW = 4,       /* datagrams in a row, after which it looks less often, */
@@ -147,6 +148,7 @@ static bool take(struct ds_dgram *d, struct ds_dg_in *f, struct msghdr *h, int f
 	if (flags & MSG_PEEK)
 		return true;
 	ds_dg_take(&f->seg, &m);
+	f->moved = true;
 	ds_bump(ds_dg_moved, 2, 1);
 	ds_bump(f->counters, DS_C_RECEIVED, m.len);
 	ds_bump(f->counters, m.len <= DS_DG_SLOT ? DS_C_RX_VELO_LAST : DS_C_RX_INFO, 1);
@@ -192,6 +194,7 @@ static ssize_t now(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 
 	k.msg_name = &from;
 	k.msg_namelen = sizeof from;
+	ds_dg_in_check(d);
 	ds_dg_before(d);
 	ssize_t rc = ds_syscall(SYS_recvmsg, fd, &k, flags | MSG_DONTWAIT); /* not a cancellation point */
 	if (rc >= 0) {
@@ -334,6 +337,8 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 	for (;;) {
 		if (ds_own_lock(&d->in) == DS_NESTED)
 			return REAL(recvmsg)(fd, h, flags);
+		if (d->nlisted && d->turn++ % CHECK == 0)
+			ds_dg_in_check(d);
 		struct ds_dg_in *f = d->nlisted ? ds_dg_pick(d) : NULL;
 		if (f) {
 			bool done = ++d->streak > TURN && turn(d, fd, &f, h, flags, &rc);
@@ -366,6 +371,7 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 		}
 		/* Counted first, so that no other thread wakes a flow; then all are armed. */
 		__atomic_add_fetch(&d->sleepers, 1, __ATOMIC_SEQ_CST);
+		ds_dg_in_check(d);
 		ds_dg_arm_all(d);
 		bool more = d->nlisted && ds_dg_pick(d);
 		ds_own_unlock(&d->in);

@@ -214,6 +214,7 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 {
 	struct ds_dg_out *o;
 	int segment, why;
+	uint64_t cookie;
 	bool up = ready(), reliable = false; /* ready reads the rules */
 	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
 
@@ -227,8 +228,12 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 		return DS_WHY_NO_LISTENER;
 	if (!source(d, fd, i) || d->nout >= DS_DG_FLOWS)
 		return DS_WHY_NO_MEMORY;
+	/* Before the broker looks: who is there then and later is the one that it knows. */
+	if (!ds_dg_reached(i->addr[0], i->port[0], i->addr[1], i->port[1], &cookie))
+		return DS_WHY_NO_LISTENER;
 	if (!(o = make(i, &segment)))
 		return DS_WHY_NO_MEMORY;
+	o->cookie = cookie;
 	bool ip4 = !memcmp(i->addr[1], v4, 12);
 	o->tos = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TOS : IPV6_TCLASS, 0);
 	o->ttl = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TTL : IPV6_UNICAST_HOPS, 64);

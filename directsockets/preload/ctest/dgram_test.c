@@ -168,6 +168,25 @@ static void lies(void)
 	}
 }
 
+// A receiver that has stopped takes what was there, whatever the sender goes on to write.
+static void stops(void)
+{
+	uint8_t b[64];
+	struct flow f;
+	int n = 0;
+
+	fresh(&f, RING);
+	for (int i = 0; i < 3; i++)
+		CHECK(give(&f, "there", 5) == DS_DG_SENT, "%d", i);
+	ds_dg_stop(&f.rx);
+	CHECK(give(&f, "later", 5) == DS_DG_SENT, "later");
+	ds_dg_stop(&f.rx);
+	for (; take(&f, b) >= 0; n++)
+		CHECK(!memcmp(b, "there", 5), "%.5s", b);
+	CHECK(n == 3 && !ds_dg_there(&f.rx) && !f.rx.broken, "%d of 3", n);
+	free(f.mem);
+}
+
 // ---- golden vectors
 
 static size_t hex(uint8_t *to, const char *text)
@@ -304,6 +323,7 @@ int main(void)
 	lags();
 	told();
 	lies();
+	stops();
 	if (failures)
 		return 1;
 	printf("ok\n");

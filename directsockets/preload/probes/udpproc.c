@@ -280,6 +280,79 @@ static void killed(void)
 	}
 }
 
+// Gives the number fd to another file behind the library's back, as a hostile program would.
+static void take_number(int fd)
+{
+	int other = open("/dev/null", O_RDWR);
+	long rc = -1;
+
+#if defined(__x86_64__)
+	__asm__ volatile("syscall" : "=a"(rc) : "0"(33L /* dup2 */), "D"((long)other), "S"((long)fd) : "rcx", "r11", "memory");
+#elif defined(__aarch64__)
+	register long nr __asm__("x8") = 24, a __asm__("x0") = other, b __asm__("x1") = fd, c __asm__("x2") = 0; // dup3
+	__asm__ volatile("svc 0" : "+r"(a) : "r"(nr), "r"(b), "r"(c) : "memory");
+	rc = a;
+#endif
+	if (rc != fd)
+		die("take_number");
+	close(other);
+}
+
+// Binds a socket to an address that another one had.
+static int take_address(const struct sockaddr_in *a)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	R(bind(fd, (const struct sockaddr *)a, sizeof *a));
+	return fd;
+}
+
+// A socket that was closed has left its address, but not its flows: it gets nothing of what is for
+// the next one there, and is not taken for that.
+static void replaced(void)
+{
+	int c, s, x, heard = 0;
+	char b[32];
+	struct sockaddr_in a, at;
+	socklen_t len = sizeof a;
+
+	udp_pair(&c, &s);
+	getsockname(s, (struct sockaddr *)&a, &len);
+	take_number(s);
+	x = take_address(&a);
+	for (long last = monotonic() + 300; monotonic() < last; nap(2))
+		send(c, "for either", 10, 0);
+	drain(x);
+	for (int i = 0; i < 3; i++) {
+		struct pollfd p = {x, POLLIN, 0};
+		R(send(c, "for the next one", 16, 0));
+		if (poll(&p, 1, LONG) == 1)
+			show(x, MSG_DONTWAIT);
+	}
+	close(x);
+	close(c);
+	close(s);
+
+	udp_pair(&c, &s);
+	getsockname(c, (struct sockaddr *)&at, &len);
+	getsockname(s, (struct sockaddr *)&a, &len);
+	take_number(c);
+	x = take_address(&at);
+	for (long last = monotonic() + 300; monotonic() < last; nap(2)) {
+		send(c, "forged", 6, 0);
+		recv(s, b, sizeof b, MSG_DONTWAIT);
+	}
+	drain(s);
+	for (int i = 0; i < 3; i++) {
+		send(c, "forged", 6, 0);
+		nap(2);
+		heard += recv(s, b, sizeof b, MSG_DONTWAIT) >= 0;
+	}
+	R(heard);
+	R(sendto(x, "by the next one", 15, 0, (struct sockaddr *)&a, sizeof a));
+	show(s, 0);
+}
+
 static void six(void)
 {
 	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT}, b = a, from;
@@ -318,5 +391,6 @@ const struct probe udpproc_probes[] = {
 	{"udp-passed", passed, 0},
 	{"udp-killed", killed, 1},
 	{"udp-six", six, 1},
+	{"udp-replaced", replaced, 0},
 	{NULL, NULL, 0},
 };

@@ -71,7 +71,8 @@ struct ds_dgseg {
 	uint64_t known; /* the receiver: consumed, as it was given back; the sender: as last read and checked, */
 	uint64_t looked; /* and where it was when it last looked whether nothing is under way; */
 	uint64_t paid, cost; /* with a bound: what is not consumed, from there on, costs so much */
-	uint64_t seen; /* the receiver: records before it have been seen, if not taken */
+	uint64_t seen; /* the receiver: records before it have been seen, if not taken; */
+	uint64_t stop; /* and it takes none from here on */
 	bool broken; /* the other side broke the rules */
 };
 
@@ -130,6 +131,8 @@ void ds_dg_copy(void *to, const volatile uint8_t *from, size_t n) DS_HIDDEN;
 void ds_dg_take(struct ds_dgseg *g, const struct ds_dg_meta *m) DS_HIDDEN;
 /* Bounds what may wait in the ring (SPEC 10.5). 0: the ring's size does. */
 void ds_dg_bound(struct ds_dgseg *g, uint32_t bound) DS_HIDDEN;
+/* From now on takes what is there, and no more. */
+void ds_dg_stop(struct ds_dgseg *g) DS_HIDDEN;
 /* A number that changes when a record arrives. */
 uint64_t ds_dg_arrived(struct ds_dgseg *g) DS_HIDDEN;
 /* The stamp of the record that is next, by the sender's claim. */

@@ -10,7 +10,7 @@ static uint32_t status(const struct ds_dgseg *g)
 
 static inline uint64_t record(uint64_t len) { return (DS_DG_HEAD + len + DS_DG_UNIT - 1) & ~(uint64_t)(DS_DG_UNIT - 1); }
 
-bool ds_dg_there(const struct ds_dgseg *g) { return !g->broken && status(g) != 0; }
+bool ds_dg_there(const struct ds_dgseg *g) { return !g->broken && g->at < g->stop && status(g) != 0; }
 
 /* Gives back what is consumed. */
 static void give(struct ds_dgseg *g)
@@ -48,7 +48,7 @@ bool ds_dg_next(struct ds_dgseg *g, struct ds_dg_meta *m, const volatile uint8_t
 		uint64_t off = g->at & (g->bytes - 1);
 		uint32_t s = status(g), tag = s >> 24, len = s & 0x1ffff;
 
-		if (s == 0)
+		if (s == 0 || g->at >= g->stop)
 			return false;
 		if (tag == DS_DG_WRAP && len == 0 && off && !wraps) {
 			consume(g, g->bytes - off);
@@ -91,6 +91,14 @@ uint64_t ds_dg_arrived(struct ds_dgseg *g)
 		g->seen += n;
 	}
 	return g->seen;
+}
+
+void ds_dg_stop(struct ds_dgseg *g)
+{
+	uint64_t end = ds_dg_arrived(g);
+
+	if (end < g->stop)
+		g->stop = end;
 }
 
 uint64_t ds_dg_stamp(const struct ds_dgseg *g)
