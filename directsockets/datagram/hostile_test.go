@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"exnet/internal/netns/netnstest"
+	"exnet/internal/shm"
 )
 
 // TestHostileSender has a sender write what it likes into its control block and its ring: the
@@ -138,5 +139,32 @@ func TestStop(t *testing.T) {
 	}
 	if _, ok, err := f.rx.Next(); ok || err != nil || f.rx.Ready() || !f.rx.Over() {
 		t.Error(ok, err, f.rx.Ready(), f.rx.Over())
+	}
+}
+
+// TestOldStamps has a sender say that all of its datagrams are the oldest: it is believed for the
+// ring that was there, and not for what it could not have written yet.
+func TestOldStamps(t *testing.T) {
+	f := newFlow(t, minRing, 0, true)
+	f.open(t)
+	mem := f.seg.Exposed()
+	var laps []uint64
+	for i := range 4 * minRing / align {
+		if i%(minRing/align) == 0 {
+			laps = append(laps, shm.Ticks())
+		}
+		off := f.rx.at % f.rx.size
+		if got := f.tx.Send([]byte("old"), Meta{}); got != Published {
+			t.Fatal(i, got)
+		}
+		binary.LittleEndian.PutUint64(mem[ringOff+off+8:], 0)
+		rec, ok, err := f.rx.Next()
+		if !ok || err != nil {
+			t.Fatal(i, ok, err)
+		}
+		if n := len(laps); n > 2 && rec.Stamp < laps[n-2] {
+			t.Fatalf("datagram %d: %d, a lap began at %d", i, rec.Stamp, laps[n-2])
+		}
+		f.rx.Consume(rec.Len)
 	}
 }

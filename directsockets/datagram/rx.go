@@ -33,8 +33,9 @@ type Rx struct {
 
 	next  Record // what is at at, if there
 	there bool
-	done  int    // of a train: what was consumed of it
-	stop  uint64 // no record is taken from here on
+	done  int       // of a train: what was consumed of it
+	stop  uint64    // no record is taken from here on
+	lap   [2]uint64 // when it came to the beginning of the ring last, and before that, in shm.Ticks
 }
 
 // Record is a datagram in the ring, or what is left of a train.
@@ -57,6 +58,8 @@ func NewRx(seg *Segment, bell int, bound uint32, trains bool) *Rx {
 		armed: seg.half(rxOff + armedOff), flags: seg.half(rxOff + rxFlagsOff), st: seg.half(rxOff + stateOff), cpu: seg.half(rxOff + rxCPUOff),
 		isArmed: true, bell: bell, stop: math.MaxUint64,
 	}
+	r.lap[0] = shm.Ticks()
+	r.lap[1] = r.lap[0]
 	r.armed.Store(1)
 	seg.half(rxOff + boundOff).Store(bound)
 	if trains {
@@ -96,13 +99,13 @@ func (r *Rx) Next() (rec Record, ok bool, err error) {
 		case w>>17&0x7f != 0 || n > MaxLen || off+takes > r.size:
 			return rec, false, r.breach()
 		case tag == tagWrap && n == 0 && off != 0 && wraps == 0:
-			r.at += r.size - off
+			r.pass(r.size - off)
 			continue
 		case tag != tagDatagram && tag != tagTrain:
 			return rec, false, r.breach()
 		}
 		rec = Record{Meta: Meta{TOS: uint8(w >> tosShift), TTL: uint8(w >> ttlShift)}, Len: n,
-			Stamp: r.words[off/8+1].Load(), off: off + recordHead, takes: takes}
+			Stamp: r.stamp(off), off: off + recordHead, takes: takes}
 		if tag == tagTrain {
 			if rec.Each = int(uint16(w >> eachShift)); rec.Each == 0 || rec.Each > n {
 				return rec, false, r.breach()
@@ -111,6 +114,24 @@ func (r *Rx) Next() (rec Record, ok bool, err error) {
 		r.next, r.there, r.done = rec, true, 0
 		return rec, true, nil
 	}
+}
+
+// pass goes on by n bytes.
+func (r *Rx) pass(n uint64) {
+	before := r.at
+	if r.at += n; (before^r.at)&r.size != 0 {
+		r.lap[0], r.lap[1] = shm.Ticks(), r.lap[0]
+	}
+}
+
+// stamp is that of the record at off, by the sender's claim. But the record was written after the
+// receiver had been here one lap before, and so after that lap began.
+func (r *Rx) stamp(off uint64) uint64 {
+	t := r.words[off/8+1].Load()
+	if int64(t-r.lap[1]) < 0 {
+		return r.lap[1]
+	}
+	return t
 }
 
 // Ready reports whether Next may have something.
@@ -143,7 +164,7 @@ func (r *Rx) Consume(n int) {
 		return
 	}
 	r.there = false
-	r.at += r.next.takes
+	r.pass(r.next.takes)
 	if r.at-r.given >= r.size/4 {
 		r.give()
 	}

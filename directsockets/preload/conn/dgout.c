@@ -17,7 +17,10 @@ enum {
 	REST_MOST = 64,	    /* doubled each time up to this */
 	ALIVE_US = 1000,
 	PATIENT = 16,	    /* datagrams by the kernel after which it waits for that */
-	AHEAD = 64,	    /* that the receiver has not taken, after which it waits, too */
+	AHEAD = 64,	    /* that the receiver has not taken, after which it waits, too; */
+	ALONE = 64,	    /* to one receiver in a row: it keeps nobody else waiting; else */
+	SHARE = 8,	    /* it waits for an eighth of its time, */
+	PATIENCE_US = 8000, /* and so long at once */
 	AGAIN_US = 1000000, /* until it is offered again, doubled each time */
 	TRIES = 5,
 };
@@ -161,23 +164,43 @@ static bool settled(struct ds_dg_out *o, const struct ds_dg_dest *dest, uint64_t
 	return true;
 }
 
-/* Waits a moment for a receiver that is behind. */
-static bool catch_up(struct ds_dg_out *o, const struct ds_dg_dest *dest)
+/* How long d may wait for a receiver, which may not mean to catch up: of a socket that sends to
+ * others, too, a share of its time. */
+static uint64_t patience(struct ds_dgram *d, uint64_t now)
 {
-	uint64_t begin = ds_ticks(), now, most = WAIT_US * ds_ticks_us();
+	uint64_t more = (now - d->earned) / SHARE, most = PATIENCE_US * ds_ticks_us();
+
+	if (d->run >= ALONE)
+		return UINT64_MAX;
+	d->patience = more < most && d->patience + more < most ? d->patience + more : most;
+	d->earned = now;
+	return d->patience;
+}
+
+/* Waits a moment for a receiver that is behind. */
+static bool catch_up(struct ds_dgram *d, struct ds_dg_out *o, const struct ds_dg_dest *dest)
+{
+	uint64_t begin = ds_ticks(), now, most = WAIT_US * ds_ticks_us(), may = patience(d, begin);
+
+	most = most < may ? most : may;
 
 	/* The kernel would drop what the receiver does not take: as for room in the ring, also
 	 * while it sleeps, as what has come for it has woken it. */
 	if (o->lost != UINT64_MAX && !o->brief && o->spare > most)
 		most = o->spare;
+	if (!most)
+		return false;
+	bool done;
 	do {
 		ds_syscall(SYS_sched_yield);
 		now = ds_ticks();
-		if (settled(o, dest, now)) {
-			o->rest = 0;
-			return true;
-		}
-	} while (now - begin < most && !ds_dg_closed(&o->seg));
+		done = settled(o, dest, now);
+	} while (!done && now - begin < most && !ds_dg_closed(&o->seg));
+	d->patience -= now - begin < d->patience ? now - begin : d->patience;
+	if (done) {
+		o->rest = 0;
+		return true;
+	}
 	o->spare -= now - begin < o->spare ? now - begin : o->spare;
 	o->rest = o->rest == 0 ? REST : o->rest < REST_MOST ? 2 * o->rest : REST_MOST;
 	o->waited = now;
@@ -234,7 +257,7 @@ struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 		o->unsettled = 0;
 		return ds_dg_armed(&o->seg) ? NULL : o;
 	}
-	if (!settled(o, dest, ds_ticks()) && !(impatient(o, dest) && catch_up(o, dest)))
+	if (!settled(o, dest, ds_ticks()) && !(impatient(o, dest) && catch_up(d, o, dest)))
 		return NULL;
 	o->unsettled = 0;
 	return ds_dg_armed(&o->seg) ? NULL : o;

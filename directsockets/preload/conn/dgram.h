@@ -136,7 +136,9 @@ struct ds_dgram {
 	struct ds_dg_in *flows[DS_DG_FLOWS], *list[DS_DG_FLOWS];
 
 	struct ds_lock out;
-	unsigned nout;
+	unsigned nout, run; /* run: datagrams in a row to the same destination, */
+	const struct ds_dg_dest *to; /* this one */
+	uint64_t patience, earned; /* how long it may still wait for receivers, in ds_ticks, as of then */
 	struct ds_dg_dest peer; /* of a connected socket */
 	struct ds_dg_dest dests[DS_DG_DESTS];
 };

@@ -146,6 +146,8 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		ds_own_unlock(&d->out);
 		return DS_DG_KERNEL;
 	}
+	d->run = t == d->to ? d->run + 1 : 0;
+	d->to = t;
 	s->known = t->flow != NULL;
 	if (!t->flow) {
 		offer = !own && worth(t);

@@ -121,6 +121,72 @@ static void stands(void)
 	close(b);
 }
 
+// A receiver that never has quite all, and always something more, does not have a sender wait that
+// sends to others, too.
+static void impatient(void)
+{
+	enum { SENDS = 2000, WAIT_MS = 2 };
+	static struct ds_dgram d;
+	struct flow f;
+	struct ds_dg_out o = {.up = true, .theirs = -1, .alive = -1};
+	struct ds_dg_dest dest = {.flow = &o, .by_kernel = 100};
+	struct sockaddr_in from, to;
+	int a = udp_socket(&from), b = udp_socket(&to);
+	struct timespec t0, t1;
+
+	fresh(&f, RING);
+	o.seg = f.tx;
+	between(&o, &from, &to);
+	f.rx.in->dry = f.rx.in->taken = 100;
+	CHECK(ds_dg_flow(&d, &dest) == &o, "it is settled");
+	clock_gettime(CLOCK_MONOTONIC, &t0);
+	for (int i = 0; i < SENDS; i++) {
+		dest.by_kernel += i ? 1 : 70;
+		f.rx.in->taken = dest.by_kernel - 65;
+		CHECK(!ds_dg_flow(&d, &dest), "it has all");
+	}
+	clock_gettime(CLOCK_MONOTONIC, &t1);
+	long ms = (t1.tv_sec - t0.tv_sec) * 1000 + (t1.tv_nsec - t0.tv_nsec) / 1000000;
+	CHECK(ms < SENDS * WAIT_MS, "%d datagrams took %ld ms", SENDS, ms);
+	close(a);
+	close(b);
+	free(f.mem);
+}
+
+// A sender that says that its datagrams are the oldest does not keep those of others waiting.
+static void old(void)
+{
+	static struct ds_dgram d = {.family = AF_INET, .nonblock = DS_NONBLOCK_YES};
+	static struct ds_dg_in in[2];
+	struct flow f[2];
+	struct sockaddr_in at;
+	int fd = udp_socket(&at), got[2] = {0};
+
+	for (int i = 0; i < 2; i++) {
+		fresh(&f[i], RING);
+		in[i] = (struct ds_dg_in){.seg = f[i].rx, .alive = -1, .awake = true, .listed = true, .counters = ds_stats_counters(NULL)};
+		d.flows[i] = d.list[i] = &in[i];
+	}
+	d.nin = d.nlisted = d.awake = 2;
+	for (unsigned i = 0; i < 8 * RING / DS_DG_UNIT; i++) {
+		uint8_t b = 0;
+		struct iovec v = {&b, 1};
+		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+		d.looked = ds_ticks(); // nobody is asked whose addresses these are
+		for (uint8_t k = 0; k < 2; k++) {
+			struct ds_cursor c = cursor_of(&v, &k, 1);
+			ds_dg_send(&f[k].tx, &(struct ds_dg_meta){.len = 1, .stamp = k ? ds_ticks() : 0}, &c);
+		}
+		v = (struct iovec){&b, 1};
+		CHECK(ds_dg_recvmsg(&d, fd, &m, 0) == 1 && b < 2, "receive");
+		got[b & 1]++;
+	}
+	CHECK(got[1] >= RING / DS_DG_UNIT / 2, "%d of the one that says it is older, %d of the other", got[0], got[1]);
+	close(fd);
+	free(f[0].mem);
+	free(f[1].mem);
+}
+
 // ---- sockets without flows
 
 // --explain has an entry that says why no flow leads from a socket.
@@ -395,6 +461,8 @@ int main(void)
 	spares();
 	catches_up();
 	stands();
+	impatient();
+	old();
 	setenv("EXNET_EXPLAIN", "1", 1);
 	setenv("EXNET_BROKER", "/no/broker", 1);
 	told();

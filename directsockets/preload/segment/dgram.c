@@ -54,6 +54,7 @@ int ds_dg_view(struct ds_dgseg *g, uint8_t *mem, size_t size, bool sender)
 	g->ring = mem + DS_DG_RING;
 	g->bytes = ring;
 	g->stop = UINT64_MAX;
+	g->lap[0] = g->lap[1] = ds_ticks();
 	if (sender) {
 		g->out = (struct ds_dg_sender *)(void *)s;
 		g->to = (const volatile struct ds_dg_receiver *)(void *)r;

@@ -72,7 +72,8 @@ struct ds_dgseg {
 	uint64_t looked; /* and where it was when it last looked whether nothing is under way; */
 	uint64_t paid, cost; /* with a bound: what is not consumed, from there on, costs so much */
 	uint64_t seen; /* the receiver: records before it have been seen, if not taken; */
-	uint64_t stop; /* and it takes none from here on */
+	uint64_t stop; /* and it takes none from here on; */
+	uint64_t lap[2]; /* when it came to the beginning of the ring last, and before that, in ds_ticks */
 	bool broken; /* the other side broke the rules */
 };
 
@@ -135,7 +136,8 @@ void ds_dg_bound(struct ds_dgseg *g, uint32_t bound) DS_HIDDEN;
 void ds_dg_stop(struct ds_dgseg *g) DS_HIDDEN;
 /* A number that changes when a record arrives. */
 uint64_t ds_dg_arrived(struct ds_dgseg *g) DS_HIDDEN;
-/* The stamp of the record that is next, by the sender's claim. */
+/* The stamp of the record that is next, by the sender's claim, but none of before there was room
+ * for it. */
 uint64_t ds_dg_stamp(const struct ds_dgseg *g) DS_HIDDEN;
 void ds_dg_arm(struct ds_dgseg *g, bool armed) DS_HIDDEN;
 bool ds_dg_busy(const struct ds_dgseg *g) DS_HIDDEN;

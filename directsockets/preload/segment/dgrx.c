@@ -26,7 +26,13 @@ static void give(struct ds_dgseg *g)
  * room. */
 static void consume(struct ds_dgseg *g, uint64_t n)
 {
+	uint64_t before = g->at;
+
 	g->at += n;
+	if ((before ^ g->at) & g->bytes) {
+		g->lap[1] = g->lap[0];
+		g->lap[0] = ds_ticks();
+	}
 	if (g->at - g->known >= g->lag || !status(g))
 		give(g);
 }
@@ -105,7 +111,11 @@ uint64_t ds_dg_stamp(const struct ds_dgseg *g)
 {
 	uint64_t off = g->at & (g->bytes - 1);
 
-	return GET((const volatile uint64_t *)(const volatile void *)(g->ring + off + 8));
+	/* What is here now was written after the receiver had been here one lap before, and so
+	 * after that lap began. */
+	uint64_t t = GET((const volatile uint64_t *)(const volatile void *)(g->ring + off + 8));
+
+	return (int64_t)(t - g->lap[1]) < 0 ? g->lap[1] : t;
 }
 
 void ds_dg_arm(struct ds_dgseg *g, bool armed)
