@@ -164,28 +164,66 @@ func (g *Pager) back(p *process, number uint64, page *page) bool {
 	return true
 }
 
-// fetch brings a page from the store, and then those that are expected next.
+// fetch brings a page from the store, at once with those after it that are expected next: who waits
+// for it would wait for the second, too, and be woken twice.
 func (g *Pager) fetch(p *process, number uint64, page *page) bool {
-	buf := g.buffer[:pageSize]
-	if err := g.read(buf, page.place); err != nil {
+	s, run := p.streams.miss(number), 1
+	if s != nil && s.stride == 1 {
+		run = p.inStore(number, page.place, s.window+1)
+	}
+	buf := g.buffer[:run*pageSize]
+	err := g.read(buf, page.place)
+	if err != nil && run > 1 { // one of them may be lost, and not this one
+		run, buf = 1, buf[:pageSize]
+		err = g.read(buf, page.place)
+	}
+	if err != nil {
 		return g.lost(p, number, err)
 	}
 	n, err := p.uffd.Copy(number*pageSize, buf, true)
+	if n == 0 && run > 1 { // an area may end before the run does
+		n, err = p.uffd.Copy(number*pageSize, buf[:pageSize], true)
+	}
 	if n == 0 {
+		s.expect(number)
 		return g.unfilled(p, number, err)
 	}
+	n /= pageSize
+	for i := range n {
+		at := number + uint64(i)
+		p.arrived(at, p.pages.get(at), 0)
+	}
 	g.counts.Fetched++
-	p.arrived(number, page, 0)
-	if s := p.streams.miss(number); s != nil {
-		g.ahead(p, number, s)
+	g.counts.Ahead += uint64(n - 1)
+	last := number + uint64(n-1)
+	switch {
+	case s != nil && n == run:
+		g.ahead(p, last, s, s.window-(n-1))
+	default:
+		s.expect(last + 1)
 	}
 	return true
 }
 
-// ahead fetches the pages of a stream beyond number. Pages that are not in the store are left out.
-func (g *Pager) ahead(p *process, number uint64, s *stream) {
+// inStore returns how many pages from number on, at most limit, are in a row in the store. The first
+// is there, at place.
+func (p *process) inStore(number uint64, place uint32, limit int) int {
+	run := 1
+	for run < limit {
+		next := p.pages.get(number + uint64(run))
+		if next == nil || next.state != remote || next.place != place+uint32(run) {
+			break
+		}
+		run++
+	}
+	return run
+}
+
+// ahead fetches up to left pages of a stream beyond number. Pages that are not in the store are left
+// out.
+func (g *Pager) ahead(p *process, number uint64, s *stream, left int) {
 	at := number
-	for left := s.window; left > 0; {
+	for left > 0 {
 		at += uint64(s.stride)
 		page := p.pages.get(at)
 		left--
@@ -193,17 +231,13 @@ func (g *Pager) ahead(p *process, number uint64, s *stream) {
 			continue
 		}
 		run := 1
-		for s.stride == 1 && left > 0 {
-			next := p.pages.get(at + uint64(run))
-			if next == nil || next.state != remote || next.place != page.place+uint32(run) {
-				break
-			}
-			run++
-			left--
+		if s.stride == 1 {
+			run = p.inStore(at, page.place, left+1)
 		}
 		if !g.fetchRun(p, at, page.place, run) {
 			break
 		}
+		left -= run - 1
 		at += uint64(run-1) * uint64(s.stride)
 	}
 	s.expect(at + uint64(s.stride))

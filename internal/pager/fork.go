@@ -12,7 +12,7 @@ func (g *Pager) fork(p *process, child uffd.FD) {
 	p.forks++
 	c := &process{
 		parent: p, uffd: child, agent: -1, hello: p.hello, adopted: true, child: true,
-		spans: p.spans.clone(), pages: newTable(), ring: newRing(g.standby), token: newToken(),
+		spans: p.spans.clone(), pages: newTable(), ring: newRing(g.standby), streams: g.streams(), token: newToken(),
 	}
 	// What is in the parent's slots has to be in the store: the child has no slots of it.
 	if !g.clean(p, p.ring.tail, p.ring.used) {

@@ -88,7 +88,7 @@ func (g *Pager) admit(socket, fd int, h hello) error {
 		}
 		return g.admitChild(socket, int(peer.Pid), h)
 	}
-	p := &process{uffd: uffd.FD(fd), agent: -1, pages: newTable(), ring: newRing(g.standby)}
+	p := &process{uffd: uffd.FD(fd), agent: -1, pages: newTable(), ring: newRing(g.standby), streams: g.streams()}
 	switch {
 	case h.why != 0:
 		err = fmt.Errorf("userfaultfd: %w", unix.Errno(h.why))

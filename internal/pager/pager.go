@@ -102,8 +102,8 @@ func New(c Config) (*Pager, error) {
 	limit := int(c.Local / pageSize)
 	g := &Pager{
 		store: c.Store, places: newPlaces(c.Size), limit: limit,
-		batch: min(max(limit/16, 16), 128), say1: c.Say, onFull: c.Full, said: make(map[string]bool),
-		processes: make(map[*process]bool), sources: make(map[int]source), buffer: make([]byte, 128*pageSize),
+		batch: min(max(limit/16, 16), largestWindow), say1: c.Say, onFull: c.Full, said: make(map[string]bool),
+		processes: make(map[*process]bool), sources: make(map[int]source), buffer: make([]byte, (largestWindow+1)*pageSize),
 		listener: -1, poll: -1, stop: -1,
 	}
 	if d, ok := c.Store.(Discarder); ok {

@@ -140,6 +140,29 @@ func TestStoreFull(t *testing.T) {
 	}
 }
 
+// reads counts the reads of a store, and those of one page.
+type reads struct {
+	Store
+	all, single int
+}
+
+func (r *reads) ReadAt(p []byte, off int64) (int, error) {
+	if r.all++; len(p) == uffd.PageSize {
+		r.single++
+	}
+	return r.Store.ReadAt(p, off)
+}
+
+// Pages in a row come together with the one that the program waits for: nearly none comes alone.
+func TestRowTogether(t *testing.T) {
+	needPaging(t)
+	s := &reads{Store: Memory(1 << 26)}
+	o := runPaged(t, setting{local: 8 << 20, store: s, size: 1 << 26}, compile(t, "rows"), "32", "forwards")
+	if o.clean(t); s.single > s.all/3 {
+		t.Errorf("%d of %d reads are of one page: %+v", s.single, s.all, o.counts)
+	}
+}
+
 // What a process shared with a child leaves when the child has ended, and what a child shared with
 // its parent when that has.
 func TestSharedSinceFork(t *testing.T) {

@@ -7,6 +7,12 @@ type streams struct {
 	at      int
 	streams [8]stream
 	clock   uint64
+	widest  int // what a window grows to
+}
+
+// streams returns those of a process that begins: their windows grow to a sixteenth of the share.
+func (g *Pager) streams() streams {
+	return streams{widest: min(max(g.limit/16, smallestWidest), largestWindow)}
 }
 
 // stream is a row of pages of equal distance.
@@ -17,8 +23,11 @@ type stream struct {
 	used   uint64 // when, by the clock
 }
 
-// largestWindow bounds what is fetched ahead, in pages.
-const largestWindow = 64
+// largestWindow bounds what is fetched ahead, in pages. A share of few pages has smaller ones.
+const (
+	largestWindow  = 256
+	smallestWidest = 64
+)
 
 // miss takes a page that is missing. It returns the stream that it belongs to, nil if it is none
 // that is known: then window pages beyond it are to be fetched.
@@ -26,7 +35,7 @@ func (s *streams) miss(number uint64) *stream {
 	s.clock++
 	for i := range s.streams {
 		if t := &s.streams[i]; t.window > 0 && t.next == number {
-			t.window = min(2*t.window, largestWindow)
+			t.window = min(2*t.window, s.widest)
 			return s.advance(t, number)
 		}
 	}

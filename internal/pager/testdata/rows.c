@@ -1,4 +1,5 @@
-/* Fills as many MiB as it is told to, and checks them in rows, forwards, backwards and in steps. */
+/* Fills as many MiB as it is told to, and checks them in rows, forwards, backwards and in steps; with
+ * a second argument forwards only. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,10 +24,10 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < words; i++)
 		if (wrong(m, i))
 			return 1;
-	for (size_t i = words; i-- > 0;)
+	for (size_t i = argc > 2 ? 0 : words; i-- > 0;)
 		if (wrong(m, i))
 			return 1;
-	for (size_t step = 512; step < 8192; step += 1536)
+	for (size_t step = argc > 2 ? 8192 : 512; step < 8192; step += 1536)
 		for (size_t i = 0; i < words; i += step)
 			if (wrong(m, i))
 				return 1;
