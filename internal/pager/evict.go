@@ -68,6 +68,7 @@ func (g *Pager) startMove(p *process) bool {
 	r := &p.ring
 	g.keepThreads(p)
 	p.queue.compact(&p.pages, p.resident)
+choosing:
 	for looked := 0; looked < 4*g.batch && p.moving(entries) < g.batch && r.used < len(r.pages); looked++ {
 		number, page := p.queue.pop(&p.pages)
 		if page == nil {
@@ -82,18 +83,16 @@ func (g *Pager) startMove(p *process) bool {
 			p.queue.push(number, page)
 			continue
 		}
-		slot := r.head
-		last := len(entries) - 1
-		if last >= 0 && entries[last].address+uint64(entries[last].count)*pageSize == number*pageSize && entries[last].slot+entries[last].count == uint32(slot) {
-			entries[last].count++
-		} else if len(entries) < wireEntries {
-			entries = append(entries, entry{number * pageSize, uint32(slot), 1})
-		} else {
-			p.queue.push(number, page)
-			break
+		room := min(g.batch-p.moving(entries), len(r.pages)-r.used, mostAround)
+		first, n := p.around(number, room)
+		for at := first; at < first+uint64(n); at++ {
+			if !p.choose(&entries, at) {
+				if at <= number {
+					p.queue.push(number, page)
+				}
+				break choosing
+			}
 		}
-		r.head = r.next(slot)
-		r.used++
 	}
 	if len(entries) == 0 {
 		return false
@@ -102,6 +101,54 @@ func (g *Pager) startMove(p *process) bool {
 		g.drop(p)
 		return false
 	}
+	return true
+}
+
+// mostAround bounds how many pages leave together since they are in a row.
+const mostAround = 16
+
+// around returns the row of up to most pages that leave with a page that is the oldest: they are
+// beside it, and nothing is known that speaks for them. For each row that is moved, the kernel
+// flushes the TLBs of all CPUs, which costs more than the rest; and of pages that are used at random,
+// the oldest is as good to keep as any.
+func (p *process) around(number uint64, most int) (first uint64, n int) {
+	first, n = number, 1
+	for n < most && p.mayLeave(first-1) {
+		first, n = first-1, n+1
+	}
+	for n < most && p.mayLeave(first+uint64(n)) {
+		n++
+	}
+	return first, n
+}
+
+// mayLeave says whether a page can leave before it is the oldest.
+func (p *process) mayLeave(number uint64) bool {
+	page := p.pages.get(number)
+	return page != nil && page.state == resident && page.flags&(inherited|referenced|parked|kept|leaving) == 0
+}
+
+// choose adds a page to those that are to be moved, into the next slot, and takes it from the queue.
+// It reports false if no more fit into a command.
+func (p *process) choose(entries *[]entry, number uint64) bool {
+	slot := uint32(p.ring.head)
+	var last entry
+	if n := len(*entries); n > 0 {
+		last = (*entries)[n-1]
+	}
+	switch {
+	case last.count > 0 && last.address+uint64(last.count)*pageSize == number*pageSize && last.slot+last.count == slot:
+		(*entries)[len(*entries)-1].count++
+	case len(*entries) < wireEntries:
+		*entries = append(*entries, entry{number * pageSize, slot, 1})
+	default:
+		return false
+	}
+	page := p.pages.get(number)
+	page.flags |= leaving
+	page.age++
+	p.ring.head = p.ring.next(p.ring.head)
+	p.ring.used++
 	return true
 }
 
@@ -123,6 +170,7 @@ func (g *Pager) moved(p *process, entries []entry, all []done) {
 			if page == nil || page.state != resident {
 				continue // it cannot be: no event was read meanwhile
 			}
+			page.flags &^= leaving
 			if j < all[i].count {
 				g.left(p, number, page, e.slot+j)
 				continue

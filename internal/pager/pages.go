@@ -28,8 +28,9 @@ const (
 	dirty     flags = 1 << iota // place has older content, or there is none
 	inherited                   // shared with the parent since a fork: it counts as the parent's
 	referenced
-	parked // not in the queue: it could not be moved
-	kept   // it does not leave: the kernel writes to it when a thread ends
+	parked  // not in the queue: it could not be moved
+	kept    // it does not leave: the kernel writes to it when a thread ends
+	leaving // the agent is moving it
 )
 
 // chunkPages are the pages of a chunk, a part of the table.

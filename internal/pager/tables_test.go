@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"exnet/internal/pager/uffd"
+
+	"golang.org/x/sys/unix"
 )
 
 // A table keeps what is put into it, and each visits that and nothing else.
@@ -193,6 +195,71 @@ func TestStreams(t *testing.T) {
 	}
 	if found > 100 {
 		t.Errorf("%d of 10000 random pages are in streams", found)
+	}
+}
+
+// With the oldest pages leave those that are in a row with them, each once, and none that has to
+// stay; half of the pages are here, at random.
+func TestMoveRows(t *testing.T) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ends[0])
+	defer unix.Close(ends[1])
+	random := rand.New(rand.NewPCG(11, 12))
+	g := &Pager{limit: 4096, batch: 256}
+	p := &process{agent: ends[0], pages: newTable(), ring: newRing(8192)}
+	stays := map[uint64]bool{0: true}
+	for _, i := range random.Perm(8000) {
+		number := uint64(i + 1)
+		page := p.pages.make(number)
+		if random.IntN(2) == 0 {
+			page.state = remote
+			continue
+		}
+		p.arrived(number, page, dirty)
+		switch random.IntN(100) {
+		case 0:
+			page.flags |= kept
+			stays[number] = true
+		case 1:
+			page.flags |= referenced
+		}
+	}
+	left, rows, began := make(map[uint64]bool), 0, p.resident
+	for g.startMove(p) {
+		raw := make([]byte, headLen+wireEntries*entryLen)
+		if n, err := unix.Read(ends[1], raw); err != nil || n != headLen+len(p.entries)*entryLen {
+			t.Fatalf("a command of %d bytes with %d entries: %v", n, len(p.entries), err)
+		}
+		if p.moving(p.entries) > g.batch {
+			t.Fatalf("%d pages at once", p.moving(p.entries))
+		}
+		all := make([]done, len(p.entries))
+		for i, e := range p.entries {
+			for j := range uint64(e.count) {
+				if number := e.address/pageSize + j; left[number] || stays[number] || p.pages.get(number).state != resident {
+					t.Fatalf("page %d leaves: it did already: %v, it is to stay: %v, %+v", number, left[number], stays[number], p.pages.get(number))
+				}
+			}
+			all[i] = done{count: e.count}
+			if random.IntN(10) == 0 { // the kernel says no to the rest
+				all[i] = done{uint32(random.IntN(int(e.count))), uint32(unix.EAGAIN)}
+			}
+			for j := range uint64(all[i].count) {
+				left[e.address/pageSize+j] = true
+			}
+		}
+		rows += len(p.entries)
+		g.moved(p, p.entries, all)
+		p.busy = 0
+	}
+	if len(left)+len(stays)-1 != began || p.resident != len(stays)-1 {
+		t.Errorf("%d pages have left, %d are here, of %d of which %d stay", len(left), p.resident, began, len(stays)-1)
+	}
+	if rows*3 > len(left)*2 {
+		t.Errorf("%d pages have left in %d rows", len(left), rows)
 	}
 }
 
