@@ -211,7 +211,7 @@ func (g *Pager) Run() error {
 // round waits for events, or until it is time to look at the processes, and handles what there is.
 // events has room for some.
 func (g *Pager) round(events []unix.EpollEvent) error {
-	n, err := unix.EpollWait(g.poll, events, g.timeout())
+	n, err := g.wait(events, g.timeout())
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("pager: epoll: %w", err)
 	}
