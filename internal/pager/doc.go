@@ -12,10 +12,10 @@
 //	     (package preload)
 //
 // A page is untouched, resident, on standby or remote (state in pages.go). The oldest resident
-// pages leave: the agent moves them into slots, a ring in memory that the library has mapped for
-// that. There they are on standby: a page that is touched comes back, and next time leaves later.
-// When the ring is full, its oldest pages are written to the store if they differ from what is
-// there, and their slots are given back.
+// pages leave, with those beside them: the agent moves them into slots, a ring in memory that the
+// library has mapped for that. There they are on standby: a page that is touched comes back, and
+// next time leaves later. When the ring is full, its oldest pages are written to the store if they
+// differ from what is there, and their slots are given back.
 //
 // What a process does and what the pager does to it cannot meet: as long as the kernel has a
 // fork, an unmapping or a move of memory that was not read, it refuses to fill, protect or move

@@ -107,10 +107,10 @@ choosing:
 // mostAround bounds how many pages leave together since they are in a row.
 const mostAround = 16
 
-// around returns the row of up to most pages that leave with a page that is the oldest: they are
-// beside it, and nothing is known that speaks for them. For each row that is moved, the kernel
-// flushes the TLBs of all CPUs, which costs more than the rest; and of pages that are used at random,
-// the oldest is as good to keep as any.
+// around returns the row of up to most pages that leave with the oldest: they are beside it, and
+// were not touched on standby. For each row that is moved, the kernel flushes the TLBs of all CPUs,
+// which costs more than to move a page; and where pages are used at random, the age of a page says
+// nothing of when it is wanted again.
 func (p *process) around(number uint64, most int) (first uint64, n int) {
 	first, n = number, 1
 	for n < most && p.mayLeave(first-1) {
@@ -128,8 +128,8 @@ func (p *process) mayLeave(number uint64) bool {
 	return page != nil && page.state == resident && page.flags&(inherited|referenced|parked|kept|leaving) == 0
 }
 
-// choose adds a page to those that are to be moved, into the next slot, and takes it from the queue.
-// It reports false if no more fit into a command.
+// choose adds a page to those that are to be moved, into the next slot, and takes it from the
+// queue. It reports false if no more fit into a command.
 func (p *process) choose(entries *[]entry, number uint64) bool {
 	slot := uint32(p.ring.head)
 	var last entry

@@ -205,8 +205,8 @@ func (g *Pager) fetch(p *process, number uint64, page *page) bool {
 	return true
 }
 
-// inStore returns how many pages from number on, at most limit, are in a row in the store. The first
-// is there, at place.
+// inStore returns how many pages from number on, at most limit, are in a row in the store. The
+// first is there, at place.
 func (p *process) inStore(number uint64, place uint32, limit int) int {
 	run := 1
 	for run < limit {
@@ -219,8 +219,8 @@ func (p *process) inStore(number uint64, place uint32, limit int) int {
 	return run
 }
 
-// ahead fetches up to left pages of a stream beyond number. Pages that are not in the store are left
-// out.
+// ahead fetches up to left pages of a stream beyond number. Pages that are not in the store are
+// left out.
 func (g *Pager) ahead(p *process, number uint64, s *stream, left int) {
 	at := number
 	for left > 0 {

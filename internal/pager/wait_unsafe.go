@@ -10,9 +10,9 @@ import (
 const heldTime = 1
 
 // wait waits for events, up to timeout milliseconds. For the first of these it does not tell Go's
-// scheduler that it waits: who pages waits again and again for less, and for each time the scheduler
-// would look every 20 µs whether to give the thread's P to another, on a CPU that the program needs.
-// Where it wants the P it sends a signal, which ends the wait.
+// scheduler that it waits: most waits are shorter, and in each the scheduler would look every 20 µs
+// whether to give the thread's P to another, on a CPU that the program needs. If it wants the P, it
+// sends a signal, which ends the wait.
 func (g *Pager) wait(events []unix.EpollEvent, timeout int) (int, error) {
 	if timeout > 0 {
 		held := min(timeout, heldTime)
