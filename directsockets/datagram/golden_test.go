@@ -79,6 +79,7 @@ func TestGolden(t *testing.T) {
 			if string(head) != string(unhex(t, right)) {
 				t.Errorf("line %d:\n got %x\nwant %s", line, head, right)
 			}
+			f.rx.lap = [2]uint64{} // so that any stamp may be
 			rec, ok, err := f.rx.Next()
 			if !ok || err != nil || rec.Meta != m || rec.Len != len(p) || rec.Stamp != uint64(number("stamp")) {
 				t.Errorf("line %d: %+v, %v, %v", line, rec, ok, err)
