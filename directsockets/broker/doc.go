@@ -41,7 +41,7 @@
 // never held over a system call that could sleep. The broker waits for no client:
 // messages that a client does not read are queued up to a limit, beyond which it is
 // disconnected; requests that come too fast are read later (pace); descriptors that
-// take long to close are closed by a goroutine of the client's user (trash). All
+// take long to close are closed by a goroutine of the client's owner (trash). All
 // methods of Server may be called from many goroutines.
 //
 // Locks: client.Client.mu → Server.mu (in one process) → packet.Outbox.mu, inbox.mu,
@@ -50,8 +50,6 @@
 // # Limits
 //
 // Linux 5.14 (SO_NETNS_COOKIE on Unix sockets) with sock_diag for TCP (INET_TCP_DIAG)
-// on a little-endian machine. One
-// broker in a namespace. Each client has at most 1024 open offers and 4096
-// listeners; together the clients of one user hold at most half of the broker's
-// descriptors.
+// on a little-endian machine. One broker in a namespace. Each client has at most 1024 open
+// offers and 4096 listeners; what a container, a user and all users may have is in quota.go.
 package broker

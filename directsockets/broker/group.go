@@ -25,6 +25,7 @@ type End struct {
 // Concurrency: all methods may be called from many goroutines.
 type Group struct {
 	server func(client uint64) (End, bool)
+	quotas *quotas
 
 	// joining comes before a Server's mu.
 	joining sync.Mutex
@@ -57,8 +58,16 @@ type pair struct {
 // NewGroup makes a group. server returns the server's end of the connection of a client's socket,
 // of which it is given the cookie; false: it is not known. It must not call a Server.
 func NewGroup(server func(client uint64) (End, bool)) *Group {
-	return &Group{server: server, peers: make(map[[2]*Server]*peer), members: make(map[uint64]*Server),
+	return &Group{server: server, quotas: newQuotas(), peers: make(map[[2]*Server]*peer), members: make(map[uint64]*Server),
 		ports: make(map[uint16]int), services: make(map[uint16]uint16), stale: make(map[uint16]bool), watched: make(map[uint64]*watched)}
+}
+
+// quotasOf are the quotas of all members' clients; a Server without a Group has its own.
+func (g *Group) quotasOf() *quotas {
+	if g == nil {
+		return newQuotas()
+	}
+	return g.quotas
 }
 
 // join has the others know a member. It knows their listeners from now on.

@@ -58,6 +58,9 @@ func (in *inbox) run() {
 			if d.end || d.p.s.fromPeer(d.p, d.m, d.fds, false) != nil {
 				d.p.s.drop(d.p)
 			}
+			if len(d.fds) > 0 && d.fds[0] >= 0 { // it was not taken
+				d.m.payer.add(descriptors, -2)
+			}
 			d.p.trash.throw(d.fds...)
 		}
 	}

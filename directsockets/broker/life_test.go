@@ -51,13 +51,16 @@ func (p pairOf) notShown(t *testing.T) {
 // counted fails the test if a user is said to hold more than its clients.
 func (p pairOf) counted(t *testing.T) {
 	t.Helper()
-	p.s.mu.Lock()
-	defer p.s.mu.Unlock()
-	for uid, u := range p.s.users {
-		if u.descriptors != 2*u.clients {
-			t.Errorf("user %d has %d clients and %d descriptors", uid, u.clients, u.descriptors)
+	brokertest.Eventually(t, "two descriptors are counted for each client", func() bool {
+		p.s.mu.Lock()
+		defer p.s.mu.Unlock()
+		for _, u := range p.s.users {
+			if u.here.held[descriptors].Load() != 2*u.here.held[clients].Load() {
+				return false
+			}
 		}
-	}
+		return true
+	})
 }
 
 func reason(t *testing.T, from chan wire.Reason, want wire.Reason) {

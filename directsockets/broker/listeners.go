@@ -15,7 +15,7 @@ type listener struct {
 	c *session
 }
 
-// addListener adds a listener; false: the client has too many.
+// addListener adds a listener; false: the client, or its owner, has too many.
 func (s *Server) addListener(c *session, id uint32, b bound) (ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,13 +25,12 @@ func (s *Server) addListener(c *session, id uint32, b bound) (ok bool, err error
 	if c.listeners[id] != nil || c.receivers[id] != nil {
 		return false, fmt.Errorf("%w: LISTEN %d exists already", wire.ErrRule, id)
 	}
-	if len(c.listeners)+len(c.receivers) >= wire.MaxListeners || !c.unlimited() && c.user.listeners >= maxListeners {
+	if len(c.listeners)+len(c.receivers) >= wire.MaxListeners || !c.user.levels.take(listeners, 1) {
 		s.count.ListenersRefused.Add(1)
 		return false, nil
 	}
 	l := &listener{bound: b, c: c}
 	c.listeners[id] = l
-	c.user.listeners++
 	s.listeners[b.port]++
 	s.cfg.Group.change(b.port, 1)
 	s.bounds[b]++
@@ -42,7 +41,7 @@ func (s *Server) addListener(c *session, id uint32, b bound) (ok bool, err error
 
 // +checklocks:s.mu
 func (s *Server) removeListenerLocked(l *listener) {
-	l.c.user.listeners--
+	l.c.user.levels.add(listeners, -1)
 	if s.listeners[l.port]--; s.listeners[l.port] == 0 {
 		delete(s.listeners, l.port)
 	}

@@ -35,6 +35,7 @@ type offer struct {
 	expires time.Time
 	queue   *expiry
 	place   *list.Element // in queue
+	payer   levels        // whose descriptors these are while they are here; nil: nobody's that counts
 	// seg and bell are the segment and side 1's doorbell; -1: handed over.
 	seg, bell int
 }
@@ -72,9 +73,21 @@ func (s *Server) addOffer(o *offer) wire.Reason {
 	if before := c.offers[o.nonce]; before != nil {
 		s.endOfferLocked(before, wire.Expired)
 	}
-	if len(c.offers) >= maxOffers || !c.unlimited() && s.fullLocked(c.user) {
+	if len(c.offers) >= maxOffers || !c.user.levels.take(descriptors, 2) {
 		return wire.TooMany
 	}
+	why := s.placeLocked(o, local, known, pair)
+	if why != 0 {
+		c.user.levels.add(descriptors, -2)
+	}
+	return why
+}
+
+// placeLocked puts an offer where it is claimed, unless it returns why not. local: the server's
+// address is of this namespace; known: somebody knows the connection's other end.
+//
+// +checklocks:s.mu
+func (s *Server) placeLocked(o *offer, local, known bool, pair *pair) wire.Reason {
 	if o.flow != nil {
 		return s.addFlowLocked(o)
 	}
@@ -93,8 +106,7 @@ func (s *Server) addOffer(o *offer) wire.Reason {
 	case !local || !s.listensLocked(o.key):
 		return wire.NoListener
 	}
-	c.offers[o.nonce] = o
-	c.user.descriptors += 2
+	o.from.offers[o.nonce], o.payer = o, o.from.user.levels
 	s.showLocked(o)
 	s.queueLocked(o, &s.waiting)
 	return 0
@@ -234,10 +246,8 @@ func (s *Server) forgetLocked(o *offer) {
 	}
 	if o.from != nil {
 		delete(o.from.offers, o.nonce)
-		if o.peer == nil {
-			o.from.user.descriptors -= 2
-		}
 	}
+	o.payer.add(descriptors, -2)
 	if o.from == nil {
 		o.peer.held--
 	}

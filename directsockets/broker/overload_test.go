@@ -95,7 +95,7 @@ func TestStatisticsFlood(t *testing.T) {
 		c.end()
 	}
 	s.mu.Lock()
-	u := s.users[evil]
+	u := s.users[owner{account: evil}]
 	if u == nil || len(u.ended) != clients || !u.summing {
 		t.Errorf("%+v: all but one wait", u)
 	}
@@ -118,9 +118,9 @@ func TestStatisticsFlood(t *testing.T) {
 	}
 	// What is charged is more than the time that it takes, unless something comes between.
 	brokertest.Eventually(t, "its user is charged", func() bool {
-		u.pace.due.Store(0)
+		u.here.pace.due.Store(0)
 		s.readEnded(u, fd)
-		return u.pace.due.Load() > now()
+		return u.here.pace.due.Load() > now()
 	})
 	if n := s.Stats().StatisticsUnread; n != 0 {
 		t.Errorf("%d were not read", n)
@@ -193,7 +193,7 @@ func TestListenersOfAUser(t *testing.T) {
 // for many that begin at once, and who asks for what costs little does not.
 func TestMeter(t *testing.T) {
 	run := func(cost time.Duration, n, atOnce int) (waited time.Duration) {
-		var p pace
+		l := levels{newQuota(1)}
 		var m meter
 		at := int64(time.Hour)
 		for done := 0; done < n; done += atOnce {
@@ -201,14 +201,14 @@ func TestMeter(t *testing.T) {
 			longest := time.Duration(0)
 			for i := range begun {
 				var wait time.Duration
-				begun[i], wait = m.before(&p, at)
+				begun[i], wait = m.before(l, at)
 				longest = max(longest, wait)
 			}
 			waited += longest
 			at += int64(longest)
 			for _, charged := range begun {
 				at += int64(cost)
-				m.after(&p, at, charged, cost)
+				m.after(l, at, charged, cost)
 			}
 		}
 		return waited
@@ -232,18 +232,20 @@ func TestMeter(t *testing.T) {
 func TestPaceOutlivesClients(t *testing.T) {
 	s, _ := startServer(t, Config{NoSocket: true})
 	c := s.newSession(t, 12345, new(said))
-	c.user.pace.charge(now(), time.Hour)
-	due := c.user.pace.due.Load()
+	c.user.levels.charge(now(), time.Hour)
+	due := c.user.levels.due()
 	s.dismiss(c)
 	c = s.newSession(t, 12345, new(said))
-	if c.user.pace.due.Load() != due {
+	if c.user.levels.due() != due {
 		t.Error("a new connection begins anew")
 	}
-	c.user.pace.due.Store(0)
+	for _, q := range c.user.levels {
+		q.pace.due.Store(0)
+	}
 	s.dismiss(c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := s.users[12345]
+	u := s.users[owner{account: 12345}]
 	if u != nil && !u.leaving {
 		t.Errorf("%+v stays", u)
 	}
@@ -269,15 +271,15 @@ func TestGuestIsLimited(t *testing.T) {
 		if err != nil {
 			t.Skip(err)
 		}
-		var found []caller.Account
+		var found []owner
 		brokertest.Eventually(t, "it is there", func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			found = keys(s.users)
 			return len(found) > 0
 		})
-		if found[0] != tt.want {
-			t.Errorf("flags %#x: account %v, want %v", tt.flags, found[0], tt.want)
+		if found[0].account != tt.want {
+			t.Errorf("flags %#x: account %v, want %v", tt.flags, found[0].account, tt.want)
 		}
 		in.Close()
 		if err := cmd.Wait(); err != nil {
@@ -393,7 +395,7 @@ func TestBurst(t *testing.T) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if u := s.users[uid]; u == nil || u.clients != n || u.listeners != n {
+	if u := s.users[owner{account: uid}]; u == nil || u.here.held[clients].Load() != n || u.here.held[listeners].Load() != n {
 		t.Errorf("%+v", u)
 	}
 }

@@ -8,16 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the clients of one user may ask together: so much of the broker's time on average as
-// their messages are charged, and so much at once as fits into paceBurst. The broker may run at
-// real-time priority; whoever floods it waits, and does not take the processor from others.
+// What the clients of one container may ask together, or of one user in none: so much of the
+// broker's time on average as their messages are charged, and so much at once as fits into
+// paceBurst. The broker may run at real-time priority; whoever floods it waits, and does not take
+// the processor from others.
 const (
 	// paceCost is charged for a message whose cost does not depend on who asks.
 	paceCost = 25 * time.Microsecond
 	// connectCost is charged for a client: its socket, its goroutine, its place in the tables.
 	connectCost = 200 * time.Microsecond
-	// paceShare times the processor time is charged for what is measured: a user gets a
-	// quarter of a processor.
+	// paceShare times the processor time is charged for what is measured: a container gets
+	// a quarter of a processor, all of a user's a half, and all users a whole one.
 	paceShare = 4
 	paceBurst = 50 * time.Millisecond
 )
@@ -59,23 +60,23 @@ func threadTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// meter is the pace of a user's uses of one kind, whose cost is measured: each is charged what
+// meter is the pace of an owner's uses of one kind, whose cost is measured: each is charged what
 // the last ones have cost before it begins, so that no number of them begins at once, and the
 // rest when it has ended.
 type meter struct{ last atomic.Int64 }
 
 // before charges what a use is likely to cost, and returns that with how long to wait.
-func (m *meter) before(p *pace, now int64) (charged, wait time.Duration) {
+func (m *meter) before(l levels, now int64) (charged, wait time.Duration) {
 	charged = max(paceCost, time.Duration(m.last.Load()))
-	return charged, p.charge(now, charged)
+	return charged, l.charge(now, charged)
 }
 
 // after charges what it has cost beyond that.
-func (m *meter) after(p *pace, now int64, charged, spent time.Duration) {
+func (m *meter) after(l levels, now int64, charged, spent time.Duration) {
 	cost := paceCost + paceShare*spent
 	last := time.Duration(m.last.Load())
 	m.last.Store(int64(last + (cost-last)/4)) // others may store meanwhile: it is an estimate
 	if cost > charged {
-		p.charge(now, cost-charged)
+		l.charge(now, cost-charged)
 	}
 }

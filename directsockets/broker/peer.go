@@ -283,14 +283,23 @@ func (s *Server) handOverLocked(o *offer, p *peer, pair *pair) wire.Reason {
 	if p.host && !carried {
 		return wire.NoRule
 	}
+	// What a peer in this process holds counts for the client; another one's process has its own.
+	_, here := p.out.(*localPeer)
+	var payer levels
+	if here && !carried {
+		payer = o.from.user.levels
+	}
 	p.nextID++
 	o.peer, o.peerID, o.pair = p, p.nextID, pair
 	if carried {
 		if carry(s.cfg.Carrier, p.node, o.peerID, !ruled, []int{o.seg, o.bell}) != nil {
 			return wire.TooMany
 		}
-	} else if !p.sendLocked(peerMessage{Type: peerHand, ID: o.peerID, Nonce: o.nonce, Client: o.key.Client, Server: o.key.Server, pair: pair}, o.seg, o.bell) {
+	} else if !p.sendLocked(peerMessage{Type: peerHand, ID: o.peerID, Nonce: o.nonce, Client: o.key.Client, Server: o.key.Server, pair: pair, payer: payer}, o.seg, o.bell) {
 		return wire.Unreachable
+	}
+	if payer == nil {
+		o.from.user.levels.add(descriptors, -2)
 	}
 	o.throwAway()
 	o.from.offers[o.nonce] = o
@@ -453,7 +462,7 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds packet.Descriptors, lo
 	if why == 0 && (m.pair == nil && s.byAddr[key.Client.Addr()] != p || !s.listensLocked(key)) {
 		why = wire.NoListener
 	}
-	if why == 0 && 2*p.held >= s.share() {
+	if why == 0 && 2*p.held >= share() {
 		why = wire.TooMany
 	}
 	if why != 0 {
@@ -461,7 +470,7 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds packet.Descriptors, lo
 		p.sendLocked(peerMessage{Type: peerResult, ID: m.ID, Reason: why})
 		return nil
 	}
-	o := &offer{key: key, ends: ends, of: of, nonce: m.Nonce, peer: p, peerID: m.ID, pair: m.pair, seg: fds.Take(0), bell: fds.Take(1)}
+	o := &offer{key: key, ends: ends, of: of, nonce: m.Nonce, peer: p, peerID: m.ID, pair: m.pair, payer: m.payer, seg: fds.Take(0), bell: fds.Take(1)}
 	p.offers[id] = o
 	p.held++
 	s.queueLocked(o, &s.waiting)

@@ -93,6 +93,8 @@ type peerMessage struct {
 	Reason         wire.Reason    // peerResult; 0: claimed
 	// pair: peerHand, within a Group only; it is in no message between processes.
 	pair *pair
+	// payer: peerHand, within this process only: for whom its descriptors count.
+	payer levels
 }
 
 // AppendBinary implements encoding.BinaryAppender.

@@ -17,7 +17,6 @@ import (
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/accept"
-	"exnet/internal/caller"
 	"exnet/internal/ctxend"
 	"exnet/internal/logger"
 )
@@ -29,9 +28,6 @@ const (
 	helloTime = 5 * time.Second
 	// maxQueue is how many messages may wait for a client or peer.
 	maxQueue = 2048
-	// maxClients is how many clients a user other than root may have: fewer than the
-	// threads that a Go process may have.
-	maxClients = 4096
 )
 
 // Config configures a Server. The zero value of a field means its default.
@@ -67,8 +63,8 @@ type Config struct {
 	// Group has this broker take offers from those of other namespaces in this process, and hand
 	// its own to them. Default: it is alone.
 	Group *Group
-	// Limited has root's clients have the limits of any user's, and all together that of one user:
-	// root of a container is not root of the host.
+	// Limited has root's clients have the limits of any user's, and all that is in no container
+	// those of one: who is in the namespace of a container is not the host's.
 	Limited bool
 	// Log is told about clients that break the rules. Default: nobody.
 	Log logger.Logger
@@ -79,8 +75,9 @@ type Config struct {
 // Concurrency: all methods may be called from many goroutines; Run once.
 type Server struct {
 	cfg    Config
-	cookie uint64 // of the namespace
-	place  *place // nil: no socket
+	cookie uint64  // of the namespace
+	quotas *quotas // its Group's, too
+	place  *place  // nil: no socket
 	routes *routes
 	diag   *diag
 	page   *wire.Page
@@ -88,9 +85,9 @@ type Server struct {
 	addrs  atomic.Pointer[[]netip.Addr] // the node's, at most maxAddrs; changed under mu
 
 	mu       sync.Mutex
-	closed   bool                      // +checklocks:mu
-	sessions map[*session]struct{}     // +checklocks:mu
-	users    map[caller.Account]*usage // +checklocks:mu
+	closed   bool                  // +checklocks:mu
+	sessions map[*session]struct{} // +checklocks:mu
+	users    map[owner]*usage      // +checklocks:mu
 	// listeners: of this namespace, how many at each port, and where.
 	listeners map[uint16]int // +checklocks:mu
 	bounds    map[bound]int  // +checklocks:mu
@@ -150,10 +147,11 @@ func New(cfg Config) (s *Server, err error) {
 	}
 	s = &Server{
 		cfg:       cfg,
+		quotas:    cfg.Group.quotasOf(),
 		hosts:     make(map[uint16]*host),
 		shared:    shared{past: make(map[netip.Addr]connstats.Total)},
 		sessions:  make(map[*session]struct{}),
-		users:     make(map[caller.Account]*usage),
+		users:     make(map[owner]*usage),
 		listeners: make(map[uint16]int),
 		bounds:    make(map[bound]int),
 		receivers: make(map[uint64][]*receiver),

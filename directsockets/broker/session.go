@@ -32,7 +32,9 @@ type session struct {
 	out     replies
 	pid     int // in the broker's PID namespace
 	uid     uint32
-	account caller.Account // whose limits apply
+	account caller.Account // whose limits apply: the user who has started it or its container
+	home    caller.Home    // and those of its container
+	owner   owner          // both, once it was admitted
 	program string
 	since   time.Time
 	stats   int // descriptor of its statistics; -1: it is in this process
@@ -101,16 +103,18 @@ func (c *session) run(conn *net.UnixConn) error {
 	}
 }
 
-// unlimited says that the client is root, whose limits are the process's.
-func (c *session) unlimited() bool { return c.account.Unlimited() && !c.s.cfg.Limited }
+// unlimited says that the client is root, in no container, whose limits are the process's.
+func (c *session) unlimited() bool {
+	return c.account.Unlimited() && c.home.Group == "" && !c.s.cfg.Limited
+}
 
-// pause charges a cost, and waits if the client's user asks too much. Root may ask as much as it
+// pause charges a cost, and waits if the client's owner asks too much. Root may ask as much as it
 // likes.
 func (c *session) pause(cost time.Duration) error {
 	if c.unlimited() {
 		return nil
 	}
-	return c.sleep(c.user.pace.charge(now(), cost))
+	return c.sleep(c.user.levels.charge(now(), cost))
 }
 
 func (c *session) sleep(d time.Duration) error {
@@ -134,10 +138,12 @@ func (c *session) check(conn *net.UnixConn) error {
 		return err
 	}
 	var who caller.Caller
+	var home caller.Home
 	var cookie uint64
 	var err1, err2 error
 	if err := raw.Control(func(fd uintptr) {
 		who, err1 = caller.OfFd(int(fd))
+		home = caller.HomeOf(int(fd), who.PID)
 		cookie, err2 = netnsCookie(int(fd))
 	}); err != nil {
 		return err
@@ -145,7 +151,13 @@ func (c *session) check(conn *net.UnixConn) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	c.pid, c.uid, c.account = who.PID, who.UID, who.Account
+	c.pid, c.uid, c.account, c.home = who.PID, who.UID, who.Account, home
+	switch { // root in a container has the IDs of all users, and a user those of subuid(5)
+	case home.User != 0 && (c.account != caller.Root || home.Container != ""):
+		c.account = caller.Account(home.User)
+	case home.Container != "":
+		c.account = caller.Guest
+	}
 	if cookie != c.s.cookie {
 		return fmt.Errorf("%w: socket of another network namespace", wire.ErrRule)
 	}
@@ -269,12 +281,12 @@ func (c *session) listener(m wire.Message, fds packet.Descriptors) (bound, error
 	}
 	// How long the kernel looks depends on what listens there.
 	u := c.user
-	charged, wait := u.listen.before(&u.pace, now())
+	charged, wait := u.listen.before(u.levels, now())
 	if err := c.sleep(wait); err != nil {
 		return bound{}, err
 	}
 	b, spent, err := c.s.diag.listening(p, m.Server.Port())
-	u.listen.after(&u.pace, now(), charged, spent)
+	u.listen.after(u.levels, now(), charged, spent)
 	return b, err
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/packet"
-	"exnet/internal/caller"
 )
 
 // shared is what has moved through memory that both programs of a connection map, by the
@@ -32,10 +31,10 @@ type met struct {
 
 const (
 	// maxMet is how many addresses there are, at most, and maxMetUser how many the clients of one
-	// user add. What has moved between others is not counted.
+	// owner add. What has moved between others is not counted.
 	maxMet     = 1 << 16
 	maxMetUser = 1024
-	// maxEnded is how many tables of a user's clients that have ended wait to be added up.
+	// maxEnded is how many tables of an owner's clients that have ended wait to be added up.
 	maxEnded = 1024
 )
 
@@ -79,7 +78,7 @@ func sumInto(to, from map[netip.Addr]connstats.Total) {
 }
 
 // sumUpLocked has the statistics of a client that has ended be added to those of the past, by a
-// goroutine of its user: one table at a time, and no more of a user's than the processor time
+// goroutine of its owner: one table at a time, and no more of an owner's than the processor time
 // that it is due. Nobody waits for that; until then, Shared looks at them itself.
 //
 // +checklocks:s.mu
@@ -98,28 +97,30 @@ func (s *Server) sumUpLocked(c *session) {
 		return
 	}
 	u.ended = append(u.ended, fd)
+	u.levels.add(descriptors, 1)
 	if !u.summing {
 		u.summing = true
 		s.work.Add(1)
-		go s.sumUp(c.account, u)
+		go s.sumUp(c.owner, u)
 	}
 }
 
-// sumUp adds up what waits of a user.
-func (s *Server) sumUp(a caller.Account, u *usage) {
+// sumUp adds up what waits of an owner.
+func (s *Server) sumUp(o owner, u *usage) {
 	defer s.work.Done()
 	for {
 		s.mu.Lock()
 		if s.closed || len(u.ended) == 0 {
 			packet.Descriptors(u.ended).Close()
+			u.levels.add(descriptors, -len(u.ended))
 			u.ended, u.summing = nil, false
-			s.leaveLocked(a, u)
+			s.leaveLocked(o, u)
 			s.mu.Unlock()
 			return
 		}
 		fd := u.ended[0]
 		s.mu.Unlock()
-		if wait := u.pace.charge(now(), 0); wait > 0 && !a.Unlimited() {
+		if wait := u.levels.charge(now(), 0); wait > 0 && len(u.levels) > 1 {
 			select {
 			case <-time.After(wait):
 			case <-s.ctx.Done():
@@ -131,13 +132,14 @@ func (s *Server) sumUp(a caller.Account, u *usage) {
 		if !s.closed {
 			sumInto(s.shared.past, sums)
 			u.ended = u.ended[1:]
+			u.levels.add(descriptors, -1)
 			_ = unix.Close(fd)
 		}
 		s.mu.Unlock()
 	}
 }
 
-// readEnded adds up one table, at the cost of its user.
+// readEnded adds up one table, at the cost of its owner.
 func (s *Server) readEnded(u *usage, fd int) (sums map[netip.Addr]connstats.Total) {
 	s.scanning.Lock()
 	defer s.scanning.Unlock()
@@ -145,7 +147,7 @@ func (s *Server) readEnded(u *usage, fd int) (sums map[netip.Addr]connstats.Tota
 		budget := maxRead
 		sums = connstats.Sum(fd, s.shared.met.has, &budget)
 	})
-	u.pace.charge(now(), paceShare*spent)
+	u.levels.charge(now(), paceShare*spent)
 	return sums
 }
 
@@ -157,17 +159,17 @@ func (s *Server) Shared() map[netip.Addr]connstats.Total {
 	defer s.scanning.Unlock()
 	s.mu.Lock()
 	sums, clients := maps.Clone(s.shared.past), s.tablesLocked()
-	for a, u := range s.users {
+	for o, u := range s.users {
 		for _, fd := range u.ended {
 			if fd, err := packet.Dup(fd); err == nil {
-				clients = append(clients, clientTable{account: a, fd: fd})
+				clients = append(clients, clientTable{owner: o, fd: fd})
 			}
 		}
 	}
 	s.mu.Unlock()
 	left := newBudgets()
 	for _, c := range clients { // also those that end meanwhile: they are not among the past ones here
-		left.use(c.account, func(budget *int) { sumInto(sums, connstats.Sum(c.fd, s.shared.met.has, budget)) })
+		left.use(c.owner, func(budget *int) { sumInto(sums, connstats.Sum(c.fd, s.shared.met.has, budget)) })
 		_ = unix.Close(c.fd)
 	}
 	s.mu.Lock()

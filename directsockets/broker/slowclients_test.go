@@ -25,8 +25,8 @@ func TestSilentClients(t *testing.T) {
 	brokertest.Eventually(t, "they are counted", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		u := s.users[caller.Account(os.Geteuid())]
-		return u != nil && u.clients == 20 && u.descriptors == 40
+		u := s.users[owner{account: caller.Account(os.Geteuid())}]
+		return u != nil && u.here.held[clients].Load() == 20 && u.here.held[descriptors].Load() == 40
 	})
 	if got := s.Connections(); len(got) != 0 {
 		t.Errorf("%+v", got)
@@ -59,7 +59,7 @@ func TestShare(t *testing.T) {
 	}
 	for admit() == nil {
 	}
-	if n := min(maxClients, s.share()/2); len(all) != n {
+	if n := min(maxClients, share()/2); len(all) != n {
 		t.Errorf("%d clients, want %d", len(all), n)
 	}
 	other := &session{s: s, account: uid + 1, stats: -1}
@@ -125,7 +125,7 @@ func TestSlowClose(t *testing.T) {
 	user := func() *usage {
 		p.s.mu.Lock()
 		defer p.s.mu.Unlock()
-		return p.s.users[caller.Account(os.Geteuid())]
+		return p.s.users[owner{account: caller.Account(os.Geteuid())}]
 	}()
 	b := slow()
 	p.client.Withdraw(b.nonce)

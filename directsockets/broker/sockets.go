@@ -5,13 +5,12 @@ import (
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/packet"
-	"exnet/internal/caller"
 )
 
 const (
 	// maxShown is how many connections are shown. With more, each client has its share.
 	maxShown = 65536
-	// maxRead is how many entries of the statistics of one user's clients are read at a time, and
+	// maxRead is how many entries of the statistics of one owner's clients are read at a time, and
 	// maxReadAll those of all users.
 	maxRead    = 4 * connstats.MaxEntries
 	maxReadAll = 16 * maxRead
@@ -19,19 +18,19 @@ const (
 
 // budgets bound how much of the clients' statistics is read at a time.
 type budgets struct {
-	users map[caller.Account]*int
-	rest  int
+	owners map[owner]*int
+	rest   int
 }
 
-func newBudgets() *budgets { return &budgets{make(map[caller.Account]*int), maxReadAll} }
+func newBudgets() *budgets { return &budgets{make(map[owner]*int), maxReadAll} }
 
-// use has f read from what a user still has.
-func (b *budgets) use(a caller.Account, f func(budget *int)) {
-	left := b.users[a]
+// use has f read from what an owner still has.
+func (b *budgets) use(o owner, f func(budget *int)) {
+	left := b.owners[o]
 	if left == nil {
 		left = new(int)
 		*left = maxRead
-		b.users[a] = left
+		b.owners[o] = left
 	}
 	n := min(*left, b.rest)
 	before := n
@@ -42,7 +41,7 @@ func (b *budgets) use(a caller.Account, f func(budget *int)) {
 }
 
 // Connections returns the connections of all clients: what is in their statistics
-// now. A client that writes nonsense there shows nonsense of itself. Where a user's clients have
+// now. A client that writes nonsense there shows nonsense of itself. Where an owner's clients have
 // more than can be, some are left out.
 func (s *Server) Connections() []connstats.Connection {
 	s.scanning.Lock()
@@ -53,7 +52,7 @@ func (s *Server) Connections() []connstats.Connection {
 	var all []*connstats.Connection // pointers: sorting the values themselves would take 17 KB of code
 	left := newBudgets()
 	for _, c := range clients {
-		left.use(c.account, func(budget *int) {
+		left.use(c.owner, func(budget *int) {
 			for _, conn := range connstats.Read(c.fd, max(64, maxShown/len(clients)), budget) {
 				conn.Program, conn.PID = c.program, c.pid
 				all = append(all, &conn)
@@ -71,7 +70,7 @@ func (s *Server) Connections() []connstats.Connection {
 
 // clientTable is a copy of the descriptor of a client's statistics.
 type clientTable struct {
-	account caller.Account
+	owner   owner
 	program string
 	pid     int
 	fd      int
@@ -84,7 +83,7 @@ func (s *Server) tablesLocked() []clientTable {
 	tables := make([]clientTable, 0, len(s.sessions))
 	for c := range s.sessions {
 		if fd, err := packet.Dup(c.tableFd()); err == nil {
-			tables = append(tables, clientTable{c.account, c.program, c.pid, fd})
+			tables = append(tables, clientTable{c.owner, c.program, c.pid, fd})
 		}
 	}
 	return tables

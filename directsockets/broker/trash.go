@@ -8,11 +8,13 @@ import (
 
 // trash closes descriptors of a client. To close the last one of a file may take as
 // long as its owner wants: a TCP socket with SO_LINGER, or a Unix socket in whose
-// queue one waits. So nobody else waits for it: there is a goroutine for each user
+// queue one waits. So nobody else waits for it: there is a goroutine for each owner
 // and peer, and what it has not closed yet counts as theirs.
 //
 // Concurrency: all methods may be called from many goroutines.
 type trash struct {
+	of levels // what they count for; nil: a peer's
+
 	mu sync.Mutex
 	// fds: the first is being closed.
 	fds  []int // +checklocks:mu
@@ -26,6 +28,7 @@ func (t *trash) throw(fds ...int) {
 	for _, fd := range fds {
 		if fd >= 0 {
 			t.fds = append(t.fds, fd)
+			t.of.add(descriptors, 1)
 		}
 	}
 	if !t.busy && len(t.fds) > 0 {
@@ -47,6 +50,7 @@ func (t *trash) run() {
 		_ = unix.Close(fd)
 		t.mu.Lock()
 		t.fds = t.fds[1:]
+		t.of.add(descriptors, -1)
 		t.mu.Unlock()
 	}
 }

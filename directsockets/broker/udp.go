@@ -132,12 +132,12 @@ func (c *session) udpSocket(p proof, m wire.Message) (u udpSocket, err error) {
 		return u, err
 	}
 	usage := c.user
-	charged, wait := usage.listen.before(&usage.pace, now())
+	charged, wait := usage.listen.before(usage.levels, now())
 	if err := c.sleep(wait); err != nil {
 		return u, err
 	}
 	u, spent, err := c.s.diag.receiving(p, m.Server.Port())
-	usage.listen.after(&usage.pace, now(), charged, spent)
+	usage.listen.after(usage.levels, now(), charged, spent)
 	return u, err
 }
 
@@ -152,7 +152,7 @@ func (s *Server) addReceiver(id uint32, r *receiver) (ok bool, err error) {
 	if c.listeners[id] != nil || c.receivers[id] != nil {
 		return false, fmt.Errorf("%w: LISTEN %d exists already", wire.ErrRule, id)
 	}
-	if len(c.listeners)+len(c.receivers) >= wire.MaxListeners || !c.unlimited() && c.user.listeners >= maxListeners {
+	if len(c.listeners)+len(c.receivers) >= wire.MaxListeners || !c.user.levels.take(listeners, 1) {
 		s.count.ListenersRefused.Add(1)
 		return false, nil
 	}
@@ -160,7 +160,6 @@ func (s *Server) addReceiver(id uint32, r *receiver) (ok bool, err error) {
 		c.receivers = make(map[uint32]*receiver)
 	}
 	c.receivers[id] = r
-	c.user.listeners++
 	s.receivers[r.socket.cookie] = append(s.receivers[r.socket.cookie], r)
 	s.udpPorts[r.port]++
 	s.page.SetReceivers(r.port, s.udpPorts[r.port])
@@ -169,7 +168,7 @@ func (s *Server) addReceiver(id uint32, r *receiver) (ok bool, err error) {
 
 // +checklocks:s.mu
 func (s *Server) removeReceiverLocked(r *receiver) {
-	r.c.user.listeners--
+	r.c.user.levels.add(listeners, -1)
 	cookie := r.socket.cookie
 	all := s.receivers[cookie]
 	for i := range all {
@@ -206,7 +205,7 @@ func (s *Server) addFlowLocked(o *offer) wire.Reason {
 		return wire.NoListener
 	}
 	o.from.offers[o.nonce] = o
-	o.from.user.descriptors += 2
+	o.payer = o.from.user.levels
 	s.flows[o.key.Server.Port()] = append(s.flows[o.key.Server.Port()], o)
 	s.page.AddFlow(o.key.Server.Port())
 	s.queueLocked(o, &s.waiting)

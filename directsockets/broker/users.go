@@ -6,28 +6,23 @@ import (
 	"time"
 
 	"exnet/directsockets/broker/wire"
-	"exnet/internal/caller"
 )
 
-// usage is what the clients of one user hold.
+// usage is what the clients of one owner hold here.
 type usage struct {
+	// levels are what has to have room for it: here, which has, and the quotas of the owner. Root,
+	// whose limits are the process's, has here only.
+	levels levels
+	here   *quota
+
 	// These belong to the Server's lock.
-	clients, descriptors, listeners int
-	met                             int   // addresses that it has added, see meetLocked
-	ended                           []int // statistics of those that have ended, see sumUp
-	summing, leaving                bool  // there is a goroutine, or a timer, for that
+	met              int   // addresses that it has added, see meetLocked
+	ended            []int // statistics of those that have ended, see sumUp
+	summing, leaving bool  // there is a goroutine, or a timer, for that
 
 	trash  trash
-	pace   pace
 	listen meter
 }
-
-// held is how many descriptors they hold.
-func (u *usage) held() int { return u.descriptors + u.trash.len() + len(u.ended) }
-
-// maxListeners is how many listeners the clients of a user may have together; each may have
-// wire.MaxListeners.
-const maxListeners = 4 * wire.MaxListeners
 
 // admit takes a new session into the tables, before it has said anything.
 func (s *Server) admit(c *session) error {
@@ -36,44 +31,40 @@ func (s *Server) admit(c *session) error {
 	if s.closed {
 		return net.ErrClosed
 	}
-	u := s.users[c.account]
+	o := s.ownerOf(c)
+	u := s.users[o]
 	if u == nil {
-		u = new(usage)
-		s.users[c.account] = u
+		u = &usage{here: newQuota(1)}
+		u.levels = levels{u.here}
+		if !c.unlimited() {
+			u.levels = append(u.levels, s.quotas.of(o)...)
+		}
+		u.trash.of = u.levels
+		s.users[o] = u
 	}
 	// Its socket and its statistics.
-	if !c.unlimited() && (u.clients >= maxClients || s.fullLocked(u)) {
-		return fmt.Errorf("%w: %v has %d clients already", wire.ErrRule, c.account, u.clients)
+	if !u.levels.take(clients, 1) {
+		s.leaveLocked(o, u)
+		return fmt.Errorf("%w: %v, or %v in all, has as many clients as it may have", wire.ErrRule, c.home, c.account)
 	}
-	u.clients++
-	u.descriptors += 2
-	c.user = u
+	if !u.levels.take(descriptors, 2) {
+		u.levels.add(clients, -1)
+		s.leaveLocked(o, u)
+		return fmt.Errorf("%w: %v, or %v in all, has as many descriptors as it may have", wire.ErrRule, c.home, c.account)
+	}
+	c.owner, c.user = o, u
 	s.sessions[c] = struct{}{}
 	return nil
 }
 
-// share is how many descriptors the clients of one user may hold or, of a member of a Group that
-// is Limited, those of all users.
-func (s *Server) share() int {
-	if s.cfg.Limited {
-		return descriptorLimit() / 16
+// ownerOf says whose limits a client has. All that is in no container, in a namespace that is not
+// this process's, has one container's.
+func (s *Server) ownerOf(c *session) owner {
+	home := c.home.Group
+	if home == "" && s.cfg.Limited {
+		home = fmt.Sprint("namespace ", s.cookie)
 	}
-	return descriptorLimit() / 2
-}
-
-// fullLocked reports whether a user, or all users of a Server that is Limited, may not hold two
-// descriptors more.
-//
-// +checklocks:s.mu
-func (s *Server) fullLocked(u *usage) bool {
-	held := u.held()
-	if s.cfg.Limited {
-		held = 0
-		for _, each := range s.users {
-			held += each.held()
-		}
-	}
-	return held+2 > s.share()
+	return owner{home: home, account: c.account}
 }
 
 // dismiss removes a session and all that it has.
@@ -93,30 +84,33 @@ func (s *Server) dismiss(c *session) {
 		s.endOfferLocked(o, 0)
 	}
 	c.listeners, c.receivers, c.offers = nil, nil, nil
-	c.user.clients--
-	c.user.descriptors -= 2
+	c.user.levels.add(clients, -1)
+	c.user.levels.add(descriptors, -2)
 	s.sumUpLocked(c)
 	delete(s.sessions, c)
-	s.leaveLocked(c.account, c.user)
+	s.leaveLocked(c.owner, c.user)
 	if len(s.sessions) == 0 {
 		s.idle = time.Now()
 	}
 }
 
-// leaveLocked forgets a user that holds nothing any more and has waited for what it has asked;
-// else it has it when it comes back.
+// leaveLocked forgets an owner that holds nothing any more, neither here nor at a peer in this
+// process, and has waited for what it has asked; else it has it when it comes back.
 //
 // +checklocks:s.mu
-func (s *Server) leaveLocked(a caller.Account, u *usage) {
-	if u.clients > 0 || u.summing || u.leaving || s.closed {
+func (s *Server) leaveLocked(o owner, u *usage) {
+	if u.here.held[clients].Load() > 0 || u.summing || u.leaving || s.closed {
 		return
 	}
-	rest := time.Duration(u.pace.due.Load() - now())
-	if u.trash.len() > 0 {
+	rest := time.Duration(u.levels.due() - now())
+	if u.here.held[descriptors].Load() > 0 {
 		rest = max(rest, time.Second)
 	}
 	if rest <= 0 {
-		delete(s.users, a)
+		delete(s.users, o)
+		if len(u.levels) > 1 {
+			s.quotas.leave(o)
+		}
 		return
 	}
 	u.leaving = true
@@ -124,6 +118,6 @@ func (s *Server) leaveLocked(a caller.Account, u *usage) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		u.leaving = false
-		s.leaveLocked(a, u)
+		s.leaveLocked(o, u)
 	})
 }

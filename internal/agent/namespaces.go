@@ -5,10 +5,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"exnet/internal/caller"
 	"exnet/internal/control"
 	"exnet/internal/netns"
 
@@ -50,21 +50,6 @@ func asks(dir string) bool {
 	return bytes.Contains(read(filepath.Join(dir, "maps")), libraryName)
 }
 
-// containerID is what container runtimes have as the last part of a cgroup's path, which systemd
-// may have surrounded: docker-ID.scope, libpod-ID, cri-containerd-ID.scope, crio-ID, ID.
-var containerID = regexp.MustCompile(`([0-9a-f]{64})(\.scope)?(/|$)`)
-
-// containerIn is the ID of the container in a process's cgroup, which the kernel tells without a
-// look at the process's memory; "": it is in none.
-func containerIn(group []byte) string {
-	for line := range bytes.Lines(group) {
-		if m := containerID.FindSubmatch(bytes.TrimSpace(line)); m != nil {
-			return string(m[1])
-		}
-	}
-	return ""
-}
-
 // shortID is how many digits of a container's ID people write.
 const shortID = 12
 
@@ -84,7 +69,7 @@ func read(path string) []byte {
 // name in /run/netns, or its number.
 func whoseOf(proc string, pid int) control.Whose {
 	dir := filepath.Join(proc, strconv.Itoa(pid))
-	if id := containerIn(read(filepath.Join(dir, "cgroup"))); id != "" {
+	if id := caller.HomeIn(read(filepath.Join(dir, "cgroup"))).Container; id != "" {
 		return control.Whose{Container: id[:shortID], Name: nameOf(proc, filepath.Join(proc, "1/root"), pid, id)}
 	}
 	if path := netns.NamedPath(filepath.Join(dir, "ns/net")); path != "" {

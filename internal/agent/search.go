@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/caller"
 )
 
 // How processes are looked at. What is read of one is its own to fill, up to maxRead bytes twice.
@@ -175,19 +176,16 @@ func (s *search) meet(pid int, inode uint64, now time.Time) bool {
 	return p.asks
 }
 
-// userSlice is the cgroup of a user's session, which has all that the user starts.
-var userSlice = regexp.MustCompile(`(?m):/user\.slice/user-([0-9]+)\.slice/`)
-
 // accountOf says whose limits a process has: those of the user in whose session it is, who may make
 // cgroups of any name there, of its container, or else of its user; "": it is root's, in no
 // container, and has none.
 func accountOf(proc string, pid int) string {
-	group := read(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))
-	if m := userSlice.FindSubmatch(group); m != nil && string(m[1]) != "0" {
-		return "user " + string(m[1])
+	home := caller.HomeIn(read(filepath.Join(proc, strconv.Itoa(pid), "cgroup")))
+	if home.User != 0 {
+		return fmt.Sprint("user ", home.User)
 	}
-	if id := containerIn(group); id != "" {
-		return id
+	if home.Container != "" {
+		return home.Container
 	}
 	var st unix.Stat_t
 	if unix.Stat(filepath.Join(proc, strconv.Itoa(pid)), &st) != nil || st.Uid == 0 {

@@ -84,29 +84,17 @@ func isOwn(fd, pid int) bool {
 	if pid == os.Getpid() {
 		return true
 	}
-	// Linux 6.5; before, the number has to do.
-	const soPeerPidfd = 77
-	pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, soPeerPidfd)
-	switch err {
-	case nil:
-		defer unix.Close(pidfd)
-	case unix.ENOPROTOOPT:
-		pidfd = -1
-	default:
-		return false
-	}
-	for _, kind := range []string{"mnt", "pid"} {
-		var its, own unix.Stat_t
-		if unix.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, kind), &its) != nil || unix.Stat("/proc/self/ns/"+kind, &own) != nil ||
-			its.Dev != own.Dev || its.Ino != own.Ino {
-			return false
+	own := true
+	same, err := whileSame(fd, func() {
+		for _, kind := range []string{"mnt", "pid"} {
+			var its, mine unix.Stat_t
+			if unix.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, kind), &its) != nil || unix.Stat("/proc/self/ns/"+kind, &mine) != nil ||
+				its.Dev != mine.Dev || its.Ino != mine.Ino {
+				own = false
+			}
 		}
-	}
-	if pidfd < 0 {
-		return true
-	}
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
-	return err == nil && n == 0 // it lives: what was looked at was its own
+	})
+	return own && same && err == nil
 }
 
 // ErrUntrusted says that the process at the other end is not to be trusted.

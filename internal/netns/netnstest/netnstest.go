@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -119,4 +120,53 @@ func added(before, after map[string]int) []string {
 	}
 	sort.Strings(more)
 	return more
+}
+
+// Container makes a cgroup as a container's that has the given ID, 64 digits, and returns it open;
+// it skips the test where it cannot. What is in it has to end before the test does.
+func Container(t testing.TB, id string) *os.File {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		f := strings.Fields(line)
+		if len(f) < 3 || f[2] != "cgroup2" {
+			continue
+		}
+		path := filepath.Join(f[1], "exnet-test-"+strconv.Itoa(os.Getpid())+"-"+id+".scope")
+		if err := os.Mkdir(path, 0o755); err != nil {
+			t.Skip(err)
+		}
+		t.Cleanup(func() {
+			for wait := time.Millisecond; ; wait *= 2 { // a process that has ended leaves it a moment later
+				err := os.Remove(path)
+				if err == nil {
+					return
+				}
+				if wait > 8*time.Second {
+					t.Error(err)
+					return
+				}
+				time.Sleep(wait)
+			}
+		})
+		group, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { group.Close() })
+		return group
+	}
+	t.Skip("there is no cgroup2")
+	return nil
+}
+
+// Enter moves a process into a cgroup.
+func Enter(t testing.TB, group *os.File, pid int) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(group.Name(), "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+		t.Fatal(err)
+	}
 }

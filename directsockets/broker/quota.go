@@ -1,0 +1,170 @@
+package broker
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"exnet/directsockets/broker/wire"
+	"exnet/internal/caller"
+)
+
+// owner is whose limits a client has.
+type owner struct {
+	// home is its container, by its cgroup, or its namespace; "": it is in none, and has the limits
+	// of its user.
+	home    string
+	account caller.Account
+}
+
+// resource is something of which there is a limited number.
+type resource uint8
+
+const (
+	clients resource = iota
+	descriptors
+	listeners
+	resources
+)
+
+// What the clients of one user may have, in all containers and namespaces: so many clients, fewer
+// than the threads that a Go process may have, listeners, of which each client may have
+// wire.MaxListeners, and half of this process's descriptors. A container has a part of that, and
+// all users but root together less than twice as much.
+const (
+	maxClients   = 4096
+	maxListeners = 4 * wire.MaxListeners
+)
+
+// quota is what the clients of a container, of a user, or of all users hold together, and the pace
+// at which they ask.
+//
+// Concurrency: all methods may be called from many goroutines.
+type quota struct {
+	limits [resources]int64
+	held   [resources]atomic.Int64
+	pace   pace
+	// fast is how many times as much as a container it may ask.
+	fast time.Duration
+	uses int // how many usages have it; belongs to the lock of quotas
+}
+
+func newQuota(fast time.Duration, limits ...int) *quota {
+	q := &quota{fast: fast}
+	for r := range q.limits {
+		q.limits[r] = math.MaxInt64
+		if r < len(limits) {
+			q.limits[r] = int64(limits[r])
+		}
+	}
+	return q
+}
+
+// share is how many descriptors a user may hold.
+func share() int { return descriptorLimit() / 2 }
+
+// The limits of all levels.
+func containerQuota() *quota {
+	return newQuota(1, maxClients/4, descriptorLimit()/16, maxListeners/2)
+}
+func userQuota(fast time.Duration) *quota { return newQuota(fast, maxClients, share(), maxListeners) }
+func allQuota() *quota {
+	return newQuota(4, 2*maxClients, descriptorLimit()/4*3, 4*maxListeners)
+}
+
+// quotas are those of the clients of a Server, or of all Servers of a Group.
+//
+// Concurrency: all methods may be called from many goroutines.
+type quotas struct {
+	all *quota
+
+	mu         sync.Mutex
+	containers map[string]*quota         // +checklocks:mu
+	users      map[caller.Account]*quota // +checklocks:mu
+	// outside is what users have that are in no container.
+	outside map[caller.Account]*quota // +checklocks:mu
+}
+
+func newQuotas() *quotas {
+	return &quotas{all: allQuota(), containers: make(map[string]*quota), users: make(map[caller.Account]*quota), outside: make(map[caller.Account]*quota)}
+}
+
+// levels are the quotas of one owner: each has to have room.
+type levels []*quota
+
+// of returns the levels of an owner, and has them counted as used.
+func (qs *quotas) of(o owner) levels {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	var first *quota
+	if o.home != "" {
+		first = use(qs.containers, o.home, containerQuota)
+	} else {
+		first = use(qs.outside, o.account, func() *quota { return userQuota(1) })
+	}
+	return levels{first, use(qs.users, o.account, func() *quota { return userQuota(2) }), qs.all}
+}
+
+// leave says that they are not, by an owner that holds nothing.
+func (qs *quotas) leave(o owner) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if o.home != "" {
+		unuse(qs.containers, o.home)
+	} else {
+		unuse(qs.outside, o.account)
+	}
+	unuse(qs.users, o.account)
+}
+
+func use[K comparable](m map[K]*quota, k K, make func() *quota) *quota {
+	if m[k] == nil {
+		m[k] = make()
+	}
+	m[k].uses++
+	return m[k]
+}
+
+func unuse[K comparable](m map[K]*quota, k K) {
+	if m[k].uses--; m[k].uses == 0 {
+		delete(m, k)
+	}
+}
+
+// take takes n of a resource at all levels, or none: then a level is full.
+func (l levels) take(r resource, n int) bool {
+	for i, q := range l {
+		if q.held[r].Add(int64(n)) > q.limits[r] {
+			for _, q := range l[:i+1] {
+				q.held[r].Add(-int64(n))
+			}
+			return false
+		}
+	}
+	return true
+}
+
+// add takes n of a resource, of which there is one more already, or gives -n back.
+func (l levels) add(r resource, n int) {
+	for _, q := range l {
+		q.held[r].Add(int64(n))
+	}
+}
+
+// charge adds a cost to the pace of all levels, at a time in ns, and returns how long to wait
+// before the next use.
+func (l levels) charge(now int64, cost time.Duration) (wait time.Duration) {
+	for _, q := range l {
+		wait = max(wait, q.pace.charge(now, cost/q.fast))
+	}
+	return wait
+}
+
+// due is when all of what was asked has been waited for.
+func (l levels) due() (at int64) {
+	for _, q := range l {
+		at = max(at, q.pace.due.Load())
+	}
+	return at
+}
