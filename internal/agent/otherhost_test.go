@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"io"
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/link/fdbased"
+	"gvisor.dev/gvisor/pkg/tcpip/network/arp"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+
+	"exnet/directsockets/broker/connstats"
+	"exnet/internal/netns/netnstest"
+)
+
+// otherHost attaches a host to the lab's bridge that has another kernel, as far as this one can
+// tell: its TCP is netstack's, behind a packet socket. It echoes what comes to a port of 172.30.0.9.
+func (l *lab) otherHost(port uint16) {
+	t := l.t
+	t.Helper()
+	far := netnstest.New(t)
+	l.attach(far, "br0", "v9")
+	fd, mac := -1, net.HardwareAddr(nil)
+	if err := far.Do(func() error {
+		i, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		mac = i.HardwareAddr
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(htons(unix.ETH_P_ALL))); err != nil {
+			return err
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: i.Index})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	// Between veths no checksums are computed.
+	link, err := fdbased.New(&fdbased.Options{FDs: []int{fd}, MTU: 1500, EthernetHeader: true, Address: tcpip.LinkAddress(mac), RXChecksumOffload: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, arp.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol},
+	})
+	t.Cleanup(ns.Destroy)
+	if err := ns.CreateNIC(1, link); err != nil {
+		t.Fatal(err)
+	}
+	addr := tcpip.FullAddress{NIC: 1, Addr: tcpip.AddrFrom4([4]byte{172, 30, 0, 9}), Port: port}
+	if err := ns.AddProtocolAddress(1, tcpip.ProtocolAddress{Protocol: ipv4.ProtocolNumber, AddressWithPrefix: addr.Addr.WithPrefix()}, stack.AddressProperties{}); err != nil {
+		t.Fatal(err)
+	}
+	ns.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: 1}})
+	ln, err := gonet.ListenTCP(ns, addr, ipv4.ProtocolNumber)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
+	t.Cleanup(func() { ln.Close(); <-done })
+}
+
+// A connection to another host stays on TCP, also where a container of this one listens at the
+// same port, and status says why; what it carries is whole.
+func TestRootOtherHost(t *testing.T) {
+	for _, as := range []language{inC, inGo} {
+		t.Run(as.String(), func(t *testing.T) {
+			l := newLab(t)
+			l.otherHost(8080)
+			l.chat(l.b, inGo, "server", "172.30.0.3", 8080)
+			near := l.chat(l.a, as, "client", "172.30.0.3", 8080)
+			l.becomesDirect(l.a, near) // so that the listener is shown
+			far := l.chat(l.a, as, "client", "172.30.0.9", 8080)
+			if got := far.do("open"); got != "ok" {
+				t.Fatal("open: ", got)
+			}
+			l.within(patience, "the reason", func() bool {
+				if got := far.do("ask 20 60"); got != "ok" {
+					t.Fatal("ask: ", got)
+				}
+				for _, x := range l.connections(l.a) {
+					if x.PID == far.cmd.Process.Pid {
+						if x.Mode == connstats.ModeDirect.String() || x.Sent.DirectBytes+x.Received.DirectBytes > 0 {
+							t.Fatalf("it is direct: %+v", x)
+						}
+						return x.Reason == connstats.WhyNoPair.String()
+					}
+				}
+				return false
+			})
+		})
+	}
+}
