@@ -48,7 +48,6 @@ static int serve(int peers)
 		}
 		EQUAL(err, RMA2_SUCCESS);
 		rma2_noti_sdump(n, text, sizeof(text));
-		// What a liar writes may look like the end of a peer.
 		if (rma2_noti_get_error(n) == (RMA2_ERROR_RESP | RMA2_ERROR_CMPL) && rma2_noti_get_cmd(n) == RMA2_ANY &&
 		    rma2_noti_get_notification_type(n) == RMA2_REQUESTER_NOTIFICATION && rma2_noti_get_local_address(n) == 0)
 			peers--;
@@ -141,6 +140,12 @@ static int lie(char **peer)
 	refused(exn_port_connect(&port[0], (uint16_t)atoi(peer[0]), (uint16_t)atoi(peer[1]), &g[0]) != EXN_OK);
 	refused(exn_port_connect(&port[1], (uint16_t)atoi(peer[0]), (uint16_t)atoi(peer[3]), &g[1]) != EXN_OK);
 	say("connected");
+	// That it has ended, which only the server's own library says.
+	uint64_t *slot = (uint64_t *)exn_flow_slot(&g[0]->out);
+	slot[1] = 0;
+	slot[2] = (uint64_t)RMA2_REQUESTER_NOTIFICATION << 48 | (uint64_t)RMA2_ANY << 51 |
+		  (uint64_t)(RMA2_ERROR_RESP | RMA2_ERROR_CMPL) << 61;
+	exn_port_commit(&port[0], g[0], 16);
 	for (int i = 0; i < LIES; i++) {
 		int unit = any() % 2;
 		struct exn_flow *f = &g[unit]->out;

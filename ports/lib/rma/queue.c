@@ -93,7 +93,7 @@ RMA2_ERROR rma_note(RMA2_Port e, RMA2_Notification n)
 }
 
 // arrive takes a notification that a peer has written. Its source is the flow's writer, not what
-// it claims.
+// it claims, and that a peer has ended only rma_peer_gone says.
 static struct entry *arrive(RMA2_Port e)
 {
 	uint64_t words[EXN_SLOT_MAX / 8], status;
@@ -108,6 +108,8 @@ static struct entry *arrive(RMA2_Port e)
 	x->noti.word0.value = words[0];
 	x->noti.word1.value =
 		(words[1] & ~(0xffffull << 32 | 0xffull << 23)) | (uint64_t)node << 32 | (uint64_t)(vpid & 0xff) << 23;
+	if (rma2_noti_get_cmd(&x->noti) == RMA2_ANY)
+		x->noti.word1.value &= ~(6ull << 51); // 9: no command
 	exn_count(&e->port, EXN_RECEIVED, 1);
 	return x;
 }
