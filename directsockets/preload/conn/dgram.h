@@ -18,6 +18,7 @@
 #define DS_DGRAM_H
 
 #include "conn/broker.h"
+#include "conn/life.h"
 
 #include <netinet/in.h>
 #include <string.h>
@@ -113,7 +114,7 @@ struct ds_dgram {
 	struct ds_entry *line; /* with --explain: what is told of it, as no flow leads from it */
 
 	struct ds_lock in;
-	uint32_t sleepers; /* threads in a call on the shadow that may wait */
+	int sleepers; /* threads in a call on the shadow that may wait */
 	/* The epoll sets that it is in: the layer above keeps all of this but *asleep, how many
 	 * sleep in the set, and what has the lock of in, *of's: when a flow is about to wake, the
 	 * place is put before those at *live, unless it is queued. */
@@ -163,31 +164,12 @@ void ds_dg_entry_put(struct ds_entry *e, int why) DS_HIDDEN;
 
 /* ---- sockets (dgsock.c) ------------------------------------------------------------- */
 
-/* With one thread alone in an instruction that a signal cannot split, and that waits for no
- * store. */
-static inline void ds_dg_hold(struct ds_dgram *d)
-{
-#if defined(__x86_64__)
-	if (ds_one_thread()) {
-		__asm__ volatile("addl $1, %0" : "+m"(d->users) : : "memory");
-		return;
-	}
-#endif
-	__atomic_add_fetch(&d->users, 1, __ATOMIC_ACQ_REL);
-}
+static inline void ds_dg_hold(struct ds_dgram *d) { ds_add_shared(&d->users, 1); }
 /* Drops a reference; ds_dg_end: the last one is dropped. */
 void ds_dg_end(struct ds_dgram *d) DS_HIDDEN;
 static inline void ds_dg_put(struct ds_dgram *d)
 {
-	bool zero;
-
-#if defined(__x86_64__)
-	if (ds_one_thread())
-		__asm__ volatile("subl $1, %0" : "+m"(d->users), "=@ccz"(zero) : : "memory");
-	else
-#endif
-		zero = __atomic_sub_fetch(&d->users, 1, __ATOMIC_ACQ_REL) == 0;
-	if (__builtin_expect(zero, 0))
+	if (__builtin_expect(ds_add_shared(&d->users, -1) == 0, 0))
 		ds_dg_end(d);
 }
 /* From now on all of its datagrams go by the kernel. What has come is still read. */
@@ -319,27 +301,9 @@ uint64_t ds_dg_arrivals(struct ds_dgram *d) DS_HIDDEN;
 /* A thread is about to wait in the kernel for the socket, fd, and has waited: between the two its
  * flows are armed. */
 void ds_dg_sleep(struct ds_dgram *d, int fd) DS_HIDDEN;
-/* ds_dg_sleep for one without flows, which holds no lock. As ds_dg_hold. */
-static inline void ds_dg_asleep(struct ds_dgram *d)
-{
-#if defined(__x86_64__)
-	if (ds_one_thread()) {
-		__asm__ volatile("addl $1, %0" : "+m"(d->sleepers) : : "memory");
-		return;
-	}
-#endif
-	__atomic_add_fetch(&d->sleepers, 1, __ATOMIC_SEQ_CST);
-}
-static inline void ds_dg_awoke(struct ds_dgram *d)
-{
-#if defined(__x86_64__)
-	if (ds_one_thread()) {
-		__asm__ volatile("subl $1, %0" : "+m"(d->sleepers) : : "memory");
-		return;
-	}
-#endif
-	__atomic_sub_fetch(&d->sleepers, 1, __ATOMIC_SEQ_CST);
-}
+/* ds_dg_sleep for one without flows, which holds no lock. */
+static inline void ds_dg_asleep(struct ds_dgram *d) { ds_add_shared(&d->sleepers, 1); }
+static inline void ds_dg_awoke(struct ds_dgram *d) { ds_add_shared(&d->sleepers, -1); }
 /* The same for one that waits for a set of which *sets counts the sleepers. */
 void ds_dg_rest(struct ds_dgram *d, int fd) DS_HIDDEN;
 /* FIONREAD: the size of the next datagram from its flows; -1: there is none. */

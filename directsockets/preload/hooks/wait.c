@@ -35,13 +35,11 @@ static bool poll_uncounted(struct waits *w, const struct pollfd *fds, nfds_t n)
 	return all;
 }
 
-EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
+/* poll of a set that has sockets of ours: apart, so that any other goes to the kernel by a jump. */
+OURS int poll_set(struct pollfd *fds, nfds_t n, int ms)
 {
 	struct timespec t;
 	WAITS(uncounted);
-
-	if (!poll_ours(fds, n))
-		return REAL(poll)(fds, n, ms);
 	bool all = poll_uncounted(&uncounted, fds, n), alone = ds_one_thread();
 	if (all && (alone || (ms >= 0 && ms <= CALL_WAIT_MS)))
 		return REAL(poll)(fds, n, ms);
@@ -54,6 +52,11 @@ EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
 	if (!alone)
 		waits_end(&uncounted);
 	return wait_poll(fds, n, from_ms(&t, ms), NULL, &uncounted);
+}
+
+EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
+{
+	return poll_ours(fds, n) ? poll_set(fds, n, ms) : REAL(poll)(fds, n, ms);
 }
 ALIAS(__poll, poll);
 
@@ -128,12 +131,13 @@ static bool select_uncounted(struct waits *w, int n, const fd_set *in, const fd_
 	return set_uncounted(w, except, n) && all;
 }
 
-EXPORT int select(int n, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout)
+/* As poll_set. */
+OURS int select_set(int n, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout)
 {
 	struct timespec t, left = {0, 0};
 	WAITS(uncounted);
 
-	if (!select_ours(n, in, out, except) || (timeout && (!ds_writable(timeout, sizeof *timeout) || timeout->tv_sec < 0 || timeout->tv_usec < 0)) ||
+	if ((timeout && (!ds_writable(timeout, sizeof *timeout) || timeout->tv_sec < 0 || timeout->tv_usec < 0)) ||
 	    select_uncounted(&uncounted, n, in, out, except))
 		return REAL(select)(n, in, out, except, timeout);
 	if (timeout)
@@ -142,6 +146,11 @@ EXPORT int select(int n, fd_set *in, fd_set *out, fd_set *except, struct timeval
 	if (timeout)
 		*timeout = (struct timeval){left.tv_sec, left.tv_nsec / 1000};
 	return rc;
+}
+
+EXPORT int select(int n, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout)
+{
+	return select_ours(n, in, out, except) ? select_set(n, in, out, except, timeout) : REAL(select)(n, in, out, except, timeout);
 }
 ALIAS(__select, select);
 
