@@ -32,6 +32,7 @@ static struct ds_dgram *take(void)
 	if (used == SOCKETS)
 		return NULL;
 	d = &pool[used];
+	d->users = DS_DG_FREE;
 	__atomic_store_n(&used, used + 1, __ATOMIC_RELEASE);
 	return d;
 }
@@ -48,13 +49,16 @@ struct ds_dgram *ds_dg_new(int family, int nonblock)
 		uint32_t serial = d->serial + 1;
 		bool dests = d->peer.sent || d->dests[0].since; /* as ds_dg_dest leaves it */
 
-		memset(d, 0, dests ? sizeof *d : offsetof(struct ds_dgram, dests));
+		/* Not the references: a call that comes late may hold it for a moment. */
+		memset((char *)d + offsetof(struct ds_dgram, nfds), 0, (dests ? sizeof *d : offsetof(struct ds_dgram, dests)) -
+			offsetof(struct ds_dgram, nfds));
 		d->serial = serial;
 		d->id = 0xc0000000u | (serial & 0x1fff) << 16 | (uint32_t)(d - pool);
 		d->family = (uint8_t)family;
 		d->nonblock = (uint8_t)nonblock;
-		d->users = d->nfds = 1;
+		d->nfds = 1;
 		d->open = true;
+		__atomic_add_fetch(&d->users, 1 - DS_DG_FREE, __ATOMIC_ACQ_REL);
 	}
 	ds_own_unlock(&lock);
 	errno = saved;

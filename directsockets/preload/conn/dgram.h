@@ -28,6 +28,7 @@ enum {
 	DS_DG_DESTS = 32,  /* destinations that a socket remembers */
 	DS_DG_SETS = 4,    /* epoll sets that a socket may be in */
 	DS_DG_CONTROL = 256,
+	DS_DG_FREE = -(1 << 30), /* added to the references of a socket that has none */
 };
 
 /* A flow to a socket. */
@@ -87,7 +88,7 @@ struct ds_dg_dest {
 };
 
 struct ds_dgram {
-	int users;  /* references: one for all descriptors, one for each call */
+	int users;  /* references: one for all descriptors, one for each call; first (dgpool.c) */
 	int nfds;
 	bool open;
 	uint8_t family;
@@ -165,7 +166,7 @@ void ds_dg_entry_put(struct ds_entry *e, int why) DS_HIDDEN;
 /* ---- sockets (dgsock.c) ------------------------------------------------------------- */
 
 static inline void ds_dg_hold(struct ds_dgram *d) { ds_add_shared(&d->users, 1); }
-/* Drops a reference; ds_dg_end: the last one is dropped. */
+/* Drops a reference; ds_dg_end: the last one is dropped, and whoever claims d frees it. */
 void ds_dg_end(struct ds_dgram *d) DS_HIDDEN;
 static inline void ds_dg_put(struct ds_dgram *d)
 {

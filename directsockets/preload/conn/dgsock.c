@@ -163,9 +163,11 @@ static void end(void *arg)
 
 void ds_dg_end(struct ds_dgram *d)
 {
-	int saved = errno;
+	int saved = errno, zero = 0;
 
-	if (!DS_GET(d->open)) /* it was closed while a call began, which held it for a moment */
+	/* A call that found its descriptor just before it was closed holds it for a moment, and drops
+	 * the last reference once more: one of the two ends it. */
+	if (!__atomic_compare_exchange_n(&d->users, &zero, DS_DG_FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return;
 	if (d->announced || d->nin || d->nout || d->claiming || d->line)
 		ds_setup_do(end, d);

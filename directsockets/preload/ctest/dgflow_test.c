@@ -242,6 +242,27 @@ static void plain(void)
 	close(fd);
 }
 
+// A call that has found the descriptor before another thread closed it holds the socket for a
+// moment: neither that one nor the next at its place is freed by this.
+static void late_call(void)
+{
+	struct ds_dgram *d = ds_dg_new(AF_INET, DS_NONBLOCK_UNKNOWN);
+
+	ds_dg_put(d);
+	ds_dg_hold(d);
+	ds_dg_put(d);
+	struct ds_dgram *one = ds_dg_new(AF_INET, DS_NONBLOCK_UNKNOWN), *two = ds_dg_new(AF_INET, DS_NONBLOCK_UNKNOWN);
+	CHECK(one != two, "its place was freed twice");
+	ds_dg_put(two);
+	ds_dg_put(one);
+	ds_dg_hold(one);
+	two = ds_dg_new(AF_INET, DS_NONBLOCK_UNKNOWN);
+	CHECK(two == one, "the places are not taken by turns: the test shows nothing");
+	ds_dg_put(one);
+	CHECK(two->open && ds_dg_by_id(two->id) == two, "a late call has freed the next socket");
+	ds_dg_put(two);
+}
+
 // After a fork that was not prepared both processes have all sockets for good.
 static void unprepared(void)
 {
@@ -468,6 +489,7 @@ int main(void)
 	told();
 	plain();
 	forked();
+	late_call();
 	unprepared();
 	sleeps();
 	laps();
