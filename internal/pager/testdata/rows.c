@@ -1,5 +1,5 @@
-/* Fills as many MiB as it is told to, and checks them in rows, forwards, backwards and in steps; with
- * a second argument forwards only. */
+/* Fills as many MiB as it is told to, and checks them in rows, forwards, backwards and in steps;
+ * with a second argument forwards only. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
