@@ -20,7 +20,8 @@ import (
 )
 
 // otherHost attaches a host to the lab's bridge that has another kernel, as far as this one can
-// tell: its TCP is netstack's, behind a packet socket. It echoes what comes to a port of 172.30.0.9.
+// tell: its TCP is netstack's, behind a packet socket. It echoes what comes to a port of
+// 172.30.0.9.
 func (l *lab) otherHost(port uint16) {
 	t := l.t
 	t.Helper()

@@ -165,8 +165,8 @@ void ds_dg_end(struct ds_dgram *d)
 {
 	int saved = errno, zero = 0;
 
-	/* A call that found its descriptor just before it was closed holds it for a moment, and drops
-	 * the last reference once more: one of the two ends it. */
+	/* A call that found its descriptor just before it was closed holds it for a moment, and
+	 * drops the last reference once more: one of the two ends it. */
 	if (!__atomic_compare_exchange_n(&d->users, &zero, DS_DG_FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return;
 	if (d->announced || d->nin || d->nout || d->claiming || d->line)
