@@ -197,17 +197,17 @@ if [ "${1:-}" = quick ]; then
 	conclude
 fi
 
-# Five lanes beside each other, of which each does one thing after the other.
+# Four lanes beside each other, of which each does one thing after the other.
 programs() {
 	step "programs of others, with their data checked" tests -timeout 60m ./test/suites -rounds 2
 	step "soak for ${SOAKTIME:=30s}" tests -timeout 60m ./test/soak -soak.time "$SOAKTIME"
 	step "kill matrix, reduced" tests -timeout 60m ./test/killmatrix
 	step "tests under pressure" tests -timeout 60m ./test/pressure
+	step "end-to-end tests of exn-run" tests -timeout 60m -run '^TestRootRun' ./test
 }
 # The end-to-end tests run real programs against timeouts of theirs, and the
 # race detector has nothing to find there that the packages' own tests do not.
 nodes() { step "end-to-end tests" tests -timeout 60m -skip '^TestRootRun' ./test; }
-runs() { step "end-to-end tests of exn-run" tests -timeout 60m -run '^TestRootRun' ./test; }
 others() {
 	analysis
 	step "allocation budgets, which the race detector would upset" allocations
@@ -217,7 +217,6 @@ others() {
 }
 beside programs
 beside nodes
-beside runs
 beside others
 step "tests, with the race detector" raced
 joined
