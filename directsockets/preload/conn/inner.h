@@ -11,7 +11,8 @@
  *   habit.c offer.c setup.c       when to offer; offers; phases: from the shadow to a segment
  *   inherited.c ready.c spin.c    inherited connections, readiness, spinning before sleeping
  *   bell.c sleep.c                the doorbell; sleeping until a connection is ready
- *   send.c recv.c zerocopy.c      bytes
+ *   send.c recv.c recvbefore.c    bytes
+ *   zerocopy.c
  *   end.c                         the end of a connection
  *
  * The phase says whether there is a segment; where each direction is, in a segment or on
@@ -227,6 +228,9 @@ void ds_owe(struct ds_sock *s, int error) DS_HIDDEN;
 /* What a read into iov tells where the shadow says end of file: 0, or -1 and the error that is
  * owed, once. */
 ssize_t ds_end(struct ds_sock *s, const struct iovec *iov, int n) DS_HIDDEN;
+/* Reads from the shadow what belongs before the segment's data: bytes, 0 at the end of file, or -1
+ * and errno; ESTALE: the direction has changed, look again. With the lock of rx. */
+ssize_t ds_recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int flags) DS_HIDDEN;
 ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early) DS_HIDDEN;
 
 /* ds_cursor: a cursor at the beginning of iov, of at most DS_MAX_RW bytes as in the kernel; false
