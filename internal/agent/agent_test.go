@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,21 +46,24 @@ func serveEcho(addr string) error {
 	if err != nil {
 		return err
 	}
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c)
-			}()
-		}
-	}()
+	go echo(ln)
 	fmt.Println("ready")
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return errors.Join(err, ln.Close())
+}
+
+// echo returns what comes, on each connection, until ln is closed.
+func echo(ln net.Listener) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			_, _ = io.Copy(c, c)
+		}()
+	}
 }
 
 // askEcho makes connections until one is direct both ways, and checks each echo.

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"io"
 	"net"
 	"testing"
 
@@ -67,16 +66,7 @@ func (l *lab) otherHost(port uint16) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c)
-			}()
-		}
+		echo(ln)
 	}()
 	t.Cleanup(func() { ln.Close(); <-done })
 }
