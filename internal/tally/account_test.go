@@ -142,6 +142,8 @@ func TestGrave(t *testing.T) {
 		`got {"ok":false,"rx_drop_checksum":1}`:                      true,
 		`got {"rx_drop_checksum":0,"detail":"checksum of 5 is bad"}`: true,
 		`got {"rx_drop_checksum":07}`:                                true,
+		"        corrupt                 0":                          false,
+		"        leaks                   10":                         true,
 	} {
 		if got := grave(line); got != want {
 			t.Errorf("%s: %v, want %v", line, got, want)

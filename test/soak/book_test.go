@@ -139,6 +139,9 @@ func (b *book) tellLocked(r record) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s from node %d to %d (%s), %s, from %s for %v: %s", r.Kind, r.Client, r.Server, r.Program, r.Phase,
 		r.Start.Format("15:04:05.000"), r.End.Sub(r.Start).Round(time.Millisecond), r.Err)
+	if r.Silent {
+		text.WriteString(" (before a byte had come)")
+	}
 	if r.By != "" {
 		fmt.Fprintf(&text, " (says the %s)", r.By)
 	}
