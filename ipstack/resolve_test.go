@@ -205,7 +205,7 @@ func TestAnswersForOwnAddressesOnly(t *testing.T) {
 				a.leave()
 				c := w.add(3, f.a+f.mask)
 				c.send(p)
-				w.advance(2 * time.Second)
+				w.advance((nudMulticastProbes + 1) * nudRetransmit)
 				b.expect()
 				if got := len(c.host.take()); got != 1 {
 					t.Errorf("%d ICMP errors", got)

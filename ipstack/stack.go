@@ -35,7 +35,7 @@ const (
 	nudDelayFirstProbe = 100 * time.Millisecond
 	nudRetransmit      = 250 * time.Millisecond
 	nudUnicastProbes   = 3
-	nudMulticastProbes = 4 // an unknown neighbour is given up after a second
+	nudMulticastProbes = 12 // an unknown neighbour is given up after three seconds, as by Linux
 )
 
 // Stack is the IP layer of a node.

@@ -55,7 +55,7 @@ func TestWatchedPacketsAreBounded(t *testing.T) {
 	if n := a.pending.Load(); n != maxPendingErrors {
 		t.Errorf("%d packets watched, want %d", n, maxPendingErrors)
 	}
-	w.advance(2 * time.Second)
+	w.advance((nudMulticastProbes + 1) * nudRetransmit)
 	if got := len(a.host.take()); got != maxPendingErrors {
 		t.Errorf("%d ICMP errors, want %d", got, maxPendingErrors)
 	}

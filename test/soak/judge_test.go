@@ -98,15 +98,24 @@ const handshakeTime = 5 * time.Second
 // client cannot be reached (an ICMP error, or no route for the SYN-ACK that it repeats), and
 // answers the client's data with a reset. Every network does so.
 func (f fault) halfOpen(r record) bool {
-	return r.Phase == phaseData && r.Silent && f.Start.Before(r.Start.Add(handshakeTime)) && strings.Contains(r.Err, "onnection reset")
+	return r.Phase == phaseData && r.Silent && f.Start.Before(r.Start.Add(handshakeTime)) && r.reset()
 }
 
-// unreachable reports whether r did not come up because the neighbour was not found. exnet gives
-// that up after a second, in which a machine may be too busy to answer; so it is as with datagrams:
-// it should be rare.
+// unreachable reports whether r did not come up because a neighbour was not found, by its client
+// or, as halfOpen says, by its server. exnet gives that up after three seconds, in which a machine
+// may be too busy to answer; so it is as with datagrams: it should be rare.
 func (r record) unreachable() bool {
-	return r.Phase == phaseConnect && (strings.Contains(strings.ToLower(r.Err), "no route to host") || r.Kind == "curl" && strings.Contains(r.Err, "exit status 7"))
+	switch r.Phase {
+	case phaseConnect:
+		return strings.Contains(strings.ToLower(r.Err), "no route to host") || r.Kind == "curl" && strings.Contains(r.Err, "exit status 7")
+	case phaseData:
+		return r.Silent && r.reset()
+	}
+	return false
 }
+
+// reset reports whether the other end answered with a reset.
+func (r record) reset() bool { return strings.Contains(r.Err, "onnection reset") }
 
 // judge returns the fault that excuses r, if there is one.
 func judge(r record, faults []fault) (fault, bool) {
@@ -164,6 +173,21 @@ func TestJudge(t *testing.T) {
 	} {
 		if _, got := judge(tt.r, []fault{tt.f}); got != tt.want {
 			t.Errorf("%s: excused: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		r    record
+		want bool
+	}{
+		{"a half-open one", half, true},
+		{"one that had come up", data, false},
+		{"a half-open one that timed out", with(func(r *record) { r.Silent, r.Err = true, "timeout" }), false},
+		{"no neighbour", with(func(r *record) { r.Phase, r.Err = phaseConnect, "connect: no route to host" }), true},
+		{"refused", with(func(r *record) { r.Phase, r.Err = phaseConnect, "connection refused" }), false},
+	} {
+		if got := tt.r.unreachable(); got != tt.want {
+			t.Errorf("%s: not found: %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }
