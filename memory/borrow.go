@@ -149,7 +149,7 @@ func borrow(ctx context.Context, conn *net.UnixConn, cfg Config) (*Segment, erro
 	done := make(chan struct{})
 	var way path
 	if m.Flags&wire.FlagFar != 0 {
-		way, err = newWindow(conn, fds[0], done)
+		way, err = newWindow(conn, fds[0], m.E, done)
 	} else {
 		way, err = shm.MapLoan(fds[0], int64(m.B))
 		if errors.Is(err, shm.ErrCut) { // it has been taken back already

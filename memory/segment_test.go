@@ -102,6 +102,43 @@ func testBorrow(t *testing.T, start func(testing.TB, ...pool.Config) *pooltest.F
 	}
 }
 
+// Many at once read and write pieces of all sizes, more than there are slots for, and each finds
+// what it wrote.
+func TestManyAtOnce(t *testing.T) { each(t, testManyAtOnce) }
+
+func testManyAtOnce(t *testing.T, start func(testing.TB, ...pool.Config) *pooltest.Fabric) {
+	const goroutines, each = 12, 4 << 20
+	f := start(t, pool.Config{}, pool.Config{Limits: pool.Limits{Lend: goroutines * each}})
+	s := borrow(t, f, memory.Config{Size: goroutines * each})
+	var all sync.WaitGroup
+	for g := range goroutines {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(1, uint64(g)))
+			mine, p := make([]byte, each), make([]byte, each)
+			for i := range 12 {
+				n := 1 + r.IntN(1<<(10+i))
+				at := r.IntN(each - n + 1)
+				for j := range n {
+					mine[at+j] = byte(i*g + j*j>>5)
+				}
+				if _, err := s.WriteAt(mine[at:at+n], int64(g*each+at)); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.ReadAt(p[at:at+n], int64(g*each+at)); err != nil {
+					t.Error(err)
+				}
+				if !bytes.Equal(p[at:at+n], mine[at:at+n]) {
+					t.Errorf("%d bytes at %d are not what was written", n, at)
+				}
+			}
+			if _, err := s.ReadAt(p, int64(g*each)); err != nil || !bytes.Equal(p, mine) {
+				t.Errorf("all of a part: %v, or other bytes", err)
+			}
+		})
+	}
+	all.Wait()
+}
+
 // Discard at all kinds of boundaries leaves exactly the rest.
 func TestDiscard(t *testing.T) { each(t, testDiscard) }
 

@@ -2,7 +2,10 @@ package memory
 
 import (
 	"fmt"
+	"math"
+	"math/bits"
 	"net"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,26 +23,38 @@ type window struct {
 	conn   *net.UnixConn
 	shared *shm.Foreign
 	memory foreign.Memory
-	slots  chan uint32 // those that are free
+	span   int // slots that one operation may have, in a row
 	done   <-chan struct{}
-	answer [wire.Slots]chan wire.Status
+	answer [wire.Slots]chan wire.Status // by an operation's first slot
+
+	mu sync.Mutex
+	// free: slots, a bit each.
+	free  uint64        // +checklocks:mu
+	freed chan struct{} // told when slots become free
 }
 
 // ahead is how many slots one read or write fills at the same time.
 const ahead = 8
 
+// most is how many slots an operation has at most: each wakes the node and this program once, and
+// copies what has come only when all of it has.
+const most = 4
+
 // busyPause is the pause before an operation that the node could not take is tried again.
 const busyPause = time.Millisecond
 
-func newWindow(conn *net.UnixConn, fd int, done <-chan struct{}) (path, error) {
+// newWindow maps a window. span is what the node says of the slots that one operation may have.
+func newWindow(conn *net.UnixConn, fd int, span uint64, done <-chan struct{}) (path, error) {
 	m, err := shm.MapShared(fd, wire.WindowSize, wire.WindowSize, unix.F_SEAL_SHRINK, true)
 	if err != nil {
 		return nil, err
 	}
-	w := &window{conn: conn, shared: m, memory: m.Memory(), done: done, slots: make(chan uint32, wire.Slots)}
+	w := &window{
+		conn: conn, shared: m, memory: m.Memory(), done: done, span: int(max(1, min(span, most))),
+		free: math.MaxUint64, freed: make(chan struct{}, 1),
+	}
 	for i := range w.answer {
 		w.answer[i] = make(chan wire.Status, 1)
-		w.slots <- uint32(i)
 	}
 	return w, nil
 }
@@ -61,9 +76,10 @@ func (w *window) ended(m wire.Message) {
 	}
 }
 
-// piece is a part of a read or write that has a slot.
+// piece is a part of a read or write that has slots.
 type piece struct {
-	slot   uint32
+	slot   uint32 // the first
+	slots  int
 	p      []byte
 	off, n int64
 }
@@ -76,51 +92,96 @@ func (w *window) WriteAt(p []byte, off int64) error { return w.move(wire.OpPut, 
 
 // Discard implements path.
 func (w *window) Discard(off, n int64) error {
-	slot, ok := w.take(true)
-	if !ok {
+	slot, _ := w.take(1, true)
+	if slot == none {
 		return shm.ErrCut
 	}
-	return w.finish(wire.OpZero, piece{slot: slot, off: off, n: n}, w.start(wire.OpZero, piece{slot: slot, off: off, n: n}))
+	c := piece{slot: slot, slots: 1, off: off, n: n}
+	return w.finish(wire.OpZero, c, w.start(wire.OpZero, c))
 }
 
 // Close implements path. Those who wait for an answer see the end of the lease.
 func (w *window) Close() {}
 
-// take takes a free slot, and waits for one if wait is set.
-func (w *window) take(wait bool) (slot uint32, ok bool) {
-	select {
-	case slot = <-w.slots:
-		return slot, true
-	default:
-	}
-	if !wait {
-		return 0, false
-	}
-	select {
-	case slot = <-w.slots:
-		return slot, true
-	case <-w.done:
-		return 0, false
+// none is no slot.
+const none = wire.Slots
+
+// take takes up to n free slots in a row, those first that were used before, which are in the
+// CPU's caches. If none is free it waits, if it is to; none: it did not, or the lease has ended.
+func (w *window) take(n int, wait bool) (slot uint32, slots int) {
+	for {
+		w.mu.Lock()
+		slot, slots = row(w.free, n)
+		w.free &^= (1<<slots - 1) << slot
+		left := w.free != 0
+		w.mu.Unlock()
+		if slots > 0 && left {
+			w.tell()
+		}
+		if slots > 0 {
+			return slot, slots
+		}
+		if !wait {
+			return none, 0
+		}
+		select {
+		case <-w.freed:
+		case <-w.done:
+			return none, 0
+		}
 	}
 }
 
-// move reads or writes, up to ahead pieces at the same time. It waits for a slot only while it has
+// row finds up to n bits in a row: the first that are as many as there are.
+func row(free uint64, n int) (first uint32, found int) {
+	for ; n > 0; n-- {
+		begin := free // where n in a row begin
+		for i := range n {
+			begin &= free >> i
+		}
+		if begin != 0 {
+			return uint32(bits.TrailingZeros64(begin)), n
+		}
+	}
+	return none, 0
+}
+
+// give gives slots back.
+func (w *window) give(c piece) {
+	w.mu.Lock()
+	w.free |= (1<<c.slots - 1) << c.slot
+	w.mu.Unlock()
+	w.tell()
+}
+
+// tell wakes one of those that wait for a slot, who wakes the next.
+func (w *window) tell() {
+	select {
+	case w.freed <- struct{}{}:
+	default: // one is woken already
+	}
+}
+
+// move reads or writes, several pieces at the same time. It waits for a slot only while it has
 // none, so that two of them never wait for each other.
 func (w *window) move(op wire.Op, p []byte, off int64) (err error) {
 	var under []piece
+	room := ahead // slots
 	for len(p) > 0 || len(under) > 0 {
-		if len(p) > 0 && err == nil && len(under) < ahead {
-			if slot, ok := w.take(len(under) == 0); ok {
-				n := min(int64(len(p)), wire.SlotSize, wire.PartSize-off%wire.PartSize)
-				c := piece{slot, p[:n], off, n}
+		if len(p) > 0 && err == nil && room > 0 {
+			n := min(int64(len(p)), int64(min(room, w.span))*wire.SlotSize, wire.PartSize-off%wire.PartSize)
+			if slot, slots := w.take(int((n+wire.SlotSize-1)/wire.SlotSize), len(under) == 0); slots > 0 {
+				n = min(n, int64(slots)*wire.SlotSize)
+				c := piece{slot, slots, p[:n], off, n}
 				if op == wire.OpPut {
 					w.at(c).Fill(c.p)
 				}
 				if err = w.start(op, c); err != nil {
-					w.slots <- slot
+					w.give(c)
 					continue
 				}
 				under = append(under, c)
+				room -= slots
 				p, off = p[n:], off+n
 				continue
 			}
@@ -134,6 +195,7 @@ func (w *window) move(op wire.Op, p []byte, off int64) (err error) {
 		if e := w.finish(op, under[0], nil); err == nil {
 			err = e
 		}
+		room += under[0].slots
 		under = under[1:]
 		if err != nil {
 			p = nil
@@ -160,7 +222,7 @@ func (w *window) finish(op wire.Op, c piece, err error) error {
 		var s wire.Status
 		select {
 		case s = <-w.answer[c.slot]:
-		case <-w.done: // the slot is not used again
+		case <-w.done: // the slots are not used again
 			return shm.ErrCut
 		}
 		if s == wire.StatusBusy {
@@ -171,7 +233,7 @@ func (w *window) finish(op wire.Op, c piece, err error) error {
 		if s == wire.StatusOK && op == wire.OpGet {
 			w.at(c).CopyTo(c.p)
 		}
-		w.slots <- c.slot
+		w.give(c)
 		return failure(s)
 	}
 	return err

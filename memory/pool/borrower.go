@@ -176,7 +176,7 @@ func (s *Server) borrow(b *borrower, m wire.Message) bool {
 			g, reply = s.lendAnywhere(b, r, m.E)
 		}
 	}
-	reply.Op, reply.Number, reply.A = m.Op, m.Number, wire.Version
+	reply.Op, reply.Number, reply.A, reply.E = m.Op, m.Number, wire.Version, 0
 	if reply.Status != wire.StatusOK {
 		s.mu.Lock()
 		s.count.NotBorrowed++
@@ -192,7 +192,7 @@ func (s *Server) borrow(b *borrower, m wire.Message) bool {
 			b.post(wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusMemory, Node: g.node})
 			return false
 		}
-		b.window, reply.Flags = w, wire.FlagFar
+		b.window, reply.Flags, reply.E = w, wire.FlagFar, wire.Span
 		g.fd = w.fd
 	} else {
 		defer unix.Close(g.fd)

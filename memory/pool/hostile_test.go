@@ -139,6 +139,7 @@ func TestBreaksRules(t *testing.T) {
 				"a node's":            {Op: wire.OpLend, A: wire.Version, B: 4096},
 				"no such operation":   {Op: 999},
 				"a slot past the end": {Op: wire.OpGet, Number: wire.Slots, B: 1},
+				"the last of several": {Op: wire.OpPut, Number: wire.Slots - 1, B: wire.SlotSize + 1},
 			}
 			if name == "near" {
 				messages["no window"] = wire.Message{Op: wire.OpGet, B: 1}
@@ -177,16 +178,17 @@ func TestBreaksRules(t *testing.T) {
 func TestFarOffsets(t *testing.T) {
 	f := pooltest.NewFar(t, pool.Config{}, pool.Config{Limits: pool.Limits{Lend: 8 << 20}})
 	p := connect(t, f)
-	p.borrow(1 << 20)
+	p.borrow(4 << 20)
 	for what, m := range map[string]wire.Message{
-		"past the end":   {Op: wire.OpGet, A: 1 << 20, B: 1},
-		"over the end":   {Op: wire.OpPut, A: 1<<20 - 1, B: 2},
+		"past the end":   {Op: wire.OpGet, A: 4 << 20, B: 1},
+		"over the end":   {Op: wire.OpPut, A: 4<<20 - 1, B: 2},
 		"far away":       {Op: wire.OpGet, A: 1 << 63, B: 4096},
 		"it wraps":       {Op: wire.OpGet, A: 1<<64 - 4096, B: 8192},
 		"nothing":        {Op: wire.OpPut},
-		"too much":       {Op: wire.OpGet, B: wire.SlotSize + 1},
+		"too much":       {Op: wire.OpGet, B: wire.Span*wire.SlotSize + 1},
+		"too much, last": {Op: wire.OpGet, Number: wire.Slots - 1, B: 4 << 20},
 		"zero, unwhole":  {Op: wire.OpZero, A: 1, B: 4096},
-		"zero, past end": {Op: wire.OpZero, A: 1 << 20, B: 4096},
+		"zero, past end": {Op: wire.OpZero, A: 4 << 20, B: 4096},
 	} {
 		p.say(m)
 		if got, _, ok := p.hear(); !ok || got.Op != m.Op || got.Status != wire.StatusInvalid {

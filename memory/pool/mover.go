@@ -96,8 +96,9 @@ type window struct {
 	memory *shm.Foreign
 	region *atu.Region
 
-	mu   sync.Mutex
-	busy [wire.Slots]bool // +checklocks:mu
+	mu sync.Mutex
+	// busy: slots, a bit each.
+	busy uint64 // +checklocks:mu
 }
 
 // open makes a window.
@@ -121,18 +122,33 @@ func (w *window) close() {
 	w.memory.Retire()
 }
 
-func (w *window) take(slot uint32) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	was := w.busy[slot]
-	w.busy[slot] = true
-	return !was
+// slotsOf returns the slots of an operation, a bit each; 0: there are none such. One that has no
+// bytes, or too many, has its first slot.
+func slotsOf(m wire.Message) uint64 {
+	n := uint64(1)
+	if m.Op != wire.OpZero && m.B > 0 && m.B <= wire.Span*wire.SlotSize {
+		n = (m.B-1)/wire.SlotSize + 1
+	}
+	if uint64(m.Number)+n > wire.Slots {
+		return 0
+	}
+	return (1<<n - 1) << m.Number
 }
 
-func (w *window) free(slot uint32) {
+func (w *window) take(slots uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.busy[slot] = false
+	if slots == 0 || w.busy&slots != 0 {
+		return false
+	}
+	w.busy |= slots
+	return true
+}
+
+func (w *window) free(slots uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy &^= slots
 }
 
 // errSlot says that a process breaks the rules of its window.
@@ -143,13 +159,14 @@ func (v *mover) start(b *borrower, m wire.Message) error {
 	if m.Op != wire.OpGet && m.Op != wire.OpPut && m.Op != wire.OpZero {
 		return fmt.Errorf("%w: operation %d", wire.ErrMessage, m.Op)
 	}
-	if m.Number >= wire.Slots || !b.window.take(m.Number) {
+	slots := slotsOf(m)
+	if !b.window.take(slots) {
 		return errSlot
 	}
 	answer := wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusInvalid}
 	size := uint64(b.size)
 	if m.B == 0 || m.B > size || m.A > size-m.B {
-		b.window.free(m.Number)
+		b.window.free(slots)
 		b.post(answer)
 		return nil
 	}
@@ -157,14 +174,14 @@ func (v *mover) start(b *borrower, m wire.Message) error {
 		b.server.freeing.Go(func() {
 			a := b.from.(*peer).call(wire.Message{Op: wire.OpZero, D: b.id, A: m.A, B: m.B})
 			answer.Status = a.Status
-			b.window.free(m.Number)
+			b.window.free(slots)
 			b.post(answer)
 		})
 		return nil
 	}
 	part, at := m.A/wire.PartSize, m.A%wire.PartSize
-	if m.B > wire.SlotSize || at+m.B > wire.PartSize {
-		b.window.free(m.Number)
+	if m.B > wire.Span*wire.SlotSize || at+m.B > wire.PartSize {
+		b.window.free(slots)
 		b.post(answer)
 		return nil
 	}
@@ -179,7 +196,7 @@ func (v *mover) start(b *borrower, m wire.Message) error {
 		default:
 			answer.Status = wire.StatusLost
 		}
-		b.window.free(m.Number)
+		b.window.free(slots)
 		b.post(answer)
 	}
 	var err error
@@ -195,7 +212,7 @@ func (v *mover) start(b *borrower, m wire.Message) error {
 	if errors.Is(err, fabric.ErrAgain) {
 		answer.Status = wire.StatusBusy
 	}
-	b.window.free(m.Number)
+	b.window.free(slots)
 	b.post(answer)
 	return nil
 }

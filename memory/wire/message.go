@@ -24,9 +24,11 @@ const (
 	Descriptors = 3
 )
 
-// The window of a lease of another host: slots, each for one operation at a time.
+// The window of a lease of another host: slots, each for one operation at a time, which has up to
+// Span of them in a row.
 const (
 	Slots      = 64
+	Span       = 8
 	SlotSize   = 256 << 10
 	WindowSize = Slots * SlotSize
 	// PartSize is a part of such a lease. No operation crosses from one to the next.
