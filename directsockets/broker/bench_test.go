@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -66,6 +67,22 @@ func BenchmarkSetUp(b *testing.B) {
 		}
 		unix.Close(r.Segment)
 		unix.Close(r.Bell)
+	}
+}
+
+// BenchmarkConnect is a program that comes and goes: its connection to the broker, until it has the
+// broker's greeting.
+func BenchmarkConnect(b *testing.B) {
+	s, _ := startServer(b, Config{})
+	b.ReportAllocs()
+	for b.Loop() {
+		c, err := client.Dial(client.Config{Path: s.Path()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := errors.Join(c.Wait(b.Context()), c.Close()); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -2,7 +2,7 @@ package caller
 
 import (
 	"fmt"
-	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -83,25 +83,34 @@ func containerIn(line string) (end int) {
 	return 0
 }
 
-// maxGroups bounds what is read of a process's cgroups, in bytes: a few dozen paths.
-const maxGroups = 1 << 16
+// What is read of a process's cgroups, in bytes: a few lines at first, and a few dozen paths at the
+// most.
+const (
+	fewGroups = 1 << 10
+	maxGroups = 1 << 16
+)
 
-// homeOf reads the home of a process.
+// homeOf reads the home of a process. Each client that connects has it read: package os, whose files
+// are polled, would take twice as long.
 func homeOf(pid string) (h Home, ok bool) {
-	f, err := os.Open("/proc/" + pid + "/cgroup")
+	fd, err := unix.Open("/proc/"+pid+"/cgroup", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return h, false
 	}
-	defer f.Close()
-	b := make([]byte, maxGroups)
-	n := 0
-	for n < len(b) {
-		k, err := f.Read(b[n:])
-		if n += k; err != nil || k == 0 {
+	defer unix.Close(fd)
+	b := make([]byte, 0, fewGroups)
+	for len(b) < maxGroups {
+		b = slices.Grow(b, 1)
+		n, err := unix.Read(fd, b[len(b):cap(b)])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
 			break
 		}
+		b = b[:len(b)+n]
 	}
-	return HomeIn(b[:n]), n > 0
+	return HomeIn(b), len(b) > 0
 }
 
 // ownHome is this process's.
