@@ -213,7 +213,9 @@ func (l *lab) start1(n *netns.NS, role, arg string) *chat {
 // run starts a program, which the end of the test ends by its standard input.
 func (l *lab) run(n *netns.NS, cmd *exec.Cmd) *chat {
 	l.t.Helper()
-	cmd.Stderr = os.Stderr
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
 	c := &chat{t: l.t, cmd: cmd}
 	var err error
 	if c.in, err = cmd.StdinPipe(); err != nil {

@@ -1,7 +1,12 @@
 package agent
 
 import (
+	"bytes"
 	"net"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -72,16 +77,31 @@ func (l *lab) otherHost(port uint16) {
 }
 
 // A connection to another host stays on TCP, also where a container of this one listens at the
-// same port, and status says why; what it carries is whole.
+// same port, and status says why, as exn-run --explain does; what it carries is whole.
 func TestRootOtherHost(t *testing.T) {
-	for _, as := range []language{inC, inGo} {
-		t.Run(as.String(), func(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		as      language
+		explain bool
+	}{{"C", inC, false}, {"Go", inGo, false}, {"explain", inC, true}} {
+		t.Run(tt.name, func(t *testing.T) {
 			l := newLab(t)
 			l.otherHost(8080)
 			l.chat(l.b, inGo, "server", "172.30.0.3", 8080)
-			near := l.chat(l.a, as, "client", "172.30.0.3", 8080)
+			near := l.chat(l.a, tt.as, "client", "172.30.0.3", 8080)
 			l.becomesDirect(l.a, near) // so that the listener is shown
-			far := l.chat(l.a, as, "client", "172.30.0.9", 8080)
+			var said bytes.Buffer
+			cmd := l.program(tt.as, "client", "172.30.0.9", 8080)
+			if tt.explain {
+				run := filepath.Join(t.TempDir(), "exn-run")
+				if out, err := exec.Command("go", "build", "-trimpath", "-o", run, "exnet/cmd/exn-run").CombinedOutput(); err != nil {
+					t.Fatalf("building exn-run: %v\n%s", err, out)
+				}
+				cmd = exec.Command(run, append([]string{"--explain", "--"}, cmd.Args...)...)
+				cmd.Stderr = &said
+			}
+			far := l.run(l.a, cmd)
+			l.see(cmd.Process.Pid)
 			if got := far.do("open"); got != "ok" {
 				t.Fatal("open: ", got)
 			}
@@ -90,7 +110,7 @@ func TestRootOtherHost(t *testing.T) {
 					t.Fatal("ask: ", got)
 				}
 				for _, x := range l.connections(l.a) {
-					if x.PID == far.cmd.Process.Pid {
+					if x.Remote.Addr() == netip.AddrFrom4([4]byte{172, 30, 0, 9}) {
 						if x.Mode == connstats.ModeDirect.String() || x.Sent.DirectBytes+x.Received.DirectBytes > 0 {
 							t.Fatalf("it is direct: %+v", x)
 						}
@@ -99,6 +119,17 @@ func TestRootOtherHost(t *testing.T) {
 				}
 				return false
 			})
+			if !tt.explain {
+				return
+			}
+			far.in.Close()
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+			const want = "172.30.0.9:8080: tcp: its other end is on another host"
+			if !strings.Contains(said.String(), want) {
+				t.Errorf("exn-run --explain says %q, want %q", said.String(), want)
+			}
 		})
 	}
 }
