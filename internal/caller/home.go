@@ -90,8 +90,8 @@ const (
 	maxGroups = 1 << 16
 )
 
-// homeOf reads the home of a process. Each client that connects has it read: package os, whose files
-// are polled, would take twice as long.
+// homeOf reads the home of a process. Each client that connects has it read: package os, whose
+// files are polled, would take twice as long.
 func homeOf(pid string) (h Home, ok bool) {
 	fd, err := unix.Open("/proc/"+pid+"/cgroup", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
