@@ -102,6 +102,38 @@ struct call call_begin(int fd, uintptr_t w)
 
 struct call call_begin_any(int fd, uintptr_t w) { return begin(fd, w); }
 
+/* The call of k, on an uncounted conn, goes on as one that conn/ knows, if it does. */
+static void grow(struct call *k, int fd)
+{
+	struct conn *c = k->early;
+
+	ds_life_settle(&c->life, fd);
+	if (conn_is(c) != CONN_KNOWN || is_stream(c, fd))
+		return;
+	int before = ds_critical_enter();
+	ds_cleanup_pop(k->slot);
+	ds_life_uncount(&c->life);
+	k->slot = ds_cleanup_push(jumped, c);
+	k->c = c;
+	k->early = NULL;
+	ds_critical_leave(before);
+	begun(c, fd);
+}
+
+/* As call_begin, of a call that may sleep if waits. One that begins while another thread makes the
+ * handle of its conn would sleep in the kernel as a user of the shadow, which keeps the conn on TCP
+ * until it ends: it waits for the handle. */
+static struct call begin_waiting(int fd, uintptr_t w, bool waits)
+{
+	struct call k = call_begin(fd, w);
+	int saved = errno;
+
+	if (__builtin_expect(k.early != NULL, 0) && waits && !ds_life_nonblock(&k.early->life))
+		grow(&k, fd);
+	errno = saved;
+	return k;
+}
+
 /* As call_uncounted; in: as call_uncounted_in. */
 static __attribute__((noinline)) struct call uncounted(int fd, uintptr_t w, bool waits, bool in)
 {
@@ -125,29 +157,11 @@ static __attribute__((noinline)) struct call uncounted(int fd, uintptr_t w, bool
 			k.early = NULL;
 		}
 	}
-	return call_begin(fd, w);
+	return begin_waiting(fd, w, waits);
 }
 
 struct call call_uncounted(int fd, uintptr_t w, bool waits) { return is_up(fd, w) ? begin(fd, w) : uncounted(fd, w, waits, false); }
 struct call call_uncounted_in(int fd, uintptr_t w, bool waits) { return is_up(fd, w) ? begin(fd, w) : uncounted(fd, w, waits, true); }
-
-/* The call of k, on an uncounted conn, goes on as one that conn/ knows, if it does. */
-static void grow(struct call *k, int fd)
-{
-	struct conn *c = k->early;
-
-	ds_life_settle(&c->life, fd);
-	if (conn_is(c) != CONN_KNOWN || is_stream(c, fd))
-		return;
-	int before = ds_critical_enter();
-	ds_cleanup_pop(k->slot);
-	ds_life_uncount(&c->life);
-	k->slot = ds_cleanup_push(jumped, c);
-	k->c = c;
-	k->early = NULL;
-	ds_critical_leave(before);
-	begun(c, fd);
-}
 
 bool call_waited(struct call *k, int *fd)
 {

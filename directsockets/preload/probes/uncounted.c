@@ -238,6 +238,72 @@ static void with_threads(void)
 	end(c, s);
 }
 
+/* The descriptor whose name is asked for slowly, and whether it is. */
+static int slow = -1, asking;
+
+/* The C library's, for this program and the library: so one thread gives a connection its handle
+ * while another begins a call. */
+int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	if (fd >= 0 && fd == __atomic_load_n(&slow, __ATOMIC_RELAXED)) {
+		__atomic_store_n(&asking, 1, __ATOMIC_RELAXED);
+		nap(200);
+	}
+	return (int)syscall(SYS_getsockname, fd, addr, len);
+}
+
+static void *sends_much(void *fd)
+{
+	static char b[300000];
+
+	put(*(int *)fd, b, sizeof b); /* too much for a connection that is uncounted */
+	return NULL;
+}
+
+static void *takes_much(void *fd)
+{
+	static char b[300000];
+
+	get(*(int *)fd, b, sizeof b);
+	return NULL;
+}
+
+/* A thread that begins to wait while another gives the connection its handle. */
+static void settling(void)
+{
+	pthread_t sender, taker, t;
+	void *got;
+	char b;
+	int c, s;
+
+	pair_cold(&c, &s);
+	asking = 0;
+	if (has_library())
+		slow = c;
+	pthread_create(&taker, NULL, takes_much, &s);
+	pthread_create(&sender, NULL, sends_much, &c);
+	while (has_library() && !__atomic_load_n(&asking, __ATOMIC_RELAXED))
+		nap(1);
+	__atomic_store_n(&slow, -1, __ATOMIC_RELAXED);
+	pthread_create(&t, NULL, waits, &c);
+	pthread_join(sender, NULL);
+	pthread_join(taker, NULL);
+	for (int i = 0; i < (has_library() ? 2000 : 5); i++) {
+		put(c, "x", 1);
+		get(s, &b, 1);
+		if (has_library() && (direct(c) & 1))
+			break;
+		if (i > 3)
+			nap(1);
+	}
+	if (has_library() && !(direct(c) & 1))
+		out("it stays on TCP");
+	put(s, "y", 1);
+	pthread_join(t, &got);
+	out("the thread has read %zu", (size_t)got);
+	end(c, s);
+}
+
 static volatile int over;
 
 static void noted(int sig) { (void)sig; }
@@ -423,6 +489,7 @@ const struct probe uncounted_probes[] = {
 	{"uncounted-options", with_options, 0},
 	{"uncounted-shutdown", after_shutdown, 0},
 	{"uncounted-threads", with_threads, 0},
+	{"uncounted-settling", settling, 0},
 	{"uncounted-beside", beside_threads, 0},
 	{"uncounted-eintr", by_signal_ends, 0},
 	{"uncounted-restart", by_signal_restarts, 0},
