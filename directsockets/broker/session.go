@@ -171,7 +171,7 @@ func (c *session) hello(m wire.Message, fds packet.Descriptors) error {
 	c.s.mu.Lock() // Connections may look
 	c.program, c.stats = m.Program, fds.Take(0)
 	c.s.mu.Unlock()
-	return c.reply(wire.Message{Type: wire.Welcome, ID: m.ID, Node: c.s.cfg.Node, Features: wire.FeatureUDP}, c.s.page.Fd())
+	return c.reply(wire.Message{Type: wire.Welcome, ID: m.ID, Node: c.s.cfg.Node, Features: wire.FeatureUDP | wire.FeatureFlow}, c.s.page.Fd())
 }
 
 // answer does what one message asks. lost: its descriptors could not be received.

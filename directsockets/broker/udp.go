@@ -253,7 +253,11 @@ func (c *session) claimUDP(m wire.Message, p proof) error {
 		c.s.mu.Unlock()
 		taken := offer{seg: seg, bell: bell}
 		defer taken.close()
-		return c.reply(wire.Message{Type: wire.Grant, ID: m.ID, Nonce: o.nonce, Client: o.key.Client, Server: o.key.Server}, seg, bell)
+		g := wire.Message{Type: wire.Grant, ID: m.ID, Nonce: o.nonce, Client: o.key.Client, Server: o.key.Server}
+		if m.KnowsFlow {
+			g.Type, g.Cookie = wire.Flow, f.sender.cookie
+		}
+		return c.reply(g, seg, bell)
 	}
 }
 

@@ -52,6 +52,15 @@ func offerFlow(t testing.TB, c *client.Client, s *net.UDPConn, key wire.Key) (bu
 	return b, refused
 }
 
+// cookieOfSocket is its number (SO_COOKIE).
+func cookieOfSocket(t testing.TB, c *net.UDPConn) (cookie uint64) {
+	t.Helper()
+	if err := rawOf(t, c).Control(func(fd uintptr) { cookie, _ = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_COOKIE) }); err != nil {
+		t.Fatal(err)
+	}
+	return cookie
+}
+
 // claimFlow claims a flow to s.
 func claimFlow(t testing.TB, c *client.Client, s *net.UDPConn) result {
 	t.Helper()
@@ -111,7 +120,7 @@ func TestFlow(t *testing.T) {
 				t.Errorf("claimed by another socket: %v", r.err)
 			}
 			r := claimFlow(t, rx, d)
-			if r.err != nil || r.Nonce != b.nonce || r.Key != key {
+			if r.err != nil || r.Nonce != b.nonce || r.Key != key || r.Cookie != cookieOfSocket(t, from) {
 				t.Fatalf("%+v, want %v", r, key)
 			}
 			if rx.FlowsOpen() || b.ended() {
@@ -262,6 +271,38 @@ func TestFlowOfAClosedSocket(t *testing.T) {
 			if why := <-refused; why != wire.Expired {
 				t.Errorf("refused because of %v", why)
 			}
+		}
+	}
+}
+
+// TestGrantOfOldClient has clients that know FLOW, and one that does not, claim a flow.
+func TestGrantOfOldClient(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	rx, tx := greetRaw(t, s.Path()), dialClient(t, client.Config{Path: s.Path()})
+	d, from := bindUDP(t, "udp4", "127.0.0.1:0", false), bindUDP(t, "udp4", "127.0.0.1:0", false)
+	key := wire.Key{Client: udpEnd(from), Server: udpEnd(d)}
+	show := func(m wire.Message) {
+		t.Helper()
+		m.UDP = true
+		if err := rawOf(t, d).Control(func(fd uintptr) { rx.show(m, int(fd)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	show(wire.Message{Type: wire.Listen, ID: 1})
+	brokertest.Eventually(t, "the receiver is shown", func() bool { return tx.Receiver(key.Server.Port()) })
+	for _, knows := range []bool{false, true} {
+		b, _ := offerFlow(t, tx, from, key)
+		brokertest.Eventually(t, "the offer is shown", tx.FlowsOpen)
+		show(wire.Message{Type: wire.Claim, ID: 2, KnowsFlow: knows})
+		m, fds := rx.next()
+		fds.Close()
+		want := wire.Message{Type: wire.Grant, ID: 2, Nonce: b.nonce, Client: key.Client, Server: key.Server}
+		if knows {
+			want.Type, want.Cookie = wire.Flow, cookieOfSocket(t, from)
+		}
+		if m != want {
+			t.Errorf("%+v, want %+v", m, want)
 		}
 	}
 }

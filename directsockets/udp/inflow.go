@@ -18,7 +18,7 @@ type inflow struct {
 	rx     *datagram.Rx
 	entry  connstats.Entry
 	count  *segment.Counters
-	cookie uint64 // of the sender's socket, as the kernel said when the flow began
+	cookie uint64 // of the sender's socket, as the broker knows it or, if it does not say, the kernel when the flow began
 	active bool
 	dirty  bool
 	moved  bool // since it was last checked
@@ -100,6 +100,9 @@ func (in *inbound) begin(g client.Granted) {
 		in.sweep()
 	}
 	cookie, found := peerOf(info.To, info.From)
+	if g.Cookie != 0 && cookie != g.Cookie { // another one has the address by now
+		found = false
+	}
 	if len(in.flows) >= maxFlows || o.plain || !found {
 		datagram.Refuse(seg, g.Bell)
 		return

@@ -26,7 +26,9 @@ func (a Attached) Client() *Client { return a.c }
 func (a Attached) Program() string { return a.c.cfg.Program }
 
 // Connected has the Client ask w from now on. The page stays the broker's.
-func (a Attached) Connected(w Way, page *wire.Page, node uint16) { a.c.connected(w, page, node) }
+func (a Attached) Connected(w Way, page *wire.Page, node uint16) {
+	a.c.connected(w, page, wire.Message{Node: node})
+}
 
 // Handle handles a message of the broker. It takes the fds that it keeps.
 func (a Attached) Handle(m wire.Message, fds packet.Descriptors) error { return a.c.handle(m, fds) }

@@ -52,6 +52,9 @@ type Granted struct {
 	Key           wire.Key
 	Nonce         wire.Nonce
 	Segment, Bell int
+	// Cookie is the number of the sender's socket (SO_COOKIE), as the broker has just seen it; 0: TCP,
+	// or a broker that does not say. Who has the sender's address later may be another one.
+	Cookie uint64
 }
 
 // Client is a process's connection to its namespace's broker. It connects by itself, and again
@@ -77,6 +80,8 @@ type Client struct {
 	// err: why there is no broker.
 	err  error  // +checklocks:mu
 	node uint16 // +checklocks:mu
+	// flows says that the broker knows FLOW.
+	flows bool // +checklocks:mu
 	// way: nil: not connected.
 	way Way // +checklocks:mu
 	// id: the last one used.
@@ -250,11 +255,12 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// connected is called when there is a broker.
-func (c *Client) connected(w Way, page *wire.Page, node uint16) {
+// connected is called when there is a broker, which has said welcome.
+func (c *Client) connected(w Way, page *wire.Page, welcome wire.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.way, c.node, c.err = w, node, nil
+	c.way, c.err = w, nil
+	c.node, c.flows = welcome.Node, welcome.Features&wire.FeatureFlow != 0
 	for a := range c.listens {
 		c.announceLocked(a)
 	}

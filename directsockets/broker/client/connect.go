@@ -88,7 +88,7 @@ func (c *Client) serve(ctx context.Context, w socketWay, in *packet.Inbound) err
 		err = m.UnmarshalBinary(b)
 		switch {
 		case err != nil:
-		case lost && m.Type == wire.Grant: // the client's side sees the end of its doorbell
+		case lost && (m.Type == wire.Grant || m.Type == wire.Flow): // the client's side sees the end of its doorbell
 			err = c.handle(wire.Message{Type: wire.None, ID: m.ID}, nil)
 		case len(fds) != m.Type.Descriptors():
 			err = fmt.Errorf("%w: %v with %d descriptors", wire.ErrRule, m.Type, len(fds))
@@ -170,11 +170,11 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, 
 	if in, err = packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors); err != nil {
 		return w, nil, err
 	}
-	page, node, err := c.greet(w, conn, in)
+	page, welcome, err := c.greet(w, conn, in)
 	if err != nil {
 		return w, nil, fmt.Errorf("%w: %w", ErrNoBroker, err)
 	}
-	c.connected(w, page, node)
+	c.connected(w, page, welcome)
 	return w, in, nil
 }
 
@@ -195,40 +195,39 @@ func dialBroker(at place) (*net.UnixConn, error) {
 }
 
 // greet exchanges HELLO and WELCOME.
-func (c *Client) greet(w socketWay, conn *net.UnixConn, in *packet.Inbound) (page *wire.Page, node uint16, err error) {
+func (c *Client) greet(w socketWay, conn *net.UnixConn, in *packet.Inbound) (page *wire.Page, welcome wire.Message, err error) {
 	b, err := wire.Message{Type: wire.Hello, ID: 1, Program: c.cfg.Program}.AppendBinary(nil)
 	if err != nil {
-		return nil, 0, err
+		return nil, welcome, err
 	}
 	fd := c.stats.Fd()
 	if fd < 0 {
-		return nil, 0, wire.ErrClosed
+		return nil, welcome, wire.ErrClosed
 	}
 	if err := w.Post(b, fd); err != nil {
-		return nil, 0, err
+		return nil, welcome, err
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(welcomeTime)); err != nil {
-		return nil, 0, err
+		return nil, welcome, err
 	}
 	b, fds, err := in.Next()
 	defer func() { fds.Close() }()
 	if errors.Is(err, io.EOF) { // it has read HELLO, and hung up (SPEC 6)
-		return nil, 0, ErrVersion
+		return nil, welcome, ErrVersion
 	}
 	if err != nil {
-		return nil, 0, err
+		return nil, welcome, err
 	}
-	var m wire.Message
-	if err := m.UnmarshalBinary(b); err != nil {
-		return nil, 0, err
+	if err := welcome.UnmarshalBinary(b); err != nil {
+		return nil, welcome, err
 	}
-	if m.Type != wire.Welcome || len(fds) != 1 {
-		return nil, 0, fmt.Errorf("%w: %v with %d descriptors instead of WELCOME", wire.ErrRule, m.Type, len(fds))
+	if welcome.Type != wire.Welcome || len(fds) != 1 {
+		return nil, welcome, fmt.Errorf("%w: %v with %d descriptors instead of WELCOME", wire.ErrRule, welcome.Type, len(fds))
 	}
 	if page, err = wire.MapPage(fds[0]); err != nil {
-		return nil, 0, err
+		return nil, welcome, err
 	}
-	return page, m.Node, conn.SetReadDeadline(time.Time{})
+	return page, welcome, conn.SetReadDeadline(time.Time{})
 }
 
 // socketWay is the way to a broker by its socket.

@@ -117,7 +117,7 @@ func (c *Client) Claim(s Socket, done func(Granted, error)) error {
 		return c.noWayLocked()
 	}
 	id := c.nextIDLocked()
-	if err := c.way.Ask(wire.Message{Type: wire.Claim, ID: id}, s, false); err != nil {
+	if err := c.way.Ask(wire.Message{Type: wire.Claim, ID: id, KnowsFlow: s.UDP && c.flows}, s, false); err != nil {
 		return err
 	}
 	c.claims[id] = done
@@ -135,9 +135,9 @@ func (c *Client) noWayLocked() error {
 // handle handles a message of the broker. It takes the fds that it keeps.
 func (c *Client) handle(m wire.Message, fds packet.Descriptors) error {
 	switch m.Type {
-	case wire.Grant:
+	case wire.Grant, wire.Flow:
 		if done := c.claimed(m.ID); done != nil {
-			done(Granted{Key: wire.Key{Client: m.Client, Server: m.Server}, Nonce: m.Nonce, Segment: fds.Take(0), Bell: fds.Take(1)}, nil)
+			done(Granted{Key: wire.Key{Client: m.Client, Server: m.Server}, Nonce: m.Nonce, Segment: fds.Take(0), Bell: fds.Take(1), Cookie: m.Cookie}, nil)
 		}
 	case wire.None:
 		if done := c.claimed(m.ID); done != nil {

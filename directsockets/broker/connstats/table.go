@@ -127,7 +127,8 @@ const (
 	WhyIdle                 // both ends have the segment, and nothing has moved since
 	WhyNetwork              // it does not carry the connection any more
 	WhyNoPair               // the agent does not know the other end
-	WhyLast             = WhyNoPair
+	WhyNoDiag               // UDP: the process may not ask the kernel about sockets
+	WhyLast             = WhyNoDiag
 )
 
 func (w Why) String() string {
@@ -135,7 +136,8 @@ func (w Why) String() string {
 		"program", "peer", "breach", "unsupported call", "address not included", "no offer by the client", "another process has it",
 		"a thread waits in a call", "not taken in time", "the peer's node cannot be reached", "a standard stream",
 		"the broker is of another version", "the broker does not answer", "no rule for the fabric",
-		"ready, nothing moved since", "the network is cut", "the other end is not known"}
+		"ready, nothing moved since", "the network is cut", "the other end is not known",
+		"no AF_NETLINK"}
 	if int(w) < len(texts) {
 		return texts[w]
 	}

@@ -70,7 +70,7 @@ func (v vector) message(t testing.TB) (m Message) {
 		}
 		return n
 	}
-	for typ := Hello; typ <= Refused; typ++ {
+	for typ := Hello; typ <= Flow; typ++ {
 		if strings.EqualFold(typ.String(), v.name) {
 			m.Type = typ
 		}
@@ -87,6 +87,12 @@ func (v vector) message(t testing.TB) (m Message) {
 				t.Fatalf("line %d: %v", v.line, err)
 			}
 			m.setSocketWord(uint32(n))
+		case "cookie":
+			n, err := strconv.ParseUint(value, 10, 64)
+			if err != nil {
+				t.Fatalf("line %d: %v", v.line, err)
+			}
+			m.Cookie = n
 		case "node":
 			m.Node = uint16(number(value))
 		case "features":
@@ -135,8 +141,8 @@ func TestGolden(t *testing.T) {
 			t.Errorf("line %d: %d bytes, Len says %d", v.line, len(b), want.Type.Len())
 		}
 	}
-	if len(seen) != int(Refused) {
-		t.Errorf("%d types have vectors, of %d", len(seen), Refused)
+	if len(seen) != int(Flow) {
+		t.Errorf("%d types have vectors, of %d", len(seen), Flow)
 	}
 }
 

@@ -38,23 +38,29 @@ const (
 	nodeOff     = HeaderLen     // WELCOME: uint16, then 2 bytes zero
 	featuresOff = HeaderLen + 4 // uint32
 
-	nonceOff = HeaderLen      // OFFER, WITHDRAW, GRANT: 16 bytes
-	endsOff  = HeaderLen + 16 // OFFER, GRANT: the ends of the connection
+	nonceOff = HeaderLen      // OFFER, WITHDRAW, GRANT, FLOW: 16 bytes
+	endsOff  = HeaderLen + 16 // OFFER, GRANT, FLOW: the ends of the connection
 	shownOff = HeaderLen      // LISTEN, CLAIM: the ends
 	ifLen    = 4              // LISTEN, CLAIM, OFFER: after the ends, uint32, the interface; udpBit
 	udpBit   = 1 << 31        // the socket is of UDP
+	flowBit  = 1 << 30        // with udpBit, in CLAIM: FLOW may answer it
+
+	cookieOff = endsOff + EndsLen // FLOW: uint64
 
 	reasonOff = HeaderLen // REFUSED: uint8
 )
 
-// MaxLen is the length of the longest message, OFFER.
-const MaxLen = HeaderLen + 16 + EndsLen + ifLen
+// MaxLen is the length of the longest message, FLOW.
+const MaxLen = cookieOff + 8
 
 // MaxDescriptors is the most descriptors that a message has.
 const MaxDescriptors = 3
 
-// FeatureUDP is the bit of WELCOME's features by which a broker says that it knows UDP.
-const FeatureUDP = 1
+// Bits of WELCOME's features.
+const (
+	FeatureUDP  = 1 << iota // the broker knows UDP
+	FeatureFlow             // and FLOW
+)
 
 // Limits of a client, and times (SPEC.md, 6).
 const (
@@ -82,6 +88,7 @@ const (
 	Grant                    // broker → client; segment, side 1's doorbell
 	None                     // broker → client; there is no offer for that Claim
 	Refused                  // broker → client; reason of that Offer or Listen
+	Flow                     // broker → client; as Grant, of UDP, with the sender's cookie
 )
 
 // shapes has the length and the number of descriptors of each type.
@@ -99,9 +106,10 @@ var shapes = [...]struct {
 	Grant:    {"GRANT", HeaderLen + 52, 2},
 	None:     {"NONE", HeaderLen, 0},
 	Refused:  {"REFUSED", HeaderLen + 1, 0},
+	Flow:     {"FLOW", MaxLen, 2},
 }
 
-func (t Type) valid() bool { return t >= Hello && t <= Refused }
+func (t Type) valid() bool { return t >= Hello && t <= Flow }
 
 // Len is the length of a message of this type, in bytes; 0: there is none.
 func (t Type) Len() int {
@@ -174,12 +182,14 @@ type Message struct {
 	Program  string // Hello: up to 16 bytes
 	Node     uint16 // Welcome
 	Features uint32 // Welcome
-	Nonce    Nonce  // Offer, Withdraw, Grant
-	// Listen, Offer, Claim, Grant: the ends of the connection. Listen with a listening
+	Nonce    Nonce  // Offer, Withdraw, Grant, Flow
+	// Listen, Offer, Claim, Grant, Flow: the ends of the connection. Listen with a listening
 	// socket: Server is its address, Client is zero.
 	Client, Server netip.AddrPort
 	Interface      uint32 // Listen, Offer, Claim: index of the one that the socket is bound to; 0: none
 	UDP            bool   // Listen, Offer, Claim: the socket is of UDP, else of TCP
+	KnowsFlow      bool   // Claim of UDP: the client reads Flow
+	Cookie         uint64 // Flow: of the sender's socket (SO_COOKIE), as the broker has just seen it
 	Reason         Reason // Refused
 }
 
@@ -210,9 +220,12 @@ func (m Message) AppendBinary(b []byte) ([]byte, error) {
 		b = binary.LittleEndian.AppendUint32(b, m.socketWord())
 	case Withdraw:
 		b = append(b, m.Nonce[:]...)
-	case Grant:
+	case Grant, Flow:
 		b = append(b, m.Nonce[:]...)
 		b = AppendEnds(b, m.Client, m.Server)
+		if m.Type == Flow {
+			b = binary.LittleEndian.AppendUint64(b, m.Cookie)
+		}
 	case Refused:
 		b = append(b, uint8(m.Reason))
 	}
@@ -257,9 +270,12 @@ func (m *Message) UnmarshalBinary(b []byte) error {
 		n.setSocketWord(binary.LittleEndian.Uint32(b[endsOff+EndsLen:]))
 	case Withdraw:
 		n.Nonce = Nonce(b[nonceOff:])
-	case Grant:
+	case Grant, Flow:
 		n.Nonce = Nonce(b[nonceOff:])
 		n.Client, n.Server = ParseEnds(b[endsOff:])
+		if n.Type == Flow {
+			n.Cookie = binary.LittleEndian.Uint64(b[cookieOff:])
+		}
 	case Refused:
 		n.Reason = Reason(b[reasonOff])
 		if n.Reason == 0 {
@@ -272,13 +288,22 @@ func (m *Message) UnmarshalBinary(b []byte) error {
 
 // socketWord has the interface and the protocol.
 func (m Message) socketWord() uint32 {
+	w := m.Interface
 	if m.UDP {
-		return m.Interface | udpBit
+		w |= udpBit
 	}
-	return m.Interface
+	if m.KnowsFlow {
+		w |= flowBit
+	}
+	return w
 }
 
-func (m *Message) setSocketWord(w uint32) { m.Interface, m.UDP = w&^udpBit, w&udpBit != 0 }
+func (m *Message) setSocketWord(w uint32) {
+	m.Interface, m.UDP = w&^udpBit, w&udpBit != 0
+	if m.UDP {
+		m.Interface, m.KnowsFlow = m.Interface&^flowBit, w&flowBit != 0
+	}
+}
 
 // EndsLen is the length of the ends of a connection.
 const EndsLen = 16 + 16 + 2 + 2

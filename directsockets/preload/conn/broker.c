@@ -24,7 +24,8 @@ enum {
 	PAGE_SIZE = 151552,
 	PAGE_RECEIVERS = PAGE_SIZE, /* of UDP, by port: the rest of the page of a broker that knows it */
 	PAGE_UDP_SIZE = 282624,
-	KNOWS_UDP = 1,
+	KNOWS_UDP = 1, /* of WELCOME's features */
+	KNOWS_FLOW = 2,
 	RETRY_NS = 1000000000,   /* between two attempts to find it */
 	UNFIT_NS = 2000000000,    /* more, after one that did not answer as it should */
 	SOON_NS = 8000000,	  /* the first time after an agent was told, doubled so often */
@@ -38,6 +39,7 @@ static bool users; /* it leads, or the last one led, to the user's own broker, w
 static uint8_t *page; /* once mapped it stays; a new broker's page takes its place */
 static bool page_valid;
 static bool page_udp; /* it has what UDP needs */
+static bool knows_flow; /* the broker does */
 static const uint32_t no_offers;
 const uint32_t *ds_udp_offers = &no_offers;
 const uint16_t *ds_udp_receivers;
@@ -168,7 +170,7 @@ static int receive(struct ds_message *m, int fds[2], int *nfds)
 	if (n < 0)
 		return -1;
 	if (!(h.msg_flags & MSG_TRUNC) && ds_message_get(m, b, (size_t)r)) {
-		int want = m->type == DS_GRANT ? 2 : m->type == DS_WELCOME ? 1 : 0;
+		int want = m->type == DS_GRANT || m->type == DS_FLOW ? 2 : m->type == DS_WELCOME ? 1 : 0;
 
 		if (n == want && (want || m->type == DS_NO_OFFER || m->type == DS_REFUSED)) {
 			*nfds = n;
@@ -219,6 +221,7 @@ static bool welcomed(void)
 		REAL(close)(fds[--n]);
 	silent = false;
 	believe(ok, page_udp && (!ok || (m.features & KNOWS_UDP)));
+	knows_flow = ok && (m.features & KNOWS_FLOW);
 	if (ok)
 		return true;
 	/* One of another version reads HELLO, and hangs up (SPEC 6). */
@@ -347,6 +350,8 @@ bool ds_broker_show(struct ds_message *m, int fd, const int *more, int n)
 		m->interface = (uint32_t)bound | (m->udp ? DS_INTERFACE_UDP : 0);
 	else if (m->udp)
 		m->interface = DS_INTERFACE_UDP;
+	if (m->udp && m->type == DS_CLAIM && knows_flow)
+		m->interface |= DS_INTERFACE_FLOW;
 	for (int i = 0; i < n; i++)
 		fds[1 + i] = more[i];
 	sent = send_message(m, fds, 1 + n);
@@ -398,7 +403,7 @@ void ds_broker_read(void)
 			hang_up(RETRY_NS / 10);
 		if (got <= 0)
 			break;
-		if (m.type == DS_GRANT) {
+		if (m.type == DS_GRANT || m.type == DS_FLOW) {
 			notices->granted(&m, fds[0], fds[1]);
 		} else if (m.type == DS_NO_OFFER) {
 			notices->none(m.id);

@@ -8,7 +8,7 @@
 #include "conn/stats.h"
 
 enum {
-	DS_HELLO = 1, DS_WELCOME, DS_LISTEN, DS_UNLISTEN, DS_OFFER, DS_WITHDRAW, DS_CLAIM, DS_GRANT, DS_NO_OFFER, DS_REFUSED,
+	DS_HELLO = 1, DS_WELCOME, DS_LISTEN, DS_UNLISTEN, DS_OFFER, DS_WITHDRAW, DS_CLAIM, DS_GRANT, DS_NO_OFFER, DS_REFUSED, DS_FLOW,
 };
 
 /* A message, descriptors apart. */
@@ -17,13 +17,15 @@ struct ds_message {
 	uint16_t node;
 	uint32_t id, features;
 	char program[16];
-	struct ds_info info; /* nonce of OFFER, WITHDRAW, GRANT; addresses and ports of LISTEN, OFFER, CLAIM, GRANT */
+	struct ds_info info; /* nonce of OFFER, WITHDRAW, GRANT, FLOW; addresses and ports of LISTEN, OFFER, CLAIM, GRANT, FLOW */
+	uint64_t cookie;     /* FLOW: of the sender's socket, as the broker has just seen it; 0: a broker that does not say */
 	uint32_t interface;  /* LISTEN, OFFER, CLAIM: the index of the one that the socket is bound to, or 0; DS_INTERFACE_UDP */
-	bool udp;	     /* ds_broker_show sets DS_INTERFACE_UDP */
+	bool udp;	     /* ds_broker_show sets DS_INTERFACE_UDP, and in CLAIM DS_INTERFACE_FLOW if the broker knows FLOW */
 };
 #define DS_INTERFACE_UDP (1u << 31)
+#define DS_INTERFACE_FLOW (1u << 30)
 
-enum { DS_MESSAGE = 64 }; /* no message is longer */
+enum { DS_MESSAGE = 72 }; /* no message is longer */
 
 /* Writes m to b, of DS_MESSAGE bytes; its length. */
 size_t ds_message_put(uint8_t *b, const struct ds_message *m) DS_HIDDEN;

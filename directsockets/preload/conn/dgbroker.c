@@ -27,6 +27,12 @@ static bool fits(const struct ds_dgram *d, const struct ds_dgseg *g, const struc
 	return g->info.port[1] == d->ends.port[1] && (!memcmp(own, any, 16) || !memcmp(own, any4, 16) || !memcmp(own, g->info.addr[1], 16));
 }
 
+/* Is the sender, whose number is stored, still the one that the broker has seen? */
+static bool stands(const struct ds_message *m, const struct ds_info *i, uint64_t *cookie)
+{
+	return ds_dg_reached(i->addr[1], i->port[1], i->addr[0], i->port[0], cookie) && (!m->cookie || m->cookie == *cookie);
+}
+
 /* Makes a flow of the segment. False: it is refused. */
 static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, int alive)
 {
@@ -37,7 +43,7 @@ static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, 
 		return false;
 	if (ds_dg_map(&f->seg, segment) == 0) {
 		const struct ds_info *i = &f->seg.info;
-		if (!fits(d, &f->seg, m) || !ds_dg_reached(i->addr[1], i->port[1], i->addr[0], i->port[0], &f->cookie) || rules_udp(1, i->addr[1], i->port[1], false, &reliable) != RULES_DIRECT)
+		if (!fits(d, &f->seg, m) || !stands(m, i, &f->cookie) || rules_udp(1, i->addr[1], i->port[1], false, &reliable) != RULES_DIRECT)
 			;
 		else if (ds_own_lock(&d->in) != DS_NESTED) {
 			ds_dg_arm(&f->seg, true);

@@ -39,7 +39,7 @@ struct ds_dg_in {
 	bool closed;	/* CLOSED is set; what is in the ring is still to be read */
 	bool listed;	/* in the list of those that may have records */
 	bool moved;	/* since the kernel was last asked who has the sender's address: */
-	uint64_t cookie; /* that of this socket when the flow began */
+	uint64_t cookie; /* that of this socket: as the broker knows it or, if it does not say, the kernel when the flow began */
 	bool sampled;	/* control is what the kernel says with a datagram of this sender */
 	uint64_t read;	/* of by_kernel, before a receive */
 	uint64_t taken;
@@ -320,6 +320,10 @@ extern uint32_t ds_dg_flows DS_HIDDEN;
 
 /* ---- the other end's address (dgpeer.c) --------------------------------------------- */
 
+/* May this process ask the kernel about sockets (AF_NETLINK)? 0, or errno. */
+int ds_dg_may_ask(void) DS_HIDDEN;
+/* In the child of a fork: the socket by which it asks is the parent's. */
+void ds_dg_peer_child(void) DS_HIDDEN;
 /* Asks the kernel for the number (SO_COOKIE) of the socket that would get a datagram. False: none
  * would, or it does not say. Of this network namespace. */
 bool ds_dg_reached(const uint8_t from[16], uint16_t from_port, const uint8_t to[16], uint16_t to_port, uint64_t *cookie) DS_HIDDEN;

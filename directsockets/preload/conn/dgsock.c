@@ -120,8 +120,10 @@ void ds_dg_forked(int pid)
 {
 	int own = pair[pid == 0], other = pair[pid != 0];
 
-	if (pid == 0)
+	if (pid == 0) {
 		ds_dg_each(forget_flows, NULL);
+		ds_dg_peer_child();
+	}
 	if (other >= 0)
 		REAL(close)(other);
 	if (pid >= 0 && forks)
@@ -135,6 +137,8 @@ void ds_dg_forked(int pid)
 void ds_dg_forked_unprepared(bool child)
 {
 	ds_dg_each(child ? forget_flows : end_flows, NULL);
+	if (child)
+		ds_dg_peer_child();
 	add_relative(-1);
 }
 

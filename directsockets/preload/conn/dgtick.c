@@ -43,6 +43,9 @@ static bool ends(const struct ds_dgram *d, int fd, struct ds_info *i)
 	return true;
 }
 
+/* Is an error of ds_dg_may_ask one that passes? */
+static bool may_pass(int err) { return err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS || err == EAGAIN; }
+
 /* Announces d. False: try again later. */
 static bool announce(struct ds_dgram *d, int fd)
 {
@@ -51,7 +54,10 @@ static bool announce(struct ds_dgram *d, int fd)
 
 	if (!ready() || ds_dg_shared(d))
 		return false;
-	if (!ends(d, fd, &d->ends) || rules_udp(1, d->ends.addr[1], d->ends.port[1], true, &reliable) != RULES_DIRECT) {
+	int mute = ds_dg_may_ask();
+	if (may_pass(mute))
+		return false;
+	if (mute || !ends(d, fd, &d->ends) || rules_udp(1, d->ends.addr[1], d->ends.port[1], true, &reliable) != RULES_DIRECT) {
 		d->deaf = true;
 		return false;
 	}
@@ -228,6 +234,9 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 		return DS_WHY_NO_LISTENER;
 	if (!source(d, fd, i) || d->nout >= DS_DG_FLOWS)
 		return DS_WHY_NO_MEMORY;
+	int mute = ds_dg_may_ask();
+	if (mute)
+		return may_pass(mute) ? DS_WHY_NO_MEMORY : DS_WHY_NO_DIAG;
 	/* Before the broker looks: who is there then and later is the one that it knows. */
 	if (!ds_dg_reached(i->addr[0], i->port[0], i->addr[1], i->port[1], &cookie))
 		return DS_WHY_NO_LISTENER;
@@ -278,7 +287,7 @@ static void not_offered(struct ds_dgram *d, const struct ds_info *i, int why)
 		return;
 	struct ds_dg_dest *t = ds_dg_dest(d, i->addr[1], i->port[1]);
 	if (t) {
-		t->never = why == DS_WHY_RULE || why == DS_WHY_ADDRESS_NOT_WANTED;
+		t->never = why == DS_WHY_RULE || why == DS_WHY_ADDRESS_NOT_WANTED || why == DS_WHY_NO_DIAG;
 		t->sent = 0;
 		t->since = ds_ticks() + (why == DS_WHY_NO_LISTENER ? 0 : AGAIN_US * ds_ticks_us());
 	}

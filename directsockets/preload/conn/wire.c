@@ -7,11 +7,12 @@
 static const uint8_t body[] = {
 	[DS_HELLO] = 16, [DS_WELCOME] = 8, [DS_LISTEN] = 40, [DS_UNLISTEN] = 0, [DS_OFFER] = 56,
 	[DS_WITHDRAW] = 16, [DS_CLAIM] = 40, [DS_GRANT] = 52, [DS_NO_OFFER] = 0, [DS_REFUSED] = 1,
+	[DS_FLOW] = 60,
 };
 
 enum { VERSION = 2, ENDS = 36 };
 
-/* The ends of the connection, as GRANT, OFFER and, without the nonce, LISTEN and CLAIM have
+/* The ends of the connection, as GRANT, FLOW, OFFER and, without the nonce, LISTEN and CLAIM have
  * them. */
 static void put_ends(uint8_t *p, const struct ds_info *i)
 {
@@ -53,6 +54,9 @@ size_t ds_message_put(uint8_t *b, const struct ds_message *m)
 		memcpy(p + 16 + ENDS, &m->interface, 4);
 		/* fall through */
 	case DS_GRANT:
+	case DS_FLOW:
+		if (m->type == DS_FLOW)
+			memcpy(p + 16 + ENDS, &m->cookie, 8);
 		put_ends(p + 16, &m->info);
 		/* fall through */
 	case DS_WITHDRAW:
@@ -73,7 +77,7 @@ bool ds_message_get(struct ds_message *m, const uint8_t *b, size_t n)
 	if (n < 8)
 		return false;
 	memcpy(&len, b + 2, 2);
-	if (b[0] < DS_HELLO || b[0] > DS_REFUSED || b[1] != VERSION || len != n || n != 8u + body[b[0]])
+	if (b[0] < DS_HELLO || b[0] > DS_FLOW || b[1] != VERSION || len != n || n != 8u + body[b[0]])
 		return false;
 	memset(m, 0, sizeof *m);
 	m->type = b[0];
@@ -95,6 +99,9 @@ bool ds_message_get(struct ds_message *m, const uint8_t *b, size_t n)
 		memcpy(&m->interface, p + 16 + ENDS, 4);
 		/* fall through */
 	case DS_GRANT:
+	case DS_FLOW:
+		if (m->type == DS_FLOW)
+			memcpy(&m->cookie, p + 16 + ENDS, 8);
 		get_ends(&m->info, p + 16);
 		/* fall through */
 	case DS_WITHDRAW:

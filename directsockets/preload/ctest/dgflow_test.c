@@ -1,8 +1,6 @@
 // Flows of two threads: no datagram is lost or overtaken, whenever one looks at the other.
 #include "flow.h"
 
-#include "conn/inner.h"
-
 #include "conn/sock.h"
 
 #include <pthread.h>
@@ -48,25 +46,6 @@ static void spares(void)
 	free(f.mem);
 }
 
-static int udp_socket(struct sockaddr_in *a)
-{
-	socklen_t n = sizeof *a;
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-	*a = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	CHECK(fd >= 0 && bind(fd, (struct sockaddr *)a, n) == 0 && getsockname(fd, (struct sockaddr *)a, &n) == 0, "socket");
-	return fd;
-}
-
-// A flow from one socket to another, as far as their addresses go.
-static void between(struct ds_dg_out *o, struct sockaddr_in *from, struct sockaddr_in *to)
-{
-	struct ds_info *i = &o->seg.info;
-
-	CHECK(ds_address((void *)from, i->addr[0], &i->port[0]) && ds_address((void *)to, i->addr[1], &i->port[1]), "addresses");
-	CHECK(ds_dg_reached(i->addr[0], i->port[0], i->addr[1], i->port[1], &o->cookie), "the kernel knows no receiver");
-}
-
 static void *late(void *arg)
 {
 	usleep(50000); // which is longer than it waits without time to spare
@@ -98,27 +77,6 @@ static void catches_up(void)
 	close(a);
 	close(b);
 	free(f.mem);
-}
-
-// A receiver whose address another socket has now, or none, does not stand.
-static void stands(void)
-{
-	struct ds_dg_out o = {0};
-	struct sockaddr_in from, to;
-	int a = udp_socket(&from), b = udp_socket(&to);
-
-	between(&o, &from, &to);
-	CHECK(ds_dg_stands(&o, 1), "it is there");
-	close(b);
-	CHECK(ds_dg_stands(&o, 2), "the kernel is not asked each time");
-	o.looked = 0;
-	CHECK(!ds_dg_stands(&o, 3), "nobody is there");
-	b = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	CHECK(bind(b, (struct sockaddr *)&to, sizeof to) == 0, "bind");
-	o.looked = 0;
-	CHECK(!ds_dg_stands(&o, 4), "it is another one");
-	close(a);
-	close(b);
 }
 
 // A receiver that never has quite all, and always something more, does not have a sender wait that
@@ -481,7 +439,6 @@ int main(void)
 {
 	spares();
 	catches_up();
-	stands();
 	impatient();
 	old();
 	setenv("EXNET_EXPLAIN", "1", 1);

@@ -5,6 +5,7 @@
 #include "harness.h"
 
 #include "conn/dgram.h"
+#include "conn/inner.h"
 
 enum { RING = DS_DG_MIN_RING };
 
@@ -46,6 +47,26 @@ static inline int take(struct flow *f, void *to)
 	ds_dg_copy(to, bytes, m.len);
 	ds_dg_take(&f->rx, &m);
 	return (int)m.len;
+}
+
+// A UDP socket at an address of its own.
+static inline int udp_socket(struct sockaddr_in *a)
+{
+	socklen_t n = sizeof *a;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	*a = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	CHECK(fd >= 0 && bind(fd, (struct sockaddr *)a, n) == 0 && getsockname(fd, (struct sockaddr *)a, &n) == 0, "socket");
+	return fd;
+}
+
+// A flow from one socket to another, as far as their addresses go.
+static inline void between(struct ds_dg_out *o, struct sockaddr_in *from, struct sockaddr_in *to)
+{
+	struct ds_info *i = &o->seg.info;
+
+	CHECK(ds_address((void *)from, i->addr[0], &i->port[0]) && ds_address((void *)to, i->addr[1], &i->port[1]), "addresses");
+	CHECK(ds_dg_reached(i->addr[0], i->port[0], i->addr[1], i->port[1], &o->cookie), "the kernel knows no receiver");
 }
 
 #endif

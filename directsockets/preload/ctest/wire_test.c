@@ -34,7 +34,7 @@ static size_t hex(uint8_t *to, const char *text)
 	return n;
 }
 
-static const char *types[] = {"", "hello", "welcome", "listen", "unlisten", "offer", "withdraw", "claim", "grant", "none", "refused"};
+static const char *types[] = {"", "hello", "welcome", "listen", "unlisten", "offer", "withdraw", "claim", "grant", "none", "refused", "flow"};
 
 int main(void)
 {
@@ -67,7 +67,7 @@ int main(void)
 			CHECK(ds_bucket(&info) == (uint32_t)atoi(equals + 3), "line %d: %u", lineno, ds_bucket(&info));
 			continue;
 		}
-		for (uint8_t i = 1; i <= DS_REFUSED; i++)
+		for (uint8_t i = 1; i <= DS_FLOW; i++)
 			if (strcmp(types[i], w) == 0)
 				m.type = i;
 		while ((w = strtok_r(NULL, " ", &save))) {
@@ -82,6 +82,8 @@ int main(void)
 				m.features = (uint32_t)atoi(v);
 			else if (strncmp(w, "interface=", 10) == 0)
 				m.interface = (uint32_t)atoi(v);
+			else if (strncmp(w, "cookie=", 7) == 0)
+				m.cookie = strtoull(v, NULL, 10);
 			else if (strncmp(w, "reason=", 7) == 0)
 				m.reason = (uint8_t)atoi(v);
 			else if (strncmp(w, "nonce=", 6) == 0)

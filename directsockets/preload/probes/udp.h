@@ -12,6 +12,8 @@
 int udp_socket(struct sockaddr_in *addr);
 void udp_pair(int *client, int *server);
 void udp_warm(int client, int server);
+// through is how many datagrams this process has sent through memory.
+unsigned long through(void);
 // to sends text from the server to the client of a pair.
 ssize_t to(int server, int client, const char *text);
 // show receives one datagram and writes what it is. shown writes what recv returned.

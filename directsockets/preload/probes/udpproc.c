@@ -307,11 +307,24 @@ static int take_address(const struct sockaddr_in *a)
 	return fd;
 }
 
+// Does s, at a, take nothing more of c, whose number and address others have?
+static int forgeries_end(int c, int s, const struct sockaddr_in *a)
+{
+	char b[32];
+	int silent = 0;
+
+	for (long last = monotonic() + LONG; silent < 20 && monotonic() < last; nap(2)) {
+		sendto(c, "forged", 6, 0, (const struct sockaddr *)a, sizeof *a);
+		silent = recv(s, b, sizeof b, MSG_DONTWAIT) < 0 ? silent + 1 : 0;
+	}
+	return silent == 20;
+}
+
 // A socket that was closed has left its address, but not its flows: it gets nothing of what is for
 // the next one there, and is not taken for that.
 static void replaced(void)
 {
-	int c, s, x, heard = 0;
+	int c, s, x;
 	char b[32];
 	struct sockaddr_in a, at;
 	socklen_t len = sizeof a;
@@ -342,15 +355,45 @@ static void replaced(void)
 		send(c, "forged", 6, 0);
 		recv(s, b, sizeof b, MSG_DONTWAIT);
 	}
-	drain(s);
-	for (int i = 0; i < 3; i++) {
-		send(c, "forged", 6, 0);
-		nap(2);
-		heard += recv(s, b, sizeof b, MSG_DONTWAIT) >= 0;
-	}
-	R(heard);
+	R(forgeries_end(c, s, &a));
 	R(sendto(x, "by the next one", 15, 0, (struct sockaddr *)&a, sizeof a));
 	show(s, 0);
+}
+
+// As above, but the sender closes its socket between the moment at which the broker grants the flow
+// and that at which the receiver's program next receives, whichever of these that is.
+static void granted(void)
+{
+	for (int twice = 8; twice < 26; twice++) {
+		int rounds = twice / 2;
+		struct sockaddr_in a, at;
+		socklen_t len = sizeof a;
+		int s = udp_socket(&a), c = udp_socket(&at);
+		char b[32];
+
+		for (int i = 0; i < rounds; i++) {
+			sendto(c, "mine", 4, 0, (struct sockaddr *)&a, len);
+			if (recv(s, b, sizeof b, 0) != 4)
+				out("wrong");
+			nap(10);
+		}
+		take_number(c);
+		int x = take_address(&at);
+		int next = 0; // too few datagrams of the next one's for a flow of its own
+		for (long last = monotonic() + 250; monotonic() < last; nap(2)) {
+			sendto(c, "forged", 6, 0, (struct sockaddr *)&a, len);
+			if (next++ < 3)
+				sendto(x, "by the next one", 15, 0, (struct sockaddr *)&a, len);
+			while (recv(s, b, sizeof b, MSG_DONTWAIT) >= 0)
+				;
+		}
+		R(forgeries_end(c, s, &a));
+		close(c);
+		close(x);
+		close(s);
+	}
+	if (through())
+		is_direct();
 }
 
 static void six(void)
@@ -392,5 +435,6 @@ const struct probe udpproc_probes[] = {
 	{"udp-killed", killed, 1},
 	{"udp-six", six, 1},
 	{"udp-replaced", replaced, 0},
+	{"udp-granted", granted, 0},
 	{NULL, NULL, 0},
 };
