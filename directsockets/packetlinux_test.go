@@ -124,9 +124,9 @@ func TestUDPReplaced(t *testing.T) {
 	}
 }
 
-// TestUDPGranted has a sender close its socket between the moment at which the broker grants the flow
-// and that at which the receiver's program next receives, whichever of these that is: it is not taken
-// for the next one at its address.
+// TestUDPGranted has a sender close its socket between the moment at which the broker grants the
+// flow and that at which the receiver's program next receives, whichever of these that is: it is
+// not taken for the next one at its address.
 func TestUDPGranted(t *testing.T) {
 	t.Parallel()
 	cfg := directsockets.Config{Broker: startBroker(t)}

@@ -52,8 +52,8 @@ type Granted struct {
 	Key           wire.Key
 	Nonce         wire.Nonce
 	Segment, Bell int
-	// Cookie is the number of the sender's socket (SO_COOKIE), as the broker has just seen it; 0: TCP,
-	// or a broker that does not say. Who has the sender's address later may be another one.
+	// Cookie is the number of the sender's socket (SO_COOKIE), as the broker has just seen it;
+	// 0: TCP, or a broker that does not say. Another one may have the sender's address later.
 	Cookie uint64
 }
 

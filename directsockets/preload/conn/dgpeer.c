@@ -78,7 +78,8 @@ static int ask(int fd, struct question *q, union answer *u)
 	struct sockaddr_nl to = {.nl_family = AF_NETLINK};
 	long n;
 
-	/* Another process may have fd, too, if it was made by a call that the library does not know. */
+	/* Another process may have fd, too, if it was made by a call that the library does not
+	 * know. */
 	q->h.nlmsg_seq = (uint32_t)ds_ticks();
 	if (ds_syscall(SYS_sendto, fd, q, sizeof *q, 0, &to, sizeof to) != sizeof *q)
 		return -1;
