@@ -104,7 +104,7 @@ func (g *grant) consumed() uint64 {
 func (g *grant) commit(pos, word uint64) {
 	m := g.flow.Memory()
 	shm.Publish()
-	words(slotOf(g.flow, pos, g.slots, g.size), 0).Store(word | phaseOf(pos, g.slots))
+	words(slotOf(g.flow, pos, g.slots, g.size), 0).Swap(word | phaseOf(pos, g.slots)) // and no Store: see package shm
 	tail := words(m, wire.FlowTail)
 	for {
 		now := tail.Load()

@@ -52,7 +52,7 @@ func (f *inflow) take() (uint64, bool) {
 }
 
 // arm has the peer ring for the next message.
-func (f *inflow) arm() { f.memory.Memory().Words32(wire.FlowArmed, 1)[0].Store(1) }
+func (f *inflow) arm() { f.memory.Memory().Words32(wire.FlowArmed, 1)[0].Swap(1) } // and no Store: see package shm
 
 // ready says whether there may be something to drain. It is called beside drain.
 func (f *inflow) ready() bool {
