@@ -67,7 +67,7 @@ static void catches_up(void)
 	o.seg = f.tx;
 	struct sockaddr_in from, to;
 	int a = udp_socket(&from), b = udp_socket(&to);
-	between(&o, &from, &to);
+	flow_ends(&o, &from, &to);
 	o.spare = ds_dg_ticks(100000000);
 	f.rx.in->taken = 1;
 	pthread_create(&th, NULL, late, &f);
@@ -94,7 +94,7 @@ static void impatient(void)
 
 	fresh(&f, RING);
 	o.seg = f.tx;
-	between(&o, &from, &to);
+	flow_ends(&o, &from, &to);
 	f.rx.in->dry = f.rx.in->taken = 100;
 	CHECK(ds_dg_flow(&d, &dest) == &o, "it is settled");
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t0);

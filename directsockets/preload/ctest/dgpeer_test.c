@@ -19,7 +19,7 @@ static void stands(void)
 	struct sockaddr_in from, to;
 	int a = udp_socket(&from), b = udp_socket(&to);
 
-	between(&o, &from, &to);
+	flow_ends(&o, &from, &to);
 	CHECK(ds_dg_stands(&o, 1), "it is there");
 	close(b);
 	CHECK(ds_dg_stands(&o, 2), "the kernel is not asked each time");
@@ -105,7 +105,7 @@ static void one_socket(void)
 	struct sockaddr_nl own = {.nl_family = AF_NETLINK, .nl_pid = (uint32_t)getpid()};
 	int a = udp_socket(&from), b = udp_socket(&to), low = dup(0), fd;
 
-	between(&known, &from, &to);
+	flow_ends(&known, &from, &to);
 	close(low);
 	int kept = netlink();
 	CHECK(ds_own_fd(kept) && kept > low + 100, "it is %d, and the program's lowest free number %d", kept, low);

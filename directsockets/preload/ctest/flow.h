@@ -61,7 +61,7 @@ static inline int udp_socket(struct sockaddr_in *a)
 }
 
 // A flow from one socket to another, as far as their addresses go.
-static inline void between(struct ds_dg_out *o, struct sockaddr_in *from, struct sockaddr_in *to)
+static inline void flow_ends(struct ds_dg_out *o, struct sockaddr_in *from, struct sockaddr_in *to)
 {
 	struct ds_info *i = &o->seg.info;
 
