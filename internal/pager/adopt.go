@@ -69,6 +69,7 @@ func (g *Pager) tick(now time.Time) {
 		wait = min(wait, max(time.Duration(left/perTick)*time.Millisecond, time.Millisecond))
 	}
 	g.nextTick = now.Add(wait)
+	g.follow.look(now)
 }
 
 // gone says whether a process's memory is there no more.

@@ -26,6 +26,9 @@
 // area is paged only if the kernel says that it is registered, and has nothing to report
 // (areas.go).
 //
+// The pager's thread runs on the CPU of the program's thread whose faults it serves, if there is
+// one such thread (follow.go).
+//
 // # Concurrency
 //
 // A Pager is one goroutine, Run, with a thread of its own. Finish, Counts and Processes may be

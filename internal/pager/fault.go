@@ -21,6 +21,7 @@ func (g *Pager) fault(p *process, m uffd.Message) bool {
 	if p.inArea(address) {
 		return g.areaFault(p, address)
 	}
+	g.follow.faulted(p.pid, m.Thread)
 	number := address / pageSize
 	page := p.pages.make(number)
 	if m.Protected {

@@ -69,6 +69,7 @@ type Pager struct {
 	buffer    []byte
 	counts    Counts
 	nextTick  time.Time
+	follow    follow
 
 	mu     sync.Mutex
 	ending bool   // +checklocks:mu
@@ -199,6 +200,8 @@ func (g *Pager) Run() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer g.closeAll()
+	g.follow.begin()
+	defer g.follow.end()
 	events := make([]unix.EpollEvent, 64)
 	for g.publish() {
 		if err := g.round(events); err != nil {

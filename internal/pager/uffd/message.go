@@ -21,6 +21,8 @@ type Message struct {
 	Start, End, To uint64
 	// Write says that the Fault is a write, Protected that the page is there and protected.
 	Write, Protected bool
+	// Thread is the ID of the thread that waits in a Fault, as its PID namespace has it.
+	Thread int
 	// Child is the userfaultfd of the process that a Fork has made.
 	Child FD
 }

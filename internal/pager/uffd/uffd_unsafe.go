@@ -45,9 +45,10 @@ const (
 	featureRemap    = 1 << 2
 	featureRemove   = 1 << 3
 	featureUnmap    = 1 << 6
+	featureThread   = 1 << 8
 	featurePoison   = 1 << 14
 	featureMove     = 1 << 16
-	featureRequired = featureProtect | featureFork | featureRemap | featureRemove | featureUnmap | featurePoison | featureMove
+	featureRequired = featureProtect | featureFork | featureRemap | featureRemove | featureUnmap | featureThread | featurePoison | featureMove
 )
 
 // ioctl does a request whose argument is at p.
@@ -157,6 +158,7 @@ func parse(raw []byte) Message {
 	case Fault:
 		flags := word(0)
 		m.Start, m.Write, m.Protected = word(1), flags&1 != 0, flags&2 != 0
+		m.Thread = int(binary.NativeEndian.Uint32(raw[24:]))
 	case Fork:
 		m.Child = FD(binary.NativeEndian.Uint32(raw[8:]))
 	case Remap:

@@ -1,0 +1,153 @@
+package pager
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// follow has the pager's thread run on the CPU of the program's thread that waits for it. While
+// one thread has nearly all faults, that CPU has nothing else to do at that moment; to wake one
+// that sleeps takes longer than to serve the fault, above all on a virtual machine.
+type follow struct {
+	all      unix.CPUSet // those that the thread may run on
+	cpu      int         // it runs on this one alone; -1: on all
+	after    time.Time   // not before
+	own      *os.File    // its /proc/TID/schedstat; nil: it follows nobody
+	waited   uint64      // ns that it has waited for a CPU so far
+	looked   time.Time
+	pid, tid int // who has most of the faults, by votes
+	votes    int
+	faults   int
+	stat     *os.File // its /proc/PID/task/TID/stat; nil: not open
+	statOf   int      // the TID
+	buffer   [1024]byte
+}
+
+const (
+	fewFaults = 4 // since the last look: they say nothing
+	// pauseTime is how long the thread runs on all CPUs after it had to wait on one, for more than
+	// a part of the time (mostWaited).
+	pauseTime  = 500 * time.Millisecond
+	mostWaited = 4
+)
+
+// begin belongs to the pager's thread, as all methods do.
+func (f *follow) begin() {
+	f.cpu = -1
+	if unix.SchedGetaffinity(0, &f.all) != nil || f.all.Count() < 2 {
+		return
+	}
+	f.own, _ = os.Open("/proc/thread-self/schedstat") // nil: the kernel does not count
+}
+
+// end lets the thread run on all CPUs again.
+func (f *follow) end() {
+	f.release()
+	for _, file := range []*os.File{f.own, f.stat} {
+		if file != nil {
+			file.Close()
+		}
+	}
+}
+
+// faulted counts a fault of a thread.
+func (f *follow) faulted(pid, tid int) {
+	f.faults++
+	switch {
+	case f.tid == tid && f.pid == pid:
+		f.votes++
+	case f.votes == 0:
+		f.pid, f.tid, f.votes = pid, tid, 1
+	default:
+		f.votes--
+	}
+}
+
+// look chooses the CPU by the faults since it was called last.
+func (f *follow) look(now time.Time) {
+	faults, votes := f.faults, f.votes
+	f.faults, f.votes = 0, 0
+	if f.own == nil {
+		return
+	}
+	waited, since := f.waits(), now.Sub(f.looked)
+	crowded := f.cpu >= 0 && waited-f.waited > uint64(since)/mostWaited
+	f.waited, f.looked = waited, now
+	switch {
+	case crowded:
+		f.release()
+		f.after = now.Add(pauseTime)
+	case faults < fewFaults || now.Before(f.after):
+	case votes < faults*3/4:
+		f.release()
+	default:
+		f.bind(f.cpuOf(f.pid, f.tid))
+	}
+}
+
+// bind has the thread run on a CPU, -1: on all.
+func (f *follow) bind(cpu int) {
+	if cpu < 0 || !f.all.IsSet(cpu) {
+		f.release()
+		return
+	}
+	if cpu == f.cpu {
+		return
+	}
+	var one unix.CPUSet
+	one.Set(cpu)
+	if unix.SchedSetaffinity(0, &one) == nil {
+		f.cpu = cpu
+	}
+}
+
+func (f *follow) release() {
+	if f.cpu >= 0 && unix.SchedSetaffinity(0, &f.all) == nil {
+		f.cpu = -1
+	}
+}
+
+// waits is how long the thread has waited for a CPU so far, in ns.
+func (f *follow) waits() uint64 {
+	fields := bytes.Fields(f.read(f.own))
+	if len(fields) < 2 {
+		return 0
+	}
+	n, _ := strconv.ParseUint(string(fields[1]), 10, 64) // 0: not known
+	return n
+}
+
+// cpuOf is the CPU on which a thread ran last; -1: not known.
+func (f *follow) cpuOf(pid, tid int) int {
+	if f.stat == nil || f.statOf != tid {
+		if f.stat != nil {
+			f.stat.Close()
+		}
+		f.stat, _ = os.Open(fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid)) // nil: it has ended
+		f.statOf = tid
+	}
+	if f.stat == nil {
+		return -1
+	}
+	text := f.read(f.stat)
+	const after = 39 - 3 // proc(5): the fields after the name, which may have any bytes
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	if len(fields) <= after {
+		return -1
+	}
+	cpu, err := strconv.Atoi(string(fields[after]))
+	if err != nil {
+		return -1
+	}
+	return cpu
+}
+
+func (f *follow) read(file *os.File) []byte {
+	n, _ := file.ReadAt(f.buffer[:], 0) // as far as it goes
+	return f.buffer[:n]
+}

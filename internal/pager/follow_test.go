@@ -1,0 +1,88 @@
+package pager
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The pager's thread runs on the CPU of the one thread that has the faults, and on all when there
+// are several, or when it had to wait there.
+func TestFollow(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	var f follow
+	f.begin()
+	if f.own == nil {
+		t.Skip("one CPU, or a kernel that does not count how long a thread waits for one")
+	}
+	defer f.end()
+	var cpus []int
+	for i := range 1024 {
+		if f.all.IsSet(i) {
+			cpus = append(cpus, i)
+		}
+	}
+	on := func() (now unix.CPUSet) {
+		if err := unix.SchedGetaffinity(0, &now); err != nil {
+			t.Fatal(err)
+		}
+		return now
+	}
+	pid, now := os.Getpid(), time.Now()
+	look := func(votes ...int) {
+		for _, tid := range votes {
+			for range fewFaults {
+				f.faulted(pid, tid)
+			}
+		}
+		now = now.Add(time.Hour) // so that no wait is a part of it
+		f.look(now)
+	}
+	first, second := threadOn(t, cpus[0]), threadOn(t, cpus[1])
+	for _, c := range []struct{ tid, cpu int }{{first, cpus[0]}, {second, cpus[1]}} {
+		look(c.tid)
+		if got := on(); got.Count() != 1 || !got.IsSet(c.cpu) {
+			t.Errorf("the thread is on CPU %d, and the pager's may run on %v", c.cpu, got)
+		}
+	}
+	f.faulted(pid, first)
+	now = now.Add(time.Hour)
+	if f.look(now); f.cpu != cpus[1] {
+		t.Error("a single fault says nothing")
+	}
+	if look(first, second); on() != f.all {
+		t.Error("of two threads none is followed")
+	}
+	if look(1 << 30); on() != f.all {
+		t.Error("there is no such thread")
+	}
+	look(first)
+	f.waited, f.looked = 0, now // as if it had waited all the time since
+	now = now.Add(1)
+	if f.look(now); f.waited > 0 && on() != f.all {
+		t.Error("it had to wait")
+	}
+}
+
+// threadOn starts a thread that ran last on a CPU, and returns its ID. It ends with the test.
+func threadOn(t *testing.T, cpu int) int {
+	t.Helper()
+	end, tid := make(chan struct{}), make(chan int)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		var one unix.CPUSet
+		one.Set(cpu)
+		if err := unix.SchedSetaffinity(0, &one); err != nil {
+			t.Error(err)
+		}
+		tid <- unix.Gettid()
+		<-end
+	}()
+	t.Cleanup(func() { close(end); <-done })
+	return <-tid
+}
