@@ -37,10 +37,11 @@ func (g *Pager) tick(now time.Time) {
 			}
 			continue
 		}
-		before := p.rss
 		p.readRSS()
 		all += max(p.rss, p.held())
-		grows = grows || p.rss > before+16
+		unknown := p.rss - p.held() // it grows by memory that is new, not by pages that come
+		grows = grows || unknown > p.unknown+16
+		p.unknown = unknown
 	}
 	g.counts.Here, g.counts.Most = uint64(all), max(g.counts.Most, uint64(all))
 	left := g.limit/2 - all

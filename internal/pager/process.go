@@ -21,6 +21,7 @@ type process struct {
 	agent int      // socket to the library's thread; -1: not connected
 	mem   *os.File // /proc/PID/mem, of this incarnation
 	maps  *os.File // /proc/PID/pagemap
+	statm *os.File // /proc/PID/statm
 	hello hello
 
 	adopted bool
@@ -48,6 +49,7 @@ type process struct {
 
 	resident int // pages in its memory that count
 	rss      int // pages of anonymous memory, as the kernel counts
+	unknown  int // pages of these at the last look that the pager did not know
 	rescan   int // ticks until its memory map is read again
 
 	busy    uint32 // the operation that the agent does; 0: none
@@ -78,23 +80,26 @@ func (p *process) attach(pid int, agent int, h hello) error {
 		mem.Close()
 		return err
 	}
-	ref, err := unix.PidfdOpen(pid, 0)
+	statm, err := os.Open(dir + "/statm")
+	ref := -1
+	if err == nil {
+		ref, err = unix.PidfdOpen(pid, 0)
+	}
 	if err != nil {
 		mem.Close()
 		maps.Close()
+		statm.Close() // nil: it does nothing
 		return err
 	}
-	p.pid, p.ref, p.agent, p.mem, p.maps, p.hello = pid, ref, agent, mem, maps, h
+	p.pid, p.ref, p.agent, p.mem, p.maps, p.statm, p.hello = pid, ref, agent, mem, maps, statm, h
 	return nil
 }
 
 // readRSS asks the kernel how much anonymous memory the process has.
 func (p *process) readRSS() {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/statm")
-	if err != nil {
-		return
-	}
-	fields := bytes.Fields(text)
+	var buf [128]byte
+	n, _ := p.statm.ReadAt(buf[:], 0) // as far as it goes
+	fields := bytes.Fields(buf[:n])
 	if len(fields) < 3 {
 		return
 	}
@@ -135,6 +140,7 @@ func (p *process) close() {
 	if p.mem != nil {
 		p.mem.Close()
 		p.maps.Close()
+		p.statm.Close()
 		unix.Close(p.ref)
 	}
 	if p.uffd >= 0 {
