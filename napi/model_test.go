@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"exnet/internal/longtest"
+	"exnet/internal/racetest"
 )
 
 // The model: producers, timers, Run's goroutine and an operator who changes
@@ -121,7 +122,10 @@ func opMode(m Mode) func(word) (word, action) {
 	return func(w word) (word, action) { return w.setMode(m) }
 }
 
-func TestNoLostWakeup(t *testing.T) {
+func TestNoLostWakeUp(t *testing.T) {
+	if racetest.Enabled {
+		t.Skip("nothing is concurrent in a model")
+	}
 	both, one := []uint8{0, 1}, []uint8{0}
 	for _, sc := range []scenario{
 		{name: "inline only", messages: [2]uint8{3, 3}, targets: both},

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"exnet/internal/racetest"
 )
 
 // shadow is the TCP connection of a direction, as a model.
@@ -182,6 +184,9 @@ func (r *reader) readShadow(n int) bool {
 // sent. The sender ends at any of them, too: it closes, or it is killed, and what it
 // has been told was sent arrives all the same.
 func TestModel(t *testing.T) {
+	if racetest.Enabled {
+		t.Skip("nothing is concurrent in a model")
+	}
 	const rounds, short = 6000, 600
 	var seen modelSeen
 	for seed := range rounds {
@@ -205,6 +210,9 @@ func TestModel(t *testing.T) {
 
 // TestModelFindsFaults: the model finds every fault that is planted in it.
 func TestModelFindsFaults(t *testing.T) {
+	if racetest.Enabled {
+		t.Skip("nothing is concurrent in a model")
+	}
 	for fault := leaveRight + 1; fault < leaveFaults; fault++ {
 		var found error
 		seed := 0
