@@ -17,11 +17,12 @@ var containers = flag.Bool("containers", false, "redis and nginx in containers o
 var (
 	debian  = flag.String("debian", "", "`DIR` a root file system of Debian 13, which debian.sh makes there if it is not there yet: containers of its Docker, by a CDI device; minutes, and half a gigabyte")
 	kubelet = flag.String("kubelet", "", "`FILE` a kubelet, linked statically: with -debian, its pods on Debian's containerd")
+	crio    = flag.String("crio", "", "`FILE` CRI-O, for Debian 13, with its program pinns beside it: with -debian and -kubelet, pods on it, too")
 )
 
 // ofDebian are the packages of -debian.
 var ofDebian = []string{
-	"containerd", "containernetworking-plugins", "docker-cli", "docker.io", "iproute2", "iptables", "jq", "procps",
+	"conmon", "containerd", "containernetworking-plugins", "docker-cli", "docker.io", "iproute2", "iptables", "jq", "libsqlite3-0", "procps", "skopeo",
 }
 
 // needContainers skips the test without -containers, or without one of the programs that it runs.
@@ -142,8 +143,8 @@ func TestRootDockerDevices(t *testing.T) {
 	inDebian(t, bin, "docker.sh", bin, rootSystems(t, "rootfs.sh")[0], "cdi")
 }
 
-// Static pods of a kubelet that ask by a limit go direct, with containerd as their runtime: by the
-// mounts of the device plugin, and by CDI.
+// Static pods of a kubelet that ask by a limit go direct, with containerd as their runtime, and with
+// CRI-O: by the mounts of the device plugin, and by CDI.
 func TestRootKubelet(t *testing.T) {
 	if *debian == "" || *kubelet == "" {
 		t.Skip("it wants Debian 13's containerd and a kubelet: run it with -debian DIR -kubelet FILE")
@@ -151,5 +152,14 @@ func TestRootKubelet(t *testing.T) {
 	bin := buildFor(t, "exn-tun")
 	outputOf(t, ".", filepath.Join(containerScripts(t), "libraries.sh"), bin)
 	outputOf(t, ".", "cp", *kubelet, filepath.Join(bin, "kubelet"))
-	inDebian(t, bin, "kubelet.sh", bin, rootSystems(t, "rootfs.sh")[0], filepath.Join(bin, "kubelet"))
+	root := rootSystems(t, "rootfs.sh")[0]
+	t.Run("containerd", func(t *testing.T) { inDebian(t, bin, "kubelet.sh", bin, root, filepath.Join(bin, "kubelet")) })
+	t.Run("CRI-O", func(t *testing.T) {
+		if *crio == "" {
+			t.Skip("it wants CRI-O, too: -crio FILE")
+		}
+		outputOf(t, ".", "cp", *crio, filepath.Join(bin, "crio"))
+		outputOf(t, ".", "cp", filepath.Join(filepath.Dir(*crio), "pinns"), bin)
+		inDebian(t, bin, "kubelet.sh", bin, root, filepath.Join(bin, "kubelet"), filepath.Join(bin, "crio"))
+	})
 }

@@ -46,7 +46,7 @@ func TestNamesInFiles(t *testing.T) {
 	}
 }
 
-// A monitor of podman above a process names its container; one in a container's PID namespace, or
+// A monitor of podman or CRI-O above a process names its container; one in a container's PID namespace, or
 // of another container, does not.
 func TestNameOfMonitor(t *testing.T) {
 	dir := t.TempDir()
@@ -70,6 +70,15 @@ func TestNameOfMonitor(t *testing.T) {
 	}
 	if got := nameOf(dir, t.TempDir(), 10, testID); got != "db?" {
 		t.Errorf("%q, want db?", got)
+	}
+	for name, want := range map[string]string{
+		"k8s_main_db-0_default_7bb61f48e0a24d9f00062b11deac7b7b_0": "default/db-0/main",
+		"k8s_main_db-0_default": "k8s_main_db-0_default", "my_main_db_default_x_0": "my_main_db_default_x_0",
+	} {
+		put(t, filepath.Join(dir, "7/cmdline"), "conmon\x00-c\x00"+testID+"\x00-n\x00"+name+"\x00")
+		if got := nameOf(dir, t.TempDir(), 10, testID); got != want {
+			t.Errorf("%s: %q, want %s", name, got, want)
+		}
 	}
 	put(t, filepath.Join(dir, "7/stat"), "7 (conmon")
 	put(t, filepath.Join(dir, "7/cmdline"), "conmon\x00-n")

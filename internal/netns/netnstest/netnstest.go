@@ -135,8 +135,8 @@ func Container(t testing.TB, id string) *os.File {
 		if len(f) < 3 || f[2] != "cgroup2" {
 			continue
 		}
-		path := filepath.Join(f[1], "exnet-test-"+strconv.Itoa(os.Getpid())+"-"+id+".scope")
-		if err := os.Mkdir(path, 0o755); err != nil {
+		path, err := os.MkdirTemp(f[1], "exnet-test-*-"+id+".scope") // others' have the same ID, and process numbers
+		if err != nil {
 			t.Skip(err)
 		}
 		t.Cleanup(func() {
