@@ -143,8 +143,8 @@ func TestRootDockerDevices(t *testing.T) {
 	inDebian(t, bin, "docker.sh", bin, rootSystems(t, "rootfs.sh")[0], "cdi")
 }
 
-// Static pods of a kubelet that ask by a limit go direct, with containerd as their runtime, and with
-// CRI-O: by the mounts of the device plugin, and by CDI.
+// Static pods of a kubelet that ask by a limit go direct, with containerd as their runtime, and
+// with CRI-O: by the mounts of the device plugin, and by CDI.
 func TestRootKubelet(t *testing.T) {
 	if *debian == "" || *kubelet == "" {
 		t.Skip("it wants Debian 13's containerd and a kubelet: run it with -debian DIR -kubelet FILE")

@@ -57,8 +57,9 @@ func conmonName(proc string, pid int, id string) string {
 	return ""
 }
 
-// podName is a container's name as containerdName has it, of one that CRI-O has made up of its parts,
-// none of which has such a sign: k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT. Others stay as they are.
+// podName is a container's name as containerdName has it, of one that CRI-O has made up of its
+// parts, none of which has such a sign: k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT. Others stay as
+// they are.
 func podName(name string) string {
 	if part := strings.Split(name, "_"); len(part) == 6 && part[0] == "k8s" {
 		return strings.Join([]string{part[3], part[2], part[1]}, "/")

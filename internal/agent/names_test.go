@@ -46,8 +46,8 @@ func TestNamesInFiles(t *testing.T) {
 	}
 }
 
-// A monitor of podman or CRI-O above a process names its container; one in a container's PID namespace, or
-// of another container, does not.
+// A monitor of podman or CRI-O above a process names its container; one in a container's PID
+// namespace, or of another container, does not.
 func TestNameOfMonitor(t *testing.T) {
 	dir := t.TempDir()
 	for pid, p := range map[string]struct{ stat, comm, args, ns string }{

@@ -135,7 +135,7 @@ func Container(t testing.TB, id string) *os.File {
 		if len(f) < 3 || f[2] != "cgroup2" {
 			continue
 		}
-		path, err := os.MkdirTemp(f[1], "exnet-test-*-"+id+".scope") // others' have the same ID, and process numbers
+		path, err := os.MkdirTemp(f[1], "exnet-test-*-"+id+".scope") // others may have the ID, and the process number
 		if err != nil {
 			t.Skip(err)
 		}
