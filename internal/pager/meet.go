@@ -19,14 +19,18 @@ func (g *Pager) accept() {
 		return
 	}
 	if len(g.sources) > 2*mostProcesses || g.watch(fd, source{kind: ofStranger}) != nil {
-		unix.Close(fd)
+		g.trash.throw(fd)
 	}
 }
 
+// mostRights is how many descriptors a message has at most (SCM_MAX_FD). Those for which there is
+// no room are closed by the kernel, in this thread.
+const mostRights = 253
+
 // receive reads a message, with the descriptor that comes with it, -1 if there is none.
-func receive(socket int, to []byte) (n, fd int, err error) {
+func (g *Pager) receive(socket int, to []byte) (n, fd int, err error) {
 	fd = -1
-	control := make([]byte, unix.CmsgSpace(4*4))
+	control := make([]byte, unix.CmsgSpace(4*mostRights))
 	n, got, _, _, err := unix.Recvmsg(socket, to, control, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
 	if err != nil {
 		return 0, -1, err
@@ -41,7 +45,7 @@ func receive(socket int, to []byte) (n, fd int, err error) {
 			if fd < 0 {
 				fd = f
 			} else {
-				unix.Close(f)
+				g.trash.throw(f)
 			}
 		}
 	}
@@ -51,7 +55,7 @@ func receive(socket int, to []byte) (n, fd int, err error) {
 // meet reads a hello and answers it.
 func (g *Pager) meet(socket int) {
 	raw := make([]byte, helloLen+1)
-	n, fd, err := receive(socket, raw)
+	n, fd, err := g.receive(socket, raw)
 	if errors.Is(err, unix.EAGAIN) {
 		return
 	}
@@ -69,11 +73,9 @@ func (g *Pager) meet(socket int) {
 			g.say("hello", "a process is not paged: %v", err)
 		}
 		_ = unix.Sendto(socket, appendWelcome(nil, true), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)
-		unix.Close(socket)
+		g.trash.throw(socket)
 	}
-	if fd >= 0 {
-		unix.Close(fd)
-	}
+	g.trash.throw(fd)
 }
 
 // admit takes a process in whose agent has said hello. It takes fd.
@@ -83,9 +85,7 @@ func (g *Pager) admit(socket, fd int, h hello) error {
 		return err
 	}
 	if h.token != 0 {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
+		g.trash.throw(fd)
 		return g.admitChild(socket, int(peer.Pid), h)
 	}
 	p := &process{uffd: uffd.FD(fd), agent: -1, pages: newTable(), ring: newRing(g.standby), streams: g.streams()}
@@ -107,7 +107,7 @@ func (g *Pager) admit(socket, fd int, h hello) error {
 	}
 	if err != nil {
 		p.agent = -1
-		p.close()
+		p.close(&g.trash)
 		return err
 	}
 	g.counts.Adopted++
@@ -167,16 +167,14 @@ func (g *Pager) drop(p *process) {
 		g.unwatch(p.agent)
 	}
 	g.unwatch(int(p.uffd))
-	p.close()
+	p.close(&g.trash)
 }
 
 // reply reads what an agent has done.
 func (g *Pager) reply(p *process) {
 	raw := make([]byte, replyLen+1)
-	n, fd, err := receive(p.agent, raw)
-	if fd >= 0 {
-		unix.Close(fd)
-	}
+	n, fd, err := g.receive(p.agent, raw)
+	g.trash.throw(fd)
 	if errors.Is(err, unix.EAGAIN) {
 		return
 	}

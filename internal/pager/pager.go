@@ -61,6 +61,7 @@ type Pager struct {
 	dead     bool // the store is lost
 	fullOnce bool
 
+	trash     trash
 	listener  int
 	poll      int
 	stop      int
@@ -255,7 +256,7 @@ func (g *Pager) closeAll() {
 	}
 	for fd, s := range g.sources {
 		if s.kind == ofStranger {
-			unix.Close(fd)
+			g.trash.throw(fd)
 		}
 	}
 	g.mu.Lock()

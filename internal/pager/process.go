@@ -133,19 +133,15 @@ func (p *process) kill() {
 }
 
 // close closes what is open of the process.
-func (p *process) close() {
-	if p.agent >= 0 {
-		unix.Close(p.agent)
-	}
+func (p *process) close(trash *trash) {
+	trash.throw(p.agent)
 	if p.mem != nil {
 		p.mem.Close()
 		p.maps.Close()
 		p.statm.Close()
 		unix.Close(p.ref)
 	}
-	if p.uffd >= 0 {
-		unix.Close(int(p.uffd))
-	}
+	trash.throw(int(p.uffd))
 }
 
 // ring is what is in the slots of the library's memory: pages on standby in the order in which they

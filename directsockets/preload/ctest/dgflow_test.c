@@ -105,7 +105,8 @@ static void impatient(void)
 	}
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t1);
 	long ms = (t1.tv_sec - t0.tv_sec) * 1000 + (t1.tv_nsec - t0.tv_nsec) / 1000000;
-	CHECK(ms < SENDS * WAIT_MS, "%d datagrams took %ld ms of CPU", SENDS, ms); // it waits by yielding
+	// It waits by yielding: 2 ms of CPU each on an idle machine, and less on a busy one.
+	CHECK(ms < SENDS * WAIT_MS / 8, "%d datagrams took %ld ms of CPU", SENDS, ms);
 	close(a);
 	close(b);
 	free(f.mem);
