@@ -86,7 +86,7 @@ func (g *Pager) admit(socket, fd int, h hello) error {
 	}
 	if h.token != 0 {
 		g.trash.throw(fd)
-		return g.admitChild(socket, int(peer.Pid), h)
+		return g.admitChild(socket, peer, h)
 	}
 	p := &process{uffd: uffd.FD(fd), agent: -1, pages: newTable(), ring: newRing(g.standby), streams: g.streams()}
 	switch {
@@ -103,7 +103,7 @@ func (g *Pager) admit(socket, fd int, h hello) error {
 		err = unix.SetNonblock(fd, true)
 	}
 	if err == nil {
-		err = p.attach(int(peer.Pid), socket, h)
+		err = p.attach(peer, socket, h)
 	}
 	if err != nil {
 		p.agent = -1
@@ -121,12 +121,12 @@ func (g *Pager) admit(socket, fd int, h hello) error {
 }
 
 // admitChild takes the agent of a child of fork in, and gives it its userfaultfd.
-func (g *Pager) admitChild(socket, pid int, h hello) error {
+func (g *Pager) admitChild(socket int, peer *unix.Ucred, h hello) error {
 	for p := range g.processes {
 		if p.token != h.token || p.agent >= 0 || p.hello.base != h.base || p.hello.slots != h.slots || p.hello.end != h.end {
 			continue
 		}
-		if err := p.attach(pid, socket, h); err != nil {
+		if err := p.attach(peer, socket, h); err != nil {
 			return err
 		}
 		err := g.watch(socket, source{ofAgent, p})
@@ -138,7 +138,7 @@ func (g *Pager) admitChild(socket, pid int, h hello) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("process %d: %w", pid, errWire)
+	return fmt.Errorf("process %d: %w", peer.Pid, errWire)
 }
 
 // drop forgets a process, which has ended, or has another program now.

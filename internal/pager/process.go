@@ -69,29 +69,35 @@ func (p *process) untracked() int {
 }
 
 // attach opens what is needed of a process that said hello on the socket, and waits.
-func (p *process) attach(pid int, agent int, h hello) error {
-	dir := "/proc/" + strconv.Itoa(pid)
-	mem, err := os.OpenFile(dir+"/mem", os.O_RDONLY, 0)
+func (p *process) attach(peer *unix.Ucred, agent int, h hello) error {
+	dir, err := os.OpenRoot("/proc/" + strconv.Itoa(int(peer.Pid)))
 	if err != nil {
 		return err
 	}
-	maps, err := os.Open(dir + "/pagemap")
-	if err != nil {
-		mem.Close()
-		return err
+	defer dir.Close()
+	var files [3]*os.File
+	for i, name := range []string{"mem", "pagemap", "statm"} {
+		if err == nil {
+			files[i], err = dir.Open(name)
+		}
 	}
-	statm, err := os.Open(dir + "/statm")
 	ref := -1
 	if err == nil {
-		ref, err = unix.PidfdOpen(pid, 0)
+		ref, err = unix.PidfdOpen(int(peer.Pid), 0)
+	}
+	if err == nil {
+		err = isStill(dir, peer) // what is open is its memory of before
 	}
 	if err != nil {
-		mem.Close()
-		maps.Close()
-		statm.Close() // nil: it does nothing
+		for _, f := range files {
+			f.Close() // nil: it does nothing
+		}
+		if ref >= 0 {
+			unix.Close(ref)
+		}
 		return err
 	}
-	p.pid, p.ref, p.agent, p.mem, p.maps, p.statm, p.hello = pid, ref, agent, mem, maps, statm, h
+	p.pid, p.ref, p.agent, p.mem, p.maps, p.statm, p.hello = int(peer.Pid), ref, agent, files[0], files[1], files[2], h
 	return nil
 }
 
