@@ -60,6 +60,9 @@ type process struct {
 // driven before a role says that drivers serve the link on both sides.
 const driven = "driven/"
 
+// helloTime is for a program with the race detector to begin on a busy machine.
+const helloTime = time.Minute
+
 // spawn starts a process with a role, and joins NIC 0 of this one with its NIC 1.
 func spawn(tb testing.TB, role string) *process {
 	tb.Helper()
@@ -89,7 +92,7 @@ func spawn(tb testing.TB, role string) *process {
 	}
 	f.Close()
 	g.Close()
-	var cfg shm.Config
+	cfg := shm.Config{HelloTimeout: helloTime}
 	if strings.HasPrefix(role, driven) {
 		cfg.Driver = fabrictest.NewDriver(tb)
 	}
@@ -131,7 +134,7 @@ func peerMain(role string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	var cfg shm.Config
+	cfg := shm.Config{HelloTimeout: helloTime}
 	role, ok := strings.CutPrefix(role, driven)
 	if ok {
 		if cfg.Driver, err = fabrictest.StartDriver(); err != nil {
