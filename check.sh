@@ -140,7 +140,7 @@ allocations() { tests -timeout 60m -run Alloc $(having 'Test[A-Za-z0-9_]*Alloc[A
 models() { tests -timeout 60m -run 'Model|NoLostWakeUp' $(having 'Test[A-Za-z0-9_]*(Model|NoLostWakeUp)[A-Za-z0-9_]*'); }
 # What fails beside the other lanes may pass alone: conclude says so.
 benchmarks() { once || echo "$name" >>"$work/slow"; }
-once() { apart go test -timeout 60m -run '^$' -bench . -benchtime 1x $(having 'Benchmark[A-Za-z0-9_]*'); }
+once() { apart go test -vet=off -timeout 60m -run '^$' -bench . -benchtime 1x $(having 'Benchmark[A-Za-z0-9_]*'); }
 
 # conclude prints what came of it all.
 conclude() {
