@@ -217,6 +217,32 @@ func TestEnds(t *testing.T) {
 	tx.Close()
 }
 
+// TestMissed closes a flow while its sender publishes: the sender learns whether its datagram was
+// taken.
+func TestMissed(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		f := newFlow(t, minRing, 0, false)
+		f.open(t)
+		f.tx.busy.Swap(1)
+		if got := f.tx.publish([]byte("x"), Meta{}); got != Published {
+			t.Fatal(got)
+		}
+		if f.tx.missed() {
+			t.Error("missed, of a receiver that takes datagrams")
+		}
+		if taken {
+			if _, _, ok := f.receive(t); !ok {
+				t.Fatal("nothing came")
+			}
+		}
+		f.rx.Close() // it has waited for long enough
+		f.tx.release()
+		if f.tx.missed() == taken {
+			t.Errorf("taken: %v, and missed says the same", taken)
+		}
+	}
+}
+
 // TestMap refuses what is no segment.
 func TestMap(t *testing.T) {
 	netnstest.CheckFDs(t)

@@ -276,6 +276,7 @@ func (r *Rx) Close() {
 	if r.ended {
 		return
 	}
+	r.give() // the sender sees what was taken
 	r.ended, r.there = true, false
 	r.own |= flagClosed
 	r.flags.Store(r.own)

@@ -132,6 +132,9 @@ func (t *Tx) Send(p []byte, m Meta) Outcome {
 	t.busy.Swap(1) // a full fence; a Store is none under the race detector (package shm)
 	outcome := t.publish(p, m)
 	t.release()
+	if outcome == Published && t.missed() {
+		outcome = Gone
+	}
 	if outcome == Published || outcome == NoRoom {
 		if t.sends++; (outcome == NoRoom || t.sends%probeEvery == 0) && t.gone(shm.Nanotime()) {
 			return Gone
@@ -147,6 +150,12 @@ func (t *Tx) Send(p []byte, m Meta) Outcome {
 func (t *Tx) release() {
 	shm.Publish()
 	shm.Release(t.busy, 0)
+}
+
+// missed reports whether the receiver has closed the flow while the sender published, as it does
+// with one that has been busy for long, and takes nothing more.
+func (t *Tx) missed() bool {
+	return t.rxFlags.Load()&flagClosed != 0 && t.look() && t.consumed != t.put
 }
 
 // publish is Send while busy says so.

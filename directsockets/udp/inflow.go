@@ -23,6 +23,7 @@ type inflow struct {
 	dirty  bool
 	moved  bool // since it was last checked
 	young  int  // datagrams by the kernel
+	late   int  // how often its sender has published for longer than busyTime
 }
 
 func (f *inflow) counted(n int) {

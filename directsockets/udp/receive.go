@@ -25,6 +25,8 @@ const (
 	youngUntil = 64
 	// busyTime is how long a receiver waits for senders that are publishing, in all.
 	busyTime = 10 * time.Millisecond
+	// mostLate is how often a sender may still publish after that, if there is something of its.
+	mostLate = 3
 	// checkTime is how often the kernel is asked whether the other end of a flow still is who it
 	// was, and whether flows are over.
 	checkTime = 100 * time.Millisecond
@@ -211,6 +213,10 @@ func (in *inbound) arm(b []byte, brief bool) (d Datagram, ok bool) {
 			now := shm.Nanotime()
 			if start == 0 {
 				start = now
+			}
+			if time.Duration(now-start) > busyTime && f.late < mostLate && f.rx.Ready() {
+				f.late++ // what it had published before is taken
+				break
 			}
 			if time.Duration(now-start) > busyTime {
 				in.drop(f, connstats.WhyBreach)
