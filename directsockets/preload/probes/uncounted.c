@@ -211,17 +211,12 @@ static void *waits(void *fd)
 	return (void *)get(*(int *)fd, &b, 1);
 }
 
-/* A thread that sleeps in a call must not keep the connection uncounted for the others. */
-static void with_threads(void)
+/* Sends until c sends directly, and has t end, which waits for what c receives. */
+static void direct_beside(pthread_t t, int c, int s)
 {
-	pthread_t t;
 	void *got;
 	char b;
-	int c, s;
 
-	pair_cold(&c, &s);
-	pthread_create(&t, NULL, waits, &c);
-	nap(20);
 	for (int i = 0; i < (has_library() ? 2000 : 5); i++) {
 		put(c, "x", 1);
 		get(s, &b, 1);
@@ -236,6 +231,18 @@ static void with_threads(void)
 	pthread_join(t, &got);
 	out("the thread has read %zu", (size_t)got);
 	end(c, s);
+}
+
+/* A thread that sleeps in a call must not keep the connection uncounted for the others. */
+static void with_threads(void)
+{
+	pthread_t t;
+	int c, s;
+
+	pair_cold(&c, &s);
+	pthread_create(&t, NULL, waits, &c);
+	nap(20);
+	direct_beside(t, c, s);
 }
 
 /* The descriptor whose name is asked for slowly, and whether it is. */
@@ -272,8 +279,6 @@ static void *takes_much(void *fd)
 static void settling(void)
 {
 	pthread_t sender, taker, t;
-	void *got;
-	char b;
 	int c, s;
 
 	pair_cold(&c, &s);
@@ -288,20 +293,7 @@ static void settling(void)
 	pthread_create(&t, NULL, waits, &c);
 	pthread_join(sender, NULL);
 	pthread_join(taker, NULL);
-	for (int i = 0; i < (has_library() ? 2000 : 5); i++) {
-		put(c, "x", 1);
-		get(s, &b, 1);
-		if (has_library() && (direct(c) & 1))
-			break;
-		if (i > 3)
-			nap(1);
-	}
-	if (has_library() && !(direct(c) & 1))
-		out("it stays on TCP");
-	put(s, "y", 1);
-	pthread_join(t, &got);
-	out("the thread has read %zu", (size_t)got);
-	end(c, s);
+	direct_beside(t, c, s);
 }
 
 static volatile int over;
