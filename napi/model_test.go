@@ -123,9 +123,7 @@ func opMode(m Mode) func(word) (word, action) {
 }
 
 func TestNoLostWakeUp(t *testing.T) {
-	if racetest.Enabled {
-		t.Skip("nothing is concurrent in a model")
-	}
+	racetest.SkipModel(t)
 	both, one := []uint8{0, 1}, []uint8{0}
 	for _, sc := range []scenario{
 		{name: "inline only", messages: [2]uint8{3, 3}, targets: both},

@@ -320,9 +320,7 @@ func (m *chanModel) explore(limit int) (wrong string, states int) {
 
 // Whatever the order of steps, each message comes once and in order, and nothing is left.
 func TestChannelModel(t *testing.T) {
-	if racetest.Enabled {
-		t.Skip("nothing is concurrent in a model")
-	}
+	racetest.SkipModel(t)
 	const most = 300_000
 	for _, c := range []chanModel{
 		{messages: [2]int8{3, 0}, credits: 1},
@@ -346,9 +344,7 @@ func TestChannelModel(t *testing.T) {
 
 // Each mistake is found, of which the first one was made.
 func TestChannelModelFindsFaults(t *testing.T) {
-	if racetest.Enabled {
-		t.Skip("nothing is concurrent in a model")
-	}
+	racetest.SkipModel(t)
 	for f := faultNone + 1; f < faults; f++ {
 		found := ""
 		for _, c := range []chanModel{

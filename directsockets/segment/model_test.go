@@ -184,9 +184,7 @@ func (r *reader) readShadow(n int) bool {
 // sent. The sender ends at any of them, too: it closes, or it is killed, and what it
 // has been told was sent arrives all the same.
 func TestModel(t *testing.T) {
-	if racetest.Enabled {
-		t.Skip("nothing is concurrent in a model")
-	}
+	racetest.SkipModel(t)
 	const rounds, short = 6000, 600
 	var seen modelSeen
 	for seed := range rounds {
@@ -210,9 +208,7 @@ func TestModel(t *testing.T) {
 
 // TestModelFindsFaults: the model finds every fault that is planted in it.
 func TestModelFindsFaults(t *testing.T) {
-	if racetest.Enabled {
-		t.Skip("nothing is concurrent in a model")
-	}
+	racetest.SkipModel(t)
 	for fault := leaveRight + 1; fault < leaveFaults; fault++ {
 		var found error
 		seed := 0

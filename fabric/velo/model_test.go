@@ -106,9 +106,7 @@ func (m *model) walk() (states int, stuck *mState) {
 }
 
 func TestModelOfRefusals(t *testing.T) {
-	if racetest.Enabled {
-		t.Skip("nothing is concurrent in a model")
-	}
+	racetest.SkipModel(t)
 	for _, m := range []model{
 		{limit: 1, slots: 4, messages: [3]int8{1, 1, 0}},
 		{limit: 1, slots: 4, messages: [3]int8{2, 1, 0}, asks: true},

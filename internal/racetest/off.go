@@ -4,7 +4,7 @@
 //
 // # Architecture
 //
-// A constant, set by the build tag.
+// A constant, set by the build tag, and a function for the tests that skip by it.
 //
 // # Concurrency
 //

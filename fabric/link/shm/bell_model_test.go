@@ -223,9 +223,7 @@ func explore(b broken) (lost *bellModel, states int) {
 // No order of steps leaves a message behind while the driver waits; and orders are
 // found that do, when a step is out of its place.
 func TestBellModel(t *testing.T) {
-	if racetest.Enabled {
-		t.Skip("nothing is concurrent in a model")
-	}
+	racetest.SkipModel(t)
 	lost, states := explore(right)
 	if lost != nil {
 		t.Errorf("a message is left behind: %+v", *lost)
