@@ -92,22 +92,19 @@ func (w *window) WriteAt(p []byte, off int64) error { return w.move(wire.OpPut, 
 
 // Discard implements path.
 func (w *window) Discard(off, n int64) error {
-	slot, _ := w.take(1, true)
-	if slot == none {
+	slot, slots := w.take(1, true)
+	if slots == 0 {
 		return shm.ErrCut
 	}
-	c := piece{slot: slot, slots: 1, off: off, n: n}
+	c := piece{slot: slot, slots: slots, off: off, n: n}
 	return w.finish(wire.OpZero, c, w.start(wire.OpZero, c))
 }
 
 // Close implements path. Those who wait for an answer see the end of the lease.
 func (w *window) Close() {}
 
-// none is no slot.
-const none = wire.Slots
-
 // take takes up to n free slots in a row, those first that were used before, which are in the
-// CPU's caches. If none is free it waits, if it is to; none: it did not, or the lease has ended.
+// CPU's caches. If none is free it waits, if it is to; slots 0: it did not, or the lease has ended.
 func (w *window) take(n int, wait bool) (slot uint32, slots int) {
 	for {
 		w.mu.Lock()
@@ -122,12 +119,12 @@ func (w *window) take(n int, wait bool) (slot uint32, slots int) {
 			return slot, slots
 		}
 		if !wait {
-			return none, 0
+			return 0, 0
 		}
 		select {
 		case <-w.freed:
 		case <-w.done:
-			return none, 0
+			return 0, 0
 		}
 	}
 }
@@ -143,7 +140,7 @@ func row(free uint64, n int) (first uint32, found int) {
 			return uint32(bits.TrailingZeros64(begin)), n
 		}
 	}
-	return none, 0
+	return 0, 0
 }
 
 // give gives slots back.

@@ -214,13 +214,13 @@ func (in *inbound) arm(b []byte, brief bool) (d Datagram, ok bool) {
 			if start == 0 {
 				start = now
 			}
-			if time.Duration(now-start) > busyTime && f.late < mostLate && f.rx.Ready() {
-				f.late++ // what it had published before is taken
-				break
-			}
 			if time.Duration(now-start) > busyTime {
-				in.drop(f, connstats.WhyBreach)
-				i--
+				if f.late < mostLate && f.rx.Ready() {
+					f.late++ // what it had published before is taken
+				} else {
+					in.drop(f, connstats.WhyBreach)
+					i--
+				}
 				break
 			}
 			if now-start > int64(20*time.Microsecond) {

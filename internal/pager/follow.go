@@ -48,11 +48,8 @@ func (f *follow) begin() {
 // end lets the thread run on all CPUs again.
 func (f *follow) end() {
 	f.release()
-	for _, file := range []*os.File{f.own, f.stat} {
-		if file != nil {
-			file.Close()
-		}
-	}
+	f.own.Close() // nil: it does nothing
+	f.stat.Close()
 }
 
 // faulted counts a fault of a thread.
@@ -125,9 +122,7 @@ func (f *follow) waits() uint64 {
 // cpuOf is the CPU on which a thread ran last; -1: not known.
 func (f *follow) cpuOf(pid, tid int) int {
 	if f.stat == nil || f.statOf != tid {
-		if f.stat != nil {
-			f.stat.Close()
-		}
+		f.stat.Close()
 		f.stat, _ = os.Open(fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid)) // nil: it has ended
 		f.statOf = tid
 	}
