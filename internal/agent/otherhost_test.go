@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,7 @@ import (
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
 )
 
 // otherHost attaches a host to the lab's bridge that has another kernel, as far as this one can
@@ -93,11 +95,12 @@ func TestRootOtherHost(t *testing.T) {
 			var said bytes.Buffer
 			cmd := l.program(tt.as, "client", "172.30.0.9", 8080)
 			if tt.explain {
-				run := filepath.Join(t.TempDir(), "exn-run")
-				if out, err := exec.Command("go", "build", "-trimpath", "-o", run, "exnet/cmd/exn-run").CombinedOutput(); err != nil {
-					t.Fatalf("building exn-run: %v\n%s", err, out)
+				dir, err := testlab.Build("exn-run")
+				t.Cleanup(func() { os.RemoveAll(dir) })
+				if err != nil {
+					t.Fatal(err)
 				}
-				cmd = exec.Command(run, append([]string{"--explain", "--"}, cmd.Args...)...)
+				cmd = exec.Command(filepath.Join(dir, "exn-run"), append([]string{"--explain", "--"}, cmd.Args...)...)
 				cmd.Stderr = &said
 			}
 			far := l.run(l.a, cmd)

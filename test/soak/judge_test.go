@@ -98,24 +98,23 @@ const handshakeTime = 5 * time.Second
 // client cannot be reached (an ICMP error, or no route for the SYN-ACK that it repeats), and
 // answers the client's data with a reset. Every network does so.
 func (f fault) halfOpen(r record) bool {
-	return r.Phase == phaseData && r.Silent && f.Start.Before(r.Start.Add(handshakeTime)) && r.reset()
+	return r.resetSilent() && f.Start.Before(r.Start.Add(handshakeTime))
 }
 
 // unreachable reports whether r did not come up because a neighbour was not found, by its client
 // or, as halfOpen says, by its server. exnet gives that up after three seconds, in which a machine
 // may be too busy to answer; so it is as with datagrams: it should be rare.
 func (r record) unreachable() bool {
-	switch r.Phase {
-	case phaseConnect:
+	if r.Phase == phaseConnect {
 		return strings.Contains(strings.ToLower(r.Err), "no route to host") || r.Kind == "curl" && strings.Contains(r.Err, "exit status 7")
-	case phaseData:
-		return r.Silent && r.reset()
 	}
-	return false
+	return r.resetSilent()
 }
 
-// reset reports whether the other end answered with a reset.
-func (r record) reset() bool { return strings.Contains(r.Err, "onnection reset") }
+// resetSilent reports whether the server answered r with a reset, and nothing before.
+func (r record) resetSilent() bool {
+	return r.Phase == phaseData && r.Silent && strings.Contains(r.Err, "onnection reset")
+}
 
 // judge returns the fault that excuses r, if there is one.
 func judge(r record, faults []fault) (fault, bool) {
