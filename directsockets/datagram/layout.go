@@ -53,6 +53,7 @@ const (
 	flagLeft   = 1 // S
 	flagTrains = 1 // D
 	flagClosed = 4 // D
+	flagFinal  = 8 // D: consumed says all that it takes
 )
 
 // States of D.

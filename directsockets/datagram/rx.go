@@ -278,7 +278,7 @@ func (r *Rx) Close() {
 	}
 	r.give() // the sender sees what was taken
 	r.ended, r.there = true, false
-	r.own |= flagClosed
+	r.own |= flagClosed | flagFinal
 	r.flags.Store(r.own)
 	_ = unix.Close(r.bell)
 	r.seg.Retire()

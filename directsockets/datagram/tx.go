@@ -1,6 +1,7 @@
 package datagram
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,9 @@ const (
 
 // softirqTime is how long the kernel may take to give a datagram to its receiver.
 const softirqTime = int64(time.Millisecond)
+
+// finalTime is how long a sender waits for a receiver that loses its processor while it closes.
+const finalTime = int64(10 * time.Millisecond)
 
 // A sender looks whether its receiver is there when it has not for probeTime, and there is no room
 // or probeEvery datagrams went to the ring.
@@ -153,9 +157,15 @@ func (t *Tx) release() {
 }
 
 // missed reports whether the receiver has closed the flow while the sender published, as it does
-// with one that has been busy for long, and takes nothing more.
+// with one that has been busy for long, and does not take what came last.
 func (t *Tx) missed() bool {
-	return t.rxFlags.Load()&flagClosed != 0 && t.look() && t.consumed != t.put
+	if t.rxFlags.Load()&flagClosed == 0 {
+		return false
+	}
+	for start := shm.Nanotime(); t.rxFlags.Load()&flagFinal == 0 && shm.Nanotime()-start < finalTime; {
+		runtime.Gosched()
+	}
+	return !t.look() || t.consumed != t.put
 }
 
 // publish is Send while busy says so.

@@ -162,8 +162,7 @@ void ds_dg_in_close(struct ds_dgram *d, struct ds_dg_in *f, int why)
 		DS_SET(d->awake, d->awake - 1);
 	f->awake = false;
 	ds_dg_arm(&f->seg, true);
-	__atomic_store_n(&f->seg.in->flags, DS_DG_CLOSED, __ATOMIC_SEQ_CST);
-	ds_dg_stop(&f->seg);
+	ds_dg_close(&f->seg);
 	if (f->entry && why)
 		ds_stats_say(f->entry, DS_MODE_DEMOTED, why);
 }

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -144,6 +145,77 @@ static void old(void)
 	close(fd);
 	free(f[0].mem);
 	free(f[1].mem);
+}
+
+// ---- a sender that loses its processor
+
+// A receiver, its flow's sender, and where that stops: it faults at a page, and the receiver looks
+// meanwhile.
+static struct {
+	struct ds_dgram d;
+	struct ds_dg_in in;
+	struct flow f;
+	uint8_t *page;	// that the sender faults at
+	bool published; // it goes on to the end of busy first
+} pause_;
+
+static void in_pause(int sig, siginfo_t *si, void *context)
+{
+	uint8_t *at = si->si_addr;
+
+	(void)context;
+	if (at < pause_.page || at >= pause_.page + 4096) {
+		signal(sig, SIG_DFL);
+		return;
+	}
+	mprotect(pause_.page, 4096, PROT_READ | PROT_WRITE);
+	if (pause_.published) {
+		pause_.published = false;
+		pause_.page = pause_.f.mem; // where busy is
+		mprotect(pause_.page, 4096, PROT_READ);
+		return;
+	}
+	ds_dg_arm_all(&pause_.d); // waits for 10 ms
+}
+
+// A receiver closes the flow of one that is busy for so long: its datagram goes by the kernel if
+// the receiver has not seen it, and does not if it has.
+static void pauses(void)
+{
+	enum { PAGE = 4096, BEFORE = PAGE / DS_DG_UNIT - 1 };
+	struct sigaction was, act = {.sa_sigaction = in_pause, .sa_flags = SA_SIGINFO};
+	uint8_t b[64];
+
+#ifdef __SANITIZE_THREAD__
+	return; // which holds locks of its own where the sender faults
+#endif
+	sigaction(SIGSEGV, &act, &was);
+	for (int published = 0; published < 2; published++) {
+		int fds[2], n = 0;
+		memset(&pause_, 0, sizeof pause_);
+		fresh(&pause_.f, RING);
+		CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0, "pair");
+		for (int i = 0; i < BEFORE; i++)
+			CHECK(give(&pause_.f, "before", 6) == DS_DG_SENT, "%d", i);
+		pause_.in = (struct ds_dg_in){.seg = pause_.f.rx, .alive = fds[0], .awake = true, .listed = true, .counters = ds_stats_counters(NULL)};
+		pause_.d.flows[0] = pause_.d.list[0] = &pause_.in;
+		pause_.d.nin = pause_.d.nlisted = pause_.d.awake = 1;
+		pause_.published = published;
+		// The place that follows the next record, which the sender clears before it publishes.
+		pause_.page = pause_.f.mem + DS_DG_RING + PAGE;
+		CHECK(mprotect(pause_.page, PAGE, PROT_READ) == 0, "mprotect");
+		int rc = give(&pause_.f, "paused", 6);
+		CHECK(pause_.in.closed, "the receiver has not closed the flow");
+		CHECK(rc == (published ? DS_DG_SENT : DS_DG_OVER), "%s, and the send says %d", published ? "seen" : "not seen", rc);
+		pause_.f.rx = pause_.in.seg;
+		while (take(&pause_.f, b) >= 0)
+			n++;
+		CHECK(n == BEFORE + published, "%d received", n);
+		close(fds[0]);
+		close(fds[1]);
+		free(pause_.f.mem);
+	}
+	sigaction(SIGSEGV, &was, NULL);
 }
 
 // ---- sockets without flows
@@ -442,6 +514,7 @@ int main(void)
 	catches_up();
 	impatient();
 	old();
+	pauses();
 	setenv("EXNET_EXPLAIN", "1", 1);
 	setenv("EXNET_BROKER", "/no/broker", 1);
 	told();

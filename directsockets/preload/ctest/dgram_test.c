@@ -178,9 +178,11 @@ static void stops(void)
 	fresh(&f, RING);
 	for (int i = 0; i < 3; i++)
 		CHECK(give(&f, "there", 5) == DS_DG_SENT, "%d", i);
-	ds_dg_stop(&f.rx);
+	ds_dg_close(&f.rx);
+	CHECK(ds_dg_queued(&f.tx) == 0, "closed, and has not said what it takes");
+	f.rx.in->flags = 0; // as for a sender that does not look
 	CHECK(give(&f, "later", 5) == DS_DG_SENT, "later");
-	ds_dg_stop(&f.rx);
+	CHECK(ds_dg_there(&f.rx), "what was there is gone");
 	for (; take(&f, b) >= 0; n++)
 		CHECK(!memcmp(b, "there", 5), "%.5s", b);
 	CHECK(n == 3 && !ds_dg_there(&f.rx) && !f.rx.broken, "%d of 3", n);

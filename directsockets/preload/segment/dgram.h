@@ -32,7 +32,7 @@ enum {
 enum { DS_DG_DATAGRAM = 1, DS_DG_WRAP, DS_DG_TRAIN };
 
 /* Bits of the receiver's flags, and of the sender's. */
-enum { DS_DG_TRAINS = 1, DS_DG_CLOSED = 4 };
+enum { DS_DG_TRAINS = 1, DS_DG_CLOSED = 4, DS_DG_FINAL = 8 };
 enum { DS_DG_LEFT = 1 };
 
 /* The control blocks (SPEC 10.2). */
@@ -132,8 +132,8 @@ void ds_dg_copy(void *to, const volatile uint8_t *from, size_t n) DS_HIDDEN;
 void ds_dg_take(struct ds_dgseg *g, const struct ds_dg_meta *m) DS_HIDDEN;
 /* Bounds what may wait in the ring (SPEC 10.5). 0: the ring's size does. */
 void ds_dg_bound(struct ds_dgseg *g, uint32_t bound) DS_HIDDEN;
-/* From now on takes what is there, and no more. */
-void ds_dg_stop(struct ds_dgseg *g) DS_HIDDEN;
+/* Ends the flow: this side takes what is there, which the sender sees as consumed, and no more. */
+void ds_dg_close(struct ds_dgseg *g) DS_HIDDEN;
 /* A number that changes when a record arrives. */
 uint64_t ds_dg_arrived(struct ds_dgseg *g) DS_HIDDEN;
 /* The stamp of the record that is next, by the sender's claim, but none of before there was room

@@ -15,7 +15,7 @@ bool ds_dg_there(const struct ds_dgseg *g) { return !g->broken && g->at < g->sto
 /* Gives back what is consumed. */
 static void give(struct ds_dgseg *g)
 {
-	if (g->known == g->at)
+	if (g->known >= g->at) /* a flow that is closed has given back what it still takes */
 		return;
 	g->known = g->at;
 	RELEASE(&g->in->consumed, g->at);
@@ -99,12 +99,15 @@ uint64_t ds_dg_arrived(struct ds_dgseg *g)
 	return g->seen;
 }
 
-void ds_dg_stop(struct ds_dgseg *g)
+void ds_dg_close(struct ds_dgseg *g)
 {
-	uint64_t end = ds_dg_arrived(g);
-
-	if (end < g->stop)
-		g->stop = end;
+	/* In this order: a sender that finds no CLOSED after it has published has published before
+	 * the look at what has arrived; one that does waits for what that look has found. */
+	__atomic_store_n(&g->in->flags, DS_DG_CLOSED, __ATOMIC_SEQ_CST);
+	g->stop = ds_dg_arrived(g);
+	g->known = g->stop;
+	RELEASE(&g->in->consumed, g->stop);
+	RELEASE(&g->in->flags, DS_DG_CLOSED | DS_DG_FINAL);
 }
 
 uint64_t ds_dg_stamp(const struct ds_dgseg *g)

@@ -2,6 +2,12 @@
 #include "segment/dgram.h"
 #include "segment/segment_inner.h"
 
+#include <errno.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+enum { LOOKS = 100, LOOK_NS = 100000 }; /* at a receiver that may lose its processor while it closes */
+
 /* The status word at offset off of the ring. */
 static uint32_t *status_at(struct ds_dgseg *g, uint64_t off) { return (uint32_t *)(void *)(g->ring + (off & (g->bytes - 1))); }
 
@@ -103,6 +109,19 @@ static uint64_t skip(struct ds_dgseg *g, uint64_t l)
 	return consumed(g) && g->known == g->at ? g->bytes - off : 0;
 }
 
+/* Has the receiver closed the flow while this side published, and not taken the last record? It
+ * closes one that is busy for long, as a sender is that loses its processor. */
+static bool missed(struct ds_dgseg *g)
+{
+	if (__builtin_expect(!(ACQUIRE(&g->to->flags) & DS_DG_CLOSED), 1))
+		return false;
+	int saved = errno;
+	for (int i = 0; i < LOOKS && !(ACQUIRE(&g->to->flags) & DS_DG_FINAL); i++)
+		ds_syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+	errno = saved;
+	return !consumed(g) || g->known != g->at;
+}
+
 enum { AHEAD = 1024, SHORT = 256 };
 
 /* Has the lines come that records after the one at at, of l bytes, will be written to: the fence
@@ -150,6 +169,8 @@ int ds_dg_send(struct ds_dgseg *g, const struct ds_dg_meta *m, struct ds_cursor 
 	if (!armed && !closed)
 		publish(g, status, wrap, l);
 	RELEASE(&g->out->busy, 0);
+	if (!armed && !closed)
+		closed = missed(g);
 	if (armed || closed)
 		*c = before;
 	return closed ? DS_DG_OVER : armed ? DS_DG_ARMED : DS_DG_SENT;
