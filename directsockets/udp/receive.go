@@ -23,8 +23,11 @@ const (
 	// youngUntil is how many datagrams of a new flow make the receiver look whether more are there:
 	// the sender does not know yet how many were lost.
 	youngUntil = 64
-	// busyTime is how long a receiver waits for senders that are publishing, in all.
-	busyTime = 10 * time.Millisecond
+	// busyTime is how long a receiver waits for senders that are publishing, all flows together;
+	// busyShare is the part of its time that this may take, and busyMost what it saves of that.
+	busyTime  = 10 * time.Millisecond
+	busyShare = 16
+	busyMost  = 50 * time.Millisecond
 	// mostLate is how often a sender may still publish after that, if there is something of its.
 	mostLate = 3
 	// checkTime is how often the kernel is asked whether the other end of a flow still is who it
@@ -59,6 +62,9 @@ type inbound struct {
 	spin    time.Duration // guarded by mu; how long to look, at present
 	ended   bool
 	checked int64
+
+	credit   time.Duration // guarded by mu; how long to wait for senders that are publishing,
+	credited int64         // and when that was
 }
 
 func (in *inbound) init(s *Socket) {
@@ -200,21 +206,31 @@ func (in *inbound) look() bool {
 	return false
 }
 
+// mayWait is how long a receiver may wait for senders that are publishing, which may be so for as
+// long as they like.
+func (in *inbound) mayWait(now int64) time.Duration {
+	in.credit = min(in.credit+time.Duration(now-in.credited)/busyShare, busyMost)
+	in.credited = now
+	return min(in.credit, busyTime)
+}
+
 // arm has all senders use the kernel, unless there is something by now. brief: the kernel has
 // something, and they use their flows again after that.
 func (in *inbound) arm(b []byte, brief bool) (d Datagram, ok bool) {
 	for _, f := range in.active {
 		f.rx.Arm()
 	}
-	start := int64(0)
+	var start, last int64
+	var most time.Duration
 	for i := 0; i < len(in.active); i++ {
 		f := in.active[i]
 		for f.rx.Busy() {
 			now := shm.Nanotime()
 			if start == 0 {
 				start = now
+				most = in.mayWait(now)
 			}
-			if time.Duration(now-start) > busyTime {
+			if last = now; time.Duration(now-start) > most {
 				if f.late < mostLate && f.rx.Ready() {
 					f.late++ // what it had published before is taken
 				} else {
@@ -230,6 +246,7 @@ func (in *inbound) arm(b []byte, brief bool) (d Datagram, ok bool) {
 			}
 		}
 	}
+	in.credit = max(in.credit-time.Duration(last-start), 0)
 	if d, ok = in.take(b); ok {
 		for _, f := range in.active {
 			f.rx.Disarm()

@@ -8,7 +8,12 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-enum { BUSY_US = 10000, SHORT_US = 20 };
+enum {
+	BUSY_US = 10000,       /* how long it waits for senders that publish, at once, */
+	BUSY_SHARE = 16,       /* and all in all: a sixteenth of its time, */
+	BUSY_MOST_US = 50000,  /* and this, if it has not for long */
+	SHORT_US = 20,
+};
 
 uint32_t ds_dg_flows;
 uint64_t ds_dg_moved[4];
@@ -43,18 +48,31 @@ bool ds_dg_add(struct ds_dgram *d, struct ds_dg_in *f)
 
 /* ---- arming ------------------------------------------------------------------------- */
 
+/* How long d may wait for senders that publish: they may do so for as long as they like. */
+static uint64_t may_wait(struct ds_dgram *d, uint64_t now)
+{
+	uint64_t credit = d->credit + (now - d->credited) / BUSY_SHARE, most = BUSY_MOST_US * ds_ticks_us(), once = BUSY_US * ds_ticks_us();
+
+	d->credit = credit < most ? credit : most;
+	d->credited = now;
+	return d->credit < once ? d->credit : once;
+}
+
 /* Waits until no sender of the flows that are being armed publishes. */
 static void await_idle(struct ds_dgram *d)
 {
-	uint64_t begin = 0, now = 0;
+	uint64_t begin = 0, now = 0, most = 0;
 
 	for (unsigned i = 0; i < d->nlisted; i++) {
 		struct ds_dg_in *f = d->list[i];
 
 		while (f->awake && ds_dg_busy(&f->seg)) {
 			now = ds_ticks();
-			begin = begin ? begin : now;
-			if (now - begin > BUSY_US * ds_ticks_us()) {
+			if (!begin) {
+				begin = now;
+				most = may_wait(d, now);
+			}
+			if (now - begin > most) {
 				ds_dg_in_close(d, f, DS_WHY_PEER);
 				break;
 			}
@@ -64,6 +82,7 @@ static void await_idle(struct ds_dgram *d)
 				ds_pause();
 		}
 	}
+	d->credit -= now - begin < d->credit ? now - begin : d->credit;
 }
 
 void ds_dg_arm_all(struct ds_dgram *d)

@@ -133,6 +133,7 @@ struct ds_dgram {
 	} sets[DS_DG_SETS];
 	unsigned nin, nlisted, turn, streak;
 	uint64_t looked; /* when the kernel was last asked about the senders, in ds_ticks */
+	uint64_t credit, credited; /* how long it may wait for senders that publish, and when that was */
 	unsigned row; /* about how many datagrams of flows come until there is none */
 	unsigned awake; /* flows that are */
 	struct ds_dg_in *flows[DS_DG_FLOWS], *list[DS_DG_FLOWS];

@@ -218,6 +218,42 @@ static void pauses(void)
 	sigaction(SIGSEGV, &was, NULL);
 }
 
+static void *publishes(void *sender)
+{
+	usleep(2000);
+	__atomic_store_n(&((struct ds_dg_sender *)sender)->busy, 0, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+// A sender that publishes for a while whenever a receiver is about to sleep has no flow any more
+// before that costs much.
+static void busy(void)
+{
+	enum { SLEEPS = 60 };
+	static struct ds_dgram d;
+	static struct ds_dg_in in;
+	struct flow f;
+	int i;
+
+	fresh(&f, RING);
+	in = (struct ds_dg_in){.seg = f.rx, .alive = -1, .counters = ds_stats_counters(NULL)};
+	d.flows[0] = &in;
+	d.nin = 1;
+	for (i = 0; i < SLEEPS && !in.closed; i++) {
+		pthread_t th;
+		d.list[0] = &in;
+		d.nlisted = d.awake = 1;
+		in.awake = in.listed = true;
+		ds_dg_arm(&in.seg, false);
+		__atomic_store_n(&f.tx.out->busy, 1, __ATOMIC_SEQ_CST);
+		CHECK(pthread_create(&th, NULL, publishes, f.tx.out) == 0, "thread");
+		ds_dg_arm_all(&d);
+		pthread_join(th, NULL);
+	}
+	CHECK(in.closed, "it has waited for it %d times, and goes on", i);
+	free(f.mem);
+}
+
 // ---- sockets without flows
 
 // --explain has an entry that says why no flow leads from a socket.
@@ -515,6 +551,7 @@ int main(void)
 	impatient();
 	old();
 	pauses();
+	busy();
 	setenv("EXNET_EXPLAIN", "1", 1);
 	setenv("EXNET_BROKER", "/no/broker", 1);
 	told();
