@@ -11,8 +11,8 @@ import (
 	"exnet/directsockets/datagram"
 )
 
-// TestBusySender has a sender publish for a while whenever a receiver is about to sleep: its flow is
-// over before that costs much.
+// TestBusySender has a sender publish for a while whenever a receiver is about to sleep: its flow
+// is over before that costs much.
 func TestBusySender(t *testing.T) {
 	const busyAt, arms = 512 + 64, 60 // SPEC 10.2
 	seg, err := datagram.Create(datagram.Info{From: netip.MustParseAddrPort("127.0.0.1:1"), To: netip.MustParseAddrPort("127.0.0.1:2")}, 0)

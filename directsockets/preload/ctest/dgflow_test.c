@@ -201,7 +201,7 @@ static void pauses(void)
 		pause_.d.flows[0] = pause_.d.list[0] = &pause_.in;
 		pause_.d.nin = pause_.d.nlisted = pause_.d.awake = 1;
 		pause_.published = published;
-		// The place that follows the next record, which the sender clears before it publishes.
+		// The place after the next record, which the sender clears before it publishes.
 		pause_.page = pause_.f.mem + DS_DG_RING + PAGE;
 		CHECK(mprotect(pause_.page, PAGE, PROT_READ) == 0, "mprotect");
 		int rc = give(&pause_.f, "paused", 6);
