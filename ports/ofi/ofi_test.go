@@ -111,7 +111,8 @@ func TestPrograms(t *testing.T) {
 	dir := t.TempDir()
 	build(t, dir, "programs")
 	for _, args := range [][]string{
-		{"plain/ends"}, {"asan/ends"}, {"asan/hostile"}, {"asan/limits", "full"}, {"asan/limits", "rings"}, {"plain/threads", "fork"}, {"asan/threads"}, {"tsan/threads"},
+		{"plain/ends"}, {"asan/ends"}, {"asan/hostile"}, {"asan/limits", "full"}, {"asan/limits", "rings"}, {"plain/place"}, {"asan/place"},
+		{"plain/threads", "fork"}, {"asan/threads"}, {"tsan/threads"},
 	} {
 		t.Run(strings.ReplaceAll(strings.Join(args, "-"), "/", "-"), func(t *testing.T) {
 			s, path := node(t)

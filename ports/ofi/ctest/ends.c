@@ -376,6 +376,68 @@ static void direct(struct side *a, struct side *b)
 		;
 }
 
+// A write or read that the peer has granted once needs nothing of it, until the region is closed.
+static void placed(struct side *a, struct side *b)
+{
+	enum { SIZE = 2500000 };
+	uint64_t all = FI_REMOTE_READ | FI_REMOTE_WRITE;
+	struct ep *ea = of(a->ep, struct ep, fid), *eb = of(b->ep, struct ep, fid);
+	struct fi_cq_data_entry e;
+	struct fid_mr *mr, *other;
+	must(fi_mr_reg(b->domain, into, sizeof(into), all, 0, 7, 0, &mr, NULL) == 0);
+	must(fi_mr_reg(b->domain, from, sizeof(from), FI_REMOTE_READ, 0, 8, 0, &other, NULL) == 0);
+	must(fi_write(a->ep, from, 200000, NULL, 0, 0, 7, NULL) == 0);
+	must(turn(a, b, &e) == 1);
+	if (!ea->far) {
+		must(ea->way.count == 1 && eb->gate != NULL);
+		// The target does nothing.
+		fill(SIZE, 3);
+		must(fi_write(a->ep, from, SIZE, NULL, 0, 1, 7, into) == 0);
+		must(turn(a, NULL, &e) == 1 && e.op_context == into && (e.flags & FI_WRITE));
+		must(into[0] == 0xee || into[0] == from[0]);
+		must(memcmp(into + 1, from, SIZE) == 0);
+		struct iovec parts[3] = {{from, 1000}, {from + 2000, 1 << 20}, {from + (2 << 20), 77}};
+		memset(from, 0, sizeof(from));
+		must(fi_readv(a->ep, parts, NULL, 3, 0, 1, 7, NULL) == 0);
+		must(turn(a, NULL, &e) == 1 && (e.flags & FI_READ));
+		must(memcmp(from, into + 1, 1000) == 0 && memcmp(from + 2000, into + 1001, 1 << 20) == 0);
+		must(from[1000] == 0 && memcmp(from + (2 << 20), into + 1001 + (1 << 20), 77) == 0);
+		// Of immediate data it hears.
+		fill(SIZE, 4);
+		must(fi_writedata(a->ep, from, SIZE, NULL, 99, 0, 0, 7, NULL) == 0);
+		must(turn(b, a, &e) == 1 && e.data == 99 && e.len == SIZE && (e.flags & FI_REMOTE_WRITE));
+		same(SIZE);
+		must(turn(a, b, &e) == 1);
+		// A message is not overtaken.
+		must(fi_send(a->ep, from, 8, NULL, 0, NULL) == 0 && turn(a, NULL, &e) == 1);
+		memset(into, 0, 200000);
+		must(fi_write(a->ep, from, 200000, NULL, 0, 0, 7, NULL) == 0);
+		must(fi_cq_read(a->cq, &e, 1) == -FI_EAGAIN && into[5] == 0);
+		must(fi_recv(b->ep, into + 300000, 8, NULL, 0, NULL) == 0);
+		must(turn(b, a, &e) == 1 && turn(a, b, &e) == 1);
+		must(memcmp(from, into, 200000) == 0);
+	}
+	// Beyond the region, and against its rights.
+	must(fi_write(a->ep, from, 200000, NULL, 0, sizeof(into) - 199999, 7, NULL) == 0);
+	must(turn(a, b, &e) == -FI_EAVAIL && failure(a) == FI_EACCES);
+	for (int i = 0; i < 2; i++) {
+		must(fi_read(a->ep, into, 200000, NULL, 0, 0, 8, NULL) == 0 && turn(a, b, &e) == 1);
+		must(fi_write(a->ep, from, 200000, NULL, 0, 0, 8, NULL) == 0);
+		must(turn(a, b, &e) == -FI_EAVAIL && failure(a) == FI_EACCES);
+	}
+	// A write that does not end keeps the region.
+	ea->writes = 1;
+	must(ea->far || fi_close(&mr->fid) == -FI_EBUSY);
+	ea->writes = 0;
+	must(fi_close(&mr->fid) == 0 && eb->gate == NULL);
+	fill(200000, 5);
+	for (int i = 0; i < 2; i++) {
+		must(fi_write(a->ep, from, 200000, NULL, 0, 0, 7, NULL) == 0);
+		must(turn(a, b, &e) == -FI_EAVAIL && failure(a) == FI_EACCES && into[0] == 0xee);
+	}
+	must(fi_close(&other->fid) == 0);
+}
+
 // copied has both sides copy what is large, as where the kernel refuses.
 static void copied(struct side *a, struct side *b)
 {
@@ -403,6 +465,7 @@ int main(void)
 	truncated(&a, &b);
 	rma(&a, &b);
 	crowd(&a, &b);
+	placed(&a, &b);
 	waits(&a, &b);
 	copied(&a, &b);
 	must(fi_cntr_read(a.cntr) > 0 && fi_cntr_readerr(a.cntr) > 0);

@@ -155,9 +155,15 @@ static void lies(void)
 	breaks("short credit", OP_CREDIT, 0, 0, &ring, 7);
 	breaks("an end of nothing", OP_DONE, 0, 0, &d, sizeof(d));
 	breaks("a short end", OP_DONE, 0, 0, &d, 7);
+	breaks("a short grant", OP_GRANT, 0, 0, room, sizeof(struct grant) - 1);
+	b = (struct begin){.kind = K_SEND, .length = 64};
+	breaks("a message that was placed", OP_BEGIN, F_PLACED, 0, &b, sizeof(b));
+	b = (struct begin){.kind = K_WRITE, .length = 64, .key = 1, .nla = nla, .size = 64};
+	breaks("bytes of a write that was placed", OP_BEGIN, F_PLACED, 0, &b, sizeof(b));
 }
 
-// flood sends more messages than the window, and then more reads than may wait.
+// flood sends more messages than the window, more reads than may wait, and more grants than there
+// are.
 static void flood(void)
 {
 	struct attacker x = join();
@@ -172,6 +178,13 @@ static void flood(void)
 		b.cookie = (uint32_t)i;
 		post(&x, OP_BEGIN, 0, 0, &b, sizeof(b));
 	}
+	drive();
+	must(!lives());
+	leave(&x);
+	x = join();
+	struct grant g = {.key = 1, .gate = 1, .rights = GRANT_WRITE};
+	for (int i = 0; i <= GRANTS && lives(); i++)
+		post(&x, OP_GRANT, 0, 0, &g, sizeof(g));
 	drive();
 	must(!lives());
 	leave(&x);
@@ -205,7 +218,7 @@ static void nonsense(void)
 		uint8_t body[INLINE];
 		for (size_t k = 0; k < sizeof(body); k++)
 			body[k] = any() % 3 ? 0 : (uint8_t)any();
-		uint8_t op = (uint8_t)(any() % 20 ? 1 + any() % 5 : any());
+		uint8_t op = (uint8_t)(any() % 20 ? 1 + any() % 8 : any());
 		size_t n = any() % 2 ? sizeof(struct begin) : any() % (INLINE + 1);
 		if (op == OP_BEGIN) {
 			struct begin b;
@@ -222,7 +235,7 @@ static void nonsense(void)
 			struct chunk c = {.nla = any() % 8 ? nla + any() % 5000 : any(), .after = any() % 3, .size = (uint32_t)(any() % 5000)};
 			memcpy(body, &c, sizeof(c));
 		}
-		post(&x, op, (uint8_t)(any() % 4), any() % 50 ? 0 : (uint16_t)any(), body, n);
+		post(&x, op, (uint8_t)(any() % 3 ? any() % 4 : any() % 16), any() % 50 ? 0 : (uint16_t)any(), body, n);
 		if (any() % 2)
 			(void)fi_recv(victim.ep, into, any() % sizeof(into), NULL, 0, NULL);
 		if (any() % 4 == 0)

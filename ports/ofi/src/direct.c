@@ -5,7 +5,9 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "exnet.h"
@@ -30,6 +32,32 @@ bool direct_open(struct source *s, const struct cm_head *peer)
 	snprintf(path, sizeof(path), "/proc/%d", s->pid);
 	s->reads = exfi_settings.direct && s->pid > 0 && s->word != 0 && stat(path, &st) == 0 && st.st_uid == geteuid() && fetch(s, NULL, 0, 0);
 	return s->reads;
+}
+
+int direct_process(const struct source *s)
+{
+	// The number is the peer's before and after: so it was meanwhile.
+	int fd = s->reads && fetch(s, NULL, 0, 0) ? (int)syscall(SYS_pidfd_open, s->pid, 0) : -1;
+	if (fd >= 0 && !fetch(s, NULL, 0, 0)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+bool direct_writes(const struct source *s, int process)
+{
+	uint64_t words[2];
+	struct iovec mine = {words, sizeof(words)}, theirs = {(void *)(uintptr_t)s->at, sizeof(words)};
+	struct pollfd p = {.fd = process, .events = POLLIN};
+	ssize_t got = process_vm_readv(s->pid, &mine, 1, &theirs, 1, 0);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	// An endpoint that is closed, or down, does not write.
+	if (got == (ssize_t)sizeof(words) && (words[0] != s->word || words[1] == 0))
+		return false;
+	if (got < 0 && errno == EFAULT)
+		return false;
+	return poll(&p, 1, 0) != 1 || !(p.revents & POLLIN);
 }
 
 bool direct_read(const struct source *s, void *to, uint64_t n, uint64_t from)

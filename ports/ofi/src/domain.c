@@ -41,6 +41,7 @@ static int domain_close(struct fid *fid)
 		velo2_close(&d->velo);
 		rma2_close(d->rma);
 	}
+	place_close(d);
 	// They stay registered: a peer that has them mapped may yet read what it was sent.
 	while ((l = list_pop(&d->rings)) != NULL) {
 		struct ring *r = of(l, struct ring, link);
@@ -137,6 +138,7 @@ int exfi_domain(struct fid_fabric *fid, struct fi_info *info, struct fid_domain 
 	list_init(&d->active);
 	list_init(&d->getting);
 	list_init(&d->rings);
+	list_init(&d->gates);
 	// Numbers of endpoints, so that those of an earlier process mean nothing.
 	if (getrandom(&d->next_id, sizeof(d->next_id), GRND_NONBLOCK) != sizeof(d->next_id))
 		d->next_id = (uint32_t)(uintptr_t)d;

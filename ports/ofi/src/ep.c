@@ -44,6 +44,7 @@ void ep_down(struct ep *ep, int error, bool tell)
 	bool up = ep->state == CONNECTED;
 	__atomic_store_n(&ep->word, 0, __ATOMIC_SEQ_CST); // what is aborted is the program's again
 	ep->state = DOWN;
+	place_down(ep);
 	abort_out(ep, error);
 	// Who closed its endpoint, or never was connected, owes nothing.
 	if (error != FI_EIO && error != FI_ENETDOWN && error != FI_ENOMEM && !ep->peer_died)
@@ -107,6 +108,7 @@ int ep_connect_ports(struct ep *ep, const struct cm_head *peer)
 	ep->far = rma2_get_now(d->rma, ep->rma, NULL, 0, 0) == RMA2_ERR_NOT_YET;
 	if (!ep->far)
 		(void)direct_open(&ep->source, peer);
+	ep->places = peer->flags & CM_PLACES;
 	ep->node = peer->node;
 	ep->velo_vpid = peer->velo;
 	ep->rma_vpid = peer->rma;
@@ -140,6 +142,8 @@ static int ep_close(struct fid *fid)
 	d->uses--;
 	if (ep->bound_fd >= 0)
 		close(ep->bound_fd);
+	if (ep->gate != NULL)
+		place_drop(ep);
 	unlock(d->fabric);
 	while ((l = list_pop(&ep->free)) != NULL)
 		free(l);

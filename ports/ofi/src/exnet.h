@@ -97,6 +97,7 @@ struct domain {
 	struct list active; // endpoints that have something to do
 	struct list getting; // endpoints whose GETs run
 	size_t ring_room;   // bytes for more rings
+	struct list gates;  // of grants that have ended, through which something may yet come
 	struct list rings;  // of endpoints that were closed, whose peers may yet read
 	unsigned rings_count;
 	struct mr **mrs;    // by key, a hash table with open addressing
@@ -172,6 +173,8 @@ struct tx {
 	enum kind kind;
 	bool begun, quiet, deliver, answered; // quiet: no completion; deliver: complete when received
 	bool direct;                          // all of its bytes are read where they are
+	bool placing, refused;                // this process copies them itself; may not
+	bool tell;                            // and the target hears of it
 	struct iovec iov[IOVS];
 	unsigned count, iov_at;
 	size_t iov_off, size, sent;
@@ -220,6 +223,13 @@ struct get {
 	enum { GET_WAITS, GET_RUNS, GET_DONE, GET_FAILED } state;
 };
 
+// How this process copies to and from the peer's program: the grants that it has.
+struct way {
+	uint64_t gate;
+	struct grant grants[GRANTS];
+	unsigned count;
+};
+
 enum state { IDLE, CONNECTING, ACCEPTING, CONNECTED, DOWN };
 
 struct ep {
@@ -237,8 +247,13 @@ struct ep {
 	int bound_fd; // of a passive endpoint, to connect from
 	bool peer_closed, peer_died, far;
 	bool direct; // the peer reads this program
-	uint64_t word; // random: by it the peer knows this process, and that the connection stands
+	// word is random: by it the peer knows this process, and that the connection stands.
+	// writes is 1 while this process writes to the peer's memory.
+	uint64_t word, writes;
 	struct source source;
+	bool places; // both ends know grants
+	struct gate *gate; // of those that the peer has; or NULL
+	struct way way;
 	uint32_t id, peer_id;
 	uint16_t node, velo_vpid, rma_vpid;
 	velo2_connection_t velo;
@@ -416,6 +431,8 @@ extern struct fi_ops_rma exfi_rma_ops;
 struct tx *tx_new(struct ep *ep);
 void tx_free(struct ep *ep, struct tx *tx);
 void tx_push(struct ep *ep);
+// tx_skip goes n bytes on.
+void tx_skip(struct tx *tx, size_t n);
 void tx_complete(struct ep *ep, struct tx *tx, int error);
 // tx_submit queues an operation and sends what can be sent.
 void tx_submit(struct ep *ep, struct tx *tx);
@@ -436,7 +453,29 @@ void *ring_take(struct ring *r, size_t size);
 // direct.c
 // direct_open returns whether this process may read the peer's.
 bool direct_open(struct source *s, const struct cm_head *peer);
+// direct_writes returns whether the peer may be writing to this process's memory, from looks at
+// its process and at the descriptor of it.
+bool direct_writes(const struct source *s, int process);
+// direct_process returns a descriptor of the peer's process, or -1.
+int direct_process(const struct source *s);
 bool direct_read(const struct source *s, void *to, uint64_t n, uint64_t from);
+
+// place.c
+enum placed { PLACE_NOT, PLACE_LATER, PLACE_DONE };
+// place copies the next bytes of a write or read, if the peer has granted that. PLACE_NOT: it goes
+// as a message.
+enum placed place(struct ep *ep, struct tx *tx);
+// place_granted notes what the peer grants. It returns false on a breach.
+bool place_granted(struct ep *ep, const uint8_t *body, uint32_t n);
+// place_offer grants a region to the peer, if both can do that.
+void place_offer(struct ep *ep, const struct mr *mr);
+// place_revoke ends all grants of a region, and waits until no peer copies. It returns false if one
+// still may.
+bool place_revoke(struct domain *d, const struct mr *mr);
+void place_down(struct ep *ep);
+// place_drop frees what an endpoint of a child after fork has.
+void place_drop(struct ep *ep);
+void place_close(struct domain *d);
 
 // get.c
 // get_expect begins the GET of a chunk that a message has announced. It returns false on a breach.

@@ -94,6 +94,8 @@ static bool finish(struct ep *ep)
 	}
 	if (in.error == 0 && in.has_data && ep->rx_cq != NULL)
 		cq_add(ep->rx_cq, NULL, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, in.length, NULL, in.data);
+	if (in.mr != NULL && in.length >= PLACE_MIN)
+		place_offer(ep, in.mr);
 	if (in.error == 0 && in.mr != NULL && in.mr->cntr != NULL)
 		cntr_add(in.mr->cntr, false);
 	return out_owe(ep, in.cookie, in.error);
@@ -137,6 +139,8 @@ static bool answer(struct ep *ep, const struct begin *b)
 		return breach(ep, "too many reads");
 	struct mr *mr = mr_find(ep->domain, b->key, b->addr, b->length, FI_REMOTE_READ, &at);
 	struct tx *tx = mr != NULL ? tx_new(ep) : NULL;
+	if (mr != NULL && b->length >= PLACE_MIN)
+		place_offer(ep, mr);
 	if (tx == NULL)
 		return out_owe(ep, b->cookie, mr != NULL ? FI_ENOMEM : FI_EACCES) || breach(ep, "too many reads");
 	tx->kind = K_RESULT;
@@ -224,10 +228,14 @@ static bool start(struct ep *ep, const struct head *h, const uint8_t *body, uint
 		return b.size > 0 ? breach(ep, "a read with bytes") : answer(ep, &b);
 	if (b.kind != K_SEND && b.kind != K_WRITE && b.kind != K_RESULT)
 		return breach(ep, "an unknown kind");
+	if ((h->flags & F_PLACED) && (b.kind != K_WRITE || b.size > 0 || n > 0))
+		return breach(ep, "bytes of what was placed");
 	if (!prepare(ep, &b, h->flags & F_DATA))
 		return false;
 	if (ep->state != CONNECTED)
 		return true;
+	if (h->flags & F_PLACED)
+		return finish(ep) || breach(ep, "too many writes");
 	if (b.size > 0 && n == 0)
 		return add(ep, b.size, NULL, b.nla, b.after, h->flags & F_DIRECT);
 	return b.size == 0 ? add(ep, n, body + sizeof(b), 0, 0, false) : breach(ep, "a begin with two kinds of bytes");

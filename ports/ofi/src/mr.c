@@ -100,6 +100,11 @@ static int mr_close(struct fid *fid)
 	struct mr *mr = of(fid, struct mr, fid.fid);
 	struct domain *d = mr->domain;
 	lock(d->fabric);
+	if (!place_revoke(d, mr)) {
+		unlock(d->fabric);
+		WARN(MR, "a peer does not end its write to a region: it stays registered; close it again\n");
+		return -FI_EBUSY;
+	}
 	drop(d, mr);
 	withdraw(d, mr);
 	if (mr->cntr != NULL)
@@ -118,6 +123,7 @@ static int mr_bind(struct fid *fid, struct fid *other, uint64_t flags)
 	if (other->fclass != FI_CLASS_CNTR || flags != FI_REMOTE_WRITE || c->domain != mr->domain || mr->cntr != NULL)
 		return -FI_EINVAL;
 	lock(mr->domain->fabric);
+	(void)place_revoke(mr->domain, mr); // so that peers tell of their writes from now on
 	mr->cntr = c;
 	c->uses++;
 	unlock(mr->domain->fabric);

@@ -91,7 +91,7 @@ static void peek(const struct tx *tx, uint8_t *to, size_t n)
 	}
 }
 
-static void skip(struct tx *tx, size_t n)
+void tx_skip(struct tx *tx, size_t n)
 {
 	tx->sent += n;
 	while (n > 0) {
@@ -177,10 +177,10 @@ static bool begin(struct ep *ep, struct tx *tx)
 	struct chunk c;
 	uint8_t bytes[INLINE - sizeof(b)];
 	size_t n = 0;
-	bool last = false, direct = tx->direct = shows(ep, tx);
+	bool last = false, direct = tx->direct = !tx->placing && shows(ep, tx);
 	if (!may_post(ep))
 		return false;
-	if (tx->kind == K_READ) {
+	if (tx->kind == K_READ || tx->placing) {
 		last = true;
 	} else if (direct) {
 		show(tx, &c);
@@ -198,12 +198,12 @@ static bool begin(struct ep *ep, struct tx *tx)
 		peek(tx, bytes, n);
 	}
 	last = last || n == tx->size;
-	uint8_t flags = (uint8_t)((tx->has_data ? F_DATA : 0) | (tx->deliver && last ? F_ASK : 0) | (direct ? F_DIRECT : 0));
+	uint8_t flags = (uint8_t)((tx->has_data ? F_DATA : 0) | (tx->deliver && last ? F_ASK : 0) | (direct ? F_DIRECT : 0) | (tx->placing ? F_PLACED : 0));
 	if (!out_post(ep, OP_BEGIN, flags, &b, sizeof(b), bytes, b.size > 0 ? 0 : n, true))
 		return false;
 	tx->begun = true;
-	if (tx->kind != K_READ)
-		skip(tx, n);
+	if (tx->kind != K_READ && !tx->placing)
+		tx_skip(tx, n);
 	return true;
 }
 
@@ -233,7 +233,7 @@ static bool more(struct ep *ep, struct tx *tx)
 		if (!out_post(ep, OP_PIECE, tx->deliver && tx->sent + n == tx->size ? F_ASK : 0, bytes, n, NULL, 0, true))
 			return false;
 	}
-	skip(tx, n);
+	tx_skip(tx, n);
 	return true;
 }
 
@@ -270,6 +270,11 @@ static struct tx *next(struct ep *ep)
 static bool advance(struct ep *ep, struct tx *tx)
 {
 	if (!tx->begun) {
+		enum placed p = tx->placing && tx->sent == tx->size ? PLACE_DONE : place(ep, tx);
+		if (p == PLACE_LATER)
+			return false;
+		if (p == PLACE_DONE && !tx->tell)
+			return true;
 		if (tx->kind == K_SEND && tx->size <= INLINE - (tx->has_data ? 8u : 0u))
 			return whole(ep, tx);
 		if (!begin(ep, tx))
@@ -284,7 +289,9 @@ static bool advance(struct ep *ep, struct tx *tx)
 static void sent(struct ep *ep, struct tx *tx)
 {
 	tx->seq = ep->sent;
-	if (tx->kind == K_WRITE || tx->kind == K_READ)
+	if (tx->placing && !tx->tell)
+		tx_complete(ep, tx, 0);
+	else if (tx->kind == K_WRITE || tx->kind == K_READ)
 		list_push(&ep->waiting, &tx->link);
 	else if (tx->deliver)
 		list_push(&ep->unreceived, &tx->link);

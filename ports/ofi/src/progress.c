@@ -108,6 +108,9 @@ static void dispatch(struct domain *d, const uint8_t *bytes, uint32_t len, uint3
 	case OP_DONE:
 		ok = ok && done(ep, bytes + HEAD, len - HEAD);
 		break;
+	case OP_GRANT:
+		ok = ok && place_granted(ep, bytes + HEAD, len - HEAD);
+		break;
 	case OP_CLOSE:
 		if (ok)
 			ep_peer_ended(ep, false);

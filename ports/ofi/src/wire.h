@@ -17,6 +17,9 @@ enum {
 	FAR_PIECES = 4096,         // to there, up to so many bytes go by VELO alone
 	DIRECT_MAX = 1 << 20,      // of a chunk that is read directly
 	DIRECT_MIN = 16 << 10,     // writes and answers to reads that are
+	PLACE_MIN = 128 << 10,     // writes and reads that the initiator copies itself
+	PLACE_MAX = 1 << 20,       // of them, by one call
+	GRANTS = 32,               // regions that a peer may be granted at a time
 	CREDIT_BYTES = 48 << 10,   // of a ring, for which credit is returned: of the smallest ring, too
 	OUTSTANDING = 256,         // reads and writes of an endpoint that wait for an answer
 };
@@ -29,6 +32,7 @@ enum op {
 	OP_CREDIT = 5, // struct credit
 	OP_DONE = 6,   // struct done: a write has ended, or a read was refused
 	OP_CLOSE = 7,  // the sender closes its endpoint
+	OP_GRANT = 8,  // struct grant
 };
 
 // Flags of a head.
@@ -36,6 +40,7 @@ enum {
 	F_DATA = 1, // the message has immediate data
 	F_ASK = 2,  // return credit at once
 	F_DIRECT = 4, // the chunk is in the sender's program, at the address nla
+	F_PLACED = 8, // of a K_WRITE: all of it is in the target's memory
 };
 
 // What OP_BEGIN begins.
@@ -76,6 +81,16 @@ struct done {
 	uint32_t cookie, error; // error: 0, or FI_E...
 };
 
+// A region of the sender's program to which the receiver may copy, or from which, itself (place.c).
+struct grant {
+	uint64_t key, base, size; // base: the address of its first byte for peers
+	uint64_t at;              // where that is in the program
+	uint64_t gate;            // a page: the grant holds as long as it is there
+	uint32_t rights, reserved;
+};
+
+enum { GRANT_WRITE = 1, GRANT_READ = 2, GRANT_TELL = 4 }; // TELL: of writes the target hears
+
 // What goes over TCP while a connection is made.
 enum { CM_MAGIC = 0x46494e58, CM_VERSION = 2, CM_DATA = 256, CM_BACKLOG = 128 };
 enum cm_type { CM_REQUEST = 1, CM_ACCEPT = 2, CM_REJECT = 3, CM_READY = 4 };
@@ -84,17 +99,20 @@ struct cm_head {
 	uint32_t magic;
 	uint8_t version, type;
 	uint16_t length; // of the user's data, which follows
-	uint16_t node, velo, rma, flags; // flags: CM_READS
+	uint16_t node, velo, rma, flags; // flags: CM_READS, CM_PLACES
 	uint32_t id; // of the endpoint
-	// Who may read this process finds a random word there.
+	// Who may read this process finds a random word there, and behind it 1 while this end
+	// writes to the other's memory.
 	uint32_t pid;
 	uint64_t word_at, word;
 };
 
-enum { CM_READS = 1 }; // the sender can read the receiver's program
+// The sender can read the receiver's program; it knows OP_GRANT.
+enum { CM_READS = 1, CM_PLACES = 2 };
 
 _Static_assert(sizeof(struct head) == HEAD, "head");
 _Static_assert(sizeof(struct begin) == 64, "begin");
+_Static_assert(sizeof(struct grant) == 48, "grant");
 _Static_assert(sizeof(struct cm_head) == 40, "cm_head");
 
 #endif
