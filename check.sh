@@ -62,6 +62,9 @@ level() {
 	export LC_ALL=C
 	export GOFLAGS="${GOFLAGS:+$GOFLAGS }-trimpath" # a clone in another folder finds what was built before
 	[ ${#tmp} -le 24 ] || export TMPDIR=/tmp # the path of a UNIX socket has at most 107 bytes
+	# Objects in C are kept as Go keeps its own; the folder that they were built in is no difference.
+	[ ! -d /usr/lib/ccache ] || export PATH=/usr/lib/ccache:$PATH CCACHE_NOHASHDIR=1
+	export GORACE=atexit_sleep_ms=0 # a raced program would end a second later
 	[ "$(ulimit -n)" -ge 20000 ] || ulimit -n 20000 2>/dev/null ||
 		echo "At most $(ulimit -n) descriptors: tests with many connections may fail."
 	free=$(df --output=avail -BM "$work" | tail -1 | tr -dc 0-9)
@@ -93,7 +96,7 @@ alone=$(unshare -nmpf bash -c "$ground && echo yes" 2>/dev/null)
 tests() {
 	local race=()
 	[[ " $* " != *" -race "* ]] || race=(-race)
-	apart go test -json -count=1 -vet=off "$@" | "$work/tally" -file "$work/account" "${race[@]}"
+	apart go test -json -count=1 -vet=off -exec "$work/tally -file $work/account -cost" "$@" | "$work/tally" -file "$work/account" "${race[@]}"
 	case ${PIPESTATUS[*]} in
 	'0 0') ;;
 	*' 1') echo "step with tests that failed: $name" >>"$work/upset" ;;

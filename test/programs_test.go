@@ -17,6 +17,7 @@ import (
 // debianPackages names the package of each program that the tests run.
 func debianPackages() map[string]string {
 	return map[string]string{
+		"ccache":           "ccache", // of check.sh, for the tests in C
 		"curl":             "curl",
 		"fi_info":          "libfabric-bin",
 		"g++":              "g++", // of the tests of directsockets/preload

@@ -3,12 +3,12 @@ package e2e
 import (
 	"errors"
 	"net"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"exnet/directsockets/broker/client"
+	"exnet/internal/cbuild"
 	"exnet/internal/exnrun"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
@@ -102,8 +102,9 @@ func TestRootRunReasonsOfProbes(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no probes (%v)", err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "cc", append(files, "-Wno-unused-result", "-o", probes, "-ldl", "-lpthread")...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	c := cbuild.Command{Flags: []string{"-Wno-unused-result"}, Files: files, Libs: []string{"-ldl", "-lpthread"}}
+	if err := c.Run(t.Context(), probes); err != nil {
+		t.Fatal(err)
 	}
 	l.env = []string{"EXNET_DS_SENDS=0", "EXNET_DS_BYTES=0"}
 	for _, name := range []string{"half-closed", "scm-rights", "oob", "sigio", "fork-both-use", "prefork-server", "exec-stdin", "exec-passive", "exec-fails",

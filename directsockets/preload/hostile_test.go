@@ -24,6 +24,7 @@ import (
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/wire"
 	"exnet/directsockets/segment"
+	"exnet/internal/cbuild"
 )
 
 // Where a segment with 16 slots has what a hostile client can write (SPEC.md, 2).
@@ -143,7 +144,7 @@ func buildCServer(t *testing.T) (program, library string) {
 	t.Helper()
 	needCompiler(t)
 	program = filepath.Join(t.TempDir(), "server")
-	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "ctest/server.c", "-o", program})
+	compileC(t, program, cbuild.Command{Flags: warned, Files: []string{"ctest/server.c"}})
 	return program, testLibrary(t)
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/segment"
+	"exnet/internal/cbuild"
 )
 
 // compileTest builds a program of ctest from it and the library's own sources.
@@ -27,11 +28,10 @@ func compileTest(t *testing.T, name string) string {
 	if err != nil || len(sources) == 0 {
 		t.Fatalf("no sources (%v)", err)
 	}
-	args := []string{"-std=gnu11", "-O1", "-g", "-fexceptions", "-fno-strict-aliasing", "-I.", "-o", out, "ctest/" + name + ".c", "ctest/harness.c"}
-	args = append(append(args, sources...), "-ldl", "-lpthread")
-	if b, err := exec.CommandContext(t.Context(), "cc", args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, b)
-	}
+	compileC(t, out, cbuild.Command{
+		Flags: []string{"-std=gnu11", "-O1", "-g", "-fexceptions", "-fno-strict-aliasing", "-I."},
+		Files: append(sources, "ctest/"+name+".c", "ctest/harness.c"), Libs: source.Libs,
+	})
 	return out
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -41,7 +42,10 @@ type object struct {
 func compileObject(t *testing.T, file, source string) object {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "o.o")
-	compileC(t, []string{"-std=gnu11", "-I.", "-O0", "-fexceptions", "-fPIC", "-ftls-model=initial-exec", "-c", source, "-o", path})
+	cc := exec.CommandContext(t.Context(), "cc", "-std=gnu11", "-I.", "-O0", "-fexceptions", "-fPIC", "-ftls-model=initial-exec", "-c", source, "-o", path)
+	if out, err := cc.CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
+	}
 	f, err := elf.Open(path)
 	if err != nil {
 		t.Fatal(err)

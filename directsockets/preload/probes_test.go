@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"exnet/directsockets/broker"
+	"exnet/internal/cbuild"
 )
 
 // The probes (probes/) print a transcript of what they see of sockets. Without the
@@ -35,23 +36,25 @@ func testProbes(t *testing.T) string {
 	buildMu.Lock()
 	defer buildMu.Unlock()
 	if plainProbes == "" {
-		plainProbes = compileProbes(t, buildDir)
+		plainProbes = compileProbes(t, buildDir, nil)
 	}
 	return plainProbes
 }
 
-// compileProbes returns the path of the probes, built in dir with more arguments for the compiler.
-func compileProbes(t *testing.T, dir string, more ...string) string {
+// compileProbes returns the path of the probes, built in dir with more flags and files.
+func compileProbes(t *testing.T, dir string, flags []string, more ...string) string {
 	t.Helper()
 	path := filepath.Join(dir, "probes")
 	files, err := filepath.Glob("probes/*.c")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no probes (%v)", err)
 	}
-	args := append([]string{"-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-result"}, files...)
-	args = append(args, more...)
-	// The probes' own getsockname is the library's, too.
-	compileC(t, append(args, "-o", path, "-Wl,--export-dynamic-symbol=getsockname", "-ldl", "-lpthread"))
+	compileC(t, path, cbuild.Command{
+		Flags: append([]string{"-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-result"}, flags...),
+		Files: append(files, more...),
+		// The probes' own getsockname is the library's, too.
+		Libs: []string{"-Wl,--export-dynamic-symbol=getsockname", "-ldl", "-lpthread"},
+	})
 	return path
 }
 
@@ -68,11 +71,17 @@ func staticCat(t *testing.T) []string {
 	return []string{"PROBE_CAT=" + path}
 }
 
-func compileC(t *testing.T, args []string) {
+// warned are the flags of programs of one or two files.
+var warned = []string{"-O1", "-Wall", "-Wextra", "-Werror"}
+
+// compileC compiles a program or library.
+func compileC(t *testing.T, path string, c cbuild.Command) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "cc", args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("cc: %v\n%s", err, out)
+	if err := c.Run(t.Context(), path); err != nil {
+		if said := new(cbuild.Error); errors.As(err, &said) {
+			t.Log(said.Output)
+		}
+		t.Fatal(err)
 	}
 }
 
@@ -204,18 +213,18 @@ func TestProbesNotDirect(t *testing.T) {
 	}
 }
 
-// librarySources returns the C files of the library, and where their headers are.
+// librarySources returns the C files of the library.
 func librarySources(t *testing.T) []string {
 	t.Helper()
-	args := []string{"-I."}
+	var sources []string
 	for _, layer := range []string{"segment", "conn", "fd", "hooks"} {
 		files, err := filepath.Glob(layer + "/*.c")
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no sources in %s (%v)", layer, err)
 		}
-		args = append(args, files...)
+		sources = append(sources, files...)
 	}
-	return args
+	return sources
 }
 
 // All probes once more with the address and undefined-behaviour sanitizers in the library.
@@ -227,8 +236,10 @@ func TestProbesAddressSanitizer(t *testing.T) {
 	t.Parallel()
 	asan := sanitizerLibrary(t, "libasan.so")
 	library := filepath.Join(t.TempDir(), Name)
-	args := append([]string{"-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"}, source.Flags...)
-	compileC(t, append(append(args, librarySources(t)...), "-O1", "-o", library, "-ldl", "-lpthread"))
+	compileC(t, library, cbuild.Command{
+		Flags: append(slices.Clone(source.Flags), "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"),
+		Files: librarySources(t), Libs: source.Libs,
+	})
 	probes := testProbes(t)
 	env := append(startBroker(t), "LD_PRELOAD="+asan+" "+library, "ASAN_OPTIONS=detect_leaks=0")
 	for _, name := range probeNames(t, probes) {
@@ -267,10 +278,10 @@ func TestProbesThreadSanitizer(t *testing.T) {
 	}
 	t.Parallel()
 	sanitizerLibrary(t, "libtsan.so")
-	args := []string{"-std=gnu11", "-fsanitize=thread", "-Wno-tsan", "-fexceptions", "-fno-strict-aliasing", "-rdynamic"}
+	flags := []string{"-std=gnu11", "-I.", "-fsanitize=thread", "-Wno-tsan", "-fexceptions", "-fno-strict-aliasing", "-rdynamic"}
 	// The sanitizer maps memory before it can bear a function that it watches.
 	sources := slices.DeleteFunc(librarySources(t), func(name string) bool { return name == "hooks/memory.c" })
-	linked := compileProbes(t, t.TempDir(), append(args, sources...)...)
+	linked := compileProbes(t, t.TempDir(), flags, sources...)
 	probes := testProbes(t)
 	// A probe whose thread receives on a number that others close has a race of its own there,
 	// which the sanitizer's functions see.

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/cbuild"
 )
 
 // A connection with one request, which stays on TCP, makes the same system calls as without
@@ -19,7 +21,7 @@ import (
 func TestRequestCalls(t *testing.T) {
 	library := testLibrary(t)
 	requests := filepath.Join(t.TempDir(), "requests")
-	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/requests.c", "-o", requests})
+	compileC(t, requests, cbuild.Command{Flags: warned, Files: []string{"testdata/requests.c"}})
 	env := append(startBroker(t), "LD_PRELOAD="+library)
 	for _, at := range []string{"all", "loopback", "edges", "loop", "poll", "threads"} {
 		want, got := systemCalls(t, nil, requests, at), systemCalls(t, env, requests, at)
@@ -40,7 +42,7 @@ func TestRequestCalls(t *testing.T) {
 func TestAcceptCalls(t *testing.T) {
 	library := testLibrary(t)
 	requests := filepath.Join(t.TempDir(), "requests")
-	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/requests.c", "-o", requests})
+	compileC(t, requests, cbuild.Command{Flags: warned, Files: []string{"testdata/requests.c"}})
 	env := append(startBroker(t), "LD_PRELOAD="+library)
 	for name, more := range map[string][]string{"default": nil, "waits": {"EXNET_DS_SENDS=0", "EXNET_DS_BYTES=0", "EXNET_DS_WAIT=2"}} {
 		calls := systemCalls(t, slices.Concat(env, more), requests, "first")
@@ -55,7 +57,7 @@ func TestAcceptCalls(t *testing.T) {
 func TestShortCalls(t *testing.T) {
 	library := testLibrary(t)
 	requests := filepath.Join(t.TempDir(), "requests")
-	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/requests.c", "-o", requests})
+	compileC(t, requests, cbuild.Command{Flags: warned, Files: []string{"testdata/requests.c"}})
 	env := append(startBroker(t), "LD_PRELOAD="+library)
 	asks := []uint64{unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_GETSOCKOPT}
 	const counted = 4 // COUNTED of requests.c
@@ -82,7 +84,7 @@ func TestShortCalls(t *testing.T) {
 func TestLargeSets(t *testing.T) {
 	library := testLibrary(t)
 	sets := filepath.Join(t.TempDir(), "sets")
-	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/sets.c", "-o", sets, "-ldl"})
+	compileC(t, sets, cbuild.Command{Flags: warned, Files: []string{"testdata/sets.c"}, Libs: []string{"-ldl"}})
 	const polls = 8 // POLLS of sets.c
 	asked, mapped := 0, 0
 	for _, nr := range systemCalls(t, append(startBroker(t), "LD_PRELOAD="+library), sets) {
@@ -104,8 +106,8 @@ func TestLargeSets(t *testing.T) {
 func TestStartCalls(t *testing.T) {
 	library, dir := testLibrary(t), t.TempDir()
 	start, nothing := filepath.Join(dir, "start"), filepath.Join(dir, "nothing.so")
-	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/start.c", "-o", start})
-	compileC(t, []string{"-shared", "-fPIC", "-Dmain=nothing", "testdata/start.c", "-o", nothing})
+	compileC(t, start, cbuild.Command{Flags: warned, Files: []string{"testdata/start.c"}})
+	compileC(t, nothing, cbuild.Command{Flags: []string{"-shared", "-fPIC", "-Dmain=nothing"}, Files: []string{"testdata/start.c"}})
 	count := func(library string) (looks, others int) {
 		for _, nr := range systemCalls(t, []string{"LD_PRELOAD=" + library}, start) {
 			switch nr {

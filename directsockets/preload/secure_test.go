@@ -4,9 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"exnet/internal/cbuild"
 )
 
 // A set-user-ID program that has the library, as by /etc/ld.so.preload, believes nothing that its
@@ -22,7 +25,7 @@ func TestSecureEnvironment(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	program := filepath.Join(dir, "secure")
-	compileC(t, []string{"-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I.", "ctest/secure.c", "conn/env.c", "-o", program})
+	compileC(t, program, cbuild.Command{Flags: append(slices.Clone(warned), "-std=gnu11", "-I."), Files: []string{"ctest/secure.c", "conn/env.c"}})
 	for _, c := range []struct {
 		mode os.FileMode
 		want string

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"exnet/internal/cbuild"
 )
 
 // A program that cannot come to a socket, to other code or to another program is started without
@@ -19,11 +21,11 @@ func TestSpare(t *testing.T) {
 	const loaded, spared = 0, 1
 	build := func(name string, flags ...string) string {
 		path := filepath.Join(dir, name)
-		compileC(t, append([]string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/spare.c", "-o", path}, flags...))
+		compileC(t, path, cbuild.Command{Flags: append(slices.Clone(warned), flags...), Files: []string{"testdata/spare.c"}})
 		return path
 	}
 	starts := filepath.Join(dir, "starts")
-	compileC(t, []string{"-O1", "-Wall", "-Wextra", "-Werror", "testdata/starts.c", "-o", starts})
+	compileC(t, starts, cbuild.Command{Flags: warned, Files: []string{"testdata/starts.c"}})
 	status := func(way, program string, env ...string) int {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), starts, way, program)

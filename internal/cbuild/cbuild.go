@@ -26,6 +26,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -261,7 +262,7 @@ func each(files fs.FS, name string, f func(name string) error) error {
 
 // compile builds the file in dir.
 func (s Source) compile(ctx context.Context, cc, dir string, files map[string][]byte) error {
-	args := append([]string(nil), s.Flags...)
+	var names []string
 	for name, text := range files {
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
@@ -270,17 +271,13 @@ func (s Source) compile(ctx context.Context, cc, dir string, files map[string][]
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 		if strings.HasSuffix(name, ".c") {
-			args = append(args, name)
+			names = append(names, name)
 		}
 	}
-	args = append(append(args, "-o", s.Name), s.Libs...)
-	cmd := exec.CommandContext(ctx, cc, args...)
-	cmd.Dir = dir
-	// What the compiler would load or say is not to depend on the caller.
-	cmd.Env = append(os.Environ(), "LC_ALL=C", "LD_PRELOAD=")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		return fmt.Errorf("%s: %w by %s: %w: %s", s.Name, ErrSource, cc, err, first)
+	slices.Sort(names)
+	c := Command{Dir: dir, Compiler: cc, Flags: s.Flags, Files: names, Libs: s.Libs}
+	if err := c.Run(ctx, filepath.Join(dir, s.Name)); err != nil {
+		return fmt.Errorf("%s: %w", s.Name, err)
 	}
 	return os.Chmod(filepath.Join(dir, s.Name), 0o755)
 }

@@ -6,10 +6,12 @@
 //	tally -file F -sum                     list what was skipped and what failed, and count
 //	tally -file F -again                   list the tests to run again
 //	tally -file F -steady TEST             TEST passed then: it is unsteady, and has not failed
+//	go test -exec "tally -file F -cost"    add the processor time of each package's tests to F
 //
-// The last line of a sum is "N passed, N failed, N skipped". Subtests count, a test that
-// has them does not; a package that does not build counts as one failure. The exit
-// status is 1 if the run, or the sum, has failures.
+// A sum names the packages whose tests have used most processor time, where that was added. Its
+// last line is "N passed, N failed, N skipped". Subtests count, a test that has them does not; a
+// package that does not build counts as one failure. The exit status is 1 if the run, or the sum,
+// has failures.
 //
 // Tests run again if other work on the machine may have made them fail: few have failed,
 // and none with a data race, a panic or a sanitizer's finding. The list has a line for each: the
@@ -33,7 +35,16 @@ func main() {
 	flag.BoolVar(&c.sum, "sum", false, "print what the account comes to")
 	flag.BoolVar(&c.again, "again", false, "list the tests to run again")
 	flag.StringVar(&c.steady, "steady", "", "the `test` passed when it was run again")
+	counts := flag.Bool("cost", false, "run the test that the arguments are, and add what it costs")
 	flag.Parse()
+	if *counts {
+		status, err := cost(c.file, flag.Args())
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "tally:", err)
+			status = 2
+		}
+		os.Exit(status)
+	}
 	ok, err := c.run(os.Stdin, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tally:", err)
@@ -62,7 +73,8 @@ func (c command) run(in io.Reader, out io.Writer) (ok bool, err error) {
 	}
 	switch {
 	case c.sum:
-		return a.print(out), nil
+		err := printCosts(c.file, out)
+		return a.print(out), err
 	case c.again:
 		a.listAgain(out)
 		return true, nil
