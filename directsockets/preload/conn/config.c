@@ -14,6 +14,7 @@ enum {
 	MAX_RING = 4 << 20,
 };
 
+uint64_t ds_little = BYTES;
 struct ds_config ds_config = {.sends = SENDS, .slots = SLOTS, .bytes = BYTES, .welcome = WELCOME_MS};
 
 /* The number that the environment has for name, from low to high; other if there is none. */
@@ -44,6 +45,7 @@ bool ds_start(void)
 	ds_config.bytes = bytes != UINT64_MAX ? bytes : BYTES;
 	ds_config.explain = number("EXNET_EXPLAIN", 0, 0, 1);
 	ds_config.wait = (unsigned)number("EXNET_DS_WAIT", 0, 0, 1000);
+	ds_little = ds_config.wait ? 0 : ds_config.bytes;
 	ds_config.welcome = (unsigned)number("EXNET_DS_WELCOME", WELCOME_MS, 1, 60000);
 	ds_config.slots = (unsigned)number("EXNET_DS_SLOTS", SLOTS, DS_MIN_SLOTS, DS_MAX_SLOTS);
 	ds_config.ring = number("EXNET_DS_RING", 0, DS_MIN_RING, DS_MAX_RING);

@@ -167,19 +167,6 @@ void ds_life_forget(struct ds_life *l) { __atomic_store_n(&l->state, CONN_PLAIN,
 
 /* ---- real calls ------------------------------------------------------------------- */
 
-bool ds_life_count(struct ds_life *l)
-{
-	int state = ds_life_is(l);
-
-	if (state != CONN_UNCOUNTED && state != CONN_SETTLING)
-		return false;
-	if (__builtin_expect(ds_add_shared(&l->calls, 1) & DS_TAKEN_OVER, 0)) {
-		ds_add_shared(&l->calls, -1);
-		return false;
-	}
-	return true;
-}
-
 void ds_life_uncount_known(struct ds_life *l) { ds_users_end(l->s); }
 
 void ds_life_shuts(struct ds_life *l, int how)

@@ -116,7 +116,18 @@ void ds_life_forget(struct ds_life *l) DS_HIDDEN;
  * l has a handle now, or is on TCP for good), ds_life_uncount one that has ended. ds_life_moved
  * counts bytes. Between the two ds_life_shuts comes before a shutdown and ds_life_has_shut after
  * it; ds_life_options if the call has set what ds_options_changed asks for. */
-bool ds_life_count(struct ds_life *l) DS_HIDDEN;
+static inline bool ds_life_count(struct ds_life *l)
+{
+	int state = ds_life_is(l);
+
+	if (__builtin_expect(state != CONN_UNCOUNTED && state != CONN_SETTLING, 0))
+		return false;
+	if (__builtin_expect(ds_add_shared(&l->calls, 1) & DS_TAKEN_OVER, 0)) {
+		ds_add_shared(&l->calls, -1);
+		return false;
+	}
+	return true;
+}
 void ds_life_uncount_known(struct ds_life *l) DS_HIDDEN;
 static inline void ds_life_uncount(struct ds_life *l)
 {
@@ -146,8 +157,36 @@ static inline bool ds_life_nonblock(const struct ds_life *l)
 bool ds_may_wait(void) DS_HIDDEN;
 /* Does a call on a connection that was accepted wait for its segment (EXNET_DS_WAIT)? */
 bool ds_tests_wait(void) DS_HIDDEN;
-/* Has so much happened on a connection, whose descriptor is fd, that it needs a handle? */
-bool ds_ripe(struct ds_traffic *t, int side, int fd) DS_HIDDEN;
-void ds_traffic_moved(struct ds_traffic *t, int side, size_t sent, size_t received) DS_HIDDEN;
+/* Has so much happened on a connection, whose descriptor is fd, that it needs a handle? Not on one
+ * that was accepted, before so many calls, ds_little bytes, or a receive after a send. */
+enum { DS_LOOKS = 16 };
+extern uint64_t ds_little DS_HIDDEN;
+bool ds_ripe_ask(struct ds_traffic *t, int side, int fd) DS_HIDDEN;
+static inline bool ds_ripe(struct ds_traffic *t, int side, int fd)
+{
+	unsigned looks = __atomic_load_n(&t->looks, __ATOMIC_RELAXED) + 1u;
+
+	if (side == 0 || looks >= DS_LOOKS || __atomic_load_n(&t->again, __ATOMIC_RELAXED) ||
+	    (uint64_t)__atomic_load_n(&t->sent, __ATOMIC_RELAXED) + __atomic_load_n(&t->received, __ATOMIC_RELAXED) >= ds_little)
+		return ds_ripe_ask(t, side, fd);
+	__atomic_store_n(&t->looks, (uint8_t)looks, __ATOMIC_RELAXED);
+	return false;
+}
+
+/* Bytes were sent, or received. About right is enough, and so is what fits. */
+static inline uint32_t ds_most(uint64_t sum) { return sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX; }
+static inline void ds_traffic_sent(struct ds_traffic *t, size_t n)
+{
+	__atomic_store_n(&t->sender, ds_me(), __ATOMIC_RELAXED);
+	__atomic_store_n(&t->sent, ds_most(__atomic_load_n(&t->sent, __ATOMIC_RELAXED) + (uint64_t)n), __ATOMIC_RELAXED);
+	__atomic_store_n(&t->sends, __atomic_load_n(&t->sends, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+}
+static inline void ds_traffic_received(struct ds_traffic *t, int side, size_t n)
+{
+	__atomic_store_n(&t->sender, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&t->received, ds_most(__atomic_load_n(&t->received, __ATOMIC_RELAXED) + (uint64_t)n), __ATOMIC_RELAXED);
+	if (side == 1 && __atomic_load_n(&t->sends, __ATOMIC_RELAXED))
+		__atomic_store_n(&t->again, true, __ATOMIC_RELAXED);
+}
 
 #endif

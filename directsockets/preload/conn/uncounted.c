@@ -6,7 +6,6 @@
 #include <errno.h>
 
 enum {
-	LOOKS = 16,
 	LONG_LOOKS = 255, /* a server whose client offers nothing is reported, like others */
 	LONG_BYTES = 1 << 20,
 };
@@ -30,7 +29,7 @@ static bool may_be_offered(struct ds_traffic *t, int fd)
 	return ds_page_offers(bucket - 1) & 0xffff;
 }
 
-bool ds_ripe(struct ds_traffic *t, int side, int fd)
+bool ds_ripe_ask(struct ds_traffic *t, int side, int fd)
 {
 	uint64_t moved = (uint64_t)DS_GET(t->sent) + DS_GET(t->received);
 
@@ -42,25 +41,7 @@ bool ds_ripe(struct ds_traffic *t, int side, int fd)
 	if (looks >= LONG_LOOKS || moved >= LONG_BYTES)
 		return true;
 	DS_SET(t->looks, (uint8_t)(looks + 1));
-	if (!DS_GET(t->again) && looks + 1 < LOOKS && moved < ds_config.bytes)
+	if (!DS_GET(t->again) && looks + 1 < DS_LOOKS && moved < ds_config.bytes)
 		return false;
 	return ds_broker_orphans() || ds_broker_better() || may_be_offered(t, fd);
-}
-
-/* The sum, or what fits. */
-static uint32_t most(uint64_t sum) { return sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX; }
-
-void ds_traffic_moved(struct ds_traffic *t, int side, size_t sent, size_t received)
-{
-	/* About right is enough. */
-	DS_SET(t->sender, sent ? ds_me() : 0);
-	if (sent) {
-		DS_SET(t->sent, most(DS_GET(t->sent) + (uint64_t)sent));
-		DS_SET(t->sends, DS_GET(t->sends) + 1);
-	}
-	if (!received)
-		return;
-	DS_SET(t->received, most(DS_GET(t->received) + (uint64_t)received));
-	if (side == 1 && DS_GET(t->sends))
-		DS_SET(t->again, true);
 }

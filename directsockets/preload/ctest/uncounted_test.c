@@ -5,8 +5,8 @@
 // One request that e, a server's, has had and answered.
 static void request(struct ds_traffic *e)
 {
-	ds_traffic_moved(e, 1, 0, 100);
-	ds_traffic_moved(e, 1, 300, 0);
+	ds_traffic_received(e, 1, 100);
+	ds_traffic_sent(e, 300);
 }
 
 // Requests of e, up to `most`, before it is ripe, which is asked before each call.
@@ -17,10 +17,10 @@ static int until_ripe(struct ds_traffic *e, int fd, int most)
 	for (; n < most; n++) {
 		if (ds_ripe(e, 1, fd))
 			break;
-		ds_traffic_moved(e, 1, 0, 100);
+		ds_traffic_received(e, 1, 100);
 		if (ds_ripe(e, 1, fd))
 			break;
-		ds_traffic_moved(e, 1, 300, 0);
+		ds_traffic_sent(e, 300);
 	}
 	return n;
 }
@@ -31,9 +31,9 @@ static void not_offered(int fd)
 	struct ds_traffic few = {0}, large = {0};
 
 	CHECK(until_ripe(&few, fd, 1000) == 127, "%d looks", few.looks);
-	ds_traffic_moved(&large, 1, 0, (1 << 20) - 1);
+	ds_traffic_received(&large, 1, (1 << 20) - 1);
 	CHECK(!ds_ripe(&large, 1, fd), "before a MiB");
-	ds_traffic_moved(&large, 1, 1, 0);
+	ds_traffic_sent(&large, 1);
 	CHECK(ds_ripe(&large, 1, fd), "after a MiB");
 }
 
@@ -54,7 +54,7 @@ static void offered(void)
 		usleep(1000);
 	CHECK(!ds_ripe(&first, 1, fd), "in its first request");
 	request(&first);
-	ds_traffic_moved(&first, 1, 0, 100);
+	ds_traffic_received(&first, 1, 100);
 	CHECK(ds_ripe(&e, 1, fd) && ds_ripe(&first, 1, fd), "with an offer in bucket %d", e.bucket - 1);
 	CHECK(e.bucket == other.bucket || !ds_ripe(&other, 1, fd2), "another with bucket %d", other.bucket - 1);
 	hang_up(&c);
@@ -70,7 +70,7 @@ static void no_connection(void)
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
 	request(&e);
-	ds_traffic_moved(&e, 1, 0, 100);
+	ds_traffic_received(&e, 1, 100);
 	errno = EBADF;
 	CHECK(ds_ripe(&e, 1, fd) && errno == EBADF, "%s", strerror(errno));
 	close(fd);

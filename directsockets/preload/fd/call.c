@@ -184,25 +184,16 @@ bool call_waited(struct call *k, int *fd)
 
 struct call call_uncounted_any(int fd, uintptr_t w) { return fd <= STDERR_FILENO ? begin(fd, w) : call_uncounted(fd, w, false); }
 
-/* As call_end, of an uncounted conn. */
-static __attribute__((noinline)) void end_early(struct call *k)
-{
-	int before = ds_critical_enter();
-
-	ds_cleanup_pop(k->slot);
-	ds_life_uncount(&k->early->life);
-	conn_put(k->early);
-	ds_critical_leave(before);
-}
-
 void call_end(struct call *k)
 {
-	if (__builtin_expect(k->early != NULL, 0))
-		end_early(k);
-	if (!k->c)
+	struct conn *c = k->early ? k->early : k->c;
+
+	if (!c)
 		return;
 	int before = ds_critical_enter();
 	ds_cleanup_pop(k->slot);
-	conn_put(k->c);
+	if (__builtin_expect(k->early != NULL, 0))
+		ds_life_uncount(&c->life);
+	conn_put(c);
 	ds_critical_leave(before);
 }

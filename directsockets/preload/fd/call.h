@@ -12,6 +12,27 @@ struct call {
 	bool waits;	    /* call_wait comes before it */
 };
 
+/* Counts *k, a real call on c, which is uncounted and w. False: it has a handle. */
+static inline bool uncounted_count(struct call *k, struct conn *c, int fd, uintptr_t w)
+{
+	int before = ds_critical_enter();
+	bool same;
+
+	conn_hold(c);
+	same = fd_word(fd) == w;
+	/* From here on c is fd's. If it is uncounted it stays so, or is taken over, which the count
+	 * tells; but it may be another one than the caller saw, of the same number and place. */
+	if (__builtin_expect(!same || !ds_life_count(&c->life), 0)) {
+		conn_put(c);
+		ds_critical_leave(before);
+		return !same;
+	}
+	k->slot = ds_cleanup_push(uncounted_jumped, c);
+	k->early = c;
+	ds_critical_leave(before);
+	return true;
+}
+
 /* call_begin takes a reference to the conn of fd, if conn/ knows it and fd is not a standard
  * stream, whose bytes the kernel moves. call_begin_any accepts such a stream too, for calls that
  * change what conn/ knows. call_end drops the reference; use CALL or CALL_ANY, so that cancellation
@@ -53,15 +74,55 @@ enum { CALL_WAIT_MS = 10 }; /* how long the kernel waits for an uncounted conn, 
 static inline ssize_t call_sent(const struct call *k, ssize_t rc)
 {
 	if (__builtin_expect(k->early != NULL, 0) && rc > 0)
-		ds_traffic_moved(&k->early->life.traffic, k->early->life.side, (size_t)rc, 0);
+		ds_traffic_sent(&k->early->life.traffic, (size_t)rc);
 	return rc;
 }
 static inline ssize_t call_received(const struct call *k, ssize_t rc)
 {
 	if (__builtin_expect(k->early != NULL, 0) && rc > 0)
-		ds_traffic_moved(&k->early->life.traffic, k->early->life.side, 0, (size_t)rc);
+		ds_traffic_received(&k->early->life.traffic, k->early->life.side, (size_t)rc);
 	return rc;
 }
+/* As CALL_UNCOUNTED, in a process of one thread and on a conn that was made non-blocking and that
+ * no fork has shared: the real call cannot sleep, no other thread can make the conn direct
+ * meanwhile, and a signal is deferred to its end. So it need not be counted. q.c is NULL where that
+ * is not so. */
+struct quick {
+	struct conn *c;
+	int before; /* of ds_critical_enter */
+};
+static inline struct quick quick_begin(int fd, uintptr_t w)
+{
+	struct conn *c = word_conn(w);
+
+	if (!c || conn_is(c) != CONN_UNCOUNTED || __atomic_load_n(&c->life.nonblock, __ATOMIC_RELAXED) != DS_NONBLOCK_YES || c->life.gen != ds_gen ||
+	    !ds_one_thread() || ds_ripe(&c->life.traffic, c->life.side, fd))
+		return (struct quick){NULL, 0};
+	int before = ds_critical_enter();
+	if (__builtin_expect(fd_word(fd) == w && conn_is(c) == CONN_UNCOUNTED, 1))
+		return (struct quick){c, before};
+	ds_critical_leave(before);
+	return (struct quick){NULL, 0};
+}
+static inline void quick_end(struct quick *q)
+{
+	if (q->c)
+		ds_critical_leave(q->before);
+}
+static inline ssize_t quick_sent(const struct quick *q, ssize_t rc)
+{
+	if (__builtin_expect(rc > 0, 1))
+		ds_traffic_sent(&q->c->life.traffic, (size_t)rc);
+	return rc;
+}
+static inline ssize_t quick_received(const struct quick *q, ssize_t rc)
+{
+	if (__builtin_expect(rc > 0, 1))
+		ds_traffic_received(&q->c->life.traffic, q->c->life.side, (size_t)rc);
+	return rc;
+}
+#define QUICK(q, fd, w) __attribute__((cleanup(quick_end))) struct quick q = quick_begin(fd, w)
+
 /* As call_begin_any, but leaves an uncounted conn as it is. */
 struct call call_uncounted_any(int fd, uintptr_t word) DS_HIDDEN;
 

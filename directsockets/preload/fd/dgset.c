@@ -224,7 +224,7 @@ static void unqueue(struct ds_dgram *d, void *arg)
 
 void dgset_fork_child(void)
 {
-	ds_own_unlock(&lock);
+	lk_unlock(&lock);
 	lock = (struct ds_lock){0};
 	ds_dg_each(unqueue, NULL);
 }

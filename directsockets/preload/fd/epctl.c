@@ -143,14 +143,11 @@ static bool ctl_revive(struct member *m, const struct epoll_event *ev)
 }
 
 /* If the only member of c is one that was deleted: true if it is that of e and fd, and is back;
- * else it is freed. */
+ * else it is freed. c has members. */
 static bool ctl_back(struct conn *c, struct epi *e, int fd, const struct epoll_event *ev)
 {
 	struct member *left = c->members;
 	bool back = false;
-
-	if (!left)
-		return false;
 	struct epi *of = left->e;
 	lk_lock(&of->lock);
 	if (left->deleted && of == e && left->fd == fd) {
@@ -182,7 +179,7 @@ static int ctl(int epfd, int op, struct conn *c, int fd, struct epoll_event *ev)
 	struct epi *e = instance(epfd, op, fd, ev);
 	int rc;
 
-	if (op == EPOLL_CTL_ADD && ctl_back(c, e, fd, ev))
+	if (op == EPOLL_CTL_ADD && c->members && ctl_back(c, e, fd, ev))
 		return 0;
 	struct member *m = e ? m_find(c, e, fd) : NULL;
 	if (!e || (op == EPOLL_CTL_ADD ? m != NULL : !m))
@@ -240,34 +237,49 @@ static bool has_direct(int epfd)
 	return e && __atomic_load_n(&e->joined, __ATOMIC_RELAXED) > 0;
 }
 
-int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+/* ep_ctl of the UDP socket d, which is held. */
+static __attribute__((noinline)) int ctl_dgram(int epfd, int op, struct ds_dgram *d, int fd, struct epoll_event *ev)
 {
-	struct epi *inner = word_epi(fd_word(fd));
-	struct conn *c = conn_peek(fd);
-	int rc;
+	int rc = REAL(epoll_ctl)(epfd, op, fd, ev);
 
-	struct ds_dgram *d = dgram_get(fd, fd_word(fd));
-	if (__builtin_expect(d != NULL, 0)) {
-		rc = REAL(epoll_ctl)(epfd, op, fd, ev);
-		if (rc == 0)
-			dgset_ctl(word_epi(fd_word(epfd)), op, d, fd, ev);
-		int saved = errno;
-		ds_dg_put(d);
-		errno = saved;
-		return rc;
-	}
-	if (inner && op == EPOLL_CTL_ADD) {
+	if (rc == 0)
+		dgset_ctl(word_epi(fd_word(epfd)), op, d, fd, ev);
+	int saved = errno;
+	ds_dg_put(d);
+	errno = saved;
+	return rc;
+}
+
+/* ep_ctl of what has no word, or that of an instance or of a listener. */
+static __attribute__((noinline)) int ctl_other(int epfd, int op, int fd, struct epoll_event *ev, uintptr_t w)
+{
+	struct epi *inner = word_epi(w);
+
+	if (op == EPOLL_CTL_ADD && inner) {
 		dgset_native(inner);
 		nest(epfd, inner);
 	}
-	if (c && conn_is(c) == CONN_KNOWN)
-		ds_sharer_use(c->life.s, fd);
-	else if (c && op == EPOLL_CTL_ADD && conn_is(c) == CONN_UNCOUNTED && c->life.side == 1 && (has_direct(epfd) || ds_tests_wait()))
-		conn_completed(c, fd); /* events of direct ones have an order */
+	return REAL(epoll_ctl)(epfd, op, fd, ev);
+}
+
+int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	uintptr_t w = fd_word(fd);
+	struct ds_dgram *d = __builtin_expect(word_dgram(w) != NULL, 0) ? dgram_get(fd, w) : NULL;
+	struct conn *c = conn_peek(fd);
+	int rc;
+
+	if (d)
+		return ctl_dgram(epfd, op, d, fd, ev);
 	if (!c && op == EPOLL_CTL_ADD && ev && !fd_is_sealed() && !fd_vforked())
 		c = adopt(fd);
 	if (!c)
-		return REAL(epoll_ctl)(epfd, op, fd, ev);
+		return ctl_other(epfd, op, fd, ev, w);
+	int state = conn_is(c);
+	if (state == CONN_KNOWN)
+		ds_sharer_use(c->life.s, fd);
+	else if (op == EPOLL_CTL_ADD && state == CONN_UNCOUNTED && c->life.side == 1 && (has_direct(epfd) || ds_tests_wait()))
+		conn_completed(c, fd); /* events of direct ones have an order */
 	if ((!ev && op != EPOLL_CTL_DEL) || conn_is(c) == CONN_PLAIN) {
 		rc = REAL(epoll_ctl)(epfd, op, fd, ev);
 	} else {

@@ -14,20 +14,17 @@
  * bell. */
 enum { SLEEPS = 16 };
 
-/* A tag, from the top: family (24 bits), process (11), generation of the member (8), its index
- * (20), bell (1). So an event of a member is not taken for one of a later member. */
-enum { INDEX_BITS = 20, INDEX_SHIFT = 1, GEN_SHIFT = 21, GEN_BITS = 8, PROCESS_SHIFT = 29, FAMILY_SHIFT = 40 };
-
 /* Further ones stay on TCP. Programs may limit their address space (vsftpd: to 200 MB), of which
  * this is a part. */
 enum { MEMBERS = 1 << 18 };
 _Static_assert(MEMBERS <= 1 << INDEX_BITS && MEMBERS * sizeof(struct member) <= 64 << 20, "members have places in tags, and leave room");
 
 struct ds_lock ep_lock;
-static struct member *members;
-uint32_t ep_members; /* so many were ever used: members[1] and those after it; 0 is the wakefd */
+struct member *ep_place;
+uint32_t ep_members;
 static struct member *member_free;
-static uint64_t prefix, family; /* of tags: family the upper part, for all processes of one fork tree */
+uint64_t ep_family;
+static uint64_t prefix; /* of tags */
 
 /* A number that all processes have that come from one program by forks, and hardly another: from
  * what the kernel gave it. Else r. */
@@ -49,18 +46,18 @@ static void new_prefix(void)
 
 	if (getrandom(&r, sizeof r, GRND_NONBLOCK) != sizeof r)
 		r = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid() << 32 ^ (uintptr_t)&r;
-	if (family == 0)
-		family = (family_of_tree(r) & 0xffffff) | 0x10000; /* no pointer of a program looks like that */
-	prefix = family << FAMILY_SHIFT | r >> 53 << PROCESS_SHIFT;
+	if (ep_family == 0)
+		ep_family = (family_of_tree(r) & 0xffffff) | 0x10000; /* no pointer of a program looks like that */
+	prefix = ep_family << FAMILY_SHIFT | r >> 53 << PROCESS_SHIFT;
 }
 
 bool m_init(void)
 {
-	void *m = REAL(mmap)(NULL, MEMBERS * sizeof *members, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *m = REAL(mmap)(NULL, MEMBERS * sizeof *ep_place, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (m == MAP_FAILED)
 		return false;
-	members = m;
+	ep_place = m;
 	new_prefix();
 	return true;
 }
@@ -68,11 +65,11 @@ bool m_init(void)
 /* In the child of a fork: other tags for what it adds; what was armed is the parent's. */
 void m_fork_child(void)
 {
-	if (!members)
+	if (!ep_place)
 		return;
 	new_prefix();
 	for (uint32_t i = 1; i <= ep_members; i++) {
-		struct member *m = &members[i];
+		struct member *m = &ep_place[i];
 		if (!m->e)
 			continue;
 		m->active = m->armed = m->listed = false;
@@ -82,38 +79,9 @@ void m_fork_child(void)
 	}
 }
 
-bool tag_is_ours(uint64_t data)
-{
-	return family != 0 && data >> FAMILY_SHIFT == family;
-}
-
-uint64_t tag_of_wakefd(void)
-{
-	return prefix;
-}
-
-bool tag_is_wakefd(uint64_t data)
-{
-	return (data & ((1ull << GEN_SHIFT) - 1)) == 0;
-}
-
-struct member *m_by_tag(uint64_t data)
-{
-	uint32_t i = (uint32_t)(data >> INDEX_SHIFT) & ((1u << INDEX_BITS) - 1);
-
-	return tag_is_ours(data) && i <= __atomic_load_n(&ep_members, __ATOMIC_RELAXED) ? &members[i] : NULL;
-}
+uint64_t tag_of_wakefd(void) { return prefix; }
 
 /* ---- who there is ---------------------------------------------------------- */
-
-struct member *m_find(struct conn *c, struct epi *e, int fd)
-{
-	struct member *m = c->members;
-
-	while (m && (m->e != e || m->fd != fd))
-		m = m->cnext;
-	return m;
-}
 
 struct member *m_new(struct conn *c, struct epi *e, int fd, const struct epoll_event *ev)
 {
@@ -121,15 +89,20 @@ struct member *m_new(struct conn *c, struct epi *e, int fd, const struct epoll_e
 
 	if (m)
 		member_free = m->cnext;
-	else if (members && ep_members < MEMBERS - 1)
-		m = &members[__atomic_add_fetch(&ep_members, 1, __ATOMIC_RELAXED)];
+	else if (ep_place && ep_members < MEMBERS - 1)
+		m = &ep_place[__atomic_add_fetch(&ep_members, 1, __ATOMIC_RELAXED)];
 	else
 		return NULL;
 	uint64_t gen = (m->tag >> GEN_SHIFT) + 1; /* after that of the last member there */
-	struct member fresh = {.c = c, .fd = fd, .events = ev->events, .data = ev->data.u64, .bell = -1, .before = NOWHERE};
-	/* All but e, which others read without the lock. */
-	memcpy((char *)m + sizeof m->e, (char *)&fresh + sizeof m->e, sizeof *m - sizeof m->e);
-	m->tag = prefix | (gen & ((1u << GEN_BITS) - 1)) << GEN_SHIFT | (uint64_t)(m - members) << INDEX_SHIFT;
+	m->c = c;
+	m->fd = fd;
+	m->events = ev->events;
+	m->data = ev->data.u64;
+	m->before = NOWHERE;
+	m->bell = -1;
+	memset(&m->kevents, 0, offsetof(struct member, got) - offsetof(struct member, kevents));
+	m->eprev = NULL;
+	m->tag = prefix | (gen & ((1u << GEN_BITS) - 1)) << GEN_SHIFT | (uint64_t)(m - ep_place) << INDEX_SHIFT;
 	m->cnext = c->members;
 	c->members = m;
 	__atomic_store_n(&c->nmembers, c->nmembers + 1, __ATOMIC_RELAXED);

@@ -63,29 +63,14 @@ void epi_new(int epfd)
 	lk_unlock(&ep_lock);
 }
 
-struct epi *epi_get(int epfd)
-{
-	struct epi *e = word_epi(fd_word(epfd));
-
-	if (!e)
-		return NULL;
-	ds_add_shared(&e->users, 1);
-	if (word_epi(fd_word(epfd)) == e)
-		return e;
-	epi_put(e);
-	return NULL;
-}
-
 /* e has one more descriptor. */
 static void epi_dup(struct epi *e)
 {
 	__atomic_fetch_add(&e->nfds, 1, __ATOMIC_ACQ_REL);
 }
 
-void epi_put(struct epi *e)
+void epi_unused(struct epi *e)
 {
-	if (ds_add_shared(&e->users, -1) != 0)
-		return;
 	lk_lock(&ep_lock);
 	if (__atomic_load_n(&e->users, __ATOMIC_ACQUIRE) == 0 && __atomic_load_n(&e->nfds, __ATOMIC_RELAXED) == 0) {
 		__atomic_store_n(&e->nfds, -1, __ATOMIC_RELAXED);
@@ -118,12 +103,10 @@ static void epi_close(struct epi *e, int fd)
 	epi_put(e);
 }
 
-int epi_still(struct epi *e, int fd)
+int epi_still_open(struct epi *e, int fd)
 {
 	int copy;
 
-	if (__builtin_expect(word_epi(fd_word(fd)) == e, 1))
-		return fd;
 	while (!__atomic_load_n(&e->nfds, __ATOMIC_ACQUIRE)) {
 		if ((copy = __atomic_load_n(&e->closefd, __ATOMIC_ACQUIRE)) != -1)
 			return copy;
@@ -245,7 +228,7 @@ void ep_fork_parent(void)
 void ep_fork_child(void)
 {
 	dgset_fork_child();
-	ds_own_unlock(&ep_lock); /* of ep_fork_prepare */
+	lk_unlock(&ep_lock); /* of ep_fork_prepare */
 	ep_lock = (struct ds_lock){0};
 	for (uint32_t i = 0; i < epi_used; i++) {
 		epis[i].lock = (struct ds_lock){0};

@@ -64,6 +64,10 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev) DS_HIDDEN;
 extern uint32_t ep_members DS_HIDDEN;
 static inline bool ep_none(void) { return __atomic_load_n(&ep_members, __ATOMIC_RELAXED) == 0 && ds_one_thread() && !__atomic_load_n(&ds_dg_flows, __ATOMIC_RELAXED); }
 
+/* epoll_wait in few instructions, if nothing in the set of epfd is direct: the kernel waits, and *n
+ * is the result. False: ep_wait is needed, for *ms. */
+bool ep_wait_plain(int epfd, struct epoll_event *ev, int max, int *ms, int *n) DS_HIDDEN;
+
 /* timeout NULL: for ever. mask NULL: none. */
 int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask) DS_HIDDEN;
 

@@ -15,20 +15,16 @@ struct member {
 	uint32_t events;      /* as the program asked, flags included */
 	uint64_t data;	      /* the program's */
 	uint64_t tag;	      /* the shadow's entry; the bell's is tag | 1 */
+	int before;	      /* this round: it came before the foreign event of that index; or NOWHERE */
+	int bell;	      /* the bell that is in the instance, or -1 */
+	uint64_t since;	      /* when it was last reported, or added: nothing counts as older */
+	/* From here to the lists all is 0 in a new one. */
 	uint32_t kevents;     /* what the kernel was last asked for, of the shadow */
 	uint32_t kseen;	      /* EPOLLHUP and EPOLLERR that the kernel has reported */
 	uint32_t kpend;	      /* what it has reported of the shadow, and the program has not been told */
 	uint32_t kleft;	      /* what of that stays after `got` is reported: see look_edge */
 	uint64_t rx, tx;      /* edges reported: ds_edges, conn.blocked */
-	uint64_t next_rx, next_tx; /* their values when `got` is reported */
-	uint32_t got;	      /* what m_look has found */
-	uint64_t key;	      /* when that came, by ds_ticks */
-	uint64_t since;	      /* when it was last reported, or added: nothing counts as older */
 	uint64_t heard;	      /* this round's event of the shadow counts as of then; 0: none */
-	int before;	      /* this round: it came before the foreign event of that index; or NOWHERE */
-	int bell;	      /* the bell that is in the instance, or -1 */
-	unsigned vain;	      /* calls that found nothing since it became active */
-	unsigned sleeps;      /* sleeps since then */
 	bool exclusive;	      /* EPOLLEXCLUSIVE: the program cannot modify it */
 	bool tagged;	      /* the shadow's entry carries the tag */
 	bool joined;	      /* the conn has, or had, a bell: the core is asked */
@@ -45,6 +41,12 @@ struct member {
 	bool armed, had;      /* ds_arm was called; what it returned */
 	bool rings;	      /* its bell may have been rung since it was read */
 	bool read;	      /* it was read here, which epi_pass_on tells the conn's other members */
+	/* And these are set before they are read. */
+	uint32_t got;	      /* what m_look has found */
+	unsigned vain;	      /* calls that found nothing since it became active */
+	unsigned sleeps;      /* sleeps since then */
+	uint64_t next_rx, next_tx; /* what rx and tx become when `got` is reported */
+	uint64_t key;	      /* when that came, by ds_ticks */
 	struct member *anext, *aprev; /* active list */
 	struct member *rnext;	      /* list of a round */
 	struct member *cnext;	      /* of the conn, under ep_lock */
@@ -86,20 +88,54 @@ struct epi {
 extern struct ds_lock ep_lock DS_HIDDEN;
 
 /* A thread that holds one of these locks may take it again (ds_own_again): conn/ may report a bell
- * at any time. */
-static inline void lk_lock(struct ds_lock *l) { ds_own_again(l); }
-static inline void lk_unlock(struct ds_lock *l) { ds_own_unlock(l); }
+ * at any time. So in a process of one thread, where only this thread could hold it, it is a
+ * critical section. The word says how it was taken: after a fork the child has one thread. */
+static inline void lk_lock(struct ds_lock *l)
+{
+	if (ds_one_thread())
+		ds_critical_begin();
+	else
+		ds_own_again(l);
+}
+
+static inline void lk_unlock(struct ds_lock *l)
+{
+	if (__atomic_load_n(&l->word, __ATOMIC_RELAXED) == 0)
+		ds_critical_end();
+	else
+		ds_own_unlock(l);
+}
 
 /* The instance of epfd, with a reference that epi_put drops; NULL: none of ours. Takes ep_lock at
  * most. */
-struct epi *epi_get(int epfd) DS_HIDDEN;
-void epi_put(struct epi *e) DS_HIDDEN;
+void epi_unused(struct epi *e) DS_HIDDEN; /* the last reference is gone */
+static inline void epi_put(struct epi *e)
+{
+	if (__builtin_expect(ds_add_shared(&e->users, -1) == 0, 0))
+		epi_unused(e);
+}
+static inline struct epi *epi_get(int epfd)
+{
+	struct epi *e = word_epi(fd_word(epfd));
+
+	if (!e)
+		return NULL;
+	ds_add_shared(&e->users, 1);
+	if (__builtin_expect(word_epi(fd_word(epfd)) == e, 1))
+		return e;
+	epi_put(e);
+	return NULL;
+}
 
 /* One of its descriptors. */
 static inline int epi_fd(const struct epi *e) { return __atomic_load_n(&e->epfd, __ATOMIC_RELAXED); }
 
 /* As fd, for a call on e that has slept: another descriptor of it if fd was closed meanwhile. */
-int epi_still(struct epi *e, int fd) DS_HIDDEN;
+int epi_still_open(struct epi *e, int fd) DS_HIDDEN;
+static inline int epi_still(struct epi *e, int fd)
+{
+	return __builtin_expect(word_epi(fd_word(fd)) == e, 1) ? fd : epi_still_open(e, fd);
+}
 
 /* An instance for epfd; NULL: no memory, or too many. With ep_lock. */
 struct epi *epi_make(int epfd) DS_HIDDEN;
@@ -124,7 +160,14 @@ void m_forget(struct conn *c) DS_HIDDEN;
 void m_native(struct conn *c) DS_HIDDEN;
 
 /* The member of c in e by fd, or NULL. With ep_lock. */
-struct member *m_find(struct conn *c, struct epi *e, int fd) DS_HIDDEN;
+static inline struct member *m_find(struct conn *c, struct epi *e, int fd)
+{
+	struct member *m = c->members;
+
+	while (m && (m->e != e || m->fd != fd))
+		m = m->cnext;
+	return m;
+}
 
 /* With ep_lock and e's lock. m_new: a member that the kernel does not know yet (NULL: no memory).
  * m_free: the kernel's entries are gone. m_attach: the conn has got a bell. */
@@ -155,10 +198,23 @@ bool m_quiet(const struct member *m) DS_HIDDEN;
 /* Sets m->got to what to report now, and returns it. Nothing is taken until m_told. */
 uint32_t m_look(struct member *m) DS_HIDDEN;
 void m_told(struct member *m, uint64_t now) DS_HIDDEN;
-struct member *m_by_tag(uint64_t data) DS_HIDDEN; /* NULL: not a tag; else the caller checks e and tag */
+
+/* A tag, from the top: family (24 bits: the same in all processes of one fork tree), process (11),
+ * generation of the member (8), its index (20), bell (1). So an event of a member is not taken for
+ * one of a later member. Index 0 is the wakefd. */
+enum { INDEX_BITS = 20, INDEX_SHIFT = 1, GEN_SHIFT = 21, GEN_BITS = 8, PROCESS_SHIFT = 29, FAMILY_SHIFT = 40 };
+extern uint64_t ep_family DS_HIDDEN;	   /* 0: no tag was ever made */
+extern struct member *ep_place DS_HIDDEN; /* of all members, ep_members of which were ever used */
+static inline bool tag_is_ours(uint64_t data) { return data >> FAMILY_SHIFT == ep_family && ep_family; }
+static inline bool tag_is_wakefd(uint64_t data) { return (data & ((1ull << GEN_SHIFT) - 1)) == 0; }
+/* NULL: not a tag; else the caller checks e and tag. */
+static inline struct member *m_by_tag(uint64_t data)
+{
+	uint32_t i = (uint32_t)(data >> INDEX_SHIFT) & ((1u << INDEX_BITS) - 1);
+
+	return tag_is_ours(data) && i <= __atomic_load_n(&ep_members, __ATOMIC_RELAXED) ? &ep_place[i] : NULL;
+}
 uint64_t tag_of_wakefd(void) DS_HIDDEN;
-bool tag_is_wakefd(uint64_t data) DS_HIDDEN;
-bool tag_is_ours(uint64_t data) DS_HIDDEN;
 
 void epi_wake(struct epi *e) DS_HIDDEN;
 void epi_clear_wake(struct epi *e) DS_HIDDEN;
@@ -185,7 +241,7 @@ struct waiter {
 	const sigset_t *mask;		/* or NULL */
 	bool asleep, napping;
 	int cleanup; /* of ds_cleanup_push */
-	const uint32_t *kicks; /* if it is not e's any more, the call begins anew; or NULL */
+	uint32_t kicks; /* if it is not e's any more, the call begins anew */
 };
 
 /* What the kernel is to be asked by. */

@@ -97,20 +97,44 @@ static void jumped(void *call)
 /* Ends a call, also if the thread is cancelled asleep. */
 static void waiter_end(struct waiter *w)
 {
-	ds_critical_begin();
+	int before = ds_critical_enter();
+
 	ds_cleanup_pop(w->cleanup);
 	jumped(w);
-	ds_critical_end();
+	ds_critical_leave(before);
 }
 
-/* Takes a reference of the instance of w->epfd; w->e NULL: none of ours. Takes ep_lock; a jump
- * gives it back. */
-static void waiter_begin(struct waiter *w)
+/* Has e members that a round looks at, direct ones or with an event that was left? */
+static bool has_active(struct epi *e)
 {
-	ds_critical_begin();
-	w->e = w->max > 0 && w->ev ? epi_get(w->epfd) : NULL;
-	w->cleanup = w->e ? ds_cleanup_push(jumped, w) : -1;
-	ds_critical_end();
+	return __atomic_load_n(&e->joined, __ATOMIC_SEQ_CST) > 0 || __atomic_load_n(&e->active_head, __ATOMIC_RELAXED);
+}
+
+/* Is there nothing in e but what the kernel tells of? The caller is counted as a sleeper: what
+ * becomes direct from now on is armed at once. */
+static bool is_plain(struct epi *e)
+{
+	return !has_active(e) && !__atomic_load_n(&e->woken, __ATOMIC_RELAXED) && !e->holds;
+}
+
+/* Takes a reference of the instance of w->epfd; w->e NULL: none of ours. True: the kernel can wait
+ * for all that is in it, and the caller is counted as a sleeper. Takes ep_lock; a jump gives it
+ * back. */
+static bool waiter_begin(struct waiter *w)
+{
+	int before = ds_critical_enter();
+	struct epi *e = w->e = w->max > 0 && w->ev ? epi_get(w->epfd) : NULL;
+
+	w->cleanup = e ? ds_cleanup_push(jumped, w) : -1;
+	if (e) {
+		w->kicks = __atomic_load_n(&e->kicks, __ATOMIC_SEQ_CST);
+		ds_add_shared(&e->sleepers, 1);
+		w->asleep = is_plain(e) && __atomic_load_n(&e->dgrams, __ATOMIC_SEQ_CST) == 0;
+		if (!w->asleep)
+			ds_add_shared(&e->sleepers, -1);
+	}
+	ds_critical_leave(before);
+	return w->asleep;
 }
 
 static const struct answer not_asked = {-1, 0, false};
@@ -231,32 +255,12 @@ static __attribute__((noinline)) void settle_members(struct epi *e)
 	} while (n == SOME);
 }
 
-/* Has e members that a round looks at, direct ones or with an event that was left? */
-static bool has_active(struct epi *e)
+/* The result of a call for which the kernel has waited, where nothing was direct, and its answer is
+ * a: sets *done to false if that has nothing for the program. */
+static int take_plain(const struct waiter *w, struct answer a, bool *done)
 {
-	return __atomic_load_n(&e->joined, __ATOMIC_SEQ_CST) > 0 || __atomic_load_n(&e->active_head, __ATOMIC_RELAXED);
-}
-
-/* Waits in the kernel, if nothing is direct; what becomes direct meanwhile is armed at once. *done:
- * the result is the call's. */
-static int wait_plain(struct waiter *w, bool *done)
-{
-	struct epi *e = w->e;
-
-	*done = false;
-	if (has_active(e))
-		return 0;
-	begin_sleep(w);
-	if (has_active(e) || __atomic_load_n(&e->woken, __ATOMIC_RELAXED) || e->holds) {
-		end_sleep(w);
-		return 0;
-	}
-	struct answer a = {0, ds_ticks(), false};
-	a.n = raw_wait(w, w->timeout);
-	end_sleep(w);
-	*done = true;
-	if (__builtin_expect(__atomic_load_n(&e->unsettled, __ATOMIC_RELAXED), 0))
-		settle_members(e);
+	if (__builtin_expect(__atomic_load_n(&w->e->unsettled, __ATOMIC_RELAXED), 0))
+		settle_members(w->e);
 	if (a.n <= 0 || !any_tag(w->ev, a.n))
 		return a.n;
 	int n = epi_plain(w, a);
@@ -264,6 +268,29 @@ static int wait_plain(struct waiter *w, bool *done)
 		n = epi_round(w, a, false, true);
 	*done = n > 0;
 	return n;
+}
+
+/* Waits in the kernel, if nothing is direct; what becomes direct meanwhile is armed at once. *done:
+ * the result is the call's. w->asleep: waiter_begin has found that nothing is. */
+static int wait_plain(struct waiter *w, bool *done)
+{
+	struct epi *e = w->e;
+
+	*done = false;
+	if (!w->asleep) {
+		if (has_active(e))
+			return 0;
+		begin_sleep(w);
+		if (!is_plain(e)) {
+			end_sleep(w);
+			return 0;
+		}
+	}
+	struct answer a = {0, ds_ticks(), false};
+	a.n = raw_wait(w, w->timeout);
+	end_sleep(w);
+	*done = true;
+	return take_plain(w, a, done);
 }
 
 /* What the kernel says now. It reports w->max events at a time, and bells, which are not for the
@@ -296,7 +323,7 @@ static int wait_direct(struct waiter *w, bool poll)
 	if (w->timeout && !poll)
 		deadline_set(&deadline, w->timeout);
 	for (;;) {
-		if (w->kicks && *w->kicks != __atomic_load_n(&e->kicks, __ATOMIC_SEQ_CST))
+		if (w->kicks != __atomic_load_n(&e->kicks, __ATOMIC_SEQ_CST))
 			return 0; /* a UDP socket has something */
 		if (e->holds)
 			epi_settle_nested(false);
@@ -372,13 +399,11 @@ static int wait_dgrams(struct waiter *w)
 	struct timespec deadline, left;
 	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0, spun = false;
 	struct ds_spin s;
-	uint32_t kicks;
 
-	w->kicks = &kicks;
 	if (timeout && !poll)
 		deadline_set(&deadline, timeout);
 	for (;;) {
-		kicks = __atomic_load_n(&w->e->kicks, __ATOMIC_SEQ_CST);
+		w->kicks = __atomic_load_n(&w->e->kicks, __ATOMIC_SEQ_CST);
 		int n = dgset_collect(w->e, waiter_fd(w), w->ev, w->max);
 		if (n > 0 && n < w->max) {
 			struct waiter rest = *w;
@@ -419,20 +444,54 @@ static int wait_dgrams(struct waiter *w)
 	}
 }
 
+bool ep_wait_plain(int epfd, struct epoll_event *ev, int max, int *ms, int *n)
+{
+	__attribute__((cleanup(waiter_end))) struct waiter w;
+	struct timespec left, deadline;
+	bool done = true, timed = *ms > 0 && !ds_one_thread();
+
+	w.epfd = epfd;
+	w.ev = ev;
+	w.max = max;
+	w.asleep = w.napping = false;
+	if (!waiter_begin(&w))
+		return false;
+	if (timed)
+		deadline_set(&deadline, &(struct timespec){*ms / 1000, *ms % 1000 * 1000000L});
+	struct answer a = {0, ds_ticks(), false};
+	a.n = *n = REAL_NOW(epoll_wait)(epfd, ev, max, *ms);
+	end_sleep(&w);
+	if (a.n > 0 && max > a.n && !ds_writable(ev, (size_t)max * sizeof *ev))
+		w.max = a.n; /* the kernel has written so many */
+	*n = take_plain(&w, a, &done);
+	if (*n == 0 && w.kicks != __atomic_load_n(&w.e->kicks, __ATOMIC_SEQ_CST)) /* a UDP socket has joined */
+		done = false;
+	if (done && *n >= 0)
+		settle(w.e);
+	if (!done && timed)
+		*ms = deadline_left(&deadline, &left) ? (int)(left.tv_sec * 1000 + (left.tv_nsec + 999999) / 1000000) : 0;
+	return done;
+}
+
 int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask)
 {
-	__attribute__((cleanup(waiter_end))) struct waiter w = {.epfd = epfd, .ev = ev, .max = max, .timeout = timeout, .mask = mask};
+	__attribute__((cleanup(waiter_end))) struct waiter w;
+	int n = 0;
 
-	waiter_begin(&w);
+	w.epfd = epfd;
+	w.ev = ev;
+	w.max = max;
+	w.timeout = timeout;
+	w.mask = mask;
+	w.asleep = w.napping = false;
+	bool plain = waiter_begin(&w);
 	if (!w.e)
 		return raw_wait(&w, timeout);
-	uint32_t kicks = __atomic_load_n(&w.e->kicks, __ATOMIC_SEQ_CST);
-	int n = 0;
-	w.kicks = &kicks;
-	bool dgrams = __atomic_load_n(&w.e->dgrams, __ATOMIC_SEQ_CST) != 0;
+	bool dgrams = !plain && __atomic_load_n(&w.e->dgrams, __ATOMIC_SEQ_CST) != 0;
 	if (__builtin_expect(!dgrams, 1)) {
 		struct timespec deadline, left = {0, 0};
 		bool alone = ds_one_thread();
+		uint32_t kicks = w.kicks;
 		if (timeout && !alone)
 			deadline_set(&deadline, timeout);
 		n = wait_rest(&w, timeout);

@@ -185,20 +185,6 @@ void conn_unused(struct conn *c)
 		conn_final(c, c->closefd);
 }
 
-struct conn *conn_peek(int fd)
-{
-	uintptr_t w = fd_word(fd);
-	struct conn *c = word_conn(w);
-
-	if (!c)
-		return NULL;
-	conn_hold(c);
-	if (fd_word(fd) == w)
-		return c;
-	conn_put(c);
-	return NULL;
-}
-
 bool conn_hold_live(struct conn *c)
 {
 	if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) >= FREE)

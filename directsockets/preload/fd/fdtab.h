@@ -150,9 +150,6 @@ static inline struct conn *word_conn(uintptr_t w)
 	return (w & 3) == FD_CONN ? (struct conn *)(w & ~(uintptr_t)3) : NULL;
 }
 
-/* A reference to the conn of fd, in any state; NULL: there is none. As uncounted.h's conn_get,
- * but leaves an uncounted one as it is. */
-struct conn *conn_peek(int fd) DS_HIDDEN;
 static inline void conn_hold(struct conn *c) { ds_add_shared(&c->users, 1); }
 
 /* As conn_hold, for a conn that was found without a descriptor; false: it is FREE, or soon is. */
@@ -166,6 +163,22 @@ static inline void conn_put(struct conn *c)
 {
 	if (__builtin_expect(ds_add_shared(&c->users, -1) == 0, 0))
 		conn_unused(c);
+}
+
+/* A reference to the conn of fd, in any state; NULL: there is none. As uncounted.h's conn_get,
+ * but leaves an uncounted one as it is. */
+static inline struct conn *conn_peek(int fd)
+{
+	uintptr_t w = fd_word(fd);
+	struct conn *c = word_conn(w);
+
+	if (!c)
+		return NULL;
+	conn_hold(c);
+	if (__builtin_expect(fd_word(fd) == w, 1))
+		return c;
+	conn_put(c);
+	return NULL;
 }
 
 /* fd is a new TCP socket, or a connection that was accepted (CONN_UNCOUNTED). NULL: no memory, it

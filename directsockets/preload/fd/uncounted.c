@@ -55,36 +55,12 @@ bool uncounted_leave(uint64_t cookie)
 
 /* ---- calls on one ---------------------------------------------------------- */
 
-/* A jump leaves a real call on an uncounted conn: struct conn *. */
-static void jumped(void *p)
+void uncounted_jumped(void *p)
 {
 	struct conn *c = p;
 
 	ds_life_uncount(&c->life);
 	conn_put(c);
-}
-
-bool uncounted_count(struct call *k, struct conn *c, int fd, uintptr_t w)
-{
-	int before = ds_critical_enter();
-
-	conn_hold(c);
-	if (__builtin_expect(fd_word(fd) != w, 0)) {
-		conn_put(c);
-		ds_critical_leave(before);
-		return true;
-	}
-	/* From here on c is fd's. If it is uncounted it stays so, or is taken over, which the count
-	 * tells; but it may be another one than the caller saw, of the same number and place. */
-	if (__builtin_expect(!ds_life_count(&c->life), 0)) {
-		conn_put(c);
-		ds_critical_leave(before);
-		return false;
-	}
-	k->slot = ds_cleanup_push(jumped, c);
-	k->early = c;
-	ds_critical_leave(before);
-	return true;
 }
 
 bool uncounted_begin(struct call *k, struct conn *c, int fd, uintptr_t w)

@@ -255,7 +255,9 @@ static bool kernel_begin(struct call *k, int fd, struct ds_use *use)
 
 EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 {
-	dg_native(out, DS_WHY_UNSUPPORTED_CALL);
+	PASS(fd_word(in) | fd_word(out), sendfile, out, in, off, n);
+	if (word_dgram(fd_word(out)))
+		dg_native(out, DS_WHY_UNSUPPORTED_CALL);
 	CALL(from, in);
 	CALL_SEND(to, out, n, 0);
 	struct call *k = from.c ? &from : &to;

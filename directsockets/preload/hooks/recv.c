@@ -70,6 +70,9 @@ OURS ssize_t read_ours(int fd, void *p, size_t n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
 		return n && n <= DS_MAX_RW ? dg_recvfrom(fd, p, n, 0, NULL, NULL) : REAL(read)(fd, p, n);
+	QUICK(q, fd, w);
+	if (q.c)
+		return quick_received(&q, REAL(read)(fd, p, n));
 	CALL_OF(k, fd, w, call_uncounted_in, n > 0);
 	if (!call_wait(&k, &fd))
 		return -1;
@@ -92,9 +95,14 @@ EXPORT ssize_t read(int fd, void *p, size_t n)
 ALIAS(__read, read);
 
 /* As read_ours. */
-OURS ssize_t recv_ours(int fd, void *p, size_t n, int flags)
+OURS ssize_t recv_ours(int fd, void *p, size_t n, int flags, uintptr_t w)
 {
-	CALL_RECV(k, fd, flags);
+	if ((flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0) {
+		QUICK(q, fd, w);
+		if (q.c)
+			return quick_received(&q, REAL(recv)(fd, p, n, flags));
+	}
+	CALL_OF(k, fd, w, call_recv, flags);
 	if (!call_wait(&k, &fd))
 		return -1;
 	if (!k.c)
@@ -113,7 +121,7 @@ EXPORT ssize_t recv(int fd, void *p, size_t n, int flags)
 	PASS(w, recv, fd, p, n, flags);
 	if (word_dgram(w))
 		return dg_recvfrom(fd, p, n, flags, NULL, NULL);
-	return recv_ours(fd, p, n, flags);
+	return recv_ours(fd, p, n, flags, w);
 }
 
 /* A TCP socket names no address: the kernel sets the length to 0. It does so after the bytes, which
@@ -165,6 +173,9 @@ OURS ssize_t readv_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
 		return dg_readv(fd, iov, n, 0);
+	QUICK(q, fd, w);
+	if (q.c)
+		return quick_received(&q, REAL(readv)(fd, iov, n));
 	CALL_OF(k, fd, w, call_uncounted, true);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
 		return call_received(&k, REAL(readv)(fd, iov, n));

@@ -54,6 +54,9 @@ OURS ssize_t write_ours(int fd, const void *p, size_t n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
 		return n <= DS_MAX_RW ? dg_sendto(fd, p, n, 0, NULL, 0) : REAL(write)(fd, p, n);
+	QUICK(q, fd, w);
+	if (q.c)
+		return quick_sent(&q, REAL(write)(fd, p, n));
 	CALL_OF(k, fd, w, call_send, n, 0);
 	if (!k.c)
 		return call_sent(&k, REAL(write)(fd, p, n));
@@ -72,9 +75,14 @@ EXPORT ssize_t write(int fd, const void *p, size_t n)
 ALIAS(__write, write);
 
 /* As write_ours. */
-OURS ssize_t send_ours(int fd, const void *p, size_t n, int flags)
+OURS ssize_t send_ours(int fd, const void *p, size_t n, int flags, uintptr_t w)
 {
-	CALL_SEND(k, fd, n, flags);
+	if ((flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0) {
+		QUICK(q, fd, w);
+		if (q.c)
+			return quick_sent(&q, REAL(send)(fd, p, n, flags));
+	}
+	CALL_OF(k, fd, w, call_send, n, flags);
 	if (!k.c)
 		return call_sent(&k, REAL(send)(fd, p, n, flags));
 	if (odd_send(flags))
@@ -91,7 +99,7 @@ EXPORT ssize_t send(int fd, const void *p, size_t n, int flags)
 		return REAL_NOW(send)(fd, p, n, flags);
 	if (word_dgram(w))
 		return dg_sendto(fd, p, n, flags, NULL, 0);
-	return send_ours(fd, p, n, flags);
+	return send_ours(fd, p, n, flags, w);
 }
 ALIAS(__send, send);
 
@@ -130,6 +138,9 @@ OURS ssize_t writev_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
 		return dg_writev(fd, iov, n, 0);
+	QUICK(q, fd, w);
+	if (q.c)
+		return quick_sent(&q, REAL(writev)(fd, iov, n));
 	CALL_OF(k, fd, w, call_sendv, iov, n);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
 		return call_sent(&k, REAL(writev)(fd, iov, n));

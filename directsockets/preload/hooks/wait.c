@@ -237,9 +237,12 @@ static int wait_events(int epfd, struct epoll_event *ev, int max, const struct t
 EXPORT int epoll_wait(int epfd, struct epoll_event *ev, int max, int ms)
 {
 	struct timespec t;
+	int n;
 
 	if (ep_none())
 		return REAL(epoll_wait)(epfd, ev, max, ms);
+	if (ep_wait_plain(epfd, ev, max, &ms, &n))
+		return n;
 	return wait_events(epfd, ev, max, from_ms(&t, ms), NULL);
 }
 

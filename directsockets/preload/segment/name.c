@@ -39,7 +39,7 @@ static struct table *table;
 static int lock_fd;
 static bool root = true; /* this process made the table, or there is none */
 static bool sealed;
-static uint32_t process; /* the name; 0: not known yet */
+uint32_t ds_name_own;
 
 /* ---- record locks ----------------------------------------------------------------- */
 
@@ -86,7 +86,7 @@ void ds_name_share(int (*keep)(int fd))
 
 void ds_name_child(void)
 {
-	process = 0;
+	ds_name_own = 0;
 	root = !table;
 }
 
@@ -135,9 +135,9 @@ static bool process_dead(uint32_t name)
 	return (name >> PLACE_P) % (1 << TIMES_P) != times % (1 << TIMES_P) || unlocked(place);
 }
 
-uint32_t ds_name_process(void)
+uint32_t ds_name_process_ask(void)
 {
-	uint32_t name = __atomic_load_n(&process, __ATOMIC_ACQUIRE), none = 0;
+	uint32_t name = __atomic_load_n(&ds_name_own, __ATOMIC_ACQUIRE), none = 0;
 	int saved = errno;
 	struct flock l;
 
@@ -148,7 +148,7 @@ uint32_t ds_name_process(void)
 	bool placed = name;
 	if (!placed)
 		name = (root ? WHOLE : NO_PLACE | WHOLE) | own_pid();
-	if (!__atomic_compare_exchange_n(&process, &none, name, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+	if (!__atomic_compare_exchange_n(&ds_name_own, &none, name, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		if (placed) /* another thread was faster */
 			record(F_SETLK, F_UNLCK, place_of(name), &l);
 		name = none;
@@ -192,7 +192,7 @@ static bool given_to_dead(uint64_t word)
 {
 	uint32_t of = PROCESS | (uint32_t)(word >> ID & (PROCESS - 1)), tid = (uint32_t)(word & (IDS - 1));
 
-	return of == __atomic_load_n(&process, __ATOMIC_ACQUIRE) ? thread_dead(tid) : process_dead(of);
+	return of == __atomic_load_n(&ds_name_own, __ATOMIC_ACQUIRE) ? thread_dead(tid) : process_dead(of);
 }
 
 /* A place in the table for a thread of the process `of`; 0: there is none. */
@@ -242,7 +242,7 @@ bool ds_name_dead(uint32_t name)
 		uint32_t times = name >> PLACE_T & ((1 << TIMES_T) - 1);
 		dead = word >> (ID + PLACE_P + TIMES_P) != times || given_to_dead(word);
 	} else if (name & PROCESS) {
-		dead = name != __atomic_load_n(&process, __ATOMIC_ACQUIRE) && (!table || process_dead(name));
+		dead = name != __atomic_load_n(&ds_name_own, __ATOMIC_ACQUIRE) && (!table || process_dead(name));
 	} else {
 		dead = id_dead(name);
 	}

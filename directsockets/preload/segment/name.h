@@ -34,7 +34,14 @@ uint32_t ds_name_thread(void) DS_HIDDEN;
 
 /* The name of this process; in a child of vfork: its parent's. The first call makes system
  * calls. */
-uint32_t ds_name_process(void) DS_HIDDEN;
+uint32_t ds_name_process_ask(void) DS_HIDDEN;
+extern uint32_t ds_name_own DS_HIDDEN; /* 0: not known yet */
+static inline uint32_t ds_name_process(void)
+{
+	uint32_t name = __atomic_load_n(&ds_name_own, __ATOMIC_ACQUIRE);
+
+	return __builtin_expect(name != 0, 1) ? name : ds_name_process_ask();
+}
 
 /* In the child of a fork: the names are the parent's. */
 void ds_name_child(void) DS_HIDDEN;

@@ -272,8 +272,10 @@ void ds_jump(const char *to)
 	}
 	/* The library itself never jumps: if there is a call, a handler that it does not know of
 	 * leaves it. */
-	if (!left)
+	if (!left) {
 		clean_up(t->level);
+		t->critical = 0;
+	}
 	if (t->deferred && !t->critical)
 		ds_deferred();
 }
