@@ -57,8 +57,19 @@ func TestRootScaleKilled(t *testing.T) {
 	}
 	l.within(patience, "all have a broker", func() bool { return brokers(t, idlers) == len(idlers) })
 	churned := 0
-	churn := func() {
+	say := func(what string, of *chat, began time.Time, before time.Duration) {
 		t.Helper()
+		used, memory := processorTime(t, of.cmd.Process.Pid)
+		t.Logf("%s, %d came and went: %d KiB, %d descriptors, %.2f of a processor", what, churned, memory,
+			descriptors(t, of.cmd.Process.Pid), float64(used-before)/float64(time.Since(began)))
+	}
+	churn := func(what string, of *chat) {
+		t.Helper()
+		if of != nil {
+			began := time.Now()
+			before, _ := processorTime(t, of.cmd.Process.Pid)
+			defer func() { say(what, of, began, before) }()
+		}
 		for end := time.Now().Add(*scaleChurn); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 			i := l.idle()
 			churned++
@@ -68,14 +79,22 @@ func TestRootScaleKilled(t *testing.T) {
 			}
 		}
 	}
-	churn()
+	rest := func(what string, of *chat) { // how much it uses when nothing comes or goes
+		began := time.Now()
+		before, _ := processorTime(t, of.cmd.Process.Pid)
+		time.Sleep(min(*scaleChurn, 5*time.Second))
+		say(what, of, began, before)
+	}
+	rest("before", one)
+	churn("in the churn", one)
+	rest("after it", one)
 	if err := one.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = one.cmd.Wait() // it was killed
-	churn()
+	churn("without an agent", nil)
 	two := agentProcess(t, l)
-	churn()
+	churn("in the churn, the next agent", two)
 	l.within(patience, "the next agent serves all", func() bool { return brokers(t, idlers) == len(idlers) })
 	l.within(patience, "and shows that all are direct still", func() bool { return direct() == *scaleConnections })
 	before := descriptors(t, two.cmd.Process.Pid)
@@ -84,11 +103,12 @@ func TestRootScaleKilled(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	churn()
+	churn("as those of before leave", two)
 	// Each of them had several.
 	l.within(patience, "what was held for them is gone", func() bool {
 		return descriptors(t, two.cmd.Process.Pid) <= before-2*len(idlers)
 	})
+	rest("at the end", two)
 	ask()
 	t.Logf("%d namespaces came and went", churned)
 }

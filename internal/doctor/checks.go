@@ -15,7 +15,7 @@ import (
 // Examine runs all checks. Those for what exnet cannot do without come first.
 func Examine(h Host) []Finding {
 	checks := []func(Host) []Finding{
-		kernel, memory, barrier, tunDevice, namespaces, anyNetwork, capabilities, descriptors, mappings, compiler,
+		kernel, memory, barrier, tunDevice, namespaces, anyNetwork, podman, capabilities, descriptors, mappings, compiler,
 		cpus, governor, realTime, congestion, buffers, listing52, backlog,
 	}
 	var all []Finding
@@ -100,6 +100,27 @@ func anyNetwork(h Host) []Finding {
 		f.Verdict, f.Found = Note, err.Error()
 		f.Change = "run as root of the host, on Linux 5.15 or later with BPF, CONFIG_CGROUP_BPF and cgroup2"
 		f.Why = "exn-tun agent needs it to join containers over their own networks, and ends without it: there they stay on TCP; exn-tun up and exn-run --loopback do without"
+	}
+	return one(f)
+}
+
+// Podman's own packages only recommend what its networks need.
+func podman(h Host) []Finding {
+	if _, err := h.LookPath("podman"); err != nil {
+		return nil
+	}
+	_, noIPTables := h.LookPath("iptables")
+	_, noNFT := h.LookPath("nft")
+	f := Finding{Check: "podman's networks", Verdict: OK, Found: "iptables"}
+	if noIPTables == nil {
+		return one(f)
+	}
+	f.Verdict, f.Found = Note, "nft, no iptables"
+	f.Change = "if podman says netavark: \"No such file or directory\": apt-get install iptables"
+	f.Why = "netavark makes the rules of a container's network by iptables, and newer versions by nft; it does not name the program that it lacks"
+	if noNFT != nil {
+		f.Verdict, f.Found = Warn, "neither iptables nor nft"
+		f.Change = "apt-get install iptables"
 	}
 	return one(f)
 }

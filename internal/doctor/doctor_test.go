@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -54,6 +55,16 @@ func TestFindings(t *testing.T) {
 	set := func(name, value string) func(*Host) {
 		return func(h *Host) { h.Root.(fstest.MapFS)[name] = file(value) }
 	}
+	without := func(programs ...string) func(*Host) {
+		return func(h *Host) {
+			h.LookPath = func(s string) (string, error) {
+				if slices.Contains(programs, s) {
+					return "", errors.New("no")
+				}
+				return "/usr/bin/" + s, nil
+			}
+		}
+	}
 	for _, tt := range []struct {
 		check  string
 		spoil  func(*Host)
@@ -70,6 +81,8 @@ func TestFindings(t *testing.T) {
 		{"/dev/net/tun", func(h *Host) { h.OpenTUN = func() error { return unix.ENODEV } }, Fail, "ls -l"},
 		{"network namespaces", func(h *Host) { h.Namespace = func() error { return unix.EPERM } }, Warn, "user.max_user_namespaces"},
 		{"direct over any network", func(h *Host) { h.Pairing = func() error { return unix.EPERM } }, Note, "cgroup2"},
+		{"podman's networks", without("iptables"), Note, "apt-get install iptables"},
+		{"podman's networks", without("iptables", "nft"), Warn, "apt-get install iptables"},
 		{"CAP_NET_ADMIN", set("proc/self/status", "CapEff:\t0000000000800000"), Warn, "cap_net_admin"},
 		{"real-time priority", set("proc/self/status", "CapEff:\t0000000000001000"), Note, "cap_sys_nice"},
 		{"descriptors", func(h *Host) { h.Files = 4096 }, Note, "ulimit -n 65536"},
