@@ -78,8 +78,8 @@ choosing:
 			p.queue.push(number, page)
 			continue
 		}
-		if page.flags&referenced != 0 {
-			page.flags &^= referenced
+		if page.flags&lives != 0 {
+			page.flags -= oneLife
 			p.queue.push(number, page)
 			continue
 		}
@@ -104,8 +104,9 @@ choosing:
 	return true
 }
 
-// mostAround bounds how many pages leave together since they are in a row.
-const mostAround = 16
+// mostAround bounds how many pages leave together since they are in a row. Of more than 33, x86
+// flushes the whole TLB and not page by page, which on a virtual machine can cost far less.
+const mostAround = 64
 
 // around returns the row of up to most pages that leave with the oldest: they are beside it, and
 // were not touched on standby. For each row that is moved, the kernel flushes the TLBs of all CPUs,
@@ -125,7 +126,7 @@ func (p *process) around(number uint64, most int) (first uint64, n int) {
 // mayLeave says whether a page can leave before it is the oldest.
 func (p *process) mayLeave(number uint64) bool {
 	page := p.pages.get(number)
-	return page != nil && page.state == resident && page.flags&(inherited|referenced|parked|kept|leaving) == 0
+	return page != nil && page.state == resident && page.flags&(inherited|lives|parked|kept|leaving) == 0
 }
 
 // choose adds a page to those that are to be moved, into the next slot, and takes it from the

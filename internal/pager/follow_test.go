@@ -2,6 +2,8 @@ package pager
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -85,4 +87,66 @@ func threadOn(t *testing.T, cpu int) int {
 	}()
 	t.Cleanup(func() { close(end); <-done })
 	return <-tid
+}
+
+// A Pager's thread follows the thread whose faults it serves, to another CPU, too.
+func TestFollows(t *testing.T) {
+	library := needPaging(t)
+	program := compile(t, "wanders")
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	if all.Count() < 2 {
+		t.Skip("one CPU")
+	}
+	if _, err := os.Stat("/proc/thread-self/schedstat"); err != nil {
+		t.Skip(err)
+	}
+	socket := filepath.Join(t.TempDir(), "pager")
+	const size = 1 << 26
+	g, err := New(Config{Local: 4 << 20, Store: Memory(size), Size: size, Socket: socket,
+		Say: func(text string) { t.Error(text) }, Full: func() { t.Error("the store is full") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	thread, served := make(chan int, 1), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		thread <- unix.Gettid()
+		served <- g.Run()
+	}()
+	cmd := exec.CommandContext(t.Context(), program, "16")
+	cmd.Env = append(os.Environ(), "LD_PRELOAD="+library, "EXNET_PAGER="+socket)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pager, seen := <-thread, 0
+	for cpu := 0; cpu < 1024 && seen < 2; cpu++ {
+		if !all.IsSet(cpu) {
+			continue
+		}
+		seen++
+		var one, now unix.CPUSet
+		one.Set(cpu)
+		if err := unix.SchedSetaffinity(cmd.Process.Pid, &one); err != nil { // its first thread alone
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(time.Minute); now != one; time.Sleep(time.Millisecond) {
+			if err := unix.SchedGetaffinity(pager, &now); err != nil {
+				t.Fatal(err)
+			}
+			if time.Now().After(end) {
+				t.Errorf("the program is on CPU %d, and its pager may run on %v", cpu, now)
+				break
+			}
+		}
+	}
+	_ = cmd.Process.Kill() // or it has ended
+	_ = cmd.Wait()
+	g.Finish()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
 }

@@ -111,7 +111,7 @@ func New(c Config) (*Pager, error) {
 	if d, ok := c.Store.(Discarder); ok {
 		g.places.freed = func(place uint32) { _ = d.Discard(offset(place), pageSize) } // it is within
 	}
-	g.standby = min(max(limit/8, 2*g.batch), maxSlots)
+	g.standby = min(max(limit/32, 2*g.batch), maxSlots)
 	if err := g.open(c.Socket); err != nil {
 		g.closeAll()
 		return nil, err

@@ -27,10 +27,12 @@ type flags uint8
 const (
 	dirty     flags = 1 << iota // place has older content, or there is none
 	inherited                   // shared with the parent since a fork: it counts as the parent's
-	referenced
-	parked  // not in the queue: it could not be moved
-	kept    // it does not leave: the kernel writes to it when a thread ends
-	leaving // the agent is moving it
+	parked                      // not in the queue: it could not be moved
+	kept                        // it does not leave: the kernel writes to it when a thread ends
+	leaving                     // the agent is moving it
+	// oneLife is counted up to all of lives: how often the page stays here when it is the oldest.
+	oneLife flags = 1 << 6
+	lives         = 3 * oneLife
 )
 
 // chunkPages are the pages of a chunk, a part of the table.
