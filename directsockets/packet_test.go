@@ -449,3 +449,54 @@ func TestUDPControl(t *testing.T) {
 		}
 	}
 }
+
+// TestUDPBurst sends bursts to a receiver that sleeps between them: the first datagram of each
+// wakes it, the others are in memory by then, and all come in their order.
+func TestUDPBurst(t *testing.T) {
+	cfg := directsockets.Config{Broker: startBroker(t)}
+	c, server := listenUDP(t, cfg, "udp4", "127.0.0.1:0"), listenUDP(t, cfg, "udp4", "127.0.0.1:0")
+	flowBetween(t, c, server)
+	for b := make([]byte, 100); ; { // until it is known how many were lost
+		_ = server.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		if _, _, err := server.ReadFrom(b); errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+	}
+	_ = server.SetReadDeadline(time.Time{})
+	const bursts, each = 50, 32
+	type datagram struct {
+		n   uint32
+		err error
+	}
+	got := make(chan datagram, bursts*each)
+	go func() {
+		b := make([]byte, 2000)
+		for range bursts * each {
+			_, _, err := server.ReadFrom(b)
+			got <- datagram{binary.LittleEndian.Uint32(b), err}
+		}
+	}()
+	before, b := c.Stats(), make([]byte, 1200)
+	for n := range uint32(bursts * each) {
+		if n%each == 0 {
+			time.Sleep(3 * time.Millisecond) // it sleeps, most times
+		}
+		binary.LittleEndian.PutUint32(b, n)
+		if _, err := c.WriteTo(b, server.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+		if n%each == each-1 {
+			for want := n - each + 1; want <= n; want++ {
+				if d := <-got; d.err != nil || d.n != want {
+					t.Fatalf("%d, %v: want %d", d.n, d.err, want)
+				}
+			}
+		}
+	}
+	after := c.Stats()
+	direct, shadow := after.SentDirect-before.SentDirect, after.SentShadow-before.SentShadow
+	t.Logf("%d through memory, %d by the kernel", direct, shadow)
+	if direct < 5*each { // more, unless the machine is busy
+		t.Errorf("%d through memory, %d by the kernel", direct, shadow)
+	}
+}

@@ -153,7 +153,7 @@ func TestPages(t *testing.T) {
 	if err := unix.Fstat(f.seg.Fd(), &st); err != nil {
 		t.Fatal(err)
 	}
-	if used := st.Blocks * 512; used > 16*4096 {
+	if used := st.Blocks * 512; used > 40*4096 {
 		t.Errorf("%d bytes", used)
 	}
 }
@@ -300,4 +300,87 @@ func BenchmarkFlow(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestAfter has a sender ring, and write what follows at once: the receiver knows what it comes
+// after, whether the datagram by the kernel comes or is lost, and a full ring of it.
+func TestAfter(t *testing.T) {
+	for _, n := range []int{0, 1, 48, 49, 300, 65507} {
+		f := newFlow(t, minRing, 0, false)
+		f.open(t)
+		f.rx.Arm(false)
+		if got := f.tx.Send(make([]byte, n), Meta{}); got != ByKernel {
+			t.Fatalf("%d bytes to one that sleeps: %v", n, got)
+		}
+		f.tx.Sent(1, shm.Nanotime())
+		p := bytes.Repeat([]byte{7}, n)
+		if got := f.tx.Send(p, Meta{TOS: 3}); got != Published || !f.rx.Ready() {
+			t.Fatalf("%d bytes after the bell: %v", n, got)
+		}
+		rec, ok, err := f.rx.Next()
+		if !ok || err != nil || f.rx.Due() {
+			t.Fatal("due before what it comes after", rec, ok, err)
+		}
+		if n%2 == 0 {
+			f.rx.Took(1)
+		} else {
+			f.rx.GiveUp()
+		}
+		if !f.rx.Due() {
+			t.Fatal("not due")
+		}
+		if got, m, ok := f.receive(t); !ok || !bytes.Equal(got, p) || m.TOS != 3 {
+			t.Fatalf("%d bytes of %d, %+v", len(got), n, m)
+		}
+		f.rx.Disarm()
+		if f.tx.Send(p, Meta{}) != Published {
+			t.Fatal("not published")
+		}
+		if rec, ok, _ := f.rx.Next(); !ok || rec.waits || !f.rx.Due() {
+			t.Fatalf("%+v: it comes after nothing more", rec)
+		}
+	}
+}
+
+// TestRings has a receiver that is armed: it is rung when nothing is on its way to it, and again if
+// it seems to have missed that, but no datagram by the kernel is taken for one before it.
+func TestRings(t *testing.T) {
+	f := newFlow(t, minRing, 0, false)
+	if f.tx.Send(nil, Meta{}) != ByKernel || f.tx.Bell() {
+		t.Fatal("not by the kernel, though it is not known how many were lost")
+	}
+	f.open(t)
+	send := func(what string, want Outcome) {
+		t.Helper()
+		if got := f.tx.Send(nil, Meta{}); got != want {
+			t.Fatalf("%s: %v, want %v", what, got, want)
+		}
+		if want == ByKernel {
+			f.tx.Sent(1, shm.Nanotime())
+		}
+	}
+	f.rx.Arm(false)
+	send("it sleeps", ByKernel)
+	send("it was rung", Published)
+	f.tx.lastKernel -= 2 * softirqTime
+	send("perhaps it was not, but a record waits for that", Published)
+	f.tx.lastKernel -= bellLost
+	send("it was not", ByKernel)
+	f.rx.Took(2)
+	send("it has taken that, and sleeps", ByKernel)
+	f.rx.Took(1)
+	for range 3 {
+		if _, _, ok := f.receive(t); !ok || !f.rx.Due() {
+			break
+		}
+	}
+	f.rx.Arm(true)
+	send("several sleep", ByKernel)
+	send("several sleep", ByKernel)
+	f.rx.Took(1)
+	f.rx.Arm(false)
+	f.rx.Dry(f.rx.Kernel())
+	send("its queue was empty", ByKernel)
+	f.tx.lastKernel -= 2 * softirqTime
+	send("nothing is in the ring", ByKernel)
 }

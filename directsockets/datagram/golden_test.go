@@ -69,6 +69,7 @@ func TestGolden(t *testing.T) {
 		case "record":
 			f := newFlow(t, minRing, 0, true)
 			f.open(t)
+			f.tx.told = f.tx.kernel // no AFTER
 			p := unhex(t, fields["payload"])
 			m := Meta{TOS: uint8(number("tos")), TTL: uint8(number("ttl")), Each: number("each")}
 			if f.tx.Send(p, m) != Published {

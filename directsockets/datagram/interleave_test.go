@@ -7,7 +7,8 @@ import (
 
 // A model of SPEC 10.3: one sender, one receiver, the kernel between them. Each step is one access
 // to what the two share, and all interleavings are tried. A store without a fence behind it may
-// become visible after the loads that follow it.
+// become visible after the loads that follow it. The receiver has everything sent by the kernel
+// while it is armed, or it is rung: it knows the records that say what they come after.
 
 // flowFault is what the model does otherwise than SPEC 10.3 says.
 type flowFault int
@@ -23,18 +24,26 @@ const (
 	faultDry                     // by_kernel is read after the receive that found nothing
 	faultTaken                   // armed is cleared, and taken counted, before the receive
 	faultSoftirq                 // the kernel defers datagrams, for 1 ms at most
+
+	// Of a receiver that is rung.
+	faultAfter   // it takes a record without having what went by the kernel before it
+	faultRearm   // it sleeps after a datagram of the kernel's without arming anew
+	faultGiveUp  // it takes what it has not got for lost at once, while the kernel may defer
+	faultForever // it never takes what it has not got for lost
+	faultAgain   // the sender rings while the ring holds what the receiver may not take yet
+	faultUnrung  // the sender never rings
 )
 
 const (
 	flowDatagrams = 4 // that the sender sends
-	flowQueue     = 2 // the kernel's queue has room for
+	flowQueue     = 2 // the kernel's queue has room for, if the receiver is not rung; else 1
 	none          = -1
 )
 
-// fifo has numbers of datagrams, in order.
+// fifo has numbers of datagrams, in order, and of records how many by the kernel they come after.
 type fifo struct {
-	of [flowDatagrams]int8
-	n  int8
+	of, after [flowDatagrams]int8
+	n         int8
 }
 
 func (f *fifo) push(x int8) { f.of[f.n] = x; f.n++ }
@@ -42,14 +51,17 @@ func (f *fifo) push(x int8) { f.of[f.n] = x; f.n++ }
 func (f *fifo) pop() int8 {
 	x := f.of[0]
 	copy(f.of[:], f.of[1:])
+	copy(f.after[:], f.after[1:])
 	f.n--
-	f.of[f.n] = 0
+	f.of[f.n], f.after[f.n] = 0, 0
 	return x
 }
 
 // flowState is all that there is, comparable. Words that a side has stored and that are not visible
 // yet are in late: none, or the value.
 type flowState struct {
+	rung bool // how the receiver is armed
+
 	// shared
 	busy, busyLate, armed, armedLate int8
 	byKernel, taken, dry             int8
@@ -57,9 +69,13 @@ type flowState struct {
 
 	// the sender
 	sAt, sDry, next, lost int8 // lost: none, or how many by the kernel
+	base                  int8 // lost, as it was first known
+	sArmed                bool
 
 	// the receiver
 	rAt, read, hold int8
+	rLost           int8 // of those by the kernel
+	rSaw            bool // there was a record that is not due
 	awake           bool
 
 	// what the program saw
@@ -78,7 +94,11 @@ func (s *flowState) deliver(x int8) error {
 
 // arrive has the softirq put a datagram into the receiver's queue, if there is room.
 func (s *flowState) arrive() {
-	if x := s.flight.pop(); s.queue.n < flowQueue {
+	room := int8(flowQueue)
+	if s.rung {
+		room = 1 // and one may be lost though there is room
+	}
+	if x := s.flight.pop(); s.queue.n < room {
 		s.queue.push(x)
 	} else {
 		s.overflow |= 1 << x
@@ -98,11 +118,12 @@ const (
 	sCount
 )
 
-// sender makes its next step, if it has one.
-func (s flowState) sender(f flowFault) (flowState, bool) {
+// sender makes its next step, if it has one; again: another one that it may make.
+func (s flowState) sender(f flowFault) (next, again flowState, ok bool) {
 	if s.next == flowDatagrams {
-		return s, false
+		return s, s, false
 	}
+	again = s
 	switch s.sAt {
 	case sBusy:
 		if f == faultSenderFence {
@@ -112,46 +133,76 @@ func (s flowState) sender(f flowFault) (flowState, bool) {
 		}
 		s.sAt = sArmed
 	case sArmed:
-		s.sAt = sTaken
-		if s.armed != 0 {
+		s.sAt, s.sArmed = sTaken, s.armed != 0
+		if s.sArmed && !s.rung {
 			s.sAt = sKernel
-		} else if f == faultSettled {
+		} else if f == faultSettled || f == faultUnrung {
 			s.sAt = sPublish
 		}
 	case sTaken:
 		s.sAt = sDryLook
-		if s.lost != none && s.taken+s.lost == s.byKernel {
-			s.sAt = sPublish
+		if s.lost != none && (s.taken+s.lost == s.byKernel || s.rung && s.taken+s.lost > s.byKernel) {
+			s.settled(f)
 		}
 	case sDryLook:
 		s.sDry, s.sAt = s.dry, sDryTaken
 	case sDryTaken:
 		s.sAt = sKernel
-		if s.sDry == s.byKernel && s.flight.n == 0 { // 1 ms has passed
-			s.lost, s.sAt = s.byKernel-s.taken, sPublish
+		switch late := s.flight.n == 0; { // 1 ms has passed
+		case s.sDry == s.byKernel && late:
+			if s.lost == none {
+				s.base = s.byKernel - s.taken
+			}
+			s.lost = s.byKernel - s.taken
+			s.settled(f)
+		case s.lost == none: // perhaps nothing is on its way
+		case s.rung && s.sArmed && s.sDry == s.byKernel:
+			s.settled(f)
+		case s.rung:
+			s.sAt = sPublish
+			if s.sArmed && late {
+				again = s
+				again.settled(f)
+			}
 		}
 	case sPublish:
 		if s.busyLate != none { // stores do not overtake each other
 			s.busy, s.busyLate = s.busyLate, none
 			break
 		}
+		s.ring.after[s.ring.n] = s.byKernel - s.base
 		s.ring.push(s.next)
 		s.next++
-		s.busy, s.sAt = 0, sBusy
+		s.busy, s.sAt, s.sArmed, s.sDry = 0, sBusy, false, 0
 	case sKernel:
 		s.busy, s.busyLate, s.sAt = 0, none, sSend
 	case sSend:
 		s.flight.push(s.next)
-		if f != faultSoftirq { // the softirq runs before send returns
+		// The softirq runs before send returns.
+		if f != faultSoftirq && (!s.rung || s.lost == none) {
 			s.arrive()
 		}
 		s.sAt = sCount
 	case sCount:
 		s.byKernel++
 		s.next++
-		s.sAt = sBusy
+		s.sAt, s.sArmed, s.sDry = sBusy, false, 0
 	}
-	return s, true
+	return s, again, true
+}
+
+// settled: the sender knows that nothing is on its way by the kernel. It rings if that can have no
+// datagram by the kernel taken for one before it, which was lost.
+func (s *flowState) settled(f flowFault) {
+	s.sAt = sPublish
+	if s.sArmed && (!s.rung || s.ring.n == 0 || s.ring.after[s.ring.n-1] <= s.taken || f == faultAgain) {
+		s.sAt = sKernel
+	}
+}
+
+// due reports whether the receiver may take the first record of the ring.
+func (s *flowState) due(f flowFault) bool {
+	return s.ring.n > 0 && (!s.rung || f == faultAfter || s.ring.after[0] <= s.taken+s.rLost)
 }
 
 // Steps of the receiver.
@@ -177,8 +228,13 @@ func (s flowState) receiver(f flowFault) (next []flowState, err error) {
 	switch s.rAt {
 	case rTop:
 		switch {
-		case s.ring.n > 0 && !(f == faultKernelFirst && s.queue.n > 0):
+		case s.due(f) && !(f == faultKernelFirst && s.queue.n > 0):
 			err = s.deliver(s.ring.pop())
+			one()
+		case f == faultForever && s.ring.n > 0 && s.queue.n == 0 && s.flight.n == 0:
+			// It looks for ever.
+		case s.rung && s.ring.n > 0:
+			s.rAt, s.rSaw = rRead, true
 			one()
 		case !s.awake:
 			s.rAt = rSleep
@@ -196,6 +252,9 @@ func (s flowState) receiver(f flowFault) (next []flowState, err error) {
 		s.rAt = rDry
 		if s.queue.n > 0 {
 			s.hold, s.rAt = s.queue.pop(), rTake
+			s.rSaw = false
+		} else if s.flight.n > 0 && f != faultGiveUp { // 1 ms has not passed
+			s.rSaw = false
 		}
 		one()
 	case rDry:
@@ -203,11 +262,19 @@ func (s flowState) receiver(f flowFault) (next []flowState, err error) {
 			s.read = s.byKernel
 		}
 		s.dry, s.rAt = s.read, rTop
+		s.rLost = min(s.rLost, max(s.read-s.base-s.taken, 0))
+		if s.rSaw && f != faultForever {
+			s.rLost = s.ring.after[0] - s.taken
+		}
+		s.rSaw = false
 		one()
 	case rTake:
 		s.taken++
 		err = s.deliver(s.hold)
 		s.hold, s.rAt = 0, rTop
+		if s.rung && f != faultRearm {
+			s.armed, s.awake = 0, true
+		}
 		one()
 	case rArm:
 		if f == faultReceiverFence {
@@ -227,6 +294,9 @@ func (s flowState) receiver(f flowFault) (next []flowState, err error) {
 		s.awake, s.rAt = false, rTop
 		if f == faultLook || s.ring.n == 0 {
 			s.rAt = rSleep
+		} else if s.rung {
+			one()
+			s.armed, s.awake, s.rAt = 0, true, rTop
 		}
 		one()
 	case rSleep:
@@ -268,8 +338,11 @@ func (s flowState) receiver(f flowFault) (next []flowState, err error) {
 
 // steps are all states that may follow.
 func (s flowState) steps(f flowFault) (next []flowState, err error) {
-	if n, ok := s.sender(f); ok {
+	if n, again, ok := s.sender(f); ok {
 		next = append(next, n)
+		if again != s {
+			next = append(next, again)
+		}
 	}
 	more, err := s.receiver(f)
 	next = append(next, more...)
@@ -277,6 +350,11 @@ func (s flowState) steps(f flowFault) (next []flowState, err error) {
 		n := s
 		n.arrive()
 		next = append(next, n)
+		if s.rung && s.overflow == 0 { // as if others had filled the queue
+			n = s
+			n.overflow |= 1 << n.flight.pop()
+			next = append(next, n)
+		}
 	}
 	if s.busyLate != none {
 		n := s
@@ -292,9 +370,9 @@ func (s flowState) steps(f flowFault) (next []flowState, err error) {
 }
 
 // interleave tries all interleavings, and says what is wrong in one of them, and how many states
-// there are.
-func interleave(f flowFault) (states int, err error) {
-	first := flowState{byKernel: 1, armed: 1, busyLate: none, armedLate: none, lost: none}
+// there are. A receiver that is rung may miss the bell if the kernel's queue was full.
+func interleave(f flowFault, rung bool) (states int, err error) {
+	first := flowState{rung: rung, byKernel: 1, armed: 1, busyLate: none, armedLate: none, lost: none}
 	seen := map[flowState]bool{first: true}
 	for todo := []flowState{first}; len(todo) > 0; {
 		s := todo[len(todo)-1]
@@ -303,7 +381,7 @@ func interleave(f flowFault) (states int, err error) {
 		if err != nil {
 			return len(seen), err
 		}
-		if len(next) == 0 && s.got|s.overflow != 1<<flowDatagrams-1 {
+		if len(next) == 0 && s.got|s.overflow != 1<<flowDatagrams-1 && !(s.rAt == rSleep && rung && s.overflow != 0) {
 			return len(seen), fmt.Errorf("the receiver sleeps, and has not got all: %+v", s)
 		}
 		for _, n := range next {
@@ -319,22 +397,29 @@ func interleave(f flowFault) (states int, err error) {
 // No datagram is lost but by a full queue of the kernel's, none is overtaken, and no receiver
 // sleeps on, whatever the order of the steps.
 func TestInterleavings(t *testing.T) {
-	states, err := interleave(faultNone)
-	if err != nil || states < 1000 {
-		t.Errorf("%d states: %v", states, err)
+	for _, rung := range []bool{false, true} {
+		states, err := interleave(faultNone, rung)
+		if err != nil || states < 1000 {
+			t.Errorf("rung %v: %d states: %v", rung, states, err)
+		}
+		t.Logf("rung %v: %d states", rung, states)
 	}
-	t.Logf("%d states", states)
 }
 
-// Each fault is found. The last is none of the library's: the kernel may defer a datagram to
+// Each fault is found. faultSoftirq is none of the library's: the kernel may defer a datagram to
 // ksoftirqd, the receiver finds its queue empty before that, and one that follows through the
 // segment overtakes it (SPEC 10.3).
 func TestInterleavingsFaults(t *testing.T) {
-	for f := faultSenderFence; f <= faultSoftirq; f++ {
-		if states, err := interleave(f); err == nil {
-			t.Errorf("fault %d is not found in %d states", f, states)
-		} else {
-			t.Logf("fault %d: %v", f, err)
+	for f := faultSenderFence; f <= faultUnrung; f++ {
+		for _, rung := range []bool{false, true} {
+			if rung && (f == faultSettled || f == faultDry || f == faultSoftirq) || !rung && f > faultSoftirq {
+				continue
+			}
+			if states, err := interleave(f, rung); err == nil {
+				t.Errorf("fault %d, rung %v, is not found in %d states", f, rung, states)
+			} else {
+				t.Logf("fault %d, rung %v: %v", f, rung, err)
+			}
 		}
 	}
 }

@@ -52,8 +52,15 @@ const (
 const (
 	flagLeft   = 1 // S
 	flagTrains = 1 // D
+	flagAfter  = 2 // D
 	flagClosed = 4 // D
 	flagFinal  = 8 // D: consumed says all that it takes
+)
+
+// Values of armed but 0.
+const (
+	armedAll  = 1 // all by the kernel
+	armedBell = 2 // one by the kernel, which wakes the receiver; the others through the segment
 )
 
 // States of D.
@@ -66,11 +73,13 @@ const (
 //
 //	 63      56 55      48 47         32 31    24 23   17 16           0
 //	┌──────────┬──────────┬─────────────┬────────┬───────┬──────────────┐
-//	│ TTL      │ TOS      │ each of a   │ tag    │ zero  │ length       │
+//	│ TTL      │ TOS      │ each of a   │ tag    │ AFTER │ length       │
 //	│          │          │ train       │        │       │              │
 //	└──────────┴──────────┴─────────────┴────────┴───────┴──────────────┘
 const (
 	lengthMask = 1<<17 - 1
+	afterBit   = 1 << 17
+	zeroMask   = 0x7f << 17 &^ afterBit
 	tagShift   = 24
 	eachShift  = 32
 	tosShift   = 48
@@ -81,12 +90,11 @@ const (
 	tagTrain    = 3
 	align       = 64
 	recordHead  = 16
+	afterLen    = 8 // bytes of AFTER, before the payload
 	// MaxLen is the longest datagram, and the longest train.
 	MaxLen = 65507
 	// perRecord is what a datagram counts to the bound beside its record.
 	perRecord = 640
-	// rewind is from which offset on a sender begins at 0 again when everything is consumed.
-	rewind = 16384
 )
 
 // Sizes of a ring.
@@ -189,5 +197,14 @@ func (s *Segment) half(off int) *atomic.Uint32 { return &s.Memory().Words32(off,
 func (s *Segment) ringWords() []atomic.Uint64 { return s.Memory().Words(ringOff, s.ring/8) }
 func (s *Segment) ringMemory() foreign.Memory { return s.Memory().Part(ringOff, s.ring) }
 
-// recordLen is how much of the ring a record with n bytes takes.
+// recordLen is how much of the ring a record takes, with n bytes after its first 16.
 func recordLen(n int) int { return (recordHead + n + align - 1) &^ (align - 1) }
+
+// takenBy is how much a record takes, by its first word.
+func takenBy(w uint64) uint64 {
+	n := int(w & lengthMask)
+	if w&afterBit != 0 {
+		n += afterLen
+	}
+	return uint64(recordLen(n))
+}

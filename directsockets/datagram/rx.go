@@ -26,7 +26,9 @@ type Rx struct {
 
 	at, given uint64 // consumed, and as published
 	taken     uint64
-	isArmed   bool
+	lost      uint64 // of those by the kernel, beside base
+	base      uint32 // what the sender counts more than arrived
+	armedAs   uint32
 	own       uint32 // flags
 	ended     bool
 	bell      int
@@ -38,6 +40,9 @@ type Rx struct {
 	lap   [2]uint64 // when it came to the beginning of the ring last, and before that, in shm.Ticks
 }
 
+// idleGive is from how many bytes on Idle gives them back.
+const idleGive = 8192
+
 // Record is a datagram in the ring, or what is left of a train.
 type Record struct {
 	Meta
@@ -45,6 +50,8 @@ type Record struct {
 	Stamp uint64
 	off   uint64 // of the payload
 	takes uint64
+	after uint32 // how many by the kernel come before it, if waits
+	waits bool
 }
 
 // NewRx makes the receiver's end, which takes its end of the liveness pair over, and attaches.
@@ -56,14 +63,15 @@ func NewRx(seg *Segment, bell int, bound uint32, trains bool) *Rx {
 		takenP: seg.word(rxOff + takenOff), dryP: seg.word(rxOff + dryOff),
 		busy: seg.half(txOff + busyOff), txFlags: seg.half(txOff + txFlagsOff),
 		armed: seg.half(rxOff + armedOff), flags: seg.half(rxOff + rxFlagsOff), st: seg.half(rxOff + stateOff), cpu: seg.half(rxOff + rxCPUOff),
-		isArmed: true, bell: bell, stop: math.MaxUint64,
+		armedAs: armedAll, bell: bell, stop: math.MaxUint64,
 	}
 	r.lap[0] = shm.Ticks()
 	r.lap[1] = r.lap[0]
-	r.armed.Store(1)
+	r.armed.Store(armedAll)
 	seg.half(rxOff + boundOff).Store(bound)
+	r.own = flagAfter
 	if trains {
-		r.own = flagTrains
+		r.own |= flagTrains
 	}
 	r.flags.Store(r.own)
 	r.st.Store(stateAttached)
@@ -94,11 +102,11 @@ func (r *Rx) Next() (rec Record, ok bool, err error) {
 		}
 		shm.Observe()
 		n, tag := int(w&lengthMask), uint8(w>>tagShift)
-		takes := uint64(recordLen(n))
+		takes := takenBy(w)
 		switch {
-		case w>>17&0x7f != 0 || n > MaxLen || off+takes > r.size:
+		case w&zeroMask != 0 || n > MaxLen || off+takes > r.size:
 			return rec, false, r.breach()
-		case tag == tagWrap && n == 0 && off != 0 && wraps == 0:
+		case tag == tagWrap && uint32(w) == tagWrap<<tagShift && off != 0 && wraps == 0:
 			r.pass(r.size - off)
 			continue
 		case tag != tagDatagram && tag != tagTrain:
@@ -106,6 +114,12 @@ func (r *Rx) Next() (rec Record, ok bool, err error) {
 		}
 		rec = Record{Meta: Meta{TOS: uint8(w >> tosShift), TTL: uint8(w >> ttlShift)}, Len: n,
 			Stamp: r.stamp(off), off: off + recordHead, takes: takes}
+		if w&afterBit != 0 {
+			says := r.words[off/8+2].Load()
+			rec.off += afterLen
+			rec.after, rec.waits = uint32(says), true
+			r.base = uint32(says >> 32)
+		}
 		if tag == tagTrain {
 			if rec.Each = int(uint16(w >> eachShift)); rec.Each == 0 || rec.Each > n {
 				return rec, false, r.breach()
@@ -132,6 +146,20 @@ func (r *Rx) stamp(off uint64) uint64 {
 		return r.lap[1]
 	}
 	return t
+}
+
+// Due reports whether the receiver has all that the sender sent by the kernel before what Next
+// returned. Else it receives by the kernel first, and takes what is not there for lost (GiveUp)
+// when the kernel has had the time to run its softirq, and has nothing.
+func (r *Rx) Due() bool {
+	return !r.next.waits || int32(uint32(r.taken+r.lost)+r.base-r.next.after) >= 0
+}
+
+// GiveUp takes what is not there for lost.
+func (r *Rx) GiveUp() {
+	if r.there && !r.Due() {
+		r.lost = uint64(r.next.after - r.base - uint32(r.taken))
+	}
 }
 
 // Ready reports whether Next may have something.
@@ -182,22 +210,27 @@ func (r *Rx) give() {
 // Idle gives back what was consumed, if that is much: the sender can begin at the start of the ring
 // again, so that a flow that is answered datagram by datagram has few pages.
 func (r *Rx) Idle() {
-	if r.at-r.given >= rewind/2 {
+	if r.at-r.given >= idleGive {
 		r.give()
 	}
 }
 
 // Armed reports whether the sender uses the kernel.
-func (r *Rx) Armed() bool { return r.isArmed }
+func (r *Rx) Armed() bool { return r.armedAs != 0 }
 
-// Arm has the sender use the kernel. It is a full fence; while Busy, the sender may not have seen
-// it.
-func (r *Rx) Arm() {
-	if !r.ended && !r.isArmed {
+// Arm has the sender use the kernel: for all, or for one datagram that wakes the receiver, which
+// looks into the segment after each that it receives by the kernel, and arms anew before it sleeps.
+// It is a full fence; while Busy, the sender may not have seen it.
+func (r *Rx) Arm(all bool) {
+	as := uint32(armedBell)
+	if all {
+		as = armedAll
+	}
+	if !r.ended && r.armedAs != as {
 		r.give()
-		r.isArmed = true
+		r.armedAs = as
 		r.cpu.Store(uint32(shm.CPU() + 1))
-		r.armed.Swap(1) // a Store is no fence under the race detector (package shm)
+		r.armed.Swap(as) // a Store is no fence under the race detector (package shm)
 	}
 }
 
@@ -206,8 +239,8 @@ func (r *Rx) Busy() bool { return !r.ended && r.busy.Load() != 0 }
 
 // Disarm has the sender use the segment.
 func (r *Rx) Disarm() {
-	if !r.ended && r.isArmed {
-		r.isArmed = false
+	if !r.ended && r.armedAs != 0 {
+		r.armedAs = 0
 		r.armed.Store(0)
 	}
 }
@@ -225,8 +258,12 @@ func (r *Rx) Kernel() uint64 { return r.byKernel.Load() }
 
 // Dry says so.
 func (r *Rx) Dry(kernel uint64) {
-	if !r.ended {
-		r.dryP.Store(kernel)
+	if r.ended {
+		return
+	}
+	r.dryP.Store(kernel)
+	if missing := int32(uint32(kernel) - r.base - uint32(r.taken)); int64(r.lost) > int64(missing) {
+		r.lost = uint64(max(missing, 0))
 	}
 }
 
@@ -241,12 +278,12 @@ func (r *Rx) Stop() {
 	end := r.at
 	for end < r.at+r.size {
 		off := end % r.size
-		w := uint32(r.words[off/8].Load())
-		n := uint64(recordLen(int(w & lengthMask)))
-		if w>>tagShift == tagWrap {
+		w := r.words[off/8].Load()
+		n := takenBy(w)
+		if uint8(w>>tagShift) == tagWrap {
 			n = r.size - off
 		}
-		if w == 0 || off+n > r.size {
+		if uint32(w) == 0 || off+n > r.size {
 			break
 		}
 		end += n

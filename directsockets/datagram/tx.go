@@ -34,6 +34,9 @@ const finalTime = int64(10 * time.Millisecond)
 const (
 	probeTime  = int64(time.Millisecond)
 	probeEvery = 32
+	// bellLost is after which time a receiver that has not taken what was to wake it is sent
+	// another datagram by the kernel, though that may overtake what it holds.
+	bellLost = int64(200 * time.Millisecond)
 )
 
 // Tx is the sender's end of a flow.
@@ -42,6 +45,10 @@ type Tx struct {
 	words []atomic.Uint64
 	ring  foreign.Memory
 	size  uint64
+	// rewind is from which offset on a sender begins at 0 again when everything is consumed, so
+	// that a quiet flow has few pages. Until the receiver has come there, the rest of the ring
+	// is no room.
+	rewind uint64
 
 	// The sender's own fields.
 	byKernel, dropped, consumedP, takenP, dryP *atomic.Uint64
@@ -52,6 +59,8 @@ type Tx struct {
 	kernel        uint64 // datagrams that went by the kernel
 	lost          uint64
 	lostKnown     bool
+	base          uint64 // lost, as it was first known
+	told          uint64 // kernel, as the last record that says so has it
 	settled       bool
 	lastKernel    int64 // when the last one went by the kernel
 	probed        int64 // when it was last asked whether the receiver is there
@@ -66,7 +75,7 @@ type Tx struct {
 // before count as one by the kernel.
 func NewTx(seg *Segment, bell int, now int64) *Tx {
 	return &Tx{
-		seg: seg, words: seg.ringWords(), ring: seg.ringMemory(), size: uint64(seg.ring),
+		seg: seg, words: seg.ringWords(), ring: seg.ringMemory(), size: uint64(seg.ring), rewind: uint64(seg.ring / 4),
 		byKernel: seg.word(txOff + byKernelOff), dropped: seg.word(txOff + droppedOff),
 		busy: seg.word(txOff + busyOff), cpu: seg.half(txOff + txCPUOff),
 		consumedP: seg.word(rxOff + consumedOff), takenP: seg.word(rxOff + takenOff), dryP: seg.word(rxOff + dryOff),
@@ -97,7 +106,9 @@ func (t *Tx) Settled(now int64) bool {
 	switch {
 	case t.lostKnown && taken+t.lost == t.kernel:
 	case dry == t.kernel && now-t.lastKernel >= softirqTime:
-		t.lost, t.lostKnown = t.kernel-taken, true
+		if t.lost = t.kernel - taken; !t.lostKnown {
+			t.base, t.lostKnown = t.lost, true
+		}
 	default:
 		return false
 	}
@@ -107,6 +118,38 @@ func (t *Tx) Settled(now int64) bool {
 
 // Known reports whether it is known how many of those by the kernel were lost.
 func (t *Tx) Known() bool { return t.lostKnown }
+
+// Bell reports whether one datagram by the kernel wakes the receiver, which has what follows
+// through the segment.
+func (t *Tx) Bell() bool {
+	return t.lostKnown && !t.ended && t.rxFlags.Load()&flagAfter != 0 && t.armed.Load() != armedAll
+}
+
+// Direct reports whether the next datagram may go through the segment.
+func (t *Tx) Direct() bool { return !t.ended && t.direct(t.rxFlags.Load()) }
+
+func (t *Tx) direct(flags uint32) bool {
+	armed := t.armed.Load()
+	after := flags&flagAfter != 0 && t.lostKnown
+	switch {
+	case armed == 0:
+		return after || t.settled || t.Settled(shm.Nanotime())
+	case !after || armed != armedBell:
+		return false
+	}
+	return !t.rings(shm.Nanotime())
+}
+
+// rings reports whether an armed receiver has to be woken: nothing of this sender's is on its way
+// by the kernel. But a datagram by the kernel must not be taken for one before it, which was lost.
+func (t *Tx) rings(now int64) bool {
+	taken := t.takenP.Load()
+	since := now - t.lastKernel
+	if !t.Settled(now) && taken+t.lost < t.kernel && t.dryP.Load() != t.kernel && since < softirqTime {
+		return false
+	}
+	return !t.look() || t.consumed == t.put || int64(taken+t.base-t.told) >= 0 || since >= bellLost
+}
 
 // Armed reports whether the receiver may sleep in the kernel.
 func (t *Tx) Armed() bool { return t.ended || t.armed.Load() != 0 }
@@ -170,19 +213,25 @@ func (t *Tx) missed() bool {
 
 // publish is Send while busy says so.
 func (t *Tx) publish(p []byte, m Meta) Outcome {
+	flags := t.rxFlags.Load()
 	switch {
-	case t.rxFlags.Load()&flagClosed != 0:
+	case flags&flagClosed != 0:
 		return Gone
-	case t.armed.Load() != 0 || !t.settled && !t.Settled(shm.Nanotime()):
+	case !t.direct(flags):
 		return ByKernel
 	}
-	n := uint64(recordLen(len(p)))
-	if t.put-t.consumed >= rewind && !t.look() {
+	head, w := recordHead, uint64(len(p))|tagDatagram<<tagShift|uint64(m.TOS)<<tosShift|uint64(m.TTL)<<ttlShift
+	if flags&flagAfter != 0 && t.told != t.kernel {
+		w |= afterBit
+		head += afterLen
+	}
+	n := takenBy(w)
+	if t.put-t.consumed >= t.rewind && !t.look() {
 		return Gone
 	}
 	off := t.put % t.size
 	need := n
-	wrap := off+n > t.size || off >= rewind && t.consumed == t.put && off >= n+align
+	wrap := off+n > t.size || off >= t.rewind && t.consumed == t.put && off >= n+align
 	if wrap {
 		need += t.size - off
 	}
@@ -201,10 +250,13 @@ func (t *Tx) publish(p []byte, m Meta) Outcome {
 	}
 	shm.Release(&t.words[(off+n)%t.size/8], 0)
 	if len(p) > 0 {
-		t.ring.Part(int(off)+recordHead, len(p)).Fill(p)
+		t.ring.Part(int(off)+head, len(p)).Fill(p)
 	}
 	shm.Release(&t.words[off/8+1], shm.Ticks())
-	w := uint64(len(p)) | tagDatagram<<tagShift | uint64(m.TOS)<<tosShift | uint64(m.TTL)<<ttlShift
+	if w&afterBit != 0 {
+		t.told = t.kernel
+		shm.Release(&t.words[off/8+2], uint64(uint32(t.kernel))|t.base<<32)
+	}
 	if m.Each != 0 {
 		w = w&^(tagDatagram<<tagShift) | tagTrain<<tagShift | uint64(m.Each)<<eachShift
 	}

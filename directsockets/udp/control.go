@@ -160,6 +160,32 @@ func (s *Socket) AppendControl(oob []byte, d Datagram) []byte {
 	return oob
 }
 
+// marks are the control messages with which the kernel sends what has m.
+func (s *Socket) marks(to netip.AddrPort, m datagram.Meta) []byte {
+	o := s.look()
+	if m.TOS == o.tos && m.TTL == o.ttl {
+		return nil
+	}
+	level, tos, ttl := unix.IPPROTO_IPV6, unix.IPV6_TCLASS, unix.IPV6_HOPLIMIT
+	if to.Addr().Is4() {
+		level, tos, ttl = unix.IPPROTO_IP, unix.IP_TOS, unix.IP_TTL
+	}
+	var oob []byte
+	add := func(typ int, v uint8) {
+		oob = binary.NativeEndian.AppendUint64(oob, cmsgHead+4)
+		oob = binary.NativeEndian.AppendUint32(oob, uint32(level))
+		oob = binary.NativeEndian.AppendUint32(oob, uint32(typ))
+		oob = append(binary.NativeEndian.AppendUint32(oob, uint32(v)), 0, 0, 0, 0)
+	}
+	if m.TOS != o.tos {
+		add(tos, m.TOS)
+	}
+	if m.TTL != o.ttl {
+		add(ttl, m.TTL)
+	}
+	return oob
+}
+
 // loopback is the index of the interface by which all datagrams of a namespace to itself come.
 const loopback = 1
 

@@ -19,11 +19,14 @@ type inflow struct {
 	entry  connstats.Entry
 	count  *segment.Counters
 	cookie uint64 // of the sender's socket, as the broker knows it or, if it does not say, the kernel when the flow began
-	active bool
+	active bool   // looked at
 	dirty  bool
-	moved  bool // since it was last checked
-	young  int  // datagrams by the kernel
-	late   int  // how often its sender has published for longer than busyTime
+	moved  bool  // since it was last checked
+	early  int64 // since when its first record waits for the kernel's datagrams; 0: it does not
+
+	earlyAt uint64 // how many had come by the kernel then
+	young   int    // datagrams by the kernel
+	late    int    // how often its sender has published for longer than busyTime
 }
 
 func (f *inflow) counted(n int) {

@@ -42,10 +42,10 @@ type outflow struct {
 
 // way says which way the next datagram goes, as far as can be known before.
 func (f *outflow) way() datagram.Outcome {
-	if f.tx.Armed() || !f.tx.Settled(shm.Nanotime()) {
-		return datagram.ByKernel
+	if f.tx.Direct() {
+		return datagram.Published
 	}
-	return datagram.Published
+	return datagram.ByKernel
 }
 
 // attach reports whether the receiver has the segment.
@@ -106,7 +106,8 @@ func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
 			f.end(s, connstats.WhyNothing)
 			return false
 		case datagram.ByKernel:
-			if f.tx.Armed() && f.tx.Settled(shm.Nanotime()) { // it sleeps, and nothing is on its way
+			// It sleeps, and nothing is on its way.
+			if f.tx.Bell() || f.tx.Armed() && f.tx.Settled(shm.Nanotime()) {
 				f.unsettled, f.waitAfter = 0, 0
 				return false
 			}
@@ -210,7 +211,7 @@ func (f *outflow) counted(n int) {
 func (f *outflow) drain(most time.Duration) {
 	start := shm.Nanotime()
 	for {
-		if _, all := f.tx.Consumed(); all || shm.Nanotime()-start > int64(most) || f.tx.Armed() {
+		if _, all := f.tx.Consumed(); all || shm.Nanotime()-start > int64(most) {
 			return
 		}
 		runtime.Gosched()
@@ -218,18 +219,21 @@ func (f *outflow) drain(most time.Duration) {
 	}
 }
 
-// orphan sends what is left of a train by the kernel.
-func (f *outflow) orphan(s *Socket, b []byte, each int) {
+// orphan sends what is left of a train, or one of its datagrams, by the kernel.
+func (f *outflow) orphan(s *Socket, b []byte, each int, m datagram.Meta) {
+	oob := s.marks(f.to, m)
 	for ; len(b) > 0; b = b[min(each, len(b)):] {
 		p := b[:min(each, len(b))]
 		sent := false
 		_ = s.cfg.Raw.Write(func(fd uintptr) bool {
-			err := unix.Sendto(int(fd), p, unix.MSG_DONTWAIT, s.sockaddr(f.to))
+			err := unix.Sendmsg(int(fd), p, oob, s.sockaddr(f.to), unix.MSG_DONTWAIT)
 			sent = err == nil
 			return err != unix.EAGAIN
 		})
 		if sent && f.tx != nil {
 			f.tx.Sent(1, shm.Nanotime())
+			f.count.Add(segment.SentShadow, uint64(len(p)))
+			s.tell(sentShadow)
 		}
 	}
 }

@@ -30,6 +30,11 @@ const (
 	busyMost  = 50 * time.Millisecond
 	// mostLate is how often a sender may still publish after that, if there is something of its.
 	mostLate = 3
+	// softirqTime is how long the kernel may take to give a datagram to its receiver: one that is
+	// not there then is lost.
+	softirqTime = time.Millisecond
+	// earlyPause is how long a receiver waits between looks for such a datagram.
+	earlyPause = 50 * time.Microsecond
 	// checkTime is how often the kernel is asked whether the other end of a flow still is who it
 	// was, and whether flows are over.
 	checkTime = 100 * time.Millisecond
@@ -54,9 +59,10 @@ type inbound struct {
 
 	mu      sync.Mutex
 	flows   []*inflow // guarded by mu
-	active  []*inflow // guarded by mu; those that are not armed
+	active  []*inflow // guarded by mu; those that are not armed, or have something
 	dirty   []*inflow // guarded by mu; those that want to know that the kernel's queue is empty
 	parked  []*inflow // guarded by mu; armed, and active after the next call on the kernel's socket
+	many    bool      // guarded by mu; several goroutines have received at the same time
 	bySrc   map[netip.AddrPort]*inflow
 	turn    int
 	spin    time.Duration // guarded by mu; how long to look, at present
@@ -65,6 +71,7 @@ type inbound struct {
 
 	credit   time.Duration // guarded by mu; how long to wait for senders that are publishing,
 	credited int64         // and when that was
+	byKernel uint64        // guarded by mu; datagrams, while there are flows
 }
 
 func (in *inbound) init(s *Socket) {
@@ -90,38 +97,137 @@ func (s *Socket) Receive(b []byte) (d Datagram, ok bool) {
 		}
 		s.in.waiting.Add(-1)
 	}
-	return s.in.receive(b)
+	for {
+		d, ok, again := s.in.receive(b)
+		if !again {
+			return d, ok
+		}
+		time.Sleep(earlyPause)
+	}
 }
 
-func (in *inbound) receive(b []byte) (d Datagram, ok bool) {
+// receive is Receive when there may be flows. again: call it again, after a moment.
+func (in *inbound) receive(b []byte) (d Datagram, ok, again bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.install()
-	if !in.ended && in.waiting.Load() == 0 && len(in.active) > 0 && !over(&in.s.readUntil) {
-		in.turn++
-		due := in.turn%shadowEvery == 0 && in.readable()
-		if !due {
-			if d, ok = in.take(b); ok {
-				return d, true
-			}
-			due = in.readable()
-			if !due && in.look() {
-				if d, ok = in.take(b); ok {
-					return d, true
-				}
-			}
+	if !in.ended && !over(&in.s.readUntil) {
+		if in.waiting.Load() > 0 {
+			in.share()
 		}
-		if d, ok = in.arm(b, due); ok {
-			return d, true
+		if len(in.active) > 0 {
+			if d, ok, again = in.fromFlows(b); ok || again {
+				return d, ok, again
+			}
 		}
 	}
 	in.check()
 	in.dry()
 	in.waiting.Add(1)
-	return d, false
+	return d, false, false
 }
 
-// take takes the earliest record. The caller has mu, as for all that follows.
+// fromFlows receives from those that are active. Neither ok nor again: they are armed, and there is
+// nothing. The caller has mu, as for all that follows.
+func (in *inbound) fromFlows(b []byte) (d Datagram, ok, again bool) {
+	in.turn++
+	due := in.turn%shadowEvery == 0 || in.early() != nil
+	if due {
+		var own *inflow
+		if own, due = in.peek(); own != nil {
+			due = !in.due(own) // its sender has sent that before
+		}
+		if due && in.waiting.Load() == 0 {
+			return in.arm(nil, true)
+		}
+	}
+	if !due {
+		if d, ok = in.take(b); ok {
+			return d, true, false
+		}
+		now := shm.Nanotime()
+		due = in.readable()
+		if f := in.early(); f != nil {
+			for f != nil && in.lost(f, now, due) {
+				f.rx.GiveUp()
+				if d, ok = in.take(b); ok {
+					return d, true, false
+				}
+				f = in.early()
+			}
+			if !due && f != nil {
+				return d, false, true
+			}
+		} else if !due && in.look() {
+			if d, ok = in.take(b); ok {
+				return d, true, false
+			}
+		}
+	}
+	return in.arm(b, due)
+}
+
+// peek reports whether the kernel's socket has something, and from whose flow's sender: nil, if
+// there is no such flow.
+func (in *inbound) peek() (f *inflow, some bool) {
+	_ = in.s.cfg.Raw.Control(func(fd uintptr) {
+		var one [1]byte
+		_, sa, err := unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		some = err == nil
+		switch sa := sa.(type) {
+		case *unix.SockaddrInet4:
+			f = in.bySrc[netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))]
+		case *unix.SockaddrInet6:
+			f = in.bySrc[plainAddr(netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port)))]
+		}
+	})
+	return f, some
+}
+
+// due reports whether a flow has a record that is due.
+func (in *inbound) due(f *inflow) bool {
+	if !f.active || !f.rx.Ready() {
+		return false
+	}
+	_, there, err := f.rx.Next()
+	return err != nil || there && f.rx.Due()
+}
+
+// early returns a flow whose first record waits for what is to come by the kernel.
+func (in *inbound) early() *inflow {
+	for _, f := range in.active {
+		if f.early != 0 && f.rx.Ready() && !f.rx.Due() {
+			return f
+		}
+	}
+	return nil
+}
+
+// lost reports whether what the first record of f waits for will not come: the kernel has had time
+// to give it to the socket, which has nothing (readable false, after now), or from which as many
+// have come since as it has room for.
+func (in *inbound) lost(f *inflow, now int64, readable bool) bool {
+	return time.Duration(now-f.early) >= softirqTime && (!readable || in.byKernel-f.earlyAt > in.s.look().queue)
+}
+
+// share has all senders use the kernel for all, from now on: several goroutines receive, and one
+// that sleeps does not see what another has been woken for.
+func (in *inbound) share() {
+	if in.many {
+		return
+	}
+	in.many = true
+	for _, f := range in.flows {
+		f.rx.Arm(true)
+		if !f.active {
+			f.active = true
+			in.active = append(in.active, f)
+		}
+	}
+	in.await()
+}
+
+// take takes the earliest record that is due.
 func (in *inbound) take(b []byte) (d Datagram, ok bool) {
 	for {
 		var first *inflow
@@ -136,6 +242,12 @@ func (in *inbound) take(b []byte) (d Datagram, ok bool) {
 				first = nil
 				rec.Len = -1
 				break
+			}
+			if there && !f.rx.Due() {
+				if f.early == 0 {
+					f.early, f.earlyAt = shm.Nanotime(), in.byKernel
+				}
+				there = false
 			}
 			if there && (first == nil || int64(r.Stamp-rec.Stamp) < 0) {
 				first, rec = f, r
@@ -158,7 +270,7 @@ func (in *inbound) take(b []byte) (d Datagram, ok bool) {
 		d = Datagram{Len: n, From: info.From, To: info.To, Meta: rec.Meta}
 		d.N = first.rx.CopyTo(b[:min(len(b), n)])
 		first.rx.Consume(n)
-		first.moved = true
+		first.moved, first.early = true, 0
 		first.counted(n)
 		in.s.tell(receivedDirect)
 		if in.turn%16 == 0 {
@@ -214,12 +326,38 @@ func (in *inbound) mayWait(now int64) time.Duration {
 	return min(in.credit, busyTime)
 }
 
-// arm has all senders use the kernel, unless there is something by now. brief: the kernel has
-// something, and they use their flows again after that.
-func (in *inbound) arm(b []byte, brief bool) (d Datagram, ok bool) {
+// arm has all senders use the kernel, unless there is something by now, or b is nil. brief: the
+// kernel has something, and they use their flows again after that.
+func (in *inbound) arm(b []byte, brief bool) (d Datagram, ok, again bool) {
 	for _, f := range in.active {
-		f.rx.Arm()
+		f.rx.Arm(in.many)
 	}
+	in.await()
+	if b != nil {
+		d, ok = in.take(b)
+	}
+	if again = !ok && !brief && in.early() != nil; ok || again {
+		for _, f := range in.active {
+			if in.waiting.Load() == 0 {
+				f.rx.Disarm()
+			}
+		}
+		return d, ok, again
+	}
+	in.parked = in.parked[:0]
+	for _, f := range in.active {
+		f.active = false
+		if brief {
+			in.parked = append(in.parked, f)
+		}
+	}
+	clear(in.active)
+	in.active = in.active[:0]
+	return d, false, false
+}
+
+// await waits until no sender publishes that may not have seen that it is armed.
+func (in *inbound) await() {
 	var start, last int64
 	var most time.Duration
 	for i := 0; i < len(in.active); i++ {
@@ -247,22 +385,6 @@ func (in *inbound) arm(b []byte, brief bool) (d Datagram, ok bool) {
 		}
 	}
 	in.credit = max(in.credit-time.Duration(last-start), 0)
-	if d, ok = in.take(b); ok {
-		for _, f := range in.active {
-			f.rx.Disarm()
-		}
-		return d, true
-	}
-	for _, f := range in.active {
-		f.active = false
-	}
-	in.parked = in.parked[:0]
-	if brief {
-		in.parked = append(in.parked, in.active...)
-	}
-	clear(in.active)
-	in.active = in.active[:0]
-	return d, false
 }
 
 // readable reports whether something is in the queue of the kernel's socket.
@@ -316,30 +438,39 @@ func (s *Socket) Received(from netip.AddrPort) {
 	}
 }
 
+// count counts a datagram that came by the kernel.
+func (in *inbound) count(from netip.AddrPort) {
+	in.byKernel++
+	f := in.bySrc[from]
+	if f == nil {
+		return
+	}
+	f.rx.Took(1)
+	in.s.tell(receivedShadow)
+	if !f.dirty {
+		f.dirty = true
+		in.dirty = append(in.dirty, f)
+	}
+	in.parked = append(in.parked, f)
+	if f.young++; f.young <= youngUntil {
+		in.dry() // a program that sends and receives in turn never waits
+	}
+}
+
 func (in *inbound) receivedFrom(from netip.AddrPort) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	waiting := in.waiting.Add(-1)
 	in.install()
-	if f := in.bySrc[from]; f != nil {
-		f.rx.Took(1)
-		in.s.tell(receivedShadow)
-		if !f.dirty {
-			f.dirty = true
-			in.dirty = append(in.dirty, f)
+	in.count(from)
+	for _, f := range in.parked {
+		if f.active || f.rx.Ended() || in.ended || waiting != 0 && !f.rx.Ready() {
+			continue
 		}
-		in.parked = append(in.parked, f)
-		if f.young++; f.young <= youngUntil {
-			in.dry() // a program that sends and receives in turn never waits
-		}
-	}
-	if waiting == 0 && !in.ended {
-		for _, f := range in.parked {
-			if !f.active && !f.rx.Ended() {
-				f.active = true
-				in.active = append(in.active, f)
-				f.rx.Disarm()
-			}
+		f.active = true
+		in.active = append(in.active, f)
+		if waiting == 0 {
+			f.rx.Disarm()
 		}
 	}
 	clear(in.parked)

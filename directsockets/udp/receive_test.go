@@ -43,7 +43,7 @@ func TestBusySender(t *testing.T) {
 		say(1)
 		done := make(chan struct{})
 		go func() { defer close(done); time.Sleep(busyTime / 5); say(0) }()
-		if _, ok := in.arm(nil, false); ok {
+		if _, ok, _ := in.arm(nil, false); ok {
 			t.Fatal("it has received something")
 		}
 		<-done

@@ -90,14 +90,18 @@ func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) bool {
 		meta.Each = each
 		return f.send(b, meta, s)
 	}
-	if f.way() != datagram.Published {
+	if f.way() != datagram.Published && !f.tx.Bell() {
 		return false
 	}
-	for rest := b; len(rest) > 0; rest = rest[min(each, len(rest)):] {
-		if !f.send(rest[:min(each, len(rest))], meta, s) { // the rest of the train is the kernel's
-			f.orphan(s, rest, each)
-			break
+	for rest := b; len(rest) > 0; {
+		n := min(each, len(rest))
+		if !f.send(rest[:n], meta, s) {
+			if f.tx == nil || !f.tx.Bell() { // the rest of the train is the kernel's
+				n = len(rest)
+			}
+			f.orphan(s, rest[:n], each, meta)
 		}
+		rest = rest[n:]
 	}
 	return true
 }

@@ -15,6 +15,9 @@ import (
 	_ "exnet/internal/linux"
 )
 
+// leastTrueSize is what a datagram in the kernel's queue takes of SO_RCVBUF, at least.
+const leastTrueSize = 512
+
 // maxFlows is how many flows a socket has in each direction.
 const maxFlows = 64
 
@@ -68,6 +71,7 @@ type options struct {
 	recvHopLimit bool
 	gro          bool
 	rcvbuf       uint32 // 0: the system's default
+	queue        uint64 // how many datagrams the kernel's queue has room for, at most
 	segment      int    // UDP_SEGMENT
 	plain        bool   // there are some that only the kernel knows
 }
@@ -135,7 +139,8 @@ func (o *options) read(fd int, six bool) {
 		o.recvHopLimit = get(unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT) != 0
 	}
 	o.gro, o.segment = get(unix.IPPROTO_UDP, unix.UDP_GRO) != 0, get(unix.IPPROTO_UDP, unix.UDP_SEGMENT)
-	if n := get(unix.SOL_SOCKET, unix.SO_RCVBUF); n != defaultRcvbuf() {
+	n := get(unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if o.queue = uint64(n) / leastTrueSize; n != defaultRcvbuf() {
 		o.rcvbuf = uint32(n)
 	}
 	for _, only := range []struct{ level, name int }{
