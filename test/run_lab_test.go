@@ -173,8 +173,14 @@ func (p *process) end(t *testing.T) {
 // connections returns what the programs that have ended reported.
 func (l *local) connections(t *testing.T) []exnrun.Record {
 	t.Helper()
+	return l.connectionsAfter(t, 0)
+}
+
+// connectionsAfter returns what they reported, but for the first so many programs.
+func (l *local) connectionsAfter(t *testing.T, programs int) []exnrun.Record {
+	t.Helper()
 	var all []exnrun.Record
-	for _, path := range l.reports {
+	for _, path := range l.reports[programs:] {
 		f, err := os.Open(path)
 		if err != nil {
 			t.Fatal(err)
@@ -220,13 +226,37 @@ func (l *local) checkSoon(t *testing.T, once func(), want ...expect) {
 	l.check(t, want...)
 }
 
-// missing says what of want the connections until now do not have.
-func (l *local) missing(t *testing.T, want []expect) (list []string) {
+// checkLonger does once until its own connections are what is expected, each time for twice as
+// long: how long a connection waits for its broker is a matter of the machine's load, and that it
+// becomes direct at all is not.
+func (l *local) checkLonger(t *testing.T, once func(time.Duration), want ...expect) {
 	t.Helper()
+	const first, most = time.Second, 32 * time.Second
+	for d := first; ; d *= 2 {
+		before := len(l.reports)
+		once(d)
+		missing := l.missingOf(l.connectionsAfter(t, before), want)
+		if len(missing) == 0 {
+			return
+		}
+		if d == most {
+			t.Errorf("in a run of %v: %s", d, strings.Join(missing, "\n"))
+			return
+		}
+	}
+}
+
+// missing says what of want the connections until now do not have.
+func (l *local) missing(t *testing.T, want []expect) []string {
+	t.Helper()
+	return l.missingOf(l.connections(t), want)
+}
+
+// missingOf says what of want the connections all do not have.
+func (l *local) missingOf(all []exnrun.Record, want []expect) (list []string) {
 	if l.exnRun == "" {
 		return nil
 	}
-	all := l.connections(t)
 	for _, w := range want {
 		n, bytes, seen := 0, uint64(0), new(strings.Builder)
 		for _, c := range all {
