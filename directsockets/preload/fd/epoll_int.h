@@ -98,7 +98,7 @@ static inline void lk_lock(struct ds_lock *l)
 		ds_own_again(l);
 }
 
-static inline void lk_unlock(struct ds_lock *l)
+static inline __attribute__((always_inline)) void lk_unlock(struct ds_lock *l)
 {
 	if (__atomic_load_n(&l->word, __ATOMIC_RELAXED) == 0)
 		ds_critical_end();

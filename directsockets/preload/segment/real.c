@@ -5,6 +5,8 @@
 
 DS_START_DATA struct ds_real ds_real;
 DS_START_DATA bool ds_real_ready;
+DS_START_DATA const char *ds_single_thread = "";
+extern char __libc_single_threaded __attribute__((weak)); /* not musl's */
 
 /* The linker puts what is written right behind the last of what is only read, at the next page, but
  * at the place within it where that ended. This section is the last one, and ends at the begin of a
@@ -41,6 +43,8 @@ DS_START void ds_real_init(void)
 	if (!REAL_NOW(pwritev2))
 		__atomic_store_n(&ds_real.pwritev2, kernel_pwritev2, __ATOMIC_RELAXED);
 #endif
+	if (&__libc_single_threaded)
+		__atomic_store_n(&ds_single_thread, &__libc_single_threaded, __ATOMIC_RELAXED);
 	__atomic_store_n(&ds_real_ready, true, __ATOMIC_RELEASE);
 	errno = saved;
 }

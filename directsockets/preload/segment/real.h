@@ -153,6 +153,10 @@ struct ds_real {
 extern struct ds_real ds_real DS_HIDDEN;
 extern bool ds_real_ready DS_HIDDEN;
 
+/* Where the C library says, in one byte, whether this process has only one thread (thread.h). Set
+ * by ds_real_init. */
+extern const char *ds_single_thread DS_HIDDEN;
+
 /* The function of this name behind this library, as by dlsym(RTLD_NEXT); NULL: there is none. */
 void *ds_next(const char *name) DS_HIDDEN;
 

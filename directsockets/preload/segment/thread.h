@@ -52,8 +52,7 @@ static inline uint32_t ds_me(void) { return __builtin_expect(ds_self.name != 0, 
 void ds_me_child(void) DS_HIDDEN;
 
 /* True if this process has only one thread; false also where the C library does not say (musl). */
-extern char __libc_single_threaded __attribute__((weak));
-static inline bool ds_one_thread(void) { return &__libc_single_threaded && __libc_single_threaded; }
+static inline bool ds_one_thread(void) { return *ds_single_thread; }
 
 /* Sends this thread again the signals that were deferred. Keeps errno. */
 void ds_deferred(void) DS_HIDDEN;
