@@ -25,7 +25,8 @@ func (a Attached) Client() *Client { return a.c }
 // Program is the name that the Client has for the statistics.
 func (a Attached) Program() string { return a.c.cfg.Program }
 
-// Connected has the Client ask w from now on. The page stays the broker's.
+// Connected has the Client ask w from now on. The page stays the broker's. Features of the broker
+// are not passed: all of them are for UDP, which goes by a socket only.
 func (a Attached) Connected(w Way, page *wire.Page, node uint16) {
 	a.c.connected(w, page, wire.Message{Node: node})
 }

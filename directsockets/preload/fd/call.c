@@ -123,7 +123,7 @@ static void grow(struct call *k, int fd)
 /* As call_begin, of a call that may sleep if waits. One that begins while another thread makes the
  * handle of its conn would sleep in the kernel as a user of the shadow, which keeps the conn on TCP
  * until it ends: it waits for the handle. */
-static struct call begin_waiting(int fd, uintptr_t w, bool waits)
+struct call call_waiting(int fd, uintptr_t w, bool waits)
 {
 	struct call k = call_begin(fd, w);
 	int saved = errno;
@@ -157,7 +157,7 @@ static __attribute__((noinline)) struct call uncounted(int fd, uintptr_t w, bool
 			k.early = NULL;
 		}
 	}
-	return begin_waiting(fd, w, waits);
+	return call_waiting(fd, w, waits);
 }
 
 struct call call_uncounted(int fd, uintptr_t w, bool waits) { return is_up(fd, w) ? begin(fd, w) : uncounted(fd, w, waits, false); }

@@ -241,6 +241,18 @@ static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t pos, size_t 
 	return (ssize_t)done;
 }
 
+/* As await_data, before the kernel moves what comes to the pipe out. It looks first whether there is
+ * room. */
+static bool await_splice(struct call *k, int *in, int out)
+{
+	struct pollfd p = {out, POLLOUT, 0};
+	int saved = errno;
+	bool room = REAL(poll)(&p, 1, 0) > 0 && !(p.revents & POLLERR);
+
+	errno = saved;
+	return !room || await_data(k, in);
+}
+
 /* May the call k on fd go to the kernel? True while everything is on the shadow; then it stays so
  * until ds_use_end(use). */
 static bool kernel_begin(struct call *k, int fd, struct ds_use *use)
@@ -258,7 +270,7 @@ EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 	PASS(fd_word(in) | fd_word(out), sendfile, out, in, off, n);
 	if (word_dgram(fd_word(out)))
 		dg_native(out, DS_WHY_UNSUPPORTED_CALL);
-	CALL(from, in);
+	CALL_WAITING(from, in, true);
 	CALL_SEND(to, out, n, 0);
 	struct call *k = from.c ? &from : &to;
 	off_t pos = 0;
@@ -270,6 +282,8 @@ EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 		return call_sent(&to, REAL(sendfile)(out, in, off, n));
 	if (to.c && ((REAL(fcntl)(in, F_GETFL) & O_ACCMODE) == O_WRONLY || (pos = lseek(in, 0, SEEK_CUR)) < 0))
 		return REAL(sendfile)(out, in, off, n);
+	if (from.c && !await_splice(k, &in, out))
+		return -1;
 	DS_USE(use);
 	if (kernel_begin(k, from.c ? in : out, &use)) {
 		rc = REAL(sendfile)(out, in, off, n);
@@ -297,14 +311,16 @@ EXPORT ssize_t splice(int in, off64_t *inoff, int out, off64_t *outoff, size_t n
 {
 	dg_native(in, DS_WHY_UNSUPPORTED_CALL);
 	dg_native(out, DS_WHY_UNSUPPORTED_CALL);
-	CALL(from, in);
-	CALL(to, out);
+	CALL_WAITING(from, in, true);
+	CALL_WAITING(to, out, true);
 	struct call *k = from.c ? &from : &to;
 
 	/* A socket and a pipe; the kernel refuses all else. */
 	if (!k->c || (from.c && to.c) || inoff || outoff || n == 0 || (flags & ~FLAGS) ||
 	    (from.c ? !is_pipe(out, O_WRONLY) : !is_pipe(in, O_RDONLY)))
 		return REAL(splice)(in, inoff, out, outoff, n, flags);
+	if (from.c && !await_splice(k, &in, out))
+		return -1;
 	DS_USE(use);
 	if (kernel_begin(k, from.c ? in : out, &use)) {
 		ssize_t rc = REAL(splice)(in, NULL, out, NULL, n, flags);

@@ -401,6 +401,8 @@ static void flags_changed(int fd, bool nonblock, bool async)
 	}
 	if (c) {
 		ds_life_flags(&c->life, nonblock);
+		if (async)
+			ds_life_settle(&c->life, fd); /* another thread may be about to make its handle */
 		conn_put(c);
 	}
 	if (!async)

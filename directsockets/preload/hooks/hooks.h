@@ -40,8 +40,13 @@ static inline struct call call_send(int fd, uintptr_t w, size_t n, int flags)
 	bool fine = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && (n <= LARGE || (c && ds_life_nonblock(&c->life)));
 
 	/* A small one has room on a connection that has hardly been used. */
-	return fine ? call_uncounted(fd, w, !(flags & MSG_DONTWAIT) && n > SMALL) : call_begin(fd, w);
+	return fine ? call_uncounted(fd, w, !(flags & MSG_DONTWAIT) && n > SMALL) : call_waiting(fd, w, !(flags & MSG_DONTWAIT));
 }
+
+/* Before a call of the kernel's that counts as one on the shadow, and would keep the connection of k
+ * on TCP as long as it waits: where other threads may want to send, waits for data as recv does.
+ * *fd stays a descriptor of it. False: -1 and errno. */
+bool await_data(struct call *k, int *fd) DS_HIDDEN;
 
 /* True if the set can be read and written, and has sockets of ours. */
 bool poll_ours(struct pollfd *fds, nfds_t n) DS_HIDDEN;

@@ -34,7 +34,7 @@ static inline struct call call_recvmsg(int fd, uintptr_t w, int flags)
 {
 	bool fine = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_WAITALL)) == 0;
 
-	return fine ? call_uncounted(fd, w, !(flags & MSG_DONTWAIT)) : call_begin(fd, w);
+	return fine ? call_uncounted(fd, w, !(flags & MSG_DONTWAIT)) : call_waiting(fd, w, !(flags & (MSG_DONTWAIT | MSG_ERRQUEUE)));
 }
 
 #define CALL_RECV(k, fd, flags) CALL_BY(k, fd, call_recv, flags)
@@ -195,12 +195,23 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int fl
 {
 	if (off == -1 && (flags & ~RWF_FINE) == 0)
 		DGRAM_CALL(fd, dg_readv, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
-	CALL(k, fd);
+	CALL_WAITING(k, fd, !(flags & RWF_NOWAIT));
 	if (!k.c || off != -1 || n < 0 || !iov_there(iov, (size_t)n) || (flags & ~RWF_FINE))
 		return REAL(preadv2)(fd, iov, n, off, flags);
 	return iov_total(iov, (size_t)n) == 0 ? 0 : ds_recv(k.c->life.s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
 }
 ALIAS(preadv64v2, preadv2);
+
+bool await_data(struct call *k, int *fd)
+{
+	char byte;
+
+	if (ds_one_thread() || ds_life_nonblock(&k->c->life) || !ds_on_shadow_rx(k->c->life.s))
+		return true;
+	ssize_t have = ds_recv(k->c->life.s, *fd, &(struct iovec){&byte, 1}, 1, MSG_PEEK);
+	*fd = conn_still(k->c, *fd);
+	return have >= 0;
+}
 
 /* Control data (time stamps) comes from the kernel as long as the bytes do: true if it has made the
  * call. */
@@ -210,6 +221,8 @@ static bool with_control(struct call *k, int fd, struct msghdr *m, int flags, ss
 
 	if (!ds_on_shadow_rx(k->c->life.s))
 		return false;
+	if (!(flags & (MSG_DONTWAIT | MSG_ERRQUEUE)) && !await_data(k, &fd))
+		return true;
 	ds_tick(k->c->life.s, fd);
 	DS_USE(use);
 	ds_use_begin(&use, k->c->life.s); /* only now the answer stays true */
@@ -295,7 +308,7 @@ static int recv_many(struct call *k, int fd, struct mmsghdr *v, unsigned n, int 
 EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags, struct timespec *timeout)
 {
 	DGRAM_CALL(fd, dg_recvmmsg, v, n, (int)flags, timeout);
-	CALL(k, fd);
+	CALL_WAITING(k, fd, !((int)flags & (MSG_DONTWAIT | MSG_ERRQUEUE)));
 	if (!k.c || (timeout && !time_fine(timeout)))
 		return REAL(recvmmsg)(fd, v, n, flags, timeout);
 	struct timespec deadline;

@@ -161,7 +161,7 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int f
 {
 	if (off == -1 && (flags & ~RWF_FINE) == 0)
 		DGRAM_CALL(fd, dg_writev, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
-	CALL(k, fd);
+	CALL_WAITING(k, fd, !(flags & RWF_NOWAIT));
 	if (!k.c || off != -1 || n < 0 || !iov_there(iov, (size_t)n) || (flags & ~RWF_FINE))
 		return REAL(pwritev2)(fd, iov, n, off, flags);
 	return sent(&k, ds_send(k.c->life.s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0), iov_total(iov, (size_t)n));
@@ -221,7 +221,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags)
 {
 	DGRAM_CALL(fd, dg_sendmmsg, v, n, (int)flags);
-	CALL(k, fd);
+	CALL_WAITING(k, fd, !((int)flags & MSG_DONTWAIT));
 	if (n > UIO_MAXIOV)
 		n = UIO_MAXIOV;
 	if (!k.c) {

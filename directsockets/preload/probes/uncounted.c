@@ -275,8 +275,46 @@ static void *takes_much(void *fd)
 	return NULL;
 }
 
-/* A thread that begins to wait while another gives the connection its handle. */
-static void settling(void)
+/* waits by other calls. */
+static void *waits_many(void *fd)
+{
+	char b;
+	struct iovec v = {&b, 1};
+	struct mmsghdr m = {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}};
+
+	return (void *)(size_t)recvmmsg(*(int *)fd, &m, 1, 0, NULL);
+}
+
+static void *waits_vectors(void *fd)
+{
+	char b;
+
+	return (void *)preadv2(*(int *)fd, &(struct iovec){&b, 1}, 1, -1, 0);
+}
+
+static void *waits_splice(void *fd)
+{
+	int p[2];
+
+	if (pipe(p))
+		die("pipe");
+	ssize_t n = splice(*(int *)fd, NULL, p[1], NULL, 1, 0);
+	close(p[0]);
+	close(p[1]);
+	return (void *)n;
+}
+
+static void *waits_control(void *fd)
+{
+	char b, control[64];
+	struct iovec v = {&b, 1};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+
+	return (void *)recvmsg(*(int *)fd, &m, 0);
+}
+
+/* A thread that begins to wait by this while another gives the connection its handle. */
+static void settling_beside(void *(*wait)(void *))
 {
 	pthread_t sender, taker, t;
 	int c, s;
@@ -290,10 +328,19 @@ static void settling(void)
 	while (has_library() && !__atomic_load_n(&asking, __ATOMIC_RELAXED))
 		nap(1);
 	__atomic_store_n(&slow, -1, __ATOMIC_RELAXED);
-	pthread_create(&t, NULL, waits, &c);
+	pthread_create(&t, NULL, wait, &c);
 	pthread_join(sender, NULL);
 	pthread_join(taker, NULL);
 	direct_beside(t, c, s);
+}
+
+static void settling(void)
+{
+	settling_beside(waits);
+	settling_beside(waits_many);
+	settling_beside(waits_vectors);
+	settling_beside(waits_splice);
+	settling_beside(waits_control);
 }
 
 static volatile int over;
