@@ -59,8 +59,8 @@ void call_end(struct call *k) DS_HIDDEN;
 #define CALL_OF(k, fd, w, begin, ...) __attribute__((cleanup(call_end))) struct call k = begin(fd, w, ##__VA_ARGS__)
 #define CALL_ANY(k, fd) CALL_BY(k, fd, call_begin_any)
 
-/* As CALL, of a call that sleeps until there is data, or room, if waits: it waits first for a handle
- * that another thread makes. */
+/* As CALL, of a call that sleeps until there is data, or room, if waits: it waits first for a
+ * handle that another thread makes. */
 struct call call_waiting(int fd, uintptr_t word, bool waits) DS_HIDDEN;
 #define CALL_WAITING(k, fd, waits) CALL_BY(k, fd, call_waiting, waits)
 

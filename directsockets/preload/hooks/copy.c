@@ -241,8 +241,8 @@ static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t pos, size_t 
 	return (ssize_t)done;
 }
 
-/* As await_data, before the kernel moves what comes to the pipe out. It looks first whether there is
- * room. */
+/* As await_data, before the kernel moves what comes to the pipe out. It looks first whether there
+ * is room. */
 static bool await_splice(struct call *k, int *in, int out)
 {
 	struct pollfd p = {out, POLLOUT, 0};

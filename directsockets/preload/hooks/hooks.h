@@ -43,8 +43,8 @@ static inline struct call call_send(int fd, uintptr_t w, size_t n, int flags)
 	return fine ? call_uncounted(fd, w, !(flags & MSG_DONTWAIT) && n > SMALL) : call_waiting(fd, w, !(flags & MSG_DONTWAIT));
 }
 
-/* Before a call of the kernel's that counts as one on the shadow, and would keep the connection of k
- * on TCP as long as it waits: where other threads may want to send, waits for data as recv does.
+/* Before a call of the kernel's that counts as one on the shadow, and would keep the connection of
+ * k on TCP as long as it waits: where other threads may want to send, waits for data as recv does.
  * *fd stays a descriptor of it. False: -1 and errno. */
 bool await_data(struct call *k, int *fd) DS_HIDDEN;
 
