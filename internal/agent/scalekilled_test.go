@@ -26,6 +26,7 @@ func descriptors(t *testing.T, pid int) int {
 // and the next agent serves what is there, and lets go of what leaves.
 func TestRootScaleKilled(t *testing.T) {
 	longtest.Nightly(t)
+	const perSecond = 10
 	netnstest.NeedFDs(t, uint64(*scaleNamespaces*20+*scaleConnections*4))
 	l := newLab(t)
 	l.halt()
@@ -70,13 +71,48 @@ func TestRootScaleKilled(t *testing.T) {
 			before, _ := processorTime(t, of.cmd.Process.Pid)
 			defer func() { say(what, of, began, before) }()
 		}
-		for end := time.Now().Add(*scaleChurn); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-			i := l.idle()
-			churned++
-			ask()
+		// They come ten a second, if the machine can, whatever the connections take meanwhile. Some
+		// go at once, and are never found.
+		end, asked := make(chan struct{}), make(chan string)
+		go func() {
+			defer close(asked)
+			for {
+				got := many.do("ask")
+				select {
+				case <-end:
+					asked <- got
+					return
+				default:
+				}
+				if got != "ok" {
+					asked <- got
+					return
+				}
+			}
+		}()
+		var live []*idler
+		leave := func(i *idler) {
 			if err := i.end(); err != nil {
 				t.Error(err)
 			}
+		}
+		tick := time.NewTicker(time.Second / perSecond)
+		defer tick.Stop()
+		for began := time.Now(); time.Since(began) < *scaleChurn; <-tick.C {
+			i := l.idle()
+			if churned++; churned%3 == 0 {
+				leave(i)
+			} else if live = append(live, i); len(live) > perSecond {
+				leave(live[0])
+				live = live[1:]
+			}
+		}
+		for _, i := range live {
+			leave(i)
+		}
+		close(end)
+		if got := <-asked; got != "ok" {
+			t.Fatal(got)
 		}
 	}
 	rest := func(what string, of *chat) { // how much it uses when nothing comes or goes
