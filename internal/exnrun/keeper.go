@@ -1,6 +1,7 @@
 package exnrun
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/internal/accept"
 	"exnet/internal/control"
 )
 
@@ -80,17 +82,12 @@ func sweepKeepers(dir string) {
 	}
 }
 
+// acceptPause is how long exn-run waits after it could not accept a connection.
+const acceptPause = 10 * time.Millisecond
+
 func (k *keeper) serve() {
 	defer close(k.done)
-	for {
-		conn, err := k.ln.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			time.Sleep(10 * time.Millisecond) // no descriptors; it may pass
-			continue
-		}
+	for conn := range accept.All(context.Background(), k.ln, acceptPause, func(error) {}) {
 		if cred := peerCred(conn); cred.Pid > 0 {
 			k.hold(int(cred.Pid), cred.Uid)
 		}

@@ -1,6 +1,7 @@
 package exnrun
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/accept"
 	"exnet/internal/tempdir"
 )
 
@@ -145,15 +147,9 @@ func (t *tap) close() error {
 }
 
 func (t *tap) serve() {
-	for {
-		c, err := t.ln.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err == nil {
-			t.count(1)
-			t.wg.Go(func() { t.client(c) })
-		}
+	for c := range accept.All(context.Background(), t.ln, acceptPause, func(error) {}) {
+		t.count(1)
+		t.wg.Go(func() { t.client(c) })
 	}
 }
 

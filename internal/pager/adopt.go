@@ -27,8 +27,11 @@ func (g *Pager) timeout() int {
 	return max(int((time.Until(g.nextTick)+time.Millisecond-1)/time.Millisecond), 0)
 }
 
-// tick looks how large the processes are, and has those paged that are to be.
+// tick looks how large the processes are, and has those paged that are to be. It accepts again.
 func (g *Pager) tick(now time.Time) {
+	if _, ok := g.sources[g.listener]; !ok && g.watch(g.listener, source{kind: ofListener}) != nil {
+		delete(g.sources, g.listener)
+	}
 	all, grows := 0, false
 	for p := range g.processes {
 		if p.agent < 0 {

@@ -12,10 +12,14 @@ import (
 // mostProcesses bounds the processes and connections of a Pager.
 const mostProcesses = 4096
 
-// accept takes a connection, of which nothing is known yet.
+// accept takes a connection, of which nothing is known yet. Without a descriptor for it, it would
+// be reported again at once, and is not before the next tick.
 func (g *Pager) accept() {
 	fd, _, err := unix.Accept4(g.listener, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 	if err != nil {
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.ECONNABORTED) && !errors.Is(err, unix.EINTR) {
+			g.unwatch(g.listener)
+		}
 		return
 	}
 	if len(g.sources) > 2*mostProcesses || g.watch(fd, source{kind: ofStranger}) != nil {
