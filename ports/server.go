@@ -148,7 +148,10 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	if err == nil {
 		err = m.UnmarshalBinary(b)
 	}
-	if err != nil {
+	switch {
+	case hungUp(err):
+		return nil // it has looked whether there is a node
+	case err != nil:
 		return err
 	}
 	p, err := s.open(m, fds, out, who)
@@ -166,7 +169,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 			err = s.request(p, m, fds)
 		}
 		fds.Close()
-		if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+		if hungUp(err) {
 			return nil
 		}
 		if err != nil {
@@ -174,6 +177,11 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		}
 	}
 	return nil
+}
+
+// hungUp reports whether a connection was closed, here or there.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed)
 }
 
 // enter counts a connection of a user, which leave ends.

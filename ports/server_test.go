@@ -3,6 +3,7 @@ package ports
 import (
 	"math/rand/v2"
 	"net"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -108,5 +109,29 @@ func TestGarbage(t *testing.T) {
 	all[0].idle(t)
 	if a := portstest.Ask(t, all[0].dial(t), wire.Message{Op: wire.OpOpen, Unit: fabric.UnitVELO, A: wire.Version}); a.Status != wire.StatusOK {
 		t.Errorf("%+v", a)
+	}
+}
+
+// A program that connects, says nothing and ends has only looked whether there is a node.
+func TestLook(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ports")
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	s := New(Config{Node: 1})
+	defer s.Close()
+	look, err := net.DialUnix("unixpacket", nil, ln.Addr().(*net.UnixAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := ln.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	look.Close()
+	if err := s.Process(conn); err != nil {
+		t.Error(err)
 	}
 }

@@ -210,7 +210,7 @@ func TestRootLibfabricLoopback(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	out, err = runIn(t, ns, nil, "env", env, exnRun, "--libfabric", "sh", "-c", "fi_info -p exnet; exit 7")
-	if err == nil || !strings.Contains(err.Error(), "status 7") || !strings.Contains(out, "domain: lo") {
+	if err == nil || !strings.Contains(err.Error(), "status 7") || !strings.Contains(out, "domain: lo") || strings.Contains(out, "exn-run:") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
