@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -102,24 +103,44 @@ func TestRootLibfabric(t *testing.T) {
 			t.Error("the client does not see that its server was killed")
 		}
 	})
-	t.Run("openmpi", func(t *testing.T) { l.kernelsByLibfabric(t, env, 4) })
+	t.Run("openmpi", func(t *testing.T) { l.kernelsByLibfabric(t, env, openMPI(env, 4)) })
+	t.Run("mpich", func(t *testing.T) { l.kernelsByLibfabric(t, env, mpichOFI(t, env)) })
 }
 
-// kernelsByLibfabric runs the kernels by Open MPI on two nodes, with the provider.
-func (l *mpiLab) kernelsByLibfabric(t *testing.T, env string, ranks int) {
+// kernelsByLibfabric runs the kernels on two nodes, with the provider.
+func (l *mpiLab) kernelsByLibfabric(t *testing.T, env string, m mpi) {
 	t.Helper()
 	program := filepath.Join(sharedDir(t), "kernels")
-	cc := exec.CommandContext(t.Context(), "mpicc.openmpi", "-O2", "-o", program, "testdata/mpi/kernels.c", "-lm")
+	cc := exec.CommandContext(t.Context(), m.compiler, "-O2", "-o", program, "testdata/mpi/kernels.c", "-lm")
 	if out, err := cc.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	m := mpi{name: "openmpi", nodes: 2, ranks: ranks, argv: func(rsh string, nodes []string) []string {
+	m.start(t, l, false, func(string) []string { return []string{program} })
+}
+
+// openMPI is Open MPI's ranks on two nodes with the provider, which env names.
+func openMPI(env string, ranks int) mpi {
+	return mpi{name: "openmpi", compiler: "mpicc.openmpi", nodes: 2, ranks: ranks, argv: func(rsh string, nodes []string) []string {
 		each := ":" + strconv.Itoa(ranks/2)
 		return []string{env, "mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--map-by", "node", "-n", strconv.Itoa(ranks),
 			"--host", strings.Join(nodes, each+",") + each, "--mca", "plm_rsh_agent", rsh, "--mca", "oob_tcp_if_include", "exn0",
 			"--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "'exnet;ofi_rxm'", "-x", "FI_PROVIDER_PATH"}
 	}}
-	m.start(t, l, false, func(string) []string { return []string{program} })
+}
+
+var mpich = flag.String("mpich", "", "`DIR` where an MPICH is installed that was built with --with-device=ch4:ofi, as Debian's is not: its ranks, with the libfabric provider")
+
+// mpichOFI is two ranks of MPICH on two nodes with the provider.
+func mpichOFI(t *testing.T, env string) mpi {
+	t.Helper()
+	if *mpich == "" {
+		t.Skip("it wants an MPICH for libfabric: name its directory by -mpich")
+	}
+	bin := filepath.Join(*mpich, "bin")
+	return mpi{name: "mpich for libfabric", compiler: filepath.Join(bin, "mpicc"), nodes: 2, ranks: 2, argv: func(rsh string, nodes []string) []string {
+		return []string{env, "FI_PROVIDER='exnet;ofi_rxm'", filepath.Join(bin, "mpirun"), "-launcher", "ssh", "-launcher-exec", rsh,
+			"-iface", "exn0", "-hosts", strings.Join(nodes, ","), "-n", "2"}
+	}}
 }
 
 // The provider's peers may be on another host: then the nodes carry its messages over their link.
@@ -136,7 +157,8 @@ func TestRootLibfabricHosts(t *testing.T) {
 		client.wait(t)
 		server.wait(t)
 	}
-	l.kernelsByLibfabric(t, env, 2)
+	t.Run("openmpi", func(t *testing.T) { l.kernelsByLibfabric(t, env, openMPI(env, 2)) })
+	t.Run("mpich", func(t *testing.T) { l.kernelsByLibfabric(t, env, mpichOFI(t, env)) })
 }
 
 // Eight ranks with three threads each talk at once, on fewer CPUs than that, while each forks a

@@ -78,8 +78,8 @@ choosing:
 			p.queue.push(number, page)
 			continue
 		}
-		if page.flags&lives != 0 {
-			page.flags -= oneLife
+		if page.flags&stays != 0 {
+			page.flags -= oneStay
 			p.queue.push(number, page)
 			continue
 		}
@@ -126,7 +126,7 @@ func (p *process) around(number uint64, most int) (first uint64, n int) {
 // mayLeave says whether a page can leave before it is the oldest.
 func (p *process) mayLeave(number uint64) bool {
 	page := p.pages.get(number)
-	return page != nil && page.state == resident && page.flags&(inherited|lives|parked|kept|leaving) == 0
+	return page != nil && page.state == resident && page.flags&(inherited|stays|parked|kept|leaving) == 0
 }
 
 // choose adds a page to those that are to be moved, into the next slot, and takes it from the

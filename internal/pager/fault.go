@@ -96,7 +96,7 @@ func (g *Pager) written(p *process, number uint64, page *page) bool {
 // arrived notes that a page is in memory now.
 func (p *process) arrived(number uint64, page *page, f flags) {
 	page.state = resident
-	page.flags = page.flags&lives | f
+	page.flags = page.flags&stays | f
 	p.resident++
 	p.queue.push(number, page)
 }
@@ -160,7 +160,7 @@ func (g *Pager) back(p *process, number uint64, page *page) bool {
 	}
 	g.counts.Returned++
 	p.ring.pages[slot] = 0
-	page.flags |= lives
+	page.flags |= stays
 	p.arrived(number, page, changed)
 	return true
 }

@@ -30,9 +30,9 @@ const (
 	parked                      // not in the queue: it could not be moved
 	kept                        // it does not leave: the kernel writes to it when a thread ends
 	leaving                     // the agent is moving it
-	// oneLife is counted up to all of lives: how often the page stays here when it is the oldest.
-	oneLife flags = 1 << 6
-	lives         = 3 * oneLife
+	// oneStay is counted up to all of stays: how often the page stays here when it is the oldest.
+	oneStay flags = 1 << 6
+	stays         = 3 * oneStay
 )
 
 // chunkPages are the pages of a chunk, a part of the table.

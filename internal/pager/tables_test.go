@@ -224,7 +224,7 @@ func TestMoveRows(t *testing.T) {
 			page.flags |= kept
 			stays[number] = true
 		case 1:
-			page.flags |= oneLife
+			page.flags |= oneStay
 		}
 	}
 	left, rows, began := make(map[uint64]bool), 0, p.resident
