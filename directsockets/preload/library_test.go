@@ -135,7 +135,7 @@ func TestC(t *testing.T) {
 		t.Skip("builds everything three times")
 	}
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	makeC(ctx, t, "check")
 }
@@ -179,7 +179,7 @@ func TestOthers(t *testing.T) {
 					t.Skip("no ", tool)
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			makeC(ctx, t, kind.args...)
 		})
