@@ -63,7 +63,11 @@ level() {
 	export GOFLAGS="${GOFLAGS:+$GOFLAGS }-trimpath" # a clone in another folder finds what was built before
 	[ ${#tmp} -le 24 ] || export TMPDIR=/tmp # the path of a UNIX socket has at most 107 bytes
 	# Objects in C are kept as Go keeps its own; the folder that they were built in is no difference.
-	[ ! -d /usr/lib/ccache ] || export PATH=/usr/lib/ccache:$PATH CCACHE_NOHASHDIR=1
+	# Programs of other users, who may not write there, do not come into $work and find the compiler.
+	if [ -d /usr/lib/ccache ]; then
+		ln -s /usr/lib/ccache "$work/ccache"
+		export PATH=$work/ccache:$PATH CCACHE_NOHASHDIR=1 CCACHE_DIR="${CCACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/ccache}"
+	fi
 	export GORACE=atexit_sleep_ms=0 # a raced program would end a second later
 	[ "$(ulimit -n)" -ge 20000 ] || ulimit -n 20000 2>/dev/null ||
 		echo "At most $(ulimit -n) descriptors: tests with many connections may fail."
