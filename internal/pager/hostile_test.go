@@ -78,11 +78,11 @@ func TestSlowToClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := make(chan error, 1)
-	go func() { served <- g.Run() }()
 	greet(t, path, lingers(t))
 	greet(t, path, lingers(t), lingers(t), lingers(t), lingers(t), lingers(t), lingers(t))
 	conn := greet(t, path)
+	served := make(chan error, 1)
+	go func() { served <- g.Run() }() // only now: whoever closes last takes an hour
 	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if n, err := conn.Read(make([]byte, 64)); err != nil || n != welcomeLen {
 		t.Errorf("%d bytes, %v: it serves nobody while it closes a stranger's socket", n, err)
