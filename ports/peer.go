@@ -3,10 +3,7 @@ package ports
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
-
-	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
@@ -149,7 +146,7 @@ func (p *peer) serve(in *packet.Inbound) error {
 			err = p.handle(m, fds)
 		}
 		fds.Close()
-		if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+		if packet.HungUp(err) {
 			return nil
 		}
 		if err != nil {

@@ -3,12 +3,9 @@ package ports
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
@@ -149,7 +146,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		err = m.UnmarshalBinary(b)
 	}
 	switch {
-	case hungUp(err):
+	case packet.HungUp(err):
 		return nil // it has looked whether there is a node
 	case err != nil:
 		return err
@@ -169,7 +166,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 			err = s.request(p, m, fds)
 		}
 		fds.Close()
-		if hungUp(err) {
+		if packet.HungUp(err) {
 			return nil
 		}
 		if err != nil {
@@ -177,11 +174,6 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		}
 	}
 	return nil
-}
-
-// hungUp reports whether a connection was closed, here or there.
-func hungUp(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed)
 }
 
 // enter counts a connection of a user, which leave ends.

@@ -3,7 +3,6 @@ package pool
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"time"
 
@@ -140,7 +139,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		}
 	}
 	switch {
-	case errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed):
+	case packet.HungUp(err):
 		return nil
 	case err == nil && m.Op != wire.OpReturn:
 		err = fmt.Errorf("%w: operation %d", wire.ErrMessage, m.Op)

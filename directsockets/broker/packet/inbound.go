@@ -84,3 +84,8 @@ func received(oob []byte) (fds Descriptors) {
 	}
 	return fds
 }
+
+// HungUp reports whether err is what a connection that was closed, here or there, leads to.
+func HungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed)
+}
