@@ -362,7 +362,7 @@ func TestRings(t *testing.T) {
 	f.rx.Arm(false)
 	send("it sleeps", ByKernel)
 	send("it was rung", Published)
-	f.tx.lastKernel -= 2 * softirqTime
+	f.tx.lastKernel -= 2 * int64(SoftirqTime)
 	send("perhaps it was not, but a record waits for that", Published)
 	f.tx.lastKernel -= bellLost
 	send("it was not", ByKernel)
@@ -381,6 +381,6 @@ func TestRings(t *testing.T) {
 	f.rx.Arm(false)
 	f.rx.Dry(f.rx.Kernel())
 	send("its queue was empty", ByKernel)
-	f.tx.lastKernel -= 2 * softirqTime
+	f.tx.lastKernel -= 2 * int64(SoftirqTime)
 	send("nothing is in the ring", ByKernel)
 }

@@ -23,8 +23,9 @@ const (
 	Gone                     // the flow has ended; the kernel knows what follows
 )
 
-// softirqTime is how long the kernel may take to give a datagram to its receiver.
-const softirqTime = int64(time.Millisecond)
+// SoftirqTime is how long the kernel may take to give a datagram to its receiver: one that is not
+// there then is lost.
+const SoftirqTime = time.Millisecond
 
 // finalTime is how long a sender waits for a receiver that loses its processor while it closes.
 const finalTime = int64(10 * time.Millisecond)
@@ -105,7 +106,7 @@ func (t *Tx) Settled(now int64) bool {
 	taken := t.takenP.Load()
 	switch {
 	case t.lostKnown && taken+t.lost == t.kernel:
-	case dry == t.kernel && now-t.lastKernel >= softirqTime:
+	case dry == t.kernel && now-t.lastKernel >= int64(SoftirqTime):
 		if t.lost = t.kernel - taken; !t.lostKnown {
 			t.base, t.lostKnown = t.lost, true
 		}
@@ -145,7 +146,7 @@ func (t *Tx) direct(flags uint32) bool {
 func (t *Tx) rings(now int64) bool {
 	taken := t.takenP.Load()
 	since := now - t.lastKernel
-	if !t.Settled(now) && taken+t.lost < t.kernel && t.dryP.Load() != t.kernel && since < softirqTime {
+	if !t.Settled(now) && taken+t.lost < t.kernel && t.dryP.Load() != t.kernel && since < int64(SoftirqTime) {
 		return false
 	}
 	return !t.look() || t.consumed == t.put || int64(taken+t.base-t.told) >= 0 || since >= bellLost

@@ -30,9 +30,6 @@ const (
 	busyMost  = 50 * time.Millisecond
 	// mostLate is how often a sender may still publish after that, if there is something of its.
 	mostLate = 3
-	// softirqTime is how long the kernel may take to give a datagram to its receiver: one that is
-	// not there then is lost.
-	softirqTime = time.Millisecond
 	// earlyPause is how long a receiver waits between looks for such a datagram.
 	earlyPause = 50 * time.Microsecond
 	// checkTime is how often the kernel is asked whether the other end of a flow still is who it
@@ -207,7 +204,7 @@ func (in *inbound) early() *inflow {
 // to give it to the socket, which has nothing (readable false, after now), or from which as many
 // have come since as it has room for.
 func (in *inbound) lost(f *inflow, now int64, readable bool) bool {
-	return time.Duration(now-f.early) >= softirqTime && (!readable || in.byKernel-f.earlyAt > in.s.look().queue)
+	return time.Duration(now-f.early) >= datagram.SoftirqTime && (!readable || in.byKernel-f.earlyAt > in.s.look().queue)
 }
 
 // share has all senders use the kernel for all, from now on: several goroutines receive, and one
