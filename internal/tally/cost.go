@@ -18,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"exnet/internal/child"
 )
 
 // cost runs the test of a package, whose directory is the current one, and adds to a file the
@@ -48,16 +50,12 @@ func cost(file string, argv []string) (status int, err error) {
 		return 0, err
 	}
 	end := cmd.ProcessState
-	status = end.ExitCode()
-	if by, ok := end.Sys().(syscall.WaitStatus); ok && by.Signaled() {
-		status = 128 + int(by.Signal())
-	}
 	f, err := os.OpenFile(costs(file), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return 0, err
 	}
 	_, err = fmt.Fprintln(f, int64(end.UserTime()+end.SystemTime()), dir)
-	return status, errors.Join(err, f.Close())
+	return child.ShellStatus(end), errors.Join(err, f.Close())
 }
 
 // costs names the file beside an account's that has a line for each test which ran.
