@@ -42,7 +42,8 @@ type Hosts struct {
 	// reached, 1 to stream.MaxConns. Default 1.
 	Conns int
 	// Congestion is the TCP congestion control of these connections, for what this node
-	// sends. Default: the system's.
+	// sends. Default: the system's, or cubic where that is bbr and the peer is less than
+	// hostNear away.
 	Congestion string
 }
 
@@ -78,6 +79,8 @@ func (h Hosts) provider() (string, error) {
 const (
 	hostBeat = time.Second
 	hostDown = 5 * time.Second
+	// hostNear is the round trip from which on a peer's connections keep the pace of bbr.
+	hostNear = time.Millisecond
 	// askTime bounds asking the members whether the node may join.
 	askTime = 15 * time.Second
 	// buildTime bounds compiling the helper of libfabric.
@@ -149,7 +152,7 @@ func (d *Daemon) openMesh() (err error) {
 	if err := d.checkOFI(); err != nil {
 		return err
 	}
-	var control func(network, address string, c syscall.RawConn) error
+	control := hostnet.ControlNear
 	if h.Congestion != "" {
 		control = hostnet.ControlCongestion(h.Congestion)
 	}
@@ -324,6 +327,9 @@ func (d *Daemon) overStream(conns []net.Conn, peer fabric.NodeID) (emp.Link, err
 	}
 	congestion := ""
 	if cfg.Engine == nil {
+		for _, c := range conns {
+			d.settle(c, peer)
+		}
 		congestion = congestionOf(conns[0])
 	}
 	l, err := stream.New(d.card(), cfg)
@@ -334,17 +340,35 @@ func (d *Daemon) overStream(conns []net.Conn, peer fabric.NodeID) (emp.Link, err
 	return l, nil
 }
 
+// settle gives a connection to a peer the congestion control that suits its way, unless the
+// configuration names one.
+func (d *Daemon) settle(conn net.Conn, peer fabric.NodeID) {
+	raw, ok := rawOf(conn)
+	if !ok || d.cfg.Hosts.Congestion != "" {
+		return
+	}
+	if err := hostnet.SettleNear(raw, hostNear); err != nil { // it works with either
+		d.cfg.Log.Debug("congestion control of a connection", "peer", peer, "err", err)
+	}
+}
+
 // congestionOf is the TCP congestion control of a connection to a peer; "": unknown.
 func congestionOf(conn net.Conn) string {
-	if secured, ok := conn.(*tls.Conn); ok {
-		conn = secured.NetConn()
-	}
-	raw, ok := conn.(syscall.Conn)
+	raw, ok := rawOf(conn)
 	if !ok {
 		return ""
 	}
 	name, _ := hostnet.CongestionOf(raw) // the peer may be gone
 	return name
+}
+
+// rawOf is the socket of a connection, below TLS if it has that.
+func rawOf(conn net.Conn) (syscall.Conn, bool) {
+	if secured, ok := conn.(*tls.Conn); ok {
+		conn = secured.NetConn()
+	}
+	raw, ok := conn.(syscall.Conn)
+	return raw, ok
 }
 
 // joinOFI makes a connection by libfabric to the node at the other end of conn.

@@ -120,7 +120,7 @@ func (o *upOptions) defineHosts(fs *pflag.FlagSet) {
 	fs.StringVar(&h.Trust, "trust", h.Trust, "`FILE` whose keys are believed: authorities, pinned keys; see exn-tun key -h")
 	fs.BoolVar(&h.Plaintext, "plaintext", h.Plaintext, "neither encrypt nor authenticate, on a network that is trusted or encrypted below")
 	cli.Number(fs, &h.Conns, "conns", 1, stream.MaxConns, fmt.Sprintf("`N` TCP connections with each peer, 1 to %d; of two nodes, the one that reached the other decides (1)", stream.MaxConns))
-	fs.Func("conns-congestion", "`NAME` TCP congestion control of these, for what this node sends (the system's)", func(s string) error { return setCongestion(&h.Congestion, s) })
+	fs.Func("conns-congestion", "`NAME` TCP congestion control of these, for what this node sends (the system's; cubic in place of bbr where the round trip is below 1 ms)", func(s string) error { return setCongestion(&h.Congestion, s) })
 	fs.Func("link", "`stream|ofi[:PROVIDER]` what carries the traffic between hosts: TCP or TLS, or libfabric, which does not encrypt it (stream)", func(s string) error {
 		h.Link = s
 		return daemon.CheckLink(s)

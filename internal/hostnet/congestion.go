@@ -3,7 +3,9 @@ package hostnet
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +22,7 @@ func ControlCongestion(name string) func(network, address string, c syscall.RawC
 	return func(_, _ string, c syscall.RawConn) error {
 		var setErr error
 		if err := c.Control(func(fd uintptr) {
-			setErr = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
+			setErr = setCongestion(fd, name)
 		}); err != nil {
 			return err
 		}
@@ -31,6 +33,68 @@ func ControlCongestion(name string) func(network, address string, c syscall.RawC
 	}
 }
 
+// unpaced is what connections over a short way have in place of bbr.
+const unpaced = "cubic"
+
+// paced reports whether a congestion control sends at a pace of its own, which takes a timer for
+// each 64 KiB.
+func paced(name string) bool { return strings.HasPrefix(name, "bbr") }
+
+// ControlNear is for net.Dialer.Control and net.ListenConfig.Control, and SettleNear follows when a
+// connection is there: over a short way, it has cubic where the system's congestion control is bbr,
+// and this process may use cubic. Bbr needs twice the CPU time for a byte or more, which is what
+// limits a transfer over a fast network. It has to be chosen before: the kernel goes on to pace a
+// connection that has begun with bbr, whatever it has later.
+func ControlNear(_, _ string, c syscall.RawConn) error {
+	return c.Control(func(fd uintptr) {
+		if name, err := congestionOf(fd); err == nil && paced(name) {
+			_ = setCongestion(fd, unpaced) // or else it has the system's, as ever
+		}
+	})
+}
+
+// SettleNear gives a connection the system's congestion control if ControlNear has chosen another
+// one and the way is long: if its shortest round trip so far is near or more.
+func SettleNear(conn syscall.Conn, near time.Duration) error {
+	c, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var settleErr error
+	if err := c.Control(func(fd uintptr) { settleErr = settleNear(fd, near) }); err != nil {
+		return err
+	}
+	return settleErr
+}
+
+func settleNear(fd uintptr, near time.Duration) error {
+	name, err := congestionOf(fd)
+	if err != nil || name != unpaced {
+		return err
+	}
+	info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil || time.Duration(info.Min_rtt)*time.Microsecond < near {
+		return err
+	}
+	fresh, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fresh)
+	if name, err = congestionOf(uintptr(fresh)); err != nil || !paced(name) {
+		return err
+	}
+	return setCongestion(fd, name)
+}
+
+func congestionOf(fd uintptr) (string, error) {
+	return unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+}
+
+func setCongestion(fd uintptr, name string) error {
+	return unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
+}
+
 // CongestionOf returns the congestion control of a TCP connection.
 func CongestionOf(conn syscall.Conn) (name string, err error) {
 	c, err := conn.SyscallConn()
@@ -38,7 +102,7 @@ func CongestionOf(conn syscall.Conn) (name string, err error) {
 		return "", err
 	}
 	if controlErr := c.Control(func(fd uintptr) {
-		name, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+		name, err = congestionOf(fd)
 	}); controlErr != nil {
 		return "", controlErr
 	}

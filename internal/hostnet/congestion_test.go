@@ -6,7 +6,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"exnet/internal/hostnet"
 	"exnet/internal/netns/netnstest"
@@ -78,6 +80,68 @@ func TestRootControlCongestion(t *testing.T) {
 		a, b, _ = connect(t, "[::1]:0", net.Dialer{}, net.ListenConfig{})
 		if a == want || b == want {
 			t.Errorf("dialed %s, accepted %s: %s without being told", a, b, want)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where the system has bbr, a connection over a short way has cubic, and one over a long way bbr
+// again; another congestion control stays as it is.
+func TestRootControlNear(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control")
+	if err != nil {
+		t.Skip(err)
+	}
+	system, near, chosen := strings.TrimSpace(string(text)), "cubic", "reno"
+	if system != "bbr" {
+		near = system
+	}
+	netnstest.CheckFDs(t)
+	n := netnstest.New(t)
+	if err := open(t, n).LoopbackUp(); err != nil {
+		t.Fatal(err)
+	}
+	// ends connects, settles both ends, and returns what they have.
+	ends := func(control func(string, string, syscall.RawConn) error, limit time.Duration) (has [2]string) {
+		lc := net.ListenConfig{Control: control}
+		ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		d := net.Dialer{Control: control}
+		a, err := d.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		b, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		for i, c := range []net.Conn{a, b} {
+			raw := c.(*net.TCPConn)
+			if err := hostnet.SettleNear(raw, limit); err != nil {
+				t.Error(err)
+			}
+			if has[i], err = hostnet.CongestionOf(raw); err != nil {
+				t.Error(err)
+			}
+		}
+		return has
+	}
+	if err := n.Do(func() error {
+		if got := ends(hostnet.ControlNear, time.Hour); got != [2]string{near, near} {
+			t.Errorf("a short way: %s, want %s", got, near)
+		}
+		if got := ends(hostnet.ControlNear, 0); got != [2]string{system, system} {
+			t.Errorf("a long way: %s, want %s", got, system)
+		}
+		if got := ends(hostnet.ControlCongestion(chosen), 0); got != [2]string{chosen, chosen} {
+			t.Errorf("chosen: %s, want %s", got, chosen)
 		}
 		return nil
 	}); err != nil {
