@@ -1,5 +1,5 @@
 /* What the files of epoll share: epoll.c, epctl.c, epmember.c, epactive.c, eplook.c, epready.c,
- * eporder.c and epwait.c. */
+ * eporder.c, epwait.c and epdgram.c. */
 #ifndef DS_EPOLL_INT_H
 #define DS_EPOLL_INT_H
 
@@ -116,12 +116,10 @@ static inline void epi_put(struct epi *e)
 }
 static inline struct epi *epi_get(int epfd)
 {
-	struct epi *e = word_epi(fd_word(epfd));
+	uintptr_t w = fd_word(epfd);
+	struct epi *e = word_epi(w);
 
-	if (!e)
-		return NULL;
-	ds_add_shared(&e->users, 1);
-	if (__builtin_expect(word_epi(fd_word(epfd)) == e, 1))
+	if (!e || word_held(epfd, w, &e->users))
 		return e;
 	epi_put(e);
 	return NULL;
@@ -263,6 +261,11 @@ int epi_round(const struct waiter *w, struct answer a, bool ask, bool first) DS_
 /* The same where nothing is direct and the kernel was asked: its answer, in its order, with the
  * program's data for tags. -1: it takes a round. Takes e's lock. */
 int epi_plain(const struct waiter *w, struct answer a) DS_HIDDEN;
+
+/* As ep_wait, where UDP sockets are in the set; rest waits for all that is no flow of theirs, as
+ * epoll_wait. */
+typedef int ep_rest(struct waiter *w, const struct timespec *timeout);
+int ep_wait_dgrams(struct waiter *w, ep_rest *rest) DS_HIDDEN;
 
 /* ---- UDP sockets (dgset.c) ------------------------------------------------- */
 

@@ -4,35 +4,6 @@
 #include <errno.h>
 #include <limits.h>
 
-void deadline_set(struct timespec *d, const struct timespec *timeout)
-{
-	clock_gettime(CLOCK_MONOTONIC, d);
-	d->tv_sec += timeout->tv_sec;
-	d->tv_nsec += timeout->tv_nsec;
-	if (d->tv_nsec >= 1000000000L) {
-		d->tv_nsec -= 1000000000L;
-		d->tv_sec++;
-	}
-	if (d->tv_sec < 0)
-		d->tv_sec = LONG_MAX; /* a timeout beyond the range of time_t */
-}
-
-bool deadline_left(const struct timespec *d, struct timespec *left)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	left->tv_sec = d->tv_sec - now.tv_sec;
-	left->tv_nsec = d->tv_nsec - now.tv_nsec;
-	if (left->tv_nsec < 0) {
-		left->tv_nsec += 1000000000L;
-		left->tv_sec--;
-	}
-	if (left->tv_sec < 0)
-		*left = (struct timespec){0, 0};
-	return left->tv_sec > 0 || left->tv_nsec > 0;
-}
-
 static const struct timespec zero;
 
 /* The kernel's wait, as precise as it can be. left NULL: for ever. */
@@ -117,13 +88,19 @@ static bool is_plain(struct epi *e)
 	return !has_active(e) && !__atomic_load_n(&e->woken, __ATOMIC_RELAXED) && !e->holds;
 }
 
-/* Takes a reference of the instance of w->epfd; w->e NULL: none of ours. True: the kernel can wait
- * for all that is in it, and the caller is counted as a sleeper. Takes ep_lock; a jump gives it
- * back. */
-static bool waiter_begin(struct waiter *w)
+/* Begins a call: all of w but timeout and mask, with a reference of the instance of epfd; w->e
+ * NULL: none of ours. True: the kernel can wait for all that is in it, and the caller is counted as
+ * a sleeper. Takes ep_lock; a jump gives it back. */
+static bool waiter_begin(struct waiter *w, int epfd, struct epoll_event *ev, int max)
 {
 	int before = ds_critical_enter();
-	struct epi *e = w->e = w->max > 0 && w->ev ? epi_get(w->epfd) : NULL;
+	struct epi *e = max > 0 && ev ? epi_get(epfd) : NULL;
+
+	w->e = e;
+	w->epfd = epfd;
+	w->ev = ev;
+	w->max = max;
+	w->asleep = w->napping = false;
 
 	w->cleanup = e ? ds_cleanup_push(jumped, w) : -1;
 	if (e) {
@@ -368,93 +345,13 @@ static int wait_rest(struct waiter *w, const struct timespec *timeout)
 	return n;
 }
 
-/* Looks at flows for a while, and at the rest now and then: the number of events. */
-static int spin_dgrams(struct waiter *w, struct ds_spin *s)
-{
-	enum { FIRST_US = 3, STEP_US = 10 };
-	uint64_t next;
-	int n = 0;
-
-	ds_spin_begin(s, NULL);
-	next = ds_ticks() + ds_dg_ticks(FIRST_US);
-	do {
-		n = dgset_collect(w->e, waiter_fd(w), w->ev, w->max);
-		if (n == 0 && (int64_t)(ds_ticks() - next) >= 0) {
-			n = dgset_merge(w->e, w->ev, 0, wait_rest(w, &zero));
-			next = ds_ticks() + ds_dg_ticks(STEP_US);
-		}
-	} while (n == 0 && ds_spin_more(s));
-	if (n > 0)
-		ds_spin_end(s, NULL, true);
-	return n;
-}
-
-/* The end of a wait that e->asleep counts. */
-static void rested(struct epi **e) { __atomic_sub_fetch(&(*e)->asleep, 1, __ATOMIC_SEQ_CST); }
-
-/* ep_wait, where UDP sockets are in the set. */
-static int wait_dgrams(struct waiter *w)
-{
-	const struct timespec *timeout = w->timeout;
-	struct timespec deadline, left;
-	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0, spun = false;
-	struct ds_spin s;
-
-	if (timeout && !poll)
-		deadline_set(&deadline, timeout);
-	for (;;) {
-		w->kicks = __atomic_load_n(&w->e->kicks, __ATOMIC_SEQ_CST);
-		int n = dgset_collect(w->e, waiter_fd(w), w->ev, w->max);
-		if (n > 0 && n < w->max) {
-			struct waiter rest = *w;
-			rest.ev += n;
-			rest.max -= n;
-			int saved = errno, more = wait_rest(&rest, &zero);
-			errno = saved;
-			n = dgset_merge(w->e, w->ev, n, more);
-		}
-		if (n > 0)
-			return n;
-		if (poll)
-			return dgset_merge(w->e, w->ev, 0, wait_rest(w, timeout));
-		if (!spun && dgset_awake(w->e)) {
-			spun = true;
-			n = spin_dgrams(w, &s);
-			if (n != 0)
-				return n;
-		}
-		bool time = !timeout || deadline_left(&deadline, &left), rest;
-		{
-			__attribute__((cleanup(rested))) struct epi *e = w->e;
-			__atomic_add_fetch(&e->asleep, 1, __ATOMIC_SEQ_CST);
-			rest = dgset_rest(e);
-			if (rest)
-				n = wait_rest(w, timeout ? &left : NULL);
-		}
-		if (!rest)
-			continue;
-		int saved = errno;
-		if (spun)
-			ds_spin_end(&s, NULL, false);
-		errno = saved;
-		n = dgset_merge(w->e, w->ev, 0, n);
-		if (n != 0 || !time || (timeout && !deadline_left(&deadline, &left)))
-			return n;
-		spun = true;
-	}
-}
-
 bool ep_wait_plain(int epfd, struct epoll_event *ev, int max, int *ms, int *n)
 {
 	__attribute__((cleanup(waiter_end))) struct waiter w;
 	struct timespec left, deadline;
 	bool done = true, timed = *ms > 0 && !ds_one_thread();
 
-	w.epfd = epfd;
-	w.ev = ev;
-	w.max = max;
-	w.asleep = w.napping = false;
-	if (!waiter_begin(&w))
+	if (!waiter_begin(&w, epfd, ev, max))
 		return false;
 	if (timed)
 		deadline_set(&deadline, &(struct timespec){*ms / 1000, *ms % 1000 * 1000000L});
@@ -478,13 +375,9 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 	__attribute__((cleanup(waiter_end))) struct waiter w;
 	int n = 0;
 
-	w.epfd = epfd;
-	w.ev = ev;
-	w.max = max;
 	w.timeout = timeout;
 	w.mask = mask;
-	w.asleep = w.napping = false;
-	bool plain = waiter_begin(&w);
+	bool plain = waiter_begin(&w, epfd, ev, max);
 	if (!w.e)
 		return raw_wait(&w, timeout);
 	bool dgrams = !plain && __atomic_load_n(&w.e->dgrams, __ATOMIC_SEQ_CST) != 0;
@@ -500,9 +393,9 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 			deadline_left(&deadline, &left);
 		w.timeout = timeout ? &left : NULL;
 		if (dgrams)
-			n = wait_dgrams(&w);
+			n = ep_wait_dgrams(&w, wait_rest);
 	} else {
-		n = wait_dgrams(&w);
+		n = ep_wait_dgrams(&w, wait_rest);
 	}
 	if (n >= 0)
 		settle(w.e);

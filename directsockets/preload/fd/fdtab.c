@@ -435,8 +435,7 @@ struct ds_dgram *dgram_get(int fd, uintptr_t w)
 
 	if (!d || __builtin_expect(fd_vforked(), 0))
 		return NULL;
-	ds_dg_hold(d);
-	if (__builtin_expect(fd_word(fd) == w, 1))
+	if (word_held(fd, w, &d->users))
 		return d;
 	ds_dg_put(d);
 	return NULL;

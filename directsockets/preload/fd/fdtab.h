@@ -150,6 +150,14 @@ static inline struct conn *word_conn(uintptr_t w)
 	return (w & 3) == FD_CONN ? (struct conn *)(w & ~(uintptr_t)3) : NULL;
 }
 
+/* Takes a reference of what fd's word w points to, by its count; false: fd has changed meanwhile,
+ * and the caller drops it. */
+static inline bool word_held(int fd, uintptr_t w, int *users)
+{
+	ds_add_shared(users, 1);
+	return __builtin_expect(fd_word(fd) == w, 1);
+}
+
 static inline void conn_hold(struct conn *c) { ds_add_shared(&c->users, 1); }
 
 /* As conn_hold, for a conn that was found without a descriptor; false: it is FREE, or soon is. */
@@ -172,10 +180,7 @@ static inline struct conn *conn_peek(int fd)
 	uintptr_t w = fd_word(fd);
 	struct conn *c = word_conn(w);
 
-	if (!c)
-		return NULL;
-	conn_hold(c);
-	if (__builtin_expect(fd_word(fd) == w, 1))
+	if (!c || word_held(fd, w, &c->users))
 		return c;
 	conn_put(c);
 	return NULL;
