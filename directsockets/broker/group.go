@@ -4,6 +4,8 @@ import (
 	"maps"
 	"net/netip"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"exnet/directsockets/broker/wire"
 )
@@ -39,6 +41,9 @@ type Group struct {
 	// stale: ports that the members' pages do not show as they are.
 	stale   map[uint16]bool // +checklocks:mu
 	showing bool            // +checklocks:mu
+	// shown is the processor time in ns that it takes to show a port in all members' pages, as
+	// measured lately.
+	shown atomic.Int64
 
 	// watching comes after a Server's mu.
 	watching sync.Mutex
@@ -121,10 +126,11 @@ func (g *Group) SetServices(to map[uint16]uint16) {
 	}
 }
 
-// change counts listeners of a member at a port.
-func (g *Group) change(port uint16, by int) {
+// change counts listeners of a member at a port. It returns the processor time that the others'
+// pages will take for that.
+func (g *Group) change(port uint16, by int) time.Duration {
 	if g == nil {
-		return
+		return 0
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -133,14 +139,17 @@ func (g *Group) change(port uint16, by int) {
 		delete(g.ports, port)
 	}
 	if (before == 0) == (g.ports[port] == 0) {
-		return
+		return 0
 	}
+	shown := time.Duration(1)
 	g.staleLocked(port)
 	for from, to := range g.services {
 		if to == port {
 			g.staleLocked(from)
+			shown++
 		}
 	}
+	return shown * time.Duration(g.shown.Load())
 }
 
 // others is how many listeners the other members have at a port, where the caller has own, and
@@ -185,15 +194,19 @@ func (g *Group) show() {
 			return
 		}
 		g.mu.Unlock()
-		for _, s := range members {
-			s.mu.Lock()
-			if !s.closed {
-				for port := range ports {
-					s.showPortLocked(port)
+		spent := measured(func() {
+			for _, s := range members {
+				s.mu.Lock()
+				if !s.closed {
+					for port := range ports {
+						s.showPortLocked(port)
+					}
 				}
+				s.mu.Unlock()
 			}
-			s.mu.Unlock()
-		}
+		})
+		last := g.shown.Load()
+		g.shown.Store(last + (int64(spent)/int64(len(ports))-last)/4) // nobody else stores it
 	}
 }
 

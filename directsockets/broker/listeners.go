@@ -32,7 +32,7 @@ func (s *Server) addListener(c *session, id uint32, b bound) (ok bool, err error
 	l := &listener{bound: b, c: c}
 	c.listeners[id] = l
 	s.listeners[b.port]++
-	s.cfg.Group.change(b.port, 1)
+	c.pay(s.cfg.Group.change(b.port, 1))
 	s.bounds[b]++
 	s.announceLocked(b, 1)
 	s.showPortLocked(b.port)
@@ -45,7 +45,7 @@ func (s *Server) removeListenerLocked(l *listener) {
 	if s.listeners[l.port]--; s.listeners[l.port] == 0 {
 		delete(s.listeners, l.port)
 	}
-	s.cfg.Group.change(l.port, -1)
+	l.c.pay(s.cfg.Group.change(l.port, -1))
 	if s.bounds[l.bound]--; s.bounds[l.bound] == 0 {
 		delete(s.bounds, l.bound)
 	}

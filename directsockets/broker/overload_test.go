@@ -227,6 +227,27 @@ func TestMeter(t *testing.T) {
 	}
 }
 
+// TestFloodEndsWithItsClient has a client that has asked too much send more, and hang up: nobody
+// goes on with what it has sent.
+func TestFloodEndsWithItsClient(t *testing.T) {
+	s, _ := startServer(t, Config{Limited: true})
+	c := greetRaw(t, s.Path())
+	s.mu.Lock()
+	for one := range s.sessions {
+		one.user.levels.charge(now(), time.Hour)
+	}
+	s.mu.Unlock()
+	c.send(wire.Message{Type: wire.Unlisten, ID: 1})
+	if err := c.conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.Eventually(t, "its session has ended", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.sessions) == 0
+	})
+}
+
 // TestPaceOutlivesClients ends the last client of a user that has asked too much: the next one
 // finds what was charged.
 func TestPaceOutlivesClients(t *testing.T) {

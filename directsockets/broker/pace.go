@@ -44,7 +44,8 @@ var epoch = time.Now()
 // now is the time in ns, see pace.charge.
 func now() int64 { return int64(time.Since(epoch)) }
 
-// measured returns the processor time that f takes, whatever else runs. f waits for nobody.
+// measured returns the processor time that f takes, whatever else runs, and without what it waits.
+// While it waits it has a thread, so many at once must not wait.
 func measured(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -218,4 +219,58 @@ func TestContainerMoves(t *testing.T) {
 	second()
 	third()
 	is("all have left", [3]int64{})
+}
+
+// TestListenersPay has a port get its first listener and lose its last one, which all members'
+// pages then show: whoever announces it is charged for all of them, and for no other one.
+func TestListenersPay(t *testing.T) {
+	g := NewGroup(func(uint64) (End, bool) { return End{}, false })
+	s, _ := startServer(t, Config{NoSocket: true, Group: g})
+	c, err := s.member(caller.Guest, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.dismiss(c)
+	charged := func(what string, atLeast, below time.Duration, change func()) {
+		t.Helper()
+		for _, q := range c.user.levels {
+			q.pace.due.Store(0)
+		}
+		began := now()
+		change()
+		if got := time.Duration(max(0, c.user.levels.due()-began)); got < atLeast || got >= below {
+			t.Errorf("%s: charged %v, want %v to %v", what, got, atLeast, below)
+		}
+	}
+	b := bound{addr: netip.MustParseAddr("127.0.0.1"), port: 8080}
+	listen := func(id uint32) func() {
+		return func() {
+			if ok, err := s.addListener(c, id, b); !ok || err != nil {
+				t.Error(ok, err)
+			}
+		}
+	}
+	brokertest.Eventually(t, "a round is measured", func() bool {
+		listen(1)()
+		c.unlisten(1)
+		return g.shown.Load() > 0
+	})
+	brokertest.Eventually(t, "no more are shown", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return !g.showing
+	})
+	g.mu.Lock()
+	g.services = map[uint16]uint16{80: 8080}
+	g.mu.Unlock()
+	const round = 100 * time.Hour
+	set := func() { g.shown.Store(int64(round)) }
+	set()
+	charged("the first", 2*paceShare*round, 3*paceShare*round, listen(1))
+	set()
+	charged("the second", 0, round, listen(2))
+	set()
+	charged("one of two", 0, round, func() { c.unlisten(1) })
+	set()
+	charged("the last", 2*paceShare*round, 3*paceShare*round, func() { c.unlisten(2) })
 }

@@ -3,8 +3,10 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,7 +39,8 @@ type session struct {
 	owner   owner          // both, once it was admitted
 	program string
 	since   time.Time
-	stats   int // descriptor of its statistics; -1: it is in this process
+	stats   int             // descriptor of its statistics; -1: it is in this process
+	conn    syscall.RawConn // nil: it is in this process
 
 	table     *connstats.Table     // its statistics, in this process
 	user      *usage               // nil: not admitted
@@ -48,7 +51,11 @@ type session struct {
 
 // run answers the client until its connection ends.
 func (c *session) run(conn *net.UnixConn) error {
-	if err := c.check(conn); err != nil {
+	var err error
+	if c.conn, err = conn.SyscallConn(); err != nil {
+		return err
+	}
+	if err := c.check(); err != nil {
 		return err
 	}
 	if err := c.s.admit(c); err != nil {
@@ -117,31 +124,48 @@ func (c *session) pause(cost time.Duration) error {
 	return c.sleep(c.user.levels.charge(now(), cost))
 }
 
+// sleep waits for d. io.EOF: the client has hung up after HELLO. Nothing of what it has sent since
+// would last, and nobody reads the answers: what would have to wait is not answered.
 func (c *session) sleep(d time.Duration) error {
-	if d <= 0 {
-		return nil
+	const look = time.Second
+	for ; d > 0; d -= look {
+		if c.conn != nil && c.stats >= 0 && hungUp(c.conn) {
+			return io.EOF
+		}
+		t := time.NewTimer(min(d, look))
+		select {
+		case <-t.C:
+		case <-c.s.ctx.Done():
+			t.Stop()
+			return wire.ErrClosed
+		}
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-c.s.ctx.Done():
-		return wire.ErrClosed
+	return nil
+}
+
+// pay charges processor time that the client's messages take beyond what is charged for each.
+func (c *session) pay(spent time.Duration) {
+	if spent > 0 && !c.unlimited() {
+		c.user.levels.charge(now(), paceShare*spent)
 	}
 }
 
+// hungUp reports whether the peer of a socket has closed it.
+func hungUp(conn syscall.RawConn) (gone bool) {
+	_ = conn.Control(func(fd uintptr) { // else it is closed here
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd)}}, 0)
+		gone = err == nil && n > 0 // POLLHUP, which is not asked for
+	})
+	return gone
+}
+
 // check finds out who has connected.
-func (c *session) check(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
+func (c *session) check() error {
 	var who caller.Caller
 	var home caller.Home
 	var cookie uint64
 	var err1, err2 error
-	if err := raw.Control(func(fd uintptr) {
+	if err := c.conn.Control(func(fd uintptr) {
 		who, err1 = caller.OfFd(int(fd))
 		home = caller.HomeOf(int(fd), who.PID)
 		cookie, err2 = netnsCookie(int(fd))
@@ -302,14 +326,17 @@ func (c *session) listen(id uint32, b bound) error {
 func (c *session) unlisten(id uint32) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if l := c.listeners[id]; l != nil {
-		delete(c.listeners, id)
-		c.s.removeListenerLocked(l)
-	}
-	if r := c.receivers[id]; r != nil {
-		delete(c.receivers, id)
-		c.s.removeReceiverLocked(r)
-	}
+	spent := measured(func() {
+		if l := c.listeners[id]; l != nil {
+			delete(c.listeners, id)
+			c.s.removeListenerLocked(l)
+		}
+		if r := c.receivers[id]; r != nil {
+			delete(c.receivers, id)
+			c.s.removeReceiverLocked(r)
+		}
+	})
+	c.pay(spent - paceCost/paceShare) // that is charged already
 }
 
 // offer takes the segment and the doorbell of o, fds[at] and the next, unless it
