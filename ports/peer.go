@@ -117,7 +117,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 		p.out.Abort()
 	}
 	s.mu.Unlock()
-	m, err := receive(in)
+	m, err := s.receive(in, caller.Account(p.uid))
 	switch {
 	case err != nil:
 	case m.Op != wire.OpHello || m.A != wire.Version || s.cfg.CheckPeer == nil:
@@ -145,7 +145,7 @@ func (p *peer) serve(in *packet.Inbound) error {
 		if err == nil {
 			err = p.handle(m, fds)
 		}
-		fds.Close()
+		p.server.trash.Throw(caller.Account(p.uid), fds...)
 		if packet.HungUp(err) {
 			return nil
 		}
@@ -157,8 +157,9 @@ func (p *peer) serve(in *packet.Inbound) error {
 
 // end reports the end to all ports paired with the peer's, and fails all unanswered requests.
 func (p *peer) end() {
-	p.out.Close()
 	s := p.server
+	p.out.Abort()
+	s.trash.Do(caller.Account(p.uid), p.out.Close)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.dead = true

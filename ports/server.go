@@ -11,6 +11,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/link"
 	"exnet/internal/caller"
+	"exnet/internal/trash"
 	"exnet/ports/wire"
 )
 
@@ -77,6 +78,9 @@ type Server struct {
 
 	dialing sync.Mutex // one connection to a peer is made at a time
 
+	// trash closes what processes and nodes have sent, and their connections.
+	trash trash.Bins
+
 	mu sync.Mutex
 	// ports: by unit and VPID.
 	ports map[wire.Unit]map[fabric.VPID]*port // +checklocks:mu
@@ -126,21 +130,29 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	defer out.Close()
 	who, err := caller.Of(conn)
 	if err != nil {
+		out.Close() // it knows of no process that could have sent something
 		return err
 	}
 	if err := s.enter(who.Account); err != nil {
+		out.Abort()
+		s.trash.Do(who.Account, out.Close)
 		return err
 	}
-	defer s.leave(who.Account)
+	defer func() {
+		out.Abort()
+		s.trash.Do(who.Account, func() {
+			out.Close()
+			s.leave(who.Account)
+		})
+	}()
 	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		return err
 	}
 	b, fds, err := in.Next()
-	defer fds.Close()
+	defer func() { s.trash.Throw(who.Account, fds...) }() // those that open has not taken
 	var m wire.Message
 	if err == nil {
 		err = m.UnmarshalBinary(b)
@@ -165,7 +177,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		if err == nil {
 			err = s.request(p, m, fds)
 		}
-		fds.Close()
+		s.trash.Throw(who.Account, fds...)
 		if packet.HungUp(err) {
 			return nil
 		}
@@ -183,7 +195,7 @@ func (s *Server) enter(a caller.Account) error {
 	if a.Unlimited() {
 		return nil
 	}
-	if s.connections[a] >= connectionsPerPort*s.cfg.PerUser || s.connected >= connectionsMax {
+	if s.connections[a] >= connectionsPerPort*s.cfg.PerUser || s.connected >= connectionsMax || s.trash.Full(a) {
 		return fmt.Errorf("%w: %v has %d, of %d", ErrConnections, a, s.connections[a], s.connected)
 	}
 	s.connections[a]++
@@ -203,10 +215,11 @@ func (s *Server) leave(a caller.Account) {
 	}
 }
 
-// receive waits for a message without descriptors, and closes any that a process sends.
-func receive(in *packet.Inbound) (m wire.Message, err error) {
+// receive waits for a message of a user's process without descriptors, and closes any that it
+// sends.
+func (s *Server) receive(in *packet.Inbound, a caller.Account) (m wire.Message, err error) {
 	b, fds, err := in.Next()
-	fds.Close()
+	s.trash.Throw(a, fds...)
 	if err == nil {
 		err = m.UnmarshalBinary(b)
 	}

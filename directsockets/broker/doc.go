@@ -41,11 +41,11 @@
 // never held over a system call that could sleep. The broker waits for no client:
 // messages that a client does not read are queued up to a limit, beyond which it is
 // disconnected; requests that come too fast are read later (pace); descriptors that
-// take long to close are closed by a goroutine of the client's owner (trash). All
+// take long to close are closed by a goroutine of the client's owner (package trash). All
 // methods of Server may be called from many goroutines.
 //
 // Locks: client.Client.mu → Server.mu (in one process) → packet.Outbox.mu, inbox.mu,
-// localWay.mu, trash.mu.
+// localWay.mu, trash.Bin's.
 //
 // # Limits
 //

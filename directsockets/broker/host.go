@@ -181,7 +181,7 @@ func (s *Server) Receive(node fabric.NodeID, id uint32, nonce wire.Nonce, key wi
 	if err := s.receiveOffer(p, m, fds, false); err != nil {
 		s.drop(p)
 	}
-	p.trash.throw(fds...)
+	p.trash.Throw(fds...)
 }
 
 // peerOf is the broker of a node.

@@ -61,7 +61,7 @@ func (in *inbox) run() {
 			if len(d.fds) > 0 && d.fds[0] >= 0 { // it was not taken
 				d.m.payer.add(descriptors, -2)
 			}
-			d.p.trash.throw(d.fds...)
+			d.p.trash.Throw(d.fds...)
 		}
 	}
 }

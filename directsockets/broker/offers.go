@@ -46,9 +46,9 @@ func (o *offer) close() { packet.Descriptors{o.seg, o.bell}.Close() }
 // throwAway closes them without waiting.
 func (o *offer) throwAway() {
 	if o.from != nil {
-		o.from.user.trash.throw(o.seg, o.bell)
+		o.from.user.trash.Throw(o.seg, o.bell)
 	} else {
-		o.peer.trash.throw(o.seg, o.bell)
+		o.peer.trash.Throw(o.seg, o.bell)
 	}
 	o.seg, o.bell = -1, -1
 }

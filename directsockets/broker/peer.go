@@ -12,6 +12,7 @@ import (
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/ctxend"
+	"exnet/internal/trash"
 )
 
 // peer is the broker of another node, as this one has it.
@@ -32,7 +33,7 @@ type peer struct {
 	nextID uint32
 	gone   bool
 
-	trash trash // what came from it, or went to it
+	trash trash.Bin // what came from it, or went to it
 }
 
 // maxBounds is how many listeners a peer may tell of, at different addresses and ports.
@@ -88,7 +89,10 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 		conn.Close()
 		return err
 	}
-	defer out.Close()
+	defer func() {
+		out.Abort()
+		s.strangers.Do(out.Close)
+	}()
 	if !s.begin() { // Close waits for it
 		return wire.ErrClosed
 	}
@@ -118,7 +122,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 			s.lost()
 		}
 		if err != nil && !lost {
-			fds.Close()
+			s.strangers.Throw(fds...)
 			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 				return nil
 			}
@@ -145,9 +149,9 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 			}
 		}
 		if p != nil {
-			p.trash.throw(fds...)
+			p.trash.Throw(fds...)
 		} else {
-			fds.Close()
+			s.strangers.Throw(fds...)
 		}
 		if err != nil {
 			return err
@@ -434,7 +438,7 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds packet.Descriptors, lo
 	}
 	why := wire.Reason(0)
 	switch {
-	case lost || p.trash.len() > maxOffers:
+	case lost || p.trash.Len() > maxOffers:
 		why = wire.TooMany
 	case !key.Valid() || m.pair == nil && !s.isOwn(key.Server.Addr()): // not any more
 		why = wire.NoListener

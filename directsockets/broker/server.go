@@ -19,6 +19,7 @@ import (
 	"exnet/internal/accept"
 	"exnet/internal/ctxend"
 	"exnet/internal/logger"
+	"exnet/internal/trash"
 )
 
 // Limits of a client, and times (SPEC.md, 6).
@@ -119,10 +120,12 @@ type Server struct {
 	// told: when the log had a line.
 	told time.Time // +checklocks:mu
 	// short: when it had one about descriptors.
-	short time.Time       // +checklocks:mu
-	inbox inbox           // of peers in this process
-	ctx   context.Context // ends with the Server
-	stop  context.CancelFunc
+	short time.Time // +checklocks:mu
+	inbox inbox     // of peers in this process
+	// strangers: connections of which no owner is known, and peers'.
+	strangers trash.Bin
+	ctx       context.Context // ends with the Server
+	stop      context.CancelFunc
 }
 
 // New makes a broker, whose socket exists from now on. Clients are answered when Run is called;
@@ -315,11 +318,13 @@ func (s *Server) client(conn *net.UnixConn) {
 		conn.Close()
 		return
 	}
-	defer out.Close()
 	defer ctxend.Do(s.ctx, out.Abort)()
-	c := &session{s: s, out: out, since: time.Now(), stats: -1,
+	c := &session{s: s, out: out, shut: out.Close, since: time.Now(), stats: -1,
 		listeners: make(map[uint32]*listener), offers: make(map[wire.Nonce]*offer)}
-	defer c.end()
+	defer func() {
+		out.Abort()
+		c.end()
+	}()
 	err = c.run(conn)
 	if errors.Is(err, wire.ErrRule) || errors.Is(err, wire.ErrMessage) {
 		s.count.BadClients.Add(1)

@@ -32,7 +32,8 @@ type replies interface {
 type session struct {
 	s       *Server
 	out     replies
-	pid     int // in the broker's PID namespace
+	shut    func() // closes the connection, which may take long; nil: there is none, or it does that
+	pid     int    // in the broker's PID namespace
 	uid     uint32
 	account caller.Account // whose limits apply: the user who has started it or its container
 	home    caller.Home    // and those of its container
@@ -74,7 +75,7 @@ func (c *session) run(conn *net.UnixConn) error {
 	for greeted := false; ; {
 		b, fds, err := in.Next()
 		if err != nil && !errors.Is(err, packet.ErrNoDescriptors) {
-			fds.Close()
+			c.user.trash.Throw(fds...)
 			return err
 		}
 		var m wire.Message
@@ -103,7 +104,7 @@ func (c *session) run(conn *net.UnixConn) error {
 				}
 			}
 		}
-		fds.Close()
+		c.user.trash.Throw(fds...)
 		if err != nil {
 			return err
 		}
@@ -247,7 +248,9 @@ func (c *session) answer(m wire.Message, fds packet.Descriptors, lost bool) erro
 // answerUDP does what a message about a UDP socket asks.
 func (c *session) answerUDP(m wire.Message, fds packet.Descriptors) error {
 	p, err := proofOf(fds[0], c.s.diag.dev)
-	fds.Drop(0)
+	if err == nil { // else it may take long to close
+		fds.Drop(0)
+	}
 	switch {
 	case m.Type == wire.Listen && err == nil:
 		return c.announceUDP(m, p)
@@ -274,13 +277,13 @@ func reasonOf(err error) wire.Reason {
 }
 
 // connection checks that the client has shown the connection from local to remote. It closes the
-// descriptor that was shown.
+// descriptor that was shown, if it is a socket's.
 func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds packet.Descriptors) (of shadow, err error) {
 	p, err := proofOf(fds[0], c.s.diag.dev)
-	fds.Drop(0)
 	if err != nil {
 		return of, err
 	}
+	fds.Drop(0)
 	return c.s.diag.connected(p, local, remote, ifindex)
 }
 
@@ -295,10 +298,10 @@ func (c *session) listener(m wire.Message, fds packet.Descriptors) (bound, error
 		return bound{addr: m.Server.Addr(), port: m.Server.Port()}, err
 	}
 	p, err := proofOf(fds[0], c.s.diag.dev)
-	fds.Drop(0)
 	if err != nil {
 		return bound{}, err
 	}
+	fds.Drop(0)
 	if c.unlimited() {
 		b, _, err := c.s.diag.listening(p, m.Server.Port())
 		return b, err

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/caller"
+	"exnet/internal/trash/trashtest"
 
 	"golang.org/x/sys/unix"
 )
@@ -141,13 +143,65 @@ func TestSlowClose(t *testing.T) {
 			t.Fatal(r.err)
 		}
 	}
-	if n := user.trash.len(); n == 0 || time.Since(began) > 30*time.Second {
+	if n := user.trash.Len(); n == 0 || time.Since(began) > 30*time.Second {
 		t.Errorf("%d descriptors are being closed after %v", n, time.Since(began))
 	}
 	for _, end := range ends {
 		end()
 	}
-	brokertest.Eventually(t, "they are closed in the end", func() bool { return user.trash.len() == 0 })
+	brokertest.Eventually(t, "they are closed in the end", func() bool { return user.trash.Len() == 0 })
+}
+
+// TestSlowDescriptors has clients send descriptors that take an hour to close: with a message, with
+// one that the broker does not read any more, and when they are refused. Nobody waits for them.
+func TestSlowDescriptors(t *testing.T) {
+	s, _ := startServer(t, Config{})
+	served := make(chan struct{})
+	var stop []func()
+	give := func(fds int) {
+		ends := brokertest.SocketPair(t)
+		for range 2 {
+			var slow []int
+			for range fds {
+				fd, end := trashtest.Lingers(t)
+				slow, stop = append(slow, fd), append(stop, end)
+			}
+			trashtest.Send(t, ends[1], []byte("no hello"), slow...)
+		}
+		ends[1].Close()
+		go func() { // only now: whoever closes last takes an hour
+			s.client(ends[0])
+			served <- struct{}{}
+		}()
+	}
+	wait := func(n int) {
+		t.Helper()
+		for range n {
+			select {
+			case <-served:
+			case <-time.After(time.Minute):
+				t.Fatal("the broker waits for a descriptor to be closed")
+			}
+		}
+	}
+	for _, fds := range []int{1, 3, 6} {
+		give(fds)
+	}
+	wait(3)
+	s.mu.Lock()
+	for _, u := range s.users { // who has descriptors that wait: this test's user
+		u.here.limits[clients] = 0
+	}
+	s.mu.Unlock()
+	before := runtime.NumGoroutine()
+	for range 4 {
+		give(1)
+	}
+	wait(4)
+	brokertest.Eventually(t, "no goroutine waits for what was refused", func() bool { return runtime.NumGoroutine() <= before })
+	for _, end := range stop {
+		end()
+	}
 }
 
 // TestQuickClose withdraws an offer: nobody else is woken to close its descriptors.
@@ -163,13 +217,13 @@ func TestQuickClose(t *testing.T) {
 	p.s.mu.Lock()
 	o := p.s.offers[p.conn.key]
 	p.s.mu.Unlock()
-	trash := &o.from.user.trash
-	trash.mu.Lock()
-	trash.busy = true // so that it takes what it is given, and closes nothing
-	trash.mu.Unlock()
+	bin := o.from.user.trash
+	end := make(chan struct{})
+	defer close(end)
+	bin.Do(func() { <-end }) // so that it keeps what it is given
 	p.s.withdraw(o.from, b.nonce)
-	if n := trash.len(); n > 0 || !b.ended() {
-		t.Errorf("%d descriptors are to be closed by another goroutine", n)
+	if n := bin.Len(); n > 1 || !b.ended() {
+		t.Errorf("%d descriptors are to be closed by another goroutine", n-1)
 	}
 	p.notShown(t)
 }

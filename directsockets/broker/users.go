@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/trash"
 )
 
 // usage is what the clients of one owner hold here.
@@ -20,7 +21,7 @@ type usage struct {
 	ended            []int // statistics of those that have ended, see sumUp
 	summing, leaving bool  // there is a goroutine, or a timer, for that
 
-	trash  trash
+	trash  *trash.Bin
 	listen meter
 }
 
@@ -39,22 +40,32 @@ func (s *Server) admit(c *session) error {
 		if !c.unlimited() {
 			u.levels = append(u.levels, s.quotas.of(o)...)
 		}
-		u.trash.of = u.levels
+		u.trash = trash.New(func(n int) { u.levels.add(descriptors, n) })
 		s.users[o] = u
 	}
 	// Its socket and its statistics.
 	if !u.levels.take(clients, 1) {
-		s.leaveLocked(o, u)
-		return fmt.Errorf("%w: %v, or %v in all, has as many clients as it may have", wire.ErrRule, c.home, c.account)
+		return s.refuseLocked(c, o, u, "clients")
 	}
 	if !u.levels.take(descriptors, 2) {
 		u.levels.add(clients, -1)
-		s.leaveLocked(o, u)
-		return fmt.Errorf("%w: %v, or %v in all, has as many descriptors as it may have", wire.ErrRule, c.home, c.account)
+		return s.refuseLocked(c, o, u, "descriptors")
 	}
 	c.owner, c.user = o, u
 	s.sessions[c] = struct{}{}
 	return nil
+}
+
+// refuseLocked ends a client of which its owner has too many. Its connection counts for that one.
+//
+// +checklocks:s.mu
+func (s *Server) refuseLocked(c *session, o owner, u *usage, what string) error {
+	if c.shut != nil {
+		u.trash.Do(c.shut)
+		c.shut = nil
+	}
+	s.leaveLocked(o, u)
+	return fmt.Errorf("%w: %v, or %v in all, has as many %s as it may have", wire.ErrRule, c.home, c.account, what)
 }
 
 // ownerOf says whose limits a client has. All that is in no container, in a namespace that is not
@@ -72,6 +83,9 @@ func (s *Server) dismiss(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.user == nil { // not admitted
+		if c.shut != nil {
+			s.strangers.Do(c.shut)
+		}
 		return
 	}
 	for _, l := range c.listeners {
@@ -88,6 +102,9 @@ func (s *Server) dismiss(c *session) {
 	c.user.levels.add(descriptors, -2)
 	s.sumUpLocked(c)
 	delete(s.sessions, c)
+	if c.shut != nil {
+		c.user.trash.Do(c.shut)
+	}
 	s.leaveLocked(c.owner, c.user)
 	if len(s.sessions) == 0 {
 		s.idle = time.Now()

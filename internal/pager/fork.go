@@ -11,7 +11,8 @@ import (
 func (g *Pager) fork(p *process, child uffd.FD) {
 	p.forks++
 	c := &process{
-		parent: p, uffd: child, agent: -1, hello: p.hello, adopted: true, child: true,
+		account: p.account,
+		parent:  p, uffd: child, agent: -1, hello: p.hello, adopted: true, child: true,
 		spans: p.spans.clone(), pages: newTable(), ring: newRing(g.standby), streams: g.streams(), token: newToken(),
 	}
 	// What is in the parent's slots has to be in the store: the child has no slots of it.
@@ -33,7 +34,7 @@ func (g *Pager) fork(p *process, child uffd.FD) {
 	// It may have forked when no more than the mark was registered.
 	_ = c.uffd.Register(c.hello.slots, c.hello.end-c.hello.slots)
 	_, _ = c.uffd.Copy(c.hello.mark(), c.markPage(), false) // or when it looks
-	if g.watch(int(child), source{ofUffd, c}) != nil {
+	if g.watch(int(child), source{kind: ofUffd, p: c}) != nil {
 		g.drop(c)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"exnet/internal/caller"
 	"exnet/internal/pager/uffd"
 
 	"golang.org/x/sys/unix"
@@ -22,8 +23,9 @@ func (g *Pager) accept() {
 		}
 		return
 	}
-	if len(g.sources) > 2*mostProcesses || g.watch(fd, source{kind: ofStranger}) != nil {
-		g.trash.throw(fd)
+	who, err := caller.OfFd(fd)
+	if err != nil || g.trash.Full(who.Account) || len(g.sources) > 2*mostProcesses || g.watch(fd, source{kind: ofStranger, account: who.Account}) != nil {
+		g.trash.Throw(who.Account, fd)
 	}
 }
 
@@ -31,8 +33,9 @@ func (g *Pager) accept() {
 // no room are closed by the kernel, in this thread.
 const mostRights = 253
 
-// receive reads a message, with the descriptor that comes with it, -1 if there is none.
-func (g *Pager) receive(socket int, to []byte) (n, fd int, err error) {
+// receive reads a message of a user's process, with the descriptor that comes with it, -1 if there
+// is none.
+func (g *Pager) receive(socket int, of caller.Account, to []byte) (n, fd int, err error) {
 	fd = -1
 	control := make([]byte, unix.CmsgSpace(4*mostRights))
 	n, got, _, _, err := unix.Recvmsg(socket, to, control, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
@@ -49,7 +52,7 @@ func (g *Pager) receive(socket int, to []byte) (n, fd int, err error) {
 			if fd < 0 {
 				fd = f
 			} else {
-				g.trash.throw(f)
+				g.trash.Throw(of, f)
 			}
 		}
 	}
@@ -57,9 +60,9 @@ func (g *Pager) receive(socket int, to []byte) (n, fd int, err error) {
 }
 
 // meet reads a hello and answers it.
-func (g *Pager) meet(socket int) {
+func (g *Pager) meet(socket int, of caller.Account) {
 	raw := make([]byte, helloLen+1)
-	n, fd, err := g.receive(socket, raw)
+	n, fd, err := g.receive(socket, of, raw)
 	if errors.Is(err, unix.EAGAIN) {
 		return
 	}
@@ -69,7 +72,7 @@ func (g *Pager) meet(socket int) {
 		h, err = parseHello(raw[:n])
 	}
 	if err == nil {
-		err = g.admit(socket, fd, h)
+		err = g.admit(socket, of, fd, h)
 		fd = -1
 	}
 	if err != nil {
@@ -77,22 +80,22 @@ func (g *Pager) meet(socket int) {
 			g.say("hello", "a process is not paged: %v", err)
 		}
 		_ = unix.Sendto(socket, appendWelcome(nil, true), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)
-		g.trash.throw(socket)
+		g.trash.Throw(of, socket)
 	}
-	g.trash.throw(fd)
+	g.trash.Throw(of, fd)
 }
 
 // admit takes a process in whose agent has said hello. It takes fd.
-func (g *Pager) admit(socket, fd int, h hello) error {
+func (g *Pager) admit(socket int, of caller.Account, fd int, h hello) error {
 	peer, err := unix.GetsockoptUcred(socket, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
 		return err
 	}
 	if h.token != 0 {
-		g.trash.throw(fd)
+		g.trash.Throw(of, fd)
 		return g.admitChild(socket, peer, h)
 	}
-	p := &process{uffd: uffd.FD(fd), agent: -1, pages: newTable(), ring: newRing(g.standby), streams: g.streams()}
+	p := &process{account: of, uffd: uffd.FD(fd), agent: -1, pages: newTable(), ring: newRing(g.standby), streams: g.streams()}
 	switch {
 	case h.why != 0:
 		err = fmt.Errorf("userfaultfd: %w", unix.Errno(h.why))
@@ -116,7 +119,7 @@ func (g *Pager) admit(socket, fd int, h hello) error {
 	}
 	g.counts.Adopted++
 	g.processes[p] = true
-	err = errors.Join(g.watch(fd, source{ofUffd, p}), g.watch(socket, source{ofAgent, p}),
+	err = errors.Join(g.watch(fd, source{kind: ofUffd, p: p}), g.watch(socket, source{kind: ofAgent, p: p}),
 		unix.Sendto(socket, appendWelcome(nil, false), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil))
 	if err != nil {
 		g.drop(p)
@@ -133,7 +136,7 @@ func (g *Pager) admitChild(socket int, peer *unix.Ucred, h hello) error {
 		if err := p.attach(peer, socket, h); err != nil {
 			return err
 		}
-		err := g.watch(socket, source{ofAgent, p})
+		err := g.watch(socket, source{kind: ofAgent, p: p})
 		if err == nil {
 			err = unix.Sendmsg(socket, appendWelcome(nil, false), unix.UnixRights(int(p.uffd)), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 		}
@@ -177,12 +180,12 @@ func (g *Pager) drop(p *process) {
 // reply reads what an agent has done.
 func (g *Pager) reply(p *process) {
 	raw := make([]byte, replyLen+1)
-	n, fd, err := g.receive(p.agent, raw)
-	g.trash.throw(fd)
+	n, fd, err := g.receive(p.agent, p.account, raw)
+	g.trash.Throw(p.account, fd)
 	if errors.Is(err, unix.EAGAIN) {
 		return
 	}
-	if err != nil || n == 0 || p.busy == 0 {
+	if err != nil || n == 0 || p.busy == 0 || fd >= 0 {
 		g.drop(p) // it has ended, or executes another program
 		return
 	}

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/caller"
+	"exnet/internal/trash"
 )
 
 // Config says how a Pager works.
@@ -61,7 +64,7 @@ type Pager struct {
 	dead     bool // the store is lost
 	fullOnce bool
 
-	trash     trash
+	trash     trash.Bins
 	listener  int
 	poll      int
 	stop      int
@@ -82,8 +85,9 @@ type Pager struct {
 
 // source is what a descriptor belongs to.
 type source struct {
-	kind sourceKind
-	p    *process
+	kind    sourceKind
+	p       *process
+	account caller.Account // of a stranger
 }
 
 type sourceKind uint8
@@ -241,7 +245,7 @@ func (g *Pager) serve(fd int, s source) {
 		var b [8]byte
 		_, _ = unix.Read(g.stop, b[:])
 	case ofStranger:
-		g.meet(fd)
+		g.meet(fd, s.account)
 	case ofAgent:
 		g.reply(s.p)
 	case ofUffd:
@@ -256,7 +260,7 @@ func (g *Pager) closeAll() {
 	}
 	for fd, s := range g.sources {
 		if s.kind == ofStranger {
-			g.trash.throw(fd)
+			g.trash.Throw(s.account, fd)
 		}
 	}
 	g.mu.Lock()

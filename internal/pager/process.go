@@ -7,13 +7,17 @@ import (
 	"strconv"
 	"time"
 
+	"exnet/internal/caller"
 	"exnet/internal/pager/uffd"
+	"exnet/internal/trash"
 
 	"golang.org/x/sys/unix"
 )
 
 // process is a process whose memory is paged, or may come to be.
 type process struct {
+	account caller.Account // of whoever said hello
+
 	pid   int      // 0: not known yet
 	ref   int      // a descriptor of the process itself, of which mem is
 	token uint64   // of a child of fork
@@ -139,15 +143,15 @@ func (p *process) kill() {
 }
 
 // close closes what is open of the process.
-func (p *process) close(trash *trash) {
-	trash.throw(p.agent)
+func (p *process) close(bin *trash.Bins) {
+	bin.Throw(p.account, p.agent)
 	if p.mem != nil {
 		p.mem.Close()
 		p.maps.Close()
 		p.statm.Close()
 		unix.Close(p.ref)
 	}
-	trash.throw(int(p.uffd))
+	bin.Throw(p.account, int(p.uffd))
 }
 
 // ring is what is in the slots of the library's memory: pages on standby in the order in which they

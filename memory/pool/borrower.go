@@ -101,23 +101,34 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	defer out.Close()
 	who, err := caller.Of(conn)
 	if err != nil {
+		out.Close() // it knows of no process that could have sent something
 		return err
 	}
 	b := &borrower{server: s, out: out, who: who}
 	if err := s.enter(who.Account); err != nil {
 		b.post(wire.Message{Op: wire.OpBorrow, Status: wire.StatusBusy})
+		out.Abort()
+		s.trash.Do(who.Account, out.Close)
 		return err
 	}
-	defer s.leave(who.Account)
+	defer func() {
+		out.Abort()
+		s.trash.Do(who.Account, func() {
+			out.Close()
+			s.leave(who.Account)
+		})
+	}()
 	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		return err
 	}
-	m, err := receive(in)
+	m, err := s.receive(in, who.Account)
 	if err != nil {
+		if packet.HungUp(err) {
+			return nil // it has looked whether there is a node
+		}
 		return err
 	}
 	if m.Op != wire.OpBorrow {
@@ -133,7 +144,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	defer s.endBorrower(b)
 	stop := s.renewing(b)
 	defer stop()
-	for m, err = receive(in); err == nil && b.window != nil && m.Op != wire.OpReturn; m, err = receive(in) {
+	for m, err = s.receive(in, who.Account); err == nil && b.window != nil && m.Op != wire.OpReturn; m, err = s.receive(in, who.Account) {
 		if err := s.far.start(b, m); err != nil {
 			return err
 		}
@@ -147,10 +158,14 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	return err
 }
 
-// receive waits for a message without descriptors, and closes any that a process sends.
-func receive(in *packet.Inbound) (m wire.Message, err error) {
+// receive waits for a message of a user's process. None has descriptors: it is an error, and they
+// are closed.
+func (s *Server) receive(in *packet.Inbound, a caller.Account) (m wire.Message, err error) {
 	b, fds, err := in.Next()
-	fds.Close()
+	s.trash.Throw(a, fds...)
+	if err == nil && len(fds) > 0 {
+		err = fmt.Errorf("%w: %d descriptors", wire.ErrMessage, len(fds))
+	}
 	if err == nil {
 		err = m.UnmarshalBinary(b)
 	}
@@ -194,7 +209,7 @@ func (s *Server) borrow(b *borrower, m wire.Message) bool {
 		b.window, reply.Flags, reply.E = w, wire.FlagFar, wire.Span
 		g.fd = w.fd
 	} else {
-		defer unix.Close(g.fd)
+		defer s.discard(g)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,6 +225,15 @@ func (s *Server) borrow(b *borrower, m wire.Message) bool {
 		b.post(m)
 	}
 	return true
+}
+
+// discard closes the descriptor of a grant. Another node may have made it of anything.
+func (s *Server) discard(g grant) {
+	if p, ok := g.from.(*peer); ok {
+		s.trash.Throw(caller.Account(p.uid), g.fd)
+		return
+	}
+	_ = unix.Close(g.fd)
 }
 
 // endBorrower returns the lease of a process that has ended, or returned it.

@@ -95,7 +95,6 @@ func (s *Server) offers(nodes []Neighbor, r request) []offer {
 				return
 			}
 			a := p.call(wire.Message{Op: wire.OpOffer, A: wire.Version, Account: uint32(r.account)})
-			a.fds.Close()
 			if a.Status == wire.StatusOK {
 				all[i].left, all[i].why = int64(a.B), wire.Status(a.C)
 			} else {

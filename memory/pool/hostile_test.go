@@ -3,6 +3,8 @@ package pool_test
 import (
 	"errors"
 	"net"
+	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"exnet/directsockets/broker/packet"
 	"exnet/internal/leaktest"
+	"exnet/internal/trash/trashtest"
 	"exnet/memory/pool"
 	"exnet/memory/pool/pooltest"
 	"exnet/memory/wire"
@@ -76,9 +79,95 @@ func (p *program) borrow(size uint64) (fd int) {
 
 func idle(t *testing.T, s *pool.Server) {
 	t.Helper()
-	for len(s.Status().Lent) > 0 {
-		time.Sleep(time.Millisecond)
+	for late := time.Now().Add(time.Minute); len(s.Status().Lent) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("leases have not ended")
+		}
 	}
+}
+
+// Processes send descriptors that take an hour to close, in place of a request, beside one, and
+// without that the node ever reads them. Their leases end, and so does what the node runs for each.
+func TestSlowToClose(t *testing.T) {
+	f := pooltest.New(t, pool.Config{Limits: pool.Limits{Lend: 8 << 20}})
+	before := runtime.NumGoroutine()
+	served := make(chan error)
+	const users = 8
+	var ends []func()
+	for i := range users {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, theirs := connOf(t, pair[0]), connOf(t, pair[1])
+		slow := func() int {
+			fd, end := trashtest.Lingers(t)
+			ends = append(ends, end)
+			return fd
+		}
+		borrow, _ := wire.Message{Op: wire.OpBorrow, A: wire.Version, B: 1 << 20, Flags: wire.FlagNode}.AppendBinary(nil)
+		back, _ := wire.Message{Op: wire.OpReturn}.AppendBinary(nil)
+		switch i % 4 {
+		case 0:
+			trashtest.Send(t, theirs, borrow, slow())
+		case 1:
+			trashtest.Send(t, theirs, borrow)
+			trashtest.Send(t, theirs, []byte("nothing"), slow(), slow(), slow(), slow(), slow(), slow())
+		case 2:
+			trashtest.Send(t, theirs, borrow)
+			trashtest.Send(t, theirs, back, slow())
+		case 3:
+			trashtest.Send(t, theirs, []byte("nothing"))
+			trashtest.Send(t, theirs, borrow, slow())
+		}
+		theirs.Close()
+		// Only now: whoever closes last takes an hour.
+		go func() { served <- f.Nodes[0].Process(conn) }()
+	}
+	for range users {
+		select {
+		case err := <-served:
+			if err == nil {
+				t.Error("a process that breaks the rules is no error")
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("the node waits for a descriptor to be closed")
+		}
+	}
+	idle(t, f.Nodes[0])
+	for late := time.Now().Add(time.Minute); runtime.NumGoroutine() > before+1; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("%d goroutines wait", runtime.NumGoroutine()-before)
+		}
+	}
+	for _, end := range ends {
+		end()
+	}
+}
+
+// A program that only looks whether there is a node is no error.
+func TestLook(t *testing.T) {
+	f := pooltest.New(t, pool.Config{})
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := connOf(t, pair[0])
+	unix.Close(pair[1])
+	if err := f.Nodes[0].Process(conn); err != nil {
+		t.Error(err)
+	}
+}
+
+func connOf(t *testing.T, fd int) *net.UnixConn {
+	t.Helper()
+	file := os.NewFile(uintptr(fd), "pair")
+	defer file.Close()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn.(*net.UnixConn)
 }
 
 // A borrower on the lender's host keeps the descriptor and the mapping of a lease that was revoked:

@@ -3,7 +3,6 @@ package pool
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"time"
 
@@ -35,15 +34,9 @@ type peer struct {
 
 // question is a request that the peer has not answered.
 type question struct {
-	answer chan answer
+	answer chan wire.Message
 	from   *borrower // of OpLend: who is to have the loan
 	late   bool      // nobody waits for the answer any more
-}
-
-// answer is an answer with its descriptors, which the receiver closes.
-type answer struct {
-	wire.Message
-	fds packet.Descriptors
 }
 
 var (
@@ -126,7 +119,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 		p.out.Abort()
 	}
 	s.mu.Unlock()
-	m, err := receive(in)
+	m, err := s.receive(in, caller.Account(p.uid))
 	switch {
 	case err != nil:
 	case m.Op != wire.OpHello || s.cfg.CheckPeer == nil:
@@ -154,8 +147,8 @@ func (p *peer) serve(in *packet.Inbound) error {
 		if err == nil {
 			err = p.handle(m, fds, nil)
 		}
-		fds.Close()
-		if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+		p.server.trash.Throw(caller.Account(p.uid), fds...)
+		if packet.HungUp(err) {
 			return nil
 		}
 		if err != nil {
@@ -168,8 +161,13 @@ func (p *peer) serve(in *packet.Inbound) error {
 // end takes back what the peer's processes had, tells ours that what they had of it is lost, and
 // answers all requests.
 func (p *peer) end() {
-	p.out.Close()
 	s := p.server
+	if out, near := p.out.(*packet.Outbox); near {
+		out.Abort()
+		s.trash.Do(caller.Account(p.uid), out.Close)
+	} else {
+		p.out.Close()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.dead {
@@ -190,7 +188,7 @@ func (p *peer) end() {
 	clear(p.holders)
 	for _, q := range p.asked {
 		if !q.late {
-			q.answer <- answer{Message: wire.Message{Status: wire.StatusNoNode, Node: p.node}}
+			q.answer <- wire.Message{Status: wire.StatusNoNode, Node: p.node}
 		}
 	}
 	p.asked = nil
@@ -328,7 +326,7 @@ func (p *peer) answered(m wire.Message, fds packet.Descriptors, more []byte) {
 	if q.late {
 		return
 	}
-	a := answer{Message: m}
+	a := m
 	if granted {
 		g := grant{from: p, node: p.node, id: m.D, size: int64(m.B), fd: -1, parts: parts}
 		if !p.far {
@@ -344,15 +342,15 @@ func (p *peer) answered(m wire.Message, fds packet.Descriptors, more []byte) {
 }
 
 // call sends a request and waits for its answer.
-func (p *peer) call(m wire.Message) answer { return p.ask(m, nil) }
+func (p *peer) call(m wire.Message) wire.Message { return p.ask(m, nil) }
 
-func (p *peer) ask(m wire.Message, from *borrower) answer {
+func (p *peer) ask(m wire.Message, from *borrower) wire.Message {
 	s := p.server
-	q := &question{answer: make(chan answer, 1), from: from}
+	q := &question{answer: make(chan wire.Message, 1), from: from}
 	s.mu.Lock()
 	if p.dead {
 		s.mu.Unlock()
-		return answer{Message: wire.Message{Status: wire.StatusNoNode, Node: p.node}}
+		return wire.Message{Status: wire.StatusNoNode, Node: p.node}
 	}
 	p.number = (p.number + 1) % wire.Answered
 	m.Number = p.number
@@ -374,7 +372,7 @@ func (p *peer) ask(m wire.Message, from *borrower) answer {
 	default:
 	}
 	q.late = true
-	return answer{Message: wire.Message{Status: wire.StatusNoNode, Node: p.node}}
+	return wire.Message{Status: wire.StatusNoNode, Node: p.node}
 }
 
 // lend implements lender.
@@ -389,7 +387,7 @@ func (p *peer) lend(b *borrower, r request) (grant, wire.Message) {
 	a := p.ask(m, b)
 	if a.Status != wire.StatusOK {
 		a.Node = p.node
-		return grant{}, a.Message
+		return grant{}, a
 	}
 	return b.grant, wire.Message{}
 }

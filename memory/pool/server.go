@@ -11,6 +11,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/nic"
 	"exnet/internal/caller"
+	"exnet/internal/trash"
 )
 
 // Limits say how much memory a node lends. A limit of 0 means all that it lends.
@@ -34,7 +35,8 @@ const (
 
 // Limits of processes.
 const (
-	// perUser is how many leases the processes of a user may have through a node, or wait for.
+	// perUser is how many leases the processes of a user may have through a node, or wait for, or
+	// have had whose connections are not closed yet.
 	perUser = 1024
 	// total is the same for all users but root.
 	total = 4096
@@ -84,6 +86,9 @@ type Server struct {
 	far mover // of cfg.NIC
 
 	dialing sync.Mutex // one connection to a peer is made at a time
+
+	// trash closes what processes and nodes have sent, and their connections.
+	trash trash.Bins
 
 	// freeing counts what runs until memory has been given back.
 	freeing sync.WaitGroup
@@ -180,7 +185,7 @@ func (s *Server) enter(a caller.Account) error {
 	if a.Unlimited() {
 		return nil
 	}
-	if s.connections[a] >= perUser || s.connected >= total {
+	if s.connections[a] >= perUser || s.connected >= total || s.trash.Full(a) {
 		return fmt.Errorf("%w: %v has %d, of %d", ErrTooMany, a, s.connections[a], s.connected)
 	}
 	s.connections[a]++

@@ -26,14 +26,18 @@ type Inbound struct {
 	max int // descriptors of a message
 }
 
+// mostRights is how many descriptors a packet has at most (SCM_MAX_FD).
+const mostRights = 253
+
 // NewInbound receives packets of at most size bytes and max descriptors.
 func NewInbound(conn *net.UnixConn, size, max int) (*Inbound, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	// One byte more than a message may have, so that a longer one is seen to be.
-	return &Inbound{raw: raw, buf: make([]byte, size+1), oob: make([]byte, unix.CmsgSpace(4*(max+1))), max: max}, nil
+	// One byte more than a message may have, so that a longer one is seen to be. And room for all
+	// descriptors that a packet can have: what does not fit the kernel closes, in this thread.
+	return &Inbound{raw: raw, buf: make([]byte, size+1), oob: make([]byte, unix.CmsgSpace(4*mostRights)), max: max}, nil
 }
 
 // Next waits for a packet and lends its bytes until the next call. The descriptors
@@ -63,7 +67,7 @@ func (in *Inbound) Next() (b []byte, fds Descriptors, err error) {
 		return nil, fds, io.EOF
 	case flags&unix.MSG_TRUNC != 0:
 		return nil, fds, fmt.Errorf("%w: more than %d bytes", wire.ErrMessage, len(in.buf)-1)
-	case flags&unix.MSG_CTRUNC != 0 && len(fds) > in.max:
+	case len(fds) > in.max:
 		return nil, fds, fmt.Errorf("%w: more than %d descriptors", wire.ErrRule, in.max)
 	case flags&unix.MSG_CTRUNC != 0:
 		return in.buf[:n], fds, ErrNoDescriptors
