@@ -1,7 +1,9 @@
 package directsockets_test
 
 import (
+	"bytes"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -174,6 +176,37 @@ func TestUDPGranted(t *testing.T) {
 			}
 			if time.Now().After(end) {
 				t.Fatal("one that closed its socket while its flow was granted is taken for the next one at its address")
+			}
+		}
+	}
+}
+
+// TestUDPGone has one end of a flow close, and the other one neither send nor receive any more: it
+// gives up the memory of the flow.
+func TestUDPGone(t *testing.T) {
+	rings := func() int {
+		maps, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Count(maps, []byte("memfd:exnet-dg"))
+	}
+	for _, gone := range []string{"sender", "receiver"} {
+		cfg := directsockets.Config{Broker: startBroker(t)}
+		a, b := listenUDP(t, cfg, "udp4", "127.0.0.1:0"), listenUDP(t, cfg, "udp4", "127.0.0.1:0")
+		before := rings()
+		flowBetween(t, a, b)
+		if n := rings(); n == before {
+			t.Fatalf("%d rings: the test knows them by another name", n)
+		}
+		if gone == "sender" {
+			a.Close()
+		} else {
+			b.Close()
+		}
+		for end := time.Now().Add(testWait); rings() != before; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("without its %s, a flow keeps its memory", gone)
 			}
 		}
 	}

@@ -121,6 +121,16 @@ func (in *inbound) begin(g client.Granted) {
 	f.dirty = true
 	in.dirty = append(in.dirty, f)
 	in.some.Store(true)
+	in.s.tidyLater()
+}
+
+// tidy ends flows whose sender is gone and from which all was taken. It reports whether there are
+// others.
+func (in *inbound) tidy() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.sweep()
+	return len(in.flows) > 0
 }
 
 // sweep forgets flows that are over.

@@ -317,6 +317,27 @@ func (f *outflow) offer(s *Socket, now time.Time) {
 		return
 	}
 	seg.CloseFd()
+	s.tidyLater()
+}
+
+// tidy ends flows whose receiver is gone. It reports whether there are others.
+func (o *outbound) tidy(s *Socket) bool {
+	o.mu.RLock()
+	all := make([]*outflow, 0, len(o.to))
+	for _, f := range o.to {
+		all = append(all, f)
+	}
+	o.mu.RUnlock()
+	for _, f := range all {
+		f.mu.Lock()
+		if f.tx != nil && f.attach(s) && f.tx.HungUp() {
+			f.end(s, connstats.WhyNothing)
+		}
+		f.mu.Unlock()
+	}
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.flows > 0
 }
 
 // refused is told by the broker.

@@ -58,6 +58,30 @@ type Socket struct {
 	mu          sync.Mutex
 	announced   *client.Announcement // guarded by mu
 	announceTry bool                 // guarded by mu
+	tidies      *time.Timer          // guarded by mu; nil: there were no flows
+}
+
+// tidyTime is how often a socket with flows looks for those whose other end is gone, even if
+// nothing is sent or received: each keeps the memory of its ring.
+const tidyTime = 2 * time.Second
+
+// tidyLater has the socket look for such flows, as long as there are flows.
+func (s *Socket) tidyLater() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.left.Load():
+	case s.tidies == nil:
+		s.tidies = time.AfterFunc(tidyTime, s.tidy)
+	default:
+		s.tidies.Reset(tidyTime)
+	}
+}
+
+func (s *Socket) tidy() {
+	if out, in := s.out.tidy(s), s.in.tidy(); out || in {
+		s.tidyLater()
+	}
 }
 
 // options are those of the kernel's socket that matter here.
@@ -200,6 +224,9 @@ func (s *Socket) end(wait bool) {
 	s.mu.Lock()
 	a := s.announced
 	s.announced = nil
+	if s.tidies != nil {
+		s.tidies.Stop()
+	}
 	s.mu.Unlock()
 	if a != nil {
 		a.Close()
