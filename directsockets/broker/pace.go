@@ -47,11 +47,19 @@ func now() int64 { return int64(time.Since(epoch)) }
 // measured returns the processor time that f takes, whatever else runs, and without what it waits.
 // While it waits it has a thread, so many at once must not wait.
 func measured(f func()) time.Duration {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	began := threadTime()
+	spent := measuring()
 	f()
-	return threadTime() - began
+	return spent()
+}
+
+// measuring begins to measure the same, up to the call of what it returns.
+func measuring() func() time.Duration {
+	runtime.LockOSThread()
+	began := threadTime()
+	return func() time.Duration {
+		defer runtime.UnlockOSThread()
+		return threadTime() - began
+	}
 }
 
 // threadTime is the processor time that this thread has used.

@@ -329,17 +329,16 @@ func (c *session) listen(id uint32, b bound) error {
 func (c *session) unlisten(id uint32) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	spent := measured(func() {
-		if l := c.listeners[id]; l != nil {
-			delete(c.listeners, id)
-			c.s.removeListenerLocked(l)
-		}
-		if r := c.receivers[id]; r != nil {
-			delete(c.receivers, id)
-			c.s.removeReceiverLocked(r)
-		}
-	})
-	c.pay(spent - paceCost/paceShare) // that is charged already
+	spent := measuring()
+	if l := c.listeners[id]; l != nil {
+		delete(c.listeners, id)
+		c.s.removeListenerLocked(l)
+	}
+	if r := c.receivers[id]; r != nil {
+		delete(c.receivers, id)
+		c.s.removeReceiverLocked(r)
+	}
+	c.pay(spent() - paceCost/paceShare) // that is charged already
 }
 
 // offer takes the segment and the doorbell of o, fds[at] and the next, unless it
