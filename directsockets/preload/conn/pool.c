@@ -24,6 +24,7 @@ static struct ds_lock setup; /* guards all below, the broker and the statistics 
 static bool fork_locked;
 static struct ds_sock *pools[POOLS];
 static unsigned npools;
+static unsigned nmade; /* handles that were ever in use: pages of the others are not touched */
 static struct ds_sock *unused;
 static unsigned segments, kept;
 
@@ -42,7 +43,7 @@ static uint32_t nlater;
 static void recover(void)
 {
 	unused = NULL;
-	for (unsigned i = npools * POOL; i-- > 0;) {
+	for (unsigned i = nmade; i-- > 0;) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 
 		if (s->open)
@@ -105,19 +106,17 @@ struct ds_sock *ds_handle(void)
 	struct ds_sock *s = unused;
 
 	if (!s) {
-		if (npools == POOLS)
-			return NULL;
-		s = REAL(mmap)(NULL, POOL * sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (s == MAP_FAILED)
-			return NULL;
-		pools[npools] = s;
-		for (unsigned i = POOL; i-- > 0;) {
-			s[i].index = npools * POOL + i;
-			s[i].next_free = unused;
-			unused = &s[i];
+		if (nmade == npools * POOL) {
+			if (npools == POOLS)
+				return NULL;
+			s = REAL(mmap)(NULL, POOL * sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			if (s == MAP_FAILED)
+				return NULL;
+			pools[npools++] = s;
 		}
-		npools++;
-		s = unused;
+		s = &pools[nmade / POOL][nmade % POOL];
+		s->index = nmade;
+		__atomic_store_n(&nmade, nmade + 1, __ATOMIC_RELEASE); /* recover finds it whole */
 	}
 	unused = s->next_free;
 	uint32_t index = s->index, id = s->id;
@@ -138,7 +137,7 @@ struct ds_sock *ds_by_id(uint32_t id)
 {
 	uint32_t i = id & (POOL * POOLS - 1);
 
-	if (i / POOL >= npools)
+	if (i >= nmade)
 		return NULL;
 	struct ds_sock *s = &pools[i / POOL][i % POOL];
 	return s->open && s->id == id ? s : NULL;
@@ -171,7 +170,7 @@ static int why_tcp(const struct ds_sock *s)
  * it. */
 void ds_broker_is_new(void)
 {
-	for (unsigned i = 0; i < npools * POOL; i++) {
+	for (unsigned i = 0; i < nmade; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 
 		if (!s->open)
@@ -253,7 +252,7 @@ void ds_offer_once(struct ds_sock *s)
  * less. */
 static void each_shared(int by)
 {
-	for (unsigned i = 0; i < npools * POOL; i++) {
+	for (unsigned i = 0; i < nmade; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 
 		if (!s->open || !s->sh)
@@ -269,7 +268,7 @@ static bool several(void)
 {
 	int n = 0;
 
-	for (unsigned i = 0; i < npools * POOL && n <= 2; i++)
+	for (unsigned i = 0; i < nmade && n <= 2; i++)
 		n += pools[i / POOL][i % POOL].open;
 	return n > 2;
 }
@@ -291,7 +290,7 @@ void ds_fork_prepare(void)
 	if (fork_locked)
 		ds_name_share(ds_fd_keep);
 	each_shared(1);
-	for (unsigned i = 0; i < npools * POOL; i++) {
+	for (unsigned i = 0; i < nmade; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 
 		if (s->open && s->life) /* not one that is being inherited, or made if there is no lock */
@@ -312,7 +311,7 @@ void ds_fork_child(void)
 	ds_me_child();
 	ds_arena_child();
 	ds_config.expedited = ds_config.expedite && ds_expedite();
-	for (unsigned i = 0; i < npools * POOL; i++) {
+	for (unsigned i = 0; i < nmade; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 
 		if (!s->open)
