@@ -211,3 +211,41 @@ func TestUDPGone(t *testing.T) {
 		}
 	}
 }
+
+// TestUDPHandedOn has a receiver hand its socket on while datagrams are in its ring: it still gets
+// them, and what the kernel has.
+func TestUDPHandedOn(t *testing.T) {
+	cfg := directsockets.Config{Broker: startBroker(t)}
+	a, b := listenUDP(t, cfg, "udp4", "127.0.0.1:0"), listenUDP(t, cfg, "udp4", "127.0.0.1:0")
+	flowBetween(t, a, b)
+	const count = 20
+	before := a.Stats().SentDirect
+	send := func(i int) {
+		if _, err := a.WriteTo([]byte{byte(i)}, b.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range count {
+		send(i)
+	}
+	if n := a.Stats().SentDirect - before; n != count {
+		t.Fatalf("%d of %d are in memory", n, count)
+	}
+	file, err := b.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	send(count)
+	_ = b.SetReadDeadline(time.Now().Add(testWait / 3))
+	buf := make([]byte, 10)
+	for i := range count + 1 {
+		n, from, err := b.ReadFrom(buf)
+		if err != nil {
+			t.Fatalf("datagram %d is lost: %v", i, err)
+		}
+		if n != 1 || int(buf[0]) != i || from.String() != a.LocalAddr().String() {
+			t.Fatalf("%v of %v in place of %d", buf[:n], from, i)
+		}
+	}
+}

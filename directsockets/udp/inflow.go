@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"bytes"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -193,6 +194,40 @@ func remove(all *[]*inflow, f *inflow) {
 	}
 }
 
+// kept is a datagram that was in a ring.
+type kept struct {
+	Datagram
+	b []byte
+}
+
+// mostKept is how many bytes of datagrams are kept, each with keptCost. What is more is lost, as it
+// is when the kernel's queue is full.
+const (
+	mostKept = 4 << 20
+	keptCost = 256
+)
+
+// keep has all senders use the kernel, and takes what they have published: the program is given it
+// before what the kernel's socket has.
+func (in *inbound) keep() {
+	in.many = false
+	in.share()
+	b := make([]byte, datagram.MaxLen)
+	for left := mostKept; left > 0; {
+		d, ok := in.take(b)
+		if ok {
+			in.kept = append(in.kept, kept{d, bytes.Clone(b[:d.N])})
+			left -= d.N + keptCost
+			continue
+		}
+		f := in.early()
+		if f == nil {
+			break
+		}
+		f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
+	}
+}
+
 // end ends all flows; why: see drop.
 func (in *inbound) end(why connstats.Why) {
 	in.grants.Lock()
@@ -204,6 +239,9 @@ func (in *inbound) end(why connstats.Why) {
 	in.grants.Unlock()
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	if why == connstats.WhyProgram && !in.ended {
+		in.keep()
+	}
 	in.ended = true
 	for len(in.flows) > 0 {
 		in.drop(in.flows[0], why)

@@ -66,6 +66,8 @@ type inbound struct {
 	ended   bool
 	checked int64
 
+	kept []kept // guarded by mu; what was in the rings when the socket left
+
 	credit   time.Duration // guarded by mu; how long to wait for senders that are publishing,
 	credited int64         // and when that was
 	byKernel uint64        // guarded by mu; datagrams, while there are flows
@@ -108,6 +110,13 @@ func (in *inbound) receive(b []byte) (d Datagram, ok, again bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.install()
+	if len(in.kept) > 0 && !over(&in.s.readUntil) {
+		k := in.kept[0]
+		in.kept[0] = kept{}
+		in.kept = in.kept[1:]
+		k.N = copy(b, k.b)
+		return k.Datagram, true, false
+	}
 	if !in.ended && !over(&in.s.readUntil) {
 		if in.waiting.Load() > 0 {
 			in.share()
