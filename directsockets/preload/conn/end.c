@@ -220,6 +220,17 @@ static bool leaving(struct ds_sock *s)
 	return leads;
 }
 
+/* Who has a lock of s has looked at its descriptor, perhaps before the layer above named another:
+ * waits until that call has gone on. Who takes one from now on finds the other descriptor
+ * (ds_still). */
+static void holders_go_on(struct ds_sock *s)
+{
+	if (ds_tx_take(s, false))
+		ds_unlock(&s->sh->tx_lock, false);
+	if (ds_rx_take(s, false))
+		ds_unlock(&s->sh->rx_lock, false);
+}
+
 void ds_renumbered(struct ds_sock *s)
 {
 	enum { YIELDS = 100, NAPS = 10000 }; /* at least a second, and more on a busy machine */
@@ -237,6 +248,8 @@ void ds_renumbered(struct ds_sock *s)
 		 * descriptor. */
 		for (int i = 0; us && i < YIELDS + NAPS && leaving(s); i++)
 			ds_syscall(i < YIELDS ? SYS_sched_yield : SYS_nanosleep, &(struct timespec){0, 100000}, NULL);
+		if (us && !ds_alone(s))
+			holders_go_on(s);
 	} else if (ds_gate_clear(s, (unsigned)us)) {
 		ds_gate_open(s);
 	} else { /* the wakefd stays readable for all of them */

@@ -112,15 +112,15 @@ void ds_life_demote(struct ds_life *l, int fd) DS_HIDDEN;
 bool ds_life_leave(struct ds_life *l) DS_HIDDEN;
 void ds_life_forget(struct ds_life *l) DS_HIDDEN;
 
-/* Real calls on l while it is UNCOUNTED: ds_life_count counts one that begins (false: it must not;
- * l has a handle now, or is on TCP for good), ds_life_uncount one that has ended. ds_life_moved
+/* Real calls on l while it has no handle: ds_life_count counts one that begins (false: it must not;
+ * l has a handle now, or is no connection yet), ds_life_uncount one that has ended. ds_life_moved
  * counts bytes. Between the two ds_life_shuts comes before a shutdown and ds_life_has_shut after
  * it; ds_life_options if the call has set what ds_options_changed asks for. */
 static inline bool ds_life_count(struct ds_life *l)
 {
 	int state = ds_life_is(l);
 
-	if (__builtin_expect(state != CONN_UNCOUNTED && state != CONN_SETTLING, 0))
+	if (__builtin_expect(state != CONN_UNCOUNTED && state != CONN_SETTLING && state != CONN_PLAIN, 0))
 		return false;
 	if (__builtin_expect(ds_add_shared(&l->calls, 1) & DS_TAKEN_OVER, 0)) {
 		ds_add_shared(&l->calls, -1);

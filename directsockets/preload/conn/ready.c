@@ -21,7 +21,7 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 		r->now |= events & RX_EVENTS;
 		return;
 	}
-	ds_rx_update(s, fd);
+	ds_rx_update(s, ds_mode(&h->rx_mode) == RX_DIRECT ? fd : ds_still(s, fd));
 	switch (ds_mode(&h->rx_mode)) {
 	case RX_DIRECT:
 		if (ds_rx_look(&s->seg, &h->rx) == 1 && (DS_GET(s->lowat) <= 1 || enough(s)))
@@ -65,7 +65,7 @@ static void ready_tx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 		r->now |= events & TX_EVENTS;
 		return;
 	}
-	ds_tx_update(s, fd);
+	ds_tx_update(s, ds_mode(&h->tx_mode) == TX_DIRECT ? fd : ds_still(s, fd));
 	switch (ds_mode(&h->tx_mode)) {
 	case TX_DIRECT:
 		switch (ds_tx_room(&s->seg, &h->tx)) {
@@ -97,7 +97,7 @@ void ds_tx_attend(struct ds_sock *s, int fd)
 
 	if (mode >= TX_BACK || !((ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK) || ds_mode(&s->sh->gone)) || !ds_tx_take(s, alone))
 		return;
-	ds_tx_update(s, fd);
+	ds_tx_update(s, ds_still(s, fd));
 	ds_unlock(&s->sh->tx_lock, alone);
 }
 

@@ -63,8 +63,10 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		return -1;
 	}
 	int before = ds_mode(&h->rx_mode);
-	if (__builtin_expect(before != RX_DIRECT, 0))
+	if (__builtin_expect(before != RX_DIRECT, 0)) {
+		fd = ds_still(s, fd);
 		ds_rx_update(s, fd);
+	}
 	switch (ds_mode(&h->rx_mode)) {
 	case RX_SHADOW:
 	case RX_CATCH_UP:
@@ -92,13 +94,13 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			} else if (n == DS_FAULT) {
 				errno = EFAULT;
 			} else if (n != DS_AGAIN || ds_mode(&h->rx_mode) == RX_REST || ds_left(s)) {
-				ds_rx_update(s, fd);
+				ds_rx_update(s, ds_still(s, fd));
 				errno = ESTALE;
 			}
 			n = -1;
 		}
 		if (peek && n > 0)
-			n += peek_behind(s, fd, c, flags, n);
+			n += peek_behind(s, ds_still(s, fd), c, flags, n);
 		break;
 	case RX_ENDED:
 		n = 0;

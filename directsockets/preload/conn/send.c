@@ -88,6 +88,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		return -1;
 	}
 	if (__builtin_expect(ds_mode(&h->tx_mode) == TX_SHADOW || ds_mode(&h->gone), 0)) {
+		fd = ds_still(s, fd);
 		ds_tx_update(s, fd);
 		if (ds_mode(&h->tx_mode) == TX_SHADOW)
 			promote(s, fd);
@@ -109,7 +110,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			ds_break(s);
 			err = ECONNRESET;
 		} else if (n == DS_STOPPED || (ds_seg_peer_attention(&s->seg) & (DS_FALLEN_BACK | DS_CLOSED | DS_RESET))) {
-			ds_tx_update(s, fd);
+			ds_tx_update(s, ds_still(s, fd));
 			*shadow = ds_mode(&h->tx_mode) == TX_BACK;
 			err = n > 0 || *shadow ? 0 : EAGAIN;
 		} else if (n < 0) {
@@ -117,7 +118,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		}
 		break;
 	case TX_RETURNING:
-		ds_tx_update(s, fd);
+		ds_tx_update(s, ds_still(s, fd));
 		*shadow = ds_mode(&h->tx_mode) == TX_BACK;
 		err = *shadow ? 0 : EAGAIN;
 		break;
@@ -166,6 +167,7 @@ static void give_up(struct ds_sock *s, int fd)
 
 	if (!ds_tx_take(s, alone))
 		return;
+	fd = ds_still(s, fd);
 	ds_tx_update(s, fd);
 	if (ds_mode(&s->sh->tx_mode) == TX_DIRECT && !ds_tx_room(&s->seg, &s->sh->tx)) {
 		if (ds_tx_end(&s->seg, &s->sh->tx, &s->sh->attention, DS_DEMOTE) == 0) {

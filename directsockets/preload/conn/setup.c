@@ -310,6 +310,7 @@ __attribute__((noinline)) static void tick(struct ds_sock *s, int fd)
 	if (!ds_setup_try())
 		return; /* next time */
 	int saved = errno;
+	fd = ds_still(s, fd);
 	if (s->phase == CLAIMED)
 		ds_broker_read();
 	if (s->phase == GRANTED && !is_ours(s)) {

@@ -1,6 +1,6 @@
 // The handles of connections, and what other threads do while they are made. A fork: the child has
 // each of them whole, or not at all. A close: the handle is that of the connection and not of what
-// has the number next.
+// has the number next, from which nothing is received either.
 #include "ends.h"
 
 #include <pthread.h>
@@ -116,6 +116,84 @@ static void renumbered(bool has)
 	close(thief);
 }
 
+// A client that has offered, whose thread receives, and what it has when its descriptor is closed.
+static struct side client;
+static int kept;
+static bool closed, reused;
+
+static int still_client(struct ds_sock *s, int fd) { return s == client.s && __atomic_load_n(&closed, __ATOMIC_SEQ_CST) ? kept : fd; }
+
+static void *receives(void *got)
+{
+	char b[8];
+
+	*(ssize_t *)got = get(&client, b, 3, 0);
+	return NULL;
+}
+
+// Holds the lock of rx until another thread waits for it, and some time more; p: a bool, for that it
+// holds the lock.
+static void *holds(void *p)
+{
+	CHECK(ds_rx_take(client.s, false), "the lock of rx");
+	__atomic_store_n((bool *)p, true, __ATOMIC_SEQ_CST);
+	while (!(DS_GET(client.s->sh->rx_lock.word) & DS_WAITERS))
+		usleep(1000);
+	for (int i = 0; i < 100 && !DS_GET(reused); i++)
+		usleep(1000);
+	ds_unlock(&client.s->sh->rx_lock, false);
+	return NULL;
+}
+
+// A thread that receives has looked at its descriptor after it slept, and does not have the lock of
+// rx yet, when another thread closes that, and its number gets to be another socket's.
+static void closed_meanwhile(void)
+{
+	static const struct ds_notices above = {nothing, nothing, still_client, NULL};
+	pthread_t receiver, holder;
+	ssize_t got = -1;
+	bool held = false;
+	int thief[2];
+	char b[8];
+
+	connect_to(&client);
+	int server = accept(listener, NULL, NULL);
+	for (int i = 0; i < 1000 && ds_phase_of(client.s) != OFFERED; i++, usleep(1000))
+		CHECK(put(&client, "x", 1, 0) == 1, "%s", strerror(errno));
+	CHECK(ds_phase_of(client.s) == OFFERED, "phase %d", client.s->phase);
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, thief) == 0 && write(thief[1], "new", 3) == 3, "%s", strerror(errno));
+	kept = dup(client.fd);
+	ds_tell(&above);
+	pthread_create(&receiver, NULL, receives, &got);
+	for (bool leads = false; !leads; usleep(20000)) { // then it sleeps
+		ds_own_again(&client.s->arming);
+		leads = client.s->leading;
+		ds_own_unlock(&client.s->arming);
+	}
+	pthread_create(&holder, NULL, holds, &held);
+	while (!__atomic_load_n(&held, __ATOMIC_SEQ_CST))
+		usleep(1000);
+	__atomic_store_n(&client.s->sh->rx_shut, 1, __ATOMIC_SEQ_CST); // as ds_shutdown does
+	shutdown(client.fd, SHUT_RDWR);
+	while (!(DS_GET(client.s->sh->rx_lock.word) & DS_WAITERS))
+		usleep(1000);
+	__atomic_store_n(&closed, true, __ATOMIC_SEQ_CST);
+	ds_renumbered(client.s);
+	dup2(thief[0], client.fd);
+	DS_SET(reused, true);
+	pthread_join(holder, NULL);
+	pthread_join(receiver, NULL);
+	CHECK(got == 0, "%zd bytes", got);
+	CHECK(recv(thief[0], b, 3, MSG_DONTWAIT) == 3, "what the next socket of the number had is gone");
+	ds_tell(NULL);
+	ds_close(client.s, kept);
+	close(kept);
+	close(client.fd);
+	close(server);
+	close(thief[0]);
+	close(thief[1]);
+}
+
 int main(void)
 {
 	char path[64];
@@ -128,6 +206,7 @@ int main(void)
 	renumbered(false);
 	for (int i = 0; i < 4; i++) // what these connections, and what had their numbers, leave behind
 		close(accept(listener, NULL, NULL));
+	closed_meanwhile();
 	connect_to(&c);
 	accept_from(&s);
 	CHECK(c.s->index < 2, "%u", c.s->index);

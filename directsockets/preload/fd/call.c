@@ -36,6 +36,35 @@ static inline struct call known(struct conn *c, int fd, int before)
 	return k;
 }
 
+/* Begins *k on c, which w named: makes its handle, if it is connected. That takes time, in which
+ * another thread may close fd: the call is on c all the same. False: w does not name c any more. */
+static bool begin_making(struct call *k, struct conn *c, int fd, uintptr_t w)
+{
+	int before = ds_critical_enter();
+
+	conn_hold(c);
+	if (fd_word(fd) != w) {
+		conn_put(c);
+		ds_critical_leave(before);
+		return false;
+	}
+	conn_completed(c, fd);
+	if (ds_life_counts(&c->life)) {
+		*k = known(c, conn_still(c, fd), before);
+		k->late = true;
+		return true;
+	}
+	if (ds_life_count(&c->life)) {
+		k->slot = ds_cleanup_push(uncounted_jumped, c);
+		k->early = c;
+		k->late = true;
+	} else {
+		conn_put(c);
+	}
+	ds_critical_leave(before);
+	return true;
+}
+
 /* As begin, which found that w may change, or that conn/ may not know its conn. Until that is held
  * another thread may close fd, and open it again: then it may be another connection, and w its
  * word, too. What was seen of it before counts for nothing. */
@@ -45,7 +74,12 @@ static __attribute__((noinline)) struct call begin_slowly(int fd, uintptr_t w)
 	struct conn *c = word_conn(w);
 
 	for (;;) {
-		if (conn_is(c) != CONN_KNOWN && uncounted_begin(&k, c, fd, w))
+		int state = conn_is(c);
+		if (state == CONN_CONNECTING || state == CONN_UNCOUNTED) {
+			begin_making(&k, c, fd, w);
+			return k;
+		}
+		if (state != CONN_KNOWN && (state != CONN_SETTLING || uncounted_count(&k, c, fd, w)))
 			return k;
 		int before = ds_critical_enter();
 		conn_hold(c);
@@ -108,6 +142,8 @@ static void grow(struct call *k, int fd)
 	struct conn *c = k->early;
 
 	ds_life_settle(&c->life, fd);
+	k->late = true;
+	fd = conn_still(c, fd);
 	if (conn_is(c) != CONN_KNOWN || is_stream(c, fd))
 		return;
 	int before = ds_critical_enter();
@@ -129,7 +165,7 @@ struct call call_waiting(int fd, uintptr_t w, bool waits)
 	int saved = errno;
 
 	if (__builtin_expect(k.early != NULL, 0) && waits && !ds_life_nonblock(&k.early->life))
-		grow(&k, fd);
+		grow(&k, call_fd(&k, fd));
 	errno = saved;
 	return k;
 }
@@ -179,6 +215,7 @@ bool call_waited(struct call *k, int *fd)
 	errno = saved;
 	if (got <= 0)
 		grow(k, *fd);
+	*fd = call_fd(k, *fd);
 	return true;
 }
 

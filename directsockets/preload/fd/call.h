@@ -10,6 +10,7 @@ struct call {
 	int slot;	    /* of ds_cleanup_push */
 	struct conn *early; /* with c NULL: the real call is counted here */
 	bool waits;	    /* call_wait comes before it */
+	bool late;	    /* the call began to make a handle, or waited for one: its descriptor may be another socket's by now */
 };
 
 /* Counts *k, a real call on c, which is uncounted and w. False: it has a handle. */
@@ -41,12 +42,21 @@ struct call call_begin(int fd, uintptr_t word) DS_HIDDEN;
 struct call call_begin_any(int fd, uintptr_t word) DS_HIDDEN;
 void call_end(struct call *k) DS_HIDDEN;
 
+/* The descriptor by which call k, which began on fd, goes on: another thread may have closed fd while
+ * the call began, and its number be another socket's. */
+static inline int call_fd(const struct call *k, int fd)
+{
+	return __builtin_expect(k->late, 0) ? conn_still(k->early ? k->early : k->c, fd) : fd;
+}
+
 #define CALL_BY(k, fd, begin, ...) \
 	__attribute__((cleanup(call_end))) struct call k = {.slot = -1}; \
 	do { \
 		uintptr_t w_ = fd_word(fd); \
-		if (__builtin_expect(w_ != 0, 0)) \
+		if (__builtin_expect(w_ != 0, 0)) { \
 			k = begin(fd, w_, ##__VA_ARGS__); \
+			fd = call_fd(&k, fd); \
+		} \
 	} while (0)
 #define CALL(k, fd) CALL_BY(k, fd, call_begin)
 /* For the calls that programs make most: if w, a descriptor's word, is 0, PASS jumps to the real
@@ -56,7 +66,9 @@ void call_end(struct call *k) DS_HIDDEN;
 	if (__builtin_expect((w) == 0 && __atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE), 1)) \
 	return REAL_NOW(name)(__VA_ARGS__)
 #define OURS static __attribute__((noinline))
-#define CALL_OF(k, fd, w, begin, ...) __attribute__((cleanup(call_end))) struct call k = begin(fd, w, ##__VA_ARGS__)
+#define CALL_OF(k, fd, w, begin, ...) \
+	__attribute__((cleanup(call_end))) struct call k = begin(fd, w, ##__VA_ARGS__); \
+	fd = call_fd(&k, fd)
 #define CALL_ANY(k, fd) CALL_BY(k, fd, call_begin_any)
 
 /* As CALL, of a call that sleeps until there is data, or room, if waits: it waits first for a

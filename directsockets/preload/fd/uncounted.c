@@ -62,21 +62,3 @@ void uncounted_jumped(void *p)
 	ds_life_uncount(&c->life);
 	conn_put(c);
 }
-
-bool uncounted_begin(struct call *k, struct conn *c, int fd, uintptr_t w)
-{
-	int state = conn_is(c);
-
-	if (state == CONN_CONNECTING || state == CONN_UNCOUNTED) {
-		conn_hold(c);
-		if (fd_word(fd) == w)
-			conn_completed(c, fd);
-		conn_put(c);
-		state = conn_is(c);
-	}
-	if (state == CONN_KNOWN)
-		return false;
-	if (state != CONN_UNCOUNTED && state != CONN_SETTLING)
-		return true;
-	return uncounted_count(k, c, fd, w);
-}

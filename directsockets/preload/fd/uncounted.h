@@ -22,9 +22,6 @@ void uncounted_settle_servers(void) DS_HIDDEN;
  * cookie (0: it is not to be had) stay on TCP. True: there were such. */
 bool uncounted_leave(uint64_t cookie) DS_HIDDEN;
 
-/* uncounted_begin begins *k on c, which has no handle; false: it has one now. */
-struct call;
-bool uncounted_begin(struct call *k, struct conn *c, int fd, uintptr_t w) DS_HIDDEN;
 /* A jump leaves a real call on an uncounted conn: struct conn *. */
 void uncounted_jumped(void *c) DS_HIDDEN;
 
