@@ -131,8 +131,8 @@ static void *receives(void *got)
 	return NULL;
 }
 
-// Holds the lock of rx until another thread waits for it, and some time more; p: a bool, for that it
-// holds the lock.
+// Holds the lock of rx until another thread waits for it, and some time more; p: a bool, for that
+// it holds the lock.
 static void *holds(void *p)
 {
 	CHECK(ds_rx_take(client.s, false), "the lock of rx");

@@ -42,8 +42,8 @@ struct call call_begin(int fd, uintptr_t word) DS_HIDDEN;
 struct call call_begin_any(int fd, uintptr_t word) DS_HIDDEN;
 void call_end(struct call *k) DS_HIDDEN;
 
-/* The descriptor by which call k, which began on fd, goes on: another thread may have closed fd while
- * the call began, and its number be another socket's. */
+/* The descriptor by which call k, which began on fd, goes on: another thread may have closed fd
+ * while the call began, and its number be another socket's. */
 static inline int call_fd(const struct call *k, int fd)
 {
 	return __builtin_expect(k->late, 0) ? conn_still(k->early ? k->early : k->c, fd) : fd;
