@@ -19,6 +19,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	_ "exnet/internal/linux"
 )
 
 // Lingers returns the descriptor of a TCP socket that takes an hour to close, or until the test or
