@@ -20,8 +20,8 @@ import (
 )
 
 // listenTimeout is how long a server may take until it listens: an interpreter on a busy
-// machine takes seconds. A server that never listens may still be useful.
-const listenTimeout = 10 * time.Second
+// machine takes many seconds. A server that never listens may still be useful.
+const listenTimeout = 30 * time.Second
 
 // server is a program that runs beside the command.
 type server struct {

@@ -254,9 +254,9 @@ var signs = []string{
 	"corrupt", "differ", "mismatch", "sha256", "checksum", "out of order", "leak",
 }
 
-// nothing matches a counter that has counted nothing, in JSON, perhaps quoted, or in a table: its
-// name is no sign.
-var nothing = regexp.MustCompile(`[\w.]+(\\?":|\s+)0\b`)
+// nothing matches a counter that has counted nothing, in JSON, perhaps quoted, or in a table, and
+// how much a link is to damage (--faults): their names are no sign.
+var nothing = regexp.MustCompile(`[\w.]+(\\?":|\s+)0\b|\bcorrupt=[\d.]+`)
 
 // grave reports whether a line of a test's output has one of the signs.
 func grave(line string) bool {

@@ -144,6 +144,8 @@ func TestGrave(t *testing.T) {
 		`got {"rx_drop_checksum":07}`:                                true,
 		"        corrupt                 0":                          false,
 		"        leaks                   10":                         true,
+		`"faults":"drop=0.01,corrupt=0.001","ok":false`:              false,
+		"drop=0.01,corrupt=0.001: 3 bytes corrupt":                   true,
 	} {
 		if got := grave(line); got != want {
 			t.Errorf("%s: %v, want %v", line, got, want)
