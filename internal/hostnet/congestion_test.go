@@ -36,32 +36,39 @@ func available(t testing.TB) string {
 	return ""
 }
 
-// connect makes a TCP connection to itself and returns what both ends and the
-// listener use.
-func connect(t testing.TB, addr string, d net.Dialer, lc net.ListenConfig) (dialed, accepted, listener string) {
+// ends makes a TCP connection to itself, and returns both ends and the listener, which end with the
+// test.
+func ends(t testing.TB, addr string, d net.Dialer, lc net.ListenConfig) (dialed, accepted *net.TCPConn, listener *net.TCPListener) {
 	t.Helper()
 	ln, err := lc.Listen(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
+	t.Cleanup(func() { ln.Close() })
 	a, err := d.DialContext(t.Context(), "tcp", ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer a.Close()
+	t.Cleanup(func() { a.Close() })
 	b, err := ln.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close()
+	t.Cleanup(func() { b.Close() })
+	return a.(*net.TCPConn), b.(*net.TCPConn), ln.(*net.TCPListener)
+}
+
+// connect returns what both ends of a connection and its listener use.
+func connect(t testing.TB, addr string, d net.Dialer, lc net.ListenConfig) (dialed, accepted, listener string) {
+	t.Helper()
+	a, b, ln := ends(t, addr, d, lc)
 	get := func(name string, err error) string {
 		if err != nil {
 			t.Error(err)
 		}
 		return name
 	}
-	return get(hostnet.CongestionOf(a.(*net.TCPConn))), get(hostnet.CongestionOf(b.(*net.TCPConn))), get(hostnet.CongestionOf(ln.(*net.TCPListener)))
+	return get(hostnet.CongestionOf(a)), get(hostnet.CongestionOf(b)), get(hostnet.CongestionOf(ln))
 }
 
 func TestRootControlCongestion(t *testing.T) {
@@ -103,44 +110,28 @@ func TestRootControlNear(t *testing.T) {
 	if err := open(t, n).LoopbackUp(); err != nil {
 		t.Fatal(err)
 	}
-	// ends connects, settles both ends, and returns what they have.
-	ends := func(control func(string, string, syscall.RawConn) error, limit time.Duration) (has [2]string) {
-		lc := net.ListenConfig{Control: control}
-		ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ln.Close()
-		d := net.Dialer{Control: control}
-		a, err := d.Dial("tcp", ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer a.Close()
-		b, err := ln.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.Close()
-		for i, c := range []net.Conn{a, b} {
-			raw := c.(*net.TCPConn)
-			if err := hostnet.SettleNear(raw, limit); err != nil {
-				t.Error(err)
+	// settled connects, settles both ends, and returns what they have.
+	settled := func(control func(string, string, syscall.RawConn) error, limit time.Duration) (has [2]string) {
+		a, b, _ := ends(t, "127.0.0.1:0", net.Dialer{Control: control}, net.ListenConfig{Control: control})
+		for i, c := range []*net.TCPConn{a, b} {
+			err := hostnet.SettleNear(c, limit)
+			if err == nil {
+				has[i], err = hostnet.CongestionOf(c)
 			}
-			if has[i], err = hostnet.CongestionOf(raw); err != nil {
+			if err != nil {
 				t.Error(err)
 			}
 		}
 		return has
 	}
 	if err := n.Do(func() error {
-		if got := ends(hostnet.ControlNear, time.Hour); got != [2]string{near, near} {
+		if got := settled(hostnet.ControlNear, time.Hour); got != [2]string{near, near} {
 			t.Errorf("a short way: %s, want %s", got, near)
 		}
-		if got := ends(hostnet.ControlNear, 0); got != [2]string{system, system} {
+		if got := settled(hostnet.ControlNear, 0); got != [2]string{system, system} {
 			t.Errorf("a long way: %s, want %s", got, system)
 		}
-		if got := ends(hostnet.ControlCongestion(chosen), 0); got != [2]string{chosen, chosen} {
+		if got := settled(hostnet.ControlCongestion(chosen), 0); got != [2]string{chosen, chosen} {
 			t.Errorf("chosen: %s, want %s", got, chosen)
 		}
 		return nil
