@@ -99,8 +99,12 @@ static int take_over(int how, int old, int new)
 		dup2(new, old);
 	else {
 		close(old);
-		if (fcntl(new, F_DUPFD, old) != old)
-			die("the number is taken");
+		for (int i = 0, got; (got = fcntl(new, F_DUPFD, old)) != old; i++) {
+			if (got < 0 || i == 1000)
+				die("the number is taken");
+			close(got); // the library has the number for a moment, in the other thread
+			nap(1);
+		}
 	}
 	return kept;
 }
