@@ -36,33 +36,35 @@ static inline struct call known(struct conn *c, int fd, int before)
 	return k;
 }
 
-/* Begins *k on c, which w named: makes its handle, if it is connected. That takes time, in which
- * another thread may close fd: the call is on c all the same. False: w does not name c any more. */
-static bool begin_making(struct call *k, struct conn *c, int fd, uintptr_t w)
+/* A call on c, which w named: makes its handle, if it is connected. That takes time, in which
+ * another thread may close fd: the call is on c all the same. If w does not name c any more, it is
+ * none of ours. */
+static struct call begin_making(struct conn *c, int fd, uintptr_t w)
 {
+	struct call k = {.slot = -1};
 	int before = ds_critical_enter();
 
 	conn_hold(c);
 	if (fd_word(fd) != w) {
 		conn_put(c);
 		ds_critical_leave(before);
-		return false;
+		return k;
 	}
 	conn_completed(c, fd);
 	if (ds_life_counts(&c->life)) {
-		*k = known(c, conn_still(c, fd), before);
-		k->late = true;
-		return true;
+		k = known(c, conn_still(c, fd), before);
+		k.late = true;
+		return k;
 	}
 	if (ds_life_count(&c->life)) {
-		k->slot = ds_cleanup_push(uncounted_jumped, c);
-		k->early = c;
-		k->late = true;
+		k.slot = ds_cleanup_push(uncounted_jumped, c);
+		k.early = c;
+		k.late = true;
 	} else {
 		conn_put(c);
 	}
 	ds_critical_leave(before);
-	return true;
+	return k;
 }
 
 /* As begin, which found that w may change, or that conn/ may not know its conn. Until that is held
@@ -75,10 +77,8 @@ static __attribute__((noinline)) struct call begin_slowly(int fd, uintptr_t w)
 
 	for (;;) {
 		int state = conn_is(c);
-		if (state == CONN_CONNECTING || state == CONN_UNCOUNTED) {
-			begin_making(&k, c, fd, w);
-			return k;
-		}
+		if (state == CONN_CONNECTING || state == CONN_UNCOUNTED)
+			return begin_making(c, fd, w);
 		if (state != CONN_KNOWN && (state != CONN_SETTLING || uncounted_count(&k, c, fd, w)))
 			return k;
 		int before = ds_critical_enter();

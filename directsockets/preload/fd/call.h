@@ -10,7 +10,7 @@ struct call {
 	int slot;	    /* of ds_cleanup_push */
 	struct conn *early; /* with c NULL: the real call is counted here */
 	bool waits;	    /* call_wait comes before it */
-	bool late;	    /* the call began to make a handle, or waited for one: its descriptor may be another socket's by now */
+	bool late;	    /* a handle was made, or waited for: call_fd */
 };
 
 /* Counts *k, a real call on c, which is uncounted and w. False: it has a handle. */
