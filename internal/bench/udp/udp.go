@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,11 +35,15 @@ var source embed.FS
 var Measure = measure.Measure{
 	Name: "udp", About: "UDP between two programs, with exn-run and without",
 	Long: `Measures UDP between two programs on loopback, by the kernel (path kernel) and
-under exn-run --loopback (path direct), in interleaved runs: half a round trip, and
-datagrams one way as fast as the sender can, of which it says how many were sent,
-received and lost. Their rate is that of those received. It takes a C compiler.`,
+under exn-run --loopback (path direct; path reliable: with the rule "reliable"), in
+interleaved runs: half a round trip; datagrams one way as fast as the sender can, of
+which it says how many were sent, received and lost, and whose rate is that of those
+received; and the highest rate of which none is lost (RFC 2544), by trials of a fifth
+of a run's time. It takes a C compiler.`,
 	Examples: `dsbench udp
     14 bytes to and fro, 64 and 1,400 bytes one way, 5 runs of a second each
+taskset -c 0,9 dsbench udp
+    the same on these two CPUs
 dsbench udp --runs 10 --duration 2s --json
     the same for longer, as JSON`,
 	Define: func(fs *pflag.FlagSet) measure.Run { return define(fs) },
@@ -79,10 +86,21 @@ var parts = []struct {
 	{"pingpong", "udp-pingpong", "us", 14},
 	{"oneway", "udp-oneway", "Mmsg/s", 64},
 	{"oneway", "udp-oneway", "Mmsg/s", 1400},
+	{"lossless", "udp-lossless", "Mmsg/s", 64},
+	{"lossless", "udp-lossless", "Mmsg/s", 1400},
 }
 
-// paths are without and with exn-run.
-var paths = []string{"kernel", "direct"}
+// paths are without exn-run, with it, and with its rule that has a sender wait for room.
+var paths = []struct {
+	name    string
+	argv    []string // what the program runs under, after exn-run's path
+	rules   string   // of the file that --rules names
+	control bool
+}{
+	{name: "kernel", control: true},
+	{name: "direct", argv: []string{"--loopback"}},
+	{name: "reliable", argv: []string{"--loopback"}, rules: "direct * * * * proto=udp reliable\n"},
+}
 
 // row is a path's figure of a part.
 type row struct {
@@ -108,8 +126,12 @@ func (r *row) take(out string) (float64, error) {
 	return 0, fmt.Errorf("udpbench has printed %q", out)
 }
 
-// limit is how long a run of the program may take beside its duration.
-const limit = time.Minute
+// limit is how long a run of the program may take beside its duration, which the trials of a part
+// may take so often.
+const (
+	limit  = time.Minute
+	trials = 5
+)
 
 // Take measures what the options ask for, and prints it.
 func (o *options) Take(ctx context.Context, env measure.Env) (err error) {
@@ -119,14 +141,14 @@ func (o *options) Take(ctx context.Context, env measure.Env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, tempdir.Remove(dir)) }()
-	program, err := cbuild.Source{Name: "udpbench", Files: source, Flags: []string{"-std=gnu11", "-O2"}}.BuildIn(ctx, dir)
+	program, err := cbuild.Source{Name: "udpbench", Files: source, Flags: []string{"-std=gnu11", "-O2"}, Libs: []string{"-lm"}}.BuildIn(ctx, dir)
 	if err != nil {
 		return err
 	}
 	if err := measure.Prepare(ctx, o.exnRun); err != nil { // what it builds is no part of a run
 		return err
 	}
-	rows, err := o.measure(ctx, program, m, d)
+	rows, err := o.measure(ctx, dir, program, m, d)
 	if err != nil {
 		return err
 	}
@@ -136,24 +158,28 @@ func (o *options) Take(ctx context.Context, env measure.Env) (err error) {
 	return o.table(env.Stdout, rows, m, d)
 }
 
-// measure runs the program.
-func (o *options) measure(ctx context.Context, program string, m result.Machine, d coredist.Distance) (rows []row, err error) {
+// measure runs the program. dir is for files of rules.
+func (o *options) measure(ctx context.Context, dir, program string, m result.Machine, d coredist.Distance) (rows []row, err error) {
+	prefixes, err := o.prefixes(dir)
+	if err != nil {
+		return nil, err
+	}
 	for _, p := range parts {
-		var pair [2]row
-		var values [2][]float64
+		set := make([]row, len(paths))
+		values := make([][]float64, len(paths))
 		for i, path := range paths {
-			pair[i].Row = result.Row{
-				Measure: p.measure, Path: path, Size: p.size, Streams: 1, Unit: p.unit, Control: paths[0], Distance: d,
+			set[i].Row = result.Row{
+				Measure: p.measure, Path: path.name, Size: p.size, Streams: 1, Unit: p.unit, Control: paths[0].name, Distance: d,
 				Placement: fmt.Sprintf("%d,%d", o.cpus[0], o.cpus[1]), Duration: o.duration.Seconds(), Machine: m,
 			}
 		}
 		for range o.runs {
 			for i := range paths {
-				out, err := o.run(ctx, program, i == 1, p.name, p.size)
+				out, err := o.run(ctx, prefixes[i], program, p.name, p.size)
 				if err != nil {
 					return nil, err
 				}
-				v, err := pair[i].take(out)
+				v, err := set[i].take(out)
 				if err != nil {
 					return nil, err
 				}
@@ -162,22 +188,39 @@ func (o *options) measure(ctx context.Context, program string, m result.Machine,
 		}
 		control := stats.Summarize(values[0]).Median
 		for i := range paths {
-			median := pair[i].Take(values[i])
-			pair[i].Ratio = result.Rounded(median / control)
-			rows = append(rows, pair[i])
+			set[i].Ratio = result.Rounded(set[i].Take(values[i]) / control)
 		}
+		rows = append(rows, set...)
 	}
 	return rows, nil
 }
 
-// run runs a part of the program once.
-func (o *options) run(ctx context.Context, program string, direct bool, part string, size int) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit+o.duration)
-	defer cancel()
-	argv := []string{program, strconv.Itoa(o.cpus[0]), strconv.Itoa(o.cpus[1]), part, strconv.Itoa(size), strconv.Itoa(int(o.duration / time.Millisecond))}
-	if direct {
-		argv = append([]string{o.exnRun, "--loopback", "--"}, argv...)
+// prefixes are what the program runs under, by path.
+func (o *options) prefixes(dir string) ([][]string, error) {
+	all := make([][]string, len(paths))
+	for i, p := range paths {
+		if p.control {
+			continue
+		}
+		all[i] = append([]string{o.exnRun}, p.argv...)
+		if p.rules != "" {
+			file := filepath.Join(dir, p.name+".rules")
+			if err := os.WriteFile(file, []byte(p.rules), 0o600); err != nil {
+				return nil, err
+			}
+			all[i] = append(all[i], "--rules", file)
+		}
+		all[i] = append(all[i], "--")
 	}
+	return all, nil
+}
+
+// run runs a part of the program once.
+func (o *options) run(ctx context.Context, prefix []string, program, part string, size int) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit+trials*o.duration)
+	defer cancel()
+	argv := append(slices.Clone(prefix), program, strconv.Itoa(o.cpus[0]), strconv.Itoa(o.cpus[1]), part, strconv.Itoa(size),
+		strconv.Itoa(int(o.duration/time.Millisecond)))
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -192,17 +235,17 @@ func (o *options) run(ctx context.Context, program string, direct bool, part str
 // table writes a table for people.
 func (o *options) table(w io.Writer, rows []row, m result.Machine, d coredist.Distance) error {
 	var b strings.Builder
-	result.Wrap(&b, fmt.Sprintf("UDP between two programs on loopback, by the kernel and under exn-run (direct), %s of %v each, interleaved. CPUs %d and %d; %v.",
+	result.Wrap(&b, fmt.Sprintf("UDP between two programs on loopback, by the kernel and under exn-run (direct; reliable, by a rule), %s of %v each, interleaved. CPUs %d and %d; %v.",
 		display.Count(o.runs, "run"), o.duration, o.cpus[0], o.cpus[1], d))
 	result.Wrap(&b, m.String()+".")
-	fmt.Fprintf(&b, "\n%-13s %-7s %5s %9s %-7s %9s %9s %7s %6s %11s %11s %9s %5s\n", "measure", "path", "bytes", "median", "", "min", "max", "spread", "ratio",
+	fmt.Fprintf(&b, "\n%-13s %-8s %5s %9s %-7s %9s %9s %7s %6s %11s %11s %9s %5s\n", "measure", "path", "bytes", "median", "", "min", "max", "spread", "ratio",
 		"sent", "received", "lost", "late")
 	for _, r := range rows {
 		noisy := " "
 		if r.Noisy {
 			noisy = "!"
 		}
-		fmt.Fprintf(&b, "%-13s %-7s %5d %9s %-7s %9s %9s %6s%s %6s", r.Measure, r.Path, r.Size, display.Figure(r.Median), r.Unit, display.Figure(r.Min),
+		fmt.Fprintf(&b, "%-13s %-8s %5d %9s %-7s %9s %9s %6s%s %6s", r.Measure, r.Path, r.Size, display.Figure(r.Median), r.Unit, display.Figure(r.Min),
 			display.Figure(r.Max), display.Percent(r.Spread), noisy, result.Optional(r.Ratio))
 		if r.Sent > 0 {
 			fmt.Fprintf(&b, " %11d %11d %9d %5d", r.Sent, r.Received, r.Lost, r.Late)

@@ -51,13 +51,15 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// The program runs, here on the kernel's path twice.
+// The program runs, here on the kernel's path thrice, and once in each round by the rule.
 func TestMeasure(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip(err)
 	}
-	fake := filepath.Join(t.TempDir(), "exn-run")
-	if err := os.WriteFile(fake, []byte("#!/bin/sh\n[ \"$1\" = --print-env ] && exit 0\nshift 2\nexec \"$@\"\n"), 0o755); err != nil {
+	dir := t.TempDir()
+	fake, said := filepath.Join(dir, "exn-run"), filepath.Join(dir, "said")
+	script := "#!/bin/sh\n[ \"$1\" = --print-env ] && exit 0\nshift\n[ \"$1\" != --rules ] || { cat \"$2\" >>" + said + "; shift 2; }\nshift\nexec \"$@\"\n"
+	if err := os.WriteFile(fake, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	o := &options{runs: 1, duration: 20 * time.Millisecond, exnRun: fake}
@@ -68,7 +70,13 @@ func TestMeasure(t *testing.T) {
 	if err := o.Take(t.Context(), measure.Env{Stdout: &out}); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(out.String(), "udp-oneway"); n != 4 {
-		t.Errorf("%d lines of udp-oneway, want 4:\n%s", n, &out)
+	for _, name := range []string{"udp-oneway", "udp-lossless"} {
+		if n := strings.Count(out.String(), name); n != 6 {
+			t.Errorf("%d lines of %s, want 6:\n%s", n, name, &out)
+		}
+	}
+	rules, err := os.ReadFile(said)
+	if want := strings.Repeat("direct * * * * proto=udp reliable\n", len(parts)); err != nil || string(rules) != want {
+		t.Errorf("rules %q, %v, want %q", rules, err, want)
 	}
 }
