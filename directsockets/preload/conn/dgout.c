@@ -18,8 +18,7 @@ enum {
 	ALIVE_US = 1000,
 	PATIENT = 16,	    /* datagrams by the kernel after which it waits for that */
 	AHEAD = 64,	    /* that the receiver has not taken, after which it waits, too; */
-	ALONE = 64,	    /* to one receiver in a row: it keeps nobody else waiting; else */
-	SHARE = 8,	    /* it waits for an eighth of its time, */
+	SHARE = 8,	    /* it waits for an eighth of its time, if it sends to others, too, */
 	PATIENCE_US = 8000, /* and so long at once */
 	AGAIN_US = 1000000, /* until it is offered again, doubled each time */
 	TRIES = 5,
@@ -170,7 +169,7 @@ static uint64_t patience(struct ds_dgram *d, uint64_t now)
 {
 	uint64_t more = (now - d->earned) / SHARE, most = PATIENCE_US * ds_ticks_us();
 
-	if (d->run >= ALONE)
+	if (d->run >= DS_DG_ALONE)
 		return UINT64_MAX;
 	d->patience = more < most && d->patience + more < most ? d->patience + more : most;
 	d->earned = now;
@@ -186,8 +185,8 @@ static bool catch_up(struct ds_dgram *d, struct ds_dg_out *o, const struct ds_dg
 
 	/* The kernel would drop what the receiver does not take: as for room in the ring, also
 	 * while it sleeps, as what has come for it has woken it. */
-	if (o->lost != UINT64_MAX && !o->brief && o->spare > most)
-		most = o->spare;
+	if (o->lost != UINT64_MAX && !o->brief && ds_dg_spare(o) > most)
+		most = ds_dg_spare(o);
 	if (!most)
 		return false;
 	bool done;

@@ -26,6 +26,7 @@
 enum {
 	DS_DG_FLOWS = 64,  /* to a socket, and from it */
 	DS_DG_DESTS = 32,  /* destinations that a socket remembers */
+	DS_DG_ALONE = 64,  /* datagrams to one of them in a row: it keeps nobody else waiting */
 	DS_DG_SETS = 4,    /* epoll sets that a socket may be in */
 	DS_DG_CONTROL = 256,
 	DS_DG_FREE = -(1 << 30), /* added to the references of a socket that has none */
@@ -56,6 +57,7 @@ struct ds_dg_out {
 	bool open, up;
 	bool reliable; /* by a rule its sender waits for room */
 	bool brief;    /* but not for long: the send shall not block */
+	bool alone;    /* its socket sends to this receiver alone */
 	uint8_t tos, ttl; /* of its datagrams on arrival */
 	uint32_t id;
 	uint64_t lost;	   /* of by_kernel; UINT64_MAX: not known yet */
@@ -263,6 +265,9 @@ struct ds_dg_sent {
 enum { DS_DG_KERNEL = -2 };
 ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s) DS_HIDDEN;
 void ds_dg_has_sent(struct ds_dgram *d, const struct ds_dg_sent *s, unsigned n, size_t bytes) DS_HIDDEN;
+/* How long the sender may wait for the receiver, in ds_ticks: what it has saved, and its call
+ * allows. */
+uint64_t ds_dg_spare(const struct ds_dg_out *o) DS_HIDDEN;
 /* There is no room. Waits as long as the receiver goes on taking, or the sender has time to spare;
  * false: the datagram is dropped. A receiver that took nothing all that time is not waited for
  * again until it does. */

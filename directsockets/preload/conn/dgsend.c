@@ -13,7 +13,8 @@ enum {
 	SECOND_US = 1000000,
 	STUCK_US = 20,	   /* that it waits for room in any case, */
 	SAVED_US = 4,	   /* and what a datagram of a flow adds to that: it saves more than this, so that */
-	CREDIT_US = 20000, /* no sender is slower than by the kernel. This is the most, */
+	CREDIT_US = 100000, /* no sender is slower than by the kernel. This is the most, */
+	OTHERS_US = 20000, /* this at once for a socket that sends to others, too, */
 	BRIEF_US = 4000,   /* and this for a send that shall not block */
 	DRAIN_US = 1000,
 	EAGER = 32,
@@ -30,22 +31,30 @@ static void drain(struct ds_dg_out *o)
 		ds_syscall(SYS_sched_yield);
 }
 
+uint64_t ds_dg_spare(const struct ds_dg_out *o)
+{
+	uint64_t most = (o->brief ? BRIEF_US : o->alone ? CREDIT_US : OTHERS_US) * ds_ticks_us();
+
+	return o->spare < most ? o->spare : most;
+}
+
 bool ds_dg_room(struct ds_dg_out *o)
 {
-	uint64_t queued = ds_dg_queued(&o->seg), taken = o->seg.known, begin, spent, most;
+	uint64_t queued = ds_dg_queued(&o->seg), taken = o->seg.known, begin = ds_ticks(), spent, most;
 
-	if (o->stuck == taken) { /* which costs less than a send by the kernel, and lets the receiver run */
-		ds_syscall(SYS_sched_yield);
-		if (ds_dg_queued(&o->seg) == queued)
-			return false;
-		o->stuck = UINT64_MAX;
-		return true;
+	if (o->stuck == taken) { /* as long as a send by the kernel takes, which also lets the receiver run */
+		do {
+			ds_syscall(SYS_sched_yield);
+			if (ds_dg_queued(&o->seg) != queued) {
+				o->stuck = UINT64_MAX;
+				return true;
+			}
+		} while (ds_ticks() - begin < SAVED_US * ds_ticks_us());
+		return false;
 	}
-	begin = ds_ticks();
-	most = STUCK_US * ds_ticks_us();
-	most = o->spare > most ? o->spare : most;
-	if (o->brief && most > BRIEF_US * ds_ticks_us())
-		most = BRIEF_US * ds_ticks_us();
+	most = ds_dg_spare(o);
+	if (most < STUCK_US * ds_ticks_us())
+		most = STUCK_US * ds_ticks_us();
 	for (unsigned i = 0;; i++) {
 		bool done = ds_dg_queued(&o->seg) != queued || ds_dg_closed(&o->seg) || ds_dg_armed(&o->seg);
 		spent = ds_ticks() - begin;
@@ -156,6 +165,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 			drain(t->flow);
 	} else {
 		t->flow->brief = (flags & MSG_DONTWAIT) || ds_dg_nonblocking(d, fd);
+		t->flow->alone = d->run >= DS_DG_ALONE;
 		struct ds_dg_out *o = ds_dg_flow(d, t);
 
 		total = c.left;

@@ -91,7 +91,8 @@ static void echo(int fd)
 	}
 }
 
-/* Counts the datagrams of each trial, and tells by the pipe what it has found when its end comes. */
+/* Counts the datagrams of each trial, and tells by the pipe what it has found when its end
+ * comes. */
 static void count(int fd, int out)
 {
 	static char b[MOST];
