@@ -13,6 +13,9 @@ enum {
 	BUSY_SHARE = 16,       /* and all in all: a sixteenth of its time, */
 	BUSY_MOST_US = 50000,  /* and this, if it has not for long */
 	SHORT_US = 20,
+	SOFTIRQ_US = 1000, /* what has not come by the kernel then is lost */
+	MOMENT_NS = 50000,
+	LEAST = 512, /* bytes of SO_RCVBUF that a datagram takes at least */
 };
 
 uint32_t ds_dg_flows;
@@ -85,13 +88,26 @@ static void await_idle(struct ds_dgram *d)
 	d->credit -= now - begin < d->credit ? now - begin : d->credit;
 }
 
-void ds_dg_arm_all(struct ds_dgram *d)
+/* Does f have records, due or not? */
+static bool holds(const struct ds_dg_in *f) { return ds_dg_there(&f->seg) || ds_dg_early(&f->seg); }
+
+/* Has f looked at. */
+static void list(struct ds_dgram *d, struct ds_dg_in *f)
+{
+	if (f->listed)
+		return;
+	f->listed = true;
+	d->list[d->nlisted] = f;
+	DS_SET(d->nlisted, d->nlisted + 1);
+}
+
+static void arm(struct ds_dgram *d, uint32_t how)
 {
 	if (!d->awake)
 		return;
 	for (unsigned i = 0; i < d->nlisted; i++)
 		if (d->list[i]->awake)
-			ds_dg_arm(&d->list[i]->seg, true);
+			ds_dg_arm(&d->list[i]->seg, how);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	await_idle(d);
 	unsigned left = 0;
@@ -99,7 +115,7 @@ void ds_dg_arm_all(struct ds_dgram *d)
 		struct ds_dg_in *f = d->list[i];
 
 		f->awake = false;
-		f->listed = ds_dg_there(&f->seg);
+		f->listed = holds(f);
 		if (f->listed)
 			d->list[left++] = f;
 	}
@@ -107,17 +123,84 @@ void ds_dg_arm_all(struct ds_dgram *d)
 	DS_SET(d->awake, 0);
 }
 
-/* Does a thread sleep in the kernel for d, or is about to? */
-static bool asleep(const struct ds_dgram *d)
+/* Those that are armed for a bell may have records by now. */
+void ds_dg_arm_all(struct ds_dgram *d)
 {
-	if (__atomic_load_n(&d->sleepers, __ATOMIC_SEQ_CST))
-		return true;
-	for (int i = 0; i < DS_DG_SETS; i++) {
-		const uint32_t *n = DS_GET(d->sets[i].asleep);
-		if (n && __atomic_load_n(n, __ATOMIC_SEQ_CST))
-			return true;
+	for (unsigned i = 0; i < d->nin && !d->many; i++) {
+		struct ds_dg_in *f = d->flows[i];
+
+		if (f->closed || f->awake || !ds_dg_rung(&f->seg))
+			continue;
+		list(d, f);
+		f->awake = true;
+		DS_SET(d->awake, d->awake + 1);
 	}
-	return false;
+	arm(d, DS_DG_ALL);
+}
+
+/* How many threads sleep in the kernel for d, or are about to? */
+static unsigned asleep(const struct ds_dgram *d)
+{
+	unsigned n = (unsigned)__atomic_load_n(&d->sleepers, __ATOMIC_SEQ_CST);
+
+	for (int i = 0; i < DS_DG_SETS; i++) {
+		const uint32_t *of = DS_GET(d->sets[i].asleep);
+		if (of)
+			n += __atomic_load_n(of, __ATOMIC_SEQ_CST);
+	}
+	return n;
+}
+
+void ds_dg_arm_waiting(struct ds_dgram *d)
+{
+	if (!d->many && d->nin && asleep(d) > 1) {
+		ds_dg_arm_all(d);
+		d->many = true;
+	}
+	arm(d, d->many ? DS_DG_ALL : DS_DG_BELL);
+}
+
+bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
+{
+	bool waits = false, asked = false, empty = false;
+	uint64_t now = 0;
+	char c;
+
+	for (unsigned i = 0; i < d->nlisted; i++) {
+		struct ds_dg_in *f = d->list[i];
+
+		if (!ds_dg_early(&f->seg))
+			continue;
+		if (!asked) {
+			int saved = errno;
+			asked = true;
+			now = ds_ticks() | 1;
+			empty = ds_syscall(SYS_recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) < 0 && errno == EAGAIN;
+			errno = saved;
+		}
+		if (!f->early) {
+			int size = 0;
+			socklen_t n = sizeof size;
+			f->early = now;
+			REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVBUF, &size, &n);
+			f->enough = d->by_kernel + (unsigned)size / LEAST;
+		}
+		if (now - f->early >= SOFTIRQ_US * ds_ticks_us() && (empty || d->by_kernel > f->enough)) {
+			ds_dg_give_up(&f->seg);
+			f->early = 0;
+		} else {
+			waits = true;
+		}
+	}
+	return waits && empty;
+}
+
+void ds_dg_moment(void)
+{
+	int saved = errno;
+
+	ds_syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = MOMENT_NS}, NULL);
+	errno = saved;
 }
 
 void ds_dg_enqueue(struct ds_dg_set *s)
@@ -134,8 +217,9 @@ void ds_dg_enqueue(struct ds_dg_set *s)
 
 void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f)
 {
-	f->taken++;
-	__atomic_store_n(&f->seg.in->taken, f->taken, __ATOMIC_RELEASE);
+	ds_dg_count(&f->seg);
+	if (holds(f))
+		list(d, f);
 	if (f->awake || f->closed || d->hard || (d->wants && !f->sampled))
 		return;
 	/* Before the look at who sleeps: one who is counted after that finds d queued, and
@@ -143,16 +227,15 @@ void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f)
 	for (int i = 0; i < DS_DG_SETS; i++)
 		ds_dg_enqueue(&d->sets[i]);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (asleep(d))
+	if (asleep(d)) {
+		ds_dg_arm_all(d);
+		d->many = true;
 		return;
-	if (!f->listed) {
-		f->listed = true;
-		d->list[d->nlisted] = f;
-		DS_SET(d->nlisted, d->nlisted + 1);
 	}
+	list(d, f);
 	f->awake = true;
 	DS_SET(d->awake, d->awake + 1);
-	ds_dg_arm(&f->seg, false);
+	ds_dg_arm(&f->seg, DS_DG_AWAKE);
 	if (f->entry && DS_GET(f->entry->mode) != DS_MODE_DIRECT)
 		ds_stats_direct(f->entry, DS_PATH_MEMORY);
 }
@@ -167,7 +250,7 @@ void ds_dg_found_nothing(struct ds_dgram *d)
 {
 	for (unsigned i = 0; i < d->nlisted; i++)
 		if (d->list[i]->awake)
-			__atomic_store_n(&d->list[i]->seg.in->dry, d->list[i]->read, __ATOMIC_RELEASE);
+			ds_dg_was_dry(&d->list[i]->seg, d->list[i]->read);
 }
 
 /* ---- the end of a flow -------------------------------------------------------------- */
@@ -180,8 +263,10 @@ void ds_dg_in_close(struct ds_dgram *d, struct ds_dg_in *f, int why)
 	if (f->awake)
 		DS_SET(d->awake, d->awake - 1);
 	f->awake = false;
-	ds_dg_arm(&f->seg, true);
+	ds_dg_arm(&f->seg, DS_DG_ALL);
 	ds_dg_close(&f->seg);
+	if (holds(f))
+		list(d, f);
 	if (f->entry && why)
 		ds_stats_say(f->entry, DS_MODE_DEMOTED, why);
 }
@@ -211,7 +296,7 @@ void ds_dg_in_sweep(struct ds_dgram *d)
 
 		if (dead(f) || ((f->closed || f->seg.broken || ds_dg_left(&f->seg)) && !ds_dg_busy(&f->seg)))
 			ds_dg_in_close(d, f, f->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
-		if (!f->closed || (f->listed && d->nlisted && ds_dg_there(&f->seg))) {
+		if (!f->closed || (f->listed && d->nlisted && holds(f))) {
 			d->flows[left++] = f;
 			continue;
 		}
@@ -240,7 +325,7 @@ struct ds_dg_in *ds_dg_pick(struct ds_dgram *d)
 		struct ds_dg_in *f = d->list[i];
 
 		if (!ds_dg_there(&f->seg)) {
-			if (!f->awake) { /* nothing comes any more */
+			if (!f->awake && !ds_dg_early(&f->seg)) { /* nothing comes any more */
 				f->listed = false;
 				DS_SET(d->nlisted, d->nlisted - 1);
 				d->list[i--] = d->list[d->nlisted];
@@ -284,7 +369,7 @@ uint64_t ds_dg_arrivals(struct ds_dgram *d)
 	if (!ds_dg_inward(d) || ds_own_lock(&d->in) == DS_NESTED)
 		return 0;
 	for (unsigned i = 0; i < d->nin; i++)
-		n += ds_dg_arrived(&d->flows[i]->seg);
+		n += ds_dg_arrived(&d->flows[i]->seg) + d->flows[i]->seg.given_up;
 	ds_own_unlock(&d->in);
 	return n;
 }
@@ -314,7 +399,7 @@ static void look_dry(struct ds_dgram *d, int fd)
 		struct ds_dg_in *f = d->list[i];
 		uint64_t n = ds_dg_by_kernel(&f->seg);
 
-		wanted |= f->awake && n != f->taken && n != DS_GET(f->seg.in->dry);
+		wanted |= f->awake && n != f->seg.taken && n != DS_GET(f->seg.in->dry);
 	}
 	if (!wanted)
 		return;
@@ -327,11 +412,19 @@ static void look_dry(struct ds_dgram *d, int fd)
 
 void ds_dg_rest(struct ds_dgram *d, int fd)
 {
-	if (!DS_GET(d->awake) || ds_own_lock(&d->in) == DS_NESTED)
+	if ((!DS_GET(d->nlisted) && (DS_GET(d->many) || !ds_dg_inward(d) || asleep(d) <= 1)) || ds_own_lock(&d->in) == DS_NESTED)
 		return;
 	look_dry(d, fd);
-	ds_dg_arm_all(d);
+	ds_dg_arm_waiting(d);
+	bool early = ds_dg_await_kernel(d, fd);
 	ds_own_unlock(&d->in);
+	while (early) {
+		ds_dg_moment();
+		if (ds_own_lock(&d->in) == DS_NESTED)
+			return;
+		early = ds_dg_await_kernel(d, fd);
+		ds_own_unlock(&d->in);
+	}
 }
 
 void ds_dg_sleep(struct ds_dgram *d, int fd)

@@ -159,6 +159,8 @@ static bool settled(struct ds_dg_out *o, const struct ds_dg_dest *dest, uint64_t
 		return true;
 	if (now - o->last < DRY_US * ds_ticks_us() || !ds_dg_dry(&o->seg, dest->by_kernel, &taken))
 		return false;
+	if (o->lost == UINT64_MAX)
+		o->seg.base = dest->by_kernel - taken;
 	o->lost = dest->by_kernel - taken;
 	return true;
 }
@@ -254,9 +256,14 @@ struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 	}
 	if (__builtin_expect(o->lost != UINT64_MAX && ds_dg_settled(&o->seg, dest->by_kernel, o->lost), 1)) {
 		o->unsettled = 0;
-		return ds_dg_armed(&o->seg) ? NULL : o;
+		return ds_dg_armed(&o->seg) && !ds_dg_unsettled_too(&o->seg) ? NULL : o;
 	}
-	if (!settled(o, dest, ds_ticks()) && !(impatient(o, dest) && catch_up(d, o, dest)))
+	bool all = settled(o, dest, ds_ticks());
+	if (o->lost != UINT64_MAX && ds_dg_unsettled_too(&o->seg)) { /* which says AFTER, or is the bell */
+		o->unsettled = 0;
+		return o;
+	}
+	if (!all && !(impatient(o, dest) && catch_up(d, o, dest)))
 		return NULL;
 	o->unsettled = 0;
 	return ds_dg_armed(&o->seg) ? NULL : o;

@@ -11,7 +11,8 @@
  *   dgpeer.c    whether the other end of a flow still has its address
  *
  * A flow to a socket is awake (not armed) or armed. Awake flows are looked at; an armed one goes by
- * the kernel. It wakes when a datagram from it has come by the kernel, and nobody sleeps there.
+ * the kernel, if it is armed for a bell but for what follows a first datagram. It wakes when a
+ * datagram from it has come by the kernel, and nobody sleeps there.
  *
  * Locks: setup before in before out; none is held in a call that may wait. */
 #ifndef DS_DGRAM_H
@@ -43,7 +44,8 @@ struct ds_dg_in {
 	uint64_t cookie; /* that of this socket: as the broker knows it or, if it does not say, the kernel when the flow began */
 	bool sampled;	/* control is what the kernel says with a datagram of this sender */
 	uint64_t read;	/* of by_kernel, before a receive */
-	uint64_t taken;
+	uint64_t early; /* since when a record waits for what comes by the kernel, in ds_ticks; 0: none does; */
+	uint64_t enough; /* and how many have come by the kernel when its queue holds none from before that */
 	struct ds_entry *entry;
 	uint64_t *counters;
 	uint16_t length;
@@ -138,6 +140,8 @@ struct ds_dgram {
 	uint64_t credit, credited; /* how long it may wait for senders that publish, and when that was */
 	unsigned row; /* about how many datagrams of flows come until there is none */
 	unsigned awake; /* flows that are */
+	bool many; /* several threads have waited for it: no bells any more */
+	uint64_t by_kernel; /* datagrams that came so, while it has flows */
 	struct ds_dg_in *flows[DS_DG_FLOWS], *list[DS_DG_FLOWS];
 
 	struct ds_lock out;
@@ -287,6 +291,14 @@ void ds_dg_in_sweep(struct ds_dgram *d) DS_HIDDEN;
 struct ds_dg_in *ds_dg_from(struct ds_dgram *d, const uint8_t addr[16], uint16_t port) DS_HIDDEN;
 /* Arms all flows that are awake, and waits for those that are publishing. */
 void ds_dg_arm_all(struct ds_dgram *d) DS_HIDDEN;
+/* The same for the caller, who is counted as one that waits. With more than one no flow is armed
+ * for a bell, from now on. */
+void ds_dg_arm_waiting(struct ds_dgram *d) DS_HIDDEN;
+/* Some record waits for a datagram by the kernel, which fd does not have: true, and the caller
+ * looks again before it sleeps. If that has not come for a while, the record is due. */
+bool ds_dg_await_kernel(struct ds_dgram *d, int fd) DS_HIDDEN;
+/* With no lock: between two such looks. */
+void ds_dg_moment(void) DS_HIDDEN;
 /* Reads by_kernel of the flows that are awake; notes that a receive after that found nothing. */
 void ds_dg_before(struct ds_dgram *d) DS_HIDDEN;
 void ds_dg_found_nothing(struct ds_dgram *d) DS_HIDDEN;

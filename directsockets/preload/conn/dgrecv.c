@@ -149,6 +149,7 @@ static bool take(struct ds_dgram *d, struct ds_dg_in *f, struct msghdr *h, int f
 		return true;
 	ds_dg_take(&f->seg, &m);
 	f->moved = true;
+	f->early = 0;
 	ds_bump(ds_dg_moved, 2, 1);
 	ds_bump(f->counters, DS_C_RECEIVED, m.len);
 	ds_bump(f->counters, m.len <= DS_DG_SLOT ? DS_C_RX_VELO_LAST : DS_C_RX_INFO, 1);
@@ -166,6 +167,7 @@ static void note(struct ds_dgram *d, const struct msghdr *k, ssize_t rc, int fla
 	if (flags & (MSG_PEEK | MSG_ERRQUEUE) || !ds_dg_address(d, k->msg_name, k->msg_namelen, addr, &port))
 		return;
 	struct ds_dg_in *f = ds_dg_from(d, addr, port);
+	d->by_kernel++;
 	if (!f)
 		return;
 	if (d->wants)
@@ -357,7 +359,10 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 		if (d->awake && ((flags & MSG_DONTWAIT) || ds_dg_nonblocking(d, fd))) {
 			rc = now(d, fd, h, flags);
 			int saved = errno;
+			bool due = rc < 0 && saved == EAGAIN && (ds_dg_await_kernel(d, fd), ds_dg_peeked(d));
 			ds_own_unlock(&d->in);
+			if (due)
+				continue;
 			errno = saved;
 			return rc;
 		}
@@ -372,11 +377,13 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 		/* Counted first, so that no other thread wakes a flow; then all are armed. */
 		__atomic_add_fetch(&d->sleepers, 1, __ATOMIC_SEQ_CST);
 		ds_dg_in_check(d);
-		ds_dg_arm_all(d);
-		bool more = d->nlisted && ds_dg_pick(d);
+		ds_dg_arm_waiting(d);
+		bool early = d->nlisted && ds_dg_await_kernel(d, fd), more = d->nlisted && ds_dg_pick(d);
 		ds_own_unlock(&d->in);
-		if (more) {
+		if (more || (early && !(flags & MSG_DONTWAIT) && !ds_dg_nonblocking(d, fd))) {
 			ds_dg_awoke(d);
+			if (!more)
+				ds_dg_moment();
 			continue;
 		}
 		rc = sleeping(d, fd, h, flags);

@@ -17,6 +17,8 @@ enum {
 	OTHERS_US = 20000, /* this at once for a socket that sends to others, too, */
 	BRIEF_US = 4000,   /* and this for a send that shall not block */
 	DRAIN_US = 1000,
+	SOFTIRQ_US = 1000, /* in which the kernel has given a datagram to its receiver */
+	BELL_US = 200000,  /* after which one that was to wake the receiver may be lost */
 	EAGER = 32,
 	TRAIN_MOST = 64,   /* datagrams of one send, as in the kernel */
 	WAIT = -3,
@@ -56,7 +58,7 @@ bool ds_dg_room(struct ds_dg_out *o)
 	if (most < STUCK_US * ds_ticks_us())
 		most = STUCK_US * ds_ticks_us();
 	for (unsigned i = 0;; i++) {
-		bool done = ds_dg_queued(&o->seg) != queued || ds_dg_closed(&o->seg) || ds_dg_armed(&o->seg);
+		bool done = ds_dg_queued(&o->seg) != queued || ds_dg_closed(&o->seg) || (ds_dg_armed(&o->seg) && !ds_dg_unsettled_too(&o->seg));
 		spent = ds_ticks() - begin;
 		if (done || spent > most) {
 			o->spare -= spent < o->spare ? spent : o->spare;
@@ -72,20 +74,25 @@ bool ds_dg_room(struct ds_dg_out *o)
 
 /* Sends one datagram of n bytes at the cursor: as ds_dg_send, but drops it in place of DS_DG_FULL,
  * unless a rule says that the sender waits. */
-static int one(struct ds_dg_out *o, struct ds_cursor *c, size_t n)
+static int one(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, size_t n)
 {
-	struct ds_dg_meta m = {.len = (uint32_t)n, .tos = o->tos, .ttl = o->ttl, .stamp = ds_ticks()};
+	struct ds_dg_meta m = {.len = (uint32_t)n, .tos = o->tos, .ttl = o->ttl, .after = o->lost != UINT64_MAX, .kernel = kernel, .lost = o->lost};
 	int rc;
 
-	while ((rc = ds_dg_send(&o->seg, &m, c)) == DS_DG_FULL)
-		if (!ds_dg_room(o)) {
-			if (o->reliable)
-				break;
-			ds_dg_drop(&o->seg);
-			ds_bump(o->counters, DS_C_TX_DEMOTE, 1);
-			ds_skip(c, n);
-			return DS_DG_SENT;
-		}
+	for (;;) {
+		m.stamp = ds_ticks();
+		m.there = m.stamp - o->last >= SOFTIRQ_US * ds_ticks_us();
+		m.stale = m.stamp - o->last >= BELL_US * ds_ticks_us();
+		rc = ds_dg_send(&o->seg, &m, c);
+		if (rc != DS_DG_FULL || (!ds_dg_room(o) && o->reliable))
+			break;
+		if (o->stuck == UINT64_MAX) /* there is room */
+			continue;
+		ds_dg_drop(&o->seg);
+		ds_bump(o->counters, DS_C_TX_DEMOTE, 1);
+		ds_skip(c, n);
+		return DS_DG_SENT;
+	}
 	if (rc == DS_DG_SENT) {
 		uint64_t spare = o->spare + SAVED_US * ds_ticks_us(), most = CREDIT_US * ds_ticks_us();
 		o->spare = spare < most ? spare : most;
@@ -97,13 +104,14 @@ static int one(struct ds_dg_out *o, struct ds_cursor *c, size_t n)
 }
 
 /* Sends all at the cursor, in datagrams of train bytes if that is not 0. DS_DG_SENT, also if the
- * receiver went to sleep in the middle: *left, what the kernel has to send. */
-static int all(struct ds_dg_out *o, struct ds_cursor *c, size_t train)
+ * receiver went to sleep in the middle: c->left is what the kernel has to send. kernel: what went by
+ * it before. */
+static int all(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, size_t train)
 {
 	int rc;
 
 	do
-		rc = one(o, c, train && c->left > train ? train : c->left);
+		rc = one(o, kernel, c, train && c->left > train ? train : c->left);
 	while (rc == DS_DG_SENT && c->left);
 	return rc;
 }
@@ -170,7 +178,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 
 		total = c.left;
 		if (o)
-			rc = all(o, &c, train);
+			rc = all(o, t->by_kernel, &c, train);
 		if (rc == DS_DG_OVER)
 			ds_dg_out_end(d, t, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
 		if (rc == DS_DG_FULL) { /* a rule says that it waits */

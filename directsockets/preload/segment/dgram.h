@@ -8,7 +8,8 @@
  *   receiver   armed = 1; wait until busy is 0; look at the ring; sleep in the kernel
  *
  * So while a flow is armed its ring does not change, and what it holds is older than what the
- * kernel has of that sender. Nothing here sleeps, allocates, or knows of sockets. One caller at a
+ * kernel has of that sender. Armed for a bell, it changes after a datagram by the kernel that is
+ * to wake the receiver: what follows that one says so (AFTER). Nothing here sleeps, allocates, or knows of sockets. One caller at a
  * time for each side. What the other side can write is read once and checked. */
 #ifndef DS_DGRAM_SEG_H
 #define DS_DGRAM_SEG_H
@@ -18,7 +19,8 @@
 enum {
 	DS_DG_RING = 4096,  /* where the ring begins */
 	DS_DG_UNIT = 64,    /* records begin at multiples of it */
-	DS_DG_HEAD = 16,    /* bytes before a record's payload */
+	DS_DG_HEAD = 16,    /* bytes before a record's payload, */
+	DS_DG_AFTER_LEN = 8, /* and AFTER's */
 	DS_DG_MAX = 65507,
 	DS_DG_MIN_RING = 1 << 17,
 	DS_DG_MAX_RING = 1 << 22,
@@ -32,8 +34,14 @@ enum {
 enum { DS_DG_DATAGRAM = 1, DS_DG_WRAP, DS_DG_TRAIN };
 
 /* Bits of the receiver's flags, and of the sender's. */
-enum { DS_DG_TRAINS = 1, DS_DG_CLOSED = 4, DS_DG_FINAL = 8 };
+enum { DS_DG_TRAINS = 1, DS_DG_TAKES_AFTER = 2, DS_DG_CLOSED = 4, DS_DG_FINAL = 8 };
 enum { DS_DG_LEFT = 1 };
+
+/* How a receiver is armed: not, for all, or for one datagram by the kernel, which wakes it. */
+enum { DS_DG_AWAKE, DS_DG_ALL, DS_DG_BELL };
+
+/* The bit of a record's status that says AFTER. */
+#define DS_DG_AFTER (1u << 17)
 
 /* The control blocks (SPEC 10.2). */
 struct ds_dg_sender {
@@ -71,7 +79,12 @@ struct ds_dgseg {
 	uint64_t known; /* the receiver: consumed, as it was given back; the sender: as last read and checked, */
 	uint64_t looked; /* and where it was when it last looked whether nothing is under way; */
 	uint64_t paid, cost; /* with a bound: what is not consumed, from there on, costs so much */
-	uint64_t seen; /* the receiver: records before it have been seen, if not taken; */
+	uint64_t told; /* how many it had sent by the kernel, as the last record with AFTER says; */
+	uint64_t base; /* and how many of those were lost, when that was first known; the receiver: as the sender says */
+	uint64_t taken; /* the receiver: datagrams of the sender that came by the kernel, */
+	uint64_t lost;	/* and how many it takes for lost, beside base; */
+	uint64_t given_up; /* how often it has changed that; */
+	uint64_t seen; /* records before it have been seen, if not taken; */
 	uint64_t stop; /* and it takes none from here on; */
 	uint64_t lap[2]; /* when it came to the beginning of the ring last, and before that, in ds_ticks */
 	bool broken; /* the other side broke the rules */
@@ -83,6 +96,10 @@ struct ds_dg_meta {
 	uint16_t train; /* the size of each datagram of a train; 0: it is one datagram */
 	uint8_t tos, ttl;
 	uint64_t stamp;
+	uint32_t takes; /* the receiver: of the ring */
+	bool after; /* the sender: lost is known, and so are these: */
+	uint64_t kernel, lost; /* datagrams by the kernel; those of them that never come */
+	bool there, stale; /* the last of them has come or never will; it was to wake the receiver long ago */
 };
 
 /* Makes the segment of info, with a ring of so many bytes: a sealed memfd in *fd (close-on-exec),
@@ -119,11 +136,22 @@ bool ds_dg_dry(const struct ds_dgseg *g, uint64_t n, uint64_t *taken) DS_HIDDEN;
 uint32_t ds_dg_state(const struct ds_dgseg *g) DS_HIDDEN;
 bool ds_dg_closed(const struct ds_dgseg *g) DS_HIDDEN;
 bool ds_dg_armed(const struct ds_dgseg *g) DS_HIDDEN;
+/* May the sender, who knows how many were lost, send though it is not settled? */
+bool ds_dg_unsettled_too(const struct ds_dgseg *g) DS_HIDDEN;
 
 /* ---- the receiver (dgrx.c) ---------------------------------------------------------- */
 
-/* Is there a record, or a breach to be found? */
+/* Is there a record that is due, or a breach to be found? One that says AFTER is not due before
+ * what its sender has sent by the kernel has come, or is taken for lost. */
 bool ds_dg_there(const struct ds_dgseg *g) DS_HIDDEN;
+/* Is there one that is not due? */
+bool ds_dg_early(const struct ds_dgseg *g) DS_HIDDEN;
+/* Takes what such a one waits for for lost. */
+void ds_dg_give_up(struct ds_dgseg *g) DS_HIDDEN;
+/* One more datagram of the sender came by the kernel. */
+void ds_dg_count(struct ds_dgseg *g) DS_HIDDEN;
+/* The receive queue was empty, after the sender had sent so many by the kernel. */
+void ds_dg_was_dry(struct ds_dgseg *g, uint64_t by_kernel) DS_HIDDEN;
 /* The next datagram: what it says, and where its bytes are, which the sender can change. False:
  * there is none, and *m is 0. It stays there until ds_dg_take. */
 bool ds_dg_next(struct ds_dgseg *g, struct ds_dg_meta *m, const volatile uint8_t **bytes) DS_HIDDEN;
@@ -139,7 +167,9 @@ uint64_t ds_dg_arrived(struct ds_dgseg *g) DS_HIDDEN;
 /* The stamp of the record that is next, by the sender's claim, but none of before there was room
  * for it. */
 uint64_t ds_dg_stamp(const struct ds_dgseg *g) DS_HIDDEN;
-void ds_dg_arm(struct ds_dgseg *g, bool armed) DS_HIDDEN;
+void ds_dg_arm(struct ds_dgseg *g, uint32_t how) DS_HIDDEN;
+/* Is it armed for a bell? */
+bool ds_dg_rung(const struct ds_dgseg *g) DS_HIDDEN;
 bool ds_dg_busy(const struct ds_dgseg *g) DS_HIDDEN;
 bool ds_dg_left(const struct ds_dgseg *g) DS_HIDDEN;
 uint64_t ds_dg_by_kernel(const struct ds_dgseg *g) DS_HIDDEN;

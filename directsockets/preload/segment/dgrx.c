@@ -8,9 +8,75 @@ static uint32_t status(const struct ds_dgseg *g)
 	return ACQUIRE((const volatile uint32_t *)(const volatile void *)(g->ring + (g->at & (g->bytes - 1))));
 }
 
-static inline uint64_t record(uint64_t len) { return (DS_DG_HEAD + len + DS_DG_UNIT - 1) & ~(uint64_t)(DS_DG_UNIT - 1); }
+/* What a record of this status takes of the ring. */
+static inline uint64_t record(uint32_t s)
+{
+	return (DS_DG_HEAD + (s & DS_DG_AFTER ? DS_DG_AFTER_LEN : 0) + (s & 0x1ffff) + DS_DG_UNIT - 1) & ~(uint64_t)(DS_DG_UNIT - 1);
+}
 
-bool ds_dg_there(const struct ds_dgseg *g) { return !g->broken && g->at < g->stop && status(g) != 0; }
+/* How many by the kernel are missing before the record that says AFTER so may be taken. */
+static int32_t missing(const struct ds_dgseg *g, uint64_t says)
+{
+	return (int32_t)((uint32_t)says - (uint32_t)(says >> 32) - (uint32_t)(g->taken + g->lost));
+}
+
+enum { NONE, EARLY, DUE };
+
+/* What is next; *says: of AFTER. */
+static int look(const struct ds_dgseg *g, uint64_t *says)
+{
+	uint64_t off = g->at & (g->bytes - 1);
+	uint32_t s = g->broken || g->at >= g->stop ? 0 : status(g);
+
+	if (__builtin_expect(s >> 24 == DS_DG_WRAP, 0)) {
+		off = 0;
+		s = ACQUIRE((const volatile uint32_t *)(const volatile void *)g->ring);
+	}
+	if (__builtin_expect(!(s & DS_DG_AFTER), 1))
+		return s ? DUE : NONE;
+	*says = GET((const volatile uint64_t *)(const volatile void *)(g->ring + off + DS_DG_HEAD));
+	return missing(g, *says) > 0 ? EARLY : DUE;
+}
+
+bool ds_dg_there(const struct ds_dgseg *g)
+{
+	uint64_t says;
+
+	return look(g, &says) == DUE;
+}
+
+bool ds_dg_early(const struct ds_dgseg *g)
+{
+	uint64_t says;
+
+	return look(g, &says) == EARLY;
+}
+
+void ds_dg_give_up(struct ds_dgseg *g)
+{
+	uint64_t says;
+
+	if (look(g, &says) != EARLY)
+		return;
+	g->base = says >> 32;
+	g->lost += (uint32_t)missing(g, says);
+	g->given_up++;
+}
+
+void ds_dg_count(struct ds_dgseg *g)
+{
+	g->taken++;
+	RELEASE(&g->in->taken, g->taken);
+}
+
+void ds_dg_was_dry(struct ds_dgseg *g, uint64_t by_kernel)
+{
+	int32_t most = (int32_t)((uint32_t)by_kernel - (uint32_t)g->base - (uint32_t)g->taken);
+
+	if (g->lost && (int64_t)g->lost > most)
+		g->lost = most > 0 ? (uint32_t)most : 0;
+	RELEASE(&g->in->dry, by_kernel);
+}
 
 /* Gives back what is consumed. */
 static void give(struct ds_dgseg *g)
@@ -52,32 +118,32 @@ bool ds_dg_next(struct ds_dgseg *g, struct ds_dg_meta *m, const volatile uint8_t
 	*m = (struct ds_dg_meta){0};
 	for (int wraps = 0; !g->broken; wraps++) {
 		uint64_t off = g->at & (g->bytes - 1);
-		uint32_t s = status(g), tag = s >> 24, len = s & 0x1ffff;
+		uint32_t s = status(g), tag = s >> 24, len = s & 0x1ffff, head = DS_DG_HEAD + (s & DS_DG_AFTER ? DS_DG_AFTER_LEN : 0);
 
 		if (s == 0 || g->at >= g->stop)
 			return false;
-		if (tag == DS_DG_WRAP && len == 0 && off && !wraps) {
+		if (s == (uint32_t)DS_DG_WRAP << 24 && off && !wraps) {
 			consume(g, g->bytes - off);
 			continue;
 		}
-		if ((tag != DS_DG_DATAGRAM && tag != DS_DG_TRAIN) || len > DS_DG_MAX || s & 0xfe0000 || off + record(len) > g->bytes)
+		if ((tag != DS_DG_DATAGRAM && tag != DS_DG_TRAIN) || len > DS_DG_MAX || s & (0xfe0000 & ~DS_DG_AFTER) || off + record(s) > g->bytes)
 			break;
 		ds_copy_in(h, g->ring + off, sizeof h);
-		*m = (struct ds_dg_meta){.len = len, .tos = h[6], .ttl = h[7]};
+		*m = (struct ds_dg_meta){.len = len, .tos = h[6], .ttl = h[7], .takes = (uint32_t)record(s)};
 		memcpy(&m->train, h + 4, 2);
 		memcpy(&m->stamp, h + 8, 8);
 		if (tag == DS_DG_DATAGRAM)
 			m->train = 0;
 		else if (!m->train || m->train > len)
 			break;
-		*bytes = g->ring + off + DS_DG_HEAD;
+		*bytes = g->ring + off + head;
 		return true;
 	}
 	g->broken = true;
 	return false;
 }
 
-void ds_dg_take(struct ds_dgseg *g, const struct ds_dg_meta *m) { consume(g, record(m->len)); }
+void ds_dg_take(struct ds_dgseg *g, const struct ds_dg_meta *m) { consume(g, m->takes); }
 
 /* What the records after g->seen look like is the sender's claim: it changes no more than when a
  * program is told that there is something. */
@@ -91,7 +157,7 @@ uint64_t ds_dg_arrived(struct ds_dgseg *g)
 
 		if (s == 0)
 			break;
-		n = s >> 24 == DS_DG_WRAP ? g->bytes - off : record(s & 0x1ffff);
+		n = s >> 24 == DS_DG_WRAP ? g->bytes - off : record(s);
 		if (off + n > g->bytes)
 			break;
 		g->seen += n;
@@ -121,12 +187,15 @@ uint64_t ds_dg_stamp(const struct ds_dgseg *g)
 	return (int64_t)(t - g->lap[1]) < 0 ? g->lap[1] : t;
 }
 
-void ds_dg_arm(struct ds_dgseg *g, bool armed)
+void ds_dg_arm(struct ds_dgseg *g, uint32_t how)
 {
-	if (armed)
+	if (how)
 		give(g);
-	__atomic_store_n(&g->in->armed, armed, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&g->in->armed, how, __ATOMIC_SEQ_CST);
 }
+
+/* What this side has stored. */
+bool ds_dg_rung(const struct ds_dgseg *g) { return GET(&g->in->armed) == DS_DG_BELL; }
 
 bool ds_dg_busy(const struct ds_dgseg *g) { return ACQUIRE(&g->from->busy) != 0; }
 bool ds_dg_left(const struct ds_dgseg *g) { return ACQUIRE(&g->from->flags) & DS_DG_LEFT; }

@@ -6,13 +6,19 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-enum { LOOKS = 100, LOOK_NS = 100000 }; /* at a receiver that may lose its processor while it closes */
+enum {
+	LOOKS = 100, /* at a receiver that may lose its processor while it closes, */
+	LOOK_NS = 100000,
+};
 
 /* The status word at offset off of the ring. */
 static uint32_t *status_at(struct ds_dgseg *g, uint64_t off) { return (uint32_t *)(void *)(g->ring + (off & (g->bytes - 1))); }
 
-/* The bytes that a record of len bytes takes. */
-static inline uint64_t record(uint64_t len) { return (DS_DG_HEAD + len + DS_DG_UNIT - 1) & ~(uint64_t)(DS_DG_UNIT - 1); }
+/* What a record of this status takes of the ring. */
+static inline uint64_t record(uint32_t s)
+{
+	return (DS_DG_HEAD + (s & DS_DG_AFTER ? DS_DG_AFTER_LEN : 0) + (s & 0x1ffff) + DS_DG_UNIT - 1) & ~(uint64_t)(DS_DG_UNIT - 1);
+}
 
 /* Reads how much the receiver has consumed. False: it says what cannot be. */
 static bool consumed(struct ds_dgseg *g)
@@ -53,7 +59,7 @@ static void pay(struct ds_dgseg *g)
 			return;
 		}
 		g->cost -= cost;
-		g->paid += s >> 24 == DS_DG_WRAP ? g->bytes - off : record(s & 0x1ffff);
+		g->paid += s >> 24 == DS_DG_WRAP ? g->bytes - off : record(s);
 	}
 }
 
@@ -138,14 +144,43 @@ static void fetch(const struct ds_dgseg *g, uint64_t at, uint64_t l)
 	}
 }
 
+bool ds_dg_unsettled_too(const struct ds_dgseg *g)
+{
+	return ACQUIRE(&g->to->flags) & DS_DG_TAKES_AFTER && GET(&g->to->armed) != DS_DG_ALL;
+}
+
+/* Is a receiver that is armed for a bell to have it now? Nothing of this sender is on its way by
+ * the kernel, and the ring holds nothing that the receiver may not take yet: it would take the bell
+ * for what that waits for. */
+static bool rings(struct ds_dgseg *g, const struct ds_dg_meta *m)
+{
+	uint64_t taken = ACQUIRE(&g->to->taken);
+
+	if (taken + m->lost < m->kernel && ACQUIRE(&g->to->dry) != m->kernel && !m->there)
+		return false;
+	if (!consumed(g)) {
+		g->broken = true;
+		return true;
+	}
+	return g->known == g->at || (int64_t)(taken + g->base - g->told) >= 0 || m->stale;
+}
+
+/* Is the next datagram the kernel's? */
+static inline bool by_kernel(struct ds_dgseg *g, const struct ds_dg_meta *m, bool after)
+{
+	uint32_t armed = ACQUIRE(&g->to->armed);
+
+	return __builtin_expect(armed != DS_DG_AWAKE, 0) && (!after || armed != DS_DG_BELL || rings(g, m));
+}
+
 int ds_dg_send(struct ds_dgseg *g, const struct ds_dg_meta *m, struct ds_cursor *c)
 {
-	uint64_t l = record(m->len), wrap = skip(g, l);
-	bool fits;
+	bool fits, after = m->after && ACQUIRE(&g->to->flags) & DS_DG_TAKES_AFTER, says = after && g->told != m->kernel;
+	uint32_t status = (uint32_t)(m->train ? DS_DG_TRAIN : DS_DG_DATAGRAM) << 24 | m->len | (says ? DS_DG_AFTER : 0);
+	uint64_t l = record(status), wrap = skip(g, l);
 
-	if (GET(&g->to->armed))
-		return DS_DG_ARMED;
-	uint32_t status = (uint32_t)(m->train ? DS_DG_TRAIN : DS_DG_DATAGRAM) << 24 | m->len;
+	if (by_kernel(g, m, after))
+		return g->broken ? DS_DG_OVER : DS_DG_ARMED;
 	fits = room(g, l + wrap, cost_of(status));
 	if (g->broken || ACQUIRE(&g->to->flags) & DS_DG_CLOSED)
 		return DS_DG_OVER;
@@ -161,13 +196,19 @@ int ds_dg_send(struct ds_dgseg *g, const struct ds_dg_meta *m, struct ds_cursor 
 	memcpy(p + 8, &m->stamp, 8);
 	struct ds_cursor before = *c;
 	fetch(g, g->at + wrap, l);
+	if (says) {
+		uint64_t word = (uint32_t)m->kernel | g->base << 32;
+		memcpy(p + DS_DG_HEAD, &word, sizeof word);
+	}
 	if (m->len)
-		ds_gather(c, p + DS_DG_HEAD, m->len);
+		ds_gather(c, p + DS_DG_HEAD + (says ? DS_DG_AFTER_LEN : 0), m->len);
 	__atomic_exchange_n(&g->out->busy, 1, __ATOMIC_SEQ_CST);
-	uint32_t armed = ACQUIRE(&g->to->armed);
+	bool armed = by_kernel(g, m, after);
 	bool closed = ACQUIRE(&g->to->flags) & DS_DG_CLOSED;
-	if (!armed && !closed)
+	if (!armed && !closed) {
 		publish(g, status, wrap, l);
+		g->told = says ? m->kernel : g->told;
+	}
 	RELEASE(&g->out->busy, 0);
 	if (!armed && !closed)
 		closed = missed(g);

@@ -1,0 +1,264 @@
+// A receiver that sleeps is woken by one datagram through the kernel, and has what follows that one
+// in memory: none is lost or overtaken (SPEC 10.3).
+#include "flow.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+// What the sender knows of the kernel.
+static struct ds_dg_meta known;
+
+// Sends the number v, as one that knows how many were lost.
+static int say(struct flow *f, uint32_t v)
+{
+	struct iovec vec;
+	struct ds_cursor c = cursor_of(&vec, &v, sizeof v);
+	struct ds_dg_meta m = known;
+
+	m.len = sizeof v;
+	m.after = true;
+	return ds_dg_send(&f->tx, &m, &c);
+}
+
+// The next number that is due; UINT32_MAX: there is none.
+static uint32_t hear(struct flow *f)
+{
+	uint32_t v = UINT32_MAX;
+
+	if (ds_dg_there(&f->rx))
+		CHECK(take(f, &v) == sizeof v, "it is there, and cannot be taken");
+	return v;
+}
+
+static void rest(struct flow *f, uint32_t how)
+{
+	ds_dg_arm(&f->rx, how);
+	CHECK(!ds_dg_busy(&f->rx), "it is publishing");
+}
+
+static void begin_flow(struct flow *f)
+{
+	fresh(f, RING);
+	f->rx.in->flags = DS_DG_TAKES_AFTER;
+	known = (struct ds_dg_meta){.kernel = 1, .lost = 1};
+	f->tx.base = 1;
+}
+
+// One rings, the rest is in memory, and due when the bell has come. Then the receiver sleeps, and is
+// rung again.
+static void one_rings(void)
+{
+	struct flow f;
+
+	begin_flow(&f);
+	for (uint32_t burst = 0; burst < 3; burst++) {
+		rest(&f, DS_DG_BELL);
+		CHECK(say(&f, 0) == DS_DG_ARMED, "burst %u: no bell", burst);
+		known.kernel++;
+		for (uint32_t i = 1; i < 5; i++)
+			CHECK(say(&f, i) == DS_DG_SENT, "burst %u: %u is not in memory", burst, i);
+		CHECK(!ds_dg_there(&f.rx) && ds_dg_early(&f.rx), "1 is due before the bell");
+		ds_dg_count(&f.rx);
+		ds_dg_arm(&f.rx, DS_DG_AWAKE);
+		CHECK(!ds_dg_early(&f.rx), "the bell has come");
+		CHECK(say(&f, 5) == DS_DG_SENT, "it is awake");
+		for (uint32_t i = 1; i < 6; i++)
+			CHECK(hear(&f) == i, "burst %u: %u", burst, i);
+		CHECK(hear(&f) == UINT32_MAX, "that was all");
+	}
+	free(f.mem);
+}
+
+// Who does not want bells, or does not know them, has none; nor is there one before it is known how
+// many were lost.
+static void none_rings(void)
+{
+	struct flow f;
+
+	begin_flow(&f);
+	rest(&f, DS_DG_ALL);
+	CHECK(say(&f, 0) == DS_DG_ARMED, "armed for all");
+	known.kernel++;
+	CHECK(say(&f, 1) == DS_DG_ARMED && !ds_dg_unsettled_too(&f.tx), "armed for all, and one is on its way");
+	rest(&f, DS_DG_BELL);
+	CHECK(say(&f, 1) == DS_DG_SENT && ds_dg_unsettled_too(&f.tx), "armed for a bell, which is on its way");
+	CHECK(give(&f, "x", 1) == DS_DG_ARMED, "what was lost is not known");
+	f.rx.in->flags = 0;
+	CHECK(say(&f, 2) == DS_DG_ARMED && !ds_dg_unsettled_too(&f.tx), "the receiver does not know AFTER");
+	free(f.mem);
+}
+
+// The kernel has dropped the bell: the sender rings again when it must be there and is not, but not
+// while the receiver would take that for the first one, and then for what is before the records.
+static void lost_bell(void)
+{
+	struct flow f;
+
+	begin_flow(&f);
+	rest(&f, DS_DG_BELL);
+	CHECK(say(&f, 0) == DS_DG_ARMED, "no bell");
+	known.kernel++;
+	CHECK(say(&f, 1) == DS_DG_SENT, "1");
+	known.there = true;
+	CHECK(say(&f, 2) == DS_DG_SENT, "the receiver would take 2 before 1");
+	known.stale = true;
+	CHECK(say(&f, 3) == DS_DG_ARMED, "it sleeps for ever");
+	known.kernel++;
+	known.there = known.stale = false;
+	ds_dg_count(&f.rx); // that of 3
+	CHECK(hear(&f) == 1 && hear(&f) == 2 && hear(&f) == UINT32_MAX, "1 and 2");
+	// Two by the kernel, of which the receiver has had one: it gives the other up.
+	ds_dg_arm(&f.rx, DS_DG_AWAKE);
+	CHECK(say(&f, 4) == DS_DG_SENT && hear(&f) == UINT32_MAX && ds_dg_early(&f.rx), "4 is due");
+	ds_dg_give_up(&f.rx);
+	CHECK(hear(&f) == 4 && f.rx.lost == 1, "lost %d", (int)f.rx.lost);
+	// It was wrong: what it had given up comes after all, and is counted.
+	ds_dg_count(&f.rx);
+	ds_dg_was_dry(&f.rx, known.kernel);
+	CHECK(f.rx.lost == 0 && f.rx.in->dry == known.kernel, "lost %d", (int)f.rx.lost);
+	known.kernel++;
+	CHECK(say(&f, 5) == DS_DG_SENT && !ds_dg_there(&f.rx), "5 is due");
+	free(f.mem);
+}
+
+// A record with AFTER at the end of the ring, and WRAP before it: it is not due before its bell.
+static void wraps(void)
+{
+	enum { LONG = 3000 };
+	static uint8_t b[LONG], to[LONG];
+	struct flow f;
+	int wrapped = 0;
+
+	begin_flow(&f);
+	for (int i = 0; i < 500; i++) {
+		struct iovec vec;
+		struct ds_cursor c = cursor_of(&vec, b, LONG);
+		struct ds_dg_meta m = known;
+		uint64_t before = f.tx.at;
+		m.len = LONG;
+		m.kernel = ++known.kernel;
+		m.after = true;
+		CHECK(ds_dg_send(&f.tx, &m, &c) == DS_DG_SENT, "%d", i);
+		wrapped += f.tx.at / RING != before / RING;
+		CHECK(!ds_dg_there(&f.rx) && ds_dg_early(&f.rx), "%d is due", i);
+		ds_dg_count(&f.rx);
+		CHECK(ds_dg_there(&f.rx) && take(&f, to) == LONG && !f.rx.broken, "%d is not due", i);
+	}
+	CHECK(wrapped > 5, "%d laps", wrapped);
+	free(f.mem);
+}
+
+// ---- a sender and a receiver that goes to sleep all the time
+
+enum { COUNT = 200000, SECONDS = 2 };
+
+static struct flow shared;
+static pthread_mutex_t kernel = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t rung = PTHREAD_COND_INITIALIZER;
+static uint32_t queue[COUNT + 1];
+static unsigned queued, dequeued;
+static uint32_t sent;
+static int done;
+
+static void *sender(void *arg)
+{
+	struct timespec t, end;
+
+	(void)arg;
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += SECONDS;
+	for (uint32_t i = 0; i < COUNT;) {
+		int rc = say(&shared, i);
+		if (rc == DS_DG_ARMED) {
+			pthread_mutex_lock(&kernel);
+			queue[queued++] = i;
+			pthread_cond_signal(&rung);
+			pthread_mutex_unlock(&kernel);
+			__atomic_store_n(&shared.tx.out->by_kernel, ++known.kernel, __ATOMIC_RELEASE);
+		}
+		i += rc != DS_DG_FULL;
+		if (rc == DS_DG_FULL || i % 64 == 0)
+			sched_yield();
+		clock_gettime(CLOCK_MONOTONIC, &t);
+		if (t.tv_sec > end.tv_sec || i == COUNT) {
+			sent = i;
+			break;
+		}
+	}
+	pthread_mutex_lock(&kernel);
+	__atomic_store_n(&done, 1, __ATOMIC_RELEASE);
+	pthread_cond_signal(&rung);
+	pthread_mutex_unlock(&kernel);
+	return NULL;
+}
+
+// What the kernel has next: false, nothing. It waits for that, if the sender has not ended.
+static bool receive(uint32_t *v, bool wait)
+{
+	pthread_mutex_lock(&kernel);
+	while (wait && dequeued == queued && !done)
+		pthread_cond_wait(&rung, &kernel);
+	bool some = dequeued < queued;
+	if (some)
+		*v = queue[dequeued++];
+	pthread_mutex_unlock(&kernel);
+	return some;
+}
+
+// The receiver takes what is due, then what the kernel has, and sleeps for a bell if there is
+// neither. It never sleeps while the ring holds something that no bell comes for.
+static void sleeps(void)
+{
+	pthread_t th;
+	uint32_t v, next = 0;
+	unsigned by_memory = 0, naps = 0;
+
+	begin_flow(&shared);
+	ds_dg_arm(&shared.rx, DS_DG_BELL);
+	CHECK(pthread_create(&th, NULL, sender, NULL) == 0, "thread");
+	while (!failures) {
+		bool over = __atomic_load_n(&done, __ATOMIC_ACQUIRE);
+		if ((v = hear(&shared)) != UINT32_MAX) {
+			by_memory++;
+		} else if (receive(&v, false)) {
+			ds_dg_count(&shared.rx);
+			ds_dg_arm(&shared.rx, DS_DG_AWAKE);
+		} else if (over) {
+			break;
+		} else {
+			ds_dg_arm(&shared.rx, DS_DG_BELL);
+			__atomic_thread_fence(__ATOMIC_SEQ_CST);
+			while (ds_dg_busy(&shared.rx))
+				sched_yield();
+			if (ds_dg_there(&shared.rx))
+				continue;
+			naps++;
+			if (!receive(&v, true))
+				continue;
+			ds_dg_count(&shared.rx);
+			ds_dg_arm(&shared.rx, DS_DG_AWAKE);
+		}
+		CHECK(v == next, "%u in place of %u", v, next);
+		next++;
+	}
+	if (failures)
+		exit(1);
+	pthread_join(th, NULL);
+	CHECK(next == sent, "%u of %u", next, sent);
+	CHECK(by_memory > 0, "all by the kernel");
+	printf("%u sent, %u in memory, %u naps\n", sent, by_memory, naps);
+	free(shared.mem);
+}
+
+int main(void)
+{
+	one_rings();
+	none_rings();
+	lost_bell();
+	wraps();
+	sleeps();
+	if (failures)
+		return 1;
+	printf("ok\n");
+	return 0;
+}
