@@ -128,8 +128,8 @@ func TestUDPBursts(t *testing.T) {
 			t.Errorf("%d through memory, %d by the kernel", memory, kernel)
 		}
 	}
-	// toC has send send a burst to a receiver in C that is stopped in its sleep, so that it does not
-	// wake in the middle.
+	// toC has send send a burst to a receiver in C that is stopped in its sleep, so that it does
+	// not wake in the middle.
 	toC := func(t *testing.T, to *burstEnd, send func()) {
 		for range bursts {
 			to.asleep(t)

@@ -104,8 +104,8 @@ static int one(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, size_t
 }
 
 /* Sends all at the cursor, in datagrams of train bytes if that is not 0. DS_DG_SENT, also if the
- * receiver went to sleep in the middle: c->left is what the kernel has to send. kernel: what went by
- * it before. */
+ * receiver went to sleep in the middle: c->left is what the kernel has to send. kernel: what went
+ * by it before. */
 static int all(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, size_t train)
 {
 	int rc;

@@ -44,8 +44,8 @@ static void begin_flow(struct flow *f)
 	f->tx.base = 1;
 }
 
-// One rings, the rest is in memory, and due when the bell has come. Then the receiver sleeps, and is
-// rung again.
+// One rings, the rest is in memory, and due when the bell has come. Then the receiver sleeps, and
+// is rung again.
 static void one_rings(void)
 {
 	struct flow f;

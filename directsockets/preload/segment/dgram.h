@@ -9,8 +9,9 @@
  *
  * So while a flow is armed its ring does not change, and what it holds is older than what the
  * kernel has of that sender. Armed for a bell, it changes after a datagram by the kernel that is
- * to wake the receiver: what follows that one says so (AFTER). Nothing here sleeps, allocates, or knows of sockets. One caller at a
- * time for each side. What the other side can write is read once and checked. */
+ * to wake the receiver: what follows that one says so (AFTER). Nothing here sleeps, allocates, or
+ * knows of sockets. One caller at a time for each side. What the other side can write is read once
+ * and checked. */
 #ifndef DS_DGRAM_SEG_H
 #define DS_DGRAM_SEG_H
 
