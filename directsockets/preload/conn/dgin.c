@@ -101,6 +101,7 @@ static void list(struct ds_dgram *d, struct ds_dg_in *f)
 	DS_SET(d->nlisted, d->nlisted + 1);
 }
 
+/* Arms those that are awake, how. */
 static void arm(struct ds_dgram *d, uint32_t how)
 {
 	if (!d->awake)
