@@ -70,3 +70,27 @@ func TestRootsComesLater(t *testing.T) {
 		t.Error("the client needs the user's broker still")
 	}
 }
+
+// TestTapGoes: a client whose broker is behind a tap finds its broker itself when the tap is gone,
+// as it is for a daemon that outlives its exn-run, and announces its listeners there.
+func TestTapGoes(t *testing.T) {
+	checkFDs(t)
+	ln, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	tap, stopTap := startServer(t, Config{})
+	own, _ := startServer(t, Config{})
+	t.Setenv(client.TapEnv, tap.Path())
+	t.Setenv(client.PathEnv, own.Path())
+	server := dialClient(t, client.Config{})
+	server.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
+	before, after := dialClient(t, client.Config{Path: tap.Path()}), dialClient(t, client.Config{Path: own.Path()})
+	brokertest.Eventually(t, "the listener is known behind the tap", func() bool { return before.Listener(port(ln.Addr())) })
+	if after.Listener(port(ln.Addr())) {
+		t.Error("the client has passed the tap over")
+	}
+	stopTap()
+	brokertest.Eventually(t, "the broker itself knows the listener", func() bool { return after.Listener(port(ln.Addr())) })
+}

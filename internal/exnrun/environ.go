@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"exnet/directsockets/broker/client"
 	"exnet/directsockets/preload"
 	"exnet/internal/rules"
 )
@@ -15,7 +16,6 @@ const (
 	envPreload  = "LD_PRELOAD"
 	envRules    = "EXNET_RULES"
 	envLoopback = "EXNET_LOOPBACK"
-	envBroker   = "EXNET_BROKER"
 	envExplain  = "EXNET_EXPLAIN"
 )
 
@@ -57,7 +57,7 @@ type settings struct {
 	hasRules bool // rules may be none
 	loopback bool
 	inherits bool   // EXNET_LOOPBACK is set already
-	broker   string // "": the library finds it
+	tap      string // "": there is none
 	explain  bool   // the library tells the broker of every socket
 }
 
@@ -83,8 +83,8 @@ func (s settings) variables(list string) ([]string, error) {
 	case !s.inherits: // a program that exn-go built is plain if none of the variables is set
 		vars = append(vars, envLoopback+"=0")
 	}
-	if s.broker != "" {
-		vars = append(vars, envBroker+"="+s.broker)
+	if s.tap != "" {
+		vars = append(vars, client.TapEnv+"="+s.tap)
 	}
 	if s.explain {
 		vars = append(vars, envExplain+"=1")

@@ -62,7 +62,7 @@ func stay(o options, s settings, p Program, upstream string, stderr io.Writer) e
 	if err != nil {
 		return err
 	}
-	s.broker = t.path()
+	s.tap = t.path()
 	vars, err := s.variables(os.Getenv(envPreload))
 	if err != nil {
 		return errors.Join(err, t.close())

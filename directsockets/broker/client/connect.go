@@ -144,12 +144,15 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, 
 			var err error
 			if conn, err = dialBroker(at); err == nil {
 				c.better = ""
-				if at != all[0] {
-					c.better = all[0].path
+				if root := better(all, at.path); root != nil {
+					c.better = root.path
 				}
 				return nil
 			}
 			errs = append(errs, err)
+			if at.tap && errors.Is(err, unix.EAGAIN) { // it is there, and takes nobody at the moment
+				break
+			}
 		}
 		return fmt.Errorf("%w: %w", ErrNoBroker, errors.Join(errs...))
 	})

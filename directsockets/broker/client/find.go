@@ -6,7 +6,7 @@ import (
 )
 
 // Find returns the path of the broker that serves the calling thread's network
-// namespace, or that EXNET_BROKER names, as a Client would find it. ErrNoBroker:
+// namespace, or that EXNET_TAP or EXNET_BROKER names, as a Client would find it. ErrNoBroker:
 // there is none, or none that can be trusted.
 func Find() (path string, err error) {
 	all, err := paths()
@@ -28,8 +28,12 @@ func Find() (path string, err error) {
 // calling thread's namespace, once it is there. "": there is none.
 func Better(path string) string {
 	all, err := paths()
-	if err != nil || len(all) < 2 || path == all[0].path || reach(all[0]) != nil {
+	if err != nil {
 		return ""
 	}
-	return all[0].path
+	root := better(all, path)
+	if root == nil || reach(*root) != nil {
+		return ""
+	}
+	return root.path
 }

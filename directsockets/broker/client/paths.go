@@ -16,6 +16,10 @@ import (
 // PathEnv names the socket of the broker to use, in place of the namespace's.
 const PathEnv = "EXNET_BROKER"
 
+// TapEnv names the socket of what sits between a program and its broker. It goes before PathEnv and
+// the namespace's while it is there: a daemon outlives the exn-run that has set it.
+const TapEnv = "EXNET_TAP"
+
 // Where the sockets are (SPEC.md, 6).
 const (
 	SystemDir    = "/run/exn/ds"
@@ -72,21 +76,39 @@ func SocketName() (string, error) {
 // place is where a broker may be.
 type place struct {
 	path string
+	tap  bool // what TapEnv names
 	user bool // in the user's directory
 	root bool // in SystemDir
 }
 
 // paths are where a client of the calling thread's namespace looks for the broker,
 // in that order.
-func paths() ([]place, error) {
+func paths() (all []place, err error) {
+	if path := os.Getenv(TapEnv); path != "" {
+		all = []place{{path: path, tap: true}}
+	}
 	if path := os.Getenv(PathEnv); path != "" {
-		return []place{{path: path}}, nil
+		return append(all, place{path: path}), nil
 	}
 	name, err := SocketName()
 	if err != nil {
 		return nil, err
 	}
-	return []place{{path: filepath.Join(SystemDir, name), root: true}, {path: filepath.Join(UserDir(), name), user: true}}, nil
+	return append(all, place{path: filepath.Join(SystemDir, name), root: true}, place{path: filepath.Join(UserDir(), name), user: true}), nil
+}
+
+// better is where a broker that is better than the one at path would be: root's, of the namespace
+// of which that is the user's own. nil: nowhere.
+func better(all []place, path string) (root *place) {
+	for i, at := range all {
+		if at.root {
+			root = &all[i]
+		}
+		if at.user && at.path == path {
+			return root
+		}
+	}
+	return nil
 }
 
 // trusted returns nil if the broker that conn has reached there may be used.

@@ -19,6 +19,10 @@ func TestPaths(t *testing.T) {
 	if all, err = paths(); err != nil || len(all) != 1 || all[0].path != "/x/y" {
 		t.Errorf("%v, %v", all, err)
 	}
+	t.Setenv(TapEnv, "/tap")
+	if all, err = paths(); err != nil || len(all) != 2 || all[0].path != "/tap" || all[1].path != "/x/y" {
+		t.Errorf("%v, %v", all, err)
+	}
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	if d := UserDir(); !strings.HasPrefix(d, "/tmp/exn-") {
 		t.Error(d)

@@ -21,12 +21,14 @@ enum { DIGITS = 24, RUN = 256 };
 static const char roots[] = "/run/exn/ds";
 
 /* Copies, since programs change their environment (nginx's workers clear it). */
-static char env_path[sizeof ((struct sockaddr_un *)0)->sun_path], env_run[RUN];
+static char env_tap[sizeof ((struct sockaddr_un *)0)->sun_path], env_path[sizeof env_tap], env_run[RUN];
 
 void ds_place_init(void)
 {
-	const char *path = ds_env("EXNET_BROKER"), *run = ds_env("XDG_RUNTIME_DIR");
+	const char *tap = ds_env("EXNET_TAP"), *path = ds_env("EXNET_BROKER"), *run = ds_env("XDG_RUNTIME_DIR");
 
+	if (tap && strlen(tap) < sizeof env_tap)
+		strcpy(env_tap, tap);
 	/* A path that is too long must fail, rather than be passed over. */
 	if (path)
 		snprintf(env_path, sizeof env_path, "%s", strlen(path) < sizeof env_path ? path : "/");
@@ -168,6 +170,10 @@ int ds_place_find(bool *users)
 	int fd;
 
 	*users = false;
+	/* A daemon outlives the exn-run that has the tap. While that is there it is the way, also if
+	 * it takes nobody at the moment. */
+	if (*env_tap && ((fd = try(env_tap, false)) >= 0 || errno == EAGAIN))
+		return fd;
 	if (*env_path)
 		return try(env_path, false);
 	if ((fd = ds_place_roots()) >= 0)
@@ -196,7 +202,7 @@ DS_START void ds_knock(void)
 
 	if (ds_syscall(SYS_faccessat, AT_FDCWD, a.sun_path, F_OK) < 0) /* there is no agent */
 		return;
-	if (ds_env("EXNET_BROKER") || !path_in(roots, path) || stat(path, &st) == 0)
+	if (ds_env("EXNET_TAP") || ds_env("EXNET_BROKER") || !path_in(roots, path) || stat(path, &st) == 0)
 		return;
 	/* Nothing is said: the kernel tells the agent which process connects. */
 	int fd = (int)ds_syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

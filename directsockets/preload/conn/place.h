@@ -1,4 +1,4 @@
-/* Where the broker's socket is (SPEC 6): $EXNET_BROKER, else root's of this network namespace, else
+/* Where the broker's socket is (SPEC 6): $EXNET_TAP, else $EXNET_BROKER, else root's of this network namespace, else
  * the user's own. */
 #ifndef DS_PLACE_H
 #define DS_PLACE_H

@@ -5,6 +5,7 @@
 #include "conn/place.h"
 #include "segment/real.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -12,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static char run[] = "/tmp/exnds-place-XXXXXX", top[64], dir[96], other[64], name[160], link_to[64];
+static char run[] = "/tmp/exnds-place-XXXXXX", top[64], dir[96], other[64], name[160], link_to[64], tap[64];
 
 // Whether the broker in the user's directory is found.
 static bool found(void)
@@ -42,15 +43,49 @@ static void refused(const char *path)
 	CHECK(unlink(path) == 0 && rename(other, path) == 0 && found(), "%s is not used", path);
 }
 
-int main(int argc, char **argv)
+// The descriptor of a listener of a user's at path.
+static int listening(const char *path, uid_t uid, int backlog)
 {
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+
+	strcpy(at.sun_path, path);
+	if (bind(fd, (struct sockaddr *)&at, sizeof at) < 0 || seteuid(uid) < 0 || listen(fd, backlog) < 0 || seteuid(getuid()) < 0)
+		abort();
+	return fd;
+}
+
+// A tap goes before the broker's own places while it is there, and no longer: a daemon outlives the
+// exn-run that has it.
+static void tapped(void)
+{
+	bool own = true;
+	int listener = listening(tap, getuid(), 0), fd = ds_place_find(&own);
+
+	CHECK(fd >= 0 && !own, "a tap is not used");
+	errno = 0; // one has its place in the queue
+	CHECK(ds_place_find(&own) < 0 && errno == EAGAIN && !own, "a tap that takes nobody at the moment is passed over");
+	close(fd);
+	close(listener);
+	CHECK(found(), "a tap that has ended is in the way");
+	unlink(tap);
+	CHECK(found(), "a tap that is gone is in the way");
+	if (getuid() == 0) {
+		listener = listening(tap, 65534, 1);
+		CHECK(found(), "somebody else's tap is in the way");
+		close(listener);
+		unlink(tap);
+	}
+}
+
+int main(int argc, char **argv)
+{
 	struct stat st;
-	int listener;
 
 	(void)argc;
-	if (getenv("XDG_RUNTIME_DIR") || getenv("EXNET_BROKER")) { // the library keeps what they were at first
+	if (getenv("XDG_RUNTIME_DIR") || getenv("EXNET_BROKER") || getenv("EXNET_TAP")) { // the library keeps what they were at first
 		unsetenv("XDG_RUNTIME_DIR");
+		unsetenv("EXNET_TAP");
 		unsetenv("EXNET_BROKER");
 		execv("/proc/self/exe", argv);
 		abort();
@@ -68,16 +103,17 @@ int main(int argc, char **argv)
 	snprintf(other, sizeof other, "%s/other", run);
 	snprintf(name, sizeof name, "%s/%lu.sock", dir, (unsigned long)st.st_ino);
 	snprintf(link_to, sizeof link_to, "%s/roots", run);
-	listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-	strcpy(at.sun_path, link_to);
-	if (mkdir(top, 0755) < 0 || mkdir(dir, 0755) < 0 || bind(listener, (struct sockaddr *)&at, sizeof at) < 0 ||
-	    listen(listener, 64) < 0 || symlink(link_to, name) < 0)
+	snprintf(tap, sizeof tap, "%s/tap", run);
+	listening(link_to, getuid(), 64);
+	if (mkdir(top, 0755) < 0 || mkdir(dir, 0755) < 0 || symlink(link_to, name) < 0)
 		abort();
 	setenv("XDG_RUNTIME_DIR", run, 1);
+	setenv("EXNET_TAP", tap, 1);
 	ds_place_init();
 	CHECK(found(), "the broker in the user's own directory");
 	refused(top);
 	refused(dir);
+	tapped();
 	unlink(name);
 	unlink(link_to);
 	rmdir(dir);
