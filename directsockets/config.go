@@ -53,6 +53,9 @@ type Config struct {
 	// rule says so, as under exn-run. Default: the program has asked for direct sockets, and
 	// only a rule of EXNET_RULES keeps a connection on TCP.
 	ByRule bool
+	// Explain has the statistics say of UDP sockets why no flow is offered, as exn-run --explain
+	// asks for.
+	Explain bool
 	// Broker is the client of the broker that serves the shadows' network namespace.
 	// Default: that of the process, which looks for the broker where SPEC.md says.
 	// Shadows of a TCP stack in user space need one that takes the program at its word

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/udp"
 	"exnet/internal/rules"
 )
@@ -101,14 +102,20 @@ func newUDPSocket(raw syscall.RawConn, local, remote netip.AddrPort, config *Con
 	if broker == nil {
 		return nil
 	}
-	direct := func(role rules.Role, at netip.AddrPort, listener bool) (bool, bool) {
+	direct := func(role rules.Role, at netip.AddrPort, listener bool) (why connstats.Why, reliable bool) {
 		at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 		p := policy()
 		if !p.Set && !config.ByRule {
-			return true, false
+			return connstats.WhyNothing, false
 		}
 		action, notIncluded := p.DecideUDP(role, at, listener)
-		return action != rules.TCP || notIncluded && !config.ByRule, action == rules.Reliable
+		switch {
+		case action != rules.TCP || notIncluded && !config.ByRule:
+			return connstats.WhyNothing, action == rules.Reliable
+		case notIncluded:
+			return connstats.WhyAddressNotWanted, false
+		}
+		return connstats.WhyRule, false
 	}
 	ring := 0
 	if config.Ring != 0 { // a power of two; DefaultRing if it is none that a flow can have
@@ -117,12 +124,12 @@ func newUDPSocket(raw syscall.RawConn, local, remote netip.AddrPort, config *Con
 	}
 	return udp.New(udp.Config{
 		Raw: raw, Local: local, Remote: remote, Broker: broker, Spin: config.Spin, Ring: ring,
-		Send: func(to netip.AddrPort) (bool, bool) { return direct(rules.Client, to, false) },
+		Send: func(to netip.AddrPort) (connstats.Why, bool) { return direct(rules.Client, to, false) },
 		Receive: func(at netip.AddrPort) bool {
-			ok, _ := direct(rules.Server, at, at.Addr().IsUnspecified())
-			return ok
+			why, _ := direct(rules.Server, at, at.Addr().IsUnspecified())
+			return why == connstats.WhyNothing
 		},
-		Offers: offersOf(config),
+		Offers: offersOf(config), Explain: config.Explain,
 	})
 }
 

@@ -270,41 +270,56 @@ func (f *outflow) kernel(s *Socket, n, bytes int) {
 		return
 	}
 	f.sent = 0
-	f.offer(s, now)
-}
-
-// offer offers a flow.
-func (f *outflow) offer(s *Socket, now time.Time) {
 	f.notBefore = now.Add(f.pause)
 	f.pause = min(2*f.pause, offerMost)
-	direct, reliable := s.cfg.Send(f.to)
-	if !direct || s.look().plain || !s.cfg.Broker.Receiver(f.to.Port()) {
+	if s.look().plain {
 		return
+	}
+	if why := f.offer(s); why != connstats.WhyNothing && s.cfg.Explain {
+		s.out.explain(s, f.to, why)
+	}
+}
+
+// offer offers a flow, or returns why not.
+func (f *outflow) offer(s *Socket) (why connstats.Why) {
+	why, reliable := s.cfg.Send(f.to)
+	switch {
+	case why != connstats.WhyNothing:
+		return why
+	case !s.cfg.Broker.Connected():
+		return s.cfg.Broker.Absent()
+	case !s.cfg.Broker.Receiver(f.to.Port()):
+		return connstats.WhyNoListener
 	}
 	from, ok := s.source(f.to)
 	if !ok {
-		return
+		return connstats.WhyNoMemory
 	}
 	// Before the broker looks: the one that is there then and later is the one that it knows.
 	cookie, found := peerOf(from, f.to)
-	if !found || !s.out.room() {
-		return
+	if !found {
+		if why = mute(); why == connstats.WhyNothing {
+			why = connstats.WhyNoListener
+		}
+		return why
+	}
+	if !s.out.room() {
+		return connstats.WhyNoMemory
 	}
 	info := datagram.Info{Nonce: datagram.NewNonce(), From: from, To: f.to}
 	seg, err := datagram.Create(info, s.cfg.Ring)
 	if err != nil {
 		s.out.gone()
-		return
+		return connstats.WhyNoMemory
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		seg.Retire()
 		s.out.gone()
-		return
+		return connstats.WhyNoMemory
 	}
 	f.tx, f.peer, f.attached, f.reliable = datagram.NewTx(seg, pair[0], shm.Nanotime()), pair[1], false, reliable
-	key := wire.Key{Client: from, Server: f.to}
-	f.entry = s.cfg.Broker.Stats().Alloc(connstats.EntryInfo{Key: key, FD: s.fd, Since: now, UDP: true})
+	f.entry = s.out.entry(s, wire.Key{Client: from, Server: f.to})
 	f.count = (*segment.Counters)(f.entry.Counters())
 	f.count.Set(segment.RingSize, uint64(seg.Len()))
 	f.entry.Set(connstats.ModeTCP, connstats.WhyOffered)
@@ -314,10 +329,11 @@ func (f *outflow) offer(s *Socket, now time.Time) {
 	err = s.cfg.Broker.Offer(of, info.Nonce, seg.Fd(), f.peer, func(wire.Reason) { f.refused(s, info.Nonce) })
 	if err != nil {
 		f.end(s, connstats.WhyNoBroker)
-		return
+		return connstats.WhyNothing // the flow's entry says it
 	}
 	seg.CloseFd()
 	s.tidyLater()
+	return connstats.WhyNothing
 }
 
 // tidy ends flows whose receiver is gone. It reports whether there are others.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/wire"
 	"exnet/directsockets/datagram"
 )
 
@@ -47,6 +48,10 @@ type outbound struct {
 	to    map[netip.AddrPort]*outflow // guarded by mu
 	flows int                         // guarded by mu; those with a segment
 	ended bool                        // guarded by mu
+	// line says why no flow is offered to lineTo, the first such receiver; nil: there is none, or
+	// nobody wants to know. Guarded by mu, both.
+	line   *connstats.Entry
+	lineTo netip.AddrPort
 }
 
 func (o *outbound) init() { o.to = make(map[netip.AddrPort]*outflow) }
@@ -165,6 +170,40 @@ func (o *outbound) room() bool {
 	return true
 }
 
+// explain notes why no flow is offered.
+func (o *outbound) explain(s *Socket, to netip.AddrPort, why connstats.Why) {
+	from, ok := s.source(to)
+	if !ok {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended || o.line != nil && o.lineTo != to {
+		return
+	}
+	if o.line == nil {
+		e := s.entry(wire.Key{Client: from, Server: to})
+		o.line, o.lineTo = &e, to
+	}
+	o.line.Set(connstats.ModeTCP, why)
+}
+
+// entry returns the entry of a flow: that which has said why there was none, or a new one.
+func (o *outbound) entry(s *Socket, key wire.Key) connstats.Entry {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e := o.line; e != nil && o.lineTo == key.Server {
+		o.line = nil
+		return *e
+	}
+	return s.entry(key)
+}
+
+// entry takes an entry for what is sent from one address to another.
+func (s *Socket) entry(key wire.Key) connstats.Entry {
+	return s.cfg.Broker.Stats().Alloc(connstats.EntryInfo{Key: key, FD: s.fd, Since: time.Now(), UDP: true})
+}
+
 func (o *outbound) gone() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -175,6 +214,10 @@ func (o *outbound) gone() {
 func (o *outbound) end(s *Socket, wait bool, why connstats.Why) {
 	o.mu.Lock()
 	o.ended = true
+	if o.line != nil {
+		o.line.Free()
+		o.line = nil
+	}
 	all := make([]*outflow, 0, len(o.to))
 	for _, f := range o.to {
 		all = append(all, f)

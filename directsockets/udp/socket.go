@@ -30,12 +30,15 @@ type Config struct {
 	// Broker is the client of the namespace's broker.
 	Broker *client.Client
 	// Send and Receive say whether datagrams to this address, or to the socket's own, may be
-	// direct, and whether their sender waits for room. Default: they may, and it does not.
-	Send    func(to netip.AddrPort) (direct, reliable bool)
+	// direct, or why not, and whether their sender waits for room. Default: they may, and it does
+	// not.
+	Send    func(to netip.AddrPort) (why connstats.Why, reliable bool)
 	Receive func(at netip.AddrPort) (direct bool)
 	// Offers is after how many datagrams to a receiver within a second a flow is offered.
 	// Default 4.
 	Offers int
+	// Explain has the broker's statistics say why no flow is offered.
+	Explain bool
 	// Spin is how long a receiver looks before it sleeps. 0: not at all.
 	Spin time.Duration
 	// Ring is the size of the flows' rings, as datagram.Create has it.
@@ -109,7 +112,7 @@ func New(cfg Config) *Socket {
 		cfg.Offers = 4
 	}
 	if cfg.Send == nil {
-		cfg.Send = func(netip.AddrPort) (bool, bool) { return true, false }
+		cfg.Send = func(netip.AddrPort) (connstats.Why, bool) { return connstats.WhyNothing, false }
 	}
 	if cfg.Receive == nil {
 		cfg.Receive = func(netip.AddrPort) bool { return true }
@@ -256,6 +259,9 @@ func (s *Socket) announce() {
 	}
 	s.announceTry = true
 	if s.look().plain || !s.cfg.Receive(s.cfg.Local) {
+		return
+	}
+	if mute() == connstats.WhyNoDiag { // of no sender it would know whether it is still there
 		return
 	}
 	s.announced = s.cfg.Broker.Listen(s.socketOf(), func(wire.Reason) {})

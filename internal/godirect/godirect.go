@@ -106,6 +106,7 @@ func settings(get func(name string) string) (c directsockets.Config) {
 	c.MaxSlots, c.MaxRing = most("EXNET_DS_MAX_SLOTS"), most("EXNET_DS_MAX_RING")
 	c.Wait = time.Duration(number("EXNET_DS_WAIT")) * time.Millisecond
 	c.ByRule = true
+	c.Explain = get("EXNET_EXPLAIN") == "1"
 	return c
 }
 
@@ -174,7 +175,7 @@ func Listen(raw syscall.RawConn, local netip.AddrPort) (hide func()) {
 func Datagrams(raw syscall.RawConn, local, remote netip.AddrPort) *udp.Socket {
 	if remote.IsValid() {
 		action, _ := policy().DecideUDP(rules.Client, unmapped(remote), false)
-		if action == rules.TCP {
+		if action == rules.TCP && !explains() {
 			return nil
 		}
 	}
