@@ -56,7 +56,7 @@ func TestUDPMute(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if !strings.Contains(string(out), "udp to "+echo.LocalAddr().String()+": tcp, no AF_NETLINK") {
+	if !strings.Contains(string(out), "udp to "+echo.LocalAddr().String()+": shadow, no AF_NETLINK") {
 		t.Errorf("%s", out)
 	}
 }
