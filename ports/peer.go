@@ -158,8 +158,7 @@ func (p *peer) serve(in *packet.Inbound) error {
 // end reports the end to all ports paired with the peer's, and fails all unanswered requests.
 func (p *peer) end() {
 	s := p.server
-	p.out.Abort()
-	s.trash.Do(caller.Account(p.uid), p.out.Close)
+	s.trash.End(caller.Account(p.uid), p.out, nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.dead = true

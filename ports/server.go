@@ -136,17 +136,10 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		return err
 	}
 	if err := s.enter(who.Account); err != nil {
-		out.Abort()
-		s.trash.Do(who.Account, out.Close)
+		s.trash.End(who.Account, out, nil)
 		return err
 	}
-	defer func() {
-		out.Abort()
-		s.trash.Do(who.Account, func() {
-			out.Close()
-			s.leave(who.Account)
-		})
-	}()
+	defer s.trash.End(who.Account, out, func() { s.leave(who.Account) })
 	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		return err

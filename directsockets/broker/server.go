@@ -319,7 +319,7 @@ func (s *Server) client(conn *net.UnixConn) {
 		return
 	}
 	defer ctxend.Do(s.ctx, out.Abort)()
-	c := &session{s: s, out: out, shut: out.Close, since: time.Now(), stats: -1,
+	c := &session{s: s, out: out, shut: out, since: time.Now(), stats: -1,
 		listeners: make(map[uint32]*listener), offers: make(map[wire.Nonce]*offer)}
 	defer func() {
 		out.Abort()

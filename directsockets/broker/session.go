@@ -15,6 +15,7 @@ import (
 	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/caller"
+	"exnet/internal/trash"
 )
 
 // replies is where the messages to a client go: an outbox, or in the broker's own
@@ -32,8 +33,8 @@ type replies interface {
 type session struct {
 	s       *Server
 	out     replies
-	shut    func() // closes the connection, which may take long; nil: there is none, or it does that
-	pid     int    // in the broker's PID namespace
+	shut    trash.Connection // nil: there is none, or it is closed otherwise
+	pid     int              // in the broker's PID namespace
 	uid     uint32
 	account caller.Account // whose limits apply: the user who has started it or its container
 	home    caller.Home    // and those of its container

@@ -61,7 +61,7 @@ func (s *Server) admit(c *session) error {
 // +checklocks:s.mu
 func (s *Server) refuseLocked(c *session, o owner, u *usage, what string) error {
 	if c.shut != nil {
-		u.trash.Do(c.shut)
+		u.trash.End(c.shut, nil)
 		c.shut = nil
 	}
 	s.leaveLocked(o, u)
@@ -84,7 +84,7 @@ func (s *Server) dismiss(c *session) {
 	defer s.mu.Unlock()
 	if c.user == nil { // not admitted
 		if c.shut != nil {
-			s.strangers.Do(c.shut)
+			s.strangers.End(c.shut, nil)
 		}
 		return
 	}
@@ -103,7 +103,7 @@ func (s *Server) dismiss(c *session) {
 	s.sumUpLocked(c)
 	delete(s.sessions, c)
 	if c.shut != nil {
-		c.user.trash.Do(c.shut)
+		c.user.trash.End(c.shut, nil)
 	}
 	s.leaveLocked(c.owner, c.user)
 	if len(s.sessions) == 0 {

@@ -42,7 +42,8 @@ func mute() connstats.Why {
 	return connstats.WhyNoDiag
 }
 
-// peerOf asks the kernel for the number (SO_COOKIE) of the socket to which it would give a datagram.
+// peerOf asks the kernel for the number (SO_COOKIE) of the socket to which it would give a
+// datagram.
 func peerOf(from, to netip.AddrPort) (cookie uint64, found bool) {
 	fd, err := openDiag()
 	if err != nil {

@@ -42,6 +42,37 @@ func (b *Bin) Do(end func()) {
 	}
 }
 
+// Connection is one to a process, which may have descriptors on the way (packet.Outbox).
+type Connection interface {
+	// Abort ends it, and waits for nothing.
+	Abort()
+	// Bare reports, after Abort, whether Close takes no time.
+	Bare() bool
+	Close()
+}
+
+// End ends a connection, and calls then when it is closed; nil: nothing. One in which no
+// descriptors wait is closed at once, so that who fills a Bin with what takes long cannot add to it
+// by mere connections.
+func (b *Bin) End(c Connection, then func()) {
+	if end := ending(c, then); c.Bare() {
+		end()
+	} else {
+		b.Do(end)
+	}
+}
+
+// ending aborts a connection and returns what closes it.
+func ending(c Connection, then func()) func() {
+	c.Abort()
+	return func() {
+		c.Close()
+		if then != nil {
+			then()
+		}
+	}
+}
+
 func (b *Bin) run() {
 	for more := true; more; {
 		b.mu.Lock()
@@ -116,6 +147,15 @@ func (b *Bins) Do(a caller.Account, end func()) {
 			delete(b.users, a)
 		}
 	})
+}
+
+// End ends a connection of a user's, as Bin.End.
+func (b *Bins) End(a caller.Account, c Connection, then func()) {
+	if end := ending(c, then); c.Bare() {
+		end()
+	} else {
+		b.Do(a, end)
+	}
 }
 
 // Full says whether a user has Most that are not closed yet. Root never has.

@@ -109,17 +109,10 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	b := &borrower{server: s, out: out, who: who}
 	if err := s.enter(who.Account); err != nil {
 		b.post(wire.Message{Op: wire.OpBorrow, Status: wire.StatusBusy})
-		out.Abort()
-		s.trash.Do(who.Account, out.Close)
+		s.trash.End(who.Account, out, nil)
 		return err
 	}
-	defer func() {
-		out.Abort()
-		s.trash.Do(who.Account, func() {
-			out.Close()
-			s.leave(who.Account)
-		})
-	}()
+	defer s.trash.End(who.Account, out, func() { s.leave(who.Account) })
 	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		return err

@@ -163,8 +163,7 @@ func (p *peer) serve(in *packet.Inbound) error {
 func (p *peer) end() {
 	s := p.server
 	if out, near := p.out.(*packet.Outbox); near {
-		out.Abort()
-		s.trash.Do(caller.Account(p.uid), out.Close)
+		s.trash.End(caller.Account(p.uid), out, nil)
 	} else {
 		p.out.Close()
 	}

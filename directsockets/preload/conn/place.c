@@ -170,8 +170,8 @@ int ds_place_find(bool *users)
 	int fd;
 
 	*users = false;
-	/* A daemon outlives the exn-run that has the tap. While that is there it is the way, also if
-	 * it takes nobody at the moment. */
+	/* A daemon outlives the exn-run that has the tap. While that is there it is the way, also
+	 * if it takes nobody at the moment. */
 	if (*env_tap && ((fd = try(env_tap, false)) >= 0 || errno == EAGAIN))
 		return fd;
 	if (*env_path)

@@ -1,5 +1,5 @@
-/* Where the broker's socket is (SPEC 6): $EXNET_TAP, else $EXNET_BROKER, else root's of this network namespace, else
- * the user's own. */
+/* Where the broker's socket is (SPEC 6): $EXNET_TAP, else $EXNET_BROKER, else root's of this
+ * network namespace, else the user's own. */
 #ifndef DS_PLACE_H
 #define DS_PLACE_H
 
