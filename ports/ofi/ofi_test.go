@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"exnet/internal/longtest"
 	"exnet/ports"
 	"exnet/ports/far"
+	"exnet/ports/wire"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -33,6 +35,12 @@ func node(t *testing.T) (s *ports.Server, path string) {
 func serve(t *testing.T, cfg ports.Config) (s *ports.Server, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "ports")
+	return serveAt(t, path, cfg), path
+}
+
+// serveAt is serve, at a path that another node may have had before.
+func serveAt(t *testing.T, path string, cfg ports.Config) (s *ports.Server) {
+	t.Helper()
 	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +61,7 @@ func serve(t *testing.T, cfg ports.Config) (s *ports.Server, path string) {
 		s.Close()
 		all.Wait()
 	})
-	return s, path
+	return s
 }
 
 // hosts starts two nodes on hosts of their own, as far as they know, and returns their sockets.
@@ -111,7 +119,7 @@ func TestPrograms(t *testing.T) {
 	dir := t.TempDir()
 	build(t, dir, "programs")
 	for _, args := range [][]string{
-		{"plain/ends"}, {"asan/ends"}, {"asan/hostile"}, {"asan/limits", "full"}, {"asan/limits", "rings"}, {"plain/place"}, {"asan/place"},
+		{"plain/ends"}, {"plain/ends", "shared"}, {"asan/ends"}, {"plain/gone", "killed"}, {"asan/gone", "killed"}, {"asan/hostile"}, {"asan/limits", "rings"}, {"plain/place"}, {"asan/place"},
 		{"plain/threads", "fork"}, {"asan/threads"}, {"tsan/threads"},
 	} {
 		t.Run(strings.ReplaceAll(strings.Join(args, "-"), "/", "-"), func(t *testing.T) {
@@ -126,6 +134,21 @@ func TestPrograms(t *testing.T) {
 			idle(t, s)
 		})
 	}
+}
+
+// Where all VPIDs of a unit are in use, a program is told so.
+func TestAllPorts(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "asan/limits")
+	build(t, dir, program)
+	const vpids = fabric.VPIDs - int(wire.FirstVPID)
+	s, path := serve(t, ports.Config{Node: 1, PerUser: 2 * vpids}) // a domain has a port of each unit
+	cmd := exec.CommandContext(t.Context(), program, "full", strconv.Itoa(vpids))
+	cmd.Env = append(os.Environ(), "EXN_PORTS="+path)
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "done\n" {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	idle(t, s)
 }
 
 // The same endpoints at nodes of two hosts.
@@ -193,6 +216,54 @@ func TestNodeEnds(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, &errs)
 	}
+}
+
+// A program that opens its domain again, when the node has ended, works at the node that was
+// started since.
+func TestNodeAgain(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "asan/gone")
+	build(t, dir, program)
+	s, path := node(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "again")
+	cmd.Env = append(os.Environ(), "EXN_PORTS="+path)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	says := func(want string) {
+		t.Helper()
+		if !lines.Scan() || lines.Text() != want {
+			t.Errorf("the program says %q, want %q: %v", lines.Text(), want, lines.Err())
+		}
+	}
+	says("works")
+	s.Close()
+	if err := os.Remove(path); err != nil {
+		t.Error(err)
+	}
+	again := serveAt(t, path, ports.Config{Node: 1})
+	if _, err := in.Write([]byte("again\n")); err != nil {
+		t.Error(err)
+	}
+	says("works")
+	says("done")
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, &errs)
+	}
+	idle(t, again)
 }
 
 // A libfabric of a later version than the provider was built for does not pass over it.

@@ -1,26 +1,30 @@
-// ends.c: everything that two endpoints do, at one node.
+// ends.c: everything that two endpoints do, at one node. ends [shared]: with shared, from memory
+// and into memory that processes share.
+#include <sys/mman.h>
+
 #include "pair.h"
 
-static uint8_t from[3 << 20], into[3 << 20];
+enum { ROOM = 3 << 20 };
+static uint8_t *from, *into;
 
 static void fill(size_t n, uint8_t seed)
 {
 	for (size_t i = 0; i < n; i++)
 		from[i] = (uint8_t)(i * 7 + seed + (i >> 8));
-	memset(into, 0xee, n + 64 < sizeof(into) ? n + 64 : sizeof(into));
+	memset(into, 0xee, n + 64 < ROOM ? n + 64 : ROOM);
 }
 
 static void same(size_t n)
 {
 	must(memcmp(from, into, n) == 0);
-	must(n + 1 > sizeof(into) || into[n] == 0xee);
+	must(n + 1 > ROOM || into[n] == 0xee);
 }
 
 static void one(struct side *a, struct side *b, size_t n, uint64_t flags, bool late)
 {
 	struct fi_cq_data_entry e;
 	struct iovec out[3] = {{from, n / 3}, {from + n / 3, n / 5}, {from + n / 3 + n / 5, n - n / 3 - n / 5}};
-	struct iovec in[2] = {{into, n / 2}, {into + n / 2, sizeof(into) - n / 2}};
+	struct iovec in[2] = {{into, n / 2}, {into + n / 2, ROOM - n / 2}};
 	struct fi_msg m = {.msg_iov = out, .iov_count = 3, .context = from, .data = 0x1234567890abcdef};
 	fill(n, (uint8_t)n);
 	if (!late)
@@ -96,7 +100,7 @@ static void rma(struct side *a, struct side *b)
 	struct fid_mr *mr, *other;
 	struct fid_cntr *written;
 	uint64_t all = FI_REMOTE_READ | FI_REMOTE_WRITE;
-	must(fi_mr_reg(b->domain, into, sizeof(into), all, 0, 77, 0, &mr, NULL) == 0);
+	must(fi_mr_reg(b->domain, into, ROOM, all, 0, 77, 0, &mr, NULL) == 0);
 	must(fi_cntr_open(b->domain, &(struct fi_cntr_attr){0}, &written, NULL) == 0);
 	must(fi_mr_bind(mr, &written->fid, FI_REMOTE_WRITE) == 0 && fi_mr_enable(mr) == 0);
 	must(fi_mr_reg(b->domain, into, 5, all, 0, 77, 0, &other, NULL) == -FI_ENOKEY);
@@ -119,7 +123,7 @@ static void rma(struct side *a, struct side *b)
 	same(300);
 	must(fi_cntr_read(written) == 1 + sizeof(sizes) / sizeof(*sizes) && fi_close(&written->fid) == -FI_EBUSY);
 	// Outside, and by another key.
-	must(fi_write(a->ep, from, 8, NULL, 0, sizeof(into) - 7, 77, NULL) == 0);
+	must(fi_write(a->ep, from, 8, NULL, 0, ROOM - 7, 77, NULL) == 0);
 	must(turn(a, b, &e) == -FI_EAVAIL && failure(a) == FI_EACCES);
 	must(fi_read(a->ep, from, 8, NULL, 0, UINT64_MAX - 3, 77, NULL) == 0);
 	must(turn(a, b, &e) == -FI_EAVAIL && failure(a) == FI_EACCES);
@@ -144,9 +148,9 @@ static void crowd(struct side *a, struct side *b)
 	struct fi_cq_data_entry e;
 	enum { MANY = 600, SIZE = 3000 };
 	for (int i = 0; i < 2; i++)
-		must(fi_mr_reg(sides[i]->domain, into, sizeof(into), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 1, 0, &mr[i], NULL) == 0);
-	fill(sizeof(into) - 64, 1);
-	memcpy(into, from, sizeof(from));
+		must(fi_mr_reg(sides[i]->domain, into, ROOM, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 1, 0, &mr[i], NULL) == 0);
+	fill(ROOM - 64, 1);
+	memcpy(into, from, ROOM);
 	int begun[2] = {0}, ended[2] = {0};
 	while (ended[0] < MANY || ended[1] < MANY)
 		for (int i = 0; i < 2; i++) {
@@ -161,7 +165,7 @@ static void crowd(struct side *a, struct side *b)
 			must(n == 1 || n == -FI_EAGAIN);
 			ended[i] += n == 1;
 		}
-	must(memcmp(from, into, sizeof(from) - 64) == 0);
+	must(memcmp(from, into, ROOM - 64) == 0);
 	must(fi_close(&mr[0]->fid) == 0 && fi_close(&mr[1]->fid) == 0);
 }
 
@@ -356,7 +360,7 @@ static void direct(struct side *a, struct side *b)
 	must(fi_close(&a->ep->fid) == 0);
 	a->ep = NULL;
 	must(far || (turn(a, NULL, &e) == -FI_EAVAIL && failure(a) == FI_ECANCELED));
-	memset(from, 0, sizeof(from));
+	memset(from, 0, ROOM);
 	ssize_t r = fi_recv(b->ep, into, 1 << 20, NULL, 0, NULL);
 	must(r == 0 || r == -FI_ECONNABORTED);
 	if (!far && r == 0)
@@ -384,8 +388,8 @@ static void placed(struct side *a, struct side *b)
 	struct ep *ea = of(a->ep, struct ep, fid), *eb = of(b->ep, struct ep, fid);
 	struct fi_cq_data_entry e;
 	struct fid_mr *mr, *other;
-	must(fi_mr_reg(b->domain, into, sizeof(into), all, 0, 7, 0, &mr, NULL) == 0);
-	must(fi_mr_reg(b->domain, from, sizeof(from), FI_REMOTE_READ, 0, 8, 0, &other, NULL) == 0);
+	must(fi_mr_reg(b->domain, into, ROOM, all, 0, 7, 0, &mr, NULL) == 0);
+	must(fi_mr_reg(b->domain, from, ROOM, FI_REMOTE_READ, 0, 8, 0, &other, NULL) == 0);
 	must(fi_write(a->ep, from, 200000, NULL, 0, 0, 7, NULL) == 0);
 	must(turn(a, b, &e) == 1);
 	if (!ea->far) {
@@ -397,7 +401,7 @@ static void placed(struct side *a, struct side *b)
 		must(into[0] == 0xee || into[0] == from[0]);
 		must(memcmp(into + 1, from, SIZE) == 0);
 		struct iovec parts[3] = {{from, 1000}, {from + 2000, 1 << 20}, {from + (2 << 20), 77}};
-		memset(from, 0, sizeof(from));
+		memset(from, 0, ROOM);
 		must(fi_readv(a->ep, parts, NULL, 3, 0, 1, 7, NULL) == 0);
 		must(turn(a, NULL, &e) == 1 && (e.flags & FI_READ));
 		must(memcmp(from, into + 1, 1000) == 0 && memcmp(from + 2000, into + 1001, 1 << 20) == 0);
@@ -418,7 +422,7 @@ static void placed(struct side *a, struct side *b)
 		must(memcmp(from, into, 200000) == 0);
 	}
 	// Beyond the region, and against its rights.
-	must(fi_write(a->ep, from, 200000, NULL, 0, sizeof(into) - 199999, 7, NULL) == 0);
+	must(fi_write(a->ep, from, 200000, NULL, 0, ROOM - 199999, 7, NULL) == 0);
 	must(turn(a, b, &e) == -FI_EAVAIL && failure(a) == FI_EACCES);
 	for (int i = 0; i < 2; i++) {
 		must(fi_read(a->ep, into, 200000, NULL, 0, 0, 8, NULL) == 0 && turn(a, b, &e) == 1);
@@ -446,9 +450,19 @@ static void copied(struct side *a, struct side *b)
 	rma(a, b);
 }
 
-int main(void)
+static uint8_t *memory(int kind)
+{
+	void *m = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0);
+	must(m != MAP_FAILED);
+	return m;
+}
+
+int main(int argc, char **argv)
 {
 	struct side a, b;
+	int kind = argc > 1 && strcmp(argv[1], "shared") == 0 ? MAP_SHARED : MAP_PRIVATE;
+	from = memory(kind);
+	into = memory(kind);
 	side_open(&b);
 	bool far = other_node();
 	side_open(&a);

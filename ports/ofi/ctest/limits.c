@@ -1,8 +1,8 @@
-// limits.c: what programs are told when something is used up, or gone. limits full|node|rings
+// limits.c: what programs are told when something is used up, or gone. limits full N|node|rings
 #include "pair.h"
 
-// full opens domains until the node has no port left for the user.
-static void full(void)
+// full opens domains until the node has no port left: after as many as it has to have.
+static void full(int most)
 {
 	enum { MOST = 256 };
 	static struct fid_domain *all[MOST];
@@ -12,7 +12,7 @@ static void full(void)
 	must(fi_prov_ini()->fabric(info->fabric_attr, &fabric, NULL) == 0);
 	while (n < MOST && (r = fi_domain(fabric, info, &all[n], NULL)) == 0)
 		n++;
-	must(n > 0 && r == -FI_ENOSPC);
+	must(n == most && r == -FI_ENOSPC);
 	must(fi_close(&all[--n]->fid) == 0);
 	// The node takes a moment to hear of it.
 	for (int i = 0; (r = fi_domain(fabric, info, &all[n], NULL)) != 0; i++) {
@@ -100,9 +100,9 @@ static void rings(void)
 
 int main(int argc, char **argv)
 {
-	must(argc == 2);
-	if (strcmp(argv[1], "full") == 0)
-		full();
+	must(argc >= 2);
+	if (argc == 3 && strcmp(argv[1], "full") == 0)
+		full(atoi(argv[2]));
 	else if (strcmp(argv[1], "rings") == 0)
 		rings();
 	else
