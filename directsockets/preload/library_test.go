@@ -151,10 +151,10 @@ func makeC(ctx context.Context, t *testing.T, args ...string) {
 }
 
 // emulated are the C tests that an emulator can run: qemu-user 7.2 knows no TCP_INFO, without which
-// no connection goes direct (sock_test, broker_test, uncounted_test, absent_test, follow_test), and
-// does nothing for madvise's POPULATE, by which memory is found that a call may not touch
-// (memory_test, data_test).
-const emulated = "golden_test wire_test lock_test segment_test ring_test"
+// no connection goes direct (sock_test, wait_test, broker_test, uncounted_test, absent_test,
+// follow_test), and does nothing for madvise's POPULATE, by which memory is found that a call may
+// not touch (memory_test, data_test).
+const emulated = "golden_test wire_test lock_test segment_test breach_test ring_test"
 
 // The library compiles without a warning for what else it is installed on, and passes its tests
 // there: musl, and arm64 under an emulator.

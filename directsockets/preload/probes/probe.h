@@ -38,7 +38,7 @@ struct probe {
 	int tcp; // the probe cannot be, or need not be, on the direct path
 };
 
-extern const struct probe io_probes[], flag_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], inherited_probes[], listen_probes[], setup_probes[], copy_probes[], linger_probes[], pointer_probes[], zerocopy_probes[], signal_probes[], jump_probes[], cancel_probes[], order_probes[], edge_probes[], errno_probes[], thread_probes[], share_probes[], sharer_probes[], killed_probes[], reuse_probes[], vfork_probes[], told_probes[], uncounted_probes[], sealed_probes[], apart_probes[], leave_probes[], udp_probes[], udpset_probes[], udpproc_probes[];
+extern const struct probe io_probes[], flag_probes[], ready_probes[], set_probes[], proc_probes[], end_probes[], call_probes[], exec_probes[], inherited_probes[], listen_probes[], setup_probes[], copy_probes[], linger_probes[], pointer_probes[], zerocopy_probes[], signal_probes[], jump_probes[], cancel_probes[], order_probes[], edge_probes[], errno_probes[], thread_probes[], share_probes[], sharer_probes[], killed_probes[], reuse_probes[], vfork_probes[], told_probes[], uncounted_probes[], settling_probes[], sealed_probes[], apart_probes[], leave_probes[], udp_probes[], udpset_probes[], udpproc_probes[];
 
 // sealed_program is what a process in a sandbox executes.
 int sealed_program(void);
@@ -59,6 +59,9 @@ const char *errname(int err);
 // its directions are direct if the library is there. pair_cold does not.
 void pair(int *client, int *server);
 void pair_cold(int *client, int *server);
+
+// hang_up closes c, and s when it has read the end.
+void hang_up(int c, int s);
 void warm(int client, int server);
 
 // pair_on makes one at a listener.

@@ -21,15 +21,6 @@ static void become_direct(int c, int s)
 		out("direct %d, %d", direct(c), direct(s));
 }
 
-static void end(int c, int s)
-{
-	char b;
-
-	R(close(c));
-	R(read(s, &b, 1));
-	R(close(s));
-}
-
 static void by_listener(void)
 {
 	struct sockaddr_in at;
@@ -40,7 +31,7 @@ static void by_listener(void)
 	R(close(l));
 	handed_over("server", s);
 	become_direct(c, s);
-	end(c, s);
+	hang_up(c, s);
 }
 
 static void by_fork(void)
@@ -55,7 +46,7 @@ static void by_fork(void)
 		_exit(0);
 	finish(pid);
 	become_direct(c, s);
-	end(c, s);
+	hang_up(c, s);
 }
 
 static void by_exec(void)
@@ -67,7 +58,7 @@ static void by_exec(void)
 	R(execvp(none[0], none));
 	handed_over("client", c);
 	handed_over("server", s);
-	end(c, s);
+	hang_up(c, s);
 }
 
 /* The child's program gets the server's end, and the parent, which lives in the same memory, is not
@@ -110,7 +101,7 @@ static void by_dup(void)
 	handed_over("client", c);
 	R(dup2(in, 0));
 	become_direct(c, s);
-	end(c, s);
+	hang_up(c, s);
 }
 
 /* Back to TCP, and the core knows why. */
@@ -123,7 +114,7 @@ static void by_rights(void)
 	pair_cold(&c, &s);
 	pass_fd(over[0], c);
 	handed_over("client", c);
-	end(s, c);
+	hang_up(s, c);
 }
 
 /* An epoll instance with a direct member tells of events in their order: an uncounted one would
@@ -148,7 +139,7 @@ static void by_epoll(int late)
 	arrived(s[1], 1);
 	ep_show(ep, 2, LONG);
 	for (int i = 0; i < 2; i++)
-		end(c[i], s[i]);
+		hang_up(c[i], s[i]);
 	close(ep);
 }
 
@@ -179,7 +170,7 @@ static void with_options(void)
 	R(poll(&p, 1, 0));
 	put(c, "c", 1);
 	R(poll(&p, 1, LONG));
-	end(s, c);
+	hang_up(s, c);
 }
 
 static void after_shutdown(void)
@@ -201,146 +192,7 @@ static void after_shutdown(void)
 			nap(1);
 	}
 	R(recv(c, b, 1, MSG_DONTWAIT));
-	end(c, s);
-}
-
-static void *waits(void *fd)
-{
-	char b;
-
-	return (void *)get(*(int *)fd, &b, 1);
-}
-
-/* Sends until c sends directly, and has t end, which waits for what c receives. */
-static void direct_beside(pthread_t t, int c, int s)
-{
-	void *got;
-	char b;
-
-	for (int i = 0; i < (has_library() ? 2000 : 5); i++) {
-		put(c, "x", 1);
-		get(s, &b, 1);
-		if (has_library() && (direct(c) & 1))
-			break;
-		if (i > 3)
-			nap(1);
-	}
-	if (has_library() && !(direct(c) & 1))
-		out("it stays on TCP");
-	put(s, "y", 1);
-	pthread_join(t, &got);
-	out("the thread has read %zu", (size_t)got);
-	end(c, s);
-}
-
-/* A thread that sleeps in a call must not keep the connection uncounted for the others. */
-static void with_threads(void)
-{
-	pthread_t t;
-	int c, s;
-
-	pair_cold(&c, &s);
-	pthread_create(&t, NULL, waits, &c);
-	nap(20);
-	direct_beside(t, c, s);
-}
-
-/* The descriptor whose name is asked for slowly, and whether it is. */
-static int slow = -1, asking;
-
-/* The C library's, for this program and the library: so one thread gives a connection its handle
- * while another begins a call. */
-int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
-{
-	if (fd >= 0 && fd == __atomic_load_n(&slow, __ATOMIC_RELAXED)) {
-		__atomic_store_n(&asking, 1, __ATOMIC_RELAXED);
-		nap(200);
-	}
-	return (int)syscall(SYS_getsockname, fd, addr, len);
-}
-
-static void *sends_much(void *fd)
-{
-	static char b[300000];
-
-	put(*(int *)fd, b, sizeof b); /* too much for a connection that is uncounted */
-	return NULL;
-}
-
-static void *takes_much(void *fd)
-{
-	static char b[300000];
-
-	get(*(int *)fd, b, sizeof b);
-	return NULL;
-}
-
-/* waits by other calls. */
-static void *waits_many(void *fd)
-{
-	char b;
-	struct iovec v = {&b, 1};
-	struct mmsghdr m = {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}};
-
-	return (void *)(size_t)recvmmsg(*(int *)fd, &m, 1, 0, NULL);
-}
-
-static void *waits_vectors(void *fd)
-{
-	char b;
-
-	return (void *)preadv2(*(int *)fd, &(struct iovec){&b, 1}, 1, -1, 0);
-}
-
-static void *waits_splice(void *fd)
-{
-	int p[2];
-
-	if (pipe(p))
-		die("pipe");
-	ssize_t n = splice(*(int *)fd, NULL, p[1], NULL, 1, 0);
-	close(p[0]);
-	close(p[1]);
-	return (void *)n;
-}
-
-static void *waits_control(void *fd)
-{
-	char b, control[64];
-	struct iovec v = {&b, 1};
-	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-
-	return (void *)recvmsg(*(int *)fd, &m, 0);
-}
-
-/* A thread that begins to wait by this while another gives the connection its handle. */
-static void settling_beside(void *(*wait)(void *))
-{
-	pthread_t sender, taker, t;
-	int c, s;
-
-	pair_cold(&c, &s);
-	asking = 0;
-	if (has_library())
-		slow = c;
-	pthread_create(&taker, NULL, takes_much, &s);
-	pthread_create(&sender, NULL, sends_much, &c);
-	while (has_library() && !__atomic_load_n(&asking, __ATOMIC_RELAXED))
-		nap(1);
-	__atomic_store_n(&slow, -1, __ATOMIC_RELAXED);
-	pthread_create(&t, NULL, wait, &c);
-	pthread_join(sender, NULL);
-	pthread_join(taker, NULL);
-	direct_beside(t, c, s);
-}
-
-static void settling(void)
-{
-	settling_beside(waits);
-	settling_beside(waits_many);
-	settling_beside(waits_vectors);
-	settling_beside(waits_splice);
-	settling_beside(waits_control);
+	hang_up(c, s);
 }
 
 static volatile int over;
@@ -382,7 +234,7 @@ static void by_signal(int flags)
 	pthread_join(t, NULL);
 	if (has_library() && flags)
 		become_direct(c, s);
-	end(c, s);
+	hang_up(c, s);
 	close(l);
 }
 
@@ -426,7 +278,7 @@ static void beside_threads(void)
 	R(close(s[2]));
 	R(recv(c[2], b, 4, 0));
 	R(recv(c[2], b, 4, 0));
-	end(c[1], s[1]);
+	hang_up(c[1], s[1]);
 	close(c[2]);
 	close(l);
 }
@@ -464,8 +316,8 @@ static void by_set(int selects)
 	get(c, (char[1]){0}, 1);
 	become_direct(c, s2);
 	become_direct(known, s);
-	end(c, s2);
-	end(known, s);
+	hang_up(c, s2);
+	hang_up(known, s);
 	close(l);
 }
 
@@ -509,7 +361,7 @@ static void renumbered(void)
 	pthread_join(t, NULL);
 	int c = dial(&at), s = accept(l, NULL, NULL);
 	become_direct(c, s);
-	end(c, s);
+	hang_up(c, s);
 	close(l);
 }
 
@@ -527,8 +379,6 @@ const struct probe uncounted_probes[] = {
 	{"uncounted-epoll-wait", by_epoll_wait, 0},
 	{"uncounted-options", with_options, 0},
 	{"uncounted-shutdown", after_shutdown, 0},
-	{"uncounted-threads", with_threads, 0},
-	{"uncounted-settling", settling, 0},
 	{"uncounted-beside", beside_threads, 0},
 	{"uncounted-eintr", by_signal_ends, 0},
 	{"uncounted-restart", by_signal_restarts, 0},
