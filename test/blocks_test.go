@@ -27,6 +27,7 @@ type block struct {
 	lines []string // where each line of text stands, file:line
 	why   string   // it is not run, "": it is
 	after bool     // it goes on in the namespaces of the block before it
+	edit  string   // a script of sed by which it is run as something smaller, "": as it is
 	bare  bool     // not said to be one, though it looks like one
 }
 
@@ -35,6 +36,7 @@ const goesOn = "<!-- goes on -->"
 
 var (
 	notRun = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
+	runAs  = regexp.MustCompile(`^<!-- run as: sed '(.+)' -->$`)
 	// Commands of ours wherever they are, others where a line begins, maybe with a prompt or
 	// variables.
 	ourCommand = regexp.MustCompile(`(^|[ ($"#])(exn-(tun|run|go|sim|cni)|dsbench)( \S| $)` +
@@ -70,7 +72,7 @@ func blocksOf(file, text string) (found []block) {
 		if l, ok := strings.CutPrefix(line, "```"); ok {
 			end()
 			if fence = !fence; fence {
-				lang, now = l, &block{where: where, why: next.why, after: next.after}
+				lang, now = l, &block{where: where, why: next.why, after: next.after, edit: next.edit}
 			}
 			continue
 		}
@@ -82,13 +84,16 @@ func blocksOf(file, text string) (found []block) {
 			now.add(where, line)
 		case indented:
 			if now == nil {
-				lang, now = "", &block{where: where, why: next.why, after: next.after}
+				lang, now = "", &block{where: where, why: next.why, after: next.after, edit: next.edit}
 			}
 			now.add(where, code)
 		case line != "":
 			next = block{after: line == goesOn}
 			if m := notRun.FindStringSubmatch(line); m != nil {
 				next.why = m[1]
+			}
+			if m := runAs.FindStringSubmatch(line); m != nil {
+				next.edit = m[1]
 			}
 		}
 	}
@@ -128,6 +133,21 @@ func runBlock(ctx context.Context, root, bin, text string) ([]byte, error) {
 		err = fmt.Errorf("it does not end: %w", ctx.Err())
 	}
 	return out.Bytes(), err
+}
+
+// shrink makes what is run of a block smaller, as its edit says. Each line stays where it is.
+func (b *block) shrink(t *testing.T) {
+	t.Helper()
+	if b.edit == "" {
+		return
+	}
+	sed := exec.Command("sed", b.edit)
+	sed.Stdin = strings.NewReader(b.text)
+	out, err := sed.CombinedOutput()
+	if err != nil || string(out) == b.text || bytes.Count(out, []byte("\n")) != len(b.lines) {
+		t.Fatalf("%s: sed '%s': %v, and it has to change the block and to keep its lines:\n%s", b.where, b.edit, err, out)
+	}
+	b.text = string(out)
 }
 
 // blame names the line of the block that failed, and what was said, the last of it.
@@ -174,8 +194,8 @@ func whole(t *testing.T, blocks []block) (joined []block) {
 	return joined
 }
 
-// Each block of commands of README and the documents works as it is written. One that is not run
-// says why. For one document, and with word of a failure at once:
+// Each block of commands of README and the documents works as it is written, or with fewer nodes or
+// less data, as the line before it says. One that is not run says why. For one document, and with word of a failure at once:
 //
 //	go test -v -failfast -run 'TestRootBlocks/of/README.md' ./test
 func TestRootBlocks(t *testing.T) {
@@ -208,6 +228,7 @@ func TestRootBlocks(t *testing.T) {
 			case b.bare:
 				t.Errorf("%s: a block with commands is neither said to be sh nor not to be run", b.where)
 			default:
+				b.shrink(t)
 				blocks = append(blocks, b)
 			}
 		}
@@ -281,14 +302,16 @@ func TestBlocksOf(t *testing.T) {
 	const text = "a\n\n    exn-tun status\n    more\n\nb\n```\noutput\n```\n<!-- not run: it is long -->\n```sh\nls\n```\n" +
 		"```sh\nid\n```\n\nc\n\n<!-- goes on -->\n```sh\npwd\n```\n" +
 		"```\nexn-run x\n```\n<!-- not run: hardware -->\n\n    dsbench stream\n\n```go\nexn-run x\n```\n" +
-		"```\nunder exn-run    and not\n```\n```\nhost1# exn-tun up\n```\n```\nA=b ./exn-rsh x\n```\n"
+		"```\nunder exn-run    and not\n```\n```\nhost1# exn-tun up\n```\n```\nA=b ./exn-rsh x\n```\n" +
+		"<!-- run as: sed 's/100/1/' -->\n```sh\nexn-run 100\n```\n"
 	var got []string
 	for _, b := range whole(t, blocksOf("d", text)) {
+		b.shrink(t)
 		got = append(got, fmt.Sprintf("%s %q %q %v", b.where, b.text, b.why, b.bare))
 	}
 	want := []string{`d:3 "exn-tun status\nmore\n" "" true`, `d:11 "ls\n" "it is long" false`, `d:14 "id\necho '-- d:21'\npwd\n" "" false`,
 		`d:24 "exn-run x\n" "" true`, `d:29 "dsbench stream\n" "hardware" true`,
-		`d:37 "host1# exn-tun up\n" "" true`, `d:40 "A=b ./exn-rsh x\n" "" true`}
+		`d:37 "host1# exn-tun up\n" "" true`, `d:40 "A=b ./exn-rsh x\n" "" true`, `d:44 "exn-run 1\n" "" false`}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"exnet/internal/longtest"
 )
 
-// TestRename gives a copy of the tree another module path, and back: it builds under the new one
-// (not in the short form), and is as before under the old one.
+// TestRename gives a copy of the tree another module path, and back: every import resolves under the
+// new one, with -long all of it builds, and it is as before under the old one.
 func TestRename(t *testing.T) {
 	const root = ".."
 	dir := t.TempDir()
@@ -48,7 +50,7 @@ func TestRename(t *testing.T) {
 	for _, pkg := range strings.Fields(outputOf(t, dir, "go", "list", "-test", "-deps", "-f", "{{if .Error}}{{.ImportPath}}{{end}}", "./...")) {
 		t.Errorf("%s does not resolve", pkg)
 	}
-	if !testing.Short() { // some 50 s of CPU, once for each state of the tree
+	if longtest.All() { // some 80 s of CPU, once for each state of the tree
 		outputOf(t, dir, "go", "build", "./...")
 		outputOf(t, dir, "go", "vet", "./...")
 	}
