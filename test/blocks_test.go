@@ -194,8 +194,8 @@ func whole(t *testing.T, blocks []block) (joined []block) {
 	return joined
 }
 
-// Each block of commands of README and the documents works as it is written, or with fewer nodes or
-// less data, as the line before it says. One that is not run says why. For one document, and with word of a failure at once:
+// Each block of commands of README and the documents works as it is written, or smaller, as the
+// line before it says. One that is not run says why. For one document, ending at the first failure:
 //
 //	go test -v -failfast -run 'TestRootBlocks/of/README.md' ./test
 func TestRootBlocks(t *testing.T) {

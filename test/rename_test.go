@@ -11,8 +11,8 @@ import (
 	"exnet/internal/longtest"
 )
 
-// TestRename gives a copy of the tree another module path, and back: every import resolves under the
-// new one, with -long all of it builds, and it is as before under the old one.
+// TestRename gives a copy of the tree another module path, and back: every import resolves under
+// the new one, with -long all of it builds, and it is as before under the old one.
 func TestRename(t *testing.T) {
 	const root = ".."
 	dir := t.TempDir()
