@@ -10,6 +10,7 @@ import (
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
+	"exnet/foreign"
 	"exnet/internal/shm"
 	"exnet/memory/wire"
 )
@@ -143,6 +144,14 @@ func (s *Segment) ReadAt(p []byte, off int64) (int, error) {
 		return 0, s.failed(err)
 	}
 	return len(p), nil
+}
+
+// View calls f with n bytes from off on, where they are mapped, and reports true; false: they are on
+// another host, or the lease has ended. f is to hand them to a system call that copies them: others
+// may write them meanwhile, and cut them, which is EFAULT there and SIGBUS elsewhere.
+func (s *Segment) View(off, n int64, f func(foreign.Memory)) bool {
+	l, ok := s.memory.(*shm.Loan)
+	return ok && n >= 0 && s.within(off, n) == nil && l.View(off, n, f) == nil
 }
 
 // WriteAt writes p to off. When it returns nil, p is where every later ReadAt finds it. Its

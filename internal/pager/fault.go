@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"exnet/foreign"
 	"exnet/internal/pager/uffd"
 
 	"golang.org/x/sys/unix"
@@ -172,18 +173,12 @@ func (g *Pager) fetch(p *process, number uint64, page *page) bool {
 	if s != nil && s.stride == 1 {
 		run = p.inStore(number, page.place, s.window+1)
 	}
-	buf := g.buffer[:run*pageSize]
-	err := g.read(buf, page.place)
-	if err != nil && run > 1 { // one of them may be lost, and not this one
-		run, buf = 1, buf[:pageSize]
-		err = g.read(buf, page.place)
+	n, gone, err := g.bring(p, number, page.place, run)
+	if n == 0 && run > 1 { // one of the others may be lost, or an area end before the run does
+		n, gone, err = g.bring(p, number, page.place, 1)
 	}
-	if err != nil {
-		return g.lost(p, number, err)
-	}
-	n, err := p.uffd.Copy(number*pageSize, buf, true)
-	if n == 0 && run > 1 { // an area may end before the run does
-		n, err = p.uffd.Copy(number*pageSize, buf[:pageSize], true)
+	if gone != nil {
+		return g.lost(p, number, gone)
 	}
 	if n == 0 {
 		s.expect(number)
@@ -246,17 +241,33 @@ func (g *Pager) ahead(p *process, number uint64, s *stream, left int) {
 
 // fetchRun brings pages in a row that are in a row in the store, too.
 func (g *Pager) fetchRun(p *process, number uint64, place uint32, run int) bool {
-	buf := g.buffer[:run*pageSize]
-	if g.read(buf, place) != nil {
-		return false // whoever touches the page will hear of it
-	}
-	n, _ := p.uffd.Copy(number*pageSize, buf, true)
+	n, _, _ := g.bring(p, number, place, run) // whoever touches a page that is lost will hear of it
 	for i := range n / pageSize {
 		at := number + uint64(i)
 		p.arrived(at, p.pages.get(at), 0)
 	}
 	g.counts.Ahead += uint64(n / pageSize)
-	return n == len(buf)
+	return n == run*pageSize
+}
+
+// bring copies pages in a row from the store to a process: at once where the store's content is
+// mapped here, otherwise by way of the buffer. It returns how many bytes have come, and why the
+// store has not got them (gone) or the process not taken them.
+func (g *Pager) bring(p *process, number uint64, place uint32, run int) (n int, gone, err error) {
+	if v, ok := g.store.(Viewer); ok && place != 0 {
+		ok = v.View(offset(place), int64(run)*pageSize, func(m foreign.Memory) {
+			n, err = p.uffd.CopyForeign(number*pageSize, m, true)
+		})
+		if ok && (n > 0 || !errors.Is(err, unix.EFAULT)) {
+			return n, nil, err
+		}
+	}
+	buf := g.buffer[:run*pageSize]
+	if err := g.read(buf, place); err != nil {
+		return 0, err, nil
+	}
+	n, err = p.uffd.Copy(number*pageSize, buf, true)
+	return n, nil, err
 }
 
 // errNowhere says that a page could not be saved when its process forked.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"exnet/foreign"
 )
 
 // ErrFull says that a Store has no room although its size is not reached.
@@ -11,6 +13,12 @@ var ErrFull = errors.New("pager: the store has no room")
 
 // Discarder is a Store that is told of what is needed no more.
 type Discarder interface{ Discard(off, n int64) error }
+
+// Viewer is a Store with content that is mapped in this process. View calls f with n bytes from off
+// on, which others may write or cut meanwhile, or reports false.
+type Viewer interface {
+	View(off, n int64, f func(foreign.Memory)) bool
+}
 
 // Store is where pages are that have no room here: a lease on another node's memory.
 type Store interface {
@@ -45,6 +53,17 @@ func (m *memory) access(p []byte, off int64, write bool) (int, error) {
 		return copy(m.content[off:], p), nil
 	}
 	return copy(p, m.content[off:]), nil
+}
+
+// View implements Viewer.
+func (m *memory) View(off, n int64, f func(foreign.Memory)) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if off < 0 || n < 0 || off > int64(len(m.content)) || n > int64(len(m.content))-off {
+		return false
+	}
+	f(foreign.Of(m.content[off : off+n]))
+	return true
 }
 
 func (m *memory) Close() error {

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/foreign"
 )
 
 // ErrCut says that the file of a Loan has been cut: its owner has taken the memory back.
@@ -91,6 +93,18 @@ func (l *Loan) ReadAt(p []byte, off int64) error {
 		return ErrCut
 	}
 	return l.tolerant(p, l.mem[off:off+int64(len(p))])
+}
+
+// View calls f with n bytes from off on, which are mapped until it returns. They are for the kernel
+// to read: an access to what has been cut raises SIGBUS.
+func (l *Loan) View(off, n int64, f func(foreign.Memory)) error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.done {
+		return ErrCut
+	}
+	f(foreign.Of(l.mem[off : off+n]))
+	return nil
 }
 
 // WriteAt copies p to off, as ReadAt.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"exnet/fabric"
+	"exnet/foreign"
 	"exnet/memory"
 )
 
@@ -58,6 +59,32 @@ func (s *Store) read(p []byte, off int64, piece int) error {
 		}
 	}
 	return nil
+}
+
+// viewer is a Lease whose memory may be mapped, as memory.Segment.
+type viewer interface {
+	View(off, n int64, f func(foreign.Memory)) bool
+}
+
+// View calls f with whole pages where they are mapped, as memory.Segment.View does. It reports
+// false also if they are not in one piece, or not all of them have been written.
+func (s *Store) View(off, n int64, f func(foreign.Memory)) bool {
+	if s.check(off, n) != nil || n == 0 || off/s.piece != (off+n-1)/s.piece {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.pieces[off/s.piece]
+	if s.closed || at.in == nil {
+		return false
+	}
+	for page := off / pageSize; page < (off+n)/pageSize; page++ {
+		if !s.written.has(page) || s.lost.has(page) {
+			return false
+		}
+	}
+	v, ok := at.in.Lease.(viewer)
+	return ok && v.View(at.at+off%s.piece, n, f)
 }
 
 // WriteAt writes whole pages. It borrows if it has to. The error wraps ErrFull if nobody lends

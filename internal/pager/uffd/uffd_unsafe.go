@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/foreign"
 	_ "exnet/internal/linux"
 )
 
@@ -99,17 +100,28 @@ func (f FD) Register(start, length uint64) error {
 // Copy fills missing pages at to with data, whole pages, and wakes who waits for them. It returns
 // how many bytes it has filled: with EAGAIN fewer than all, while the process's memory changes.
 func (f FD) Copy(to uint64, data []byte, protected bool) (int, error) {
+	n, err := f.copy(to, uintptr(unsafe.Pointer(unsafe.SliceData(data))), len(data), protected)
+	runtime.KeepAlive(data)
+	return n, err
+}
+
+// CopyForeign is Copy of memory that others can write. If it has been cut, the error is EFAULT.
+func (f FD) CopyForeign(to uint64, data foreign.Memory, protected bool) (int, error) {
+	return f.copy(to, data.Addr(), data.Len(), protected)
+}
+
+// copy copies n bytes at from.
+func (f FD) copy(to uint64, from uintptr, n int, protected bool) (int, error) {
 	c := struct {
 		dst, src, length, mode uint64
 		copied                 int64
-	}{to, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(data)))), uint64(len(data)), 0, 0}
+	}{to, uint64(from), uint64(n), 0, 0}
 	if protected {
 		c.mode = copyProtected
 	}
 	err := f.ioctl(ioCopy, unsafe.Pointer(&c))
-	runtime.KeepAlive(data)
 	if err == nil {
-		return len(data), nil
+		return n, nil
 	}
 	return max(int(c.copied), 0), err
 }
