@@ -25,7 +25,7 @@ type stream struct {
 
 // largestWindow bounds what is fetched ahead, in pages. A share of few pages has smaller ones.
 const (
-	largestWindow  = 256
+	largestWindow  = 512
 	smallestWidest = 64
 )
 

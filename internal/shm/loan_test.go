@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/foreign"
 )
 
 func newLoan(t *testing.T, size int64) (int, *Loan) {
@@ -35,6 +37,9 @@ func TestLoan(t *testing.T) {
 	if err := errors.Join(l.Discard(PageSize, PageSize), l.ReadAt(got[:1], 2*PageSize-1)); err != nil || got[0] != 0 {
 		t.Errorf("after Discard: %v, %v", got[0], err)
 	}
+	if err := l.View(777, 9, func(m foreign.Memory) { got = m.AppendTo(nil) }); err != nil || string(got) != "exnetexne" {
+		t.Errorf("a view: %q, %v", got, err)
+	}
 	if err := unix.Ftruncate(fd, 8*PageSize); !errors.Is(err, unix.EPERM) {
 		t.Errorf("a loan became longer: %v", err)
 	}
@@ -52,7 +57,13 @@ func TestLoan(t *testing.T) {
 			t.Errorf("%s after the cut: %v", what, err)
 		}
 	}
+	if err := l.View(777, 1, func(foreign.Memory) {}); err != nil {
+		t.Errorf("a view of what has been cut is for the kernel to refuse: %v", err)
+	}
 	l.Close()
+	if err := l.View(777, 1, func(foreign.Memory) { t.Error("a view after Close") }); !errors.Is(err, ErrCut) {
+		t.Errorf("a view after Close: %v", err)
+	}
 	if err := l.ReadAt(got, 0); !errors.Is(err, ErrCut) {
 		t.Errorf("after Close: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/foreign"
 	"exnet/internal/leaktest"
 	"exnet/memory"
 	"exnet/memory/pool"
@@ -83,6 +84,10 @@ func (l *lent) ReadAt(p []byte, off int64) (int, error) {
 
 func (l *lent) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), l.access(func() { copy(l.content[off:off+int64(len(p))], p) })
+}
+
+func (l *lent) View(off, n int64, f func(foreign.Memory)) bool {
+	return l.access(func() { f(foreign.Of(l.content[off : off+n])) }) == nil
 }
 
 func (l *lent) Len() int64            { return int64(len(l.content)) }
