@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"exnet/internal/longtest"
 	"exnet/memory/pool"
@@ -165,6 +168,37 @@ func TestDeviceLosesLenders(t *testing.T) {
 	each(t, func(t *testing.T, start func(testing.TB, ...pool.Config) *pooltest.Fabric) {
 		loseLenders(t, so, start(t, pool.Config{}, lending(64<<20), lending(64<<20)))
 	})
+}
+
+// From when a lender has cut its memory until it has said so, reads fail: it is no hole, which
+// programs take for zeros.
+func TestDeviceCut(t *testing.T) {
+	const size = 4 << 20
+	so := plugin(t)
+	f := pooltest.New(t, pool.Config{}, lending(64<<20))
+	path, _ := image(t, size)
+	uri, _ := serveDevice(t, f, so, "size=4M")
+	tool(t, true, "nbdcopy", path, uri)
+	cut := 0
+	for fd := range 1024 { // the lender is in this process
+		name, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		var st unix.Stat_t
+		if strings.HasPrefix(name, "/memfd:") && unix.Fstat(fd, &st) == nil && st.Size == size {
+			if err := unix.Ftruncate(fd, 0); err != nil {
+				t.Fatal(err)
+			}
+			cut++
+		}
+	}
+	if cut != 1 {
+		t.Fatalf("%d files of %d bytes", cut, size)
+	}
+	if m := tool(t, true, "nbdinfo", "--map", "--totals", uri); strings.Contains(m, "hole") {
+		t.Errorf("memory that was taken back is a hole: %s", m)
+	}
+	if out := tool(t, false, "nbdcopy", uri, filepath.Join(t.TempDir(), "back")); !strings.Contains(out, "Input/output error") {
+		t.Errorf("%s", out)
+	}
 }
 
 // loseLenders has nodes 1 and 2 go, one after the other.

@@ -349,7 +349,12 @@ uint64_t exnmem_next(struct exnmem *m, uint64_t at, bool data) {
 	if (m->huge || m->window || begin(m, 0, at) < 0)
 		return data ? at : m->size;
 	off_t next = lseek(m->memory, (off_t)at, data ? SEEK_DATA : SEEK_HOLE);
+	struct stat st;
+	/* A file that has been cut is no hole: who reads there is to hear of it. */
+	bool cut = fstat(m->memory, &st) < 0 || (uint64_t)st.st_size < m->size;
 	finish(m, 1);
+	if (cut)
+		return data ? at : m->size;
 	if (next < 0 || (uint64_t)next > m->size) /* no more data */
 		return m->size;
 	return (uint64_t)next;
