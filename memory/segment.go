@@ -146,9 +146,10 @@ func (s *Segment) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// View calls f with n bytes from off on, where they are mapped, and reports true; false: they are on
-// another host, or the lease has ended. f is to hand them to a system call that copies them: others
-// may write them meanwhile, and cut them, which is EFAULT there and SIGBUS elsewhere.
+// View calls f with n bytes from off on, where they are mapped, and reports true. It reports false
+// if they are on another host, or the lease has ended. f is to hand them to a system call that
+// copies them: others may write them meanwhile, and cut them, which is EFAULT there, and SIGBUS
+// elsewhere.
 func (s *Segment) View(off, n int64, f func(foreign.Memory)) bool {
 	l, ok := s.memory.(*shm.Loan)
 	return ok && n >= 0 && s.within(off, n) == nil && l.View(off, n, f) == nil
