@@ -88,7 +88,8 @@ func TestDirectCount(t *testing.T) {
 		{directCount{Bytes: 3_000_000_000, TCPBytes: 1_000_000, ExnBytes: 150_000_000}, ""},
 		{directCount{}, "nothing was measured"},
 		{directCount{Bytes: 3_000_000_000, Before: 140_000_000, ExnBytes: 150_000_000}, ""},
-		{directCount{Bytes: 3_000_000, Before: 80_000, ExnBytes: 3_100_000}, "exn0 carried 3.1 MB, of which 0.1 MB came before the connections were direct, while 3.0 MB were to go direct"},
+		{directCount{Bytes: 3_000_000_000, Before: 1_000_000, TCPBytes: 1_000_000, Kernel: 1_000_000, ExnBytes: 150_000_000}, ""},
+		{directCount{Bytes: 3_000_000, Before: 80_000, Kernel: 3_000_000, ExnBytes: 3_100_000}, "TCP carried 3.0 MB by the kernel's count, while 3.0 MB were to go direct"},
 	} {
 		text, err := c.c.check()
 		switch {

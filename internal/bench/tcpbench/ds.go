@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"exnet/directsockets"
 	"exnet/directsockets/broker/client"
@@ -158,4 +161,23 @@ var forGood = map[directsockets.Reason]bool{
 func (c *directConn) shadow() (bytes uint64, why string) {
 	s := c.Stats()
 	return s.Counters[segment.SentShadow] + s.Counters[segment.ReceivedShadow], s.String()
+}
+
+// overTCP returns how many bytes TCP has carried, in both directions, as the kernel counts them:
+// each once, however often it was sent.
+func (c *directConn) overTCP() (bytes uint64) {
+	shadow, ok := c.Shadow().(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	raw, err := shadow.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) { // it is open as long as c is
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			bytes = info.Bytes_acked + info.Bytes_received
+		}
+	})
+	return bytes
 }

@@ -95,6 +95,7 @@ type jobResult struct {
 	Latency    *stats.Histogram `json:"latency,omitempty"`
 	Shadow     int64            `json:"shadow,omitempty"` // of direct sockets: bytes that went over TCP
 	Before     int64            `json:"before,omitempty"` // and those that did before it counted
+	Kernel     int64            `json:"kernel,omitempty"` // bytes that TCP carried meanwhile, as the kernel counts them
 	Why        string           `json:"why,omitempty"`    // and why
 }
 

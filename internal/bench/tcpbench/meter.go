@@ -34,6 +34,7 @@ type meter struct {
 	settling    *atomic.Int32 // how many connections of the process do not yet
 	shadow      int64         // bytes of conn that went over TCP while it counted
 	before      int64         // and before
+	kernel      int64         // bytes that TCP carried while it counted, as the kernel says
 	why         string
 }
 
@@ -91,6 +92,7 @@ func (m *meter) begin(now time.Duration) {
 	if m.conn != nil {
 		bytes, _ := m.conn.shadow()
 		m.before, m.shadow = int64(bytes), -int64(bytes)
+		m.kernel = -overTCP(m.conn)
 	}
 }
 
@@ -103,7 +105,17 @@ func (m *meter) finish(now time.Duration) {
 	if m.conn != nil {
 		bytes, why := m.conn.shadow()
 		m.shadow, m.why = m.shadow+int64(bytes), why
+		m.kernel += overTCP(m.conn)
 	}
+}
+
+// overTCP returns how many bytes of a conn TCP has carried as the kernel says; 0 of one that cannot
+// ask it.
+func overTCP(c shadower) int64 {
+	if c, ok := c.(interface{ overTCP() uint64 }); ok {
+		return int64(c.overTCP())
+	}
+	return 0
 }
 
 // sumMeters joins what the connections of one process counted, whose meters have
@@ -115,6 +127,7 @@ func sumMeters(meters []meter) jobResult {
 		sum.bytes += m.bytes
 		sum.shadow += m.shadow
 		sum.before += m.before
+		sum.kernel += m.kernel
 		if t := m.base.Add(m.first); t.Before(first) {
 			first, sum.cpuFirst = t, m.cpuFirst
 		}
@@ -128,6 +141,7 @@ func sumMeters(meters []meter) jobResult {
 		CPUSeconds: (sum.cpuLast - sum.cpuFirst).Seconds(),
 		Shadow:     sum.shadow,
 		Before:     sum.before,
+		Kernel:     sum.kernel,
 		Why:        sum.why,
 	}
 }

@@ -96,6 +96,10 @@ type Result struct {
 	// Before is how many bytes went over TCP before it counted, until the connections were direct.
 	Before int64
 
+	// Kernel is how many bytes TCP carried while direct sockets were measured, in both directions,
+	// by the kernel's own count: each once, however often it was sent.
+	Kernel int64
+
 	// InterruptsPerGB is how many interrupts the nodes' NICs raised for 10^9 bytes of frames; 0:
 	// the path does not tell.
 	InterruptsPerGB float64
@@ -135,7 +139,7 @@ func (s Spec) result(r jobResult, cpu float64) (Result, error) {
 	if r.Shadow > bound {
 		return Result{}, fmt.Errorf("the direct path was not used: %d of %d bytes %s (%s)", r.Shadow, r.Bytes, missed[s.Transport], r.Why)
 	}
-	return Result{Bytes: r.Bytes, Elapsed: elapsed, CPU: cpu, Latency: r.Latency, Shadow: r.Shadow, Before: r.Before}, nil
+	return Result{Bytes: r.Bytes, Elapsed: elapsed, CPU: cpu, Latency: r.Latency, Shadow: r.Shadow, Before: r.Before, Kernel: r.Kernel}, nil
 }
 
 // Result makes the result of a measurement that was taken elsewhere: bytes in
