@@ -76,6 +76,45 @@ struct ds_dg_out *ds_dg_out_by_id(uint32_t id)
 	return i < used && flows[i].open && flows[i].id == id ? &flows[i] : NULL;
 }
 
+/* Is the receiver's process gone? Asks the kernel, not often. */
+static bool dead(struct ds_dg_out *o, uint64_t now)
+{
+	char c;
+	int saved = errno;
+
+	if (now - o->checked < ALIVE_US * ds_ticks_us())
+		return false;
+	o->checked = now;
+	bool end = ds_syscall(SYS_recvfrom, o->alive, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 0;
+	errno = saved;
+	return end;
+}
+
+/* Is a flow over that the receiver has not taken yet, or that it had? */
+static bool over(struct ds_dg_out *o, uint64_t now)
+{
+	if (o->up)
+		return ds_dg_closed(&o->seg) || dead(o, now);
+	uint32_t state = ds_dg_state(&o->seg);
+	return state == DS_WITHDRAWN || (state != DS_ATTACHED && !o->asked) || (o->theirs < 0 && dead(o, now));
+}
+
+/* Ends flows that are over, also of destinations to which nothing is sent any more. */
+static void tidy(struct ds_dgram *d)
+{
+	uint64_t now = ds_ticks();
+
+	if (now - d->tidied < DS_DG_TIDY_US * ds_ticks_us())
+		return;
+	d->tidied = now;
+	for (int i = 0; i < DS_DG_DESTS; i++) {
+		struct ds_dg_out *o = d->dests[i].flow;
+
+		if (o && over(o, now))
+			ds_dg_out_end(d, &d->dests[i], o->seg.broken ? DS_WHY_BREACH : o->why ? o->why : o->up ? DS_WHY_PEER : DS_WHY_REFUSED);
+	}
+}
+
 struct ds_dg_dest *ds_dg_dest(struct ds_dgram *d, const uint8_t addr[16], uint16_t port)
 {
 	uint32_t h = 2166136261u;
@@ -83,6 +122,8 @@ struct ds_dg_dest *ds_dg_dest(struct ds_dgram *d, const uint8_t addr[16], uint16
 
 	if (d->connected && d->peer.port == port && !memcmp(d->peer.addr, addr, 16))
 		return &d->peer;
+	if (d->nout)
+		tidy(d);
 	for (int i = 8; i < 16; i++)
 		h = (h ^ addr[i]) * 16777619u;
 	h = ((h ^ port) * 16777619u) >> 7;
@@ -134,20 +175,6 @@ void ds_dg_leave(struct ds_dgram *d, int why)
 		ds_dg_out_end(d, t, why);
 		t->since = t->sent = t->tries = 0;
 	}
-}
-
-/* Is the receiver's process gone? Asks the kernel, not often. */
-static bool dead(struct ds_dg_out *o, uint64_t now)
-{
-	char c;
-	int saved = errno;
-
-	if (now - o->checked < ALIVE_US * ds_ticks_us())
-		return false;
-	o->checked = now;
-	bool end = ds_syscall(SYS_recvfrom, o->alive, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 0;
-	errno = saved;
-	return end;
 }
 
 /* Is nothing under way in the kernel? */
@@ -234,14 +261,11 @@ struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 	if (!o)
 		return NULL;
 	if (__builtin_expect(!o->up, 0)) {
-		uint64_t now = ds_ticks();
-		uint32_t state = ds_dg_state(&o->seg);
-
-		if (state == DS_WITHDRAWN || (state != DS_ATTACHED && !o->asked) || (o->theirs < 0 && dead(o, now))) {
+		if (over(o, ds_ticks())) {
 			ds_dg_out_end(d, dest, o->why ? o->why : DS_WHY_REFUSED);
 			return NULL;
 		}
-		if (state != DS_ATTACHED)
+		if (ds_dg_state(&o->seg) != DS_ATTACHED)
 			return NULL;
 		if (o->theirs >= 0)
 			ds_fd_close(o->theirs);
@@ -250,7 +274,7 @@ struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 		ds_stats_direct(o->entry, DS_PATH_MEMORY);
 	}
 	uint64_t t = ds_ticks();
-	if (ds_dg_closed(&o->seg) || dead(o, t) || !ds_dg_stands(o, t)) {
+	if (over(o, t) || !ds_dg_stands(o, t)) {
 		ds_dg_out_end(d, dest, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
 		return NULL;
 	}

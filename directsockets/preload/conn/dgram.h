@@ -26,6 +26,7 @@
 
 enum {
 	DS_DG_FLOWS = 64,  /* to a socket, and from it */
+	DS_DG_TIDY_US = 2000000, /* between looks for flows that are over, which keep their memory */
 	DS_DG_DESTS = 32,  /* destinations that a socket remembers */
 	DS_DG_ALONE = 64,  /* datagrams to one of them in a row: it keeps nobody else waiting */
 	DS_DG_SETS = 4,    /* epoll sets that a socket may be in */
@@ -137,6 +138,7 @@ struct ds_dgram {
 	} sets[DS_DG_SETS];
 	unsigned nin, nlisted, turn, streak;
 	uint64_t looked; /* when the kernel was last asked about the senders, in ds_ticks */
+	uint64_t swept;  /* and when flows that are over were last looked for */
 	uint64_t credit, credited; /* how long it may wait for senders that publish, and when that was */
 	unsigned row; /* about how many datagrams of flows come until there is none */
 	unsigned awake; /* flows that are */
@@ -145,6 +147,7 @@ struct ds_dgram {
 	struct ds_dg_in *flows[DS_DG_FLOWS], *list[DS_DG_FLOWS];
 
 	struct ds_lock out;
+	uint64_t tidied; /* when flows that are over were last looked for */
 	unsigned nout, run; /* run: datagrams in a row to the same destination, */
 	const struct ds_dg_dest *to; /* this one */
 	uint64_t patience, earned; /* how long it may still wait for receivers, in ds_ticks, as of then */

@@ -8,6 +8,7 @@
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -127,9 +128,61 @@ static void one_socket(void)
 	close(b);
 }
 
+// A segment of a flow from one address to another, and its receiver's view.
+static void segment(struct ds_dgseg *tx, struct ds_dgseg *rx, struct sockaddr_in *from, struct sockaddr_in *to)
+{
+	struct ds_info i = {.nonce = {1}};
+	int fd;
+
+	CHECK(ds_address((void *)from, i.addr[0], &i.port[0]) && ds_address((void *)to, i.addr[1], &i.port[1]), "addresses");
+	CHECK(ds_dg_create(tx, &i, RING, &fd) == 0 && ds_dg_map(rx, fd) == 0, "segment");
+	close(fd);
+}
+
+// Flows whose other end has gone give up their memory at the next look, although nothing more comes
+// from there, or is sent there.
+static void gone(void)
+{
+	struct sockaddr_in here, there;
+	struct ds_dgram *d = ds_dg_new(AF_INET, DS_NONBLOCK_UNKNOWN);
+	struct ds_dgseg other[2];
+	int a = udp_socket(&here), b = udp_socket(&there), in[2], out[2];
+	uint8_t addr[16];
+	uint16_t port;
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, in) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, out) == 0, "socketpair");
+	struct ds_dg_in *f = mmap(NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	segment(&other[0], &f->seg, &there, &here);
+	f->alive = ds_fd_keep(in[0]);
+	CHECK(ds_dg_add(d, f) && d->nin == 1, "it is not added");
+	struct ds_dg_out *o = ds_dg_out_new();
+	segment(&o->seg, &other[1], &here, &there);
+	o->alive = ds_fd_keep(out[0]);
+	o->up = true;
+	CHECK(ds_address((void *)&there, addr, &port), "address");
+	ds_dg_dest(d, addr, port)->flow = o;
+	d->nout = 1;
+	for (int ends = 0; ends < 2; ends++) {
+		if (ends) {
+			close(in[1]);
+			close(out[1]);
+		}
+		d->looked = d->swept = d->tidied = o->checked = 0; // it is time
+		ds_dg_in_check(d);
+		ds_dg_dest(d, addr, port + 1u);
+		CHECK(d->nin == !ends && d->nout == !ends, "%d: %u flows in, %u out", ends, d->nin, d->nout);
+	}
+	ds_dg_put(d);
+	ds_dg_unmap(&other[0]);
+	ds_dg_unmap(&other[1]);
+	close(a);
+	close(b);
+}
+
 int main(void)
 {
 	stands();
+	gone();
 	one_socket();
 	if (failures)
 		return 1;
