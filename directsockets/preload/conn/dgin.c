@@ -186,13 +186,18 @@ bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 			REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVBUF, &size, &n);
 			f->enough = d->by_kernel + (unsigned)size / LEAST;
 		}
-		if (now - f->early >= SOFTIRQ_US * ds_ticks_us() && (empty || d->by_kernel > f->enough)) {
+		bool over = now - f->early >= SOFTIRQ_US * ds_ticks_us() || may_wait(d, now) == 0;
+		if (over && (empty || d->by_kernel > f->enough)) {
 			ds_dg_give_up(&f->seg);
 			f->early = 0;
 		} else {
 			waits = true;
 		}
 	}
+	/* Its sender says what it waits for: that is no more of d's time than one that publishes has. */
+	uint64_t moment = 2 * MOMENT_NS * ds_ticks_us() / 1000;
+	if (waits && empty)
+		d->credit -= moment < d->credit ? moment : d->credit;
 	return waits && empty;
 }
 

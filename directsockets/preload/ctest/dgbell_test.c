@@ -148,6 +148,41 @@ static void wraps(void)
 	free(f.mem);
 }
 
+// A sender that says that ever more has gone by the kernel keeps its receiver waiting for a while,
+// and not for ever. What the test does between two looks does not count as the receiver's time.
+static void says_more(void)
+{
+	enum { RECORDS = 10000 };
+	static struct ds_dgram d = {.nonblock = DS_NONBLOCK_YES};
+	static struct ds_dg_in in;
+	struct sockaddr_in at;
+	struct flow f;
+	int fd = udp_socket(&at), waits = 0, i;
+
+	begin_flow(&f);
+	in = (struct ds_dg_in){.seg = f.rx, .alive = -1, .listed = true, .counters = ds_stats_counters(NULL)};
+	d.flows[0] = d.list[0] = &in;
+	d.nin = d.nlisted = 1;
+	for (i = 0; i < RECORDS; i++) {
+		known.kernel += 1000;
+		CHECK(say(&f, 1) == DS_DG_SENT, "record %d", i);
+		d.credited = ds_ticks();
+		bool wait = ds_dg_await_kernel(&d, fd);
+		waits += wait;
+		if (!wait)
+			break;
+		while (d.credited = ds_ticks(), ds_dg_await_kernel(&d, fd))
+			waits++;
+		f.rx = in.seg;
+		CHECK(hear(&f) == 1, "record %d is not due", i);
+		in.seg = f.rx;
+		in.early = 0;
+	}
+	CHECK(i > 0 && i < RECORDS && ds_dg_there(&in.seg), "%d records, %d waits", i, waits);
+	close(fd);
+	free(f.mem);
+}
+
 // ---- a sender and a receiver that goes to sleep all the time
 
 enum { COUNT = 200000, SECONDS = 2 };
@@ -256,6 +291,7 @@ int main(void)
 	none_rings();
 	lost_bell();
 	wraps();
+	says_more();
 	sleeps();
 	if (failures)
 		return 1;
