@@ -194,7 +194,8 @@ bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 			waits = true;
 		}
 	}
-	/* Its sender says what it waits for: that is no more of d's time than one that publishes has. */
+	/* Its sender says what it waits for: that takes no more of d's time than one that
+	 * publishes. */
 	uint64_t moment = 2 * MOMENT_NS * ds_ticks_us() / 1000;
 	if (waits && empty)
 		d->credit -= moment < d->credit ? moment : d->credit;
