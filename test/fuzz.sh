@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Runs every fuzz target, in Go and in C, and writes down what came of it.
 #
-#   test/fuzz.sh [-time 3s] [-jobs 1] [-out DIR] [-run REGEXP] [-list] [-keep N]
+#   test/fuzz.sh [-time 3s] [-jobs 1] [-out DIR] [-run REGEXP] [-blind] [-list] [-keep N]
 #
 # -time is for each target (90s, 10m, 1h), -jobs is how many run at once, each on
 # one processor. DIR, a temporary directory if not given, gets a log for each target
 # and summary.txt. With the same DIR a second call goes on where the first was
 # stopped: what has run for that time without a finding is not run again.
+#
+# -blind compiles nothing in Go anew for the fuzzer, which is minutes of CPU: it mutates the inputs
+# without seeing what code they reach. For seconds a target that makes no difference.
 #
 # Targets in Go are named DIRECTORY:FuzzName; a finding lies in DIRECTORY/testdata/fuzz.
 # Those in C are named directsockets/preload:NAME; a finding lies in the log's directory.
@@ -19,7 +22,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-time=3s jobs=1 out= run=. list= keep=
+time=3s jobs=1 out= run=. list= keep= guided=1
 fail() { printf 'fuzz.sh: %s\n' "$*" >&2; exit 2; }
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -29,6 +32,7 @@ while [ $# -gt 0 ]; do
 		shift
 		;;
 	-list) list=1 ;;
+	-blind) guided= ;;
 	*) fail "what is $1? See the top of this file" ;;
 	esac
 	shift
@@ -76,13 +80,13 @@ if [ -n "$keep" ]; then
 	exit
 fi
 
-# built DIRECTORY: sets bin to the package's test, instrumented for the fuzzer, which it links once for
-# all targets in it.
+# built DIRECTORY: sets bin to the package's test, instrumented for the fuzzer unless -blind, which it
+# links once for all targets in it.
 programs=$(mktemp -d)
 trap 'rm -rf "$programs"' EXIT
 built() {
 	bin=$programs/${1//\//_}
-	(flock 9 && { [ -e "$bin" ] || go test -c -fuzz . -o "$bin" "./$1"; }) 9>"$bin.lock"
+	(flock 9 && { [ -e "$bin" ] || go test -c ${guided:+-fuzz .} -o "$bin" "./$1"; }) 9>"$bin.lock"
 }
 
 # One target: runs it and writes its result, a line for the summary.
@@ -103,7 +107,7 @@ one() {
 	fi
 	# The last line of progress: execs, a second, new interesting.
 	local said
-	said=$(sed -nE 's|^fuzz: elapsed: .*, execs: ([0-9]+) .*new interesting: ([0-9]+).*|\1 \2|p' "$file.log" | tail -1)
+	said=$(sed -nE 's|^fuzz: elapsed: .*, execs: ([0-9]+) \([^)]*\)(, new interesting: ([0-9]+).*)?$|\1 0\3|p' "$file.log" | tail -1)
 	[ -n "$said" ] || said="0 0"
 	local execs=${said% *} elapsed=$((SECONDS - began))
 	echo "$time $1 $execs $((execs / (seconds > 0 ? seconds : 1))) ${said#* } $crashes ${elapsed}s" >"$file.new"
@@ -125,7 +129,7 @@ wait
 cat "$out"/*.result | grep "^$time " | sort -k2 | awk -v time="$time" '
 	function row(a, b, c, d, e, f) { printf "%-45s %14s %12s %16s %8s %8s\n", a, b, c, d, e, f }
 	BEGIN { row("target, " time " each", "executions", "per second", "new interesting", "crashes", "elapsed") }
-	{ row($2, $3, $4, $5, $6, $7); execs += $3; fresh += $5; crashes += $6 }
+	{ row($2, $3, $4, $5 + 0, $6, $7); execs += $3; fresh += $5; crashes += $6 }
 	END { row(NR " targets", execs, "", fresh, crashes, "") }' >"$out/summary.txt"
 cat "$out/summary.txt"
 bad=$(grep -lE "^$time .* 1 [0-9]+s\$" "$out"/*.result || true)
