@@ -406,7 +406,8 @@ static void look_dry(struct ds_dgram *d, int fd)
 		struct ds_dg_in *f = d->list[i];
 		uint64_t n = ds_dg_by_kernel(&f->seg);
 
-		wanted |= f->awake && n != f->seg.taken && n != DS_GET(f->seg.in->dry);
+		/* Before the first record the sender does not know that none was lost. */
+		wanted |= f->awake && (n != f->seg.taken || f->seg.at == 0) && n != DS_GET(f->seg.in->dry);
 	}
 	if (!wanted)
 		return;

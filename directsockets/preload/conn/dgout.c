@@ -52,7 +52,8 @@ struct ds_dg_out *ds_dg_out_new(void)
 		o->open = true;
 		o->id = 0xe0000000u | (serial & 0x1fff) << 16 | (uint32_t)(o - flows);
 		o->alive = o->theirs = -1;
-		o->lost = o->stuck = UINT64_MAX;
+		o->lost = DS_DG_UNKNOWN;
+		o->stuck = UINT64_MAX;
 		o->counters = ds_stats_counters(NULL);
 	}
 	ds_own_unlock(&lock);
@@ -182,11 +183,11 @@ static bool settled(struct ds_dg_out *o, const struct ds_dg_dest *dest, uint64_t
 {
 	uint64_t taken;
 
-	if (o->lost != UINT64_MAX && ds_dg_settled(&o->seg, dest->by_kernel, o->lost))
+	if (o->lost != DS_DG_UNKNOWN && ds_dg_settled(&o->seg, dest->by_kernel, o->lost))
 		return true;
 	if (now - o->last < DRY_US * ds_ticks_us() || !ds_dg_dry(&o->seg, dest->by_kernel, &taken))
 		return false;
-	if (o->lost == UINT64_MAX)
+	if (o->lost == DS_DG_UNKNOWN)
 		o->seg.base = dest->by_kernel - taken;
 	o->lost = dest->by_kernel - taken;
 	return true;
@@ -214,7 +215,7 @@ static bool catch_up(struct ds_dgram *d, struct ds_dg_out *o, const struct ds_dg
 
 	/* The kernel would drop what the receiver does not take: as for room in the ring, also
 	 * while it sleeps, as what has come for it has woken it. */
-	if (o->lost != UINT64_MAX && !o->brief && ds_dg_spare(o) > most)
+	if (o->lost != DS_DG_UNKNOWN && !o->brief && ds_dg_spare(o) > most)
 		most = ds_dg_spare(o);
 	if (!most)
 		return false;
@@ -243,7 +244,7 @@ static bool impatient(struct ds_dg_out *o, const struct ds_dg_dest *dest)
 	uint64_t taken;
 
 	o->unsettled++;
-	if (o->lost != UINT64_MAX) {
+	if (o->lost != DS_DG_UNKNOWN) {
 		ds_dg_dry(&o->seg, dest->by_kernel, &taken);
 		if (dest->by_kernel - o->lost - taken >= AHEAD && taken != o->behind) {
 			o->behind = taken;
@@ -251,7 +252,7 @@ static bool impatient(struct ds_dg_out *o, const struct ds_dg_dest *dest)
 		}
 	}
 	return o->unsettled >= PATIENT && ds_ticks() - o->waited >= (uint64_t)o->rest * WAIT_US * ds_ticks_us() &&
-	       (o->lost == UINT64_MAX || !ds_dg_armed(&o->seg));
+	       (o->lost == DS_DG_UNKNOWN || !ds_dg_armed(&o->seg));
 }
 
 struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
@@ -278,12 +279,12 @@ struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 		ds_dg_out_end(d, dest, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
 		return NULL;
 	}
-	if (__builtin_expect(o->lost != UINT64_MAX && ds_dg_settled(&o->seg, dest->by_kernel, o->lost), 1)) {
+	if (__builtin_expect(o->lost != DS_DG_UNKNOWN && ds_dg_settled(&o->seg, dest->by_kernel, o->lost), 1)) {
 		o->unsettled = 0;
 		return ds_dg_armed(&o->seg) && !ds_dg_unsettled_too(&o->seg) ? NULL : o;
 	}
 	bool all = settled(o, dest, ds_ticks());
-	if (o->lost != UINT64_MAX && ds_dg_unsettled_too(&o->seg)) { /* which says AFTER, or is the bell */
+	if (o->lost != DS_DG_UNKNOWN && ds_dg_unsettled_too(&o->seg)) { /* which says AFTER, or is the bell */
 		o->unsettled = 0;
 		return o;
 	}

@@ -53,6 +53,8 @@ struct ds_dg_in {
 	uint8_t control[DS_DG_CONTROL] __attribute__((aligned(8)));
 };
 
+#define DS_DG_UNKNOWN (1ull << 63)
+
 /* A flow from a socket. */
 struct ds_dg_out {
 	struct ds_dgseg seg;
@@ -63,7 +65,7 @@ struct ds_dg_out {
 	bool alone;    /* its socket sends to this receiver alone */
 	uint8_t tos, ttl; /* of its datagrams on arrival */
 	uint32_t id;
-	uint64_t lost;	   /* of by_kernel; UINT64_MAX: not known yet */
+	uint64_t lost;	   /* of by_kernel, below 0 if the receiver had some from before; DS_DG_UNKNOWN */
 	uint64_t last;	   /* when it last sent by the kernel, in ds_ticks */
 	uint64_t unsettled; /* datagrams by the kernel since it was settled, */
 	uint64_t behind;    /* and what the receiver had taken when it was last waited for */

@@ -76,7 +76,7 @@ bool ds_dg_room(struct ds_dg_out *o)
  * unless a rule says that the sender waits. */
 static int one(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, size_t n)
 {
-	struct ds_dg_meta m = {.len = (uint32_t)n, .tos = o->tos, .ttl = o->ttl, .after = o->lost != UINT64_MAX, .kernel = kernel, .lost = o->lost};
+	struct ds_dg_meta m = {.len = (uint32_t)n, .tos = o->tos, .ttl = o->ttl, .after = o->lost != DS_DG_UNKNOWN, .kernel = kernel, .lost = o->lost};
 	int rc;
 
 	for (;;) {

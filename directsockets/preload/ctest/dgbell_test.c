@@ -183,6 +183,57 @@ static void says_more(void)
 	free(f.mem);
 }
 
+// A receiver that has had all that was sent, from the first datagram on, says so before it sleeps:
+// its sender does not know how many were lost before.
+static void says_dry(void)
+{
+	static struct ds_dgram d = {.nonblock = DS_NONBLOCK_YES};
+	static struct ds_dg_in in;
+	struct sockaddr_in at;
+	struct flow f;
+	int fd = udp_socket(&at);
+
+	begin_flow(&f);
+	in = (struct ds_dg_in){.seg = f.rx, .alive = -1, .listed = true, .awake = true, .counters = ds_stats_counters(NULL)};
+	d.flows[0] = d.list[0] = &in;
+	d.nin = d.nlisted = d.awake = 1;
+	f.tx.out->by_kernel = 7;
+	in.seg.taken = in.seg.in->taken = 7;
+	ds_dg_rest(&d, fd);
+	CHECK(f.rx.in->dry == 7 && f.rx.in->armed == DS_DG_BELL, "dry %d, armed %u", (int)f.rx.in->dry, f.rx.in->armed);
+	close(fd);
+	free(f.mem);
+}
+
+// The receiver's queue had datagrams from before the flow when that began: its sender learns that
+// all has come nevertheless, one more or several.
+static void had_some(void)
+{
+	for (uint64_t more = 1; more < 4; more++) {
+		static struct ds_dgram d;
+		struct flow f;
+		struct ds_dg_out o = {.up = true, .theirs = -1, .alive = -1, .lost = DS_DG_UNKNOWN};
+		struct ds_dg_dest dest = {.flow = &o, .by_kernel = 100};
+		struct sockaddr_in from, to;
+		int a = udp_socket(&from), b = udp_socket(&to);
+
+		fresh(&f, RING);
+		o.seg = f.tx;
+		flow_ends(&o, &from, &to);
+		f.rx.in->dry = 100;
+		f.rx.in->taken = 100 + more;
+		CHECK(ds_dg_flow(&d, &dest) == &o, "%d more: it is not settled", (int)more);
+		CHECK(ds_dg_flow(&d, &dest) == &o, "%d more: nor known", (int)more);
+		dest.by_kernel++;
+		CHECK(!ds_dg_flow(&d, &dest), "%d more: one has not come", (int)more);
+		f.rx.in->taken++;
+		CHECK(ds_dg_flow(&d, &dest) == &o, "%d more: it has", (int)more);
+		close(a);
+		close(b);
+		free(f.mem);
+	}
+}
+
 // ---- a sender and a receiver that goes to sleep all the time
 
 enum { COUNT = 200000, SECONDS = 2 };
@@ -292,6 +343,8 @@ int main(void)
 	lost_bell();
 	wraps();
 	says_more();
+	says_dry();
+	had_some();
 	sleeps();
 	if (failures)
 		return 1;

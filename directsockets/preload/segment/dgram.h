@@ -132,7 +132,7 @@ uint64_t ds_dg_queued(struct ds_dgseg *g) DS_HIDDEN;
  * them will never come. */
 bool ds_dg_settled(const struct ds_dgseg *g, uint64_t n, uint64_t lost) DS_HIDDEN;
 /* The receiver has found the kernel's queue empty after all of the n datagrams were sent. *taken:
- * how many it has had. */
+ * how many it has had, with those from before the flow that were in its queue when it attached. */
 bool ds_dg_dry(const struct ds_dgseg *g, uint64_t n, uint64_t *taken) DS_HIDDEN;
 uint32_t ds_dg_state(const struct ds_dgseg *g) DS_HIDDEN;
 bool ds_dg_closed(const struct ds_dgseg *g) DS_HIDDEN;
