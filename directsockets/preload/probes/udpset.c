@@ -103,6 +103,53 @@ static void modes(void)
 	show(s, 0);
 }
 
+// The number that is in a set is closed, while the socket has another one: it is told of as before,
+// once if that was asked for, and nothing can be changed any more.
+static void renumbered(void)
+{
+	static const unsigned how[] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT};
+
+	for (unsigned waits = 0; waits < 2; waits++) // for a datagram, when it is closed
+		for (unsigned i = 0; i < 4; i++) {
+			int c, s, t, u, d, ep = ep_new();
+
+			out("how %d, waits %d", i, waits);
+			udp_pair(&c, &s);
+			R(ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN | how[i], 1));
+			t = dup(s);
+			if (waits)
+				send(c, "a", 1, 0);
+			close(s);
+			if (!waits)
+				send(c, "a", 1, 0);
+			ep_show(ep, 8, LONG);
+			ep_show(ep, 8, 0);
+			show(t, 0);
+			send(c, "b", 1, 0);
+			ep_show(ep, 8, 0);
+			show(t, 0);
+			quiet(t);
+			udp_pair(&d, &u); // has its number
+			out("the same %d", u == s || d == s);
+			R(ep_set(ep, EPOLL_CTL_ADD, u, EPOLLIN | EPOLLONESHOT, 2));
+			send(c, "c", 1, 0);
+			ep_show(ep, 8, 0);
+			send(d, "d", 1, 0);
+			ep_show(ep, 8, 0);
+			show(u, 0);
+			show(t, 0);
+			close(t);
+			send(d, "e", 1, 0);
+			ep_show(ep, 8, 0);
+			R(ep_set(ep, EPOLL_CTL_MOD, u, EPOLLIN | EPOLLONESHOT, 3));
+			ep_show(ep, 8, LONG);
+			close(ep);
+			close(u);
+			close(c);
+			close(d);
+		}
+}
+
 // Sets with other descriptors, a set that is full, one in another.
 static void mixed(void)
 {
@@ -353,6 +400,7 @@ static void buffer(void)
 const struct probe udpset_probes[] = {
 	{"udp-ready", ready, 0},
 	{"udp-modes", modes, 0},
+	{"udp-renumbered", renumbered, 0},
 	{"udp-mixed", mixed, 0},
 	{"udp-woken", woken, 0},
 	{"udp-order", order, 0},
