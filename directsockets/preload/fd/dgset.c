@@ -113,13 +113,32 @@ void dgset_ctl(struct epi *e, int op, struct ds_dgram *d, int fd, const struct e
 	}
 }
 
+/* Is d in a set, by a number of its own? -1: any. */
+static bool in_set(const struct ds_dgram *d, int fd)
+{
+	for (int i = 0; i < DS_DG_SETS; i++)
+		if (d->sets[i].set && (fd < 0 || d->sets[i].fd == fd))
+			return true;
+	return false;
+}
+
+/* The kernel goes on telling of d, and its entry can be changed no more: from now on all of d's
+ * datagrams are the kernel's. */
+void dgset_renumbered(struct ds_dgram *d, int fd)
+{
+	if (!in_set(d, fd))
+		return;
+	lk_lock(&lock);
+	ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
+	for (int i = 0; i < DS_DG_SETS; i++)
+		if (d->sets[i].set && d->sets[i].fd == fd)
+			d->sets[i].fd = -1; /* it may be another file's soon */
+	lk_unlock(&lock);
+}
+
 void dgset_forget(struct ds_dgram *d)
 {
-	bool any = false;
-
-	for (int i = 0; i < DS_DG_SETS; i++)
-		any |= d->sets[i].set != NULL;
-	if (!any)
+	if (!in_set(d, -1))
 		return;
 	lk_lock(&lock);
 	for (int i = 0; i < DS_DG_SETS; i++)
@@ -245,7 +264,7 @@ static void collect(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 	if (l->n == l->max || s->off || !(s->events & IN))
 		return;
 	if (!ds_dg_ready(d)) {
-		if (++s->idle == IDLE) {
+		if (++s->idle == IDLE && s->fd >= 0) {
 			s->idle = 0;
 			ds_dg_rest(d, s->fd);
 		}
@@ -259,7 +278,7 @@ static void collect(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 		s->seen = arrived;
 	}
 	uint32_t now = s->events & IN;
-	if (s->events & OUT) {
+	if ((s->events & OUT) && s->fd >= 0) {
 		struct pollfd p = {s->fd, POLLOUT, 0};
 		int saved = errno;
 		if (REAL(ppoll)(&p, 1, &(struct timespec){0, 0}, NULL) > 0 && (p.revents & POLLOUT))
@@ -271,7 +290,8 @@ static void collect(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 	if (s->events & EPOLLONESHOT) {
 		struct epoll_event none = {.events = s->events & (EPOLLONESHOT | EPOLLET), .data.u64 = s->data};
 		s->off = true;
-		REAL(epoll_ctl)(l->epfd, EPOLL_CTL_MOD, s->fd, &none);
+		if (s->fd >= 0)
+			REAL(epoll_ctl)(l->epfd, EPOLL_CTL_MOD, s->fd, &none);
 	}
 }
 
@@ -352,7 +372,8 @@ bool dgset_awake(struct epi *e)
 /* For each: arms the flows of d; clears bool * if there is something to read. */
 static void rest(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 {
-	ds_dg_rest(d, s->fd);
+	if (s->fd >= 0)
+		ds_dg_rest(d, s->fd);
 	if (s->off || !(s->events & IN) || !ds_dg_ready(d))
 		return;
 	if (!(s->events & EPOLLET) || ds_dg_arrivals(d) != s->seen)

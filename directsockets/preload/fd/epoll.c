@@ -278,7 +278,7 @@ static int still_open(struct ds_life *l, int fd) { return conn_open(conn_with(l)
 
 static const struct ds_notices of_core = {bell, rung, still, still_open};
 /* When a listener is closed, it stays announced for the uncounted ones that it has accepted. */
-static const struct fd_notices of_table = {m_active, m_orphan, m_forget, m_native, epi_dup, epi_close, uncounted_settle_servers, dgset_forget};
+static const struct fd_notices of_table = {m_active, m_orphan, m_forget, m_native, epi_dup, epi_close, uncounted_settle_servers, dgset_forget, dgset_renumbered};
 
 DS_START void ep_init(void)
 {

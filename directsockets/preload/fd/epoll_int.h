@@ -271,8 +271,9 @@ int ep_wait_dgrams(struct waiter *w, ep_rest *rest) DS_HIDDEN;
 
 /* After epoll_ctl of fd, the UDP socket d, has succeeded. */
 void dgset_ctl(struct epi *e, int op, struct ds_dgram *d, int fd, const struct epoll_event *ev) DS_HIDDEN;
-/* d is closed; e is. */
+/* d is closed; fd is, by which it may be in sets, and it is not; e is. */
 void dgset_forget(struct ds_dgram *d) DS_HIDDEN;
+void dgset_renumbered(struct ds_dgram *d, int fd) DS_HIDDEN;
 void dgset_gone(struct epi *e) DS_HIDDEN;
 /* e is in another set, or is to be: its UDP sockets are the kernel's from now on. */
 void dgset_native(struct epi *e) DS_HIDDEN;

@@ -350,6 +350,8 @@ static void closing(int fd)
 			if (fd_notices)
 				fd_notices->dgram(d);
 			ds_dg_put(d);
+		} else if (fd_notices) {
+			fd_notices->renumbered(d, fd);
 		}
 	} else if ((w & 3) == FD_LISTENER) {
 		if (fd_notices)

@@ -71,7 +71,8 @@ struct fd_notices {
 	void (*dup)(struct epi *e);
 	void (*close)(struct epi *e, int fd);
 	void (*unlisten)(void);
-	void (*dgram)(struct ds_dgram *d); /* its last descriptor is about to be closed */
+	void (*dgram)(struct ds_dgram *d); /* its last descriptor is about to be closed; */
+	void (*renumbered)(struct ds_dgram *d, int fd); /* or this one, and it has others */
 };
 /* Once, before the first descriptor. */
 void fd_tell(const struct fd_notices *to) DS_HIDDEN;
