@@ -16,6 +16,8 @@ enum {
 	REST = 16,	    /* after a wait in vain it does not for so many times as long, */
 	REST_MOST = 64,	    /* doubled each time up to this */
 	ALIVE_US = 1000,
+	OTHERS_US = 20000,  /* for room, at once, of a socket that sends to others, too, */
+	BRIEF_US = 4000,    /* and of a send that shall not block */
 	PATIENT = 16,	    /* datagrams by the kernel after which it waits for that */
 	AHEAD = 64,	    /* that the receiver has not taken, after which it waits, too; */
 	SHARE = 8,	    /* it waits for an eighth of its time, if it sends to others, too, */
@@ -204,6 +206,13 @@ static uint64_t patience(struct ds_dgram *d, uint64_t now)
 	d->patience = more < most && d->patience + more < most ? d->patience + more : most;
 	d->earned = now;
 	return d->patience;
+}
+
+uint64_t ds_dg_spare(const struct ds_dg_out *o)
+{
+	uint64_t most = (o->brief ? BRIEF_US : o->alone ? DS_DG_CREDIT_US : OTHERS_US) * ds_ticks_us();
+
+	return o->spare < most ? o->spare : most;
 }
 
 /* Waits a moment for a receiver that is behind. */

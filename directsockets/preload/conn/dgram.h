@@ -26,6 +26,7 @@
 
 enum {
 	DS_DG_FLOWS = 64,  /* to a socket, and from it */
+	DS_DG_CREDIT_US = 100000, /* that a sender waits for room at most */
 	DS_DG_TIDY_US = 2000000, /* between looks for flows that are over, which keep their memory */
 	DS_DG_DESTS = 32,  /* destinations that a socket remembers */
 	DS_DG_ALONE = 64,  /* datagrams to one of them in a row: it keeps nobody else waiting */

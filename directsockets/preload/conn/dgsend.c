@@ -12,10 +12,8 @@ enum {
 	SENDS = 4,	   /* in a second, before a flow is offered */
 	SECOND_US = 1000000,
 	STUCK_US = 20,	   /* that it waits for room in any case, */
-	SAVED_US = 4,	   /* and what a datagram of a flow adds to that: it saves more than this, so that */
-	CREDIT_US = 100000, /* no sender is slower than by the kernel. This is the most, */
-	OTHERS_US = 20000, /* this at once for a socket that sends to others, too, */
-	BRIEF_US = 4000,   /* and this for a send that shall not block */
+	SAVED_US = 4,	   /* and what a datagram of a flow adds to that: it saves more than this, */
+			   /* so that no sender is slower than by the kernel */
 	DRAIN_US = 1000,
 	SOFTIRQ_US = 1000, /* in which the kernel has given a datagram to its receiver */
 	BELL_US = 200000,  /* after which one that was to wake the receiver may be lost */
@@ -31,13 +29,6 @@ static void drain(struct ds_dg_out *o)
 
 	while (ds_dg_queued(&o->seg) && !ds_dg_closed(&o->seg) && ds_ticks() - begin < DRAIN_US * ds_ticks_us())
 		ds_syscall(SYS_sched_yield);
-}
-
-uint64_t ds_dg_spare(const struct ds_dg_out *o)
-{
-	uint64_t most = (o->brief ? BRIEF_US : o->alone ? CREDIT_US : OTHERS_US) * ds_ticks_us();
-
-	return o->spare < most ? o->spare : most;
 }
 
 bool ds_dg_room(struct ds_dg_out *o)
@@ -94,7 +85,7 @@ static int one(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, size_t
 		return DS_DG_SENT;
 	}
 	if (rc == DS_DG_SENT) {
-		uint64_t spare = o->spare + SAVED_US * ds_ticks_us(), most = CREDIT_US * ds_ticks_us();
+		uint64_t spare = o->spare + SAVED_US * ds_ticks_us(), most = DS_DG_CREDIT_US * ds_ticks_us();
 		o->spare = spare < most ? spare : most;
 		ds_bump(ds_dg_moved, 0, 1);
 		ds_bump(o->counters, DS_C_SENT, n);
