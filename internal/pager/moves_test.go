@@ -311,6 +311,30 @@ func TestForkInFault(t *testing.T) {
 	pl.end()
 }
 
+// A thread gives memory back while another forks, and the pager hears of neither for a while: the
+// child, whose memory is that of before, has all of it, the parent zeros.
+func TestGiveInFork(t *testing.T) {
+	pl := play(t, "give", Smallest)
+	_, p := pl.elsewhere()
+	pl.goOn(nil)
+	pl.area()
+	pl.until("the agent has nothing to do", func() bool { return p.busy == 0 && !p.changing() })
+	if _, err := pl.fork.Write([]byte{'\n'}); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Second); !p.changing() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if !p.changing() { // it waits for a page of its own: the test finds nothing
+		pl.until("the child has come", func() bool { return len(pl.g.processes) == 2 })
+	}
+	time.Sleep(20 * time.Millisecond) // the fork is reported by now, and waits to be read
+	pl.goOn(nil)
+	time.Sleep(20 * time.Millisecond)
+	pl.until("the child has come", func() bool { return len(pl.g.processes) == 2 })
+	pl.end()
+}
+
 // A thread that ends is joined: the kernel writes that into the thread's own memory, and does not
 // wait for the pager there.
 func TestJoin(t *testing.T) {

@@ -70,6 +70,23 @@ static void *touch(void *area)
 	return (void *)*(volatile uint64_t *)area;
 }
 
+/* As touch, but it gives the area back, finds zeros there, and fills it again. */
+static void *give(void *area)
+{
+	uint64_t *m = area;
+
+	wait_for_line(area);
+	wait_for_line(area);
+	must(madvise(area, MIB, MADV_DONTNEED) == 0, "madvise");
+	for (size_t i = 0; i < WORDS; i++)
+		if (m[i] != 0) {
+			fprintf(stderr, "word %zu was given back and is %#lx\n", i, (unsigned long)m[i]);
+			_exit(1);
+		}
+	fill(m, WORDS);
+	return NULL;
+}
+
 /* Forks. Child and parent check the area. */
 static void fork_one(const uint64_t *area, int waits)
 {
@@ -101,12 +118,12 @@ int main(int argc, char **argv)
 		must(mprotect(area, MIB, PROT_READ | PROT_WRITE) == 0, "mprotect");
 		area = move(area, hole + 4 * MIB);
 		check(others, 4 * WORDS);
-	} else if (strcmp(what, "touch") == 0) {
+	} else if (strcmp(what, "touch") == 0 || strcmp(what, "give") == 0) {
 		pthread_t thread;
 
 		others = map(hole + 16 * MIB, 4 * MIB);
 		fill(others, 4 * WORDS);
-		must(pthread_create(&thread, NULL, touch, area) == 0, "pthread_create");
+		must(pthread_create(&thread, NULL, what[0] == 't' ? touch : give, area) == 0, "pthread_create");
 		char c;
 
 		must(read(3, &c, 1) == 1, "read");
