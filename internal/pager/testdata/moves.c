@@ -44,14 +44,16 @@ static void check(const uint64_t *m, size_t words)
 }
 
 /* Says where the area is, and waits for a line. */
-static void wait_for_line(const void *area)
+static void wait_for_line_at(int fd, const void *area)
 {
 	char c;
 
 	printf("%lx\n", (unsigned long)area);
 	fflush(stdout);
-	must(read(0, &c, 1) == 1, "read");
+	must(read(fd, &c, 1) == 1, "read");
 }
+
+static void wait_for_line(const void *area) { wait_for_line_at(0, area); }
 
 static uint64_t *move(uint64_t *area, char *to)
 {
@@ -127,6 +129,14 @@ int main(int argc, char **argv)
 		char c;
 
 		must(read(3, &c, 1) == 1, "read");
+		if (what[0] == 'g') { /* what the thread needs to fork comes with a first one */
+			pid_t pid = fork();
+
+			if (pid == 0)
+				_exit(0);
+			must(pid > 0 && waitpid(pid, NULL, 0) == pid, "fork");
+			wait_for_line_at(3, area);
+		}
 		fork_one(area, 0);
 		pthread_join(thread, NULL);
 	} else if (strcmp(what, "hole") == 0) {
