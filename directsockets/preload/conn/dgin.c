@@ -164,7 +164,7 @@ void ds_dg_arm_waiting(struct ds_dgram *d)
 bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 {
 	bool waits = false, asked = false, empty = false;
-	uint64_t now = 0;
+	uint64_t now = 0, moment = 2 * MOMENT_NS * ds_ticks_us() / 1000;
 	char c;
 
 	for (unsigned i = 0; i < d->nlisted; i++) {
@@ -186,7 +186,7 @@ bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 			REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVBUF, &size, &n);
 			f->enough = d->by_kernel + (unsigned)size / LEAST;
 		}
-		bool over = now - f->early >= SOFTIRQ_US * ds_ticks_us() || may_wait(d, now) == 0;
+		bool over = now - f->early >= SOFTIRQ_US * ds_ticks_us() || may_wait(d, now) < moment;
 		if (over && (empty || d->by_kernel > f->enough)) {
 			ds_dg_give_up(&f->seg);
 			f->early = 0;
@@ -196,7 +196,6 @@ bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 	}
 	/* Its sender says what it waits for: that takes no more of d's time than one that
 	 * publishes. */
-	uint64_t moment = 2 * MOMENT_NS * ds_ticks_us() / 1000;
 	if (waits && empty)
 		d->credit -= moment < d->credit ? moment : d->credit;
 	return waits && empty;

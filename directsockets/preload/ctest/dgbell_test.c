@@ -163,6 +163,7 @@ static void says_more(void)
 	in = (struct ds_dg_in){.seg = f.rx, .alive = -1, .listed = true, .counters = ds_stats_counters(NULL)};
 	d.flows[0] = d.list[0] = &in;
 	d.nin = d.nlisted = 1;
+	d.credit = ds_dg_ticks(50000);
 	for (i = 0; i < RECORDS; i++) {
 		known.kernel += 1000;
 		CHECK(say(&f, 1) == DS_DG_SENT, "record %d", i);
