@@ -25,7 +25,7 @@ func (g *Pager) accept() {
 	}
 	who, err := caller.OfFd(fd)
 	if err != nil || g.trash.Full(who.Account) || len(g.sources) > 2*mostProcesses || g.watch(fd, source{kind: ofStranger, account: who.Account}) != nil {
-		g.trash.Throw(who.Account, fd)
+		g.trash.EndFd(who.Account, fd)
 	}
 }
 

@@ -158,6 +158,15 @@ func (b *Bins) End(a caller.Account, c Connection, then func()) {
 	}
 }
 
+// EndFd ends a connection of a user's, of which there is no more than a descriptor, as End.
+func (b *Bins) EndFd(a caller.Account, fd int) {
+	if unix.Shutdown(fd, unix.SHUT_RDWR) == nil && Bare(fd) {
+		_ = unix.Close(fd)
+	} else {
+		b.Throw(a, fd)
+	}
+}
+
 // Full says whether a user has Most that are not closed yet. Root never has.
 func (b *Bins) Full(a caller.Account) bool {
 	b.mu.Lock()

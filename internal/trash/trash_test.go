@@ -93,3 +93,47 @@ func TestThrow(t *testing.T) {
 		t.Errorf("%d, %v: the pipe's end is open", n, err)
 	}
 }
+
+// TestEndFd ends connections of a user whose first descriptor takes an hour: one in which no
+// descriptor waits is closed at once, another has its turn.
+func TestEndFd(t *testing.T) {
+	const user caller.Account = 1000
+	var bins Bins
+	slow, end := trashtest.Lingers(t)
+	bins.Throw(user, slow)
+	closed := func(peer int) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(peer), Events: unix.POLLRDHUP}}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n == 1 && unix.Send(peer, []byte("x"), unix.MSG_NOSIGNAL) != nil
+	}
+	waiting := func() int {
+		bins.mu.Lock()
+		defer bins.mu.Unlock()
+		if u := bins.users[user]; u != nil {
+			return u.here
+		}
+		return 0
+	}
+	for _, rights := range [][]byte{nil, unix.UnixRights(0)} {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(pair[1])
+		if err := unix.Sendmsg(pair[1], []byte("hello"), rights, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		before := waiting()
+		bins.EndFd(user, pair[0])
+		if !closed(pair[1]) {
+			t.Error("the connection goes on")
+		}
+		if got, want := waiting()-before, min(len(rights), 1); got != want {
+			t.Errorf("with %d bytes of rights %d more wait", len(rights), got)
+		}
+	}
+	end()
+	eventually(t, "all are closed", func() bool { return waiting() == 0 })
+}
