@@ -84,14 +84,20 @@ static bool room(struct ds_dgseg *g, uint64_t l, uint64_t cost)
 	}
 }
 
-/* Publishes the record of n bytes that lies wrap bytes further on. The WRAP before it comes last: a
- * receiver that sees it sees what it leads to. */
-static void publish(struct ds_dgseg *g, uint32_t status, uint64_t wrap, uint64_t n)
+/* Publishes the record of n bytes that lies wrap bytes further on, and is written but for its
+ * status, or is one line. The WRAP before it comes last: a receiver that sees it sees what it leads
+ * to. */
+static void publish(struct ds_dgseg *g, uint32_t status, uint64_t wrap, uint64_t n, const uint8_t *line)
 {
 	uint64_t at = g->at + wrap;
+	uint32_t *first = status_at(g, at);
 
 	SET(status_at(g, at + n), 0);
-	RELEASE(status_at(g, at), status);
+	if (line) {
+		__atomic_signal_fence(__ATOMIC_SEQ_CST); /* not before that one, which may have to come */
+		memcpy(first + 1, line + sizeof *first, DS_DG_UNIT - sizeof *first);
+	}
+	RELEASE(first, status);
 	if (wrap)
 		RELEASE(status_at(g, g->at), (uint32_t)DS_DG_WRAP << 24);
 	if (!g->cost)
@@ -188,25 +194,27 @@ int ds_dg_send(struct ds_dgseg *g, const struct ds_dg_meta *m, struct ds_cursor 
 		return DS_DG_FULL;
 	if (m->len && !reachable(c, m->len, false))
 		return DS_DG_FAULT;
-	/* The place is this side's until its status is stored. */
-	uint8_t *p = g->ring + ((g->at + wrap) & (g->bytes - 1));
-	memcpy(p + 4, &m->train, 2);
-	p[6] = m->tos;
-	p[7] = m->ttl;
-	memcpy(p + 8, &m->stamp, 8);
+	/* The place is this side's until its status is stored. The receiver looks at its first
+	 * line meanwhile, and takes it away from this CPU: what fits in there is written at once,
+	 * last. */
+	uint8_t line[DS_DG_UNIT], *p = g->ring + ((g->at + wrap) & (g->bytes - 1)), *to = l == DS_DG_UNIT ? line : p;
+	memcpy(to + 4, &m->train, 2);
+	to[6] = m->tos;
+	to[7] = m->ttl;
+	memcpy(to + 8, &m->stamp, 8);
 	struct ds_cursor before = *c;
 	fetch(g, g->at + wrap, l);
 	if (says) {
 		uint64_t word = (uint32_t)m->kernel | g->base << 32;
-		memcpy(p + DS_DG_HEAD, &word, sizeof word);
+		memcpy(to + DS_DG_HEAD, &word, sizeof word);
 	}
 	if (m->len)
-		ds_gather(c, p + DS_DG_HEAD + (says ? DS_DG_AFTER_LEN : 0), m->len);
+		ds_gather(c, to + DS_DG_HEAD + (says ? DS_DG_AFTER_LEN : 0), m->len);
 	__atomic_exchange_n(&g->out->busy, 1, __ATOMIC_SEQ_CST);
 	bool armed = by_kernel(g, m, after);
 	bool closed = ACQUIRE(&g->to->flags) & DS_DG_CLOSED;
 	if (!armed && !closed) {
-		publish(g, status, wrap, l);
+		publish(g, status, wrap, l, to == line ? line : NULL);
 		g->told = says ? m->kernel : g->told;
 	}
 	RELEASE(&g->out->busy, 0);
