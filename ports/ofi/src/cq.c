@@ -17,6 +17,7 @@ enum { EMPTY_PER_YIELD = 64 };
 
 struct failed {
 	struct list link;
+	uint64_t before; // completions that were told before it
 	struct fi_cq_err_entry entry;
 };
 
@@ -65,6 +66,7 @@ void cq_error(struct cq *cq, void *context, uint64_t flags, int error, size_t le
 		return;
 	}
 	f->entry = (struct fi_cq_err_entry){.op_context = context, .flags = flags, .len = len, .olen = lost, .err = error, .prov_errno = error};
+	f->before = cq->taken + cq->count;
 	list_push(&cq->errors, &f->link);
 	wake(cq);
 }
@@ -77,9 +79,10 @@ static ssize_t take(struct cq *cq, void *buf, size_t count)
 		[FI_CQ_FORMAT_TAGGED] = sizeof(struct fi_cq_tagged_entry),
 	};
 	size_t size = sizes[cq->format], n = 0;
-	if (!list_empty(&cq->errors))
+	size_t most = cq->count;
+	if (!list_empty(&cq->errors) && (most = ((struct failed *)cq->errors.next)->before - cq->taken) == 0)
 		return -FI_EAVAIL;
-	for (; n < count && cq->count > 0; n++, cq->count--) {
+	for (; n < count && n < most; n++, cq->count--, cq->taken++) {
 		// Each format is the beginning of the longest one.
 		memcpy((char *)buf + n * size, &cq->ring[cq->first], size);
 		cq->first = (cq->first + 1) & (cq->room - 1);

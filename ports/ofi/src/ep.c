@@ -81,6 +81,9 @@ void ep_peer_ended(struct ep *ep, bool died)
 	}
 	if (ep->peer_closed)
 		return;
+	in_drain(ep); // what it had sent is told before what fails
+	if (ep->state != CONNECTED)
+		return;
 	ep->peer_closed = true;
 	ep->peer_died = died;
 	abort_out(ep, FI_ECONNABORTED);

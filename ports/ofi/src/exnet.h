@@ -131,7 +131,7 @@ struct cq {
 	struct fi_cq_tagged_entry *ring;
 	size_t room, limit, first, count; // room is a power of two
 	struct list errors;
-	struct fi_cq_err_entry last; // what readerr has given out
+	uint64_t taken; // completions
 	int poll_fd, event_fd;
 	bool asleep;   // somebody may sleep on poll_fd
 	bool signaled; // fi_cq_signal
