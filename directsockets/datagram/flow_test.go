@@ -324,7 +324,7 @@ func TestAfter(t *testing.T) {
 		if n%2 == 0 {
 			f.rx.Took(1)
 		} else {
-			f.rx.GiveUp()
+			_ = f.rx.GiveUp()
 		}
 		if !f.rx.Due() {
 			t.Fatal("not due")

@@ -155,11 +155,14 @@ func (r *Rx) Due() bool {
 	return !r.next.waits || int32(uint32(r.taken+r.lost)+r.base-r.next.after) >= 0
 }
 
-// GiveUp takes what is not there for lost.
-func (r *Rx) GiveUp() {
-	if r.there && !r.Due() {
-		r.lost = uint64(r.next.after - r.base - uint32(r.taken))
+// GiveUp takes what is not there for lost, and returns how many datagrams that are.
+func (r *Rx) GiveUp() (missing uint64) {
+	if !r.there || r.Due() {
+		return 0
 	}
+	before := r.lost
+	r.lost = uint64(r.next.after - r.base - uint32(r.taken))
+	return r.lost - before
 }
 
 // Ready reports whether Next may have something.

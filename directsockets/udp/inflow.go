@@ -224,7 +224,7 @@ func (in *inbound) keep() {
 		if f == nil {
 			break
 		}
-		f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
+		_ = f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
 	}
 }
 

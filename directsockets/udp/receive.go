@@ -32,6 +32,9 @@ const (
 	mostLate = 3
 	// earlyPause is how long a receiver waits between looks for such a datagram.
 	earlyPause = 50 * time.Microsecond
+	// lateTime is how long it waits for one that the socket has not dropped: on a busy machine the
+	// kernel may leave it to ksoftirqd.
+	lateTime = 20 * time.Millisecond
 	// checkTime is how often the kernel is asked whether the other end of a flow still is who it
 	// was, and whether flows are over.
 	checkTime = 100 * time.Millisecond
@@ -71,6 +74,7 @@ type inbound struct {
 	credit   time.Duration // guarded by mu; how long to wait for senders that are publishing,
 	credited int64         // and when that was
 	byKernel uint64        // guarded by mu; datagrams, while there are flows
+	gone     uint32        // guarded by mu; of the socket's drops, those that flows have counted as lost
 }
 
 func (in *inbound) init(s *Socket) {
@@ -155,7 +159,7 @@ func (in *inbound) fromFlows(b []byte) (d Datagram, ok, again bool) {
 		due = in.readable()
 		if f := in.early(); f != nil {
 			for f != nil && in.lost(f, now, due) {
-				f.rx.GiveUp()
+				in.giveUp(f)
 				if d, ok = in.take(b); ok {
 					return d, true, false
 				}
@@ -209,11 +213,29 @@ func (in *inbound) early() *inflow {
 	return nil
 }
 
-// lost reports whether what the first record of f waits for will not come: the kernel has had time
-// to give it to the socket, which has nothing (readable false, after now), or from which as many
-// have come since as it has room for.
+// lost reports whether what the first record of f waits for will not come: the socket has nothing
+// (readable false, after now), or as many have come from it since as it has room for, and the kernel
+// has dropped some, or has had much time to give it to the socket.
 func (in *inbound) lost(f *inflow, now int64, readable bool) bool {
-	return time.Duration(now-f.early) >= datagram.SoftirqTime && (!readable || in.byKernel-f.earlyAt > in.s.look().queue)
+	since := time.Duration(now - f.early)
+	if since < datagram.SoftirqTime || readable && in.byKernel-f.earlyAt <= in.s.look().queue {
+		return false
+	}
+	n, ok := in.drops()
+	return !ok || n > 0 || since >= lateTime
+}
+
+// drops returns how many datagrams the socket has dropped that no flow has counted as lost.
+func (in *inbound) drops() (n uint32, ok bool) {
+	_ = in.s.cfg.Raw.Control(func(fd uintptr) { n, ok = drops(int(fd)) })
+	return n - in.gone, ok
+}
+
+// giveUp takes what the first record of f waits for for lost.
+func (in *inbound) giveUp(f *inflow) {
+	missing := f.rx.GiveUp()
+	n, _ := in.drops()
+	in.gone += uint32(min(missing, uint64(n)))
 }
 
 // share has all senders use the kernel for all, from now on: several goroutines receive, and one

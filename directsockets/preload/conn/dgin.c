@@ -4,6 +4,7 @@
 #include "conn/inner.h"
 
 #include <errno.h>
+#include <linux/sock_diag.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -13,7 +14,8 @@ enum {
 	BUSY_SHARE = 16,       /* and all in all: a sixteenth of its time, */
 	BUSY_MOST_US = 50000,  /* and this, if it has not for long */
 	SHORT_US = 20,
-	SOFTIRQ_US = 1000, /* what has not come by the kernel then is lost */
+	SOFTIRQ_US = 1000, /* what has not come by the kernel then is lost, if it has dropped some, */
+	LATE_US = 20000,   /* or else then: on a busy machine ksoftirqd may have it */
 	MOMENT_NS = 50000,
 	LEAST = 512, /* bytes of SO_RCVBUF that a datagram takes at least */
 };
@@ -161,6 +163,19 @@ void ds_dg_arm_waiting(struct ds_dgram *d)
 	arm(d, d->many ? DS_DG_ALL : DS_DG_BELL);
 }
 
+/* How many datagrams the kernel has dropped at d's socket that no flow has counted as lost.
+ * UINT32_MAX: it does not say. */
+static uint32_t drops(const struct ds_dgram *d, int fd)
+{
+	uint32_t info[SK_MEMINFO_DROPS + 1];
+	socklen_t n = sizeof info;
+	int saved = errno;
+	bool says = REAL(getsockopt)(fd, SOL_SOCKET, SO_MEMINFO, info, &n) == 0 && n >= sizeof info;
+
+	errno = saved;
+	return says ? info[SK_MEMINFO_DROPS] - d->gone : UINT32_MAX;
+}
+
 bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 {
 	bool waits = false, asked = false, empty = false;
@@ -186,9 +201,13 @@ bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 			REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVBUF, &size, &n);
 			f->enough = d->by_kernel + (unsigned)size / LEAST;
 		}
-		bool over = now - f->early >= SOFTIRQ_US * ds_ticks_us() || may_wait(d, now) < moment;
-		if (over && (empty || d->by_kernel > f->enough)) {
-			ds_dg_give_up(&f->seg);
+		bool none = empty || d->by_kernel > f->enough;
+		uint32_t gone = none && now - f->early >= SOFTIRQ_US * ds_ticks_us() ? drops(d, fd) : 0;
+		bool over = gone || now - f->early >= LATE_US * ds_ticks_us() || may_wait(d, now) < moment;
+		if (over && none) {
+			uint32_t missing = ds_dg_give_up(&f->seg);
+			if (gone != UINT32_MAX)
+				d->gone += missing < gone ? missing : gone;
 			f->early = 0;
 		} else {
 			waits = true;

@@ -147,6 +147,7 @@ struct ds_dgram {
 	unsigned awake; /* flows that are */
 	bool many; /* several threads have waited for it: no bells any more */
 	uint64_t by_kernel; /* datagrams that came so, while it has flows */
+	uint32_t gone; /* of those that the kernel has dropped, how many flows have counted as lost */
 	struct ds_dg_in *flows[DS_DG_FLOWS], *list[DS_DG_FLOWS];
 
 	struct ds_lock out;

@@ -52,15 +52,17 @@ bool ds_dg_early(const struct ds_dgseg *g)
 	return look(g, &says) == EARLY;
 }
 
-void ds_dg_give_up(struct ds_dgseg *g)
+uint32_t ds_dg_give_up(struct ds_dgseg *g)
 {
 	uint64_t says;
 
 	if (look(g, &says) != EARLY)
-		return;
+		return 0;
 	g->base = says >> 32;
-	g->lost += (uint32_t)missing(g, says);
+	uint32_t n = (uint32_t)missing(g, says);
+	g->lost += n;
 	g->given_up++;
+	return n;
 }
 
 void ds_dg_count(struct ds_dgseg *g)

@@ -1,0 +1,58 @@
+package udp
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"exnet/directsockets/datagram"
+)
+
+// TestLost has a receiver take what is not there for lost soon if its socket has dropped something,
+// and late if not: it may be with ksoftirqd.
+func TestLost(t *testing.T) {
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &inbound{s: &Socket{cfg: Config{Raw: raw}}}
+	f := &inflow{early: 1}
+	lost := func(after time.Duration) bool { return in.lost(f, f.early+int64(after), false) }
+	const soon = datagram.SoftirqTime
+	if lost(soon/2) || lost(soon) || lost(lateTime-1) || !lost(lateTime) {
+		t.Error("without a drop: lost before its time, or not in time")
+	}
+	if err := c.SetReadBuffer(1); err != nil { // the kernel's least
+		t.Fatal(err)
+	}
+	to, err := net.Dial("udp4", c.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	b := make([]byte, 1000)
+	for end := time.Now().Add(time.Minute); ; {
+		if _, err := to.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		if n, ok := in.drops(); n >= 3 || !ok {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the kernel has dropped nothing")
+		}
+	}
+	if lost(soon/2) || !lost(soon) {
+		t.Error("with drops: lost before its time, or not in time")
+	}
+	n, _ := in.drops()
+	in.gone += n // as many are counted as lost
+	if lost(soon) {
+		t.Error("a drop counts for two losses")
+	}
+}
