@@ -34,11 +34,11 @@ type report struct {
 
 // directCount is what went while direct sockets were measured with programs of the demonstration.
 type directCount struct {
-	Bytes    uint64 `json:"bytes"`     // that the programs received
-	TCPBytes uint64 `json:"tcp_bytes"` // of these, by the connections' own counters, over TCP
-	Before   uint64 `json:"before"`    // by the same counters, over TCP before it was measured, until the connections were direct
-	Kernel   uint64 `json:"kernel"`    // that TCP carried while it was measured, as the kernel counts them
-	ExnBytes uint64 `json:"exn_bytes"` // that came to the two nodes over exn0 meanwhile, by its counters
+	Bytes    uint64 `json:"bytes"`        // that the programs received
+	TCPBytes uint64 `json:"tcp_bytes"`    // of these, by the connections' own counters, over TCP
+	Before   uint64 `json:"before"`       // by the same counters, over TCP before it was measured, until the connections were direct
+	Kernel   uint64 `json:"kernel_bytes"` // that TCP carried while it was measured, as the kernel counts them
+	ExnBytes uint64 `json:"exn_bytes"`    // that came to the two nodes over exn0 meanwhile, by its counters
 }
 
 // check is the outcome of a check.

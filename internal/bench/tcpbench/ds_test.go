@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"exnet/directsockets"
+	"exnet/directsockets/broker/client"
 )
 
 // What goes over TCP although it is called direct is in the result, by the kernel's count.
@@ -25,7 +26,12 @@ func TestMeterSeesTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer peer.Close()
-	c, err := directsockets.NewConn(shadow, false, directsockets.Config{}) // there is no broker
+	nobody, err := client.Dial(client.Config{Path: t.TempDir() + "/none"}) // so all is TCP's
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nobody.Close()
+	c, err := directsockets.NewConn(shadow, false, directsockets.Config{Broker: nobody})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "numbered.h"
+#include "random.h"
 
 enum { HALF, CLIENT, SERVER, UP, DOWN, ENDS };
 enum { MAX_BYTES = 4 << 20, MAX_SLOW_BYTES = 16 << 10, MAX_CALL = 1 << 20, MAX_SLOW_CALL = 4 << 10, GENERATIONS = 256, STALL = 120 };
@@ -76,25 +77,6 @@ static void die(const char *what)
 {
 	perror(what);
 	exit(1);
-}
-
-static uint64_t random64(uint64_t *x)
-{
-	*x ^= *x << 13;
-	*x ^= *x >> 7;
-	*x ^= *x << 17;
-	return *x * 0x2545f4914f6cdd1du;
-}
-
-/* A random size from 1 to limit, whose logarithm is evenly distributed. */
-static size_t log_size(uint64_t *rnd, size_t limit)
-{
-	unsigned bits = 1;
-
-	while ((size_t)1 << bits <= limit)
-		bits++;
-	size_t n = 1 + (random64(rnd) >> 20) % ((size_t)1 << (random64(rnd) >> 40) % bits);
-	return n < limit ? n : limit;
 }
 
 struct pace {

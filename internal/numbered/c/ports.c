@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "numbered.h"
+#include "random.h"
 #include "rma2.h"
 #include "velo2.h"
 
@@ -71,24 +72,6 @@ static void must(int ok, const char *what)
 		return;
 	fprintf(stderr, "ports: %s: %s\n", what, strerror(errno));
 	exit(1);
-}
-
-static uint64_t random64(void)
-{
-	rnd ^= rnd << 13;
-	rnd ^= rnd >> 7;
-	rnd ^= rnd << 17;
-	return rnd * 0x2545f4914f6cdd1du;
-}
-
-static uint32_t log_size(uint32_t limit)
-{
-	unsigned bits = 1;
-
-	while (1ull << bits <= limit)
-		bits++;
-	uint32_t n = 1 + (uint32_t)(random64() >> 30) % (1u << (random64() >> 40) % bits);
-	return n < limit ? n : limit;
 }
 
 /* How much goes on a stream: both ends know. */
@@ -150,7 +133,7 @@ static int send_message(struct conn *c)
 {
 	uint8_t b[VELO2_MAX_PAYLOAD];
 	uint64_t left = c->velo_len - c->velo_sent;
-	unsigned n = (unsigned)(1 + (random64() >> 30) % sizeof b);
+	unsigned n = (unsigned)(1 + (random64(&rnd) >> 30) % sizeof b);
 
 	if (left == 0)
 		return 0;
@@ -228,7 +211,7 @@ static int send_transfer(struct conn *c)
 {
 	int slot = (int)(c->next_out % SLOTS);
 	uint64_t left = c->rma_len - c->rma_sent;
-	uint32_t n = log_size(SLOT);
+	uint32_t n = (uint32_t)log_size(&rnd, SLOT);
 	RMA2_Port port = units[(c - conns) / PORT];
 	int ok;
 

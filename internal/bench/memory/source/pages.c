@@ -71,9 +71,9 @@ int main(int argc, char **argv) {
 			x ^= x << 13, x ^= x >> 7, x ^= x << 17;
 			all += (uint64_t)p[x % pages * PAGE];
 		}
-		printf("%.2f\n", (now() - start) / READS * 1e6);
+		printf("%.4f\n", (now() - start) / READS * 1e6);
 	} else {
-		printf("%.2f\n", touch * 1e6);
+		printf("%.4f\n", touch * 1e6);
 	}
 	return (int)(all == 1);
 }
