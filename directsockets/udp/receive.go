@@ -214,8 +214,8 @@ func (in *inbound) early() *inflow {
 }
 
 // lost reports whether what the first record of f waits for will not come: the socket has nothing
-// (readable false, after now), or as many have come from it since as it has room for, and the kernel
-// has dropped some, or has had much time to give it to the socket.
+// (readable false, after now), or as many have come from it since as it has room for, and the
+// kernel has dropped some, or has had much time to give it to the socket.
 func (in *inbound) lost(f *inflow, now int64, readable bool) bool {
 	since := time.Duration(now - f.early)
 	if since < datagram.SoftirqTime || readable && in.byKernel-f.earlyAt <= in.s.look().queue {
