@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -43,9 +44,9 @@ type agent struct {
 	search   *search
 	door     *door
 	at       map[uint64]*place
-	// told: namespaces that another broker serves, or that could not be entered, which the log
-	// knows.
-	told map[uint64]bool
+	// told: namespaces that another broker serves, that could not be entered, or of which there are
+	// too many, which the log knows, and when that was found last.
+	told map[uint64]time.Time
 }
 
 // place is a namespace and its broker.
@@ -78,7 +79,7 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 	if err := broker.Keep(); err != nil {
 		return err
 	}
-	a.at, a.told, a.search = make(map[uint64]*place), make(map[uint64]bool), newSearch(a.proc)
+	a.at, a.told, a.search = make(map[uint64]*place), make(map[uint64]time.Time), newSearch(a.proc)
 	a.group = broker.NewGroup(func(client uint64) (broker.End, bool) {
 		end, ok := pairs.Server(client)
 		return broker.End(end), ok
@@ -123,9 +124,7 @@ func (a *agent) look(now time.Time) error {
 	if a.own != 0 {
 		found[a.own] = os.Getpid()
 	}
-	for inode, pid := range found {
-		a.meet(inode, pid, now)
-	}
+	a.meetAll(found, now)
 	for inode := range a.told {
 		if _, there := found[inode]; !there {
 			delete(a.told, inode)
@@ -142,14 +141,35 @@ func (a *agent) look(now time.Time) error {
 	return nil
 }
 
+// meetAll serves the namespaces of processes that ask. Those that were left out before come last,
+// the longest ago first, and are tried for searchTime: who can make namespaces can make very many.
+func (a *agent) meetAll(found map[uint64]int, now time.Time) {
+	var again []uint64
+	for inode, pid := range found {
+		if a.told[inode].IsZero() {
+			a.meet(inode, pid, now)
+		} else {
+			again = append(again, inode)
+		}
+	}
+	slices.SortFunc(again, func(x, y uint64) int { return a.told[x].Compare(a.told[y]) })
+	begin := time.Now()
+	for _, inode := range again {
+		a.meet(inode, found[inode], now)
+		if time.Since(begin) >= searchTime {
+			return
+		}
+	}
+}
+
 // meet serves the namespace of a process that asks.
 func (a *agent) meet(inode uint64, pid int, now time.Time) {
 	p := a.at[inode]
 	if p == nil {
 		var err error
 		if p, err = a.serve(inode, pid); err != nil {
-			if !a.told[inode] {
-				a.told[inode] = true
+			before := a.told[inode]
+			if a.told[inode] = now; before.IsZero() {
 				a.log.Warn("direct sockets: namespace is left out", "namespace", inode, "pid", pid, "reason", err)
 			}
 			return
@@ -173,10 +193,10 @@ func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 	}
 	p.whose = control.Whose{Name: hostName}
 	if inode != a.own {
-		p.whose = whoseOf(a.proc, pid)
 		if p.of = accountOf(a.proc, pid); p.of != "" && a.namespacesOf(p.of) >= maxNamespaces {
 			return nil, errors.Join(fmt.Errorf("agent: %.12s has %d namespaces already", p.of, maxNamespaces), p.ns.Close())
 		}
+		p.whose = whoseOf(a.proc, pid)
 	}
 	p.server, err = broker.New(broker.Config{Group: a.group, In: p.ns.Do, Limited: inode != a.own, Log: a.log})
 	if err != nil {

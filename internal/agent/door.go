@@ -17,10 +17,12 @@ import (
 const (
 	// maxKnocks is how many are heard; others wait in the kernel, which turns away the rest.
 	maxKnocks = 1024
-	// maxStrangers is how many are read, of one account, whose namespace has no broker, and
-	// strangersTime how long that may take for all accounts.
+	// maxStrangers is how many are read, of one account, whose namespace has no broker. What it
+	// took to read that account lately (search.spent) has to be less than strangersTime, and what
+	// it takes for all since the last look less than strangersAll.
 	maxStrangers  = 16
-	strangersTime = searchTime
+	strangersTime = 2 * searchTime
+	strangersAll  = 10 * searchTime
 	// knockPause is how long the door waits when no connection can be accepted.
 	knockPause = 100 * time.Millisecond
 )
@@ -100,11 +102,11 @@ func (d *door) close() error {
 func (a *agent) hear(pid int, now time.Time) {
 	a.door.left--
 	inode, ok := namespaceOf(filepath.Join(a.proc, strconv.Itoa(pid), "ns/net"))
-	if !ok || a.at[inode] != nil || a.told[inode] {
+	if !ok || a.at[inode] != nil || !a.told[inode].IsZero() {
 		return
 	}
-	account := accountOf(a.proc, pid)
-	if a.door.strangers[account]++; account != "" && a.door.strangers[account] > maxStrangers || a.door.reading > strangersTime {
+	account := a.search.accountAt(pid, inode)
+	if a.door.strangers[account]++; a.door.strangers[account] > maxStrangers || a.search.spent[account] > strangersTime || a.door.reading > strangersAll {
 		return
 	}
 	begin := time.Now()

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,14 +18,14 @@ import (
 // How processes are looked at. What is read of one is its own to fill, up to maxRead bytes twice.
 const (
 	// searchTime is how long one look reads processes. Those that it does not come to are for the
-	// next ones, which go on with another namespace.
+	// next ones, which begin with the accounts that have taken the least of it.
 	searchTime = 25 * time.Millisecond
 	// youngTime is how long a process is looked at each time, as a runtime starts another program
 	// in it, and againTime how often after that.
 	youngTime = 5 * time.Second
 	againTime = 5 * time.Second
 	// readTime is how long a process may take to be read: its memory may lie in a file that never
-	// answers. Until it does, its container is not read.
+	// answers. Until it does, its account is not read.
 	readTime = 100 * time.Millisecond
 	// maxStuck is how many readers may wait for such ones in all.
 	maxStuck = 64
@@ -33,21 +35,27 @@ const (
 type search struct {
 	proc  string
 	known map[int]*process
-	stuck map[string]chan bool // by container: a reader that has not come back
+	stuck map[string]chan bool // by account: a reader that has not come back
+	// spent is how long it took to read an account's processes lately: it is halved at each look.
+	spent map[string]time.Duration
 	turn  int
 }
 
 // process is what is known of one.
 type process struct {
 	inode       uint64 // of its network namespace
+	account     string // see accountAt; as it was when it was first seen, or last read
 	asks        bool
 	first, read time.Time // when it was first seen, and last read
 	there       bool
 }
 
 func newSearch(proc string) *search {
-	return &search{proc: proc, known: make(map[int]*process), stuck: make(map[string]chan bool)}
+	return &search{proc: proc, known: make(map[int]*process), stuck: make(map[string]chan bool), spent: make(map[string]time.Duration)}
 }
+
+// leastSpent is what spent forgets.
+const leastSpent = 100 * time.Microsecond
 
 // due reports whether a process is to be read.
 func (p *process) due(now time.Time) bool {
@@ -73,11 +81,15 @@ func (s *search) find(now time.Time, but uint64) (map[uint64]int, error) {
 		default:
 		}
 	}
+	for of := range s.spent {
+		if s.spent[of] /= 2; s.spent[of] < leastSpent {
+			delete(s.spent, of)
+		}
+	}
 	for _, p := range s.known {
 		p.there = false
 	}
-	waiting := make(map[uint64][]int) // processes that are due, of each namespace
-	var order []uint64
+	due := make(map[string]*queue)
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
@@ -87,16 +99,12 @@ func (s *search) find(now time.Time, but uint64) (map[uint64]int, error) {
 		if !ok || inode == but {
 			continue // it has ended, or is a kernel thread
 		}
-		p := s.known[pid]
-		if p == nil || p.inode != inode {
-			p = &process{inode: inode, first: now}
-			s.known[pid] = p
-		}
+		p := s.at(pid, inode, now)
 		if p.there = true; p.due(now) {
-			if len(waiting[inode]) == 0 {
-				order = append(order, inode)
+			if due[p.account] == nil {
+				due[p.account] = &queue{waiting: make(map[uint64][]int)}
 			}
-			waiting[inode] = append(waiting[inode], pid)
+			due[p.account].add(inode, pid)
 		}
 	}
 	for pid, p := range s.known {
@@ -104,10 +112,7 @@ func (s *search) find(now time.Time, but uint64) (map[uint64]int, error) {
 			delete(s.known, pid)
 		}
 	}
-	for _, list := range waiting { // those first that were read longest ago, or never
-		slices.SortFunc(list, func(a, b int) int { return s.known[a].read.Compare(s.known[b].read) })
-	}
-	s.read(now, order, waiting)
+	s.readDue(now, due)
 	found := make(map[uint64]int)
 	for pid, p := range s.known {
 		if p.asks {
@@ -117,36 +122,86 @@ func (s *search) find(now time.Time, but uint64) (map[uint64]int, error) {
 	return found, nil
 }
 
-// read reads those that are due, one of each namespace after the other, so that one with many does
-// not keep the others waiting.
-func (s *search) read(now time.Time, order []uint64, waiting map[uint64][]int) {
+// at returns what is known of a process, which is in a namespace now.
+func (s *search) at(pid int, inode uint64, now time.Time) *process {
+	p := s.known[pid]
+	if p == nil || p.inode != inode {
+		p = &process{inode: inode, account: s.accountAt(pid, inode), first: now}
+		s.known[pid] = p
+	}
+	return p
+}
+
+// accountAt is accountOf, and of what is root's in no container its namespace.
+func (s *search) accountAt(pid int, inode uint64) string {
+	if of := accountOf(s.proc, pid); of != "" {
+		return of
+	}
+	return strconv.FormatUint(inode, 10)
+}
+
+// queue has the processes of one account that are due.
+type queue struct {
+	namespaces []uint64 // in their order
+	waiting    map[uint64][]int
+}
+
+func (q *queue) add(inode uint64, pid int) {
+	if len(q.waiting[inode]) == 0 {
+		q.namespaces = append(q.namespaces, inode)
+	}
+	q.waiting[inode] = append(q.waiting[inode], pid)
+}
+
+// next takes one, of each namespace after the other.
+func (q *queue) next() (pid int) {
+	inode := q.namespaces[0]
+	q.namespaces = q.namespaces[1:]
+	pid = q.waiting[inode][0]
+	if q.waiting[inode] = q.waiting[inode][1:]; len(q.waiting[inode]) > 0 {
+		q.namespaces = append(q.namespaces, inode)
+	}
+	return pid
+}
+
+// readDue reads those that are due, one of each account after the other, so that one with many
+// namespaces, or whose processes take long, does not keep the others waiting.
+func (s *search) readDue(now time.Time, due map[string]*queue) {
 	s.turn++
+	for _, q := range due {
+		for _, list := range q.waiting { // those first that were read longest ago, or never
+			slices.SortFunc(list, func(a, b int) int { return s.known[a].read.Compare(s.known[b].read) })
+		}
+		first := s.turn % len(q.namespaces)
+		q.namespaces = slices.Concat(q.namespaces[first:], q.namespaces[:first])
+	}
+	order := slices.SortedFunc(maps.Keys(due), func(a, b string) int { return cmp.Compare(s.spent[a], s.spent[b]) })
 	for begin := time.Now(); len(order) > 0; {
-		var rest []uint64
-		for i := range order {
-			inode := order[(i+s.turn)%len(order)]
-			pid := waiting[inode][0]
-			if waiting[inode] = waiting[inode][1:]; len(waiting[inode]) > 0 {
-				rest = append(rest, inode)
-			}
+		var rest []string
+		for _, of := range order {
 			if time.Since(begin) >= searchTime {
 				return
 			}
-			p := s.known[pid]
-			if asks, ok := s.ask(pid); ok {
-				p.asks, p.read = asks, now
+			if s.read(due[of].next(), now); len(due[of].namespaces) > 0 {
+				rest = append(rest, of)
 			}
 		}
 		order = rest
 	}
 }
 
-// ask reads a process. ok false: that cannot be said now.
-func (s *search) ask(pid int) (is, ok bool) {
-	of := accountOf(s.proc, pid)
-	if of == "" {
-		of = strconv.FormatUint(s.known[pid].inode, 10)
+// read reads a process that is known.
+func (s *search) read(pid int, now time.Time) {
+	p, begin := s.known[pid], time.Now()
+	p.account = s.accountAt(pid, p.inode)
+	if asks, ok := s.ask(pid, p.account); ok {
+		p.asks, p.read = asks, now
 	}
+	s.spent[p.account] += time.Since(begin)
+}
+
+// ask reads a process of an account. ok false: that cannot be said now.
+func (s *search) ask(pid int, of string) (is, ok bool) {
 	if s.stuck[of] != nil || len(s.stuck) >= maxStuck {
 		return false, false
 	}
@@ -165,14 +220,8 @@ func (s *search) ask(pid int) (is, ok bool) {
 
 // meet reads a process of a namespace that nobody was known to ask in, and reports whether it asks.
 func (s *search) meet(pid int, inode uint64, now time.Time) bool {
-	p := s.known[pid]
-	if p == nil || p.inode != inode {
-		p = &process{inode: inode, first: now}
-		s.known[pid] = p
-	}
-	if asks, ok := s.ask(pid); ok {
-		p.asks, p.read = asks, now
-	}
+	p := s.at(pid, inode, now)
+	s.read(pid, now)
 	return p.asks
 }
 
