@@ -4,7 +4,11 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -12,32 +16,138 @@ import (
 	"exnet/directsockets/segment"
 )
 
-// maxMaps bounds how many mappings of a process are looked at.
-const maxMaps = 1 << 17
+// Limits of what is read of processes when networks are cut.
+const (
+	// maxMaps bounds how many mappings of a process are looked at.
+	maxMaps = 1 << 17
+	// cutTime is how long an owner's processes may take to be read in a round: they may have very
+	// many mappings, or keep who reads them waiting for ever (a mapping of a file that never
+	// answers is being replaced). The connections of those that were not read are ended.
+	cutTime = time.Second
+	// maxStuck is how many readers may wait for processes in all.
+	maxStuck = 64
+)
 
-// cutSegments finds the segments with these nonces among the mappings of a process, and tells both
-// ends that the network is cut. It returns those whose ends both heed that.
-func cutSegments(pid int, want map[wire.Nonce]bool) (heeded []wire.Nonce) {
-	if len(want) == 0 {
+// cutter tells the ends of connections whose network is cut. It belongs to one goroutine.
+type cutter struct {
+	proc  string                      // where the processes are
+	stuck map[owner]chan []wire.Nonce // a reader that has not come back
+	spent map[owner]time.Duration     // in this round
+}
+
+func newCutter(proc string) *cutter {
+	return &cutter{proc: proc, stuck: make(map[owner]chan []wire.Nonce)}
+}
+
+// begin begins a round.
+func (c *cutter) begin() {
+	c.spent = make(map[owner]time.Duration)
+	for of, done := range c.stuck {
+		select {
+		case <-done:
+			delete(c.stuck, of)
+		default:
+		}
+	}
+}
+
+// cutOff takes connections back to TCP. Of those whose segment is not found, or whose programs do
+// not heed it, the kernel ends the sockets.
+func (c *cutter) cutOff(list []*watched) {
+	var ended sync.WaitGroup
+	missing := c.mark(list)
+	for _, w := range list {
+		if missing[w.nonce] == nil {
+			w.tell("direct sockets: the network is cut, a connection goes back to TCP")
+			continue
+		}
+		w.tell("direct sockets: the network is cut, a connection is ended")
+		for _, h := range w.ends {
+			if h.s != nil {
+				ended.Go(func() { _ = h.s.diag.destroy(h.of, h.local, h.remote) }) // or it has ended
+			}
+		}
+	}
+	ended.Wait()
+}
+
+// process is one that may have segments.
+type process struct {
+	pid   int
+	owner owner
+}
+
+// mark has the segments of connections say that the network is cut, and returns those of which
+// none is found, or whose programs do not heed that.
+func (c *cutter) mark(list []*watched) (missing map[wire.Nonce]*watched) {
+	missing = make(map[wire.Nonce]*watched)
+	all := make(map[process]map[wire.Nonce]bool)
+	for _, w := range list {
+		missing[w.nonce] = w
+		for _, h := range w.ends {
+			if h.pid <= 0 {
+				continue
+			}
+			p := process{h.pid, h.owner}
+			if all[p] == nil {
+				all[p] = make(map[wire.Nonce]bool)
+			}
+			all[p][w.nonce] = true
+		}
+	}
+	for p, nonces := range all {
+		for n := range nonces { // the other end's process has shown it
+			if missing[n] == nil {
+				delete(nonces, n)
+			}
+		}
+		for _, n := range c.cut(p, nonces) {
+			delete(missing, n)
+		}
+	}
+	return missing
+}
+
+// cut is cutSegments, for as long as the process's owner has time left in this round.
+func (c *cutter) cut(p process, want map[wire.Nonce]bool) (heeded []wire.Nonce) {
+	rest := cutTime - c.spent[p.owner]
+	if len(want) == 0 || rest <= 0 || c.stuck[p.owner] != nil || len(c.stuck) >= maxStuck {
 		return nil
 	}
+	begin, done := time.Now(), make(chan []wire.Nonce, 1)
+	go func() { done <- cutSegments(filepath.Join(c.proc, strconv.Itoa(p.pid)), want, begin.Add(rest)) }()
+	t := time.NewTimer(rest + cutTime/4) // so that one who only has much to read comes back
+	defer t.Stop()
+	select {
+	case heeded = <-done:
+	case <-t.C:
+		c.stuck[p.owner] = done
+	}
+	c.spent[p.owner] += time.Since(begin)
+	return heeded
+}
+
+// cutSegments finds the segments with these nonces among the mappings of a process, whose directory
+// in /proc is given, and tells both ends that the network is cut. It returns those whose ends both
+// heed that.
+func cutSegments(dir string, want map[wire.Nonce]bool, until time.Time) (heeded []wire.Nonce) {
 	dev, err := memoryDevice()
 	if err != nil {
 		return nil
 	}
-	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	f, err := os.Open(filepath.Join(dir, "maps"))
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
 	// 7f0000000000-7f0000001000 rw-s 00000000 00:01 1234    /memfd:exnet-ds (deleted)
 	lines := bufio.NewScanner(f)
-	for n := 0; n < maxMaps && len(heeded) < len(want) && lines.Scan(); n++ {
+	for n := 0; n < maxMaps && len(heeded) < len(want) && time.Now().Before(until) && lines.Scan(); n++ {
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 6 || fields[3] != dev || fields[1] != "rw-s" || fields[5] != "/memfd:exnet-ds" {
 			continue
 		}
-		if nonce, heed := cutMapping(pid, fields[0], dev, want); heed {
+		if nonce, heed := cutMapping(dir, fields[0], dev, want); heed {
 			heeded = append(heeded, nonce)
 		}
 	}
@@ -46,9 +156,9 @@ func cutSegments(pid int, want map[wire.Nonce]bool) (heeded []wire.Nonce) {
 }
 
 // cutMapping does so with the file of one mapping. The process may have changed it since.
-func cutMapping(pid int, at, dev string, want map[wire.Nonce]bool) (nonce wire.Nonce, heed bool) {
+func cutMapping(dir, at, dev string, want map[wire.Nonce]bool) (nonce wire.Nonce, heed bool) {
 	// A path alone opens nothing of another file system, which might never answer.
-	path, err := unix.Open(fmt.Sprintf("/proc/%d/map_files/%s", pid, at), unix.O_PATH|unix.O_CLOEXEC, 0)
+	path, err := unix.Open(filepath.Join(dir, "map_files", at), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nonce, false
 	}

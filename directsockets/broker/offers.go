@@ -173,7 +173,7 @@ func (s *Server) takeOffer(c *session, key wire.Key, o *offer) *offer {
 	o.seg, o.bell = -1, -1
 	s.forgetLocked(o)
 	s.meetLocked(c, key.Client.Addr())
-	s.cfg.Group.up(o, 1, half{s: s, local: key.Server, remote: key.Client, of: o.of, pid: c.pid})
+	s.cfg.Group.up(o, 1, half{s: s, local: key.Server, remote: key.Client, of: o.of, pid: c.pid, owner: c.owner})
 	if o.from == nil {
 		o.peer.sendLocked(peerMessage{Type: peerResult, ID: o.peerID})
 	} else {

@@ -383,7 +383,7 @@ func (p *peer) sentResultLocked(s *Server, o *offer, why wire.Reason) {
 	switch why {
 	case 0:
 		s.setUpLocked(o)
-		s.cfg.Group.up(o, 0, half{s: s, local: o.key.Client, remote: o.key.Server, of: o.of, pid: o.from.pid})
+		s.cfg.Group.up(o, 0, half{s: s, local: o.key.Client, remote: o.key.Server, of: o.of, pid: o.from.pid, owner: o.from.owner})
 		return
 	case wire.Expired:
 		s.count.OffersExpired.Add(1)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"sync"
 	"time"
 
 	"exnet/directsockets/broker/probe"
@@ -28,7 +27,8 @@ type half struct {
 	s             *Server
 	local, remote netip.AddrPort
 	of            shadow
-	pid           int // of the client that had, or took, the segment
+	pid           int   // of the client that had, or took, the segment
+	owner         owner // of that client
 }
 
 // watched is a direct connection between two members of a Group, whose network is watched.
@@ -78,7 +78,7 @@ func (g *Group) Watched() int {
 // carries its shadow (package probe), until ctx ends. Where none comes, the connection goes back to
 // TCP.
 func (g *Group) Watch(ctx context.Context) {
-	w := watcher{g: g, probers: make(map[*Server]*prober)}
+	w := watcher{g: g, probers: make(map[*Server]*prober), cutter: newCutter("/proc")}
 	defer w.tidy(nil)
 	for sleep(ctx, watchTime) {
 		w.round(ctx)
@@ -101,6 +101,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 type watcher struct {
 	g       *Group
 	probers map[*Server]*prober
+	cutter  *cutter
 }
 
 // prober is a member's.
@@ -134,8 +135,9 @@ func (w *watcher) round(ctx context.Context) {
 			return
 		}
 	}
-	cutOff(cut)
-	markCut(gone) // those that have ended well have no segment any more
+	w.cutter.begin()
+	w.cutter.cutOff(cut)
+	w.cutter.mark(gone) // those that have ended well have no segment any more
 	w.tidy(func(p *prober) bool { return p.used })
 }
 
@@ -236,56 +238,6 @@ func (w *watcher) tidy(keep func(*prober) bool) {
 		p.Close()
 		delete(w.probers, s)
 	}
-}
-
-// cutOff takes connections back to TCP. Of those whose segment is not found, or whose programs do
-// not heed it, the kernel ends the sockets.
-func cutOff(list []*watched) {
-	var ended sync.WaitGroup
-	missing := markCut(list)
-	for _, c := range list {
-		if missing[c.nonce] == nil {
-			c.tell("direct sockets: the network is cut, a connection goes back to TCP")
-			continue
-		}
-		c.tell("direct sockets: the network is cut, a connection is ended")
-		for _, h := range c.ends {
-			if h.s != nil {
-				ended.Go(func() { _ = h.s.diag.destroy(h.of, h.local, h.remote) }) // or it has ended
-			}
-		}
-	}
-	ended.Wait()
-}
-
-// markCut has the segments of connections say that the network is cut, and returns those of which
-// none is found, or whose programs do not heed that.
-func markCut(list []*watched) (missing map[wire.Nonce]*watched) {
-	missing = make(map[wire.Nonce]*watched)
-	byPID := make(map[int]map[wire.Nonce]bool)
-	for _, c := range list {
-		missing[c.nonce] = c
-		for _, h := range c.ends {
-			if h.pid <= 0 {
-				continue
-			}
-			if byPID[h.pid] == nil {
-				byPID[h.pid] = make(map[wire.Nonce]bool)
-			}
-			byPID[h.pid][c.nonce] = true
-		}
-	}
-	for pid, nonces := range byPID {
-		for n := range nonces { // the other end's process has shown it
-			if missing[n] == nil {
-				delete(nonces, n)
-			}
-		}
-		for _, n := range cutSegments(pid, nonces) {
-			delete(missing, n)
-		}
-	}
-	return missing
 }
 
 // tell has the client's log know, and counts it.
