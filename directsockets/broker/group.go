@@ -119,8 +119,15 @@ func (g *Group) SetServices(to map[uint16]uint16) {
 	}
 	before := g.services
 	g.services = maps.Clone(to)
-	for _, m := range []map[uint16]uint16{before, to} {
-		for port := range m {
+	// Only what has changed: one container that has a port translated anew, again and again, would
+	// have all members show all of these.
+	for port, at := range to {
+		if last, ok := before[port]; !ok || last != at {
+			g.staleLocked(port)
+		}
+	}
+	for port := range before {
+		if _, ok := to[port]; !ok {
 			g.staleLocked(port)
 		}
 	}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"maps"
 	"net/netip"
 	"testing"
 
@@ -100,5 +101,35 @@ func TestServiceOfTheSamePort(t *testing.T) {
 	localClient(t, s).Listen(client.Socket{Local: ap("0.0.0.0:7001")}, nil)
 	if n := s.page.Listeners(7001); n != 1 {
 		t.Errorf("%d listeners are shown at the port, not 1", n)
+	}
+}
+
+// A service that changes has the members show its port anew, and no other one's.
+func TestServicesThatChange(t *testing.T) {
+	g := NewGroup(func(uint64) (End, bool) { return End{}, false })
+	all := make(map[uint16]uint16)
+	for port := range uint16(1000) {
+		all[port+1] = 9
+	}
+	stale := func() int {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		n := len(g.stale)
+		clear(g.stale)
+		return n
+	}
+	g.mu.Lock()
+	g.showing = true // nobody else does
+	g.mu.Unlock()
+	g.SetServices(all)
+	if n := stale(); n != len(all) {
+		t.Errorf("%d ports are new, not %d", n, len(all))
+	}
+	now := maps.Clone(all)
+	now[7], now[2000] = 8, 8
+	delete(now, 5)
+	g.SetServices(now)
+	if n := stale(); n != 3 {
+		t.Errorf("%d ports are shown anew, not 3", n)
 	}
 }
