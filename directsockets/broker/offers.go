@@ -185,8 +185,9 @@ func (s *Server) takeOffer(c *session, key wire.Key, o *offer) *offer {
 // withdraw ends an offer that its client does not make any more. The client's own goroutine calls
 // it, and closes what takes no time: to wake another one for that costs more than the rest.
 func (s *Server) withdraw(c *session, nonce wire.Nonce) {
-	quick := s.retract(c, nonce)
-	quick.Close()
+	if quick := s.retract(c, nonce); quick != nil {
+		c.user.quickly(quick)
+	}
 }
 
 // retract ends the offer, and returns its descriptors if they are quick to close: if nothing is in

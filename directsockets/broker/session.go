@@ -368,7 +368,8 @@ func (c *session) claim(id uint32, key wire.Key, of shadow) error {
 	if o == nil {
 		return c.reply(wire.Message{Type: wire.None, ID: id})
 	}
-	defer o.close()
+	// Who has read the reply may have closed them already: then this is the last.
+	defer func() { c.user.quickly(packet.Descriptors{o.seg, o.bell}) }()
 	return c.reply(wire.Message{Type: wire.Grant, ID: id, Nonce: o.nonce, Client: o.ends.Client, Server: o.ends.Server}, o.seg, o.bell)
 }
 

@@ -227,3 +227,55 @@ func TestQuickClose(t *testing.T) {
 	}
 	p.notShown(t)
 }
+
+// TestSlowWithdraw has clients of one user withdraw offers whose doorbells seem to have nothing in
+// their queues, and take an hour to close: what came out of band is not seen there. One of them
+// waits, and none of the others.
+func TestSlowWithdraw(t *testing.T) {
+	s, _ := startServer(t, Config{})
+	ln := listen(t, "tcp4", "127.0.0.1:0")
+	announcer := greetRaw(t, s.Path())
+	announcer.show(wire.Message{Type: wire.Listen, ID: 1, Server: ap(ln.Addr().String())}, fdOf(t, ln))
+	brokertest.Eventually(t, "the listener is known", func() bool { return s.page.Listeners(port(ln.Addr())) == 1 })
+	const many = 5
+	answered := make(chan struct{}, many)
+	var ends []func()
+	for range many {
+		conn := connect(t, ln, ln.Addr().String())
+		c, b := greetRaw(t, s.Path()), newBundle(t, conn.key)
+		slow, end := trashtest.Lingers(t)
+		ends = append(ends, end)
+		err := unix.Sendmsg(b.bell0, []byte("x"), unix.UnixRights(slow), nil, unix.MSG_OOB)
+		unix.Close(slow)
+		unix.Close(b.bell0)
+		if err != nil {
+			t.Skip("a kernel without data out of band: ", err)
+		}
+		c.show(wire.Message{Type: wire.Offer, ID: 2, Nonce: b.nonce}, fdOf(t, conn.client), b.seg, b.bell)
+		b.handedOver()
+		c.send(wire.Message{Type: wire.Withdraw, Nonce: b.nonce})
+		c.show(wire.Message{Type: wire.Claim, ID: 3}, fdOf(t, conn.client))
+		go func() {
+			c.conn.SetReadDeadline(time.Now().Add(3 * time.Minute))
+			b, fds, err := c.in.Next()
+			fds.Close()
+			var m wire.Message
+			if err == nil && m.UnmarshalBinary(b) == nil && m.Type == wire.None {
+				answered <- struct{}{}
+			}
+		}()
+	}
+	for n := range many - 1 {
+		select {
+		case <-answered:
+		case <-time.After(time.Minute):
+			t.Errorf("only %d of %d clients are answered", n, many)
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	for _, end := range ends {
+		end()
+	}
+}

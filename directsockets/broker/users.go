@@ -3,8 +3,10 @@ package broker
 import (
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
+	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/trash"
 )
@@ -21,8 +23,21 @@ type usage struct {
 	ended            []int // statistics of those that have ended, see sumUp
 	summing, leaving bool  // there is a goroutine, or a timer, for that
 
-	trash  *trash.Bin
-	listen meter
+	trash *trash.Bin
+	// closing: a client closes descriptors itself, see quickly.
+	closing atomic.Bool
+	listen  meter
+}
+
+// quickly closes what seems to take no time. If it does take long, nobody else of this owner closes
+// anything meanwhile: each one that waits has a thread.
+func (u *usage) quickly(fds packet.Descriptors) {
+	if !u.closing.CompareAndSwap(false, true) {
+		u.trash.Throw(fds...)
+		return
+	}
+	fds.Close()
+	u.closing.Store(false)
 }
 
 // admit takes a new session into the tables, before it has said anything.
