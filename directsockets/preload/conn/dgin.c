@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <linux/sock_diag.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -176,11 +177,23 @@ static uint32_t drops(const struct ds_dgram *d, int fd)
 	return says ? info[SK_MEMINFO_DROPS] - d->gone : UINT32_MAX;
 }
 
+/* Has the kernel no datagram for fd? A look by a receive would take an error that waits there,
+ * which is the program's. */
+static bool is_empty(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	struct timespec none = {0, 0};
+	int saved = errno;
+	long n = ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0); /* not a cancellation point */
+
+	errno = saved;
+	return n == 0 || (n > 0 && !(p.revents & (POLLIN | POLLNVAL)));
+}
+
 bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 {
 	bool waits = false, asked = false, empty = false;
 	uint64_t now = 0, moment = 2 * MOMENT_NS * ds_ticks_us() / 1000;
-	char c;
 
 	for (unsigned i = 0; i < d->nlisted; i++) {
 		struct ds_dg_in *f = d->list[i];
@@ -188,11 +201,9 @@ bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 		if (!ds_dg_early(&f->seg))
 			continue;
 		if (!asked) {
-			int saved = errno;
 			asked = true;
 			now = ds_ticks() | 1;
-			empty = ds_syscall(SYS_recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) < 0 && errno == EAGAIN;
-			errno = saved;
+			empty = is_empty(fd);
 		}
 		if (!f->early) {
 			int size = 0;
@@ -418,7 +429,6 @@ int ds_dg_next_size(struct ds_dgram *d)
 static void look_dry(struct ds_dgram *d, int fd)
 {
 	bool wanted = false;
-	char c;
 
 	for (unsigned i = 0; i < d->nlisted; i++) {
 		struct ds_dg_in *f = d->list[i];
@@ -429,11 +439,9 @@ static void look_dry(struct ds_dgram *d, int fd)
 	}
 	if (!wanted)
 		return;
-	int saved = errno;
 	ds_dg_before(d);
-	if (ds_syscall(SYS_recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) < 0 && errno == EAGAIN)
+	if (is_empty(fd))
 		ds_dg_found_nothing(d);
-	errno = saved;
 }
 
 void ds_dg_rest(struct ds_dgram *d, int fd)

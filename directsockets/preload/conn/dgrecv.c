@@ -220,6 +220,10 @@ static bool turn(struct ds_dgram *d, int fd, struct ds_dg_in **f, struct msghdr 
 
 	d->streak = 0;
 	if (ds_syscall(SYS_recvmsg, fd, &k, MSG_PEEK | MSG_DONTWAIT) < 0) {
+		if (errno != EAGAIN) { /* an error of the socket's, which this look has taken from there */
+			*rc = -1;
+			return true;
+		}
 		errno = saved;
 		return false;
 	}

@@ -2,6 +2,8 @@
 // in memory: none is lost or overtaken (SPEC 10.3).
 #include "flow.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -206,6 +208,53 @@ static void says_dry(void)
 	free(f.mem);
 }
 
+// A look at what the kernel has takes no error of the socket's: that nobody has the port to which
+// its program has sent.
+static void refused(void)
+{
+	enum { FOR_DRY, FOR_EARLY, FOR_TURN, LOOKS };
+
+	for (int look = 0; look < LOOKS; look++) {
+		static struct ds_dgram d;
+		static struct ds_dg_in in;
+		struct sockaddr_in at, gone;
+		struct flow f;
+		uint8_t b;
+		struct iovec v = {&b, 1};
+		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+		int fd = udp_socket(&at), err = 0;
+		socklen_t n = sizeof err;
+		struct pollfd p = {.fd = fd};
+
+		close(udp_socket(&gone));
+		CHECK(connect(fd, (struct sockaddr *)&gone, sizeof gone) == 0 && send(fd, "x", 1, 0) == 1, "send");
+		CHECK(poll(&p, 1, 10000) == 1 && p.revents & POLLERR, "the kernel knows of no error");
+		begin_flow(&f);
+		d = (struct ds_dgram){.family = AF_INET, .nonblock = DS_NONBLOCK_YES, .nin = 1, .nlisted = 1, .looked = ds_ticks()};
+		in = (struct ds_dg_in){.seg = f.rx, .alive = -1, .listed = true, .counters = ds_stats_counters(NULL)};
+		d.flows[0] = d.list[0] = &in;
+		if (look == FOR_DRY) {
+			d.awake = in.awake = true;
+			f.tx.out->by_kernel = 7;
+			ds_dg_rest(&d, fd);
+			CHECK(f.rx.in->dry == 7, "it has not looked");
+		} else if (look == FOR_EARLY) {
+			known.kernel++;
+			CHECK(say(&f, 1) == DS_DG_SENT && ds_dg_early(&in.seg), "it is not early");
+			ds_dg_await_kernel(&d, fd);
+			CHECK(in.early, "it has not looked");
+		} else {
+			CHECK(give(&f, "x", 1) == DS_DG_SENT, "give");
+			d.streak = 64; // so the kernel has its turn
+			CHECK(ds_dg_recvmsg(&d, fd, &m, MSG_DONTWAIT) == -1 && errno == ECONNREFUSED, "no error");
+			CHECK(ds_dg_recvmsg(&d, fd, &m, MSG_DONTWAIT) == 1 && b == 'x', "nor a datagram");
+		}
+		CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &n) == 0 && err == (look == FOR_TURN ? 0 : ECONNREFUSED), "look %d: error %d", look, err);
+		close(fd);
+		free(f.mem);
+	}
+}
+
 // The receiver's queue had datagrams from before the flow when that began: its sender learns that
 // all has come nevertheless, one more or several.
 static void had_some(void)
@@ -345,6 +394,7 @@ int main(void)
 	wraps();
 	says_more();
 	says_dry();
+	refused();
 	had_some();
 	sleeps();
 	if (failures)
