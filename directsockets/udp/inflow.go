@@ -99,6 +99,7 @@ func (in *inbound) begin(g client.Granted) {
 	}
 	o := in.s.look()
 	if before := in.bySrc[info.From]; before != nil {
+		in.keepOf(before)
 		in.drop(before, connstats.WhyNothing)
 	}
 	if len(in.flows) >= maxFlows {
@@ -207,6 +208,46 @@ const (
 	keptCost = 256
 )
 
+// fromKept is receive for what was kept.
+func (in *inbound) fromKept(b []byte) (d Datagram, ok bool) {
+	if len(in.kept) == 0 || over(&in.s.readUntil) {
+		return d, false
+	}
+	k := in.kept[0]
+	in.kept[0] = kept{}
+	in.kept = in.kept[1:]
+	k.N = copy(b, k.b)
+	in.settle()
+	return k.Datagram, true
+}
+
+// settle has the kernel's socket be all that there is, if the socket has left, and nothing is kept.
+func (in *inbound) settle() {
+	if in.ended && len(in.kept) == 0 {
+		in.s.plain.Store(true)
+	}
+}
+
+// keepOf keeps what is in the ring of a flow that is about to end, though its sender goes on.
+func (in *inbound) keepOf(f *inflow) {
+	left := mostKept
+	for _, k := range in.kept {
+		left -= len(k.b) + keptCost
+	}
+	f.rx.Stop()
+	for left > 0 {
+		rec, there, err := f.rx.Next()
+		if err != nil || !there {
+			return
+		}
+		_ = f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
+		b := make([]byte, rec.Len)
+		d := in.pull(f, rec, b)
+		in.kept = append(in.kept, kept{d, b[:d.N:d.N]})
+		left -= d.N + keptCost
+	}
+}
+
 // keep has all senders use the kernel, and takes what they have published: the program is given it
 // before what the kernel's socket has.
 func (in *inbound) keep() {
@@ -246,4 +287,5 @@ func (in *inbound) end(why connstats.Why) {
 	for len(in.flows) > 0 {
 		in.drop(in.flows[0], why)
 	}
+	in.settle()
 }

@@ -114,12 +114,8 @@ func (in *inbound) receive(b []byte) (d Datagram, ok, again bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.install()
-	if len(in.kept) > 0 && !over(&in.s.readUntil) {
-		k := in.kept[0]
-		in.kept[0] = kept{}
-		in.kept = in.kept[1:]
-		k.N = copy(b, k.b)
-		return k.Datagram, true, false
+	if d, ok = in.fromKept(b); ok {
+		return d, true, false
 	}
 	if !in.ended && !over(&in.s.readUntil) {
 		if in.waiting.Load() > 0 {
@@ -130,6 +126,9 @@ func (in *inbound) receive(b []byte) (d Datagram, ok, again bool) {
 				return d, ok, again
 			}
 		}
+	}
+	if d, ok = in.fromKept(b); ok { // of a flow that has ended meanwhile
+		return d, true, false
 	}
 	in.check()
 	in.dry()
@@ -182,6 +181,10 @@ func (in *inbound) fromFlows(b []byte) (d Datagram, ok, again bool) {
 func (in *inbound) peek() (f *inflow, some bool) {
 	_ = in.s.cfg.Raw.Control(func(fd uintptr) {
 		var one [1]byte
+		events := pollIn(int(fd))
+		if some = events&unix.POLLIN != 0; !some || events&unix.POLLERR != 0 {
+			return // a receive here would take the error, which is the program's
+		}
 		_, sa, err := unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		some = err == nil
 		switch sa := sa.(type) {
@@ -290,22 +293,28 @@ func (in *inbound) take(b []byte) (d Datagram, ok bool) {
 		if first == nil {
 			return d, false
 		}
-		n := rec.Len
-		if rec.Each != 0 {
-			n = min(n, rec.Each)
-		}
-		info := first.rx.Info()
-		d = Datagram{Len: n, From: info.From, To: info.To, Meta: rec.Meta}
-		d.N = first.rx.CopyTo(b[:min(len(b), n)])
-		first.rx.Consume(n)
-		first.moved, first.early = true, 0
-		first.counted(n)
-		in.s.tell(receivedDirect)
+		d = in.pull(first, rec, b)
 		if in.turn%16 == 0 {
 			in.check()
 		}
 		return d, true
 	}
+}
+
+// pull takes the first datagram of what Next has returned of f.
+func (in *inbound) pull(f *inflow, rec datagram.Record, b []byte) (d Datagram) {
+	n := rec.Len
+	if rec.Each != 0 {
+		n = min(n, rec.Each)
+	}
+	info := f.rx.Info()
+	d = Datagram{Len: n, From: info.From, To: info.To, Meta: rec.Meta}
+	d.N = f.rx.CopyTo(b[:min(len(b), n)])
+	f.rx.Consume(n)
+	f.moved, f.early = true, 0
+	f.counted(n)
+	in.s.tell(receivedDirect)
+	return d
 }
 
 func (in *inbound) ready() bool {
@@ -400,6 +409,7 @@ func (in *inbound) await() {
 				if f.late < mostLate && f.rx.Ready() {
 					f.late++ // what it had published before is taken
 				} else {
+					in.keepOf(f)
 					in.drop(f, connstats.WhyBreach)
 					i--
 				}
@@ -418,12 +428,17 @@ func (in *inbound) await() {
 // readable reports whether something is in the queue of the kernel's socket.
 func (in *inbound) readable() bool {
 	some := true
-	_ = in.s.cfg.Raw.Control(func(fd uintptr) {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(p, 0)
-		some = err != nil || n != 0
-	})
+	_ = in.s.cfg.Raw.Control(func(fd uintptr) { some = pollIn(int(fd))&unix.POLLIN != 0 })
 	return some
+}
+
+// pollIn is what poll says of a descriptor; POLLIN, if it does not say.
+func pollIn(fd int) int16 {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	if _, err := unix.Poll(p, 0); err != nil {
+		return unix.POLLIN
+	}
+	return p[0].Revents
 }
 
 // dry tells senders that nothing of theirs is in the queue of the kernel's socket.

@@ -53,6 +53,7 @@ type Socket struct {
 	options atomic.Pointer[options]
 
 	left        atomic.Bool  // nothing is direct any more
+	plain       atomic.Bool  // and nothing is kept
 	readUntil   atomic.Int64 // deadlines, Unix ns; 0: none
 	writeUntil  atomic.Int64
 	stats       [5]atomic.Uint64
@@ -220,8 +221,15 @@ func (s *Socket) Leave() { s.end(true) }
 // Close ends the flows. It comes before the kernel's socket is closed.
 func (s *Socket) Close() { s.end(false) }
 
+// Left reports whether one of the two was called: what is sent is the kernel's, with neither Send
+// nor Sent.
+func (s *Socket) Left() bool { return s.left.Load() }
+
+// Plain reports whether what is received is, too: with neither Receive nor Received.
+func (s *Socket) Plain() bool { return s.plain.Load() }
+
 func (s *Socket) end(wait bool) {
-	if s.left.Swap(true) {
+	if s.left.Load() || s.left.Swap(true) { // some ask for each datagram
 		return
 	}
 	s.mu.Lock()
