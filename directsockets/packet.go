@@ -144,16 +144,33 @@ func offersOf(c *Config) int {
 	return 0
 }
 
+// in is what may have datagrams for c; nil: only the kernel has.
+func (c *UDPConn) in() *udp.Socket {
+	if c.udp == nil || c.udp.Plain() {
+		return nil
+	}
+	return c.udp
+}
+
+// out is what may send datagrams of c; nil: only the kernel may.
+func (c *UDPConn) out() *udp.Socket {
+	if c.udp == nil || c.udp.Left() {
+		return nil
+	}
+	return c.udp
+}
+
 // ReadFromUDPAddrPort is that of net.UDPConn.
 func (c *UDPConn) ReadFromUDPAddrPort(b []byte) (n int, addr netip.AddrPort, err error) {
-	if c.udp == nil {
+	u := c.in()
+	if u == nil {
 		return c.UDPConn.ReadFromUDPAddrPort(b)
 	}
-	if d, ok := c.udp.Receive(b); ok {
+	if d, ok := u.Receive(b); ok {
 		return d.N, c.from(d), nil
 	}
 	n, addr, err = c.UDPConn.ReadFromUDPAddrPort(b)
-	c.udp.Received(addr)
+	u.Received(addr)
 	return n, addr, err
 }
 
@@ -180,10 +197,11 @@ func (c *UDPConn) ReadFrom(b []byte) (int, net.Addr, error) {
 
 // Read implements net.Conn.
 func (c *UDPConn) Read(b []byte) (int, error) {
-	if c.udp == nil {
+	u := c.in()
+	if u == nil {
 		return c.UDPConn.Read(b)
 	}
-	if d, ok := c.udp.Receive(b); ok {
+	if d, ok := u.Receive(b); ok {
 		return d.N, nil
 	}
 	n, err := c.UDPConn.Read(b)
@@ -191,24 +209,25 @@ func (c *UDPConn) Read(b []byte) (int, error) {
 	if err != nil || !from.IsValid() {
 		from = netip.AddrPort{}
 	}
-	c.udp.Received(from)
+	u.Received(from)
 	return n, err
 }
 
 // ReadMsgUDPAddrPort is that of net.UDPConn.
 func (c *UDPConn) ReadMsgUDPAddrPort(b, oob []byte) (n, oobn, flags int, addr netip.AddrPort, err error) {
-	if c.udp == nil {
+	u := c.in()
+	if u == nil {
 		return c.UDPConn.ReadMsgUDPAddrPort(b, oob)
 	}
-	if d, ok := c.udp.Receive(b); ok {
-		oobn, flags = c.udp.PutControl(oob, d)
+	if d, ok := u.Receive(b); ok {
+		oobn, flags = u.PutControl(oob, d)
 		if d.N < d.Len {
 			flags |= syscall.MSG_TRUNC
 		}
 		return d.N, oobn, flags, c.from(d), nil
 	}
 	n, oobn, flags, addr, err = c.UDPConn.ReadMsgUDPAddrPort(b, oob)
-	c.udp.Received(addr)
+	u.Received(addr)
 	return n, oobn, flags, addr, err
 }
 
@@ -223,46 +242,49 @@ func (c *UDPConn) ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAd
 
 // Write implements net.Conn.
 func (c *UDPConn) Write(b []byte) (int, error) {
-	if c.udp == nil || !c.remote.IsValid() {
+	u := c.out()
+	if u == nil || !c.remote.IsValid() {
 		return c.UDPConn.Write(b)
 	}
-	if c.udp.Send(b, c.remote, nil) {
+	if u.Send(b, c.remote, nil) {
 		return len(b), nil
 	}
 	n, err := c.UDPConn.Write(b)
 	if err == nil {
-		c.udp.Sent(c.remote, 1, n)
+		u.Sent(c.remote, 1, n)
 	}
 	return n, err
 }
 
 // WriteToUDPAddrPort is that of net.UDPConn.
 func (c *UDPConn) WriteToUDPAddrPort(b []byte, addr netip.AddrPort) (int, error) {
-	if c.udp == nil || c.remote.IsValid() { // an error
+	u := c.out()
+	if u == nil || c.remote.IsValid() { // an error
 		return c.UDPConn.WriteToUDPAddrPort(b, addr)
 	}
-	if c.udp.Send(b, addr, nil) {
+	if u.Send(b, addr, nil) {
 		return len(b), nil
 	}
 	n, err := c.UDPConn.WriteToUDPAddrPort(b, addr)
 	if err == nil {
-		c.udp.Sent(addr, 1, n)
+		u.Sent(addr, 1, n)
 	}
 	return n, err
 }
 
 // WriteToUDP is that of net.UDPConn.
 func (c *UDPConn) WriteToUDP(b []byte, addr *net.UDPAddr) (int, error) {
-	if addr == nil || c.udp == nil || c.remote.IsValid() || addr.Zone != "" || !addr.AddrPort().IsValid() {
+	u := c.out()
+	if addr == nil || u == nil || c.remote.IsValid() || addr.Zone != "" || !addr.AddrPort().IsValid() {
 		return c.UDPConn.WriteToUDP(b, addr)
 	}
 	at := addr.AddrPort()
-	if c.udp.Send(b, at, nil) {
+	if u.Send(b, at, nil) {
 		return len(b), nil
 	}
 	n, err := c.UDPConn.WriteToUDP(b, addr)
 	if err == nil {
-		c.udp.Sent(at, 1, n)
+		u.Sent(at, 1, n)
 	}
 	return n, err
 }
@@ -281,17 +303,18 @@ func (c *UDPConn) WriteMsgUDPAddrPort(b, oob []byte, addr netip.AddrPort) (n, oo
 	if c.remote.IsValid() {
 		to = c.remote
 	}
-	plain := c.udp == nil || !to.IsValid() || addr.IsValid() && c.remote.IsValid()
+	u := c.out()
+	plain := u == nil || !to.IsValid() || addr.IsValid() && c.remote.IsValid()
 	control := (*udp.Control)(nil)
 	if !plain {
 		control = udp.ParseControl(oob)
-		if c.udp.Send(b, to, control) {
+		if u.Send(b, to, control) {
 			return len(b), len(oob), nil
 		}
 	}
 	n, oobn, err = c.UDPConn.WriteMsgUDPAddrPort(b, oob, addr)
 	if err == nil && !plain {
-		c.udp.Sent(to, control.Datagrams(len(b)), n)
+		u.Sent(to, control.Datagrams(len(b)), n)
 	}
 	return n, oobn, err
 }

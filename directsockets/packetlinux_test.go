@@ -2,7 +2,9 @@ package directsockets_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -247,5 +249,36 @@ func TestUDPHandedOn(t *testing.T) {
 		if n != 1 || int(buf[0]) != i || from.String() != a.LocalAddr().String() {
 			t.Fatalf("%v of %v in place of %d", buf[:n], from, i)
 		}
+	}
+}
+
+// TestUDPLeft has a socket whose descriptor the program uses send as package net's does: with
+// nothing made for each datagram.
+func TestUDPLeft(t *testing.T) {
+	c := listenUDP(t, directsockets.Config{Broker: startBroker(t)}, "udp4", "127.0.0.1:0")
+	to := listenUDP(t, directsockets.Config{}, "udp4", "127.0.0.1:0").LocalAddr().(*net.UDPAddr).AddrPort()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	oob := binary.NativeEndian.AppendUint64(nil, uint64(unix.CmsgLen(2)))
+	oob = binary.NativeEndian.AppendUint32(oob, unix.IPPROTO_UDP)
+	oob = binary.NativeEndian.AppendUint32(oob, unix.UDP_SEGMENT)
+	oob = binary.NativeEndian.AppendUint64(oob, 100)
+	send := func(c interface {
+		WriteMsgUDPAddrPort(b, oob []byte, addr netip.AddrPort) (n, oobn int, err error)
+	}) float64 {
+		b := make([]byte, 100)
+		return testing.AllocsPerRun(100, func() {
+			if _, _, err := c.WriteMsgUDPAddrPort(b, oob, to); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	if err := raw.Read(func(uintptr) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	if plain, left := send(c.UDPConn), send(c); left != plain {
+		t.Errorf("%v allocations a datagram, %v in package net", left, plain)
 	}
 }
