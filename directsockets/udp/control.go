@@ -28,11 +28,17 @@ const (
 func cmsgAlign(n int) int { return (n + 7) &^ 7 }
 
 // ParseControl reads control messages. Those that a flow cannot carry make a datagram the kernel's.
+// It is short enough to be inlined, so that what it returns is on the caller's stack.
 func ParseControl(oob []byte) *Control {
 	if len(oob) == 0 {
 		return nil
 	}
 	c := &Control{tos: -1, ttl: -1}
+	c.read(oob)
+	return c
+}
+
+func (c *Control) read(oob []byte) {
 	for len(oob) >= cmsgHead {
 		n := int(binary.NativeEndian.Uint64(oob))
 		if n < cmsgHead || n > len(oob) {
@@ -42,7 +48,6 @@ func ParseControl(oob []byte) *Control {
 		c.parse(int(int32(binary.NativeEndian.Uint32(oob[cmsgLevelOff:]))), int(int32(binary.NativeEndian.Uint32(oob[cmsgTypeOff:]))), oob[cmsgHead:n])
 		oob = oob[min(cmsgAlign(n), len(oob)):]
 	}
-	return c
 }
 
 func (c *Control) parse(level, typ int, b []byte) {

@@ -137,3 +137,21 @@ func TestAppendControlIsTheKernels(t *testing.T) {
 		})
 	}
 }
+
+// TestControlAllocates has a datagram with control messages, which a flow would carry, be sent by
+// the kernel, and makes nothing for it.
+func TestControlAllocates(t *testing.T) {
+	oob := message(unix.IPPROTO_UDP, unix.UDP_SEGMENT, 100, 0)
+	s, to, b := new(Socket), netip.MustParseAddrPort("127.0.0.1:1"), make([]byte, 100)
+	s.left.Store(true)
+	n := testing.AllocsPerRun(100, func() {
+		control := ParseControl(oob)
+		if s.Send(b, to, control) {
+			t.Fatal("it is sent")
+		}
+		s.Sent(to, control.Datagrams(len(b)), len(b))
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -93,6 +93,9 @@ type Datagram struct {
 // Receive receives a datagram through memory. ok false: call the kernel's socket, which may wait,
 // and then Received, whatever it has returned.
 func (s *Socket) Receive(b []byte) (d Datagram, ok bool) {
+	if s.plain.Load() {
+		return d, false
+	}
 	if !s.in.some.Load() {
 		// Who sets some looks at waiting afterwards.
 		if s.in.waiting.Add(1); !s.in.some.Load() {
@@ -464,6 +467,9 @@ func (in *inbound) dry() {
 // Received says that a call of the kernel's socket, before which Receive has found nothing, has
 // received a datagram from an address; the zero AddrPort: none.
 func (s *Socket) Received(from netip.AddrPort) {
+	if s.plain.Load() { // nobody counts any more
+		return
+	}
 	in := &s.in
 	if from.IsValid() {
 		if n := in.received.Load(); n < announceAfter {

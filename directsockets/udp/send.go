@@ -77,8 +77,11 @@ func (o *outbound) find(to netip.AddrPort) *outflow {
 // sent it. m is nil for what the socket's options say. The datagram is longer than can be, or m is
 // not what a flow can carry: kernel.
 func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) bool {
+	if s.left.Load() {
+		return false
+	}
 	f := s.out.find(plainAddr(to))
-	if f == nil || s.left.Load() {
+	if f == nil {
 		return false
 	}
 	f.mu.Lock()
