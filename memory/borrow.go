@@ -71,6 +71,18 @@ func (c Config) check() error {
 	return nil
 }
 
+// fits says whether a lease of n bytes is what was asked for.
+func (c Config) fits(n uint64) bool {
+	least, unit := c.Min, uint64(PageSize)
+	if least == 0 {
+		least = c.Size
+	}
+	if c.Huge {
+		unit = HugeSize
+	}
+	return n >= uint64(least) && n <= uint64(c.Size) && n%unit == 0
+}
+
 // Borrow borrows memory of another node. It is zeros at first. The error wraps ErrRefused if
 // nobody lends that much, ErrRange if the size is impossible, or fabric.ErrNoRoute if there is no
 // node here.
@@ -143,8 +155,8 @@ func borrow(ctx context.Context, conn *net.UnixConn, cfg Config) (*Segment, erro
 	if m.Op != wire.OpBorrow || m.Status != wire.StatusOK {
 		return nil, refusal(cfg, m)
 	}
-	if len(fds) != 1 || m.B == 0 || m.B > uint64(cfg.Size) {
-		return nil, fmt.Errorf("%w: an answer with %d descriptors", wire.ErrMessage, len(fds))
+	if len(fds) != 1 || !cfg.fits(m.B) {
+		return nil, fmt.Errorf("%w: an answer of %d bytes with %d descriptors", wire.ErrMessage, m.B, len(fds))
 	}
 	done := make(chan struct{})
 	var way path

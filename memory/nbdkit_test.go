@@ -47,8 +47,14 @@ var sanitizer []string
 // serveDevice runs nbdkit, and returns the device's URI and what nbdkit says at its end.
 func serveDevice(t *testing.T, f *pooltest.Fabric, plugin string, args ...string) (uri string, end func() string) {
 	t.Helper()
+	return serveSocket(t, f.Socket(0), plugin, args...)
+}
+
+// serveSocket is serveDevice with the node whose socket is named.
+func serveSocket(t *testing.T, node, plugin string, args ...string) (uri string, end func() string) {
+	t.Helper()
 	socket := filepath.Join(t.TempDir(), "nbd")
-	cmd := exec.Command("nbdkit", append([]string{"-f", "-U", socket, plugin, "socket=" + f.Socket(0)}, args...)...)
+	cmd := exec.Command("nbdkit", append([]string{"-f", "-U", socket, plugin, "socket=" + node}, args...)...)
 	cmd.Env = append(os.Environ(), sanitizer...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -65,6 +65,10 @@ func MapLoan(fd int, size int64) (*Loan, error) {
 	if st.Size != size || size <= 0 {
 		return nil, fmt.Errorf("%w: %d bytes, %d expected", ErrSegment, st.Size, size)
 	}
+	// Of a file of its own, who lends could have an access never end.
+	if seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil || seals&LoanSeals != LoanSeals {
+		return nil, fmt.Errorf("%w: a descriptor with seals %#x, %v", ErrSegment, seals, err)
+	}
 	p, err := unix.MmapPtr(fd, 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, fmt.Errorf("shm: mmap %d bytes: %w", size, err)

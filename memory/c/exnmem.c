@@ -114,9 +114,18 @@ static void refused(const struct message *m, const struct exnmem_config *cfg, ch
 	}
 }
 
+/* is_loan says whether a descriptor is what a lender lends: memory that nobody makes longer. Of a
+ * file of its own, a lender could have a read never end. */
+static bool is_loan(int fd) {
+	const int want = F_SEAL_GROW | F_SEAL_SEAL;
+	int seals = fcntl(fd, F_GET_SEALS);
+	return seals >= 0 && (seals & want) == want;
+}
+
 /* ask sends the request for the lease, and returns the descriptor of its memory. */
 static int ask(int conn, const struct exnmem_config *cfg, struct message *m, char *why, size_t why_size) {
 	struct message want = {.op = OP_BORROW, .number = 1, .a = MESSAGE_VERSION, .b = cfg->size, .c = cfg->min};
+	uint64_t least = cfg->min ? cfg->min : cfg->size;
 	int fd = -1;
 	if (cfg->huge)
 		want.flags |= FLAG_HUGE;
@@ -130,7 +139,8 @@ static int ask(int conn, const struct exnmem_config *cfg, struct message *m, cha
 	} else if (m->op != OP_BORROW || m->status != STATUS_OK) {
 		refused(m, cfg, why, why_size);
 		errno = ENOMEM;
-	} else if (fd < 0 || m->b == 0 || m->b > cfg->size) {
+	} else if (fd < 0 || m->b < least || m->b > cfg->size || m->b % (cfg->huge ? EXNMEM_HUGE : EXNMEM_PAGE) ||
+		   (!(m->flags & FLAG_FAR) && !is_loan(fd))) {
 		snprintf(why, why_size, "the node's answer makes no sense");
 		errno = EPROTO;
 	} else {

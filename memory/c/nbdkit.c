@@ -1,6 +1,7 @@
 /* The nbdkit plugin exnet: a block device in the memory of other nodes (docs/memory.md). */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,17 +139,21 @@ static int block_size(void *h, uint32_t *minimum, uint32_t *preferred, uint32_t 
 	return 0;
 }
 
-/* fail notes that a copy is lost. Returns true as long as another one is there. */
+/* fail notes that a copy is lost, whatever the error is: it may have other bytes than the rest from
+ * now on. nbdkit itself refuses what is not within the device. Returns true as long as another copy
+ * is there. */
 static bool fail(int i) {
-	if (errno == EINVAL)
-		return false;
+	int e = errno;
+	nbdkit_set_error(EIO);
+	if (count == 1 && e != ESTALE && e != EIO)
+		return false; /* there is no other copy that it could differ from */
 	if (!atomic_exchange(&failed[i], true))
 		nbdkit_error("the copy on node %d is lost: %s", exnmem_lender(copies[i]),
-			     errno == ESTALE ? "its lender has taken the memory back" : "its lender is gone");
+			     e == ESTALE ? "its lender has taken the memory back" :
+			     e == EIO ? "its lender is gone" : "an access was refused");
 	for (int k = 0; k < count; k++)
 		if (!atomic_load(&failed[k]))
 			return true;
-	nbdkit_set_error(EIO);
 	return false;
 }
 
@@ -166,17 +171,62 @@ static int read_device(void *h, void *to, uint32_t n, uint64_t at, uint32_t flag
 	return -1;
 }
 
+/* changes are the ranges of a device with mirrors that are being changed. No two overlap: of two
+ * changes at once, every copy is to have the same one last. */
+struct change {
+	uint64_t at, end;
+	struct change *next;
+};
+
+static struct change *changes;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
+
+static bool overlaps(const struct change *c) {
+	for (const struct change *o = changes; o; o = o->next)
+		if (o->at < c->end && c->at < o->end)
+			return true;
+	return false;
+}
+
+/* begin waits until a range can be changed. */
+static void begin(struct change *c) {
+	pthread_mutex_lock(&lock);
+	while (overlaps(c))
+		pthread_cond_wait(&ended, &lock);
+	c->next = changes;
+	changes = c;
+	pthread_mutex_unlock(&lock);
+}
+
+static void end(struct change *c) {
+	pthread_mutex_lock(&lock);
+	struct change **p = &changes;
+	while (*p != c)
+		p = &(*p)->next;
+	*p = c->next;
+	pthread_cond_broadcast(&ended);
+	pthread_mutex_unlock(&lock);
+}
+
 /* all has each copy changed. It is done if one is left. */
 static int all(const void *from, uint32_t n, uint64_t at) {
+	struct change c = {.at = at, .end = at + n};
 	int done = 0;
+	if (count > 1)
+		begin(&c);
 	for (int i = 0; i < count; i++) {
 		if (atomic_load(&failed[i]))
 			continue;
-		if ((from ? exnmem_write(copies[i], from, n, at) : exnmem_zero(copies[i], n, at)) == 0)
+		if ((from ? exnmem_write(copies[i], from, n, at) : exnmem_zero(copies[i], n, at)) == 0) {
 			done++;
-		else if (!fail(i))
-			return -1;
+		} else if (!fail(i)) {
+			done = 0; /* nor is a copy left that was changed */
+			break;
+		}
 	}
+	if (count > 1)
+		end(&c);
 	if (done > 0)
 		return 0;
 	nbdkit_set_error(EIO);

@@ -1,0 +1,253 @@
+package memory_test
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric"
+	"exnet/internal/shm"
+	"exnet/memory"
+	"exnet/memory/wire"
+)
+
+// liar is a node that has the memory which it lends itself, as if that was on other hosts, and does
+// with it what a test wants.
+type liar struct {
+	t      *testing.T
+	socket string
+	all    sync.WaitGroup
+
+	// grant may change the answer to a request for a lease; its memory is fd, -1: a window.
+	grant func(m *wire.Message, fd int) int
+	// late has a write wait for the next one, and be done after it.
+	late fabric.NodeID
+
+	mu     sync.Mutex
+	refuse fabric.NodeID             // +checklocks:mu
+	copies map[fabric.NodeID]*copied // +checklocks:mu
+}
+
+// copied is a lease of a liar.
+type copied struct {
+	conn    *net.UnixConn
+	window  []byte
+	content []byte
+}
+
+func newLiar(t *testing.T) *liar {
+	t.Helper()
+	l := &liar{t: t, socket: filepath.Join(t.TempDir(), "liar"), copies: make(map[fabric.NodeID]*copied)}
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: l.socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.all.Go(func() {
+		for {
+			conn, err := ln.AcceptUnix()
+			if err != nil {
+				return
+			}
+			l.all.Go(func() { l.serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		for n := range fabric.NodeID(3) {
+			l.end(n)
+		}
+		l.all.Wait()
+	})
+	return l
+}
+
+// end ends the lease of a node, as when its lender dies.
+func (l *liar) end(n fabric.NodeID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.copies[n]; c != nil {
+		_ = unix.Shutdown(int(rawFd(l.t, c.conn)), unix.SHUT_RDWR) // it may have ended
+	}
+}
+
+func rawFd(t *testing.T, conn *net.UnixConn) (fd uintptr) {
+	t.Helper()
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(n uintptr) { fd = n })
+	}
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	return fd
+}
+
+func (l *liar) serve(conn *net.UnixConn) {
+	defer conn.Close()
+	b := make([]byte, wire.MessageSize)
+	hear := func() (m wire.Message, ok bool) {
+		n, err := conn.Read(b)
+		return m, err == nil && m.UnmarshalBinary(b[:n]) == nil
+	}
+	say := func(m wire.Message, rights []byte) {
+		b, _ := m.AppendBinary(nil)
+		_, _, _ = conn.WriteMsgUnix(b, rights, nil) // it may have ended
+	}
+	m, ok := hear()
+	if !ok {
+		return
+	}
+	fd, err := unix.MemfdCreate("window", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err == nil {
+		err = unix.Ftruncate(fd, wire.WindowSize)
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
+	}
+	c := &copied{conn: conn, content: make([]byte, m.B)}
+	if err == nil {
+		c.window, err = unix.Mmap(fd, 0, wire.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err != nil {
+		l.t.Error(err)
+		return
+	}
+	defer unix.Munmap(c.window)
+	node := m.Node
+	l.mu.Lock()
+	l.copies[node] = c
+	l.mu.Unlock()
+	m.Flags, m.A, m.E = wire.FlagFar, wire.Version, 1
+	lent := fd
+	if l.grant != nil {
+		lent = l.grant(&m, fd)
+	}
+	say(m, unix.UnixRights(lent))
+	unix.Close(fd)
+	for m, ok = hear(); ok && m.Op != wire.OpReturn; m, ok = hear() {
+		todo := []wire.Message{m}
+		if m.Op == wire.OpPut && node == l.late {
+			_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+			if next, ok := hear(); ok {
+				todo = []wire.Message{next, m}
+			}
+			_ = conn.SetReadDeadline(time.Time{})
+		}
+		for _, m := range todo {
+			m.Status = l.do(node, c, m)
+			say(m, nil)
+		}
+	}
+}
+
+// do does an operation.
+func (l *liar) do(node fabric.NodeID, c *copied, m wire.Message) wire.Status {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slot := c.window[m.Number*wire.SlotSize:]
+	switch {
+	case m.Op == wire.OpGet:
+		copy(slot, c.content[m.A:m.A+m.B])
+	case node == l.refuse:
+		return wire.StatusInvalid
+	case m.Op == wire.OpPut:
+		copy(c.content[m.A:], slot[:m.B])
+	case m.Op == wire.OpZero:
+		clear(c.content[m.A : m.A+m.B])
+	}
+	return wire.StatusOK
+}
+
+// A copy that refuses a write which another one has done is not used any more, whatever the reason:
+// when the other is lost, what was written is lost, and not what it has replaced there again.
+func TestMirrorRefuses(t *testing.T) {
+	so := plugin(t)
+	const size = 1 << 20
+	for _, other := range []fabric.NodeID{1, 2} {
+		l := newLiar(t)
+		uri, end := serveSocket(t, l.socket, so, "size=1M", "mirror=1,2")
+		before, _ := image(t, size)
+		tool(t, true, "nbdcopy", before, uri)
+		l.mu.Lock()
+		l.refuse = 3 - other
+		l.mu.Unlock()
+		path, text := image(t, size)
+		tool(t, true, "nbdcopy", path, uri)
+		sameDevice(t, uri, text)
+		l.end(other)
+		if out := tool(t, false, "nbdcopy", uri, filepath.Join(t.TempDir(), "back")); !strings.Contains(out, "Input/output error") {
+			t.Errorf("%s", out)
+		}
+		if said := end(); strings.Count(said, "is lost: an access was refused") != 1 {
+			t.Errorf("%s", said)
+		}
+	}
+}
+
+// Of writes to one place at the same time every copy has the same one last, however long each
+// takes.
+func TestMirrorOrder(t *testing.T) {
+	so := plugin(t)
+	if _, err := exec.LookPath("fio"); err != nil {
+		t.Skip(err)
+	}
+	l := newLiar(t)
+	l.late = 2
+	uri, end := serveSocket(t, l.socket, so, "size=4K", "mirror=1,2")
+	tool(t, true, "fio", "--name=order", "--ioengine=nbd", "--uri="+uri, "--rw=randwrite", "--norandommap", "--bs=4k", "--size=4k", "--io_size=32k",
+		"--iodepth=2", "--refill_buffers", "--scramble_buffers=1", "--output=/dev/null")
+	end()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if one, two := l.copies[1].content, l.copies[2].content; !bytes.Equal(one, two) || bytes.Count(one, []byte{0}) == len(one) {
+		t.Error("the copies differ, or nothing was written")
+	}
+}
+
+// What is no lease as it was asked for is none to a program: less, more, part of a page, and a file
+// of the lender's own, of which a read may never end.
+func TestNoLease(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := file.Truncate(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	so := ""
+	if _, err := exec.LookPath("nbdkit"); err == nil {
+		so = plugin(t)
+	}
+	for what, grant := range map[string]func(m *wire.Message, fd int) int{
+		"less":           func(m *wire.Message, fd int) int { m.B = 4096; return fd },
+		"more":           func(m *wire.Message, fd int) int { m.B = 2 << 20; return fd },
+		"part of a page": func(m *wire.Message, fd int) int { m.B--; return fd },
+		"a file":         func(m *wire.Message, _ int) int { m.Flags = 0; return int(file.Fd()) },
+	} {
+		l := newLiar(t)
+		l.grant = grant
+		cfg := memory.Config{Socket: l.socket, Size: 1 << 20}
+		if s, err := memory.Borrow(t.Context(), cfg); err == nil {
+			_ = s.Close()
+			t.Errorf("%s: it is a lease", what)
+		} else if !errors.Is(err, wire.ErrMessage) && !errors.Is(err, shm.ErrSegment) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if so == "" {
+			continue
+		}
+		if out := tool(t, false, "nbdkit", "-f", "-U", "-", so, "socket="+l.socket, "size=1M", "--run", "true"); !strings.Contains(out, "the node's answer makes no sense") {
+			t.Errorf("%s: %s", what, out)
+		}
+	}
+}
