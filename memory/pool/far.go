@@ -46,7 +46,8 @@ func (s *Server) farPeer(n fabric.NodeID) *peer {
 	defer s.mu.Unlock()
 	p := s.fars[n]
 	if p == nil {
-		p = &peer{server: s, node: n, far: true, asked: make(map[uint32]*question), holders: make(map[uint64]*borrower)}
+		p = s.peerOf(n)
+		p.far = true
 		p.out = &farOutbox{peer: p}
 		if s.closed {
 			p.dead = true

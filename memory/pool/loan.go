@@ -56,6 +56,11 @@ func unit(huge bool) int64 {
 	return wire.PageSize
 }
 
+// fits says whether a loan of n bytes is what is wanted.
+func (r request) fits(n uint64) bool {
+	return n >= uint64(r.min) && n <= uint64(r.size) && n%uint64(unit(r.huge)) == 0
+}
+
 // valid says whether a request makes sense.
 func (r request) valid() bool {
 	u := unit(r.huge)
@@ -84,6 +89,24 @@ func (s *Server) leftLocked(node fabric.NodeID, account caller.Account) (int64, 
 		left, why = m-ofUser, wire.StatusLimit
 	}
 	return max(left, 0), why
+}
+
+// manyLocked says whether other nodes have as many leases as they may, or the one that asks has.
+// The server's lock is held.
+//
+// +checklocks:s.mu
+func (s *Server) manyLocked(node fabric.NodeID) bool {
+	all, its := 0, 0
+	for _, l := range s.loans {
+		if l.holder == holder(s.own) {
+			continue
+		}
+		all++
+		if l.node == node {
+			its++
+		}
+	}
+	return its >= perNode || all >= allNodes
 }
 
 // settleTime is how long a request waits for memory that is being given back.
@@ -123,6 +146,9 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 	}
 	if s.closed || s.limits.Lend == 0 {
 		return nil, 0, wire.StatusNoLender
+	}
+	if h != holder(s.own) && s.manyLocked(r.node) {
+		return nil, 0, wire.StatusBusy
 	}
 	left, why = s.leftLocked(r.node, r.account)
 	if there := s.limits.Lend - s.lent; there < left {

@@ -172,7 +172,7 @@ func (v *mover) start(b *borrower, m wire.Message) error {
 	}
 	if m.Op == wire.OpZero {
 		b.server.freeing.Go(func() {
-			a := b.from.(*peer).call(wire.Message{Op: wire.OpZero, D: b.id, A: m.A, B: m.B})
+			a := b.from.(*peer).zero(wire.Message{D: b.id, A: m.A, B: m.B})
 			answer.Status = a.Status
 			b.window.free(slots)
 			b.post(answer)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,12 +31,23 @@ type peer struct {
 	asked   map[uint32]*question
 	holders map[uint64]*borrower // our processes that have a loan of it
 	dead    bool
+
+	zeros   atomic.Int32  // requests for zeros that are under way
+	zeroing chan struct{} // has room for those that run
 }
+
+// The requests of a peer for zeros: so many run at a time, each of which takes a thread, and so
+// many are under way. What is more than that is to be said again.
+const (
+	zerosAtOnce = 2
+	mostZeros   = 256
+)
 
 // question is a request that the peer has not answered.
 type question struct {
 	answer chan wire.Message
 	from   *borrower // of OpLend: who is to have the loan
+	want   request   // of OpLend
 	late   bool      // nobody waits for the answer any more
 }
 
@@ -103,7 +115,14 @@ func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *packet.In
 		out.Close()
 		return nil, nil, err
 	}
-	return &peer{server: s, node: n, uid: who.UID, out: out, asked: make(map[uint32]*question), holders: make(map[uint64]*borrower)}, in, nil
+	p := s.peerOf(n)
+	p.uid, p.out = who.UID, out
+	return p, in, nil
+}
+
+// peerOf returns a peer that has no outbox yet.
+func (s *Server) peerOf(n fabric.NodeID) *peer {
+	return &peer{server: s, node: n, asked: make(map[uint32]*question), holders: make(map[uint64]*borrower), zeroing: make(chan struct{}, zerosAtOnce)}
 }
 
 // Peer serves a connection that another node has made, until it ends. It takes conn. An error
@@ -237,8 +256,17 @@ func (p *peer) handle(m wire.Message, fds packet.Descriptors, more []byte) error
 	case wire.OpReturn:
 		s.giveBack(p, m.D)
 	case wire.OpZero:
+		if p.zeros.Add(1) > mostZeros {
+			p.zeros.Add(-1)
+			reply.Status = wire.StatusBusy
+			p.post(reply)
+			return nil
+		}
 		s.freeing.Go(func() {
+			p.zeroing <- struct{}{}
 			reply.Status = s.zero(p, m)
+			<-p.zeroing
+			p.zeros.Add(-1)
 			p.post(reply)
 		})
 	case wire.OpRenew:
@@ -318,7 +346,10 @@ func (p *peer) answered(m wire.Message, fds packet.Descriptors, more []byte) {
 	delete(p.asked, m.Number&^wire.Answered)
 	granted := q.from != nil && m.Status == wire.StatusOK
 	parts, ok := partsOf(more, m.B)
-	if granted && (q.late || m.B > 1<<62 || p.far && !ok || !p.far && len(fds) != 1) {
+	if granted && p.holders[m.D] != nil { // of two with one number, who is told that it has ended?
+		granted, m.Status = false, wire.StatusInvalid
+	}
+	if granted && (q.late || !q.want.fits(m.B) || p.far && !ok || !p.far && len(fds) != 1) {
 		p.post(wire.Message{Op: wire.OpReturn, D: m.D})
 		granted, m.Status = false, wire.StatusInvalid
 	}
@@ -340,12 +371,22 @@ func (p *peer) answered(m wire.Message, fds packet.Descriptors, more []byte) {
 	q.answer <- a
 }
 
-// call sends a request and waits for its answer.
-func (p *peer) call(m wire.Message) wire.Message { return p.ask(m, nil) }
+// call sends a request and waits for its answer, as long as a node may take.
+func (p *peer) call(m wire.Message) wire.Message {
+	return p.ask(m, &question{}, p.server.askTime)
+}
 
-func (p *peer) ask(m wire.Message, from *borrower) wire.Message {
+// zero has the lender make zeros of a part of a loan. It waits until the peer ends: who was told
+// that this has failed could write there before it is done.
+func (p *peer) zero(m wire.Message) wire.Message {
+	m.Op = wire.OpZero
+	return p.ask(m, &question{}, 0)
+}
+
+// ask sends a request and waits for its answer, up to patience; 0: until the peer ends.
+func (p *peer) ask(m wire.Message, q *question, patience time.Duration) wire.Message {
 	s := p.server
-	q := &question{answer: make(chan wire.Message, 1), from: from}
+	q.answer = make(chan wire.Message, 1)
 	s.mu.Lock()
 	if p.dead {
 		s.mu.Unlock()
@@ -355,8 +396,12 @@ func (p *peer) ask(m wire.Message, from *borrower) wire.Message {
 	m.Number = p.number
 	p.asked[m.Number] = q
 	s.mu.Unlock()
+	number := m.Number
 	p.post(m)
-	late := time.NewTimer(askTime)
+	if patience == 0 {
+		return <-q.answer
+	}
+	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
 	case a := <-q.answer:
@@ -371,6 +416,9 @@ func (p *peer) ask(m wire.Message, from *borrower) wire.Message {
 	default:
 	}
 	q.late = true
+	if q.from == nil { // nothing is to be given back
+		delete(p.asked, number)
+	}
 	return wire.Message{Status: wire.StatusNoNode, Node: p.node}
 }
 
@@ -383,7 +431,7 @@ func (p *peer) lend(b *borrower, r request) (grant, wire.Message) {
 	if r.huge {
 		m.Flags |= wire.FlagHuge
 	}
-	a := p.ask(m, b)
+	a := p.ask(m, &question{from: b, want: r}, p.server.askTime)
 	if a.Status != wire.StatusOK {
 		a.Node = p.node
 		return grant{}, a

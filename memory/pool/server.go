@@ -40,6 +40,11 @@ const (
 	perUser = 1024
 	// total is the same for all users but root.
 	total = 4096
+	// perNode is how many leases another node may have of this one, and allNodes all of them: each
+	// takes a descriptor here, and of a node of another host a mapping, of which a process has
+	// 65530 (vm.max_map_count).
+	perNode  = 4096
+	allNodes = 16384
 )
 
 // ErrTooMany says that a user has too many leases.
@@ -84,6 +89,8 @@ type Server struct {
 	cfg Config
 	own *own
 	far mover // of cfg.NIC
+
+	askTime time.Duration // how long a node may take to answer
 
 	dialing sync.Mutex // one connection to a peer is made at a time
 
@@ -144,8 +151,8 @@ func New(cfg Config) *Server {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		freed: make(chan struct{}),
-		cfg:   cfg, limits: cfg.Limits, loans: make(map[uint64]*loan), borrowers: make(map[*borrower]struct{}),
+		freed: make(chan struct{}), askTime: askTime,
+		cfg: cfg, limits: cfg.Limits, loans: make(map[uint64]*loan), borrowers: make(map[*borrower]struct{}),
 		connections: make(map[caller.Account]int), peers: make(map[fabric.NodeID]*peer), accepted: make(map[*peer]struct{}), fars: make(map[fabric.NodeID]*peer),
 	}
 	s.own = &own{s, make(map[uint64]*borrower)}
