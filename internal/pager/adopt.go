@@ -20,6 +20,11 @@ const (
 // timeout is how long to wait for the next event, in milliseconds.
 func (g *Pager) timeout() int {
 	for p := range g.processes {
+		if p.more && p.busy != opMove {
+			return 0
+		}
+	}
+	for p := range g.processes {
 		if (len(p.retry) > 0 || p.unread) && p.busy == 0 {
 			return 1 // what changes its memory is about to be told
 		}
@@ -54,6 +59,7 @@ func (g *Pager) tick(now time.Time) {
 		}
 		if p.adopted {
 			p.rescan--
+			p.barren = false
 			g.unpark(p)
 			if grows || p.rescan <= 0 {
 				g.scan(p)

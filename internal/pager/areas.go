@@ -76,7 +76,7 @@ func row(areas []area) (n int, large bool) {
 // memory, so that what was registered may have a hole, or be memory that has moved there.
 func (g *Pager) scan(p *process) {
 	p.rescan = rescanTicks
-	if len(p.late) > 0 || p.changing() {
+	if len(p.late) > 0 || p.unsettled != nil || p.changing() {
 		p.rescan = 1
 		return
 	}

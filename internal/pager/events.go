@@ -9,12 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// mostMessages is how many messages of a process are read before others have their turn: threads
+// that miss pages all the time would keep the pager from all else, also from what they have beyond
+// the share.
+const mostMessages = 256
+
 // messages reads what a process's userfaultfd reports. None is read while its agent moves pages:
 // until a change of its memory has been read, the kernel refuses to move any. For the same reason
 // no message is read before the last one is handled: of a fault and a fork that were read at once,
 // the page would come to the parent, and the child be taken to have it, too.
 func (g *Pager) messages(p *process) {
-	for p.busy != opMove {
+	p.more = false
+	for n := 0; p.busy != opMove; n++ {
+		if n == mostMessages {
+			p.more = true
+			return
+		}
 		m, err := p.uffd.Read()
 		if err != nil {
 			p.unread = !errors.Is(err, unix.EAGAIN) // no descriptor for a child: later, perhaps
@@ -188,7 +198,7 @@ func (g *Pager) blocked(p *process) bool {
 // again looks at faults again that came while memory was changing.
 func (g *Pager) again() {
 	for p := range g.processes {
-		if p.unread {
+		if p.unread || p.more {
 			g.messages(p)
 		}
 		g.settle(p)

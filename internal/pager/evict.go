@@ -9,7 +9,8 @@ import (
 )
 
 // balance has pages leave while there are more than the share: by one command at a time, unless a
-// process that is stopped does not obey.
+// process that is stopped does not obey. The largest process gives, or one that can: all memory of
+// the largest may be locked.
 func (g *Pager) balance() {
 	if g.dead || g.over() <= 0 {
 		return
@@ -19,8 +20,11 @@ func (g *Pager) balance() {
 			return
 		}
 	}
-	if p := g.largest(); p != nil {
-		g.evict(p)
+	for p := g.largest(); p != nil && !g.dead; p = g.largest() {
+		if g.evict(p) {
+			return
+		}
+		p.barren = true
 	}
 }
 
@@ -42,7 +46,7 @@ func (g *Pager) over() int {
 func (g *Pager) largest() *process {
 	var most *process
 	for p := range g.processes {
-		if p.adopted && p.busy == 0 && p.agent >= 0 && (p.resident > 0 || p.ring.used > 0) && (most == nil || p.held() > most.held()) {
+		if p.adopted && !p.barren && p.busy == 0 && p.agent >= 0 && (p.resident > 0 || p.ring.used > 0) && (most == nil || p.held() > most.held()) {
 			most = p
 		}
 	}
@@ -53,7 +57,7 @@ func (g *Pager) largest() *process {
 // enough of these, gives the slots of the oldest back. It reports false if nothing can be done.
 func (g *Pager) evict(p *process) bool {
 	r := &p.ring
-	if len(p.late) > 0 {
+	if len(p.late) > 0 || p.unsettled != nil {
 		return false
 	}
 	if r.used+g.batch > len(r.pages) || p.queue.empty() {
@@ -126,26 +130,30 @@ func (p *process) around(number uint64, most int) (first uint64, n int) {
 // mayLeave says whether a page can leave before it is the oldest.
 func (p *process) mayLeave(number uint64) bool {
 	page := p.pages.get(number)
-	return page != nil && page.state == resident && page.flags&(inherited|stays|parked|kept|leaving) == 0
+	return page != nil && page.state == resident && page.flags&(inherited|stays|parked|kept|leaving|alone) == 0
 }
 
 // choose adds a page to those that are to be moved, into the next slot, and takes it from the
 // queue. It reports false if no more fit into a command.
 func (p *process) choose(entries *[]entry, number uint64) bool {
 	slot := uint32(p.ring.head)
+	page := p.pages.get(number)
 	var last entry
 	if n := len(*entries); n > 0 {
 		last = (*entries)[n-1]
 	}
+	single := page.flags&alone != 0
+	if before := p.pages.get(number - 1); before != nil && before.flags&alone != 0 {
+		single = true
+	}
 	switch {
-	case last.count > 0 && last.address+uint64(last.count)*pageSize == number*pageSize && last.slot+last.count == slot:
+	case !single && last.count > 0 && last.address+uint64(last.count)*pageSize == number*pageSize && last.slot+last.count == slot:
 		(*entries)[len(*entries)-1].count++
 	case len(*entries) < wireEntries:
 		*entries = append(*entries, entry{number * pageSize, slot, 1})
 	default:
 		return false
 	}
-	page := p.pages.get(number)
 	page.flags |= leaving
 	page.age++
 	p.ring.head = p.ring.next(p.ring.head)
@@ -178,6 +186,9 @@ func (g *Pager) moved(p *process, entries []entry, all []done) {
 			}
 			errno := unix.Errno(all[i].errno)
 			switch {
+			case errno == unix.EINVAL && e.count > 1: // locked, or of two areas: each by itself
+				page.flags |= alone
+				p.queue.push(number, page)
 			case j > all[i].count || errno == unix.EAGAIN:
 				p.queue.push(number, page)
 			case errno == unix.ENOENT: // the kernel took it back: it is zeros now
@@ -186,7 +197,7 @@ func (g *Pager) moved(p *process, entries []entry, all []done) {
 				page.flags |= parked
 				p.shared = append(p.shared, number)
 				g.counts.Stuck++
-			default: // locked
+			default: // locked, or not writable
 				page.flags |= parked
 				p.parked = append(p.parked, number)
 				g.counts.Stuck++
@@ -200,7 +211,7 @@ func (g *Pager) left(p *process, number uint64, page *page, slot uint32) {
 	if page.flags&inherited == 0 {
 		p.resident--
 	}
-	page.flags &^= inherited
+	page.flags &^= inherited | alone
 	page.state, page.slot = standby, slot
 	p.ring.pages[slot], p.ring.there[slot] = number, true
 	p.ring.present++

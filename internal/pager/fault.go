@@ -99,6 +99,7 @@ func (p *process) arrived(number uint64, page *page, f flags) {
 	page.state = resident
 	page.flags = page.flags&stays | f
 	p.resident++
+	p.barren = false
 	p.queue.push(number, page)
 }
 

@@ -30,6 +30,7 @@ const (
 	parked                      // not in the queue: it could not be moved
 	kept                        // it does not leave: the kernel writes to it when a thread ends
 	leaving                     // the agent is moving it
+	alone                       // the kernel has refused a row with it: it leaves by itself
 	// oneStay is counted up to all of stays: how often the page stays here when it is the oldest.
 	oneStay flags = 1 << 6
 	stays         = 3 * oneStay

@@ -40,6 +40,7 @@ type process struct {
 	streams streams
 	retry   []uffd.Message // faults that came while memory was changing
 	unread  bool           // the kernel has messages that could not be read
+	more    bool           // it may have more, which are read when others had their turn
 	late    []move         // moves of memory that are not handled yet
 	moved   []uffd.Span    // from where memory has moved: it is to be reported as unmapped
 	// unsettled is the parent of a fork while changes before it may not have been reported.
@@ -51,10 +52,12 @@ type process struct {
 	listed bool     // they were, and what they need is kept:
 	keeps  []uint64 // these pages, by number
 
-	resident int // pages in its memory that count
-	rss      int // pages of anonymous memory, as the kernel counts
-	unknown  int // pages of these at the last look that the pager did not know
-	rescan   int // ticks until its memory map is read again
+	resident int  // pages in its memory that count
+	rss      int  // pages of anonymous memory, as the kernel counts
+	unknown  int  // pages of these at the last look that the pager did not know
+	rescan   int  // ticks until its memory map is read again
+	unparkIn int  // ticks until pages that could not be moved are tried again
+	barren   bool // it has nothing to give, until the next tick or until pages come
 
 	busy    uint32 // the operation that the agent does; 0: none
 	entries []entry

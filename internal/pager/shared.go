@@ -1,13 +1,18 @@
 package pager
 
-// unpark has pages tried again that could not be moved. Those that are shared with children wait
-// until there are none; then the process makes them its own.
+// unpark has pages tried again that could not be moved, not in each tick: all may be locked. Those
+// that are shared with children wait until there are none; then the process makes them its own.
 func (g *Pager) unpark(p *process) {
-	p.parked = p.requeue(p.parked)
+	p.unparkIn--
+	again := p.unparkIn <= 0
+	if again {
+		p.unparkIn = rescanTicks
+		p.parked = p.requeue(p.parked)
+	}
 	switch {
 	case len(p.shared) == 0 || p.busy != 0:
 	case p.forks > 0:
-		if p.rescan <= 0 { // it may have written to some meanwhile
+		if again { // it may have written to some meanwhile
 			p.shared = p.requeue(p.shared)
 		}
 	default:
@@ -17,6 +22,7 @@ func (g *Pager) unpark(p *process) {
 
 // requeue puts pages into the queue again. It returns the empty list.
 func (p *process) requeue(numbers []uint64) []uint64 {
+	p.barren = false
 	for _, number := range numbers {
 		if page := p.pages.get(number); page != nil && page.state == resident && page.flags&parked != 0 {
 			p.queue.push(number, page)
