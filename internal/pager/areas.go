@@ -83,6 +83,9 @@ func (g *Pager) scan(p *process) {
 	if g.take(p, p.areas()) {
 		g.take(p, p.areas())
 	}
+	if !p.changing() {
+		g.look(p)
+	}
 }
 
 // take has areas paged that are registered, and registers others: then it returns true. An area
@@ -149,6 +152,25 @@ func (g *Pager) page(p *process, area uffd.Span) {
 		return // it belongs to another userfaultfd
 	}
 	p.spans.add(area.Start, area.End)
+	g.find(p, area)
+}
+
+// look finds pages in areas that are paged of which nobody has told, when there is more memory that
+// is not known than when it was looked for last: what was read before its area was registered, and
+// never written to, has the kernel's page of zeros, and no fault tells of the first write.
+func (g *Pager) look(p *process) {
+	if p.rss-p.held() > p.looked+max(64, g.limit/32) {
+		for _, s := range p.spans.spans {
+			g.find(p, s)
+		}
+	} else if p.rss-p.held() > p.looked {
+		return
+	}
+	p.looked = max(p.rss-p.held(), 0)
+}
+
+// find takes pages of an area in that are there and not known.
+func (g *Pager) find(p *process, area uffd.Span) {
 	var found [64]uffd.Span
 	for at := area.Start; at < area.End; {
 		n, next, err := uffd.Present(int(p.maps.Fd()), at, area.End, found[:])

@@ -161,3 +161,14 @@ func TestTurns(t *testing.T) {
 		t.Errorf("%d messages in all, and more: %v", n, p.more)
 	}
 }
+
+// What a program has read before it is paged has no page of its own, and gets one when it writes to
+// it, of which no fault tells. It leaves as all does.
+func TestReadBefore(t *testing.T) {
+	needPaging(t)
+	o := runPaged(t, setting{local: Smallest}, compile(t, "reads"))
+	o.clean(t)
+	if o.stdout != "ok\n" {
+		t.Errorf("%q", o.stdout)
+	}
+}

@@ -54,6 +54,7 @@ type process struct {
 
 	resident int  // pages in its memory that count
 	rss      int  // pages of anonymous memory, as the kernel counts
+	looked   int  // pages of these that were found nowhere when all areas were looked through
 	unknown  int  // pages of these at the last look that the pager did not know
 	rescan   int  // ticks until its memory map is read again
 	unparkIn int  // ticks until pages that could not be moved are tried again
