@@ -145,6 +145,16 @@ func (l levels) take(r resource, n int) bool {
 	return true
 }
 
+// room reports whether all levels have room for n of a resource, at the moment.
+func (l levels) room(r resource, n int) bool {
+	for _, q := range l {
+		if q.held[r].Load()+int64(n) > q.limits[r] {
+			return false
+		}
+	}
+	return true
+}
+
 // add takes n of a resource, of which there is one more already, or gives -n back.
 func (l levels) add(r resource, n int) {
 	for _, q := range l {

@@ -109,6 +109,7 @@ type Server struct {
 	byAddr map[netip.Addr]*peer // +checklocks:mu
 	// scanning is held by who reads statistics: one table is read at a time. It comes before mu.
 	scanning sync.Mutex
+	refused  refusals
 	// hostsMu comes before mu.
 	hostsMu sync.Mutex
 	hosts   map[uint16]*host // +checklocks:hostsMu
@@ -225,6 +226,9 @@ func (s *Server) Run(ctx context.Context) error {
 	defer ctxend.Do(ctx, func() { s.place.ln.Close() })()
 	failed := func(err error) { s.cfg.Log.Warn("direct sockets: programs stay on TCP", "reason", err) }
 	for conn := range accept.All(ctx, s.place.ln, acceptPause, failed) {
+		if s.refused.again(s, conn) {
+			continue
+		}
 		if !s.begin() {
 			conn.Close()
 			return nil

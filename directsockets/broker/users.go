@@ -75,6 +75,7 @@ func (s *Server) admit(c *session) error {
 //
 // +checklocks:s.mu
 func (s *Server) refuseLocked(c *session, o owner, u *usage, what string) error {
+	s.refused.add(c.pid, u)
 	if c.shut != nil {
 		u.trash.End(c.shut, nil)
 		c.shut = nil

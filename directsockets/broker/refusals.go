@@ -1,0 +1,80 @@
+package broker
+
+import (
+	"net"
+	"sync"
+	"time"
+
+	"exnet/directsockets/broker/packet"
+	"exnet/internal/caller"
+)
+
+// refusals are the processes that were refused lately, as their owners had all the clients that
+// they may have. To find out whose a process is costs several times as much as to refuse it, and
+// one that was refused may connect again at once, tens of thousands of times a second.
+//
+// Concurrency: all methods may be called from many goroutines.
+type refusals struct {
+	mu sync.Mutex
+	// of: one for each value of the lowest bits of a process ID; nil: none was refused.
+	of []refusal // +checklocks:mu
+}
+
+type refusal struct {
+	pid  int
+	at   int64 // see now
+	user *usage
+}
+
+const (
+	// refusedTime is how long a process is known: another one may have its ID.
+	refusedTime = time.Second
+	// maxRefusals is how many processes are known.
+	maxRefusals = 4096
+)
+
+// add says that a process was refused.
+func (r *refusals) add(pid int, u *usage) {
+	if pid <= 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of == nil {
+		r.of = make([]refusal, maxRefusals)
+	}
+	r.of[pid%maxRefusals] = refusal{pid, now(), u}
+}
+
+// last returns whose a process is that was refused lately; nil: it was not.
+func (r *refusals) last(conn *net.UnixConn) *usage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of == nil {
+		return nil
+	}
+	pid, err := caller.PIDOf(conn)
+	if err != nil || pid <= 0 {
+		return nil
+	}
+	if is := r.of[pid%maxRefusals]; is.pid == pid && now()-is.at < int64(refusedTime) {
+		return is.user
+	}
+	return nil
+}
+
+// again refuses a connection of a process that was refused lately, if its owner still has no room
+// for a client. Then it takes conn.
+func (r *refusals) again(s *Server, conn *net.UnixConn) bool {
+	u := r.last(conn)
+	if u == nil || u.levels.room(clients, 1) && u.levels.room(descriptors, 2) {
+		return false
+	}
+	out, err := packet.NewOutbox(conn, 0)
+	if err != nil {
+		return false
+	}
+	s.count.BadClients.Add(1)
+	u.trash.End(out, nil)
+	return true
+}
