@@ -44,9 +44,9 @@ type copied struct {
 	content []byte
 }
 
-func newLiar(t *testing.T) *liar {
+func newLiar(t *testing.T, late fabric.NodeID, grant func(*wire.Message, int) int) *liar {
 	t.Helper()
-	l := &liar{t: t, socket: filepath.Join(t.TempDir(), "liar"), copies: make(map[fabric.NodeID]*copied)}
+	l := &liar{t: t, socket: filepath.Join(t.TempDir(), "liar"), late: late, grant: grant, copies: make(map[fabric.NodeID]*copied)}
 	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: l.socket, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func TestMirrorRefuses(t *testing.T) {
 	so := plugin(t)
 	const size = 1 << 20
 	for _, other := range []fabric.NodeID{1, 2} {
-		l := newLiar(t)
+		l := newLiar(t, 0, nil)
 		uri, end := serveSocket(t, l.socket, so, "size=1M", "mirror=1,2")
 		before, _ := image(t, size)
 		tool(t, true, "nbdcopy", before, uri)
@@ -200,8 +200,7 @@ func TestMirrorOrder(t *testing.T) {
 	if _, err := exec.LookPath("fio"); err != nil {
 		t.Skip(err)
 	}
-	l := newLiar(t)
-	l.late = 2
+	l := newLiar(t, 2, nil)
 	uri, end := serveSocket(t, l.socket, so, "size=4K", "mirror=1,2")
 	tool(t, true, "fio", "--name=order", "--ioengine=nbd", "--uri="+uri, "--rw=randwrite", "--norandommap", "--bs=4k", "--size=4k", "--io_size=32k",
 		"--iodepth=2", "--refill_buffers", "--scramble_buffers=1", "--output=/dev/null")
@@ -220,7 +219,8 @@ func TestNoLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	t.Cleanup(func() { file.Close() }) // after those of the liars
+	fd := int(file.Fd())
 	if err := file.Truncate(1 << 20); err != nil {
 		t.Fatal(err)
 	}
@@ -232,10 +232,9 @@ func TestNoLease(t *testing.T) {
 		"less":           func(m *wire.Message, fd int) int { m.B = 4096; return fd },
 		"more":           func(m *wire.Message, fd int) int { m.B = 2 << 20; return fd },
 		"part of a page": func(m *wire.Message, fd int) int { m.B--; return fd },
-		"a file":         func(m *wire.Message, _ int) int { m.Flags = 0; return int(file.Fd()) },
+		"a file":         func(m *wire.Message, _ int) int { m.Flags = 0; return fd },
 	} {
-		l := newLiar(t)
-		l.grant = grant
+		l := newLiar(t, 0, grant)
 		cfg := memory.Config{Socket: l.socket, Size: 1 << 20}
 		if s, err := memory.Borrow(t.Context(), cfg); err == nil {
 			_ = s.Close()
