@@ -9,7 +9,8 @@
 #                       the same, but programs that tests need and that are missing are not
 #                       installed (test/install.sh): it names them, and fails
 #   ./check.sh quick    static analysis, and beside it the packages' own tests in their short form
-#                       (go test -short), without the end-to-end tests
+#                       (go test -short), without the end-to-end tests; what has not changed
+#                       since they last passed is not run again
 #   ./check.sh speed [COMMIT]
 #                       no test: compares the speed of this tree with that of COMMIT, the last
 #                       release's or else where this branch began, in five minutes
@@ -101,7 +102,11 @@ tests() {
 	local race=()
 	[[ " $* " != *" -race "* ]] || race=(-race)
 	apart go test -json -count=1 -vet=off -exec "$work/tally -file $work/account -cost" "$@" | "$work/tally" -file "$work/account" "${race[@]}"
-	case ${PIPESTATUS[*]} in
+	judged "${PIPESTATUS[*]}"
+}
+# judged STATUS: notes that tests of this step have failed, which is no failure of the step.
+judged() {
+	case $1 in
 	'0 0') ;;
 	*' 1') echo "step with tests that failed: $name" >>"$work/upset" ;;
 	*) return 1 ;;
@@ -139,7 +144,23 @@ readme() {
 }
 lint() { go -C tools build -o "$work/lint" ./lint && "$work/lint" ./...; }
 raced() { tests -race -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 90m $(go list ./... | grep -vE '/test(/|$)'); }
-short() { tests -short -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 60m $(go list ./... | grep -vE '/test(/|$)'); }
+# The short form takes what Go's cache has of packages that have not changed. What a test has a C
+# compiler read is not known to Go, so packages with C beside or below them are tested each time.
+short() {
+	local c p all=() fresh=() kept=()
+	c=$(find . -name '*.[ch]' -not -path './.git/*' -printf '%h/\n' | sort -u)
+	mapfile -t all < <(go list -f '{{.Dir}}' ./... | sed "s|^$PWD|.|" | grep -vE '/test(/|$)')
+	for p in "${all[@]}"; do
+		if grep -qF "$p/" <<<"$c"; then fresh+=("$p"); else kept+=("$p"); fi
+	done
+	cached -short -timeout 60m "${kept[@]}"
+	tests -short -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 60m "${fresh[@]}"
+}
+# cached ARGUMENTS...: as tests, without what keeps go test from its cache.
+cached() {
+	apart go test -json -vet=off "$@" | "$work/tally" -file "$work/account"
+	judged "${PIPESTATUS[*]}"
+}
 # having FUNCTION: the folders of the tests that have a function of that name, a pattern. To link and
 # start those of the other packages, too, takes a minute.
 having() { grep -rlE --include='*_test.go' --exclude-dir=testdata "^func $1\(" . | xargs -n1 dirname | sort -u; }
