@@ -49,6 +49,26 @@ func ends(t *testing.T, from, to netip.AddrPort) (tx *datagram.Tx, g client.Gran
 	return tx, g
 }
 
+// flow makes both ends of a flow here, until the test's end.
+func flow(t *testing.T) (*datagram.Segment, *datagram.Tx, *datagram.Rx) {
+	t.Helper()
+	seg, err := datagram.Create(datagram.Info{From: netip.MustParseAddrPort("127.0.0.1:1"), To: netip.MustParseAddrPort("127.0.0.1:2")}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := datagram.Map(seg.Fd())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, rx := datagram.NewTx(seg, pair[0], 0), datagram.NewRx(peer, pair[1], 0, false)
+	t.Cleanup(func() { rx.Close(); tx.Close() })
+	return seg, tx, rx
+}
+
 func listen(t *testing.T) (*net.UDPConn, netip.AddrPort) {
 	t.Helper()
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -221,24 +241,11 @@ func TestKeepsErrors(t *testing.T) {
 // keeps that no longer than one that takes nothing.
 func TestTrickle(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // the receiver takes when the sender yields
-	seg, err := datagram.Create(datagram.Info{}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	peer, err := datagram.Map(seg.Fd())
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rx := datagram.NewRx(peer, pair[1], 0, false)
+	seg, tx, rx := flow(t)
 	rx.Dry(1)
 	rx.Disarm()
-	f := &outflow{peer: -1, tx: datagram.NewTx(seg, pair[0], 0), entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
+	f := &outflow{peer: -1, tx: tx, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
 	f.count = (*segment.Counters)(f.entry.Counters())
-	t.Cleanup(func() { rx.Close(); f.tx.Close() })
 	for f.tx.Send(make([]byte, 40), datagram.Meta{}) == datagram.Published {
 	}
 	var done atomic.Bool

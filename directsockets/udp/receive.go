@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/datagram"
@@ -30,11 +28,6 @@ const (
 	busyMost  = 50 * time.Millisecond
 	// mostLate is how often a sender may still publish after that, if there is something of its.
 	mostLate = 3
-	// earlyPause is how long a receiver waits between looks for such a datagram.
-	earlyPause = 50 * time.Microsecond
-	// lateTime is how long it waits for one that the socket has not dropped: on a busy machine the
-	// kernel may leave it to ksoftirqd.
-	lateTime = 20 * time.Millisecond
 	// checkTime is how often the kernel is asked whether the other end of a flow still is who it
 	// was, and whether flows are over.
 	checkTime = 100 * time.Millisecond
@@ -179,27 +172,6 @@ func (in *inbound) fromFlows(b []byte) (d Datagram, ok, again bool) {
 	return in.arm(b, due)
 }
 
-// peek reports whether the kernel's socket has something, and from whose flow's sender: nil, if
-// there is no such flow.
-func (in *inbound) peek() (f *inflow, some bool) {
-	_ = in.s.cfg.Raw.Control(func(fd uintptr) {
-		var one [1]byte
-		events := pollIn(int(fd))
-		if some = events&unix.POLLIN != 0; !some || events&unix.POLLERR != 0 {
-			return // a receive here would take the error, which is the program's
-		}
-		_, sa, err := unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		some = err == nil
-		switch sa := sa.(type) {
-		case *unix.SockaddrInet4:
-			f = in.bySrc[netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))]
-		case *unix.SockaddrInet6:
-			f = in.bySrc[plainAddr(netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port)))]
-		}
-	})
-	return f, some
-}
-
 // due reports whether a flow has a record that is due.
 func (in *inbound) due(f *inflow) bool {
 	if !f.active || !f.rx.Ready() {
@@ -207,41 +179,6 @@ func (in *inbound) due(f *inflow) bool {
 	}
 	_, there, err := f.rx.Next()
 	return err != nil || there && f.rx.Due()
-}
-
-// early returns a flow whose first record waits for what is to come by the kernel.
-func (in *inbound) early() *inflow {
-	for _, f := range in.active {
-		if f.early != 0 && f.rx.Ready() && !f.rx.Due() {
-			return f
-		}
-	}
-	return nil
-}
-
-// lost reports whether what the first record of f waits for will not come: the socket has nothing
-// (readable false, after now), or as many have come from it since as it has room for, and the
-// kernel has dropped some, or has had much time to give it to the socket.
-func (in *inbound) lost(f *inflow, now int64, readable bool) bool {
-	since := time.Duration(now - f.early)
-	if since < datagram.SoftirqTime || readable && in.byKernel-f.earlyAt <= in.s.look().queue {
-		return false
-	}
-	n, ok := in.drops()
-	return !ok || n > 0 || since >= lateTime
-}
-
-// drops returns how many datagrams the socket has dropped that no flow has counted as lost.
-func (in *inbound) drops() (n uint32, ok bool) {
-	_ = in.s.cfg.Raw.Control(func(fd uintptr) { n, ok = drops(int(fd)) })
-	return n - in.gone, ok
-}
-
-// giveUp takes what the first record of f waits for for lost.
-func (in *inbound) giveUp(f *inflow) {
-	missing := f.rx.GiveUp()
-	n, _ := in.drops()
-	in.gone += uint32(min(missing, uint64(n)))
 }
 
 // share has all senders use the kernel for all, from now on: several goroutines receive, and one
@@ -426,22 +363,6 @@ func (in *inbound) await() {
 		}
 	}
 	in.credit = max(in.credit-time.Duration(last-start), 0)
-}
-
-// readable reports whether something is in the queue of the kernel's socket.
-func (in *inbound) readable() bool {
-	some := true
-	_ = in.s.cfg.Raw.Control(func(fd uintptr) { some = pollIn(int(fd))&unix.POLLIN != 0 })
-	return some
-}
-
-// pollIn is what poll says of a descriptor; POLLIN, if it does not say.
-func pollIn(fd int) int16 {
-	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	if _, err := unix.Poll(p, 0); err != nil {
-		return unix.POLLIN
-	}
-	return p[0].Revents
 }
 
 // dry tells senders that nothing of theirs is in the queue of the kernel's socket.

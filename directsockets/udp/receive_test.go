@@ -1,35 +1,20 @@
 package udp
 
 import (
-	"net/netip"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
-	"exnet/directsockets/datagram"
 )
 
 // TestBusySender has a sender publish for a while whenever a receiver is about to sleep: its flow
 // is over before that costs much.
 func TestBusySender(t *testing.T) {
 	const arms = 60
-	seg, err := datagram.Create(datagram.Info{From: netip.MustParseAddrPort("127.0.0.1:1"), To: netip.MustParseAddrPort("127.0.0.1:2")}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	peer, err := datagram.Map(seg.Fd())
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tx := datagram.NewTx(seg, pair[0], 0)
-	f := &inflow{rx: datagram.NewRx(peer, pair[1], 0, false), entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
-	t.Cleanup(func() { f.rx.Close(); tx.Close() })
+	seg, _, rx := flow(t)
+	f := &inflow{rx: rx, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
 	say := func(busy byte) {
 		if _, err := unix.Pwrite(seg.Fd(), []byte{busy}, busyAt); err != nil {
 			t.Error(err)
