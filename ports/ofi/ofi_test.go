@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -186,83 +187,83 @@ func idle(t *testing.T, s *ports.Server) {
 	}
 }
 
-// When the node ends, whatever waits in a program ends with an error.
-func TestNodeEnds(t *testing.T) {
+// child is a program that says what it does, a line each time.
+type child struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines *bufio.Scanner
+	errs  strings.Builder
+}
+
+// start builds a program and runs it at the node at path, for five minutes at most.
+func start(t *testing.T, path, program, what string) *child {
+	t.Helper()
 	dir := t.TempDir()
-	program := filepath.Join(dir, "asan/limits")
-	build(t, dir, program)
-	s, path := node(t)
+	file := filepath.Join(dir, program)
+	build(t, dir, file)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "node")
-	cmd.Env = append(os.Environ(), "EXN_PORTS="+path)
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	out, err := cmd.StdoutPipe()
+	t.Cleanup(cancel)
+	c := &child{t: t, cmd: exec.CommandContext(ctx, file, what)}
+	c.cmd.Env, c.cmd.Stderr = append(os.Environ(), "EXN_PORTS="+path), &c.errs
+	in, err := c.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewScanner(out)
-	if !lines.Scan() || lines.Text() != "connected" {
-		t.Errorf("the program says %q", lines.Text())
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
+	c.in, c.lines = in, bufio.NewScanner(out)
+	return c
+}
+
+// says takes the next line.
+func (c *child) says(want string) {
+	c.t.Helper()
+	if !c.lines.Scan() || c.lines.Text() != want {
+		c.t.Errorf("the program says %q, want %q: %v", c.lines.Text(), want, c.lines.Err())
+	}
+}
+
+// ends waits for the end, without an error.
+func (c *child) ends() {
+	c.t.Helper()
+	if err := c.cmd.Wait(); err != nil {
+		c.t.Errorf("%v\n%s", err, &c.errs)
+	}
+}
+
+// When the node ends, whatever waits in a program ends with an error.
+func TestNodeEnds(t *testing.T) {
+	s, path := node(t)
+	c := start(t, path, "asan/limits", "node")
+	c.says("connected")
 	s.Close()
-	if !lines.Scan() || lines.Text() != "done" {
-		t.Errorf("the program says %q", lines.Text())
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, &errs)
-	}
+	c.says("done")
+	c.ends()
 }
 
 // A program that opens its domain again, when the node has ended, works at the node that was
 // started since.
 func TestNodeAgain(t *testing.T) {
-	dir := t.TempDir()
-	program := filepath.Join(dir, "asan/gone")
-	build(t, dir, program)
 	s, path := node(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "again")
-	cmd.Env = append(os.Environ(), "EXN_PORTS="+path)
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	says := func(want string) {
-		t.Helper()
-		if !lines.Scan() || lines.Text() != want {
-			t.Errorf("the program says %q, want %q: %v", lines.Text(), want, lines.Err())
-		}
-	}
-	says("works")
+	c := start(t, path, "asan/gone", "again")
+	c.says("works")
 	s.Close()
 	if err := os.Remove(path); err != nil {
 		t.Error(err)
 	}
 	again := serveAt(t, path, ports.Config{Node: 1})
-	if _, err := in.Write([]byte("again\n")); err != nil {
+	if _, err := c.in.Write([]byte("again\n")); err != nil {
 		t.Error(err)
 	}
-	says("works")
-	says("done")
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, &errs)
-	}
+	c.says("works")
+	c.says("done")
+	c.ends()
 	idle(t, again)
 }
 
