@@ -29,8 +29,7 @@ func (g *Pager) fork(p *process, child uffd.FD) {
 	if p.changing() || len(p.late) > 0 {
 		c.unsettled, p.hasUnsettled = p, true
 	}
-	g.processes[c] = true
-	g.counts.Adopted++
+	g.join(c)
 	// It may have forked when no more than the mark was registered.
 	_ = c.uffd.Register(c.hello.slots, c.hello.end-c.hello.slots)
 	_, _ = c.uffd.Copy(c.hello.mark(), c.markPage(), false) // or when it looks

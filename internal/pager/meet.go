@@ -117,8 +117,7 @@ func (g *Pager) admit(socket int, of caller.Account, fd int, h hello) error {
 		p.close(&g.trash)
 		return err
 	}
-	g.counts.Adopted++
-	g.processes[p] = true
+	g.join(p)
 	err = errors.Join(g.watch(fd, source{kind: ofUffd, p: p}), g.watch(socket, source{kind: ofAgent, p: p}),
 		unix.Sendto(socket, appendWelcome(nil, false), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil))
 	if err != nil {
@@ -146,6 +145,13 @@ func (g *Pager) admitChild(socket int, peer *unix.Ucred, h hello) error {
 		return nil
 	}
 	return fmt.Errorf("process %d: %w", peer.Pid, errWire)
+}
+
+// join counts a process as one of the Pager's.
+func (g *Pager) join(p *process) {
+	g.counts.Adopted++
+	p.number = g.counts.Adopted
+	g.processes[p] = true
 }
 
 // drop forgets a process, which has ended, or has another program now.

@@ -1,10 +1,13 @@
 package pager
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -281,13 +284,14 @@ func (g *Pager) say(key, format string, args ...any) {
 	}
 }
 
-// full kills all processes, since there is no room anywhere, and says so once.
+// full kills all processes, since there is no room anywhere, and says so once. Those that came
+// first go first: a shell does not go on to its next command when its child has been killed.
 func (g *Pager) full() {
 	if !g.fullOnce {
 		g.fullOnce = true
 		g.onFull()
 	}
-	for p := range g.processes {
+	for _, p := range slices.SortedFunc(maps.Keys(g.processes), func(a, b *process) int { return cmp.Compare(a.number, b.number) }) {
 		p.kill()
 	}
 }

@@ -18,6 +18,8 @@ import (
 type process struct {
 	account caller.Account // of whoever said hello
 
+	number uint64 // those that came later have higher ones
+
 	pid   int      // 0: not known yet
 	ref   int      // a descriptor of the process itself, of which mem is
 	token uint64   // of a child of fork

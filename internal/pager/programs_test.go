@@ -130,7 +130,7 @@ func TestStoreTakesNothing(t *testing.T) {
 func TestStoreFull(t *testing.T) {
 	needPaging(t)
 	program := compile(t, "rows")
-	for _, argv := range [][]string{{program, "16"}, {"sh", "-c", program + " 16; echo lives"}} {
+	for _, argv := range [][]string{{program, "16", "forever"}, {"sh", "-c", program + " 16 forever; echo lives"}} {
 		var full atomic.Int64
 		o := runPaged(t, setting{local: Smallest, store: Memory(1 << 20), size: 1 << 20, full: func() { full.Add(1) }}, argv...)
 		ws, ok := o.state.Sys().(syscall.WaitStatus)
