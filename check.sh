@@ -142,7 +142,9 @@ readme() {
 	local reports=(docs/results/20*-*[0-9a-f].json.gz)
 	go run ./cmd/dsbench readme --check "${reports[-1]}" README.md
 }
-lint() { go -C tools build -o "$work/lint" ./lint && "$work/lint" ./...; }
+# Without the commit in it, it is the same program as before, and knows what it has found of packages
+# that have not changed.
+lint() { go -C tools build -buildvcs=false -o "$work/lint" ./lint && "$work/lint" ./...; }
 raced() { tests -race -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 90m $(go list ./... | grep -vE '/test(/|$)'); }
 # The short form takes what Go's cache has of packages that have not changed. What a test has a C
 # compiler read is not known to Go, so packages with C beside or below them are tested each time.
@@ -163,12 +165,42 @@ cached() {
 }
 # having FUNCTION: the folders of the tests that have a function of that name, a pattern. To link and
 # start those of the other packages, too, takes a minute.
-having() { grep -rlE --include='*_test.go' --exclude-dir=testdata "^func $1\(" . | xargs -n1 dirname | sort -u; }
-allocations() { tests -timeout 60m -run Alloc $(having 'Test[A-Za-z0-9_]*Alloc[A-Za-z0-9_]*'); }
-models() { tests -timeout 60m -run 'Model|NoLostWakeUp' $(having 'Test[A-Za-z0-9_]*(Model|NoLostWakeUp)[A-Za-z0-9_]*'); }
+having() { grep -rlE --include='*_test.go' --exclude-dir=testdata "^func $1\(" . | xargs -n1 dirname | sort -u | sed 's|^\./||'; }
+# linked DIRECTORY: sets bin to a package's test without the race detector, which is linked once for
+# all that follows.
+linked() {
+	bin=$work/plain/${1//\//_}
+	[ -e "$bin" ] || go test -c -vet=off -ldflags='-s -w' -o "$bin" "./$1"
+}
+# plainly PATTERN DIRECTORY...: runs tests of packages without the race detector, as many packages at
+# once as there are processors.
+plainly() {
+	local dir status=0
+	for dir in "${@:2}"; do
+		[ "$(jobs -rp | wc -l)" -lt "$(nproc)" ] || wait -n || status=1
+		plain "$1" "$dir" &
+	done
+	while [ -n "$(jobs -p)" ]; do wait -n || status=1; done
+	return $status
+}
+plain() {
+	local bin
+	linked "$2" && apart env -C "$2" "$test2json" -t -p "$(go list -m)/$2" "$work/tally" -file "$work/account" -cost \
+		"$bin" -test.v=test2json -test.paniconexit0 -test.timeout 60m -test.run "$1" | "$work/tally" -file "$work/account"
+	judged "${PIPESTATUS[*]}"
+}
+allocations() { plainly Alloc $(having 'Test[A-Za-z0-9_]*Alloc[A-Za-z0-9_]*'); }
+models() { plainly 'Model|NoLostWakeUp' $(having 'Test[A-Za-z0-9_]*(Model|NoLostWakeUp)[A-Za-z0-9_]*'); }
 # What fails beside the other lanes may pass alone: conclude says so.
 benchmarks() { once || echo "$name" >>"$work/slow"; }
-once() { apart go test -vet=off -timeout 60m -run '^$' -bench . -benchtime 1x $(having 'Benchmark[A-Za-z0-9_]*'); }
+once() {
+	local dir bin status=0
+	for dir in $(having 'Benchmark[A-Za-z0-9_]*'); do
+		printf '%s\n' "$dir"
+		linked "$dir" && apart env -C "$dir" "$bin" -test.paniconexit0 -test.timeout 60m -test.run '^$' -test.bench . -test.benchtime 1x || status=1
+	done
+	return $status
+}
 
 # conclude prints what came of it all.
 conclude() {
@@ -225,6 +257,9 @@ if [ "${1:-}" = quick ]; then
 	conclude
 fi
 
+mkdir "$work/plain"
+test2json=$(go tool -n test2json) || exit
+
 # Four lanes beside each other, of which each does one thing after the other.
 programs() {
 	step "programs of others, with their data checked" tests -timeout 60m ./test/suites -rounds 2
@@ -241,7 +276,7 @@ others() {
 	step "allocation budgets, which the race detector would upset" allocations
 	step "models, in which the race detector has nothing to find" models
 	step "every benchmark once" benchmarks
-	step "every fuzz target for ${FUZZTIME:=300ms}" apart ./test/fuzz.sh -time "$FUZZTIME" -jobs 1 -blind
+	step "every fuzz target for ${FUZZTIME:=300ms}" apart ./test/fuzz.sh -time "$FUZZTIME" -jobs 1 -blind -linked "$work/plain"
 }
 beside programs
 beside nodes

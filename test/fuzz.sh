@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Runs every fuzz target, in Go and in C, and writes down what came of it.
 #
-#   test/fuzz.sh [-time 3s] [-jobs 1] [-out DIR] [-run REGEXP] [-blind] [-list] [-keep N]
+#   test/fuzz.sh [-time 3s] [-jobs 1] [-out DIR] [-run REGEXP] [-blind] [-linked DIR] [-list] [-keep N]
 #
 # -time is for each target (90s, 10m, 1h), -jobs is how many run at once, each on
 # one processor. DIR, a temporary directory if not given, gets a log for each target
 # and summary.txt. With the same DIR a second call goes on where the first was
 # stopped: what has run for that time without a finding is not run again.
+#
+# -linked DIR keeps there what -blind links, and links nothing that is there already: a folder's
+# test is named by its path, with _ for /.
 #
 # -blind compiles nothing in Go anew for the fuzzer, which is minutes of CPU: it mutates the inputs
 # without seeing what code they reach. For seconds a target that makes no difference.
@@ -22,11 +25,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-time=3s jobs=1 out= run=. list= keep= guided=1
+time=3s jobs=1 out= run=. list= keep= guided=1 linked=
 fail() { printf 'fuzz.sh: %s\n' "$*" >&2; exit 2; }
 while [ $# -gt 0 ]; do
 	case $1 in
-	-time | -jobs | -out | -run | -keep)
+	-time | -jobs | -out | -run | -keep | -linked)
 		[ $# -ge 2 ] || fail "$1 wants a value"
 		declare "${1#-}=$2"
 		shift
@@ -45,6 +48,7 @@ case $time in
 *) fail "-time $time: use a number and s, m or h" ;;
 esac
 remove=
+[ -z "$linked" ] || [ -z "$guided" ] || fail "-linked is for -blind"
 [ -n "$out" ] || { out=$(mktemp -d); remove=1; }
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
@@ -82,8 +86,8 @@ fi
 
 # built DIRECTORY: sets bin to the package's test, instrumented for the fuzzer unless -blind, which it
 # links once for all targets in it.
-programs=$(mktemp -d)
-trap 'rm -rf "$programs"' EXIT
+programs=$linked
+[ -n "$programs" ] || { programs=$(mktemp -d); trap 'rm -rf "$programs"' EXIT; }
 built() {
 	bin=$programs/${1//\//_}
 	(flock 9 && { [ -e "$bin" ] || go test -c ${guided:+-fuzz .} -o "$bin" "./$1"; }) 9>"$bin.lock"
