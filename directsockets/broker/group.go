@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"sync"
@@ -34,10 +35,11 @@ type Group struct {
 	peers   map[[2]*Server]*peer // +checklocks:joining
 
 	// mu comes after a Server's mu.
-	mu       sync.Mutex
-	members  map[uint64]*Server // +checklocks:mu
-	ports    map[uint16]int     // +checklocks:mu
-	services map[uint16]uint16  // +checklocks:mu
+	mu      sync.Mutex
+	members map[uint64]*Server // +checklocks:mu
+	ports   map[uint16]int     // +checklocks:mu
+	// services: to which ports each one leads where it is translated.
+	services map[uint16]ports // +checklocks:mu
 	// stale: ports that the members' pages do not show as they are.
 	stale   map[uint16]bool // +checklocks:mu
 	showing bool            // +checklocks:mu
@@ -50,6 +52,9 @@ type Group struct {
 	// watched is by the cookie of the client's socket.
 	watched map[uint64]*watched // +checklocks:watching
 }
+
+// ports is a set of them.
+type ports map[uint16]struct{}
 
 // pair is where an offer goes by its socket's other end.
 type pair struct {
@@ -64,7 +69,7 @@ type pair struct {
 // of which it is given the cookie; false: it is not known. It must not call a Server.
 func NewGroup(server func(client uint64) (End, bool)) *Group {
 	return &Group{server: server, quotas: newQuotas(), peers: make(map[[2]*Server]*peer), members: make(map[uint64]*Server),
-		ports: make(map[uint16]int), services: make(map[uint16]uint16), stale: make(map[uint16]bool), watched: make(map[uint64]*watched)}
+		ports: make(map[uint16]int), services: make(map[uint16]ports), stale: make(map[uint16]bool), watched: make(map[uint64]*watched)}
 }
 
 // quotasOf are the quotas of all members' clients; a Server without a Group has its own.
@@ -75,7 +80,8 @@ func (g *Group) quotasOf() *quotas {
 	return g.quotas
 }
 
-// join has the others know a member. It knows their listeners from now on.
+// join has the others know a member. It knows their listeners from now on, and the services that
+// lead to them.
 func (g *Group) join(s *Server) {
 	if g == nil {
 		return
@@ -84,6 +90,9 @@ func (g *Group) join(s *Server) {
 	defer g.mu.Unlock()
 	g.members[s.cookie] = s
 	for port := range g.ports {
+		g.staleLocked(port)
+	}
+	for port := range g.services {
 		g.staleLocked(port)
 	}
 }
@@ -109,25 +118,30 @@ func (g *Group) forget(s *Server) {
 	maps.DeleteFunc(g.peers, func(k [2]*Server, _ *peer) bool { return k[0] == s || k[1] == s })
 }
 
-// SetServices says which ports lead to others, because addresses are translated on the way: the
-// port to which clients connect, and that at which the server listens.
-func (g *Group) SetServices(to map[uint16]uint16) {
+// SetServices says which ports lead to others, because addresses are translated on the way: pairs of
+// a port to which clients connect and one at which the server listens. Services of many networks
+// may have the same port, and lead to many.
+func (g *Group) SetServices(all iter.Seq2[uint16, uint16]) {
+	to := make(map[uint16]ports)
+	for port, at := range all {
+		if to[port] == nil {
+			to[port] = make(ports)
+		}
+		to[port][at] = struct{}{}
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if maps.Equal(to, g.services) {
-		return
-	}
 	before := g.services
-	g.services = maps.Clone(to)
+	g.services = to
 	// Only what has changed: one container that has a port translated anew, again and again, would
 	// have all members show all of these.
 	for port, at := range to {
-		if last, ok := before[port]; !ok || last != at {
+		if !maps.Equal(at, before[port]) {
 			g.staleLocked(port)
 		}
 	}
 	for port := range before {
-		if _, ok := to[port]; !ok {
+		if to[port] == nil {
 			g.staleLocked(port)
 		}
 	}
@@ -151,7 +165,7 @@ func (g *Group) change(port uint16, by int) time.Duration {
 	shown := time.Duration(1)
 	g.staleLocked(port)
 	for from, to := range g.services {
-		if to == port {
+		if _, ok := to[port]; ok {
 			g.staleLocked(from)
 			shown++
 		}
@@ -168,8 +182,10 @@ func (g *Group) others(own int, port uint16) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := g.ports[port] - own
-	if to, ok := g.services[port]; ok && to != port { // else they are counted already
-		n += g.ports[to]
+	for to := range g.services[port] {
+		if to != port { // else they are counted already
+			n += g.ports[to]
+		}
 	}
 	return n
 }

@@ -261,7 +261,7 @@ func TestListenersPay(t *testing.T) {
 		return !g.showing
 	})
 	g.mu.Lock()
-	g.services = map[uint16]uint16{80: 8080}
+	g.services = map[uint16]ports{80: {8080: {}}}
 	g.mu.Unlock()
 	const round = 100 * time.Hour
 	set := func() { g.shown.Store(int64(round)) }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"testing"
@@ -96,7 +97,7 @@ func TestAddressesChange(t *testing.T) {
 // A service may lead to the port that it has itself: the page counts each listener once.
 func TestServiceOfTheSamePort(t *testing.T) {
 	g := NewGroup(func(uint64) (End, bool) { return End{}, false })
-	g.SetServices(map[uint16]uint16{7001: 7001})
+	g.SetServices(maps.All(map[uint16]uint16{7001: 7001}))
 	s, _ := startServer(t, Config{Group: g, NoSocket: true})
 	localClient(t, s).Listen(client.Socket{Local: ap("0.0.0.0:7001")}, nil)
 	if n := s.page.Listeners(7001); n != 1 {
@@ -121,15 +122,58 @@ func TestServicesThatChange(t *testing.T) {
 	g.mu.Lock()
 	g.showing = true // nobody else does
 	g.mu.Unlock()
-	g.SetServices(all)
+	g.SetServices(maps.All(all))
 	if n := stale(); n != len(all) {
 		t.Errorf("%d ports are new, not %d", n, len(all))
 	}
 	now := maps.Clone(all)
 	now[7], now[2000] = 8, 8
 	delete(now, 5)
-	g.SetServices(now)
+	g.SetServices(maps.All(now))
 	if n := stale(); n != 3 {
 		t.Errorf("%d ports are shown anew, not 3", n)
 	}
+}
+
+// pairsOf yields services.
+func pairsOf(all ...[2]uint16) iter.Seq2[uint16, uint16] {
+	return func(yield func(port, at uint16) bool) {
+		for _, s := range all {
+			if !yield(s[0], s[1]) {
+				return
+			}
+		}
+	}
+}
+
+// Who joins when a service has been used already, and its listener has begun before, is shown the
+// service.
+func TestServiceBeforeAMember(t *testing.T) {
+	g := NewGroup(func(uint64) (End, bool) { return End{}, false })
+	server, _ := startServer(t, Config{Group: g, NoSocket: true})
+	localClient(t, server).Listen(client.Socket{Local: ap("0.0.0.0:8080")}, nil)
+	used := pairsOf([2]uint16{80, 8080})
+	g.SetServices(used)
+	late, _ := startServer(t, Config{Group: g})
+	brokertest.Eventually(t, "the listener is shown", func() bool { return late.page.Listeners(8080) == 1 })
+	g.SetServices(used) // as each look does
+	brokertest.Eventually(t, "the service is shown", func() bool { return late.page.Listeners(80) == 1 })
+}
+
+// Services of one port that lead to two: the page counts the listeners of both, whichever was used
+// last.
+func TestServicesOfOnePort(t *testing.T) {
+	g := NewGroup(func(uint64) (End, bool) { return End{}, false })
+	server, _ := startServer(t, Config{Group: g, NoSocket: true})
+	other, _ := startServer(t, Config{Group: g})
+	c := localClient(t, server)
+	c.Listen(client.Socket{Local: ap("0.0.0.0:8080")}, nil)
+	g.SetServices(pairsOf([2]uint16{80, 8080}, [2]uint16{80, 3000}))
+	brokertest.Eventually(t, "the service is shown", func() bool { return other.page.Listeners(80) == 1 })
+	second := c.Listen(client.Socket{Local: ap("0.0.0.0:3000")}, nil)
+	brokertest.Eventually(t, "the other one's listener, too", func() bool { return other.page.Listeners(80) == 2 })
+	second.Close()
+	brokertest.Eventually(t, "the first one's remains", func() bool { return other.page.Listeners(80) == 1 })
+	g.SetServices(pairsOf([2]uint16{80, 3000}))
+	brokertest.Eventually(t, "it is gone", func() bool { return other.page.Listeners(80) == 0 })
 }

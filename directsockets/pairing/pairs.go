@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math/bits"
 	"net/netip"
 	"os"
@@ -143,13 +144,16 @@ func (p *Pairs) Server(client uint64) (End, bool) {
 	return e, true
 }
 
-// Services returns the ports that were translated on the way: to which port clients connected, and
-// where their servers listen.
-func (p *Pairs) Services() map[uint16]uint16 {
-	list := make(map[uint16]uint16)
-	var from, to uint32
-	for it := p.services.Iterate(); it.Next(&from, &to); {
-		list[uint16(from)] = uint16(to)
+// Services yields the ports that were translated on the way lately: to which port clients connected,
+// and where their servers listen.
+func (p *Pairs) Services() iter.Seq2[uint16, uint16] {
+	return func(yield func(port, at uint16) bool) {
+		var s uint32
+		var is uint8
+		for it := p.services.Iterate(); it.Next(&s, &is); {
+			if !yield(uint16(s), uint16(s>>16)) {
+				return
+			}
+		}
 	}
-	return list
 }

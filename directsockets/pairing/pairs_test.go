@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,9 +118,8 @@ func TestRootPairs(t *testing.T) {
 	router, a, b := bridged(t)
 	p := newPairs(t)
 	if _, err := exec.LookPath("nft"); err == nil {
+		translate(t, router, "10.96.0.10", "172.30.0.3:8080")
 		for _, c := range []string{
-			"nft add table ip nat", "nft add chain ip nat pre { type nat hook prerouting priority -100 ; }",
-			"nft add rule ip nat pre ip daddr 10.96.0.10 tcp dport 80 dnat to 172.30.0.3:8080",
 			"nft add chain ip nat post { type nat hook postrouting priority 100 ; }",
 			"nft add rule ip nat post ip daddr 172.30.0.3 masquerade", // the server sees the router's address
 		} {
@@ -149,10 +149,48 @@ func TestRootPairs(t *testing.T) {
 			if got, ok := p.Server(to); ok {
 				t.Errorf("the server's socket is a client of %+v", got)
 			}
-			if port := p.Services()[80]; strings.HasPrefix(tt.dial, "10.96") != (port == 8080) {
-				t.Errorf("services %v", p.Services())
+			if s := services(p); strings.HasPrefix(tt.dial, "10.96") != slices.Contains(s, [2]uint16{80, 8080}) {
+				t.Errorf("services %v", s)
 			}
 		})
+	}
+}
+
+// translate has the router lead port 80 of an address to a server.
+func translate(t *testing.T, router *netns.NS, addr, to string) {
+	t.Helper()
+	for _, c := range []string{
+		"nft add table ip nat", "nft add chain ip nat pre { type nat hook prerouting priority -100 ; }",
+		"nft add rule ip nat pre ip daddr " + addr + " tcp dport 80 dnat to " + to,
+	} {
+		ip(t, router, c)
+	}
+}
+
+// services are those that are known.
+func services(p *pairing.Pairs) (all [][2]uint16) {
+	for port, at := range p.Services() {
+		all = append(all, [2]uint16{port, at})
+	}
+	return all
+}
+
+// Services of two networks have the same port, and lead to two: both are known.
+func TestRootServicesOfOnePort(t *testing.T) {
+	router, a, b := bridged(t)
+	p := newPairs(t)
+	if _, err := exec.LookPath("nft"); err != nil {
+		t.Skip("nft is missing (apt-get install nftables)")
+	}
+	for addr, server := range map[string]string{"10.96.0.10": "172.30.0.3:8080", "10.96.0.11": "172.30.0.3:8081"} {
+		translate(t, router, addr, server)
+		connect(t, a, b, server, addr+":80")
+	}
+	all := services(p)
+	for _, want := range [][2]uint16{{80, 8080}, {80, 8081}} {
+		if !slices.Contains(all, want) {
+			t.Errorf("services %v, without %v", all, want)
+		}
 	}
 }
 

@@ -63,7 +63,7 @@ const youngTime = 1_000_000_000 // ns
 const (
 	atIndex = -8
 	atNow   = -16
-	atPort  = -24 // a key of services, and its value 4 bytes on
+	atPort  = -24 // a key of services, and its value, of no meaning, 4 bytes on
 )
 
 // maps are what the program fills. Two are arrays: a place is found by some bits of numbers that
@@ -74,8 +74,8 @@ type maps struct {
 	opened *ebpf.Map
 	// pairs: by the cookie of the client's socket, the server's.
 	pairs *ebpf.Map
-	// services: the port to which a client connected → that at which its server listens, where they
-	// differ.
+	// services: the port to which a client connected, and << 16 that at which its server listens,
+	// where they differ. One port may lead to many: each network has services of its own.
 	services *ebpf.Map
 }
 
@@ -86,7 +86,7 @@ func newMaps() (m maps, err error) {
 	}{
 		{&m.opened, ebpf.MapSpec{Name: "exn_opened", Type: ebpf.Array, KeySize: 4, ValueSize: openedLen, MaxEntries: maxPairs}},
 		{&m.pairs, ebpf.MapSpec{Name: "exn_pairs", Type: ebpf.Array, KeySize: 4, ValueSize: pairLen, MaxEntries: maxPairs}},
-		{&m.services, ebpf.MapSpec{Name: "exn_services", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 4, MaxEntries: maxServices}},
+		{&m.services, ebpf.MapSpec{Name: "exn_services", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 1, MaxEntries: maxServices}},
 	} {
 		if *s.to, err = ebpf.NewMap(&s.spec); err != nil {
 			m.close()
@@ -250,12 +250,11 @@ func (m maps) passive(a *assembly) {
 		asm.HostTo(asm.BE, asm.R7, asm.Word),
 		asm.LoadMem(asm.R8, asm.R6, ctxLocalPort, asm.Word),
 		asm.JEq.Reg(asm.R7, asm.R8, "end"),
+		asm.LSh.Imm(asm.R8, 16), asm.Or.Reg(asm.R7, asm.R8),
 		asm.StoreMem(asm.RFP, atPort, asm.R7, asm.Word),
-		asm.StoreMem(asm.RFP, atPort+4, asm.R8, asm.Word),
+		asm.StoreImm(asm.RFP, atPort+4, 0, asm.Byte),
 		asm.LoadMapPtr(asm.R1, m.services.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atPort), asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "service"),
-		asm.LoadMem(asm.R1, asm.R0, 0, asm.Word),
-		asm.JEq.Reg(asm.R1, asm.R8, "end")) // that is known
-	a.add(asm.LoadMapPtr(asm.R1, m.services.FD()).WithSymbol("service"), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atPort),
+		asm.JNE.Imm(asm.R0, 0, "end")) // that is known
+	a.add(asm.LoadMapPtr(asm.R1, m.services.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atPort),
 		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, atPort+4), asm.Mov.Imm(asm.R4, 0), asm.FnMapUpdateElem.Call())
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"exnet/directsockets"
 	"exnet/directsockets/broker/connstats"
@@ -86,6 +87,25 @@ func TestRootServiceBack(t *testing.T) {
 		}
 	}
 	t.Errorf("the connection to the service is not direct: %+v", l.connections(l.b))
+}
+
+// A program begins in a namespace of its own when others have used the service already: it knows
+// of it, too.
+func TestRootServiceUsedBefore(t *testing.T) {
+	l := newLab(t)
+	l.service()
+	l.chat(l.b, inGo, "server", "::", 8080)
+	if err := l.a.Do(func() error { // by none of the agent's programs
+		c, err := net.Dial("tcp", "10.96.0.10:80")
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * lookTime) // the agent sees it, or the test shows less
+	l.becomesDirect(l.a, l.chat(l.a, inC, "client", "10.96.0.10", 80))
 }
 
 // Two networks have the same addresses: each connection stays in its own.
