@@ -45,16 +45,16 @@ type Conn struct {
 	side           segment.Side
 
 	mu      sync.Mutex
-	closed  bool          // guarded by mu
-	linger  int           // guarded by mu; of SetLinger
-	retired bool          // guarded by mu; final or total is there
-	why     Reason        // guarded by mu
-	modes   [2]Mode       // guarded by mu; of rx and tx
-	tries   uint8         // guarded by mu; offers that nobody claimed
-	pending *upgrade      // guarded by mu; what wantInstall is about
-	handing sync.Mutex    // of handOver
-	waited  atomic.Int64  // for how long handOver has waited, ns
-	refusal atomic.Uint32 // the broker.Reason by which the last offer was refused; 0: it was not
+	closed  bool                    // guarded by mu
+	linger  int                     // guarded by mu; of SetLinger
+	retired bool                    // guarded by mu; final or total is there
+	why     Reason                  // guarded by mu
+	modes   [2]Mode                 // guarded by mu; of rx and tx
+	tries   uint8                   // guarded by mu; offers that nobody claimed
+	pending *upgrade                // guarded by mu; what wantInstall is about
+	handing sync.Mutex              // of handOver
+	waited  atomic.Int64            // for how long handOver has waited, ns
+	refusal atomic.Pointer[refusal] // of the last offer
 	bucket  uint32
 
 	local  net.Addr // of shadow, which may make a new one for each call

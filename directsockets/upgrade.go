@@ -2,8 +2,10 @@ package directsockets
 
 import (
 	"errors"
+	"math"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -341,8 +343,13 @@ func (c *Conn) begin(u *upgrade) {
 	c.onRX(rxSegment)
 	c.end.Store(u.end)
 	_ = c.watchRX()
-	c.refusal.Store(0)
-	err := c.broker.Offer(c.socket(), u.nonce, u.end.Segment().Fd(), u.peerBell, func(why wire.Reason) { c.refusal.Store(uint32(why)) })
+	told := new(refusal)
+	c.refusal.Store(told)
+	err := c.broker.Offer(c.socket(), u.nonce, u.end.Segment().Fd(), u.peerBell, func(why wire.Reason) {
+		if told.Swap(uint32(why)) == refusalLate && c.refusal.Load() == told {
+			c.reason(reasonOf(why))
+		}
+	})
 	_ = unix.Close(u.peerBell)
 	u.peerBell = -1
 	u.end.Segment().CloseFd()
@@ -372,9 +379,27 @@ func (c *Conn) refused(why Reason) {
 	c.failed(why)
 }
 
-// whyRefused is what the broker said of the last offer.
+// refusal is the wire.Reason by which an offer was refused; 0: it was not. Its doorbell ends at about
+// the same time, which another goroutine finds: then what comes is refusalLate.
+type refusal struct{ atomic.Uint32 }
+
+const refusalLate = math.MaxUint32
+
+// whyRefused is what the broker said of the last offer, or says soon.
 func (c *Conn) whyRefused() Reason {
-	switch wire.Reason(c.refusal.Load()) {
+	told := c.refusal.Load()
+	if told.CompareAndSwap(0, refusalLate) {
+		if !c.broker.Connected() { // the offer ended with it
+			return Reason(c.broker.Absent())
+		}
+		return ReasonRefused
+	}
+	return reasonOf(wire.Reason(told.Load()))
+}
+
+// reasonOf is what a connection says of a refusal.
+func reasonOf(why wire.Reason) Reason {
+	switch why {
 	case wire.NoListener:
 		return ReasonNoListener
 	case wire.Expired:
@@ -387,10 +412,6 @@ func (c *Conn) whyRefused() Reason {
 		return ReasonNoRule
 	case wire.NoPair:
 		return ReasonNoPair
-	case 0:
-		if !c.broker.Connected() { // the offer ended with it
-			return Reason(c.broker.Absent())
-		}
 	}
 	return ReasonRefused
 }

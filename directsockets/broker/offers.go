@@ -216,7 +216,7 @@ func (s *Server) endOfferLocked(o *offer, why wire.Reason) {
 		return
 	}
 	s.forgetLocked(o)
-	o.throwAway()
+	defer o.throwAway() // whoever made it knows why before the doorbell ends
 	if why == wire.Expired && o.from != nil {
 		s.count.OffersExpired.Add(1)
 	}

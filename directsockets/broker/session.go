@@ -356,7 +356,7 @@ func (c *session) offer(m wire.Message, o *offer, fds packet.Descriptors, at int
 	o.ends, o.nonce, o.from, o.id, o.seg, o.bell = o.key, m.Nonce, c, m.ID, fds.Take(at), fds.Take(at+1)
 	if why := c.s.addOffer(o); why != 0 {
 		c.s.count.OffersRefused.Add(1)
-		o.close()
+		defer o.close() // the client knows why before its doorbell ends
 		return c.refuse(m.ID, why)
 	}
 	return nil
