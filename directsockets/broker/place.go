@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -128,30 +129,33 @@ func takePlace(path string) (p *place, err error) {
 	return p, err
 }
 
+// sweepTime is how long a broker that begins waits for Sweep, which has its lock for a moment.
+const sweepTime = 10 * time.Second
+
 // lockFile locks the lock of a socket.
 func lockFile(path string) (*os.File, error) {
 	name := strings.TrimSuffix(path, client.SocketSuffix) + lockSuffix
-	for {
+	for end := time.Now().Add(sweepTime); ; {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("broker: %w", err)
 		}
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err != nil {
-			f.Close()
-			if errors.Is(err, unix.EWOULDBLOCK) {
-				return nil, fmt.Errorf("%w, with the socket %s", ErrInUse, path)
-			}
-			return nil, fmt.Errorf("broker: %w", &os.PathError{Op: "flock", Path: name, Err: err})
-		}
-		here, err1 := f.Stat()
-		there, err2 := os.Stat(name)
-		if err1 == nil && err2 == nil && os.SameFile(here, there) {
+		fd := int(f.Fd())
+		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil && isAt(f, name) {
 			return f, nil
 		}
-		f.Close() // the last broker has removed it meanwhile
-		if err1 != nil {
-			return nil, fmt.Errorf("broker: %w", err1)
+		// The last broker has removed it meanwhile, or Sweep has it, which shares it.
+		swept := err == unix.EWOULDBLOCK && unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) == nil && time.Now().Before(end)
+		f.Close()
+		switch {
+		case err == nil:
+		case swept:
+			time.Sleep(time.Millisecond)
+		case err == unix.EWOULDBLOCK:
+			return nil, fmt.Errorf("%w, with the socket %s", ErrInUse, path)
+		default:
+			return nil, fmt.Errorf("broker: %w", &os.PathError{Op: "flock", Path: name, Err: err})
 		}
 	}
 }
@@ -200,12 +204,29 @@ func Sweep(dir string) {
 		if err != nil {
 			continue // it is gone, or another's
 		}
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			_ = os.Remove(strings.TrimSuffix(name, lockSuffix) + client.SocketSuffix)
-			_ = os.Remove(name)
-		}
+		sweepOne(f, name)
 		f.Close()
 	}
+}
+
+// sweepOne removes the socket of the lock f if its broker is gone, and nobody else is removing it. By
+// now the name may be that of another lock: the broker has removed its own, and another one of the
+// namespace has begun. A broker that begins meanwhile sees that the lock is shared: no broker has it.
+func sweepOne(f *os.File, name string) {
+	fd := int(f.Fd())
+	if unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}) != nil ||
+		unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) != nil || !isAt(f, name) {
+		return
+	}
+	_ = os.Remove(strings.TrimSuffix(name, lockSuffix) + client.SocketSuffix)
+	_ = os.Remove(name)
+}
+
+// isAt reports whether a file is the one at a path.
+func isAt(f *os.File, path string) bool {
+	here, err1 := f.Stat()
+	there, err2 := os.Stat(path)
+	return err1 == nil && err2 == nil && os.SameFile(here, there)
 }
 
 // descriptorLimit is how many descriptors this process may have.
