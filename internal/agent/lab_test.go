@@ -306,7 +306,16 @@ func (l *lab) becomesDirect(n *netns.NS, c *chat) {
 			}
 		}
 	}
-	l.t.Fatalf("no connection became direct: %+v", l.connections(n))
+	l.t.Fatalf("no connection became direct: %s", l.state())
+}
+
+// state is what the brokers of the lab's programs know.
+func (l *lab) state() string {
+	var text strings.Builder
+	for name, n := range map[string]*netns.NS{"router": l.router, "a": l.a, "b": l.b} {
+		fmt.Fprintf(&text, "\n%s: %+v", name, l.connections(n))
+	}
+	return text.String()
 }
 
 // within waits until something is so.
@@ -314,7 +323,7 @@ func (l *lab) within(d time.Duration, what string, ok func() bool) {
 	l.t.Helper()
 	for end := time.Now().Add(d); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			l.t.Fatalf("not within %v: %s", d, what)
+			l.t.Fatalf("not within %v: %s: %s", d, what, l.state())
 		}
 	}
 }
