@@ -379,8 +379,8 @@ func (c *Conn) refused(why Reason) {
 	c.failed(why)
 }
 
-// refusal is the wire.Reason by which an offer was refused; 0: it was not. Its doorbell ends at about
-// the same time, which another goroutine finds: then what comes is refusalLate.
+// refusal is the wire.Reason by which an offer was refused; 0: it was not. Its doorbell ends at
+// about the same time, which another goroutine finds: if that is first, it is refusalLate.
 type refusal struct{ atomic.Uint32 }
 
 const refusalLate = math.MaxUint32

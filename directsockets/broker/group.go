@@ -118,8 +118,8 @@ func (g *Group) forget(s *Server) {
 	maps.DeleteFunc(g.peers, func(k [2]*Server, _ *peer) bool { return k[0] == s || k[1] == s })
 }
 
-// SetServices says which ports lead to others, because addresses are translated on the way: pairs of
-// a port to which clients connect and one at which the server listens. Services of many networks
+// SetServices says which ports lead to others, because addresses are translated on the way: pairs
+// of a port to which clients connect and one at which the server listens. Services of many networks
 // may have the same port, and lead to many.
 func (g *Group) SetServices(all iter.Seq2[uint16, uint16]) {
 	to := make(map[uint16]ports)

@@ -209,9 +209,10 @@ func Sweep(dir string) {
 	}
 }
 
-// sweepOne removes the socket of the lock f if its broker is gone, and nobody else is removing it. By
-// now the name may be that of another lock: the broker has removed its own, and another one of the
-// namespace has begun. A broker that begins meanwhile sees that the lock is shared: no broker has it.
+// sweepOne removes the socket of the lock f if its broker is gone, and nobody else is removing it.
+// By now the name may be that of another lock: the broker has removed its own, and another one of
+// the namespace has begun. A broker that begins meanwhile sees that the lock is shared: no broker
+// has it.
 func sweepOne(f *os.File, name string) {
 	fd := int(f.Fd())
 	if unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}) != nil ||

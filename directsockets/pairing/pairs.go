@@ -144,8 +144,8 @@ func (p *Pairs) Server(client uint64) (End, bool) {
 	return e, true
 }
 
-// Services yields the ports that were translated on the way lately: to which port clients connected,
-// and where their servers listen.
+// Services yields the ports that were translated on the way lately: to which port clients
+// connected, and where their servers listen.
 func (p *Pairs) Services() iter.Seq2[uint16, uint16] {
 	return func(yield func(port, at uint16) bool) {
 		var s uint32
