@@ -19,9 +19,10 @@ type Mover interface {
 }
 
 const (
-	// farPart is how many bytes of a GET or a PUT one operation of the Mover moves, and farParts
-	// how many are under way at once for a pair.
-	farPart, farParts = 256 << 10, 32
+	// farPart is how many bytes of a GET or a PUT one operation of the Mover moves, farPartOld that
+	// of a far node that has not said farLarge, and farParts how many are under way at once for a
+	// pair. Each costs both nodes a request, an answer and several wake-ups.
+	farPart, farPartOld, farParts = 1 << 20, 256 << 10, 32
 	// farLeast is from how many bytes on the Mover is used: fewer go in messages.
 	farLeast = 2 << 10
 	// farTail is how many bytes at the end of a PUT are written last: SPEC.md 4.
@@ -145,17 +146,31 @@ func (f *farPair) movePiece(piece foreign.Memory, ours atu.Access, theirs atu.NL
 	return wire.StatusNoNode
 }
 
+// part is how many bytes the far node moves by one operation.
+func (f *farPair) part() int {
+	if f.large {
+		return farPart
+	}
+	return farPartOld
+}
+
 // parts calls move for the parts of n bytes, farParts of them at a time, and returns the status of
 // one that failed.
 func (f *farPair) parts(n int, move func(off, n int) wire.Status) wire.Status {
+	part := f.part()
+	if n > 0 && n <= part { // without a goroutine more
+		f.moving <- struct{}{}
+		defer func() { <-f.moving }()
+		return move(0, n)
+	}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	status := wire.StatusOK
-	for off := 0; off < n; off += farPart {
+	for off := 0; off < n; off += part {
 		f.moving <- struct{}{}
 		all.Go(func() {
 			defer func() { <-f.moving }()
-			if why := move(off, min(farPart, n-off)); why != wire.StatusOK {
+			if why := move(off, min(part, n-off)); why != wire.StatusOK {
 				mu.Lock()
 				status = why
 				mu.Unlock()
@@ -197,7 +212,7 @@ func (f *farPair) take(remote, local uint64, n int) wire.Status {
 // last.
 func (f *farPair) give(local, remote uint64, n int) wire.Status {
 	if f.moves(n) {
-		last := (n-1)%farPart + 1 // the part at the end
+		last := (n-1)%f.part() + 1 // the part at the end
 		why := f.parts(n-last, func(off, n int) wire.Status {
 			return f.lend(wire.OpFarTake, local+uint64(off), remote+uint64(off), n, nil)
 		})

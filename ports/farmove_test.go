@@ -86,7 +86,7 @@ type end struct {
 	in     flow // from it
 }
 
-const movePages = 200
+const movePages = 3*farPart/wire.PageSize + 8
 
 func (h *host) open(t *testing.T) *end {
 	t.Helper()
@@ -410,5 +410,24 @@ func TestMoveOlder(t *testing.T) {
 	e.post(t, kindGet, farPart, wire.Base(40), wire.Base(e.at.VPID))
 	if m := <-got; m.Op != wire.OpFarGet {
 		t.Errorf("asked for %d, want %d", m.Op, wire.OpFarGet)
+	}
+}
+
+// A far node is asked for as much at once as it has said that it moves.
+func TestMoveParts(t *testing.T) {
+	for features, want := range map[uint64]uint64{farMoves: farPartOld, farMoves | farLarge: farPart} {
+		n, l := liesTo(t)
+		got := make(chan wire.Message, 64)
+		l.yes(n, features, func(m wire.Message) error { got <- m; return nil })
+		n.setMover(newGate(t, fabrictest.NewNIC(t, 1)))
+		e := (&host{node: n}).open(t)
+		for i := range movePages { // in order: a piece is as large as can be
+			e.table.Memory().Words(0, movePages)[i].Store(uint64(i) + 1)
+		}
+		e.connect(t, &end{at: wire.Addr{Node: farAway, VPID: 40}})
+		e.post(t, kindGet, farPart, wire.Base(40), wire.Base(e.at.VPID))
+		if m := <-got; m.Op != wire.OpFarGive || m.C != want {
+			t.Errorf("features %d: asked by %d for %d bytes, want %d", features, m.Op, m.C, want)
+		}
 	}
 }

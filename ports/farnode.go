@@ -66,6 +66,7 @@ type farPair struct {
 	over     bool          // ended is closed; belongs to the server's lock
 	moved    bool          // the far node moves bytes by RMA for us; not written after pump has begun
 	counted  bool          // the far node counts slots (OpFarSlot); as moved
+	large    bool          // it moves farPart bytes by one operation; as moved
 	carried  bool          // a carrier reads in; belongs to the server's lock
 
 	// queued is how many of requests are not worked off: only without any, a slot is written as it
@@ -97,9 +98,9 @@ const (
 	// farPosts is how many posts wait for a node: more than all ports of both nodes cause, if both
 	// keep the rules. Further ones are dropped.
 	farPosts = 1 << 16
-	// farMoves and farCounts are bits of B in the answer to OpFarConnect: the node knows OpFarGive
-	// and OpFarTake, and OpFarSlot.
-	farMoves, farCounts = 1, 2
+	// farMoves, farCounts and farLarge are bits of B in the answer to OpFarConnect: the node knows
+	// OpFarGive and OpFarTake; OpFarSlot; and farPart bytes by one of the former.
+	farMoves, farCounts, farLarge = 1, 2, 4
 	// farTime is how long a node may take to say whether it has a port or a register.
 	farTime = 10 * time.Second
 )
@@ -399,7 +400,7 @@ func (s *Server) admitFarLocked(f *farNode, m wire.Message) wire.Message {
 	}
 	r.Status, r.A, r.B = wire.StatusOK, wire.Base(ours.vpid), farCounts
 	if s.cfg.Mover != nil {
-		r.B |= farMoves
+		r.B |= farMoves | farLarge
 	}
 	return r
 }
@@ -421,7 +422,7 @@ func (s *Server) connectFar(p *port, f *farNode, m wire.Message) error {
 		return p.post(reply)
 	}
 	if pair.in == nil {
-		pair.moved, pair.counted = a.B&farMoves != 0, a.B&farCounts != 0
+		pair.moved, pair.counted, pair.large = a.B&farMoves != 0, a.B&farCounts != 0, a.B&farLarge != 0
 	}
 	fds, bell, why := s.grantFarLocked(pair)
 	if why != wire.StatusOK {

@@ -60,7 +60,7 @@ int cm_send(struct cm *cm, enum cm_type type, const struct ep *ep, const void *d
 		h.velo = (uint16_t)velo2_get_vpid(&ep->domain->velo);
 		h.rma = rma2_get_vpid(ep->domain->rma);
 		h.id = ep->id;
-		h.flags = CM_PLACES | (ep->source.reads ? CM_READS : 0);
+		h.flags = CM_PLACES | CM_LARGE | (ep->source.reads ? CM_READS : 0);
 		h.pid = (uint32_t)getpid();
 		h.word_at = (uintptr_t)&ep->word;
 		h.word = ep->word;

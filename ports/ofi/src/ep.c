@@ -112,6 +112,7 @@ int ep_connect_ports(struct ep *ep, const struct cm_head *peer)
 	if (!ep->far)
 		(void)direct_open(&ep->source, peer);
 	ep->places = peer->flags & CM_PLACES;
+	ep->far_chunk = peer->flags & CM_LARGE ? FAR_CHUNK : FAR_CHUNK_OLD;
 	ep->node = peer->node;
 	ep->velo_vpid = peer->velo;
 	ep->rma_vpid = peer->rma;

@@ -252,6 +252,7 @@ struct ep {
 	uint64_t word, writes;
 	struct source source;
 	bool places; // both ends know grants
+	uint32_t far_chunk; // the largest that the peer takes from another host
 	struct gate *gate; // of those that the peer has; or NULL
 	struct way way;
 	uint32_t id, peer_id;

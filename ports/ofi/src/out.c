@@ -125,8 +125,8 @@ static bool lend(struct ep *ep, struct tx *tx, struct chunk *c)
 {
 	struct ring *r = &ep->ring;
 	size_t n = tx->size - tx->sent, most = r->size / 8;
-	if (ep->far && most > FAR_CHUNK)
-		most = FAR_CHUNK;
+	if (ep->far && most > ep->far_chunk)
+		most = ep->far_chunk;
 	if (n > most)
 		n = most;
 	uint8_t *to = ring_take(r, n);

@@ -13,7 +13,8 @@ enum {
 	WINDOW = 96,               // messages on their way that need credit
 	TELL = WINDOW / 3,         // credit is returned when so many were used
 	CHUNK_MAX = 8 << 20,       // as a GET (thesis 3.2)
-	FAR_CHUNK = 256 << 10,     // to a peer on another host
+	FAR_CHUNK = 512 << 10,     // to a peer on another host
+	FAR_CHUNK_OLD = 256 << 10, // to one that has not said CM_LARGE
 	FAR_PIECES = 4096,         // to there, up to so many bytes go by VELO alone
 	DIRECT_MAX = 1 << 20,      // of a chunk that is read directly
 	DIRECT_MIN = 16 << 10,     // writes and answers to reads that are
@@ -99,7 +100,7 @@ struct cm_head {
 	uint32_t magic;
 	uint8_t version, type;
 	uint16_t length; // of the user's data, which follows
-	uint16_t node, velo, rma, flags; // flags: CM_READS, CM_PLACES
+	uint16_t node, velo, rma, flags; // flags: CM_READS, CM_PLACES, CM_LARGE
 	uint32_t id; // of the endpoint
 	// Who may read this process finds a random word there, and behind it 1 while this end
 	// writes to the other's memory.
@@ -107,8 +108,8 @@ struct cm_head {
 	uint64_t word_at, word;
 };
 
-// The sender can read the receiver's program; it knows OP_GRANT.
-enum { CM_READS = 1, CM_PLACES = 2 };
+// The sender can read the receiver's program; it knows OP_GRANT; it takes chunks of FAR_CHUNK.
+enum { CM_READS = 1, CM_PLACES = 2, CM_LARGE = 4 };
 
 _Static_assert(sizeof(struct head) == HEAD, "head");
 _Static_assert(sizeof(struct begin) == 64, "begin");
