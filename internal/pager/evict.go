@@ -310,10 +310,18 @@ func (g *Pager) clean(p *process, slot, n int) bool {
 	return true
 }
 
-// unsaved says whether a slot has a page whose content is nowhere else.
+// unsaved says whether a slot has a page whose content is nowhere else, or not any longer.
 func (g *Pager) unsaved(p *process, slot int) bool {
 	number := p.ring.pages[slot]
-	return number != 0 && p.pages.get(number).flags&dirty != 0
+	if number == 0 {
+		return false
+	}
+	page := p.pages.get(number)
+	if page.flags&dirty != 0 || page.place == 0 {
+		return page.flags&dirty != 0
+	}
+	k, ok := g.store.(Keeper)
+	return ok && !k.Keeps(offset(page.place), pageSize)
 }
 
 // save writes the pages of slots in a row, all unsaved.

@@ -20,6 +20,10 @@ type Viewer interface {
 	View(off, n int64, f func(foreign.Memory)) bool
 }
 
+// Keeper is a Store that may hear that it has lost something before it is asked for it. Keeps
+// reports whether n bytes from off on are still there, as far as it has heard.
+type Keeper interface{ Keeps(off, n int64) bool }
+
 // Store is where pages are that have no room here: a lease on another node's memory.
 type Store interface {
 	ReadAt(p []byte, off int64) (int, error)

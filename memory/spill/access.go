@@ -87,6 +87,25 @@ func (s *Store) View(off, n int64, f func(foreign.Memory)) bool {
 	return ok && v.View(at.at+off%s.piece, n, f)
 }
 
+// Keeps reports whether whole pages have what was written to them, as far as has been heard of
+// their lenders: it asks none.
+func (s *Store) Keeps(off, n int64) bool {
+	if s.check(off, n) != nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for page := off / pageSize; page < (off+n)/pageSize; page++ {
+		if s.lost.has(page) {
+			return false
+		}
+		if in := s.pieces[page*pageSize/s.piece].in; s.written.has(page) && in != nil && in.Err() != nil {
+			return false
+		}
+	}
+	return true
+}
+
 // WriteAt writes whole pages. It borrows if it has to. The error wraps ErrFull if nobody lends
 // more, or is why a lender's memory was lost and no other has room.
 func (s *Store) WriteAt(p []byte, off int64) (int, error) { return s.split(p, off, s.write) }

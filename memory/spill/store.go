@@ -25,6 +25,7 @@ type Lease interface {
 	Len() int64
 	Lender() fabric.NodeID
 	Until() time.Time
+	Err() error // nil: it has not ended
 	Close() error
 }
 

@@ -94,6 +94,8 @@ func (l *lent) Len() int64            { return int64(len(l.content)) }
 func (l *lent) Lender() fabric.NodeID { return l.node }
 func (l *lent) Until() time.Time      { return time.Time{} }
 
+func (l *lent) Err() error { return l.access(func() {}) }
+
 func (l *lent) Close() error {
 	l.end()
 	l.m.mu.Lock()

@@ -42,7 +42,17 @@ func TestStoreView(t *testing.T) {
 			t.Errorf("%s: %v were seen", what, at)
 		}
 	}
+	all := int64(inPiece+2) * pageSize
+	if !s.Keeps(0, all) {
+		t.Error("not kept")
+	}
 	m.any().end()
+	if s.Keeps(5*pageSize, pageSize) || s.Keeps(0, all) {
+		t.Error("kept when the lease had ended")
+	}
+	if !s.Keeps(4*pageSize, pageSize) {
+		t.Error("what was never written is not kept when the lease had ended")
+	}
 	if _, ok := view(5, 1); ok {
 		t.Error("seen when the lease had ended")
 	}
@@ -51,5 +61,11 @@ func TestStoreView(t *testing.T) {
 	}
 	if _, ok := view(5, 1); ok {
 		t.Error("seen when it was lost")
+	}
+	if s.Keeps(5*pageSize, pageSize) {
+		t.Error("kept when it was lost")
+	}
+	if _, err := s.WriteAt(page(5, 8), 5*pageSize); err != nil || !s.Keeps(5*pageSize, pageSize) || s.Keeps(6*pageSize, pageSize) {
+		t.Errorf("written anew: %v, and kept: %v, the next page: %v", err, s.Keeps(5*pageSize, pageSize), s.Keeps(6*pageSize, pageSize))
 	}
 }
