@@ -42,6 +42,10 @@ func TestRootCommandStatus(t *testing.T) {
 	}
 }
 
+// serving begins a command of the shell that has a socket, so that nobody waits for it, and then is
+// the program that follows, up to a quote.
+const serving = "bash -c 'exec 3<>/dev/udp/127.0.0.1/9; exec "
+
 // inNode runs a shell script as the command and returns what it printed.
 func inNode(t *testing.T, script string, flags ...string) (stdout, stderr string) {
 	t.Helper()
@@ -118,7 +122,7 @@ func TestRootCommandOrphans(t *testing.T) {
 	stdout, _ := inNode(t, `
 		orphan=$(sleep 0.1 >/dev/null & echo $!)
 		for i in $(seq 100); do kill -0 $orphan || exit 0; sleep 0.05; done 2>/dev/null
-		echo "a zombie"`, "--serve", "sleep 0.2 & sleep 1000")
+		echo "a zombie"`, "--serve", "sleep 0.2 & "+serving+"sleep 1000'")
 	if stdout != "" {
 		t.Error(stdout)
 	}
@@ -183,6 +187,8 @@ func TestRootServeSilent(t *testing.T) {
 	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	leavesNothing(t)
+	defer func(is time.Duration) { listenTimeout = is }(listenTimeout)
+	listenTimeout = 100 * time.Millisecond
 	arg := sleepArg()
 	serve := "trap '' TERM; sleep " + arg + "; sleep " + arg
 	stdout, stderr := inNode(t, "echo ran", "--serve", serve)
@@ -285,7 +291,7 @@ func TestRootKilled(t *testing.T) {
 	testlab.RequireTUN(t)
 	leavesNothing(t)
 	arg := sleepArg()
-	cmd, _, stderr := programCommand("demo", "--serve", "exec sleep "+arg, "--", "sh", "-c", "echo ready >&2; exec sleep "+arg)
+	cmd, _, stderr := programCommand("demo", "--serve", "exec "+serving+"sleep "+arg+"'", "--", "sh", "-c", "echo ready >&2; exec sleep "+arg)
 	stderr.text, stderr.onText = "ready\n", func() { go cmd.Process.Kill() }
 	// The killed program's children hold its output a moment longer.
 	cmd.WaitDelay = 5 * time.Second

@@ -20,8 +20,12 @@ import (
 )
 
 // listenTimeout is how long a server may take until it listens: an interpreter on a busy
-// machine takes many seconds. A server that never listens may still be useful.
-const listenTimeout = 30 * time.Second
+// machine takes many seconds. A server that never listens may still be useful. Tests change it.
+var listenTimeout = 30 * time.Second
+
+// A look at a namespace's sockets takes a millisecond. The next comes after a sixteenth of the time
+// that the server has had, and after this at least.
+const minListenPause = 10 * time.Millisecond
 
 // server is a program that runs beside the command.
 type server struct {
@@ -73,7 +77,7 @@ func (s *session) startServer(ctx context.Context, command string) error {
 
 // waitListening waits until there is a socket in ns that was not there before.
 func (s *session) waitListening(ctx context.Context, srv *server, ns *netns.NS, before map[string]bool) error {
-	timeout := time.After(listenTimeout)
+	began, timeout := time.Now(), time.After(listenTimeout)
 	done := srv.done
 	for {
 		now, err := sockets(ns)
@@ -96,7 +100,7 @@ func (s *session) waitListening(ctx context.Context, srv *server, ns *netns.NS, 
 			return nil
 		case <-ctx.Done():
 			return errInterrupted
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(max(minListenPause, time.Since(began)/16)):
 		}
 	}
 }
