@@ -397,7 +397,7 @@ func (c *Conn) whyRefused() Reason {
 	return reasonOf(wire.Reason(told.Load()))
 }
 
-// reasonOf is what a connection says of a refusal.
+// reasonOf is the reason that a connection gives for a refusal.
 func reasonOf(why wire.Reason) Reason {
 	switch why {
 	case wire.NoListener:

@@ -93,11 +93,11 @@ func TestLNetUnreadAnswers(t *testing.T) {
 		}
 		p.nis[1].Poll(8)
 	}
-	deaf := p.nis[1]
-	deaf.mu.Lock()
-	answers := deaf.peers[0].answers
-	deaf.mu.Unlock()
-	if dropped := deaf.Stats().AnswersDropped; answers > maxAnswers || dropped == 0 {
+	silent := p.nis[1]
+	silent.mu.Lock()
+	answers := silent.peers[0].answers
+	silent.mu.Unlock()
+	if dropped := silent.Stats().AnswersDropped; answers > maxAnswers || dropped == 0 {
 		t.Errorf("%d answers wait, %d dropped", answers, dropped)
 	}
 }

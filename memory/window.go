@@ -43,7 +43,7 @@ const most = 4
 // busyPause is the pause before an operation that the node could not take is tried again.
 const busyPause = time.Millisecond
 
-// newWindow maps a window. span is what the node says of the slots that one operation may have.
+// newWindow maps a window. span is how many slots one operation may have, as the node says.
 func newWindow(conn *net.UnixConn, fd int, span uint64, done <-chan struct{}) (path, error) {
 	m, err := shm.MapShared(fd, wire.WindowSize, wire.WindowSize, unix.F_SEAL_SHRINK, true)
 	if err != nil {

@@ -133,7 +133,7 @@ func (g *Group) SetServices(all iter.Seq2[uint16, uint16]) {
 	defer g.mu.Unlock()
 	before := g.services
 	g.services = to
-	// Only what has changed: one container that has a port translated anew, again and again, would
+	// Only what has changed: one container that has a port translated anew all the time would
 	// have all members show all of these.
 	for port, at := range to {
 		if !maps.Equal(at, before[port]) {

@@ -93,7 +93,7 @@ type peerMessage struct {
 	Reason         wire.Reason    // peerResult; 0: claimed
 	// pair: peerHand, within a Group only; it is in no message between processes.
 	pair *pair
-	// payer: peerHand, within this process only: for whom its descriptors count.
+	// payer: peerHand, within this process only: who pays for its descriptors.
 	payer levels
 }
 

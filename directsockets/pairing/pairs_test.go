@@ -72,7 +72,7 @@ func bridged(t *testing.T) (router, a, b *netns.NS) {
 	return router, a, b
 }
 
-// cookies are what the kernel says of a connection's socket.
+// cookies are the kernel's numbers for a connection's socket and its namespace.
 func cookies(t *testing.T, c net.Conn) (socket, namespace uint64) {
 	t.Helper()
 	raw, err := c.(*net.TCPConn).SyscallConn()

@@ -23,7 +23,7 @@ type Command struct {
 	Flags, Files, Libs []string
 }
 
-// Error is what the compiler says of sources that it refuses. It is an ErrSource.
+// Error has what the compiler prints about sources that it refuses. It is an ErrSource.
 type Error struct {
 	Compiler string
 	Err      error

@@ -111,7 +111,7 @@ func TestStress(t *testing.T) {
 const nobody = 65534
 
 // A program that runs with another user's rights is refused in a line; so is a user who may not
-// page, who is told of the sysctl.
+// page, and reads which sysctl allows it.
 func TestRefusedRights(t *testing.T) {
 	needPaging(t)
 	if syscall.Geteuid() != 0 {

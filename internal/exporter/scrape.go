@@ -54,7 +54,7 @@ func (l *newest) add(h *held) (old *held) {
 	return old
 }
 
-// state is told of each connection's (http.Server.ConnState): one that asks is not quiet.
+// state hears each connection's state (http.Server.ConnState): one that asks is not quiet.
 func (l *newest) state(conn net.Conn, s http.ConnState) {
 	h, ok := conn.(*held)
 	if !ok || s != http.StateActive {

@@ -16,7 +16,7 @@ func (g *Pager) balance() {
 		return
 	}
 	for p := range g.processes {
-		if p.busy != 0 && time.Since(p.since) < patience {
+		if p.busy != 0 && time.Since(p.since) < answerTime {
 			return
 		}
 	}
@@ -28,8 +28,8 @@ func (g *Pager) balance() {
 	}
 }
 
-// patience is how long an agent may take before another process has to give memory.
-const patience = 10 * time.Millisecond
+// answerTime is how long an agent may take before another process has to give memory.
+const answerTime = 10 * time.Millisecond
 
 // over is how many pages there are beyond the share, less a reserve.
 func (g *Pager) over() int {

@@ -11,7 +11,7 @@ import (
 // ErrFull says that a Store has no room although its size is not reached.
 var ErrFull = errors.New("pager: the store has no room")
 
-// Discarder is a Store that is told of what is needed no more.
+// Discarder is a Store that wants to hear what is needed no more.
 type Discarder interface{ Discard(off, n int64) error }
 
 // Viewer is a Store with content that is mapped in this process. View calls f with n bytes from off

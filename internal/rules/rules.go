@@ -30,7 +30,7 @@ type Action uint8
 const (
 	TCP Action = iota
 	Direct
-	// Reliable is what DecideUDP says of datagrams that are direct and whose sender waits for room.
+	// Reliable is of UDP only: datagrams are direct, and their sender waits for room.
 	Reliable
 )
 

@@ -383,8 +383,8 @@ func (p *peer) zero(m wire.Message) wire.Message {
 	return p.ask(m, &question{}, 0)
 }
 
-// ask sends a request and waits for its answer, up to patience; 0: until the peer ends.
-func (p *peer) ask(m wire.Message, q *question, patience time.Duration) wire.Message {
+// ask sends a request and waits for its answer, up to timeout; 0: until the peer ends.
+func (p *peer) ask(m wire.Message, q *question, timeout time.Duration) wire.Message {
 	s := p.server
 	q.answer = make(chan wire.Message, 1)
 	s.mu.Lock()
@@ -398,10 +398,10 @@ func (p *peer) ask(m wire.Message, q *question, patience time.Duration) wire.Mes
 	s.mu.Unlock()
 	number := m.Number
 	p.post(m)
-	if patience == 0 {
+	if timeout == 0 {
 		return <-q.answer
 	}
-	late := time.NewTimer(patience)
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
 	case a := <-q.answer:

@@ -37,14 +37,14 @@ type Config struct {
 	Step int64
 	// Borrow asks for a lease of c.Size bytes, or of less down to c.Min. nil: memory.Borrow.
 	Borrow func(ctx context.Context, c memory.Config) (Lease, error)
-	// Patience is how long a request for a lease may stay unanswered. 0: DefaultPatience.
-	Patience time.Duration
+	// Timeout is how long a request for a lease may stay unanswered. 0: DefaultTimeout.
+	Timeout time.Duration
 	// Base is what each request begins with: the node's socket, a lender, a time.
 	Base memory.Config
 }
 
-// DefaultPatience is more than a node waits for others, of which it may ask several.
-const DefaultPatience = 30 * time.Second
+// DefaultTimeout is more than a node waits for others, of which it may ask several.
+const DefaultTimeout = 30 * time.Second
 
 // Store is memory of several lenders. Its offsets do not change when content moves.
 type Store struct {
@@ -53,7 +53,7 @@ type Store struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	// changing is held by who borrows, moves or gives back, before mu: for Patience at most until
+	// changing is held by who borrows, moves or gives back, before mu: for Timeout at most until
 	// there is an answer, so that a write that has to borrow waits no longer than that for a
 	// lender's wish.
 	changing sync.Mutex
@@ -95,8 +95,8 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Borrow == nil {
 		cfg.Borrow = func(ctx context.Context, c memory.Config) (Lease, error) { return memory.Borrow(ctx, c) }
 	}
-	if cfg.Patience == 0 {
-		cfg.Patience = DefaultPatience
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
 	}
 	s := &Store{cfg: cfg, piece: pieceOf(cfg.Size)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -185,11 +185,11 @@ func (s *Store) borrow(ctx context.Context, n int64, avoid *fabric.NodeID) error
 	}
 	c.Size, c.Min, c.Avoid = n, min(n, s.piece), avoid
 	c.OnRevoke = func(deadline time.Time) { s.revoked(h, deadline) }
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Patience)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	l, err := s.cfg.Borrow(ctx, c)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%w: no answer within %v", memory.ErrRefused, s.cfg.Patience)
+		err = fmt.Errorf("%w: no answer within %v", memory.ErrRefused, s.cfg.Timeout)
 	}
 	if err != nil {
 		return err

@@ -341,8 +341,8 @@ func TestStoreUnanswered(t *testing.T) {
 		}
 		return m.borrow(ctx, c)
 	}}
-	for _, patience := range []time.Duration{20 * time.Millisecond, 0} { // 0: until Close
-		cfg.Patience = patience
+	for _, timeout := range []time.Duration{20 * time.Millisecond, 0} { // 0: until Close
+		cfg.Timeout = timeout
 		silent.Store(false)
 		s, err := New(t.Context(), cfg)
 		if err != nil {
@@ -360,7 +360,7 @@ func TestStoreUnanswered(t *testing.T) {
 			_, err := s.WriteAt(page(1, 1), 4<<20)
 			written <- err
 		}()
-		if patience > 0 {
+		if timeout > 0 {
 			if err := <-written; !errors.Is(err, memory.ErrRefused) && !strings.Contains(err.Error(), "no other has room") {
 				t.Errorf("written: %v", err)
 			}
@@ -369,7 +369,7 @@ func TestStoreUnanswered(t *testing.T) {
 			t.Error(err)
 		}
 		<-revoked
-		if patience == 0 {
+		if timeout == 0 {
 			if err := <-written; err == nil {
 				t.Error("written, after Close")
 			}

@@ -188,8 +188,8 @@ func (r *run) leave() (proof string, err error) {
 	}
 	if _, err := c.server.ask(request{Op: op, ID: c.sid}); err != nil {
 		var a *answerError
-		if errors.As(err, &a) && a.class == errDeaf.Error() {
-			return "", r.deaf()
+		if errors.As(err, &a) && a.class == errNotLooked.Error() {
+			return "", r.notLooked()
 		}
 		return "", err
 	}
@@ -211,15 +211,15 @@ func (r *run) leave() (proof string, err error) {
 	return fmt.Sprintf("%d of %d bytes are back on TCP", last, full.n[ringUsed]), err
 }
 
-// deaf ends what has come to errDeaf. The cell is tried again.
-func (r *run) deaf() error {
+// notLooked ends what has come to errNotLooked. The cell is tried again.
+func (r *run) notLooked() error {
 	if err := errors.Join(r.conn.close(r.conn.client), r.conn.close(r.conn.server)); err != nil {
 		return err
 	}
 	if _, err := r.spare.server.ask(request{Op: "unlisten", ID: r.spare.lid}); err != nil {
 		return err
 	}
-	return slowError{errDeaf}
+	return slowError{errNotLooked}
 }
 
 // both is the state of both ends, for messages.

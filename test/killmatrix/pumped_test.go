@@ -77,9 +77,9 @@ func (p *pumped) finish() {
 	}
 }
 
-// errDeaf says that the peer has not looked in time, on a machine that stood still: the file is one
-// end of a socket pair, and what comes goes on being direct.
-var errDeaf = errors.New("the peer has not looked")
+// errNotLooked says that the peer has not looked in time, on a machine that stood still: the
+// file is one end of a socket pair, and what comes goes on being direct.
+var errNotLooked = errors.New("the peer has not looked")
 
 // pass passes the descriptor on: who reads has another one, which the kernel alone knows. Nothing
 // reads or writes meanwhile.
@@ -89,7 +89,7 @@ func (p *pumped) pass() error {
 		return err
 	}
 	if c, ok := p.conn.(*directsockets.Conn); ok && c.Stats().RX == directsockets.ModeDirect {
-		return errors.Join(errDeaf, f.Close())
+		return errors.Join(errNotLooked, f.Close())
 	}
 	other, err := net.FileConn(f)
 	if err = errors.Join(err, f.Close()); err != nil {

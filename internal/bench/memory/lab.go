@@ -41,7 +41,7 @@ var errLeftOut = errors.New("it cannot be measured here")
 
 // Times after which a program counts as hung, and after which it is killed.
 const (
-	patience  = 30 * time.Second
+	timeout   = 30 * time.Second
 	runTime   = 5 * time.Minute
 	graceTime = 10 * time.Second
 )
@@ -127,7 +127,7 @@ func (l *lab) node(at place, args ...string) error {
 // borrow borrows a lease for this program, once the node there has found one that lends. All of it
 // has been written then.
 func (l *lab) borrow(ctx context.Context, at place) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var s *memory.Segment
 	err := l.eventually(ctx, "a lease", func() error {
@@ -146,7 +146,7 @@ func (l *lab) borrow(ctx context.Context, at place) error {
 
 // eventually calls f until it succeeds.
 func (l *lab) eventually(ctx context.Context, what string, f func() error) error {
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(timeout); ; {
 		err := f()
 		if err == nil {
 			return nil
@@ -155,7 +155,7 @@ func (l *lab) eventually(ctx context.Context, what string, f func() error) error
 			return l.servers[i].failed()
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%s: not within %v: %w", what, patience, err)
+			return fmt.Errorf("%s: not within %v: %w", what, timeout, err)
 		}
 		select {
 		case <-ctx.Done():
