@@ -212,3 +212,28 @@ func TestUDPBursts(t *testing.T) {
 		check(t, int(c.Stats().ReceivedDirect), int(c.Stats().ReceivedShadow))
 	})
 }
+
+// TestUDPFirst has a program exchange four datagrams, between sockets of its own. In the mode for
+// tests of programs each goes through memory, in the default none does.
+func TestUDPFirst(t *testing.T) {
+	needCompiler(t)
+	program := filepath.Join(t.TempDir(), "first")
+	compileC(t, program, cbuild.Command{Flags: warned, Files: []string{"testdata/first.c"}, Libs: []string{"-ldl", "-lpthread"}})
+	env := append(os.Environ(), append(startBroker(t), "LD_PRELOAD="+testLibrary(t))...)
+	for _, mode := range []struct {
+		name, counts string
+		env          []string
+	}{
+		{"default", "0 0 0 0 ", nil},
+		{"eager", "4 0 4 0 ", []string{"EXNET_DS_SENDS=0", "EXNET_DS_WAIT=1000"}},
+	} {
+		t.Run(mode.name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), program)
+			cmd.Env = append(env, mode.env...)
+			out, err := cmd.CombinedOutput()
+			if err != nil || string(out) != mode.counts {
+				t.Errorf("%q (%v), want %q", out, err, mode.counts)
+			}
+		})
+	}
+}

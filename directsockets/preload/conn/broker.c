@@ -67,7 +67,7 @@ static void believe(bool valid, bool udp)
 	__atomic_store_n(&page_udp, udp, __ATOMIC_RELEASE);
 	__atomic_store_n(&page_valid, valid, __ATOMIC_RELEASE);
 	__atomic_store_n(&ds_udp_offers, both ? (const uint32_t *)(const void *)(page + PAGE_UDP) : &no_offers, __ATOMIC_RELEASE);
-	__atomic_store_n(&ds_udp_receivers, both && !ds_config.explain ? (const uint16_t *)(const void *)(page + PAGE_RECEIVERS) : NULL, __ATOMIC_RELEASE);
+	__atomic_store_n(&ds_udp_receivers, both && !ds_config.explain && !DS_GET(ds_dg_eager) ? (const uint16_t *)(const void *)(page + PAGE_RECEIVERS) : NULL, __ATOMIC_RELEASE);
 }
 
 /* ---- connecting -------------------------------------------------------------- */

@@ -1,4 +1,5 @@
 /* The settings of a process. */
+#include "conn/dgram.h"
 #include "conn/env.h"
 #include "conn/inner.h"
 #include "conn/rules.h"
@@ -27,6 +28,17 @@ static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t 
 		return other;
 	uint64_t n = strtoull(s, &end, 10);
 	return *end || n < low || n > high ? other : n;
+}
+
+unsigned ds_dg_eager;
+
+void ds_dg_settings(void)
+{
+	static bool read;
+
+	if (__atomic_exchange_n(&read, true, __ATOMIC_RELAXED) || number("EXNET_DS_SENDS", 2, 0, 1u << 30) != 0)
+		return;
+	DS_SET(ds_dg_eager, (unsigned)number("EXNET_DS_WAIT", 0, 0, 1000));
 }
 
 /* Tunable, for tests and those who measure: EXNET_DS_SENDS, _BYTES, _SLOTS, _RING, _WAIT, _WELCOME.

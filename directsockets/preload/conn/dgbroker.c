@@ -57,6 +57,8 @@ static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, 
 			}
 			f->counters = ds_stats_counters(f->entry);
 			added = !d->hard && ds_dg_add(d, f);
+			if (added && DS_GET(ds_dg_eager))
+				ds_dg_eager_wake(d, f, (int)d->last);
 			__atomic_store_n(&f->seg.in->state, added ? DS_ATTACHED : DS_WITHDRAWN, __ATOMIC_RELEASE);
 			ds_own_unlock(&d->in);
 		}

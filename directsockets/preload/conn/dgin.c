@@ -256,6 +256,20 @@ void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f)
 	ds_dg_count(&f->seg);
 	if (holds(f))
 		list(d, f);
+	ds_dg_wake(d, f);
+}
+
+void ds_dg_eager_wake(struct ds_dgram *d, struct ds_dg_in *f, int fd)
+{
+	f->read = ds_dg_by_kernel(&f->seg);
+	if (asleep(d) || !is_empty(fd))
+		return;
+	ds_dg_was_dry(&f->seg, f->read);
+	ds_dg_wake(d, f);
+}
+
+void ds_dg_wake(struct ds_dgram *d, struct ds_dg_in *f)
+{
 	if (f->awake || f->closed || d->hard || (d->wants && !f->sampled))
 		return;
 	/* Before the look at who sleeps: one who is counted after that finds d queued, and

@@ -42,6 +42,7 @@ struct ds_dgram *ds_dg_new(int family, int nonblock)
 	struct ds_dgram *d;
 	int saved = errno;
 
+	ds_dg_settings();
 	if (ds_own_lock(&lock) == DS_NESTED)
 		return NULL;
 	d = take();

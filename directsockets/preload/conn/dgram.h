@@ -4,6 +4,7 @@
  *   dgsock.c    the life of a socket; what makes it the kernel's for good; fork
  *   dgtick.c    a socket is announced, and claims what is offered to it; offers
  *   dgbroker.c  what the broker says
+ *   dgeager.c   the mode for tests of programs
  *   dgout.c     flows from a socket, by destination
  *   dgsend.c    sends
  *   dgin.c      flows to a socket: which are awake; readiness
@@ -240,6 +241,15 @@ static inline __attribute__((always_inline)) bool ds_dg_plain(const struct ds_dg
 	memcpy(&port, (const uint8_t *)addr + offsetof(struct sockaddr_in, sin_port), sizeof port);
 	return !__atomic_load_n(receivers + ntohs(port), __ATOMIC_RELAXED);
 }
+/* For tests of programs: EXNET_DS_SENDS=0 with EXNET_DS_WAIT, in ms. Sockets are announced when
+ * there is a send or a receive of the process, a send that finds no flow waits so long for one,
+ * also made by what the process itself answers, and a receive waits so long before it sleeps. */
+extern unsigned ds_dg_eager DS_HIDDEN;
+void ds_dg_settings(void) DS_HIDDEN;
+/* Announces d, and claims what is offered to it. With no lock. */
+void ds_dg_eager_tick(struct ds_dgram *d, int fd) DS_HIDDEN;
+/* May the next datagram to a destination go through a flow? Offers one if there is none. */
+bool ds_dg_eager_flow(struct ds_dgram *d, int fd, const uint8_t addr[16], uint16_t port) DS_HIDDEN;
 /* Offers a flow to a destination. With no lock. */
 void ds_dg_offer(struct ds_dgram *d, int fd, const uint8_t addr[16], uint16_t port) DS_HIDDEN;
 /* What the broker says. With the lock of setup. True: it was about a UDP socket. granted takes both
@@ -313,6 +323,10 @@ void ds_dg_found_nothing(struct ds_dgram *d) DS_HIDDEN;
 bool ds_dg_nonblocking(struct ds_dgram *d, int fd) DS_HIDDEN;
 /* Has the set of s look at it, the lock is d's. */
 void ds_dg_enqueue(struct ds_dg_set *s) DS_HIDDEN;
+/* f wakes, if nobody sleeps in the kernel for d. */
+void ds_dg_wake(struct ds_dgram *d, struct ds_dg_in *f) DS_HIDDEN;
+/* The same for one that has just come, if the kernel has nothing for fd. */
+void ds_dg_eager_wake(struct ds_dgram *d, struct ds_dg_in *f, int fd) DS_HIDDEN;
 /* A datagram of f has come by the kernel. */
 void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f) DS_HIDDEN;
 /* The flow with the record that is next; NULL: there is none. */

@@ -338,6 +338,7 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 {
 	struct ds_spin s;
 	bool spun = false;
+	unsigned waits = DS_GET(ds_dg_eager);
 	ssize_t rc = -1;
 
 	for (;;) {
@@ -376,6 +377,12 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 			if (how == GOT)
 				return rc;
 			spun = how == NOTHING;
+			if (spun && waits) {
+				waits--;
+				ds_spin_end(&s, NULL, false);
+				spun = false;
+				ds_dg_moment();
+			}
 			continue;
 		}
 		/* Counted first, so that no other thread wakes a flow; then all are armed. */

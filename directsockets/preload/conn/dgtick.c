@@ -98,7 +98,7 @@ void ds_dg_tick_slow(struct ds_dgram *d, int fd)
 	uint32_t word;
 	int saved = errno;
 
-	if (d->received < RECEIVES) {
+	if (d->received < RECEIVES && !DS_GET(ds_dg_eager)) {
 		d->received++;
 		return;
 	}
@@ -125,6 +125,12 @@ void ds_dg_tick_slow(struct ds_dgram *d, int fd)
 		claim(d, fd, word);
 	ds_setup_unlock();
 	errno = saved;
+}
+
+void ds_dg_eager_tick(struct ds_dgram *d, int fd)
+{
+	DS_SET(d->retry, ds_ticks());
+	ds_dg_tick(d, fd);
 }
 
 /* ---- offers ------------------------------------------------------------------------- */

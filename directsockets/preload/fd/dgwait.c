@@ -52,6 +52,12 @@ bool dgwait_awake(const struct dgwait *w)
 	return false;
 }
 
+void dgwait_tick(struct dgwait *w, const struct pollfd *fds)
+{
+	for (unsigned i = 0; i < w->n; i++)
+		ds_dg_eager_tick(w->of[i].d, fds[w->of[i].at].fd);
+}
+
 bool dgwait_sleep(struct dgwait *w, const struct pollfd *fds)
 {
 	w->asleep = true;

@@ -23,6 +23,8 @@ void dgwait_end(struct dgwait *w) DS_HIDDEN;
 /* Is there something to read? Are flows awake, to look at for a while? */
 bool dgwait_ready(struct dgwait *w) DS_HIDDEN;
 bool dgwait_awake(const struct dgwait *w) DS_HIDDEN;
+/* They are announced, and take what is offered to them (ds_dg_eager). */
+void dgwait_tick(struct dgwait *w, const struct pollfd *fds) DS_HIDDEN;
 /* Before and after a wait in the kernel. False: there is something to read. */
 bool dgwait_sleep(struct dgwait *w, const struct pollfd *fds) DS_HIDDEN;
 void dgwait_awoke(struct dgwait *w) DS_HIDDEN;

@@ -326,10 +326,12 @@ static int spin(struct dgwait *g, struct pollfd *fds, nfds_t n, struct ds_spin *
 /* wait_poll, where UDP sockets are in the set. */
 static int wait_dgrams(struct dgwait *g, struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask, const struct waits *uncounted)
 {
+	enum { MS = 1000000 };
 	static const struct timespec zero;
 	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0, spun = false;
 	struct timespec deadline, left;
 	struct ds_spin s;
+	unsigned waits = poll ? 0 : __atomic_load_n(&ds_dg_eager, __ATOMIC_RELAXED);
 
 	if (timeout && !poll)
 		deadline_set(&deadline, timeout);
@@ -347,6 +349,14 @@ static int wait_dgrams(struct dgwait *g, struct pollfd *fds, nfds_t n, const str
 		if (timeout)
 			deadline_left(&deadline, &left);
 		int rc = 0;
+		if (waits && (!timeout || left.tv_sec || left.tv_nsec > MS)) {
+			waits--;
+			dgwait_tick(g, fds);
+			rc = wait_others(fds, n, &(struct timespec){.tv_nsec = MS}, mask, uncounted);
+			if (rc != 0)
+				return rc;
+			continue;
+		}
 		bool sleep = dgwait_sleep(g, fds);
 		if (sleep)
 			rc = wait_others(fds, n, timeout ? &left : NULL, mask, uncounted);

@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
+#include <sys/syscall.h>
 
 /* The end of a call, also if the thread is cancelled in it. */
 static void put(struct ds_dgram **d)
@@ -17,6 +19,68 @@ static void put(struct ds_dgram **d)
 #define DGRAM(name, fd) __attribute__((cleanup(put))) struct ds_dgram *name = dgram_get(fd, fd_word(fd))
 
 static bool is_hard(const struct ds_dgram *d) { return !d || __atomic_load_n(&d->hard, __ATOMIC_RELAXED); }
+
+/* ---- the mode for tests ------------------------------------------------------------- */
+
+/* All sockets of the process are announced, and take what is offered to them. */
+static void tick_all(void)
+{
+	for (unsigned fd = 0; fd < fd_tab_end; fd++) {
+		DGRAM(d, (int)fd);
+		if (d && !is_hard(d))
+			ds_dg_eager_tick(d, (int)fd);
+	}
+}
+
+/* Before a send to an address; NULL: the peer. */
+OURS void eager_send(struct ds_dgram *d, int fd, const struct sockaddr *to, socklen_t len)
+{
+	enum { VAIN_MOST = 1000 };
+	struct sockaddr_storage own;
+	socklen_t n = sizeof own;
+	uint8_t addr[16];
+	uint16_t port;
+	int saved = errno;
+	static unsigned vain; /* milliseconds that the process has waited, about */
+
+	if (is_hard(d) || !name_there(to, len) || (to ? !ds_dg_address(d, to, len, addr, &port) : !d->connected))
+		return;
+	if (!to) {
+		memcpy(addr, d->peer.addr, sizeof addr);
+		port = d->peer.port;
+	}
+	if (getsockname(fd, (struct sockaddr *)&own, &n) == 0 && ((struct sockaddr_in *)&own)->sin_port == 0) /* as its first send would */
+		ds_syscall(SYS_bind, fd, &own, n);
+	tick_all();
+	for (unsigned i = 0; i < __atomic_load_n(&ds_dg_eager, __ATOMIC_RELAXED) && !ds_dg_eager_flow(d, fd, addr, port); i++) {
+		if (__atomic_fetch_add(&vain, 1, __ATOMIC_RELAXED) >= VAIN_MOST)
+			break;
+		for (int k = 0; k < 20; k++) {
+			ds_dg_moment();
+			tick_all();
+		}
+	}
+	errno = saved;
+}
+
+/* Before a receive. */
+OURS void eager_receive(struct ds_dgram *d, int fd, int flags)
+{
+	int saved = errno;
+
+	if (is_hard(d))
+		return;
+	ds_dg_eager_tick(d, fd);
+	for (unsigned i = 0; i < __atomic_load_n(&ds_dg_eager, __ATOMIC_RELAXED) && !(flags & MSG_DONTWAIT) && !ds_dg_nonblocking(d, fd) && !ds_dg_inward(d); i++) {
+		struct pollfd p = {.fd = fd, .events = POLLIN};
+		if (ds_syscall(SYS_ppoll, &p, 1, &(struct timespec){.tv_nsec = 1000000}, NULL, 0) != 0)
+			break;
+		ds_dg_eager_tick(d, fd);
+	}
+	errno = saved;
+}
+
+static bool eager(const struct ds_dgram *d) { return d && __builtin_expect(__atomic_load_n(&ds_dg_eager, __ATOMIC_RELAXED), 0); }
 
 /* ---- sends -------------------------------------------------------------------------- */
 
@@ -47,6 +111,8 @@ ssize_t dg_sendto(int fd, const void *p, size_t n, int flags, const struct socka
 	struct ds_dg_sent s = {.known = false};
 	DGRAM(d, fd);
 
+	if (eager(d))
+		eager_send(d, fd, addr, len);
 	if (is_hard(d) || !name_there(addr, len))
 		return REAL(sendto)(fd, p, n, flags, addr, len);
 	if (addr) {
@@ -64,6 +130,8 @@ ssize_t dg_writev(int fd, const struct iovec *iov, int n, int flags)
 	struct ds_dg_sent s = {.known = false};
 	DGRAM(d, fd);
 
+	if (eager(d))
+		eager_send(d, fd, NULL, 0);
 	if (is_hard(d) || n < 0 || !iov_there(iov, (size_t)n))
 		return REAL(writev)(fd, iov, n);
 	ssize_t rc = ds_dg_sendmsg(d, fd, &h, flags, &s);
@@ -76,6 +144,8 @@ static ssize_t send_one(struct ds_dgram *d, int fd, const struct msghdr *m, int 
 	struct sockaddr_storage to;
 	struct ds_dg_sent s = {.known = false};
 
+	if (eager(d) && msg_there(m))
+		eager_send(d, fd, m->msg_name, m->msg_namelen);
 	if (is_hard(d) || !msg_there(m) || !name_there(m->msg_name, m->msg_namelen))
 		return REAL(sendmsg)(fd, m, flags);
 	struct msghdr h = *m;
@@ -103,7 +173,7 @@ int dg_sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
 	if (is_hard(d))
 		return REAL(sendmmsg)(fd, v, n, flags);
-	if (!__atomic_load_n(&d->nout, __ATOMIC_RELAXED)) { /* no flow: all of them are the kernel's */
+	if (!__atomic_load_n(&d->nout, __ATOMIC_RELAXED) && !eager(d)) { /* no flow: all of them are the kernel's */
 		int rc = REAL(sendmmsg)(fd, v, n, flags), saved = errno;
 		for (int i = 0; i < rc && i < COUNTED; i++) {
 			const struct msghdr *m = msg_of(v, (unsigned)i);
@@ -139,8 +209,10 @@ static void awoke(struct ds_dgram **d)
 
 /* NULL: d has flows, or *d is NULL. Else such a receive begins: it is counted, so that no flow
  * becomes awake meanwhile. */
-static inline struct ds_dgram *without_flows(struct ds_dgram *d)
+static inline struct ds_dgram *without_flows(struct ds_dgram *d, int fd, int flags)
 {
+	if (eager(d))
+		eager_receive(d, fd, flags);
 	if (!d || ds_dg_inward(d))
 		return NULL;
 	ds_dg_asleep(d);
@@ -150,7 +222,7 @@ static inline struct ds_dgram *without_flows(struct ds_dgram *d)
 	return NULL;
 }
 
-#define PLAIN(name, d) __attribute__((cleanup(awoke))) struct ds_dgram *name = without_flows(d)
+#define PLAIN(name, d) __attribute__((cleanup(awoke))) struct ds_dgram *name = without_flows(d, fd, flags)
 
 /* rc is what a receive with these flags returned. */
 static ssize_t received(struct ds_dgram *d, int fd, ssize_t rc, int flags)
