@@ -1,5 +1,5 @@
-/* Sockets that exchange a datagram each: sent before it is received, to a thread that waits in recv,
- * and to one that waits in poll. Prints exnds_datagrams. */
+/* Sockets that exchange a datagram each: sent before it is received, to a thread that waits in
+ * recv, and to one that waits in poll. Prints exnds_datagrams. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
