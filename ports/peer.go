@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
@@ -104,6 +105,9 @@ func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *packet.In
 	return &peer{server: s, node: n, uid: who.UID, out: out, asked: make(map[uint32]func(wire.Message, packet.Descriptors)), parties: make(map[pair]*remote)}, in, nil
 }
 
+// helloTime is how long another node may take to say which it is.
+const helloTime = 5 * time.Second
+
 // Peer serves a connection that another node has made, until it ends. It takes conn. An error
 // concerns that peer only.
 func (s *Server) Peer(conn *net.UnixConn) error {
@@ -117,13 +121,19 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 		p.out.Abort()
 	}
 	s.mu.Unlock()
-	m, err := s.receive(in, caller.Account(p.uid))
+	var m wire.Message
+	if err = conn.SetReadDeadline(time.Now().Add(helloTime)); err == nil {
+		m, err = s.receive(in, caller.Account(p.uid))
+	}
 	switch {
 	case err != nil:
 	case m.Op != wire.OpHello || m.A != wire.Version || s.cfg.CheckPeer == nil:
 		err = fmt.Errorf("%w: %d, version %d, before a hello", wire.ErrMessage, m.Op, m.A)
 	default:
 		err = s.cfg.CheckPeer(conn, m.Addr.Node)
+	}
+	if err == nil {
+		err = conn.SetReadDeadline(time.Time{})
 	}
 	if err != nil {
 		p.end()

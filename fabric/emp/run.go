@@ -139,13 +139,25 @@ func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
 	return settled
 }
 
+// maxTaken is how many connections of one user may be on their way to their peers.
+const maxTaken = 1024
+
 // accept takes connections until Leave.
 func (m *Member) accept(ctx context.Context, scan chan<- chan struct{}) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	failed := func(err error) { m.log.Warn("cannot accept a connection", "reason", err) }
+	gate := accept.NewGate(maxTaken)
 	for conn := range accept.All(ctx, m.ln, secondLook, failed) {
-		work.Go(func() { m.take(ctx, conn, scan) })
+		leave, err := gate.Enter(conn)
+		if err != nil {
+			conn.Close()
+			continue
+		}
+		work.Go(func() {
+			defer leave()
+			m.take(ctx, conn, scan)
+		})
 	}
 }
 

@@ -177,8 +177,13 @@ func (s *sockets) wait() {
 // accept takes the connections of peers with higher IDs.
 func (s *sockets) accept(ctx context.Context) {
 	failed := func(err error) { s.log.Warn("direct sockets: brokers of peers cannot connect", "reason", err) }
+	gate := accept.NewGate(maxPeers)
 	for conn := range accept.All(ctx, s.ln, peerRetry, failed) {
-		if err := s.member.Check(conn); err != nil {
+		leave, err := func() {}, s.member.Check(conn)
+		if err == nil {
+			leave, err = gate.Enter(conn)
+		}
+		if err != nil {
 			s.refused.Brokers.Add(1)
 			s.tell(err)
 			conn.Close()
@@ -190,6 +195,7 @@ func (s *sockets) accept(ctx context.Context) {
 		}
 		go func() {
 			defer s.links.Done()
+			defer leave()
 			s.peer(ctx, conn)
 		}()
 	}

@@ -33,18 +33,31 @@ func (d *Daemon) listen() (*net.UnixListener, error) {
 	return ln, nil
 }
 
+// maxClients is how many clients of one user the control socket has at once.
+const maxClients = 256
+
 // serve answers clients until ctx is cancelled.
 func (d *Daemon) serve(ctx context.Context) error {
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer ctxend.Do(ctx, func() { d.control.Close() })()
 	failed := func(err error) { d.cfg.Log.Warn("control socket", "reason", err) }
+	gate := accept.NewGate(maxClients)
 	for conn := range accept.All(ctx, d.control, acceptPause, failed) {
-		if err := d.member.Check(conn); err != nil {
-			clients.Go(func() { d.refuse(conn, err) })
+		leave, err := gate.Enter(conn)
+		if err != nil { // so many that none is told
+			d.refused.Control.Add(1)
+			conn.Close()
 			continue
 		}
-		clients.Go(func() { d.client(ctx, conn) })
+		clients.Go(func() {
+			defer leave()
+			if err := d.member.Check(conn); err != nil {
+				d.refuse(conn, err)
+				return
+			}
+			d.client(ctx, conn)
+		})
 	}
 	return nil
 }

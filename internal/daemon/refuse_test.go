@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -115,4 +116,26 @@ func TestRootOwner(t *testing.T) {
 			t.Errorf("%v: node %d, %v", addr, n, ok)
 		}
 	}
+}
+
+// Who connects to the sockets at which nodes meet, and says nothing, is not kept.
+func TestRootSilentPeers(t *testing.T) {
+	netnstest.CheckFDs(t)
+	requireTUN(t)
+	d := start(t, filepath.Join(t.TempDir(), "lab"), netnstest.New(t), "10.2.0.1/24")
+	var all sync.WaitGroup
+	for _, suffix := range []string{brokerSuffix, portsSuffix, memorySuffix} {
+		conn := asUser(t, 0, unix.SOCK_SEQPACKET, emp.File(d.cfg.Dir, d.member.ID(), suffix))
+		all.Go(func() {
+			for b := make([]byte, 1000); ; { // the broker says who it is
+				if n, err := conn.Read(b); n == 0 || err != nil {
+					if errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Errorf("%s: the connection is kept", suffix)
+					}
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }

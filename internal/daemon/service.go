@@ -114,19 +114,25 @@ func (s *service) taken(name string) {
 	s.log.Warn(s.what+": the socket's name is taken", "name", name, "reason", err)
 }
 
+// maxPeers is how many connections the nodes of one user may have to one of this node's sockets.
+// Each node makes one.
+const maxPeers = 1024
+
 // run serves processes and peers until ctx ends.
 func (s *service) run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer ctxend.Do(ctx, func() { _ = s.close() })() // they may be closed
-	serve := func(ln *net.UnixListener, check func(*net.UnixConn) error, f func(*net.UnixConn) error) {
+	serve := func(ln *net.UnixListener, enter func(*net.UnixConn) (leave func(), err error), f func(*net.UnixConn) error) {
 		failed := func(err error) { s.log.Warn(s.what+": "+s.without, "reason", err) }
 		for conn := range accept.All(ctx, ln, acceptPause, failed) {
-			if err := check(conn); err != nil {
+			leave, err := enter(conn)
+			if err != nil {
 				s.refused.Add(1)
 				conn.Close()
 				continue
 			}
 			all.Go(func() {
+				defer leave()
 				if err := f(conn); err != nil && ctx.Err() == nil && !errors.Is(err, net.ErrClosed) {
 					s.log.Debug(s.what, "reason", err)
 				}
@@ -136,9 +142,16 @@ func (s *service) run(ctx context.Context) error {
 	if s.far != nil {
 		all.Go(func() { _ = s.far.Run(ctx) }) // it returns nil
 	}
-	all.Go(func() { serve(s.peers, s.member.Check, s.backend.Peer) })
-	for _, ln := range s.processes {
-		all.Go(func() { serve(ln, func(*net.UnixConn) error { return nil }, s.backend.Process) })
+	gate := accept.NewGate(maxPeers)
+	peers := func(conn *net.UnixConn) (leave func(), err error) {
+		if err := s.member.Check(conn); err != nil {
+			return nil, err
+		}
+		return gate.Enter(conn)
+	}
+	all.Go(func() { serve(s.peers, peers, s.backend.Peer) })
+	for _, ln := range s.processes { // whose number the backend bounds
+		all.Go(func() { serve(ln, func(*net.UnixConn) (func(), error) { return func() {}, nil }, s.backend.Process) })
 	}
 	all.Wait()
 	return nil

@@ -125,6 +125,9 @@ func (s *Server) peerOf(n fabric.NodeID) *peer {
 	return &peer{server: s, node: n, asked: make(map[uint32]*question), holders: make(map[uint64]*borrower), zeroing: make(chan struct{}, zerosAtOnce)}
 }
 
+// helloTime is how long another node may take to say which it is.
+const helloTime = 5 * time.Second
+
 // Peer serves a connection that another node has made, until it ends. It takes conn. An error
 // concerns that peer only.
 func (s *Server) Peer(conn *net.UnixConn) error {
@@ -138,13 +141,19 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 		p.out.Abort()
 	}
 	s.mu.Unlock()
-	m, err := s.receive(in, caller.Account(p.uid))
+	var m wire.Message
+	if err = conn.SetReadDeadline(time.Now().Add(helloTime)); err == nil {
+		m, err = s.receive(in, caller.Account(p.uid))
+	}
 	switch {
 	case err != nil:
 	case m.Op != wire.OpHello || s.cfg.CheckPeer == nil:
 		err = fmt.Errorf("%w: operation %d before a hello", wire.ErrMessage, m.Op)
 	default:
 		err = s.cfg.CheckPeer(conn, m.Node)
+	}
+	if err == nil {
+		err = conn.SetReadDeadline(time.Time{})
 	}
 	if err != nil {
 		p.end()
