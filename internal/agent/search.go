@@ -8,9 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"exnet/internal/caller"
 )
@@ -226,8 +225,8 @@ func (s *search) meet(pid int, inode uint64, now time.Time) bool {
 }
 
 // accountOf says whose limits a process has: those of the user in whose session it is, who may make
-// cgroups of any name there, of its container, or else of its user; "": it is root's, in no
-// container, and has none.
+// cgroups of any name there, of its container, of the user who has made its user namespace, or else
+// of its user; "": it is root's, in no container, and has none.
 func accountOf(proc string, pid int) string {
 	home := caller.HomeIn(read(filepath.Join(proc, strconv.Itoa(pid), "cgroup")))
 	if home.User != 0 {
@@ -236,9 +235,31 @@ func accountOf(proc string, pid int) string {
 	if home.Container != "" {
 		return home.Container
 	}
-	var st unix.Stat_t
-	if unix.Stat(filepath.Join(proc, strconv.Itoa(pid)), &st) != nil || st.Uid == 0 {
+	dir := filepath.Join(proc, strconv.Itoa(pid))
+	uid := userOf(read(filepath.Join(dir, "status")))
+	if uid == 0 {
 		return ""
 	}
-	return fmt.Sprint("user ", st.Uid)
+	of, inode := caller.UserIn(dir, uid)
+	if of == caller.Guest { // root has made it, and others that are no more of each other
+		return fmt.Sprint("user namespace ", inode)
+	}
+	return of.String()
+}
+
+// userOf reads the user of a process from its status, which says it of all; its directory in /proc
+// is root's if it may not be dumped. 0: it is root's, or is gone.
+func userOf(status []byte) uint32 {
+	for line := range strings.Lines(string(status)) {
+		ids, ok := strings.CutPrefix(line, "Uid:") // real, effective, saved, of files
+		if !ok {
+			continue
+		}
+		for id := range strings.FieldsSeq(ids) {
+			if uid, err := strconv.ParseUint(id, 10, 32); err == nil && uid != 0 {
+				return uint32(uid)
+			}
+		}
+	}
+	return 0
 }

@@ -4,7 +4,9 @@
 // Most limits are those of a user. Root of the server's own namespaces has none. Root of a
 // container without a user namespace has the same user ID as far as the kernel says, and is
 // known by its mount and PID namespaces; all of it is one account, Guest: who may make
-// namespaces can make many, and a limit for each would be none.
+// namespaces can make many, and a limit for each would be none. Who may make user namespaces may
+// have tens of thousands of users (subuid(5)): what is in one has the limits of the user who made
+// it, and those of Guest if that is root.
 package caller
 
 import (
@@ -19,8 +21,8 @@ import (
 	_ "exnet/internal/linux"
 )
 
-// Account is what a limit applies to: a user, by its ID in the server's user namespace, or
-// Guest.
+// Account is what a limit applies to: a user, by its ID in the server's user namespace, Guest or
+// Gone.
 type Account uint32
 
 const (
@@ -28,14 +30,20 @@ const (
 	Root Account = 0
 	// Guest is root of all others. No user has this ID (setresuid(2)).
 	Guest Account = 1<<32 - 1
+	// Gone is a user's process that has ended before it was looked at: nobody knows in which user
+	// namespace it was.
+	Gone Account = 1<<32 - 2
 )
 
 // Unlimited reports whether the limits of users are not for this one.
 func (a Account) Unlimited() bool { return a == Root }
 
 func (a Account) String() string {
-	if a == Guest {
+	switch a {
+	case Guest:
 		return "root of a container"
+	case Gone:
+		return "processes that have ended"
 	}
 	return fmt.Sprintf("user %d", uint32(a))
 }
@@ -68,14 +76,29 @@ func OfFd(fd int) (Caller, error) {
 		return Caller{}, fmt.Errorf("who has connected: %w", err)
 	}
 	c := Caller{PID: int(cred.Pid), UID: cred.Uid, Account: Account(cred.Uid)}
-	if c.UID == 0 && !isOwn(fd, c.PID) {
+	if c.UID != 0 {
+		c.Account = ofUser(fd, c.PID, c.UID)
+	} else if !isOwn(fd, c.PID) {
 		c.Account = Guest
 	}
 	return c, nil
 }
 
-// isOwn reports whether the process that has connected is in the mount and the PID namespace of
-// this one. Whatever cannot be found out is no. A process that has ended, and may have been
+// ofUser is the account of a user's process.
+func ofUser(fd, pid int, uid uint32) Account {
+	if pid <= 0 || pid == os.Getpid() {
+		return Account(uid)
+	}
+	of := Gone
+	same, err := whileSame(fd, func() { of, _ = UserIn(fmt.Sprintf("/proc/%d", pid), uid) })
+	if err != nil || !same {
+		return Gone
+	}
+	return of
+}
+
+// isOwn reports whether the process that has connected is in the mount, the PID and the user
+// namespace of this one. Whatever cannot be found out is no. A process that has ended, and may have been
 // replaced by another one with its number, is none.
 func isOwn(fd, pid int) bool {
 	if pid <= 0 {
@@ -86,7 +109,7 @@ func isOwn(fd, pid int) bool {
 	}
 	own := true
 	same, err := whileSame(fd, func() {
-		for _, kind := range []string{"mnt", "pid"} {
+		for _, kind := range []string{"mnt", "pid", "user"} {
 			var its, mine unix.Stat_t
 			if unix.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, kind), &its) != nil || unix.Stat("/proc/self/ns/"+kind, &mine) != nil ||
 				its.Dev != mine.Dev || its.Ino != mine.Ino {

@@ -1,6 +1,8 @@
 package caller
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -95,6 +97,10 @@ func TestAccounts(t *testing.T) {
 		{"root with a PID namespace", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}, false, Guest},
 		{"root of a container", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWIPC}, false, Guest},
 		{"root that has ended", syscall.SysProcAttr{}, true, Guest},
+		{"root with a user namespace", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: sysIDs(0, 1), GidMappings: sysIDs(0, 1)}, false, Guest},
+		{"a user that has ended", syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4711, Gid: 4711}}, true, Gone},
+		{"a user of root's user namespace", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, Credential: &syscall.Credential{Uid: 7, Gid: 7},
+			UidMappings: sysIDs(100000, 65536), GidMappings: sysIDs(100000, 65536)}, false, Guest},
 		{"a user in a container", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Credential: &syscall.Credential{Uid: 4711, Gid: 4711}}, false, 4711},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -103,6 +109,56 @@ func TestAccounts(t *testing.T) {
 				t.Errorf("%+v, want account %v of process %d", c, tt.want, pid)
 			}
 		})
+	}
+}
+
+// sysIDs maps IDs from 0 on.
+func sysIDs(host, n int) []syscall.SysProcIDMap {
+	return []syscall.SysProcIDMap{{ContainerID: 0, HostID: host, Size: n}}
+}
+
+// A user namespace that a user has made, within one of its own, has its user's account, whichever
+// of the IDs that it was given (subuid(5)) a process has.
+func TestSubordinateUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to give a user IDs")
+	}
+	cmd := exec.Command("setpriv", "--reuid=4711", "--regid=4711", "--clear-groups", "unshare", "--user",
+		"sh", "-c", "echo ready; read line; exec setpriv --reuid=5 --regid=5 --clear-groups cat")
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+		t.Skip(err)
+	}
+	defer func() {
+		in.Close()
+		_ = cmd.Wait() // it may have failed already
+	}()
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() {
+		t.Skip("users may not make user namespaces here")
+	}
+	dir := fmt.Sprintf("/proc/%d", cmd.Process.Pid)
+	for _, kind := range []string{"uid_map", "gid_map"} { // as newuidmap(1) does
+		if err := os.WriteFile(filepath.Join(dir, kind), []byte("0 4711 1\n1 100000 65535\n"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := fmt.Fprint(in, "go\nanswer\n"); err != nil {
+		t.Fatal(err)
+	}
+	if !lines.Scan() || lines.Text() != "answer" {
+		t.Fatal("it has not become another user")
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(dir+"/task", &st); err != nil || st.Uid != 100004 {
+		t.Fatalf("it is user %d, %v", st.Uid, err)
+	}
+	if got, inode := UserIn(dir, st.Uid); got != 4711 || inode == 0 {
+		t.Errorf("user %d of it has the account %v", st.Uid, got)
+	}
+	if got, inode := UserIn("/proc/self", 4711); got != 4711 || inode != 0 {
+		t.Errorf("beside it, the user has the account %v", got)
 	}
 }
 
