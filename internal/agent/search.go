@@ -8,8 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"exnet/internal/caller"
 )
@@ -236,30 +237,13 @@ func accountOf(proc string, pid int) string {
 		return home.Container
 	}
 	dir := filepath.Join(proc, strconv.Itoa(pid))
-	uid := userOf(read(filepath.Join(dir, "status")))
-	if uid == 0 {
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil || st.Uid == 0 {
 		return ""
 	}
-	of, inode := caller.UserIn(dir, uid)
+	of, inode := caller.UserIn(dir, st.Uid)
 	if of == caller.Guest { // root has made it, and others that are no more of each other
 		return fmt.Sprint("user namespace ", inode)
 	}
 	return of.String()
-}
-
-// userOf reads the user of a process from its status, which says it of all; its directory in /proc
-// is root's if it may not be dumped. 0: it is root's, or is gone.
-func userOf(status []byte) uint32 {
-	for line := range strings.Lines(string(status)) {
-		ids, ok := strings.CutPrefix(line, "Uid:") // real, effective, saved, of files
-		if !ok {
-			continue
-		}
-		for id := range strings.FieldsSeq(ids) {
-			if uid, err := strconv.ParseUint(id, 10, 32); err == nil && uid != 0 {
-				return uint32(uid)
-			}
-		}
-	}
-	return 0
 }
