@@ -98,8 +98,8 @@ func ofUser(fd, pid int, uid uint32) Account {
 }
 
 // isOwn reports whether the process that has connected is in the mount, the PID and the user
-// namespace of this one. Whatever cannot be found out is no. A process that has ended, and may have been
-// replaced by another one with its number, is none.
+// namespace of this one. Whatever cannot be found out is no. A process that has ended, and may have
+// been replaced by another one with its number, is none.
 func isOwn(fd, pid int) bool {
 	if pid <= 0 {
 		return false

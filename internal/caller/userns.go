@@ -1,32 +1,22 @@
 package caller
 
 import (
-	"errors"
-	"path/filepath"
-	"sync"
-
 	"golang.org/x/sys/unix"
 )
 
 // maxNested is how deep user namespaces nest (user_namespaces(7)).
 const maxNested = 32
 
-// ownUserNS is this process's user namespace.
-var ownUserNS = sync.OnceValues(func() (st unix.Stat_t, err error) {
-	err = unix.Stat("/proc/self/ns/user", &st)
-	return st, err
-})
-
 // UserIn is the account of a user's process, whose directory in /proc is given: that of the user
 // who has made the user namespace in which it is, the outermost one below this process's own, which
 // inode is; 0: it is in this process's. Of one that may not be looked at it is the user's.
 func UserIn(dir string, uid uint32) (of Account, inode uint64) {
-	own, err := ownUserNS()
-	if err != nil {
+	var own unix.Stat_t
+	if unix.Stat("/proc/self/ns/user", &own) != nil {
 		return Account(uid), 0
 	}
-	fd, err := unix.Open(filepath.Join(dir, "ns/user"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
+	fd, err := unix.Open(dir+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err == unix.ENOENT || err == unix.ESRCH {
 		return Gone, 0
 	}
 	if err != nil {
