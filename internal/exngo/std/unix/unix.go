@@ -61,6 +61,9 @@ const (
 	NETLINK_SOCK_DIAG   = 4
 	SOCK_DIAG_BY_FAMILY = 20
 
+	NS_GET_PARENT    = 0xb702
+	NS_GET_OWNER_UID = 0xb704
+
 	sysOpenTree = 428
 )
 
@@ -75,6 +78,18 @@ func IoctlGetInt(fd int, req uint) (int, error) {
 	var value int32
 	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), uintptr(req), uintptr(unsafe.Pointer(&value)))
 	return int(value), errOf(errno)
+}
+
+// IoctlGetUint32 is an ioctl that gives a number of 32 bits.
+func IoctlGetUint32(fd int, req uint) (value uint32, err error) {
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), uintptr(req), uintptr(unsafe.Pointer(&value)))
+	return value, errOf(errno)
+}
+
+// IoctlRetInt is an ioctl that returns a number.
+func IoctlRetInt(fd int, req uint) (int, error) {
+	r, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), uintptr(req), 0)
+	return int(r), errOf(errno)
 }
 
 // MemfdCreate makes a file in memory.
