@@ -23,6 +23,8 @@ func TestGate(t *testing.T) {
 			g.leave(user)
 		}
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if len(g.of) > 0 {
 		t.Errorf("%v are left", g.of)
 	}
