@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"exnet/fabric/link/ofi"
+	"exnet/test/testlab"
 )
 
 // cleartextFabric is the name of the fabric: control connections say it in text.
@@ -97,8 +97,8 @@ func (s *site) tapCable() func(least int) []byte {
 // joinMarked starts a node on hosts 1 and 2, builds the server, and waits until they are linked.
 func (s *site) joinMarked(plaintext bool, flags []string) {
 	s.t.Helper()
-	if out, err := exec.Command("go", "build", "-o", s.bin+"/", "./testdata/fabric/echo.go").CombinedOutput(); err != nil {
-		s.t.Fatalf("building the server: %v\n%s", err, out)
+	if err := testlab.Into(s.bin, "./testdata/fabric/echo.go"); err != nil {
+		s.t.Fatal(err)
 	}
 	if !plaintext {
 		s.key("ca", "--fabric", cleartextFabric, "--out", "ca")

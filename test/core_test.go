@@ -3,20 +3,20 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
 )
 
 // A node that crashes leaves no core dump, which would have its key and the frames of others.
 func TestRootNoCore(t *testing.T) {
 	ns, bin := netnstest.New(t), t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", bin+"/", "exnet/cmd/exn-tun").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := testlab.Into(bin, "exnet/cmd/exn-tun"); err != nil {
+		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	// A shell that allows core dumps, and the crash that Go has dump one.

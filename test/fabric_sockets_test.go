@@ -23,6 +23,7 @@ import (
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
 )
 
 // carried are two nodes, with a program in the namespace of each, whose direct sockets go
@@ -52,10 +53,8 @@ func newCarried(t *testing.T, hosts bool, flags ...string) *carried {
 func newCarriedOn(t *testing.T, hosts bool, both []string, flags ...string) *carried {
 	t.Helper()
 	c := &carried{t: t, bin: t.TempDir()}
-	for _, what := range []string{"exnet/cmd/exn-tun", "./testdata/fabric/echo.go"} {
-		if out, err := exec.Command("go", "build", "-o", c.bin+"/", what).CombinedOutput(); err != nil {
-			t.Fatalf("building %s: %v\n%s", what, err, out)
-		}
+	if err := testlab.Into(c.bin, "exnet/cmd/exn-tun", "./testdata/fabric/echo.go"); err != nil {
+		t.Fatal(err)
 	}
 	shared := t.TempDir()
 	for i := range c.dirs {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
 )
 
 // Operations of FUSE (linux/fuse.h).
@@ -160,8 +160,8 @@ func TestRootHeldByFuse(t *testing.T) {
 		kilobytes        = 64 << 10
 	)
 	ns, bin := netnstest.New(t), t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", bin+"/", "exnet/cmd/exn-tun", "./testdata/held").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := testlab.Into(bin, "exnet/cmd/exn-tun", "./testdata/held"); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.Chmod(filepath.Dir(bin), 0o755); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/pager"
+	"exnet/test/testlab"
 )
 
 // fills is a program with 24 MiB, which it fills, and after a word of the test (a file) changes.
@@ -140,8 +141,8 @@ func TestRootHostsMemory(t *testing.T) {
 	needFarMemory(t)
 	checkLeaks(t)
 	m := &farMemory{site: newSite(t)}
-	if out, err := exec.Command("go", "build", "-o", m.bin+"/", "exnet/cmd/exn-mem").CombinedOutput(); err != nil {
-		t.Fatalf("building exn-mem: %v\n%s", err, out)
+	if err := testlab.Into(m.bin, "exnet/cmd/exn-mem"); err != nil {
+		t.Fatal(err)
 	}
 	m.key("ca", "--out", "ca")
 	for i := 1; i <= 2; i++ {

@@ -20,6 +20,7 @@ import (
 	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/test/testlab"
 )
 
 // site is three hosts, which share nothing but what veths lead to, a router:
@@ -40,8 +41,8 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{t: t, bin: t.TempDir(), dir: t.TempDir(), router: netnstest.New(t)}
 	s.exnTun = filepath.Join(s.bin, "exn-tun")
-	if out, err := exec.Command("go", "build", "-o", s.bin+"/", "exnet/cmd/exn-tun", "./testdata/fabric/web").CombinedOutput(); err != nil {
-		t.Fatalf("building exn-tun: %v\n%s", err, out)
+	if err := testlab.Into(s.bin, "exnet/cmd/exn-tun", "./testdata/fabric/web"); err != nil {
+		t.Fatal(err)
 	}
 	for i := range s.hosts {
 		s.hosts[i] = netnstest.New(t)

@@ -19,7 +19,10 @@ import (
 func TestMain(m *testing.M) {
 	refs.SetLeakMode(refs.LeaksPanic)
 	os.Setenv("EXNET_DS_WELCOME", "20000") // programs find a broker that a busy machine runs late
-	code := m.Run()
+	code, err := testlab.Shared(m)
+	if err != nil {
+		panic(err)
+	}
 	removeExnRun()
 	// Tests kill exn-run, too: what that leaves goes with the next of its directories.
 	if dir, err := tempdir.New("exn-run"); err == nil {
