@@ -7,6 +7,7 @@
  *   dgeager.c   the mode for tests of programs
  *   dgout.c     flows from a socket, by destination
  *   dgsend.c    sends
+ *   dgcontrol.c what a send's control messages ask for
  *   dgin.c      flows to a socket: which are awake; readiness
  *   dgrecv.c    receives
  *   dgpeer.c    whether the other end of a flow still has its address
@@ -250,6 +251,8 @@ void ds_dg_settings(void) DS_HIDDEN;
 void ds_dg_eager_tick(struct ds_dgram *d, int fd) DS_HIDDEN;
 /* May the next datagram to a destination go through a flow? Offers one if there is none. */
 bool ds_dg_eager_flow(struct ds_dgram *d, int fd, const uint8_t addr[16], uint16_t port) DS_HIDDEN;
+/* Reads what fd's options say of the datagrams of o. */
+void ds_dg_marks(struct ds_dg_out *o, int fd) DS_HIDDEN;
 /* Offers a flow to a destination. With no lock. */
 void ds_dg_offer(struct ds_dgram *d, int fd, const uint8_t addr[16], uint16_t port) DS_HIDDEN;
 /* What the broker says. With the lock of setup. True: it was about a UDP socket. granted takes both
@@ -281,11 +284,20 @@ void ds_dg_out_put(struct ds_dg_out *o) DS_HIDDEN;
 struct ds_dg_sent {
 	uint8_t addr[16];
 	uint16_t port;
+	uint16_t train; /* UDP_SEGMENT, of the socket or of this send */
 	bool known;
 };
 enum { DS_DG_KERNEL = -2 };
 ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s) DS_HIDDEN;
 void ds_dg_has_sent(struct ds_dgram *d, const struct ds_dg_sent *s, unsigned n, size_t bytes) DS_HIDDEN;
+/* What the control messages of a send to an address ask for. False: the kernel makes it. */
+struct ds_dg_says {
+	int tos, ttl; /* -1: as the socket has it */
+	uint16_t train;
+	bool sourced;
+	uint8_t source[16];
+};
+bool ds_dg_control(const struct ds_dgram *d, const struct msghdr *h, const uint8_t to[16], struct ds_dg_says *s) DS_HIDDEN;
 /* How long the sender may wait for the receiver, in ds_ticks: what it has saved, and its call
  * allows. */
 uint64_t ds_dg_spare(const struct ds_dg_out *o) DS_HIDDEN;

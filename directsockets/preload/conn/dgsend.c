@@ -65,9 +65,10 @@ bool ds_dg_room(struct ds_dg_out *o)
 
 /* Sends one datagram of n bytes at the cursor: as ds_dg_send, but drops it in place of DS_DG_FULL,
  * unless a rule says that the sender waits. */
-static int one(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, size_t n)
+static int one(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, size_t n, const struct ds_dg_says *says)
 {
-	struct ds_dg_meta m = {.len = (uint32_t)n, .tos = o->tos, .ttl = o->ttl, .after = o->lost != DS_DG_UNKNOWN, .kernel = kernel, .lost = o->lost};
+	struct ds_dg_meta m = {.len = (uint32_t)n, .tos = says->tos < 0 ? o->tos : (uint8_t)says->tos,
+			       .ttl = says->ttl < 0 ? o->ttl : (uint8_t)says->ttl, .after = o->lost != DS_DG_UNKNOWN, .kernel = kernel, .lost = o->lost};
 	int rc;
 
 	for (;;) {
@@ -94,15 +95,16 @@ static int one(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, size_t
 	return rc;
 }
 
-/* Sends all at the cursor, in datagrams of train bytes if that is not 0. DS_DG_SENT, also if the
+/* Sends all at the cursor, in datagrams of says->train bytes if that is not 0. DS_DG_SENT, also if the
  * receiver went to sleep in the middle: c->left is what the kernel has to send. kernel: what went
  * by it before. */
-static int all(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, size_t train)
+static int all(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, const struct ds_dg_says *says)
 {
+	size_t train = says->train;
 	int rc;
 
 	do
-		rc = one(o, kernel, c, train && c->left > train ? train : c->left);
+		rc = one(o, kernel, c, train && c->left > train ? train : c->left, says);
 	while (rc == DS_DG_SENT && c->left);
 	return rc;
 }
@@ -125,12 +127,33 @@ static bool worth(struct ds_dg_dest *t)
 	return true;
 }
 
+/* Is one datagram by the kernel enough to wake the receiver for what follows it? */
+static bool wakes(const struct ds_dg_out *o) { return !o->reliable && o->lost != DS_DG_UNKNOWN && ds_dg_unsettled_too(&o->seg); }
+
+/* Sends on, after a datagram by the kernel has woken the receiver. */
+static int go_on(struct ds_dgram *d, const struct ds_dg_sent *s, struct ds_cursor *c, const struct ds_dg_says *says)
+{
+	int rc = DS_DG_ARMED;
+
+	if (ds_own_lock(&d->out) == DS_NESTED)
+		return rc;
+	struct ds_dg_dest *t = ds_dg_dest(d, s->addr, s->port);
+	struct ds_dg_out *o = t ? ds_dg_flow(d, t) : NULL;
+	if (o && wakes(o))
+		rc = all(o, t->by_kernel, c, says);
+	if (rc == DS_DG_OVER)
+		ds_dg_out_end(d, t, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
+	ds_own_unlock(&d->out);
+	return rc;
+}
+
 /* As ds_dg_sendmsg; WAIT: a rule says that it waits for room. */
 static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s)
 {
 	struct ds_cursor c;
-	size_t total, train = DS_GET(d->train);
-	bool offer = false, own;
+	struct ds_dg_says says;
+	size_t total, train = s->train = DS_GET(d->train);
+	bool offer = false, own, woken = false;
 	int rc = DS_DG_ARMED;
 
 	s->known = false;
@@ -140,9 +163,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		return DS_DG_KERNEL;
 	if (h->msg_name ? !ds_dg_address(d, h->msg_name, h->msg_namelen, s->addr, &s->port) : !DS_GET(d->connected))
 		return DS_DG_KERNEL;
-	own = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) || h->msg_controllen || !ds_cursor(&c, h->msg_iov, (int)h->msg_iovlen) || c.left > MOST;
-	if (train && (own || c.left > train * TRAIN_MOST))
-		own = true;
+	own = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) || !ds_cursor(&c, h->msg_iov, (int)h->msg_iovlen) || c.left > MOST;
 	if (ds_own_lock(&d->out) == DS_NESTED)
 		return DS_DG_KERNEL;
 	struct ds_dg_dest *t = h->msg_name ? ds_dg_dest(d, s->addr, s->port) : &d->peer;
@@ -154,9 +175,18 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		ds_own_unlock(&d->out);
 		return DS_DG_KERNEL;
 	}
+	own = !ds_dg_control(d, h, s->addr, &says) || own;
+	if (says.train)
+		s->train = says.train;
+	says.train = s->train;
+	train = s->train;
+	own = own || (train && c.left > train * TRAIN_MOST);
+	/* One that comes from another address is none of the flow's: its receiver does not count it. */
+	bool elsewhere = says.sourced && t->flow && memcmp(says.source, t->flow->seg.info.addr[0], sizeof says.source);
+	own = own || elsewhere;
 	d->run = t == d->to ? d->run + 1 : 0;
 	d->to = t;
-	s->known = t->flow != NULL;
+	s->known = t->flow && !elsewhere;
 	if (!t->flow) {
 		offer = !own && worth(t);
 	} else if (own) {
@@ -169,15 +199,17 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 
 		total = c.left;
 		if (o)
-			rc = all(o, t->by_kernel, &c, train);
+			rc = all(o, t->by_kernel, &c, &says);
+		woken = o && rc == DS_DG_ARMED && c.left > train && train && wakes(o);
 		if (rc == DS_DG_OVER)
 			ds_dg_out_end(d, t, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
 		if (rc == DS_DG_FULL) { /* a rule says that it waits */
 			ds_own_unlock(&d->out);
 			return c.left < total ? (ssize_t)(total - c.left) : WAIT;
 		}
-		if (rc == DS_DG_SENT || (rc == DS_DG_FAULT && c.left == total) || c.left < total) {
-			/* The rest of a train whose receiver sleeps now is the kernel's. */
+		if (rc == DS_DG_SENT || (rc == DS_DG_FAULT && c.left == total) || c.left < total || woken) {
+			/* The rest of a train whose receiver sleeps now is the kernel's, until that
+			 * has woken it. */
 			struct iovec v[DS_VECTORS];
 			ds_own_unlock(&d->out);
 			if (rc == DS_DG_FAULT) {
@@ -185,13 +217,16 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 				return -1;
 			}
 			while (rc != DS_DG_SENT && c.left) {
-				struct msghdr m = {.msg_name = h->msg_name, .msg_namelen = h->msg_namelen, .msg_iov = v};
+				struct msghdr m = {.msg_name = h->msg_name, .msg_namelen = h->msg_namelen, .msg_iov = v,
+						   .msg_control = h->msg_control, .msg_controllen = h->msg_controllen};
 				size_t n = train < c.left ? train : c.left;
 				m.msg_iovlen = (size_t)ds_vectors(&c, n, v);
 				if (ds_syscall(SYS_sendmsg, fd, &m, flags) < 0)
 					break;
 				ds_dg_has_sent(d, s, 1, n);
 				ds_skip(&c, n);
+				if (woken && c.left)
+					rc = go_on(d, s, &c, &says);
 			}
 			return (ssize_t)total;
 		}

@@ -265,17 +265,27 @@ static bool outward(int level, int name)
 	       (level == IPPROTO_IPV6 && (name == IPV6_TCLASS || name == IPV6_UNICAST_HOPS));
 }
 
-/* All flows from and to d begin anew. */
-static void again(struct ds_dgram *d, bool in)
+/* All flows to d begin anew. */
+static void again(struct ds_dgram *d)
 {
-	if (in && ds_own_lock(&d->in) != DS_NESTED) {
-		ds_dg_in_close_all(d, DS_WHY_PROGRAM);
-		ds_own_unlock(&d->in);
+	if (ds_own_lock(&d->in) == DS_NESTED)
+		return;
+	ds_dg_in_close_all(d, DS_WHY_PROGRAM);
+	ds_own_unlock(&d->in);
+}
+
+/* What its flows from it say changes from here on. */
+static void marks(struct ds_dgram *d, int fd)
+{
+	if (ds_own_lock(&d->out) == DS_NESTED)
+		return;
+	for (int i = 0; d->nout && i <= DS_DG_DESTS; i++) {
+		const struct ds_dg_dest *t = i < DS_DG_DESTS ? &d->dests[i] : &d->peer;
+
+		if (t->flow)
+			ds_dg_marks(t->flow, fd);
 	}
-	if (!in && ds_own_lock(&d->out) != DS_NESTED) {
-		ds_dg_leave(d, DS_WHY_PROGRAM);
-		ds_own_unlock(&d->out);
-	}
+	ds_own_unlock(&d->out);
 }
 
 void ds_dg_option(struct ds_dgram *d, int fd, int level, int name, const void *value, socklen_t len)
@@ -295,9 +305,9 @@ void ds_dg_option(struct ds_dgram *d, int fd, int level, int name, const void *v
 		}
 	} else if (constant(level, name)) {
 		DS_SET(d->wants, true); /* it stays so: what is not asked for any more is not in the sample */
-		again(d, true);
+		again(d);
 	} else if (outward(level, name)) {
-		again(d, false);
+		marks(d, fd);
 	} else if (level == IPPROTO_UDP && name == UDP_SEGMENT) {
 		DS_SET(d->train, v > 0 && v <= 65507 ? (uint16_t)v : 0);
 	} else if (level == IPPROTO_UDP && name == UDP_GRO) {

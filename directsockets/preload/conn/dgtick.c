@@ -172,6 +172,15 @@ static uint8_t option(int fd, int level, int name, uint8_t other)
 	return REAL(getsockopt)(fd, level, name, &v, &n) == 0 && v > 0 && v < 256 ? (uint8_t)v : other;
 }
 
+void ds_dg_marks(struct ds_dg_out *o, int fd)
+{
+	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
+	bool ip4 = !memcmp(o->seg.info.addr[1], v4, 12);
+
+	o->tos = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TOS : IPV6_TCLASS, 0);
+	o->ttl = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TTL : IPV6_UNICAST_HOPS, 64);
+}
+
 /* Makes a flow. NULL: there is no memory, or no descriptors. */
 static struct ds_dg_out *make(struct ds_info *i, int *segment)
 {
@@ -228,7 +237,6 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 	int segment, why;
 	uint64_t cookie;
 	bool up = ready(), reliable = false; /* ready reads the rules */
-	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
 
 	if ((why = rules_udp(0, i->addr[1], i->port[1], false, &reliable)))
 		return why;
@@ -249,9 +257,7 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 	if (!(o = make(i, &segment)))
 		return DS_WHY_NO_MEMORY;
 	o->cookie = cookie;
-	bool ip4 = !memcmp(i->addr[1], v4, 12);
-	o->tos = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TOS : IPV6_TCLASS, 0);
-	o->ttl = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TTL : IPV6_UNICAST_HOPS, 64);
+	ds_dg_marks(o, fd);
 	if (d->line && leads_to(d->line, i)) {
 		o->entry = d->line;
 		d->line = NULL;

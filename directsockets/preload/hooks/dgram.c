@@ -85,10 +85,8 @@ static bool eager(const struct ds_dgram *d) { return d && __builtin_expect(__ato
 /* ---- sends -------------------------------------------------------------------------- */
 
 /* How many datagrams n bytes are. */
-static unsigned datagrams(const struct ds_dgram *d, size_t n)
+static unsigned datagrams(size_t train, size_t n)
 {
-	size_t train = __atomic_load_n(&d->train, __ATOMIC_RELAXED);
-
 	return train && n ? (unsigned)((n + train - 1) / train) : 1;
 }
 
@@ -97,7 +95,7 @@ static ssize_t sent(struct ds_dgram *d, const struct ds_dg_sent *s, ssize_t rc)
 {
 	if (rc >= 0 && s->known) {
 		int saved = errno;
-		ds_dg_has_sent(d, s, datagrams(d, (size_t)rc), (size_t)rc);
+		ds_dg_has_sent(d, s, datagrams(s->train, (size_t)rc), (size_t)rc);
 		errno = saved;
 	}
 	return rc;
