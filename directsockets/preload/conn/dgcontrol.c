@@ -20,6 +20,7 @@ static bool number(const struct cmsghdr *c, bool short_too, int low, int *v)
 	return *v >= low && *v <= 255;
 }
 
+/* Reads a source of IPv4. False: it asks for an interface, too. */
 static bool source4(const struct cmsghdr *c, struct ds_dg_says *s)
 {
 	struct in_pktinfo p;
@@ -33,6 +34,7 @@ static bool source4(const struct cmsghdr *c, struct ds_dg_says *s)
 	return p.ipi_ifindex == 0;
 }
 
+/* The same of IPv6. */
 static bool source6(const struct cmsghdr *c, struct ds_dg_says *s)
 {
 	static const uint8_t none[16];
@@ -46,6 +48,7 @@ static bool source6(const struct cmsghdr *c, struct ds_dg_says *s)
 	return p.ipi6_ifindex == 0;
 }
 
+/* Reads the size of a train's datagrams. */
 static bool train(const struct cmsghdr *c, struct ds_dg_says *s)
 {
 	if (c->cmsg_len != CMSG_LEN(sizeof s->train))

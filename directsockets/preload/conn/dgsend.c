@@ -95,9 +95,9 @@ static int one(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, size_t
 	return rc;
 }
 
-/* Sends all at the cursor, in datagrams of says->train bytes if that is not 0. DS_DG_SENT, also if the
- * receiver went to sleep in the middle: c->left is what the kernel has to send. kernel: what went
- * by it before. */
+/* Sends all at the cursor, in datagrams of says->train bytes if that is not 0. DS_DG_SENT, also if
+ * the receiver went to sleep in the middle: c->left is what the kernel has to send. kernel: what
+ * went by it before. */
 static int all(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, const struct ds_dg_says *says)
 {
 	size_t train = says->train;
@@ -147,6 +147,28 @@ static int go_on(struct ds_dgram *d, const struct ds_dg_sent *s, struct ds_curso
 	return rc;
 }
 
+/* The rest of a train whose receiver sleeps now is the kernel's; woken: until that has woken it. */
+static void rest(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, const struct ds_dg_sent *s,
+		 struct ds_cursor *c, const struct ds_dg_says *says, bool woken)
+{
+	struct iovec v[DS_VECTORS];
+	int rc = DS_DG_ARMED;
+
+	while (rc != DS_DG_SENT && c->left) {
+		struct msghdr m = {.msg_name = h->msg_name, .msg_namelen = h->msg_namelen, .msg_iov = v,
+				   .msg_control = h->msg_control, .msg_controllen = h->msg_controllen};
+		size_t n = says->train < c->left ? says->train : c->left;
+
+		m.msg_iovlen = (size_t)ds_vectors(c, n, v);
+		if (ds_syscall(SYS_sendmsg, fd, &m, flags) < 0)
+			break;
+		ds_dg_has_sent(d, s, 1, n);
+		ds_skip(c, n);
+		if (woken && c->left)
+			rc = go_on(d, s, c, says);
+	}
+}
+
 /* As ds_dg_sendmsg; WAIT: a rule says that it waits for room. */
 static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s)
 {
@@ -181,7 +203,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 	says.train = s->train;
 	train = s->train;
 	own = own || (train && c.left > train * TRAIN_MOST);
-	/* One that comes from another address is none of the flow's: its receiver does not count it. */
+	/* One that comes from another address is none of the flow's: D does not count it. */
 	bool elsewhere = says.sourced && t->flow && memcmp(says.source, t->flow->seg.info.addr[0], sizeof says.source);
 	own = own || elsewhere;
 	d->run = t == d->to ? d->run + 1 : 0;
@@ -208,27 +230,14 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 			return c.left < total ? (ssize_t)(total - c.left) : WAIT;
 		}
 		if (rc == DS_DG_SENT || (rc == DS_DG_FAULT && c.left == total) || c.left < total || woken) {
-			/* The rest of a train whose receiver sleeps now is the kernel's, until that
-			 * has woken it. */
-			struct iovec v[DS_VECTORS];
 			ds_own_unlock(&d->out);
 			if (rc == DS_DG_FAULT) {
 				errno = EFAULT;
 				return -1;
 			}
-			while (rc != DS_DG_SENT && c.left) {
-				struct msghdr m = {.msg_name = h->msg_name, .msg_namelen = h->msg_namelen, .msg_iov = v,
-						   .msg_control = h->msg_control, .msg_controllen = h->msg_controllen};
-				size_t n = train < c.left ? train : c.left;
-				m.msg_iovlen = (size_t)ds_vectors(&c, n, v);
-				if (ds_syscall(SYS_sendmsg, fd, &m, flags) < 0)
-					break;
-				ds_dg_has_sent(d, s, 1, n);
-				ds_skip(&c, n);
-				if (woken && c.left)
-					rc = go_on(d, s, &c, &says);
-			}
-			return (ssize_t)total;
+			if (rc != DS_DG_SENT)
+				rest(d, fd, h, flags, s, &c, &says, woken);
+			return rc != DS_DG_SENT && c.left == total ? -1 : (ssize_t)total;
 		}
 	}
 	ds_own_unlock(&d->out);
