@@ -150,7 +150,7 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, 
 				return nil
 			}
 			errs = append(errs, err)
-			if at.tap && errors.Is(err, unix.EAGAIN) { // it is there, and takes nobody at the moment
+			if at.tap && errors.Is(err, unix.EAGAIN) && at.made() { // it is there, and takes nobody at the moment
 				break
 			}
 		}

@@ -124,6 +124,13 @@ func (p place) trusted(conn *net.UnixConn) error {
 	return given(uid)
 }
 
+// made reports whether root or this user has made the socket there. Who listens at one that takes
+// nobody does not say who it is.
+func (p place) made() bool {
+	var st unix.Stat_t
+	return unix.Lstat(p.path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK && (st.Uid == 0 || int(st.Uid) == os.Geteuid())
+}
+
 // check says why there can be none.
 func (p place) check() error {
 	if !p.user {

@@ -162,6 +162,17 @@ static bool is_own(const char *path)
 	       (st.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
+/* Has root or this user made the socket at path, which takes nobody? Whoever listens there does not
+ * say who it is. */
+static bool is_tap(const char *path)
+{
+	struct stat st;
+	bool own = lstat(path, &st) == 0 && S_ISSOCK(st.st_mode) && (st.st_uid == 0 || st.st_uid == geteuid());
+
+	errno = EAGAIN;
+	return own;
+}
+
 int ds_place_roots(void) { return try_in(roots); }
 
 int ds_place_find(bool *users)
@@ -172,7 +183,7 @@ int ds_place_find(bool *users)
 	*users = false;
 	/* A daemon outlives the exn-run that has the tap. While that is there it is the way, also
 	 * if it takes nobody at the moment. */
-	if (*env_tap && ((fd = try(env_tap, false)) >= 0 || errno == EAGAIN))
+	if (*env_tap && ((fd = try(env_tap, false)) >= 0 || (errno == EAGAIN && is_tap(env_tap))))
 		return fd;
 	if (*env_path)
 		return try(env_path, false);

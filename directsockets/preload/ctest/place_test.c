@@ -61,7 +61,9 @@ static void tapped(void)
 {
 	bool own = true;
 	int listener = listening(tap, getuid(), 0), fd = ds_place_find(&own);
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
 
+	strcpy(at.sun_path, tap);
 	CHECK(fd >= 0 && !own, "a tap is not used");
 	errno = 0; // one has its place in the queue
 	CHECK(ds_place_find(&own) < 0 && errno == EAGAIN && !own, "a tap that takes nobody at the moment is passed over");
@@ -73,6 +75,14 @@ static void tapped(void)
 	if (getuid() == 0) {
 		listener = listening(tap, 65534, 1);
 		CHECK(found(), "somebody else's tap is in the way");
+		close(listener);
+		unlink(tap);
+		listener = listening(tap, 65534, 0);
+		CHECK(lchown(tap, 65534, 65534) == 0, "the tap stays root's");
+		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+		CHECK(connect(fd, (struct sockaddr *)&at, sizeof at) == 0, "the tap takes nobody");
+		CHECK(found(), "somebody else's tap that takes nobody is in the way");
+		close(fd);
 		close(listener);
 		unlink(tap);
 	}
