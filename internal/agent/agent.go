@@ -231,6 +231,7 @@ func (p *place) close() error {
 
 // close leaves all namespaces.
 func (a *agent) close() error {
+	a.search.close()
 	var errs []error
 	for _, p := range a.at {
 		errs = append(errs, p.close())

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -27,6 +29,9 @@ const (
 	// readTime is how long a process may take to be read: its memory may lie in a file that never
 	// answers. Until it does, its account is not read.
 	readTime = 100 * time.Millisecond
+	// mostScanned is how many processes one look comes by: who may make processes can make tens of
+	// thousands.
+	mostScanned = 4096
 	// maxStuck is how many readers may wait for such ones in all.
 	maxStuck = 64
 )
@@ -39,6 +44,8 @@ type search struct {
 	// spent is how long it took to read an account's processes lately: it is halved at each look.
 	spent map[string]time.Duration
 	turn  int
+	most  int      // how many processes a look comes by
+	list  *os.File // proc, while a scan is not complete
 }
 
 // process is what is known of one.
@@ -47,11 +54,11 @@ type process struct {
 	account     string // see accountAt; as it was when it was first seen, or last read
 	asks        bool
 	first, read time.Time // when it was first seen, and last read
-	there       bool
+	there       bool      // this scan has come by it
 }
 
 func newSearch(proc string) *search {
-	return &search{proc: proc, known: make(map[int]*process), stuck: make(map[string]chan bool), spent: make(map[string]time.Duration)}
+	return &search{proc: proc, most: mostScanned, known: make(map[int]*process), stuck: make(map[string]chan bool), spent: make(map[string]time.Duration)}
 }
 
 // leastSpent is what spent forgets.
@@ -63,15 +70,10 @@ func (p *process) due(now time.Time) bool {
 }
 
 // find returns a process of each network namespace in which one asks for direct sockets, by the
-// inode of the namespace; but is not of interest. It takes about searchTime.
+// inode of the namespace; but is not of interest. It takes about searchTime, and comes
+// by some of the processes: see scan.
 func (s *search) find(now time.Time, but uint64) (map[uint64]int, error) {
-	f, err := os.Open(s.proc)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	names, err := f.Readdirnames(-1)
-	if err != nil {
+	if err := s.scan(now, but); err != nil {
 		return nil, err
 	}
 	for of, done := range s.stuck {
@@ -86,30 +88,13 @@ func (s *search) find(now time.Time, but uint64) (map[uint64]int, error) {
 			delete(s.spent, of)
 		}
 	}
-	for _, p := range s.known {
-		p.there = false
-	}
 	due := make(map[string]*queue)
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		inode, ok := namespaceOf(filepath.Join(s.proc, name, "ns/net"))
-		if !ok || inode == but {
-			continue // it has ended, or is a kernel thread
-		}
-		p := s.at(pid, inode, now)
-		if p.there = true; p.due(now) {
+	for _, pid := range slices.Sorted(maps.Keys(s.known)) {
+		if p := s.known[pid]; p.due(now) {
 			if due[p.account] == nil {
 				due[p.account] = &queue{waiting: make(map[uint64][]int)}
 			}
-			due[p.account].add(inode, pid)
-		}
-	}
-	for pid, p := range s.known {
-		if !p.there {
-			delete(s.known, pid)
+			due[p.account].add(p.inode, pid)
 		}
 	}
 	s.readDue(now, due)
@@ -122,6 +107,54 @@ func (s *search) find(now time.Time, but uint64) (map[uint64]int, error) {
 	return found, nil
 }
 
+// scan goes through /proc, up to most processes of it, and on from there the next time. Of those
+// that it knows, it forgets at the end the ones that it has not come by.
+func (s *search) scan(now time.Time, but uint64) error {
+	if s.list == nil {
+		list, err := os.Open(s.proc)
+		if err != nil {
+			return err
+		}
+		s.list = list
+		for _, p := range s.known {
+			p.there = false
+		}
+	}
+	names, err := s.list.Readdirnames(s.most)
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		inode, ok := namespaceOf(filepath.Join(s.proc, name, "ns/net"))
+		if !ok || inode == but {
+			continue // it has ended, or is a kernel thread
+		}
+		s.at(pid, inode, now)
+	}
+	if err == nil && len(names) == s.most {
+		return nil
+	}
+	s.close()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	for pid, p := range s.known {
+		if !p.there {
+			delete(s.known, pid)
+		}
+	}
+	return nil
+}
+
+// close ends a scan that is not complete.
+func (s *search) close() {
+	if s.list != nil {
+		_ = s.list.Close() // it is only read
+		s.list = nil
+	}
+}
+
 // at returns what is known of a process, which is in a namespace now.
 func (s *search) at(pid int, inode uint64, now time.Time) *process {
 	p := s.known[pid]
@@ -129,6 +162,7 @@ func (s *search) at(pid int, inode uint64, now time.Time) *process {
 		p = &process{inode: inode, account: s.accountAt(pid, inode), first: now}
 		s.known[pid] = p
 	}
+	p.there = true
 	return p
 }
 

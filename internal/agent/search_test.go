@@ -142,3 +142,44 @@ func TestSearchStuck(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// Of very many processes a look comes by a part, the next one goes on from there, and what has gone
+// is forgotten when all were come by.
+func TestSearchGoesOn(t *testing.T) {
+	proc := t.TempDir()
+	const many = 35
+	for pid := range many {
+		fakeProcess(t, proc, 1000+pid, uint64(100+pid), "EXNET=1\x00", "")
+	}
+	s, now := newSearch(proc), time.Now()
+	defer s.close()
+	s.most = 10
+	for looks := 1; looks <= 4; looks++ {
+		mustFind(t, s, now)
+		if n := len(s.known); n != min(10*looks, many) {
+			t.Errorf("%d processes are known after %d looks", n, looks)
+		}
+	}
+	for len(mustFind(t, s, now)) < many { // they are read in turns
+	}
+	if err := os.RemoveAll(filepath.Join(proc, "1007")); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 { // one whole scan at least
+		mustFind(t, s, now)
+	}
+	if s.known[1007] != nil || len(s.known) != many-1 {
+		t.Errorf("%d processes are known", len(s.known))
+	}
+	// Who is met at the door is known on, wherever the scan is.
+	mustFind(t, s, now)
+	fakeProcess(t, proc, 7, 99, "EXNET=1\x00", "")
+	for !s.meet(7, 99, now) { // a busy machine may take too long
+		mustFind(t, s, now)
+	}
+	for range 8 {
+		if found := mustFind(t, s, now); found[99] != 7 {
+			t.Fatalf("it is forgotten: %v", found)
+		}
+	}
+}
