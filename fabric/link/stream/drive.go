@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"encoding/binary"
 	"errors"
 	"syscall"
 	"time"
@@ -58,6 +59,23 @@ func (l *Link) wake() {
 	}
 }
 
+// heed takes note of wakes, and reads the eventfd until all that they write has come. Who has set
+// woken may not have written yet: what came afterwards and was never read would keep the descriptor
+// readable, and the driver from waiting.
+func (l *Link) heed() {
+	if l.woken.Load() {
+		l.woken.Store(false)
+		l.unheard++
+	}
+	if l.unheard == 0 {
+		return
+	}
+	var count [8]byte
+	if _, err := unix.Read(l.events.event, count[:]); err == nil {
+		l.unheard -= min(l.unheard, binary.NativeEndian.Uint64(count[:]))
+	}
+}
+
 // served is the Link as its driver sees it.
 type served struct{ *Link }
 
@@ -68,11 +86,7 @@ func (s served) Fd() int { return s.events.set }
 func (s served) Serve(rung bool) (moved int, ok bool) {
 	l := s.Link
 	l.awake.Store(true)
-	if l.woken.Load() {
-		l.woken.Store(false)
-		var count [8]byte
-		_, _ = unix.Read(l.events.event, count[:]) // EAGAIN: it comes, and wakes once more
-	}
+	l.heed()
 	if l.down.Load() {
 		return 0, false
 	}

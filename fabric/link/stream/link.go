@@ -51,9 +51,10 @@ type Link struct {
 	started   atomic.Bool
 	awake     atomic.Bool // whoever serves the link looks at it before it waits
 	dirty     atomic.Bool // something is queued that nobody is sending
-	woken     atomic.Bool // the eventfd was written
+	woken     atomic.Bool // the eventfd was written, or is about to be
 	resumeDue atomic.Bool // tell the flows that were refused a slot
 	drained   bool        // the driver's: the last look has taken everything
+	unheard   uint64      // the driver's: wakes that it knows of and that were not read
 	left      chan struct{}
 	eventMu   sync.RWMutex
 	events    events // event: guarded by eventMu

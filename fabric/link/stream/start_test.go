@@ -72,3 +72,50 @@ func TestTriesAgainEachSecond(t *testing.T) {
 	_ = l.Close()
 	<-l.Done()
 }
+
+// Who wakes the driver may be held up between saying so and writing: whenever the writes come, the
+// descriptor for which the driver waits is quiet in the end.
+func TestLateWake(t *testing.T) {
+	l := new(Link)
+	if err := l.events.open(); err != nil {
+		t.Fatal(err)
+	}
+	defer l.events.close()
+	write := func() {
+		if _, err := unix.Write(l.events.event, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		what  string
+		steps string // s: one says that it wakes; w: one writes; h: the driver looks
+	}{
+		{"in time", "swh"},
+		{"late", "shwh"},
+		{"late, and the driver looks between", "shhhwhh"},
+		{"two, the first one late", "shswhwh"},
+		{"two, both late", "shshwhwh"},
+		{"two, both late, at once", "shshwwh"},
+	} {
+		for _, step := range c.steps {
+			switch step {
+			case 's':
+				if l.woken.Swap(true) {
+					t.Fatalf("%s: woken twice", c.what)
+				}
+			case 'w':
+				write()
+			case 'h':
+				l.heed()
+			}
+		}
+		fds := []unix.PollFd{{Fd: int32(l.events.set), Events: unix.POLLIN}}
+		if n, err := unix.Poll(fds, 0); n != 0 || err != nil {
+			t.Errorf("%s: the descriptor stays readable: %d, %v", c.what, n, err)
+		}
+		if l.unheard != 0 {
+			t.Errorf("%s: %d wakes are not heard", c.what, l.unheard)
+			l.unheard = 0
+		}
+	}
+}
