@@ -91,8 +91,11 @@ func ofUser(fd, pid int, uid uint32) Account {
 	}
 	of := Gone
 	same, err := whileSame(fd, func() { of, _ = UserIn(fmt.Sprintf("/proc/%d", pid), uid) })
-	if err != nil || !same {
+	switch {
+	case err != nil || !same:
 		return Gone
+	case of == Gone: // it is there, and /proc does not show it to this user (hidepid, proc(5))
+		return Account(uid)
 	}
 	return of
 }
