@@ -115,7 +115,10 @@ type Announcement struct {
 	c       *Client
 	s       Socket
 	refused func(wire.Reason)
-	id      uint32 // belongs to the Client's lock
+
+	// These belong to the Client's lock.
+	id    uint32
+	again time.Duration // how long it waited last, when it was one too many
 }
 
 // Dial makes a Client, which connects in the background: Wait waits for that. The

@@ -144,7 +144,7 @@ func (c *Client) handle(m wire.Message, fds packet.Descriptors) error {
 			done(Granted{}, ErrNone)
 		}
 	case wire.Refused:
-		if refused := c.refusal(m.ID); refused != nil {
+		if refused := c.refusal(m.ID, m.Reason); refused != nil {
 			refused(m.Reason)
 		}
 	default:
@@ -161,7 +161,7 @@ func (c *Client) claimed(id uint32) func(Granted, error) {
 	return done
 }
 
-func (c *Client) refusal(id uint32) func(wire.Reason) {
+func (c *Client) refusal(id uint32, why wire.Reason) func(wire.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if o := c.offers[id]; o != nil {
@@ -170,8 +170,32 @@ func (c *Client) refusal(id uint32) func(wire.Reason) {
 	}
 	for a := range c.listens {
 		if a.id == id {
+			if why == wire.TooMany {
+				c.repeatLocked(a)
+			}
 			return a.refused
 		}
 	}
 	return nil
+}
+
+// Times until a listener is announced again of which there was one too many: others may have gone.
+const (
+	firstAgain = time.Second
+	lastAgain  = time.Minute
+)
+
+// repeatLocked has a listener be announced again after a time.
+//
+// +checklocks:c.mu
+func (c *Client) repeatLocked(a *Announcement) {
+	a.again = min(max(2*a.again, firstAgain), lastAgain)
+	id := a.id
+	time.AfterFunc(a.again, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if _, there := c.listens[a]; there && a.id == id && !c.closed {
+			c.announceLocked(a)
+		}
+	})
 }
