@@ -25,8 +25,8 @@ import (
 // roleEnv makes this binary a program in a container: "server ADDRESS", or "client ADDRESS".
 const roleEnv = "EXNET_AGENT_TEST"
 
-// patience is how long a program waits to be direct.
-const patience = 3 * time.Minute
+// timeLimit is how long a program waits to be direct.
+const timeLimit = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	if role, addr, ok := strings.Cut(os.Getenv(roleEnv), " "); ok {
@@ -69,7 +69,7 @@ func echo(ln net.Listener) {
 // askEcho makes connections until one is direct both ways, and checks each echo.
 func askEcho(addr string) error {
 	message := bytes.Repeat([]byte("0123456789abcdef"), 1<<10)
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(timeLimit); time.Now().Before(end); {
 		c, err := directsockets.Dial("tcp", addr)
 		if err != nil {
 			return err

@@ -222,7 +222,7 @@ func TestRootDoorLate(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	l.within(patience, "the connection is direct", func() bool {
+	l.within(timeLimit, "the connection is direct", func() bool {
 		if got := c.do("ask 20 60"); got != "ok" {
 			t.Fatal("ask: ", got)
 		}

@@ -11,7 +11,7 @@ import (
 
 // cutTime is how long after the network is cut a connection of few is direct at the most: four
 // looks, and what a busy machine takes. The test logs what it was.
-const cutTime = patience
+const cutTime = timeLimit
 
 // languages are those of a client and a server.
 var languages = []struct{ client, server language }{{inGo, inGo}, {inC, inC}, {inGo, inC}, {inC, inGo}}
@@ -59,7 +59,7 @@ func TestRootNetworkCut(t *testing.T) {
 					t.Error("through a network that is cut: ", got)
 				}
 				tt.restore(l)
-				l.within(patience, "the connection goes on", func() bool { return c.do("ask 1 1") == "ok" })
+				l.within(timeLimit, "the connection goes on", func() bool { return c.do("ask 1 1") == "ok" })
 				if got := c.do("ask 100 60"); got != "ok" {
 					t.Error("afterwards: ", got)
 				}
@@ -136,7 +136,7 @@ func TestRootResetWakes(t *testing.T) {
 			c := l.chat(l.a, in.client, "client", "172.30.0.3", 8080)
 			l.becomesDirect(l.a, c)
 			said := make(chan string, 1)
-			go func() { said <- c.do("wait %d", int(patience.Seconds())) }()
+			go func() { said <- c.do("wait %d", int(timeLimit.Seconds())) }()
 			time.Sleep(300 * time.Millisecond) // it may not read yet: then it hears when it does
 			command(t, l.a, "ss -K dst 172.30.0.3")
 			if got := <-said; !strings.HasPrefix(got, "end") {

@@ -37,7 +37,7 @@ func TestRootGroupFlood(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.within(patience, "there is a broker", cl.Connected)
+		l.within(timeLimit, "there is a broker", cl.Connected)
 		var conns []net.Conn
 		if err := c.Do(func() error {
 			for range connections / clients {
@@ -83,7 +83,7 @@ func TestRootGroupFlood(t *testing.T) {
 	mu.Lock()
 	t.Log("refused: ", refused)
 	mu.Unlock()
-	l.within(patience, "the agent has closed what it held", func() bool { return descriptors(t, os.Getpid()) <= before+64 })
+	l.within(timeLimit, "the agent has closed what it held", func() bool { return descriptors(t, os.Getpid()) <= before+64 })
 }
 
 // offerOnce offers a segment for a connection, and keeps nothing of it. The broker may have too

@@ -34,7 +34,7 @@ func (l *lab) offer(n *netns.NS, proof syscall.RawConn, info segment.Info) offer
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	l.within(patience, "there is a broker", c.Connected)
+	l.within(timeLimit, "there is a broker", c.Connected)
 	seg, err := segment.Create(info, segment.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestRootForgedOffer(t *testing.T) {
 		}
 	}
 	o, b := l.offer(l.a, raw(t, victim), info()), make([]byte, 1)
-	l.within(patience, "the server takes the client's own", func() bool {
+	l.within(timeLimit, "the server takes the client's own", func() bool {
 		select {
 		case why := <-o.refused:
 			t.Fatal("the client's own: ", why)

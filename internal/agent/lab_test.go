@@ -293,7 +293,7 @@ func (l *lab) last(n *netns.NS) *connstats.Connection {
 // becomesDirect has a client open connections until one is direct both ways.
 func (l *lab) becomesDirect(n *netns.NS, c *chat) {
 	l.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(timeLimit); time.Now().Before(end); {
 		if got := c.do("open"); got != "ok" {
 			l.t.Fatal("open: ", got)
 		}

@@ -57,7 +57,7 @@ func TestRootListenerFlood(t *testing.T) {
 		})
 		idle = append(idle, i)
 	}
-	l.within(patience, "each namespace has a broker", func() bool { return brokers(t, idle) == namespaces })
+	l.within(timeLimit, "each namespace has a broker", func() bool { return brokers(t, idle) == namespaces })
 	chat := l.chat(l.a, inC, "client", "172.30.0.3", 8080)
 	l.becomesDirect(l.a, chat)
 
@@ -131,7 +131,7 @@ func TestRootListenerFlood(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	l.within(patience, "the agent is idle again", func() bool {
+	l.within(timeLimit, "the agent is idle again", func() bool {
 		time.Sleep(time.Second)
 		now := say("after it")
 		most = max(most, now)

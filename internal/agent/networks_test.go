@@ -31,7 +31,7 @@ func (l *lab) service() {
 // moves compares what two ends have counted.
 func (l *lab) moves(client, server *netns.NS) {
 	l.t.Helper()
-	l.within(patience, "both ends count the same", func() bool {
+	l.within(timeLimit, "both ends count the same", func() bool {
 		c, s := l.last(client), l.last(server)
 		return c != nil && s != nil && c.Sent.DirectBytes > 0 && c.Sent.DirectBytes == s.Received.DirectBytes && s.Sent.DirectBytes == c.Received.DirectBytes
 	})
@@ -139,7 +139,7 @@ func TestRootProxy(t *testing.T) {
 	l.chat(l.router, inGo, "proxy", "172.30.0.3", 8080)
 	c := l.chat(l.a, inC, "client", "172.30.0.1", proxyPort)
 	l.becomesDirect(l.a, c)
-	l.within(patience, "both of the proxy's connections are direct", func() bool {
+	l.within(timeLimit, "both of the proxy's connections are direct", func() bool {
 		if got := c.do("open"); got != "ok" { // one of before the namespaces were found may stay on TCP
 			t.Fatal(got)
 		}
@@ -175,7 +175,7 @@ func TestRootNoPair(t *testing.T) {
 			}
 			l.halt()
 			l.start()
-			l.within(patience, "the reason", func() bool {
+			l.within(timeLimit, "the reason", func() bool {
 				if got := c.do("ask 20 60"); got != "ok" {
 					t.Fatal("ask: ", got)
 				}

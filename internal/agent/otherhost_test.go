@@ -108,7 +108,7 @@ func TestRootOtherHost(t *testing.T) {
 			if got := far.do("open"); got != "ok" {
 				t.Fatal("open: ", got)
 			}
-			l.within(patience, "the reason", func() bool {
+			l.within(timeLimit, "the reason", func() bool {
 				if got := far.do("ask 20 60"); got != "ok" {
 					t.Fatal("ask: ", got)
 				}

@@ -32,7 +32,7 @@ func fillRole(string) error {
 		}
 		all = append(all, c)
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(timeLimit); ; time.Sleep(50 * time.Millisecond) {
 		n := 0
 		for _, c := range all {
 			if c.Connected() {
@@ -90,15 +90,15 @@ func TestRootContainerQuota(t *testing.T) {
 		return false
 	}
 	l.chat(l.b, inGo, "server", "172.30.0.3", 8080)
-	l.within(patience, "one is direct, so that there is a broker", func() bool { return direct(in(other, inC, "client"), 1) })
+	l.within(timeLimit, "one is direct, so that there is a broker", func() bool { return direct(in(other, inC, "client"), 1) })
 	flood := in(full, inGo, "fill")
 	flood.expect("ready")
 	second := in(other, inC, "client")
-	l.within(patience, "one of another container is direct", func() bool { return direct(second, 1) })
+	l.within(timeLimit, "one of another container is direct", func() bool { return direct(second, 1) })
 	kept := in(full, inC, "client")
 	if direct(kept, 3) {
 		t.Error("one of the container that has all it may have is direct")
 	}
 	flood.in.Close()
-	l.within(patience, "one is, when the others have gone", func() bool { return direct(kept, 1) })
+	l.within(timeLimit, "one is, when the others have gone", func() bool { return direct(kept, 1) })
 }

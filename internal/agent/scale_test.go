@@ -152,7 +152,7 @@ func TestRootScale(t *testing.T) {
 	if got := many.do("open %d", *scaleConnections); got != "ok" {
 		t.Fatal(got)
 	}
-	l.within(patience, "all connections are direct", func() bool {
+	l.within(timeLimit, "all connections are direct", func() bool {
 		if got := many.do("ask"); got != "ok" {
 			t.Fatal(got)
 		}
@@ -169,7 +169,7 @@ func TestRootScale(t *testing.T) {
 	for i := range idlers {
 		idlers[i] = l.idle()
 	}
-	l.within(patience, "all have a broker", func() bool { return brokers(t, idlers) == len(idlers) })
+	l.within(timeLimit, "all have a broker", func() bool { return brokers(t, idlers) == len(idlers) })
 	after, n := holds(t), len(idlers)
 	t.Logf("for each of %d namespaces: %d KiB, %.1f descriptors, %.1f goroutines (the test's own among them)", n, (after.bytes-before.bytes)/n>>10,
 		float64(after.descriptors-before.descriptors)/float64(n), float64(after.goroutines-before.goroutines)/float64(n))
@@ -189,7 +189,7 @@ func TestRootScale(t *testing.T) {
 			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 		}
 	})
-	l.within(patience, "what was held for them is gone", gone)
+	l.within(timeLimit, "what was held for them is gone", gone)
 	churned := 0
 	for end := time.Now().Add(*scaleChurn); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		i := l.idle()
@@ -203,7 +203,7 @@ func TestRootScale(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	l.within(patience, "what was held for those that came and went is gone", gone)
+	l.within(timeLimit, "what was held for those that came and went is gone", gone)
 	if got := many.do("ask"); got != "ok" {
 		t.Fatal(got)
 	}

@@ -51,12 +51,12 @@ func TestRootScaleKilled(t *testing.T) {
 		}
 		return n
 	}
-	l.within(patience, "all connections are direct", func() bool { return direct() == *scaleConnections })
+	l.within(timeLimit, "all connections are direct", func() bool { return direct() == *scaleConnections })
 	idlers := make([]*idler, *scaleNamespaces)
 	for i := range idlers {
 		idlers[i] = l.idle()
 	}
-	l.within(patience, "all have a broker", func() bool { return brokers(t, idlers) == len(idlers) })
+	l.within(timeLimit, "all have a broker", func() bool { return brokers(t, idlers) == len(idlers) })
 	churned := 0
 	say := func(what string, of *chat, began time.Time, before time.Duration) {
 		t.Helper()
@@ -131,8 +131,8 @@ func TestRootScaleKilled(t *testing.T) {
 	churn("without an agent", nil)
 	two := agentProcess(t, l)
 	churn("in the churn, the next agent", two)
-	l.within(patience, "the next agent serves all", func() bool { return brokers(t, idlers) == len(idlers) })
-	l.within(patience, "and shows that all are direct still", func() bool { return direct() == *scaleConnections })
+	l.within(timeLimit, "the next agent serves all", func() bool { return brokers(t, idlers) == len(idlers) })
+	l.within(timeLimit, "and shows that all are direct still", func() bool { return direct() == *scaleConnections })
 	before := descriptors(t, two.cmd.Process.Pid)
 	for _, i := range idlers {
 		if err := i.end(); err != nil {
@@ -141,7 +141,7 @@ func TestRootScaleKilled(t *testing.T) {
 	}
 	churn("as those of before leave", two)
 	// Each of them had several.
-	l.within(patience, "what was held for them is gone", func() bool {
+	l.within(timeLimit, "what was held for them is gone", func() bool {
 		return descriptors(t, two.cmd.Process.Pid) <= before-2*len(idlers)
 	})
 	rest("at the end", two)
