@@ -314,7 +314,7 @@ func (c *UDPConn) WriteMsgUDPAddrPort(b, oob []byte, addr netip.AddrPort) (n, oo
 	}
 	n, oobn, err = c.UDPConn.WriteMsgUDPAddrPort(b, oob, addr)
 	if err == nil && !plain {
-		u.Sent(to, control.Datagrams(len(b)), n)
+		u.SentControl(to, control, n)
 	}
 	return n, oobn, err
 }

@@ -36,6 +36,31 @@ func setControls(t *testing.T, c *directsockets.UDPConn, six bool) {
 	}
 }
 
+// TestUDPOtherSource sends from another address than a flow's: the kernel carries that, and it does
+// not count as the flow's, whose receiver would wait for it.
+func TestUDPOtherSource(t *testing.T) {
+	cfg := directsockets.Config{Broker: startBroker(t)}
+	a, b := listenUDP(t, cfg, "udp4", "127.0.0.1:0"), listenUDP(t, cfg, "udp4", "127.0.0.1:0")
+	flowBetween(t, a, b)
+	before := a.Stats()
+	var oob []byte
+	oob = binary.NativeEndian.AppendUint64(oob, 16+12)
+	oob = binary.NativeEndian.AppendUint32(oob, unix.IPPROTO_IP)
+	oob = binary.NativeEndian.AppendUint32(oob, unix.IP_PKTINFO)
+	oob = append(oob, 0, 0, 0, 0, 127, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0)
+	if _, _, err := a.WriteMsgUDP([]byte("elsewhere"), oob, b.LocalAddr().(*net.UDPAddr)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 100)
+	n, from, err := b.ReadFrom(buf)
+	if err != nil || string(buf[:n]) != "elsewhere" || !from.(*net.UDPAddr).IP.Equal(net.IPv4(127, 0, 0, 2)) {
+		t.Fatalf("%q from %v, %v", buf[:n], from, err)
+	}
+	if after := a.Stats(); after != before {
+		t.Errorf("%+v, and then %+v", before, after)
+	}
+}
+
 // replace closes a socket behind its owner's back, as a hostile program would, whose number another
 // one has from then on, and returns a third one at its address.
 func replace(t *testing.T, c *directsockets.UDPConn) net.PacketConn {

@@ -149,7 +149,7 @@ func TestControlAllocates(t *testing.T) {
 		if s.Send(b, to, control) {
 			t.Fatal("it is sent")
 		}
-		s.Sent(to, control.Datagrams(len(b)), len(b))
+		s.SentControl(to, control, len(b))
 	})
 	if n != 0 {
 		t.Errorf("%v allocations", n)

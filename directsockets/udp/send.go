@@ -140,6 +140,25 @@ func (s *Socket) Sent(to netip.AddrPort, n, bytes int) {
 	}
 }
 
+// SentControl is Sent for n bytes that were sent with control messages. What comes from another
+// address is none of a flow's: its receiver does not count it.
+func (s *Socket) SentControl(to netip.AddrPort, c *Control, n int) {
+	if c == nil || !c.sourced || !s.elsewhere(plainAddr(to), c.source) {
+		s.Sent(to, c.Datagrams(n), n)
+	}
+}
+
+// elsewhere reports whether the flow to an address has another source.
+func (s *Socket) elsewhere(to netip.AddrPort, source [16]byte) bool {
+	f := s.out.find(to)
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tx != nil && source != f.tx.Info().From.Addr().As16()
+}
+
 // count begins to count datagrams to a receiver.
 func (o *outbound) count(to netip.AddrPort, n int) {
 	o.mu.Lock()
