@@ -78,9 +78,6 @@ bool ds_dg_control(const struct ds_dgram *d, const struct msghdr *h, const uint8
 	uint8_t mine[DS_DG_CONTROL] __attribute__((aligned(8)));
 	bool four = d->family == AF_INET;
 
-	*s = (struct ds_dg_says){.tos = -1, .ttl = -1};
-	if (h->msg_controllen == 0)
-		return true;
 	if (h->msg_controllen > sizeof mine || !ds_readable(h->msg_control, h->msg_controllen) || (!four && !memcmp(to, v4, sizeof v4)))
 		return false;
 	memcpy(mine, h->msg_control, h->msg_controllen); /* another thread may write there */

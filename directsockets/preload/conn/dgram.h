@@ -290,7 +290,8 @@ struct ds_dg_sent {
 enum { DS_DG_KERNEL = -2 };
 ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s) DS_HIDDEN;
 void ds_dg_has_sent(struct ds_dgram *d, const struct ds_dg_sent *s, unsigned n, size_t bytes) DS_HIDDEN;
-/* What the control messages of a send to an address ask for. False: the kernel makes it. */
+/* What the control messages of a send to an address ask for; *s has what the socket says. False:
+ * the kernel makes it. */
 struct ds_dg_says {
 	int tos, ttl; /* -1: as the socket has it */
 	uint16_t train;

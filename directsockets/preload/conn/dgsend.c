@@ -197,11 +197,14 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		ds_own_unlock(&d->out);
 		return DS_DG_KERNEL;
 	}
-	own = !ds_dg_control(d, h, s->addr, &says) || own;
-	if (says.train)
-		s->train = says.train;
+	says.tos = says.ttl = -1;
 	says.train = s->train;
-	train = s->train;
+	says.sourced = false;
+	if (h->msg_controllen) {
+		own = !ds_dg_control(d, h, s->addr, &says) || own;
+		s->train = says.train;
+		train = says.train;
+	}
 	own = own || (train && c.left > train * TRAIN_MOST);
 	/* One that comes from another address is none of the flow's: D does not count it. */
 	bool elsewhere = says.sourced && t->flow && memcmp(says.source, t->flow->seg.info.addr[0], sizeof says.source);
