@@ -106,7 +106,7 @@ bool ds_dg_refused(uint32_t id, int reason)
 	struct ds_dg_out *o = is_flow(id) ? ds_dg_out_by_id(id) : NULL;
 
 	if (d)
-		d->deaf = true; /* its announcement */
+		d->unannounced = true; /* its announcement */
 	if (o && !o->up) {
 		o->why = (uint8_t)ds_broker_why(reason);
 		ds_stats_say(o->entry, DS_MODE_TCP, o->why);
@@ -121,6 +121,6 @@ void ds_dg_unlisten(struct ds_dgram *d)
 
 	if (d->told == ds_broker_connection())
 		ds_broker_send(&m);
-	d->announced = d->claiming = d->deaf = false;
+	d->announced = d->claiming = d->unannounced = false;
 	d->received = 0;
 }

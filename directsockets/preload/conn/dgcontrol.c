@@ -1,4 +1,4 @@
-/* What the control messages of a send ask for (SPEC 10.3). */
+/* What the control messages of a send ask for, and the options of its socket (SPEC 10.3). */
 #include "conn/dgram.h"
 #include "conn/inner.h"
 
@@ -89,4 +89,21 @@ bool ds_dg_control(const struct ds_dgram *d, const struct msghdr *h, const uint8
 		all = says(c, four, s) && all;
 	}
 	return all;
+}
+
+/* What an option of fd says; other: it does not. */
+static uint8_t option(int fd, int level, int name, uint8_t other)
+{
+	int v = other;
+	socklen_t n = sizeof v;
+
+	return REAL(getsockopt)(fd, level, name, &v, &n) == 0 && v > 0 && v < 256 ? (uint8_t)v : other;
+}
+
+void ds_dg_marks(struct ds_dg_out *o, int fd)
+{
+	bool ip4 = !memcmp(o->seg.info.addr[1], v4, 12);
+
+	o->tos = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TOS : IPV6_TCLASS, 0);
+	o->ttl = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TTL : IPV6_UNICAST_HOPS, 64);
 }

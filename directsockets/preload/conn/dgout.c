@@ -21,7 +21,7 @@ enum {
 	PATIENT = 16,	    /* datagrams by the kernel after which it waits for that */
 	AHEAD = 64,	    /* that the receiver has not taken, after which it waits, too; */
 	SHARE = 8,	    /* it waits for an eighth of its time, if it sends to others, too, */
-	PATIENCE_US = 8000, /* and so long at once */
+	WAIT_LEFT_US = 8000, /* and so long at once */
 	AGAIN_US = 1000000, /* until it is offered again, doubled each time */
 	TRIES = 5,
 };
@@ -197,15 +197,15 @@ static bool settled(struct ds_dg_out *o, const struct ds_dg_dest *dest, uint64_t
 
 /* How long d may wait for a receiver, which may not mean to catch up: of a socket that sends to
  * others, too, a share of its time. */
-static uint64_t patience(struct ds_dgram *d, uint64_t now)
+static uint64_t allowed(struct ds_dgram *d, uint64_t now)
 {
-	uint64_t more = (now - d->earned) / SHARE, most = PATIENCE_US * ds_ticks_us();
+	uint64_t more = (now - d->earned) / SHARE, most = WAIT_LEFT_US * ds_ticks_us();
 
 	if (d->run >= DS_DG_ALONE)
 		return UINT64_MAX;
-	d->patience = more < most && d->patience + more < most ? d->patience + more : most;
+	d->wait_left = more < most && d->wait_left + more < most ? d->wait_left + more : most;
 	d->earned = now;
-	return d->patience;
+	return d->wait_left;
 }
 
 uint64_t ds_dg_spare(const struct ds_dg_out *o)
@@ -218,7 +218,7 @@ uint64_t ds_dg_spare(const struct ds_dg_out *o)
 /* Waits a moment for a receiver that is behind. */
 static bool catch_up(struct ds_dgram *d, struct ds_dg_out *o, const struct ds_dg_dest *dest)
 {
-	uint64_t begin = ds_ticks(), now, most = WAIT_US * ds_ticks_us(), may = patience(d, begin);
+	uint64_t begin = ds_ticks(), now, most = WAIT_US * ds_ticks_us(), may = allowed(d, begin);
 
 	most = most < may ? most : may;
 
@@ -234,7 +234,7 @@ static bool catch_up(struct ds_dgram *d, struct ds_dg_out *o, const struct ds_dg
 		now = ds_ticks();
 		done = settled(o, dest, now);
 	} while (!done && now - begin < most && !ds_dg_closed(&o->seg));
-	d->patience -= now - begin < d->patience ? now - begin : d->patience;
+	d->wait_left -= now - begin < d->wait_left ? now - begin : d->wait_left;
 	if (done) {
 		o->rest = 0;
 		return true;
@@ -248,7 +248,7 @@ static bool catch_up(struct ds_dgram *d, struct ds_dg_out *o, const struct ds_dg
 /* Is it time to wait for the receiver? For one that is far behind, and goes on taking, so that its
  * socket does not drop what the kernel carries; and now and then for one that has never been known
  * to have all. */
-static bool impatient(struct ds_dg_out *o, const struct ds_dg_dest *dest)
+static bool wait_is_due(struct ds_dg_out *o, const struct ds_dg_dest *dest)
 {
 	uint64_t taken;
 
@@ -297,7 +297,7 @@ struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 		o->unsettled = 0;
 		return o;
 	}
-	if (!all && !(impatient(o, dest) && catch_up(d, o, dest)))
+	if (!all && !(wait_is_due(o, dest) && catch_up(d, o, dest)))
 		return NULL;
 	o->unsettled = 0;
 	return ds_dg_armed(&o->seg) ? NULL : o;

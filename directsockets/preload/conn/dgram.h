@@ -7,7 +7,7 @@
  *   dgeager.c   the mode for tests of programs
  *   dgout.c     flows from a socket, by destination
  *   dgsend.c    sends
- *   dgcontrol.c what a send's control messages ask for
+ *   dgcontrol.c what a send's control messages and its socket's options ask for
  *   dgin.c      flows to a socket: which are awake; readiness
  *   dgrecv.c    receives
  *   dgpeer.c    whether the other end of a flow still has its address
@@ -117,7 +117,7 @@ struct ds_dgram {
 	uint32_t next;
 
 	/* announcing and claiming, with the lock of setup */
-	bool announced, claiming, deaf;
+	bool announced, claiming, unannounced; /* unannounced: it cannot be */
 	uint16_t port;
 	uint32_t bucket, refused, told, received, last; /* last: a descriptor of it */
 	uint64_t retry;
@@ -156,7 +156,7 @@ struct ds_dgram {
 	uint64_t tidied; /* when flows that are over were last looked for */
 	unsigned nout, run; /* run: datagrams in a row to the same destination, */
 	const struct ds_dg_dest *to; /* this one */
-	uint64_t patience, earned; /* how long it may still wait for receivers, in ds_ticks, as of then */
+	uint64_t wait_left, earned; /* how long it may still wait for receivers, in ds_ticks, as of then */
 	struct ds_dg_dest peer; /* of a connected socket */
 	struct ds_dg_dest dests[DS_DG_DESTS];
 };
@@ -218,7 +218,7 @@ static inline void ds_dg_tick(struct ds_dgram *d, int fd)
 {
 	bool told = __atomic_load_n(&d->announced, __ATOMIC_RELAXED) && __atomic_load_n(&d->told, __ATOMIC_RELAXED) == ds_broker_connection();
 
-	if (__atomic_load_n(&d->hard, __ATOMIC_RELAXED) || __atomic_load_n(&d->deaf, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&d->hard, __ATOMIC_RELAXED) || __atomic_load_n(&d->unannounced, __ATOMIC_RELAXED))
 		return;
 	if (!told || __atomic_load_n(&d->claiming, __ATOMIC_RELAXED) || ds_udp_offered())
 		ds_dg_tick_slow(d, fd);

@@ -58,7 +58,7 @@ static bool announce(struct ds_dgram *d, int fd)
 	if (may_pass(mute))
 		return false;
 	if (mute || !ends(d, fd, &d->ends) || rules_udp(1, d->ends.addr[1], d->ends.port[1], true, &reliable) != RULES_DIRECT) {
-		d->deaf = true;
+		d->unannounced = true;
 		return false;
 	}
 	struct ds_info key = {.addr = {{0}}, .port = {0, d->ends.port[1]}};
@@ -161,24 +161,6 @@ static bool source(const struct ds_dgram *d, int fd, struct ds_info *i)
 		  getsockname(s, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, i->addr[0], &port);
 	ds_syscall(SYS_close, s);
 	return ok;
-}
-
-/* What an option of fd says; other: it does not. */
-static uint8_t option(int fd, int level, int name, uint8_t other)
-{
-	int v = other;
-	socklen_t n = sizeof v;
-
-	return REAL(getsockopt)(fd, level, name, &v, &n) == 0 && v > 0 && v < 256 ? (uint8_t)v : other;
-}
-
-void ds_dg_marks(struct ds_dg_out *o, int fd)
-{
-	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
-	bool ip4 = !memcmp(o->seg.info.addr[1], v4, 12);
-
-	o->tos = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TOS : IPV6_TCLASS, 0);
-	o->ttl = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TTL : IPV6_UNICAST_HOPS, 64);
 }
 
 /* Makes a flow. NULL: there is no memory, or no descriptors. */

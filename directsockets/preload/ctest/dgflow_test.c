@@ -97,7 +97,7 @@ static void catches_up(void)
 
 // A receiver that never has quite all, and always something more, does not have a sender wait that
 // sends to others, too.
-static void impatient(void)
+static void always_behind(void)
 {
 	enum { SENDS = 2000, WAIT_MS = 2 };
 	static struct ds_dgram d;
@@ -421,7 +421,7 @@ int main(void)
 	spares();
 	may_spare();
 	catches_up();
-	impatient();
+	always_behind();
 	old();
 	pauses();
 	busy();

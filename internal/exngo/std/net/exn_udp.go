@@ -211,7 +211,7 @@ func (c *UDPConn) exnWriteMsg(b, oob []byte, to netip.AddrPort, plain func() (n,
 		return len(b), len(oob), nil
 	}
 	if n, oobn, err = plain(); err == nil {
-		c.exn.direct.Sent(to, control.Datagrams(len(b)), n)
+		c.exn.direct.SentControl(to, control, n)
 	}
 	return n, oobn, err
 }
