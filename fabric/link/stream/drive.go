@@ -63,16 +63,25 @@ func (l *Link) wake() {
 // woken may not have written yet: what came afterwards and was never read would keep the descriptor
 // readable, and the driver from waiting.
 func (l *Link) heed() {
+	l.note()
+	if l.unheard > 0 {
+		l.hush()
+	}
+}
+
+// note counts a wake.
+func (l *Link) note() {
 	if l.woken.Load() {
 		l.woken.Store(false)
 		l.unheard++
 	}
-	if l.unheard == 0 {
-		return
-	}
+}
+
+// hush reads the eventfd, also what a wake has written that note does not know of yet.
+func (l *Link) hush() {
 	var count [8]byte
 	if _, err := unix.Read(l.events.event, count[:]); err == nil {
-		l.unheard -= min(l.unheard, binary.NativeEndian.Uint64(count[:]))
+		l.unheard -= int64(binary.NativeEndian.Uint64(count[:]))
 	}
 }
 
@@ -256,7 +265,8 @@ func (l *Link) write(c *conn) (ends []sent) {
 		if resume {
 			l.resumeDue.Store(true)
 		}
-		if b.empty() {
+		if b.empty() { // what was owed is gone, and no more is there
+			c.partial.Store(false)
 			c.arm(l.events.set, false)
 			return nil
 		}

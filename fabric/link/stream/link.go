@@ -54,7 +54,7 @@ type Link struct {
 	woken     atomic.Bool // the eventfd was written, or is about to be
 	resumeDue atomic.Bool // tell the flows that were refused a slot
 	drained   bool        // the driver's: the last look has taken everything
-	unheard   uint64      // the driver's: wakes that it knows of and that were not read
+	unheard   int64       // the driver's: wakes that it knows of, but for those that it has read
 	left      chan struct{}
 	eventMu   sync.RWMutex
 	events    events // event: guarded by eventMu

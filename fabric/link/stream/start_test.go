@@ -88,7 +88,7 @@ func TestLateWake(t *testing.T) {
 	}
 	for _, c := range []struct {
 		what  string
-		steps string // s: one says that it wakes; w: one writes; h: the driver looks
+		steps string // s: one says that it wakes; w: one writes; h: the driver looks, in two steps n and r
 	}{
 		{"in time", "swh"},
 		{"late", "shwh"},
@@ -96,6 +96,8 @@ func TestLateWake(t *testing.T) {
 		{"two, the first one late", "shswhwh"},
 		{"two, both late", "shshwhwh"},
 		{"two, both late, at once", "shshwwh"},
+		{"two, the second one while the driver looks", "swnswrh"},
+		{"two, the second one while the driver looks for the first one", "shnswwrhh"},
 	} {
 		for _, step := range c.steps {
 			switch step {
@@ -107,6 +109,10 @@ func TestLateWake(t *testing.T) {
 				write()
 			case 'h':
 				l.heed()
+			case 'n':
+				l.note()
+			case 'r':
+				l.hush()
 			}
 		}
 		fds := []unix.PollFd{{Fd: int32(l.events.set), Events: unix.POLLIN}}
