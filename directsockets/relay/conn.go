@@ -99,18 +99,28 @@ const window = 64
 // waits reports whether the connection waits for something that activates it.
 func (c *conn) waits() bool { return c.blocked || len(c.queue) > 0 }
 
-// arm has the doorbell ring; true: there is something to do already.
+// arm has the doorbell ring; true: there is something to do already. What a program has written
+// that pump does not take for now is not: it would be looked at for ever.
 func (c *conn) arm() bool {
-	switch c.state {
-	case stateCalling: // the end of the doorbell tells
+	switch {
+	case c.state == stateCalling, c.state == stateLeaving: // the end of the doorbell tells
 		return false
-	case stateLeaving:
-		return false
-	case stateOffered:
-		return c.relay.Arm(false, c.told) || c.relay.Attached() || c.relay.PeerState() != segment.StateNone
+	case c.state == stateOffered:
+		c.relay.Arm(false, c.told)
+		taken := c.relay.Attached() || c.relay.PeerState() == segment.StateWithdrawn
+		m, err := c.relay.Mark() // last: a state that cannot be is an error
+		return taken || err != nil || m.Has(segment.MarkClosed)
+	case c.alone():
+		c.relay.Arm(false, c.told)
+		m, err := c.relay.Mark()
+		return err != nil || m != c.told
 	}
-	return c.relay.Arm(c.far != 0 && c.relay.Unread(c.gave.consumed, c.gave.freed), c.told)
+	return c.relay.Arm(c.relay.Unread(c.gave.consumed, c.gave.freed), c.told)
 }
+
+// alone reports whether a connection that is up is an orphan, or as good as one: nothing that its
+// program sends is taken.
+func (c *conn) alone() bool { return c.far == 0 || c.spurned }
 
 // Offer carries a connection to the node where the server's program is: seg and bell are
 // what its client has offered, and the Engine takes them. offer is the broker's number of

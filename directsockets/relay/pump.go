@@ -42,7 +42,7 @@ func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
 		e.fail(c, err)
 		return 0, 0
 	}
-	if c.far == 0 || c.spurned { // an orphan, or as good as one
+	if c.alone() {
 		c.told = mark
 		c.gate.open()
 		if mark.Has(segment.MarkClosed) {

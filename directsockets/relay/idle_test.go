@@ -1,0 +1,93 @@
+package relay
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"exnet/directsockets/segment"
+)
+
+// leaves reports whether an Engine leaves its connections alone, until their programs or the peer
+// do something.
+func (h *host) leaves(t *testing.T) (all bool) {
+	t.Helper()
+	done := make(chan struct{})
+	if err := h.engine.do(func() {
+		defer close(done)
+		all = len(h.engine.conns) > 0
+		for _, c := range h.engine.conns {
+			h.engine.pump(c, 100)
+			all = all && !c.over && !c.arm()
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	return all
+}
+
+// Whatever a program writes to a segment that it has not taken, it is not looked at all the time.
+// When it takes the segment then, its node is told.
+func TestWritesBeforeTaking(t *testing.T) {
+	const attention, state, queues = 1024 + 128, 1024 + 136, 4096 // of the server's side: SPEC.md, 2
+	for _, tt := range []struct {
+		what string
+		at   int
+		word uint32
+	}{
+		{"nothing", state, 0},
+		{"OFFERED", state, 1},
+		{"FALLEN_BACK", attention, 4},
+		{"RETURNED", attention, 32},
+		{"a flag without a name", attention, 128},
+		{"a message", queues, 1},
+	} {
+		hosts := newHosts(t, 2, nil)
+		client := hosts[0].call(t, hosts[1], segment.Config{})
+		server := hosts[1].answerWith(t, func(e *segment.End) {
+			word := e.Segment().Exposed()[tt.at:]
+			if tt.at == queues {
+				word = word[e.Segment().Config().Slots*128:]
+			}
+			binary.LittleEndian.PutUint32(word, tt.word)
+			if !hosts[1].leaves(t) {
+				t.Errorf("%s: the node looks again and again", tt.what)
+			}
+			binary.LittleEndian.PutUint32(word, 0)
+		})
+		if err := server.Attach(); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "attached", client.Attached)
+	}
+}
+
+// What an orphan has sent, or one that the peer takes no data for, stays in its queue, and is not
+// looked at all the time. When its program closes, its node is told.
+func TestOrphanRests(t *testing.T) {
+	for _, spurned := range []bool{false, true} {
+		hosts, client, _ := pair(t, segment.Config{}, nil)
+		e, rests, done := hosts[0].engine, false, make(chan struct{})
+		if err := e.do(func() {
+			defer close(done)
+			for _, c := range e.conns {
+				if n, err := client.Send([]byte{1}); n != 1 {
+					t.Errorf("%d, %v", n, err)
+				}
+				if c.spurned = spurned; !spurned {
+					e.dropped(c.node, c.device, c.id, tagOrphan)
+				}
+				e.pump(c, 100)
+				rests = !c.over && !c.arm()
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		if !rests {
+			t.Errorf("spurned %v: the node looks again and again", spurned)
+		}
+		_ = client.Close(false)
+		until(t, "forgotten", func() bool { return hosts[0].count() == 0 })
+	}
+}
