@@ -145,7 +145,8 @@ func (p *port) send(m wire.Message, fds ...int) error {
 	return nil
 }
 
-// receive waits for a message. The descriptors are the caller's, whatever the error is.
+// receive waits for a message. The descriptors are the caller's, whatever the error is. One that
+// wraps ErrAgain says that some are lost; the message is good.
 func (p *port) receive() (m wire.Message, fds []int, err error) {
 	b := make([]byte, wire.MessageSize+1)
 	oob := make([]byte, unix.CmsgSpace(4*wire.Descriptors))
@@ -165,10 +166,10 @@ func (p *port) receive() (m wire.Message, fds []int, err error) {
 			}
 		}
 	}
-	if flags&unix.MSG_CTRUNC != 0 {
-		return m, fds, fmt.Errorf("attach: no room for descriptors: raise the limit of open files: %w", fabric.ErrAgain)
+	if err = m.UnmarshalBinary(b[:n]); err == nil && flags&unix.MSG_CTRUNC != 0 {
+		err = fmt.Errorf("attach: no room for descriptors: raise the limit of open files: %w", fabric.ErrAgain)
 	}
-	return m, fds, m.UnmarshalBinary(b[:n])
+	return m, fds, err
 }
 
 // count adds to a counter of the port, which the node shows.
@@ -232,18 +233,24 @@ func (p *port) read() {
 	defer p.end()
 	for {
 		m, fds, err := p.receive()
-		if err == nil {
-			p.handle(m, fds)
+		lacks := errors.Is(err, fabric.ErrAgain)
+		if err == nil || lacks {
+			p.handle(m, fds, lacks)
 		}
 		closeAll(fds)
-		if err != nil && !errors.Is(err, fabric.ErrAgain) {
+		if err != nil && !lacks {
 			return
 		}
 	}
 }
 
-// handle handles a message. Descriptors that it keeps become -1.
-func (p *port) handle(m wire.Message, fds []int) {
+// errLost is the end of a request whose answer has lost descriptors. It wraps no ErrAgain, of which
+// callers expect to be told when to try again.
+var errLost = fmt.Errorf("attach: no room for descriptors: raise the limit of open files: %w", fabric.ErrPeerDown)
+
+// handle handles a message, of which descriptors are lost if it lacks some. Those that it keeps
+// become -1.
+func (p *port) handle(m wire.Message, fds []int, lacks bool) {
 	switch m.Op {
 	case wire.OpFlow:
 		if len(fds) > 0 {
@@ -253,6 +260,9 @@ func (p *port) handle(m wire.Message, fds []int) {
 		p.peerGone(m.Addr)
 	default:
 		a := answer{Message: m, err: errorOf(m.Status)}
+		if lacks && a.err == nil {
+			a.err = errLost
+		}
 		if m.Op == wire.OpConnect && a.err == nil {
 			a.grant, a.err = p.newGrant(m, fds)
 		}
