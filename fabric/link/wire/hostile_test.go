@@ -174,6 +174,32 @@ func TestCreditBreaches(t *testing.T) {
 	}
 }
 
+// Who keeps GETs, as it may, and gives no credits for what is posted is found out, too.
+func TestStarvedBesideGets(t *testing.T) {
+	for name, c := range map[string]struct {
+		wait []channel
+		want bool
+	}{
+		"nothing":      {nil, false},
+		"a GET":        {[]channel{nonPosted}, false},
+		"posted":       {[]channel{posted}, true},
+		"both":         {[]channel{nonPosted, posted}, true},
+		"an answer":    {[]channel{response}, true},
+		"one, another": {[]channel{response, nonPosted}, true},
+	} {
+		l := &Link{gets: newTags(maxGets)}
+		for range 2 { // one is the peer's, one waits or not
+			l.gets.take(new(op))
+		}
+		for _, ch := range c.wait {
+			l.lanes[ch].queue = make([]queued, 1)
+		}
+		if got := l.starved(); got != c.want {
+			t.Errorf("%s: starved is %v", name, got)
+		}
+	}
+}
+
 // FuzzPeer has a peer send anything: packets whose CRC is right. Nothing may crash or hang.
 func FuzzPeer(f *testing.F) {
 	var all []byte

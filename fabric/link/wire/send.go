@@ -136,8 +136,9 @@ func (l *Link) of(a *lane) []byte {
 // everything, and nothing of this node keeps a buffer of it. It belongs to the holder of mu.
 func (l *Link) starved() bool {
 	for ch := range channels {
-		if a := &l.lanes[ch]; !l.arq.outstanding() && !a.empty() && !l.credits.may(ch) {
-			return ch != nonPosted || len(a.queue) == l.gets.used()
+		if a := &l.lanes[ch]; !l.arq.outstanding() && !a.empty() && !l.credits.may(ch) &&
+			(ch != nonPosted || len(a.queue) == l.gets.used()) {
+			return true
 		}
 	}
 	return false
