@@ -5,6 +5,10 @@
 #include <netinet/udp.h>
 #include <string.h>
 
+#ifndef IPV6_2292PKTINFO
+#define IPV6_2292PKTINFO 2
+#endif
+
 static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
 
 /* The number of a message of a class of traffic, or of hops, as the kernel takes it: an int, or, if
@@ -20,7 +24,8 @@ static bool number(const struct cmsghdr *c, bool short_too, int low, int *v)
 	return *v >= low && *v <= 255;
 }
 
-/* Reads a source of IPv4. False: it asks for an interface, too. */
+/* Reads a source of IPv4: 0 is none, whatever a message before says. False: it asks for an
+ * interface, too. */
 static bool source4(const struct cmsghdr *c, struct ds_dg_says *s)
 {
 	struct in_pktinfo p;
@@ -28,24 +33,26 @@ static bool source4(const struct cmsghdr *c, struct ds_dg_says *s)
 	if (c->cmsg_len != CMSG_LEN(sizeof p))
 		return false;
 	memcpy(&p, CMSG_DATA(c), sizeof p);
-	s->sourced |= p.ipi_spec_dst.s_addr != 0;
+	s->sourced = p.ipi_spec_dst.s_addr != 0;
 	memcpy(s->source, v4, sizeof v4);
 	memcpy(s->source + sizeof v4, &p.ipi_spec_dst, sizeof p.ipi_spec_dst);
 	return p.ipi_ifindex == 0;
 }
 
-/* The same of IPv6. */
-static bool source6(const struct cmsghdr *c, struct ds_dg_says *s)
+/* The same of IPv6, where :: leaves the source as it is; or of IPv4 on a socket of IPv6. */
+static bool source6(const struct cmsghdr *c, bool mapped, struct ds_dg_says *s)
 {
 	static const uint8_t none[16];
 	struct in6_pktinfo p;
 
-	if (c->cmsg_len != CMSG_LEN(sizeof p))
+	if (c->cmsg_len < CMSG_LEN(sizeof p))
 		return false;
 	memcpy(&p, CMSG_DATA(c), sizeof p);
-	s->sourced |= memcmp(&p.ipi6_addr, none, sizeof none) != 0;
-	memcpy(s->source, &p.ipi6_addr, sizeof s->source);
-	return p.ipi6_ifindex == 0;
+	bool some = memcmp((uint8_t *)&p.ipi6_addr + (mapped ? sizeof v4 : 0), none, mapped ? 4 : sizeof none) != 0;
+	if (some)
+		memcpy(s->source, &p.ipi6_addr, sizeof s->source);
+	s->sourced = some || (s->sourced && !mapped);
+	return p.ipi6_ifindex == 0 && c->cmsg_len == CMSG_LEN(sizeof p);
 }
 
 /* Reads the size of a train's datagrams. */
@@ -58,37 +65,46 @@ static bool train(const struct cmsghdr *c, struct ds_dg_says *s)
 }
 
 /* Reads one of them. False: it is the kernel's. */
-static bool says(const struct cmsghdr *c, bool four, struct ds_dg_says *s)
+static bool says(const struct cmsghdr *c, bool four, bool mapped, struct ds_dg_says *s)
 {
 	if (c->cmsg_level == IPPROTO_UDP)
 		return c->cmsg_type == UDP_SEGMENT && train(c, s);
-	if (four && c->cmsg_level == IPPROTO_IP)
+	if ((four || mapped) && c->cmsg_level == IPPROTO_IP)
 		return c->cmsg_type == IP_TOS	    ? number(c, true, 0, &s->tos)
 			: c->cmsg_type == IP_TTL     ? number(c, false, 1, &s->ttl)
 			: c->cmsg_type == IP_PKTINFO && source4(c, s);
 	if (!four && c->cmsg_level == IPPROTO_IPV6)
 		return c->cmsg_type == IPV6_TCLASS	 ? number(c, false, 0, &s->tos)
 			: c->cmsg_type == IPV6_HOPLIMIT ? number(c, false, 1, &s->ttl)
-			: c->cmsg_type == IPV6_PKTINFO && source6(c, s);
+			: (c->cmsg_type == IPV6_PKTINFO || c->cmsg_type == IPV6_2292PKTINFO) && source6(c, mapped, s);
 	return false;
 }
 
+/* Reads all, as the kernel does, each once: another thread may write there. To an IPv4 address from
+ * a socket of IPv6 the kernel makes the send, whatever they say. */
 bool ds_dg_control(const struct ds_dgram *d, const struct msghdr *h, const uint8_t to[16], struct ds_dg_says *s)
 {
-	uint8_t mine[DS_DG_CONTROL] __attribute__((aligned(8)));
-	bool four = d->family == AF_INET;
+	enum { MOST = 1 << 16 };
+	uint8_t one[CMSG_SPACE(sizeof(struct in6_pktinfo))] __attribute__((aligned(8)));
+	struct cmsghdr *c = (void *)one;
+	const uint8_t *at = h->msg_control;
+	size_t left = h->msg_controllen;
+	bool four = d->family == AF_INET, mapped = !four && !memcmp(to, v4, sizeof v4), all = true;
 
-	if (h->msg_controllen > sizeof mine || !ds_readable(h->msg_control, h->msg_controllen) || (!four && !memcmp(to, v4, sizeof v4)))
+	if (left > MOST || !ds_readable(at, left))
 		return false;
-	memcpy(mine, h->msg_control, h->msg_controllen); /* another thread may write there */
-	struct msghdr m = {.msg_control = mine, .msg_controllen = h->msg_controllen};
-	bool all = true; /* the source is read in any case */
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
-		if (c->cmsg_len < CMSG_LEN(0) || (uint8_t *)c + c->cmsg_len > mine + m.msg_controllen)
+	while (left >= sizeof *c) {
+		memcpy(one, at, sizeof *c);
+		size_t n = c->cmsg_len;
+		if (n < CMSG_LEN(0) || n > left)
 			return false;
-		all = says(c, four, s) && all;
+		memcpy(one + sizeof *c, at + sizeof *c, (n < sizeof one ? n : sizeof one) - sizeof *c);
+		all = says(c, four, mapped, s) && all; /* the source is read in any case */
+		n = CMSG_ALIGN(n) < left ? CMSG_ALIGN(n) : left;
+		at += n;
+		left -= n;
 	}
-	return all;
+	return all && !mapped;
 }
 
 /* What an option of fd says; other: it does not. */

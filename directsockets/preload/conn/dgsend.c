@@ -159,6 +159,10 @@ static void rest(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, 
 				   .msg_control = h->msg_control, .msg_controllen = h->msg_controllen};
 		size_t n = says->train < c->left ? says->train : c->left;
 
+		if (!DS_GET(d->nfds)) { /* fd may be another file by now */
+			errno = EBADF;
+			break;
+		}
 		m.msg_iovlen = (size_t)ds_vectors(c, n, v);
 		if (ds_syscall(SYS_sendmsg, fd, &m, flags) < 0)
 			break;
@@ -169,13 +173,34 @@ static void rest(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, 
 	}
 }
 
+/* Where the kernel sends h, in *s; *odd: only the kernel does, as to an address that it reads
+ * otherwise than as it stands there. False: it is no destination of flows. */
+static bool destination(const struct ds_dgram *d, const struct msghdr *h, struct ds_dg_sent *s, bool *odd)
+{
+	struct sockaddr_storage a = {0};
+	size_t n = h->msg_namelen < sizeof a ? h->msg_namelen : sizeof a;
+
+	*odd = false;
+	if (!h->msg_name)
+		return DS_GET(d->connected);
+	if (ds_dg_address(d, h->msg_name, h->msg_namelen, s->addr, &s->port))
+		return true;
+	if (!DS_GET(d->nout) || n < sizeof(struct sockaddr_in))
+		return false;
+	*odd = true;
+	memcpy(&a, h->msg_name, n);
+	if (a.ss_family == AF_UNSPEC && d->family == AF_INET)
+		a.ss_family = AF_INET;
+	return ds_address(&a, s->addr, &s->port);
+}
+
 /* As ds_dg_sendmsg; WAIT: a rule says that it waits for room. */
 static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s)
 {
 	struct ds_cursor c;
 	struct ds_dg_says says;
 	size_t total, train = s->train = DS_GET(d->train);
-	bool offer = false, own, woken = false;
+	bool offer = false, own, odd, woken = false;
 	int rc = DS_DG_ARMED;
 
 	s->known = false;
@@ -183,9 +208,9 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
 	if (DS_GET(d->hard))
 		return DS_DG_KERNEL;
-	if (h->msg_name ? !ds_dg_address(d, h->msg_name, h->msg_namelen, s->addr, &s->port) : !DS_GET(d->connected))
+	if (!destination(d, h, s, &odd))
 		return DS_DG_KERNEL;
-	own = (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) || !ds_cursor(&c, h->msg_iov, (int)h->msg_iovlen) || c.left > MOST;
+	own = odd || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) || !ds_cursor(&c, h->msg_iov, (int)h->msg_iovlen) || c.left > MOST;
 	if (ds_own_lock(&d->out) == DS_NESTED)
 		return DS_DG_KERNEL;
 	struct ds_dg_dest *t = h->msg_name ? ds_dg_dest(d, s->addr, s->port) : &d->peer;
@@ -205,7 +230,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		s->train = says.train;
 		train = says.train;
 	}
-	own = own || (train && c.left > train * TRAIN_MOST);
+	own = own || (train && (c.left > train * TRAIN_MOST || h->msg_iovlen > DS_VECTORS));
 	/* One that comes from another address is none of the flow's: D does not count it. */
 	bool elsewhere = says.sourced && t->flow && memcmp(says.source, t->flow->seg.info.addr[0], sizeof says.source);
 	own = own || elsewhere;

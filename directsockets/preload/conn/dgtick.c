@@ -239,7 +239,6 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 	if (!(o = make(i, &segment)))
 		return DS_WHY_NO_MEMORY;
 	o->cookie = cookie;
-	ds_dg_marks(o, fd);
 	if (d->line && leads_to(d->line, i)) {
 		o->entry = d->line;
 		d->line = NULL;
@@ -259,6 +258,7 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 			__atomic_store_n(&o->seg.out->by_kernel, 1, __ATOMIC_RELEASE);
 			t->flow = o;
 			d->nout++;
+			ds_dg_marks(o, fd); /* who sets them meanwhile finds the flow */
 		}
 		ds_own_unlock(&d->out);
 	}

@@ -144,9 +144,14 @@ static ssize_t send_one(struct ds_dgram *d, int fd, const struct msghdr *m, int 
 
 	if (eager(d) && msg_there(m))
 		eager_send(d, fd, m->msg_name, m->msg_namelen);
-	if (is_hard(d) || !msg_there(m) || !name_there(m->msg_name, m->msg_namelen))
+	if (is_hard(d) || !msg_there(m))
 		return REAL(sendmsg)(fd, m, flags);
 	struct msghdr h = *m;
+	h.msg_namelen = capped_name(h.msg_namelen);
+	if (h.msg_namelen == 0) /* it goes to the peer */
+		h.msg_name = NULL;
+	if (!name_there(h.msg_name, h.msg_namelen))
+		return REAL(sendmsg)(fd, m, flags);
 	if (h.msg_name) {
 		memcpy(&to, h.msg_name, h.msg_namelen);
 		h.msg_name = &to;
@@ -184,6 +189,8 @@ int dg_sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 	if (n > UIO_MAXIOV)
 		n = UIO_MAXIOV;
 	for (unsigned i = 0; i < n; i++) {
+		if (i > 0 && word_dgram(fd_word(fd)) != d) /* it may be another file by now */
+			return (int)i;
 		ssize_t rc = send_one(d, fd, msg_of(v, i), flags);
 		if (rc >= 0 && !ds_writable(&v[i].msg_len, sizeof v[i].msg_len)) {
 			errno = EFAULT;
@@ -358,7 +365,7 @@ int dg_recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespe
 		deadline_set(&deadline, timeout);
 	unsigned i = 0;
 	n = n < UIO_MAXIOV ? n : UIO_MAXIOV;
-	while (i < n) {
+	while (i < n && (i == 0 || word_dgram(fd_word(fd)) == d)) { /* as in dg_sendmmsg */
 		ssize_t rc = received(d, fd, recv_one(d, fd, msg_of(v, i), f), flags);
 		if (rc >= 0 && !ds_writable(&v[i].msg_len, sizeof v[i].msg_len)) {
 			errno = EFAULT;
