@@ -251,9 +251,10 @@ void ds_dg_enqueue(struct ds_dg_set *s)
 		;
 }
 
-void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f)
+void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f, unsigned n)
 {
-	ds_dg_count(&f->seg);
+	while (n-- > 0)
+		ds_dg_count(&f->seg);
 	if (holds(f))
 		list(d, f);
 	ds_dg_wake(d, f);
@@ -401,6 +402,28 @@ bool ds_dg_peeked(struct ds_dgram *d)
 	return false;
 }
 
+bool ds_dg_overdue(struct ds_dgram *d, int fd)
+{
+	uint64_t now = ds_ticks();
+
+	if (now - d->glanced >= MOMENT_NS * ds_ticks_us() / 1000) {
+		d->glanced = now;
+		ds_dg_await_kernel(d, fd);
+	}
+	return ds_dg_peeked(d);
+}
+
+bool ds_dg_due(struct ds_dgram *d, int fd)
+{
+	bool due;
+
+	if (!DS_GET(d->nlisted) || ds_own_lock(&d->in) == DS_NESTED)
+		return false;
+	due = ds_dg_peeked(d) || ds_dg_overdue(d, fd);
+	ds_own_unlock(&d->in);
+	return due;
+}
+
 bool ds_dg_ready(struct ds_dgram *d)
 {
 	bool ready;
@@ -458,25 +481,20 @@ static void look_dry(struct ds_dgram *d, int fd)
 		ds_dg_found_nothing(d);
 }
 
-void ds_dg_rest(struct ds_dgram *d, int fd)
+bool ds_dg_rest(struct ds_dgram *d, int fd)
 {
 	if ((!DS_GET(d->nlisted) && (DS_GET(d->many) || !ds_dg_inward(d) || asleep(d) <= 1)) || ds_own_lock(&d->in) == DS_NESTED)
-		return;
+		return true;
 	look_dry(d, fd);
 	ds_dg_arm_waiting(d);
 	bool early = ds_dg_await_kernel(d, fd);
 	ds_own_unlock(&d->in);
-	while (early) {
-		ds_dg_moment();
-		if (ds_own_lock(&d->in) == DS_NESTED)
-			return;
-		early = ds_dg_await_kernel(d, fd);
-		ds_own_unlock(&d->in);
-	}
+	return !early;
 }
 
 void ds_dg_sleep(struct ds_dgram *d, int fd)
 {
 	__atomic_add_fetch(&d->sleepers, 1, __ATOMIC_SEQ_CST);
-	ds_dg_rest(d, fd);
+	while (!ds_dg_rest(d, fd))
+		ds_dg_moment();
 }

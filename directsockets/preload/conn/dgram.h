@@ -149,6 +149,7 @@ struct ds_dgram {
 	unsigned awake; /* flows that are */
 	bool many; /* several threads have waited for it: no bells any more */
 	uint64_t by_kernel; /* datagrams that came so, while it has flows */
+	uint64_t glanced; /* when a call that does not wait last did ds_dg_await_kernel */
 	uint32_t gone; /* of those that the kernel has dropped, how many flows have counted as lost */
 	struct ds_dg_in *flows[DS_DG_FLOWS], *list[DS_DG_FLOWS];
 
@@ -340,13 +341,17 @@ void ds_dg_enqueue(struct ds_dg_set *s) DS_HIDDEN;
 void ds_dg_wake(struct ds_dgram *d, struct ds_dg_in *f) DS_HIDDEN;
 /* The same for one that has just come, if the kernel has nothing for fd. */
 void ds_dg_eager_wake(struct ds_dgram *d, struct ds_dg_in *f, int fd) DS_HIDDEN;
-/* A datagram of f has come by the kernel. */
-void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f) DS_HIDDEN;
+/* n datagrams of f have come by the kernel. */
+void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f, unsigned n) DS_HIDDEN;
 /* The flow with the record that is next; NULL: there is none. */
 struct ds_dg_in *ds_dg_pick(struct ds_dgram *d) DS_HIDDEN;
 
 /* Without a lock: has some flow a record, by a look? */
 bool ds_dg_peeked(struct ds_dgram *d) DS_HIDDEN;
+/* The same for a call that does not wait for what the kernel is late with: now and then it looks
+ * whether that is lost. With the lock of in; with none: ds_dg_due. */
+bool ds_dg_overdue(struct ds_dgram *d, int fd) DS_HIDDEN;
+bool ds_dg_due(struct ds_dgram *d, int fd) DS_HIDDEN;
 /* Is something to be read from its flows? */
 bool ds_dg_ready(struct ds_dgram *d) DS_HIDDEN;
 /* A number that changes when something arrives through its flows. */
@@ -357,8 +362,9 @@ void ds_dg_sleep(struct ds_dgram *d, int fd) DS_HIDDEN;
 /* ds_dg_sleep for one without flows, which holds no lock. */
 static inline void ds_dg_asleep(struct ds_dgram *d) { ds_add_shared(&d->sleepers, 1); }
 static inline void ds_dg_awoke(struct ds_dgram *d) { ds_add_shared(&d->sleepers, -1); }
-/* The same for one that waits for a set of which *sets counts the sleepers. */
-void ds_dg_rest(struct ds_dgram *d, int fd) DS_HIDDEN;
+/* The same for one that waits for a set of which *sets counts the sleepers. False: once more after
+ * ds_dg_moment, as some record waits for a datagram by the kernel. */
+bool ds_dg_rest(struct ds_dgram *d, int fd) DS_HIDDEN;
 /* FIONREAD: the size of the next datagram from its flows; -1: there is none. */
 int ds_dg_next_size(struct ds_dgram *d) DS_HIDDEN;
 

@@ -8,6 +8,10 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
 enum {
 	TURN = 64,     /* datagrams of flows, after which the kernel has its turn, */
 	CHECK = 16,    /* and receives, after which it is time to look who the senders are */
@@ -74,32 +78,34 @@ static void adapt(struct cmsghdr *c, const struct ds_dg_meta *m)
 		memcpy(CMSG_DATA(c), &(int){m->ttl}, sizeof v);
 }
 
-/* Writes the control data of a datagram to the program. False: its memory is not there. */
-static bool control(struct ds_dg_in *f, const struct ds_dg_meta *m, struct msghdr *h)
+/* Writes the control data of a datagram to the program, as the kernel does: the last message that
+ * begins in its memory is cut if need be, and one whose memory is not there is left out. */
+static void control(struct ds_dg_in *f, const struct ds_dg_meta *m, struct msghdr *h)
 {
 	size_t room = h->msg_control ? h->msg_controllen : 0, n = 0;
 
 	h->msg_controllen = 0;
 	if (!f->sampled)
-		return true;
+		return;
 	struct msghdr s = {.msg_control = f->control, .msg_controllen = f->length};
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&s); c; c = CMSG_NXTHDR(&s, c)) {
-		size_t space = CMSG_ALIGN(c->cmsg_len);
+		size_t len = c->cmsg_len, space = CMSG_ALIGN(len), left = room - n;
+		struct cmsghdr head = *c;
 
-		if (n + c->cmsg_len > room) {
+		if (len > left)
 			h->msg_flags |= MSG_CTRUNC;
+		if (left < sizeof head)
 			break;
-		}
-		if (n + space > room)
-			space = room - n;
-		if (!ds_writable((uint8_t *)h->msg_control + n, space))
-			return false;
+		len = len < left ? len : left;
+		if (!ds_writable((uint8_t *)h->msg_control + n, len))
+			continue;
 		adapt(c, m);
-		memcpy((uint8_t *)h->msg_control + n, c, space);
-		n += space;
+		head.cmsg_len = len;
+		memcpy((uint8_t *)h->msg_control + n, &head, sizeof head);
+		memcpy((uint8_t *)h->msg_control + n + sizeof head, CMSG_DATA(c), len - sizeof head);
+		n += space < left ? space : left;
 	}
 	h->msg_controllen = n;
-	return true;
 }
 
 /* ---- a datagram of a flow ----------------------------------------------------------- */
@@ -137,10 +143,11 @@ static bool take(struct ds_dgram *d, struct ds_dg_in *f, struct msghdr *h, int f
 	}
 	ssize_t n = scatter(&m, bytes, h);
 	h->msg_flags = (flags & MSG_CMSG_CLOEXEC) | (n >= 0 && (size_t)n < m.len ? MSG_TRUNC : 0);
-	if (n < 0 || !control(f, &m, h)) {
+	if (n < 0) {
 		errno = EFAULT;
 		*rc = -1;
 	} else {
+		control(f, &m, h);
 		*rc = flags & MSG_TRUNC ? (ssize_t)m.len : n;
 		if (h->msg_name)
 			name(d, &f->seg.info, h);
@@ -158,6 +165,17 @@ static bool take(struct ds_dgram *d, struct ds_dg_in *f, struct msghdr *h, int f
 
 /* ---- datagrams of the kernel -------------------------------------------------------- */
 
+/* How many datagrams the kernel has given as one, of rc bytes (UDP_GRO). */
+static unsigned cars(const struct msghdr *k, ssize_t rc)
+{
+	int size = 0;
+
+	for (struct cmsghdr *c = k->msg_control ? CMSG_FIRSTHDR(k) : NULL; c; c = CMSG_NXTHDR((struct msghdr *)k, c))
+		if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO && c->cmsg_len == CMSG_LEN(sizeof size))
+			memcpy(&size, CMSG_DATA(c), sizeof size);
+	return size > 0 && rc > size ? (unsigned)((rc + size - 1) / size) : 1;
+}
+
 /* A datagram of the kernel's has come, as k says. */
 static void note(struct ds_dgram *d, const struct msghdr *k, ssize_t rc, int flags)
 {
@@ -174,7 +192,7 @@ static void note(struct ds_dgram *d, const struct msghdr *k, ssize_t rc, int fla
 		sample(f, k);
 	ds_bump(f->counters, DS_C_RECEIVED_SHADOW, (uint64_t)rc);
 	ds_bump(ds_dg_moved, 3, 1);
-	ds_dg_took(d, f);
+	ds_dg_took(d, f, DS_GET(d->trains) ? cars(k, rc) : 1);
 }
 
 /* h is what the program gets of k. */
@@ -364,7 +382,7 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 		if (d->awake && ((flags & MSG_DONTWAIT) || ds_dg_nonblocking(d, fd))) {
 			rc = now(d, fd, h, flags);
 			int saved = errno;
-			bool due = rc < 0 && saved == EAGAIN && (ds_dg_await_kernel(d, fd), ds_dg_peeked(d));
+			bool due = rc < 0 && saved == EAGAIN && ds_dg_overdue(d, fd);
 			ds_own_unlock(&d->in);
 			if (due)
 				continue;

@@ -311,7 +311,7 @@ void ds_dg_option(struct ds_dgram *d, int fd, int level, int name, const void *v
 	} else if (level == IPPROTO_UDP && name == UDP_SEGMENT) {
 		DS_SET(d->train, v > 0 && v <= 65507 ? (uint16_t)v : 0);
 	} else if (level == IPPROTO_UDP && name == UDP_GRO) {
-		; /* it takes datagrams one by one, too */
+		DS_SET(d->trains, v != 0); /* it takes datagrams one by one, too */
 	} else if (!harmless(level, name)) {
 		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
 	}

@@ -263,7 +263,7 @@ static void collect(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 
 	if (l->n == l->max || s->off || !(s->events & IN))
 		return;
-	if (!ds_dg_ready(d)) {
+	if (s->fd >= 0 ? !ds_dg_due(d, s->fd) : !ds_dg_ready(d)) {
 		if (++s->idle == IDLE && s->fd >= 0) {
 			s->idle = 0;
 			ds_dg_rest(d, s->fd);
@@ -369,25 +369,37 @@ bool dgset_awake(struct epi *e)
 	return any;
 }
 
-/* For each: arms the flows of d; clears bool * if there is something to read. */
+/* Is there nothing to read? Has some socket a record that waits for what the kernel has? */
+struct resting {
+	bool nothing, early;
+};
+
+/* For each: arms the flows of d. struct resting *. */
 static void rest(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 {
-	if (s->fd >= 0)
-		ds_dg_rest(d, s->fd);
+	struct resting *r = arg;
+
+	if (s->fd >= 0 && !ds_dg_rest(d, s->fd))
+		r->early = true;
 	if (s->off || !(s->events & IN) || !ds_dg_ready(d))
 		return;
 	if (!(s->events & EPOLLET) || ds_dg_arrivals(d) != s->seen)
-		*(bool *)arg = false;
+		r->nothing = false;
 }
 
 bool dgset_rest(struct epi *e)
 {
-	bool nothing = true;
+	struct resting r;
 
 	if (!__atomic_load_n(&ds_dg_flows, __ATOMIC_RELAXED))
 		return true;
-	lk_lock(&lock);
-	each_awake(e, rest, &nothing);
-	lk_unlock(&lock);
-	return nothing;
+	for (;;) {
+		r = (struct resting){.nothing = true};
+		lk_lock(&lock);
+		each_awake(e, rest, &r);
+		lk_unlock(&lock);
+		if (!r.early || !r.nothing)
+			return r.nothing;
+		ds_dg_moment(); /* with no lock */
+	}
 }

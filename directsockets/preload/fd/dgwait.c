@@ -44,6 +44,12 @@ bool dgwait_ready(struct dgwait *w)
 	return false;
 }
 
+void dgwait_look(struct dgwait *w, const struct pollfd *fds)
+{
+	for (unsigned i = 0; i < w->n; i++)
+		ds_dg_due(w->of[i].d, fds[w->of[i].at].fd);
+}
+
 bool dgwait_awake(const struct dgwait *w)
 {
 	for (unsigned i = 0; i < w->n; i++)

@@ -22,6 +22,8 @@ void dgwait_begin(struct dgwait *w, const struct pollfd *fds, nfds_t n) DS_HIDDE
 void dgwait_end(struct dgwait *w) DS_HIDDEN;
 /* Is there something to read? Are flows awake, to look at for a while? */
 bool dgwait_ready(struct dgwait *w) DS_HIDDEN;
+/* For a call that does not wait: gives up what the kernel has lost. */
+void dgwait_look(struct dgwait *w, const struct pollfd *fds) DS_HIDDEN;
 bool dgwait_awake(const struct dgwait *w) DS_HIDDEN;
 /* They are announced, and take what is offered to them (ds_dg_eager). */
 void dgwait_tick(struct dgwait *w, const struct pollfd *fds) DS_HIDDEN;

@@ -336,6 +336,8 @@ static int wait_dgrams(struct dgwait *g, struct pollfd *fds, nfds_t n, const str
 	if (timeout && !poll)
 		deadline_set(&deadline, timeout);
 	for (;;) {
+		if (poll)
+			dgwait_look(g, fds);
 		if (poll || dgwait_ready(g)) {
 			int rc = wait_others(fds, n, &zero, mask, uncounted);
 			return rc < 0 && poll ? rc : dgwait_tell(g, fds, rc < 0 ? 0 : rc);

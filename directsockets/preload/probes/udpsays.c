@@ -177,8 +177,150 @@ static void trains(void)
 	out("%s", (char *)what);
 }
 
+enum { PIECES = 120, CAR = 40 };
+
+// Receives the cars of pieces.
+static void *whole_cars(void *arg)
+{
+	char b[2 * CAR];
+
+	for (int i = 0; i < TRAINS * (PIECES / CAR); i++) {
+		ssize_t n = recv(*(int *)arg, b, sizeof b, 0);
+		if (n != CAR || b[0] != b[CAR - 1])
+			return "cut";
+	}
+	return "all whole";
+}
+
+// Trains of many vectors to a thread that sleeps between them.
+static void pieces(void)
+{
+	char b[PIECES];
+	struct iovec v[PIECES];
+	struct msghdr m = {.msg_iov = v, .msg_iovlen = PIECES, .msg_control = said.b};
+	int c, s;
+	uint16_t size = CAR;
+	pthread_t thread;
+	void *what;
+
+	udp_pair(&c, &s);
+	for (int i = 0; i < PIECES; i++) {
+		b[i] = (char)(i / CAR);
+		v[i] = (struct iovec){b + i, 1};
+	}
+	if (pthread_create(&thread, NULL, whole_cars, &s))
+		die("pthread_create");
+	for (int i = 0; i < TRAINS; i++) {
+		say(IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size);
+		m.msg_controllen = length;
+		length = 0;
+		if (sendmsg(c, &m, 0) != PIECES)
+			out("train %d: %s", i, errname(errno));
+		nap(2);
+	}
+	pthread_join(thread, &what);
+	out("%s", (char *)what);
+}
+
+// Addresses that the kernel reads otherwise than as they stand there: what follows comes after.
+static void names(void)
+{
+	struct sockaddr_storage to;
+	socklen_t n = sizeof to;
+	static const socklen_t lengths[] = {0, sizeof(struct sockaddr_in), sizeof to, sizeof to + 100};
+	int c, s;
+
+	udp_pair(&c, &s);
+	for (unsigned i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
+		struct iovec v = {"odd", 3};
+		struct msghdr m = {.msg_name = &to, .msg_namelen = lengths[i / 2], .msg_iov = &v, .msg_iovlen = 1};
+
+		if (!is_cold())
+			udp_warm(c, s);
+		getsockname(s, (struct sockaddr *)&to, &n);
+		if (i % 2)
+			to.ss_family = AF_UNSPEC;
+		R(sendmsg(c, &m, 0));
+		R(send(c, "after", 5, 0));
+		show(s, 0);
+		show(s, 0);
+		quiet(s);
+	}
+}
+
+// Room for what the kernel says with a datagram, of any size.
+static void room(void)
+{
+	union {
+		char b[96];
+		struct cmsghdr align;
+	} u;
+	char *bad = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), b[8];
+	struct iovec v = {b, sizeof b};
+	int c, s, one = 1;
+
+	udp_pair(&c, &s);
+	R(setsockopt(s, IPPROTO_IP, IP_RECVTOS, &one, sizeof one));
+	R(setsockopt(s, IPPROTO_IP, IP_RECVTTL, &one, sizeof one));
+	if (!is_cold())
+		udp_warm(c, s);
+	for (size_t n = 0; n <= 56; n += 4) {
+		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = u.b, .msg_controllen = n};
+
+		memset(&u, 0, sizeof u);
+		send(c, "room", 4, 0);
+		R(recvmsg(s, &m, 0));
+		out("%zu: %zu, flags %#x, %zu %d %d", n, m.msg_controllen, m.msg_flags, u.align.cmsg_len, u.align.cmsg_level, u.align.cmsg_type);
+	}
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = bad, .msg_controllen = 64};
+	send(c, "nowhere", 7, 0);
+	R(recvmsg(s, &m, 0));
+	out("%zu, flags %#x", m.msg_controllen, m.msg_flags);
+}
+
+// Is something there, by a call that does not wait?
+static int glance(int s, int ep, int how)
+{
+	struct epoll_event ev;
+	struct timeval t = {0, 0};
+	fd_set in;
+
+	FD_ZERO(&in);
+	FD_SET(s, &in);
+	return how == 0 ? readable(s, 0) : how == 1 ? select(s + 1, &in, NULL, NULL, &t) : ep_hear(ep, &ev, 1, 0);
+}
+
+// A receiver that only glances hears of what comes after datagrams that the kernel has dropped.
+static void glances(void)
+{
+	enum { FLOOD = 20 };
+	static char b[60000];
+
+	for (int how = 0; how < 3; how++) {
+		int c, s, ep = ep_new(), sent = 0;
+		long end = monotonic() + LONG / 3;
+
+		udp_pair(&c, &s);
+		R(ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1));
+		for (int i = 0; i < FLOOD; i++)
+			sent += send(c, b, sizeof b, MSG_CONFIRM) == sizeof b;
+		while (glance(s, ep, how) > 0)
+			sent -= recv(s, b, sizeof b, 0) == sizeof b;
+		out("%d: lost %d", how, sent > 0);
+		R(send(c, "last", 4, 0));
+		while (glance(s, ep, how) == 0 && monotonic() < end)
+			nap(1);
+		show(s, MSG_DONTWAIT);
+		close(ep);
+	}
+}
+
 const struct probe udpsays_probes[] = {
 	{"udp-says", says, 0},
 	{"udp-trains", trains, 0},
+	{"udp-pieces", pieces, 0},
+	{"udp-names-odd", names, 0},
+	{"udp-room", room, 0},
+	{"udp-glances", glances, 0},
 	{NULL, NULL, 0},
 };
