@@ -8,47 +8,47 @@ import (
 	"exnet/internal/caller"
 )
 
-// Gate bounds how many connections to a socket each user has at once, so that none uses up the
-// descriptors of who listens. Root has no limit.
+// Gate bounds how many connections to a socket each account has at once, so that none uses up the
+// descriptors of who listens. Root of this process's namespaces has no limit.
 //
 // Concurrency: all methods may be called from many goroutines.
 type Gate struct {
 	most int
 
 	mu sync.Mutex
-	of map[uint32]int // +checklocks:mu
+	of map[caller.Account]int // +checklocks:mu
 }
 
-// NewGate makes a gate for so many connections of a user.
-func NewGate(most int) *Gate { return &Gate{most: most, of: make(map[uint32]int)} }
+// NewGate makes a gate for so many connections of an account.
+func NewGate(most int) *Gate { return &Gate{most: most, of: make(map[caller.Account]int)} }
 
-// Enter counts a connection until leave is called. An error: its user has too many, or cannot be
+// Enter counts a connection until leave is called. An error: its account has too many, or cannot be
 // found out.
 func (g *Gate) Enter(conn *net.UnixConn) (leave func(), err error) {
-	user, err := caller.UserOf(conn)
+	who, err := caller.Of(conn)
 	if err != nil {
 		return nil, err
 	}
-	if !g.enter(user) {
-		return nil, fmt.Errorf("accept: user %d has %d connections already", user, g.most)
+	if !g.enter(who.Account) {
+		return nil, fmt.Errorf("accept: %v has %d connections already", who.Account, g.most)
 	}
-	return func() { g.leave(user) }, nil
+	return func() { g.leave(who.Account) }, nil
 }
 
-func (g *Gate) enter(user uint32) bool {
+func (g *Gate) enter(of caller.Account) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if user != 0 && g.of[user] >= g.most {
+	if !of.Unlimited() && g.of[of] >= g.most {
 		return false
 	}
-	g.of[user]++
+	g.of[of]++
 	return true
 }
 
-func (g *Gate) leave(user uint32) {
+func (g *Gate) leave(of caller.Account) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.of[user]--; g.of[user] == 0 {
-		delete(g.of, user)
+	if g.of[of]--; g.of[of] == 0 {
+		delete(g.of, of)
 	}
 }
