@@ -173,6 +173,7 @@ type Listener struct {
 	cfg       *Config
 	client    *client.Client
 	announced atomic.Pointer[client.Announcement] // nil: nobody knows of it
+	full      atomic.Bool                         // it was one too many: it is announced again while it is open
 	lost      atomic.Bool                         // the broker has not found the socket: it was closed before
 	tries     atomic.Int32                        // announcements by connections
 
@@ -195,9 +196,19 @@ func (l *Listener) release() {
 // announce tells the broker of the listener, by itself or by a connection that it has
 // accepted.
 func (l *Listener) announce(s client.Socket) {
-	before := l.announced.Swap(l.client.Listen(s, func(wire.Reason) { l.lost.Store(true) }))
+	before := l.announced.Swap(l.client.Listen(s, l.refused))
 	if before != nil {
 		before.Close()
+	}
+}
+
+// refused is told by the broker. One of full and closed is set first: who sets the other finds it.
+func (l *Listener) refused(why wire.Reason) {
+	if why == wire.TooMany {
+		l.full.Store(true)
+	}
+	if why != wire.TooMany || l.closed.Load() {
+		l.lost.Store(true)
 	}
 }
 
@@ -205,7 +216,7 @@ func (l *Listener) announce(s client.Socket) {
 const maxAnnounced = 3
 
 // missed has a connection announce the listener that accepted it, if the broker found that listener
-// closed.
+// closed, or it was closed while there were too many.
 func (c *Conn) missed() {
 	l := c.from.Load()
 	if l == nil || !l.lost.Load() || !l.lost.Swap(false) || l.tries.Add(1) > maxAnnounced {
@@ -236,6 +247,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 // Close implements net.Listener. Accepted connections can still become direct.
 func (l *Listener) Close() error {
 	if !l.closed.Swap(true) {
+		if l.full.Load() { // the socket is announced no more
+			l.lost.Store(true)
+		}
 		l.release()
 	}
 	return l.inner.Close()
