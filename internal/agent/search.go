@@ -100,9 +100,14 @@ func (s *search) find(now time.Time, but uint64) (map[uint64]int, error) {
 	s.readDue(now, due)
 	found := make(map[uint64]int)
 	for pid, p := range s.known {
-		if p.asks {
-			found[p.inode] = pid
+		if _, has := found[p.inode]; has || !p.asks {
+			continue
 		}
+		if inode, ok := namespaceOf(filepath.Join(s.proc, strconv.Itoa(pid), "ns/net")); !ok || inode != p.inode {
+			delete(s.known, pid) // it has ended since the scan came by it, or left
+			continue
+		}
+		found[p.inode] = pid
 	}
 	return found, nil
 }

@@ -183,3 +183,48 @@ func TestSearchGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// While a scan of very many processes goes on, a namespace is found by a process that is there,
+// whichever of its processes have ended since they were seen.
+func TestSearchEnded(t *testing.T) {
+	proc := t.TempDir()
+	const many, others = 20, 40
+	for pid := range many {
+		fakeProcess(t, proc, 1000+pid, 100, "EXNET=1\x00", "")
+	}
+	for pid := range others {
+		fakeProcess(t, proc, 2000+pid, 200, "", "")
+	}
+	s, now := newSearch(proc), time.Now()
+	defer s.close()
+	s.most = 10
+	asking := func() (n int) {
+		for _, p := range s.known {
+			if p.asks {
+				n++
+			}
+		}
+		return n
+	}
+	for asking() < many || s.list != nil {
+		mustFind(t, s, now)
+	}
+	for pid := range many - 1 {
+		if err := os.RemoveAll(filepath.Join(proc, fmt.Sprint(1000+pid))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 { // of which none ends the scan
+		if found := mustFind(t, s, now); found[100] != 1000+many-1 {
+			t.Errorf("it is found by %d", found[100])
+		}
+	}
+	for pid := range s.known { // the number is another's by now
+		if pid >= 2000 {
+			s.known[pid].inode, s.known[pid].asks = 300, true
+		}
+	}
+	if found := mustFind(t, s, now); found[300] != 0 {
+		t.Errorf("a namespace is found by %d, which is in another one", found[300])
+	}
+}
