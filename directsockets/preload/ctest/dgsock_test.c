@@ -3,7 +3,10 @@
 
 #include "conn/sock.h"
 
+#include <netinet/in.h>
+#include <netinet/udp.h>
 #include <pthread.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -150,12 +153,49 @@ static void forked(void)
 	pthread_join(th, NULL);
 }
 
+// What an IPv6 socket says with a datagram to an IPv4 address makes it the kernel's, which is
+// counted by its source and as a train: both are read.
+static void mapped(void)
+{
+	static const uint8_t to[16] = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1}, source[16] = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 2};
+	struct ds_dgram *d = ds_dg_new(AF_INET6, DS_NONBLOCK_UNKNOWN);
+
+	for (int four = 0; four < 2; four++) {
+		union {
+			char b[CMSG_SPACE(sizeof(struct in6_pktinfo)) + CMSG_SPACE(sizeof(uint16_t))];
+			struct cmsghdr align;
+		} u = {.b = {0}};
+		struct msghdr h = {.msg_control = u.b, .msg_controllen = sizeof u.b};
+		struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+		struct ds_dg_says s = {.tos = -1, .ttl = -1};
+		struct in_pktinfo of4 = {.ipi_spec_dst.s_addr = htonl(INADDR_LOOPBACK + 1)};
+		struct in6_pktinfo of6 = {.ipi6_ifindex = 0};
+
+		memcpy(&of6.ipi6_addr, source, sizeof source);
+		c->cmsg_level = four ? IPPROTO_IP : IPPROTO_IPV6;
+		c->cmsg_type = four ? IP_PKTINFO : IPV6_PKTINFO;
+		c->cmsg_len = four ? CMSG_LEN(sizeof of4) : CMSG_LEN(sizeof of6);
+		memcpy(CMSG_DATA(c), four ? (void *)&of4 : (void *)&of6, c->cmsg_len - CMSG_LEN(0));
+		c = CMSG_NXTHDR(&h, c);
+		c->cmsg_level = IPPROTO_UDP;
+		c->cmsg_type = UDP_SEGMENT;
+		c->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+		memcpy(CMSG_DATA(c), &(uint16_t){1000}, sizeof(uint16_t));
+		h.msg_controllen = (size_t)((char *)c - u.b) + CMSG_SPACE(sizeof(uint16_t));
+		CHECK(!ds_dg_control(d, &h, to, &s), "it is not the kernel's");
+		CHECK(s.sourced && !memcmp(s.source, source, sizeof source), "of IPv%d: the source is not known", four ? 4 : 6);
+		CHECK(s.train == 1000, "of IPv%d: it is no train", four ? 4 : 6);
+	}
+	ds_dg_put(d);
+}
+
 int main(void)
 {
 	setenv("EXNET_EXPLAIN", "1", 1);
 	setenv("EXNET_BROKER", "/no/broker", 1);
 	told();
 	plain();
+	mapped();
 	forked();
 	late_call();
 	unprepared();
