@@ -3,7 +3,7 @@
 # end-to-end tests with real programs, every benchmark once, every fuzz target
 # for a few seconds.
 #
-#   ./check.sh          everything: 16 to 19 minutes on two cores that do nothing else,
+#   ./check.sh          everything: some 16 minutes on two cores that do nothing else,
 #                       of which compiling takes some; up to 52 on a slower or busier machine
 #   ./check.sh --no-install [quick]
 #                       the same, but programs that tests need and that are missing are not
@@ -64,10 +64,12 @@ level() {
 	export GOFLAGS="${GOFLAGS:+$GOFLAGS }-trimpath" # a clone in another folder finds what was built before
 	[ ${#tmp} -le 24 ] || export TMPDIR=/tmp # the path of a UNIX socket has at most 107 bytes
 	# Objects in C are kept as Go keeps its own; the folder that they were built in is no difference.
-	# Programs of other users, who may not write there, do not come into $work and find the compiler.
-	if [ -d /usr/lib/ccache ]; then
-		ln -s /usr/lib/ccache "$work/ccache"
-		export PATH=$work/ccache:$PATH CCACHE_NOHASHDIR=1 CCACHE_DIR="${CCACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/ccache}"
+	# Programs of other users, who may not write there, do not come into $kept and find the compiler.
+	# PATH is the same each time: Go's cache knows that a test has read it.
+	kept=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/exnet-check
+	if [ -d /usr/lib/ccache ] && mkdir -p "$kept" && chmod 700 "$kept"; then
+		ln -sfn /usr/lib/ccache "$kept/compilers"
+		export PATH=$kept/compilers:$PATH CCACHE_NOHASHDIR=1 CCACHE_DIR="${CCACHE_DIR:-${kept%/*}/ccache}"
 	fi
 	export GORACE=atexit_sleep_ms=0 # a raced program would end a second later
 	[ "$(ulimit -n)" -ge 20000 ] || ulimit -n 20000 2>/dev/null ||
@@ -147,20 +149,23 @@ readme() {
 lint() { go -C tools build -buildvcs=false -o "$work/lint" ./lint && "$work/lint" ./...; }
 raced() { tests -race -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 90m $(go list ./... | grep -vE '/test(/|$)'); }
 # The short form takes what Go's cache has of packages that have not changed. What a test has a C
-# compiler read is not known to Go, so packages with C beside or below them are tested each time.
+# compiler read is not known to Go: the packages with C beside or below them skip a test of which the
+# name is a hash of all that, as there is none, and are tested again when it is another.
 short() {
-	local c p all=() fresh=() kept=()
+	local c p sum all=() with=() without=()
 	c=$(find . -name '*.[ch]' -not -path './.git/*' -printf '%h/\n' | sort -u)
+	sum=$({ find . -path ./.git -prune -o -type f \( -name '*.[chS]' -o -name Makefile -o -path '*/testdata/*' \) -print0 | sort -z | xargs -0 sha256sum
+		cc --version; } | sha256sum)
 	mapfile -t all < <(go list -f '{{.Dir}}' ./... | sed "s|^$PWD|.|" | grep -vE '/test(/|$)')
 	for p in "${all[@]}"; do
-		if grep -qF "$p/" <<<"$c"; then fresh+=("$p"); else kept+=("$p"); fi
+		if grep -qF "$p/" <<<"$c"; then with+=("$p"); else without+=("$p"); fi
 	done
-	cached -short -timeout 60m "${kept[@]}"
-	tests -short -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 60m "${fresh[@]}"
+	cached "${without[@]}"
+	cached -skip "^${sum%% *}\$" "${with[@]}"
 }
 # cached ARGUMENTS...: as tests, without what keeps go test from its cache.
 cached() {
-	apart go test -json -vet=off "$@" | "$work/tally" -file "$work/account"
+	apart go test -json -vet=off -short -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 60m "$@" | "$work/tally" -file "$work/account"
 	judged "${PIPESTATUS[*]}"
 }
 # having FUNCTION: the folders of the tests that have a function of that name, a pattern. To link and
