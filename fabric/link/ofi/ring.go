@@ -125,7 +125,7 @@ func (r *ring) send(parts [][]byte) (n int, err error) {
 		r.tell(int(r.told%ringSlots), fill)
 	}
 	if n > 0 {
-		r.words[txTold].Store(r.told)
+		r.words[txTold].Swap(r.told) // and no Store, here and below: see package shm
 		r.rouse()
 	}
 	return n, nil
@@ -138,7 +138,7 @@ func (r *ring) tell(slot, n int) {
 
 // want has the helper ring when it has sent something.
 func (r *ring) want() {
-	r.words[txWaits].Store(1)
+	r.words[txWaits].Swap(1)
 	if n, err := r.room(); n > 0 || err != nil {
 		ringBell(r.bell)
 	}
@@ -165,7 +165,7 @@ func (r *ring) receive(place, more []byte) (int, error) {
 	if r.taken += n; r.taken == r.size {
 		r.size = 0
 		r.done.Store(done + 1)
-		r.words[rxDone].Store(done + 1)
+		r.words[rxDone].Swap(done + 1)
 		if done+1+ringSlots-r.words[rxPosted].Load() >= ringSlots/4 {
 			r.rouse()
 		}
@@ -175,7 +175,7 @@ func (r *ring) receive(place, more []byte) (int, error) {
 
 // arm has the helper ring when a message comes. It returns false if one has come.
 func (r *ring) arm() bool {
-	r.words[rxWaits].Store(1)
+	r.words[rxWaits].Swap(1)
 	return r.words[rxTold].Load() == r.done.Load()
 }
 

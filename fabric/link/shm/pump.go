@@ -151,7 +151,7 @@ func (l *Link) endStep(pos uint64, act *action) {
 	}
 	l.headGiven = pos
 	shm.Publish()
-	l.near.head.Store(pos)
+	l.near.head.Swap(pos) // and no Store: see package shm
 	if space = l.far.space.Load(); space != l.spaceSeen.Load() {
 		l.spaceSeen.Store(space)
 		l.near.events.Add(1)
