@@ -170,6 +170,7 @@ func (e *Engine) equip(c *conn, side segment.Side, bell int) error {
 		c.seg.Retire()
 		return err
 	}
+	c.relay.Apart(e.trash.Do)
 	out, in := c.relay.Rings()
 	vpid := e.boxes[c.device].vpid
 	if c.out, err = e.cfg.NIC.ATU().Register(vpid, out, atu.Read); err == nil {

@@ -2,9 +2,14 @@ package relay
 
 import (
 	"encoding/binary"
+	"errors"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/segment"
+	"exnet/internal/trash/trashtest"
 )
 
 // leaves reports whether an Engine leaves its connections alone, until their programs or the peer
@@ -89,5 +94,62 @@ func TestOrphanRests(t *testing.T) {
 		}
 		_ = client.Close(false)
 		until(t, "forgotten", func() bool { return hosts[0].count() == 0 })
+	}
+}
+
+// A program that sends descriptors over its doorbell, which nobody asks for, loses its connection.
+// That to close them takes long keeps nobody waiting, not even if they are read last of all.
+func TestSendsWhatTakesLong(t *testing.T) {
+	for _, tt := range []struct {
+		others int
+		closes bool
+	}{{0, false}, {20, false}, {20, true}} {
+		hosts, client, server := pair(t, segment.Config{}, nil)
+		slow, release := trashtest.Lingers(t)
+		late := time.AfterFunc(hang, func() {
+			t.Errorf("%+v: the node waits", tt)
+			release()
+		})
+		asked, answers := make(chan struct{}), make(chan struct{})
+		if err := hosts[0].engine.do(func() { close(asked); <-answers }); err != nil {
+			t.Fatal(err)
+		}
+		<-asked // it reads nothing before all is sent
+		raw, err := client.Bell().SyscallConn()
+		if err == nil {
+			cerr := raw.Control(func(bell uintptr) {
+				err = unix.Sendmsg(int(bell), []byte{0}, unix.UnixRights(append(make([]int, tt.others), slow)...), nil, 0)
+			})
+			err = errors.Join(err, cerr)
+		}
+		if err == nil {
+			err = unix.Close(slow) // not the last: one is on its way
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.closes { // it is over before its doorbell is read
+			_ = client.Close(false)
+			if err := hosts[0].engine.do(func() {
+				for _, c := range hosts[0].engine.conns {
+					hosts[0].engine.end(c, false)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		close(answers)
+		until(t, "forgotten", func() bool { return hosts[0].count() == 0 })
+		if !tt.closes {
+			if err := end(t, server, true); err != segment.ErrReset {
+				t.Errorf("%+v: the far program: %v", tt, err)
+			}
+		}
+		if hosts[0].engine.trash.Len() == 0 {
+			t.Errorf("%+v: the descriptor is lost, or closed", tt)
+		}
+		late.Stop()
+		release()
+		until(t, "closed", func() bool { return hosts[0].engine.trash.Len() == 0 })
 	}
 }

@@ -67,6 +67,11 @@ func (e *End) hush() {
 	}
 	e.hushed = e.attention.Word() >> numberShift
 	fds, gone := shm.Hush(e.bell, e.fds)
+	if e.apart != nil && len(fds) > 0 { // nobody asks for any
+		e.apart(closeAll(fds))
+		fds = nil
+		e.bad.Store(true)
+	}
 	for len(fds) > maxPassed { // nobody asked for so many
 		_ = unix.Close(fds[len(fds)-1])
 		fds = fds[:len(fds)-1]
@@ -74,6 +79,15 @@ func (e *End) hush() {
 	e.fds = fds
 	if gone {
 		e.gone.Store(true)
+	}
+}
+
+// closeAll returns what closes descriptors.
+func closeAll(fds []int) func() {
+	return func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
 	}
 }
 

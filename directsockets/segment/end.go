@@ -49,9 +49,10 @@ type End struct {
 	hushed    uint32        // guarded by mu: number of the arming when the doorbell was last read
 	unread    uint32        // armings that may leave their bytes in the doorbell
 	file      *os.File
-	bell      int    // guarded by mu; -1 when closed
-	fds       []int  // guarded by mu; regions' that came over the doorbell
-	heard     func() // see OnHeard
+	bell      int              // guarded by mu; -1 when closed
+	fds       []int            // guarded by mu; regions' that came over the doorbell
+	apart     func(end func()) // see Relay.Apart; nil: an end closes itself what it has
+	heard     func()           // see OnHeard
 
 	regions atomic.Pointer[inRegions]
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"exnet/internal/shm"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrRelay says that what is to be relayed into a segment cannot be: the other host has
@@ -430,6 +432,29 @@ func (r *Relay) Bell() int {
 // Awake takes the armings back and reads the doorbell empty.
 func (r *Relay) Awake() { r.e.Awake() }
 
+// Apart has f call what may take as long as the program likes: what closes descriptors that it has
+// sent over the doorbell, which breaks the protocol, or a doorbell in which some may lie. Call it
+// before use.
+func (r *Relay) Apart(f func(end func())) { r.e.apart = f }
+
 // Close closes the node's end: the far program has closed, or with reset, is not to be
 // reached any more.
-func (r *Relay) Close(reset bool) error { return r.e.Close(reset) }
+func (r *Relay) Close(reset bool) error {
+	e, bell := r.e, r.Bell()
+	if e.apart == nil {
+		return e.Close(reset)
+	}
+	if !e.hangUp(reset) {
+		return nil
+	}
+	_ = unix.Shutdown(bell, unix.SHUT_RDWR) // nothing more comes
+	fds, empty := shm.Hush(bell, nil)
+	if len(fds) > 0 {
+		e.apart(closeAll(fds))
+	}
+	if empty {
+		return e.file.Close()
+	}
+	e.apart(func() { _ = e.file.Close() })
+	return nil
+}

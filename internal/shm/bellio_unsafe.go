@@ -12,7 +12,9 @@ import (
 // owns them. More than len(buf) bytes are left for the next time.
 func Hush(fd int, fds []int) (_ []int, gone bool) {
 	var buf [512]byte
-	var oob [64]byte
+	// Room for all that a message can have (SCM_MAX_FD is 253): what does not fit the kernel closes
+	// in this thread, which may take long.
+	var oob [16 + 4*254]byte
 	for range 8 {
 		iov := unix.Iovec{Base: &buf[0]}
 		iov.SetLen(len(buf))
