@@ -57,6 +57,9 @@ func (b *bells) add(id uint32, fd int) error {
 	return unix.EpollCtl(b.set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(id), Pad: 1})
 }
 
+// remove ends add. A doorbell of which its program has kept a descriptor would ring on.
+func (b *bells) remove(fd int) { _ = unix.EpollCtl(b.set, unix.EPOLL_CTL_DEL, fd, nil) } // or it was not added
+
 // wait notes which doorbells ring, within a time (-1: for ever), and returns how many.
 func (b *bells) wait(ms int) (n int, err error) {
 	for {

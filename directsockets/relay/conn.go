@@ -232,6 +232,7 @@ func (e *Engine) end(c *conn, reset bool) {
 	c.node.conns--
 	delete(e.conns, c.id)
 	e.stats.Connections.Add(^uint64(0))
+	e.bells.remove(c.relay.Bell())
 	_ = c.relay.Close(reset && c.state >= stateUp)
 	for _, en := range c.queue {
 		if !en.running {
