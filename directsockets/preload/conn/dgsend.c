@@ -194,16 +194,32 @@ static bool destination(const struct ds_dgram *d, const struct msghdr *h, struct
 	return ds_address(&a, s->addr, &s->port);
 }
 
-/* As ds_dg_sendmsg; WAIT: a rule says that it waits for room. */
-static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s)
+/* What a send to *s says of its datagrams. False: the kernel makes it. */
+static inline bool reads(const struct ds_dgram *d, const struct msghdr *h, struct ds_dg_sent *s, struct ds_dg_says *says)
+{
+	bool all = true;
+
+	says->tos = says->ttl = -1;
+	says->train = s->train;
+	says->sourced = false;
+	if (h->msg_controllen)
+		all = ds_dg_control(d, h, s->addr, says);
+	s->train = says->train;
+	return all;
+}
+
+/* As ds_dg_sendmsg; WAIT: a rule says that it waits for room. *done: bytes of a train that have
+ * been sent before. */
+static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s, size_t *done)
 {
 	struct ds_cursor c;
 	struct ds_dg_says says;
-	size_t total, train = s->train = DS_GET(d->train);
+	size_t total, whole, train;
 	bool offer = false, own, odd, woken = false;
 	int rc = DS_DG_ARMED;
 
 	s->known = false;
+	s->train = DS_GET(d->train);
 	if (flags & MSG_MORE)
 		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
 	if (DS_GET(d->hard))
@@ -222,18 +238,14 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		ds_own_unlock(&d->out);
 		return DS_DG_KERNEL;
 	}
-	says.tos = says.ttl = -1;
-	says.train = s->train;
-	says.sourced = false;
-	if (h->msg_controllen) {
-		own = !ds_dg_control(d, h, s->addr, &says) || own;
-		s->train = says.train;
-		train = says.train;
-	}
-	own = own || (train && (c.left > train * TRAIN_MOST || h->msg_iovlen > DS_VECTORS));
+	own = !reads(d, h, s, &says) || own;
+	train = says.train;
 	/* One that comes from another address is none of the flow's: D does not count it. */
 	bool elsewhere = says.sourced && t->flow && memcmp(says.source, t->flow->seg.info.addr[0], sizeof says.source);
-	own = own || elsewhere;
+	own = own || elsewhere || (train && (c.left > train * TRAIN_MOST || h->msg_iovlen > DS_VECTORS));
+	whole = own ? 0 : c.left;
+	if (!own)
+		ds_skip(&c, *done);
 	d->run = t == d->to ? d->run + 1 : 0;
 	d->to = t;
 	s->known = t->flow && !elsewhere;
@@ -246,7 +258,6 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		t->flow->brief = (flags & MSG_DONTWAIT) || ds_dg_nonblocking(d, fd);
 		t->flow->alone = d->run >= DS_DG_ALONE;
 		struct ds_dg_out *o = ds_dg_flow(d, t);
-
 		total = c.left;
 		if (o)
 			rc = all(o, t->by_kernel, &c, &says);
@@ -255,7 +266,8 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 			ds_dg_out_end(d, t, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
 		if (rc == DS_DG_FULL) { /* a rule says that it waits */
 			ds_own_unlock(&d->out);
-			return c.left < total ? (ssize_t)(total - c.left) : WAIT;
+			*done += total - c.left;
+			return WAIT;
 		}
 		if (rc == DS_DG_SENT || (rc == DS_DG_FAULT && c.left == total) || c.left < total || woken) {
 			ds_own_unlock(&d->out);
@@ -265,10 +277,14 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 			}
 			if (rc != DS_DG_SENT)
 				rest(d, fd, h, flags, s, &c, &says, woken);
-			return rc != DS_DG_SENT && c.left == total ? -1 : (ssize_t)total;
+			return rc != DS_DG_SENT && c.left == total && !*done ? -1 : (ssize_t)whole;
 		}
 	}
 	ds_own_unlock(&d->out);
+	if (*done && !own) { /* the flow has ended, or its receiver sleeps */
+		rest(d, fd, h, flags, s, &c, &says, false);
+		return (ssize_t)whole;
+	}
 	if (offer) {
 		ds_dg_offer(d, fd, s->addr, s->port);
 		s->known = true;
@@ -280,20 +296,21 @@ ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int fl
 {
 	static const struct timespec moment = {0, 100000};
 	unsigned handled = ds_handled();
+	size_t done = 0;
 	ssize_t rc;
 
-	while ((rc = try_send(d, fd, h, flags, s)) == WAIT) {
+	while ((rc = try_send(d, fd, h, flags, s, &done)) == WAIT) {
 		int fl = flags & MSG_DONTWAIT ? O_NONBLOCK : REAL(fcntl)(fd, F_GETFL);
 
 		errno = EAGAIN;
 		if (fl < 0 || (fl & O_NONBLOCK))
-			return -1;
+			return done ? (ssize_t)done : -1;
 		if (ds_syscall(SYS_nanosleep, &moment, NULL) < 0 || ds_handled() != handled) {
 			errno = EINTR;
-			return -1;
+			return done ? (ssize_t)done : -1;
 		}
 	}
-	return rc;
+	return rc == DS_DG_KERNEL && done ? (ssize_t)done : rc;
 }
 
 void ds_dg_has_sent(struct ds_dgram *d, const struct ds_dg_sent *s, unsigned n, size_t bytes)

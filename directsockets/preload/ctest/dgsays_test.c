@@ -3,7 +3,10 @@
 #include "flow.h"
 
 #include <netinet/udp.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <time.h>
 
 static union {
 	uint8_t b[8192];
@@ -177,8 +180,70 @@ static void together(void)
 	free(f.mem);
 }
 
+// ---- a train for which there is no room at once
+
+enum { TRAINS = 5, LENGTH = 60, BYTES = 1000 };
+
+static void *reads_late(void *arg)
+{
+	static uint8_t b[DS_DG_MAX];
+	struct flow *f = arg;
+
+	nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+	for (int i = 0; i < TRAINS * LENGTH; i++) {
+		while (!ds_dg_there(&f->rx))
+			sched_yield();
+		CHECK(take(f, b) == BYTES && b[0] == i % 256, "datagram %d", i);
+	}
+	return NULL;
+}
+
+// By a rule a sender that may block waits until all of it is there.
+static void waits_for_room(void)
+{
+	static uint8_t b[LENGTH * BYTES];
+	struct ds_dgram *d = ds_dg_new(AF_INET, DS_NONBLOCK_NO);
+	struct ds_dg_out o = {.up = true, .theirs = -1, .alive = -1, .reliable = true, .stuck = UINT64_MAX, .counters = ds_stats_counters(NULL)};
+	struct sockaddr_in from, to;
+	struct flow f;
+	int s = udp_socket(&from), r = udp_socket(&to);
+	uint16_t size = BYTES;
+	pthread_t th;
+
+	fresh(&f, RING);
+	o.seg = f.tx;
+	flow_ends(&o, &from, &to);
+	struct ds_dg_dest *t = ds_dg_dest(d, o.seg.info.addr[1], o.seg.info.port[1]);
+	t->flow = &o;
+	d->nout = 1;
+	CHECK(pthread_create(&th, NULL, reads_late, &f) == 0, "thread");
+	length = 0;
+	say(IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size);
+	for (int i = 0; i < TRAINS; i++) {
+		struct iovec v = {b, sizeof b};
+		struct msghdr m = {.msg_name = &to, .msg_namelen = sizeof to, .msg_iov = &v, .msg_iovlen = 1, .msg_control = said.b, .msg_controllen = length};
+		struct ds_dg_sent sent;
+
+		for (int k = 0; k < LENGTH; k++)
+			b[k * BYTES] = (uint8_t)(i * LENGTH + k);
+		ssize_t n = ds_dg_sendmsg(d, s, &m, 0, &sent);
+		CHECK(n == sizeof b, "train %d: %zd bytes", i, n);
+		if (failures)
+			exit(1);
+	}
+	pthread_join(th, NULL);
+	length = 0;
+	t->flow = NULL;
+	d->nout = 0;
+	ds_dg_put(d);
+	close(s);
+	close(r);
+	free(f.mem);
+}
+
 int main(void)
 {
+	waits_for_room();
 	sources();
 	lengths();
 	ends();
