@@ -173,25 +173,31 @@ static void rest(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, 
 	}
 }
 
-/* Where the kernel sends h, in *s; *odd: only the kernel does, as to an address that it reads
- * otherwise than as it stands there. False: it is no destination of flows. */
-static bool destination(const struct ds_dgram *d, const struct msghdr *h, struct ds_dg_sent *s, bool *odd)
+/* As destination, of an address that ds_dg_address does not take. */
+static __attribute__((noinline, cold)) bool odd_destination(const struct ds_dgram *d, const struct msghdr *h, struct ds_dg_sent *s)
 {
 	struct sockaddr_storage a = {0};
 	size_t n = h->msg_namelen < sizeof a ? h->msg_namelen : sizeof a;
 
-	*odd = false;
-	if (!h->msg_name)
-		return DS_GET(d->connected);
-	if (ds_dg_address(d, h->msg_name, h->msg_namelen, s->addr, &s->port))
-		return true;
 	if (!DS_GET(d->nout) || n < sizeof(struct sockaddr_in))
 		return false;
-	*odd = true;
 	memcpy(&a, h->msg_name, n);
 	if (a.ss_family == AF_UNSPEC && d->family == AF_INET)
 		a.ss_family = AF_INET;
 	return ds_address(&a, s->addr, &s->port);
+}
+
+/* Where the kernel sends h, in *s; *odd: only the kernel does, as to an address that it reads
+ * otherwise than as it stands there. False: it is no destination of flows. */
+static inline bool destination(const struct ds_dgram *d, const struct msghdr *h, struct ds_dg_sent *s, bool *odd)
+{
+	*odd = false;
+	if (!h->msg_name)
+		return DS_GET(d->connected);
+	if (__builtin_expect(ds_dg_address(d, h->msg_name, h->msg_namelen, s->addr, &s->port), 1))
+		return true;
+	*odd = true;
+	return odd_destination(d, h, s);
 }
 
 /* What a send to *s says of its datagrams. False: the kernel makes it. */
