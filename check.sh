@@ -3,7 +3,7 @@
 # end-to-end tests with real programs, every benchmark once, every fuzz target
 # for a few seconds.
 #
-#   ./check.sh          everything: some 16 minutes on two cores that do nothing else,
+#   ./check.sh          everything: some 15 minutes on two cores that do nothing else,
 #                       of which compiling takes some; up to 52 on a slower or busier machine
 #   ./check.sh --no-install [quick]
 #                       the same, but programs that tests need and that are missing are not
