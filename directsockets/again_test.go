@@ -30,18 +30,7 @@ func (announced) Abort() {}
 // connection, which may end soon; by one only if it is closed meanwhile.
 func TestListenerOneTooMany(t *testing.T) {
 	broker := make(announced, 16)
-	page, err := wire.NewPage()
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := client.NewAttached(client.Config{}, func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer page.Close()
-	defer a.Client().Close()
-	defer a.Ended()
-	a.Connected(broker, page, 1)
+	a, _ := attachTo(t, broker)
 	inner, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

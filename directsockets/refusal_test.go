@@ -21,22 +21,31 @@ func (b silentBroker) Ask(m wire.Message, _ client.Socket, _ bool, _ ...int) err
 
 func (silentBroker) Abort() {}
 
-// TestRefusalAfterTheDoorbell has the doorbell of an offer end before it is known why, as a busy
-// machine may: the reason is told when it comes, though nothing is offered again.
-func TestRefusalAfterTheDoorbell(t *testing.T) {
-	broker := silentBroker{make(chan wire.Message, 16)}
+// attachTo attaches a client to a broker, until the test ends, and returns its page as well.
+func attachTo(t *testing.T, broker client.Way) (client.Attached, *wire.Page) {
+	t.Helper()
 	page, err := wire.NewPage()
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { page.Close() })
 	a, err := client.NewAttached(client.Config{}, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer page.Close()
-	defer a.Client().Close()
-	defer a.Ended()
+	t.Cleanup(func() {
+		a.Ended()
+		a.Client().Close()
+	})
 	a.Connected(broker, page, 1)
+	return a, page
+}
+
+// TestRefusalAfterTheDoorbell has the doorbell of an offer end before it is known why, as a busy
+// machine may: the reason is told when it comes, though nothing is offered again.
+func TestRefusalAfterTheDoorbell(t *testing.T) {
+	broker := silentBroker{make(chan wire.Message, 16)}
+	a, page := attachTo(t, broker)
 	shadow, peer := tcpPair(t)
 	defer peer.Close()
 	page.SetListeners(uint16(shadow.RemoteAddr().(*net.TCPAddr).Port), 1, false)
