@@ -1,36 +1,16 @@
 package accept
 
 import (
-	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/caller"
-	"exnet/internal/leaktest"
+	"exnet/internal/caller/callertest"
 )
 
-// helperEnv has this program be the one that connects to the socket of that path.
-const helperEnv = "EXNET_ACCEPT_TEST"
-
-func TestMain(m *testing.M) {
-	if path := os.Getenv(helperEnv); path != "" {
-		conn, err := net.Dial("unix", path)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		_, _ = conn.Read(make([]byte, 1)) // until it was looked at
-		return
-	}
-	leaktest.Main(m)
-}
+func TestMain(m *testing.M) { callertest.Main(m) }
 
 // An account has so many connections at once, whatever others have; root has as many as it wants.
 func TestGate(t *testing.T) {
@@ -62,35 +42,12 @@ func TestGate(t *testing.T) {
 
 // All users of a user namespace have the connections of who has made it.
 func TestGateSubordinateUsers(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "socket")
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err == nil {
-		err = os.Chmod(path, 0o777)
-	}
-	for dir := filepath.Dir(path); err == nil && len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
-		err = os.Chmod(dir, 0o755)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	_ = ln.SetDeadline(time.Now().Add(time.Minute))
+	ln := callertest.Listen(t)
 	g := NewGate(1)
 	for uid := range uint32(2) {
-		cmd := exec.Command("/proc/self/exe", "-test.run=^$")
-		cmd.Env, cmd.Stderr = append(os.Environ(), helperEnv+"="+path), os.Stderr
-		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 100000, Size: 65536}}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids,
-			Credential: &syscall.Credential{Uid: 7 + uid, Gid: 7}}
-		if err := cmd.Start(); err != nil {
-			t.Skip(err)
-		}
-		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-		conn, err := ln.AcceptUnix()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+		ids := callertest.IDs(100000, 65536)
+		conn, _, _ := callertest.Start(t, ln, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids,
+			Credential: &syscall.Credential{Uid: 7 + uid, Gid: 7}})
 		if leave, err := g.Enter(conn); (err == nil) != (uid == 0) {
 			t.Errorf("user %d: %v", 100007+uid, err)
 		} else if err == nil {

@@ -10,73 +10,26 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"exnet/internal/leaktest"
+	"exnet/internal/caller/callertest"
 )
 
-// helperEnv has this program be the one that connects to the socket of that path.
-const helperEnv = "EXNET_CALLER_TEST"
-
-func TestMain(m *testing.M) {
-	if path := os.Getenv(helperEnv); path != "" {
-		conn, err := net.Dial("unix", path)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		_, _ = conn.Read(make([]byte, 1)) // until it was looked at
-		return
-	}
-	leaktest.Main(m)
-}
-
-func listen(t *testing.T) *net.UnixListener {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "socket")
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err == nil {
-		err = os.Chmod(path, 0o777)
-	}
-	for dir := filepath.Dir(path); err == nil && len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
-		err = os.Chmod(dir, 0o755)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	return ln
-}
+func TestMain(m *testing.M) { callertest.Main(m) }
 
 // of returns who a process with these attributes is; gone: when it has ended.
 func of(t *testing.T, attr *syscall.SysProcAttr, gone bool) (Caller, int) {
 	t.Helper()
-	ln := listen(t)
-	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
-	cmd.Env = append(os.Environ(), helperEnv+"="+ln.Addr().String())
-	cmd.SysProcAttr, cmd.Stderr = attr, os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Skipf("a process with %+v: %v", attr, err)
-	}
-	_ = ln.SetDeadline(time.Now().Add(time.Minute))
-	conn, err := ln.AcceptUnix()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn, pid, end := callertest.Start(t, callertest.Listen(t), attr)
 	if gone {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	} else {
-		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+		end()
 	}
 	c, err := Of(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, cmd.Process.Pid
+	return c, pid
 }
 
 // Root of this process's own namespaces has no limits. Root that has a mount or PID namespace of
@@ -97,10 +50,10 @@ func TestAccounts(t *testing.T) {
 		{"root with a PID namespace", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}, false, Guest},
 		{"root of a container", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWIPC}, false, Guest},
 		{"root that has ended", syscall.SysProcAttr{}, true, Guest},
-		{"root with a user namespace", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: sysIDs(0, 1), GidMappings: sysIDs(0, 1)}, false, Guest},
+		{"root with a user namespace", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: callertest.IDs(0, 1), GidMappings: callertest.IDs(0, 1)}, false, Guest},
 		{"a user that has ended", syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4711, Gid: 4711}}, true, Gone},
 		{"a user of root's user namespace", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, Credential: &syscall.Credential{Uid: 7, Gid: 7},
-			UidMappings: sysIDs(100000, 65536), GidMappings: sysIDs(100000, 65536)}, false, Guest},
+			UidMappings: callertest.IDs(100000, 65536), GidMappings: callertest.IDs(100000, 65536)}, false, Guest},
 		{"a user in a container", syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Credential: &syscall.Credential{Uid: 4711, Gid: 4711}}, false, 4711},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -110,11 +63,6 @@ func TestAccounts(t *testing.T) {
 			}
 		})
 	}
-}
-
-// sysIDs maps IDs from 0 on.
-func sysIDs(host, n int) []syscall.SysProcIDMap {
-	return []syscall.SysProcIDMap{{ContainerID: 0, HostID: host, Size: n}}
 }
 
 // A user namespace that a user has made, within one of its own, has its user's account, whichever
@@ -164,7 +112,7 @@ func TestSubordinateUsers(t *testing.T) {
 
 // Another user's process is not to be trusted.
 func TestTrusted(t *testing.T) {
-	ln := listen(t)
+	ln := callertest.Listen(t)
 	conn, err := net.DialUnix("unix", nil, ln.Addr().(*net.UnixAddr))
 	if err != nil {
 		t.Fatal(err)

@@ -3,12 +3,11 @@ package caller
 import (
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"exnet/internal/caller/callertest"
 	"exnet/internal/netns/netnstest"
 )
 
@@ -48,25 +47,12 @@ func TestHomeOf(t *testing.T) {
 		t.Skip("needs root")
 	}
 	groups := map[string]*os.File{idA: netnstest.Container(t, idA), idB: netnstest.Container(t, idB)}
-	ln := listen(t)
-	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
-	cmd.Env = append(os.Environ(), helperEnv+"="+ln.Addr().String())
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(groups[idA].Fd())}
-	if err := cmd.Start(); err != nil {
-		t.Skip(err)
-	}
-	end := func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }
-	defer end()
-	_ = ln.SetDeadline(time.Now().Add(time.Minute))
-	conn, err := ln.AcceptUnix()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	ln := callertest.Listen(t)
+	conn, pid, end := callertest.Start(t, ln, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(groups[idA].Fd())})
 	if h := home(t, conn); h.Container != idA || !strings.Contains(h.Group, idA) {
 		t.Errorf("in a cgroup of its own: %+v", h)
 	}
-	netnstest.Enter(t, groups[idB], cmd.Process.Pid)
+	netnstest.Enter(t, groups[idB], pid)
 	if h := home(t, conn); h.Container != idB {
 		t.Errorf("after it has moved: %+v", h)
 	}
