@@ -433,4 +433,5 @@ func (c *Conn) orphaned() {
 		c.onRX(rxGone)
 	}
 	c.setMode(&c.rx.half, ModeDemoted)
+	c.heedFallBack()
 }

@@ -223,7 +223,8 @@ func (e *Engine) add(c *conn, n *node) {
 	e.activate(c)
 }
 
-// end removes a connection. With reset its program gets a reset.
+// end removes a connection. With reset its program gets a reset. But a server's program that has
+// not been taken to its client yet goes back to the shadow, with all that it has sent.
 func (e *Engine) end(c *conn, reset bool) {
 	if c.over {
 		return
@@ -233,6 +234,9 @@ func (e *Engine) end(c *conn, reset bool) {
 	delete(e.conns, c.id)
 	e.stats.Connections.Add(^uint64(0))
 	e.bells.remove(c.relay.Bell())
+	if c.state == stateOffered { // its program may have attached, and sent what no client has taken
+		_ = c.relay.Say(segment.Mark{Flags: segment.MarkFallenBack})
+	}
 	_ = c.relay.Close(reset && c.state >= stateUp)
 	for _, en := range c.queue {
 		if !en.running {

@@ -135,3 +135,38 @@ func TestStale(t *testing.T) {
 	x.say(kindStage, tagHello, hello{Version + 1, 3, 0}.append(nil))
 	until(t, "reset", func() bool { server.Awake(); return server.Err() == segment.ErrReset })
 }
+
+// A session that ends after a server's program has attached and sent, and before its node has looked,
+// loses nothing: the program takes all that it has sent back to the shadow, and gets no reset.
+func TestAttachedAsSessionEnds(t *testing.T) {
+	hosts := newHosts(t, 2, nil)
+	client := hosts[0].call(t, hosts[1], segment.Config{})
+	o := <-hosts[1].offers
+	hosts[1].offers <- o
+	e, done := hosts[1].engine, make(chan struct{})
+	data := pattern(4, 3000)
+	var server *segment.End
+	sent := 0
+	if err := e.do(func() { // the node looks at nothing meanwhile
+		defer close(done)
+		server = hosts[1].answer(t)
+		err := server.Promote(0)
+		if err == nil {
+			sent, err = server.Send(data)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		e.lose(e.peer(1))
+		e.forget()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	if server.Awake(); server.Lost() {
+		t.Error("it is reset")
+	}
+	returns(t, server, data[:sent])
+	until(t, "refused", func() bool { client.Awake(); return client.Err() != nil && !client.Attached() })
+	works(t, hosts)
+}

@@ -64,7 +64,8 @@ static ssize_t to_shadow(void *arg, const void *p, size_t n)
 
 /* Returning: if no process at the other end has the segment any more, the shadow may be all that is
  * left there. Then it must not end well while bytes are missing: until they are written, whoever
- * closes it, or is killed, resets it. */
+ * closes it, or is killed, resets it. The same holds if a node was the other end, however it went:
+ * the far program has another segment, or none. */
 static void orphan(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
@@ -72,7 +73,8 @@ static void orphan(struct ds_sock *s, int fd)
 	socklen_t n = sizeof l;
 
 	ds_check_bell(s, true);
-	if (h->return_orphan || !ds_mode(&h->gone) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET)) || REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0)
+	bool said = (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET)) && !ds_seg_peer_relayed(&s->seg);
+	if (h->return_orphan || !ds_mode(&h->gone) || said || REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0)
 		return;
 	h->return_linger.onoff = l.l_onoff;
 	h->return_linger.linger = l.l_linger;
