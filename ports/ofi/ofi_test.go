@@ -138,7 +138,7 @@ func build(t *testing.T, targets ...string) {
 // do, peers that lie, and threads.
 func TestPrograms(t *testing.T) {
 	for _, args := range [][]string{
-		{"plain/ends"}, {"plain/ends", "shared"}, {"asan/ends"}, {"plain/gone", "killed"}, {"asan/gone", "killed"}, {"asan/hostile"}, {"asan/limits", "rings"}, {"plain/place"}, {"asan/place"},
+		{"plain/ends"}, {"plain/ends", "shared"}, {"asan/ends"}, {"plain/gone", "killed"}, {"asan/gone", "killed"}, {"asan/hostile"}, {"asan/limits", "rings"}, {"asan/order"}, {"plain/place"}, {"asan/place"},
 		{"plain/threads", "fork"}, {"asan/threads"}, {"tsan/threads"},
 	} {
 		t.Run(strings.ReplaceAll(strings.Join(args, "-"), "/", "-"), func(t *testing.T) {
@@ -172,11 +172,10 @@ func TestAllPorts(t *testing.T) {
 	idle(t, s)
 }
 
-// The same endpoints at nodes of two hosts.
+// The same endpoints at nodes of two hosts, and the order of completions.
 func TestHosts(t *testing.T) {
-	for _, kind := range []string{"plain", "asan"} {
-		t.Run(kind, func(t *testing.T) {
-			program := filepath.Join(kind, "ends")
+	for _, program := range []string{"plain/ends", "asan/ends", "plain/order", "asan/order"} {
+		t.Run(strings.ReplaceAll(program, "/", "-"), func(t *testing.T) {
 			build(t, program)
 			all, paths := hosts(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

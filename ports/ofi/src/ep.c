@@ -20,8 +20,8 @@ static void abort_out(struct ep *ep, int error)
 	struct tx *tx = ep->current;
 	ep->current = NULL;
 	abort_list(ep, &ep->waiting, error);
-	abort_list(ep, &ep->unreceived, error);
-	abort_list(ep, &ep->unlanded, error);
+	abort_list(ep, &ep->sends, error);
+	abort_list(ep, &ep->shown, error);
 	if (tx != NULL)
 		tx_complete(ep, tx, error);
 	abort_list(ep, &ep->queue, error);
@@ -355,7 +355,7 @@ int exfi_endpoint(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	ep->rx_flags = info->rx_attr->op_flags;
 	ep->limit = info->tx_attr->size > 0 ? info->tx_attr->size : TX_SIZE;
 	rx_init(&ep->rxq, info->rx_attr->size > 0 ? info->rx_attr->size : RX_SIZE);
-	struct list *lists[] = {&ep->queue, &ep->replies, &ep->waiting, &ep->unreceived, &ep->unlanded, &ep->free, &ep->active, &ep->ring.link, &ep->getting};
+	struct list *lists[] = {&ep->queue, &ep->replies, &ep->waiting, &ep->sends, &ep->shown, &ep->free, &ep->active, &ep->ring.link, &ep->getting};
 	for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
 		list_init(lists[i]);
 	(void)exfi_addr_from(&ep->local, info->src_addr, info->src_addrlen);

@@ -171,7 +171,7 @@ struct srx {
 struct tx {
 	struct list link;
 	enum kind kind;
-	bool begun, quiet, deliver, answered; // quiet: no completion; deliver: complete when received
+	bool begun, quiet, deliver; // quiet: no completion; deliver: complete when received
 	bool direct;                          // all of its bytes are read where they are
 	bool placing, refused;                // this process copies them itself; may not
 	bool tell;                            // and the target hears of it
@@ -181,7 +181,7 @@ struct tx {
 	uint64_t data, addr, key, flags;
 	bool has_data;
 	uint32_t cookie, seq; // seq: ep->sent after its last message
-	uint64_t after;       // the position in the ring after its last chunk
+	uint64_t after;       // the position in the ring after its last chunk; 0: none is in the ring
 	size_t got;           // of a read
 	void *context;
 	struct mr *mr; // of a result: what is read
@@ -261,7 +261,11 @@ struct ep {
 	RMA2_Handle rma;
 	struct list active; // in domain->active
 	// Out.
-	struct list queue, replies, waiting, unreceived, unlanded, free;
+	struct list queue, replies; // not sent yet
+	struct list waiting;        // reads and writes, for their answers
+	struct list sends;          // sent and not complete, in the order in which they were posted
+	struct list shown;          // answers that the peer reads in this program
+	struct list free;
 	struct tx *current; // has begun
 	size_t queued, limit, reply_count;
 	uint32_t sent, acked; // messages that need credit
@@ -438,6 +442,14 @@ void tx_complete(struct ep *ep, struct tx *tx, int error);
 // tx_submit queues an operation and sends what can be sent.
 void tx_submit(struct ep *ep, struct tx *tx);
 bool out_owe(struct ep *ep, uint32_t cookie, uint32_t error);
+// used returns whether the peer has used all messages of an operation that was sent: it has what
+// they announced, too.
+static inline bool used(const struct ep *ep, const struct tx *tx)
+{
+	return (int32_t)(ep->acked - tx->seq) >= 0;
+}
+// sends_complete completes the sends that have ended, the first that was posted first.
+void sends_complete(struct ep *ep);
 bool out_idle(const struct ep *ep);
 bool out_post(struct ep *ep, enum op op, uint8_t flags, const void *a, size_t alen, const void *b, size_t blen, bool credit);
 

@@ -88,7 +88,7 @@ static void withdraw(struct domain *d, const struct mr *mr)
 		}
 		// The peer was promised what has begun, and cannot be told otherwise.
 		bool begun = ep->current != NULL && ep->current->mr == mr;
-		for (struct list *l = ep->unreceived.next; l != &ep->unreceived; l = l->next)
+		for (struct list *l = ep->shown.next; l != &ep->shown; l = l->next)
 			begun = begun || ((struct tx *)l)->mr == mr;
 		if (begun)
 			ep_down(ep, FI_ECONNABORTED, true);

@@ -286,6 +286,21 @@ static bool advance(struct ep *ep, struct tx *tx)
 	return true;
 }
 
+// ended returns whether a send that was sent is complete by itself.
+static bool ended(const struct ep *ep, const struct tx *tx)
+{
+	if (used(ep, tx))
+		return true;
+	// To another host the ring's bytes have to be there: it ends with this process.
+	return !tx->deliver && (!ep->far || tx->after <= ep->ring.tail);
+}
+
+void sends_complete(struct ep *ep)
+{
+	while (!list_empty(&ep->sends) && ended(ep, (struct tx *)ep->sends.next))
+		tx_complete(ep, (struct tx *)list_pop(&ep->sends), 0);
+}
+
 static void sent(struct ep *ep, struct tx *tx)
 {
 	tx->seq = ep->sent;
@@ -293,10 +308,10 @@ static void sent(struct ep *ep, struct tx *tx)
 		tx_complete(ep, tx, 0);
 	else if (tx->kind == K_WRITE || tx->kind == K_READ)
 		list_push(&ep->waiting, &tx->link);
+	else if (tx->kind == K_SEND)
+		list_push(&ep->sends, &tx->link);
 	else if (tx->deliver)
-		list_push(&ep->unreceived, &tx->link);
-	else if (tx->kind == K_SEND && ep->far && tx->after > ep->ring.tail)
-		list_push(&ep->unlanded, &tx->link); // who has ended takes the ring along
+		list_push(&ep->shown, &tx->link);
 	else
 		tx_complete(ep, tx, 0);
 }
@@ -318,6 +333,7 @@ void tx_push(struct ep *ep)
 			break;
 		ep->current = NULL;
 		sent(ep, tx);
+		sends_complete(ep);
 	}
 	// What was sent just now may have told the credit.
 	if (ep->owe_credit && (ep->told != ep->used || ep->ring_told != ep->ring_used)) {

@@ -22,13 +22,9 @@ static bool credit(struct ep *ep, const struct head *h)
 	if (more > ep->sent - ep->acked)
 		return false;
 	ep->acked += more;
-	while (!list_empty(&ep->unreceived)) {
-		struct tx *tx = (struct tx *)ep->unreceived.next;
-		if ((int32_t)(ep->acked - tx->seq) < 0)
-			break;
-		list_remove(&tx->link);
-		tx_complete(ep, tx, 0);
-	}
+	while (!list_empty(&ep->shown) && used(ep, (struct tx *)ep->shown.next))
+		tx_complete(ep, (struct tx *)list_pop(&ep->shown), 0);
+	sends_complete(ep);
 	if (!out_idle(ep))
 		activate(ep);
 	return true;
@@ -43,13 +39,7 @@ static bool freed(struct ep *ep, const uint8_t *body, uint32_t n)
 	if (c.ring < ep->ring.tail || c.ring > ep->ring.head)
 		return false;
 	ep->ring.tail = c.ring;
-	while (!list_empty(&ep->unlanded)) {
-		struct tx *tx = (struct tx *)ep->unlanded.next;
-		if (tx->after > c.ring)
-			break;
-		list_remove(&tx->link);
-		tx_complete(ep, tx, 0);
-	}
+	sends_complete(ep);
 	return true;
 }
 
