@@ -188,8 +188,8 @@ func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 	if p.ns, err = netns.Open(path); err != nil {
 		return nil, err
 	}
-	if is, err := inodeOf(p.ns); err != nil || is != inode { // another process by now
-		return nil, errors.Join(err, fmt.Errorf("agent: process %d has left its namespace", pid), p.ns.Close())
+	if p.ns.Inode() != inode { // another process by now
+		return nil, errors.Join(fmt.Errorf("agent: process %d has left its namespace", pid), p.ns.Close())
 	}
 	p.whose = control.Whose{Name: hostName}
 	if inode != a.own {

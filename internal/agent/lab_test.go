@@ -265,10 +265,7 @@ func (c *chat) do(format string, args ...any) string {
 // connections are those of the programs in a namespace, as its broker shows them.
 func (l *lab) connections(n *netns.NS) []connstats.Connection {
 	l.t.Helper()
-	inode, err := inodeOf(n)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	inode := n.Inode()
 	all, err := control.Brokers()
 	if err != nil {
 		l.t.Fatal(err)

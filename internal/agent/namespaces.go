@@ -11,8 +11,6 @@ import (
 	"exnet/internal/caller"
 	"exnet/internal/control"
 	"exnet/internal/netns"
-
-	"golang.org/x/sys/unix"
 )
 
 // maxRead bounds how much of a process's environment and of its mappings is looked at, in bytes.
@@ -77,11 +75,4 @@ func whoseOf(proc string, pid int) control.Whose {
 	}
 	inode, _ := namespaceOf(filepath.Join(dir, "ns/net"))
 	return control.Whose{Container: "net:[" + strconv.FormatUint(inode, 10) + "]"}
-}
-
-// inodeOf is the inode of an open namespace.
-func inodeOf(n *netns.NS) (uint64, error) {
-	var st unix.Stat_t
-	err := unix.Fstat(n.Fd(), &st)
-	return st.Ino, err
 }

@@ -129,10 +129,7 @@ func brokers(t *testing.T, of []*idler) (n int) {
 		t.Fatal(err)
 	}
 	for _, i := range of {
-		inode, err := inodeOf(i.ns)
-		if err != nil {
-			t.Fatal(err)
-		}
+		inode := i.ns.Inode()
 		for _, b := range all {
 			if strings.HasSuffix(b.Broker, fmt.Sprintf("/%d.sock", inode)) {
 				n++

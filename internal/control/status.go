@@ -66,7 +66,13 @@ type Interface struct {
 	MAC        string            `json:"mac"`
 	Addrs      []netip.Prefix    `json:"addrs"`
 	Stats      counter.Interface `json:"stats"`
+	// Elsewhere is set while the interface is not in the node's own namespace: a path of the one that
+	// it was moved to, or Unknown.
+	Elsewhere string `json:"elsewhere,omitempty"`
 }
+
+// Unknown is where an interface is that the node cannot find.
+const Unknown = "unknown"
 
 // Neighbor is an entry of the neighbour cache.
 type Neighbor struct {

@@ -20,7 +20,6 @@ import (
 	"exnet/internal/control"
 	"exnet/internal/counter"
 	"exnet/internal/ctxend"
-	"exnet/internal/hostnet"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,8 +47,6 @@ type sockets struct {
 	log     *slog.Logger
 	ln      *net.UnixListener // where the peers' brokers connect to
 	carrier *carrier          // set before run
-
-	watcher *hostnet.Watcher // of the interface's addresses
 
 	mu sync.Mutex
 	// told: the last reason for a peer's end that was logged.
@@ -81,27 +78,17 @@ func (d *Daemon) openSockets() (*sockets, error) {
 	if err := d.member.Own(path); err != nil {
 		return s, err
 	}
-	s.watcher, err = d.conn.Watch(d.node.Device.Index(), s.follow)
-	return s, err
+	d.node.OnAddrs(s.setAddrs)
+	return s, nil
 }
 
-// follow gives the broker the interface's addresses.
-func (s *sockets) follow(e hostnet.Event) {
+// setAddrs gives the broker the interface's addresses.
+func (s *sockets) setAddrs(addrs []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := e.Addr.Addr()
-	switch e.Kind {
-	case hostnet.AddrAdded:
-		s.addrs = append(s.addrs, a)
-	case hostnet.AddrRemoved:
-		if i := slices.Index(s.addrs, a); i >= 0 {
-			s.addrs = slices.Delete(s.addrs, i, i+1)
-		}
-	default:
-		return
-	}
+	s.addrs = addrs
 	if s.server != nil {
-		s.server.SetAddrs(s.addrs)
+		s.server.SetAddrs(addrs)
 	}
 }
 
@@ -268,9 +255,6 @@ func (s *sockets) linked(peer fabric.NodeID, l emp.Link) {
 // close closes the socket for the peers.
 func (s *sockets) close() error {
 	err := ignoreClosed(s.ln.Close())
-	if s.watcher != nil {
-		err = errors.Join(err, s.watcher.Close())
-	}
 	return err
 }
 

@@ -21,6 +21,7 @@ import (
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 )
@@ -169,7 +170,7 @@ func TestRootBrokers(t *testing.T) {
 	zone := func(r *running) string { return strconv.Itoa(r.node.Device.Index()) }
 	setUp(t, ca, cb, nsA, nsB, "fe80::2c87:4ff:fe07:2%"+zone(b), zone(a))
 	setUp(t, cb, ca, nsB, nsA, "10.2.0.1")
-	if err := b.conn.LoopbackUp(); err != nil {
+	if err := b.node.Kernel(func(conn *hostnet.Conn, _ int, _ string) error { return conn.LoopbackUp() }); err != nil {
 		t.Fatal(err)
 	}
 	own := dsClient(t, nsB)

@@ -18,7 +18,6 @@ import (
 	"exnet/fabric/identity"
 	"exnet/fabric/nic"
 	"exnet/internal/exporter"
-	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/node"
 	"exnet/internal/sched"
@@ -45,7 +44,6 @@ type Daemon struct {
 	profiling profiling
 	node      *node.Node
 	loop      *txloop.Loop
-	conn      *hostnet.Conn
 	control   *net.UnixListener
 	sockets   *sockets
 	carrier   *carrier
@@ -128,9 +126,6 @@ func Start(cfg Config) (d *Daemon, err error) {
 	}
 	d.groups.begin(d.nic.Routes(), d.homes(), d.remoteGroups)
 	if err = d.startNode(); err != nil {
-		return d, err
-	}
-	if d.conn, err = hostnet.Open(d.ns); err != nil {
 		return d, err
 	}
 	if d.control, err = d.listen(); err != nil {
@@ -266,9 +261,6 @@ func (d *Daemon) Close() error {
 	}
 	if d.member != nil {
 		errs = append(errs, d.member.Leave())
-	}
-	if d.conn != nil {
-		errs = append(errs, d.conn.Close())
 	}
 	if d.carrier != nil {
 		errs = append(errs, d.carrier.engine.Close())

@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -14,7 +16,9 @@ import (
 	"exnet/fabric/velo"
 	"exnet/internal/control"
 	"exnet/internal/counter"
+	"exnet/internal/hostnet"
 	"exnet/internal/netns"
+	"exnet/internal/node"
 )
 
 // netnsPath returns a path of the interface's namespace for other processes: that of its
@@ -96,7 +100,7 @@ func (d *Daemon) Status() (*control.Status, error) {
 	s.Neighbors = []control.Neighbor{}
 	if d.cfg.TAP {
 		s.Ethernet = &control.Ethernet{Stations: d.stations()}
-		return s, errors.Join(d.kernel(s), d.kernelNeighbors(s))
+		return s, d.kernel(s)
 	}
 	for _, n := range d.node.Stack.Neighbors() {
 		entry := control.Neighbor{Addr: n.Addr, State: n.State}
@@ -118,9 +122,12 @@ func (d *Daemon) stations() []control.Station {
 	return list
 }
 
-// kernelNeighbors adds the neighbours that the kernel has found.
-func (d *Daemon) kernelNeighbors(s *control.Status) error {
-	list, err := d.conn.Neighbors(d.node.Device.Index())
+// addNeighbors adds the neighbours that the kernel has found.
+func (d *Daemon) addNeighbors(s *control.Status, conn *hostnet.Conn, index int) error {
+	if !d.cfg.TAP {
+		return nil // netstack has them
+	}
+	list, err := conn.Neighbors(index)
 	for _, n := range list {
 		entry := control.Neighbor{Addr: n.Addr, State: n.State}
 		if n.Known {
@@ -136,25 +143,42 @@ func (d *Daemon) kernelNeighbors(s *control.Status) error {
 	return err
 }
 
-// kernel adds what the kernel knows.
+// kernel adds what the kernel knows. An interface that is in another network namespace is no failure
+// of the node: the status says where it is.
 func (d *Daemon) kernel(s *control.Status) error {
-	index := d.node.Device.Index()
-	link, err := d.conn.LinkByIndex(index)
+	s.Interface = control.Interface{
+		Name: d.node.Device.Name(), MTU: int(d.cfg.MTU), Addrs: []netip.Prefix{},
+		MAC: d.cfg.MACPrefix.MAC(d.member.ID()).String(),
+	}
+	s.Routes = []control.Route{}
+	err := d.node.Kernel(func(conn *hostnet.Conn, index int, visiting string) error {
+		if visiting != "" {
+			s.Interface.Elsewhere = cmp.Or(netns.NamedPath(visiting), visiting)
+		}
+		return errors.Join(addInterface(s, conn, index), d.addNeighbors(s, conn, index))
+	})
+	// ErrNoLink: it is on its way.
+	if errors.Is(err, node.ErrElsewhere) || errors.Is(err, hostnet.ErrNoLink) {
+		s.Interface.Elsewhere = control.Unknown
+		return nil
+	}
+	return err
+}
+
+// addInterface adds the kernel's interface with its addresses and routes.
+func addInterface(s *control.Status, conn *hostnet.Conn, index int) error {
+	link, err := conn.LinkByIndex(index)
 	if err != nil {
 		return err
 	}
-	s.Interface = control.Interface{
-		Name: link.Name, Up: link.Up, MTU: link.MTU, TxQueueLen: link.TxQueueLen,
-		MAC: d.cfg.MACPrefix.MAC(d.member.ID()).String(),
-	}
-	if s.Interface.Addrs, err = d.conn.Addrs(index); err != nil {
+	s.Interface.Name, s.Interface.Up, s.Interface.MTU, s.Interface.TxQueueLen = link.Name, link.Up, link.MTU, link.TxQueueLen
+	if s.Interface.Addrs, err = conn.Addrs(index); err != nil {
 		return err
 	}
-	if s.Interface.Stats, err = d.conn.Stats(index); err != nil {
+	if s.Interface.Stats, err = conn.Stats(index); err != nil {
 		return err
 	}
-	s.Routes = []control.Route{}
-	routes, err := d.conn.Routes(index)
+	routes, err := conn.Routes(index)
 	for _, r := range routes {
 		route := control.Route{Dst: r.Dst, Metric: r.Metric}
 		if r.Gateway.IsValid() {

@@ -25,6 +25,13 @@ func writeStatus(w io.Writer, s *control.Status, all bool) {
 	printWrapped(w, fmt.Sprintf("node %d of fabric %s in %s, namespace %s, process %d, up %v, %s, %s", s.Node, s.Fabric, s.Dir, namespaceOf(s), s.PID,
 		display.Age(s.Since), pathOf(s),
 		pick(s.RealTime, "real-time", "normal priority")))
+	switch s.Interface.Elsewhere {
+	case "":
+	case control.Unknown:
+		fmt.Fprintf(w, "%s was moved to a network namespace that the node cannot enter: move it back\n", s.Interface.Name)
+	default:
+		fmt.Fprintf(w, "%s was moved to network namespace %s\n", s.Interface.Name, namespaceName(s.Interface.Elsewhere))
+	}
 	if s.Topology != "" {
 		fmt.Fprintf(w, "topology %s\n", s.Topology)
 	}

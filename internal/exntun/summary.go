@@ -50,13 +50,16 @@ func (n nodeLine) addresses() string {
 	return pick(len(list) == 0, "-", strings.Join(list, " "))
 }
 
-// namespaceOf names the namespace of a node: as "ip netns" does, or by a process in it.
-func namespaceOf(s *control.Status) string {
+// namespaceOf names the namespace of a node.
+func namespaceOf(s *control.Status) string { return namespaceName(s.NetNS) }
+
+// namespaceName names the namespace at a path: as "ip netns" does, or by a process in it.
+func namespaceName(path string) string {
 	pid := 0
-	switch n, _ := fmt.Sscanf(s.NetNS, "/proc/%d/ns/net", &pid); {
-	case strings.HasPrefix(s.NetNS, "/run/netns/"), strings.HasPrefix(s.NetNS, "/var/run/netns/"):
-		return printable(filepath.Base(s.NetNS))
-	case n == 1 && s.NetNS == fmt.Sprintf("/proc/%d/ns/net", pid):
+	switch n, _ := fmt.Sscanf(path, "/proc/%d/ns/net", &pid); {
+	case strings.HasPrefix(path, "/run/netns/"), strings.HasPrefix(path, "/var/run/netns/"):
+		return printable(filepath.Base(path))
+	case n == 1 && path == fmt.Sprintf("/proc/%d/ns/net", pid):
 		return fmt.Sprintf("pid %d", pid)
 	}
 	return "unnamed"
@@ -67,6 +70,9 @@ const up = "up"
 
 // link says whether the interface is up, and which kinds of links reach its peers.
 func (n nodeLine) link() string {
+	if n.Interface.Elsewhere != "" {
+		return "moved"
+	}
 	if !n.Interface.Up {
 		return "down"
 	}

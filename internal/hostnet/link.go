@@ -104,12 +104,9 @@ func (c *Conn) Configure(index int, cfg LinkConfig) error {
 	}
 	return c.do(func(h *netlink.Handle) error {
 		link := byIndex(index)
-		if cfg.NoAutoLinkLocal {
-			// Before the interface comes up, which is when the kernel makes the
-			// address. A kernel without IPv6 makes none.
-			if err := h.LinkSetIP6AddrGenMode(link, addrGenModeNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
-				return linkError(index, err)
-			}
+		// Before the interface comes up, which is when the kernel makes the address.
+		if err := setAutoLinkLocal(h, index, cfg); err != nil {
+			return err
 		}
 		if cfg.MTU != 0 {
 			if err := h.LinkSetMTU(link, cfg.MTU); err != nil {
@@ -142,8 +139,45 @@ func (c *Conn) Configure(index int, cfg LinkConfig) error {
 	})
 }
 
-// Restore gives back what the interface lost of cfg when it was taken down: the IPv6 addresses,
-// which the kernel removes, and the congestion control of the routes. It does not bring it up.
+// setAutoLinkLocal keeps the kernel from making up a link-local address, if cfg says so. A kernel
+// without IPv6 makes none.
+func setAutoLinkLocal(h *netlink.Handle, index int, cfg LinkConfig) error {
+	if !cfg.NoAutoLinkLocal {
+		return nil
+	}
+	if err := h.LinkSetIP6AddrGenMode(byIndex(index), addrGenModeNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
+		return linkError(index, err)
+	}
+	return nil
+}
+
+// Adopt prepares an interface that has come from another namespace, where it lost its addresses and
+// was taken down: it applies cfg.NoAutoLinkLocal. If a user has brought it up already, Adopt removes
+// the link-local address that the kernel made up then.
+func (c *Conn) Adopt(index int, cfg LinkConfig) error {
+	return c.do(func(h *netlink.Handle) error {
+		if err := setAutoLinkLocal(h, index, cfg); err != nil || !cfg.NoAutoLinkLocal {
+			return err
+		}
+		list, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(byIndex(index), netlink.FAMILY_V6) })
+		if err != nil {
+			return linkError(index, err)
+		}
+		for _, a := range list {
+			if p := prefixOf(a.IPNet); !p.Addr().IsLinkLocalUnicast() || slices.Contains(cfg.Addrs, p) {
+				continue
+			}
+			if err := h.AddrDel(byIndex(index), &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+				return linkError(index, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Restore gives back what the interface lost of cfg when it was taken down, or IPv6 was switched
+// off: the IPv6 addresses, which the kernel removes, and the congestion control of the routes. It
+// does not bring it up.
 func (c *Conn) Restore(index int, cfg LinkConfig) error {
 	addrs := slices.DeleteFunc(slices.Clone(cfg.Addrs), func(a netip.Prefix) bool { return a.Addr().Is4() })
 	return c.do(func(h *netlink.Handle) error {

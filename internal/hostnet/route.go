@@ -73,6 +73,27 @@ func listRoutes(h *netlink.Handle, index int) ([]netlink.Route, error) {
 	return all, nil
 }
 
+// ipv6Multicast is the destination of the route that the kernel gives an interface in the local
+// table with its first IPv6 address, or when disable_ipv6 is set to 0, and removes when the interface
+// goes down or disable_ipv6 is set to 1 (addrconf_add_mroute of net/ipv6/addrconf.c).
+var ipv6Multicast = netip.MustParsePrefix("ff00::/8")
+
+// ipv6Works reports whether the interface has the route to ipv6Multicast.
+func (c *Conn) ipv6Works(index int) (works bool, err error) {
+	want := &netlink.Route{LinkIndex: index, Table: unix.RT_TABLE_LOCAL, Dst: ipNet(ipv6Multicast)}
+	err = c.do(func(h *netlink.Handle) error {
+		list, err := dump(func() ([]netlink.Route, error) {
+			return h.RouteListFiltered(netlink.FAMILY_V6, want, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST|netlink.RT_FILTER_OIF)
+		})
+		works = len(list) > 0
+		if err != nil {
+			return linkError(index, fmt.Errorf("IPv6: %w", err))
+		}
+		return nil
+	})
+	return works, err
+}
+
 // dump repeats a listing while the kernel reports that it changed meanwhile.
 func dump[T any](list func() ([]T, error)) (all []T, err error) {
 	for range dumpTries {

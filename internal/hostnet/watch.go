@@ -23,6 +23,8 @@ const (
 	RouteAdded                        // Event.Route
 	RouteRemoved                      // Event.Route
 	LinkChanged                       // Event.Link: its present state
+	IPv6On                            // the interface has its first IPv6 address, or disable_ipv6 was set to 0
+	IPv6Off                           // the kernel has removed all IPv6 addresses, however briefly
 	LinkRemoved                       // the last event
 )
 
@@ -30,6 +32,7 @@ var eventKinds = [...]string{
 	AddrAdded: "address added", AddrRemoved: "address removed",
 	RouteAdded: "route added", RouteRemoved: "route removed",
 	LinkChanged: "link changed", LinkRemoved: "link removed",
+	IPv6On: "IPv6 on", IPv6Off: "IPv6 off",
 }
 
 func (k EventKind) String() string {
@@ -65,6 +68,7 @@ type Watcher struct {
 // state is what was reported so far.
 type state struct {
 	link   Link
+	ipv6   bool
 	addrs  map[netip.Prefix]bool
 	routes map[Route]bool
 }
@@ -117,7 +121,8 @@ func (w *Watcher) stop() {
 func (w *Watcher) Done() <-chan struct{} { return w.done }
 
 // Err returns the error that ended the watching, nil after Close and before.
-// After the interface's removal it wraps ErrNoLink.
+// After the interface's removal it wraps ErrNoLink. Before the watching ends with an error, all
+// addresses and routes are reported as removed.
 func (w *Watcher) Err() error {
 	select {
 	case <-w.done:
@@ -139,6 +144,7 @@ func (w *Watcher) run() {
 		case errors.Is(err, unix.ENOBUFS):
 			// Messages were lost; the listing makes up for them.
 		case err != nil:
+			w.report(state{})
 			w.err = fmt.Errorf("hostnet: watching interface %d: %w", w.index, err)
 			return
 		case from.Pid != nl.PidKernel || !slices.ContainsFunc(msgs, w.concerns):
@@ -146,8 +152,12 @@ func (w *Watcher) run() {
 		}
 		if w.state.link.Up && slices.ContainsFunc(msgs, w.saysDown) {
 			// It may be up again by now, but without some of its addresses and routes.
-			w.state.link.Up = false
+			w.state.link.Up, w.state.ipv6 = false, false
 			w.fn(Event{Kind: LinkChanged, Link: w.state.link})
+		}
+		if w.state.ipv6 && slices.ContainsFunc(msgs, w.saysIPv6Off) {
+			w.state.ipv6 = false // it may be on again by now, without its addresses
+			w.fn(Event{Kind: IPv6Off})
 		}
 		if w.err = w.refresh(); w.err != nil {
 			return
@@ -179,6 +189,21 @@ func (w *Watcher) saysDown(m syscall.NetlinkMessage) bool {
 		binary.NativeEndian.Uint32(m.Data[ifInfoFlags:])&unix.IFF_UP == 0
 }
 
+// Offsets in struct rtmsg of linux/rtnetlink.h.
+const (
+	rtFamily = 0
+	rtDstLen = 1
+	rtTable  = 4
+	rtType   = 7
+)
+
+// saysIPv6Off reports whether a message says that the route which ipv6Works looks for was removed.
+func (w *Watcher) saysIPv6Off(m syscall.NetlinkMessage) bool {
+	return m.Header.Type == unix.RTM_DELROUTE && len(m.Data) >= unix.SizeofRtMsg && w.concerns(m) &&
+		m.Data[rtFamily] == unix.AF_INET6 && int(m.Data[rtDstLen]) == ipv6Multicast.Bits() &&
+		m.Data[rtTable] == unix.RT_TABLE_LOCAL && m.Data[rtType] == unix.RTN_MULTICAST
+}
+
 // routeIndex returns the interface of a route message, -1 if it has none.
 // (nl.ParseRouteAttr panics if the last attribute is not padded.)
 func routeIndex(data []byte) int {
@@ -198,16 +223,30 @@ func routeIndex(data []byte) int {
 	return -1
 }
 
-// refresh lists the present state, and reports how it differs from what was reported before.
+// refresh lists the present state, and reports it. After an error there is none.
 func (w *Watcher) refresh() error {
 	now, err := w.list()
-	if err != nil && !errors.Is(err, ErrNoLink) {
-		return err
+	known := w.state.link != (Link{})
+	w.report(now)
+	if known && errors.Is(err, ErrNoLink) {
+		w.fn(Event{Kind: LinkRemoved})
 	}
+	return err
+}
+
+// report reports how a state differs from what was reported before. The zero state is that of an
+// interface which can no longer be watched: nothing is known of it.
+func (w *Watcher) report(now state) {
 	old := w.state
 	w.state = now
-	if err == nil && now.link != old.link {
+	if now.link != old.link && now.link != (Link{}) {
 		w.fn(Event{Kind: LinkChanged, Link: now.link})
+	}
+	switch {
+	case now.ipv6 && !old.ipv6:
+		w.fn(Event{Kind: IPv6On})
+	case old.ipv6 && !now.ipv6:
+		w.fn(Event{Kind: IPv6Off})
 	}
 	for _, r := range missing(old.routes, now.routes, compareRoutes) {
 		w.fn(Event{Kind: RouteRemoved, Route: r})
@@ -221,10 +260,6 @@ func (w *Watcher) refresh() error {
 	for _, r := range missing(now.routes, old.routes, compareRoutes) {
 		w.fn(Event{Kind: RouteAdded, Route: r})
 	}
-	if err != nil && old.link != (Link{}) {
-		w.fn(Event{Kind: LinkRemoved})
-	}
-	return err
 }
 
 func (w *Watcher) list() (state, error) {
@@ -240,7 +275,11 @@ func (w *Watcher) list() (state, error) {
 	if err != nil {
 		return state{}, err
 	}
-	return state{link: link, addrs: setOf(addrs), routes: setOf(routes)}, nil
+	ipv6, err := w.conn.ipv6Works(w.index)
+	if err != nil {
+		return state{}, err
+	}
+	return state{link: link, ipv6: ipv6, addrs: setOf(addrs), routes: setOf(routes)}, nil
 }
 
 func setOf[T comparable](list []T) map[T]bool {

@@ -73,7 +73,7 @@ func TestRootWatch(t *testing.T) {
 		want    []string
 	}{
 		{"ip addr add 10.3.0.1/32 dev exn0", []string{"address added 10.3.0.1/32"}},
-		{"ip addr add fd00::1/128 dev exn0", []string{"address added fd00::1/128", "route added fd00::1/128"}},
+		{"ip addr add fd00::1/128 dev exn0", []string{"IPv6 on", "address added fd00::1/128", "route added fd00::1/128"}},
 		{"ip route add 10.4.0.0/16 via 10.2.0.1 dev exn0", []string{"route added 10.4.0.0/16 via 10.2.0.1"}},
 		{"ip route add default dev exn0", []string{"route added 0.0.0.0/0"}},
 		{"ip route add default via fd00::2 dev exn0 onlink", []string{"route added ::/0 via fd00::2"}},
@@ -268,7 +268,7 @@ func TestRootWatchNoLink(t *testing.T) {
 func TestEventKindString(t *testing.T) {
 	for k, want := range map[hostnet.EventKind]string{
 		0: "EventKind(0)", hostnet.AddrAdded: "address added", hostnet.LinkRemoved: "link removed",
-		hostnet.LinkRemoved + 1: "EventKind(7)",
+		hostnet.LinkRemoved + 1: "EventKind(9)",
 	} {
 		if got := k.String(); got != want {
 			t.Errorf("%d: %q, want %q", uint8(k), got, want)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,6 +64,9 @@ func Open(path string) (*NS, error) {
 	return n, nil
 }
 
+// From returns the namespace of an open handle, which it takes.
+func From(file *os.File) *NS { return newNS(file) }
+
 // isNetNS reports whether fd is a handle of a network namespace. The ioctl means
 // something on nsfs only (ioctl_nsfs(2)).
 func isNetNS(fd int) bool {
@@ -80,6 +84,16 @@ func newNS(file *os.File) *NS {
 
 // Fd returns the namespace's descriptor, which is valid until Close.
 func (n *NS) Fd() int { return int(n.file.Fd()) }
+
+// Inode returns the namespace's inode number, which no other namespace has at the same time; 0 after
+// Close.
+func (n *NS) Inode() uint64 {
+	st, err := n.file.Stat()
+	if err != nil {
+		return 0
+	}
+	return st.Sys().(*syscall.Stat_t).Ino
+}
 
 // Path returns a path of the namespace for other programs, as in
 // "nsenter --net=PATH ip addr". It is valid until Close.

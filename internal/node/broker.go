@@ -14,7 +14,7 @@ func (n *Node) BrokerConfig() broker.Config {
 		Node: uint16(n.Interface.NodeID()),
 		Zone: uint32(n.Device.Index()),
 	}
-	for _, a := range n.link.Addrs {
+	for _, a := range n.place.cfg.Addrs {
 		b.Addrs = append(b.Addrs, a.Addr())
 	}
 	return b

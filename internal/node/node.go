@@ -11,7 +11,6 @@ import (
 	"exnet/fabric/nic"
 	"exnet/foreign"
 	"exnet/internal/etherhost"
-	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/tun"
 	"exnet/internal/txloop"
@@ -67,10 +66,7 @@ type Node struct {
 	Device    *tun.Device
 
 	senders *tun.Senders // nil: the kernel does not count them
-	conn    *hostnet.Conn
-	link    hostnet.LinkConfig
-	watcher *hostnet.Watcher
-	up      bool // used by follow only
+	place   place
 }
 
 // New makes a node's interface and configures it in the kernel. Frames are
@@ -124,7 +120,7 @@ func New(cfg Config) (n *Node, err error) {
 			return n, err
 		}
 		n.Interface.SetReceiver(n.Ether)
-		return n, n.configure(cfg)
+		return n, n.place.begin(n, cfg)
 	}
 	if n.Stack, err = ipstack.New(ipstack.Config{
 		Link:       n.Interface,
@@ -135,61 +131,7 @@ func New(cfg Config) (n *Node, err error) {
 		return n, err
 	}
 	n.Interface.SetReceiver(n.Stack)
-	return n, n.configure(cfg)
-}
-
-// configure brings the kernel's interface up, and lets the stack follow its addresses and
-// routes.
-func (n *Node) configure(cfg Config) error {
-	var err error
-	if n.conn, err = hostnet.Open(cfg.NS); err != nil {
-		return err
-	}
-	index := n.Device.Index()
-	linkLocal := netip.PrefixFrom(arp.MAC(n.Interface.MAC()).LinkLocal(), linkLocalBits)
-	n.link = hostnet.LinkConfig{
-		MTU:               n.Interface.MTU(),
-		TxQueueLen:        hostnet.TxQueueLen,
-		Addrs:             append([]netip.Prefix{linkLocal}, cfg.Addrs...),
-		NoAutoLinkLocal:   true,
-		CongestionControl: cfg.CongestionControl,
-	}
-	if n.Ether != nil {
-		n.link.MAC = new(n.Interface.MAC())
-	}
-	if err := n.conn.Configure(index, n.link); err != nil {
-		return err
-	}
-	n.up = true
-	n.watcher, err = n.conn.Watch(index, n.follow)
-	return err
-}
-
-// follow mirrors the kernel's addresses and routes of the interface into the stack, and
-// restores those of its own that the kernel removes while the interface is down. It ignores
-// what the stack refuses: the stack counts the packets concerned as having no route.
-func (n *Node) follow(e hostnet.Event) {
-	switch {
-	case e.Kind == hostnet.LinkChanged:
-		if e.Link.Up && !n.up {
-			// If it went down again, there is nothing to restore.
-			_ = n.conn.Restore(e.Link.Index, n.link)
-		}
-		n.up = e.Link.Up
-		return
-	case n.Stack == nil:
-		return // the kernel knows them
-	}
-	switch e.Kind {
-	case hostnet.AddrAdded:
-		n.Stack.AddAddress(e.Addr)
-	case hostnet.AddrRemoved:
-		n.Stack.RemoveAddress(e.Addr)
-	case hostnet.RouteAdded:
-		n.Stack.AddRoute(e.Route.Dst, e.Route.Gateway)
-	case hostnet.RouteRemoved:
-		n.Stack.RemoveRoute(e.Route.Dst, e.Route.Gateway)
-	}
+	return n, n.place.begin(n, cfg)
 }
 
 // Port returns the port of the node, for a txloop.Loop to serve.
@@ -210,12 +152,7 @@ func (n *Node) Port() txloop.Port {
 // may serve the Port any more.
 func (n *Node) Close() error {
 	var errs []error
-	if n.watcher != nil {
-		errs = append(errs, n.watcher.Close())
-	}
-	if n.conn != nil {
-		errs = append(errs, n.conn.Close())
-	}
+	errs = append(errs, n.place.close())
 	if n.Device != nil {
 		errs = append(errs, n.Device.Close())
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"exnet/foreign"
+	"exnet/internal/netns"
 
 	"golang.org/x/sys/unix"
 	wgtun "golang.zx2c4.com/wireguard/tun"
@@ -222,8 +223,40 @@ func (d *Device) Name() string { return d.name }
 // reports changes.
 func (d *Device) MTU() int { return d.mtu }
 
-// Index returns the interface's index in its network namespace.
+// Index returns the index that the interface was made with. It can change when a user moves the
+// interface to another namespace.
 func (d *Device) Index() int { return d.index }
+
+// Where returns the network namespace in which the interface is now, and its name there. The caller
+// closes the namespace. The errors are ErrGone, ErrClosed, and those of TUNGETDEVNETNS: the kernel is
+// older than 5.7, or another user namespace owns the namespace.
+func (d *Device) Where() (*netns.NS, string, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.closed {
+		return nil, "", ErrClosed
+	}
+	ifr, err := unix.NewIfreq(d.name)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := unix.IoctlIfreq(d.fd, unix.TUNGETIFF, ifr); err != nil {
+		return nil, "", whereError(err)
+	}
+	fd, err := unix.IoctlRetInt(d.fd, unix.TUNGETDEVNETNS)
+	if err != nil {
+		return nil, "", whereError(err)
+	}
+	return netns.From(os.NewFile(uintptr(fd), d.name)), ifr.Name(), nil
+}
+
+// whereError maps the errors of the ioctls.
+func whereError(err error) error {
+	if errors.Is(err, unix.EBADFD) { // detached
+		return ErrGone
+	}
+	return fmt.Errorf("tun: finding the interface's namespace: %w", err)
+}
 
 // Offload returns what was negotiated with the kernel.
 func (d *Device) Offload() Offload { return d.offload }
