@@ -355,7 +355,7 @@ static ssize_t sleeping(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 {
 	struct ds_spin s;
-	bool spun = false;
+	enum ds_spun spun = DS_SPUN_NOT;
 	unsigned waits = DS_GET(ds_dg_eager);
 	ssize_t rc = -1;
 
@@ -370,8 +370,8 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 			done = done || take(d, f, h, flags, &rc);
 			int saved = errno;
 			ds_own_unlock(&d->in);
-			if (spun)
-				ds_spin_end(&s, NULL, false);
+			if (spun == DS_SPUN_OPEN)
+				ds_spun_slept(&spun, &s);
 			errno = saved;
 			if (done)
 				return rc;
@@ -389,17 +389,17 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 			errno = saved;
 			return rc;
 		}
-		if (d->awake && !spun) {
+		if (d->awake && spun == DS_SPUN_NOT) {
 			ds_own_unlock(&d->in);
 			int how = spin(d, fd, h, flags, &rc, &s);
 			if (how == GOT)
 				return rc;
-			spun = how == NOTHING;
-			if (spun && waits) {
+			if (how == NOTHING && waits) {
 				waits--;
 				ds_spin_end(&s, NULL, false);
-				spun = false;
 				ds_dg_moment();
+			} else if (how == NOTHING) {
+				spun = DS_SPUN_OPEN;
 			}
 			continue;
 		}
@@ -416,11 +416,7 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 			continue;
 		}
 		rc = sleeping(d, fd, h, flags);
-		if (spun) {
-			int saved = errno;
-			ds_spin_end(&s, NULL, false);
-			errno = saved;
-		}
+		ds_spun_slept(&spun, &s);
 		return rc;
 	}
 }

@@ -268,6 +268,16 @@ void ds_spin_begin(struct ds_spin *p, struct ds_sock *s) DS_HIDDEN;
 bool ds_spin_more(struct ds_spin *p) DS_HIDDEN;
 void ds_spin_end(struct ds_spin *p, struct ds_sock *s, bool found) DS_HIDDEN;
 
+/* What a call that waits in a loop has done about spinning. It spins once.
+ *
+ *   state   event                     next
+ *   NOT     it spins, and finds none  OPEN
+ *   OPEN    a sleep has ended         OVER   ds_spin_end: the spin's account is closed
+ *   NOT     a sleep has ended         OVER   there is no spin to account for */
+enum ds_spun { DS_SPUN_NOT, DS_SPUN_OPEN, DS_SPUN_OVER };
+/* A sleep has ended. *p is read only in OPEN: before, nobody has written to it. Keeps errno. */
+void ds_spun_slept(enum ds_spun *state, struct ds_spin *p) DS_HIDDEN;
+
 /* ---- giving up, fork, exec ------------------------------------------------ */
 
 /* Moves both directions back to the shadow, for good: for exec of a program without the library,

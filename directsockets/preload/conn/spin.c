@@ -8,6 +8,7 @@
  */
 #include "conn/inner.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <sys/syscall.h>
 
@@ -179,4 +180,14 @@ void ds_spin_end(struct ds_spin *p, struct ds_sock *s, bool found)
 	if (!spun && rest > 1)
 		SET(of->rest, rest / 2); /* short sleeps: try again soon */
 	SET(of->budget, budget * 2 > SPIN_MAX ? SPIN_MAX : budget < SPIN_MIN ? SPIN_MIN : budget * 2);
+}
+
+void ds_spun_slept(enum ds_spun *state, struct ds_spin *p)
+{
+	int saved = errno;
+
+	if (*state == DS_SPUN_OPEN)
+		ds_spin_end(p, NULL, false);
+	*state = DS_SPUN_OVER;
+	errno = saved;
 }

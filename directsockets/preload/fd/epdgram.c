@@ -33,7 +33,8 @@ int ep_wait_dgrams(struct waiter *w, ep_rest *rest)
 {
 	const struct timespec *timeout = w->timeout;
 	struct timespec deadline, left;
-	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0, spun = false;
+	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
+	enum ds_spun spun = DS_SPUN_NOT;
 	struct ds_spin s;
 
 	if (timeout && !poll)
@@ -53,11 +54,11 @@ int ep_wait_dgrams(struct waiter *w, ep_rest *rest)
 			return n;
 		if (poll)
 			return dgset_merge(w->e, w->ev, 0, rest(w, timeout));
-		if (!spun && dgset_awake(w->e)) {
-			spun = true;
+		if (spun == DS_SPUN_NOT && dgset_awake(w->e)) {
 			n = spin_dgrams(w, rest, &s);
 			if (n != 0)
 				return n;
+			spun = DS_SPUN_OPEN;
 		}
 		bool time = !timeout || deadline_left(&deadline, &left), armed;
 		{
@@ -69,13 +70,9 @@ int ep_wait_dgrams(struct waiter *w, ep_rest *rest)
 		}
 		if (!armed)
 			continue;
-		int saved = errno;
-		if (spun)
-			ds_spin_end(&s, NULL, false);
-		errno = saved;
+		ds_spun_slept(&spun, &s);
 		n = dgset_merge(w->e, w->ev, 0, n);
 		if (n != 0 || !time || (timeout && !deadline_left(&deadline, &left)))
 			return n;
-		spun = true;
 	}
 }

@@ -328,7 +328,8 @@ static int wait_dgrams(struct dgwait *g, struct pollfd *fds, nfds_t n, const str
 {
 	enum { MS = 1000000 };
 	static const struct timespec zero;
-	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0, spun = false;
+	bool poll = timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
+	enum ds_spun spun = DS_SPUN_NOT;
 	struct timespec deadline, left;
 	struct ds_spin s;
 	unsigned waits = poll ? 0 : __atomic_load_n(&ds_dg_eager, __ATOMIC_RELAXED);
@@ -342,11 +343,11 @@ static int wait_dgrams(struct dgwait *g, struct pollfd *fds, nfds_t n, const str
 			int rc = wait_others(fds, n, &zero, mask, uncounted);
 			return rc < 0 && poll ? rc : dgwait_tell(g, fds, rc < 0 ? 0 : rc);
 		}
-		if (!spun && dgwait_awake(g)) {
+		if (spun == DS_SPUN_NOT && dgwait_awake(g)) {
 			int rc = spin(g, fds, n, &s, uncounted);
 			if (rc != 0)
 				return rc;
-			spun = true;
+			spun = DS_SPUN_OPEN;
 		}
 		if (timeout)
 			deadline_left(&deadline, &left);
@@ -364,11 +365,11 @@ static int wait_dgrams(struct dgwait *g, struct pollfd *fds, nfds_t n, const str
 			rc = wait_others(fds, n, timeout ? &left : NULL, mask, uncounted);
 		int saved = errno;
 		dgwait_awoke(g);
-		if (sleep && spun)
-			ds_spin_end(&s, NULL, false);
 		errno = saved;
-		if (sleep)
+		if (sleep) {
+			ds_spun_slept(&spun, &s);
 			return rc;
+		}
 	}
 }
 

@@ -237,6 +237,51 @@ static void woken(void)
 	ep_show(ep, 8, 0);
 }
 
+// What a program's own calls leave on the stack, where the library's variables are next.
+static __attribute__((noinline)) void dirty(void)
+{
+	volatile char b[1 << 14];
+
+	memset((char *)b, 0x5a, sizeof b);
+	__asm__ volatile("" ::"r"(b) : "memory");
+}
+
+static int waiting_ep;
+
+static void *wait_dirty(void *arg)
+{
+	struct epoll_event e;
+	char b[8];
+
+	dirty();
+	if (epoll_wait(waiting_ep, &e, 1, LONG) == 1 && recv(e.data.fd, b, sizeof b, 0) == 1)
+		*(int *)arg += 1;
+	return NULL;
+}
+
+// A thread waits in a set with one UDP socket. Another joins, and gets a datagram, as with
+// Boost.Asio, nng and tokio.
+static void joined(void)
+{
+	struct sockaddr_in addr[2], from;
+	pthread_t th;
+	int told = 0, rounds = fewer(50);
+
+	for (int i = 0; i < rounds; i++) {
+		int a = udp_socket(&addr[0]), b = udp_socket(&addr[1]), c = udp_socket(&from);
+		waiting_ep = ep_new();
+		ep_set(waiting_ep, EPOLL_CTL_ADD, a, EPOLLIN, (unsigned long)a);
+		pthread_create(&th, NULL, wait_dirty, &told);
+		nap(i % 20);
+		ep_set(waiting_ep, EPOLL_CTL_ADD, b, EPOLLIN, (unsigned long)b);
+		nap(i % 10);
+		sendto(c, "x", 1, 0, (struct sockaddr *)&addr[1], sizeof addr[1]);
+		pthread_join(th, NULL);
+		close(a), close(b), close(c), close(waiting_ep);
+	}
+	out("all told: %d", told == rounds);
+}
+
 // One sender's datagrams keep their order, however they travel: the receiver sleeps now and then,
 // and each seventh goes by the kernel.
 struct flood {
@@ -406,6 +451,7 @@ const struct probe udpset_probes[] = {
 	{"udp-renumbered", renumbered, 0},
 	{"udp-mixed", mixed, 0},
 	{"udp-woken", woken, 0},
+	{"udp-joined", joined, 1},
 	{"udp-order", order, 0},
 	{"udp-waits", waits, 0},
 	{"udp-forking", forking, 1},
