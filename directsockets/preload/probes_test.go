@@ -260,6 +260,29 @@ func TestProbesAddressSanitizer(t *testing.T) {
 	}
 }
 
+// All probes once more with a pattern in each variable of the library's functions that they have not
+// written to yet. What a stack happens to hold, mostly zeros, hides that such a variable is read.
+func TestProbesUninitialized(t *testing.T) {
+	needCompiler(t)
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	t.Parallel()
+	library := filepath.Join(t.TempDir(), Name)
+	compileC(t, library, cbuild.Command{
+		Flags: append(slices.Clone(source.Flags), "-O1", "-g", "-ftrivial-auto-var-init=pattern"),
+		Files: librarySources(t), Libs: source.Libs,
+	})
+	probes := testProbes(t)
+	env := append(startBroker(t), "LD_PRELOAD="+library)
+	for _, name := range probeNames(t, probes) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compareProbe(t, nil, env, probes, name)
+		})
+	}
+}
+
 func sanitizerLibrary(t *testing.T, name string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "cc", "-print-file-name="+name).Output()
