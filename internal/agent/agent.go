@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,8 @@ import (
 	"exnet/internal/control"
 	"exnet/internal/logger"
 	"exnet/internal/netns"
+
+	"golang.org/x/sys/unix"
 )
 
 // Times of an agent: between two looks at /proc, and for how long a namespace stays when nobody
@@ -36,10 +39,11 @@ const hostName = "host"
 // agent is one that runs. Run's goroutine has all of it.
 type agent struct {
 	log      logger.Logger
-	proc     string        // where the processes are
-	own      uint64        // inode of this process's namespace, which is served, too; 0: it is not
-	doorPath string        // "": there is no door
-	every    time.Duration // between two looks
+	lines    *logger.Accounts // writes to log what accounts cause
+	proc     string           // where the processes are
+	own      uint64           // inode of this process's namespace, which is served, too; 0: it is not
+	doorPath string           // "": there is no door
+	every    time.Duration    // between two looks
 	group    *broker.Group
 	search   *search
 	door     *door
@@ -79,6 +83,7 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 	if err := broker.Keep(); err != nil {
 		return err
 	}
+	a.lines = logger.NewAccounts(a.log)
 	a.at, a.told, a.search = make(map[uint64]*place), make(map[uint64]time.Time), newSearch(a.proc)
 	a.group = broker.NewGroup(func(client uint64) (broker.End, bool) {
 		end, ok := pairs.Server(client)
@@ -134,7 +139,7 @@ func (a *agent) look(now time.Time) error {
 		if now.Sub(p.seen) >= stayTime {
 			delete(a.at, inode)
 			if err := p.close(); err != nil {
-				a.log.Warn("direct sockets: namespace was left", "namespace", inode, "reason", err)
+				a.logOf(p.of).Warn("direct sockets: namespace was left", "namespace", inode, "reason", err)
 			}
 		}
 	}
@@ -168,17 +173,29 @@ func (a *agent) meet(inode uint64, pid int, now time.Time) {
 	if p == nil {
 		var err error
 		if p, err = a.serve(inode, pid); err != nil {
-			before := a.told[inode]
-			if a.told[inode] = now; before.IsZero() {
-				a.log.Warn("direct sockets: namespace is left out", "namespace", inode, "pid", pid, "reason", err)
+			first := a.told[inode].IsZero()
+			if ended := errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH); ended && first {
+				return // the process is no more: that is no news
+			}
+			if a.told[inode] = now; first {
+				a.logOf(accountOf(a.proc, pid)).Warn("direct sockets: namespace is left out", "namespace", inode, "pid", pid, "reason", err)
 			}
 			return
 		}
 		a.at[inode] = p
 		delete(a.told, inode)
-		a.log.Info("direct sockets", "namespace", inode, "container", p.whose.Container, "name", p.whose.Name)
+		a.logOf(p.of).Info("direct sockets", "namespace", inode, "container", p.whose.Container, "name", p.whose.Name)
 	}
 	p.seen = now
+}
+
+// logOf is where what an account causes is logged: who can make namespaces could fill the log with a
+// line for each. What root does has no limit.
+func (a *agent) logOf(account string) logger.Logger {
+	if account == "" {
+		return a.log
+	}
+	return a.lines.For(account)
 }
 
 // serve makes the broker of a process's namespace, and runs it.
@@ -198,7 +215,7 @@ func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 		}
 		p.whose = whoseOf(a.proc, pid)
 	}
-	p.server, err = broker.New(broker.Config{Group: a.group, In: p.ns.Do, Limited: inode != a.own, Log: a.log})
+	p.server, err = broker.New(broker.Config{Group: a.group, In: p.ns.Do, Limited: inode != a.own, Log: a.logOf(p.of)})
 	if err != nil {
 		return nil, errors.Join(err, p.ns.Close())
 	}

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,7 +57,7 @@ func TestSearchByAccount(t *testing.T) {
 	if found := mustFind(t, s, now); found[50] != 10 {
 		t.Error("a process of another container is not found: ", found)
 	}
-	a := &agent{log: logger.Discard{}, proc: proc, search: s, at: make(map[uint64]*place), told: make(map[uint64]time.Time), door: new(door)}
+	a := &agent{log: logger.Discard{}, lines: logger.NewAccounts(logger.Discard{}), proc: proc, search: s, at: make(map[uint64]*place), told: make(map[uint64]time.Time), door: new(door)}
 	a.door.open()
 	for i := range 4 { // they knock first
 		a.hear(1000+many-1-i, now)
@@ -70,7 +72,7 @@ func TestSearchByAccount(t *testing.T) {
 // A look tries namespaces that are left out again, each in its turn, and not all of very many.
 func TestLeftOutInTurns(t *testing.T) {
 	const many = 200_000
-	a := &agent{log: logger.Discard{}, proc: t.TempDir(), at: make(map[uint64]*place), told: make(map[uint64]time.Time)}
+	a := &agent{log: logger.Discard{}, lines: logger.NewAccounts(logger.Discard{}), proc: t.TempDir(), at: make(map[uint64]*place), told: make(map[uint64]time.Time)}
 	found, now := make(map[uint64]int), time.Now()
 	for i := range uint64(many) {
 		found[100+i], a.told[100+i] = int(100+i), now
@@ -94,5 +96,43 @@ func TestLeftOutInTurns(t *testing.T) {
 			t.Fatalf("look %d: %d were tried, and those that were never tried became %d fewer", look, n, rest-left)
 		}
 		rest = left
+	}
+}
+
+// logged counts what was logged of each process.
+type logged map[string]int
+
+func (l logged) Info(string, ...any) { l["info"]++ }
+func (l logged) Warn(msg string, args ...any) {
+	for i := 0; i+1 < len(args); i += 2 {
+		if args[i] == "pid" {
+			l[fmt.Sprint(args[i+1])]++
+		}
+	}
+}
+
+// An account that makes very many namespaces does not fill the log, nor take another's lines.
+func TestLogOfAnAccount(t *testing.T) {
+	const many, other = 500, 7
+	proc, log := t.TempDir(), make(logged)
+	a := &agent{log: log, lines: logger.NewAccounts(log), proc: proc, at: make(map[uint64]*place), told: make(map[uint64]time.Time)}
+	group := func(id string) string { return "0::/docker/" + strings.Repeat(id, 32) + "\n" }
+	meet := func(pid int, of string) {
+		t.Helper()
+		net := filepath.Join(fakeProcess(t, proc, pid, uint64(pid), "EXNET=1\x00", group(of)), "ns/net")
+		if err := errors.Join(os.Remove(net), os.WriteFile(net, nil, 0o600)); err != nil { // no namespace: it is left out
+			t.Fatal(err)
+		}
+		a.meet(uint64(pid), pid, time.Now())
+	}
+	for i := range many {
+		meet(1000+i, "ab")
+	}
+	if len(log) == 0 || len(log) > many/10 {
+		t.Errorf("%d lines of one account with %d namespaces", len(log), many)
+	}
+	meet(other, "cd")
+	if log[fmt.Sprint(other)] != 1 {
+		t.Error("another account has no line")
 	}
 }
