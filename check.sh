@@ -1,33 +1,58 @@
 #!/usr/bin/env bash
-# The whole check: formatting, static analysis, tests with the race detector,
-# end-to-end tests with real programs, every benchmark once, every fuzz target
-# for a few seconds.
-#
-#   ./check.sh          everything: some 15 minutes on two cores that do nothing else,
-#                       of which compiling takes some; up to 52 on a slower or busier machine
-#   ./check.sh --no-install [quick]
-#                       the same, but programs that tests need and that are missing are not
-#                       installed (test/install.sh): it names them, and fails
-#   ./check.sh quick    static analysis, and beside it the packages' own tests in their short form
-#                       (go test -short), without the end-to-end tests; what has not changed
-#                       since they last passed is not run again
-#   ./check.sh speed [COMMIT]
-#                       no test: compares the speed of this tree with that of COMMIT, the last
-#                       release's or else where this branch began, in five minutes
-#
-# It goes on when something fails, and says at the end what failed and which tests were
-# skipped, and why; the last line counts the tests. Up to eight tests that failed are run again,
-# thrice and with nothing beside them, and those that pass are listed as unsteady, unless there was
-# a data race, a panic, a sanitizer's finding or damaged data. The status is 1 if anything failed.
-#
-# Tests that make namespaces need root; without it they run in a user namespace, or skip with a reason.
-# FUZZTIME (default 300ms) is the time for each fuzz target, SOAKTIME (default 30s)
-# that in which the soak breaks things; the nightly form is SOAKTIME=5m.
+# Checks this tree. With no word it does what a person wants before a commit; see usage below.
 set -uo pipefail
 cd "$(dirname "$0")" || exit
+
+usage() {
+	cat <<'END'
+usage: ./check.sh [--no-install] [full|nightly]
+       ./check.sh speed [COMMIT]
+
+  (no word)  static analysis, the short form of every package's tests, and an
+             end-to-end test of each promise: at most five minutes on two quiet cores,
+             and less where Go's cache knows that a package has not changed
+  full       that, and then everything that CI runs: the race detector, all end-to-end
+             tests, models, every benchmark once, every fuzz target for a moment
+  nightly    full, with the tests that take minutes each and longer soaks and fuzzing
+  speed      compares the speed of this tree with that of COMMIT, or of the last release
+             or else where this branch began; no test
+
+It first installs the Debian packages that tests need: ten for the short form
+(test/packages.txt names them), all for the others. With --no-install it names those
+that are missing, and fails.
+
+It goes on when something fails, and says at the end what failed and which tests were
+skipped, and why; the last line counts the tests. Up to eight tests that failed are run
+again, thrice and with nothing beside them, and those that pass are listed as unsteady,
+unless there was a data race, a panic, a sanitizer's finding or damaged data. The status
+is 1 if anything failed, 2 after wrong arguments.
+
+Tests that make namespaces need root; without it they run in a user namespace, or skip
+with a reason. FUZZTIME is the time for each fuzz target (full 300ms, nightly 20s),
+SOAKTIME that in which the soak breaks things (full 30s, nightly 5m).
+END
+}
+
+form=short install=(test/install.sh)
+if [ "${1:-}" = --no-install ]; then
+	install+=(--no-install)
+	shift
+fi
+case ${1:-} in
+-h | --help | help) usage; exit ;;
+full | nightly) form=$1; shift ;;
+speed) [ $# -le 2 ] || { usage >&2; exit 2; } ;;
+esac
+if [ $# -gt 0 ] && [ "$1" != speed ]; then
+	printf 'check.sh: unknown word %s\n' "$1" >&2
+	usage >&2
+	exit 2
+fi
+
 work=$(mktemp -d)
 lanes=()
 trap 'for lane in "${lanes[@]}"; do kill -- "-$lane"; done; rm -rf "$work"' EXIT
+account=$work/account # what the tests have come to, for internal/tally
 touch "$work/failed" "$work/upset" # a line for each step that failed, or in which a test did
 
 # step NAME COMMAND...: runs a part of the check, and says how long it took.
@@ -103,7 +128,7 @@ alone=$(unshare -nmpf bash -c "$ground && echo yes" 2>/dev/null)
 tests() {
 	local race=()
 	[[ " $* " != *" -race "* ]] || race=(-race)
-	apart go test -json -count=1 -vet=off -exec "$work/tally -file $work/account -cost" "$@" | "$work/tally" -file "$work/account" "${race[@]}"
+	apart go test -json -count=1 -vet=off -exec "$work/tally -file $account -cost" "$@" | "$work/tally" -file "$account" "${race[@]}"
 	judged "${PIPESTATUS[*]}"
 }
 # judged STATUS: notes that tests of this step have failed, which is no failure of the step.
@@ -123,9 +148,9 @@ again() {
 		printf '\n== again: %s (%ss)\n' "$test" "$SECONDS"
 		[ "$race" = -race ] || race=-race=false
 		if apart go test -json "$race" -count=3 -timeout 60m -run "$pattern" "$package" </dev/null | "$work/tally" -file "$work/second"; then
-			"$work/tally" -file "$work/account" -steady "$test"
+			"$work/tally" -file "$account" -steady "$test"
 		fi
-	done < <("$work/tally" -file "$work/account" -again)
+	done < <("$work/tally" -file "$account" -again)
 }
 
 formatting() {
@@ -165,7 +190,7 @@ short() {
 }
 # cached ARGUMENTS...: as tests, without what keeps go test from its cache.
 cached() {
-	apart go test -json -vet=off -short -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 60m "$@" | "$work/tally" -file "$work/account"
+	apart go test -json -vet=off -short -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 60m "$@" | "$work/tally" -file "$account"
 	judged "${PIPESTATUS[*]}"
 }
 # having FUNCTION: the folders of the tests that have a function of that name, a pattern. To link and
@@ -190,8 +215,8 @@ plainly() {
 }
 plain() {
 	local bin
-	linked "$2" && apart env -C "$2" "$test2json" -t -p "$(go list -m)/$2" "$work/tally" -file "$work/account" -cost \
-		"$bin" -test.v=test2json -test.paniconexit0 -test.timeout 60m -test.run "$1" | "$work/tally" -file "$work/account"
+	linked "$2" && apart env -C "$2" "$test2json" -t -p "$(go list -m)/$2" "$work/tally" -file "$account" -cost \
+		"$bin" -test.v=test2json -test.paniconexit0 -test.timeout 60m -test.run "$1" | "$work/tally" -file "$account"
 	judged "${PIPESTATUS[*]}"
 }
 allocations() { plainly Alloc $(having 'Test[A-Za-z0-9_]*Alloc[A-Za-z0-9_]*'); }
@@ -213,7 +238,7 @@ conclude() {
 	[ ! -e "$work/slow" ] || step "benchmarks again, of which one failed with other work beside it" once
 	printf '\n== end (%ss)\n' "$SECONDS"
 	sort -u "$work/upset" "$work/failed"
-	"$work/tally" -file "$work/account" -sum && [ ! -s "$work/failed" ]
+	"$work/tally" -file "$account" -sum && [ ! -s "$work/failed" ]
 	exit
 }
 
@@ -235,16 +260,16 @@ speed() {
 	"$work/speed" "$work/base" "$work/head"
 }
 if [ "${1:-}" = speed ]; then
-	[ $# -le 2 ] || { echo 'usage: ./check.sh speed [COMMIT]' >&2; exit 2; }
 	speed "${@:2}"
 	exit
 fi
 
-if [ "${1:-}" = --no-install ]; then
-	test/install.sh --no-install || exit
-	shift
-elif [ -z "${CI:-}" ]; then # there .ci/run has done it
-	test/install.sh || echo 'Tests that need what is missing are skipped.'
+if [ "${#install[@]}" -gt 1 ] || [ -z "${CI:-}" ]; then # in CI, .ci/run has installed them
+	[ "$form" != short ] || install+=(short)
+	if ! "${install[@]}"; then
+		[ "${install[1]:-}" != --no-install ] || exit
+		echo 'Tests that need what is missing are skipped.'
+	fi
 fi
 [ "$(id -u)" = 0 ] || echo 'Not root: tests that make network namespaces are skipped.'
 
@@ -254,16 +279,26 @@ step "formatting" formatting
 step "modules" modules
 step "README's figures" readme
 
-analysis() { step "static analysis: go vet's, staticcheck's, and what a mutex guards" lint; }
-if [ "${1:-}" = quick ]; then
-	beside analysis
-	step "tests, short" short
-	joined
-	conclude
-fi
-
 mkdir "$work/plain"
 test2json=$(go tool -n test2json) || exit
+analysis() { step "static analysis: go vet's, staticcheck's, and what a mutex guards" lint; }
+# They build the commands, which Go's cache does not see.
+promises() { step "an end-to-end test of each promise" tests -short -timeout 60m ./test; }
+
+printf '\n== the short form (%ss)\n' "$SECONDS"
+beside analysis
+beside promises
+step "tests, short" short
+joined
+[ "$form" != short ] || conclude
+
+# What the short form skipped, the full one runs: each has an account of its own.
+again
+"$work/tally" -file "$account" -sum || echo "the short form" >>"$work/failed"
+account=$work/full
+if [ "$form" = nightly ]; then
+	export EXNET_NIGHTLY=1 FUZZTIME=${FUZZTIME:-20s} SOAKTIME=${SOAKTIME:-5m}
+fi
 
 # Four lanes beside each other, of which each does one thing after the other.
 programs() {
@@ -277,7 +312,6 @@ programs() {
 # race detector has nothing to find there that the packages' own tests do not.
 nodes() { step "end-to-end tests" tests -timeout 60m -skip '^TestRootRun' ./test; }
 others() {
-	analysis
 	step "allocation budgets, which the race detector would upset" allocations
 	step "models, in which the race detector has nothing to find" models
 	step "every benchmark once" benchmarks

@@ -10,11 +10,14 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"exnet/internal/longtest"
 )
 
 // A repository of packaging/apt.sh, behind a web server: apt takes the package from it, signed or
 // trusted, and refuses it when its list was changed, or another key has signed it.
 func TestAptRepository(t *testing.T) {
+	longtest.Skip(t)
 	for _, program := range []string{"apt-get", "apt-ftparchive", "dpkg-deb", "gpg", "gpg-agent"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip(err)

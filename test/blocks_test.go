@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/longtest"
 	"exnet/test/testlab"
 )
 
@@ -199,6 +200,7 @@ func whole(t *testing.T, blocks []block) (joined []block) {
 //
 //	go test -v -failfast -run 'TestRootBlocks/of/README.md' ./test
 func TestRootBlocks(t *testing.T) {
+	longtest.Skip(t)
 	root, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"exnet/internal/control"
+	"exnet/internal/longtest"
 )
 
 // spines is what the links of each of two spines have carried, in bytes.
@@ -24,6 +25,7 @@ func (c *carried) spines() (sum [2]uint64) {
 // the DSCP, also when it is direct already: what it sends goes by the spine that the class
 // has, as TCP and as direct sockets through the fabric; what has no class goes by the tables.
 func TestRootClass(t *testing.T) {
+	longtest.Skip(t)
 	needRun(t, "python3")
 	checkLeaks(t)
 	file := func(name, text string) string {

@@ -8,12 +8,14 @@ import (
 	"syscall"
 	"testing"
 
+	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab"
 )
 
 // A node that crashes leaves no core dump, which would have its key and the frames of others.
 func TestRootNoCore(t *testing.T) {
+	longtest.Skip(t)
 	ns, bin := netnstest.New(t), t.TempDir()
 	if err := testlab.Into(bin, "exnet/cmd/exn-tun"); err != nil {
 		t.Fatal(err)

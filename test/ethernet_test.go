@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"exnet/arp"
+	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/node"
 )
@@ -53,6 +54,7 @@ func (h *host) behind(t *testing.T, mac string, want *host) {
 
 // The kernel's tools see an Ethernet device.
 func TestRootEthernetDevice(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "ip", "ping", "arping", "tcpdump")
 	l := newEthernet(t, 2)
 	a, b := l.hosts[0], l.hosts[1]
@@ -133,6 +135,7 @@ func TestRootEthernetBridge(t *testing.T) {
 
 // A host without an address gets one over exn0 (thesis 5.4.6).
 func TestRootEthernetDHCP(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "ip", "ping", "dnsmasq", "dhclient")
 	l := newEthernet(t, 2)
 	a, b := l.hosts[0], l.hosts[1]

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab"
 )
@@ -149,6 +150,7 @@ func usageOf(t *testing.T, p *process) (u usage) {
 // root's node, each of which ends at once. What the node takes is bounded; the ports of another
 // user are served; and all of it goes when the file system does.
 func TestRootHeldByFuse(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "setpriv")
 	const (
 		attacks = 400

@@ -2,18 +2,23 @@
 # Installs the Debian packages of packages.txt that are not there, as root or by sudo. What cannot
 # be had is named; the status is 1 then.
 #
-#   test/install.sh               installs them
-#   test/install.sh --no-install  says which are missing, and fails if any is
+#   test/install.sh [short]               installs them; short: those of the short form of check.sh
+#   test/install.sh --no-install [short]  says which are missing, and fails if any is
 set -uo pipefail
 cd "$(dirname "$0")" || exit
 
-case ${1:-} in
-'' | --no-install) ;;
-*) echo "install.sh: unknown argument $1: use --no-install, or none" >&2; exit 2 ;;
-esac
-mapfile -t missing < <(./missing.sh)
-[ ${#missing[@]} -gt 0 ] || exit 0
+look=
 if [ "${1:-}" = --no-install ]; then
+	look=yes
+	shift
+fi
+case ${1:-} in
+'' | short) ;;
+*) echo "install.sh: unknown argument $1: use --no-install, short, or none" >&2; exit 2 ;;
+esac
+mapfile -t missing < <(./missing.sh "$@")
+[ ${#missing[@]} -gt 0 ] || exit 0
+if [ -n "$look" ]; then
 	printf 'Missing: to install them:\n  apt-get install %s\n' "${missing[*]}" >&2
 	exit 1
 fi
@@ -44,5 +49,5 @@ install() {
 again $sudo apt-get update -qq -o Acquire::Retries=3
 # One package that cannot be had must not keep the others away.
 again install "${missing[@]}" || for package in "${missing[@]}"; do install "$package"; done
-mapfile -t missing < <(./missing.sh)
+mapfile -t missing < <(./missing.sh "$@")
 [ ${#missing[@]} -eq 0 ] || { printf 'install.sh: cannot be had: %s\n' "${missing[*]}" >&2; exit 1; }

@@ -7,12 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/longtest"
 	"exnet/internal/node"
 )
 
 // Packets that are not the usual ones: with options, which pass through
 // netstack even with the fast path, or of other protocols.
 func TestRootPacketKinds(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "ping")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
 		a, b := l.hosts[0], l.hosts[1]

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"exnet/internal/hostnet"
+	"exnet/internal/longtest"
 	"exnet/internal/node"
 )
 
@@ -53,6 +54,7 @@ func (h *host) link(t *testing.T) link {
 
 // The kernel's tools see a normal interface (thesis, listing 5.1).
 func TestRootLink(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "ip", "ping")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
 		a, b := l.hosts[0], l.hosts[1]

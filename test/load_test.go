@@ -4,11 +4,13 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/longtest"
 	"exnet/internal/node"
 )
 
 // TCP outlives it when an interface goes down and up under load.
 func TestRootDownUpUnderLoad(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "ip", "iperf3")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
 		l.excuse("ipstack.rx_drop_host", "exteth.rx_refused", "rma.failed")
@@ -32,6 +34,7 @@ func TestRootDownUpUnderLoad(t *testing.T) {
 
 // Nodes can be taken down while programs send as much as they can.
 func TestRootCloseUnderLoad(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "iperf3", "ping")
 	for _, noFast := range []bool{false, true} {
 		checkLeaks(t)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the Debian packages of packages.txt that are not installed, one a line. Where
-# there is no dpkg it cannot tell, and says so.
+# Prints the Debian packages of packages.txt that are not installed, one a line; with the word short
+# only those of the short form. Where there is no dpkg it cannot tell, and says so.
 set -euo pipefail
 cd "$(dirname "$0")"
 if ! command -v dpkg-query >/dev/null; then
@@ -9,4 +9,4 @@ if ! command -v dpkg-query >/dev/null; then
 fi
 while read -r package; do
 	dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' || echo "$package"
-done < <(grep -v '^#' packages.txt)
+done < <(if [ "${1:-}" = short ]; then sed '/full form/,$d' packages.txt; else cat packages.txt; fi | grep -v '^#')

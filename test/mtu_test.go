@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"exnet/internal/longtest"
 	"exnet/internal/node"
 	"exnet/mtu"
 )
@@ -22,6 +23,7 @@ func bulk(t *testing.T, from, to *host, addr netip.Addr, options ...string) {
 }
 
 func TestRootMTU(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "ip", "iperf3", "ping")
 	for _, size := range []int{1500, 9000, int(mtu.Default)} {
 		t.Run(fmt.Sprintf("mtu=%d", size), func(t *testing.T) {
@@ -50,6 +52,7 @@ func TestRootMTU(t *testing.T) {
 // that do not fit are fragmented where that is allowed, and otherwise the kernel
 // learns the MTU of the path from an ICMP error.
 func TestRootMTURaised(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "ip", "iperf3", "ping")
 	const fabric, raised = 1500, 9000
 	eachPath(t, node.ClusterConfig{Node: node.Config{MTU: fabric}}, func(t *testing.T, l *lab) {

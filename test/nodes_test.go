@@ -6,11 +6,13 @@ import (
 	"syscall"
 	"testing"
 
+	"exnet/internal/longtest"
 	"exnet/internal/node"
 )
 
 // Every node reaches every other one, all at the same time.
 func TestRootNodes(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "iperf3", "ping")
 	const nodes, size = 3, 8 << 20
 	eachPath(t, node.ClusterConfig{Nodes: nodes}, func(t *testing.T, l *lab) {
@@ -46,6 +48,7 @@ func TestRootNodes(t *testing.T) {
 
 // One node alone has an interface that nobody answers on.
 func TestRootOneNode(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "ping")
 	l := newLab(t, node.ClusterConfig{Nodes: 1})
 	l.explain("ipstack.tx_drop_unreachable", "ipstack.netstack_tx_errors", "ipstack.icmp_errors")

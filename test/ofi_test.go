@@ -11,11 +11,13 @@ import (
 	"testing"
 
 	"exnet/fabric/link/ofi"
+	"exnet/internal/longtest"
 )
 
 // Two hosts are linked by libfabric, come together again when a helper is killed, and do
 // not link with one that uses something else.
 func TestRootOFI(t *testing.T) {
+	longtest.Skip(t)
 	needShow(t)
 	if err := ofi.Check(t.Context(), "tcp"); errors.Is(err, ofi.ErrMissing) {
 		t.Skip(err)

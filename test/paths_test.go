@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/longtest"
 	"exnet/test/testlab/paths"
 )
 
@@ -23,6 +24,7 @@ var (
 // Numbered words go over every path that carries bytes, on 1 to 200 connections at a time, beside
 // programs that spin, too: none is wrong.
 func TestRootPaths(t *testing.T) {
+	longtest.Skip(t)
 	checkLeaks(t)
 	only, err := regexp.Compile(*pathsRun)
 	if err != nil {
@@ -38,6 +40,7 @@ func TestRootPaths(t *testing.T) {
 
 // The program that checks ports finds what is planted. (What checks sockets: package numbered.)
 func TestRootPathsPlanted(t *testing.T) {
+	longtest.Skip(t)
 	checkLeaks(t)
 	want := []string{"out of order: ", "8 bytes are missing: ", "out of order: ", "8 bytes are missing: "}
 	for i, fault := range paths.Planted(t, "velo-swap", "velo-drop", "rma-swap", "rma-drop") {

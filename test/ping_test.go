@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"exnet/internal/longtest"
 	"exnet/internal/node"
 )
 
@@ -97,6 +98,7 @@ func TestRootPing(t *testing.T) {
 
 // Every other node answers a broadcast or multicast, and the frame leaves once.
 func TestRootPingGroup(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "ping")
 	eachPath(t, node.ClusterConfig{Nodes: 4}, func(t *testing.T, l *lab) {
 		for _, h := range l.hosts {
@@ -137,6 +139,7 @@ func TestRootPingGroup(t *testing.T) {
 }
 
 func TestRootTraceroute(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "ping", "traceroute")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
 		eachFamily(t, func(t *testing.T, fam family) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -114,8 +115,13 @@ func TestPackages(t *testing.T) {
 	own, _, _ := strings.Cut(string(text), "# Those of test/suites.")
 	listed := slices.DeleteFunc(strings.Split(strings.TrimSpace(own), "\n"),
 		func(line string) bool { return strings.HasPrefix(line, "#") })
+	slices.Sort(listed)
 	used := slices.Compact(slices.Sorted(maps.Values(debianPackages())))
 	if diff := cmp.Diff(used, listed); diff != "" {
 		t.Errorf("packages.txt (-used +listed):\n%s", diff)
+	}
+	short, _, _ := strings.Cut(own, "# Those of the full form:")
+	if n := len(regexp.MustCompile(`(?m)^[a-z]`).FindAllString(short, -1)); n == 0 || n > 10 {
+		t.Errorf("the short form of check.sh installs %d packages, want at most ten", n)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"exnet/internal/longtest"
 )
 
 var (
@@ -157,6 +159,7 @@ func pack(t *testing.T, root string) string {
 // A virtual machine on a bridged exn0 reaches another node, and reads megabytes from it, with
 // segmentation and checksums left undone all the way.
 func TestRootEthernetQEMU(t *testing.T) {
+	longtest.Skip(t)
 	if !*qemu {
 		t.Skip("it boots a virtual machine, which takes 10 s or more: run it with -qemu")
 	}

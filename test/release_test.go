@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"exnet/internal/longtest"
 	"exnet/test/testlab"
 )
 
@@ -17,6 +18,7 @@ var release = flag.Bool("release", false, "build the packages twice, in two clon
 // Two runs of ./release.sh for one commit, in folders of other names and times, make the same
 // bytes: the packages, the lists of modules, and the checksums, which are those of the files.
 func TestRelease(t *testing.T) {
+	longtest.Skip(t)
 	if !*release {
 		t.Skip("it builds all packages twice: ask for it by -release")
 	}

@@ -12,8 +12,9 @@ import (
 )
 
 // TestRename gives a copy of the tree another module path, and back: every import resolves under
-// the new one, with -long all of it builds, and it is as before under the old one.
+// the new one, with EXNET_NIGHTLY=1 all of it builds, and it is as before under the old one.
 func TestRename(t *testing.T) {
+	longtest.Skip(t)
 	const root = ".."
 	dir := t.TempDir()
 	list := exec.Command("git", "-c", "safe.directory=*", "ls-files", "-z")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"exnet/internal/exnrun"
+	"exnet/internal/longtest"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +18,7 @@ import (
 // A daemon outlives its exn-run, which was between it and the broker for a report: it finds the
 // broker by itself, and its later connections are direct.
 func TestRootRunDaemonAfterReport(t *testing.T) {
+	longtest.Skip(t)
 	needRun(t, "redis-benchmark", "redis-server")
 	const port = "6379"
 	checkLeaks(t)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"exnet/internal/exnrun"
+	"exnet/internal/longtest"
 )
 
 // Each test runs a real server and a real client in a namespace, without exn-run
@@ -74,6 +75,7 @@ func TestRootRunCurl(t *testing.T) {
 }
 
 func TestRootRunRedis(t *testing.T) {
+	longtest.Skip(t)
 	needRun(t, "redis-benchmark", "redis-cli", "redis-server")
 	const port = "6379"
 	eachLocal(t, func(t *testing.T, l *local) {
@@ -115,6 +117,7 @@ http {
 `
 
 func TestRootRunNginx(t *testing.T) {
+	longtest.Skip(t)
 	needRun(t, "curl", "nginx", "wrk")
 	path, _ := randomFile(t, largeSize)
 	eachLocal(t, func(t *testing.T, l *local) {
@@ -158,6 +161,7 @@ func TestRootRunNginx(t *testing.T) {
 }
 
 func TestRootRunRsync(t *testing.T) {
+	longtest.Skip(t)
 	needRun(t, "rsync")
 	path, _ := randomFile(t, largeSize)
 	eachLocal(t, func(t *testing.T, l *local) {
@@ -182,6 +186,7 @@ func TestRootRunRsync(t *testing.T) {
 }
 
 func TestRootRunAsyncio(t *testing.T) {
+	longtest.Skip(t)
 	needRun(t, "python3")
 	eachLocal(t, func(t *testing.T, l *local) {
 		l.checkSoon(t, func() {
@@ -204,6 +209,7 @@ func TestRootRunPerl(t *testing.T) {
 }
 
 func TestRootRunNode(t *testing.T) {
+	longtest.Skip(t)
 	optional(t, "nodejs", "node", "gcc")
 	eachLocal(t, func(t *testing.T, l *local) {
 		l.checkSoon(t, func() {
@@ -215,6 +221,7 @@ func TestRootRunNode(t *testing.T) {
 }
 
 func TestRootRunJava(t *testing.T) {
+	longtest.Skip(t)
 	optional(t, "default-jdk-headless", "javac", "java", "gcc")
 	classes := t.TempDir()
 	if out, err := command(t.Context(), "javac", "-d", classes, script(t, "Echo.java")).CombinedOutput(); err != nil {
@@ -232,6 +239,7 @@ func TestRootRunJava(t *testing.T) {
 // A server of many processes, run by a user other than root, with a client as
 // another.
 func TestRootRunPostgreSQL(t *testing.T) {
+	longtest.Skip(t)
 	optional(t, "postgresql", "setpriv", "gcc")
 	bins, err := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if err != nil || len(bins) == 0 {
@@ -266,6 +274,7 @@ func TestRootRunPostgreSQL(t *testing.T) {
 // A server of another user, whose broker was there before root's: it changes to root's,
 // which is the only one that root's programs use, within a second.
 func TestRootRunUsersBroker(t *testing.T) {
+	longtest.Skip(t)
 	needRun(t, "redis-benchmark", "redis-server", "setpriv")
 	const port = "6379"
 	for _, report := range []bool{false, true} { // exn-run between the server and its broker
@@ -310,6 +319,7 @@ func TestRootRunUsersBroker(t *testing.T) {
 
 // The program that exn-run becomes has no child but its own: the broker is init's.
 func TestRootRunNoChild(t *testing.T) {
+	longtest.Skip(t)
 	needRun(t)
 	checkLeaks(t)
 	l := newLocal(t, true)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"exnet/internal/exnrun"
+	"exnet/internal/longtest"
 )
 
 // sshLab is a server and a user's key for the programs that use ssh.
@@ -87,6 +88,7 @@ func (l *sshLab) direct(t *testing.T, program string, use func(l *sshLab, got st
 // sshd executes itself anew for each connection, with the connection inherited, and
 // has a child in a sandbox use it first: the session is direct all the same.
 func TestRootRunSSH(t *testing.T) {
+	longtest.Skip(t)
 	needRun(t, "curl", "nc", "python3", "rsync", "ssh", "ssh-keygen", "sshd", "unshare")
 	eachLocal(t, func(t *testing.T, l *local) {
 		lab := newSSHLab(t, l)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/internal/longtest"
 	"exnet/test/testlab"
 )
 
@@ -44,6 +45,7 @@ var completions = []struct{ typed, want string }{
 
 // Completion in the shells themselves, with the scripts that the commands print.
 func TestRootCompletion(t *testing.T) {
+	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	bin, err := testlab.Build("exn-tun", "exn-run", "dsbench")
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"exnet/internal/longtest"
 	"exnet/internal/node"
 )
 
@@ -17,6 +18,7 @@ const sshPort = "2222"
 const sshdScript = `mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd && exec "$0" "$@"`
 
 func TestRootSSH(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "ssh", "ssh-keygen", "sshd", "unshare")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
 		a, b := l.hosts[0], l.hosts[1]

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"exnet/internal/longtest"
 	"exnet/internal/node"
 )
 
@@ -48,6 +49,7 @@ func sumOf(t *testing.T, path string) (int, [sha256.Size]byte) {
 const fileSize = 10<<20 + 123
 
 func TestRootCurl(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "curl", "python3")
 	const port = "8000"
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
@@ -85,6 +87,7 @@ func TestRootCurl(t *testing.T) {
 }
 
 func TestRootNetcat(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "nc")
 	const port = "4000"
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/longtest"
 	"exnet/internal/node"
 )
 
@@ -17,6 +18,7 @@ import (
 // neighbour has not answered three times, a second apart (RFC 4861, section
 // 10). Afterwards it can appear.
 func TestRootUnreachable(t *testing.T) {
+	longtest.Skip(t)
 	need(t, "ip", "ping")
 	eachPath(t, node.ClusterConfig{}, func(t *testing.T, l *lab) {
 		l.explain("ipstack.tx_drop_unreachable", "ipstack.netstack_tx_errors", "ipstack.icmp_errors")

@@ -260,8 +260,9 @@ func TestProbesAddressSanitizer(t *testing.T) {
 	}
 }
 
-// All probes once more with a pattern in each variable of the library's functions that they have not
-// written to yet. What a stack happens to hold, mostly zeros, hides that such a variable is read.
+// All probes once more with a pattern in each variable of the library's functions that they have
+// not written to yet. What a stack happens to hold, mostly zeros, hides that such a variable is
+// read.
 func TestProbesUninitialized(t *testing.T) {
 	needCompiler(t)
 	if testing.Short() {

@@ -136,8 +136,9 @@ func TestStale(t *testing.T) {
 	until(t, "reset", func() bool { server.Awake(); return server.Err() == segment.ErrReset })
 }
 
-// A session that ends after a server's program has attached and sent, and before its node has looked,
-// loses nothing: the program takes all that it has sent back to the shadow, and gets no reset.
+// A session that ends after a server's program has attached and sent, and before its node has
+// looked, loses nothing: the program takes all that it has sent back to the shadow, and gets no
+// reset.
 func TestAttachedAsSessionEnds(t *testing.T) {
 	hosts := newHosts(t, 2, nil)
 	client := hosts[0].call(t, hosts[1], segment.Config{})

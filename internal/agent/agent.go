@@ -189,8 +189,8 @@ func (a *agent) meet(inode uint64, pid int, now time.Time) {
 	p.seen = now
 }
 
-// logOf is where what an account causes is logged: who can make namespaces could fill the log with a
-// line for each. What root does has no limit.
+// logOf is where what an account causes is logged: who can make namespaces could fill the log with
+// a line for each. What root does has no limit.
 func (a *agent) logOf(account string) logger.Logger {
 	if account == "" {
 		return a.log

@@ -66,8 +66,8 @@ type Interface struct {
 	MAC        string            `json:"mac"`
 	Addrs      []netip.Prefix    `json:"addrs"`
 	Stats      counter.Interface `json:"stats"`
-	// Elsewhere is set while the interface is not in the node's own namespace: a path of the one that
-	// it was moved to, or Unknown.
+	// Elsewhere is set while the interface is not in the node's own namespace: a path of the one
+	// that it was moved to, or Unknown.
 	Elsewhere string `json:"elsewhere,omitempty"`
 }
 

@@ -143,8 +143,8 @@ func (d *Daemon) addNeighbors(s *control.Status, conn *hostnet.Conn, index int) 
 	return err
 }
 
-// kernel adds what the kernel knows. An interface that is in another network namespace is no failure
-// of the node: the status says where it is.
+// kernel adds what the kernel knows. An interface that is in another network namespace is no
+// failure of the node: the status says where it is.
 func (d *Daemon) kernel(s *control.Status) error {
 	s.Interface = control.Interface{
 		Name: d.node.Device.Name(), MTU: int(d.cfg.MTU), Addrs: []netip.Prefix{},

@@ -152,8 +152,8 @@ func setAutoLinkLocal(h *netlink.Handle, index int, cfg LinkConfig) error {
 }
 
 // Adopt prepares an interface that has come from another namespace, where it lost its addresses and
-// was taken down: it applies cfg.NoAutoLinkLocal. If a user has brought it up already, Adopt removes
-// the link-local address that the kernel made up then.
+// was taken down: it applies cfg.NoAutoLinkLocal. If a user has brought it up already, Adopt
+// removes the link-local address that the kernel made up then.
 func (c *Conn) Adopt(index int, cfg LinkConfig) error {
 	return c.do(func(h *netlink.Handle) error {
 		if err := setAutoLinkLocal(h, index, cfg); err != nil || !cfg.NoAutoLinkLocal {

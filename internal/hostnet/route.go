@@ -74,8 +74,8 @@ func listRoutes(h *netlink.Handle, index int) ([]netlink.Route, error) {
 }
 
 // ipv6Multicast is the destination of the route that the kernel gives an interface in the local
-// table with its first IPv6 address, or when disable_ipv6 is set to 0, and removes when the interface
-// goes down or disable_ipv6 is set to 1 (addrconf_add_mroute of net/ipv6/addrconf.c).
+// table with its first IPv6 address, or when disable_ipv6 is set to 0, and removes when the
+// interface goes down or disable_ipv6 is set to 1 (addrconf_add_mroute of net/ipv6/addrconf.c).
 var ipv6Multicast = netip.MustParsePrefix("ff00::/8")
 
 // ipv6Works reports whether the interface has the route to ipv6Multicast.

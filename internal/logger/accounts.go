@@ -20,7 +20,8 @@ const (
 // Accounts bounds how much each account makes a Logger write. Who may start processes or make
 // namespaces can otherwise fill a log with a line for each.
 //
-// Concurrency: all methods may be called from many goroutines, also of the Loggers that For returns.
+// Concurrency: all methods may be called from many goroutines, also of the Loggers that For
+// returns.
 type Accounts struct {
 	to  Logger
 	now func() time.Time
@@ -62,7 +63,8 @@ func (l accountLogger) Warn(msg string, args ...any) {
 	}
 }
 
-// take takes a line from an account's budget, and returns the values to log with it; false: drop it.
+// take takes a line from an account's budget, and returns the values to log with it; false: drop
+// it.
 func (a *Accounts) take(account string, args []any) ([]any, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

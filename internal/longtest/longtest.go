@@ -1,9 +1,12 @@
-// Package longtest leaves tests that take long to the whole check.
+// Package longtest says which form of the check runs a test.
 //
 // # Architecture
 //
-// A long test calls Skip first: "check.sh quick" and "go test -short" skip it then, and list it
-// with the reason; "check.sh" runs it. One that calls Nightly runs only with -long.
+//	longtest.Skip(t)      the full form:  check.sh full, go test
+//	longtest.Nightly(t)   the nightly one: check.sh nightly, EXNET_NIGHTLY=1 go test
+//	neither               the short one:  check.sh, go test -short
+//
+// A test that a form leaves out is skipped, and listed with the reason.
 //
 // # Concurrency
 //
@@ -16,28 +19,29 @@
 package longtest
 
 import (
-	"flag"
+	"os"
 	"testing"
 )
 
-var long = flag.Bool("long", false, "also run the tests that the whole check leaves to the night")
+// nightly is the environment variable that asks for the nightly form.
+const nightly = "EXNET_NIGHTLY"
 
 // Skip skips t in the short form.
 func Skip(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("long: left to the whole check (check.sh)")
+		t.Skip("long: left to check.sh full")
 	}
 }
 
-// Nightly skips t unless the test runs with -long.
+// Nightly skips t outside the nightly form.
 func Nightly(t testing.TB) {
 	t.Helper()
-	if !*long {
-		t.Skip("nightly: run it with -long")
+	if !All() {
+		t.Skip("nightly: run it with " + nightly + "=1")
 	}
 }
 
-// All says whether the tests run with -long: then a test may do all of what it otherwise does a
+// All says whether this is the nightly form: then a test may do all of what it otherwise does a
 // part of.
-func All() bool { return *long }
+func All() bool { return os.Getenv(nightly) == "1" }

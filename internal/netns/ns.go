@@ -85,8 +85,8 @@ func newNS(file *os.File) *NS {
 // Fd returns the namespace's descriptor, which is valid until Close.
 func (n *NS) Fd() int { return int(n.file.Fd()) }
 
-// Inode returns the namespace's inode number, which no other namespace has at the same time; 0 after
-// Close.
+// Inode returns the namespace's inode number, which no other namespace has at the same time; 0
+// after Close.
 func (n *NS) Inode() uint64 {
 	st, err := n.file.Stat()
 	if err != nil {

@@ -32,7 +32,8 @@ const findPause = 100 * time.Millisecond
 //	away       the device was removed or closed      over      none: the data path ends with tun.ErrGone
 //	any        close                                 over      end the watcher
 //
-// Concurrency: one goroutine, track, makes all transitions. Events come on the watcher's, one at a time.
+// Concurrency: one goroutine, track, makes all transitions. Events come on the watcher's, one at a
+// time.
 type place struct {
 	node *Node
 	cfg  hostnet.LinkConfig // at home
@@ -53,7 +54,8 @@ type place struct {
 	ns *netns.NS // +checklocks:mu
 	// addrs are the interface's addresses.
 	addrs []netip.Addr // +checklocks:mu
-	// onAddrs is told the addresses that the programs of the node's own namespace can use; nil: nobody asked.
+	// onAddrs is told the addresses that the programs of the node's own namespace can use; nil:
+	// nobody asked.
 	onAddrs func([]netip.Addr) // +checklocks:mu
 }
 
@@ -217,9 +219,9 @@ func (p *place) follow(e hostnet.Event) {
 	}
 }
 
-// restore gives the interface back what the kernel took: at home all its own addresses, elsewhere the
-// link-local one, as for any interface that is moved. If the interface went down again, or moved,
-// there is nothing to restore.
+// restore gives the interface back what the kernel took: at home all its own addresses, elsewhere
+// the link-local one, as for any interface that is moved. If the interface went down again, or
+// moved, there is nothing to restore.
 func (p *place) restore() {
 	p.mu.Lock()
 	conn, index, cfg := p.conn, p.index, p.cfg
@@ -271,8 +273,8 @@ func (n *Node) OnAddrs(f func([]netip.Addr)) {
 }
 
 // Kernel calls f with a connection to the kernel of the network namespace in which the interface is
-// now, and the interface's index there; visiting says that it is not the node's own, and is its path
-// then. The error is that of f, or ErrElsewhere.
+// now, and the interface's index there; visiting says that it is not the node's own, and is its
+// path then. The error is that of f, or ErrElsewhere.
 func (n *Node) Kernel(f func(conn *hostnet.Conn, index int, visiting string) error) error {
 	n.place.mu.Lock()
 	defer n.place.mu.Unlock()

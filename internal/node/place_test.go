@@ -15,8 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// An interface that a user moves to another namespace works there by the addresses that it gets, and
-// works at home again when it comes back.
+// An interface that a user moves to another namespace works there by the addresses that it gets,
+// and works at home again when it comes back.
 func TestRootMoved(t *testing.T) {
 	eachPath(t, func(t *testing.T, no bool) {
 		c := startCluster(t, ClusterConfig{Nodes: 2, Node: Config{NoFastPath: no}})

@@ -3,7 +3,7 @@ package racetest
 import "testing"
 
 // SkipModel skips the test of a model with -race. It explores all orders in one goroutine; check.sh
-// runs such tests, which it knows by their names, without the race detector.
+// full runs such tests, which it knows by their names, without the race detector.
 func SkipModel(t testing.TB) {
 	t.Helper()
 	if Enabled {

@@ -228,8 +228,8 @@ func (d *Device) MTU() int { return d.mtu }
 func (d *Device) Index() int { return d.index }
 
 // Where returns the network namespace in which the interface is now, and its name there. The caller
-// closes the namespace. The errors are ErrGone, ErrClosed, and those of TUNGETDEVNETNS: the kernel is
-// older than 5.7, or another user namespace owns the namespace.
+// closes the namespace. The errors are ErrGone, ErrClosed, and those of TUNGETDEVNETNS: the kernel
+// is older than 5.7, or another user namespace owns the namespace.
 func (d *Device) Where() (*netns.NS, string, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

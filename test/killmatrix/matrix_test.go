@@ -10,12 +10,14 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
 )
 
 // TestRootKillMatrix kills and stops each process on each path at each moment, and prints
 // what the others saw.
 func TestRootKillMatrix(t *testing.T) {
+	longtest.Skip(t)
 	netnstest.Require(t)
 	for _, program := range []string{"gcc", pythonPath()} {
 		if _, err := exec.LookPath(program); err != nil {

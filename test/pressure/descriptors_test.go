@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
+	"exnet/internal/longtest"
 )
 
 // squeeze leaves a process only so many numbers for new descriptors, and returns what
@@ -56,6 +57,7 @@ func (n *node) whys(t *testing.T, p *process) map[string]int {
 // Who has no descriptors left stays on TCP with its new connections, and loses none of
 // those that it has.
 func TestRootDescriptors(t *testing.T) {
+	longtest.Skip(t)
 	const port, few, more = 7000, 4, 12
 	layers(t, directKinds, func(t *testing.T, kind string) {
 		l := newLab(t, 2)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"exnet/internal/longtest"
 )
 
 // settle waits until a process has no more than it had, of descriptors and segments.
@@ -22,6 +24,7 @@ func (p *process) settle(t *testing.T, was usage) {
 // Idle connections cost memory and descriptors, and nothing else; they work afterwards,
 // and all is given back.
 func TestRootIdleConnections(t *testing.T) {
+	longtest.Skip(t)
 	// Several processes, as a descriptor limit of 20,000 needs: Go's take three each.
 	const port = 7000
 	processes, each := size(1, 4), size(1000, 2500)
@@ -96,6 +99,7 @@ func TestRootIdleConnections(t *testing.T) {
 // Connections that come and go leave nothing: no descriptors, memory, segments, ports
 // and nothing in the broker.
 func TestRootChurn(t *testing.T) {
+	longtest.Skip(t)
 	const port, parallel = 7000, 2
 	total := size(2000, 100_000)
 	l := newLab(t, 2)

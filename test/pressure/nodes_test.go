@@ -14,6 +14,8 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sync/errgroup"
+
+	"exnet/internal/longtest"
 )
 
 // pinger sends echo requests from a node.
@@ -68,6 +70,7 @@ func (p *pinger) ping(to string, id, seq int, timeout time.Duration) (time.Durat
 // Many nodes on one host: each reaches each, a group reaches all, and when they go
 // nothing is left.
 func TestRootManyNodes(t *testing.T) {
+	longtest.Skip(t)
 	nodes := size(8, 64)
 	start := time.Now()
 	l := newLab(t, nodes)

@@ -3,11 +3,14 @@ package pressure
 import (
 	"fmt"
 	"testing"
+
+	"exnet/internal/longtest"
 )
 
 // A sender whose peer does not read has to wait, takes no memory meanwhile, and keeps
 // nobody else from anything; when the peer reads everything is there.
 func TestRootSlowReader(t *testing.T) {
+	longtest.Skip(t)
 	const port, few = 7000, 4
 	total := size(64<<20, 1<<30)
 	l := newLab(t, 2)

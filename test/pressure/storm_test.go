@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"exnet/internal/longtest"
 )
 
 // answerTime is what a host has for an answer to a ping, and for a connection with an
@@ -114,6 +116,7 @@ func (n *node) answers(t *testing.T, to *node, port int, d time.Duration) (pings
 // Figure 5.4's promise: however many small frames come, the host goes on to work. What
 // is lost is counted where it is lost.
 func TestRootReceiveStorm(t *testing.T) {
+	longtest.Skip(t)
 	const port, echo = 9, 7000
 	d := time.Duration(size(1, 10)) * time.Second
 	for _, mode := range []string{"napi", "interrupt"} {
@@ -188,6 +191,7 @@ func TestRootReceiveStorm(t *testing.T) {
 // A node that sends broadcasts as fast as it can does not keep the others from TCP, nor
 // from direct sockets.
 func TestRootBroadcastStorm(t *testing.T) {
+	longtest.Skip(t)
 	const port = 7000
 	d := time.Duration(size(1, 10)) * time.Second
 	l := newLab(t, 8)

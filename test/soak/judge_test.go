@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"exnet/internal/longtest"
 )
 
 // faultKind is what is done to what.
@@ -136,6 +138,7 @@ func (f fault) livedThrough(r record) bool {
 }
 
 func TestJudge(t *testing.T) {
+	longtest.Skip(t)
 	at := func(s int) time.Time { return time.Unix(1000+int64(s), 0) }
 	data := record{Kind: "ds", Phase: phaseData, Client: 1, Server: 2, Program: roleServer, Start: at(10), End: at(20), Err: "reset"}
 	with := func(change func(*record)) record { r := data; change(&r); return r }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"exnet/internal/leaktest"
+	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab/paths"
 
@@ -15,6 +16,7 @@ import (
 // Numbered words go over every path, on each for as long as -soak.time allows all of them together;
 // at least as long as in package e2e's short form.
 func TestRootSoakPaths(t *testing.T) {
+	longtest.Skip(t)
 	netnstest.Require(t)
 	netnstest.CheckFDs(t)
 	before := goleak.IgnoreCurrent()

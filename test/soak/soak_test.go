@@ -12,6 +12,7 @@ import (
 
 	"exnet/directsockets/preload"
 	"exnet/internal/leaktest"
+	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
 
 	"go.uber.org/goleak"
@@ -37,6 +38,7 @@ const warmTime = 5 * time.Second
 
 // All traffic at once, while things break.
 func TestRootSoak(t *testing.T) {
+	longtest.Skip(t)
 	netnstest.Require(t)
 	for _, p := range []struct {
 		name, packages string

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
 )
 
@@ -216,6 +217,7 @@ func (s *suite) runUnit(ctx context.Context, checkout string, u unit, all []mode
 
 // The suites of others: what passes plain passes under exn-run.
 func TestRootSuite(t *testing.T) {
+	longtest.Skip(t)
 	if *suiteFlag == "" {
 		t.Skip("-suite NAME -checkout DIR: one of ", suiteNames())
 	}

@@ -138,7 +138,9 @@ func lineOf(text, name string) string {
 func TestArguments(t *testing.T) {
 	for args, want := range map[string]string{
 		"speed no-such-commit": "no-such-commit is no commit",
-		"speed HEAD HEAD":      "usage: ./check.sh speed [COMMIT]",
+		"speed HEAD HEAD":      "./check.sh speed [COMMIT]",
+		"quick":                "unknown word quick",
+		"full quick":           "unknown word quick",
 	} {
 		out, err := exec.Command("../../../check.sh", strings.Fields(args)...).CombinedOutput()
 		if e := (*exec.ExitError)(nil); !errors.As(err, &e) || e.ExitCode() != 2 || !strings.Contains(string(out), want) {
