@@ -122,6 +122,9 @@ func (in *inbound) begin(g client.Granted) {
 	in.bySrc[info.From] = f
 	f.dirty = true
 	in.dirty = append(in.dirty, f)
+	if o.shareable {
+		in.endBells()
+	}
 	in.some.Store(true)
 	in.s.tidyLater()
 }
@@ -251,8 +254,8 @@ func (in *inbound) keepOf(f *inflow) {
 // keep has all senders use the kernel, and takes what they have published: the program is given it
 // before what the kernel's socket has.
 func (in *inbound) keep() {
-	in.many = false
-	in.share()
+	in.noBells = false
+	in.endBells()
 	b := make([]byte, datagram.MaxLen)
 	for left := mostKept; left > 0; {
 		d, ok := in.take(b)

@@ -50,12 +50,16 @@ type inbound struct {
 		end bool
 	}
 
-	mu      sync.Mutex
-	flows   []*inflow // guarded by mu
-	active  []*inflow // guarded by mu; those that are not armed, or have something
-	dirty   []*inflow // guarded by mu; those that want to know that the kernel's queue is empty
-	parked  []*inflow // guarded by mu; armed, and active after the next call on the kernel's socket
-	many    bool      // guarded by mu; several goroutines have received at the same time
+	mu     sync.Mutex
+	flows  []*inflow // guarded by mu
+	active []*inflow // guarded by mu; those that are not armed, or have something
+	dirty  []*inflow // guarded by mu; those that want to know that the kernel's queue is empty
+	parked []*inflow // guarded by mu; armed, and active after the next call on the kernel's socket
+	// noBells says that no flow is armed for a bell any more. Once set it stays: a property of the
+	// socket, and no state of a flow. Several goroutines have received at the same time, and one that
+	// sleeps does not hear what another has been woken for; or another socket may take the address, and
+	// with it the bell.
+	noBells bool // guarded by mu
 	bySrc   map[netip.AddrPort]*inflow
 	turn    int
 	spin    time.Duration // guarded by mu; how long to look, at present
@@ -115,7 +119,7 @@ func (in *inbound) receive(b []byte) (d Datagram, ok, again bool) {
 	}
 	if !in.ended && !over(&in.s.readUntil) {
 		if in.waiting.Load() > 0 {
-			in.share()
+			in.endBells()
 		}
 		if len(in.active) > 0 {
 			if d, ok, again = in.fromFlows(b); ok || again {
@@ -181,13 +185,12 @@ func (in *inbound) due(f *inflow) bool {
 	return err != nil || there && f.rx.Due()
 }
 
-// share has all senders use the kernel for all, from now on: several goroutines receive, and one
-// that sleeps does not see what another has been woken for.
-func (in *inbound) share() {
-	if in.many {
+// endBells has no flow armed for a bell, from now on. What is in the rings is found by the next look.
+func (in *inbound) endBells() {
+	if in.noBells {
 		return
 	}
-	in.many = true
+	in.noBells = true
 	for _, f := range in.flows {
 		f.rx.Arm(true)
 		if !f.active {
@@ -307,7 +310,7 @@ func (in *inbound) mayWait(now int64) time.Duration {
 // kernel has something, and they use their flows again after that.
 func (in *inbound) arm(b []byte, brief bool) (d Datagram, ok, again bool) {
 	for _, f := range in.active {
-		f.rx.Arm(in.many)
+		f.rx.Arm(in.noBells)
 	}
 	in.await()
 	if b != nil {

@@ -101,6 +101,7 @@ type options struct {
 	rcvbuf       uint32 // 0: the system's default
 	queue        uint64 // how many datagrams the kernel's queue has room for, at most
 	segment      int    // UDP_SEGMENT
+	shareable    bool   // another socket may have the address, too
 	plain        bool   // there are some that only the kernel knows
 }
 
@@ -136,7 +137,14 @@ func New(cfg Config) *Socket {
 }
 
 // Changed says that the program may have changed options of the kernel's socket.
-func (s *Socket) Changed() { s.options.Store(nil) }
+func (s *Socket) Changed() {
+	s.options.Store(nil)
+	if s.in.some.Load() && s.look().shareable {
+		s.in.mu.Lock()
+		defer s.in.mu.Unlock()
+		s.in.endBells()
+	}
+}
 
 // look returns the options.
 func (s *Socket) look() *options {
@@ -167,6 +175,7 @@ func (o *options) read(fd int, six bool) {
 		o.recvHopLimit = get(unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT) != 0
 	}
 	o.gro, o.segment = get(unix.IPPROTO_UDP, unix.UDP_GRO) != 0, get(unix.IPPROTO_UDP, unix.UDP_SEGMENT)
+	o.shareable = get(unix.SOL_SOCKET, unix.SO_REUSEADDR) != 0 || get(unix.SOL_SOCKET, unix.SO_REUSEPORT) != 0
 	n := get(unix.SOL_SOCKET, unix.SO_RCVBUF)
 	if o.queue = uint64(n) / leastTrueSize; n != defaultRcvbuf() {
 		o.rcvbuf = uint32(n)

@@ -130,7 +130,7 @@ static void arm(struct ds_dgram *d, uint32_t how)
 /* Those that are armed for a bell may have records by now. */
 void ds_dg_arm_all(struct ds_dgram *d)
 {
-	for (unsigned i = 0; i < d->nin && !d->many; i++) {
+	for (unsigned i = 0; i < d->nin && !d->no_bells; i++) {
 		struct ds_dg_in *f = d->flows[i];
 
 		if (f->closed || f->awake || !ds_dg_rung(&f->seg))
@@ -155,13 +155,17 @@ static unsigned asleep(const struct ds_dgram *d)
 	return n;
 }
 
+void ds_dg_end_bells(struct ds_dgram *d)
+{
+	ds_dg_arm_all(d);
+	DS_SET(d->no_bells, true);
+}
+
 void ds_dg_arm_waiting(struct ds_dgram *d)
 {
-	if (!d->many && d->nin && asleep(d) > 1) {
-		ds_dg_arm_all(d);
-		d->many = true;
-	}
-	arm(d, d->many ? DS_DG_ALL : DS_DG_BELL);
+	if (!d->no_bells && d->nin && asleep(d) > 1)
+		ds_dg_end_bells(d);
+	arm(d, d->no_bells ? DS_DG_ALL : DS_DG_BELL);
 }
 
 /* How many datagrams the kernel has dropped at d's socket that no flow has counted as lost.
@@ -279,8 +283,7 @@ void ds_dg_wake(struct ds_dgram *d, struct ds_dg_in *f)
 		ds_dg_enqueue(&d->sets[i]);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (asleep(d)) {
-		ds_dg_arm_all(d);
-		d->many = true;
+		ds_dg_end_bells(d);
 		return;
 	}
 	list(d, f);
@@ -483,7 +486,7 @@ static void look_dry(struct ds_dgram *d, int fd)
 
 bool ds_dg_rest(struct ds_dgram *d, int fd)
 {
-	if ((!DS_GET(d->nlisted) && (DS_GET(d->many) || !ds_dg_inward(d) || asleep(d) <= 1)) || ds_own_lock(&d->in) == DS_NESTED)
+	if ((!DS_GET(d->nlisted) && (DS_GET(d->no_bells) || !ds_dg_inward(d) || asleep(d) <= 1)) || ds_own_lock(&d->in) == DS_NESTED)
 		return true;
 	look_dry(d, fd);
 	ds_dg_arm_waiting(d);

@@ -147,7 +147,10 @@ struct ds_dgram {
 	uint64_t credit, credited; /* how long it may wait for senders that publish, and when that was */
 	unsigned row; /* about how many datagrams of flows come until there is none */
 	unsigned awake; /* flows that are */
-	bool many; /* several threads have waited for it: no bells any more */
+	bool no_bells; /* no flow is armed for a bell any more. Once set it stays: a property of the
+			* socket, and no state of a flow. Several threads have waited for it, and one
+			* that sleeps does not hear what another has been woken for; or another socket
+			* may take its address, and with it the bell (SO_REUSEADDR, SO_REUSEPORT) */
 	uint64_t by_kernel; /* datagrams that came so, while it has flows */
 	uint64_t glanced; /* when a call that does not wait last did ds_dg_await_kernel */
 	uint32_t gone; /* of those that the kernel has dropped, how many flows have counted as lost */
@@ -322,8 +325,10 @@ void ds_dg_in_sweep(struct ds_dgram *d) DS_HIDDEN;
 struct ds_dg_in *ds_dg_from(struct ds_dgram *d, const uint8_t addr[16], uint16_t port) DS_HIDDEN;
 /* Arms all flows that are awake, and waits for those that are publishing. */
 void ds_dg_arm_all(struct ds_dgram *d) DS_HIDDEN;
-/* The same for the caller, who is counted as one that waits. With more than one no flow is armed
- * for a bell, from now on. */
+/* Has no flow armed for a bell, from now on. What is in the rings is found by the next look. */
+void ds_dg_end_bells(struct ds_dgram *d) DS_HIDDEN;
+/* Arms all flows that are awake for the caller, who is counted as one that waits. With more than
+ * one bells end. */
 void ds_dg_arm_waiting(struct ds_dgram *d) DS_HIDDEN;
 /* Some record waits for a datagram by the kernel, which fd does not have: true, and the caller
  * looks again before it sleeps. If that has not come for a while, the record is due. */

@@ -230,7 +230,7 @@ void ds_dg_connected(struct ds_dgram *d, const struct sockaddr *addr, socklen_t 
 static bool harmless(int level, int name)
 {
 	static const short socket[] = {
-		SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF, SO_SNDBUFFORCE, SO_RCVTIMEO_OLD, SO_RCVTIMEO_NEW, SO_SNDTIMEO_OLD,
+		SO_SNDBUF, SO_SNDBUFFORCE, SO_RCVTIMEO_OLD, SO_RCVTIMEO_NEW, SO_SNDTIMEO_OLD,
 		SO_SNDTIMEO_NEW, SO_BROADCAST, SO_KEEPALIVE, SO_PRIORITY, SO_INCOMING_CPU, SO_BUSY_POLL, SO_RCVLOWAT, SO_DEBUG, SO_LINGER,
 	};
 	static const short ip[] = {
@@ -301,6 +301,11 @@ void ds_dg_option(struct ds_dgram *d, int fd, int level, int name, const void *v
 		if (ds_own_lock(&d->in) != DS_NESTED) {
 			for (unsigned i = 0; i < d->nin; i++)
 				ds_dg_bound(&d->flows[i]->seg, d->bound);
+			ds_own_unlock(&d->in);
+		}
+	} else if (level == SOL_SOCKET && (name == SO_REUSEADDR || name == SO_REUSEPORT)) {
+		if (v && d->nin && ds_own_lock(&d->in) != DS_NESTED) {
+			ds_dg_end_bells(d);
 			ds_own_unlock(&d->in);
 		}
 	} else if (constant(level, name)) {

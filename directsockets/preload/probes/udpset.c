@@ -282,6 +282,99 @@ static void joined(void)
 	out("all told: %d", told == rounds);
 }
 
+// A thread that waits for a socket in one of three ways, and receives one datagram.
+struct sleeper {
+	int fd, how, tid;
+	char b[16];
+	ssize_t n;
+};
+
+static void *sleeper(void *arg)
+{
+	struct sleeper *p = arg;
+	struct pollfd f = {p->fd, POLLIN, 0};
+	struct epoll_event e;
+	int ep = ep_new();
+
+	ep_set(ep, EPOLL_CTL_ADD, p->fd, EPOLLIN, 1);
+	__atomic_store_n(&p->tid, (int)syscall(SYS_gettid), __ATOMIC_RELEASE);
+	if (p->how == 1)
+		poll(&f, 1, LONG);
+	else if (p->how == 2)
+		epoll_wait(ep, &e, 1, LONG);
+	p->n = recv(p->fd, p->b, sizeof p->b, 0);
+	close(ep);
+	return NULL;
+}
+
+// Waits until a thread is in one of the kernel's calls that wait for a descriptor.
+static void asleep(struct sleeper *p)
+{
+	static const long waits[] = {
+		SYS_recvfrom, SYS_recvmsg, SYS_ppoll, SYS_epoll_pwait, SYS_epoll_pwait2,
+#ifdef SYS_poll
+		SYS_poll, SYS_epoll_wait,
+#endif
+	};
+	char path[64], line[64];
+
+	while (!__atomic_load_n(&p->tid, __ATOMIC_ACQUIRE))
+		nap(1);
+	snprintf(path, sizeof path, "/proc/self/task/%d/syscall", p->tid);
+	for (long end = monotonic() + LONG; monotonic() < end; nap(1)) {
+		int fd = open(path, O_RDONLY);
+		ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof line - 1);
+		close(fd);
+		if (n <= 0)
+			return nap(50); // a kernel that does not tell
+		line[n] = 0;
+		for (size_t i = 0; i < sizeof waits / sizeof *waits; i++)
+			if (line[0] != 'r' && atol(line) == waits[i])
+				return;
+	}
+	die("asleep");
+}
+
+// While a receiver sleeps, another socket takes its sender over: it binds the same port and connects,
+// as servers of DTLS do. What comes then is the other one's, and the first one sleeps on.
+static void taken_over(void)
+{
+	for (int i = 0; i < 6; i++) {
+		struct sockaddr_in a, b;
+		int c, other, last, one = 1, s = udp_socket(&a);
+		struct sleeper p = {.fd = s, .how = i % 3};
+		pthread_t th;
+
+		out("asleep in %s, shared %s", (const char *[]){"recv", "poll", "epoll_wait"}[i % 3], i < 3 ? "before" : "after");
+		if (i < 3)
+			R(setsockopt(s, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one));
+		c = udp_socket(&b);
+		if (connect(c, (struct sockaddr *)&a, sizeof a))
+			die("connect");
+		if (!is_cold())
+			udp_warm(c, s);
+		if (i >= 3)
+			R(setsockopt(s, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one));
+		quiet(s);
+		pthread_create(&th, NULL, sleeper, &p);
+		asleep(&p);
+		other = socket(AF_INET, SOCK_DGRAM, 0);
+		R(setsockopt(other, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one));
+		R(bind(other, (struct sockaddr *)&a, sizeof a));
+		R(connect(other, (struct sockaddr *)&b, sizeof b));
+		for (int k = 0; k < 4; k++)
+			R(send(c, (char[]){(char)('a' + k)}, 1, 0));
+		for (int k = 0; k < 4; k++)
+			show(other, MSG_DONTWAIT);
+		last = udp_socket(&b);
+		R(sendto(last, "end", 3, 0, (struct sockaddr *)&a, sizeof a));
+		pthread_join(th, NULL);
+		shown(p.b, p.n);
+		quiet(s);
+		close(c), close(s), close(other), close(last);
+	}
+}
+
 // One sender's datagrams keep their order, however they travel: the receiver sleeps now and then,
 // and each seventh goes by the kernel.
 struct flood {
@@ -452,6 +545,7 @@ const struct probe udpset_probes[] = {
 	{"udp-mixed", mixed, 0},
 	{"udp-woken", woken, 0},
 	{"udp-joined", joined, 1},
+	{"udp-taken-over", taken_over, 0},
 	{"udp-order", order, 0},
 	{"udp-waits", waits, 0},
 	{"udp-forking", forking, 1},

@@ -1,0 +1,62 @@
+package udp
+
+import (
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/datagram"
+	"exnet/internal/shm"
+)
+
+// share has other sockets bind to the address of s, too.
+func (s *Socket) share(t *testing.T) {
+	t.Helper()
+	var err error
+	if e := s.cfg.Raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }); e != nil || err != nil {
+		t.Fatal(e, err)
+	}
+	s.Changed()
+}
+
+// TestTakenOver has another socket take a sender over while its receiver sleeps, as servers of DTLS
+// do: it binds the same port, and connects. No datagram is left in memory, where nobody would look.
+func TestTakenOver(t *testing.T) {
+	for name, before := range map[string]bool{"shared before the flow": true, "shared while it sleeps": false} {
+		t.Run(name, func(t *testing.T) {
+			s, at := receiver(t)
+			_, from := listen(t)
+			tx, g := ends(t, from, at)
+			if before {
+				s.share(t)
+			}
+			s.in.begin(g)
+			f := s.in.flows[0]
+			s.awake(f)
+			if out := tx.Send([]byte("x"), datagram.Meta{}); out != datagram.Published {
+				t.Fatal(out)
+			}
+			b := make([]byte, 10)
+			if d, ok := s.Receive(b); !ok || d.N != 1 {
+				t.Fatal("nothing is received")
+			}
+			if _, ok := s.Receive(b); ok {
+				t.Fatal("a second datagram is received")
+			}
+			// It sleeps in the kernel's call.
+			if !before {
+				s.share(t)
+			}
+			// The bell, which the other socket gets.
+			tx.Sent(1, shm.Nanotime())
+			if tx.Bell() {
+				t.Error("it takes a datagram by the kernel for a bell that will wake it")
+			}
+			if out := tx.Send([]byte("y"), datagram.Meta{}); out != datagram.ByKernel {
+				t.Errorf("%v: a datagram is in memory, where nobody looks", out)
+			}
+			s.Received(netip.AddrPort{})
+		})
+	}
+}
