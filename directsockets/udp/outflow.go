@@ -120,8 +120,12 @@ func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
 			if since == 0 {
 				since = shm.Nanotime()
 			}
-			if !f.room(s, since) {
-				return true // it was dropped, or has nowhere to go
+			switch f.room(s, since) {
+			case roomNone:
+				f.drop(s)
+				return true
+			case roomOver:
+				return false
 			}
 		}
 	}
@@ -158,15 +162,24 @@ func (f *outflow) settle() bool {
 // schedYield lets another thread of this CPU run.
 func schedYield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// room waits until there is more room. false: the datagram was dropped: a receiver that takes
-// little each time has its sender wait for no longer, all in all, than one that takes nothing.
+// room is what a wait for room has come to.
+type room int
+
+const (
+	roomThere room = iota // there may be some: try again
+	roomNone              // drop the datagram
+	roomOver              // the flow has ended, or the call has: the kernel says so
+)
+
+// room waits until there is more room. A receiver that takes little each time has its sender wait
+// for no longer, all in all, than one that takes nothing. While a rule has the sender wait for long
+// the lock is free: another goroutine may close the socket, end the flow, and offer another one.
 //
 // +checklocks:f.mu
-func (f *outflow) room(s *Socket, since int64) bool {
+func (f *outflow) room(s *Socket, since int64) room {
 	before, _ := f.tx.Consumed()
 	if f.stalled && before == f.stalledAt {
-		f.drop(s)
-		return false
+		return roomNone
 	}
 	f.stalled = false
 	until := since + int64(roomTime)
@@ -174,7 +187,7 @@ func (f *outflow) room(s *Socket, since int64) bool {
 	for i := 0; f.reliable || shm.Nanotime() <= until; i++ {
 		n, _ := f.tx.Consumed()
 		if n != before || f.tx.Ended() {
-			return true
+			return roomThere
 		}
 		if i > 64 {
 			runtime.Gosched()
@@ -182,23 +195,26 @@ func (f *outflow) room(s *Socket, since int64) bool {
 		}
 		shm.Pause(1)
 		if f.reliable && shm.Nanotime() > until {
-			if over(&s.writeUntil) || s.left.Load() || f.tx.HungUp() {
-				break
+			if f.tx.HungUp() {
+				f.end(s, connstats.WhyNothing)
 			}
-			f.mu.Unlock() // for Close
+			if f.tx == nil || over(&s.writeUntil) || s.left.Load() {
+				return roomOver
+			}
+			tx := f.tx
+			f.mu.Unlock()
 			time.Sleep(50 * time.Microsecond)
 			f.mu.Lock()
-			if f.tx == nil {
-				return false
+			if f.tx != tx {
+				return roomOver
 			}
 		}
 	}
 	if n, _ := f.tx.Consumed(); n != before && !again { // while others had the processor
-		return true
+		return roomThere
 	}
 	f.stalled, f.stalledAt = true, before
-	f.drop(s)
-	return false
+	return roomNone
 }
 
 func (f *outflow) drop(s *Socket) {

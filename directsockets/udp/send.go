@@ -104,7 +104,7 @@ func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) bool {
 	for rest := b; len(rest) > 0; {
 		n := min(each, len(rest))
 		if !f.send(rest[:n], meta, s) {
-			if f.tx == nil || !f.tx.Bell() { // the rest of the train is the kernel's
+			if f.tx == nil || !f.tx.Bell() { // the rest of the train is the kernel's: f may have no flow now, or another one
 				n = len(rest)
 			}
 			f.orphan(s, rest[:n], each, meta)

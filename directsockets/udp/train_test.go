@@ -1,0 +1,82 @@
+package udp
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/datagram"
+	"exnet/directsockets/segment"
+)
+
+// stuck makes a Socket with a flow to a receiver that is awake and takes nothing. A rule has the
+// sender wait for room.
+func stuck(t *testing.T) (s *Socket, rx *datagram.Rx, to netip.AddrPort) {
+	t.Helper()
+	s, from := receiver(t)
+	_, to = listen(t)
+	tx, g := ends(t, from, to)
+	peer, err := datagram.Map(g.Segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rx = datagram.NewRx(peer, g.Bell, 0, false)
+	t.Cleanup(rx.Close)
+	rx.Dry(1)
+	rx.Disarm()
+	cookie, found := peerOf(from, to)
+	if !found {
+		t.Skip("the kernel does not say who has an address")
+	}
+	f := &outflow{to: to, tx: tx, attached: true, reliable: true, peer: -1, cookie: cookie, pause: offerAgain, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
+	f.count = (*segment.Counters)(f.entry.Counters())
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	s.out.to[to] = f
+	s.out.flows++
+	s.out.some.Store(true)
+	return s, rx, to
+}
+
+// TestEndWhileWaiting has a socket close, leave, come to its deadline, or lose its receiver while a
+// send waits for room: for a datagram, and in the middle of a train. The call ends, and what is not in
+// memory is the kernel's.
+func TestEndWhileWaiting(t *testing.T) {
+	train := &Control{tos: -1, ttl: -1, each: 1200}
+	for name, end := range map[string]func(s *Socket, rx *datagram.Rx){
+		"close":    func(s *Socket, _ *datagram.Rx) { s.Close() },
+		"leave":    func(s *Socket, _ *datagram.Rx) { s.Leave() },
+		"deadline": func(s *Socket, _ *datagram.Rx) { s.SetWriteDeadline(time.Unix(1, 0)) },
+		"receiver": func(_ *Socket, rx *datagram.Rx) { rx.Close() },
+	} {
+		for what, control := range map[string]*Control{"datagram": nil, "train": train} {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				s, rx, to := stuck(t)
+				full := make(chan bool)
+				go func() {
+					defer close(full)
+					for n := uint64(0); n == 0 || n != s.Stats().SentDirect; time.Sleep(5 * time.Millisecond) {
+						n = s.Stats().SentDirect // the ring is full when this stays the same
+					}
+				}()
+				ended := make(chan any, 1)
+				go func() {
+					defer func() { ended <- recover() }()
+					for s.Send(make([]byte, 12000), to, control) {
+					}
+				}()
+				<-full
+				end(s, rx)
+				select {
+				case p := <-ended:
+					if p != nil {
+						t.Errorf("Send panics: %v", p)
+					}
+				case <-time.After(time.Minute):
+					t.Fatal("Send does not end")
+				}
+			})
+		}
+	}
+}
