@@ -109,7 +109,7 @@ func (r *Rx) Next() (rec Record, ok bool, err error) {
 		case tag == tagWrap && uint32(w) == tagWrap<<tagShift && off != 0 && wraps == 0:
 			r.pass(r.size - off)
 			continue
-		case tag != tagDatagram && tag != tagTrain:
+		case tag != tagDatagram && (tag != tagTrain || r.own&flagTrains == 0):
 			return rec, false, r.breach()
 		}
 		rec = Record{Meta: Meta{TOS: uint8(w >> tosShift), TTL: uint8(w >> ttlShift)}, Len: n,

@@ -231,22 +231,27 @@ func (in *inbound) settle() {
 	}
 }
 
-// keepOf keeps what is in the ring of a flow that is about to end, though its sender goes on.
-func (in *inbound) keepOf(f *inflow) {
+// mayKeep is how many bytes more may be kept, each datagram with keptCost.
+func (in *inbound) mayKeep() int {
 	left := mostKept
 	for _, k := range in.kept {
 		left -= len(k.b) + keptCost
 	}
+	return left
+}
+
+// keepOf keeps what is in the ring of a flow that is about to end, though its sender goes on.
+func (in *inbound) keepOf(f *inflow) {
 	f.rx.Stop()
-	for left > 0 {
+	b := make([]byte, datagram.MaxLen)
+	for left := in.mayKeep(); left > 0; {
 		rec, there, err := f.rx.Next()
 		if err != nil || !there {
 			return
 		}
 		_ = f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
-		b := make([]byte, rec.Len)
 		d := in.pull(f, rec, b)
-		in.kept = append(in.kept, kept{d, b[:d.N:d.N]})
+		in.kept = append(in.kept, kept{d, bytes.Clone(b[:d.N])}) // not what a train has beside it
 		left -= d.N + keptCost
 	}
 }
@@ -257,7 +262,7 @@ func (in *inbound) keep() {
 	in.noBells = false
 	in.endBells()
 	b := make([]byte, datagram.MaxLen)
-	for left := mostKept; left > 0; {
+	for left := in.mayKeep(); left > 0; {
 		d, ok := in.take(b)
 		if ok {
 			in.kept = append(in.kept, kept{d, bytes.Clone(b[:d.N])})

@@ -13,7 +13,7 @@ import (
 // is over before that costs much.
 func TestBusySender(t *testing.T) {
 	const arms = 60
-	seg, _, rx := flow(t)
+	seg, _, rx := flow(t, false)
 	f := &inflow{rx: rx, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
 	say := func(busy byte) {
 		if _, err := unix.Pwrite(seg.Fd(), []byte{busy}, busyAt); err != nil {

@@ -2,6 +2,7 @@ package udp
 
 import (
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -77,6 +78,52 @@ func TestEndWhileWaiting(t *testing.T) {
 					t.Fatal("Send does not end")
 				}
 			})
+		}
+	}
+}
+
+// TestTrainNotAllowed has a sender write a train to a receiver that takes none: it is a breach, and
+// nothing is kept of it.
+func TestTrainNotAllowed(t *testing.T) {
+	s, at := receiver(t)
+	_, from := listen(t)
+	tx, g := ends(t, from, at)
+	s.in.begin(g)
+	s.awake(s.in.flows[0])
+	for range 7 {
+		if out := tx.Send(make([]byte, datagram.MaxLen), datagram.Meta{Each: 1}); out != datagram.Published {
+			t.Fatal(out)
+		}
+	}
+	tx.Close()
+	_, g = ends(t, from, at) // what is in the first one is kept
+	s.in.begin(g)
+	if n := len(s.in.kept); n != 0 {
+		t.Errorf("%d datagrams are kept", n)
+	}
+}
+
+// TestKeptMemory has a receiver keep what is in a ring. It has no more memory of each datagram than it
+// accounts for, also where a record holds a train.
+func TestKeptMemory(t *testing.T) {
+	for _, each := range []int{0, 1000, 1} {
+		s, _ := receiver(t)
+		_, tx, rx := flow(t, true)
+		f := &inflow{rx: rx, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
+		f.count = (*segment.Counters)(f.entry.Counters())
+		rx.Dry(1)
+		rx.Disarm()
+		for range 5 {
+			if out := tx.Send(make([]byte, 60000), datagram.Meta{Each: each}); out != datagram.Published {
+				t.Fatal(out)
+			}
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		s.in.keepOf(f)
+		runtime.ReadMemStats(&after)
+		if n, all := len(s.in.kept), after.TotalAlloc-before.TotalAlloc; n == 0 || all > 4*mostKept {
+			t.Errorf("trains of %d: %d datagrams have taken %d bytes, at most %d are accounted for", each, n, all, mostKept)
 		}
 	}
 }

@@ -460,7 +460,7 @@ int ds_dg_next_size(struct ds_dgram *d)
 		return -1;
 	struct ds_dg_in *f = ds_dg_pick(d);
 	if (f && ds_dg_next(&f->seg, &m, &bytes))
-		size = (int)(m.train && m.train < m.len ? m.train : m.len);
+		size = (int)m.len;
 	ds_own_unlock(&d->in);
 	return size;
 }

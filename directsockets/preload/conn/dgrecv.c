@@ -134,11 +134,9 @@ static bool take(struct ds_dgram *d, struct ds_dg_in *f, struct msghdr *h, int f
 	struct ds_dg_meta m;
 	const volatile uint8_t *bytes;
 
-	if (!ds_dg_next(&f->seg, &m, &bytes) || m.train) {
-		if (m.train || f->seg.broken) {
-			f->seg.broken = true;
+	if (!ds_dg_next(&f->seg, &m, &bytes)) {
+		if (f->seg.broken)
 			ds_dg_in_close(d, f, DS_WHY_BREACH);
-		}
 		return false;
 	}
 	ssize_t n = scatter(&m, bytes, h);

@@ -81,6 +81,24 @@ static void between(void)
 	free(f.mem);
 }
 
+// A sender writes a train to a receiver that has never said that it takes any, and the word that
+// says so.
+static void train(void)
+{
+	uint8_t b[64] = {0};
+	struct flow f;
+	struct iovec v;
+	struct ds_dg_meta m = {.len = 60, .train = 1};
+	const volatile uint8_t *bytes;
+
+	fresh(&f, RING);
+	struct ds_cursor c = cursor_of(&v, b, m.len);
+	f.rx.in->flags |= DS_DG_TRAINS; // as the sender can
+	CHECK(ds_dg_send(&f.tx, &m, &c) == DS_DG_SENT, "send");
+	CHECK(!ds_dg_next(&f.rx, &m, &bytes) && f.rx.broken, "it takes a train of %u", m.len);
+	free(f.mem);
+}
+
 // Without a bound a receiver gives back what it has consumed when that is much, when nothing is
 // left, and before it sleeps; with one, each datagram.
 static void lags(void)
@@ -269,6 +287,7 @@ static void golden_record(const char *line, const char *answer)
 	word(line, "payload=", w);
 	m.len = (uint32_t)hex(payload, w);
 	fresh(&f, RING);
+	f.rx.takes_trains = m.train;
 	struct ds_cursor c = cursor_of(&v, payload, m.len);
 	CHECK(ds_dg_send(&f.tx, &m, &c) == DS_DG_SENT, "%s", line);
 	size_t n = hex(want, answer);
@@ -322,6 +341,7 @@ int main(void)
 	all_sizes();
 	quiet();
 	between();
+	train();
 	lags();
 	told();
 	lies();

@@ -89,6 +89,7 @@ struct ds_dgseg {
 	uint64_t stop; /* and it takes none from here on; */
 	uint64_t lap[2]; /* when it came to the beginning of the ring last, and before that, in ds_ticks */
 	bool broken; /* the other side broke the rules */
+	bool takes_trains; /* the receiver: it has said TRAINS. Its flags lie where the sender can write */
 };
 
 /* What a record says besides its bytes. */

@@ -128,7 +128,7 @@ bool ds_dg_next(struct ds_dgseg *g, struct ds_dg_meta *m, const volatile uint8_t
 			consume(g, g->bytes - off);
 			continue;
 		}
-		if ((tag != DS_DG_DATAGRAM && tag != DS_DG_TRAIN) || len > DS_DG_MAX || s & (0xfe0000 & ~DS_DG_AFTER) || off + record(s) > g->bytes)
+		if ((tag != DS_DG_DATAGRAM && (tag != DS_DG_TRAIN || !g->takes_trains)) || len > DS_DG_MAX || s & (0xfe0000 & ~DS_DG_AFTER) || off + record(s) > g->bytes)
 			break;
 		ds_copy_in(h, g->ring + off, sizeof h);
 		*m = (struct ds_dg_meta){.len = len, .tos = h[6], .ttl = h[7], .takes = (uint32_t)record(s)};
