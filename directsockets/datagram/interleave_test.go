@@ -8,7 +8,9 @@ import (
 // A model of SPEC 10.3: one sender, one receiver, the kernel between them. Each step is one access
 // to what the two share, and all interleavings are tried. A store without a fence behind it may
 // become visible after the loads that follow it. The receiver has everything sent by the kernel
-// while it is armed, or it is rung: it knows the records that say what they come after.
+// while it is armed, or it is rung: it knows the records that say what they come after. At every step
+// the sender may be killed, and another socket may take it over (SO_REUSEPORT, connect): the kernel
+// gives that one what comes from then on, and the sender ends the flow once it has asked the kernel.
 
 // flowFault is what the model does otherwise than SPEC 10.3 says.
 type flowFault int
@@ -32,6 +34,7 @@ const (
 	faultForever // it never takes what it has not got for lost
 	faultAgain   // the sender rings while the ring holds what the receiver may not take yet
 	faultUnrung  // the sender never rings
+	faultShared  // its address may be shared: another socket gets the bell
 )
 
 const (
@@ -81,6 +84,11 @@ type flowState struct {
 	// what the program saw
 	expect        int8
 	got, overflow uint8 // sets of datagrams
+
+	moved bool  // another socket has the sender,
+	other uint8 // and has got these
+	left  bool  // the sender has ended the flow for that
+	dead  bool  // the sender was killed
 }
 
 func (s *flowState) deliver(x int8) error {
@@ -98,11 +106,23 @@ func (s *flowState) arrive() {
 	if s.rung {
 		room = 1 // and one may be lost though there is room
 	}
-	if x := s.flight.pop(); s.queue.n < room {
+	switch x := s.flight.pop(); {
+	case s.moved:
+		s.other |= 1 << x
+	case s.queue.n < room:
 		s.queue.push(x)
-	} else {
+	default:
 		s.overflow |= 1 << x
 	}
+}
+
+// sent is the set of the datagrams that the sender has sent.
+func (s *flowState) sent() uint8 {
+	n := s.next
+	if s.sAt == sCount {
+		n++
+	}
+	return 1<<n - 1
 }
 
 // Steps of the sender.
@@ -120,12 +140,18 @@ const (
 
 // sender makes its next step, if it has one; again: another one that it may make.
 func (s flowState) sender(f flowFault) (next, again flowState, ok bool) {
-	if s.next == flowDatagrams {
+	if s.next == flowDatagrams || s.dead {
 		return s, s, false
 	}
 	again = s
 	switch s.sAt {
 	case sBusy:
+		if s.moved { // it asks the kernel now and then
+			again.left, again.sAt = true, sKernel
+		}
+		if s.left {
+			return again, again, true
+		}
 		if f == faultSenderFence {
 			s.busyLate = 1
 		} else {
@@ -356,6 +382,16 @@ func (s flowState) steps(f flowFault) (next []flowState, err error) {
 			next = append(next, n)
 		}
 	}
+	if !s.moved && (!s.rung || f == faultShared) {
+		n := s
+		n.moved = true
+		next = append(next, n)
+	}
+	if !s.dead && s.busy == 0 { // for one that is publishing the receiver waits 10 ms, and closes
+		n := s
+		n.dead = true
+		next = append(next, n)
+	}
 	if s.busyLate != none {
 		n := s
 		n.busy, n.busyLate = n.busyLate, none
@@ -381,7 +417,7 @@ func interleave(f flowFault, rung bool) (states int, err error) {
 		if err != nil {
 			return len(seen), err
 		}
-		if len(next) == 0 && s.got|s.overflow != 1<<flowDatagrams-1 && !(s.rAt == rSleep && rung && s.overflow != 0) {
+		if len(next) == 0 && (s.got|s.overflow|s.other)&s.sent() != s.sent() && !(s.rAt == rSleep && rung && s.overflow != 0) {
 			return len(seen), fmt.Errorf("the receiver sleeps, and has not got all: %+v", s)
 		}
 		for _, n := range next {
@@ -410,7 +446,7 @@ func TestInterleavings(t *testing.T) {
 // ksoftirqd, the receiver finds its queue empty before that, and one that follows through the
 // segment overtakes it (SPEC 10.3).
 func TestInterleavingsFaults(t *testing.T) {
-	for f := faultSenderFence; f <= faultUnrung; f++ {
+	for f := faultSenderFence; f <= faultShared; f++ {
 		for _, rung := range []bool{false, true} {
 			if rung && (f == faultSettled || f == faultDry || f == faultSoftirq) || !rung && f > faultSoftirq {
 				continue

@@ -13,16 +13,16 @@ import (
 
 // stuck makes a Socket with a flow to a receiver that is awake and takes nothing. A rule has the
 // sender wait for room.
-func stuck(t *testing.T) (s *Socket, rx *datagram.Rx, to netip.AddrPort) {
+func stuck(t *testing.T) (*Socket, *datagram.Rx, netip.AddrPort) {
 	t.Helper()
 	s, from := receiver(t)
-	_, to = listen(t)
+	_, to := listen(t)
 	tx, g := ends(t, from, to)
 	peer, err := datagram.Map(g.Segment)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rx = datagram.NewRx(peer, g.Bell, 0, false)
+	rx := datagram.NewRx(peer, g.Bell, 0, false)
 	t.Cleanup(rx.Close)
 	rx.Dry(1)
 	rx.Disarm()
@@ -32,12 +32,17 @@ func stuck(t *testing.T) (s *Socket, rx *datagram.Rx, to netip.AddrPort) {
 	}
 	f := &outflow{to: to, tx: tx, attached: true, reliable: true, peer: -1, cookie: cookie, pause: offerAgain, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
 	f.count = (*segment.Counters)(f.entry.Counters())
-	s.out.mu.Lock()
-	defer s.out.mu.Unlock()
-	s.out.to[to] = f
-	s.out.flows++
-	s.out.some.Store(true)
+	s.out.add(f)
 	return s, rx, to
+}
+
+// add has a flow in the table.
+func (o *outbound) add(f *outflow) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.to[f.to] = f
+	o.flows++
+	o.some.Store(true)
 }
 
 // TestEndWhileWaiting has a socket close, leave, come to its deadline, or lose its receiver while a
