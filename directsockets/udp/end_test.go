@@ -96,8 +96,7 @@ func receiver(t *testing.T) (*Socket, netip.AddrPort) {
 func (s *Socket) awake(f *inflow) {
 	f.rx.Dry(1)
 	f.rx.Disarm()
-	f.active = true
-	s.in.active = append(s.in.active, f)
+	f.on(&s.in, inWake)
 	s.in.some.Store(true)
 }
 
@@ -157,9 +156,7 @@ func TestBusyAgain(t *testing.T) {
 		s.in.mu.Lock()
 		s.in.arm(nil, true)
 		for _, f := range s.in.flows {
-			f.rx.Disarm()
-			f.active = true
-			s.in.active = append(s.in.active, f)
+			f.wake(&s.in)
 		}
 		s.in.mu.Unlock()
 	}
@@ -244,7 +241,7 @@ func TestTrickle(t *testing.T) {
 	seg, tx, rx := flow(t, false)
 	rx.Dry(1)
 	rx.Disarm()
-	f := &outflow{peer: -1, tx: tx, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
+	f := &outflow{peer: -1, phase: outUp, tx: tx, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
 	f.count = (*segment.Counters)(f.entry.Counters())
 	for f.tx.Send(make([]byte, 40), datagram.Meta{}) == datagram.Published {
 	}

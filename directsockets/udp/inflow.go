@@ -2,6 +2,7 @@ package udp
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,10 +21,10 @@ type inflow struct {
 	entry  connstats.Entry
 	count  *segment.Counters
 	cookie uint64 // of the sender's socket, as the broker knows it or, if it does not say, the kernel when the flow began
-	active bool   // looked at
-	dirty  bool
-	moved  bool  // since it was last checked
-	early  int64 // since when its first record waits for the kernel's datagrams; 0: it does not
+	phase  inPhase
+	dirty  bool  // it is in inbound.dirty: a place in a list, and no state
+	used   bool  // since its sender was last checked: says whether a check is due, and changes nothing else
+	early  int64 // since when its first record waits for the kernel's datagrams; 0: it does not. A time limit
 
 	earlyAt uint64 // how many had come by the kernel then
 	young   int    // datagrams by the kernel
@@ -160,10 +161,11 @@ func (in *inbound) check() {
 	for i := 0; i < len(in.flows); i++ {
 		f := in.flows[i]
 		info := f.rx.Info()
-		if f.moved {
-			f.moved = false
+		if f.used && f.phase != inDraining {
+			f.used = false
 			if cookie, found := peerOf(info.To, info.From); !found || cookie != f.cookie {
 				f.rx.Stop()
+				f.on(in, inMoved)
 			}
 		}
 		if f.rx.Over() {
@@ -175,13 +177,18 @@ func (in *inbound) check() {
 
 // drop ends a flow. why: WhyNothing if one of its sockets has ended.
 func (in *inbound) drop(f *inflow, why connstats.Why) {
+	f.on(in, inDrop)
+	in.forget(f, why)
+}
+
+// forget closes a flow that has ended.
+func (in *inbound) forget(f *inflow, why connstats.Why) {
 	f.rx.Close()
 	if why != connstats.WhyNothing {
 		f.entry.Set(connstats.ModeDemoted, why)
 	}
 	f.entry.Free()
 	remove(&in.flows, f)
-	remove(&in.active, f)
 	remove(&in.dirty, f)
 	remove(&in.parked, f)
 	if from := f.rx.Info().From; in.bySrc[from] == f {
@@ -190,11 +197,8 @@ func (in *inbound) drop(f *inflow, why connstats.Why) {
 }
 
 func remove(all *[]*inflow, f *inflow) {
-	for i, at := range *all {
-		if at == f {
-			*all = append((*all)[:i:i], (*all)[i+1:]...)
-			return
-		}
+	if i := slices.Index(*all, f); i >= 0 {
+		*all = slices.Delete(*all, i, i+1)
 	}
 }
 

@@ -21,10 +21,10 @@ type outflow struct {
 	to netip.AddrPort
 
 	mu        sync.Mutex
-	tx        *datagram.Tx // guarded by mu, as all that follows; nil: by the kernel
-	attached  bool
-	reliable  bool
-	peer      int // D's end of the liveness pair; -1: closed
+	phase     outPhase     // guarded by mu, as all that follows
+	tx        *datagram.Tx // nil if there is no segment (flowing)
+	reliable  bool         // by a rule its sender waits for room: said by the offer, and never changed
+	peer      int          // D's end of the liveness pair; -1: closed
 	entry     connstats.Entry
 	count     *segment.Counters
 	sent      int       // by the kernel, since since
@@ -34,8 +34,7 @@ type outflow struct {
 	unsettled int    // datagrams by the kernel since it was settled
 	rest      int    // how long it has not waited after a wait in vain, in times of that wait
 	waitAfter int64  // when that is over; 0: at once
-	stalled   bool   // datagrams are dropped until the receiver takes something
-	stalledAt uint64 // what it had taken
+	stalledAt uint64 // outStalled: what the receiver had taken
 	cookie    uint64 // of the receiver's socket, as the kernel said before the offer
 	looked    int64  // when it was last asked; 0: not since
 }
@@ -49,17 +48,19 @@ func (f *outflow) way() datagram.Outcome {
 }
 
 // attach reports whether the receiver has the segment.
+//
+// +checklocks:f.mu
 func (f *outflow) attach(s *Socket) bool {
-	if f.attached {
-		return true
+	if f.phase != outOffered {
+		return f.flowing()
 	}
 	attached, refused := f.tx.Attached()
 	if refused || !attached && f.tx.Ended() {
-		f.end(s, connstats.WhyRefused)
+		f.end(s, outRefused, connstats.WhyRefused)
 		return false
 	}
 	if attached {
-		f.attached = true
+		f.on(outAttached)
 		f.closePeer()
 		f.entry.SetPath(connstats.PathMemory)
 		f.entry.Set(connstats.ModeDirect, connstats.WhyNothing)
@@ -70,6 +71,8 @@ func (f *outflow) attach(s *Socket) bool {
 
 // stands looks now and then whether the receiver still has its address, and ends the flow if not: a
 // socket that is closed leaves its port to others, but not the segment.
+//
+// +checklocks:f.mu
 func (f *outflow) stands(s *Socket) bool {
 	now := shm.Nanotime()
 	if f.looked != 0 && time.Duration(now-f.looked) < checkTime {
@@ -80,7 +83,7 @@ func (f *outflow) stands(s *Socket) bool {
 	if cookie, found := peerOf(info.From, info.To); found && cookie == f.cookie {
 		return true
 	}
-	f.end(s, connstats.WhyNothing)
+	f.end(s, outMoved, connstats.WhyNothing)
 	return false
 }
 
@@ -99,12 +102,15 @@ func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
 	for waited := false; ; {
 		switch f.tx.Send(b, m) {
 		case datagram.Published:
-			f.unsettled, f.waitAfter, f.stalled = 0, 0, false
+			f.unsettled, f.waitAfter = 0, 0
+			if f.phase == outStalled {
+				f.on(outRoom)
+			}
 			f.counted(len(b))
 			s.tell(sentDirect)
 			return true
 		case datagram.Gone:
-			f.end(s, connstats.WhyNothing)
+			f.end(s, outGone, connstats.WhyNothing)
 			return false
 		case datagram.ByKernel:
 			// It sleeps, and nothing is on its way.
@@ -178,10 +184,12 @@ const (
 // +checklocks:f.mu
 func (f *outflow) room(s *Socket, since int64) room {
 	before, _ := f.tx.Consumed()
-	if f.stalled && before == f.stalledAt {
-		return roomNone
+	if f.phase == outStalled {
+		if before == f.stalledAt {
+			return roomNone
+		}
+		f.on(outRoom)
 	}
-	f.stalled = false
 	until := since + int64(roomTime)
 	again := shm.Nanotime() > until // it was tried since there was more room
 	for i := 0; f.reliable || shm.Nanotime() <= until; i++ {
@@ -196,7 +204,7 @@ func (f *outflow) room(s *Socket, since int64) room {
 		shm.Pause(1)
 		if f.reliable && shm.Nanotime() > until {
 			if f.tx.HungUp() {
-				f.end(s, connstats.WhyNothing)
+				f.end(s, outGone, connstats.WhyNothing)
 			}
 			if f.tx == nil || over(&s.writeUntil) || s.left.Load() {
 				return roomOver
@@ -213,7 +221,8 @@ func (f *outflow) room(s *Socket, since int64) room {
 	if n, _ := f.tx.Consumed(); n != before && !again { // while others had the processor
 		return roomThere
 	}
-	f.stalled, f.stalledAt = true, before
+	f.on(outFull)
+	f.stalledAt = before
 	return roomNone
 }
 
@@ -263,22 +272,37 @@ func (f *outflow) orphan(s *Socket, b []byte, each int, m datagram.Meta) {
 	}
 }
 
-// idle reports whether nothing was sent for a second, and there is no flow; false, too, while it is
-// in use.
+// forget ends it if nothing was sent for a second, and there is no flow. False: it does not, also while
+// it is in use.
 //
 // +checklocksignore: it does not know TryLock
-func (f *outflow) idle() bool {
+func (f *outflow) forget() bool {
 	if !f.mu.TryLock() {
 		return false
 	}
 	defer f.mu.Unlock()
-	return f.tx == nil && time.Since(f.since) > time.Second
+	if f.phase != outKernel || time.Since(f.since) <= time.Second {
+		return false
+	}
+	f.on(outClose)
+	return true
 }
 
-// kernel counts what went by the kernel, and offers a flow when that is worth it.
-func (f *outflow) kernel(s *Socket, n, bytes int) {
+// kernel counts what went by the kernel, and offers a flow when that is worth it. False: it has ended,
+// and counts nothing.
+func (f *outflow) kernel(s *Socket, n, bytes int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.phase != outEnded {
+		f.sentByKernel(s, n, bytes)
+	}
+	return f.phase != outEnded
+}
+
+// sentByKernel is kernel for one that has not ended.
+//
+// +checklocks:f.mu
+func (f *outflow) sentByKernel(s *Socket, n, bytes int) {
 	if f.tx != nil {
 		f.tx.Sent(n, shm.Nanotime())
 		f.unsettled += n
@@ -306,6 +330,8 @@ func (f *outflow) kernel(s *Socket, n, bytes int) {
 }
 
 // offer offers a flow, or returns why not.
+//
+// +checklocks:f.mu
 func (f *outflow) offer(s *Socket) (why connstats.Why) {
 	why, reliable := s.cfg.Send(f.to)
 	switch {
@@ -343,7 +369,8 @@ func (f *outflow) offer(s *Socket) (why connstats.Why) {
 		s.out.gone()
 		return connstats.WhyNoMemory
 	}
-	f.tx, f.peer, f.attached, f.reliable = datagram.NewTx(seg, pair[0], shm.Nanotime()), pair[1], false, reliable
+	f.on(outOffer)
+	f.tx, f.peer, f.reliable = datagram.NewTx(seg, pair[0], shm.Nanotime()), pair[1], reliable
 	f.entry = s.out.entry(s, wire.Key{Client: from, Server: f.to})
 	f.count = (*segment.Counters)(f.entry.Counters())
 	f.count.Set(segment.RingSize, uint64(seg.Len()))
@@ -353,7 +380,7 @@ func (f *outflow) offer(s *Socket) (why connstats.Why) {
 	of := client.Socket{Conn: s.cfg.Raw, UDP: true, Local: from, Remote: f.to}
 	err = s.cfg.Broker.Offer(of, info.Nonce, seg.Fd(), f.peer, func(wire.Reason) { f.refused(s, info.Nonce) })
 	if err != nil {
-		f.end(s, connstats.WhyNoBroker)
+		f.end(s, outRefused, connstats.WhyNoBroker)
 		return connstats.WhyNothing // the flow's entry says it
 	}
 	seg.CloseFd()
@@ -372,7 +399,7 @@ func (o *outbound) tidy(s *Socket) bool {
 	for _, f := range all {
 		f.mu.Lock()
 		if f.tx != nil && f.attach(s) && f.tx.HungUp() {
-			f.end(s, connstats.WhyNothing)
+			f.end(s, outGone, connstats.WhyNothing)
 		}
 		f.mu.Unlock()
 	}
@@ -386,23 +413,24 @@ func (f *outflow) refused(s *Socket, nonce [16]byte) {
 	go func() { // the client's goroutine does not wait
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.tx != nil && f.tx.Info().Nonce == nonce && !f.attached {
-			f.end(s, connstats.WhyRefused)
+		if f.phase == outOffered && f.tx.Info().Nonce == nonce {
+			f.end(s, outRefused, connstats.WhyRefused)
 		}
 	}()
 }
 
-// end ends the flow: what follows goes by the kernel, and it is offered again some time.
-func (f *outflow) end(s *Socket, why connstats.Why) {
-	if f.tx == nil {
-		return
-	}
-	if f.attached {
+// end ends the flow, as what has happened says: what follows goes by the kernel, and it is offered
+// again some time.
+//
+// +checklocks:f.mu
+func (f *outflow) end(s *Socket, what outEvent, why connstats.Why) {
+	if f.phase != outOffered {
 		f.pause = offerAgain
 	}
+	f.on(what)
 	f.closePeer()
 	f.tx.Close()
-	f.tx, f.attached, f.stalled = nil, false, false
+	f.tx = nil
 	if why != connstats.WhyNothing {
 		f.entry.Set(connstats.ModeDemoted, why)
 	}

@@ -52,9 +52,9 @@ type inbound struct {
 
 	mu     sync.Mutex
 	flows  []*inflow // guarded by mu
-	active []*inflow // guarded by mu; those that are not armed, or have something
+	active []*inflow // guarded by mu; those that are looked at (inflow.on)
 	dirty  []*inflow // guarded by mu; those that want to know that the kernel's queue is empty
-	parked []*inflow // guarded by mu; armed, and active after the next call on the kernel's socket
+	parked []*inflow // guarded by mu; armed, and looked at after the next call on the kernel's socket
 	// noBells says that no flow is armed for a bell any more. Once set it stays: a property of the
 	// socket, and no state of a flow. Several goroutines have received at the same time, and one that
 	// sleeps does not hear what another has been woken for; or another socket may take the address, and
@@ -178,7 +178,7 @@ func (in *inbound) fromFlows(b []byte) (d Datagram, ok, again bool) {
 
 // due reports whether a flow has a record that is due.
 func (in *inbound) due(f *inflow) bool {
-	if !f.active || !f.rx.Ready() {
+	if !f.looked() || !f.rx.Ready() {
 		return false
 	}
 	_, there, err := f.rx.Next()
@@ -193,9 +193,11 @@ func (in *inbound) endBells() {
 	in.noBells = true
 	for _, f := range in.flows {
 		f.rx.Arm(true)
-		if !f.active {
-			f.active = true
-			in.active = append(in.active, f)
+		switch f.phase {
+		case inArmed:
+			f.on(in, inRing)
+		case inMemory:
+			f.on(in, inArm)
 		}
 	}
 	in.await()
@@ -254,7 +256,7 @@ func (in *inbound) pull(f *inflow, rec datagram.Record, b []byte) (d Datagram) {
 	d = Datagram{Len: n, From: info.From, To: info.To, Meta: rec.Meta}
 	d.N = f.rx.CopyTo(b[:min(len(b), n)])
 	f.rx.Consume(n)
-	f.moved, f.early = true, 0
+	f.used, f.early = true, 0
 	f.counted(n)
 	in.s.tell(receivedDirect)
 	return d
@@ -311,6 +313,9 @@ func (in *inbound) mayWait(now int64) time.Duration {
 func (in *inbound) arm(b []byte, brief bool) (d Datagram, ok, again bool) {
 	for _, f := range in.active {
 		f.rx.Arm(in.noBells)
+		if f.phase == inMemory {
+			f.on(in, inArm)
+		}
 	}
 	in.await()
 	if b != nil {
@@ -318,22 +323,30 @@ func (in *inbound) arm(b []byte, brief bool) (d Datagram, ok, again bool) {
 	}
 	if again = !ok && !brief && in.early() != nil; ok || again {
 		for _, f := range in.active {
-			if in.waiting.Load() == 0 {
-				f.rx.Disarm()
+			if in.waiting.Load() == 0 && f.phase == inRung {
+				f.wake(in)
 			}
 		}
 		return d, ok, again
 	}
 	in.parked = in.parked[:0]
-	for _, f := range in.active {
-		f.active = false
-		if brief {
+	for i := len(in.active) - 1; i >= 0; i-- {
+		f := in.active[i]
+		if brief { // what they hold comes after that
 			in.parked = append(in.parked, f)
+			continue
+		}
+		if f.on(in, inEmpty); f.phase == inEnded {
+			in.forget(f, connstats.WhyNothing)
 		}
 	}
-	clear(in.active)
-	in.active = in.active[:0]
 	return d, false, false
+}
+
+// wake has the sender of f use the segment. No goroutine sleeps in the kernel's call.
+func (f *inflow) wake(in *inbound) {
+	f.on(in, inWake)
+	f.rx.Disarm()
 }
 
 // await waits until no sender publishes that may not have seen that it is armed.
@@ -342,7 +355,7 @@ func (in *inbound) await() {
 	var most time.Duration
 	for i := 0; i < len(in.active); i++ {
 		f := in.active[i]
-		for f.rx.Busy() {
+		for f.phase != inDraining && f.rx.Busy() {
 			now := shm.Nanotime()
 			if start == 0 {
 				start = now
@@ -437,13 +450,12 @@ func (in *inbound) receivedFrom(from netip.AddrPort) {
 	in.install()
 	in.count(from)
 	for _, f := range in.parked {
-		if f.active || f.rx.Ended() || in.ended || waiting != 0 && !f.rx.Ready() {
-			continue
-		}
-		f.active = true
-		in.active = append(in.active, f)
-		if waiting == 0 {
-			f.rx.Disarm()
+		switch idle := f.phase == inArmed || f.phase == inRung; {
+		case !idle || in.ended:
+		case waiting == 0:
+			f.wake(in)
+		case f.phase == inArmed && f.rx.Ready():
+			f.on(in, inRing)
 		}
 	}
 	clear(in.parked)

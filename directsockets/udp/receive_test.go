@@ -22,9 +22,7 @@ func TestBusySender(t *testing.T) {
 	}
 	in := &inbound{}
 	for i := 0; i < arms && !f.rx.Ended(); i++ {
-		f.rx.Disarm()
-		f.active = true
-		in.active = append(in.active, f)
+		f.wake(in)
 		say(1)
 		done := make(chan struct{})
 		go func() { defer close(done); time.Sleep(busyTime / 5); say(0) }()

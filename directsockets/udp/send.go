@@ -86,7 +86,7 @@ func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.tx == nil || !f.attach(s) || !f.stands(s) {
+	if !f.flowing() || !f.attach(s) || !f.stands(s) {
 		return false
 	}
 	meta, each, ok := s.meta(b, f, m)
@@ -131,9 +131,11 @@ func (s *Socket) Sent(to netip.AddrPort, n, bytes int) {
 		return
 	}
 	to = plainAddr(to)
-	if f := s.out.find(to); f != nil {
-		f.kernel(s, n, bytes)
-		return
+	for f := s.out.find(to); f != nil; f = s.out.find(to) {
+		if f.kernel(s, n, bytes) {
+			return
+		}
+		s.out.last.CompareAndSwap(f, nil) // it is no more in the table
 	}
 	if c := s.cfg.Broker; to.Addr().Zone() == "" && c.Receiver(to.Port()) && !to.Addr().IsMulticast() && !to.Addr().IsUnspecified() && !to.Addr().IsLinkLocalUnicast() {
 		s.out.count(to, n)
@@ -168,7 +170,7 @@ func (o *outbound) count(to netip.AddrPort, n int) {
 	}
 	if len(o.to) >= maxRoutes {
 		for at, f := range o.to {
-			if f.idle() {
+			if f.forget() {
 				delete(o.to, at)
 				break
 			}
@@ -248,15 +250,16 @@ func (o *outbound) end(s *Socket, wait bool, why connstats.Why) {
 	until := time.Now().Add(leaveTime)
 	for _, f := range all {
 		f.mu.Lock()
-		if f.tx != nil {
+		if f.flowing() {
 			if wait {
 				f.drain(time.Until(until))
 			}
-			if !f.attached {
+			if f.phase == outOffered {
 				s.cfg.Broker.Withdraw(f.tx.Info().Nonce)
 			}
-			f.end(s, why)
+			f.end(s, outLeave, why)
 		}
+		f.on(outClose)
 		f.mu.Unlock()
 	}
 }

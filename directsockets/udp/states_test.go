@@ -1,0 +1,148 @@
+package udp
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/datagram"
+	"exnet/directsockets/segment"
+)
+
+// TestSteps holds the steps of both ends against the tables of SPEC.md, 10.7 and 10.8. The C library's
+// test does the same (preload/ctest/dgstate_test.c).
+func TestSteps(t *testing.T) {
+	spec, err := os.ReadFile("../SPEC.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, in []string
+	for step, next := range outNext {
+		out = append(out, fmt.Sprint(step.from, " ", step.what, " ", next))
+	}
+	for step, next := range inNext {
+		in = append(in, fmt.Sprint(step.from, " ", step.what, " ", next))
+	}
+	for title, have := range map[string][]string{"10.7": out, "10.8": in} {
+		text := regexp.MustCompile(`(?s)\n` + regexp.QuoteMeta(title) + ` .*?\n\n((?:\|[^\n]*\n)+)`).FindSubmatch(spec)
+		if text == nil {
+			t.Fatalf("SPEC.md has no table %s", title)
+		}
+		var want []string
+		for _, row := range regexp.MustCompile(`(?m)^\| ([a-z-]+) \| ([a-z-]+) \| ([a-z-]+) \|`).FindAllSubmatch(text[1], -1) {
+			want = append(want, fmt.Sprintf("%s %s %s", row[1], row[2], row[3]))
+		}
+		slices.Sort(have)
+		slices.Sort(want)
+		if len(want) == 0 || !slices.Equal(have, want) {
+			t.Errorf("%s: the code has\n%q\nSPEC.md\n%q", title, have, want)
+		}
+	}
+}
+
+// TestPhases has nothing but on write the states.
+func TestPhases(t *testing.T) {
+	files, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if regexp.MustCompile(`_test\.go$|^states\.go$|^testdata$`).MatchString(file.Name()) {
+			continue
+		}
+		text, err := os.ReadFile(file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := regexp.MustCompile(`\.phase\s*(=[^=]|,)`).FindIndex(text); at != nil {
+			t.Errorf("%s writes a state: %s", file.Name(), text[at[0]:at[1]])
+		}
+	}
+}
+
+// TestForgottenLast has a destination make room for others in the table while it is the one that was
+// used last: it gets no flow, which the socket's end would not find.
+func TestForgottenLast(t *testing.T) {
+	s, _ := receiver(t)
+	old := time.Now().Add(-2 * time.Second)
+	add := func(to netip.AddrPort) *outflow {
+		f := &outflow{to: to, peer: -1, since: old, pause: offerAgain, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
+		f.count = (*segment.Counters)(f.entry.Counters())
+		s.out.add(f)
+		return f
+	}
+	_, to := listen(t)
+	f := add(to)
+	s.out.last.Store(f)
+	for i := 1; i < maxRoutes; i++ {
+		add(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 1, byte(i)}), 9))
+	}
+	for i := 0; s.out.to[to] == f && i < 1<<16; i++ { // which one makes room is random
+		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}), 9)
+		s.out.count(at, 1)
+		if g := s.out.to[at]; g != nil {
+			g.since = old
+		}
+	}
+	if f.phase != outEnded {
+		t.Fatalf("it is %v", f.phase)
+	}
+	if s.Send([]byte("x"), to, nil) {
+		t.Error("it has a flow")
+	}
+	s.Sent(to, s.cfg.Offers, 1)
+	if g := s.out.find(to); g == f {
+		t.Error("it is still found")
+	}
+	s.Close()
+	for to, f := range s.out.to {
+		if f.phase != outEnded {
+			t.Errorf("%v is %v after Close", to, f.phase)
+		}
+	}
+}
+
+// TestMoved has another socket have the sender's address: what is in memory is received, then the flow
+// has ended.
+func TestMoved(t *testing.T) {
+	s, at := receiver(t)
+	sender, from := listen(t)
+	tx, g := ends(t, from, at)
+	s.in.begin(g)
+	f := s.in.flows[0]
+	s.awake(f)
+	send := func() {
+		if out := tx.Send([]byte("x"), datagram.Meta{}); out != datagram.Published {
+			t.Fatal(out)
+		}
+	}
+	b := make([]byte, 10)
+	send()
+	send()
+	if d, ok := s.Receive(b); !ok || d.N != 1 {
+		t.Fatal("the first one does not come")
+	}
+	sender.Close()
+	s.in.mu.Lock()
+	s.in.checked = 0
+	s.in.check()
+	s.in.mu.Unlock()
+	if f.phase != inDraining {
+		t.Fatalf("it is %v", f.phase)
+	}
+	send() // which is from one that has lost its address
+	if d, ok := s.Receive(b); !ok || d.N != 1 {
+		t.Fatal("the second one does not come")
+	}
+	if _, ok := s.Receive(b); ok {
+		t.Error("one comes from a sender that is no more")
+	}
+	if f.phase != inEnded || len(s.in.flows) != 0 {
+		t.Errorf("it is %v", f.phase)
+	}
+}
