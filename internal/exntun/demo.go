@@ -183,6 +183,9 @@ func (d *demo) steps() []step {
 	for _, m := range d.o.measurements(nil) {
 		steps = append(steps, step{"measuring " + m.name + " over veth, exn0 and direct in turn", runs * (d.o.duration*5/4 + 60*time.Millisecond)})
 	}
+	if d.redis != nil && d.redis.ExnRun == "" {
+		steps = append(steps, step{"building exn-run and its library, for redis", 20 * time.Second})
+	}
 	if d.redis != nil {
 		steps = append(steps, step{"measuring redis in the same way", runs * (d.o.duration*2 + 200*time.Millisecond)})
 	}

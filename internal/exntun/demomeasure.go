@@ -55,6 +55,10 @@ func (d *demo) measureAll(ctx context.Context, on ways) error {
 	if on.direct == nil {
 		return d.take(ctx, redis, on)
 	}
+	if d.redis.ExnRun == "" {
+		d.progress.next()
+	}
+	defer d.redis.Close() // a folder that stays is removed by the next one
 	if err := d.redis.Prepare(ctx); err != nil && ctx.Err() == nil {
 		// The host lacks what exn-run needs; the demonstration is not about that.
 		d.report.NoRedis = cli.Text(err)

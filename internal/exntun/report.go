@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"strings"
 
@@ -11,25 +12,29 @@ import (
 	"exnet/internal/counter"
 	"exnet/internal/exntun/lab"
 	"exnet/internal/hostnet"
+	"exnet/internal/netns"
 	"exnet/internal/node"
 	"exnet/internal/version"
 )
 
 // report is the result of a demonstration. Its JSON form is what --json prints.
 type report struct {
-	OK       bool         `json:"ok"`              // all checks passed
-	Error    string       `json:"error,omitempty"` // why the demonstration ended early
-	Checks   []check      `json:"checks"`
-	Figures  []figure     `json:"figures"`
-	Direct   directCount  `json:"direct"`
-	NoRedis  string       `json:"no_redis,omitempty"` // why redis was not measured
-	Frames   lab.Frames   `json:"frames"`
-	Nodes    []nodeInfo   `json:"nodes"`
-	DataPath counter.List `json:"data_path"` // counters of what all nodes share
-	Setup    setup        `json:"setup"`
-	Version  string       `json:"version"`
-	Go       string       `json:"go"`
-	CPUs     int          `json:"cpus"`
+	OK      bool        `json:"ok"`              // all checks passed
+	Error   string      `json:"error,omitempty"` // why the demonstration ended early
+	Checks  []check     `json:"checks"`
+	Figures []figure    `json:"figures"`
+	Direct  directCount `json:"direct"`
+	NoRedis string      `json:"no_redis,omitempty"` // why redis was not measured
+
+	// How it was started, which decides what a user can do next.
+	goRun, root bool
+	Frames      lab.Frames   `json:"frames"`
+	Nodes       []nodeInfo   `json:"nodes"`
+	DataPath    counter.List `json:"data_path"` // counters of what all nodes share
+	Setup       setup        `json:"setup"`
+	Version     string       `json:"version"`
+	Go          string       `json:"go"`
+	CPUs        int          `json:"cpus"`
 }
 
 // directCount is what went while direct sockets were measured with programs of the demonstration.
@@ -105,6 +110,7 @@ func (r *report) failed() []string {
 func newReport(o demoOptions, ping lab.Pinger) *report {
 	r := &report{
 		Checks: []check{}, Figures: []figure{}, Nodes: []nodeInfo{},
+		goRun: lab.GoRun(), root: os.Geteuid() == 0 && !netns.InUserNS(),
 		Setup: setup{
 			Nodes: o.nodes, MTU: int(o.mtu), EagerThreshold: o.eager,
 			VELOBudget: o.veloBudget, RMABudget: o.rmaBudget, FastPath: !o.noFastPath,

@@ -17,6 +17,7 @@ func sampleReport() *report {
 	r := newReport(o, lab.Pinger{Name: "/bin/ping"})
 	r.Version, r.Go, r.CPUs = "(devel)", "go1.26", 2
 	r.Setup.RealTime, r.Setup.VethMTU = true, 1500
+	r.goRun, r.root = false, true
 	r.Nodes = []nodeInfo{
 		{1, "10.2.0.1", "fd00:10:2::1", "2e:87:04:07:00:01", counter.List{{Name: "exteth.tx_eager", Value: 7}}},
 		{2, "10.2.0.2", "fd00:10:2::2", "2e:87:04:07:00:02", counter.List{{Name: "exteth.rx_eager", Value: 7}}},
@@ -60,6 +61,24 @@ func TestScreen(t *testing.T) {
 		t.Errorf("%d lines", n)
 	}
 	golden(t, "screen.txt", b.String())
+}
+
+// The last lines are commands that work as the demonstration was started.
+func TestScreenNext(t *testing.T) {
+	for name, r := range map[string]report{"go run": {goRun: true}, "user": {}, "root": {root: true}} {
+		var b strings.Builder
+		r.printNext(&b)
+		fits(t, b.String())
+		for _, want := range map[string][]string{
+			"go run": {"go install ./cmd/...", "exn-run --loopback", "exn-tun doctor"},
+			"user":   {"exn-run --loopback", "exn-tun demo --shell", "exn-tun doctor"},
+			"root":   {"exn-run --loopback", "exn-tun up", "exn-tun agent"},
+		}[name] {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("%s: no %q in:\n%s", name, want, b.String())
+			}
+		}
+	}
 }
 
 // What failed, and what is missing, is on the screen, too.

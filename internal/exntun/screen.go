@@ -21,15 +21,32 @@ func (r *report) printScreen(w io.Writer) {
 	r.printSummary(w)
 	r.printWays(w)
 	if len(r.Figures) > 0 {
-		fmt.Fprint(w, `
-Two programs that talk TCP to each other: run both with direct sockets, exn-run
-PROGRAM (--loopback for 127.0.0.1, without root and without exn0); containers on
-their own networks, by exn-tun agent. Everything else, from ping to other hosts:
-exn0, by exn-tun up. For what cannot be direct on one host, veth is faster.
-`)
+		r.printNext(w)
 	}
 	fmt.Fprintln(w)
 	printWrapped(w, r.verdict())
+}
+
+// printNext writes the three commands that come next on this machine.
+func (r *report) printNext(w io.Writer) {
+	next := [][2]string{
+		{"exn-run --loopback PROGRAM", "direct sockets: run both ends so; needs no root"},
+		{"exn-tun up --addr 10.2.0.1/24", "an exn0 for this host, for ping to redis"},
+		{"exn-tun agent", "direct sockets for containers on any network"},
+	}
+	switch {
+	case r.goRun: // there are no commands yet
+		next[2], next[1] = next[0], next[0]
+		next[0] = [2]string{"go install ./cmd/...", "puts the commands into $(go env GOPATH)/bin"}
+		next[2] = [2]string{"exn-tun doctor", "what this machine lacks, and how to get it"}
+	case !r.root:
+		next[1] = [2]string{"exn-tun demo --shell", "a shell on a node, and another node beside it"}
+		next[2] = [2]string{"exn-tun doctor", "what this machine lacks, and how to get it"}
+	}
+	fmt.Fprintln(w, "\nNext:")
+	for _, n := range next {
+		fmt.Fprintf(w, "  %-30s %s\n", n[0], n[1])
+	}
 }
 
 // printSummary sums up what works over exn0 in a line, and lists what failed.

@@ -24,6 +24,14 @@ func String() string {
 	return text
 }
 
+// Module returns the path of this program's module.
+func Module() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Path != "" {
+		return info.Main.Path
+	}
+	return "exnet"
+}
+
 // Commit returns the version control's name of what this program was built
 // from, with a "+" if that was changed, or "" if the build does not know it (go
 // run, go test, -buildvcs=false).

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -17,14 +18,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/tempdir"
+	"exnet/internal/version"
 )
 
 // Redis is redis-server and redis-benchmark, as the host has them, with exn-run and without.
 type Redis struct {
-	// ExnRun is the path of exn-run.
+	// ExnRun is the path of exn-run; "": Prepare builds it.
 	ExnRun string
 	// Requests is how many GETs a run has.
 	Requests int
+
+	dir string // what Prepare has built is here; "": nothing
 }
 
 // RedisClients is the number of connections: the default of redis-benchmark.
@@ -34,7 +38,7 @@ const RedisClients = 50
 const redisTime = time.Minute
 
 // FindRedis returns Redis, or an error that says what is missing. exn-run is beside this program,
-// or in PATH.
+// or in PATH, or will be built, if "go run" runs this program.
 func FindRedis(requests int) (Redis, error) {
 	r := Redis{Requests: requests}
 	for _, name := range []string{"redis-server", "redis-benchmark"} {
@@ -49,6 +53,9 @@ func FindRedis(requests int) (Redis, error) {
 			return r, nil
 		}
 	}
+	if GoRun() {
+		return r, nil
+	}
 	var err error
 	if r.ExnRun, err = exec.LookPath("exn-run"); err != nil {
 		return r, errors.New("exn-run is neither beside exn-tun nor in PATH")
@@ -56,13 +63,41 @@ func FindRedis(requests int) (Redis, error) {
 	return r, nil
 }
 
-// Prepare lets exn-run build its library, if it has not been built yet, so that no measurement
-// waits for it.
-func (r Redis) Prepare(ctx context.Context) error {
+// goRunDir is the folder of a program that "go run" has built: a temporary one at first, then one
+// of Go's build cache. No other command of the module is there.
+var goRunDir = regexp.MustCompile(`/go-build[^/]*/b\d+/exe$|/[0-9a-f]{64}-d$`)
+
+// GoRun reports whether "go run" has built and started this program.
+func GoRun() bool {
+	self, err := os.Executable()
+	return err == nil && goRunDir.MatchString(filepath.Dir(self))
+}
+
+// Prepare builds what is not built yet, exn-run and its library, so that no measurement waits for
+// it. The caller calls Close.
+func (r *Redis) Prepare(ctx context.Context) (err error) {
+	if r.ExnRun == "" {
+		if r.dir, err = tempdir.New("exn-demo-run"); err != nil {
+			return err
+		}
+		path := filepath.Join(r.dir, "exn-run")
+		if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, version.Module()+"/cmd/exn-run").CombinedOutput(); err != nil {
+			return fmt.Errorf("building exn-run: %w%s", err, lastLine(string(out)))
+		}
+		r.ExnRun = path
+	}
 	if out, err := exec.CommandContext(ctx, r.ExnRun, "--print-env").CombinedOutput(); err != nil {
 		return fmt.Errorf("exn-run: %w%s", err, lastLine(string(out)))
 	}
 	return nil
+}
+
+// Close removes what Prepare has built.
+func (r *Redis) Close() error {
+	if r.dir == "" {
+		return nil
+	}
+	return tempdir.Remove(r.dir)
 }
 
 // Measure runs the server in p.B and the client in p.A, both under exn-run if direct is set, and
