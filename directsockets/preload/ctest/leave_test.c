@@ -72,7 +72,7 @@ static void read_table(struct table *t, const struct ds_step *steps, const char 
 
 	CHECK(f, "%s: %s", path, strerror(errno));
 	while (f && fgets(line, sizeof line, f)) {
-		if (line[0] == '9' && line[1] == '.')
+		if ((line[0] == '9' && line[1] == '.') || line[0] == '#')
 			in = !strncmp(line, head, strlen(head));
 		if (in && sscanf(line, "| %31[a-z-] | %31[a-z-] | %31[a-z-] |", from, event, to) == 3 && strcmp(from, "state") && *event != '-') {
 			allow(t, from, to);
