@@ -126,10 +126,10 @@ bool ds_dg_refused(uint32_t id, int reason)
 
 	if (d)
 		d->unannounced = true; /* its announcement */
-	if (o && !o->up) {
+	if (o && DS_GET(o->state) == DG_OUT_OFFERED) {
 		o->why = (uint8_t)ds_broker_why(reason);
 		ds_stats_say(o->entry, DS_MODE_TCP, o->why);
-		DS_SET(o->asked, false); /* its next send ends it */
+		DS_SET(o->refused, true); /* its next send ends it */
 	}
 	return is_socket(id) || is_flow(id);
 }

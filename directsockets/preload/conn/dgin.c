@@ -64,15 +64,15 @@ static uint64_t may_wait(struct ds_dgram *d, uint64_t now)
 	return d->credit < once ? d->credit : once;
 }
 
-/* Waits until no sender of the flows that are being armed publishes. */
-static void await_idle(struct ds_dgram *d)
+/* Waits until no sender of the n flows that are being armed publishes. */
+static void await_idle(struct ds_dgram *d, struct ds_dg_in *const *arming, unsigned n)
 {
 	uint64_t begin = 0, now = 0, most = 0;
 
-	for (unsigned i = 0; i < d->nlisted; i++) {
-		struct ds_dg_in *f = d->list[i];
+	for (unsigned i = 0; i < n; i++) {
+		struct ds_dg_in *f = arming[i];
 
-		while (f->awake && ds_dg_busy(&f->seg)) {
+		while (ds_dg_busy(&f->seg)) {
 			now = ds_ticks();
 			if (!begin) {
 				begin = now;
@@ -94,53 +94,43 @@ static void await_idle(struct ds_dgram *d)
 /* Does f have records, due or not? */
 static bool holds(const struct ds_dg_in *f) { return ds_dg_there(&f->seg) || ds_dg_early(&f->seg); }
 
-/* Has f looked at. */
-static void list(struct ds_dgram *d, struct ds_dg_in *f)
+/* Takes those that hold nothing out of the list, but for those in memory. */
+static void unlist_empty(struct ds_dgram *d)
 {
-	if (f->listed)
-		return;
-	f->listed = true;
-	d->list[d->nlisted] = f;
-	DS_SET(d->nlisted, d->nlisted + 1);
+	for (unsigned i = d->nlisted; i-- > 0;)
+		if (d->list[i]->state != DG_IN_MEMORY && !holds(d->list[i]))
+			ds_dg_in_on(d, d->list[i], DG_ON_EMPTY);
 }
 
-/* Arms those that are awake, how. */
-static void arm(struct ds_dgram *d, uint32_t how)
+/* Arms those that are in memory, how; with bells those that are armed for a bell, too: they may have
+ * records by now. */
+static void arm(struct ds_dgram *d, uint32_t how, bool bells)
 {
-	if (!d->awake)
-		return;
-	for (unsigned i = 0; i < d->nlisted; i++)
-		if (d->list[i]->awake)
-			ds_dg_arm(&d->list[i]->seg, how);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	await_idle(d);
-	unsigned left = 0;
-	for (unsigned i = 0; i < d->nlisted; i++) {
+	struct ds_dg_in *arming[DS_DG_FLOWS];
+	unsigned n = 0;
+
+	for (unsigned i = 0; bells && i < d->nin; i++)
+		if (d->flows[i]->state == DG_IN_ARMED && ds_dg_rung(&d->flows[i]->seg))
+			ds_dg_in_on(d, d->flows[i], DG_ON_RING);
+	for (unsigned i = 0; (d->awake || bells) && i < d->nlisted; i++) {
 		struct ds_dg_in *f = d->list[i];
 
-		f->awake = false;
-		f->listed = holds(f);
-		if (f->listed)
-			d->list[left++] = f;
-	}
-	DS_SET(d->nlisted, left);
-	DS_SET(d->awake, 0);
-}
-
-/* Those that are armed for a bell may have records by now. */
-void ds_dg_arm_all(struct ds_dgram *d)
-{
-	for (unsigned i = 0; i < d->nin && !d->no_bells; i++) {
-		struct ds_dg_in *f = d->flows[i];
-
-		if (f->closed || f->awake || !ds_dg_rung(&f->seg))
+		if (f->state != DG_IN_MEMORY && !(bells && f->state == DG_IN_RUNG && ds_dg_rung(&f->seg)))
 			continue;
-		list(d, f);
-		f->awake = true;
-		DS_SET(d->awake, d->awake + 1);
+		ds_dg_arm(&f->seg, how);
+		arming[n++] = f;
 	}
-	arm(d, DS_DG_ALL);
+	if (!n)
+		return;
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	await_idle(d, arming, n);
+	for (unsigned i = 0; i < n; i++)
+		if (arming[i]->state == DG_IN_MEMORY)
+			ds_dg_in_on(d, arming[i], DG_ON_ARM);
+	unlist_empty(d);
 }
+
+void ds_dg_arm_all(struct ds_dgram *d) { arm(d, DS_DG_ALL, !d->no_bells); }
 
 /* How many threads sleep in the kernel for d, or are about to? */
 static unsigned asleep(const struct ds_dgram *d)
@@ -165,7 +155,7 @@ void ds_dg_arm_waiting(struct ds_dgram *d)
 {
 	if (!d->no_bells && d->nin && asleep(d) > 1)
 		ds_dg_end_bells(d);
-	arm(d, d->no_bells ? DS_DG_ALL : DS_DG_BELL);
+	arm(d, d->no_bells ? DS_DG_ALL : DS_DG_BELL, false);
 }
 
 /* How many datagrams the kernel has dropped at d's socket that no flow has counted as lost.
@@ -259,8 +249,8 @@ void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f, unsigned n)
 {
 	while (n-- > 0)
 		ds_dg_count(&f->seg);
-	if (holds(f))
-		list(d, f);
+	if (f->state == DG_IN_ARMED && holds(f))
+		ds_dg_in_on(d, f, DG_ON_RING);
 	ds_dg_wake(d, f);
 }
 
@@ -275,7 +265,7 @@ void ds_dg_eager_wake(struct ds_dgram *d, struct ds_dg_in *f, int fd)
 
 void ds_dg_wake(struct ds_dgram *d, struct ds_dg_in *f)
 {
-	if (f->awake || f->closed || d->hard || (d->wants && !f->sampled))
+	if ((f->state != DG_IN_ARMED && f->state != DG_IN_RUNG) || d->hard || (d->wants && !f->sampled))
 		return;
 	/* Before the look at who sleeps: one who is counted after that finds d queued, and
 	 * waits for the lock. */
@@ -286,9 +276,7 @@ void ds_dg_wake(struct ds_dgram *d, struct ds_dg_in *f)
 		ds_dg_end_bells(d);
 		return;
 	}
-	list(d, f);
-	f->awake = true;
-	DS_SET(d->awake, d->awake + 1);
+	ds_dg_in_on(d, f, DG_ON_WAKE);
 	ds_dg_arm(&f->seg, DS_DG_AWAKE);
 	if (f->entry && DS_GET(f->entry->mode) != DS_MODE_DIRECT)
 		ds_stats_direct(f->entry, DS_PATH_MEMORY);
@@ -303,26 +291,34 @@ void ds_dg_before(struct ds_dgram *d)
 void ds_dg_found_nothing(struct ds_dgram *d)
 {
 	for (unsigned i = 0; i < d->nlisted; i++)
-		if (d->list[i]->awake)
+		if (d->list[i]->state == DG_IN_MEMORY)
 			ds_dg_was_dry(&d->list[i]->seg, d->list[i]->read);
 }
 
 /* ---- the end of a flow -------------------------------------------------------------- */
 
-void ds_dg_in_close(struct ds_dgram *d, struct ds_dg_in *f, int why)
+/* Tells the sender that this side takes no more than what is there now. */
+static void shut(struct ds_dgram *d, struct ds_dg_in *f, int what, int why)
 {
-	if (f->closed)
+	if (f->state == DG_IN_DRAINING || f->state == DG_IN_ENDED)
 		return;
-	f->closed = true;
-	if (f->awake)
-		DS_SET(d->awake, d->awake - 1);
-	f->awake = false;
+	ds_dg_in_on(d, f, what);
 	ds_dg_arm(&f->seg, DS_DG_ALL);
 	ds_dg_close(&f->seg);
-	if (holds(f))
-		list(d, f);
+	if (!holds(f))
+		ds_dg_in_on(d, f, DG_ON_EMPTY);
 	if (f->entry && why)
 		ds_stats_say(f->entry, DS_MODE_DEMOTED, why);
+}
+
+void ds_dg_in_close(struct ds_dgram *d, struct ds_dg_in *f, int why) { shut(d, f, DG_ON_CLOSE, why); }
+void ds_dg_in_moved(struct ds_dgram *d, struct ds_dg_in *f) { shut(d, f, DG_ON_MOVED, DS_WHY_PEER); }
+
+void ds_dg_in_drop_all(struct ds_dgram *d)
+{
+	for (unsigned i = 0; i < d->nin; i++)
+		if (d->flows[i]->state != DG_IN_ENDED)
+			ds_dg_in_on(d, d->flows[i], DG_ON_DROP);
 }
 
 void ds_dg_in_close_all(struct ds_dgram *d, int why)
@@ -348,17 +344,14 @@ void ds_dg_in_sweep(struct ds_dgram *d)
 	for (unsigned i = 0; i < d->nin; i++) {
 		struct ds_dg_in *f = d->flows[i];
 
-		if (dead(f) || ((f->closed || f->seg.broken || ds_dg_left(&f->seg)) && !ds_dg_busy(&f->seg)))
+		if (dead(f) || ((f->seg.broken || ds_dg_left(&f->seg)) && !ds_dg_busy(&f->seg)))
 			ds_dg_in_close(d, f, f->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
-		if (!f->closed || (f->listed && d->nlisted && holds(f))) {
+		if (f->state == DG_IN_DRAINING && !holds(f))
+			ds_dg_in_on(d, f, DG_ON_EMPTY);
+		if (f->state != DG_IN_ENDED) {
 			d->flows[left++] = f;
 			continue;
 		}
-		unsigned n = 0;
-		for (unsigned k = 0; k < d->nlisted; k++)
-			if (d->list[k] != f)
-				d->list[n++] = d->list[k];
-		DS_SET(d->nlisted, n);
 		ds_dg_unmap(&f->seg);
 		ds_fd_close(f->alive);
 		ds_dg_entry_put(f->entry, 0);
@@ -379,10 +372,9 @@ struct ds_dg_in *ds_dg_pick(struct ds_dgram *d)
 		struct ds_dg_in *f = d->list[i];
 
 		if (!ds_dg_there(&f->seg)) {
-			if (!f->awake && !ds_dg_early(&f->seg)) { /* nothing comes any more */
-				f->listed = false;
-				DS_SET(d->nlisted, d->nlisted - 1);
-				d->list[i--] = d->list[d->nlisted];
+			if (f->state != DG_IN_MEMORY && !ds_dg_early(&f->seg)) { /* nothing comes any more */
+				ds_dg_in_on(d, f, DG_ON_EMPTY);
+				i--; /* another one is in its place */
 			}
 			continue;
 		}
@@ -475,7 +467,7 @@ static void look_dry(struct ds_dgram *d, int fd)
 		uint64_t n = ds_dg_by_kernel(&f->seg);
 
 		/* Before the first record the sender does not know that none was lost. */
-		wanted |= f->awake && (n != f->seg.taken || f->seg.at == 0) && n != DS_GET(f->seg.in->dry);
+		wanted |= f->state == DG_IN_MEMORY && (n != f->seg.taken || f->seg.at == 0) && n != DS_GET(f->seg.in->dry);
 	}
 	if (!wanted)
 		return;

@@ -55,7 +55,6 @@ struct ds_dg_out *ds_dg_out_new(void)
 		o->id = 0xe0000000u | (serial & 0x1fff) << 16 | (uint32_t)(o - flows);
 		o->alive = o->theirs = -1;
 		o->lost = DS_DG_UNKNOWN;
-		o->stuck = UINT64_MAX;
 		o->counters = ds_stats_counters(NULL);
 	}
 	ds_own_unlock(&lock);
@@ -93,13 +92,23 @@ static bool dead(struct ds_dg_out *o, uint64_t now)
 	return end;
 }
 
-/* Is a flow over that the receiver has not taken yet, or that it had? */
-static bool over(struct ds_dg_out *o, uint64_t now)
+/* What has ended a flow; DG_NO_STEP: nothing has. */
+static int over(struct ds_dg_out *o, uint64_t now)
 {
-	if (o->up)
-		return ds_dg_closed(&o->seg) || dead(o, now);
+	if (o->state != DG_OUT_OFFERED)
+		return ds_dg_closed(&o->seg) || dead(o, now) ? DG_ON_GONE : DG_NO_STEP;
 	uint32_t state = ds_dg_state(&o->seg);
-	return state == DS_WITHDRAWN || (state != DS_ATTACHED && !o->asked) || (o->theirs < 0 && dead(o, now));
+	if (state == DS_WITHDRAWN || (state != DS_ATTACHED && DS_GET(o->refused)))
+		return DG_ON_REFUSED;
+	return o->theirs < 0 && dead(o, now) ? DG_ON_GONE : DG_NO_STEP;
+}
+
+/* What the statistics say of that. */
+static int why_over(const struct ds_dg_out *o)
+{
+	if (o->seg.broken)
+		return DS_WHY_BREACH;
+	return o->why ? o->why : o->state == DG_OUT_OFFERED ? DS_WHY_REFUSED : DS_WHY_PEER;
 }
 
 /* Ends flows that are over, also of destinations to which nothing is sent any more. */
@@ -112,9 +121,10 @@ static void tidy(struct ds_dgram *d)
 	d->tidied = now;
 	for (int i = 0; i < DS_DG_DESTS; i++) {
 		struct ds_dg_out *o = d->dests[i].flow;
+		int what = o ? over(o, now) : DG_NO_STEP;
 
-		if (o && over(o, now))
-			ds_dg_out_end(d, &d->dests[i], o->seg.broken ? DS_WHY_BREACH : o->why ? o->why : o->up ? DS_WHY_PEER : DS_WHY_REFUSED);
+		if (what != DG_NO_STEP)
+			ds_dg_out_end(d, &d->dests[i], what, why_over(o));
 	}
 }
 
@@ -148,12 +158,13 @@ struct ds_dg_dest *ds_dg_dest(struct ds_dgram *d, const uint8_t addr[16], uint16
 	return free;
 }
 
-void ds_dg_out_end(struct ds_dgram *d, struct ds_dg_dest *dest, int why)
+void ds_dg_out_end(struct ds_dgram *d, struct ds_dg_dest *dest, int what, int why)
 {
 	struct ds_dg_out *o = dest->flow;
 
 	if (!o)
 		return;
+	ds_dg_out_on(o, what);
 	__atomic_store_n(&o->seg.out->flags, DS_DG_LEFT, __ATOMIC_SEQ_CST);
 	ds_dg_entry_put(o->entry, why);
 	o->entry = NULL;
@@ -165,7 +176,7 @@ void ds_dg_out_end(struct ds_dgram *d, struct ds_dg_dest *dest, int why)
 	if (ds_is_brokers(why)) /* that does not count */
 		dest->since = ds_ticks() + AGAIN_US * ds_ticks_us();
 	else if (dest->tries >= TRIES)
-		dest->never = true;
+		dest->ended = true;
 	else
 		dest->since = ds_ticks() + ((uint64_t)AGAIN_US << dest->tries++) * ds_ticks_us();
 }
@@ -175,7 +186,7 @@ void ds_dg_leave(struct ds_dgram *d, int why)
 	for (int i = 0; i <= DS_DG_DESTS; i++) {
 		struct ds_dg_dest *t = i < DS_DG_DESTS ? &d->dests[i] : &d->peer;
 
-		ds_dg_out_end(d, t, why);
+		ds_dg_out_end(d, t, DG_ON_LEAVE, why);
 		t->since = t->sent = t->tries = 0;
 	}
 }
@@ -270,22 +281,22 @@ struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 
 	if (!o)
 		return NULL;
-	if (__builtin_expect(!o->up, 0)) {
-		if (over(o, ds_ticks())) {
-			ds_dg_out_end(d, dest, o->why ? o->why : DS_WHY_REFUSED);
-			return NULL;
-		}
+	uint64_t t = ds_ticks();
+	int what = over(o, t);
+	if (__builtin_expect(o->state == DG_OUT_OFFERED && what == DG_NO_STEP, 0)) {
 		if (ds_dg_state(&o->seg) != DS_ATTACHED)
 			return NULL;
 		if (o->theirs >= 0)
 			ds_fd_close(o->theirs);
 		o->theirs = -1;
-		o->up = true;
+		ds_dg_out_on(o, DG_ON_ATTACHED);
 		ds_stats_direct(o->entry, DS_PATH_MEMORY);
+		what = over(o, t);
 	}
-	uint64_t t = ds_ticks();
-	if (over(o, t) || !ds_dg_stands(o, t)) {
-		ds_dg_out_end(d, dest, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
+	if (what == DG_NO_STEP && !ds_dg_stands(o, t))
+		what = DG_ON_MOVED;
+	if (what != DG_NO_STEP) {
+		ds_dg_out_end(d, dest, what, why_over(o));
 		return NULL;
 	}
 	if (__builtin_expect(o->lost != DS_DG_UNKNOWN && ds_dg_settled(&o->seg, dest->by_kernel, o->lost), 1)) {

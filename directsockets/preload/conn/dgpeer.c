@@ -140,11 +140,11 @@ void ds_dg_in_check(struct ds_dgram *d)
 		struct ds_dg_in *f = d->flows[k];
 		const struct ds_info *i = &f->seg.info;
 
-		if (!f->moved || f->closed)
+		if (!f->used || f->state >= DG_IN_DRAINING)
 			continue;
-		f->moved = false;
+		f->used = false;
 		if (!ds_dg_reached(i->addr[1], i->port[1], i->addr[0], i->port[0], &cookie) || cookie != f->cookie)
-			ds_dg_in_close(d, f, DS_WHY_PEER);
+			ds_dg_in_moved(d, f);
 	}
 	if (d->nin && now - d->swept >= DS_DG_TIDY_US * ds_ticks_us()) {
 		d->swept = now;

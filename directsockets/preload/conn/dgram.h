@@ -11,10 +11,7 @@
  *   dgin.c      flows to a socket: which are awake; readiness
  *   dgrecv.c    receives
  *   dgpeer.c    whether the other end of a flow still has its address
- *
- * A flow to a socket is awake (not armed) or armed. Awake flows are looked at; an armed one goes by
- * the kernel, if it is armed for a bell but for what follows a first datagram. It wakes when a
- * datagram from it has come by the kernel, and nobody sleeps there.
+ *   dgstate.c   the states of a flow's two ends, and the steps between them
  *
  * Locks: setup before in before out; none is held in a call that may wait. */
 #ifndef DS_DGRAM_H
@@ -37,16 +34,47 @@ enum {
 	DS_DG_FREE = -(1 << 30), /* added to the references of a socket that has none */
 };
 
+/* The states of a flow from a socket (SPEC 10.7). Owner: the lock of out; ds_dg_out_on moves it.
+ * Whether the receiver is armed is no part of it: the sender reads that for each datagram.
+ *
+ *   KERNEL    there is no flow, or it is about to be freed
+ *   OFFERED   the receiver has not attached: the kernel carries all
+ *   UP        each datagram goes the way that the receiver says
+ *   STALLED   there is no room: datagrams are dropped until the receiver takes something
+ *   ENDED     no flow leads there any more: struct ds_dg_dest's ended, where there is no flow */
+enum { DG_OUT_KERNEL, DG_OUT_OFFERED, DG_OUT_UP, DG_OUT_STALLED, DG_OUT_ENDED };
+
+/* The states of a flow to a socket (SPEC 10.8). Owner: the lock of in; ds_dg_in_on moves it, and keeps
+ * the list of those that are looked at, RUNG, MEMORY and DRAINING.
+ *
+ *   ARMED     the sender uses the kernel, and nothing is in memory
+ *   RUNG      it is armed, and may hold records
+ *   MEMORY    it is not armed
+ *   DRAINING  the sender is no more the one that it was, or CLOSED is stored: what is there is taken
+ *   ENDED     it is about to be freed (ds_dg_in_sweep) */
+enum { DG_IN_ARMED, DG_IN_RUNG, DG_IN_MEMORY, DG_IN_DRAINING, DG_IN_ENDED };
+
+/* What moves them. */
+enum {
+	DG_ON_OFFER, DG_ON_ATTACHED, DG_ON_REFUSED, DG_ON_FULL, DG_ON_ROOM, DG_ON_GONE, DG_ON_LEAVE, /* out */
+	DG_ON_RING, DG_ON_WAKE, DG_ON_ARM, DG_ON_EMPTY, DG_ON_DROP,				     /* in */
+	DG_ON_MOVED, DG_ON_CLOSE,								     /* both */
+	DG_NO_STEP = 255,
+};
+struct ds_dg_step {
+	uint8_t from, what, to;
+};
+extern const struct ds_dg_step ds_dg_out_steps[] DS_HIDDEN, ds_dg_in_steps[] DS_HIDDEN;
+extern uint32_t ds_dg_missteps DS_HIDDEN;
+
 /* A flow to a socket. */
 struct ds_dg_in {
 	struct ds_dgseg seg;
 	int alive;	/* end of the liveness pair */
-	bool awake;	/* not armed */
-	bool closed;	/* CLOSED is set; what is in the ring is still to be read */
-	bool listed;	/* in the list of those that may have records */
-	bool moved;	/* since the kernel was last asked who has the sender's address: */
-	uint64_t cookie; /* that of this socket: as the broker knows it or, if it does not say, the kernel when the flow began */
-	bool sampled;	/* control is what the kernel says with a datagram of this sender */
+	uint8_t state;	/* DG_IN_ARMED: a new one */
+	bool used;	/* since the kernel was last asked who has the sender's address: says when to ask */
+	bool sampled;	/* control is what the kernel says with a datagram of this sender: what data there is */
+	uint64_t cookie; /* that of the sender's socket: as the broker knows it or, if it does not say, the kernel when the flow began */
 	uint64_t read;	/* of by_kernel, before a receive */
 	uint64_t early; /* since when a record waits for what comes by the kernel, in ds_ticks; 0: none does; */
 	uint64_t enough; /* and how many have come by the kernel when its queue holds none from before that */
@@ -62,9 +90,10 @@ struct ds_dg_in {
 struct ds_dg_out {
 	struct ds_dgseg seg;
 	int alive, theirs; /* ends of the liveness pair; theirs until it is attached */
-	bool open, up;
-	bool reliable; /* by a rule its sender waits for room */
-	bool brief;    /* but not for long: the send shall not block */
+	bool open;     /* its place is taken */
+	uint8_t state; /* DG_OUT_KERNEL: a new one */
+	bool reliable; /* by a rule its sender waits for room: said by the offer, and never changed */
+	bool brief;    /* of the send that is under way: it shall not block; */
 	bool alone;    /* its socket sends to this receiver alone */
 	uint8_t tos, ttl; /* of its datagrams on arrival */
 	uint32_t id;
@@ -78,8 +107,8 @@ struct ds_dg_out {
 	uint64_t looked;   /* and, 0: not yet, who has the receiver's address: */
 	uint64_t cookie;   /* that of this socket, as of before the offer */
 	uint64_t spare;	   /* how long it may wait for room, in ds_ticks */
-	uint64_t stuck;	   /* consumed when a datagram was dropped; UINT64_MAX: none was */
-	bool asked;	   /* the offer is with the broker */
+	uint64_t stuck;	   /* DG_OUT_STALLED: consumed when a datagram was dropped */
+	bool refused;	   /* the broker has said so, with the lock of setup: the next look finds this event */
 	uint8_t why;	   /* of the statistics: why the broker refused it, or 0 */
 	struct ds_entry *entry;
 	uint64_t *counters;
@@ -90,7 +119,7 @@ struct ds_dg_dest {
 	uint8_t addr[16];
 	uint16_t port;
 	uint8_t tries;
-	bool never;	/* by a rule, or what it is: no flow */
+	bool ended;	/* DG_OUT_ENDED: by a rule, for what it is, or as none was taken */
 	uint32_t sent;	/* lately */
 	uint64_t since; /* in ds_ticks: when that began; when to try again */
 	uint64_t by_kernel; /* datagrams since there is a flow */
@@ -273,8 +302,8 @@ void ds_dg_unlisten(struct ds_dgram *d) DS_HIDDEN;
 struct ds_dg_dest *ds_dg_dest(struct ds_dgram *d, const uint8_t addr[16], uint16_t port) DS_HIDDEN;
 /* Its flow if that may carry a datagram now; NULL: the kernel. */
 struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest) DS_HIDDEN;
-/* Ends the flow of dest; that of all: ds_dg_leave. With the lock of out. */
-void ds_dg_out_end(struct ds_dgram *d, struct ds_dg_dest *dest, int why) DS_HIDDEN;
+/* Ends the flow of dest, as what has happened says; that of all: ds_dg_leave. With the lock of out. */
+void ds_dg_out_end(struct ds_dgram *d, struct ds_dg_dest *dest, int what, int why) DS_HIDDEN;
 void ds_dg_leave(struct ds_dgram *d, int why) DS_HIDDEN;
 struct ds_dg_out *ds_dg_out_by_id(uint32_t id) DS_HIDDEN;
 struct ds_dg_out *ds_dg_out_new(void) DS_HIDDEN;
@@ -313,11 +342,20 @@ bool ds_dg_room(struct ds_dg_out *o) DS_HIDDEN;
 /* The kernel has sent a datagram to an address (NULL: to the peer), where d has no flows. */
 void ds_dg_counted(struct ds_dgram *d, int fd, const void *to, socklen_t len) DS_HIDDEN;
 
+/* ---- states (dgstate.c) ------------------------------------------------------------- */
+
+void ds_dg_out_on(struct ds_dg_out *o, int what) DS_HIDDEN;
+void ds_dg_in_on(struct ds_dgram *d, struct ds_dg_in *f, int what) DS_HIDDEN;
+
 /* ---- flows in (dgin.c) -------------------------------------------------------------- */
 
 /* With the lock of in. */
 bool ds_dg_add(struct ds_dgram *d, struct ds_dg_in *f) DS_HIDDEN;
 void ds_dg_in_close(struct ds_dgram *d, struct ds_dg_in *f, int why) DS_HIDDEN;
+/* The same, as another socket has the sender's address, or none has. */
+void ds_dg_in_moved(struct ds_dgram *d, struct ds_dg_in *f) DS_HIDDEN;
+/* Nobody reads what is in the flows of d any more. */
+void ds_dg_in_drop_all(struct ds_dgram *d) DS_HIDDEN;
 void ds_dg_in_close_all(struct ds_dgram *d, int why) DS_HIDDEN;
 /* Forgets flows that are over. */
 void ds_dg_in_sweep(struct ds_dgram *d) DS_HIDDEN;

@@ -153,7 +153,7 @@ static bool take(struct ds_dgram *d, struct ds_dg_in *f, struct msghdr *h, int f
 	if (flags & MSG_PEEK)
 		return true;
 	ds_dg_take(&f->seg, &m);
-	f->moved = true;
+	f->used = true;
 	f->early = 0;
 	ds_bump(ds_dg_moved, 2, 1);
 	ds_bump(f->counters, DS_C_RECEIVED, m.len);

@@ -35,16 +35,18 @@ bool ds_dg_room(struct ds_dg_out *o)
 {
 	uint64_t queued = ds_dg_queued(&o->seg), taken = o->seg.known, begin = ds_ticks(), spent, most;
 
-	if (o->stuck == taken) { /* as long as a send by the kernel takes, which also lets the receiver run */
+	if (o->state == DG_OUT_STALLED && o->stuck == taken) { /* as long as a send by the kernel takes, which also lets the receiver run */
 		do {
 			ds_syscall(SYS_sched_yield);
 			if (ds_dg_queued(&o->seg) != queued) {
-				o->stuck = UINT64_MAX;
+				ds_dg_out_on(o, DG_ON_ROOM);
 				return true;
 			}
 		} while (ds_ticks() - begin < SAVED_US * ds_ticks_us());
 		return false;
 	}
+	if (o->state == DG_OUT_STALLED)
+		ds_dg_out_on(o, DG_ON_ROOM);
 	most = ds_dg_spare(o);
 	if (most < STUCK_US * ds_ticks_us())
 		most = STUCK_US * ds_ticks_us();
@@ -53,7 +55,10 @@ bool ds_dg_room(struct ds_dg_out *o)
 		spent = ds_ticks() - begin;
 		if (done || spent > most) {
 			o->spare -= spent < o->spare ? spent : o->spare;
-			o->stuck = done ? UINT64_MAX : taken;
+			if (!done) {
+				ds_dg_out_on(o, DG_ON_FULL);
+				o->stuck = taken;
+			}
 			return done;
 		}
 		if (i < EAGER)
@@ -78,7 +83,7 @@ static int one(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, size_t
 		rc = ds_dg_send(&o->seg, &m, c);
 		if (rc != DS_DG_FULL || (!ds_dg_room(o) && o->reliable))
 			break;
-		if (o->stuck == UINT64_MAX) /* there is room */
+		if (o->state != DG_OUT_STALLED) /* there is room */
 			continue;
 		ds_dg_drop(&o->seg);
 		ds_bump(o->counters, DS_C_TX_DEMOTE, 1);
@@ -115,7 +120,7 @@ static bool worth(struct ds_dg_dest *t)
 {
 	uint64_t now = ds_ticks();
 
-	if (t->never || (int64_t)(now - t->since) < 0)
+	if (t->ended || (int64_t)(now - t->since) < 0)
 		return false;
 	if (t->sent++ == 0 || now - t->since > SECOND_US * ds_ticks_us()) {
 		t->since = now;
@@ -142,7 +147,7 @@ static int go_on(struct ds_dgram *d, const struct ds_dg_sent *s, struct ds_curso
 	if (o && wakes(o))
 		rc = all(o, t->by_kernel, c, says);
 	if (rc == DS_DG_OVER)
-		ds_dg_out_end(d, t, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
+		ds_dg_out_end(d, t, DG_ON_GONE, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
 	ds_own_unlock(&d->out);
 	return rc;
 }
@@ -258,7 +263,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 	if (!t->flow) {
 		offer = !own && worth(t);
 	} else if (own) {
-		if (t->flow->up)
+		if (t->flow->state != DG_OUT_OFFERED)
 			drain(t->flow);
 	} else {
 		t->flow->brief = (flags & MSG_DONTWAIT) || ds_dg_nonblocking(d, fd);
@@ -269,7 +274,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 			rc = all(o, t->by_kernel, &c, &says);
 		woken = o && rc == DS_DG_ARMED && c.left > train && train && wakes(o);
 		if (rc == DS_DG_OVER)
-			ds_dg_out_end(d, t, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
+			ds_dg_out_end(d, t, DG_ON_GONE, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
 		if (rc == DS_DG_FULL) { /* a rule says that it waits */
 			ds_own_unlock(&d->out);
 			*done += total - c.left;

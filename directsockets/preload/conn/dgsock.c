@@ -153,7 +153,7 @@ static void end(void *arg)
 		ds_dg_unlisten(d);
 	if (ds_own_lock(&d->in) != DS_NESTED) {
 		ds_dg_in_close_all(d, DS_WHY_NOTHING);
-		d->nlisted = 0; /* nobody will read the rest */
+		ds_dg_in_drop_all(d);
 		ds_dg_in_sweep(d);
 		ds_own_unlock(&d->in);
 	}
@@ -219,7 +219,7 @@ void ds_dg_connected(struct ds_dgram *d, const struct sockaddr *addr, socklen_t 
 		ds_dg_leave(d, DS_WHY_PROGRAM);
 		memset(d->dests, 0, sizeof d->dests);
 		d->peer = peer;
-		d->peer.never = !ours;
+		d->peer.ended = !ours;
 		DS_SET(d->connected, ours);
 		ds_own_unlock(&d->out);
 	}

@@ -248,7 +248,6 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 	ds_stats_say(o->entry, DS_MODE_TCP, DS_WHY_OFFERED);
 	o->counters = ds_stats_counters(o->entry);
 	o->reliable = reliable;
-	o->asked = true;
 	bool placed = false;
 	if (ds_own_lock(&d->out) != DS_NESTED) {
 		struct ds_dg_dest *t = ds_dg_dest(d, i->addr[1], i->port[1]);
@@ -257,6 +256,7 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 			t->by_kernel = 1; /* stands for those before */
 			__atomic_store_n(&o->seg.out->by_kernel, 1, __ATOMIC_RELEASE);
 			t->flow = o;
+			ds_dg_out_on(o, DG_ON_OFFER);
 			d->nout++;
 			ds_dg_marks(o, fd); /* who sets them meanwhile finds the flow */
 		}
@@ -264,7 +264,7 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 	}
 	struct ds_message m = {.type = DS_OFFER, .id = o->id, .info = *i, .udp = true};
 	if (placed && !ds_broker_show(&m, fd, (int[]){segment, o->theirs}, 2))
-		DS_SET(o->asked, false); /* its next send ends it */
+		DS_SET(o->refused, true); /* its next send ends it */
 	if (!placed) {
 		ds_stats_put(o->entry, false);
 		ds_dg_unmap(&o->seg);
@@ -281,7 +281,7 @@ static void not_offered(struct ds_dgram *d, const struct ds_info *i, int why)
 		return;
 	struct ds_dg_dest *t = ds_dg_dest(d, i->addr[1], i->port[1]);
 	if (t) {
-		t->never = why == DS_WHY_RULE || why == DS_WHY_ADDRESS_NOT_WANTED || why == DS_WHY_NO_DIAG;
+		t->ended = why == DS_WHY_RULE || why == DS_WHY_ADDRESS_NOT_WANTED || why == DS_WHY_NO_DIAG;
 		t->sent = 0;
 		t->since = ds_ticks() + (why == DS_WHY_NO_LISTENER ? 0 : AGAIN_US * ds_ticks_us());
 	}

@@ -162,7 +162,7 @@ static void says_more(void)
 	int fd = udp_socket(&at), waits = 0, i;
 
 	begin_flow(&f);
-	in = (struct ds_dg_in){.seg = f.rx, .alive = -1, .listed = true, .counters = ds_stats_counters(NULL)};
+	in = (struct ds_dg_in){.seg = f.rx, .alive = -1, .state = DG_IN_RUNG, .counters = ds_stats_counters(NULL)};
 	d.flows[0] = d.list[0] = &in;
 	d.nin = d.nlisted = 1;
 	d.credit = ds_dg_ticks(50000);
@@ -197,7 +197,7 @@ static void says_dry(void)
 	int fd = udp_socket(&at);
 
 	begin_flow(&f);
-	in = (struct ds_dg_in){.seg = f.rx, .alive = -1, .listed = true, .awake = true, .counters = ds_stats_counters(NULL)};
+	in = (struct ds_dg_in){.seg = f.rx, .alive = -1, .state = DG_IN_MEMORY, .counters = ds_stats_counters(NULL)};
 	d.flows[0] = d.list[0] = &in;
 	d.nin = d.nlisted = d.awake = 1;
 	f.tx.out->by_kernel = 7;
@@ -231,10 +231,11 @@ static void refused(void)
 		CHECK(poll(&p, 1, 10000) == 1 && p.revents & POLLERR, "the kernel knows of no error");
 		begin_flow(&f);
 		d = (struct ds_dgram){.family = AF_INET, .nonblock = DS_NONBLOCK_YES, .nin = 1, .nlisted = 1, .looked = ds_ticks()};
-		in = (struct ds_dg_in){.seg = f.rx, .alive = -1, .listed = true, .counters = ds_stats_counters(NULL)};
+		in = (struct ds_dg_in){.seg = f.rx, .alive = -1, .state = DG_IN_RUNG, .counters = ds_stats_counters(NULL)};
 		d.flows[0] = d.list[0] = &in;
 		if (look == FOR_DRY) {
-			d.awake = in.awake = true;
+			d.awake = 1;
+			in.state = DG_IN_MEMORY;
 			f.tx.out->by_kernel = 7;
 			ds_dg_rest(&d, fd);
 			CHECK(f.rx.in->dry == 7, "it has not looked");
@@ -262,7 +263,7 @@ static void had_some(void)
 	for (uint64_t more = 1; more < 4; more++) {
 		static struct ds_dgram d;
 		struct flow f;
-		struct ds_dg_out o = {.up = true, .theirs = -1, .alive = -1, .lost = DS_DG_UNKNOWN};
+		struct ds_dg_out o = {.state = DG_OUT_UP, .theirs = -1, .alive = -1, .lost = DS_DG_UNKNOWN};
 		struct ds_dg_dest dest = {.flow = &o, .by_kernel = 100};
 		struct sockaddr_in from, to;
 		int a = udp_socket(&from), b = udp_socket(&to);
@@ -397,6 +398,7 @@ int main(void)
 	refused();
 	had_some();
 	sleeps();
+	CHECK(ds_dg_missteps == 0, "%u steps that no table has", ds_dg_missteps);
 	if (failures)
 		return 1;
 	printf("ok\n");

@@ -27,14 +27,15 @@ static void spares(void)
 	uint8_t b[40] = {0};
 	struct flow f;
 	pthread_t th;
-	struct ds_dg_out o = {.stuck = UINT64_MAX};
+	struct ds_dg_out o = {.state = DG_OUT_UP};
 
 	fresh(&f, DS_DG_MAX_RING);
 	while (give(&f, b, sizeof b) == DS_DG_SENT)
 		;
 	o.seg = f.tx;
 	CHECK(!ds_dg_room(&o) && !ds_dg_room(&o), "nobody has taken anything");
-	o.stuck = UINT64_MAX;
+	CHECK(o.state == DG_OUT_STALLED, "state %d", o.state);
+	o.state = DG_OUT_UP;
 	o.spare = ds_dg_ticks(100000000);
 	pthread_create(&th, NULL, slow, &f);
 	CHECK(ds_dg_room(&o), "it had time to wait");
@@ -74,7 +75,7 @@ static void catches_up(void)
 	static struct ds_dgram d;
 	struct flow f;
 	pthread_t th;
-	struct ds_dg_out o = {.up = true, .theirs = -1, .alive = -1};
+	struct ds_dg_out o = {.state = DG_OUT_UP, .theirs = -1, .alive = -1};
 	struct ds_dg_dest dest = {.flow = &o, .by_kernel = 100};
 
 	fresh(&f, RING);
@@ -102,7 +103,7 @@ static void always_behind(void)
 	enum { SENDS = 2000, WAIT_MS = 2 };
 	static struct ds_dgram d;
 	struct flow f;
-	struct ds_dg_out o = {.up = true, .theirs = -1, .alive = -1};
+	struct ds_dg_out o = {.state = DG_OUT_UP, .theirs = -1, .alive = -1};
 	struct ds_dg_dest dest = {.flow = &o, .by_kernel = 100};
 	struct sockaddr_in from, to;
 	int a = udp_socket(&from), b = udp_socket(&to);
@@ -139,7 +140,7 @@ static void old(void)
 
 	for (int i = 0; i < 2; i++) {
 		fresh(&f[i], RING);
-		in[i] = (struct ds_dg_in){.seg = f[i].rx, .alive = -1, .awake = true, .listed = true, .counters = ds_stats_counters(NULL)};
+		in[i] = (struct ds_dg_in){.seg = f[i].rx, .alive = -1, .state = DG_IN_MEMORY, .counters = ds_stats_counters(NULL)};
 		d.flows[i] = d.list[i] = &in[i];
 	}
 	d.nin = d.nlisted = d.awake = 2;
@@ -212,7 +213,7 @@ static void pauses(void)
 		CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0, "pair");
 		for (int i = 0; i < BEFORE; i++)
 			CHECK(give(&pause_.f, "before", 6) == DS_DG_SENT, "%d", i);
-		pause_.in = (struct ds_dg_in){.seg = pause_.f.rx, .alive = fds[0], .awake = true, .listed = true, .counters = ds_stats_counters(NULL)};
+		pause_.in = (struct ds_dg_in){.seg = pause_.f.rx, .alive = fds[0], .state = DG_IN_MEMORY, .counters = ds_stats_counters(NULL)};
 		pause_.d.flows[0] = pause_.d.list[0] = &pause_.in;
 		pause_.d.nin = pause_.d.nlisted = pause_.d.awake = 1;
 		pause_.published = published;
@@ -220,7 +221,7 @@ static void pauses(void)
 		pause_.page = pause_.f.mem + DS_DG_RING + PAGE;
 		CHECK(mprotect(pause_.page, PAGE, PROT_READ) == 0, "mprotect");
 		int rc = give(&pause_.f, "paused", 6);
-		CHECK(pause_.in.closed, "the receiver has not closed the flow");
+		CHECK(pause_.in.state >= DG_IN_DRAINING, "the receiver has not closed the flow");
 		CHECK(rc == (published ? DS_DG_SENT : DS_DG_OVER), "%s, and the send says %d", published ? "seen" : "not seen", rc);
 		pause_.f.rx = pause_.in.seg;
 		while (take(&pause_.f, b) >= 0)
@@ -255,11 +256,11 @@ static void busy(void)
 	in = (struct ds_dg_in){.seg = f.rx, .alive = -1, .counters = ds_stats_counters(NULL)};
 	d.flows[0] = &in;
 	d.nin = 1;
-	for (i = 0; i < SLEEPS && !in.closed; i++) {
+	for (i = 0; i < SLEEPS && in.state < DG_IN_DRAINING; i++) {
 		pthread_t th;
 		d.list[0] = &in;
 		d.nlisted = d.awake = 1;
-		in.awake = in.listed = true;
+		in.state = DG_IN_MEMORY;
 		ds_dg_arm(&in.seg, false);
 		__atomic_store_n(&f.tx.out->busy, 1, __ATOMIC_SEQ_CST);
 		CHECK(pthread_create(&th, NULL, publishes, f.tx.out) == 0, "thread");
@@ -267,7 +268,7 @@ static void busy(void)
 		ds_dg_arm_all(&d);
 		pthread_join(th, NULL);
 	}
-	CHECK(in.closed, "it has waited for it %d times, and goes on", i);
+	CHECK(in.state >= DG_IN_DRAINING, "it has waited for it %d times, and goes on", i);
 	free(f.mem);
 }
 
@@ -427,6 +428,7 @@ int main(void)
 	busy();
 	sleeps();
 	laps();
+	CHECK(ds_dg_missteps == 0, "%u steps that no table has", ds_dg_missteps);
 	if (failures)
 		return 1;
 	printf("ok\n");

@@ -158,7 +158,7 @@ static void gone(void)
 	struct ds_dg_out *o = ds_dg_out_new();
 	segment(&o->seg, &other[1], &here, &there);
 	o->alive = ds_fd_keep(out[0]);
-	o->up = true;
+	o->state = DG_OUT_UP;
 	CHECK(ds_address((void *)&there, addr, &port), "address");
 	ds_dg_dest(d, addr, port)->flow = o;
 	d->nout = 1;
@@ -184,6 +184,7 @@ int main(void)
 	stands();
 	gone();
 	one_socket();
+	CHECK(ds_dg_missteps == 0, "%u steps that no table has", ds_dg_missteps);
 	if (failures)
 		return 1;
 	printf("ok\n");

@@ -203,7 +203,7 @@ static void waits_for_room(void)
 {
 	static uint8_t b[LENGTH * BYTES];
 	struct ds_dgram *d = ds_dg_new(AF_INET, DS_NONBLOCK_NO);
-	struct ds_dg_out o = {.up = true, .theirs = -1, .alive = -1, .reliable = true, .stuck = UINT64_MAX, .counters = ds_stats_counters(NULL)};
+	struct ds_dg_out o = {.state = DG_OUT_UP, .theirs = -1, .alive = -1, .reliable = true, .counters = ds_stats_counters(NULL)};
 	struct sockaddr_in from, to;
 	struct flow f;
 	int s = udp_socket(&from), r = udp_socket(&to);
@@ -248,6 +248,7 @@ int main(void)
 	lengths();
 	ends();
 	together();
+	CHECK(ds_dg_missteps == 0, "%u steps that no table has", ds_dg_missteps);
 	if (failures)
 		return 1;
 	printf("ok\n");

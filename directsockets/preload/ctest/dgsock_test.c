@@ -199,6 +199,7 @@ int main(void)
 	forked();
 	late_call();
 	unprepared();
+	CHECK(ds_dg_missteps == 0, "%u steps that no table has", ds_dg_missteps);
 	if (failures)
 		return 1;
 	printf("ok\n");

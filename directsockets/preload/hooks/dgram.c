@@ -424,3 +424,7 @@ void exnds_datagrams(uint64_t n[4])
 	for (int i = 0; i < 4; i++)
 		n[i] = __atomic_load_n(&ds_dg_moved[i], __ATOMIC_RELAXED);
 }
+
+/* For tests: how many steps of flows' ends there were that no table has. */
+extern unsigned exnds_missteps(void) EXPORT;
+unsigned exnds_missteps(void) { return __atomic_load_n(&ds_dg_missteps, __ATOMIC_RELAXED); }

@@ -406,6 +406,16 @@ void *write_later(void *p)
 
 static const struct probe *const tables[] = {io_probes, flag_probes, ready_probes, set_probes, proc_probes, end_probes, call_probes, exec_probes, inherited_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, jump_probes, cancel_probes, order_probes, edge_probes, errno_probes, thread_probes, share_probes, sharer_probes, killed_probes, reuse_probes, vfork_probes, told_probes, uncounted_probes, settling_probes, sealed_probes, apart_probes, leave_probes, udp_probes, udpset_probes, udpproc_probes, udpsays_probes};
 
+// no_missteps fails the run if an end of a UDP flow was to make a step that its table does not have.
+static void no_missteps(void)
+{
+	unsigned (*missteps)(void);
+
+	*(void **)&missteps = dlsym(RTLD_DEFAULT, "exnds_missteps");
+	if (missteps && missteps())
+		out("%u steps that no table has", missteps());
+}
+
 // probes list | probes NAME [cold | uncounted | uncounted-1]: exit 0; with the library and none of
 // these, 3 means that the connection never became direct. uncounted-1: after one request. With it
 // and uncounted, 4 means that no connection was uncounted when the probe began to use it.
@@ -434,6 +444,7 @@ int main(int argc, char **argv)
 			if (uncounted)
 				meet();
 			p->run();
+			no_missteps();
 			if (uncounted && mode && pairs && !was_uncounted)
 				return 4;
 			return mode && !cold && !p->tcp && !was_direct ? 3 : 0;

@@ -1,0 +1,92 @@
+/* The states of a flow's two ends (SPEC 10.7, 10.8), which nothing else changes. */
+#include "conn/dgram.h"
+#include "conn/inner.h"
+
+const struct ds_dg_step ds_dg_out_steps[] = {
+	{DG_OUT_KERNEL, DG_ON_OFFER, DG_OUT_OFFERED},
+	{DG_OUT_KERNEL, DG_ON_CLOSE, DG_OUT_ENDED},
+	{DG_OUT_OFFERED, DG_ON_ATTACHED, DG_OUT_UP},
+	{DG_OUT_OFFERED, DG_ON_REFUSED, DG_OUT_KERNEL},
+	{DG_OUT_OFFERED, DG_ON_GONE, DG_OUT_KERNEL},
+	{DG_OUT_OFFERED, DG_ON_LEAVE, DG_OUT_KERNEL},
+	{DG_OUT_UP, DG_ON_FULL, DG_OUT_STALLED},
+	{DG_OUT_UP, DG_ON_MOVED, DG_OUT_KERNEL},
+	{DG_OUT_UP, DG_ON_GONE, DG_OUT_KERNEL},
+	{DG_OUT_UP, DG_ON_LEAVE, DG_OUT_KERNEL},
+	{DG_OUT_STALLED, DG_ON_ROOM, DG_OUT_UP},
+	{DG_OUT_STALLED, DG_ON_MOVED, DG_OUT_KERNEL},
+	{DG_OUT_STALLED, DG_ON_GONE, DG_OUT_KERNEL},
+	{DG_OUT_STALLED, DG_ON_LEAVE, DG_OUT_KERNEL},
+	{DG_NO_STEP, 0, 0},
+};
+
+const struct ds_dg_step ds_dg_in_steps[] = {
+	{DG_IN_ARMED, DG_ON_RING, DG_IN_RUNG},
+	{DG_IN_ARMED, DG_ON_WAKE, DG_IN_MEMORY},
+	{DG_IN_ARMED, DG_ON_MOVED, DG_IN_DRAINING},
+	{DG_IN_ARMED, DG_ON_CLOSE, DG_IN_DRAINING},
+	{DG_IN_ARMED, DG_ON_DROP, DG_IN_ENDED},
+	{DG_IN_RUNG, DG_ON_WAKE, DG_IN_MEMORY},
+	{DG_IN_RUNG, DG_ON_EMPTY, DG_IN_ARMED},
+	{DG_IN_RUNG, DG_ON_MOVED, DG_IN_DRAINING},
+	{DG_IN_RUNG, DG_ON_CLOSE, DG_IN_DRAINING},
+	{DG_IN_RUNG, DG_ON_DROP, DG_IN_ENDED},
+	{DG_IN_MEMORY, DG_ON_ARM, DG_IN_RUNG},
+	{DG_IN_MEMORY, DG_ON_MOVED, DG_IN_DRAINING},
+	{DG_IN_MEMORY, DG_ON_CLOSE, DG_IN_DRAINING},
+	{DG_IN_MEMORY, DG_ON_DROP, DG_IN_ENDED},
+	{DG_IN_DRAINING, DG_ON_EMPTY, DG_IN_ENDED},
+	{DG_IN_DRAINING, DG_ON_DROP, DG_IN_ENDED},
+	{DG_NO_STEP, 0, 0},
+};
+
+/* How often a step was to be made that there is not: a fault of this library, which tests look for. */
+uint32_t ds_dg_missteps;
+
+/* Where t leads from a state; DG_NO_STEP: nowhere. */
+static int next(const struct ds_dg_step *t, int from, int what)
+{
+	while (t->from != DG_NO_STEP && (t->from != from || t->what != what))
+		t++;
+	if (t->from == DG_NO_STEP)
+		__atomic_add_fetch(&ds_dg_missteps, 1, __ATOMIC_RELAXED);
+	return t->from == DG_NO_STEP ? DG_NO_STEP : t->to;
+}
+
+void ds_dg_out_on(struct ds_dg_out *o, int what)
+{
+	int to = next(ds_dg_out_steps, o->state, what);
+
+	DS_SET(o->state, (uint8_t)(to == DG_NO_STEP ? DG_OUT_KERNEL : to)); /* no datagram depends on it then */
+}
+
+/* Is a flow in the state looked at: is it in its socket's list? */
+static bool looked(int state) { return state == DG_IN_RUNG || state == DG_IN_MEMORY || state == DG_IN_DRAINING; }
+
+/* Takes f out of the list of d. */
+static void unlist(struct ds_dgram *d, const struct ds_dg_in *f)
+{
+	for (unsigned i = 0; i < d->nlisted; i++)
+		if (d->list[i] == f) {
+			d->list[i] = d->list[d->nlisted - 1];
+			DS_SET(d->nlisted, d->nlisted - 1);
+			return;
+		}
+}
+
+void ds_dg_in_on(struct ds_dgram *d, struct ds_dg_in *f, int what)
+{
+	int from = f->state, to = next(ds_dg_in_steps, from, what);
+
+	if (to == DG_NO_STEP)
+		return;
+	f->state = (uint8_t)to;
+	if ((to == DG_IN_MEMORY) != (from == DG_IN_MEMORY))
+		DS_SET(d->awake, d->awake + (to == DG_IN_MEMORY ? 1 : -1u));
+	if (looked(to) && !looked(from)) {
+		d->list[d->nlisted] = f;
+		DS_SET(d->nlisted, d->nlisted + 1);
+	} else if (!looked(to) && looked(from)) {
+		unlist(d, f);
+	}
+}
