@@ -210,10 +210,13 @@ func (e *End) departed(a uint32) error {
 		return ErrClosed
 	case !e.gone.Load():
 		return nil
-	case e.Relayed(): // a node that died: what was on its way is lost
-		return ErrReset
+	case !e.Relayed():
+		return ErrClosed
 	}
-	return ErrClosed
+	if a = e.peer.attention.Load(); a&closedFlag != 0 && a&resetFlag == 0 { // a node that closes says so before its doorbell ends
+		return ErrClosed
+	}
+	return ErrReset // it died: what was on its way is lost
 }
 
 // Abandoned reports whether the peer's end is gone, also if nobody has heard of that yet. It may be

@@ -9,9 +9,10 @@
  * the shadow must not continue after lost data. The caller holds a direction's lock. */
 static bool lost(struct ds_sock *s)
 {
+	bool gone = ds_mode(&s->sh->gone); /* before CLOSED is looked for: a node that closes sets that first */
 	uint32_t a = ds_seg_peer_attention(&s->seg);
 
-	if (!ds_seg_peer_relayed(&s->seg) || !((a & DS_RESET) || (!(a & DS_CLOSED) && ds_mode(&s->sh->gone))))
+	if (!ds_seg_peer_relayed(&s->seg) || !((a & DS_RESET) || (!(a & DS_CLOSED) && gone)))
 		return false;
 	ds_break_for(s, DS_WHY_UNREACHABLE);
 	return true;
@@ -115,6 +116,9 @@ void ds_tx_update(struct ds_sock *s, int fd)
 	int saved = errno;
 
 	if (ds_mode(&h->tx_mode) <= TX_DIRECT) {
+		/* Before FALLEN_BACK is looked for: who sets both sets that first, and wants its bytes. */
+		bool left = ds_left(s);
+
 		if (ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK) {
 			if (ds_mode(&h->tx_mode) == TX_SHADOW) {
 				ds_attend(&s->seg, &h->attention, DS_RETURNED, 0);
@@ -124,7 +128,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 			} else {
 				ds_on_tx(s, ON_FALLEN_BACK);
 			}
-		} else if (ds_left(s) && !peer_is_lost(s, fd)) {
+		} else if (left && !peer_is_lost(s, fd)) {
 			/* the shadow says what follows */
 			ds_on_tx(s, ds_mode(&h->tx_mode) == TX_SHADOW ? ON_LEAVE : ON_GONE);
 		} else if (ds_seg_cut(&s->seg)) {
