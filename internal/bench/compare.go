@@ -13,6 +13,7 @@ import (
 	"exnet/internal/bench/stats"
 	"exnet/internal/cli"
 	"exnet/internal/display"
+	"exnet/internal/outfile"
 
 	"github.com/spf13/cobra"
 )
@@ -205,7 +206,7 @@ func runCompare(files []string, o compareOptions, stdout io.Writer) (err error) 
 	if o.html != "" {
 		page, err := comparePage(files, list, summaryText(list, onlyA, onlyB))
 		if err == nil {
-			err = writeWhole(o.html, page)
+			err = outfile.WriteText(o.html, page)
 		}
 		if err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"exnet/internal/bench/report"
 	"exnet/internal/cli"
 	"exnet/internal/infile"
+	"exnet/internal/outfile"
 )
 
 func newReadme() *cobra.Command {
@@ -78,7 +79,7 @@ func runReadme(from, to string, check bool, stdout io.Writer) error {
 	case check:
 		return fmt.Errorf("%s does not match %s: run dsbench readme %s %s", to, from, from, to)
 	}
-	if err := writeWhole(to, []byte(text)); err != nil {
+	if err := outfile.WriteText(to, []byte(text)); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "%s is up to date\n", to)

@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
@@ -22,6 +20,7 @@ import (
 	"exnet/internal/bench/report"
 	"exnet/internal/cli"
 	"exnet/internal/netns"
+	"exnet/internal/outfile"
 )
 
 // reportCommand is dsbench report.
@@ -173,22 +172,9 @@ func (c reportCommand) write(d *report.Data) error {
 		return err
 	}
 	if c.json != c.from {
-		if err := writeWhole(c.json, append(text, '\n')); err != nil {
+		if err := outfile.WriteText(c.json, append(text, '\n')); err != nil {
 			return err
 		}
 	}
-	return writeWhole(c.html, page)
-}
-
-// writeWhole writes a file by way of another one, so that it is never half there.
-func writeWhole(name string, text []byte) error {
-	err := renameio.WriteFile(name, text, 0o644, renameio.WithTempDir(filepath.Dir(name)), renameio.IgnoreUmask())
-	if err == nil {
-		return nil
-	}
-	var at *fs.PathError // of a name that the user does not know
-	if errors.As(err, &at) {
-		err = at.Err
-	}
-	return fmt.Errorf("writing %s: %w", name, err)
+	return outfile.WriteText(c.html, page)
 }

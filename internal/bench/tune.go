@@ -19,6 +19,7 @@ import (
 	"exnet/internal/cli"
 	"exnet/internal/display"
 	"exnet/internal/netns"
+	"exnet/internal/outfile"
 	"exnet/napi"
 
 	"github.com/spf13/cobra"
@@ -185,10 +186,10 @@ func (t *tuneCommand) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	page, err := tuned.Page()
 	if err == nil {
-		err = writeWhole(t.files.html, page)
+		err = outfile.WriteText(t.files.html, page)
 	}
 	if err == nil {
-		err = writeWhole(t.files.json, []byte(tuned.Config()))
+		err = outfile.WriteText(t.files.json, []byte(tuned.Config()))
 	}
 	if err != nil {
 		return err

@@ -2,10 +2,8 @@ package exnsim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -13,6 +11,7 @@ import (
 
 	"exnet/internal/cli"
 	"exnet/internal/command"
+	"exnet/internal/outfile"
 	"exnet/study"
 	"exnet/study/graph"
 )
@@ -138,21 +137,9 @@ func writeNetwork(name, out string, stdout io.Writer) error {
 	switch filepath.Ext(out) {
 	case ".svg":
 		none := make([]uint64, len(g.Channels()))
-		return writeFile(out, func(w io.Writer) error { return g.WriteSVG(w, none, none, 0) })
+		return outfile.Write(out, func(w io.Writer) error { return g.WriteSVG(w, none, none, 0) })
 	case ".graphml":
-		return writeFile(out, func(w io.Writer) error { return g.WriteGraphML(w) })
+		return outfile.Write(out, func(w io.Writer) error { return g.WriteGraphML(w) })
 	}
 	return g.WriteGraphML(stdout)
-}
-
-// writeFile writes a file, and leaves none that is not whole.
-func writeFile(name string, write func(io.Writer) error) error {
-	file, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(write(file), file.Close()); err != nil {
-		return errors.Join(err, os.Remove(name))
-	}
-	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 
 	"exnet/fabric/topo"
+	"exnet/internal/outfile"
 	"exnet/study"
 	"exnet/study/graph"
 	"exnet/study/routing"
@@ -102,14 +103,19 @@ func simulate(r study.Setting, dir string, paths bool) (o *outcome, err error) {
 		return nil, err
 	}
 	if paths {
-		w, err := os.Create(filepath.Join(own, "paths.csv"))
+		w, err := outfile.Create(filepath.Join(own, "paths.csv"))
 		if err != nil {
 			return nil, err
 		}
+		defer func() { err = errors.Join(err, w.Discard()) }()
 		b := bufio.NewWriter(w)
 		fmt.Fprintln(b, "job,bytes,path")
 		c.OnPath = func(job int, f routing.Flow, path []int32) { writePath(b, c.Graph, job, f, path) }
-		defer func() { err = errors.Join(err, b.Flush(), w.Close()) }()
+		defer func() {
+			if err == nil {
+				err = errors.Join(b.Flush(), w.Commit())
+			}
+		}()
 	}
 	result, err := study.Simulate(c)
 	if err != nil {
@@ -146,9 +152,9 @@ func (o *outcome) summarise(g *graph.Graph, r *study.Result) {
 // write writes the files of a run.
 func (o *outcome) write(dir string, g *graph.Graph, r *study.Result) error {
 	err := errors.Join(
-		writeFile(filepath.Join(dir, "links.csv"), func(w io.Writer) error { return links(w, g, r.Load) }),
-		writeFile(filepath.Join(dir, "jobs.csv"), func(w io.Writer) error { return jobs(w, g, r) }),
-		writeFile(filepath.Join(dir, "network.graphml"), func(w io.Writer) error {
+		outfile.Write(filepath.Join(dir, "links.csv"), func(w io.Writer) error { return links(w, g, r.Load) }),
+		outfile.Write(filepath.Join(dir, "jobs.csv"), func(w io.Writer) error { return jobs(w, g, r) }),
+		outfile.Write(filepath.Join(dir, "network.graphml"), func(w io.Writer) error {
 			return g.WriteGraphML(w,
 				graph.Attribute{Name: "load", Value: func(c int32) uint64 { return r.Load.Peak[c] }},
 				graph.Attribute{Name: "total", Value: func(c int32) uint64 { return r.Load.Total[c] }},
@@ -159,7 +165,7 @@ func (o *outcome) write(dir string, g *graph.Graph, r *study.Result) error {
 			o.peak = max(o.peak, float64(r.Load.Peak[i])/c.Capacity)
 		}
 		o.draw = func(peak float64) error {
-			return writeFile(filepath.Join(dir, "load.svg"), func(w io.Writer) error { return g.WriteSVG(w, r.Load.Peak, r.Load.Count, peak) })
+			return outfile.Write(filepath.Join(dir, "load.svg"), func(w io.Writer) error { return g.WriteSVG(w, r.Load.Peak, r.Load.Count, peak) })
 		}
 	}
 	return err
@@ -197,13 +203,13 @@ func jobs(w io.Writer, g *graph.Graph, r *study.Result) error {
 // compare writes what is about all runs.
 func compare(dir, scenario string, all []outcome) error {
 	return errors.Join(
-		writeFile(filepath.Join(dir, "runs.json"), func(w io.Writer) error {
+		outfile.Write(filepath.Join(dir, "runs.json"), func(w io.Writer) error {
 			e := json.NewEncoder(w)
 			e.SetIndent("", "  ")
 			return e.Encode(all)
 		}),
-		writeFile(filepath.Join(dir, "runs.csv"), func(w io.Writer) error { return runsCSV(w, all) }),
-		writeFile(filepath.Join(dir, "index.html"), func(w io.Writer) error { return page(w, scenario, all) }))
+		outfile.Write(filepath.Join(dir, "runs.csv"), func(w io.Writer) error { return runsCSV(w, all) }),
+		outfile.Write(filepath.Join(dir, "index.html"), func(w io.Writer) error { return page(w, scenario, all) }))
 }
 
 func runsCSV(w io.Writer, all []outcome) error {

@@ -44,11 +44,11 @@ authorities, and lines such as
   node 2 SHA256:...    this key is node 2
   deny SHA256:...      this key is nobody, whoever signed it`
 
-const keyExamples = `exn-tun key ca --fabric lab --out lab-ca
-exn-tun key node --fabric lab --node 1 --ca lab-ca --out node1
+const keyExamples = `exn-tun key ca --fabric lab -o lab-ca
+exn-tun key node --fabric lab --node 1 --ca lab-ca -o node1
 exn-tun up --key node1.key --trust lab-ca.crt --listen :4791 ...
     an authority's fabric: lab-ca.crt, node1.key and node1.crt go to host 1
-exn-tun key node --fabric lab --node 2 --out node2
+exn-tun key node --fabric lab --node 2 -o node2
 exn-tun key sign --ca lab-ca node2.crt
     the key of node 2 never leaves host 2, its certificate goes there and back
 exn-tun key show node1.crt node2.crt | grep ^node > trust
@@ -105,7 +105,9 @@ func (o *keyOptions) idFlag(fs *pflag.FlagSet) {
 }
 
 func (o *keyOptions) outFlag(fs *pflag.FlagSet) {
-	fs.StringVar(&o.out, "out", "", "`BASE` name of the files without .key and .crt")
+	fs.StringVarP(&o.out, "output", "o", "", "`BASE` name of the files without .key and .crt")
+	fs.StringVar(&o.out, "out", "", "the former name of --output")
+	_ = fs.MarkHidden("out") // it fails for a flag that is not there
 }
 
 func (o *keyOptions) caFlag(fs *pflag.FlagSet) {
@@ -127,7 +129,7 @@ func (o *keyOptions) check(verb string, args []string) error {
 	case makes && len(o.files) > 0:
 		return command.NoArgs(nil, args)
 	case makes && o.out == "":
-		return cli.Usagef("--out is missing: name the files, without .key and .crt")
+		return cli.Usagef("--output is missing: name the files, without .key and .crt")
 	case verb == "node" && o.node == nil:
 		return cli.Usagef("--node is missing: say which node the key is for")
 	case verb == "sign" && o.ca == "":

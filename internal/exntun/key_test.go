@@ -55,7 +55,7 @@ func TestKey(t *testing.T) {
 		{"", cli.ExitUsage, "say what to do: ca, node, sign, show"},
 		{"make", cli.ExitUsage, `unknown command "make": choose from ca, node, sign, show`},
 		{"singn", cli.ExitUsage, "did you mean sign?"},
-		{"ca", cli.ExitUsage, "--out is missing"},
+		{"ca", cli.ExitUsage, "--output is missing"},
 		{"node --out x", cli.ExitUsage, "--node is missing"},
 		{"node --node 65536 --out x", cli.ExitUsage, "use a number from 0 to 65535"},
 		{"node --fabric a/b --out x", cli.ExitUsage, "letters"},

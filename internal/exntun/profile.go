@@ -15,6 +15,7 @@ import (
 	"exnet/internal/command"
 	"exnet/internal/control"
 	"exnet/internal/display"
+	"exnet/internal/outfile"
 	"exnet/study/pattern"
 	"exnet/study/pattern/pfprof"
 
@@ -54,7 +55,9 @@ func newProfileCommand(want, about string) *cobra.Command {
 	}
 	if want != control.ProfileStart {
 		cli.Group(c.Flags(), "Output", func(fs *pflag.FlagSet) {
-			fs.StringVarP(&o.out, "out", "o", "", "`FILE` the counts in PFProf's form: .json, or .tar.gz with a file for each rank; - for standard output (as JSON)")
+			fs.StringVarP(&o.out, "output", "o", "", "`FILE` the counts in PFProf's form: .json, or .tar.gz with a file for each rank; - for standard output (as JSON)")
+			fs.StringVar(&o.out, "out", "", "the former name of --output")
+			_ = fs.MarkHidden("out") // it fails for a flag that is not there
 			fs.StringVar(&o.heat, "svg", "", "`FILE` a heat map of nodes, from row to column")
 			fs.StringVar(&o.ring, "chord", "", "`FILE` a circle with a ribbon for each pair of nodes")
 		})
@@ -205,7 +208,7 @@ func (r *traffic) write(p program, o profileOptions) error {
 		if strings.HasSuffix(o.out, ".gz") || strings.HasSuffix(o.out, ".tgz") {
 			form = pattern.WriteArchive
 		}
-		errs = append(errs, writeFile(o.out, func(w io.Writer) error { return form(w, all) }))
+		errs = append(errs, outfile.Write(o.out, func(w io.Writer) error { return form(w, all) }))
 	}
 	m := matrixOf(all)
 	for _, d := range []struct {
@@ -219,7 +222,7 @@ func (r *traffic) write(p program, o profileOptions) error {
 			errs = append(errs, fmt.Errorf("%s: %d nodes are too many to draw; the limit is %d", d.file, len(m.Names), svgplot.MaxMatrix))
 			continue
 		}
-		errs = append(errs, writeFile(d.file, func(w io.Writer) error {
+		errs = append(errs, outfile.Write(d.file, func(w io.Writer) error {
 			_, err := io.WriteString(w, d.draw())
 			return err
 		}))

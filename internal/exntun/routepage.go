@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"exnet/internal/control"
 	"exnet/internal/display"
 	"exnet/internal/infile"
+	"exnet/internal/outfile"
 	"exnet/study/graph"
 	"exnet/study/pattern"
 	"exnet/study/pattern/pfprof"
@@ -76,11 +76,7 @@ func (o pageOptions) run(ctx context.Context) error {
 			return err
 		}
 		// A browser never sees half a page.
-		next := o.out + ".new"
-		if err := writeFile(next, func(w io.Writer) error { return pageText.Execute(w, p) }); err != nil {
-			return err
-		}
-		if err := os.Rename(next, o.out); err != nil || o.every <= 0 {
+		if err := outfile.Write(o.out, func(w io.Writer) error { return pageText.Execute(w, p) }); err != nil || o.every <= 0 {
 			return err
 		}
 		select {

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 
 	"exnet/fabric"
@@ -15,6 +13,7 @@ import (
 	"exnet/internal/command"
 	"exnet/internal/control"
 	"exnet/internal/daemon"
+	"exnet/internal/outfile"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -197,19 +196,7 @@ func runTopo(p program, o topoOptions) (err error) {
 	case o.svg == "-":
 		return f.drawing().WriteSVG(p.stdout)
 	case o.svg != "":
-		return writeFile(o.svg, f.drawing().WriteSVG)
+		return outfile.Write(o.svg, f.drawing().WriteSVG)
 	}
 	return f.drawing().WriteText(p.stdout)
-}
-
-// writeFile writes a file, and removes it if it cannot write all of it.
-func writeFile(name string, write func(io.Writer) error) error {
-	file, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(write(file), file.Close()); err != nil {
-		return errors.Join(err, os.Remove(name))
-	}
-	return nil
 }

@@ -1,0 +1,125 @@
+package outfile
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+var errHalf = errors.New("half of it")
+
+// half writes something and fails.
+func half(w io.Writer) error {
+	_, err := io.WriteString(w, "half")
+	return errors.Join(err, errHalf)
+}
+
+func whole(w io.Writer) error {
+	_, err := io.WriteString(w, "new")
+	return err
+}
+
+// holds fails the test unless a file has that text, and its folder no other file.
+func holds(t *testing.T, path, want string) {
+	t.Helper()
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != want {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+	all, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(all) != 1 {
+		t.Errorf("in its folder: %v, %v", all, err)
+	}
+}
+
+// A file that cannot be written whole is as it was, with its mode; a new one is not there.
+func TestWrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.svg")
+	if err := Write(path, half); !errors.Is(err, errHalf) {
+		t.Errorf("half of a new file: %v", err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("half of a new file is there: %v", err)
+	}
+	if err := Write(path, whole); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, path, "new")
+	if err := errors.Join(os.WriteFile(path, []byte("old"), 0o640), os.Chmod(path, 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(path, half); !errors.Is(err, errHalf) {
+		t.Errorf("half of an old file: %v", err)
+	}
+	holds(t, path, "old")
+	if err := Write(path, whole); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, path, "new")
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o640 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+// A symbolic link stays, and leads to the new text.
+func TestWriteLink(t *testing.T) {
+	path, link := filepath.Join(t.TempDir(), "there"), filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.WriteFile(path, []byte("old"), 0o600), os.Symlink(path, link), Write(link, whole)); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, path, "new")
+	if to, err := os.Readlink(link); err != nil || to != path {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+}
+
+// A device that takes nothing is named in the error, and stays; so does a FIFO without readers.
+func TestWriteDevice(t *testing.T) {
+	if err := Write("/dev/full", whole); !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), "/dev/full: ") {
+		t.Errorf("/dev/full: %v", err)
+	}
+	if info, err := os.Stat("/dev/full"); err != nil || info.Mode()&fs.ModeDevice == 0 {
+		t.Fatalf("/dev/full: %v, %v", info, err)
+	}
+	if err := Write(os.DevNull, whole); err != nil {
+		t.Error(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	name := filepath.Join("/proc/self/fd", fdName(w))
+	if err := Write(name, func(w io.Writer) error {
+		r.Close()
+		return whole(w)
+	}); err != nil {
+		t.Errorf("a pipe whose reader has read enough: %v", err)
+	}
+}
+
+func TestWriteNowhere(t *testing.T) {
+	for _, name := range []string{"/nonexistent/page.svg", t.TempDir()} {
+		if err := Write(name, whole); err == nil || !strings.HasPrefix(err.Error(), name+": ") || strings.Contains(err.Error(), ".tmp") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestDiscardTwice(t *testing.T) {
+	f, err := Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Discard(), f.Discard()); err != nil {
+		t.Error(err)
+	}
+}
+
+func fdName(f *os.File) string { return strconv.Itoa(int(f.Fd())) }
