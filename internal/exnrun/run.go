@@ -121,6 +121,16 @@ func run(o options, stdout io.Writer, m messages) error {
 		path, err = prepareBroker(o.loopback)
 		return err
 	})
+	if errors.Is(err, errLater) && o.stays() && s.library != "" {
+		asked, release, failed := askAgent(s.library)
+		if failed != nil {
+			return failed
+		}
+		defer release() // the process ends then
+		if asked != "" {
+			path, err = asked, nil
+		}
+	}
 	switch {
 	case err != nil && o.wait:
 		return err

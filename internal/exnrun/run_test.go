@@ -160,7 +160,7 @@ func TestExec(t *testing.T) {
 func TestStay(t *testing.T) {
 	report := filepath.Join(t.TempDir(), "report")
 	stdout, stderr, status := output(t, exnRun(t, "--explain", "--report", report, "--", "sh", "-c", `echo out; echo $EXNET_EXPLAIN; exit 3`))
-	if status != 3 || stdout != "out\n1\n" || !strings.Contains(stderr, "no process reported its connections") {
+	if status != 3 || stdout != "out\n1\n" || !strings.Contains(stderr, "no TCP connections seen") {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
 	}
 	if text, err := os.ReadFile(report); err != nil || len(text) > 0 {

@@ -16,8 +16,11 @@ package tempdir
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,9 +41,38 @@ var (
 )
 
 // New makes a directory that only this user may look into, for files of one kind, whose name is in
-// the directory's. The caller calls Remove.
+// the directory's. It is in os.TempDir, or where nothing can be written there, in another place for
+// files that last no longer than the system runs. The caller calls Remove.
 func New(kind string) (dir string, err error) {
-	base := os.TempDir()
+	bases := append([]string{os.TempDir()}, others...)
+	if run := os.Getenv("XDG_RUNTIME_DIR"); run != "" {
+		bases = append(bases, run)
+	}
+	var first error
+	for _, base := range bases {
+		if dir, err = newIn(base, kind); err == nil {
+			return dir, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if !slices.ContainsFunc(unwritable, func(e error) bool { return errors.Is(err, e) }) {
+			break
+		}
+	}
+	if named := os.Getenv("TMPDIR"); named != "" && errors.Is(first, fs.ErrNotExist) {
+		return "", fmt.Errorf("TMPDIR=%s: %w", named, fs.ErrNotExist)
+	}
+	return "", first
+}
+
+// unwritable are the errors of a place where nothing can be written.
+var unwritable = []error{unix.EROFS, unix.EACCES, unix.EPERM, unix.ENOSPC, unix.EDQUOT}
+
+// others are places beside os.TempDir that any user may write to.
+var others = []string{"/tmp", "/var/tmp", "/dev/shm"}
+
+func newIn(base, kind string) (dir string, err error) {
 	sweep(base, kind)
 	for {
 		if dir, err = os.MkdirTemp(base, kind+"-*"+suffix); err != nil {

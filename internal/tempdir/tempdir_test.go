@@ -174,3 +174,18 @@ func TestNowhere(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// Where nothing can be written in TMPDIR, it is another place.
+func TestUnwritable(t *testing.T) {
+	t.Setenv("TMPDIR", "/sys") // no user makes a directory there
+	dir, err := New("kind")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.HasPrefix(dir, "/sys") {
+		t.Errorf("it is %s", dir)
+	}
+	if err := Remove(dir); err != nil {
+		t.Error(err)
+	}
+}
