@@ -25,7 +25,7 @@ const (
 	victimServer
 	victimClientNode
 	victimServerNode
-	victimCable // cut for good, until the connection has ended
+	victimCable // cut until both nodes have noticed
 	victimBlip  // cut for so short a time that nobody may notice
 )
 
@@ -98,17 +98,20 @@ func (c *carried) cell(moment int, v victim) {
 	switch {
 	case v == victimClient:
 		// The server is judged below: it has ended the connection.
-	case v == victimBlip || v != victimServer && m.after == 0: // it goes on, on TCP if it was not direct yet
+	case v == victimBlip || v == victimCable || v != victimServer && m.after == 0: // it goes on, on TCP if it was not direct yet
+		if v == victimCable {
+			c.parted()
+		}
 		c.revive(v)
 		k.until(c.t, "more bytes, or the end", func() bool { return m.closing || k.went() > went || ended(k) })
-		if v == victimBlip && !m.closing && strings.Contains(k.out.String(), "broken") {
+		if v >= victimCable && !m.closing && strings.Contains(k.out.String(), "broken") {
 			c.t.Errorf("a moment ended it: %s", k.out.String())
 		}
 		_ = k.in.Close() // it may be closed
 		k.wait(c.t)
-	default:
-		k.until(c.t, "an end", func() bool { return ended(k) })
+	default: // who is left hears of a node's end when that is back
 		c.revive(v)
+		k.until(c.t, "an end", func() bool { return ended(k) })
 	}
 	if v != victimServer && m.after > 0 {
 		c.server.until(c.t, "end", func() bool { return strings.Count(c.server.out.String(), "ended") > ends })
@@ -120,6 +123,19 @@ func (c *carried) cell(moment int, v victim) {
 	c.env = nil
 	c.whole("10.2.0.2")
 	c.nothingLeft(before)
+}
+
+// parted waits until no node has a link any more.
+func (c *carried) parted() {
+	c.t.Helper()
+	eventually(c.t, func() error {
+		for i := range c.nodes {
+			if s := c.status(i); len(s.Peers) > 0 && s.Peers[0].State == "up" {
+				return fmt.Errorf("node %d: %+v", 1+i, s.Peers)
+			}
+		}
+		return nil
+	})
 }
 
 // over reports whether the process has ended.

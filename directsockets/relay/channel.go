@@ -132,7 +132,7 @@ func (e *Engine) touch(ch *channel) {
 // peer to take batches.
 func (e *Engine) flush(ch *channel) {
 	ch.dirty = false
-	if ch.node.down || !e.greet(ch) || !e.tellTaken(ch) {
+	if ch.node.down || ch.node.port == nil || !e.greet(ch) || !e.tellTaken(ch) {
 		return
 	}
 	done := 0
@@ -249,7 +249,7 @@ func (e *Engine) putBatch(ch *channel, i int, again func()) bool {
 	case errors.Is(err, fabric.ErrAgain): // until others have ended
 		b.later = append(b.later, again)
 	default:
-		e.lose(ch.node)
+		e.loseLink(ch.node)
 	}
 	return err == nil
 }
@@ -287,11 +287,15 @@ func (e *Engine) batched(ba putting, status fabric.Status) {
 	case fabric.StatusOverrun:
 		e.afterOverrun(func() { e.repeatBatch(ba) })
 		return
-	case fabric.StatusPeerDown:
-		e.lose(ba.ch.node) // its link is down
+	case fabric.StatusProtection: // the peer has forgotten the session, and is about to say so
+		e.lose(ba.ch.node)
 		return
 	default:
-		e.endSession(ba.ch.node, fmt.Errorf("relay: a batch: %w", status.Err()))
+		if errors.Is(status.Err(), fabric.ErrPeerDown) {
+			e.loseLink(ba.ch.node)
+		} else {
+			e.endSession(ba.ch.node, fmt.Errorf("relay: a batch: %w", status.Err()))
+		}
 		return
 	}
 	e.step(ba.ch, &ba.ch.places[ba.i], eventEnded)
@@ -330,7 +334,7 @@ func (e *Engine) sendVELO(ch *channel, class fabric.Class, k kind, tag uint8, p 
 		e.stats.NoCredit.Add(1)
 		return fabric.ErrAgain
 	default:
-		e.lose(n)
+		e.loseLink(n)
 	}
 	return err
 }

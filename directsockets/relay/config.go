@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"exnet/directsockets/segment"
 	"exnet/fabric"
@@ -25,7 +26,7 @@ var (
 
 // Version is that of the messages between Engines. Nodes of different versions carry nothing for
 // each other: their brokers see to that.
-const Version = 2
+const Version = 3
 
 // VPIDs of the fabric that an Engine uses (see the package). They are the node's own: those
 // of processes are higher (package ports).
@@ -74,7 +75,8 @@ type Config struct {
 	// Log is told about peers that break the rules. Default: nobody.
 	Log *slog.Logger
 
-	notifications int // notifications that wait in each mailbox's RMA unit; tests have few
+	notifications int           // notifications that wait in each mailbox's RMA unit; tests have few
+	patience      time.Duration // how long a connection waits for its link; tests do not wait so long
 }
 
 const (
@@ -104,6 +106,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.notifications == 0 {
 		c.notifications = defaultNotifications
+	}
+	if c.patience == 0 {
+		c.patience = patience
 	}
 	if c.Note == nil {
 		c.Note = func(fabric.NodeID, []byte) {}

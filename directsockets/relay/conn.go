@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -12,28 +13,14 @@ import (
 	"exnet/fabric/atu"
 )
 
-// state is how far a connection has come.
-//
-//	calling ── ATTACHED ──┐
-//	                      ├─▶ up ── closed here ──▶ leaving ── BYE ──▶ over
-//	offered ── attached ──┘    └─── closed there ─────────────────────▶ over
-type state uint8
-
-const (
-	stateCalling state = iota + 1 // the client is here; the server's program has not taken it yet
-	stateOffered                  // the server is here, and has not taken it yet
-	stateUp
-	stateLeaving // the program here has closed, and the peer was told
-)
-
 // conn is a connection: a segment with a program, and the node where the other one is. It
 // belongs to the poll list's owner.
 type conn struct {
-	id, far uint32 // as it is numbered here, and there; far 0: it is not, or not any more
+	id, far uint32 // as it is numbered here, and there; far 0: that is not known yet
 	node    *node
 	device  int
 	class   fabric.Class // of what the program here sends
-	state   state
+	state   lifeState    // on changes it
 	offer   uint32
 	seg     *segment.Segment
 	relay   *segment.Relay
@@ -45,17 +32,22 @@ type conn struct {
 	key, farKey uint32
 	said, got   uint64 // messages that were sent, and that have come
 
-	why     uint8 // tag of its OPEN
-	opened  bool  // OPEN was sent
-	heard   bool  // the peer has said something for it
-	spurned bool  // the peer takes no data for it: it says why, see put
-	active  bool  // among Engine.active
-	touched bool  // among Engine.touched
-	blocked bool  // waits for room in its channel
-	due     bool  // which there is now
-	idle    int   // looks that found nothing since the last message
-	oneWay  int   // messages sent since the last one came
-	over    bool
+	why    uint8 // tag of its OPEN
+	idle   int   // looks that found nothing since the last message
+	oneWay int   // messages sent since the last one came
+	// These say in which list it is, and why it is not looked at: no step of its life depends on them.
+	active  bool // among Engine.active
+	touched bool // among Engine.touched
+	blocked bool // waits for room in its channel
+	due     bool // which there is now
+
+	// While it is suspended, and of the last time that it was.
+	cutIn       *node     // the session in which it was cut; nil: it is not suspended
+	since       time.Time // when it was
+	resumes     uint32    // RESUMEs that were sent
+	heardResume uint32    // number of the last one that has come
+
+	epoch uint32 // counts up when all that is under way is forgotten: see entry
 
 	gotMessages, gotBytes uint64 // that the counters do not have yet
 	wentOut, wentIn       uint64 // bytes of the program here and of the far one, from the beginning
@@ -77,6 +69,7 @@ type conn struct {
 // entry is a message that was taken and not sent.
 type entry struct {
 	c       *conn
+	epoch   uint32 // of c when it was taken: if that is another one now, nobody waits for the entry
 	msg     segment.Message
 	put     int  // bytes of its PUT: its data, and that of some after it
 	running bool // its PUT is under way
@@ -85,6 +78,9 @@ type entry struct {
 	early   bool // the peer waits for its PUT
 	said    bool // it was sent
 }
+
+// forgotten reports whether nobody waits for the entry.
+func (en *entry) forgotten() bool { return en.c == nil || en.epoch != en.c.epoch }
 
 // stamp is what the next message to the peer carries.
 func (c *conn) stamp() uint8 { return stamp(c.farKey, c.said) }
@@ -102,25 +98,17 @@ func (c *conn) waits() bool { return c.blocked || len(c.queue) > 0 }
 // arm has the doorbell ring; true: there is something to do already. What a program has written
 // that pump does not take for now is not: it would be looked at for ever.
 func (c *conn) arm() bool {
-	switch {
-	case c.state == stateCalling, c.state == stateLeaving: // the end of the doorbell tells
-		return false
-	case c.state == stateOffered:
+	switch c.state {
+	case stateAttached, stateUp:
+		return c.relay.Arm(c.relay.Unread(c.gave.consumed, c.gave.freed), c.told)
+	case stateOffered:
 		c.relay.Arm(false, c.told)
 		taken := c.relay.Attached() || c.relay.PeerState() == segment.StateWithdrawn
 		m, err := c.relay.Mark() // last: a state that cannot be is an error
 		return taken || err != nil || m.Has(segment.MarkClosed)
-	case c.alone():
-		c.relay.Arm(false, c.told)
-		m, err := c.relay.Mark()
-		return err != nil || m != c.told
 	}
-	return c.relay.Arm(c.relay.Unread(c.gave.consumed, c.gave.freed), c.told)
+	return false // the end of the doorbell tells, or the peer does
 }
-
-// alone reports whether a connection that is up is an orphan, or as good as one: nothing that its
-// program sends is taken.
-func (c *conn) alone() bool { return c.far == 0 || c.spurned }
 
 // Offer carries a connection to the node where the server's program is: seg and bell are
 // what its client has offered, and the Engine takes them. offer is the broker's number of
@@ -138,7 +126,7 @@ func (e *Engine) Offer(to fabric.NodeID, offer uint32, hardware bool, seg, bell 
 		s.Retire()
 		return fmt.Errorf("%w: %d slots, ring of %d bytes", segment.ErrSegment, size.Slots, size.Ring)
 	}
-	c := &conn{state: stateCalling, offer: offer, seg: s, key: rand.Uint32()}
+	c := &conn{offer: offer, seg: s, key: rand.Uint32()}
 	if hardware {
 		c.why = tagRDMA
 	}
@@ -147,11 +135,12 @@ func (e *Engine) Offer(to fabric.NodeID, offer uint32, hardware bool, seg, bell 
 	}
 	err = e.do(func() {
 		n := e.peer(to)
-		if n.conns >= e.cfg.MaxConns || e.closed.Load() {
+		if n == nil || n.conns >= e.cfg.MaxConns || e.closed.Load() {
 			e.discard(c)
 			return
 		}
 		e.stats.Opened.Add(1)
+		e.on(c, onOffer)
 		e.add(c, n)
 	})
 	if err != nil {
@@ -217,36 +206,20 @@ func (e *Engine) add(c *conn, n *node) {
 	e.gates.add(c.gate, func() { _ = e.do(func() { e.activate(c) }) })
 	if err := e.bells.add(c.id, c.relay.Bell()); err != nil {
 		e.cfg.Log.Warn("direct sockets: a connection to another host ends", "reason", err)
-		e.end(c, true)
+		e.on(c, onBroken)
 		return
 	}
 	e.activate(c)
 }
 
-// end removes a connection. With reset its program gets a reset. But a server's program that has
-// not been taken to its client yet goes back to the shadow, with all that it has sent.
+// end removes a connection, which is over. With reset its program gets a reset.
 func (e *Engine) end(c *conn, reset bool) {
-	if c.over {
-		return
-	}
-	c.over = true
 	c.node.conns--
 	delete(e.conns, c.id)
 	e.stats.Connections.Add(^uint64(0))
 	e.bells.remove(c.relay.Bell())
-	if c.state == stateOffered { // its program may have attached, and sent what no client has taken
-		_ = c.relay.Say(segment.Mark{Flags: segment.MarkFallenBack})
-	}
-	_ = c.relay.Close(reset && c.state >= stateUp)
-	for _, en := range c.queue {
-		if !en.running {
-			e.recycle(en)
-		}
-	}
-	c.queue, c.joining = nil, nil
-	if b := e.channel(c.node, c.device); b.awaited[c.awaits] == c {
-		delete(b.awaited, c.awaits)
-	}
+	_ = c.relay.Close(reset)
+	e.forgetTransfers(c)
 	e.gates.remove(c.gate)
 	e.release(c)
 }
@@ -263,7 +236,7 @@ func (e *Engine) fail(c *conn, err error) {
 		var id [idLen]byte
 		e.postLater(c.node, c.device, kindDrop, tagGone, appendID(id[:0], c.far))
 	}
-	e.end(c, true)
+	e.on(c, onBroken)
 }
 
 func (c *conn) name() string {

@@ -33,7 +33,7 @@
 //
 // # Messages
 //
-// This is version 2 (Version). VELO messages; the type is the tag of the segment's message that it
+// This is version 3 (Version). VELO messages; the type is the tag of the segment's message that it
 // carries, or one of ours. Numbers are little endian. Sel: it is for the connection that the last
 // SELECT in this mailbox from that node has named; its user tag is its stamp, the key of that plus
 // the number of messages before it, modulo 256. The user tag of the others is 0 if nothing is said.
@@ -51,7 +51,7 @@
 //	                 user tag 1: because RDMA hardware joins the hosts, 0: because a rule asks for it
 //	11 ATTACHED      the receiver's connection 4, the sender's 4, NLA of the ring to write 8, key 4
 //	12 DROP          the receiver's connection 4: it does not exist, or no longer; user tag 1: the server's program
-//	                 takes no such segment, 2: the client has taken its offer back
+//	                 takes no such segment
 //	13 BYE           the receiver's connection 4: its close is known here
 //	14 FENCE    Sel  number 4: answer when all before has been delivered
 //	15 ANSWER        the receiver's connection 4, number 4
@@ -61,6 +61,10 @@
 //	15 LEND          user tag 3: NLA of 8 places of 65,536 bytes for batches 8
 //	15 HELLO         user tag 4: version 4, the sender's session 8, the receiver's 8 (0: any): the first message
 //	                 in each mailbox
+//	15 RESUME        user tag 5: the receiver's connection 4, the key that it has given 4, the sender's 4,
+//	                 number 4, messages put into the queue 8, sum of their advances 8, messages with
+//	                 stamps that have come 8, NLA of the ring to write 8
+//	15 OVER          user tag 6: the sender ends, and with it all connections
 //
 // A batch has messages one after the other: type 1, user tag 1, length of the payload 2,
 // payload. An RMA_INFO in it may be followed by its data, as part of the payload. It begins with no
@@ -83,11 +87,15 @@
 //
 // # When something fails
 //
-// A program that is killed has closed. When the link to a node is lost, or the node ends, the
-// connections to it are reset at both ends: what was on its way is not known. So a node marks its
-// end of a segment as a node's, and a doorbell that ends without CLOSED is a reset to the program.
-// Both nodes reset the same connections, whoever notices first: see session.go. A connection that
-// one node does not have is answered by DROP when the other one selects it.
+// A program that is killed has closed. When the link to a node is lost, the connections to it wait
+// for the next one, and go on from where they were: what was on its way is in the segments
+// (SPEC.md, 5.9; life.go). When the node ends, or is away for longer than TCP would wait, they are
+// reset: what was on its way is not known. So a node marks its end of a segment as a node's, and a
+// doorbell that ends without CLOSED is a reset to the program. A connection that one node does not
+// have is answered by DROP when the other one selects or resumes it.
+//
+// A program that has closed while nothing was heard of the client cannot take back what it has sent,
+// when the offer ends then.
 //
 // # Security
 //

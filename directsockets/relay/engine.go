@@ -56,6 +56,7 @@ type Engine struct {
 	spare   []*entry
 	nextID  uint32
 	session uint64 // the last one that was begun
+	watches bool   // lookAgain is to be called
 }
 
 // box is a mailbox and the RMA unit of the same VPID.
@@ -73,16 +74,16 @@ type box struct {
 type node struct {
 	id       fabric.NodeID
 	own, far uint64    // numbers of the session, here and there; far 0: it has not said
-	port     link.Port // by which it began
+	port     link.Port // the way there; nil: there is none now
 	spoke    bool      // something was said, by either side
-	cut      bool      // that link is down
+	ends     lifeEvent // what its end is for its connections
 	conns    int
 	channels [Devices + 1]*channel
 	raised   uint32   // boxes whose interrupt is to be raised
 	waiting  []*conn  // that wait for room in a channel; some may have gone on
 	later    []parcel // what could not be sent yet, for no connection
 	notes    []byte   // of a NOTE that is not complete
-	down     bool     // it is over
+	down     bool     // it is over, and forget ends it
 }
 
 type raise struct {
@@ -173,15 +174,20 @@ func (e *Engine) Run(ctx context.Context) error {
 	return err
 }
 
-// abandon resets all connections. Nobody polls any more.
+// abandon resets all connections, and tells the peers. Nobody polls any more.
 func (e *Engine) abandon() {
 	e.inbox.close()
 	e.work() // those that were to come
-	for _, c := range e.conns {
-		e.end(c, true)
-	}
 	for _, n := range e.nodes {
+		e.takeLeave(n)
+	}
+	for _, c := range e.conns {
+		e.on(c, onBroken)
+	}
+	for id, n := range e.nodes {
+		n.down = true
 		e.leaveNode(n)
+		delete(e.nodes, id)
 	}
 }
 
@@ -394,6 +400,9 @@ func (e *Engine) Send(to fabric.NodeID, b []byte) error {
 	b = append([]byte(nil), b...)
 	return e.do(func() {
 		n := e.peer(to)
+		if n == nil { // nobody is there
+			return
+		}
 		for len(b) > velo.MaxPayload {
 			e.postLater(n, Devices, kindNote, tagMore, b[:velo.MaxPayload])
 			b = b[velo.MaxPayload:]

@@ -36,6 +36,8 @@ type Gate struct {
 	mu   sync.Mutex
 	held []func() // +checklocks:mu
 	free bool     // +checklocks:mu
+	// stopped: the connection is suspended, and packets are dropped. Its state is the Engine's.
+	stopped bool // +checklocks:mu
 }
 
 // maxHeld is how many packets of a connection are held, maxAllHeld of all: a part of the
@@ -100,6 +102,10 @@ func (e *Engine) Hold(g *Gate, reset bool, send func()) bool {
 		g.mu.Unlock()
 		send()
 		return true
+	case g.stopped && !reset:
+		g.mu.Unlock()
+		e.stats.HeldDropped.Add(1)
+		return false
 	case full || g.all.Add(1) > maxAllHeld:
 		if !full {
 			g.all.Add(-1)
@@ -117,6 +123,13 @@ func (e *Engine) Hold(g *Gate, reset bool, send func()) bool {
 	e.stats.Held.Add(1)
 	g.ask()
 	return true
+}
+
+// stop has packets be dropped, but for a reset, which TCP does not send again, or ends that.
+func (g *Gate) stop(on bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stopped = on
 }
 
 // waiting is how many packets are held.

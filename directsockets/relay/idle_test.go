@@ -22,7 +22,7 @@ func (h *host) leaves(t *testing.T) (all bool) {
 		all = len(h.engine.conns) > 0
 		for _, c := range h.engine.conns {
 			h.engine.pump(c, 100)
-			all = all && !c.over && !c.arm()
+			all = all && c.state != stateOver && !c.arm()
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -64,36 +64,6 @@ func TestWritesBeforeTaking(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(t, "attached", client.Attached)
-	}
-}
-
-// What an orphan has sent, or one that the peer takes no data for, stays in its queue, and is not
-// looked at all the time. When its program closes, its node is told.
-func TestOrphanRests(t *testing.T) {
-	for _, spurned := range []bool{false, true} {
-		hosts, client, _ := pair(t, segment.Config{}, nil)
-		e, rests, done := hosts[0].engine, false, make(chan struct{})
-		if err := e.do(func() {
-			defer close(done)
-			for _, c := range e.conns {
-				if n, err := client.Send([]byte{1}); n != 1 {
-					t.Errorf("%d, %v", n, err)
-				}
-				if c.spurned = spurned; !spurned {
-					e.dropped(c.node, c.device, c.id, tagOrphan)
-				}
-				e.pump(c, 100)
-				rests = !c.over && !c.arm()
-			}
-		}); err != nil {
-			t.Fatal(err)
-		}
-		<-done
-		if !rests {
-			t.Errorf("spurned %v: the node looks again and again", spurned)
-		}
-		_ = client.Close(false)
-		until(t, "forgotten", func() bool { return hosts[0].count() == 0 })
 	}
 }
 

@@ -35,12 +35,13 @@ const (
 	tagEnd    = 1
 	tagGone   = 0 // of a DROP: nobody has the connection any more
 	tagRefuse = 1 // the server's program takes no such segment
-	tagOrphan = 2 // the client has taken its offer back
 	tagAnswer = 0 // of a STAGE: an ANSWER
 	tagBatch  = 1
 	tagTaken  = 2
 	tagLend   = 3
 	tagHello  = 4
+	tagResume = 5
+	tagOver   = 6
 	tagRule   = 0 // of an OPEN: a rule sends the connection through the fabric
 	tagRDMA   = 1 // its link does
 )
@@ -94,6 +95,16 @@ const (
 	answerIDOff     = 0 // uint32
 	answerNumberOff = 4 // uint32
 	answerLen       = 8
+
+	resumeIDOff       = 0  // uint32
+	resumeKeyOff      = 4  // uint32
+	resumeFromOff     = 8  // uint32
+	resumeNumberOff   = 12 // uint32
+	resumeMessagesOff = 16 // uint64
+	resumeAdvancesOff = 24 // uint64
+	resumeGotOff      = 32 // uint64
+	resumeNLAOff      = 40 // uint64
+	resumeLen         = 48
 
 	attachedIDOff  = 0  // uint32
 	attachedFarOff = 4  // uint32
@@ -211,6 +222,37 @@ func parseNLA(p []byte) (atu.NLA, error) {
 		return 0, err
 	}
 	return atu.NLA(binary.LittleEndian.Uint64(p)), nil
+}
+
+// resume says where a connection is to go on: its number and key, as their receiver has given them,
+// what its sender numbers it, the how manieth RESUME for it this is, which messages have come, and
+// where the ring is now.
+type resume struct {
+	id, key, from, number uint32
+	messages, advances    uint64 // of the receiver's program: see segment.Relay.Position
+	got                   uint64 // of those that have stamps
+	nla                   atu.NLA
+}
+
+func (r resume) append(p []byte) []byte {
+	p = appendID(appendID(appendID(appendID(p, r.id), r.key), r.from), r.number)
+	for _, n := range []uint64{r.messages, r.advances, r.got, uint64(r.nla)} {
+		p = binary.LittleEndian.AppendUint64(p, n)
+	}
+	return p
+}
+
+func parseResume(p []byte) (r resume, err error) {
+	if err := want(p, resumeLen); err != nil {
+		return r, err
+	}
+	id := func(off int) uint32 { return binary.LittleEndian.Uint32(p[off:]) }
+	number := func(off int) uint64 { return binary.LittleEndian.Uint64(p[off:]) }
+	return resume{
+		id: id(resumeIDOff), key: id(resumeKeyOff), from: id(resumeFromOff), number: id(resumeNumberOff),
+		messages: number(resumeMessagesOff), advances: number(resumeAdvancesOff), got: number(resumeGotOff),
+		nla: atu.NLA(number(resumeNLAOff)),
+	}, nil
 }
 
 // open asks a node to be the other end of a connection.

@@ -38,6 +38,10 @@ func TestMessages(t *testing.T) {
 			got, err := parseHello(p)
 			return got == hello{Version, 5, 6}, err
 		}},
+		{"resume", resume{1, 2, 3, 4, 1 << 50, 6, 7, 1 << 41}.append(nil), func(p []byte) (bool, error) {
+			got, err := parseResume(p)
+			return got == resume{1, 2, 3, 4, 1 << 50, 6, 7, 1 << 41}, err
+		}},
 		{"taken", appendID(appendID(nil, 7), 8), func(p []byte) (bool, error) {
 			i, n, err := parseTaken(p)
 			return i == 7 && n == 8, err

@@ -128,7 +128,7 @@ func (p pumpPoller) Poll(budget int) (w napi.Work) {
 	}
 	for i := 0; i < len(e.active) && w.Frames < budget; i++ {
 		c := e.active[i]
-		if c.over {
+		if c.state == stateOver {
 			continue
 		}
 		n, bytes := e.pump(c, budget-w.Frames)
@@ -164,8 +164,9 @@ func (p pumpPoller) EnableInterrupt() (pending bool) {
 	waiting := e.waiting.Load()
 	kept := e.active[:0]
 	for _, c := range e.active {
-		pending = pending || c.due && !c.over
-		if !c.over && (c.due || !c.waits() && (!waiting && c.idle < idleLooks || c.arm())) {
+		over := c.state == stateOver
+		pending = pending || c.due && !over
+		if !over && (c.due || !c.waits() && (!waiting && c.idle < idleLooks || c.arm())) {
 			kept = append(kept, c)
 			continue
 		}
@@ -182,7 +183,7 @@ func (pumpPoller) DisableInterrupt() {}
 
 // activate has a connection be looked at.
 func (e *Engine) activate(c *conn) {
-	if c.active || c.over {
+	if c.active || c.state == stateOver {
 		return
 	}
 	c.active = true

@@ -3,6 +3,7 @@ package relay
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"time"
 
 	"exnet/directsockets/segment"
@@ -26,14 +27,14 @@ const (
 func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
 	c.blocked, c.due, c.class = false, false, fabric.Class(c.relay.Class())
 	switch c.state {
-	case stateCalling:
+	case stateNew, stateCalling:
 		e.call(c)
-		return 0, 0
 	case stateOffered:
-		if !e.accept(c) {
-			return 0, 0
-		}
-	case stateLeaving:
+		e.accept(c)
+	case stateCut, stateAnswering:
+		e.reconnect(c)
+	}
+	if !c.carries() {
 		return 0, 0
 	}
 	held := c.gate.waiting()
@@ -42,16 +43,8 @@ func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
 		e.fail(c, err)
 		return 0, 0
 	}
-	if c.alone() {
-		c.told = mark
-		c.gate.open()
-		if mark.Has(segment.MarkClosed) {
-			e.end(c, false)
-		}
-		return 0, 0
-	}
 	drained := false
-	for n < budget && !drained && !c.over && !c.blocked {
+	for n < budget && !drained && c.carries() && !c.blocked {
 		if !e.sendQueue(c) || len(c.queue) >= window {
 			break
 		}
@@ -67,13 +60,10 @@ func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
 		}
 	}
 	e.startJoined(c)
-	if c.over {
-		return n, bytes
-	}
-	if e.sendQueue(c) && drained && len(c.queue) == 0 {
+	if c.carries() && e.sendQueue(c) && drained && len(c.queue) == 0 {
 		e.say(c, mark, held)
 	}
-	if !c.over {
+	if c.carries() {
 		e.giveBack(c)
 	}
 	return n, bytes
@@ -217,7 +207,7 @@ func (e *Engine) startPut(c *conn, en *entry) {
 	case errors.Is(err, fabric.ErrAgain): // until others have ended
 		e.startLater(b, c, en)
 	default:
-		e.lose(c.node)
+		e.loseLink(c.node)
 	}
 }
 
@@ -234,7 +224,7 @@ func (e *Engine) startLater(b *box, c *conn, en *entry) {
 // repeatPut starts a PUT again that the peer had no room to be told about. It has counted as
 // running all the time.
 func (e *Engine) repeatPut(en *entry) {
-	if en.c.over {
+	if en.forgotten() {
 		e.recycle(en)
 		return
 	}
@@ -250,34 +240,31 @@ func (e *Engine) afterOverrun(f func()) {
 	time.AfterFunc(overrunPause, func() { _ = e.do(f) }) // closed: all is over
 }
 
-// put is told that a PUT has ended. One that the peer does not allow before it has said
-// anything meets a client that has taken its offer back: the DROP for that is on its way.
+// put is told that a PUT has ended. What refuses one has ended, or waits for a new session: the peer
+// says so.
 func (e *Engine) put(en *entry, status fabric.Status) {
-	c, ok := en.c, status == fabric.StatusOK
-	if status == fabric.StatusOverrun && !c.over {
+	c := en.c
+	if status == fabric.StatusOverrun && !en.forgotten() {
 		e.afterOverrun(func() { e.repeatPut(en) })
 		return
 	}
 	en.running = false
-	if ok {
+	if status == fabric.StatusOK {
 		e.stats.Puts.Add(1)
 	} else {
 		e.stats.PutsFailed.Add(1)
 	}
 	switch {
-	case c.over:
+	case en.forgotten():
 		e.recycle(en)
-	case ok && en.said:
+	case status == fabric.StatusOK && en.said:
 		e.recycle(en)
-	case status == fabric.StatusProtection && !c.opened && !c.heard && c.state == stateUp:
-		c.spurned = true
-	case !ok:
-		e.stats.Lost.Add(1)
-		var id [idLen]byte
-		e.postLater(c.node, c.device, kindDrop, tagGone, appendID(id[:0], c.far))
-		e.end(c, true)
-	default:
+	case status == fabric.StatusOK:
 		e.activate(c)
+	case errors.Is(status.Err(), fabric.ErrPeerDown):
+		e.loseLink(c.node)
+	case status != fabric.StatusProtection || !e.on(c, onShunned):
+		e.fail(c, fmt.Errorf("relay: a PUT to a ring: %w", status.Err()))
 	}
 }
 
@@ -356,7 +343,7 @@ func (e *Engine) say(c *conn, mark segment.Mark, held int) {
 		c.told = mark
 		c.events++
 		if mark.Has(segment.MarkClosed) {
-			c.state = stateLeaving
+			e.on(c, onClosed)
 		}
 	}
 	switch {
@@ -383,7 +370,7 @@ func (e *Engine) answered(c *conn, number uint32) {
 	}
 	c.gate.pass(c.asked)
 	c.asked, c.arrived = 0, c.before
-	if c.state == stateUp {
+	if c.carries() {
 		e.activate(c) // more may wait
 	}
 }
@@ -405,18 +392,18 @@ func (e *Engine) giveBack(c *conn) {
 	}
 }
 
-// call asks the peer for a connection.
+// call asks the peer for a connection, unless the client has taken its offer back.
 func (e *Engine) call(c *conn) {
 	if m, err := c.relay.Mark(); err != nil || m.Has(segment.MarkClosed) || c.relay.PeerState() == segment.StateWithdrawn {
-		e.end(c, false) // the brokers know
+		e.on(c, onWithdrawn) // the brokers know
 		return
 	}
-	if c.opened {
+	if c.state == stateCalling {
 		return
 	}
 	nla, err := c.in.Lend(c.node.id)
 	if err != nil {
-		e.end(c, false)
+		e.on(c, onBroken)
 		return
 	}
 	o := open{id: c.id, key: c.key, nla: nla, size: c.seg.Config(), offer: c.offer, info: c.seg.Info()}
@@ -425,11 +412,11 @@ func (e *Engine) call(c *conn) {
 		e.block(c)
 		return
 	}
-	c.opened = true
+	e.on(c, onCalled)
 }
 
 // accept looks whether the server's program has taken a connection, and tells the peer.
-func (e *Engine) accept(c *conn) bool {
+func (e *Engine) accept(c *conn) {
 	m, err := c.relay.Mark()
 	refused := c.relay.PeerState() == segment.StateWithdrawn
 	if err != nil || refused || m.Has(segment.MarkClosed) && !c.relay.Attached() {
@@ -439,26 +426,25 @@ func (e *Engine) accept(c *conn) bool {
 			tag = tagRefuse
 		}
 		e.postLater(c.node, c.device, kindDrop, tag, appendID(id[:0], c.far))
-		e.end(c, false)
-		return false
+		e.on(c, onDeclined)
+		return
 	}
 	if !c.relay.Attached() {
-		return false
+		return
 	}
 	nla, err := c.in.Lend(c.node.id)
 	if err != nil {
 		e.fail(c, err)
-		return false
+		return
 	}
 	a := attached{id: c.far, far: c.id, nla: nla, key: c.key}
 	var p [attachedLen]byte
 	if e.postClass(c.node, c.device, c.class, kindAttached, 0, a.append(p[:0])) != nil {
 		e.block(c)
-		return false
+		return
 	}
 	e.stats.Attached.Add(1)
-	c.state = stateUp
-	return true
+	e.on(c, onTaken)
 }
 
 // entry returns an entry for a message.
@@ -466,10 +452,10 @@ func (e *Engine) entry(c *conn) *entry {
 	if n := len(e.spare); n > 0 {
 		en := e.spare[n-1]
 		e.spare = e.spare[:n-1]
-		en.c = c
+		en.c, en.epoch = c, c.epoch
 		return en
 	}
-	return &entry{c: c}
+	return &entry{c: c, epoch: c.epoch}
 }
 
 // maxSpare bounds the entries that are kept.

@@ -20,7 +20,7 @@ func (e *Engine) receive(box int, st velo.Status, p []byte) {
 		return
 	}
 	n := e.peer(st.Src)
-	if n.down { // by a link that has gone: another one may be there
+	if n == nil || n.down { // by a link that has gone: another one may be there
 		return
 	}
 	k := kind(st.Type)
@@ -74,8 +74,8 @@ func (e *Engine) hear(ch *channel, k kind, tag uint8, p []byte) {
 	case kindBye:
 		var id uint32
 		if id, err = parseID(p); err == nil {
-			if c := e.conns[id]; c != nil && c.node == n && c.state == stateLeaving {
-				e.end(c, false)
+			if c := e.conns[id]; c != nil && c.node == n {
+				e.on(c, onBye)
 			}
 		}
 	case kindStage:
@@ -98,10 +98,7 @@ func (e *Engine) selects(ch *channel, s selection) {
 		e.postLater(ch.node, ch.box, kindDrop, tagGone, appendID(id[:0], s.from))
 		return
 	}
-	if c.far == 0 {
-		return // it has ended for the peer
-	}
-	if s.key != c.key || s.number != c.got {
+	if s.key != c.key || s.number != c.got && c.listens() {
 		e.fail(c, fmt.Errorf("%w: message %d with key %08x instead of %d with %08x", errPeer, s.number, s.key, c.got, c.key))
 		return
 	}
@@ -111,15 +108,17 @@ func (e *Engine) selects(ch *channel, s selection) {
 // forConn takes a message for the connection that is selected.
 func (e *Engine) forConn(ch *channel, k kind, tag uint8, p []byte) {
 	c := ch.cur
-	if c == nil || c.over || c.far == 0 {
-		return // it has ended here
+	if c == nil || !c.listens() {
+		return // it has ended here, or goes on after RESUME
 	}
 	if tag != stamp(c.key, c.got) {
 		e.fail(c, fmt.Errorf("%w: a message with stamp %d instead of %d", errPeer, tag, stamp(c.key, c.got)))
 		return
 	}
 	c.got++
-	c.heard = true
+	if c.state == stateAttached {
+		e.on(c, onHeard)
+	}
 	if err := e.take(c, k, p); err != nil {
 		e.fail(c, err)
 	}
@@ -142,6 +141,15 @@ func (e *Engine) staged(ch *channel, tag uint8, p []byte) error {
 			err = e.lent(ch, nla)
 		}
 		return err
+	case tagResume:
+		r, err := parseResume(p)
+		if err == nil {
+			e.resumed(ch.node, ch.box, r)
+		}
+		return err
+	case tagOver:
+		e.bereave(ch.node)
+		return nil
 	case tagTaken:
 		i, number, err := parseTaken(p)
 		if err == nil {
@@ -163,6 +171,7 @@ func (e *Engine) refuse(n *node, err error) {
 func (e *Engine) endSession(n *node, err error) {
 	if !n.down {
 		e.refuse(n, err)
+		n.ends = onBroken
 		e.lose(n)
 	}
 }
@@ -213,7 +222,7 @@ func (e *Engine) come(c *conn, k kind, p []byte) (bool, error) {
 
 // goOn does what waited for data that has now come.
 func (e *Engine) goOn(c *conn) {
-	for len(c.held) > 0 && !c.over {
+	for len(c.held) > 0 && c.listens() {
 		p := c.held[0]
 		come, err := e.come(c, p.kind, p.data)
 		if err == nil && !come {
@@ -293,7 +302,7 @@ func (e *Engine) tell() {
 		e.stats.MessagesReceived.Add(c.gotMessages)
 		e.stats.BytesReceived.Add(c.gotBytes)
 		c.gotMessages, c.gotBytes = 0, 0
-		if c.over {
+		if c.state == stateOver {
 			continue
 		}
 		c.relay.Tell()
@@ -314,8 +323,11 @@ func (e *Engine) heard(c *conn, m segment.Mark) error {
 		e.tell()
 		var id [idLen]byte
 		e.postLater(c.node, c.device, kindBye, 0, appendID(id[:0], c.far))
-		_ = c.relay.Close(m.Has(segment.MarkReset))
-		e.end(c, m.Has(segment.MarkReset))
+		ev := onPeerClosed
+		if m.Has(segment.MarkReset) {
+			ev = onPeerReset
+		}
+		e.on(c, ev)
 	}
 	return nil
 }
@@ -366,10 +378,11 @@ func (e *Engine) provide(n *node, box int, o open, why uint8) (*conn, error) {
 	}
 	fds = append(fds, pair[1])
 	s.CloseFd()
-	c := &conn{state: stateOffered, why: why, far: o.id, farKey: o.key, key: rand.Uint32(), remote: o.nla, seg: s}
+	c := &conn{why: why, far: o.id, farKey: o.key, key: rand.Uint32(), remote: o.nla, seg: s}
 	if err := e.equip(c, segment.Client, pair[0]); err != nil {
 		return abort(err)
 	}
+	e.on(c, onOpen)
 	e.cfg.Offered(Offer{Node: n.id, ID: o.offer, Info: o.info, Segment: own, Bell: pair[1]})
 	return c, nil
 }
@@ -377,7 +390,7 @@ func (e *Engine) provide(n *node, box int, o open, why uint8) (*conn, error) {
 // attached is told that the server's program has a connection that is offered from here.
 func (e *Engine) attached(n *node, box int, a attached) {
 	c := e.conns[a.id]
-	if c == nil || c.node != n || c.device != box || c.state != stateCalling || !c.opened || a.far == 0 {
+	if c == nil || c.node != n || c.device != box || c.state != stateCalling || a.far == 0 {
 		e.unknown(n, box, a)
 		return
 	}
@@ -387,12 +400,12 @@ func (e *Engine) attached(n *node, box int, a attached) {
 		e.fail(c, err)
 		return
 	case err != nil: // the client has taken its offer back
-		e.end(c, false)
+		e.on(c, onWithdrawn)
 		e.unknown(n, box, a)
 		return
 	}
 	e.stats.Attached.Add(1)
-	c.state = stateUp
+	e.on(c, onAttached)
 	e.lend(n, box)
 	e.activate(c)
 }
@@ -401,7 +414,7 @@ func (e *Engine) attached(n *node, box int, a attached) {
 func (e *Engine) unknown(n *node, box int, a attached) {
 	if a.far != 0 {
 		var id [idLen]byte
-		e.postLater(n, box, kindDrop, tagOrphan, appendID(id[:0], a.far))
+		e.postLater(n, box, kindDrop, tagGone, appendID(id[:0], a.far))
 	}
 }
 
@@ -411,18 +424,10 @@ func (e *Engine) dropped(n *node, box int, id uint32, why uint8) {
 	if c == nil || c.node != n || c.device != box {
 		return
 	}
-	switch {
-	case c.state == stateUp && c.far == 0: // it is known
-		return
-	case c.state == stateUp && why == tagOrphan: // the program goes back to the shadow, with all that it has sent
-		if c.relay.Say(segment.Mark{Flags: segment.MarkFallenBack}) == nil {
-			c.far = 0
-			return
-		}
-	case c.state == stateUp:
-		e.stats.Lost.Add(1)
-	case c.state == stateCalling && why == tagRefuse:
-		c.relay.Refuse()
+	if why != tagRefuse || !e.on(c, onRefused) {
+		e.on(c, onDropped)
 	}
-	e.end(c, true)
 }
+
+// listens reports whether what the peer says for a connection is taken.
+func (c *conn) listens() bool { return c.carries() || c.state == stateLeaving }

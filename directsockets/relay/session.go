@@ -25,6 +25,10 @@ import (
 // Nothing else is said before the other's number is known. What comes in a mailbox before HELLO
 // for the session here, or by another link than that, is of a session that is over: it is thrown
 // away, and HELLO says so.
+//
+// Connections outlive their session (life.go): they wait, suspended, for the next one, in which both
+// nodes say by RESUME which messages have come. A node that has begun anew meanwhile has none of
+// them, and says so (DROP).
 
 // hello begins a session in a mailbox.
 type hello struct {
@@ -46,34 +50,39 @@ func (h hello) append(p []byte) []byte {
 }
 
 func parseHello(p []byte) (h hello, err error) {
-	if err := want(p, helloLen); err != nil {
+	if h.version, err = parseID(p[:min(len(p), idLen)]); err != nil { // it says how long the rest is
 		return h, err
 	}
-	h.version = binary.LittleEndian.Uint32(p[helloVersionOff:])
-	h.own, h.far = binary.LittleEndian.Uint64(p[helloOwnOff:]), binary.LittleEndian.Uint64(p[helloFarOff:])
 	if h.version != Version {
 		return h, fmt.Errorf("%w: version %d of what carries direct sockets between hosts, this is %d: update one of them", errPeer, h.version, Version)
 	}
+	if err := want(p, helloLen); err != nil {
+		return h, err
+	}
+	h.own, h.far = binary.LittleEndian.Uint64(p[helloOwnOff:]), binary.LittleEndian.Uint64(p[helloFarOff:])
 	if h.own == 0 {
 		return h, fmt.Errorf("%w: session 0", errPeer)
 	}
 	return h, nil
 }
 
-// peer is the node with an ID.
+// peer is the node with an ID, which is linked; nil: it is not.
 func (e *Engine) peer(id fabric.NodeID) *node {
-	n := e.nodes[id]
-	if n == nil {
-		n = e.begin(id)
+	switch n := e.nodes[id]; {
+	case n == nil && e.port(id) != nil:
+		return e.begin(id)
+	case n == nil || !e.findLink(n):
+		return nil
+	default:
+		return n
 	}
-	return n
 }
 
 // begin begins a session with a node. Its number is higher than those that this Engine, and those
 // before it on this node, have had.
 func (e *Engine) begin(id fabric.NodeID) *node {
 	e.session = max(e.session+1, uint64(time.Now().UnixNano()))
-	n := &node{id: id, own: e.session, port: e.port(id)}
+	n := &node{id: id, own: e.session, port: e.port(id), ends: onLost}
 	e.nodes[id] = n
 	return n
 }
@@ -81,13 +90,45 @@ func (e *Engine) begin(id fabric.NodeID) *node {
 // port is the way to a node: each link has its own. Nil: there is none.
 func (e *Engine) port(id fabric.NodeID) link.Port { return e.cfg.NIC.Routes().Port(id) }
 
-// PeerDown says that a link to a node is down: connections that went by it are reset. There may be
-// another one already.
+// PeerUp says that there is a link to a node: connections that have waited for one go on.
+func (e *Engine) PeerUp(id fabric.NodeID) {
+	_ = e.do(func() { // or all are over
+		if n := e.nodes[id]; n != nil {
+			e.findLink(n)
+		}
+	})
+}
+
+// findLink reports whether there is a link for a session. If it has waited for one, it begins.
+func (e *Engine) findLink(n *node) bool {
+	if n.port != nil {
+		return true
+	}
+	if n.port = e.port(n.id); n.port == nil {
+		return false
+	}
+	for _, c := range e.conns {
+		if c.node == n {
+			e.greets(c)
+		}
+	}
+	return true
+}
+
+// greets has a connection go on in its session: HELLO goes to its mailbox first.
+func (e *Engine) greets(c *conn) {
+	if c.node.port != nil {
+		e.touch(e.channel(c.node, c.device))
+		e.activate(c)
+	}
+}
+
+// PeerDown says that a link to a node is down: connections that went by it wait for the next one,
+// which may be there already.
 func (e *Engine) PeerDown(id fabric.NodeID) {
-	_ = e.do(func() { // or all are reset anyway
-		if n := e.nodes[id]; n != nil && (n.port == nil || n.port != e.port(id)) {
-			n.cut = true
-			e.lose(n)
+	_ = e.do(func() { // or all are over anyway
+		if n := e.nodes[id]; n != nil && n.port != nil && n.port != e.port(id) {
+			e.loseLink(n)
 		}
 	})
 }
@@ -100,36 +141,74 @@ func (e *Engine) lose(n *node) {
 	}
 }
 
-// forget resets the connections of sessions that are over, and tells the peers of those that can be
-// told.
+// loseLink is lose of a session whose link is down.
+func (e *Engine) loseLink(n *node) {
+	n.spoke = false // nothing that is said by that link comes anywhere
+	e.lose(n)
+}
+
+// forget ends the sessions that are over, and tells the peers that can be told.
 func (e *Engine) forget() {
 	for len(e.lost) > 0 {
 		n := e.lost[0]
 		e.lost = e.lost[1:]
-		e.drop(n)
 		if e.nodes[n.id] != n {
 			continue
 		}
-		delete(e.nodes, n.id)
-		if !n.cut && n.spoke && n.port != nil && n.port == e.port(n.id) {
-			e.succeed(n, e.begin(n.id))
+		next, same := e.begin(n.id), n.port == e.port(n.id)
+		if same && !n.spoke { // that link takes nothing: lookAgain tries it again
+			next.port = nil
+		}
+		e.replace(n, next)
+		switch {
+		case same && n.spoke:
+			e.succeed(n, next)
+		case next.conns == 0:
+			delete(e.nodes, n.id)
 		}
 	}
 }
 
-// drop resets the connections of a session.
-func (e *Engine) drop(n *node) {
+// replace ends a session, and has what of its connections is not over wait for RESUME in the next one.
+func (e *Engine) replace(n, next *node) {
 	n.down = true
 	for _, c := range e.conns {
 		if n.conns == 0 {
 			break
 		}
-		if c.node == n {
-			e.stats.Lost.Add(1)
-			e.end(c, true)
+		if c.node != n {
+			continue
+		}
+		if e.on(c, n.ends); c.state != stateOver {
+			n.conns--
+			next.conns++
+			c.node = next
+			e.greets(c)
 		}
 	}
 	e.leaveNode(n)
+}
+
+// bereave ends the connections of a session: the Engine that had their other ends has ended.
+func (e *Engine) bereave(n *node) {
+	for _, c := range e.conns {
+		if c.node == n {
+			e.on(c, onGone)
+		}
+	}
+}
+
+// takeLeave tells a peer that this Engine ends.
+func (e *Engine) takeLeave(n *node) {
+	for _, ch := range n.channels[:Devices] {
+		if ch == nil || !ch.met || n.down || n.port == nil {
+			continue
+		}
+		if e.sendVELO(ch, 0, kindStage, tagOver, nil) == nil {
+			e.boxes[ch.box].velo.Interrupt(n.id, e.boxes[ch.box].vpid)
+			return
+		}
+	}
 }
 
 // succeed has a session follow another one by the same link: HELLO goes to where that one had said
@@ -202,9 +281,9 @@ func (e *Engine) meets(ch *channel, flow uint16, p []byte) {
 	case n.far == 0:
 		n.far = h.own
 	case h.own > n.far || h.far == n.own && ch.met && ch.flow != flow: // it has forgotten, or comes by another link
-		e.drop(n)
-		next := &node{id: n.id, own: n.own, far: h.own, port: e.port(n.id), spoke: true}
+		next := &node{id: n.id, own: n.own, far: h.own, port: e.port(n.id), spoke: true, ends: onLost}
 		e.nodes[n.id] = next
+		e.replace(n, next)
 		e.succeed(n, next)
 		n, ch = next, e.channel(next, ch.box)
 	}

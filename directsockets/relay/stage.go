@@ -115,9 +115,7 @@ func (e *Engine) ringLanded(ch *channel, note rma.Notification) {
 	ch.arrived[note.Local] = note.Len
 	if c := ch.awaited[note.Local]; c != nil {
 		delete(ch.awaited, note.Local)
-		if !c.over {
-			e.goOn(c)
-		}
+		e.goOn(c)
 	}
 }
 

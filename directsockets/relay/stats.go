@@ -24,6 +24,7 @@ type Stats struct {
 	Batches          uint64 // PUTs of messages that had gathered
 	BatchesReceived  uint64
 	Lost             uint64 // connections reset because their node was lost
+	Resumed          uint64 // times that a connection went on after its session had ended
 	Breaches         uint64 // connections reset because a program or a node broke the protocol
 	Strays           uint64 // messages of processes of other nodes, which are not for the Engine
 	Stale            uint64 // messages of sessions that are over here
@@ -37,5 +38,5 @@ type Stats struct {
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
 type counters struct {
-	Connections, Opened, Accepted, Attached, Refused, MessagesSent, MessagesReceived, BytesSent, BytesReceived, Puts, PutsFailed, Overruns, Batches, BatchesReceived, Lost, Breaches, Strays, Stale, NoCredit, Held, HeldDropped, Fences atomic.Uint64
+	Connections, Opened, Accepted, Attached, Refused, MessagesSent, MessagesReceived, BytesSent, BytesReceived, Puts, PutsFailed, Overruns, Batches, BatchesReceived, Lost, Resumed, Breaches, Strays, Stale, NoCredit, Held, HeldDropped, Fences atomic.Uint64
 }

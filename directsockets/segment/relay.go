@@ -212,6 +212,41 @@ func (r *Relay) Take(m *Message) (ok bool, err error) {
 	return true, nil
 }
 
+// Position is how far the far program's messages have come here: how many Put has taken, and the sum
+// of the advances of their RMA_INFOs. It is what Rewind of the node there wants to know.
+func (r *Relay) Position() (count, advances uint64) { return r.in.count, r.in.advances }
+
+// Rewind has Take and Pack go on after as many messages of the program as have come to the far
+// program's node, which says by its Position how many that are. What the far program has not given
+// back is still in the segment, so all messages after those are taken once more. bytes is how much
+// data they have. ErrRelay: so many cannot have come there.
+func (r *Relay) Rewind(count, advances uint64) (bytes uint64, err error) {
+	o := &r.out
+	if r.e.bad.Load() {
+		return 0, ErrCorrupt
+	}
+	if count-r.given > o.count-r.given || advances-r.freed > o.advances-r.freed || count == o.count && advances != o.advances {
+		return 0, fmt.Errorf("%w: %d messages and %d bytes have come of %d and %d", ErrRelay, count, advances, o.count, o.advances)
+	}
+	for r.e.rx.count = count; r.e.rx.count < o.count; r.e.rx.count++ {
+		w, s, _ := r.e.status()
+		switch w.tag() {
+		case TagVELO, TagVELOLast:
+			bytes += uint64(min(w.len(), MaxVELO))
+		case TagRMAInfo:
+			var p [rmaLen]byte
+			s.Payload().CopyTo(p[:])
+			_, n := place(p[:])
+			bytes += uint64(n)
+		}
+	}
+	if count < o.count { // the last one is to be taken again
+		o.ended = false
+	}
+	r.e.rx.count, o.count, o.advances = count, count, advances
+	return bytes, nil
+}
+
 // PackHead is what precedes each message that Pack appends: tag 1, stamp 1, length 2,
 // little endian.
 const PackHead = 4

@@ -171,6 +171,7 @@ var counterHelp = map[string]string{
 	"relay.batches":                "RMA PUTs of messages that had gathered.",
 	"relay.batches_received":       "Such batches that came from other nodes.",
 	"relay.lost":                   "Direct connections reset because their node was lost.",
+	"relay.resumed":                "Times that a direct connection went on after its link had been away.",
 	"relay.breaches":               "Direct connections reset because a program or a node broke the protocol.",
 	"relay.strays":                 "Messages of processes of other nodes to a node's own mailboxes, which are thrown away.",
 	"relay.stale":                  "Messages of other nodes thrown away, because what they belong to was forgotten here.",

@@ -94,7 +94,7 @@ func (c *carrier) wait() {
 	c.links.Wait()
 }
 
-// linked follows a link to its end, which resets what goes through it. remote: the peer is on
+// linked follows a link to its end, after which what goes through it waits for the next one. remote: the peer is on
 // another host, whose broker is met by it.
 func (c *carrier) linked(peer fabric.NodeID, l emp.Link, remote bool) {
 	c.mu.Lock()
@@ -104,6 +104,7 @@ func (c *carrier) linked(peer fabric.NodeID, l emp.Link, remote bool) {
 	}
 	c.links.Go(func() {
 		if remote && c.reaches(peer, l) {
+			c.engine.PeerUp(peer)
 			c.meet(peer, l)
 		}
 		select {

@@ -1,0 +1,173 @@
+package relay
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"exnet/directsockets/segment"
+	"exnet/fabric"
+	"exnet/fabric/link/mem"
+	"exnet/fabric/nic"
+)
+
+// cutHosts makes two nodes, and what takes their link away and brings it back.
+func cutHosts(t *testing.T, change func(*Config)) (hosts []*host, cut, back func()) {
+	t.Helper()
+	f := mem.NewFabric()
+	for i := range 2 {
+		card, err := nic.New(nic.Config{Node: fabric.NodeID(i + 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Attach(card); err != nil {
+			t.Fatal(err)
+		}
+		hosts = append(hosts, newHost(t, card, change))
+	}
+	cut = func() {
+		if err := f.Detach(hosts[1].nic); err != nil {
+			t.Error(err)
+		}
+		for i, h := range hosts {
+			h.engine.PeerDown(fabric.NodeID(2 - i))
+			done := make(chan struct{})
+			if err := h.engine.do(func() { close(done) }); err != nil {
+				t.Error(err)
+			}
+			<-done
+		}
+	}
+	back = func() {
+		if err := f.Attach(hosts[1].nic); err != nil {
+			t.Error(err)
+		}
+		for i, h := range hosts {
+			h.engine.PeerUp(fabric.NodeID(2 - i))
+		}
+	}
+	return hosts, cut, back
+}
+
+// joined has a connection of these nodes, with both directions in the segments.
+func joined(t *testing.T, hosts []*host, size segment.Config) (client, server *segment.End) {
+	t.Helper()
+	client = hosts[0].call(t, hosts[1], size)
+	server = hosts[1].answer(t)
+	until(t, "attached", client.Attached)
+	for _, e := range []*segment.End{client, server} {
+		if err := e.Promote(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range []*segment.End{client, server} {
+		until(t, "promoted", func() bool { _, ok := e.PromotedAt(); return ok })
+	}
+	return client, server
+}
+
+// However often the link is cut, at whatever moment, each byte comes once and in order, both ways.
+func TestCutOften(t *testing.T) {
+	hosts, cut, back := cutHosts(t, nil)
+	const total = 8 << 20
+	var work sync.WaitGroup
+	var ends [][2]*segment.End
+	for range 3 {
+		client, server := joined(t, hosts, segment.Config{Slots: 64, Ring: 1 << 18})
+		ends = append(ends, [2]*segment.End{client, server}, [2]*segment.End{server, client})
+	}
+	stop := make(chan struct{})
+	for i, pair := range ends {
+		data := pattern(uint64(i), total)
+		work.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			for rest := data; len(rest) > 0; {
+				n := min(len(rest), 1+r.IntN([]int{100, 3000, 30_000, 200_000}[r.IntN(4)]))
+				if err := send(t, pair[0], rest[:n], false); err != nil {
+					t.Error(err)
+					return
+				}
+				rest = rest[n:]
+			}
+		})
+		work.Go(func() {
+			if got, err := receive(t, pair[1], total, false); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%d bytes of %d, or others: %v", len(got), total, err)
+			}
+		})
+	}
+	go func() { work.Wait(); close(stop) }()
+	r, cuts := rand.New(rand.NewPCG(1, 1)), 0
+	for over := false; !over; cuts++ {
+		time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
+		cut()
+		time.Sleep(time.Duration(r.IntN(3)) * time.Millisecond)
+		back()
+		select {
+		case <-stop:
+			over = true
+		default:
+		}
+	}
+	if s := hosts[0].engine.Stats(); s.Lost != 0 || s.Breaches != 0 || s.Resumed == 0 {
+		t.Errorf("%d cuts: %+v", cuts, s)
+	}
+}
+
+// A program that sends and closes while the link is away is heard to the end when that is back.
+func TestClosesWhileCut(t *testing.T) {
+	hosts, cut, back := cutHosts(t, nil)
+	client, server := joined(t, hosts, segment.Config{})
+	cut()
+	data := pattern(3, 100_000)
+	if err := send(t, server, data, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.Close(false)
+	back()
+	if got, err := receive(t, client, len(data), true); err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("%d bytes, or others: %v", len(got), err)
+	}
+	_ = end(t, client, true)
+	_ = client.Close(false)
+	for _, h := range hosts {
+		until(t, "forgotten", func() bool { return h.count() == 0 && h.regions() == 0 })
+	}
+}
+
+// A program that falls back while the link is away gets the rest by TCP when that is back.
+func TestFallsBackWhileCut(t *testing.T) {
+	hosts, cut, back := cutHosts(t, nil)
+	client, server := joined(t, hosts, segment.Config{})
+	cut()
+	if n, err := client.Send([]byte("before")); n != 6 || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := server.FallBack(); err != nil {
+		t.Fatal(err)
+	}
+	back()
+	returns(t, client, []byte("before"))
+	until(t, "returned", server.PeerReturned)
+}
+
+// A link that does not come back is waited for no longer than TCP would.
+func TestCutForGood(t *testing.T) {
+	hosts, cut, _ := cutHosts(t, func(c *Config) { c.patience = time.Millisecond })
+	client, server := joined(t, hosts, segment.Config{})
+	cut()
+	for _, e := range []*segment.End{client, server} {
+		if err := end(t, e, true); !errors.Is(err, segment.ErrReset) {
+			t.Error(err)
+		}
+	}
+	for _, h := range hosts {
+		until(t, "forgotten", func() bool { return h.count() == 0 && h.regions() == 0 })
+	}
+}

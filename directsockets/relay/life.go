@@ -1,0 +1,380 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"exnet/directsockets/segment"
+)
+
+// lifeState is where a connection is in its life. Only on, in this file, changes it, by the table
+// lifeNext, which SPEC.md (5.9) has as well. Any code of the poll list's owner may read it.
+//
+//	new ─▶ calling ───────────────────┐
+//	                                  ├─▶ up ─▶ leaving ─▶ over
+//	offered ─▶ attached ── heard ─────┘   │        │
+//	               └──────────────────────┴────────┴─ the session ends ─▶ cut
+//
+//	cut ─┬─ RESUME was sent ───▶ resuming ── RESUME has come ──▶ up
+//	     └─ RESUME has come ─▶ answering ── RESUME was sent ──▶ up
+type lifeState uint8
+
+const (
+	// stateNone: nobody knows of it yet.
+	stateNone lifeState = iota
+	// stateNew: the program here is the client, and OPEN is to be sent. The client sends nothing in
+	// the segment before it hears that the server has attached.
+	stateNew
+	// stateCalling: OPEN was sent, and the server's program has not attached, as far as is known here.
+	stateCalling
+	// stateOffered: the program here is the server, and its node has not seen it attach. It may have:
+	// it may even have sent something. The client cannot have taken any of that.
+	stateOffered
+	// stateAttached: the server has attached, the client's node was told, and has said nothing. So
+	// the client may never hear of it.
+	stateAttached
+	// stateUp: messages go both ways.
+	stateUp
+	// stateLeaving: the program here has closed, all that it sent was sent on, and so was CLOSED.
+	// What comes for it is thrown away.
+	stateLeaving
+	// stateCut: the session is over. What was under way is lost, or not; it all is in the segments.
+	// Nothing is taken from the program, and nothing for it is taken from the peer.
+	stateCut
+	// stateResuming: the same, and the peer was told where to go on.
+	stateResuming
+	// stateAnswering: the same, the peer has said where to go on, and is to be told.
+	stateAnswering
+	// stateOver: it is in no table any more, and its memory is being given back.
+	stateOver
+
+	lifeStates
+)
+
+// lifeEvent is what brings a connection from one state to the next.
+type lifeEvent uint8
+
+const (
+	onOffer      lifeEvent = iota // a program here offers it to one on another host
+	onOpen                        // OPEN has come
+	onCalled                      // OPEN was sent
+	onWithdrawn                   // the client has taken its offer back
+	onAttached                    // ATTACHED has come, and the client was told
+	onRefused                     // DROP has come: the server takes no such segment
+	onTaken                       // the server has attached, and ATTACHED was sent
+	onDeclined                    // the server refuses it, or nobody takes it; DROP was sent
+	onHeard                       // a message of the far program has come
+	onClosed                      // the program here has closed, and CLOSED was sent
+	onPeerClosed                  // CLOSED has come, and BYE was sent
+	onPeerReset                   // the same, and the far program has closed abortively
+	onBye                         // BYE has come
+	onDropped                     // DROP has come: the peer has no such connection
+	onLost                        // the session is over
+	onShunned                     // the peer has refused a PUT: it has ended the connection or the session, and is about to say so
+	onTold                        // RESUME was sent
+	onResume                      // RESUME has come
+	onGone                        // the far node has ended, or was away for too long
+	onBroken                      // an end has broken the protocol, or this node ends
+
+	lifeEvents
+)
+
+// lifeAct is what a step does beside the change of the state.
+type lifeAct uint8
+
+const (
+	actNone     lifeAct = iota
+	actSuspend          // forgets what is under way
+	actClose            // ends it: the program finds that its peer has closed
+	actReset            // ends it: the program gets a reset
+	actRefuse           // ends it: the client's offer is refused for good
+	actGiveBack         // ends it: the program takes all that it has sent back to the shadow
+	actLose             // actGiveBack if nothing was heard from the client's node, else actReset
+)
+
+// lifeStep is a step of a connection's life. The zero step cannot be.
+type lifeStep struct {
+	to  lifeState
+	act lifeAct
+}
+
+// lifeNext has the step of each event in each state. An event that cannot be changes nothing: on
+// says so, and its caller decides what that means.
+var lifeNext = [lifeStates][lifeEvents]lifeStep{
+	stateNone: {
+		onOffer: {stateNew, actNone},
+		onOpen:  {stateOffered, actNone},
+	},
+	stateNew: {
+		onCalled:    {stateCalling, actNone},
+		onWithdrawn: {stateOver, actClose},
+		onLost:      {stateOver, actClose},
+		onGone:      {stateOver, actClose},
+		onBroken:    {stateOver, actClose},
+	},
+	stateCalling: {
+		onAttached:  {stateUp, actNone},
+		onWithdrawn: {stateOver, actClose},
+		onRefused:   {stateOver, actRefuse},
+		onDropped:   {stateOver, actClose},
+		onLost:      {stateOver, actClose},
+		onGone:      {stateOver, actClose},
+		onBroken:    {stateOver, actClose},
+	},
+	stateOffered: {
+		onTaken:    {stateAttached, actNone},
+		onDeclined: {stateOver, actGiveBack},
+		onDropped:  {stateOver, actGiveBack},
+		onLost:     {stateOver, actGiveBack},
+		onGone:     {stateOver, actGiveBack},
+		onBroken:   {stateOver, actGiveBack},
+	},
+	stateAttached: {
+		onHeard:   {stateUp, actNone},
+		onClosed:  {stateLeaving, actNone},
+		onDropped: {stateOver, actGiveBack},
+		onLost:    {stateCut, actSuspend},
+		onShunned: {stateCut, actSuspend},
+		onResume:  {stateAnswering, actSuspend},
+		onGone:    {stateOver, actGiveBack},
+		onBroken:  {stateOver, actLose},
+	},
+	stateUp: {
+		onClosed:     {stateLeaving, actNone},
+		onPeerClosed: {stateOver, actClose},
+		onPeerReset:  {stateOver, actReset},
+		onDropped:    {stateOver, actReset},
+		onLost:       {stateCut, actSuspend},
+		onShunned:    {stateCut, actSuspend},
+		onResume:     {stateAnswering, actSuspend},
+		onGone:       {stateOver, actReset},
+		onBroken:     {stateOver, actReset},
+	},
+	stateLeaving: {
+		onPeerClosed: {stateOver, actClose},
+		onPeerReset:  {stateOver, actClose},
+		onBye:        {stateOver, actClose},
+		onDropped:    {stateOver, actClose},
+		onLost:       {stateCut, actSuspend},
+		onShunned:    {stateCut, actSuspend},
+		onResume:     {stateAnswering, actSuspend},
+		onGone:       {stateOver, actClose},
+		onBroken:     {stateOver, actReset},
+	},
+	stateCut: {
+		onBye:     {stateOver, actClose},
+		onDropped: {stateOver, actLose},
+		onLost:    {stateCut, actNone},
+		onTold:    {stateResuming, actNone},
+		onResume:  {stateAnswering, actNone},
+		onGone:    {stateOver, actLose},
+		onBroken:  {stateOver, actLose},
+	},
+	stateResuming: {
+		onDropped: {stateOver, actLose},
+		onLost:    {stateCut, actSuspend},
+		onResume:  {stateUp, actNone},
+		onGone:    {stateOver, actLose},
+		onBroken:  {stateOver, actLose},
+	},
+	stateAnswering: {
+		onDropped: {stateOver, actLose},
+		onLost:    {stateCut, actSuspend},
+		onTold:    {stateUp, actNone},
+		onResume:  {stateAnswering, actNone},
+		onGone:    {stateOver, actLose},
+		onBroken:  {stateOver, actLose},
+	},
+}
+
+// on brings a connection to its next state. False: the event cannot be, and nothing has changed.
+func (e *Engine) on(c *conn, ev lifeEvent) bool {
+	step := lifeNext[c.state][ev]
+	if step.to == stateNone {
+		return false
+	}
+	if step.act == actLose {
+		if step.act = actReset; c.unheard() {
+			step.act = actGiveBack
+		}
+	}
+	// The program has sent what may be lost, and is told so.
+	if step.act == actReset && (ev == onDropped || ev == onGone) {
+		if m, err := c.relay.Mark(); err == nil && !m.Has(segment.MarkClosed) {
+			e.stats.Lost.Add(1)
+		}
+	}
+	if suspended(step.to) && !suspended(c.state) {
+		c.since = time.Now()
+		c.gate.stop(true)
+		e.watch()
+	}
+	if step.to == stateUp && suspended(c.state) {
+		c.cutIn = nil
+		c.gate.stop(false)
+		e.stats.Resumed.Add(1)
+	}
+	c.state = step.to
+	switch step.act {
+	case actNone:
+	case actSuspend:
+		e.suspend(c)
+	case actRefuse:
+		c.relay.Refuse()
+		e.end(c, false)
+	case actGiveBack:
+		_ = c.relay.Say(segment.Mark{Flags: segment.MarkFallenBack}) // at message 0: it cannot fail
+		e.end(c, false)
+	default:
+		e.end(c, step.act == actReset)
+	}
+	return true
+}
+
+// suspended reports whether the two nodes do not know, or have not told each other, what of a
+// connection has come.
+func suspended(s lifeState) bool {
+	return s == stateCut || s == stateResuming || s == stateAnswering
+}
+
+// carries reports whether messages of the programs go both ways.
+func (c *conn) carries() bool { return c.state == stateAttached || c.state == stateUp }
+
+// unheard reports whether the program here is the server, and nothing has come from the client's
+// node. Then the client has never attached, or it gets a reset: nothing that the server has sent
+// has come anywhere.
+func (c *conn) unheard() bool { return c.relay.Side() == segment.Client && c.got == 0 }
+
+// suspend forgets what of a connection is under way, or waits: it is in the segments, and goes its
+// way again after RESUME.
+func (e *Engine) suspend(c *conn) {
+	c.cutIn = c.node
+	e.forgetTransfers(c)
+	c.told, c.gave = segment.Mark{}, back{} // both are said again
+	c.events, c.asked = c.events+1, 0       // so that what the gate holds asks again
+	c.fences++
+}
+
+// forgetTransfers forgets PUTs under way and messages that wait, on either way.
+func (e *Engine) forgetTransfers(c *conn) {
+	c.epoch++
+	for _, en := range c.queue {
+		if !en.running {
+			e.recycle(en)
+		}
+	}
+	c.queue, c.joining, c.blocked, c.due = nil, nil, false, false
+	c.held, c.heldLen = nil, 0
+	if b := e.channel(c.node, c.device); b.awaited[c.awaits] == c {
+		delete(b.awaited, c.awaits)
+	}
+}
+
+// retry is how often it is looked whether what is suspended can go on.
+const retry = 250 * time.Millisecond
+
+// patience is how long a connection waits for its link, unless Config says otherwise: as long as TCP
+// repeats data by default (net.ipv4.tcp_retries2 of 15).
+const patience = 924600 * time.Millisecond
+
+// watch has the suspended connections be looked at until there are none.
+func (e *Engine) watch() {
+	if !e.watches {
+		e.watches = true
+		time.AfterFunc(retry, func() { _ = e.do(e.lookAgain) }) // closed: all are over
+	}
+}
+
+// lookAgain looks whether suspended connections can go on, and ends those that have waited for too
+// long.
+func (e *Engine) lookAgain() {
+	e.watches = false
+	for _, c := range e.conns {
+		if !suspended(c.state) {
+			continue
+		}
+		if time.Since(c.since) > e.cfg.patience {
+			if c.node.port != nil { // it may wait for an answer
+				var id [idLen]byte
+				e.postLater(c.node, c.device, kindDrop, tagGone, appendID(id[:0], c.far))
+			}
+			e.on(c, onGone)
+			continue
+		}
+		e.watch()
+		e.findLink(c.node)
+		e.activate(c)
+	}
+}
+
+// reconnect tells the peer where a suspended connection is to go on, if that can be said now.
+func (e *Engine) reconnect(c *conn) {
+	n := c.node
+	if n.port == nil || n.down || c.state == stateCut && c.cutIn == n { // that peer is about to say why
+		return
+	}
+	// Nothing of former sessions comes into the ring any more. A transfer that runs still is waited for.
+	nla, err := c.in.Lend(n.id)
+	if err != nil {
+		return
+	}
+	r := resume{id: c.far, key: c.farKey, from: c.id, number: c.resumes + 1, got: c.got, nla: nla}
+	r.messages, r.advances = c.relay.Position()
+	var p [resumeLen]byte
+	if e.postClass(n, c.device, c.class, kindStage, tagResume, r.append(p[:0])) != nil {
+		e.block(c)
+		return
+	}
+	c.resumes++
+	e.lend(n, c.device)
+	e.on(c, onTold)
+	if c.state == stateUp {
+		e.activate(c)
+	}
+}
+
+// resumed is told where a connection is to go on.
+func (e *Engine) resumed(n *node, box int, r resume) {
+	c := e.conns[r.id]
+	if c == nil || c.node != n || c.device != box || c.key != r.key || c.far != r.from {
+		var id [idLen]byte
+		e.postLater(n, box, kindDrop, tagGone, appendID(id[:0], r.from))
+		return
+	}
+	if r.number <= c.heardResume { // it was said before
+		return
+	}
+	if !e.on(c, onResume) {
+		e.fail(c, fmt.Errorf("%w: RESUME in state %v", errPeer, c.state))
+		return
+	}
+	c.heardResume = r.number
+	again, err := c.relay.Rewind(r.messages, r.advances)
+	if err == nil && r.got > c.said {
+		err = fmt.Errorf("%w: %d messages have come of %d", errPeer, r.got, c.said)
+	}
+	if err != nil {
+		if !errors.Is(err, segment.ErrCorrupt) {
+			err = fmt.Errorf("%w: %w", errPeer, err)
+		}
+		e.fail(c, err)
+		return
+	}
+	c.wentOut -= again
+	c.said, c.remote = r.got, r.nla
+	e.activate(c)
+}
+
+func (s lifeState) String() string {
+	return [...]string{"none", "new", "calling", "offered", "attached", "up", "leaving", "cut", "resuming", "answering", "over"}[s]
+}
+
+func (e lifeEvent) String() string {
+	return [...]string{"offer", "open", "called", "withdrawn", "attached", "refused", "taken", "declined", "heard", "closed",
+		"peer-closed", "peer-reset", "bye", "dropped", "lost", "shunned", "told", "resume", "gone", "broken"}[e]
+}
+
+func (a lifeAct) String() string {
+	return [...]string{"-", "suspend", "close", "reset", "refuse", "give back", "give back or reset"}[a]
+}

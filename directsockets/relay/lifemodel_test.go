@@ -1,0 +1,582 @@
+package relay
+
+import (
+	"fmt"
+	"testing"
+
+	"exnet/internal/racetest"
+)
+
+// The life of one connection, as a model of its two programs and their nodes, whose steps are walked
+// through in every order: at each step the link may be cut, with any number of the messages on it
+// lost, those before them late, and come back; RESUME may come twice; either program may close, the
+// client take its offer back, a node be killed and begin anew, or wait for too long. The connection
+// takes the steps of lifeNext. The channels between the nodes have a model of their own.
+//
+// What is wrong: a message of a program that comes twice, out of order, or not at all, although its
+// receiver is not told of a reset; a reset where no node was killed and none has waited for too long;
+// a walk that ends with something undone.
+
+// lifeFault is a mistake that the model is to find.
+type lifeFault uint8
+
+const (
+	lifeFine            lifeFault = iota
+	lifeNoGiveBack                // the session ends before the node has seen that the server has attached, and that server's bytes are forgotten: as it was
+	lifeGivesUp                   // the session ends before anything was heard of the client: the node closes
+	lifeResetCut                  // the session ends: a reset, as it was
+	lifeLeaves                    // the session ends before BYE, and what was sent last is forgotten
+	lifeNoCut                     // the connection goes on in the next session as if nothing were lost
+	lifeNoRewind                  // RESUME is taken, and what it says is not
+	lifeTwice                     // RESUME that comes twice counts twice
+	lifeLate                      // messages of a session that is over are taken
+	lifeStuck                     // the session ends while RESUME is under way, and it is not sent again
+	lifeDropResets                // DROP before anything was heard of the client is a reset
+	lifeNoTear                    // a program that has closed cannot take its bytes back, and its shadow ends well
+	lifeExpiresSilently           // who has waited for too long does not say so
+	lifeTakesBack                 // what the client may have taken is given back to its sender
+	lifeFaults
+)
+
+func (f lifeFault) String() string {
+	return [...]string{"none", "no give back", "gives up", "reset at a cut", "leaves at once", "no cut", "no rewind", "RESUME twice",
+		"late messages", "RESUME once", "DROP resets", "no tear", "expires silently", "takes back"}[f]
+}
+
+// What a program knows of the end.
+const (
+	lNothing int8 = iota
+	lClosed
+	lReset
+	lGivenBack
+)
+
+// lMessage is a message between the nodes.
+type lMessage struct {
+	k              int8 // one of those below; 0: none
+	own, far, link int8 // session and link of the sender
+	number         int8 // DATA: which; RESUME: which messages have come
+	stamp          int8 // DATA, CLOSED: messages before; RESUME: that have come
+	turn           int8 // of RESUME
+}
+
+const (
+	lOpen int8 = iota + 1
+	lAttached
+	lData
+	lShut // CLOSED
+	lBye
+	lDrop
+	lRefuse
+	lResume
+)
+
+const lBox = 5
+
+// lNode is a node with its program.
+type lNode struct {
+	state lifeState
+	own   int8 // session
+	far   int8 // of the peer; 0: it has not said
+	link  int8 // by which the session goes; 0: none
+	cutIn int8 // session in which it was cut
+
+	resumes, heardResume int8
+	said, got            int8
+	taken, put           int8 // messages of the program here that were sent; of the far one, that have come
+
+	attached  bool // the program has
+	published int8 // messages of the program
+	closed    bool // it has closed
+	told      int8 // what it knows of the end
+	torn      bool // its node has its shadow reset
+	box       [lBox]lMessage
+}
+
+type lWorld struct {
+	nodes                [2]lNode // the client's, the server's
+	link                 int8     // its number; below 0: it is down, and was that one
+	cuts, kills, doubles int8
+	expiries             int8
+}
+
+type lifeModel struct {
+	messages                       [2]int8
+	cuts, kills, doubles, expiries int8
+	fault                          lifeFault
+	table                          [lifeStates][lifeEvents]lifeStep
+	steps                          map[[2]uint8]bool // that were taken
+	wrong                          string
+}
+
+func (m *lifeModel) bad(format string, a ...any) {
+	if m.wrong == "" {
+		m.wrong = fmt.Sprintf(format, a...)
+	}
+}
+
+func (m *lifeModel) start() lWorld {
+	m.table = lifeNext
+	m.steps = make(map[[2]uint8]bool)
+	set := func(s lifeState, ev lifeEvent, to lifeState, act lifeAct) { m.table[s][ev] = lifeStep{to, act} }
+	switch m.fault {
+	case lifeNoGiveBack:
+		set(stateOffered, onLost, stateOver, actClose)
+	case lifeGivesUp:
+		set(stateAttached, onLost, stateOver, actClose)
+	case lifeResetCut:
+		set(stateUp, onLost, stateOver, actReset)
+	case lifeLeaves:
+		set(stateLeaving, onLost, stateOver, actClose)
+	case lifeNoCut:
+		set(stateUp, onLost, stateUp, actNone)
+	case lifeStuck:
+		set(stateResuming, onLost, stateResuming, actNone)
+	case lifeDropResets:
+		set(stateAttached, onDropped, stateOver, actReset)
+		set(stateCut, onDropped, stateOver, actReset)
+		set(stateResuming, onDropped, stateOver, actReset)
+	case lifeTakesBack:
+		set(stateUp, onLost, stateOver, actGiveBack)
+	}
+	w := lWorld{link: 1, cuts: m.cuts, kills: m.kills, doubles: m.doubles, expiries: m.expiries}
+	for i := range w.nodes {
+		w.nodes[i] = lNode{own: 1, far: 1, link: 1}
+	}
+	w.nodes[0].state = stateNew
+	return w
+}
+
+// on is Engine.on, but that a connection that is over may have been forgotten.
+func (m *lifeModel) on(w *lWorld, i int, ev lifeEvent) bool {
+	n := &w.nodes[i]
+	step := m.table[n.state][ev]
+	if step.to == stateNone {
+		return false
+	}
+	m.steps[[2]uint8{uint8(n.state), uint8(ev)}] = true
+	if step.act == actLose {
+		if step.act = actReset; i == 1 && n.got == 0 {
+			step.act = actGiveBack
+		}
+	}
+	n.state = step.to
+	tell := func(what int8) {
+		if n.told == lNothing && !n.closed {
+			n.told = what
+		}
+	}
+	switch step.act {
+	case actSuspend:
+		n.cutIn = n.own
+	case actClose, actRefuse:
+		tell(lClosed)
+	case actReset:
+		tell(lReset)
+	case actGiveBack:
+		tell(lGivenBack)
+		n.torn = n.closed && n.published > 0 && m.fault != lifeNoTear
+	}
+	return true
+}
+
+// send sends a message, if there is room. Where there is no link it is lost.
+func (w *lWorld) send(i int, msg lMessage) bool {
+	n, o := &w.nodes[i], &w.nodes[1-i]
+	if n.link == 0 || n.far == 0 {
+		return false
+	}
+	msg.own, msg.far, msg.link = n.own, n.far, w.link
+	return w.link < 0 || push(o.box[:], msg)
+}
+
+func (n *lNode) carries() bool { return n.state == stateAttached || n.state == stateUp }
+
+// next returns what may come next.
+func (m *lifeModel) next(w lWorld) (all []lWorld) {
+	try := func(f func(v *lWorld) bool) {
+		v := w
+		if f(&v) {
+			all = append(all, v)
+		}
+	}
+	if w.link > 0 && w.cuts > 0 {
+		for keep0 := range lBox + 1 { // of the messages on their way, the first ones may have come
+			for keep1 := range lBox + 1 {
+				try(func(v *lWorld) bool { return v.cut(keep0, keep1) })
+			}
+		}
+	}
+	if w.link < 0 {
+		try(func(v *lWorld) bool { v.link = 1 - v.link; return true })
+	}
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		m.programs(try, &w, i)
+		try(func(v *lWorld) bool { return m.pump(v, i) })
+		if n.box[0].k != 0 && w.nodes[1-i].box[lBox-1].k == 0 { // there is room for an answer
+			try(func(v *lWorld) bool { m.read(v, i); return true })
+		}
+		if n.link != 0 && n.link != w.link { // PeerDown
+			try(func(v *lWorld) bool { m.renew(v, i); return true })
+		}
+		if w.link > 0 {
+			try(func(v *lWorld) bool { return m.meet(v, i) })
+		}
+		if w.kills > 0 {
+			try(func(v *lWorld) bool { m.kill(v, i); return true })
+		}
+		if w.expiries > 0 && suspended(n.state) {
+			try(func(v *lWorld) bool {
+				v.expiries--
+				if m.fault != lifeExpiresSilently {
+					v.send(i, lMessage{k: lDrop})
+				}
+				return m.on(v, i, onGone)
+			})
+		}
+	}
+	return all
+}
+
+// programs are the steps of a program.
+func (m *lifeModel) programs(try func(func(*lWorld) bool), w *lWorld, i int) {
+	n := &w.nodes[i]
+	if n.told != lNothing || n.closed {
+		return
+	}
+	if i == 1 && n.state == stateOffered && !n.attached {
+		try(func(v *lWorld) bool { v.nodes[1].attached = true; return true })
+	}
+	if n.attached && n.published < m.messages[i] {
+		try(func(v *lWorld) bool { v.nodes[i].published++; return true })
+	}
+	if n.attached || i == 0 && (n.state == stateNew || n.state == stateCalling) {
+		try(func(v *lWorld) bool { v.nodes[i].closed = true; return true })
+	}
+}
+
+// cut takes the link down. The first messages on their way, in either direction, have come.
+func (w *lWorld) cut(keep0, keep1 int) bool {
+	for i, keep := range []int{keep0, keep1} {
+		box := w.nodes[i].box[:]
+		if keep > 0 && box[keep-1].k == 0 { // there are fewer
+			return false
+		}
+		clear(box[keep:])
+	}
+	w.cuts--
+	w.link = -w.link
+	return true
+}
+
+// renew has a node begin a session.
+func (m *lifeModel) renew(w *lWorld, i int) {
+	n := &w.nodes[i]
+	m.on(w, i, onLost)
+	n.own++
+	n.far, n.link = 0, 0
+	if w.link > 0 {
+		n.link = w.link
+	}
+}
+
+// meet has a node hear HELLO.
+func (m *lifeModel) meet(w *lWorld, i int) bool {
+	n, o := &w.nodes[i], &w.nodes[1-i]
+	if n.link == 0 { // PeerUp
+		n.link = w.link
+		return true
+	}
+	if n.link != w.link || o.link != w.link || n.far == o.own {
+		return false
+	}
+	if n.far != 0 {
+		m.on(w, i, onLost)
+		n.own++
+	}
+	n.far = o.own
+	return true
+}
+
+// kill has a node end, and begin anew without the connection.
+func (m *lifeModel) kill(w *lWorld, i int) {
+	n := &w.nodes[i]
+	w.kills--
+	if w.link > 0 {
+		w.link = -w.link
+	}
+	if n.told == lNothing {
+		n.told = lReset
+	}
+	was := *n
+	*n = lNode{state: stateOver, own: n.own + 1, told: n.told, torn: n.torn, put: was.put, published: was.published, closed: was.closed, attached: was.attached}
+	clear(w.nodes[1-i].box[:])
+}
+
+// pump is Engine.pump. False: there is nothing to do.
+func (m *lifeModel) pump(w *lWorld, i int) bool {
+	n := &w.nodes[i]
+	switch n.state {
+	case stateNew:
+		if n.closed {
+			return m.on(w, i, onWithdrawn)
+		}
+		return w.send(i, lMessage{k: lOpen}) && m.on(w, i, onCalled)
+	case stateCalling:
+		return n.closed && m.on(w, i, onWithdrawn)
+	case stateOffered:
+		if !n.attached { // or its broker finds nobody
+			return w.send(i, lMessage{k: lDrop}) && m.on(w, i, onDeclined)
+		}
+		return w.send(i, lMessage{k: lAttached}) && m.on(w, i, onTaken)
+	case stateCut, stateAnswering:
+		if n.state == stateCut && n.cutIn == n.own {
+			return false
+		}
+		msg := lMessage{k: lResume, number: n.put, stamp: n.got, turn: n.resumes + 1}
+		if !w.send(i, msg) {
+			return false
+		}
+		if w.doubles > 0 && w.send(i, msg) {
+			w.doubles--
+		}
+		if n.resumes++; n.resumes > 2*(m.cuts+m.kills)+1 {
+			m.bad("RESUME is said again and again")
+		}
+		return m.on(w, i, onTold)
+	}
+	if !n.carries() {
+		return false
+	}
+	if n.taken < n.published {
+		if !w.send(i, lMessage{k: lData, number: n.taken + 1, stamp: n.said}) {
+			return false
+		}
+		n.taken++
+		n.said++
+		return true
+	}
+	if n.closed && w.send(i, lMessage{k: lShut, stamp: n.said}) {
+		n.said++
+		return m.on(w, i, onClosed)
+	}
+	return false
+}
+
+// read is Engine.receive.
+func (m *lifeModel) read(w *lWorld, i int) {
+	n := &w.nodes[i]
+	msg := n.box[0]
+	pop(n.box[:])
+	if msg.link == w.link { // HELLO comes before it
+		m.meet(w, i)
+	}
+	if m.fault != lifeLate && (msg.own != n.far || msg.far != n.own || msg.link != n.link) {
+		return
+	}
+	switch msg.k {
+	case lOpen:
+		if n.state == stateNone {
+			m.on(w, i, onOpen)
+		}
+	case lAttached:
+		if n.state != stateCalling || n.closed {
+			if n.state == stateCalling {
+				m.on(w, i, onWithdrawn)
+			}
+			w.send(i, lMessage{k: lDrop})
+			return
+		}
+		n.attached = true
+		m.on(w, i, onAttached)
+	case lData, lShut:
+		m.hear(w, i, msg)
+	case lBye:
+		m.on(w, i, onBye)
+	case lDrop:
+		m.on(w, i, onDropped)
+	case lResume:
+		m.resumed(w, i, msg)
+	}
+}
+
+// hear is Engine.forConn.
+func (m *lifeModel) hear(w *lWorld, i int, msg lMessage) {
+	n, o := &w.nodes[i], &w.nodes[1-i]
+	if !n.carries() && n.state != stateLeaving {
+		if n.state == stateOver || n.state == stateNone {
+			w.send(i, lMessage{k: lDrop})
+		}
+		return
+	}
+	if msg.stamp != n.got {
+		m.bad("a message with stamp %d instead of %d", msg.stamp, n.got)
+	}
+	n.got++
+	if n.state == stateAttached {
+		m.on(w, i, onHeard)
+	}
+	if msg.k == lShut {
+		if n.put != o.published && n.told == lNothing && !n.closed {
+			m.bad("the peer has closed after %d messages of %d", n.put, o.published)
+		}
+		w.send(i, lMessage{k: lBye})
+		m.on(w, i, onPeerClosed)
+		return
+	}
+	if n.state == stateLeaving {
+		return
+	}
+	if msg.number != n.put+1 {
+		m.bad("message %d comes after %d", msg.number, n.put)
+	}
+	n.put = msg.number
+}
+
+// resumed is Engine.resumed.
+func (m *lifeModel) resumed(w *lWorld, i int, msg lMessage) {
+	n := &w.nodes[i]
+	if msg.turn <= n.heardResume && m.fault != lifeTwice {
+		return
+	}
+	if m.table[n.state][onResume].to == stateNone {
+		w.send(i, lMessage{k: lDrop})
+		return
+	}
+	n.heardResume = msg.turn
+	m.on(w, i, onResume)
+	if m.fault == lifeNoRewind {
+		return
+	}
+	if msg.number > n.taken || msg.stamp > n.said {
+		m.bad("%d messages have come of %d", msg.number, n.taken)
+	}
+	n.taken, n.said = msg.number, msg.stamp
+}
+
+// idle reports what is wrong where nothing more happens.
+func (m *lifeModel) idle(w lWorld) string {
+	quiet := m.kills == 0 && m.expiries == 0
+	for i := range w.nodes {
+		n, o := &w.nodes[i], &w.nodes[1-i]
+		switch {
+		case suspended(n.state):
+			return fmt.Sprintf("node %d stays %v", i, n.state)
+		case n.told == lReset && quiet:
+			return fmt.Sprintf("program %d gets a reset", i)
+		case n.told == lGivenBack && o.put > 0 && o.told != lReset && !o.closed:
+			return fmt.Sprintf("program %d takes back what %d has got", i, 1-i)
+		case n.told == lClosed && n.published > o.put && !n.closed && !o.closed && o.told != lReset:
+			return fmt.Sprintf("%d messages of %d of program %d are lost", n.published-o.put, n.published, i)
+		case n.closed && n.published > o.put && !o.closed && !n.torn && (o.told == lNothing || o.told == lClosed) && n.told != lGivenBack && n.told != lReset:
+			return fmt.Sprintf("%d messages of %d of program %d, which has closed, are lost", n.published-o.put, n.published, i)
+		case n.carries() && o.state == stateOver:
+			return fmt.Sprintf("node %d stays %v, and the other one has nothing", i, n.state)
+		}
+	}
+	return ""
+}
+
+// explore walks through all orders of steps, up to so many states.
+func (m *lifeModel) explore(limit int) (wrong string, states int) {
+	start := m.start()
+	seen := map[lWorld]struct{}{start: {}}
+	todo := []lWorld{start}
+	for len(todo) > 0 {
+		w := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		next := m.next(w)
+		if m.wrong != "" {
+			return m.wrong, len(seen)
+		}
+		if settled(w, next) {
+			if wrong := m.idle(w); wrong != "" {
+				return wrong, len(seen)
+			}
+		}
+		for _, v := range next {
+			if _, ok := seen[v]; !ok {
+				seen[v] = struct{}{}
+				todo = append(todo, v)
+			}
+		}
+		if limit > 0 && len(seen) > limit {
+			break
+		}
+	}
+	return "", len(seen)
+}
+
+// settled reports whether a world is at rest: what may come next is up to the programs and the link.
+func settled(w lWorld, next []lWorld) bool {
+	if w.link < 0 {
+		return false
+	}
+	for _, v := range next {
+		for i := range v.nodes {
+			n, o := &w.nodes[i], &v.nodes[i]
+			same := *n
+			same.attached, same.published, same.closed = o.attached, o.published, o.closed
+			cut := v.cuts != w.cuts || v.kills != w.kills || v.expiries != w.expiries
+			if !cut && same != *o {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+var lifeModels = []lifeModel{
+	{messages: [2]int8{1, 2}, cuts: 1},
+	{messages: [2]int8{1, 1}, cuts: 2},
+	{messages: [2]int8{0, 1}, cuts: 2, doubles: 1},
+	{messages: [2]int8{1, 1}, cuts: 1, kills: 1},
+	{messages: [2]int8{1, 1}, cuts: 1, expiries: 1},
+}
+
+// Whatever is lost, late or killed at whatever step, each program gets what the other one has sent,
+// or is told.
+func TestLifeModel(t *testing.T) {
+	racetest.SkipModel(t)
+	const most = 3_000_000
+	taken := make(map[[2]uint8]bool)
+	for _, m := range lifeModels {
+		wrong, states := m.explore(most)
+		t.Logf("%v messages, %d cuts, %d kills, %d doubled, %d waits too long: %d states", m.messages, m.cuts, m.kills, m.doubles, m.expiries, states)
+		if states >= most {
+			t.Errorf("not all of %d states", states)
+		}
+		if wrong != "" {
+			t.Errorf("%v messages, %d cuts, %d kills: %s", m.messages, m.cuts, m.kills, wrong)
+		}
+		for step := range m.steps {
+			taken[step] = true
+		}
+	}
+	for s := range lifeStates {
+		for ev := range lifeEvents {
+			if lifeNext[s][ev].to != stateNone && !taken[[2]uint8{uint8(s), uint8(ev)}] {
+				t.Logf("not walked: %v, %v", s, ev)
+			}
+		}
+	}
+}
+
+// Each mistake is found, of which some were made.
+func TestLifeModelFindsFaults(t *testing.T) {
+	racetest.SkipModel(t)
+	for f := lifeFine + 1; f < lifeFaults; f++ {
+		found := ""
+		for _, m := range lifeModels {
+			m.fault = f
+			if found, _ = m.explore(1_000_000); found != "" {
+				break
+			}
+		}
+		t.Logf("%v: %s", f, found)
+		if found == "" {
+			t.Errorf("%v is not found", f)
+		}
+	}
+}
