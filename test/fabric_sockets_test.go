@@ -261,7 +261,7 @@ func TestRootFabricSockets(t *testing.T) {
 			if hosts {
 				gone = 0
 			}
-			c.nodeGone(gone)
+			c.nodeGone(gone, hosts)
 		})
 	}
 }
@@ -345,11 +345,15 @@ func (c *carried) killed(client bool) {
 }
 
 // nodeGone is a connection of which a node is killed: both programs get an error, that behind
-// it by its doorbell, which ends without a word, and the other one by its node.
-func (c *carried) nodeGone(gone int) {
+// it by its doorbell, which ends without a word, and the other one by its node. That of another host
+// may be cut off only, until it is back, and has no such connection.
+func (c *carried) nodeGone(gone int, back bool) {
 	k := c.talk("10.2.0.2")
 	c.through(k, 1<<20)
 	c.nodes[gone].stop()
+	if back {
+		c.up(gone)
+	}
 	c.server.says(c.t, "ended")
 	k.says(c.t, "broken: ")
 	if out := c.server.out.String(); !strings.Contains(out, "connection reset") {

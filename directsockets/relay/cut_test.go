@@ -33,7 +33,7 @@ func cutHosts(t *testing.T, change func(*Config)) (hosts []*host, cut, back func
 			t.Error(err)
 		}
 		for i, h := range hosts {
-			h.engine.PeerDown(fabric.NodeID(2 - i))
+			h.engine.PeerDown(fabric.NodeID(2-i), false)
 			done := make(chan struct{})
 			if err := h.engine.do(func() { close(done) }); err != nil {
 				t.Error(err)

@@ -124,10 +124,14 @@ func (e *Engine) greets(c *conn) {
 }
 
 // PeerDown says that a link to a node is down: connections that went by it wait for the next one,
-// which may be there already.
-func (e *Engine) PeerDown(id fabric.NodeID) {
+// which may be there already. ended: so is the node, and they are reset.
+func (e *Engine) PeerDown(id fabric.NodeID, ended bool) {
 	_ = e.do(func() { // or all are over anyway
-		if n := e.nodes[id]; n != nil && n.port != nil && n.port != e.port(id) {
+		n := e.nodes[id]
+		if n != nil && ended && (n.port == nil || n.port != e.port(id)) {
+			e.bereave(n)
+		}
+		if n != nil && n.port != nil && n.port != e.port(id) {
 			e.loseLink(n)
 		}
 	})

@@ -90,7 +90,7 @@ func goesOn(t *testing.T, client, server *segment.End) {
 // A link that is reported as lost when there is another one takes nothing with it.
 func TestLateLoss(t *testing.T) {
 	hosts, client, server := pair(t, segment.Config{}, nil)
-	hosts[0].engine.PeerDown(2)
+	hosts[0].engine.PeerDown(2, false)
 	if err := send(t, client, []byte("still there"), true); err != nil {
 		t.Fatal(err)
 	}

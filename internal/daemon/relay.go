@@ -12,6 +12,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/fabric/link/ofi"
+	"exnet/fabric/link/shm"
 	"exnet/fabric/link/stream"
 	"exnet/internal/counter"
 )
@@ -113,7 +114,8 @@ func (c *carrier) linked(peer fabric.NodeID, l emp.Link, remote bool) {
 			return
 		}
 		c.part(peer, l)
-		c.engine.PeerDown(peer)
+		_, memory := l.(*shm.Link) // which ends with its peer's process
+		c.engine.PeerDown(peer, memory)
 	})
 }
 
