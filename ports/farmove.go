@@ -3,6 +3,7 @@ package ports
 import (
 	"errors"
 	"sync"
+	"time"
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
@@ -125,15 +126,28 @@ func (f *farPair) move(out *farOut, m farMessage) wire.Status {
 	return wire.StatusOK
 }
 
+// How long a transfer that a link has cut pauses before it is begun once more.
+const (
+	againFirst = time.Millisecond
+	againLast  = 100 * time.Millisecond
+)
+
 // movePiece moves a piece of our port's memory, and waits for the end: to theirs if ours is only
-// read.
+// read. What a link has cut is moved once more, as long as the pair lasts.
 func (f *farPair) movePiece(piece foreign.Memory, ours atu.Access, theirs atu.NLA) wire.Status {
 	v, to := f.node.server.cfg.Mover, f.node.id
-	var err error
+	move := v.Get
 	if ours == atu.Read {
-		err = v.Put(f.exposed(piece), to, theirs)
-	} else {
-		err = v.Get(f.exposed(piece), to, theirs)
+		move = v.Put
+	}
+	err := move(f.exposed(piece), to, theirs)
+	for pause := againFirst; errors.Is(err, fabric.ErrPeerDown) || errors.Is(err, fabric.ErrNoRoute); pause = min(2*pause, againLast) {
+		select {
+		case <-f.ended:
+			return wire.StatusNoNode
+		case <-time.After(pause):
+		}
+		err = move(f.exposed(piece), to, theirs)
 	}
 	switch {
 	case err == nil:

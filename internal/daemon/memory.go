@@ -33,9 +33,10 @@ type nodeMemory struct {
 func (d *Daemon) openMemory() (*nodeMemory, error) {
 	m := &nodeMemory{service: service{
 		what: "memory", without: "programs cannot borrow",
-		suffix: memorySuffix, socket: memorySocket, vpid: far.MemoryVPID, refused: &d.refused.Memory,
+		suffix: memorySuffix, socket: memorySocket, refused: &d.refused.Memory,
 	}}
-	if err := m.openFar(d, far.New); err != nil {
+	// Without Resume: a lease ends with the link.
+	if err := m.openFar(d, far.Config{VPID: far.MemoryVPID}); err != nil {
 		return m, err
 	}
 	cfg := pool.Config{

@@ -29,9 +29,9 @@ type nodePorts struct {
 func (d *Daemon) openPorts() (*nodePorts, error) {
 	p := &nodePorts{service: service{
 		what: "ports", without: "programs cannot use the NIC",
-		suffix: portsSuffix, socket: portsSocket, vpid: far.VPID, refused: &d.refused.Ports,
+		suffix: portsSuffix, socket: portsSocket, refused: &d.refused.Ports,
 	}}
-	if err := p.openFar(d, far.NewDirect); err != nil {
+	if err := p.openFar(d, far.Config{VPID: far.VPID, Direct: true, Resume: far.Resume}); err != nil {
 		return p, err
 	}
 	cfg := ports.Config{

@@ -12,7 +12,6 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
-	"exnet/fabric/nic"
 	"exnet/internal/accept"
 	"exnet/internal/ctxend"
 	"exnet/ports/far"
@@ -38,7 +37,6 @@ type service struct {
 	suffix  string         // makes the name of the socket of the nodes
 	socket  string         // in the abstract namespace: the first node of a network namespace has it
 	refused *atomic.Uint64 // connections of others
-	vpid    fabric.VPID    // of the mailbox for nodes of other hosts
 
 	backend   served
 	member    *emp.Member
@@ -50,14 +48,13 @@ type service struct {
 	end       sync.Once
 }
 
-// farOpener is far.New or far.NewDirect: whether hear is called where messages come, or by Run.
-type farOpener func(n *nic.NIC, v fabric.VPID, hear func(from fabric.NodeID, b []byte)) (*far.Engine, error)
-
-// openFar opens the mailbox for other hosts, if there are any.
-func (s *service) openFar(d *Daemon, open farOpener) (err error) {
+// openFar opens the mailbox for other hosts, if there are any: cfg says how.
+func (s *service) openFar(d *Daemon, cfg far.Config) (err error) {
 	s.member, s.log, s.ended = d.member, d.cfg.Log, make(chan struct{})
 	if d.mesh != nil {
-		s.far, err = open(d.nic, s.vpid, func(from fabric.NodeID, b []byte) { s.backend.Hear(from, b) })
+		cfg.Hear = func(from fabric.NodeID, b []byte) { s.backend.Hear(from, b) }
+		cfg.Ended = func(n fabric.NodeID) { s.backend.FarDown(n) }
+		s.far, err = far.New(d.nic, cfg)
 	}
 	return err
 }
@@ -182,10 +179,14 @@ func (s *service) closeFar() error {
 
 // linked follows a link to a node of another host to its end.
 func (s *service) linked(peer fabric.NodeID, l emp.Link) {
+	if s.far == nil {
+		return
+	}
+	down := s.far.Linked(peer)
 	go func() {
 		select {
 		case <-l.Done():
-			s.backend.FarDown(peer)
+			down()
 		case <-s.ended:
 		}
 	}()

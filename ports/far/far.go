@@ -2,6 +2,7 @@ package far
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,10 +15,11 @@ import (
 	"exnet/internal/ctxend"
 )
 
-// VPID is the mailbox of the Engine of port servers, and MemoryVPID that of lenders of memory.
+// VPID is the mailbox of the Engine of port servers, and MemoryVPID that of lenders of memory. In 14
+// and 13 earlier releases said the same without sessions.
 const (
-	VPID       fabric.VPID = 14
-	MemoryVPID fabric.VPID = 13
+	VPID       fabric.VPID = 12
+	MemoryVPID fabric.VPID = 11
 )
 
 // MaxMessage is the size limit of a message in bytes.
@@ -25,22 +27,32 @@ const MaxMessage = 64 << 10
 
 // User tags of a piece: bits.
 const (
-	tagFirst = 1
-	tagLast  = 2
+	tagFirst   = 1
+	tagLast    = 2
+	tagControl = 4 // between Engines: session.go
 )
+
+// headSize is the size of what a message begins with: its number and the lower half of the sender's
+// end of the session (32 bits each), and how many bytes follow, less 1 (16 bits). A link may have
+// taken pieces along when it ended, and the next one brought the others.
+const headSize = 10
 
 // Size and credits of the mailbox.
 const slots, credits = 4096, 1024
 
-// stall is how long Send waits for a node to return any credit. Until it does, further calls fail
-// at once.
+// stall is how long Send waits for a node to return any credit. For as long again, or until it does,
+// further calls fail at once.
 const stall = 10 * time.Second
 
 // ErrStalled says that a node takes nothing.
 var ErrStalled = errors.New("far: the node takes no messages")
 
-// ErrTooLong says that a message has more than MaxMessage bytes.
-var ErrTooLong = errors.New("far: message too long")
+// Resume is how long an Engine keeps what a node without a link has not acknowledged: as long as
+// TCP over that link would go on trying (tcp_retries2).
+const Resume = 924 * time.Second
+
+// ErrSize says that a message is empty, or has more than MaxMessage bytes.
+var ErrSize = errors.New("far: a message has 1 to 65536 bytes")
 
 // Engine carries messages.
 type Engine struct {
@@ -59,36 +71,54 @@ type Engine struct {
 
 	sending sync.Map // a mutex for each destination: pieces of one message follow one another
 
-	stall time.Duration
+	stall, resume time.Duration
+	ended         func(fabric.NodeID) // without the lock
 
 	mu     sync.Mutex
 	credit sync.Cond // of mu
 	closed bool      // +checklocks:mu
 	// returns: the credits that each node has returned.
 	returns map[fabric.NodeID]uint64 // +checklocks:mu
-	// stalled: the nodes that have returned no credit for so long.
-	stalled map[fabric.NodeID]bool  // +checklocks:mu
-	trials  map[fabric.NodeID]trial // +checklocks:mu
+	// stalled: until when calls for a node that has taken nothing for so long fail at once.
+	stalled map[fabric.NodeID]time.Time // +checklocks:mu
+	trials  map[fabric.NodeID]trial     // +checklocks:mu
+	// sessions: with each node; links: how many there were.
+	sessions map[fabric.NodeID]*session // +checklocks:mu
+	links    map[fabric.NodeID]uint64   // +checklocks:mu
 }
 
-// NewDirect opens a mailbox. hear gets the messages in the goroutine to which they come, the
-// driver's of a link; it borrows b until return, and must not block.
-func NewDirect(n *nic.NIC, v fabric.VPID, hear func(from fabric.NodeID, b []byte)) (*Engine, error) {
-	e, err := New(n, v, hear)
-	if err == nil {
-		e.direct = true
-	}
-	return e, err
+// Config is what an Engine is made of.
+type Config struct {
+	VPID fabric.VPID // of the mailbox
+	// Hear gets the messages. It borrows b until return, and must not block.
+	Hear func(from fabric.NodeID, b []byte)
+	// Ended, unless it is nil, is told of a node that has ended, or has begun anew: messages may be lost, and what
+	// comes after it is of a new node. It must not block.
+	Ended func(fabric.NodeID)
+	// Resume is how long a node may have no link before it has ended.
+	Resume time.Duration
+	// Direct: Hear is called in the goroutine to which messages come, the driver's of a link.
+	// Otherwise Run calls it.
+	Direct bool
 }
 
-// New is NewDirect, but Run calls hear.
-func New(n *nic.NIC, v fabric.VPID, hear func(from fabric.NodeID, b []byte)) (*Engine, error) {
-	box, err := n.OpenVELO(v, velo.Config{Slots: slots, Credits: credits})
+// New opens a mailbox.
+func New(n *nic.NIC, c Config) (*Engine, error) {
+	box, err := n.OpenVELO(c.VPID, velo.Config{Slots: slots, Credits: credits})
 	if err != nil {
 		return nil, fmt.Errorf("far: open VELO: %w", err)
 	}
-	e := &Engine{vpid: v, box: box, hear: hear, wake: make(chan struct{}, 1), stall: stall, parts: make(map[fabric.NodeID]*message), returns: make(map[fabric.NodeID]uint64), stalled: make(map[fabric.NodeID]bool), trials: make(map[fabric.NodeID]trial)}
+	e := &Engine{
+		vpid: c.VPID, box: box, hear: c.Hear, ended: c.Ended, direct: c.Direct, wake: make(chan struct{}, 1), stall: stall, resume: c.Resume,
+		parts: make(map[fabric.NodeID]*message), returns: make(map[fabric.NodeID]uint64), stalled: make(map[fabric.NodeID]time.Time),
+		trials: make(map[fabric.NodeID]trial), sessions: make(map[fabric.NodeID]*session), links: make(map[fabric.NodeID]uint64),
+	}
+	if e.ended == nil {
+		e.ended = func(fabric.NodeID) {}
+	}
+	e.mu.Lock()
 	e.credit.L = &e.mu
+	e.mu.Unlock()
 	box.OnCredit(func(from fabric.NodeID) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -100,46 +130,218 @@ func New(n *nic.NIC, v fabric.VPID, hear func(from fabric.NodeID, b []byte)) (*E
 	return e, nil
 }
 
-// Reaches returns whether a node has an Engine and is linked.
-func (e *Engine) Reaches(n fabric.NodeID) bool { return e.box.Credits(n, e.vpid) > 0 }
-
-// Send sends b, which it copies. It waits for credit, and fails if the node is not reachable,
-// takes nothing, or the Engine is closed.
-func (e *Engine) Send(to fabric.NodeID, b []byte) error {
-	if len(b) > MaxMessage {
-		return fmt.Errorf("%w: %d bytes", ErrTooLong, len(b))
+// Reaches returns whether a node has an Engine and is linked, or may be again.
+func (e *Engine) Reaches(n fabric.NodeID) bool {
+	if e.box.Credits(n, e.vpid) > 0 {
+		return true
 	}
-	own, _ := e.sending.LoadOrStore(to, new(sync.Mutex))
-	m := own.(*sync.Mutex)
-	m.Lock()
-	defer m.Unlock()
-	return cut(b, func(tag uint8, p []byte) error { return e.piece(to, tag, p) })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sessions[n] != nil
 }
 
-// TrySend is Send that does not wait: the error wraps fabric.ErrAgain if there is no credit, or
-// another message is being sent, and ErrStalled if calls have found none for 10 s. Flush follows,
-// after one message or several.
+// sendingTo is held while something is sent to a node.
+func (e *Engine) sendingTo(n fabric.NodeID) *sync.Mutex {
+	m, ok := e.sending.Load(n)
+	if !ok {
+		m, _ = e.sending.LoadOrStore(n, new(sync.Mutex))
+	}
+	return m.(*sync.Mutex)
+}
+
+// session returns the session with a node. It begins one if there is none.
+func (e *Engine) session(n fabric.NodeID) (*session, error) {
+	e.mu.Lock()
+	s, isClosed, isStalled := e.sessions[n], e.closed, e.stalledLocked(n)
+	switch {
+	case isClosed:
+		e.mu.Unlock()
+		return nil, fmt.Errorf("far: send: %w", fabric.ErrClosed)
+	case s != nil:
+		e.mu.Unlock()
+		return s, nil
+	case isStalled:
+		e.mu.Unlock()
+		return nil, fmt.Errorf("far: node %d: %w", n, ErrStalled)
+	}
+	s = e.newSessionLocked(n)
+	hello := s.helloLocked(flagAsk)
+	e.mu.Unlock()
+	if err := e.say(n, hello); err != nil {
+		e.mu.Lock()
+		e.enter(s, eventOther)
+		e.mu.Unlock()
+		return nil, err
+	}
+	return s, nil
+}
+
+// stalledLocked returns whether a node has taken nothing for long, a short time ago.
+//
+// +checklocks:e.mu
+func (e *Engine) stalledLocked(n fabric.NodeID) bool {
+	until, ok := e.stalled[n]
+	if ok && time.Now().After(until) {
+		delete(e.stalled, n)
+		ok = false
+	}
+	return ok
+}
+
+// overLocked says why there is no session with a node any more.
+//
+// +checklocks:e.mu
+func (e *Engine) overLocked(n fabric.NodeID) error {
+	switch {
+	case e.closed:
+		return fmt.Errorf("far: send: %w", fabric.ErrClosed)
+	case e.stalledLocked(n):
+		return fmt.Errorf("far: node %d: %w", n, ErrStalled)
+	}
+	return errOver
+}
+
+// Send sends b, which it copies. It waits for room. It fails if the node has never been reachable,
+// takes nothing, or has ended, or the Engine is closed. What was sent without an error is heard once,
+// unless the node ends.
+func (e *Engine) Send(to fabric.NodeID, b []byte) error {
+	if len(b) < 1 || len(b) > MaxMessage {
+		return fmt.Errorf("%w: %d bytes", ErrSize, len(b))
+	}
+	m := e.sendingTo(to)
+	m.Lock()
+	defer m.Unlock()
+	s, err := e.session(to)
+	if err != nil {
+		return err
+	}
+	for {
+		e.flush(s) // also what a new link is to send once more
+		if queued, err := e.queue(s, b); err != nil {
+			return err
+		} else if queued {
+			break
+		}
+	}
+	e.flush(s)
+	return nil
+}
+
+// queue adds a message to what waits. Without room it waits for some, and returns false.
+func (e *Engine) queue(s *session, b []byte) (queued bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s.state == stateOver {
+		return false, e.overLocked(s.node)
+	}
+	if !s.room(len(b)) {
+		e.credit.Wait()
+		return false, nil
+	}
+	s.push(b)
+	return true, nil
+}
+
+// flush sends what waits, if the session is up. The node's sending is held.
+func (e *Engine) flush(s *session) {
+	for {
+		e.mu.Lock()
+		at := s.sentTo - s.acked
+		if s.state != stateUp || at >= uint32(len(s.waiting)) {
+			e.mu.Unlock()
+			return
+		}
+		b, number := s.waiting[at], s.sentTo+1
+		s.sentTo = number
+		e.mu.Unlock()
+		if err := s.cut(number, b, func(tag uint8, p []byte) error { return e.piece(s.node, tag, p) }); err != nil {
+			e.failed(s, err)
+		}
+	}
+}
+
+// failed works off what kept a message from being sent: it waits for the next link, or the session
+// is over.
+func (e *Engine) failed(s *session, err error) {
+	e.mu.Lock()
+	ev := eventUnlinked
+	if errors.Is(err, ErrStalled) || errors.Is(err, fabric.ErrClosed) {
+		ev = eventLate
+	}
+	ended := e.enter(s, ev)
+	e.mu.Unlock()
+	if ended {
+		e.ended(s.node)
+	}
+}
+
+// TrySend is Send that does not wait: the error wraps fabric.ErrAgain if there is no room, or another
+// message is being sent, and ErrStalled if calls have found none for 10 s. Flush follows, after one
+// message or several.
 //
 // +checklocksignore: it does not know TryLock
 func (e *Engine) TrySend(to fabric.NodeID, b []byte) error {
-	if len(b) > MaxMessage {
-		return fmt.Errorf("%w: %d bytes", ErrTooLong, len(b))
+	if len(b) < 1 || len(b) > MaxMessage {
+		return fmt.Errorf("%w: %d bytes", ErrSize, len(b))
 	}
-	own, ok := e.sending.Load(to)
-	if !ok {
-		own, _ = e.sending.LoadOrStore(to, new(sync.Mutex))
-	}
-	m := own.(*sync.Mutex)
+	m := e.sendingTo(to)
 	if !m.TryLock() {
 		return fmt.Errorf("far: node %d: %w", to, fabric.ErrAgain)
 	}
+	defer m.Unlock()
+	s, err := e.session(to)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	at := uint32(len(s.waiting))
+	now := s.state == stateUp
+	switch {
+	case s.state == stateOver:
+		defer e.mu.Unlock()
+		return e.overLocked(to)
+	case !s.room(len(b)), now && s.sentTo-s.acked != at: // or resend is about to send it
+		e.mu.Unlock()
+		return fmt.Errorf("far: node %d: %w", to, fabric.ErrAgain)
+	}
+	s.push(b)
+	number := s.acked + at + 1
+	if now {
+		s.sentTo = number
+	}
+	e.mu.Unlock()
+	if !now {
+		return nil
+	}
 	// What is cut short here is not heard: the next message begins with its first piece.
-	err := cut(b, func(tag uint8, p []byte) error {
+	err = s.cut(number, b, func(tag uint8, p []byte) error {
 		return e.box.Send(velo.Descriptor{Dst: to, VPID: e.vpid, Tag: tag, Quiet: true}, p)
 	})
-	m.Unlock()
-	if errors.Is(err, fabric.ErrAgain) {
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, fabric.ErrAgain) {
+		e.failed(s, err)
+		return nil
+	}
+	e.mu.Lock()
+	if last := len(s.waiting) - 1; s.state == stateUp && s.acked+uint32(last)+1 == number && s.sentTo == number {
+		s.waiting, s.bytes, s.sentTo = s.waiting[:last], s.bytes-len(b), number-1
+		e.mu.Unlock()
 		return e.again(to, err)
+	}
+	e.mu.Unlock()
+	return nil // the link has ended meanwhile: it is sent on the next one
+}
+
+// say sends a control. It waits for credit elsewhere.
+func (e *Engine) say(to fabric.NodeID, c control) error {
+	const tag = tagFirst | tagLast | tagControl
+	b := c.bytes()
+	err := e.box.Send(velo.Descriptor{Dst: to, VPID: e.vpid, Tag: tag}, b)
+	if errors.Is(err, fabric.ErrAgain) {
+		go func() { _ = e.piece(to, tag, b) }() // the next link says it again
+		return nil
 	}
 	return err
 }
@@ -159,7 +361,10 @@ func (e *Engine) again(to fabric.NodeID, err error) error {
 	}
 	t.last = now
 	e.trials[to] = t
-	if e.stalled[to] = e.stalled[to] || now.Sub(t.begun) > e.stall; e.stalled[to] {
+	if now.Sub(t.begun) > e.stall {
+		e.stalled[to] = now.Add(e.stall)
+	}
+	if e.stalledLocked(to) {
 		return fmt.Errorf("far: node %d: %w", to, ErrStalled)
 	}
 	return err
@@ -169,18 +374,24 @@ func (e *Engine) again(to fabric.NodeID, err error) error {
 func (e *Engine) Flush(to fabric.NodeID) { e.box.Interrupt(to, e.vpid) }
 
 // cut calls f with the pieces of a message and their tags.
-func cut(b []byte, f func(tag uint8, p []byte) error) error {
+func (s *session) cut(number uint32, b []byte, f func(tag uint8, p []byte) error) error {
+	var head [velo.MaxPayload]byte
+	binary.LittleEndian.PutUint32(head[:], number)
+	binary.LittleEndian.PutUint32(head[4:], uint32(s.mine))
+	binary.LittleEndian.PutUint16(head[8:], uint16(len(b)-1))
+	n := copy(head[headSize:], b)
+	piece := head[:headSize+n]
 	for first := uint8(tagFirst); ; first = 0 {
-		piece, tag := b, first|tagLast
-		if len(b) > velo.MaxPayload {
-			piece, tag = b[:velo.MaxPayload], first
+		b = b[n:]
+		tag := first
+		if len(b) == 0 {
+			tag |= tagLast
 		}
-		if err := f(tag, piece); err != nil {
+		if err := f(tag, piece); err != nil || len(b) == 0 {
 			return err
 		}
-		if b = b[len(piece):]; len(b) == 0 {
-			return nil
-		}
+		n = min(len(b), velo.MaxPayload)
+		piece = b[:n]
 	}
 }
 
@@ -209,7 +420,7 @@ func (e *Engine) piece(to fabric.NodeID, tag uint8, p []byte) error {
 func (e *Engine) wait(to fabric.NodeID, n uint64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.stalled[to] {
+	if e.stalledLocked(to) {
 		return false
 	}
 	late := false
@@ -223,7 +434,7 @@ func (e *Engine) wait(to fabric.NodeID, n uint64) bool {
 		e.credit.Wait()
 	}
 	if late && e.returns[to] == n && !e.closed {
-		e.stalled[to] = true
+		e.stalled[to] = time.Now().Add(e.stall)
 		return false
 	}
 	return true
@@ -298,6 +509,13 @@ func (e *Engine) take() bool {
 	if !ok {
 		return false
 	}
+	if st.Tag&tagControl != 0 { // also within a message
+		var b [controlSize]byte
+		n := copy(b[:], p)
+		e.box.Advance()
+		e.hearControl(st.Src, b[:n])
+		return true
+	}
 	m := e.parts[st.Src]
 	if m == nil {
 		m = &message{lost: true}
@@ -306,7 +524,7 @@ func (e *Engine) take() bool {
 	if st.Tag&tagFirst != 0 { // a link that went down may have cut the last one short
 		m.b, m.lost = m.b[:0], false
 	}
-	m.lost = m.lost || len(m.b)+len(p) > MaxMessage
+	m.lost = m.lost || len(m.b)+len(p) > headSize+MaxMessage
 	if !m.lost {
 		m.b = append(m.b, p...)
 	}
@@ -314,19 +532,55 @@ func (e *Engine) take() bool {
 	e.box.Advance()
 	if last {
 		if !m.lost {
-			e.hear(st.Src, m.b)
+			e.heard(st.Src, m.b)
 		}
 		m.b, m.lost = m.b[:0], true // until the first piece of the next
 	}
 	return true
 }
 
-// close ends all calls of Send.
-func (e *Engine) close() {
+// heard works off a whole message: it is heard if it is the next one of its session.
+//
+// +checklocks:e.receiving
+func (e *Engine) heard(from fabric.NodeID, b []byte) {
+	if len(b) < headSize || len(b)-headSize != int(binary.LittleEndian.Uint16(b[8:]))+1 {
+		return
+	}
+	number, end := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	s := e.sessions[from]
+	if s == nil || s.theirs == 0 || end != uint32(s.theirs) {
+		e.mu.Unlock()
+		return
+	}
+	next, answer := s.heardLocked(number, len(b))
+	e.mu.Unlock()
+	if next {
+		e.hear(from, b[headSize:])
+	}
+	if answer.kind != 0 {
+		_ = e.say(from, answer)
+	}
+}
+
+// close ends all sessions, and with them all calls of Send.
+func (e *Engine) close() {
+	type farewell struct {
+		to fabric.NodeID
+		c  control
+	}
+	var all []farewell
+	e.mu.Lock()
 	e.closed = true
+	for n, s := range e.sessions {
+		all = append(all, farewell{n, control{kindBye, 0, s.heard, s.mine, s.theirs}})
+		e.enter(s, eventClosed)
+	}
 	e.credit.Broadcast()
+	e.mu.Unlock()
+	for _, f := range all {
+		_ = e.box.Send(velo.Descriptor{Dst: f.to, VPID: e.vpid, Tag: tagFirst | tagLast | tagControl}, f.c.bytes()) // without it, they wait
+	}
 }
 
 // Close closes the mailbox. Run must have returned, or not have been called.

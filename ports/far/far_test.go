@@ -3,12 +3,15 @@ package far
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"exnet/fabric"
 	"exnet/fabric/fabrictest"
+	"exnet/fabric/nic"
 	"exnet/fabric/velo"
 	"exnet/internal/leaktest"
 )
@@ -28,7 +31,7 @@ func engines(t *testing.T, n int) ([]*Engine, []chan said) {
 	var heard []chan said
 	for _, card := range fabrictest.New(t, n) {
 		c := make(chan said, 1<<12)
-		e, err := NewDirect(card, VPID, func(from fabric.NodeID, b []byte) { c <- said{from, bytes.Clone(b)} })
+		e, err := New(card, Config{VPID: VPID, Direct: true, Hear: func(from fabric.NodeID, b []byte) { c <- said{from, bytes.Clone(b)} }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +80,7 @@ func TestMessages(t *testing.T) {
 
 func TestSendRefuses(t *testing.T) {
 	all, _ := engines(t, 2)
-	if err := all[0].Send(1, make([]byte, MaxMessage+1)); !errors.Is(err, ErrTooLong) {
+	if err := all[0].Send(1, make([]byte, MaxMessage+1)); !errors.Is(err, ErrSize) {
 		t.Errorf("too long: %v", err)
 	}
 	if err := all[0].Send(9, []byte("x")); !errors.Is(err, fabric.ErrNoRoute) {
@@ -89,7 +92,8 @@ func TestSendRefuses(t *testing.T) {
 	}
 }
 
-// Pieces that make up no message are not heard.
+// Pieces that make up no message of the session are not heard, and controls that say nonsense end
+// nothing but the session.
 func TestHostile(t *testing.T) {
 	all, heard := engines(t, 2)
 	piece := func(tag uint8, text string) {
@@ -103,17 +107,49 @@ func TestHostile(t *testing.T) {
 			}
 		}
 	}
+	if err := all[0].Send(1, []byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-heard[1]; string(got.b) != "one" {
+		t.Errorf("heard %q", got.b)
+	}
+	one, two := all[0], all[1]
+	one.mu.Lock()
+	mine := one.sessions[1].mine
+	one.mu.Unlock()
+	head := func(number uint32, mine uint64) string {
+		b := binary.LittleEndian.AppendUint32(nil, number)
+		b = binary.LittleEndian.AppendUint32(b, uint32(mine))
+		return string(binary.LittleEndian.AppendUint16(b, uint16(len("a message")-1)))
+	}
 	piece(tagLast, "the end of nothing")
-	piece(tagFirst, "a link that ends")
-	piece(tagFirst, "long")
+	piece(tagFirst, head(2, mine)+"a link that ends")
+	piece(tagFirst, head(2, mine)+"long")
 	for range MaxMessage/velo.MaxPayload + 1 {
 		piece(0, string(make([]byte, velo.MaxPayload)))
 	}
 	piece(tagLast, "x")
-	piece(tagFirst, "a ")
+	piece(tagFirst|tagLast, "short")
+	piece(tagFirst|tagLast, head(1, mine)+"a message")
+	piece(tagFirst|tagLast, head(9, mine)+"too early")
+	piece(tagFirst|tagLast, head(2, mine+1)+"strangers")
+	piece(tagFirst|tagLast|tagControl, "nonsense")
+	piece(tagFirst|tagLast|tagControl, string(control{kindAck, 0, 99, mine + 1, 0}.bytes()))
+	piece(tagFirst|tagLast, head(2, mine)+"a piece is missing")
+	piece(tagFirst, head(2, mine)+"a ")
+	piece(tagFirst|tagLast|tagControl, string(control{9, 9, 9, mine, 0}.bytes()))
 	piece(tagLast, "message")
 	if got := <-heard[1]; string(got.b) != "a message" || got.from != 0 {
 		t.Errorf("heard %d bytes of node %d", len(got.b), got.from)
+	}
+	one.mu.Lock()
+	theirs := one.sessions[1].theirs
+	one.mu.Unlock()
+	piece(tagFirst|tagLast|tagControl, string(control{kindAck, 0, 99, mine, theirs}.bytes())) // of what was not sent
+	for over := false; !over; time.Sleep(time.Millisecond) {
+		two.mu.Lock()
+		over = two.sessions[0] == nil
+		two.mu.Unlock()
 	}
 	select {
 	case m := <-heard[1]:
@@ -122,36 +158,48 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// stopped starts an Engine whose owner takes nothing until go is called.
+func stopped(t *testing.T, card *nic.NIC) (goOn func()) {
+	t.Helper()
+	wait := make(chan struct{})
+	goOn = sync.OnceFunc(func() { close(wait) })
+	run(t, card, Config{VPID: VPID, Hear: func(fabric.NodeID, []byte) { <-wait }})
+	t.Cleanup(goOn)
+	return goOn
+}
+
+// run starts an Engine.
+func run(t *testing.T, card *nic.NIC, c Config) *Engine {
+	t.Helper()
+	e, err := New(card, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-done, e.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
 // A node that takes nothing holds up its own messages, and those for a while only; what is for
 // others goes on, whatever they return meanwhile.
 func TestStalled(t *testing.T) {
 	cards := fabrictest.New(t, 3)
-	box, err := cards[1].OpenVELO(VPID, velo.Config{Slots: slots, Credits: credits}) // nobody reads it
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { box.Close() })
-	var two [2]*Engine
-	for i, card := range []int{0, 2} {
-		if two[i], err = NewDirect(cards[card], VPID, func(fabric.NodeID, []byte) {}); err != nil {
-			t.Fatal(err)
-		}
-		two[i].stall = 50 * time.Millisecond
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- two[i].Run(ctx) }()
-		t.Cleanup(func() {
-			cancel()
-			if err := errors.Join(<-done, two[i].Close()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	goOn := stopped(t, cards[1])
+	e := run(t, cards[0], Config{VPID: VPID, Direct: true, Hear: func(fabric.NodeID, []byte) {}})
+	run(t, cards[2], Config{VPID: VPID, Direct: true, Hear: func(fabric.NodeID, []byte) {}})
+	e.stall = 50 * time.Millisecond
 	stop, others := make(chan struct{}), make(chan int)
 	go func() { // credits of node 2 return all the time
 		n := 0
 		for ; ; n++ {
-			if err := two[0].Send(2, []byte("x")); err != nil {
+			if err := e.Send(2, []byte("x")); err != nil {
 				t.Error(err)
 			}
 			select {
@@ -162,26 +210,20 @@ func TestStalled(t *testing.T) {
 			}
 		}
 	}()
-	for err = nil; err == nil; {
-		err = two[0].Send(1, make([]byte, MaxMessage))
+	var err error
+	for err == nil {
+		err = e.Send(1, make([]byte, MaxMessage))
 	}
 	if !errors.Is(err, ErrStalled) {
 		t.Error(err)
-	}
-	if err := two[0].Send(1, []byte("x")); !errors.Is(err, ErrStalled) {
-		t.Errorf("the next one: %v", err)
 	}
 	close(stop)
 	if n := <-others; n == 0 {
 		t.Error("another node got nothing")
 	}
-	for box.Advance(); ; box.Advance() {
-		if _, _, ok := box.Peek(); !ok {
-			break
-		}
-	}
+	goOn()
 	for err = ErrStalled; errors.Is(err, ErrStalled); {
-		err = two[0].Send(1, []byte("x"))
+		err = e.Send(1, []byte("x"))
 	}
 	if err != nil {
 		t.Errorf("when it reads again: %v", err)
@@ -192,19 +234,25 @@ func TestStalled(t *testing.T) {
 // nothing when the node takes again.
 func TestTrySendStalled(t *testing.T) {
 	cards := fabrictest.New(t, 2)
-	box, err := cards[1].OpenVELO(VPID, velo.Config{Slots: slots, Credits: credits}) // nobody reads it
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { box.Close() })
-	e, err := New(cards[0], VPID, func(fabric.NodeID, []byte) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	e.stall = 100 * time.Millisecond
+	goOn := stopped(t, cards[1])
+	e := run(t, cards[0], Config{VPID: VPID, Hear: func(fabric.NodeID, []byte) {}})
 	two := make([]byte, velo.MaxPayload+1)
-	for err = nil; err == nil; {
+	if err := e.Send(1, two); err != nil { // the nodes know each other
+		t.Fatal(err)
+	}
+	up := func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.sessions[1] != nil && e.sessions[1].state == stateUp
+	}
+	for !up() {
+		time.Sleep(time.Millisecond)
+	}
+	e.mu.Lock()
+	e.stall = 100 * time.Millisecond
+	e.mu.Unlock()
+	var err error
+	for err == nil {
 		err = e.TrySend(1, two)
 	}
 	if !errors.Is(err, fabric.ErrAgain) {
@@ -216,11 +264,7 @@ func TestTrySendStalled(t *testing.T) {
 	if !errors.Is(err, ErrStalled) {
 		t.Error(err)
 	}
-	for box.Advance(); ; box.Advance() {
-		if _, _, ok := box.Peek(); !ok {
-			break
-		}
-	}
+	goOn()
 	for err = ErrStalled; errors.Is(err, ErrStalled) || errors.Is(err, fabric.ErrAgain); {
 		err = e.TrySend(1, two)
 	}

@@ -9,6 +9,9 @@ import (
 	"exnet/fabric/rma"
 )
 
+// moverVPID is the RMA port of Movers.
+const moverVPID fabric.VPID = 14
+
 // notifications is the queue of a Mover's RMA port: half of it for what this node has started.
 const notifications = 1 << 16
 
@@ -20,9 +23,9 @@ type Mover struct {
 	ops *rma.Initiator
 }
 
-// NewMover opens the RMA port VPID.
+// NewMover opens the RMA port moverVPID.
 func NewMover(n *nic.NIC) (*Mover, error) {
-	port, err := n.OpenRMA(VPID, rma.Config{Notifications: notifications})
+	port, err := n.OpenRMA(moverVPID, rma.Config{Notifications: notifications})
 	if err != nil {
 		return nil, fmt.Errorf("far: open RMA: %w", err)
 	}
@@ -32,7 +35,7 @@ func NewMover(n *nic.NIC) (*Mover, error) {
 // Lend lends memory to a node, which may then read or write it at the address. It borrows mem until
 // end has returned, which waits for what runs.
 func (m *Mover) Lend(mem []byte, a atu.Access, to fabric.NodeID) (nla atu.NLA, end func(), err error) {
-	r, err := m.nic.ATU().Register(VPID, mem, a)
+	r, err := m.nic.ATU().Register(moverVPID, mem, a)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -49,19 +52,19 @@ func (m *Mover) Lend(mem []byte, a atu.Access, to fabric.NodeID) (nla atu.NLA, e
 // lent, or not any more, and fabric.ErrPeerDown if the node is gone, or the Mover is closed.
 func (m *Mover) Put(mem []byte, to fabric.NodeID, at atu.NLA) error {
 	return m.do(mem, atu.Read, func(local atu.NLA, done func(fabric.Status)) error {
-		return m.ops.Put(rma.PutReq{Local: local, Remote: at, Len: len(mem), Node: to, VPID: VPID}, done)
+		return m.ops.Put(rma.PutReq{Local: local, Remote: at, Len: len(mem), Node: to, VPID: moverVPID}, done)
 	})
 }
 
 // Get is Put the other way: it reads into mem.
 func (m *Mover) Get(mem []byte, from fabric.NodeID, at atu.NLA) error {
 	return m.do(mem, atu.Write, func(local atu.NLA, done func(fabric.Status)) error {
-		return m.ops.Get(rma.GetReq{Local: local, Remote: at, Len: len(mem), Node: from, VPID: VPID}, done)
+		return m.ops.Get(rma.GetReq{Local: local, Remote: at, Len: len(mem), Node: from, VPID: moverVPID}, done)
 	})
 }
 
 func (m *Mover) do(mem []byte, a atu.Access, start func(atu.NLA, func(fabric.Status)) error) error {
-	r, err := m.nic.ATU().Register(VPID, mem, a)
+	r, err := m.nic.ATU().Register(moverVPID, mem, a)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -17,6 +18,9 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/fabrictest"
+	"exnet/fabric/link/mem"
+	"exnet/fabric/link/stream"
+	"exnet/fabric/nic"
 	"exnet/internal/accept"
 	"exnet/internal/leaktest"
 	"exnet/internal/longtest"
@@ -81,14 +85,33 @@ func serveAt(t *testing.T, path string, cfg ports.Config) (s *ports.Server) {
 	return s
 }
 
-// hosts starts two nodes on hosts of their own, as far as they know, and returns their sockets.
-func hosts(t *testing.T) (all [2]*ports.Server, paths [2]string) {
+// pairOfHosts is two nodes on hosts of their own, as far as they know, whose link can be cut.
+type pairOfHosts struct {
+	t     *testing.T
+	cards [2]*nic.NIC
+	far   [2]*far.Engine
+	nodes [2]*ports.Server
+	paths [2]string // of the nodes' sockets
+	cut   func()
+}
+
+// hosts starts two nodes, and links them.
+func hosts(t *testing.T) *pairOfHosts {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	var run sync.WaitGroup
-	for i, n := range fabrictest.NewStream(t, 2, fabrictest.StreamConfig{Conns: 2}) {
-		e, err := far.NewDirect(n, far.VPID, func(from fabric.NodeID, b []byte) { all[i].Hear(from, b) })
+	h := &pairOfHosts{t: t}
+	for i := range h.cards {
+		n := fabrictest.NewNIC(t, fabric.NodeID(i))
+		if err := mem.NewFabric().Attach(n); err != nil { // the way to itself
+			t.Fatal(err)
+		}
+		e, err := far.New(n, far.Config{
+			VPID: far.VPID, Direct: true, Resume: time.Hour,
+			Hear:  func(from fabric.NodeID, b []byte) { h.nodes[i].Hear(from, b) },
+			Ended: func(n fabric.NodeID) { h.nodes[i].FarDown(n) },
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +119,8 @@ func hosts(t *testing.T) (all [2]*ports.Server, paths [2]string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[i], paths[i] = serve(t, ports.Config{Node: fabric.NodeID(i), Far: e, Mover: m})
+		h.cards[i], h.far[i] = n, e
+		h.nodes[i], h.paths[i] = serve(t, ports.Config{Node: fabric.NodeID(i), Far: e, Mover: m})
 		t.Cleanup(func() {
 			cancel()
 			run.Wait()
@@ -106,12 +130,37 @@ func hosts(t *testing.T) (all [2]*ports.Server, paths [2]string) {
 		})
 		run.Go(func() { _ = e.Run(ctx) }) // it returns nil
 	}
+	h.link()
 	t.Cleanup(func() {
-		for i := range all {
-			all[i].FarDown(fabric.NodeID(1 - i))
+		for i, s := range h.nodes {
+			s.FarDown(fabric.NodeID(1 - i))
 		}
 	})
-	return all, paths
+	return h
+}
+
+// link links the nodes, as daemons do.
+func (h *pairOfHosts) link() {
+	h.t.Helper()
+	x, y := fabrictest.JoinStream(h.t, h.cards[0], h.cards[1], fabrictest.StreamConfig{Conns: 2}, nil)
+	downs := [2]func(){h.far[0].Linked(1), h.far[1].Linked(0)}
+	h.cut = func() {
+		for i, l := range []*stream.Link{x, y} {
+			l.Close()
+			<-l.Done()
+			downs[i]()
+		}
+	}
+}
+
+// run runs a program with one side at each node.
+func (h *pairOfHosts) run(ctx context.Context, program string, args ...string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(buildDir, program), args...)
+	cmd.Env = append(os.Environ(), "EXN_PORTS="+h.paths[0], "EXN_PORTS_B="+h.paths[1])
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "done\n") {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
 }
 
 // build makes targets of the Makefile, if no test has yet. They are files in buildDir. The test is
@@ -177,18 +226,41 @@ func TestHosts(t *testing.T) {
 	for _, program := range []string{"plain/ends", "asan/ends", "plain/order", "asan/order"} {
 		t.Run(strings.ReplaceAll(program, "/", "-"), func(t *testing.T) {
 			build(t, program)
-			all, paths := hosts(t)
+			h := hosts(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, filepath.Join(buildDir, program))
-			cmd.Env = append(os.Environ(), "EXN_PORTS="+paths[0], "EXN_PORTS_B="+paths[1])
-			if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "done\n") {
-				t.Fatalf("%v\n%s", err, out)
+			if err := h.run(ctx, program); err != nil {
+				t.Fatal(err)
 			}
-			for _, s := range all {
+			for _, s := range h.nodes {
 				idle(t, s)
 			}
 		})
+	}
+}
+
+// What is under way between hosts when their link is cut is carried out when there is one again:
+// once, in order, and whole.
+func TestCut(t *testing.T) {
+	operations := "1200"
+	if testing.Short() {
+		operations = "120"
+	}
+	build(t, "plain/cut")
+	h := hosts(t)
+	c := startWith(t, []string{"EXN_PORTS=" + h.paths[0], "EXN_PORTS_B=" + h.paths[1]}, "plain/cut", operations)
+	cuts := 0
+	for c.lines.Scan() && c.lines.Text() == "cut" {
+		h.cut()
+		h.link()
+		cuts++
+	}
+	if c.lines.Text() != "done" {
+		t.Errorf("after %d cuts the program says %q", cuts, c.lines.Text())
+	}
+	c.ends()
+	for _, s := range h.nodes {
+		idle(t, s)
 	}
 }
 
@@ -214,11 +286,17 @@ type child struct {
 // start builds a program and runs it at the node at path, for five minutes at most.
 func start(t *testing.T, path, program, what string) *child {
 	t.Helper()
+	return startWith(t, []string{"EXN_PORTS=" + path}, program, what)
+}
+
+// startWith is start with other variables.
+func startWith(t *testing.T, env []string, program, what string) *child {
+	t.Helper()
 	build(t, program)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	c := &child{t: t, cmd: exec.CommandContext(ctx, filepath.Join(buildDir, program), what)}
-	c.cmd.Env, c.cmd.Stderr = append(os.Environ(), "EXN_PORTS="+path), &c.errs
+	c.cmd.Env, c.cmd.Stderr = append(os.Environ(), env...), &c.errs
 	in, err := c.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

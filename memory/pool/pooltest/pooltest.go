@@ -80,14 +80,14 @@ func start(t testing.TB, cards []*nic.NIC, cfgs []pool.Config) *Fabric {
 		}
 		cfg.CheckPeer = func(*net.UnixConn, fabric.NodeID) error { return nil }
 		if cards != nil {
-			e, err := far.New(cards[i], far.MemoryVPID, func(from fabric.NodeID, b []byte) {
+			e, err := far.New(cards[i], far.Config{VPID: far.MemoryVPID, Hear: func(from fabric.NodeID, b []byte) {
 				f.mu.Lock()
 				dead := f.dead[from]
 				f.mu.Unlock()
 				if !dead {
 					f.Nodes[i].Hear(from, b)
 				}
-			})
+			}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,345 @@
+package far
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"exnet/fabric"
+)
+
+// A session is what two Engines have said to each other, and how far each has heard it. It outlives
+// the link: what the other Engine has not acknowledged is sent once more on the next one.
+//
+// Only enter writes the state, and transitions has what it may become:
+//
+//	greeting   this end has said who it is, and waits for the answer. Messages wait.
+//	up         both ends know each other's session. Messages are sent as they come.
+//	away       there is no link. Messages wait, for Config.Resume at most.
+//	over       the end: the other Engine is a new one, or was away or silent for too long, or one of
+//	           both was closed. Messages that wait are lost, and the owner of the Engine is told.
+//
+// Concurrency: the Engine's mu guards all fields.
+type session struct {
+	node         fabric.NodeID
+	state        state
+	mine, theirs uint64 // random: the two ends of the session; theirs is 0 until it is known
+
+	// What is sent: sentTo is the number of the last message that was sent on this link.
+	waiting [][]byte // not acknowledged: messages acked+1 and so on
+	bytes   int      // in waiting
+	acked   uint32
+	sentTo  uint32
+
+	// What is heard: the number of the last message, the one that the other end knows, and the one
+	// after which it was asked to send what is missing.
+	heard, told, asked uint32
+	size               int // bytes heard since told
+
+	link  uint64      // of the node, by Engine.links
+	timer *time.Timer // runs out at until
+	until time.Time
+}
+
+type state uint8
+
+const (
+	stateGreeting state = iota
+	stateUp
+	stateAway
+	stateOver
+)
+
+func (s state) String() string { return [...]string{"greeting", "up", "away", "over"}[s] }
+
+// event is what changes a session.
+type event uint8
+
+const (
+	eventLinked   event = iota // there is a link
+	eventUnlinked              // and there is none any more
+	eventKnown                 // the other end has said who it is, and is the session's
+	eventOther                 // it is not
+	eventLate                  // it has said nothing for too long
+	eventClosed                // this Engine is closed
+)
+
+func (e event) String() string {
+	return [...]string{"linked", "unlinked", "known", "other", "late", "closed"}[e]
+}
+
+// transitions has each state's successors. An event that a state does not have changes nothing.
+var transitions = [...]map[event]state{
+	stateGreeting: {eventLinked: stateGreeting, eventUnlinked: stateAway, eventKnown: stateUp, eventOther: stateOver, eventLate: stateOver, eventClosed: stateOver},
+	stateUp:       {eventLinked: stateGreeting, eventUnlinked: stateAway, eventKnown: stateUp, eventOther: stateOver, eventLate: stateOver, eventClosed: stateOver},
+	stateAway:     {eventLinked: stateGreeting, eventKnown: stateUp, eventOther: stateOver, eventLate: stateOver, eventClosed: stateOver},
+	stateOver:     {},
+}
+
+const (
+	// waitingBytes is how much may wait for a node's acknowledgement: beyond that Send waits, too.
+	waitingBytes = 8 << 20
+	// ackMessages and ackBytes are after how much an acknowledgement is sent.
+	ackMessages, ackBytes = 32, 64 << 10
+)
+
+// Controls are messages of one piece between Engines: kind, flags, 2 bytes reserved, how many
+// messages were heard (32 bits), the sender's end of the session, and the receiver's as the sender
+// knows it (64 bits each).
+const (
+	controlSize = 24
+
+	kindHello = 1
+	kindAck   = 2
+	kindBye   = 3
+
+	flagAsk = 1 // of a hello: it wants one in return
+)
+
+type control struct {
+	kind, flags uint8
+	heard       uint32
+	mine, yours uint64
+}
+
+func (c control) bytes() []byte {
+	b := make([]byte, controlSize)
+	b[0], b[1] = c.kind, c.flags
+	binary.LittleEndian.PutUint32(b[4:], c.heard)
+	binary.LittleEndian.PutUint64(b[8:], c.mine)
+	binary.LittleEndian.PutUint64(b[16:], c.yours)
+	return b
+}
+
+func readControl(b []byte) (c control, ok bool) {
+	if len(b) != controlSize {
+		return c, false
+	}
+	return control{b[0], b[1], binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])}, true
+}
+
+// newSessionLocked begins a session with a node.
+//
+// +checklocks:e.mu
+func (e *Engine) newSessionLocked(n fabric.NodeID) *session {
+	s := &session{node: n, mine: rand.Uint64() | 1, link: e.links[n], until: time.Now().Add(e.stall)}
+	s.timer = time.AfterFunc(e.stall, func() { e.expire(s) })
+	e.sessions[n] = s
+	return s
+}
+
+// enter does what an event does to a session. It returns whether the session is over by it: then the
+// caller calls e.over without the lock.
+//
+// +checklocks:e.mu
+func (e *Engine) enter(s *session, ev event) (ended bool) {
+	to, ok := transitions[s.state][ev]
+	if !ok {
+		return false
+	}
+	s.state = to
+	switch to {
+	case stateGreeting:
+		s.wait(e.stall)
+	case stateUp:
+		s.timer.Stop()
+	case stateAway:
+		s.wait(e.resume)
+	case stateOver:
+		s.timer.Stop()
+		s.waiting, s.bytes = nil, 0
+		if e.sessions[s.node] == s {
+			delete(e.sessions, s.node)
+		}
+	}
+	e.credit.Broadcast()
+	return to == stateOver
+}
+
+// wait has the session end if it does not become another state within d.
+func (s *session) wait(d time.Duration) {
+	s.until = time.Now().Add(d)
+	s.timer.Reset(d)
+}
+
+// expire ends a session that has waited for too long.
+func (e *Engine) expire(s *session) {
+	e.mu.Lock()
+	if s.state == stateUp || time.Now().Before(s.until) { // it became another state just then
+		e.mu.Unlock()
+		return
+	}
+	if s.state == stateGreeting {
+		e.stalled[s.node] = time.Now().Add(e.stall)
+	}
+	ended := e.enter(s, eventLate)
+	e.mu.Unlock()
+	if ended {
+		e.ended(s.node)
+	}
+}
+
+// helloLocked is what this end says of itself.
+// The lock of the Engine is held.
+func (s *session) helloLocked(flags uint8) control {
+	s.told, s.size = s.heard, 0
+	return control{kindHello, flags, s.heard, s.mine, s.theirs}
+}
+
+// Linked reports a link to a node; the function that it returns reports that link's end.
+func (e *Engine) Linked(n fabric.NodeID) (down func()) {
+	e.mu.Lock()
+	e.links[n]++
+	link := e.links[n]
+	s := e.sessions[n]
+	var hello control
+	if s != nil {
+		s.link = link
+		e.enter(s, eventLinked)
+		hello = s.helloLocked(flagAsk)
+	}
+	e.mu.Unlock()
+	if s != nil {
+		_ = e.say(n, hello) // without a link, the next one does
+	}
+	return func() {
+		e.mu.Lock()
+		s := e.sessions[n]
+		ended := s != nil && s.link == link && (e.enter(s, eventUnlinked) || e.resume == 0 && e.enter(s, eventLate))
+		e.mu.Unlock()
+		if ended {
+			e.ended(n)
+		}
+	}
+}
+
+// hearControl works off what another Engine says of a session.
+//
+// +checklocks:e.receiving
+func (e *Engine) hearControl(n fabric.NodeID, b []byte) {
+	c, ok := readControl(b)
+	if !ok {
+		return
+	}
+	e.mu.Lock()
+	delete(e.stalled, n)
+	s := e.sessions[n]
+	switch {
+	case c.kind == kindHello:
+		e.greetedLocked(n, s, c) // it unlocks
+		return
+	case s == nil || s.theirs != c.mine || s.mine != c.yours: // of another session
+	case c.kind == kindAck:
+		ok = s.acknowledgeLocked(c.heard)
+		e.credit.Broadcast()
+	case c.kind == kindBye:
+		ok = false
+	}
+	ended := !ok && e.enter(s, eventOther)
+	e.mu.Unlock()
+	if ended {
+		e.ended(n)
+	}
+}
+
+// acknowledgeLocked frees what the other end has heard. It returns false if it cannot have. The lock of
+// the Engine is held.
+func (s *session) acknowledgeLocked(heard uint32) bool {
+	n := heard - s.acked
+	if n > uint32(len(s.waiting)) {
+		return int32(n) < 0 // an older acknowledgement says nothing new
+	}
+	for _, b := range s.waiting[:n] {
+		s.bytes -= len(b)
+	}
+	clear(s.waiting[:n])
+	s.waiting = s.waiting[n:]
+	s.acked = heard
+	if int32(s.sentTo-heard) < 0 {
+		s.sentTo = heard
+	}
+	return true
+}
+
+// greetedLocked works off a hello: both ends go on where they were, or the session is over and
+// another one begins. It unlocks e.mu.
+//
+// +checklocksrelease:e.mu
+// +checklocks:e.receiving
+func (e *Engine) greetedLocked(n fabric.NodeID, s *session, c control) {
+	// It has begun anew, or has lost what this end knows that it had.
+	fresh := s == nil || s.theirs != 0 && (s.theirs != c.mine || c.yours != 0 && c.yours != s.mine) || c.yours == 0 && s.acked > 0 ||
+		c.yours == s.mine && !s.acknowledgeLocked(c.heard)
+	ended := false
+	if fresh {
+		ended = s != nil && e.enter(s, eventOther)
+		s = e.newSessionLocked(n)
+	}
+	var answer control
+	if c.yours != 0 && c.yours != s.mine { // it speaks of a session that is over
+		answer = s.helloLocked(flagAsk)
+	} else {
+		s.theirs, s.sentTo, s.asked = c.mine, s.acked, s.heard-1
+		if c.flags&flagAsk != 0 || c.yours == 0 {
+			answer = s.helloLocked(0)
+		}
+		e.enter(s, eventKnown)
+	}
+	rest := len(s.waiting) > 0
+	e.mu.Unlock()
+	if ended {
+		e.ended(n) // before anything of the new session is heard
+	}
+	if answer.kind != 0 {
+		_ = e.say(n, answer) // the next link says it again
+	}
+	if rest {
+		go e.resend(s)
+	}
+}
+
+// room returns whether n bytes more may wait.
+func (s *session) room(n int) bool { return s.bytes == 0 || s.bytes+n <= waitingBytes }
+
+// push adds a copy of a message to what waits.
+func (s *session) push(b []byte) {
+	s.waiting = append(s.waiting, bytes.Clone(b))
+	s.bytes += len(b)
+}
+
+// resend sends what waits.
+func (e *Engine) resend(s *session) {
+	m := e.sendingTo(s.node)
+	m.Lock()
+	defer m.Unlock()
+	e.flush(s)
+}
+
+// heardLocked takes note of message number of a session. It returns whether the message is the next
+// one, and what to say.
+// The lock of the Engine is held.
+func (s *session) heardLocked(number uint32, size int) (next bool, answer control) {
+	switch number - s.heard {
+	case 1:
+		s.heard++
+		s.size += size
+		if s.heard-s.told >= ackMessages || s.size >= ackBytes {
+			s.told, s.size = s.heard, 0
+			answer = control{kindAck, 0, s.heard, s.mine, s.theirs}
+		}
+		return true, answer
+	case 0:
+		return false, answer
+	}
+	// Before it: sent once more. Behind it: some are missing, and are asked for once.
+	if int32(number-s.heard) > 0 && s.asked != s.heard {
+		s.asked = s.heard
+		answer = s.helloLocked(flagAsk)
+	}
+	return false, answer
+}
+
+// errOver says that a session is over.
+var errOver = fmt.Errorf("far: the other node has ended, or was away for too long: %w", fabric.ErrPeerDown)
