@@ -105,6 +105,7 @@ func TestRootLibfabric(t *testing.T) {
 		}
 	})
 	t.Run("openmpi", func(t *testing.T) { l.kernelsByLibfabric(t, env, openMPI(env, 4)) })
+	t.Run("mixed", func(t *testing.T) { l.mixedByLibfabric(t, env, 4) })
 	t.Run("mpich", func(t *testing.T) { l.kernelsByLibfabric(t, env, mpichOFI(t, env)) })
 }
 
@@ -117,6 +118,34 @@ func (l *mpiLab) kernelsByLibfabric(t *testing.T, env string, m mpi) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	m.start(t, l, false, func(string) []string { return []string{program} })
+}
+
+// mixedByLibfabric runs ranks of Open MPI on two nodes, which communicate for two seconds in an order and
+// with sizes of chance: once with windows, once with threads.
+func (l *mpiLab) mixedByLibfabric(t *testing.T, env string, ranks int) {
+	t.Helper()
+	program := filepath.Join(sharedDir(t), "mixed")
+	cc := exec.CommandContext(t.Context(), "mpicc.openmpi", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", program, "testdata/mpi/mixed.c")
+	if out, err := cc.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	here, err := netnstest.Here()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	for _, kernels := range []string{"vhtrw", "vhtrm"} {
+		m := openMPI(env, ranks)
+		p := m.launch(t, here, l, []string{"--mca", "osc", "pt2pt", program, "2", "1", kernels})
+		select {
+		case <-p.done:
+		case <-time.After(hangTime):
+			t.Fatalf("the ranks do not end\n%s", &p.out)
+		}
+		if p.err != nil || !strings.Contains(p.out.String(), ", right") {
+			t.Errorf("%s: %v\n%s", kernels, p.err, &p.out)
+		}
+	}
 }
 
 // openMPI is Open MPI's ranks on two nodes with the provider, which env names.
@@ -160,6 +189,7 @@ func TestRootLibfabricHosts(t *testing.T) {
 		server.wait(t)
 	}
 	t.Run("openmpi", func(t *testing.T) { l.kernelsByLibfabric(t, env, openMPI(env, 2)) })
+	t.Run("mixed", func(t *testing.T) { l.mixedByLibfabric(t, env, 2) })
 	t.Run("mpich", func(t *testing.T) { l.kernelsByLibfabric(t, env, mpichOFI(t, env)) })
 }
 
