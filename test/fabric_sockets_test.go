@@ -266,6 +266,45 @@ func TestRootFabricSockets(t *testing.T) {
 	}
 }
 
+// Connections go on when the link that they go through was away, each byte once and in order, and none
+// gets a reset.
+func TestRootFabricCuts(t *testing.T) {
+	longtest.Skip(t) // a node takes a while to notice that its cable is gone
+	needRun(t, "python3")
+	checkLeaks(t)
+	c := newCarried(t, true, "--direct", "fabric:"+carriedPort)
+	c.serve()
+	c.env = []string{"EXN_SIZES=1,64,4096,200000"}
+	talkers := make([]*talker, 4)
+	for i := range talkers {
+		k := c.talk("10.2.0.2")
+		c.through(k, 1<<20)
+		k.until(t, "bytes", func() bool { return k.went() > 1<<20 || ended(k) })
+		talkers[i] = k
+	}
+	for range 2 {
+		c.cable("down")
+		c.parted()
+		var went []int
+		for _, k := range talkers {
+			went = append(went, k.went())
+		}
+		c.cable("up")
+		for i, k := range talkers {
+			k.until(t, "more bytes, or the end", func() bool { return k.went() > went[i]+1<<20 || ended(k) })
+		}
+	}
+	for i, k := range talkers {
+		_ = k.in.Close() // it may have ended
+		if out := k.wait(t); !strings.Contains(out, "\nok ") {
+			t.Errorf("client %d says %s", i, out)
+		}
+	}
+	if resumed, lost := c.count(0, "relay.resumed"), c.count(0, "relay.lost"); resumed == 0 || lost != 0 {
+		t.Errorf("%d times that a connection went on, %d were reset", resumed, lost)
+	}
+}
+
 // What direct sockets move through shared memory is accounted to the pair of nodes, also
 // when the programs have ended: each end tells of what it sent and got.
 func TestRootSharedSockets(t *testing.T) {

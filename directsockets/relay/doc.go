@@ -94,9 +94,6 @@
 // doorbell that ends without CLOSED is a reset to the program. A connection that one node does not
 // have is answered by DROP when the other one selects or resumes it.
 //
-// A program that has closed while nothing was heard of the client cannot take back what it has sent,
-// when the offer ends then.
-//
 // # Security
 //
 // Whoever is a node of the fabric may offer connections for its addresses, as the brokers
@@ -117,4 +114,10 @@
 // # Limits
 //
 // Zero copy stays within a host: a node does not understand REGION, so no program sends it.
+//
+// A server that has attached, sent and closed, all before its node has heard of the client, cannot
+// take its bytes back when the offer ends just then: its client finds an end of file too early.
+//
+// A suspended connection waits for as long as TCP does by default, whatever TCP_USER_TIMEOUT its
+// program has set.
 package relay

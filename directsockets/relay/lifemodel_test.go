@@ -32,7 +32,6 @@ const (
 	lifeLate                      // messages of a session that is over are taken
 	lifeStuck                     // the session ends while RESUME is under way, and it is not sent again
 	lifeDropResets                // DROP before anything was heard of the client is a reset
-	lifeNoTear                    // a program that has closed cannot take its bytes back, and its shadow ends well
 	lifeExpiresSilently           // who has waited for too long does not say so
 	lifeTakesBack                 // what the client may have taken is given back to its sender
 	lifeFaults
@@ -40,7 +39,7 @@ const (
 
 func (f lifeFault) String() string {
 	return [...]string{"none", "no give back", "gives up", "reset at a cut", "leaves at once", "no cut", "no rewind", "RESUME twice",
-		"late messages", "RESUME once", "DROP resets", "no tear", "expires silently", "takes back"}[f]
+		"late messages", "RESUME once", "DROP resets", "expires silently", "takes back"}[f]
 }
 
 // What a program knows of the end.
@@ -89,7 +88,7 @@ type lNode struct {
 	published int8 // messages of the program
 	closed    bool // it has closed
 	told      int8 // what it knows of the end
-	torn      bool // its node has its shadow reset
+	tooLate   bool // it had closed when it was to take its bytes back: see Limits in doc.go
 	box       [lBox]lMessage
 }
 
@@ -175,7 +174,7 @@ func (m *lifeModel) on(w *lWorld, i int, ev lifeEvent) bool {
 		tell(lReset)
 	case actGiveBack:
 		tell(lGivenBack)
-		n.torn = n.closed && n.published > 0 && m.fault != lifeNoTear
+		n.tooLate = n.closed && n.published > 0
 	}
 	return true
 }
@@ -310,7 +309,7 @@ func (m *lifeModel) kill(w *lWorld, i int) {
 		n.told = lReset
 	}
 	was := *n
-	*n = lNode{state: stateOver, own: n.own + 1, told: n.told, torn: n.torn, put: was.put, published: was.published, closed: was.closed, attached: was.attached}
+	*n = lNode{state: stateOver, own: n.own + 1, told: n.told, tooLate: n.tooLate, put: was.put, published: was.published, closed: was.closed, attached: was.attached}
 	clear(w.nodes[1-i].box[:])
 }
 
@@ -469,7 +468,7 @@ func (m *lifeModel) idle(w lWorld) string {
 			return fmt.Sprintf("program %d takes back what %d has got", i, 1-i)
 		case n.told == lClosed && n.published > o.put && !n.closed && !o.closed && o.told != lReset:
 			return fmt.Sprintf("%d messages of %d of program %d are lost", n.published-o.put, n.published, i)
-		case n.closed && n.published > o.put && !o.closed && !n.torn && (o.told == lNothing || o.told == lClosed) && n.told != lGivenBack && n.told != lReset:
+		case n.closed && n.published > o.put && !o.closed && !n.tooLate && (o.told == lNothing || o.told == lClosed) && n.told != lGivenBack && n.told != lReset:
 			return fmt.Sprintf("%d messages of %d of program %d, which has closed, are lost", n.published-o.put, n.published, i)
 		case n.carries() && o.state == stateOver:
 			return fmt.Sprintf("node %d stays %v, and the other one has nothing", i, n.state)
