@@ -21,6 +21,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if n := os.Getenv(udpReaderEnv); n != "" {
+		if err := runUDPReader(n); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	// The process's own client, that of Dial and Listen, finds no broker: tests have
 	// theirs.
 	os.Setenv("EXNET_BROKER", "/nonexistent/ds.sock")

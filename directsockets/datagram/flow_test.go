@@ -112,6 +112,28 @@ func TestBound(t *testing.T) {
 	}
 }
 
+// TestShared has another socket send from the sender's address: what the receiver counts is not the
+// sender's alone.
+func TestShared(t *testing.T) {
+	f := newFlow(t, 0, 0, false)
+	f.open(t)
+	f.tx.Share()
+	long := shm.Nanotime() - 2*int64(SoftirqTime)
+	f.tx.Sent(1, long)
+	f.rx.Took(1) // the other one's
+	if f.tx.Settled(shm.Nanotime()) {
+		t.Error("another socket's datagram counts")
+	}
+	f.rx.Dry(f.rx.Kernel())
+	if !f.tx.Settled(shm.Nanotime()) || f.tx.Known() || f.tx.Bell() {
+		t.Error("the receiver's empty queue does not count, or more than that")
+	}
+	f.rx.Arm(false)
+	if f.tx.Send([]byte("x"), Meta{}) != ByKernel {
+		t.Error("a receiver that sleeps has a record in memory")
+	}
+}
+
 // TestTrain sends a train, of which the receiver takes the datagrams one by one.
 func TestTrain(t *testing.T) {
 	f := newFlow(t, 0, 0, true)

@@ -60,6 +60,7 @@ type Tx struct {
 	kernel        uint64 // datagrams that went by the kernel
 	lost          uint64
 	lostKnown     bool
+	shared        bool   // other sockets may send from S's address, and D counts theirs as S's
 	base          uint64 // lost, as it was first known
 	told          uint64 // kernel, as the last record that says so has it
 	settled       bool
@@ -107,7 +108,7 @@ func (t *Tx) Settled(now int64) bool {
 	switch {
 	case t.lostKnown && taken+t.lost == t.kernel:
 	case dry == t.kernel && now-t.lastKernel >= int64(SoftirqTime):
-		if t.lost = t.kernel - taken; !t.lostKnown {
+		if t.lost = t.kernel - taken; !t.lostKnown && !t.shared {
 			t.base, t.lostKnown = t.lost, true
 		}
 	default:
@@ -115,6 +116,14 @@ func (t *Tx) Settled(now int64) bool {
 	}
 	t.settled = true
 	return true
+}
+
+// Share says that other sockets may send from the same address, from now on: what the receiver counts
+// says nothing, only that it has found nothing.
+func (t *Tx) Share() {
+	if !t.shared {
+		t.shared, t.lostKnown, t.settled = true, false, false
+	}
 }
 
 // Known reports whether it is known how many of those by the kernel were lost.

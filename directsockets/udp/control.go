@@ -95,6 +95,9 @@ func (s *Socket) meta(b []byte, f *outflow, c *Control) (m datagram.Meta, each i
 	o := s.look()
 	m = datagram.Meta{TOS: o.tos, TTL: o.ttl}
 	each = o.segment
+	if o.shareable {
+		f.tx.Share()
+	}
 	if o.plain || len(b) > datagram.MaxLen {
 		return m, 0, false
 	}

@@ -381,9 +381,11 @@ func (in *inbound) await() {
 	in.credit = max(in.credit-time.Duration(last-start), 0)
 }
 
-// dry tells senders that nothing of theirs is in the queue of the kernel's socket.
+// dry tells senders that nothing of theirs is in the queue of the kernel's socket. Another goroutine
+// in the kernel's call may have taken a datagram from there, and not have counted it: then its sender
+// would take that for lost.
 func (in *inbound) dry() {
-	if len(in.dirty) == 0 {
+	if len(in.dirty) == 0 || in.waiting.Load() > 0 {
 		return
 	}
 	var counts [maxFlows]uint64

@@ -33,23 +33,6 @@ static bool stands(const struct ds_message *m, const struct ds_info *i, uint64_t
 	return ds_dg_reached(i->addr[1], i->port[1], i->addr[0], i->port[0], cookie) && (!m->cookie || m->cookie == *cookie);
 }
 
-/* May another socket have the address of fd, too? The program may have set that by a call that the
- * library does not see. */
-static bool is_shareable(int fd)
-{
-	static const int names[] = {SO_REUSEADDR, SO_REUSEPORT};
-	int set, saved = errno;
-
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		socklen_t n = sizeof set;
-		if (REAL(getsockopt)(fd, SOL_SOCKET, names[i], &set, &n) < 0 || set) {
-			errno = saved;
-			return true;
-		}
-	}
-	return false;
-}
-
 /* Makes a flow of the segment. False: it is refused. */
 static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, int alive)
 {
@@ -74,7 +57,7 @@ static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, 
 			}
 			f->counters = ds_stats_counters(f->entry);
 			added = !d->hard && ds_dg_add(d, f);
-			if (added && !d->no_bells && is_shareable((int)d->last))
+			if (added && !d->no_bells && ds_dg_shareable((int)d->last))
 				ds_dg_end_bells(d);
 			if (added && DS_GET(ds_dg_eager))
 				ds_dg_eager_wake(d, f, (int)d->last);

@@ -2,6 +2,7 @@
 #include "conn/dgram.h"
 #include "conn/inner.h"
 
+#include <errno.h>
 #include <netinet/udp.h>
 #include <string.h>
 
@@ -122,4 +123,20 @@ void ds_dg_marks(struct ds_dg_out *o, int fd)
 
 	o->tos = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TOS : IPV6_TCLASS, 0);
 	o->ttl = option(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TTL : IPV6_UNICAST_HOPS, 64);
+}
+
+bool ds_dg_shareable(int fd)
+{
+	/* The program may have set that by a call that the library does not see. */
+	static const int names[] = {SO_REUSEADDR, SO_REUSEPORT};
+	bool shareable = false;
+	int saved = errno;
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		int set = 0;
+		socklen_t n = sizeof set;
+		shareable |= REAL(getsockopt)(fd, SOL_SOCKET, names[i], &set, &n) < 0 || set;
+	}
+	errno = saved;
+	return shareable;
 }

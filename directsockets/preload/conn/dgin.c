@@ -290,6 +290,8 @@ void ds_dg_before(struct ds_dgram *d)
 
 void ds_dg_found_nothing(struct ds_dgram *d)
 {
+	if (__atomic_load_n(&d->uncounted, __ATOMIC_SEQ_CST))
+		return;
 	for (unsigned i = 0; i < d->nlisted; i++)
 		if (d->list[i]->state == DG_IN_MEMORY)
 			ds_dg_was_dry(&d->list[i]->seg, d->list[i]->read);

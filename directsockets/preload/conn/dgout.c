@@ -200,6 +200,8 @@ static bool settled(struct ds_dg_out *o, const struct ds_dg_dest *dest, uint64_t
 		return true;
 	if (now - o->last < DRY_US * ds_ticks_us() || !ds_dg_dry(&o->seg, dest->by_kernel, &taken))
 		return false;
+	if (o->shared)
+		return true;
 	if (o->lost == DS_DG_UNKNOWN)
 		o->seg.base = dest->by_kernel - taken;
 	o->lost = dest->by_kernel - taken;

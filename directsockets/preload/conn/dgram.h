@@ -93,6 +93,8 @@ struct ds_dg_out {
 	bool open;     /* its place is taken */
 	uint8_t state; /* DG_OUT_KERNEL: a new one */
 	bool reliable; /* by a rule its sender waits for room: said by the offer, and never changed */
+	bool shared;   /* other sockets may send from the same address, and the receiver counts theirs, too:
+			* lost stays unknown. Said by the offer: it begins anew if that changes */
 	bool brief;    /* of the send that is under way: it shall not block; */
 	bool alone;    /* its socket sends to this receiver alone */
 	uint8_t tos, ttl; /* of its datagrams on arrival */
@@ -154,7 +156,8 @@ struct ds_dgram {
 	struct ds_entry *line; /* with --explain: what is told of it, as no flow leads from it */
 
 	struct ds_lock in;
-	int sleepers; /* threads in a call on the shadow that may wait */
+	int sleepers; /* threads in a call on the shadow that may wait, */
+	int uncounted; /* or have taken a datagram from there, and not counted it: the queue is not known to be dry */
 	/* The epoll sets that it is in: the layer above keeps all of this but *asleep, how many
 	 * sleep in the set, and what has the lock of in, *of's: when a flow is about to wake, the
 	 * place is put before those at *live, unless it is queued. */
@@ -284,6 +287,8 @@ void ds_dg_settings(void) DS_HIDDEN;
 void ds_dg_eager_tick(struct ds_dgram *d, int fd) DS_HIDDEN;
 /* May the next datagram to a destination go through a flow? Offers one if there is none. */
 bool ds_dg_eager_flow(struct ds_dgram *d, int fd, const uint8_t addr[16], uint16_t port) DS_HIDDEN;
+/* May another socket have the address of fd, too (SO_REUSEADDR, SO_REUSEPORT)? */
+bool ds_dg_shareable(int fd) DS_HIDDEN;
 /* Reads what fd's options say of the datagrams of o. */
 void ds_dg_marks(struct ds_dg_out *o, int fd) DS_HIDDEN;
 /* Offers a flow to a destination. With no lock. */

@@ -322,8 +322,9 @@ static int spin(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssize_t
 	return NOTHING;
 }
 
-/* The end of a sleep, also if the thread is cancelled in it. */
+/* The end of a sleep, and of a receive, also if the thread is cancelled in it. */
 static void awoke(struct ds_dgram **d) { ds_dg_awoke(*d); }
+static void counted(struct ds_dgram **d) { __atomic_sub_fetch(&(*d)->uncounted, 1, __ATOMIC_SEQ_CST); }
 
 /* Receives by the kernel, which may wait. */
 static ssize_t sleeping(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
@@ -334,6 +335,8 @@ static ssize_t sleeping(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 
 	k.msg_name = &from;
 	k.msg_namelen = sizeof from;
+	__atomic_add_fetch(&d->uncounted, 1, __ATOMIC_SEQ_CST);
+	__attribute__((cleanup(counted))) struct ds_dgram *receiving = d;
 	{
 		__attribute__((cleanup(awoke))) struct ds_dgram *asleep = d;
 		rc = REAL(recvmsg)(fd, &k, flags);

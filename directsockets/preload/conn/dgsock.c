@@ -72,7 +72,7 @@ static void forget_flows(struct ds_dgram *d, void *arg)
 {
 	(void)arg;
 	d->in = d->out = (struct ds_lock){0};
-	d->sleepers = 0;
+	d->sleepers = d->uncounted = 0;
 	d->announced = d->claiming = false;
 	d->line = NULL;
 	for (unsigned i = 0; i < d->nin; i++) {
@@ -307,6 +307,10 @@ void ds_dg_option(struct ds_dgram *d, int fd, int level, int name, const void *v
 		if (v && d->nin && ds_own_lock(&d->in) != DS_NESTED) {
 			ds_dg_end_bells(d);
 			ds_own_unlock(&d->in);
+		}
+		if (v && d->nout && ds_own_lock(&d->out) != DS_NESTED) {
+			ds_dg_leave(d, DS_WHY_PROGRAM); /* they begin anew */
+			ds_own_unlock(&d->out);
 		}
 	} else if (constant(level, name)) {
 		DS_SET(d->wants, true); /* it stays so: what is not asked for any more is not in the sample */

@@ -248,6 +248,7 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 	ds_stats_say(o->entry, DS_MODE_TCP, DS_WHY_OFFERED);
 	o->counters = ds_stats_counters(o->entry);
 	o->reliable = reliable;
+	o->shared = ds_dg_shareable(fd);
 	bool placed = false;
 	if (ds_own_lock(&d->out) != DS_NESTED) {
 		struct ds_dg_dest *t = ds_dg_dest(d, i->addr[1], i->port[1]);

@@ -285,6 +285,36 @@ static void had_some(void)
 	}
 }
 
+// Another socket has the sender's address, and the receiver counts its datagrams as the sender's:
+// those that have come say nothing, only that its queue is empty does.
+static void shared_address(void)
+{
+	static struct ds_dgram d;
+	struct flow f;
+	struct ds_dg_out o = {.state = DG_OUT_UP, .theirs = -1, .alive = -1, .lost = DS_DG_UNKNOWN, .shared = true};
+	struct ds_dg_dest dest = {.flow = &o, .by_kernel = 100};
+	struct sockaddr_in from, to;
+	int a = udp_socket(&from), b = udp_socket(&to);
+
+	fresh(&f, RING);
+	o.seg = f.tx;
+	flow_ends(&o, &from, &to);
+	f.rx.in->flags = DS_DG_TAKES_AFTER;
+	f.rx.in->dry = f.rx.in->taken = 100;
+	CHECK(ds_dg_flow(&d, &dest) == &o && o.lost == DS_DG_UNKNOWN, "it is settled, and knows how many were lost");
+	dest.by_kernel++;
+	f.rx.in->taken++; // of the other socket
+	CHECK(!ds_dg_flow(&d, &dest), "its own datagram has not come");
+	ds_dg_arm(&f.rx, DS_DG_BELL);
+	f.rx.in->dry++;
+	CHECK(!ds_dg_flow(&d, &dest), "the receiver sleeps, and another one may wake it");
+	CHECK(ds_dg_shareable(a) == false, "its address is its own");
+	CHECK(setsockopt(a, SOL_SOCKET, SO_REUSEPORT, &(int){1}, sizeof(int)) == 0 && ds_dg_shareable(a), "others may have it");
+	close(a);
+	close(b);
+	free(f.mem);
+}
+
 // ---- a sender and a receiver that goes to sleep all the time
 
 enum { COUNT = 200000, SECONDS = 2 };
@@ -397,6 +427,7 @@ int main(void)
 	says_dry();
 	refused();
 	had_some();
+	shared_address();
 	sleeps();
 	CHECK(ds_dg_missteps == 0, "%u steps that no table has", ds_dg_missteps);
 	if (failures)
