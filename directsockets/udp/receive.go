@@ -321,7 +321,9 @@ func (in *inbound) arm(b []byte, brief bool) (d Datagram, ok, again bool) {
 	if b != nil {
 		d, ok = in.take(b)
 	}
-	if again = !ok && !brief && in.early() != nil; ok || again {
+	// While others are in the kernel's call, one of them may have what the kernel has: then this one
+	// would sleep there, and nobody take what is in memory.
+	if again = !ok && (!brief || in.waiting.Load() > 0) && in.early() != nil; ok || again {
 		for _, f := range in.active {
 			if in.waiting.Load() == 0 && f.phase == inRung {
 				f.wake(in)

@@ -7,6 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/datagram"
+	"exnet/internal/shm"
 )
 
 // TestBusySender has a sender publish for a while whenever a receiver is about to sleep: its flow
@@ -53,5 +55,50 @@ func TestMayWait(t *testing.T) {
 	now += int64(run)
 	if most := in.mayWait(now); most != busyTime {
 		t.Errorf("%v after a rest, not %v", most, busyTime)
+	}
+}
+
+// TestTwoReceivers has one goroutine sleep in the kernel's call, which its sender rings: a datagram by
+// the kernel, and one in memory after it. Another goroutine sees that the kernel has something, and does
+// not sleep there: the first one takes that, and may not come again.
+func TestTwoReceivers(t *testing.T) {
+	s, at := receiver(t)
+	sender, from := listen(t)
+	tx, g := ends(t, from, at)
+	s.in.begin(g)
+	s.awake(s.in.flows[0])
+	b := make([]byte, 10)
+	if !tx.Settled(shm.Nanotime()) {
+		t.Fatal("it is not settled")
+	}
+	if _, ok := s.Receive(b); ok {
+		t.Fatal("there is something")
+	}
+	if _, err := sender.WriteToUDPAddrPort([]byte("bell"), at); err != nil {
+		t.Fatal(err)
+	}
+	tx.Sent(1, shm.Nanotime())
+	if out := tx.Send([]byte("after"), datagram.Meta{}); out != datagram.Published {
+		t.Fatal(out)
+	}
+	second := make(chan int, 1)
+	go func() {
+		if d, ok := s.Receive(b); ok {
+			second <- d.N
+		} else {
+			second <- -1
+		}
+	}()
+	select {
+	case n := <-second:
+		t.Fatalf("the second one returns %d before the kernel's datagram was taken", n)
+	case <-time.After(10 * time.Millisecond):
+	}
+	if n, _, err := unix.Recvfrom(s.fd, make([]byte, 10), unix.MSG_DONTWAIT); n != len("bell") || err != nil {
+		t.Fatal(n, err)
+	}
+	s.Received(from)
+	if n := <-second; n != len("after") {
+		t.Errorf("the second one returns %d", n)
 	}
 }

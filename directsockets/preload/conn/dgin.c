@@ -222,7 +222,9 @@ bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 	 * publishes. */
 	if (waits && empty)
 		d->credit -= moment < d->credit ? moment : d->credit;
-	return waits && empty;
+	/* If others wait, too, one of them may have what the kernel has: then the caller would sleep,
+	 * and nobody take what is in memory. */
+	return waits && (empty || asleep(d) > 1);
 }
 
 void ds_dg_moment(void)
