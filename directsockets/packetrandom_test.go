@@ -54,8 +54,8 @@ func shareable(_, _ string, raw syscall.RawConn) (err error) {
 	return err
 }
 
-// randomUDP makes random calls on UDP sockets of one kind, and holds what they do against a model of
-// the kernel's.
+// randomUDP makes random calls on UDP sockets of one kind, and holds what they do against a model
+// of the kernel's.
 type randomUDP struct {
 	t       *testing.T
 	r       *rand.Rand
@@ -453,8 +453,9 @@ func (u *randomUDP) run(steps int) {
 }
 
 // TestUDPRandom makes the same random calls on the kernel's sockets and on direct ones: sends,
-// receives by several goroutines, sockets that take another one's sender over, are closed, duplicated
-// and passed to another process. Both do what a model of the kernel says, in each sender's order.
+// receives by several goroutines, sockets that take another one's sender over, are closed,
+// duplicated and passed to another process. Both do what a model of the kernel says, in each
+// sender's order.
 func TestUDPRandom(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {

@@ -8,9 +8,10 @@ import (
 // A model of SPEC 10.3: one sender, one receiver, the kernel between them. Each step is one access
 // to what the two share, and all interleavings are tried. A store without a fence behind it may
 // become visible after the loads that follow it. The receiver has everything sent by the kernel
-// while it is armed, or it is rung: it knows the records that say what they come after. At every step
-// the sender may be killed, and another socket may take it over (SO_REUSEPORT, connect): the kernel
-// gives that one what comes from then on, and the sender ends the flow once it has asked the kernel.
+// while it is armed, or it is rung: it knows the records that say what they come after. At every
+// step the sender may be killed, and another socket may take it over (SO_REUSEPORT, connect): the
+// kernel gives that one what comes from then on, and the sender ends the flow once it has asked
+// the kernel.
 
 // flowFault is what the model does otherwise than SPEC 10.3 says.
 type flowFault int

@@ -118,8 +118,8 @@ func (t *Tx) Settled(now int64) bool {
 	return true
 }
 
-// Share says that other sockets may send from the same address, from now on: what the receiver counts
-// says nothing, only that it has found nothing.
+// Share says that other sockets may send from the same address, from now on: what the receiver
+// counts says nothing, only that it has found nothing.
 func (t *Tx) Share() {
 	if !t.shared {
 		t.shared, t.lostKnown, t.settled = true, false, false

@@ -272,8 +272,8 @@ func (f *outflow) orphan(s *Socket, b []byte, each int, m datagram.Meta) {
 	}
 }
 
-// forget ends it if nothing was sent for a second, and there is no flow. False: it does not, also while
-// it is in use.
+// forget ends it if nothing was sent for a second, and there is no flow. False: it does not, also
+// while it is in use.
 //
 // +checklocksignore: it does not know TryLock
 func (f *outflow) forget() bool {
@@ -288,8 +288,8 @@ func (f *outflow) forget() bool {
 	return true
 }
 
-// kernel counts what went by the kernel, and offers a flow when that is worth it. False: it has ended,
-// and counts nothing.
+// kernel counts what went by the kernel, and offers a flow when that is worth it. False: it has
+// ended, and counts nothing.
 func (f *outflow) kernel(s *Socket, n, bytes int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -56,9 +56,9 @@ type inbound struct {
 	dirty  []*inflow // guarded by mu; those that want to know that the kernel's queue is empty
 	parked []*inflow // guarded by mu; armed, and looked at after the next call on the kernel's socket
 	// noBells says that no flow is armed for a bell any more. Once set it stays: a property of the
-	// socket, and no state of a flow. Several goroutines have received at the same time, and one that
-	// sleeps does not hear what another has been woken for; or another socket may take the address, and
-	// with it the bell.
+	// socket, and no state of a flow. Several goroutines have received at the same time, and one
+	// that sleeps does not hear what another has been woken for; or another socket may take the
+	// address, and with it the bell.
 	noBells bool // guarded by mu
 	bySrc   map[netip.AddrPort]*inflow
 	turn    int
@@ -185,7 +185,8 @@ func (in *inbound) due(f *inflow) bool {
 	return err != nil || there && f.rx.Due()
 }
 
-// endBells has no flow armed for a bell, from now on. What is in the rings is found by the next look.
+// endBells has no flow armed for a bell, from now on. What is in the rings is found by the next
+// look.
 func (in *inbound) endBells() {
 	if in.noBells {
 		return
@@ -321,8 +322,8 @@ func (in *inbound) arm(b []byte, brief bool) (d Datagram, ok, again bool) {
 	if b != nil {
 		d, ok = in.take(b)
 	}
-	// While others are in the kernel's call, one of them may have what the kernel has: then this one
-	// would sleep there, and nobody take what is in memory.
+	// While others are in the kernel's call, one of them may have what the kernel has: then this
+	// one would sleep there, and nobody take what is in memory.
 	if again = !ok && (!brief || in.waiting.Load() > 0) && in.early() != nil; ok || again {
 		for _, f := range in.active {
 			if in.waiting.Load() == 0 && f.phase == inRung {
@@ -383,9 +384,9 @@ func (in *inbound) await() {
 	in.credit = max(in.credit-time.Duration(last-start), 0)
 }
 
-// dry tells senders that nothing of theirs is in the queue of the kernel's socket. Another goroutine
-// in the kernel's call may have taken a datagram from there, and not have counted it: then its sender
-// would take that for lost.
+// dry tells senders that nothing of theirs is in the queue of the kernel's socket. Another
+// goroutine in the kernel's call may have taken a datagram from there, and not have counted it:
+// then its sender would take that for lost.
 func (in *inbound) dry() {
 	if len(in.dirty) == 0 || in.waiting.Load() > 0 {
 		return

@@ -58,9 +58,9 @@ func TestMayWait(t *testing.T) {
 	}
 }
 
-// TestTwoReceivers has one goroutine sleep in the kernel's call, which its sender rings: a datagram by
-// the kernel, and one in memory after it. Another goroutine sees that the kernel has something, and does
-// not sleep there: the first one takes that, and may not come again.
+// TestTwoReceivers has one goroutine sleep in the kernel's call, which its sender rings: a
+// datagram by the kernel, and one in memory after it. Another goroutine sees that the kernel has
+// something, and does not sleep there: the first one takes that, and may not come again.
 func TestTwoReceivers(t *testing.T) {
 	s, at := receiver(t)
 	sender, from := listen(t)

@@ -1,9 +1,9 @@
 package udp
 
 // outPhase is the state of the sender's end of a flow (SPEC.md, 10.7): where the datagrams to one
-// receiver go. Its owner is the outflow's mutex; on alone changes it. Whether the receiver is armed is
-// no part of it: the sender reads that from the receiver's block for each datagram, and a copy would be
-// old.
+// receiver go. Its owner is the outflow's mutex; on alone changes it. Whether the receiver is
+// armed is no part of it: the sender reads that from the receiver's block for each datagram, and a
+// copy would be old.
 type outPhase uint8
 
 const (
@@ -62,8 +62,8 @@ var outNext = map[outStep]outPhase{
 	{outStalled, outLeave}:    outKernel,
 }
 
-// on moves the sender's end. A step that there is not is a fault of this package; the flow ends then,
-// as no datagram may depend on it.
+// on moves the sender's end. A step that there is not is a fault of this package; the flow ends
+// then, as no datagram may depend on it.
 //
 // +checklocks:f.mu
 func (f *outflow) on(what outEvent) {
@@ -82,8 +82,8 @@ func (f *outflow) on(what outEvent) {
 // flowing reports whether there is a segment.
 func (f *outflow) flowing() bool { return f.phase != outKernel && f.phase != outEnded }
 
-// inPhase is the state of the receiver's end of a flow (SPEC.md, 10.8). Its owner is the mutex of the
-// socket's inbound; on alone changes it.
+// inPhase is the state of the receiver's end of a flow (SPEC.md, 10.8). Its owner is the mutex of
+// the socket's inbound; on alone changes it.
 type inPhase uint8
 
 const (

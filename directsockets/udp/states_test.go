@@ -14,8 +14,8 @@ import (
 	"exnet/directsockets/segment"
 )
 
-// TestSteps holds the steps of both ends against the tables of SPEC.md, 10.7 and 10.8. The C library's
-// test does the same (preload/ctest/dgstate_test.c).
+// TestSteps holds the steps of both ends against the tables of SPEC.md, 10.7 and 10.8. The C
+// library's test does the same (preload/ctest/dgstate_test.c).
 func TestSteps(t *testing.T) {
 	spec, err := os.ReadFile("../SPEC.md")
 	if err != nil {
@@ -65,8 +65,8 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// TestForgottenLast has a destination make room for others in the table while it is the one that was
-// used last: it gets no flow, which the socket's end would not find.
+// TestForgottenLast has a destination make room for others in the table while it is the one that
+// was used last: it gets no flow, which the socket's end would not find.
 func TestForgottenLast(t *testing.T) {
 	s, _ := receiver(t)
 	old := time.Now().Add(-2 * time.Second)
@@ -107,8 +107,8 @@ func TestForgottenLast(t *testing.T) {
 	}
 }
 
-// TestMoved has another socket have the sender's address: what is in memory is received, then the flow
-// has ended.
+// TestMoved has another socket have the sender's address: what is in memory is received, then the
+// flow has ended.
 func TestMoved(t *testing.T) {
 	s, at := receiver(t)
 	sender, from := listen(t)

@@ -45,9 +45,9 @@ func (o *outbound) add(f *outflow) {
 	o.some.Store(true)
 }
 
-// TestEndWhileWaiting has a socket close, leave, come to its deadline, or lose its receiver while a
-// send waits for room: for a datagram, and in the middle of a train. The call ends, and what is not in
-// memory is the kernel's.
+// TestEndWhileWaiting has a socket close, leave, come to its deadline, or lose its receiver while
+// a send waits for room: for a datagram, and in the middle of a train. The call ends, and what is
+// not in memory is the kernel's.
 func TestEndWhileWaiting(t *testing.T) {
 	train := &Control{tos: -1, ttl: -1, each: 1200}
 	for name, end := range map[string]func(s *Socket, rx *datagram.Rx){
@@ -108,8 +108,8 @@ func TestTrainNotAllowed(t *testing.T) {
 	}
 }
 
-// TestKeptMemory has a receiver keep what is in a ring. It has no more memory of each datagram than it
-// accounts for, also where a record holds a train.
+// TestKeptMemory has a receiver keep what is in a ring. It has no more memory of each datagram
+// than it accounts for, also where a record holds a train.
 func TestKeptMemory(t *testing.T) {
 	for _, each := range []int{0, 1000, 1} {
 		s, _ := receiver(t)

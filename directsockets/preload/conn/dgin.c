@@ -102,8 +102,8 @@ static void unlist_empty(struct ds_dgram *d)
 			ds_dg_in_on(d, d->list[i], DG_ON_EMPTY);
 }
 
-/* Arms those that are in memory, how; with bells those that are armed for a bell, too: they may have
- * records by now. */
+/* Arms those that are in memory, how; with bells those that are armed for a bell, too: they may
+ * have records by now. */
 static void arm(struct ds_dgram *d, uint32_t how, bool bells)
 {
 	struct ds_dg_in *arming[DS_DG_FLOWS];
@@ -222,8 +222,8 @@ bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 	 * publishes. */
 	if (waits && empty)
 		d->credit -= moment < d->credit ? moment : d->credit;
-	/* If others wait, too, one of them may have what the kernel has: then the caller would sleep,
-	 * and nobody take what is in memory. */
+	/* If others wait, too, one of them may have what the kernel has: then the caller would
+	 * sleep, and nobody take what is in memory. */
 	return waits && (empty || asleep(d) > 1);
 }
 

@@ -44,8 +44,8 @@ enum {
  *   ENDED     no flow leads there any more: struct ds_dg_dest's ended, where there is no flow */
 enum { DG_OUT_KERNEL, DG_OUT_OFFERED, DG_OUT_UP, DG_OUT_STALLED, DG_OUT_ENDED };
 
-/* The states of a flow to a socket (SPEC 10.8). Owner: the lock of in; ds_dg_in_on moves it, and keeps
- * the list of those that are looked at, RUNG, MEMORY and DRAINING.
+/* The states of a flow to a socket (SPEC 10.8). Owner: the lock of in; ds_dg_in_on moves it,
+ * and keeps the list of those that are looked at, RUNG, MEMORY and DRAINING.
  *
  *   ARMED     the sender uses the kernel, and nothing is in memory
  *   RUNG      it is armed, and may hold records
@@ -179,10 +179,11 @@ struct ds_dgram {
 	uint64_t credit, credited; /* how long it may wait for senders that publish, and when that was */
 	unsigned row; /* about how many datagrams of flows come until there is none */
 	unsigned awake; /* flows that are */
-	bool no_bells; /* no flow is armed for a bell any more. Once set it stays: a property of the
-			* socket, and no state of a flow. Several threads have waited for it, and one
-			* that sleeps does not hear what another has been woken for; or another socket
-			* may take its address, and with it the bell (SO_REUSEADDR, SO_REUSEPORT) */
+	/* No flow is armed for a bell any more. Once set it stays: a property of the socket, and no
+	 * state of a flow. Several threads have waited for it, and one that sleeps does not hear
+	 * what another has been woken for; or another socket may take its address, and with it the
+	 * bell (SO_REUSEADDR, SO_REUSEPORT). */
+	bool no_bells;
 	uint64_t by_kernel; /* datagrams that came so, while it has flows */
 	uint64_t glanced; /* when a call that does not wait last did ds_dg_await_kernel */
 	uint32_t gone; /* of those that the kernel has dropped, how many flows have counted as lost */
@@ -307,7 +308,8 @@ void ds_dg_unlisten(struct ds_dgram *d) DS_HIDDEN;
 struct ds_dg_dest *ds_dg_dest(struct ds_dgram *d, const uint8_t addr[16], uint16_t port) DS_HIDDEN;
 /* Its flow if that may carry a datagram now; NULL: the kernel. */
 struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest) DS_HIDDEN;
-/* Ends the flow of dest, as what has happened says; that of all: ds_dg_leave. With the lock of out. */
+/* Ends the flow of dest, as what has happened says; that of all: ds_dg_leave. With the lock of
+ * out. */
 void ds_dg_out_end(struct ds_dgram *d, struct ds_dg_dest *dest, int what, int why) DS_HIDDEN;
 void ds_dg_leave(struct ds_dgram *d, int why) DS_HIDDEN;
 struct ds_dg_out *ds_dg_out_by_id(uint32_t id) DS_HIDDEN;

@@ -40,7 +40,8 @@ const struct ds_dg_step ds_dg_in_steps[] = {
 	{DG_NO_STEP, 0, 0},
 };
 
-/* How often a step was to be made that there is not: a fault of this library, which tests look for. */
+/* How often a step was to be made that there is not: a fault of this library, which tests look
+ * for. */
 uint32_t ds_dg_missteps;
 
 /* Where t leads from a state; DG_NO_STEP: nowhere. */

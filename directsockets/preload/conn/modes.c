@@ -116,7 +116,8 @@ void ds_tx_update(struct ds_sock *s, int fd)
 	int saved = errno;
 
 	if (ds_mode(&h->tx_mode) <= TX_DIRECT) {
-		/* Before FALLEN_BACK is looked for: who sets both sets that first, and wants its bytes. */
+		/* Before FALLEN_BACK is looked for: who sets both sets that first, and wants
+		 * its bytes. */
 		bool left = ds_left(s);
 
 		if (ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK) {

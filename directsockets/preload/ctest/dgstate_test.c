@@ -1,5 +1,5 @@
-// The states of a flow's two ends: the tables are those of SPEC 10.7 and 10.8, and random walks of a
-// receiver with several flows make no other step, keep its list, and lose nothing.
+// The states of a flow's two ends: the tables are those of SPEC 10.7 and 10.8, and random walks of
+// a receiver with several flows make no other step, keep its list, and lose nothing.
 #include "flow.h"
 
 #include "conn/dgram.h"

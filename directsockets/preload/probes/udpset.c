@@ -335,8 +335,9 @@ static void asleep(struct sleeper *p)
 	die("asleep");
 }
 
-// While a receiver sleeps, another socket takes its sender over: it binds the same port and connects,
-// as servers of DTLS do. What comes then is the other one's, and the first one sleeps on.
+// While a receiver sleeps, another socket takes its sender over: it binds the same port and
+// connects, as servers of DTLS do. What comes then is the other one's, and the first one sleeps
+// on.
 static void taken_over(void)
 {
 	for (int i = 0; i < 6; i++) {
