@@ -81,8 +81,8 @@ func (g *Pager) settle(p *process) {
 			p.moved = append(p.moved, m.from())
 		}
 		for c := range g.processes {
-			if c.unsettled == p && c.registered(m.To) && !c.registered(m.Start) {
-				g.remap(c, m.Start, m.To, m.End-m.Start) // it had been done before the fork
+			if c.unsettled == p {
+				g.movedSinceFork(c, m)
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func (g *Pager) settle(p *process) {
 			p.hasUnsettled = false
 			for c := range g.processes {
 				if c.unsettled == p {
-					c.unsettled = nil
+					g.settled(c)
 				}
 			}
 		}

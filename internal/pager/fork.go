@@ -7,27 +7,45 @@ import (
 	"exnet/internal/pager/uffd"
 )
 
-// fork takes a child over: what its parent has is its own, too.
+// fork takes a child over: what its parent has is its own, too, as far as the kernel promises.
 func (g *Pager) fork(p *process, child uffd.FD) {
+	promised := p.promises()
 	p.forks++
 	c := &process{
 		account: p.account,
 		parent:  p, uffd: child, agent: -1, hello: p.hello, adopted: true, child: true,
 		spans: p.spans.clone(), pages: newTable(), ring: newRing(g.standby), streams: g.streams(), token: newToken(),
 	}
-	// What is in the parent's slots has to be in the store: the child has no slots of it.
-	if !g.clean(p, p.ring.tail, p.ring.used) {
-		g.say("fork", "process %d has forked, and memory of the child is lost: whoever touches it gets SIGBUS", p.pid)
+	for _, s := range promised.none.spans {
+		c.spans.remove(s.Start, s.End)
 	}
+	untold := p.spans.clone()
+	for _, s := range promised.known.spans {
+		untold.remove(s.Start, s.End)
+	}
+	if p.changing() || len(p.late) > 0 {
+		c.unsettled, p.hasUnsettled = p, true
+		c.promised, c.untold, untold = promised, untold, spanSet{}
+	}
+	// What is in the parent's slots has to be in the store: the child has no slots of it.
+	lost := !g.clean(p, p.ring.tail, p.ring.used)
 	for at, from := range p.pages.chunks {
 		to := new(chunk)
 		for i := range from {
+			number := at*chunkPages + uint64(i)
+			if from[i].state == untouched || !promised.gives(number) {
+				continue
+			}
+			if from[i].state != resident && untold.has(number*pageSize) { // the parent has ended: nobody tells
+				to[i], lost = nowhere, true
+				continue
+			}
 			to[i] = g.inherit(from[i])
 		}
 		c.pages.chunks[at] = to
 	}
-	if p.changing() || len(p.late) > 0 {
-		c.unsettled, p.hasUnsettled = p, true
+	if lost {
+		g.say("fork", "process %d has forked, and memory of the child is lost: whoever touches it gets SIGBUS", p.pid)
 	}
 	g.join(c)
 	// It may have forked when no more than the mark was registered.
@@ -38,15 +56,15 @@ func (g *Pager) fork(p *process, child uffd.FD) {
 	}
 }
 
+// nowhere is a page that is lost.
+var nowhere = page{state: remote, flags: inherited}
+
 // inherit returns what the child has of a parent's page.
 func (g *Pager) inherit(from page) page {
 	to := page{place: from.place, state: from.state, flags: from.flags&dirty | inherited}
 	switch {
-	case from.state == untouched:
-		return page{}
 	case from.state == standby && from.flags&dirty != 0: // it could not be written
-		to.state, to.place = remote, 0
-		return to
+		return nowhere
 	case from.state == standby && from.place == 0: // zeros
 		return page{}
 	case from.state == standby:

@@ -165,7 +165,7 @@ func (g *Pager) drop(p *process) {
 	}
 	for c := range g.processes {
 		if c.unsettled == p {
-			c.unsettled = nil
+			g.settled(c)
 		}
 		if c.parent == p {
 			c.orphan()

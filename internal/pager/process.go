@@ -45,8 +45,11 @@ type process struct {
 	more    bool           // it may have more, which are read when others had their turn
 	late    []move         // moves of memory that are not handled yet
 	moved   []uffd.Span    // from where memory has moved: it is to be reported as unmapped
-	// unsettled is the parent of a fork while changes before it may not have been reported.
+	// unsettled is the parent of a fork while changes before it may not have been reported. Until
+	// then promised is what the kernel promised of its memory, untold that of which it did not tell.
 	unsettled    *process
+	promised     promises
+	untold       spanSet
 	hasUnsettled bool // as a parent
 	ring         ring
 

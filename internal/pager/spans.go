@@ -15,6 +15,9 @@ func (s *spanSet) add(start, end uint64) {
 		return
 	}
 	i := 0
+	if n := len(s.spans); n > 0 && s.spans[n-1].End < start {
+		i = n
+	}
 	for i < len(s.spans) && s.spans[i].End < start {
 		i++
 	}
@@ -56,6 +59,16 @@ func (s *spanSet) lacks(start, end uint64) []uffd.Span {
 		}
 	}
 	return rest.spans
+}
+
+// within returns what the set has of a span.
+func (s *spanSet) within(of uffd.Span) (all []uffd.Span) {
+	for _, t := range s.spans {
+		if from, to := max(t.Start, of.Start), min(t.End, of.End); from < to {
+			all = append(all, uffd.Span{Start: from, End: to})
+		}
+	}
+	return all
 }
 
 // clone returns a copy.

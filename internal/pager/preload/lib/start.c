@@ -34,8 +34,17 @@ static void start_agent(void)
 	errno = saved;
 }
 
+/* In the parent, after fork. The pager looks then at what is promised of the parent's memory: until
+ * it has, the parent is not to go on, and change that. The call waits until the pager has read that
+ * the page is given back, which it does after all that was to be read before. */
+static void parent_after_fork(void)
+{
+	if (area)
+		PG_CALL(SYS_madvise, &area->mark, PG_PAGE, MADV_DONTNEED, 0);
+}
+
 /* In a child of fork. */
-static void after_fork(void)
+static void child_after_fork(void)
 {
 	if (area)
 		start_agent();
@@ -59,6 +68,6 @@ __attribute__((constructor)) static void start(void)
 	}
 	strcpy(made->path, path);
 	area = made;
-	pthread_atfork(NULL, NULL, after_fork);
+	pthread_atfork(NULL, parent_after_fork, child_after_fork);
 	start_agent();
 }
