@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"math"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,8 +28,9 @@ type loan struct {
 	pid      int
 	size     int64
 	huge     bool
-	fd       int // of the memory; -1: freed
-	exported     // to a node of another host
+	fd       int  // of the memory; -1: freed
+	held     bool // its holder has the answer that gives it the loan: nothing is said of it before
+	exported      // to a node of another host
 
 	since    time.Time
 	until    time.Time   // zero: no end
@@ -191,15 +193,35 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 		since: now, renewed: now,
 	}
 	for _, d := range []time.Duration{r.time, s.cfg.MaxTime} {
-		if at := now.Add(d); d > 0 && (l.until.IsZero() || at.Before(l.until)) {
+		at := now.Add(d)
+		if at.After(latest) {
+			at = latest
+		}
+		if d > 0 && (l.until.IsZero() || at.Before(l.until)) {
 			l.until = at
 		}
 	}
 	s.loans[l.id] = l
 	s.lent += size
 	s.count.Granted++
-	l.timer = time.AfterFunc(s.nextLocked(l, now), func() { s.look(l) })
+	l.timer = time.AfterFunc(s.cfg.TTL, func() { s.look(l) })
 	return l, left - size, wire.StatusOK
+}
+
+// latest is the latest time that a message can name, in ns since 1970.
+var latest = time.Unix(0, math.MaxInt64)
+
+// heldLocked notes that the holder of a loan has been given it. What has happened to the loan
+// meanwhile is said now, after that answer. The server's lock is held.
+func (s *Server) heldLocked(l *loan) {
+	if s.loans[l.id] != l || l.held {
+		return
+	}
+	l.held = true
+	if !l.deadline.IsZero() {
+		l.holder.revokeLocked(l.id, l.deadline)
+	}
+	l.timer.Reset(s.nextLocked(l, time.Now()))
 }
 
 // untouchedLocked is how much of what is lent takes no memory yet. The server's lock is held.
@@ -267,7 +289,9 @@ func (s *Server) revokeLocked(l *loan, why wire.Status, within time.Duration) {
 	}
 	now := time.Now()
 	l.deadline, l.why = now.Add(within), why
-	l.holder.revokeLocked(l.id, l.deadline)
+	if l.held {
+		l.holder.revokeLocked(l.id, l.deadline)
+	}
 	l.timer.Reset(s.nextLocked(l, now))
 }
 

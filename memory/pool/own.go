@@ -33,6 +33,7 @@ func (o *own) lend(b *borrower, r request) (grant, wire.Message) {
 	o.list[l.id] = b
 	g := grant{from: o, node: o.s.cfg.Node, id: l.id, size: l.size, until: l.until, fd: fd}
 	o.s.grantedLocked(b, g)
+	o.s.heldLocked(l)
 	return g, wire.Message{}
 }
 

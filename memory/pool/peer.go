@@ -248,7 +248,7 @@ func (p *peer) handle(m wire.Message, fds packet.Descriptors, more []byte) error
 		}
 		switch {
 		case m.Op == wire.OpLend && p.far: // it may wait
-			s.freeing.Go(func() { p.lendTo(m, reply) })
+			s.unlessClosed(func() { p.lendTo(m, reply) })
 			return nil
 		case m.Op == wire.OpLend:
 			p.lendTo(m, reply)
@@ -271,7 +271,7 @@ func (p *peer) handle(m wire.Message, fds packet.Descriptors, more []byte) error
 			p.post(reply)
 			return nil
 		}
-		s.freeing.Go(func() {
+		s.unlessClosed(func() {
 			p.zeroing <- struct{}{}
 			reply.Status = s.zero(p, m)
 			<-p.zeroing
@@ -336,11 +336,15 @@ func (p *peer) lendTo(m, reply wire.Message) {
 	s.mu.Unlock()
 	switch {
 	case dead:
+		return
 	case p.far:
 		p.postWith(reply, l.exported)
 	default:
 		p.post(reply, fd)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heldLocked(l)
 }
 
 // answered hands an answer to who waits for it.

@@ -212,6 +212,15 @@ func (s *Server) leave(a caller.Account) {
 	}
 }
 
+// unlessClosed runs f in a goroutine that Close waits for. A Server that is closed answers nobody.
+func (s *Server) unlessClosed(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.freeing.Go(f)
+	}
+}
+
 // Close ends all leases: those of this node's memory at once, and those of its processes. It waits
 // until the memory has been given back, but not for Process and Peer to return.
 func (s *Server) Close() {
