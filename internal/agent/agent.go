@@ -39,11 +39,11 @@ const hostName = "host"
 // agent is one that runs. Run's goroutine has all of it.
 type agent struct {
 	log      logger.Logger
-	lines    *logger.Accounts // writes to log what accounts cause
-	proc     string           // where the processes are
-	own      uint64           // inode of this process's namespace, which is served, too; 0: it is not
-	doorPath string           // "": there is no door
-	every    time.Duration    // between two looks
+	lines    *accounts     // writes to log what accounts cause
+	proc     string        // where the processes are
+	own      uint64        // inode of this process's namespace, which is served, too; 0: it is not
+	doorPath string        // "": there is no door
+	every    time.Duration // between two looks
 	group    *broker.Group
 	search   *search
 	door     *door
@@ -83,7 +83,7 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 	if err := broker.Keep(); err != nil {
 		return err
 	}
-	a.lines = logger.NewAccounts(a.log)
+	a.lines = newAccounts(a.log)
 	a.at, a.told, a.search = make(map[uint64]*place), make(map[uint64]time.Time), newSearch(a.proc)
 	a.group = broker.NewGroup(func(client uint64) (broker.End, bool) {
 		end, ok := pairs.Server(client)

@@ -1,10 +1,12 @@
-package logger
+package agent
 
 import (
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"exnet/internal/logger"
 )
 
 // What one account may have logged: lineBurst lines at once, then one in lineTime.
@@ -17,13 +19,13 @@ const (
 	manyAccounts = "many accounts"
 )
 
-// Accounts bounds how much each account makes a Logger write. Who may start processes or make
+// accounts bounds how much each account makes a Logger write. Who may start processes or make
 // namespaces can otherwise fill a log with a line for each.
 //
 // Concurrency: all methods may be called from many goroutines, also of the Loggers that For
 // returns.
-type Accounts struct {
-	to  Logger
+type accounts struct {
+	to  logger.Logger
 	now func() time.Time
 
 	mu sync.Mutex
@@ -37,17 +39,17 @@ type budget struct {
 	dropped int // lines since the last one that was written
 }
 
-// NewAccounts returns Accounts that write to a Logger.
-func NewAccounts(to Logger) *Accounts {
-	return &Accounts{to: to, now: time.Now, budgets: make(map[string]*budget)}
+// newAccounts returns accounts that write to a Logger.
+func newAccounts(to logger.Logger) *accounts {
+	return &accounts{to: to, now: time.Now, budgets: make(map[string]*budget)}
 }
 
 // For returns a Logger for lines that an account causes. A line after some that were dropped has
 // their number, as "dropped".
-func (a *Accounts) For(account string) Logger { return accountLogger{a, account} }
+func (a *accounts) For(account string) logger.Logger { return accountLogger{a, account} }
 
 type accountLogger struct {
-	all     *Accounts
+	all     *accounts
 	account string
 }
 
@@ -65,7 +67,7 @@ func (l accountLogger) Warn(msg string, args ...any) {
 
 // take takes a line from an account's budget, and returns the values to log with it; false: drop
 // it.
-func (a *Accounts) take(account string, args []any) ([]any, bool) {
+func (a *accounts) take(account string, args []any) ([]any, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
@@ -82,7 +84,7 @@ func (a *Accounts) take(account string, args []any) ([]any, bool) {
 }
 
 // +checklocks:a.mu
-func (a *Accounts) budgetLocked(account string, now time.Time) *budget {
+func (a *accounts) budgetLocked(account string, now time.Time) *budget {
 	b := a.budgets[account]
 	if b != nil {
 		return b

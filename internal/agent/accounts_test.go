@@ -1,4 +1,4 @@
-package logger
+package agent
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ func (l *lines) Warn(msg string, args ...any) { l.Info(msg, args...) }
 func TestAccounts(t *testing.T) {
 	var got lines
 	now := time.Unix(0, 0)
-	a := NewAccounts(&got)
+	a := newAccounts(&got)
 	a.now = func() time.Time { return now }
 	for range 1000 {
 		a.For("user 1000").Warn("left out")
@@ -41,7 +41,7 @@ func TestAccounts(t *testing.T) {
 func TestAccountsMany(t *testing.T) {
 	var got lines
 	now := time.Unix(0, 0)
-	a := NewAccounts(&got)
+	a := newAccounts(&got)
 	a.now = func() time.Time { return now }
 	for i := range 3 * maxBudgets {
 		a.For(fmt.Sprint("user ", i)).Warn("left out")
