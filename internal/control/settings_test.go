@@ -77,3 +77,16 @@ func FuzzSettings(f *testing.F) {
 		}
 	})
 }
+
+// A name that is nearly one of a setting is answered with that.
+func TestNearest(t *testing.T) {
+	for name, want := range map[string]string{
+		"mdoe": "mode", "coalesce_usecs": "coalesce-usecs", "coalesce-frame": "coalesce-frames", "adaptiv": "adaptive",
+		"recieve": "", "": "", "x": "",
+	} {
+		got := nearest(name)
+		if want == "" && got != "" || want != "" && !strings.Contains(got, want+"?") {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	}
+}

@@ -87,6 +87,23 @@ const (
 	buildTime = time.Minute
 )
 
+// needsListen names a setting that is for nodes of other hosts.
+func (h *Hosts) needsListen() string {
+	switch {
+	case len(h.Join) > 0:
+		return "join"
+	case h.Key != "":
+		return "key"
+	case h.Trust != "":
+		return "trust"
+	case h.Plaintext:
+		return "plaintext"
+	case h.Conns > 1:
+		return "conns"
+	}
+	return "conns-congestion"
+}
+
 // checkHosts returns an error if settings contradict each other.
 func (c Config) checkHosts() error {
 	wrong := func(format string, args ...any) error {
@@ -99,9 +116,9 @@ func (c Config) checkHosts() error {
 	}
 	switch {
 	case h.Listen == "" && h.byOFI():
-		return wrong("link %s is for nodes of other hosts: say where they reach this one with listen, such as :%d", h.Link, mesh.DefaultPort)
+		return wrong("link %s also needs listen, for example :%d", h.Link, mesh.DefaultPort)
 	case h.Listen == "" && (len(h.Join) > 0 || keys || h.Plaintext || h.Conns > 1 || h.Congestion != ""):
-		return wrong("join, key, trust, plaintext, conns and their congestion control are for nodes of other hosts: say where they reach this one with listen, such as :%d", mesh.DefaultPort)
+		return wrong("%s also needs listen, for example :%d", h.needsListen(), mesh.DefaultPort)
 	case h.Listen == "":
 		return nil
 	case keys && h.Plaintext:

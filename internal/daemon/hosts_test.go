@@ -170,8 +170,8 @@ func TestHostsConfig(t *testing.T) {
 		want  string
 	}{
 		{Hosts{}, nil, ""},
-		{Hosts{Join: []string{"a:1"}}, nil, "say where they reach this one with listen"},
-		{Hosts{Plaintext: true}, nil, "with listen"},
+		{Hosts{Join: []string{"a:1"}}, nil, "join also needs listen"},
+		{Hosts{Plaintext: true}, nil, "also needs listen"},
 		{Hosts{Listen: ":1"}, nil, "listen needs key and trust"},
 		{Hosts{Listen: ":1", Key: "k"}, nil, "listen needs key and trust"},
 		{Hosts{Listen: ":1", Key: "k", Trust: "t"}, nil, ""},
@@ -187,10 +187,10 @@ func TestHostsConfig(t *testing.T) {
 		{Hosts{Listen: ":1", Plaintext: true, Conns: 4}, &id, ""},
 		{Hosts{Listen: ":1", Plaintext: true, Conns: 5}, &id, "5 connections for each peer: use 1 to 4"},
 		{Hosts{Listen: ":1", Plaintext: true, Conns: 2, Link: "ofi"}, &id, "are for link stream"},
-		{Hosts{Conns: 2}, nil, "with listen"},
-		{Hosts{Congestion: "reno"}, nil, "with listen"},
+		{Hosts{Conns: 2}, nil, "also needs listen"},
+		{Hosts{Congestion: "reno"}, nil, "also needs listen"},
 		{Hosts{Listen: ":1", Plaintext: true, Link: "ofi", Congestion: "reno"}, &id, "libfabric chooses its own"},
-		{Hosts{Link: "ofi"}, nil, "with listen"},
+		{Hosts{Link: "ofi"}, nil, "also needs listen"},
 	} {
 		_, err := Config{Dir: "/d", Hosts: c.hosts, Node: c.node}.WithDefaults()
 		if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.want)) {

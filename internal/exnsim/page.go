@@ -43,7 +43,7 @@ type pageRun struct {
 }
 
 func page(w io.Writer, scenario string, all []outcome) error {
-	bars := svgplot.Bars{Title: "Largest load of a link", Desc: "One bar for each run", X: svgplot.Axis{Label: "largest load, of run 1"}}
+	bars := svgplot.Bars{Title: "Largest load of a link", Desc: "One bar for each run", X: svgplot.Axis{Label: "Largest load, relative to run 1"}}
 	data := struct {
 		Scenario, Summary string
 		Runs              []pageRun

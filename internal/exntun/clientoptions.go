@@ -57,11 +57,10 @@ func (o nodeOptions) nodes() ([]emp.Description, error) {
 		}
 	}
 	if len(nodes) == 0 || o.node != nil {
-		which := ""
 		if o.node != nil {
-			which = fmt.Sprintf(" with ID %d", *o.node)
+			return nil, notRunning{*o.node, o.dir}
 		}
-		return nil, fmt.Errorf("%w%s in %s: start one with exn-tun up", control.ErrNoNode, which, o.dir)
+		return nil, fmt.Errorf("%w in %s: start one with exn-tun up", control.ErrNoNode, o.dir)
 	}
 	return nodes, nil
 }
@@ -96,3 +95,12 @@ func askNode[T any](dir string, n emp.Description, ask func(*control.Client) (T,
 	defer c.Close()
 	return ask(c)
 }
+
+// notRunning is a control.ErrNoNode that names the node.
+type notRunning struct {
+	node fabric.NodeID
+	dir  string
+}
+
+func (e notRunning) Error() string { return fmt.Sprintf("node %d is not running in %s", e.node, e.dir) }
+func (notRunning) Unwrap() error   { return control.ErrNoNode }

@@ -177,7 +177,7 @@ func (o *upOptions) defineOthers(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.detach, "detach", false, "go into the background once it is up; the exit status says whether it is")
 	cli.Number(fs, &o.wait, "wait", 0, daemon.MaxNode, "`N` be up only when N peers are linked; fails after 30s (0)")
 	fs.StringVar(&o.log, "log-file", "", "`FILE` with --detach: messages are appended to it (none)")
-	fs.BoolVar(&o.foreground, "foreground", true, "stay in the foreground, which it does anyway")
+	fs.BoolVar(&o.foreground, "foreground", true, "stay in the foreground (the default)")
 }
 
 // where defines the flags that select a fabric.
@@ -227,7 +227,7 @@ type addrFlags struct {
 func (a *addrFlags) add(s string, f lab.Family) error {
 	p, err := netip.ParsePrefix(s)
 	if err != nil || p.Addr().Is4() != (f == lab.V4) {
-		return fmt.Errorf("use an %v address with its prefix length, such as %s", f, pick(f == lab.V4, "10.2.0.8/24", "fd00:10:2::8/64"))
+		return fmt.Errorf("%q is not an %v address with its prefix length, such as %s", s, f, pick(f == lab.V4, "10.2.0.8/24", "fd00:10:2::8/64"))
 	}
 	if err := daemon.CheckAddr(p); err != nil {
 		return err

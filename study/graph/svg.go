@@ -149,7 +149,7 @@ func (p *painter) legend() {
 	for i := range steps {
 		p.printf(`<rect x="%d" y="29" width="%d" height="10" fill="%s"/>`, 12+i*width, width, display.Colour(float64(i)/(steps-1)))
 	}
-	p.printf(`<text x="%d" y="38">%s for a capacity of 1</text>`, 18+steps*width, display.Bytes(uint64(p.peak)))
+	p.printf(`<text x="%d" y="38">Darkest: %s</text>`, 18+steps*width, display.Bytes(uint64(p.peak)))
 }
 
 // channel draws one direction, to the right of the other as seen by what flows.
