@@ -97,8 +97,11 @@ type Server struct {
 	// trash closes what processes and nodes have sent, and their connections.
 	trash trash.Bins
 
-	// freeing counts what runs until memory has been given back.
+	// freeing counts what runs until memory has been given back. Close sets ending, after which
+	// peers start nothing that counts. A lock of its own: who handles a message may not wait for mu.
 	freeing sync.WaitGroup
+	start   sync.Mutex
+	ending  bool // +checklocks:start
 
 	mu     sync.Mutex
 	limits Limits           // +checklocks:mu
@@ -214,9 +217,9 @@ func (s *Server) leave(a caller.Account) {
 
 // unlessClosed runs f in a goroutine that Close waits for. A Server that is closed answers nobody.
 func (s *Server) unlessClosed(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
+	s.start.Lock()
+	defer s.start.Unlock()
+	if !s.ending {
 		s.freeing.Go(f)
 	}
 }
@@ -242,6 +245,9 @@ func (s *Server) Close() {
 		s.freeLocked(l)
 	}
 	s.mu.Unlock()
+	s.start.Lock()
+	s.ending = true
+	s.start.Unlock()
 	s.freeing.Wait()
 	s.far.close()
 }
