@@ -19,8 +19,8 @@ var mayCall = map[string][]string{
 	"Drain":     {"directsockets/copy.go"},                                                                                         // for writers of the kinds that are known
 	"MmapPtr":   {"internal/shm/segment_unsafe.go", "internal/shm/gather_unsafe.go", "internal/shm/loan_unsafe.go"},
 	"MunmapPtr": {"internal/shm/segment_unsafe.go", "internal/shm/gather_unsafe.go", "internal/shm/loan_unsafe.go"},
-	// A map of the kernel's, and one that no other process has.
-	"Mmap": {"internal/tun/senders_unsafe.go", "internal/bench/coredist/memory.go"},
+	// A map of the kernel's, one that no other process has, and one that nobody reads.
+	"Mmap": {"internal/tun/senders_unsafe.go", "internal/bench/coredist/memory.go", "internal/exnrun/ask.go"},
 }
 
 // Nothing but this package and internal/shm can make a slice of memory that somebody

@@ -1,5 +1,6 @@
-// cut.c: messages, writes and reads of 1 byte to 4 MiB, in an order of chance, between two hosts whose
-// link is cut meanwhile, whenever this says so: cut OPERATIONS. Each is carried out once, and in order.
+// cut.c: messages, writes and reads of 1 byte to 4 MiB, in an order of chance, between two hosts
+// whose link is cut meanwhile, whenever this says so: cut OPERATIONS. Each is carried out once, and
+// in order.
 #include "pair.h"
 
 enum { MOST = 4 << 20, WAVE = 12 };
@@ -49,14 +50,13 @@ struct operation {
 	bool begun, done, came; // came: of a message, at the other side
 };
 
-int main(int argc, char **argv)
+static struct side sides[2];
+static struct operation all[WAVE];
+static uint8_t *memory[2]; // of each side, which the other one reads and writes
+static struct fid_mr *mr[2];
+
+static void open_all(void)
 {
-	static struct side sides[2];
-	static struct operation all[WAVE];
-	struct fid_mr *mr[2];
-	struct fi_cq_data_entry e;
-	long count = argc > 1 ? atol(argv[1]) : 1000;
-	uint8_t *memory[2];
 	side_open(&sides[0]);
 	must(other_node());
 	side_open(&sides[1]);
@@ -67,59 +67,10 @@ int main(int argc, char **argv)
 	}
 	for (int i = 0; i < WAVE; i++)
 		must((all[i].from = malloc(MOST)) != NULL && (all[i].into = malloc(MOST)) != NULL);
-	for (long n = 0; n < count; n += WAVE) {
-		puts("cut"); // the test does, while what follows is under way
-		fflush(stdout);
-		for (int i = 0; i < WAVE; i++) {
-			struct operation *o = &all[i];
-			int who = (int)(any() % 2);
-			o->what = (enum what)(any() % 3);
-			o->size = some_size();
-			o->seed = any();
-			o->side = &sides[who];
-			o->other = &sides[1 - who];
-			o->begun = o->done = o->came = false;
-			words(o->what == READ ? memory[1 - who] + (size_t)i * MOST : o->from, o->size, o->seed);
-			if (o->what == MESSAGE) // receives are matched in the order of the messages of one side
-				must(fi_recv(o->other->ep, o->into, MOST, NULL, 0, o) == 0);
-		}
-		for (int left = WAVE; left > 0;) {
-			bool waits[2] = {false, false}; // one that is not begun holds up those behind it
-			for (int i = 0; i < WAVE; i++) {
-				struct operation *o = &all[i];
-				int who = o->side == &sides[1];
-				uint64_t at = (uint64_t)i * MOST;
-				if (o->begun || waits[who])
-					continue;
-				ssize_t r = o->what == MESSAGE ? fi_send(o->side->ep, o->from, o->size, NULL, 0, o)
-					    : o->what == WRITE ? fi_write(o->side->ep, o->from, o->size, NULL, 0, at, 1, o)
-							       : fi_read(o->side->ep, o->from, o->size, NULL, 0, at, 1, o);
-				must(r == 0 || r == -FI_EAGAIN);
-				o->begun = r == 0;
-				waits[who] = r != 0;
-			}
-			for (int s = 0; s < 2; s++) {
-				ssize_t r = fi_cq_read(sides[s].cq, &e, 1);
-				must(r == 1 || r == -FI_EAGAIN);
-				if (r != 1)
-					continue;
-				struct operation *o = e.op_context;
-				bool came = e.flags & FI_RECV;
-				must(o->begun && (came ? !o->came && e.len == o->size : !o->done));
-				if (came) {
-					o->came = true;
-					same(o->into, o->size, o->seed);
-				} else {
-					o->done = true;
-					if (o->what == WRITE)
-						same(memory[1 - (o->side == &sides[1])] + (o - all) * MOST, o->size, o->seed);
-					if (o->what == READ)
-						same(o->from, o->size, o->seed);
-				}
-				left -= o->done && (o->what != MESSAGE || o->came);
-			}
-		}
-	}
+}
+
+static void close_all(void)
+{
 	for (int i = 0; i < 2; i++) {
 		must(fi_close(&mr[i]->fid) == 0);
 		free(memory[i]);
@@ -130,6 +81,87 @@ int main(int argc, char **argv)
 	}
 	side_close(&sides[0]);
 	side_close(&sides[1]);
+}
+
+/* Chooses what operation i of a wave is. */
+static void choose(int i)
+{
+	struct operation *o = &all[i];
+	int who = (int)(any() % 2);
+
+	o->what = (enum what)(any() % 3);
+	o->size = some_size();
+	o->seed = any();
+	o->side = &sides[who];
+	o->other = &sides[1 - who];
+	o->begun = o->done = o->came = false;
+	words(o->what == READ ? memory[1 - who] + (size_t)i * MOST : o->from, o->size, o->seed);
+	if (o->what == MESSAGE) // receives are matched in the order of the messages of one side
+		must(fi_recv(o->other->ep, o->into, MOST, NULL, 0, o) == 0);
+}
+
+/* Begins those that are not begun yet. One that cannot be holds up those of its side behind it. */
+static void begin(void)
+{
+	bool waits[2] = {false, false};
+
+	for (int i = 0; i < WAVE; i++) {
+		struct operation *o = &all[i];
+		int who = o->side == &sides[1];
+		uint64_t at = (uint64_t)i * MOST;
+		if (o->begun || waits[who])
+			continue;
+		ssize_t r = o->what == MESSAGE ? fi_send(o->side->ep, o->from, o->size, NULL, 0, o)
+			    : o->what == WRITE ? fi_write(o->side->ep, o->from, o->size, NULL, 0, at, 1, o)
+					       : fi_read(o->side->ep, o->from, o->size, NULL, 0, at, 1, o);
+		must(r == 0 || r == -FI_EAGAIN);
+		o->begun = r == 0;
+		waits[who] = r != 0;
+	}
+}
+
+/* Takes a completion of a side, and checks the data. Returns how many operations are over by it. */
+static int take(struct side *side)
+{
+	struct fi_cq_data_entry e;
+	ssize_t r = fi_cq_read(side->cq, &e, 1);
+
+	must(r == 1 || r == -FI_EAGAIN);
+	if (r != 1)
+		return 0;
+	struct operation *o = e.op_context;
+	bool came = e.flags & FI_RECV;
+	must(o->begun && (came ? !o->came && e.len == o->size : !o->done));
+	if (came) {
+		o->came = true;
+		same(o->into, o->size, o->seed);
+	} else {
+		o->done = true;
+		if (o->what == WRITE)
+			same(memory[1 - (o->side == &sides[1])] + (o - all) * MOST, o->size, o->seed);
+		if (o->what == READ)
+			same(o->from, o->size, o->seed);
+	}
+	return o->done && (o->what != MESSAGE || o->came);
+}
+
+int main(int argc, char **argv)
+{
+	long count = argc > 1 ? atol(argv[1]) : 1000;
+
+	open_all();
+	for (long n = 0; n < count; n += WAVE) {
+		puts("cut"); // the test does, while what follows is under way
+		fflush(stdout);
+		for (int i = 0; i < WAVE; i++)
+			choose(i);
+		for (int left = WAVE; left > 0;) {
+			begin();
+			left -= take(&sides[0]);
+			left -= take(&sides[1]);
+		}
+	}
+	close_all();
 	puts("done");
 	return 0;
 }
