@@ -266,8 +266,8 @@ func TestRootFabricSockets(t *testing.T) {
 	}
 }
 
-// Connections go on when the link that they go through was away, each byte once and in order, and none
-// gets a reset.
+// Connections go on when the link that they go through was away, each byte once and in order, and
+// none gets a reset.
 func TestRootFabricCuts(t *testing.T) {
 	longtest.Skip(t) // a node takes a while to notice that its cable is gone
 	needRun(t, "python3")
@@ -383,9 +383,9 @@ func (c *carried) killed(client bool) {
 	c.clean(0, 1)
 }
 
-// nodeGone is a connection of which a node is killed: both programs get an error, that behind
-// it by its doorbell, which ends without a word, and the other one by its node. That of another host
-// may be cut off only, until it is back, and has no such connection.
+// nodeGone is a connection of which a node is killed: both programs get an error, that behind it by
+// its doorbell, which ends without a word, and the other one by its node. That of another host may
+// be cut off only, until it is back, and has no such connection.
 func (c *carried) nodeGone(gone int, back bool) {
 	k := c.talk("10.2.0.2")
 	c.through(k, 1<<20)

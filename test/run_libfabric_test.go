@@ -120,8 +120,8 @@ func (l *mpiLab) kernelsByLibfabric(t *testing.T, env string, m mpi) {
 	m.start(t, l, false, func(string) []string { return []string{program} })
 }
 
-// mixedByLibfabric runs ranks of Open MPI on two nodes, which communicate for two seconds in an order and
-// with sizes of chance: once with windows, once with threads.
+// mixedByLibfabric runs ranks of Open MPI on two nodes, which communicate for two seconds in an
+// order and with sizes of chance: once with windows, once with threads.
 func (l *mpiLab) mixedByLibfabric(t *testing.T, env string, ranks int) {
 	t.Helper()
 	program := filepath.Join(sharedDir(t), "mixed")

@@ -35,7 +35,8 @@ type conn struct {
 	why    uint8 // tag of its OPEN
 	idle   int   // looks that found nothing since the last message
 	oneWay int   // messages sent since the last one came
-	// These say in which list it is, and why it is not looked at: no step of its life depends on them.
+	// These say in which list it is, and why it is not looked at: no step of its life depends on
+	// them.
 	active  bool // among Engine.active
 	touched bool // among Engine.touched
 	blocked bool // waits for room in its channel

@@ -26,10 +26,11 @@ const (
 	// stateNew: the program here is the client, and OPEN is to be sent. The client sends nothing in
 	// the segment before it hears that the server has attached.
 	stateNew
-	// stateCalling: OPEN was sent, and the server's program has not attached, as far as is known here.
+	// stateCalling: OPEN was sent, and the server's program has not attached, as far as is known
+	// here.
 	stateCalling
-	// stateOffered: the program here is the server, and its node has not seen it attach. It may have:
-	// it may even have sent something. The client cannot have taken any of that.
+	// stateOffered: the program here is the server, and its node has not seen it attach. It may
+	// have: it may even have sent something. The client cannot have taken any of that.
 	stateOffered
 	// stateAttached: the server has attached, the client's node was told, and has said nothing. So
 	// the client may never hear of it.
@@ -274,8 +275,8 @@ func (e *Engine) forgetTransfers(c *conn) {
 // retry is how often it is looked whether what is suspended can go on.
 const retry = 250 * time.Millisecond
 
-// patience is how long a connection waits for its link, unless Config says otherwise: as long as TCP
-// repeats data by default (net.ipv4.tcp_retries2 of 15).
+// patience is how long a connection waits for its link, unless Config says otherwise: as long as
+// TCP repeats data by default (net.ipv4.tcp_retries2 of 15).
 const patience = 924600 * time.Millisecond
 
 // watch has the suspended connections be looked at until there are none.
@@ -314,7 +315,8 @@ func (e *Engine) reconnect(c *conn) {
 	if n.port == nil || n.down || c.state == stateCut && c.cutIn == n { // that peer is about to say why
 		return
 	}
-	// Nothing of former sessions comes into the ring any more. A transfer that runs still is waited for.
+	// Nothing of former sessions comes into the ring any more. A transfer that runs still is waited
+	// for.
 	nla, err := c.in.Lend(n.id)
 	if err != nil {
 		return

@@ -7,15 +7,15 @@ import (
 	"exnet/internal/racetest"
 )
 
-// The life of one connection, as a model of its two programs and their nodes, whose steps are walked
-// through in every order: at each step the link may be cut, with any number of the messages on it
-// lost, those before them late, and come back; RESUME may come twice; either program may close, the
-// client take its offer back, a node be killed and begin anew, or wait for too long. The connection
-// takes the steps of lifeNext. The channels between the nodes have a model of their own.
+// The life of one connection, as a model of its two programs and their nodes, whose steps are
+// walked through in every order: at each step the link may be cut, with any number of the messages
+// on it lost, those before them late, and come back; RESUME may come twice; either program may
+// close, the client take its offer back, a node be killed and begin anew, or wait for too long. The
+// connection takes the steps of lifeNext. The channels between the nodes have a model of their own.
 //
 // What is wrong: a message of a program that comes twice, out of order, or not at all, although its
-// receiver is not told of a reset; a reset where no node was killed and none has waited for too long;
-// a walk that ends with something undone.
+// receiver is not told of a reset; a reset where no node was killed and none has waited for too
+// long; a walk that ends with something undone.
 
 // lifeFault is a mistake that the model is to find.
 type lifeFault uint8
@@ -507,7 +507,8 @@ func (m *lifeModel) explore(limit int) (wrong string, states int) {
 	return "", len(seen)
 }
 
-// settled reports whether a world is at rest: what may come next is up to the programs and the link.
+// settled reports whether a world is at rest: what may come next is up to the programs and the
+// link.
 func settled(w lWorld, next []lWorld) bool {
 	if w.link < 0 {
 		return false

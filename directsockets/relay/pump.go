@@ -240,8 +240,8 @@ func (e *Engine) afterOverrun(f func()) {
 	time.AfterFunc(overrunPause, func() { _ = e.do(f) }) // closed: all is over
 }
 
-// put is told that a PUT has ended. What refuses one has ended, or waits for a new session: the peer
-// says so.
+// put is told that a PUT has ended. What refuses one has ended, or waits for a new session: the
+// peer says so.
 func (e *Engine) put(en *entry, status fabric.Status) {
 	c := en.c
 	if status == fabric.StatusOverrun && !en.forgotten() {

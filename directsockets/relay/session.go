@@ -26,9 +26,9 @@ import (
 // for the session here, or by another link than that, is of a session that is over: it is thrown
 // away, and HELLO says so.
 //
-// Connections outlive their session (life.go): they wait, suspended, for the next one, in which both
-// nodes say by RESUME which messages have come. A node that has begun anew meanwhile has none of
-// them, and says so (DROP).
+// Connections outlive their session (life.go): they wait, suspended, for the next one, in which
+// both nodes say by RESUME which messages have come. A node that has begun anew meanwhile has none
+// of them, and says so (DROP).
 
 // hello begins a session in a mailbox.
 type hello struct {
@@ -173,7 +173,8 @@ func (e *Engine) forget() {
 	}
 }
 
-// replace ends a session, and has what of its connections is not over wait for RESUME in the next one.
+// replace ends a session, and has what of its connections is not over wait for RESUME in the next
+// one.
 func (e *Engine) replace(n, next *node) {
 	n.down = true
 	for _, c := range e.conns {

@@ -47,8 +47,8 @@ func works(t *testing.T, hosts []*host) {
 	carries(t, client, server)
 }
 
-// When one node forgets another one, the connections go on, also one of which nobody sends; both may
-// forget at a time, and repeatedly.
+// When one node forgets another one, the connections go on, also one of which nobody sends; both
+// may forget at a time, and repeatedly.
 func TestForgotten(t *testing.T) {
 	for who, name := range []string{"client's", "server's", "both"} {
 		t.Run(name, func(t *testing.T) {

@@ -212,8 +212,8 @@ func (r *Relay) Take(m *Message) (ok bool, err error) {
 	return true, nil
 }
 
-// Position is how far the far program's messages have come here: how many Put has taken, and the sum
-// of the advances of their RMA_INFOs. It is what Rewind of the node there wants to know.
+// Position is how far the far program's messages have come here: how many Put has taken, and the
+// sum of the advances of their RMA_INFOs. It is what Rewind of the node there wants to know.
 func (r *Relay) Position() (count, advances uint64) { return r.in.count, r.in.advances }
 
 // Rewind has Take and Pack go on after as many messages of the program as have come to the far

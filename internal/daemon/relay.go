@@ -95,8 +95,8 @@ func (c *carrier) wait() {
 	c.links.Wait()
 }
 
-// linked follows a link to its end, after which what goes through it waits for the next one. remote: the peer is on
-// another host, whose broker is met by it.
+// linked follows a link to its end, after which what goes through it waits for the next one.
+// remote: the peer is on another host, whose broker is met by it.
 func (c *carrier) linked(peer fabric.NodeID, l emp.Link, remote bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

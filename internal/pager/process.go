@@ -46,7 +46,8 @@ type process struct {
 	late    []move         // moves of memory that are not handled yet
 	moved   []uffd.Span    // from where memory has moved: it is to be reported as unmapped
 	// unsettled is the parent of a fork while changes before it may not have been reported. Until
-	// then promised is what the kernel promised of its memory, untold that of which it did not tell.
+	// then promised is what the kernel promised of its memory, untold that of which it did not
+	// tell.
 	unsettled    *process
 	promised     promises
 	untold       spanSet

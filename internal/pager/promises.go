@@ -142,8 +142,8 @@ func (p *promises) gives(number uint64) bool {
 	return !p.empty.has(at) && !p.none.has(at)
 }
 
-// movedSinceFork notes in a child of a parent that was changing its memory when it forked that memory of the
-// parent has moved. What is promised of it is told where it is now.
+// movedSinceFork notes in a child of a parent that was changing its memory when it forked that
+// memory of the parent has moved. What is promised of it is told where it is now.
 func (g *Pager) movedSinceFork(c *process, m move) {
 	at := m.Start
 	if c.registered(m.To) && !c.registered(m.Start) { // it had been done before the fork

@@ -14,8 +14,8 @@ type recorder struct{ revoked, gone int }
 func (r *recorder) revokeLocked(uint64, time.Time) { r.revoked++ }
 func (r *recorder) goneLocked(uint64, wire.Status) { r.gone++ }
 
-// Whoever has not got the answer that gives it a loan is told nothing of the loan: it would not know
-// it. It is told afterwards.
+// Whoever has not got the answer that gives it a loan is told nothing of the loan: it would not
+// know it. It is told afterwards.
 func TestRevokedBeforeAnswer(t *testing.T) {
 	s := New(Config{Limits: Limits{Lend: 1 << 20}})
 	defer s.Close()
@@ -49,7 +49,8 @@ func TestUntilFar(t *testing.T) {
 	}
 }
 
-// A peer's requests that come while the Server closes are not answered. -race sees what else they do.
+// A peer's requests that come while the Server closes are not answered. -race sees what else they
+// do.
 func TestCloseAsked(t *testing.T) {
 	for range 20 {
 		s := New(Config{Limits: Limits{Lend: 1 << 20}})

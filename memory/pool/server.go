@@ -98,7 +98,8 @@ type Server struct {
 	trash trash.Bins
 
 	// freeing counts what runs until memory has been given back. Close sets ending, after which
-	// peers start nothing that counts. A lock of its own: who handles a message may not wait for mu.
+	// peers start nothing that counts. A lock of its own: who handles a message may not wait for
+	// mu.
 	freeing sync.WaitGroup
 	start   sync.Mutex
 	ending  bool // +checklocks:start

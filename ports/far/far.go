@@ -15,8 +15,8 @@ import (
 	"exnet/internal/ctxend"
 )
 
-// VPID is the mailbox of the Engine of port servers, and MemoryVPID that of lenders of memory. In 14
-// and 13 earlier releases said the same without sessions.
+// VPID is the mailbox of the Engine of port servers, and MemoryVPID that of lenders of memory. In
+// 14 and 13 earlier releases said the same without sessions.
 const (
 	VPID       fabric.VPID = 12
 	MemoryVPID fabric.VPID = 11
@@ -40,8 +40,8 @@ const headSize = 10
 // Size and credits of the mailbox.
 const slots, credits = 4096, 1024
 
-// stall is how long Send waits for a node to return any credit. For as long again, or until it does,
-// further calls fail at once.
+// stall is how long Send waits for a node to return any credit. For as long again, or until it
+// does, further calls fail at once.
 const stall = 10 * time.Second
 
 // ErrStalled says that a node takes nothing.
@@ -92,8 +92,8 @@ type Config struct {
 	VPID fabric.VPID // of the mailbox
 	// Hear gets the messages. It borrows b until return, and must not block.
 	Hear func(from fabric.NodeID, b []byte)
-	// Ended, unless it is nil, is told of a node that has ended, or has begun anew: messages may be lost, and what
-	// comes after it is of a new node. It must not block.
+	// Ended, unless it is nil, is told of a node that has ended, or has begun anew: messages may be
+	// lost, and what comes after it is of a new node. It must not block.
 	Ended func(fabric.NodeID)
 	// Resume is how long a node may have no link before it has ended.
 	Resume time.Duration
@@ -202,8 +202,8 @@ func (e *Engine) overLocked(n fabric.NodeID) error {
 }
 
 // Send sends b, which it copies. It waits for room. It fails if the node has never been reachable,
-// takes nothing, or has ended, or the Engine is closed. What was sent without an error is heard once,
-// unless the node ends.
+// takes nothing, or has ended, or the Engine is closed. What was sent without an error is heard
+// once, unless the node ends.
 func (e *Engine) Send(to fabric.NodeID, b []byte) error {
 	if len(b) < 1 || len(b) > MaxMessage {
 		return fmt.Errorf("%w: %d bytes", ErrSize, len(b))
@@ -275,9 +275,9 @@ func (e *Engine) failed(s *session, err error) {
 	}
 }
 
-// TrySend is Send that does not wait: the error wraps fabric.ErrAgain if there is no room, or another
-// message is being sent, and ErrStalled if calls have found none for 10 s. Flush follows, after one
-// message or several.
+// TrySend is Send that does not wait: the error wraps fabric.ErrAgain if there is no room, or
+// another message is being sent, and ErrStalled if calls have found none for 10 s. Flush follows,
+// after one message or several.
 //
 // +checklocksignore: it does not know TryLock
 func (e *Engine) TrySend(to fabric.NodeID, b []byte) error {

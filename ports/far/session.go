@@ -130,8 +130,8 @@ func (e *Engine) newSessionLocked(n fabric.NodeID) *session {
 	return s
 }
 
-// enter does what an event does to a session. It returns whether the session is over by it: then the
-// caller calls e.over without the lock.
+// enter does what an event does to a session. It returns whether the session is over by it: then
+// the caller calls e.over without the lock.
 //
 // +checklocks:e.mu
 func (e *Engine) enter(s *session, ev event) (ended bool) {
@@ -244,8 +244,8 @@ func (e *Engine) hearControl(n fabric.NodeID, b []byte) {
 	}
 }
 
-// acknowledgeLocked frees what the other end has heard. It returns false if it cannot have. The lock of
-// the Engine is held.
+// acknowledgeLocked frees what the other end has heard. It returns false if it cannot have. The
+// lock of the Engine is held.
 func (s *session) acknowledgeLocked(heard uint32) bool {
 	n := heard - s.acked
 	if n > uint32(len(s.waiting)) {

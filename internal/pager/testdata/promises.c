@@ -1,6 +1,6 @@
-/* promises ROW: what the kernel promises of memory, in a program and its children. It prints what it
- * sees, which is the same with a pager and without. Before that, with a pager, it waits until most of
- * the memory is elsewhere. */
+/* promises ROW: what the kernel promises of memory, in a program and its children. It prints what
+ * it sees, which is the same with a pager and without. Before that, with a pager, it waits until
+ * most of the memory is elsewhere. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-// mixed.c: rounds of communication with checked data, in an order and with sizes of chance. All ranks
-// draw the same numbers. mixed SECONDS [SEED [KERNELS]]: KERNELS are letters of v (alltoallv), h
-// (halo), t (derived types), r (tags in reverse order, from any source), w (windows), m (threads); windows and threads exclude each
-// other in Open MPI 4.1.
+// mixed.c: rounds of communication with checked data, in an order and with sizes of chance. All
+// ranks draw the same numbers. mixed SECONDS [SEED [KERNELS]]: KERNELS are letters of v
+// (alltoallv), h (halo), t (derived types), r (tags in reverse order, from any source), w
+// (windows), m (threads); windows and threads exclude each other in Open MPI 4.1.
 #include <mpi.h>
 #include <pthread.h>
 #include <stddef.h>
