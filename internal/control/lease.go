@@ -30,15 +30,17 @@ type LendLimits struct {
 
 // Lease is a lease, as its lender or its borrower's node sees it.
 type Lease struct {
-	ID     uint64     `json:"id"`   // the lender's
-	Node   int        `json:"node"` // of the other end
-	UID    uint32     `json:"uid"`  // of the borrower
-	PID    int        `json:"pid,omitempty"`
-	Size   int64      `json:"size"`
-	Huge   bool       `json:"huge,omitempty"`
-	Since  time.Time  `json:"since"`
-	Until  *time.Time `json:"until,omitempty"`  // left out: as long as the borrower lives
-	Revoke *time.Time `json:"revoke,omitempty"` // it has been asked to return the lease, until then
+	ID   uint64 `json:"id"`   // the lender's
+	Node int    `json:"node"` // of the other end
+	UID  uint32 `json:"uid"`  // of the borrower
+	// Container says that the borrower is root of a container, whose limits are not root's.
+	Container bool       `json:"container,omitempty"`
+	PID       int        `json:"pid,omitempty"`
+	Size      int64      `json:"size"`
+	Huge      bool       `json:"huge,omitempty"`
+	Since     time.Time  `json:"since"`
+	Until     *time.Time `json:"until,omitempty"`  // left out: as long as the borrower lives
+	Revoke    *time.Time `json:"revoke,omitempty"` // it has been asked to return the lease, until then
 }
 
 // Memory is what a node lends and has borrowed.

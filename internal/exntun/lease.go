@@ -77,7 +77,7 @@ time. What is in that memory is lost.`, Args: cobra.MaximumNArgs(1),
 	}, &revoke, revokeLeases, func(fs *pflag.FlagSet) {
 		fs.BoolVar(&revoke.all, "all", false, "all leases of the node's memory")
 		cli.Number(fs, &revoke.to, "to", 0, daemon.MaxNode, "`NODE` those of programs of this node")
-		cli.Number(fs, &revoke.user, "user", 0, math.MaxUint32, "`UID` those of this user's programs")
+		cli.Number(fs, &revoke.user, "user", 0, math.MaxUint32, "`UID` those of this user's programs; 0: also of root in containers")
 		cli.Duration(fs, &revoke.time, "within", time.Millisecond, maxWithin, fmt.Sprintf("`TIME` that borrowers have (%v)", pool.DefaultRevoke))
 	})
 	return c
@@ -204,5 +204,6 @@ func leaseLine(l control.Lease) string {
 	if l.Revoke != nil {
 		state = "revoked: " + time.Until(*l.Revoke).Round(time.Second).String() + " left"
 	}
-	return fmt.Sprintf("%d|%d|%d|%d|%s|%v|%s|%s", l.ID, l.Size, l.Node, l.UID, pick(l.PID == 0, "?", strconv.Itoa(l.PID)), display.Age(l.Since), until, state)
+	user := strconv.FormatUint(uint64(l.UID), 10) + pick(l.Container, " (container)", "")
+	return fmt.Sprintf("%d|%d|%d|%s|%s|%v|%s|%s", l.ID, l.Size, l.Node, user, pick(l.PID == 0, "?", strconv.Itoa(l.PID)), display.Age(l.Since), until, state)
 }

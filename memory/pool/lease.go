@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"exnet/internal/caller"
 )
 
 // Lease is a lease, as its lender or its borrower's node sees it.
@@ -11,6 +13,7 @@ type Lease struct {
 	ID            uint64 // the lender's
 	Node          int    // of the other end
 	UID           uint32 // of the borrower
+	Container     bool   // the borrower is root of a container, which has an account of its own
 	PID           int    // 0: not known here
 	Size          int64
 	Huge          bool
@@ -32,10 +35,18 @@ func stamp(t time.Time) *time.Time {
 	return &t
 }
 
+// userOf returns the user of an account: root, for root of a container.
+func userOf(a caller.Account) uint32 {
+	if a == caller.Guest {
+		return uint32(caller.Root)
+	}
+	return uint32(a)
+}
+
 // lease describes a loan. The server's lock is held.
 func (l *loan) lease() Lease {
 	return Lease{
-		ID: l.id, Node: int(l.node), UID: uint32(l.account), PID: l.pid, Size: l.size, Huge: l.huge,
+		ID: l.id, Node: int(l.node), UID: userOf(l.account), Container: l.account == caller.Guest, PID: l.pid, Size: l.size, Huge: l.huge,
 		Since: l.since.Truncate(time.Millisecond), Until: stamp(l.until), Revoke: stamp(l.deadline),
 	}
 }
@@ -50,7 +61,7 @@ func (s *Server) Status() Status {
 	}
 	for b := range s.borrowers {
 		st.Borrowed = append(st.Borrowed, Lease{
-			ID: b.id, Node: int(b.node), UID: uint32(b.who.Account), PID: b.who.PID, Size: b.size, Huge: b.huge,
+			ID: b.id, Node: int(b.node), UID: userOf(b.who.Account), Container: b.who.Account == caller.Guest, PID: b.who.PID, Size: b.size, Huge: b.huge,
 			Since: b.since.Truncate(time.Millisecond), Until: stamp(b.until), Revoke: stamp(b.deadline),
 		})
 	}
