@@ -22,7 +22,8 @@
 //	           an end      end of file, reset or EPIPE in both directions, within a second
 //	           a deadline  of each call, of 250 ms; when the victim goes on or was started again, all bytes come
 //	           nothing     bytes go on without a break, to an end in order
-//	           a reset     of both, where the daemon that was killed carried the bytes
+//	           a reset     of both, where the daemon that was killed carried the bytes: beside it
+//	                       at once, at the other end when it was started again
 //	others   connections that have nothing to do with it have had no break, and are intact
 //	revive   the victim goes on or is started again with the same node ID; a new connection is served, and is direct
 //	freed    segments, sockets, descriptors, the TUN device of a killed daemon

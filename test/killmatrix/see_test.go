@@ -75,9 +75,14 @@ func (r *run) seeEnd() error {
 }
 
 // seeCut: what the killed daemon carried is lost, so both programs have a reset, or the end of what
-// had ended before.
+// had ended before: the one beside it at once, the other one when the daemon is there again. Until
+// then the link may only be away, and TCP would wait, too.
 func (r *run) seeCut() error {
-	if err := errors.Join(r.wake(), r.bothCut()); err != nil {
+	near, far := r.conn.client, r.conn.server
+	if r.cell.victim == serverDaemon {
+		near, far = far, near
+	}
+	if err := errors.Join(r.wake(), r.seeReset(near)); err != nil {
 		return err
 	}
 	if err := r.others(); err != nil {
@@ -87,39 +92,36 @@ func (r *run) seeCut() error {
 		return err
 	}
 	r.within(r.after, soon, "the news")
-	return nil
+	after := r.after // the rest waits for the daemon
+	defer func() { r.after = after }()
+	return r.seeReset(far)
 }
 
-// bothCut waits until both programs have seen that the connection was cut.
-func (r *run) bothCut() error {
-	for _, p := range []*remote{r.conn.client, r.conn.server} {
-		if r.cell.moment != teardown || p == r.conn.server {
-			if err := r.conn.write(p, 64, time.Millisecond); err != nil {
-				return err
-			}
-		}
-		var s stat
-		if err := wait("the end of both directions at the "+p.Name, func() (bool, error) {
-			var err error
-			s, err = r.conn.stat(p)
-			return s.RX.End != "" && s.TX.End != "", err
-		}); err != nil {
-			return fmt.Errorf("%w: %+v", err, s)
-		}
-		// As of TCP, one call has the reset, and others find that nothing comes or goes any more.
-		over := r.cell.moment == teardown // from client to server, in order
-		rx := s.RX.End == "reset" || s.RX.End == "end of file" && (s.TX.End == "reset" || over && p == r.conn.server)
-		tx := s.TX.End == "reset" || s.TX.End == "pipe" && (s.RX.End == "reset" || over) || over && p == r.conn.client && s.TX.End == "finished"
-		if !rx || !tx || s.RX.Bad != 0 {
-			return fmt.Errorf("no reset at the %s: %+v", p.Name, s)
-		}
-		r.saw += p.Name + ": " + s.RX.End + ", " + s.TX.End + "; "
-		r.after = max(r.after, time.Duration(max(s.RX.EndAt, s.TX.EndAt)-r.at))
-		if err := r.conn.close(p); err != nil {
+// seeReset waits until a program has seen that the connection was cut.
+func (r *run) seeReset(p *remote) error {
+	if r.cell.moment != teardown || p == r.conn.server {
+		if err := r.conn.write(p, 64, time.Millisecond); err != nil {
 			return err
 		}
 	}
-	return nil
+	var s stat
+	if err := wait("the end of both directions at the "+p.Name, func() (bool, error) {
+		var err error
+		s, err = r.conn.stat(p)
+		return s.RX.End != "" && s.TX.End != "", err
+	}); err != nil {
+		return fmt.Errorf("%w: %+v", err, s)
+	}
+	// As of TCP, one call has the reset, and others find that nothing comes or goes any more.
+	over := r.cell.moment == teardown // from client to server, in order
+	rx := s.RX.End == "reset" || s.RX.End == "end of file" && (s.TX.End == "reset" || over && p == r.conn.server)
+	tx := s.TX.End == "reset" || s.TX.End == "pipe" && (s.RX.End == "reset" || over) || over && p == r.conn.client && s.TX.End == "finished"
+	if !rx || !tx || s.RX.Bad != 0 {
+		return fmt.Errorf("no reset at the %s: %+v", p.Name, s)
+	}
+	r.saw += p.Name + ": " + s.RX.End + ", " + s.TX.End + "; "
+	r.after = max(r.after, time.Duration(max(s.RX.EndAt, s.TX.EndAt)-r.at))
+	return r.conn.close(p)
 }
 
 // seeWait: calls end at their deadlines, and afterwards nothing is lost.
