@@ -251,24 +251,26 @@ func (e *Engine) flush(s *session) {
 			e.mu.Unlock()
 			return
 		}
-		b, number := s.waiting[at], s.sentTo+1
+		b, number, link := s.waiting[at], s.sentTo+1, s.link
 		s.sentTo = number
 		e.mu.Unlock()
 		if err := s.cut(number, b, func(tag uint8, p []byte) error { return e.piece(s.node, tag, p) }); err != nil {
-			e.failed(s, err)
+			e.failed(s, link, err)
 		}
 	}
 }
 
-// failed works off what kept a message from being sent: it waits for the next link, or the session
-// is over.
-func (e *Engine) failed(s *session, err error) {
+// failed works off what kept a message from being sent on a link: the message waits for the next
+// link, which may have come already, or the session is over.
+func (e *Engine) failed(s *session, link uint64, err error) {
+	var ended bool
 	e.mu.Lock()
-	ev := eventUnlinked
-	if errors.Is(err, ErrStalled) || errors.Is(err, fabric.ErrClosed) {
-		ev = eventLate
+	switch {
+	case errors.Is(err, ErrStalled), errors.Is(err, fabric.ErrClosed):
+		ended = e.enter(s, eventLate)
+	case s.link == link:
+		ended = e.enter(s, eventUnlinked)
 	}
-	ended := e.enter(s, ev)
 	e.mu.Unlock()
 	if ended {
 		e.ended(s.node)
@@ -305,7 +307,7 @@ func (e *Engine) TrySend(to fabric.NodeID, b []byte) error {
 		return fmt.Errorf("far: node %d: %w", to, fabric.ErrAgain)
 	}
 	s.push(b)
-	number := s.acked + at + 1
+	number, link := s.acked+at+1, s.link
 	if now {
 		s.sentTo = number
 	}
@@ -321,7 +323,7 @@ func (e *Engine) TrySend(to fabric.NodeID, b []byte) error {
 		return nil
 	}
 	if !errors.Is(err, fabric.ErrAgain) {
-		e.failed(s, err)
+		e.failed(s, link, err)
 		return nil
 	}
 	e.mu.Lock()

@@ -187,41 +187,77 @@ func run(t *testing.T, card *nic.NIC, c Config) *Engine {
 	return e
 }
 
-// A node that takes nothing holds up its own messages, and those for a while only; what is for
-// others goes on, whatever they return meanwhile.
-func TestStalled(t *testing.T) {
+// up waits until an Engine has a session with a node.
+func up(e *Engine, n fabric.NodeID) {
+	for up := false; !up; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		up = e.sessions[n] != nil && e.sessions[n].state == stateUp
+		e.mu.Unlock()
+	}
+}
+
+// setStall changes how long an Engine waits for credits.
+func setStall(e *Engine, d time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stall = d
+}
+
+// A node that takes nothing holds up its own messages, and none for others.
+func TestOthersGoOn(t *testing.T) {
 	cards := fabrictest.New(t, 3)
 	goOn := stopped(t, cards[1])
 	e := run(t, cards[0], Config{VPID: VPID, Direct: true, Hear: func(fabric.NodeID, []byte) {}})
-	run(t, cards[2], Config{VPID: VPID, Direct: true, Hear: func(fabric.NodeID, []byte) {}})
-	e.stall = 50 * time.Millisecond
-	stop, others := make(chan struct{}), make(chan int)
-	go func() { // credits of node 2 return all the time
-		n := 0
-		for ; ; n++ {
-			if err := e.Send(2, []byte("x")); err != nil {
-				t.Error(err)
-			}
-			select {
-			case <-stop:
-				others <- n
-				return
-			default:
-			}
+	heard := make(chan struct{}, 1)
+	run(t, cards[2], Config{VPID: VPID, Direct: true, Hear: func(fabric.NodeID, []byte) { heard <- struct{}{} }})
+	setStall(e, time.Hour)
+	held := make(chan error)
+	go func() {
+		var err error
+		for range 2*waitingBytes/MaxMessage + 2 { // more than may wait, here and in the mailbox
+			err = errors.Join(err, e.Send(1, make([]byte, MaxMessage)))
 		}
+		held <- err
 	}()
-	var err error
+	for e.box.Credits(1, VPID) > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for range 2 * credits { // credits of node 2 must return
+		if err := e.Send(2, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		<-heard
+	}
+	select {
+	case err := <-held:
+		t.Errorf("a node that takes nothing has taken all: %v", err)
+	default:
+	}
+	goOn()
+	if err := <-held; err != nil {
+		t.Error(err)
+	}
+}
+
+// Messages to a node that takes nothing fail after a while, and go again when it takes them.
+func TestStalled(t *testing.T) {
+	cards := fabrictest.New(t, 2)
+	goOn := stopped(t, cards[1])
+	e := run(t, cards[0], Config{VPID: VPID, Direct: true, Hear: func(fabric.NodeID, []byte) {}})
+	err := e.Send(1, []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	up(e, 1)
+	setStall(e, 50*time.Millisecond)
 	for err == nil {
 		err = e.Send(1, make([]byte, MaxMessage))
 	}
 	if !errors.Is(err, ErrStalled) {
 		t.Error(err)
 	}
-	close(stop)
-	if n := <-others; n == 0 {
-		t.Error("another node got nothing")
-	}
 	goOn()
+	setStall(e, time.Hour)
 	for err = ErrStalled; errors.Is(err, ErrStalled); {
 		err = e.Send(1, []byte("x"))
 	}
@@ -240,17 +276,8 @@ func TestTrySendStalled(t *testing.T) {
 	if err := e.Send(1, two); err != nil { // the nodes know each other
 		t.Fatal(err)
 	}
-	up := func() bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return e.sessions[1] != nil && e.sessions[1].state == stateUp
-	}
-	for !up() {
-		time.Sleep(time.Millisecond)
-	}
-	e.mu.Lock()
-	e.stall = 100 * time.Millisecond
-	e.mu.Unlock()
+	up(e, 1)
+	setStall(e, 100*time.Millisecond)
 	var err error
 	for err == nil {
 		err = e.TrySend(1, two)
@@ -265,6 +292,7 @@ func TestTrySendStalled(t *testing.T) {
 		t.Error(err)
 	}
 	goOn()
+	setStall(e, time.Hour)
 	for err = ErrStalled; errors.Is(err, ErrStalled) || errors.Is(err, fabric.ErrAgain); {
 		err = e.TrySend(1, two)
 	}

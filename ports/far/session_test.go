@@ -139,6 +139,35 @@ func TestCut(t *testing.T) {
 	h.cut()
 }
 
+// A message that failed on an older link does not end the one that has come meanwhile.
+func TestFailedOnOlderLink(t *testing.T) {
+	said := make(chan string, 10)
+	nothing := heard{func(fabric.NodeID, []byte) {}, func(fabric.NodeID) {}}
+	h := newHosts(t, time.Hour, [2]heard{nothing, {func(_ fabric.NodeID, b []byte) { said <- string(b) }, func(fabric.NodeID) {}}})
+	h.join()
+	e := h.all[0]
+	send := func(text string) {
+		if err := e.Send(1, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-said; got != text {
+			t.Errorf("heard %q, want %q", got, text)
+		}
+	}
+	send("one")
+	up(e, 1)
+	e.mu.Lock()
+	s := e.sessions[1]
+	older := s.link
+	e.mu.Unlock()
+	h.cut()
+	h.join()
+	up(e, 1)
+	e.failed(s, older, fabric.ErrPeerDown)
+	send("two")
+	h.cut()
+}
+
 // size is how many bytes a message has: most are small.
 func size(random *rand.Rand) int {
 	most := []int{8, 120, 121, 500, 5000, MaxMessage}
