@@ -15,8 +15,9 @@ import (
 //
 // Only enter writes the state, and transitions has what it may become:
 //
-//	greeting   this end has said who it is, and waits for the answer. Messages wait.
-//	up         both ends know each other's session. Messages are sent as they come.
+//	greeting   this end has said who it is, and waits to hear that the other end knows it. Messages
+//	           wait.
+//	up         the other end knows this one. Messages are sent as they come.
 //	away       there is no link. Messages wait, for Config.Resume at most.
 //	over       the end: the other Engine is a new one, or was away or silent for too long, or one of
 //	           both was closed. Messages that wait are lost, and the owner of the Engine is told.
@@ -60,7 +61,7 @@ type event uint8
 const (
 	eventLinked   event = iota // there is a link
 	eventUnlinked              // and there is none any more
-	eventKnown                 // the other end has said who it is, and is the session's
+	eventKnown                 // the other end has said that it knows this one
 	eventOther                 // it is not
 	eventLate                  // it has said nothing for too long
 	eventClosed                // this Engine is closed
@@ -278,11 +279,15 @@ func (e *Engine) greetedLocked(n fabric.NodeID, s *session, c control) {
 		s = e.newSessionLocked(n)
 	}
 	var answer control
-	if c.yours != 0 && c.yours != s.mine { // it speaks of a session that is over
+	switch {
+	case c.yours != 0 && c.yours != s.mine: // it speaks of a session that is over
 		answer = s.helloLocked(flagAsk)
-	} else {
+	case c.yours == 0: // it does not know this end yet, and would not hear a message
+		s.theirs = c.mine
+		answer = s.helloLocked(flagAsk)
+	default:
 		s.theirs, s.sentTo, s.asked = c.mine, s.acked, s.heard-1
-		if c.flags&flagAsk != 0 || c.yours == 0 {
+		if c.flags&flagAsk != 0 {
 			answer = s.helloLocked(0)
 		}
 		e.enter(s, eventKnown)

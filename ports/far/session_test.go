@@ -17,6 +17,7 @@ import (
 	"exnet/fabric/fabrictest"
 	"exnet/fabric/link/mem"
 	"exnet/fabric/nic"
+	"exnet/fabric/velo"
 )
 
 // hosts are two nodes whose link can be cut.
@@ -313,5 +314,34 @@ func TestTransitions(t *testing.T) {
 			s.timer.Stop()
 			e.mu.Unlock()
 		}
+	}
+}
+
+// A session begins to send when the other end has said that it knows it: before, that would not
+// hear a message.
+func TestUpWhenKnown(t *testing.T) {
+	e := &Engine{stall: time.Hour, sessions: make(map[fabric.NodeID]*session), links: make(map[fabric.NodeID]uint64), ended: func(fabric.NodeID) {}}
+	e.credit.L = &e.mu
+	box, err := fabrictest.NewNIC(t, 0).OpenVELO(VPID, velo.Config{Slots: slots, Credits: credits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	e.box = box
+	e.receiving.Lock()
+	defer e.receiving.Unlock()
+	hello := func(yours uint64) *session {
+		e.hearControl(1, control{kindHello, 0, 0, 5, yours}.bytes())
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.sessions[1]
+	}
+	s := hello(0)
+	defer s.timer.Stop()
+	if s.state != stateGreeting || s.theirs != 5 {
+		t.Errorf("after a hello that does not know this end: %v", s.state)
+	}
+	if s = hello(s.mine); s.state != stateUp {
+		t.Errorf("after a hello that does: %v", s.state)
 	}
 }
