@@ -51,7 +51,18 @@ fi
 
 work=$(mktemp -d)
 lanes=()
-trap 'for lane in "${lanes[@]}"; do kill -- "-$lane"; done; rm -rf "$work"' EXIT
+# ended ends what still runs, and prints what it had come to: who ends a check wants to know where it was.
+ended() {
+	local i
+	for i in "${!lanes[@]}"; do
+		printf '\n== the check has ended before this:\n'
+		tail -n 100 "$work/beside-$i"
+		kill -- "-${lanes[i]}" 2>/dev/null
+	done
+	rm -rf "$work"
+}
+trap ended EXIT
+trap 'exit 143' INT TERM HUP
 account=$work/account # what the tests have come to, for internal/tally
 touch "$work/failed" "$work/upset" # a line for each step that failed, or in which a test did
 
@@ -78,6 +89,13 @@ joined() {
 		cat "$work/beside-$i"
 	done
 	lanes=()
+}
+
+# limit prints how long a step may take: what hangs is to end, and to say where, before CI's 90 minutes.
+limit() {
+	local left=$((4500 - SECONDS))
+	[ "$form" != nightly ] || left=$((left + 18000))
+	echo "$((left > 60 ? left : 60))s"
 }
 
 # level makes the ground the same on every host: what a login shell, a container or a CI machine has
@@ -147,7 +165,7 @@ again() {
 	while IFS=$'\t' read -r race package pattern test; do
 		printf '\n== again: %s (%ss)\n' "$test" "$SECONDS"
 		[ "$race" = -race ] || race=-race=false
-		if apart go test -json "$race" -count=3 -timeout 60m -run "$pattern" "$package" </dev/null | "$work/tally" -file "$work/second"; then
+		if apart go test -json "$race" -count=3 -timeout "$(limit)" -run "$pattern" "$package" </dev/null | "$work/tally" -file "$work/second"; then
 			"$work/tally" -file "$account" -steady "$test"
 		fi
 	done < <("$work/tally" -file "$account" -again)
@@ -172,7 +190,7 @@ readme() {
 # Without the commit in it, it is the same program as before, and knows what it has found of packages
 # that have not changed.
 lint() { go -C tools build -buildvcs=false -o "$work/lint" ./lint && "$work/lint" ./...; }
-raced() { tests -race -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 90m $(go list ./... | grep -vE '/test(/|$)'); }
+raced() { tests -race -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout "$(limit)" $(go list ./... | grep -vE '/test(/|$)'); }
 # The short form takes what Go's cache has of packages that have not changed. What a test has a C
 # compiler read is not known to Go: the packages with C beside or below them skip a test of which the
 # name is a hash of all that, as there is none, and are tested again when it is another.
@@ -190,7 +208,7 @@ short() {
 }
 # cached ARGUMENTS...: as tests, without what keeps go test from its cache.
 cached() {
-	apart go test -json -vet=off -short -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 60m "$@" | "$work/tally" -file "$account"
+	apart go test -json -vet=off -short -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout 30m "$@" | "$work/tally" -file "$account"
 	judged "${PIPESTATUS[*]}"
 }
 # having FUNCTION: the folders of the tests that have a function of that name, a pattern. To link and
@@ -216,7 +234,7 @@ plainly() {
 plain() {
 	local bin
 	linked "$2" && apart env -C "$2" "$test2json" -t -p "$(go list -m)/$2" "$work/tally" -file "$account" -cost \
-		"$bin" -test.v=test2json -test.paniconexit0 -test.timeout 60m -test.run "$1" | "$work/tally" -file "$account"
+		"$bin" -test.v=test2json -test.paniconexit0 -test.timeout "$(limit)" -test.run "$1" | "$work/tally" -file "$account"
 	judged "${PIPESTATUS[*]}"
 }
 allocations() { plainly Alloc $(having 'Test[A-Za-z0-9_]*Alloc[A-Za-z0-9_]*'); }
@@ -227,7 +245,7 @@ once() {
 	local dir bin status=0
 	for dir in $(having 'Benchmark[A-Za-z0-9_]*'); do
 		printf '%s\n' "$dir"
-		linked "$dir" && apart env -C "$dir" "$bin" -test.paniconexit0 -test.timeout 60m -test.run '^$' -test.bench . -test.benchtime 1x || status=1
+		linked "$dir" && apart env -C "$dir" "$bin" -test.paniconexit0 -test.timeout "$(limit)" -test.run '^$' -test.bench . -test.benchtime 1x || status=1
 	done
 	return $status
 }
@@ -283,7 +301,7 @@ mkdir "$work/plain"
 test2json=$(go tool -n test2json) || exit
 analysis() { step "static analysis: go vet's, staticcheck's, and what a mutex guards" lint; }
 # They build the commands, which Go's cache does not see.
-promises() { step "an end-to-end test of each promise" tests -short -timeout 60m ./test; }
+promises() { step "an end-to-end test of each promise" tests -short -timeout "$(limit)" ./test; }
 
 printf '\n== the short form (%ss)\n' "$SECONDS"
 beside analysis
@@ -302,15 +320,15 @@ fi
 
 # Four lanes beside each other, of which each does one thing after the other.
 programs() {
-	step "programs of others, with their data checked" tests -timeout 60m ./test/suites -rounds 2
-	step "soak for ${SOAKTIME:=30s}" tests -timeout 60m ./test/soak -soak.time "$SOAKTIME"
-	step "kill matrix, reduced" tests -timeout 60m ./test/killmatrix
-	step "tests under pressure" tests -timeout 60m ./test/pressure
-	step "end-to-end tests of exn-run" tests -timeout 60m -run '^TestRootRun' ./test
+	step "programs of others, with their data checked" tests -timeout "$(limit)" ./test/suites -rounds 2
+	step "soak for ${SOAKTIME:=30s}" tests -timeout "$(limit)" ./test/soak -soak.time "$SOAKTIME"
+	step "kill matrix, reduced" tests -timeout "$(limit)" ./test/killmatrix
+	step "tests under pressure" tests -timeout "$(limit)" ./test/pressure
+	step "end-to-end tests of exn-run" tests -timeout "$(limit)" -run '^TestRootRun' ./test
 }
 # The end-to-end tests run real programs against timeouts of theirs, and the
 # race detector has nothing to find there that the packages' own tests do not.
-nodes() { step "end-to-end tests" tests -timeout 60m -skip '^TestRootRun' ./test; }
+nodes() { step "end-to-end tests" tests -timeout "$(limit)" -skip '^TestRootRun' ./test; }
 others() {
 	step "allocation budgets, which the race detector would upset" allocations
 	step "models, in which the race detector has nothing to find" models
