@@ -2,11 +2,14 @@ package pager
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -127,10 +130,23 @@ func (pl *played) process() *process {
 	return nil
 }
 
+// readsLine says whether a thread of the program waits in a read of standard input.
+func (pl *played) readsLine() bool {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pl.process().pid)) // the pattern is right
+	return slices.ContainsFunc(tasks, func(path string) bool {
+		call, _ := os.ReadFile(path) // nothing: the thread has ended
+		return bytes.HasPrefix(call, fmt.Appendf(nil, "%d 0x0 ", unix.SYS_READ))
+	})
+}
+
 // goOn has the program go on. If it is to change its memory then, it is not served until the kernel
-// has a change to report.
+// has a change to report. Before that it is served until it reads the line: it may wait for a page
+// still, of which the pager has heard, and the kernel does not report that again.
 func (pl *played) goOn(changes *process) {
 	pl.t.Helper()
+	if changes != nil {
+		pl.until("the program reads a line", pl.readsLine)
+	}
 	if _, err := pl.in.Write([]byte{'\n'}); err != nil {
 		pl.t.Fatal(err)
 	}
