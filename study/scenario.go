@@ -151,29 +151,25 @@ type where struct {
 // linesOf finds the line of each key.
 func linesOf(text string) map[where]int {
 	lines := make(map[where]int)
-	section, jobs, n := 0, 0, 0
-	note := func(w where) {
-		if lines[w] == 0 {
-			lines[w] = n
-		}
-	}
-	for line := range strings.Lines(text) {
-		n++
-		line, _, _ = strings.Cut(strings.TrimSpace(line), "#")
-		key, _, isKey := strings.Cut(line, "=")
-		switch header := strings.Trim(line, "[] "); {
-		case isKey:
-			note(where{section, strings.Trim(strings.TrimSpace(key), `"'`)})
-		case strings.HasPrefix(line, "[[") && header == "job":
-			jobs++
-			section = jobs
-			note(where{section, ""})
-		case strings.HasPrefix(line, "[") && header == "storage":
-			section = ofStorage
-			note(where{section, ""})
-		case strings.HasPrefix(line, "[") && strings.HasSuffix(strings.TrimSpace(line), "]") && !strings.ContainsAny(header, `"',`):
-			note(where{0, header})
+	section, jobs := 0, 0
+	for k := range infile.TOMLKeys(text) {
+		w := where{section, k.Name}
+		if k.Name == "" {
 			section = ofNothing
+			switch {
+			case k.Table == "job" && k.Array:
+				jobs++
+				section = jobs
+			case k.Table == "storage":
+				section = ofStorage
+			}
+			w = where{section, ""}
+			if section == ofNothing {
+				w = where{0, k.Table}
+			}
+		}
+		if lines[w] == 0 {
+			lines[w] = k.Line
 		}
 	}
 	return lines

@@ -123,6 +123,26 @@ func runeStart(s string, i int) int {
 	return i
 }
 
+// maxMistakes is how many lines Mistakes says.
+const maxMistakes = 50
+
+// Mistakes calls say with each line of an error that has a line for each mistake, up to maxMistakes,
+// and returns status. An error of one line it returns.
+func Mistakes(err error, status ExitStatus, say func(line string)) error {
+	if err == nil || !strings.Contains(err.Error(), "\n") {
+		return err
+	}
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		if i == maxMistakes {
+			say(fmt.Sprintf("%d mistakes more", len(lines)-i))
+			break
+		}
+		say(line)
+	}
+	return status
+}
+
 // FlagError says what is wrong with a flag in the words of all commands, with the flag that
 // was probably meant. fs has the flags that there are.
 func FlagError(fs *pflag.FlagSet, err error) error {

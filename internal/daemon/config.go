@@ -160,67 +160,84 @@ func (c Config) dir() (string, error) {
 	return emp.DefaultDir(c.Fabric)
 }
 
+// settingError is what is wrong with a setting, which a file has by that name.
+type settingError struct {
+	key string
+	err error
+}
+
+func (e *settingError) Error() string { return e.err.Error() }
+func (e *settingError) Unwrap() error { return e.err }
+
+// wrong returns an error that wraps ErrConfig and what else of args is an error.
+func wrong(key, format string, args ...any) error {
+	return &settingError{key, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...)}
+}
+
+// check returns a settingError for each setting that is wrong, joined.
 func (c Config) check() error {
-	wrong := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...)
+	var errs []error
+	of := func(key string, err error) {
+		if err != nil {
+			errs = append(errs, &settingError{key, err})
+		}
 	}
-	if err := emp.CheckName(c.Fabric); err != nil {
-		return err
-	}
-	if err := c.checkNode(); err != nil {
-		return err
-	}
+	of("fabric", emp.CheckName(c.Fabric))
+	of("node", c.checkNode())
 	foreign := func(r rune) bool {
 		return r == utf8.RuneError || !unicode.IsPrint(r) || strings.ContainsRune("/: %", r)
 	}
 	if len(c.Interface) > maxInterface || c.Interface == "." || c.Interface == ".." || strings.ContainsFunc(c.Interface, foreign) {
-		return wrong("interface %q: use up to %d printable characters, without '/', ':', '%%' and blanks", c.Interface, maxInterface)
+		errs = append(errs, wrong("interface", "interface %q: use up to %d printable characters, without '/', ':', '%%' and blanks", c.Interface, maxInterface))
 	}
 	if _, err := mtu.New(int(c.MTU)); err != nil {
-		return err
+		of("mtu", err)
+	} else if low, high := exteth.MinEagerThreshold, int(c.MTU.Link()); c.EagerThreshold < low || c.EagerThreshold > high {
+		errs = append(errs, wrong("eager_threshold", "eager threshold %d: use %d to %d, a frame at this MTU", c.EagerThreshold, low, high))
 	}
 	if c.TAP && c.MTU > tun.MaxFrameMTU {
-		return wrong("MTU %d: a TAP device has up to %d", c.MTU, tun.MaxFrameMTU)
+		errs = append(errs, wrong("mtu", "MTU %d: a TAP device has up to %d", c.MTU, tun.MaxFrameMTU))
 	}
 	if c.AdaptiveRouting && (c.Topology == nil || c.Topology.Kind() == topo.KindFree) {
-		return wrong("adaptive routing needs a topology that is a torus or a mesh")
+		errs = append(errs, wrong("adaptive_routing", "adaptive routing needs a topology that is a torus or a mesh"))
 	}
 	if c.TAP && c.NoFastPath {
-		return wrong("no fast path: with a TAP device no packet goes through netstack; leave out one of both")
+		errs = append(errs, wrong("fast_path", "no fast path: with a TAP device no packet goes through netstack; leave out one of both"))
 	}
-	if err := c.MACPrefix.Validate(); err != nil {
-		return err
+	of("mac_prefix", c.MACPrefix.Validate())
+	errs = append(errs, c.checkAddrs()...)
+	if c.Faults != nil {
+		of("faults", c.Faults.Verify())
 	}
-	if low, high := exteth.MinEagerThreshold, int(c.MTU.Link()); c.EagerThreshold < low || c.EagerThreshold > high {
-		return wrong("eager threshold %d: use %d to %d, a frame at this MTU", c.EagerThreshold, low, high)
-	}
-	for _, b := range []int{c.Receive.VELOBudget, c.Receive.RMABudget} {
-		if b < 1 || b > napi.MaxBudget {
-			return wrong("budget %d: use 1 to %d", b, napi.MaxBudget)
+	errs = append(errs, c.checkHosts())
+	of("lend", c.Lend.check())
+	return errors.Join(append(errs, c.Receive.check()...)...)
+}
+
+func (r Receive) check() (errs []error) {
+	for key, n := range map[string]int{"receive.velo_budget": r.VELOBudget, "receive.rma_budget": r.RMABudget} {
+		if n < 1 || n > napi.MaxBudget {
+			errs = append(errs, wrong(key, "budget %d: use 1 to %d", n, napi.MaxBudget))
 		}
 	}
+	if err := r.Coalesce.Validate(); err != nil {
+		errs = append(errs, &settingError{"receive", err})
+	}
+	return errs
+}
+
+func (c Config) checkAddrs() (errs []error) {
 	for i, a := range c.Addrs {
 		if err := CheckAddr(a); err != nil {
-			return err
+			errs = append(errs, &settingError{"addresses", err})
 		}
 		for _, b := range c.Addrs[:i] {
 			if a.Addr() == b.Addr() {
-				return wrong("address %v appears twice", a.Addr())
+				errs = append(errs, wrong("addresses", "address %v appears twice", a.Addr()))
 			}
 		}
 	}
-	if c.Faults != nil {
-		if err := c.Faults.Verify(); err != nil {
-			return err
-		}
-	}
-	if err := c.checkHosts(); err != nil {
-		return err
-	}
-	if err := c.Lend.check(); err != nil {
-		return err
-	}
-	return c.Receive.Coalesce.Validate()
+	return errs
 }
 
 // CheckAddr returns ErrConfig, wrapped, if a cannot be the address of an interface.

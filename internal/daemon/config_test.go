@@ -72,7 +72,7 @@ func TestReferenceFile(t *testing.T) {
 			lines[i] = rest
 		}
 	}
-	if got, err = parse(strings.Join(lines, "\n")); err != nil {
+	if got, err = parsed(strings.Join(lines, "\n")); err != nil {
 		t.Fatal(err)
 	}
 	if got.Topology == nil || got.Topology.String() != "torus 4x4x4: 64 nodes, 192 links" || !got.Topology.Has(1) {
@@ -106,7 +106,7 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestFile(t *testing.T) {
-	c, err := parse(`
+	c, err := parsed(`
 		fast_path = false
 		real_time = false
 		mtu = 9000
@@ -124,9 +124,50 @@ func TestFile(t *testing.T) {
 	}
 }
 
+// parsed is what the content of a file x.toml becomes.
+func parsed(text string) (Config, error) {
+	r, err := parse("x.toml", text)
+	if err != nil {
+		return Config{}, err
+	}
+	return r.config, r.err()
+}
+
+// Every mistake has a line, in the order of the file; those of settings together come when there
+// are no others.
+func TestFileMistakes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.toml")
+	for _, c := range []struct{ text, want string }{
+		{"mtu = 1\nfabirc = \"lab\"\n[receive]\nmode = 3\ncoalesce_frames = true\n[hosts]\nconns = 0\n", "1: mtu: |2: fabirc: there is no such setting: did you mean fabric?|4: receive.mode: |5: receive.coalesce_frames: |7: hosts.conns: 0 is too small"},
+		{"fabric = \"a/b\"\ninterface = \"a/b\"\naddresses = [\"10.2.0.0/24\", \"127.0.0.1/8\"]\nmetrics = \"9\"\n[hosts]\nkey = \"k\"\n", "1: fabric name|2: interface|3: address 10.2.0.0/24|3: address 127.0.0.1/8|5: key also needs listen"},
+		{"metrics = \"9\"\n", ": metrics address"},
+	} {
+		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := CheckFile(file)
+		if err == nil {
+			t.Errorf("%q is good", c.text)
+			continue
+		}
+		got, want := strings.Split(err.Error(), "\n"), strings.Split(c.want, "|")
+		if len(got) != len(want) {
+			t.Errorf("%d mistakes, want %d:\n%v", len(got), len(want), err)
+			continue
+		}
+		for i, line := range got {
+			line = strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(line, file), ":"), "invalid configuration: ", "")
+			line = strings.ReplaceAll(strings.ReplaceAll(line, "setting ", ""), "emp: ", "")
+			if !strings.HasPrefix(strings.TrimSpace(line), strings.TrimPrefix(want[i], ": ")) {
+				t.Errorf("got %q, want %q", line, want[i])
+			}
+		}
+	}
+}
+
 // Sizes and times are written as flags have them, too.
 func TestFileUnits(t *testing.T) {
-	c, err := parse("mtu = \"9k\"\neager_threshold = \"1KiB\"\n[receive]\ncoalesce_usecs = \"1ms\"")
+	c, err := parsed("mtu = \"9k\"\neager_threshold = \"1KiB\"\n[receive]\ncoalesce_usecs = \"1ms\"")
 	if err != nil || c.MTU != 9<<10 || c.EagerThreshold != 1<<10 || c.Receive.Coalesce.Delay != time.Millisecond {
 		t.Errorf("got %v, %+v", err, c)
 	}
@@ -134,25 +175,25 @@ func TestFileUnits(t *testing.T) {
 
 func TestFileRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		`fabric`:                              "line 1: ",
-		"mtu = 9000\nmtu = 1500":              "line 2: ",
+		`fabric`:                              "x.toml:1: ",
+		"mtu = 9000\nmtu = 1500":              "x.toml:2: ",
 		`faults = "drop=2"`:                   "faults: wire: faults: drop=2; use a probability",
 		`direct = ["shm"]`:                    "direct: invalid rules: \"shm\": use fabric",
 		`faults = ""`:                         "use name=value",
-		`tap = 1`:                             "line 1: setting tap: the value must be of type boolean",
-		`addresses = 7`:                       "line 1: setting addresses: the value must be of type array, such as [",
-		"node = 1\n[[hosts]]\nlisten = 3":     "line 2: hosts is a table: write [hosts] once",
-		`receive = 1`:                         "line 1: receive is a table: write [receive] once",
-		`color = "red"`:                       "there is no setting color",
-		"[receive]\nbudget = 3":               "there is no setting receive.budget",
-		`node = 65536`:                        "setting node: use 0 to 65535",
-		`node = -1`:                           "setting node: use 0 to 65535",
-		`node = "one"`:                        "line 1: setting node: the value must be of type integer",
+		`tap = 1`:                             "x.toml:1: invalid configuration: setting tap: the value must be of type boolean",
+		`addresses = 7`:                       "x.toml:1: invalid configuration: setting addresses: the value must be of type array, such as [",
+		"node = 1\n[[hosts]]\nlisten = 3":     "x.toml:2: invalid configuration: setting hosts: this is a table: write [hosts] once",
+		`receive = 1`:                         "x.toml:1: invalid configuration: setting receive: this is a table: write [receive] once",
+		`color = "red"`:                       "x.toml:1: invalid configuration: setting color: there is no such setting",
+		"[receive]\nbudget = 3":               "x.toml:2: invalid configuration: setting receive.budget: there is no such setting",
+		`node = 65536`:                        "node: use 0 to 65535",
+		`node = -1`:                           "node: use 0 to 65535",
+		`node = "one"`:                        "x.toml:1: invalid configuration: setting node: the value must be of type integer",
 		`addresses = ["10.2.0.8"]`:            `"10.2.0.8" is not an address with a prefix length`,
-		`mtu = 100`:                           "setting mtu: mtu: 100 is below 1280, the least that IPv6 allows (RFC 8200); use 1280..65535",
+		`mtu = 100`:                           "mtu: mtu: 100 is below 1280, the least that IPv6 allows (RFC 8200); use 1280..65535",
 		`mac_prefix = "01:00:5e:00"`:          "multicast",
 		`eager_threshold = 0`:                 "eager_threshold: 0 is too small",
-		"[receive]\nmode = \"poll\"":          "setting receive.mode: napi: invalid configuration: mode \"poll\"; use napi, interrupt or busy",
+		"[receive]\nmode = \"poll\"":          "receive.mode: napi: invalid configuration: mode \"poll\"; use napi, interrupt or busy",
 		"[receive]\nvelo_budget = 0":          "receive.velo_budget: 0 is too small",
 		"[receive]\ncoalesce_usecs = 2000000": "receive.coalesce_usecs: use 0 to 1000000",
 		"[receive]\ncoalesce_usecs = \"2s\"":  "receive.coalesce_usecs: use 0 to 1000000",
@@ -161,7 +202,7 @@ func TestFileRefused(t *testing.T) {
 		`mtu = 1e3`:                           "mtu: use a number of bytes",
 		`eager_threshold = "9999g"`:           "eager_threshold: 9999g is not between",
 	} {
-		_, err := parse(text)
+		_, err := parsed(text)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v, want %q", text, err, want)
 		}
@@ -237,7 +278,7 @@ func TestTopologyForm(t *testing.T) {
 			t.Errorf("%q is good", s)
 		}
 	}
-	if _, err := parse("topology = \"torus:x\""); err == nil {
+	if _, err := parsed("topology = \"torus:x\""); err == nil {
 		t.Error("torus:x is good")
 	}
 }

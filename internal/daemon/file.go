@@ -3,9 +3,12 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -105,71 +108,167 @@ func (m *micros) UnmarshalTOML(v any) error {
 	return err
 }
 
-// ReadFile reads a configuration file. The error says where it is wrong, in one
-// line.
+// ReadFile reads a configuration file. The error has a line for each mistake, with the file's name
+// and the line. What only makes sense together is for Config.WithDefaults to check.
 func ReadFile(path string) (Config, error) {
-	text, err := infile.Read(path)
+	r, err := read(path)
 	if err != nil {
 		return Config{}, err
 	}
-	c, err := parse(string(text))
-	if err != nil {
-		return Config{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return c, nil
+	return r.config, r.err()
 }
 
-func parse(text string) (Config, error) {
-	var f file
-	if err := infile.CheckTOML(text); err != nil {
+// CheckFile reads a configuration file that no flags change, and returns what ReadFile and then
+// Config.WithDefaults do.
+func CheckFile(path string) (Config, error) {
+	r, err := read(path)
+	if err != nil {
 		return Config{}, err
 	}
-	meta, err := toml.Decode(text, &f)
-	var syntax toml.ParseError
-	if errors.As(err, &syntax) {
-		if syntax.LastKey != "" && !strings.Contains(syntax.Message, syntax.LastKey) { // an UnmarshalTOML's, say
-			return Config{}, fmt.Errorf("line %d: %s: %s", syntax.Position.Line, syntax.LastKey, syntax.Message)
+	if len(r.mistakes) > 0 {
+		return Config{}, r.err()
+	}
+	c, err := r.config.WithDefaults()
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	for _, err := range all {
+		if of, ok := errors.AsType[*settingError](err); ok {
+			r.note(of.key, err)
+		} else if err != nil {
+			r.note("", err)
 		}
-		return Config{}, fmt.Errorf("line %d: %s", syntax.Position.Line, syntax.Message)
 	}
+	return c, r.err()
+}
+
+func read(path string) (*reader, error) {
+	text, err := infile.Read(path)
 	if err != nil {
-		return Config{}, typeError(err)
+		return nil, err
 	}
-	if unknown := meta.Undecoded(); len(unknown) > 0 {
-		return Config{}, fmt.Errorf("%w: there is no setting %v", ErrConfig, unknown[0])
+	return parse(path, string(text))
+}
+
+// parse reads the content of the file at path.
+func parse(path, text string) (*reader, error) {
+	if err := infile.CheckTOML(text); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return f.config()
+	var settings map[string]toml.Primitive
+	meta, err := toml.Decode(text, &settings)
+	if syntax, ok := errors.AsType[toml.ParseError](err); ok {
+		return nil, fmt.Errorf("%s:%d: %s", path, syntax.Position.Line, syntax.Message)
+	} else if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	r := &reader{path: path, lines: make(map[string]int)}
+	for k := range infile.TOMLKeys(text) {
+		key := strings.Trim(k.Table+"."+k.Name, ".")
+		if r.lines[key] == 0 {
+			r.lines[key] = k.Line
+		}
+	}
+	var f file
+	r.table(meta, "", settings, reflect.ValueOf(&f).Elem())
+	f.convert(r)
+	return r, nil
+}
+
+// reader reads a configuration file.
+type reader struct {
+	path     string
+	config   Config
+	lines    map[string]int // of settings and tables
+	mistakes []mistake
+}
+
+// mistake is what is wrong in a line.
+type mistake struct {
+	line int // 0: not known
+	error
+}
+
+// note notes what is wrong with a setting or table.
+func (r *reader) note(key string, err error) {
+	line := r.lines[key]
+	at := r.path
+	if line > 0 {
+		at = fmt.Sprintf("%s:%d", r.path, line)
+	}
+	r.mistakes = append(r.mistakes, mistake{line, fmt.Errorf("%s: %w", at, err)})
+}
+
+// wrong is note with an error that names the setting.
+func (r *reader) wrong(key, format string, args ...any) {
+	r.note(key, wrong(key, "setting %s: "+format, append([]any{key}, args...)...))
+}
+
+// err returns all mistakes in the order of their lines, or nil.
+func (r *reader) err() error {
+	slices.SortStableFunc(r.mistakes, func(a, b mistake) int { return a.line - b.line })
+	var errs []error
+	for _, m := range r.mistakes {
+		errs = append(errs, m.error)
+	}
+	return errors.Join(errs...)
+}
+
+// table stores the settings of a table in the fields of a struct.
+func (r *reader) table(meta toml.MetaData, prefix string, settings map[string]toml.Primitive, to reflect.Value) {
+	fields := make(map[string]reflect.Value)
+	for i := range to.NumField() {
+		fields[to.Type().Field(i).Tag.Get("toml")] = to.Field(i)
+	}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		key, field := prefix+name, fields[name]
+		switch {
+		case !field.IsValid():
+			near := cli.Closest(name, slices.Sorted(maps.Keys(fields)))
+			if near != "" {
+				near = ": did you mean " + prefix + near + "?"
+			}
+			r.wrong(key, "there is no such setting%s", near)
+		case field.Kind() == reflect.Struct:
+			var value any
+			var inner map[string]toml.Primitive
+			err := errors.Join(meta.PrimitiveDecode(settings[name], &value), meta.PrimitiveDecode(settings[name], &inner))
+			if _, ok := value.(map[string]any); !ok || err != nil {
+				r.wrong(key, "this is a table: write [%s] once, and its settings below it", key)
+			}
+			r.table(meta, key+".", inner, field)
+		default:
+			if err := meta.PrimitiveDecode(settings[name], field.Addr().Interface()); err != nil {
+				r.wrong(key, "%s", valueError(err))
+				field.SetZero()
+			}
+		}
+	}
 }
 
 // mismatch is what the decoder says about a value whose type is wrong; it has no type of error for
 // that.
-var mismatch = regexp.MustCompile(`^toml: line (\d+) \(last key "(.*?)"\): (?:type mismatch for struct|incompatible types: .* destination has type (\S+)$)`)
+var mismatch = regexp.MustCompile(`incompatible types: .* destination has type (\S+)$`)
 
-// typeError says what a value should be, in TOML's words.
-func typeError(err error) error {
-	m := mismatch.FindStringSubmatch(err.Error())
-	if m == nil {
-		return err
+// valueError says what a value should be, in TOML's words.
+func valueError(err error) string {
+	if m := mismatch.FindStringSubmatch(err.Error()); m != nil {
+		want := m[1]
+		if want == "slice" {
+			want = "array, such as [\"a\", \"b\"]"
+		}
+		return "the value must be of type " + want
 	}
-	line, key, want := m[1], m[2], m[3]
-	switch want {
-	case "":
-		return fmt.Errorf("line %s: %s is a table: write [%s] once, and its settings below it", line, key, key)
-	case "slice":
-		want = "array, such as [\"a\", \"b\"]"
+	if e, ok := errors.AsType[toml.ParseError](err); ok { // of an UnmarshalTOML
+		return e.Message
 	}
-	return fmt.Errorf("line %s: setting %s: the value must be of type %s", line, key, want)
+	return err.Error()
 }
 
-// wrong is the error of a setting.
-func wrong(key, format string, args ...any) error {
-	return fmt.Errorf("%w: setting %s: "+format, append([]any{ErrConfig, key}, args...)...)
-}
-
-// config converts the settings. What only makes sense together is for
-// Config.WithDefaults to check.
-func (f *file) config() (Config, error) {
-	c := Config{
+// convert makes a Config of the settings.
+func (f *file) convert(r *reader) {
+	r.config = Config{
 		Fabric: f.Fabric, Dir: f.Dir, Group: f.Group, Interface: f.Interface, NetNS: f.NetNS, Congestion: f.Congestion,
 		Metrics:         f.Metrics,
 		TAP:             f.TAP,
@@ -177,93 +276,87 @@ func (f *file) config() (Config, error) {
 		NoFastPath:      f.FastPath != nil && !*f.FastPath,
 		Fair:            f.RealTime != nil && !*f.RealTime,
 	}
-	for _, convert := range []func(*Config) error{f.place, f.hosts, f.addresses, f.receive, f.numbers, f.lend} {
-		if err := convert(&c); err != nil {
-			return Config{}, err
-		}
+	for _, convert := range []func(*reader, *Config){f.place, f.hosts, f.addresses, f.receive, f.numbers, f.lend} {
+		convert(r, &r.config)
 	}
-	return c, nil
 }
 
 // place converts the settings of the node in its fabric.
-func (f *file) place(c *Config) error {
+func (f *file) place(r *reader, c *Config) {
 	if f.Node != nil {
 		if *f.Node < 0 || *f.Node > MaxNode {
-			return wrong("node", "use 0 to %d, or leave it out", MaxNode)
+			r.wrong("node", "use 0 to %d, or leave it out", MaxNode)
 		}
 		c.Node = new(fabric.NodeID(*f.Node))
 	}
 	if f.Topology != "" {
 		t, err := ParseTopology(f.Topology)
 		if err != nil {
-			return wrong("topology", "%w", err)
+			r.wrong("topology", "%w", err)
 		}
 		c.Topology = t
 	}
 	if f.Faults != nil {
 		faults, err := wire.ParseFaults(*f.Faults)
 		if err != nil {
-			return wrong("faults", "%w", err)
+			r.wrong("faults", "%w", err)
 		}
 		c.Faults = &faults
 	}
-	return nil
 }
 
 // hosts converts the settings of the way to other hosts.
-func (f *file) hosts(c *Config) error {
+func (f *file) hosts(r *reader, c *Config) {
 	c.Hosts = Hosts{Key: f.Hosts.Key, Trust: f.Hosts.Trust, Plaintext: f.Hosts.Plaintext, Link: f.Hosts.Link, Congestion: f.Hosts.Congestion}
 	if err := CheckLink(f.Hosts.Link); err != nil {
-		return wrong("hosts.link", "%w", err)
+		r.wrong("hosts.link", "%w", err)
 	}
 	for _, s := range f.Direct {
 		if err := c.Direct.Set(s); err != nil {
-			return wrong("direct", "%w", err)
+			r.wrong("direct", "%w", err)
 		}
 	}
 	if f.Hosts.Listen != "" {
 		at, err := mesh.CheckListen(f.Hosts.Listen)
 		if err != nil {
-			return wrong("hosts.listen", "%w", err)
+			r.wrong("hosts.listen", "%w", err)
 		}
 		c.Hosts.Listen = at
 	}
 	for _, s := range f.Hosts.Join {
 		at, err := mesh.CheckJoin(s)
 		if err != nil {
-			return wrong("hosts.join", "%w", err)
+			r.wrong("hosts.join", "%w", err)
 		}
 		c.Hosts.Join = append(c.Hosts.Join, at)
 	}
-	return nil
 }
 
 // addresses converts the settings of the interface.
-func (f *file) addresses(c *Config) error {
+func (f *file) addresses(r *reader, c *Config) {
 	for _, s := range f.Addresses {
 		a, err := netip.ParsePrefix(s)
 		if err != nil {
-			return wrong("addresses", "%q is not an address with a prefix length, such as 10.2.0.8/24", s)
+			r.wrong("addresses", "%q is not an address with a prefix length, such as 10.2.0.8/24", s)
 		}
 		c.Addrs = append(c.Addrs, a)
 	}
 	if f.MTU != nil {
 		m, err := mtu.New(int(*f.MTU))
 		if err != nil {
-			return wrong("mtu", "%w", err)
+			r.wrong("mtu", "%w", err)
 		}
 		c.MTU = m
 	}
 	if f.MACPrefix != "" {
 		if err := c.MACPrefix.Set(f.MACPrefix); err != nil {
-			return wrong("mac_prefix", "%w", err)
+			r.wrong("mac_prefix", "%w", err)
 		}
 	}
-	return nil
 }
 
 // lend converts the settings of the memory that is lent.
-func (f *file) lend(c *Config) error {
+func (f *file) lend(r *reader, c *Config) {
 	for _, n := range []struct {
 		val *size64
 		to  *int64
@@ -275,30 +368,27 @@ func (f *file) lend(c *Config) error {
 	if f.Lend.Time != "" {
 		d, err := time.ParseDuration(f.Lend.Time)
 		if err != nil || d < time.Second {
-			return wrong("lend.time", "%q: use a time such as 8h or 30m, from 1s on", f.Lend.Time)
+			r.wrong("lend.time", "%q: use a time such as 8h or 30m, from 1s on", f.Lend.Time)
 		}
 		c.Lend.Time = d
 	}
-	return nil
 }
 
 // receive converts the settings of the receive path, but for its numbers.
-func (f *file) receive(c *Config) error {
-	r := &c.Receive
+func (f *file) receive(r *reader, c *Config) {
 	if f.Receive.Mode != "" {
-		if err := r.Mode.Set(f.Receive.Mode); err != nil {
-			return wrong("receive.mode", "%w", err)
+		if err := c.Receive.Mode.Set(f.Receive.Mode); err != nil {
+			r.wrong("receive.mode", "%w", err)
 		}
 	}
 	if d := f.Receive.CoalesceUsecs; d != nil {
-		r.Coalesce.Delay = time.Duration(*d)
+		c.Receive.Coalesce.Delay = time.Duration(*d)
 	}
-	r.Coalesce.Frames, r.Coalesce.Adaptive = f.Receive.CoalesceFrames, f.Receive.Adaptive
-	return nil
+	c.Receive.Coalesce.Frames, c.Receive.Coalesce.Adaptive = f.Receive.CoalesceFrames, f.Receive.Adaptive
 }
 
 // numbers converts the settings that are counts.
-func (f *file) numbers(c *Config) error {
+func (f *file) numbers(r *reader, c *Config) {
 	for _, n := range []struct {
 		key string
 		low int
@@ -314,9 +404,8 @@ func (f *file) numbers(c *Config) error {
 			continue
 		}
 		if *n.val < n.low { // 0 would be the default
-			return wrong(n.key, "%d is too small; use %d or more, or leave it out", *n.val, n.low)
+			r.wrong(n.key, "%d is too small; use %d or more, or leave it out", *n.val, n.low)
 		}
 		*n.to = *n.val
 	}
-	return nil
 }

@@ -32,7 +32,7 @@ func FuzzConfigFile(f *testing.F) {
 		if strings.Contains(text, "file") || strings.Contains(text, "topology") && strings.ContainsAny(text, "/.") {
 			return // it would be opened
 		}
-		c, err := parse(text)
+		c, err := parsed(text)
 		if err != nil {
 			if msg := err.Error(); strings.ContainsFunc(strings.TrimSpace(msg), func(r rune) bool { return r == '\n' }) {
 				t.Errorf("more than a line: %q", msg)

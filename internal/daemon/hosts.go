@@ -106,35 +106,32 @@ func (h *Hosts) needsListen() string {
 
 // checkHosts returns an error if settings contradict each other.
 func (c Config) checkHosts() error {
-	wrong := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...)
-	}
 	h := c.Hosts
 	keys := h.Key != "" || h.Trust != ""
 	if err := CheckLink(h.Link); err != nil {
-		return wrong("%w", err)
+		return wrong("hosts.link", "%w", err)
 	}
 	switch {
 	case h.Listen == "" && h.byOFI():
-		return wrong("link %s also needs listen, for example :%d", h.Link, mesh.DefaultPort)
+		return wrong("hosts.link", "link %s also needs listen, for example :%d", h.Link, mesh.DefaultPort)
 	case h.Listen == "" && (len(h.Join) > 0 || keys || h.Plaintext || h.Conns > 1 || h.Congestion != ""):
-		return wrong("%s also needs listen, for example :%d", h.needsListen(), mesh.DefaultPort)
+		return wrong("hosts", "%s also needs listen, for example :%d", h.needsListen(), mesh.DefaultPort)
 	case h.Listen == "":
 		return nil
 	case keys && h.Plaintext:
-		return wrong("plaintext needs neither key nor trust: leave out one or the other")
+		return wrong("hosts.plaintext", "plaintext needs neither key nor trust: leave out one or the other")
 	case !h.Plaintext && (h.Key == "" || h.Trust == ""):
-		return wrong("listen needs key and trust (see exn-tun key), or plaintext on a network that is trusted or encrypted below")
+		return wrong("hosts.listen", "listen needs key and trust (see exn-tun key), or plaintext on a network that is trusted or encrypted below")
 	case h.Conns < 0 || h.Conns > stream.MaxConns:
-		return wrong("%d connections for each peer: use 1 to %d", h.Conns, stream.MaxConns)
+		return wrong("hosts.conns", "%d connections for each peer: use 1 to %d", h.Conns, stream.MaxConns)
 	case h.Conns > 1 && h.byOFI():
-		return wrong("%d connections for each peer are for link stream: libfabric has one", h.Conns)
+		return wrong("hosts.conns", "%d connections for each peer are for link stream: libfabric has one", h.Conns)
 	case h.Congestion != "" && h.byOFI():
-		return wrong("congestion control %s is for link stream: libfabric chooses its own", h.Congestion)
+		return wrong("hosts.congestion", "congestion control %s is for link stream: libfabric chooses its own", h.Congestion)
 	case c.Faults != nil && h.byOFI():
-		return wrong("link %s has no faults: leave out one of both", h.Link)
+		return wrong("faults", "link %s has no faults: leave out one of both", h.Link)
 	case h.Plaintext && c.Node == nil:
-		return wrong("plaintext needs node: without a certificate nothing else names this node")
+		return wrong("hosts.plaintext", "plaintext needs node: without a certificate nothing else names this node")
 	}
 	return nil
 }

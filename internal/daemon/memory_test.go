@@ -108,7 +108,7 @@ func TestLendConfig(t *testing.T) {
 		"[lend]\nmemory = 4096\ntime = \"1ms\"\n":                              "use a time such as 8h",
 		"[lend]\nmemory = \"9999999999999999999999\"\n":                        "is not a size",
 	} {
-		cfg, err := parse(text)
+		cfg, err := parsed(text)
 		if err == nil {
 			cfg, err = cfg.WithDefaults()
 		}

@@ -62,7 +62,9 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		text, err = page(fs).Completion(o.completion)
 		fmt.Fprint(out, text)
 	case o.checkRules != "":
-		err = checkRules(out, o.checkRules)
+		err = cli.Mistakes(checkRules(out, o.checkRules), exitFailure, func(line string) {
+			m.put("ERROR", cli.Text(errors.New(line)))
+		})
 	default:
 		err = run(o, out, m)
 	}

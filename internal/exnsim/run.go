@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -111,13 +110,7 @@ func one(what string, args []string) error {
 
 // mistakes prints an error that has a line for each mistake.
 func mistakes(c *cobra.Command, err error) error {
-	if err == nil || !strings.Contains(err.Error(), "\n") {
-		return err
-	}
-	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", c.CommandPath(), strings.TrimSuffix(line, "\n"))
-	}
-	return cli.ExitStatus(cli.ExitFailure)
+	return cli.Mistakes(err, cli.ExitFailure, func(line string) { fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", c.CommandPath(), line) })
 }
 
 func checkScenario(path string, stdout io.Writer) error {

@@ -214,7 +214,7 @@ func newCheck() *cobra.Command {
 	return &cobra.Command{
 		Use: "check FILE", Short: "check a configuration file",
 		Long: `Checks a configuration file of exn-tun up: exit status 0 if it is good, else 1
-and one line that says what is wrong.`,
+and a line for each mistake.`,
 		Example: "exn-tun check /etc/exn/lab.toml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -222,17 +222,18 @@ and one line that says what is wrong.`,
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return runCheck(programOf(c), args[0]) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return cli.Mistakes(runCheck(programOf(c), args[0]), cli.ExitFailure, func(line string) {
+				fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", c.CommandPath(), cli.Text(errors.New(line)))
+			})
+		},
 	}
 }
 
 func runCheck(p program, file string) error {
-	cfg, err := daemon.ReadFile(file)
+	cfg, err := daemon.CheckFile(file)
 	if err != nil {
 		return err
-	}
-	if cfg, err = cfg.WithDefaults(); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
 	}
 	node := "a free node ID"
 	if cfg.Node != nil {

@@ -2,6 +2,7 @@ package infile
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 )
 
@@ -57,4 +58,38 @@ func lengthTo(text, end string, escapes bool) int {
 		}
 	}
 	return len(text)
+}
+
+// TOMLKey is where a TOML file has a key, or begins a table. Package toml does not tell.
+type TOMLKey struct {
+	Table string // of the key; "": at the top
+	Array bool   // the table is one of several: [[table]]
+	Name  string // "": the table begins
+	Line  int    // from 1
+}
+
+// TOMLKeys returns the keys of a file that package toml takes, in their order: those of which the
+// line begins with the name. It does not look into inline tables.
+func TOMLKeys(text string) iter.Seq[TOMLKey] {
+	return func(yield func(TOMLKey) bool) {
+		var at TOMLKey
+		for line := range strings.Lines(text) {
+			at.Line++
+			line, _, _ = strings.Cut(strings.TrimSpace(line), "#")
+			line = strings.TrimSpace(line)
+			key, _, isKey := strings.Cut(line, "=")
+			header := strings.Trim(line, "[] ")
+			switch {
+			case isKey:
+				at.Name = strings.Trim(strings.TrimSpace(key), `"'`)
+			case strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]") && !strings.ContainsAny(header, `"',`):
+				at.Table, at.Array, at.Name = header, strings.HasPrefix(line, "[["), ""
+			default:
+				continue
+			}
+			if !yield(at) {
+				return
+			}
+		}
+	}
 }

@@ -108,9 +108,11 @@ func Read(path string) (Rules, error) {
 //	direct *       *   10.2.0.0/24 5201 class=10
 //	direct *       *   *        53   proto=udp reliable
 //
-// Empty lines and what follows a # are skipped. name is for errors.
+// Empty lines and what follows a # are skipped. name is for errors, of which there is one for each
+// line that is wrong, joined.
 func Parse(r io.Reader, name string) (Rules, error) {
 	var rules Rules
+	var errs []error
 	lines := bufio.NewScanner(r)
 	for n := 1; lines.Scan(); n++ {
 		text, _, _ := strings.Cut(lines.Text(), "#")
@@ -120,7 +122,7 @@ func Parse(r io.Reader, name string) (Rules, error) {
 		}
 		rule, err := parseRule(fields)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s:%d: %w", ErrRules, name, n, err)
+			errs = append(errs, fmt.Errorf("%w: %s:%d: %w", ErrRules, name, n, err))
 		}
 		rules = append(rules, rule)
 	}
@@ -128,6 +130,9 @@ func Parse(r io.Reader, name string) (Rules, error) {
 		return nil, path // it names the file
 	} else if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if errs != nil {
+		return nil, errors.Join(errs...)
 	}
 	return rules, nil
 }
