@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -78,16 +79,22 @@ func namespacePath(o options) (string, error) {
 		if n.Node != fabric.NodeID(id) {
 			continue
 		}
-		c, err := control.Dial(dir, n)
-		if err != nil {
-			return "", err
-		}
-		defer c.Close()
-		s, err := c.Status()
+		s, err := control.StatusOf(dir, n)
 		if err != nil {
 			return "", err
 		}
 		return s.NetNS, nil
 	}
-	return "", fmt.Errorf("%w with ID %d in %s: start one with exn-tun up", control.ErrNoNode, id, dir)
+	return "", fmt.Errorf("node %d is not running in fabric %s: %s", id, o.fabric, whereElse(fabric.NodeID(id)))
+}
+
+// whereElse says in which fabrics a node runs.
+func whereElse(n fabric.NodeID) string {
+	all, _ := control.Fabrics() // what cannot be read is not offered
+	for _, f := range all {
+		if slices.Contains(f.Nodes, n) {
+			return fmt.Sprintf("there is one in fabric %s, for --fabric %[1]s", f.Fabric)
+		}
+	}
+	return "start it with exn-tun up"
 }

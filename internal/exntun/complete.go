@@ -37,7 +37,7 @@ func complete(c *cobra.Command) {
 
 // completeFabric returns the fabrics that have nodes on this host.
 func completeFabric(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	all, _ := fabrics(fabricBases()) // what cannot be read has no names to offer
+	all, _ := control.Fabrics() // what cannot be read has no names to offer
 	var names []string
 	for _, f := range all {
 		names = append(names, fmt.Sprintf("%s\t%s", f.Fabric, display.Count(len(f.Nodes), "node")))

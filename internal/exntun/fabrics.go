@@ -2,30 +2,16 @@ package exntun
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
-	"exnet/fabric"
-	"exnet/fabric/emp"
 	"exnet/internal/command"
 	"exnet/internal/control"
 
 	"github.com/spf13/cobra"
 )
-
-// fabricLine is a fabric of this host.
-type fabricLine struct {
-	Fabric string          `json:"fabric"`
-	Dir    string          `json:"dir"`
-	Nodes  []fabric.NodeID `json:"nodes"`           // that are up
-	Error  string          `json:"error,omitempty"` // why it cannot be read
-}
 
 func newFabrics() *cobra.Command {
 	var asJSON bool
@@ -40,7 +26,7 @@ func newFabrics() *cobra.Command {
 }
 
 func runFabrics(w io.Writer, asJSON bool) error {
-	all, err := fabrics(fabricBases())
+	all, err := control.Fabrics()
 	if err != nil {
 		return err
 	}
@@ -58,47 +44,4 @@ func runFabrics(w io.Writer, asJSON bool) error {
 		fmt.Fprintf(tw, "%s\t%s\t%s\n", printable(f.Fabric), pick(f.Error == "", nodes, f.Error), f.Dir)
 	}
 	return tw.Flush()
-}
-
-// fabricBases returns the directories that hold the directories of fabrics.
-func fabricBases() (bases []string) {
-	bases = append(bases, "/run/exn")
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		bases = append(bases, filepath.Join(dir, "exn"))
-	}
-	return bases
-}
-
-// fabrics returns the fabrics that have nodes or cannot be read.
-func fabrics(bases []string) ([]fabricLine, error) {
-	all := []fabricLine{}
-	for _, base := range bases {
-		entries, err := os.ReadDir(base)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range entries {
-			if !e.IsDir() || e.Name() == "ds" || emp.CheckName(e.Name()) != nil { // ds: the brokers' sockets
-				continue
-			}
-			f := fabricLine{Fabric: e.Name(), Dir: filepath.Join(base, e.Name()), Nodes: []fabric.NodeID{}}
-			nodes, err := control.Nodes(f.Dir)
-			if err != nil {
-				f.Error = "cannot be read: permission denied"
-				if !errors.Is(err, fs.ErrPermission) {
-					f.Error = err.Error()
-				}
-			}
-			for _, n := range nodes {
-				f.Nodes = append(f.Nodes, n.Node)
-			}
-			if len(f.Nodes) > 0 || f.Error != "" {
-				all = append(all, f)
-			}
-		}
-	}
-	return all, nil
 }

@@ -90,22 +90,6 @@ func TestChosen(t *testing.T) {
 	}
 }
 
-func TestFabrics(t *testing.T) {
-	base := t.TempDir()
-	for _, name := range []string{"ds", "empty", "bad name"} {
-		if err := os.Mkdir(filepath.Join(base, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if all, err := fabrics([]string{base, filepath.Join(base, "none")}); err != nil || len(all) != 0 {
-		t.Errorf("%+v, %v", all, err)
-	}
-	t.Setenv("XDG_RUNTIME_DIR", "/x")
-	if got := fabricBases(); len(got) != 2 || got[1] != "/x/exn" {
-		t.Error(got)
-	}
-}
-
 // The screen shows what fits it, goes on when no node is up, and ends by a key or an error.
 func TestWatchModel(t *testing.T) {
 	m := &watchModel{ctx: t.Context(), l: &looker{o: statusOptions{nodeOptions: nodeOptions{dir: t.TempDir()}, interval: time.Second}}}

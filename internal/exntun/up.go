@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -111,6 +113,9 @@ func noCore() error {
 // serve runs the node, and announces when it is up.
 func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, logFile *os.File) error {
 	d, err := daemon.Start(cfg)
+	if errors.Is(err, tun.ErrNameTaken) {
+		return taken(cfg, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -144,6 +149,22 @@ func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, log
 	}
 	notify("STOPPING=1")
 	return errors.Join(waited, err, d.Close())
+}
+
+// taken says which node has the interface that err is about, if one has.
+func taken(cfg daemon.Config, err error) error {
+	ns := cfg.NetNS
+	switch {
+	case ns == "":
+		ns = "/proc/self/ns/net"
+	case !strings.Contains(ns, "/"):
+		ns = filepath.Join("/run/netns", ns)
+	}
+	name, node, ok := control.Holder(ns, cfg.Interface)
+	if !ok {
+		return err
+	}
+	return fmt.Errorf("this namespace already has node %d of fabric %s, as %s: end it with exn-tun down --fabric %[2]s --node %[1]d, or give this one another --interface", node, name, cfg.Interface)
 }
 
 // notify reports the state of the service to systemd (sd_notify(3)). It ignores errors: nothing
