@@ -6,8 +6,10 @@
 //	program's start, and fork's child ─▶ lib/start.c ─▶ a thread: agent.c
 //	                                                 ├─ userfaultfd ──────────────▶ pager
 //	                                                 └─ commands ◀─ lib/wire.h ───────▶ pager
+//	mremap           ─▶ lib/remap.c: area by area, where the kernel sees more of them than the program
+//	syscall of futex ─▶ lib/futex.c: again, when the word is here
 //
-// No call of the program is hooked. The agent does the one thing that the kernel lets only a
+// No other call of the program is hooked. The agent does the one thing that the kernel lets only a
 // process itself do: to move pages within its memory (UFFDIO_MOVE), and to give them back
 // (MADV_DONTNEED) where they were moved to.
 //

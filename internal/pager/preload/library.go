@@ -24,7 +24,7 @@ var source = cbuild.Source{
 	Name: Name, Files: sources,
 	Flags: []string{"-std=gnu11", "-D_GNU_SOURCE", "-Ilib", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector",
 		"-shared", "-Wl,--no-undefined"},
-	Libs: []string{"-lpthread"},
+	Libs: []string{"-lpthread", "-ldl"},
 }
 
 // Build returns the path of the library, installed or built (see cbuild.Source.Build).

@@ -18,7 +18,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { P = 4096, PAGES = 256, SIZE = PAGES * P, PRESSURE = 16 << 20 };
+#include "elsewhere.h"
+
+enum { PAGES = 256, SIZE = PAGES * P };
 
 #ifndef MAP_DROPPABLE
 #define MAP_DROPPABLE 0x08
@@ -40,42 +42,11 @@ static unsigned char *area(void)
 	return m;
 }
 
-/* How many pages of the area are in memory. */
-static int present(const unsigned char *m)
-{
-	static uint64_t entries[PAGES];
-	int fd = open("/proc/self/pagemap", O_RDONLY), n = 0;
-
-	if (fd < 0 || pread(fd, entries, sizeof entries, (off_t)((uintptr_t)m / P * 8)) != sizeof entries)
-		fail("pagemap");
-	close(fd);
-	for (int i = 0; i < PAGES; i++)
-		n += entries[i] >> 63 & 1;
-	return n;
-}
-
-static unsigned char *pressure;
-
-/* Uses other memory, until no more than most pages of the area are here, or for so many rounds. */
-static int pushed(const unsigned char *m, int most, int rounds)
-{
-	if (!getenv("EXNET_PAGER"))
-		return 1;
-	for (; present(m) > most; rounds--) {
-		if (!rounds)
-			return 0;
-		for (size_t i = 0; i < PRESSURE; i += P)
-			pressure[i]++;
-		usleep(1000);
-	}
-	return 1;
-}
-
 static void push(const unsigned char *m, int most)
 {
-	if (pushed(m, most, 3000))
+	if (pushed(m, PAGES, most, 3000))
 		return;
-	fprintf(stderr, "%d pages of %d stay here\n", present(m), PAGES);
+	fprintf(stderr, "%d pages of %d stay here\n", present(m, PAGES), PAGES);
 	exit(1);
 }
 
@@ -83,7 +54,7 @@ static void push(const unsigned char *m, int most)
  * itself may not be paged yet: what its memory holds is right either way. */
 static void ease(const unsigned char *m, int most)
 {
-	pushed(m, most, 300);
+	pushed(m, PAGES, most, 300);
 }
 
 /* Pages of the area that begin with the byte. */
@@ -304,7 +275,7 @@ static void lock(int flags)
 
 	memset(other, 0x55, SIZE);
 	push(other, PAGES / 8);
-	printf("%d right, here %d\n", n, present(m));
+	printf("%d right, here %d\n", n, present(m, PAGES));
 	pid_t pid = forked();
 
 	if (!pid) {
@@ -466,9 +437,7 @@ int main(int argc, char **argv)
 	const char *row = argc > 1 ? argv[1] : "";
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	pressure = mmap(NULL, PRESSURE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (pressure == MAP_FAILED)
-		fail("mmap");
+	map_pressure();
 	if (strcmp(row, "wipe") == 0)
 		wipe();
 	else if (strcmp(row, "wipe-clone") == 0)
