@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,14 +73,14 @@ func joined(t *testing.T, hosts []*host, size segment.Config) (client, server *s
 // However often the link is cut, at whatever moment, each byte comes once and in order, both ways.
 func TestCutOften(t *testing.T) {
 	hosts, cut, back := cutHosts(t, nil)
-	const total = 8 << 20
+	const total, cuts = 8 << 20, 20
 	var work sync.WaitGroup
+	var sent atomic.Int64
 	var ends [][2]*segment.End
 	for range 3 {
 		client, server := joined(t, hosts, segment.Config{Slots: 64, Ring: 1 << 18})
 		ends = append(ends, [2]*segment.End{client, server}, [2]*segment.End{server, client})
 	}
-	stop := make(chan struct{})
 	for i, pair := range ends {
 		data := pattern(uint64(i), total)
 		work.Go(func() {
@@ -91,6 +92,7 @@ func TestCutOften(t *testing.T) {
 					return
 				}
 				rest = rest[n:]
+				sent.Add(int64(n))
 			}
 		})
 		work.Go(func() {
@@ -99,21 +101,18 @@ func TestCutOften(t *testing.T) {
 			}
 		})
 	}
-	go func() { work.Wait(); close(stop) }()
-	r, cuts := rand.New(rand.NewPCG(1, 1)), 0
-	for over := false; !over; cuts++ {
-		time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
+	r := rand.New(rand.NewPCG(1, 1))
+	for c := range int64(cuts) { // evenly over the bytes
+		for sent.Load() < c*int64(len(ends))*total/cuts && !t.Failed() {
+			time.Sleep(time.Millisecond)
+		}
 		cut()
 		time.Sleep(time.Duration(r.IntN(3)) * time.Millisecond)
 		back()
-		select {
-		case <-stop:
-			over = true
-		default:
-		}
 	}
+	work.Wait()
 	if s := hosts[0].engine.Stats(); s.Lost != 0 || s.Breaches != 0 || s.Resumed == 0 {
-		t.Errorf("%d cuts: %+v", cuts, s)
+		t.Errorf("%+v", s)
 	}
 }
 
