@@ -106,7 +106,8 @@ go build -ldflags "$ldflags" -o "$work/host/" ./cmd/... # to write the pages wit
 # What does not depend on the architecture.
 share=$work/share
 mkdir -p "$share"/{man,bash,fish,zsh,docs}
-cp docs/*.md docs/*.svg docs/exn.toml "$share/docs/"
+cp -r docs/*.md docs/*.svg docs/exn.toml docs/design "$share/docs/"
+mkdir "$share/docs/results" && cp docs/results/[a-z]*.md "$share/docs/results/"
 for c in exn-tun dsbench exn-go exn-mem exn-sim; do
 	"$work/host/$c" man "$share/man" >/dev/null
 	for s in bash fish zsh; do "$work/host/$c" completion $s >"$share/$s/$c"; done

@@ -25,7 +25,7 @@
 // Broadcast and multicast frames of any size go as VELO multicast messages,
 // since RMA has no multicast (section 5.4.5.2).
 //
-// The formats are in docs/frame-format.md.
+// The formats are in docs/design/frame-format.md.
 //
 // # Concurrency
 //

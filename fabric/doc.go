@@ -18,7 +18,7 @@
 //	      │
 //	  link/mem, link/shm          all nodes in one process, on one host
 //
-// docs/fabric.md has the contract: bit layouts, credits, interrupts, errors,
+// docs/design/fabric.md has the contract: bit layouts, credits, interrupts, errors,
 // and which parts come from the thesis.
 //
 // # Concurrency

@@ -16,7 +16,7 @@
 // A message of at most Config.Immediate bytes, an ACK, and any message without
 // bytes go by VELO alone, in pieces of 120 bytes. Three descriptor queues find the
 // message of a notification by its writer, its node and its address, which is that
-// of the last fragment for all three (docs/fabric.md). A message that matches
+// of the last fragment for all three (docs/design/fabric.md). A message that matches
 // nothing is refused by a NAK.
 //
 // The comments give the names of Lustre, and the formats.

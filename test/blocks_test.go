@@ -211,9 +211,13 @@ func TestRootBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(bin)
-	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
+	var docs []string
+	for _, folder := range []string{"docs", "docs/design", "docs/results"} {
+		pages, err := filepath.Glob(filepath.Join(root, folder, "[a-z]*.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs = append(docs, pages...)
 	}
 	var blocks []block
 	left := 0

@@ -399,8 +399,8 @@ func (e *End) room(n int) (got, skip int) {
 // widen has TX use the whole ring, if it is at the end of the part that it uses, and has much to
 // send: the peer is behind by half of that part, or a stream has become long, or a node carries it.
 // False: it starts over. So a connection that moves little touches little memory, and a stream
-// between near CPUs finds the ring's lines in the cache that both share (docs/performance.md). On
-// one CPU all of it had better stay in that CPU's cache.
+// between near CPUs finds the ring's lines in the cache that both share
+// (docs/results/performance.md). On one CPU all of it had better stay in that CPU's cache.
 func (e *End) widen() bool {
 	t := &e.tx
 	used := int(t.put - t.freed)

@@ -7,8 +7,8 @@ import (
 
 // way has how TX copies into its ring. To write a line of the ring is to fetch it from the cache of
 // the peer's CPU first; if that is far, a copy past the caches is several times as fast, and if it
-// is near, slower (docs/performance.md). CPUs of virtual machines move, so it is decided by the
-// time of the copies.
+// is near, slower (docs/results/performance.md). CPUs of virtual machines move, so it is decided by
+// the time of the copies.
 type way struct {
 	past bool
 	slow int // 0..slowMost: the last copies through the caches were slow

@@ -126,8 +126,8 @@ func runeStart(s string, i int) int {
 // maxMistakes is how many lines Mistakes says.
 const maxMistakes = 50
 
-// Mistakes calls say with each line of an error that has a line for each mistake, up to maxMistakes,
-// and returns status. An error of one line it returns.
+// Mistakes calls say with each line of an error that has a line for each mistake, up to
+// maxMistakes, and returns status. An error of one line it returns.
 func Mistakes(err error, status ExitStatus, say func(line string)) error {
 	if err == nil || !strings.Contains(err.Error(), "\n") {
 		return err

@@ -69,7 +69,7 @@ func (o *topoOptions) defineGiven(fs *pflag.FlagSet) {
 	}
 	fs.Func("torus", "`DIMS` a torus, such as 8, 4x4 or 4x4x4; IDs from 1 on", given(func(s string) (*topo.Topology, error) { return daemon.ParseTopology("torus:" + s) }))
 	fs.Func("mesh", "`DIMS` a mesh", given(func(s string) (*topo.Topology, error) { return daemon.ParseTopology("mesh:" + s) }))
-	fs.Func("file", "`FILE` what a topology file says; see docs/fabric.md", given(func(s string) (*topo.Topology, error) { o.file = s; return nil, nil }))
+	fs.Func("file", "`FILE` what a topology file says; see docs/design/fabric.md", given(func(s string) (*topo.Topology, error) { o.file = s; return nil, nil }))
 }
 
 // resolve reads the file that the flags name.

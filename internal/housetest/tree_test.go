@@ -29,8 +29,9 @@ var otherFolders = map[string]string{
 	"directsockets/preload/probes":        "programs that run as they are and under the library, and must see the same",
 	"directsockets/preload/probes/static": "a probe that is linked statically: the library cannot reach it",
 	"directsockets/preload/segment":       "the memory of a connection: queues, ring, doorbells; knows no socket",
-	"docs":                                "what users and newcomers read; architecture.md is the way in",
-	"docs/results":                        "reports of measurements (dsbench report --from draws one), of the suites of others and of long tests",
+	"docs":                                "what users read, a page for each task",
+	"docs/design":                         "what maintainers read; architecture.md is the way in",
+	"docs/results":                        "what was measured and tested, with the data: dsbench report --from draws a report of them",
 	"internal/pager/preload/lib":          "the sources of libexnmem.so, in C",
 	"internal":                            "packages that only this module imports",
 	"internal/numbered/c":                 "the programs of package numbered in C",
@@ -124,7 +125,7 @@ func tree(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(`# The tree
 
-A line for each folder; how they hang together is in [architecture.md](architecture.md). What is
+A line for each folder; how they hang together is in [architecture.md](design/architecture.md). What is
 said of a Go package begins its documentation, whose rest "go doc ./folder" shows. A test makes this
 page: go test ./internal/housetest -run TestTree -update.
 

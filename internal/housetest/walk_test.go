@@ -99,7 +99,7 @@ func usedIn(folders []string, function string) bool {
 
 // Who follows a walk of the architecture gets from each function to the next.
 func TestWalks(t *testing.T) {
-	text, err := os.ReadFile(root + "/docs/architecture.md")
+	text, err := os.ReadFile(root + "/docs/design/architecture.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,6 @@
 // # Limits
 //
 // They need root, gcc and the go tool, and skip without root. In CI the sizes are reduced;
-// -pressure.full has the full ones. docs/tested.md has the results. Nothing is asserted
+// -pressure.full has the full ones. docs/results/tested.md has the results. Nothing is asserted
 // about time, beyond what counts as hung.
 package pressure

@@ -1,5 +1,6 @@
 // Package soak runs all kinds of traffic over the nodes of a fabric at once, breaks things at
-// random meanwhile, and counts what was lost: nothing may be. docs/testing.md says how to run it.
+// random meanwhile, and counts what was lost: nothing may be. docs/design/testing.md says how to
+// run it.
 //
 // # Architecture
 //

@@ -27,5 +27,5 @@
 //
 // It needs root, gcc and the go tool. Programs that are not installed are skipped, with the name of
 // the Debian package. Nothing of the suites is in this repository; -checkout has to be built
-// already. Ratios of time are printed and not judged. docs/tested.md has the results.
+// already. Ratios of time are printed and not judged. docs/results/tested.md has the results.
 package suites

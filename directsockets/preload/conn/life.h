@@ -1,6 +1,6 @@
 /* The life of a connection in this process: one state, which life.c alone changes
- * (docs/architecture.md draws it). The layer above keeps a struct ds_life with each socket, and
- * holds a reference while it calls a function of this file.
+ * (docs/design/architecture.md draws it). The layer above keeps a struct ds_life with each socket,
+ * and holds a reference while it calls a function of this file.
  *
  *   state        by                                            to
  *   NEW          connect begins                                UNCOUNTED, or CONNECTING

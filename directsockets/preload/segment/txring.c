@@ -18,10 +18,10 @@ static bool together(const struct ds_seg *g) { return ds_seg_peer_cpu(g) == (uin
 
 /* At the end of the part that is in use: uses the whole ring, if much is sent: the peer is behind
  * by half of that part, or a stream has become long; from the beginning if a node carries it, which
- * reckons with the whole ring (SPEC 5.8). So a connection that
- * moves little touches little memory, and a stream between near CPUs finds the ring's lines in the
- * cache that both share (docs/performance.md). On one CPU all of it had better stay in that CPU's
- * cache. The caller is the only sender. */
+ * reckons with the whole ring (SPEC 5.8). So a connection that moves little touches little memory,
+ * and a stream between near CPUs finds the ring's lines in the cache that both share
+ * (docs/results/performance.md). On one CPU all of it had better stay in that CPU's cache. The
+ * caller is the only sender. */
 static void widen(struct ds_seg *g, struct ds_tx *t)
 {
 	if (!ds_tx_refresh(g, t))
@@ -63,7 +63,7 @@ uint64_t ds_ring_place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_
 }
 
 /* Past the caches, if copies through them are slow, since the peer's CPU is far: more than 0.5
- * ticks a byte (docs/performance.md). */
+ * ticks a byte (docs/results/performance.md). */
 void ds_ring_fill(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c, uint8_t *to, size_t n)
 {
 #if defined(__x86_64__)

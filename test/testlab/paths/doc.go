@@ -1,6 +1,6 @@
 // Package paths moves numbered words (package numbered) over every path that carries bytes: direct
 // sockets of Go, of unmodified programs in C and in Go, within a host, between nodes and between
-// hosts, exn0, and ports of a NIC. docs/testing.md has the table.
+// hosts, exn0, and ports of a NIC. docs/design/testing.md has the table.
 //
 // # Architecture
 //
