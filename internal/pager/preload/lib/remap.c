@@ -1,8 +1,8 @@
 /* mremap, for memory of which the pager has a part. The kernel sees areas where the program has
  * one: what is registered with the pager never merges with what was not when it was first written
- * to. The kernel moves several areas by one call only if none of them is registered, and may have moved
- * some of them when it finds one that is. So each area is moved by itself here; if one cannot be,
- * those before it are moved back. */
+ * to. The kernel moves several areas by one call only if none of them is registered, and may have
+ * moved some of them when it finds one that is. So each area is moved by itself here; if one cannot
+ * be, those before it are moved back. */
 #include "raw.h"
 #include "wire.h"
 
