@@ -46,6 +46,7 @@ var otherFolders = map[string]string{
 	"fabric/link/ofi/helper":              "exn-ofi, in C: the process that uses libfabric for a link",
 	"fabric/internal":                     "what only the packages of the fabric use",
 	"packaging":                           "what the packages hold beside the commands: unit, profile, scripts",
+	"packaging/monitoring":                "a dashboard for Grafana, and alerts for Prometheus",
 	"memory/c":                            "leases of memory for programs in C, and the plugin of nbdkit",
 	"memory/c/ctest":                      "a program that tests Oncilla's interface",
 	"memory/c/include":                    "the header of Oncilla's interface",
