@@ -262,13 +262,69 @@ static void closed(struct side *a, struct side *b)
 	must(fi_recv(b->ep, into, 20000, NULL, 0, NULL) == 0);
 	must(turn(b, a, &e) == 1 && e.len == 20000);
 	same(20000);
-	while (!of(b->ep, struct ep, fid)->peer_closed)
+	while (sends(of(b->ep, struct ep, fid)->state))
 		must(fi_cq_read(b->cq, NULL, 0) == -FI_EAGAIN);
 	must(fi_send(b->ep, from, 20, NULL, 0, NULL) == -FI_ECONNABORTED);
 	must(fi_recv(b->ep, into, 100, NULL, 0, NULL) == 0);
 	must(turn(b, a, &e) == 1 && e.len == 20);
 	must(side_event(b, &cm, sizeof(cm), &len) == FI_SHUTDOWN && cm.fid == &b->ep->fid);
 	must(fi_recv(b->ep, into, 100, NULL, 0, NULL) == -FI_ECONNABORTED);
+	must(fi_close(&b->ep->fid) == 0);
+	b->ep = NULL;
+}
+
+// An answer to a read may wait behind a message without a receive when the peer closes: the read
+// ends with the peer, and what was sent behind the answer is delivered.
+static void answered(struct side *a, struct side *b)
+{
+	struct fi_cq_data_entry e;
+	struct fi_eq_cm_entry cm;
+	struct fid_mr *mr;
+	ssize_t len;
+	pair_connect(a, b);
+	fill(100, 9);
+	must(fi_mr_reg(b->domain, from, 100, FI_REMOTE_READ, 0, 5, 0, &mr, NULL) == 0);
+	must(fi_send(b->ep, from, 10, NULL, 0, NULL) == 0);
+	must(turn(b, NULL, &e) == 1);
+	must(fi_read(a->ep, into + 50, 20, NULL, 0, 0, 5, NULL) == 0);
+	while (of(b->ep, struct ep, fid)->sent < 2) // the message, and the answer
+		must(fi_cq_read(b->cq, NULL, 0) == -FI_EAGAIN);
+	must(fi_send(b->ep, from + 10, 10, NULL, 0, NULL) == 0);
+	must(turn(b, NULL, &e) == 1);
+	must(fi_close(&b->ep->fid) == 0);
+	b->ep = NULL;
+	must(turn(a, NULL, &e) == -FI_EAVAIL && failure(a) == FI_ECONNABORTED);
+	for (int i = 0; i < 2; i++) {
+		must(fi_recv(a->ep, into + (size_t)i * 10, 10, NULL, 0, NULL) == 0);
+		must(turn(a, NULL, &e) == 1 && e.len == 10);
+	}
+	must(memcmp(from, into, 20) == 0 && into[50] == 0xee);
+	must(side_event(a, &cm, sizeof(cm), &len) == FI_SHUTDOWN && cm.fid == &a->ep->fid);
+	must(fi_close(&a->ep->fid) == 0 && fi_close(&mr->fid) == 0);
+	a->ep = NULL;
+}
+
+// Between hosts the end of TCP may overtake what was sent before: that is received all the same.
+static void overtaken(struct side *a, struct side *b)
+{
+	enum { MANY = 90 };
+	struct fi_cq_data_entry e;
+	struct fi_eq_cm_entry cm;
+	uint32_t event = 0;
+	uint64_t n;
+	pair_connect(a, b);
+	for (n = 0; n < MANY; n++) {
+		must(fi_recv(b->ep, into + 8 * n, 8, NULL, 0, NULL) == 0);
+		must(fi_send(a->ep, memcpy(from + 8 * n, &n, 8), 8, NULL, 0, NULL) == 0);
+		must(turn(a, NULL, &e) == 1);
+	}
+	must(fi_close(&a->ep->fid) == 0);
+	a->ep = NULL;
+	while (fi_eq_read(b->eq, &event, &cm, sizeof(cm), 0) < 0)
+		;
+	must(event == FI_SHUTDOWN && cm.fid == &b->ep->fid);
+	for (n = 0; n < MANY; n++)
+		must(fi_cq_read(b->cq, &e, 1) == 1 && memcmp(into + 8 * n, &n, 8) == 0);
 	must(fi_close(&b->ep->fid) == 0);
 	b->ep = NULL;
 }
@@ -472,6 +528,8 @@ int main(int argc, char **argv)
 	rejected(&a, &b);
 	cancelled(&a, &b);
 	closed(&a, &b);
+	answered(&a, &b);
+	overtaken(&a, &b);
 	left(&b);
 	shared(&a, &b);
 	direct(&a, &b);

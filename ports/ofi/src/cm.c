@@ -2,20 +2,26 @@
 // their node, VPIDs and endpoint, and the user's data. The TCP connection stays: its end is the
 // peer's.
 //
-//	client                          server
-//	CM_DIALS    ── connect ──▶      CM_ARRIVES
-//	CM_ASKED    ── CM_REQUEST ──▶   CM_OFFERED: event FI_CONNREQ, then fi_accept or fi_reject
-//	            ◀── CM_ACCEPT ──    CM_ACCEPTED   (or CM_REJECT, and the end)
-//	CM_UP       ── CM_READY ──▶     CM_UP
+//	client                         server
+//	DIALING     ── connect ──▶     ARRIVING
+//	ASKED       ── CM_REQUEST ──▶  OFFERED: event FI_CONNREQ, then fi_accept or fi_reject
+//	            ◀── CM_ACCEPT ──   ACCEPTING   (or CM_REJECT, and the end)
+//	CONNECTED   ── CM_READY ──▶    CONNECTED
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <netinet/tcp.h>
 #include <unistd.h>
 
 #include "exnet.h"
+
+enum {
+	AWAIT_MS = 10,
+	AWAIT_RESET = 1000 / AWAIT_MS, // so often, where what the peer said last may be lost with its TCP
+};
 
 static void watch(struct cm *cm, int op, uint32_t events)
 {
@@ -47,6 +53,9 @@ void cm_free(struct cm *cm)
 	if (cm->ep != NULL)
 		cm->ep->cm = NULL;
 	list_remove(&cm->link);
+	// What is not read would make a reset of the end, which may overtake what was said last.
+	for (int i = 0; i < 4 && recv(cm->fd, cm->in, sizeof(cm->in), MSG_DONTWAIT) > 0; i++)
+		;
 	close(cm->fd);
 	free(cm);
 }
@@ -60,10 +69,10 @@ int cm_send(struct cm *cm, enum cm_type type, const struct ep *ep, const void *d
 		h.velo = (uint16_t)velo2_get_vpid(&ep->domain->velo);
 		h.rma = rma2_get_vpid(ep->domain->rma);
 		h.id = ep->id;
-		h.flags = CM_PLACES | CM_LARGE | (ep->source.reads ? CM_READS : 0);
+		h.flags = CM_PLACES | CM_LARGE | CM_CLOSES | (ep->source.reads ? CM_READS : 0);
 		h.pid = (uint32_t)getpid();
 		h.word_at = (uintptr_t)&ep->word;
-		h.word = ep->word;
+		h.word = type == CM_CLOSE ? ep->posted : ep->word;
 	}
 	memcpy(out, &h, sizeof(h));
 	if (len > 0)
@@ -72,14 +81,18 @@ int cm_send(struct cm *cm, enum cm_type type, const struct ep *ep, const void *d
 	return send(cm->fd, out, sizeof(h) + len, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)(sizeof(h) + len) ? 0 : -FI_ECONNABORTED;
 }
 
+// state_of returns the state of the connection, which its endpoint has, or the request.
+static enum state state_of(const struct cm *cm)
+{
+	return cm->ep != NULL ? cm->ep->state : cm->state;
+}
+
 // failed ends an attempt to connect.
 static void failed(struct cm *cm, int error, const void *data, size_t len)
 {
 	struct ep *ep = cm->ep;
-	if (ep != NULL) {
-		eq_error(ep->eq, &ep->fid.fid, error, data, len);
-		ep_down(ep, error, false);
-	}
+	if (ep != NULL)
+		(void)ep_on_data(ep, ON_FAILED, error, data, len);
 	if (ep == NULL || ep->cm == cm)
 		cm_free(cm);
 }
@@ -103,6 +116,7 @@ static int fetch(struct cm *cm)
 		ssize_t n = recv(cm->fd, cm->in + cm->have, want - cm->have, MSG_DONTWAIT);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return 0;
+		cm->awaits = n < 0 ? AWAIT_RESET : 0;
 		if (n <= 0)
 			return -1;
 		cm->have += (size_t)n;
@@ -123,7 +137,7 @@ static void dialed(struct cm *cm)
 		failed(cm, FI_ECONNREFUSED, NULL, 0);
 		return;
 	}
-	cm->state = CM_ASKED;
+	(void)ep_on(cm->ep, ON_REACHED, 0);
 	watch(cm, EPOLL_CTL_MOD, EPOLLIN);
 }
 
@@ -142,10 +156,8 @@ static void answered(struct cm *cm)
 		failed(cm, -r, NULL, 0);
 		return;
 	}
-	cm->state = CM_UP;
 	ep->direct = cm->head.flags & CM_READS;
-	ep->state = CONNECTED;
-	eq_cm_event(ep->eq, FI_CONNECTED, &ep->fid.fid, NULL, data, cm->head.length);
+	(void)ep_on_data(ep, ON_ACCEPTED, 0, data, cm->head.length);
 }
 
 // asked offers a request to the user.
@@ -172,29 +184,62 @@ static void asked(struct cm *cm)
 	memcpy(info->src_addr, &local, info->src_addrlen = llen);
 	memcpy(info->dest_addr, &peer, info->dest_addrlen = plen);
 	info->handle = &cm->fid;
-	cm->state = CM_OFFERED;
+	(void)state_step(&cm->state, ON_REQUEST);
 	watch(cm, EPOLL_CTL_DEL, 0);
 	eq_cm_event(pep->eq, FI_CONNREQ, &pep->fid.fid, info, cm->in + sizeof(cm->head), cm->head.length);
+}
+
+// await has whoever waits for the event queue look at the mailbox from time to time, in place of
+// TCP.
+static void await(struct cm *cm)
+{
+	const struct itimerspec every = {{0, AWAIT_MS * 1000000}, {0, AWAIT_MS * 1000000}};
+	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	if (fd < 0 || timerfd_settime(fd, 0, &every, NULL) != 0) {
+		if (fd >= 0)
+			close(fd);
+		cm_free(cm); // whoever reads the completion queue looks there, too
+		return;
+	}
+	close(cm->fd);
+	cm->fd = fd;
+	watch(cm, EPOLL_CTL_ADD, EPOLLIN);
+}
+
+// parted is called when the peer's TCP has ended, or says that the peer has closed. What the peer
+// had sent may still be on its way from another host.
+static void parted(struct cm *cm)
+{
+	struct ep *ep = cm->ep;
+	const bool closed = ep->last != UINT64_MAX;
+	for (int i = 0; i < 64 && ep->cm == cm; i++)
+		progress(ep->domain);
+	if (ep->cm != cm) // it is down
+		return;
+	(void)ep_on(ep, !closed && !(ep->far && ep->closes) ? ON_DIED : ON_PARTED, closed ? FI_ECANCELED : FI_ECONNABORTED);
+	if (ep->state == ENDING && ep->heard == ep->last)
+		(void)ep_on(ep, ON_CLOSED, FI_ECONNABORTED);
+	if (ep->cm != cm)
+		return;
+	if (ep->state == ENDING)
+		await(cm);
+	else
+		cm_free(cm);
 }
 
 // ended is called when the peer's TCP has ended.
 static void ended(struct cm *cm)
 {
-	struct ep *ep = cm->ep;
-	switch (cm->state) {
-	case CM_UP:
-		// It may have sent before it ended.
-		for (int i = 0; i < 64 && ep->cm == cm; i++)
-			progress(ep->domain);
-		if (ep->cm == cm) {
-			cm_free(cm);
-			ep_peer_ended(ep, true);
-		}
+	switch (state_of(cm)) {
+	case EARLY:
+	case CONNECTED:
+	case DRAINING:
+		parted(cm);
 		return;
-	case CM_ACCEPTED:
+	case ACCEPTING:
 		failed(cm, FI_ECONNABORTED, NULL, 0);
 		return;
-	case CM_ASKED:
+	case ASKED:
 		failed(cm, FI_ECONNREFUSED, NULL, 0);
 		return;
 	default:
@@ -202,32 +247,49 @@ static void ended(struct cm *cm)
 	}
 }
 
+// ticks is called when the timer does that has taken the place of TCP.
+static void ticks(struct cm *cm)
+{
+	struct ep *ep = cm->ep;
+	uint64_t n;
+	(void)!read(cm->fd, &n, sizeof(n));
+	progress(ep->domain);
+	if (ep->cm == cm && cm->awaits > 0 && --cm->awaits == 0)
+		(void)ep_on(ep, ON_DIED, FI_ECONNABORTED);
+}
+
 static void readable(struct cm *cm)
 {
-	int r = cm->state == CM_UP ? -1 : fetch(cm);
+	if (state_of(cm) == ENDING) {
+		ticks(cm);
+		return;
+	}
+	int r = fetch(cm);
 	if (r < 0)
 		ended(cm);
 	if (r <= 0)
 		return;
-	switch (cm->state) {
-	case CM_ASKED:
+	switch (state_of(cm)) {
+	case ASKED:
 		answered(cm);
 		return;
-	case CM_ARRIVES:
+	case ARRIVING:
 		asked(cm);
 		return;
-	case CM_ACCEPTED:
+	case ACCEPTING:
+	case EARLY:
 		if (cm->head.type != CM_READY) {
 			failed(cm, FI_EIO, NULL, 0);
 			return;
 		}
-		cm->state = CM_UP;
 		cm->ep->direct = cm->head.flags & CM_READS;
-		if (cm->ep->state == ACCEPTING) {
-			cm->ep->state = CONNECTED;
-			eq_cm_event(cm->ep->eq, FI_CONNECTED, &cm->ep->fid.fid, NULL, NULL, 0);
-			activate(cm->ep);
-		}
+		(void)ep_on(cm->ep, ON_READY, 0);
+		activate(cm->ep);
+		return;
+	case CONNECTED:
+		if (cm->head.type == CM_CLOSE)
+			cm->ep->last = cm->head.word;
+		parted(cm);
 		return;
 	default:
 		ended(cm);
@@ -249,7 +311,7 @@ void cm_work(struct eq *eq)
 		}
 		if (fid->fclass == FI_CLASS_PEP)
 			cm_accept(of(fid, struct pep, fid.fid));
-		else if (of(fid, struct cm, fid)->state == CM_DIALS)
+		else if (state_of(of(fid, struct cm, fid)) == DIALING)
 			dialed(of(fid, struct cm, fid));
 		else
 			readable(of(fid, struct cm, fid));

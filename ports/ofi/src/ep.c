@@ -28,26 +28,21 @@ static void abort_out(struct ep *ep, int error)
 	abort_list(ep, &ep->replies, error);
 	ep->owed_count = 0;
 	ep->owe_credit = false;
-	if (ep->in.active && ep->in.kind == K_RESULT) {
-		tx = ep->in.read;
-		ep->in = (struct inbound){0};
-		tx_complete(ep, tx, error);
-	}
 }
 
-void ep_down(struct ep *ep, int error, bool tell)
+// release ends all that was posted with the error, and frees what a connection has.
+static void release(struct ep *ep, int error)
 {
 	struct domain *d = ep->domain;
 	struct rx *rx;
-	if (ep->state == DOWN)
-		return;
-	bool up = ep->state == CONNECTED;
 	__atomic_store_n(&ep->word, 0, __ATOMIC_SEQ_CST); // what is aborted is the program's again
-	ep->state = DOWN;
 	place_down(ep);
 	abort_out(ep, error);
+	in_abort(ep, error);
 	// Who closed its endpoint, or never was connected, owes nothing.
-	if (error != FI_EIO && error != FI_ENETDOWN && error != FI_ENOMEM && !ep->peer_died)
+	if (ep->peer_end != 0)
+		error = ep->peer_end;
+	else if (error != FI_EIO && error != FI_ENETDOWN && error != FI_ENOMEM)
 		error = FI_ECANCELED;
 	in_end(ep, error);
 	while ((rx = rx_take(&ep->rxq)) != NULL) {
@@ -60,36 +55,74 @@ void ep_down(struct ep *ep, int error, bool tell)
 	if (ep->rma != NULL)
 		rma2_disconnect(d->rma, ep->rma);
 	ep->rma = NULL;
-	if (ep->ring.mem != NULL && ep->ring.head != ep->ring.tail && !ep->peer_closed)
+	if (ep->ring.mem != NULL && ep->ring.head != ep->ring.tail && ep->peer_end == 0)
 		ring_keep(d, &ep->ring); // the peer may yet read what was sent
 	get_end(ep);
 	ring_close(d, &ep->ring);
 	list_remove(&ep->active);
 	if (ep->cm != NULL)
 		cm_free(ep->cm);
-	if (tell && up && ep->eq != NULL)
-		eq_cm_event(ep->eq, FI_SHUTDOWN, &ep->fid.fid, NULL, NULL, 0);
 }
 
-void ep_peer_ended(struct ep *ep, bool died)
+// farewell tells the peer that this end closes, and how much it has sent. One that does not know
+// that it is connected would not take the message.
+static void farewell(struct ep *ep, enum act act)
 {
-	if (ep->state != CONNECTED) {
-		if (ep->state == CONNECTING || ep->state == ACCEPTING)
-			eq_error(ep->eq, &ep->fid.fid, FI_ECONNABORTED, NULL, 0);
-		ep_down(ep, FI_ECONNABORTED, false);
-		return;
-	}
-	if (ep->peer_closed)
-		return;
-	in_drain(ep); // what it had sent is told before what fails
-	if (ep->state != CONNECTED)
-		return;
-	ep->peer_closed = true;
-	ep->peer_died = died;
-	abort_out(ep, FI_ECONNABORTED);
-	if (ep->held_count > 0)
-		activate(ep);
+	if (act != ACT_PART)
+		(void)out_post(ep, OP_CLOSE, 0, NULL, 0, NULL, 0, false); // without room, TCP tells
+	if (ep->cm != NULL)
+		(void)cm_send(ep->cm, CM_CLOSE, ep, NULL, 0); // where it is full, the end of TCP tells
+}
+
+// drain ends what was to be sent. What the peer had sent is told first, as far as there are
+// receives. why is that of the receives that are left: who closes owes nothing.
+static void drain(struct ep *ep, int why)
+{
+	if (ep->peer_end != FI_ECANCELED)
+		ep->peer_end = why;
 	in_drain(ep);
+	if (!receives(ep->state))
+		return;
+	abort_out(ep, FI_ECONNABORTED);
+	activate(ep);
+}
+
+bool ep_on_data(struct ep *ep, enum input what, int error, const void *data, size_t len)
+{
+	enum act act = state_step(&ep->state, what);
+	switch (act) {
+	case ACT_TELL:
+		eq_cm_event(ep->eq, FI_CONNECTED, &ep->fid.fid, NULL, data, len);
+		break;
+	case ACT_DRAIN:
+		drain(ep, what == ON_CLOSED ? FI_ECANCELED : error);
+		break;
+	case ACT_FAIL:
+		eq_error(ep->eq, &ep->fid.fid, error, data, len);
+		release(ep, error);
+		break;
+	case ACT_PART:
+	case ACT_LEAVE:
+	case ACT_LEAVE_TELL:
+		farewell(ep, act);
+		release(ep, error);
+		break;
+	case ACT_FREE:
+	case ACT_END:
+		release(ep, error);
+		break;
+	case ACT_NONE:
+	case ACTS:
+		break;
+	}
+	if ((act == ACT_END || act == ACT_LEAVE_TELL) && ep->eq != NULL)
+		eq_cm_event(ep->eq, FI_SHUTDOWN, &ep->fid.fid, NULL, NULL, 0);
+	return act != ACTS;
+}
+
+bool ep_on(struct ep *ep, enum input what, int error)
+{
+	return ep_on_data(ep, what, error, NULL, 0);
 }
 
 int ep_connect_ports(struct ep *ep, const struct cm_head *peer)
@@ -112,6 +145,7 @@ int ep_connect_ports(struct ep *ep, const struct cm_head *peer)
 	if (!ep->far)
 		(void)direct_open(&ep->source, peer);
 	ep->places = peer->flags & CM_PLACES;
+	ep->closes = peer->flags & CM_CLOSES;
 	ep->far_chunk = peer->flags & CM_LARGE ? FAR_CHUNK : FAR_CHUNK_OLD;
 	ep->node = peer->node;
 	ep->velo_vpid = peer->velo;
@@ -126,9 +160,7 @@ static int ep_close(struct fid *fid)
 	struct domain *d = ep->domain;
 	struct list *l;
 	lock(d->fabric);
-	if (ep->state == CONNECTED && !ep->peer_closed)
-		(void)out_post(ep, OP_CLOSE, 0, NULL, 0, NULL, 0, false);
-	ep_down(ep, FI_ECANCELED, false);
+	(void)ep_on(ep, ON_CLOSE, FI_ECANCELED);
 	if (ep->eq != NULL) {
 		eq_forget(ep->eq, fid);
 		ep->eq->uses--;
@@ -232,7 +264,6 @@ static int ep_control(struct fid *fid, int command, void *arg)
 		return -FI_ENOEQ;
 	if (ep->tx_cq == NULL && ep->cntr[0] == NULL && ep->rx_cq == NULL)
 		return -FI_ENOCQ;
-	ep->enabled = true;
 	return 0;
 }
 
@@ -360,12 +391,15 @@ int exfi_endpoint(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 		list_init(lists[i]);
 	(void)exfi_addr_from(&ep->local, info->src_addr, info->src_addrlen);
 	ep->bound_fd = -1;
+	ep->last = UINT64_MAX;
 	if (getrandom(&ep->word, sizeof(ep->word), GRND_NONBLOCK) != sizeof(ep->word))
 		ep->word = 0; // nobody reads this process
 	(void)exfi_addr_from(&ep->peer, info->dest_addr, info->dest_addrlen);
 	lock(d->fabric);
-	int r = d->dead ? -FI_ENETDOWN : enter(d, ep) ? 0 : -FI_ENOSPC;
+	int r = d->dead ? -FI_ENETDOWN : cm != NULL && cm->state != OFFERED ? -FI_EINVAL : enter(d, ep) ? 0 : -FI_ENOSPC;
 	if (r == 0 && cm != NULL) {
+		(void)state_step(&cm->state, ON_TAKE);
+		(void)ep_on(ep, ON_TAKE, 0);
 		cm->ep = ep;
 		ep->cm = cm;
 	}

@@ -32,6 +32,7 @@
 #include <velo2.h>
 
 #include "list.h"
+#include "state.h"
 #include "wire.h"
 
 #define of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
@@ -230,8 +231,6 @@ struct way {
 	unsigned count;
 };
 
-enum state { IDLE, CONNECTING, ACCEPTING, CONNECTED, DOWN };
-
 struct ep {
 	struct fid_ep fid;
 	struct domain *domain;
@@ -241,17 +240,20 @@ struct ep {
 	struct cq *tx_cq, *rx_cq;
 	struct cntr *cntr[4]; // of FI_SEND, FI_RECV, FI_READ, FI_WRITE
 	struct srx *srx;
-	bool tx_selective, rx_selective, enabled;
+	bool tx_selective, rx_selective; // how it was bound
 	uint64_t tx_flags, rx_flags;
-	enum state state;
+	enum state state; // state.c writes it; ep_on makes its steps
+	int peer_end;     // of the receives that are left: why, if the peer has closed or died; or 0
 	int bound_fd; // of a passive endpoint, to connect from
-	bool peer_closed, peer_died, far;
-	bool direct; // the peer reads this program
+	// What the peer is; it does not change while they are connected.
+	bool far;    // it is on another host
+	bool direct; // it reads this program
 	// word is random: by it the peer knows this process, and that the connection stands.
 	// writes is 1 while this process writes to the peer's memory.
 	uint64_t word, writes;
 	struct source source;
-	bool places; // both ends know grants
+	bool places; // it knows grants
+	bool closes; // it says CM_CLOSE
 	uint32_t far_chunk; // the largest that the peer takes from another host
 	struct gate *gate; // of those that the peer has; or NULL
 	struct way way;
@@ -269,14 +271,16 @@ struct ep {
 	struct tx *current; // has begun
 	size_t queued, limit, reply_count;
 	uint32_t sent, acked; // messages that need credit
+	uint64_t posted;      // all messages
 	struct tx *cookies[OUTSTANDING];
 	uint32_t cookie_gen, cookies_used;
 	struct ring ring;
 	struct done owed[OUTSTANDING];
 	unsigned owed_first, owed_count;
-	bool owe_credit;
+	bool owe_credit; // a debt, as owed: OP_CREDIT is to be sent
 	// In.
 	uint32_t used, told; // of the peer's messages
+	uint64_t heard, last; // of all of its messages; last: how many it has sent, or UINT64_MAX: it has not said
 	uint64_t ring_used, ring_told;
 	struct rx_queue rxq;
 	struct inbound in;
@@ -298,7 +302,8 @@ struct cm {
 	struct ep *ep;
 	struct pep *pep;
 	int fd;
-	enum { CM_DIALS, CM_ASKED, CM_ARRIVES, CM_OFFERED, CM_ACCEPTED, CM_UP } state;
+	enum state state; // of a request: ARRIVING or OFFERED; DOWN: the endpoint has it
+	unsigned awaits; // so often it is still waited for what the peer had sent; 0: as long as it lasts
 	size_t have;
 	struct cm_head head; // as received
 	uint8_t in[sizeof(struct cm_head) + CM_DATA];
@@ -314,7 +319,7 @@ struct pep {
 	int fd;
 	unsigned waiting; // connections that were not accepted yet
 	union address local;
-	bool listening;
+	bool listening; // fi_listen was called: it has no other state
 };
 
 struct event {
@@ -412,12 +417,11 @@ int cm_getname(const union address *a, void *addr, size_t *len);
 // ep.c
 int exfi_endpoint(struct fid_domain *fid, struct fi_info *info, struct fid_ep **out, void *context);
 int ep_connect_ports(struct ep *ep, const struct cm_head *peer);
-// ep_down ends a connection: all that was posted ends with the error. The user hears of it
-// (FI_SHUTDOWN) if tell is set.
-void ep_down(struct ep *ep, int error, bool tell);
-// ep_peer_ended is called when the peer has closed its end, or died. What it sent before is
-// delivered first.
-void ep_peer_ended(struct ep *ep, bool died);
+// ep_on makes the step of an event, and does what belongs to it. The error is what operations end
+// with. It returns false if there is no such step.
+bool ep_on(struct ep *ep, enum input what, int error);
+// ep_on_data is ep_on, with what the peer's program has said to this one.
+bool ep_on_data(struct ep *ep, enum input what, int error, const void *data, size_t len);
 
 // srx.c
 int exfi_srx_open(struct fid_domain *fid, struct fi_rx_attr *attr, struct fid_ep **out, void *context);
@@ -511,6 +515,8 @@ bool in_message(struct ep *ep, const uint8_t *bytes, uint32_t len);
 // returns false on a breach.
 bool in_announced(struct ep *ep, const uint8_t *bytes, uint32_t len);
 void in_drain(struct ep *ep);
+// in_abort ends the read whose answer is under way, and in_end all that was to be received.
+void in_abort(struct ep *ep, int error);
 void in_end(struct ep *ep, int error);
 
 #endif

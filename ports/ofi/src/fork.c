@@ -47,7 +47,7 @@ static void leave(struct fabric *f)
 		close(rma2_descriptor(d->rma));
 		for (uint32_t i = 0; i < d->eps_room; i++)
 			if (d->eps[i] != NULL)
-				d->eps[i]->state = DOWN;
+				(void)ep_on(d->eps[i], ON_FORK, 0);
 	}
 	for (struct list *l = f->cms.next; l != &f->cms; l = l->next) {
 		struct cm *cm = of(l, struct cm, link);

@@ -27,7 +27,7 @@ bool get_expect(struct ep *ep, const struct chunk *c)
 		return false;
 	if (ep->landing.mem == NULL && !ring_open(ep->domain, &ep->landing, exfi_settings.far_ring)) {
 		WARN(EP_DATA, "no memory is left to receive in from other hosts: lower FI_EXNET_FAR_RING, or close endpoints\n");
-		ep_down(ep, FI_ENOMEM, true);
+		(void)ep_on(ep, ON_BROKEN, FI_ENOMEM);
 		return true;
 	}
 	ep->gets[(ep->gets_first + ep->gets_count++) % WINDOW] = (struct get){.nla = c->nla, .theirs = c->after, .size = c->size};

@@ -8,11 +8,11 @@ static bool breach(struct ep *ep, const char *what)
 {
 	WARN(EP_DATA, "the peer broke the protocol: %s\n", what);
 	ep->in.active = false;
-	ep_down(ep, FI_EIO, true);
+	(void)ep_on(ep, ON_BROKEN, FI_EIO);
 	return true;
 }
 
-static struct rx_queue *receives(struct ep *ep)
+static struct rx_queue *posted(struct ep *ep)
 {
 	return ep->srx != NULL ? &ep->srx->queue : &ep->rxq;
 }
@@ -76,7 +76,7 @@ static void received(struct ep *ep, struct rx *rx, uint64_t length, uint64_t sto
 		cq_add(ep->rx_cq, rx->context, flags, length, buf, data);
 	if (ep->cntr[1] != NULL)
 		cntr_add(ep->cntr[1], stored < length);
-	rx_free(receives(ep), rx);
+	rx_free(posted(ep), rx);
 }
 
 // finish ends the message under way. It returns false on a breach.
@@ -89,7 +89,8 @@ static bool finish(struct ep *ep)
 		received(ep, in.rx, in.length, in.stored, in.has_data, in.data);
 		return true;
 	case K_RESULT:
-		tx_complete(ep, in.read, 0);
+		if (in.read != NULL)
+			tx_complete(ep, in.read, 0);
 		return true;
 	}
 	if (in.error == 0 && in.has_data && ep->rx_cq != NULL)
@@ -118,7 +119,7 @@ static bool whole(struct ep *ep, const struct head *h, const uint8_t *body, uint
 		return breach(ep, "a message within a message");
 	if (ep->rx_cq != NULL && cq_full(ep->rx_cq))
 		return false;
-	struct rx *rx = rx_take(receives(ep));
+	struct rx *rx = rx_take(posted(ep));
 	if (rx == NULL)
 		return false;
 	if (h->flags & F_DATA) {
@@ -161,7 +162,7 @@ static bool prepare(struct ep *ep, const struct begin *b, bool has_data)
 	struct inbound in = {.active = true, .kind = b->kind, .length = b->length, .cookie = b->cookie, .data = b->data, .has_data = has_data};
 	switch (b->kind) {
 	case K_SEND:
-		if ((ep->rx_cq != NULL && cq_full(ep->rx_cq)) || (in.rx = rx_take(receives(ep))) == NULL)
+		if ((ep->rx_cq != NULL && cq_full(ep->rx_cq)) || (in.rx = rx_take(posted(ep))) == NULL)
 			return false;
 		break;
 	case K_WRITE:
@@ -173,6 +174,9 @@ static bool prepare(struct ep *ep, const struct begin *b, bool has_data)
 		break;
 	case K_RESULT:
 		in.read = by_cookie(ep, b->cookie, K_READ);
+		in.discard = in.read == NULL && !sends(ep->state); // the read has ended with the peer
+		if (in.discard)
+			break;
 		if (in.read == NULL || in.read->size != b->length)
 			return breach(ep, "an answer that was not asked for");
 		list_remove(&in.read->link); // from now on it is the inbound message's
@@ -189,8 +193,8 @@ static bool add(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla, ui
 	const struct get *g = got ? get_head(ep) : NULL;
 	if (!ep->in.active || n > ep->in.length - ep->in.got || n > CHUNK_MAX)
 		return breach(ep, "more bytes than announced");
-	if (g != NULL && g->state == GET_FAILED && ep->peer_closed) {
-		ep_down(ep, FI_ECONNABORTED, true);
+	if (g != NULL && g->state == GET_FAILED && !sends(ep->state)) {
+		(void)ep_on(ep, ON_BROKEN, FI_ECONNABORTED);
 		return true;
 	}
 	if ((got && (g == NULL || g->state != GET_DONE || g->size != n)) || (direct && !ep->source.reads))
@@ -198,7 +202,7 @@ static bool add(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla, ui
 	if (!store(ep, n, g != NULL ? g->at : from, nla, direct)) {
 		if (!direct)
 			return breach(ep, "bytes that cannot be got");
-		ep_down(ep, FI_ECONNABORTED, true); // the peer has ended, or is about to say so
+		(void)ep_on(ep, ON_BROKEN, FI_ECONNABORTED); // the peer has ended, or is about to say so
 		return true;
 	}
 	if (g != NULL)
@@ -232,7 +236,7 @@ static bool start(struct ep *ep, const struct head *h, const uint8_t *body, uint
 		return breach(ep, "bytes of what was placed");
 	if (!prepare(ep, &b, h->flags & F_DATA))
 		return false;
-	if (ep->state != CONNECTED)
+	if (!receives(ep->state))
 		return true;
 	if (h->flags & F_PLACED)
 		return finish(ep) || breach(ep, "too many writes");
@@ -302,7 +306,7 @@ bool in_message(struct ep *ep, const uint8_t *bytes, uint32_t len)
 	default:
 		return breach(ep, "an unknown message");
 	}
-	if (done && ep->state == CONNECTED) {
+	if (done && receives(ep->state)) {
 		ep->used++;
 		if ((h.flags & F_ASK) || ep->used - ep->told >= TELL) {
 			ep->owe_credit = true;
@@ -314,17 +318,26 @@ bool in_message(struct ep *ep, const uint8_t *bytes, uint32_t len)
 
 void in_drain(struct ep *ep)
 {
-	while (ep->held_count > 0 && ep->state == CONNECTED) {
+	while (ep->held_count > 0 && receives(ep->state)) {
 		struct held m = ep->held[ep->held_first];
 		if (!in_message(ep, m.bytes, m.len))
 			return;
-		if (ep->state != CONNECTED)
+		if (!receives(ep->state))
 			return;
 		ep->held_first = (ep->held_first + 1) % WINDOW;
 		ep->held_count--;
 	}
-	if (ep->state == CONNECTED && ep->peer_closed)
-		ep_down(ep, FI_ECONNABORTED, true);
+	if (ep->held_count == 0 && ep->state == DRAINING)
+		(void)ep_on(ep, ON_EMPTY, FI_ECONNABORTED);
+}
+
+void in_abort(struct ep *ep, int error)
+{
+	struct tx *tx = ep->in.read;
+	if (tx == NULL)
+		return;
+	ep->in = (struct inbound){0};
+	tx_complete(ep, tx, error);
 }
 
 void in_end(struct ep *ep, int error)
@@ -335,8 +348,6 @@ void in_end(struct ep *ep, int error)
 	if (in.rx != NULL) {
 		if (ep->rx_cq != NULL)
 			cq_error(ep->rx_cq, in.rx->context, FI_MSG | FI_RECV, error, 0, 0);
-		rx_free(receives(ep), in.rx);
+		rx_free(posted(ep), in.rx);
 	}
-	if (in.read != NULL)
-		tx_complete(ep, in.read, error);
 }

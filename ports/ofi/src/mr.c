@@ -91,7 +91,7 @@ static void withdraw(struct domain *d, const struct mr *mr)
 		for (struct list *l = ep->shown.next; l != &ep->shown; l = l->next)
 			begun = begun || ((struct tx *)l)->mr == mr;
 		if (begun)
-			ep_down(ep, FI_ECONNABORTED, true);
+			(void)ep_on(ep, ON_BROKEN, FI_ECONNABORTED);
 	}
 }
 

@@ -63,6 +63,7 @@ bool out_post(struct ep *ep, enum op op, uint8_t flags, const void *a, size_t al
 	if (velo2_try_send(&ep->velo, m, (unsigned)(HEAD + alen + blen), 0, 0) != VELO2_RET_SUCCESS)
 		return false;
 	ep->told = ep->used;
+	ep->posted++;
 	if (credit)
 		ep->sent++;
 	return true;
@@ -318,7 +319,7 @@ static void sent(struct ep *ep, struct tx *tx)
 
 void tx_push(struct ep *ep)
 {
-	if (ep->state != CONNECTED || ep->peer_closed)
+	if (!sends(ep->state))
 		return;
 	while (ep->owed_count > 0) {
 		struct done *d = &ep->owed[ep->owed_first];

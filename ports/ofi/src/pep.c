@@ -48,7 +48,7 @@ static int ep_connect(struct fid_ep *fid, const void *addr, const void *param, s
 	if (ep->eq == NULL)
 		return -FI_ENOEQ;
 	lock(ep->domain->fabric);
-	int r = ep->state == IDLE && ep->cm == NULL ? dial(ep, &to) : -FI_EOPBADSTATE;
+	int r = ep->state == IDLE ? dial(ep, &to) : -FI_EOPBADSTATE;
 	if (r >= 0) {
 		struct cm *cm = cm_new(ep->domain->fabric, ep->eq, r, EPOLLOUT);
 		if (cm == NULL) {
@@ -56,15 +56,13 @@ static int ep_connect(struct fid_ep *fid, const void *addr, const void *param, s
 			unlock(ep->domain->fabric);
 			return -FI_ENOMEM;
 		}
-		cm->state = CM_DIALS;
 		cm->ep = ep;
 		if (len > 0)
 			memcpy(cm->out, param, len);
 		cm->out_len = len;
 		ep->cm = cm;
 		ep->peer = to;
-		ep->state = CONNECTING;
-		ep->enabled = true;
+		(void)ep_on(ep, ON_DIAL, 0);
 		r = 0;
 	}
 	unlock(ep->domain->fabric);
@@ -81,21 +79,19 @@ static int ep_accept(struct fid_ep *fid, const void *param, size_t len)
 	lock(ep->domain->fabric);
 	struct cm *cm = ep->cm;
 	int r = 0;
-	if (ep->state != IDLE || cm == NULL || cm->state != CM_OFFERED)
+	if (ep->state != OFFERED)
 		r = -FI_EOPBADSTATE;
-	if (r == 0 && (r = ep_connect_ports(ep, &cm->head)) == 0) {
-		ep->state = ACCEPTING;
+	if (r == 0 && (r = ep_connect_ports(ep, &cm->head)) == 0)
 		r = cm_send(cm, CM_ACCEPT, ep, param, len);
-	}
 	if (r == 0) {
+		(void)ep_on(ep, ON_ACCEPT, 0);
 		struct epoll_event e = {.events = EPOLLIN, .data.ptr = cm};
 		cm->pep->waiting--;
 		cm->pep = NULL;
 		cm->eq = ep->eq;
-		cm->state = CM_ACCEPTED;
 		(void)epoll_ctl(cm->eq->poll_fd, EPOLL_CTL_ADD, cm->fd, &e);
-	} else if (cm != NULL && r != -FI_EOPBADSTATE) {
-		ep_down(ep, -r, false);
+	} else if (r != -FI_EOPBADSTATE) {
+		(void)ep_on(ep, ON_FAILED, -r);
 	}
 	unlock(ep->domain->fabric);
 	return r;
@@ -106,10 +102,8 @@ static int ep_shutdown(struct fid_ep *fid, uint64_t flags)
 	struct ep *ep = of(fid, struct ep, fid);
 	(void)flags;
 	lock(ep->domain->fabric);
-	if (ep->state == CONNECTED && !ep->peer_closed)
-		(void)out_post(ep, OP_CLOSE, 0, NULL, 0, NULL, 0, false);
 	// The one who shuts down hears of it, too.
-	ep_down(ep, FI_ESHUTDOWN, true);
+	(void)ep_on(ep, ON_SHUTDOWN, FI_ESHUTDOWN);
 	unlock(ep->domain->fabric);
 	return 0;
 }
@@ -193,7 +187,7 @@ static bool oldest(struct pep *p)
 {
 	for (struct list *l = p->fabric->cms.next; l != &p->fabric->cms; l = l->next) {
 		struct cm *cm = of(l, struct cm, link);
-		if (cm->pep == p && cm->state == CM_ARRIVES) {
+		if (cm->pep == p && cm->state == ARRIVING) {
 			cm_free(cm);
 			return true;
 		}
@@ -211,9 +205,18 @@ void cm_accept(struct pep *p)
 		close(fd);
 		return;
 	}
-	cm->state = CM_ARRIVES;
+	(void)state_step(&cm->state, ON_ARRIVES);
 	cm->pep = p;
 	p->waiting++;
+}
+
+// withdraw ends a request, and the endpoint that was to accept it.
+static void withdraw(struct cm *cm)
+{
+	if (cm->ep != NULL)
+		(void)ep_on(cm->ep, ON_WITHDRAWN, FI_ECONNABORTED);
+	else
+		cm_free(cm);
 }
 
 static int pep_reject(struct fid_pep *fid, fid_t handle, const void *param, size_t len)
@@ -224,10 +227,7 @@ static int pep_reject(struct fid_pep *fid, fid_t handle, const void *param, size
 	struct cm *cm = of(handle, struct cm, fid);
 	lock(p->fabric);
 	(void)cm_send(cm, CM_REJECT, NULL, param, len);
-	struct ep *ep = cm->ep;
-	cm_free(cm);
-	if (ep != NULL)
-		ep->cm = NULL;
+	withdraw(cm);
 	unlock(p->fabric);
 	return 0;
 }
@@ -288,7 +288,7 @@ static int pep_close(struct fid *fid)
 		struct cm *cm = of(l, struct cm, link);
 		next = l->next;
 		if (cm->pep == p)
-			cm_free(cm);
+			withdraw(cm);
 	}
 	if (p->fd >= 0)
 		close(p->fd);

@@ -172,7 +172,7 @@ void place_close(struct domain *d)
 void place_offer(struct ep *ep, const struct mr *mr)
 {
 	struct gate *g = ep->gate;
-	if (!ep->places || !ep->direct || !ep->source.reads || ep->word == 0 || ep->state != CONNECTED || (g != NULL && grants(g, mr)))
+	if (!ep->places || !ep->direct || !ep->source.reads || ep->word == 0 || !sends(ep->state) || (g != NULL && grants(g, mr)))
 		return;
 	if (g != NULL && g->count == GRANTS) {
 		shut(ep);

@@ -60,10 +60,23 @@ static bool done(struct ep *ep, const uint8_t *body, uint32_t n)
 	return true;
 }
 
+// control works off a message about what this end has sent. It returns false on a breach.
+static bool control(struct ep *ep, uint8_t op, const uint8_t *body, uint32_t n)
+{
+	switch (op) {
+	case OP_CREDIT:
+		return freed(ep, body, n);
+	case OP_DONE:
+		return done(ep, body, n);
+	default:
+		return place_granted(ep, body, n);
+	}
+}
+
 static void breach(struct ep *ep)
 {
 	WARN(EP_DATA, "the peer broke the protocol\n");
-	ep_down(ep, FI_EIO, true);
+	(void)ep_on(ep, ON_BROKEN, FI_EIO);
 }
 
 static struct ep *receiver(struct domain *d, uint32_t id, uint32_t source)
@@ -81,38 +94,34 @@ static void dispatch(struct domain *d, const uint8_t *bytes, uint32_t len, uint3
 		return;
 	memcpy(&h, bytes, HEAD);
 	struct ep *ep = receiver(d, h.id, source);
-	if (ep == NULL || ep->peer_closed)
+	if (ep == NULL)
 		return;
-	if (ep->state == ACCEPTING) {
-		// Its READY has not been read yet.
-		ep->state = CONNECTED;
-		eq_cm_event(ep->eq, FI_CONNECTED, &ep->fid.fid, NULL, NULL, 0);
-	}
-	if (ep->state != CONNECTED)
+	if (ep->state == ACCEPTING)
+		(void)ep_on(ep, ON_FIRST, 0); // its READY has not been read yet
+	if (!hears(ep->state)) // all has come, or it was never connected
 		return;
+	ep->heard++;
 	bool ok = credit(ep, &h);
 	switch (h.op) {
 	case OP_CREDIT:
-		ok = ok && freed(ep, bytes + HEAD, len - HEAD);
-		break;
 	case OP_DONE:
-		ok = ok && done(ep, bytes + HEAD, len - HEAD);
-		break;
 	case OP_GRANT:
-		ok = ok && place_granted(ep, bytes + HEAD, len - HEAD);
+		if (ep->state == ENDING) // what they are of has ended
+			break;
+		ok = ok && control(ep, h.op, bytes + HEAD, len - HEAD);
 		break;
 	case OP_CLOSE:
 		if (ok)
-			ep_peer_ended(ep, false);
+			(void)ep_on(ep, ON_CLOSED, FI_ECONNABORTED);
 		break;
 	default:
 		if (ok && ep->far)
 			ok = in_announced(ep, bytes, len);
-		if (ep->state != CONNECTED)
+		if (!receives(ep->state))
 			return;
 		if (!ok || (ep->held_count == 0 && in_message(ep, bytes, len)))
 			break;
-		if (ep->state != CONNECTED)
+		if (!receives(ep->state))
 			return;
 		if (ep->held_count == WINDOW) {
 			ok = false;
@@ -125,6 +134,8 @@ static void dispatch(struct domain *d, const uint8_t *bytes, uint32_t len, uint3
 	}
 	if (!ok)
 		breach(ep);
+	else if (ep->state == ENDING && ep->heard == ep->last)
+		(void)ep_on(ep, ON_CLOSED, FI_ECONNABORTED);
 }
 
 // gone ends the endpoints whose peers had the mailbox; with every set, all.
@@ -132,17 +143,17 @@ static void gone(struct domain *d, uint32_t source, bool every)
 {
 	for (uint32_t i = 0; i < d->eps_room; i++) {
 		struct ep *ep = d->eps[i];
-		if (ep == NULL || ep->state == IDLE || ep->state == DOWN)
+		if (ep == NULL)
 			continue;
 		if (every || (ep->velo.state_map != NULL && ep->node == VELO2_ADDR_NODE(source) && ep->velo_vpid == VELO2_ADDR_VPID(source)))
-			ep_peer_ended(ep, true);
+			(void)ep_on(ep, ON_DIED, FI_ECONNABORTED);
 	}
 }
 
 static void work(struct ep *ep)
 {
 	in_drain(ep);
-	if (ep->state != CONNECTED)
+	if (!receives(ep->state))
 		return;
 	tx_push(ep);
 	if (out_idle(ep) && ep->held_count == 0)
@@ -186,7 +197,7 @@ bool arm(struct domain *d)
 	// Whoever waits for room in a mailbox is told nothing: the program has to ask again.
 	for (struct list *l = d->active.next; l != &d->active; l = l->next) {
 		struct ep *ep = of(l, struct ep, active);
-		if (ep->state == CONNECTED && !out_idle(ep) && !velo2_has_room(&ep->velo))
+		if (sends(ep->state) && !out_idle(ep) && !velo2_has_room(&ep->velo))
 			return false;
 	}
 	// What has ended meanwhile is worked off before anybody sleeps.

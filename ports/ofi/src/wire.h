@@ -94,7 +94,7 @@ enum { GRANT_WRITE = 1, GRANT_READ = 2, GRANT_TELL = 4 }; // TELL: of writes the
 
 // What goes over TCP while a connection is made.
 enum { CM_MAGIC = 0x46494e58, CM_VERSION = 2, CM_DATA = 256, CM_BACKLOG = 128 };
-enum cm_type { CM_REQUEST = 1, CM_ACCEPT = 2, CM_REJECT = 3, CM_READY = 4 };
+enum cm_type { CM_REQUEST = 1, CM_ACCEPT = 2, CM_REJECT = 3, CM_READY = 4, CM_CLOSE = 5 };
 
 struct cm_head {
 	uint32_t magic;
@@ -105,11 +105,12 @@ struct cm_head {
 	// Who may read this process finds a random word there, and behind it 1 while this end
 	// writes to the other's memory.
 	uint32_t pid;
-	uint64_t word_at, word;
+	uint64_t word_at, word; // word of CM_CLOSE: how many messages the sender has sent by its mailbox
 };
 
-// The sender can read the receiver's program; it knows OP_GRANT; it takes chunks of FAR_CHUNK.
-enum { CM_READS = 1, CM_PLACES = 2, CM_LARGE = 4 };
+// The sender can read the receiver's program; it knows OP_GRANT; it takes chunks of FAR_CHUNK; it
+// says CM_CLOSE before it closes.
+enum { CM_READS = 1, CM_PLACES = 2, CM_LARGE = 4, CM_CLOSES = 8 };
 
 _Static_assert(sizeof(struct head) == HEAD, "head");
 _Static_assert(sizeof(struct begin) == 64, "begin");
