@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -295,6 +296,30 @@ func TestTransitions(t *testing.T) {
 	}
 	if writes != 1 {
 		t.Errorf("%d lines write a session's state, want 1", writes)
+	}
+	spec, err := os.ReadFile("../SPEC.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(spec), "\n## 7. ")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := make(map[[2]string]string)
+	for _, row := range regexp.MustCompile(`(?m)^\| ([a-z]+) \| ([a-z]+) \| ([a-z]+) \|$`).FindAllStringSubmatch(section, -1) {
+		if row[1] != "state" {
+			rows[[2]string{row[1], row[2]}] = row[3]
+		}
+	}
+	for from, steps := range transitions {
+		for ev, to := range steps {
+			at := [2]string{state(from).String(), ev.String()}
+			if rows[at] != to.String() {
+				t.Errorf("%v becomes %v; SPEC.md has %q", at, to, rows[at])
+			}
+			delete(rows, at)
+		}
+	}
+	if len(rows) > 0 {
+		t.Errorf("only SPEC.md has %v", rows)
 	}
 	for from := stateGreeting; from <= stateOver; from++ {
 		for ev := eventLinked; ev <= eventClosed; ev++ {
