@@ -126,9 +126,9 @@ func tree(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(`# The tree
 
-A line for each folder; [architecture.md](design/architecture.md) says how they hang together. What is
-said of a Go package begins its documentation, whose rest "go doc ./folder" shows. A test makes this
-page: go test ./internal/housetest -run TestTree -update.
+A line for each folder; [architecture.md](design/architecture.md) says how they hang together. What
+is said of a Go package begins its documentation, whose rest "go doc ./folder" shows. A test makes
+this page: go test ./internal/housetest -run TestTree -update.
 
 ` + "```text\n")
 	for _, dir := range folders(t) {
