@@ -100,6 +100,8 @@ provider() {
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
+say() { printf 'release.sh: %s (%ss)\n' "$*" "$SECONDS"; }
+say "version $version for ${arches[*]}: manual pages and completions"
 ldflags="-s -w -X exnet/internal/version.release=$version"
 go build -ldflags "$ldflags" -o "$work/host/" ./cmd/... # to write the pages with
 
@@ -127,9 +129,11 @@ for arch in "${arches[@]}"; do
 	command -v "$cc" >/dev/null || fail "there is no $cc: install it, or leave out --arch $arch"
 	root=$work/$arch
 	mkdir -p "$root/bin" "$root/lib"
+	say "$arch: commands"
 	for c in exn-tun exn-run exn-go exn-mem exn-sim exn-cni dsbench; do
 		CGO_ENABLED=0 GOARCH=$arch go build -trimpath -ldflags "$ldflags" -o "$root/bin/$c" "./cmd/$c"
 	done
+	say "$arch: libraries in C"
 	make -s -C directsockets/preload BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
 	make -s -C internal/pager/preload BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
 	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2
@@ -145,6 +149,7 @@ for arch in "${arches[@]}"; do
 	fi
 	musl "$arch" "$cc" "$root/lib/musl"
 	provider "$arch" "$cc" "$root/libfabric"
+	say "$arch: packages"
 	# A tarball, to be unpacked below /usr or anywhere else: exn-run finds the library beside itself.
 	top=exnet-$version-linux-$arch
 	mkdir -p "$work/tar/$top"
@@ -169,6 +174,11 @@ for arch in "${arches[@]}"; do
 done
 (cd "$out" && sha256sum -- exnet[-_]"$version"*) >"$work/SHA256SUMS" # not of what another release left
 mv "$work/SHA256SUMS" "$out/"
+say "made in $out:"
 ls -l "$out"
+for f in "$out"/exnet_"$version"*_"$host".deb; do
+	[ ! -e "$f" ] || printf 'Install it on Debian: apt-get install %s\n' "$(realpath "$f")"
+done
+printf 'Elsewhere: the .rpm, or the tarball, which runs from any folder. Then: exn-tun doctor\n'
 exit
 }

@@ -27,6 +27,12 @@ esac
 if [ -d /sys/kernel/security/apparmor ] && command -v apparmor_parser >/dev/null; then
 	apparmor_parser -R /etc/apparmor.d/exn-tun || true
 fi
+# A container with our device would not start any more, as the files that it mounts are gone.
+cdi=/etc/cdi/exnet.yaml
+if grep -qs 'exnet\.io/direct' "$cdi"; then
+	rm -f "$cdi"
+	echo "exnet: removed $cdi: make containers that have its devices anew"
+fi
 rm -rf /var/cache/exnet
 rm -f /run/exn/ds/.keep
 rmdir /run/exn/ds /run/exn /run/exn-cni 2>/dev/null
