@@ -45,12 +45,16 @@ type Config struct {
 	Min int64
 	// Huge asks for huge pages of 2 MiB.
 	Huge bool
-	// Time is when the lease ends at the latest, from now on. Default: when this program ends, or
-	// as the lender says.
+	// Time is for how long the memory is wanted: after it, or before if the lender says so, the
+	// lender wants it back (Segment.Until). Default: until this program ends, or as the lender
+	// says.
 	Time time.Duration
-	// OnRevoke is called in a goroutine of its own when the lender wants the memory back. It saves
-	// what is needed and calls Close before the deadline, when the lender takes the memory in any
-	// case. Default: the Segment ends at once.
+	// OnRevoke is called once, in a goroutine of its own, when the lender wants the memory back, or
+	// the time of the lease is over. It saves what is needed and calls Close before the deadline,
+	// when the lender takes the memory in any case. Without a link to the lender it is called when
+	// there is one again, which may be after the deadline. It is not called if the lease ends
+	// otherwise, with its lender, or by a deadline before Borrow returns: Done and Err say so.
+	// Default: the Segment ends at once.
 	OnRevoke func(deadline time.Time)
 }
 

@@ -3,6 +3,7 @@ package atu
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 
@@ -47,8 +48,15 @@ type ATU struct {
 	books  atomic.Pointer[map[fabric.NodeID]Book] // a map is not changed
 }
 
-// New returns the ATU of the NIC with the node ID self.
-func New(self fabric.NodeID) *ATU { return &ATU{self: self} }
+// New returns the ATU of the NIC with the node ID self. Its generations begin anywhere: an NLA of the
+// node that had this ID before is not one of its own.
+func New(self fabric.NodeID) *ATU {
+	t := &ATU{self: self}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.nextGen = rand.Uint32() & genMask
+	return t
+}
 
 // Register makes mem accessible to the RMA unit for vpid, with the permissions
 // a. The ATU borrows mem until the region's Close returns. The region is closed

@@ -35,8 +35,7 @@ func (d *Daemon) openMemory() (*nodeMemory, error) {
 		what: "memory", without: "programs cannot borrow",
 		suffix: memorySuffix, socket: memorySocket, refused: &d.refused.Memory,
 	}}
-	// Without Resume: a lease ends with the link.
-	if err := m.openFar(d, far.Config{VPID: far.MemoryVPID}); err != nil {
+	if err := m.openFar(d, far.Config{VPID: far.MemoryVPID, Resume: far.Resume}); err != nil {
 		return m, err
 	}
 	cfg := pool.Config{

@@ -47,10 +47,9 @@ type borrower struct {
 	window   *window // of a lease of another host
 	huge     bool
 	since    time.Time
-	deadline time.Time      // it was asked to return the lease; belongs to the server's lock
-	over     bool           // the lease has ended; belongs to the server's lock
-	told     bool           // the process has its answer; belongs to the server's lock
-	early    []wire.Message // what is to follow the answer; belongs to the server's lock
+	life                 // the server's lock guards it, and the next two
+	deadline time.Time   // of leaseDue and leaseWanted: when the lease ends in any case
+	why      wire.Status // the lease has ended
 }
 
 // post sends the process a message. When that fails the connection ends.
@@ -61,37 +60,39 @@ func (b *borrower) post(m wire.Message, fds ...int) {
 	}
 }
 
-// tellLocked sends the process what happens to its lease, after the answer that gives it the lease.
-// The server's lock is held.
-func (b *borrower) tellLocked(m wire.Message) {
-	if !b.told {
-		b.early = append(b.early, m)
-		return
+// onLocked brings the lease to its next state, and tells the process what it is to know. It returns
+// whether the lender is to be told that the lease is returned. The server's lock is held.
+func (b *borrower) onLocked(ev leaseEvent) (returned bool) {
+	act := b.on(ev)
+	switch act {
+	case actWant:
+		b.post(wire.Message{Op: wire.OpRevoke, C: uint64(b.deadline.UnixNano())})
+	case actSay, actEndSay:
+		b.post(wire.Message{Op: wire.OpGone, Status: b.why})
 	}
-	b.post(m)
+	return act == actEnd && ev == onReturned
 }
 
-// revokeLocked tells the process that its lease is wanted back. The server's lock is held.
+// revokeLocked notes that the lender wants the lease back. The server's lock is held.
 func (b *borrower) revokeLocked(until time.Time) {
-	if b.over || !b.deadline.IsZero() {
-		return
+	if b.may(onWanted) {
+		b.deadline = until
+		b.onLocked(onWanted)
 	}
-	b.deadline = until
-	b.tellLocked(wire.Message{Op: wire.OpRevoke, C: uint64(until.UnixNano())})
 }
 
-// goneLocked tells the process that its lease has ended.
+// goneLocked notes that the lender has ended the lease, or is gone.
 //
 // +checklocksignore: the server's lock is held
 func (b *borrower) goneLocked(why wire.Status) {
-	if b.over {
+	if !b.may(onTaken) {
 		return
 	}
-	b.over = true
 	if why == wire.StatusLost {
 		b.server.count.Lost++
 	}
-	b.tellLocked(wire.Message{Op: wire.OpGone, Status: why})
+	b.why = why
+	b.onLocked(onTaken)
 }
 
 // Process serves a process until it ends, breaks the rules, or the Server is closed. It takes
@@ -213,10 +214,7 @@ func (s *Server) borrow(b *borrower, m wire.Message) bool {
 		reply.C = uint64(g.until.UnixNano())
 	}
 	b.post(reply, g.fd)
-	b.told = true
-	for _, m := range b.early {
-		b.post(m)
-	}
+	b.onLocked(onAnswered)
 	return true
 }
 
@@ -232,14 +230,13 @@ func (s *Server) discard(g grant) {
 // endBorrower returns the lease of a process that has ended, or returned it.
 func (s *Server) endBorrower(b *borrower) {
 	s.mu.Lock()
-	over := b.over
-	b.over = true
+	returned := b.onLocked(onReturned)
 	delete(s.borrowers, b)
 	s.mu.Unlock()
 	if b.window != nil {
 		b.window.close()
 	}
-	if !over {
+	if returned {
 		b.from.giveBack(b.id)
 	}
 }

@@ -113,6 +113,7 @@ func (s *Server) offers(nodes []Neighbor, r request) []offer {
 // +checklocks:s.mu
 func (s *Server) grantedLocked(b *borrower, g grant) {
 	b.grant, b.since = g, time.Now()
+	b.onLocked(onGranted)
 	s.borrowers[b] = struct{}{}
 	s.count.Borrowed++
 }

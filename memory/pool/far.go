@@ -15,8 +15,11 @@ import (
 type Far interface {
 	// Reaches returns whether the node has such a Server.
 	Reaches(fabric.NodeID) bool
-	// Send sends b, in order. It copies b, and may wait for credit. After an error the node counts
-	// as gone.
+	// Up returns whether there is a link to the node just now, and its Server is the one that was
+	// there before.
+	Up(fabric.NodeID) bool
+	// Send sends b, in order. It copies b, and may wait for credit, or for a link. After an error
+	// the node counts as gone.
 	Send(to fabric.NodeID, b []byte) error
 }
 
@@ -26,6 +29,9 @@ type outbox interface {
 	Abort()
 	Close()
 }
+
+// away says whether a peer is on another host to which there is no link just now.
+func (p *peer) away() bool { return p.far && p.server.cfg.Far != nil && !p.server.cfg.Far.Up(p.node) }
 
 // reachesFar says whether a node is on another host and has a Server.
 func (s *Server) reachesFar(n fabric.NodeID) bool {
@@ -78,7 +84,8 @@ func (s *Server) Hear(from fabric.NodeID, b []byte) {
 	}
 }
 
-// FarDown reports that a node of another host is no longer reachable.
+// FarDown reports that a node of another host has ended, or had no link for too long. A link that
+// comes back in time is not reported: leases go on, and what was under way is done once more.
 func (s *Server) FarDown(n fabric.NodeID) {
 	s.mu.Lock()
 	p := s.fars[n]

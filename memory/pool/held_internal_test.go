@@ -29,8 +29,8 @@ func TestRevokedBeforeAnswer(t *testing.T) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heldLocked(l)
-	s.heldLocked(l)
+	s.endLocked(l, onAnswered)
+	s.endLocked(l, onAnswered)
 	if h.revoked != 1 || h.gone != 0 {
 		t.Errorf("told %d times after the answer, gone %d", h.revoked, h.gone)
 	}

@@ -28,15 +28,15 @@ type loan struct {
 	pid      int
 	size     int64
 	huge     bool
-	fd       int  // of the memory; -1: freed
-	held     bool // its holder has the answer that gives it the loan: nothing is said of it before
-	exported      // to a node of another host
+	fd       int // of the memory, unless it has ended
+	life         // the server's lock guards it
+	exported     // to a node of another host
 
 	since    time.Time
 	until    time.Time   // zero: no end
 	renewed  time.Time   // the last sign of life of the borrower
-	deadline time.Time   // zero: not revoked
-	why      wire.Status // it was revoked
+	deadline time.Time   // of leaseDue and leaseWanted: when it ends in any case
+	why      wire.Status // why it is wanted, or has ended
 	timer    *time.Timer
 }
 
@@ -192,6 +192,7 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 		id:       s.lastID, holder: h, node: r.node, account: r.account, pid: r.pid, size: size, huge: r.huge, fd: fd,
 		since: now, renewed: now,
 	}
+	l.on(onGranted)
 	for _, d := range []time.Duration{r.time, s.cfg.MaxTime} {
 		at := now.Add(d)
 		if at.After(latest) {
@@ -211,19 +212,31 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 // latest is the latest time that a message can name, in ns since 1970.
 var latest = time.Unix(0, math.MaxInt64)
 
-// heldLocked notes that the holder of a loan has been given it. What has happened to the loan
-// meanwhile is said now, after that answer.
+// onLocked brings a loan to its next state. The function that it returns, unless it is nil, takes
+// the memory back: the caller calls it without the lock.
 //
 // +checklocks:s.mu
-func (s *Server) heldLocked(l *loan) {
-	if s.loans[l.id] != l || l.held {
-		return
-	}
-	l.held = true
-	if !l.deadline.IsZero() {
+func (s *Server) onLocked(l *loan, ev leaseEvent) (free func()) {
+	act := l.on(ev)
+	switch act {
+	case actWant:
 		l.holder.revokeLocked(l.id, l.deadline)
+	case actSay, actEndSay:
+		l.holder.goneLocked(l.id, l.why)
 	}
-	l.timer.Reset(s.nextLocked(l, time.Now()))
+	if act == actEnd || act == actEndSay {
+		return s.takeLocked(l)
+	}
+	return nil
+}
+
+// endLocked is onLocked that takes the memory back soon.
+//
+// +checklocks:s.mu
+func (s *Server) endLocked(l *loan, ev leaseEvent) {
+	if free := s.onLocked(l, ev); free != nil {
+		s.freeing.Go(free)
+	}
 }
 
 // untouchedLocked is how much of what is lent takes no memory yet. The server's lock is held.
@@ -265,13 +278,14 @@ func (s *Server) look(l *loan) {
 	case !l.deadline.IsZero() && !now.Before(l.deadline):
 		s.count.Forced++
 		s.cfg.Log.Info("memory: a lease was taken back without an answer", "lease", l.id, "node", l.node)
-		l.holder.goneLocked(l.id, l.why)
-		s.freeLocked(l)
+		s.endLocked(l, onTaken)
 		return
+	case now.Sub(l.renewed) >= s.cfg.TTL && isAway(l.holder): // it cannot renew anything
+		l.renewed = now
 	case l.holder != holder(s.own) && now.Sub(l.renewed) >= s.cfg.TTL:
 		s.count.Dropped++
-		l.holder.goneLocked(l.id, wire.StatusExpired)
-		s.freeLocked(l)
+		l.why = wire.StatusExpired
+		s.endLocked(l, onTaken)
 		return
 	case l.deadline.IsZero() && !l.until.IsZero() && !now.Before(l.until):
 		s.count.Expired++
@@ -281,19 +295,23 @@ func (s *Server) look(l *loan) {
 	l.timer.Reset(s.nextLocked(l, now))
 }
 
+// isAway says whether a holder is a node to which there is no link just now.
+func isAway(h holder) bool {
+	p, ok := h.(*peer)
+	return ok && p.away()
+}
+
 // revokeLocked asks for a loan, which ends after the time given in any case. The server's lock is
 // held.
 //
 // +checklocks:s.mu
 func (s *Server) revokeLocked(l *loan, why wire.Status, within time.Duration) {
-	if !l.deadline.IsZero() {
+	if !l.may(onWanted) {
 		return
 	}
 	now := time.Now()
 	l.deadline, l.why = now.Add(within), why
-	if l.held {
-		l.holder.revokeLocked(l.id, l.deadline)
-	}
+	s.endLocked(l, onWanted)
 	l.timer.Reset(s.nextLocked(l, now))
 }
 
@@ -307,13 +325,20 @@ func (s *Server) giveBack(h holder, id uint64) {
 	}
 	s.count.Returned++
 	if len(l.regions) > 0 { // transfers may run
-		s.freeLocked(l)
+		s.endLocked(l, onReturned)
 		s.mu.Unlock()
 		return
 	}
-	free := s.takeLocked(l)
+	free := s.onLocked(l, onReturned)
 	s.mu.Unlock()
-	free()
+	free() // a loan that is in the table has not ended
+}
+
+// unanswered ends a loan that its holder is not given.
+func (s *Server) unanswered(l *loan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endLocked(l, onReturned)
 }
 
 // renew notes that the borrower of a loan lives. It returns false if there is no such loan.
@@ -336,15 +361,10 @@ func (s *Server) dropLocked(h holder) {
 	for _, l := range s.loans {
 		if l.holder == h {
 			s.count.Dropped++
-			s.freeLocked(l)
+			s.endLocked(l, onLost)
 		}
 	}
 }
-
-// freeLocked takes the memory of a loan back, soon. The server's lock is held.
-//
-// +checklocks:s.mu
-func (s *Server) freeLocked(l *loan) { s.freeing.Go(s.takeLocked(l)) }
 
 // takeLocked ends a loan. The function that it returns takes the memory back: nobody reads or
 // writes it afterwards, whoever still has a descriptor of it. The server's lock is held now, and
@@ -355,7 +375,6 @@ func (s *Server) takeLocked(l *loan) func() {
 	delete(s.loans, l.id)
 	l.timer.Stop()
 	fd := l.fd
-	l.fd = -1
 	s.going += l.size
 	return func() {
 		l.exported.close()
@@ -379,7 +398,7 @@ func (s *Server) Revoke(want func(Lease) bool, within time.Duration) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.loans {
-		if l.deadline.IsZero() && want(l.lease()) {
+		if l.may(onWanted) && want(l.lease()) {
 			s.count.Revoked++
 			s.revokeLocked(l, wire.StatusRevoked, within)
 			n++
@@ -392,7 +411,7 @@ func (s *Server) Revoke(want func(Lease) bool, within time.Duration) (n int) {
 func (s *Server) loanFd(l *loan) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.fd < 0 {
+	if l.ended() {
 		return -1, fabric.ErrClosed
 	}
 	return unix.FcntlInt(uintptr(l.fd), unix.F_DUPFD_CLOEXEC, 0)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
@@ -185,34 +186,88 @@ func (v *mover) start(b *borrower, m wire.Message) error {
 		b.post(answer)
 		return nil
 	}
-	local, n := b.window.region.NLA()+atu.NLA(m.Number)*wire.SlotSize, int(m.B)
-	remote := b.parts[part] + atu.NLA(at)
-	done := func(why fabric.Status) {
-		switch why {
-		case fabric.StatusOK:
-			answer.Status = wire.StatusOK
-		case fabric.StatusProtection:
-			answer.Status = wire.StatusRevoked
-		default:
-			answer.Status = wire.StatusLost
-		}
-		b.window.free(slots)
-		b.post(answer)
-	}
-	var err error
-	if m.Op == wire.OpGet {
-		err = v.ops.Get(rma.GetReq{Node: b.node, VPID: rmaVPID, Local: local, Remote: remote, Len: n}, done)
-	} else {
-		err = v.ops.Put(rma.PutReq{Node: b.node, VPID: rmaVPID, Local: local, Remote: remote, Len: n}, done)
-	}
-	if err == nil {
-		return nil
-	}
-	answer.Status = wire.StatusLost
-	if errors.Is(err, fabric.ErrAgain) {
-		answer.Status = wire.StatusBusy
-	}
-	b.window.free(slots)
-	b.post(answer)
+	v.transfer(&transfer{
+		b: b, op: m.Op, slots: slots, number: m.Number, size: int(m.B), pause: againFirst,
+		local:  b.window.region.NLA() + atu.NLA(m.Number)*wire.SlotSize,
+		remote: b.parts[part] + atu.NLA(at),
+	})
 	return nil
+}
+
+// How long an operation that a link has cut pauses before it is begun once more.
+const (
+	againFirst = time.Millisecond
+	againLast  = 100 * time.Millisecond
+)
+
+// transfer is a GET or a PUT of a process, from its request to its answer. While there is no link
+// it waits. One that the link has cut is begun once more: the lender may have carried it out, but
+// its slots are the same still, so that doing it again changes nothing. The older link has ended at
+// the lender before there is a newer one (mesh), so that nothing of it comes late.
+type transfer struct {
+	b             *borrower
+	op            wire.Op
+	slots         uint64
+	number        uint32
+	local, remote atu.NLA
+	size          int
+	pause         time.Duration
+}
+
+// transfer begins a transfer.
+func (v *mover) transfer(t *transfer) {
+	p, ok := t.b.from.(*peer)
+	if ok && p.away() {
+		v.again(t)
+		return
+	}
+	done := func(why fabric.Status) { v.ended(t, why.Err()) }
+	var err error
+	if t.op == wire.OpGet {
+		err = v.ops.Get(rma.GetReq{Node: t.b.node, VPID: rmaVPID, Local: t.local, Remote: t.remote, Len: t.size}, done)
+	} else {
+		err = v.ops.Put(rma.PutReq{Node: t.b.node, VPID: rmaVPID, Local: t.local, Remote: t.remote, Len: t.size}, done)
+	}
+	if err != nil {
+		v.ended(t, err)
+	}
+}
+
+// ended works off the end of a transfer. It does not wait.
+func (v *mover) ended(t *transfer, err error) {
+	switch {
+	case err == nil:
+		t.answer(wire.StatusOK)
+	case errors.Is(err, fabric.ErrPeerDown), errors.Is(err, fabric.ErrNoRoute):
+		v.again(t)
+	case errors.Is(err, fabric.ErrAgain):
+		t.answer(wire.StatusBusy)
+	case errors.Is(err, fabric.ErrProtection):
+		t.answer(wire.StatusRevoked)
+	default:
+		t.answer(wire.StatusLost)
+	}
+}
+
+// again begins a transfer once more after a pause, unless the lease has ended.
+func (v *mover) again(t *transfer) {
+	pause := t.pause
+	t.pause = min(2*pause, againLast)
+	time.AfterFunc(pause, func() {
+		s := t.b.server
+		s.mu.Lock()
+		over, closed := t.b.ended(), s.closed
+		s.mu.Unlock()
+		if over || closed {
+			t.answer(wire.StatusLost)
+			return
+		}
+		v.transfer(t)
+	})
+}
+
+// answer ends a transfer.
+func (t *transfer) answer(status wire.Status) {
+	t.b.window.free(t.slots)
+	t.b.post(wire.Message{Op: t.op, Number: t.number, Status: status})
 }

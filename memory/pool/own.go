@@ -25,7 +25,7 @@ func (o *own) lend(b *borrower, r request) (grant, wire.Message) {
 	}
 	fd, err := o.s.loanFd(l)
 	if err != nil {
-		o.giveBack(l.id)
+		o.s.unanswered(l)
 		return grant{}, wire.Message{Status: wire.StatusNoLender}
 	}
 	o.s.mu.Lock()
@@ -33,7 +33,7 @@ func (o *own) lend(b *borrower, r request) (grant, wire.Message) {
 	o.list[l.id] = b
 	g := grant{from: o, node: o.s.cfg.Node, id: l.id, size: l.size, until: l.until, fd: fd}
 	o.s.grantedLocked(b, g)
-	o.s.heldLocked(l)
+	o.s.endLocked(l, onAnswered)
 	return g, wire.Message{}
 }
 

@@ -317,7 +317,7 @@ func (p *peer) lendTo(m, reply wire.Message) {
 	if !p.far {
 		var err error
 		if fd, err = s.loanFd(l); err != nil {
-			s.giveBack(p, l.id)
+			s.unanswered(l)
 			reply.Status = wire.StatusNoLender
 			p.post(reply)
 			return
@@ -344,7 +344,7 @@ func (p *peer) lendTo(m, reply wire.Message) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heldLocked(l)
+	s.endLocked(l, onAnswered)
 }
 
 // answered hands an answer to who waits for it.
@@ -462,8 +462,13 @@ func (p *peer) giveBack(id uint64) {
 	}
 }
 
-// renew implements lender.
-func (p *peer) renew(id uint64) { p.post(wire.Message{Op: wire.OpRenew, D: id}) }
+// renew implements lender. Without a link nothing is said: it would be said for each time when the
+// link is back.
+func (p *peer) renew(id uint64) {
+	if !p.away() {
+		p.post(wire.Message{Op: wire.OpRenew, D: id})
+	}
+}
 
 // revokeLocked implements holder.
 func (p *peer) revokeLocked(id uint64, until time.Time) {

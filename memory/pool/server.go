@@ -243,7 +243,7 @@ func (s *Server) Close() {
 		p.out.Abort()
 	}
 	for _, l := range s.loans {
-		s.freeLocked(l)
+		s.endLocked(l, onLost)
 	}
 	s.mu.Unlock()
 	s.start.Lock()

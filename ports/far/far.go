@@ -140,6 +140,15 @@ func (e *Engine) Reaches(n fabric.NodeID) bool {
 	return e.sessions[n] != nil
 }
 
+// Up returns whether there is a link to a node, and the Engine at its other end is the one that was
+// there before. What it has lent can be reached then.
+func (e *Engine) Up(n fabric.NodeID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.sessions[n]
+	return s != nil && s.state == stateUp
+}
+
 // sendingTo is held while something is sent to a node.
 func (e *Engine) sendingTo(n fabric.NodeID) *sync.Mutex {
 	m, ok := e.sending.Load(n)
