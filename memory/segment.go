@@ -50,9 +50,9 @@ func (s *Segment) Len() int64 { return s.size }
 // Lender is the node whose memory it is.
 func (s *Segment) Lender() fabric.NodeID { return s.node }
 
-// Until is when the lender wants the memory back: as after a revocation, OnRevoke is called then, and
-// the lease ends when its deadline is over (5 s later, unless the lender has another time). Zero: no
-// such time.
+// Until is when the lender wants the memory back: as after a revocation, OnRevoke is called then,
+// and the lease ends when its deadline is over (5 s later, unless the lender has another time).
+// Zero: no such time.
 func (s *Segment) Until() time.Time { return s.until }
 
 // Done returns a channel that is closed when the lease has ended.

@@ -48,8 +48,8 @@ type ATU struct {
 	books  atomic.Pointer[map[fabric.NodeID]Book] // a map is not changed
 }
 
-// New returns the ATU of the NIC with the node ID self. Its generations begin anywhere: an NLA of the
-// node that had this ID before is not one of its own.
+// New returns the ATU of the NIC with the node ID self. Its generations begin anywhere: an NLA of
+// the node that had this ID before is not one of its own.
 func New(self fabric.NodeID) *ATU {
 	t := &ATU{self: self}
 	t.mu.Lock()

@@ -22,7 +22,8 @@ const (
 	leaseHeld
 	// leaseWanted: and so was that the lender wants it back.
 	leaseWanted
-	// leaseLapsed: it has ended before the answer was sent on. That it has is said after the answer.
+	// leaseLapsed: it has ended before the answer was sent on. That it has is said after the
+	// answer.
 	leaseLapsed
 	// leaseGone: the end.
 	leaseGone
