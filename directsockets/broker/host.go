@@ -29,6 +29,8 @@ type host struct {
 	far  uint32 // of its session with this one; 0: it has not said
 	rdma bool   // hardware joins the hosts
 	peer *peer  // nil: it has not said who it is
+	// strays are the messages since the last NODE that are not of the session far.
+	strays int
 }
 
 // hostWay is the way to a broker on another host. Every message begins with the number of
@@ -83,7 +85,7 @@ func (s *Server) Meet(node fabric.NodeID, hardware bool) error {
 	}
 	s.hostsMu.Lock()
 	defer s.hostsMu.Unlock()
-	h := &host{own: rand.Uint32() | 1, rdma: hardware}
+	h := &host{own: newSession(), rdma: hardware}
 	s.hosts[uint16(node)] = h
 	return s.greet(h, uint16(node))
 }
@@ -130,7 +132,9 @@ func (s *Server) Hear(node fabric.NodeID, b []byte) error {
 	if h == nil {
 		return nil // the link is known here soon: Meet, which it answers
 	}
-	if far := binary.LittleEndian.Uint32(b); far != h.far {
+	if far := binary.LittleEndian.Uint32(b); far != h.far && m.Type != peerNode {
+		return s.stray(h, uint16(node))
+	} else if far != h.far {
 		return s.meetAgain(h, uint16(node), far, m)
 	}
 	if h.peer == nil {
@@ -144,18 +148,38 @@ func (s *Server) Hear(node fabric.NodeID, b []byte) error {
 	return err
 }
 
+// stray takes a message of another session than that with the other broker. That has sent it before
+// it heard of the session that has begun here meanwhile, which it answers. Or it has not heard, or
+// its answer was lost: so this broker says once more who it is, then in a session that the other
+// one does not know, and has to answer.
+//
+// +checklocks:s.hostsMu
+func (s *Server) stray(h *host, node uint16) error {
+	switch h.strays++; h.strays {
+	case 1:
+	case 2:
+		h.own = newSession()
+	default:
+		return nil
+	}
+	return s.greet(h, node)
+}
+
+// newSession is the number of a session. No other one is likely to have it.
+func newSession() uint32 { return rand.Uint32() | 1 }
+
 // meetAgain begins a session that the other broker has begun anew.
 //
 // +checklocks:s.hostsMu
 func (s *Server) meetAgain(h *host, node uint16, far uint32, m peerMessage) error {
-	if m.Type != peerNode || m.Node != node {
-		return fmt.Errorf("%w: node %d begins with %v of node %d", wire.ErrRule, node, m.Type, m.Node)
+	if m.Node != node {
+		return fmt.Errorf("%w: node %d says that it is node %d", wire.ErrRule, node, m.Node)
 	}
 	if h.peer != nil {
 		s.drop(h.peer)
 		h.peer = nil
 	}
-	h.far = far
+	h.far, h.strays = far, 0
 	if err := s.greet(h, node); err != nil {
 		return err
 	}

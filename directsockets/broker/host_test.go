@@ -27,6 +27,12 @@ import (
 // the fabric. rule says what goes through it; hardware: RDMA hardware joins them.
 func newHosts(t *testing.T, rule func(netip.AddrPort) bool, hardware bool) (f fabricOf, engines [2]*relay.Engine) {
 	t.Helper()
+	return newHostsHearing(t, rule, hardware, (*Server).Hear)
+}
+
+// newHostsHearing is newHosts with hear in the place of Server.Hear.
+func newHostsHearing(t *testing.T, rule func(netip.AddrPort) bool, hardware bool, hear func(*Server, fabric.NodeID, []byte) error) (f fabricOf, engines [2]*relay.Engine) {
+	t.Helper()
 	checkFDs(t)
 	net0 := mem.NewFabric()
 	var servers [2]atomic.Pointer[Server]
@@ -44,7 +50,7 @@ func newHosts(t *testing.T, rule func(netip.AddrPort) bool, hardware bool) (f fa
 				servers[i].Load().Receive(o.Node, o.ID, o.Info.Nonce, wire.Key{Client: o.Info.Client, Server: o.Info.Server}, o.Segment, o.Bell)
 			},
 			Note: func(from fabric.NodeID, b []byte) {
-				if err := servers[i].Load().Hear(from, b); err != nil {
+				if err := hear(servers[i].Load(), from, b); err != nil {
 					t.Error(err)
 				}
 			},
@@ -236,6 +242,42 @@ func TestHostsOfferEnds(t *testing.T) {
 	f.nothingLeft(t)
 }
 
+// Brokers meet again when one has met the other anew, also if the answer is lost: what comes of a
+// session that is over is no breach, and has the other one answer.
+func TestHostsMeetAgain(t *testing.T) {
+	for _, lost := range []int{0, 1} {
+		t.Run(fmt.Sprintf("%d lost", lost), func(t *testing.T) {
+			var lose atomic.Int32
+			f, _ := newHostsHearing(t, everything, false, func(s *Server, from fabric.NodeID, b []byte) error {
+				if from == 1 && peerType(b[sessionLen+peerTypeOff]) == peerNode && lose.Add(-1) >= 0 {
+					return nil
+				}
+				return s.Hear(from, b)
+			})
+			brokertest.Eventually(t, "A knows of the listener", func() bool { return f.ca.Listener(f.port) })
+			says := func(typ peerType) { // A, in its session, whatever it knows of B's
+				f.a.hostsMu.Lock()
+				defer f.a.hostsMu.Unlock()
+				if err := (hostWay{f.a.cfg.Carrier, 2, f.a.hosts[2].own}).send(peerMessage{Type: typ, ID: 77}); err != nil {
+					t.Error(err)
+				}
+			}
+			lose.Store(int32(lost))
+			f.b.Part(1)
+			says(peerStands) // there is no session
+			if err := f.b.Meet(1, false); err != nil {
+				t.Fatal(err)
+			}
+			brokertest.Eventually(t, "B hears of A", func() bool {
+				says(peerRetract)
+				return f.b.peerOf(1) != nil
+			})
+			f.offer(t)
+			f.shown(t, true)
+		})
+	}
+}
+
 // A node says nothing for another one, and begins by saying who it is.
 func TestHostsHostile(t *testing.T) {
 	f, _ := newHosts(t, everything, false)
@@ -247,11 +289,10 @@ func TestHostsHostile(t *testing.T) {
 		return f.b.Hear(1, b)
 	}
 	for what, err := range map[string]error{
-		"short":            f.b.Hear(1, []byte{1, 2}),
-		"noise":            f.b.Hear(1, make([]byte, 30)),
-		"HAND":             say(9, peerMessage{Type: peerHand, Client: f.conn.key.Client, Server: f.conn.key.Server}),
-		"another node":     say(9, peerMessage{Type: peerNode, Node: 7}),
-		"does not say who": say(9, peerMessage{Type: peerResult}),
+		"short":        f.b.Hear(1, []byte{1, 2}),
+		"noise":        f.b.Hear(1, make([]byte, 30)),
+		"HAND":         say(9, peerMessage{Type: peerHand, Client: f.conn.key.Client, Server: f.conn.key.Server}),
+		"another node": say(9, peerMessage{Type: peerNode, Node: 7}),
 	} {
 		if !errors.Is(err, wire.ErrRule) && !errors.Is(err, wire.ErrMessage) {
 			t.Errorf("%s: %v", what, err)
