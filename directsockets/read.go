@@ -325,6 +325,10 @@ func (c *Conn) readDirect(p []byte) (int, error) {
 	r := &c.rx
 	n, err := r.end.Recv(p)
 	if err == segment.ErrAgain {
+		if ended := r.surplusErr; ended != nil && ended != io.EOF { // the shadow has failed, and the peer does not answer
+			c.over(ended)
+			return 0, ended
+		}
 		return 0, c.awaitRX()
 	}
 	if err != nil {
