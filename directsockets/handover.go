@@ -195,6 +195,14 @@ type rawConn struct {
 	c *Conn
 }
 
+func (r rawConn) Control(f func(fd uintptr)) error {
+	err := r.RawConn.Control(f)
+	if e := r.c.end.Load(); e != nil { // f may have set an option
+		r.c.tellNode(e)
+	}
+	return err
+}
+
 func (r rawConn) Read(f func(fd uintptr) (done bool)) error {
 	c := r.c
 	if s, err := c.handOver(ReasonUnsupported); err == nil && s != nil { // closed: the call says so

@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/segment"
 	"exnet/internal/rules"
@@ -30,6 +33,18 @@ func (c *Conn) class() rules.Class {
 		return 0
 	}
 	return rules.DSCP(c.raw, c.key.Server.Addr())
+}
+
+// tellNode writes to the segment what a node that carries the connection does for its packets.
+func (c *Conn) tellNode(e *segment.End) {
+	e.SetClass(uint8(c.class()))
+	if c.raw != nil {
+		_ = c.raw.Control(func(fd uintptr) { // an error: it is closed
+			if ms, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT); err == nil {
+				e.SetUserTimeout(time.Duration(ms) * time.Millisecond)
+			}
+		})
+	}
 }
 
 // decide says why a connection, whose server's end has this address, or a listener, has to

@@ -197,7 +197,7 @@ func (c *Conn) newEnd(seg *segment.Segment, bell int) (*segment.End, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.SetClass(uint8(c.class()))
+	c.tellNode(e)
 	e.Tune(segment.Tuning{Threshold: c.cfg.Threshold, Chunk: c.cfg.Chunk})
 	e.OnHeard(func() {
 		if c.tx.bell.sleeping.Load() {

@@ -26,7 +26,7 @@ var (
 
 // Version is that of the messages between Engines. Nodes of different versions carry nothing for
 // each other: their brokers see to that.
-const Version = 3
+const Version = 4
 
 // VPIDs of the fabric that an Engine uses (see the package). They are the node's own: those
 // of processes are higher (package ports).

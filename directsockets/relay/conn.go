@@ -32,9 +32,10 @@ type conn struct {
 	key, farKey uint32
 	said, got   uint64 // messages that were sent, and that have come
 
-	why    uint8 // tag of its OPEN
-	idle   int   // looks that found nothing since the last message
-	oneWay int   // messages sent since the last one came
+	why    uint8     // tag of its OPEN
+	sent   time.Time // when something of the program here was sent last
+	idle   int       // looks that found nothing since the last message
+	oneWay int       // messages sent since the last one came
 	// These say in which list it is, and why it is not looked at: no step of its life depends on
 	// them.
 	active  bool // among Engine.active
@@ -44,7 +45,7 @@ type conn struct {
 
 	// While it is suspended, and of the last time that it was.
 	cutIn       *node     // the session in which it was cut; nil: it is not suspended
-	since       time.Time // when it was
+	owes        time.Time // since when what the program here has sent may not have come; zero: all has
 	resumes     uint32    // RESUMEs that were sent
 	heardResume uint32    // number of the last one that has come
 
@@ -235,7 +236,7 @@ func (e *Engine) fail(c *conn, err error) {
 	}
 	if c.far != 0 {
 		var id [idLen]byte
-		e.postLater(c.node, c.device, kindDrop, tagGone, appendID(id[:0], c.far))
+		e.postLater(c.node, c.device, kindDrop, tagLost, appendID(id[:0], c.far))
 	}
 	e.on(c, onBroken)
 }

@@ -60,9 +60,7 @@ func joined(t *testing.T, hosts []*host, size segment.Config) (client, server *s
 	server = hosts[1].answer(t)
 	until(t, "attached", client.Attached)
 	for _, e := range []*segment.End{client, server} {
-		if err := e.Promote(0); err != nil {
-			t.Fatal(err)
-		}
+		promotes(t, e, 0)
 	}
 	for _, e := range []*segment.End{client, server} {
 		until(t, "promoted", func() bool { _, ok := e.PromotedAt(); return ok })
@@ -156,17 +154,75 @@ func TestFallsBackWhileCut(t *testing.T) {
 	until(t, "returned", server.PeerReturned)
 }
 
-// A link that does not come back is waited for no longer than TCP would.
+// A link that does not come back is waited for no longer than TCP would: as its program says, if
+// that does.
 func TestCutForGood(t *testing.T) {
-	hosts, cut, _ := cutHosts(t, func(c *Config) { c.patience = time.Millisecond })
-	client, server := joined(t, hosts, segment.Config{})
-	cut()
-	for _, e := range []*segment.End{client, server} {
-		if err := end(t, e, true); !errors.Is(err, segment.ErrReset) {
-			t.Error(err)
-		}
+	for name, c := range map[string]struct{ patience, user time.Duration }{
+		"default": {time.Millisecond, 0}, "TCP_USER_TIMEOUT": {time.Hour, time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hosts, cut, _ := cutHosts(t, func(cfg *Config) { cfg.patience = c.patience })
+			client, server := joined(t, hosts, segment.Config{})
+			for _, e := range []*segment.End{client, server} {
+				e.SetUserTimeout(c.user)
+			}
+			cut()
+			for _, e := range []*segment.End{client, server} {
+				if err := end(t, e, true); !errors.Is(err, segment.ErrReset) {
+					t.Error(err)
+				}
+			}
+			for _, h := range hosts {
+				until(t, "forgotten", func() bool { return h.count() == 0 && h.regions() == 0 })
+			}
+		})
 	}
-	for _, h := range hosts {
-		until(t, "forgotten", func() bool { return h.count() == 0 && h.regions() == 0 })
+}
+
+// A connection with nothing under way waits for its link for ever, as TCP does. One whose program
+// has closed waits for longer than the far node does.
+func TestCutWhileIdle(t *testing.T) {
+	hosts, cut, _ := cutHosts(t, func(c *Config) { c.patience = time.Hour })
+	client, _ := joined(t, hosts, segment.Config{})
+	e := hosts[0].engine
+	look := func(after time.Duration) (ended bool) {
+		done := make(chan struct{})
+		if err := e.do(func() {
+			defer close(done)
+			for _, c := range e.conns {
+				if ended = e.tired(c); !c.owes.IsZero() {
+					c.owes = c.owes.Add(-after)
+					ended = e.tired(c)
+				}
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		return ended
+	}
+	done := make(chan struct{})
+	if err := e.do(func() {
+		defer close(done)
+		for _, c := range e.conns {
+			c.sent = c.sent.Add(-2 * unnoticed)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	cut()
+	if look(2 * time.Hour) {
+		t.Error("nothing is under way, and it ends")
+	}
+	if _, err := client.Send([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	if look(0) || look(59*time.Minute) || !look(2*time.Minute) {
+		t.Error("it does not wait for an hour after something was sent")
+	}
+	_ = client.Close(false)
+	if look(0) || look(58*time.Minute) || !look(2*time.Minute) {
+		t.Error("it does not wait for two hours after its program has closed")
 	}
 }

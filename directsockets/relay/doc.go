@@ -33,7 +33,7 @@
 //
 // # Messages
 //
-// This is version 3 (Version). VELO messages; the type is the tag of the segment's message that it
+// This is version 4 (Version). VELO messages; the type is the tag of the segment's message that it
 // carries, or one of ours. Numbers are little endian. Sel: it is for the connection that the last
 // SELECT in this mailbox from that node has named; its user tag is its stamp, the key of that plus
 // the number of messages before it, modulo 256. The user tag of the others is 0 if nothing is said.
@@ -51,7 +51,7 @@
 //	                 user tag 1: because RDMA hardware joins the hosts, 0: because a rule asks for it
 //	11 ATTACHED      the receiver's connection 4, the sender's 4, NLA of the ring to write 8, key 4
 //	12 DROP          the receiver's connection 4: it does not exist, or no longer; user tag 1: the server's program
-//	                 takes no such segment
+//	                 takes no such segment; user tag 2: its sender has given it up, what was under way is lost
 //	13 BYE           the receiver's connection 4: its close is known here
 //	14 FENCE    Sel  number 4: answer when all before has been delivered
 //	15 ANSWER        the receiver's connection 4, number 4
@@ -59,12 +59,13 @@
 //	                 to the beginning of that place
 //	15 TAKEN         user tag 2: place 4, number 4: the batch was taken, and another one may come there
 //	15 LEND          user tag 3: NLA of 8 places of 65,536 bytes for batches 8
-//	15 HELLO         user tag 4: version 4, the sender's session 8, the receiver's 8 (0: any): the first message
-//	                 in each mailbox
+//	15 HELLO         user tag 4: version 4, the sender's session 8, the receiver's 8 (0: any), a number that tells
+//	                 the sender from those that were and will be that node 8: the first message in each mailbox
 //	15 RESUME        user tag 5: the receiver's connection 4, the key that it has given 4, the sender's 4,
 //	                 number 4, messages put into the queue 8, sum of their advances 8, messages with
 //	                 stamps that have come 8, NLA of the ring to write 8
 //	15 OVER          user tag 6: the sender ends, and with it all connections
+//	15 JOINED        user tag 7: the receiver's connection 4, the key that it has given 4: the client has attached
 //
 // A batch has messages one after the other: type 1, user tag 1, length of the payload 2,
 // payload. An RMA_INFO in it may be followed by its data, as part of the payload. It begins with no
@@ -114,10 +115,4 @@
 // # Limits
 //
 // Zero copy stays within a host: a node does not understand REGION, so no program sends it.
-//
-// A server that has attached, sent and closed, all before its node has heard of the client, cannot
-// take its bytes back when the offer ends just then: its client finds an end of file too early.
-//
-// A suspended connection waits for as long as TCP does by default, whatever TCP_USER_TIMEOUT its
-// program has set.
 package relay

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -56,6 +57,7 @@ type Engine struct {
 	spare   []*entry
 	nextID  uint32
 	session uint64 // the last one that was begun
+	born    uint64 // tells this Engine from those before and after it on its node; not 0
 	watches bool   // lookAgain is to be called
 }
 
@@ -74,6 +76,7 @@ type box struct {
 type node struct {
 	id       fabric.NodeID
 	own, far uint64    // numbers of the session, here and there; far 0: it has not said
+	born     uint64    // of its Engine; 0: it has not said
 	port     link.Port // the way there; nil: there is none now
 	spoke    bool      // something was said, by either side
 	ends     lifeEvent // what its end is for its connections
@@ -108,7 +111,7 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, conns: make(map[uint32]*conn), nodes: make(map[fabric.NodeID]*node), nextID: rand.Uint32()}
+	e := &Engine{cfg: cfg, conns: make(map[uint32]*conn), nodes: make(map[fabric.NodeID]*node), nextID: rand.Uint32(), born: 1 + rand.Uint64N(math.MaxUint64)}
 	e.waiting.Store(true)
 	if e.napi, err = napi.New(cfg.NAPI); err != nil {
 		return nil, err

@@ -24,6 +24,7 @@ type foe struct {
 	vpid fabric.VPID
 	lent atu.NLA // where its batches go, once it has heard of it
 	far  uint64  // the victim's session
+	born uint64  // its Engine's number
 	id   uint32  // of its connection
 	key  uint32  // of that
 	ring atu.NLA // that it may write
@@ -39,7 +40,7 @@ func newFoe(t *testing.T, f *mem.Fabric, id, to fabric.NodeID) *foe {
 	if err := f.Attach(card); err != nil {
 		t.Fatal(err)
 	}
-	x := &foe{t: t, nic: card, to: to, vpid: FirstVPID + fabric.VPID(serverAddr.Port()%Devices)}
+	x := &foe{t: t, nic: card, to: to, born: 1, vpid: FirstVPID + fabric.VPID(serverAddr.Port()%Devices)}
 	if x.box, err = card.OpenVELO(x.vpid, velo.Config{Slots: 65536, Credits: 65536}); err == nil {
 		x.rma, err = card.OpenRMA(x.vpid, rma.Config{})
 	}
@@ -61,12 +62,12 @@ func (x *foe) say(k kind, tag uint8, p []byte) {
 // begins begins a session.
 func (x *foe) begins(own uint64) {
 	x.t.Helper()
-	x.say(kindStage, tagHello, hello{Version, own, 0}.append(nil))
+	x.say(kindStage, tagHello, hello{Version, own, 0, x.born}.append(nil))
 	for h := (hello{}); h.far != own; {
 		h, _ = parseHello(x.hear(kindStage))
 		x.far = h.own
 	}
-	x.say(kindStage, tagHello, hello{Version, own, x.far}.append(nil))
+	x.say(kindStage, tagHello, hello{Version, own, x.far, x.born}.append(nil))
 }
 
 // stamp is that of the next message for the connection.
@@ -107,8 +108,17 @@ func (x *foe) hear(k kind) (p []byte) {
 	return p
 }
 
-// open opens a connection to a program on the victim, which takes it.
+// open opens a connection to a program on the victim, which takes it, and says that the client has
+// attached.
 func (x *foe) open(h *host) (id uint32, nla atu.NLA, server *segment.End) {
+	x.t.Helper()
+	id, nla, server = x.offer(h)
+	x.say(kindStage, tagJoined, appendID(appendID(nil, x.id), x.key))
+	return id, nla, server
+}
+
+// offer is open, but that nothing is said of the client.
+func (x *foe) offer(h *host) (id uint32, nla atu.NLA, server *segment.End) {
 	x.t.Helper()
 	o := open{id: 1000, nla: 1, size: segment.Config{Slots: 16, Ring: 65536}, offer: 7,
 		info: segment.Info{Nonce: segment.NewNonce(), Client: clientAddr, Server: serverAddr}}

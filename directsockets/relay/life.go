@@ -30,10 +30,10 @@ const (
 	// here.
 	stateCalling
 	// stateOffered: the program here is the server, and its node has not seen it attach. It may
-	// have: it may even have sent something. The client cannot have taken any of that.
+	// have.
 	stateOffered
 	// stateAttached: the server has attached, the client's node was told, and has said nothing. So
-	// the client may never hear of it.
+	// the client may never hear of it, and the server sends nothing in the segment yet.
 	stateAttached
 	// stateUp: messages go both ways.
 	stateUp
@@ -65,7 +65,7 @@ const (
 	onRefused                     // DROP has come: the server takes no such segment
 	onTaken                       // the server has attached, and ATTACHED was sent
 	onDeclined                    // the server refuses it, or nobody takes it; DROP was sent
-	onHeard                       // a message of the far program has come
+	onHeard                       // the client has attached: JOINED has come, or a message of it
 	onClosed                      // the program here has closed, and CLOSED was sent
 	onPeerClosed                  // CLOSED has come, and BYE was sent
 	onPeerReset                   // the same, and the far program has closed abortively
@@ -85,13 +85,12 @@ const (
 type lifeAct uint8
 
 const (
-	actNone     lifeAct = iota
-	actSuspend          // forgets what is under way
-	actClose            // ends it: the program finds that its peer has closed
-	actReset            // ends it: the program gets a reset
-	actRefuse           // ends it: the client's offer is refused for good
-	actGiveBack         // ends it: the program takes all that it has sent back to the shadow
-	actLose             // actGiveBack if nothing was heard from the client's node, else actReset
+	actNone    lifeAct = iota
+	actSuspend         // forgets what is under way
+	actClose           // ends it: the program finds that its peer has closed
+	actReset           // ends it: the program gets a reset
+	actRefuse          // ends it: the client's offer is refused for good
+	actDrop            // actClose if the client has not attached, else actReset
 )
 
 // lifeStep is a step of a connection's life. The zero step cannot be.
@@ -125,21 +124,20 @@ var lifeNext = [lifeStates][lifeEvents]lifeStep{
 	},
 	stateOffered: {
 		onTaken:    {stateAttached, actNone},
-		onDeclined: {stateOver, actGiveBack},
-		onDropped:  {stateOver, actGiveBack},
-		onLost:     {stateOver, actGiveBack},
-		onGone:     {stateOver, actGiveBack},
-		onBroken:   {stateOver, actGiveBack},
+		onDeclined: {stateOver, actClose},
+		onDropped:  {stateOver, actClose},
+		onLost:     {stateOver, actClose},
+		onGone:     {stateOver, actClose},
+		onBroken:   {stateOver, actClose},
 	},
 	stateAttached: {
 		onHeard:   {stateUp, actNone},
 		onClosed:  {stateLeaving, actNone},
-		onDropped: {stateOver, actGiveBack},
+		onDropped: {stateOver, actClose},
 		onLost:    {stateCut, actSuspend},
-		onShunned: {stateCut, actSuspend},
 		onResume:  {stateAnswering, actSuspend},
-		onGone:    {stateOver, actGiveBack},
-		onBroken:  {stateOver, actLose},
+		onGone:    {stateOver, actReset},
+		onBroken:  {stateOver, actReset},
 	},
 	stateUp: {
 		onClosed:     {stateLeaving, actNone},
@@ -165,27 +163,27 @@ var lifeNext = [lifeStates][lifeEvents]lifeStep{
 	},
 	stateCut: {
 		onBye:     {stateOver, actClose},
-		onDropped: {stateOver, actLose},
+		onDropped: {stateOver, actDrop},
 		onLost:    {stateCut, actNone},
 		onTold:    {stateResuming, actNone},
 		onResume:  {stateAnswering, actNone},
-		onGone:    {stateOver, actLose},
-		onBroken:  {stateOver, actLose},
+		onGone:    {stateOver, actReset},
+		onBroken:  {stateOver, actReset},
 	},
 	stateResuming: {
-		onDropped: {stateOver, actLose},
+		onDropped: {stateOver, actDrop},
 		onLost:    {stateCut, actSuspend},
 		onResume:  {stateUp, actNone},
-		onGone:    {stateOver, actLose},
-		onBroken:  {stateOver, actLose},
+		onGone:    {stateOver, actReset},
+		onBroken:  {stateOver, actReset},
 	},
 	stateAnswering: {
-		onDropped: {stateOver, actLose},
+		onDropped: {stateOver, actReset},
 		onLost:    {stateCut, actSuspend},
 		onTold:    {stateUp, actNone},
 		onResume:  {stateAnswering, actNone},
-		onGone:    {stateOver, actLose},
-		onBroken:  {stateOver, actLose},
+		onGone:    {stateOver, actReset},
+		onBroken:  {stateOver, actReset},
 	},
 }
 
@@ -195,10 +193,13 @@ func (e *Engine) on(c *conn, ev lifeEvent) bool {
 	if step.to == stateNone {
 		return false
 	}
-	if step.act == actLose {
-		if step.act = actReset; c.unheard() {
-			step.act = actGiveBack
+	if step.act == actDrop {
+		if step.act = actReset; c.relay.Alone() {
+			step.act = actClose
 		}
+	}
+	if ev == onHeard || ev == onResume {
+		c.relay.Join()
 	}
 	// The program has sent what may be lost, and is told so.
 	if step.act == actReset && (ev == onDropped || ev == onGone) {
@@ -207,7 +208,9 @@ func (e *Engine) on(c *conn, ev lifeEvent) bool {
 		}
 	}
 	if suspended(step.to) && !suspended(c.state) {
-		c.since = time.Now()
+		if c.owes = time.Now(); c.owes.Sub(c.sent) > unnoticed {
+			c.owes = time.Time{}
+		}
 		c.gate.stop(true)
 		e.watch()
 	}
@@ -224,9 +227,6 @@ func (e *Engine) on(c *conn, ev lifeEvent) bool {
 	case actRefuse:
 		c.relay.Refuse()
 		e.end(c, false)
-	case actGiveBack:
-		_ = c.relay.Say(segment.Mark{Flags: segment.MarkFallenBack}) // at message 0: it cannot fail
-		e.end(c, false)
 	default:
 		e.end(c, step.act == actReset)
 	}
@@ -241,11 +241,6 @@ func suspended(s lifeState) bool {
 
 // carries reports whether messages of the programs go both ways.
 func (c *conn) carries() bool { return c.state == stateAttached || c.state == stateUp }
-
-// unheard reports whether the program here is the server, and nothing has come from the client's
-// node. Then the client has never attached, or it gets a reset: nothing that the server has sent
-// has come anywhere.
-func (c *conn) unheard() bool { return c.relay.Side() == segment.Client && c.got == 0 }
 
 // suspend forgets what of a connection is under way, or waits: it is in the segments, and goes its
 // way again after RESUME.
@@ -279,6 +274,36 @@ const retry = 250 * time.Millisecond
 // TCP repeats data by default (net.ipv4.tcp_retries2 of 15).
 const patience = 924600 * time.Millisecond
 
+// unnoticed is how long a link may be away before that is noticed, and more: what was sent before
+// has come.
+const unnoticed = time.Minute
+
+// tired reports whether a suspended connection has waited for its link for as long as TCP waits
+// until what was sent has come, which its program may have set (TCP_USER_TIMEOUT). Like TCP, it
+// waits for ever while nothing is under way. If the program has closed, no error reaches it any
+// more: what it has sent is kept until the far node has given up, so that no end of file can stand
+// for it.
+func (e *Engine) tired(c *conn) bool {
+	m, err := c.relay.Mark()
+	if err != nil {
+		return true
+	}
+	closed := m.Has(segment.MarkClosed)
+	if c.owes.IsZero() && (closed || c.relay.Waiting()) {
+		c.owes = time.Now()
+	}
+	limit := e.cfg.patience
+	switch d := c.relay.UserTimeout(); {
+	case c.owes.IsZero():
+		return false
+	case closed:
+		limit = 2 * limit
+	case d > 0:
+		limit = d
+	}
+	return time.Since(c.owes) > limit
+}
+
 // watch has the suspended connections be looked at until there are none.
 func (e *Engine) watch() {
 	if !e.watches {
@@ -295,10 +320,10 @@ func (e *Engine) lookAgain() {
 		if !suspended(c.state) {
 			continue
 		}
-		if time.Since(c.since) > e.cfg.patience {
+		if e.tired(c) {
 			if c.node.port != nil { // it may wait for an answer
 				var id [idLen]byte
-				e.postLater(c.node, c.device, kindDrop, tagGone, appendID(id[:0], c.far))
+				e.postLater(c.node, c.device, kindDrop, tagLost, appendID(id[:0], c.far))
 			}
 			e.on(c, onGone)
 			continue
@@ -378,5 +403,5 @@ func (e lifeEvent) String() string {
 }
 
 func (a lifeAct) String() string {
-	return [...]string{"-", "suspend", "close", "reset", "refuse", "give back", "give back or reset"}[a]
+	return [...]string{"-", "suspend", "close", "reset", "refuse", "close or reset"}[a]
 }

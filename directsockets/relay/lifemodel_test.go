@@ -22,7 +22,7 @@ type lifeFault uint8
 
 const (
 	lifeFine            lifeFault = iota
-	lifeNoGiveBack                // the session ends before the node has seen that the server has attached, and that server's bytes are forgotten: as it was
+	lifeEarly                     // a server sends as soon as it has attached, as it was: the client may never attach
 	lifeGivesUp                   // the session ends before anything was heard of the client: the node closes
 	lifeResetCut                  // the session ends: a reset, as it was
 	lifeLeaves                    // the session ends before BYE, and what was sent last is forgotten
@@ -33,13 +33,14 @@ const (
 	lifeStuck                     // the session ends while RESUME is under way, and it is not sent again
 	lifeDropResets                // DROP before anything was heard of the client is a reset
 	lifeExpiresSilently           // who has waited for too long does not say so
-	lifeTakesBack                 // what the client may have taken is given back to its sender
+	lifeOneEngine                 // a node that has begun anew is not told from the one before it
+	lifeNoJoin                    // RESUME does not tell the server that the client has attached
 	lifeFaults
 )
 
 func (f lifeFault) String() string {
-	return [...]string{"none", "no give back", "gives up", "reset at a cut", "leaves at once", "no cut", "no rewind", "RESUME twice",
-		"late messages", "RESUME once", "DROP resets", "expires silently", "takes back"}[f]
+	return [...]string{"none", "sends early", "gives up", "reset at a cut", "leaves at once", "no cut", "no rewind", "RESUME twice",
+		"late messages", "RESUME once", "DROP resets", "expires silently", "one Engine", "no join"}[f]
 }
 
 // What a program knows of the end.
@@ -47,7 +48,6 @@ const (
 	lNothing int8 = iota
 	lClosed
 	lReset
-	lGivenBack
 )
 
 // lMessage is a message between the nodes.
@@ -68,6 +68,8 @@ const (
 	lDrop
 	lRefuse
 	lResume
+	lJoined
+	lLost
 )
 
 const lBox = 5
@@ -80,15 +82,17 @@ type lNode struct {
 	link  int8 // by which the session goes; 0: none
 	cutIn int8 // session in which it was cut
 
+	born, farBorn int8 // its Engine; that of the peer, 0: it has not said
+
 	resumes, heardResume int8
 	said, got            int8
 	taken, put           int8 // messages of the program here that were sent; of the far one, that have come
 
 	attached  bool // the program has
+	joined    bool // and has heard that the other one has
 	published int8 // messages of the program
 	closed    bool // it has closed
 	told      int8 // what it knows of the end
-	tooLate   bool // it had closed when it was to take its bytes back: see Limits in doc.go
 	box       [lBox]lMessage
 }
 
@@ -119,8 +123,6 @@ func (m *lifeModel) start() lWorld {
 	m.steps = make(map[[2]uint8]bool)
 	set := func(s lifeState, ev lifeEvent, to lifeState, act lifeAct) { m.table[s][ev] = lifeStep{to, act} }
 	switch m.fault {
-	case lifeNoGiveBack:
-		set(stateOffered, onLost, stateOver, actClose)
 	case lifeGivesUp:
 		set(stateAttached, onLost, stateOver, actClose)
 	case lifeResetCut:
@@ -135,12 +137,10 @@ func (m *lifeModel) start() lWorld {
 		set(stateAttached, onDropped, stateOver, actReset)
 		set(stateCut, onDropped, stateOver, actReset)
 		set(stateResuming, onDropped, stateOver, actReset)
-	case lifeTakesBack:
-		set(stateUp, onLost, stateOver, actGiveBack)
 	}
 	w := lWorld{link: 1, cuts: m.cuts, kills: m.kills, doubles: m.doubles, expiries: m.expiries}
 	for i := range w.nodes {
-		w.nodes[i] = lNode{own: 1, far: 1, link: 1}
+		w.nodes[i] = lNode{own: 1, far: 1, link: 1, born: 1, farBorn: 1}
 	}
 	w.nodes[0].state = stateNew
 	return w
@@ -154,10 +154,13 @@ func (m *lifeModel) on(w *lWorld, i int, ev lifeEvent) bool {
 		return false
 	}
 	m.steps[[2]uint8{uint8(n.state), uint8(ev)}] = true
-	if step.act == actLose {
-		if step.act = actReset; i == 1 && n.got == 0 {
-			step.act = actGiveBack
+	if step.act == actDrop {
+		if step.act = actReset; i == 1 && !n.joined {
+			step.act = actClose
 		}
+	}
+	if ev == onHeard || ev == onResume && m.fault != lifeNoJoin {
+		n.joined = true
 	}
 	n.state = step.to
 	tell := func(what int8) {
@@ -172,9 +175,6 @@ func (m *lifeModel) on(w *lWorld, i int, ev lifeEvent) bool {
 		tell(lClosed)
 	case actReset:
 		tell(lReset)
-	case actGiveBack:
-		tell(lGivenBack)
-		n.tooLate = n.closed && n.published > 0
 	}
 	return true
 }
@@ -225,11 +225,11 @@ func (m *lifeModel) next(w lWorld) (all []lWorld) {
 		if w.kills > 0 {
 			try(func(v *lWorld) bool { m.kill(v, i); return true })
 		}
-		if w.expiries > 0 && suspended(n.state) {
+		if w.expiries > 0 && suspended(n.state) && (!n.closed || w.nodes[1-i].state == stateOver) {
 			try(func(v *lWorld) bool {
 				v.expiries--
 				if m.fault != lifeExpiresSilently {
-					v.send(i, lMessage{k: lDrop})
+					v.send(i, lMessage{k: lLost})
 				}
 				return m.on(v, i, onGone)
 			})
@@ -247,7 +247,7 @@ func (m *lifeModel) programs(try func(func(*lWorld) bool), w *lWorld, i int) {
 	if i == 1 && n.state == stateOffered && !n.attached {
 		try(func(v *lWorld) bool { v.nodes[1].attached = true; return true })
 	}
-	if n.attached && n.published < m.messages[i] {
+	if n.attached && (n.joined || m.fault == lifeEarly) && n.published < m.messages[i] {
 		try(func(v *lWorld) bool { v.nodes[i].published++; return true })
 	}
 	if n.attached || i == 0 && (n.state == stateNew || n.state == stateCalling) {
@@ -290,11 +290,14 @@ func (m *lifeModel) meet(w *lWorld, i int) bool {
 	if n.link != w.link || o.link != w.link || n.far == o.own {
 		return false
 	}
+	if n.farBorn != 0 && n.farBorn != o.born && m.fault != lifeOneEngine {
+		m.on(w, i, onGone)
+	}
 	if n.far != 0 {
 		m.on(w, i, onLost)
 		n.own++
 	}
-	n.far = o.own
+	n.far, n.farBorn = o.own, o.born
 	return true
 }
 
@@ -305,11 +308,11 @@ func (m *lifeModel) kill(w *lWorld, i int) {
 	if w.link > 0 {
 		w.link = -w.link
 	}
-	if n.told == lNothing {
+	if n.told == lNothing && !n.closed {
 		n.told = lReset
 	}
 	was := *n
-	*n = lNode{state: stateOver, own: n.own + 1, told: n.told, tooLate: n.tooLate, put: was.put, published: was.published, closed: was.closed, attached: was.attached}
+	*n = lNode{state: stateOver, own: n.own + 1, born: n.born + 1, told: n.told, put: was.put, published: was.published, closed: was.closed, attached: was.attached}
 	clear(w.nodes[1-i].box[:])
 }
 
@@ -325,7 +328,7 @@ func (m *lifeModel) pump(w *lWorld, i int) bool {
 	case stateCalling:
 		return n.closed && m.on(w, i, onWithdrawn)
 	case stateOffered:
-		if !n.attached { // or its broker finds nobody
+		if !n.attached || n.closed { // or its broker finds nobody
 			return w.send(i, lMessage{k: lDrop}) && m.on(w, i, onDeclined)
 		}
 		return w.send(i, lMessage{k: lAttached}) && m.on(w, i, onTaken)
@@ -387,8 +390,13 @@ func (m *lifeModel) read(w *lWorld, i int) {
 			w.send(i, lMessage{k: lDrop})
 			return
 		}
-		n.attached = true
+		n.attached, n.joined = true, true
 		m.on(w, i, onAttached)
+		w.send(i, lMessage{k: lJoined})
+	case lJoined:
+		m.on(w, i, onHeard)
+	case lLost:
+		m.on(w, i, onGone)
 	case lData, lShut:
 		m.hear(w, i, msg)
 	case lBye:
@@ -464,12 +472,10 @@ func (m *lifeModel) idle(w lWorld) string {
 			return fmt.Sprintf("node %d stays %v", i, n.state)
 		case n.told == lReset && quiet:
 			return fmt.Sprintf("program %d gets a reset", i)
-		case n.told == lGivenBack && o.put > 0 && o.told != lReset && !o.closed:
-			return fmt.Sprintf("program %d takes back what %d has got", i, 1-i)
-		case n.told == lClosed && n.published > o.put && !n.closed && !o.closed && o.told != lReset:
-			return fmt.Sprintf("%d messages of %d of program %d are lost", n.published-o.put, n.published, i)
-		case n.closed && n.published > o.put && !o.closed && !n.tooLate && (o.told == lNothing || o.told == lClosed) && n.told != lGivenBack && n.told != lReset:
-			return fmt.Sprintf("%d messages of %d of program %d, which has closed, are lost", n.published-o.put, n.published, i)
+		case n.published > o.put && !o.closed && n.told != lReset && o.told != lReset:
+			return fmt.Sprintf("%d messages of %d of program %d are lost, and nobody is told", n.published-o.put, n.published, i)
+		case i == 1 && n.state == stateUp && !n.joined:
+			return "the server does not hear that the client has attached"
 		case n.carries() && o.state == stateOver:
 			return fmt.Sprintf("node %d stays %v, and the other one has nothing", i, n.state)
 		}

@@ -247,9 +247,7 @@ func pair(t *testing.T, size segment.Config, change func(*Config)) (hosts []*hos
 	server = hosts[1].answer(t)
 	until(t, "attached", client.Attached)
 	for _, ends := range [][2]*segment.End{{client, server}, {server, client}} {
-		if err := ends[0].Promote(17); err != nil {
-			t.Fatal(err)
-		}
+		promotes(t, ends[0], 17)
 		until(t, "promoted", func() bool {
 			n, ok := ends[1].PromotedAt()
 			if ok && n != 17 {
@@ -259,6 +257,15 @@ func pair(t *testing.T, size segment.Config, change func(*Config)) (hosts []*hos
 		})
 	}
 	return hosts, client, server
+}
+
+// promotes has an end promote its direction, after n bytes on the shadow, as soon as it may.
+func promotes(t *testing.T, e *segment.End, n uint64) {
+	t.Helper()
+	until(t, "both ends attached", e.Attached)
+	if err := e.Promote(n); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (o Offer) close(t *testing.T) {

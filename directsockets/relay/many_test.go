@@ -130,6 +130,7 @@ func numberedWords(t *testing.T, n, bytes int, change func(*Config)) []*host {
 
 func sendWords(t *testing.T, e *segment.End, of uint64, bytes int) {
 	r, w := rand.New(rand.NewPCG(of, 1)), words{of: of}
+	until(t, "both ends attached", e.Attached)
 	if err := e.Promote(0); err != nil {
 		t.Error(err)
 		return

@@ -35,6 +35,7 @@ const (
 	tagEnd    = 1
 	tagGone   = 0 // of a DROP: nobody has the connection any more
 	tagRefuse = 1 // the server's program takes no such segment
+	tagLost   = 2 // who says so has given it up: what was on its way is lost
 	tagAnswer = 0 // of a STAGE: an ANSWER
 	tagBatch  = 1
 	tagTaken  = 2
@@ -42,6 +43,7 @@ const (
 	tagHello  = 4
 	tagResume = 5
 	tagOver   = 6
+	tagJoined = 7
 	tagRule   = 0 // of an OPEN: a rule sends the connection through the fabric
 	tagRDMA   = 1 // its link does
 )
@@ -111,6 +113,10 @@ const (
 	attachedNLAOff = 8  // uint64
 	attachedKeyOff = 16 // uint32
 	attachedLen    = 20
+
+	joinedIDOff  = 0 // uint32
+	joinedKeyOff = 4 // uint32
+	joinedLen    = 8
 )
 
 // back is what a program has consumed.
@@ -318,6 +324,15 @@ func parseAttached(p []byte) (a attached, err error) {
 		id: binary.LittleEndian.Uint32(p[attachedIDOff:]), far: binary.LittleEndian.Uint32(p[attachedFarOff:]),
 		nla: atu.NLA(binary.LittleEndian.Uint64(p[attachedNLAOff:])), key: binary.LittleEndian.Uint32(p[attachedKeyOff:]),
 	}, nil
+}
+
+// parseJoined parses that the client has attached: which connection's, and the key that its
+// receiver has given it.
+func parseJoined(p []byte) (id, key uint32, err error) {
+	if err := want(p, joinedLen); err != nil {
+		return 0, 0, err
+	}
+	return binary.LittleEndian.Uint32(p[joinedIDOff:]), binary.LittleEndian.Uint32(p[joinedKeyOff:]), nil
 }
 
 // want checks the length of a payload.

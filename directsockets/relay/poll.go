@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"time"
+
 	"exnet/fabric/rma"
 	"exnet/napi"
 )
@@ -135,7 +137,7 @@ func (p pumpPoller) Poll(budget int) (w napi.Work) {
 		w.Frames += n
 		w.Bytes += bytes
 		if c.idle++; n > 0 {
-			c.idle = 0
+			c.idle, c.sent = 0, time.Now()
 			if c.oneWay += n; c.oneWay > stream && bytes <= n*small {
 				e.flows.Store(true)
 			}

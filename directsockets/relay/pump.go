@@ -419,7 +419,7 @@ func (e *Engine) call(c *conn) {
 func (e *Engine) accept(c *conn) {
 	m, err := c.relay.Mark()
 	refused := c.relay.PeerState() == segment.StateWithdrawn
-	if err != nil || refused || m.Has(segment.MarkClosed) && !c.relay.Attached() {
+	if err != nil || refused || m.Has(segment.MarkClosed) {
 		var id [idLen]byte
 		tag := uint8(tagGone)
 		if refused {

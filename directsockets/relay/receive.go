@@ -147,6 +147,14 @@ func (e *Engine) staged(ch *channel, tag uint8, p []byte) error {
 			e.resumed(ch.node, ch.box, r)
 		}
 		return err
+	case tagJoined:
+		id, key, err := parseJoined(p)
+		if err == nil {
+			if c := e.conns[id]; c != nil && c.node == ch.node && c.key == key {
+				e.on(c, onHeard)
+			}
+		}
+		return err
 	case tagOver:
 		e.bereave(ch.node)
 		return nil
@@ -406,6 +414,8 @@ func (e *Engine) attached(n *node, box int, a attached) {
 	}
 	e.stats.Attached.Add(1)
 	e.on(c, onAttached)
+	var p [joinedLen]byte
+	e.postLater(n, box, kindStage, tagJoined, appendID(appendID(p[:0], c.far), c.farKey))
 	e.lend(n, box)
 	e.activate(c)
 }
@@ -424,7 +434,11 @@ func (e *Engine) dropped(n *node, box int, id uint32, why uint8) {
 	if c == nil || c.node != n || c.device != box {
 		return
 	}
-	if why != tagRefuse || !e.on(c, onRefused) {
+	switch {
+	case why == tagRefuse && e.on(c, onRefused):
+	case why == tagLost:
+		e.on(c, onGone)
+	default:
 		e.on(c, onDropped)
 	}
 }

@@ -28,25 +28,30 @@ import (
 //
 // Connections outlive their session (life.go): they wait, suspended, for the next one, in which
 // both nodes say by RESUME which messages have come. A node that has begun anew meanwhile has none
-// of them, and says so (DROP).
+// of them: HELLO also tells which Engine says it, and with another one they end.
 
 // hello begins a session in a mailbox.
 type hello struct {
 	version uint32
 	own     uint64 // the sender's; later ones have higher numbers
 	far     uint64 // the receiver's; 0: any
+	born    uint64 // of the sender's Engine: another number, another Engine
 }
 
 const (
 	helloVersionOff = 0  // uint32
 	helloOwnOff     = 4  // uint64
 	helloFarOff     = 12 // uint64
-	helloLen        = 20
+	helloBornOff    = 20 // uint64
+	helloLen        = 28
 )
 
 func (h hello) append(p []byte) []byte {
 	p = appendID(p, h.version)
-	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(p, h.own), h.far)
+	for _, n := range []uint64{h.own, h.far, h.born} {
+		p = binary.LittleEndian.AppendUint64(p, n)
+	}
+	return p
 }
 
 func parseHello(p []byte) (h hello, err error) {
@@ -59,7 +64,8 @@ func parseHello(p []byte) (h hello, err error) {
 	if err := want(p, helloLen); err != nil {
 		return h, err
 	}
-	h.own, h.far = binary.LittleEndian.Uint64(p[helloOwnOff:]), binary.LittleEndian.Uint64(p[helloFarOff:])
+	number := func(off int) uint64 { return binary.LittleEndian.Uint64(p[off:]) }
+	h.own, h.far, h.born = number(helloOwnOff), number(helloFarOff), number(helloBornOff)
 	if h.own == 0 {
 		return h, fmt.Errorf("%w: session 0", errPeer)
 	}
@@ -176,7 +182,7 @@ func (e *Engine) forget() {
 // replace ends a session, and has what of its connections is not over wait for RESUME in the next
 // one.
 func (e *Engine) replace(n, next *node) {
-	n.down = true
+	n.down, next.born = true, n.born
 	for _, c := range e.conns {
 		if n.conns == 0 {
 			break
@@ -243,7 +249,7 @@ func (e *Engine) greet(ch *channel) bool {
 		return ch.box == Devices || n.far != 0
 	}
 	var p [helloLen]byte
-	if e.sendVELO(ch, 0, kindStage, tagHello, hello{Version, n.own, n.far}.append(p[:0])) != nil {
+	if e.sendVELO(ch, 0, kindStage, tagHello, hello{Version, n.own, n.far, e.born}.append(p[:0])) != nil {
 		return false
 	}
 	ch.greeted, ch.greetedFar = true, n.far
@@ -283,6 +289,11 @@ func (e *Engine) meets(ch *channel, flow uint16, p []byte) {
 	case h.own < n.far: // it was said before one that has come in another mailbox
 		e.stats.Stale.Add(1)
 		return
+	case n.born != 0 && n.born != h.born: // another Engine is there now
+		e.bereave(n)
+	}
+	n.born = h.born
+	switch {
 	case n.far == 0:
 		n.far = h.own
 	case h.own > n.far || h.far == n.own && ch.met && ch.flow != flow: // it has forgotten, or comes by another link

@@ -2,10 +2,12 @@ package segment
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"exnet/internal/shm"
 
@@ -126,6 +128,12 @@ func (e *End) Tune(t Tuning) {
 // gives that class to its packets. It may be called from any goroutine.
 func (e *End) SetClass(class uint8) { e.own.class.Store(uint32(class)) }
 
+// SetUserTimeout sets the TCP_USER_TIMEOUT of this side's shadow, 0: none: a node that carries the
+// connection resets it when its link is away for longer. It may be called from any goroutine.
+func (e *End) SetUserTimeout(d time.Duration) {
+	e.own.timeout.Store(uint32(min(max(d.Milliseconds(), 0), math.MaxUint32)))
+}
+
 // Attach tells the client that the server looks at the segment. ErrClosed: the
 // offer is no longer valid.
 func (e *End) Attach() error {
@@ -144,19 +152,21 @@ func (e *End) Attach() error {
 	if e.Awake(); e.gone.Load() {
 		return ErrClosed
 	}
-	e.relate()
+	if !e.Relayed() {
+		e.relate()
+	}
 	e.own.state.Store(uint32(StateAttached))
 	e.ringIfArmed()
 	return nil
 }
 
-// Attached reports whether both sides look at the segment, so that a direction can
-// be promoted.
+// Attached reports whether both sides look at the segment, so that a direction can be promoted.
+// With a node in place of the client, that has to have heard so from the client's host.
 func (e *End) Attached() bool {
 	if e.relation.Load() != relationUnknown {
 		return true
 	}
-	if e.side == Server || e.PeerState() != StateAttached {
+	if e.PeerState() != StateAttached {
 		return false
 	}
 	e.relate()

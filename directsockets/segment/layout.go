@@ -59,6 +59,7 @@ const (
 	fallbackOffOff  = 152 // uint32
 	classOff        = 156 // uint32
 	cutOff          = 160 // uint32
+	timeoutOff      = 164 // uint32
 
 	sinkSeqOff    = 256 // uint64
 	sinkSlotOff   = 264 // uint64
@@ -95,7 +96,7 @@ type State uint32
 const (
 	StateNone      State = iota
 	StateOffered         // side 0, before the hand-over
-	StateAttached        // side 1 looks at the segment
+	StateAttached        // side 1 looks at the segment; side 0, a node's: so does the client on the other host
 	StateWithdrawn       // side 0 has taken its offer back; side 1 does not want such a segment
 )
 
@@ -197,6 +198,7 @@ type control struct {
 	attention, cpu, state, flags *atomic.Uint32
 	fallbackSlot                 *atomic.Uint64
 	fallbackOff, class, cut      *atomic.Uint32
+	timeout                      *atomic.Uint32
 	sinkSeq, sinkSlot            *atomic.Uint64
 	sinkRegion, sinkLen          *atomic.Uint32
 	sinkOff, claimSeq            *atomic.Uint64
@@ -209,7 +211,7 @@ func controlOf(mem foreign.Memory, side Side) control {
 	return control{
 		consumed: word(consumedOff), freed: word(freedOff),
 		attention: half(attentionOff), cpu: half(cpuOff), state: half(stateOff), flags: half(flagsOff),
-		fallbackSlot: word(fallbackSlotOff), fallbackOff: half(fallbackOffOff), class: half(classOff), cut: half(cutOff),
+		fallbackSlot: word(fallbackSlotOff), fallbackOff: half(fallbackOffOff), class: half(classOff), cut: half(cutOff), timeout: half(timeoutOff),
 		sinkSeq: word(sinkSeqOff), sinkSlot: word(sinkSlotOff),
 		sinkRegion: half(sinkRegionOff), sinkLen: half(sinkLenOff), sinkOff: word(sinkOffOff),
 		claimSeq: word(claimSeqOff),

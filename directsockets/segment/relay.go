@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"exnet/internal/shm"
 
@@ -32,6 +33,7 @@ type Relay struct {
 	freed   uint64    // bytes of its ring
 	rung    uint64    // see wake
 	said    MarkFlags // what Say has told
+	joined  bool      // the client has attached: of side 0 only, whatever else becomes of the connection
 }
 
 // Message is one message of a queue.
@@ -168,6 +170,18 @@ func (r *Relay) Attach() error { return r.e.Attach() }
 // Attached is that of End.
 func (r *Relay) Attached() bool { return r.e.Attached() }
 
+// Join tells the server that the client on the other host has attached, too: it may promote now.
+func (r *Relay) Join() {
+	if r.e.side == Client && !r.joined {
+		r.joined = true
+		r.e.own.state.Store(uint32(StateAttached))
+	}
+}
+
+// Alone reports whether the program here is a server, and nobody has said Join: it has sent nothing
+// in the segment, and the client, as far as is known here, looks at none.
+func (r *Relay) Alone() bool { return r.e.side == Client && !r.joined }
+
 // PeerState is how far the program has come.
 func (r *Relay) PeerState() State { return r.e.PeerState() }
 
@@ -176,6 +190,17 @@ func (r *Relay) Refuse() { r.e.Withdraw() }
 
 // Class is that of what the program sends, 0 to 63.
 func (r *Relay) Class() uint8 { return uint8(r.e.peer.class.Load() & classBits) }
+
+// UserTimeout is the program's TCP_USER_TIMEOUT; 0: it has set none.
+func (r *Relay) UserTimeout() time.Duration {
+	return time.Duration(r.e.peer.timeout.Load()) * time.Millisecond
+}
+
+// Waiting reports whether the program has sent what Take has not taken.
+func (r *Relay) Waiting() bool {
+	_, _, ok := r.e.status()
+	return ok
+}
 
 // Rings are the memory of the two rings, for the NIC to read and to write: that which
 // the program here writes, and that which it reads. It looks at none of both.

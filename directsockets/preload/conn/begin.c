@@ -175,14 +175,14 @@ void ds_classify(int fd, int side, const struct sockaddr *server, socklen_t len)
 		classify(fd, side, server, len);
 }
 
-void ds_class_changed(struct ds_sock *s, int fd)
+void ds_node_changed(struct ds_sock *s, int fd)
 {
 	int saved = errno;
 
 	if (!ds_setup_lock())
 		return;
 	if (ds_has_segment(s))
-		ds_class_say(s, fd);
+		ds_node_tell(s, fd);
 	ds_setup_unlock();
 	errno = saved;
 }

@@ -212,9 +212,12 @@ bool ds_is_tcp(int fd) DS_HIDDEN;
 /* The class of fd, one of whose ends has this address: the DSCP of its packets; 0: none. Sets
  * it. */
 unsigned ds_class(int fd, const uint8_t end[16]) DS_HIDDEN;
+/* TCP_USER_TIMEOUT of fd, in ms; 0: none. */
+unsigned ds_user_timeout(int fd) DS_HIDDEN;
 void ds_class_set(int fd, const uint8_t end[16], unsigned class) DS_HIDDEN;
-/* Writes the class of s to its segment. With the lock of setup. */
-static inline void ds_class_say(struct ds_sock *s, int fd) { ds_seg_class(&s->seg, ds_class(fd, s->info.addr[1])); }
+/* Writes to the segment of s what a node that carries it does for its packets: their class, and how
+ * long they may be repeated. With the lock of setup. */
+static inline void ds_node_tell(struct ds_sock *s, int fd) { ds_seg_tell(&s->seg, ds_class(fd, s->info.addr[1]), ds_user_timeout(fd)); }
 bool ds_addresses(int fd, int side, struct ds_info *info) DS_HIDDEN;
 ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
@@ -288,7 +291,7 @@ static inline bool ds_has_segment(const struct ds_sock *s)
 /* True if this side may promote its direction. */
 static inline bool ds_may_promote(const struct ds_sock *s)
 {
-	return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE) == UP;
+	return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE) == UP && ds_seg_peer_looks(&s->seg);
 }
 
 /* O_NONBLOCK of fd. */

@@ -153,7 +153,7 @@ static void attach(struct ds_sock *s, int fd)
 		return;
 	}
 	ds_granted_close(s);
-	ds_class_say(s, fd);
+	ds_node_tell(s, fd);
 	ds_offered(s);
 	ds_seg_state(&s->seg, &s->sh->attention, DS_ATTACHED);
 	up(s, fd);

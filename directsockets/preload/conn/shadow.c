@@ -63,6 +63,14 @@ unsigned ds_class(int fd, const uint8_t end[16])
 	return (unsigned)tos >> ECN_BITS & CLASS_MASK;
 }
 
+unsigned ds_user_timeout(int fd)
+{
+	unsigned ms = 0;
+	socklen_t len = sizeof ms;
+
+	return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &len) == 0 ? ms : 0;
+}
+
 void ds_class_set(int fd, const uint8_t end[16], unsigned class)
 {
 	int tos = (int)(class << ECN_BITS);

@@ -106,8 +106,8 @@ int ds_shutdown(struct ds_sock *s, int fd, int how) DS_HIDDEN;
  * address of the server's end, of len bytes (NULL: ask fd). Keeps errno. */
 void ds_classify(int fd, int side, const struct sockaddr *server, socklen_t len) DS_HIDDEN;
 
-/* The program has set the DSCP of fd. Keeps errno. */
-void ds_class_changed(struct ds_sock *s, int fd) DS_HIDDEN;
+/* The program has set the DSCP or the TCP_USER_TIMEOUT of fd. Keeps errno. */
+void ds_node_changed(struct ds_sock *s, int fd) DS_HIDDEN;
 
 /* SO_RCVLOWAT was set. */
 void ds_options_changed(struct ds_sock *s, int fd) DS_HIDDEN;

@@ -169,6 +169,13 @@ static bool option_needs_tcp(int level, int name)
 	return false;
 }
 
+/* True for options that a node has to know. */
+static bool option_is_told(int level, int name)
+{
+	return (level == IPPROTO_IP && name == IP_TOS) || (level == IPPROTO_IPV6 && name == IPV6_TCLASS) ||
+	       (level == IPPROTO_TCP && name == TCP_USER_TIMEOUT);
+}
+
 EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 {
 	if (option_needs_tcp(level, name) && fd_kind(fd) == FD_CONN) {
@@ -200,10 +207,10 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 		if (k.c)
 			ds_window_changed(k.c->life.s, fd);
 	}
-	if (rc == 0 && fd_kind(fd) == FD_CONN && ((level == IPPROTO_IP && name == IP_TOS) || (level == IPPROTO_IPV6 && name == IPV6_TCLASS))) {
+	if (rc == 0 && fd_kind(fd) == FD_CONN && option_is_told(level, name)) {
 		CALL_BY(k, fd, call_uncounted_any);
 		if (k.c)
-			ds_class_changed(k.c->life.s, fd);
+			ds_node_changed(k.c->life.s, fd);
 	}
 	return rc;
 }

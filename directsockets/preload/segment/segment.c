@@ -269,9 +269,18 @@ bool ds_seg_peer_relayed(const struct ds_seg *g)
 	return (GET(&g->peer->flags) & DS_RELAYED) && (g->side || ACQUIRE(&g->peer->state) == DS_ATTACHED);
 }
 
+bool ds_seg_peer_looks(const struct ds_seg *g)
+{
+	return !g->side || !ds_seg_peer_relayed(g) || ACQUIRE(&g->peer->state) == DS_ATTACHED;
+}
+
 bool ds_seg_peer_hardware(const struct ds_seg *g) { return GET(&g->peer->flags) & DS_HARDWARE; }
 
-void ds_seg_class(struct ds_seg *g, unsigned class) { SET(&g->own->class, class); }
+void ds_seg_tell(struct ds_seg *g, unsigned class, unsigned user_timeout)
+{
+	SET(&g->own->class, class);
+	SET(&g->own->user_timeout, user_timeout);
+}
 
 uint32_t ds_seg_peer_cpu(const struct ds_seg *g) { return GET(&g->peer->cpu); }
 

@@ -77,7 +77,8 @@ struct ds_ctrl {
 	uint64_t fallback_slot;
 	uint32_t fallback_off, class;
 	uint32_t cut; /* the broker's: the network does not carry the shadow any more */
-	uint8_t pad1[92];
+	uint32_t user_timeout;
+	uint8_t pad1[88];
 	uint64_t sink_seq, sink_slot;
 	uint32_t sink_region, sink_len;
 	uint64_t sink_off;
@@ -93,6 +94,7 @@ _Static_assert(offsetof(struct ds_ctrl, attention) == 128, "attention");
 _Static_assert(offsetof(struct ds_ctrl, fallback_off) == 152, "fallback_off");
 _Static_assert(offsetof(struct ds_ctrl, class) == 156, "class");
 _Static_assert(offsetof(struct ds_ctrl, cut) == 160, "cut");
+_Static_assert(offsetof(struct ds_ctrl, user_timeout) == 164, "user_timeout");
 _Static_assert(offsetof(struct ds_ctrl, sink_seq) == 256, "sink_seq");
 _Static_assert(offsetof(struct ds_ctrl, claim_seq) == 384, "claim_seq");
 _Static_assert(offsetof(struct ds_ctrl, rings) == 392, "rings");
@@ -218,10 +220,14 @@ uint32_t ds_seg_peer_attention(const struct ds_seg *seg) DS_HIDDEN;
 static inline bool ds_seg_cut(const struct ds_seg *seg) { return __atomic_load_n(&seg->peer->cut, __ATOMIC_RELAXED); }
 /* Is the peer's end that of a node, in place of a program on another host? */
 bool ds_seg_peer_relayed(const struct ds_seg *seg) DS_HIDDEN;
+/* Does the peer look at the segment, which this side has attached to, or knows to be attached to? A
+ * node does when it has heard so from the client's host. */
+bool ds_seg_peer_looks(const struct ds_seg *seg) DS_HIDDEN;
 /* True if RDMA hardware that joins the two hosts is the reason for that, and not a rule. */
 bool ds_seg_peer_hardware(const struct ds_seg *seg) DS_HIDDEN;
-/* Stores the class, 0 to 63, of what this side sends. */
-void ds_seg_class(struct ds_seg *seg, unsigned class) DS_HIDDEN;
+/* Stores the class, 0 to 63, of what this side sends, and the TCP_USER_TIMEOUT, in ms, of its
+ * shadow. */
+void ds_seg_tell(struct ds_seg *seg, unsigned class, unsigned user_timeout) DS_HIDDEN;
 /* 1 + the CPU that the peer last ran on; 0 unknown. */
 uint32_t ds_seg_peer_cpu(const struct ds_seg *seg) DS_HIDDEN;
 void ds_seg_cpu(struct ds_seg *seg, uint32_t cpu) DS_HIDDEN;
