@@ -33,6 +33,7 @@ type lab struct {
 	here    *netns.NS
 	spaces  [2]*netns.NS // of the client's node and the server's; the same one without nodes
 	dirs    [2]string    // of the nodes; "" without nodes
+	nodes   [2]*testlab.Process
 	servers map[string]*testlab.Process
 	rows    int // that have begun
 }
@@ -121,6 +122,7 @@ func (l *lab) up(p place) {
 		args = append(args, p.flags...)
 		node := l.start("node "+n, l.spaces[i], nil, append([]string{l.tool("exn-tun")}, append(args, "--dir", l.dirs[i])...)...)
 		l.says(node, "is up")
+		l.nodes[i] = node
 	}
 	if err := testlab.Await(l.linked); err != nil {
 		l.t.Fatal(err)

@@ -20,6 +20,9 @@ type Options struct {
 	Pause time.Duration
 	// Only are the paths; nil: all.
 	Only *regexp.Regexp
+	// Disturb says that the links between hosts are cut, and the nodes of one host are stopped and
+	// go on, all the time.
+	Disturb bool
 	// Long is all rows, also those of which others say the same.
 	Long bool
 	// Seed is what sizes, pauses and ends depend on.
@@ -36,6 +39,10 @@ type Row struct {
 	Share        float64  // of the bytes went by the path
 	Faults       []string // at most maxFaults
 	Took         time.Duration
+
+	Disturbed int                      // times that a link was cut, or a node stopped
+	Resumed   uint64                   // connections that went on after that, by what nodes count
+	Kinds     map[numbered.Failure]int // what the faults were
 }
 
 // maxFaults bounds what is reported of a row.
@@ -77,12 +84,13 @@ func Run(t *testing.T, o Options) {
 // Print writes rows as a table.
 func Print(w io.Writer, rows []Row) {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tab, "path\tprograms\tat a time\tspinning\tconnections\tbytes\twords checked\tthis way\ttime\twrong\t")
+	fmt.Fprintln(tab, "path\tprograms\tat a time\tspinning\tcuts\tresumed\tconnections\tbytes\twords checked\tthis way\ttime\twrong\tshort\treset\tother\t")
 	var sum numbered.Sum
 	for _, r := range rows {
-		fmt.Fprintf(tab, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%.0f %%\t%.1f s\t%d\t\n", r.Path, r.Programs, r.Conns, r.Load, r.Sum.Conns, r.Bytes, r.Words(), 100*r.Share, r.Took.Seconds(), r.Wrong)
+		fmt.Fprintf(tab, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f %%\t%.1f s\t%d\t%d\t%d\t%d\t\n", r.Path, r.Programs, r.Conns, r.Load, r.Disturbed, r.Resumed,
+			r.Sum.Conns, r.Bytes, r.Words(), 100*r.Share, r.Took.Seconds(), r.Kinds[numbered.WrongBytes], r.Kinds[numbered.TooShort], r.Kinds[numbered.Reset], r.Kinds[numbered.OtherFailure])
 		sum.Add(r.Sum)
 	}
-	fmt.Fprintf(tab, "all\t\t\t\t%d\t%d\t%d\t\t\t%d\t\n", sum.Conns, sum.Bytes, sum.Words(), sum.Wrong)
+	fmt.Fprintf(tab, "all\t\t\t\t\t\t%d\t%d\t%d\t\t\t%d\t\t\t\t\n", sum.Conns, sum.Bytes, sum.Words(), sum.Wrong)
 	_ = tab.Flush() // w is a buffer
 }

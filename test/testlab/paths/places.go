@@ -3,6 +3,7 @@ package paths
 import (
 	"context"
 	"errors"
+	"regexp"
 	"slices"
 
 	"exnet/fabric/link/ofi"
@@ -166,9 +167,13 @@ func (l *lab) count(w way) func(numbered.Sum) float64 {
 }
 
 // Rows is how many rows the long form has.
-func Rows() (n int) {
+func Rows() (n int) { return RowsOf(nil) }
+
+// RowsOf is how many rows the long form of the paths of Options.Only has.
+func RowsOf(only *regexp.Regexp) (n int) {
 	for _, p := range places {
-		for _, path := range p.paths {
+		l := &lab{place: p, o: Options{Only: only}}
+		for _, path := range l.chosen() {
 			n += len(path.counts(true))
 		}
 	}

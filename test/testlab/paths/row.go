@@ -32,7 +32,15 @@ func (l *lab) firstConn() int {
 
 // fault keeps what a line says is wrong.
 func (r *Row) fault(line string) {
-	if what := numbered.ParseFault(line); what != "" && len(r.Faults) < maxFaults {
+	what := numbered.ParseFault(line)
+	if what == "" {
+		return
+	}
+	if r.Kinds == nil {
+		r.Kinds = make(map[numbered.Failure]int)
+	}
+	r.Kinds[numbered.FailureOf(what)]++
+	if len(r.Faults) < maxFaults {
 		r.Faults = append(r.Faults, what)
 	}
 }
@@ -46,6 +54,7 @@ func (l *lab) row(p path, conns, load int) Row {
 		spin := l.start("spinning", l.here, nil, "/bin/sh", "-c", "while :; do :; done")
 		defer spin.Kill()
 	}
+	quiet := l.disturb(&r)
 	if p.client == portsC {
 		l.portRow(p, &r)
 	} else {
@@ -54,6 +63,7 @@ func (l *lab) row(p path, conns, load int) Row {
 			l.sockets(p, &r)
 		}
 	}
+	quiet()
 	l.t.Logf("%s: %d bytes, %.0f %% this way, %.1f s", what, r.Bytes, 100*r.Share, r.Took.Seconds())
 	if r.Wrong > 0 {
 		l.t.Errorf("%s: %d ends of %d connections went wrong:\n%s", what, r.Wrong, r.Sum.Conns, strings.Join(r.Faults, "\n"))
