@@ -190,6 +190,11 @@ readme() {
 # Without the commit in it, it is the same program as before, and knows what it has found of packages
 # that have not changed.
 lint() { go -C tools build -buildvcs=false -o "$work/lint" ./lint && "$work/lint" ./...; }
+# vale reads what people read. It takes minutes to build, once.
+prose() {
+	GOFLAGS=-mod=mod go run github.com/vale-cli/vale/v3/cmd/vale@v3.21.0 --config docs/.vale.ini --output line \
+		README.md docs/*.md docs/design/*.md docs/results/[a-z]*.md
+}
 raced() { tests -race -shuffle=on -p $((2 * $(nproc))) -parallel $((4 * $(nproc))) -timeout "$(limit)" $(go list ./... | grep -vE '/test(/|$)'); }
 # The short form takes what Go's cache has of packages that have not changed. What a test has a C
 # compiler read is not known to Go: the packages with C beside or below them skip a test of which the
@@ -331,6 +336,7 @@ programs() {
 nodes() { step "end-to-end tests" tests -timeout "$(limit)" -skip '^TestRootRun' ./test; }
 others() {
 	step "allocation budgets, which the race detector would upset" allocations
+	step "prose: vale's rules of docs/.vale.ini" prose
 	step "models, in which the race detector has nothing to find" models
 	step "every benchmark once" benchmarks
 	step "every fuzz target for ${FUZZTIME:=300ms}" apart ./test/fuzz.sh -time "$FUZZTIME" -jobs 1 -blind -linked "$work/plain"

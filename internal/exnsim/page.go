@@ -24,7 +24,7 @@ td.t,th.t{text-align:left}figure{margin:1em 0;overflow-x:auto}img{max-width:100%
 <p>Runs: {{len .Runs}}. A link's load is the most bytes that the jobs which ran at the same time had on it,
 for the whole of each job. The drawings of all runs have one scale: the same colour and width is the same load. {{.Summary}}</p>
 {{if gt (len .Runs) 1}}<figure>{{.Chart}}</figure>{{end}}
-<div class="wide"><table><tr><th>run</th><th class="t">what</th><th>largest load (bytes)</th><th>of run 1</th><th>mean (bytes)</th><th>deviation (bytes)</th><th>most flows</th><th class="t">busiest link</th><th>makespan</th><th>mean wait</th></tr>
+<div class="wide"><table><tr><th>run</th><th class="t">what</th><th>largest load (bytes)</th><th>relative to run 1</th><th>mean (bytes)</th><th>deviation (bytes)</th><th>most flows</th><th class="t">busiest link</th><th>makespan</th><th>mean wait</th></tr>
 {{range .Runs}}<tr><td><a href="#run-{{.Number}}">{{.Number}}</a></td><td class="t">{{.Label}}</td><td>{{.Stats.Max}}</td><td>{{printf "%.4f" .Relative}}</td><td>{{printf "%.0f" .Stats.Mean}}</td><td>{{printf "%.0f" .Stats.StdDev}}</td><td>{{.Stats.MaxFlows}}</td><td class="t">{{.Busiest}}</td><td>{{.Makespan}} s</td><td>{{printf "%.3g" .Wait}} s</td></tr>
 {{end}}</table></div>
 {{range .Runs}}<h2 id="run-{{.Number}}">{{.Number}}: {{.Label}}</h2>

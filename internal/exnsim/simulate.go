@@ -237,7 +237,7 @@ func relative(all []outcome, o outcome) float64 {
 func table(w io.Writer, all []outcome) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	writes := slices.ContainsFunc(all, func(o outcome) bool { return o.Imbalance > 0 })
-	head, end := "run\twhat\tlargest load\tof run 1\tmost flows\tbusiest link\tmakespan", "\n"
+	head, end := "run\twhat\tlargest load\trelative to run 1\tmost flows\tbusiest link\tmakespan", "\n"
 	if writes {
 		head += "\timbalance factor"
 	}

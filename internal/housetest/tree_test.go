@@ -31,6 +31,8 @@ var otherFolders = map[string]string{
 	"directsockets/preload/segment":       "the memory of a connection: queues, ring, doorbells; knows no socket",
 	"docs":                                "what users read, a page for each task",
 	"docs/design":                         "what maintainers read; architecture.md is the way in",
+	"docs/styles":                         "rules for vale, which check.sh full runs on these pages",
+	"docs/styles/exnet":                   "the rules: words, long sentences, dates and histories of trials",
 	"docs/results":                        "what was measured and tested, with the data: dsbench report --from draws a report of them",
 	"internal/pager/preload/lib":          "the sources of libexnmem.so, in C",
 	"internal":                            "packages that only this module imports",

@@ -62,7 +62,7 @@ var programNames = map[string]string{
 func (d *Data) tables(source string) string {
 	var b strings.Builder
 	m := d.Machine
-	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** is how many times as fast as TCP: above 1 is faster. It is the median of the rounds, in each of which both ran in turn; with a range where %s. %s",
+	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** is how many times as fast as TCP: above 1 is faster. It is the median of the rounds, in each of which both ran in turn; a range follows where %s. %s",
 		d.started().Format("2 January 2006"), display.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commit(),
 		display.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, timesNoise(), d.quiet()))
 	b.WriteString("\n| path | stream, 64 KiB | × | 64 B, half round trip | × | messages of 64 B | × | connections | × |\n|---|---|---|---|---|---|---|---|---|\n")
@@ -157,7 +157,7 @@ func timesText(r, control *result.Row) string {
 
 // timesNoise says where timesText gives a range.
 func timesNoise() string {
-	return fmt.Sprintf("the middle half of the rounds lies more than %s of it apart", display.Percent(result.NoiseBound))
+	return fmt.Sprintf("the middle half of the rounds spreads over more than %s of it", display.Percent(result.NoiseBound))
 }
 
 // quiet says how steady the run was: how many of its figures are marked.
@@ -171,14 +171,14 @@ func (d *Data) quiet() string {
 			}
 		}
 	}
-	text := "A mark (!): " + result.NoiseText()
+	text := "(!) marks noisy figures: " + result.NoiseText()
 	switch {
 	case noisy == 0:
 		return text + "; none do."
 	case noisy*10 > all: // more than a tenth
-		return text + fmt.Sprintf(", as they do for %d of the %d figures of the whole run: the machine was not quiet.", noisy, all)
+		return text + fmt.Sprintf(", as with %d of the %d figures of the whole run: the machine was not quiet.", noisy, all)
 	}
-	return text + fmt.Sprintf(", as they do for %d of the %d figures of the whole run.", noisy, all)
+	return text + fmt.Sprintf(", as with %d of the %d figures of the whole run.", noisy, all)
 }
 
 // unitText writes a unit as people do.

@@ -19,7 +19,7 @@ const NoiseBound = 0.25
 
 // NoiseText says what a noisy figure is, behind "a figure is noisy when" or the like.
 func NoiseText() string {
-	return fmt.Sprintf("the middle half of the runs lies more than %s of the median apart", display.Percent(NoiseBound))
+	return fmt.Sprintf("the middle half of the runs spreads over more than %s of the median", display.Percent(NoiseBound))
 }
 
 // Row is a path's figure at one size, and the form of a line of --json.
