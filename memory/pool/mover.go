@@ -165,6 +165,15 @@ func (v *mover) start(b *borrower, m wire.Message) error {
 		return errSlot
 	}
 	answer := wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusInvalid}
+	b.server.mu.Lock()
+	ended := b.ended()
+	b.server.mu.Unlock()
+	if ended { // its lender may be about to take the memory out of reach
+		b.window.free(slots)
+		answer.Status = wire.StatusRevoked
+		b.post(answer)
+		return nil
+	}
 	size := uint64(b.size)
 	if m.B == 0 || m.B > size || m.A > size-m.B {
 		b.window.free(slots)
