@@ -52,6 +52,8 @@ func TestText(t *testing.T) {
  x     1     9
  3 -.- 4 -1- 5
 
+links: 1-9: load in ninths of the busiest; .: none; x: cut
+
 busiest                       packets        bytes
 0.x+ to 1.x-                      300     153.6 kB
 1.x+ to 2.x-                      300     153.6 kB
@@ -69,6 +71,8 @@ z=0 (after the slash: the link in z+)
 z=1 (after the slash: the link in z+)
  3/  -.- 4/  -.- 5/  -.~
 
+links: .: none; ~: goes round
+
 no traffic
 `},
 		{loaded(t, parse(t, "name = \"tail\"\nnodes = [1, 20, 3]\nlinks = [\"1 20\", \"3.7 20\"]")), `tail: 3 nodes, 2 links
@@ -76,6 +80,8 @@ no traffic
  1  x+ -9- 20.x+
 20  x+ -9- 1.x+  x- -9- 3.7
  3  7 -9- 20.x-
+
+links: 1-9: load in ninths of the busiest
 
 busiest                       packets        bytes
 1.x+ to 20.x+                     300     153.6 kB
@@ -88,6 +94,8 @@ all links (4 in use)              620     309.9 kB
 
  0 -.- 1
 
+links: .: none
+
 no traffic
 
 shared memory, no link       messages        bytes
@@ -99,6 +107,8 @@ shared memory, no link       messages        bytes
  2  -.- 3
  3  -9- 10
 10
+
+links: 1-9: load in ninths of the busiest; .: none
 
 busiest                       packets        bytes
 10 to 3                             -       4.1 MB

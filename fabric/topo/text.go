@@ -35,6 +35,7 @@ func (d *Drawing) WriteText(w io.Writer) error {
 	default:
 		p.planes()
 	}
+	p.legend()
 	if n := len(d.Missing); n > 0 {
 		fmt.Fprintf(b, "%d of %d nodes are not there (!)\n\n", n, len(t.nodes))
 	}
@@ -49,6 +50,7 @@ type writer struct {
 	w     *bufio.Writer
 	width int // of a node ID
 	peak  uint64
+	drawn strings.Builder // the marks of links
 }
 
 // mark returns the load of the link at a port as one character.
@@ -60,16 +62,30 @@ func (p *writer) mark(at int32, port Port) string {
 	return p.markOf(int(h.channel / 2))
 }
 
+// legend says what the marks mean that are drawn.
+func (p *writer) legend() {
+	var all []string
+	for _, m := range []struct{ marks, text string }{
+		{"123456789", "1-9: load in ninths of the busiest"},
+		{".", ".: none"}, {"x", "x: cut"}, {"~", "~: goes round"},
+	} {
+		if strings.ContainsAny(p.drawn.String(), m.marks) {
+			all = append(all, m.text)
+		}
+	}
+	fmt.Fprintf(p.w, "links: %s\n\n", strings.Join(all, "; "))
+}
+
 // markOf returns the load of a link as one character.
 func (p *writer) markOf(link int) string {
-	if p.down(link) {
-		return "x"
+	mark := "."
+	if n := max(p.counts(2*link).Bytes, p.counts(2*link+1).Bytes); p.down(link) {
+		mark = "x"
+	} else if n > 0 {
+		mark = strconv.Itoa(1 + int(8*float64(n)/float64(p.peak)))
 	}
-	n := max(p.counts(2*link).Bytes, p.counts(2*link+1).Bytes)
-	if n == 0 {
-		return "."
-	}
-	return strconv.Itoa(1 + int(8*float64(n)/float64(p.peak)))
+	p.drawn.WriteString(mark)
+	return mark
 }
 
 // planes draws a grid:
@@ -124,6 +140,7 @@ func (p *writer) cell(nodes, down *strings.Builder, at int32, last bool) {
 		right = "   "
 	case last:
 		right = "-" + right + "~" // goes round
+		p.drawn.WriteString("~")
 	default:
 		right = "-" + right + "-"
 	}
