@@ -85,6 +85,8 @@ type Engine struct {
 	// sessions: with each node; links: how many there were.
 	sessions map[fabric.NodeID]*session // +checklocks:mu
 	links    map[fabric.NodeID]uint64   // +checklocks:mu
+	// givenUp: nodes that were silent for too long, and may not know that the session is over.
+	givenUp map[fabric.NodeID]struct{} // +checklocks:mu
 }
 
 // Config is what an Engine is made of.
@@ -112,6 +114,7 @@ func New(n *nic.NIC, c Config) (*Engine, error) {
 		vpid: c.VPID, box: box, hear: c.Hear, ended: c.Ended, direct: c.Direct, wake: make(chan struct{}, 1), stall: stall, resume: c.Resume,
 		parts: make(map[fabric.NodeID]*message), returns: make(map[fabric.NodeID]uint64), stalled: make(map[fabric.NodeID]time.Time),
 		trials: make(map[fabric.NodeID]trial), sessions: make(map[fabric.NodeID]*session), links: make(map[fabric.NodeID]uint64),
+		givenUp: make(map[fabric.NodeID]struct{}),
 	}
 	if e.ended == nil {
 		e.ended = func(fabric.NodeID) {}
@@ -126,6 +129,10 @@ func New(n *nic.NIC, c Config) (*Engine, error) {
 		delete(e.trials, from)
 		e.returns[from]++
 		e.credit.Broadcast()
+		if _, ok := e.givenUp[from]; ok {
+			delete(e.givenUp, from)
+			go e.greet(from)
+		}
 	})
 	return e, nil
 }
@@ -276,7 +283,7 @@ func (e *Engine) failed(s *session, link uint64, err error) {
 	e.mu.Lock()
 	switch {
 	case errors.Is(err, ErrStalled), errors.Is(err, fabric.ErrClosed):
-		ended = e.enter(s, eventLate)
+		ended = e.giveUpLocked(s)
 	case s.link == link:
 		ended = e.enter(s, eventUnlinked)
 	}
@@ -560,7 +567,12 @@ func (e *Engine) heard(from fabric.NodeID, b []byte) {
 	number, end := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
 	e.mu.Lock()
 	s := e.sessions[from]
-	if s == nil || s.theirs == 0 || end != uint32(s.theirs) {
+	if s == nil { // it does not know that the session is over
+		e.mu.Unlock()
+		e.greet(from)
+		return
+	}
+	if s.theirs == 0 || end != uint32(s.theirs) {
 		e.mu.Unlock()
 		return
 	}

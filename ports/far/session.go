@@ -175,11 +175,34 @@ func (e *Engine) expire(s *session) {
 	if s.state == stateGreeting {
 		e.stalled[s.node] = time.Now().Add(e.stall)
 	}
-	ended := e.enter(s, eventLate)
+	ended := e.giveUpLocked(s)
 	e.mu.Unlock()
 	if ended {
 		e.ended(s.node)
 	}
+}
+
+// giveUpLocked ends a session that has waited for too long. It returns what enter does.
+//
+// +checklocks:e.mu
+func (e *Engine) giveUpLocked(s *session) (ended bool) {
+	if ended = e.enter(s, eventLate); ended {
+		e.givenUp[s.node] = struct{}{}
+	}
+	return ended
+}
+
+// greet begins a session with a node that may not know that the last one is over: its messages
+// would be heard by nobody, and it would wait for ever.
+func (e *Engine) greet(n fabric.NodeID) {
+	e.mu.Lock()
+	if e.closed || e.sessions[n] != nil {
+		e.mu.Unlock()
+		return
+	}
+	hello := e.newSessionLocked(n).helloLocked(flagAsk)
+	e.mu.Unlock()
+	_ = e.say(n, hello) // without a link, the next one does
 }
 
 // helloLocked is what this end says of itself.

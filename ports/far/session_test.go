@@ -245,6 +245,54 @@ func TestNodeEnds(t *testing.T) {
 	}
 }
 
+// A node that was given up, because it was silent for too long, and lives all the same, hears that
+// its session is over: by what it sends, or when it has returned a credit.
+func TestGivenUp(t *testing.T) {
+	for _, by := range []string{"message", "credit"} {
+		t.Run(by, func(t *testing.T) {
+			var ended [2]atomic.Int64
+			told := make(chan fabric.NodeID, 1)
+			h := newHosts(t, time.Hour, [2]heard{
+				{func(fabric.NodeID, []byte) {}, func(fabric.NodeID) { ended[0].Add(1) }},
+				{func(fabric.NodeID, []byte) {}, func(n fabric.NodeID) { told <- n }},
+			})
+			h.join()
+			if err := h.all[0].Send(1, []byte("one")); err != nil {
+				t.Fatal(err)
+			}
+			up := func(i int) *session {
+				e := h.all[i]
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				if s := e.sessions[fabric.NodeID(1-i)]; s != nil && s.state == stateUp {
+					return s
+				}
+				return nil
+			}
+			for up(0) == nil || up(1) == nil {
+				time.Sleep(time.Millisecond)
+			}
+			e := h.all[0]
+			e.failed(up(0), 0, ErrStalled)
+			if ended[0].Load() != 1 {
+				t.Error("its owner is not told of the end")
+			}
+			if by == "message" {
+				if err := h.all[1].Send(0, []byte("two")); err != nil {
+					t.Error(err)
+				}
+			}
+			for i := 0; by == "credit" && i < 2*credits; i++ { // they come back some at a time
+				_ = e.say(1, control{kind: kindAck})
+			}
+			if n := <-told; n != 0 {
+				t.Errorf("node %d has ended", n)
+			}
+			h.cut()
+		})
+	}
+}
+
 // Messages to a node without a link wait, as many as there is room for.
 func TestRoom(t *testing.T) {
 	var got atomic.Int64
@@ -346,7 +394,9 @@ func TestTransitions(t *testing.T) {
 // hear a message.
 func TestUpWhenKnown(t *testing.T) {
 	e := &Engine{stall: time.Hour, sessions: make(map[fabric.NodeID]*session), links: make(map[fabric.NodeID]uint64), ended: func(fabric.NodeID) {}}
+	e.mu.Lock()
 	e.credit.L = &e.mu
+	e.mu.Unlock()
 	box, err := fabrictest.NewNIC(t, 0).OpenVELO(VPID, velo.Config{Slots: slots, Credits: credits})
 	if err != nil {
 		t.Fatal(err)
