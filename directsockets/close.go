@@ -78,7 +78,7 @@ func (c *Conn) finalize() error {
 		}
 	}
 	c.mu.Unlock()
-	c.up.Store(upNever)
+	c.onLife(lifeEnd)
 	c.decided()
 	if pending != nil {
 		pending.drop()

@@ -37,7 +37,7 @@ type Conn struct {
 	count  *segment.Counters
 
 	end            atomic.Pointer[segment.End] // nil: no segment that tx could be promoted to
-	up             atomic.Int32                // see upgrade.go
+	life           atomic.Uint32               // a lifeState; onLife writes it
 	none           atomic.Uint32               // see broker.Client.MayHaveOffer
 	sends          atomic.Uint32               // on the shadow
 	sub            atomic.Pointer[substitute]  // what the program has in place of the shadow; nil: the shadow
@@ -132,22 +132,25 @@ func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *client.Cli
 	why := cfg.decide(side, c.key.Server, false)
 	switch {
 	case cfg.Off:
-		c.never(ReasonRule)
-	case why != ReasonNone:
-		c.never(why)
-	case client == nil:
-		c.never(ReasonNoBroker)
-	default:
-		if side == segment.Server {
-			c.reason(ReasonNoOffer)
-		} else {
-			c.reason(ReasonNotYet)
-		}
-		if cfg.Eager {
-			c.moved(0)
-		}
-		c.settle(cfg.Wait)
+		why = ReasonRule
+	case why == ReasonNone && client == nil:
+		why = ReasonNoBroker
 	}
+	if why != ReasonNone {
+		c.onLife(lifeExclude)
+		c.reason(why)
+		return c
+	}
+	c.onLife(lifeBegin)
+	if side == segment.Server {
+		c.reason(ReasonNoOffer)
+	} else {
+		c.reason(ReasonNotYet)
+	}
+	if cfg.Eager {
+		c.moved(0)
+	}
+	c.settle(cfg.Wait)
 	return c
 }
 

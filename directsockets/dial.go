@@ -237,7 +237,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := newConn(shadow, segment.Server, l.cfg, l.client)
-	if c.up.Load() != upNever {
+	if c.lifeIs() != lifePlain {
 		l.waiting.Add(1)
 		c.from.Store(l)
 	}

@@ -7,7 +7,7 @@ func (c *Conn) Debug() string {
 	s := fmt.Sprintf("rx: phase %d word %d want %b flags %b woken %v sleeping %v watch %v shadow %d promoted %d surplus %d\n",
 		c.rx.phase, c.rx.word.Load(), c.rx.want.Load(), c.rx.flags.Load(), c.rx.woken.Load(), c.rx.bell.sleeping.Load(), c.rx.watch.on.Load(), c.rx.shadow, c.rx.promoted, len(c.rx.surplus))
 	s += fmt.Sprintf("tx: phase %d word %d want %b flags %b woken %v sleeping %v up %d\n",
-		c.tx.phase, c.tx.word.Load(), c.tx.want.Load(), c.tx.flags.Load(), c.tx.woken.Load(), c.tx.bell.sleeping.Load(), c.up.Load())
+		c.tx.phase, c.tx.word.Load(), c.tx.want.Load(), c.tx.flags.Load(), c.tx.woken.Load(), c.tx.bell.sleeping.Load(), c.life.Load())
 	if e := c.end.Load(); e != nil {
 		s += fmt.Sprintf("err %v attached %v peer fallen back %v", e.Err(), e.Attached(), e.PeerFallenBack())
 	}

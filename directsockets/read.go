@@ -386,10 +386,3 @@ func (c *Conn) readBack(p []byte) (int, error) {
 	}
 	return c.readShadow(p)
 }
-
-// over ends the inbound direction with err, for good.
-func (c *Conn) over(err error) {
-	r := &c.rx
-	r.phase, r.err, r.direct = rxOver, err, false
-	c.unwatch()
-}

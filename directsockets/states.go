@@ -1,5 +1,7 @@
 package directsockets
 
+import "exnet/internal/steps"
+
 // rxEvent is what moves the inbound direction from one state to another (SPEC.md, 9.4).
 type rxEvent uint8
 
@@ -19,7 +21,6 @@ const (
 	rxHeld                    // the shadow has given all that the peer left, or holds it
 	rxEnded                   // the shadow has ended, and has not given all of that
 	rxRead                    // the rest of it is read
-	rxEvents
 )
 
 func (e rxEvent) String() string {
@@ -28,49 +29,56 @@ func (e rxEvent) String() string {
 }
 
 func (p rxPhase) String() string {
-	return [...]string{"tcp", "shadow", "catch-up", "direct", "fallen-back", "returning", "rest", "back", "over"}[p]
-}
-
-// rxStep is an event in a state.
-type rxStep struct {
-	from rxPhase
-	what rxEvent
+	return [...]string{"tcp", "shadow", "catch-up", "direct", "fallen-back", "returning", "rest", "back", "over", "before"}[p]
 }
 
 // rxBefore stands for the state before rxFallBack.
 const rxBefore = rxOver + 1
 
-// rxNext are all steps of the inbound direction, but for breaches and errors of the shadow.
-var rxNext = map[rxStep]rxPhase{
-	{rxTCP, rxSegment}:         rxShadow,
-	{rxTCP, rxFallBack}:        rxBack,
-	{rxShadow, rxRefused}:      rxTCP,
-	{rxShadow, rxPromote}:      rxCatchUp,
-	{rxShadow, rxGone}:         rxBack,
-	{rxShadow, rxReset}:        rxOver,
-	{rxShadow, rxFallBack}:     rxFallenBack,
-	{rxCatchUp, rxReached}:     rxDirect,
-	{rxCatchUp, rxCut}:         rxOver,
-	{rxCatchUp, rxFallBack}:    rxFallenBack,
-	{rxDirect, rxShutdown}:     rxOver,
-	{rxDirect, rxDemote}:       rxBack,
-	{rxDirect, rxGone}:         rxBack,
-	{rxDirect, rxReset}:        rxOver,
-	{rxDirect, rxFallBack}:     rxFallenBack,
-	{rxFallenBack, rxQueue}:    rxBefore,
-	{rxFallenBack, rxReturned}: rxReturning,
-	{rxFallenBack, rxHeld}:     rxBack,
-	{rxReturning, rxHeld}:      rxBack,
-	{rxReturning, rxEnded}:     rxRest,
-	{rxReturning, rxCut}:       rxOver,
-	{rxRest, rxRead}:           rxBack,
-}
+// rxSteps are all steps of the inbound direction, but for over.
+var rxSteps = steps.New(map[rxPhase]map[rxEvent]rxPhase{
+	rxTCP: {
+		rxSegment:  rxShadow,
+		rxFallBack: rxBack,
+	},
+	rxShadow: {
+		rxRefused:  rxTCP,
+		rxPromote:  rxCatchUp,
+		rxGone:     rxBack,
+		rxReset:    rxOver,
+		rxFallBack: rxFallenBack,
+	},
+	rxCatchUp: {
+		rxReached:  rxDirect,
+		rxCut:      rxOver,
+		rxFallBack: rxFallenBack,
+	},
+	rxDirect: {
+		rxShutdown: rxOver,
+		rxDemote:   rxBack,
+		rxGone:     rxBack,
+		rxReset:    rxOver,
+		rxFallBack: rxFallenBack,
+	},
+	rxFallenBack: {
+		rxQueue:    rxBefore,
+		rxReturned: rxReturning,
+		rxHeld:     rxBack,
+	},
+	rxReturning: {
+		rxHeld:  rxBack,
+		rxEnded: rxRest,
+		rxCut:   rxOver,
+	},
+	rxRest: {
+		rxRead: rxBack,
+	},
+})
 
 // onRX moves the inbound direction. A step that there is not ends the connection.
 func (c *Conn) onRX(what rxEvent) {
 	r := &c.rx
-	step := rxStep{r.phase, what}
-	next, ok := rxNext[step]
+	next, ok := rxSteps.Next(r.phase, what)
 	switch {
 	case !ok:
 		c.breach()
@@ -80,10 +88,14 @@ func (c *Conn) onRX(what rxEvent) {
 	case what == rxFallBack:
 		r.resumed = r.phase
 	}
-	if steps.rx != nil {
-		steps.rx(step)
-	}
 	r.phase, r.direct = next, next == rxDirect
+}
+
+// over ends the inbound direction with err, for good.
+func (c *Conn) over(err error) {
+	r := &c.rx
+	r.phase, r.err, r.direct = rxOver, err, false
+	c.unwatch()
 }
 
 // txEvent is what moves the outbound direction from one state to another (SPEC.md, 9.5).
@@ -99,7 +111,6 @@ const (
 	txReset                     // the peer has set RESET, or its node is lost
 	txWritten                   // all that the peer did not take is on the shadow
 	txEnded                     // the shadow was shut down, or has failed, before
-	txEvents
 )
 
 func (e txEvent) String() string {
@@ -110,43 +121,33 @@ func (p txPhase) String() string {
 	return [...]string{"shadow", "direct", "returning", "back", "over"}[p]
 }
 
-// txStep is an event in a state.
-type txStep struct {
-	from txPhase
-	what txEvent
-}
-
-// txNext are all steps of the outbound direction, but for breaches and errors of the shadow.
-var txNext = map[txStep]txPhase{
-	{txShadow, txPromote}:    txDirect,
-	{txShadow, txFallenBack}: txBack,
-	{txShadow, txLeave}:      txBack,
-	{txDirect, txFallenBack}: txReturning,
-	{txDirect, txDemote}:     txBack,
-	{txDirect, txShutdown}:   txOver,
-	{txDirect, txGone}:       txBack,
-	{txDirect, txReset}:      txOver,
-	{txReturning, txWritten}: txBack,
-	{txReturning, txEnded}:   txOver,
-}
+// txSteps are all steps of the outbound direction, but for breaches and errors of the shadow.
+var txSteps = steps.New(map[txPhase]map[txEvent]txPhase{
+	txShadow: {
+		txPromote:    txDirect,
+		txFallenBack: txBack,
+		txLeave:      txBack,
+	},
+	txDirect: {
+		txFallenBack: txReturning,
+		txDemote:     txBack,
+		txShutdown:   txOver,
+		txGone:       txBack,
+		txReset:      txOver,
+	},
+	txReturning: {
+		txWritten: txBack,
+		txEnded:   txOver,
+	},
+})
 
 // onTX moves the outbound direction. A step that there is not ends the connection.
 func (c *Conn) onTX(what txEvent) {
 	t := &c.tx
-	step := txStep{t.phase, what}
-	next, ok := txNext[step]
+	next, ok := txSteps.Next(t.phase, what)
 	if !ok {
 		c.breach()
 		return
 	}
-	if steps.tx != nil {
-		steps.tx(step)
-	}
 	t.phase, t.direct = next, next == txDirect
-}
-
-// steps are told about every step, in tests.
-var steps struct {
-	rx func(rxStep)
-	tx func(txStep)
 }

@@ -1,49 +1,38 @@
 package directsockets
 
 import (
-	"fmt"
-	"os"
-	"regexp"
-	"slices"
+	"strings"
 	"testing"
 
 	"exnet/directsockets/broker/connstats"
+	"exnet/internal/steps/stepstest"
 )
 
-// TestSteps holds the steps of both directions against the tables of SPEC.md, 9.4 and 9.5.
+// TestSteps holds the steps of both directions and of the life against the tables of SPEC.md. The C
+// library's tests do the same (preload/ctest/leave_test.c, life_test.c).
 func TestSteps(t *testing.T) {
-	spec, err := os.ReadFile("SPEC.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rx, tx []string
-	for step, next := range rxNext {
-		to := "before"
-		if next != rxBefore {
-			to = next.String()
-		}
-		rx = append(rx, fmt.Sprint(step.from, " ", step.what, " ", to))
-	}
-	for step, next := range txNext {
-		tx = append(tx, fmt.Sprint(step.from, " ", step.what, " ", next))
-	}
-	for title, have := range map[string][]string{"9.4": rx, "9.5": tx} {
-		text := regexp.MustCompile(`(?s)\n` + regexp.QuoteMeta(title) + ` .*?\n\n((?:\|[^\n]*\n)+)`).FindSubmatch(spec)
-		if text == nil {
-			t.Fatalf("SPEC.md has no table %s", title)
-		}
-		var want []string
-		for _, row := range regexp.MustCompile(`(?m)^\| ([a-z-]+) \| ([a-z][a-z-]*) \| ([a-z-]+) \|`).FindAllSubmatch(text[1], -1) {
-			if string(row[1]) != "state" {
-				want = append(want, fmt.Sprintf("%s %s %s", row[1], row[2], row[3]))
+	stepstest.Compare(t, "9.4", rxSteps.Rows(), stepstest.Rows(t, "SPEC.md", "9.4", notOfC))
+	stepstest.Compare(t, "9.5", txSteps.Rows(), stepstest.Rows(t, "SPEC.md", "9.5", notOfC))
+	var life []string
+	for _, row := range stepstest.Rows(t, "SPEC.md", "9.6", func(_, of string) bool { return of != "C" }) {
+		if rest, any := strings.CutPrefix(row, "any "); any {
+			for s := lifeEnded; s <= lifePlain; s++ {
+				life = append(life, s.String()+" "+rest)
 			}
+			continue
 		}
-		slices.Sort(have)
-		slices.Sort(want)
-		if len(want) == 0 || !slices.Equal(have, want) {
-			t.Errorf("%s: the code has\n%q\nSPEC.md\n%q", title, have, want)
-		}
+		life = append(life, row)
 	}
+	stepstest.Compare(t, "9.6", lifeSteps.Rows(), life)
+}
+
+// notOfC excludes the step that the C library alone has.
+func notOfC(row, _ string) bool { return !strings.Contains(row, " failed ") }
+
+// TestOwners has nothing but its owner write a state.
+func TestOwners(t *testing.T) {
+	stepstest.Owner(t, "*.go", "states.go", `\.phase\s*(=[^=]|,[^)\n]*=[^=])`)
+	stepstest.Owner(t, "*.go", "life.go", `\.life\.(Store|Swap|CompareAndSwap)\(`)
 }
 
 // TestFailed has offers fail more often than they are repeated: what a broker is to blame for,
@@ -54,10 +43,12 @@ func TestFailed(t *testing.T) {
 		ReasonExpired: true, ReasonRefused: true, ReasonNoMemory: true,
 	} {
 		c := &Conn{entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
+		c.onLife(lifeBegin)
 		for range maxTries + 1 {
+			c.onLife(lifeMake)
 			c.failed(why)
 		}
-		if never := c.up.Load() == upNever; never != counts {
+		if never := c.lifeIs() == lifePlain; never != counts {
 			t.Errorf("%v, %d times: given up %v", why, maxTries+1, never)
 		}
 	}

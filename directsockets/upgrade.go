@@ -16,13 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// States of Conn.up.
-const (
-	upIdle  = iota // there is no segment; look whether there could be
-	upBusy         // one is being made, offered or asked for, or is there
-	upNever        // there will be none
-)
-
 // Times between offers that nobody claimed, and how many there are.
 const (
 	firstRetry = time.Second
@@ -51,13 +44,13 @@ func (u *upgrade) drop() {
 // moved is called when bytes are about to move on the shadow, sends of them by a send: it starts
 // the set-up of a segment, without waiting for it.
 func (c *Conn) moved(sends int) {
-	if c.up.Load() != upIdle {
+	if c.lifeIs() != lifeEarly {
 		return
 	}
 	if c.side == segment.Server {
 		c.missed()
 		word, may := c.broker.MayHaveOffer(c.bucket, c.none.Load())
-		if may && c.up.CompareAndSwap(upIdle, upBusy) {
+		if may && c.onLife(lifeClaim) {
 			c.claim(word)
 		}
 		return
@@ -76,7 +69,7 @@ func (c *Conn) moved(sends int) {
 	if at := c.retry.Load(); at != 0 && time.Now().UnixNano() < at {
 		return
 	}
-	if c.up.CompareAndSwap(upIdle, upBusy) {
+	if c.onLife(lifeMake) {
 		go c.prepare()
 	}
 }
@@ -107,7 +100,7 @@ func (c *Conn) settle(limit time.Duration) {
 	if limit <= 0 {
 		return
 	}
-	for end := time.Now().Add(limit); c.up.Load() != upNever && time.Now().Before(end); time.Sleep(settlePause) {
+	for end := time.Now().Add(limit); c.lifeIs() != lifePlain && time.Now().Before(end); time.Sleep(settlePause) {
 		if e := c.end.Load(); e != nil && (c.side == segment.Server || e.Attached()) {
 			return
 		}
@@ -127,7 +120,7 @@ func (c *Conn) decided() {
 
 // never keeps the connection on the shadow for good.
 func (c *Conn) never(why Reason) {
-	c.up.Store(upNever)
+	c.onLife(lifeGiveUp)
 	c.decided()
 	c.reason(why)
 }
@@ -144,12 +137,12 @@ func (c *Conn) failed(why Reason) {
 	tries := max(int(c.tries), 1)
 	c.mu.Unlock()
 	if tries > maxTries {
-		c.up.Store(upNever)
+		c.onLife(lifeGiveUp)
 		c.decided()
 		return
 	}
 	c.retry.Store(time.Now().Add(firstRetry << (tries - 1)).UnixNano())
-	c.up.CompareAndSwap(upBusy, upIdle)
+	c.onLife(lifeNone)
 }
 
 // socket is the proof that the broker wants.
@@ -212,13 +205,14 @@ func (c *Conn) claim(word uint32) {
 	err := c.broker.Claim(c.socket(), func(g client.Granted, err error) {
 		if err != nil {
 			c.none.Store(word)
-			c.up.CompareAndSwap(upBusy, upIdle)
+			c.onLife(lifeNone)
 			return
 		}
+		c.onLife(lifeGrant)
 		go c.granted(g)
 	})
 	if err != nil { // the broker has died, or does not keep up
-		c.up.CompareAndSwap(upBusy, upIdle)
+		c.onLife(lifeNone)
 	}
 }
 
@@ -332,6 +326,8 @@ func (c *Conn) begin(u *upgrade) {
 		}
 		r.end = u.end
 		c.onRX(rxSegment)
+		c.onLife(lifeSegment)
+		c.onLife(lifeAttached)
 		c.end.Store(u.end)
 		c.decided()
 		c.reason(ReasonIdle)
@@ -341,6 +337,7 @@ func (c *Conn) begin(u *upgrade) {
 	}
 	r.end = u.end
 	c.onRX(rxSegment)
+	c.onLife(lifeSegment)
 	c.end.Store(u.end)
 	_ = c.watchRX()
 	told := new(refusal)

@@ -211,6 +211,9 @@ func (c *Conn) promote() bool {
 	if t.phase != txShadow || e == nil || !e.Attached() {
 		return false
 	}
+	if c.lifeIs() == lifeOffered {
+		c.onLife(lifeAttached)
+	}
 	switch err := e.Promote(t.shadow); {
 	case err == nil:
 		t.end = e

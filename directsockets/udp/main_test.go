@@ -5,19 +5,18 @@ import (
 	"testing"
 
 	"exnet/internal/leaktest"
+	"exnet/internal/steps"
 )
 
 // A step that the tables do not have fails whatever test comes to it.
 func TestMain(m *testing.M) {
-	steps.out = func(step outStep, ok bool) {
-		if !ok {
-			panic(fmt.Sprintf("there is no step %v from %v", step.what, step.from))
-		}
-	}
-	steps.in = func(step inStep, ok bool) {
-		if !ok {
-			panic(fmt.Sprintf("there is no step %v from %v", step.what, step.from))
-		}
-	}
+	outSteps.Tell(known)
+	inSteps.Tell(known)
 	leaktest.Main(m)
+}
+
+func known[S, E steps.Enum](step steps.Step[S, E], ok bool) {
+	if !ok {
+		panic(fmt.Sprintf("there is no step %v from %v", step.What, step.From))
+	}
 }

@@ -1,5 +1,7 @@
 package udp
 
+import "exnet/internal/steps"
+
 // outPhase is the state of the sender's end of a flow (SPEC.md, 10.7): where the datagrams to one
 // receiver go. Its owner is the outflow's mutex; on alone changes it. Whether the receiver is
 // armed is no part of it: the sender reads that from the receiver's block for each datagram, and a
@@ -31,49 +33,47 @@ const (
 	outGone                     // the receiver has closed, is gone, or has broken the rules
 	outLeave                    // this socket hands its datagrams over to the kernel
 	outClose                    // this socket is closed, or the destination is forgotten
-	outEvents
 )
 
 func (e outEvent) String() string {
 	return [...]string{"offer", "attached", "refused", "full", "room", "moved", "gone", "leave", "close"}[e]
 }
 
-// outStep is an event in a state.
-type outStep struct {
-	from outPhase
-	what outEvent
-}
-
-// outNext are all steps of the sender's end.
-var outNext = map[outStep]outPhase{
-	{outKernel, outOffer}:     outOffered,
-	{outKernel, outClose}:     outEnded,
-	{outOffered, outAttached}: outUp,
-	{outOffered, outRefused}:  outKernel,
-	{outOffered, outGone}:     outKernel,
-	{outOffered, outLeave}:    outKernel,
-	{outUp, outFull}:          outStalled,
-	{outUp, outMoved}:         outKernel,
-	{outUp, outGone}:          outKernel,
-	{outUp, outLeave}:         outKernel,
-	{outStalled, outRoom}:     outUp,
-	{outStalled, outMoved}:    outKernel,
-	{outStalled, outGone}:     outKernel,
-	{outStalled, outLeave}:    outKernel,
-}
+// outSteps are all steps of the sender's end.
+var outSteps = steps.New(map[outPhase]map[outEvent]outPhase{
+	outKernel: {
+		outOffer: outOffered,
+		outClose: outEnded,
+	},
+	outOffered: {
+		outAttached: outUp,
+		outRefused:  outKernel,
+		outGone:     outKernel,
+		outLeave:    outKernel,
+	},
+	outUp: {
+		outFull:  outStalled,
+		outMoved: outKernel,
+		outGone:  outKernel,
+		outLeave: outKernel,
+	},
+	outStalled: {
+		outRoom:  outUp,
+		outMoved: outKernel,
+		outGone:  outKernel,
+		outLeave: outKernel,
+	},
+})
 
 // on moves the sender's end. A step that there is not is a fault of this package; the flow ends
 // then, as no datagram may depend on it.
 //
 // +checklocks:f.mu
 func (f *outflow) on(what outEvent) {
-	next, ok := outTable[f.phase][what].get()
-	if steps.out != nil {
-		steps.out(outStep{f.phase, what}, ok)
-	}
+	next, ok := outSteps.Next(f.phase, what)
 	switch {
 	case ok:
-		f.phase = outPhase(next)
+		f.phase = next
 	case f.phase != outEnded:
 		f.phase = outKernel
 	}
@@ -109,52 +109,50 @@ const (
 	inMoved                // another socket has the sender's address, or none has
 	inClose                // the flow is closed, and what is there is still taken (the C library)
 	inDrop                 // the flow is closed
-	inEvents
 )
 
 func (e inEvent) String() string {
 	return [...]string{"ring", "wake", "arm", "empty", "moved", "close", "drop"}[e]
 }
 
-// inStep is an event in a state.
-type inStep struct {
-	from inPhase
-	what inEvent
-}
-
-// inNext are all steps of the receiver's end.
-var inNext = map[inStep]inPhase{
-	{inArmed, inRing}:     inRung,
-	{inArmed, inWake}:     inMemory,
-	{inArmed, inMoved}:    inDraining,
-	{inArmed, inClose}:    inDraining,
-	{inArmed, inDrop}:     inEnded,
-	{inRung, inWake}:      inMemory,
-	{inRung, inEmpty}:     inArmed,
-	{inRung, inMoved}:     inDraining,
-	{inRung, inClose}:     inDraining,
-	{inRung, inDrop}:      inEnded,
-	{inMemory, inArm}:     inRung,
-	{inMemory, inMoved}:   inDraining,
-	{inMemory, inClose}:   inDraining,
-	{inMemory, inDrop}:    inEnded,
-	{inDraining, inEmpty}: inEnded,
-	{inDraining, inDrop}:  inEnded,
-}
+// inSteps are all steps of the receiver's end.
+var inSteps = steps.New(map[inPhase]map[inEvent]inPhase{
+	inArmed: {
+		inRing:  inRung,
+		inWake:  inMemory,
+		inMoved: inDraining,
+		inClose: inDraining,
+		inDrop:  inEnded,
+	},
+	inRung: {
+		inWake:  inMemory,
+		inEmpty: inArmed,
+		inMoved: inDraining,
+		inClose: inDraining,
+		inDrop:  inEnded,
+	},
+	inMemory: {
+		inArm:   inRung,
+		inMoved: inDraining,
+		inClose: inDraining,
+		inDrop:  inEnded,
+	},
+	inDraining: {
+		inEmpty: inEnded,
+		inDrop:  inEnded,
+	},
+})
 
 // on moves the receiver's end, and has the socket look at it, or not. A step that there is not is a
 // fault of this package; the flow stays armed then, so that its datagrams come by the kernel. The
 // caller has the mutex of in.
 func (f *inflow) on(in *inbound, what inEvent) {
-	next, ok := inTable[f.phase][what].get()
-	if steps.in != nil {
-		steps.in(inStep{f.phase, what}, ok)
-	}
+	next, ok := inSteps.Next(f.phase, what)
 	if !ok {
 		return
 	}
 	before := f.looked()
-	f.phase = inPhase(next)
+	f.phase = next
 	switch after := f.looked(); {
 	case after && !before:
 		in.active = append(in.active, f)
@@ -166,31 +164,4 @@ func (f *inflow) on(in *inbound, what inEvent) {
 // looked reports whether the socket looks at the flow: it is in active.
 func (f *inflow) looked() bool {
 	return f.phase == inRung || f.phase == inMemory || f.phase == inDraining
-}
-
-// cell is a place of a table: 0 if there is no such step, or 1 + the next state.
-type cell uint8
-
-func (c cell) get() (next uint8, ok bool) { return uint8(c - 1), c != 0 }
-
-// outTable and inTable have the steps for a quick look.
-var (
-	outTable = func() (t [outEnded + 1][outEvents]cell) {
-		for s, next := range outNext {
-			t[s.from][s.what] = cell(next) + 1
-		}
-		return t
-	}()
-	inTable = func() (t [inEnded + 1][inEvents]cell) {
-		for s, next := range inNext {
-			t[s.from][s.what] = cell(next) + 1
-		}
-		return t
-	}()
-)
-
-// steps are told of each step, and whether the table has it, by tests.
-var steps struct {
-	out func(outStep, bool)
-	in  func(inStep, bool)
 }

@@ -1,69 +1,25 @@
 package udp
 
 import (
-	"fmt"
 	"net/netip"
-	"os"
-	"regexp"
-	"slices"
 	"testing"
 	"time"
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/datagram"
 	"exnet/directsockets/segment"
+	"exnet/internal/steps/stepstest"
 )
 
 // TestSteps holds the steps of both ends against the tables of SPEC.md, 10.7 and 10.8. The C
 // library's test does the same (preload/ctest/dgstate_test.c).
 func TestSteps(t *testing.T) {
-	spec, err := os.ReadFile("../SPEC.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out, in []string
-	for step, next := range outNext {
-		out = append(out, fmt.Sprint(step.from, " ", step.what, " ", next))
-	}
-	for step, next := range inNext {
-		in = append(in, fmt.Sprint(step.from, " ", step.what, " ", next))
-	}
-	for title, have := range map[string][]string{"10.7": out, "10.8": in} {
-		text := regexp.MustCompile(`(?s)\n` + regexp.QuoteMeta(title) + ` .*?\n\n((?:\|[^\n]*\n)+)`).FindSubmatch(spec)
-		if text == nil {
-			t.Fatalf("SPEC.md has no table %s", title)
-		}
-		var want []string
-		for _, row := range regexp.MustCompile(`(?m)^\| ([a-z-]+) \| ([a-z-]+) \| ([a-z-]+) \|`).FindAllSubmatch(text[1], -1) {
-			want = append(want, fmt.Sprintf("%s %s %s", row[1], row[2], row[3]))
-		}
-		slices.Sort(have)
-		slices.Sort(want)
-		if len(want) == 0 || !slices.Equal(have, want) {
-			t.Errorf("%s: the code has\n%q\nSPEC.md\n%q", title, have, want)
-		}
-	}
+	stepstest.Compare(t, "10.7", outSteps.Rows(), stepstest.Rows(t, "../SPEC.md", "10.7", nil))
+	stepstest.Compare(t, "10.8", inSteps.Rows(), stepstest.Rows(t, "../SPEC.md", "10.8", nil))
 }
 
 // TestPhases has nothing but on write the states.
-func TestPhases(t *testing.T) {
-	files, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		if regexp.MustCompile(`_test\.go$|^states\.go$|^testdata$`).MatchString(file.Name()) {
-			continue
-		}
-		text, err := os.ReadFile(file.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if at := regexp.MustCompile(`\.phase\s*(=[^=]|,)`).FindIndex(text); at != nil {
-			t.Errorf("%s writes a state: %s", file.Name(), text[at[0]:at[1]])
-		}
-	}
-}
+func TestPhases(t *testing.T) { stepstest.Owner(t, "*.go", "states.go", `\.phase\s*(=[^=]|,)`) }
 
 // TestForgottenLast has a destination make room for others in the table while it is the one that
 // was used last: it gets no flow, which the socket's end would not find.

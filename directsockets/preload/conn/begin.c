@@ -49,10 +49,11 @@ struct ds_sock *ds_make(int fd, int side, const struct ds_life *l)
 		why = DS_WHY_NO_MEMORY;
 	if (why) {
 		ds_stats_say(s->entry, DS_MODE_TCP, why);
+		ds_on(s, CONN_ON_EXCLUDE);
 		return s;
 	}
 	s->bucket = ds_bucket(&s->info);
-	s->phase = EARLY;
+	ds_on(s, CONN_ON_MAKE);
 	ds_stats_say(s->entry, DS_MODE_TCP, !broker ? ds_broker_absent() : side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
 	if (side) {
 		ds_broker_wait(&info);
@@ -72,10 +73,10 @@ void ds_test_wait(struct ds_sock *s, int fd)
 	int saved = errno;
 
 	while (!ds_self.level && __atomic_load_n(&s->waited, __ATOMIC_RELAXED) < most) {
-		int phase = __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE);
+		int state = ds_state_of(s);
 		int64_t before = now;
 
-		if (phase == UP || phase == PLAIN)
+		if (state == CONN_UP || state <= CONN_LEFT)
 			break;
 		ds_tick(s, fd);
 		syscall(SYS_nanosleep, &pause, NULL);
@@ -101,7 +102,7 @@ struct ds_sock *ds_inherited(int fd, int side)
 }
 
 struct ds_life *ds_life_of(const struct ds_sock *s) { return s->life; }
-bool ds_plain(const struct ds_sock *s) { return __atomic_load_n(&s->phase, __ATOMIC_RELAXED) == PLAIN; }
+bool ds_plain(const struct ds_sock *s) { return __atomic_load_n(&s->state, __ATOMIC_RELAXED) <= CONN_LEFT; }
 
 void ds_connect_broker(void)
 {

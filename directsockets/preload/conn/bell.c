@@ -25,9 +25,9 @@ int ds_wakefd(struct ds_sock *s) { return ds_plain(s) ? -1 : __atomic_load_n(&s-
 /* May s get a segment yet? */
 static bool may_get_bell(struct ds_sock *s)
 {
-	int p = __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE);
+	int state = ds_state_of(s);
 
-	return p >= EARLY && p <= GRANTED;
+	return state >= CONN_EARLY && state <= CONN_GRANTED;
 }
 
 void ds_eventfd_make(int *to)

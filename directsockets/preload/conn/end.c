@@ -77,7 +77,7 @@ static void say_end(struct ds_sock *s, int fd)
 	} else if (second) {
 		end_second(fd);
 	}
-	if (__atomic_load_n(&s->phase, __ATOMIC_RELAXED) == OFFERED && s->side == 0)
+	if (ds_state_of(s) == CONN_OFFERED && s->side == 0)
 		ds_seg_state(&s->seg, &h->attention, DS_WITHDRAWN);
 	ds_attend(&s->seg, &h->attention, set, DS_ARM_RX | DS_ARM_TX);
 }
@@ -120,9 +120,9 @@ static void let_go(void *handle)
 {
 	struct ds_sock *s = handle;
 
-	if (ds_phase_of(s) == OFFERED && s->side == 0)
+	if (ds_state_of(s) == CONN_OFFERED && s->side == 0)
 		ds_broker_withdraw(s->id, s->info.nonce);
-	if (ds_phase_of(s) == EARLY && !ds_single(s)) /* it is another process's from now on */
+	if (ds_state_of(s) == CONN_EARLY && !ds_single(s)) /* it is another process's from now on */
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_SHARED);
 	ds_offer_once(s);
 	ds_decided(s);
@@ -134,7 +134,7 @@ static void let_go(void *handle)
 	if (s->zerocopyfd >= 0)
 		ds_fd_close(s->zerocopyfd);
 	ds_stats_put(s->entry, ds_config.explain);
-	if (s->sh && !s->left)
+	if (s->sh && ds_state_of(s) != CONN_LEFT)
 		ds_arena_unref(s->sh);
 	ds_handle_put(s);
 }
@@ -198,12 +198,14 @@ static void offer_no_more(void *handle)
 {
 	struct ds_sock *s = handle;
 
-	if (ds_phase_of(s) < OFFERED) {
+	if (ds_plain(s))
+		return;
+	if (!ds_has_segment(s)) {
 		ds_drop(s);
-		ds_phase(s, PLAIN);
+		ds_on(s, CONN_ON_GIVE_UP);
 		ds_decided(s);
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_PROGRAM);
-	} else if (ds_phase_of(s) == OFFERED && s->side == 0) {
+	} else if (ds_state_of(s) == CONN_OFFERED && s->side == 0) {
 		ds_broker_withdraw(s->id, s->info.nonce);
 		ds_offer_once(s);
 	}
@@ -264,11 +266,11 @@ void ds_fall_back(struct ds_sock *s, int fd)
 	struct ds_shared *h = s->sh;
 	int saved = errno;
 
-	if (!h || ds_phase_of(s) == PLAIN)
+	if (!h || ds_plain(s))
 		return;
 	ds_sharer_use(s, fd);
 	ds_setup_do(offer_no_more, s);
-	if (ds_phase_of(s) < OFFERED) {
+	if (!ds_has_segment(s)) {
 		errno = saved;
 		return;
 	}

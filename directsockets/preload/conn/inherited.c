@@ -85,7 +85,7 @@ void ds_own_fds(const struct ds_sock *s, int fds[2])
 bool ds_may_inherit(const struct ds_sock *s, int *side)
 {
 	*side = s->side;
-	return ds_phase_of(s) == EARLY && ds_single(s) && !__atomic_load_n(&s->sh->zc_next, __ATOMIC_RELAXED);
+	return ds_state_of(s) == CONN_EARLY && ds_single(s) && !__atomic_load_n(&s->sh->zc_next, __ATOMIC_RELAXED);
 }
 
 bool ds_stream(struct ds_sock *s, bool on)
@@ -96,10 +96,10 @@ bool ds_stream(struct ds_sock *s, bool on)
 		return true;
 	if (!ds_setup_lock())
 		return false; /* in a signal handler, in the middle of it */
-	early = ds_phase_of(s) < OFFERED;
+	early = !ds_has_segment(s);
 	if (early || !on)
 		DS_SET(s->stream, on);
-	if (early && ds_phase_of(s) != PLAIN)
+	if (early && !ds_plain(s))
 		ds_stats_say(s->entry, DS_MODE_TCP, on ? DS_WHY_STREAM : s->side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
 	ds_setup_unlock();
 	return early;
@@ -107,13 +107,13 @@ bool ds_stream(struct ds_sock *s, bool on)
 
 bool ds_is_stream(const struct ds_sock *s) { return DS_GET(s->stream); }
 
-bool ds_leaves(const struct ds_sock *s) { return s->sh && !s->left && ds_phase_of(s) < OFFERED && !ds_single(s); }
+bool ds_leaves(const struct ds_sock *s) { return s->sh && ds_state_of(s) != CONN_LEFT && !ds_has_segment(s) && !ds_single(s); }
 
 void ds_leave(struct ds_sock *s)
 {
 	if (!ds_leaves(s))
 		return;
-	s->left = true;
+	ds_on(s, CONN_ON_LEAVE);
 	ds_sharer_leave(s);
 	__atomic_fetch_sub(&s->sh->refs, 1, __ATOMIC_ACQ_REL);
 }

@@ -7,20 +7,21 @@
  *   broker.c listeners.c          the broker, listeners,
  *   config.c pool.c shadow.c      settings, handles and fork, the TCP socket
  *   modes.c                       where each direction is
+ *   lifestate.c                   the states of a connection's life
  *   begin.c uncounted.c life.c    sockets that connect, accept, listen; the life of a connection
- *   habit.c offer.c setup.c       when to offer; offers; phases: from the shadow to a segment
+ *   habit.c offer.c setup.c       when to offer; offers; from the shadow to a segment
  *   inherited.c ready.c spin.c    inherited connections, readiness, spinning before sleeping
  *   bell.c sleep.c                the doorbell; sleeping until a connection is ready
  *   send.c recv.c recvbefore.c    bytes
  *   zerocopy.c
  *   end.c                         the end of a connection
  *
- * The phase says whether there is a segment; where each direction is, in a segment or on
+ * The state says whether there is a segment; where each direction is, in a segment or on
  * the shadow, is in struct ds_shared (segment/arena.h).
  *
  * Locks (segment/lock.h): setup (process) before tx_lock before rx_lock (connection); arming (of
- * the process's handle of a connection) is taken alone. None is held while a thread sleeps or is in
- * a call that can be cancelled.
+ * the process's handle of a connection) is taken alone. None is held while a thread sleeps for
+ * longer than 2 ms (ds_kernel_ended; ds_gate_get 1 ms) or is in a call that can be cancelled.
  */
 #ifndef DS_INNER_H
 #define DS_INNER_H
@@ -28,19 +29,22 @@
 #include "conn/sock.h"
 #include "conn/stats.h"
 
-enum { PLAIN, EARLY, CLAIMED, GRANTED, OFFERED, UP };
 enum { SHARER_NONE, SHARER_UNUSED, SHARER_USED }; /* see sharers.c */
 
 struct ds_sock {
-	uint8_t phase, side;
-	bool no_rights; /* the peer cannot send descriptors to the bell */
-	bool bell_gone; /* the bell is no longer to be waited on */
-	bool waits;     /* a server: its listener stays announced for it (ds_broker_wait) */
-	bool inherited;      /* the program before this one in the process has made the connection (ds_inherited) */
-	bool stream;    /* it is a standard stream, which the C library reads and writes by itself: no segment */
-	bool left;      /* this process no longer uses it, and has told those that share it (ds_leave) */
-	uint8_t sharer;    /* what this process is to those that share it, and their sockets (sharers.c) */
-	int pair[2];
+	uint8_t state;  /* enum conn_state; lifestate.c writes it */
+	uint8_t side;
+	/* No states of the connection's life, since each holds in several of them: */
+	bool no_rights; /* of the bell: the peer cannot send descriptors to it */
+	bool bell_gone; /* of the bell: this process has read its end, and need not wait on it. What follows
+			 * from the peer's end is said by sh->gone to the directions, whose states
+			 * change */
+	bool waits;     /* of the listener: it stays announced for this server (ds_broker_wait) */
+	bool inherited; /* where it comes from: the program before this one in the process (ds_inherited) */
+	bool stream;    /* of its descriptors: one is a standard stream, which the C library reads and writes by
+			 * itself; no segment while that is so */
+	uint8_t sharer; /* SHARER_x: a life of its own, of which sharers.c is the owner, */
+	int pair[2];    /* and its sockets */
 	int granted;    /* GRANTED: the segment, for those that share it; -1: none */
 	uint8_t tries;  /* offers not taken, looks that found no listener, sleepers that did not wake */
 	struct ds_shared *sh; /* NULL when PLAIN from the start */
@@ -55,7 +59,7 @@ struct ds_sock {
 	uint64_t moved; /* bytes, both directions, before the offer */
 	uint64_t checked; /* when the bell was last looked at, by ds_ticks */
 	uint64_t retry;   /* EARLY: nothing is tried before; OFFERED: the offer is repeated then, if not 0 */
-	uint32_t asked;   /* the connection to the broker that has the offer */
+	uint32_t asked;   /* the connection to the broker that has the offer, or the claim */
 	uint8_t not_taken; /* why the offer was last not taken */
 	int offered[2];   /* OFFERED: the segment and side 1's doorbell, to be offered again; or -1 */
 	unsigned lowat;
@@ -72,7 +76,6 @@ struct ds_sock {
 	struct ds_info info;
 	uint32_t index;
 	struct ds_sock *next_free;
-	bool open;
 };
 
 static inline bool ds_alone(const struct ds_sock *s)
@@ -148,11 +151,11 @@ bool ds_offer_keep(struct ds_sock *s, int segment, int bell) DS_HIDDEN;
 void ds_refused(uint32_t id, int reason) DS_HIDDEN;
 /* The server s is direct, or never will be. */
 void ds_decided(struct ds_sock *s) DS_HIDDEN;
-/* ds_offer offers a segment for the client s in phase EARLY, if it can now; ds_offer_again repeats
- * the offer in phase OFFERED when it is due. With the lock of setup. */
+/* ds_offer offers a segment for the client s, which is EARLY, if it can now; ds_offer_again repeats
+ * the offer of one that is OFFERED when it is due. With the lock of setup. */
 void ds_offer(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_offer_again(struct ds_sock *s, int fd) DS_HIDDEN;
-/* The segment of s and both of its bells exist: enters phase OFFERED, and reports the bell. */
+/* The segment of s and both of its bells exist: it is OFFERED, and the bell is reported. */
 void ds_offered(struct ds_sock *s) DS_HIDDEN;
 /* Is a client that has sent so often, or moved so many bytes, to be offered a segment? */
 bool ds_worth(uint64_t sends, uint64_t moved) DS_HIDDEN;
@@ -172,10 +175,11 @@ static inline int ds_still(struct ds_sock *s, int fd) { return ds_above ? ds_abo
 /* What s cannot do now, it tries again in 10 ms. */
 static inline void ds_retry_soon(struct ds_sock *s) { DS_SET(s->retry, ds_ticks() + 10000 * ds_ticks_us()); }
 
-/* The phase, for callers without the lock of setup. */
-static inline int ds_phase_of(const struct ds_sock *s) { return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE); }
+/* The state, for callers without the lock of setup. */
+static inline int ds_state_of(const struct ds_sock *s) { return __atomic_load_n(&s->state, __ATOMIC_ACQUIRE); }
 
-static inline void ds_phase(struct ds_sock *s, int p) { __atomic_store_n(&s->phase, p, __ATOMIC_RELEASE); }
+/* Has somebody the handle s? */
+static inline bool ds_open(const struct ds_sock *s) { return ds_state_of(s) != CONN_ENDED; }
 
 /* True if no other process has the connection open. */
 static inline bool ds_single(const struct ds_sock *s) { return __atomic_load_n(&s->sh->refs, __ATOMIC_ACQUIRE) == 1; }
@@ -285,13 +289,13 @@ static inline int ds_mode(const uint8_t *m) { return __atomic_load_n(m, __ATOMIC
 /* True if s has a segment. */
 static inline bool ds_has_segment(const struct ds_sock *s)
 {
-	return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE) >= OFFERED;
+	return ds_state_of(s) >= CONN_OFFERED;
 }
 
 /* True if this side may promote its direction. */
 static inline bool ds_may_promote(const struct ds_sock *s)
 {
-	return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE) == UP && ds_seg_peer_looks(&s->seg);
+	return ds_state_of(s) == CONN_UP && ds_seg_peer_looks(&s->seg);
 }
 
 /* O_NONBLOCK of fd. */
@@ -314,7 +318,7 @@ void ds_break_for(struct ds_sock *s, int why) DS_HIDDEN;
 enum {
 	ON_PROMOTE, ON_REACHED, ON_CUT, ON_SHUTDOWN, ON_DEMOTE, ON_GONE, ON_FALL_BACK, ON_QUEUE, ON_RETURNED,
 	ON_HELD, ON_ENDED, ON_READ,
-	ON_FALLEN_BACK, ON_LEAVE, ON_WRITTEN,
+	ON_FALLEN_BACK, ON_LEAVE, ON_WRITTEN, ON_FAILED,
 };
 struct ds_step {
 	uint8_t from, what, to;
@@ -327,9 +331,7 @@ extern const struct ds_step ds_rx_steps[] DS_HIDDEN, ds_tx_steps[] DS_HIDDEN;
 /* Moves a direction. A step that the table does not have is a fault of ours, and ends s. */
 void ds_on_rx(struct ds_sock *s, int what) DS_HIDDEN;
 void ds_on_tx(struct ds_sock *s, int what) DS_HIDDEN;
-/* Sets the mode, also in the statistics: for ds_on_*, and where the shadow's error ends it. */
-void ds_tx_is(struct ds_sock *s, int mode) DS_HIDDEN;
-void ds_rx_is(struct ds_sock *s, int mode) DS_HIDDEN;
+void ds_rx_caught_up(struct ds_sock *s) DS_HIDDEN;
 void ds_say_mode(struct ds_sock *s) DS_HIDDEN;        /* tells the statistics where s is */
 void ds_say_again(struct ds_sock *s) DS_HIDDEN;       /* tells statistics that are new to s, which has a segment, where it is */
 /* Looks for PROMOTE, FALLEN_BACK and CLOSED, and updates tx_mode and rx_mode. Returns to TCP

@@ -3,24 +3,18 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-void ds_life_begin(struct ds_life *l, enum conn_state state, enum ds_nonblocking nonblock)
+void ds_life_begin(struct ds_life *l, enum conn_event how, enum ds_nonblocking nonblock)
 {
 	l->s = NULL;
 	__atomic_store_n(&l->calls, 0, __ATOMIC_RELAXED);
-	l->side = state == CONN_UNCOUNTED;
+	l->side = how == CONN_ON_ACCEPT;
 	__atomic_store_n(&l->nonblock, nonblock, __ATOMIC_RELAXED);
 	l->gen = ds_gen;
 	l->traffic = (struct ds_traffic){0};
-	__atomic_store_n(&l->state, state, __ATOMIC_RELEASE); /* a late call may look at it without a reference */
+	ds_life_on(l, how); /* last: a late call may look at it without a reference */
 }
 
-/* Changes l from one state to another. False: it was in a third one. */
-static bool change(struct ds_life *l, int from, enum conn_state to)
-{
-	return __atomic_compare_exchange_n(&l->state, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
-}
-
-bool ds_life_connect(struct ds_life *l, bool wait) { return change(l, CONN_NEW, wait ? CONN_UNCOUNTED : CONN_CONNECTING); }
+bool ds_life_connect(struct ds_life *l, bool wait) { return ds_life_on(l, wait ? CONN_ON_DEFER : CONN_ON_CONNECT) != CONN_NO_STEP; }
 
 /* Real calls that began before l had its handle s become users of the shadow, of which each ends by
  * ds_life_uncount. Not if s is plain from its start. */
@@ -57,25 +51,28 @@ static void shut(struct ds_sock *s, unsigned how)
 		__atomic_store_n(&s->sh->tx_shut, 1, __ATOMIC_RELAXED);
 }
 
-/* l, which nobody else changes, has the handle s. */
-static void known(struct ds_life *l, struct ds_sock *s)
+/* l has the handle s, by CONN_ON_HANDLE or CONN_ON_INHERIT. False: direct sockets were given up
+ * meanwhile. */
+static bool known(struct ds_life *l, struct ds_sock *s, enum conn_event how)
 {
 	l->s = s;
 	s->life = l;
 	take_over(l, s);
 	shut(s, __atomic_load_n(&l->traffic.shut, __ATOMIC_SEQ_CST));
-	__atomic_store_n(&l->state, CONN_KNOWN, __ATOMIC_RELEASE);
+	bool wanted = ds_life_on(l, how) != CONN_UNWANTED;
 	if (s->seg.bell >= 0 && ds_above)
 		ds_above->bell(s);
+	return wanted;
 }
 
-void ds_life_inherit(struct ds_life *l, struct ds_sock *s) { known(l, s); }
+void ds_life_inherit(struct ds_life *l, struct ds_sock *s) { known(l, s, CONN_ON_INHERIT); }
 
 /* Makes the handle of l, which is SETTLING, with the descriptor fd. NULL: it stays plain. With the
  * lock that a fork takes, too: a child has the whole connection, or one without a handle. */
 static struct ds_sock *settle(struct ds_life *l, int fd)
 {
 	struct ds_sock *s = NULL;
+	bool wanted = true;
 
 	if (!ds_setup_lock())
 		return NULL;
@@ -83,9 +80,11 @@ static struct ds_sock *settle(struct ds_life *l, int fd)
 		s = ds_make(fd, l->side, l);
 	if (s) {
 		begun(l, s);
-		known(l, s);
+		wanted = known(l, s, CONN_ON_HANDLE);
 	}
 	ds_setup_unlock();
+	if (!wanted)
+		ds_fall_back(s, fd);
 	return s;
 }
 
@@ -94,7 +93,7 @@ void ds_life_connected(struct ds_life *l, int fd)
 	int saved = errno;
 
 	ds_critical_begin(); /* no handler is to find it between two states */
-	if (!change(l, CONN_CONNECTING, CONN_SETTLING) && !change(l, CONN_UNCOUNTED, CONN_SETTLING)) {
+	if (ds_life_on(l, CONN_ON_CONNECTED) == CONN_NO_STEP) {
 		ds_critical_end();
 		return;
 	}
@@ -108,7 +107,7 @@ void ds_life_connected(struct ds_life *l, int fd)
 	if (s)
 		fd = ds_still(s, fd);
 	else
-		ds_life_forget(l);
+		ds_life_on(l, CONN_ON_NONE);
 	if (s && ds_config.wait && l->side == 0)
 		ds_tick(s, fd); /* offers it at once, if EXNET_DS_SENDS is 0 */
 	if (s && __atomic_load_n(&l->traffic.options, __ATOMIC_SEQ_CST))
@@ -155,15 +154,27 @@ void ds_life_settle(struct ds_life *l, int fd)
 void ds_life_demote(struct ds_life *l, int fd)
 {
 	ds_life_settle(l, fd);
-	if (ds_life_is(l) == CONN_KNOWN)
+	if (ds_life_on(l, CONN_ON_GIVE_UP) == CONN_NO_STEP && ds_life_is(l) == CONN_KNOWN)
 		ds_fall_back(l->s, fd);
-	else
-		ds_life_forget(l);
 }
 
-bool ds_life_leave(struct ds_life *l) { return change(l, CONN_CONNECTING, CONN_PLAIN) || change(l, CONN_UNCOUNTED, CONN_PLAIN); }
+bool ds_life_leave(struct ds_life *l) { return ds_life_on(l, CONN_ON_GIVE_UP) != CONN_NO_STEP; }
 
-void ds_life_forget(struct ds_life *l) { __atomic_store_n(&l->state, CONN_PLAIN, __ATOMIC_RELEASE); }
+void ds_life_forget(struct ds_life *l)
+{
+	if (ds_life_on(l, CONN_ON_GIVE_UP) == CONN_NO_STEP)
+		ds_life_on(l, CONN_ON_FORGET);
+}
+
+void ds_life_abandon(struct ds_life *l) { ds_life_on(l, CONN_ON_ABANDON); }
+
+void ds_life_end(struct ds_life *l, int fd)
+{
+	if (l->s)
+		ds_close(l->s, fd);
+	l->s = NULL;
+	ds_life_on(l, CONN_ON_END);
+}
 
 /* ---- real calls ------------------------------------------------------------------- */
 

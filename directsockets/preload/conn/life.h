@@ -1,18 +1,12 @@
-/* The life of a connection in this process: one state, which life.c alone changes
- * (docs/design/architecture.md draws it). The layer above keeps a struct ds_life with each socket,
- * and holds a reference while it calls a function of this file.
+/* The life of a TCP socket in this process: the states of SPEC 9.6, which lifestate.c alone changes
+ * (docs/design/architecture.md draws them).
  *
- *   state        by                                            to
- *   NEW          connect begins                                UNCOUNTED, or CONNECTING
- *                the program before it has left it by exec     KNOWN
- *   CONNECTING   the first call that finds it connected        SETTLING
- *   UNCOUNTED    accept; ds_ripe; a call that needs more       SETTLING
- *   SETTLING     the handle is made, or there is none          KNOWN, or PLAIN
- *   all others   direct sockets are given up for it            PLAIN
- *
- * A connection that is KNOWN has a handle, whose phase goes on from there (setup.c), and then the
- * modes of its directions (modes.c); it becomes PLAIN only for the layer above, which then leaves
- * all calls to the kernel. */
+ * Two words have them. The layer above keeps a struct ds_life with each socket, and holds a
+ * reference while it calls a function of this file. Once the connection is KNOWN it has a handle, a
+ * struct ds_sock, whose word goes on from there; then the directions have states of their own
+ * (state.c). A state may always be read. No lock guards the socket's word: each step is one atomic
+ * exchange, so whoever changes it to SETTLING makes the handle. The lock of setup guards the steps
+ * of the handle's word, except to UP and to LEFT. */
 #ifndef DS_LIFE_H
 #define DS_LIFE_H
 
@@ -22,14 +16,47 @@
 
 struct ds_sock;
 
+/* ENDED is 0: memory that nobody has used is in it. */
 enum conn_state {
-	CONN_NEW = 0,	 /* no connection yet */
+	CONN_ENDED = 0,	 /* nobody has it: the socket is closed, the handle is free */
+
+	/* the socket */
+	CONN_NEW,	 /* no connection yet */
 	CONN_CONNECTING, /* connect is under way; it gets a handle once that has succeeded */
-	CONN_UNCOUNTED,	 /* connect is under way, or it has hardly been used: the kernel makes all calls */
+	CONN_KNOWN,	 /* s is its handle, whose word says more */
+	/* from here on the kernel makes the calls, which ds_life_count counts */
+	CONN_UNCOUNTED,	 /* connect is under way, or it has hardly been used */
 	CONN_SETTLING,	 /* a thread makes its handle */
-	CONN_KNOWN,	 /* s is its handle */
-	CONN_PLAIN,	 /* TCP for good, without a handle */
+	CONN_UNWANTED,	 /* the same, and the program has given direct sockets up meanwhile: the handle will be PLAIN */
+	CONN_FORGOTTEN,	 /* it has a handle, which only keeps what processes share until the socket is closed */
+
+	/* the socket: it has no handle; the handle: it stays on TCP */
+	CONN_PLAIN,
+
+	/* the handle */
+	CONN_LEFT,	 /* it stays on TCP, and this process does not count among those that share it */
+	CONN_EARLY,	 /* there is no segment, and there may be one */
+	CONN_CLAIMED,	 /* a server: the broker was asked for the offer */
+	CONN_GRANTED,	 /* a server: the segment is mapped; it waits until no thread is in a call on the shadow */
+	CONN_OFFERED,	 /* there is a segment and a doorbell; the client does not know yet whether the server has them */
+	CONN_UP,	 /* each direction may be promoted */
+
+	CONN_ANY = 0xfe,     /* in the table: each of them */
+	CONN_NO_STEP = 0xff, /* its end */
 };
+
+/* What moves them: SPEC 9.6, by the names there. */
+enum conn_event {
+	CONN_ON_SOCKET, CONN_ON_ACCEPT, CONN_ON_CONNECT, CONN_ON_DEFER, CONN_ON_INHERIT, CONN_ON_CONNECTED,
+	CONN_ON_HANDLE, CONN_ON_ABANDON, CONN_ON_FORGET,
+	CONN_ON_MAKE, CONN_ON_EXCLUDE, CONN_ON_CLAIM, CONN_ON_GRANT, CONN_ON_SEGMENT, CONN_ON_ATTACHED, CONN_ON_LEAVE,
+	CONN_ON_NONE, CONN_ON_GIVE_UP, CONN_ON_END,
+};
+struct conn_step {
+	uint8_t from, what, to;
+};
+extern const struct conn_step ds_life_steps[] DS_HIDDEN, *ds_life_table DS_HIDDEN;
+extern uint32_t ds_life_missteps DS_HIDDEN;
 
 /* What the program has done on an uncounted connection. Most connections end after a few requests
  * and stay on TCP, so the broker and the statistics need not know one from its first call on. */
@@ -40,19 +67,19 @@ struct ds_traffic {
 	uint8_t looks;	 /* side 1: calls */
 	uint8_t shut;	 /* how shutdown was called: 1 << SHUT_... */
 	uint16_t bucket; /* side 1: 1 + that of its offers in the page; 0: not known yet */
-	bool again;	 /* side 1: it has received after it had sent */
-	bool options;	 /* ds_options_changed is to be called */
+	bool again;	 /* side 1: it has received after it had sent: what was done, as the counts are */
+	bool options;	 /* ds_options_changed is to be called: the same */
 };
 
 enum { DS_TAKEN_OVER = 1 << 30 }; /* in calls: the handle counts them, too */
 
 struct ds_life {
-	struct ds_sock *s; /* with CONN_KNOWN */
-	int state;	   /* enum conn_state */
+	struct ds_sock *s; /* KNOWN and FORGOTTEN */
+	uint8_t state;	   /* enum conn_state */
 	int calls;	   /* real calls under way that began before there was a handle; DS_TAKEN_OVER */
 	uint8_t side;	   /* 1: accepted */
 	uint8_t nonblock;  /* O_NONBLOCK: enum ds_nonblocking */
-	bool renumbered;   /* a descriptor was closed while the handle was being made */
+	bool renumbered;   /* SETTLING: a descriptor was closed: its maker asks again. No state, as it may happen any number of times, in UNWANTED too */
 	unsigned gen;	   /* ds_gen when it was made */
 	struct ds_traffic traffic;
 };
@@ -65,6 +92,15 @@ extern unsigned ds_gen DS_HIDDEN;
 
 /* The state of l, which another thread may be changing. CONN_KNOWN: s is there. */
 static inline int ds_life_is(const struct ds_life *l) { return __atomic_load_n(&l->state, __ATOMIC_ACQUIRE); }
+/* Is a thread making the handle of l? */
+static inline bool ds_life_settles(const struct ds_life *l)
+{
+	int state = __atomic_load_n(&l->state, __ATOMIC_SEQ_CST);
+
+	return state == CONN_SETTLING || state == CONN_UNWANTED;
+}
+/* Has l, in this state, no handle that calls may use, for good? */
+static inline bool ds_life_plain(int state) { return state == CONN_PLAIN || state == CONN_FORGOTTEN; }
 
 /* Does conn/ count the calls on l, or will it in a moment? */
 static inline bool ds_life_counts(const struct ds_life *l)
@@ -81,10 +117,17 @@ static inline int ds_add_shared(int *p, int n)
 	return __atomic_add_fetch(p, n, __ATOMIC_SEQ_CST);
 }
 
-/* ds_life_begin: a socket was made, or found (NEW), or accepted (UNCOUNTED), or is none of ours
- * (PLAIN). No other thread knows l. ds_life_inherit: s is its handle, of ds_inherited. */
-void ds_life_begin(struct ds_life *l, enum conn_state state, enum ds_nonblocking nonblock) DS_HIDDEN;
+/* Moves l: returns the state in which it was, or CONN_NO_STEP: in that there is no such step. */
+int ds_life_on(struct ds_life *l, enum conn_event what) DS_HIDDEN;
+/* Moves the handle s. A step that the table does not have is a fault of ours, and does nothing. */
+void ds_on(struct ds_sock *s, enum conn_event what) DS_HIDDEN;
+
+/* ds_life_begin: a socket was made, or found (CONN_ON_SOCKET), or accepted (CONN_ON_ACCEPT). No
+ * other thread knows l. ds_life_inherit: s is its handle, of ds_inherited. ds_life_end: the caller
+ * is about to close fd, the last descriptor of l, and no call on it is under way. */
+void ds_life_begin(struct ds_life *l, enum conn_event how, enum ds_nonblocking nonblock) DS_HIDDEN;
 void ds_life_inherit(struct ds_life *l, struct ds_sock *s) DS_HIDDEN;
+void ds_life_end(struct ds_life *l, int fd) DS_HIDDEN;
 
 /* connect has begun on fd of l. Returns true if l was NEW; wait: it may be UNCOUNTED from now on.
  * */
@@ -107,10 +150,12 @@ static inline bool ds_life_has_moved(const struct ds_life *l) { return __atomic_
 
 /* Gives up direct sockets for l. ds_life_demote settles l first, and moves what is direct back to
  * TCP. ds_life_leave does so for one without a handle, and returns false for others; ds_life_forget
- * for one that the layer above does not ask about any more. */
+ * for one that the layer above does not ask about any more; ds_life_abandon, in the child of a
+ * fork, for one whose handle a thread of the parent was making. */
 void ds_life_demote(struct ds_life *l, int fd) DS_HIDDEN;
 bool ds_life_leave(struct ds_life *l) DS_HIDDEN;
 void ds_life_forget(struct ds_life *l) DS_HIDDEN;
+void ds_life_abandon(struct ds_life *l) DS_HIDDEN;
 
 /* Real calls on l while it has no handle: ds_life_count counts one that begins (false: it must not;
  * l has a handle now, or is no connection yet), ds_life_uncount one that has ended. ds_life_moved
@@ -120,7 +165,7 @@ static inline bool ds_life_count(struct ds_life *l)
 {
 	int state = ds_life_is(l);
 
-	if (__builtin_expect(state != CONN_UNCOUNTED && state != CONN_SETTLING && state != CONN_PLAIN, 0))
+	if (__builtin_expect(state < CONN_UNCOUNTED, 0))
 		return false;
 	if (__builtin_expect(ds_add_shared(&l->calls, 1) & DS_TAKEN_OVER, 0)) {
 		ds_add_shared(&l->calls, -1);

@@ -151,7 +151,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 		default:
 			if (errno != EAGAIN && errno != EINTR) {
 				ds_owe(s, errno);
-				ds_tx_is(s, TX_BACK); /* and the program will be told */
+				ds_on_tx(s, ON_FAILED); /* and the program will be told */
 			}
 		}
 	}

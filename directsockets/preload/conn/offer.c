@@ -24,7 +24,7 @@ void ds_offered(struct ds_sock *s)
 	s->seg.counters = ds_stats_counters(s->entry);
 	s->seg.counters[DS_C_RING] = s->seg.ring;
 	DS_SET(s->checked, ds_ticks());
-	ds_phase(s, OFFERED);
+	ds_on(s, CONN_ON_SEGMENT);
 	if (ds_above)
 		ds_above->bell(s);
 }
@@ -65,7 +65,7 @@ void ds_refused(uint32_t id, int reason)
 {
 	struct ds_sock *s = ds_by_id(id);
 
-	if (s && s->phase == OFFERED && s->side == 0 && !DS_GET(s->retry))
+	if (s && s->state == CONN_OFFERED && s->side == 0 && !DS_GET(s->retry))
 		not_taken(s, ds_broker_why(reason));
 }
 
@@ -120,14 +120,14 @@ static void no_listener(struct ds_sock *s)
 		DS_SET(s->checked, now);
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_LISTENER);
 	if (now - DS_GET(s->checked) > LISTENER_US * ds_ticks_us() && !later(s, DS_WHY_NO_LISTENER))
-		ds_phase(s, PLAIN);
+		ds_on(s, CONN_ON_GIVE_UP);
 }
 
 /* Leaves s on TCP, for want of memory or descriptors. */
 static void no_memory(struct ds_sock *s)
 {
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_MEMORY);
-	ds_phase(s, PLAIN);
+	ds_on(s, CONN_ON_GIVE_UP);
 }
 
 /* Makes a segment and both ends of the doorbell, for s. False: there is no memory, or no
@@ -187,7 +187,7 @@ void ds_offer(struct ds_sock *s, int fd)
 		return;
 	if (!ds_kernel_read(fd, &read)) {
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_PEER); /* it has ended */
-		ds_phase(s, PLAIN);
+		ds_on(s, CONN_ON_GIVE_UP);
 	} else if (!create(s, &segment, bells)) {
 		no_memory(s);
 	} else {

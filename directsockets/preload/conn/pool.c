@@ -46,7 +46,7 @@ static void recover(void)
 	for (unsigned i = nmade; i-- > 0;) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 
-		if (s->open)
+		if (ds_open(s))
 			continue;
 		s->next_free = unused;
 		unused = s;
@@ -123,7 +123,6 @@ struct ds_sock *ds_handle(void)
 	memset(s, 0, sizeof *s);
 	s->index = index;
 	s->id = ((id >> 20) + 1) % 2048 << 20 | index; /* below those of listeners */
-	s->open = true;
 	s->wakefd = s->zerocopyfd = s->granted = -1;
 	s->seg.bell = -1;
 	DS_SET(s->offered[0], -1);
@@ -140,14 +139,14 @@ struct ds_sock *ds_by_id(uint32_t id)
 	if (i >= nmade)
 		return NULL;
 	struct ds_sock *s = &pools[i / POOL][i % POOL];
-	return s->open && s->id == id ? s : NULL;
+	return ds_open(s) && s->id == id ? s : NULL;
 }
 
 _Static_assert(POOL * POOLS == 1 << 20, "ids");
 
 void ds_handle_put(struct ds_sock *s)
 {
-	s->open = false;
+	ds_on(s, CONN_ON_END);
 	s->next_free = unused;
 	unused = s;
 }
@@ -159,7 +158,7 @@ static int why_tcp(const struct ds_sock *s)
 
 	if (!s->sh)
 		return why ? why : DS_WHY_NO_MEMORY;
-	if (ds_phase_of(s) == PLAIN)
+	if (ds_plain(s))
 		return DS_WHY_PROGRAM;
 	if (!ds_single(s))
 		return DS_WHY_SHARED;
@@ -173,11 +172,11 @@ void ds_broker_is_new(void)
 	for (unsigned i = 0; i < nmade; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 
-		if (!s->open)
+		if (!ds_open(s))
 			continue;
-		if (s->phase == CLAIMED)
-			ds_phase(s, EARLY);
-		if (s->phase == EARLY && s->entry && ds_is_absent(ds_mode(&s->entry->reason)))
+		if (s->state == CONN_CLAIMED)
+			ds_on(s, CONN_ON_NONE);
+		if (s->state == CONN_EARLY && s->entry && ds_is_absent(ds_mode(&s->entry->reason)))
 			ds_stats_say(s->entry, DS_MODE_TCP, s->side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
 		__atomic_store_n(&s->refused, 0, __ATOMIC_RELAXED); /* its page counts from 0 */
 		if (!s->entry && (s->entry = ds_stats_get(-1, s->side, &s->info))) {
@@ -255,7 +254,7 @@ static void each_shared(int by)
 	for (unsigned i = 0; i < nmade; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 
-		if (!s->open || !s->sh)
+		if (!ds_open(s) || !s->sh)
 			continue;
 		__atomic_fetch_add(&s->sh->refs, (uint32_t)by, __ATOMIC_ACQ_REL);
 		ds_sharer_fork(s, by);
@@ -269,13 +268,13 @@ static bool several(void)
 	int n = 0;
 
 	for (unsigned i = 0; i < nmade && n <= 2; i++)
-		n += pools[i / POOL][i % POOL].open;
+		n += ds_open(&pools[i / POOL][i % POOL]);
 	return n > 2;
 }
 
 void ds_sharer_forking(struct ds_sock *s)
 {
-	if (!ds_one_thread() || ds_phase_of(s) != EARLY || !ds_setup_lock())
+	if (!ds_one_thread() || ds_state_of(s) != CONN_EARLY || !ds_setup_lock())
 		return;
 	/* While those of several become direct, one after the other, the order of what is sent on
 	 * them would not be kept. */
@@ -293,7 +292,7 @@ void ds_fork_prepare(void)
 	for (unsigned i = 0; i < nmade; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 
-		if (s->open && s->life) /* not one that is being inherited, or made if there is no lock */
+		if (ds_open(s) && s->life) /* not one that is being inherited, or made if there is no lock */
 			ds_life_flags(s->life, false); /* the other process may change it, and end */
 	}
 }
@@ -314,14 +313,12 @@ void ds_fork_child(void)
 	for (unsigned i = 0; i < nmade; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 
-		if (!s->open)
+		if (!ds_open(s))
 			continue;
-		if (s->phase == CLAIMED)
-			s->phase = EARLY;
-		if (s->phase == GRANTED) { /* it is the parent's */
+		if (s->state == CONN_GRANTED) /* it is the parent's */
 			ds_drop(s);
-			s->phase = EARLY;
-		}
+		if (s->state == CONN_CLAIMED || s->state == CONN_GRANTED)
+			ds_on(s, CONN_ON_NONE);
 		ds_offer_once(s); /* the parent repeats it */
 		s->arming = (struct ds_lock){0}; /* its sleepers are the parent's */
 		s->leading = s->sets = s->pollers = 0;

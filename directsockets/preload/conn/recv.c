@@ -303,7 +303,7 @@ static inline size_t recv_there(struct ds_sock *s, struct ds_cursor *c, bool *mo
 /* May the call be made by recv_there? */
 static inline bool is_plain(const struct ds_sock *s, int n, int flags)
 {
-	return n == 1 && !(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) && ds_phase_of(s) == UP && ds_mode(&s->sh->rx_mode) == RX_DIRECT &&
+	return n == 1 && !(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) && ds_state_of(s) == CONN_UP && ds_mode(&s->sh->rx_mode) == RX_DIRECT &&
 	       DS_GET(s->lowat) <= 1;
 }
 

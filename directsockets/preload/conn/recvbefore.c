@@ -49,7 +49,7 @@ static ssize_t limit_before(struct ds_sock *s, int fd, int mode, int before, siz
 
 /* The program takes n bytes of the shadow that come before the segment's data. With the lock of
  * rx. */
-static void took_before(struct ds_sock *s, int mode, int before, size_t n)
+static void took_before(struct ds_sock *s, int before, size_t n)
 {
 	struct ds_shared *h = s->sh;
 
@@ -57,10 +57,7 @@ static void took_before(struct ds_sock *s, int mode, int before, size_t n)
 	ds_moved(s, 0, n);
 	if (before != RX_CATCH_UP || (h->left -= n))
 		return;
-	if (mode == RX_FALLEN_BACK)
-		h->rx_before = RX_DIRECT;
-	else
-		ds_on_rx(s, ON_REACHED);
+	ds_rx_caught_up(s);
 }
 
 /* The shadow gave no byte: is this the direction's end, or its error in errno? False, with ESTALE:
@@ -85,7 +82,7 @@ static bool over_before(struct ds_sock *s, int fd, int mode, int before, bool fa
 		return true;
 	if (failed) {
 		if (errno == ECONNRESET || errno == ETIMEDOUT || errno == EPIPE)
-			ds_rx_is(s, RX_BACK); /* the program is told, and TCP has nothing more */
+			ds_on_rx(s, ON_FAILED); /* the program is told, and TCP has nothing more */
 		return true;
 	}
 	if (!h->left || ds_mode(&h->rx_shut))
@@ -116,7 +113,7 @@ ssize_t ds_recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int flags
 	if (r > 0) {
 		ds_skip(c, (size_t)r);
 		if (!(flags & MSG_PEEK))
-			took_before(s, mode, before, (size_t)r);
+			took_before(s, before, (size_t)r);
 		return r;
 	}
 	if (!over_before(s, fd, mode, before, r < 0))

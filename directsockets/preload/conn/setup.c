@@ -10,7 +10,7 @@
  *   UP
  *   PROMOTE, each direction by itself, at the next send (modes.c): from there on its bytes are in the segment
  *
- * and from any phase ─▶ PLAIN: on the shadow for good.
+ * and from each of them but OFFERED and UP ─▶ PLAIN: on the shadow for good.
  */
 #include "conn/broker.h"
 #include "conn/dgram.h"
@@ -38,8 +38,9 @@ static void claim(struct ds_sock *s, int fd, uint32_t word)
 	if (!ds_segment_room())
 		return;
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_OFFER);
+	s->asked = ds_broker_connection();
 	if (ds_broker_claim(s->id, &s->info, fd)) {
-		ds_phase(s, CLAIMED);
+		ds_on(s, CONN_ON_CLAIM);
 		return;
 	}
 	/* Nobody was asked: the broker has too much to do, or this process no descriptor. */
@@ -61,7 +62,7 @@ static void granted(const struct ds_message *m, int segment, int bell)
 	if (ds_dg_granted(m, segment, bell))
 		return;
 
-	if (s && s->phase == CLAIMED && ds_seg_map(&s->seg, segment, 1) == 0) {
+	if (s && s->state == CONN_CLAIMED && ds_seg_map(&s->seg, segment, 1) == 0) {
 		const struct ds_info *i = &s->seg.info;
 
 		ds_segment_made();
@@ -77,18 +78,18 @@ static void granted(const struct ds_message *m, int segment, int bell)
 					REAL(close)(segment);
 				else
 					s->granted = ds_fd_keep(segment);
-				ds_phase(s, GRANTED);
+				ds_on(s, CONN_ON_GRANT);
 				return;
 			}
 			/* The next offer would be no smaller. */
 			ds_seg_state(&s->seg, &s->sh->attention, DS_WITHDRAWN);
 			ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_REFUSED);
-			ds_phase(s, PLAIN);
+			ds_on(s, CONN_ON_GIVE_UP);
 		}
 		ds_drop(s);
 	}
-	if (s && s->phase == CLAIMED)
-		ds_phase(s, EARLY);
+	if (s && s->state == CONN_CLAIMED)
+		ds_on(s, CONN_ON_NONE);
 	REAL(close)(segment);
 	ds_fd_abandon(bell);
 }
@@ -98,8 +99,8 @@ static void none(uint32_t id)
 {
 	struct ds_sock *s = ds_dg_none(id) ? NULL : ds_by_id(id);
 
-	if (s && s->phase == CLAIMED)
-		ds_phase(s, EARLY);
+	if (s && s->state == CONN_CLAIMED)
+		ds_on(s, CONN_ON_NONE);
 }
 
 /* A program that sets a small SO_SNDBUF wants to be stopped before a whole ring is under way; the
@@ -116,16 +117,16 @@ static void window(struct ds_sock *s, int fd)
 
 void ds_window_changed(struct ds_sock *s, int fd)
 {
-	if (ds_phase_of(s) == UP) /* it looks itself when it gets there */
+	if (ds_state_of(s) == CONN_UP) /* it looks itself when it gets there */
 		window(s, fd);
 }
 
-/* Enters phase UP. */
+/* The server has attached. */
 static void up(struct ds_sock *s, int fd)
 {
 	window(s, fd);
 	ds_options_changed(s, fd); /* those of before connect, or of the listener */
-	ds_phase(s, UP);
+	ds_on(s, CONN_ON_ATTACHED);
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_IDLE);
 }
 
@@ -140,7 +141,7 @@ static void attach(struct ds_sock *s, int fd)
 	if (ds_seg_peer_state(&s->seg) != DS_OFFERED || !ds_kernel_read(fd, &read)) {
 		ds_gate_open(s);
 		ds_drop(s);
-		ds_phase(s, PLAIN);
+		ds_on(s, CONN_ON_GIVE_UP);
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_PEER); /* it has ended, or taken the offer back */
 		ds_decided(s);
 		return;
@@ -149,7 +150,7 @@ static void attach(struct ds_sock *s, int fd)
 	if (!ds_sharer_take(s, s->granted, s->seg.bell)) {
 		ds_gate_open(s);
 		ds_drop(s);
-		ds_phase(s, EARLY);
+		ds_on(s, CONN_ON_NONE);
 		return;
 	}
 	ds_granted_close(s);
@@ -214,7 +215,7 @@ static void early(struct ds_sock *s, int fd)
 			return;
 		}
 		ds_decided(s); /* there is none here */
-		ds_phase(s, PLAIN);
+		ds_on(s, CONN_ON_GIVE_UP);
 		return;
 	}
 	if (s->side == 1 && ds_broker_orphans())
@@ -291,16 +292,16 @@ void ds_sharer_use(struct ds_sock *s, int fd)
 __attribute__((noinline)) static void tick(struct ds_sock *s, int fd)
 {
 	ds_sharer_use(s, fd);
-	switch (__atomic_load_n(&s->phase, __ATOMIC_ACQUIRE)) {
-	case EARLY:
+	switch (ds_state_of(s)) {
+	case CONN_EARLY:
 		if (!early_due(s))
 			return;
 		break;
-	case GRANTED:
+	case CONN_GRANTED:
 		if (DS_GET(s->retry) && (int64_t)(ds_ticks() - DS_GET(s->retry)) < 0)
 			return;
 		break;
-	case OFFERED:
+	case CONN_OFFERED:
 		if (s->side == 0)
 			tick_offered(s, fd);
 		else
@@ -311,15 +312,18 @@ __attribute__((noinline)) static void tick(struct ds_sock *s, int fd)
 		return; /* next time */
 	int saved = errno;
 	fd = ds_still(s, fd);
-	if (s->phase == CLAIMED)
+	if (s->state == CONN_CLAIMED) {
 		ds_broker_read();
-	if (s->phase == GRANTED && !is_ours(s)) {
-		ds_drop(s);
-		ds_phase(s, EARLY);
+		if (s->state == CONN_CLAIMED && s->asked != ds_broker_connection())
+			ds_on(s, CONN_ON_NONE); /* it has taken the answer with it */
 	}
-	if (s->phase == GRANTED)
+	if (s->state == CONN_GRANTED && !is_ours(s)) {
+		ds_drop(s);
+		ds_on(s, CONN_ON_NONE);
+	}
+	if (s->state == CONN_GRANTED)
 		attach(s, fd);
-	else if (s->phase == EARLY)
+	else if (s->state == CONN_EARLY)
 		early(s, fd);
 	ds_setup_unlock();
 	errno = saved;
@@ -327,9 +331,9 @@ __attribute__((noinline)) static void tick(struct ds_sock *s, int fd)
 
 void ds_tick(struct ds_sock *s, int fd)
 {
-	uint8_t phase = __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE);
+	unsigned state = (unsigned)ds_state_of(s);
 
-	if (__builtin_expect(phase != UP && phase != PLAIN, 0))
+	if (__builtin_expect(state - CONN_EARLY < CONN_UP - CONN_EARLY, 0))
 		tick(s, fd);
 }
 

@@ -47,13 +47,14 @@ void ds_say_again(struct ds_sock *s)
 }
 
 /* SPEC 9.4, but for what this library does not have: tcp, a state without a segment, and reset, for
- * which ds_break_for ends both directions. */
+ * which ds_break_for ends both directions. Nothing but this file changes a direction's state. */
 const struct ds_step ds_rx_steps[] = {
 	{RX_SHADOW, ON_PROMOTE, RX_CATCH_UP},
 	{RX_SHADOW, ON_GONE, RX_BACK},
 	{RX_SHADOW, ON_FALL_BACK, RX_FALLEN_BACK},
 	{RX_CATCH_UP, ON_REACHED, RX_DIRECT},
 	{RX_CATCH_UP, ON_CUT, RX_BROKEN},
+	{RX_CATCH_UP, ON_FAILED, RX_BACK},
 	{RX_CATCH_UP, ON_FALL_BACK, RX_FALLEN_BACK},
 	{RX_DIRECT, ON_SHUTDOWN, RX_ENDED},
 	{RX_DIRECT, ON_DEMOTE, RX_BACK},
@@ -80,6 +81,7 @@ const struct ds_step ds_tx_steps[] = {
 	{TX_DIRECT, ON_GONE, TX_BACK},
 	{TX_RETURNING, ON_WRITTEN, TX_BACK},
 	{TX_RETURNING, ON_ENDED, TX_ENDED},
+	{TX_RETURNING, ON_FAILED, TX_BACK},
 	{DS_NO_STEP, 0, 0},
 };
 
@@ -89,6 +91,22 @@ static int next(const struct ds_step *t, int mode, int what)
 	while (t->from != DS_NO_STEP && (t->from != mode || t->what != what))
 		t++;
 	return t->from == DS_NO_STEP ? DS_NO_STEP : t->to;
+}
+
+/* Sets the state, also in the statistics. */
+static void tx_is(struct ds_sock *s, int mode)
+{
+	__atomic_store_n(&s->sh->tx_mode, mode, __ATOMIC_RELEASE);
+	ds_say_mode(s);
+}
+
+/* The same, inbound. */
+static void rx_is(struct ds_sock *s, int mode)
+{
+	__atomic_store_n(&s->sh->rx_mode, mode, __ATOMIC_RELEASE);
+	if (mode == RX_ENDED)
+		ds_count(&s->seg, DS_C_RX_SHUTDOWN, 1);
+	ds_say_mode(s);
 }
 
 void ds_on_rx(struct ds_sock *s, int what)
@@ -103,7 +121,7 @@ void ds_on_rx(struct ds_sock *s, int what)
 	if (to == DS_NO_STEP)
 		ds_break(s);
 	else
-		ds_rx_is(s, to);
+		rx_is(s, to);
 }
 
 void ds_on_tx(struct ds_sock *s, int what)
@@ -113,21 +131,17 @@ void ds_on_tx(struct ds_sock *s, int what)
 	if (to == DS_NO_STEP)
 		ds_break(s);
 	else
-		ds_tx_is(s, to);
+		tx_is(s, to);
 }
 
-void ds_tx_is(struct ds_sock *s, int mode)
+/* A direction that has fallen back, and was about to be direct, has read what PROMOTE said: it
+ * would be. With the lock of rx. */
+void ds_rx_caught_up(struct ds_sock *s)
 {
-	__atomic_store_n(&s->sh->tx_mode, mode, __ATOMIC_RELEASE);
-	ds_say_mode(s);
-}
-
-void ds_rx_is(struct ds_sock *s, int mode)
-{
-	__atomic_store_n(&s->sh->rx_mode, mode, __ATOMIC_RELEASE);
-	if (mode == RX_ENDED)
-		ds_count(&s->seg, DS_C_RX_SHUTDOWN, 1);
-	ds_say_mode(s);
+	if (ds_mode(&s->sh->rx_mode) == RX_FALLEN_BACK)
+		s->sh->rx_before = RX_DIRECT;
+	else
+		ds_on_rx(s, ON_REACHED);
 }
 
 void ds_break_for(struct ds_sock *s, int why)

@@ -73,7 +73,7 @@ static void gone(pid_t *broker, const char *path)
 	accept_from(&s);
 	for (int i = 0; i < 2; i++)
 		CHECK(put(&c, "x", 1, 0) == 1, "offer");
-	CHECK(c.s->phase == OFFERED && c.s->offered[1] >= 0, "phase %d", c.s->phase);
+	CHECK(c.s->state == CONN_OFFERED && c.s->offered[1] >= 0, "state %d", c.s->state);
 	broker_stop(*broker, path);
 	c.s->tries = 200;
 	for (int64_t end = ds_now() + LONG * 1000000000ll; ds_now() < end && c.s->entry->reason != DS_WHY_NO_BROKER; usleep(1000))
@@ -103,7 +103,7 @@ static void out_of_reach(void)
 		uint64_t retry = c.s->retry;
 
 		CHECK(put(&c, "x", 1, 0) == 1 && get(&s, b, 1, 0) == 1, "echo");
-		if (c.s->phase != OFFERED || c.s->retry == retry)
+		if (c.s->state != CONN_OFFERED || c.s->retry == retry)
 			continue;
 		looks++;
 		broker_listeners(port, 0);

@@ -53,7 +53,7 @@ static void part_early(pid_t broker, int how)
 		kill(broker, SIGSTOP);
 	}
 	get(&s, b, 3, MSG_WAITALL); // claims
-	CHECK(closes->s->phase == (how < 4 ? OFFERED : CLAIMED), "%d: the broker was shown nothing", how);
+	CHECK(closes->s->state == (how < 4 ? CONN_OFFERED : CONN_CLAIMED), "%d: the broker was shown nothing", how);
 	if (how % 4 == 1)
 		setsockopt(closes->fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
 	if (how % 4 == 2) {
@@ -115,7 +115,7 @@ static void offered_again(void)
 	c.s->tries = 200; /* as if it had been often */
 	for (int64_t end = ds_now() + 60000000000; ds_now() < end && c.s->entry->reason != DS_WHY_EXPIRED; usleep(1000)) {
 		CHECK(put(&c, "a", 1, 0) == 1 && get(&s, b, 1, 0) == 1, "there");
-		if (c.s->phase == OFFERED)
+		if (c.s->state == CONN_OFFERED)
 			c.s->tries = 200;
 	}
 	CHECK(c.s->entry->reason == DS_WHY_EXPIRED && c.s->offered[1] < 0, "reason %d, kept %d", c.s->entry->reason, c.s->offered[1]);

@@ -47,7 +47,7 @@ static void given_up(bool sends)
 	accept_from(&s);
 	// one send, after which it is offered: a second one might be direct
 	CHECK(put(&c, "ab", 2, 0) == 2 && get(&s, b, 2, MSG_WAITALL) == 2, "%s", strerror(errno));
-	for (int64_t end = ds_now() + 60000000000; ds_now() < end && (ds_phase_of(c.s) != UP || ds_phase_of(s.s) != UP); usleep(100)) {
+	for (int64_t end = ds_now() + 60000000000; ds_now() < end && (ds_state_of(c.s) != CONN_UP || ds_state_of(s.s) != CONN_UP); usleep(100)) {
 		ds_tick(c.s, c.fd);
 		ds_tick(s.s, s.fd);
 	}

@@ -33,7 +33,8 @@ void connect_plain(struct side *a)
 {
 	a->fd = socket(AF_INET, SOCK_STREAM, 0);
 	CHECK(connect(a->fd, (struct sockaddr *)&at, sizeof at) == 0, "%s", strerror(errno));
-	ds_life_begin(&a->life, CONN_NEW, DS_NONBLOCK_UNKNOWN);
+	a->life = (struct ds_life){0};
+	ds_life_begin(&a->life, CONN_ON_SOCKET, DS_NONBLOCK_UNKNOWN);
 	ds_life_connect(&a->life, false);
 	ds_life_connected(&a->life, a->fd);
 	a->s = a->life.s;
@@ -42,7 +43,8 @@ void connect_plain(struct side *a)
 void accept_plain(struct side *a)
 {
 	a->fd = accept(listener, NULL, NULL);
-	ds_life_begin(&a->life, CONN_UNCOUNTED, DS_NONBLOCK_UNKNOWN);
+	a->life = (struct ds_life){0};
+	ds_life_begin(&a->life, CONN_ON_ACCEPT, DS_NONBLOCK_UNKNOWN);
 	ds_life_connected(&a->life, a->fd);
 	a->s = a->life.s;
 }

@@ -24,13 +24,12 @@ static void *make(void *p)
 	struct maker *m = p;
 
 	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
-		ds_life_begin(&m->l, CONN_NEW, DS_NONBLOCK_UNKNOWN);
+		ds_life_begin(&m->l, CONN_ON_SOCKET, DS_NONBLOCK_UNKNOWN);
 		ds_life_connect(&m->l, false);
 		ds_life_connected(&m->l, m->fd);
-		if (!m->l.s)
-			continue;
-		DS_SET(m->made, m->made + 1);
-		ds_close(m->l.s, m->fd);
+		if (m->l.s)
+			DS_SET(m->made, m->made + 1);
+		ds_life_end(&m->l, m->fd);
 	}
 	return NULL;
 }
@@ -43,7 +42,7 @@ static int strays(const struct ds_sock *s)
 	int n = 0;
 
 	for (int i = 0; i < 2 + THREADS; i++)
-		n += pool[i].open && (!pool[i].life || (ds_life_is(pool[i].life) == CONN_KNOWN && pool[i].life->s != &pool[i]));
+		n += ds_open(&pool[i]) && (!pool[i].life || (ds_life_is(pool[i].life) == CONN_KNOWN && pool[i].life->s != &pool[i]));
 	return n;
 }
 
@@ -97,7 +96,7 @@ static void renumbered(bool has)
 
 	ds_tell(&above);
 	moving = (struct moving){.fd = fd, .other = other, .thief = thief};
-	ds_life_begin(&moving.life, CONN_NEW, DS_NONBLOCK_UNKNOWN);
+	ds_life_begin(&moving.life, CONN_ON_SOCKET, DS_NONBLOCK_UNKNOWN);
 	ds_life_connect(&moving.life, false);
 	ds_life_connected(&moving.life, fd);
 	CHECK(moving.thief == -1, "the library has not asked");
@@ -158,9 +157,9 @@ static void closed_meanwhile(void)
 
 	connect_to(&client);
 	int server = accept(listener, NULL, NULL);
-	for (int i = 0; i < 1000 && ds_phase_of(client.s) != OFFERED; i++, usleep(1000))
+	for (int i = 0; i < 1000 && ds_state_of(client.s) != CONN_OFFERED; i++, usleep(1000))
 		CHECK(put(&client, "x", 1, 0) == 1, "%s", strerror(errno));
-	CHECK(ds_phase_of(client.s) == OFFERED, "phase %d", client.s->phase);
+	CHECK(ds_state_of(client.s) == CONN_OFFERED, "state %d", client.s->state);
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, thief) == 0 && write(thief[1], "new", 3) == 3, "%s", strerror(errno));
 	kept = dup(client.fd);
 	ds_tell(&above);

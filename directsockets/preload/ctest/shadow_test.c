@@ -29,9 +29,9 @@ static void small_reads(void)
 
 	connect_to(&c);
 	fd = accept(listener, NULL, NULL);
-	for (int i = 0; i < 40 && c.s->phase != OFFERED; i++)
+	for (int i = 0; i < 40 && c.s->state != CONN_OFFERED; i++)
 		CHECK(put(&c, "a", 1, 0) == 1, "%s", strerror(errno));
-	CHECK(c.s->phase == OFFERED, "phase %d", c.s->phase);
+	CHECK(c.s->state == CONN_OFFERED, "state %d", c.s->state);
 	for (size_t i = 0; i < sizeof b; i++)
 		b[i] = nth_byte(i);
 	CHECK(write(fd, b, 2000) == 2000, "%s", strerror(errno));

@@ -25,7 +25,7 @@ static struct offer {
 } offers[OFFERS];
 static int noffers, clients[CLIENTS], nclients, page;
 static uint8_t *mem;
-int *broker_refuses, *broker_reason, *broker_hangs_up;
+int *broker_refuses, *broker_reason, *broker_hangs_up, *broker_fault;
 
 static void count(const struct ds_info *info, int by)
 {
@@ -44,7 +44,7 @@ static void drop(int i)
 	offers[i] = offers[--noffers];
 }
 
-static void say(int fd, struct ds_message *m, int *fds, int n)
+static void say_once(int fd, struct ds_message *m, int *fds, int n)
 {
 	uint8_t b[DS_MESSAGE];
 	char control[CMSG_SPACE(2 * sizeof(int))] = {0};
@@ -63,6 +63,44 @@ static void say(int fd, struct ds_message *m, int *fds, int n)
 	sendmsg(fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+/* The answer that is late. */
+static struct {
+	bool is;
+	int fd;
+	struct ds_message m;
+	int fds[2], n;
+} late;
+
+static void say_late(void)
+{
+	if (!late.is)
+		return;
+	late.is = false;
+	say_once(late.fd, &late.m, late.fds, late.n);
+	while (late.n)
+		close(late.fds[--late.n]);
+}
+
+/* As say_once; with a fault of broker_fault, for what is no answer to HELLO. */
+static void say(int fd, struct ds_message *m, int *fds, int n)
+{
+	int fault = __atomic_load_n(broker_fault, __ATOMIC_ACQUIRE);
+
+	if (m->type != DS_WELCOME && fault == BROKER_LATE && !late.is) {
+		late.is = true;
+		late.fd = fd;
+		late.m = *m;
+		late.n = n;
+		for (int i = 0; i < n; i++)
+			late.fds[i] = dup(fds[i]);
+		return;
+	}
+	say_once(fd, m, fds, n);
+	if (m->type != DS_WELCOME && fault == BROKER_TWICE)
+		say_once(fd, m, fds, n);
+	say_late();
+}
+
 static bool serve(int fd)
 {
 	uint8_t b[DS_MESSAGE];
@@ -79,6 +117,12 @@ static bool serve(int fd)
 	}
 	if (n <= 0 || !ds_message_get(&m, b, (size_t)n))
 		return false;
+	if (m.type == DS_CLAIM && __atomic_load_n(broker_fault, __ATOMIC_ACQUIRE) == BROKER_DIES) {
+		__atomic_store_n(broker_fault, BROKER_FINE, __ATOMIC_RELEASE);
+		while (nfds)
+			close(fds[--nfds]);
+		return false;
+	}
 	answer.id = m.id;
 	switch (m.type) {
 	case DS_HELLO:
@@ -144,13 +188,18 @@ static void run(int listener)
 		p[0] = (struct pollfd){.fd = listener, .events = POLLIN};
 		for (int i = 0; i < nclients; i++)
 			p[i + 1] = (struct pollfd){.fd = clients[i], .events = POLLIN};
-		if (poll(p, (nfds_t)nclients + 1, -1) < 0)
+		int n = poll(p, (nfds_t)nclients + 1, late.is ? 20 : -1);
+		if (n == 0)
+			say_late();
+		if (n <= 0)
 			continue;
 		for (int i = nclients; i-- > 0;)
 			if (p[i + 1].revents && !serve(clients[i])) {
 				for (int k = 0; k < noffers; k++)
 					if (offers[k].client == clients[i])
 						drop(k--);
+				if (late.is && late.fd == clients[i])
+					late.fd = -1;
 				close(clients[i]);
 				clients[i] = clients[--nclients];
 			}
@@ -188,9 +237,10 @@ pid_t broker_start(const char *path)
 	if (bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || listen(fd, 64) < 0)
 		abort();
 	if (!broker_refuses) {
-		broker_refuses = mmap(NULL, 3 * sizeof *broker_refuses, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		broker_refuses = mmap(NULL, 4 * sizeof *broker_refuses, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 		broker_hangs_up = broker_refuses + 1;
 		broker_reason = broker_refuses + 2;
+		broker_fault = broker_refuses + 3;
 		*broker_reason = 2;
 	}
 	page = memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -17,5 +17,10 @@ void broker_listeners(uint16_t port, uint16_t n);
 extern int *broker_refuses, *broker_reason;
 /* If not 0, it hangs up at HELLO, as one of another version. Shared with the broker. */
 extern int *broker_hangs_up;
+/* What it does wrong with answers: each comes twice; or after the next one, or
+ * 20 ms later; or, instead of the next
+ * answer to a CLAIM, it hangs up. Shared with the broker. */
+enum { BROKER_FINE, BROKER_TWICE, BROKER_LATE, BROKER_DIES };
+extern int *broker_fault;
 
 #endif

@@ -318,7 +318,7 @@ static void hostile(void)
 static void ended(int how_many, unsigned sends, int side)
 {
 	static struct ds_shared sh;
-	struct ds_sock s = {.phase = UP, .side = (uint8_t)side, .sh = &sh, .sends = 2};
+	struct ds_sock s = {.state = CONN_UP, .side = (uint8_t)side, .sh = &sh, .sends = 2};
 
 	sh.tx.count = sends - 2;
 	while (how_many-- > 0)

@@ -212,7 +212,7 @@ static struct conn *adopt(int fd)
 	struct conn *c = NULL;
 
 	if (fd_word(fd) == 0 && REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP &&
-	    REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepting, &len) == 0 && !accepting && conn_new(fd, CONN_NEW, DS_NONBLOCK_UNKNOWN))
+	    REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepting, &len) == 0 && !accepting && conn_new(fd, CONN_ON_SOCKET, DS_NONBLOCK_UNKNOWN))
 		c = conn_get(fd);
 	errno = saved;
 	return c;
@@ -280,7 +280,7 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		ds_sharer_use(c->life.s, fd);
 	else if (op == EPOLL_CTL_ADD && state == CONN_UNCOUNTED && c->life.side == 1 && (has_direct(epfd) || ds_tests_wait()))
 		conn_completed(c, fd); /* events of direct ones have an order */
-	if ((!ev && op != EPOLL_CTL_DEL) || conn_is(c) == CONN_PLAIN) {
+	if ((!ev && op != EPOLL_CTL_DEL) || ds_life_plain(conn_is(c))) {
 		rc = REAL(epoll_ctl)(epfd, op, fd, ev);
 	} else {
 		lk_lock(&ep_lock);

@@ -4,14 +4,13 @@
 
 
 /* For conn_each: sets *(bool *)arg if another process shares c. */
-static void leaves(struct conn *c, void *arg) { *(bool *)arg |= c->life.s && ds_leaves(c->life.s); }
+static void leaves(struct conn *c, void *arg) { *(bool *)arg |= ds_leaves(c->life.s); }
 
 /* For conn_each: ds_leave. */
 static void leave(struct conn *c, void *arg)
 {
 	(void)arg;
-	if (c->life.s) /* fd_forget has left some */
-		ds_leave(c->life.s);
+	ds_leave(c->life.s);
 }
 
 DS_START void fd_leave(bool flush)
@@ -21,12 +20,12 @@ DS_START void fd_leave(bool flush)
 	/* Another thread may go on sending until the process is gone. */
 	if (!fd_tab_size || !ds_one_thread())
 		return;
-	conn_each(CONN_IN(CONN_KNOWN) | CONN_IN(CONN_PLAIN), leaves, &any);
+	conn_each(CONN_IN(CONN_KNOWN) | CONN_IN(CONN_FORGOTTEN), leaves, &any);
 	if (!any || fd_vforked())
 		return;
 	if (flush)
 		fflush(NULL); /* as exit will: once the others count on this process having ended, it must not write */
-	conn_each(CONN_IN(CONN_KNOWN) | CONN_IN(CONN_PLAIN), leave, NULL);
+	conn_each(CONN_IN(CONN_KNOWN) | CONN_IN(CONN_FORGOTTEN), leave, NULL);
 }
 
 /* Moves c back to TCP, and has the kernel make all calls on fd, one of its descriptors. Not so if

@@ -169,9 +169,7 @@ static void conn_final(struct conn *c, int fd)
 {
 	if (c->members)
 		fd_notices->forget(c);
-	if (c->life.s)
-		ds_close(c->life.s, fd);
-	c->life.s = NULL;
+	ds_life_end(&c->life, fd);
 	if (c->closefd >= 0)
 		ds_syscall(SYS_close, c->closefd); /* not a cancellation point */
 	pool_give(c);
@@ -197,7 +195,7 @@ bool conn_hold_live(struct conn *c)
 }
 
 /* As conn_new, but fd may be a standard stream. */
-static struct conn *make(int fd, enum conn_state state, enum ds_nonblocking nonblock)
+static struct conn *make(int fd, enum conn_event how, enum ds_nonblocking nonblock)
 {
 	if (fd_is_sealed() || !fd_table() || (unsigned)fd >= fd_tab_size || fd_vforked())
 		return NULL;
@@ -206,7 +204,7 @@ static struct conn *make(int fd, enum conn_state state, enum ds_nonblocking nonb
 		return NULL;
 	c->nfds = 1;
 	c->closefd = -1;
-	ds_life_begin(&c->life, state, nonblock);
+	ds_life_begin(&c->life, how, nonblock);
 	c->members = NULL;
 	c->cookie = 0;
 	c->armed = 0;
@@ -219,15 +217,15 @@ static struct conn *make(int fd, enum conn_state state, enum ds_nonblocking nonb
 	return c;
 }
 
-struct conn *conn_new(int fd, enum conn_state state, enum ds_nonblocking nonblock)
+struct conn *conn_new(int fd, enum conn_event how, enum ds_nonblocking nonblock)
 {
-	return fd > STDERR_FILENO ? make(fd, state, nonblock) : NULL;
+	return fd > STDERR_FILENO ? make(fd, how, nonblock) : NULL;
 }
 
 struct conn *conn_inherited(int fd, int side)
 {
 	struct ds_sock *s = ds_inherited(fd, side);
-	struct conn *c = s ? make(fd, CONN_NEW, DS_NONBLOCK_UNKNOWN) : NULL;
+	struct conn *c = s ? make(fd, CONN_ON_SOCKET, DS_NONBLOCK_UNKNOWN) : NULL;
 
 	if (s && !c)
 		ds_close(s, fd);
@@ -320,7 +318,7 @@ static void closing(int fd)
 {
 	uintptr_t w = __atomic_exchange_n(&fd_tab[fd], 0, __ATOMIC_SEQ_CST);
 	struct conn *c = word_conn(w);
-	if (c && __atomic_load_n(&c->life.state, __ATOMIC_SEQ_CST) == CONN_SETTLING) /* by a thread that asks the kernel about fd: conn_open */
+	if (c && ds_life_settles(&c->life)) /* by a thread that asks the kernel about fd: conn_open */
 		ds_life_renumbered(&c->life);
 	if (c && __atomic_sub_fetch(&c->nfds, 1, __ATOMIC_ACQ_REL) == 0) {
 		int one = 1;

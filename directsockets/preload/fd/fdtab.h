@@ -187,9 +187,9 @@ static inline struct conn *conn_peek(int fd)
 	return NULL;
 }
 
-/* fd is a new TCP socket, or a connection that was accepted (CONN_UNCOUNTED). NULL: no memory, it
- * stays plain. No reference is held. */
-struct conn *conn_new(int fd, enum conn_state state, enum ds_nonblocking nonblock) DS_HIDDEN;
+/* fd is a new TCP socket (CONN_ON_SOCKET), or a connection that was accepted (CONN_ON_ACCEPT).
+ * NULL: no memory, it stays plain. No reference is held. */
+struct conn *conn_new(int fd, enum conn_event how, enum ds_nonblocking nonblock) DS_HIDDEN;
 
 /* fd is a connection inherited by exec (ds_inherited). NULL: it stays plain. No reference. */
 struct conn *conn_inherited(int fd, int side) DS_HIDDEN;

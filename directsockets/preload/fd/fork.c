@@ -57,7 +57,7 @@ void fork_parent(pid_t pid)
 static void abandoned(struct conn *c, void *arg)
 {
 	(void)arg;
-	ds_life_forget(&c->life);
+	ds_life_abandon(&c->life);
 }
 
 void fork_child(void)
@@ -74,7 +74,7 @@ void fork_child(void)
 		ep_fork_prepare();
 		ds_critical_end();
 	}
-	conn_each(CONN_IN(CONN_SETTLING), abandoned, NULL);
+	conn_each(CONN_IN(CONN_SETTLING) | CONN_IN(CONN_UNWANTED), abandoned, NULL);
 	ep_fork_child();
 	if (idle)
 		ds_dg_forked_unprepared(true);

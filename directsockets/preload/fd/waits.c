@@ -9,7 +9,7 @@ bool waits_add(struct waits *w, int fd)
 
 	if (word_dgram(word))
 		return !ds_dg_inward(word_dgram(word)) && ds_one_thread();
-	if (!c || conn_is(c) == CONN_PLAIN)
+	if (!c || ds_life_plain(conn_is(c)))
 		return word_epi(word) == NULL;
 	if (w->n == MOST || conn_is(c) != CONN_UNCOUNTED)
 		return false;

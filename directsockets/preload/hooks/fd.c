@@ -22,7 +22,7 @@ EXPORT int socket(int domain, int type, int protocol)
 
 	if (fd >= 0 && (domain == AF_INET || domain == AF_INET6) && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM &&
 	    (protocol == 0 || protocol == IPPROTO_TCP)) {
-		conn_new(fd, CONN_NEW, type & SOCK_NONBLOCK ? DS_NONBLOCK_YES : DS_NONBLOCK_NO);
+		conn_new(fd, CONN_ON_SOCKET, type & SOCK_NONBLOCK ? DS_NONBLOCK_YES : DS_NONBLOCK_NO);
 	} else if (fd >= 0 && (domain == AF_INET || domain == AF_INET6) && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_DGRAM &&
 		   (protocol == 0 || protocol == IPPROTO_UDP)) {
 		fd_set_dgram(fd, domain, type & SOCK_NONBLOCK ? DS_NONBLOCK_YES : DS_NONBLOCK_NO);
@@ -58,7 +58,7 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 		socklen_t n = sizeof protocol;
 		if ((rc != 0 && err != EINPROGRESS) || fd_word(fd) != 0 || fd_is_sealed() || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
 			return rc;
-		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) != 0 || protocol != IPPROTO_TCP || !conn_new(fd, CONN_NEW, DS_NONBLOCK_UNKNOWN)) {
+		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) != 0 || protocol != IPPROTO_TCP || !conn_new(fd, CONN_ON_SOCKET, DS_NONBLOCK_UNKNOWN)) {
 			errno = saved;
 			return rc;
 		}
@@ -120,7 +120,7 @@ static int accepted(int fd, int flags, bool wait)
 		fd_closing(fd);
 	if (fd > STDERR_FILENO && !fd_is_sealed() && !fd_vforked()) {
 		ds_classify(fd, 1, NULL, 0);
-		struct conn *c = conn_new(fd, CONN_UNCOUNTED, flags & SOCK_NONBLOCK ? DS_NONBLOCK_YES : DS_NONBLOCK_NO);
+		struct conn *c = conn_new(fd, CONN_ON_ACCEPT, flags & SOCK_NONBLOCK ? DS_NONBLOCK_YES : DS_NONBLOCK_NO);
 		if (c && !wait)
 			ds_life_connected(&c->life, fd);
 	}

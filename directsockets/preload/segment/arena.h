@@ -44,15 +44,20 @@ struct ds_shared {
 	struct ds_attention attention;
 
 	struct ds_lock tx_lock __attribute__((aligned(128)));
-	uint8_t tx_mode, tx_shut; /* tx_shut: SHUT_WR was called */
+	uint8_t tx_mode; /* conn/state.c writes it */
+	uint8_t tx_shut; /* SHUT_WR was called: what the program wants, also where the direction's lock cannot be
+			  * taken, or there is no segment; the state follows when it can */
 	uint64_t return_slot, return_off; /* TX_RETURNING: where */
-	uint8_t return_orphan;          /* and the peer's end of the doorbell is closed: the shadow's SO_LINGER is 0, */
+	uint8_t return_orphan;          /* of the shadow: its SO_LINGER is 0, since the peer's end of the doorbell is closed, */
 	struct { int onoff, linger; } return_linger; /* and was this */
 	struct ds_tx tx;
 
 	struct ds_lock rx_lock __attribute__((aligned(128)));
-	uint8_t rx_mode, rx_shut, gone; /* gone: the peer's end of the doorbell is closed */
-	uint8_t rx_before; /* RX_FALLEN_BACK: where the direction was before */
+	uint8_t rx_mode; /* conn/state.c writes it, */
+	uint8_t rx_before; /* and this: RX_FALLEN_BACK: where the direction was before */
+	uint8_t rx_shut; /* SHUT_RD was called: as tx_shut */
+	uint8_t gone;    /* of the peer: its end of the doorbell is closed. What is in the queue comes before that is an
+			  * event (ON_GONE), so each direction takes it in its own time */
 	uint8_t owed;      /* the error that the library has taken from the shadow, in place of the program; 0: none */
 	uint64_t rx_read; /* bytes read from the shadow since it was connected; from attaching on */
 	uint64_t rx_sure; /* as rx_read: up to here, what the shadow has was there before PROMOTE */

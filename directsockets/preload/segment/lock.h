@@ -13,7 +13,9 @@
  *   this one is in a handler that
  *   interrupted a critical section
  *
- * A thread that holds a lock makes no call that blocks. Locks nest in the order that conn/inner.h
+ * A thread that holds a lock makes no call that sleeps until something happens. It may make one
+ * that sleeps for a moment at most: ds_kernel_ended asks for 2 ms whether a peer that was killed
+ * has ended on TCP, too, with the lock of a direction. Locks nest in the order that conn/inner.h
  * and fd/epoll.h give.
  */
 #ifndef DS_LOCK_H
