@@ -140,6 +140,21 @@ func TestC(t *testing.T) {
 	makeC(ctx, t, "check")
 }
 
+// The tests in C under clang's MemorySanitizer, which must find a fault that is planted.
+func TestUninitialized(t *testing.T) {
+	needCompiler(t)
+	if testing.Short() {
+		t.Skip("builds everything once more")
+	}
+	if _, err := exec.LookPath("clang"); err != nil {
+		t.Skip("no clang, which has MemorySanitizer")
+	}
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	makeC(ctx, t, "msan")
+}
+
 // makeC runs make in this folder.
 func makeC(ctx context.Context, t *testing.T, args ...string) {
 	t.Helper()

@@ -40,8 +40,8 @@ type inbound struct {
 
 	received atomic.Uint32 // by the kernel, up to announceAfter
 	none     atomic.Uint32 // the word of the page for which a CLAIM found nothing
-	asking   atomic.Bool   // a CLAIM is under way
-	some     atomic.Bool   // there are flows, or grants
+	asking   atomic.Bool   // a CLAIM is under way: there is no flow yet whose state this could be
+	some     atomic.Bool   // there are flows, or grants: for a quick look without mu
 	waiting  atomic.Int32  // calls on the kernel's socket; changed under mu if there are flows
 
 	grants struct {
@@ -63,7 +63,7 @@ type inbound struct {
 	bySrc   map[netip.AddrPort]*inflow
 	turn    int
 	spin    time.Duration // guarded by mu; how long to look, at present
-	ended   bool
+	ended   bool          // the socket has left: what is kept is all that comes
 	checked int64
 
 	kept []kept // guarded by mu; what was in the rings when the socket left

@@ -9,11 +9,11 @@ import "exnet/internal/steps"
 type outPhase uint8
 
 const (
-	outKernel  outPhase = iota // there is no flow: datagrams are counted; tx is nil, and only here and in outEnded
+	outKernel  outPhase = iota // there is no flow (tx is nil): datagrams are counted
 	outOffered                 // the receiver has not attached: the kernel carries all
 	outUp                      // each datagram goes the way that the receiver says
 	outStalled                 // there is no room: datagrams are dropped until the receiver takes something
-	outEnded                   // no flow leads there any more; for good
+	outEnded                   // there will be no flow (tx is nil)
 )
 
 func (p outPhase) String() string {
@@ -26,12 +26,12 @@ type outEvent uint8
 const (
 	outOffer    outEvent = iota // the segment is made, and with the broker
 	outAttached                 // the receiver has attached
-	outRefused                  // the broker or the receiver does not want it
+	outRefused                  // the broker or the receiver refuses the offer
 	outFull                     // the receiver has taken nothing for as long as the sender waits
 	outRoom                     // it has taken something
-	outMoved                    // another socket has the receiver's address, or none has
-	outGone                     // the receiver has closed, is gone, or has broken the rules
-	outLeave                    // this socket hands its datagrams over to the kernel
+	outMoved                    // another socket has the receiver's address, or no socket has it
+	outGone                     // the receiver closes the flow, ends, or breaks the rules
+	outLeave                    // this socket sends by the kernel from now on
 	outClose                    // this socket is closed, or the destination is forgotten
 )
 
@@ -87,11 +87,11 @@ func (f *outflow) flowing() bool { return f.phase != outKernel && f.phase != out
 type inPhase uint8
 
 const (
-	inArmed    inPhase = iota // the sender uses the kernel, and nothing is in memory: no look is needed
-	inRung                    // it is armed, and may hold records: it is looked at
-	inMemory                  // it is not armed: it is looked at
-	inDraining                // the sender is no more, or not the one that it was: what is there is taken, and no more
-	inEnded                   // it is closed
+	inArmed    inPhase = iota // the sender uses the kernel, and the ring is empty: nobody looks
+	inRung                    // the sender uses the kernel, and the ring may have records: the socket looks
+	inMemory                  // the sender uses the ring: the socket looks
+	inDraining                // the sender has lost its address: the socket takes what was in the ring then
+	inEnded                   // the flow is closed
 )
 
 func (p inPhase) String() string {
@@ -102,12 +102,12 @@ func (p inPhase) String() string {
 type inEvent uint8
 
 const (
-	inRing  inEvent = iota // a datagram of the sender's came by the kernel while a goroutine sleeps there, or bells end
-	inWake                 // one came, or a record, and no goroutine sleeps there
+	inRing  inEvent = iota // a datagram of the sender came by the kernel while a goroutine sleeps there, or bells end
+	inWake                 // a datagram or a record came, and no goroutine sleeps in the kernel
 	inArm                  // a goroutine is about to sleep
-	inEmpty                // a look has found nothing
-	inMoved                // another socket has the sender's address, or none has
-	inClose                // the flow is closed, and what is there is still taken (the C library)
+	inEmpty                // the ring is empty
+	inMoved                // another socket has the sender's address, or no socket has it
+	inClose                // the flow is closed, and what is in the ring is still taken (the C library)
 	inDrop                 // the flow is closed
 )
 

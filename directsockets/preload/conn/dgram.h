@@ -41,7 +41,8 @@ enum {
  *   OFFERED   the receiver has not attached: the kernel carries all
  *   UP        each datagram goes the way that the receiver says
  *   STALLED   there is no room: datagrams are dropped until the receiver takes something
- *   ENDED     no flow leads there any more: struct ds_dg_dest's ended, where there is no flow */
+ *   ENDED     there will be no flow: struct ds_dg_dest's ended says so, as such a destination has no struct
+ *             ds_dg_out */
 enum { DG_OUT_KERNEL, DG_OUT_OFFERED, DG_OUT_UP, DG_OUT_STALLED, DG_OUT_ENDED };
 
 /* The states of a flow to a socket (SPEC 10.8). Owner: the lock of in; ds_dg_in_on moves it,
@@ -50,7 +51,7 @@ enum { DG_OUT_KERNEL, DG_OUT_OFFERED, DG_OUT_UP, DG_OUT_STALLED, DG_OUT_ENDED };
  *   ARMED     the sender uses the kernel, and nothing is in memory
  *   RUNG      it is armed, and may hold records
  *   MEMORY    it is not armed
- *   DRAINING  the sender is no more the one that it was, or CLOSED is stored: what is there is taken
+ *   DRAINING  the sender has lost its address, or CLOSED is stored: the socket takes what was in the ring then
  *   ENDED     it is about to be freed (ds_dg_in_sweep) */
 enum { DG_IN_ARMED, DG_IN_RUNG, DG_IN_MEMORY, DG_IN_DRAINING, DG_IN_ENDED };
 
@@ -131,6 +132,9 @@ struct ds_dg_dest {
 struct ds_dgram {
 	int users;  /* references: one for all descriptors, one for each call; first (dgpool.c) */
 	int nfds;
+	/* A socket's life is short: its place is free, or open; then, for good, hard, and it is
+	 * freed. The states of its flows say the rest. What follows is what the program has set,
+	 * and no state: an option can be set at any time, and taken back. */
 	bool open;
 	uint8_t family;
 	bool hard;  /* it is the kernel's for good */
@@ -147,8 +151,11 @@ struct ds_dgram {
 	uint32_t id, serial;
 	uint32_t next;
 
-	/* announcing and claiming, with the lock of setup */
-	bool announced, claiming, unannounced; /* unannounced: it cannot be */
+	/* Announcing and claiming, with the lock of setup: what the broker was told, or has said,
+	 * on the connection told. They end with that connection, and are no states of a flow, of
+	 * which there is none yet. announced: LISTEN was sent; claiming: so was CLAIM, and no
+	 * answer has come; unannounced: the broker has refused LISTEN. */
+	bool announced, claiming, unannounced;
 	uint16_t port;
 	uint32_t bucket, refused, told, received, last; /* last: a descriptor of it */
 	uint64_t retry;

@@ -158,7 +158,7 @@ static int why_tcp(const struct ds_sock *s)
 
 	if (!s->sh)
 		return why ? why : DS_WHY_NO_MEMORY;
-	if (ds_plain(s))
+	if (ds_state_of(s) <= CONN_LEFT)
 		return DS_WHY_PROGRAM;
 	if (!ds_single(s))
 		return DS_WHY_SHARED;

@@ -299,7 +299,7 @@ static void killed(int what)
 static void hostile(void)
 {
 	struct side c, s;
-	uint8_t b[5000];
+	uint8_t b[5000] = {0};
 
 	pair_up(&c, &s);
 	for (int i = 0; i < 300; i++) {

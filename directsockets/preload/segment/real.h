@@ -11,6 +11,7 @@
 #define _GNU_SOURCE
 #endif
 #include "segment/libc.h"
+#include "segment/msan.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -177,15 +178,23 @@ void ds_real_init(void) DS_HIDDEN;
 /* As REAL, once ds_real_ready is set. Another thread may be storing the same value. */
 #define REAL_NOW(name) __atomic_load_n(&ds_real.name, __ATOMIC_RELAXED)
 
+#ifdef DS_MSAN
+#define REAL(name) name
+#else
 #define REAL(name) \
 	(__builtin_expect(!__atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE), 0) ? ds_real_init() : (void)0, REAL_NOW(name))
+#endif
 
 /* The program's syscall() is interposed (hooks/syscall.c). Inside this library, syscall() is the
  * kernel's. */
-#define syscall(...) REAL(syscall)(__VA_ARGS__)
+#define syscall(...) ds_syscall(__VA_ARGS__)
 
 /* System calls that have no business with the program: neither interposed nor cancellation
  * points. */
+#ifdef DS_MSAN
+#define ds_syscall ds_msan_syscall
+#else
 #define ds_syscall REAL(syscall)
+#endif
 
 #endif
