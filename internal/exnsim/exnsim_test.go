@@ -44,11 +44,11 @@ ranks = 128
 func TestRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	status, stdout, stderr := call(t, "run", scenario(t, cgScenario), "-o", dir, "--paths")
-	if status != 0 || !strings.Contains(stdout, "2    block minmax   2964656640    0.5000") || strings.Count(stderr, "\n") != 4 {
+	if status != 0 || !strings.Contains(stdout, "2    block minmax   3.0 GB        0.5000") || strings.Count(stderr, "\n") != 4 {
 		t.Fatalf("%d\n%s%s", status, stdout, stderr)
 	}
 	for file, want := range map[string]string{
-		"index.html":              "block minmax",
+		"index.html":              "<td>3.0 GB</td><td>0.5000</td>",
 		"runs.csv":                "1,block dmodk,tree:4x5/2,dmodk,5929050624,1,",
 		"run-001/links.csv":       "leaf3,spine",
 		"run-001/jobs.csv":        "1,cg-128,0,0,1,16,h1,",

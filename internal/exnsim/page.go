@@ -5,10 +5,11 @@ import (
 	"io"
 
 	"exnet/internal/bench/svgplot"
+	"exnet/internal/display"
 )
 
 // pageText is the page that compares the runs.
-var pageText = template.Must(template.New("page").Funcs(template.FuncMap{"add": func(a, b int) int { return a + b }}).Parse(`<!DOCTYPE html>
+var pageText = template.Must(template.New("page").Funcs(template.FuncMap{"bytes": display.Bytes, "mean": func(v float64) string { return display.Bytes(uint64(v)) }}).Parse(`<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>exn-sim: {{.Scenario}}</title>
 <style>
@@ -24,11 +25,11 @@ td.t,th.t{text-align:left}figure{margin:1em 0;overflow-x:auto}img{max-width:100%
 <p>Runs: {{len .Runs}}. A link's load is the most bytes that the jobs which ran at the same time had on it,
 for the whole of each job. The drawings of all runs have one scale: the same colour and width is the same load. {{.Summary}}</p>
 {{if gt (len .Runs) 1}}<figure>{{.Chart}}</figure>{{end}}
-<div class="wide"><table><tr><th>run</th><th class="t">what</th><th>largest load (bytes)</th><th>relative to run 1</th><th>mean (bytes)</th><th>deviation (bytes)</th><th>most flows</th><th class="t">busiest link</th><th>makespan</th><th>mean wait</th></tr>
-{{range .Runs}}<tr><td><a href="#run-{{.Number}}">{{.Number}}</a></td><td class="t">{{.Label}}</td><td>{{.Stats.Max}}</td><td>{{printf "%.4f" .Relative}}</td><td>{{printf "%.0f" .Stats.Mean}}</td><td>{{printf "%.0f" .Stats.StdDev}}</td><td>{{.Stats.MaxFlows}}</td><td class="t">{{.Busiest}}</td><td>{{.Makespan}} s</td><td>{{printf "%.3g" .Wait}} s</td></tr>
+<div class="wide"><table><tr><th>run</th><th class="t">what</th><th>largest load</th><th>relative to run 1</th><th>mean</th><th>deviation</th><th>most flows</th><th class="t">busiest link</th><th>makespan</th><th>mean wait</th></tr>
+{{range .Runs}}<tr><td><a href="#run-{{.Number}}">{{.Number}}</a></td><td class="t">{{.Label}}</td><td>{{bytes .Stats.Max}}</td><td>{{printf "%.4f" .Relative}}</td><td>{{mean .Stats.Mean}}</td><td>{{mean .Stats.StdDev}}</td><td>{{.Stats.MaxFlows}}</td><td class="t">{{.Busiest}}</td><td>{{.Makespan}} s</td><td>{{printf "%.3g" .Wait}} s</td></tr>
 {{end}}</table></div>
 {{range .Runs}}<h2 id="run-{{.Number}}">{{.Number}}: {{.Label}}</h2>
-<p>{{.Network}}, router {{.Router}}: {{.Flows}} flows, {{.Bytes}} bytes between hosts; {{.Stats.Used}} of {{.Stats.Channels}} channels are used.
+<p>{{.Network}}, router {{.Router}}: {{.Flows}} flows, {{bytes .Bytes}} between hosts; {{.Stats.Used}} of {{.Stats.Channels}} channels are used.
 <a href="{{.Dir}}/links.csv">links</a>, <a href="{{.Dir}}/jobs.csv">jobs</a>, <a href="{{.Dir}}/network.graphml">GraphML</a></p>
 {{if .Drawn}}<figure><img src="{{.Dir}}/load.svg" alt="The load of each link" loading="lazy"></figure>{{else}}<p>The network is too large to draw.</p>{{end}}
 {{end}}</body></html>

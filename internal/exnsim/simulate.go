@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 
 	"exnet/fabric/topo"
+	"exnet/internal/display"
 	"exnet/internal/outfile"
 	"exnet/study"
 	"exnet/study/graph"
@@ -246,7 +247,7 @@ func table(w io.Writer, all []outcome) error {
 		if writes {
 			end = fmt.Sprintf("\t%.2f\n", o.Imbalance)
 		}
-		fmt.Fprintf(t, "%d\t%s\t%d\t%.4f\t%d\t%s\t%gs%s", o.Number, o.label, o.Stats.Max, relative(all, o), o.Stats.MaxFlows, o.Busiest, o.Makespan, end)
+		fmt.Fprintf(t, "%d\t%s\t%s\t%.4f\t%d\t%s\t%gs%s", o.Number, o.label, display.Bytes(o.Stats.Max), relative(all, o), o.Stats.MaxFlows, o.Busiest, o.Makespan, end)
 	}
 	return t.Flush()
 }
