@@ -78,6 +78,7 @@ func (g *Pager) tick(now time.Time) {
 	if left > 0 {
 		wait = min(wait, max(time.Duration(left/perTick)*time.Millisecond, time.Millisecond))
 	}
+	g.lookTraced(now)
 	g.nextTick = now.Add(wait)
 	g.follow.look(now)
 }

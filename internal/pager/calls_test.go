@@ -39,3 +39,15 @@ func TestRemap(t *testing.T) {
 // The kernel changes words that are elsewhere for a program's futex calls, and says what is no
 // memory.
 func TestFutexWords(t *testing.T) { same(t, Smallest, compile(t, "words")) }
+
+// A debugger that has stopped a program reads memory of it that is elsewhere.
+func TestTraced(t *testing.T) {
+	o := runPaged(t, setting{local: Smallest}, compile(t, "traced"))
+	const want = "0 errors, 0 wrong\ntracer 0, 0 wrong afterwards\n"
+	if !o.state.Success() || o.stdout != want || o.stderr != "" || len(o.said) > 0 {
+		t.Errorf("%v\n%s%s%q", o.state, o.stdout, o.stderr, o.said)
+	}
+	if o.counts.Moved == 0 || o.counts.Ahead == 0 {
+		t.Errorf("no memory was elsewhere: %+v", o.counts)
+	}
+}

@@ -35,6 +35,9 @@ const answerTime = 10 * time.Millisecond
 func (g *Pager) over() int {
 	held, untracked := 0, 0
 	for p := range g.processes {
+		if p.tracing == whole {
+			continue
+		}
 		held += p.held()
 		untracked += p.untracked()
 	}
@@ -46,7 +49,7 @@ func (g *Pager) over() int {
 func (g *Pager) largest() *process {
 	var most *process
 	for p := range g.processes {
-		if p.adopted && !p.barren && p.busy == 0 && p.agent >= 0 && (p.resident > 0 || p.ring.used > 0) && (most == nil || p.held() > most.held()) {
+		if p.adopted && p.tracing != whole && !p.barren && p.busy == 0 && p.agent >= 0 && (p.resident > 0 || p.ring.used > 0) && (most == nil || p.held() > most.held()) {
 			most = p
 		}
 	}

@@ -76,7 +76,9 @@ type Pager struct {
 	buffer    []byte
 	counts    Counts
 	nextTick  time.Time
-	follow    follow
+	// nextTraced is when it is looked for tracers next.
+	nextTraced time.Time
+	follow     follow
 
 	mu     sync.Mutex
 	ending bool   // +checklocks:mu

@@ -66,6 +66,8 @@ type process struct {
 	unparkIn int  // ticks until pages that could not be moved are tried again
 	barren   bool // it has nothing to give, until the next tick or until pages come
 
+	tracing tracing
+
 	busy    uint32 // the operation that the agent does; 0: none
 	entries []entry
 	since   time.Time

@@ -1,0 +1,119 @@
+package pager
+
+import (
+	"bufio"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A debugger reads memory by ptrace or /proc/PID/mem, where the kernel does not wait for the pager:
+// what is elsewhere is an error. So a process that its tracer has stopped gets all of its pages, if
+// the host has memory for them, and none of them counts or leaves until it goes on.
+type tracing uint8
+
+const (
+	untraced tracing = iota
+	halted           // its tracer had stopped it when the pager looked: at the next look it is whole
+	whole            // its pages are here, or on their way
+)
+
+// traceTime is how often the pager looks. A tracer that stops a process for moments, as strace
+// does, is seldom met twice.
+const traceTime = 50 * time.Millisecond
+
+// lookTraced looks which processes their tracers have stopped.
+func (g *Pager) lookTraced(now time.Time) {
+	if now.Before(g.nextTraced) {
+		return
+	}
+	g.nextTraced = now.Add(traceTime)
+	for p := range g.processes {
+		switch {
+		case !p.adopted || p.agent < 0:
+		case !p.stopped():
+			p.tracing = untraced
+		case p.tracing == untraced:
+			p.tracing = halted
+		default:
+			g.bringAll(p)
+		}
+	}
+}
+
+// stopped says whether a process is in a stop of its tracer.
+func (p *process) stopped() bool {
+	f, err := os.Open("/proc/" + strconv.Itoa(p.pid) + "/status")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if state, ok := strings.CutPrefix(lines.Text(), "State:"); ok {
+			return strings.HasPrefix(strings.TrimSpace(state), "t")
+		}
+	}
+	return false
+}
+
+// perLook is how many pages come at a look, so that others have their turn.
+const perLook = 1 << 14
+
+// bringAll gives a process all of its pages, as many as are to come at a look.
+func (g *Pager) bringAll(p *process) {
+	if p.tracing == halted {
+		n := p.elsewhere()
+		if free, ok := freeMemory(); n > 0 && (!ok || int64(n)*pageSize > free/2) {
+			g.say("traced", "a debugger has stopped process %d: it cannot read %d MiB of its memory that are elsewhere, as this host has not enough memory",
+				p.pid, n*pageSize>>20)
+			return
+		}
+		p.tracing = whole
+	}
+	left := perLook
+	for at, c := range p.pages.chunks {
+		for i := range c {
+			number, page, came := at*chunkPages+uint64(i), &c[i], true
+			switch {
+			case page.state == standby:
+				came = g.back(p, number, page)
+			case page.state == remote && page.place != 0:
+				run := p.inStore(number, page.place, largestWindow)
+				came = g.fetchRun(p, number, page.place, run)
+				left -= run
+			}
+			if !came || left <= 0 {
+				return
+			}
+		}
+	}
+}
+
+// elsewhere is how many pages of a process are not in its memory.
+func (p *process) elsewhere() (n int) {
+	for _, c := range p.pages.chunks {
+		for i := range c {
+			if c[i].state == standby || c[i].state == remote {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// freeMemory is how much memory this host has left, in bytes; false: that cannot be told.
+func freeMemory() (int64, bool) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0, false
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "MemAvailable:"); ok {
+			kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(text, "kB")), 10, 64)
+			return kb << 10, err == nil
+		}
+	}
+	return 0, false
+}
