@@ -56,7 +56,7 @@ static void by(void)
 static void calls(void)
 {
 	struct side c, s;
-	uint8_t b[4096], big[3000];
+	uint8_t b[4096] = {0}, big[3000] = {0};
 	int n;
 
 	pair_up(&c, &s);
@@ -211,7 +211,7 @@ static void flows(size_t total, size_t fallback_c, size_t fallback_s, bool direc
 static void forks(void)
 {
 	struct side c, s;
-	uint8_t b[100];
+	uint8_t b[100] = {0};
 	int status;
 
 	pair_up(&c, &s);
@@ -247,7 +247,7 @@ static void killed(int what)
 {
 	struct side c, s;
 	int pipes[2];
-	uint8_t b[100000];
+	uint8_t b[100000] = {0};
 
 	if (pipe(pipes) < 0)
 		abort();
