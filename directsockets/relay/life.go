@@ -198,6 +198,10 @@ func (e *Engine) on(c *conn, ev lifeEvent) bool {
 			step.act = actClose
 		}
 	}
+	// A program of an older library may have sent before the client has attached: that is lost.
+	if step.act == actClose && c.relay.Alone() && !c.relay.Silent() {
+		step.act = actReset
+	}
 	if ev == onHeard || ev == onResume {
 		c.relay.Join()
 	}
@@ -208,7 +212,7 @@ func (e *Engine) on(c *conn, ev lifeEvent) bool {
 		}
 	}
 	if suspended(step.to) && !suspended(c.state) {
-		if c.owes = time.Now(); c.owes.Sub(c.sent) > unnoticed {
+		if c.owes = time.Now(); c.owes.Sub(c.sent) > unnoticed && len(c.queue) == 0 {
 			c.owes = time.Time{}
 		}
 		c.gate.stop(true)

@@ -191,6 +191,34 @@ func TestAttachedAsSessionEnds(t *testing.T) {
 	works(t, hosts)
 }
 
+// A server's program that sends all the same, as one of an older library does, is told that what it
+// has sent is lost.
+func TestSendsBeforeItMay(t *testing.T) {
+	hosts := newHosts(t, 2, nil)
+	hosts[0].call(t, hosts[1], segment.Config{})
+	o := <-hosts[1].offers
+	hosts[1].offers <- o
+	e, done := hosts[1].engine, make(chan struct{})
+	var server *segment.End
+	if err := e.do(func() {
+		defer close(done)
+		server = hosts[1].answer(t)
+		const state, attached = 512 + 136, 2 // SPEC 2.2: of side 0
+		server.Segment().Exposed()[state] = attached
+		if err := server.Promote(0); err != nil {
+			t.Error(err)
+		}
+		e.lose(e.peer(1))
+		e.forget()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	if server.Awake(); !server.Lost() {
+		t.Errorf("it is told %v", server.Err())
+	}
+}
+
 // A client that has attached when the session ends, before the server's node has heard so: the
 // server may send when RESUME has come. If there is no connection any more, it depends on who says
 // so. The Engine that offered it: its client has not attached, and all goes on by TCP. Another
