@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -92,7 +93,7 @@ func (c Client) run(address string, b *book) {
 			rnd := rand.New(rand.NewPCG(c.Seed, uint64(i)))
 			for g := 0; g == 0 || time.Now().Before(end); g++ {
 				p := newPlan(c.First+uint32(i*generations+g%generations), c.Pause, c.Conns, rnd)
-				conn, err := c.Dial(context.Background(), "tcp", address)
+				conn, err := c.reach(address)
 				if err != nil {
 					b.ended(0, 0, fmt.Errorf("connection %d: %w", p.Conn, err))
 					return
@@ -103,6 +104,17 @@ func (c Client) run(address string, b *book) {
 		})
 	}
 	all.Wait()
+}
+
+// reach is Dial.
+func (c Client) reach(address string) (net.Conn, error) {
+	for {
+		conn, err := c.Dial(context.Background(), "tcp", address)
+		if !patient || !errors.Is(err, syscall.EHOSTUNREACH) {
+			return conn, err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 // serve accepts connections until the listener is closed.

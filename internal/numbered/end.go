@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 )
@@ -15,8 +16,21 @@ type Conn interface {
 	CloseWrite() error
 }
 
+// PatientEnv names the variable that makes a program, in Go and in C, patient: the network between
+// its ends is away at times. So a dial that finds no route is tried again, and TCP has time for
+// what it repeats more and more seldom.
+const PatientEnv = "NUMBERED_PATIENT"
+
+// patient reports whether PatientEnv is set.
+var patient = os.Getenv(PatientEnv) != ""
+
 // stall is how long a connection may make no progress. It only ends what hangs.
-const stall = 2 * time.Minute
+var stall = func() time.Duration {
+	if patient {
+		return 16 * time.Minute // TCP gives up after 924.6 s
+	}
+	return 2 * time.Minute
+}()
 
 // errStall says that a connection hangs.
 var errStall = fmt.Errorf("no progress for %v", stall)

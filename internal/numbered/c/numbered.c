@@ -26,7 +26,7 @@
 #include "random.h"
 
 enum { HALF, CLIENT, SERVER, UP, DOWN, ENDS };
-enum { MAX_BYTES = 4 << 20, MAX_SLOW_BYTES = 16 << 10, MAX_CALL = 1 << 20, MAX_SLOW_CALL = 4 << 10, GENERATIONS = 256, STALL = 120 };
+enum { MAX_BYTES = 4 << 20, MAX_SLOW_BYTES = 16 << 10, MAX_CALL = 1 << 20, MAX_SLOW_CALL = 4 << 10, GENERATIONS = 256, STALL = 120, PATIENT_STALL = 16 * 60 };
 enum { HEAD_CALLS = 4, HEAD_CALL = 200 };
 
 struct plan {
@@ -57,6 +57,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static struct end *ends;
 static int conns, wrong;
+static int patient; /* as end.go's PatientEnv says */
 static unsigned long long bytes;
 static struct sockaddr_in where;
 
@@ -118,7 +119,7 @@ static int broken(struct end *e, int down, uint64_t at, const char *what)
 	pthread_mutex_lock(&lock);
 	if (!e->told++)
 		say("fault connection %u %s, byte %llu: %s: %s", e->plan.conn, down ? "down" : "up", (unsigned long long)at, what,
-		    e->stalled ? "no progress for 2m0s" : strerror(error));
+		    e->stalled ? "no progress" : strerror(error));
 	pthread_mutex_unlock(&lock);
 	shutdown(e->fd, SHUT_RDWR);
 	return -1;
@@ -321,7 +322,7 @@ static void *watchdog(void *arg)
 		for (struct end *e = ends; e; e = e->next) {
 			e->idle = e->progress ? 0 : e->idle + 1;
 			e->progress = 0;
-			if (e->idle == STALL) {
+			if (e->idle == (patient ? PATIENT_STALL : STALL)) {
 				e->stalled = 1;
 				shutdown(e->fd, SHUT_RDWR);
 			}
@@ -422,6 +423,23 @@ static struct plan new_plan(uint32_t conn, uint64_t *rnd)
 	return p;
 }
 
+/* A connected socket, or -1. */
+static int reach(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	while (fd >= 0 && connect(fd, (struct sockaddr *)&where, sizeof where) < 0) {
+		int error = errno;
+		close(fd);
+		errno = error;
+		if (!patient || error != EHOSTUNREACH)
+			return -1;
+		usleep(100000);
+		fd = socket(AF_INET, SOCK_STREAM, 0);
+	}
+	return fd;
+}
+
 static void *dial(void *arg)
 {
 	uint32_t i = (uint32_t)(intptr_t)arg;
@@ -429,8 +447,8 @@ static void *dial(void *arg)
 
 	for (uint32_t g = 0; g == 0 || now_ms() < deadline; g++) {
 		struct end e = {.plan = new_plan(first + i * GENERATIONS + g % GENERATIONS, &rnd)};
-		e.fd = socket(AF_INET, SOCK_STREAM, 0);
-		if (e.fd < 0 || connect(e.fd, (struct sockaddr *)&where, sizeof where) < 0) {
+		e.fd = reach();
+		if (e.fd < 0) {
 			pthread_mutex_lock(&lock);
 			wrong++;
 			say("fault connection %u: connect: %s", e.plan.conn, strerror(errno));
@@ -448,6 +466,7 @@ int main(int argc, char **argv)
 	int port;
 	pthread_t thread;
 
+	patient = getenv("NUMBERED_PATIENT") != NULL;
 	if (argc < 3 || sscanf(argv[2], "%63[^:]:%d", host, &port) != 2 || !inet_aton(host, &where.sin_addr) ||
 	    !((argc == 3 && !strcmp(argv[1], "serve")) || (argc == 8 && !strcmp(argv[1], "dial")))) {
 		fprintf(stderr, "numbered: serve HOST:PORT, or dial HOST:PORT CONNS MS PAUSE SEED FIRST\n");

@@ -189,7 +189,7 @@ func command(env []string, argv ...string) *exec.Cmd {
 // called with each line before.
 func (l *lab) says(p *testlab.Process, text string, other ...func(line string)) string {
 	l.t.Helper()
-	guard := guard(p)
+	guard := l.guard(p)
 	defer guard.Stop()
 	for line := range p.Lines {
 		if strings.Contains(line, text) {

@@ -60,6 +60,9 @@ const (
 func Run(t *testing.T, o Options) {
 	t.Helper()
 	bin := build(t)
+	if o.Disturb {
+		t.Setenv(numbered.PatientEnv, "1")
+	}
 	var rows []Row
 	for _, p := range places {
 		t.Run(p.name, func(t *testing.T) {

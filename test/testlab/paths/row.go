@@ -13,12 +13,18 @@ import (
 	"exnet/test/testlab"
 )
 
-// hang is when a program counts as hung. Nothing else depends on the time.
-const hang = 5 * time.Minute
+// hang is when a program counts as hung, beside the time that it is given; disturbedHang is when
+// links are cut, and a connection may wait for what TCP repeats more and more seldom. Nothing else
+// depends on the time.
+const hang, disturbedHang = 5 * time.Minute, 20 * time.Minute
 
 // guard kills a program that hangs, unless it is stopped.
-func guard(p *testlab.Process) *time.Timer {
-	return time.AfterFunc(hang, func() { _ = p.Signal(syscall.SIGKILL) })
+func (l *lab) guard(p *testlab.Process) *time.Timer {
+	d := hang
+	if l.o.Disturb {
+		d = disturbedHang
+	}
+	return time.AfterFunc(l.o.Time+d, func() { _ = p.Signal(syscall.SIGKILL) })
 }
 
 // numbers is how many numbers of connections a row uses at most.
