@@ -35,30 +35,3 @@ func ParseSum(line string) (s Sum, ok bool) {
 	n, _ := fmt.Sscanf(line, "sum %d %d %d", &s.Conns, &s.Bytes, &s.Wrong)
 	return s, n == 3
 }
-
-// Failure is what kind of failure a connection had.
-type Failure string
-
-// Kinds of failures.
-const (
-	WrongBytes   Failure = "wrong" // other bytes came than were sent
-	TooShort     Failure = "short" // an end of file came before all bytes
-	Reset        Failure = "reset" // the connection was reset
-	OtherFailure Failure = "other"
-)
-
-// FailureOf is the kind of what ParseFault says.
-func FailureOf(what string) Failure {
-	for _, k := range []struct {
-		text string
-		Failure
-	}{
-		{"an end of file before", TooShort}, {"reset by peer", Reset}, {"roken pipe", Reset},
-		{"are missing", WrongBytes}, {"out of order", WrongBytes}, {"repeated", WrongBytes}, {"foreign", WrongBytes}, {"damaged", WrongBytes}, {"came:", WrongBytes},
-	} {
-		if strings.Contains(what, k.text) {
-			return k.Failure
-		}
-	}
-	return OtherFailure
-}

@@ -40,9 +40,9 @@ type Row struct {
 	Faults       []string // at most maxFaults
 	Took         time.Duration
 
-	Disturbed int                      // times that a link was cut, or a node stopped
-	Resumed   uint64                   // connections that went on after that, by what nodes count
-	Kinds     map[numbered.Failure]int // what the faults were
+	Disturbed int             // times that a link was cut, or a node stopped
+	Resumed   uint64          // connections that went on after that, by what nodes count
+	kinds     map[failure]int // what the faults were
 }
 
 // maxFaults bounds what is reported of a row.
@@ -91,7 +91,7 @@ func Print(w io.Writer, rows []Row) {
 	var sum numbered.Sum
 	for _, r := range rows {
 		fmt.Fprintf(tab, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f %%\t%.1f s\t%d\t%d\t%d\t%d\t\n", r.Path, r.Programs, r.Conns, r.Load, r.Disturbed, r.Resumed,
-			r.Sum.Conns, r.Bytes, r.Words(), 100*r.Share, r.Took.Seconds(), r.Kinds[numbered.WrongBytes], r.Kinds[numbered.TooShort], r.Kinds[numbered.Reset], r.Kinds[numbered.OtherFailure])
+			r.Sum.Conns, r.Bytes, r.Words(), 100*r.Share, r.Took.Seconds(), r.kinds[wrongBytes], r.kinds[tooShort], r.kinds[reset], r.kinds[otherFailure])
 		sum.Add(r.Sum)
 	}
 	fmt.Fprintf(tab, "all\t\t\t\t\t\t%d\t%d\t%d\t\t\t%d\t\t\t\t\n", sum.Conns, sum.Bytes, sum.Words(), sum.Wrong)

@@ -42,10 +42,10 @@ func (r *Row) fault(line string) {
 	if what == "" {
 		return
 	}
-	if r.Kinds == nil {
-		r.Kinds = make(map[numbered.Failure]int)
+	if r.kinds == nil {
+		r.kinds = make(map[failure]int)
 	}
-	r.Kinds[numbered.FailureOf(what)]++
+	r.kinds[failureOf(what)]++
 	if len(r.Faults) < maxFaults {
 		r.Faults = append(r.Faults, what)
 	}
