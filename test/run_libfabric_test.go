@@ -151,7 +151,7 @@ func (l *mpiLab) mixedByLibfabric(t *testing.T, env string, ranks int) {
 // openMPI is Open MPI's ranks on two nodes with the provider, which env names.
 func openMPI(env string, ranks int) mpi {
 	return mpi{name: "openmpi", compiler: "mpicc.openmpi", nodes: 2, ranks: ranks, argv: func(rsh string, nodes []string) []string {
-		each := ":" + strconv.Itoa(ranks/2)
+		each := ":" + strconv.Itoa((ranks+1)/2)
 		return []string{env, "mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--map-by", "node", "-n", strconv.Itoa(ranks),
 			"--host", strings.Join(nodes, each+",") + each, "--mca", "plm_rsh_agent", rsh, "--mca", "oob_tcp_if_include", "exn0",
 			"--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "'exnet;ofi_rxm'", "-x", "FI_PROVIDER_PATH"}

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -239,6 +241,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+var cutTime = flag.Duration("cut.time", 0, "`how long` TestCut goes on, with a cut every 0.1 to 3 s; 0: a number of operations, with one in each few")
+
 // What is under way between hosts when their link is cut is carried out when there is one again:
 // once, in order, and whole.
 func TestCut(t *testing.T) {
@@ -248,9 +252,19 @@ func TestCut(t *testing.T) {
 	}
 	build(t, "plain/cut")
 	h := hosts(t)
-	c := startWith(t, []string{"EXN_PORTS=" + h.paths[0], "EXN_PORTS_B=" + h.paths[1]}, "plain/cut", operations)
-	cuts := 0
+	args := []string{operations}
+	if *cutTime > 0 {
+		args = []string{"0", strconv.Itoa(int(cutTime.Seconds()))}
+	}
+	c := startWith(t, []string{"EXN_PORTS=" + h.paths[0], "EXN_PORTS_B=" + h.paths[1]}, "plain/cut", args...)
+	cuts, next := 0, time.Now()
 	for c.lines.Scan() && c.lines.Text() == "cut" {
+		if time.Now().Before(next) {
+			continue
+		}
+		if *cutTime > 0 {
+			next = time.Now().Add(100*time.Millisecond + rand.N(2900*time.Millisecond))
+		}
 		h.cut()
 		h.link()
 		cuts++
@@ -259,6 +273,7 @@ func TestCut(t *testing.T) {
 		t.Errorf("after %d cuts the program says %q", cuts, c.lines.Text())
 	}
 	c.ends()
+	t.Logf("%d cuts, %s", cuts, strings.TrimSpace(c.errs.String()))
 	for _, s := range h.nodes {
 		idle(t, s)
 	}
@@ -290,12 +305,12 @@ func start(t *testing.T, path, program, what string) *child {
 }
 
 // startWith is start with other variables.
-func startWith(t *testing.T, env []string, program, what string) *child {
+func startWith(t *testing.T, env []string, program string, args ...string) *child {
 	t.Helper()
 	build(t, program)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute+*cutTime)
 	t.Cleanup(cancel)
-	c := &child{t: t, cmd: exec.CommandContext(ctx, filepath.Join(buildDir, program), what)}
+	c := &child{t: t, cmd: exec.CommandContext(ctx, filepath.Join(buildDir, program), args...)}
 	c.cmd.Env, c.cmd.Stderr = append(os.Environ(), env...), &c.errs
 	in, err := c.cmd.StdinPipe()
 	if err != nil {

@@ -1,6 +1,6 @@
 // cut.c: messages, writes and reads of 1 byte to 4 MiB, in an order of chance, between two hosts
-// whose link is cut meanwhile, whenever this says so: cut OPERATIONS. Each is carried out once, and
-// in order.
+// whose link is cut meanwhile, whenever this says so: cut OPERATIONS [SECONDS]. Each is carried out
+// once, and in order. It says finally how many there were.
 #include "pair.h"
 
 enum { MOST = 4 << 20, WAVE = 12 };
@@ -147,10 +147,11 @@ static int take(struct side *side)
 
 int main(int argc, char **argv)
 {
-	long count = argc > 1 ? atol(argv[1]) : 1000;
+	long count = argc > 1 ? atol(argv[1]) : 1000, n;
+	time_t end = argc > 2 ? time(NULL) + atol(argv[2]) : 0;
 
 	open_all();
-	for (long n = 0; n < count; n += WAVE) {
+	for (n = 0; n < count || time(NULL) < end; n += WAVE) {
 		puts("cut"); // the test does, while what follows is under way
 		fflush(stdout);
 		for (int i = 0; i < WAVE; i++)
@@ -162,6 +163,7 @@ int main(int argc, char **argv)
 		}
 	}
 	close_all();
+	fprintf(stderr, "%ld operations\n", n);
 	puts("done");
 	return 0;
 }
