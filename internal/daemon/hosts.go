@@ -177,6 +177,7 @@ func (d *Daemon) openMesh() (err error) {
 			return all
 		},
 		OnGroups:  func() { d.groups.changed() },
+		OnLeft:    func(n fabric.NodeID) { d.ports.left(n); d.memory.left(n) },
 		OnRequest: d.fromHost,
 	})
 	if err != nil {
@@ -319,8 +320,8 @@ func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (l emp.Link, err
 		return nil, err
 	}
 	d.carrier.linked(peer, l, true)
-	d.ports.linked(peer, l)
-	d.memory.linked(peer, l)
+	d.ports.linked(d.mesh, peer, l)
+	d.memory.linked(d.mesh, peer, l)
 	d.groups.changed()
 	return l, nil
 }

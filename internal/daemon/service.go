@@ -12,6 +12,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
+	"exnet/fabric/emp/mesh"
 	"exnet/internal/accept"
 	"exnet/internal/ctxend"
 	"exnet/ports/far"
@@ -178,7 +179,7 @@ func (s *service) closeFar() error {
 }
 
 // linked follows a link to a node of another host to its end.
-func (s *service) linked(peer fabric.NodeID, l emp.Link) {
+func (s *service) linked(m *mesh.Mesh, peer fabric.NodeID, l emp.Link) {
 	if s.far == nil {
 		return
 	}
@@ -187,7 +188,17 @@ func (s *service) linked(peer fabric.NodeID, l emp.Link) {
 		select {
 		case <-l.Done():
 			down()
+			if !m.Knows(peer) { // it has left, and the mesh was faster
+				s.left(peer)
+			}
 		case <-s.ended:
 		}
 	}()
+}
+
+// left follows a node of another host that has left the fabric.
+func (s *service) left(n fabric.NodeID) {
+	if s.far != nil {
+		s.far.Left(n)
+	}
 }

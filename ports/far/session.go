@@ -64,18 +64,19 @@ const (
 	eventKnown                 // the other end has said that it knows this one
 	eventOther                 // it is not
 	eventLate                  // it has said nothing for too long
+	eventLeft                  // its node has said that it leaves the fabric
 	eventClosed                // this Engine is closed
 )
 
 func (e event) String() string {
-	return [...]string{"linked", "unlinked", "known", "other", "late", "closed"}[e]
+	return [...]string{"linked", "unlinked", "known", "other", "late", "left", "closed"}[e]
 }
 
 // transitions has each state's successors. An event that a state does not have changes nothing.
 var transitions = [...]map[event]state{
 	stateGreeting: {eventLinked: stateGreeting, eventUnlinked: stateAway, eventKnown: stateUp, eventOther: stateOver, eventLate: stateOver, eventClosed: stateOver},
 	stateUp:       {eventLinked: stateGreeting, eventUnlinked: stateAway, eventKnown: stateUp, eventOther: stateOver, eventLate: stateOver, eventClosed: stateOver},
-	stateAway:     {eventLinked: stateGreeting, eventKnown: stateUp, eventOther: stateOver, eventLate: stateOver, eventClosed: stateOver},
+	stateAway:     {eventLinked: stateGreeting, eventKnown: stateUp, eventOther: stateOver, eventLate: stateOver, eventLeft: stateOver, eventClosed: stateOver},
 	stateOver:     {},
 }
 
@@ -236,6 +237,18 @@ func (e *Engine) Linked(n fabric.NodeID) (down func()) {
 		if ended {
 			e.ended(n)
 		}
+	}
+}
+
+// Left reports that a node has said that it leaves the fabric: without a link, its session is over.
+// The farewell of its Engine may have been lost with the link.
+func (e *Engine) Left(n fabric.NodeID) {
+	e.mu.Lock()
+	s := e.sessions[n]
+	ended := s != nil && e.enter(s, eventLeft)
+	e.mu.Unlock()
+	if ended {
+		e.ended(n)
 	}
 }
 

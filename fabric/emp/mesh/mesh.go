@@ -56,6 +56,9 @@ type Config struct {
 	// OnGroups is called when the members of IP multicast groups have changed. It must
 	// not call the Mesh. Default: nobody is.
 	OnGroups func()
+	// OnLeft is called when a node has said that it leaves, and its link has ended. Default:
+	// nobody is.
+	OnLeft func(fabric.NodeID)
 	// OnRequest answers a Request of another node, JSON both. It is called one at a time for
 	// each node, and must not wait for other nodes. Default: null is the answer.
 	OnRequest func(from fabric.NodeID, text []byte) []byte
@@ -142,6 +145,9 @@ func Open(cfg Config) (*Mesh, error) {
 	}
 	if cfg.Local == nil {
 		cfg.Local = func() []emp.Description { return nil }
+	}
+	if cfg.OnLeft == nil {
+		cfg.OnLeft = func(fabric.NodeID) {}
 	}
 	if cfg.OnGroups == nil {
 		cfg.OnGroups = func() {}
@@ -458,6 +464,14 @@ func (m *Mesh) leave() {
 			return
 		}
 	}
+}
+
+// Knows reports whether a node of another host is a member, linked or not: it has not said that it
+// leaves.
+func (m *Mesh) Knows(n fabric.NodeID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.peers[n] != nil
 }
 
 // Peers returns the nodes of other hosts, in the order of their IDs.

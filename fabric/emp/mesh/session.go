@@ -283,6 +283,7 @@ func (s *session) forget(tell bool) {
 	switch {
 	case left:
 		m.cfg.Log.Info("left", "node", s.desc.Node)
+		m.cfg.OnLeft(s.desc.Node)
 	case tell && s.linked:
 		m.count.Lost.Add(1)
 		m.cfg.Log.Warn("no link any more", "node", s.desc.Node, "address", s.endpoint, "reason", plain(why))
