@@ -415,7 +415,8 @@ func (u *randomUDP) begin() {
 		}
 	}
 	s, to := pair[0], pair[1]
-	for late := time.Now().Add(testWait); ; time.Sleep(time.Millisecond) { // a flow begins after a pause: SPEC 10.3
+	// A flow begins after a pause: SPEC 10.3.
+	for late := time.Now().Add(testWait); ; time.Sleep(time.Millisecond) {
 		for range 4 {
 			b := s.next(u.r)
 			if err := s.write(to.at, b); err != nil {

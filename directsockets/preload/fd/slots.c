@@ -126,6 +126,8 @@ void slots_join(struct waiting *w, int fd, nfds_t i)
 
 	if (c && conn_is(c) == CONN_CONNECTING)
 		conn_completed(c, fd);
+	if (c && ds_life_settles(&c->life)) /* by another thread: without the handle nothing tells of what comes by memory */
+		ds_life_settle(&c->life, fd);
 	if (c && conn_is(c) == CONN_KNOWN) {
 		if (__atomic_load_n(&c->armed, __ATOMIC_RELAXED))
 			conn_active(c);
