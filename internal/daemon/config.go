@@ -270,15 +270,20 @@ func lastAddr(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
+// NSPath returns the path of the namespace that the configuration names, "" for the process's own.
+func (c Config) NSPath() string {
+	if c.NetNS == "" || strings.Contains(c.NetNS, "/") {
+		return c.NetNS
+	}
+	return filepath.Join("/run/netns", c.NetNS)
+}
+
 // openNS opens the namespace that the configuration names, nil for the process's
 // own.
 func (c Config) openNS() (*netns.NS, error) {
-	if c.NetNS == "" {
+	path := c.NSPath()
+	if path == "" {
 		return nil, nil
-	}
-	path := c.NetNS
-	if !strings.Contains(path, "/") {
-		path = filepath.Join("/run/netns", path)
 	}
 	ns, err := netns.Open(path)
 	if err != nil {

@@ -229,7 +229,7 @@ func (r *reader) table(meta toml.MetaData, prefix string, settings map[string]to
 			if near != "" {
 				near = ": did you mean " + prefix + near + "?"
 			}
-			r.wrong(key, "there is no such setting%s", near)
+			r.note(key, wrong(key, "setting %s%v: there is no such setting%s", prefix, toml.Key{name}, near))
 		case field.Kind() == reflect.Struct:
 			var value any
 			var inner map[string]toml.Primitive

@@ -1,6 +1,7 @@
 package exntun
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +10,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -153,14 +152,7 @@ func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, log
 
 // taken says which node has the interface that err is about, if one has.
 func taken(cfg daemon.Config, err error) error {
-	ns := cfg.NetNS
-	switch {
-	case ns == "":
-		ns = "/proc/self/ns/net"
-	case !strings.Contains(ns, "/"):
-		ns = filepath.Join("/run/netns", ns)
-	}
-	name, node, ok := control.Holder(ns, cfg.Interface)
+	name, node, ok := control.Holder(cmp.Or(cfg.NSPath(), "/proc/self/ns/net"), cfg.Interface)
 	if !ok {
 		return err
 	}
