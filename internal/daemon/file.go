@@ -159,7 +159,7 @@ func parse(path, text string) (*reader, error) {
 	var settings map[string]toml.Primitive
 	meta, err := toml.Decode(text, &settings)
 	if syntax, ok := errors.AsType[toml.ParseError](err); ok {
-		return nil, fmt.Errorf("%s:%d: %s", path, syntax.Position.Line, syntax.Message)
+		return nil, fmt.Errorf("%s:%d: %s", path, syntax.Position.Line, cli.Printable(syntax.Message))
 	} else if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -261,7 +261,7 @@ func valueError(err error) string {
 		return "the value must be of type " + want
 	}
 	if e, ok := errors.AsType[toml.ParseError](err); ok { // of an UnmarshalTOML
-		return e.Message
+		return cli.Printable(e.Message)
 	}
 	return err.Error()
 }
