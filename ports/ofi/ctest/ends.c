@@ -501,6 +501,24 @@ static void placed(struct side *a, struct side *b)
 	must(fi_close(&other->fid) == 0);
 }
 
+// The gate of new grants is never where an older one was: those who have its grants would pass.
+static void gates(struct side *a, struct side *b)
+{
+	enum { MANY = 64 };
+	struct ep *ea = of(a->ep, struct ep, fid);
+	struct fi_cq_data_entry e;
+	struct fid_mr *mr;
+	uint64_t seen[MANY];
+	for (int i = 0; i < MANY && !ea->far; i++) {
+		must(fi_mr_reg(b->domain, into, ROOM, FI_REMOTE_WRITE, 0, 7, 0, &mr, NULL) == 0);
+		must(fi_write(a->ep, from, 200000, NULL, 0, 0, 7, NULL) == 0 && turn(a, b, &e) == 1);
+		seen[i] = ea->way.gate;
+		for (int k = 0; k < i; k++)
+			must(seen[k] != seen[i]);
+		must(fi_close(&mr->fid) == 0);
+	}
+}
+
 // copied has both sides copy what is large, as where the kernel refuses.
 static void copied(struct side *a, struct side *b)
 {
@@ -541,6 +559,7 @@ int main(int argc, char **argv)
 	rma(&a, &b);
 	crowd(&a, &b);
 	placed(&a, &b);
+	gates(&a, &b);
 	waits(&a, &b);
 	copied(&a, &b);
 	must(fi_cntr_read(a.cntr) > 0 && fi_cntr_readerr(a.cntr) > 0);

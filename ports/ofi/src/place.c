@@ -44,18 +44,24 @@ struct gate {
 	unsigned count;
 };
 
-// private maps a page somewhere in the address space.
+// private maps a page at a random address where nothing is, so never where an older gate was: an
+// initiator that still has that one's grants must not pass this one. It returns NULL if it finds
+// no such place: a sanitizer reserves a quarter of the address space, and mmap would take the wish
+// for another address.
 static void *private(void)
 {
-	uintptr_t at;
-	if (getrandom(&at, sizeof(at), GRND_NONBLOCK) != sizeof(at))
-		return NULL;
-	at = (at & (((uintptr_t)1 << 46) - 1)) / PAGE * PAGE;
-	void *p = mmap((void *)at, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p != MAP_FAILED && madvise(p, PAGE, MADV_DONTFORK) == 0)
-		return p;
-	if (p != MAP_FAILED)
+	for (int tries = 0; tries < 32; tries++) {
+		uintptr_t at;
+		if (getrandom(&at, sizeof(at), GRND_NONBLOCK) != sizeof(at))
+			return NULL;
+		at = (at & (((uintptr_t)1 << 46) - 1)) / PAGE * PAGE;
+		void *p = mmap((void *)at, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+		if (p == MAP_FAILED)
+			continue;
+		if ((uintptr_t)p == at && madvise(p, PAGE, MADV_DONTFORK) == 0)
+			return p;
 		munmap(p, PAGE);
+	}
 	return NULL;
 }
 
