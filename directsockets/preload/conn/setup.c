@@ -300,6 +300,8 @@ __attribute__((noinline)) static void tick(struct ds_sock *s, int fd)
 	case CONN_GRANTED:
 		if (DS_GET(s->retry) && (int64_t)(ds_ticks() - DS_GET(s->retry)) < 0)
 			return;
+		if (!is_ours(s)) /* it waits: the client offers once */
+			return;
 		break;
 	case CONN_OFFERED:
 		if (s->side == 0)
@@ -317,11 +319,7 @@ __attribute__((noinline)) static void tick(struct ds_sock *s, int fd)
 		if (s->state == CONN_CLAIMED && s->asked != ds_broker_connection())
 			ds_on(s, CONN_ON_NONE); /* it has taken the answer with it */
 	}
-	if (s->state == CONN_GRANTED && !is_ours(s)) {
-		ds_drop(s);
-		ds_on(s, CONN_ON_NONE);
-	}
-	if (s->state == CONN_GRANTED)
+	if (s->state == CONN_GRANTED && is_ours(s))
 		attach(s, fd);
 	else if (s->state == CONN_EARLY)
 		early(s, fd);
