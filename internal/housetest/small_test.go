@@ -1,6 +1,7 @@
 package housetest
 
 import (
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 )
+
+var update = flag.Bool("update", false, "write "+exnRunPackages+" anew")
 
 // exnRunLimit is how large exn-run may be, in bytes, with its symbols, and without the sources of
 // the preload library, which it embeds as they are.
