@@ -51,6 +51,7 @@ func (g *Pager) message(p *process, m uffd.Message) {
 		p.late = append(p.late, move{Message: m})
 	case uffd.Remove:
 		if !p.inArea(m.Start) {
+			p.guards = p.guards || p.unguarded(m.Start/pageSize, guardsLooked) < guardsLooked
 			for _, s := range p.stayed(m.Start, m.End) {
 				g.remove(p, s.Start, s.End)
 			}
@@ -61,6 +62,10 @@ func (g *Pager) message(p *process, m uffd.Message) {
 	}
 	g.settle(p)
 }
+
+// guardsLooked is in how many pages that were given back a guard is looked for. The library gives
+// back what has just got guards, so that all of these pages have them.
+const guardsLooked = 16
 
 // settle handles moves of memory. The kernel may report what threads do in another order than they
 // did it: a move to where there is memory, as far as was reported, waits for what has taken that

@@ -29,6 +29,10 @@ func (g *Pager) fault(p *process, m uffd.Message) bool {
 		return g.written(p, number, page)
 	}
 	g.counts.Faults++
+	if p.unguarded(number, 1) == 0 { // it has just got a guard
+		p.wake(address)
+		return true
+	}
 	switch page.state {
 	case untouched:
 		return g.fill(p, number)
@@ -49,6 +53,20 @@ func (g *Pager) fault(p *process, m uffd.Message) bool {
 		p.wake(address)
 	}
 	return !errors.Is(err, unix.EAGAIN)
+}
+
+// unguarded returns how many pages of a run, from its first on, are not behind a guard of the
+// program's (MADV_GUARD_INSTALL): a page that is given takes its guard away.
+func (p *process) unguarded(number uint64, run int) int {
+	if p.maps == nil || run == 1 && !p.guards { // without maps, it has not said hello
+		return min(run, 1)
+	}
+	start := number * pageSize
+	guard, ok := uffd.Guard(int(p.maps.Fd()), start, start+uint64(run)*pageSize)
+	if !ok {
+		return run
+	}
+	return int((guard.Start - start) / pageSize)
 }
 
 // wake has who waits for a page look again.
@@ -114,6 +132,7 @@ func (g *Pager) fill(p *process, number uint64) bool {
 			}
 			run++
 		}
+		run = max(p.unguarded(number, run), 1)
 	}
 	n, err := p.uffd.Copy(number*pageSize, zeros[:run*pageSize], false)
 	if run > 1 && errors.Is(err, unix.ENOENT) { // an area ends before the run does
@@ -255,6 +274,9 @@ func (g *Pager) fetchRun(p *process, number uint64, place uint32, run int) bool 
 // mapped here, otherwise by way of the buffer. It returns how many bytes have come, and why the
 // store has not got them (gone) or the process not taken them.
 func (g *Pager) bring(p *process, number uint64, place uint32, run int) (n int, gone, err error) {
+	if run = p.unguarded(number, run); run == 0 {
+		return 0, nil, unix.EEXIST
+	}
 	if v, ok := g.store.(Viewer); ok && place != 0 {
 		ok = v.View(offset(place), int64(run)*pageSize, func(m foreign.Memory) {
 			n, err = p.uffd.CopyForeign(number*pageSize, m, true)

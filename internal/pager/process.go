@@ -67,6 +67,10 @@ type process struct {
 	barren   bool // it has nothing to give, until the next tick or until pages come
 
 	tracing tracing
+	stop    uint64 // of its tracer, at the last look; 0: none
+	// guards says that the program has installed a guard. It is no state: without it, a look that
+	// would find none is spared at each fault.
+	guards bool
 
 	busy    uint32 // the operation that the agent does; 0: none
 	entries []entry

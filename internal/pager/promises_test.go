@@ -14,6 +14,7 @@ func TestPromises(t *testing.T) {
 	for _, row := range []string{
 		"wipe", "wipe-clone", "wipe-one", "wipe-keep", "wipe-late", "wipe-unmap", "dontfork",
 		"lock", "lock-onfault", "uffd", "huge", "merge", "droppable", "grows",
+		"guard-madvise", "guard-syscall", "guard-process", "guarded-rows", "guards-raced",
 	} {
 		t.Run(row, func(t *testing.T) {
 			want, err := exec.CommandContext(t.Context(), program, row).Output()

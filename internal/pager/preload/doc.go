@@ -8,6 +8,7 @@
 //	                                                 └─ commands ◀─ lib/wire.h ───────▶ pager
 //	mremap           ─▶ lib/remap.c: area by area, where the kernel sees more of them than the program
 //	syscall of futex ─▶ lib/futex.c: again, when the word is here
+//	madvise          ─▶ lib/guard.c: the pager forgets what is behind a guard
 //
 // No other call of the program is hooked. The agent does the one thing that the kernel lets only a
 // process itself do: to move pages within its memory (UFFDIO_MOVE), and to give them back

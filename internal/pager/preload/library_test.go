@@ -13,7 +13,7 @@ func TestAgentCallsNothing(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip(err)
 	}
-	for _, name := range []string{"agent", "start", "remap", "futex"} {
+	for _, name := range []string{"agent", "start", "remap", "futex", "guard"} {
 		object := filepath.Join(t.TempDir(), name+".o")
 		args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-Ilib", "-O2", "-fPIC",
 			"-fvisibility=hidden", "-fno-stack-protector", "-c", "lib/" + name + ".c", "-o", object}

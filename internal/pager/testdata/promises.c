@@ -7,7 +7,9 @@
 #include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +17,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -373,24 +376,121 @@ static void advised(int advice)
 	await(pid);
 }
 
-/* Pages behind which a guard stood are zeros. */
-static void guard(void)
+static sigjmp_buf refused_read;
+
+static void refuse_read(int signal)
+{
+	(void)signal;
+	siglongjmp(refused_read, 1);
+}
+
+/* Pages whose reading is SIGSEGV. */
+static int guards(const volatile unsigned char *m)
+{
+	volatile int n = 0;
+
+	signal(SIGSEGV, refuse_read);
+	for (volatile int i = 0; i < PAGES; i++) {
+		if (sigsetjmp(refused_read, 1))
+			n++;
+		else
+			(void)m[i * P];
+	}
+	signal(SIGSEGV, SIG_DFL);
+	return n;
+}
+
+/* Behind a guard there are zeros, for a child, too. how: what installs it. */
+static void guard(const char *how)
 {
 	unsigned char *m = area();
+	struct iovec part = {m + SIZE / 4, SIZE / 2};
 
 	memset(m, 0xaa, SIZE);
 	push(m, PAGES / 8);
-	advise(m + SIZE / 4, SIZE / 2, GUARD_INSTALL, "guard");
+	if (strcmp(how, "madvise") == 0)
+		advise(part.iov_base, part.iov_len, GUARD_INSTALL, "guard");
+	else if (strcmp(how, "syscall") == 0)
+		printf("guard: %ld\n", syscall(SYS_madvise, part.iov_base, part.iov_len, GUARD_INSTALL));
+	else
+		printf("guard: %zd\n", process_madvise((int)syscall(SYS_pidfd_open, getpid(), 0), &part, 1, GUARD_INSTALL, 0));
+	printf("%d guards\n", guards(m));
+	fflush(stdout);
 	pid_t pid = forked();
 
 	if (!pid) {
+		printf("child: %d guards\n", guards(m));
 		advise(m + SIZE / 4, SIZE / 2, GUARD_REMOVE, "no guard");
 		tell("child", m);
 		_exit(0);
 	}
 	await(pid);
-	advise(m + SIZE / 4, SIZE / 2, GUARD_REMOVE, "no guard");
-	tell("parent", m);
+	unsigned char *to = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (mremap(m, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
+		fail("mremap");
+	push(to, PAGES / 4);
+	printf("%d guards\n", guards(to));
+	advise(to + SIZE / 4, SIZE / 2, GUARD_REMOVE, "no guard");
+	tell("parent", to);
+	push(to, PAGES / 4);
+	tell("parent", to);
+}
+
+/* Memory that is filled in a row, up to a guard, and read in a row. */
+static void guarded_rows(void)
+{
+	enum { ROW = 16 };
+	unsigned char *m = area(), *other = area();
+
+	memset(other, 0x55, SIZE);
+	push(other, PAGES / 8); /* until memory is paged */
+	usleep(getenv("EXNET_PAGER") ? 300000 : 0);
+	for (int i = ROW - 1; i < PAGES; i += ROW)
+		advise(m + i * P, P, GUARD_INSTALL, "guard");
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < PAGES; i++)
+			if (i % ROW != ROW - 1)
+				m[i * P] = 0xaa;
+		printf("%d guards\n", guards(m));
+		push(m, PAGES / 4);
+	}
+}
+
+static atomic_int turn;
+
+/* Reads pages that are about to get a guard. */
+static void *read_guarded(void *arg)
+{
+	const volatile unsigned char *m = arg;
+
+	for (volatile int i = 0; i < PAGES; i++) {
+		while (atomic_load(&turn) < i)
+			;
+		if (!sigsetjmp(refused_read, 1))
+			(void)m[i * P];
+	}
+	return NULL;
+}
+
+/* A thread reads pages while another one installs guards there. */
+static void raced_guards(void)
+{
+	unsigned char *m = area();
+	pthread_t reader;
+
+	memset(m, 0xaa, SIZE);
+	push(m, PAGES / 8);
+	signal(SIGSEGV, refuse_read);
+	pthread_create(&reader, NULL, read_guarded, m);
+	for (int i = 0; i < PAGES; i++) {
+		atomic_store(&turn, i);
+		advise(m + i * P, P, GUARD_INSTALL, "guard");
+	}
+	pthread_join(reader, NULL);
+	printf("%d guards\n", guards(m));
+	advise(m, SIZE, GUARD_REMOVE, "no guard");
+	tell("program", m);
 }
 
 /* The kernel may drop it: then it is zeros. A child's is zeros. */
@@ -462,8 +562,12 @@ int main(int argc, char **argv)
 		advised(MADV_HUGEPAGE);
 	else if (strcmp(row, "merge") == 0)
 		advised(MADV_MERGEABLE);
-	else if (strcmp(row, "guard") == 0)
-		guard();
+	else if (strncmp(row, "guard-", 6) == 0)
+		guard(row + 6);
+	else if (strcmp(row, "guarded-rows") == 0)
+		guarded_rows();
+	else if (strcmp(row, "guards-raced") == 0)
+		raced_guards();
 	else if (strcmp(row, "droppable") == 0)
 		droppable();
 	else if (strcmp(row, "grows") == 0)

@@ -196,10 +196,30 @@ func ThreadID(tid int) uint64 {
 // Span is a range of addresses.
 type Span struct{ Start, End uint64 }
 
+// Categories of pages in a pagemap.
+const (
+	isFile    = 1 << 2
+	isPresent = 1 << 3
+	isZero    = 1 << 5
+	isGuard   = 1 << 8 // Linux 6.16
+)
+
 // Present returns up to len(to) spans of pages of a range that are in memory and have content of
 // their own, and where it stopped. pagemap is the open /proc/PID/pagemap.
 func Present(pagemap int, start, end uint64, to []Span) (int, uint64, error) {
-	const isFile, isPresent, isZero = 1 << 2, 1 << 3, 1 << 5
+	return scan(pagemap, start, end, to, isPresent|isFile|isZero, isFile|isZero)
+}
+
+// Guard returns the first span of a range behind a guard (MADV_GUARD_INSTALL). It reports false if
+// there is none, or the kernel is older than 6.16 and cannot tell. Copy takes guards away.
+func Guard(pagemap int, start, end uint64) (Span, bool) {
+	var found [1]Span
+	n, _, err := scan(pagemap, start, end, found[:], isGuard, 0)
+	return found[0], err == nil && n == 1
+}
+
+// scan finds pages of all categories of a mask, of the inverted ones those that are not of it.
+func scan(pagemap int, start, end uint64, to []Span, mask, inverted uint64) (int, uint64, error) {
 	type region struct{ start, end, categories uint64 }
 	regions := make([]region, len(to))
 	arg := struct {
@@ -207,7 +227,7 @@ func Present(pagemap int, start, end uint64, to []Span) (int, uint64, error) {
 	}{
 		size: 96, start: start, end: end,
 		vec: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(regions)))), vecLen: uint64(len(regions)),
-		inverted: isFile | isZero, mask: isPresent | isFile | isZero, give: isPresent,
+		inverted: inverted, mask: mask, give: mask &^ inverted,
 	}
 	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(pagemap), ioPagemapScan, uintptr(unsafe.Pointer(&arg)))
 	if errno != 0 {

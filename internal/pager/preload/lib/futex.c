@@ -1,6 +1,8 @@
 /* syscall, for futex(2) on memory that is elsewhere. Where the kernel changes a word itself
  * (FUTEX_WAKE_OP, and locks with priority inheritance) it does not wait for the pager, and says
- * EFAULT. Then the pages of both words are brought here, and the call is made again. */
+ * EFAULT. Then the pages of both words are brought here, and the call is made again. Advice on
+ * memory goes to guard.c. */
+#include "guard.h"
 #include "raw.h"
 #include "wire.h"
 
@@ -73,9 +75,14 @@ __attribute__((visibility("default"))) long syscall(long nr, ...)
 	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(rest, long);
 	va_end(rest);
-	if (nr != SYS_futex && next_syscall)
+	if (nr == SYS_futex)
+		result = futex(a);
+	else if (pg_advises(nr))
+		result = pg_advise(nr, a);
+	else if (next_syscall)
 		return next_syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
-	result = nr == SYS_futex ? futex(a) : pg_syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	else
+		result = pg_syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
 	if (result < 0 && result >= -4095) {
 		errno = (int)-result;
 		return -1;
