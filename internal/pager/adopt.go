@@ -79,7 +79,7 @@ func (g *Pager) tick(now time.Time) {
 		wait = min(wait, max(time.Duration(left/perTick)*time.Millisecond, time.Millisecond))
 	}
 	g.lookTraced(now)
-	g.nextTick = now.Add(wait)
+	g.nextTick = now.Add(min(wait, g.nextTraced.Sub(now)))
 	g.follow.look(now)
 }
 

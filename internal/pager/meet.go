@@ -160,6 +160,7 @@ func (g *Pager) drop(p *process) {
 		return
 	}
 	delete(g.processes, p)
+	g.tellCore(p)
 	if p.parent != nil {
 		p.parent.forks--
 	}

@@ -15,50 +15,73 @@ type tracing uint8
 
 const (
 	untraced tracing = iota
-	halted           // its tracer had stopped it when the pager looked: at the next look it is whole
+	running          // it has a tracer, which has not stopped it
+	halted           // its tracer had stopped it when the pager looked: if it has not run by the next look, it is to be whole
 	whole            // its pages are here, or on their way
 )
 
-// traceTime is how often the pager looks. A tracer that stops a process for moments, as strace
-// does, is seldom met twice.
-const traceTime = 50 * time.Millisecond
+// How often the pager looks for tracers, and at processes that have one.
+const (
+	tracerTime = 50 * time.Millisecond
+	stopTime   = 5 * time.Millisecond
+)
 
-// lookTraced looks which processes their tracers have stopped.
+// lookTraced looks which processes their tracers have stopped. A stop in which a process is found
+// twice is not one of the moments that strace takes.
 func (g *Pager) lookTraced(now time.Time) {
 	if now.Before(g.nextTraced) {
 		return
 	}
-	g.nextTraced = now.Add(traceTime)
+	g.nextTraced = now.Add(tracerTime)
 	for p := range g.processes {
+		if !p.adopted || p.agent < 0 {
+			continue
+		}
+		tracer, stop := p.traced()
 		switch {
-		case !p.adopted || p.agent < 0:
-		case !p.stopped():
+		case !tracer:
 			p.tracing = untraced
-		case p.tracing == untraced:
+			continue
+		case stop == 0:
+			p.tracing = running
+		case p.tracing < halted || p.stop != stop:
 			p.tracing = halted
 		default:
 			g.bringAll(p)
 		}
+		p.stop = stop
+		g.nextTraced = now.Add(stopTime)
 	}
 }
 
-// stopped says whether a process is in a stop of its tracer.
-func (p *process) stopped() bool {
+// traced says whether a process has a tracer, and in which stop of it the process is: how often it
+// has stopped by itself so far; 0: it is not in a stop.
+func (p *process) traced() (tracer bool, stop uint64) {
 	f, err := os.Open("/proc/" + strconv.Itoa(p.pid) + "/status")
 	if err != nil {
-		return false
+		return false, 0
 	}
 	defer f.Close()
+	stopped := false
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if state, ok := strings.CutPrefix(lines.Text(), "State:"); ok {
-			return strings.HasPrefix(strings.TrimSpace(state), "t")
+		key, value, _ := strings.Cut(lines.Text(), ":")
+		value = strings.TrimSpace(value)
+		switch key {
+		case "State":
+			stopped = strings.HasPrefix(value, "t")
+		case "TracerPid":
+			tracer = value != "0"
+		case "voluntary_ctxt_switches":
+			if n, err := strconv.ParseUint(value, 10, 64); err == nil && stopped {
+				return tracer, n + 1
+			}
 		}
 	}
-	return false
+	return tracer, 0
 }
 
 // perLook is how many pages come at a look, so that others have their turn.
-const perLook = 1 << 14
+const perLook = 1 << 12
 
 // bringAll gives a process all of its pages, as many as are to come at a look.
 func (g *Pager) bringAll(p *process) {
