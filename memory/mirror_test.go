@@ -3,6 +3,7 @@ package memory_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -35,6 +36,20 @@ type liar struct {
 	mu     sync.Mutex
 	refuse fabric.NodeID             // +checklocks:mu
 	copies map[fabric.NodeID]*copied // +checklocks:mu
+	silent map[fabric.NodeID]bool    // +checklocks:mu
+	heard  sync.Cond                 // silent has changed; its lock is mu
+}
+
+// silence has nodes answer nothing, as lenders to which there is no link; without nodes, all
+// answer.
+func (l *liar) silence(nodes ...fabric.NodeID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.silent)
+	for _, n := range nodes {
+		l.silent[n] = true
+	}
+	l.heard.Broadcast()
 }
 
 // copied is a lease of a liar.
@@ -46,7 +61,8 @@ type copied struct {
 
 func newLiar(t *testing.T, late fabric.NodeID, grant func(*wire.Message, int) int) *liar {
 	t.Helper()
-	l := &liar{t: t, socket: filepath.Join(t.TempDir(), "liar"), late: late, grant: grant, copies: make(map[fabric.NodeID]*copied)}
+	l := &liar{t: t, socket: filepath.Join(t.TempDir(), "liar"), late: late, grant: grant, copies: make(map[fabric.NodeID]*copied), silent: make(map[fabric.NodeID]bool)}
+	l.heard.L = &l.mu
 	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: l.socket, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +78,7 @@ func newLiar(t *testing.T, late fabric.NodeID, grant func(*wire.Message, int) in
 	})
 	t.Cleanup(func() {
 		ln.Close()
+		l.silence()
 		for n := range fabric.NodeID(3) {
 			l.end(n)
 		}
@@ -153,6 +170,9 @@ func (l *liar) serve(conn *net.UnixConn) {
 func (l *liar) do(node fabric.NodeID, c *copied, m wire.Message) wire.Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for l.silent[node] {
+		l.heard.Wait()
+	}
 	slot := c.window[m.Number*wire.SlotSize:]
 	switch {
 	case m.Op == wire.OpGet:
@@ -188,6 +208,69 @@ func TestMirrorRefuses(t *testing.T) {
 			t.Errorf("%s", out)
 		}
 		if said := end(); strings.Count(said, "is lost: an access was refused") != 1 {
+			t.Errorf("%s", said)
+		}
+	}
+}
+
+// While a copy does not answer, another one is read at once, and what was written has both when it
+// answers again.
+func TestMirrorAway(t *testing.T) {
+	so := plugin(t)
+	for _, away := range []fabric.NodeID{1, 2} {
+		l := newLiar(t, 0, nil)
+		uri, end := serveSocket(t, l.socket, so, "size=1M", "mirror=1,2", "patience=3600")
+		before, text := image(t, 1<<20)
+		tool(t, true, "nbdcopy", before, uri)
+		l.silence(away)
+		tool(t, true, "timeout", "60", "nbdcopy", uri, filepath.Join(t.TempDir(), "back"))
+		sameDevice(t, uri, text)
+		path, text := image(t, 1<<20)
+		written := make(chan error, 1)
+		go func() { written <- exec.CommandContext(t.Context(), "nbdcopy", path, uri).Run() }()
+		select {
+		case <-written:
+			t.Error("a write is answered that only one copy has")
+		case <-time.After(300 * time.Millisecond):
+		}
+		l.silence()
+		if err := <-written; err != nil {
+			t.Error(err)
+		}
+		l.end(3 - away)
+		sameDevice(t, uri, text)
+		if said := end(); strings.Count(said, "is lost") != 1 || !strings.Contains(said, "its lender is gone") {
+			t.Errorf("%s", said)
+		}
+	}
+}
+
+// A copy that answers nothing while another one does is lost. It is not read again: it has not what
+// was written since. While no copy answers, none is lost.
+func TestMirrorSilent(t *testing.T) {
+	so := plugin(t)
+	for _, gone := range []fabric.NodeID{1, 2} {
+		l := newLiar(t, 0, nil)
+		uri, end := serveSocket(t, l.socket, so, "size=1M", "mirror=1,2", "patience=1")
+		l.silence(1, 2)
+		path, text := image(t, 1<<20)
+		written := make(chan error, 1)
+		go func() { written <- exec.CommandContext(t.Context(), "nbdcopy", path, uri).Run() }()
+		select {
+		case <-written:
+			t.Error("a write is answered that no copy has")
+		case <-time.After(2 * time.Second):
+		}
+		l.silence(gone)
+		if err := <-written; err != nil {
+			t.Error(err)
+		}
+		sameDevice(t, uri, text)
+		l.silence()
+		sameDevice(t, uri, text)
+		l.end(3 - gone)
+		tool(t, false, "nbdcopy", uri, filepath.Join(t.TempDir(), "back"))
+		if said := end(); strings.Count(said, fmt.Sprintf("the copy on node %d is lost: its lender does not answer", gone)) != 1 {
 			t.Errorf("%s", said)
 		}
 	}

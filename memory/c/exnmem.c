@@ -292,10 +292,8 @@ static ssize_t copy(const struct exnmem *m, void *here, size_t n, uint64_t at, b
 	return write ? process_vm_writev(getpid(), &mine, 1, &theirs, 1, 0) : process_vm_readv(getpid(), &mine, 1, &theirs, 1, 0);
 }
 
-/* move copies bytes between here and the memory. */
+/* move copies bytes between here and the memory of this host. */
 static int move(struct exnmem *m, char *here, size_t n, uint64_t at, bool write) {
-	if (m->window)
-		return window_move(m->window, here, n, at, write);
 	if (begin(m, n, at) < 0)
 		return -1;
 	for (size_t done = 0; done < n;) {
@@ -314,45 +312,99 @@ static int move(struct exnmem *m, char *here, size_t n, uint64_t at, bool write)
 	return finish(m, 1);
 }
 
-int exnmem_read(struct exnmem *m, void *to, size_t n, uint64_t at) { return move(m, to, n, at, false); }
+static const char zeros[2 * EXNMEM_PAGE];
 
-int exnmem_write(struct exnmem *m, const void *from, size_t n, uint64_t at) {
-	return move(m, (char *)(uintptr_t)from, n, at, true);
+/* punch gives whole pages back to the lender. */
+static int punch(struct exnmem *m, uint64_t n, uint64_t at) {
+	struct stat st;
+	if (begin(m, n, at) < 0)
+		return -1;
+	int r = fstat(m->memory, &st);
+	/* Of a file that has been cut, a hole beyond its end would be no error. */
+	if (r == 0 && (uint64_t)st.st_size >= at + n)
+		r = fallocate(m->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)n) < 0 ? -1 : 1;
+	return finish(m, r);
 }
 
-int exnmem_zero(struct exnmem *m, uint64_t n, uint64_t at) {
-	static const char zeros[2 * EXNMEM_PAGE];
+/* whole finds the whole pages of a range, from first to last. Without any, both are its end. */
+static void whole(const struct exnmem *m, uint64_t n, uint64_t at, uint64_t *first, uint64_t *last) {
 	uint64_t unit = m->huge ? EXNMEM_HUGE : EXNMEM_PAGE;
-	uint64_t first = (at + unit - 1) / unit * unit, last = (at + n) / unit * unit;
+	*first = (at + unit - 1) / unit * unit;
+	*last = (at + n) / unit * unit;
+	if (*first >= *last)
+		*first = *last = at + n;
+}
+
+/* zero makes zeros in memory of this host. */
+static int zero(struct exnmem *m, uint64_t n, uint64_t at) {
+	uint64_t first, last;
 	if (n > m->size || at > m->size - n) {
 		errno = EINVAL;
 		return -1;
 	}
-	if (first < last && m->window) {
-		if (window_zero(m->window, last - first, first) < 0)
-			return -1;
-	} else if (first < last) { /* whole pages go back to the lender */
-		if (begin(m, n, at) < 0)
-			return -1;
-		struct stat st;
-		int r = fstat(m->memory, &st);
-		/* Of a file that has been cut, a hole beyond its end would be no error. */
-		if (r == 0 && (uint64_t)st.st_size >= at + n)
-			r = fallocate(m->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first, (off_t)(last - first)) < 0 ? -1 : 1;
-		if (finish(m, r) < 0)
-			return -1;
-	} else {
-		first = last = at + n;
-	}
+	whole(m, n, at, &first, &last);
+	if (first < last && punch(m, last - first, first) < 0)
+		return -1;
 	uint64_t ends[2][2] = {{at, first}, {last, at + n}};
 	for (int i = 0; i < 2; i++)
 		for (uint64_t from = ends[i][0]; from < ends[i][1];) {
 			uint64_t some = ends[i][1] - from < sizeof(zeros) ? ends[i][1] - from : sizeof(zeros);
-			if (exnmem_write(m, zeros, some, from) < 0)
+			if (move(m, (char *)(uintptr_t)zeros, some, from, true) < 0)
 				return -1;
 			from += some;
 		}
 	return 0;
+}
+
+void exnmem_begin(struct exnmem_op *o, struct exnmem *m, enum exnmem_kind kind, void *here, uint64_t n, uint64_t at) {
+	static const uint16_t ops[] = {[EXNMEM_READ] = OP_GET, [EXNMEM_WRITE] = OP_PUT, [EXNMEM_ZERO] = OP_ZERO};
+	uint64_t first = at, last = at + n;
+	*o = (struct exnmem_op){.m = m, .kind = kind, .here = here, .n = n, .at = at};
+	if (kind == EXNMEM_ZERO)
+		whole(m, n, at, &first, &last);
+	if (n > m->size || at > m->size - n) /* the window says so */
+		first = at, last = at + n;
+	window_begin(&o->parts[0], ops[kind], here, last - first, first);
+	window_begin(&o->parts[1], OP_PUT, (char *)(uintptr_t)zeros, first - at, at);
+	window_begin(&o->parts[2], OP_PUT, (char *)(uintptr_t)zeros, at + n - last, last);
+}
+
+int exnmem_wait(struct exnmem_op *o, const struct timespec *until) {
+	if (o->m->window) {
+		for (; o->next < 3; o->next++)
+			if (window_wait(o->m->window, &o->parts[o->next], until) < 0)
+				return -1;
+		return 0;
+	}
+	return o->kind == EXNMEM_ZERO ? zero(o->m, o->n, o->at) : move(o->m, o->here, o->n, o->at, o->kind == EXNMEM_WRITE);
+}
+
+uint64_t exnmem_left(const struct exnmem_op *o) { return o->parts[0].n + o->parts[1].n + o->parts[2].n; }
+
+void exnmem_leave(struct exnmem_op *o) {
+	if (o->m->window)
+		window_leave(o->m->window, &o->parts[0]);
+}
+
+/* carry_out does an operation to its end. */
+static int carry_out(struct exnmem *m, enum exnmem_kind kind, void *here, uint64_t n, uint64_t at) {
+	struct exnmem_op o;
+	exnmem_begin(&o, m, kind, here, n, at);
+	return exnmem_wait(&o, NULL);
+}
+
+int exnmem_read(struct exnmem *m, void *to, size_t n, uint64_t at) { return carry_out(m, EXNMEM_READ, to, n, at); }
+
+int exnmem_write(struct exnmem *m, const void *from, size_t n, uint64_t at) {
+	return carry_out(m, EXNMEM_WRITE, (void *)(uintptr_t)from, n, at);
+}
+
+int exnmem_zero(struct exnmem *m, uint64_t n, uint64_t at) { return carry_out(m, EXNMEM_ZERO, NULL, n, at); }
+
+void exnmem_give_up(struct exnmem *m) {
+	struct message back = {.op = OP_RETURN};
+	end(m, EIO);
+	message_send(m->conn, &back); /* or it has ended */
 }
 
 uint64_t exnmem_next(struct exnmem *m, uint64_t at, bool data) {
@@ -371,9 +423,7 @@ uint64_t exnmem_next(struct exnmem *m, uint64_t at, bool data) {
 }
 
 void exnmem_return(struct exnmem *m) {
-	struct message back = {.op = OP_RETURN};
-	end(m, EIO);
-	message_send(m->conn, &back);
+	exnmem_give_up(m);
 	/* The node ends the connection when the memory is back: the end of the watcher, too. */
 	if (m->watching) {
 		pthread_join(m->watcher, NULL);

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
@@ -20,10 +21,22 @@ static int nodes[MIRRORS], wanted;
 static int huge;
 static const char *node_socket;
 
-/* copies are the leases; each has all data. One that has failed is not used any more. */
+/* copies are the leases; each has all data. One that has failed is not used any more: that is the
+ * end of a copy, and the only thing that changes with it. */
 static struct exnmem *copies[MIRRORS];
 static atomic_bool failed[MIRRORS];
 static int count;
+
+/* reader is the copy that reads ask first: the one that has answered last where another was late.
+ * */
+static atomic_int reader;
+
+/* How long a change waits for the other copies when one has it, in seconds. */
+static unsigned patience = 10;
+
+/* How long a read waits before it asks another copy as well, and how long either waits for one copy
+ * before it looks at the next. */
+enum { LATE_MSEC = 100, LOOK_MSEC = 20 };
 
 static int parse_nodes(const char *key, const char *value, bool several) {
 	char *list = strdup(value), *rest = NULL;
@@ -66,7 +79,9 @@ static int config(const char *key, const char *value) {
 		}
 		return parse_nodes(key, value, key[0] == 'm');
 	}
-	nbdkit_error("unknown parameter %s: use size, node, mirror, huge or socket", key);
+	if (strcmp(key, "patience") == 0)
+		return nbdkit_parse_unsigned(key, value, &patience);
+	nbdkit_error("unknown parameter %s: use size, node, mirror, patience, huge or socket", key);
 	return -1;
 }
 
@@ -140,57 +155,111 @@ static int block_size(void *h, uint32_t *minimum, uint32_t *preferred, uint32_t 
 }
 
 /* fail notes that a copy is lost, whatever the error is: it may have other bytes than the rest from
- * now on. nbdkit itself refuses what is not within the device. Returns true as long as another copy
- * is there. */
-static bool fail(int i) {
-	int e = errno;
-	nbdkit_set_error(EIO);
+ * now on. nbdkit itself refuses what is not within the device. */
+static void fail(int i, int e) {
 	if (count == 1 && e != ESTALE && e != EIO)
-		return false; /* there is no other copy that it could differ from */
+		return; /* there is no other copy that it could differ from */
 	if (!atomic_exchange(&failed[i], true))
 		nbdkit_error("the copy on node %d is lost: %s", exnmem_lender(copies[i]),
 			     e == ESTALE ? "its lender has taken the memory back" :
-			     e == EIO ? "its lender is gone" : "an access was refused");
-	for (int k = 0; k < count; k++)
-		if (!atomic_load(&failed[k]))
-			return true;
-	return false;
+			     e == EIO ? "its lender is gone" :
+			     e == ETIMEDOUT ? "its lender does not answer" : "an access was refused");
 }
 
+/* after returns a time of CLOCK_MONOTONIC. */
+static struct timespec after(long msec) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_sec += msec / 1000;
+	t.tv_nsec += msec % 1000 * 1000000;
+	if (t.tv_nsec >= 1000000000) {
+		t.tv_nsec -= 1000000000;
+		t.tv_sec++;
+	}
+	return t;
+}
+
+static bool before(const struct timespec *a, const struct timespec *b) {
+	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
+}
+
+/* request is a read, or a change, of one copy. */
+struct request {
+	struct exnmem_op op;
+	enum { IDLE, ASKED, DONE, REFUSED } state;
+};
+
+static void begin_request(struct request *r, int i, enum exnmem_kind kind, void *here, uint32_t n, uint64_t at) {
+	r->state = atomic_load(&failed[i]) ? REFUSED : ASKED;
+	exnmem_begin(&r->op, copies[i], kind, here, n, at);
+}
+
+/* look waits for a copy's answer for some time. A copy that has failed meanwhile refuses. */
+static void look(struct request *r, int i, long msec) {
+	struct timespec until = after(msec);
+	if (r->state != ASKED)
+		return;
+	if (exnmem_wait(&r->op, count > 1 ? &until : NULL) == 0) {
+		r->state = DONE;
+	} else if (errno != ETIMEDOUT) {
+		r->state = REFUSED;
+		fail(i, errno);
+	}
+}
+
+/* read_device asks one copy, and the next ones as well if it is late. */
 static int read_device(void *h, void *to, uint32_t n, uint64_t at, uint32_t flags) {
+	struct request all[MIRRORS] = {{.state = IDLE}};
+	int first = atomic_load(&reader), found = -1;
 	(void)h;
 	(void)flags;
-	for (int i = 0; i < count; i++)
-		if (!atomic_load(&failed[i])) {
-			if (exnmem_read(copies[i], to, n, at) == 0)
-				return 0;
-			if (!fail(i))
-				return -1;
+	for (bool asked = true; found < 0 && asked;) {
+		asked = false;
+		for (int k = 0; k < count && found < 0; k++) {
+			int i = (first + k) % count;
+			long msec = LOOK_MSEC;
+			if (all[i].state == IDLE) {
+				begin_request(&all[i], i, EXNMEM_READ, to, n, at);
+				msec = LATE_MSEC;
+			}
+			look(&all[i], i, msec);
+			asked = asked || all[i].state == ASKED;
+			if (all[i].state == DONE)
+				found = i;
 		}
-	nbdkit_set_error(EIO);
-	return -1;
+	}
+	for (int i = 0; i < count; i++)
+		if (all[i].state == ASKED)
+			exnmem_leave(&all[i].op);
+	if (found < 0) {
+		nbdkit_set_error(EIO);
+		return -1;
+	}
+	if (found != first)
+		atomic_store(&reader, found);
+	return 0;
 }
 
 /* changes are the ranges of a device with mirrors that are being changed. No two overlap: of two
  * changes at once, every copy is to have the same one last. */
-struct change {
+struct range {
 	uint64_t at, end;
-	struct change *next;
+	struct range *next;
 };
 
-static struct change *changes;
+static struct range *changes;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 
-static bool overlaps(const struct change *c) {
-	for (const struct change *o = changes; o; o = o->next)
+static bool overlaps(const struct range *c) {
+	for (const struct range *o = changes; o; o = o->next)
 		if (o->at < c->end && c->at < o->end)
 			return true;
 	return false;
 }
 
 /* begin waits until a range can be changed. */
-static void begin(struct change *c) {
+static void begin(struct range *c) {
 	pthread_mutex_lock(&lock);
 	while (overlaps(c))
 		pthread_cond_wait(&ended, &lock);
@@ -199,9 +268,9 @@ static void begin(struct change *c) {
 	pthread_mutex_unlock(&lock);
 }
 
-static void end(struct change *c) {
+static void end(struct range *c) {
 	pthread_mutex_lock(&lock);
-	struct change **p = &changes;
+	struct range **p = &changes;
 	while (*p != c)
 		p = &(*p)->next;
 	*p = c->next;
@@ -209,24 +278,67 @@ static void end(struct change *c) {
 	pthread_mutex_unlock(&lock);
 }
 
-/* all has each copy changed. It is done if one is left. */
-static int all(const void *from, uint32_t n, uint64_t at) {
-	struct change c = {.at = at, .end = at + n};
-	int done = 0;
-	if (count > 1)
-		begin(&c);
-	for (int i = 0; i < count; i++) {
-		if (atomic_load(&failed[i]))
-			continue;
-		if ((from ? exnmem_write(copies[i], from, n, at) : exnmem_zero(copies[i], n, at)) == 0) {
-			done++;
-		} else if (!fail(i)) {
-			done = 0; /* nor is a copy left that was changed */
-			break;
+/* changed counts the copies that have a change, and are of use still. */
+static int changed(const struct request *all) {
+	int n = 0;
+	for (int i = 0; i < count; i++)
+		n += all[i].state == DONE && !atomic_load(&failed[i]);
+	return n;
+}
+
+/* left is how much is to be done yet for a change, over all copies that it waits for. */
+static uint64_t left(const struct request *all) {
+	uint64_t n = 0;
+	for (int i = 0; i < count; i++)
+		if (all[i].state == ASKED)
+			n += exnmem_left(&all[i].op);
+	return n;
+}
+
+/* give_up ends the copies that a change waits for, unless no other copy has it: of two changes that
+ * wait for each other's copy, only one ends the other's. */
+static void give_up(struct request *all) {
+	bool ends[MIRRORS] = {false};
+	pthread_mutex_lock(&lock);
+	for (int i = 0; changed(all) > 0 && i < count; i++)
+		if (all[i].state == ASKED) {
+			all[i].state = REFUSED;
+			ends[i] = true;
+			fail(i, ETIMEDOUT);
 		}
-	}
+	pthread_mutex_unlock(&lock);
+	for (int i = 0; i < count; i++)
+		if (ends[i])
+			exnmem_give_up(copies[i]);
+}
+
+/* change has each copy changed. It is done if one is left. */
+static int change(enum exnmem_kind kind, const void *from, uint32_t n, uint64_t at) {
+	struct range r = {.at = at, .end = at + n};
+	struct request all[MIRRORS];
+	struct timespec until = {0};
+	uint64_t was = 0; /* left at the last look; 0: no copy has the change */
 	if (count > 1)
-		end(&c);
+		begin(&r);
+	for (int i = 0; i < count; i++)
+		begin_request(&all[i], i, kind, (void *)(uintptr_t)from, n, at);
+	for (;;) {
+		for (int i = 0; i < count; i++)
+			look(&all[i], i, LOOK_MSEC);
+		uint64_t now = left(all);
+		if (now == 0)
+			break;
+		struct timespec time = after(0);
+		if (changed(all) == 0)
+			was = 0;
+		else if (now != was)
+			was = now, until = after(patience * 1000L);
+		else if (before(&until, &time))
+			give_up(all);
+	}
+	int done = changed(all);
+	if (count > 1)
+		end(&r);
 	if (done > 0)
 		return 0;
 	nbdkit_set_error(EIO);
@@ -236,13 +348,13 @@ static int all(const void *from, uint32_t n, uint64_t at) {
 static int write_device(void *h, const void *from, uint32_t n, uint64_t at, uint32_t flags) {
 	(void)h;
 	(void)flags; /* FUA: it is there when this returns */
-	return all(from, n, at);
+	return change(EXNMEM_WRITE, from, n, at);
 }
 
 static int zero(void *h, uint32_t n, uint64_t at, uint32_t flags) {
 	(void)h;
 	(void)flags;
-	return all(NULL, n, at);
+	return change(EXNMEM_ZERO, NULL, n, at);
 }
 
 static int flush(void *h, uint32_t flags) {
@@ -283,6 +395,7 @@ static struct nbdkit_plugin plugin = {
 	.config_help = "size=SIZE      of the device, a multiple of 4096\n"
 		       "node=N         whose memory it is (the nearest that has enough)\n"
 		       "mirror=N,M     these nodes have a copy each\n"
+		       "patience=SECONDS  how long changes wait for a copy when another has them (10)\n"
 		       "huge=true      huge pages of 2 MiB\n"
 		       "socket=NAME    of the node of this host ($EXN_MEMORY, or @exn-memory)",
 	.magic_config_key = "size",

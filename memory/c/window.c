@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "message.h"
@@ -20,6 +21,7 @@ struct window {
 	pthread_mutex_t lock;
 	pthread_cond_t freed, answered;
 	uint64_t free; /* slots, a bit each */
+	uint64_t left; /* those whose answer nobody waits for: it frees them */
 	int status[WINDOW_SLOTS]; /* of the answer; -1: none yet */
 	int ended; /* errno; 0: the lease has not ended */
 };
@@ -40,9 +42,13 @@ struct window *window_open(int conn, int fd, uint64_t size) {
 	w->conn = conn;
 	w->size = size;
 	w->free = ~UINT64_C(0);
+	pthread_condattr_t clock;
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
 	pthread_mutex_init(&w->lock, NULL);
-	pthread_cond_init(&w->freed, NULL);
-	pthread_cond_init(&w->answered, NULL);
+	pthread_cond_init(&w->freed, &clock);
+	pthread_cond_init(&w->answered, &clock);
+	pthread_condattr_destroy(&clock);
 	return w;
 }
 
@@ -68,116 +74,151 @@ void window_answer(struct window *w, uint32_t slot, uint16_t status) {
 		return;
 	pthread_mutex_lock(&w->lock);
 	w->status[slot] = status;
+	if (w->left >> slot & 1) {
+		w->left &= ~(UINT64_C(1) << slot);
+		w->free |= UINT64_C(1) << slot;
+		pthread_cond_signal(&w->freed);
+	}
 	pthread_cond_broadcast(&w->answered);
 	pthread_mutex_unlock(&w->lock);
 }
 
-/* take waits for a free slot. Returns it, or -1 if the lease has ended. */
-static int take(struct window *w) {
+/* wait_for waits for a condition, until a time (NULL: for ever). Returns false when that is over.
+ * */
+static bool wait_for(struct window *w, pthread_cond_t *what, const struct timespec *until) {
+	if (!until)
+		return pthread_cond_wait(what, &w->lock) == 0;
+	return pthread_cond_timedwait(what, &w->lock, until) == 0;
+}
+
+/* take waits for a free slot. Returns it, or -1 with errno. */
+static int take(struct window *w, const struct timespec *until) {
 	int slot = -1;
 	pthread_mutex_lock(&w->lock);
-	while (!w->free && !w->ended)
-		pthread_cond_wait(&w->freed, &w->lock);
+	while (!w->free && !w->ended && wait_for(w, &w->freed, until))
+		;
 	if (w->ended) {
 		errno = w->ended;
-	} else {
+	} else if (w->free) {
 		slot = __builtin_ctzll(w->free);
 		w->free &= w->free - 1;
+	} else {
+		errno = ETIMEDOUT;
 	}
 	pthread_mutex_unlock(&w->lock);
 	return slot;
 }
 
 static void give(struct window *w, int slot) {
+	int e = errno;
 	pthread_mutex_lock(&w->lock);
 	w->free |= UINT64_C(1) << slot;
 	pthread_cond_signal(&w->freed);
 	pthread_mutex_unlock(&w->lock);
+	errno = e;
 }
 
-/* ask has the node do an operation, and waits for its end. A slot whose answer has not come is not
- * free, and the lease has ended then. */
-static int ask(struct window *w, uint16_t op, int slot, uint64_t n, uint64_t at) {
-	struct message m = {.op = op, .number = (uint32_t)slot, .a = at, .b = n};
-	for (;;) {
-		pthread_mutex_lock(&w->lock);
-		w->status[slot] = -1;
-		pthread_mutex_unlock(&w->lock);
-		if (message_send(w->conn, &m) < 0) {
-			errno = EIO;
-			return -1;
-		}
-		pthread_mutex_lock(&w->lock);
-		while (w->status[slot] < 0 && !w->ended)
-			pthread_cond_wait(&w->answered, &w->lock);
-		int status = w->status[slot], ended = w->ended;
-		pthread_mutex_unlock(&w->lock);
-		switch (status) {
-		case STATUS_OK:
-			return 0;
-		case STATUS_BUSY:
-			usleep(BUSY_PAUSE_USEC);
-			continue;
-		case STATUS_INVALID:
-			errno = EINVAL;
-			return -1;
-		case STATUS_LOST:
-		case STATUS_NO_LEASE:
-		case STATUS_NO_NODE:
-			errno = EIO;
-			return -1;
-		default:
-			errno = ended ? ended : ESTALE;
-			return -1;
-		}
-	}
-}
-
-static int outside(const struct window *w, uint64_t n, uint64_t at) {
-	if (n <= w->size && at <= w->size - n)
+/* ask has the node do the next piece of an operation. */
+static int ask(struct window *w, struct window_op *o) {
+	struct message m = {.op = o->op, .number = (uint32_t)o->slot, .a = o->at, .b = o->asked};
+	pthread_mutex_lock(&w->lock);
+	w->status[o->slot] = -1;
+	pthread_mutex_unlock(&w->lock);
+	if (message_send(w->conn, &m) == 0)
 		return 0;
-	errno = EINVAL;
+	errno = EIO;
 	return -1;
 }
 
-int window_move(struct window *w, char *here, size_t n, uint64_t at, bool write) {
-	if (outside(w, n, at))
-		return -1;
-	int slot = n ? take(w) : 0;
-	int r = slot < 0 ? -1 : 0;
-	while (n > 0 && r == 0) {
-		char *there = w->memory + (size_t)slot * WINDOW_SLOT;
-		uint64_t some = PART_SIZE - at % PART_SIZE;
-		if (some > WINDOW_SLOT)
-			some = WINDOW_SLOT;
-		if (some > n)
-			some = n;
-		if (write)
-			memcpy(there, here, some);
-		r = ask(w, write ? OP_PUT : OP_GET, slot, some, at);
-		if (r == 0 && !write)
-			memcpy(here, there, some);
-		here += some;
-		at += some;
-		n -= some;
-		if (n == 0 || r < 0) {
-			int e = errno;
-			give(w, slot);
-			errno = e;
-		}
-	}
-	return r;
+/* answer waits for the answer of a slot. Returns its status, or -1 with errno. */
+static int answer(struct window *w, int slot, const struct timespec *until) {
+	pthread_mutex_lock(&w->lock);
+	while (w->status[slot] < 0 && !w->ended && wait_for(w, &w->answered, until))
+		;
+	int status = w->status[slot];
+	errno = w->ended ? w->ended : ETIMEDOUT;
+	pthread_mutex_unlock(&w->lock);
+	return status;
 }
 
-int window_zero(struct window *w, uint64_t n, uint64_t at) {
-	if (outside(w, n, at))
+static int error_of(int status) {
+	switch (status) {
+	case STATUS_INVALID:
+		return EINVAL;
+	case STATUS_LOST:
+	case STATUS_NO_LEASE:
+	case STATUS_NO_NODE:
+		return EIO;
+	}
+	return ESTALE;
+}
+
+/* begin_piece has the node begin the next piece: of moves as much as a slot and a part of the
+ * memory have. */
+static int begin_piece(struct window *w, struct window_op *o) {
+	uint64_t most = PART_SIZE - o->at % PART_SIZE;
+	if (most > WINDOW_SLOT)
+		most = WINDOW_SLOT;
+	o->asked = o->op != OP_ZERO && o->n > most ? most : o->n;
+	if (o->op == OP_PUT)
+		memcpy(w->memory + (size_t)o->slot * WINDOW_SLOT, o->here, o->asked);
+	return ask(w, o);
+}
+
+/* end_piece takes what has come. */
+static void end_piece(struct window *w, struct window_op *o) {
+	if (o->op == OP_GET)
+		memcpy(o->here, w->memory + (size_t)o->slot * WINDOW_SLOT, o->asked);
+	if (o->op != OP_ZERO)
+		o->here += o->asked;
+	o->at += o->asked;
+	o->n -= o->asked;
+	o->asked = 0;
+}
+
+void window_begin(struct window_op *o, uint16_t op, char *here, uint64_t n, uint64_t at) {
+	*o = (struct window_op){.op = op, .here = here, .n = n, .at = at, .slot = -1};
+}
+
+int window_wait(struct window *w, struct window_op *o, const struct timespec *until) {
+	if (o->n > w->size || o->at > w->size - o->n) {
+		errno = EINVAL;
 		return -1;
-	int slot = take(w);
-	if (slot < 0)
+	}
+	if (o->n > 0 && o->slot < 0 && (o->slot = take(w, until)) < 0)
 		return -1;
-	int r = ask(w, OP_ZERO, slot, n, at);
-	int e = errno;
-	give(w, slot);
-	errno = e;
-	return r;
+	while (o->n > 0) {
+		if (o->asked == 0 && begin_piece(w, o) < 0)
+			return -1;
+		int status = answer(w, o->slot, until);
+		if (status < 0)
+			return -1; /* a slot whose answer has not come is not free */
+		if (status == STATUS_BUSY) {
+			usleep(BUSY_PAUSE_USEC);
+			if (ask(w, o) < 0)
+				return -1;
+			continue;
+		}
+		if (status != STATUS_OK) {
+			give(w, o->slot);
+			errno = error_of(status);
+			return -1;
+		}
+		end_piece(w, o);
+	}
+	if (o->slot >= 0)
+		give(w, o->slot);
+	return 0;
+}
+
+void window_leave(struct window *w, struct window_op *o) {
+	if (o->slot < 0)
+		return;
+	pthread_mutex_lock(&w->lock);
+	if (o->asked > 0 && w->status[o->slot] < 0)
+		w->left |= UINT64_C(1) << o->slot;
+	else
+		w->free |= UINT64_C(1) << o->slot;
+	pthread_cond_signal(&w->freed);
+	pthread_mutex_unlock(&w->lock);
 }
