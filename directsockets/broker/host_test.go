@@ -272,8 +272,26 @@ func TestHostsMeetAgain(t *testing.T) {
 				says(peerRetract)
 				return f.b.peerOf(1) != nil
 			})
-			f.offer(t)
-			f.shown(t, true)
+			// A or B may hear of the other's last session only now: what was offered before has ended,
+			// by an answer or by its doorbell, and the client offers again.
+			c, refused := f.offer(t)
+			brokertest.Eventually(t, "the offer is shown at B", func() bool {
+				c.Awake()
+				ended := c.Err() != nil
+				select {
+				case r := <-refused:
+					if r != wire.Unreachable && r != wire.NoListener {
+						t.Fatalf("refused: %v", r)
+					}
+					ended = true
+				default:
+				}
+				if ended {
+					c, refused = f.offer(t)
+				}
+				_, may := f.cb.MayHaveOffer(f.conn.key.Bucket(), 0)
+				return may
+			})
 		})
 	}
 }

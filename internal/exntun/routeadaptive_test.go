@@ -24,12 +24,16 @@ func TestRootRouteAdaptive(t *testing.T) {
 	byBoth := func(want bool) {
 		t.Helper()
 		before := leaving(t, dir)
-		if err := a.ns.Run(exec.Command("ping", "-q", "-c", "20", "-i", "0.01", "-s", "8000", "10.2.0.4")); err != nil {
-			t.Fatal(err)
-		}
-		after := leaving(t, dir)
-		x, y := after[2]-before[2], after[3]-before[3]
-		if x+y < 160_000 || (min(x, y) > 50_000) != want {
+		var x, y uint64
+		eventually(t, "160 kB have left", func() bool { // a busy machine loses pings
+			if err := a.ns.Run(exec.Command("ping", "-q", "-c", "20", "-i", "0.01", "-s", "8000", "10.2.0.4")); err != nil {
+				t.Log(err)
+			}
+			after := leaving(t, dir)
+			x, y = after[2]-before[2], after[3]-before[3]
+			return x+y >= 160_000
+		})
+		if (min(x, y) > 50_000) != want {
 			t.Errorf("%d bytes by x, %d by y; want both: %v", x, y, want)
 		}
 	}
