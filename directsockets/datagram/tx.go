@@ -193,7 +193,7 @@ func (t *Tx) Send(p []byte, m Meta) Outcome {
 		outcome = Gone
 	}
 	if outcome == Published || outcome == NoRoom {
-		if t.sends++; (outcome == NoRoom || t.sends%probeEvery == 0) && t.gone(shm.Nanotime()) {
+		if t.sends++; (outcome == NoRoom || t.sends%probeEvery == 0) && t.Probe(shm.Nanotime()) {
 			return Gone
 		}
 	}
@@ -316,8 +316,9 @@ func (t *Tx) Drop() {
 	}
 }
 
-// gone looks, at most once in probeTime, whether the receiver is there.
-func (t *Tx) gone(now int64) bool {
+// Probe looks, at most once in probeTime, whether the other end of the liveness pair is closed, and
+// ends the flow if it is.
+func (t *Tx) Probe(now int64) bool {
 	if now-t.probed < probeTime {
 		return false
 	}

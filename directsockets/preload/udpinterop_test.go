@@ -19,6 +19,7 @@ import (
 	"exnet/directsockets"
 	"exnet/directsockets/broker/client"
 	"exnet/internal/cbuild"
+	"exnet/test/testlab"
 )
 
 // bursts of so many datagrams, and how many of them.
@@ -235,5 +236,32 @@ func TestUDPFirst(t *testing.T) {
 				t.Errorf("%q (%v), want %q", out, err, mode.counts)
 			}
 		})
+	}
+}
+
+// TestUDPOfferAgain has a receiver give back what it was granted, as one does that ends before it
+// has attached: the sender in C, which receives nothing, offers another flow, however often that
+// was.
+func TestUDPOfferAgain(t *testing.T) {
+	needCompiler(t)
+	program := filepath.Join(t.TempDir(), "burst")
+	compileC(t, program, cbuild.Command{Flags: warned, Files: []string{"ctest/burst.c"}, Libs: []string{"-ldl"}})
+	b := testlab.StartBroker(t)
+	c, err := client.Dial(client.Config{Path: b.Path()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	r := testlab.NewClaimer(t, c)
+	env := []string{"EXNET_BROKER=" + b.Path(), "EXNET_LOOPBACK=1", "LD_PRELOAD=" + testLibrary(t)}
+	from := startBurst(t, program, env, "send", fmt.Sprint(r.Addr.Port))
+	for range 2 {
+		g := r.Granted(t, func() {
+			if _, err := from.in.Write([]byte{'.'}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		_ = unix.Close(g.Segment)
+		_ = unix.Close(g.Bell)
 	}
 }

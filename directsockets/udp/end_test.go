@@ -241,7 +241,7 @@ func TestTrickle(t *testing.T) {
 	seg, tx, rx := flow(t, false)
 	rx.Dry(1)
 	rx.Disarm()
-	f := &outflow{peer: -1, phase: outUp, tx: tx, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
+	f := &outflow{phase: outUp, tx: tx, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
 	f.count = (*segment.Counters)(f.entry.Counters())
 	for f.tx.Send(make([]byte, 40), datagram.Meta{}) == datagram.Published {
 	}

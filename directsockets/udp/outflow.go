@@ -24,7 +24,6 @@ type outflow struct {
 	phase     outPhase     // guarded by mu, as all that follows
 	tx        *datagram.Tx // nil if there is no segment (flowing)
 	reliable  bool         // by a rule its sender waits for room: said by the offer, and never changed
-	peer      int          // D's end of the liveness pair; -1: closed
 	entry     connstats.Entry
 	count     *segment.Counters
 	sent      int       // by the kernel, since since
@@ -55,13 +54,13 @@ func (f *outflow) attach(s *Socket) bool {
 		return f.flowing()
 	}
 	attached, refused := f.tx.Attached()
-	if refused || !attached && f.tx.Ended() {
+	switch {
+	case refused:
 		f.end(s, outRefused, connstats.WhyRefused)
-		return false
-	}
-	if attached {
+	case !attached && f.tx.Probe(shm.Nanotime()): // nobody has the offer any more
+		f.end(s, outGone, connstats.WhyRefused)
+	case attached:
 		f.on(outAttached)
-		f.closePeer()
 		f.entry.SetPath(connstats.PathMemory)
 		f.entry.Set(connstats.ModeDirect, connstats.WhyNothing)
 		s.cfg.Broker.Forget(f.tx.Info().Nonce)
@@ -85,13 +84,6 @@ func (f *outflow) stands(s *Socket) bool {
 	}
 	f.end(s, outMoved, connstats.WhyNothing)
 	return false
-}
-
-func (f *outflow) closePeer() {
-	if f.peer >= 0 {
-		_ = unix.Close(f.peer)
-		f.peer = -1
-	}
 }
 
 // send sends one datagram, or a train. false: it is the kernel's.
@@ -370,7 +362,7 @@ func (f *outflow) offer(s *Socket) (why connstats.Why) {
 		return connstats.WhyNoMemory
 	}
 	f.on(outOffer)
-	f.tx, f.peer, f.reliable = datagram.NewTx(seg, pair[0], shm.Nanotime()), pair[1], reliable
+	f.tx, f.reliable = datagram.NewTx(seg, pair[0], shm.Nanotime()), reliable
 	f.entry = s.out.entry(s, wire.Key{Client: from, Server: f.to})
 	f.count = (*segment.Counters)(f.entry.Counters())
 	f.count.Set(segment.RingSize, uint64(seg.Len()))
@@ -378,7 +370,8 @@ func (f *outflow) offer(s *Socket) (why connstats.Why) {
 	f.unsettled, f.rest, f.waitAfter = 0, 0, 0
 	f.cookie, f.looked = cookie, 0
 	of := client.Socket{Conn: s.cfg.Raw, UDP: true, Local: from, Remote: f.to}
-	err = s.cfg.Broker.Offer(of, info.Nonce, seg.Fd(), f.peer, func(wire.Reason) { f.refused(s, info.Nonce) })
+	err = s.cfg.Broker.Offer(of, info.Nonce, seg.Fd(), pair[1], func(wire.Reason) { f.refused(s, info.Nonce) })
+	_ = unix.Close(pair[1]) // whoever has the offer has it: its end ends with the offer
 	if err != nil {
 		f.end(s, outRefused, connstats.WhyNoBroker)
 		return connstats.WhyNothing // the flow's entry says it
@@ -428,7 +421,6 @@ func (f *outflow) end(s *Socket, what outEvent, why connstats.Why) {
 		f.pause = offerAgain
 	}
 	f.on(what)
-	f.closePeer()
 	f.tx.Close()
 	f.tx = nil
 	if why != connstats.WhyNothing {

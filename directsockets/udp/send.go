@@ -179,7 +179,7 @@ func (o *outbound) count(to netip.AddrPort, n int) {
 			return
 		}
 	}
-	o.to[to] = &outflow{to: to, peer: -1, sent: n, since: time.Now(), pause: offerAgain}
+	o.to[to] = &outflow{to: to, sent: n, since: time.Now(), pause: offerAgain}
 	o.some.Store(true)
 }
 

@@ -27,7 +27,7 @@ func TestForgottenLast(t *testing.T) {
 	s, _ := receiver(t)
 	old := time.Now().Add(-2 * time.Second)
 	add := func(to netip.AddrPort) *outflow {
-		f := &outflow{to: to, peer: -1, since: old, pause: offerAgain, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
+		f := &outflow{to: to, since: old, pause: offerAgain, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
 		f.count = (*segment.Counters)(f.entry.Counters())
 		s.out.add(f)
 		return f

@@ -30,7 +30,7 @@ func stuck(t *testing.T) (*Socket, *datagram.Rx, netip.AddrPort) {
 	if !found {
 		t.Skip("the kernel does not say who has an address")
 	}
-	f := &outflow{to: to, phase: outUp, tx: tx, reliable: true, peer: -1, cookie: cookie, pause: offerAgain, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
+	f := &outflow{to: to, phase: outUp, tx: tx, reliable: true, cookie: cookie, pause: offerAgain, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
 	f.count = (*segment.Counters)(f.entry.Counters())
 	s.out.add(f)
 	return s, rx, to

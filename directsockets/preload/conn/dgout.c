@@ -22,8 +22,8 @@ enum {
 	AHEAD = 64,	    /* that the receiver has not taken, after which it waits, too; */
 	SHARE = 8,	    /* it waits for an eighth of its time, if it sends to others, too, */
 	WAIT_LEFT_US = 8000, /* and so long at once */
-	AGAIN_US = 1000000, /* until it is offered again, doubled each time */
-	TRIES = 5,
+	AGAIN_US = 1000000, /* until it is offered again, doubled each time that it is not taken, */
+	TRIES = 4,	    /* so often at most */
 };
 
 static struct ds_dg_out *flows; /* with the lock of setup, or that of out of their socket */
@@ -53,7 +53,7 @@ struct ds_dg_out *ds_dg_out_new(void)
 		memset(o, 0, sizeof *o);
 		o->open = true;
 		o->id = 0xe0000000u | (serial & 0x1fff) << 16 | (uint32_t)(o - flows);
-		o->alive = o->theirs = -1;
+		o->alive = -1;
 		o->lost = DS_DG_UNKNOWN;
 		o->counters = ds_stats_counters(NULL);
 	}
@@ -65,9 +65,7 @@ void ds_dg_out_put(struct ds_dg_out *o)
 {
 	if (o->alive >= 0)
 		ds_fd_close(o->alive);
-	if (o->theirs >= 0)
-		ds_fd_close(o->theirs);
-	o->alive = o->theirs = -1;
+	o->alive = -1;
 	__atomic_store_n(&o->open, false, __ATOMIC_RELEASE);
 }
 
@@ -98,9 +96,11 @@ static int over(struct ds_dg_out *o, uint64_t now)
 	if (o->state != DG_OUT_OFFERED)
 		return ds_dg_closed(&o->seg) || dead(o, now) ? DG_ON_GONE : DG_NO_STEP;
 	uint32_t state = ds_dg_state(&o->seg);
-	if (state == DS_WITHDRAWN || (state != DS_ATTACHED && DS_GET(o->refused)))
+	if (state == DS_ATTACHED)
+		return DG_NO_STEP;
+	if (state == DS_WITHDRAWN || DS_GET(o->refused))
 		return DG_ON_REFUSED;
-	return o->theirs < 0 && dead(o, now) ? DG_ON_GONE : DG_NO_STEP;
+	return dead(o, now) ? DG_ON_GONE : DG_NO_STEP; /* nobody has the offer any more */
 }
 
 /* What the statistics say of that. */
@@ -175,10 +175,8 @@ void ds_dg_out_end(struct ds_dgram *d, struct ds_dg_dest *dest, int what, int wh
 	dest->sent = 0;
 	if (ds_is_brokers(why)) /* that does not count */
 		dest->since = ds_ticks() + AGAIN_US * ds_ticks_us();
-	else if (dest->tries >= TRIES)
-		dest->ended = true;
 	else
-		dest->since = ds_ticks() + ((uint64_t)AGAIN_US << dest->tries++) * ds_ticks_us();
+		dest->since = ds_ticks() + ((uint64_t)AGAIN_US << (dest->tries < TRIES ? dest->tries++ : TRIES)) * ds_ticks_us();
 }
 
 void ds_dg_leave(struct ds_dgram *d, int why)
@@ -288,10 +286,8 @@ struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 	if (__builtin_expect(o->state == DG_OUT_OFFERED && what == DG_NO_STEP, 0)) {
 		if (ds_dg_state(&o->seg) != DS_ATTACHED)
 			return NULL;
-		if (o->theirs >= 0)
-			ds_fd_close(o->theirs);
-		o->theirs = -1;
 		ds_dg_out_on(o, DG_ON_ATTACHED);
+		dest->tries = 0;
 		ds_stats_direct(o->entry, DS_PATH_MEMORY);
 		what = over(o, t);
 	}

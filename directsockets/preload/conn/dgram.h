@@ -90,7 +90,7 @@ struct ds_dg_in {
 /* A flow from a socket. */
 struct ds_dg_out {
 	struct ds_dgseg seg;
-	int alive, theirs; /* ends of the liveness pair; theirs until it is attached */
+	int alive; /* its end of the liveness pair; whoever has the offer has the other one */
 	bool open;     /* its place is taken */
 	uint8_t state; /* DG_OUT_KERNEL: a new one */
 	bool reliable; /* by a rule its sender waits for room: said by the offer, and never changed */
@@ -122,7 +122,7 @@ struct ds_dg_dest {
 	uint8_t addr[16];
 	uint16_t port;
 	uint8_t tries;
-	bool ended;	/* DG_OUT_ENDED: by a rule, for what it is, or as none was taken */
+	bool ended;	/* DG_OUT_ENDED: by a rule, or for what it is */
 	uint32_t sent;	/* lately */
 	uint64_t since; /* in ds_ticks: when that began; when to try again */
 	uint64_t by_kernel; /* datagrams since there is a flow */

@@ -163,8 +163,9 @@ static bool source(const struct ds_dgram *d, int fd, struct ds_info *i)
 	return ok;
 }
 
-/* Makes a flow. NULL: there is no memory, or no descriptors. */
-static struct ds_dg_out *make(struct ds_info *i, int *segment)
+/* Makes a flow, and what its receiver gets: the segment and an end of the liveness pair. NULL:
+ * there is no memory, or no descriptors. */
+static struct ds_dg_out *make(struct ds_info *i, int *segment, int *theirs)
 {
 	struct ds_dg_out *o;
 	int pair[2];
@@ -182,7 +183,7 @@ static struct ds_dg_out *make(struct ds_info *i, int *segment)
 		return NULL;
 	}
 	o->alive = ds_fd_keep(pair[0]);
-	o->theirs = ds_fd_keep(pair[1]);
+	*theirs = pair[1];
 	return o;
 }
 
@@ -216,7 +217,7 @@ static void tell(struct ds_dgram *d, int fd, struct ds_info *i, int why)
 static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 {
 	struct ds_dg_out *o;
-	int segment, why;
+	int segment, theirs, why;
 	uint64_t cookie;
 	bool up = ready(), reliable = false; /* ready reads the rules */
 
@@ -236,7 +237,7 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 	/* Before the broker looks: who is there then and later is the one that it knows. */
 	if (!ds_dg_reached(i->addr[0], i->port[0], i->addr[1], i->port[1], &cookie))
 		return DS_WHY_NO_LISTENER;
-	if (!(o = make(i, &segment)))
+	if (!(o = make(i, &segment, &theirs)))
 		return DS_WHY_NO_MEMORY;
 	o->cookie = cookie;
 	if (d->line && leads_to(d->line, i)) {
@@ -264,7 +265,7 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 		ds_own_unlock(&d->out);
 	}
 	struct ds_message m = {.type = DS_OFFER, .id = o->id, .info = *i, .udp = true};
-	if (placed && !ds_broker_show(&m, fd, (int[]){segment, o->theirs}, 2))
+	if (placed && !ds_broker_show(&m, fd, (int[]){segment, theirs}, 2))
 		DS_SET(o->refused, true); /* its next send ends it */
 	if (!placed) {
 		ds_stats_put(o->entry, false);
@@ -272,6 +273,7 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 		ds_dg_out_put(o);
 	}
 	REAL(close)(segment);
+	REAL(close)(theirs);
 	return 0;
 }
 

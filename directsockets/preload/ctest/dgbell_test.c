@@ -263,7 +263,7 @@ static void had_some(void)
 	for (uint64_t more = 1; more < 4; more++) {
 		static struct ds_dgram d;
 		struct flow f;
-		struct ds_dg_out o = {.state = DG_OUT_UP, .theirs = -1, .alive = -1, .lost = DS_DG_UNKNOWN};
+		struct ds_dg_out o = {.state = DG_OUT_UP, .alive = -1, .lost = DS_DG_UNKNOWN};
 		struct ds_dg_dest dest = {.flow = &o, .by_kernel = 100};
 		struct sockaddr_in from, to;
 		int a = udp_socket(&from), b = udp_socket(&to);
@@ -291,7 +291,7 @@ static void shared_address(void)
 {
 	static struct ds_dgram d;
 	struct flow f;
-	struct ds_dg_out o = {.state = DG_OUT_UP, .theirs = -1, .alive = -1, .lost = DS_DG_UNKNOWN, .shared = true};
+	struct ds_dg_out o = {.state = DG_OUT_UP, .alive = -1, .lost = DS_DG_UNKNOWN, .shared = true};
 	struct ds_dg_dest dest = {.flow = &o, .by_kernel = 100};
 	struct sockaddr_in from, to;
 	int a = udp_socket(&from), b = udp_socket(&to);

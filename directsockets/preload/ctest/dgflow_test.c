@@ -79,7 +79,7 @@ static void catches_up(void)
 	static struct ds_dgram d;
 	struct flow f;
 	pthread_t th;
-	struct ds_dg_out o = {.state = DG_OUT_UP, .theirs = -1, .alive = -1};
+	struct ds_dg_out o = {.state = DG_OUT_UP, .alive = -1};
 	struct ds_dg_dest dest = {.flow = &o, .by_kernel = 100};
 
 	fresh(&f, RING);
@@ -107,7 +107,7 @@ static void always_behind(void)
 	enum { SENDS = 2000, WAIT_MS = 2 };
 	static struct ds_dgram d;
 	struct flow f;
-	struct ds_dg_out o = {.state = DG_OUT_UP, .theirs = -1, .alive = -1};
+	struct ds_dg_out o = {.state = DG_OUT_UP, .alive = -1};
 	struct ds_dg_dest dest = {.flow = &o, .by_kernel = 100};
 	struct sockaddr_in from, to;
 	int a = udp_socket(&from), b = udp_socket(&to);

@@ -203,7 +203,7 @@ static void waits_for_room(void)
 {
 	static uint8_t b[LENGTH * BYTES];
 	struct ds_dgram *d = ds_dg_new(AF_INET, DS_NONBLOCK_NO);
-	struct ds_dg_out o = {.state = DG_OUT_UP, .theirs = -1, .alive = -1, .reliable = true, .counters = ds_stats_counters(NULL)};
+	struct ds_dg_out o = {.state = DG_OUT_UP, .alive = -1, .reliable = true, .counters = ds_stats_counters(NULL)};
 	struct sockaddr_in from, to;
 	struct flow f;
 	int s = udp_socket(&from), r = udp_socket(&to);
