@@ -187,6 +187,7 @@ func Open(n *nic.NIC, cfg Config) (*Port, error) {
 		return nil, errors.Join(fmt.Errorf("exteth: register memory: %w", err), p.Close())
 	}
 	p.velo.OnCredit(p.onCredit)
+	p.velo.OnPeerDown(func(n fabric.NodeID) { p.reclaim(p.peers.get(n)) })
 	return p, nil
 }
 

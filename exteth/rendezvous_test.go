@@ -247,6 +247,42 @@ func TestPeerShare(t *testing.T) {
 	}
 }
 
+// What a peer has not fetched when its link ends is taken back then, though nothing is sent
+// meanwhile: frames go by the next link at once.
+func TestLinkEndsUnderLoans(t *testing.T) {
+	net := newNet(t, 2, Config{})
+	a, b := net.nodes[0], net.nodes[1]
+	size := a.EagerThreshold() + 1
+	for range a.peerBuffers() {
+		if err := a.Send(b.id, a.buf(t, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waits := a.buf(t, size)
+	if err := a.Send(b.id, waits); !errors.Is(err, ErrAgain) {
+		t.Fatal(err)
+	}
+	if err := net.fabric.Detach(b.nic); err != nil {
+		t.Fatal(err)
+	}
+	if a.credit != 1 {
+		t.Errorf("OnCredit was called %d times", a.credit)
+	}
+	if err := net.fabric.Attach(b.nic); err != nil {
+		t.Fatal(err)
+	}
+	want := bytes.Clone(waits.Frame())
+	if err := a.Send(b.id, waits); err != nil {
+		t.Fatal(err)
+	}
+	net.settle()
+	checkFrames(t, b.frames.Take(), a.id, want)
+	if s := a.Stats(); s.TxNotRead != uint64(a.peerBuffers()) || s.TxTimeout != 0 {
+		t.Errorf("%+v", s)
+	}
+	net.checkIdle()
+}
+
 // What a hostile peer advertises is counted and refused, and a frame of a good
 // one arrives as ever.
 func TestHostileAdverts(t *testing.T) {

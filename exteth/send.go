@@ -157,12 +157,16 @@ func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
 	return err
 }
 
-// gone drops the frame in b, whose peer is gone, and takes back the buffers that the
-// peer was to fetch.
+// gone drops the frame in b, whose peer is gone.
 func (p *Port) gone(dst fabric.NodeID, b *TxBuffer) {
 	p.stats.TxNoRoute.Add(1)
 	p.Free(b)
-	pr := p.peers.get(dst)
+	p.reclaim(p.peers.get(dst))
+}
+
+// reclaim takes back the buffers lent to a peer that will not GET them: its link has ended, or it
+// is gone. The next link begins with none lent.
+func (p *Port) reclaim(pr *peer) {
 	for _, last := range pr.late(math.MaxInt64) {
 		if p.release(pr, last) {
 			p.stats.TxNotRead.Add(1)

@@ -45,6 +45,7 @@ type Endpoint struct {
 	vpid     fabric.VPID
 	box      *mailbox
 	onCredit atomic.Pointer[func(fabric.NodeID)]
+	onDown   atomic.Pointer[func(fabric.NodeID)]
 	closed   atomic.Bool
 	flows    route.NodeMap[[]*outflow] // by destination; a slice is not changed
 	count    endpointCounters
@@ -109,6 +110,11 @@ func (e *Endpoint) OnCredit(h func(fabric.NodeID)) {
 	}
 	e.onCredit.Store(&h)
 }
+
+// OnPeerDown sets the handler that is called when the link to a node has ended, whether a message
+// is sent to it or not: what it was told before, it has forgotten, or never heard. The handler must
+// not block. It runs in a goroutine of the link, with no lock held.
+func (e *Endpoint) OnPeerDown(h func(fabric.NodeID)) { e.onDown.Store(&h) }
 
 func (e *Endpoint) credited(n fabric.NodeID) {
 	e.count.creditEvents.Add(1)
@@ -228,5 +234,8 @@ func (e *Endpoint) peerDown(n fabric.NodeID) {
 		for _, f := range *set {
 			f.Down()
 		}
+	}
+	if h := e.onDown.Load(); h != nil {
+		(*h)(n)
 	}
 }
