@@ -26,6 +26,25 @@ func (i *Interface) SetGate(g Gate) {
 	i.gate.Store(&g)
 }
 
+// Filter reports whether a packet from another node may be received; its sender repeats it if not.
+// packet is its beginning. A Filter borrows packet until return.
+type Filter func(from fabric.NodeID, packet []byte) bool
+
+// SetFilter installs f for the packets received from now on. With nil, all are received.
+func (i *Interface) SetFilter(f Filter) {
+	if f == nil {
+		i.filter.Store(nil)
+		return
+	}
+	i.filter.Store(&f)
+}
+
+// refused reports whether the Filter keeps a frame out that begins with head.
+func (i *Interface) refused(src fabric.NodeID, head []byte) bool {
+	f := i.filter.Load()
+	return f != nil && len(head) > exteth.EthernetHeaderLen && !(*f)(src, head[exteth.EthernetHeaderLen:])
+}
+
 // sendTo sends a frame to a node as soon as the Gate allows it. It takes b.
 func (i *Interface) sendTo(node fabric.NodeID, b *exteth.TxBuffer) error {
 	if g := i.gate.Load(); g != nil {

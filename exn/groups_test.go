@@ -1,14 +1,17 @@
 package exn
 
 import (
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"exnet/arp"
 	"exnet/exteth"
+	"exnet/fabric"
 	"exnet/fabric/route"
 	"exnet/foreign"
 	"exnet/multicast"
@@ -293,4 +296,36 @@ func TestGroupAllocs(t *testing.T) {
 			t.Errorf("%v: %v allocations", group, n)
 		}
 	}
+}
+
+// A packet that the Filter does not admit is not received.
+func TestFilter(t *testing.T) {
+	net := startNet(t, 2, Config{})
+	a, b := net.nodes[0], net.nodes[1]
+	var asked atomic.Int32
+	b.SetFilter(func(from fabric.NodeID, packet []byte) bool {
+		if asked.Add(1); from != 1 {
+			t.Errorf("from node %d", from)
+		}
+		return binary.BigEndian.Uint32(packet) != 1
+	})
+	for i := range 3 {
+		if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), uint32(i), 300)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := func(n int) {
+		eventually(t, "the frames", func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return asked.Load() == 3 && b.frames.Len() == n
+		})
+	}
+	got(2)
+	b.SetFilter(nil)
+	if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), 1, 300)); err != nil {
+		t.Fatal(err)
+	}
+	got(3)
+	b.frames.Take()
 }

@@ -123,9 +123,10 @@ type Interface struct {
 	veloIRQ  *napi.Source
 	rmaIRQ   *napi.Source
 	receiver exteth.Receiver
-	tap      atomic.Pointer[Tap]  // nil while nobody captures
-	gate     atomic.Pointer[Gate] // nil unless SetGate installed one
-	stations *stations            // nil without Config.Ethernet
+	tap      atomic.Pointer[Tap]    // nil while nobody captures
+	gate     atomic.Pointer[Gate]   // nil unless SetGate installed one
+	filter   atomic.Pointer[Filter] // nil unless SetFilter installed one
+	stations *stations              // nil without Config.Ethernet
 
 	// backlog is the number of queues that hold frames; while it is 0, which
 	// is nearly always, Transmit looks at no queue.

@@ -18,6 +18,9 @@ func (i *Interface) receive(src fabric.NodeID, off exteth.Offload, frame foreign
 	if i.stations != nil && !i.admit(src, frame.Head()) {
 		return nil
 	}
+	if i.refused(src, frame.Head()) {
+		return nil
+	}
 	return i.receiver.ReceiveFrame(src, off, frame)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,6 +29,7 @@ func cutHosts(t *testing.T, change func(*Config)) (hosts []*host, cut, back func
 			t.Fatal(err)
 		}
 		hosts = append(hosts, newHost(t, card, change))
+		hosts[i].fabric = f
 	}
 	cut = func() {
 		if err := f.Detach(hosts[1].nic); err != nil {
@@ -224,5 +226,65 @@ func TestCutWhileIdle(t *testing.T) {
 	_ = client.Close(false)
 	if look(0) || look(58*time.Minute) || !look(2*time.Minute) {
 		t.Error("it does not wait for two hours after its program has closed")
+	}
+}
+
+// While a connection is suspended, and where a node has begun anew that was not heard yet, no end
+// of its shadow reaches a program: what was said in the segment before may not have come.
+func TestEndsEarly(t *testing.T) {
+	hosts, cut, back := cutHosts(t, nil)
+	client, server := joined(t, hosts, segment.Config{})
+	e := hosts[1].engine
+	const fin, data, rst, ack = 0x11, 0x18, 0x14, 0x10
+	admits := func(when string, want bool) {
+		t.Helper()
+		for name, p := range map[string][]byte{
+			"FIN": packet4(clientAddr, serverAddr, fin, 0), "data": packet4(clientAddr, serverAddr, data, 1),
+		} {
+			if got := e.Admits(1, p); got != want {
+				t.Errorf("%s: %s admitted: %v", when, name, got)
+			}
+		}
+		for name, p := range map[string][]byte{
+			"RST": packet4(clientAddr, serverAddr, rst, 0), "ACK": packet4(clientAddr, serverAddr, ack, 0),
+			"of another": packet4(netip.AddrPortFrom(clientAddr.Addr(), 1), serverAddr, fin, 0),
+		} {
+			if !e.Admits(1, p) {
+				t.Errorf("%s: %s is not admitted", when, name)
+			}
+		}
+	}
+	admits("up", true)
+	cut()
+	admits("cut", false)
+	back()
+	if err := send(t, client, []byte("more"), true); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := receive(t, server, 4, true); err != nil || string(got) != "more" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	admits("resumed", true)
+
+	// Another node with that ID is there before anybody hears that the first one has gone.
+	goOn := hosts[1].pause(t)
+	defer goOn()
+	if err := hosts[0].fabric.Detach(hosts[0].nic); err != nil {
+		t.Fatal(err)
+	}
+	card, err := nic.New(nic.Config{Node: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hosts[0].fabric.Attach(card); err != nil {
+		t.Fatal(err)
+	}
+	newHost(t, card, nil)
+	admits("begun anew", false)
+	goOn()
+	e.PeerDown(1, false)
+	e.PeerUp(1)
+	if err := end(t, server, true); !errors.Is(err, segment.ErrReset) {
+		t.Errorf("the server's program ends with %v", err)
 	}
 }

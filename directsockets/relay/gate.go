@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"exnet/directsockets/segment"
+	"exnet/fabric"
+	"exnet/fabric/link"
 )
 
 // gates are those of all connections, by the addresses of their packets.
@@ -24,7 +26,7 @@ type gates struct {
 type flow struct{ from, to netip.AddrPort }
 
 // Gate holds packets of a shadow that must not overtake what its program has written to the
-// segment.
+// segment, and keeps out those that may have overtaken what the far program has written.
 //
 // Concurrency: all methods may be called from many goroutines.
 type Gate struct {
@@ -38,6 +40,9 @@ type Gate struct {
 	free bool     // +checklocks:mu
 	// stopped: the connection is suspended, and packets are dropped. Its state is the Engine's.
 	stopped bool // +checklocks:mu
+	// port is the way by which the session of the connection goes; nil: the programs do not use
+	// the segment yet.
+	port link.Port // +checklocks:mu
 }
 
 // maxHeld is how many packets of a connection are held, maxAllHeld of all: a part of the
@@ -92,6 +97,36 @@ func (e *Engine) Gate(packet []byte) (gate *Gate, reset bool) {
 	return gate, says == saysReset
 }
 
+// Admits reports whether an IP packet from a node may reach a program here. One that carries data
+// or an end may not while its connection is suspended, or where it comes by another link than the
+// session: a node that has begun anew holds nothing back, and has not been heard yet. TCP sends it
+// again. It borrows packet until return.
+func (e *Engine) Admits(from fabric.NodeID, packet []byte) bool {
+	g := &e.gates
+	if g.n.Load() == 0 {
+		return true
+	}
+	f, says := parsePacket(packet)
+	if says != saysMore {
+		return true
+	}
+	g.mu.RLock()
+	gate := g.of[flow{f.to, f.from}]
+	g.mu.RUnlock()
+	if gate == nil || gate.admits(e.port(from)) {
+		return true
+	}
+	e.stats.EarlyDropped.Add(1)
+	return false
+}
+
+// admits reports whether what comes by a port comes in order.
+func (g *Gate) admits(port link.Port) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.stopped && (g.port == nil || g.port == port)
+}
+
 // Hold takes a packet, as a function that sends it, which is called when it may pass, at
 // once or from any goroutine. False: it was dropped. TCP sends again what is dropped, but for a
 // reset: where there is no room it passes at once, as it may overtake data by TCP.
@@ -125,11 +160,18 @@ func (e *Engine) Hold(g *Gate, reset bool, send func()) bool {
 	return true
 }
 
-// stop has packets be dropped, but for a reset, which TCP does not send again, or ends that.
-func (g *Gate) stop(on bool) {
+// stop has packets be dropped, but for a reset, which TCP does not send again, until start.
+func (g *Gate) stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.stopped = on
+	g.stopped = true
+}
+
+// start has packets pass in order with a session that goes by a port.
+func (g *Gate) start(port link.Port) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stopped, g.port = false, port
 }
 
 // waiting is how many packets are held.

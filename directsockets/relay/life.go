@@ -215,15 +215,16 @@ func (e *Engine) on(c *conn, ev lifeEvent) bool {
 		if c.owes = time.Now(); c.owes.Sub(c.sent) > unnoticed && len(c.queue) == 0 {
 			c.owes = time.Time{}
 		}
-		c.gate.stop(true)
+		c.gate.stop()
 		e.watch()
 	}
 	if step.to == stateUp && suspended(c.state) {
 		c.cutIn = nil
-		c.gate.stop(false)
 		e.stats.Resumed.Add(1)
 	}
-	c.state = step.to
+	if c.state = step.to; c.state == stateAttached || c.state == stateUp {
+		c.gate.start(c.node.port)
+	}
 	switch step.act {
 	case actNone:
 	case actSuspend:

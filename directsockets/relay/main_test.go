@@ -22,6 +22,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // host is a node with an Engine.
 type host struct {
 	t      *testing.T
+	fabric *mem.Fabric // where the test may attach another one
 	nic    *nic.NIC
 	engine *Engine
 	stop   func()

@@ -31,6 +31,7 @@ type Stats struct {
 	NoCredit         uint64 // messages that had to wait for credit
 	Held             uint64 // packets of a shadow that waited for what was said before
 	HeldDropped      uint64 // of these, dropped: there were too many
+	EarlyDropped     uint64 // packets of a shadow from another node that may have overtaken its program's data
 	Fences           uint64 // times that a node was asked whether all has arrived
 }
 
@@ -38,5 +39,5 @@ type Stats struct {
 func (s Stats) All() iter.Seq2[string, uint64] { return counter.All(s) }
 
 type counters struct {
-	Connections, Opened, Accepted, Attached, Refused, MessagesSent, MessagesReceived, BytesSent, BytesReceived, Puts, PutsFailed, Overruns, Batches, BatchesReceived, Lost, Resumed, Breaches, Strays, Stale, NoCredit, Held, HeldDropped, Fences atomic.Uint64
+	Connections, Opened, Accepted, Attached, Refused, MessagesSent, MessagesReceived, BytesSent, BytesReceived, Puts, PutsFailed, Overruns, Batches, BatchesReceived, Lost, Resumed, Breaches, Strays, Stale, NoCredit, Held, HeldDropped, EarlyDropped, Fences atomic.Uint64
 }

@@ -59,6 +59,7 @@ func (d *Daemon) openCarrier() (err error) {
 		}
 		return func(send func()) bool { return c.engine.Hold(g, reset, send) }
 	})
+	d.node.Interface.SetFilter(c.engine.Admits)
 	return nil
 }
 
