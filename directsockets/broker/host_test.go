@@ -272,8 +272,8 @@ func TestHostsMeetAgain(t *testing.T) {
 				says(peerRetract)
 				return f.b.peerOf(1) != nil
 			})
-			// A or B may hear of the other's last session only now: what was offered before has ended,
-			// by an answer or by its doorbell, and the client offers again.
+			// A or B may hear of the other's last session only now: what was offered before has
+			// ended, by an answer or by its doorbell, and the client offers again.
 			c, refused := f.offer(t)
 			brokertest.Eventually(t, "the offer is shown at B", func() bool {
 				c.Awake()

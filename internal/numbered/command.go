@@ -110,7 +110,7 @@ func (c Client) run(address string, b *book) {
 func (c Client) reach(address string) (net.Conn, error) {
 	for {
 		conn, err := c.Dial(context.Background(), "tcp", address)
-		if !patient || !errors.Is(err, syscall.EHOSTUNREACH) {
+		if patient == 0 || !errors.Is(err, syscall.EHOSTUNREACH) {
 			return conn, err
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -17,17 +18,21 @@ type Conn interface {
 }
 
 // PatientEnv names the variable that makes a program, in Go and in C, patient: the network between
-// its ends is away at times. So a dial that finds no route is tried again, and TCP has time for
-// what it repeats more and more seldom.
+// its ends is away at times. Its value is how many seconds a connection may make no progress, for
+// TCP repeats more and more seldom. A dial that finds no route is tried again.
 const PatientEnv = "NUMBERED_PATIENT"
 
-// patient reports whether PatientEnv is set.
-var patient = os.Getenv(PatientEnv) != ""
+// Patience is what PatientEnv is set to for a connection that is to end before its program loses
+// patience: TCP gives up after 924.6 s.
+const Patience = 16 * time.Minute
+
+// patient is the value of PatientEnv; 0: it is not set.
+var patient, _ = strconv.Atoi(os.Getenv(PatientEnv))
 
 // stall is how long a connection may make no progress. It only ends what hangs.
 var stall = func() time.Duration {
-	if patient {
-		return 16 * time.Minute // TCP gives up after 924.6 s
+	if patient > 0 {
+		return time.Duration(patient) * time.Second
 	}
 	return 2 * time.Minute
 }()
@@ -145,6 +150,8 @@ func (e *end) receive(in *Checker) error {
 			return fault
 		}
 		switch {
+		case err != nil && e.stalled.Load():
+			return e.broken(in.stream, in.Right(), "read", err)
 		case errors.Is(err, io.EOF) && !in.Done() || err != nil && in.Wrong():
 			return in.End()
 		case err != nil && !errors.Is(err, io.EOF):

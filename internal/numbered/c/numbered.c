@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,6 +19,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,7 +28,7 @@
 #include "random.h"
 
 enum { HALF, CLIENT, SERVER, UP, DOWN, ENDS };
-enum { MAX_BYTES = 4 << 20, MAX_SLOW_BYTES = 16 << 10, MAX_CALL = 1 << 20, MAX_SLOW_CALL = 4 << 10, GENERATIONS = 256, STALL = 120, PATIENT_STALL = 16 * 60 };
+enum { MAX_BYTES = 4 << 20, MAX_SLOW_BYTES = 16 << 10, MAX_CALL = 1 << 20, MAX_SLOW_CALL = 4 << 10, GENERATIONS = 256, STALL = 120, SLOW = 60 };
 enum { HEAD_CALLS = 4, HEAD_CALL = 200 };
 
 struct plan {
@@ -57,7 +59,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static struct end *ends;
 static int conns, wrong;
-static int patient; /* as end.go's PatientEnv says */
+static int patient; /* seconds, as end.go's PatientEnv says; 0: it is not set */
 static unsigned long long bytes;
 static struct sockaddr_in where;
 
@@ -65,7 +67,7 @@ static struct sockaddr_in where;
 static void say(const char *format, ...)
 {
 	va_list args;
-	char line[256];
+	char line[512];
 
 	va_start(args, format);
 	vsnprintf(line, sizeof line, format, args);
@@ -255,7 +257,7 @@ static int receive(struct end *e, int epoll, struct pace *p, uint8_t *buf, int t
 		}
 		if (k < 0 && errno == EINTR)
 			continue;
-		if (k < 0 && e->in.nwrong == 0)
+		if ((k < 0 || (k == 0 && e->stalled)) && e->in.nwrong == 0)
 			return broken(e, !e->server, e->in.right, "read");
 		if (k <= 0)
 			return e->in.nwrong > 0 || e->in.right < e->in.len ? tell(e) : 0;
@@ -314,6 +316,25 @@ static void run(struct end *e)
 	free(buf);
 }
 
+/* Says what is known here of a connection that makes no progress. Its port is the client's. */
+static void note(const struct end *e)
+{
+	struct tcp_info t = {0};
+	struct sockaddr_in client = {0};
+	socklen_t n = sizeof t, len = sizeof client;
+
+	getsockopt(e->fd, IPPROTO_TCP, TCP_INFO, &t, &n);
+	if (e->server)
+		getpeername(e->fd, (struct sockaddr *)&client, &len);
+	else
+		getsockname(e->fd, (struct sockaddr *)&client, &len);
+	say("note connection %u, %s, port %u: no progress for %d s; received %llu of %llu, sent %s; TCP state %u, backoff %u, "
+	    "unacknowledged %u, last sent %u ms ago, last received %u ms ago",
+	    e->plan.conn, e->server ? "server" : "client", ntohs(client.sin_port), e->idle, (unsigned long long)e->in.right,
+	    (unsigned long long)e->in.len, e->sent ? "all" : "not all", t.tcpi_state, t.tcpi_backoff, t.tcpi_unacked, t.tcpi_last_data_sent,
+	    t.tcpi_last_data_recv);
+}
+
 /* Ends connections that hang. */
 static void *watchdog(void *arg)
 {
@@ -322,7 +343,9 @@ static void *watchdog(void *arg)
 		for (struct end *e = ends; e; e = e->next) {
 			e->idle = e->progress ? 0 : e->idle + 1;
 			e->progress = 0;
-			if (e->idle == (patient ? PATIENT_STALL : STALL)) {
+			if (e->idle == SLOW)
+				note(e);
+			if (e->idle == (patient ? patient : STALL)) {
 				e->stalled = 1;
 				shutdown(e->fd, SHUT_RDWR);
 			}
@@ -348,8 +371,11 @@ static void sum(int least)
 static void *serve_one(void *arg)
 {
 	struct end e = {.fd = (int)(intptr_t)arg, .server = 1};
+	struct timeval stall = {patient ? patient : STALL, 0}, never = {0, 0};
 	size_t got = 0;
 
+	/* Nobody else watches it yet, and its client may have given up without a word. */
+	setsockopt(e.fd, SOL_SOCKET, SO_RCVTIMEO, &stall, sizeof stall);
 	while (got < sizeof e.plan) {
 		ssize_t k = recv(e.fd, (char *)&e.plan + got, sizeof e.plan - got, 0);
 		if (k < 0 && errno == EINTR)
@@ -358,6 +384,7 @@ static void *serve_one(void *arg)
 			break;
 		got += (size_t)k;
 	}
+	setsockopt(e.fd, SOL_SOCKET, SO_RCVTIMEO, &never, sizeof never);
 	if (got == sizeof e.plan && memcmp(e.plan.magic, "numb", 4) == 0 && e.plan.end < ENDS && e.plan.conn < 1 << 20 && e.plan.zero == 0) {
 		run(&e);
 		return NULL;
@@ -466,7 +493,8 @@ int main(int argc, char **argv)
 	int port;
 	pthread_t thread;
 
-	patient = getenv("NUMBERED_PATIENT") != NULL;
+	const char *seconds = getenv("NUMBERED_PATIENT");
+	patient = seconds ? atoi(seconds) : 0;
 	if (argc < 3 || sscanf(argv[2], "%63[^:]:%d", host, &port) != 2 || !inet_aton(host, &where.sin_addr) ||
 	    !((argc == 3 && !strcmp(argv[1], "serve")) || (argc == 8 && !strcmp(argv[1], "dial")))) {
 		fprintf(stderr, "numbered: serve HOST:PORT, or dial HOST:PORT CONNS MS PAUSE SEED FIRST\n");

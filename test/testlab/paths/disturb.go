@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"exnet/test/testlab"
+	"exnet/test/testlab/testnode"
 )
 
 // A disturbance follows the one before after so long.
@@ -28,6 +32,10 @@ func (l *lab) disturb(r *Row) (stop func()) {
 	}
 	over := make(chan struct{})
 	var done sync.WaitGroup
+	var looks, away int
+	if l.place.hosts {
+		done.Go(func() { looks, away = l.watch(over) })
+	}
 	done.Go(func() {
 		for {
 			select {
@@ -52,6 +60,55 @@ func (l *lab) disturb(r *Row) (stop func()) {
 		close(over)
 		done.Wait()
 		r.Resumed = l.counter("relay.resumed") - resumed
+		r.Away = float64(away) / max(1, float64(looks))
+		r.Slow = int(l.slow.Swap(0))
+	}
+}
+
+// watch looks at the nodes' link until over is closed. It returns how often, and how often there
+// was none.
+func (l *lab) watch(over <-chan struct{}) (looks, away int) {
+	tick := time.NewTicker(lookPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-over:
+			return looks, away
+		case <-tick.C:
+		}
+		looks++
+		for i, dir := range l.dirs {
+			if s, err := testnode.Status(dir, 1+i); err == nil && testnode.Linked(s) == 0 {
+				away++
+				break
+			}
+		}
+	}
+}
+
+// lookPause is how often watch looks.
+const lookPause = 50 * time.Millisecond
+
+// note shows what a program says of a connection that makes no progress, and what the kernels at
+// both ends know of it: an end whose program has closed it is there only.
+func (l *lab) note(_ *testlab.Process, line string) {
+	var conn, port int
+	var side string
+	if n, _ := fmt.Sscanf(strings.ReplaceAll(line, ",", " "), "note connection %d %s port %d", &conn, &side, &port); n != 3 {
+		return
+	}
+	if l.slow.Add(1) > maxFaults {
+		return
+	}
+	l.t.Log(line)
+	for i, ns := range l.spaces {
+		cmd := exec.Command("ss", "-tinoeHO", fmt.Sprintf("( sport = :%d or dport = :%d )", port, port))
+		var out strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := ns.Start(cmd); err == nil {
+			_ = cmd.Wait() // what it says is shown
+		}
+		l.t.Logf("host %d: %s", 1+i, strings.TrimSpace(out.String()))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -35,7 +36,8 @@ type lab struct {
 	dirs    [2]string    // of the nodes; "" without nodes
 	nodes   [2]*testlab.Process
 	servers map[string]*testlab.Process
-	rows    int // that have begun
+	rows    int          // that have begun
+	slow    atomic.Int32 // ends of this row that made no progress for a minute
 }
 
 // build builds all programs into a directory that goes with the test.
@@ -162,7 +164,7 @@ func (l *lab) linked() error {
 func (l *lab) start(name string, ns *netns.NS, env []string, argv ...string) *testlab.Process {
 	l.t.Helper()
 	cmd := command(env, argv...)
-	p, err := testlab.StartProcess(name, cmd, func() error { return ns.Start(cmd) }, nil)
+	p, err := testlab.StartProcess(name, cmd, func() error { return ns.Start(cmd) }, l.note)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -23,6 +24,9 @@ type Options struct {
 	// Disturb says that the links between hosts are cut, and the nodes of one host are stopped and
 	// go on, all the time.
 	Disturb bool
+	// Patience is how long a connection may make no progress where that is so; 0:
+	// numbered.Patience.
+	Patience time.Duration
 	// Long is all rows, also those of which others say the same.
 	Long bool
 	// Seed is what sizes, pauses and ends depend on.
@@ -42,6 +46,8 @@ type Row struct {
 
 	Disturbed int             // times that a link was cut, or a node stopped
 	Resumed   uint64          // connections that went on after that, by what nodes count
+	Away      float64         // part of the time in which the nodes had no link
+	Slow      int             // ends of connections that made no progress for a minute
 	kinds     map[failure]int // what the faults were
 }
 
@@ -61,7 +67,10 @@ func Run(t *testing.T, o Options) {
 	t.Helper()
 	bin := build(t)
 	if o.Disturb {
-		t.Setenv(numbered.PatientEnv, "1")
+		if o.Patience == 0 {
+			o.Patience = numbered.Patience
+		}
+		t.Setenv(numbered.PatientEnv, strconv.Itoa(int(o.Patience.Seconds())))
 	}
 	var rows []Row
 	for _, p := range places {
@@ -87,13 +96,13 @@ func Run(t *testing.T, o Options) {
 // Print writes rows as a table.
 func Print(w io.Writer, rows []Row) {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tab, "path\tprograms\tat a time\tspinning\tcuts\tresumed\tconnections\tbytes\twords checked\tthis way\ttime\twrong\tshort\treset\tother\t")
+	fmt.Fprintln(tab, "path\tprograms\tat a time\tspinning\tcuts\tno link\tresumed\tslow\tconnections\tbytes\twords checked\tthis way\ttime\twrong\tshort\treset\tother\t")
 	var sum numbered.Sum
 	for _, r := range rows {
-		fmt.Fprintf(tab, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f %%\t%.1f s\t%d\t%d\t%d\t%d\t\n", r.Path, r.Programs, r.Conns, r.Load, r.Disturbed, r.Resumed,
+		fmt.Fprintf(tab, "%s\t%s\t%d\t%d\t%d\t%.0f %%\t%d\t%d\t%d\t%d\t%d\t%.0f %%\t%.1f s\t%d\t%d\t%d\t%d\t\n", r.Path, r.Programs, r.Conns, r.Load, r.Disturbed, 100*r.Away, r.Resumed, r.Slow,
 			r.Sum.Conns, r.Bytes, r.Words(), 100*r.Share, r.Took.Seconds(), r.kinds[wrongBytes], r.kinds[tooShort], r.kinds[reset], r.kinds[otherFailure])
 		sum.Add(r.Sum)
 	}
-	fmt.Fprintf(tab, "all\t\t\t\t\t\t%d\t%d\t%d\t\t\t%d\t\t\t\t\n", sum.Conns, sum.Bytes, sum.Words(), sum.Wrong)
+	fmt.Fprintf(tab, "all\t\t\t\t\t\t\t\t%d\t%d\t%d\t\t\t%d\t\t\t\t\n", sum.Conns, sum.Bytes, sum.Words(), sum.Wrong)
 	_ = tab.Flush() // w is a buffer
 }
