@@ -13,6 +13,7 @@ import (
 	"exnet/internal/caller"
 	"exnet/internal/ctxend"
 	"exnet/internal/shm"
+	"exnet/memory/lease"
 	"exnet/memory/wire"
 )
 
@@ -179,6 +180,8 @@ func borrow(ctx context.Context, conn *net.UnixConn, cfg Config) (*Segment, erro
 	if m.C != 0 {
 		s.until = time.Unix(0, int64(m.C))
 	}
+	s.life.On(lease.OnGranted)
+	s.life.On(lease.OnAnswered)
 	go s.watch(in)
 	return s, nil
 }

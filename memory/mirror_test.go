@@ -295,6 +295,38 @@ func TestMirrorOrder(t *testing.T) {
 	}
 }
 
+// However often its lender wants a lease back, the program is asked once; and not at all when it
+// has returned it.
+func TestRevokedTwice(t *testing.T) {
+	l := newLiar(t, 0, nil)
+	asked := make(chan time.Time, 8)
+	node := fabric.NodeID(1)
+	s, err := memory.Borrow(t.Context(), memory.Config{Socket: l.socket, Node: &node, Size: 1 << 20, OnRevoke: func(by time.Time) { asked <- by }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	c := l.copies[node]
+	l.mu.Unlock()
+	for range 3 {
+		b, _ := wire.Message{Op: wire.OpRevoke, C: 1}.AppendBinary(nil)
+		if _, err := c.conn.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The answer of a read comes after all of them.
+	if _, err := s.ReadAt(make([]byte, 8), 0); err != nil {
+		t.Error(err)
+	}
+	<-asked
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if len(asked) > 0 {
+		t.Errorf("it was asked %d times more", len(asked))
+	}
+}
+
 // What is no lease as it was asked for is none to a program: less, more, part of a page, and a file
 // of the lender's own, of which a read may never end.
 func TestNoLease(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"exnet/fabric"
 	"exnet/foreign"
 	"exnet/internal/shm"
+	"exnet/memory/lease"
 	"exnet/memory/wire"
 )
 
@@ -39,9 +40,12 @@ type Segment struct {
 	onRevoke func(time.Time)
 	watched  chan struct{} // closed when watch has ended
 
-	ended atomic.Pointer[error] // why the lease has ended; nil: it has not
-	end   sync.Once
-	done  chan struct{}
+	mu   sync.Mutex
+	life lease.Life // +checklocks:mu
+	// ended is why the lease has ended, nil: it has not. It is life's end, for accesses, which
+	// take no lock.
+	ended atomic.Pointer[error]
+	done  chan struct{} // closed when it has
 }
 
 // Len is the size in bytes: the Size that was asked for, or less if Min allowed that.
@@ -70,14 +74,23 @@ func (s *Segment) Err() error {
 // returnTime is how long Close waits for the node.
 const returnTime = 5 * time.Second
 
-// finish ends the lease for the reason given, unless it has ended.
-func (s *Segment) finish(why error) {
-	s.end.Do(func() {
+// step brings the lease to its next state; why is its error, if that is the end.
+func (s *Segment) step(ev lease.Event, why error) lease.Act {
+	s.mu.Lock()
+	act := s.life.On(ev)
+	end := act == lease.ActEnd || act == lease.ActEndSay
+	if end {
 		s.ended.Store(&why)
 		close(s.done)
-	})
-	s.memory.Close()                                 // once the accesses that run have ended
-	_ = say(s.conn, wire.Message{Op: wire.OpReturn}) // or the lease has ended
+	}
+	s.mu.Unlock()
+	if end {
+		s.memory.Close() // once the accesses that run have ended
+	}
+	if end && ev == lease.OnReturned {
+		_ = say(s.conn, wire.Message{Op: wire.OpReturn}) // or the node has ended
+	}
+	return act
 }
 
 // watch handles what the node says, until the lease has ended.
@@ -93,19 +106,21 @@ func (s *Segment) watch(in *packet.Inbound) {
 		}
 		switch {
 		case err != nil: // this node has ended, or Close was called
-			s.finish(ErrLost)
+			s.step(lease.OnLost, ErrLost)
 			return
 		case m.Op == wire.OpGet || m.Op == wire.OpPut || m.Op == wire.OpZero:
 			if w, ok := s.memory.(*window); ok {
 				w.ended(m)
 			}
-		case m.Op == wire.OpRevoke && s.onRevoke != nil:
-			go s.onRevoke(time.Unix(0, int64(m.C)))
-		case m.Op == wire.OpRevoke:
-			s.finish(ErrRevoked)
+		case m.Op == wire.OpRevoke && s.onRevoke == nil:
+			s.step(lease.OnReturned, ErrRevoked)
 			return
+		case m.Op == wire.OpRevoke:
+			if s.step(lease.OnWanted, nil) == lease.ActWant {
+				go s.onRevoke(time.Unix(0, int64(m.C)))
+			}
 		case m.Op == wire.OpGone:
-			s.finish(ending(m.Status))
+			s.step(lease.OnTaken, ending(m.Status))
 			return
 		}
 	}
@@ -205,7 +220,7 @@ func (s *Segment) Fence() error { return s.Err() }
 // Close returns the memory to the lender. It waits for the reads and writes that run; later ones
 // fail with fabric.ErrClosed. The error is that of a lease that had ended before.
 func (s *Segment) Close() error {
-	s.finish(errClosed)
+	s.step(lease.OnReturned, errClosed)
 	_ = s.conn.SetReadDeadline(time.Now().Add(returnTime)) // or it is closed
 	<-s.watched
 	if e := s.Err(); e != errClosed {

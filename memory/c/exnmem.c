@@ -24,7 +24,7 @@ struct exnmem {
 	char *huge; /* mapping of huge pages, which pwrite(2) does not take; NULL: others */
 
 	pthread_rwlock_t lock; /* held to read by accesses, to write by the end of the lease */
-	int memory;            /* -1: the lease has ended */
+	int memory;            /* -1: the lease has ended, which is the only change of its state here */
 	int ended;             /* errno of accesses then */
 
 	struct window *window; /* of a lease of another host; NULL: of this one */

@@ -12,6 +12,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/internal/caller"
+	"exnet/memory/lease"
 	"exnet/memory/wire"
 )
 
@@ -44,12 +45,12 @@ type borrower struct {
 	out    *packet.Outbox
 	who    caller.Caller
 	grant
-	window   *window // of a lease of another host
-	huge     bool
-	since    time.Time
-	life                 // the server's lock guards it, and the next two
-	deadline time.Time   // of leaseDue and leaseWanted: when the lease ends in any case
-	why      wire.Status // the lease has ended
+	window     *window // of a lease of another host
+	huge       bool
+	since      time.Time
+	lease.Life             // the server's lock guards it, and the next two
+	deadline   time.Time   // of lease.Due and lease.Wanted: when the lease ends in any case
+	why        wire.Status // the lease has ended
 }
 
 // post sends the process a message. When that fails the connection ends.
@@ -62,22 +63,22 @@ func (b *borrower) post(m wire.Message, fds ...int) {
 
 // onLocked brings the lease to its next state, and tells the process what it is to know. It returns
 // whether the lender is to be told that the lease is returned. The server's lock is held.
-func (b *borrower) onLocked(ev leaseEvent) (returned bool) {
-	act := b.on(ev)
+func (b *borrower) onLocked(ev lease.Event) (returned bool) {
+	act := b.On(ev)
 	switch act {
-	case actWant:
+	case lease.ActWant:
 		b.post(wire.Message{Op: wire.OpRevoke, C: uint64(b.deadline.UnixNano())})
-	case actSay, actEndSay:
+	case lease.ActSay, lease.ActEndSay:
 		b.post(wire.Message{Op: wire.OpGone, Status: b.why})
 	}
-	return act == actEnd && ev == onReturned
+	return act == lease.ActEnd && ev == lease.OnReturned
 }
 
 // revokeLocked notes that the lender wants the lease back. The server's lock is held.
 func (b *borrower) revokeLocked(until time.Time) {
-	if b.may(onWanted) {
+	if b.May(lease.OnWanted) {
 		b.deadline = until
-		b.onLocked(onWanted)
+		b.onLocked(lease.OnWanted)
 	}
 }
 
@@ -85,14 +86,14 @@ func (b *borrower) revokeLocked(until time.Time) {
 //
 // +checklocksignore: the server's lock is held
 func (b *borrower) goneLocked(why wire.Status) {
-	if !b.may(onTaken) {
+	if !b.May(lease.OnTaken) {
 		return
 	}
 	if why == wire.StatusLost {
 		b.server.count.Lost++
 	}
 	b.why = why
-	b.onLocked(onTaken)
+	b.onLocked(lease.OnTaken)
 }
 
 // Process serves a process until it ends, breaks the rules, or the Server is closed. It takes
@@ -214,7 +215,7 @@ func (s *Server) borrow(b *borrower, m wire.Message) bool {
 		reply.C = uint64(g.until.UnixNano())
 	}
 	b.post(reply, g.fd)
-	b.onLocked(onAnswered)
+	b.onLocked(lease.OnAnswered)
 	return true
 }
 
@@ -230,7 +231,7 @@ func (s *Server) discard(g grant) {
 // endBorrower returns the lease of a process that has ended, or returned it.
 func (s *Server) endBorrower(b *borrower) {
 	s.mu.Lock()
-	returned := b.onLocked(onReturned)
+	returned := b.onLocked(lease.OnReturned)
 	delete(s.borrowers, b)
 	s.mu.Unlock()
 	if b.window != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/memory/lease"
 	"exnet/memory/wire"
 )
 
@@ -113,7 +114,7 @@ func (s *Server) offers(nodes []Neighbor, r request) []offer {
 // +checklocks:s.mu
 func (s *Server) grantedLocked(b *borrower, g grant) {
 	b.grant, b.since = g, time.Now()
-	b.onLocked(onGranted)
+	b.onLocked(lease.OnGranted)
 	s.borrowers[b] = struct{}{}
 	s.count.Borrowed++
 }

@@ -125,7 +125,8 @@ type farOutbox struct {
 	mu      sync.Mutex
 	queue   [][]byte // +checklocks:mu
 	sending bool     // +checklocks:mu
-	closed  bool     // +checklocks:mu
+	// closed: the end. Its peer has ended, or is about to.
+	closed bool // +checklocks:mu
 }
 
 // Post implements outbox.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/memory/lease"
 	"exnet/memory/wire"
 )
 
@@ -29,8 +30,8 @@ func TestRevokedBeforeAnswer(t *testing.T) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endLocked(l, onAnswered)
-	s.endLocked(l, onAnswered)
+	s.endLocked(l, lease.OnAnswered)
+	s.endLocked(l, lease.OnAnswered)
 	if h.revoked != 1 || h.gone != 0 {
 		t.Errorf("told %d times after the answer, gone %d", h.revoked, h.gone)
 	}

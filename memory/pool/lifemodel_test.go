@@ -3,12 +3,14 @@ package pool
 import (
 	"fmt"
 	"testing"
+
+	"exnet/memory/lease"
 )
 
 // The life of one lease, as a model of its lender, the borrower's node and the process, whose steps
 // are walked through in every order. The lender may want the lease back, and take it, at each step;
 // the process may return it; a node may be killed, and the session of the two may end. Both nodes
-// take the steps of leaseNext.
+// take the steps of lease.Steps.
 //
 // Two modes: in the reliable one, messages come in order, as the sessions of nodes promise, and
 // nobody needs a renewal. In the other, one message is lost and one comes twice, and the renewals
@@ -22,9 +24,9 @@ import (
 type leaseFault struct {
 	name  string
 	side  int // whose table has it: mLender, mNode; -1: none
-	state leaseState
-	ev    leaseEvent
-	step  leaseStep
+	state lease.State
+	ev    lease.Event
+	step  lease.Step
 }
 
 const (
@@ -33,24 +35,24 @@ const (
 )
 
 var leaseFaults = []leaseFault{
-	{name: "wanted before the answer", side: mLender, state: leaseAsked, ev: onWanted, step: leaseStep{leaseWanted, actWant}},
-	{name: "wanted before the process has its answer", side: mNode, state: leaseAsked, ev: onWanted, step: leaseStep{leaseWanted, actWant}},
-	{name: "forgets that it is wanted", side: mLender, state: leaseDue, ev: onAnswered, step: leaseStep{leaseHeld, actNone}},
-	{name: "the node forgets that it is wanted", side: mNode, state: leaseDue, ev: onAnswered, step: leaseStep{leaseHeld, actNone}},
-	{name: "lapses without a word", side: mLender, state: leaseLapsed, ev: onAnswered, step: leaseStep{leaseGone, actNone}},
-	{name: "lapses at the node without a word", side: mNode, state: leaseLapsed, ev: onAnswered, step: leaseStep{leaseGone, actNone}},
-	{name: "gone before the answer", side: mLender, state: leaseDue, ev: onTaken, step: leaseStep{leaseGone, actEndSay}},
-	{name: "gone before the process has its answer", side: mNode, state: leaseAsked, ev: onTaken, step: leaseStep{leaseGone, actEndSay}},
-	{name: "taken without a word", side: mLender, state: leaseWanted, ev: onTaken, step: leaseStep{leaseGone, actEnd}},
-	{name: "the node takes it without a word", side: mNode, state: leaseHeld, ev: onTaken, step: leaseStep{leaseGone, actEnd}},
-	{name: "said to be gone, and not freed", side: mLender, state: leaseWanted, ev: onTaken, step: leaseStep{leaseGone, actSay}},
-	{name: "taken without being asked for", side: mLender, state: leaseHeld, ev: onWanted, step: leaseStep{leaseWanted, actNone}},
-	{name: "what is returned is kept", side: mLender, state: leaseHeld, ev: onReturned},
-	{name: "what is wanted and returned is kept", side: mLender, state: leaseWanted, ev: onReturned},
-	{name: "a process that dies early returns nothing", side: mNode, state: leaseAsked, ev: onReturned, step: leaseStep{leaseGone, actNone}},
-	{name: "asks twice", side: mNode, state: leaseWanted, ev: onWanted, step: leaseStep{leaseWanted, actWant}},
-	{name: "frees twice", side: mLender, state: leaseLapsed, ev: onReturned, step: leaseStep{leaseGone, actEnd}},
-	{name: "a holder that ended keeps it", side: mLender, state: leaseHeld, ev: onLost},
+	{name: "wanted before the answer", side: mLender, state: lease.Asked, ev: lease.OnWanted, step: lease.Step{To: lease.Wanted, Act: lease.ActWant}},
+	{name: "wanted before the process has its answer", side: mNode, state: lease.Asked, ev: lease.OnWanted, step: lease.Step{To: lease.Wanted, Act: lease.ActWant}},
+	{name: "forgets that it is wanted", side: mLender, state: lease.Due, ev: lease.OnAnswered, step: lease.Step{To: lease.Held, Act: lease.ActNone}},
+	{name: "the node forgets that it is wanted", side: mNode, state: lease.Due, ev: lease.OnAnswered, step: lease.Step{To: lease.Held, Act: lease.ActNone}},
+	{name: "lapses without a word", side: mLender, state: lease.Lapsed, ev: lease.OnAnswered, step: lease.Step{To: lease.Gone, Act: lease.ActNone}},
+	{name: "lapses at the node without a word", side: mNode, state: lease.Lapsed, ev: lease.OnAnswered, step: lease.Step{To: lease.Gone, Act: lease.ActNone}},
+	{name: "gone before the answer", side: mLender, state: lease.Due, ev: lease.OnTaken, step: lease.Step{To: lease.Gone, Act: lease.ActEndSay}},
+	{name: "gone before the process has its answer", side: mNode, state: lease.Asked, ev: lease.OnTaken, step: lease.Step{To: lease.Gone, Act: lease.ActEndSay}},
+	{name: "taken without a word", side: mLender, state: lease.Wanted, ev: lease.OnTaken, step: lease.Step{To: lease.Gone, Act: lease.ActEnd}},
+	{name: "the node takes it without a word", side: mNode, state: lease.Held, ev: lease.OnTaken, step: lease.Step{To: lease.Gone, Act: lease.ActEnd}},
+	{name: "said to be gone, and not freed", side: mLender, state: lease.Wanted, ev: lease.OnTaken, step: lease.Step{To: lease.Gone, Act: lease.ActSay}},
+	{name: "taken without being asked for", side: mLender, state: lease.Held, ev: lease.OnWanted, step: lease.Step{To: lease.Wanted, Act: lease.ActNone}},
+	{name: "what is returned is kept", side: mLender, state: lease.Held, ev: lease.OnReturned},
+	{name: "what is wanted and returned is kept", side: mLender, state: lease.Wanted, ev: lease.OnReturned},
+	{name: "a process that dies early returns nothing", side: mNode, state: lease.Asked, ev: lease.OnReturned, step: lease.Step{To: lease.Gone, Act: lease.ActNone}},
+	{name: "asks twice", side: mNode, state: lease.Wanted, ev: lease.OnWanted, step: lease.Step{To: lease.Wanted, Act: lease.ActWant}},
+	{name: "frees twice", side: mLender, state: lease.Lapsed, ev: lease.OnReturned, step: lease.Step{To: lease.Gone, Act: lease.ActEnd}},
+	{name: "a holder that ended keeps it", side: mLender, state: lease.Held, ev: lease.OnLost},
 	{name: "late answers are kept", side: -1},
 	{name: "renewals of what is gone are not answered", side: -1},
 }
@@ -97,7 +99,7 @@ const (
 
 // mWorld is a state of the model.
 type mWorld struct {
-	life                         [2]leaseState
+	life                         [2]lease.State
 	toNode, toLender, toProcess  mQueue
 	process                      int8
 	question                     int8    // the node's: 1 it waits for the lender, 2 nobody waits any more
@@ -113,47 +115,47 @@ type mWorld struct {
 
 // mModel walks through worlds.
 type mModel struct {
-	table    [2][leaseStates][leaseEvents]leaseStep
+	table    [2][lease.States][lease.Events]lease.Step
 	fault    string
 	reliable bool
 }
 
 // on brings a life to its next state.
-func (m *mModel) on(w *mWorld, side int, ev leaseEvent) leaseAct {
+func (m *mModel) on(w *mWorld, side int, ev lease.Event) lease.Act {
 	step := m.table[side][w.life[side]][ev]
-	if step.to == leaseNone {
-		return actNone
+	if step.To == lease.None {
+		return lease.ActNone
 	}
-	w.life[side] = step.to
-	return step.act
+	w.life[side] = step.To
+	return step.Act
 }
 
-func over(s leaseState) bool { return s == leaseLapsed || s == leaseGone }
+func over(s lease.State) bool { return s == lease.Lapsed || s == lease.Gone }
 
 // lender has the lender do an event.
-func (m *mModel) lender(w *mWorld, ev leaseEvent) {
+func (m *mModel) lender(w *mWorld, ev lease.Event) {
 	act := m.on(w, mLender, ev)
-	if act == actWant {
+	if act == lease.ActWant {
 		w.send(&w.toNode, mWanted)
 	}
-	if act == actSay || act == actEndSay {
+	if act == lease.ActSay || act == lease.ActEndSay {
 		w.send(&w.toNode, mGone)
 	}
-	if act == actEnd || act == actEndSay {
+	if act == lease.ActEnd || act == lease.ActEndSay {
 		w.freed++
 	}
 }
 
 // node has the borrower's node do an event.
-func (m *mModel) node(w *mWorld, ev leaseEvent) {
+func (m *mModel) node(w *mWorld, ev lease.Event) {
 	act := m.on(w, mNode, ev)
-	if act == actWant {
+	if act == lease.ActWant {
 		w.send(&w.toProcess, mWanted)
 	}
-	if act == actSay || act == actEndSay {
+	if act == lease.ActSay || act == lease.ActEndSay {
 		w.send(&w.toProcess, mGone)
 	}
-	if act == actEnd && ev == onReturned && w.knows {
+	if act == lease.ActEnd && ev == lease.OnReturned && w.knows {
 		w.knows = false
 		w.send(&w.toLender, mReturn)
 	}
@@ -189,7 +191,7 @@ func (m *mModel) steps(w mWorld, f func(name string, next mWorld)) {
 		do("process returns", func(n *mWorld) {
 			n.process = pClosed
 			if !n.nodeDead {
-				m.node(n, onReturned)
+				m.node(n, lease.OnReturned)
 			}
 		})
 	}
@@ -200,42 +202,42 @@ func (m *mModel) steps(w mWorld, f func(name string, next mWorld)) {
 
 func (m *mModel) lenderSteps(w *mWorld, do func(string, func(*mWorld))) {
 	l := w.life[mLender]
-	if l == leaseNone && w.question == 1 && !w.sessionOver {
+	if l == lease.None && w.question == 1 && !w.sessionOver {
 		do("lender grants", func(n *mWorld) {
 			n.answers[mLender] = true
-			m.lender(n, onGranted)
+			m.lender(n, lease.OnGranted)
 		})
 	}
 	if w.answers[mLender] {
 		do("lender answers", func(n *mWorld) {
 			n.answers[mLender] = false
 			n.send(&n.toNode, mAnswer)
-			m.lender(n, onAnswered)
+			m.lender(n, lease.OnAnswered)
 		})
 	}
 	if w.answers[mLender] && over(l) { // it sees that there is no memory
 		do("lender refuses", func(n *mWorld) {
 			n.answers[mLender] = false
 			n.send(&n.toNode, mRefused)
-			m.lender(n, onReturned)
+			m.lender(n, lease.OnReturned)
 		})
 	}
-	if l == leaseAsked || l == leaseHeld {
+	if l == lease.Asked || l == lease.Held {
 		do("lender wants it", func(n *mWorld) {
 			n.wasAsked = true
-			m.lender(n, onWanted)
+			m.lender(n, lease.OnWanted)
 		})
 	}
-	if l == leaseDue || l == leaseWanted {
-		do("its deadline is over", func(n *mWorld) { m.lender(n, onTaken) })
+	if l == lease.Due || l == lease.Wanted {
+		do("its deadline is over", func(n *mWorld) { m.lender(n, lease.OnTaken) })
 	}
-	if !m.reliable && l != leaseNone && !over(l) && (!w.knows || w.nodeDead) {
-		do("nobody renews it", func(n *mWorld) { m.lender(n, onTaken) })
+	if !m.reliable && l != lease.None && !over(l) && (!w.knows || w.nodeDead) {
+		do("nobody renews it", func(n *mWorld) { m.lender(n, lease.OnTaken) })
 	}
 	if w.sessionOver && !w.lenderHeardEnd {
 		do("lender hears of the session's end", func(n *mWorld) {
 			n.lenderHeardEnd, n.toLender = true, mQueue{}
-			m.lender(n, onLost)
+			m.lender(n, lease.OnLost)
 		})
 	}
 	if w.toLender[0] != 0 && !w.lenderHeardEnd {
@@ -246,10 +248,10 @@ func (m *mModel) lenderSteps(w *mWorld, do func(string, func(*mWorld))) {
 func (m *mModel) lenderHears(n *mWorld) {
 	switch n.toLender.pop() {
 	case mReturn:
-		if s := n.life[mLender]; s == leaseNone || over(s) {
+		if s := n.life[mLender]; s == lease.None || over(s) {
 			return
 		}
-		if m.lender(n, onReturned); !over(n.life[mLender]) {
+		if m.lender(n, lease.OnReturned); !over(n.life[mLender]) {
 			n.wrong = "the lender keeps what was returned"
 		}
 	case mRenew:
@@ -272,7 +274,7 @@ func (m *mModel) nodeSteps(w *mWorld, do func(string, func(*mWorld))) {
 		do("node answers", func(n *mWorld) {
 			n.answers[mNode] = false
 			n.send(&n.toProcess, mAnswer)
-			m.node(n, onAnswered)
+			m.node(n, lease.OnAnswered)
 		})
 	}
 	if !m.reliable && w.knows && !w.sessionOver && !w.renewed && over(w.life[mLender]) {
@@ -286,7 +288,7 @@ func (m *mModel) nodeSteps(w *mWorld, do func(string, func(*mWorld))) {
 			n.nodeHeardEnd, n.toNode = true, mQueue{}
 			if n.knows {
 				n.knows = false
-				m.node(n, onTaken)
+				m.node(n, lease.OnTaken)
 			}
 			if n.question == 1 {
 				n.question = 2
@@ -307,9 +309,9 @@ func (m *mModel) nodeHears(n *mWorld) {
 		switch n.question {
 		case 1:
 			n.question, n.knows, n.answers[mNode] = 0, true, true
-			m.node(n, onGranted)
+			m.node(n, lease.OnGranted)
 			if n.process == pClosed { // it has died meanwhile, as its node finds now
-				m.node(n, onReturned)
+				m.node(n, lease.OnReturned)
 			}
 		case 2:
 			n.question = 0
@@ -324,12 +326,12 @@ func (m *mModel) nodeHears(n *mWorld) {
 		n.question = 0
 	case mWanted:
 		if n.knows {
-			m.node(n, onWanted)
+			m.node(n, lease.OnWanted)
 		}
 	case mGone:
 		if n.knows {
 			n.knows = false
-			m.node(n, onTaken)
+			m.node(n, lease.OnTaken)
 		}
 	}
 }
@@ -352,7 +354,7 @@ func (m *mModel) troubles(w *mWorld, do func(string, func(*mWorld))) {
 	do("the session ends", func(n *mWorld) { n.sessionOver = true })
 	do("the lender is killed", func(n *mWorld) {
 		n.sessionOver, n.lenderDead, n.lenderHeardEnd = true, true, true
-		n.life[mLender], n.freed, n.answers[mLender] = leaseGone, 1, false
+		n.life[mLender], n.freed, n.answers[mLender] = lease.Gone, 1, false
 	})
 	do("the borrower's node is killed", func(n *mWorld) {
 		n.sessionOver, n.nodeDead, n.nodeHeardEnd = true, true, true
@@ -394,7 +396,7 @@ func (m *mModel) check(w *mWorld, last bool) string {
 		return ""
 	case holds && over(l):
 		return "a process has a lease whose memory is gone, and is not told"
-	case !holds && l != leaseNone && !over(l) && w.process != pWaits:
+	case !holds && l != lease.None && !over(l) && w.process != pWaits:
 		return "nobody has the lease, and its memory is not freed"
 	case w.process == pHas && w.wasAsked && m.reliable:
 		return "the process is not asked"
@@ -440,7 +442,7 @@ func (m *mModel) walk() (worlds int, wrong string) {
 // The life of a lease is right in all orders of its steps, and the model finds planted faults.
 func TestLeaseModel(t *testing.T) {
 	explore := func(f leaseFault, reliable bool) (int, string) {
-		m := &mModel{table: [2][leaseStates][leaseEvents]leaseStep{leaseNext, leaseNext}, fault: f.name, reliable: reliable}
+		m := &mModel{table: [2][lease.States][lease.Events]lease.Step{lease.Steps(), lease.Steps()}, fault: f.name, reliable: reliable}
 		if f.side >= 0 {
 			m.table[f.side][f.state][f.ev] = f.step
 		}

@@ -9,6 +9,7 @@ import (
 	"exnet/fabric"
 	"exnet/internal/caller"
 	"exnet/internal/shm"
+	"exnet/memory/lease"
 	"exnet/memory/wire"
 )
 
@@ -21,21 +22,21 @@ type holder interface {
 
 // loan is memory of this node that somebody has a lease of.
 type loan struct {
-	id       uint64
-	holder   holder
-	node     fabric.NodeID // of the borrower
-	account  caller.Account
-	pid      int
-	size     int64
-	huge     bool
-	fd       int // of the memory, unless it has ended
-	life         // the server's lock guards it
-	exported     // to a node of another host
+	id         uint64
+	holder     holder
+	node       fabric.NodeID // of the borrower
+	account    caller.Account
+	pid        int
+	size       int64
+	huge       bool
+	fd         int // of the memory, unless it has ended
+	lease.Life     // the server's lock guards it
+	exported       // to a node of another host
 
 	since    time.Time
 	until    time.Time   // zero: no end
 	renewed  time.Time   // the last sign of life of the borrower
-	deadline time.Time   // of leaseDue and leaseWanted: when it ends in any case
+	deadline time.Time   // of lease.Due and lease.Wanted: when it ends in any case
 	why      wire.Status // why it is wanted, or has ended
 	timer    *time.Timer
 }
@@ -192,7 +193,7 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 		id:       s.lastID, holder: h, node: r.node, account: r.account, pid: r.pid, size: size, huge: r.huge, fd: fd,
 		since: now, renewed: now,
 	}
-	l.on(onGranted)
+	l.On(lease.OnGranted)
 	for _, d := range []time.Duration{r.time, s.cfg.MaxTime} {
 		at := now.Add(d)
 		if at.After(latest) {
@@ -216,15 +217,15 @@ var latest = time.Unix(0, math.MaxInt64)
 // the memory back: the caller calls it without the lock.
 //
 // +checklocks:s.mu
-func (s *Server) onLocked(l *loan, ev leaseEvent) (free func()) {
-	act := l.on(ev)
+func (s *Server) onLocked(l *loan, ev lease.Event) (free func()) {
+	act := l.On(ev)
 	switch act {
-	case actWant:
+	case lease.ActWant:
 		l.holder.revokeLocked(l.id, l.deadline)
-	case actSay, actEndSay:
+	case lease.ActSay, lease.ActEndSay:
 		l.holder.goneLocked(l.id, l.why)
 	}
-	if act == actEnd || act == actEndSay {
+	if act == lease.ActEnd || act == lease.ActEndSay {
 		return s.takeLocked(l)
 	}
 	return nil
@@ -233,7 +234,7 @@ func (s *Server) onLocked(l *loan, ev leaseEvent) (free func()) {
 // endLocked is onLocked that takes the memory back soon.
 //
 // +checklocks:s.mu
-func (s *Server) endLocked(l *loan, ev leaseEvent) {
+func (s *Server) endLocked(l *loan, ev lease.Event) {
 	if free := s.onLocked(l, ev); free != nil {
 		s.freeing.Go(free)
 	}
@@ -278,14 +279,14 @@ func (s *Server) look(l *loan) {
 	case !l.deadline.IsZero() && !now.Before(l.deadline):
 		s.count.Forced++
 		s.cfg.Log.Info("memory: a lease was taken back without an answer", "lease", l.id, "node", l.node)
-		s.endLocked(l, onTaken)
+		s.endLocked(l, lease.OnTaken)
 		return
 	case now.Sub(l.renewed) >= s.cfg.TTL && isAway(l.holder): // it cannot renew anything
 		l.renewed = now
 	case l.holder != holder(s.own) && now.Sub(l.renewed) >= s.cfg.TTL:
 		s.count.Dropped++
 		l.why = wire.StatusExpired
-		s.endLocked(l, onTaken)
+		s.endLocked(l, lease.OnTaken)
 		return
 	case l.deadline.IsZero() && !l.until.IsZero() && !now.Before(l.until):
 		s.count.Expired++
@@ -306,12 +307,12 @@ func isAway(h holder) bool {
 //
 // +checklocks:s.mu
 func (s *Server) revokeLocked(l *loan, why wire.Status, within time.Duration) {
-	if !l.may(onWanted) {
+	if !l.May(lease.OnWanted) {
 		return
 	}
 	now := time.Now()
 	l.deadline, l.why = now.Add(within), why
-	s.endLocked(l, onWanted)
+	s.endLocked(l, lease.OnWanted)
 	l.timer.Reset(s.nextLocked(l, now))
 }
 
@@ -325,11 +326,11 @@ func (s *Server) giveBack(h holder, id uint64) {
 	}
 	s.count.Returned++
 	if len(l.regions) > 0 { // transfers may run
-		s.endLocked(l, onReturned)
+		s.endLocked(l, lease.OnReturned)
 		s.mu.Unlock()
 		return
 	}
-	free := s.onLocked(l, onReturned)
+	free := s.onLocked(l, lease.OnReturned)
 	s.mu.Unlock()
 	free() // a loan that is in the table has not ended
 }
@@ -338,7 +339,7 @@ func (s *Server) giveBack(h holder, id uint64) {
 func (s *Server) unanswered(l *loan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endLocked(l, onReturned)
+	s.endLocked(l, lease.OnReturned)
 }
 
 // renew notes that the borrower of a loan lives. It returns false if there is no such loan.
@@ -361,7 +362,7 @@ func (s *Server) dropLocked(h holder) {
 	for _, l := range s.loans {
 		if l.holder == h {
 			s.count.Dropped++
-			s.endLocked(l, onLost)
+			s.endLocked(l, lease.OnLost)
 		}
 	}
 }
@@ -398,7 +399,7 @@ func (s *Server) Revoke(want func(Lease) bool, within time.Duration) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.loans {
-		if l.may(onWanted) && want(l.lease()) {
+		if l.May(lease.OnWanted) && want(l.lease()) {
 			s.count.Revoked++
 			s.revokeLocked(l, wire.StatusRevoked, within)
 			n++
@@ -411,7 +412,7 @@ func (s *Server) Revoke(want func(Lease) bool, within time.Duration) (n int) {
 func (s *Server) loanFd(l *loan) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.ended() {
+	if l.Ended() {
 		return -1, fabric.ErrClosed
 	}
 	return unix.FcntlInt(uintptr(l.fd), unix.F_DUPFD_CLOEXEC, 0)

@@ -166,7 +166,7 @@ func (v *mover) start(b *borrower, m wire.Message) error {
 	}
 	answer := wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusInvalid}
 	b.server.mu.Lock()
-	ended := b.ended()
+	ended := b.Ended()
 	b.server.mu.Unlock()
 	if ended { // its lender may be about to take the memory out of reach
 		b.window.free(slots)
@@ -265,7 +265,7 @@ func (v *mover) again(t *transfer) {
 	time.AfterFunc(pause, func() {
 		s := t.b.server
 		s.mu.Lock()
-		over, closed := t.b.ended(), s.closed
+		over, closed := t.b.Ended(), s.closed
 		s.mu.Unlock()
 		if over || closed {
 			t.answer(wire.StatusLost)

@@ -3,6 +3,7 @@ package pool
 import (
 	"time"
 
+	"exnet/memory/lease"
 	"exnet/memory/wire"
 )
 
@@ -33,7 +34,7 @@ func (o *own) lend(b *borrower, r request) (grant, wire.Message) {
 	o.list[l.id] = b
 	g := grant{from: o, node: o.s.cfg.Node, id: l.id, size: l.size, until: l.until, fd: fd}
 	o.s.grantedLocked(b, g)
-	o.s.endLocked(l, onAnswered)
+	o.s.endLocked(l, lease.OnAnswered)
 	return g, wire.Message{}
 }
 

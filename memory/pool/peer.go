@@ -12,6 +12,7 @@ import (
 	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
 	"exnet/internal/caller"
+	"exnet/memory/lease"
 	"exnet/memory/wire"
 )
 
@@ -26,11 +27,11 @@ type peer struct {
 	node    fabric.NodeID
 	uid     uint32 // of its process
 	out     outbox
-	far     bool // on another host
+	far     bool // it is on another host: what it is, and no state
 	number  uint32
 	asked   map[uint32]*question
 	holders map[uint64]*borrower // our processes that have a loan of it
-	dead    bool
+	dead    bool                 // its end, which comes once: it is there until then, and has no other state
 
 	zeros   atomic.Int32  // requests for zeros that are under way
 	zeroing chan struct{} // has room for those that run
@@ -48,7 +49,9 @@ type question struct {
 	answer chan wire.Message
 	from   *borrower // of OpLend: who is to have the loan
 	want   request   // of OpLend
-	late   bool      // nobody waits for the answer any more
+	// late says that nobody waits for the answer any more: a lease that it gives goes back. It is
+	// the one state of a question beside waiting; with its answer the question is gone from asked.
+	late bool
 }
 
 var (
@@ -344,7 +347,7 @@ func (p *peer) lendTo(m, reply wire.Message) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endLocked(l, onAnswered)
+	s.endLocked(l, lease.OnAnswered)
 }
 
 // answered hands an answer to who waits for it.

@@ -12,6 +12,8 @@ import (
 	"exnet/fabric/nic"
 	"exnet/internal/caller"
 	"exnet/internal/trash"
+
+	"exnet/memory/lease"
 )
 
 // Limits say how much memory a node lends. A limit of 0 means all that it lends.
@@ -243,7 +245,7 @@ func (s *Server) Close() {
 		p.out.Abort()
 	}
 	for _, l := range s.loans {
-		s.endLocked(l, onLost)
+		s.endLocked(l, lease.OnLost)
 	}
 	s.mu.Unlock()
 	s.start.Lock()

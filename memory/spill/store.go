@@ -81,7 +81,7 @@ type held struct {
 	Lease
 	ready  chan struct{} // closed when the Store has it, or never will
 	free   []part
-	leaves bool // nothing is to come there any more
+	leaves bool // its lender wants it back: nothing comes there any more. How it ends its Lease says
 }
 
 type part struct{ at, size int64 }

@@ -1,4 +1,4 @@
-package pool
+package lease
 
 import (
 	"fmt"
@@ -28,16 +28,16 @@ func TestLeaseSteps(t *testing.T) {
 			said[strings.Join(row[1:], " | ")] = true
 		}
 	}
-	for s, row := range leaseNext {
+	for s, row := range next {
 		for ev, step := range row {
-			if step.to == leaseNone {
+			if step.To == None {
 				continue
 			}
-			act := step.act.String()
+			act := step.Act.String()
 			if act == "" {
 				act = "-"
 			}
-			line := fmt.Sprintf("%v | %v | %v | %v", leaseState(s), leaseEvent(ev), step.to, act)
+			line := fmt.Sprintf("%v | %v | %v | %v", State(s), Event(ev), step.To, act)
 			if !said[line] {
 				t.Errorf("SPEC.md does not have | %s |", line)
 			}
@@ -49,11 +49,15 @@ func TestLeaseSteps(t *testing.T) {
 	}
 }
 
-// Nothing but on changes the state of a lease.
+// Nothing but On changes the state of a lease, also where packages have one.
 func TestLeaseOneWriter(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
+	var files []string
+	for _, folder := range []string{".", "..", "../pool"} {
+		some, err := filepath.Glob(folder + "/*.go")
+		if err != nil || len(some) == 0 {
+			t.Fatal(folder, err)
+		}
+		files = append(files, some...)
 	}
 	writers := 0
 	for _, name := range files {
@@ -68,7 +72,7 @@ func TestLeaseOneWriter(t *testing.T) {
 			f, _ := d.(*ast.FuncDecl)
 			ast.Inspect(d, func(n ast.Node) bool {
 				if x, ok := n.(*ast.KeyValueExpr); ok {
-					if key, ok := x.Key.(*ast.Ident); ok && (key.Name == "state" || key.Name == "life") {
+					if key, ok := x.Key.(*ast.Ident); ok && (key.Name == "state" || key.Name == "Life") {
 						t.Errorf("%s: a lease begins in a state", name)
 					}
 				}
@@ -77,8 +81,8 @@ func TestLeaseOneWriter(t *testing.T) {
 					return true
 				}
 				for _, left := range a.Lhs {
-					if x, ok := left.(*ast.SelectorExpr); ok && (x.Sel.Name == "state" || x.Sel.Name == "life") {
-						if writers++; f == nil || f.Name.Name != "on" || name != "life.go" {
+					if x, ok := left.(*ast.SelectorExpr); ok && (x.Sel.Name == "state" || x.Sel.Name == "Life") {
+						if writers++; f == nil || f.Name.Name != "On" || name != "life.go" {
 							t.Errorf("%s sets the state of a lease", name)
 						}
 					}
