@@ -43,7 +43,7 @@ var errLeftOut = errors.New("it cannot be measured here")
 const (
 	timeout   = 30 * time.Second
 	runTime   = 5 * time.Minute
-	graceTime = 10 * time.Second
+	graceTime = time.Minute
 )
 
 // place is a namespace with a node.

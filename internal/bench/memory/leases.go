@@ -23,7 +23,7 @@ import (
 type reader func(p []byte, off int64) error
 
 // rate calls read from many goroutines, each with a buffer of n bytes and at places at random, and
-// returns how often it did so in a second.
+// returns how often it did so in a second. Each goroutine reads some times, however short the time.
 func rate(d time.Duration, goroutines, n int, read reader) (float64, error) {
 	var all sync.WaitGroup
 	var stop atomic.Bool
@@ -34,7 +34,7 @@ func rate(d time.Duration, goroutines, n int, read reader) (float64, error) {
 		all.Go(func() {
 			p := make([]byte, n)
 			at := rand.N(int64(leased / n))
-			for !stop.Load() && errs[i] == nil {
+			for ended := false; !ended && errs[i] == nil; ended = stop.Load() {
 				for range 16 {
 					at = (at + 16381) % int64(leased/n) // far from the last place
 					if errs[i] = read(p, at*int64(n)); errs[i] != nil {
@@ -106,8 +106,13 @@ func fioPart() part {
 		prepare: prepareFio,
 		take: func(ctx context.Context, l *lab) (values []float64, err error) {
 			for _, name := range devices {
-				v, err := l.fio(ctx, name, "--rw=randread", "--bs=4k", "--iodepth="+strconv.Itoa(depth), "--time_based",
-					fmt.Sprintf("--runtime=%dms", l.span(2*time.Second).Milliseconds()))
+				args := []string{"--rw=randread", "--bs=4k", "--iodepth=" + strconv.Itoa(depth)}
+				if l.scale == 1 {
+					args = append(args, "--time_based", "--runtime=2000ms")
+				} else { // in a short time, a busy machine may read nothing
+					args = append(args, "--number_ios=1024")
+				}
+				v, err := l.fio(ctx, name, args...)
 				if err != nil {
 					return nil, err
 				}

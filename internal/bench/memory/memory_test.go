@@ -104,6 +104,17 @@ func TestRootMeasure(t *testing.T) {
 	}
 }
 
+// A rate is never 0, though the time is over before any goroutine begins.
+func TestRate(t *testing.T) {
+	for range 1000 {
+		reads := 0
+		v, err := rate(0, 1, pageSize, func([]byte, int64) error { reads++; return nil })
+		if err != nil || v <= 0 || reads == 0 {
+			t.Fatalf("%g a second, %d reads, %v", v, reads, err)
+		}
+	}
+}
+
 // Each control is that of its own part, and a ratio is of the medians.
 func TestRows(t *testing.T) {
 	p := hostsPart()
