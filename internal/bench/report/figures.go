@@ -286,23 +286,24 @@ type summaryRow struct {
 	Cells []summaryCell
 }
 
-// summaryCell is a figure and its ratio to that of lo; "" if it was not measured.
+// summaryCell is a figure, and how many times as good as that of lo it is; "" if it was not measured.
 type summaryCell struct {
 	Value, Ratio string
 	Noisy        bool
 }
 
-// summaries are the columns of the summary.
+// summaries are the columns of the summary: of medians, or of a further figure of which less is
+// better.
 var summaries = []struct {
 	title, part string
 	size        int
-	of          func(result.Row) *float64
+	further     func(result.Row) *float64
 }{
-	{"stream, 64 KiB, " + gbits, PartStream1, 64 << 10, func(r result.Row) *float64 { return &r.Median }},
-	{"half round trip, 64 B, " + micros, PartLatency, 64, func(r result.Row) *float64 { return &r.Median }},
+	{"stream, 64 KiB, " + gbits, PartStream1, 64 << 10, nil},
+	{"half round trip, 64 B, " + micros, PartLatency, 64, nil},
 	{"p99 of it, " + micros, PartLatency, 64, func(r result.Row) *float64 { return r.P99 }},
-	{"messages of 64 B, million/s", PartRate, 64, func(r result.Row) *float64 { return &r.Median }},
-	{"connections/s", PartCRR, 64, func(r result.Row) *float64 { return &r.Median }},
+	{"messages of 64 B, million/s", PartRate, 64, nil},
+	{"connections/s", PartCRR, 64, nil},
 	{"CPU s/GB, 64 KiB", PartStream1, 64 << 10, func(r result.Row) *float64 { return r.CPUPerGB }},
 }
 
@@ -321,18 +322,41 @@ func (d *Data) summary() (titles []string, rows []summaryRow) {
 		sr := summaryRow{Path: name}
 		for _, s := range summaries {
 			var c summaryCell
-			if r := d.row(s.part, name, s.size); r != nil && s.of(*r) != nil {
-				v := *s.of(*r)
-				c.Value, c.Noisy = display.Number(v), r.Noisy
-				if base := d.row(s.part, "lo", s.size); base != nil && name != "lo" && s.of(*base) != nil && *s.of(*base) > 0 {
-					c.Ratio = ratioText(v / *s.of(*base))
+			if r := d.row(s.part, name, s.size); r != nil {
+				base := d.row(s.part, "lo", s.size)
+				if name == "lo" {
+					base = nil
 				}
+				c = summaryOf(r, base, s.further)
 			}
 			sr.Cells = append(sr.Cells, c)
 		}
 		rows = append(rows, sr)
 	}
 	return titles, rows
+}
+
+// summaryOf is the cell of a row: its median, and how many times as fast as base it is; or a further
+// figure, and how many times as much base has. base may be nil.
+func summaryOf(r, base *result.Row, further func(result.Row) *float64) summaryCell {
+	c := summaryCell{Value: display.Number(r.Median), Noisy: r.Noisy}
+	if further == nil {
+		if base != nil {
+			c.Ratio = timesText(r, base)
+		}
+		return c
+	}
+	v := further(*r)
+	if v == nil {
+		return summaryCell{}
+	}
+	c.Value = display.Number(*v)
+	if base != nil && *v > 0 {
+		if b := further(*base); b != nil && *b > 0 {
+			c.Ratio = ratioText(*b / *v)
+		}
+	}
+	return c
 }
 
 // ratioText writes a ratio: "0.42", "6.1", "31", "1/20" for what is much less.

@@ -111,14 +111,14 @@ func (d *Data) cards() (list []card) {
 	add := func(part, path, base string, size int, unit, text string) {
 		r, b := d.row(part, path, size), d.row(part, base, size)
 		if r != nil && b != nil && b.Median > 0 {
-			list = append(list, card{display.Number(r.Median), unit, fmt.Sprintf(text, ratioText(r.Median/b.Median), base), r.Noisy || b.Noisy})
+			list = append(list, card{display.Number(r.Median), unit, fmt.Sprintf(text, times(r, b)), r.Noisy || b.Noisy})
 		}
 	}
-	add(PartStream1, "ds", "lo", 64<<10, gbits, "stream over direct sockets: %s times TCP over %s")
-	add(PartLatency, "ds", "lo", 64, micros, "half a round trip of 64 bytes over direct sockets: %s of TCP over %s")
-	add(PartRate, "ds", "lo", 64, "million/s", "messages of 64 bytes over direct sockets: %s times TCP over %s")
-	add(PartStream1, "exn:napi", "veth", 64<<10, gbits, "TCP stream over exn0: %s of %s")
-	add(PartLatency, "exn:napi", "veth", 64, micros, "half a round trip over exn0: %s times %s")
+	add(PartStream1, "ds", "lo", 64<<10, gbits, "stream over direct sockets: %s")
+	add(PartLatency, "ds", "lo", 64, micros, "half a round trip of 64 bytes over direct sockets: %s")
+	add(PartRate, "ds", "lo", 64, "million/s", "messages of 64 bytes over direct sockets: %s")
+	add(PartStream1, "exn:napi", "veth", 64<<10, gbits, "TCP stream over exn0: %s")
+	add(PartLatency, "exn:napi", "veth", 64, micros, "half a round trip over exn0: %s")
 	return list
 }
 

@@ -127,10 +127,10 @@ func (d *Data) times(path, part string, r *result.Row) string {
 	return timesText(r, base)
 }
 
-// timesText writes how many times as fast as its control a row is: of times the control's is
-// divided by it, of rates it by the control's. Rounds in which both ran are compared one by one;
-// the range of their middle half follows where they do not agree.
-func timesText(r, control *result.Row) string {
+// speed says how many times as fast as its control a row is, in each round in which both ran: of
+// times the control's is divided by it, of rates it by the control's. A row without rounds in
+// common with its control has one: that of the medians.
+func speed(r, control *result.Row) stats.Summary {
 	figures, controls := r.Values, control.Values
 	if len(figures) == 0 || len(figures) != len(controls) {
 		figures, controls = []float64{r.Median}, []float64{control.Median}
@@ -145,7 +145,13 @@ func timesText(r, control *result.Row) string {
 			rounds = append(rounds, v/c)
 		}
 	}
-	s := stats.Summarize(rounds)
+	return stats.Summarize(rounds)
+}
+
+// timesText writes how many times as fast as its control a row is; the range of the middle half of
+// the rounds follows where they do not agree.
+func timesText(r, control *result.Row) string {
+	s := speed(r, control)
 	switch {
 	case s.N == 0:
 		return ""

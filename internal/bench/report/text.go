@@ -309,7 +309,7 @@ func (d *Data) sayITR() string {
 		text += overlap
 	}
 	if r, base := d.row(PartLatency, "exn:adaptive", 64), better(PartLatency, 64); r != nil && base != nil {
-		text += fmt.Sprintf("; half a round trip of 64 bytes takes %s", times(r, base))
+		text += fmt.Sprintf("; with round trips of 64 bytes it is %s", times(r, base))
 	}
 	return text + "."
 }

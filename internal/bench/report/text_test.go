@@ -21,11 +21,11 @@ func TestVersus(t *testing.T) {
 		r    result.Row
 		want string
 	}{
-		{rowOf("ds", 64, 29, 30, 31), "30 Gbit/s (3.0 times lo)"},
-		{rowOf("ds", 64, 10, 11, 12), "11 Gbit/s (1.1 times lo, the runs overlap)"},
-		{rowOf("ds", 64, 25, 50, 60), "50 Gbit/s (25 to 60; 5.0 times lo)"},
-		{rowOf("ds", 64, 8, 20, 60), "20 Gbit/s (8 to 60; 2.0 times lo, the runs overlap)"},
-		{rowOf("ds", 64, 11), "11 Gbit/s (1.1 times lo)"}, // one run says nothing of noise
+		{rowOf("ds", 64, 29, 30, 31), "30 Gbit/s (3.0 times as fast as lo)"},
+		{rowOf("ds", 64, 10, 11, 12), "11 Gbit/s (1.1 times as fast as lo, the runs overlap)"},
+		{rowOf("ds", 64, 25, 50, 60), "50 Gbit/s (25 to 60; 5.0 times as fast as lo)"},
+		{rowOf("ds", 64, 8, 20, 60), "20 Gbit/s (8 to 60; 2.0 times as fast as lo, the runs overlap)"},
+		{rowOf("ds", 64, 11), "11 Gbit/s (1.1 times as fast as lo)"}, // one run says nothing of noise
 	} {
 		if got := versus(&tt.r, &lo, 1, gbits); got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.r.Values, got, tt.want)
@@ -83,6 +83,29 @@ func TestSayCPU(t *testing.T) {
 		if got := dataOf(map[string][]result.Row{PartCPU: {irq, tt.napi}}).sayCPU(); !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%v: %q, want %q", tt.napi.Values, got, tt.want)
 		}
+	}
+}
+
+// The ratios of the summary have one direction, which is README's: above 1 is better.
+func TestSummary(t *testing.T) {
+	cpu, p99 := []float64{4, 1}, []float64{90, 30}
+	rows := func(unit string, lo, ds float64) []result.Row {
+		list := []result.Row{rowOf("lo", 64, lo, lo), rowOf("ds", 64, ds, ds), rowOf("lo", 64<<10, lo, lo), rowOf("ds", 64<<10, ds, ds)}
+		for i := range list {
+			list[i].Unit, list[i].CPUPerGB, list[i].P99 = unit, &cpu[i%2], &p99[i%2]
+		}
+		return list
+	}
+	d := dataOf(map[string][]result.Row{PartStream1: rows(gbits, 10, 20), PartLatency: rows("us", 30, 10), PartRate: rows("million/s", 1, 0.5), PartCRR: rows("/s", 10, 10)})
+	titles, summary := d.summary()
+	want := []string{"2.0", "3.0", "3.0", "0.50", "1.0", "4.0"}
+	for i, c := range summary[1].Cells {
+		if c.Ratio != want[i] || summary[0].Cells[i].Ratio != "" {
+			t.Errorf("%s: %q, want %q; lo has %q", titles[i], c.Ratio, want[i], summary[0].Cells[i].Ratio)
+		}
+	}
+	if len(summary[1].Cells) != len(want) {
+		t.Errorf("%d columns", len(summary[1].Cells))
 	}
 }
 

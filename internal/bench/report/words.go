@@ -47,7 +47,7 @@ func extremes(r *result.Row, factor float64) string {
 }
 
 // versus compares a row's median with another's, and says how far apart its runs lie if that is
-// far: "4.1 GB/s (3 to 6; 0.6 times veth)". Where runs of both overlap it says so.
+// far: "4.1 GB/s (3 to 6; 0.6 times as fast as veth)". Where runs of both overlap it says so.
 func versus(r, base *result.Row, factor float64, unit string) string {
 	if r == nil || base == nil || base.Median == 0 {
 		return ""
@@ -59,9 +59,9 @@ func versus(r, base *result.Row, factor float64, unit string) string {
 	return fmt.Sprintf("%s %s (%s%s)", display.Number(r.Median*factor), unit, noisy, times(r, base))
 }
 
-// times says how many times another's median a row's is: "0.6 times veth".
+// times says how many times as fast as another one a row is: "0.6 times as fast as veth".
 func times(r, base *result.Row) string {
-	text := ratioText(r.Median/base.Median) + " times " + base.Path
+	text := ratioText(speed(r, base).Median) + " times as fast as " + base.Path
 	if unclear(r, base) {
 		text += overlap
 	}
