@@ -97,6 +97,7 @@ type routePage struct {
 	More                   int // overrides that are not in the list
 	Cut                    int
 	Loads                  []*pageLoad
+	Changes                []string // what the reserved routes have made better or worse
 	Channels               []pageChannel
 }
 
@@ -108,7 +109,8 @@ type pageLoad struct {
 	Title, About, Most, All string
 	Drawing                 template.HTML
 	load                    []topo.LinkLoad
-	flows                   bool // load counts flows, not packets
+	most                    uint64 // bytes of the busiest channel
+	flows                   bool   // load counts flows, not packets
 }
 
 // pageChannel is the busiest channels' load each time.
@@ -349,7 +351,7 @@ func (p *routePage) draw(routes *topo.Routes) error {
 				}
 			}
 		}
-		l.Most, l.All = display.Bytes(most), display.Bytes(all)
+		l.most, l.Most, l.All = most, display.Bytes(most), display.Bytes(all)
 		l.About = fmt.Sprintf("most %s (%s), all links %s", l.Most, where, l.All)
 		if len(t.Nodes()) <= topo.MaxDrawn {
 			var b bytes.Buffer
@@ -359,8 +361,27 @@ func (p *routePage) draw(routes *topo.Routes) error {
 			l.Drawing = template.HTML(b.String()) // topo escapes names
 		}
 	}
+	for i := 0; i+1 < len(p.Loads); i += 2 { // simulated, and counted if both were given
+		p.Changes = append(p.Changes, changeOf(p.Loads[i], p.Loads[i+1]))
+	}
 	p.busiest(t)
 	return nil
+}
+
+// changeOf says in a sentence what became of the busiest link's load.
+func changeOf(before, after *pageLoad) string {
+	how, _, _ := strings.Cut(before.Title, ",")
+	text := fmt.Sprintf("With the reserved routes the busiest link carries %s instead of %s", after.Most, before.Most)
+	switch {
+	case after.most == before.most:
+		text = "With the reserved routes the busiest link carries as much as without, " + after.Most
+	case before.most == 0:
+	case after.most < before.most:
+		text += fmt.Sprintf(": %s less", display.Percent(float64(before.most-after.most)/float64(before.most)))
+	default:
+		text += fmt.Sprintf(": %s more", display.Percent(float64(after.most-before.most)/float64(before.most)))
+	}
+	return text + " (" + how + ")."
 }
 
 func channelName(l topo.Link, back int) string {
@@ -412,7 +433,8 @@ td.t,th.t{text-align:left}.wide{overflow-x:auto}.scroll{max-height:24em;max-widt
 <p>{{.Best}}</p>
 <div class="pair"><figure>{{.Heat}}</figure><figure>{{.Routers}}</figure></div>
 <h2>Links</h2>
-<p class="note">All drawings have one scale. Simulated loads are of the profile alone; links count all that crosses them.</p>
+{{range .Changes}}<p>{{.}}</p>
+{{end}}<p class="note">All drawings have one scale. Simulated loads are of the profile alone; links count all that crosses them.</p>
 <div class="pair">{{range .Loads}}<figure><figcaption>{{.Title}}<span>{{.About}}</span></figcaption>{{.Drawing}}</figure>
 {{end}}</div>
 <h2>The busiest links</h2>

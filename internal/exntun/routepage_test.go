@@ -67,7 +67,7 @@ func TestRootRoutePage(t *testing.T) {
 	for _, want := range []string{
 		"run.json on mesh 2x2", "from row to column", "Largest load of a link by router", "the best router is ",
 		"simulated, by the tables", "simulated, with the reserved routes", "counted by the links, before", "counted by the links, after",
-		`<td class="t">pings</td>`, "1 → 3 → 4",
+		`<td class="t">pings</td>`, "1 → 3 → 4", "(simulated).", "(counted by the links).",
 	} {
 		if !bytes.Contains(text, []byte(want)) {
 			t.Errorf("%q is not in the page", want)
@@ -100,5 +100,21 @@ func TestRootRoutePage(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(work, "bad.html")); err == nil {
 		t.Error("a page was written")
+	}
+}
+
+func TestChangeOf(t *testing.T) {
+	load := func(title string, bytes uint64, text string) *pageLoad {
+		return &pageLoad{Title: title, most: bytes, Most: text}
+	}
+	before := load("simulated, by the tables", 200, "200 B")
+	for want, after := range map[string]*pageLoad{
+		"With the reserved routes the busiest link carries 150 B instead of 200 B: 25 % less (simulated).": load("", 150, "150 B"),
+		"With the reserved routes the busiest link carries 300 B instead of 200 B: 50 % more (simulated).": load("", 300, "300 B"),
+		"With the reserved routes the busiest link carries as much as without, 200 B (simulated).":         load("", 200, "200 B"),
+	} {
+		if got := changeOf(before, after); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

@@ -132,7 +132,7 @@ func (p *painter) paint() {
 	}
 	p.printf("</g>\n<g font-size=\"12\" fill=\"#222\" transform=\"translate(40 %.0f)\"><text font-weight=\"bold\">%s</text>", p.size.y+8, escape(p.g.name))
 	if most > 0 {
-		p.printf(`<text y="20">most: %s, %d bytes</text>`, escape(p.g.ChannelName(busiest)), p.bytes[busiest])
+		p.printf(`<text y="20">most: %s, %s</text>`, escape(p.g.ChannelName(busiest)), display.Bytes(uint64(p.bytes[busiest])))
 		p.legend()
 	} else {
 		p.printf(`<text y="20">no traffic</text>`)

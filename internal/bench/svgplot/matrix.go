@@ -93,7 +93,7 @@ func (m Matrix) Heat() string {
 
 // field draws a value of the heat map.
 func (m Matrix) field(f *figure, x, y, cell float64, from, to int, v, most float64) {
-	shade := "#f7f7f7" // nothing: many fields of a large matrix
+	shade := "#fff" // nothing
 	if v > 0 {
 		shade = display.Colour(v / most)
 	}
@@ -116,20 +116,25 @@ func (m Matrix) scale(f *figure, x, y, most float64) {
 		return
 	}
 	const steps = 24
-	for s := 1; s <= steps; s++ {
-		f.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="10" fill="%s"/>`, x+float64(s-1)*heatScale/steps, y, heatScale/steps, display.Colour(float64(s)/steps))
+	for s := range steps {
+		colour := "#fff" // nothing
+		if s > 0 {
+			colour = display.Colour(float64(s) / (steps - 1))
+		}
+		f.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="10" fill="%s"/>`, x+float64(s)*heatScale/steps, y, heatScale/steps, colour)
 	}
+	f.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="10" fill="none" stroke="#888"/>`, x, y, heatScale)
 	f.add("\n"+`<text x="%.1f" y="%.1f">0</text><text x="%.1f" y="%.1f" text-anchor="middle">%s</text><text x="%.1f" y="%.1f" text-anchor="end">%s</text>`+"\n",
 		x, y+24, x+heatScale/2, y+24, escape(m.format(most/2)), x+heatScale, y+24, escape(m.format(most)))
 }
 
 // Chord draws the matrix as a circle: each name has an arc as long as what it gives, which is
-// beside its name, and a ribbon leads from there to whom it gives that.
+// beside its name. A ribbon leads from there to an arrowhead at whom it gives that.
 func (m Matrix) Chord() string {
 	const size, radius = 720.0, 230.0
 	var f figure
 	_, sum := m.most()
-	f.begin(m, size, size+30, fmt.Sprintf("an arc shows what each sends, a ribbon to whom; %s in all", m.format(sum)))
+	f.begin(m, size, size+30, fmt.Sprintf("an arc shows what each sends; ribbons have the sender's colour, and an arrowhead at the receiver; %s in all", m.format(sum)))
 	if sum == 0 {
 		f.add("</svg>\n")
 		return f.String()
@@ -137,13 +142,14 @@ func (m Matrix) Chord() string {
 	f.add(`<g transform="translate(%.0f %.0f)">`+"\n", size/2, size/2+40)
 	gap := min(0.03, math.Pi/float64(len(m.Names)))
 	scale := (2*math.Pi - gap*float64(len(m.Names))) / sum
-	begin := make([]float64, len(m.Names))
+	begin, end := make([]float64, len(m.Names)), make([]float64, len(m.Names))
 	angle := 0.0
 	for i, row := range m.Values {
 		begin[i] = angle
 		for _, v := range row {
 			angle += v * scale
 		}
+		end[i] = angle
 		angle += gap
 	}
 	at := func(a, r float64) (float64, float64) { return r * math.Sin(a), -r * math.Cos(a) }
@@ -156,15 +162,31 @@ func (m Matrix) Chord() string {
 			}
 			x1, y1 := at(from, radius)
 			x2, y2 := at(from+v*scale, radius)
-			x3, y3 := at(begin[k], radius-14)
+			tip := begin[k] + (end[k]-begin[k])*(float64(i)+0.5)/float64(len(m.Names)) // each sender's own
+			x3, y3 := at(tip, radius-arrowLen)
 			f.add(`<path d="M%.1f %.1fA%.0f %.0f 0 %d 1 %.1f %.1fQ0 0 %.1f %.1fQ0 0 %.1f %.1fZ" fill="hsl(%.0f 65%% 50%%)" fill-opacity="0.45"><title>%s to %s: %s</title></path>`+"\n",
 				x1, y1, radius, radius, map[bool]int{true: 1}[v*scale > math.Pi], x2, y2, x3, y3, x1, y1, hue, escape(m.Names[i]), escape(m.Names[k]), escape(m.format(v)))
+			arrow(&f, tip, radius-3, hue, at)
 			from += v * scale
 		}
 		m.arc(&f, i, (from-begin[i])/scale, begin[i], from, radius, hue, at)
 	}
 	f.add("</g></svg>\n")
 	return f.String()
+}
+
+// Size of an arrowhead: its length in pixels, and half of its width in radians.
+const (
+	arrowLen  = 16.0
+	arrowHalf = 0.035
+)
+
+// arrow draws an arrowhead that points outwards.
+func arrow(f *figure, angle, radius, hue float64, at func(a, r float64) (float64, float64)) {
+	x1, y1 := at(angle, radius)
+	x2, y2 := at(angle-arrowHalf, radius-arrowLen)
+	x3, y3 := at(angle+arrowHalf, radius-arrowLen)
+	f.add(`<path d="M%.1f %.1fL%.1f %.1fL%.1f %.1fZ" fill="hsl(%.0f 65%% 35%%)" pointer-events="none"/>`+"\n", x1, y1, x2, y2, x3, y3, hue)
 }
 
 // arc draws a name, what it has sent, and its arc.

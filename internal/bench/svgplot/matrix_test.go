@@ -45,3 +45,15 @@ func TestMatrix(t *testing.T) {
 		t.Error(svg)
 	}
 }
+
+// A chord diagram has an arrowhead at the receiver of each ribbon, and a heat map is white where
+// nothing was sent.
+func TestDirections(t *testing.T) {
+	m := Matrix{Title: "t", Names: []string{"a", "b", "c"}, Values: [][]float64{{0, 2, 1}, {0, 0, 3}, {0, 0, 0}}}
+	if n := strings.Count(m.Chord(), "pointer-events=\"none\"/>"); n != 3 {
+		t.Errorf("%d arrowheads for 3 ribbons", n)
+	}
+	if n := strings.Count(m.Heat(), `fill="#fff"><title>`); n != 6 {
+		t.Errorf("%d white fields, want 6", n)
+	}
+}
