@@ -11,14 +11,27 @@ import (
 	"exnet/internal/display"
 )
 
-// writeContainers writes a line for each container that an agent serves, and reports whether there
-// are any.
+// nameWidth is how much of a container's name a line of 80 columns has room for.
+const nameWidth = 22
+
+// shortName leaves out the middle of a name that is too long: a pod's name tells at both ends.
+func shortName(name string) string {
+	r := []rune(name)
+	if len(r) <= nameWidth {
+		return name
+	}
+	head := nameWidth / 2
+	return string(r[:head]) + "…" + string(r[len(r)-(nameWidth-head-1):])
+}
+
+// writeContainers writes a line for each container that an agent serves, in 80 columns, and reports
+// whether there are any. Of sent and received, it counts what was direct.
 func writeContainers(w io.Writer, all []*control.Sockets) bool {
 	if len(all) == 0 {
 		return false
 	}
-	fmt.Fprintf(w, "agent: direct sockets in %s\n", display.Count(len(all), "network namespace"))
-	lines := []string{"name|ID|direct|sent direct|received direct|by TCP"}
+	fmt.Fprintf(w, "agent: direct sockets in %s; bytes direct, and by TCP\n", display.Count(len(all), "network namespace"))
+	lines := []string{"name|ID|direct|sent|received|TCP"}
 	for _, s := range all {
 		direct, live := directOf(s)
 		shadow := uint64(0)
@@ -27,7 +40,7 @@ func writeContainers(w io.Writer, all []*control.Sockets) bool {
 				shadow += c.Sent.ShadowBytes + c.Received.ShadowBytes
 			}
 		}
-		lines = append(lines, fmt.Sprintf("%s|%s|%d/%d|%s|%s|%s", pick(s.Name == "", "-", printable(s.Name)), pick(s.Container == "", "-", printable(s.Container)),
+		lines = append(lines, fmt.Sprintf("%s|%s|%d/%d|%s|%s|%s", pick(s.Name == "", "-", shortName(printable(s.Name))), pick(s.Container == "", "-", printable(s.Container)),
 			direct, live, display.Bytes(s.Direct.Sent.Bytes), display.Bytes(s.Direct.Received.Bytes), display.Bytes(shadow)))
 	}
 	(&table{w}).lines(lines...)

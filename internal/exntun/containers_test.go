@@ -2,7 +2,9 @@ package exntun
 
 import (
 	"bytes"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/internal/control"
@@ -30,4 +32,25 @@ func TestContainers(t *testing.T) {
 		t.Error("there are some")
 	}
 	golden(t, "containers.txt", b.String())
+}
+
+// A line has room in 80 columns, whatever a pod is called.
+func TestContainersWidth(t *testing.T) {
+	var b bytes.Buffer
+	s := &control.Sockets{
+		Whose:  control.Whose{Container: "0123456789ab", Name: "production/checkout-service-7c9d8f6b5-x2x9q/redis"},
+		Direct: &connstats.Total{Sent: connstats.Amount{Bytes: 999_900_000_000}, Received: connstats.Amount{Bytes: 999_900_000_000}},
+	}
+	for range 2000 {
+		s.Connections = append(s.Connections, connstats.Connection{Mode: connstats.ModeDirect.String(), Sent: connstats.Traffic{ShadowBytes: 499_900_000}})
+	}
+	writeContainers(&b, []*control.Sockets{s})
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	if !strings.Contains(b.String(), "production/…2x9q/redis") {
+		t.Error(b.String())
+	}
 }
