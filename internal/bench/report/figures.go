@@ -286,7 +286,8 @@ type summaryRow struct {
 	Cells []summaryCell
 }
 
-// summaryCell is a figure, and how many times as good as that of lo it is; "" if it was not measured.
+// summaryCell is a figure, and how many times as good as that of lo it is; "" if it was not
+// measured.
 type summaryCell struct {
 	Value, Ratio string
 	Noisy        bool
@@ -336,8 +337,8 @@ func (d *Data) summary() (titles []string, rows []summaryRow) {
 	return titles, rows
 }
 
-// summaryOf is the cell of a row: its median, and how many times as fast as base it is; or a further
-// figure, and how many times as much base has. base may be nil.
+// summaryOf is the cell of a row: its median, and how many times as fast as base it is; or a
+// further figure, and how many times as much base has. base may be nil.
 func summaryOf(r, base *result.Row, further func(result.Row) *float64) summaryCell {
 	c := summaryCell{Value: display.Number(r.Median), Noisy: r.Noisy}
 	if further == nil {
