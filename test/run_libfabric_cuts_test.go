@@ -23,6 +23,7 @@ import (
 var (
 	disturbed     = flag.Duration("disturbed", 20*time.Second, "`how long` each kind of libfabric's traffic runs while links are cut, or nodes stopped")
 	disturbedSeed = flag.Uint64("disturbed-seed", 1, "the first `seed` of that traffic")
+	disturbedBy   = flag.String("disturbed-provider", "exnet", "the `provider` of that traffic; the control is tcp, over exn0")
 )
 
 // jobTime is how long one MPI job of many rounds communicates.
@@ -120,7 +121,7 @@ func TestRootLibfabricDisturbedMPI(t *testing.T) {
 			seed := *disturbedSeed
 			begun := time.Now()
 			for ; time.Since(begun) < *disturbed; seed++ {
-				m := openMPI(env, int(2+seed%7))
+				m := openMPIBy(*disturbedBy, env, int(2+seed%7))
 				kernels := []string{"vhtrw", "vhtrm"}[seed%2]
 				seconds := min(jobTime, max(time.Second, *disturbed-time.Since(begun))).Seconds()
 				j := l.job(t, m, []string{"--mca", "osc", "pt2pt", program, fmt.Sprintf("%.0f", seconds), strconv.FormatUint(seed, 10), kernels})
@@ -160,7 +161,7 @@ func TestRootLibfabricDisturbed(t *testing.T) {
 	defer end()
 	begun, runs := time.Now(), 0
 	for ; time.Since(begun) < *disturbed; runs++ {
-		argv := [][]string{{"-p", "exnet", "-e", "msg"}, {"-p", "exnet;ofi_rxm", "-e", "rdm"}}[runs%2]
+		argv := [][]string{{"-p", *disturbedBy, "-e", "msg"}, {"-p", *disturbedBy + ";ofi_rxm", "-e", "rdm"}}[runs%2]
 		server, client := l.pingpong(t, env, append(argv, "-c", "-I", "200", "-S", "all")...)
 		client.wait(t)
 		server.wait(t)

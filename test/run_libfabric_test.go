@@ -31,7 +31,7 @@ func fabricOf(t *testing.T) string {
 // pingpong starts fi_pingpong on two nodes, the client when the server listens.
 func (l *mpiLab) pingpong(t *testing.T, env string, argv ...string) (server, client *process) {
 	t.Helper()
-	argv = append([]string{"env", env, "fi_pingpong"}, argv...)
+	argv = append([]string{"env", env, "FI_TCP_IFACE=exn0", "fi_pingpong"}, argv...)
 	server = startIn(t, l.spaces[0], nil, argv...)
 	eventually(t, func() error {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", server.cmd.Process.Pid))
@@ -149,12 +149,16 @@ func (l *mpiLab) mixedByLibfabric(t *testing.T, env string, ranks int) {
 }
 
 // openMPI is Open MPI's ranks on two nodes with the provider, which env names.
-func openMPI(env string, ranks int) mpi {
+func openMPI(env string, ranks int) mpi { return openMPIBy("exnet", env, ranks) }
+
+// openMPIBy is openMPI with a provider of libfabric.
+func openMPIBy(provider, env string, ranks int) mpi {
 	return mpi{name: "openmpi", compiler: "mpicc.openmpi", nodes: 2, ranks: ranks, argv: func(rsh string, nodes []string) []string {
 		each := ":" + strconv.Itoa((ranks+1)/2)
 		return []string{env, "mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--map-by", "node", "-n", strconv.Itoa(ranks),
 			"--host", strings.Join(nodes, each+",") + each, "--mca", "plm_rsh_agent", rsh, "--mca", "oob_tcp_if_include", "exn0",
-			"--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "'exnet;ofi_rxm'", "-x", "FI_PROVIDER_PATH"}
+			"--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "'" + provider + ";ofi_rxm'", "-x", "FI_PROVIDER_PATH",
+			"-x", "FI_TCP_IFACE=exn0"}
 	}}
 }
 
