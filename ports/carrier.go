@@ -39,22 +39,35 @@ type carrier struct {
 	// The driver's.
 	next   int32 // of what follows
 	pairs  map[int32]*farPair
-	active []*farPair // those that are looked at without their bell
+	active []*farPair // all but those at rest
 	got    [32]unix.EpollEvent
 	buf    [wire.SlotSize + link.VELOPayload]byte
 }
 
-// carriage is what the carrier knows of a pair.
+// carriage is how the carrier looks at a pair. It is the driver's.
 type carriage struct {
-	id     int32
-	active bool
-	bell   bool // it can be waited for
-	armed  bool // the port rings it with the next slot
-	again  bool // the node had no credit
-	ending bool // a port has ended:
-	left   int  // so many slots are sent at most
-	idle   int  // looks in a row that found nothing
+	id   int32
+	look look
+	bell bool // it can be waited for; no state: it does not change
+	left int  // so many slots are sent at most once a port has ended
+	idle int  // looks in a row that found nothing
 }
+
+// look is when the carrier looks at a pair next.
+//
+//	often ◀─▶ pausing      it has something to send, which the node has no credit for
+//	often  ─▶ armed        the flow is empty
+//	armed  ─▶ often        there was a slot, or the bell has rung
+//	armed  ─▶ rests        the flow has been empty for long
+//	rests  ─▶ often        the bell has rung, or a pair has ended
+type look uint8
+
+const (
+	lookOften   look = iota // the port rings no bell
+	lookPausing             // the same, after a pause
+	lookArmed               // the port rings the bell with the next slot
+	lookRests               // the same, and nobody looks before that
+)
 
 const (
 	// burst is how many messages of a pair are sent before others have their turn.
@@ -156,7 +169,7 @@ func (c *carrier) adopt() {
 	defer c.mu.Unlock()
 	for _, p := range c.joining {
 		c.next++
-		p.carry = carriage{id: c.next}
+		p.carry = carriage{id: c.next, look: lookRests, left: p.in.slots}
 		c.pairs[c.next] = p
 		// If it fails for want of memory, the pair is looked at all the time.
 		p.carry.bell = unix.EpollCtl(c.set, unix.EPOLL_CTL_ADD, p.in.pipe, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: c.next}) == nil
@@ -165,11 +178,13 @@ func (c *carrier) adopt() {
 	c.joining = nil
 }
 
+// activate has a pair looked at, whose bell the port may have disarmed.
 func (c *carrier) activate(p *farPair) {
-	if !p.carry.active {
-		p.carry.active, p.carry.idle = true, 0
+	if p.carry.look == lookRests {
+		p.carry.idle = 0
 		c.active = append(c.active, p)
 	}
+	p.carry.look = lookOften
 }
 
 // rung takes note of the bells that ring.
@@ -183,9 +198,7 @@ func (c *carrier) rung() {
 		}
 		if p := c.pairs[ev.Fd]; p != nil {
 			_, _ = unix.Read(p.in.pipe, b[:]) // it is not empty, or a process has read it
-			// The port has disarmed it, perhaps for a slot that was taken before it was armed.
-			p.carry.armed = false
-			c.activate(p)
+			c.activate(p)                     // the port has disarmed it, perhaps for a slot that was taken before it was armed
 		}
 	}
 }
@@ -224,10 +237,11 @@ func (c carries) Serve(rung bool) (moved int, ok bool) {
 			continue
 		}
 		k := &p.carry
-		if n > 0 {
+		if k.idle++; n > 0 {
 			k.idle = 0
-		} else if k.idle++; k.bell && !k.ending && !k.blocked(p) && (k.armed && k.idle > idleArmed || k.idle > idleLooks && c.rests(p)) {
-			k.active = false
+		}
+		if k.bell && !closed(p.ended) && !k.blocked(p) && (k.look == lookArmed && k.idle > idleArmed || k.idle > idleLooks && c.empty(p)) {
+			k.look = lookRests
 			continue
 		}
 		kept = append(kept, p)
@@ -237,16 +251,26 @@ func (c carries) Serve(rung bool) (moved int, ok bool) {
 	return moved, true
 }
 
-// blocked returns whether what is in the pair's flow cannot be sent now.
-func (k *carriage) blocked(p *farPair) bool {
-	return k.again || p.sent.Load()-p.taken.Load() >= farSlots
+// closed returns whether c is closed: nothing is sent by it.
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
-// rests arms the bell of a pair, and returns whether there is nothing to send.
-func (c *carrier) rests(p *farPair) bool {
-	if !p.carry.armed {
+// blocked returns whether what is in the pair's flow cannot be sent now.
+func (k *carriage) blocked(p *farPair) bool {
+	return k.look == lookPausing || p.sent.Load()-p.taken.Load() >= farSlots
+}
+
+// empty arms the bell of a pair, and returns whether there is nothing to send.
+func (c *carrier) empty(p *farPair) bool {
+	if p.carry.look != lookArmed {
 		p.in.arm(true)
-		p.carry.armed = true
+		p.carry.look = lookArmed
 	}
 	return !p.in.ready()
 }
@@ -255,24 +279,16 @@ func (c *carrier) rests(p *farPair) bool {
 // ended.
 func (c *carrier) carry(p *farPair) (bytes int, over bool) {
 	k := &p.carry
-	if !k.ending {
-		select {
-		case <-p.ended:
-			k.ending, k.left = true, p.in.slots
-		default:
-		}
+	ending := closed(p.ended)
+	if closed(p.cut) {
+		return 0, c.finish(p)
 	}
-	if k.ending {
-		select {
-		case <-p.cut:
-			return 0, c.finish(p)
-		default:
-		}
+	if k.look == lookPausing {
+		k.look = lookOften
 	}
-	k.again = false
 	message := c.buf[wire.SlotSize:]
 	for range burst {
-		if k.ending && k.left == 0 {
+		if ending && k.left == 0 {
 			return bytes, c.finish(p)
 		}
 		if p.sent.Load()-p.taken.Load() >= farSlots {
@@ -280,14 +296,14 @@ func (c *carrier) carry(p *farPair) (bytes int, over bool) {
 		}
 		word, ok := p.in.next(message)
 		if !ok {
-			if k.ending {
+			if ending {
 				return bytes, c.finish(p)
 			}
 			return bytes, false
 		}
-		if k.armed {
+		if k.look == lookArmed {
 			p.in.arm(false)
-			k.armed = false
+			k.look = lookOften
 		}
 		n := min(int(word&(1<<7-1)), len(message))
 		if n > 0 { // or the slot was given up
@@ -296,14 +312,17 @@ func (c *carrier) carry(p *farPair) (bytes int, over bool) {
 			p.sent.Add(1)
 			if err := p.node.tryBytes(c.buf[:wire.SlotSize+n]); err != nil {
 				p.sent.Add(^uint64(0))
-				if k.again = errors.Is(err, fabric.ErrAgain); k.again {
+				if errors.Is(err, fabric.ErrAgain) {
+					k.look = lookPausing
 					return bytes, false
 				}
 				return bytes, c.finish(p) // the node is down
 			}
 		}
 		p.in.free()
-		k.left--
+		if ending {
+			k.left--
+		}
 		bytes += wire.SlotSize + n
 	}
 	return bytes, false
@@ -314,8 +333,7 @@ func (c *carrier) finish(p *farPair) bool {
 	if p.carry.bell {
 		_ = unix.EpollCtl(c.set, unix.EPOLL_CTL_DEL, p.in.pipe, nil)
 	}
-	p.endPump()
-	go p.sayGone()
+	p.hasSent()
 	return true
 }
 
@@ -328,10 +346,10 @@ func (c carries) Arm() time.Duration {
 	wait := link.Forever
 	for _, p := range c.active {
 		switch k := &p.carry; {
-		case k.again:
+		case k.look == lookPausing:
 			wait = creditPause
 		case k.blocked(p):
-		case k.ending || !c.rests(p):
+		case closed(p.ended) || !c.empty(p):
 			return 0
 		case !k.bell:
 			wait = creditPause
@@ -358,7 +376,7 @@ func (c carries) Leave() {
 	closeAll(c.set, c.event)
 	c.mu.Unlock()
 	for _, p := range slices.AppendSeq(joined, maps.Values(c.pairs)) {
-		p.endPump()
+		p.hasSent()
 	}
 	clear(c.pairs)
 	c.active = nil

@@ -37,7 +37,7 @@ func (e errMove) Error() string { return "ports: a transfer between hosts failed
 
 // moves returns whether n bytes go by the Mover: the far node may be of a release without one.
 func (f *farPair) moves(n int) bool {
-	return f.moved && f.node.server.cfg.Mover != nil && n >= farLeast
+	return f.knows&farMoves != 0 && f.node.server.cfg.Mover != nil && n >= farLeast
 }
 
 // exposed is memory of our port for the NIC: what is there decides nothing here.
@@ -120,7 +120,7 @@ func (f *farPair) move(out *farOut, m farMessage) wire.Status {
 	// A port that has ended has no memory: zeros may have been read.
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.over {
+	if !f.state.lasts() {
 		return wire.StatusNoPort
 	}
 	return wire.StatusOK
@@ -162,7 +162,7 @@ func (f *farPair) movePiece(piece foreign.Memory, ours atu.Access, theirs atu.NL
 
 // part is how many bytes the far node moves by one operation.
 func (f *farPair) part() int {
-	if f.large {
+	if f.knows&farLarge != 0 {
 		return farPart
 	}
 	return farPartOld

@@ -57,17 +57,18 @@ type farMessage struct {
 // carries out the far port's operations on ours; another one, or the carrier, those of our port on
 // the far one.
 type farPair struct {
-	node *farNode
-	pair pair
-	ours *port
+	node  *farNode
+	pair  pair
+	ours  *port
+	state pairState // the server's lock guards it
 	// requests of the far port. It cannot overflow if the far node keeps the rules.
 	requests chan farMessage
-	ended    chan struct{} // closed when either port has ended
-	over     bool          // ended is closed; belongs to the server's lock
-	moved    bool          // the far node moves bytes by RMA for us; not written after pump has begun
-	counted  bool          // the far node counts slots (OpFarSlot); as moved
-	large    bool          // it moves farPart bytes by one operation; as moved
-	carried  bool          // a carrier reads in; belongs to the server's lock
+	// ended is closed when the pair does not last, cut in pairCut, and over in pairOver, for those
+	// who wait without the server's lock.
+	ended, cut, over chan struct{}
+	// next: the far port has ended, and the next one with its VPID wants to be paired with ours.
+	// It is answered when the pair is over. The server's lock guards it.
+	next *wire.Message
 
 	// queued is how many of requests are not worked off: only without any, a slot is written as it
 	// comes.
@@ -79,12 +80,12 @@ type farPair struct {
 	carry  carriage      // the carrier's
 
 	// The server's lock guards these; those that move use what out and in point to.
-	out     *farOut // to our port; nil: not yet
-	in      *reader // from our port; nil: it has not connected
-	pumped  bool    // pump has ended
-	lingers bool    // the pair has ended, and pump has not
+	out *farOut // to our port, from pairHeard on
+	in  *reader // from our port, from pairPaired on; knows and carried do not change then
+	// knows: what the far node can do, as bits of its answer (farMoves and so on).
+	knows   uint64
+	carried bool // the carrier reads in, and pump does not
 
-	cut    chan struct{} // closed when pump shall end at once
 	moving chan struct{} // has an element for each request of our port's GETs and PUTs under way
 }
 
@@ -110,72 +111,16 @@ func (f *farPair) addr() wire.Addr { return wire.Addr{Node: f.node.id, VPID: f.p
 // gone implements party: our port has ended. The pair first sends on what the port sent before,
 // then reports the end to the far port.
 func (f *farPair) gone(wire.Addr) {
-	f.endLocked()
-	if f.in == nil {
-		go f.sayGone()
-	}
+	delete(f.ours.pairs, f.addr()) // it need not hear of the end
+	f.on(pairParted)
 }
 
-// endLocked ends the pair. The server's lock is held.
-//
-// +checklocksignore: the caller has the lock by another name
-func (f *farPair) endLocked() {
-	if f.over {
-		return
-	}
-	f.over = true
-	close(f.ended)
-	delete(f.node.pairs, f.pair)
-	if f.in == nil {
-		return
-	}
-	if f.carried {
-		defer f.node.server.carrier.pairEnds()
-	} else {
-		f.in.close()
-	}
-	if f.pumped {
-		return
-	}
-	s, who := f.node.server, f.ours.account
-	f.lingers = true
-	s.lingers[who]++
-	s.lingersAll++
-	if s.lingersAll > farLingersAll || !who.Unlimited() && s.lingers[who] > farLingers {
-		f.cutLocked()
-	}
-}
-
-// cutLocked has pump end at once. The server's lock is held.
-func (f *farPair) cutLocked() {
-	select {
-	case <-f.cut:
-	default:
-		close(f.cut)
-	}
-}
-
-// endPump counts the end of pump.
-func (f *farPair) endPump() {
-	s, who := f.node.server, f.ours.account
+// hasSent is the end of pump, or of what the carrier does for the pair.
+func (f *farPair) hasSent() {
+	s := f.node.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f.pumped = true
-	delete(f.node.streams, f.stream)
-	if f.carried {
-		f.in.close()
-	}
-	if !f.lingers {
-		return
-	}
-	s.lingersAll--
-	if s.lingers[who]--; s.lingers[who] == 0 {
-		delete(s.lingers, who)
-	}
-}
-
-func (f *farPair) sayGone() {
-	_ = f.node.send(wire.Message{Op: wire.OpFarGone, Unit: f.pair.unit, Addr: f.addr(), A: uint64(f.pair.ours)}, nil) // it has ended, too
+	f.on(pairSent)
 }
 
 // Hear processes a message from the server of a node of another host. It borrows b until return,
@@ -205,26 +150,49 @@ func (s *Server) Hear(from fabric.NodeID, b []byte) {
 	}
 	switch m.Op {
 	case wire.OpFarConnect:
+		if p := f.pairs[pairOf(m.Message)]; p != nil && !p.state.begins() {
+			p.next = &m.Message
+			return
+		}
 		f.postLocked(s.admitFarLocked(f, m.Message), false)
+	case wire.OpFarGone:
+		if p := f.pairs[pairOf(m.Message)]; p != nil {
+			p.hearGone(m)
+		}
 	case wire.OpRegister:
 		f.postLocked(m.Message, true)
 	case wire.OpFarTaken:
 		s.takenLocked(f, m.Message)
 	default:
-		p := f.pairs[pair{m.Unit, fabric.VPID(m.A), m.Addr.VPID}]
-		if p == nil {
+		p := f.pairs[pairOf(m.Message)]
+		if p == nil || !p.state.hears() {
 			if m.Number != 0 {
 				f.postLocked(wire.Message{Op: m.Op, Number: m.Number | answered, Status: wire.StatusNoPort}, false)
 			}
 			return
 		}
-		if p.out == nil { // our port has sent no request
-			s.dropLocked(p)
-			return
-		}
 		if !p.enqueue(m) { // it has more under way than it may
-			s.dropLocked(p)
+			p.on(pairParted)
 		}
+	}
+}
+
+// pairOf returns which pair a message of a far port is of.
+func pairOf(m wire.Message) pair { return pair{m.Unit, fabric.VPID(m.A), m.Addr.VPID} }
+
+// hearGone processes OpFarGone: the end of the far port comes after what that has sent. The
+// server's lock is held.
+func (f *farPair) hearGone(m farMessage) {
+	switch {
+	case f.state.hears():
+		if f.on(pairGone); !f.enqueue(m) {
+			f.on(pairParted)
+		}
+	case f.state == pairAsking:
+		f.on(pairGone)
+	case f.next != nil: // it waits no more
+		f.node.postLocked(wire.Message{Op: f.next.Op, Number: f.next.Number | answered, Addr: f.next.Addr, Unit: f.next.Unit, Status: wire.StatusNoPort}, false)
+		f.next = nil
 	}
 }
 
@@ -271,29 +239,15 @@ func (s *Server) farDownLocked(f *farNode) {
 	delete(s.fars, f.id)
 	f.down = true
 	for _, p := range f.pairs {
-		s.dropLocked(p)
+		p.on(pairParted)
 	}
 	for _, p := range f.streams { // nobody takes what is left of them
-		p.cutLocked()
-		s.carrier.pairEnds()
+		p.on(pairLost)
 	}
 	for _, c := range f.asked {
 		close(c)
 	}
 	f.asked = nil
-}
-
-// dropLocked ends a pair and notifies our port.
-//
-// +checklocks:s.mu
-func (s *Server) dropLocked(p *farPair) {
-	if p.over {
-		return
-	}
-	p.endLocked()
-	if p.out != nil && p.ours.pairs[p.addr()] == party(p) {
-		p.ours.gone(p.addr())
-	}
 }
 
 // pairLocked returns the pair of a port of ours with one of the node. It makes it if needed.
@@ -303,18 +257,10 @@ func (s *Server) pairLocked(f *farNode, ours *port, theirs fabric.VPID) *farPair
 	key := pair{ours.unit, theirs, ours.vpid}
 	p := f.pairs[key]
 	if p == nil {
-		p = &farPair{node: f, pair: key, ours: ours, requests: make(chan farMessage, farSlots+farWindow), ended: make(chan struct{}), cut: make(chan struct{}), moving: make(chan struct{}, farParts)}
+		p = &farPair{node: f, pair: key, ours: ours, requests: make(chan farMessage, farSlots+farWindow), ended: make(chan struct{}), cut: make(chan struct{}), over: make(chan struct{}), moving: make(chan struct{}, farParts)}
 		f.pairs[key] = p
 	}
 	return p
-}
-
-// unusedLocked ends a pair of which our port has heard nothing. It would outlive the port, and be
-// that of the next one with the same VPID. The server's lock is held.
-func (f *farPair) unusedLocked() {
-	if f.out == nil {
-		f.endLocked()
-	}
 }
 
 // openLocked gives our port the flow of the far one, if it has none yet.
@@ -322,7 +268,7 @@ func (f *farPair) unusedLocked() {
 // +checklocks:s.mu
 func (s *Server) openLocked(p *farPair) error {
 	ours := p.ours
-	if p.out != nil {
+	if p.state != pairAsking {
 		return nil
 	}
 	if err := ours.view(); err != nil {
@@ -344,6 +290,7 @@ func (s *Server) openLocked(p *farPair) error {
 	}
 	p.out = &farOut{writer: w, ended: p.ended}
 	ours.pairs[p.addr()], ours.flows[p.addr()] = p, fd
+	p.on(pairOpened)
 	ours.event(wire.Message{Op: wire.OpFlow, Addr: p.addr(), Unit: ours.unit, A: 1}, fd)
 	go p.serve(p.out)
 	return nil
@@ -394,7 +341,7 @@ func (s *Server) admitFarLocked(f *farNode, m wire.Message) wire.Message {
 	}
 	p := s.pairLocked(f, ours, from)
 	if s.openLocked(p) != nil {
-		p.unusedLocked()
+		p.on(pairRefused)
 		r.Status = wire.StatusFull
 		return r
 	}
@@ -405,60 +352,99 @@ func (s *Server) admitFarLocked(f *farNode, m wire.Message) wire.Message {
 	return r
 }
 
+// connectTries is how often a port is connected while the pair that it had ends.
+const connectTries = 3
+
 // connectFar connects a port to one of another host: it grants a flow that the node reads.
 func (s *Server) connectFar(p *port, f *farNode, m wire.Message) error {
-	reply := wire.Message{Op: wire.OpConnect, Number: m.Number, Addr: m.Addr, Unit: p.unit}
-	s.mu.Lock()
-	// Make the pair before the node can report the port's end.
-	pair := s.pairLocked(f, p, m.Addr.VPID)
-	ask := wire.Message{Op: wire.OpFarConnect, Addr: m.Addr, Unit: p.unit, A: uint64(p.vpid), B: uint64(p.rights.uid) | uint64(p.rights.protect)<<32}
-	s.mu.Unlock()
-	a := f.callSoon(ask)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a.Status != wire.StatusOK {
-		reply.Status = a.Status
-		pair.unusedLocked()
-		return p.post(reply)
+	reply := wire.Message{Op: wire.OpConnect, Number: m.Number, Addr: m.Addr, Unit: p.unit, Status: wire.StatusNoNode, B: 1}
+	for range connectTries {
+		// Make the pair before the node can report the port's end.
+		pair := s.pairAnew(f, p, m.Addr.VPID)
+		if pair == nil {
+			break
+		}
+		s.mu.Lock()
+		ask := wire.Message{Op: wire.OpFarConnect, Addr: m.Addr, Unit: p.unit, A: uint64(p.vpid), B: uint64(p.rights.uid) | uint64(p.rights.protect)<<32}
+		s.mu.Unlock()
+		a := f.callSoon(ask)
+		s.mu.Lock()
+		fds, bell, why := s.answeredLocked(pair, a)
+		if reply.Status = why; why == wire.StatusNoPort && a.Status == wire.StatusOK { // the end was of the port before
+			s.mu.Unlock()
+			continue
+		}
+		reply.A = a.A
+		defer closeAll(bell)
+		defer s.mu.Unlock()
+		return p.post(reply, fds...)
 	}
-	if pair.in == nil {
-		pair.moved, pair.counted, pair.large = a.B&farMoves != 0, a.B&farCounts != 0, a.B&farLarge != 0
-	}
-	fds, bell, why := s.grantFarLocked(pair)
-	if why != wire.StatusOK {
-		pair.unusedLocked()
-	}
-	defer closeAll(bell)
-	reply.Status, reply.A, reply.B = why, a.A, 1
-	return p.post(reply, fds...)
+	return p.post(reply)
 }
 
-// grantFarLocked returns the flow of a pair and its bell, which the caller closes, or -1.
+// pairAnew returns a pair in which the far port may be heard. It waits for a while for the end of
+// one of the port that had its VPID before, or returns nil.
+func (s *Server) pairAnew(f *farNode, ours *port, theirs fabric.VPID) *farPair {
+	limit := time.After(s.farTime)
+	for {
+		s.mu.Lock()
+		p := s.pairLocked(f, ours, theirs)
+		begins := p.state.begins()
+		s.mu.Unlock()
+		if begins {
+			return p
+		}
+		select {
+		case <-p.over:
+		case <-limit:
+			return nil
+		}
+	}
+}
+
+// answeredLocked works off the answer to OpFarConnect. It returns the flow of the pair and its
+// bell, which the caller closes, or -1.
 //
 // +checklocks:s.mu
-func (s *Server) grantFarLocked(p *farPair) (fds []int, bell int, why wire.Status) {
-	if p.over {
+func (s *Server) answeredLocked(p *farPair, a wire.Message) (fds []int, bell int, why wire.Status) {
+	switch a.Status {
+	case wire.StatusOK:
+	case wire.StatusNoNode:
+		p.on(pairFailed)
+		return nil, -1, a.Status
+	default:
+		p.on(pairRefused)
+		return nil, -1, a.Status
+	}
+	if !p.state.begins() {
 		return nil, -1, wire.StatusNoPort
 	}
-	if s.openLocked(p) != nil {
-		return nil, -1, wire.StatusFull
-	}
 	if p.in == nil {
-		in, err := newReader(p.pair.unit)
-		if err != nil {
-			return nil, -1, wire.StatusFull
-		}
-		p.in = in
-		if p.pair.unit == fabric.UnitVELO && p.counted && s.carryLocked(p) {
-			p.carried = true
-		} else {
-			in.waits()
-			go p.pump(in, p.out)
+		p.knows = a.B
+	}
+	if s.grantLocked(p) == nil {
+		if bell, err := reopen(p.in.ring, unix.O_WRONLY|unix.O_NONBLOCK); err == nil {
+			return []int{p.in.fd, bell}, bell, wire.StatusOK
 		}
 	}
-	bell, err := reopen(p.in.ring, unix.O_WRONLY|unix.O_NONBLOCK)
-	if err != nil {
-		return nil, -1, wire.StatusFull
+	p.on(pairFailed)
+	return nil, -1, wire.StatusFull
+}
+
+// grantLocked makes both flows of a pair, if they are not there yet.
+//
+// +checklocks:s.mu
+func (s *Server) grantLocked(p *farPair) (err error) {
+	if err := s.openLocked(p); err != nil || p.state == pairPaired {
+		return err
 	}
-	return []int{p.in.fd, bell}, bell, wire.StatusOK
+	if p.in, err = newReader(p.pair.unit); err != nil {
+		return err
+	}
+	p.on(pairGranted)
+	if p.carried = p.pair.unit == fabric.UnitVELO && p.knows&farCounts != 0 && s.carryLocked(p); !p.carried {
+		p.in.waits()
+		go p.pump(p.in, p.out)
+	}
+	return nil
 }

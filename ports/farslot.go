@@ -59,12 +59,12 @@ func (s *Server) takeSlot(from fabric.NodeID, slot wire.Slot, b []byte) (f *farN
 		return nil, m, false
 	}
 	p := f.pairs[pair{fabric.UnitVELO, slot.From, slot.To}]
-	if p == nil {
+	if p == nil || !p.state.hears() {
 		return f, wire.Message{Op: wire.OpFarTaken, Status: wire.StatusNoPort, Unit: fabric.UnitVELO, C: uint64(slot.Stream)}, true
 	}
 	_, size := wire.Slots(fabric.UnitVELO)
-	if n := slot.Word & (1<<7 - 1); p.out == nil || len(b) > size-8 || int(n) > len(b) {
-		s.dropLocked(p)
+	if n := slot.Word & (1<<7 - 1); len(b) > size-8 || int(n) > len(b) {
+		p.on(pairParted)
 		return nil, m, false
 	}
 	if p.queued.Load() == 0 && p.out.tryPut(uint64(slot.Word), b) {
@@ -76,7 +76,7 @@ func (s *Server) takeSlot(from fabric.NodeID, slot wire.Slot, b []byte) (f *farN
 	late := farMessage{Message: wire.Message{Op: wire.OpFarSlot, Unit: fabric.UnitVELO, B: uint64(slot.Word), C: uint64(slot.Stream)}}
 	late.data = append(late.data, b...)
 	if !p.enqueue(late) { // it has more on their way than it may
-		s.dropLocked(p)
+		p.on(pairParted)
 	}
 	return nil, m, false
 }
@@ -106,12 +106,10 @@ func (s *Server) takenLocked(f *farNode, m wire.Message) {
 	}
 	before := p.taken.Load()
 	switch {
-	case m.Status != wire.StatusOK: // nothing more of it is taken
-		s.dropLocked(p)
-		p.cutLocked()
-		s.carrier.pairEnds()
+	case m.Status != wire.StatusOK:
+		p.on(pairLost)
 	case m.B > p.sent.Load():
-		s.dropLocked(p)
+		p.on(pairParted)
 	case m.B > before: // one that had to wait for credit comes after the next
 		p.taken.Store(m.B)
 		if p.sent.Load()-before >= farSlots { // it waits for that, or is about to

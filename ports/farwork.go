@@ -89,7 +89,7 @@ func (f *farPair) serve(out *farOut) {
 			if m.Op == wire.OpFarGone {
 				s := f.node.server
 				s.mu.Lock()
-				s.dropLocked(f)
+				f.on(pairParted)
 				s.mu.Unlock()
 				return
 			}
@@ -205,7 +205,7 @@ func (f *farPair) lock(number, values uint64) (done, value uint64, ok bool) {
 // sends on what our port sent before its end, and no more: another process may still write to the
 // flow.
 func (f *farPair) pump(in *reader, out *farOut) {
-	defer f.endPump()
+	defer f.hasSent()
 	window := make(chan func(), farWindow)
 	var answers sync.WaitGroup
 	answers.Go(func() { // what is under way together ends in order
@@ -252,7 +252,6 @@ func (f *farPair) pump(in *reader, out *farOut) {
 	}
 	close(window)
 	answers.Wait()
-	f.sayGone()
 }
 
 // operation is an operation of our port: SPEC.md 6.
