@@ -45,6 +45,7 @@ func (g *Pager) tick(now time.Time) {
 			}
 			continue
 		}
+		g.endFiltered(p)
 		p.readRSS()
 		all += max(p.rss, p.held())
 		unknown := p.rss - p.held() // it grows by memory that is new, not by pages that come

@@ -160,7 +160,7 @@ func (g *Pager) drop(p *process) {
 		return
 	}
 	delete(g.processes, p)
-	g.tellCore(p)
+	g.tellEnd(p)
 	if p.parent != nil {
 		p.parent.forks--
 	}

@@ -19,6 +19,10 @@ const (
 	replyLen   = headLen + wireEntries*doneLen
 )
 
+// threadAt is where in the library's own memory its thread's ID is, which the kernel clears when
+// the thread ends (preload/agent.h).
+const threadAt = 120
+
 // Operations of a command.
 const (
 	opMove uint32 = 1

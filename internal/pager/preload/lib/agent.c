@@ -37,15 +37,17 @@ struct agent {
 /* Ends the process: what it has elsewhere cannot be had any more. One line says so, on what is the
  * program's standard error now. Not by SIGBUS: a thread that waits for a page of the pager's takes
  * no signal but SIGKILL. */
-static void end_process(struct pg_area *area)
+static void end_process(struct pg_area *area, bool refused)
 {
-	static const char text[] = "exn-mem: the pager has ended, and with it memory of this program: the program is killed\n";
+	static const char gone[] = "exn-mem: the pager has ended, and with it memory of this program: the program is killed\n";
+	static const char filter[] = "exn-mem: a filter of this program (seccomp) refuses the calls that its memory needs: the program is killed\n";
+	const char *text = refused ? filter : gone;
 	if (__atomic_exchange_n(&area->ended, 1, __ATOMIC_ACQ_REL))
 		PG_CALL(SYS_ppoll, 0, 0, 0, 0); /* until the other thread has said it */
 	long fd = PG_CALL(SYS_openat, AT_FDCWD, "/proc/self/fd/2", O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK, 0);
 
 	if (fd >= 0)
-		PG_CALL(SYS_write, fd, text, sizeof text - 1, 0);
+		PG_CALL(SYS_write, fd, text, refused ? sizeof filter - 1 : sizeof gone - 1, 0);
 	PG_CALL(SYS_kill, PG_CALL(SYS_getpid, 0, 0, 0, 0), SIGKILL, 0, 0);
 }
 
@@ -58,7 +60,7 @@ static void watch(void *arg)
 
 	while (PG_CALL(SYS_ppoll, &p, 1, 0, 0) <= 0 || !(p.revents & (POLLHUP | POLLERR | POLLNVAL)))
 		;
-	end_process(a->area);
+	end_process(a->area, false);
 }
 
 /* Starts the watcher, which has the descriptors of the agent. Returns true if it runs. */
@@ -225,8 +227,8 @@ static struct pg_done do_entry(const struct agent *a, uint32_t op, const struct 
 	return (struct pg_done){0, EINVAL};
 }
 
-/* Does what the pager says, until it has ended. */
-static void serve(const struct agent *a)
+/* Does what the pager says, until it has ended. Returns true if a call was refused instead. */
+static bool serve(const struct agent *a)
 {
 	struct pg_command command;
 	struct pg_reply reply;
@@ -236,7 +238,7 @@ static void serve(const struct agent *a)
 		long n = message(SYS_recvmsg, a->socket, &command, sizeof command, &none);
 
 		if (n < (long)offsetof(struct pg_command, entry) || command.entries > PG_ENTRIES)
-			return;
+			return n == -EPERM || n == -EACCES || n == -ENOSYS;
 		reply.op = command.op;
 		reply.entries = command.entries;
 		for (uint32_t i = 0; i < command.entries; i++)
@@ -244,8 +246,9 @@ static void serve(const struct agent *a)
 		none = -1;
 		size_t length = offsetof(struct pg_reply, done) + reply.entries * sizeof reply.done[0];
 
-		if (message(SYS_sendmsg, a->socket, &reply, length, &none) != (long)length)
-			return;
+		n = message(SYS_sendmsg, a->socket, &reply, length, &none);
+		if (n != (long)length)
+			return n == -EPERM || n == -EACCES || n == -ENOSYS;
 	}
 }
 
@@ -262,13 +265,12 @@ int pg_agent(void *arg)
 	drop_rights();
 	if (!paged || !start_watcher(&a)) {
 		if (__atomic_load_n(&a.area->adopted, __ATOMIC_RELAXED))
-			end_process(a.area);
+			end_process(a.area, false);
 		tell_ready(a.area);
 		return 0;
 	}
 	__atomic_store_n(&a.area->adopted, 1, __ATOMIC_RELAXED);
 	tell_ready(a.area);
-	serve(&a);
-	end_process(a.area);
+	end_process(a.area, serve(&a));
 	return 0;
 }

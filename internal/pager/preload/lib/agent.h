@@ -19,7 +19,8 @@ struct pg_area {
 	uint32_t adopted;   /* the pager has this process, or has its parent */
 	uint32_t ready;     /* a futex: 1 the agent has its userfaultfd */
 	uint32_t ended;     /* a thread is ending the process */
-	char pad[PG_PAGE - 120];
+	uint32_t thread;    /* the agent's ID; 0: it has ended. The pager reads it */
+	char pad[PG_PAGE - 124];
 	union {
 		uint64_t token; /* a child finds here what the pager wrote */
 		char first[PG_PAGE];

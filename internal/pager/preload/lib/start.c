@@ -18,7 +18,7 @@ static struct pg_area *area;
  * before. No signal comes to that thread. */
 static void start_agent(void)
 {
-	const int flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM; /* not CLONE_FILES */
+	const int flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID; /* not CLONE_FILES */
 	const uint64_t all = ~0ULL; /* the C library's own, too */
 	uint64_t before;
 	int saved = errno;
@@ -26,7 +26,7 @@ static void start_agent(void)
 	if (PG_CALL(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof all) < 0)
 		return;
 	area->ready = area->ended = 0;
-	int thread = clone(pg_agent, area->stack + PG_STACK, flags, area);
+	int thread = clone(pg_agent, area->stack + PG_STACK, flags, area, NULL, NULL, &area->thread);
 
 	PG_CALL(SYS_rt_sigprocmask, SIG_SETMASK, &before, 0, sizeof all);
 	while (thread > 0 && !__atomic_load_n(&area->ready, __ATOMIC_ACQUIRE))
