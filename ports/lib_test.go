@@ -1,6 +1,7 @@
 package ports
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -29,6 +30,30 @@ func TestLibraries(t *testing.T) {
 				n.idle(t)
 			})
 		}
+	}
+}
+
+// The same under clang's MemorySanitizer, but for regions: the stack protector ends that one there.
+func TestUninitialized(t *testing.T) {
+	if _, err := exec.LookPath("clang"); err != nil {
+		t.Skip("no clang, which has MemorySanitizer")
+	}
+	testProgram(t, "asan", "golden") // makes buildDir
+	if out, err := exec.CommandContext(t.Context(), "make", "-s", "-j2", "-C", "lib", "BUILD="+buildDir, "msan").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, program := range []string{"golden", "messages", "frames", "store threads", "hosts"} {
+		t.Run(program, func(t *testing.T) {
+			_, all := newHosts(t, 2)
+			args := strings.Fields(program)
+			if program == "hosts" {
+				args = append(args, all[0].processes, all[1].processes)
+			}
+			all[0].run(t, "msan", args...)
+			for _, h := range all {
+				h.idle(t)
+			}
+		})
 	}
 }
 
