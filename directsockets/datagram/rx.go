@@ -155,14 +155,20 @@ func (r *Rx) Due() bool {
 	return !r.next.waits || int32(uint32(r.taken+r.lost)+r.base-r.next.after) >= 0
 }
 
-// GiveUp takes what is not there for lost, and returns how many datagrams that are.
-func (r *Rx) GiveUp() (missing uint64) {
+// Missing is how many datagrams by the kernel the receiver has not, of those before what Next
+// returned.
+func (r *Rx) Missing() uint64 {
 	if !r.there || r.Due() {
 		return 0
 	}
-	before := r.lost
-	r.lost = uint64(r.next.after - r.base - uint32(r.taken))
-	return r.lost - before
+	return uint64(r.next.after-r.base-uint32(r.taken)) - r.lost
+}
+
+// GiveUp takes what is not there for lost, and returns how many datagrams that are.
+func (r *Rx) GiveUp() (missing uint64) {
+	missing = r.Missing()
+	r.lost += missing
+	return missing
 }
 
 // Ready reports whether Next may have something.

@@ -51,14 +51,15 @@ func (in *inbound) early() *inflow {
 
 // lost reports whether what the first record of f waits for will not come: the socket has nothing
 // (readable false, after now), or as many have come from it since as it has room for, and the
-// kernel has dropped some, or has had much time to give it to the socket.
-func (in *inbound) lost(f *inflow, now int64, readable bool) bool {
+// kernel has dropped as many as are missing, or has had much time to give them to the socket: with
+// fewer drops ksoftirqd may have one of them.
+func (in *inbound) lost(f *inflow, missing uint64, now int64, readable bool) bool {
 	since := time.Duration(now - f.early)
 	if since < datagram.SoftirqTime || readable && in.byKernel-f.earlyAt <= in.s.look().queue {
 		return false
 	}
 	n, ok := in.drops()
-	return !ok || n > 0 || since >= lateTime
+	return !ok || uint64(n) >= missing || since >= lateTime
 }
 
 // drops returns how many datagrams the socket has dropped that no flow has counted as lost.
@@ -71,7 +72,10 @@ func (in *inbound) drops() (n uint32, ok bool) {
 func (in *inbound) giveUp(f *inflow) {
 	missing := f.rx.GiveUp()
 	n, _ := in.drops()
-	in.gone += uint32(min(missing, uint64(n)))
+	if len(in.flows) > 1 { // else that flow has lost them all, or nobody's has
+		n = uint32(min(missing, uint64(n)))
+	}
+	in.gone += n
 }
 
 // readable reports whether something is in the queue of the kernel's socket.

@@ -22,7 +22,8 @@ func TestLost(t *testing.T) {
 	}
 	in := &inbound{s: &Socket{cfg: Config{Raw: raw}}}
 	f := &inflow{early: 1}
-	lost := func(after time.Duration) bool { return in.lost(f, f.early+int64(after), false) }
+	missing := uint64(1)
+	lost := func(after time.Duration) bool { return in.lost(f, missing, f.early+int64(after), false) }
 	const soon = datagram.SoftirqTime
 	if lost(soon/2) || lost(soon) || lost(lateTime-1) || !lost(lateTime) {
 		t.Error("without a drop: lost before its time, or not in time")
@@ -51,6 +52,11 @@ func TestLost(t *testing.T) {
 		t.Error("with drops: lost before its time, or not in time")
 	}
 	n, _ := in.drops()
+	missing = uint64(n) + 1
+	if lost(soon) || lost(lateTime-1) || !lost(lateTime) {
+		t.Error("with fewer drops than are missing: lost before its time, or not in time")
+	}
+	missing = 1
 	in.gone += n // as many are counted as lost
 	if lost(soon) {
 		t.Error("a drop counts for two losses")

@@ -119,6 +119,10 @@ func (in *inbound) begin(g client.Granted) {
 	f.count = (*segment.Counters)(f.entry.Counters())
 	f.entry.SetPath(connstats.PathMemory)
 	f.entry.Set(connstats.ModeDirect, connstats.WhyNothing)
+	if len(in.flows) == 0 { // what the socket has dropped before is no flow's
+		n, _ := in.drops()
+		in.gone += n
+	}
 	in.flows = append(in.flows, f)
 	in.bySrc[info.From] = f
 	f.dirty = true

@@ -157,7 +157,7 @@ func (in *inbound) fromFlows(b []byte) (d Datagram, ok, again bool) {
 		now := shm.Nanotime()
 		due = in.readable()
 		if f := in.early(); f != nil {
-			for f != nil && in.lost(f, now, due) {
+			for f != nil && in.lost(f, f.rx.Missing(), now, due) {
 				in.giveUp(f)
 				if d, ok = in.take(b); ok {
 					return d, true, false

@@ -56,6 +56,8 @@ static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, 
 				ds_stats_say(f->entry, DS_MODE_TCP, DS_WHY_IDLE);
 			}
 			f->counters = ds_stats_counters(f->entry);
+			if (!d->nin)
+				ds_dg_forget_drops(d, (int)d->last);
 			added = !d->hard && ds_dg_add(d, f);
 			if (added && !d->no_bells && ds_dg_shareable((int)d->last))
 				ds_dg_end_bells(d);

@@ -171,6 +171,13 @@ static uint32_t drops(const struct ds_dgram *d, int fd)
 	return says ? info[SK_MEMINFO_DROPS] - d->gone : UINT32_MAX;
 }
 
+void ds_dg_forget_drops(struct ds_dgram *d, int fd)
+{
+	uint32_t n = drops(d, fd);
+
+	d->gone += n != UINT32_MAX ? n : 0;
+}
+
 /* Has the kernel no datagram for fd? A look by a receive would take an error that waits there,
  * which is the program's. */
 static bool is_empty(int fd)
@@ -208,11 +215,12 @@ bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 		}
 		bool none = empty || d->by_kernel > f->enough;
 		uint32_t gone = none && now - f->early >= SOFTIRQ_US * ds_ticks_us() ? drops(d, fd) : 0;
-		bool over = gone || now - f->early >= LATE_US * ds_ticks_us() || may_wait(d, now) < moment;
+		/* With fewer drops than that, ksoftirqd may have one of them. */
+		bool over = gone >= ds_dg_missing(&f->seg) || now - f->early >= LATE_US * ds_ticks_us() || may_wait(d, now) < moment;
 		if (over && none) {
 			uint32_t missing = ds_dg_give_up(&f->seg);
-			if (gone != UINT32_MAX)
-				d->gone += missing < gone ? missing : gone;
+			if (gone != UINT32_MAX) /* a single flow has lost them all, or nobody's was */
+				d->gone += missing < gone && d->nin > 1 ? missing : gone;
 			f->early = 0;
 		} else {
 			waits = true;

@@ -385,6 +385,8 @@ void ds_dg_arm_waiting(struct ds_dgram *d) DS_HIDDEN;
 /* Some record waits for a datagram by the kernel, which fd does not have: true, and the caller
  * looks again before it sleeps. If that has not come for a while, the record is due. */
 bool ds_dg_await_kernel(struct ds_dgram *d, int fd) DS_HIDDEN;
+/* What the kernel has dropped at fd, before d has a flow, is no flow's. With the lock of in. */
+void ds_dg_forget_drops(struct ds_dgram *d, int fd) DS_HIDDEN;
 /* With no lock: between two such looks. */
 void ds_dg_moment(void) DS_HIDDEN;
 /* Reads by_kernel of the flows that are awake; notes that a receive after that found nothing. */

@@ -3,6 +3,7 @@
 #include "flow.h"
 
 #include <errno.h>
+#include <linux/sock_diag.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -417,6 +418,60 @@ static void sleeps(void)
 	free(shared.mem);
 }
 
+// Has the kernel drop some of fd's datagrams, and takes the others: how many it has dropped.
+static uint32_t overflow(int fd, struct sockaddr_in *to)
+{
+	uint32_t info[SK_MEMINFO_DROPS + 1] = {0};
+	struct sockaddr_in from;
+	int sender = udp_socket(&from);
+	char b[1000] = {0};
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){1}, sizeof(int)); // the kernel's least
+	for (int i = 0; i < 10000 && info[SK_MEMINFO_DROPS] < 3; i++) {
+		socklen_t n = sizeof info;
+		CHECK(sendto(sender, b, sizeof b, 0, (struct sockaddr *)to, sizeof *to) == sizeof b, "send");
+		CHECK(getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &n) == 0, "SO_MEMINFO");
+	}
+	while (recv(fd, b, sizeof b, MSG_DONTWAIT) > 0)
+		;
+	close(sender);
+	return info[SK_MEMINFO_DROPS];
+}
+
+// The kernel has dropped fewer datagrams than are missing before a record: it may be late with one
+// of them, and the record waits for it. With as many it does not.
+static void few_drops(void)
+{
+	enum { LOST_US = 2000, LATE_US = 20000 };
+
+	for (int fewer = 0; fewer < 2; fewer++) {
+		static struct ds_dgram d;
+		struct sockaddr_in at;
+		int fd = udp_socket(&at);
+		uint32_t n = overflow(fd, &at);
+		struct flow f;
+
+		begin_flow(&f);
+		struct ds_dg_in in = {.state = DG_IN_RUNG};
+		d = (struct ds_dgram){.nin = 1, .nlisted = 1, .flows = {&in}, .list = {&in}};
+		ds_dg_arm(&f.rx, DS_DG_AWAKE);
+		known.kernel += n + (uint32_t)fewer;
+		CHECK(n >= 3 && say(&f, 1) == DS_DG_SENT, "%u dropped", n);
+		in.seg = f.rx;
+		bool waits = false, slow = true;
+		for (int i = 0; i < 1000 && slow; i++) { // until it is not this thread that is late
+			uint64_t begin = in.early = ds_ticks() - ds_dg_ticks(LOST_US);
+			waits = ds_dg_await_kernel(&d, fd);
+			slow = ds_ticks() - begin > ds_dg_ticks(LATE_US) && !waits && fewer;
+			if (slow)
+				in.seg = f.rx;
+		}
+		CHECK(waits == fewer && d.gone == (fewer ? 0 : n), "%u dropped, %u missing: it waits %d, %u are known", n, n + (uint32_t)fewer, waits, d.gone);
+		close(fd);
+		free(f.mem);
+	}
+}
+
 int main(void)
 {
 	one_rings();
@@ -429,6 +484,7 @@ int main(void)
 	had_some();
 	shared_address();
 	sleeps();
+	few_drops();
 	CHECK(ds_dg_missteps == 0, "%u steps that no table has", ds_dg_missteps);
 	if (failures)
 		return 1;

@@ -148,6 +148,8 @@ bool ds_dg_unsettled_too(const struct ds_dgseg *g) DS_HIDDEN;
 bool ds_dg_there(const struct ds_dgseg *g) DS_HIDDEN;
 /* Is there one that is not due? */
 bool ds_dg_early(const struct ds_dgseg *g) DS_HIDDEN;
+/* How many datagrams by the kernel are missing before the next record; 0: it is due, or none. */
+uint32_t ds_dg_missing(const struct ds_dgseg *g) DS_HIDDEN;
 /* Takes what such a one waits for for lost, and returns how many datagrams that are. */
 uint32_t ds_dg_give_up(struct ds_dgseg *g) DS_HIDDEN;
 /* One more datagram of the sender came by the kernel. */

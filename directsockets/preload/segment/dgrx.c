@@ -52,6 +52,13 @@ bool ds_dg_early(const struct ds_dgseg *g)
 	return look(g, &says) == EARLY;
 }
 
+uint32_t ds_dg_missing(const struct ds_dgseg *g)
+{
+	uint64_t says;
+
+	return look(g, &says) == EARLY ? (uint32_t)missing(g, says) : 0;
+}
+
 uint32_t ds_dg_give_up(struct ds_dgseg *g)
 {
 	uint64_t says;
