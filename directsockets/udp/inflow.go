@@ -2,6 +2,7 @@ package udp
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"time"
 
@@ -47,41 +48,31 @@ func (in *inbound) claim() {
 		return
 	}
 	word, may := c.MayHaveOffer(wire.UDPBucket(in.port), in.none.Load())
-	if !may || in.asking.Swap(true) {
+	if !may || !in.setup.on(setupClaim) {
 		return
 	}
 	err := c.Claim(in.s.socketOf(), func(g client.Granted, err error) {
-		if err != nil {
-			in.none.Store(word)
-			in.asking.Store(false)
+		switch {
+		case err == nil && in.setup.grant(g):
+			in.some.Store(true)
 			return
-		}
-		in.grants.Lock()
-		if end := in.grants.end; end {
-			in.grants.Unlock()
+		case err == nil: // its sender is told by the end of its doorbell
 			_ = unix.Close(g.Segment)
 			_ = unix.Close(g.Bell)
-		} else {
-			in.grants.all = append(in.grants.all, g)
-			in.grants.Unlock()
-			in.some.Store(true)
+		case errors.Is(err, client.ErrNone): // else the next broker's page counts from 0
+			in.none.Store(word)
 		}
-		in.asking.Store(false)
+		in.setup.on(setupNone)
 	})
 	if err != nil {
-		in.asking.Store(false)
+		in.setup.on(setupNone)
 	}
 }
 
-// install begins the flows that were granted.
+// install begins the flow that was granted.
 func (in *inbound) install() {
-	in.grants.Lock()
-	all := in.grants.all
-	in.grants.all = nil
-	in.grants.Unlock()
-	for _, g := range all {
-		in.begin(g)
-		in.asking.Store(false)
+	if g := in.setup.begin(); g != nil {
+		in.begin(*g)
 	}
 }
 
@@ -287,13 +278,10 @@ func (in *inbound) keep() {
 
 // end ends all flows; why: see drop.
 func (in *inbound) end(why connstats.Why) {
-	in.grants.Lock()
-	for _, g := range in.grants.all {
+	if g := in.setup.end(); g != nil {
 		_ = unix.Close(g.Segment)
 		_ = unix.Close(g.Bell)
 	}
-	in.grants.all, in.grants.end = nil, true
-	in.grants.Unlock()
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if why == connstats.WhyProgram && !in.ended {

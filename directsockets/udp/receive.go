@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/datagram"
 	"exnet/internal/shm"
@@ -40,15 +39,9 @@ type inbound struct {
 
 	received atomic.Uint32 // by the kernel, up to announceAfter
 	none     atomic.Uint32 // the word of the page for which a CLAIM found nothing
-	asking   atomic.Bool   // a CLAIM is under way: there is no flow yet whose state this could be
+	setup    setup         // how far it has come, before there is a flow
 	some     atomic.Bool   // there are flows, or grants: for a quick look without mu
 	waiting  atomic.Int32  // calls on the kernel's socket; changed under mu if there are flows
-
-	grants struct {
-		sync.Mutex
-		all []client.Granted
-		end bool
-	}
 
 	mu     sync.Mutex
 	flows  []*inflow // guarded by mu

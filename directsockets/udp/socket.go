@@ -52,17 +52,16 @@ type Socket struct {
 	six     bool // an IPv6 socket
 	options atomic.Pointer[options]
 
-	left        atomic.Bool  // nothing is direct any more
-	plain       atomic.Bool  // and nothing is kept
-	readUntil   atomic.Int64 // deadlines, Unix ns; 0: none
-	writeUntil  atomic.Int64
-	stats       [5]atomic.Uint64
-	in          inbound
-	out         outbound
-	mu          sync.Mutex
-	announced   *client.Announcement // guarded by mu
-	announceTry bool                 // guarded by mu
-	tidies      *time.Timer          // guarded by mu; nil: there were no flows
+	left       atomic.Bool  // nothing is direct any more
+	plain      atomic.Bool  // and nothing is kept
+	readUntil  atomic.Int64 // deadlines, Unix ns; 0: none
+	writeUntil atomic.Int64
+	stats      [5]atomic.Uint64
+	in         inbound
+	out        outbound
+	mu         sync.Mutex
+	announced  *client.Announcement // guarded by mu
+	tidies     *time.Timer          // guarded by mu; nil: there were no flows
 }
 
 // tidyTime is how often a socket with flows looks for those whose other end is gone, even if
@@ -271,14 +270,15 @@ func (s *Socket) socketOf() client.Socket { return client.Socket{Conn: s.cfg.Raw
 func (s *Socket) announce() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.announced != nil || s.announceTry || s.left.Load() {
+	if s.left.Load() {
 		return
 	}
-	s.announceTry = true
-	if s.look().plain || !s.cfg.Receive(s.cfg.Local) {
+	// Of no sender would it know whether it is still there, if it may not ask.
+	if s.look().plain || !s.cfg.Receive(s.cfg.Local) || mute() == connstats.WhyNoDiag {
+		s.in.setup.on(setupExclude)
 		return
 	}
-	if mute() == connstats.WhyNoDiag { // of no sender it would know whether it is still there
+	if !s.in.setup.on(setupListen) {
 		return
 	}
 	s.announced = s.cfg.Broker.Listen(s.socketOf(), func(wire.Reason) {})

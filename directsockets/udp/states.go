@@ -1,6 +1,11 @@
 package udp
 
-import "exnet/internal/steps"
+import (
+	"sync"
+
+	"exnet/directsockets/broker/client"
+	"exnet/internal/steps"
+)
 
 // outPhase is the state of the sender's end of a flow (SPEC.md, 10.7): where the datagrams to one
 // receiver go. Its owner is the outflow's mutex; on alone changes it. Whether the receiver is
@@ -164,4 +169,100 @@ func (f *inflow) on(in *inbound, what inEvent) {
 // looked reports whether the socket looks at the flow: it is in active.
 func (f *inflow) looked() bool {
 	return f.phase == inRung || f.phase == inMemory || f.phase == inDraining
+}
+
+// setupPhase is how far a socket has come as a receiver of flows, before there is one (SPEC.md,
+// 10.9). Its owner is the mutex of setup; the methods of setup alone change it.
+type setupPhase uint8
+
+const (
+	setupQuiet     setupPhase = iota // the broker does not know the socket
+	setupAnnounced                   // it does: the client repeats LISTEN with each broker
+	setupClaiming                    // CLAIM was sent, and is not answered
+	setupGranted                     // a flow was granted, and begins with the next receive
+	setupExcluded                    // it takes no flows: by a rule, or as it cannot know its senders
+	setupEnded                       // the socket has left
+)
+
+func (p setupPhase) String() string {
+	return [...]string{"quiet", "announced", "claiming", "granted", "excluded", "ended"}[p]
+}
+
+// setupEvent is what moves it.
+type setupEvent uint8
+
+const (
+	setupListen  setupEvent = iota // the socket is announced
+	setupExclude                   // it is not, for good
+	setupClaim                     // the page shows an offer for its port
+	setupGrant                     // the broker has answered with a flow
+	setupNone                      // or that there is none, or it has ended
+	setupBegin                     // the flow begins, or is refused
+	setupEnd                       // the socket leaves
+)
+
+func (e setupEvent) String() string {
+	return [...]string{"listen", "exclude", "claim", "grant", "none", "begin", "end"}[e]
+}
+
+// setupSteps are all steps of a receiver's set-up.
+var setupSteps = steps.New(map[setupPhase]map[setupEvent]setupPhase{
+	setupQuiet:     {setupListen: setupAnnounced, setupExclude: setupExcluded, setupEnd: setupEnded},
+	setupAnnounced: {setupClaim: setupClaiming, setupEnd: setupEnded},
+	setupClaiming:  {setupGrant: setupGranted, setupNone: setupAnnounced, setupEnd: setupEnded},
+	setupGranted:   {setupBegin: setupAnnounced, setupEnd: setupEnded},
+	setupExcluded:  {setupEnd: setupEnded},
+})
+
+// setup is what a socket has of the set-up of flows to it. It has a mutex of its own, as the
+// broker's answer comes on the client's goroutine, which does not wait.
+type setup struct {
+	mu      sync.Mutex
+	phase   setupPhase      // +checklocks:mu
+	granted *client.Granted // +checklocks:mu
+}
+
+// on makes a step. False: there is none, as the answer to a claim has come when the socket had
+// left, or another claim is under way.
+func (u *setup) on(what setupEvent) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.move(what)
+}
+
+// +checklocks:u.mu
+func (u *setup) move(what setupEvent) bool {
+	next, ok := setupSteps.Next(u.phase, what)
+	if ok {
+		u.phase = next
+	}
+	return ok
+}
+
+// grant keeps what the broker has granted. False: the socket has left.
+func (u *setup) grant(g client.Granted) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.move(setupGrant) {
+		return false
+	}
+	u.granted = &g
+	return true
+}
+
+// begin returns what was granted, for the caller to begin a flow; nil: nothing was.
+func (u *setup) begin() *client.Granted { return u.take(setupBegin) }
+
+// end returns what was granted, for the caller to give back; nil: nothing was.
+func (u *setup) end() *client.Granted { return u.take(setupEnd) }
+
+func (u *setup) take(what setupEvent) *client.Granted {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.move(what) {
+		return nil
+	}
+	g := u.granted
+	u.granted = nil
+	return g
 }

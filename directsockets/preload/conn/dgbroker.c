@@ -10,6 +10,8 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
+enum { REFUSED_US = 16000000 }; /* after which a socket is announced again */
+
 /* Is id one of a UDP socket, or of a flow from one? */
 static bool is_socket(uint32_t id) { return id >> 29 == 6; }
 static bool is_flow(uint32_t id) { return id >> 29 == 7; }
@@ -85,10 +87,11 @@ bool ds_dg_granted(const struct ds_message *m, int segment, int alive)
 
 	if (!is_socket(m->id))
 		return false;
-	if (!d || !d->claiming || !attach(d, m, segment, alive))
+	bool claiming = d && d->setup == DG_SETUP_CLAIMING;
+	if (!claiming || !attach(d, m, segment, alive)) /* its sender finds the end of its pair, and offers again */
 		ds_fd_abandon(alive);
-	if (d) {
-		d->claiming = false;
+	if (claiming) {
+		ds_dg_setup_on(d, DG_ON_GRANT);
 		d->refused = 0; /* there may be more */
 	}
 	REAL(close)(segment);
@@ -99,8 +102,8 @@ bool ds_dg_none(uint32_t id)
 {
 	struct ds_dgram *d = is_socket(id) ? ds_dg_by_id(id) : NULL;
 
-	if (d)
-		d->claiming = false;
+	if (d && d->setup == DG_SETUP_CLAIMING)
+		ds_dg_setup_on(d, DG_ON_NONE);
 	return is_socket(id);
 }
 
@@ -109,8 +112,10 @@ bool ds_dg_refused(uint32_t id, int reason)
 	struct ds_dgram *d = is_socket(id) ? ds_dg_by_id(id) : NULL;
 	struct ds_dg_out *o = is_flow(id) ? ds_dg_out_by_id(id) : NULL;
 
-	if (d)
-		d->unannounced = true; /* its announcement */
+	if (d && (d->setup == DG_SETUP_ANNOUNCED || d->setup == DG_SETUP_CLAIMING)) { /* its announcement */
+		ds_dg_setup_on(d, DG_ON_REFUSED);
+		DS_SET(d->retry, ds_ticks() + ds_dg_ticks(REFUSED_US));
+	}
 	if (o && DS_GET(o->state) == DG_OUT_OFFERED) {
 		o->why = (uint8_t)ds_broker_why(reason);
 		ds_stats_say(o->entry, DS_MODE_TCP, o->why);
@@ -123,8 +128,10 @@ void ds_dg_unlisten(struct ds_dgram *d)
 {
 	struct ds_message m = {.type = DS_UNLISTEN, .id = d->id};
 
-	if (d->told == ds_broker_connection())
+	if (d->setup != DG_SETUP_EXCLUDED && d->told == ds_broker_connection())
 		ds_broker_send(&m);
-	d->announced = d->claiming = d->unannounced = false;
+	ds_dg_setup_on(d, DG_ON_FORGET);
+	/* What the broker still answers is about the socket that this one was. */
+	d->id = ds_dg_id(d->id, ++d->serial);
 	d->received = 0;
 }

@@ -54,7 +54,7 @@ struct ds_dgram *ds_dg_new(int family, int nonblock)
 		memset((char *)d + offsetof(struct ds_dgram, nfds), 0, (dests ? sizeof *d : offsetof(struct ds_dgram, dests)) -
 			offsetof(struct ds_dgram, nfds));
 		d->serial = serial;
-		d->id = 0xc0000000u | (serial & 0x1fff) << 16 | (uint32_t)(d - pool);
+		d->id = ds_dg_id((uint32_t)(d - pool), serial);
 		d->family = (uint8_t)family;
 		d->nonblock = (uint8_t)nonblock;
 		d->nfds = 1;

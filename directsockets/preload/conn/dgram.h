@@ -1,6 +1,7 @@
 /* UDP sockets, and the flows that they send and receive by (SPEC 10).
  *
  *   dgpool.c    the sockets of the process
+ *   dgshare.c   which sockets other processes have, too
  *   dgsock.c    the life of a socket; what makes it the kernel's for good; fork
  *   dgtick.c    a socket is announced, and claims what is offered to it; offers
  *   dgbroker.c  what the broker says
@@ -55,17 +56,24 @@ enum { DG_OUT_KERNEL, DG_OUT_OFFERED, DG_OUT_UP, DG_OUT_STALLED, DG_OUT_ENDED };
  *   ENDED     it is about to be freed (ds_dg_in_sweep) */
 enum { DG_IN_ARMED, DG_IN_RUNG, DG_IN_MEMORY, DG_IN_DRAINING, DG_IN_ENDED };
 
+/* How far a socket has come as a receiver, before it has a flow (SPEC 10.9). Owner: the lock of
+ * setup; ds_dg_setup_on moves it. Others look without the lock, and find out with it.
+ *
+ *   QUIET      the broker does not know it
+ *   ANNOUNCED  LISTEN was sent, on the connection told
+ *   CLAIMING   so was CLAIM, and no answer has come
+ *   EXCLUDED   it takes no flows, by a rule, or as it may not ask who its senders are */
+enum { DG_SETUP_QUIET, DG_SETUP_ANNOUNCED, DG_SETUP_CLAIMING, DG_SETUP_EXCLUDED };
+
 /* What moves them. */
 enum {
 	DG_ON_OFFER, DG_ON_ATTACHED, DG_ON_REFUSED, DG_ON_FULL, DG_ON_ROOM, DG_ON_GONE, DG_ON_LEAVE, /* out */
 	DG_ON_RING, DG_ON_WAKE, DG_ON_ARM, DG_ON_EMPTY, DG_ON_DROP,				     /* in */
 	DG_ON_MOVED, DG_ON_CLOSE,								     /* both */
-	DG_NO_STEP = 255,
+	DG_ON_LISTEN, DG_ON_EXCLUDE, DG_ON_CLAIM, DG_ON_GRANT, DG_ON_NONE, DG_ON_FORGET,	     /* set-up, and DG_ON_REFUSED */
+	DG_NO_STEP = DS_NO_STEP,
 };
-struct ds_dg_step {
-	uint8_t from, what, to;
-};
-extern const struct ds_dg_step ds_dg_out_steps[] DS_HIDDEN, ds_dg_in_steps[] DS_HIDDEN;
+extern const struct ds_step ds_dg_out_steps[] DS_HIDDEN, ds_dg_in_steps[] DS_HIDDEN, ds_dg_setup_steps[] DS_HIDDEN;
 extern uint32_t ds_dg_missteps DS_HIDDEN;
 
 /* A flow to a socket. */
@@ -147,15 +155,13 @@ struct ds_dgram {
 	uint8_t tos, ttl; /* what its options say; 0: the default */
 	uint16_t train; /* UDP_SEGMENT */
 	uint32_t bound; /* SO_RCVBUF, if the program has set it */
-	uint32_t relatives; /* processes that may have it, too: a set (dgsock.c) */
+	uint32_t relatives; /* processes that may have it, too: a set (dgshare.c) */
 	uint32_t id, serial;
 	uint32_t next;
 
-	/* Announcing and claiming, with the lock of setup: what the broker was told, or has said,
-	 * on the connection told. They end with that connection, and are no states of a flow, of
-	 * which there is none yet. announced: LISTEN was sent; claiming: so was CLAIM, and no
-	 * answer has come; unannounced: the broker has refused LISTEN. */
-	bool announced, claiming, unannounced;
+	/* Announcing and claiming, with the lock of setup. refused is the page's word when the
+	 * broker had no offer: it says when to ask again. */
+	uint8_t setup;
 	uint16_t port;
 	uint32_t bucket, refused, told, received, last; /* last: a descriptor of it */
 	uint64_t retry;
@@ -213,6 +219,8 @@ struct ds_dgram *ds_dg_new(int family, int nonblock) DS_HIDDEN;
 void ds_dg_free(struct ds_dgram *d) DS_HIDDEN;
 /* Calls fn for each socket that is open. No lock. */
 void ds_dg_each(void (*fn)(struct ds_dgram *d, void *arg), void *arg) DS_HIDDEN;
+/* The name of the socket at a place, or of another name; it has had so many names. */
+static inline uint32_t ds_dg_id(uint32_t place, uint32_t serial) { return 0xc0000000u | (serial & 0x1fff) << 16 | (place & 0xffff); }
 /* NULL: none is open by that name. */
 struct ds_dgram *ds_dg_by_id(uint32_t id) DS_HIDDEN;
 /* The address of a, of len bytes, as flows have it. False: it is none of an IP socket of d. */
@@ -248,6 +256,9 @@ void ds_dg_forked(int pid) DS_HIDDEN;
 void ds_dg_forked_unprepared(bool child) DS_HIDDEN;
 /* May another process have d? Looks whether those that might have ended. With the lock of setup. */
 bool ds_dg_shared(struct ds_dgram *d) DS_HIDDEN;
+/* All sockets may be had by the process that has the other end of fd, of a pair of sockets; -1: by
+ * one that never ends. With the lock of setup. */
+void ds_dg_add_relative(int fd) DS_HIDDEN;
 
 /* ---- the broker (dgtick.c, dgbroker.c) ---------------------------------------------- */
 
@@ -260,11 +271,12 @@ static inline bool ds_udp_offered(void) { return __atomic_load_n(__atomic_load_n
 void ds_dg_tick_slow(struct ds_dgram *d, int fd) DS_HIDDEN;
 static inline void ds_dg_tick(struct ds_dgram *d, int fd)
 {
-	bool told = __atomic_load_n(&d->announced, __ATOMIC_RELAXED) && __atomic_load_n(&d->told, __ATOMIC_RELAXED) == ds_broker_connection();
+	int setup = __atomic_load_n(&d->setup, __ATOMIC_RELAXED);
+	bool told = setup != DG_SETUP_QUIET && __atomic_load_n(&d->told, __ATOMIC_RELAXED) == ds_broker_connection();
 
-	if (__atomic_load_n(&d->hard, __ATOMIC_RELAXED) || __atomic_load_n(&d->unannounced, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&d->hard, __ATOMIC_RELAXED) || setup == DG_SETUP_EXCLUDED)
 		return;
-	if (!told || __atomic_load_n(&d->claiming, __ATOMIC_RELAXED) || ds_udp_offered())
+	if (!told || setup == DG_SETUP_CLAIMING || ds_udp_offered())
 		ds_dg_tick_slow(d, fd);
 }
 /* Without a reference: is a datagram from d to addr (NULL: to its peer) the kernel's? No flow leads
@@ -359,6 +371,7 @@ void ds_dg_counted(struct ds_dgram *d, int fd, const void *to, socklen_t len) DS
 /* ---- states (dgstate.c) ------------------------------------------------------------- */
 
 void ds_dg_out_on(struct ds_dg_out *o, int what) DS_HIDDEN;
+void ds_dg_setup_on(struct ds_dgram *d, int what) DS_HIDDEN;
 void ds_dg_in_on(struct ds_dgram *d, struct ds_dg_in *f, int what) DS_HIDDEN;
 
 /* ---- flows in (dgin.c) -------------------------------------------------------------- */

@@ -10,62 +10,10 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-enum {
-	RELATIVES = 31, /* processes that may have sockets of this one, at most */
-	MANY = RELATIVES,
-};
+/* ---- a fork ------------------------------------------------------------------------- */
 
-/* ---- processes that may have sockets of this one ------------------------------------ */
-
-/* At a fork, each of the two gets an end of a pair of sockets; a child of either has what its
- * parent has. An end of file says that all of those are gone that had the other end. */
-static int relatives[RELATIVES] = {[0 ... RELATIVES - 1] = -1};
 static int pair[2] = {-1, -1};
 static bool forks; /* there are sockets: the lock of the pool keeps it so */
-
-/* With the lock of setup: is relative i gone? */
-static bool gone(int i)
-{
-	char c;
-
-	if (relatives[i] < 0)
-		return true;
-	if (ds_syscall(SYS_recvfrom, relatives[i], &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) != 0)
-		return false;
-	ds_fd_close(relatives[i]);
-	relatives[i] = -1;
-	return true;
-}
-
-bool ds_dg_shared(struct ds_dgram *d)
-{
-	int saved = errno;
-
-	for (int i = 0; i < RELATIVES; i++)
-		if ((d->relatives >> i & 1) && gone(i))
-			d->relatives &= ~(1u << i);
-	errno = saved;
-	return d->relatives != 0;
-}
-
-/* d may be had by the processes of *which, a set. */
-static void relate(struct ds_dgram *d, void *which) { d->relatives |= *(uint32_t *)which; }
-
-/* All sockets may be had by the process that has the other end of fd. */
-static void add_relative(int fd)
-{
-	uint32_t which;
-	int at = 0;
-
-	while (at < RELATIVES && relatives[at] >= 0)
-		at++;
-	if (at < RELATIVES && fd >= 0)
-		relatives[at] = ds_fd_keep(fd);
-	else if (fd >= 0)
-		REAL(close)(fd);
-	which = 1u << (fd >= 0 ? at : MANY);
-	ds_dg_each(relate, &which);
-}
 
 /* In a child: what d had belongs to the parent. Memory and descriptors end for this process. */
 static void forget_flows(struct ds_dgram *d, void *arg)
@@ -73,7 +21,8 @@ static void forget_flows(struct ds_dgram *d, void *arg)
 	(void)arg;
 	d->in = d->out = (struct ds_lock){0};
 	d->sleepers = d->uncounted = 0;
-	d->announced = d->claiming = false;
+	if (d->setup != DG_SETUP_QUIET)
+		ds_dg_setup_on(d, DG_ON_FORGET);
 	d->line = NULL;
 	for (unsigned i = 0; i < d->nin; i++) {
 		ds_dg_unmap(&d->flows[i]->seg);
@@ -127,7 +76,7 @@ void ds_dg_forked(int pid)
 	if (other >= 0)
 		REAL(close)(other);
 	if (pid >= 0 && forks)
-		add_relative(own);
+		ds_dg_add_relative(own);
 	else if (own >= 0)
 		REAL(close)(own);
 	pair[0] = pair[1] = -1;
@@ -139,7 +88,7 @@ void ds_dg_forked_unprepared(bool child)
 	ds_dg_each(child ? forget_flows : end_flows, NULL);
 	if (child)
 		ds_dg_peer_child();
-	add_relative(-1);
+	ds_dg_add_relative(-1);
 }
 
 /* ---- the life of a socket ----------------------------------------------------------- */
@@ -149,7 +98,7 @@ static void end(void *arg)
 {
 	struct ds_dgram *d = arg;
 
-	if (d->announced)
+	if (d->setup != DG_SETUP_QUIET)
 		ds_dg_unlisten(d);
 	if (ds_own_lock(&d->in) != DS_NESTED) {
 		ds_dg_in_close_all(d, DS_WHY_NOTHING);
@@ -173,7 +122,7 @@ void ds_dg_end(struct ds_dgram *d)
 	 * drops the last reference once more: one of the two ends it. */
 	if (!__atomic_compare_exchange_n(&d->users, &zero, DS_DG_FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return;
-	if (d->announced || d->nin || d->nout || d->claiming || d->line)
+	if (d->setup != DG_SETUP_QUIET || d->nin || d->nout || d->line)
 		ds_setup_do(end, d);
 	else
 		ds_dg_free(d);
@@ -206,8 +155,8 @@ void ds_dg_connected(struct ds_dgram *d, const struct sockaddr *addr, socklen_t 
 	struct ds_dg_dest peer = {0};
 	bool ours = ds_dg_address(d, addr, len, peer.addr, &peer.port);
 
-	if (d->announced && ds_setup_lock()) { /* it is another socket to the broker */
-		if (d->announced)
+	if (DS_GET(d->setup) != DG_SETUP_QUIET && ds_setup_lock()) { /* it is another socket to the broker */
+		if (d->setup != DG_SETUP_QUIET)
 			ds_dg_unlisten(d);
 		ds_setup_unlock();
 	}

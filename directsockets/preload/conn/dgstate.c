@@ -1,8 +1,9 @@
-/* The states of a flow's two ends (SPEC 10.7, 10.8), which nothing else changes. */
+/* The states of a flow's two ends, and of its set-up (SPEC 10.7 to 10.9), which nothing else
+ * changes. */
 #include "conn/dgram.h"
 #include "conn/inner.h"
 
-const struct ds_dg_step ds_dg_out_steps[] = {
+const struct ds_step ds_dg_out_steps[] = {
 	{DG_OUT_KERNEL, DG_ON_OFFER, DG_OUT_OFFERED},
 	{DG_OUT_KERNEL, DG_ON_CLOSE, DG_OUT_ENDED},
 	{DG_OUT_OFFERED, DG_ON_ATTACHED, DG_OUT_UP},
@@ -20,7 +21,7 @@ const struct ds_dg_step ds_dg_out_steps[] = {
 	{DG_NO_STEP, 0, 0},
 };
 
-const struct ds_dg_step ds_dg_in_steps[] = {
+const struct ds_step ds_dg_in_steps[] = {
 	{DG_IN_ARMED, DG_ON_RING, DG_IN_RUNG},
 	{DG_IN_ARMED, DG_ON_WAKE, DG_IN_MEMORY},
 	{DG_IN_ARMED, DG_ON_MOVED, DG_IN_DRAINING},
@@ -40,18 +41,40 @@ const struct ds_dg_step ds_dg_in_steps[] = {
 	{DG_NO_STEP, 0, 0},
 };
 
+const struct ds_step ds_dg_setup_steps[] = {
+	{DG_SETUP_QUIET, DG_ON_LISTEN, DG_SETUP_ANNOUNCED},
+	{DG_SETUP_QUIET, DG_ON_EXCLUDE, DG_SETUP_EXCLUDED},
+	{DG_SETUP_ANNOUNCED, DG_ON_CLAIM, DG_SETUP_CLAIMING},
+	{DG_SETUP_ANNOUNCED, DG_ON_REFUSED, DG_SETUP_QUIET},
+	{DG_SETUP_ANNOUNCED, DG_ON_FORGET, DG_SETUP_QUIET},
+	{DG_SETUP_CLAIMING, DG_ON_GRANT, DG_SETUP_ANNOUNCED},
+	{DG_SETUP_CLAIMING, DG_ON_NONE, DG_SETUP_ANNOUNCED},
+	{DG_SETUP_CLAIMING, DG_ON_REFUSED, DG_SETUP_QUIET},
+	{DG_SETUP_CLAIMING, DG_ON_FORGET, DG_SETUP_QUIET},
+	{DG_SETUP_EXCLUDED, DG_ON_FORGET, DG_SETUP_QUIET},
+	{DG_NO_STEP, 0, 0},
+};
+
 /* How often a step was to be made that there is not: a fault of this library, which tests look
  * for. */
 uint32_t ds_dg_missteps;
 
 /* Where t leads from a state; DG_NO_STEP: nowhere. */
-static int next(const struct ds_dg_step *t, int from, int what)
+static int next(const struct ds_step *t, int from, int what)
 {
-	while (t->from != DG_NO_STEP && (t->from != from || t->what != what))
-		t++;
-	if (t->from == DG_NO_STEP)
+	int to = ds_leads(t, from, what);
+
+	if (to == DG_NO_STEP)
 		__atomic_add_fetch(&ds_dg_missteps, 1, __ATOMIC_RELAXED);
-	return t->from == DG_NO_STEP ? DG_NO_STEP : t->to;
+	return to;
+}
+
+void ds_dg_setup_on(struct ds_dgram *d, int what)
+{
+	int to = next(ds_dg_setup_steps, d->setup, what);
+
+	if (to != DG_NO_STEP)
+		DS_SET(d->setup, (uint8_t)to);
 }
 
 void ds_dg_out_on(struct ds_dg_out *o, int what)

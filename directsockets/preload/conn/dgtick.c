@@ -58,7 +58,7 @@ static bool announce(struct ds_dgram *d, int fd)
 	if (may_pass(mute))
 		return false;
 	if (mute || !ends(d, fd, &d->ends) || rules_udp(1, d->ends.addr[1], d->ends.port[1], true, &reliable) != RULES_DIRECT) {
-		d->unannounced = true;
+		ds_dg_setup_on(d, DG_ON_EXCLUDE);
 		return false;
 	}
 	struct ds_info key = {.addr = {{0}}, .port = {0, d->ends.port[1]}};
@@ -68,7 +68,7 @@ static bool announce(struct ds_dgram *d, int fd)
 		return false;
 	d->told = ds_broker_connection();
 	d->refused = 0;
-	d->announced = true;
+	ds_dg_setup_on(d, DG_ON_LISTEN);
 	return true;
 }
 
@@ -88,7 +88,7 @@ static void claim(struct ds_dgram *d, int fd, uint32_t word)
 
 	d->refused = word;
 	if (!ds_dg_shared(d) && ds_broker_show(&m, fd, NULL, 0))
-		d->claiming = true;
+		ds_dg_setup_on(d, DG_ON_CLAIM);
 	else
 		d->refused = 0;
 }
@@ -102,8 +102,8 @@ void ds_dg_tick_slow(struct ds_dgram *d, int fd)
 		d->received++;
 		return;
 	}
-	bool told = DS_GET(d->announced) && DS_GET(d->told) == ds_broker_connection();
-	if (told && !DS_GET(d->claiming) && !may_claim(d, &word))
+	bool told = DS_GET(d->setup) != DG_SETUP_QUIET && DS_GET(d->told) == ds_broker_connection();
+	if (told && DS_GET(d->setup) != DG_SETUP_CLAIMING && !may_claim(d, &word))
 		return;
 	uint64_t now = ds_ticks();
 	if ((int64_t)(now - DS_GET(d->retry)) < 0)
@@ -114,14 +114,15 @@ void ds_dg_tick_slow(struct ds_dgram *d, int fd)
 		return;
 	}
 	DS_SET(d->last, (uint32_t)fd);
-	if (!d->announced || d->told != ds_broker_connection()) {
-		d->announced = d->claiming = false;
+	if (d->setup != DG_SETUP_QUIET && d->setup != DG_SETUP_EXCLUDED && d->told != ds_broker_connection())
+		ds_dg_setup_on(d, DG_ON_FORGET);
+	if (d->setup == DG_SETUP_QUIET) {
 		if (announce(d, fd)) /* what is offered to it now is claimed at once */
 			DS_SET(d->retry, now + READ_US * ds_ticks_us());
 	} else {
 		ds_broker_read();
 	}
-	if (d->announced && !d->claiming && may_claim(d, &word))
+	if (d->setup == DG_SETUP_ANNOUNCED && may_claim(d, &word))
 		claim(d, fd, word);
 	ds_setup_unlock();
 	errno = saved;
@@ -129,7 +130,10 @@ void ds_dg_tick_slow(struct ds_dgram *d, int fd)
 
 void ds_dg_eager_tick(struct ds_dgram *d, int fd)
 {
-	DS_SET(d->retry, ds_ticks());
+	uint64_t now = ds_ticks();
+
+	if ((int64_t)(DS_GET(d->retry) - now) <= (int64_t)(AGAIN_US * ds_ticks_us())) /* else the broker has refused it */
+		DS_SET(d->retry, now);
 	ds_dg_tick(d, fd);
 }
 

@@ -320,13 +320,7 @@ enum {
 	ON_HELD, ON_ENDED, ON_READ,
 	ON_FALLEN_BACK, ON_LEAVE, ON_WRITTEN, ON_FAILED,
 };
-struct ds_step {
-	uint8_t from, what, to;
-};
-enum {
-	RX_BEFORE = 0xfe,  /* the state before ON_FALL_BACK */
-	DS_NO_STEP = 0xff, /* from: the end of the table */
-};
+enum { RX_BEFORE = 0xfe }; /* in ds_rx_steps: the state before ON_FALL_BACK */
 extern const struct ds_step ds_rx_steps[] DS_HIDDEN, ds_tx_steps[] DS_HIDDEN;
 /* Moves a direction. A step that the table does not have is a fault of ours, and ends s. */
 void ds_on_rx(struct ds_sock *s, int what) DS_HIDDEN;

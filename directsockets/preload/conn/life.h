@@ -12,6 +12,8 @@
 
 #include "segment/segment.h"
 
+#include "conn/steps.h"
+
 #include <stdint.h>
 
 struct ds_sock;
@@ -41,8 +43,8 @@ enum conn_state {
 	CONN_OFFERED,	 /* there is a segment and a doorbell; the client does not know yet whether the server has them */
 	CONN_UP,	 /* each direction may be promoted */
 
-	CONN_ANY = 0xfe,     /* in the table: each of them */
-	CONN_NO_STEP = 0xff, /* its end */
+	CONN_ANY = DS_ANY,
+	CONN_NO_STEP = DS_NO_STEP,
 };
 
 /* What moves them: SPEC 9.6, by the names there. */
@@ -52,10 +54,7 @@ enum conn_event {
 	CONN_ON_MAKE, CONN_ON_EXCLUDE, CONN_ON_CLAIM, CONN_ON_GRANT, CONN_ON_SEGMENT, CONN_ON_ATTACHED, CONN_ON_LEAVE,
 	CONN_ON_NONE, CONN_ON_GIVE_UP, CONN_ON_END,
 };
-struct conn_step {
-	uint8_t from, what, to;
-};
-extern const struct conn_step ds_life_steps[] DS_HIDDEN, *ds_life_table DS_HIDDEN;
+extern const struct ds_step ds_life_steps[] DS_HIDDEN, *ds_life_table DS_HIDDEN;
 extern uint32_t ds_life_missteps DS_HIDDEN;
 
 /* What the program has done on an uncounted connection. Most connections end after a few requests

@@ -1,7 +1,7 @@
 /* The states of a socket and of its handle (SPEC 9.6), which nothing else changes. */
 #include "conn/inner.h"
 
-const struct conn_step ds_life_steps[] = {
+const struct ds_step ds_life_steps[] = {
 	/* the socket */
 	{CONN_ENDED, CONN_ON_SOCKET, CONN_NEW},
 	{CONN_ENDED, CONN_ON_ACCEPT, CONN_UNCOUNTED},
@@ -44,21 +44,11 @@ const struct conn_step ds_life_steps[] = {
 	{CONN_NO_STEP, 0, 0},
 };
 
-const struct conn_step *ds_life_table = ds_life_steps; /* a test gives it others */
+const struct ds_step *ds_life_table = ds_life_steps; /* a test gives it others */
 
 /* How often a handle was to make a step that there is not: a fault of this library, which tests
  * look for. */
 uint32_t ds_life_missteps;
-
-/* Where the table leads from a state; CONN_NO_STEP: nowhere. */
-static int next(int from, enum conn_event what)
-{
-	const struct conn_step *t = ds_life_table;
-
-	while (t->from != CONN_NO_STEP && ((t->from != from && t->from != CONN_ANY) || t->what != what))
-		t++;
-	return t->from == CONN_NO_STEP ? CONN_NO_STEP : t->to;
-}
 
 /* Moves *state; returns where it was, or CONN_NO_STEP: the table has no such step. */
 static int move(uint8_t *state, enum conn_event what)
@@ -67,7 +57,7 @@ static int move(uint8_t *state, enum conn_event what)
 	int to;
 
 	do {
-		to = next(from, what);
+		to = ds_leads(ds_life_table, from, what);
 		if (to == CONN_NO_STEP)
 			return CONN_NO_STEP;
 	} while (!__atomic_compare_exchange_n(state, &from, (uint8_t)to, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));

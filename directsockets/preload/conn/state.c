@@ -85,14 +85,6 @@ const struct ds_step ds_tx_steps[] = {
 	{DS_NO_STEP, 0, 0},
 };
 
-/* Where t leads from mode; DS_NO_STEP: nowhere. */
-static int next(const struct ds_step *t, int mode, int what)
-{
-	while (t->from != DS_NO_STEP && (t->from != mode || t->what != what))
-		t++;
-	return t->from == DS_NO_STEP ? DS_NO_STEP : t->to;
-}
-
 /* Sets the state, also in the statistics. */
 static void tx_is(struct ds_sock *s, int mode)
 {
@@ -112,7 +104,7 @@ static void rx_is(struct ds_sock *s, int mode)
 void ds_on_rx(struct ds_sock *s, int what)
 {
 	struct ds_shared *h = s->sh;
-	int mode = ds_mode(&h->rx_mode), to = next(ds_rx_steps, mode, what);
+	int mode = ds_mode(&h->rx_mode), to = ds_leads(ds_rx_steps, mode, what);
 
 	if (what == ON_FALL_BACK && to != DS_NO_STEP)
 		h->rx_before = (uint8_t)mode;
@@ -126,7 +118,7 @@ void ds_on_rx(struct ds_sock *s, int what)
 
 void ds_on_tx(struct ds_sock *s, int what)
 {
-	int to = next(ds_tx_steps, ds_mode(&s->sh->tx_mode), what);
+	int to = ds_leads(ds_tx_steps, ds_mode(&s->sh->tx_mode), what);
 
 	if (to == DS_NO_STEP)
 		ds_break(s);

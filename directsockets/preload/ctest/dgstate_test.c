@@ -1,4 +1,4 @@
-// The states of a flow's two ends: the tables are those of SPEC 10.7 and 10.8, and random walks of
+// The states of a flow's two ends: the tables are those of SPEC 10.7 to 10.9, and random walks of
 // a receiver with several flows make no other step, keep its list, and lose nothing.
 #include "flow.h"
 
@@ -16,7 +16,9 @@
 
 static const char *const outs[] = {"kernel", "offered", "up", "stalled", "ended", NULL};
 static const char *const ins[] = {"armed", "rung", "memory", "draining", "ended", NULL};
-static const char *const events[] = {"offer", "attached", "refused", "full", "room", "gone", "leave", "ring", "wake", "arm", "empty", "drop", "moved", "close", NULL};
+static const char *const setups[] = {"quiet", "announced", "claiming", "excluded", NULL};
+static const char *const events[] = {"offer", "attached", "refused", "full", "room", "gone", "leave", "ring", "wake", "arm", "empty", "drop", "moved", "close",
+				     "listen", "exclude", "claim", "grant", "none", "forget", NULL};
 
 static int index_of(const char *const *names, const char *name)
 {
@@ -26,9 +28,9 @@ static int index_of(const char *const *names, const char *name)
 	return -1;
 }
 
-static void table(const char *path, const char *head, const struct ds_dg_step *steps, const char *const *names)
+static void table(const char *path, const char *head, const struct ds_step *steps, const char *const *names)
 {
-	char line[512], from[32], event[32], to[32];
+	char line[512], from[32], event[32], to[32], who[32] = "";
 	FILE *f = fopen(path, "r");
 	bool in = false;
 	int rows = 0, count = 0;
@@ -37,17 +39,17 @@ static void table(const char *path, const char *head, const struct ds_dg_step *s
 	while (f && fgets(line, sizeof line, f)) {
 		if (line[0] == '1' && line[1] == '0' && line[2] == '.')
 			in = !strncmp(line, head, strlen(head));
-		if (!in || sscanf(line, "| %31[a-z-] | %31[a-z-] | %31[a-z-] |", from, event, to) != 3 || !strcmp(from, "state") || *from == '-')
+		if (!in || sscanf(line, "| %31[a-z-] | %31[a-z-] | %31[a-z-] | %31[A-Za-z]", from, event, to, who) != 4 || !strcmp(who, "Go") || !strcmp(from, "state") || *from == '-')
 			continue;
 		rows++;
 		bool has = false;
-		for (const struct ds_dg_step *s = steps; s->from != DG_NO_STEP; s++)
+		for (const struct ds_step *s = steps; s->from != DG_NO_STEP; s++)
 			has |= s->from == index_of(names, from) && s->what == index_of(events, event) && s->to == index_of(names, to);
 		CHECK(has, "%s: the library has not: %s, %s, %s", head, from, event, to);
 	}
 	if (f)
 		fclose(f);
-	for (const struct ds_dg_step *s = steps; s->from != DG_NO_STEP; s++)
+	for (const struct ds_step *s = steps; s->from != DG_NO_STEP; s++)
 		count++;
 	CHECK(rows > 5 && rows == count, "%s has %d steps, the library %d", head, rows, count);
 }
@@ -246,6 +248,7 @@ int main(int argc, char **argv)
 
 	table(spec, "10.7", ds_dg_out_steps, outs);
 	table(spec, "10.8", ds_dg_in_steps, ins);
+	table(spec, "10.9", ds_dg_setup_steps, setups);
 	for (int i = 0; i < WALKS && !failures; i++)
 		walk();
 	for (int i = 0; i <= DG_IN_ENDED; i++)

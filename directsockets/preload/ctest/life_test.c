@@ -40,7 +40,7 @@ static void compare(const char *path)
 		if (!in || sscanf(line, "| %31[a-z-] | %31[a-z-] | %31[a-z-] | %31[a-zCG] |", from, event, to, of) != 4 || !strcmp(from, "state") || !strcmp(of, "Go"))
 			continue;
 		int has = 0;
-		for (const struct conn_step *t = ds_life_steps; t->from != CONN_NO_STEP; t++)
+		for (const struct ds_step *t = ds_life_steps; t->from != CONN_NO_STEP; t++)
 			has += !strcmp(name_of(t->from), from) && !strcmp(events[t->what], event) && !strcmp(name_of(t->to), to);
 		CHECK(has == 1, "the library has not: %s, %s, %s", from, event, to);
 		rows++;
@@ -52,7 +52,7 @@ static void compare(const char *path)
 
 // ---- a mutant: the table with a fault
 
-static struct conn_step changed[64];
+static struct ds_step changed[64];
 static int mutant = -1; // twice the number of its row, and 1 if the row is there, but leads nowhere
 
 static void mutate(void)
@@ -60,7 +60,7 @@ static void mutate(void)
 	int n = count(), out = 0;
 
 	for (int i = 0; i <= n; i++) {
-		struct conn_step s = ds_life_steps[i];
+		struct ds_step s = ds_life_steps[i];
 
 		if (i == mutant / 2 && mutant % 2 == 0)
 			continue;
@@ -528,14 +528,14 @@ enum { MUTANTS = 1 };
 #endif
 
 // A rule would have to exclude a connection: rules are read once.
-static bool elsewhere(const struct conn_step *s) { return s->what == CONN_ON_EXCLUDE; }
+static bool elsewhere(const struct ds_step *s) { return s->what == CONN_ON_EXCLUDE; }
 
 static void mutants(const char *self, const char *spec)
 {
 	int n = count(), found = 0, all = 0;
 
 	for (int m = 0; m < 2 * n && MUTANTS; m++) {
-		const struct conn_step *s = &ds_life_steps[m / 2];
+		const struct ds_step *s = &ds_life_steps[m / 2];
 		char text[16];
 		int status;
 

@@ -1,0 +1,60 @@
+/* Which UDP sockets other processes may have, too. */
+#include "conn/dgram.h"
+#include "conn/fds.h"
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+
+enum {
+	RELATIVES = 31, /* processes that may have sockets of this one, at most */
+	MANY = RELATIVES,
+};
+
+/* At a fork, each of the two gets an end of a pair of sockets; a child of either has what its
+ * parent has. An end of file says that all of those are gone that had the other end. */
+static int relatives[RELATIVES] = {[0 ... RELATIVES - 1] = -1};
+
+/* With the lock of setup: is relative i gone? */
+static bool gone(int i)
+{
+	char c;
+
+	if (relatives[i] < 0)
+		return true;
+	if (ds_syscall(SYS_recvfrom, relatives[i], &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) != 0)
+		return false;
+	ds_fd_close(relatives[i]);
+	relatives[i] = -1;
+	return true;
+}
+
+bool ds_dg_shared(struct ds_dgram *d)
+{
+	int saved = errno;
+
+	for (int i = 0; i < RELATIVES; i++)
+		if ((d->relatives >> i & 1) && gone(i))
+			d->relatives &= ~(1u << i);
+	errno = saved;
+	return d->relatives != 0;
+}
+
+/* d may be had by the processes of *which, a set. */
+static void relate(struct ds_dgram *d, void *which) { d->relatives |= *(uint32_t *)which; }
+
+void ds_dg_add_relative(int fd)
+{
+	uint32_t which;
+	int at = 0;
+
+	while (at < RELATIVES && relatives[at] >= 0)
+		at++;
+	if (at < RELATIVES && fd >= 0)
+		relatives[at] = ds_fd_keep(fd);
+	else if (fd >= 0)
+		REAL(close)(fd);
+	which = 1u << (fd >= 0 ? at : MANY);
+	ds_dg_each(relate, &which);
+}
+
