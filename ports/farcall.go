@@ -2,6 +2,7 @@ package ports
 
 import (
 	"context"
+	"math/rand/v2"
 
 	"exnet/fabric"
 	"exnet/ports/wire"
@@ -17,7 +18,8 @@ func (s *Server) farLocked(n fabric.NodeID) *farNode {
 	if s.closed || s.cfg.Far == nil || n == s.cfg.Node {
 		return nil
 	}
-	f := &farNode{server: s, id: n, asked: make(map[uint32]chan farMessage), pairs: make(map[pair]*farPair), streams: make(map[uint32]*farPair)}
+	// An answer of a session that is over is for no request of this one: numbers begin anywhere.
+	f := &farNode{server: s, id: n, number: rand.Uint32N(answered / 2), asked: make(map[uint32]chan farMessage), pairs: make(map[pair]*farPair), streams: make(map[uint32]*farPair)}
 	s.fars[n] = f
 	return f
 }
