@@ -309,7 +309,8 @@ func (e *Engine) tired(c *conn) bool {
 	return time.Since(c.owes) > limit
 }
 
-// watch has the suspended connections be looked at until there are none.
+// watch has the suspended connections, and sessions whose HELLO was not answered, be looked at
+// until there are none.
 func (e *Engine) watch() {
 	if !e.watches {
 		e.watches = true
@@ -321,6 +322,7 @@ func (e *Engine) watch() {
 // long.
 func (e *Engine) lookAgain() {
 	e.watches = false
+	e.greetUnanswered()
 	for _, c := range e.conns {
 		if !suspended(c.state) {
 			continue

@@ -22,9 +22,9 @@ import (
 //	HELLO 6, any ────────────▶ forgets what there was with session 5
 //	             ◀──────────── HELLO 7 for 6
 //
-// Nothing else is said before the other's number is known. What comes in a mailbox before HELLO
-// for the session here, or by another link than that, is of a session that is over: it is thrown
-// away, and HELLO says so.
+// Nothing else is said before the other's number is known, and HELLO is repeated until then. What
+// comes in a mailbox before HELLO for the session here, or by another link than that, is of a
+// session that is over: it is thrown away, and HELLO says so.
 //
 // Connections outlive their session (life.go): they wait, suspended, for the next one, in which
 // both nodes say by RESUME which messages have come. A node that has begun anew meanwhile has none
@@ -252,7 +252,9 @@ func (e *Engine) greet(ch *channel) bool {
 	if e.sendVELO(ch, 0, kindStage, tagHello, hello{Version, n.own, n.far, e.born}.append(p[:0])) != nil {
 		return false
 	}
-	ch.greeted, ch.greetedFar = true, n.far
+	if ch.greeted, ch.greetedFar = true, n.far; n.far == 0 {
+		e.watch()
+	}
 	return n.far != 0
 }
 
@@ -260,6 +262,18 @@ func (e *Engine) greet(ch *channel) bool {
 func (e *Engine) greetAgain(ch *channel) {
 	ch.greeted = false
 	e.touch(ch)
+}
+
+// greetUnanswered says HELLO again to the nodes that have not answered: one that had not heard of
+// the end of the link before this one may have taken it for a word of a session that is over.
+func (e *Engine) greetUnanswered() {
+	for _, n := range e.nodes {
+		for _, ch := range n.channels[:Devices] {
+			if n.far == 0 && n.port != nil && ch != nil && ch.greeted {
+				e.greetAgain(ch)
+			}
+		}
+	}
 }
 
 // current reports whether a message is of the session that HELLO has begun in its mailbox. If not,

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+	"time"
 
 	"exnet/directsockets/segment"
 	"exnet/fabric"
+	"exnet/fabric/nic"
 )
 
 // forgets has an Engine forget a node although the link is up.
@@ -257,4 +259,39 @@ func TestUnheardAsSessionEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A node begins anew on a host whose clock was set back, and is heard before the end of the link of
+// its predecessor: both have a session once that is known.
+func TestClockSetBack(t *testing.T) {
+	hosts, _, _ := cutHosts(t, nil)
+	old, e := hosts[0], hosts[1].engine
+	if err := old.engine.do(func() { old.engine.session = uint64(time.Now().Add(time.Hour).UnixNano()) }); err != nil {
+		t.Fatal(err)
+	}
+	client, server := joined(t, hosts, segment.Config{})
+	for _, end := range []*segment.End{client, server} { // what waits for the link would answer
+		_ = end.Close(false)
+	}
+	for _, h := range hosts {
+		until(t, "forgotten", func() bool { return h.count() == 0 })
+	}
+	if err := old.fabric.Detach(old.nic); err != nil {
+		t.Fatal(err)
+	}
+	card, err := nic.New(nic.Config{Node: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.fabric.Attach(card); err != nil {
+		t.Fatal(err)
+	}
+	anew := newHost(t, card, nil)
+	stale := e.Stats().Stale
+	client = anew.call(t, hosts[1], segment.Config{})
+	until(t, "heard", func() bool { return e.Stats().Stale > stale })
+	e.PeerDown(1, false)
+	e.PeerUp(1)
+	_ = hosts[1].answer(t)
+	until(t, "attached", client.Attached)
 }

@@ -176,9 +176,9 @@ func (d *Daemon) openMesh() (err error) {
 			all, _ := emp.List(d.cfg.Dir) // those that can be read
 			return all
 		},
-		OnGroups:  func() { d.groups.changed() },
-		OnLeft:    func(n fabric.NodeID) { d.ports.left(n); d.memory.left(n) },
-		OnRequest: d.fromHost,
+		OnGroups:   func() { d.groups.changed() },
+		OnUnlinked: d.unlinkedHost,
+		OnRequest:  d.fromHost,
 	})
 	if err != nil {
 		return err
@@ -320,10 +320,20 @@ func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (l emp.Link, err
 		return nil, err
 	}
 	d.carrier.linked(peer, l, true)
-	d.ports.linked(d.mesh, peer, l)
-	d.memory.linked(d.mesh, peer, l)
+	d.ports.linked(peer)
+	d.memory.linked(peer)
 	d.groups.changed()
 	return l, nil
+}
+
+// unlinkedHost follows the end of the link to a node of another host; left: the node has left the
+// fabric.
+func (d *Daemon) unlinkedHost(peer fabric.NodeID, left bool) {
+	d.ports.unlinked(peer, left)
+	d.memory.unlinked(peer, left)
+	if left {
+		d.carrier.left(peer)
+	}
 }
 
 func (d *Daemon) overStream(conns []net.Conn, peer fabric.NodeID) (emp.Link, error) {

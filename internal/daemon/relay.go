@@ -120,6 +120,10 @@ func (c *carrier) linked(peer fabric.NodeID, l emp.Link, remote bool) {
 	})
 }
 
+// left follows a node of another host that has left the fabric: what went through it has ended,
+// also where its Engine's farewell was lost with the link.
+func (c *carrier) left(peer fabric.NodeID) { c.engine.PeerDown(peer, true) }
+
 // reaches waits until the peer carries; false: the link or the node has ended.
 func (c *carrier) reaches(peer fabric.NodeID, l emp.Link) bool {
 	for wait := meetRetry; !c.engine.Reaches(peer); wait = min(2*wait, meetMaxRetry) {

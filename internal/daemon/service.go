@@ -12,7 +12,6 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
-	"exnet/fabric/emp/mesh"
 	"exnet/internal/accept"
 	"exnet/internal/ctxend"
 	"exnet/ports/far"
@@ -45,13 +44,18 @@ type service struct {
 	processes []*net.UnixListener
 	peers     *net.UnixListener
 	far       *far.Engine // nil: there are no other hosts
-	ended     chan struct{}
-	end       sync.Once
+
+	mu sync.Mutex
+	// downs report to far that the link to a node has ended.
+	downs map[fabric.NodeID]func() // +checklocks:mu
 }
 
 // openFar opens the mailbox for other hosts, if there are any: cfg says how.
 func (s *service) openFar(d *Daemon, cfg far.Config) (err error) {
-	s.member, s.log, s.ended = d.member, d.cfg.Log, make(chan struct{})
+	s.member, s.log = d.member, d.cfg.Log
+	s.mu.Lock()
+	s.downs = make(map[fabric.NodeID]func())
+	s.mu.Unlock()
 	if d.mesh != nil {
 		cfg.Hear = func(from fabric.NodeID, b []byte) { s.backend.Hear(from, b) }
 		cfg.Ended = func(n fabric.NodeID) { s.backend.FarDown(n) }
@@ -171,34 +175,36 @@ func (s *service) close() error {
 
 // closeFar gives the mailbox back. run has returned.
 func (s *service) closeFar() error {
-	s.end.Do(func() { close(s.ended) })
 	if s.far == nil {
 		return nil
 	}
 	return s.far.Close()
 }
 
-// linked follows a link to a node of another host to its end.
-func (s *service) linked(m *mesh.Mesh, peer fabric.NodeID, l emp.Link) {
+// linked follows a link to a node of another host, until unlinked.
+func (s *service) linked(peer fabric.NodeID) {
 	if s.far == nil {
 		return
 	}
 	down := s.far.Linked(peer)
-	go func() {
-		select {
-		case <-l.Done():
-			down()
-			if !m.Knows(peer) { // it has left, and the mesh was faster
-				s.left(peer)
-			}
-		case <-s.ended:
-		}
-	}()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.downs[peer] = down
 }
 
-// left follows a node of another host that has left the fabric.
-func (s *service) left(n fabric.NodeID) {
-	if s.far != nil {
-		s.far.Left(n)
+// unlinked follows the end of that link; left: the node has left the fabric.
+func (s *service) unlinked(peer fabric.NodeID, left bool) {
+	if s.far == nil {
+		return
+	}
+	s.mu.Lock()
+	down := s.downs[peer]
+	delete(s.downs, peer)
+	s.mu.Unlock()
+	if down != nil {
+		down()
+	}
+	if left {
+		s.far.Left(peer)
 	}
 }

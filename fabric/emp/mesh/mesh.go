@@ -56,9 +56,9 @@ type Config struct {
 	// OnGroups is called when the members of IP multicast groups have changed. It must
 	// not call the Mesh. Default: nobody is.
 	OnGroups func()
-	// OnLeft is called when a node has said that it leaves, and its link has ended. Default:
-	// nobody is.
-	OnLeft func(fabric.NodeID)
+	// OnUnlinked is called when a link to a node has ended, before the next one is made, and once
+	// when a node leaves that had none; left: it has said that it leaves. Default: nobody is.
+	OnUnlinked func(n fabric.NodeID, left bool)
 	// OnRequest answers a Request of another node, JSON both. It is called one at a time for
 	// each node, and must not wait for other nodes. Default: null is the answer.
 	OnRequest func(from fabric.NodeID, text []byte) []byte
@@ -146,8 +146,8 @@ func Open(cfg Config) (*Mesh, error) {
 	if cfg.Local == nil {
 		cfg.Local = func() []emp.Description { return nil }
 	}
-	if cfg.OnLeft == nil {
-		cfg.OnLeft = func(fabric.NodeID) {}
+	if cfg.OnUnlinked == nil {
+		cfg.OnUnlinked = func(fabric.NodeID, bool) {}
 	}
 	if cfg.OnGroups == nil {
 		cfg.OnGroups = func() {}
@@ -466,14 +466,6 @@ func (m *Mesh) leave() {
 	}
 }
 
-// Knows reports whether a node of another host is a member, linked or not: it has not said that it
-// leaves.
-func (m *Mesh) Knows(n fabric.NodeID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.peers[n] != nil
-}
-
 // Peers returns the nodes of other hosts, in the order of their IDs.
 func (m *Mesh) Peers() []emp.Peer {
 	m.mu.Lock()
@@ -496,17 +488,4 @@ func addrPort(a net.Addr) netip.AddrPort {
 	}
 	p := t.AddrPort()
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
-}
-
-// plain returns an error without the ports that differ each time.
-func plain(err error) error {
-	var op *net.OpError
-	if !errors.As(err, &op) || op.Op == "remote error" {
-		return err
-	}
-	where := ""
-	if op.Addr != nil && (op.Op == "dial" || op.Op == "listen") {
-		where = " " + op.Addr.String()
-	}
-	return fmt.Errorf("%s%s: %w", op.Op, where, op.Err)
 }

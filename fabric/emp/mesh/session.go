@@ -276,6 +276,9 @@ func (s *session) forget(tell bool) {
 		}
 	}
 	m.mu.Unlock()
+	if s.linked || left {
+		m.cfg.OnUnlinked(s.desc.Node, left)
+	}
 	if !last {
 		return
 	}
@@ -283,7 +286,6 @@ func (s *session) forget(tell bool) {
 	switch {
 	case left:
 		m.cfg.Log.Info("left", "node", s.desc.Node)
-		m.cfg.OnLeft(s.desc.Node)
 	case tell && s.linked:
 		m.count.Lost.Add(1)
 		m.cfg.Log.Warn("no link any more", "node", s.desc.Node, "address", s.endpoint, "reason", plain(why))

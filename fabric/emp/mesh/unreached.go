@@ -2,6 +2,8 @@ package mesh
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 )
 
@@ -33,4 +35,17 @@ func (f *failure) Unwrap() error { return f.error }
 func saysMore(last, err error, at netip.AddrPort) bool {
 	f, ok := errors.AsType[*failure](last)
 	return !silent(err) || !ok || f.at == at || silent(f)
+}
+
+// plain returns an error without the ports that differ each time.
+func plain(err error) error {
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op == "remote error" {
+		return err
+	}
+	where := ""
+	if op.Addr != nil && (op.Op == "dial" || op.Op == "listen") {
+		where = " " + op.Addr.String()
+	}
+	return fmt.Errorf("%s%s: %w", op.Op, where, op.Err)
 }

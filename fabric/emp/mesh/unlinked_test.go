@@ -1,0 +1,73 @@
+package mesh
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"exnet/fabric"
+)
+
+// Each link's end is told once, before the next link is made. The last one says that the node has
+// left, also where it has begun anew before its link had ended here.
+func TestUnlinked(t *testing.T) {
+	type end struct {
+		node fabric.NodeID
+		left bool
+	}
+	var mu sync.Mutex
+	var ends []end
+	told := func() []end {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(ends)
+	}
+	hold, release := make(chan struct{}), make(chan struct{})
+	one := open(t, nil, selfOf(1), func(c *Config) {
+		c.OnUnlinked = func(n fabric.NodeID, left bool) {
+			mu.Lock()
+			ends = append(ends, end{n, left})
+			third := len(ends) == 3
+			mu.Unlock()
+			if third {
+				close(hold)
+				<-release
+			}
+		}
+	}).run()
+	two := open(t, nil, selfOf(2), nil, one).run()
+	links := func() uint64 {
+		for _, p := range one.Peers() {
+			if p.Node == 2 && p.Link != nil {
+				return p.Links
+			}
+		}
+		return 0
+	}
+	want := []end{}
+	for cut := range uint64(2) {
+		eventually(t, "linked", func() bool { return links() == cut+1 })
+		if got := told(); !slices.Equal(got, want) {
+			t.Fatalf("before cut %d: %v", cut, got)
+		}
+		two.mu.Lock()
+		s := two.sessions[1]
+		two.mu.Unlock()
+		s.end(errors.New("cut"))
+		want = append(want, end{2, false})
+	}
+	eventually(t, "linked", func() bool { return links() == 3 })
+	two.stop()
+	<-hold
+	again := open(t, nil, selfOf(2), nil, one).run()
+	if links() != 0 {
+		t.Error("there is a link, before all have heard of the end of the last one")
+	}
+	close(release)
+	again.awaits(1)
+	eventually(t, "linked", func() bool { return links() > 0 })
+	if got, want := told(), append(want, end{2, true}); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
