@@ -73,13 +73,14 @@ static void *late(void *arg)
 	return NULL;
 }
 
-// So does one that sends by the kernel to a receiver that sleeps, and has not taken what has come.
-static void catches_up(void)
+// caught_up has a sender wait for a receiver that sleeps. It returns whether that has taken all
+// within the time which the sender had to spare.
+static bool caught_up(void)
 {
 	static struct ds_dgram d;
 	struct flow f;
 	pthread_t th;
-	struct ds_dg_out o = {.state = DG_OUT_UP, .alive = -1};
+	struct ds_dg_out o = {.state = DG_OUT_UP, .theirs = -1, .alive = -1};
 	struct ds_dg_dest dest = {.flow = &o, .by_kernel = 100};
 
 	fresh(&f, RING);
@@ -92,12 +93,23 @@ static void catches_up(void)
 	o.alone = true;
 	f.rx.in->taken = 1;
 	pthread_create(&th, NULL, late, &f);
-	CHECK(!ds_dg_flow(&d, &dest) && !o.unsettled, "it sleeps, and has all");
-	CHECK(o.rest == 0, "it has not waited in vain");
+	bool all = !ds_dg_flow(&d, &dest) && !o.unsettled && o.rest == 0; // it has not waited in vain
 	pthread_join(th, NULL);
 	close(a);
 	close(b);
 	free(f.mem);
+	return all;
+}
+
+// One that sends by the kernel to a receiver that sleeps, and has not taken what has come, waits,
+// too. On a busy machine the receiver may be later than that.
+static void catches_up(void)
+{
+	bool all = false;
+
+	for (int i = 0; i < 100 && !all; i++)
+		all = caught_up();
+	CHECK(all, "it does not wait for a receiver that takes all in time");
 }
 
 // A receiver that never has quite all, and always something more, does not have a sender wait that
