@@ -80,7 +80,7 @@ static bool caught_up(void)
 	static struct ds_dgram d;
 	struct flow f;
 	pthread_t th;
-	struct ds_dg_out o = {.state = DG_OUT_UP, .theirs = -1, .alive = -1};
+	struct ds_dg_out o = {.state = DG_OUT_UP, .alive = -1};
 	struct ds_dg_dest dest = {.flow = &o, .by_kernel = 100};
 
 	fresh(&f, RING);
