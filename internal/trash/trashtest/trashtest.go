@@ -17,6 +17,7 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -71,6 +72,15 @@ func Give(t testing.TB, path string, message []byte, fds ...int) *net.UnixConn {
 // Send is Give of a connection that is there.
 func Send(t testing.TB, conn *net.UnixConn, message []byte, fds ...int) {
 	t.Helper()
+	if !TrySend(t, conn, message, fds...) {
+		t.Fatal("the server has closed a descriptor before this process has: it did not have to wait")
+	}
+}
+
+// TrySend is Send, but returns false if the server was faster: it has closed what it got before this
+// process closed its own, which takes an hour then, or until the test ends, in a goroutine.
+func TrySend(t testing.TB, conn *net.UnixConn, message []byte, fds ...int) bool {
+	t.Helper()
 	var rights []byte
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
@@ -78,9 +88,21 @@ func Send(t testing.TB, conn *net.UnixConn, message []byte, fds ...int) {
 	if _, _, err := conn.WriteMsgUnix(message, rights, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, fd := range fds {
-		if err := unix.Close(fd); err != nil { // not the last: one is on its way
+	closed := make(chan error, 1)
+	go func() {
+		var errs []error
+		for _, fd := range fds {
+			errs = append(errs, unix.Close(fd))
+		}
+		closed <- errors.Join(errs...)
+	}()
+	select {
+	case err := <-closed:
+		if err != nil {
 			t.Fatal(err)
 		}
+		return true
+	case <-time.After(10 * time.Second):
+		return false
 	}
 }
