@@ -77,8 +77,8 @@ func Send(t testing.TB, conn *net.UnixConn, message []byte, fds ...int) {
 	}
 }
 
-// TrySend is Send, but returns false if the server was faster: it has closed what it got before this
-// process closed its own, which takes an hour then, or until the test ends, in a goroutine.
+// TrySend is Send, but returns false if the server was faster: it has closed what it got before
+// this process closed its own, which takes an hour then, or until the test ends, in a goroutine.
 func TrySend(t testing.TB, conn *net.UnixConn, message []byte, fds ...int) bool {
 	t.Helper()
 	var rights []byte
