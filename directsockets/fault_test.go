@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets"
-	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/segment"
 	"exnet/internal/netns/netnstest"
@@ -186,20 +185,7 @@ func TestStop(t *testing.T) {
 func TestBrokerDies(t *testing.T) {
 	netnstest.CheckFDs(t)
 	path := filepath.Join(t.TempDir(), "broker.sock")
-	start := func() (stop func()) {
-		s, err := broker.New(broker.Config{Path: path})
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan error, 1)
-		go func() { done <- s.Run(context.Background()) }()
-		return func() {
-			if err := errors.Join(s.Close(), <-done); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	stop := start()
+	stop := runBroker(t, path)
 	cfg := directsockets.Config{Broker: dialBroker(t, path), Eager: true}
 	p := newPairs(t, cfg)
 	c, s := p.next(t)
@@ -223,7 +209,7 @@ func TestBrokerDies(t *testing.T) {
 	}
 	c2.Close()
 	s2.Close()
-	stop = start()
+	stop = runBroker(t, path)
 	defer stop()
 	waitListener(t, cfg.Broker, p.l.Addr())
 	c3, s3 := p.next(t)

@@ -406,7 +406,7 @@ func (u *randomUDP) pass(to *randomSocket) {
 // surelyDirect is how many datagrams of a run go through memory, however busy the machine is.
 const surelyDirect = 30
 
-// begin makes two sockets, of which one sends to the other until that many have gone through
+// begin makes two sockets. One sends to the other until surelyDirect datagrams have gone through
 // memory.
 func (u *randomUDP) begin() {
 	var pair []*randomSocket

@@ -2,6 +2,7 @@ package directsockets_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"exnet/directsockets"
+	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/client"
 	"exnet/test/testlab"
 )
@@ -36,6 +38,22 @@ func brokerPath(t testing.TB, client *client.Client) string {
 		t.Fatal("not a client of startBroker")
 	}
 	return path.(string)
+}
+
+// runBroker runs a broker at path until stop, which fails the test if it has failed.
+func runBroker(t testing.TB, path string) (stop func()) {
+	t.Helper()
+	s, err := broker.New(broker.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Run(context.Background()) }()
+	return func() {
+		if err := errors.Join(s.Close(), <-done); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func dialBroker(t testing.TB, path string) *client.Client {

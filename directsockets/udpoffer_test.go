@@ -1,15 +1,12 @@
 package directsockets_test
 
 import (
-	"context"
-	"errors"
 	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets"
-	"exnet/directsockets/broker"
 	"exnet/test/testlab"
 )
 
@@ -18,20 +15,7 @@ import (
 // sender offers another flow. The C library's test does the same (preload/udpinterop_test.go).
 func TestUDPOfferAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "broker.sock")
-	start := func() (stop func()) {
-		s, err := broker.New(broker.Config{Path: path})
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan error, 1)
-		go func() { done <- s.Run(context.Background()) }()
-		return func() {
-			if err := errors.Join(s.Close(), <-done); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	stop := start()
+	stop := runBroker(t, path)
 	c := dialBroker(t, path)
 	s := listenUDP(t, directsockets.Config{Broker: c, UpgradeSends: 1}, "udp4", "127.0.0.1:0")
 	r := testlab.NewClaimer(t, c)
@@ -49,7 +33,7 @@ func TestUDPOfferAgain(t *testing.T) {
 	giveBack()
 	r.Offered(t, send)
 	stop()
-	stop = start()
+	stop = runBroker(t, path)
 	t.Cleanup(func() { stop() })
 	giveBack()
 }

@@ -45,7 +45,7 @@ type setupState struct {
 	in      setupPhase
 	granted int8 // the offer that it has, but has not begun
 	flow    int8 // the one that it has begun
-	kept    int8 // one of which it has kept the end, for a fault
+	kept    int8 // an offer whose end it has kept: a planted fault
 	none    int8 // the last offer when the broker had none
 	shared  bool
 }
@@ -99,7 +99,7 @@ func (s setupState) steps(fault setupFault, last bool) (to []setupState) {
 		change(&next)
 		to = append(to, next)
 	}
-	if s.held != 0 { // it expires, of which the sender reads nothing
+	if s.held != 0 { // it expires, and the sender is not told
 		add(func(n *setupState) { n.held = 0 })
 	}
 	switch {

@@ -130,7 +130,7 @@ struct ds_dg_dest {
 	uint8_t addr[16];
 	uint16_t port;
 	uint8_t tries;
-	bool ended;	/* DG_OUT_ENDED: by a rule, or for what it is */
+	bool ended;	/* DG_OUT_ENDED: not allowed by a rule, the address or the kernel */
 	uint32_t sent;	/* lately */
 	uint64_t since; /* in ds_ticks: when that began; when to try again */
 	uint64_t by_kernel; /* datagrams since there is a flow */

@@ -293,8 +293,8 @@ type summaryCell struct {
 	Noisy        bool
 }
 
-// summaries are the columns of the summary: of medians, or of a further figure of which less is
-// better.
+// summaries are the columns of the summary. further takes another figure than the median from a
+// row; less of that is better.
 var summaries = []struct {
 	title, part string
 	size        int
