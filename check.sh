@@ -63,7 +63,7 @@ ended() {
 }
 trap ended EXIT
 trap 'exit 143' INT TERM HUP
-account=$work/account # what the tests have come to, for internal/tally
+account=$work/account # what the tests have come to, for test/tally
 touch "$work/failed" "$work/upset" # a line for each step that failed, or in which a test did
 
 # step NAME COMMAND...: runs a part of the check, and says how long it took.
@@ -265,7 +265,7 @@ conclude() {
 	exit
 }
 
-# speed [COMMIT]: builds the commands of a commit and of this tree, and compares them (internal/bench/speed).
+# speed [COMMIT]: builds the commands of a commit and of this tree, and compares them (cmd/dsbench/internal/speed).
 speed() {
 	local base=${1:-} dir
 	[ -n "$base" ] || base=$(git describe --tags --abbrev=0 2>/dev/null) || base=$(git merge-base HEAD main 2>/dev/null) ||
@@ -276,7 +276,7 @@ speed() {
 	mkdir "$work/tree" "$work/base" "$work/head" && git archive "$base" | tar -x -C "$work/tree" || return
 	(cd "$work/tree" && GOBIN=$work/base go install ./cmd/dsbench ./cmd/exn-run) || return
 	GOBIN=$work/head go install ./cmd/dsbench ./cmd/exn-run || return
-	go build -o "$work/speed" ./internal/bench/speed || return
+	go build -o "$work/speed" ./cmd/dsbench/internal/speed || return
 	for dir in base head; do # exn-run builds its library before the first run
 		"$work/$dir/exn-run" --print-env >/dev/null || return
 	done
@@ -297,7 +297,7 @@ fi
 [ "$(id -u)" = 0 ] || echo 'Not root: tests that make network namespaces are skipped.'
 
 level
-go build -o "$work/tally" ./internal/tally || exit
+go build -o "$work/tally" ./test/tally || exit
 step "formatting" formatting
 step "modules" modules
 step "README's figures" readme

@@ -135,7 +135,7 @@ for arch in "${arches[@]}"; do
 	done
 	say "$arch: libraries in C"
 	make -s -C directsockets/preload BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
-	make -s -C internal/pager/preload BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
+	make -s -C memory/pager/preload BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
 	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2
 	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2 "$work/$arch-ports/exn-pingpong"
 	make -s -C memory/c BUILD="$work/$arch-ocm" CC="$cc" CFLAGS=-O2 ocm

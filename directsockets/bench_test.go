@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"exnet/directsockets"
-	"exnet/internal/bench/batchtime"
+	"exnet/internal/batchtime"
 )
 
 // paths connect to a server in another process, that does an order.

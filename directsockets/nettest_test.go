@@ -15,7 +15,7 @@ import (
 	"exnet/directsockets/segment"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
-	"exnet/internal/node"
+	"exnet/node"
 )
 
 // made is what a maker of pairs promises about its connections.

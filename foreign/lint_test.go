@@ -20,7 +20,7 @@ var mayCall = map[string][]string{
 	"MmapPtr":   {"internal/shm/segment_unsafe.go", "internal/shm/gather_unsafe.go", "internal/shm/loan_unsafe.go"},
 	"MunmapPtr": {"internal/shm/segment_unsafe.go", "internal/shm/gather_unsafe.go", "internal/shm/loan_unsafe.go"},
 	// A map of the kernel's, one that no other process has, and one that nobody reads.
-	"Mmap": {"internal/tun/senders_unsafe.go", "internal/bench/coredist/memory.go", "internal/exnrun/ask.go"},
+	"Mmap": {"node/tun/senders_unsafe.go", "cmd/dsbench/internal/coredist/memory.go", "cmd/exn-run/exnrun/ask.go"},
 }
 
 // Nothing but this package and internal/shm can make a slice of memory that somebody
@@ -28,7 +28,7 @@ var mayCall = map[string][]string{
 // place.
 func TestNoWayAround(t *testing.T) {
 	root := ".."
-	const std = "internal/exngo/std" // goes into the standard library, under its rules
+	const std = "cmd/exn-go/exngo/std" // goes into the standard library, under its rules
 	files := 0
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -163,7 +163,7 @@ func (s *Stack) sendSlow(buf *exteth.TxBuffer) (taken bool) {
 	}
 	// netstack asks for a neighbor by a timer that has expired already. Timers belong to a place
 	// (P) in the Go scheduler, and the caller may keep this one, in a wait that the scheduler does
-	// not know of (internal/txloop).
+	// not know of (node/txloop).
 	runtime.Gosched()
 	return taken
 }

@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ $# = 0 ]; then
-	set -- ./arp ./exn ./exteth ./fabric/... ./foreign ./internal/{capture,cli,counter,etherhost,exnsim,rules,shm,stats,svgplot} \
+	set -- ./arp ./exn ./exteth ./fabric/... ./foreign ./cmd/exn-sim/exnsim ./internal/{cli,counter,rules,shm,stats,svgplot} ./node/{capture,etherhost} \
 		./ipstack ./mtu ./multicast ./napi ./ports/wire ./study/...
 fi
 emulator=$(command -v qemu-aarch64-static) || { echo 'arm64.sh: there is no qemu-aarch64-static: apt-get install qemu-user-static' >&2; exit 1; }

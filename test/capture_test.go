@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"exnet/internal/node"
+	"exnet/node"
 )
 
 // tcpdump sees the packets on both ends, with their addresses.

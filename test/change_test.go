@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"exnet/internal/hostnet"
 	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
-	"exnet/internal/node"
+	"exnet/node"
+	"exnet/node/hostnet"
 )
 
 // Addresses that the user gives exn0 while it runs are reachable, and not when

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"exnet/internal/control"
 	"exnet/internal/longtest"
+	"exnet/node/control"
 )
 
 // spines is what the links of each of two spines have carried, in bytes.

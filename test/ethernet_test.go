@@ -12,7 +12,7 @@ import (
 	"exnet/arp"
 	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
-	"exnet/internal/node"
+	"exnet/node"
 )
 
 // newEthernet brings up nodes whose exn0 is an Ethernet device.

@@ -19,11 +19,11 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"exnet/directsockets/broker/connstats"
-	"exnet/internal/control"
-	"exnet/internal/hostnet"
 	"exnet/internal/longtest"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/control"
+	"exnet/node/hostnet"
 	"exnet/test/testlab"
 )
 

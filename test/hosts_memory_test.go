@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/internal/pager"
+	"exnet/memory/pager"
 	"exnet/test/testlab"
 )
 

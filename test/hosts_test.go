@@ -16,10 +16,10 @@ import (
 
 	"golang.org/x/net/ipv4"
 
-	"exnet/internal/control"
-	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/control"
+	"exnet/node/hostnet"
 	"exnet/test/testlab"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"testing"
 
-	"exnet/internal/node"
+	"exnet/node"
 )
 
 // iperfResult is what the tests read of iperf3's JSON report.

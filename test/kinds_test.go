@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"exnet/internal/longtest"
-	"exnet/internal/node"
+	"exnet/node"
 )
 
 // Packets that are not the usual ones: with options, which pass through

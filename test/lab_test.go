@@ -7,10 +7,10 @@ import (
 	"os"
 	"testing"
 
-	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
-	"exnet/internal/node"
+	"exnet/node"
+	"exnet/node/hostnet"
 	"exnet/test/testlab"
 )
 

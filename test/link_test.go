@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"exnet/internal/hostnet"
 	"exnet/internal/longtest"
-	"exnet/internal/node"
+	"exnet/node"
+	"exnet/node/hostnet"
 )
 
 // addrs returns the addresses of the exn0 of the i-th host.

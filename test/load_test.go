@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"exnet/internal/longtest"
-	"exnet/internal/node"
+	"exnet/node"
 )
 
 // TCP outlives it when an interface goes down and up under load.

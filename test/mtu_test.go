@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"exnet/internal/longtest"
-	"exnet/internal/node"
 	"exnet/mtu"
+	"exnet/node"
 )
 
 // bulk sends some MB over TCP.

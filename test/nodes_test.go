@@ -10,7 +10,7 @@ import (
 
 	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
-	"exnet/internal/node"
+	"exnet/node"
 	"exnet/test/testlab"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"exnet/internal/longtest"
-	"exnet/internal/node"
+	"exnet/node"
 )
 
 // ping sends n echo requests of size bytes of payload, all of which must be

@@ -60,7 +60,7 @@ func debianPackages() map[string]string {
 		"stdio.h":          "libc6-dev", // for gcc, no program
 		"ssh-keygen":       "openssh-client",
 		"sshd":             "openssh-server",
-		"stress-ng":        "stress-ng", // internal/exnmem runs it
+		"stress-ng":        "stress-ng", // cmd/exn-mem/exnmem runs it
 		"tcpdump":          "tcpdump",
 		"test.test_socket": "libpython3.11-testsuite", // CPython's tests, no program
 		"traceroute":       "traceroute",

@@ -11,8 +11,8 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/topo"
-	"exnet/internal/control"
 	"exnet/internal/longtest"
+	"exnet/node/control"
 	"exnet/study/pattern"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"exnet/internal/exnrun"
+	"exnet/cmd/exn-run/exnrun"
 	"exnet/internal/longtest"
 
 	"golang.org/x/sys/unix"

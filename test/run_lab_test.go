@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/cmd/exn-run/exnrun"
 	"exnet/directsockets/broker/client"
-	"exnet/internal/exnrun"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab"

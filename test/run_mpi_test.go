@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/client"
-	"exnet/internal/daemon"
 	"exnet/internal/longtest"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/daemon"
 	"exnet/study/pattern"
 	"exnet/study/pattern/pfprof"
 	"exnet/test/testlab"
@@ -157,7 +157,7 @@ var kernels = []string{"cg", "allreduce", "alltoall", "halo"}
 // launch starts argv on the nodes, by the launcher.
 func (m mpi) launch(t *testing.T, here *netns.NS, l *mpiLab, argv []string) *process {
 	t.Helper()
-	rsh, err := filepath.Abs("../internal/bench/mpi/source/exn-rsh")
+	rsh, err := filepath.Abs("../cmd/dsbench/internal/mpi/source/exn-rsh")
 	if err != nil {
 		t.Fatal(err)
 	}

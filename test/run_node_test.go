@@ -11,12 +11,12 @@ import (
 	"sync"
 	"testing"
 
+	"exnet/cmd/exn-run/exnrun"
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
-	"exnet/internal/daemon"
-	"exnet/internal/exnrun"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/daemon"
 )
 
 // startDaemon runs a node as "exn-tun up" does, until the test ends.

@@ -59,7 +59,7 @@ func TestRootPVM(t *testing.T) {
 			hosts := write("hosts", fmt.Sprintf("* ep=%s wd=%[1]s\n%s\n", dir, strings.Join(l.nodes, "\n")))
 			argv := []string{
 				"env", "PVM_ROOT=/usr/lib/pvm3", "PVM_ALLOW_ROOT=1", "PVM_FILES=" + dir,
-				"PVM_RSH=" + testdata(t, "pvm/pvm-rsh"), "EXN_RSH=" + testdata(t, "../../internal/bench/mpi/source/exn-rsh"),
+				"PVM_RSH=" + testdata(t, "pvm/pvm-rsh"), "EXN_RSH=" + testdata(t, "../../cmd/dsbench/internal/mpi/source/exn-rsh"),
 				fmt.Sprintf("EXN_NODES=%s=%s %s=%s", l.nodes[0], l.spaces[0].Path(), l.nodes[1], l.spaces[1].Path()),
 				testdata(t, "pvm/pvm-rsh"), l.nodes[0], testdata(t, "pvm/run"), hosts,
 			}

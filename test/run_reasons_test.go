@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
+	"exnet/cmd/exn-run/exnrun"
 	"exnet/directsockets/broker/client"
 	"exnet/internal/cbuild"
-	"exnet/internal/exnrun"
 	"exnet/internal/longtest"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"exnet/internal/exnrun"
+	"exnet/cmd/exn-run/exnrun"
 	"exnet/internal/longtest"
 )
 

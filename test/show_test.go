@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"exnet/internal/control"
+	"exnet/node/control"
 )
 
 // webPort is where direct sockets go through the fabric.

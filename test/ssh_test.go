@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"exnet/internal/longtest"
-	"exnet/internal/node"
+	"exnet/node"
 )
 
 const sshPort = "2222"

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"exnet/internal/longtest"
-	"exnet/internal/node"
+	"exnet/node"
 )
 
 // randomFile makes a file of size random bytes and returns its path and sum.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"exnet/internal/longtest"
-	"exnet/internal/node"
+	"exnet/node"
 )
 
 // A host that is not there is reported as unreachable, as on Ethernet: when the

@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"exnet/internal/bench"
+	"exnet/cmd/dsbench/bench"
 )
 
 func main() {

@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"exnet/internal/exncni"
+	"exnet/cmd/exn-cni/exncni"
 )
 
 func main() {

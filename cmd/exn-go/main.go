@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"exnet/internal/exngo"
+	"exnet/cmd/exn-go/exngo"
 )
 
 func main() {

@@ -5,7 +5,7 @@ import (
 	"context"
 	"os"
 
-	"exnet/internal/exnmem"
+	"exnet/cmd/exn-mem/exnmem"
 )
 
 func main() { os.Exit(exnmem.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }

@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"exnet/internal/exnrun"
+	"exnet/cmd/exn-run/exnrun"
 )
 
 func main() {

@@ -6,7 +6,7 @@ import (
 	"context"
 	"os"
 
-	"exnet/internal/exnsim"
+	"exnet/cmd/exn-sim/exnsim"
 )
 
 func main() { os.Exit(exnsim.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }

@@ -6,7 +6,7 @@ import (
 	"context"
 	"os"
 
-	"exnet/internal/exntun"
+	"exnet/cmd/exn-tun/exntun"
 )
 
 func main() {

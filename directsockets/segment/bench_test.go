@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"exnet/internal/bench/batchtime"
+	"exnet/internal/batchtime"
 	"exnet/internal/shm"
 
 	"golang.org/x/sys/unix"

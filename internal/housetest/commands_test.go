@@ -11,11 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"exnet/internal/bench"
-	"exnet/internal/exnmem"
-	"exnet/internal/exnrun"
-	"exnet/internal/exnsim"
-	"exnet/internal/exntun"
+	"exnet/cmd/dsbench/bench"
+	"exnet/cmd/exn-mem/exnmem"
+	"exnet/cmd/exn-run/exnrun"
+	"exnet/cmd/exn-sim/exnsim"
+	"exnet/cmd/exn-tun/exntun"
 )
 
 // documented are the commands whose lines in the documents are checked.

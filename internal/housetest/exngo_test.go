@@ -26,7 +26,7 @@ func goroot(t *testing.T) string {
 // exn-go builds package godirect, and what that imports, as packages of the standard library: what
 // they use of golang.org/x/sys/unix has to be in package syscall, or in exn-go's own package unix.
 func TestExnGoHasNames(t *testing.T) {
-	const module, shim = "exnet/", "internal/exngo/std/unix"
+	const module, shim = "exnet/", "cmd/exn-go/exngo/std/unix"
 	root := filepath.Join("..", "..")
 	known := make(map[string]bool)
 	for _, dir := range []string{filepath.Join(root, shim), filepath.Join(goroot(t), "src", "syscall")} {
@@ -70,7 +70,7 @@ func TestExnGoHasNames(t *testing.T) {
 				}
 			}
 			at := fset.Position(f.Package).Filename
-			if _, err := os.Stat(filepath.Join(root, "internal/exngo/std", filepath.Base(dir), filepath.Base(at))); err == nil {
+			if _, err := os.Stat(filepath.Join(root, "cmd/exn-go/exngo/std", filepath.Base(dir), filepath.Base(at))); err == nil {
 				return // exn-go has its own in its place
 			}
 			ast.Inspect(f, func(n ast.Node) bool {

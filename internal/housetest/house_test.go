@@ -162,24 +162,24 @@ func TestExports(t *testing.T) {
 // own layer and of lower ones. A name ending in /... stands for all below it, and the longest
 // match counts.
 var layers = [][]string{
-	{"fabric", "foreign", "internal/counter", "internal/shm", "internal/accept", "internal/caller", "internal/child", "internal/bench/stats", "internal/version", "internal/bench/batchtime", "internal/readhook", "internal/foreigntest", "internal/ctxend", "internal/linux", "internal/logger", "internal/cbuild", "internal/rules", "internal/racetest", "internal/longtest", "internal/elffile", "internal/infile", "internal/tempdir", "internal/steps", "internal/steps/...", "internal/display", "internal/trash"},
+	{"fabric", "foreign", "internal/counter", "internal/shm", "internal/accept", "internal/caller", "internal/child", "internal/stats", "internal/version", "internal/batchtime", "internal/readhook", "internal/foreigntest", "internal/ctxend", "internal/linux", "internal/logger", "internal/cbuild", "internal/rules", "internal/racetest", "internal/longtest", "internal/elffile", "internal/infile", "internal/tempdir", "internal/steps", "internal/steps/...", "internal/display", "internal/trash"},
 	{"fabric/...", "ports/wire"},
 	{"study", "study/..."},
 	{"mtu", "arp", "napi", "multicast"},
 	{"exteth", "lnet", "lnet/selftest"},
 	{"exn"},
 	{"ipstack"},
-	{"internal/sched", "internal/netns", "internal/hostnet", "internal/tun", "internal/capture", "internal/worker"},
-	{"internal/txloop"},
+	{"internal/sched", "internal/netns", "node/hostnet", "node/tun", "node/capture", "internal/worker"},
+	{"node/txloop"},
 	{"directsockets/segment"},
 	{"directsockets/...", "ports/...", "memory/..."},
 	{"directsockets"},
-	{"internal/...", "internal/bench/tcpbench", "internal/bench/svgplot"},
-	{"internal/node"},
-	{"internal/control"},
-	{"internal/agent", "internal/daemon"},
-	{"internal/bench/...", "internal/exntun/..."},
-	{"internal/bench", "internal/exntun", "internal/exnrun", "internal/exngo", "internal/exncni", "internal/exnmem", "internal/exnsim"},
+	{"internal/...", "node/...", "memory/pager/..."},
+	{"node"},
+	{"node/control"},
+	{"node/agent", "node/daemon"},
+	{"cmd/dsbench/internal/...", "cmd/exn-tun/internal/..."},
+	{"cmd/dsbench/bench", "cmd/exn-tun/exntun", "cmd/exn-run/exnrun", "cmd/exn-go/exngo", "cmd/exn-cni/exncni", "cmd/exn-mem/exnmem", "cmd/exn-sim/exnsim"},
 	{".", "cmd/...", "test/..."},
 }
 
@@ -219,7 +219,7 @@ func TestImportsLeadDown(t *testing.T) {
 func TestLayerOf(t *testing.T) {
 	for path, like := range map[string]string{
 		"fabric": "foreign", "fabric/velo": "fabric/link/shm", "directsockets/broker": "directsockets/preload",
-		"cmd/exn-tun": "test/lab", "internal/doctor": "internal/bench/svgplot",
+		"cmd/exn-tun": "test/lab", "cmd/exn-tun/internal/doctor": "cmd/dsbench/internal/paths",
 	} {
 		if layerOf(path) != layerOf(like) {
 			t.Errorf("%s is in layer %d, %s in %d", path, layerOf(path), like, layerOf(like))

@@ -30,7 +30,7 @@ func (a *Attention) Change(add, clear, set uint32) {
 }
 
 // Waiter is who waits for the next message of a connection. Package runtime has its fields in the
-// same places (internal/exngo/std/runtime/exn.go).
+// same places (cmd/exn-go/exngo/std/runtime/exn.go).
 type Waiter struct {
 	status    *atomic.Uint64
 	peer      *atomic.Uint32

@@ -6,8 +6,8 @@ import (
 	"os"
 	"testing"
 
-	"exnet/internal/exnrun"
-	"exnet/internal/exntun"
+	"exnet/cmd/exn-run/exnrun"
+	"exnet/cmd/exn-tun/exntun"
 )
 
 var (

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/internal/control"
+	"exnet/node/control"
 )
 
 const (

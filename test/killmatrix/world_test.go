@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	brokerclient "exnet/directsockets/broker/client"
-	"exnet/internal/control"
-	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/control"
+	"exnet/node/hostnet"
 	"exnet/test/testlab"
 	"exnet/test/testlab/testnode"
 )

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
-	"exnet/internal/control"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/control"
 	"exnet/test/testlab"
 	"exnet/test/testlab/testnode"
 )
@@ -36,7 +36,7 @@ var build = sync.OnceValue(func() error {
 	}
 	built.tun, built.run, built.worker = filepath.Join(dir, "exn-tun"), filepath.Join(dir, "exn-run"), filepath.Join(dir, "worker")
 	for _, argv := range [][]string{
-		{"gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-I", "../../internal/numbered/c", "-o", built.worker, "testdata/worker.c"},
+		{"gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-I", "../../test/numbered/c", "-o", built.worker, "testdata/worker.c"},
 		{built.run, "--", "true"}, // has it build its library
 	} {
 		if argv[0] == built.run && library() != nil {

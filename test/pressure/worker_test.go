@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"exnet/directsockets"
-	"exnet/internal/numbered"
+	"exnet/test/numbered"
 )
 
 // The test's own binary is a worker when this is set: "tcp" has it use package net,

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"exnet/internal/control"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/control"
 	"exnet/test/testlab"
 	"exnet/test/testlab/testnode"
 

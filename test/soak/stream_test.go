@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"exnet/internal/numbered"
+	"exnet/test/numbered"
 )
 
 // What can be wrong with bytes that arrive. They are never the end of an excuse: see judge.

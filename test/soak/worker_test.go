@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"exnet/internal/exnrun"
-	"exnet/internal/exntun"
+	"exnet/cmd/exn-run/exnrun"
+	"exnet/cmd/exn-tun/exntun"
 )
 
 // jobEnv has the job of a process that is this test binary again.

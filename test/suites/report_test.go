@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"exnet/internal/exnrun"
+	"exnet/cmd/exn-run/exnrun"
 )
 
 // traffic is what programs under exn-run reported.

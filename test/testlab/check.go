@@ -12,7 +12,7 @@ import (
 
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
-	"exnet/internal/tun"
+	"exnet/node/tun"
 )
 
 // RequireTUN skips the test, and says why, unless it may make namespaces and TUN interfaces.

@@ -4,7 +4,7 @@
 //
 // # Architecture
 //
-//	test, test/killmatrix, test/pressure, test/soak, test/suites, internal/exngo, directsockets
+//	test, test/killmatrix, test/pressure, test/soak, test/suites, cmd/exn-go/exngo, directsockets
 //	     └─▶ testlab ─▶ broker, hostnet, netns, tun
 //
 // # Concurrency

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"testing"
 
-	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/hostnet"
 )
 
 // LoopbackNS makes a network namespace whose loopback interface is up, and which goes when the

@@ -21,9 +21,9 @@ import (
 	"exnet/fabric/nic"
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
-	"exnet/internal/hostnet"
 	"exnet/internal/netns"
-	"exnet/internal/txloop"
+	"exnet/node/hostnet"
+	"exnet/node/txloop"
 )
 
 const (

@@ -15,11 +15,11 @@ import (
 	"syscall"
 	"testing"
 
-	"exnet/internal/hostnet"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
-	"exnet/internal/numbered"
+	"exnet/node/hostnet"
 	"exnet/ports/lib"
+	"exnet/test/numbered"
 	"exnet/test/testlab"
 	"exnet/test/testlab/testnode"
 )
@@ -58,8 +58,8 @@ func build(t *testing.T) string {
 			t.Fatalf("%v: %v\n%s", argv, err, out)
 		}
 	}
-	must("go", "build", "-o", filepath.Join(dir, string(goDirect)), "exnet/internal/numbered/direct")
-	must(filepath.Join(dir, "exn-go"), "build", "-o", filepath.Join(dir, string(exnGo)), "exnet/internal/numbered/program")
+	must("go", "build", "-o", filepath.Join(dir, string(goDirect)), "exnet/test/numbered/direct")
+	must(filepath.Join(dir, "exn-go"), "build", "-o", filepath.Join(dir, string(exnGo)), "exnet/test/numbered/program")
 	src := filepath.Join(dir, "src")
 	if err := errors.Join(os.CopyFS(src, numbered.Sources), os.CopyFS(src, lib.Sources)); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"exnet/internal/numbered"
+	"exnet/test/numbered"
 )
 
 // Options say how much is done.

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"exnet/fabric/link/ofi"
-	"exnet/internal/numbered"
+	"exnet/test/numbered"
 )
 
 // place is where programs run.

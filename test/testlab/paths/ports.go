@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"exnet/internal/netns"
-	"exnet/internal/numbered"
+	"exnet/test/numbered"
 	"exnet/test/testlab"
 )
 

@@ -17,7 +17,7 @@ package testnode
 import (
 	"exnet/fabric"
 	"exnet/fabric/emp"
-	"exnet/internal/control"
+	"exnet/node/control"
 )
 
 // Status asks a node of the fabric in dir.

@@ -1,0 +1,280 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"exnet/cmd/dsbench/internal/coredist"
+	"exnet/cmd/dsbench/internal/measure"
+	"exnet/cmd/dsbench/internal/result"
+	"exnet/internal/cli"
+	"exnet/internal/command"
+	"exnet/internal/display"
+	"exnet/internal/netns"
+	"exnet/internal/stats"
+	"exnet/internal/tempdir"
+)
+
+// Measure is the command "dsbench memory".
+var Measure = measure.Measure{
+	Name: "memory", About: "the memory of other nodes, by leases and under exn-mem",
+	Long: `Measures the memory of another node beside its controls, in interleaved rounds,
+between nodes that it starts in namespaces of its own:
+` + about() + `
+Takes root, exn-tun and exn-mem, and a C compiler. A part whose programs are not
+installed is left out.`,
+	Examples: `dsbench memory
+    all parts, 3 rounds: some two minutes
+dsbench memory --only fault,row --runs 5 --json
+    two of them, as JSON`,
+	Values: map[string]cobra.CompletionFunc{"only": command.ListOf(names()...)},
+	Define: func(fs *pflag.FlagSet) measure.Run { return define(fs) },
+}
+
+// options is what the command line asks for.
+type options struct {
+	list   string
+	only   []string // parts; empty: all
+	runs   int
+	exnTun string
+	plugin string
+	json   bool
+	scale  int // by which all sizes and times are divided, for a test
+}
+
+// define defines the flags and returns what they will say.
+func define(fs *pflag.FlagSet) *options {
+	o := &options{runs: 3, scale: 1}
+	fs.StringVar(&o.list, "only", "", "`LIST` parts to measure (all that can be)")
+	cli.Number(fs, &o.runs, "runs", 1, measure.MaxRuns, "`N` rounds (3)")
+	fs.StringVar(&o.exnTun, "exn-tun", "", "`PATH` exn-tun, which has exn-mem beside it (beside dsbench, or in PATH)")
+	fs.StringVar(&o.plugin, "plugin", "exnet", "`PATH` the plugin of nbdkit (the installed one)")
+	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
+	return o
+}
+
+// Check takes the flags in, and says what is wrong with them.
+func (o *options) Check() error {
+	if o.list != "" {
+		o.only = strings.Split(o.list, ",")
+	}
+	for _, name := range o.only {
+		if !slices.Contains(names(), name) {
+			return fmt.Errorf("--only: unknown part %q: choose from %s", name, strings.Join(names(), ", "))
+		}
+	}
+	return nil
+}
+
+// row is a path's figure of a part.
+type row struct {
+	result.Row
+	// Aim is what the figure, or its ratio to the control, is to be; "" if there is no aim.
+	Aim string `json:"aim,omitempty"`
+}
+
+// figure is a line of the table.
+type figure struct {
+	path    string
+	size    int
+	streams int
+	unit    string
+	control int    // the place of its control among the figures of its part
+	aim     string // as row's
+}
+
+// part is what is measured together: its figures are taken one after the other in each round.
+type part struct {
+	name, about string
+	needs       []string // programs
+	figures     []figure
+	// prepare is called before the first round; take takes all figures once.
+	prepare func(ctx context.Context, l *lab) error
+	take    func(ctx context.Context, l *lab) ([]float64, error)
+}
+
+func parts() []part {
+	return []part{getPart(), faultPart(), rowPart(), redisPart(), fioPart(), hostsPart()}
+}
+
+func names() (list []string) {
+	for _, p := range parts() {
+		list = append(list, p.name)
+	}
+	return list
+}
+
+// about lists the parts, a line each, for the help text.
+func about() string {
+	var b strings.Builder
+	for _, p := range parts() {
+		fmt.Fprintf(&b, "  %-6s %s\n", p.name, p.about)
+	}
+	return b.String()
+}
+
+// missing says which program of a part is not there, "" if all are.
+func (p part) missing() string {
+	for _, name := range p.needs {
+		if _, err := exec.LookPath(name); err != nil {
+			return name + " is not installed"
+		}
+	}
+	return ""
+}
+
+// Take measures what the options ask for, prints it, and says what is left out.
+func (o *options) Take(ctx context.Context, env measure.Env) (err error) {
+	if !netns.Privileged() {
+		return errors.New("it takes root: it makes namespaces, and exn-mem pages the memory of programs")
+	}
+	m, d := result.ThisMachine(time.Now()), env.Distance()
+	dir, err := tempdir.New("dsbench-memory")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tempdir.Remove(dir)) }()
+	l, err := newLab(ctx, *o, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	var chosen []part
+	for _, p := range parts() {
+		if len(o.only) > 0 && !slices.Contains(o.only, p.name) {
+			continue
+		}
+		reason := p.missing()
+		if reason == "" {
+			err := p.prepare(ctx, l)
+			if err != nil && !errors.Is(err, errLeftOut) {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			if err != nil {
+				reason = cli.Text(err)
+			}
+		}
+		if reason != "" {
+			fmt.Fprintf(env.Stderr, "dsbench memory: %s is left out: %s\n", p.name, reason)
+			continue
+		}
+		chosen = append(chosen, p)
+	}
+	if len(chosen) == 0 {
+		return errors.New("none of the parts can be measured")
+	}
+	values := make([][][]float64, len(chosen)) // by part and round
+	for range o.runs {
+		for i, p := range chosen {
+			v, err := p.take(ctx, l)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			values[i] = append(values[i], v)
+		}
+	}
+	var rows []row
+	for i, p := range chosen {
+		rows = append(rows, p.rows(values[i], m, d)...)
+	}
+	if o.json {
+		return result.WriteLines(env.Stdout, rows)
+	}
+	return o.table(env.Stdout, rows, m, d)
+}
+
+// rows makes a part's rows of the values of its rounds.
+func (p part) rows(rounds [][]float64, m result.Machine, d coredist.Distance) (rows []row) {
+	values := make([][]float64, len(p.figures))
+	for _, r := range rounds {
+		for i, v := range r {
+			values[i] = append(values[i], v)
+		}
+	}
+	for i, f := range p.figures {
+		r := row{Aim: f.aim, Row: result.Row{
+			Measure: p.name, Path: f.path, Size: f.size, Streams: f.streams, Unit: f.unit, Control: p.figures[f.control].path,
+			Distance: d, Placement: "any", Machine: m,
+		}}
+		median := r.Take(values[i])
+		if control := stats.Summarize(values[f.control]).Median; control > 0 {
+			r.Ratio = result.Rounded(median / control)
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// table writes a table for people.
+func (o *options) table(w io.Writer, rows []row, m result.Machine, d coredist.Distance) error {
+	var b strings.Builder
+	result.Wrap(&b, fmt.Sprintf("The memory of another node beside its controls, %s, interleaved; load %s; %v.", display.Count(o.runs, "round"), load(), d))
+	result.Wrap(&b, m.String()+".")
+	const line = "%-7s %-16s %8s %4s %9s %-5s %9s %9s %7s %6s  %s\n"
+	fmt.Fprintf(&b, "\n"+line, "part", "path", "bytes", "at", "median", "", "min", "max", "spread", "ratio", "aim")
+	for _, r := range rows {
+		noisy := " "
+		if r.Noisy {
+			noisy = "!"
+		}
+		text := fmt.Sprintf(line, r.Measure, r.Path, strconv.Itoa(r.Size), strconv.Itoa(r.Streams), display.Figure(r.Median), r.Unit,
+			display.Figure(r.Min), display.Figure(r.Max), display.Percent(r.Spread)+noisy, result.Optional(r.Ratio), r.Aim)
+		b.WriteString(strings.TrimRight(text, " \n") + "\n")
+	}
+	b.WriteByte('\n')
+	result.Wrap(&b, "at: operations under way at a time. ratio: the median over that of the part's control. An aim without a unit is one for the ratio.")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// load is the load of the last minute.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	return first
+}
+
+// tools returns the paths of exn-tun and exn-mem.
+func (o options) tools() (exnTun, exnMem string, err error) {
+	if exnTun = o.exnTun; exnTun == "" {
+		exnTun = "exn-tun"
+		if self, err := os.Executable(); err == nil {
+			if beside := filepath.Join(filepath.Dir(self), exnTun); usable(beside) {
+				exnTun = beside
+			}
+		}
+	}
+	if exnTun, err = exec.LookPath(exnTun); err == nil {
+		exnTun, err = filepath.Abs(exnTun)
+	}
+	if err == nil {
+		exnMem, err = exec.LookPath(filepath.Join(filepath.Dir(exnTun), "exn-mem"))
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("--exn-tun: %w: go build -o bin ./cmd/exn-tun ./cmd/exn-mem, and give bin/exn-tun", err)
+	}
+	return exnTun, exnMem, nil
+}
+
+func usable(path string) bool {
+	_, err := exec.LookPath(path)
+	return err == nil
+}

@@ -1,0 +1,214 @@
+package paths
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"exnet/cmd/dsbench/internal/benchtest"
+	"exnet/internal/netns/netnstest"
+	"exnet/internal/tcpbench"
+	"exnet/napi"
+	"exnet/node"
+	"exnet/node/tun"
+)
+
+// TestRootExnCountsTheNode: the process that carries the packets is counted.
+func TestRootExnCountsTheNode(t *testing.T) {
+	benchtest.RequireExn(t)
+	p := newExn(NodeConfig{}).(*exnPath)
+	if err := p.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	spec := tcpbench.Spec{
+		Kind: tcpbench.Stream, Size: 65536, Streams: 1,
+		Duration: 100 * time.Millisecond, Congestion: "cubic", CPUs: tcpbench.Anywhere(),
+	}
+	var ends [2]tcpbench.End
+	for i := range ends {
+		ends[i] = tcpbench.End{NS: p.namespaces[i], Addr: node.Addr4(i).Addr()}
+	}
+	uncounted := tcpbench.Between(ends[0], ends[1])
+	// What else the machine does may be more than the difference.
+	benchtest.Eventually(t, "a run that takes more CPU time with the node than another without", func() bool {
+		with, err := p.Measure(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		without, err := uncounted.Measure(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return with.CPU > without.CPU
+	})
+}
+
+// TestRootExnNodeDies: a measurement under way ends at once and says why.
+func TestRootExnNodeDies(t *testing.T) {
+	benchtest.RequireExn(t)
+	netnstest.CheckFDs(t)
+	p := newExn(NodeConfig{}).(*exnPath)
+	if err := p.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(300*time.Millisecond, p.nodes[0].Kill)
+	defer timer.Stop()
+	noticesDeath(t, p)
+}
+
+// noticesDeath measures over a path of which a node is about to be killed: the measurement
+// ends before its time and says why, and the path leaves no process.
+func noticesDeath(t *testing.T, p Path) {
+	t.Helper()
+	defer func(d time.Duration) { nodeGoneTime = d }(nodeGoneTime)
+	nodeGoneTime = time.Minute
+	spec := aMinute()
+	spec.Duration = 5 * time.Minute // after which there is no error
+	_, err := p.Measure(t.Context(), spec)
+	if err == nil || !strings.Contains(err.Error(), "a node process ended: a worker ended without a result (signal: killed)") {
+		t.Errorf("error %v", err)
+	}
+	for range 2 {
+		if err := p.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	benchtest.NoChildren(t)
+}
+
+// failsInOrder sets up a path that cannot be: one line says why, and no process is left.
+func failsInOrder(t *testing.T, p Path) {
+	t.Helper()
+	err := p.Setup(t.Context())
+	if err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %v", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	benchtest.NoChildren(t)
+}
+
+// aMinute is a measurement that has to be ended.
+func aMinute() tcpbench.Spec {
+	return tcpbench.Spec{
+		Kind: tcpbench.PingPong, Size: 64, Streams: 1,
+		Duration: time.Minute, Congestion: "cubic", CPUs: tcpbench.Anywhere(),
+	}
+}
+
+func TestExnSetupFails(t *testing.T) {
+	netnstest.CheckFDs(t)
+	p := newExn(NodeConfig{MTU: 1}) // what the options do not let through
+	failsInOrder(t, p)
+}
+
+// TestWithoutTUN: the hint is given where it helps, behind what tun says.
+func TestWithoutTUN(t *testing.T) {
+	refused := fmt.Errorf("exn0: %w: run as root", tun.ErrUnavailable)
+	want := refused.Error() + ", or use the netstack path, which needs none"
+	if err := withoutTUN(refused); !errors.Is(err, tun.ErrUnavailable) || err.Error() != want {
+		t.Errorf("error %q, want %q", err, want)
+	}
+	other := errors.New("other")
+	if err := withoutTUN(other); err != other {
+		t.Errorf("error %v, want %v", err, other)
+	}
+}
+
+// TestNetstackInProcess runs the worker's part where the race and leak
+// detectors see it.
+func TestNetstackInProcess(t *testing.T) {
+	j := netstackJob{
+		Spec: tcpbench.Spec{
+			Kind: tcpbench.Stream, Size: 64, Streams: 2,
+			Duration: 20 * time.Millisecond, Warmup: 5 * time.Millisecond, Congestion: "cubic",
+		},
+	}
+	r, err := runNetstack(j)
+	if err != nil || r.Bytes <= 0 || r.Elapsed < j.Spec.Duration {
+		t.Errorf("stream: %+v, %v", r, err)
+	}
+	j.Spec.Streams = 1
+	for _, j.Spec.Kind = range []tcpbench.Kind{tcpbench.PingPong, tcpbench.CRR} {
+		r, err = runNetstack(j)
+		if err != nil || r.Latency.Count() < 1 {
+			t.Errorf("%s: %+v, %v", j.Spec.Kind, r, err)
+		}
+	}
+	j.Spec.Congestion = "bbr"
+	if _, err := runNetstack(j); err == nil || !strings.Contains(err.Error(), "bbr") {
+		t.Errorf("bbr: %v", err)
+	}
+}
+
+// TestRootNodesInProcess does the same for the nodes.
+func TestRootNodesInProcess(t *testing.T) {
+	benchtest.RequireExn(t)
+	ctx, end := context.WithCancel(t.Context())
+	var got [2]nodeUp
+	job := nodesJob{NodeConfig{MTU: 9000}, filepath.Join(t.TempDir(), "carried")}
+	_, err := runNodes(ctx, job, func(v any) error {
+		got = v.([2]nodeUp)
+		end()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got[0].MTU != 9000 || !got[0].Addr.IsValid() || got[0].Addr == got[1].Addr || got[0].Namespace == got[1].Namespace {
+		t.Errorf("nodes %+v", got)
+	}
+	refused := errors.New("nobody listens")
+	if _, err := runNodes(t.Context(), nodesJob{Carried: job.Carried}, func(any) error { return refused }); !errors.Is(err, refused) {
+		t.Errorf("error %v, want %v", err, refused)
+	}
+}
+
+// TestRootExnInterrupts: the interrupts that the NICs counted come with the figure.
+func TestRootExnInterrupts(t *testing.T) {
+	benchtest.RequireExn(t)
+	spec := tcpbench.Spec{
+		Kind: tcpbench.Stream, Size: 1000, Streams: 1, NoDelay: true,
+		Duration: 100 * time.Millisecond, Congestion: "cubic", CPUs: tcpbench.Anywhere(),
+	}
+	p := newExn(NodeConfig{Mode: napi.ModeInterrupt}).(*exnPath)
+	if err := p.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	before, err := askCarried(p.socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := p.Measure(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := askCarried(p.socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Interrupts == before.Interrupts || after.Bytes-before.Bytes < uint64(r.Bytes) {
+		t.Errorf("%+v before, %+v after %d bytes", before, after, r.Bytes)
+	}
+	// A frame has 64 KB at most.
+	if least := 1e9 / 65549.0; r.InterruptsPerGB < least {
+		t.Errorf("%g interrupts for a gigabyte, want %g at least", r.InterruptsPerGB, least)
+	}
+}
+
+func TestCarriedPerGB(t *testing.T) {
+	before := carried{Interrupts: 10, Bytes: 1000}
+	if got := (carried{Interrupts: 30, Bytes: 2001000}).perGB(before); got != 10000 {
+		t.Errorf("20 interrupts for 2 MB: %g a gigabyte, want 10000", got)
+	}
+	if got := before.perGB(before); got != 0 {
+		t.Errorf("nothing: %g", got)
+	}
+}

@@ -1,0 +1,80 @@
+package paths
+
+import (
+	"context"
+	"net/netip"
+
+	"exnet/internal/netns"
+	"exnet/internal/tcpbench"
+	"exnet/node/hostnet"
+)
+
+// loPath is TCP over the loopback interface: what two programs on one host get
+// from the kernel without any device between them.
+type loPath struct {
+	*tcpbench.Pair
+	ns  *netns.NS // nil: the current namespace
+	mtu int
+}
+
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// newNet is newLo for a Go program, which sleeps in the runtime's poller.
+func newNet(NodeConfig) Path {
+	return WithSpec(&loPath{}, func(s *tcpbench.Spec) { s.Transport = tcpbench.GoNet })
+}
+
+// unixPath is stream sockets of the Unix domain, in a namespace as that of loPath.
+type unixPath struct{ loPath }
+
+func newUnix(NodeConfig) Path {
+	return WithSpec(&unixPath{}, func(s *tcpbench.Spec) { s.Transport = tcpbench.Unix })
+}
+
+func (*unixPath) Info() Info { return Info{} }
+
+func newLo(NodeConfig) Path { return &loPath{} }
+
+func (p *loPath) Info() Info { return Info{MTU: p.mtu} }
+
+// Setup takes a namespace of its own if it may, so that the host's packet
+// filters and traffic are not measured; without privileges it takes the current
+// one.
+func (p *loPath) Setup(context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
+	if netns.Privileged() {
+		if p.ns, err = netns.New(); err != nil {
+			return err
+		}
+	}
+	host, err := hostnet.Open(p.ns)
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	if p.ns != nil {
+		if err := host.LoopbackUp(); err != nil {
+			return err
+		}
+	}
+	link, err := host.Link("lo")
+	if err != nil {
+		return err
+	}
+	p.mtu = link.MTU
+	end := tcpbench.End{NS: p.ns, Addr: loopback}
+	p.Pair = tcpbench.Between(end, end)
+	return nil
+}
+
+func (p *loPath) Close() error {
+	ns := p.ns
+	if p.ns = nil; ns == nil {
+		return nil
+	}
+	return ns.Close()
+}

@@ -1,0 +1,210 @@
+package programs
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/cmd/dsbench/internal/result"
+	"exnet/internal/netns"
+	"exnet/node/control"
+)
+
+const loopback = "127.0.0.1"
+
+// site is where a program is: on a bridge, in a namespace of its own.
+type site int
+
+const (
+	clientSite site = iota
+	serverSite      // of the last server: the one behind a proxy
+	proxySite
+	sites
+)
+
+// addr is a site's on the bridge.
+func (s site) addr() string { return fmt.Sprintf("172.30.0.%d", s+2) }
+
+// bridge is a namespace with a bridge, those of the programs, joined to it by veth pairs, and what
+// measures their CPU time.
+type bridge struct {
+	hub    *netns.NS
+	sites  [sites]*netns.NS
+	asking []*exec.Cmd // a program in each site that asks for direct sockets, as a container's first does
+	groups [2]*cgroup  // of the programs of each path
+	agent  *exec.Cmd   // nil: none runs
+}
+
+// newBridge makes all of it. It fails if an agent runs on the host: then there is no control
+// without one.
+func newBridge(ctx context.Context) (b *bridge, err error) {
+	all, err := control.Brokers()
+	if err != nil {
+		return nil, err
+	}
+	if n := served(all); n > 0 {
+		return nil, errors.New("exn-tun agent runs on this host: end it, as the control is without one")
+	}
+	b = &bridge{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.close())
+			b = nil
+		}
+	}()
+	for i, path := range []string{pathTCP, pathDirect} {
+		if b.groups[i], err = newCgroup(path); err != nil {
+			return b, err
+		}
+	}
+	if b.hub, err = netns.New(); err != nil {
+		return b, err
+	}
+	if err := b.ip(ctx, b.hub, "link add br0 type bridge", "link set br0 up"); err != nil {
+		return b, err
+	}
+	for i := range sites {
+		n, err := netns.New()
+		if err != nil {
+			return b, err
+		}
+		b.sites[i] = n
+		port := fmt.Sprint("v", int(i))
+		if err := errors.Join(
+			b.ip(ctx, b.hub, "link add "+port+" type veth peer name eth0 netns "+n.Path(), "link set "+port+" master br0 up"),
+			b.ip(ctx, n, "link set lo up", "addr add "+i.addr()+"/24 dev eth0", "link set eth0 up")); err != nil {
+			return b, err
+		}
+		// Connections of one request leave ports behind, which wait for a minute.
+		sysctl := exec.CommandContext(ctx, "sysctl", "-qw", "net.ipv4.tcp_tw_reuse=1", "net.ipv4.ip_local_port_range=10240 65535")
+		if err := n.Run(sysctl); err != nil {
+			return b, fmt.Errorf("sysctl: %w", err)
+		}
+		asks := exec.CommandContext(ctx, "sleep", "infinity")
+		asks.Env = append(os.Environ(), "EXNET=1")
+		if err := n.Start(asks); err != nil {
+			return b, err
+		}
+		b.asking = append(b.asking, asks)
+	}
+	return b, nil
+}
+
+// ip runs ip(8) in a namespace.
+func (b *bridge) ip(ctx context.Context, n *netns.NS, commands ...string) error {
+	for _, c := range commands {
+		var out strings.Builder
+		cmd := exec.CommandContext(ctx, "ip", strings.Fields(c)...)
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := n.Run(cmd); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", c, err, result.LastLine(out.String()))
+		}
+	}
+	return nil
+}
+
+// served counts the namespaces that an agent serves.
+func served(all []*control.Sockets) (n int) {
+	for _, s := range all {
+		if s.Direct != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// startAgent starts exn-tun agent, and waits until it serves all of the bridge's namespaces and its
+// own.
+func (b *bridge) startAgent(ctx context.Context, exnTun string, group *cgroup) error {
+	b.agent = exec.CommandContext(ctx, exnTun, "agent")
+	b.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, UseCgroupFD: true, CgroupFD: group.fd()}
+	var errs strings.Builder
+	b.agent.Stderr = &errs
+	out, err := b.agent.StdoutPipe()
+	if err == nil {
+		err = b.agent.Start()
+	}
+	if err != nil {
+		b.agent = nil
+		return err
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		_ = b.stopAgent() // it says why on standard error
+		return fmt.Errorf("exn-tun agent ends: %s%s", line, result.LastLine(errs.String()))
+	}
+	for end := time.Now().Add(serverTime); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		all, err := control.Brokers()
+		if err != nil {
+			return err
+		}
+		if served(all) > int(sites) {
+			return nil
+		}
+	}
+	return errors.New("exn-tun agent does not serve the namespaces")
+}
+
+func (b *bridge) stopAgent() error {
+	if b.agent == nil {
+		return nil
+	}
+	agent := b.agent
+	b.agent = nil
+	return errors.Join(agent.Process.Signal(unix.SIGTERM), agent.Wait())
+}
+
+func (b *bridge) close() error {
+	err := b.stopAgent()
+	for _, asks := range b.asking {
+		_ = errors.Join(asks.Process.Kill(), asks.Wait()) // killed
+	}
+	for _, n := range append(b.sites[:], b.hub) {
+		if n != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}
+	for _, g := range b.groups {
+		err = errors.Join(err, g.close())
+	}
+	return err
+}
+
+// in runs f where a site is.
+func (e *end) in(at site, f func() error) error {
+	if e.bridge == nil {
+		return f()
+	}
+	return e.bridge.sites[at].Do(f)
+}
+
+// launch starts a program at a site, in the group of its path.
+func (e *end) launch(at site, cmd *exec.Cmd) error {
+	if e.bridge == nil {
+		return cmd.Start()
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, e.group.fd()
+	return e.bridge.sites[at].Start(cmd)
+}
+
+// tool runs a program where the client is, as it is, and returns what it prints.
+func (e *end) tool(ctx context.Context, argv ...string) ([]byte, error) {
+	var out strings.Builder
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := e.launch(clientSite, cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	return []byte(out.String()), err
+}

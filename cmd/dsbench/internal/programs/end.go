@@ -1,0 +1,308 @@
+package programs
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/cmd/dsbench/internal/result"
+	"exnet/directsockets/broker/connstats"
+	"exnet/internal/tcpbench"
+)
+
+// end is a server, and what clients of it need.
+type end struct {
+	o      Options
+	p      Pair
+	direct bool
+	dir    string
+	cpus   tcpbench.Placement
+	host   string // address of the server, as its clients know it
+	port   string
+	bridge *bridge // nil: all is on loopback
+	group  *cgroup // of the path's programs; nil: on loopback
+
+	// behind is the server behind a server that is a proxy, if there is one, at
+	// backHost:backPort.
+	behind             *server
+	backHost, backPort string
+
+	server *server
+	runs   int
+}
+
+// server is one that has been started.
+type server struct {
+	cmd  *exec.Cmd
+	out  bytes.Buffer
+	done chan struct{} // closed when it has ended
+}
+
+// Times after which a program counts as hung.
+const (
+	serverTime = 20 * time.Second
+	graceTime  = 20 * time.Second
+)
+
+// start starts the server.
+func (e *end) start(ctx context.Context) error {
+	if err := os.Mkdir(e.dir, 0o777); err != nil {
+		return err
+	}
+	// Not subject to the umask: a server may be another user's.
+	if err := os.Chmod(e.dir, 0o777); err != nil {
+		return err
+	}
+	e.host, e.backHost = loopback, loopback
+	at := serverSite
+	if e.bridge != nil {
+		e.host = serverSite.addr()
+		if e.p.behind != nil {
+			at, e.host, e.backHost = proxySite, proxySite.addr(), serverSite.addr()
+		}
+	}
+	var err error
+	if e.p.behind != nil {
+		if e.backPort, err = e.freePort(serverSite, e.backHost); err != nil {
+			return err
+		}
+		argv, err := e.p.behind(e)
+		if err != nil {
+			return err
+		}
+		if e.behind, err = e.serve(ctx, serverSite, argv, net.JoinHostPort(e.backHost, e.backPort)); err != nil {
+			return err
+		}
+	}
+	if e.port, err = e.freePort(at, e.host); err != nil {
+		return err
+	}
+	argv, err := e.p.server(e)
+	if err != nil {
+		return err
+	}
+	if e.server, err = e.serve(ctx, at, argv, net.JoinHostPort(e.host, e.port)); err != nil {
+		return err
+	}
+	if e.p.prepare != nil {
+		return e.p.prepare(ctx, e)
+	}
+	return nil
+}
+
+// freePort finds a port that nothing listens at.
+func (e *end) freePort(at site, host string) (port string, err error) {
+	err = e.in(at, func() error {
+		ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			return err
+		}
+		_, port, _ = net.SplitHostPort(ln.Addr().String()) // it is one
+		return ln.Close()
+	})
+	return port, err
+}
+
+// serve starts a server and waits until it listens. It returns the server also with an error, if
+// it runs.
+func (e *end) serve(ctx context.Context, at site, argv []string, addr string) (*server, error) {
+	s := &server{cmd: e.command(ctx, e.cpus.Server, e.direct && !e.p.plainPeer, "", argv), done: make(chan struct{})}
+	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
+	if err := e.launch(at, s.cmd); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = s.cmd.Wait() // servers end by a signal
+		close(s.done)
+	}()
+	dial := func() error {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	}
+	for end := time.Now().Add(serverTime); e.in(clientSite, dial) != nil; {
+		select {
+		case <-s.done:
+			return s, fmt.Errorf("%s ends: %s", argv[0], result.LastLine(s.out.String()))
+		case <-ctx.Done():
+			return s, context.Cause(ctx)
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(end) {
+			return s, fmt.Errorf("%s does not listen", argv[0])
+		}
+	}
+	return s, nil
+}
+
+// stop ends the servers.
+func (e *end) stop() error {
+	return errors.Join(e.server.stop(e.p.Name), e.behind.stop(e.p.Name))
+}
+
+func (s *server) stop(name string) error {
+	if s == nil {
+		return nil
+	}
+	_ = unix.Kill(-s.cmd.Process.Pid, unix.SIGTERM) // it may have ended
+	select {
+	case <-s.done:
+		return nil
+	case <-time.After(graceTime):
+	}
+	_ = unix.Kill(-s.cmd.Process.Pid, unix.SIGKILL)
+	<-s.done
+	return fmt.Errorf("the server of %s does not end by SIGTERM", name)
+}
+
+// turn runs the client. Over a bridge it does so without an agent or with one, and before that for
+// a second until programs know of the agent: they look for it at least every five seconds.
+func (e *end) turn(ctx context.Context) (s sample, err error) {
+	if e.bridge == nil {
+		return e.run(ctx)
+	}
+	if e.direct {
+		if err := e.bridge.startAgent(ctx, e.o.exnTun, e.group); err != nil {
+			return s, err
+		}
+		defer func() { err = errors.Join(err, e.bridge.stopAgent()) }()
+	}
+	counted := e.o.duration
+	e.o.duration = time.Second
+	for begin := time.Now(); ; {
+		_, err = e.run(ctx)
+		if !errors.Is(err, errNotDirect) || time.Since(begin) > serverTime {
+			break
+		}
+	}
+	if e.o.duration = counted; err != nil {
+		return s, err
+	}
+	return e.run(ctx)
+}
+
+// run runs the client once. errNotDirect: its connections should have been direct, and were not.
+func (e *end) run(ctx context.Context) (s sample, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, e.o.duration+graceTime, errors.New("the client hangs"))
+	defer cancel()
+	report := ""
+	if e.direct && !e.p.plainPeer && !e.p.short { // to note each of many connections costs something
+		e.runs++
+		report = filepath.Join(e.dir, "report"+strconv.Itoa(e.runs))
+	}
+	cmd := e.command(ctx, e.cpus.Client, e.direct, report, e.p.client(e))
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	before, err := e.group.used()
+	if err != nil {
+		return s, err
+	}
+	begin := time.Now()
+	if err = e.launch(clientSite, cmd); err == nil {
+		err = cmd.Wait()
+	}
+	elapsed := time.Since(begin)
+	after, cpuErr := e.group.used()
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return s, fmt.Errorf("%w: %s", err, result.LastLine(stdout.String()+stderr.String()))
+	}
+	if cpuErr != nil {
+		return s, cpuErr
+	}
+	if report != "" {
+		if err := isDirect(report, e.bridge != nil); err != nil {
+			return s, err
+		}
+	}
+	if s, err = e.p.parse(stdout.String()); err != nil {
+		return s, fmt.Errorf("%w: %s", err, result.LastLine(stdout.String()+stderr.String()))
+	}
+	if e.bridge != nil {
+		s.cpu = (after - before).Seconds() * 1e6 / (s.value * elapsed.Seconds())
+		if e.p.times != nil {
+			s.p50, s.p99, err = e.p.times(e)
+		}
+	}
+	return s, err
+}
+
+// command makes the command of a program: under exn-run if it is to be direct, bound
+// to a CPU if the measure says so, killed with its children when ctx ends.
+func (e *end) command(ctx context.Context, cpu int, direct bool, report string, argv []string) *exec.Cmd {
+	if direct {
+		run := []string{e.o.exnRun}
+		if e.bridge == nil {
+			run = append(run, "--loopback")
+		}
+		if report != "" {
+			run = append(run, "--report", report)
+		}
+		argv = append(append(run, "--"), argv...)
+	}
+	if e.p.bound {
+		argv = append([]string{"taskset", "-c", strconv.Itoa(cpu)}, argv...)
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	return cmd
+}
+
+// directShare is how much of what a client received between namespaces has to come direct: the
+// first bytes of a connection do not.
+const directShare = 0.9
+
+var errNotDirect = errors.New("not direct")
+
+// isDirect returns errNotDirect unless a connection in a report of exn-run was direct, or nearly
+// all bytes were.
+func isDirect(path string, nearlyAll bool) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	why, one := "the library reported none", false
+	var direct, all uint64
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var r struct {
+			Path, Choice string
+			Received     connstats.Traffic
+		}
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return err
+		}
+		direct, all = direct+r.Received.DirectBytes, all+r.Received.DirectBytes+r.Received.ShadowBytes
+		if r.Path == pathDirect {
+			one = true
+		} else {
+			why = r.Choice
+		}
+	}
+	switch {
+	case !one:
+		return fmt.Errorf("%w: no connection (%s)", errNotDirect, why)
+	case nearlyAll && float64(direct) < directShare*float64(all):
+		return fmt.Errorf("%w: all but %d of %d bytes (%s)", errNotDirect, direct, all, why)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package rawbench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"exnet/internal/leaktest"
+	"exnet/internal/netns/netnstest"
+	"exnet/internal/tcpbench"
+	"exnet/internal/worker"
+)
+
+func TestMain(m *testing.M) {
+	// Measure starts /proc/self/exe as its worker, and that is this binary.
+	if len(os.Args) == 2 && os.Args[1] == Command {
+		if err := worker.Run(os.Stdin, os.Stdout, Work); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	leaktest.Main(m)
+}
+
+func spec(k tcpbench.Kind, size int) tcpbench.Spec {
+	return tcpbench.Spec{
+		Kind: k, Size: size, Streams: 1, Duration: 20 * time.Millisecond, Warmup: 2 * time.Millisecond,
+		CPUs: tcpbench.Anywhere(),
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	netnstest.CheckFDs(t)
+	for _, tt := range []struct {
+		unit  Unit
+		kind  tcpbench.Kind
+		sizes []int
+	}{
+		{VELO, tcpbench.PingPong, []int{1, MaxVELO}},
+		{VELO, tcpbench.Rate, []int{64}},
+		{VELO, tcpbench.Stream, []int{MaxVELO}},
+		{RMA, tcpbench.PingPong, []int{1, 65536}},
+		{RMA, tcpbench.Stream, []int{64, 65536, MaxRMA}},
+	} {
+		for _, size := range tt.sizes {
+			for _, shm := range []bool{false, true} {
+				s := spec(tt.kind, size)
+				r, err := Measure(t.Context(), tt.unit, shm, s)
+				if err != nil || r.Bytes <= 0 || r.Bytes%int64(size) != 0 || r.Elapsed < s.Duration || r.CPU <= 0 {
+					t.Errorf("%s %s, %d bytes, shm %v: %+v, %v", tt.unit, tt.kind, size, shm, r, err)
+				}
+				if tt.kind == tcpbench.PingPong && (r.Latency == nil || r.Latency.Count() != r.Bytes/int64(size)) {
+					t.Errorf("%s, %d bytes, shm %v: latencies %v of %d bytes", tt.unit, size, shm, r.Latency, r.Bytes)
+				}
+			}
+		}
+	}
+}
+
+// TestRing: the bare ring between two processes, on two CPUs and on one.
+func TestRing(t *testing.T) {
+	netnstest.CheckFDs(t)
+	for _, cpus := range []tcpbench.Placement{tcpbench.Apart(), tcpbench.Together()} {
+		for _, size := range []int{1, 100, 64 << 10, 3<<20 + 7} {
+			s := spec(tcpbench.Stream, size)
+			s.CPUs = cpus
+			r, err := Measure(t.Context(), Ring, true, s)
+			if err != nil || r.Bytes <= 0 || r.Elapsed < s.Duration || r.CPU <= 0 {
+				t.Errorf("%d bytes, %v: %+v, %v", size, cpus, r, err)
+			}
+		}
+	}
+	if _, err := Measure(t.Context(), Ring, true, spec(tcpbench.PingPong, 64)); err == nil {
+		t.Error("a ring has round trips")
+	}
+	if _, err := Measure(t.Context(), Ring, false, spec(tcpbench.Stream, 64)); err == nil {
+		t.Error("a ring is in one process")
+	}
+}
+
+// TestMeasureErrors: an end that fails ends the other one, and its reason is told.
+func TestMeasureErrors(t *testing.T) {
+	netnstest.CheckFDs(t)
+	for _, shm := range []bool{false, true} {
+		start := time.Now()
+		if _, err := Measure(t.Context(), VELO, shm, spec(tcpbench.PingPong, MaxVELO+1)); err == nil {
+			t.Errorf("shm %v: a message that is too long was sent", shm)
+		}
+		if _, err := Measure(t.Context(), RMA, shm, spec(tcpbench.CRR, 64)); err == nil {
+			t.Errorf("shm %v: RMA has connections", shm)
+		}
+		if d := time.Since(start); d > 30*time.Second {
+			t.Errorf("shm %v: it took %v", shm, d)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Measure(ctx, RMA, true, spec(tcpbench.Stream, 64)); err == nil {
+		t.Error("a cancelled measurement has a result")
+	}
+}

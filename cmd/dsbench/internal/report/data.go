@@ -1,0 +1,188 @@
+package report
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"exnet/cmd/dsbench/internal/coredist"
+	"exnet/cmd/dsbench/internal/paths"
+	"exnet/cmd/dsbench/internal/result"
+	"exnet/internal/display"
+	"exnet/internal/infile"
+)
+
+// Version counts the forms of a report's JSON.
+const Version = 1
+
+// Data is all that a report says, and the form of its JSON.
+type Data struct {
+	Version  int               `json:"dsbench_report"`
+	Machine  result.Machine    `json:"machine"`
+	Distance coredist.Distance `json:"distance"` // at the beginning
+	Took     float64           `json:"took_s"`
+	Quick    bool              `json:"quick,omitempty"`
+	Runs     int               `json:"runs"`
+	Duration float64           `json:"duration_s"`
+	Warmup   float64           `json:"warmup_s"`
+	TCP      string            `json:"congestion"`
+	Busy     float64           `json:"busy_before"`       // CPUs that others used just before
+	Partial  string            `json:"partial,omitempty"` // why it is not complete
+	Skipped  []Skipped         `json:"skipped,omitempty"`
+	Parts    []Part            `json:"parts"`
+}
+
+// Skipped is a path that could not be measured.
+type Skipped struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+// Part is one series of interleaved measurements.
+type Part struct {
+	ID   string       `json:"id"`
+	Rows []result.Row `json:"rows"`
+	Note string       `json:"note,omitempty"` // what went wrong
+}
+
+// part returns the rows of a part, nil if it was not measured.
+func (d *Data) part(id string) []result.Row {
+	for _, p := range d.Parts {
+		if p.ID == id {
+			return p.Rows
+		}
+	}
+	return nil
+}
+
+// row returns a path's row at a size, nil if it was not measured.
+func (d *Data) row(part, path string, size int) *result.Row {
+	rows := d.part(part)
+	i := slices.IndexFunc(rows, func(r result.Row) bool { return r.Path == path && r.Size == size })
+	if i < 0 {
+		return nil
+	}
+	return &rows[i]
+}
+
+// noisy lists what should not be believed.
+func (d *Data) noisy() (list []string, of int) {
+	for _, p := range d.Parts {
+		for _, r := range p.Rows {
+			of++
+			if r.Noisy {
+				list = append(list, fmt.Sprintf("%s of %s at %s (%s)", r.Measure, r.Path, display.Count(r.Size, "byte"), display.Percent(r.Spread)))
+			}
+		}
+	}
+	return list, of
+}
+
+// cores says how far the CPUs were from each other, all the time.
+func (d *Data) cores() string {
+	seen := map[string]bool{}
+	for _, p := range d.Parts {
+		for _, r := range p.Rows {
+			seen[r.Cores] = true
+		}
+	}
+	if seen[coredist.Near] && seen[coredist.Far] {
+		return "near at times and far at others"
+	}
+	return d.Distance.Cores
+}
+
+func (d *Data) started() time.Time {
+	t, _ := time.Parse(time.RFC3339, d.Machine.Date) // of our own making; else the zero time
+	return t
+}
+
+// read reads a file that gzip may have compressed, of at most infile.Max bytes.
+func read(path string) ([]byte, error) {
+	text, err := infile.Read(path)
+	if err != nil || !bytes.HasPrefix(text, []byte{0x1f, 0x8b}) { // RFC 1952, section 2.3.1
+		return text, err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(text))
+	if err == nil {
+		text, err = io.ReadAll(io.LimitReader(z, infile.Max+1))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: damaged: %w", path, err)
+	}
+	if len(text) > infile.Max {
+		return nil, fmt.Errorf("%s: longer than %d MiB when decompressed", path, infile.Max>>20)
+	}
+	return text, nil
+}
+
+// Read reads a report's JSON, which gzip may have compressed.
+func Read(path string) (*Data, error) {
+	text, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	d, err := Decode(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return d, nil
+}
+
+// ReadRows reads the rows of a file, which gzip may have compressed: a report's JSON, or lines of
+// --json.
+func ReadRows(path string) ([]result.Row, error) {
+	text, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	d, err := Decode(text)
+	if err == nil {
+		var rows []result.Row
+		for _, p := range d.Parts {
+			rows = append(rows, p.Rows...)
+		}
+		return rows, nil
+	}
+	var rows []result.Row
+	for line := range strings.Lines(string(text)) {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		var r result.Row
+		if json.Unmarshal([]byte(line), &r) != nil || r.Measure == "" || r.Path == "" {
+			return nil, fmt.Errorf("%s is neither a report's JSON nor lines of --json", path)
+		}
+		r.Path, r.Control = paths.CurrentName(r.Path), paths.CurrentName(r.Control)
+		rows = append(rows, r)
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("%s has no results", path)
+	}
+	return rows, nil
+}
+
+// ErrNoReport says that a file is something else.
+var ErrNoReport = errors.New("not a report's JSON")
+
+func Decode(text []byte) (*Data, error) {
+	var d Data
+	if err := json.Unmarshal(text, &d); err != nil || d.Version == 0 {
+		return nil, ErrNoReport
+	}
+	if d.Version != Version {
+		return nil, fmt.Errorf("a report of version %d; this dsbench knows %d", d.Version, Version)
+	}
+	for _, p := range d.Parts {
+		for i := range p.Rows {
+			p.Rows[i].Path, p.Rows[i].Control = paths.CurrentName(p.Rows[i].Path), paths.CurrentName(p.Rows[i].Control)
+		}
+	}
+	return &d, nil
+}

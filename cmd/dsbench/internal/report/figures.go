@@ -1,0 +1,380 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+
+	"exnet/cmd/dsbench/internal/result"
+	"exnet/internal/display"
+	"exnet/internal/svgplot"
+)
+
+// What the thesis prints in its text (section 5.6.3); its figures have no numbers.
+const (
+	thesisOne = 8 * 7.9  // Gbit/s, EXN, one stream
+	thesisTwo = 8 * 8.82 // Gbit/s, two streams
+	thesisEXN = 5.7      // µs, half a round trip, small messages, bound to the near socket
+	thesisDS  = 0.85     // µs, AF_EXTL
+)
+
+// Units of the page. A stream is in gigabits a second everywhere, also where the
+// thesis has gigabytes.
+const (
+	gbits  = "Gbit/s"
+	micros = "µs"
+)
+
+// figure is a figure of the page.
+type reportFigure struct {
+	ID     string // anchor
+	Title  string
+	Charts []chart
+	Says   string   // what it shows
+	How    []string // with which settings, of each part
+	Notes  []string
+}
+
+// chart is a drawing with what goes above it.
+type chart struct {
+	Title string
+	SVG   template.HTML
+}
+
+// pathColours has the colour of each path: one of its own, the same on the whole page.
+var pathColours = map[string]int{
+	"lo": 7, "veth": 9, "exn": 0, "exn:napi": 0, "exn:interrupt": 4, "exn:busy": 5, "exn:adaptive": 8, "exn-shm": 15, "netstack": 6,
+	"ds": 2, "ds-zcopy": 1, "ds-exn": 3, "net": 10, "net-exn": 12, "velo": 11, "velo-shm": 16, "rma": 14, "rma-shm": 18,
+	"exn-stream": 13, "exn-ofi": 17, "ds-fabric": 19, "relay": 20, "ring": 21,
+	"unix": 22, "sockmap": 23,
+}
+
+// settingColour is that of bars which are not paths but values of a setting.
+const settingColour = 7
+
+// value takes from a row what is drawn, with the extremes of the runs.
+type value func(r result.Row) (v, low, high float64)
+
+// scaled is the median times a factor.
+func scaled(factor float64) value {
+	return func(r result.Row) (float64, float64, float64) {
+		return r.Median * factor, r.Min * factor, r.Max * factor
+	}
+}
+
+// quartiles is the median, with the quartiles of all operations for extremes.
+func quartiles(r result.Row) (v, low, high float64) {
+	if r.P25 == nil || r.P75 == nil {
+		return r.Median, r.Min, r.Max
+	}
+	return r.Median, *r.P25, *r.P75
+}
+
+// series makes a line for each path of a part.
+func (d *Data) series(part string, v value) (list []svgplot.Series) {
+	for _, r := range d.part(part) {
+		i := slices.IndexFunc(list, func(s svgplot.Series) bool { return s.Name == r.Path })
+		if i < 0 {
+			i = len(list)
+			list = append(list, svgplot.Series{Name: r.Path, Colour: pathColours[r.Path]})
+		}
+		y, low, high := v(r)
+		list[i].Points = append(list[i].Points, svgplot.Point{X: float64(r.Size), Y: y, Low: low, High: high})
+	}
+	return list
+}
+
+// lines draws a part over message size, both axes logarithmic.
+func (d *Data) lines(part, title, unit string, v value, refs ...svgplot.Ref) chart {
+	l := svgplot.Lines{
+		Title: title, X: svgplot.Axis{Label: "message size (bytes)", Log: true, Format: display.Size},
+		Y: svgplot.Axis{Label: unit, Log: true}, Series: d.series(part, v), Refs: refs,
+	}
+	return chart{title, template.HTML(l.SVG())}
+}
+
+// bars draws a part at one size.
+func (d *Data) bars(part, title, unit string, log bool, v value) chart {
+	b := svgplot.Bars{Title: title, X: svgplot.Axis{Label: unit, Log: log}}
+	for _, r := range d.part(part) {
+		y, low, high := v(r)
+		c, known := pathColours[r.Path]
+		if !known {
+			c = settingColour
+		}
+		b.Bars = append(b.Bars, svgplot.Bar{Name: microText(r.Path), Colour: c, Value: y, Low: low, High: high})
+	}
+	return chart{title, template.HTML(b.SVG())}
+}
+
+// percentiles draws the spread of latency at a size.
+func (d *Data) percentiles(part string, size int, title string) chart {
+	names := []string{"p50", "p90", "p99", "p99.9", "max"}
+	l := svgplot.Lines{
+		Title: title,
+		X: svgplot.Axis{
+			Label: "share of all round trips that took no longer", Ticks: []float64{1, 2, 3, 4, 5},
+			Format: func(v float64) string { return names[min(max(int(v), 1), 5)-1] }, Tight: true,
+		},
+		Y: svgplot.Axis{Label: "half round trip (" + micros + ")", Log: true},
+	}
+	for _, r := range d.part(part) {
+		if r.Size != size {
+			continue
+		}
+		s := svgplot.Series{Name: r.Path, Colour: pathColours[r.Path]}
+		for i, q := range []*float64{r.P50, r.P90, r.P99, r.P999, r.P100} {
+			if q != nil {
+				s.Points = append(s.Points, svgplot.Point{X: float64(i + 1), Y: *q})
+			}
+		}
+		l.Series = append(l.Series, s)
+	}
+	return chart{title, template.HTML(l.SVG())}
+}
+
+// thesisMPI says what figures 5.30 to 5.32 are in the thesis.
+const thesisMPI = "In the thesis this figure is MPI over EXN, with two kinds of CPU (Open MPI, OSU Micro-Benchmarks); here programs on TCP, and the NIC itself, are measured at the same sizes."
+
+// withMPI puts what was measured of MPI before a figure of the same without MPI, part: its
+// drawings, its title, and what it shows. Without it the figure says that it is not MPI's.
+// It returns the parts of which the figure then is.
+func (d *Data) withMPI(f reportFigure, title, measure, unit, part string) (_ reportFigure, parts []string) {
+	var charts []chart
+	var says []string
+	for _, m := range mpis {
+		if d.part(m.name+measure) == nil {
+			continue
+		}
+		parts = append(parts, m.name+measure)
+		charts = append(charts, d.lines(m.name+measure, m.text, unit, scaled(1)))
+		says = append(says, d.sayMPI(m.name+measure, m.text))
+	}
+	if charts == nil {
+		f.Says = sentences(f.Says, thesisMPI)
+		return f, []string{part}
+	}
+	if d.part(part) == nil {
+		f.Charts = nil
+	}
+	if f.Says != "" {
+		f.Says = "Without MPI: " + f.Says
+	}
+	f.Title, f.Charts, f.Says = title, append(charts, f.Charts...), sentences(append(says, f.Says)...)
+	return f, append(parts, part)
+}
+
+// figures are those of the page, of what was measured.
+func (d *Data) figures() (list []reportFigure) {
+	addParts := func(f reportFigure, parts []string) {
+		measured := false
+		for _, id := range parts {
+			for _, p := range d.Parts {
+				if p.ID == id {
+					measured = measured || len(p.Rows) > 0
+					if p.Note != "" {
+						f.Notes = append(f.Notes, p.Note)
+					}
+					if how := p.how(); how != "" && !slices.Contains(f.How, how) {
+						f.How = append(f.How, how)
+					}
+				}
+			}
+		}
+		if measured || len(f.Notes) > 0 {
+			list = append(list, f)
+		}
+	}
+	add := func(f reportFigure, parts ...string) { addParts(f, parts) }
+	one := d.lines(PartStream1, "One connection", gbits, scaled(1), svgplot.Ref{Y: thesisOne, Label: "thesis, EXN: 63 (7.9 GB/s)"})
+	bandwidth := reportFigure{ID: "fig-5-26", Title: "Bandwidth over message size (figure 5.26)", Charts: []chart{one}, Says: d.sayBandwidth()}
+	if d.part(PartStream2) != nil {
+		bandwidth.Charts = append(bandwidth.Charts,
+			d.lines(PartStream2, "Two connections", gbits, scaled(1), svgplot.Ref{Y: thesisTwo, Label: "thesis, EXN: 71 (8.82 GB/s)"}))
+	}
+	add(bandwidth, PartStream1, PartStream2)
+	var tuned []chart
+	for _, t := range []struct{ part, title, unit string }{
+		{PartCPUs, "CPUs of the two ends", gbits}, {PartDSCPUs, "CPUs of direct sockets", gbits}, {PartMTU, "MTU of exn0", gbits},
+		{PartBuffers, "Socket buffers", gbits}, {PartCoalesce, "Coalescing of interrupts", gbits},
+		{PartEager, "Eager threshold, messages of 1 KiB", "million messages/s"},
+	} {
+		if d.part(t.part) != nil {
+			tuned = append(tuned, d.bars(t.part, t.title, t.unit, false, scaled(1)))
+		}
+	}
+	add(reportFigure{ID: "fig-5-27", Title: "Tuning (figure 5.27)", Charts: tuned, Says: d.sayTuning()},
+		PartCPUs, PartDSCPUs, PartMTU, PartBuffers, PartCoalesce, PartEager)
+	latency := reportFigure{ID: "fig-5-28", Title: "Half a round trip (figure 5.28)", Charts: []chart{
+		d.lines(PartLatency, "1 to 2048 bytes", "half round trip ("+micros+")", scaled(1),
+			svgplot.Ref{Y: thesisEXN, Label: "thesis, EXN: 5.7"}, svgplot.Ref{Y: thesisDS, Label: "thesis, AF_EXTL: 0.85"}),
+		d.percentiles(PartLatency, 64, "64 bytes: how it is spread"),
+	}, Says: d.sayLatency()}
+	if d.part(PartIdle) != nil {
+		latency.Charts = append(latency.Charts, d.bars(PartIdle, "64 bytes after a rest", "half round trip ("+micros+")", false, quartiles))
+	}
+	add(latency, PartLatency, PartIdle)
+	cpu := reportFigure{ID: "fig-5-29", Title: "CPU time (figure 5.29)", Charts: []chart{
+		d.lines(PartCPU, "Every message a frame", "CPU seconds for a gigabyte", scaled(1)),
+	}, Says: d.sayCPU()}
+	if rows := d.interrupts(); len(rows) > 0 {
+		of := Data{Parts: []Part{{ID: PartCPU, Rows: rows}}}
+		cpu.Charts = append(cpu.Charts,
+			of.lines(PartCPU, "Interrupts that the NICs raised", "million for a gigabyte of frames", scaled(1e-6)))
+		cpu.Says = sentences(cpu.Says, d.sayInterrupts())
+	}
+	add(cpu, PartCPU)
+	addParts(d.withMPI(reportFigure{ID: "fig-5-30", Title: "Latency of larger messages (after figure 5.30)", Charts: []chart{
+		d.lines(PartOSULat, "8 bytes to 512 KiB", "half round trip ("+micros+")", scaled(1)),
+	}, Says: d.sayOSULatency()}, "MPI: latency (figure 5.30)", mpiLatency, "half round trip ("+micros+")", PartOSULat))
+	addParts(d.withMPI(reportFigure{ID: "fig-5-31", Title: "Bandwidth of all layers (after figure 5.31)", Charts: []chart{
+		d.lines(PartOSUBW, "TCP, direct sockets, and the NIC itself", gbits, scaled(1)),
+	}, Says: d.sayOSUBandwidth()}, "MPI: bandwidth (figure 5.31)", mpiBandwidth, gbits, PartOSUBW))
+	addParts(d.withMPI(reportFigure{ID: "fig-5-32", Title: "Message rate (after figure 5.32)", Charts: []chart{
+		d.lines(PartRate, "Messages one way", "million messages/s", scaled(1)),
+	}, Says: d.sayRate()}, "MPI: message rate (figure 5.32)", mpiRate, "million messages/s", PartRate))
+	add(reportFigure{ID: "crr", Title: "Connect, request, response, close", Charts: []chart{
+		d.bars(PartCRR, "64 bytes each way", "connections a second", false, scaled(1)),
+	}, Says: d.sayCRR()}, PartCRR)
+	add(reportFigure{ID: "programs", Title: "Real programs under exn-run", Charts: []chart{d.speedups()}, Says: d.sayPrograms()}, PartPrograms)
+	return list
+}
+
+// speedup is how many times better a program is under exn-run.
+type speedup struct {
+	name             string
+	times, low, high float64 // low and high: by the extremes of the runs
+	tcp, direct      result.Row
+}
+
+func (d *Data) programPairs() (list []speedup) {
+	rows := d.part(PartPrograms)
+	for i := 0; i+1 < len(rows); i += 2 {
+		s := speedup{name: rows[i].Measure, tcp: rows[i], direct: rows[i+1]}
+		if s.tcp.Median <= 0 || s.direct.Median <= 0 {
+			continue
+		}
+		better, worse := s.direct, s.tcp
+		if s.tcp.Unit == "us" { // less is better
+			better, worse = worse, better
+		}
+		s.times = better.Median / worse.Median
+		if worse.Min > 0 {
+			s.low, s.high = better.Min/worse.Max, better.Max/worse.Min
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// speedups draws them.
+func (d *Data) speedups() chart {
+	b := svgplot.Bars{
+		Title: "Direct sockets instead of TCP", X: svgplot.Axis{Label: "times better than TCP over loopback", Log: true},
+		Refs: []svgplot.Ref{{Y: 1, Label: "as TCP"}},
+	}
+	for _, s := range d.programPairs() {
+		b.Bars = append(b.Bars, svgplot.Bar{Name: s.name, Colour: pathColours["ds"], Value: s.times, Low: s.low, High: s.high})
+	}
+	return chart{b.Title, template.HTML(b.SVG())}
+}
+
+// summaryRow is a path's row of the summary.
+type summaryRow struct {
+	Path  string
+	Cells []summaryCell
+}
+
+// summaryCell is a figure, and how many times as good as that of lo it is; "" if it was not
+// measured.
+type summaryCell struct {
+	Value, Ratio string
+	Noisy        bool
+}
+
+// summaries are the columns of the summary. further takes another figure than the median from a
+// row; less of that is better.
+var summaries = []struct {
+	title, part string
+	size        int
+	further     func(result.Row) *float64
+}{
+	{"stream, 64 KiB, " + gbits, PartStream1, 64 << 10, nil},
+	{"half round trip, 64 B, " + micros, PartLatency, 64, nil},
+	{"p99 of it, " + micros, PartLatency, 64, func(r result.Row) *float64 { return r.P99 }},
+	{"messages of 64 B, million/s", PartRate, 64, nil},
+	{"connections/s", PartCRR, 64, nil},
+	{"CPU s/GB, 64 KiB", PartStream1, 64 << 10, func(r result.Row) *float64 { return r.CPUPerGB }},
+}
+
+// summary returns the table of the paths at the usual sizes.
+func (d *Data) summary() (titles []string, rows []summaryRow) {
+	var names []string
+	for _, s := range summaries {
+		titles = append(titles, s.title)
+		for _, r := range d.part(s.part) {
+			if r.Size == s.size && !slices.Contains(names, r.Path) {
+				names = append(names, r.Path)
+			}
+		}
+	}
+	for _, name := range names {
+		sr := summaryRow{Path: name}
+		for _, s := range summaries {
+			var c summaryCell
+			if r := d.row(s.part, name, s.size); r != nil {
+				base := d.row(s.part, "lo", s.size)
+				if name == "lo" {
+					base = nil
+				}
+				c = summaryOf(r, base, s.further)
+			}
+			sr.Cells = append(sr.Cells, c)
+		}
+		rows = append(rows, sr)
+	}
+	return titles, rows
+}
+
+// summaryOf is the cell of a row: its median, and how many times as fast as base it is; or a
+// further figure, and how many times as much base has. base may be nil.
+func summaryOf(r, base *result.Row, further func(result.Row) *float64) summaryCell {
+	c := summaryCell{Value: display.Number(r.Median), Noisy: r.Noisy}
+	if further == nil {
+		if base != nil {
+			c.Ratio = timesText(r, base)
+		}
+		return c
+	}
+	v := further(*r)
+	if v == nil {
+		return summaryCell{}
+	}
+	c.Value = display.Number(*v)
+	if base != nil && *v > 0 {
+		if b := further(*base); b != nil && *b > 0 {
+			c.Ratio = ratioText(*b / *v)
+		}
+	}
+	return c
+}
+
+// ratioText writes a ratio: "0.42", "6.1", "31", "1/20" for what is much less.
+func ratioText(v float64) string {
+	if v > 0 && v < 0.1 {
+		return "1/" + display.Number(float64(int(1/v+0.5)))
+	}
+	switch {
+	case v >= 9.95:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 0.995:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// sentences joins those that have something to say.
+func sentences(list ...string) string {
+	return strings.Join(slices.DeleteFunc(list, func(s string) bool { return s == "" }), " ")
+}

@@ -1,0 +1,137 @@
+package report
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"strings"
+
+	"exnet/cmd/dsbench/internal/paths"
+	"exnet/cmd/dsbench/internal/result"
+	"exnet/internal/display"
+)
+
+//go:embed report.tmpl.html
+var reportTemplate string
+
+var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{
+	"figure": display.Figure, "unit": unitText, "micro": microText, "optional": result.Optional, "percent": display.Percent, "bytes": func(n int) string { return display.Size(float64(n)) },
+	"name": rowName,
+}).Parse(reportTemplate))
+
+// card is a number that a reader takes away.
+type card struct {
+	Value, Unit, Text string
+	Noisy             bool
+}
+
+// reportView is what the template shows.
+type reportView struct {
+	*Data
+	Title    string
+	When     string
+	About    []string // of machine and method
+	Warn     []string
+	Cards    []card
+	Columns  []string
+	Summary  []summaryRow
+	Figures  []reportFigure
+	Paths    []paths.Kind
+	JSON     template.JS
+	Config   string    // of dsbench tune
+	Compared *Compared // of dsbench compare
+}
+
+// Render makes the page.
+func Render(d *Data) ([]byte, error) {
+	text, err := json.Marshal(d) // with <, > and & escaped: nothing in it ends the script
+	if err != nil {
+		return nil, err
+	}
+	v := reportView{
+		Data: d, Title: "exnet: TCP/IP over an emulated EXTOLL fabric, measured",
+		When: d.started().Format("2 January 2006, 15:04 MST"), Figures: d.figures(), JSON: template.JS(text),
+		Warn: d.warnings(), Cards: d.cards(), Paths: d.paths(),
+	}
+	v.Columns, v.Summary = d.summary()
+	m := d.Machine
+	v.About = []string{
+		m.CPU, display.Count(m.CPUs, "CPU"), d.cpus(), "Linux " + m.Kernel, m.Go,
+		fmt.Sprintf("%s of %s after %s of warm-up for each figure, interleaved over the paths", display.Count(d.Runs, "run"),
+			spanText(d.Duration), spanText(d.Warmup)),
+		"TCP " + d.TCP, "took " + spanText(d.Took),
+	}
+	if m.Commit != "" {
+		v.About = append(v.About, "commit "+m.Commit)
+	}
+	var b bytes.Buffer
+	if err := reportPage.Execute(&b, v); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// cpus says how far they are from each other.
+func (d *Data) cpus() string {
+	text := "CPUs " + microText(d.Distance.String())
+	if c := d.cores(); c != d.Distance.Cores {
+		text += "; " + c
+	}
+	return text
+}
+
+// warnings say what a reader has to know before believing anything.
+func (d *Data) warnings() (list []string) {
+	if d.Partial != "" {
+		list = append(list, "Not complete: "+d.Partial+".")
+	}
+	if d.Quick {
+		list = append(list, "A quick run: few sizes, short measurements. For figures to keep, run dsbench report without --quick.")
+	}
+	if d.Busy > 0.1 {
+		list = append(list, fmt.Sprintf("Other programs used %s of a CPU when this began.", display.Percent(d.Busy)))
+	}
+	if noisy, of := d.noisy(); len(noisy) > 0 {
+		text := fmt.Sprintf("%d of %d figures are noisy: %s. They are marked.", len(noisy), of, result.NoiseText())
+		if len(noisy)*4 > of {
+			text += " That is many: repeat it when the machine is quiet."
+		}
+		list = append(list, text)
+	}
+	for _, s := range d.Skipped {
+		list = append(list, fmt.Sprintf("Path %s could not be measured: %s.", s.Path, strings.TrimSuffix(s.Why, ".")))
+	}
+	return list
+}
+
+// cards are the figures at the top.
+func (d *Data) cards() (list []card) {
+	add := func(part, path, base string, size int, unit, text string) {
+		r, b := d.row(part, path, size), d.row(part, base, size)
+		if r != nil && b != nil && b.Median > 0 {
+			list = append(list, card{display.Number(r.Median), unit, fmt.Sprintf(text, times(r, b)), r.Noisy || b.Noisy})
+		}
+	}
+	add(PartStream1, "ds", "lo", 64<<10, gbits, "stream over direct sockets: %s")
+	add(PartLatency, "ds", "lo", 64, micros, "half a round trip of 64 bytes over direct sockets: %s")
+	add(PartRate, "ds", "lo", 64, "million/s", "messages of 64 bytes over direct sockets: %s")
+	add(PartStream1, "exn:napi", "veth", 64<<10, gbits, "TCP stream over exn0: %s")
+	add(PartLatency, "exn:napi", "veth", 64, micros, "half a round trip over exn0: %s")
+	return list
+}
+
+// paths lists those that the page speaks of, to explain them.
+func (d *Data) paths() (list []paths.Kind) {
+	seen := map[string]bool{}
+	for _, p := range d.Parts {
+		for _, r := range p.Rows {
+			if k, err := paths.KindOf(r.Path); err == nil && !seen[r.Path] {
+				seen[r.Path] = true
+				list = append(list, k)
+			}
+		}
+	}
+	return list
+}

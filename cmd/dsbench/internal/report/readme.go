@@ -1,0 +1,219 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"exnet/cmd/dsbench/internal/result"
+	"exnet/internal/display"
+	"exnet/internal/stats"
+)
+
+// The marks between which a text is generated.
+const (
+	readmeBegin = "<!-- begin: dsbench readme -->"
+	readmeEnd   = "<!-- end: dsbench readme -->"
+)
+
+// ErrNoMarks says that a text has no place for the tables.
+var ErrNoMarks = errors.New("the file lacks the lines " + readmeBegin + " and " + readmeEnd)
+
+// ReplaceTables returns a text of Markdown with the report's tables between its
+// marks. source is the report's JSON, as the text links it.
+func ReplaceTables(text string, d *Data, source string) (string, error) {
+	before, rest, ok := strings.Cut(text, readmeBegin)
+	_, after, ok2 := strings.Cut(rest, readmeEnd)
+	if !ok || !ok2 {
+		return "", ErrNoMarks
+	}
+	return before + readmeBegin + "\n" + d.tables(source) + readmeEnd + after, nil
+}
+
+// goNet is the control of direct sockets' connections, which are Go's here, and measures nothing
+// else.
+const goNet = "net"
+
+// readmePaths are the rows of the table, and how it calls them.
+var readmePaths = []struct{ name, text string }{
+	{"lo", "loopback (kernel, the control)"},
+	{goNet, "loopback by Go's package net, the control of `ds`'s connections"},
+	{"veth", "pair (kernel)"},
+	{"exn:napi", "`exn0`, both nodes in one process"},
+	{"exn-shm", "`exn0`, a daemon for each node"},
+	{"ds", "direct sockets, two processes"},
+	{"ds-zcopy", "direct sockets, registered buffers"},
+	{"ds-exn", "direct sockets, two namespaces, shadow on `exn0`"},
+	{"ds-fabric", "direct sockets through the fabric"},
+	{"velo-shm", "a bare VELO message, two processes"},
+}
+
+// programNames are the pairs of programs, in words.
+var programNames = map[string]string{
+	"iperf3": "iperf3, one stream", "iperf3-4": "iperf3, four streams",
+	"sockperf": "sockperf ping-pong, 64 bytes, two cores", "sockperf-one-cpu": "the same, both on one core",
+	"redis-benchmark": "redis-benchmark GET", "nginx-wrk": "nginx under wrk, 1 KiB, keep-alive", "pgbench": "pgbench, select only",
+	"iperf3-plain-peer": "iperf3 with a plain TCP peer", "sockperf-plain-peer": "sockperf with a plain TCP peer",
+}
+
+// tables writes the paths and the programs.
+func (d *Data) tables(source string) string {
+	var b strings.Builder
+	m := d.Machine
+	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** is how many times as fast as TCP: above 1 is faster. It is the median of the rounds, in each of which both ran in turn; a range follows where %s. %s",
+		d.started().Format("2 January 2006"), display.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commit(),
+		display.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, timesNoise(), d.quiet()))
+	b.WriteString("\n| path | stream, 64 KiB | × | 64 B, half round trip | × | messages of 64 B | × | connections | × |\n|---|---|---|---|---|---|---|---|---|\n")
+	for _, p := range readmePaths {
+		stream, latency := d.row(PartStream1, p.name, 64<<10), d.row(PartLatency, p.name, 64)
+		rate, crr := d.row(PartRate, p.name, 64), d.row(PartCRR, p.name, 64)
+		if stream == nil && latency == nil && (p.name != goNet || crr == nil) { // a row of gaps
+			continue
+		}
+		crrControl := "lo"
+		if strings.HasPrefix(p.name, "ds") { // its connections are Go's
+			crrControl = goNet
+		}
+		fmt.Fprintf(&b, "| `%s`: %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", p.name, p.text,
+			figureOf(stream, gbits), d.times("lo", PartStream1, stream), figureOf(latency, micros), d.times("lo", PartLatency, latency),
+			figureOf(rate, "M/s"), d.times("lo", PartRate, rate), figureOf(crr, "/s"), d.times(crrControl, PartCRR, crr))
+	}
+	if pairs := d.programPairs(); len(pairs) > 0 {
+		b.WriteByte('\n')
+		result.Wrap(&b, fmt.Sprintf("Unmodified programs on loopback, without `exn-run --loopback` and with it (%s):", d.programsHow()))
+		b.WriteString("\n| programs | TCP | direct | × |\n|---|---|---|---|\n")
+		for _, s := range pairs {
+			name := programNames[s.name]
+			if name == "" {
+				name = s.name
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, figureOf(&s.tcp, unitText(s.tcp.Unit)), figureOf(&s.direct, unitText(s.direct.Unit)),
+				timesText(&s.direct, &s.tcp))
+		}
+	}
+	b.WriteByte('\n')
+	result.Wrap(&b, fmt.Sprintf("The whole run: [%s](%s). All its figures: `dsbench report --from FILE`.", path.Base(source), source))
+	return b.String()
+}
+
+// figureOf writes a row's median; "": it was not measured.
+func figureOf(r *result.Row, unit string) string {
+	if r == nil {
+		return ""
+	}
+	text := display.Number(r.Median)
+	if strings.HasPrefix(unit, "/") {
+		text += unit
+	} else {
+		text += " " + unit
+	}
+	if r.Noisy {
+		text += " (!)"
+	}
+	return text
+}
+
+// times writes how many times as fast as a path in the same run a row is; "" without either.
+func (d *Data) times(path, part string, r *result.Row) string {
+	if r == nil {
+		return ""
+	}
+	base := d.row(part, path, r.Size)
+	if base == nil {
+		return ""
+	}
+	return timesText(r, base)
+}
+
+// speed says how many times as fast as its control a row is, in each round in which both ran: of
+// times the control's is divided by it, of rates it by the control's. A row without rounds in
+// common with its control has one: that of the medians.
+func speed(r, control *result.Row) stats.Summary {
+	figures, controls := r.Values, control.Values
+	if len(figures) == 0 || len(figures) != len(controls) {
+		figures, controls = []float64{r.Median}, []float64{control.Median}
+	}
+	var rounds []float64
+	for i, v := range figures {
+		switch c := controls[i]; {
+		case v <= 0 || c <= 0:
+		case r.Unit == "us":
+			rounds = append(rounds, c/v)
+		default:
+			rounds = append(rounds, v/c)
+		}
+	}
+	return stats.Summarize(rounds)
+}
+
+// timesText writes how many times as fast as its control a row is; the range of the middle half of
+// the rounds follows where they do not agree.
+func timesText(r, control *result.Row) string {
+	s := speed(r, control)
+	switch {
+	case s.N == 0:
+		return ""
+	case s.Noisy(result.NoiseBound):
+		return fmt.Sprintf("%s (%s to %s)", ratioText(s.Median), ratioText(s.Low), ratioText(s.High))
+	}
+	return ratioText(s.Median)
+}
+
+// timesNoise says where timesText gives a range.
+func timesNoise() string {
+	return fmt.Sprintf("the middle half of the rounds spreads over more than %s of it", display.Percent(result.NoiseBound))
+}
+
+// quiet says how steady the run was: how many of its figures are marked.
+func (d *Data) quiet() string {
+	noisy, all := 0, 0
+	for _, p := range d.Parts {
+		for _, r := range p.Rows {
+			all++
+			if r.Noisy {
+				noisy++
+			}
+		}
+	}
+	text := "(!) marks noisy figures: " + result.NoiseText()
+	switch {
+	case noisy == 0:
+		return text + "; none do."
+	case noisy*10 > all: // more than a tenth
+		return text + fmt.Sprintf(", as with %d of the %d figures of the whole run: the machine was not quiet.", noisy, all)
+	}
+	return text + fmt.Sprintf(", as with %d of the %d figures of the whole run.", noisy, all)
+}
+
+// unitText writes a unit as people do.
+func unitText(unit string) string {
+	switch unit {
+	case "us":
+		return micros
+	case "1/s":
+		return "/s"
+	}
+	return unit
+}
+
+// commit is the commit's short name, as the end of a list; "" if it is not known.
+func (d *Data) commit() string {
+	c, changed := strings.CutSuffix(d.Machine.Commit, "+")
+	if c == "" {
+		return "" // the build did not know it
+	}
+	c = ", commit " + c[:min(len(c), 7)]
+	if changed {
+		c += " with changes"
+	}
+	return c
+}
+
+// programsHow says how the programs were measured.
+func (d *Data) programsHow() string {
+	i := slices.IndexFunc(d.Parts, func(p Part) bool { return p.ID == PartPrograms })
+	_, text, _ := strings.Cut(d.Parts[i].how(), ": ")
+	return text
+}

@@ -1,0 +1,134 @@
+package result
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"exnet/cmd/dsbench/internal/coredist"
+	"exnet/internal/display"
+	"exnet/internal/stats"
+)
+
+// NoiseBound is the spread (stats.Summary.Spread) from which on a figure is called
+// noisy: a repeated measurement may then differ by as much as the paths do.
+const NoiseBound = 0.25
+
+// NoiseText says what a noisy figure is, behind "a figure is noisy when" or the like.
+func NoiseText() string {
+	return fmt.Sprintf("the middle half of the runs spreads over more than %s of the median", display.Percent(NoiseBound))
+}
+
+// Row is a path's figure at one size, and the form of a line of --json.
+type Row struct {
+	Measure string   `json:"measure"`
+	Path    string   `json:"path"`
+	Size    int      `json:"size"`
+	Streams int      `json:"streams"`
+	Unit    string   `json:"unit"`
+	Median  float64  `json:"median"`
+	Min     float64  `json:"min"`
+	Max     float64  `json:"max"`
+	Runs    int      `json:"runs"`
+	Control string   `json:"control"`
+	Ratio   *float64 `json:"ratio"` // median over the control's; null if that was not measured
+
+	// Half round trips or transactions of all runs, in microseconds; only for
+	// measures of latency, the quartiles with a rest before each.
+	P25  *float64 `json:"p25,omitempty"`
+	P75  *float64 `json:"p75,omitempty"`
+	P50  *float64 `json:"p50,omitempty"`
+	P90  *float64 `json:"p90,omitempty"`
+	P99  *float64 `json:"p99,omitempty"`
+	P999 *float64 `json:"p999,omitempty"`
+	P100 *float64 `json:"p100,omitempty"` // the longest
+	Mean *float64 `json:"mean,omitempty"`
+
+	Values   []float64 `json:"values"` // of the single runs, in order
+	Spread   float64   `json:"spread"`
+	Noisy    bool      `json:"noisy"`
+	CPULoad  float64   `json:"cpu_load"`               // CPU seconds per second, all processes of the path
+	CPUPerGB *float64  `json:"cpu_s_per_gb,omitempty"` // CPU seconds per 10^9 bytes; only of what goes one way
+	// CPU time of all processes of the path for a request, microseconds; only of programs on a
+	// bridge.
+	CPUPerRequest *float64 `json:"cpu_us_per_request,omitempty"`
+	// Interrupts that the nodes' NICs raised per 10^9 bytes of frames, both ways; only of exn.
+	InterruptsPerGB *float64 `json:"interrupts_per_gb,omitempty"`
+
+	coredist.Distance // of the CPUs, before the measurement
+
+	Congestion string  `json:"congestion"`
+	MTU        int     `json:"mtu"`
+	Duration   float64 `json:"duration_s"`
+	Warmup     float64 `json:"warmup_s"`
+	NoFastPath bool    `json:"no_fast_path,omitempty"`
+	Buffers    int     `json:"buffers,omitempty"`   // bytes of the sockets'; left out: the kernel's choice
+	Direction  string  `json:"direction,omitempty"` // "in": the end that listens sends
+	NoDelay    bool    `json:"no_delay,omitempty"`
+	Rest       float64 `json:"rest_s,omitempty"`   // before each message
+	Chunk      int     `json:"ds_chunk,omitempty"` // of direct sockets, if not the default; so are the next two
+	Ring       int     `json:"ds_ring,omitempty"`
+	Spin       float64 `json:"ds_spin_us,omitempty"`
+	RxMode     string  `json:"rx_mode,omitempty"`
+	Coalesce   string  `json:"coalesce,omitempty"`
+	Eager      int     `json:"eager_threshold,omitempty"` // if not the default
+	Placement  string  `json:"placement"`                 // CPUs of client and server, or "any"
+	Machine
+}
+
+// Take takes the values of single runs in, and returns their median, not rounded.
+func (r *Row) Take(values []float64) float64 {
+	for _, v := range values {
+		r.Values = append(r.Values, Round(v))
+	}
+	sum := stats.Summarize(values)
+	r.Runs, r.Median, r.Min, r.Max = len(values), Round(sum.Median), Round(sum.Min), Round(sum.Max)
+	r.Spread, r.Noisy = Round(sum.Spread()), sum.Noisy(NoiseBound)
+	return sum.Median
+}
+
+// Page writes rows for people, below what was measured and where. line is that of Table.
+func Page(w io.Writer, what string, m Machine, line string, rows []Row) error {
+	var b strings.Builder
+	Wrap(&b, what)
+	Wrap(&b, m.String()+".")
+	Table(&b, line, rows)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Table writes rows for people, below an empty line and a head. line is the format of both: nine
+// strings and a line feed.
+func Table(b *strings.Builder, line string, rows []Row) {
+	fmt.Fprintf(b, "\n"+line, "measure", "bytes", "path", "median", "", "min", "max", "spread", "ratio")
+	for _, r := range rows {
+		noisy := " "
+		if r.Noisy {
+			noisy = "!"
+		}
+		fmt.Fprintf(b, line, r.Measure, strconv.Itoa(r.Size), r.Path, display.Figure(r.Median), r.Unit,
+			display.Figure(r.Min), display.Figure(r.Max), display.Percent(r.Spread)+noisy, Optional(r.Ratio))
+	}
+}
+
+// Round keeps four decimals: more are noise, and hard to read.
+func Round(v float64) float64 { return math.Round(v*1e4) / 1e4 }
+
+func Rounded(v float64) *float64 {
+	v = Round(v)
+	return &v
+}
+
+// WriteLines writes a JSON object a line.
+func WriteLines[T any](w io.Writer, list []T) error {
+	lines := json.NewEncoder(w)
+	for _, v := range list {
+		if err := lines.Encode(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/cmd/dsbench/internal/result"
+)
+
+// measure is a figure that is watched.
+type measure struct {
+	name  string
+	lower bool // is better
+	// program: the head's dsbench takes it with the build's exn-run; else the build's own dsbench
+	// does.
+	program bool
+	path    string // of the row that counts
+	args    []string
+}
+
+// program is a measure of "dsbench programs", whose unit of duration is that of a run on TCP.
+func program(name string, seconds int) measure {
+	return measure{name: name, program: true, path: "direct",
+		args: []string{"programs", "--only", name, "--direct-only", "--runs", "1", "--duration", fmt.Sprintf("%ds", seconds), "--json"}}
+}
+
+// path is a measure of a path of dsbench.
+func path(name, what, path string, lower bool, args ...string) measure {
+	return measure{name: name, lower: lower, path: path,
+		args: append([]string{what, "--paths", path, "--control", path, "--runs", "1", "--duration", "1s", "--json"}, args...)}
+}
+
+var measures = []measure{
+	program("redis-benchmark", 2),
+	program("redis-reconnect", 1),
+	program("nginx-wrk", 1),
+	program("iperf3", 1),
+	path("ds, 64 bytes", "pingpong", "ds", true, "--size", "64"),
+	path("ds, 64 KiB", "stream", "ds", false, "--size", "64k"),
+	path("ds, 1 request", "crr", "ds", false, "--size", "64"),
+	path("exn0, stream", "stream", "exn", false, "--size", "64k"),
+}
+
+const runTime = time.Minute // after which a run counts as hanging
+
+// errMissing says that a program of others is not installed.
+var errMissing = errors.New("not installed")
+
+// run measures, and prints the table.
+func (o options) run(ctx context.Context, stdout, stderr io.Writer) error {
+	begun := time.Now()
+	var list []figure
+	for _, m := range measures {
+		list = append(list, figure{measure: m})
+	}
+	var failed error
+	for round := range o.rounds {
+		for i := range list {
+			f := &list[i]
+			if f.err != nil {
+				continue
+			}
+			var pair [2]result.Row
+			for k := range pair {
+				build := (k + round) % 2
+				if pair[build], f.err = o.take(ctx, f.measure, build); f.err != nil {
+					fmt.Fprintf(stderr, "speed: %s is left out: %v\n", f.name, f.err)
+					if !errors.Is(f.err, errMissing) {
+						failed = errors.New("not everything could be measured")
+					}
+					break
+				}
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if f.err == nil {
+				f.add(pair)
+			}
+		}
+		fmt.Fprintf(stderr, "speed: round %d of %d, %.0f s\n", round+1, o.rounds, time.Since(begun).Seconds())
+	}
+	if _, err := io.WriteString(stdout, table(list, o.rounds)); err != nil {
+		return err
+	}
+	return failed
+}
+
+// take takes m once with a build: 0 base, 1 head.
+func (o options) take(ctx context.Context, m measure, build int) (row result.Row, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, runTime, errors.New("it hangs"))
+	defer cancel()
+	argv := append([]string{filepath.Join(o.dirs[build], "dsbench")}, m.args...)
+	if m.program {
+		argv[0] = filepath.Join(o.dirs[1], "dsbench")
+		argv = append(argv, "--exn-run", filepath.Join(o.dirs[build], "exn-run"))
+	}
+	apart := []string{"-n"}
+	if os.Getuid() != 0 {
+		apart = []string{"-rn"}
+	}
+	cmd := exec.CommandContext(ctx, "unshare", append(append(apart, "sh", "-c", `ip link set lo up && exec "$@"`, "sh"), argv...)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) } // it ends what it has started
+	cmd.WaitDelay = 10 * time.Second
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if strings.Contains(stderr.String(), "is not installed") {
+			err = errMissing
+		}
+		text := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+		return row, fmt.Errorf("%w: %s", err, text[0])
+	}
+	return rowOf(&stdout, m.path)
+}
+
+// rowOf returns the row of a path in what dsbench prints with --json.
+func rowOf(r io.Reader, path string) (row result.Row, err error) {
+	for d := json.NewDecoder(r); ; {
+		row = result.Row{}
+		if err := d.Decode(&row); err == io.EOF {
+			return row, fmt.Errorf("dsbench printed no figure of %s", path)
+		} else if err != nil {
+			return row, fmt.Errorf("dsbench's output: %w", err)
+		}
+		if row.Path == path && row.Median > 0 {
+			return row, nil
+		}
+	}
+}

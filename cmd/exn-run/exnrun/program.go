@@ -1,0 +1,189 @@
+package exnrun
+
+import (
+	"bufio"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"exnet/internal/child"
+	"exnet/internal/elffile"
+	"exnet/internal/mark"
+
+	"golang.org/x/sys/unix"
+)
+
+// Program is what is known about a program before it is started.
+type Program struct {
+	// Path is the file that is run.
+	Path string
+	// Script is the interpreter's file, if the program is a script; what follows is
+	// about that file then.
+	Script string
+	// Kind says whether the library reaches it.
+	Kind Kind
+}
+
+// Kind is a kind of program, by whether the library can reach it.
+type Kind uint8
+
+// Kinds of programs.
+const (
+	Dynamic   Kind = iota // the library reaches it
+	Unknown               // not an ELF file, or unreadable: tried all the same
+	Go                    // Go's own system calls
+	GoPackage             // the same, with this module in it: its package may do what the library does
+	Static                // no dynamic linker
+	Setuid                // runs with other rights than its caller's, and so without LD_PRELOAD
+	Foreign               // another architecture
+	Musl                  // the library for another C library reaches it
+)
+
+// Preloads reports whether LD_PRELOAD may be set: the dynamic linkers of the
+// others would complain, or fail.
+func (k Kind) Preloads() bool { return k != Foreign }
+
+// Loads reports whether the dynamic linker loads the library into the program, as far as is known.
+func (k Kind) Loads() bool { return k == Dynamic || k == Musl || k == Unknown }
+
+// Reason says in a line why the library does not reach the program and what to
+// do, "" if it does.
+func (p Program) Reason() string {
+	name := p.name()
+	switch p.Kind {
+	case Go:
+		return name + " is a Go program and stays on TCP: build it with exn-go"
+	case Static:
+		return name + " is statically linked and stays on TCP: link it dynamically, or, if it is yours in Go, use the package exnet/directsockets"
+	case Setuid:
+		return name + " runs with the rights of another user (setuid, setgid or capabilities), for which the system drops LD_PRELOAD, and stays on TCP: run it as that user"
+	case Foreign:
+		return name + " is for another architecture than " + runtime.GOARCH + " and stays on TCP: use one for this machine"
+	}
+	return ""
+}
+
+// name is how messages call the program.
+func (p Program) name() string {
+	name := filepath.Base(p.Path)
+	if p.Script != "" {
+		name += " (run by " + filepath.Base(p.Script) + ")"
+	}
+	return name
+}
+
+// FindProgram looks a program up as a shell would and examines its file.
+func FindProgram(name string) (Program, error) {
+	path, err := child.LookPath(name)
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return Program{}, err
+	}
+	p := Program{Path: path}
+	file := path
+	for range maxInterpreters {
+		next := interpreter(file)
+		if next == "" {
+			break
+		}
+		p.Script, file = next, next
+	}
+	p.Kind = kindOf(file)
+	return p, nil
+}
+
+// maxInterpreters is how many #! lines the kernel follows (BINPRM_MAX_RECURSION).
+const maxInterpreters = 4
+
+// interpreter returns the file that runs a script, "" if the file is none. For "env" it is the
+// program that env finds: that is what runs in the end.
+func interpreter(path string) string {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // not to wait where it is a FIFO
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	line, err := bufio.NewReaderSize(f, 256).ReadSlice('\n')
+	if !strings.HasPrefix(string(line), "#!") || err != nil && !errors.Is(err, bufio.ErrBufferFull) && len(line) == 0 {
+		return ""
+	}
+	words := strings.Fields(string(line[2:]))
+	if len(words) == 0 {
+		return "/bin/sh"
+	}
+	if filepath.Base(words[0]) != "env" {
+		return words[0]
+	}
+	for _, w := range words[1:] {
+		if strings.HasPrefix(w, "-") || strings.Contains(w, "=") {
+			continue
+		}
+		if found, err := exec.LookPath(w); err == nil {
+			return found
+		}
+		break
+	}
+	return words[0]
+}
+
+// kindOf examines an executable file.
+func kindOf(path string) Kind {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Unknown
+	}
+	if gainsRights(path, info) {
+		return Setuid
+	}
+	f, err := elffile.Open(path)
+	if err != nil {
+		return Unknown
+	}
+	defer f.Close()
+	if f.Machine != elffile.Machines[runtime.GOARCH] {
+		return Foreign
+	}
+	if modules, err := f.Modules(); err == nil {
+		if slices.Contains(modules, module) || builtByExnGo(path) {
+			return GoPackage
+		}
+		return Go
+	}
+	linker := f.Interpreter()
+	switch {
+	case linker == "":
+		return Static
+	case strings.Contains(filepath.Base(linker), "musl"):
+		return Musl
+	}
+	return Dynamic
+}
+
+// builtByExnGo reports whether a Go program has direct sockets in its package net.
+func builtByExnGo(path string) bool {
+	version, err := mark.Read(path)
+	return err == nil && version != ""
+}
+
+// module has the Go package of direct sockets.
+const module = "exnet"
+
+// gainsRights reports whether the kernel would run the file in secure mode
+// (AT_SECURE, ld.so(8)).
+func gainsRights(path string, info fs.FileInfo) bool {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return false
+	}
+	mode := info.Mode()
+	if mode&fs.ModeSetuid != 0 && int(st.Uid) != unix.Getuid() || mode&fs.ModeSetgid != 0 && int(st.Gid) != unix.Getgid() {
+		return true
+	}
+	// Root has the capabilities already.
+	n, err := unix.Getxattr(path, "security.capability", nil)
+	return err == nil && n > 0 && unix.Getuid() != 0
+}

@@ -1,0 +1,119 @@
+package exntun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"exnet/cmd/exn-tun/internal/cdi"
+	"exnet/cmd/exn-tun/internal/deviceplugin"
+	"exnet/internal/cli"
+	"exnet/internal/command"
+	"exnet/node/agent"
+	"exnet/node/daemon"
+	"exnet/node/exporter"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+)
+
+// agentOptions are the flags of "exn-tun agent".
+type agentOptions struct {
+	devicePlugin string // the kubelet's directory; "": none
+	cdi          bool
+	metrics      string // address; "": none
+}
+
+func newAgent() *cobra.Command {
+	var o agentOptions
+	c := &cobra.Command{
+		Use: "agent [flags]", Short: "direct sockets between containers, over their own networks",
+		Long: `Serves direct sockets to the programs of this host and of all its containers,
+whatever networks join them: a bridge, routes, translated addresses, IPv4 or
+IPv6. No exn0 is needed, and nothing of the networks changes. It runs in the
+foreground, prints one line when it is ready, and ends at SIGTERM or SIGINT;
+connections that are direct go on without it. See docs/any-network.md.
+
+A container asks for it by its environment: LD_PRELOAD with the library of
+exn-run, or EXNET=1 for programs that exn-go has built; exn-tun cdi has a
+runtime give it that, and --device-plugin a kubelet, to pods with
+limits: {exnet.io/direct: 1}. exn-tun status --sockets shows which connections
+are direct, and why others are not.`,
+		Example: `exn-tun agent
+exn-tun agent --metrics :9400
+exn-tun agent --device-plugin /var/lib/kubelet/device-plugins`,
+		Args: command.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runAgent(c.Context(), programOf(c), o, command.Logger(c))
+		},
+	}
+	fs := c.Flags()
+	fs.StringVar(&o.devicePlugin, "device-plugin", "", "`DIR` of a kubelet's device plugins: offer it exnet.io/direct")
+	fs.BoolVar(&o.cdi, "cdi", false, "with --device-plugin: give names of CDI devices, not mounts and variables")
+	fs.Func("metrics", "`[ADDR]:PORT` serve Prometheus metrics of the containers over HTTP at /metrics; without ADDR on 127.0.0.1 only (off)", func(s string) (err error) {
+		o.metrics, err = daemon.MetricsAddr(s)
+		return err
+	})
+	return c
+}
+
+func runAgent(ctx context.Context, p program, o agentOptions, log *slog.Logger) error {
+	if o.cdi && o.devicePlugin == "" {
+		return cli.Usagef("--cdi is for --device-plugin")
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("the agent needs root of this host: it looks at the sockets of all containers")
+	}
+	if err := noCore(); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	// The first signal ends it in order, the next one ends the program.
+	context.AfterFunc(ctx, stop)
+	jobs, ctx := errgroup.WithContext(ctx)
+	if o.metrics != "" {
+		e, err := exporter.Open(o.metrics, func() string { return "exn-tun agent" }, log, agent.NewCollector())
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		log.Info("metrics", "url", e.URL())
+		jobs.Go(func() error { return e.Run(ctx) })
+	}
+	if o.devicePlugin != "" {
+		c, err := pluginOf(ctx, o, log)
+		if err != nil {
+			return err
+		}
+		jobs.Go(func() error { return deviceplugin.Run(ctx, c) })
+	}
+	jobs.Go(func() error {
+		return agent.Run(ctx, log, func() {
+			fmt.Fprintln(p.stdout, "direct sockets between the containers of this host")
+			notify("READY=1")
+		})
+	})
+	err := jobs.Wait()
+	notify("STOPPING=1")
+	if errors.Is(err, agent.ErrUnsupported) {
+		err = fmt.Errorf("%w; between namespaces that have an exn0, direct sockets need neither (exn-tun up)", err)
+	}
+	return err
+}
+
+// pluginOf is the device plugin that the flags ask for.
+func pluginOf(ctx context.Context, o agentOptions, log *slog.Logger) (c deviceplugin.Config, err error) {
+	l, missing, err := cdi.Find(ctx)
+	if err != nil {
+		return c, err
+	}
+	for _, m := range missing {
+		log.Warn("device plugin: " + m)
+	}
+	return deviceplugin.Config{Dir: o.devicePlugin, Spec: cdi.New(l), ByName: o.cdi, Log: log}, nil
+}

@@ -1,0 +1,122 @@
+package exntun
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"exnet/internal/cli"
+	"exnet/internal/command"
+	"exnet/node/control"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+func newCapture() *cobra.Command {
+	var o captureOptions
+	c := &cobra.Command{
+		Use: "capture [flags]", Short: "write the frames of a running node as pcapng",
+		Long: `Writes the Ethernet frames of a node's interface as pcapng, with their checksums
+filled in, until SIGINT, or until the reader or the node ends. Large
+segments appear whole. A reader that is too slow misses frames; the traffic does
+not.`,
+		Example: `exn-tun capture --node 1 | tcpdump -n -r -
+exn-tun capture --node 1 -w exn0.pcapng
+exn-tun capture | wireshark -k -i -`,
+		Args: command.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return runCapture(c.Context(), programOf(c), o) },
+	}
+	o.define(c.Flags())
+	c.Flags().StringVarP(&o.file, "write", "w", "-", "`FILE` write to a file or named pipe (standard output)")
+	c.Flags().FuncP("snaplen", "s", "`BYTES` no more than so much of each frame; 0: all (0)", func(s string) (err error) {
+		o.snapLen, err = cli.ParseSize(s, 0, math.MaxInt32)
+		return err
+	})
+	return c
+}
+
+// captureOptions are the flags of "exn-tun capture".
+type captureOptions struct {
+	nodeOptions
+	file    string // "-": standard output
+	snapLen int
+}
+
+func runCapture(ctx context.Context, p program, o captureOptions) error {
+	file, snapLen := o.file, o.snapLen
+	if file == "-" && isTerminal(p.stdout) {
+		return cli.Usagef("a capture cannot go to a terminal: use -w FILE, or a pipe as in exn-tun capture | tcpdump -r -")
+	}
+	if err := o.resolve(); err != nil {
+		return err
+	}
+	nodes, err := o.nodes()
+	if err != nil {
+		return err
+	}
+	if len(nodes) > 1 {
+		return cli.Usagef("there are %d nodes in %s: choose one with --node", len(nodes), o.dir)
+	}
+	c, err := control.Dial(o.dir, nodes[0])
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if file == "-" {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer whenUnread(p.stdout, cancel)()
+		return ignorePipe(c.Capture(ctx, p.stdout, snapLen))
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(ignorePipe(c.Capture(ctx, f, snapLen)), f.Close())
+}
+
+// readerPoll is the time between two checks that a pipe still has a reader.
+const readerPoll = 200 * time.Millisecond
+
+// whenUnread calls f once w is a pipe without a reader. A write would find that out only when
+// there is something to write. The caller must call stop.
+func whenUnread(w io.Writer, f func()) (stop func()) {
+	file, ok := cli.Unwrap(w).(*os.File)
+	if !ok {
+		return func() {}
+	}
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			p := []unix.PollFd{{Fd: int32(file.Fd())}} // poll reports POLLERR unasked
+			if _, err := unix.Poll(p, 0); err == nil && p[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
+				f()
+				return
+			}
+			select {
+			case <-time.After(readerPoll):
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+// ignorePipe drops the error of a pipe that its reader has closed.
+func ignorePipe(err error) error {
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
+		return nil
+	}
+	return err
+}

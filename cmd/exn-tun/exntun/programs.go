@@ -1,0 +1,216 @@
+package exntun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"time"
+
+	"exnet/cmd/exn-tun/internal/lab"
+	"exnet/internal/child"
+	"exnet/internal/cli"
+	"exnet/node"
+
+	"golang.org/x/sys/unix"
+)
+
+// How long programs may take to end after a signal.
+const (
+	commandGrace = 3 * time.Second
+	serverGrace  = time.Second
+)
+
+// runPrograms runs the user's command or shell, and its servers.
+func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) (err error) {
+	// Caught before there are nodes: an uncaught signal would end this process without cleaning
+	// up.
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, programSignals()...)
+	defer signal.Stop(signals)
+	family, err := adoptOrphans()
+	if err != nil {
+		return err
+	}
+	defer family.release()
+
+	l, err := lab.New(o.cluster(), o.fair)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// An exit status must not hide this error; any other error is enough.
+		var exit cli.ExitStatus
+		if closed := l.Close(); closed != nil && (err == nil || errors.As(err, &exit)) {
+			err = closed
+		}
+	}()
+	if err := rec.start(l); err != nil {
+		return err
+	}
+	defer func() {
+		detail, stopped := rec.stop()
+		if stopped != nil {
+			detail += ": " + cli.Text(stopped)
+		}
+		if detail != "" {
+			p.say("captured %s", cli.Printable(detail)) // the file's name may be anything
+		}
+	}()
+	ctx, cancel := l.Context(ctx)
+	defer cancel()
+
+	s := session{program: p, o: o, lab: l, family: family}
+	ran := false
+	defer func() {
+		// What the programs leave behind ends before exn0 does.
+		s.stopServers()
+		if n := family.end(); n > 0 {
+			s.say("ended what was left behind (processes: %d)", n)
+		}
+		if ran {
+			s.summary()
+		}
+	}()
+	if err := s.prepare(ctx, signals); err != nil {
+		return err
+	}
+	ran = true
+	return s.run(ctx, signals)
+}
+
+// programSignals returns the signals that the user's programs get.
+func programSignals() []os.Signal {
+	return []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP}
+}
+
+// prepare starts the servers. Until the command runs, any signal ends it all.
+func (s *session) prepare(ctx context.Context, signals <-chan os.Signal) error {
+	ctx, stop := signal.NotifyContext(ctx, programSignals()...)
+	defer stop()
+	err := s.startServers(ctx)
+	select {
+	case <-signals:
+		return errInterrupted
+	default:
+		return err
+	}
+}
+
+// session runs the user's programs in a lab.
+type session struct {
+	program
+	o       demoOptions
+	lab     *lab.Lab
+	family  *orphans
+	servers []*server
+}
+
+// here and next are the nodes, from 0, of the command and of the servers.
+func (s *session) here() int { return s.o.in - 1 }
+func (s *session) next() int { return s.o.in % s.o.nodes }
+
+// run runs the command or shell to its end. Its exit status is the result.
+func (s *session) run(ctx context.Context, signals <-chan os.Signal) error {
+	var cmd *exec.Cmd
+	if s.o.shell {
+		var err error
+		if cmd, err = s.shell(); err != nil {
+			return err
+		}
+		s.banner()
+	} else {
+		cmd = exec.Command(s.o.command[0], s.o.command[1:]...)
+	}
+	cmd.Env = append(os.Environ(), append(cmd.Env, s.environ(s.here())...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, cli.Unwrap(s.stdout), s.stderr
+	// Where the output is not a file, its copying ends with the command.
+	cmd.WaitDelay = commandGrace
+	err := s.lab.Cluster.Namespace(s.here()).Start(cmd)
+	for _, f := range cmd.ExtraFiles {
+		f.Close()
+	}
+	if err != nil {
+		s.say("%s", cli.Text(child.StartError(err))) // the text names the command
+		return cli.ExitStatus(child.StartStatus(err))
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	return s.wait(ctx, cmd, done, signals)
+}
+
+// own returns the processes that the session started itself: cmd and the
+// servers.
+func (s *session) own(cmd *exec.Cmd) []int {
+	pids := []int{cmd.Process.Pid}
+	for _, srv := range s.servers {
+		pids = append(pids, srv.cmd.Process.Pid)
+	}
+	return pids
+}
+
+// wait waits for the command, and passes on to it the signals that exn-tun gets.
+func (s *session) wait(ctx context.Context, cmd *exec.Cmd, done <-chan error, signals <-chan os.Signal) error {
+	// A shell may run for long: what it leaves behind must not stay as zombies.
+	exited := make(chan os.Signal, 1)
+	signal.Notify(exited, unix.SIGCHLD)
+	defer signal.Stop(exited)
+	ended := ctx.Done()
+	var kill <-chan time.Time
+	for {
+		select {
+		case <-exited:
+			s.family.reap(s.own(cmd))
+		case sig := <-signals:
+			// A terminal's keys signal the command, too, and the command decides what they
+			// mean.
+			if (sig == unix.SIGINT || sig == unix.SIGQUIT) && child.InForeground() {
+				continue
+			}
+			_ = cmd.Process.Signal(sig) // fails only when it has just ended
+			if kill == nil && sig != unix.SIGINT {
+				kill = time.After(commandGrace)
+			}
+		case <-ended:
+			ended = nil
+			_ = cmd.Process.Signal(unix.SIGTERM)
+			kill = time.After(commandGrace)
+		case <-kill:
+			_ = cmd.Process.Kill()
+		case err := <-done:
+			if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+				return cause // exn0 is gone
+			}
+			if cmd.ProcessState == nil {
+				return err
+			}
+			if status := child.ShellStatus(cmd.ProcessState); status != 0 {
+				return cli.ExitStatus(status)
+			}
+			return nil
+		}
+	}
+}
+
+// summary says on standard error what went over the fabric: standard output is
+// the command's.
+func (s *session) summary() {
+	s.say("sent %v", s.lab.SinceStart())
+	if s.o.stats {
+		printCounters(s.stderr, describeNodes(s.lab), countersOfLoop(s.lab))
+	}
+}
+
+// banner prints which node a shell is on, and how to reach the others.
+func (s *session) banner() {
+	fmt.Fprintf(s.stderr, "%d nodes on one fabric; this shell is on node %d. \"exit\" ends it all.\n", s.o.nodes, s.o.in)
+	for i := range min(s.o.nodes, maxNodeLines) {
+		fmt.Fprintf(s.stderr, "  node %-3d  %-11v  %-15v  %s\n", 1+i, node.Addr4(i).Addr(), node.Addr6(i).Addr(),
+			pick(i == s.here(), "(here)", fmt.Sprintf("nsenter --net=$EXN_NS%d COMMAND", 1+i)))
+	}
+	if s.o.nodes > maxNodeLines {
+		fmt.Fprintf(s.stderr, "  and %d more\n", s.o.nodes-maxNodeLines)
+	}
+}

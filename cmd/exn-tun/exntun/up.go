@@ -1,0 +1,325 @@
+package exntun
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/cli"
+	"exnet/internal/command"
+	"exnet/internal/netns"
+	"exnet/node/control"
+	"exnet/node/daemon"
+	"exnet/node/tun"
+
+	"github.com/spf13/cobra"
+)
+
+func newUp() *cobra.Command {
+	var o *upOptions
+	c := &cobra.Command{
+		Use: "up [flags]", Short: "run a node of a fabric until it is stopped",
+		Long: `Runs one node of a fabric in the foreground. It brings up exn0 in this network
+namespace or another, finds the fabric's other nodes on this host (with --listen
+those of other hosts, too), and carries packets to and from them, on this host
+through shared memory. Once it is up it prints one line. SIGTERM, SIGINT or
+exn-tun down end it; then nothing is left behind.`,
+		Example: `exn-tun up --addr 10.2.0.1/24
+    a node of fabric lab, with a free node ID
+exn-tun up --netns b --addr 10.2.0.2/24 --addr6 fd00:10:2::2/64
+    another one, in a namespace that ip netns add b made
+exn-tun up --config /etc/exn/lab.toml --node 7
+    with a configuration file; flags win over it
+exn-tun up --netns c --addr 10.2.0.3/24 --detach --wait 2
+    in the background; returns when it is linked with both others
+exn-tun up --addr 10.2.0.3/24 --listen :4791 --join host1,host2 \
+        --key node3.key --trust lab-ca.crt
+    with nodes of other hosts (exn-tun key, docs/hosts.md)`,
+		Args: command.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runUp(c.Context(), programOf(c), o, command.Logger(c))
+		},
+	}
+	o = newUpOptions(c.Flags())
+	return c
+}
+
+func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error {
+	cfg, err := o.config()
+	var missing *fs.PathError
+	if errors.As(err, &missing) {
+		return err // the file is wrong, not the arguments
+	}
+	if err != nil {
+		return cli.UsageError{Err: err}
+	}
+	if cfg, err = cfg.WithDefaults(); err != nil {
+		return cli.UsageError{Err: err}
+	}
+	if err := tun.Supported(); err != nil {
+		return err
+	}
+	if !netns.NetAdmin() {
+		return errors.New("making an interface needs root (CAP_NET_ADMIN): run as root, or in a user namespace as with unshare --user --map-root-user --net")
+	}
+	if cfg.NetNS != "" && !netns.Privileged() {
+		return errors.New("entering another network namespace needs root (CAP_SYS_ADMIN): run as root, or start it in that namespace, without --netns")
+	}
+	if err := noCore(); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	// The first signal ends the node in order, the next one ends the program.
+	context.AfterFunc(ctx, stop)
+	if o.detach && !isDetached() {
+		return detach(ctx, p)
+	}
+	logFile, err := openLog(o.log)
+	if err != nil {
+		return fmt.Errorf("--log-file: %w", err)
+	}
+	if logFile != nil {
+		defer logFile.Close()
+	}
+	cfg.Log = log
+	return o.serve(ctx, p, cfg, logFile)
+}
+
+// noCore has the process, and those that it starts, leave no core dump: it would have the node's
+// key and everybody's traffic in it. Whoever wants one raises the limit again (prlimit).
+func noCore() error {
+	var l unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_CORE, &l)
+	if l.Cur = 0; err == nil {
+		err = unix.Setrlimit(unix.RLIMIT_CORE, &l)
+	}
+	if err != nil {
+		return fmt.Errorf("core dumps cannot be switched off: %w", err)
+	}
+	return nil
+}
+
+// serve runs the node, and announces when it is up.
+func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, logFile *os.File) error {
+	d, err := daemon.Start(cfg)
+	if errors.Is(err, tun.ErrNameTaken) {
+		return taken(cfg, err)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	told := make(chan error, 1)
+	go func() {
+		err := waitPeers(ctx, o.wait, d.Status)
+		if err == nil {
+			fmt.Fprintln(p.stdout, d)
+			go unmapTwice(ctx, func() {
+				if uerr := unmapCode(); uerr != nil {
+					cfg.Log.Debug(uerr.Error())
+				}
+			})
+			notify("READY=1")
+			if o.detach {
+				err = letGo(logFile)
+			}
+		}
+		if err != nil {
+			cancel(err)
+		}
+		told <- err
+	}()
+	err = d.Run(ctx)
+	cancel(nil)
+	waited := <-told
+	if errors.Is(waited, errInterrupted) {
+		waited = nil // it was asked to end
+	}
+	notify("STOPPING=1")
+	return errors.Join(waited, err, d.Close())
+}
+
+// taken says which node has the interface that err is about, if one has.
+func taken(cfg daemon.Config, err error) error {
+	name, node, ok := control.Holder(cmp.Or(cfg.NSPath(), "/proc/self/ns/net"), cfg.Interface)
+	if !ok {
+		return err
+	}
+	return fmt.Errorf("this namespace already has node %d of fabric %s, as %s: end it with exn-tun down --fabric %[2]s --node %[1]d, or give this one another --interface", node, name, cfg.Interface)
+}
+
+// notify reports the state of the service to systemd (sd_notify(3)). It ignores errors: nothing
+// depends on the message.
+func notify(state string) {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return
+	}
+	conn, err := net.Dial("unixgram", path)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, _ = conn.Write([]byte(state))
+}
+
+func newDown() *cobra.Command {
+	var o nodeOptions
+	c := &cobra.Command{
+		Use: "down [flags]", Short: "end the nodes of a fabric",
+		Long: `Ends the nodes of a fabric on this host, waits until they are gone, and removes
+what killed ones left.`,
+		Example: `exn-tun down
+exn-tun down --fabric lab --node 2`,
+		Args: command.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return runDown(c.Context(), programOf(c), o) },
+	}
+	o.define(c.Flags())
+	return c
+}
+
+func runDown(ctx context.Context, p program, o nodeOptions) error {
+	if err := o.resolve(); err != nil {
+		return err
+	}
+	removed, err := control.Clean(o.dir)
+	if err != nil {
+		return err
+	}
+	for _, n := range removed {
+		fmt.Fprintf(p.stdout, "node %d was dead, its files are removed\n", n)
+	}
+	nodes, err := o.nodes()
+	if errors.Is(err, control.ErrNoNode) && len(removed) > 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, downTime, fmt.Errorf("it did not end within %v", downTime))
+	defer cancel()
+	for _, n := range nodes {
+		c, err := control.Dial(o.dir, n)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(c.Stop(ctx), c.Close())
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(p.stdout, "node %d is down\n", n.Node)
+	}
+	return nil
+}
+
+func newCheck() *cobra.Command {
+	return &cobra.Command{
+		Use: "check FILE", Short: "check a configuration file",
+		Long: `Checks a configuration file of exn-tun up: exit status 0 if it is good, else 1
+and a line for each mistake.`,
+		Example: "exn-tun check /etc/exn/lab.toml",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return cli.Usagef("name one configuration file")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			return cli.Mistakes(runCheck(programOf(c), args[0]), cli.ExitFailure, func(line string) {
+				fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", c.CommandPath(), cli.Text(errors.New(line)))
+			})
+		},
+	}
+}
+
+func runCheck(p program, file string) error {
+	cfg, err := daemon.CheckFile(file)
+	if err != nil {
+		return err
+	}
+	node := "a free node ID"
+	if cfg.Node != nil {
+		node = fmt.Sprintf("node %d", *cfg.Node)
+	}
+	fmt.Fprintf(p.stdout, "%s is good: %s of fabric %s in %s, %d addresses, MTU %d\n", file, node, cfg.Fabric, cfg.Dir, len(cfg.Addrs), cfg.MTU)
+	return nil
+}
+
+func newSet() *cobra.Command {
+	var o nodeOptions
+	var settings control.Settings
+	var link *linkSetting
+	c := &cobra.Command{
+		Use: "set [flags] SETTING=VALUE... | link A-B up|down", Short: "change how running nodes receive frames, or set a link down",
+		Long: `Changes how a running node receives frames, while traffic goes on; or sets a
+link of a fabric with a topology down or up, on all nodes. Traffic goes around a
+link that is down.
+
+Settings:
+  mode=napi            interrupt, then polling until nothing is left
+  mode=interrupt       an interrupt for each frame
+  mode=busy            polling all the time; takes a core
+  coalesce-usecs=N     hold back an interrupt for so long; 0: not at all
+  coalesce-frames=N    or until so many frames are there; 0: not counted
+  adaptive=on|off      dynamic interrupt throttling instead of these two`,
+		Example: `exn-tun set mode=busy
+exn-tun set --node 2 mode=napi coalesce-usecs=50 coalesce-frames=16
+exn-tun set adaptive=on
+exn-tun set link 1-2 down`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cli.Usagef("say what to set, such as mode=busy")
+			}
+			if args[0] == "link" {
+				var err error
+				link, err = parseLink(args[1:])
+				return err
+			}
+			for _, a := range args {
+				if err := settings.Parse(a); err != nil {
+					return cli.UsageError{Err: err}
+				}
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.resolve(); err != nil {
+				return err
+			}
+			if link != nil {
+				return link.run(programOf(c), o)
+			}
+			return runSet(o, settings)
+		},
+	}
+	o.define(c.Flags())
+	return c
+}
+
+func runSet(o nodeOptions, s control.Settings) error {
+	nodes, err := o.nodes()
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		c, err := control.Dial(o.dir, n)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(c.Set(s), c.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

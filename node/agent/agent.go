@@ -1,0 +1,257 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"exnet/directsockets/broker"
+	"exnet/directsockets/pairing"
+	"exnet/internal/logger"
+	"exnet/internal/netns"
+	"exnet/node/control"
+
+	"golang.org/x/sys/unix"
+)
+
+// Times of an agent: between two looks at /proc, and for how long a namespace stays when nobody
+// asks in it, as one program may follow another.
+const (
+	lookTime = 500 * time.Millisecond
+	stayTime = 2 * time.Second
+)
+
+// ErrUnsupported says that this kernel, or what this process may do, does not allow it.
+var ErrUnsupported = pairing.ErrUnsupported
+
+const procDir = "/proc"
+
+// hostName is what the agent's own namespace is called.
+const hostName = "host"
+
+// agent is one that runs. Run's goroutine has all of it.
+type agent struct {
+	log      logger.Logger
+	lines    *accounts     // writes to log what accounts cause
+	proc     string        // where the processes are
+	own      uint64        // inode of this process's namespace, which is served, too; 0: it is not
+	doorPath string        // "": there is no door
+	every    time.Duration // between two looks
+	group    *broker.Group
+	search   *search
+	door     *door
+	at       map[uint64]*place
+	// told: namespaces that another broker serves, that could not be entered, or of which there are
+	// too many, which the log knows, and when that was found last.
+	told map[uint64]time.Time
+}
+
+// place is a namespace and its broker.
+type place struct {
+	ns     *netns.NS
+	of     string // see accountOf
+	server *broker.Server
+	teller *control.Teller
+	whose  control.Whose
+	seen   time.Time // when a process there last asked
+	ended  chan error
+}
+
+// Run serves until ctx is cancelled. ready is called once it does. ErrUnsupported: this host
+// cannot.
+func Run(ctx context.Context, log logger.Logger, ready func()) error {
+	own, ok := namespaceOf(filepath.Join(procDir, "self/ns/net"))
+	if !ok {
+		return errors.New("agent: /proc is not mounted")
+	}
+	return (&agent{log: log, proc: procDir, own: own, doorPath: broker.DoorPath, every: lookTime}).run(ctx, ready)
+}
+
+func (a *agent) run(ctx context.Context, ready func()) (err error) {
+	pairs, err := pairing.New()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pairs.Close()) }()
+	if err := broker.Keep(); err != nil {
+		return err
+	}
+	a.lines = newAccounts(a.log)
+	a.at, a.told, a.search = make(map[uint64]*place), make(map[uint64]time.Time), newSearch(a.proc)
+	a.group = broker.NewGroup(func(client uint64) (broker.End, bool) {
+		end, ok := pairs.Server(client)
+		return broker.End(end), ok
+	})
+	defer func() { err = errors.Join(err, a.close()) }()
+	var watch sync.WaitGroup
+	watched, end := context.WithCancel(ctx)
+	watch.Go(func() { a.group.Watch(watched) })
+	defer func() { end(); watch.Wait() }()
+	a.door = a.openDoor()
+	defer func() { err = errors.Join(err, a.door.close()) }()
+	tick := time.NewTicker(a.every)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		if err := a.look(time.Now()); err != nil {
+			return err
+		}
+		a.group.SetServices(pairs.Services())
+		a.door.open()
+		if first {
+			ready()
+		}
+		for waits := true; waits; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case pid := <-a.door.knocks():
+				a.hear(pid, time.Now())
+			case <-tick.C:
+				waits = false
+			}
+		}
+	}
+}
+
+// look serves the namespaces in which somebody asks now, and leaves those in which nobody does.
+func (a *agent) look(now time.Time) error {
+	found, err := a.search.find(now, a.own)
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	if a.own != 0 {
+		found[a.own] = os.Getpid()
+	}
+	a.meetAll(found, now)
+	for inode := range a.told {
+		if _, there := found[inode]; !there {
+			delete(a.told, inode)
+		}
+	}
+	for inode, p := range a.at {
+		if now.Sub(p.seen) >= stayTime {
+			delete(a.at, inode)
+			if err := p.close(); err != nil {
+				a.logOf(p.of).Warn("direct sockets: namespace was left", "namespace", inode, "reason", err)
+			}
+		}
+	}
+	return nil
+}
+
+// meetAll serves the namespaces of processes that ask. Those that were left out before come last,
+// the longest ago first, and are tried for searchTime: who can make namespaces can make very many.
+func (a *agent) meetAll(found map[uint64]int, now time.Time) {
+	var again []uint64
+	for inode, pid := range found {
+		if a.told[inode].IsZero() {
+			a.meet(inode, pid, now)
+		} else {
+			again = append(again, inode)
+		}
+	}
+	slices.SortFunc(again, func(x, y uint64) int { return a.told[x].Compare(a.told[y]) })
+	begin := time.Now()
+	for _, inode := range again {
+		a.meet(inode, found[inode], now)
+		if time.Since(begin) >= searchTime {
+			return
+		}
+	}
+}
+
+// meet serves the namespace of a process that asks.
+func (a *agent) meet(inode uint64, pid int, now time.Time) {
+	p := a.at[inode]
+	if p == nil {
+		var err error
+		if p, err = a.serve(inode, pid); err != nil {
+			first := a.told[inode].IsZero()
+			if ended := errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH); ended && first {
+				return // the process is no more: that is no news
+			}
+			if a.told[inode] = now; first {
+				a.logOf(accountOf(a.proc, pid)).Warn("direct sockets: namespace is left out", "namespace", inode, "pid", pid, "reason", err)
+			}
+			return
+		}
+		a.at[inode] = p
+		delete(a.told, inode)
+		a.logOf(p.of).Info("direct sockets", "namespace", inode, "container", p.whose.Container, "name", p.whose.Name)
+	}
+	p.seen = now
+}
+
+// logOf is where what an account causes is logged: who can make namespaces could fill the log with
+// a line for each. What root does has no limit.
+func (a *agent) logOf(account string) logger.Logger {
+	if account == "" {
+		return a.log
+	}
+	return a.lines.For(account)
+}
+
+// serve makes the broker of a process's namespace, and runs it.
+func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
+	p = &place{ended: make(chan error, 1)}
+	path := filepath.Join(a.proc, strconv.Itoa(pid), "ns/net")
+	if p.ns, err = netns.Open(path); err != nil {
+		return nil, err
+	}
+	if p.ns.Inode() != inode { // another process by now
+		return nil, errors.Join(fmt.Errorf("agent: process %d has left its namespace", pid), p.ns.Close())
+	}
+	p.whose = control.Whose{Name: hostName}
+	if inode != a.own {
+		if p.of = accountOf(a.proc, pid); p.of != "" && a.namespacesOf(p.of) >= maxNamespaces {
+			return nil, errors.Join(fmt.Errorf("agent: %.12s has %d namespaces already", p.of, maxNamespaces), p.ns.Close())
+		}
+		p.whose = whoseOf(a.proc, pid)
+	}
+	p.server, err = broker.New(broker.Config{Group: a.group, In: p.ns.Do, Limited: inode != a.own, Log: a.logOf(p.of)})
+	if err != nil {
+		return nil, errors.Join(err, p.ns.Close())
+	}
+	if p.teller, err = control.NewTeller(p.server, p.whose); err != nil {
+		return nil, errors.Join(err, p.server.Close(), p.ns.Close())
+	}
+	go func() { p.ended <- p.server.Run(context.Background()) }()
+	return p, nil
+}
+
+// maxNamespaces is how many network namespaces of one account are served: who is root in a
+// container, or may make user namespaces, can make many.
+const maxNamespaces = 64
+
+// namespacesOf counts those of an account that are served.
+func (a *agent) namespacesOf(account string) (n int) {
+	for _, p := range a.at {
+		if p.of == account {
+			n++
+		}
+	}
+	return n
+}
+
+// close ends the broker and lets the namespace go.
+func (p *place) close() error {
+	err := errors.Join(p.teller.Close(), p.server.Close())
+	return errors.Join(err, <-p.ended, p.ns.Close())
+}
+
+// close leaves all namespaces.
+func (a *agent) close() error {
+	a.search.close()
+	var errs []error
+	for _, p := range a.at {
+		errs = append(errs, p.close())
+	}
+	return errors.Join(errs...)
+}
