@@ -39,6 +39,8 @@ type hostWay struct {
 	c    Carrier
 	node uint16
 	own  uint32
+	// version: of the session; 0: nothing but NODE is said yet.
+	version uint8
 }
 
 // sessionLen is the length of a session's number before a message.
@@ -46,18 +48,18 @@ const sessionLen = 4
 
 func (w hostWay) send(m peerMessage, _ ...int) error {
 	b := binary.LittleEndian.AppendUint32(make([]byte, 0, sessionLen+peerHandLen), w.own)
-	b, err := m.AppendBinary(b)
+	b, err := m.in(w.version).AppendBinary(b)
 	if err != nil {
 		return err
 	}
-	b[sessionLen+peerVersionOff] = hostVersion(w.c)
+	b[sessionLen+peerVersionOff] |= w.c.Version() << carrierShift
 	return w.c.Send(fabric.NodeID(w.node), b)
 }
 
-// hostVersion is the version of what brokers of two hosts say to each other, and their Carriers:
-// the Carrier's in the upper 4 bits. So nodes whose Carriers do not understand each other offer
-// nothing to each other, and either one says why.
-func hostVersion(c Carrier) uint8 { return c.Version()<<4 | peerVersion }
+// carrierShift: between two hosts, the upper 4 bits of a message's version are the Carrier's. So
+// nodes whose Carriers do not understand each other offer nothing to each other, and either one
+// says why.
+const carrierShift = 4
 
 func (hostWay) Abort() {}
 func (hostWay) Close() {}
@@ -92,7 +94,7 @@ func (s *Server) Meet(node fabric.NodeID, hardware bool) error {
 
 // greet says who this broker is.
 func (s *Server) greet(h *host, node uint16) error {
-	return hostWay{s.cfg.Carrier, node, h.own}.send(s.self())
+	return hostWay{c: s.cfg.Carrier, node: node, own: h.own}.send(s.self())
 }
 
 // Part ends the session with the broker of a node on another host.
@@ -114,14 +116,14 @@ func (s *Server) Hear(node fabric.NodeID, b []byte) error {
 		return fmt.Errorf("%w: %d bytes: %w", wire.ErrMessage, len(b), io.ErrUnexpectedEOF)
 	}
 	said := append([]byte(nil), b[sessionLen:]...)
-	if v, own := said[peerVersionOff], hostVersion(s.cfg.Carrier); v != own {
-		return fmt.Errorf("%w: node %d has version %d.%d of direct sockets between hosts, this one %d.%d: update one of them",
-			wire.ErrMessage, node, v>>4, v&15, own>>4, own&15)
+	if its, own := said[peerVersionOff]>>carrierShift, s.cfg.Carrier.Version(); its != own {
+		return fmt.Errorf("%w: node %d has version %d of what carries direct sockets between hosts, this one %d: update one of them",
+			wire.ErrMessage, node, its, own)
 	}
-	said[peerVersionOff] = peerVersion
+	said[peerVersionOff] &= 1<<carrierShift - 1
 	var m peerMessage
 	if err := m.UnmarshalBinary(said); err != nil {
-		return err
+		return fmt.Errorf("node %d: %w", node, err)
 	}
 	if m.Type == peerHand {
 		return fmt.Errorf("%w: HAND without descriptors", wire.ErrRule)
@@ -140,7 +142,10 @@ func (s *Server) Hear(node fabric.NodeID, b []byte) error {
 	if h.peer == nil {
 		return nil
 	}
-	err := s.fromPeer(h.peer, m, nil, false)
+	err := h.peer.speaks(m)
+	if err == nil {
+		err = s.fromPeer(h.peer, m, nil, false)
+	}
 	if err != nil {
 		s.drop(h.peer)
 		h.peer = nil
@@ -183,7 +188,8 @@ func (s *Server) meetAgain(h *host, node uint16, far uint32, m peerMessage) erro
 	if err := s.greet(h, node); err != nil {
 		return err
 	}
-	p := s.newPeer(m, hostWay{s.cfg.Carrier, node, h.own})
+	version, _ := m.agreed() // else it was no message
+	p := s.newPeer(m, hostWay{s.cfg.Carrier, node, h.own, version})
 	p.host, p.rdma = true, h.rdma
 	if err := s.addPeer(p); err != nil {
 		return err

@@ -258,7 +258,7 @@ func TestHostsMeetAgain(t *testing.T) {
 			says := func(typ peerType) { // A, in its session, whatever it knows of B's
 				f.a.hostsMu.Lock()
 				defer f.a.hostsMu.Unlock()
-				if err := (hostWay{f.a.cfg.Carrier, 2, f.a.hosts[2].own}).send(peerMessage{Type: typ, ID: 77}); err != nil {
+				if err := (hostWay{f.a.cfg.Carrier, 2, f.a.hosts[2].own, peerVersions.Newest}).send(peerMessage{Type: typ, ID: 77}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -329,11 +329,14 @@ func TestHostsOfTwoVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range []uint8{peerVersion, (relay.Version+1)<<4 | peerVersion, relay.Version<<4 | (peerVersion + 1)} {
+	newest, above := peerVersions.Newest, peerVersions.Newest+1
+	for v, want := range map[uint8]string{
+		newest:                   fmt.Sprintf("node 2 has version 0 of what carries direct sockets between hosts, this one %d: update one of them", relay.Version),
+		(relay.Version+1)<<4 | 2: fmt.Sprintf("node 2 has version %d of what carries", relay.Version+1),
+		relay.Version<<4 | above: fmt.Sprintf("node 2: broker: malformed message: version %d, this speaks %v: update one of them", above, peerVersions),
+	} {
 		b[sessionLen+peerVersionOff] = v
-		err := f.a.Hear(2, b)
-		if want := fmt.Sprintf("node 2 has version %d.%d of direct sockets between hosts, this one %d.%d: update one of them",
-			v>>4, v&15, relay.Version, peerVersion); !errors.Is(err, wire.ErrMessage) || !strings.Contains(err.Error(), want) {
+		if err := f.a.Hear(2, b); !errors.Is(err, wire.ErrMessage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("version %d: %v", v, err)
 		}
 	}

@@ -19,9 +19,11 @@ import (
 type peer struct {
 	s    *Server
 	node uint16
-	out  toPeer
-	host bool // on another host
-	rdma bool // which hardware joins with this one
+	// version: of what it and this broker say but for NODE; a peer in this process has none.
+	version uint8
+	out     toPeer
+	host    bool // on another host
+	rdma    bool // which hardware joins with this one
 
 	// All of these belong to the Server's lock.
 	addrs  []netip.Addr        // that it says it has
@@ -54,9 +56,13 @@ type toPeer interface {
 }
 
 // socketPeer is a peer in another process.
-type socketPeer struct{ *packet.Outbox }
+type socketPeer struct {
+	*packet.Outbox
+	version uint8 // of the session; 0: nothing but NODE is said yet
+}
 
 func (p socketPeer) send(m peerMessage, fds ...int) error {
+	m = m.in(p.version)
 	b, err := m.AppendBinary(make([]byte, 0, peerHandLen))
 	if err != nil {
 		return err
@@ -102,7 +108,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	to := socketPeer{out}
+	to := socketPeer{Outbox: out}
 	if err := to.send(s.self()); err != nil {
 		return err
 	}
@@ -140,12 +146,15 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 					s.count.RefusedPeers.Add(1)
 					break
 				}
+				to.version, _ = m.agreed() // else it was no message
 				p = s.newPeer(m, to)
 				if err = s.addPeer(p); err == nil {
 					err = conn.SetReadDeadline(time.Time{})
 				}
 			default:
-				err = s.fromPeer(p, m, fds, lost)
+				if err = p.speaks(m); err == nil {
+					err = s.fromPeer(p, m, fds, lost)
+				}
 			}
 		}
 		if p != nil {
@@ -159,14 +168,23 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 	}
 }
 
+// speaks returns an error unless a message has the version of the session.
+func (p *peer) speaks(m peerMessage) error {
+	if m.Type == peerNode || m.Version == p.version {
+		return nil
+	}
+	return fmt.Errorf("%w: %v of version %d, agreed was %d", wire.ErrRule, m.Type, m.Version, p.version)
+}
+
 // self is what this broker says about itself.
 func (s *Server) self() peerMessage {
-	return peerMessage{Type: peerNode, Node: s.cfg.Node, Addrs: *s.addrs.Load()}
+	return peerMessage{Type: peerNode, ID: uint32(peerVersions.Newest), Node: s.cfg.Node, Addrs: *s.addrs.Load()}
 }
 
 // newPeer makes a peer of what it says about itself.
 func (s *Server) newPeer(m peerMessage, out toPeer) *peer {
-	return &peer{s: s, node: m.Node, addrs: m.Addrs, out: out,
+	version, _ := m.agreed() // or it is in this process
+	return &peer{s: s, node: m.Node, version: version, addrs: m.Addrs, out: out,
 		denied: make(map[netip.Addr]bool), bounds: make(map[bound]int), ports: make(map[uint16]int), offers: make(map[handID]*offer)}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"exnet/directsockets/broker/wire"
+	"exnet/node/rpc"
 )
 
 // peerType is the type of a message between brokers (SPEC.md, 6.1).
@@ -23,9 +24,9 @@ const (
 	peerStands                       // and so is the client's, still
 )
 
-// peerVersion is that of what brokers tell each other. In version 1 an offer could be claimed as
-// soon as it was handed over.
-const peerVersion = 2
+// peerVersions are those of what brokers tell each other. In version 1 an offer could be claimed as
+// soon as it was handed over. In version 2 NODE named one version only.
+var peerVersions = rpc.Versions{Oldest: 2, Newest: 3}
 
 // maxAddrs is how many addresses a node may have.
 const maxAddrs = 64
@@ -33,9 +34,9 @@ const maxAddrs = 64
 // Offsets: a message begins as one of a client's does (package wire).
 const (
 	peerTypeOff    = 0 // uint8
-	peerVersionOff = 1 // uint8
+	peerVersionOff = 1 // uint8: of the session; NODE: the oldest that its sender speaks
 	peerLengthOff  = 2 // uint16, of the whole message
-	peerIDOff      = 4 // uint32, of the offer
+	peerIDOff      = 4 // uint32, of the offer; NODE: the newest version that its sender speaks
 
 	peerNonceOff  = wire.HeaderLen      // HAND: 16 bytes
 	peerEndsOff   = wire.HeaderLen + 16 // HAND: the ends of the connection
@@ -83,7 +84,8 @@ func (t peerType) String() string {
 // its type does not have are zero.
 type peerMessage struct {
 	Type           peerType
-	ID             uint32         // of the offer
+	Version        uint8          // as peerVersionOff says; 0: the oldest of peerVersions
+	ID             uint32         // as peerIDOff says
 	Node           uint16         // peerNode
 	Addrs          []netip.Addr   // peerNode; nobody writes to it
 	Bound          bound          // peerPort
@@ -97,13 +99,30 @@ type peerMessage struct {
 	payer levels
 }
 
+// agreed is the version of a session with a broker that has said this NODE. ok: there is one.
+func (m peerMessage) agreed() (version uint8, ok bool) {
+	return peerVersions.Common(rpc.Said(m.Version, uint64(m.ID)))
+}
+
+// in returns m as a message of a session of that version. NODE says which versions its sender
+// speaks, in every session.
+func (m peerMessage) in(version uint8) peerMessage {
+	if m.Type != peerNode {
+		m.Version = version
+	}
+	return m
+}
+
 // AppendBinary implements encoding.BinaryAppender.
 func (m peerMessage) AppendBinary(b []byte) ([]byte, error) {
 	if !m.Type.valid() || len(m.Addrs) > maxAddrs {
 		return b, fmt.Errorf("%w: %v, %d addresses", wire.ErrMessage, m.Type, len(m.Addrs))
 	}
 	begin := len(b)
-	b = append(b, uint8(m.Type), peerVersion, 0, 0)
+	if m.Version == 0 {
+		m.Version = peerVersions.Oldest
+	}
+	b = append(b, uint8(m.Type), m.Version, 0, 0)
 	b = binary.LittleEndian.AppendUint32(b, m.ID)
 	switch m.Type {
 	case peerNode:
@@ -143,9 +162,13 @@ func (m *peerMessage) UnmarshalBinary(b []byte) error {
 	if len(b) < wire.HeaderLen {
 		return fmt.Errorf("%w: %d bytes: %w", wire.ErrMessage, len(b), io.ErrUnexpectedEOF)
 	}
-	n := peerMessage{Type: peerType(b[peerTypeOff]), ID: binary.LittleEndian.Uint32(b[peerIDOff:])}
-	if v := b[peerVersionOff]; v != peerVersion {
-		return fmt.Errorf("%w: version %d, this is %d: update one of them", wire.ErrMessage, v, peerVersion)
+	n := peerMessage{Type: peerType(b[peerTypeOff]), Version: b[peerVersionOff], ID: binary.LittleEndian.Uint32(b[peerIDOff:])}
+	known := peerVersions.Has(n.Version)
+	if n.Type == peerNode && n.Version > 0 {
+		_, known = n.agreed()
+	}
+	if !known {
+		return fmt.Errorf("%w: version %d, this speaks %v: update one of them", wire.ErrMessage, n.Version, peerVersions)
 	}
 	want := wire.HeaderLen
 	switch n.Type {

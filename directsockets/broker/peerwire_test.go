@@ -54,7 +54,7 @@ func TestPeerMessages(t *testing.T) {
 		if err := got.UnmarshalBinary(append(b, 0)); !errors.Is(err, wire.ErrMessage) {
 			t.Errorf("%v with a byte more: %v", m.Type, err)
 		}
-		b[peerVersionOff]++
+		b[peerVersionOff] = peerVersions.Newest + 1
 		if err := got.UnmarshalBinary(b); !errors.Is(err, wire.ErrMessage) {
 			t.Errorf("%v of another version: %v", m.Type, err)
 		}

@@ -39,6 +39,7 @@ type session struct {
 	account caller.Account // whose limits apply: the user who has started it or its container
 	home    caller.Home    // and those of its container
 	owner   owner          // both, once it was admitted
+	version uint8          // of the messages, once it was greeted; 0: the oldest
 	program string
 	since   time.Time
 	stats   int             // descriptor of its statistics; -1: it is in this process
@@ -90,8 +91,11 @@ func (c *session) run(conn *net.UnixConn) error {
 				err = fmt.Errorf("%w: %v with %d descriptors", wire.ErrRule, m.Type, len(fds))
 			case (m.Type == wire.Hello) == greeted:
 				err = fmt.Errorf("%w: got %v, want HELLO once, as the first message", wire.ErrRule, m.Type)
+			case greeted && m.Version != c.version:
+				err = fmt.Errorf("%w: %v of version %d, agreed was %d", wire.ErrRule, m.Type, m.Version, c.version)
 			case !greeted:
-				if greeted = true; lost {
+				greeted = true
+				if c.version, _ = m.Agreed(); lost { // there is one, or it was no message
 					err = errors.Join(packet.ErrNoDescriptors, c.refuse(m.ID, wire.TooMany))
 				} else if err = c.hello(m, fds); err == nil {
 					err = conn.SetReadDeadline(time.Time{})
@@ -382,6 +386,7 @@ func (c *session) refuse(id uint32, why wire.Reason) error {
 
 // reply sends a message to the client. An error is its end.
 func (c *session) reply(m wire.Message, fds ...int) error {
+	m.Version = c.version
 	b, err := m.AppendBinary(make([]byte, 0, wire.MaxLen))
 	if err != nil {
 		return err

@@ -297,7 +297,7 @@ func TestGrantOfOldClient(t *testing.T) {
 		show(wire.Message{Type: wire.Claim, ID: 2, KnowsFlow: knows})
 		m, fds := rx.next()
 		fds.Close()
-		want := wire.Message{Type: wire.Grant, ID: 2, Nonce: b.nonce, Client: key.Client, Server: key.Server}
+		want := wire.Message{Type: wire.Grant, Version: wire.Versions.Oldest, ID: 2, Nonce: b.nonce, Client: key.Client, Server: key.Server}
 		if knows {
 			want.Type, want.Cookie = wire.Flow, cookieOfSocket(t, from)
 		}

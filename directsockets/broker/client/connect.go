@@ -88,6 +88,8 @@ func (c *Client) serve(ctx context.Context, w socketWay, in *packet.Inbound) err
 		err = m.UnmarshalBinary(b)
 		switch {
 		case err != nil:
+		case m.Version != w.version:
+			err = fmt.Errorf("%w: %v of version %d, agreed was %d", wire.ErrRule, m.Type, m.Version, w.version)
 		case lost && (m.Type == wire.Grant || m.Type == wire.Flow): // the client's side sees the end of its doorbell
 			err = c.handle(wire.Message{Type: wire.None, ID: m.ID}, nil)
 		case len(fds) != m.Type.Descriptors():
@@ -169,7 +171,7 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, 
 	if err != nil {
 		return w, nil, err
 	}
-	w = socketWay{out}
+	w = socketWay{Outbox: out}
 	if in, err = packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors); err != nil {
 		return w, nil, err
 	}
@@ -177,6 +179,7 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, 
 	if err != nil {
 		return w, nil, fmt.Errorf("%w: %w", ErrNoBroker, err)
 	}
+	w.version = welcome.Version
 	c.connected(w, page, welcome)
 	return w, in, nil
 }
@@ -199,7 +202,7 @@ func dialBroker(at place) (*net.UnixConn, error) {
 
 // greet exchanges HELLO and WELCOME.
 func (c *Client) greet(w socketWay, conn *net.UnixConn, in *packet.Inbound) (page *wire.Page, welcome wire.Message, err error) {
-	b, err := wire.Message{Type: wire.Hello, ID: 1, Program: c.cfg.Program}.AppendBinary(nil)
+	b, err := wire.Greeting(c.cfg.Program).AppendBinary(nil)
 	if err != nil {
 		return nil, welcome, err
 	}
@@ -234,9 +237,13 @@ func (c *Client) greet(w socketWay, conn *net.UnixConn, in *packet.Inbound) (pag
 }
 
 // socketWay is the way to a broker by its socket.
-type socketWay struct{ *packet.Outbox }
+type socketWay struct {
+	*packet.Outbox
+	version uint8 // of the messages, as WELCOME has it
+}
 
 func (w socketWay) Ask(m wire.Message, s Socket, queue bool, fds ...int) error {
+	m.Version = w.version
 	send := w.Offer
 	if queue {
 		send = w.Post

@@ -12,9 +12,9 @@ var (
 	// trusted. Use TCP; a Client keeps looking for one.
 	ErrNoBroker = errors.New("broker: no broker serves this network namespace")
 
-	// ErrVersion says that the broker of this network namespace is of another version. It
-	// comes with ErrNoBroker.
-	ErrVersion = errors.New("broker: the broker has another version")
+	// ErrVersion says that this program and the broker of this network namespace speak no common
+	// version: bring the older of the two up to date. It comes with ErrNoBroker.
+	ErrVersion = errors.New("broker: no version in common with the broker")
 
 	// ErrNone says that there is no offer for a connection. Stay on TCP.
 	ErrNone = errors.New("broker: no offer for this connection")

@@ -63,6 +63,7 @@ func vectors(t testing.TB) (all []vector) {
 // message returns what the fields of a vector say.
 func (v vector) message(t testing.TB) (m Message) {
 	t.Helper()
+	m.Version = Versions.Oldest
 	number := func(s string) uint64 {
 		n, err := strconv.ParseUint(s, 10, 32)
 		if err != nil {
@@ -79,6 +80,8 @@ func (v vector) message(t testing.TB) (m Message) {
 		switch key {
 		case "id":
 			m.ID = uint32(number(value))
+		case "version":
+			m.Version = uint8(number(value))
 		case "program":
 			m.Program = value
 		case "interface":

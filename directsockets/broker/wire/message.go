@@ -7,15 +7,17 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"exnet/node/rpc"
 )
 
-// Version is that of the page and of the statistics; messageVersion that of the messages between a
-// client and its broker. In version 1 LISTEN, OFFER and CLAIM carried the socket itself, which kept
-// it open.
-const (
-	Version        = 1
-	messageVersion = 2
-)
+// Version is that of the page and of the statistics.
+const Version = 1
+
+// Versions are those of the messages between a client and its broker. In version 1 LISTEN, OFFER
+// and CLAIM carried the socket itself, which kept it open. In version 2 HELLO named one version
+// only.
+var Versions = rpc.Versions{Oldest: 2, Newest: 3}
 
 // Offsets of a message's header (little endian, as everything):
 //
@@ -25,7 +27,7 @@ const (
 //	└────────┴─────────┴──────────────┴──────────────────────────────┴──────
 const (
 	typeOff    = 0 // uint8
-	versionOff = 1 // uint8
+	versionOff = 1 // uint8: of the session, see Message.Version
 	lengthOff  = 2 // uint16, of the whole message
 	idOff      = 4 // uint32, chosen by who asks
 	HeaderLen  = 8
@@ -178,7 +180,8 @@ type Nonce [16]byte
 // type does not have are zero.
 type Message struct {
 	Type     Type
-	ID       uint32
+	Version  uint8  // of the session; Hello: the oldest that the client speaks. 0: the oldest of Versions
+	ID       uint32 // Hello: the newest version that the client speaks
 	Program  string // Hello: up to 16 bytes
 	Node     uint16 // Welcome
 	Features uint32 // Welcome
@@ -193,13 +196,26 @@ type Message struct {
 	Reason         Reason // Refused
 }
 
+// Greeting is the HELLO of a program.
+func Greeting(program string) Message {
+	return Message{Type: Hello, Version: Versions.Oldest, ID: uint32(Versions.Newest), Program: program}
+}
+
+// Agreed is the version of a session that begins with this HELLO. ok: there is one.
+func (m Message) Agreed() (version uint8, ok bool) {
+	return Versions.Common(rpc.Said(m.Version, uint64(m.ID)))
+}
+
 // AppendBinary implements encoding.BinaryAppender. It does not allocate when b has
 // room.
 func (m Message) AppendBinary(b []byte) ([]byte, error) {
 	if !m.Type.valid() {
 		return b, fmt.Errorf("%w: %v", ErrMessage, m.Type)
 	}
-	b = append(b, uint8(m.Type), messageVersion)
+	if m.Version == 0 {
+		m.Version = Versions.Oldest
+	}
+	b = append(b, uint8(m.Type), m.Version)
 	b = binary.LittleEndian.AppendUint16(b, uint16(m.Type.Len()))
 	b = binary.LittleEndian.AppendUint32(b, m.ID)
 	switch m.Type {
@@ -238,9 +254,13 @@ func (m *Message) UnmarshalBinary(b []byte) error {
 	if len(b) < HeaderLen {
 		return fmt.Errorf("%w: %d bytes: %w", ErrMessage, len(b), io.ErrUnexpectedEOF)
 	}
-	n := Message{Type: Type(b[typeOff]), ID: binary.LittleEndian.Uint32(b[idOff:])}
-	if v := b[versionOff]; v != messageVersion {
-		return fmt.Errorf("%w: version %d, this is %d", ErrMessage, v, messageVersion)
+	n := Message{Type: Type(b[typeOff]), Version: b[versionOff], ID: binary.LittleEndian.Uint32(b[idOff:])}
+	known := Versions.Has(n.Version)
+	if n.Type == Hello && n.Version > 0 {
+		_, known = n.Agreed()
+	}
+	if !known {
+		return fmt.Errorf("%w: version %d, this speaks %v", ErrMessage, n.Version, Versions)
 	}
 	if !n.Type.valid() {
 		return fmt.Errorf("%w: %v", ErrMessage, n.Type)

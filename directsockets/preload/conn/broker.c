@@ -45,6 +45,7 @@ const uint32_t *ds_udp_offers = &no_offers;
 const uint16_t *ds_udp_receivers;
 static int64_t next_try;
 static unsigned soon; /* attempts since an agent was told of this process */
+static uint8_t version; /* of the messages, as WELCOME has it; 0: it has not come yet */
 static bool silent; /* HELLO was sent, and is not answered yet */
 static bool known; /* there has been a broker */
 static int absent = DS_WHY_NO_BROKER; /* why there is none */
@@ -111,6 +112,7 @@ static void hang_up(int64_t wait)
 	if (conn >= 0)
 		ds_fd_close(conn);
 	conn = -1;
+	version = 0;
 	silent = false;
 	believe(false, page_udp);
 	DS_SET(next_try, now_ns() + wait);
@@ -118,9 +120,11 @@ static void hang_up(int64_t wait)
 }
 
 /* Sends m with n descriptors, which stay the caller's. False: it was not sent. */
-static bool send_message(const struct ds_message *m, const int *fds, int n)
+static bool send_message(struct ds_message *m, const int *fds, int n)
 {
 	uint8_t b[DS_MESSAGE];
+
+	m->version = m->type == DS_HELLO ? DS_OLDEST : version;
 	union {
 		char buf[CMSG_SPACE(3 * sizeof(int))];
 		struct cmsghdr align;
@@ -172,7 +176,7 @@ static int receive(struct ds_message *m, int fds[2], int *nfds)
 	if (!(h.msg_flags & MSG_TRUNC) && ds_message_get(m, b, (size_t)r)) {
 		int want = m->type == DS_GRANT || m->type == DS_FLOW ? 2 : m->type == DS_WELCOME ? 1 : 0;
 
-		if (n == want && (want || m->type == DS_NO_OFFER || m->type == DS_REFUSED)) {
+		if (n == want && (!version || m->version == version) && (want || m->type == DS_NO_OFFER || m->type == DS_REFUSED)) {
 			*nfds = n;
 			return 1;
 		}
@@ -186,7 +190,7 @@ static bool map_page(int fd)
 {
 	struct stat st;
 	int seals = REAL(fcntl)(fd, F_GET_SEALS, 0);
-	uint32_t version;
+	uint32_t layout;
 	uint8_t *p = page;
 
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || st.st_size < PAGE_SIZE)
@@ -202,8 +206,8 @@ static bool map_page(int fd)
 		return false;
 	__atomic_store_n(&page, p, __ATOMIC_RELEASE);
 	believe(page_valid, size == PAGE_UDP_SIZE);
-	memcpy(&version, p + 8, 4);
-	return memcmp(p, "EXTDSPG\x01", 8) == 0 && version == 1;
+	memcpy(&layout, p + 8, 4);
+	return memcmp(p, "EXTDSPG\x01", 8) == 0 && layout == 1;
 }
 
 /* Reads the broker's answer to HELLO. True: WELCOME; false: nothing yet, or the connection is
@@ -217,6 +221,8 @@ static bool welcomed(void)
 	if (!got)
 		return false;
 	ok = got == 1 && m.type == DS_WELCOME && map_page(fds[0]);
+	if (ok)
+		version = m.version;
 	while (n)
 		REAL(close)(fds[--n]);
 	silent = false;
@@ -224,7 +230,7 @@ static bool welcomed(void)
 	knows_flow = ok && (m.features & KNOWS_FLOW);
 	if (ok)
 		return true;
-	/* One of another version reads HELLO, and hangs up (SPEC 6). */
+	/* One that speaks none of these versions reads HELLO, and hangs up (SPEC 6). */
 	absent = got == ENDED ? DS_WHY_VERSION : got == 1 && m.type == DS_REFUSED && m.reason == TOO_MANY ? DS_WHY_NO_MEMORY : DS_WHY_NO_BROKER;
 	hang_up((int64_t)RETRY_NS + UNFIT_NS);
 	return false;
@@ -234,7 +240,7 @@ static bool welcomed(void)
  * there. */
 static bool greet(void)
 {
-	struct ds_message hello = {.type = DS_HELLO, .id = 1};
+	struct ds_message hello = {.type = DS_HELLO, .id = DS_NEWEST};
 	struct timespec limit = {ds_config.welcome / 1000, ds_config.welcome % 1000 * 1000000L};
 	int stats = ds_stats_fd();
 
@@ -361,7 +367,7 @@ bool ds_broker_show(struct ds_message *m, int fd, const int *more, int n)
 	return sent;
 }
 
-void ds_broker_send(const struct ds_message *m) { send_message(m, NULL, 0); }
+void ds_broker_send(struct ds_message *m) { send_message(m, NULL, 0); }
 
 bool ds_broker_room(void)
 {

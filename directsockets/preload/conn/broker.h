@@ -11,9 +11,13 @@ enum {
 	DS_HELLO = 1, DS_WELCOME, DS_LISTEN, DS_UNLISTEN, DS_OFFER, DS_WITHDRAW, DS_CLAIM, DS_GRANT, DS_NO_OFFER, DS_REFUSED, DS_FLOW,
 };
 
+/* The versions of the messages that this library speaks. HELLO has the oldest as its version and
+ * the newest as its id; WELCOME has the one that the broker has chosen. */
+enum { DS_OLDEST = 2, DS_NEWEST = 3 };
+
 /* A message, descriptors apart. */
 struct ds_message {
-	uint8_t type, reason;
+	uint8_t type, reason, version; /* version 0: DS_OLDEST */
 	uint16_t node;
 	uint32_t id, features;
 	char program[16];
@@ -69,7 +73,7 @@ static inline uint32_t ds_broker_connection(void) { return __atomic_load_n(&ds_b
  * False and errno: it was not sent. */
 bool ds_broker_show(struct ds_message *m, int fd, const int *more, int n) DS_HIDDEN;
 /* Sends one without descriptors, or not. */
-void ds_broker_send(const struct ds_message *m) DS_HIDDEN;
+void ds_broker_send(struct ds_message *m) DS_HIDDEN;
 
 /* Listeners (listeners.c). True if one without a descriptor has to be announced. Loads only, for
  * any thread. */

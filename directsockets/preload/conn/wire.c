@@ -10,7 +10,7 @@ static const uint8_t body[] = {
 	[DS_FLOW] = 60,
 };
 
-enum { VERSION = 2, ENDS = 36 };
+enum { ENDS = 36 };
 
 /* The ends of the connection, as GRANT, FLOW, OFFER and, without the nonce, LISTEN and CLAIM have
  * them. */
@@ -34,7 +34,7 @@ size_t ds_message_put(uint8_t *b, const struct ds_message *m)
 
 	memset(b, 0, len);
 	b[0] = m->type;
-	b[1] = VERSION;
+	b[1] = m->version ? m->version : DS_OLDEST;
 	memcpy(b + 2, &len, 2);
 	memcpy(b + 4, &m->id, 4);
 	switch (m->type) {
@@ -77,10 +77,11 @@ bool ds_message_get(struct ds_message *m, const uint8_t *b, size_t n)
 	if (n < 8)
 		return false;
 	memcpy(&len, b + 2, 2);
-	if (b[0] < DS_HELLO || b[0] > DS_FLOW || b[1] != VERSION || len != n || n != 8u + body[b[0]])
+	if (b[0] < DS_HELLO || b[0] > DS_FLOW || b[1] < DS_OLDEST || b[1] > DS_NEWEST || len != n || n != 8u + body[b[0]])
 		return false;
 	memset(m, 0, sizeof *m);
 	m->type = b[0];
+	m->version = b[1];
 	memcpy(&m->id, b + 4, 4);
 	switch (m->type) {
 	case DS_HELLO:

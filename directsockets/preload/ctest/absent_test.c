@@ -50,7 +50,22 @@ static void silent(pid_t broker)
 	becomes_direct(&c, &s);
 }
 
-static void of_another_version(void)
+// A broker of the last version, and one of the next: they and this library speak the newest that
+// both know.
+static void of_a_version(int newest)
+{
+	struct side c, s;
+
+	__atomic_store_n(broker_newest, newest, __ATOMIC_RELEASE);
+	forget();
+	connect_to(&c);
+	accept_from(&s);
+	becomes_direct(&c, &s);
+	__atomic_store_n(broker_newest, 0, __ATOMIC_RELEASE);
+	forget();
+}
+
+static void of_no_common_version(void)
 {
 	struct side c, s;
 
@@ -122,7 +137,9 @@ int main(void)
 
 	ds_config.welcome = 250; // ms: what is said of one that is silent is said soon
 	silent(broker);
-	of_another_version();
+	of_a_version(DS_OLDEST);
+	of_a_version(DS_NEWEST + 1);
+	of_no_common_version();
 	gone(&broker, path);
 	out_of_reach();
 	ends_stop(broker, path);

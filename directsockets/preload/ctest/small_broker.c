@@ -23,9 +23,10 @@ static struct offer {
 	struct ds_info info;
 	int segment, bell, client;
 } offers[OFFERS];
+static uint8_t agreed[1024]; /* the version of each connection, by its descriptor; 0: not greeted */
 static int noffers, clients[CLIENTS], nclients, page;
 static uint8_t *mem;
-int *broker_refuses, *broker_reason, *broker_hangs_up, *broker_fault;
+int *broker_refuses, *broker_reason, *broker_hangs_up, *broker_fault, *broker_newest;
 
 static void count(const struct ds_info *info, int by)
 {
@@ -101,6 +102,15 @@ static void say(int fd, struct ds_message *m, int *fds, int n)
 	say_late();
 }
 
+/* The version of a connection that begins with this HELLO. */
+static uint32_t greeted(const struct ds_message *hello)
+{
+	int said = __atomic_load_n(broker_newest, __ATOMIC_ACQUIRE);
+	uint32_t newest = said ? (uint32_t)said : DS_NEWEST;
+
+	return hello->id < hello->version ? hello->version : hello->id < newest ? hello->id : newest;
+}
+
 static bool serve(int fd)
 {
 	uint8_t b[DS_MESSAGE];
@@ -115,7 +125,7 @@ static bool serve(int fd)
 		nfds = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 		memcpy(fds, CMSG_DATA(c), (size_t)nfds * sizeof(int));
 	}
-	if (n <= 0 || !ds_message_get(&m, b, (size_t)n))
+	if (n <= 0 || !ds_message_get(&m, b, (size_t)n) || (m.type != DS_HELLO && m.version != agreed[fd]))
 		return false;
 	if (m.type == DS_CLAIM && __atomic_load_n(broker_fault, __ATOMIC_ACQUIRE) == BROKER_DIES) {
 		__atomic_store_n(broker_fault, BROKER_FINE, __ATOMIC_RELEASE);
@@ -124,6 +134,7 @@ static bool serve(int fd)
 		return false;
 	}
 	answer.id = m.id;
+	answer.version = agreed[fd];
 	switch (m.type) {
 	case DS_HELLO:
 		if (__atomic_load_n(broker_hangs_up, __ATOMIC_ACQUIRE)) {
@@ -131,6 +142,7 @@ static bool serve(int fd)
 			return false;
 		}
 		answer.type = DS_WELCOME;
+		answer.version = agreed[fd] = (uint8_t)greeted(&m);
 		say(fd, &answer, &page, 1);
 		break;
 	case DS_LISTEN:
@@ -237,10 +249,11 @@ pid_t broker_start(const char *path)
 	if (bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || listen(fd, 64) < 0)
 		abort();
 	if (!broker_refuses) {
-		broker_refuses = mmap(NULL, 4 * sizeof *broker_refuses, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		broker_refuses = mmap(NULL, 5 * sizeof *broker_refuses, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 		broker_hangs_up = broker_refuses + 1;
 		broker_reason = broker_refuses + 2;
 		broker_fault = broker_refuses + 3;
+		broker_newest = broker_refuses + 4;
 		*broker_reason = 2;
 	}
 	page = memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING);

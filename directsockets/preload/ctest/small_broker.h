@@ -17,6 +17,9 @@ void broker_listeners(uint16_t port, uint16_t n);
 extern int *broker_refuses, *broker_reason;
 /* If not 0, it hangs up at HELLO, as one of another version. Shared with the broker. */
 extern int *broker_hangs_up;
+/* The newest version of the messages that it speaks; 0: DS_NEWEST. It hangs up at a message of
+ * another version than agreed. Shared with the broker. */
+extern int *broker_newest;
 /* What it does wrong with answers: each comes twice; or after the next one, or
  * 20 ms later; or, instead of the next
  * answer to a CLAIM, it hangs up. Shared with the broker. */

@@ -70,10 +70,13 @@ int main(void)
 		for (uint8_t i = 1; i <= DS_FLOW; i++)
 			if (strcmp(types[i], w) == 0)
 				m.type = i;
+		m.version = DS_OLDEST;
 		while ((w = strtok_r(NULL, " ", &save))) {
 			char *v = strchr(w, '=') + 1;
 			if (strncmp(w, "id=", 3) == 0)
 				m.id = (uint32_t)strtoul(v, NULL, 0);
+			else if (strncmp(w, "version=", 8) == 0)
+				m.version = (uint8_t)atoi(v);
 			else if (strncmp(w, "program=", 8) == 0)
 				memcpy(m.program, v, strlen(v));
 			else if (strncmp(w, "node=", 5) == 0)

@@ -1,0 +1,139 @@
+package broker
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/broker/wire"
+	"exnet/directsockets/relay"
+	"exnet/fabric"
+	"exnet/node/rpc"
+)
+
+// versionsTests are ranges that the other side may say, with the version that both speak then; 0:
+// none. Those of one version are of releases before there were ranges.
+func versionsTests(ours rpc.Versions) map[rpc.Versions]uint8 {
+	oldest, newest := ours.Oldest, ours.Newest
+	return map[rpc.Versions]uint8{
+		{Oldest: oldest, Newest: 0}:              oldest,
+		{Oldest: oldest, Newest: 1}:              oldest,
+		{Oldest: oldest, Newest: newest}:         newest,
+		{Oldest: newest, Newest: newest + 1}:     newest,
+		{Oldest: 1, Newest: 99}:                  newest,
+		{Oldest: oldest - 1, Newest: 0}:          0,
+		{Oldest: newest + 1, Newest: newest + 5}: 0,
+	}
+}
+
+// A broker and a client whose versions overlap speak the newest that both know, and nothing else.
+func TestVersionsOverlap(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{})
+	for says, agreed := range versionsTests(wire.Versions) {
+		for _, breach := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d to %d, breach=%v", says.Oldest, says.Newest, breach), func(t *testing.T) {
+				c := dialRaw(t, s.Path())
+				stats := statsFD(t, 4)
+				c.send(wire.Message{Type: wire.Hello, Version: says.Oldest, ID: uint32(says.Newest), Program: "raw"}, stats)
+				unix.Close(stats)
+				if agreed == 0 {
+					c.disconnected()
+					return
+				}
+				m, fds := c.next()
+				fds.Close()
+				if m.Type != wire.Welcome || m.Version != agreed {
+					t.Errorf("%+v, want version %d", m, agreed)
+				}
+				asked := agreed
+				if breach {
+					asked = wire.Versions.Oldest + wire.Versions.Newest - agreed
+				}
+				c.send(wire.Message{Type: wire.Claim, Version: asked, ID: 7}, stdin(t))
+				if breach {
+					c.disconnected()
+				} else if m, _ := c.next(); m.Type != wire.None || m.Version != agreed || m.ID != 7 {
+					t.Errorf("%+v, want NONE of version %d", m, agreed)
+				}
+			})
+		}
+	}
+}
+
+// stdin is a descriptor of no socket.
+func stdin(t *testing.T) int {
+	fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+// Brokers whose versions overlap speak the newest that both know, on one host and on two.
+func TestPeersOverlap(t *testing.T) {
+	checkFDs(t)
+	s, _ := startServer(t, Config{Node: 1, Addrs: []netip.Addr{addrA}})
+	c := dialClient(t, client.Config{Path: s.Path()})
+	ln := listen(t, "tcp4", "127.0.1.1:0")
+	c.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
+	brokertest.Eventually(t, "the listener is shown", func() bool { return c.Listener(port(ln.Addr())) })
+	for says, agreed := range versionsTests(peerVersions) {
+		t.Run(fmt.Sprintf("%d to %d", says.Oldest, says.Newest), func(t *testing.T) {
+			p := dialPeer(t, s)
+			if m := p.next(peerNode); m.Version != peerVersions.Oldest || m.ID != uint32(peerVersions.Newest) {
+				t.Errorf("%+v", m)
+			}
+			p.send(peerMessage{Type: peerNode, Version: says.Oldest, ID: uint32(says.Newest), Node: 2, Addrs: []netip.Addr{addrB}})
+			if agreed != 0 {
+				if m := p.next(peerPort); m.Version != agreed {
+					t.Errorf("%+v, want version %d", m, agreed)
+				}
+				p.send(peerMessage{Type: peerRetract, Version: peerVersions.Oldest + peerVersions.Newest - agreed})
+			}
+			if err := <-p.done; err == nil || errors.Is(err, wire.ErrRule) != (agreed != 0) {
+				t.Errorf("the session ends: %v", err)
+			}
+		})
+	}
+}
+
+// Brokers of two hosts of which one is of the last release, which says one version, speak that.
+func TestHostsOverlap(t *testing.T) {
+	oldest := peerVersions.Oldest
+	f, _ := newHostsHearing(t, everything, false, func(s *Server, from fabric.NodeID, b []byte) error {
+		if v := b[sessionLen+peerVersionOff]; v != relay.Version<<carrierShift|oldest {
+			t.Errorf("%v of version %#x", peerType(b[sessionLen+peerTypeOff]), v)
+		}
+		if peerType(b[sessionLen+peerTypeOff]) == peerNode {
+			b = bytes.Clone(b)
+			binary.LittleEndian.PutUint32(b[sessionLen+peerIDOff:], 0)
+		}
+		return s.Hear(from, b)
+	})
+	brokertest.Eventually(t, "A knows of the listener", func() bool { return f.ca.Listener(f.port) })
+	c, _ := f.offer(t)
+	f.shown(t, true)
+	if r := claimFor(t, f.cb, f.conn); r.err != nil || [16]byte(r.Nonce) != c.Segment().Info().Nonce {
+		t.Errorf("%+v", r)
+	}
+	b, err := peerMessage{Type: peerRetract, Version: peerVersions.Newest, ID: 1}.AppendBinary(make([]byte, sessionLen))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[sessionLen+peerVersionOff] |= relay.Version << carrierShift
+	f.a.hostsMu.Lock()
+	binary.LittleEndian.PutUint32(b, f.a.hosts[2].far)
+	f.a.hostsMu.Unlock()
+	if err := f.a.Hear(2, b); !errors.Is(err, wire.ErrRule) {
+		t.Errorf("a message of a version that was not agreed: %v", err)
+	}
+}
