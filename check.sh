@@ -7,6 +7,7 @@ usage() {
 	cat <<'END'
 usage: ./check.sh [--no-install] [full|nightly]
        ./check.sh speed [COMMIT]
+       ./check.sh coverage|lines
 
   (no word)  static analysis, the short form of every package's tests, and an
              end-to-end test of each promise: at most five minutes on two quiet cores,
@@ -16,6 +17,8 @@ usage: ./check.sh [--no-install] [full|nightly]
   nightly    full, with the tests that take minutes each and longer soaks and fuzzing
   speed      compares the speed of this tree with that of COMMIT, or of the last release
              or else where this branch began; no test
+  coverage   how much of each package its own tests reach, the least first
+  lines      how many lines the product, its tests and its documentation have
 
 It first installs the Debian packages that tests need: ten for the short form
 (test/packages.txt names them), all for the others. With --no-install it names those
@@ -33,7 +36,7 @@ SOAKTIME that in which the soak breaks things (full 30s, nightly 5m).
 END
 }
 
-form=short install=(test/install.sh)
+form=short budget=300 install=(test/install.sh)
 if [ "${1:-}" = --no-install ]; then
 	install+=(--no-install)
 	shift
@@ -42,8 +45,9 @@ case ${1:-} in
 -h | --help | help) usage; exit ;;
 full | nightly) form=$1; shift ;;
 speed) [ $# -le 2 ] || { usage >&2; exit 2; } ;;
+coverage | lines) [ $# = 1 ] || { usage >&2; exit 2; } ;;
 esac
-if [ $# -gt 0 ] && [ "$1" != speed ]; then
+if [ $# -gt 0 ] && [[ ! $1 =~ ^(speed|coverage|lines)$ ]]; then
 	printf 'check.sh: unknown word %s\n' "$1" >&2
 	usage >&2
 	exit 2
@@ -190,6 +194,15 @@ readme() {
 # Without the commit in it, it is the same program as before, and knows what it has found of packages
 # that have not changed.
 lint() { go -C tools build -buildvcs=false -o "$work/lint" ./lint && "$work/lint" ./...; }
+# Of the scripts, and of the C of the library, of ports and of memory. cppcheck does not know that a
+# system call fills what an iovec points to.
+analysers() {
+	local ignored=(arrayIndexThenCheck internalAstError uninitvar ctuuninitvar unknownMacro missingInclude)
+	git ls-files '*.sh' .ci/run | grep -v /testdata/ | xargs shellcheck --severity=warning --shell=bash --exclude=SC2046,SC2034,SC2154,SC2164 &&
+		git ls-files '*.c' | grep -vE '/(testdata|probes|ctest|source)/|^test/' |
+		xargs cppcheck --enable=warning,portability,performance --error-exitcode=1 --quiet --std=c11 -D__linux__ -D__x86_64__ \
+			"${ignored[@]/#/--suppress=}"
+}
 # vale reads what people read. It takes minutes to build, once.
 prose() {
 	GOFLAGS=-mod=mod go run github.com/vale-cli/vale/v3/cmd/vale@v3.21.0 --config docs/.vale.ini --output line \
@@ -260,6 +273,8 @@ conclude() {
 	again
 	[ ! -e "$work/slow" ] || step "benchmarks again, of which one failed with other work beside it" once
 	printf '\n== end (%ss)\n' "$SECONDS"
+	[ "$form" != short ] || [ "$SECONDS" -le "$budget" ] ||
+		echo "It took longer than $budget s, the budget of the short form on two quiet cores."
 	sort -u "$work/upset" "$work/failed"
 	"$work/tally" -file "$account" -sum && [ ! -s "$work/failed" ]
 	exit
@@ -282,10 +297,23 @@ speed() {
 	done
 	"$work/speed" "$work/base" "$work/head"
 }
-if [ "${1:-}" = speed ]; then
-	speed "${@:2}"
-	exit
-fi
+# coverage: each package's share of statements that its own tests run, in their short form.
+coverage() {
+	go test -short -vet=off -cover -timeout 30m $(go list ./... | grep -vE '/test(/|$)') >"$work/cover" ||
+		{ grep -v '^ok' "$work/cover" >&2; return 1; }
+	sed -nE 's|^(ok)?[[:space:]]*([^[:space:]]+)[[:space:]].*coverage: ([0-9.]+)%.*|\3 % \2|p' "$work/cover" | sort -n
+}
+# lines: in files that git knows.
+lines() {
+	local tests='_test\.go$|(^|/)(testdata|ctest|probes|corpus)/|^test/|^tools/' code='\.(go|[chsS]|sh)$'
+	count() { xargs -r -d '\n' cat | wc "$1"; }
+	printf 'product %d lines\ntests   %d lines\ndocs    %d words\n' \
+		"$(git ls-files | grep -E "$code" | grep -vE "$tests" | count -l)" \
+		"$(git ls-files | grep -E "$code" | grep -E "$tests" | count -l)" "$(git ls-files 'docs/*.md' | count -w)"
+}
+case ${1:-} in
+speed | coverage | lines) "$@"; exit ;;
+esac
 
 if [ "${#install[@]}" -gt 1 ] || [ -z "${CI:-}" ]; then # in CI, .ci/run has installed them
 	[ "$form" != short ] || install+=(short)
@@ -336,6 +364,7 @@ programs() {
 nodes() { step "end-to-end tests" tests -timeout "$(limit)" -skip '^TestRootRun' ./test; }
 others() {
 	step "allocation budgets, which the race detector would upset" allocations
+	step "shellcheck and cppcheck" analysers
 	step "prose: vale's rules of docs/.vale.ini" prose
 	step "models, in which the race detector has nothing to find" models
 	step "every benchmark once" benchmarks

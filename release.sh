@@ -56,7 +56,7 @@ compiler() {
 triplet() { case $1 in arm64) echo aarch64-linux-gnu ;; amd64) echo x86_64-linux-gnu ;; esac; }
 if [ ${#arches[@]} -eq 0 ]; then
 	for a in amd64 arm64; do
-		if command -v "$(compiler $a)" >/dev/null; then arches+=($a); else echo "release.sh: left out $a: there is no $(compiler $a)"; fi
+		if command -v "$(compiler $a)" >/dev/null; then arches+=("$a"); else echo "release.sh: left out $a: there is no $(compiler $a)"; fi
 	done
 fi
 

@@ -25,7 +25,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-time=3s jobs=1 out= run=. list= keep= guided=1 linked=
+time=3s jobs=1 out='' run=. list='' keep='' guided=1 linked=''
 fail() { printf 'fuzz.sh: %s\n' "$*" >&2; exit 2; }
 while [ $# -gt 0 ]; do
 	case $1 in

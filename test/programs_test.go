@@ -18,7 +18,9 @@ import (
 // debianPackages names the package of each program that the tests run.
 func debianPackages() map[string]string {
 	return map[string]string{
-		"ccache":           "ccache", // of check.sh, for the tests in C
+		"ccache":           "ccache",   // of check.sh, for the tests in C
+		"cppcheck":         "cppcheck", // of check.sh, as is shellcheck
+		"shellcheck":       "shellcheck",
 		"curl":             "curl",
 		"fi_info":          "libfabric-bin",
 		"g++":              "g++", // of the tests of directsockets/preload

@@ -23,7 +23,7 @@ type Carrier interface {
 	Version() uint8
 }
 
-// host is a broker on another host, as far as it is known. It belongs to hosts.mu.
+// host is what is known of a broker on another host.
 type host struct {
 	own  uint32 // number of this broker's session with it
 	far  uint32 // of its session with this one; 0: it has not said

@@ -155,7 +155,7 @@ func (l levels) room(r resource, n int) bool {
 	return true
 }
 
-// add takes n of a resource, of which there is one more already, or gives -n back.
+// add charges n more of a resource; a negative n refunds.
 func (l levels) add(r resource, n int) {
 	for _, q := range l {
 		q.held[r].Add(int64(n))

@@ -64,8 +64,9 @@ type Config struct {
 	// Group has this broker take offers from those of other namespaces in this process, and hand
 	// its own to them. Default: it is alone.
 	Group *Group
-	// Limited has root's clients have the limits of any user's, and all that is in no container
-	// those of one: who is in the namespace of a container is not the host's.
+	// Limited gives root's clients the limits of any user, and all clients outside of containers
+	// together those of one container. It is for the broker of a container's namespace, whose root
+	// is not the host's.
 	Limited bool
 	// Log is told about clients that break the rules. Default: nobody.
 	Log logger.Logger

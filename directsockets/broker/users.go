@@ -128,7 +128,8 @@ func (s *Server) dismiss(c *session) {
 }
 
 // leaveLocked forgets an owner that holds nothing any more, neither here nor at a peer in this
-// process, and has waited for what it has asked; else it has it when it comes back.
+// process, and that owes no waiting for its requests. Otherwise the owner's limits are kept for
+// when it reconnects.
 //
 // +checklocks:s.mu
 func (s *Server) leaveLocked(o owner, u *usage) {

@@ -26,7 +26,7 @@ const (
 //	post ─▶ place ─── flush ─┬─ few ──▶ a VELO message for each
 //	                         └─ many ─▶ one PUT to the same place at the peer, and BATCH
 //
-// TAKEN needs no place: two nodes whose places are all at the other one could not tell so.
+// TAKEN needs no place, or two nodes that are both out of places would deadlock.
 type channel struct {
 	node    *node
 	box     int

@@ -139,7 +139,7 @@ func New(cfg Config) (*Engine, error) {
 func (e *Engine) openBox(i int, n *nic.NIC) (err error) {
 	b := &e.boxes[i]
 	b.vpid = FirstVPID + fabric.VPID(i)
-	if i == Devices { // the last one: whose is there has all the others
+	if i == Devices { // the last one: who opened it has opened the others
 		b.vpid = ControlVPID
 	}
 	b.puts, b.batches = make(map[atu.NLA]*entry), make(map[atu.NLA]putting)

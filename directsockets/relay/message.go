@@ -190,8 +190,8 @@ func parseSelection(p []byte) (s selection, err error) {
 // selectedID is the connection that a SELECT names.
 func selectedID(p []byte) uint32 { return binary.LittleEndian.Uint32(p[selectIDOff:]) }
 
-// batch says that messages were put into a place: the how manieth batch of the channel it is, and
-// the checksum of what it has.
+// batch says that n messages were put into a place: the batch's sequence number in its channel, and
+// the checksum of its bytes.
 type batch struct{ place, n, number, sum uint32 }
 
 func (b batch) append(p []byte) []byte {
@@ -230,9 +230,9 @@ func parseNLA(p []byte) (atu.NLA, error) {
 	return atu.NLA(binary.LittleEndian.Uint64(p)), nil
 }
 
-// resume says where a connection is to go on: its number and key, as their receiver has given them,
-// what its sender numbers it, the how manieth RESUME for it this is, which messages have come, and
-// where the ring is now.
+// resume says where a connection is to go on: its number and key, as the receiver of this message
+// gave them; the number that its sender gave it; the sequence number of this RESUME among those of
+// the connection; which messages have come; and where the ring is now.
 type resume struct {
 	id, key, from, number uint32
 	messages, advances    uint64 // of the receiver's program: see segment.Relay.Position

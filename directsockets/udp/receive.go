@@ -25,7 +25,7 @@ const (
 	busyTime  = 10 * time.Millisecond
 	busyShare = 16
 	busyMost  = 50 * time.Millisecond
-	// mostLate is how often a sender may still publish after that, if there is something of its.
+	// mostLate is how often a sender may publish after that while unread data of its remains.
 	mostLate = 3
 	// checkTime is how often the kernel is asked whether the other end of a flow still is who it
 	// was, and whether flows are over.

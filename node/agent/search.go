@@ -281,7 +281,7 @@ func accountOf(proc string, pid int) string {
 		return ""
 	}
 	of, inode := caller.UserIn(dir, st.Uid)
-	if of == caller.Guest { // root has made it, and others that are no more of each other
+	if of == caller.Guest { // made by root: its processes share no more than a stranger's do
 		return fmt.Sprint("user namespace ", inode)
 	}
 	return of.String()
