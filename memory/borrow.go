@@ -8,13 +8,13 @@ import (
 	"os"
 	"time"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
-	"exnet/internal/caller"
 	"exnet/internal/ctxend"
 	"exnet/internal/shm"
 	"exnet/memory/lease"
 	"exnet/memory/wire"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 )
 
 // PageSize is the unit of sizes; HugeSize is that of leases with huge pages.
@@ -145,7 +145,7 @@ func borrow(ctx context.Context, conn *net.UnixConn, cfg Config) (*Segment, erro
 	if _, err := conn.Write(b); err != nil {
 		return nil, fmt.Errorf("memory: the node: %w", err)
 	}
-	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
+	in, err := rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		return nil, err
 	}

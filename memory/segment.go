@@ -8,12 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
 	"exnet/foreign"
 	"exnet/internal/shm"
 	"exnet/memory/lease"
 	"exnet/memory/wire"
+	"exnet/node/rpc"
 )
 
 // errClosed is what a Segment says after Close.
@@ -94,7 +94,7 @@ func (s *Segment) step(ev lease.Event, why error) lease.Act {
 }
 
 // watch handles what the node says, until the lease has ended.
-func (s *Segment) watch(in *packet.Inbound) {
+func (s *Segment) watch(in *rpc.Inbound) {
 	defer close(s.watched)
 	defer s.conn.Close()
 	for {

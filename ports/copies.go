@@ -3,7 +3,7 @@ package ports
 import (
 	"time"
 
-	"exnet/internal/caller"
+	"exnet/node/rpc/caller"
 )
 
 // Bounds of the copies between pages in their place. Who owns the pages decides how long one takes:

@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
 	"exnet/foreign"
-	"exnet/internal/caller"
 	"exnet/internal/shm"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 	"exnet/ports/portstest"
 	"exnet/ports/wire"
 )
@@ -31,7 +31,7 @@ func (n *node) inPlace(t *testing.T, a caller.Account, own int) wire.Addr {
 	defer n.mu.Unlock()
 	p := n.ports[fabric.UnitRMA][at.VPID]
 	p.account = a
-	if p.own, err = packet.Dup(own); err != nil {
+	if p.own, err = rpc.Dup(own); err != nil {
 		t.Fatal(err)
 	}
 	return at
@@ -94,9 +94,9 @@ func TestHeldCopies(t *testing.T) {
 		}
 		_ = conn.CloseWrite()
 		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
-		in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
+		in, err := rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 		for err == nil {
-			var fds packet.Descriptors
+			var fds rpc.Descriptors
 			_, fds, err = in.Next()
 			fds.Close()
 		}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
-	"exnet/internal/caller"
 	"exnet/internal/shm"
+	"exnet/node/rpc/caller"
 	"exnet/ports/portstest"
 	"exnet/ports/wire"
 )

@@ -9,12 +9,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/fabrictest"
 	"exnet/fabric/nic"
 	"exnet/internal/shm"
+	"exnet/node/rpc"
 	"exnet/ports/far"
 	"exnet/ports/wire"
 )
@@ -92,7 +92,7 @@ func (h *host) open(t *testing.T) *end {
 	t.Helper()
 	e := new(end)
 	var err error
-	var fds packet.Descriptors
+	var fds rpc.Descriptors
 	e.conn, e.at, fds = h.openPort(t, fabric.UnitRMA)
 	if e.memory, err = shm.MapShared(fds[2], wire.MemorySize, wire.MemorySize, unix.F_SEAL_SHRINK, true); err != nil {
 		t.Fatal(err)

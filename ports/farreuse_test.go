@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
-	"exnet/internal/caller"
+	"exnet/node/rpc/caller"
 	"exnet/ports/wire"
 )
 

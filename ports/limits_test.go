@@ -14,14 +14,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
+	"exnet/node/rpc"
 	"exnet/ports/portstest"
 	"exnet/ports/wire"
 )
 
 // openPort opens a port and returns what comes with it.
-func (n *node) openPort(t *testing.T, u wire.Unit) (*net.UnixConn, wire.Addr, packet.Descriptors) {
+func (n *node) openPort(t *testing.T, u wire.Unit) (*net.UnixConn, wire.Addr, rpc.Descriptors) {
 	t.Helper()
 	conn := n.dial(t)
 	r, fds := askAll(t, conn, wire.Message{Op: wire.OpOpen, Unit: u, A: wire.Version})
@@ -32,7 +32,7 @@ func (n *node) openPort(t *testing.T, u wire.Unit) (*net.UnixConn, wire.Addr, pa
 }
 
 // askAll is ask with the answer's descriptors, which are closed when the test ends.
-func askAll(t *testing.T, conn *net.UnixConn, m wire.Message) (r wire.Message, fds packet.Descriptors) {
+func askAll(t *testing.T, conn *net.UnixConn, m wire.Message) (r wire.Message, fds rpc.Descriptors) {
 	t.Helper()
 	b, _ := m.AppendBinary(nil)
 	if _, err := conn.Write(b); err != nil {
@@ -42,9 +42,9 @@ func askAll(t *testing.T, conn *net.UnixConn, m wire.Message) (r wire.Message, f
 }
 
 // hearAll returns the next message with its descriptors, as askAll.
-func hearAll(t *testing.T, conn *net.UnixConn) (r wire.Message, fds packet.Descriptors) {
+func hearAll(t *testing.T, conn *net.UnixConn) (r wire.Message, fds rpc.Descriptors) {
 	t.Helper()
-	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
+	in, err := rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 	// It is answered when it reads.
 	conn.SetDeadline(time.Now().Add(time.Minute))
-	in, _ := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
+	in, _ := rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	for got := 0; got < sent; {
 		b, fds, err := in.Next()
 		fds.Close()

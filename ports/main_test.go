@@ -14,9 +14,9 @@ import (
 	"go.uber.org/goleak"
 
 	"exnet/fabric"
-	"exnet/internal/accept"
 	"exnet/internal/leaktest"
 	"exnet/internal/longtest"
+	"exnet/node/rpc"
 )
 
 func TestMain(m *testing.M) {
@@ -99,7 +99,7 @@ func (n *node) listen(t testing.TB, path string, serve func(*net.UnixConn) error
 	}
 	var all sync.WaitGroup
 	all.Go(func() {
-		for conn := range accept.All(t.Context(), ln, time.Millisecond, func(error) {}) {
+		for conn := range rpc.Accept(t.Context(), ln, time.Millisecond, func(error) {}) {
 			all.Go(func() {
 				if err := serve(conn); err != nil && !errors.Is(err, net.ErrClosed) {
 					t.Logf("%s: %v", path, err)

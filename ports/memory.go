@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/packet"
+	"exnet/node/rpc"
 	"exnet/ports/wire"
 )
 
@@ -33,7 +33,7 @@ func isMemory(fd int) bool {
 	if unix.Fstatfs(fd, &fs) != nil || fs.Type != unix.TMPFS_MAGIC {
 		return false
 	}
-	size, err := packet.SealedSize(fd)
+	size, err := rpc.SealedSize(fd)
 	return err == nil && size == wire.MemorySize
 }
 

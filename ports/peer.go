@@ -6,9 +6,9 @@ import (
 	"net"
 	"time"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
-	"exnet/internal/caller"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 	"exnet/ports/wire"
 )
 
@@ -18,9 +18,9 @@ type peer struct {
 	server  *Server
 	node    fabric.NodeID
 	uid     uint32 // of its process
-	out     *packet.Outbox
+	out     *rpc.Outbox
 	number  uint32
-	asked   map[uint32]func(wire.Message, packet.Descriptors) // unanswered requests
+	asked   map[uint32]func(wire.Message, rpc.Descriptors) // unanswered requests
 	parties map[pair]*remote
 	dead    bool
 }
@@ -88,21 +88,21 @@ func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 	return p, nil
 }
 
-func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *packet.Inbound, error) {
+func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *rpc.Inbound, error) {
 	who, err := caller.Of(conn)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	out, err := packet.NewOutbox(conn, peerWaiting)
+	out, err := rpc.NewOutbox(conn, peerWaiting)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
+	in, err := rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		out.Close()
 		return nil, nil, err
 	}
-	return &peer{server: s, node: n, uid: who.UID, out: out, asked: make(map[uint32]func(wire.Message, packet.Descriptors)), parties: make(map[pair]*remote)}, in, nil
+	return &peer{server: s, node: n, uid: who.UID, out: out, asked: make(map[uint32]func(wire.Message, rpc.Descriptors)), parties: make(map[pair]*remote)}, in, nil
 }
 
 // helloTime is how long another node may take to say which it is.
@@ -144,7 +144,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 }
 
 // serve handles messages until the connection ends; then all ports of the peer have ended.
-func (p *peer) serve(in *packet.Inbound) error {
+func (p *peer) serve(in *rpc.Inbound) error {
 	defer p.end()
 	for {
 		b, fds, err := in.Next()
@@ -156,7 +156,7 @@ func (p *peer) serve(in *packet.Inbound) error {
 			err = p.handle(m, fds)
 		}
 		p.server.trash.Throw(caller.Account(p.uid), fds...)
-		if packet.HungUp(err) {
+		if rpc.HungUp(err) {
 			return nil
 		}
 		if err != nil {
@@ -188,7 +188,7 @@ func (p *peer) end() {
 }
 
 // handle processes one message. It closes the descriptors that it takes, and no others.
-func (p *peer) handle(m wire.Message, fds packet.Descriptors) error {
+func (p *peer) handle(m wire.Message, fds rpc.Descriptors) error {
 	s := p.server
 	if m.Op == wire.OpRegister && m.Number&answered == 0 {
 		// Without the lock: the register file has counters of the server's own.
@@ -266,7 +266,7 @@ func (p *peer) admitLocked(m wire.Message) {
 // ask sends a request of a port to another node and calls f with the answer, under the server's
 // lock. It borrows the descriptors. A port has one such request at a time, so that no process can
 // fill the outbox of a peer.
-func (s *Server) ask(from *port, n fabric.NodeID, m wire.Message, begin func(*peer) wire.Status, f func(wire.Message, packet.Descriptors), send ...int) error {
+func (s *Server) ask(from *port, n fabric.NodeID, m wire.Message, begin func(*peer) wire.Status, f func(wire.Message, rpc.Descriptors), send ...int) error {
 	p, err := s.dial(n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,7 +284,7 @@ func (s *Server) ask(from *port, n fabric.NodeID, m wire.Message, begin func(*pe
 	p.number = (p.number + 1) % answered
 	m.Number = p.number
 	from.asking = true
-	p.asked[p.number|answered] = func(a wire.Message, fds packet.Descriptors) {
+	p.asked[p.number|answered] = func(a wire.Message, fds rpc.Descriptors) {
 		from.asking = false
 		f(a, fds)
 	}
@@ -315,7 +315,7 @@ func (s *Server) connectPeer(p *port, m wire.Message) error {
 		}
 		return wire.StatusOK
 	}
-	return s.ask(p, m.Addr.Node, ask, begin, func(a wire.Message, fds packet.Descriptors) {
+	return s.ask(p, m.Addr.Node, ask, begin, func(a wire.Message, fds rpc.Descriptors) {
 		if a.Status == wire.StatusOK && len(fds) != len(p.granted()) {
 			a.Status = wire.StatusInvalid
 		}
@@ -347,7 +347,7 @@ func (s *Server) registerPeer(p *port, m wire.Message) error {
 	ask := m
 	ask.D = uint64(p.rights.uid)
 	s.mu.Unlock()
-	return s.ask(p, m.Addr.Node, ask, func(*peer) wire.Status { return wire.StatusOK }, func(a wire.Message, _ packet.Descriptors) {
+	return s.ask(p, m.Addr.Node, ask, func(*peer) wire.Status { return wire.StatusOK }, func(a wire.Message, _ rpc.Descriptors) {
 		a.Op, a.Number, a.Addr = m.Op, m.Number, m.Addr
 		_ = p.post(a) // it has ended
 	})

@@ -6,9 +6,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
-	"exnet/internal/caller"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 	"exnet/ports/wire"
 )
 
@@ -38,7 +38,7 @@ type port struct {
 	rights  rights
 	account caller.Account // whose limits apply
 	pid     int32
-	out     *packet.Outbox
+	out     *rpc.Outbox
 	asking  bool // a peer node has not answered its request yet
 
 	// Descriptors. A VELO port has neither memory nor a table: -1. Peers get the table to read.

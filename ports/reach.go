@@ -8,11 +8,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/foreign"
 	"exnet/internal/shm"
+	"exnet/node/rpc"
 	"exnet/ports/wire"
 )
 
@@ -20,7 +20,7 @@ import (
 // process opens it, so that the node needs no right over the process. The descriptor refers to
 // this memory for good, whatever the process executes later and whichever process gets its
 // number.
-func (s *Server) reach(p *port, m wire.Message, fds packet.Descriptors) error {
+func (s *Server) reach(p *port, m wire.Message, fds rpc.Descriptors) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reply := wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusDenied}
@@ -91,14 +91,14 @@ func (s *Server) transferPeer(p *port, m wire.Message, who rights) error {
 		}
 		return wire.StatusOK
 	}
-	return s.ask(p, m.Addr.Node, ask, begin, func(a wire.Message, _ packet.Descriptors) {
+	return s.ask(p, m.Addr.Node, ask, begin, func(a wire.Message, _ rpc.Descriptors) {
 		_ = p.post(wire.Message{Op: m.Op, Number: m.Number, Addr: m.Addr, Status: a.Status}) // it has ended
 	}, p.memory)
 }
 
 // transferFor answers OpPeerTransfer: as OpTransfer, with D the user who asks and its protection
 // ID. The memory with the window comes with the message.
-func (s *Server) transferFor(p *peer, m wire.Message, fds packet.Descriptors) {
+func (s *Server) transferFor(p *peer, m wire.Message, fds rpc.Descriptors) {
 	reply := wire.Message{Op: m.Op, Number: m.Number | answered, Addr: m.Addr, Status: wire.StatusDenied}
 	who := rights{uint32(m.D), uint16(m.D >> 32)}
 	if !p.speaksFor(who.uid) || len(fds) < 1 || !isMemory(fds[0]) {
@@ -126,7 +126,7 @@ func (s *Server) transferFor(p *peer, m wire.Message, fds packet.Descriptors) {
 // their owner are descriptors of its own.
 type transfer struct {
 	m     wire.Message
-	fds   packet.Descriptors
+	fds   rpc.Descriptors
 	base  uint64 // first address of the port that owns the memory
 	table int
 	own   int
@@ -165,7 +165,7 @@ func (s *Server) startLocked(m wire.Message, who rights, window *shm.Foreign, en
 	case m.B < 1 || m.B > wire.WindowSize:
 		return wire.StatusInvalid
 	}
-	fds, err := packet.DupAll(to.table, to.own)
+	fds, err := rpc.DupAll(to.table, to.own)
 	if err != nil {
 		return wire.StatusFull
 	}

@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
 	"exnet/internal/shm"
+	"exnet/node/rpc"
 	"exnet/ports/portstest"
 	"exnet/ports/wire"
 )
@@ -24,7 +24,7 @@ func give(t *testing.T, conn *net.UnixConn, f *os.File) wire.Status {
 	if _, _, err := conn.WriteMsgUnix(b, unix.UnixRights(int(f.Fd())), nil); err != nil {
 		t.Fatal(err)
 	}
-	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
+	in, err := rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		t.Fatal(err)
 	}

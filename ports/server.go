@@ -7,11 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
 	"exnet/fabric/link"
-	"exnet/internal/caller"
-	"exnet/internal/trash"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 	"exnet/ports/wire"
 )
 
@@ -79,7 +78,7 @@ type Server struct {
 	dialing sync.Mutex // one connection to a peer is made at a time
 
 	// trash closes what processes and nodes have sent, and their connections.
-	trash trash.Bins
+	trash rpc.Bins
 
 	mu sync.Mutex
 	// ports: by unit and VPID.
@@ -126,7 +125,7 @@ func New(cfg Config) *Server {
 // Process serves a process until it ends, breaks the rules, or the server is closed. It takes
 // conn, a SOCK_SEQPACKET socket. An error concerns that process only; the server continues.
 func (s *Server) Process(conn *net.UnixConn) error {
-	out, err := packet.NewOutbox(conn, waiting)
+	out, err := rpc.NewOutbox(conn, waiting)
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
@@ -140,7 +139,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		return err
 	}
 	defer s.trash.End(who.Account, out, func() { s.leave(who.Account) })
-	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
+	in, err := rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		return err
 	}
@@ -151,7 +150,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		err = m.UnmarshalBinary(b)
 	}
 	switch {
-	case packet.HungUp(err):
+	case rpc.HungUp(err):
 		return nil // it has looked whether there is a node
 	case err != nil:
 		return err
@@ -171,7 +170,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 			err = s.request(p, m, fds)
 		}
 		s.trash.Throw(who.Account, fds...)
-		if packet.HungUp(err) {
+		if rpc.HungUp(err) {
 			return nil
 		}
 		if err != nil {
@@ -210,7 +209,7 @@ func (s *Server) leave(a caller.Account) {
 
 // receive waits for a message of a user's process without descriptors, and closes any that it
 // sends.
-func (s *Server) receive(in *packet.Inbound, a caller.Account) (m wire.Message, err error) {
+func (s *Server) receive(in *rpc.Inbound, a caller.Account) (m wire.Message, err error) {
 	b, fds, err := in.Next()
 	s.trash.Throw(a, fds...)
 	if err == nil {
@@ -223,7 +222,7 @@ func (s *Server) receive(in *packet.Inbound, a caller.Account) (m wire.Message, 
 // first of fds is the memory of an RMA port that the process has open already.
 //
 // +checklocksignore: it takes the two defers for a leak
-func (s *Server) open(m wire.Message, fds packet.Descriptors, out *packet.Outbox, who caller.Caller) (*port, error) {
+func (s *Server) open(m wire.Message, fds rpc.Descriptors, out *rpc.Outbox, who caller.Caller) (*port, error) {
 	if m.Op != wire.OpOpen || m.Unit == 0 {
 		return nil, fmt.Errorf("%w: %d before a port was opened", wire.ErrMessage, m.Op)
 	}
@@ -323,7 +322,7 @@ func (s *Server) end(p *port) {
 }
 
 // request answers a message of a process. It closes the descriptors that it takes, and no others.
-func (s *Server) request(p *port, m wire.Message, fds packet.Descriptors) error {
+func (s *Server) request(p *port, m wire.Message, fds rpc.Descriptors) error {
 	switch m.Op {
 	case wire.OpReach:
 		return s.reach(p, m, fds)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"exnet/fabric"
-	"exnet/internal/trash/trashtest"
+	"exnet/node/rpc/rpctest"
 	"exnet/ports/wire"
 
 	"golang.org/x/sys/unix"
@@ -67,12 +67,12 @@ func TestSlowDescriptors(t *testing.T) {
 	send := func(fds ...int) bool {
 		conn := dial(1000)
 		defer conn.Close()
-		return trashtest.TrySend(t, conn, []byte("nothing"), fds...)
+		return rpctest.TrySend(t, conn, []byte("nothing"), fds...)
 	}
-	slow, end := trashtest.Lingers(t)
+	slow, end := rpctest.Lingers(t)
 	for !send(slow) { // the node was faster
 		end()
-		slow, end = trashtest.Lingers(t)
+		slow, end = rpctest.Lingers(t)
 	}
 	// What comes before the slow one is closed at once.
 	await("the node has as many as it takes", func() bool {

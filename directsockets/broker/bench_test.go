@@ -7,8 +7,8 @@ import (
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/client"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/node/rpc"
 
 	"golang.org/x/sys/unix"
 )
@@ -117,8 +117,8 @@ func BenchmarkSocket(b *testing.B) {
 	go func() {
 		defer close(done)
 		defer ends[1].Close()
-		in, _ := packet.NewInbound(ends[1], wire.MaxLen, wire.MaxDescriptors)
-		out, _ := packet.NewOutbox(ends[1], 1)
+		in, _ := rpc.NewInbound(ends[1], wire.MaxLen, wire.MaxDescriptors)
+		out, _ := rpc.NewOutbox(ends[1], 1)
 		for {
 			m, fds, err := in.Next()
 			if err != nil {
@@ -128,8 +128,8 @@ func BenchmarkSocket(b *testing.B) {
 			out.Post(m)
 		}
 	}()
-	in, _ := packet.NewInbound(ends[0], wire.MaxLen, wire.MaxDescriptors)
-	out, _ := packet.NewOutbox(ends[0], 1)
+	in, _ := rpc.NewInbound(ends[0], wire.MaxLen, wire.MaxDescriptors)
+	out, _ := rpc.NewOutbox(ends[0], 1)
 	m := make([]byte, wire.HeaderLen)
 	b.ReportAllocs()
 	for b.Loop() {

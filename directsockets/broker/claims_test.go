@@ -10,8 +10,8 @@ import (
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/client"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/node/rpc"
 
 	"golang.org/x/sys/unix"
 )
@@ -132,7 +132,7 @@ func TestTooMuchOfPeer(t *testing.T) {
 		defer unix.Close(b.bell0)
 	}
 	hand := func(id uint32, k wire.Key, b bundle) {
-		fds, err := packet.DupAll(b.seg, b.bell)
+		fds, err := rpc.DupAll(b.seg, b.bell)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/wire"
-	"exnet/internal/caller"
+	"exnet/node/rpc/caller"
 
 	"golang.org/x/sys/unix"
 )

@@ -8,10 +8,10 @@ import (
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/client"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
-	"exnet/internal/caller"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 
 	"golang.org/x/sys/unix"
 )
@@ -201,7 +201,7 @@ func TestNoDescriptorsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	// No number that is free is below the limit.
-	free, err := packet.Dup(fd)
+	free, err := rpc.Dup(fd)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"exnet/directsockets/broker/brokertest"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/node/rpc"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,21 +21,21 @@ func FuzzSegment(f *testing.F) {
 	copy(good, segMagic)
 	copy(good[segNonceOff:], nonce[:])
 	good = append(good[:segEndsOff], wire.AppendEnds(nil, key.Client, key.Server)...)
-	f.Add(good, uint32(segMinSize), uint8(packet.Seals))
-	f.Add(good, uint32(segMinSize-1), uint8(packet.Seals))
-	f.Add(good[:segHeadLen-1], uint32(segMinSize), uint8(packet.Seals))
+	f.Add(good, uint32(segMinSize), uint8(rpc.Seals))
+	f.Add(good, uint32(segMinSize-1), uint8(rpc.Seals))
+	f.Add(good[:segHeadLen-1], uint32(segMinSize), uint8(rpc.Seals))
 	f.Add(good, uint32(segMinSize), uint8(unix.F_SEAL_SHRINK))
-	f.Add([]byte{}, uint32(0), uint8(packet.Seals))
+	f.Add([]byte{}, uint32(0), uint8(rpc.Seals))
 	f.Fuzz(func(t *testing.T, text []byte, size uint32, seals uint8) {
 		size %= 1 << 16
-		fd := brokertest.File(t, text, int(size), int(seals)&packet.Seals)
+		fd := brokertest.File(t, text, int(size), int(seals)&rpc.Seals)
 		defer unix.Close(fd)
 		if checkSegment(fd, segMagic, key, nonce) != nil {
 			return
 		}
 		head := make([]byte, segHeadLen) // what is not there is zero
 		copy(head, text)
-		if size < segMinSize || int(seals)&packet.Seals != packet.Seals || !bytes.Equal(head[:8], good[:8]) || !bytes.Equal(head[segNonceOff:], good[segNonceOff:]) {
+		if size < segMinSize || int(seals)&rpc.Seals != rpc.Seals || !bytes.Equal(head[:8], good[:8]) || !bytes.Equal(head[segNonceOff:], good[segNonceOff:]) {
 			t.Fatalf("taken: %d bytes, seals %x, % x", size, seals, head)
 		}
 	})

@@ -6,9 +6,9 @@ import (
 	"io"
 	"math/rand/v2"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/fabric"
+	"exnet/node/rpc"
 )
 
 // Carrier brings to another node, through the fabric, what its broker is to hear, and
@@ -66,7 +66,7 @@ func (hostWay) Close() {}
 
 // carry has a connection be offered to another node. It borrows the descriptors.
 func carry(c Carrier, node uint16, id uint32, hardware bool, fds []int) error {
-	own, err := packet.DupAll(fds...)
+	own, err := rpc.DupAll(fds...)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (s *Server) meetAgain(h *host, node uint16, far uint32, m peerMessage) erro
 // Receive takes a connection that a program of another node offers through the fabric: the other
 // broker's number of it, what its segment says, that and side 1's doorbell.
 func (s *Server) Receive(node fabric.NodeID, id uint32, nonce wire.Nonce, key wire.Key, seg, bell int) {
-	fds := packet.Descriptors{seg, bell}
+	fds := rpc.Descriptors{seg, bell}
 	p := s.peerOf(uint16(node))
 	if p == nil {
 		fds.Close()

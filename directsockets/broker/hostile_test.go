@@ -11,9 +11,9 @@ import (
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/client"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/rpc"
 
 	"golang.org/x/sys/unix"
 )
@@ -307,8 +307,8 @@ func TestBadSegments(t *testing.T) {
 		{"no memfd", b.nonce, int(plain.Fd()), b.bell},
 		{"not sealed", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 8192, 0), b.bell},
 		{"not sealed against growing", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 8192, unix.F_SEAL_SHRINK), b.bell},
-		{"too small", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 100, packet.Seals), b.bell},
-		{"no header", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 8192, packet.Seals), b.bell},
+		{"too small", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 100, rpc.Seals), b.bell},
+		{"no header", b.nonce, memfd(unix.MFD_ALLOW_SEALING, 8192, rpc.Seals), b.bell},
 		{"another nonce", wire.Nonce{1}, b.seg, b.bell},
 		{"another connection", far.nonce, far.seg, b.bell},
 		{"a socket", b.nonce, b.bell, b.bell},

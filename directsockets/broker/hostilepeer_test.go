@@ -10,8 +10,8 @@ import (
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/client"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/node/rpc"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +20,7 @@ import (
 type rawPeer struct {
 	t    *testing.T
 	conn *net.UnixConn
-	in   *packet.Inbound
+	in   *rpc.Inbound
 	done chan error
 }
 
@@ -31,7 +31,7 @@ func dialPeer(t *testing.T, s *Server) *rawPeer {
 	go func() { p.done <- s.Peer(ends[1]) }()
 	t.Cleanup(func() { ends[0].Close() })
 	var err error
-	if p.in, err = packet.NewInbound(ends[0], maxPeerLen, wire.MaxDescriptors); err != nil {
+	if p.in, err = rpc.NewInbound(ends[0], maxPeerLen, wire.MaxDescriptors); err != nil {
 		t.Fatal(err)
 	}
 	return p

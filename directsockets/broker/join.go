@@ -4,7 +4,7 @@ import (
 	"net"
 	"sync"
 
-	"exnet/directsockets/broker/packet"
+	"exnet/node/rpc"
 )
 
 // inbox takes what peers in the same process send, and has it answered by one
@@ -23,7 +23,7 @@ type inbox struct {
 type delivery struct {
 	p   *peer // who sent it; as its receiver has it
 	m   peerMessage
-	fds packet.Descriptors
+	fds rpc.Descriptors
 	end bool // it sends no more
 }
 
@@ -85,7 +85,7 @@ type localPeer struct {
 func (l *localPeer) send(m peerMessage, fds ...int) error {
 	d := delivery{p: l.back, m: m}
 	var err error
-	if d.fds, err = packet.DupAll(fds...); err != nil {
+	if d.fds, err = rpc.DupAll(fds...); err != nil {
 		return err
 	}
 	return l.to.put(d)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"exnet/directsockets/broker/client"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/node/rpc"
 )
 
 // Client makes a Client of this broker in its own process. It is taken at its word
@@ -56,7 +56,7 @@ type localWay struct {
 // answer is a message for the Client, with descriptors of its own.
 type answer struct {
 	m   wire.Message
-	fds packet.Descriptors
+	fds rpc.Descriptors
 }
 
 // Ask implements client.Way: the Server does at once what is asked.
@@ -64,7 +64,7 @@ func (w *localWay) Ask(m wire.Message, s client.Socket, _ bool, fds ...int) erro
 	if m.UDP {
 		return fmt.Errorf("%w: UDP goes by its socket only", client.ErrNoBroker)
 	}
-	own, err := packet.DupAll(fds...)
+	own, err := rpc.DupAll(fds...)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (w *localWay) Post(b []byte, fds ...int) error {
 		return err
 	}
 	var err error
-	if a.fds, err = packet.DupAll(fds...); err != nil {
+	if a.fds, err = rpc.DupAll(fds...); err != nil {
 		return err
 	}
 	w.mu.Lock()

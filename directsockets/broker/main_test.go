@@ -18,10 +18,10 @@ import (
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/client"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/leaktest"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/rpc"
 )
 
 func TestMain(m *testing.M) {
@@ -125,7 +125,7 @@ func newBundle(t testing.TB, key wire.Key) bundle {
 	copy(head, segMagic)
 	copy(head[segNonceOff:], b.nonce[:])
 	head = wire.AppendEnds(head, key.Client, key.Server)
-	fd := brokertest.File(t, head, 8192, packet.Seals|unix.F_SEAL_SEAL)
+	fd := brokertest.File(t, head, 8192, rpc.Seals|unix.F_SEAL_SEAL)
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -4,8 +4,8 @@ import (
 	"container/list"
 	"time"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/node/rpc"
 )
 
 // offer is a segment that waits for the server's side of a connection. It came
@@ -41,7 +41,7 @@ type offer struct {
 }
 
 // close closes the descriptors, and may wait for that.
-func (o *offer) close() { packet.Descriptors{o.seg, o.bell}.Close() }
+func (o *offer) close() { rpc.Descriptors{o.seg, o.bell}.Close() }
 
 // throwAway closes them without waiting.
 func (o *offer) throwAway() {
@@ -192,7 +192,7 @@ func (s *Server) withdraw(c *session, nonce wire.Nonce) {
 
 // retract ends the offer, and returns its descriptors if they are quick to close: if nothing is in
 // the queue of the doorbell.
-func (s *Server) retract(c *session, nonce wire.Nonce) (quick packet.Descriptors) {
+func (s *Server) retract(c *session, nonce wire.Nonce) (quick rpc.Descriptors) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := c.offers[nonce]
@@ -200,7 +200,7 @@ func (s *Server) retract(c *session, nonce wire.Nonce) (quick packet.Descriptors
 		return nil
 	}
 	if o.bell >= 0 && isEmpty(o.bell) {
-		quick = packet.Descriptors{o.seg, o.bell}
+		quick = rpc.Descriptors{o.seg, o.bell}
 		o.seg, o.bell = -1, -1
 	}
 	s.endOfferLocked(o, 0)

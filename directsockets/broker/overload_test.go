@@ -17,9 +17,9 @@ import (
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
-	"exnet/internal/caller"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 )
 
 // fullTable makes statistics as a hostile client may: with the most entries that there may be, each
@@ -42,7 +42,7 @@ func fullTable(t *testing.T) int {
 		binary.BigEndian.PutUint32(e[40:], uint32(i))
 		e[64] = 1
 	}
-	return brokertest.File(t, b, len(b), packet.Seals|unix.F_SEAL_SEAL)
+	return brokertest.File(t, b, len(b), rpc.Seals|unix.F_SEAL_SEAL)
 }
 
 // said is what a session says to nobody.
@@ -80,7 +80,7 @@ func TestStatisticsFlood(t *testing.T) {
 	for range clients {
 		c := s.newSession(t, evil, new(said))
 		var err error
-		if c.stats, err = packet.Dup(fd); err != nil {
+		if c.stats, err = rpc.Dup(fd); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, c)
@@ -135,7 +135,7 @@ func TestStatisticsWaitBounded(t *testing.T) {
 	defer unix.Close(fd)
 	s.scanning.Lock()
 	c := s.newSession(t, 12345, new(said))
-	c.stats, _ = packet.Dup(fd)
+	c.stats, _ = rpc.Dup(fd)
 	s.mu.Lock()
 	c.user.ended = make([]int, maxEnded) // as if so many waited
 	for i := range c.user.ended {
@@ -357,7 +357,7 @@ func TestBurst(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		in, err := packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
+		in, err := rpc.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
 		if err != nil {
 			t.Fatal(err)
 		}

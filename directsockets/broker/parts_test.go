@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/rpc"
 )
 
 func TestBoundTakes(t *testing.T) {
@@ -87,7 +87,7 @@ func openDiags(t *testing.T) (here, there *diag) {
 // proofFor is what a descriptor for the socket fd proves.
 func proofFor(t *testing.T, d *diag, fd int) proof {
 	t.Helper()
-	shown, err := packet.OpenProof(fd)
+	shown, err := wire.OpenProof(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestConnectedSocket(t *testing.T) {
 		conn := connect(t, ln, tt.host+portText(port(ln.Addr())))
 		server, client := proofFor(t, here, fdOf(t, conn.server)), proofFor(t, here, fdOf(t, conn.client))
 		m := wire.Message{Type: wire.Claim}
-		if err := packet.Identify(&m, fdOf(t, conn.server)); err != nil || (wire.Key{Client: m.Client, Server: m.Server}) != conn.key || m.Interface != 0 {
+		if err := wire.Identify(&m, fdOf(t, conn.server)); err != nil || (wire.Key{Client: m.Client, Server: m.Server}) != conn.key || m.Interface != 0 {
 			t.Errorf("%s: %+v, %v, want %v", tt.at, m, err, conn.key)
 		}
 		local, remote := m.Server, m.Client
@@ -152,7 +152,7 @@ func TestProofKeepsNothingOpen(t *testing.T) {
 		var held []int
 		for _, c := range []syscall.Conn{ln, conn.server} {
 			if err := rawOf(t, c).Control(func(fd uintptr) {
-				p, err := packet.OpenProof(int(fd))
+				p, err := wire.OpenProof(int(fd))
 				if err != nil {
 					t.Error(err)
 				}
@@ -173,7 +173,7 @@ func TestProofKeepsNothingOpen(t *testing.T) {
 			}
 			t.Fatalf("connect to a listener that is closed: %v", err)
 		}
-		packet.Descriptors(held).Close()
+		rpc.Descriptors(held).Close()
 		conn.client.Close()
 	}
 }

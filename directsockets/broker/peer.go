@@ -9,10 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/ctxend"
-	"exnet/internal/trash"
+	"exnet/node/rpc"
 )
 
 // peer is the broker of another node, as this one has it.
@@ -35,7 +34,7 @@ type peer struct {
 	nextID uint32
 	gone   bool
 
-	trash trash.Bin // what came from it, or went to it
+	trash rpc.Bin // what came from it, or went to it
 }
 
 // maxBounds is how many listeners a peer may tell of, at different addresses and ports.
@@ -57,7 +56,7 @@ type toPeer interface {
 
 // socketPeer is a peer in another process.
 type socketPeer struct {
-	*packet.Outbox
+	*rpc.Outbox
 	version uint8 // of the session; 0: nothing but NODE is said yet
 }
 
@@ -90,7 +89,7 @@ func (p *peer) listens(key wire.Key) bool {
 // SOCK_SEQPACKET socket whose other end is in its Peer, too. It takes conn, and
 // returns when the connection or the Server has ended.
 func (s *Server) Peer(conn *net.UnixConn) error {
-	out, err := packet.NewOutbox(conn, maxQueue)
+	out, err := rpc.NewOutbox(conn, maxQueue)
 	if err != nil {
 		conn.Close()
 		return err
@@ -104,7 +103,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 	}
 	defer s.work.Done()
 	defer ctxend.Do(s.ctx, out.Abort)()
-	in, err := packet.NewInbound(conn, maxPeerLen, wire.MaxDescriptors)
+	in, err := rpc.NewInbound(conn, maxPeerLen, wire.MaxDescriptors)
 	if err != nil {
 		return err
 	}
@@ -123,7 +122,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 	}()
 	for {
 		b, fds, err := in.Next()
-		lost := errors.Is(err, packet.ErrNoDescriptors)
+		lost := errors.Is(err, rpc.ErrNoDescriptors)
 		if lost {
 			s.lost()
 		}
@@ -332,7 +331,7 @@ func (s *Server) handOverLocked(o *offer, p *peer, pair *pair) wire.Reason {
 
 // fromPeer handles a message of a peer. It takes the fds that it keeps. lost: they could not be
 // received.
-func (s *Server) fromPeer(p *peer, m peerMessage, fds packet.Descriptors, lost bool) error {
+func (s *Server) fromPeer(p *peer, m peerMessage, fds rpc.Descriptors, lost bool) error {
 	switch m.Type {
 	case peerHand:
 		return s.receiveOffer(p, m, fds, lost)
@@ -445,7 +444,7 @@ func (s *Server) confirm(p *peer, id uint32) {
 // receiveOffer takes an offer that a peer hands over. It can be claimed when the peer says that the
 // client's socket still stands: by then another connection may have its addresses. So it
 // is for the server's socket that is there now.
-func (s *Server) receiveOffer(p *peer, m peerMessage, fds packet.Descriptors, lost bool) error {
+func (s *Server) receiveOffer(p *peer, m peerMessage, fds rpc.Descriptors, lost bool) error {
 	ends := wire.Key{Client: m.Client, Server: m.Server}
 	key := ends
 	switch {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"exnet/directsockets/broker/wire"
-	"exnet/internal/caller"
+	"exnet/node/rpc/caller"
 )
 
 // owner is whose limits a client has.

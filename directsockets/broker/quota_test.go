@@ -11,8 +11,8 @@ import (
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/wire"
-	"exnet/internal/caller"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/rpc/caller"
 )
 
 // member is a session of a container, or of none, that is admitted unless its owner is full.

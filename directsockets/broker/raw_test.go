@@ -12,15 +12,15 @@ import (
 
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/node/rpc"
 )
 
 // rawClient speaks to a broker as anybody may.
 type rawClient struct {
 	t    testing.TB
 	conn *net.UnixConn
-	in   *packet.Inbound
+	in   *rpc.Inbound
 }
 
 // dialRaw connects without a greeting.
@@ -31,7 +31,7 @@ func dialRaw(t testing.TB, path string) *rawClient {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	in, err := packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
+	in, err := rpc.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func statsFD(t testing.TB, entries int) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fd, err := packet.Dup(s.Fd())
+	fd, err := rpc.Dup(s.Fd())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +82,8 @@ func (c *rawClient) send(m wire.Message, fds ...int) {
 // show sends a message about a socket, with the proof of it before other descriptors.
 func (c *rawClient) show(m wire.Message, fd int, fds ...int) {
 	c.t.Helper()
-	_ = packet.Identify(&m, fd) // it may be no socket
-	p, err := packet.OpenProof(fd)
+	_ = wire.Identify(&m, fd) // it may be no socket
+	p, err := wire.OpenProof(fd)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func (c *rawClient) write(b []byte, fds ...int) error {
 }
 
 // next waits for a message.
-func (c *rawClient) next() (m wire.Message, fds packet.Descriptors) {
+func (c *rawClient) next() (m wire.Message, fds rpc.Descriptors) {
 	c.t.Helper()
 	c.conn.SetReadDeadline(time.Now().Add(3 * time.Minute))
 	b, fds, err := c.in.Next()

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"exnet/directsockets/broker/packet"
-	"exnet/internal/caller"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 )
 
 // refusals are the processes that were refused lately, as their owners had all the clients that
@@ -70,7 +70,7 @@ func (r *refusals) again(s *Server, conn *net.UnixConn) bool {
 	if u == nil || u.levels.room(clients, 1) && u.levels.room(descriptors, 2) {
 		return false
 	}
-	out, err := packet.NewOutbox(conn, 0)
+	out, err := rpc.NewOutbox(conn, 0)
 	if err != nil {
 		return false
 	}

@@ -14,12 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
-	"exnet/internal/accept"
 	"exnet/internal/ctxend"
 	"exnet/internal/logger"
-	"exnet/internal/trash"
+	"exnet/node/rpc"
 )
 
 // Limits of a client, and times (SPEC.md, 6).
@@ -125,7 +123,7 @@ type Server struct {
 	short time.Time // +checklocks:mu
 	inbox inbox     // of peers in this process
 	// strangers: connections of which no owner is known, and peers'.
-	strangers trash.Bin
+	strangers rpc.Bin
 	ctx       context.Context // ends with the Server
 	stop      context.CancelFunc
 }
@@ -226,7 +224,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	defer ctxend.Do(ctx, func() { s.place.ln.Close() })()
 	failed := func(err error) { s.cfg.Log.Warn("direct sockets: programs stay on TCP", "reason", err) }
-	for conn := range accept.All(ctx, s.place.ln, acceptPause, failed) {
+	for conn := range rpc.Accept(ctx, s.place.ln, acceptPause, failed) {
 		if s.refused.again(s, conn) {
 			continue
 		}
@@ -318,7 +316,7 @@ func keys[K comparable, V any](m map[K]V) []K {
 
 // client serves a connection until it ends.
 func (s *Server) client(conn *net.UnixConn) {
-	out, err := packet.NewOutbox(conn, maxQueue)
+	out, err := rpc.NewOutbox(conn, maxQueue)
 	if err != nil {
 		conn.Close()
 		return
@@ -359,7 +357,7 @@ func (s *Server) lost() {
 	defer s.mu.Unlock()
 	if s.short.IsZero() || time.Since(s.short) >= shortTime {
 		s.short = time.Now()
-		s.cfg.Log.Warn("direct sockets: connections stay on TCP", "reason", packet.ErrNoDescriptors)
+		s.cfg.Log.Warn("direct sockets: connections stay on TCP", "reason", rpc.ErrNoDescriptors)
 	}
 }
 

@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
-	"exnet/internal/caller"
-	"exnet/internal/trash"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 )
 
 // replies is where the messages to a client go: an outbox, or in the broker's own
@@ -33,8 +32,8 @@ type replies interface {
 type session struct {
 	s       *Server
 	out     replies
-	shut    trash.Connection // nil: there is none, or it is closed otherwise
-	pid     int              // in the broker's PID namespace
+	shut    rpc.Connection // nil: there is none, or it is closed otherwise
+	pid     int            // in the broker's PID namespace
 	uid     uint32
 	account caller.Account // whose limits apply: the user who has started it or its container
 	home    caller.Home    // and those of its container
@@ -67,7 +66,7 @@ func (c *session) run(conn *net.UnixConn) error {
 	if err := c.pause(connectCost); err != nil {
 		return err
 	}
-	in, err := packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
+	in, err := rpc.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
 	if err != nil {
 		return err
 	}
@@ -76,7 +75,7 @@ func (c *session) run(conn *net.UnixConn) error {
 	}
 	for greeted := false; ; {
 		b, fds, err := in.Next()
-		if err != nil && !errors.Is(err, packet.ErrNoDescriptors) {
+		if err != nil && !errors.Is(err, rpc.ErrNoDescriptors) {
 			c.user.trash.Throw(fds...)
 			return err
 		}
@@ -96,7 +95,7 @@ func (c *session) run(conn *net.UnixConn) error {
 			case !greeted:
 				greeted = true
 				if c.version, _ = m.Agreed(); lost { // there is one, or it was no message
-					err = errors.Join(packet.ErrNoDescriptors, c.refuse(m.ID, wire.TooMany))
+					err = errors.Join(rpc.ErrNoDescriptors, c.refuse(m.ID, wire.TooMany))
 				} else if err = c.hello(m, fds); err == nil {
 					err = conn.SetReadDeadline(time.Time{})
 				}
@@ -194,7 +193,7 @@ func (c *session) check() error {
 	return nil
 }
 
-func (c *session) hello(m wire.Message, fds packet.Descriptors) error {
+func (c *session) hello(m wire.Message, fds rpc.Descriptors) error {
 	if err := connstats.Check(fds[0]); err != nil {
 		return err
 	}
@@ -205,7 +204,7 @@ func (c *session) hello(m wire.Message, fds packet.Descriptors) error {
 }
 
 // answer does what one message asks. lost: its descriptors could not be received.
-func (c *session) answer(m wire.Message, fds packet.Descriptors, lost bool) error {
+func (c *session) answer(m wire.Message, fds rpc.Descriptors, lost bool) error {
 	switch m.Type {
 	case wire.Listen, wire.Offer, wire.Claim:
 		if m.UDP && !lost {
@@ -251,7 +250,7 @@ func (c *session) answer(m wire.Message, fds packet.Descriptors, lost bool) erro
 }
 
 // answerUDP does what a message about a UDP socket asks.
-func (c *session) answerUDP(m wire.Message, fds packet.Descriptors) error {
+func (c *session) answerUDP(m wire.Message, fds rpc.Descriptors) error {
 	p, err := proofOf(fds[0], c.s.diag.dev)
 	if err == nil { // else it may take long to close
 		fds.Drop(0)
@@ -283,7 +282,7 @@ func reasonOf(err error) wire.Reason {
 
 // connection checks that the client has shown the connection from local to remote. It closes the
 // descriptor that was shown, if it is a socket's.
-func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds packet.Descriptors) (of shadow, err error) {
+func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds rpc.Descriptors) (of shadow, err error) {
 	p, err := proofOf(fds[0], c.s.diag.dev)
 	if err != nil {
 		return of, err
@@ -294,7 +293,7 @@ func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds p
 
 // listener returns what LISTEN announces: a listening socket or, for one that is closed,
 // the address at which it accepted the connection that is shown.
-func (c *session) listener(m wire.Message, fds packet.Descriptors) (bound, error) {
+func (c *session) listener(m wire.Message, fds rpc.Descriptors) (bound, error) {
 	if m.Client.Port() != 0 {
 		if err := c.pause(paceCost); err != nil {
 			return bound{}, err
@@ -348,7 +347,7 @@ func (c *session) unlisten(id uint32) {
 
 // offer takes the segment and the doorbell of o, fds[at] and the next, unless it
 // refuses them. o.of is the zero shadow in a process that is taken at its word.
-func (c *session) offer(m wire.Message, o *offer, fds packet.Descriptors, at int) error {
+func (c *session) offer(m wire.Message, o *offer, fds rpc.Descriptors, at int) error {
 	magic := segMagic
 	if o.flow != nil {
 		magic = flowMagic
@@ -373,7 +372,7 @@ func (c *session) claim(id uint32, key wire.Key, of shadow) error {
 		return c.reply(wire.Message{Type: wire.None, ID: id})
 	}
 	// Who has read the reply may have closed them already: then this is the last.
-	defer func() { c.user.quickly(packet.Descriptors{o.seg, o.bell}) }()
+	defer func() { c.user.quickly(rpc.Descriptors{o.seg, o.bell}) }()
 	return c.reply(wire.Message{Type: wire.Grant, ID: id, Nonce: o.nonce, Client: o.ends.Client, Server: o.ends.Server}, o.seg, o.bell)
 }
 

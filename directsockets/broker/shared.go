@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
-	"exnet/directsockets/broker/packet"
+	"exnet/node/rpc"
 )
 
 // shared is what has moved through memory that both programs of a connection map, by the
@@ -85,7 +85,7 @@ func sumInto(to, from map[netip.Addr]connstats.Total) {
 func (s *Server) sumUpLocked(c *session) {
 	fd := c.stats
 	if c.stats = -1; c.table != nil {
-		fd, _ = packet.Dup(c.table.Fd()) // -1: there are no descriptors, or none any more
+		fd, _ = rpc.Dup(c.table.Fd()) // -1: there are no descriptors, or none any more
 	}
 	u := c.user
 	if fd < 0 {
@@ -111,7 +111,7 @@ func (s *Server) sumUp(o owner, u *usage) {
 	for {
 		s.mu.Lock()
 		if s.closed || len(u.ended) == 0 {
-			packet.Descriptors(u.ended).Close()
+			rpc.Descriptors(u.ended).Close()
 			u.levels.add(descriptors, -len(u.ended))
 			u.ended, u.summing = nil, false
 			s.leaveLocked(o, u)
@@ -161,7 +161,7 @@ func (s *Server) Shared() map[netip.Addr]connstats.Total {
 	sums, clients := maps.Clone(s.shared.past), s.tablesLocked()
 	for o, u := range s.users {
 		for _, fd := range u.ended {
-			if fd, err := packet.Dup(fd); err == nil {
+			if fd, err := rpc.Dup(fd); err == nil {
 				clients = append(clients, clientTable{owner: o, fd: fd})
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/wire"
-	"exnet/internal/caller"
-	"exnet/internal/trash/trashtest"
+	"exnet/node/rpc/caller"
+	"exnet/node/rpc/rpctest"
 
 	"golang.org/x/sys/unix"
 )
@@ -163,10 +163,10 @@ func TestSlowDescriptors(t *testing.T) {
 		for range 2 {
 			var slow []int
 			for range fds {
-				fd, end := trashtest.Lingers(t)
+				fd, end := rpctest.Lingers(t)
 				slow, stop = append(slow, fd), append(stop, end)
 			}
-			trashtest.Send(t, ends[1], []byte("no hello"), slow...)
+			rpctest.Send(t, ends[1], []byte("no hello"), slow...)
 		}
 		ends[1].Close()
 		go func() { // only now: whoever closes last takes an hour
@@ -243,7 +243,7 @@ func TestSlowWithdraw(t *testing.T) {
 	for range many {
 		conn := connect(t, ln, ln.Addr().String())
 		c, b := greetRaw(t, s.Path()), newBundle(t, conn.key)
-		slow, end := trashtest.Lingers(t)
+		slow, end := rpctest.Lingers(t)
 		ends = append(ends, end)
 		err := unix.Sendmsg(b.bell0, []byte("x"), unix.UnixRights(slow), nil, unix.MSG_OOB)
 		unix.Close(slow)

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/node/rpc"
 )
 
 // errSocket says that a descriptor is not the socket that is due.
@@ -55,7 +55,7 @@ const (
 // checkSegment checks that fd is a segment for the connection, or the flow. Whoever maps it
 // checks it again: its owner can write what is looked at here.
 func checkSegment(fd int, magic string, key wire.Key, nonce wire.Nonce) error {
-	size, err := packet.SealedSize(fd)
+	size, err := rpc.SealedSize(fd)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
-	"exnet/directsockets/broker/packet"
+	"exnet/node/rpc"
 )
 
 const (
@@ -82,7 +82,7 @@ type clientTable struct {
 func (s *Server) tablesLocked() []clientTable {
 	tables := make([]clientTable, 0, len(s.sessions))
 	for c := range s.sessions {
-		if fd, err := packet.Dup(c.tableFd()); err == nil {
+		if fd, err := rpc.Dup(c.tableFd()); err == nil {
 			tables = append(tables, clientTable{c.owner, c.program, c.pid, fd})
 		}
 	}

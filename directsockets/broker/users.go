@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
-	"exnet/internal/trash"
+	"exnet/node/rpc"
 )
 
 // usage is what the clients of one owner hold here.
@@ -23,7 +22,7 @@ type usage struct {
 	ended            []int // statistics of those that have ended, see sumUp
 	summing, leaving bool  // there is a goroutine, or a timer, for that
 
-	trash *trash.Bin
+	trash *rpc.Bin
 	// closing: a client closes descriptors itself, see quickly.
 	closing atomic.Bool
 	listen  meter
@@ -31,7 +30,7 @@ type usage struct {
 
 // quickly closes what seems to take no time. If it does take long, nobody else of this owner closes
 // anything meanwhile: each one that waits has a thread.
-func (u *usage) quickly(fds packet.Descriptors) {
+func (u *usage) quickly(fds rpc.Descriptors) {
 	if !u.closing.CompareAndSwap(false, true) {
 		u.trash.Throw(fds...)
 		return
@@ -55,7 +54,7 @@ func (s *Server) admit(c *session) error {
 		if !c.unlimited() {
 			u.levels = append(u.levels, s.quotas.of(o)...)
 		}
-		u.trash = trash.New(func(n int) { u.levels.add(descriptors, n) })
+		u.trash = rpc.NewBin(func(n int) { u.levels.add(descriptors, n) })
 		s.users[o] = u
 	}
 	// Its socket and its statistics.

@@ -16,8 +16,8 @@ import (
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
 	"exnet/internal/counter"
-	"exnet/internal/trash"
 	"exnet/napi"
+	"exnet/node/rpc"
 )
 
 // Engine carries the connections of one node.
@@ -37,7 +37,7 @@ type Engine struct {
 	stats                    counters
 	tap                      atomic.Pointer[Tap] // nil while nobody captures
 	regions                  sync.WaitGroup      // that are being closed
-	trash                    trash.Bin           // what programs have sent, and nobody asked for
+	trash                    rpc.Bin             // what programs have sent, and nobody asked for
 	waiting                  atomic.Bool         // nobody looks on: doorbells are armed
 	watched                  atomic.Bool         // connections are active, and not armed
 	moved                    atomic.Int64        // bytes since the driver was told

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/segment"
-	"exnet/internal/trash/trashtest"
+	"exnet/node/rpc/rpctest"
 )
 
 // leaves reports whether an Engine leaves its connections alone, until their programs or the peer
@@ -75,7 +75,7 @@ func TestSendsWhatTakesLong(t *testing.T) {
 		closes bool
 	}{{0, false}, {20, false}, {20, true}} {
 		hosts, client, server := pair(t, segment.Config{}, nil)
-		slow, release := trashtest.Lingers(t)
+		slow, release := rpctest.Lingers(t)
 		late := time.AfterFunc(hang, func() {
 			t.Errorf("%+v: the node waits", tt)
 			release()

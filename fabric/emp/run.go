@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"exnet/fabric"
-	"exnet/internal/accept"
 	"exnet/internal/ctxend"
+	"exnet/node/rpc"
 )
 
 // secondLook is how long after a change the directory is scanned again: inotify reports
@@ -147,8 +147,8 @@ func (m *Member) accept(ctx context.Context, scan chan<- chan struct{}) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	failed := func(err error) { m.log.Warn("cannot accept a connection", "reason", err) }
-	gate := accept.NewGate(maxTaken)
-	for conn := range accept.All(ctx, m.ln, secondLook, failed) {
+	gate := rpc.NewGate(maxTaken)
+	for conn := range rpc.Accept(ctx, m.ln, secondLook, failed) {
 		leave, err := gate.Enter(conn)
 		if err != nil {
 			conn.Close()

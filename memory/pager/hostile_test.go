@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"exnet/internal/trash/trashtest"
+	"exnet/node/rpc/rpctest"
 )
 
 // TestSlowToClose has strangers send descriptors that take an hour to close, one by one, and
@@ -19,12 +19,12 @@ func TestSlowToClose(t *testing.T) {
 	for _, n := range []int{1, 6} {
 		var fds []int
 		for range n {
-			fd, _ := trashtest.Lingers(t)
+			fd, _ := rpctest.Lingers(t)
 			fds = append(fds, fd)
 		}
-		trashtest.Give(t, path, []byte("no hello"), fds...)
+		rpctest.Give(t, path, []byte("no hello"), fds...)
 	}
-	conn := trashtest.Give(t, path, []byte("no hello"))
+	conn := rpctest.Give(t, path, []byte("no hello"))
 	served := make(chan error, 1)
 	go func() { served <- g.Run() }() // only now: whoever closes last takes an hour
 	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"exnet/internal/caller"
 	"exnet/memory/pager/uffd"
+	"exnet/node/rpc/caller"
 
 	"golang.org/x/sys/unix"
 )

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/internal/caller"
-	"exnet/internal/trash"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 )
 
 // Config says how a Pager works.
@@ -67,7 +67,7 @@ type Pager struct {
 	dead     bool // the store is lost
 	fullOnce bool
 
-	trash     trash.Bins
+	trash     rpc.Bins
 	listener  int
 	poll      int
 	stop      int

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"exnet/internal/caller"
-	"exnet/internal/trash"
 	"exnet/memory/pager/uffd"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 
 	"golang.org/x/sys/unix"
 )
@@ -159,7 +159,7 @@ func (p *process) kill() {
 }
 
 // close closes what is open of the process.
-func (p *process) close(bin *trash.Bins) {
+func (p *process) close(bin *rpc.Bins) {
 	bin.Throw(p.account, p.agent)
 	if p.mem != nil {
 		p.mem.Close()

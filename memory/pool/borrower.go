@@ -8,12 +8,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
 	"exnet/fabric/atu"
-	"exnet/internal/caller"
 	"exnet/memory/lease"
 	"exnet/memory/wire"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 )
 
 // waiting is how many messages a process may leave unread before it loses its lease.
@@ -42,7 +42,7 @@ type grant struct {
 // borrower is a process of this host that has, or wants, a lease. Its connection is the lease.
 type borrower struct {
 	server *Server
-	out    *packet.Outbox
+	out    *rpc.Outbox
 	who    caller.Caller
 	grant
 	window     *window // of a lease of another host
@@ -99,7 +99,7 @@ func (b *borrower) goneLocked(why wire.Status) {
 // Process serves a process until it ends, breaks the rules, or the Server is closed. It takes
 // conn, a SOCK_SEQPACKET socket. An error concerns that process only.
 func (s *Server) Process(conn *net.UnixConn) error {
-	out, err := packet.NewOutbox(conn, waiting)
+	out, err := rpc.NewOutbox(conn, waiting)
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
@@ -115,13 +115,13 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		return err
 	}
 	defer s.trash.End(who.Account, out, func() { s.leave(who.Account) })
-	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
+	in, err := rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		return err
 	}
 	m, err := s.receive(in, who.Account)
 	if err != nil {
-		if packet.HungUp(err) {
+		if rpc.HungUp(err) {
 			return nil // it has looked whether there is a node
 		}
 		return err
@@ -145,7 +145,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		}
 	}
 	switch {
-	case packet.HungUp(err):
+	case rpc.HungUp(err):
 		return nil
 	case err == nil && m.Op != wire.OpReturn:
 		err = fmt.Errorf("%w: operation %d", wire.ErrMessage, m.Op)
@@ -155,7 +155,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 
 // receive waits for a message of a user's process. None has descriptors: it is an error, and they
 // are closed.
-func (s *Server) receive(in *packet.Inbound, a caller.Account) (m wire.Message, err error) {
+func (s *Server) receive(in *rpc.Inbound, a caller.Account) (m wire.Message, err error) {
 	b, fds, err := in.Next()
 	s.trash.Throw(a, fds...)
 	if err == nil && len(fds) > 0 {

@@ -10,12 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/internal/leaktest"
-	"exnet/internal/trash/trashtest"
 	"exnet/memory/pool"
 	"exnet/memory/pool/pooltest"
 	"exnet/memory/wire"
+	"exnet/node/rpc"
+	"exnet/node/rpc/rpctest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 type program struct {
 	t    *testing.T
 	conn *net.UnixConn
-	in   *packet.Inbound
+	in   *rpc.Inbound
 }
 
 func connect(t *testing.T, f *pooltest.Fabric) *program {
@@ -34,7 +34,7 @@ func connect(t *testing.T, f *pooltest.Fabric) *program {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
+	in, err := rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestSlowToClose(t *testing.T) {
 		}
 		conn, theirs := connOf(t, pair[0]), connOf(t, pair[1])
 		slow := func() int {
-			fd, end := trashtest.Lingers(t)
+			fd, end := rpctest.Lingers(t)
 			ends = append(ends, end)
 			return fd
 		}
@@ -109,16 +109,16 @@ func TestSlowToClose(t *testing.T) {
 		back, _ := wire.Message{Op: wire.OpReturn}.AppendBinary(nil)
 		switch i % 4 {
 		case 0:
-			trashtest.Send(t, theirs, borrow, slow())
+			rpctest.Send(t, theirs, borrow, slow())
 		case 1:
-			trashtest.Send(t, theirs, borrow)
-			trashtest.Send(t, theirs, []byte("nothing"), slow(), slow(), slow(), slow(), slow(), slow())
+			rpctest.Send(t, theirs, borrow)
+			rpctest.Send(t, theirs, []byte("nothing"), slow(), slow(), slow(), slow(), slow(), slow())
 		case 2:
-			trashtest.Send(t, theirs, borrow)
-			trashtest.Send(t, theirs, back, slow())
+			rpctest.Send(t, theirs, borrow)
+			rpctest.Send(t, theirs, back, slow())
 		case 3:
-			trashtest.Send(t, theirs, []byte("nothing"))
-			trashtest.Send(t, theirs, borrow, slow())
+			rpctest.Send(t, theirs, []byte("nothing"))
+			rpctest.Send(t, theirs, borrow, slow())
 		}
 		theirs.Close()
 		// Only now: whoever closes last takes an hour.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"exnet/internal/caller"
+	"exnet/node/rpc/caller"
 )
 
 // Lease is a lease, as its lender or its borrower's node sees it.

@@ -3,7 +3,7 @@ package pool
 import (
 	"testing"
 
-	"exnet/internal/caller"
+	"exnet/node/rpc/caller"
 )
 
 // Root of a container has an account of its own, and is shown as the user that it is.

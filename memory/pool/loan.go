@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
-	"exnet/internal/caller"
 	"exnet/internal/shm"
 	"exnet/memory/lease"
 	"exnet/memory/wire"
+	"exnet/node/rpc/caller"
 )
 
 // holder is the node that a loan was given to: a peer, or this one.

@@ -9,11 +9,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
-	"exnet/internal/caller"
 	"exnet/memory/lease"
 	"exnet/memory/wire"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 )
 
 // peerWaiting is how many messages another node may leave unread: more than both nodes have leases.
@@ -104,16 +104,16 @@ func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 	return p, nil
 }
 
-func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *packet.Inbound, error) {
+func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *rpc.Inbound, error) {
 	who, err := caller.Of(conn)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	out, err := packet.NewOutbox(conn, peerWaiting)
+	out, err := rpc.NewOutbox(conn, peerWaiting)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	in, err := packet.NewInbound(conn, wire.MessageSize, wire.Descriptors)
+	in, err := rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors)
 	if err != nil {
 		out.Close()
 		return nil, nil, err
@@ -167,7 +167,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 }
 
 // serve handles messages until the connection ends.
-func (p *peer) serve(in *packet.Inbound) error {
+func (p *peer) serve(in *rpc.Inbound) error {
 	defer p.end()
 	for {
 		b, fds, err := in.Next()
@@ -179,7 +179,7 @@ func (p *peer) serve(in *packet.Inbound) error {
 			err = p.handle(m, fds, nil)
 		}
 		p.server.trash.Throw(caller.Account(p.uid), fds...)
-		if packet.HungUp(err) {
+		if rpc.HungUp(err) {
 			return nil
 		}
 		if err != nil {
@@ -193,7 +193,7 @@ func (p *peer) serve(in *packet.Inbound) error {
 // answers all requests.
 func (p *peer) end() {
 	s := p.server
-	if out, near := p.out.(*packet.Outbox); near {
+	if out, near := p.out.(*rpc.Outbox); near {
 		s.trash.End(caller.Account(p.uid), out, nil)
 	} else {
 		p.out.Close()
@@ -235,7 +235,7 @@ func (p *peer) account(said uint32) caller.Account {
 
 // handle processes a message. It takes the descriptors that it moves on, and no others. From
 // another host, more follows the message.
-func (p *peer) handle(m wire.Message, fds packet.Descriptors, more []byte) error {
+func (p *peer) handle(m wire.Message, fds rpc.Descriptors, more []byte) error {
 	if m.Number&wire.Answered != 0 {
 		p.answered(m, fds, more)
 		return nil
@@ -351,7 +351,7 @@ func (p *peer) lendTo(m, reply wire.Message) {
 }
 
 // answered hands an answer to who waits for it.
-func (p *peer) answered(m wire.Message, fds packet.Descriptors, more []byte) {
+func (p *peer) answered(m wire.Message, fds rpc.Descriptors, more []byte) {
 	s := p.server
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/nic"
-	"exnet/internal/caller"
-	"exnet/internal/trash"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 
 	"exnet/memory/lease"
 )
@@ -97,7 +97,7 @@ type Server struct {
 	dialing sync.Mutex // one connection to a peer is made at a time
 
 	// trash closes what processes and nodes have sent, and their connections.
-	trash trash.Bins
+	trash rpc.Bins
 
 	// freeing counts what runs until memory has been given back. Close sets ending, after which
 	// peers start nothing that counts. A lock of its own: who handles a message may not wait for

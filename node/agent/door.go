@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"exnet/directsockets/broker"
-	"exnet/internal/accept"
-	"exnet/internal/caller"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 )
 
 // Limits of the door, for each time between two looks at /proc. Who is not heard is found by the
@@ -56,7 +56,7 @@ func (a *agent) openDoor() *door {
 	d.open()
 	failed := func(err error) { a.log.Warn("direct sockets: programs that start are not heard", "reason", err) }
 	d.work.Go(func() {
-		for conn := range accept.All(ctx, socket.Listener(), knockPause, failed) {
+		for conn := range rpc.Accept(ctx, socket.Listener(), knockPause, failed) {
 			pid, err := caller.PIDOf(conn)
 			conn.Close()
 			if err != nil || pid <= 0 {

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"exnet/internal/caller"
 	"exnet/internal/netns"
 	"exnet/node/control"
+	"exnet/node/rpc/caller"
 )
 
 // maxRead bounds how much of a process's environment and of its mappings is looked at, in bytes.

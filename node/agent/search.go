@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/internal/caller"
+	"exnet/node/rpc/caller"
 )
 
 // How processes are looked at. What is read of one is its own to fill, up to maxRead bytes twice.

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/client"
-	"exnet/internal/caller"
+	"exnet/node/rpc/caller"
 )
 
 // BrokerSuffix follows the name of the socket of a broker that exn-run or an agent started, and

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"exnet/directsockets/broker"
-	"exnet/internal/accept"
-	"exnet/internal/caller"
+	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
 )
 
 // Teller tells root and this user of the connections of a broker that belongs to no node, for
@@ -50,7 +50,7 @@ func NewTeller(s *broker.Server, whose Whose) (*Teller, error) {
 
 func (t *Teller) serve(s *broker.Server, whose Whose) {
 	defer close(t.done)
-	for conn := range accept.All(context.Background(), t.ln, tellPause, func(error) {}) {
+	for conn := range rpc.Accept(context.Background(), t.ln, tellPause, func(error) {}) {
 		if who, err := caller.Of(conn); err == nil && (who.UID == 0 || int(who.UID) == os.Geteuid()) {
 			_ = conn.SetDeadline(time.Now().Add(tellTimeout))                     // it fails only of what is closed
 			_ = json.NewEncoder(conn).Encode(Reply{Sockets: SocketsOf(s, whose)}) // who asked may be gone

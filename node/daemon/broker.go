@@ -16,10 +16,10 @@ import (
 	"exnet/directsockets/broker/wire"
 	"exnet/fabric"
 	"exnet/fabric/emp"
-	"exnet/internal/accept"
 	"exnet/internal/counter"
 	"exnet/internal/ctxend"
 	"exnet/node/control"
+	"exnet/node/rpc"
 
 	"golang.org/x/sys/unix"
 )
@@ -164,8 +164,8 @@ func (s *sockets) wait() {
 // accept takes the connections of peers with higher IDs.
 func (s *sockets) accept(ctx context.Context) {
 	failed := func(err error) { s.log.Warn("direct sockets: brokers of peers cannot connect", "reason", err) }
-	gate := accept.NewGate(maxPeers)
-	for conn := range accept.All(ctx, s.ln, peerRetry, failed) {
+	gate := rpc.NewGate(maxPeers)
+	for conn := range rpc.Accept(ctx, s.ln, peerRetry, failed) {
 		leave, err := func() {}, s.member.Check(conn)
 		if err == nil {
 			leave, err = gate.Enter(conn)

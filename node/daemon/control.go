@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"exnet/internal/accept"
 	"exnet/internal/ctxend"
 	"exnet/node/control"
+	"exnet/node/rpc"
 )
 
 // acceptPause is the wait after a connection could not be accepted.
@@ -42,8 +42,8 @@ func (d *Daemon) serve(ctx context.Context) error {
 	defer clients.Wait()
 	defer ctxend.Do(ctx, func() { d.control.Close() })()
 	failed := func(err error) { d.cfg.Log.Warn("control socket", "reason", err) }
-	gate := accept.NewGate(maxClients)
-	for conn := range accept.All(ctx, d.control, acceptPause, failed) {
+	gate := rpc.NewGate(maxClients)
+	for conn := range rpc.Accept(ctx, d.control, acceptPause, failed) {
 		leave, err := gate.Enter(conn)
 		if err != nil { // so many that none is told
 			d.refused.Control.Add(1)

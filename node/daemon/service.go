@@ -12,8 +12,8 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
-	"exnet/internal/accept"
 	"exnet/internal/ctxend"
+	"exnet/node/rpc"
 	"exnet/ports/far"
 )
 
@@ -126,7 +126,7 @@ func (s *service) run(ctx context.Context) error {
 	defer ctxend.Do(ctx, func() { _ = s.close() })() // they may be closed
 	serve := func(ln *net.UnixListener, enter func(*net.UnixConn) (leave func(), err error), f func(*net.UnixConn) error) {
 		failed := func(err error) { s.log.Warn(s.what+": "+s.without, "reason", err) }
-		for conn := range accept.All(ctx, ln, acceptPause, failed) {
+		for conn := range rpc.Accept(ctx, ln, acceptPause, failed) {
 			leave, err := enter(conn)
 			if err != nil {
 				s.refused.Add(1)
@@ -144,7 +144,7 @@ func (s *service) run(ctx context.Context) error {
 	if s.far != nil {
 		all.Go(func() { _ = s.far.Run(ctx) }) // it returns nil
 	}
-	gate := accept.NewGate(maxPeers)
+	gate := rpc.NewGate(maxPeers)
 	peers := func(conn *net.UnixConn) (leave func(), err error) {
 		if err := s.member.Check(conn); err != nil {
 			return nil, err

@@ -23,10 +23,10 @@ import (
 	"exnet/fabric/link/mem"
 	"exnet/fabric/link/stream"
 	"exnet/fabric/nic"
-	"exnet/internal/accept"
 	"exnet/internal/leaktest"
 	"exnet/internal/longtest"
 	"exnet/internal/tempdir"
+	"exnet/node/rpc"
 	"exnet/ports"
 	"exnet/ports/far"
 	"exnet/ports/wire"
@@ -71,7 +71,7 @@ func serveAt(t *testing.T, path string, cfg ports.Config) (s *ports.Server) {
 	s = ports.New(cfg)
 	var all sync.WaitGroup
 	all.Go(func() {
-		for conn := range accept.All(t.Context(), ln, time.Millisecond, func(error) {}) {
+		for conn := range rpc.Accept(t.Context(), ln, time.Millisecond, func(error) {}) {
 			all.Go(func() {
 				if err := s.Process(conn); err != nil && !errors.Is(err, net.ErrClosed) {
 					t.Logf("a process: %v", err)

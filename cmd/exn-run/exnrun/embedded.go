@@ -18,9 +18,9 @@ import (
 
 	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/client"
-	"exnet/internal/caller"
 	"exnet/internal/cli"
 	"exnet/node/control"
+	"exnet/node/rpc/caller"
 )
 
 // brokerCommand makes exn-run start the broker of its network namespace, and

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/internal/accept"
 	"exnet/node/control"
+	"exnet/node/rpc"
 )
 
 // maxKept is how many processes of one user other than root a broker stays for: each
@@ -87,7 +87,7 @@ const acceptPause = 10 * time.Millisecond
 
 func (k *keeper) serve() {
 	defer close(k.done)
-	for conn := range accept.All(context.Background(), k.ln, acceptPause, func(error) {}) {
+	for conn := range rpc.Accept(context.Background(), k.ln, acceptPause, func(error) {}) {
 		if cred := peerCred(conn); cred.Pid > 0 {
 			k.hold(int(cred.Pid), cred.Uid)
 		}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/client"
-	"exnet/internal/caller"
+	"exnet/node/rpc/caller"
 )
 
 // newTestKeeper makes a keeper and returns the path of its socket.

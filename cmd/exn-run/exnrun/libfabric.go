@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
-	"exnet/internal/accept"
 	"exnet/internal/child"
 	"exnet/internal/tempdir"
+	"exnet/node/rpc"
 	"exnet/ports"
 )
 
@@ -80,7 +80,7 @@ func startPortNode(path string, warn func(string, ...any)) (*portNode, error) {
 	n := &portNode{path: path, server: ports.New(ports.Config{Node: 1, PerUser: 2 * fabric.VPIDs}), ln: ln, end: end}
 	failed := func(err error) { warn("the node's ports: %v", err) }
 	n.all.Go(func() {
-		for conn := range accept.All(ctx, ln, time.Millisecond, failed) {
+		for conn := range rpc.Accept(ctx, ln, time.Millisecond, failed) {
 			n.all.Go(func() {
 				if err := n.server.Process(conn); err != nil && !errors.Is(err, net.ErrClosed) {
 					failed(err)

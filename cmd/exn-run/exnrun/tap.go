@@ -17,8 +17,8 @@ import (
 
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/wire"
-	"exnet/internal/accept"
 	"exnet/internal/tempdir"
+	"exnet/node/rpc"
 )
 
 // tap sits between programs and their broker: it passes messages on in both directions, with their
@@ -147,7 +147,7 @@ func (t *tap) close() error {
 }
 
 func (t *tap) serve() {
-	for c := range accept.All(context.Background(), t.ln, acceptPause, func(error) {}) {
+	for c := range rpc.Accept(context.Background(), t.ln, acceptPause, func(error) {}) {
 		t.count(1)
 		t.wg.Go(func() { t.client(c) })
 	}

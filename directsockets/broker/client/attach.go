@@ -1,8 +1,8 @@
 package client
 
 import (
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/node/rpc"
 )
 
 // Attached is a Client whose broker is in the same process, as the broker sees it.
@@ -32,7 +32,7 @@ func (a Attached) Connected(w Way, page *wire.Page, node uint16) {
 }
 
 // Handle handles a message of the broker. It takes the fds that it keeps.
-func (a Attached) Handle(m wire.Message, fds packet.Descriptors) error { return a.c.handle(m, fds) }
+func (a Attached) Handle(m wire.Message, fds rpc.Descriptors) error { return a.c.handle(m, fds) }
 
 // Ended says that the broker is gone, and lets Close return.
 func (a Attached) Ended() {

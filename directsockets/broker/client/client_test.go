@@ -11,10 +11,10 @@ import (
 	"testing"
 
 	"exnet/directsockets/broker/brokertest"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/leaktest"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/rpc"
 
 	"golang.org/x/sys/unix"
 )
@@ -95,7 +95,7 @@ func TestHostileBroker(t *testing.T) {
 			tr := brokertest.NewTracer(t)
 			said := make(chan struct{}, 100)
 			path := fakeBroker(t, func(t *testing.T, conn *net.UnixConn) {
-				in, err := packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
+				in, err := rpc.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
 				if err != nil {
 					return
 				}
@@ -133,7 +133,7 @@ func TestClaimsOfADeadBroker(t *testing.T) {
 	}
 	defer page.Close()
 	path := fakeBroker(t, func(t *testing.T, conn *net.UnixConn) {
-		in, err := packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
+		in, err := rpc.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
 		if err != nil {
 			return
 		}
@@ -171,10 +171,10 @@ func TestListenCannotBeSent(t *testing.T) {
 	defer page.Close()
 	greeted, announced := make(chan struct{}, 10), make(chan struct{}, 10)
 	path := fakeBroker(t, func(t *testing.T, conn *net.UnixConn) {
-		in, err := packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
+		in, err := rpc.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
 		for err == nil {
 			var b []byte
-			var fds packet.Descriptors
+			var fds rpc.Descriptors
 			b, fds, err = in.Next()
 			fds.Close()
 			var m wire.Message

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/ctxend"
 	"exnet/internal/shm"
+	"exnet/node/rpc"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,7 +63,7 @@ func (c *Client) run(ctx context.Context) {
 }
 
 // serve answers the broker until the connection ends.
-func (c *Client) serve(ctx context.Context, w socketWay, in *packet.Inbound) error {
+func (c *Client) serve(ctx context.Context, w socketWay, in *rpc.Inbound) error {
 	defer w.Close()
 	defer ctxend.Do(ctx, w.Abort)()
 	if c.better != "" {
@@ -79,7 +79,7 @@ func (c *Client) serve(ctx context.Context, w socketWay, in *packet.Inbound) err
 	}
 	for {
 		b, fds, err := in.Next()
-		lost := errors.Is(err, packet.ErrNoDescriptors)
+		lost := errors.Is(err, rpc.ErrNoDescriptors)
 		if err != nil && !lost {
 			fds.Close()
 			return fmt.Errorf("%w: %w", ErrNoBroker, err)
@@ -131,7 +131,7 @@ func reach(at place) error {
 }
 
 // connect finds a broker and greets it.
-func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, err error) {
+func (c *Client) connect(ctx context.Context) (w socketWay, in *rpc.Inbound, err error) {
 	var conn *net.UnixConn
 	err = c.cfg.In(func() error {
 		all := []place{{path: c.cfg.Path}}
@@ -167,12 +167,12 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *packet.Inbound, 
 		}
 	}()
 	defer ctxend.Do(ctx, func() { conn.Close() })()
-	out, err := packet.NewOutbox(conn, maxAsked)
+	out, err := rpc.NewOutbox(conn, maxAsked)
 	if err != nil {
 		return w, nil, err
 	}
 	w = socketWay{Outbox: out}
-	if in, err = packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors); err != nil {
+	if in, err = rpc.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors); err != nil {
 		return w, nil, err
 	}
 	page, welcome, err := c.greet(w, conn, in)
@@ -201,7 +201,7 @@ func dialBroker(at place) (*net.UnixConn, error) {
 }
 
 // greet exchanges HELLO and WELCOME.
-func (c *Client) greet(w socketWay, conn *net.UnixConn, in *packet.Inbound) (page *wire.Page, welcome wire.Message, err error) {
+func (c *Client) greet(w socketWay, conn *net.UnixConn, in *rpc.Inbound) (page *wire.Page, welcome wire.Message, err error) {
 	b, err := wire.Greeting(c.cfg.Program).AppendBinary(nil)
 	if err != nil {
 		return nil, welcome, err
@@ -238,7 +238,7 @@ func (c *Client) greet(w socketWay, conn *net.UnixConn, in *packet.Inbound) (pag
 
 // socketWay is the way to a broker by its socket.
 type socketWay struct {
-	*packet.Outbox
+	*rpc.Outbox
 	version uint8 // of the messages, as WELCOME has it
 }
 
@@ -262,11 +262,11 @@ func (w socketWay) Ask(m wire.Message, s Socket, queue bool, fds ...int) error {
 	var err error
 	ctlErr := s.Conn.Control(func(fd uintptr) {
 		m.UDP = s.UDP
-		if err = packet.Identify(&m, int(fd)); err == nil {
+		if err = wire.Identify(&m, int(fd)); err == nil {
 			if s.UDP && m.Type == wire.Offer {
 				m.Client, m.Server = s.Local, s.Remote
 			}
-			proof, err = packet.OpenProof(int(fd))
+			proof, err = wire.OpenProof(int(fd))
 		}
 	})
 	if err = errors.Join(ctlErr, err); err != nil {

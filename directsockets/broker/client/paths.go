@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"exnet/internal/caller"
+	"exnet/node/rpc/caller"
 
 	"golang.org/x/sys/unix"
 )

@@ -6,8 +6,8 @@ import (
 	"net"
 	"time"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/node/rpc"
 )
 
 // Listen announces a listening socket until the Announcement is closed. refused is
@@ -133,7 +133,7 @@ func (c *Client) noWayLocked() error {
 }
 
 // handle handles a message of the broker. It takes the fds that it keeps.
-func (c *Client) handle(m wire.Message, fds packet.Descriptors) error {
+func (c *Client) handle(m wire.Message, fds rpc.Descriptors) error {
 	switch m.Type {
 	case wire.Grant, wire.Flow:
 		if done := c.claimed(m.ID); done != nil {

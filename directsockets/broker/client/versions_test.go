@@ -8,8 +8,8 @@ import (
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/connstats"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/node/rpc"
 )
 
 // A client speaks the version that its broker has chosen, and no other.
@@ -22,10 +22,10 @@ func TestVersionOfTheBroker(t *testing.T) {
 	for version := wire.Versions.Oldest; version <= wire.Versions.Newest+1; version++ {
 		asked := make(chan wire.Message, 10)
 		path := fakeBroker(t, func(t *testing.T, conn *net.UnixConn) {
-			in, err := packet.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
+			in, err := rpc.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
 			for err == nil {
 				var b []byte
-				var fds packet.Descriptors
+				var fds rpc.Descriptors
 				b, fds, err = in.Next()
 				fds.Close()
 				var m wire.Message

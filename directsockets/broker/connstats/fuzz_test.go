@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"exnet/directsockets/broker/brokertest"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
+	"exnet/node/rpc"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,24 +25,24 @@ func FuzzStats(f *testing.F) {
 		e.Set(ModeDirect, WhyNothing)
 	}
 	good := bytes.Clone(s.seg.Bytes())
-	f.Add(good, uint32(len(good)), uint8(packet.Seals))
-	f.Add(good[:300], uint32(len(good)), uint8(packet.Seals))
-	f.Add(good, uint32(len(good)-1), uint8(packet.Seals))
+	f.Add(good, uint32(len(good)), uint8(rpc.Seals))
+	f.Add(good[:300], uint32(len(good)), uint8(rpc.Seals))
+	f.Add(good, uint32(len(good)-1), uint8(rpc.Seals))
 	f.Add(good, uint32(len(good)), uint8(unix.F_SEAL_GROW))
 	many := bytes.Clone(good)
 	copy(many[statsEntriesOff:], []byte{0xff, 0xff, 0xff, 0xff})
-	f.Add(many, uint32(1<<20), uint8(packet.Seals))
+	f.Add(many, uint32(1<<20), uint8(rpc.Seals))
 	copy(many[statsEntriesOff:], []byte{200, 0, 0, 0})
-	f.Add(many, uint32(statsHeaderLen+200*entryLen), uint8(packet.Seals))
+	f.Add(many, uint32(statsHeaderLen+200*entryLen), uint8(rpc.Seals))
 	f.Fuzz(func(t *testing.T, text []byte, size uint32, seals uint8) {
 		size %= 1 << 20
-		fd := brokertest.File(t, text, int(size), int(seals)&(packet.Seals|unix.F_SEAL_FUTURE_WRITE))
+		fd := brokertest.File(t, text, int(size), int(seals)&(rpc.Seals|unix.F_SEAL_FUTURE_WRITE))
 		defer unix.Close(fd)
 		all := read(fd, 40)
 		if len(all) > 40 || len(all) > int(size)/entryLen {
 			t.Fatalf("%d connections in %d bytes", len(all), size)
 		}
-		if len(all) > 0 && (int(seals)&packet.Seals != packet.Seals || Check(fd) != nil) {
+		if len(all) > 0 && (int(seals)&rpc.Seals != rpc.Seals || Check(fd) != nil) {
 			t.Fatal("shown, though it is no table")
 		}
 		for i, c := range all {

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/shm"
+	"exnet/node/rpc"
 )
 
 // Layout of the statistics (SPEC.md, 6.3).
@@ -328,7 +328,7 @@ func Check(fd int) error {
 
 // readHeader returns the number of entries, and the process as it sees itself.
 func readHeader(fd int) (entries, pid int, err error) {
-	size, err := packet.SealedSize(fd)
+	size, err := rpc.SealedSize(fd)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"exnet/directsockets/broker/brokertest"
-	"exnet/directsockets/broker/packet"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/shm"
+	"exnet/node/rpc"
 
 	"golang.org/x/sys/unix"
 )
@@ -174,25 +174,25 @@ func TestHostileStats(t *testing.T) {
 	put := func(off int, v uint32) func(b []byte) {
 		return func(b []byte) { binary.LittleEndian.PutUint32(b[off:], v) }
 	}
-	if err := Check(table(statsHeaderLen+4*entryLen, packet.Seals, nil)); err != nil {
+	if err := Check(table(statsHeaderLen+4*entryLen, rpc.Seals, nil)); err != nil {
 		t.Errorf("a good one: %v", err)
 	}
 	for name, fd := range map[string]int{
 		"not sealed":       table(8192, unix.F_SEAL_GROW, nil),
 		"sealed too late":  table(8192, unix.F_SEAL_SHRINK, nil),
-		"too small":        table(100, packet.Seals, nil),
-		"empty":            table(0, packet.Seals, nil),
-		"entries too many": table(statsHeaderLen+4*entryLen, packet.Seals, put(statsEntriesOff, 5)),
-		"entries huge":     table(8192, packet.Seals, put(statsEntriesOff, 1<<32-1)),
-		"version":          table(8192, packet.Seals, put(statsVersionOff, 2)),
-		"magic":            table(8192, packet.Seals, put(0, 1)),
+		"too small":        table(100, rpc.Seals, nil),
+		"empty":            table(0, rpc.Seals, nil),
+		"entries too many": table(statsHeaderLen+4*entryLen, rpc.Seals, put(statsEntriesOff, 5)),
+		"entries huge":     table(8192, rpc.Seals, put(statsEntriesOff, 1<<32-1)),
+		"version":          table(8192, rpc.Seals, put(statsVersionOff, 2)),
+		"magic":            table(8192, rpc.Seals, put(0, 1)),
 	} {
 		if Check(fd) == nil || read(fd, MaxEntries) != nil {
 			t.Errorf("%s: it was taken", name)
 		}
 	}
 	// Noise in a good one is shown as it is, with no harm.
-	fd := table(statsHeaderLen+4*entryLen, packet.Seals, nil)
+	fd := table(statsHeaderLen+4*entryLen, rpc.Seals, nil)
 	noise := make([]byte, 4*entryLen)
 	for i := range noise {
 		noise[i] = byte(i*7 + 2)

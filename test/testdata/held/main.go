@@ -22,8 +22,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/packet"
 	"exnet/fabric"
+	"exnet/node/rpc"
 	"exnet/ports/wire"
 )
 
@@ -48,11 +48,11 @@ const asking = "--ask"
 // port is a connection to the node.
 type port struct {
 	*net.UnixConn
-	in *packet.Inbound
+	in *rpc.Inbound
 }
 
 // ask sends a message with descriptors and returns the answer to it.
-func (p *port) ask(m wire.Message, fds ...int) (wire.Message, packet.Descriptors, error) {
+func (p *port) ask(m wire.Message, fds ...int) (wire.Message, rpc.Descriptors, error) {
 	if err := p.send(m, fds...); err != nil {
 		return m, nil, err
 	}
@@ -78,13 +78,13 @@ func (p *port) send(m wire.Message, fds ...int) error {
 }
 
 // open opens an RMA port.
-func open() (*port, wire.Addr, packet.Descriptors, error) {
+func open() (*port, wire.Addr, rpc.Descriptors, error) {
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: "@exn-ports", Net: "unixpacket"})
 	if err != nil {
 		return nil, wire.Addr{}, nil, err
 	}
 	p := &port{UnixConn: conn}
-	if p.in, err = packet.NewInbound(conn, wire.MessageSize, wire.Descriptors); err != nil {
+	if p.in, err = rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors); err != nil {
 		return nil, wire.Addr{}, nil, err
 	}
 	r, fds, err := p.ask(wire.Message{Op: wire.OpOpen, Unit: fabric.UnitRMA, A: wire.Version})

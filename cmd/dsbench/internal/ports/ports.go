@@ -20,13 +20,13 @@ import (
 	"exnet/cmd/dsbench/internal/coredist"
 	"exnet/cmd/dsbench/internal/measure"
 	"exnet/cmd/dsbench/internal/result"
-	"exnet/internal/accept"
 	"exnet/internal/cbuild"
 	"exnet/internal/cli"
 	"exnet/internal/display"
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
 	"exnet/internal/tempdir"
+	"exnet/node/rpc"
 	"exnet/ports"
 	"exnet/ports/lib"
 )
@@ -142,7 +142,7 @@ func open(ctx context.Context, dir string) (*site, error) {
 	}
 	ctx, s.end = context.WithCancel(ctx)
 	s.all.Go(func() {
-		for conn := range accept.All(ctx, s.ln, time.Millisecond, func(error) {}) {
+		for conn := range rpc.Accept(ctx, s.ln, time.Millisecond, func(error) {}) {
 			s.all.Go(func() { _ = s.server.Process(conn) }) // the program says what is wrong
 		}
 	})

@@ -1,4 +1,4 @@
-package packet
+package rpc
 
 import (
 	"errors"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"exnet/directsockets/broker/brokertest"
-	"exnet/directsockets/broker/wire"
 	"exnet/internal/netns/netnstest"
 
 	"golang.org/x/sys/unix"
@@ -37,10 +36,10 @@ func TestOutboxKeepsOrder(t *testing.T) {
 	if sent <= 3000 {
 		t.Errorf("only %d packets", sent)
 	}
-	if err := out.Offer([]byte{1}); err != wire.ErrBusy {
+	if err := out.Offer([]byte{1}); err != ErrBusy {
 		t.Errorf("past those that wait: %v", err)
 	}
-	in, err := NewInbound(ends[1], 2, wire.MaxDescriptors)
+	in, err := NewInbound(ends[1], 2, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +91,7 @@ func TestNoRoomForDescriptors(t *testing.T) {
 	ends := brokertest.SocketPair(t)
 	defer ends[0].Close()
 	defer ends[1].Close()
-	in, err := NewInbound(ends[1], 8, wire.MaxDescriptors)
+	in, err := NewInbound(ends[1], 8, 3)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,9 @@
-package packet
+package rpc
 
 import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
-
-	"exnet/directsockets/broker/wire"
 )
 
 // Descriptors are those of a message that were not taken yet.
@@ -56,7 +54,7 @@ const Seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 func SealedSize(fd int) (int64, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil || seals&Seals != Seals {
-		return 0, fmt.Errorf("%w: not a sealed memfd", wire.ErrRule)
+		return 0, fmt.Errorf("%w: not a sealed memfd", ErrRule)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

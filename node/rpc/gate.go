@@ -1,11 +1,11 @@
-package accept
+package rpc
 
 import (
 	"fmt"
 	"net"
 	"sync"
 
-	"exnet/internal/caller"
+	"exnet/node/rpc/caller"
 )
 
 // Gate bounds how many connections to a socket each account has at once, so that none uses up the
@@ -30,7 +30,7 @@ func (g *Gate) Enter(conn *net.UnixConn) (leave func(), err error) {
 		return nil, err
 	}
 	if !g.enter(who.Account) {
-		return nil, fmt.Errorf("accept: %v has %d connections already", who.Account, g.most)
+		return nil, fmt.Errorf("%v has %d connections already", who.Account, g.most)
 	}
 	return func() { g.leave(who.Account) }, nil
 }

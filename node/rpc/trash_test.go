@@ -1,4 +1,4 @@
-package trash
+package rpc
 
 import (
 	"runtime"
@@ -7,12 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/internal/caller"
-	"exnet/internal/leaktest"
-	"exnet/internal/trash/trashtest"
+	"exnet/node/rpc/caller"
+	"exnet/node/rpc/rpctest"
 )
-
-func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
@@ -65,7 +62,7 @@ func TestUsers(t *testing.T) {
 // TestThrow throws what takes an hour, what does not, and nothing.
 func TestThrow(t *testing.T) {
 	sum, last := 0, 0
-	bin := New(func(n int) { sum, last = sum+n, n }) // under its lock
+	bin := NewBin(func(n int) { sum, last = sum+n, n }) // under its lock
 	state := func() (int, int) {
 		bin.mu.Lock()
 		defer bin.mu.Unlock()
@@ -76,7 +73,7 @@ func TestThrow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(pipe[0])
-	slow, end := trashtest.Lingers(t)
+	slow, end := rpctest.Lingers(t)
 	bin.Throw(-1, slow, pipe[1], -1)
 	if n := bin.Len(); n != 2 {
 		t.Errorf("%d wait", n)
@@ -99,7 +96,7 @@ func TestThrow(t *testing.T) {
 func TestEndFd(t *testing.T) {
 	const user caller.Account = 1000
 	var bins Bins
-	slow, end := trashtest.Lingers(t)
+	slow, end := rpctest.Lingers(t)
 	bins.Throw(user, slow)
 	closed := func(peer int) bool {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(peer), Events: unix.POLLRDHUP}}, 0)

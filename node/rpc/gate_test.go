@@ -1,4 +1,4 @@
-package accept
+package rpc
 
 import (
 	"syscall"
@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/internal/caller"
-	"exnet/internal/caller/callertest"
+	"exnet/node/rpc/caller"
+	"exnet/node/rpc/caller/callertest"
 )
 
 func TestMain(m *testing.M) { callertest.Main(m) }

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/internal/caller/callertest"
+	"exnet/node/rpc/caller/callertest"
 )
 
 func TestMain(m *testing.M) { callertest.Main(m) }

@@ -1,4 +1,4 @@
-package accept
+package rpc
 
 import (
 	"net"
@@ -8,7 +8,7 @@ import (
 )
 
 // An error in a row of errors is told once, and connections come after it.
-func TestAll(t *testing.T) {
+func TestAccept(t *testing.T) {
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "socket"), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func TestAll(t *testing.T) {
 		}
 	})
 	failed, conns := 0, 0
-	for c := range All(t.Context(), ln, time.Millisecond, func(error) { failed++ }) {
+	for c := range Accept(t.Context(), ln, time.Millisecond, func(error) { failed++ }) {
 		conns++
 		c.Close()
 		ln.Close()

@@ -1,4 +1,4 @@
-package packet
+package rpc
 
 import (
 	"errors"
@@ -7,8 +7,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"exnet/directsockets/broker/wire"
 )
 
 // Outbox sends packets to a socket without ever waiting for its reader.
@@ -82,7 +80,7 @@ func (o *Outbox) Post(b []byte, fds ...int) error {
 	return nil
 }
 
-// Offer sends a packet now or not at all: wire.ErrBusy.
+// Offer sends a packet now or not at all: ErrBusy.
 func (o *Outbox) Offer(b []byte, fds ...int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -90,11 +88,11 @@ func (o *Outbox) Offer(b []byte, fds ...int) error {
 		return net.ErrClosed
 	}
 	if len(o.queue) > 0 {
-		return wire.ErrBusy
+		return ErrBusy
 	}
 	err := o.try(b, fds)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ETOOMANYREFS) {
-		return wire.ErrBusy
+		return ErrBusy
 	}
 	return err
 }

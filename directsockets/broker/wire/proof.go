@@ -1,4 +1,4 @@
-package packet
+package wire
 
 import (
 	"errors"
@@ -6,22 +6,20 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
-
-	"exnet/directsockets/broker/wire"
 )
 
 // errNoSocket says that a descriptor is no socket with addresses of the Internet.
 var errNoSocket = errors.New("broker: not a TCP or UDP socket")
 
 // Identify completes a message with what identifies the socket fd.
-func Identify(m *wire.Message, fd int) error {
+func Identify(m *Message, fd int) error {
 	local, remote, ifindex, err := socketEnds(fd)
 	if err != nil {
 		return err
 	}
 	m.Interface = ifindex
 	m.Client, m.Server = remote, local
-	if m.Type == wire.Offer {
+	if m.Type == Offer {
 		m.Client, m.Server = local, remote
 	}
 	return nil

@@ -1,4 +1,4 @@
-// Package trashtest makes descriptors that take an hour to close, for tests of who must not wait.
+// Package rpctest makes descriptors that take an hour to close, for tests of who must not wait.
 //
 // # Architecture
 //
@@ -11,7 +11,7 @@
 // # Limits
 //
 // Descriptors end with their test.
-package trashtest
+package rpctest
 
 import (
 	"errors"

@@ -1,6 +1,4 @@
-// Package accept accepts the connections of a Unix socket, and survives any
-// shortage.
-package accept
+package rpc
 
 import (
 	"context"
@@ -10,13 +8,13 @@ import (
 	"time"
 )
 
-// All yields the connections of ln until ln is closed. An error, such as of having no
+// Accept yields the connections of ln until ln is closed. An error, such as of having no
 // descriptors left, may pass: it tries again after pause, and calls failed for the first
 // of several in a row. The end of ctx ends a pause, and nothing else: it is the caller's
 // to close ln.
 //
 // Concurrency: several may have one listener.
-func All(ctx context.Context, ln *net.UnixListener, pause time.Duration, failed func(error)) iter.Seq[*net.UnixConn] {
+func Accept(ctx context.Context, ln *net.UnixListener, pause time.Duration, failed func(error)) iter.Seq[*net.UnixConn] {
 	return func(yield func(*net.UnixConn) bool) {
 		for failing := false; ; {
 			conn, err := ln.AcceptUnix()

@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"testing"
 
-	"exnet/internal/caller/callertest"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/rpc/caller/callertest"
 )
 
 var idA, idB = strings.Repeat("0123456789abcdef", 4), strings.Repeat("fedcba98", 8)

@@ -1,11 +1,11 @@
-package trash
+package rpc
 
 import (
 	"sync"
 
 	"golang.org/x/sys/unix"
 
-	"exnet/internal/caller"
+	"exnet/node/rpc/caller"
 )
 
 // Bin closes what the processes of one user have sent, one after another, in a goroutine that it
@@ -18,9 +18,9 @@ type Bin struct {
 	waiting []func() // +checklocks:mu
 }
 
-// New returns a Bin that tells count how many more, or fewer if negative, are not closed yet. count
-// must not use the Bin.
-func New(count func(change int)) *Bin { return &Bin{count: count} }
+// NewBin returns a Bin that tells count how many more, or fewer if negative, are not closed yet.
+// count must not use the Bin.
+func NewBin(count func(change int)) *Bin { return &Bin{count: count} }
 
 // Throw takes descriptors; negative ones are none.
 func (b *Bin) Throw(fds ...int) {
@@ -42,7 +42,7 @@ func (b *Bin) Do(end func()) {
 	}
 }
 
-// Connection is one to a process, which may have descriptors on the way (packet.Outbox).
+// Connection is one to a process, which may have descriptors on the way (Outbox).
 type Connection interface {
 	// Abort ends it, and waits for nothing.
 	Abort()
@@ -160,7 +160,7 @@ func (b *Bins) End(a caller.Account, c Connection, then func()) {
 
 // EndFd ends a connection of a user's, of which there is no more than a descriptor, as End.
 func (b *Bins) EndFd(a caller.Account, fd int) {
-	if unix.Shutdown(fd, unix.SHUT_RDWR) == nil && Bare(fd) {
+	if unix.Shutdown(fd, unix.SHUT_RDWR) == nil && bare(fd) {
 		_ = unix.Close(fd)
 	} else {
 		b.Throw(a, fd)

@@ -1,4 +1,4 @@
-package packet
+package rpc
 
 import (
 	"net"
@@ -73,7 +73,7 @@ func TestBare(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer out.Close()
-		for range 16 { // trash.Bare looks no further
+		for range 16 { // Bare looks no further
 			send([]byte("x"))(ends[1])
 		}
 		out.Abort()

@@ -1,4 +1,4 @@
-package packet
+package rpc
 
 import (
 	"errors"
@@ -8,13 +8,11 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"exnet/directsockets/broker/wire"
 )
 
 // ErrNoDescriptors says that the descriptors of a message could not be received,
 // for want of room in this process's table. They are lost; the message is good.
-var ErrNoDescriptors = errors.New("broker: no room for more descriptors: raise the limit of open files (ulimit -n, LimitNOFILE)")
+var ErrNoDescriptors = errors.New("no room for more descriptors: raise the limit of open files (ulimit -n, LimitNOFILE)")
 
 // Inbound receives packets from a socket.
 //
@@ -66,9 +64,9 @@ func (in *Inbound) Next() (b []byte, fds Descriptors, err error) {
 	case n == 0:
 		return nil, fds, io.EOF
 	case flags&unix.MSG_TRUNC != 0:
-		return nil, fds, fmt.Errorf("%w: more than %d bytes", wire.ErrMessage, len(in.buf)-1)
+		return nil, fds, fmt.Errorf("%w: more than %d bytes", ErrRule, len(in.buf)-1)
 	case len(fds) > in.max:
-		return nil, fds, fmt.Errorf("%w: more than %d descriptors", wire.ErrRule, in.max)
+		return nil, fds, fmt.Errorf("%w: more than %d descriptors", ErrRule, in.max)
 	case flags&unix.MSG_CTRUNC != 0:
 		return in.buf[:n], fds, ErrNoDescriptors
 	}
