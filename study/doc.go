@@ -5,7 +5,7 @@
 //
 //	ReadScenario(file.toml) ─▶ Scenario ─Runs─▶ Setting ─Prepare─▶ Config ─▶ Simulate ─▶ Result
 //	                                               │                 │
-//	                     one of each list's values ┘      study/graph, pattern, routing
+//	                     one of each list's values ┘      fabric/graph, pattern, routing
 //
 // It simulates flows, not packets (K. Takahashi, 2019, chapter 2): a job's traffic
 // loads the links from its start to its end, with the bytes of the whole run. So it

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"exnet/fabric/graph"
+	"exnet/fabric/pattern"
+	"exnet/fabric/routing"
 	_ "exnet/internal/linux"
-	"exnet/study/graph"
-	"exnet/study/pattern"
-	"exnet/study/routing"
 )
 
 func network(tb testing.TB, name string) *graph.Graph {

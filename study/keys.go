@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"exnet/study/pattern"
-	"exnet/study/routing"
+	"exnet/fabric/pattern"
+	"exnet/fabric/routing"
 	"exnet/study/storage"
 )
 

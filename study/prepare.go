@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"exnet/fabric"
-	"exnet/study/graph"
-	"exnet/study/pattern"
-	"exnet/study/routing"
+	"exnet/fabric/graph"
+	"exnet/fabric/pattern"
+	"exnet/fabric/routing"
 	"exnet/study/storage"
 )
 

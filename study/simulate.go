@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"exnet/study/graph"
-	"exnet/study/pattern"
-	"exnet/study/routing"
+	"exnet/fabric/graph"
+	"exnet/fabric/pattern"
+	"exnet/fabric/routing"
 	"exnet/study/storage"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"exnet/study/pattern"
+	"exnet/fabric/pattern"
 )
 
 // job is one of so many ranks, which only talk to the next one.

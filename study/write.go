@@ -5,8 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"exnet/study/graph"
-	"exnet/study/routing"
+	"exnet/fabric/graph"
+	"exnet/fabric/routing"
 	"exnet/study/storage"
 )
 

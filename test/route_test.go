@@ -13,7 +13,7 @@ import (
 	"exnet/fabric/topo"
 	"exnet/internal/longtest"
 	"exnet/node/control"
-	"exnet/study/pattern"
+	"exnet/fabric/pattern"
 )
 
 // exn runs exn-tun for the nodes of a host, and wants it to print something.

@@ -19,8 +19,8 @@ import (
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/node/daemon"
-	"exnet/study/pattern"
-	"exnet/study/pattern/pfprof"
+	"exnet/fabric/pattern"
+	"exnet/fabric/pattern/pfprof"
 	"exnet/test/testlab"
 )
 

@@ -81,7 +81,7 @@ func (r *Routes) stray(l *Load, at, to int32, packets, bytes uint64) {
 // channel 1 until the packet has crossed the link from the last node to the first (or back), then
 // 0 (Dally and Seitz, 1987). A packet may take it at any node and return to adaptive channels at
 // the next: these escapes, with all dependencies that adaptive hops between them add, form no cycle
-// (Duato, 1993), which a test of package study/routing shows. Two channels are for escape, one at
+// (Duato, 1993), which a test of package fabric/routing shows. Two channels are for escape, one at
 // least for adaptive packets. The emulation computes them, and no packet waits.
 func (r *Routes) Escape(from, to fabric.NodeID) (p Port, virtual uint8) {
 	at, end := r.topo.at(from), r.topo.at(to)

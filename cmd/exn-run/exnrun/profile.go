@@ -21,8 +21,8 @@ import (
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/fabric/emp"
+	"exnet/fabric/pattern/pfprof"
 	"exnet/node/control"
-	"exnet/study/pattern/pfprof"
 )
 
 // Files in the directory of --profile: what each exn-run has seen, and the matrix of all.

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"exnet/directsockets/broker/connstats"
-	"exnet/study/pattern"
+	"exnet/fabric/pattern"
 )
 
 func sent(local, remote string, second int64, bytes uint64) sentBy {

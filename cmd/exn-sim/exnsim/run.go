@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"exnet/fabric/graph"
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/outfile"
 	"exnet/study"
-	"exnet/study/graph"
 )
 
 // Run is the program: it does what args (without the program's name) say, and returns

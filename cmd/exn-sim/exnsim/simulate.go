@@ -13,12 +13,12 @@ import (
 	"strconv"
 	"text/tabwriter"
 
+	"exnet/fabric/graph"
+	"exnet/fabric/routing"
 	"exnet/fabric/topo"
 	"exnet/internal/display"
 	"exnet/internal/outfile"
 	"exnet/study"
-	"exnet/study/graph"
-	"exnet/study/routing"
 )
 
 // outcome is a run with what came of it.

@@ -33,6 +33,8 @@ type leaseOptions struct {
 // maxWithin is the longest time that a borrower can be given to return a lease.
 const maxWithin = time.Hour
 
+func init() { parts = append(parts, newLease) }
+
 func newLease() *cobra.Command {
 	c := &cobra.Command{
 		Use: "lease COMMAND [flags]", Short: "memory that nodes lend: show, change, take back",

@@ -24,6 +24,8 @@ type lnetOptions struct {
 	duration  time.Duration
 }
 
+func init() { parts = append(parts, newLNetSelftest) }
+
 func newLNetSelftest() *cobra.Command {
 	o := lnetOptions{test: "all", duration: time.Second}
 	c := &cobra.Command{

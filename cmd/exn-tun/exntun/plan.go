@@ -9,11 +9,11 @@ import (
 	"strings"
 
 	"exnet/fabric"
+	"exnet/fabric/graph"
+	"exnet/fabric/pattern"
+	"exnet/fabric/pattern/pfprof"
+	"exnet/fabric/routing"
 	"exnet/fabric/topo"
-	"exnet/study/graph"
-	"exnet/study/pattern"
-	"exnet/study/pattern/pfprof"
-	"exnet/study/routing"
 )
 
 // primitiveFlows returns the flows of a primitive, such as bcast, between nodes, the first of

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"exnet/fabric"
+	"exnet/fabric/pattern"
+	"exnet/fabric/pattern/pfprof"
 	"exnet/fabric/profile"
 	"exnet/internal/cli"
 	"exnet/internal/command"
@@ -16,8 +18,6 @@ import (
 	"exnet/internal/outfile"
 	"exnet/internal/svgplot"
 	"exnet/node/control"
-	"exnet/study/pattern"
-	"exnet/study/pattern/pfprof"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

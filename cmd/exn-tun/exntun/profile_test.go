@@ -9,12 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"exnet/fabric"
+	"exnet/fabric/pattern"
+	"exnet/fabric/pattern/pfprof"
 	"exnet/fabric/profile"
 	"exnet/fabric/topo"
 	"exnet/internal/cli"
 	"exnet/node/control"
-	"exnet/study/pattern"
-	"exnet/study/pattern/pfprof"
 )
 
 // checkProfile ends the profile of the nodes in dir: nodes 1 and 3 have sent each other

@@ -11,11 +11,11 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/crossbar"
+	"exnet/fabric/routing"
 	"exnet/fabric/topo"
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/node/control"
-	"exnet/study/routing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

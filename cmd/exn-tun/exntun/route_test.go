@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"exnet/fabric"
+	"exnet/fabric/routing"
 	"exnet/fabric/topo"
 	"exnet/internal/cli"
 	"exnet/internal/netns/netnstest"
 	"exnet/node/control"
 	"exnet/node/daemon"
-	"exnet/study/routing"
 	"exnet/test/testlab"
 )
 

@@ -14,6 +14,10 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/fabric/graph"
+	"exnet/fabric/pattern"
+	"exnet/fabric/pattern/pfprof"
+	"exnet/fabric/routing"
 	"exnet/fabric/topo"
 	"exnet/internal/cli"
 	"exnet/internal/command"
@@ -22,10 +26,6 @@ import (
 	"exnet/internal/outfile"
 	"exnet/internal/svgplot"
 	"exnet/node/control"
-	"exnet/study/graph"
-	"exnet/study/pattern"
-	"exnet/study/pattern/pfprof"
-	"exnet/study/routing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

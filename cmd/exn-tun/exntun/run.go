@@ -20,6 +20,10 @@ type program struct {
 // programOf returns the program of a command.
 func programOf(c *cobra.Command) program { return program{c.OutOrStdout(), c.ErrOrStderr()} }
 
+// parts make the commands of parts of the project that can be deleted, as housetest's TestParts
+// does: the file of such a command enters it here.
+var parts []func() *cobra.Command
+
 // newRoot returns exn-tun's commands, in the order of the help text.
 func newRoot() *cobra.Command {
 	root := command.New("exn-tun", "TCP/IP over an emulated EXTOLL fabric",
@@ -34,7 +38,10 @@ exn-tun up --netns a --addr 10.2.0.1/24
 	root.Annotations = map[string]string{command.EndKey: `Without root the demonstration uses a user namespace, where that is allowed.
 Results go to standard output, all else to standard error. Exit status: 0 done,
 1 failed, 2 wrong usage.`}
-	root.AddCommand(newDemo(), newAgent(), newCDI(), newUp(), newDown(), newStatus(), newFabrics(), newTopo(), newProfile(), newRoute(), newSet(), newRegisters(), newLease(), newCapture(), newCheck(), newKey(), newDoctor(), newLNetSelftest())
+	root.AddCommand(newDemo(), newAgent(), newCDI(), newUp(), newDown(), newStatus(), newFabrics(), newTopo(), newProfile(), newRoute(), newSet(), newRegisters(), newCapture(), newCheck(), newKey(), newDoctor())
+	for _, part := range parts {
+		root.AddCommand(part())
+	}
 	complete(root)
 	return root
 }

@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	"exnet/fabric"
+	"exnet/fabric/graph"
 	"exnet/fabric/topo"
 	"exnet/internal/cli"
 	"exnet/internal/display"
 	"exnet/node/control"
-	"exnet/study/graph"
 )
 
 // linkSetting is "link A-B up" or "link A-B down".

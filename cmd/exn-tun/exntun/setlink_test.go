@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"exnet/fabric/graph"
 	"exnet/internal/cli"
 	"exnet/node/control"
 	"exnet/node/daemon"
-	"exnet/study/graph"
 )
 
 // Two corners of a square: while a link on the way is down, packets go by the other

@@ -24,12 +24,12 @@ import (
 	"exnet/cmd/dsbench/internal/measure"
 	"exnet/cmd/dsbench/internal/paths"
 	"exnet/cmd/dsbench/internal/result"
+	"exnet/fabric/pattern"
 	"exnet/internal/display"
 	"exnet/internal/netns"
 	"exnet/internal/tcpbench"
 	"exnet/internal/tempdir"
 	"exnet/node/hostnet"
-	"exnet/study/pattern"
 )
 
 //go:embed source/osu.c

@@ -1,6 +1,6 @@
 package routing
 
-import "exnet/study/graph"
+import "exnet/fabric/graph"
 
 // far is the distance of a vertex that has no way.
 const far = ^uint16(0)

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"exnet/fabric/graph"
 	"exnet/fabric/topo"
-	"exnet/study/graph"
 )
 
 func network(tb testing.TB, name string) *graph.Graph {

@@ -3,7 +3,7 @@ package routing
 import (
 	"slices"
 
-	"exnet/study/graph"
+	"exnet/fabric/graph"
 )
 
 // NewVia returns a router that takes flows through a vertex: as the tables say to it, and

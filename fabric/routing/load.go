@@ -3,7 +3,7 @@ package routing
 import (
 	"slices"
 
-	"exnet/study/graph"
+	"exnet/fabric/graph"
 )
 
 // Load is what each channel of a network carries now, and has carried.

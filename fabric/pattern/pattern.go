@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"exnet/study/pattern/pfprof"
+	"exnet/fabric/pattern/pfprof"
 )
 
 // ErrInvalid says that a pattern cannot be made or read.

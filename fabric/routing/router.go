@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"exnet/fabric/graph"
 	"exnet/fabric/topo"
-	"exnet/study/graph"
 )
 
 // Errors of routers.

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"exnet/study/pattern/pfprof"
+	"exnet/fabric/pattern/pfprof"
 )
 
 // elsewhere does not look at where a recording was read from.

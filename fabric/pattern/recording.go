@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"exnet/fabric/pattern/pfprof"
 	"exnet/internal/infile"
-	"exnet/study/pattern/pfprof"
 )
 
 // maxRecording bounds the size of a file that ReadFile reads.
