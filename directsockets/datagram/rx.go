@@ -243,6 +243,15 @@ func (r *Rx) Arm(all bool) {
 	}
 }
 
+// EndAfter has the sender write no more records that wait for datagrams by the kernel: another
+// socket may get those, and what the kernel brings next would be taken for them.
+func (r *Rx) EndAfter() {
+	if !r.ended {
+		r.own &^= flagAfter
+		r.flags.Store(r.own)
+	}
+}
+
 // Busy reports whether the sender may be publishing though the flow is armed.
 func (r *Rx) Busy() bool { return !r.ended && r.busy.Load() != 0 }
 

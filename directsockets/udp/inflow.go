@@ -118,7 +118,10 @@ func (in *inbound) begin(g client.Granted) {
 	in.bySrc[info.From] = f
 	f.dirty = true
 	in.dirty = append(in.dirty, f)
-	if o.shareable {
+	switch {
+	case in.noBells:
+		f.rx.EndAfter()
+	case o.shareable:
 		in.endBells()
 	}
 	in.some.Store(true)

@@ -48,10 +48,11 @@ type inbound struct {
 	active []*inflow // guarded by mu; those that are looked at (inflow.on)
 	dirty  []*inflow // guarded by mu; those that want to know that the kernel's queue is empty
 	parked []*inflow // guarded by mu; armed, and looked at after the next call on the kernel's socket
-	// noBells says that no flow is armed for a bell any more. Once set it stays: a property of the
-	// socket, and no state of a flow. Several goroutines have received at the same time, and one
-	// that sleeps does not hear what another has been woken for; or another socket may take the
-	// address, and with it the bell.
+	// noBells says that no flow is armed for a bell any more, and none takes records that wait for
+	// datagrams by the kernel (AFTER). Once set it stays: a property of the socket, and no state of
+	// a flow. Either several goroutines have received at the same time: one that sleeps does not
+	// hear what woke another. Or another socket may take the address: the bell, or the datagram
+	// that a record waits for, would reach that one.
 	noBells bool // guarded by mu
 	bySrc   map[netip.AddrPort]*inflow
 	turn    int
@@ -186,6 +187,7 @@ func (in *inbound) endBells() {
 	}
 	in.noBells = true
 	for _, f := range in.flows {
+		f.rx.EndAfter()
 		f.rx.Arm(true)
 		switch f.phase {
 		case inArmed:

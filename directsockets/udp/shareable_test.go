@@ -60,3 +60,45 @@ func TestTakenOver(t *testing.T) {
 		})
 	}
 }
+
+// TestTakenOverAwake has another socket take a sender over, and give it back, while its receiver is
+// awake. A record that waited for what the other socket has got would be overtaken by the next
+// datagram by the kernel, which the receiver cannot tell from that.
+func TestTakenOverAwake(t *testing.T) {
+	s, at := receiver(t)
+	_, from := listen(t)
+	tx, g := ends(t, from, at)
+	s.share(t)
+	s.in.begin(g)
+	f := s.in.flows[0]
+	s.awake(f)
+	if out := tx.Send([]byte("x"), datagram.Meta{}); out != datagram.Published {
+		t.Fatal(out)
+	}
+	tx.Sent(1, shm.Nanotime()) // the other socket gets it
+	if out := tx.Send([]byte("y"), datagram.Meta{}); out != datagram.ByKernel {
+		t.Errorf("%v: a record waits for what another socket has got", out)
+	}
+	// The receiver finds nothing more of the sender's, which counts that as lost.
+	b := make([]byte, 10)
+	if d, ok := s.Receive(b); !ok || d.N != 1 {
+		t.Fatal("nothing is received")
+	}
+	f.rx.Dry(f.rx.Kernel())
+	if !tx.Settled(shm.Nanotime() + int64(datagram.SoftirqTime)) {
+		t.Fatal("the sender does not know that nothing is on its way")
+	}
+	if out := tx.Send([]byte("z"), datagram.Meta{}); out != datagram.Published {
+		t.Errorf("%v: nothing is on its way", out)
+	}
+	// A flow that begins later knows it from the beginning.
+	_, from = listen(t)
+	tx, g = ends(t, from, at)
+	s.in.begin(g)
+	s.awake(s.in.flows[1])
+	tx.Settled(shm.Nanotime() + int64(datagram.SoftirqTime))
+	tx.Sent(1, shm.Nanotime())
+	if out := tx.Send([]byte("y"), datagram.Meta{}); out != datagram.ByKernel {
+		t.Errorf("%v: a record of a second flow waits", out)
+	}
+}

@@ -49,7 +49,7 @@ static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, 
 			;
 		else if (ds_own_lock(&d->in) != DS_NESTED) {
 			ds_dg_arm(&f->seg, DS_DG_ALL);
-			__atomic_store_n(&f->seg.in->flags, DS_DG_TAKES_AFTER, __ATOMIC_RELAXED);
+			ds_dg_take_after(&f->seg, !d->no_bells);
 			ds_dg_bound(&f->seg, d->bound);
 			f->alive = ds_fd_keep(alive);
 			f->entry = ds_stats_get((int)d->last, 1, i);

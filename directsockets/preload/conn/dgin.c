@@ -147,6 +147,8 @@ static unsigned asleep(const struct ds_dgram *d)
 
 void ds_dg_end_bells(struct ds_dgram *d)
 {
+	for (unsigned i = 0; i < d->nin; i++)
+		ds_dg_take_after(&d->flows[i]->seg, false);
 	ds_dg_arm_all(d);
 	DS_SET(d->no_bells, true);
 }

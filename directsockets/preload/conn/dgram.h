@@ -192,10 +192,11 @@ struct ds_dgram {
 	uint64_t credit, credited; /* how long it may wait for senders that publish, and when that was */
 	unsigned row; /* about how many datagrams of flows come until there is none */
 	unsigned awake; /* flows that are */
-	/* No flow is armed for a bell any more. Once set it stays: a property of the socket, and no
-	 * state of a flow. Several threads have waited for it, and one that sleeps does not hear
-	 * what another has been woken for; or another socket may take its address, and with it the
-	 * bell (SO_REUSEADDR, SO_REUSEPORT). */
+	/* No flow is armed for a bell any more, and none takes records that wait for datagrams by
+	 * the kernel (AFTER). Once set it stays: a property of the socket, and no state of a flow.
+	 * Either several threads have waited for the socket: one that sleeps does not hear what
+	 * woke another. Or another socket may take its address (SO_REUSEADDR, SO_REUSEPORT): the
+	 * bell, or the datagram that a record waits for, would reach that one. */
 	bool no_bells;
 	uint64_t by_kernel; /* datagrams that came so, while it has flows */
 	uint64_t glanced; /* when a call that does not wait last did ds_dg_await_kernel */

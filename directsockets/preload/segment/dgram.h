@@ -164,6 +164,8 @@ void ds_dg_copy(void *to, const volatile uint8_t *from, size_t n) DS_HIDDEN;
 void ds_dg_take(struct ds_dgseg *g, const struct ds_dg_meta *m) DS_HIDDEN;
 /* Bounds what may wait in the ring (SPEC 10.5). 0: the ring's size does. */
 void ds_dg_bound(struct ds_dgseg *g, uint32_t bound) DS_HIDDEN;
+/* Says whether the sender may write records that wait for datagrams by the kernel (AFTER). */
+void ds_dg_take_after(struct ds_dgseg *g, bool takes) DS_HIDDEN;
 /* Ends the flow: this side takes what is there, which the sender sees as consumed, and no more. */
 void ds_dg_close(struct ds_dgseg *g) DS_HIDDEN;
 /* A number that changes when a record arrives. */

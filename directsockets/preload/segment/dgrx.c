@@ -118,6 +118,12 @@ void ds_dg_bound(struct ds_dgseg *g, uint32_t bound)
 	__atomic_store_n(&g->in->bound, bound, __ATOMIC_RELAXED);
 }
 
+void ds_dg_take_after(struct ds_dgseg *g, bool takes)
+{
+	if (g->stop == UINT64_MAX) /* else its flags say CLOSED */
+		__atomic_store_n(&g->in->flags, takes ? DS_DG_TAKES_AFTER : 0, __ATOMIC_SEQ_CST);
+}
+
 void ds_dg_copy(void *to, const volatile uint8_t *from, size_t n) { ds_copy_in(to, from, n); }
 
 bool ds_dg_next(struct ds_dgseg *g, struct ds_dg_meta *m, const volatile uint8_t **bytes)
