@@ -131,7 +131,7 @@ bool ds_listen(int fd)
 		return false;
 	if (ds_start())
 		ds_setup_broker();
-	if (getsockname(fd, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, addr, &port) && ds_is_tcp(fd))
+	if (kernel_getsockname(fd, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, addr, &port) && ds_is_tcp(fd))
 		/* With EXNET_EXPLAIN, what it accepts is in the statistics even if it stays TCP. */
 		ours = rules_listen(addr, port) == RULES_DIRECT ? ds_broker_listen(fd, addr, port) : ds_config.explain;
 	ds_setup_unlock();
@@ -161,7 +161,7 @@ __attribute__((noinline)) static void classify(int fd, int side, const struct so
 		if (server)
 			memcpy(&a, server, len < n ? len : n);
 		else
-			known = getsockname(fd, (struct sockaddr *)&a, &n) == 0;
+			known = kernel_getsockname(fd, (struct sockaddr *)&a, &n) == 0;
 		unsigned class = known && ds_address(&a, addr, &port) ? (unsigned)rules_class(side, addr, port) : 0;
 		if (class && ds_is_tcp(fd) && !ds_class(fd, addr))
 			ds_class_set(fd, addr, class);

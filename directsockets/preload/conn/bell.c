@@ -36,7 +36,7 @@ void ds_eventfd_make(int *to)
 
 	if (__atomic_load_n(to, __ATOMIC_ACQUIRE) >= 0)
 		return;
-	int saved = errno, fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	int saved = errno, fd = kernel_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (fd >= 0) {
 		fd = ds_fd_keep(fd);
 		if (!__atomic_compare_exchange_n(to, &none, fd, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))

@@ -193,7 +193,7 @@ static bool map_page(int fd)
 	uint32_t layout;
 	uint8_t *p = page;
 
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || st.st_size < PAGE_SIZE)
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || kernel_fstat(fd, &st) < 0 || st.st_size < PAGE_SIZE)
 		return false;
 	size_t size = st.st_size < PAGE_UDP_SIZE ? PAGE_SIZE : PAGE_UDP_SIZE;
 	if (!p) /* the next one may be larger */

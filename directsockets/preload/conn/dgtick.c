@@ -32,10 +32,10 @@ static bool ends(const struct ds_dgram *d, int fd, struct ds_info *i)
 	socklen_t n = sizeof a;
 
 	memset(i, 0, sizeof *i);
-	if (getsockname(fd, (struct sockaddr *)&a, &n) < 0 || !ds_address(&a, i->addr[1], &i->port[1]) || !i->port[1])
+	if (kernel_getsockname(fd, (struct sockaddr *)&a, &n) < 0 || !ds_address(&a, i->addr[1], &i->port[1]) || !i->port[1])
 		return false;
 	n = sizeof b;
-	if (d->connected && (getpeername(fd, (struct sockaddr *)&b, &n) < 0 || !ds_address(&b, i->addr[0], &i->port[0])))
+	if (d->connected && (kernel_getpeername(fd, (struct sockaddr *)&b, &n) < 0 || !ds_address(&b, i->addr[0], &i->port[0])))
 		return false;
 	static const uint8_t any4[16] = {[10] = 0xff, [11] = 0xff};
 	if (!memcmp(i->addr[1], any4, 16))
@@ -146,7 +146,7 @@ static bool source(const struct ds_dgram *d, int fd, struct ds_info *i)
 	socklen_t n = sizeof a;
 	static const uint8_t any[16], any4[16] = {[10] = 0xff, [11] = 0xff};
 
-	if (getsockname(fd, (struct sockaddr *)&a, &n) < 0 || !ds_address(&a, i->addr[0], &i->port[0]))
+	if (kernel_getsockname(fd, (struct sockaddr *)&a, &n) < 0 || !ds_address(&a, i->addr[0], &i->port[0]))
 		return false;
 	if (!i->port[0]) /* its first send binds it */
 		return false;
@@ -162,7 +162,7 @@ static bool source(const struct ds_dgram *d, int fd, struct ds_info *i)
 	uint16_t port;
 	n = sizeof a;
 	bool ok = (d->family == AF_INET ? ds_syscall(SYS_connect, s, &to4, sizeof to4) : ds_syscall(SYS_connect, s, &to6, sizeof to6)) == 0 &&
-		  getsockname(s, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, i->addr[0], &port);
+		  kernel_getsockname(s, (struct sockaddr *)&a, &n) == 0 && ds_address(&a, i->addr[0], &port);
 	ds_syscall(SYS_close, s);
 	return ok;
 }
@@ -180,7 +180,7 @@ static struct ds_dg_out *make(struct ds_info *i, int *segment, int *theirs)
 		ds_dg_out_put(o);
 		return NULL;
 	}
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) < 0) {
+	if (kernel_socketpair(SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, pair) < 0) {
 		REAL(close)(*segment);
 		ds_dg_unmap(&o->seg);
 		ds_dg_out_put(o);

@@ -22,7 +22,7 @@ unsigned ds_fds_most(void)
 {
 	struct rlimit r;
 
-	return getrlimit(RLIMIT_NOFILE, &r) < 0 ? 0 : r.rlim_cur < UINT32_MAX ? (unsigned)r.rlim_cur : UINT32_MAX;
+	return kernel_getrlimit(RLIMIT_NOFILE, &r) < 0 ? 0 : r.rlim_cur < UINT32_MAX ? (unsigned)r.rlim_cur : UINT32_MAX;
 }
 
 /* Where own descriptors begin: beyond what select can name, if there is room. */
@@ -30,7 +30,7 @@ static int base(void)
 {
 	struct rlimit r;
 
-	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+	if (kernel_getrlimit(RLIMIT_NOFILE, &r) < 0)
 		return 512;
 	if (r.rlim_cur == RLIM_INFINITY || r.rlim_cur > 8192)
 		return 4096;
@@ -133,7 +133,7 @@ void ds_fd_abandon(int fd)
 {
 	int saved = errno, p[2], st;
 
-	if (!loaded(fd) || pipe2(p, O_CLOEXEC) < 0) {
+	if (!loaded(fd) || kernel_pipe(p, O_CLOEXEC) < 0) {
 		ds_fd_close(fd);
 		errno = saved;
 		return;

@@ -126,7 +126,7 @@ void ds_life_complete(struct ds_life *l, int fd)
 
 	/* A connection that is being made, or has failed, has no peer. Asking does not clear an
 	 * error, as SO_ERROR does, and takes no lock in the kernel, as TCP_INFO does. */
-	if (l->side == 1 || getpeername(fd, (struct sockaddr *)&peer, &len) == 0)
+	if (l->side == 1 || kernel_getpeername(fd, (struct sockaddr *)&peer, &len) == 0)
 		ds_life_connected(l, fd);
 	errno = saved;
 }

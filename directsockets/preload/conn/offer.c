@@ -145,7 +145,7 @@ static bool create(struct ds_sock *s, int *segment, int bells[2])
 	*segment = -1;
 	if (ds_syscall(SYS_getrandom, info.nonce, sizeof info.nonce, 0) != sizeof info.nonce ||
 	    ds_seg_create(&s->seg, &info, slots, ring, segment) < 0 ||
-	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bells) < 0) {
+	    kernel_socketpair(SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, bells) < 0) {
 		if (*segment >= 0) {
 			ds_seg_unmap(&s->seg);
 			REAL(close)(*segment);

@@ -92,10 +92,10 @@ static bool is_given(uid_t uid)
 	for (unsigned i = 0; i < sizeof path / sizeof *path; i++) {
 		struct stat st;
 
-		if (lstat(path[i], &st) < 0 || !S_ISDIR(st.st_mode) || (st.st_mode & (S_IWGRP | S_IWOTH)) || (st.st_uid && st.st_uid != unknown))
+		if (kernel_lstat(path[i], &st) < 0 || !S_ISDIR(st.st_mode) || (st.st_mode & (S_IWGRP | S_IWOTH)) || (st.st_uid && st.st_uid != unknown))
 			return false;
 	}
-	return statfs(roots, &fs) == 0 && (fs.f_flags & ST_RDONLY);
+	return kernel_statfs(roots, &fs) == 0 && (fs.f_flags & ST_RDONLY);
 }
 
 /* Connects to the socket at path, if root or this user listens there, or, given, the host's broker:
@@ -117,7 +117,7 @@ static int try(const char *path, bool given)
 		return -1;
 	if (REAL(connect)(fd, (struct sockaddr *)&a, sizeof a) == 0 &&
 	    REAL(getsockopt)(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0) {
-		if (peer.uid == 0 || peer.uid == geteuid() || (given && is_given(peer.uid)))
+		if (peer.uid == 0 || peer.uid == kernel_geteuid() || (given && is_given(peer.uid)))
 			return ds_fd_keep(fd);
 		errno = EACCES;
 	}
@@ -133,7 +133,7 @@ DS_START static bool path_in(const char *dir, char *path)
 {
 	struct stat st;
 
-	if (stat("/proc/self/ns/net", &st) < 0)
+	if (kernel_stat("/proc/self/ns/net", &st) < 0)
 		return false;
 	strcpy(path, dir);
 	strcat(path, "/");
@@ -158,7 +158,7 @@ static bool is_own(const char *path)
 {
 	struct stat st;
 
-	return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && (st.st_uid == 0 || st.st_uid == geteuid()) &&
+	return kernel_lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && (st.st_uid == 0 || st.st_uid == kernel_geteuid()) &&
 	       (st.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
@@ -167,7 +167,7 @@ static bool is_own(const char *path)
 static bool is_tap(const char *path)
 {
 	struct stat st;
-	bool own = lstat(path, &st) == 0 && S_ISSOCK(st.st_mode) && (st.st_uid == 0 || st.st_uid == geteuid());
+	bool own = kernel_lstat(path, &st) == 0 && S_ISSOCK(st.st_mode) && (st.st_uid == 0 || st.st_uid == kernel_geteuid());
 
 	errno = EAGAIN;
 	return own;
@@ -194,7 +194,7 @@ int ds_place_find(bool *users)
 		strcpy(dir, env_run);
 		strcat(dir, "/exn");
 	} else {
-		append(dir, geteuid());
+		append(dir, kernel_geteuid());
 	}
 	/* In /tmp anybody could have made both. */
 	if (!is_own(dir))
@@ -213,7 +213,7 @@ DS_START void ds_knock(void)
 
 	if (ds_syscall(SYS_faccessat, AT_FDCWD, a.sun_path, F_OK) < 0) /* there is no agent */
 		return;
-	if (ds_env("EXNET_TAP") || ds_env("EXNET_BROKER") || !path_in(roots, path) || stat(path, &st) == 0)
+	if (ds_env("EXNET_TAP") || ds_env("EXNET_BROKER") || !path_in(roots, path) || kernel_stat(path, &st) == 0)
 		return;
 	/* Nothing is said: the kernel tells the agent which process connects. */
 	int fd = (int)ds_syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -321,7 +321,7 @@ void rules_init(void)
 	const char *env = ds_env("EXNET_RULES"), *loop = ds_env("EXNET_LOOPBACK");
 	// Not argv[0], which programs overwrite.
 	const char *invoked = (const char *)getauxval(AT_EXECFN);
-	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+	ssize_t n = kernel_readlink("/proc/self/exe", exe, sizeof exe - 1);
 
 	exe[n > 0 ? n : 0] = 0;
 	if (invoked)

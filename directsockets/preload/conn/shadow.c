@@ -84,10 +84,10 @@ bool ds_addresses(int fd, int side, struct ds_info *info)
 	struct sockaddr_storage own, peer;
 	socklen_t n = sizeof own;
 
-	if (getsockname(fd, (struct sockaddr *)&own, &n) < 0 || !ds_address(&own, info->addr[side], &info->port[side]))
+	if (kernel_getsockname(fd, (struct sockaddr *)&own, &n) < 0 || !ds_address(&own, info->addr[side], &info->port[side]))
 		return false;
 	n = sizeof peer;
-	return getpeername(fd, (struct sockaddr *)&peer, &n) == 0 && ds_address(&peer, info->addr[!side], &info->port[!side]) &&
+	return kernel_getpeername(fd, (struct sockaddr *)&peer, &n) == 0 && ds_address(&peer, info->addr[!side], &info->port[!side]) &&
 	       ds_is_tcp(fd);
 }
 

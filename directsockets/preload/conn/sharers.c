@@ -95,7 +95,7 @@ void ds_sharer_pair(struct ds_sock *s)
 	} else if (s->sharer == SHARER_NONE && ds_single(s)) {
 		int fds[2], saved = errno;
 
-		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0) {
+		if (kernel_socketpair(SOCK_SEQPACKET | SOCK_CLOEXEC, fds) == 0) {
 			s->pair[0] = ds_fd_keep(fds[0]);
 			s->pair[1] = ds_fd_keep(fds[1]);
 			__atomic_store_n(&s->sh->using, 0, __ATOMIC_RELEASE);

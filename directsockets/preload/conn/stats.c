@@ -28,7 +28,7 @@ int ds_stats_fd(void)
 
 	if (stats_fd >= 0)
 		return stats_fd;
-	fd = memfd_create("exnet-ds-stats", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	fd = kernel_memfd("exnet-ds-stats", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -1;
 	m = NULL;
@@ -38,7 +38,7 @@ int ds_stats_fd(void)
 		REAL(close)(fd);
 		return -1;
 	}
-	pid = (uint32_t)getpid();
+	pid = (uint32_t)kernel_getpid();
 	memcpy(m + 8, &version, 4);
 	memcpy(m + 12, &entries, 4);
 	memcpy(m + 16, &pid, 4);

@@ -123,14 +123,14 @@ int main(void)
 	char path[64];
 	pid_t broker = ends_start(path, sizeof path);
 
-	real_syscall = ds_real.syscall;
+	real_syscall = ds_kernel;
 	real_shutdown = ds_real.shutdown;
-	ds_real.syscall = on_wait;
+	ds_kernel = on_wait;
 	ds_real.shutdown = on_shutdown;
 	for (int i = 0; i < 4; i++)
 		second(i & 1, i & 2);
 	first();
-	ds_real.syscall = real_syscall;
+	ds_kernel = real_syscall;
 	ds_real.shutdown = real_shutdown;
 	ends_stop(broker, path);
 	printf("end: %d failed\n", failures);

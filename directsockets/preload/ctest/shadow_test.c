@@ -85,15 +85,15 @@ static void bounded_wait(void)
 
 	connect_to(&c);
 	fd = accept(listener, NULL, NULL);
-	real_syscall = ds_real.syscall;
-	ds_real.syscall = long_naps;
+	real_syscall = ds_kernel;
+	ds_kernel = long_naps;
 	ds_config.wait = 2;
 	ds_test_wait(c.s, c.fd);
 	CHECK(naps == 1, "%d naps of 5 ms in 2 ms", naps);
 	ds_test_wait(c.s, c.fd);
 	CHECK(naps == 1, "%d naps after the time was over", naps);
 	ds_config.wait = 0;
-	ds_real.syscall = real_syscall;
+	ds_kernel = real_syscall;
 	hang_up(&c);
 	close(fd);
 }

@@ -44,8 +44,8 @@ static void new_prefix(void)
 {
 	uint64_t r = 0;
 
-	if (getrandom(&r, sizeof r, GRND_NONBLOCK) != sizeof r)
-		r = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid() << 32 ^ (uintptr_t)&r;
+	if (kernel_getrandom(&r, sizeof r, GRND_NONBLOCK) != sizeof r)
+		r = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15u ^ (uint64_t)kernel_getpid() << 32 ^ (uintptr_t)&r;
 	if (ep_family == 0)
 		ep_family = (family_of_tree(r) & 0xffffff) | 0x10000; /* no pointer of a program looks like that */
 	prefix = ep_family << FAMILY_SHIFT | r >> 53 << PROCESS_SHIFT;
@@ -152,7 +152,7 @@ void epi_wake(struct epi *e)
 
 	if (e->wakefd < 0) {
 		struct epoll_event ev = {.events = EPOLLIN, .data.u64 = tag_of_wakefd()};
-		int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		int fd = kernel_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 		e->wakefd = fd < 0 ? -1 : REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
 		if (fd >= 0)
 			REAL(close)(fd);

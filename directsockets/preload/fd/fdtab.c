@@ -31,13 +31,13 @@ DS_START void fd_tell(const struct fd_notices *to) { fd_notices = to; }
 static void own(void)
 {
 	if (!own_pid)
-		own_pid = getpid();
+		own_pid = kernel_getpid();
 }
 
 /* From now on the kernel need not be asked which process this is: p is a page for *fd_sure. */
 static void be_sure(void *p)
 {
-	if (doubted || madvise(p, (size_t)getpagesize(), MADV_WIPEONFORK) != 0)
+	if (doubted || kernel_madvise(p, (size_t)getpagesize(), MADV_WIPEONFORK) != 0)
 		return;
 	*(bool *)p = true;
 	fd_sure = p;
@@ -64,7 +64,7 @@ static struct region *region_make(void)
 	struct rlimit lim;
 	size_t n = TABLE_MAX;
 
-	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_max < n)
+	if (kernel_getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_max < n)
 		n = lim.rlim_max;
 	const size_t page = (size_t)getpagesize(), room = page + sizeof *region + n * (sizeof *pool + sizeof *fd_tab);
 	struct region *none = NULL, *r;
@@ -105,7 +105,7 @@ void fd_after_fork(void)
 {
 	/* Only what changes: a page that is not written stays the parent's. */
 	if (own_pid)
-		own_pid = getpid();
+		own_pid = kernel_getpid();
 	if (fd_vforks)
 		fd_vforks = 0;
 	if (*fd_sure == doubt)
@@ -116,7 +116,7 @@ bool fd_is_another(void)
 {
 	/* Without a doubt it was the kernel that has emptied the page. The ID may be the same in
 	 * another PID namespace. */
-	return own_pid && (!doubt || getpid() != own_pid);
+	return own_pid && (!doubt || kernel_getpid() != own_pid);
 }
 
 uint32_t fd_process(void) { return fd_vforked() ? 0 : ds_name_process(); }

@@ -194,7 +194,7 @@ static bool pass_on(struct conn *c, int fd, int *end)
 	int pair[2], own[2], flags = REAL(fcntl)(fd, F_GETFL), st = -1;
 	pid_t pid;
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+	if (kernel_socketpair(SOCK_STREAM | SOCK_CLOEXEC, pair) < 0)
 		return false;
 	fork_prepare();
 	pid = quiet_fork();

@@ -58,7 +58,7 @@ static bool pipe_ready(int fd, short event, bool wait)
 /* A pipe for one call. EINVAL if there is none: then programs fall back to read and write. */
 static bool own_pipe(int ends[2])
 {
-	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0)
+	if (kernel_pipe(ends, O_CLOEXEC | O_NONBLOCK) == 0)
 		return true;
 	errno = EINVAL;
 	return false;
@@ -220,7 +220,7 @@ static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t pos, size_t 
 
 	while (done < n) {
 		size_t want = n - done < CHUNK ? n - done : CHUNK;
-		ssize_t have = pread64(in, b.bytes, want, pos + (off64_t)done);
+		ssize_t have = kernel_pread(in, b.bytes, want, pos + (off64_t)done);
 		if (have < 0 && done == 0) {
 			errno = errno == EISDIR ? EINVAL : errno;
 			return -1;
@@ -280,7 +280,7 @@ EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 	if (!k->c || (from.c && to.c) || n == 0 || (ssize_t)n < 0 || (off && !ds_readable(off, sizeof *off)) ||
 	    (from.c && (off || !is_pipe(out, O_WRONLY))))
 		return call_sent(&to, REAL(sendfile)(out, in, off, n));
-	if (to.c && ((REAL(fcntl)(in, F_GETFL) & O_ACCMODE) == O_WRONLY || (pos = lseek(in, 0, SEEK_CUR)) < 0))
+	if (to.c && ((REAL(fcntl)(in, F_GETFL) & O_ACCMODE) == O_WRONLY || (pos = kernel_lseek(in, 0, SEEK_CUR)) < 0))
 		return REAL(sendfile)(out, in, off, n);
 	if (from.c && !await_splice(k, &in, out))
 		return -1;
@@ -296,7 +296,7 @@ EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 		return sock_to_pipe(k, in, out, n, 0);
 	rc = file_to_sock(k, out, in, off ? *off : pos, n);
 	if (!off && rc > 0)
-		lseek(in, pos + (off_t)rc, SEEK_SET);
+		kernel_lseek(in, pos + (off_t)rc, SEEK_SET);
 	if (off && !ds_writable(off, sizeof *off)) {
 		errno = EFAULT;
 		return -1;

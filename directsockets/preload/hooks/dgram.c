@@ -49,7 +49,7 @@ OURS void eager_send(struct ds_dgram *d, int fd, const struct sockaddr *to, sock
 		memcpy(addr, d->peer.addr, sizeof addr);
 		port = d->peer.port;
 	}
-	if (getsockname(fd, (struct sockaddr *)&own, &n) == 0 && ((struct sockaddr_in *)&own)->sin_port == 0) /* as its first send would */
+	if (kernel_getsockname(fd, (struct sockaddr *)&own, &n) == 0 && ((struct sockaddr_in *)&own)->sin_port == 0) /* as its first send would */
 		ds_syscall(SYS_bind, fd, &own, n);
 	tick_all();
 	for (unsigned i = 0; i < __atomic_load_n(&ds_dg_eager, __ATOMIC_RELAXED) && !ds_dg_eager_flow(d, fd, addr, port); i++) {

@@ -78,7 +78,7 @@ void inherit_demote(struct inheritance *inheritance)
 	if (!fd_vforked())
 		uncounted_settle();
 	conn_each(CONN_IN(CONN_KNOWN) | (fd_vforked() ? CONN_IN(CONN_CONNECTING) | CONN_IN(CONN_UNCOUNTED) : 0), count_one, &any);
-	int dir = any ? open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	int dir = any ? kernel_open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	if (dir < 0) {
 		if (any && !fd_vforked())
 			spawn_demote(TAKER_SYSTEM);
@@ -122,7 +122,7 @@ static int run(exec_fn *real, const char *file, bool search, char *const argv[],
 	int saved = errno;
 
 	inherit_begin(&inheritance, file, search, envp);
-	if (search || fd_is_sealed() || (file && access(file, X_OK) == 0))
+	if (search || fd_is_sealed() || (file && kernel_access(file, X_OK) == 0))
 		inherit_demote(&inheritance);
 	errno = saved;
 	if (!inheritance.n && !spared(file, search, envp))

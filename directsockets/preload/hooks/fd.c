@@ -351,7 +351,7 @@ static unsigned table_end(void)
 {
 	struct rlimit lim;
 
-	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < TABLE_MAX)
+	if (kernel_getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < TABLE_MAX)
 		return (unsigned)lim.rlim_cur;
 	return TABLE_MAX;
 }

@@ -52,7 +52,7 @@ static bool preloaded(char *const envp[])
 {
 	const char *list = value(envp, "LD_PRELOAD"), *own = ds_own_path();
 
-	if (!list || !own || access(own, R_OK) < 0)
+	if (!list || !own || kernel_access(own, R_OK) < 0)
 		return false;
 	for (size_t n; *list; list += n) {
 		list += strspn(list, " :");
@@ -74,10 +74,10 @@ static bool dynamic(int fd, const ElfW(Ehdr) *e)
 	    e->e_machine != MACHINE || e->e_phentsize != sizeof p)
 		return false;
 	for (int i = 0; i < e->e_phnum; i++) {
-		if (pread(fd, &p, sizeof p, (off_t)(e->e_phoff + (size_t)i * sizeof p)) != sizeof p)
+		if (kernel_pread(fd, &p, sizeof p, (off_t)(e->e_phoff + (size_t)i * sizeof p)) != sizeof p)
 			return false;
 		if (p.p_type == PT_INTERP)
-			return p.p_filesz < sizeof linker && pread(fd, linker, p.p_filesz, (off_t)p.p_offset) == (ssize_t)p.p_filesz &&
+			return p.p_filesz < sizeof linker && kernel_pread(fd, linker, p.p_filesz, (off_t)p.p_offset) == (ssize_t)p.p_filesz &&
 			       strstr(linker, "/ld-linux") != NULL;
 	}
 	return false;
@@ -101,8 +101,8 @@ static bool loads(const char *path)
 			return false;
 		memset(&head, 0, sizeof head);
 		/* A program that runs with other rights is not given the library. */
-		bool fine = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && !(st.st_mode & (S_ISUID | S_ISGID)) &&
-			    ds_syscall(SYS_fgetxattr, fd, "security.capability", NULL, 0) < 0 && pread(fd, &head, sizeof head - 1, 0) > 0;
+		bool fine = kernel_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && !(st.st_mode & (S_ISUID | S_ISGID)) &&
+			    ds_syscall(SYS_fgetxattr, fd, "security.capability", NULL, 0) < 0 && kernel_pread(fd, &head, sizeof head - 1, 0) > 0;
 		bool script = fine && head.text[0] == '#' && head.text[1] == '!';
 		fine = fine && (script || dynamic(fd, &head.elf));
 		ds_syscall(SYS_close, fd);
@@ -130,7 +130,7 @@ bool of_program(const char *file, bool search, bool (*is)(const char *path))
 		memcpy(path, dirs, n);
 		path[n] = '/';
 		strcpy(path + n + 1, file);
-		if (access(path, X_OK) == 0)
+		if (kernel_access(path, X_OK) == 0)
 			return is(path);
 	}
 	return false;
@@ -205,7 +205,7 @@ void inherit_tell(struct inheritance *h, char *const envp[], char *with[])
 	char *at = h->text;
 
 	memcpy(at, WORD, sizeof WORD - 1);
-	at = number(at + sizeof WORD - 1, (uint64_t)getpid(), ':');
+	at = number(at + sizeof WORD - 1, (uint64_t)kernel_getpid(), ':');
 	for (int i = 0; i < h->n; i++)
 		at = number(number(at, h->side[i], '-'), h->cookie[i], ',');
 	*at = 0;
@@ -244,7 +244,7 @@ static int read_word(char *text, struct legacy w[INHERITED])
 {
 	int n = 0;
 
-	if (strtoull(text, &text, 16) != (uint64_t)getpid() || *text != ':')
+	if (strtoull(text, &text, 16) != (uint64_t)kernel_getpid() || *text != ':')
 		return 0;
 	while (n < INHERITED && text[1]) {
 		w[n].side = (int)strtoul(text + 1, &text, 16);
@@ -280,7 +280,7 @@ DS_START void inherit_take(void)
 	struct legacy w[INHERITED];
 	char buf[2048], *text = take_word();
 	int n = text ? read_word(text, w) : 0;
-	int dir = n ? open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	int dir = n ? kernel_open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 
 	if (dir < 0)
 		return;

@@ -241,6 +241,11 @@ EXPORT int exnds_uncounted(int fd)
 	return uncounted;
 }
 
+/* For probes: call makes the system calls that the library makes for itself. Returns what made them
+ * before. */
+EXPORT ds_kernel_fn *exnds_kernel(ds_kernel_fn *call);
+EXPORT ds_kernel_fn *exnds_kernel(ds_kernel_fn *call) { return __atomic_exchange_n(&ds_kernel, call, __ATOMIC_SEQ_CST); }
+
 /* Announces listeners that this process has from an earlier program, or from its parent. Tries all
  * numbers: to have the kernel count the descriptors, in /proc, takes four times as long. No poll:
  * that is noticed, by a file of FUSE and by one of /proc, which tells each change once. */

@@ -167,7 +167,7 @@ static bool useless(const char *path)
 	struct stat st;
 
 	/* Nothing else is opened, as that may wait, or do something. */
-	if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+	if (kernel_stat(path, &st) < 0 || !S_ISREG(st.st_mode))
 		return false;
 	memset(&p, 0, offsetof(struct program, piece));
 	p.fd = (int)ds_syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);

@@ -68,7 +68,7 @@ int ds_dg_view(struct ds_dgseg *g, uint8_t *mem, size_t size, bool sender)
 int ds_dg_create(struct ds_dgseg *g, const struct ds_info *info, uint64_t ring, int *out)
 {
 	size_t size = DS_DG_RING + ring;
-	int saved, fd = memfd_create("exnet-dg", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int saved, fd = kernel_memfd("exnet-dg", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	uint8_t *mem;
 
 	if (fd < 0)
@@ -97,9 +97,9 @@ int ds_dg_map(struct ds_dgseg *g, int fd)
 	struct statfs fs;
 	int seals = REAL(fcntl)(fd, F_GET_SEALS, 0);
 
-	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) < 0)
+	if (seals < 0 || (seals & SEALS) != SEALS || kernel_fstat(fd, &st) < 0)
 		return -1;
-	if (fstatfs(fd, &fs) < 0 || fs.f_type != TMPFS_MAGIC) /* not hugetlbfs, where a missing page is a SIGBUS */
+	if (kernel_fstatfs(fd, &fs) < 0 || fs.f_type != TMPFS_MAGIC) /* not hugetlbfs, where a missing page is a SIGBUS */
 		return -1;
 	if (st.st_size < DS_DG_RING + DS_DG_MIN_RING || st.st_size > DS_DG_RING + DS_DG_MAX_RING)
 		return -1;

@@ -121,9 +121,9 @@ int ds_truncate(int fd, size_t size)
 
 	/* To the kernel this is a file: beyond the limit for files, ftruncate would kill the
 	 * program (SIGXFSZ). */
-	if (getrlimit(RLIMIT_FSIZE, &r) == 0 && r.rlim_cur < size) {
+	if (kernel_getrlimit(RLIMIT_FSIZE, &r) == 0 && r.rlim_cur < size) {
 		errno = EFBIG;
 		return -1;
 	}
-	return ftruncate(fd, (off_t)size);
+	return kernel_ftruncate(fd, (off_t)size);
 }

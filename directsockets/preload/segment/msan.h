@@ -13,7 +13,9 @@
 #include <stdarg.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 void __msan_unpoison(const volatile void *p, size_t n);
@@ -61,6 +63,31 @@ __attribute__((no_sanitize("memory"))) static inline long ds_msan_syscall(long n
 		__msan_unpoison((void *)a[1], (size_t)r < (size_t)a[2] ? (size_t)r : (size_t)a[2]); /* MSG_TRUNC */
 		if (a[4] && a[5])
 			__msan_unpoison((void *)a[4], *(socklen_t *)a[5]);
+		break;
+	case SYS_pread64:
+	case SYS_fstat:
+	case SYS_statfs:
+	case SYS_fstatfs:
+		__msan_unpoison((void *)a[1], number == SYS_pread64 ? (size_t)r : number == SYS_fstat ? sizeof(struct stat) : sizeof(struct statfs));
+		break;
+	case SYS_newfstatat:
+		__msan_unpoison((void *)a[2], sizeof(struct stat));
+		break;
+	case SYS_readlinkat:
+		__msan_unpoison((void *)a[2], (size_t)r);
+		break;
+	case SYS_getsockname:
+	case SYS_getpeername:
+		__msan_unpoison((void *)a[1], *(socklen_t *)a[2]);
+		break;
+	case SYS_pipe2:
+		__msan_unpoison((void *)a[0], 2 * sizeof(int));
+		break;
+	case SYS_socketpair:
+		__msan_unpoison((void *)a[3], 2 * sizeof(int));
+		break;
+	case SYS_prlimit64:
+		__msan_unpoison((void *)a[3], sizeof(struct rlimit));
 		break;
 	case SYS_recvmsg:
 		ds_msan_received((void *)a[1], (size_t)r);

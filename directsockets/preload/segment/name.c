@@ -69,8 +69,8 @@ void ds_name_share(int (*keep)(int fd))
 
 	if (table || sealed)
 		return;
-	fd = memfd_create("exnet-ds-names", MFD_CLOEXEC);
-	if (fd >= 0 && ds_truncate(fd, sizeof *t) == 0 && fstat(fd, &st) == 0)
+	fd = kernel_memfd("exnet-ds-names", MFD_CLOEXEC);
+	if (fd >= 0 && ds_truncate(fd, sizeof *t) == 0 && kernel_fstat(fd, &st) == 0)
 		t = REAL(mmap)(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (t != MAP_FAILED) {
 		t->dev = st.st_dev;
@@ -102,7 +102,7 @@ static bool still_there(void)
 {
 	struct stat st;
 
-	return fstat(lock_fd, &st) == 0 && st.st_dev == table->dev && st.st_ino == table->ino;
+	return kernel_fstat(lock_fd, &st) == 0 && st.st_dev == table->dev && st.st_ino == table->ino;
 }
 
 /* A place in the table; 0: there is none. Whoever gets the lock has the place: its last owner is

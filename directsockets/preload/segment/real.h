@@ -189,12 +189,17 @@ void ds_real_init(void) DS_HIDDEN;
  * kernel's. */
 #define syscall(...) ds_syscall(__VA_ARGS__)
 
-/* System calls that have no business with the program: neither interposed nor cancellation
- * points. */
+/* As syscall(2), in an instruction of this library's own: no other library takes its place, before
+ * any constructor either. No cancellation point. */
+typedef long ds_kernel_fn(long nr, ...);
+extern ds_kernel_fn ds_kernel_call DS_HIDDEN;
+
+/* How this library makes its own system calls; tests put a function of theirs before it. */
+extern ds_kernel_fn *ds_kernel DS_HIDDEN;
 #ifdef DS_MSAN
 #define ds_syscall ds_msan_syscall
 #else
-#define ds_syscall REAL(syscall)
+#define ds_syscall(...) __atomic_load_n(&ds_kernel, __ATOMIC_RELAXED)(__VA_ARGS__)
 #endif
 
 #endif

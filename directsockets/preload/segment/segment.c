@@ -125,7 +125,7 @@ uint8_t *ds_map_new(int fd, size_t size)
 {
 	uint8_t *p = map(fd, size);
 
-	if (p && ds_map_strict() && madvise(p, size, MADV_POPULATE_WRITE) < 0) { /* EFAULT: it would have been SIGBUS */
+	if (p && ds_map_strict() && kernel_madvise(p, size, MADV_POPULATE_WRITE) < 0) { /* EFAULT: it would have been SIGBUS */
 		REAL(munmap)(p, size);
 		errno = ENOMEM;
 		return NULL;
@@ -138,7 +138,7 @@ bool ds_map_lazy(void) { return getauxval(AT_PAGESZ) == 4096 && !ds_map_strict()
 int ds_seg_create(struct ds_seg *g, const struct ds_info *info, uint32_t slots, uint64_t ring, int *out)
 {
 	size_t rings, size = ds_seg_size(slots, ring, &rings);
-	int saved, fd = memfd_create("exnet-ds", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int saved, fd = kernel_memfd("exnet-ds", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	uint8_t *mem;
 
 	if (fd < 0)
@@ -170,9 +170,9 @@ int ds_seg_map(struct ds_seg *g, int fd, int side)
 	int seals = REAL(fcntl)(fd, F_GET_SEALS, 0);
 	uint8_t *mem;
 
-	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) < 0)
+	if (seals < 0 || (seals & SEALS) != SEALS || kernel_fstat(fd, &st) < 0)
 		return -1;
-	if (fstatfs(fd, &fs) < 0 || fs.f_type != TMPFS_MAGIC) /* not hugetlbfs, where a missing page is a SIGBUS */
+	if (kernel_fstatfs(fd, &fs) < 0 || fs.f_type != TMPFS_MAGIC) /* not hugetlbfs, where a missing page is a SIGBUS */
 		return -1;
 	if (st.st_size < (off_t)least || (size_t)st.st_size > most)
 		return -1;

@@ -14,6 +14,7 @@
 #ifndef DS_SEGMENT_H
 #define DS_SEGMENT_H
 
+#include "segment/kernel.h"
 #include "segment/lock.h"
 
 #include <stddef.h>
