@@ -4,18 +4,21 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-enum { SMALL = 16 };
+enum { SMALL = 4 };
 
 /* Memory for a large set, which stays for the next call. */
 struct room {
 	size_t size; /* of the mapping */
 };
-enum { ROOM_HEAD = 64, ROOM_KEPT = 1 << 20 };
-static struct room *kept;
+enum { ROOM_HEAD = 64, ROOM_KEPT = 1 << 20, ROOMS = 8 };
+static struct room *kept[ROOMS];
 
 /* Small sets use memory of the thread: its stack may be an alternate one, which is small. */
-static __thread struct slot small[SMALL];
-static __thread bool small_used;
+static __thread struct slot small[SMALL] __attribute__((tls_model("initial-exec")));
+static __thread bool small_used __attribute__((tls_model("initial-exec")));
+
+/* Where a thread looks for memory first: threads that wait at the same time have different ones. */
+static struct room **kept_here(void) { return &kept[ds_me() % ROOMS]; }
 
 void slots_sleep(struct slot *t, const struct pollfd *fds)
 {
@@ -52,7 +55,7 @@ void slots_wake(struct waiting *w)
 /* Memory of size bytes after a struct room; NULL: there is none. */
 static struct room *room_get(size_t size)
 {
-	struct room *r = __atomic_exchange_n(&kept, NULL, __ATOMIC_ACQ_REL);
+	struct room *r = __atomic_exchange_n(kept_here(), NULL, __ATOMIC_ACQ_REL);
 
 	size += ROOM_HEAD;
 	if (r && r->size >= size)
@@ -70,7 +73,7 @@ static struct room *room_get(size_t size)
 static void room_put(struct room *r)
 {
 	if (r->size <= ROOM_KEPT)
-		r = __atomic_exchange_n(&kept, r, __ATOMIC_ACQ_REL);
+		r = __atomic_exchange_n(kept_here(), r, __ATOMIC_ACQ_REL);
 	if (r)
 		REAL(munmap)(r, r->size);
 }

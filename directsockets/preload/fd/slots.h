@@ -7,8 +7,8 @@
 /* One socket of the set that conn/ knows. */
 struct slot {
 	struct conn *c;
-	nfds_t at;	  /* its place in the program's array */
-	nfds_t extra;	  /* of its doorbell and eventfd in the kernel's; 0 none */
+	unsigned at;	  /* its place in the program's array */
+	unsigned extra;	  /* of its doorbell and eventfd in the kernel's; 0 none */
 	int extras;
 	unsigned kernel;  /* what the shadow decides */
 	bool direct;	  /* both directions: the shadow has nothing to say as long as something is ready */

@@ -6,7 +6,7 @@
 #include <ucontext.h>
 
 enum {
-	LEVELS = 8,  /* handlers in handlers of which more than the number is known */
+	LEVELS = 4,  /* handlers in handlers of which more than the number is known */
 	KEPT = 4,    /* signals that wait; the first blocks all others, unless a sanitizer is in between */
 	SIGNALS = 65,
 };
@@ -20,7 +20,10 @@ static __thread struct level {
 	int critical;		/* of the code that it interrupted */
 } levels[LEVELS] __attribute__((tls_model("initial-exec")));
 
-static __thread siginfo_t kept[KEPT] __attribute__((tls_model("initial-exec")));
+/* What the kernel says of a signal that waits: the rest of a siginfo_t is zero. */
+static __thread struct said {
+	char head[48];
+} kept[KEPT] __attribute__((tls_model("initial-exec")));
 static __thread uint64_t mask_before __attribute__((tls_model("initial-exec"))); /* the first of them */
 
 /* ---- threads ----------------------------------------------------------------------- */
@@ -65,7 +68,7 @@ static bool defer(const siginfo_t *info, ucontext_t *u)
 		mask_before = mask;
 	mask |= all;
 	memcpy(&u->uc_sigmask, &mask, sizeof mask);
-	kept[ds_self.deferred] = *info;
+	memcpy(&kept[ds_self.deferred], info, sizeof *kept);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	ds_self.deferred++;
 	return true;
@@ -78,9 +81,12 @@ void ds_deferred(void)
 	long pid = ds_syscall(SYS_getpid), tid = ds_syscall(SYS_gettid);
 
 	for (int i = 0; i < n; i++) {
+		siginfo_t info = {0};
+
+		memcpy(&info, &kept[i], sizeof *kept);
 		/* With all that it came with; if the queue is full, its number alone. */
-		if (ds_syscall(SYS_rt_tgsigqueueinfo, pid, tid, kept[i].si_signo, &kept[i]) < 0)
-			ds_syscall(SYS_tgkill, pid, tid, kept[i].si_signo);
+		if (ds_syscall(SYS_rt_tgsigqueueinfo, pid, tid, info.si_signo, &info) < 0)
+			ds_syscall(SYS_tgkill, pid, tid, info.si_signo);
 	}
 	ds_self.deferred = 0;
 	ds_syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof mask);
@@ -251,7 +257,7 @@ static void clean_up(int level)
 		struct ds_cleanup c = t->cleanup[--t->cleanups];
 
 		t->critical = 0;
-		c.run(c.arg);
+		((void (*)(void *))((intptr_t)ds_jump + c.run))(c.arg);
 	}
 }
 

@@ -26,7 +26,10 @@
 
 #include <stdint.h>
 
-enum { DS_CLEANUPS = 24 }; /* of a thread; further ones are not run after a jump */
+enum { DS_CLEANUPS = 12 }; /* of a thread; further ones are not run after a jump */
+
+/* One for each thread. Static thread-local storage is scarce: a program with LD_AUDIT, or whose
+ * other libraries have much, does not start if there is too much of it. */
 
 struct ds_thread {
 	uint32_t name; /* 0: it has none yet */
@@ -36,8 +39,8 @@ struct ds_thread {
 	unsigned handled; /* handlers that have returned; wraps */
 	int cleanups;
 	struct ds_cleanup {
-		void (*run)(void *arg);
 		void *arg;
+		int32_t run; /* a function, as far from ds_jump as this */
 		int level;
 	} cleanup[DS_CLEANUPS];
 };
@@ -100,6 +103,11 @@ static inline unsigned ds_handled(void) { return *(volatile unsigned *)&ds_self.
 /* True if this thread is in a handler that interrupted a critical section. No lock. */
 bool ds_interrupted(void) DS_HIDDEN;
 
+/* This thread is about to jump to a frame whose stack pointer is to (NULL: unknown, but out of the
+ * innermost handler): runs the cleanups of the calls that it leaves. Not in a critical section,
+ * except one that the jump leaves. */
+void ds_jump(const char *to) DS_HIDDEN;
+
 /* In a critical section: has run(arg) called if a jump leaves this call. Returns the argument for
  * ds_cleanup_pop; -1: no room. */
 static inline int ds_cleanup_push(void (*run)(void *), void *arg)
@@ -109,7 +117,7 @@ static inline int ds_cleanup_push(void (*run)(void *), void *arg)
 
 	if (__builtin_expect(n >= DS_CLEANUPS, 0))
 		return -1;
-	t->cleanup[n] = (struct ds_cleanup){run, arg, t->level};
+	t->cleanup[n] = (struct ds_cleanup){arg, (int32_t)((intptr_t)run - (intptr_t)ds_jump), t->level};
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	t->cleanups = n + 1;
 	return n;
@@ -135,11 +143,6 @@ static inline uint32_t ds_add_here(uint32_t *p, uint32_t n)
 	return __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL);
 #endif
 }
-
-/* This thread is about to jump to a frame whose stack pointer is to (NULL: unknown, but out of the
- * innermost handler): runs the cleanups of the calls that it leaves. Not in a critical section,
- * except one that the jump leaves. */
-void ds_jump(const char *to) DS_HIDDEN;
 
 /* As sigaction(2), for the program. The library's own handler calls the program's, which this
  * hides. */
