@@ -17,7 +17,18 @@ const (
 	envRules    = "EXNET_RULES"
 	envLoopback = "EXNET_LOOPBACK"
 	envExplain  = "EXNET_EXPLAIN"
+	envASan     = "ASAN_OPTIONS"
 )
+
+// asanOptions returns the options of the address sanitizer, so that it accepts a library before
+// itself: else a program that is built with it does not start.
+func asanOptions(list string) string {
+	const option = "verify_asan_link_order"
+	if strings.Contains(list, option) { // the user's word counts
+		return list
+	}
+	return strings.TrimPrefix(list+":"+option+"=0", ":")
+}
 
 // tunables are the variables that hold a number, and from where to where.
 var tunables = []struct {
@@ -61,14 +72,14 @@ type settings struct {
 	explain  bool   // the library tells the broker of every socket
 }
 
-// variables returns the settings as NAME=VALUE. list is LD_PRELOAD as it was.
-func (s settings) variables(list string) ([]string, error) {
+// variables returns the settings as NAME=VALUE. get returns the variables as they were.
+func (s settings) variables(get func(name string) string) ([]string, error) {
 	var vars []string
 	if s.library != "" {
 		if strings.ContainsAny(s.library, " :") {
 			return nil, fmt.Errorf("the library's path %q has a blank or a colon, which LD_PRELOAD cannot hold: use --library with another path", s.library)
 		}
-		vars = append(vars, envPreload+"="+preload.Prepend(s.library, list))
+		vars = append(vars, envPreload+"="+preload.Prepend(s.library, get(envPreload)), envASan+"="+asanOptions(get(envASan)))
 	}
 	if s.hasRules {
 		text := s.rules.Compile()

@@ -34,6 +34,19 @@ func TestMisset(t *testing.T) {
 	}
 }
 
+// The address sanitizer accepts the library, unless the user wants to know about it.
+func TestASanOptions(t *testing.T) {
+	for list, want := range map[string]string{
+		"":                         "verify_asan_link_order=0",
+		"detect_leaks=0":           "detect_leaks=0:verify_asan_link_order=0",
+		"verify_asan_link_order=1": "verify_asan_link_order=1",
+	} {
+		if got := asanOptions(list); got != want {
+			t.Errorf("%q: %q, want %q", list, got, want)
+		}
+	}
+}
+
 // Where the environment names a broker that is not there, none is started: it would be elsewhere.
 func TestNamedBroker(t *testing.T) {
 	t.Setenv(client.PathEnv, "/no/broker")

@@ -144,7 +144,7 @@ func run(o options, stdout io.Writer, m messages) error {
 	if o.stays() {
 		return stay(o, s, p, path, m.stderr)
 	}
-	vars, err := s.variables(os.Getenv(envPreload))
+	vars, err := s.variables(os.Getenv)
 	if err != nil {
 		return err
 	}

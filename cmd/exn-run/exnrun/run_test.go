@@ -118,7 +118,7 @@ func TestPrintEnv(t *testing.T) {
 	if status != 0 {
 		t.Fatalf("status %d, %q", status, stderr)
 	}
-	want := "export LD_PRELOAD=" + library(t) + ":/lib/other.so\n" +
+	want := "export LD_PRELOAD=" + library(t) + ":/lib/other.so\nexport ASAN_OPTIONS=verify_asan_link_order=0\n" +
 		`export EXNET_RULES='t it'\''s c 00000000000000000000000000000000 0 22 22'` + "\nexport EXNET_LOOPBACK=0\n"
 	if stdout != want {
 		t.Errorf("got\n%swant\n%s", stdout, want)

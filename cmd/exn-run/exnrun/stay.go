@@ -63,7 +63,7 @@ func stay(o options, s settings, p Program, upstream string, stderr io.Writer) e
 		return err
 	}
 	s.tap = t.path()
-	vars, err := s.variables(os.Getenv(envPreload))
+	vars, err := s.variables(os.Getenv)
 	if err != nil {
 		return errors.Join(err, t.close())
 	}

@@ -1,0 +1,88 @@
+package preload
+
+import (
+	"debug/elf"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"exnet/internal/cbuild"
+)
+
+// beside are probes that make, use and end connections in the common ways.
+var beside = strings.Fields("echo duplex poll-sleeps poll-mixed select-mixed epoll-level epoll-edge fork-both-use exec-in-place close-both")
+
+// compareBeside runs probes with the library in an environment that other has changed, and without
+// the library in the same.
+func compareBeside(t *testing.T, probes, preloaded string, other ...string) {
+	t.Helper()
+	known := probeNames(t, testProbes(t))
+	env := append(startBroker(t), "LD_PRELOAD="+preloaded)
+	n := 0
+	for _, name := range beside {
+		if !slices.Contains(known, name) {
+			continue
+		}
+		n++
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compareProbe(t, other, env, probes, name)
+		})
+	}
+	if n != len(beside) {
+		t.Errorf("only %d probes", n)
+	}
+}
+
+// sharedObject builds a library of testdata.
+func sharedObject(t *testing.T, name string, flags ...string) string {
+	t.Helper()
+	needCompiler(t)
+	path := filepath.Join(t.TempDir(), name+".so")
+	compileC(t, path, cbuild.Command{Flags: append(append(slices.Clone(warned), "-shared", "-fPIC"), flags...), Files: []string{"testdata/" + name + ".c"}, Libs: []string{"-ldl"}})
+	return path
+}
+
+// Another preload library holds a lock while it calls this one, which calls nothing of it.
+func TestLocksOfOthers(t *testing.T) {
+	t.Parallel()
+	locks := sharedObject(t, "locks", "-fno-builtin", "-Wno-builtin-declaration-mismatch")
+	compareBeside(t, testProbes(t), locks+" "+testLibrary(t))
+}
+
+// A program starts and runs though an auditor takes most of the static thread-local storage, and
+// the library leaves the most of what there is then (1,664 bytes of glibc 2.36) to others.
+func TestAuditor(t *testing.T) {
+	t.Parallel()
+	library := testLibrary(t)
+	f, err := elf.Open(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_TLS && p.Memsz > 768 {
+			t.Errorf("%d bytes of static thread-local storage, want at most 768", p.Memsz)
+		}
+	}
+	compareBeside(t, testProbes(t), library, "LD_AUDIT="+sharedObject(t, "audit"))
+}
+
+// A program that is built with a sanitizer runs with the library, by what exn-run puts into its
+// environment.
+func TestSanitizedPrograms(t *testing.T) {
+	t.Parallel()
+	library := testLibrary(t)
+	for kind, options := range map[string]string{"address": "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0", "thread": "TSAN_OPTIONS=report_bugs=0:die_after_fork=0"} {
+		t.Run(kind, func(t *testing.T) {
+			if testing.Short() {
+				t.Skip("builds all probes once more")
+			}
+			t.Parallel()
+			sanitizerLibrary(t, map[string]string{"address": "libasan.so", "thread": "libtsan.so"}[kind])
+			probes := compileProbes(t, t.TempDir(), []string{"-fsanitize=" + kind, "-Wno-tsan"})
+			compareBeside(t, probes, library, options)
+		})
+	}
+}
