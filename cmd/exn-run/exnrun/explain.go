@@ -23,7 +23,7 @@ func why(w connstats.Why) string {
 		connstats.WhyOffered:          "offered, and not taken",
 		connstats.WhyRefused:          "refused",
 		connstats.WhyNoMemory:         "no memory or descriptors left",
-		connstats.WhyProgram:          "the program gave it up (exec, descriptor passed on, urgent data)",
+		connstats.WhyProgram:          "the program gave it up (exec, descriptor passed on, urgent data, an option, asynchronous I/O)",
 		connstats.WhyPeer:             "the peer has ended or gone back to TCP",
 		connstats.WhyBreach:           "the peer broke the rules of the segment",
 		connstats.WhyUnsupportedCall:  "a call that only TCP can do",

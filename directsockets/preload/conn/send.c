@@ -142,11 +142,12 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 
 /* A queue that is full of small messages holds much less than TCP's buffers. There are programs
  * whose two ends both send much before they read: so a sender that has slept for nothing for STALL
- * ns goes back to the shadow, which has room. */
+ * ns goes back to the shadow, which has room. So does one with TCP_USER_TIMEOUT, which the kernel
+ * keeps there. */
 enum { STALL = 250000000, FEW = 65536 };
 
 /* Until when to sleep for room, deadline at the latest. Takes the lock of tx. */
-static int64_t stall(struct ds_sock *s, int64_t deadline)
+static int64_t stall(struct ds_sock *s, int fd, int64_t deadline)
 {
 	int64_t t = ds_now() + STALL;
 	bool alone = ds_alone(s);
@@ -157,16 +158,16 @@ static int64_t stall(struct ds_sock *s, int64_t deadline)
 			queued = ds_tx_queued(&s->seg, &s->sh->tx);
 		ds_unlock(&s->sh->tx_lock, alone);
 	}
-	return queued >= FEW || (deadline && deadline < t) ? deadline : t;
+	return (queued >= FEW && !ds_user_timeout(fd)) || (deadline && deadline < t) ? deadline : t;
 }
 
-/* Back to the shadow, if there is still no room. Takes the lock of tx. */
-static void give_up(struct ds_sock *s, int fd)
+/* Back to the shadow, if there is still no room: true. Takes the lock of tx. */
+static bool give_up(struct ds_sock *s, int fd)
 {
-	bool alone = ds_alone(s);
+	bool alone = ds_alone(s), shadow;
 
 	if (!ds_tx_take(s, alone))
-		return;
+		return false;
 	fd = ds_still(s, fd);
 	ds_tx_update(s, fd);
 	if (ds_mode(&s->sh->tx_mode) == TX_DIRECT && !ds_tx_room(&s->seg, &s->sh->tx)) {
@@ -177,7 +178,9 @@ static void give_up(struct ds_sock *s, int fd)
 			ds_tx_update(s, fd);
 		}
 	}
+	shadow = ds_mode(&s->sh->tx_mode) == TX_BACK;
 	ds_unlock(&s->sh->tx_lock, alone);
+	return shadow;
 }
 
 /* Before a sender sleeps for want of room in the ring, it fills the queue (thesis 5.5.3.2). */
@@ -324,14 +327,14 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 			break;
 		struct filler f = {s, &c, &sent};
 		if ((flags & MSG_DONTWAIT) || ds_nonblock(s, fd)) {
-			if (!sent && !later)
-				fill(&f);
+			if (!sent && !later && !fill(&f) && ds_user_timeout(fd) && give_up(s, fd))
+				continue;
 			break;
 		}
 		if (deadline < 0)
 			deadline = ds_deadline(fd, SO_SNDTIMEO);
 		if (until < 0)
-			until = stall(s, deadline);
+			until = stall(s, fd, deadline);
 		int woken = ds_wait_or(s, fd, POLLOUT, until, deadline != 0, later ? NULL : fill, &f);
 		fd = ds_still(s, fd);
 		c.at = 0;

@@ -58,8 +58,8 @@ static int open_of(struct ds_life *l, int fd) { return l == &moving.life ? movin
 static int still(struct ds_sock *s, int fd) { return s->life == &moving.life ? moving.fd : fd; }
 static void nothing(struct ds_sock *s) { (void)s; }
 
-// Before the library is told the address of moving.fd, that is closed, and its number another's. (Of
-// calls with fewer arguments it passes on more, which the kernel does not look at.)
+// Before the library is told the address of moving.fd, that is closed, and its number another's.
+// (Of calls with fewer arguments it passes on more, which the kernel does not look at.)
 __attribute__((no_sanitize_address)) static long steals(long n, ...)
 {
 	va_list ap;

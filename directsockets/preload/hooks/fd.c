@@ -159,13 +159,27 @@ EXPORT int shutdown(int fd, int how)
 	return rc;
 }
 
-/* True for options that change what the bytes on the shadow mean, or report on each of them. */
-static bool option_needs_tcp(int level, int name)
+#ifndef TCP_AO_ADD_KEY
+#define TCP_AO_ADD_KEY 38
+#endif
+
+/* True for options that change what the bytes on the shadow mean, report on each of them, or bound
+ * how fast they may go. docs/exn-run.md lists all options. */
+static bool option_needs_tcp(int level, int name, const void *value, socklen_t len)
 {
+	if (level == SOL_SOCKET && name == SO_MAX_PACING_RATE) { /* all bits: no bound */
+		uint64_t rate = UINT64_MAX;
+
+		len = len < sizeof rate ? len : (socklen_t)sizeof rate;
+		if (ds_readable(value, len))
+			memcpy(&rate, value, len);
+		return rate != UINT64_MAX;
+	}
 	if (level == SOL_SOCKET)
 		return name == SO_TIMESTAMPING || name == SO_PEEK_OFF || name == SO_ATTACH_FILTER || name == SO_ATTACH_BPF;
 	if (level == IPPROTO_TCP)
-		return name == TCP_ULP || name == TCP_REPAIR || name == TCP_FASTOPEN_CONNECT || name == TCP_MD5SIG;
+		return name == TCP_ULP || name == TCP_REPAIR || name == TCP_FASTOPEN_CONNECT || name == TCP_MD5SIG ||
+		       name == TCP_MD5SIG_EXT || name == TCP_TX_DELAY || name == TCP_AO_ADD_KEY;
 	return false;
 }
 
@@ -178,7 +192,7 @@ static bool option_is_told(int level, int name)
 
 EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 {
-	if (option_needs_tcp(level, name) && fd_kind(fd) == FD_CONN) {
+	if (fd_kind(fd) == FD_CONN && option_needs_tcp(level, name, value, len)) {
 		struct conn *c = conn_get(fd);
 		if (c) {
 			conn_demote(c, fd);

@@ -29,6 +29,9 @@ void signals_init(void) DS_HIDDEN;
  * read. */
 bool rights_demote(const struct msghdr *m) DS_HIDDEN;
 
+/* Before io_submit of n iocbs: what is done later is done by the kernel. */
+void aio_submitted(long n, void *const list[]) DS_HIDDEN;
+
 /* CALL, or CALL_UNCOUNTED if a send of n bytes may be that: by these flags, and by its size, since
  * a connection may become direct while a large one goes on. */
 #define CALL_SEND(k, fd, n, flags) CALL_BY(k, fd, call_send, n, flags)

@@ -1,10 +1,11 @@
 /* Ways around the interposed calls: standard I/O, for which the C library uses internal calls;
- * io_uring; and jumps out of signal handlers. Raw system calls are in syscall.c. */
+ * asynchronous I/O; and io_uring. Raw system calls are in syscall.c. */
 #include "hooks/dgram.h"
 #include "hooks/hooks.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -146,6 +147,82 @@ int __dprintf_chk(int fd, int flag, const char *format, ...)
 	va_end(ap);
 	return n;
 }
+
+/* ---- asynchronous I/O: the kernel, or a thread of the C library, reads and writes later --------
+ * */
+
+/* fd, if it is a socket of ours, goes by the kernel from now on. */
+static void aio_native(int fd)
+{
+	struct conn *c = fd_kind(fd) == FD_CONN ? conn_get(fd) : NULL;
+
+	dg_native(fd, DS_WHY_UNSUPPORTED_CALL);
+	if (!c)
+		return;
+	conn_demote(c, fd);
+	conn_put(c);
+}
+
+void aio_submitted(long n, void *const list[])
+{
+	enum { MOST = 1 << 16 };
+
+	if (n <= 0 || n > MOST || !ds_readable(list, (size_t)n * sizeof *list))
+		return;
+	for (long i = 0; i < n; i++) {
+		const struct iocb *cb = list[i];
+
+		if (!ds_readable(cb, sizeof *cb))
+			return;
+		aio_native((int)cb->aio_fildes);
+	}
+}
+
+/* libaio's, which makes the system call by itself and returns its error. */
+extern int io_submit(void *context, long n, void *list[]) EXPORT;
+int io_submit(void *context, long n, void *list[])
+{
+	int saved = errno;
+
+	aio_submitted(n, list);
+	long rc = ds_syscall(SYS_io_submit, context, n, list);
+	int err = errno;
+	errno = saved;
+	return rc < 0 ? -err : (int)rc;
+}
+
+/* The C library's threads read and write by names of its own. A struct aiocb begins with its
+ * descriptor; the names with 64 are for the same struct. */
+static void aio_begins(const int *cb)
+{
+	if (ds_readable(cb, sizeof *cb))
+		aio_native(*cb);
+}
+
+#define AIO(name) \
+	extern int name(int *cb) EXPORT; \
+	int name(int *cb) \
+	{ \
+		NEXT(name); \
+		aio_begins(cb); \
+		return next_##name(cb); \
+	}
+AIO(aio_read)
+AIO(aio_write)
+ALIAS(aio_read64, aio_read);
+ALIAS(aio_write64, aio_write);
+
+extern int lio_listio(int mode, int *const list[], int n, void *event) EXPORT;
+int lio_listio(int mode, int *const list[], int n, void *event)
+{
+	NEXT(lio_listio);
+
+	for (int i = 0; i < n && ds_readable(&list[i], sizeof *list); i++)
+		if (list[i])
+			aio_begins(list[i]);
+	return next_lio_listio(mode, list, n, event);
+}
+ALIAS(lio_listio64, lio_listio);
 
 /* ---- io_uring: what it does cannot be seen ---------------------------------------- */
 
