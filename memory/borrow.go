@@ -131,7 +131,7 @@ func dialNode(socket string) (*net.UnixConn, error) {
 
 func borrow(ctx context.Context, conn *net.UnixConn, cfg Config) (*Segment, error) {
 	defer ctxend.Do(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })()
-	m := wire.Message{Op: wire.OpBorrow, Number: 1, A: wire.Version, B: uint64(cfg.Size), C: uint64(cfg.Min), D: uint64(cfg.Time)}
+	m := wire.Message{Op: wire.OpBorrow, Number: 1, B: uint64(cfg.Size), C: uint64(cfg.Min), D: uint64(cfg.Time)}.Offering()
 	if cfg.Huge {
 		m.Flags |= wire.FlagHuge
 	}
@@ -181,7 +181,6 @@ func borrow(ctx context.Context, conn *net.UnixConn, cfg Config) (*Segment, erro
 		s.until = time.Unix(0, int64(m.C))
 	}
 	s.life.On(lease.OnGranted)
-	s.life.On(lease.OnAnswered)
 	go s.watch(in)
 	return s, nil
 }

@@ -33,7 +33,7 @@ func refusal(cfg Config, m wire.Message) error {
 	why := ""
 	switch m.Status {
 	case wire.StatusVersion:
-		why = fmt.Sprintf("node %d has version %d of the protocol, this program %d: use programs of one release", m.Node, m.A, wire.Version)
+		why = fmt.Sprintf("node %d has version %d of the protocol, this program %v: use programs of one release", m.Node, m.A, wire.Versions)
 	case wire.StatusFull:
 		why = fmt.Sprintf("%s is more than there is: node %d has %s left", size, m.Node, left)
 	case wire.StatusLimit:

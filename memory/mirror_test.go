@@ -143,7 +143,7 @@ func (l *liar) serve(conn *net.UnixConn) {
 	l.mu.Lock()
 	l.copies[node] = c
 	l.mu.Unlock()
-	m.Flags, m.A, m.E = wire.FlagFar, wire.Version, 1
+	m.Flags, m.A, m.E = wire.FlagFar, uint64(wire.Versions.Newest), 1
 	lent := fd
 	if l.grant != nil {
 		lent = l.grant(&m, fd)

@@ -4,27 +4,19 @@ package lease
 // has one for the process, and the process has one for the Segment. All have this table, and
 // SPEC.md (4.1) has it as well. Only Life.On changes it.
 //
-//	none ─▶ asked ─▶ held ─▶ wanted ─▶ gone
-//	         │ │               ▲         ▲
-//	         │ └─▶ due ────────┘         │
-//	         └──────┴─▶ lapsed ──────────┘
+//	none ─▶ held ─▶ wanted ─▶ gone
+//	          └───────────────▶
+//
+// Nothing is said of a lease before the answer that gives it: an rpc.Turn sees to that.
 type State uint8
 
 const (
 	// None: there is no memory yet.
 	None State = iota
-	// Asked: there is memory, and the answer that gives it was not sent on. Nothing is said of
-	// the lease before.
-	Asked
-	// Due: the same, and the lender wants it back already.
-	Due
-	// Held: the answer was sent on.
+	// Held: there is memory.
 	Held
-	// Wanted: and so was that the lender wants it back.
+	// Wanted: the lender wants it back.
 	Wanted
-	// Lapsed: it has ended before the answer was sent on. That it has is said after the
-	// answer.
-	Lapsed
 	// Gone: the end.
 	Gone
 
@@ -32,7 +24,7 @@ const (
 )
 
 func (s State) String() string {
-	return [...]string{"none", "asked", "due", "held", "wanted", "lapsed", "gone"}[s]
+	return [...]string{"none", "held", "wanted", "gone"}[s]
 }
 
 // Event is what changes the state of a lease.
@@ -40,7 +32,6 @@ type Event uint8
 
 const (
 	OnGranted  Event = iota // the lender has made the memory, or its answer has come
-	OnAnswered              // the answer that gives the lease was sent on
 	OnWanted                // the lender wants it back, or it is time
 	OnReturned              // it was given back
 	OnTaken                 // the lender has ended it, or is gone
@@ -50,7 +41,7 @@ const (
 )
 
 func (e Event) String() string {
-	return [...]string{"granted", "answered", "wanted", "returned", "taken", "lost"}[e]
+	return [...]string{"granted", "wanted", "returned", "taken", "lost"}[e]
 }
 
 // Act is what a step does beside the change of the state.
@@ -60,12 +51,11 @@ const (
 	ActNone   Act = iota
 	ActWant       // says that it is wanted back
 	ActEnd        // ends it: the lender frees the memory, the other two say that they return it
-	ActSay        // says that it has ended
-	ActEndSay     // both
+	ActEndSay     // ends it, and says that it has ended
 )
 
 func (a Act) String() string {
-	return [...]string{"", "want", "end", "say", "end, say"}[a]
+	return [...]string{"", "want", "end", "end, say"}[a]
 }
 
 // Step is a step of a lease's life. The zero step cannot be.
@@ -78,20 +68,7 @@ type Step struct {
 // nothing: it comes a second time, or too late.
 var next = [States][Events]Step{
 	None: {
-		OnGranted: {Asked, ActNone},
-	},
-	Asked: {
-		OnAnswered: {Held, ActNone},
-		OnWanted:   {Due, ActNone},
-		OnReturned: {Gone, ActEnd},
-		OnTaken:    {Lapsed, ActEnd},
-		OnLost:     {Gone, ActEnd},
-	},
-	Due: {
-		OnAnswered: {Wanted, ActWant},
-		OnReturned: {Gone, ActEnd},
-		OnTaken:    {Lapsed, ActEnd},
-		OnLost:     {Gone, ActEnd},
+		OnGranted: {Held, ActNone},
 	},
 	Held: {
 		OnWanted:   {Wanted, ActWant},
@@ -103,11 +80,6 @@ var next = [States][Events]Step{
 		OnReturned: {Gone, ActEnd},
 		OnTaken:    {Gone, ActEndSay},
 		OnLost:     {Gone, ActEnd},
-	},
-	Lapsed: {
-		OnAnswered: {Gone, ActSay},
-		OnReturned: {Gone, ActNone},
-		OnLost:     {Gone, ActNone},
 	},
 }
 
@@ -131,4 +103,4 @@ func (l *Life) On(ev Event) Act {
 }
 
 // Ended says whether a lease has no memory any more.
-func (l *Life) Ended() bool { return l.state == Lapsed || l.state == Gone }
+func (l *Life) Ended() bool { return l.state == Gone }

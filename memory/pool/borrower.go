@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -41,25 +40,21 @@ type grant struct {
 
 // borrower is a process of this host that has, or wants, a lease. Its connection is the lease.
 type borrower struct {
+	*rpc.Link[wire.Message]
 	server *Server
-	out    *rpc.Outbox
 	who    caller.Caller
 	grant
 	window     *window // of a lease of another host
 	huge       bool
 	since      time.Time
-	lease.Life             // the server's lock guards it, and the next two
-	deadline   time.Time   // of lease.Due and lease.Wanted: when the lease ends in any case
+	lease.Life             // the server's lock guards it, and the next three
+	rpc.Turn               // what is said of it to the process
+	deadline   time.Time   // of lease.Wanted: when the lease ends in any case
 	why        wire.Status // the lease has ended
 }
 
 // post sends the process a message. When that fails the connection ends.
-func (b *borrower) post(m wire.Message, fds ...int) {
-	p, _ := m.AppendBinary(nil) // it does not fail
-	if b.out.Post(p, fds...) != nil {
-		b.out.Abort()
-	}
-}
+func (b *borrower) post(m wire.Message, fds ...int) { _ = b.Post(m, nil, fds...) }
 
 // onLocked brings the lease to its next state, and tells the process what it is to know. It returns
 // whether the lender is to be told that the lease is returned. The server's lock is held.
@@ -67,9 +62,9 @@ func (b *borrower) onLocked(ev lease.Event) (returned bool) {
 	act := b.On(ev)
 	switch act {
 	case lease.ActWant:
-		b.post(wire.Message{Op: wire.OpRevoke, C: uint64(b.deadline.UnixNano())})
-	case lease.ActSay, lease.ActEndSay:
-		b.post(wire.Message{Op: wire.OpGone, Status: b.why})
+		b.After(func() { b.post(wire.Message{Op: wire.OpRevoke, C: uint64(b.deadline.UnixNano())}) })
+	case lease.ActEndSay:
+		b.After(func() { b.post(wire.Message{Op: wire.OpGone, Status: b.why}) })
 	}
 	return act == lease.ActEnd && ev == lease.OnReturned
 }
@@ -99,27 +94,14 @@ func (b *borrower) goneLocked(why wire.Status) {
 // Process serves a process until it ends, breaks the rules, or the Server is closed. It takes
 // conn, a SOCK_SEQPACKET socket. An error concerns that process only.
 func (s *Server) Process(conn *net.UnixConn) error {
-	out, err := rpc.NewOutbox(conn, waiting)
-	if err != nil {
-		return errors.Join(err, conn.Close())
-	}
-	who, err := caller.Of(conn)
-	if err != nil {
-		out.Close() // it knows of no process that could have sent something
-		return err
-	}
-	b := &borrower{server: s, out: out, who: who}
-	if err := s.enter(who.Account); err != nil {
-		b.post(wire.Message{Op: wire.OpBorrow, Status: wire.StatusBusy})
-		s.trash.End(who.Account, out, nil)
-		return err
-	}
-	defer s.trash.End(who.Account, out, func() { s.leave(who.Account) })
-	in, err := rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors)
+	link, err := rpc.Serve(&s.hub, conn, &form, waiting, true, func(c *rpc.Session[wire.Message]) {
+		_ = c.Post(wire.Message{Op: wire.OpBorrow, Status: wire.StatusBusy}, nil)
+	})
 	if err != nil {
 		return err
 	}
-	m, err := s.receive(in, who.Account)
+	defer link.Close()
+	m, err := link.Bare(0)
 	if err != nil {
 		if rpc.HungUp(err) {
 			return nil // it has looked whether there is a node
@@ -129,17 +111,18 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	if m.Op != wire.OpBorrow {
 		return fmt.Errorf("%w: operation %d before a lease", wire.ErrMessage, m.Op)
 	}
-	if m.A != wire.Version {
-		b.post(wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusVersion, A: wire.Version})
-		return nil
+	version, ok := m.Agreed()
+	if !ok {
+		return link.Post(wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusVersion, A: version}, nil)
 	}
-	if !s.borrow(b, m) {
+	b := &borrower{Link: link, server: s, who: link.Who}
+	if !s.borrow(b, m, version) {
 		return nil
 	}
 	defer s.endBorrower(b)
 	stop := s.renewing(b)
 	defer stop()
-	for m, err = s.receive(in, who.Account); err == nil && b.window != nil && m.Op != wire.OpReturn; m, err = s.receive(in, who.Account) {
+	for m, err = link.Bare(0); err == nil && b.window != nil && m.Op != wire.OpReturn; m, err = link.Bare(0) {
 		if err := s.far.start(b, m); err != nil {
 			return err
 		}
@@ -153,22 +136,8 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	return err
 }
 
-// receive waits for a message of a user's process. None has descriptors: it is an error, and they
-// are closed.
-func (s *Server) receive(in *rpc.Inbound, a caller.Account) (m wire.Message, err error) {
-	b, fds, err := in.Next()
-	s.trash.Throw(a, fds...)
-	if err == nil && len(fds) > 0 {
-		err = fmt.Errorf("%w: %d descriptors", wire.ErrMessage, len(fds))
-	}
-	if err == nil {
-		err = m.UnmarshalBinary(b)
-	}
-	return m, err
-}
-
 // borrow answers OpBorrow. It returns whether the process has a lease.
-func (s *Server) borrow(b *borrower, m wire.Message) bool {
+func (s *Server) borrow(b *borrower, m wire.Message, version uint64) bool {
 	r := request{
 		node: s.cfg.Node, account: b.who.Account, pid: b.who.PID,
 		size: int64(m.B), min: int64(m.C), time: time.Duration(m.D), huge: m.Flags&wire.FlagHuge != 0,
@@ -185,7 +154,7 @@ func (s *Server) borrow(b *borrower, m wire.Message) bool {
 			g, reply = s.lendAnywhere(b, r, m.E)
 		}
 	}
-	reply.Op, reply.Number, reply.A, reply.E = m.Op, m.Number, wire.Version, 0
+	reply.Op, reply.Number, reply.A, reply.E = m.Op, m.Number, version, 0
 	if reply.Status != wire.StatusOK {
 		s.mu.Lock()
 		s.count.NotBorrowed++
@@ -215,14 +184,14 @@ func (s *Server) borrow(b *borrower, m wire.Message) bool {
 		reply.C = uint64(g.until.UnixNano())
 	}
 	b.post(reply, g.fd)
-	b.onLocked(lease.OnAnswered)
+	b.Answered()
 	return true
 }
 
 // discard closes the descriptor of a grant. Another node may have made it of anything.
 func (s *Server) discard(g grant) {
 	if p, ok := g.from.(*peer); ok {
-		s.trash.Throw(caller.Account(p.uid), g.fd)
+		s.hub.Trash.Throw(caller.Account(p.uid), g.fd)
 		return
 	}
 	_ = unix.Close(g.fd)

@@ -95,7 +95,7 @@ func (s *Server) offers(nodes []Neighbor, r request) []offer {
 			if err != nil {
 				return
 			}
-			a := p.call(wire.Message{Op: wire.OpOffer, A: wire.Version, Account: uint32(r.account)})
+			a := p.call(wire.Message{Op: wire.OpOffer, Account: uint32(r.account)}.Offering(), nil)
 			if a.Status == wire.StatusOK {
 				all[i].left, all[i].why = int64(a.B), wire.Status(a.C)
 			} else {

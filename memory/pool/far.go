@@ -9,6 +9,7 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/memory/wire"
+	"exnet/node/rpc"
 )
 
 // Far reaches the Servers of nodes of other hosts. Its methods may be called from many goroutines.
@@ -21,13 +22,6 @@ type Far interface {
 	// Send sends b, in order. It copies b, and may wait for credit, or for a link. After an error
 	// the node counts as gone.
 	Send(to fabric.NodeID, b []byte) error
-}
-
-// outbox sends messages to a peer and never waits for it. After Abort, the peer ends.
-type outbox interface {
-	Post(b []byte, fds ...int) error
-	Abort()
-	Close()
 }
 
 // away says whether a peer is on another host to which there is no link just now.
@@ -52,11 +46,11 @@ func (s *Server) farPeer(n fabric.NodeID) *peer {
 	defer s.mu.Unlock()
 	p := s.fars[n]
 	if p == nil {
-		p = s.peerOf(n)
-		p.far = true
-		p.out = &farOutbox{peer: p}
-		if s.closed {
-			p.dead = true
+		out := new(farOutbox)
+		p = s.peerOf(n, rpc.NewSession(&form, out))
+		p.far, out.peer = true, p
+		if s.hub.Ended() {
+			p.End()
 			return p
 		}
 		s.fars[n] = p
@@ -72,15 +66,12 @@ func (s *Server) Hear(from fabric.NodeID, b []byte) {
 		return
 	}
 	p := s.farPeer(from)
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
+	if s.hub.Ended() {
 		return
 	}
-	if err := p.handle(m, nil, b[wire.MessageSize:]); err != nil {
+	if err := p.Session.Hear(&heard{Message: m, More: b[wire.MessageSize:]}, p.handle); err != nil {
 		s.cfg.Log.Debug("memory: a message of another host", "node", from, "reason", err)
-		p.out.Abort()
+		p.Abort()
 	}
 }
 
@@ -95,15 +86,12 @@ func (s *Server) FarDown(n fabric.NodeID) {
 	}
 }
 
-// postWith sends the answer to OpLend with where the parts of the memory are.
-func (p *peer) postWith(m wire.Message, e exported) {
-	b, _ := m.AppendBinary(nil) // it does not fail
+// addresses is where the parts of the memory are, as they follow the answer to OpLend.
+func (e exported) addresses() (b []byte) {
 	for _, nla := range e.parts {
 		b = binary.LittleEndian.AppendUint64(b, uint64(nla))
 	}
-	if p.out.Post(b) != nil {
-		p.out.Abort()
-	}
+	return b
 }
 
 // partsOf reads where the parts of size bytes are.
@@ -129,7 +117,7 @@ type farOutbox struct {
 	closed bool // +checklocks:mu
 }
 
-// Post implements outbox.
+// Post implements rpc.Sender.
 func (o *farOutbox) Post(b []byte, _ ...int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -163,18 +151,14 @@ func (o *farOutbox) send() {
 	}
 }
 
-// Abort implements outbox. The peer's lock may be held.
+// Abort implements rpc.Sender. The server's lock may be held.
 func (o *farOutbox) Abort() {
-	o.Close()
-	go o.peer.end()
-}
-
-// Close implements outbox.
-func (o *farOutbox) Close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.closed = true
-	o.queue = nil
+	if !o.closed {
+		o.closed, o.queue = true, nil
+		go o.peer.end()
+	}
 }
 
 // zero gives back whole pages of a loan.

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"exnet/memory/lease"
 	"exnet/memory/wire"
 )
 
@@ -30,8 +29,8 @@ func TestRevokedBeforeAnswer(t *testing.T) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endLocked(l, lease.OnAnswered)
-	s.endLocked(l, lease.OnAnswered)
+	l.Answered()
+	l.Answered()
 	if h.revoked != 1 || h.gone != 0 {
 		t.Errorf("told %d times after the answer, gone %d", h.revoked, h.gone)
 	}
@@ -59,7 +58,7 @@ func TestCloseAsked(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() {
 			for i := range 20 {
-				_ = p.handle(wire.Message{Op: wire.OpZero, Number: uint32(i), B: wire.PageSize}, nil, nil)
+				_ = p.handle(&heard{Message: wire.Message{Op: wire.OpZero, Number: uint32(i), B: wire.PageSize}})
 				time.Sleep(10 * time.Microsecond)
 			}
 		})

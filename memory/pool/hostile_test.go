@@ -69,7 +69,7 @@ func (p *program) hear() (m wire.Message, fd int, ok bool) {
 
 func (p *program) borrow(size uint64) (fd int) {
 	p.t.Helper()
-	p.say(wire.Message{Op: wire.OpBorrow, A: wire.Version, B: size})
+	p.say(wire.Message{Op: wire.OpBorrow, A: uint64(wire.Versions.Newest), B: size})
 	m, fd, ok := p.hear()
 	if !ok || m.Status != wire.StatusOK || fd < 0 {
 		p.t.Fatalf("%+v, %v", m, ok)
@@ -105,7 +105,7 @@ func TestSlowToClose(t *testing.T) {
 			ends = append(ends, end)
 			return fd
 		}
-		borrow, _ := wire.Message{Op: wire.OpBorrow, A: wire.Version, B: 1 << 20, Flags: wire.FlagNode}.AppendBinary(nil)
+		borrow, _ := wire.Message{Op: wire.OpBorrow, A: uint64(wire.Versions.Newest), B: 1 << 20, Flags: wire.FlagNode}.AppendBinary(nil)
 		back, _ := wire.Message{Op: wire.OpReturn}.AppendBinary(nil)
 		switch i % 4 {
 		case 0:
@@ -224,8 +224,8 @@ func TestBreaksRules(t *testing.T) {
 			good := connect(t, f)
 			good.borrow(1 << 20)
 			messages := map[string]wire.Message{
-				"borrow again":        {Op: wire.OpBorrow, A: wire.Version, B: 4096},
-				"a node's":            {Op: wire.OpLend, A: wire.Version, B: 4096},
+				"borrow again":        {Op: wire.OpBorrow, A: uint64(wire.Versions.Newest), B: 4096},
+				"a node's":            {Op: wire.OpLend, A: uint64(wire.Versions.Newest), B: 4096},
 				"no such operation":   {Op: 999},
 				"a slot past the end": {Op: wire.OpGet, Number: wire.Slots, B: 1},
 				"the last of several": {Op: wire.OpPut, Number: wire.Slots - 1, B: wire.SlotSize + 1},
@@ -251,8 +251,14 @@ func TestBreaksRules(t *testing.T) {
 				}
 			}
 			p := connect(t, f)
-			p.say(wire.Message{Op: wire.OpBorrow, A: wire.Version + 1, B: 4096})
-			if got, _, ok := p.hear(); !ok || got.Status != wire.StatusVersion || got.A != wire.Version {
+			next := connect(t, f)
+			next.say(wire.Message{Op: wire.OpBorrow, A: uint64(wire.Versions.Oldest), F: uint64(wire.Versions.Newest) + 1, B: 4096})
+			if got, _, ok := next.hear(); !ok || got.Status != wire.StatusOK || got.A != uint64(wire.Versions.Newest) {
+				t.Errorf("a process of the next release: %+v", got)
+			}
+			next.conn.Close()
+			p.say(wire.Message{Op: wire.OpBorrow, A: uint64(wire.Versions.Newest) + 1, B: 4096})
+			if got, _, ok := p.hear(); !ok || got.Status != wire.StatusVersion || got.A != uint64(wire.Versions.Newest) {
 				t.Errorf("another version: %+v", got)
 			}
 			for len(f.Nodes[1].Status().Lent) != 1 { // the good one's

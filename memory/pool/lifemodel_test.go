@@ -35,27 +35,29 @@ const (
 )
 
 var leaseFaults = []leaseFault{
-	{name: "wanted before the answer", side: mLender, state: lease.Asked, ev: lease.OnWanted, step: lease.Step{To: lease.Wanted, Act: lease.ActWant}},
-	{name: "wanted before the process has its answer", side: mNode, state: lease.Asked, ev: lease.OnWanted, step: lease.Step{To: lease.Wanted, Act: lease.ActWant}},
-	{name: "forgets that it is wanted", side: mLender, state: lease.Due, ev: lease.OnAnswered, step: lease.Step{To: lease.Held, Act: lease.ActNone}},
-	{name: "the node forgets that it is wanted", side: mNode, state: lease.Due, ev: lease.OnAnswered, step: lease.Step{To: lease.Held, Act: lease.ActNone}},
-	{name: "lapses without a word", side: mLender, state: lease.Lapsed, ev: lease.OnAnswered, step: lease.Step{To: lease.Gone, Act: lease.ActNone}},
-	{name: "lapses at the node without a word", side: mNode, state: lease.Lapsed, ev: lease.OnAnswered, step: lease.Step{To: lease.Gone, Act: lease.ActNone}},
-	{name: "gone before the answer", side: mLender, state: lease.Due, ev: lease.OnTaken, step: lease.Step{To: lease.Gone, Act: lease.ActEndSay}},
-	{name: "gone before the process has its answer", side: mNode, state: lease.Asked, ev: lease.OnTaken, step: lease.Step{To: lease.Gone, Act: lease.ActEndSay}},
+	{name: saysEarly, side: -1},
+	{name: forgets, side: -1},
+	{name: "the node " + saysEarly, side: -1},
+	{name: "the node " + forgets, side: -1},
 	{name: "taken without a word", side: mLender, state: lease.Wanted, ev: lease.OnTaken, step: lease.Step{To: lease.Gone, Act: lease.ActEnd}},
 	{name: "the node takes it without a word", side: mNode, state: lease.Held, ev: lease.OnTaken, step: lease.Step{To: lease.Gone, Act: lease.ActEnd}},
-	{name: "said to be gone, and not freed", side: mLender, state: lease.Wanted, ev: lease.OnTaken, step: lease.Step{To: lease.Gone, Act: lease.ActSay}},
+	{name: "said to be wanted, and not freed", side: mLender, state: lease.Wanted, ev: lease.OnTaken, step: lease.Step{To: lease.Gone, Act: lease.ActWant}},
 	{name: "taken without being asked for", side: mLender, state: lease.Held, ev: lease.OnWanted, step: lease.Step{To: lease.Wanted, Act: lease.ActNone}},
 	{name: "what is returned is kept", side: mLender, state: lease.Held, ev: lease.OnReturned},
 	{name: "what is wanted and returned is kept", side: mLender, state: lease.Wanted, ev: lease.OnReturned},
-	{name: "a process that dies early returns nothing", side: mNode, state: lease.Asked, ev: lease.OnReturned, step: lease.Step{To: lease.Gone, Act: lease.ActNone}},
+	{name: "a process that dies returns nothing", side: mNode, state: lease.Held, ev: lease.OnReturned, step: lease.Step{To: lease.Gone, Act: lease.ActNone}},
 	{name: "asks twice", side: mNode, state: lease.Wanted, ev: lease.OnWanted, step: lease.Step{To: lease.Wanted, Act: lease.ActWant}},
-	{name: "frees twice", side: mLender, state: lease.Lapsed, ev: lease.OnReturned, step: lease.Step{To: lease.Gone, Act: lease.ActEnd}},
+	{name: "frees twice", side: mLender, state: lease.Gone, ev: lease.OnReturned, step: lease.Step{To: lease.Gone, Act: lease.ActEnd}},
 	{name: "a holder that ended keeps it", side: mLender, state: lease.Held, ev: lease.OnLost},
 	{name: "late answers are kept", side: -1},
 	{name: "renewals of what is gone are not answered", side: -1},
 }
+
+// Faults of rpc.Turn.
+const (
+	saysEarly = "says something of a lease before the answer that gives it"
+	forgets   = "forgets what it would have said before the answer"
+)
 
 // Messages.
 const (
@@ -105,6 +107,7 @@ type mWorld struct {
 	question                     int8    // the node's: 1 it waits for the lender, 2 nobody waits any more
 	knows                        bool    // the node has the lease in its table
 	answers                      [2]bool // it is about to send the answer on
+	after                        [2]int8 // what it says then, as rpc.Turn has it
 	freed, lost, doubled         int8
 	wasAsked                     bool // the lender has said that it wants the lease back
 	lenderDead, nodeDead         bool
@@ -130,17 +133,12 @@ func (m *mModel) on(w *mWorld, side int, ev lease.Event) lease.Act {
 	return step.Act
 }
 
-func over(s lease.State) bool { return s == lease.Lapsed || s == lease.Gone }
+func over(s lease.State) bool { return s == lease.Gone }
 
 // lender has the lender do an event.
 func (m *mModel) lender(w *mWorld, ev lease.Event) {
 	act := m.on(w, mLender, ev)
-	if act == lease.ActWant {
-		w.send(&w.toNode, mWanted)
-	}
-	if act == lease.ActSay || act == lease.ActEndSay {
-		w.send(&w.toNode, mGone)
-	}
+	m.say(w, mLender, act)
 	if act == lease.ActEnd || act == lease.ActEndSay {
 		w.freed++
 	}
@@ -149,16 +147,48 @@ func (m *mModel) lender(w *mWorld, ev lease.Event) {
 // node has the borrower's node do an event.
 func (m *mModel) node(w *mWorld, ev lease.Event) {
 	act := m.on(w, mNode, ev)
-	if act == lease.ActWant {
-		w.send(&w.toProcess, mWanted)
-	}
-	if act == lease.ActSay || act == lease.ActEndSay {
-		w.send(&w.toProcess, mGone)
-	}
+	m.say(w, mNode, act)
 	if act == lease.ActEnd && ev == lease.OnReturned && w.knows {
 		w.knows = false
 		w.send(&w.toLender, mReturn)
 	}
+}
+
+// says is what a step says.
+var says = map[lease.Act]int8{lease.ActWant: mWanted, lease.ActEndSay: mGone}
+
+// faulty says whether a side has a fault of rpc.Turn.
+func (m *mModel) faulty(side int, fault string) bool {
+	return m.fault == [...]string{mLender: "", mNode: "the node "}[side]+fault
+}
+
+// say has a side say what its step says, after its answer.
+func (m *mModel) say(w *mWorld, side int, act lease.Act) {
+	switch said := says[act]; {
+	case said == 0:
+	case !w.answers[side] || m.faulty(side, saysEarly):
+		w.send(w.from(side), said)
+	case !m.faulty(side, forgets):
+		w.after[side] = said
+	}
+}
+
+// answer has a side send its answer, and what comes after it.
+func (w *mWorld) answer(side int, m int8) {
+	w.answers[side] = false
+	w.send(w.from(side), m)
+	if w.after[side] != 0 && m == mAnswer {
+		w.send(w.from(side), w.after[side])
+	}
+	w.after[side] = 0
+}
+
+// from is where what a side says goes.
+func (w *mWorld) from(side int) *mQueue {
+	if side == mLender {
+		return &w.toNode
+	}
+	return &w.toProcess
 }
 
 // send puts a message into a queue. Between nodes whose session is over nothing comes.
@@ -209,26 +239,21 @@ func (m *mModel) lenderSteps(w *mWorld, do func(string, func(*mWorld))) {
 		})
 	}
 	if w.answers[mLender] {
-		do("lender answers", func(n *mWorld) {
-			n.answers[mLender] = false
-			n.send(&n.toNode, mAnswer)
-			m.lender(n, lease.OnAnswered)
-		})
+		do("lender answers", func(n *mWorld) { n.answer(mLender, mAnswer) })
 	}
 	if w.answers[mLender] && over(l) { // it sees that there is no memory
 		do("lender refuses", func(n *mWorld) {
-			n.answers[mLender] = false
-			n.send(&n.toNode, mRefused)
+			n.answer(mLender, mRefused)
 			m.lender(n, lease.OnReturned)
 		})
 	}
-	if l == lease.Asked || l == lease.Held {
+	if l == lease.Held {
 		do("lender wants it", func(n *mWorld) {
 			n.wasAsked = true
 			m.lender(n, lease.OnWanted)
 		})
 	}
-	if l == lease.Due || l == lease.Wanted {
+	if l == lease.Wanted {
 		do("its deadline is over", func(n *mWorld) { m.lender(n, lease.OnTaken) })
 	}
 	if !m.reliable && l != lease.None && !over(l) && (!w.knows || w.nodeDead) {
@@ -271,11 +296,7 @@ func (m *mModel) nodeSteps(w *mWorld, do func(string, func(*mWorld))) {
 		})
 	}
 	if w.answers[mNode] {
-		do("node answers", func(n *mWorld) {
-			n.answers[mNode] = false
-			n.send(&n.toProcess, mAnswer)
-			m.node(n, lease.OnAnswered)
-		})
+		do("node answers", func(n *mWorld) { n.answer(mNode, mAnswer) })
 	}
 	if !m.reliable && w.knows && !w.sessionOver && !w.renewed && over(w.life[mLender]) {
 		do("node renews", func(n *mWorld) {
@@ -354,11 +375,12 @@ func (m *mModel) troubles(w *mWorld, do func(string, func(*mWorld))) {
 	do("the session ends", func(n *mWorld) { n.sessionOver = true })
 	do("the lender is killed", func(n *mWorld) {
 		n.sessionOver, n.lenderDead, n.lenderHeardEnd = true, true, true
-		n.life[mLender], n.freed, n.answers[mLender] = lease.Gone, 1, false
+		n.life[mLender], n.freed, n.answers[mLender], n.after[mLender] = lease.Gone, 1, false, 0
 	})
 	do("the borrower's node is killed", func(n *mWorld) {
 		n.sessionOver, n.nodeDead, n.nodeHeardEnd = true, true, true
 		n.knows, n.question, n.toProcess, n.answers[mNode] = false, 0, mQueue{}, false
+		n.after[mNode] = 0
 		if n.process != pClosed && n.process != pRefused { // it sees the end of its connection
 			n.process = pGone
 		}

@@ -10,6 +10,7 @@ import (
 	"exnet/internal/shm"
 	"exnet/memory/lease"
 	"exnet/memory/wire"
+	"exnet/node/rpc"
 	"exnet/node/rpc/caller"
 )
 
@@ -30,13 +31,14 @@ type loan struct {
 	size       int64
 	huge       bool
 	fd         int // of the memory, unless it has ended
-	lease.Life     // the server's lock guards it
+	lease.Life     // the server's lock guards it, and
+	rpc.Turn       // what is said of it to the holder
 	exported       // to a node of another host
 
 	since    time.Time
 	until    time.Time   // zero: no end
 	renewed  time.Time   // the last sign of life of the borrower
-	deadline time.Time   // of lease.Due and lease.Wanted: when it ends in any case
+	deadline time.Time   // of lease.Wanted: when it ends in any case
 	why      wire.Status // why it is wanted, or has ended
 	timer    *time.Timer
 }
@@ -147,7 +149,7 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 	if !r.valid() {
 		return nil, 0, wire.StatusInvalid
 	}
-	if s.closed || s.limits.Lend == 0 {
+	if s.hub.Ended() || s.limits.Lend == 0 {
 		return nil, 0, wire.StatusNoLender
 	}
 	if h != holder(s.own) && s.manyLocked(r.node) {
@@ -221,9 +223,9 @@ func (s *Server) onLocked(l *loan, ev lease.Event) (free func()) {
 	act := l.On(ev)
 	switch act {
 	case lease.ActWant:
-		l.holder.revokeLocked(l.id, l.deadline)
-	case lease.ActSay, lease.ActEndSay:
-		l.holder.goneLocked(l.id, l.why)
+		l.After(func() { l.holder.revokeLocked(l.id, l.deadline) })
+	case lease.ActEndSay:
+		l.After(func() { l.holder.goneLocked(l.id, l.why) })
 	}
 	if act == lease.ActEnd || act == lease.ActEndSay {
 		return s.takeLocked(l)
@@ -236,7 +238,7 @@ func (s *Server) onLocked(l *loan, ev lease.Event) (free func()) {
 // +checklocks:s.mu
 func (s *Server) endLocked(l *loan, ev lease.Event) {
 	if free := s.onLocked(l, ev); free != nil {
-		s.freeing.Go(free)
+		s.hub.Finish(free)
 	}
 }
 

@@ -181,7 +181,7 @@ func (v *mover) start(b *borrower, m wire.Message) error {
 		return nil
 	}
 	if m.Op == wire.OpZero {
-		b.server.freeing.Go(func() {
+		b.server.hub.Go(func() {
 			a := b.from.(*peer).zero(wire.Message{D: b.id, A: m.A, B: m.B})
 			answer.Status = a.Status
 			b.window.free(slots)
@@ -265,7 +265,7 @@ func (v *mover) again(t *transfer) {
 	time.AfterFunc(pause, func() {
 		s := t.b.server
 		s.mu.Lock()
-		over, closed := t.b.Ended(), s.closed
+		over, closed := t.b.Ended(), s.hub.Ended()
 		s.mu.Unlock()
 		if over || closed {
 			t.answer(wire.StatusLost)

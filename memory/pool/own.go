@@ -3,7 +3,6 @@ package pool
 import (
 	"time"
 
-	"exnet/memory/lease"
 	"exnet/memory/wire"
 )
 
@@ -34,7 +33,7 @@ func (o *own) lend(b *borrower, r request) (grant, wire.Message) {
 	o.list[l.id] = b
 	g := grant{from: o, node: o.s.cfg.Node, id: l.id, size: l.size, until: l.until, fd: fd}
 	o.s.grantedLocked(b, g)
-	o.s.endLocked(l, lease.OnAnswered)
+	l.Answered()
 	return g, wire.Message{}
 }
 

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -10,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
-	"exnet/memory/lease"
 	"exnet/memory/wire"
 	"exnet/node/rpc"
 	"exnet/node/rpc/caller"
@@ -19,19 +19,27 @@ import (
 // peerWaiting is how many messages another node may leave unread: more than both nodes have leases.
 const peerWaiting = 1 << 16
 
-// peer is a connection to the Server of another node. Each node makes one for the requests of its
-// own processes: its other end is the holder of what they have. The server's lock guards the fields
-// but for the outbox.
+// form is how the messages of leases look.
+var form = rpc.Form[wire.Message]{
+	Size: wire.MessageSize, Descriptors: wire.Descriptors,
+	Append: func(m wire.Message, b []byte) []byte { b, _ = m.AppendBinary(b); return b }, // it does not fail
+	Parse:  func(b []byte) (m wire.Message, err error) { return m, m.UnmarshalBinary(b) },
+	Number: func(m *wire.Message) *uint32 { return &m.Number },
+}
+
+// heard is a message of a process or a node.
+type heard = rpc.Heard[wire.Message]
+
+// peer is the session with the Server of another node. Each node makes one for the requests of its
+// own processes: its other end is the holder of what they have. The server's lock guards holders.
 type peer struct {
+	*rpc.Session[wire.Message]
+	link    *rpc.Link[wire.Message] // nil: it is on another host
 	server  *Server
 	node    fabric.NodeID
-	uid     uint32 // of its process
-	out     outbox
-	far     bool // it is on another host: what it is, and no state
-	number  uint32
-	asked   map[uint32]*question
+	far     bool                 // it is on another host: what it is, and no state
+	uid     uint32               // of its process
 	holders map[uint64]*borrower // our processes that have a loan of it
-	dead    bool                 // its end, which comes once: it is there until then, and has no other state
 
 	zeros   atomic.Int32  // requests for zeros that are under way
 	zeroing chan struct{} // has room for those that run
@@ -44,42 +52,27 @@ const (
 	mostZeros   = 256
 )
 
-// question is a request that the peer has not answered.
-type question struct {
-	answer chan wire.Message
-	from   *borrower // of OpLend: who is to have the loan
-	want   request   // of OpLend
-	// late says that nobody waits for the answer any more: a lease that it gives goes back. It is
-	// the one state of a question beside waiting; with its answer the question is gone from asked.
-	late bool
-}
-
 var (
 	_ lender = (*peer)(nil)
 	_ holder = (*peer)(nil)
 )
 
-// post sends a message to the peer. When that fails the connection ends.
-func (p *peer) post(m wire.Message, fds ...int) {
-	b, _ := m.AppendBinary(nil) // it does not fail
-	if p.out.Post(b, fds...) != nil {
-		p.out.Abort()
-	}
-}
+// post sends a message to the peer. When that fails the session ends.
+func (p *peer) post(m wire.Message, fds ...int) { _ = p.Post(m, nil, fds...) }
 
-// dial returns the connection to another node. It makes one if needed.
+// dial returns the session with another node. It makes one if needed.
 func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 	s.dialing.Lock()
 	defer s.dialing.Unlock()
 	s.mu.Lock()
-	p, closed := s.peers[n], s.closed
+	p := s.peers[n]
 	s.mu.Unlock()
 	switch {
 	case p != nil:
 		return p, nil
 	case s.reachesFar(n):
 		return s.farPeer(n), nil
-	case closed || s.cfg.Dial == nil || n == s.cfg.Node:
+	case s.hub.Ended() || s.cfg.Dial == nil || n == s.cfg.Node:
 		return nil, fmt.Errorf("memory: node %d: %w", n, fabric.ErrNoRoute)
 	}
 	conn, err := s.cfg.Dial(n)
@@ -89,43 +82,23 @@ func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 	if err := s.cfg.CheckPeer(conn, n); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	p, in, err := s.newPeer(conn, n)
+	link, err := rpc.Serve(&s.hub, conn, &form, peerWaiting, false, nil)
 	if err != nil {
 		return nil, err
 	}
-	p.post(wire.Message{Op: wire.OpHello, Node: s.cfg.Node, A: wire.Version})
+	p = s.peerOf(n, link.Session)
+	p.link, p.uid = link, link.Who.UID
+	p.post(wire.Message{Op: wire.OpHello, Node: s.cfg.Node}.Offering())
 	s.mu.Lock()
 	s.peers[n] = p
-	if s.closed {
-		p.out.Abort()
-	}
 	s.mu.Unlock()
-	go func() { _ = p.serve(in) }() // end answers the requests that wait
+	go func() { _ = p.serve() }() // end answers the requests that wait
 	return p, nil
 }
 
-func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *rpc.Inbound, error) {
-	who, err := caller.Of(conn)
-	if err != nil {
-		return nil, nil, errors.Join(err, conn.Close())
-	}
-	out, err := rpc.NewOutbox(conn, peerWaiting)
-	if err != nil {
-		return nil, nil, errors.Join(err, conn.Close())
-	}
-	in, err := rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors)
-	if err != nil {
-		out.Close()
-		return nil, nil, err
-	}
-	p := s.peerOf(n)
-	p.uid, p.out = who.UID, out
-	return p, in, nil
-}
-
-// peerOf returns a peer that has no outbox yet.
-func (s *Server) peerOf(n fabric.NodeID) *peer {
-	return &peer{server: s, node: n, asked: make(map[uint32]*question), holders: make(map[uint64]*borrower), zeroing: make(chan struct{}, zerosAtOnce)}
+// peerOf returns a peer of a session.
+func (s *Server) peerOf(n fabric.NodeID, session *rpc.Session[wire.Message]) *peer {
+	return &peer{Session: session, server: s, node: n, holders: make(map[uint64]*borrower), zeroing: make(chan struct{}, zerosAtOnce)}
 }
 
 // helloTime is how long another node may take to say which it is.
@@ -134,20 +107,11 @@ const helloTime = 5 * time.Second
 // Peer serves a connection that another node has made, until it ends. It takes conn. An error
 // concerns that peer only.
 func (s *Server) Peer(conn *net.UnixConn) error {
-	p, in, err := s.newPeer(conn, 0)
+	link, err := rpc.Serve(&s.hub, conn, &form, peerWaiting, false, nil)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.accepted[p] = struct{}{}
-	if s.closed {
-		p.out.Abort()
-	}
-	s.mu.Unlock()
-	var m wire.Message
-	if err = conn.SetReadDeadline(time.Now().Add(helloTime)); err == nil {
-		m, err = s.receive(in, caller.Account(p.uid))
-	}
+	m, err := link.Bare(helloTime)
 	switch {
 	case err != nil:
 	case m.Op != wire.OpHello || s.cfg.CheckPeer == nil:
@@ -155,56 +119,36 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 	default:
 		err = s.cfg.CheckPeer(conn, m.Node)
 	}
-	if err == nil {
-		err = conn.SetReadDeadline(time.Time{})
-	}
 	if err != nil {
-		p.end()
+		link.Close()
 		return err
 	}
-	p.node = m.Node
-	return p.serve(in)
+	p := s.peerOf(m.Node, link.Session)
+	p.link, p.uid = link, link.Who.UID
+	return p.serve()
 }
 
 // serve handles messages until the connection ends.
-func (p *peer) serve(in *rpc.Inbound) error {
+func (p *peer) serve() error {
 	defer p.end()
-	for {
-		b, fds, err := in.Next()
-		var m wire.Message
-		if err == nil {
-			err = m.UnmarshalBinary(b)
-		}
-		if err == nil {
-			err = p.handle(m, fds, nil)
-		}
-		p.server.trash.Throw(caller.Account(p.uid), fds...)
-		if rpc.HungUp(err) {
-			return nil
-		}
-		if err != nil {
-			p.server.cfg.Log.Debug("memory: a node's connection ends", "node", p.node, "reason", err)
-			return err
-		}
+	err := p.link.Run(p.handle)
+	if err != nil {
+		p.server.cfg.Log.Debug("memory: a node's connection ends", "node", p.node, "reason", err)
 	}
+	return err
 }
 
 // end takes back what the peer's processes had, tells ours that what they had of it is lost, and
-// answers all requests.
+// ends all requests.
 func (p *peer) end() {
 	s := p.server
-	if out, near := p.out.(*rpc.Outbox); near {
-		s.trash.End(caller.Account(p.uid), out, nil)
-	} else {
-		p.out.Close()
+	if p.link != nil {
+		p.link.Close()
+	} else if p.Abort(); !p.End() {
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.dead {
-		return
-	}
-	p.dead = true
-	delete(s.accepted, p)
 	if s.peers[p.node] == p {
 		delete(s.peers, p.node)
 	}
@@ -216,12 +160,6 @@ func (p *peer) end() {
 		b.goneLocked(wire.StatusLost)
 	}
 	clear(p.holders)
-	for _, q := range p.asked {
-		if !q.late {
-			q.answer <- wire.Message{Status: wire.StatusNoNode, Node: p.node}
-		}
-	}
-	p.asked = nil
 }
 
 // account is whose limits apply to a loan: root's nodes speak for all users, any other user's for
@@ -233,25 +171,21 @@ func (p *peer) account(said uint32) caller.Account {
 	return caller.Account(said)
 }
 
-// handle processes a message. It takes the descriptors that it moves on, and no others. From
-// another host, more follows the message.
-func (p *peer) handle(m wire.Message, fds rpc.Descriptors, more []byte) error {
-	if m.Number&wire.Answered != 0 {
-		p.answered(m, fds, more)
-		return nil
-	}
-	s := p.server
-	reply := wire.Message{Op: m.Op, Number: m.Number | wire.Answered, Node: s.cfg.Node}
+// handle processes a message that is no answer.
+func (p *peer) handle(h *heard) error {
+	s, m := p.server, h.Message
+	reply := wire.Message{Op: m.Op, Number: m.Number | rpc.Answered, Node: s.cfg.Node}
 	switch m.Op {
 	case wire.OpOffer, wire.OpLend:
-		if m.A != wire.Version {
-			reply.Status, reply.A = wire.StatusVersion, wire.Version
+		var ok bool
+		if reply.A, ok = m.Agreed(); !ok {
+			reply.Status = wire.StatusVersion
 			p.post(reply)
 			return nil
 		}
 		switch {
 		case m.Op == wire.OpLend && p.far: // it may wait
-			s.unlessClosed(func() { p.lendTo(m, reply) })
+			s.hub.Go(func() { p.lendTo(m, reply) })
 			return nil
 		case m.Op == wire.OpLend:
 			p.lendTo(m, reply)
@@ -274,7 +208,7 @@ func (p *peer) handle(m wire.Message, fds rpc.Descriptors, more []byte) error {
 			p.post(reply)
 			return nil
 		}
-		s.unlessClosed(func() {
+		s.hub.Go(func() {
 			p.zeroing <- struct{}{}
 			reply.Status = s.zero(p, m)
 			<-p.zeroing
@@ -316,138 +250,96 @@ func (p *peer) lendTo(m, reply wire.Message) {
 		p.post(reply)
 		return
 	}
-	fd := -1
+	fds := []int(nil)
 	if !p.far {
-		var err error
-		if fd, err = s.loanFd(l); err != nil {
+		fd, err := s.loanFd(l)
+		if err != nil {
 			s.unanswered(l)
 			reply.Status = wire.StatusNoLender
 			p.post(reply)
 			return
 		}
 		defer unix.Close(fd)
+		fds = append(fds, fd)
 	}
 	reply.B, reply.D = uint64(l.size), l.id
 	if !l.until.IsZero() {
 		reply.C = uint64(l.until.UnixNano())
 	}
 	s.mu.Lock()
-	dead := p.dead
-	if dead { // end has not seen the loan, or has taken it back already
+	defer s.mu.Unlock()
+	if p.Over() { // end has not seen the loan, or has taken it back already
 		s.dropLocked(p)
-	}
-	s.mu.Unlock()
-	switch {
-	case dead:
 		return
-	case p.far:
-		p.postWith(reply, l.exported)
-	default:
-		p.post(reply, fd)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.endLocked(l, lease.OnAnswered)
+	_ = p.Post(reply, l.exported.addresses(), fds...)
+	l.Answered()
 }
 
-// answered hands an answer to who waits for it.
-func (p *peer) answered(m wire.Message, fds rpc.Descriptors, more []byte) {
+// lent works off the answer to OpLend. late: nobody waits for it, and what it gives goes back.
+func (p *peer) lent(b *borrower, r request, h *heard, late bool) {
 	s := p.server
+	if h == nil || h.Message.Status != wire.StatusOK {
+		return
+	}
+	m := h.Message
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := p.asked[m.Number&^wire.Answered]
-	if q == nil {
+	if p.holders[m.D] != nil || p.Over() { // of two with one number, who is told that it has ended?
+		h.Message.Status = wire.StatusInvalid
 		return
 	}
-	delete(p.asked, m.Number&^wire.Answered)
-	granted := q.from != nil && m.Status == wire.StatusOK
-	parts, ok := partsOf(more, m.B)
-	if granted && p.holders[m.D] != nil { // of two with one number, who is told that it has ended?
-		granted, m.Status = false, wire.StatusInvalid
-	}
-	if granted && (q.late || !q.want.fits(m.B) || p.far && !ok || !p.far && len(fds) != 1) {
+	parts, ok := partsOf(h.More, m.B)
+	if late || !r.fits(m.B) || p.far && !ok || !p.far && len(h.Fds) != 1 {
 		p.post(wire.Message{Op: wire.OpReturn, D: m.D})
-		granted, m.Status = false, wire.StatusInvalid
-	}
-	if q.late {
+		h.Message.Status = wire.StatusInvalid
 		return
 	}
-	a := m
-	if granted {
-		g := grant{from: p, node: p.node, id: m.D, size: int64(m.B), fd: -1, parts: parts}
-		if !p.far {
-			g.fd = fds.Take(0)
-		}
-		if m.C != 0 {
-			g.until = time.Unix(0, int64(m.C))
-		}
-		p.holders[m.D] = q.from
-		s.grantedLocked(q.from, g)
+	g := grant{from: p, node: p.node, id: m.D, size: int64(m.B), fd: -1, parts: parts}
+	if !p.far {
+		g.fd = h.Fds.Take(0)
 	}
-	q.answer <- a
+	if m.C != 0 {
+		g.until = time.Unix(0, int64(m.C))
+	}
+	p.holders[m.D] = b
+	s.grantedLocked(b, g)
 }
 
-// call sends a request and waits for its answer, as long as a node may take.
-func (p *peer) call(m wire.Message) wire.Message {
-	return p.ask(m, &question{}, p.server.askTime)
+// call sends a request and waits for its answer, as long as a node may take. take is as that of
+// rpc.Session.Ask.
+func (p *peer) call(m wire.Message, take func(*heard, bool)) wire.Message {
+	ctx, stop := context.WithTimeout(context.Background(), p.server.askTime)
+	defer stop()
+	return p.ask(ctx, m, take)
+}
+
+// ask is call for as long as ctx says.
+func (p *peer) ask(ctx context.Context, m wire.Message, take func(*heard, bool)) wire.Message {
+	a, err := p.Ask(ctx, m, take)
+	if err != nil {
+		return wire.Message{Status: wire.StatusNoNode, Node: p.node}
+	}
+	return a
 }
 
 // zero has the lender make zeros of a part of a loan. It waits until the peer ends: who was told
 // that this has failed could write there before it is done.
 func (p *peer) zero(m wire.Message) wire.Message {
 	m.Op = wire.OpZero
-	return p.ask(m, &question{}, 0)
-}
-
-// ask sends a request and waits for its answer, up to timeout; 0: until the peer ends.
-func (p *peer) ask(m wire.Message, q *question, timeout time.Duration) wire.Message {
-	s := p.server
-	q.answer = make(chan wire.Message, 1)
-	s.mu.Lock()
-	if p.dead {
-		s.mu.Unlock()
-		return wire.Message{Status: wire.StatusNoNode, Node: p.node}
-	}
-	p.number = (p.number + 1) % wire.Answered
-	m.Number = p.number
-	p.asked[m.Number] = q
-	s.mu.Unlock()
-	number := m.Number
-	p.post(m)
-	if timeout == 0 {
-		return <-q.answer
-	}
-	late := time.NewTimer(timeout)
-	defer late.Stop()
-	select {
-	case a := <-q.answer:
-		return a
-	case <-late.C:
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case a := <-q.answer: // in the last moment
-		return a
-	default:
-	}
-	q.late = true
-	if q.from == nil { // nothing is to be given back
-		delete(p.asked, number)
-	}
-	return wire.Message{Status: wire.StatusNoNode, Node: p.node}
+	return p.ask(context.Background(), m, nil)
 }
 
 // lend implements lender.
 func (p *peer) lend(b *borrower, r request) (grant, wire.Message) {
 	m := wire.Message{
-		Op: wire.OpLend, A: wire.Version, Account: uint32(r.account),
+		Op: wire.OpLend, Account: uint32(r.account),
 		B: uint64(r.size), C: uint64(r.min), D: uint64(r.time), E: uint64(r.pid),
-	}
+	}.Offering()
 	if r.huge {
 		m.Flags |= wire.FlagHuge
 	}
-	a := p.ask(m, &question{from: b, want: r}, p.server.askTime)
+	a := p.call(m, func(h *heard, late bool) { p.lent(b, r, h, late) })
 	if a.Status != wire.StatusOK {
 		a.Node = p.node
 		return grant{}, a

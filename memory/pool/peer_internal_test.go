@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"exnet/memory/wire"
+	"exnet/node/rpc"
 )
 
 // said is an outbox that keeps what was posted.
@@ -26,7 +27,6 @@ func (o *said) Post(b []byte, _ ...int) error {
 }
 
 func (o *said) Abort() {}
-func (o *said) Close() {}
 
 // count waits until n messages for which so is true were posted.
 func (o *said) count(t *testing.T, n int, so func(wire.Message) bool) (last wire.Message) {
@@ -54,9 +54,8 @@ func (o *said) count(t *testing.T, n int, so func(wire.Message) bool) (last wire
 
 // A peer whose messages a test makes up.
 func peerOf(s *Server) (*peer, *said) {
-	p, o := s.peerOf(1), new(said)
-	p.out = o
-	return p, o
+	o := new(said)
+	return s.peerOf(1, rpc.NewSession(&form, o)), o
 }
 
 // TestManyZeros has a peer ask for zeros without end, while none can be made: no more than a few
@@ -66,7 +65,7 @@ func TestManyZeros(t *testing.T) {
 	p, o := peerOf(s)
 	s.mu.Lock()
 	for i := range 2 * mostZeros {
-		if err := p.handle(wire.Message{Op: wire.OpZero, Number: uint32(i), B: 4096}, nil, nil); err != nil {
+		if err := p.handle(&heard{Message: wire.Message{Op: wire.OpZero, Number: uint32(i), B: 4096}}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -91,16 +90,16 @@ func TestManyLoans(t *testing.T) {
 		s.loans[l.id] = l
 	}
 	s.mu.Unlock()
-	ask := wire.Message{Op: wire.OpLend, A: wire.Version, B: wire.PageSize, C: wire.PageSize}
-	if err := p.handle(ask, nil, nil); err != nil {
+	ask := wire.Message{Op: wire.OpLend, A: uint64(wire.Versions.Newest), B: wire.PageSize, C: wire.PageSize}
+	if err := p.handle(&heard{Message: ask}); err != nil {
 		t.Fatal(err)
 	}
 	if m := o.count(t, 1, func(m wire.Message) bool { return m.Op == wire.OpLend }); m.Status != wire.StatusBusy {
 		t.Errorf("status %d after %d leases", m.Status, perNode)
 	}
-	other, said := s.peerOf(2), new(said)
-	other.out = said
-	if err := other.handle(ask, nil, nil); err != nil {
+	said := new(said)
+	other := s.peerOf(2, rpc.NewSession(&form, said))
+	if err := other.handle(&heard{Message: ask}); err != nil {
 		t.Fatal(err)
 	}
 	if m := said.count(t, 1, func(m wire.Message) bool { return m.Op == wire.OpLend }); m.Status != wire.StatusOK {
@@ -121,6 +120,7 @@ func TestManyLoans(t *testing.T) {
 func TestLyingLender(t *testing.T) {
 	s := New(Config{})
 	p, o := peerOf(s)
+	asked := 0
 	lend := func(id, n uint64) wire.Status {
 		b := &borrower{server: s}
 		p.far = true // no descriptor
@@ -129,15 +129,12 @@ func TestLyingLender(t *testing.T) {
 			_, m := p.lend(b, request{size: 1 << 20, min: 1 << 16})
 			got <- m
 		}()
-		var number uint32
-		for end := time.Now().Add(time.Minute); time.Now().Before(end) && number == 0; time.Sleep(time.Millisecond) {
-			s.mu.Lock()
-			for n := range p.asked {
-				number = n
-			}
-			s.mu.Unlock()
+		asked++
+		m := o.count(t, asked, func(m wire.Message) bool { return m.Op == wire.OpLend })
+		answer := heard{Message: wire.Message{Op: wire.OpLend, Number: m.Number | rpc.Answered, B: n, D: id}, More: make([]byte, 8)}
+		if err := p.Hear(&answer, p.handle); err != nil {
+			t.Error(err)
 		}
-		p.answered(wire.Message{Op: wire.OpLend, Number: number, B: n, D: id}, nil, make([]byte, 8))
 		return (<-got).Status
 	}
 	for what, n := range map[string]uint64{"nothing": 0, "less than the minimum": 4096, "more": 1<<20 + 4096, "part of a page": 1<<20 - 1, "far more": 1 << 63} {
@@ -164,18 +161,19 @@ func TestUnanswered(t *testing.T) {
 	s := New(Config{})
 	s.askTime = time.Millisecond
 	p, o := peerOf(s)
-	if m := p.call(wire.Message{Op: wire.OpOffer}); m.Status != wire.StatusNoNode {
+	if m := p.call(wire.Message{Op: wire.OpOffer}, nil); m.Status != wire.StatusNoNode {
 		t.Errorf("%+v", m)
 	}
 	if _, m := p.lend(&borrower{server: s}, request{size: 4096, min: 4096}); m.Status != wire.StatusNoNode {
 		t.Errorf("%+v", m)
 	}
-	s.mu.Lock()
-	kept := len(p.asked)
-	s.mu.Unlock()
-	if kept != 1 {
-		t.Errorf("%d requests are kept, want that for a loan", kept)
+	late := heard{Message: wire.Message{Op: wire.OpLend, Number: 2 | rpc.Answered, B: 4096, D: 9}, More: make([]byte, 8)}
+	for range 2 {
+		if err := p.Hear(&late, p.handle); err != nil {
+			t.Error(err)
+		}
 	}
+	o.count(t, 1, func(m wire.Message) bool { return m.Op == wire.OpReturn && m.D == 9 })
 	answers := make(chan wire.Message, 1)
 	zero := func() { answers <- p.zero(wire.Message{D: 3, B: 4096}) }
 	go zero()
@@ -185,7 +183,9 @@ func TestUnanswered(t *testing.T) {
 		t.Errorf("it has failed while it may still be done: %+v", m)
 	case <-time.After(50 * time.Millisecond):
 	}
-	p.answered(wire.Message{Op: wire.OpZero, Number: asked.Number | wire.Answered}, nil, nil)
+	if err := p.Hear(&heard{Message: wire.Message{Op: wire.OpZero, Number: asked.Number | rpc.Answered}}, p.handle); err != nil {
+		t.Error(err)
+	}
 	if m := <-answers; m.Status != wire.StatusOK {
 		t.Errorf("%+v", m)
 	}

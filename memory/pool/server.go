@@ -1,8 +1,6 @@
 package pool
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"sync"
@@ -11,7 +9,6 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/nic"
 	"exnet/node/rpc"
-	"exnet/node/rpc/caller"
 
 	"exnet/memory/lease"
 )
@@ -48,9 +45,6 @@ const (
 	perNode  = 4096
 	allNodes = 16384
 )
-
-// ErrTooMany says that a user has too many leases.
-var ErrTooMany = errors.New("memory: too many leases")
 
 // Config configures a Server.
 type Config struct {
@@ -94,17 +88,8 @@ type Server struct {
 
 	askTime time.Duration // how long a node may take to answer
 
+	hub     rpc.Hub
 	dialing sync.Mutex // one connection to a peer is made at a time
-
-	// trash closes what processes and nodes have sent, and their connections.
-	trash rpc.Bins
-
-	// freeing counts what runs until memory has been given back. Close sets ending, after which
-	// peers start nothing that counts. A lock of its own: who handles a message may not wait for
-	// mu.
-	freeing sync.WaitGroup
-	start   sync.Mutex
-	ending  bool // +checklocks:start
 
 	mu     sync.Mutex
 	limits Limits           // +checklocks:mu
@@ -117,15 +102,10 @@ type Server struct {
 	going int64         // +checklocks:mu
 	freed chan struct{} // +checklocks:mu
 	// borrowers: processes that have a lease.
-	borrowers map[*borrower]struct{} // +checklocks:mu
-	// connections: of each user but root, and of all of them.
-	connections map[caller.Account]int  // +checklocks:mu
-	connected   int                     // +checklocks:mu
-	peers       map[fabric.NodeID]*peer // +checklocks:mu
-	accepted    map[*peer]struct{}      // +checklocks:mu
-	fars        map[fabric.NodeID]*peer // +checklocks:mu
-	closed      bool                    // +checklocks:mu
-	count       Stats                   // +checklocks:mu
+	borrowers map[*borrower]struct{}  // +checklocks:mu
+	peers     map[fabric.NodeID]*peer // +checklocks:mu
+	fars      map[fabric.NodeID]*peer // +checklocks:mu
+	count     Stats                   // +checklocks:mu
 }
 
 // Stats count what a Server has done.
@@ -159,7 +139,8 @@ func New(cfg Config) *Server {
 	s := &Server{
 		freed: make(chan struct{}), askTime: askTime,
 		cfg: cfg, limits: cfg.Limits, loans: make(map[uint64]*loan), borrowers: make(map[*borrower]struct{}),
-		connections: make(map[caller.Account]int), peers: make(map[fabric.NodeID]*peer), accepted: make(map[*peer]struct{}), fars: make(map[fabric.NodeID]*peer),
+		hub:   rpc.Hub{PerAccount: perUser, Total: total},
+		peers: make(map[fabric.NodeID]*peer), fars: make(map[fabric.NodeID]*peer),
 	}
 	s.own = &own{s, make(map[uint64]*borrower)}
 	if err := s.far.init(cfg.NIC); err != nil {
@@ -191,66 +172,18 @@ func (s *Server) Stats() Stats {
 	return s.count
 }
 
-// enter counts a connection of a user, which leave ends.
-func (s *Server) enter(a caller.Account) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a.Unlimited() {
-		return nil
-	}
-	if s.connections[a] >= perUser || s.connected >= total || s.trash.Full(a) {
-		return fmt.Errorf("%w: %v has %d, of %d", ErrTooMany, a, s.connections[a], s.connected)
-	}
-	s.connections[a]++
-	s.connected++
-	return nil
-}
-
-func (s *Server) leave(a caller.Account) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a.Unlimited() {
-		return
-	}
-	s.connected--
-	if s.connections[a]--; s.connections[a] == 0 {
-		delete(s.connections, a)
-	}
-}
-
-// unlessClosed runs f in a goroutine that Close waits for. A Server that is closed answers nobody.
-func (s *Server) unlessClosed(f func()) {
-	s.start.Lock()
-	defer s.start.Unlock()
-	if !s.ending {
-		s.freeing.Go(f)
-	}
-}
-
 // Close ends all leases: those of this node's memory at once, and those of its processes. It waits
 // until the memory has been given back, but not for Process and Peer to return.
 func (s *Server) Close() {
+	s.hub.End()
 	s.mu.Lock()
-	s.closed = true
-	for b := range s.borrowers {
-		b.out.Abort()
-	}
-	for _, p := range s.peers {
-		p.out.Abort()
-	}
-	for p := range s.accepted {
-		p.out.Abort()
-	}
 	for _, p := range s.fars {
-		p.out.Abort()
+		p.Abort()
 	}
 	for _, l := range s.loans {
 		s.endLocked(l, lease.OnLost)
 	}
 	s.mu.Unlock()
-	s.start.Lock()
-	s.ending = true
-	s.start.Unlock()
-	s.freeing.Wait()
+	s.hub.Wait()
 	s.far.close()
 }

@@ -15,6 +15,6 @@
 //
 // # Limits
 //
-// Both ends of a connection have the same Version. The C client has the same values in
+// The C client has the same values in
 // memory/c/exnmem.h.
 package wire

@@ -7,10 +7,11 @@ import (
 	"io"
 
 	"exnet/fabric"
+	"exnet/node/rpc"
 )
 
-// Version is the version of the messages. Both ends must have the same.
-const Version = 1
+// Versions are those of the messages.
+var Versions = rpc.Versions{Oldest: 1, Newest: 1}
 
 // PageSize is the unit of a lease; HugeSize is that of one with huge pages.
 const (
@@ -34,9 +35,6 @@ const (
 	// PartSize is a part of such a lease. No operation crosses from one to the next.
 	PartSize = 1 << 30
 )
-
-// Answered marks the number of an answer: both ends of a connection number their requests.
-const Answered = 1 << 31
 
 // ErrMessage says that a message breaks the rules. End the connection.
 var ErrMessage = errors.New("memory: malformed message")
@@ -97,6 +95,22 @@ type Message struct {
 	Flags            uint16
 	Account          uint32
 	A, B, C, D, E, F uint64
+}
+
+// Offering returns m, a request, with the versions that its sender speaks.
+func (m Message) Offering() Message {
+	m.A, m.F = uint64(Versions.Oldest), uint64(Versions.Newest)
+	return m
+}
+
+// Agreed is the version of the answer to such a request. If there is none, ok is false and it is
+// the newest that this side speaks.
+func (m Message) Agreed() (version uint64, ok bool) {
+	v, ok := Versions.Common(rpc.Said(uint8(min(m.A, 255)), m.F))
+	if !ok {
+		v = Versions.Newest
+	}
+	return uint64(v), ok
 }
 
 // AppendBinary appends the encoding of m to b. It does not fail.

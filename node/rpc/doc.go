@@ -5,6 +5,9 @@
 // # Architecture
 //
 //	Accept ─▶ Gate ─▶ connection of a process (package caller says whose)
+//	Serve ─▶ Link: a Session over a socket ─▶ Hub, which bounds, ends and waits for all of a server
+//	Session.Ask ─▶ request ─▶ the other side ─▶ answer ─▶ take ─▶ then what came after it
+//	Turn: what is said of something goes after the answer that gives it
 //	Outbox.Post ─▶ sendmsg ─▶ socket ─▶ recvmsg ─▶ Inbound.Next ─▶ bytes, Descriptors
 //	       └─▶ queue, when the reader is slow
 //	Throw, Do ──▶ Bin of the sender's account ──▶ one goroutine ──▶ close
@@ -21,7 +24,8 @@
 //
 // # Concurrency
 //
-// An Outbox, a Gate and a Bin serve many goroutines, an Inbound one.
+// A Hub, a Session, an Outbox, a Gate and a Bin serve many goroutines, an Inbound one. A Link hears
+// in one goroutine; the locks of this package are held while nothing of a caller's runs.
 //
 // # Limits
 //
