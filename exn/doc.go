@@ -26,7 +26,7 @@
 // its senders, and a dead one loses only its own traffic.
 //
 // Group frames share one queue, so a member without credit delays the frames of
-// all groups, for at most StallTime; after that they are sent without it.
+// all groups, for at most GroupStallTime; after that they are sent without it.
 //
 // # Ethernet
 //

@@ -56,8 +56,13 @@ type Config struct {
 	// a frame to an unknown address goes to all nodes. A VLAN tag does not count towards
 	// the MTU. Without Ethernet, a frame to a foreign address is dropped.
 	Ethernet bool
-	// StallTime is how long a peer may keep the interface stopped. Default 20 ms.
+	// StallTime is how long a peer may keep the interface stopped. Default 200 ms, TCP's shortest
+	// time-out: a peer on a busy host takes no frames for some tens of milliseconds, and TCP waits
+	// longer and longer for each frame that is dropped.
 	StallTime time.Duration
+	// GroupStallTime is how long a member may delay the frames of all groups. Default: a tenth of
+	// StallTime.
+	GroupStallTime time.Duration
 	// TransferTimeout is how long a peer may take to fetch a frame. Default: see
 	// exteth.Config.
 	TransferTimeout time.Duration
@@ -81,7 +86,7 @@ const maxPacket = mtu.MaxIPv4
 
 const (
 	defaultBuffers   = 256
-	defaultStallTime = 20 * time.Millisecond
+	defaultStallTime = 200 * time.Millisecond
 	expiryInterval   = time.Second
 )
 
@@ -101,11 +106,14 @@ func (c Config) withDefaults() (Config, error) {
 	if c.StallTime == 0 {
 		c.StallTime = defaultStallTime
 	}
+	if c.GroupStallTime == 0 {
+		c.GroupStallTime = c.StallTime / 10
+	}
 	if c.OnReady == nil {
 		c.OnReady = func() {}
 	}
-	if c.Buffers < 4 || c.StallTime < 0 {
-		return c, fmt.Errorf("exn: %d buffers, stall time %v; use at least 4 and a positive time", c.Buffers, c.StallTime)
+	if c.Buffers < 4 || c.StallTime < 0 || c.GroupStallTime < 0 {
+		return c, fmt.Errorf("exn: %d buffers, stall times %v and %v; use at least 4 and positive times", c.Buffers, c.StallTime, c.GroupStallTime)
 	}
 	_, err := mtu.New(int(c.MTU))
 	return c, errors.Join(err, c.MACPrefix.Validate())

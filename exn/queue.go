@@ -180,7 +180,15 @@ func (i *Interface) credit(n fabric.NodeID) {
 // then waits for Config.OnReady.
 func (i *Interface) Stopped() bool { return i.stopped.Load() > 0 }
 
-// watch starts the timer that checks the queues after StallTime, unless it runs.
+// stallTime is how long the queue may stand still.
+func (i *Interface) stallTime(q *queue) time.Duration {
+	if q.key.group {
+		return i.cfg.GroupStallTime
+	}
+	return i.cfg.StallTime
+}
+
+// watch starts the timer that checks the queues, unless it runs.
 func (i *Interface) watch() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -189,10 +197,10 @@ func (i *Interface) watch() {
 	}
 	i.watching = true
 	i.checks.Add(1)
-	if i.stall == nil {
-		i.stall = time.AfterFunc(i.cfg.StallTime, i.checkStalled)
+	if pause := min(i.cfg.StallTime, i.cfg.GroupStallTime); i.stall == nil {
+		i.stall = time.AfterFunc(pause, i.checkStalled)
 	} else {
-		i.stall.Reset(i.cfg.StallTime)
+		i.stall.Reset(pause)
 	}
 }
 
@@ -220,7 +228,7 @@ func (i *Interface) check(q *queue) (waiting bool) {
 	}
 	q.mu.Lock()
 	held := len(q.frames) > 0
-	late := held && !q.stalled && time.Since(q.moved) >= i.cfg.StallTime
+	late := held && !q.stalled && time.Since(q.moved) >= i.stallTime(q)
 	if late {
 		q.stalled, q.skip = !q.key.group, q.key.group
 		i.stats.TxStalls.Add(1)

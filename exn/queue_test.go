@@ -168,6 +168,27 @@ func testStalledPeer(t *testing.T) {
 	}
 }
 
+// A peer that takes nothing for half of TCP's shortest time-out, as on a busy host, loses nothing:
+// TCP would take each lost frame for a reason to wait longer and longer.
+func TestBusyPeer(t *testing.T) { synctest.Test(t, testBusyPeer) }
+
+func testBusyPeer(t *testing.T) {
+	cfg := small()
+	cfg.StallTime = 0 // the default
+	net := newNet(t, 2, cfg)
+	a, b := net.nodes[0], net.nodes[1]
+	a.start(t)
+	sent := a.feed(t, net.mac(2), 0, 2000)
+	time.Sleep(100 * time.Millisecond)
+	b.start(t)
+	a.checkBuffers(t)
+	eventually(t, "the last frame", func() bool { return b.frames.Len() >= int(sent) })
+	checkNumbers(t, b.frames.Take(), a.id, sent)
+	if s := a.Stats(); s.TxStalls+s.TxStalled != 0 {
+		t.Errorf("%d stalls, %d dropped", s.TxStalls, s.TxStalled)
+	}
+}
+
 // Traffic to others does not put off the moment at which a peer counts as
 // stalled.
 func TestStallNotPutOff(t *testing.T) { synctest.Test(t, testStallNotPutOff) }
