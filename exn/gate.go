@@ -2,6 +2,7 @@ package exn
 
 import (
 	"errors"
+	"slices"
 
 	"exnet/exteth"
 	"exnet/fabric"
@@ -56,15 +57,23 @@ func (i *Interface) sendTo(node fabric.NodeID, b *exteth.TxBuffer) error {
 	return i.send(queueKey{node: node}, b)
 }
 
-// hold gives the Gate's hold function what sends the frame later. It takes b.
+// hold gives the Gate's hold function what sends a copy of the frame later: a frame may be held for
+// minutes, and its buffer is for the frames of all. It takes b.
 func (i *Interface) hold(hold func(func()) bool, node fabric.NodeID, b *exteth.TxBuffer) error {
+	off, class, frame := b.Offload, b.Class, slices.Clone(b.Frame())
+	i.Free(b)
 	held := hold(func() {
+		b, err := i.fill(off, frame)
+		if err != nil { // there is no buffer, as if the peer were stalled
+			i.stats.TxStalled.Add(1)
+			return
+		}
+		b.Class = class
 		i.tapped(TX, b.Offload, foreign.Private(b.Frame()))
 		_ = i.send(queueKey{node: node}, b) // a drop is counted
 		i.Flush()
 	})
 	if !held {
-		i.Free(b)
 		return ErrHeld
 	}
 	return nil

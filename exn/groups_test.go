@@ -25,7 +25,7 @@ func groupNet(t *testing.T) (net *testNet, nodes []*multicast.Node) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	net = newNet(t, 4, Config{Groups: look, StallTime: 300 * time.Millisecond})
+	net = newNet(t, 4, Config{Groups: look, StallTime: 300 * time.Millisecond, GroupStallTime: 300 * time.Millisecond})
 	for _, n := range net.nodes {
 		g, err := local.Node(n.id, n.cfg.NIC.Routes())
 		if err != nil {
@@ -263,6 +263,11 @@ func TestGate(t *testing.T) {
 	got(1)
 	if len(later) != 1 {
 		t.Fatalf("%d are held", len(later))
+	}
+	for i := range 2 * a.cfg.Buffers { // what is held takes no buffer
+		if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), 999, 300+exteth.EthernetHeaderLen)); err != nil {
+			t.Fatalf("packet %d to be held: %v", i, err)
+		}
 	}
 	later[0]()
 	got(2)

@@ -77,9 +77,18 @@ func (i *Interface) Post(b *exteth.TxBuffer) error {
 // TransmitCopy sends the frame that parts add up to. It copies them. Its errors are those
 // of Transmit, ErrNoBuffer and ErrTooShort.
 func (i *Interface) TransmitCopy(off exteth.Offload, parts ...[]byte) error {
+	b, err := i.fill(off, parts...)
+	if err != nil {
+		return err
+	}
+	return i.Transmit(b)
+}
+
+// fill copies the frame that parts add up to into a buffer.
+func (i *Interface) fill(off exteth.Offload, parts ...[]byte) (*exteth.TxBuffer, error) {
 	b := i.Alloc()
 	if b == nil {
-		return ErrNoBuffer
+		return nil, ErrNoBuffer
 	}
 	at := exteth.Headroom - exteth.EthernetHeaderLen
 	room := b.Mem()[at:]
@@ -88,18 +97,18 @@ func (i *Interface) TransmitCopy(off exteth.Offload, parts ...[]byte) error {
 		if len(p) > len(room)-n {
 			i.stats.TxTooLong.Add(1)
 			i.Free(b)
-			return fmt.Errorf("%w: frame of more than %d bytes", ErrTooLong, len(room))
+			return nil, fmt.Errorf("%w: frame of more than %d bytes", ErrTooLong, len(room))
 		}
 		n += copy(room[n:], p)
 	}
 	if n < exteth.EthernetHeaderLen {
 		i.stats.TxTooShort.Add(1)
 		i.Free(b)
-		return fmt.Errorf("%w: %d bytes", ErrTooShort, n)
+		return nil, fmt.Errorf("%w: %d bytes", ErrTooShort, n)
 	}
 	b.Offload = off
 	b.SetPacket(n - exteth.EthernetHeaderLen)
-	return i.Transmit(b)
+	return b, nil
 }
 
 // Offsets and values in a frame: EtherType, the first byte of the MAC address of an IP

@@ -229,6 +229,49 @@ func TestCutWhileIdle(t *testing.T) {
 	}
 }
 
+// What TCP sends first while a connection is suspended passes as soon as it goes on, behind what
+// its program has said before; what TCP sends again meanwhile takes nobody's room.
+func TestHeldWhileCut(t *testing.T) {
+	hosts, cut, back := cutHosts(t, nil)
+	client, server := joined(t, hosts, segment.Config{})
+	e := hosts[0].engine
+	cut()
+	if err := send(t, client, []byte("before"), true); err != nil {
+		t.Fatal(err)
+	}
+	g, _ := e.Gate(packet4(clientAddr, serverAddr, 0x11, 0))
+	if g == nil {
+		t.Fatal("not held")
+	}
+	readable := make(chan int, 2)
+	say := func() { readable <- server.Readable() }
+	if !e.Hold(g, false, say) {
+		t.Fatal("the first packet is dropped")
+	}
+	for range 20 {
+		if e.Hold(g, false, func() { t.Error("a repetition passes") }) {
+			t.Fatal("a repetition is held")
+		}
+	}
+	if !e.Hold(g, true, say) {
+		t.Fatal("a reset is dropped")
+	}
+	list, err := e.Connections()
+	if err != nil || len(list) != 1 || list[0].State != "cut" || list[0].Gate != "stopped" || list[0].Waits != "a link" || list[0].Held != 2 || list[0].HeldDropped != 20 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	back()
+	for range 2 {
+		if n := <-readable; n != len("before") {
+			t.Errorf("a packet passes when %d bytes are there", n)
+		}
+	}
+	list, err = e.Connections()
+	if err != nil || len(list) != 1 || list[0].State != "up" || list[0].Gate != "in order" || list[0].Held != 0 || list[0].Local != clientAddr || list[0].Remote != serverAddr {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
 // While a connection is suspended, and where a node has begun anew that was not heard yet, no end
 // of its shadow reaches a program: what was said in the segment before may not have come.
 func TestEndsEarly(t *testing.T) {

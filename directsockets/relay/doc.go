@@ -83,8 +83,9 @@
 // A program may rely on the order in which it sees what the other one did in the segment and on the
 // shadow: an end of file there comes after what was said in the segment (SPEC.md, 5). In shared
 // memory that is so by itself. Here a Gate holds packets of the shadow that carry data or an end,
-// until what was said in the segment before has arrived. Packets with neither pass. At the receiver
-// it keeps out those of a node that does not hold them back, as it has just begun anew.
+// until what was said in the segment before has arrived. Packets with neither pass. While the
+// connection is suspended it holds the first one, which TCP would only repeat. At the receiver it
+// keeps out those of a node that does not hold them back, as it has just begun anew.
 //
 // # When something fails
 //

@@ -37,17 +37,22 @@ type Gate struct {
 
 	mu   sync.Mutex
 	held []func() // +checklocks:mu
-	free bool     // +checklocks:mu
-	// stopped: the connection is suspended, and packets are dropped. Its state is the Engine's.
+	// free: all pass from now on. It is no state of the connection: what the program here sends
+	// goes by TCP again, whatever becomes of the other direction.
+	free bool // +checklocks:mu
+	// stopped: the connection is suspended. Its state is the Engine's.
 	stopped bool // +checklocks:mu
 	// port is the way by which the session of the connection goes; nil: the programs do not use
 	// the segment yet.
 	port link.Port // +checklocks:mu
+	// Packets that were dropped: of the program here, and of the far one.
+	dropped, early uint64 // +checklocks:mu
 }
 
-// maxHeld is how many packets of a connection are held, maxAllHeld of all: a part of the
-// buffers that a node has.
-const maxHeld, maxAllHeld = 16, 64
+// maxHeld is how many packets of a connection are held, maxAllHeld of all. Each connection may hold
+// one, also while it is suspended: what TCP sends first is what it sends again, and its peer has to
+// get it as soon as the link is back, for TCP waits twice as long after each loss.
+const maxHeld, maxAllHeld = 16, 256
 
 func newGate(local, remote netip.AddrPort, r *segment.Relay) *Gate {
 	return &Gate{flow: flow{local, remote}, relay: r}
@@ -124,7 +129,11 @@ func (e *Engine) Admits(from fabric.NodeID, packet []byte) bool {
 func (g *Gate) admits(port link.Port) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return !g.stopped && (g.port == nil || g.port == port)
+	if !g.stopped && (g.port == nil || g.port == port) {
+		return true
+	}
+	g.early++
+	return false
 }
 
 // Hold takes a packet, as a function that sends it, which is called when it may pass, at
@@ -132,35 +141,35 @@ func (g *Gate) admits(port link.Port) bool {
 // reset: where there is no room it passes at once, as it may overtake data by TCP.
 func (e *Engine) Hold(g *Gate, reset bool, send func()) bool {
 	g.mu.Lock()
-	switch full := len(g.held) >= maxHeld; {
-	case g.free:
+	switch room := g.roomLocked(reset); {
+	case g.free || reset && !room:
 		g.mu.Unlock()
 		send()
 		return true
-	case g.stopped && !reset:
+	case !room:
+		g.dropped++
 		g.mu.Unlock()
-		e.stats.HeldDropped.Add(1)
-		return false
-	case full || g.all.Add(1) > maxAllHeld:
-		if !full {
-			g.all.Add(-1)
-		}
-		g.mu.Unlock()
-		if reset {
-			send()
-			return true
-		}
 		e.stats.HeldDropped.Add(1)
 		return false
 	}
 	g.held = append(g.held, send)
+	g.all.Add(1)
 	g.mu.Unlock()
 	e.stats.Held.Add(1)
 	g.ask()
 	return true
 }
 
-// stop has packets be dropped, but for a reset, which TCP does not send again, until start.
+// roomLocked reports whether one more packet may be held. What TCP sends while the connection is
+// suspended is what it has sent before, but for a reset.
+//
+// +checklocks:g.mu
+func (g *Gate) roomLocked(reset bool) bool {
+	n := len(g.held)
+	return n == 0 || n < maxHeld && g.all.Load() < maxAllHeld && (reset || !g.stopped)
+}
+
+// stop has one packet be held, and resets, until start.
 func (g *Gate) stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -191,7 +191,10 @@ func TestGateReset(t *testing.T) {
 	}
 	e.gates.held.Add(maxAllHeld) // those of others
 	defer e.gates.held.Add(-maxAllHeld)
-	another := &Gate{all: &e.gates.held}
+	another := &Gate{all: &e.gates.held, ask: func() {}}
+	if !e.Hold(another, false, func() {}) || e.Stats().HeldDropped != 0 {
+		t.Error("a node has no room, and the first packet of a connection is dropped")
+	}
 	if e.Hold(another, true, func() { passed <- -1 }); len(passed) != 1 || <-passed != -1 {
 		t.Error("a node has no room, and a RST does not pass")
 	}

@@ -30,7 +30,7 @@ type Stats struct {
 	Stale            uint64 // messages of sessions that are over here
 	NoCredit         uint64 // messages that had to wait for credit
 	Held             uint64 // packets of a shadow that waited for what was said before
-	HeldDropped      uint64 // of these, dropped: there were too many
+	HeldDropped      uint64 // that were to wait, and were dropped: there were too many
 	EarlyDropped     uint64 // packets of a shadow from another node that may have overtaken its program's data
 	Fences           uint64 // times that a node was asked whether all has arrived
 }

@@ -178,7 +178,7 @@ var counterHelp = map[string]string{
 	"relay.no_credit":              "Messages that had to wait for credit of the other node.",
 	"relay.held":                   "TCP packets that waited for what their program had said in the segment before.",
 	"relay.early_dropped":          "Packets from another host dropped, as they may have overtaken their program's data: a link or node has just come back. TCP sends them again.",
-	"relay.held_dropped":           "Of these, those dropped: too many. TCP sends them again.",
+	"relay.held_dropped":           "TCP packets that would have waited and were dropped: too many, or a repetition while the link was away. TCP sends them again.",
 	"relay.fences":                 "Times that a node was asked whether all has arrived, for such packets.",
 	"txloop.packets":               "Packets read from the TUN device.",
 	"txloop.bytes":                 "Bytes of packets read from the TUN device.",

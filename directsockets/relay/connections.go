@@ -1,0 +1,84 @@
+package relay
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"exnet/directsockets/segment"
+	"exnet/fabric"
+)
+
+// Connection says how a connection is.
+type Connection struct {
+	Local, Remote netip.AddrPort
+	Node          fabric.NodeID // where the other program is
+	State         string        // as SPEC.md (5.9) has it
+	Gate          string        // what becomes of packets of its shadow that a program here sends
+	Held          int           // of these packets, those that wait
+	// Packets of its shadow that were dropped, and that TCP sends again: HeldDropped were sent by
+	// the program here, EarlyDropped have come from the other node.
+	HeldDropped, EarlyDropped uint64
+	Waits                     string // what it waits for; "": nothing
+}
+
+// Connections returns all of them, by their local address. ErrClosed: there are none any more.
+func (e *Engine) Connections() ([]Connection, error) {
+	all := make(chan []Connection, 1)
+	if err := e.do(func() {
+		list := make([]Connection, 0, len(e.conns))
+		for _, c := range e.conns {
+			list = append(list, c.show())
+		}
+		all <- list
+	}); err != nil {
+		return nil, err
+	}
+	list := <-all
+	slices.SortFunc(list, func(a, b Connection) int {
+		return cmp.Or(a.Local.Compare(b.Local), a.Remote.Compare(b.Remote))
+	})
+	return list, nil
+}
+
+// show describes a connection. Who owns the poll list calls it.
+func (c *conn) show() Connection {
+	i := c.seg.Info()
+	s := Connection{Local: i.Client, Remote: i.Server, Node: c.node.id, State: c.state.String()}
+	if c.relay.Side() == segment.Client { // the program here is the server
+		s.Local, s.Remote = s.Remote, s.Local
+	}
+	g := c.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s.Held, s.HeldDropped, s.EarlyDropped = len(g.held), g.dropped, g.early
+	if suspended(c.state) {
+		s.Waits = c.waitsFor()
+	}
+	switch {
+	case g.free:
+		s.Gate = "open"
+	case g.stopped:
+		s.Gate = "stopped"
+	default:
+		s.Gate = "in order"
+	}
+	return s
+}
+
+// waitsFor says why a suspended connection has not gone on yet.
+func (c *conn) waitsFor() string {
+	switch n := c.node; {
+	case n.port == nil:
+		return "a link"
+	case n.down:
+		return "the next session"
+	case c.state == stateCut && c.cutIn == n:
+		return "the end of this session"
+	case c.blocked:
+		return "room in its channel"
+	case c.state == stateResuming:
+		return "RESUME"
+	}
+	return "what is under way to end"
+}
