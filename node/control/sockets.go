@@ -1,6 +1,8 @@
 package control
 
 import (
+	"net/netip"
+
 	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/connstats"
 )
@@ -16,8 +18,25 @@ type Sockets struct {
 	// have ended included.
 	Direct      *connstats.Total       `json:"direct,omitempty"`
 	Connections []connstats.Connection `json:"connections"`
+	// Relayed are the connections of these that the node carries to other nodes.
+	Relayed []Relayed `json:"relayed,omitempty"`
 	// SetUp counts how long offers waited until they were claimed.
 	SetUp broker.SetUpTimes `json:"set_up"`
+}
+
+// Relayed is a connection that a node carries, as the node sees it. SPEC.md of directsockets (5.9)
+// explains the states.
+type Relayed struct {
+	Local  netip.AddrPort `json:"local"`
+	Remote netip.AddrPort `json:"remote"`
+	Node   int            `json:"node"` // where the other program is
+	State  string         `json:"state"`
+	Gate   string         `json:"gate"`            // what becomes of TCP packets that the program here sends
+	Held   int            `json:"held"`            // of these packets, those that wait
+	Waits  string         `json:"waits,omitempty"` // what it waits for
+	// Packets that were dropped, which TCP sends again.
+	HeldDropped  uint64 `json:"held_dropped"`  // from the program here
+	EarlyDropped uint64 `json:"early_dropped"` // from the other node
 }
 
 // Whose names the container that an agent's broker is for.

@@ -265,6 +265,7 @@ func (d *Daemon) Sockets() *control.Sockets {
 	if b := d.sockets.broker(); b != nil {
 		s.Broker, s.Connections, s.SetUp = b.Path(), b.Connections(), b.SetUpTimes()
 	}
+	s.Relayed = d.carrier.relayed()
 	return s
 }
 

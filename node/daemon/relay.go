@@ -15,6 +15,7 @@ import (
 	"exnet/fabric/link/shm"
 	"exnet/fabric/link/stream"
 	"exnet/internal/counter"
+	"exnet/node/control"
 )
 
 // Times between two looks whether a peer carries direct sockets: one whose link has just
@@ -176,6 +177,16 @@ func (c *carrier) meetAll() {
 			_ = b.Meet(peer, byHardware(l)) // the Engine may have ended
 		}
 	}
+}
+
+// relayed returns the connections that the node carries.
+func (c *carrier) relayed() (all []control.Relayed) {
+	list, _ := c.engine.Connections() // closed: there are none
+	for _, r := range list {
+		all = append(all, control.Relayed{Local: r.Local, Remote: r.Remote, Node: int(r.Node), State: r.State, Gate: r.Gate, Held: r.Held,
+			Waits: r.Waits, HeldDropped: r.HeldDropped, EarlyDropped: r.EarlyDropped})
+	}
+	return all
 }
 
 // addCarrier adds the counters of direct sockets that go through the fabric.

@@ -22,6 +22,13 @@ type Conn interface {
 // TCP repeats more and more seldom. A dial that finds no route is tried again.
 const PatientEnv = "NUMBERED_PATIENT"
 
+// NoteEnv names the variable that says after how many seconds without progress a program in C
+// writes a line about it; not set: NoteAfter.
+const NoteEnv = "NUMBERED_NOTE"
+
+// NoteAfter is when a connection without progress is worth a line.
+const NoteAfter = time.Minute
+
 // Patience is what PatientEnv is set to for a connection that is to end before its program loses
 // patience: TCP gives up after 924.6 s.
 const Patience = 16 * time.Minute

@@ -23,8 +23,9 @@ var (
 	soakSeed     = flag.Uint64("soak.seed", 0, "what the faults and sizes depend on (a random `number`, which is printed)")
 	soakJSON     = flag.String("soak.json", "", "write the summary to this `file`, too")
 	soakLinks    = flag.String("soak.links", "drop=0.01,corrupt=0.005,duplicate=0.005,reorder=0.005", "the `faults` of the last node's links, as in exn-tun up --faults; empty: none")
-	soakPaths    = flag.String("soak.paths", "", "in TestRootSoakCuts, the paths that match a `regular expression`, such as hosts, TLS: relay")
+	soakPaths    = flag.String("soak.paths", "", "in TestRootSoakCuts, the paths that match a `regular expression`, such as hosts, TLS: relay, or with a number of connections: hosts: exn0,.*, 200$")
 	soakPatience = flag.Duration("soak.patience", 0, "in TestRootSoakCuts, the `time` after which a connection without progress has failed; 0: what TCP takes")
+	soakSlow     = flag.Duration("soak.slow", 0, "in TestRootSoakCuts, the `time` after which a connection without progress is counted and shown; 0: a minute")
 	soakBreak    = flag.String("soak.break", "", "do `what` the soak has to find: corrupt, lose, leak")
 )
 

@@ -60,6 +60,7 @@ static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static struct end *ends;
 static int conns, wrong;
 static int patient; /* seconds, as end.go's PatientEnv says; 0: it is not set */
+static int noted = SLOW; /* seconds without progress, after which a connection is noted: end.go's NoteEnv */
 static unsigned long long bytes;
 static struct sockaddr_in where;
 
@@ -343,7 +344,7 @@ static void *watchdog(void *arg)
 		for (struct end *e = ends; e; e = e->next) {
 			e->idle = e->progress ? 0 : e->idle + 1;
 			e->progress = 0;
-			if (e->idle == SLOW)
+			if (e->idle == noted)
 				note(e);
 			if (e->idle == (patient ? patient : STALL)) {
 				e->stalled = 1;
@@ -495,6 +496,8 @@ int main(int argc, char **argv)
 
 	const char *seconds = getenv("NUMBERED_PATIENT");
 	patient = seconds ? atoi(seconds) : 0;
+	if ((seconds = getenv("NUMBERED_NOTE")))
+		noted = atoi(seconds);
 	if (argc < 3 || sscanf(argv[2], "%63[^:]:%d", host, &port) != 2 || !inet_aton(host, &where.sin_addr) ||
 	    !((argc == 3 && !strcmp(argv[1], "serve")) || (argc == 8 && !strcmp(argv[1], "dial")))) {
 		fprintf(stderr, "numbered: serve HOST:PORT, or dial HOST:PORT CONNS MS PAUSE SEED FIRST\n");

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,6 +29,7 @@ func (l *lab) disturb(r *Row) (stop func()) {
 		return func() {}
 	}
 	resumed := l.counter("relay.resumed")
+	timeouts := l.timeouts()
 	rnd := rand.New(rand.NewPCG(l.o.Seed, uint64(l.rows)))
 	between := func(least, most time.Duration) time.Duration {
 		return least + time.Duration(rnd.Int64N(int64(most-least)))
@@ -62,6 +66,7 @@ func (l *lab) disturb(r *Row) (stop func()) {
 		r.Resumed = l.counter("relay.resumed") - resumed
 		r.Away = float64(away) / max(1, float64(looks))
 		r.Slow = int(l.slow.Swap(0))
+		r.Timeouts = l.timeouts() - timeouts
 	}
 }
 
@@ -89,27 +94,44 @@ func (l *lab) watch(over <-chan struct{}) (looks, away int) {
 // lookPause is how often watch looks.
 const lookPause = 50 * time.Millisecond
 
-// note shows what a program says of a connection that makes no progress, and what the kernels at
-// both ends know of it: an end whose program has closed it is there only.
+// note shows what a program says of a connection that makes no progress, and what the kernels and
+// the nodes at both ends know of it: an end whose program has closed it is there only.
 func (l *lab) note(_ *testlab.Process, line string) {
 	var conn, port int
 	var side string
 	if n, _ := fmt.Sscanf(strings.ReplaceAll(line, ",", " "), "note connection %d %s port %d", &conn, &side, &port); n != 3 {
 		return
 	}
-	if l.slow.Add(1) > maxFaults {
+	if l.slow.Add(1) > maxNotes {
 		return
 	}
 	l.t.Log(line)
 	for i, ns := range l.spaces {
 		cmd := exec.Command("ss", "-tinoeHO", fmt.Sprintf("( sport = :%d or dport = :%d )", port, port))
 		var out strings.Builder
-		cmd.Stdout, cmd.Stderr = &out, &out
+		cmd.Stdout = &out
 		if err := ns.Start(cmd); err == nil {
 			_ = cmd.Wait() // what it says is shown
 		}
-		l.t.Logf("host %d: %s", 1+i, strings.TrimSpace(out.String()))
+		l.t.Logf("host %d: %s; %s", 1+i, l.relayed(i, port), strings.TrimSpace(out.String()))
 	}
+}
+
+// maxNotes bounds the connections without progress that are shown in a row.
+const maxNotes = 10
+
+// relayed says what a node knows of the connection whose client has a port.
+func (l *lab) relayed(i, port int) string {
+	s, err := testnode.Sockets(l.dirs[i], 1+i)
+	if err != nil {
+		return err.Error()
+	}
+	for _, r := range s.Relayed {
+		if int(r.Local.Port()) == port || int(r.Remote.Port()) == port {
+			return fmt.Sprintf("relay: %s, waits for %q, gate %s, %d held, dropped: %d held, %d early", r.State, r.Waits, r.Gate, r.Held, r.HeldDropped, r.EarlyDropped)
+		}
+	}
+	return "not relayed"
 }
 
 // cut ends the TCP connections between the nodes, which are to connect again.
@@ -132,4 +154,31 @@ func (l *lab) stop(node int, d time.Duration) error {
 	err := p.Signal(syscall.SIGSTOP)
 	time.Sleep(d)
 	return errors.Join(err, p.Signal(syscall.SIGCONT))
+}
+
+// timeouts is how often TCP of both hosts sent something again because nobody had acknowledged it
+// in time.
+func (l *lab) timeouts() (sum uint64) {
+	for _, ns := range l.spaces {
+		if err := ns.Do(func() error {
+			text, err := os.ReadFile("/proc/thread-self/net/netstat")
+			var names []string
+			for line := range strings.Lines(string(text)) {
+				fields := strings.Fields(line)
+				if len(fields) == 0 || fields[0] != "TcpExt:" {
+					continue
+				}
+				if i := slices.Index(names, "TCPTimeouts"); i >= 0 && i < len(fields) {
+					n, err := strconv.ParseUint(fields[i], 10, 64)
+					sum += n
+					return err
+				}
+				names = fields
+			}
+			return err
+		}); err != nil {
+			l.t.Error(err)
+		}
+	}
+	return sum
 }

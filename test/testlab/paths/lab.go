@@ -37,7 +37,7 @@ type lab struct {
 	nodes   [2]*testlab.Process
 	servers map[string]*testlab.Process
 	rows    int          // that have begun
-	slow    atomic.Int32 // ends of this row that made no progress for a minute
+	slow    atomic.Int32 // ends of this row that made no progress for Options.Slow
 }
 
 // build builds all programs into a directory that goes with the test.

@@ -27,6 +27,9 @@ type Options struct {
 	// Patience is how long a connection may make no progress where that is so; 0:
 	// numbered.Patience.
 	Patience time.Duration
+	// Slow is after which time without progress a connection is noted, and counted as slow; 0:
+	// numbered.NoteAfter.
+	Slow time.Duration
 	// Long is all rows, also those of which others say the same.
 	Long bool
 	// Seed is what sizes, pauses and ends depend on.
@@ -47,7 +50,8 @@ type Row struct {
 	Disturbed int             // times that a link was cut, or a node stopped
 	Resumed   uint64          // connections that went on after that, by what nodes count
 	Away      float64         // part of the time in which the nodes had no link
-	Slow      int             // ends of connections that made no progress for a minute
+	Slow      int             // ends of connections that made no progress for Options.Slow
+	Timeouts  uint64          // packets that TCP of both hosts sent again because it had waited for too long
 	kinds     map[failure]int // what the faults were
 }
 
@@ -71,6 +75,10 @@ func Run(t *testing.T, o Options) {
 			o.Patience = numbered.Patience
 		}
 		t.Setenv(numbered.PatientEnv, strconv.Itoa(int(o.Patience.Seconds())))
+		if o.Slow == 0 {
+			o.Slow = numbered.NoteAfter
+		}
+		t.Setenv(numbered.NoteEnv, strconv.Itoa(int(o.Slow.Seconds())))
 	}
 	var rows []Row
 	for _, p := range places {
@@ -96,13 +104,13 @@ func Run(t *testing.T, o Options) {
 // Print writes rows as a table.
 func Print(w io.Writer, rows []Row) {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tab, "path\tprograms\tat a time\tspinning\tcuts\tno link\tresumed\tslow\tconnections\tbytes\twords checked\tthis way\ttime\twrong\tshort\treset\tother\t")
+	fmt.Fprintln(tab, "path\tprograms\tat a time\tspinning\tcuts\tno link\tresumed\ttime-outs\tslow\tconnections\tbytes\twords checked\tthis way\ttime\twrong\tshort\treset\tother\t")
 	var sum numbered.Sum
 	for _, r := range rows {
-		fmt.Fprintf(tab, "%s\t%s\t%d\t%d\t%d\t%.0f %%\t%d\t%d\t%d\t%d\t%d\t%.0f %%\t%.1f s\t%d\t%d\t%d\t%d\t\n", r.Path, r.Programs, r.Conns, r.Load, r.Disturbed, 100*r.Away, r.Resumed, r.Slow,
+		fmt.Fprintf(tab, "%s\t%s\t%d\t%d\t%d\t%.0f %%\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f %%\t%.1f s\t%d\t%d\t%d\t%d\t\n", r.Path, r.Programs, r.Conns, r.Load, r.Disturbed, 100*r.Away, r.Resumed, r.Timeouts, r.Slow,
 			r.Sum.Conns, r.Bytes, r.Words(), 100*r.Share, r.Took.Seconds(), r.kinds[wrongBytes], r.kinds[tooShort], r.kinds[reset], r.kinds[otherFailure])
 		sum.Add(r.Sum)
 	}
-	fmt.Fprintf(tab, "all\t\t\t\t\t\t\t\t%d\t%d\t%d\t\t\t%d\t\t\t\t\n", sum.Conns, sum.Bytes, sum.Words(), sum.Wrong)
+	fmt.Fprintf(tab, "all\t\t\t\t\t\t\t\t\t%d\t%d\t%d\t\t\t%d\t\t\t\t\n", sum.Conns, sum.Bytes, sum.Words(), sum.Wrong)
 	_ = tab.Flush() // w is a buffer
 }

@@ -3,6 +3,7 @@ package paths
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 
@@ -134,11 +135,19 @@ func (l *lab) needed(p place) {
 // title is a path's name in the table.
 func (l *lab) title(p path) string { return l.place.name + ": " + p.name }
 
-// chosen are the paths of Options.Only.
-func (l *lab) chosen() []path {
-	return slices.DeleteFunc(slices.Clone(l.place.paths), func(p path) bool {
-		return l.o.Only != nil && !l.o.Only.MatchString(l.title(p)+", "+p.programs())
-	})
+// chosen are the paths of Options.Only, with the numbers of connections of that.
+func (l *lab) chosen() (all []path) {
+	for _, p := range l.place.paths {
+		name := l.title(p) + ", " + p.programs()
+		if l.o.Only != nil && !l.o.Only.MatchString(name) {
+			other := func(n int) bool { return !l.o.Only.MatchString(fmt.Sprintf("%s, %d", name, n)) }
+			p.conns, p.more = slices.DeleteFunc(slices.Clone(p.conns), other), slices.DeleteFunc(slices.Clone(p.more), other)
+		}
+		if len(p.conns)+len(p.more) > 0 {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 func (p path) programs() string { return string(p.client) + " to " + string(p.server) }

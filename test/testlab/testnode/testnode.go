@@ -30,6 +30,16 @@ func Status(dir string, id int) (*control.Status, error) {
 	return c.Status()
 }
 
+// Sockets asks a node of the fabric in dir for its direct sockets.
+func Sockets(dir string, id int) (*control.Sockets, error) {
+	c, err := control.Dial(dir, emp.Description{Node: fabric.NodeID(id)})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Sockets()
+}
+
 // Linked returns how many peers a node is linked with.
 func Linked(s *control.Status) int {
 	up := 0
