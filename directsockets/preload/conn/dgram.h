@@ -470,6 +470,10 @@ void ds_dg_in_check(struct ds_dgram *d) DS_HIDDEN;
 /* As recvmsg into h, whose name, if any, and control are checked, with the vectors of the program:
  * -1 and errno, or the number of bytes. */
 ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags) DS_HIDDEN;
+/* When a thread that spins for datagrams first asks the kernel, in ds_ticks. If others want its CPU
+ * that is at once: it would yield before, and the kernel's queue may fill up meanwhile. */
+struct ds_spin;
+uint64_t ds_dg_first_ask(const struct ds_spin *s) DS_HIDDEN;
 /* Has it flows to it, or may it get some by a receive? */
 static inline bool ds_dg_inward(const struct ds_dgram *d) { return __atomic_load_n(&d->nin, __ATOMIC_RELAXED) != 0; }
 

@@ -273,6 +273,8 @@ bool ds_dg_nonblocking(struct ds_dgram *d, int fd)
 
 enum { NOTHING, FOUND, GOT };
 
+uint64_t ds_dg_first_ask(const struct ds_spin *s) { return ds_ticks() + (s->crowded ? 0 : FIRST_US * ds_ticks_us()); }
+
 /* Looks for a while: FOUND, a flow has something; GOT: the kernel had, *rc. */
 static int spin(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssize_t *rc, struct ds_spin *s)
 {
@@ -280,7 +282,7 @@ static int spin(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssize_t
 	int saved = errno, err;
 
 	ds_spin_begin(s, NULL);
-	next = ds_ticks() + FIRST_US * ds_ticks_us();
+	next = ds_dg_first_ask(s);
 	uint64_t gather = DS_GET(d->row) >= ROW ? GATHER_NS * ds_ticks_us() / 1000 : 0;
 	do {
 		if (gather)

@@ -138,9 +138,12 @@ static void learn(struct ds_spinner *of, const struct ds_spin *p, bool found)
 		if (again)
 			SET(of->again, again - 1);
 	} else if (sum <= -LOSS) {
+		/* One yield that took long is as bad as many that took a moment: under load each
+		 * may cost a tenth of a second, and a socket's queue overflows meanwhile. */
+		for (; sum <= -LOSS && again < PAUSE_MAX; sum += LOSS)
+			again++;
 		sum = 0;
-		if (again < PAUSE_MAX)
-			SET(of->again, ++again);
+		SET(of->again, again);
 		SET(of->pause, 1u << again);
 	}
 	__atomic_store_n(&of->sum, sum, __ATOMIC_RELAXED);

@@ -8,12 +8,12 @@ static const struct timespec none;
 /* Looks at flows for a while, and at the rest now and then: the number of events. */
 static int spin_dgrams(struct waiter *w, ep_rest *rest, struct ds_spin *s)
 {
-	enum { FIRST_US = 3, STEP_US = 10 };
+	enum { STEP_US = 10 };
 	uint64_t next;
 	int n = 0;
 
 	ds_spin_begin(s, NULL);
-	next = ds_ticks() + ds_dg_ticks(FIRST_US);
+	next = ds_dg_first_ask(s);
 	do {
 		n = dgset_collect(w->e, waiter_fd(w), w->ev, w->max);
 		if (n == 0 && (int64_t)(ds_ticks() - next) >= 0) {

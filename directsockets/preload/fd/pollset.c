@@ -302,13 +302,13 @@ static int wait_others(struct pollfd *fds, nfds_t n, const struct timespec *time
 /* Looks at flows for a while, and at the rest now and then: as ppoll. */
 static int spin(struct dgwait *g, struct pollfd *fds, nfds_t n, struct ds_spin *s, const struct waits *uncounted)
 {
-	enum { FIRST_US = 3, STEP_US = 10 };
+	enum { STEP_US = 10 };
 	static const struct timespec zero;
 	uint64_t next;
 	int rc = 0;
 
 	ds_spin_begin(s, NULL);
-	next = ds_ticks() + ds_dg_ticks(FIRST_US);
+	next = ds_dg_first_ask(s);
 	do {
 		bool ready = dgwait_ready(g);
 		if (!ready && (int64_t)(ds_ticks() - next) < 0)
