@@ -10,7 +10,7 @@
 //	src/init.c, info.c, addr.c   what the provider offers, and at which addresses
 //	src/domain.c, fork.c         fabrics and domains; a domain has one mailbox and one RMA port
 //	src/pep.c, cm.c, eq.c        how endpoints connect
-//	src/state.c                  the life of a connection: states, events, what they do
+//	src/state.c                  the life of a connection, and of an operation: states, events, steps
 //	src/ep.c, msg.c, srx.c       endpoints, and what programs call
 //	src/out.c, ring.c            what an endpoint sends; where its peer reads it
 //	src/progress.c, in.c         what arrives

@@ -172,10 +172,10 @@ struct srx {
 struct tx {
 	struct list link;
 	enum kind kind;
-	bool begun, quiet, deliver; // quiet: no completion; deliver: complete when received
-	bool direct;                          // all of its bytes are read where they are
-	bool placing, refused;                // this process copies them itself; may not
-	bool tell;                            // and the target hears of it
+	enum stage stage; // tx_step writes it
+	// How it completes, and how its bytes go. These are no states: they do not change once it has begun.
+	bool quiet, deliver; // quiet: no completion; deliver: complete when received
+	bool direct;         // all of its bytes are read where they are
 	struct iovec iov[IOVS];
 	unsigned count, iov_at;
 	size_t iov_off, size, sent;
@@ -478,10 +478,9 @@ int direct_process(const struct source *s);
 bool direct_read(const struct source *s, void *to, uint64_t n, uint64_t from);
 
 // place.c
-enum placed { PLACE_NOT, PLACE_LATER, PLACE_DONE };
-// place copies the next bytes of a write or read, if the peer has granted that. PLACE_NOT: it goes
-// as a message.
-enum placed place(struct ep *ep, struct tx *tx);
+// place copies the next bytes of a write or read, if the peer has granted that. It returns false if
+// it is to be called again; else the stage of the operation says what follows.
+bool place(struct ep *ep, struct tx *tx);
 // place_granted notes what the peer grants. It returns false on a breach.
 bool place_granted(struct ep *ep, const uint8_t *body, uint32_t n);
 // place_offer grants a region to the peer, if both can do that.

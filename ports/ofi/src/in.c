@@ -105,8 +105,8 @@ static bool finish(struct ep *ep)
 static struct tx *by_cookie(struct ep *ep, uint32_t cookie, enum kind kind)
 {
 	struct tx *tx = ep->cookies[cookie % OUTSTANDING];
-	// begun: it is in the list of those that wait.
-	return tx != NULL && tx->cookie == cookie && tx->kind == kind && tx->begun && tx != ep->current ? tx : NULL;
+	// It has begun: it is in the list of those that wait.
+	return tx != NULL && tx->cookie == cookie && tx->kind == kind && tx->stage == TX_BEGUN && tx != ep->current ? tx : NULL;
 }
 
 // whole works off a message that is one.

@@ -115,7 +115,7 @@ static bool whole(struct ep *ep, struct tx *tx)
 	peek(tx, bytes, tx->size);
 	if (!out_post(ep, OP_MSG, flags, &tx->data, tx->has_data ? 8 : 0, bytes, tx->size, true))
 		return false;
-	tx->begun = true;
+	tx_step(&tx->stage, TX_SENT);
 	tx->sent = tx->size;
 	return true;
 }
@@ -178,10 +178,10 @@ static bool begin(struct ep *ep, struct tx *tx)
 	struct chunk c;
 	uint8_t bytes[INLINE - sizeof(b)];
 	size_t n = 0;
-	bool last = false, direct = tx->direct = !tx->placing && shows(ep, tx);
+	bool last = false, placed = tx->stage == TX_TELLING, direct = tx->direct = !placed && shows(ep, tx);
 	if (!may_post(ep))
 		return false;
-	if (tx->kind == K_READ || tx->placing) {
+	if (tx->kind == K_READ || placed) {
 		last = true;
 	} else if (direct) {
 		show(tx, &c);
@@ -199,11 +199,11 @@ static bool begin(struct ep *ep, struct tx *tx)
 		peek(tx, bytes, n);
 	}
 	last = last || n == tx->size;
-	uint8_t flags = (uint8_t)((tx->has_data ? F_DATA : 0) | (tx->deliver && last ? F_ASK : 0) | (direct ? F_DIRECT : 0) | (tx->placing ? F_PLACED : 0));
+	uint8_t flags = (uint8_t)((tx->has_data ? F_DATA : 0) | (tx->deliver && last ? F_ASK : 0) | (direct ? F_DIRECT : 0) | (placed ? F_PLACED : 0));
 	if (!out_post(ep, OP_BEGIN, flags, &b, sizeof(b), bytes, b.size > 0 ? 0 : n, true))
 		return false;
-	tx->begun = true;
-	if (tx->kind != K_READ && !tx->placing)
+	tx_step(&tx->stage, TX_SENT);
+	if (tx->kind != K_READ && !placed)
 		tx_skip(tx, n);
 	return true;
 }
@@ -270,11 +270,10 @@ static struct tx *next(struct ep *ep)
 
 static bool advance(struct ep *ep, struct tx *tx)
 {
-	if (!tx->begun) {
-		enum placed p = tx->placing && tx->sent == tx->size ? PLACE_DONE : place(ep, tx);
-		if (p == PLACE_LATER)
+	if (tx->stage != TX_BEGUN) {
+		if (tx->stage != TX_TELLING && !place(ep, tx))
 			return false;
-		if (p == PLACE_DONE && !tx->tell)
+		if (tx->stage == TX_PLACED)
 			return true;
 		if (tx->kind == K_SEND && tx->size <= INLINE - (tx->has_data ? 8u : 0u))
 			return whole(ep, tx);
@@ -305,7 +304,7 @@ void sends_complete(struct ep *ep)
 static void sent(struct ep *ep, struct tx *tx)
 {
 	tx->seq = ep->sent;
-	if (tx->placing && !tx->tell)
+	if (tx->stage == TX_PLACED)
 		tx_complete(ep, tx, 0);
 	else if (tx->kind == K_WRITE || tx->kind == K_READ)
 		list_push(&ep->waiting, &tx->link);

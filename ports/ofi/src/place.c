@@ -217,7 +217,7 @@ bool place_granted(struct ep *ep, const uint8_t *body, uint32_t n)
 static const struct grant *granted(const struct ep *ep, const struct tx *tx)
 {
 	uint32_t right = tx->kind == K_WRITE ? GRANT_WRITE : GRANT_READ;
-	if (!ep->source.reads || tx->refused || tx->size < PLACE_MIN || (tx->kind != K_WRITE && tx->kind != K_READ))
+	if (!ep->source.reads || tx->stage == TX_REFUSED || tx->size < PLACE_MIN || (tx->kind != K_WRITE && tx->kind != K_READ))
 		return NULL;
 	for (unsigned i = 0; i < ep->way.count; i++) {
 		const struct grant *g = &ep->way.grants[i];
@@ -266,31 +266,30 @@ static bool get(const struct ep *ep, const struct tx *tx, uint64_t from, size_t 
 	return got == (ssize_t)(n + 2 * sizeof(before)) && before == ep->source.word && after == ep->source.word;
 }
 
-enum placed place(struct ep *ep, struct tx *tx)
+bool place(struct ep *ep, struct tx *tx)
 {
 	const struct grant *g = granted(ep, tx);
-	if (g != NULL && !tx->placing) {
+	if (g != NULL && tx->stage == TX_QUEUED) {
 		bool answers = !list_empty(&ep->waiting) || ep->in.read != NULL;
 		const struct tx *last = of(ep->waiting.prev, struct tx, link);
 		if (answers && (ep->acked == ep->sent || (!list_empty(&ep->waiting) && last->seq == ep->sent)))
-			return PLACE_LATER;
+			return false;
 		if (ep->acked != ep->sent)
-			return PLACE_NOT;
-		tx->placing = true;
+			return true;
+		tx_step(&tx->stage, TX_GRANT);
 	}
 	size_t n = tx->size - tx->sent < PLACE_MAX ? tx->size - tx->sent : PLACE_MAX;
 	uint64_t at = g != NULL ? g->at + (tx->addr - g->base) + tx->sent : 0;
 	if (g != NULL && (tx->kind == K_WRITE ? put(ep, tx, at, n) : get(ep, tx, at, n))) {
 		tx_skip(tx, n);
-		tx->tell = tx->has_data || (tx->kind == K_WRITE && (g->rights & GRANT_TELL));
-		return tx->sent < tx->size ? PLACE_LATER : PLACE_DONE;
+		if (tx->sent < tx->size)
+			return false;
+		return tx_step(&tx->stage, tx->has_data || (tx->kind == K_WRITE && (g->rights & GRANT_TELL)) ? TX_TELLS : TX_COPIED);
 	}
-	if (tx->placing) { // the grant has ended, or the memory is not there: the target says which
+	if (tx_step(&tx->stage, TX_REFUSE)) { // the target says why
 		ep->way.count = 0;
-		tx->placing = tx->tell = false;
-		tx->refused = true;
 		tx->sent = tx->iov_off = 0;
 		tx->iov_at = 0;
 	}
-	return PLACE_NOT;
+	return true;
 }

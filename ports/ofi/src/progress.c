@@ -50,7 +50,7 @@ static bool done(struct ep *ep, const uint8_t *body, uint32_t n)
 		return false;
 	memcpy(&d, body, sizeof(d));
 	struct tx *tx = ep->cookies[d.cookie % OUTSTANDING];
-	if (tx == NULL || tx->cookie != d.cookie || tx == ep->current || !tx->begun || tx == ep->in.read)
+	if (tx == NULL || tx->cookie != d.cookie || tx == ep->current || tx->stage != TX_BEGUN || tx == ep->in.read)
 		return false;
 	// What was read comes by itself; only the refusal of a read is told.
 	if (d.error == 0 && tx->kind != K_WRITE)

@@ -109,3 +109,24 @@ enum act state_step(enum state *at, enum input what)
 	*at = s->to;
 	return s->act;
 }
+
+const char *const exfi_stage_names[TX_STAGES] = {"queued", "placing", "refused", "telling", "begun", "placed"};
+
+const char *const exfi_tx_event_names[TX_EVENTS] = {"grant", "refuse", "copied", "tells", "sent"};
+
+// TX_QUEUED, to which nothing leads, means that there is no step.
+static const enum stage tx_steps[TX_STAGES][TX_EVENTS] = {
+	[TX_QUEUED] = {[TX_GRANT] = TX_PLACING, [TX_SENT] = TX_BEGUN},
+	[TX_PLACING] = {[TX_REFUSE] = TX_REFUSED, [TX_COPIED] = TX_PLACED, [TX_TELLS] = TX_TELLING},
+	[TX_REFUSED] = {[TX_SENT] = TX_BEGUN},
+	[TX_TELLING] = {[TX_SENT] = TX_BEGUN},
+};
+
+bool tx_step(enum stage *at, enum tx_event what)
+{
+	enum stage to = tx_steps[*at][what];
+	if (to == TX_QUEUED)
+		return false;
+	*at = to;
+	return true;
+}

@@ -87,6 +87,31 @@ struct step {
 extern const struct step exfi_steps[STATES][INPUTS];
 extern const char *const exfi_state_names[STATES], *const exfi_input_names[INPUTS], *const exfi_act_names[ACTS];
 
+// Where an operation that is to be sent is. tx_step writes it.
+enum stage {
+	TX_QUEUED,  // nothing of it was sent, and nothing copied
+	TX_PLACING, // this process copies its bytes itself, by a grant
+	TX_REFUSED, // it could not copy all of them: it goes by messages, from its first byte on
+	TX_TELLING, // it has copied all, and the target is to hear of it
+	TX_BEGUN,   // its first message was sent, or the one by which the target hears of it
+	TX_PLACED,  // the end: it has copied all, and nobody hears of it
+	TX_STAGES,
+};
+
+enum tx_event {
+	TX_GRANT,  // there is a grant, and nothing before it is under way
+	TX_REFUSE, // the grant has ended, or the memory is not there
+	TX_COPIED, // all bytes were copied
+	TX_TELLS,  // the same, and the target is to hear of it
+	TX_SENT,   // its first message was sent
+	TX_EVENTS,
+};
+
+extern const char *const exfi_stage_names[TX_STAGES], *const exfi_tx_event_names[TX_EVENTS];
+
+// tx_step makes the step of an event. It returns false if there is none: then nothing has changed.
+bool tx_step(enum stage *at, enum tx_event what);
+
 // state_step makes the step of an event. It returns what to do, or ACTS if there is none: then
 // nothing has changed.
 enum act state_step(enum state *at, enum input what);
