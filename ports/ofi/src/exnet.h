@@ -173,7 +173,7 @@ struct tx {
 	struct list link;
 	enum kind kind;
 	enum stage stage; // tx_step writes it
-	// How it completes, and how its bytes go. These are no states: they do not change once it has begun.
+	// How it completes, and how its bytes go: no states, for none changes once it has begun.
 	bool quiet, deliver; // quiet: no completion; deliver: complete when received
 	bool direct;         // all of its bytes are read where they are
 	struct iovec iov[IOVS];
