@@ -195,19 +195,22 @@ static bool is_empty(int fd)
 
 bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 {
-	bool waits = false, asked = false, empty = false;
-	uint64_t now = 0, moment = 2 * MOMENT_NS * ds_ticks_us() / 1000;
+	struct ds_dg_in *early[DS_DG_FLOWS];
+	unsigned n_early = 0;
+	bool waits = false;
 
-	for (unsigned i = 0; i < d->nlisted; i++) {
-		struct ds_dg_in *f = d->list[i];
+	for (unsigned i = 0; i < d->nlisted; i++)
+		if (ds_dg_early(&d->list[i]->seg))
+			early[n_early++] = d->list[i];
+	if (!n_early)
+		return false;
+	/* Asked after all the looks: what a record waits for was sent before the record. */
+	uint64_t now = ds_ticks() | 1, moment = 2 * MOMENT_NS * ds_ticks_us() / 1000;
+	bool empty = is_empty(fd);
 
-		if (!ds_dg_early(&f->seg))
-			continue;
-		if (!asked) {
-			asked = true;
-			now = ds_ticks() | 1;
-			empty = is_empty(fd);
-		}
+	for (unsigned i = 0; i < n_early; i++) {
+		struct ds_dg_in *f = early[i];
+
 		if (!f->early) {
 			int size = 0;
 			socklen_t n = sizeof size;

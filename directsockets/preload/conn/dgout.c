@@ -13,8 +13,8 @@ enum {
 	FLOWS = 16384,      /* of the process */
 	DRY_US = 1000,      /* after the last datagram by the kernel, until its queue says what was lost */
 	WAIT_US = 2000,	    /* for a receiver that is behind; */
-	REST = 16,	    /* after a wait in vain it does not for so many times as long, */
-	REST_MOST = 64,	    /* doubled each time up to this */
+	BACKOFF = 16,	    /* times WAIT_US that it does not wait after a wait in vain; */
+	BACKOFF_MOST = 64,  /* each further one in vain doubles that, up to this */
 	ALIVE_US = 1000,
 	OTHERS_US = 20000,  /* for room, at once, of a socket that sends to others, too, */
 	BRIEF_US = 4000,    /* and of a send that shall not block */
@@ -247,11 +247,11 @@ static bool catch_up(struct ds_dgram *d, struct ds_dg_out *o, const struct ds_dg
 	} while (!done && now - begin < most && !ds_dg_closed(&o->seg));
 	d->wait_left -= now - begin < d->wait_left ? now - begin : d->wait_left;
 	if (done) {
-		o->rest = 0;
+		o->backoff = 0;
 		return true;
 	}
 	o->spare -= now - begin < o->spare ? now - begin : o->spare;
-	o->rest = o->rest == 0 ? REST : o->rest < REST_MOST ? 2 * o->rest : REST_MOST;
+	o->backoff = o->backoff == 0 ? BACKOFF : o->backoff < BACKOFF_MOST ? 2 * o->backoff : BACKOFF_MOST;
 	o->waited = now;
 	return false;
 }
@@ -271,7 +271,7 @@ static bool wait_is_due(struct ds_dg_out *o, const struct ds_dg_dest *dest)
 			return true;
 		}
 	}
-	return o->unsettled >= PATIENT && ds_ticks() - o->waited >= (uint64_t)o->rest * WAIT_US * ds_ticks_us() &&
+	return o->unsettled >= PATIENT && ds_ticks() - o->waited >= (uint64_t)o->backoff * WAIT_US * ds_ticks_us() &&
 	       (o->lost == DS_DG_UNKNOWN || !ds_dg_armed(&o->seg));
 }
 

@@ -84,9 +84,9 @@ struct ds_dg_in {
 	bool used;	/* since the kernel was last asked who has the sender's address: says when to ask */
 	bool sampled;	/* control is what the kernel says with a datagram of this sender: what data there is */
 	uint64_t cookie; /* that of the sender's socket: as the broker knows it or, if it does not say, the kernel when the flow began */
-	uint64_t read;	/* of by_kernel, before a receive */
-	uint64_t early; /* since when a record waits for what comes by the kernel, in ds_ticks; 0: none does; */
-	uint64_t enough; /* and how many have come by the kernel when its queue holds none from before that */
+	uint64_t read;	/* by_kernel, as it was before the last receive */
+	uint64_t early; /* since when a record waits for datagrams by the kernel, in ds_ticks; 0: none does */
+	uint64_t enough; /* once so many have come by the kernel, its queue holds none from before that */
 	struct ds_entry *entry;
 	uint64_t *counters;
 	uint16_t length;
@@ -104,19 +104,19 @@ struct ds_dg_out {
 	bool reliable; /* by a rule its sender waits for room: said by the offer, and never changed */
 	bool shared;   /* other sockets may send from the same address, and the receiver counts theirs, too:
 			* lost stays unknown. Said by the offer: it begins anew if that changes */
-	bool brief;    /* of the send that is under way: it shall not block; */
-	bool alone;    /* its socket sends to this receiver alone */
+	bool brief;    /* the send that is under way must not block */
+	bool alone;    /* its socket has sent the last datagrams to this receiver alone */
 	uint8_t tos, ttl; /* of its datagrams on arrival */
 	uint32_t id;
-	uint64_t lost;	   /* of by_kernel, below 0 if the receiver had some from before; DS_DG_UNKNOWN */
+	uint64_t lost;	   /* how many of by_kernel never come; DS_DG_UNKNOWN. Below 0 if the receiver had some before */
 	uint64_t last;	   /* when it last sent by the kernel, in ds_ticks */
-	uint64_t unsettled; /* datagrams by the kernel since it was settled, */
-	uint64_t behind;    /* and what the receiver had taken when it was last waited for */
-	uint64_t waited;    /* when a wait for the receiver was in vain, in ds_ticks, */
-	uint32_t rest;	    /* after which it does not wait for so many times as long */
-	uint64_t checked;  /* when the liveness pair was last looked at, */
-	uint64_t looked;   /* and, 0: not yet, who has the receiver's address: */
-	uint64_t cookie;   /* that of this socket, as of before the offer */
+	uint64_t unsettled; /* datagrams by the kernel since it was settled */
+	uint64_t behind;    /* how many the receiver had taken when it was last waited for */
+	uint64_t waited;    /* when it last waited for the receiver in vain, in ds_ticks */
+	uint32_t backoff;   /* it waits again after this many times WAIT_US (dgout.c); 0: at once */
+	uint64_t checked;  /* when the liveness pair was last looked at */
+	uint64_t looked;   /* when the kernel was last asked who has the receiver's address; 0: not yet */
+	uint64_t cookie;   /* of the socket that had it before the offer */
 	uint64_t spare;	   /* how long it may wait for room, in ds_ticks */
 	uint64_t stuck;	   /* DG_OUT_STALLED: consumed when a datagram was dropped */
 	bool refused;	   /* the broker has said so, with the lock of setup: the next look finds this event */
@@ -198,9 +198,9 @@ struct ds_dgram {
 	 * woke another. Or another socket may take its address (SO_REUSEADDR, SO_REUSEPORT): the
 	 * bell, or the datagram that a record waits for, would reach that one. */
 	bool no_bells;
-	uint64_t by_kernel; /* datagrams that came so, while it has flows */
-	uint64_t glanced; /* when a call that does not wait last did ds_dg_await_kernel */
-	uint32_t gone; /* of those that the kernel has dropped, how many flows have counted as lost */
+	uint64_t by_kernel; /* datagrams that the kernel has brought while it has flows */
+	uint64_t glanced; /* when a call that does not wait last called ds_dg_await_kernel */
+	uint32_t gone; /* how many of the datagrams that the kernel has dropped flows have counted as lost */
 	struct ds_dg_in *flows[DS_DG_FLOWS], *list[DS_DG_FLOWS];
 
 	struct ds_lock out;

@@ -11,9 +11,9 @@ enum {
 	MOST = 65507,	   /* bytes of a datagram; IPv6 has 20 more, which go by the kernel */
 	SENDS = 4,	   /* in a second, before a flow is offered */
 	SECOND_US = 1000000,
-	STUCK_US = 20,	   /* that it waits for room in any case, */
-	SAVED_US = 4,	   /* and what a datagram of a flow adds to that: it saves more than this, */
-			   /* so that no sender is slower than by the kernel */
+	STUCK_US = 20,	   /* it waits so long for room in any case */
+	SAVED_US = 4,	   /* each datagram through a flow lets it wait so much longer: it saves more */
+			   /* than this, so no sender is slower than by the kernel */
 	DRAIN_US = 1000,
 	SOFTIRQ_US = 1000, /* in which the kernel has given a datagram to its receiver */
 	BELL_US = 200000,  /* after which one that was to wake the receiver may be lost */
@@ -152,9 +152,10 @@ static int go_on(struct ds_dgram *d, const struct ds_dg_sent *s, struct ds_curso
 	return rc;
 }
 
-/* The rest of a train whose receiver sleeps now is the kernel's; woken: until that has woken it. */
-static void rest(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, const struct ds_dg_sent *s,
-		 struct ds_cursor *c, const struct ds_dg_says *says, bool woken)
+/* Sends the rest of a train, whose receiver sleeps now, by the kernel. woken: once the kernel has
+ * woken the receiver, the flow carries what is left. */
+static void send_rest(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, const struct ds_dg_sent *s,
+		      struct ds_cursor *c, const struct ds_dg_says *says, bool woken)
 {
 	struct iovec v[DS_VECTORS];
 	int rc = DS_DG_ARMED;
@@ -178,8 +179,8 @@ static void rest(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, 
 	}
 }
 
-/* As destination, of an address that ds_dg_address does not take. */
-static __attribute__((noinline, cold)) bool odd_destination(const struct ds_dgram *d, const struct msghdr *h, struct ds_dg_sent *s)
+/* Does what destination does, for an address that ds_dg_address does not take. */
+static __attribute__((noinline, cold)) bool unusual_destination(const struct ds_dgram *d, const struct msghdr *h, struct ds_dg_sent *s)
 {
 	struct sockaddr_storage a = {0};
 	size_t n = h->msg_namelen < sizeof a ? h->msg_namelen : sizeof a;
@@ -192,17 +193,17 @@ static __attribute__((noinline, cold)) bool odd_destination(const struct ds_dgra
 	return ds_address(&a, s->addr, &s->port);
 }
 
-/* Where the kernel sends h, in *s; *odd: only the kernel does, as to an address that it reads
- * otherwise than as it stands there. False: it is no destination of flows. */
-static inline bool destination(const struct ds_dgram *d, const struct msghdr *h, struct ds_dg_sent *s, bool *odd)
+/* Stores in *s where h goes. *unusual: the kernel has to send it, as it reads the address in a way
+ * of its own. False: flows do not lead there. */
+static inline bool destination(const struct ds_dgram *d, const struct msghdr *h, struct ds_dg_sent *s, bool *unusual)
 {
-	*odd = false;
+	*unusual = false;
 	if (!h->msg_name)
 		return DS_GET(d->connected);
 	if (__builtin_expect(ds_dg_address(d, h->msg_name, h->msg_namelen, s->addr, &s->port), 1))
 		return true;
-	*odd = true;
-	return odd_destination(d, h, s);
+	*unusual = true;
+	return unusual_destination(d, h, s);
 }
 
 /* What a send to *s says of its datagrams. False: the kernel makes it. */
@@ -226,7 +227,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 	struct ds_cursor c;
 	struct ds_dg_says says;
 	size_t total, whole, train;
-	bool offer = false, own, odd, woken = false;
+	bool offer = false, kernel_only, unusual, woken = false;
 	int rc = DS_DG_ARMED;
 
 	s->known = false;
@@ -235,9 +236,9 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
 	if (DS_GET(d->hard))
 		return DS_DG_KERNEL;
-	if (!destination(d, h, s, &odd))
+	if (!destination(d, h, s, &unusual))
 		return DS_DG_KERNEL;
-	own = odd || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) || !ds_cursor(&c, h->msg_iov, (int)h->msg_iovlen) || c.left > MOST;
+	kernel_only = unusual || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) || !ds_cursor(&c, h->msg_iov, (int)h->msg_iovlen) || c.left > MOST;
 	if (ds_own_lock(&d->out) == DS_NESTED)
 		return DS_DG_KERNEL;
 	struct ds_dg_dest *t = h->msg_name ? ds_dg_dest(d, s->addr, s->port) : &d->peer;
@@ -249,20 +250,20 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		ds_own_unlock(&d->out);
 		return DS_DG_KERNEL;
 	}
-	own = !reads(d, h, s, &says) || own;
+	kernel_only = !reads(d, h, s, &says) || kernel_only;
 	train = says.train;
-	/* One that comes from another address is none of the flow's: D does not count it. */
+	/* Datagrams from another source address are not part of the flow: D does not count them. */
 	bool elsewhere = says.sourced && t->flow && memcmp(says.source, t->flow->seg.info.addr[0], sizeof says.source);
-	own = own || elsewhere || (train && (c.left > train * TRAIN_MOST || h->msg_iovlen > DS_VECTORS));
-	whole = own ? 0 : c.left;
-	if (!own)
+	kernel_only = kernel_only || elsewhere || (train && (c.left > train * TRAIN_MOST || h->msg_iovlen > DS_VECTORS));
+	whole = kernel_only ? 0 : c.left;
+	if (!kernel_only)
 		ds_skip(&c, *done);
 	d->run = t == d->to ? d->run + 1 : 0;
 	d->to = t;
 	s->known = t->flow && !elsewhere;
 	if (!t->flow) {
-		offer = !own && worth(t);
-	} else if (own) {
+		offer = !kernel_only && worth(t);
+	} else if (kernel_only) {
 		if (t->flow->state != DG_OUT_OFFERED)
 			drain(t->flow);
 	} else {
@@ -287,13 +288,13 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 				return -1;
 			}
 			if (rc != DS_DG_SENT)
-				rest(d, fd, h, flags, s, &c, &says, woken);
+				send_rest(d, fd, h, flags, s, &c, &says, woken);
 			return rc != DS_DG_SENT && c.left == total && !*done ? -1 : (ssize_t)whole;
 		}
 	}
 	ds_own_unlock(&d->out);
-	if (*done && !own) { /* the flow has ended, or its receiver sleeps */
-		rest(d, fd, h, flags, s, &c, &says, false);
+	if (*done && !kernel_only) { /* the flow has ended, or its receiver sleeps */
+		send_rest(d, fd, h, flags, s, &c, &says, false);
 		return (ssize_t)whole;
 	}
 	if (offer) {

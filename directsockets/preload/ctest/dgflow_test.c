@@ -93,7 +93,7 @@ static bool caught_up(void)
 	o.alone = true;
 	f.rx.in->taken = 1;
 	pthread_create(&th, NULL, late, &f);
-	bool all = !ds_dg_flow(&d, &dest) && !o.unsettled && o.rest == 0; // it has not waited in vain
+	bool all = !ds_dg_flow(&d, &dest) && !o.unsettled && o.backoff == 0; // it has not waited in vain
 	pthread_join(th, NULL);
 	close(a);
 	close(b);
