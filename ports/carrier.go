@@ -84,7 +84,7 @@ const (
 //
 // +checklocks:s.mu
 func (s *Server) carryLocked(p *farPair) bool {
-	if s.carrier == nil && !s.closed {
+	if s.carrier == nil && !s.hub.Ended() {
 		c := &carrier{server: s, set: -1, event: -1, pairs: make(map[int32]*farPair)}
 		if c.open() != nil {
 			return false

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"exnet/fabric"
+	"exnet/node/rpc"
 	"exnet/ports/wire"
 )
 
@@ -15,11 +16,11 @@ func (s *Server) farLocked(n fabric.NodeID) *farNode {
 	if f := s.fars[n]; f != nil {
 		return f
 	}
-	if s.closed || s.cfg.Far == nil || n == s.cfg.Node {
+	if s.hub.Ended() || s.cfg.Far == nil || n == s.cfg.Node {
 		return nil
 	}
 	// An answer of a session that is over is for no request of this one: numbers begin anywhere.
-	f := &farNode{server: s, id: n, number: rand.Uint32N(answered / 2), asked: make(map[uint32]chan farMessage), pairs: make(map[pair]*farPair), streams: make(map[uint32]*farPair)}
+	f := &farNode{server: s, id: n, number: rand.Uint32N(rpc.Answered / 2), asked: make(map[uint32]chan farMessage), pairs: make(map[pair]*farPair), streams: make(map[uint32]*farPair)}
 	s.fars[n] = f
 	return f
 }
@@ -101,9 +102,9 @@ func (f *farNode) expectLocked(m *wire.Message) <-chan farMessage {
 		close(c)
 		return c
 	}
-	f.number = (f.number + 1) % answered
+	f.number = (f.number + 1) % rpc.Answered
 	m.Number = f.number
-	f.asked[m.Number|answered] = c
+	f.asked[m.Number|rpc.Answered] = c
 	return c
 }
 
@@ -111,7 +112,7 @@ func (f *farNode) expectLocked(m *wire.Message) <-chan farMessage {
 func (f *farNode) forget(number uint32) {
 	f.server.mu.Lock()
 	defer f.server.mu.Unlock()
-	delete(f.asked, number|answered)
+	delete(f.asked, number|rpc.Answered)
 }
 
 // call sends a request and waits for its answer, or until end is closed.

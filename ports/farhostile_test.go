@@ -12,6 +12,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/internal/shm"
+	"exnet/node/rpc"
 	"exnet/node/rpc/caller"
 	"exnet/ports/portstest"
 	"exnet/ports/wire"
@@ -197,7 +198,7 @@ func (l *liar) yes(n *node, features uint64, other func(wire.Message) error) {
 		if m.Op != wire.OpFarConnect {
 			return other(m)
 		}
-		go n.hear(wire.Message{Op: m.Op, Number: m.Number | answered, Addr: m.Addr, Unit: m.Unit, A: wire.Base(m.Addr.VPID), B: features})
+		go n.hear(wire.Message{Op: m.Op, Number: m.Number | rpc.Answered, Addr: m.Addr, Unit: m.Unit, A: wire.Base(m.Addr.VPID), B: features})
 		return nil
 	}
 }
@@ -266,7 +267,7 @@ func testFarWritesAfterEnd(t *testing.T, features uint64) {
 		if m.Op == wire.OpFarSlot {
 			go n.hear(wire.Message{Op: wire.OpFarTaken, Unit: fabric.UnitVELO, B: uint64(sent), C: m.C})
 		} else {
-			go n.hear(wire.Message{Op: m.Op, Number: m.Number | answered, Unit: m.Unit})
+			go n.hear(wire.Message{Op: m.Op, Number: m.Number | rpc.Answered, Unit: m.Unit})
 		}
 		return nil
 	})

@@ -345,7 +345,7 @@ func TestMoveHostile(t *testing.T) {
 		m.Addr, m.Unit, m.A, m.Number = b.at, fabric.UnitRMA, uint64(a.at.VPID), 4711
 		s, c := all[0].Server, make(chan farMessage, 1)
 		s.mu.Lock()
-		s.fars[all[1].cfg.Node].asked[m.Number|answered] = c
+		s.fars[all[1].cfg.Node].asked[m.Number|rpc.Answered] = c
 		s.mu.Unlock()
 		raw, _ := m.AppendBinary(nil)
 		all[1].Hear(all[0].cfg.Node, append(raw, data...))

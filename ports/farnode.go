@@ -7,6 +7,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/internal/shm"
+	"exnet/node/rpc"
 	"exnet/ports/wire"
 
 	"golang.org/x/sys/unix"
@@ -141,7 +142,7 @@ func (s *Server) Hear(from fabric.NodeID, b []byte) {
 	if f == nil {
 		return
 	}
-	if m.Number&answered != 0 {
+	if m.Number&rpc.Answered != 0 {
 		if c := f.asked[m.Number]; c != nil {
 			delete(f.asked, m.Number)
 			c <- m
@@ -167,7 +168,7 @@ func (s *Server) Hear(from fabric.NodeID, b []byte) {
 		p := f.pairs[pairOf(m.Message)]
 		if p == nil || !p.state.hears() {
 			if m.Number != 0 {
-				f.postLocked(wire.Message{Op: m.Op, Number: m.Number | answered, Status: wire.StatusNoPort}, false)
+				f.postLocked(wire.Message{Op: m.Op, Number: m.Number | rpc.Answered, Status: wire.StatusNoPort}, false)
 			}
 			return
 		}
@@ -191,7 +192,7 @@ func (f *farPair) hearGone(m farMessage) {
 	case f.state == pairAsking:
 		f.on(pairGone)
 	case f.next != nil: // it waits no more
-		f.node.postLocked(wire.Message{Op: f.next.Op, Number: f.next.Number | answered, Addr: f.next.Addr, Unit: f.next.Unit, Status: wire.StatusNoPort}, false)
+		f.node.postLocked(wire.Message{Op: f.next.Op, Number: f.next.Number | rpc.Answered, Addr: f.next.Addr, Unit: f.next.Unit, Status: wire.StatusNoPort}, false)
 		f.next = nil
 	}
 }
@@ -211,7 +212,7 @@ func (f *farPair) enqueue(m farMessage) bool {
 // farRegister answers a request for a register. Root on another host may not write here.
 func (s *Server) farRegister(m wire.Message) wire.Message {
 	r := s.access(m, false)
-	r.Number = m.Number | answered
+	r.Number = m.Number | rpc.Answered
 	return r
 }
 
@@ -329,7 +330,7 @@ func (v *views) of(vpid fabric.VPID) wire.Memory {
 //
 // +checklocks:s.mu
 func (s *Server) admitFarLocked(f *farNode, m wire.Message) wire.Message {
-	r := wire.Message{Op: m.Op, Number: m.Number | answered, Addr: m.Addr, Unit: m.Unit, Status: wire.StatusNoPort}
+	r := wire.Message{Op: m.Op, Number: m.Number | rpc.Answered, Addr: m.Addr, Unit: m.Unit, Status: wire.StatusNoPort}
 	from := fabric.VPID(m.A)
 	ours := s.ports[m.Unit][m.Addr.VPID]
 	switch {

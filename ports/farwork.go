@@ -9,6 +9,7 @@ import (
 	"exnet/fabric/atu"
 	"exnet/fabric/rma"
 	"exnet/foreign"
+	"exnet/node/rpc"
 	"exnet/ports/wire"
 )
 
@@ -81,7 +82,7 @@ func (f *farPair) serve(out *farOut) {
 				f.queued.Add(-1)
 				go func() {
 					defer func() { <-moving }()
-					r := wire.Message{Op: m.Op, Number: m.Number | answered, Unit: m.Unit, Status: f.move(out, m)}
+					r := wire.Message{Op: m.Op, Number: m.Number | rpc.Answered, Unit: m.Unit, Status: f.move(out, m)}
 					_ = f.node.send(r, nil) // FarDown ends the rest
 				}()
 				continue
@@ -94,7 +95,7 @@ func (f *farPair) serve(out *farOut) {
 				return
 			}
 			r, data := f.answer(out, m)
-			r.Op, r.Number, r.Unit = m.Op, m.Number|answered, m.Unit
+			r.Op, r.Number, r.Unit = m.Op, m.Number|rpc.Answered, m.Unit
 			if f.node.send(r, data) != nil {
 				return // FarDown ends the rest
 			}
@@ -123,7 +124,7 @@ func (f *farPair) refuse(m farMessage) {
 	if m.Op == wire.OpFarSlot {
 		_ = f.node.send(wire.Message{Op: wire.OpFarTaken, Status: wire.StatusNoPort, Unit: m.Unit, C: m.C}, nil)
 	} else if m.Op != wire.OpFarGone {
-		_ = f.node.send(wire.Message{Op: m.Op, Number: m.Number | answered, Unit: m.Unit, Status: wire.StatusNoPort}, nil)
+		_ = f.node.send(wire.Message{Op: m.Op, Number: m.Number | rpc.Answered, Unit: m.Unit, Status: wire.StatusNoPort}, nil)
 	}
 }
 

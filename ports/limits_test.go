@@ -206,11 +206,7 @@ func TestConnections(t *testing.T) {
 }
 
 // connections1000 is how many connections user 1000 has.
-func (n *node) connections1000() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.connections[1000]
-}
+func (n *node) connections1000() int { return n.hub.Sessions(1000) }
 
 // holdWrites has a write to a file not end, which holds its lock: others wait, until end is called.
 func holdWrites(t *testing.T, fd int) (end func()) {

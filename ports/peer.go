@@ -8,21 +8,27 @@ import (
 
 	"exnet/fabric"
 	"exnet/node/rpc"
-	"exnet/node/rpc/caller"
 	"exnet/ports/wire"
 )
 
-// peer is a connection to the server of another node. Each node makes one for its own requests.
-// The server's lock guards the fields, except for the outbox.
+// form is how the messages of ports look.
+var form = rpc.Form[wire.Message]{
+	Size: wire.MessageSize, Descriptors: wire.Descriptors,
+	Append: func(m wire.Message, b []byte) []byte { b, _ = m.AppendBinary(b); return b }, // it does not fail
+	Parse:  func(b []byte) (m wire.Message, err error) { return m, m.UnmarshalBinary(b) },
+	Number: func(m *wire.Message) *uint32 { return &m.Number },
+}
+
+// heard is a message of a process or a node.
+type heard = rpc.Heard[wire.Message]
+
+// peer is the session with the server of another node. Each node makes one for its own requests.
+// The server's lock guards parties.
 type peer struct {
+	*rpc.Link[wire.Message]
 	server  *Server
 	node    fabric.NodeID
-	uid     uint32 // of its process
-	out     *rpc.Outbox
-	number  uint32
-	asked   map[uint32]func(wire.Message, rpc.Descriptors) // unanswered requests
 	parties map[pair]*remote
-	dead    bool
 }
 
 // pair names what two ports share.
@@ -45,25 +51,20 @@ func (r *remote) gone(other wire.Addr) {
 	r.peer.post(wire.Message{Op: wire.OpPeerGone, Unit: r.pair.unit, Addr: wire.Addr{Node: r.peer.node, VPID: r.pair.theirs}, A: uint64(other.VPID)})
 }
 
-// post sends a message to the peer. When that fails the connection ends.
-func (p *peer) post(m wire.Message, fds ...int) {
-	b, _ := m.AppendBinary(nil) // it does not fail
-	if p.out.Post(b, fds...) != nil {
-		p.out.Abort()
-	}
-}
+// post sends a message to the peer. When that fails the session ends.
+func (p *peer) post(m wire.Message, fds ...int) { _ = p.Post(m, nil, fds...) }
 
 // dial returns the connection to another node. It makes one if needed.
 func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 	s.dialing.Lock()
 	defer s.dialing.Unlock()
 	s.mu.Lock()
-	p, closed := s.peers[n], s.closed
+	p := s.peers[n]
 	s.mu.Unlock()
 	switch {
 	case p != nil:
 		return p, nil
-	case closed || s.cfg.Dial == nil:
+	case s.hub.Ended() || s.cfg.Dial == nil:
 		return nil, fmt.Errorf("ports: node %d: %w", n, fabric.ErrNoRoute)
 	}
 	conn, err := s.cfg.Dial(n)
@@ -73,36 +74,21 @@ func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 	if err := s.cfg.CheckPeer(conn, n); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	p, in, err := s.newPeer(conn, n)
+	link, err := rpc.Serve(&s.hub, conn, &form, peerWaiting, false, nil)
 	if err != nil {
 		return nil, err
 	}
-	p.post(wire.Message{Op: wire.OpHello, Addr: wire.Addr{Node: s.cfg.Node}, A: wire.Version})
+	p = s.peerOf(n, link)
+	p.post(wire.Message{Op: wire.OpHello, Addr: wire.Addr{Node: s.cfg.Node}, A: uint64(wire.Versions.Oldest), B: uint64(wire.Versions.Newest)})
 	s.mu.Lock()
 	s.peers[n] = p
-	if s.closed {
-		p.out.Abort()
-	}
 	s.mu.Unlock()
-	go func() { _ = p.serve(in) }() // end fails the requests that wait
+	go func() { _ = p.serve() }() // end fails the requests that wait
 	return p, nil
 }
 
-func (s *Server) newPeer(conn *net.UnixConn, n fabric.NodeID) (*peer, *rpc.Inbound, error) {
-	who, err := caller.Of(conn)
-	if err != nil {
-		return nil, nil, errors.Join(err, conn.Close())
-	}
-	out, err := rpc.NewOutbox(conn, peerWaiting)
-	if err != nil {
-		return nil, nil, errors.Join(err, conn.Close())
-	}
-	in, err := rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors)
-	if err != nil {
-		out.Close()
-		return nil, nil, err
-	}
-	return &peer{server: s, node: n, uid: who.UID, out: out, asked: make(map[uint32]func(wire.Message, rpc.Descriptors)), parties: make(map[pair]*remote)}, in, nil
+func (s *Server) peerOf(n fabric.NodeID, link *rpc.Link[wire.Message]) *peer {
+	return &peer{Link: link, server: s, node: n, parties: make(map[pair]*remote)}
 }
 
 // helloTime is how long another node may take to say which it is.
@@ -111,68 +97,37 @@ const helloTime = 5 * time.Second
 // Peer serves a connection that another node has made, until it ends. It takes conn. An error
 // concerns that peer only.
 func (s *Server) Peer(conn *net.UnixConn) error {
-	p, in, err := s.newPeer(conn, 0)
+	link, err := rpc.Serve(&s.hub, conn, &form, peerWaiting, false, nil)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.accepted[p] = struct{}{}
-	if s.closed {
-		p.out.Abort()
-	}
-	s.mu.Unlock()
-	var m wire.Message
-	if err = conn.SetReadDeadline(time.Now().Add(helloTime)); err == nil {
-		m, err = s.receive(in, caller.Account(p.uid))
-	}
-	switch {
-	case err != nil:
-	case m.Op != wire.OpHello || m.A != wire.Version || s.cfg.CheckPeer == nil:
-		err = fmt.Errorf("%w: %d, version %d, before a hello", wire.ErrMessage, m.Op, m.A)
-	default:
-		err = s.cfg.CheckPeer(conn, m.Addr.Node)
-	}
+	m, err := link.Bare(helloTime)
 	if err == nil {
-		err = conn.SetReadDeadline(time.Time{})
+		if _, ok := wire.Versions.Agreed(m.A, m.B); !ok || m.Op != wire.OpHello || s.cfg.CheckPeer == nil {
+			err = fmt.Errorf("%w: %d, version %d, before a hello", wire.ErrMessage, m.Op, m.A)
+		} else {
+			err = s.cfg.CheckPeer(conn, m.Addr.Node)
+		}
 	}
 	if err != nil {
-		p.end()
+		link.Close()
 		return err
 	}
-	p.node = m.Addr.Node
-	return p.serve(in)
+	return s.peerOf(m.Addr.Node, link).serve()
 }
 
 // serve handles messages until the connection ends; then all ports of the peer have ended.
-func (p *peer) serve(in *rpc.Inbound) error {
+func (p *peer) serve() error {
 	defer p.end()
-	for {
-		b, fds, err := in.Next()
-		var m wire.Message
-		if err == nil {
-			err = m.UnmarshalBinary(b)
-		}
-		if err == nil {
-			err = p.handle(m, fds)
-		}
-		p.server.trash.Throw(caller.Account(p.uid), fds...)
-		if rpc.HungUp(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+	return p.Run(p.handle)
 }
 
-// end reports the end to all ports paired with the peer's, and fails all unanswered requests.
+// end fails all unanswered requests, and reports the end to all ports paired with the peer's.
 func (p *peer) end() {
 	s := p.server
-	s.trash.End(caller.Account(p.uid), p.out, nil)
+	p.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.dead = true
-	delete(s.accepted, p)
 	if s.peers[p.node] == p {
 		delete(s.peers, p.node)
 	}
@@ -181,32 +136,23 @@ func (p *peer) end() {
 			ours.gone(r.addr())
 		}
 	}
-	for _, f := range p.asked {
-		f(wire.Message{Status: wire.StatusNoNode}, nil)
-	}
-	p.asked = nil
 }
 
-// handle processes one message. It closes the descriptors that it takes, and no others.
-func (p *peer) handle(m wire.Message, fds rpc.Descriptors) error {
-	s := p.server
-	if m.Op == wire.OpRegister && m.Number&answered == 0 {
-		// Without the lock: the register file has counters of the server's own.
-		m.Number |= answered
+// handle processes a message that is no answer. It closes the descriptors that it takes, and no
+// others.
+func (p *peer) handle(h *heard) error {
+	s, m := p.server, h.Message
+	switch m.Op {
+	case wire.OpRegister: // without the lock: the register file has counters of the server's own
+		m.Number |= rpc.Answered
 		p.post(s.access(m, m.D == 0 && p.speaksFor(0)))
 		return nil
-	}
-	if m.Op == wire.OpPeerTransfer && m.Number&answered == 0 {
-		s.transferFor(p, m, fds)
+	case wire.OpPeerTransfer:
+		s.transferFor(p, m, h.Fds)
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f := p.asked[m.Number]; f != nil && m.Number != 0 {
-		delete(p.asked, m.Number)
-		f(m, fds)
-		return nil
-	}
 	switch m.Op {
 	case wire.OpPeerConnect:
 		p.admitLocked(m)
@@ -227,17 +173,14 @@ func (p *peer) handle(m wire.Message, fds rpc.Descriptors) error {
 
 // speaksFor returns whether the server believes the peer about processes of a user: root's nodes
 // speak for all users, any other user's node for that user only.
-func (p *peer) speaksFor(uid uint32) bool { return p.uid == 0 || p.uid == uid }
-
-// answered marks the number of an answer, since both ends number their requests independently.
-const answered = 1 << 31
+func (p *peer) speaksFor(uid uint32) bool { return p.Who.UID == 0 || p.Who.UID == uid }
 
 // admitLocked answers OpPeerConnect: A is the port that asks, B its user and protection ID.
 //
 // +checklocks:p.server.mu
 func (p *peer) admitLocked(m wire.Message) {
 	s := p.server
-	reply := wire.Message{Op: m.Op, Number: m.Number | answered, Addr: m.Addr, Unit: m.Unit, Status: wire.StatusNoPort}
+	reply := wire.Message{Op: m.Op, Number: m.Number | rpc.Answered, Addr: m.Addr, Unit: m.Unit, Status: wire.StatusNoPort}
 	from := fabric.VPID(m.A)
 	to := s.ports[m.Unit][m.Addr.VPID]
 	if to == nil || !from.Valid() || m.A >= fabric.VPIDs {
@@ -273,7 +216,7 @@ func (s *Server) ask(from *port, n fabric.NodeID, m wire.Message, begin func(*pe
 	if from.asking {
 		return fmt.Errorf("%w: operation %d before the last one was answered", wire.ErrMessage, m.Op)
 	}
-	if err != nil || p.dead {
+	if err != nil || p.Over() {
 		f(wire.Message{Status: wire.StatusNoNode}, nil)
 		return nil
 	}
@@ -281,14 +224,21 @@ func (s *Server) ask(from *port, n fabric.NodeID, m wire.Message, begin func(*pe
 		f(wire.Message{Status: why}, nil)
 		return nil
 	}
-	p.number = (p.number + 1) % answered
-	m.Number = p.number
 	from.asking = true
-	p.asked[p.number|answered] = func(a wire.Message, fds rpc.Descriptors) {
+	take := func(h *heard, _ bool) {
+		if h == nil {
+			h = &heard{Message: wire.Message{Status: wire.StatusNoNode}}
+		}
 		from.asking = false
-		f(a, fds)
+		f(h.Message, h.Fds)
 	}
-	p.post(m, send...)
+	if !p.Begin(m, func(h *heard, late bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		take(h, late)
+	}, send...) {
+		take(nil, false)
+	}
 	return nil
 }
 

@@ -38,7 +38,7 @@ type port struct {
 	rights  rights
 	account caller.Account // whose limits apply
 	pid     int32
-	out     *rpc.Outbox
+	link    *rpc.Link[wire.Message]
 	asking  bool // a peer node has not answered its request yet
 
 	// Descriptors. A VELO port has neither memory nor a table: -1. Peers get the table to read.
@@ -115,12 +115,7 @@ func (p *port) event(m wire.Message, fds ...int) {
 
 // post sends a message to the process. When that fails the connection ends.
 func (p *port) post(m wire.Message, fds ...int) error {
-	b, _ := m.AppendBinary(nil) // it does not fail
-	err := p.out.Post(b, fds...)
-	if err != nil {
-		p.out.Abort()
-	}
-	return err
+	return p.link.Post(m, nil, fds...)
 }
 
 // close frees the descriptors.

@@ -99,7 +99,7 @@ func (s *Server) transferPeer(p *port, m wire.Message, who rights) error {
 // transferFor answers OpPeerTransfer: as OpTransfer, with D the user who asks and its protection
 // ID. The memory with the window comes with the message.
 func (s *Server) transferFor(p *peer, m wire.Message, fds rpc.Descriptors) {
-	reply := wire.Message{Op: m.Op, Number: m.Number | answered, Addr: m.Addr, Status: wire.StatusDenied}
+	reply := wire.Message{Op: m.Op, Number: m.Number | rpc.Answered, Addr: m.Addr, Status: wire.StatusDenied}
 	who := rights{uint32(m.D), uint16(m.D >> 32)}
 	if !p.speaksFor(who.uid) || len(fds) < 1 || !isMemory(fds[0]) {
 		p.post(reply)

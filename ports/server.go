@@ -1,7 +1,6 @@
 package ports
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -31,9 +30,6 @@ const (
 	connectionsPerPort = 2
 	connectionsMax     = 1024
 )
-
-// ErrConnections says that a user has too many connections.
-var ErrConnections = errors.New("ports: too many connections")
 
 // Config is what a Server is made of.
 type Config struct {
@@ -75,25 +71,18 @@ type Registers interface {
 type Server struct {
 	cfg Config
 
+	hub     rpc.Hub
 	dialing sync.Mutex // one connection to a peer is made at a time
-
-	// trash closes what processes and nodes have sent, and their connections.
-	trash rpc.Bins
 
 	mu sync.Mutex
 	// ports: by unit and VPID.
 	ports map[wire.Unit]map[fabric.VPID]*port // +checklocks:mu
 	// next: where the search for a free VPID begins, so that none is used again soon.
-	next  fabric.VPID                // +checklocks:mu
-	peers map[fabric.NodeID]*peer    // +checklocks:mu
-	fars  map[fabric.NodeID]*farNode // +checklocks:mu
-	// accepted: the connections that other nodes have made.
-	accepted map[*peer]struct{} // +checklocks:mu
-	// connections: of each user but root, and of all of them.
-	connections map[caller.Account]int // +checklocks:mu
-	connected   int                    // +checklocks:mu
-	copies      copies                 // +checklocks:mu
-	copyTime    time.Duration          // how long a transfer is waited for; tests change it before all else
+	next     fabric.VPID                // +checklocks:mu
+	peers    map[fabric.NodeID]*peer    // +checklocks:mu
+	fars     map[fabric.NodeID]*farNode // +checklocks:mu
+	copies   copies                     // +checklocks:mu
+	copyTime time.Duration              // how long a transfer is waited for; tests change it before all else
 	// lingers: pairs with ports of other hosts that have ended and still send, of each user and in
 	// all.
 	lingers    map[caller.Account]int // +checklocks:mu
@@ -103,7 +92,6 @@ type Server struct {
 	carrier *carrier      // +checklocks:mu
 	streams uint32        // +checklocks:mu
 	farTime time.Duration // how long a node of another host may take; as copyTime
-	closed  bool          // +checklocks:mu
 	// ended: the ports opened so far, and what those that have ended had counted.
 	ended Stats // +checklocks:mu
 }
@@ -114,9 +102,9 @@ func New(cfg Config) *Server {
 		cfg.PerUser = DefaultPerUser
 	}
 	return &Server{
-		cfg: cfg, next: wire.FirstVPID, peers: make(map[fabric.NodeID]*peer), fars: make(map[fabric.NodeID]*farNode), accepted: make(map[*peer]struct{}),
-		connections: make(map[caller.Account]int),
-		copies:      copies{users: make(map[caller.Account]*userCopies)}, copyTime: copyTime,
+		cfg: cfg, next: wire.FirstVPID, peers: make(map[fabric.NodeID]*peer), fars: make(map[fabric.NodeID]*farNode),
+		hub:    rpc.Hub{PerAccount: connectionsPerPort * cfg.PerUser, Total: connectionsMax},
+		copies: copies{users: make(map[caller.Account]*userCopies)}, copyTime: copyTime,
 		lingers: make(map[caller.Account]int), farTime: farTime,
 		ports: map[wire.Unit]map[fabric.VPID]*port{fabric.UnitVELO: {}, fabric.UnitRMA: {}},
 	}
@@ -125,51 +113,30 @@ func New(cfg Config) *Server {
 // Process serves a process until it ends, breaks the rules, or the server is closed. It takes
 // conn, a SOCK_SEQPACKET socket. An error concerns that process only; the server continues.
 func (s *Server) Process(conn *net.UnixConn) error {
-	out, err := rpc.NewOutbox(conn, waiting)
-	if err != nil {
-		return errors.Join(err, conn.Close())
-	}
-	who, err := caller.Of(conn)
-	if err != nil {
-		out.Close() // it knows of no process that could have sent something
-		return err
-	}
-	if err := s.enter(who.Account); err != nil {
-		s.trash.End(who.Account, out, nil)
-		return err
-	}
-	defer s.trash.End(who.Account, out, func() { s.leave(who.Account) })
-	in, err := rpc.NewInbound(conn, wire.MessageSize, wire.Descriptors)
+	link, err := rpc.Serve(&s.hub, conn, &form, waiting, true, nil)
 	if err != nil {
 		return err
 	}
-	b, fds, err := in.Next()
-	defer func() { s.trash.Throw(who.Account, fds...) }() // those that open has not taken
-	var m wire.Message
-	if err == nil {
-		err = m.UnmarshalBinary(b)
-	}
+	defer link.Close()
+	h, err := link.Receive()
+	defer func() { link.Throw(h.Fds) }() // those that open has not taken
 	switch {
 	case rpc.HungUp(err):
 		return nil // it has looked whether there is a node
 	case err != nil:
 		return err
 	}
-	p, err := s.open(m, fds, out, who)
+	p, err := s.open(h.Message, h.Fds, link)
 	if p == nil {
 		return err
 	}
 	defer s.end(p)
-	for out.Drained() { // the process reads its answers
-		b, fds, err := in.Next()
-		var m wire.Message
+	for link.Out.Drained() { // the process reads its answers
+		h, err := link.Receive()
 		if err == nil {
-			err = m.UnmarshalBinary(b)
+			err = s.request(p, h.Message, h.Fds)
 		}
-		if err == nil {
-			err = s.request(p, m, fds)
-		}
-		s.trash.Throw(who.Account, fds...)
+		link.Throw(h.Fds)
 		if rpc.HungUp(err) {
 			return nil
 		}
@@ -180,60 +147,22 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	return nil
 }
 
-// enter counts a connection of a user, which leave ends.
-func (s *Server) enter(a caller.Account) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a.Unlimited() {
-		return nil
-	}
-	if s.connections[a] >= connectionsPerPort*s.cfg.PerUser || s.connected >= connectionsMax || s.trash.Full(a) {
-		return fmt.Errorf("%w: %v has %d, of %d", ErrConnections, a, s.connections[a], s.connected)
-	}
-	s.connections[a]++
-	s.connected++
-	return nil
-}
-
-func (s *Server) leave(a caller.Account) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a.Unlimited() {
-		return
-	}
-	s.connected--
-	if s.connections[a]--; s.connections[a] == 0 {
-		delete(s.connections, a)
-	}
-}
-
-// receive waits for a message of a user's process without descriptors, and closes any that it
-// sends.
-func (s *Server) receive(in *rpc.Inbound, a caller.Account) (m wire.Message, err error) {
-	b, fds, err := in.Next()
-	s.trash.Throw(a, fds...)
-	if err == nil {
-		err = m.UnmarshalBinary(b)
-	}
-	return m, err
-}
-
 // open answers OpOpen. It returns neither a port nor an error if it has refused the request. The
 // first of fds is the memory of an RMA port that the process has open already.
 //
 // +checklocksignore: it takes the two defers for a leak
-func (s *Server) open(m wire.Message, fds rpc.Descriptors, out *rpc.Outbox, who caller.Caller) (*port, error) {
+func (s *Server) open(m wire.Message, fds rpc.Descriptors, link *rpc.Link[wire.Message]) (*port, error) {
 	if m.Op != wire.OpOpen || m.Unit == 0 {
 		return nil, fmt.Errorf("%w: %d before a port was opened", wire.ErrMessage, m.Op)
 	}
 	reply := wire.Message{Op: wire.OpOpen, Number: m.Number, Unit: m.Unit, Addr: wire.Addr{Node: s.cfg.Node}}
 	refuse := func(why wire.Status) (*port, error) {
 		reply.Status = why
-		b, _ := reply.AppendBinary(nil) // it does not fail
-		return nil, out.Post(b)
+		return nil, link.Post(reply, nil)
 	}
-	if m.A != wire.Version {
-		reply.A = wire.Version
+	version, ok := wire.Versions.Agreed(m.A, m.C)
+	if !ok {
+		reply.A = version
 		return refuse(wire.StatusVersion)
 	}
 	if m.B != 0 && (m.B < uint64(wire.FirstVPID) || m.B >= fabric.VPIDs) {
@@ -251,14 +180,15 @@ func (s *Server) open(m wire.Message, fds rpc.Descriptors, out *rpc.Outbox, who 
 		return refuse(wire.StatusFull)
 	}
 	defer closeAll(own...)
-	p.out, p.pid, p.rights.uid, p.account = out, int32(who.PID), who.UID, who.Account
+	who := link.Who
+	p.link, p.pid, p.rights.uid, p.account = link, int32(who.PID), who.UID, who.Account
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if why := s.enterLocked(p, fabric.VPID(m.B)); why != wire.StatusOK {
 		p.close()
 		return refuse(why)
 	}
-	reply.Addr.VPID, reply.A = p.vpid, wire.Base(p.vpid)
+	reply.Addr.VPID, reply.A, reply.C = p.vpid, wire.Base(p.vpid), version
 	grant := []int{p.page, own[0]}
 	if p.memory >= 0 {
 		grant = append(grant, p.memory, own[1])
@@ -284,7 +214,7 @@ func (s *Server) enterLocked(p *port, wants fabric.VPID) wire.Status {
 			}
 		}
 	}
-	if s.closed || !p.account.Unlimited() && mine >= s.cfg.PerUser {
+	if s.hub.Ended() || !p.account.Unlimited() && mine >= s.cfg.PerUser {
 		return wire.StatusFull
 	}
 	if wants != 0 {
@@ -419,20 +349,9 @@ func (s *Server) access(m wire.Message, root bool) wire.Message {
 
 // Close ends all ports. It does not wait for Process and Peer to return.
 func (s *Server) Close() {
+	s.hub.End()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
-	for _, all := range s.ports {
-		for _, p := range all {
-			p.out.Abort()
-		}
-	}
-	for _, p := range s.peers {
-		p.out.Abort()
-	}
-	for p := range s.accepted {
-		p.out.Abort()
-	}
 	for _, f := range s.fars {
 		s.farDownLocked(f)
 	}

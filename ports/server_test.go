@@ -24,6 +24,15 @@ func (n *node) dial(t *testing.T) *net.UnixConn {
 	return conn
 }
 
+// A program of the next release has a port, in the newest version of this one.
+func TestNextVersion(t *testing.T) {
+	n := nodes(t, 1)[0]
+	next := wire.Message{Op: wire.OpOpen, Unit: fabric.UnitVELO, A: uint64(wire.Versions.Oldest), C: uint64(wire.Versions.Newest) + 1}
+	if r := portstest.Ask(t, n.dial(t), next); r.Status != wire.StatusOK || r.C != wire.Version {
+		t.Errorf("a program of the next release: %+v", r)
+	}
+}
+
 // A user has no more than so many ports; VPIDs are used again late, and there is an end of them.
 func TestLimits(t *testing.T) {
 	n := nodes(t, 1)[0]

@@ -85,7 +85,7 @@ func TestSlowDescriptors(t *testing.T) {
 		}
 		send(many...)
 		for range 50 {
-			if n.trash.Full(1000) {
+			if n.hub.Trash.Full(1000) {
 				return true
 			}
 			time.Sleep(10 * time.Millisecond)

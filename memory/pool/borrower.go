@@ -111,7 +111,7 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	if m.Op != wire.OpBorrow {
 		return fmt.Errorf("%w: operation %d before a lease", wire.ErrMessage, m.Op)
 	}
-	version, ok := m.Agreed()
+	version, ok := wire.Versions.Agreed(m.A, m.F)
 	if !ok {
 		return link.Post(wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusVersion, A: version}, nil)
 	}

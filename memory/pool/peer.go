@@ -178,7 +178,7 @@ func (p *peer) handle(h *heard) error {
 	switch m.Op {
 	case wire.OpOffer, wire.OpLend:
 		var ok bool
-		if reply.A, ok = m.Agreed(); !ok {
+		if reply.A, ok = wire.Versions.Agreed(m.A, m.F); !ok {
 			reply.Status = wire.StatusVersion
 			p.post(reply)
 			return nil

@@ -103,16 +103,6 @@ func (m Message) Offering() Message {
 	return m
 }
 
-// Agreed is the version of the answer to such a request. If there is none, ok is false and it is
-// the newest that this side speaks.
-func (m Message) Agreed() (version uint64, ok bool) {
-	v, ok := Versions.Common(rpc.Said(uint8(min(m.A, 255)), m.F))
-	if !ok {
-		v = Versions.Newest
-	}
-	return uint64(v), ok
-}
-
 // AppendBinary appends the encoding of m to b. It does not fail.
 func (m Message) AppendBinary(b []byte) ([]byte, error) {
 	le := binary.LittleEndian

@@ -25,7 +25,7 @@
 // # Concurrency
 //
 // A Hub, a Session, an Outbox, a Gate and a Bin serve many goroutines, an Inbound one. A Link hears
-// in one goroutine; the locks of this package are held while nothing of a caller's runs.
+// in one goroutine.
 //
 // # Limits
 //

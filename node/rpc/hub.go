@@ -73,6 +73,13 @@ func (h *Hub) leave(c Connection, a caller.Account, counted bool) {
 	})
 }
 
+// Sessions is how many sessions of an account's processes count.
+func (h *Hub) Sessions(a caller.Account) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.accounts[a]
+}
+
 // Go runs f in a goroutine that Wait waits for. After End it runs nothing.
 func (h *Hub) Go(f func()) {
 	h.mu.Lock()

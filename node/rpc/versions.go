@@ -24,6 +24,16 @@ func (v Versions) Common(other Versions) (version uint8, ok bool) {
 	return version, version >= max(v.Oldest, other.Oldest)
 }
 
+// Agreed is the version of the answer to a message that says the oldest and the newest version of
+// its sender. If there is none, ok is false and it is the newest one here.
+func (v Versions) Agreed(oldest, newest uint64) (version uint64, ok bool) {
+	common, ok := v.Common(Said(uint8(min(oldest, math.MaxUint8)), newest))
+	if !ok {
+		common = v.Newest
+	}
+	return uint64(common), ok
+}
+
 // Has says whether a version is one of these.
 func (v Versions) Has(version uint8) bool { return version >= v.Oldest && version <= v.Newest }
 

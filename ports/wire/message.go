@@ -7,10 +7,14 @@ import (
 	"io"
 
 	"exnet/fabric"
+	"exnet/node/rpc"
 )
 
-// Version is the version of the messages and layouts. Both ends must have the same.
+// Version is the newest version of the messages and layouts.
 const Version = 1
+
+// Versions are those that are spoken.
+var Versions = rpc.Versions{Oldest: 1, Newest: Version}
 
 // Op is what a message is about. The zero Op is invalid.
 type Op uint16
