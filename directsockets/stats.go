@@ -48,6 +48,7 @@ const (
 	ReasonIdle        = Reason(connstats.WhyIdle)             // it is direct from the next byte on
 	ReasonNetwork     = Reason(connstats.WhyNetwork)          // it does not carry the connection any more
 	ReasonNoPair      = Reason(connstats.WhyNoPair)           // the agent does not know the other end
+	ReasonSwitchedOff = Reason(connstats.WhySwitchedOff)      // by an operator (exn-tun direct off)
 )
 
 func (r Reason) String() string { return connstats.Why(r).String() }

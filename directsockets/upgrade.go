@@ -409,6 +409,8 @@ func reasonOf(why wire.Reason) Reason {
 		return ReasonNoRule
 	case wire.NoPair:
 		return ReasonNoPair
+	case wire.SwitchedOff:
+		return ReasonSwitchedOff
 	}
 	return ReasonRefused
 }

@@ -247,7 +247,7 @@ func (c *Conn) leaveDirectTX(err error) {
 	t.direct, t.demote = false, false
 	switch {
 	case err == segment.ErrCut:
-		c.reason(ReasonNetwork)
+		c.reason(whyBack(t.end.Back()))
 		c.demoteTX()
 		return
 	case errors.Is(err, segment.ErrCorrupt):
@@ -411,4 +411,12 @@ func (c *Conn) finishSome() (done bool) {
 			return true
 		}
 	}
+}
+
+// whyBack is the reason that a connection gives when it goes back to TCP.
+func whyBack(why segment.Back) Reason {
+	if why == segment.BackSwitch {
+		return ReasonSwitchedOff
+	}
+	return ReasonNetwork
 }

@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"exnet/fabric"
+	"exnet/fabric/pattern"
 	"exnet/fabric/topo"
 	"exnet/internal/longtest"
 	"exnet/node/control"
-	"exnet/fabric/pattern"
 )
 
 // exn runs exn-tun for the nodes of a host, and wants it to print something.

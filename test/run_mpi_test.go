@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/client"
+	"exnet/fabric/pattern"
+	"exnet/fabric/pattern/pfprof"
 	"exnet/internal/longtest"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/node/daemon"
-	"exnet/fabric/pattern"
-	"exnet/fabric/pattern/pfprof"
 	"exnet/test/testlab"
 )
 

@@ -28,15 +28,19 @@ const (
 	maxStuck = 64
 )
 
-// cutter tells the ends of connections whose network is cut. It belongs to one goroutine.
+// procDir is where the processes are.
+const procDir = "/proc"
+
+// cutter tells the ends of connections that they go back to TCP. It belongs to one goroutine.
 type cutter struct {
-	proc  string                      // where the processes are
-	stuck map[owner]chan []wire.Nonce // a reader that has not come back
-	spent map[owner]time.Duration     // in this round
+	proc  string                        // where the processes are
+	why   segment.Back                  // they do
+	stuck map[owner]chan []segment.Info // a reader that has not come back
+	spent map[owner]time.Duration       // in this round
 }
 
-func newCutter(proc string) *cutter {
-	return &cutter{proc: proc, stuck: make(map[owner]chan []wire.Nonce)}
+func newCutter(proc string, why segment.Back) *cutter {
+	return &cutter{proc: proc, why: why, stuck: make(map[owner]chan []segment.Info)}
 }
 
 // begin begins a round.
@@ -101,21 +105,21 @@ func (c *cutter) mark(list []*watched) (missing map[wire.Nonce]*watched) {
 				delete(nonces, n)
 			}
 		}
-		for _, n := range c.cut(p, nonces) {
-			delete(missing, n)
+		for _, i := range c.cut(p, len(nonces), func(i segment.Info) bool { return nonces[i.Nonce] }) {
+			delete(missing, i.Nonce)
 		}
 	}
 	return missing
 }
 
 // cut is cutSegments, for as long as the process's owner has time left in this round.
-func (c *cutter) cut(p process, want map[wire.Nonce]bool) (heeded []wire.Nonce) {
+func (c *cutter) cut(p process, most int, want func(segment.Info) bool) (heeded []segment.Info) {
 	rest := cutTime - c.spent[p.owner]
-	if len(want) == 0 || rest <= 0 || c.stuck[p.owner] != nil || len(c.stuck) >= maxStuck {
+	if most == 0 || rest <= 0 || c.stuck[p.owner] != nil || len(c.stuck) >= maxStuck {
 		return nil
 	}
-	begin, done := time.Now(), make(chan []wire.Nonce, 1)
-	go func() { done <- cutSegments(filepath.Join(c.proc, strconv.Itoa(p.pid)), want, begin.Add(rest)) }()
+	begin, done := time.Now(), make(chan []segment.Info, 1)
+	go func() { done <- c.cutSegments(p.pid, most, want, begin.Add(rest)) }()
 	t := time.NewTimer(rest + cutTime/4) // so that one who only has much to read comes back
 	defer t.Stop()
 	select {
@@ -127,14 +131,48 @@ func (c *cutter) cut(p process, want map[wire.Nonce]bool) (heeded []wire.Nonce) 
 	return heeded
 }
 
-// cutSegments finds the segments with these nonces among the mappings of a process, whose directory
-// in /proc is given, and tells both ends that the network is cut. It returns those whose ends both
-// heed that.
-func cutSegments(dir string, want map[wire.Nonce]bool, until time.Time) (heeded []wire.Nonce) {
+// cutSegments finds the segments that are wanted among the mappings of a process and those below it,
+// at most so many, and tells both ends that they go back to TCP. It returns those whose ends both heed
+// that. Processes below it count, as exn-run speaks to the broker for the programs of which it reports.
+func (c *cutter) cutSegments(pid, most int, want func(segment.Info) bool, until time.Time) (heeded []segment.Info) {
 	dev, err := memoryDevice()
 	if err != nil {
 		return nil
 	}
+	family := []int{pid}
+	for n := 0; n < len(family) && len(heeded) < most && time.Now().Before(until); n++ {
+		dir := filepath.Join(c.proc, strconv.Itoa(family[n]))
+		heeded = append(heeded, c.cutIn(dir, dev, most-len(heeded), want, until)...)
+		family = append(family, children(dir, maxFamily-len(family))...)
+	}
+	return heeded
+}
+
+// maxFamily is how many processes are read for one that speaks to the broker.
+const maxFamily = 1024
+
+// children returns the processes that a process has started and not lost, at most so many.
+func children(dir string, most int) (pids []int) {
+	tasks, err := filepath.Glob(filepath.Join(dir, "task", "*", "children"))
+	if err != nil {
+		return nil
+	}
+	for _, path := range tasks {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for word := range strings.FieldsSeq(string(text)) {
+			if pid, err := strconv.Atoi(word); err == nil && len(pids) < most {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// cutIn is cutSegments for one process, whose directory in /proc is given.
+func (c *cutter) cutIn(dir, dev string, most int, want func(segment.Info) bool, until time.Time) (heeded []segment.Info) {
 	f, err := os.Open(filepath.Join(dir, "maps"))
 	if err != nil {
 		return nil
@@ -142,13 +180,13 @@ func cutSegments(dir string, want map[wire.Nonce]bool, until time.Time) (heeded 
 	defer f.Close()
 	// 7f0000000000-7f0000001000 rw-s 00000000 00:01 1234    /memfd:exnet-ds (deleted)
 	lines := bufio.NewScanner(f)
-	for n := 0; n < maxMaps && len(heeded) < len(want) && time.Now().Before(until) && lines.Scan(); n++ {
+	for n := 0; n < maxMaps && len(heeded) < most && time.Now().Before(until) && lines.Scan(); n++ {
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 6 || fields[3] != dev || fields[1] != "rw-s" || fields[5] != "/memfd:exnet-ds" {
 			continue
 		}
-		if nonce, heed := cutMapping(dir, fields[0], dev, want); heed {
-			heeded = append(heeded, nonce)
+		if of, heed := c.cutMapping(dir, fields[0], dev, want); heed {
+			heeded = append(heeded, of)
 		}
 	}
 	_ = lines.Err() // the process has ended: what it heeded before does not matter any more
@@ -156,23 +194,23 @@ func cutSegments(dir string, want map[wire.Nonce]bool, until time.Time) (heeded 
 }
 
 // cutMapping does so with the file of one mapping. The process may have changed it since.
-func cutMapping(dir, at, dev string, want map[wire.Nonce]bool) (nonce wire.Nonce, heed bool) {
+func (c *cutter) cutMapping(dir, at, dev string, want func(segment.Info) bool) (of segment.Info, heed bool) {
 	// A path alone opens nothing of another file system, which might never answer.
 	path, err := unix.Open(filepath.Join(dir, "map_files", at), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nonce, false
+		return of, false
 	}
 	defer func() { _ = unix.Close(path) }()
 	if is, err := deviceOf(path); err != nil || is != dev {
-		return nonce, false
+		return of, false
 	}
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", path), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nonce, false
+		return of, false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	found, heed, err := segment.Cut(fd, func(nonce [16]byte) bool { return want[nonce] })
-	return found, heed && err == nil
+	of, heed, err = segment.Cut(fd, c.why, want)
+	return of, heed && err == nil
 }
 
 // memoryDevice is that of the file system of memfds, as /proc/PID/maps has it.

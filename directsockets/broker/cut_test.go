@@ -9,6 +9,7 @@ import (
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/wire"
+	"exnet/directsockets/segment"
 	"exnet/node/rpc/caller"
 
 	"golang.org/x/sys/unix"
@@ -41,7 +42,7 @@ func TestCutterStuck(t *testing.T) {
 		}
 		read <- err
 	}()
-	c := newCutter(proc)
+	c := newCutter(proc, segment.BackNetwork)
 	c.begin()
 	if missing := c.mark([]*watched{connection(1, 10, bad), connection(2, 11, good)}); len(missing) != 2 {
 		t.Errorf("%d have no segment", len(missing))

@@ -55,6 +55,9 @@ func (o *offer) throwAway() {
 
 // addOffer takes an offer of a client, unless it returns why not.
 func (s *Server) addOffer(o *offer) wire.Reason {
+	if !s.mayOffer(o) {
+		return wire.SwitchedOff
+	}
 	var local bool
 	var pair *pair
 	known := true

@@ -66,6 +66,10 @@ type Config struct {
 	// together those of one container. It is for the broker of a container's namespace, whose root
 	// is not the host's.
 	Limited bool
+	// Switch says which connections may be direct. Default: all may.
+	Switch *Switch
+	// Names are those of the container whose namespace this is, by which a Rule of Switch knows it.
+	Names []string
 	// Log is told about clients that break the rules. Default: nobody.
 	Log logger.Logger
 }

@@ -367,7 +367,14 @@ func (c *session) offer(m wire.Message, o *offer, fds rpc.Descriptors, at int) e
 
 // claim hands the segment over that waits for a connection, whose server's socket is of.
 func (c *session) claim(id uint32, key wire.Key, of shadow) error {
-	o := c.s.takeOffer(c, key, c.s.standing(key, of))
+	standing := c.s.standing(key, of)
+	if standing != nil && !c.s.mayClaim(c, key, standing) {
+		c.s.mu.Lock()
+		c.s.endOfferLocked(standing, wire.SwitchedOff)
+		c.s.mu.Unlock()
+		standing = nil
+	}
+	o := c.s.takeOffer(c, key, standing)
 	if o == nil {
 		return c.reply(wire.Message{Type: wire.None, ID: id})
 	}

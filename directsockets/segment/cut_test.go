@@ -15,11 +15,11 @@ func TestCut(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	fd, nonce := c.seg.Fd(), c.seg.Info().Nonce
-	if _, _, err := Cut(fd, func(n [16]byte) bool { return n != nonce }); err == nil {
+	if _, _, err := Cut(fd, BackNetwork, func(i Info) bool { return i.Nonce != nonce }); err == nil {
 		t.Error("another segment was cut")
 	}
-	got, heed, err := Cut(fd, func(n [16]byte) bool { return n == nonce })
-	if got != nonce || !heed || err != nil {
+	got, heed, err := Cut(fd, BackSwitch, func(i Info) bool { return i.Nonce == nonce })
+	if got.Nonce != nonce || c.Back() != BackSwitch || s.Back() != BackSwitch || !heed || err != nil {
 		t.Fatal(got, heed, err)
 	}
 	if n, err := c.Send([]byte("after")); n != 0 || !errors.Is(err, ErrCut) {
@@ -49,7 +49,7 @@ func TestCutBeforePromotion(t *testing.T) {
 	if err := s.Attach(); err != nil {
 		t.Fatal(err)
 	}
-	if _, heed, err := Cut(c.seg.Fd(), func([16]byte) bool { return true }); !heed || err != nil {
+	if _, heed, err := Cut(c.seg.Fd(), BackNetwork, func(Info) bool { return true }); !heed || err != nil {
 		t.Fatal(heed, err)
 	}
 	for _, e := range []*End{c, s} {
@@ -70,7 +70,7 @@ func TestCutOther(t *testing.T) {
 		if err := unix.Ftruncate(fd, size); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := Cut(fd, func([16]byte) bool { return true }); err == nil {
+		if _, _, err := Cut(fd, BackNetwork, func(Info) bool { return true }); err == nil {
 			t.Errorf("%d bytes of zeros are a segment", size)
 		}
 	}

@@ -9,9 +9,9 @@ var (
 	// ErrFellBack says that the peer takes nothing more from the queue: call ReturnToTCP, then
 	// continue on the shadow.
 	ErrFellBack = errors.New("segment: peer has fallen back")
-	// ErrCut says that the network does not carry the shadow any more: call Demote, then
-	// continue on the shadow.
-	ErrCut = errors.New("segment: the network is cut")
+	// ErrCut says that the connection goes back to TCP, for a reason that Back gives: call Demote,
+	// then continue on the shadow.
+	ErrCut = errors.New("segment: the connection goes back to TCP")
 	// ErrDemoted says that this direction continues on the shadow.
 	ErrDemoted = errors.New("segment: direction continues on the shadow")
 	// ErrEnded says that this side has shut the direction down.

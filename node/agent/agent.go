@@ -45,6 +45,7 @@ type agent struct {
 	doorPath string        // "": there is no door
 	every    time.Duration // between two looks
 	group    *broker.Group
+	direct   broker.Switch
 	search   *search
 	door     *door
 	at       map[uint64]*place
@@ -96,6 +97,13 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 	defer func() { end(); watch.Wait() }()
 	a.door = a.openDoor()
 	defer func() { err = errors.Join(err, a.door.close()) }()
+	if a.door != nil { // else another agent may have the place
+		direct, err := control.NewAgentSwitch(a.group, &a.direct)
+		if err != nil {
+			return fmt.Errorf("agent: %w", err)
+		}
+		defer func() { err = errors.Join(err, direct.Close()) }()
+	}
 	tick := time.NewTicker(a.every)
 	defer tick.Stop()
 	for first := true; ; first = false {
@@ -215,7 +223,7 @@ func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 		}
 		p.whose = whoseOf(a.proc, pid)
 	}
-	p.server, err = broker.New(broker.Config{Group: a.group, In: p.ns.Do, Limited: inode != a.own, Log: a.logOf(p.of)})
+	p.server, err = broker.New(broker.Config{Group: a.group, In: p.ns.Do, Limited: inode != a.own, Switch: &a.direct, Names: []string{p.whose.Container, p.whose.Name}, Log: a.logOf(p.of)})
 	if err != nil {
 		return nil, errors.Join(err, p.ns.Close())
 	}

@@ -1,6 +1,9 @@
 package control
 
-import "exnet/fabric"
+import (
+	"exnet/directsockets/broker"
+	"exnet/fabric"
+)
 
 // Operations of a Request.
 const (
@@ -22,6 +25,8 @@ const (
 	OpRoute = "route"
 	// OpLease shows or changes what memory the node lends.
 	OpLease = "lease"
+	// OpDirect shows or changes which connections may be direct.
+	OpDirect = "direct"
 	// OpCapture is answered by a Reply and then, unless that has an error, a
 	// capture as pcapng until the client ends its side of the connection.
 	OpCapture = "capture"
@@ -36,6 +41,8 @@ type Request struct {
 	Register *SetRegister  `json:"register,omitempty"` // of OpRegisters; nil: only look
 	Profile  string        `json:"profile,omitempty"`  // of OpProfile: ProfileStart, ProfileRead or ProfileStop
 	Lease    *LeaseRequest `json:"lease,omitempty"`    // of OpLease
+	// Direct, of OpDirect, is a rule to be added; nil: none.
+	Direct *broker.Rule `json:"direct,omitempty"`
 	// Node is a node of another host, to which the node that is asked forwards the Request;
 	// nil: it answers itself. Only OpTopology, OpRoute and OpProfile are forwarded.
 	Node *fabric.NodeID `json:"node,omitempty"`
@@ -51,6 +58,7 @@ type Reply struct {
 	Registers *Registers    `json:"registers,omitempty"` // of OpRegisters
 	Routes    *Reservations `json:"routes,omitempty"`    // of OpRoute
 	Leases    *Leases       `json:"leases,omitempty"`    // of OpLease
+	Direct    *Direct       `json:"direct,omitempty"`    // of OpDirect
 	Profile   *Profile      `json:"profile,omitempty"`   // of OpProfile, except for ProfileStart
 }
 

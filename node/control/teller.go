@@ -16,23 +16,32 @@ import (
 	"exnet/node/rpc/caller"
 )
 
-// Teller tells root and this user of the connections of a broker that belongs to no node, for
-// Brokers.
+// Teller answers root and this user at a socket of its own, one connection after the other.
 type Teller struct {
 	ln   *net.UnixListener
 	done chan struct{} // closed when serve has ended
 }
 
-// Times of a teller: how long who asks may take to read, and its pause where accepting fails.
+// Times of a teller: how long who asks may take, and its pause where accepting fails.
 const (
 	tellTimeout = 5 * time.Second
 	tellPause   = 100 * time.Millisecond
 )
 
-// NewTeller begins to tell of s at a socket beside its own. whose names who the broker
-// is for.
+// NewTeller begins to tell of the connections of s, a broker that belongs to no node, for Brokers, at
+// a socket beside its own. whose names who the broker is for.
 func NewTeller(s *broker.Server, whose Whose) (*Teller, error) {
-	path := strings.TrimSuffix(s.Path(), filepath.Ext(s.Path())) + BrokerSuffix
+	return newTeller(besides(s.Path(), BrokerSuffix), func(conn *net.UnixConn) {
+		_ = json.NewEncoder(conn).Encode(Reply{Sockets: SocketsOf(s, whose)}) // who asked may be gone
+	})
+}
+
+// besides is the path of another socket of a broker.
+func besides(path, suffix string) string {
+	return strings.TrimSuffix(path, filepath.Ext(path)) + suffix
+}
+
+func newTeller(path string, answer func(*net.UnixConn)) (*Teller, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -41,19 +50,19 @@ func NewTeller(s *broker.Server, whose Whose) (*Teller, error) {
 		return nil, err
 	}
 	t := &Teller{ln, make(chan struct{})}
-	go t.serve(s, whose)
+	go t.serve(answer)
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
 }
 
-func (t *Teller) serve(s *broker.Server, whose Whose) {
+func (t *Teller) serve(answer func(*net.UnixConn)) {
 	defer close(t.done)
 	for conn := range rpc.Accept(context.Background(), t.ln, tellPause, func(error) {}) {
 		if who, err := caller.Of(conn); err == nil && (who.UID == 0 || int(who.UID) == os.Geteuid()) {
-			_ = conn.SetDeadline(time.Now().Add(tellTimeout))                     // it fails only of what is closed
-			_ = json.NewEncoder(conn).Encode(Reply{Sockets: SocketsOf(s, whose)}) // who asked may be gone
+			_ = conn.SetDeadline(time.Now().Add(tellTimeout)) // it fails only of what is closed
+			answer(conn)
 		}
 		conn.Close()
 	}

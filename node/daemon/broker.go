@@ -63,7 +63,7 @@ type sockets struct {
 // run.
 func (d *Daemon) openSockets() (*sockets, error) {
 	s := &sockets{dir: d.cfg.Dir, self: d.member.ID(), member: d.member, refused: &d.refused, log: d.cfg.Log, cfg: d.node.BrokerConfig()}
-	s.cfg.Log, s.cfg.Addrs = d.cfg.Log, nil
+	s.cfg.Log, s.cfg.Addrs, s.cfg.Switch = d.cfg.Log, nil, new(broker.Switch)
 	s.cfg.Owner = d.owner
 	s.cfg.CheckPeer = func(conn *net.UnixConn, node uint16) error { return d.member.CheckNode(conn, fabric.NodeID(node)) }
 	if d.ns != nil {

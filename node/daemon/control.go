@@ -160,6 +160,8 @@ func (d *Daemon) answer(req control.Request) (r control.Reply) {
 		r.Profile, err = d.Profile(req.Profile)
 	case control.OpSockets:
 		r.Sockets = d.Sockets()
+	case control.OpDirect:
+		r.Direct, err = d.direct(req.Direct)
 	case control.OpPorts:
 		r.Ports = d.Ports()
 	case control.OpRegisters:

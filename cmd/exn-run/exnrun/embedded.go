@@ -156,6 +156,7 @@ func runBroker() error {
 // nobody to keep it for idle. ready is called when it can be used, or another one
 // can.
 func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, ready func()) error {
+	cfg.Switch = new(broker.Switch)
 	s, err := broker.New(cfg)
 	if errors.Is(err, broker.ErrInUse) {
 		ready()
@@ -174,18 +175,22 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 	if err != nil {
 		return errors.Join(err, k.close(), s.Close())
 	}
+	sw, err := control.NewBrokerSwitch(s, cfg.Switch)
+	if err != nil {
+		return errors.Join(err, t.Close(), k.close(), s.Close())
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	ready()
 	for tick := time.NewTicker(max(idle/10, time.Millisecond)); ; {
 		select {
 		case err := <-ended:
-			return errors.Join(err, t.Close(), k.close(), s.Close())
+			return errors.Join(err, sw.Close(), t.Close(), k.close(), s.Close())
 		case <-tick.C:
 			kept := k.idle() // always: it forgets programs that have ended
 			if s.Idle() > idle && kept > idle {
 				tick.Stop()
-				err := errors.Join(t.Close(), k.close()) // from now on no exn-run relies on it
+				err := errors.Join(sw.Close(), t.Close(), k.close()) // from now on no exn-run relies on it
 				stop()
 				return errors.Join(err, <-ended, s.Close())
 			}

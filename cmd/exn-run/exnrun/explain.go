@@ -41,6 +41,7 @@ func why(w connstats.Why) string {
 		connstats.WhyNetwork:          "the network between the two does not carry it any more",
 		connstats.WhyNoPair:           "its other end is on another host, a proxy's, or older than the agent",
 		connstats.WhyNoDiag:           "the process may not ask the kernel about sockets (AF_NETLINK), which UDP needs",
+		connstats.WhySwitchedOff:      "direct sockets are switched off (exn-tun direct)",
 	}
 	if text, ok := texts[w]; ok {
 		return text

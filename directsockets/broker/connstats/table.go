@@ -128,7 +128,8 @@ const (
 	WhyNetwork              // it does not carry the connection any more
 	WhyNoPair               // the agent does not know the other end
 	WhyNoDiag               // UDP: the process may not ask the kernel about sockets
-	WhyLast             = WhyNoDiag
+	WhySwitchedOff          // by an operator
+	WhyLast             = WhySwitchedOff
 )
 
 func (w Why) String() string {
@@ -137,7 +138,7 @@ func (w Why) String() string {
 		"a thread waits in a call", "not taken in time", "the peer's node cannot be reached", "a standard stream",
 		"the broker is of another version", "the broker does not answer", "no rule for the fabric",
 		"ready, nothing moved since", "the network is cut", "the other end is not known",
-		"no AF_NETLINK"}
+		"no AF_NETLINK", "switched off"}
 	if int(w) < len(texts) {
 		return texts[w]
 	}

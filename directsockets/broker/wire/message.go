@@ -149,6 +149,7 @@ const (
 	BadSegment                    // or doorbell
 	NoRule                        // sends it to the server's host through the fabric
 	NoPair                        // the agent does not know the other end of the connection
+	SwitchedOff                   // by an operator (broker.Switch)
 )
 
 func (r Reason) String() string {
@@ -169,6 +170,8 @@ func (r Reason) String() string {
 		return "no rule for the fabric"
 	case NoPair:
 		return "the other end is not known"
+	case SwitchedOff:
+		return "direct sockets are switched off"
 	}
 	return fmt.Sprintf("Reason(%d)", uint8(r))
 }

@@ -290,7 +290,7 @@ int ds_broker_why(int reason)
 {
 	static const uint8_t whys[] = {
 		DS_WHY_REFUSED, DS_WHY_NO_LISTENER, DS_WHY_EXPIRED, DS_WHY_UNREACHABLE, DS_WHY_NO_MEMORY, DS_WHY_REFUSED, DS_WHY_REFUSED,
-		DS_WHY_NO_RULE, DS_WHY_NO_PAIR,
+		DS_WHY_NO_RULE, DS_WHY_NO_PAIR, DS_WHY_SWITCHED_OFF,
 	};
 
 	return reason > 0 && reason < (int)sizeof whys ? whys[reason] : DS_WHY_REFUSED;

@@ -326,6 +326,7 @@ extern const struct ds_step ds_rx_steps[] DS_HIDDEN, ds_tx_steps[] DS_HIDDEN;
 void ds_on_rx(struct ds_sock *s, int what) DS_HIDDEN;
 void ds_on_tx(struct ds_sock *s, int what) DS_HIDDEN;
 void ds_rx_caught_up(struct ds_sock *s) DS_HIDDEN;
+int ds_why_back(const struct ds_sock *s) DS_HIDDEN;   /* why s goes back to TCP, if this process does not say so */
 void ds_say_mode(struct ds_sock *s) DS_HIDDEN;        /* tells the statistics where s is */
 void ds_say_again(struct ds_sock *s) DS_HIDDEN;       /* tells statistics that are new to s, which has a segment, where it is */
 /* Looks for PROMOTE, FALLEN_BACK and CLOSED, and updates tx_mode and rx_mode. Returns to TCP

@@ -106,7 +106,7 @@ static void on_cut(struct ds_sock *s)
 		ds_on_tx(s, ON_DEMOTE);
 	else
 		return;
-	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_NETWORK);
+	ds_stats_say(s->entry, DS_MODE_DEMOTED, ds_why_back(s));
 }
 
 void ds_tx_update(struct ds_sock *s, int fd)

@@ -16,6 +16,13 @@ static void say_direct(struct ds_sock *s)
 	ds_stats_direct(s->entry, path);
 }
 
+int ds_why_back(const struct ds_sock *s)
+{
+	uint32_t cut = ds_seg_cut(&s->seg);
+
+	return cut == DS_CUT_SWITCH ? DS_WHY_SWITCHED_OFF : cut ? DS_WHY_NETWORK : DS_WHY_PEER;
+}
+
 /* With a direction's lock: the statistics follow the modes. A peer that has fallen back
  * has gone back to TCP, also before anything was direct. */
 void ds_say_mode(struct ds_sock *s)
@@ -27,7 +34,7 @@ void ds_say_mode(struct ds_sock *s)
 		say_direct(s);
 	else if (s->entry && ((back && ds_mode(&s->entry->mode) == DS_MODE_DIRECT) ||
 			      (ds_mode(&s->entry->reason) == DS_WHY_IDLE && (back || (ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK)))))
-		ds_stats_say(s->entry, DS_MODE_DEMOTED, ds_seg_cut(&s->seg) ? DS_WHY_NETWORK : DS_WHY_PEER);
+		ds_stats_say(s->entry, DS_MODE_DEMOTED, ds_why_back(s));
 }
 
 void ds_say_again(struct ds_sock *s)
@@ -39,7 +46,7 @@ void ds_say_again(struct ds_sock *s)
 	if (tx == TX_DIRECT || rx == RX_DIRECT)
 		say_direct(s);
 	else if (tx >= TX_BACK || rx >= RX_FALLEN_BACK || (ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK))
-		ds_stats_say(s->entry, DS_MODE_DEMOTED, ours ? DS_WHY_PROGRAM : ds_seg_cut(&s->seg) ? DS_WHY_NETWORK : DS_WHY_PEER);
+		ds_stats_say(s->entry, DS_MODE_DEMOTED, ours ? DS_WHY_PROGRAM : ds_why_back(s));
 	else if (tx == TX_SHADOW && rx == RX_SHADOW)
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_IDLE);
 	else

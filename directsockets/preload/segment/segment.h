@@ -217,8 +217,10 @@ bool ds_expedite(void) DS_HIDDEN;
 void ds_seg_state(struct ds_seg *seg, struct ds_attention *a, uint32_t state) DS_HIDDEN;
 uint32_t ds_seg_peer_state(const struct ds_seg *seg) DS_HIDDEN;
 uint32_t ds_seg_peer_attention(const struct ds_seg *seg) DS_HIDDEN;
-/* Has the broker said that the network between the two ends is cut? */
-static inline bool ds_seg_cut(const struct ds_seg *seg) { return __atomic_load_n(&seg->peer->cut, __ATOMIC_RELAXED); }
+/* Has the broker said that the connection goes back to TCP, and why? DS_CUT_SWITCH: an operator has
+ * switched it off; another value that is not 0: the network between the two ends is cut. */
+enum { DS_CUT_NETWORK = 1, DS_CUT_SWITCH = 2 };
+static inline uint32_t ds_seg_cut(const struct ds_seg *seg) { return __atomic_load_n(&seg->peer->cut, __ATOMIC_RELAXED); }
 /* Is the peer's end that of a node, in place of a program on another host? */
 bool ds_seg_peer_relayed(const struct ds_seg *seg) DS_HIDDEN;
 /* Does the peer look at the segment, which this side has attached to, or knows to be attached to? A

@@ -1,0 +1,62 @@
+package broker
+
+import (
+	"net/netip"
+	"testing"
+
+	"exnet/directsockets/broker/wire"
+)
+
+// The last Rule that fits counts. A Rule about everything replaces all, and one about the same as
+// another replaces that.
+func TestSwitch(t *testing.T) {
+	web := switchEnd{[]string{"0123456789abcdef", "web"}, netip.MustParseAddrPort("10.2.0.1:80"), 7}
+	other := switchEnd{nil, netip.MustParseAddrPort("[fd00::1]:6379"), 8}
+	to := netip.MustParsePrefix("10.2.0.0/24")
+	low, high := wire.Nonce{9}, wire.Nonce{10} // 9 and 10 of a hundred
+	for _, c := range []struct {
+		name       string
+		rules      []Rule
+		web, other bool
+	}{
+		{"nothing was said", nil, true, true},
+		{"off", []Rule{{}}, false, false},
+		{"off and on", []Rule{{}, {Direct: true}}, true, true},
+		{"all but one", []Rule{{}, {Direct: true, Port: 80}}, true, false},
+		{"the last one counts", []Rule{{Port: 80}, {Direct: true, To: to}}, true, true},
+		{"a name", []Rule{{Container: "web"}}, false, true},
+		{"an ID", []Rule{{Container: "0123456789ab"}}, false, true},
+		{"too short for an ID", []Rule{{Container: "0123"}}, true, true},
+		{"a process", []Rule{{PID: 8}}, true, false},
+		{"each field has to fit", []Rule{{PID: 8, Port: 80}}, true, true},
+		{"a network", []Rule{{To: to}}, false, true},
+		{"on replaces off", []Rule{{Port: 80}, {Direct: true, Port: 80}}, true, true},
+	} {
+		var s Switch
+		for _, r := range c.rules {
+			if !s.Add(r) {
+				t.Fatal("no room")
+			}
+		}
+		if web, other := s.allows(web, low), s.allows(other, low); web != c.web || other != c.other {
+			t.Errorf("%s: %v, %v", c.name, web, other)
+		}
+	}
+	var s Switch
+	s.Add(Rule{Port: 80})
+	for _, share := range []int{90, 10} { // a Share replaces a Share, and not the Rule below it
+		s.Add(Rule{Direct: true, Port: 80, Share: share})
+	}
+	if n := len(s.Rules()); n != 2 || !s.allows(web, low) || s.allows(web, high) || !s.allows(other, high) {
+		t.Errorf("a share of 10, in %d rules: %v, %v, %v", n, s.allows(web, low), s.allows(web, high), s.allows(other, high))
+	}
+	if s.Add(Rule{Direct: true}); s.Rules() != nil {
+		t.Error("on has not replaced all")
+	}
+	for n := range maxRules {
+		s.Add(Rule{PID: n + 1})
+	}
+	if s.Add(Rule{PID: maxRules + 1}) || !s.Add(Rule{PID: 1, Direct: true}) || !(*Switch)(nil).allows(web, low) {
+		t.Error("the limit, or no Switch")
+	}
+}

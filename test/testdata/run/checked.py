@@ -1,0 +1,46 @@
+# Clients that check each byte that a server returns, over connections that stay and new ones, until
+# the file is there. checked.py serve PORT | ask PORT CONNECTIONS FILE | once PORT ROUNDS
+import os, socket, sys, threading
+
+def echo(c):
+    with c:
+        while b := c.recv(1 << 16):
+            c.sendall(b)
+
+def serve(port):
+    s = socket.create_server(("127.0.0.1", port), backlog=512)
+    while True:
+        threading.Thread(target=echo, args=(s.accept()[0],), daemon=True).start()
+
+def rounds(c, begin, n):
+    for i in range(begin, begin + n):
+        size = 1 + i * 7919 % 9000
+        want = b"".join(k.to_bytes(4, "little") for k in range(i, i + size // 4 + 1))[:size]
+        c.sendall(want)
+        got = bytearray()
+        while len(got) < size:
+            b = c.recv(size - len(got))
+            if not b:
+                raise SystemExit(f"round {i}: {len(got)} of {size} bytes")
+            got += b
+        if got != want:
+            raise SystemExit(f"round {i}: wrong bytes")
+
+def ask(port, stay, stop):
+    done = 0
+    kept = [socket.create_connection(("127.0.0.1", port)) for _ in range(stay)]
+    while not os.path.exists(stop):
+        for c in kept:
+            rounds(c, done, 20)
+        with socket.create_connection(("127.0.0.1", port)) as c:
+            rounds(c, done, 20)
+        done += 20
+    print("checked", done)
+
+if sys.argv[1] == "serve":
+    serve(int(sys.argv[2]))
+elif sys.argv[1] == "once":
+    with socket.create_connection(("127.0.0.1", int(sys.argv[2]))) as c:
+        rounds(c, 0, int(sys.argv[3]))
+else:
+    ask(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
