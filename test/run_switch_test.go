@@ -10,8 +10,8 @@ import (
 )
 
 // Direct sockets are switched off and on while programs exchange data that is checked: connections
-// that are direct go back to TCP, new ones stay there while it is off and are direct while it is on,
-// and no byte is lost.
+// that are direct go back to TCP, new ones stay there while it is off and are direct while it is
+// on, and no byte is lost.
 func TestRootRunSwitch(t *testing.T) {
 	needRun(t, "python3")
 	const port = "7391" // which no other test has: all brokers are told

@@ -131,9 +131,10 @@ func (c *cutter) cut(p process, most int, want func(segment.Info) bool) (heeded 
 	return heeded
 }
 
-// cutSegments finds the segments that are wanted among the mappings of a process and those below it,
-// at most so many, and tells both ends that they go back to TCP. It returns those whose ends both heed
-// that. Processes below it count, as exn-run speaks to the broker for the programs of which it reports.
+// cutSegments finds the segments that are wanted among the mappings of a process and those below
+// it, at most so many, and tells both ends that they go back to TCP. It returns those whose ends
+// both heed that. Processes below it count, as exn-run speaks to the broker for the programs of
+// which it reports.
 func (c *cutter) cutSegments(pid, most int, want func(segment.Info) bool, until time.Time) (heeded []segment.Info) {
 	dev, err := memoryDevice()
 	if err != nil {

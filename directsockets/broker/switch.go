@@ -13,8 +13,8 @@ import (
 	"exnet/directsockets/segment"
 )
 
-// Rule is what an operator has said of some connections. Each field that is set has to fit; the zero
-// Rule forbids all.
+// Rule is what an operator has said of some connections. Each field that is set has to fit; the
+// zero Rule forbids all.
 type Rule struct {
 	// Direct: they may be direct. Else they stay on TCP, and go back to it.
 	Direct bool `json:"direct"`
@@ -54,8 +54,8 @@ type switchEnd struct {
 	pid    int
 }
 
-// Switch says which connections may be direct. The last Rule that fits counts; where none does, they
-// may. A nil Switch has no Rules. The brokers of an agent share one.
+// Switch says which connections may be direct. The last Rule that fits counts; where none does,
+// they may. A nil Switch has no Rules. The brokers of an agent share one.
 //
 // Concurrency: all methods may be called from many goroutines.
 type Switch struct {
@@ -133,44 +133,60 @@ type Returned struct {
 	Kept int `json:"kept"`
 }
 
-// Plus adds two.
-func (r Returned) Plus(o Returned) Returned { return Returned{r.Back + o.Back, r.Kept + o.Kept} }
-
 // TakeBack has the TCP connections that the Switch forbids go back to TCP, as far as this broker's
-// clients have them. What was sent before is read first, so nothing is lost. It counts each direct
-// connection once, at its client's end. UDP flows stay: a new one is refused.
-func (s *Server) TakeBack() (r Returned) {
+// clients have them. What was sent before is read first, so nothing is lost. UDP flows stay: a new
+// one is refused.
+func (s *Server) TakeBack() Returned {
+	back := make(map[wire.Nonce]bool)
+	kept := s.takeBack(back)
+	return Returned{len(back), kept}
+}
+
+// takeBack is TakeBack. It adds the connections that were direct to back, and returns how many stay
+// direct, counted at their client's end.
+func (s *Server) takeBack(back map[wire.Nonce]bool) (kept int) {
 	if len(s.cfg.Switch.Rules()) == 0 {
-		return r
+		return 0
 	}
-	before, claimed := s.Connections(), s.cfg.Group.claimedBy(s)
+	claimed := s.cfg.Group.claimedBy(s)
+	direct := make(map[wire.Key]*connstats.Connection)
+	for _, c := range s.Connections() {
+		if !c.UDP && c.Mode == connstats.ModeDirect.String() {
+			key := wire.Key{Client: c.Local, Server: c.Remote}
+			if c.Server {
+				key = wire.Key{Client: c.Remote, Server: c.Local}
+			}
+			if before := direct[key]; before == nil || before.Server {
+				direct[key] = &c
+			}
+		}
+	}
 	seen := make(map[wire.Key]attempt)
 	c := newCutter(procDir, segment.BackSwitch)
 	c.begin()
 	for p := range s.processes() {
 		told := c.cut(p, maxMaps, func(i segment.Info) bool {
-			forbidden := s.forbids(p.pid, i, claimed)
-			if key := keyOf(i); !forbidden && seen[key] != takenBack {
+			key := keyOf(i, claimed)
+			forbidden := !s.cfg.Switch.allows(switchEnd{s.cfg.Names, key.Server, p.pid}, i.Nonce)
+			if !forbidden && seen[key] != takenBack {
 				seen[key] = takenNot
 			}
 			return forbidden
 		})
 		for _, i := range told {
-			seen[keyOf(i)] = takenBack
+			key := keyOf(i, claimed)
+			seen[key] = takenBack
+			if direct[key] != nil {
+				back[i.Nonce] = true
+			}
 		}
 	}
-	for _, c := range before {
-		if c.UDP || c.Server || c.Mode != connstats.ModeDirect.String() {
-			continue
-		}
-		switch key := (wire.Key{Client: c.Local, Server: c.Remote}); {
-		case seen[key] == takenBack:
-			r.Back++
-		case seen[key] != takenNot && !s.cfg.Switch.allows(switchEnd{s.cfg.Names, key.Server, c.PID}, wire.Nonce{}):
-			r.Kept++
+	for key, c := range direct {
+		if !c.Server && seen[key] == takenUnseen && !s.cfg.Switch.allows(switchEnd{s.cfg.Names, key.Server, c.PID}, wire.Nonce{}) {
+			kept++
 		}
 	}
-	return r
+	return kept
 }
 
 // attempt is what became of a connection in TakeBack.
@@ -182,29 +198,25 @@ const (
 	takenBack
 )
 
-// keyOf returns the ends of a segment's header.
-func keyOf(i segment.Info) wire.Key { return wire.Key{Client: i.Client, Server: i.Server} }
+// keyOf returns the ends of a connection: those of the segment's header or, of a connection in
+// claimed, those that the server's end has, which translations may have made others.
+func keyOf(i segment.Info, claimed map[wire.Nonce]wire.Key) wire.Key {
+	if as, ok := claimed[i.Nonce]; ok {
+		return as
+	}
+	return wire.Key{Client: i.Client, Server: i.Server}
+}
 
-// TakeBack is that of all members.
-func (g *Group) TakeBack() (r Returned) {
+// TakeBack is that of all members. A connection between two of them counts once.
+func (g *Group) TakeBack() Returned {
 	g.mu.Lock()
 	members := slices.Collect(maps.Values(g.members))
 	g.mu.Unlock()
+	back, kept := make(map[wire.Nonce]bool), 0
 	for _, s := range members {
-		r = r.Plus(s.TakeBack())
+		kept += s.takeBack(back)
 	}
-	return r
-}
-
-// forbids reports whether the Switch forbids the connection of a segment that a process has. claimed
-// has those of which this broker's clients have the server's end, which translations may have given
-// other addresses.
-func (s *Server) forbids(pid int, i segment.Info, claimed map[wire.Nonce]netip.AddrPort) bool {
-	server := i.Server
-	if as, ok := claimed[i.Nonce]; ok {
-		server = as
-	}
-	return !s.cfg.Switch.allows(switchEnd{s.cfg.Names, server, pid}, i.Nonce)
+	return Returned{len(back), kept}
 }
 
 // processes are those of the clients.
@@ -220,18 +232,18 @@ func (s *Server) processes() map[process]bool {
 	return all
 }
 
-// claimedBy returns the server's address of the watched connections of which a member has the server's
-// end, as that end has it.
-func (g *Group) claimedBy(s *Server) map[wire.Nonce]netip.AddrPort {
-	all := make(map[wire.Nonce]netip.AddrPort)
+// claimedBy returns the watched connections of which a member has the server's end, as that end has
+// them.
+func (g *Group) claimedBy(s *Server) map[wire.Nonce]wire.Key {
+	all := make(map[wire.Nonce]wire.Key)
 	if g == nil {
 		return all
 	}
 	g.watching.Lock()
 	defer g.watching.Unlock()
 	for _, w := range g.watched {
-		if h := w.ends[1]; h.s == s {
-			all[w.nonce] = h.local
+		if h := w.ends[1]; h.s == s && w.ends[0].s != s {
+			all[w.nonce] = wire.Key{Client: h.remote, Server: h.local}
 		}
 	}
 	return all

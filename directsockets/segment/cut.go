@@ -11,8 +11,8 @@ import (
 // errOther says that a file is not the segment that was meant.
 var errOther = errors.New("segment: another one, or none")
 
-// Back says why a connection goes back to TCP: what the word cut of a control block holds (SPEC.md, 3).
-// The zero Back is none.
+// Back says why a connection goes back to TCP: what the word cut of a control block holds (SPEC.md,
+// 3). The zero Back is none.
 type Back uint32
 
 const (

@@ -24,8 +24,8 @@ type Direct struct {
 	broker.Returned
 }
 
-// directSuffix follows the name of the socket of a broker that exn-run started, and agentDirect is in
-// the directory of the brokers: where an agent takes Requests of OpDirect.
+// directSuffix follows the name of the socket of a broker that exn-run started, and agentDirect is
+// in the directory of the brokers: where an agent takes Requests of OpDirect.
 const (
 	directSuffix = ".direct"
 	agentDirect  = "agent" + directSuffix
@@ -48,8 +48,8 @@ func SetDirect(s *broker.Switch, r *broker.Rule, takeBack func() broker.Returned
 	return &d, nil
 }
 
-// NewBrokerSwitch takes Requests of OpDirect for a broker that belongs to no node, at a socket beside
-// its own.
+// NewBrokerSwitch takes Requests of OpDirect for a broker that belongs to no node, at a socket
+// beside its own.
 func NewBrokerSwitch(s *broker.Server, sw *broker.Switch) (*Teller, error) {
 	return newTeller(besides(s.Path(), directSuffix), answerDirect(sw, s.TakeBack))
 }
@@ -94,8 +94,8 @@ type Switched struct {
 	*Direct
 }
 
-// SwitchDirect adds a rule to the switches of the agent and of the brokers that exn-run has started,
-// as far as this user may; nil: it only asks.
+// SwitchDirect adds a rule to the switches of the agent and of the brokers that exn-run has
+// started, as far as this user may; nil: it only asks.
 func SwitchDirect(rule *broker.Rule) ([]Switched, error) {
 	all := []Switched{}
 	for _, dir := range slices.Compact([]string{client.SystemDir, client.UserDir()}) {

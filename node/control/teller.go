@@ -28,8 +28,8 @@ const (
 	tellPause   = 100 * time.Millisecond
 )
 
-// NewTeller begins to tell of the connections of s, a broker that belongs to no node, for Brokers, at
-// a socket beside its own. whose names who the broker is for.
+// NewTeller begins to tell of the connections of s, a broker that belongs to no node, for Brokers,
+// at a socket beside its own. whose names who the broker is for.
 func NewTeller(s *broker.Server, whose Whose) (*Teller, error) {
 	return newTeller(besides(s.Path(), BrokerSuffix), func(conn *net.UnixConn) {
 		_ = json.NewEncoder(conn).Encode(Reply{Sockets: SocketsOf(s, whose)}) // who asked may be gone
