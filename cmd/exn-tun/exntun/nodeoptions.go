@@ -105,7 +105,7 @@ func (o *upOptions) defineHosts(fs *pflag.FlagSet) {
 		h.Listen, err = mesh.CheckListen(s)
 		return err
 	})
-	fs.Func("join", fmt.Sprintf("`HOST[:PORT],...` any members of the fabric, to look for the others; default port %d", mesh.DefaultPort), func(s string) error {
+	fs.Func("join", fmt.Sprintf("`HOST[:PORT],...` any members of the fabric, to look for the others; dns:NAME has the addresses of all; default port %d", mesh.DefaultPort), func(s string) error {
 		h.Join = nil
 		for _, m := range strings.Split(s, ",") {
 			at, err := mesh.CheckJoin(m)

@@ -111,11 +111,20 @@ func (a *attempt) fail(now time.Time, rnd *rand.Rand) {
 // seed is an address that this node was told to join at. Who is there is not known
 // before.
 type seed struct {
-	met  fabric.NodeID
-	has  bool // met is somebody
-	self bool // it is this node's own address
-	try  attempt
+	state seedState
+	met   fabric.NodeID // seedMet: who is there
+	try   attempt
 }
+
+// seedState is what is known of a seed.
+type seedState uint8
+
+const (
+	seedUnknown seedState = iota
+	seedMet
+	seedSelf // it is this node's own address
+	seedGone // the name that had it has it no more
+)
 
 // book says which nodes there are, and whom to dial when. It has no clock, no lock and
 // no connections: its owner tells it what happens and when. What a member tells is bounded, and is
@@ -160,7 +169,7 @@ func (b *book) due(now time.Time) (all []target) {
 	b.quiet = now.Add(time.Hour)
 	for i := range b.seeds {
 		s := &b.seeds[i]
-		if s.self || s.has && b.isUp(s.met) || s.try.dialing {
+		if s.state >= seedSelf || s.state == seedMet && b.isUp(s.met) || s.try.dialing {
 			continue
 		}
 		if b.dials < maxDials && !now.Before(s.try.next) {
@@ -224,9 +233,36 @@ func (b *book) dialed(now time.Time, t target, met fabric.NodeID, ok bool) {
 	}
 	s := &b.seeds[t.seed]
 	s.try.fail(now, b.rnd)
-	if ok {
-		s.met, s.has, s.self = met, true, met == b.self.Node
-		s.try.wait = 0
+	if !ok || s.state == seedGone {
+		return
+	}
+	s.met, s.try.wait, s.state = met, 0, seedMet
+	if met == b.self.Node {
+		s.state = seedSelf
+	}
+}
+
+// freeSeed returns the number of a seed that is gone, or the next one.
+func (b *book) freeSeed() int {
+	i := slices.IndexFunc(b.seeds, func(s seed) bool { return s.state == seedGone && !s.try.dialing })
+	if i < 0 {
+		return len(b.seeds)
+	}
+	return i
+}
+
+// name says whether a seed's name has its address now. The next seed that there is not yet becomes
+// one. One that is gone is not looked for, and one that comes back is as a new one.
+func (b *book) name(i int, has bool) {
+	b.quiet = time.Time{}
+	if i == len(b.seeds) {
+		b.seeds = append(b.seeds, seed{})
+	}
+	switch s := &b.seeds[i]; {
+	case !has:
+		s.state = seedGone
+	case s.state == seedGone:
+		s.state, s.try.wait, s.try.next = seedUnknown, 0, time.Time{}
 	}
 }
 

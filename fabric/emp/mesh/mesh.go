@@ -39,6 +39,8 @@ type Config struct {
 	// Join are members that this node looks for, as CheckJoin returns them. Default:
 	// it waits for others.
 	Join []string
+	// Lookup returns the addresses of a name. Default: the system's resolver.
+	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Fabric is the name of the fabric. Required.
 	Fabric string
 	// Self is what the node says about itself. Required.
@@ -69,8 +71,19 @@ type Config struct {
 // CheckListen returns a listening address with a host, which may be empty, and a port.
 func CheckListen(s string) (string, error) { return withPort(s, true) }
 
-// CheckJoin returns the address of a member with a host and a port.
-func CheckJoin(s string) (string, error) { return withPort(s, false) }
+// CheckJoin returns the address of a member with a host and a port. After "dns:" it is a name of
+// all members, which is asked for again as they change.
+func CheckJoin(s string) (string, error) {
+	name, all := strings.CutPrefix(s, allOf)
+	at, err := withPort(name, false)
+	switch {
+	case err != nil || !all:
+		return at, err
+	case isAddr(at):
+		return "", fmt.Errorf("mesh: %w: address %q: leave out %s before an address", emp.ErrConfig, s, allOf)
+	}
+	return allOf + at, nil
+}
 
 func withPort(s string, anyHost bool) (string, error) {
 	host, port, err := net.SplitHostPort(s)
@@ -122,9 +135,16 @@ type Mesh struct {
 	work  sync.WaitGroup
 	// requests so far
 	requests atomic.Uint64
+	given    map[string]bool // of the seeds, those that Config.Join has; constant
 
-	mu       sync.Mutex
+	names []string // each has the addresses of all members; see names.go
+
+	mu sync.Mutex
+	// seeds are the addresses of the book's seeds: those that were given, and those that names
+	// have.
 	book     *book                       // +checklocks:mu
+	seeds    []string                    // +checklocks:mu
+	named    map[string]map[string]bool  // +checklocks:mu
 	sessions map[fabric.NodeID]*session  // +checklocks:mu
 	cookies  map[string]*session         // +checklocks:mu
 	peers    map[fabric.NodeID]*emp.Peer // +checklocks:mu
@@ -158,6 +178,11 @@ func Open(cfg Config) (*Mesh, error) {
 	if cfg.Conns == 0 {
 		cfg.Conns = 1
 	}
+	if cfg.Lookup == nil {
+		cfg.Lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		}
+	}
 	ln, err := listen(cfg)
 	if err != nil {
 		return nil, err
@@ -165,11 +190,19 @@ func Open(cfg Config) (*Mesh, error) {
 	m := &Mesh{
 		cfg: cfg, ln: ln, woken: make(chan struct{}, 1),
 		sessions: make(map[fabric.NodeID]*session), cookies: make(map[string]*session),
-		peers: make(map[fabric.NodeID]*emp.Peer), groups: make(map[netip.Addr]bool), told: make(map[string]time.Time),
+		given: make(map[string]bool), named: make(map[string]map[string]bool), peers: make(map[fabric.NodeID]*emp.Peer), groups: make(map[netip.Addr]bool), told: make(map[string]time.Time),
 	}
 	m.live, m.stop = context.WithCancel(context.Background())
 	m.work.Go(m.accept)
-	m.book = newBook(Rumor{Node: cfg.Self.Node, Token: cfg.Self.Token, Since: cfg.Self.Since.UnixNano()}, len(cfg.Join))
+	for _, at := range cfg.Join {
+		if name, ok := strings.CutPrefix(at, allOf); ok {
+			m.names = append(m.names, name)
+		} else {
+			m.seeds = append(m.seeds, at)
+			m.given[at] = true
+		}
+	}
+	m.book = newBook(Rumor{Node: cfg.Self.Node, Token: cfg.Self.Token, Since: cfg.Self.Since.UnixNano()}, len(m.seeds))
 	return m, nil
 }
 
@@ -215,29 +248,34 @@ func (m *Mesh) running() bool {
 
 // Ask asks the members that are to be joined, as far as they can be reached, whether this
 // node may be one. The error is that of an address that does not resolve, or the final
-// word of a member; that nobody can be reached is none, but reported.
+// word of a member; that nobody can be reached is none, but reported. So is a name of all members
+// that has no address: this node may be the first.
 func (m *Mesh) Ask(ctx context.Context) error {
-	for _, addr := range m.cfg.Join {
+	for _, addr := range m.seedsNow() {
 		host, _, err := net.SplitHostPort(addr)
 		if err == nil {
-			_, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+			_, err = m.cfg.Lookup(ctx, host)
 		}
 		if err != nil {
 			return fmt.Errorf("mesh: join %s: %w", addr, err)
 		}
 	}
+	for _, name := range m.names {
+		m.resolve(ctx, name)
+	}
+	seeds := m.seedsNow()
 	type answer struct {
 		addr string
 		err  error
 	}
-	answers := make(chan answer, len(m.cfg.Join))
-	for _, addr := range m.cfg.Join {
+	answers := make(chan answer, len(seeds))
+	for _, addr := range seeds {
 		go func() {
 			_, _, err := m.dial(ctx, addr, hello{Kind: kindAsk})
 			answers <- answer{addr, err}
 		}()
 	}
-	for range m.cfg.Join {
+	for range seeds {
 		a := <-answers
 		var no *refusal
 		if errors.As(a.err, &no) && no.final {
@@ -257,6 +295,9 @@ func (m *Mesh) Run(ctx context.Context, connect Linker) {
 	m.mu.Lock()
 	m.linker = connect
 	m.mu.Unlock()
+	for _, name := range m.names {
+		m.work.Go(func() { m.follow(m.live, name) })
+	}
 	for ctx.Err() == nil {
 		next := time.NewTimer(m.look())
 		select {
@@ -334,7 +375,7 @@ func (m *Mesh) wake() {
 func (m *Mesh) reach(ctx context.Context, t target) {
 	addr := t.endpoint.String()
 	if t.seed >= 0 {
-		addr = m.cfg.Join[t.seed]
+		addr = m.seedsNow()[t.seed]
 	}
 	m.count.Dials.Add(1)
 	s, met, err := m.dial(ctx, addr, hello{Kind: kindControl, All: t.seed >= 0})
