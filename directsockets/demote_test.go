@@ -35,6 +35,11 @@ func newPairs(t testing.TB, cfg directsockets.Config) *pairs {
 
 // next returns connected ends, which the caller closes.
 func (p *pairs) next(t testing.TB) (c, s *directsockets.Conn) {
+	return p.nextOr(t, func(err error) { t.Fatal(err) })
+}
+
+// nextOr is next. Where accepting fails it calls failed, and accepts again.
+func (p *pairs) nextOr(t testing.TB, failed func(error)) (c, s *directsockets.Conn) {
 	t.Helper()
 	d := directsockets.Dialer{Config: p.cfg}
 	a, err := d.Dial("tcp", p.l.Addr().String())
@@ -42,8 +47,9 @@ func (p *pairs) next(t testing.TB) (c, s *directsockets.Conn) {
 		t.Fatal(err)
 	}
 	b, err := p.l.Accept()
-	if err != nil {
-		t.Fatal(err)
+	for err != nil {
+		failed(err)
+		b, err = p.l.Accept()
 	}
 	return a.(*directsockets.Conn), b.(*directsockets.Conn)
 }

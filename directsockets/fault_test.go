@@ -255,7 +255,14 @@ func TestNoDescriptors(t *testing.T) {
 					unix.Close(fd)
 				}
 			}()
-			c, s := p.next(t)
+			// The client or the broker may have taken the one that the server's socket needs.
+			c, s := p.nextOr(t, func(err error) {
+				if !errors.Is(err, unix.EMFILE) {
+					t.Fatal(err)
+				}
+				fill = fill[:len(fill)-1]
+				unix.Close(fill[:len(fill)+1][len(fill)])
+			})
 			defer c.Close()
 			defer s.Close()
 			for range 20 {
