@@ -45,7 +45,7 @@ func TestRename(t *testing.T) {
 	old := strings.TrimSpace(outputOf(t, dir, "go", "list", "-m"))
 	const path = "example.org/some-lab/exn"
 	outputOf(t, dir, "tools/rename.sh", path)
-	if got := strings.TrimSpace(outputOf(t, dir, "go", "list", "./cmd/exn-tun/exntun")); got != path+"/internal/exntun" {
+	if got := strings.TrimSpace(outputOf(t, dir, "go", "list", "./cmd/exn-tun/exntun")); got != path+"/cmd/exn-tun/exntun" {
 		t.Errorf("package %s", got)
 	}
 	for _, pkg := range strings.Fields(outputOf(t, dir, "go", "list", "-test", "-deps", "-f", "{{if .Error}}{{.ImportPath}}{{end}}", "./...")) {
