@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,11 +38,15 @@ func cutHosts(t *testing.T, change func(*Config)) (hosts []*host, cut, back func
 		}
 		for i, h := range hosts {
 			h.engine.PeerDown(fabric.NodeID(2-i), false)
-			done := make(chan struct{})
-			if err := h.engine.do(func() { close(done) }); err != nil {
-				t.Error(err)
-			}
-			<-done
+			until(t, "its connections are suspended", func() bool {
+				list, err := h.engine.Connections()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return !slices.ContainsFunc(list, func(c Connection) bool {
+					return slices.Contains([]string{stateAttached.String(), stateUp.String(), stateLeaving.String()}, c.State)
+				})
+			})
 		}
 	}
 	back = func() {

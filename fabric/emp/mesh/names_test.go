@@ -65,9 +65,11 @@ func TestNames(t *testing.T) {
 	two.awaits(1)
 	dns.set()
 	two.resolve(t.Context(), name)
+	two.mu.Lock()
 	if n := len(two.named[name]); n != 2 {
 		t.Errorf("without an answer it has %d addresses", n)
 	}
+	two.mu.Unlock()
 	one.stop()
 	three := open(t, nil, selfOf(3), func(c *Config) { c.Listen = net.JoinHostPort("127.0.0.3", port) }).run()
 	dns.set("127.0.0.2", "127.0.0.3")
