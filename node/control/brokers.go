@@ -29,26 +29,42 @@ const maxTold = 64 << 20
 // not ask.
 func Brokers() ([]*Sockets, error) {
 	all := []*Sockets{}
+	err := askBrokers(BrokerSuffix, nil, replyTime, func(_ string, r Reply) bool {
+		all = append(all, r.Sockets)
+		return r.Sockets != nil
+	})
+	return all, err
+}
+
+// errEmpty says that a broker's Reply has not what was asked for.
+var errEmpty = errors.New("it returned nothing of what was asked for")
+
+// askBrokers asks at the sockets with this suffix in the directories of brokers, as Brokers does.
+// req nil: who connects is told without asking. Each may take so long. take takes what came from a
+// path's; false: it has not what was asked for.
+func askBrokers(suffix string, req *Request, limit time.Duration, take func(path string, r Reply) bool) error {
 	for _, dir := range slices.Compact([]string{client.SystemDir, client.UserDir()}) {
 		if client.CheckDir(filepath.Dir(dir)) != nil || client.CheckDir(dir) != nil {
 			continue // it is not there, or anybody may have put there what is in it
 		}
-		paths, err := filepath.Glob(filepath.Join(dir, "*"+BrokerSuffix))
+		paths, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, path := range paths {
-			s, err := askBroker(path)
+			r, err := askBroker(path, req, limit)
 			if errors.Is(err, fs.ErrPermission) || ending(err) {
 				continue
 			}
-			if err != nil {
-				return nil, fmt.Errorf("broker %s: %w", path, err)
+			if err == nil && !take(path, r) {
+				err = errEmpty
 			}
-			all = append(all, s)
+			if err != nil {
+				return fmt.Errorf("broker %s: %w", path, err)
+			}
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // ending reports whether an error is that of a broker that is just ending: its socket is gone, or
@@ -57,24 +73,28 @@ func ending(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF)
 }
 
-func askBroker(path string) (*Sockets, error) {
+func askBroker(path string, req *Request, limit time.Duration) (r Reply, err error) {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	defer conn.Close()
 	if err := caller.Trusted(conn); err != nil {
-		return nil, err
+		return r, err
 	}
-	if err := conn.SetDeadline(time.Now().Add(replyTime)); err != nil {
-		return nil, err
+	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
+		return r, err
 	}
-	var r Reply
+	if req != nil {
+		if err := json.NewEncoder(conn).Encode(req); err != nil {
+			return r, err
+		}
+	}
 	if err := json.NewDecoder(io.LimitReader(conn, maxTold)).Decode(&r); err != nil {
-		return nil, err
+		return r, err
 	}
-	if r.Sockets == nil {
-		return nil, errors.New("it returned no sockets")
+	if r.Error != "" {
+		return r, errors.New(r.Error)
 	}
-	return r.Sockets, nil
+	return r, nil
 }

@@ -16,7 +16,7 @@ func TestBrokerEnding(t *testing.T) {
 		}
 		asked := make(chan error, 1)
 		go func() {
-			_, err := askBroker(path)
+			_, err := askBroker(path, nil, replyTime)
 			asked <- err
 		}()
 		if accepts {

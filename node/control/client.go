@@ -69,13 +69,15 @@ func (c *Client) Close() error { return c.conn.Close() }
 // replyTime bounds the wait for an answer.
 const replyTime = 5 * time.Second
 
-func (c *Client) ask(req Request) (r Reply, err error) {
+func (c *Client) ask(req Request) (r Reply, err error) { return c.askWithin(req, replyTime) }
+
+func (c *Client) askWithin(req Request, limit time.Duration) (r Reply, err error) {
 	req.Node = c.Far
 	line, err := json.Marshal(req)
 	if err != nil {
 		return r, err
 	}
-	if err := c.conn.SetDeadline(time.Now().Add(replyTime)); err != nil {
+	if err := c.conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		return r, err
 	}
 	if _, err = c.conn.Write(append(line, '\n')); err == nil {

@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/client"
-	"exnet/node/rpc/caller"
 )
 
 // Direct says which connections may be direct, as an operator has said it.
@@ -51,7 +48,7 @@ func SetDirect(s *broker.Switch, r *broker.Rule, takeBack func() broker.Returned
 // NewBrokerSwitch takes Requests of OpDirect for a broker that belongs to no node, at a socket
 // beside its own.
 func NewBrokerSwitch(s *broker.Server, sw *broker.Switch) (*Teller, error) {
-	return newTeller(besides(s.Path(), directSuffix), answerDirect(sw, s.TakeBack))
+	return newTeller(Beside(s.Path(), directSuffix), answerDirect(sw, s.TakeBack))
 }
 
 // NewAgentSwitch takes them for an agent, at a socket in the directory of the brokers, which has to
@@ -75,13 +72,14 @@ func answerDirect(sw *broker.Switch, takeBack func() broker.Returned) func(*net.
 		if err != nil {
 			r.Error = err.Error()
 		}
-		_ = json.NewEncoder(conn).Encode(r) // who asked may be gone
+		_ = conn.SetDeadline(time.Now().Add(tellTimeout)) // taking back may have taken longer
+		_ = json.NewEncoder(conn).Encode(r)               // who asked may be gone
 	}
 }
 
 // Direct adds a rule to the switch of the node's broker; nil: it only asks.
 func (c *Client) Direct(rule *broker.Rule) (*Direct, error) {
-	r, err := c.ask(Request{Op: OpDirect, Direct: rule})
+	r, err := c.askWithin(Request{Op: OpDirect, Direct: rule}, directTime)
 	if err == nil && r.Direct == nil {
 		err = errNothing(c.Node.Node)
 	}
@@ -98,58 +96,15 @@ type Switched struct {
 // started, as far as this user may; nil: it only asks.
 func SwitchDirect(rule *broker.Rule) ([]Switched, error) {
 	all := []Switched{}
-	for _, dir := range slices.Compact([]string{client.SystemDir, client.UserDir()}) {
-		if client.CheckDir(filepath.Dir(dir)) != nil || client.CheckDir(dir) != nil {
-			continue // it is not there, or anybody may have put there what is in it
+	err := askBrokers(directSuffix, &Request{Op: OpDirect, Direct: rule}, directTime, func(path string, r Reply) bool {
+		who := "exn-run's broker " + Beside(path, ".sock")
+		if filepath.Base(path) == agentDirect {
+			who = "agent"
 		}
-		paths, err := filepath.Glob(filepath.Join(dir, "*"+directSuffix))
-		if err != nil {
-			return nil, err
-		}
-		for _, path := range paths {
-			who := "exn-run's broker " + besides(path, ".sock")
-			if filepath.Base(path) == agentDirect {
-				who = "agent"
-			}
-			d, err := askDirect(path, rule)
-			if errors.Is(err, fs.ErrPermission) || ending(err) {
-				continue
-			}
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", who, err)
-			}
-			all = append(all, Switched{who, d})
-		}
-	}
-	return all, nil
-}
-
-func askDirect(path string, rule *broker.Rule) (*Direct, error) {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	if err := caller.Trusted(conn); err != nil {
-		return nil, err
-	}
-	if err := conn.SetDeadline(time.Now().Add(directTime)); err != nil {
-		return nil, err
-	}
-	var r Reply
-	if err := json.NewEncoder(conn).Encode(Request{Op: OpDirect, Direct: rule}); err != nil {
-		return nil, err
-	}
-	if err := json.NewDecoder(io.LimitReader(conn, maxTold)).Decode(&r); err != nil {
-		return nil, err
-	}
-	if r.Error != "" {
-		return nil, errors.New(r.Error)
-	}
-	if r.Direct == nil {
-		return nil, errors.New("it returned nothing")
-	}
-	return r.Direct, nil
+		all = append(all, Switched{who, r.Direct})
+		return r.Direct != nil
+	})
+	return all, err
 }
 
 // directTime bounds the wait for a switch: the processes of many containers may have to be read.

@@ -31,13 +31,13 @@ const (
 // NewTeller begins to tell of the connections of s, a broker that belongs to no node, for Brokers,
 // at a socket beside its own. whose names who the broker is for.
 func NewTeller(s *broker.Server, whose Whose) (*Teller, error) {
-	return newTeller(besides(s.Path(), BrokerSuffix), func(conn *net.UnixConn) {
+	return newTeller(Beside(s.Path(), BrokerSuffix), func(conn *net.UnixConn) {
 		_ = json.NewEncoder(conn).Encode(Reply{Sockets: SocketsOf(s, whose)}) // who asked may be gone
 	})
 }
 
-// besides is the path of another socket of a broker.
-func besides(path, suffix string) string {
+// Beside is the path of another socket of the broker with this one.
+func Beside(path, suffix string) string {
 	return strings.TrimSuffix(path, filepath.Ext(path)) + suffix
 }
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -167,7 +166,7 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	k, err := newKeeper(beside(s.Path(), keepSuffix))
+	k, err := newKeeper(control.Beside(s.Path(), keepSuffix))
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
@@ -198,14 +197,11 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 	}
 }
 
-// beside names another socket of the broker with this one.
-func beside(path, suffix string) string { return strings.TrimSuffix(path, filepath.Ext(path)) + suffix }
-
 // keep tells the broker to stay as long as this process, whatever program it
 // becomes. A daemon's broker need not be told. false: it is about to end. It waits only for what
 // root or this user has made; caller.ErrUntrusted: that is another's.
 func keep(path string) (kept bool, err error) {
-	path = beside(path, keepSuffix)
+	path = control.Beside(path, keepSuffix)
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if errors.Is(err, os.ErrNotExist) {
 		return true, nil

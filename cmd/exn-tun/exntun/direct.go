@@ -23,8 +23,8 @@ import (
 type directOptions struct {
 	nodeOptions
 	json bool
-	only bool // a fabric was named: its nodes, and neither the agent nor exn-run's brokers
-	rule broker.Rule
+	only bool         // a fabric was named: its nodes, and neither the agent nor exn-run's brokers
+	rule *broker.Rule // nil: only ask
 }
 
 func newDirect() *cobra.Command {
@@ -40,22 +40,15 @@ exn-tun direct on --share 10
 exn-tun direct show`,
 		RunE: command.Choose,
 	}
-	add := func(sub *cobra.Command, r *broker.Rule, share bool) {
-		var o directOptions
+	add := func(sub *cobra.Command, rule *broker.Rule) {
+		o := directOptions{rule: rule}
 		fs := sub.Flags()
 		sub.RunE = func(c *cobra.Command, _ []string) error {
 			o.only = fs.Changed("fabric") || fs.Changed("dir") || o.node != nil
-			if r != nil {
-				o.rule.Direct = r.Direct
-				r = &o.rule
-			}
-			return runDirect(programOf(c), o, r)
+			return runDirect(programOf(c), o)
 		}
-		if r != nil {
-			directFlags(fs, &o.rule)
-		}
-		if share {
-			cli.Number(fs, &o.rule.Share, "share", 1, 100, "`PERCENT` of the connections; the others stay on TCP (100)")
+		if rule != nil {
+			directFlags(fs, rule)
 		}
 		fs.BoolVar(&o.json, "json", false, "one JSON array with an object for each that was told")
 		o.define(fs)
@@ -68,7 +61,7 @@ and no connection ends. It needs root to take back those that are direct. UDP
 flows and connections to other hosts that are direct stay so; new ones are not.`,
 		Example: "exn-tun direct off --to 10.2.0.0/24",
 		Args:    command.NoArgs,
-	}, &broker.Rule{}, false)
+	}, new(broker.Rule))
 	add(&cobra.Command{
 		Use: "on [flags]", Short: "let new connections be direct again",
 		Long: `Lets new connections be direct. Those that went back to TCP stay there. Without
@@ -76,8 +69,8 @@ flags it forgets all that was said before. With --share all others stay on TCP,
 of those that the other flags select.`,
 		Example: "exn-tun direct on --share 10",
 		Args:    command.NoArgs,
-	}, &broker.Rule{Direct: true}, true)
-	add(&cobra.Command{Use: "show [flags]", Short: "show what was said", Long: "Shows which connections may be direct.", Args: command.NoArgs}, nil, false)
+	}, &broker.Rule{Direct: true})
+	add(&cobra.Command{Use: "show [flags]", Short: "show what was said", Long: "Shows which connections may be direct.", Args: command.NoArgs}, nil)
 	return c
 }
 
@@ -86,8 +79,8 @@ func directFlags(fs *pflag.FlagSet, r *broker.Rule) {
 	fs.StringVar(&r.Container, "container", "", "`NAME` or ID: of the programs of this container")
 	fs.Func("port", "`PORT` to servers at this port", func(s string) error {
 		var port int
-		if _, err := fmt.Sscanf(s, "%d", &port); err != nil || fmt.Sprint(port) != s || port < 1 || port > math.MaxUint16 {
-			return errors.New("use a number from 1 to 65535")
+		if err := cli.ParseNumber(&port, s, 1, math.MaxUint16); err != nil {
+			return err
 		}
 		r.Port = uint16(port)
 		return nil
@@ -99,6 +92,9 @@ func directFlags(fs *pflag.FlagSet, r *broker.Rule) {
 		return nil
 	})
 	cli.Number(fs, &r.PID, "pid", 1, math.MaxInt32, "`PID` of this process")
+	if r.Direct {
+		cli.Number(fs, &r.Share, "share", 1, 100, "`PERCENT` of the connections; the others stay on TCP (100)")
+	}
 }
 
 // prefixOf reads an address, or a network.
@@ -110,11 +106,11 @@ func prefixOf(s string) (netip.Prefix, error) {
 	return p.Masked(), err
 }
 
-func runDirect(p program, o directOptions, r *broker.Rule) error {
+func runDirect(p program, o directOptions) error {
 	if err := o.resolve(); err != nil {
 		return err
 	}
-	all, err := o.tell(r)
+	all, err := o.tell()
 	switch {
 	case err != nil:
 		return err
@@ -124,28 +120,22 @@ func runDirect(p program, o directOptions, r *broker.Rule) error {
 		return errors.New("nobody to tell: no agent, node or exn-run --loopback of this user runs here")
 	}
 	for _, s := range all {
-		writeSwitch(p.stdout, s, r)
+		writeSwitch(p.stdout, s, o.rule)
 	}
 	return nil
 }
 
-// tell tells all that are selected: a rule, or nothing but what they are asked.
-func (o directOptions) tell(r *broker.Rule) ([]control.Switched, error) {
-	// A share of the connections is direct, so what has gone before it keeps the others on TCP.
-	rules := []*broker.Rule{r}
-	if r != nil && r.Share != 0 {
+// tell tells all that are selected. A share of the connections is direct by two rules: one keeps
+// all of them on TCP.
+func (o directOptions) tell() ([]control.Switched, error) {
+	if r := o.rule; r != nil && r.Share != 0 {
 		rest := *r
 		rest.Direct, rest.Share = false, 0
-		rules = []*broker.Rule{&rest, r}
-	}
-	var all []control.Switched
-	for _, r := range rules {
-		var err error
-		if all, err = o.tellOne(r); err != nil {
+		if _, err := o.tellOne(&rest); err != nil {
 			return nil, err
 		}
 	}
-	return all, nil
+	return o.tellOne(o.rule)
 }
 
 func (o directOptions) tellOne(r *broker.Rule) (all []control.Switched, err error) {

@@ -375,7 +375,9 @@ func (m *Mesh) wake() {
 func (m *Mesh) reach(ctx context.Context, t target) {
 	addr := t.endpoint.String()
 	if t.seed >= 0 {
-		addr = m.seedsNow()[t.seed]
+		m.mu.Lock()
+		addr = m.seeds[t.seed]
+		m.mu.Unlock()
 	}
 	m.count.Dials.Add(1)
 	s, met, err := m.dial(ctx, addr, hello{Kind: kindControl, All: t.seed >= 0})
