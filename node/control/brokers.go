@@ -70,7 +70,7 @@ func askBrokers(suffix string, req *Request, limit time.Duration, take func(path
 // ending reports whether an error is that of a broker that is just ending: its socket is gone, or
 // nobody accepts there any more, or what was connected there meanwhile was not accepted.
 func ending(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, io.EOF)
 }
 
 func askBroker(path string, req *Request, limit time.Duration) (r Reply, err error) {

@@ -32,3 +32,23 @@ func TestBrokerEnding(t *testing.T) {
 		}
 	}
 }
+
+// So it is of one that is asked something.
+func TestBrokerEndingAsked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "1"+directSuffix)
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for conn, err := ln.Accept(); err == nil; conn, err = ln.Accept() {
+			conn.Close()
+		}
+	}()
+	for range 100 { // it may end before it is asked, or after
+		if _, err := askBroker(path, &Request{Op: OpDirect}, replyTime); !ending(err) {
+			t.Fatal(err)
+		}
+	}
+}
