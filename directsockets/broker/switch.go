@@ -232,8 +232,8 @@ func (s *Server) processes() map[process]bool {
 	return all
 }
 
-// claimedBy returns the watched connections of which a member has the server's end, as that end has
-// them.
+// claimedBy returns the watched connections whose server's end belongs to a client of s, with the
+// addresses that this end has.
 func (g *Group) claimedBy(s *Server) map[wire.Nonce]wire.Key {
 	all := make(map[wire.Nonce]wire.Key)
 	if g == nil {

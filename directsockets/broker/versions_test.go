@@ -106,7 +106,8 @@ func TestPeersOverlap(t *testing.T) {
 	}
 }
 
-// Brokers of two hosts of which one is of the last release, which says one version, speak that.
+// The last release says one version. A broker of another host that is of that release is spoken to
+// in it.
 func TestHostsOverlap(t *testing.T) {
 	oldest := peerVersions.Oldest
 	f, _ := newHostsHearing(t, everything, false, func(s *Server, from fabric.NodeID, b []byte) error {

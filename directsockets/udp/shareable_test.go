@@ -62,8 +62,8 @@ func TestTakenOver(t *testing.T) {
 }
 
 // TestTakenOverAwake has another socket take a sender over, and give it back, while its receiver is
-// awake. A record that waited for what the other socket has got would be overtaken by the next
-// datagram by the kernel, which the receiver cannot tell from that.
+// awake. The other socket has got datagrams that a record waits for. The receiver would take the
+// next datagram by the kernel for one of them, so that it overtakes the record.
 func TestTakenOverAwake(t *testing.T) {
 	s, at := receiver(t)
 	_, from := listen(t)

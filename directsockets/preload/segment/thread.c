@@ -6,7 +6,7 @@
 #include <ucontext.h>
 
 enum {
-	LEVELS = 4,  /* handlers in handlers of which more than the number is known */
+	LEVELS = 4,  /* nested handlers whose details are kept; deeper ones are only counted */
 	KEPT = 4,    /* signals that wait; the first blocks all others, unless a sanitizer is in between */
 	SIGNALS = 65,
 };
