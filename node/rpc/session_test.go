@@ -151,8 +151,8 @@ func (c *connection) Abort()     { c.aborted.Add(1) }
 func (c *connection) Bare() bool { return true }
 func (c *connection) Close()     { c.closed.Add(1) }
 
-// A Hub bounds the sessions of processes, ends all of them, and waits for work. No work begins after
-// its end.
+// A Hub bounds the sessions of processes, ends all of them, and waits for work. No work begins
+// after its end.
 func TestHub(t *testing.T) {
 	h := Hub{PerAccount: 2, Total: 3}
 	var c connection

@@ -3,6 +3,7 @@ package exngo
 import (
 	"bufio"
 	"bytes"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,31 +91,35 @@ func buildProgram(t testing.TB, dir string, args ...string) string {
 	return name
 }
 
-// startWeb runs testdata/web until it has done its requests; it lasts until the test ends.
-func startWeb(t *testing.T, program string, env ...string) {
+// startPiped starts a program, which is killed if it hangs. The caller waits for it.
+func startPiped(t *testing.T, program string, env []string) (cmd *exec.Cmd, in io.WriteCloser, out io.ReadCloser, stderr *bytes.Buffer) {
 	t.Helper()
-	cmd := exec.Command(program)
-	cmd.Env = append(os.Environ(), env...)
+	cmd, stderr = exec.Command(program), new(bytes.Buffer)
+	cmd.Env, cmd.Stderr = append(os.Environ(), env...), stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
+	if out, err = cmd.StdoutPipe(); err != nil {
 		t.Fatal(err)
 	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	hang := time.AfterFunc(testWait, func() { cmd.Process.Kill() })
+	t.Cleanup(func() { hang.Stop() })
+	return cmd, in, out, stderr
+}
+
+// startWeb runs testdata/web until it has done its requests; it lasts until the test ends.
+func startWeb(t *testing.T, program string, env ...string) {
+	t.Helper()
+	cmd, in, out, stderr := startPiped(t, program, env)
 	t.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("%v: %s", err, &stderr)
+			t.Errorf("%v: %s", err, stderr)
 		}
-		hang.Stop()
 	})
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "done\n" {
 		t.Errorf("%q, %v", line, err)

@@ -1,12 +1,8 @@
 package exngo
 
 import (
-	"bytes"
 	"io"
-	"os"
-	"os/exec"
 	"testing"
-	"time"
 
 	"exnet/directsockets/broker/client"
 	"exnet/internal/longtest"
@@ -36,23 +32,7 @@ func TestErrors(t *testing.T) {
 // prints then.
 func runErrors(t *testing.T, program string, ready func(), env ...string) string {
 	t.Helper()
-	cmd := exec.Command(program)
-	cmd.Env = append(os.Environ(), env...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	hang := time.AfterFunc(testWait, func() { cmd.Process.Kill() })
-	defer hang.Stop()
+	cmd, in, out, stderr := startPiped(t, program, env)
 	ready()
 	if _, err := in.Write([]byte{'\n'}); err != nil {
 		t.Error(err)
@@ -62,7 +42,7 @@ func runErrors(t *testing.T, program string, ready func(), env ...string) string
 		t.Error(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v: %s", err, &stderr)
+		t.Errorf("%v: %s", err, stderr)
 	}
 	return string(text)
 }
