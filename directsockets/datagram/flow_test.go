@@ -120,7 +120,7 @@ func TestShared(t *testing.T) {
 	f.open(t)
 	f.tx.Share()
 	long := shm.Nanotime() - 2*int64(SoftirqTime)
-	f.tx.Sent(1, long)
+	f.tx.Sent(2, long)
 	f.rx.Took(1) // the other one's
 	if f.tx.Settled(shm.Nanotime()) {
 		t.Error("another socket's datagram counts")
@@ -128,6 +128,12 @@ func TestShared(t *testing.T) {
 	f.rx.Dry(f.rx.Kernel())
 	if !f.tx.Settled(shm.Nanotime()) || f.tx.Known() || f.tx.Bell() {
 		t.Error("the receiver's empty queue does not count, or more than that")
+	}
+	if f.tx.Send([]byte("x"), Meta{}) != Published {
+		t.Fatal("nothing is on its way, and a record does not go through memory")
+	}
+	if _, there, err := f.rx.Next(); err != nil || !there || !f.rx.Due() {
+		t.Errorf("a record waits for %d datagrams, of a number that means nothing: %v, %v", f.rx.Missing(), there, err)
 	}
 	f.rx.Arm(false)
 	if f.tx.Send([]byte("x"), Meta{}) != ByKernel {

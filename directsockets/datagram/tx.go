@@ -132,15 +132,18 @@ func (t *Tx) Known() bool { return t.lostKnown }
 // Bell reports whether one datagram by the kernel wakes the receiver, which has what follows
 // through the segment.
 func (t *Tx) Bell() bool {
-	return t.lostKnown && !t.ended && t.rxFlags.Load()&flagAfter != 0 && t.armed.Load() != armedAll
+	return !t.ended && t.saysAfter(t.rxFlags.Load()) && t.armed.Load() != armedAll
 }
+
+// saysAfter reports whether a record says how many datagrams by the kernel come before it.
+func (t *Tx) saysAfter(flags uint32) bool { return flags&flagAfter != 0 && t.lostKnown }
 
 // Direct reports whether the next datagram may go through the segment.
 func (t *Tx) Direct() bool { return !t.ended && t.direct(t.rxFlags.Load()) }
 
 func (t *Tx) direct(flags uint32) bool {
 	armed := t.armed.Load()
-	after := flags&flagAfter != 0 && t.lostKnown
+	after := t.saysAfter(flags)
 	switch {
 	case armed == 0:
 		return after || t.settled || t.Settled(shm.Nanotime())
@@ -231,7 +234,7 @@ func (t *Tx) publish(p []byte, m Meta) Outcome {
 		return ByKernel
 	}
 	head, w := recordHead, uint64(len(p))|tagDatagram<<tagShift|uint64(m.TOS)<<tosShift|uint64(m.TTL)<<ttlShift
-	if flags&flagAfter != 0 && t.told != t.kernel {
+	if t.saysAfter(flags) && t.told != t.kernel {
 		w |= afterBit
 		head += afterLen
 	}
