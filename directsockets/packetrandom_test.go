@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,8 +80,12 @@ type randomSocket struct {
 
 func (u *randomUDP) fatalf(format string, args ...any) {
 	u.t.Helper()
+	var ports []string
+	for _, s := range u.all {
+		ports = append(ports, fmt.Sprintf("%d: %d", s.id, s.at.Port))
+	}
 	last := u.history[max(len(u.history)-30, 0):]
-	u.t.Fatalf("%s\nafter\n%s", fmt.Sprintf(format, args...), strings.Join(last, "\n"))
+	u.t.Fatalf("%s\nports %v, after\n%s", fmt.Sprintf(format, args...), ports, strings.Join(last, "\n"))
 }
 
 func (u *randomUDP) note(format string, args ...any) {
@@ -118,9 +123,18 @@ func (u *randomUDP) add(port int, peer *randomSocket) *randomSocket {
 	}
 	s := &randomSocket{id: len(u.history), conn: c.(net.PacketConn), peer: peer, shared: shared, left: map[*randomSocket][][]byte{}}
 	s.at = s.conn.LocalAddr().(*net.UDPAddr)
+	if shared && port == 0 && u.taken(s.at.Port) { // the kernel takes a port of the group's, too
+		defer s.conn.Close()
+		return u.add(port, peer)
+	}
 	u.all = append(u.all, s)
 	u.note("socket %d at port %d", s.id, s.at.Port)
 	return s
+}
+
+// taken reports whether a socket has a port.
+func (u *randomUDP) taken(port int) bool {
+	return slices.ContainsFunc(u.all, func(s *randomSocket) bool { return s.at.Port == port })
 }
 
 // receiver is the socket that the kernel gives a datagram; nil: none.
