@@ -309,6 +309,18 @@ func monitoring(t *testing.T) string {
 	return b.String()
 }
 
+// listItem returns text as an item of a list, in lines of at most 100 characters.
+func listItem(text string) string {
+	item, line := "", "-"
+	for word := range strings.FieldsSeq(text) {
+		if len(line)+1+len(word) > 100 {
+			item, line = item+line+"\n", " "
+		}
+		line += " " + word
+	}
+	return item + line + "\n"
+}
+
 // The list of counters in the documentation is what there is, and its alerts ask for
 // metrics that there are.
 func TestMetricsDoc(t *testing.T) {
@@ -320,7 +332,7 @@ func TestMetricsDoc(t *testing.T) {
 	}
 	doc := string(text)
 	from, to := strings.Index(doc, begin)+len(begin), strings.Index(doc, end)
-	list := "| counter | |\n|---|---|\n"
+	list := ""
 	known := make(map[string]bool)
 	for _, name := range slices.SortedFunc(maps.Keys(counterHelp), cmp.Compare) {
 		metric, kind := namespace+metricName(name), "Gauge: "
@@ -328,7 +340,7 @@ func TestMetricsDoc(t *testing.T) {
 			metric, kind = metric+"_total", ""
 		}
 		known[metric] = true
-		list += fmt.Sprintf("| `%s` | %s%s |\n", name, kind, counterHelp[name])
+		list += listItem(fmt.Sprintf("`%s`: %s%s", name, kind, counterHelp[name]))
 	}
 	if got := doc[from:to]; got != list {
 		if *update {
