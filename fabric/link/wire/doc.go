@@ -46,6 +46,31 @@
 // NICs by such links, all to all. Over makes a medium of a connected Unix socket, for
 // links between processes, OverStream one of a TCP connection, for links between hosts.
 //
+// # Format
+//
+// Both ends begin with a hello: "EXNW", the version (2 bytes, now 2), 2 bytes of zero. An end of
+// another version is refused with ErrVersion. Then come packets, little endian, each a header and
+// at most one message:
+//
+//	offset  bytes
+//	     0  1      version 0xE2
+//	     1  1      flags: 1 has a number and a message, 2 asks to go back to the acknowledged packet
+//	     2  2      length of the message, at most 505
+//	     4  4      number of the packet, for those with a message
+//	     8  4      acknowledgement: number of the packet expected next
+//	    12  3 × 2  for each channel (response, non-posted, posted) the number of the first message,
+//	               modulo 2^16, for which the sender of this packet has no buffer
+//	    18  2      zero
+//	    20  4      CRC-32C of the packet, with this field zero
+//	    24         message
+//
+//	channel     messages                                 buffers  its receiver frees the buffer
+//	response    data and end of a GET, end of a PUT,     128      at once
+//	            credits and state of mailboxes, probes
+//	non-posted  GET                                      32       when the end of the data is sent
+//	posted      VELO messages, PUT and its data,         128      at once
+//	            opening of a mailbox
+//
 // # Concurrency
 //
 // All methods may be called from many goroutines. Link.mu guards the protocol's
