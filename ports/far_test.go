@@ -41,7 +41,12 @@ func (w way) Reaches(n fabric.NodeID) bool {
 	return w.all[n] != nil && !w.down
 }
 
-func (w way) Send(to fabric.NodeID, b []byte) error {
+// onlySession is the session that two servers have with each other.
+const onlySession = 1
+
+func (way) Session(fabric.NodeID) (uint64, error) { return onlySession, nil }
+
+func (w way) Send(to fabric.NodeID, session uint64, b []byte) error {
 	if !w.Reaches(to) {
 		return fabric.ErrPeerDown
 	}
@@ -50,18 +55,18 @@ func (w way) Send(to fabric.NodeID, b []byte) error {
 	h := w.all[to]
 	w.mu.Unlock()
 	select {
-	case h.in <- func() { h.Hear(w.self, b) }:
+	case h.in <- func() { h.Hear(w.self, session, b) }:
 	case <-h.ended:
 	}
 	return nil
 }
 
 // TrySend finds no credit at times.
-func (w way) TrySend(to fabric.NodeID, b []byte) error {
+func (w way) TrySend(to fabric.NodeID, session uint64, b []byte) error {
 	if w.tries.Add(1)%7 == 0 {
 		return fabric.ErrAgain
 	}
-	return w.Send(to, b)
+	return w.Send(to, session, b)
 }
 
 func (way) Flush(fabric.NodeID) {}
@@ -106,7 +111,7 @@ func (hs *hosts) part() {
 	hs.mu.Unlock()
 	for _, h := range hs.all {
 		for n := range hs.all {
-			h.FarDown(n)
+			h.FarDown(n, onlySession)
 		}
 	}
 }
@@ -166,8 +171,8 @@ func FuzzHear(f *testing.F) {
 	f.Add(append(slot[:], "data"...))
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		s := New(Config{Node: 1, Far: nowhere{}, Registers: &registers{}})
-		s.Hear(2, b)
-		s.FarDown(2)
+		s.Hear(2, onlySession, b)
+		s.FarDown(2, onlySession)
 		s.Close()
 	})
 }
@@ -175,7 +180,8 @@ func FuzzHear(f *testing.F) {
 // nowhere is a Far that loses everything.
 type nowhere struct{}
 
-func (nowhere) Reaches(fabric.NodeID) bool          { return true }
-func (nowhere) Send(fabric.NodeID, []byte) error    { return fabric.ErrPeerDown }
-func (nowhere) TrySend(fabric.NodeID, []byte) error { return fabric.ErrPeerDown }
-func (nowhere) Flush(fabric.NodeID)                 {}
+func (nowhere) Reaches(fabric.NodeID) bool                  { return true }
+func (nowhere) Session(fabric.NodeID) (uint64, error)       { return onlySession, nil }
+func (nowhere) Send(fabric.NodeID, uint64, []byte) error    { return fabric.ErrPeerDown }
+func (nowhere) TrySend(fabric.NodeID, uint64, []byte) error { return fabric.ErrPeerDown }
+func (nowhere) Flush(fabric.NodeID)                         {}

@@ -9,18 +9,22 @@ import (
 	"exnet/ports/wire"
 )
 
-// farLocked returns the node, or nil if it is not reachable.
+// farLocked returns the node of a session, or nil if that session is over. A later session ends the
+// one before it.
 //
 // +checklocks:s.mu
-func (s *Server) farLocked(n fabric.NodeID) *farNode {
-	if f := s.fars[n]; f != nil {
+func (s *Server) farLocked(n fabric.NodeID, session uint64) *farNode {
+	f := s.fars[n]
+	switch {
+	case f != nil && f.session == session:
 		return f
-	}
-	if s.hub.Ended() || s.cfg.Far == nil || n == s.cfg.Node {
+	case s.hub.Ended() || s.cfg.Far == nil || n == s.cfg.Node || session <= s.farsOver[n] || f != nil && session < f.session:
 		return nil
+	case f != nil:
+		s.farDownLocked(f)
 	}
 	// An answer of a session that is over is for no request of this one: numbers begin anywhere.
-	f := &farNode{server: s, id: n, number: rand.Uint32N(rpc.Answered / 2), asked: make(map[uint32]chan farMessage), pairs: make(map[pair]*farPair), streams: make(map[uint32]*farPair)}
+	f = &farNode{server: s, id: n, session: session, number: rand.Uint32N(rpc.Answered / 2), asked: make(map[uint32]chan farMessage), pairs: make(map[pair]*farPair), streams: make(map[uint32]*farPair)}
 	s.fars[n] = f
 	return f
 }
@@ -30,15 +34,20 @@ func (s *Server) far(n fabric.NodeID) *farNode {
 	if s.cfg.Far == nil || n == s.cfg.Node || !s.cfg.Far.Reaches(n) {
 		return nil
 	}
+	session, err := s.cfg.Far.Session(n)
+	if err != nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.farLocked(n)
+	return s.farLocked(n, session)
 }
 
-// send sends a message. The server's lock is not held. After an error the node counts as down.
+// send sends a message of the node's session. The server's lock is not held. After an error the
+// session is over.
 func (f *farNode) send(m wire.Message, data []byte) error {
 	b, _ := m.AppendBinary(nil) // it does not fail
-	err := f.server.cfg.Far.Send(f.id, append(b, data...))
+	err := f.server.cfg.Far.Send(f.id, f.session, append(b, data...))
 	if err != nil {
 		f.server.mu.Lock()
 		f.server.farDownLocked(f)

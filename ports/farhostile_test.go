@@ -19,12 +19,18 @@ import (
 )
 
 // liar is a Far to a node of another host that does as it likes: send gets what it is sent.
-type liar struct{ send func(wire.Message) error }
+type liar struct {
+	send func(wire.Message) error
+	ends atomic.Uint64 // of sessions
+}
 
 func (*liar) Reaches(fabric.NodeID) bool { return true }
 
 // Send gives a slot to send as a message without a number.
-func (l *liar) Send(_ fabric.NodeID, b []byte) error {
+func (l *liar) Send(_ fabric.NodeID, session uint64, b []byte) error {
+	if session != l.session() {
+		return fabric.ErrPeerDown
+	}
 	if s, _, ok := wire.CutSlot(b); ok {
 		return l.send(wire.Message{Op: wire.OpFarSlot, B: uint64(s.Word), C: uint64(s.Stream)})
 	}
@@ -35,7 +41,15 @@ func (l *liar) Send(_ fabric.NodeID, b []byte) error {
 	return l.send(m)
 }
 
-func (l *liar) TrySend(to fabric.NodeID, b []byte) error { return l.Send(to, b) }
+func (l *liar) TrySend(to fabric.NodeID, session uint64, b []byte) error {
+	return l.Send(to, session, b)
+}
+
+// Session implements Far.
+func (l *liar) Session(fabric.NodeID) (uint64, error) { return l.session(), nil }
+
+// session is that of now: each end of one begins the next.
+func (l *liar) session() uint64 { return 1 + l.ends.Load() }
 
 func (*liar) Flush(fabric.NodeID) {}
 
@@ -47,13 +61,23 @@ func liesTo(t *testing.T) (*node, *liar) {
 	l.send = func(wire.Message) error { return nil }
 	n := nodes(t, 1, func(c *Config) { c.Dial, c.Far = nil, l })[0]
 	n.farTime = 100 * time.Millisecond
-	t.Cleanup(func() { n.FarDown(farAway) })
+	t.Cleanup(func() { n.FarDown(farAway, l.session()) })
 	return n, l
+}
+
+// farSession is the session with the liar.
+func (n *node) farSession() uint64 { return n.cfg.Far.(*liar).session() }
+
+// endSession ends the session with the liar.
+func (n *node) endSession() {
+	over := n.farSession()
+	n.cfg.Far.(*liar).ends.Add(1)
+	n.FarDown(farAway, over)
 }
 
 func (n *node) hear(m wire.Message) {
 	b, _ := m.AppendBinary(nil)
-	n.Hear(farAway, b)
+	n.Hear(farAway, n.farSession(), b)
 }
 
 // openAt opens a VELO port with a VPID of its own, or any (0), and has it count as a's.
@@ -231,7 +255,7 @@ func testFarLingers(t *testing.T, features uint64) {
 		far := n.fars[farAway]
 		return n.lingers[evil] <= farLingers && n.lingersAll <= farLingers && len(far.asked) <= farLingers*(farWindow+2) && len(far.streams) <= farLingers
 	})
-	n.FarDown(farAway)
+	n.endSession()
 	eventually(t, "some linger when the node is gone", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -337,7 +361,7 @@ func TestFarSlotsHostile(t *testing.T) {
 func (n *node) hearSlotOf(from, to fabric.VPID, size uint32) {
 	var b [wire.SlotSize + 8]byte
 	wire.Slot{From: from, To: to, Stream: 7, Word: size}.Put((*[wire.SlotSize]byte)(b[:]))
-	n.Hear(farAway, b[:])
+	n.Hear(farAway, n.farSession(), b[:])
 }
 
 // A port writes a slot, and is held up before it looks whether the node waits. Meanwhile the node

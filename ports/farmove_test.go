@@ -348,7 +348,7 @@ func TestMoveHostile(t *testing.T) {
 		s.fars[all[1].cfg.Node].asked[m.Number|rpc.Answered] = c
 		s.mu.Unlock()
 		raw, _ := m.AppendBinary(nil)
-		all[1].Hear(all[0].cfg.Node, append(raw, data...))
+		all[1].Hear(all[0].cfg.Node, onlySession, append(raw, data...))
 		return (<-c).Status
 	}
 	for _, c := range []struct {

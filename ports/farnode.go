@@ -17,22 +17,27 @@ import (
 type Far interface {
 	// Reaches returns whether the node has such a server.
 	Reaches(fabric.NodeID) bool
-	// Send sends b, in order. It copies b, and may wait for credit. After an error, FarDown tells
-	// the server that the node is down.
-	Send(to fabric.NodeID, b []byte) error
+	// Session returns the number of the session with the node. It begins one if there is none. A
+	// later session has a higher number.
+	Session(fabric.NodeID) (uint64, error)
+	// Send sends b, in order, as a message of a session. It copies b, and may wait for credit. An
+	// error says that the session is over.
+	Send(to fabric.NodeID, session uint64, b []byte) error
 	// TrySend is Send that does not wait: the error wraps fabric.ErrAgain if there is no credit.
 	// Flush follows, after one message or several.
-	TrySend(to fabric.NodeID, b []byte) error
+	TrySend(to fabric.NodeID, session uint64, b []byte) error
 	Flush(to fabric.NodeID)
 }
 
-// farNode is a node of another host. Its fields belong to the server's lock.
+// farNode is a node of another host, during one session with its server. Its fields belong to the
+// server's lock.
 type farNode struct {
-	server *Server
-	id     fabric.NodeID
-	number uint32
-	asked  map[uint32]chan farMessage // unanswered requests
-	pairs  map[pair]*farPair
+	server  *Server
+	id      fabric.NodeID
+	session uint64                     // it does not change
+	number  uint32                     // of the last request
+	asked   map[uint32]chan farMessage // unanswered requests
+	pairs   map[pair]*farPair
 	// streams: the pairs that a carrier serves, by the number that it has at the other node.
 	streams map[uint32]*farPair
 	down    bool
@@ -124,11 +129,11 @@ func (f *farPair) hasSent() {
 	f.on(pairSent)
 }
 
-// Hear processes a message from the server of a node of another host. It borrows b until return,
-// and does not block.
-func (s *Server) Hear(from fabric.NodeID, b []byte) {
+// Hear processes a message from the server of a node of another host, by the session that it is of.
+// It borrows b until return, and does not block.
+func (s *Server) Hear(from fabric.NodeID, session uint64, b []byte) {
 	if slot, message, ok := wire.CutSlot(b); ok {
-		s.hearSlot(from, slot, message)
+		s.hearSlot(from, session, slot, message)
 		return
 	}
 	m := farMessage{}
@@ -138,7 +143,7 @@ func (s *Server) Hear(from fabric.NodeID, b []byte) {
 	m.data = append([]byte(nil), b[wire.MessageSize:]...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.farLocked(from)
+	f := s.farLocked(from, session)
 	if f == nil {
 		return
 	}
@@ -223,13 +228,14 @@ func (s *Server) registerFar(p *port, f *farNode, m wire.Message) error {
 	return p.post(a)
 }
 
-// FarDown reports that a node of another host is no longer reachable.
-func (s *Server) FarDown(n fabric.NodeID) {
+// FarDown reports that a session with a node of another host is over.
+func (s *Server) FarDown(n fabric.NodeID, session uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f := s.fars[n]; f != nil {
+	if f := s.fars[n]; f != nil && f.session <= session {
 		s.farDownLocked(f)
 	}
+	s.farsOver[n] = max(s.farsOver[n], session)
 }
 
 // +checklocks:s.mu
@@ -238,6 +244,7 @@ func (s *Server) farDownLocked(f *farNode) {
 		return
 	}
 	delete(s.fars, f.id)
+	s.farsOver[f.id] = max(s.farsOver[f.id], f.session)
 	f.down = true
 	for _, p := range f.pairs {
 		p.on(pairParted)

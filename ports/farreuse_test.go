@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
+	"exnet/node/rpc"
 	"exnet/node/rpc/caller"
 	"exnet/ports/wire"
 )
@@ -109,4 +110,63 @@ func TestFarSuccessorWaits(t *testing.T) {
 	if got := f.memory.Memory().Words(wire.FlowTail, 1)[0].Load(); got != farSlots+1 {
 		t.Errorf("%d slots were written", got)
 	}
+}
+
+// A session ends while answers of it wait to be sent, and a request of it is heard late: the next
+// session has nothing of either, and its own request is answered.
+func TestFarSessionsApart(t *testing.T) {
+	n, l := liesTo(t)
+	sending, goOn, answers := make(chan struct{}), make(chan struct{}), make(chan wire.Message, 8)
+	l.send = func(m wire.Message) error {
+		if m.Number == 1|rpc.Answered {
+			close(sending)
+			<-goOn
+		}
+		answers <- m
+		return nil
+	}
+	ask := func(session uint64, number uint32) {
+		b, _ := wire.Message{Op: wire.OpFarPut, Number: number, Unit: fabric.UnitRMA, Addr: wire.Addr{VPID: 40}, A: 40}.AppendBinary(nil)
+		n.Hear(farAway, session, b)
+	}
+	first := n.farSession()
+	ask(first, 1)
+	<-sending
+	ask(first, 2)
+	n.mu.Lock()
+	old := n.fars[farAway]
+	n.mu.Unlock()
+	n.endSession()
+	ask(first, 3)
+	ask(n.farSession(), 4)
+	close(goOn)
+	heard := map[uint32]bool{}
+	for len(heard) < 2 { // 1 was being sent when its session ended
+		heard[(<-answers).Number&^rpc.Answered] = true
+	}
+	if !heard[1] || !heard[4] {
+		t.Errorf("the answers to requests %v were sent", heard)
+	}
+	for old.busy() {
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case m := <-answers:
+		t.Errorf("the next session has the answer to request %d", m.Number&^rpc.Answered)
+	default:
+	}
+	// What speaks of the session before ends nothing of this one.
+	n.FarDown(farAway, first)
+	ask(first, 5)
+	ask(n.farSession(), 6)
+	if m := <-answers; m.Number != 6|rpc.Answered {
+		t.Errorf("the answer to request %d", m.Number&^rpc.Answered)
+	}
+}
+
+// busy returns whether a goroutine sends to the node.
+func (f *farNode) busy() bool {
+	f.server.mu.Lock()
+	defer f.server.mu.Unlock()
+	return f.posting
 }

@@ -38,8 +38,8 @@ func (c *slotCount) message() wire.Message {
 
 // hearSlot processes a slot of a node of another host: it writes it to our port's flow, or leaves
 // it to serve. It borrows b.
-func (s *Server) hearSlot(from fabric.NodeID, slot wire.Slot, b []byte) {
-	f, m, say := s.takeSlot(from, slot, b)
+func (s *Server) hearSlot(from fabric.NodeID, session uint64, slot wire.Slot, b []byte) {
+	f, m, say := s.takeSlot(from, session, slot, b)
 	if !say {
 		return
 	}
@@ -52,10 +52,10 @@ func (s *Server) hearSlot(from fabric.NodeID, slot wire.Slot, b []byte) {
 }
 
 // takeSlot is hearSlot, and returns what to say.
-func (s *Server) takeSlot(from fabric.NodeID, slot wire.Slot, b []byte) (f *farNode, m wire.Message, say bool) {
+func (s *Server) takeSlot(from fabric.NodeID, session uint64, slot wire.Slot, b []byte) (f *farNode, m wire.Message, say bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f = s.farLocked(from); f == nil {
+	if f = s.farLocked(from, session); f == nil {
 		return nil, m, false
 	}
 	p := f.pairs[pair{fabric.UnitVELO, slot.From, slot.To}]
@@ -127,7 +127,7 @@ func (f *farNode) trySend(m wire.Message) error {
 }
 
 func (f *farNode) tryBytes(b []byte) error {
-	err := f.server.cfg.Far.TrySend(f.id, b)
+	err := f.server.cfg.Far.TrySend(f.id, f.session, b)
 	if err != nil && !errors.Is(err, fabric.ErrAgain) {
 		f.server.mu.Lock()
 		f.server.farDownLocked(f)

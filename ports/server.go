@@ -78,11 +78,13 @@ type Server struct {
 	// ports: by unit and VPID.
 	ports map[wire.Unit]map[fabric.VPID]*port // +checklocks:mu
 	// next: where the search for a free VPID begins, so that none is used again soon.
-	next     fabric.VPID                // +checklocks:mu
-	peers    map[fabric.NodeID]*peer    // +checklocks:mu
-	fars     map[fabric.NodeID]*farNode // +checklocks:mu
-	copies   copies                     // +checklocks:mu
-	copyTime time.Duration              // how long a transfer is waited for; tests change it before all else
+	next  fabric.VPID                // +checklocks:mu
+	peers map[fabric.NodeID]*peer    // +checklocks:mu
+	fars  map[fabric.NodeID]*farNode // +checklocks:mu
+	// farsOver: the last session with a node that is over.
+	farsOver map[fabric.NodeID]uint64 // +checklocks:mu
+	copies   copies                   // +checklocks:mu
+	copyTime time.Duration            // how long a transfer is waited for; tests change it before all else
 	// lingers: pairs with ports of other hosts that have ended and still send, of each user and in
 	// all.
 	lingers    map[caller.Account]int // +checklocks:mu
@@ -102,7 +104,7 @@ func New(cfg Config) *Server {
 		cfg.PerUser = DefaultPerUser
 	}
 	return &Server{
-		cfg: cfg, next: wire.FirstVPID, peers: make(map[fabric.NodeID]*peer), fars: make(map[fabric.NodeID]*farNode),
+		cfg: cfg, next: wire.FirstVPID, peers: make(map[fabric.NodeID]*peer), fars: make(map[fabric.NodeID]*farNode), farsOver: make(map[fabric.NodeID]uint64),
 		hub:    rpc.Hub{PerAccount: connectionsPerPort * cfg.PerUser, Total: connectionsMax},
 		copies: copies{users: make(map[caller.Account]*userCopies)}, copyTime: copyTime,
 		lingers: make(map[caller.Account]int), farTime: farTime,

@@ -19,9 +19,14 @@ type Far interface {
 	// Up returns whether there is a link to the node just now, and its Server is the one that was
 	// there before.
 	Up(fabric.NodeID) bool
-	// Send sends b, in order. It copies b, and may wait for credit, or for a link. After an error
-	// the node counts as gone.
-	Send(to fabric.NodeID, b []byte) error
+	// Session returns the number of the session with the node. It begins one if there is none. A
+	// later session has a higher number.
+	Session(fabric.NodeID) (uint64, error)
+	// Send sends b, in order, as a message of a session. It copies b, and may wait for credit, or
+	// for a link. An error says that the session is over.
+	Send(to fabric.NodeID, session uint64, b []byte) error
+	// Abandon ends a session at both ends.
+	Abandon(n fabric.NodeID, session uint64)
 }
 
 // away says whether a peer is on another host to which there is no link just now.
@@ -40,33 +45,39 @@ func (s *Server) reachesFar(n fabric.NodeID) bool {
 	return false
 }
 
-// farPeer returns the peer that a node of another host is. It makes one if needed.
-func (s *Server) farPeer(n fabric.NodeID) *peer {
+// farPeer returns the peer that a node of another host is in a session, or nil if that session is
+// over. It makes one if needed. A later session ends the one before it.
+func (s *Server) farPeer(n fabric.NodeID, session uint64) *peer {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	p := s.fars[n]
-	if p == nil {
-		out := new(farOutbox)
-		p = s.peerOf(n, rpc.NewSession(&form, out))
-		p.far, out.peer = true, p
-		if s.hub.Ended() {
-			p.End()
-			return p
-		}
-		s.fars[n] = p
+	switch {
+	case p != nil && p.farSession == session:
+		s.mu.Unlock()
+		return p
+	case s.hub.Ended() || session <= s.farsOver[n] || p != nil && session < p.farSession:
+		s.mu.Unlock()
+		return nil
 	}
-	return p
+	out := new(farOutbox)
+	next := s.peerOf(n, rpc.NewSession(&form, out))
+	next.far, next.farSession, out.peer = true, session, next
+	s.fars[n] = next
+	s.mu.Unlock()
+	if p != nil {
+		p.end()
+	}
+	return next
 }
 
-// Hear processes a message of the Server of a node of another host. It borrows b until return, and
-// does not block.
-func (s *Server) Hear(from fabric.NodeID, b []byte) {
+// Hear processes a message of the Server of a node of another host, by the session that it is of.
+// It borrows b until return, and does not block.
+func (s *Server) Hear(from fabric.NodeID, session uint64, b []byte) {
 	var m wire.Message
 	if m.UnmarshalBinary(b) != nil {
 		return
 	}
-	p := s.farPeer(from)
-	if s.hub.Ended() {
+	p := s.farPeer(from, session)
+	if p == nil {
 		return
 	}
 	if err := p.Session.Hear(&heard{Message: m, More: b[wire.MessageSize:]}, p.handle); err != nil {
@@ -75,13 +86,15 @@ func (s *Server) Hear(from fabric.NodeID, b []byte) {
 	}
 }
 
-// FarDown reports that a node of another host has ended, or had no link for too long. A link that
-// comes back in time is not reported: leases go on, and what was under way is done once more.
-func (s *Server) FarDown(n fabric.NodeID) {
+// FarDown reports that a session with a node of another host is over: the node has ended, or had no
+// link for too long. A link that comes back in time is not reported: leases go on, and what was
+// under way is done once more.
+func (s *Server) FarDown(n fabric.NodeID, session uint64) {
 	s.mu.Lock()
 	p := s.fars[n]
+	s.farsOver[n] = max(s.farsOver[n], session)
 	s.mu.Unlock()
-	if p != nil {
+	if p != nil && p.farSession <= session {
 		p.end()
 	}
 }
@@ -143,7 +156,7 @@ func (o *farOutbox) send() {
 			return
 		}
 		for _, b := range all {
-			if o.peer.server.cfg.Far.Send(o.peer.node, b) != nil {
+			if o.peer.server.cfg.Far.Send(o.peer.node, o.peer.farSession, b) != nil {
 				o.Abort()
 				break
 			}

@@ -34,12 +34,14 @@ type heard = rpc.Heard[wire.Message]
 // own processes: its other end is the holder of what they have. The server's lock guards holders.
 type peer struct {
 	*rpc.Session[wire.Message]
-	link    *rpc.Link[wire.Message] // nil: it is on another host
-	server  *Server
-	node    fabric.NodeID
-	far     bool                 // it is on another host: what it is, and no state
-	uid     uint32               // of its process
-	holders map[uint64]*borrower // our processes that have a loan of it
+	link   *rpc.Link[wire.Message] // nil: it is on another host
+	server *Server
+	node   fabric.NodeID
+	far    bool // it is on another host: what it is, and no state
+	// farSession: the session with it, if it is on another host. It does not change.
+	farSession uint64
+	uid        uint32               // of its process
+	holders    map[uint64]*borrower // our processes that have a loan of it
 
 	zeros   atomic.Int32  // requests for zeros that are under way
 	zeroing chan struct{} // has room for those that run
@@ -71,7 +73,14 @@ func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 	case p != nil:
 		return p, nil
 	case s.reachesFar(n):
-		return s.farPeer(n), nil
+		session, err := s.cfg.Far.Session(n)
+		if err != nil {
+			return nil, err
+		}
+		if p := s.farPeer(n, session); p != nil {
+			return p, nil
+		}
+		return nil, fmt.Errorf("memory: node %d: %w", n, fabric.ErrPeerDown)
 	case s.hub.Ended() || s.cfg.Dial == nil || n == s.cfg.Node:
 		return nil, fmt.Errorf("memory: node %d: %w", n, fabric.ErrNoRoute)
 	}
@@ -146,11 +155,16 @@ func (p *peer) end() {
 		p.link.Close()
 	} else if p.Abort(); !p.End() {
 		return
+	} else if s.cfg.Far != nil && !s.hub.Ended() { // at the end the farewell tells the node
+		s.cfg.Far.Abandon(p.node, p.farSession)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.peers[p.node] == p {
 		delete(s.peers, p.node)
+	}
+	if p.far {
+		s.farsOver[p.node] = max(s.farsOver[p.node], p.farSession)
 	}
 	if s.fars[p.node] == p {
 		delete(s.fars, p.node)

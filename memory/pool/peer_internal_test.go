@@ -196,3 +196,26 @@ func TestUnanswered(t *testing.T) {
 		t.Errorf("the lender has gone: %+v", m)
 	}
 }
+
+// A node is another peer in each session: what speaks of an earlier one reaches none, and ends
+// none.
+func TestFarSessionsApart(t *testing.T) {
+	s := New(Config{Node: 1})
+	defer s.Close()
+	first := s.farPeer(2, 5)
+	if first == nil || s.farPeer(2, 5) != first {
+		t.Fatal("a session has no peer, or two")
+	}
+	second := s.farPeer(2, 6)
+	if second == nil || second == first || !first.Over() {
+		t.Errorf("the next session has peer %p, the one before %p, over: %v", second, first, first.Over())
+	}
+	s.FarDown(2, 5)
+	if s.farPeer(2, 5) != nil || s.farPeer(2, 6) != second || second.Over() {
+		t.Error("a session that is over has a peer, or its end has ended the next one")
+	}
+	s.FarDown(2, 6)
+	if s.farPeer(2, 6) != nil || !second.Over() {
+		t.Error("a session goes on after its end")
+	}
+}

@@ -105,7 +105,9 @@ type Server struct {
 	borrowers map[*borrower]struct{}  // +checklocks:mu
 	peers     map[fabric.NodeID]*peer // +checklocks:mu
 	fars      map[fabric.NodeID]*peer // +checklocks:mu
-	count     Stats                   // +checklocks:mu
+	// farsOver: the last session with a node of another host that is over.
+	farsOver map[fabric.NodeID]uint64 // +checklocks:mu
+	count    Stats                    // +checklocks:mu
 }
 
 // Stats count what a Server has done.
@@ -140,7 +142,7 @@ func New(cfg Config) *Server {
 		freed: make(chan struct{}), askTime: askTime,
 		cfg: cfg, limits: cfg.Limits, loans: make(map[uint64]*loan), borrowers: make(map[*borrower]struct{}),
 		hub:   rpc.Hub{PerAccount: perUser, Total: total},
-		peers: make(map[fabric.NodeID]*peer), fars: make(map[fabric.NodeID]*peer),
+		peers: make(map[fabric.NodeID]*peer), fars: make(map[fabric.NodeID]*peer), farsOver: make(map[fabric.NodeID]uint64),
 	}
 	s.own = &own{s, make(map[uint64]*borrower)}
 	if err := s.far.init(cfg.NIC); err != nil {

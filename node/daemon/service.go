@@ -22,8 +22,8 @@ import (
 type served interface {
 	Process(*net.UnixConn) error
 	Peer(*net.UnixConn) error
-	Hear(from fabric.NodeID, b []byte)
-	FarDown(fabric.NodeID)
+	Hear(from fabric.NodeID, session uint64, b []byte)
+	FarDown(n fabric.NodeID, session uint64)
 	Close()
 }
 
@@ -57,8 +57,8 @@ func (s *service) openFar(d *Daemon, cfg far.Config) (err error) {
 	s.downs = make(map[fabric.NodeID]func())
 	s.mu.Unlock()
 	if d.mesh != nil {
-		cfg.Hear = func(from fabric.NodeID, b []byte) { s.backend.Hear(from, b) }
-		cfg.Ended = func(n fabric.NodeID) { s.backend.FarDown(n) }
+		cfg.Hear = func(from fabric.NodeID, session uint64, b []byte) { s.backend.Hear(from, session, b) }
+		cfg.Ended = func(n fabric.NodeID, session uint64) { s.backend.FarDown(n, session) }
 		s.far, err = far.New(d.nic, cfg)
 	}
 	return err

@@ -58,7 +58,7 @@ var ErrSize = errors.New("far: a message has 1 to 65536 bytes")
 type Engine struct {
 	vpid   fabric.VPID
 	box    *velo.Endpoint
-	hear   func(from fabric.NodeID, b []byte)
+	hear   func(from fabric.NodeID, session uint64, b []byte)
 	direct bool
 	wake   chan struct{}
 
@@ -72,7 +72,7 @@ type Engine struct {
 	sending sync.Map // a mutex for each destination: pieces of one message follow one another
 
 	stall, resume time.Duration
-	ended         func(fabric.NodeID) // without the lock
+	ended         func(n fabric.NodeID, session uint64) // without the lock
 
 	mu     sync.Mutex
 	credit sync.Cond // of mu
@@ -82,21 +82,24 @@ type Engine struct {
 	// stalled: until when calls for a node that has taken nothing for so long fail at once.
 	stalled map[fabric.NodeID]time.Time // +checklocks:mu
 	trials  map[fabric.NodeID]trial     // +checklocks:mu
-	// sessions: with each node; links: how many there were.
+	// sessions: with each node; links: how many there were; begun: the number of the last session.
 	sessions map[fabric.NodeID]*session // +checklocks:mu
 	links    map[fabric.NodeID]uint64   // +checklocks:mu
-	// givenUp: nodes that were silent for too long, and may not know that the session is over.
+	begun    uint64                     // +checklocks:mu
+	// givenUp: nodes that may not know that the session is over.
 	givenUp map[fabric.NodeID]struct{} // +checklocks:mu
 }
 
 // Config is what an Engine is made of.
 type Config struct {
 	VPID fabric.VPID // of the mailbox
-	// Hear gets the messages. It borrows b until return, and must not block.
-	Hear func(from fabric.NodeID, b []byte)
-	// Ended, unless it is nil, is told of a node that has ended, or has begun anew: messages may be
-	// lost, and what comes after it is of a new node. It must not block.
-	Ended func(fabric.NodeID)
+	// Hear gets the messages, and the number of the session that each belongs to. A message of a
+	// session that has ended may still come after Ended. It borrows b until return, and must not
+	// block.
+	Hear func(from fabric.NodeID, session uint64, b []byte)
+	// Ended, unless it is nil, is told of a session that has ended: the node has ended, or has
+	// begun anew, or was away for too long. Messages of it may be lost. It must not block.
+	Ended func(n fabric.NodeID, session uint64)
 	// Resume is how long a node may have no link before it has ended.
 	Resume time.Duration
 	// Direct: Hear is called in the goroutine to which messages come, the driver's of a link.
@@ -117,7 +120,7 @@ func New(n *nic.NIC, c Config) (*Engine, error) {
 		givenUp: make(map[fabric.NodeID]struct{}),
 	}
 	if e.ended == nil {
-		e.ended = func(fabric.NodeID) {}
+		e.ended = func(fabric.NodeID, uint64) {}
 	}
 	e.mu.Lock()
 	e.credit.L = &e.mu
@@ -165,8 +168,18 @@ func (e *Engine) sendingTo(n fabric.NodeID) *sync.Mutex {
 	return m.(*sync.Mutex)
 }
 
-// session returns the session with a node. It begins one if there is none.
-func (e *Engine) session(n fabric.NodeID) (*session, error) {
+// Session returns the number of the session with a node. It begins a session if there is none.
+// A later session has a higher number.
+func (e *Engine) Session(n fabric.NodeID) (uint64, error) {
+	s, err := e.begin(n)
+	if err != nil {
+		return 0, err
+	}
+	return s.number, nil
+}
+
+// begin returns the session with a node. It begins one if there is none.
+func (e *Engine) begin(n fabric.NodeID) (*session, error) {
 	e.mu.Lock()
 	s, isClosed, isStalled := e.sessions[n], e.closed, e.stalledLocked(n)
 	switch {
@@ -204,6 +217,16 @@ func (e *Engine) stalledLocked(n fabric.NodeID) bool {
 	return ok
 }
 
+// session returns a session by its number.
+func (e *Engine) session(n fabric.NodeID, number uint64) (*session, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.sessions[n]; s != nil && s.number == number {
+		return s, nil
+	}
+	return nil, e.overLocked(n)
+}
+
 // overLocked says why there is no session with a node any more.
 //
 // +checklocks:e.mu
@@ -217,17 +240,17 @@ func (e *Engine) overLocked(n fabric.NodeID) error {
 	return errOver
 }
 
-// Send sends b, which it copies. It waits for room. It fails if the node has never been reachable,
-// takes nothing, or has ended, or the Engine is closed. What was sent without an error is heard
-// once, unless the node ends.
-func (e *Engine) Send(to fabric.NodeID, b []byte) error {
+// Send sends b, which it copies, as a message of a session. It waits for room. It fails if the
+// session is over, as when the node takes nothing or the Engine is closed. What was sent without an
+// error is heard once, unless the session ends.
+func (e *Engine) Send(to fabric.NodeID, session uint64, b []byte) error {
 	if len(b) < 1 || len(b) > MaxMessage {
 		return fmt.Errorf("%w: %d bytes", ErrSize, len(b))
 	}
 	m := e.sendingTo(to)
 	m.Lock()
 	defer m.Unlock()
-	s, err := e.session(to)
+	s, err := e.session(to, session)
 	if err != nil {
 		return err
 	}
@@ -283,13 +306,13 @@ func (e *Engine) failed(s *session, link uint64, err error) {
 	e.mu.Lock()
 	switch {
 	case errors.Is(err, ErrStalled), errors.Is(err, fabric.ErrClosed):
-		ended = e.giveUpLocked(s)
+		ended = e.giveUpLocked(s, eventLate)
 	case s.link == link:
 		ended = e.enter(s, eventUnlinked)
 	}
 	e.mu.Unlock()
 	if ended {
-		e.ended(s.node)
+		e.ended(s.node, s.number)
 	}
 }
 
@@ -298,7 +321,7 @@ func (e *Engine) failed(s *session, link uint64, err error) {
 // after one message or several.
 //
 // +checklocksignore: it does not know TryLock
-func (e *Engine) TrySend(to fabric.NodeID, b []byte) error {
+func (e *Engine) TrySend(to fabric.NodeID, session uint64, b []byte) error {
 	if len(b) < 1 || len(b) > MaxMessage {
 		return fmt.Errorf("%w: %d bytes", ErrSize, len(b))
 	}
@@ -307,7 +330,7 @@ func (e *Engine) TrySend(to fabric.NodeID, b []byte) error {
 		return fmt.Errorf("far: node %d: %w", to, fabric.ErrAgain)
 	}
 	defer m.Unlock()
-	s, err := e.session(to)
+	s, err := e.session(to, session)
 	if err != nil {
 		return err
 	}
@@ -579,7 +602,7 @@ func (e *Engine) heard(from fabric.NodeID, b []byte) {
 	next, answer := s.heardLocked(number, len(b))
 	e.mu.Unlock()
 	if next {
-		e.hear(from, b[headSize:])
+		e.hear(from, s.number, b[headSize:])
 	}
 	if answer.kind != 0 {
 		_ = e.say(from, answer)

@@ -31,7 +31,7 @@ func engines(t *testing.T, n int) ([]*Engine, []chan said) {
 	var heard []chan said
 	for _, card := range fabrictest.New(t, n) {
 		c := make(chan said, 1<<12)
-		e, err := New(card, Config{VPID: VPID, Direct: true, Hear: func(from fabric.NodeID, b []byte) { c <- said{from, bytes.Clone(b)} }})
+		e, err := New(card, Config{VPID: VPID, Direct: true, Hear: func(from fabric.NodeID, _ uint64, b []byte) { c <- said{from, bytes.Clone(b)} }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,14 +49,28 @@ func engines(t *testing.T, n int) ([]*Engine, []chan said) {
 	return all, heard
 }
 
+// send sends a message by the session that there is, or by a new one.
+func send(e *Engine, to fabric.NodeID, b []byte) error { return inSession(e, e.Send, to, b) }
+
+// trySend is send that does not wait.
+func trySend(e *Engine, to fabric.NodeID, b []byte) error { return inSession(e, e.TrySend, to, b) }
+
+func inSession(e *Engine, by func(fabric.NodeID, uint64, []byte) error, to fabric.NodeID, b []byte) error {
+	session, err := e.Session(to)
+	if err != nil {
+		return err
+	}
+	return by(to, session, b)
+}
+
 // Messages of all lengths arrive in order, whole, from several nodes at once.
 func TestMessages(t *testing.T) {
 	all, heard := engines(t, 3)
 	sizes := []int{1, 119, 120, 121, 240, 4000, MaxMessage}
-	send := func(e *Engine, mark byte) {
+	from := func(e *Engine, mark byte) {
 		for i := range 200 {
 			b := bytes.Repeat([]byte{mark}, sizes[i%len(sizes)])
-			if err := e.Send(0, b); err != nil {
+			if err := send(e, 0, b); err != nil {
 				t.Errorf("send: %v", err)
 				return
 			}
@@ -65,8 +79,8 @@ func TestMessages(t *testing.T) {
 	if !all[1].Reaches(0) || all[1].Reaches(9) {
 		t.Error("node 1 does not reach node 0, or reaches node 9")
 	}
-	go send(all[1], 1)
-	go send(all[2], 2)
+	go from(all[1], 1)
+	go from(all[2], 2)
 	count := make(map[fabric.NodeID]int)
 	for range 400 {
 		m := <-heard[0]
@@ -80,14 +94,14 @@ func TestMessages(t *testing.T) {
 
 func TestSendRefuses(t *testing.T) {
 	all, _ := engines(t, 2)
-	if err := all[0].Send(1, make([]byte, MaxMessage+1)); !errors.Is(err, ErrSize) {
+	if err := send(all[0], 1, make([]byte, MaxMessage+1)); !errors.Is(err, ErrSize) {
 		t.Errorf("too long: %v", err)
 	}
-	if err := all[0].Send(9, []byte("x")); !errors.Is(err, fabric.ErrNoRoute) {
+	if err := send(all[0], 9, []byte("x")); !errors.Is(err, fabric.ErrNoRoute) {
 		t.Errorf("no such node: %v", err)
 	}
 	all[0].close()
-	if err := all[0].Send(1, []byte("x")); !errors.Is(err, fabric.ErrClosed) {
+	if err := send(all[0], 1, []byte("x")); !errors.Is(err, fabric.ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 }
@@ -107,7 +121,7 @@ func TestHostile(t *testing.T) {
 			}
 		}
 	}
-	if err := all[0].Send(1, []byte("one")); err != nil {
+	if err := send(all[0], 1, []byte("one")); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-heard[1]; string(got.b) != "one" {
@@ -163,7 +177,7 @@ func stopped(t *testing.T, card *nic.NIC) (goOn func()) {
 	t.Helper()
 	wait := make(chan struct{})
 	goOn = sync.OnceFunc(func() { close(wait) })
-	run(t, card, Config{VPID: VPID, Hear: func(fabric.NodeID, []byte) { <-wait }})
+	run(t, card, Config{VPID: VPID, Hear: func(fabric.NodeID, uint64, []byte) { <-wait }})
 	t.Cleanup(goOn)
 	return goOn
 }
@@ -207,15 +221,15 @@ func setStall(e *Engine, d time.Duration) {
 func TestOthersGoOn(t *testing.T) {
 	cards := fabrictest.New(t, 3)
 	goOn := stopped(t, cards[1])
-	e := run(t, cards[0], Config{VPID: VPID, Direct: true, Hear: func(fabric.NodeID, []byte) {}})
+	e := run(t, cards[0], Config{VPID: VPID, Direct: true, Hear: func(fabric.NodeID, uint64, []byte) {}})
 	heard := make(chan struct{}, 1)
-	run(t, cards[2], Config{VPID: VPID, Direct: true, Hear: func(fabric.NodeID, []byte) { heard <- struct{}{} }})
+	run(t, cards[2], Config{VPID: VPID, Direct: true, Hear: func(fabric.NodeID, uint64, []byte) { heard <- struct{}{} }})
 	setStall(e, time.Hour)
 	held := make(chan error)
 	go func() {
 		var err error
 		for range 2*waitingBytes/MaxMessage + 2 { // more than may wait, here and in the mailbox
-			err = errors.Join(err, e.Send(1, make([]byte, MaxMessage)))
+			err = errors.Join(err, send(e, 1, make([]byte, MaxMessage)))
 		}
 		held <- err
 	}()
@@ -223,7 +237,7 @@ func TestOthersGoOn(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	for range 2 * credits { // credits of node 2 must return
-		if err := e.Send(2, []byte("x")); err != nil {
+		if err := send(e, 2, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
 		<-heard
@@ -243,15 +257,15 @@ func TestOthersGoOn(t *testing.T) {
 func TestStalled(t *testing.T) {
 	cards := fabrictest.New(t, 2)
 	goOn := stopped(t, cards[1])
-	e := run(t, cards[0], Config{VPID: VPID, Direct: true, Hear: func(fabric.NodeID, []byte) {}})
-	err := e.Send(1, []byte("x"))
+	e := run(t, cards[0], Config{VPID: VPID, Direct: true, Hear: func(fabric.NodeID, uint64, []byte) {}})
+	err := send(e, 1, []byte("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	up(e, 1)
 	setStall(e, 50*time.Millisecond)
 	for err == nil {
-		err = e.Send(1, make([]byte, MaxMessage))
+		err = send(e, 1, make([]byte, MaxMessage))
 	}
 	if !errors.Is(err, ErrStalled) {
 		t.Error(err)
@@ -259,7 +273,7 @@ func TestStalled(t *testing.T) {
 	goOn()
 	setStall(e, time.Hour)
 	for err = ErrStalled; errors.Is(err, ErrStalled); {
-		err = e.Send(1, []byte("x"))
+		err = send(e, 1, []byte("x"))
 	}
 	if err != nil {
 		t.Errorf("when it reads again: %v", err)
@@ -271,22 +285,22 @@ func TestStalled(t *testing.T) {
 func TestTrySendStalled(t *testing.T) {
 	cards := fabrictest.New(t, 2)
 	goOn := stopped(t, cards[1])
-	e := run(t, cards[0], Config{VPID: VPID, Hear: func(fabric.NodeID, []byte) {}})
+	e := run(t, cards[0], Config{VPID: VPID, Hear: func(fabric.NodeID, uint64, []byte) {}})
 	two := make([]byte, velo.MaxPayload+1)
-	if err := e.Send(1, two); err != nil { // the nodes know each other
+	if err := send(e, 1, two); err != nil { // the nodes know each other
 		t.Fatal(err)
 	}
 	up(e, 1)
 	setStall(e, 100*time.Millisecond)
 	var err error
 	for err == nil {
-		err = e.TrySend(1, two)
+		err = trySend(e, 1, two)
 	}
 	if !errors.Is(err, fabric.ErrAgain) {
 		t.Fatal(err)
 	}
 	for errors.Is(err, fabric.ErrAgain) {
-		err = e.TrySend(1, two)
+		err = trySend(e, 1, two)
 	}
 	if !errors.Is(err, ErrStalled) {
 		t.Error(err)
@@ -294,7 +308,7 @@ func TestTrySendStalled(t *testing.T) {
 	goOn()
 	setStall(e, time.Hour)
 	for err = ErrStalled; errors.Is(err, ErrStalled) || errors.Is(err, fabric.ErrAgain); {
-		err = e.TrySend(1, two)
+		err = trySend(e, 1, two)
 	}
 	if err != nil {
 		t.Errorf("when it reads again: %v", err)

@@ -295,12 +295,14 @@ func (m *sModel) next(w sWorld) (all []sWorld) {
 				n.ends[1-i].lates = [2]sMessage{}
 				add(n)
 			}
-			if e.has { // it hears nothing, has no link, or no credit
-				n := w
-				n.deaths--
-				m.on(&n, i, eventLate)
-				n.ends[i].late = true
-				add(n)
+			if e.has {
+				for _, why := range []event{eventLate, eventAbandoned} { // it hears nothing, has no link, or no credit
+					n := w
+					n.deaths--
+					m.on(&n, i, why)
+					n.ends[i].late = true
+					add(n)
+				}
 			}
 		}
 	}

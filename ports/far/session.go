@@ -25,6 +25,7 @@ import (
 // Concurrency: the Engine's mu guards all fields.
 type session struct {
 	node         fabric.NodeID
+	number       uint64 // among those of this Engine, for its owner; it does not change
 	state        state
 	mine, theirs uint64 // random: the two ends of the session; theirs is 0 until it is known
 
@@ -59,24 +60,25 @@ func (s state) String() string { return [...]string{"greeting", "up", "away", "o
 type event uint8
 
 const (
-	eventLinked   event = iota // there is a link
-	eventUnlinked              // and there is none any more
-	eventKnown                 // the other end has said that it knows this one
-	eventOther                 // it is not
-	eventLate                  // it has said nothing for too long
-	eventLeft                  // its node has said that it leaves the fabric
-	eventClosed                // this Engine is closed
+	eventLinked    event = iota // there is a link
+	eventUnlinked               // and there is none any more
+	eventKnown                  // the other end has said that it knows this one
+	eventOther                  // it is not
+	eventLate                   // it has said nothing for too long
+	eventLeft                   // its node has said that it leaves the fabric
+	eventClosed                 // this Engine is closed
+	eventAbandoned              // the owner of this Engine has ended it
 )
 
 func (e event) String() string {
-	return [...]string{"linked", "unlinked", "known", "other", "late", "left", "closed"}[e]
+	return [...]string{"linked", "unlinked", "known", "other", "late", "left", "closed", "abandoned"}[e]
 }
 
 // transitions has each state's successors. An event that a state does not have changes nothing.
 var transitions = [...]map[event]state{
-	stateGreeting: {eventLinked: stateGreeting, eventUnlinked: stateAway, eventKnown: stateUp, eventOther: stateOver, eventLate: stateOver, eventClosed: stateOver},
-	stateUp:       {eventLinked: stateGreeting, eventUnlinked: stateAway, eventKnown: stateUp, eventOther: stateOver, eventLate: stateOver, eventClosed: stateOver},
-	stateAway:     {eventLinked: stateGreeting, eventKnown: stateUp, eventOther: stateOver, eventLate: stateOver, eventLeft: stateOver, eventClosed: stateOver},
+	stateGreeting: {eventLinked: stateGreeting, eventUnlinked: stateAway, eventKnown: stateUp, eventOther: stateOver, eventLate: stateOver, eventClosed: stateOver, eventAbandoned: stateOver},
+	stateUp:       {eventLinked: stateGreeting, eventUnlinked: stateAway, eventKnown: stateUp, eventOther: stateOver, eventLate: stateOver, eventClosed: stateOver, eventAbandoned: stateOver},
+	stateAway:     {eventLinked: stateGreeting, eventKnown: stateUp, eventOther: stateOver, eventLate: stateOver, eventLeft: stateOver, eventClosed: stateOver, eventAbandoned: stateOver},
 	stateOver:     {},
 }
 
@@ -126,7 +128,8 @@ func readControl(b []byte) (c control, ok bool) {
 //
 // +checklocks:e.mu
 func (e *Engine) newSessionLocked(n fabric.NodeID) *session {
-	s := &session{node: n, mine: rand.Uint64() | 1, link: e.links[n], until: time.Now().Add(e.stall)}
+	e.begun++
+	s := &session{node: n, number: e.begun, mine: rand.Uint64() | 1, link: e.links[n], until: time.Now().Add(e.stall)}
 	s.timer = time.AfterFunc(e.stall, func() { e.expire(s) })
 	e.sessions[n] = s
 	return s
@@ -176,18 +179,29 @@ func (e *Engine) expire(s *session) {
 	if s.state == stateGreeting {
 		e.stalled[s.node] = time.Now().Add(e.stall)
 	}
-	ended := e.giveUpLocked(s)
+	ended := e.giveUpLocked(s, eventLate)
 	e.mu.Unlock()
 	if ended {
-		e.ended(s.node)
+		e.ended(s.node, s.number)
 	}
 }
 
-// giveUpLocked ends a session that has waited for too long. It returns what enter does.
+// Abandon ends a session with a node of which its owner can make nothing any more. The other end
+// learns it as soon as it says something.
+func (e *Engine) Abandon(n fabric.NodeID, session uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.sessions[n]; s != nil && s.number == session {
+		e.giveUpLocked(s, eventAbandoned)
+	}
+}
+
+// giveUpLocked ends a session that the other end may take for one that goes on. It returns what
+// enter does.
 //
 // +checklocks:e.mu
-func (e *Engine) giveUpLocked(s *session) (ended bool) {
-	if ended = e.enter(s, eventLate); ended {
+func (e *Engine) giveUpLocked(s *session, why event) (ended bool) {
+	if ended = e.enter(s, why); ended {
 		e.givenUp[s.node] = struct{}{}
 	}
 	return ended
@@ -235,7 +249,7 @@ func (e *Engine) Linked(n fabric.NodeID) (down func()) {
 		ended := s != nil && s.link == link && (e.enter(s, eventUnlinked) || e.resume == 0 && e.enter(s, eventLate))
 		e.mu.Unlock()
 		if ended {
-			e.ended(n)
+			e.ended(n, s.number)
 		}
 	}
 }
@@ -248,7 +262,7 @@ func (e *Engine) Left(n fabric.NodeID) {
 	ended := s != nil && e.enter(s, eventLeft)
 	e.mu.Unlock()
 	if ended {
-		e.ended(n)
+		e.ended(n, s.number)
 	}
 }
 
@@ -277,7 +291,7 @@ func (e *Engine) hearControl(n fabric.NodeID, b []byte) {
 	ended := !ok && e.enter(s, eventOther)
 	e.mu.Unlock()
 	if ended {
-		e.ended(n)
+		e.ended(n, s.number)
 	}
 }
 
@@ -309,9 +323,11 @@ func (e *Engine) greetedLocked(n fabric.NodeID, s *session, c control) {
 	// It has begun anew, or has lost what this end knows that it had.
 	fresh := s == nil || s.theirs != 0 && (s.theirs != c.mine || c.yours != 0 && c.yours != s.mine) || c.yours == 0 && s.acked > 0 ||
 		c.yours == s.mine && !s.acknowledgeLocked(c.heard)
-	ended := false
+	var over *session
 	if fresh {
-		ended = s != nil && e.enter(s, eventOther)
+		if s != nil && e.enter(s, eventOther) {
+			over = s
+		}
 		s = e.newSessionLocked(n)
 	}
 	var answer control
@@ -330,8 +346,8 @@ func (e *Engine) greetedLocked(n fabric.NodeID, s *session, c control) {
 	}
 	rest := len(s.waiting) > 0
 	e.mu.Unlock()
-	if ended {
-		e.ended(n) // before anything of the new session is heard
+	if over != nil {
+		e.ended(n, over.number) // before anything of the new session is heard
 	}
 	if answer.kind != 0 {
 		_ = e.say(n, answer) // the next link says it again

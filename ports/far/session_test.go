@@ -52,7 +52,15 @@ func newHosts(t *testing.T, resume time.Duration, hear [2]heard) *hosts {
 // start starts the Engine of a node.
 func (h *hosts) start(i int, resume time.Duration, hear heard) {
 	h.t.Helper()
-	e, err := New(h.cards[i], Config{VPID: VPID, Direct: true, Resume: resume, Hear: hear.message, Ended: hear.ended})
+	e, err := New(h.cards[i], Config{
+		VPID: VPID, Direct: true, Resume: resume,
+		Hear: func(from fabric.NodeID, _ uint64, b []byte) { hear.message(from, b) },
+		Ended: func(n fabric.NodeID, _ uint64) {
+			if hear.ended != nil {
+				hear.ended(n)
+			}
+		},
+	})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -113,11 +121,11 @@ func TestCut(t *testing.T) {
 				b := make([]byte, size(random))
 				b[len(b)-1] = byte(n)
 				binary.LittleEndian.PutUint64(b, n)
-				send := h.all[i].Send
+				by := send
 				if n%3 == 0 {
-					send = h.all[i].TrySend
+					by = trySend
 				}
-				for err := send(fabric.NodeID(1-i), b); err != nil; err = h.all[i].Send(fabric.NodeID(1-i), b) {
+				for err := by(h.all[i], fabric.NodeID(1-i), b); err != nil; err = send(h.all[i], fabric.NodeID(1-i), b) {
 					if !errors.Is(err, fabric.ErrAgain) {
 						t.Errorf("message %d of node %d: %v", n, i, err)
 						return
@@ -149,7 +157,7 @@ func TestFailedOnOlderLink(t *testing.T) {
 	h.join()
 	e := h.all[0]
 	send := func(text string) {
-		if err := e.Send(1, []byte(text)); err != nil {
+		if err := send(e, 1, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		if got := <-said; got != text {
@@ -183,13 +191,17 @@ func TestOtherEngine(t *testing.T) {
 	h := newHosts(t, time.Hour, [2]heard{{func(fabric.NodeID, []byte) {}, func(n fabric.NodeID) { ended <- n }}, hear})
 	h.join()
 	send := func(text string) {
-		if err := h.all[0].Send(1, []byte(text)); err != nil {
+		if err := send(h.all[0], 1, []byte(text)); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
 	send("one")
 	if got := <-said; got != "one" {
 		t.Errorf("heard %q", got)
+	}
+	first, err := h.all[0].Session(1)
+	if err != nil {
+		t.Fatal(err)
 	}
 	h.cut()
 	send("lost")
@@ -203,7 +215,43 @@ func TestOtherEngine(t *testing.T) {
 	if n := <-ended; n != 1 {
 		t.Errorf("node %d has ended", n)
 	}
+	for _, by := range []func(fabric.NodeID, uint64, []byte) error{h.all[0].Send, h.all[0].TrySend} {
+		if err := by(1, first, []byte("late")); !errors.Is(err, fabric.ErrPeerDown) {
+			t.Errorf("a message of the session before: %v", err)
+		}
+	}
 	send("two")
+	if got := <-said; got != "two" {
+		t.Errorf("heard %q", got)
+	}
+	h.cut()
+}
+
+// A session that its owner abandons is over at both ends.
+func TestAbandon(t *testing.T) {
+	ended, said := make(chan fabric.NodeID, 1), make(chan string, 10)
+	nothing := func(fabric.NodeID, []byte) {}
+	h := newHosts(t, time.Hour, [2]heard{
+		{nothing, func(n fabric.NodeID) { t.Errorf("the owner is told that its session with node %d is over", n) }},
+		{func(_ fabric.NodeID, b []byte) { said <- string(b) }, func(n fabric.NodeID) { ended <- n }},
+	})
+	h.join()
+	if err := send(h.all[0], 1, []byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	<-said
+	first, err := h.all[0].Session(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.all[0].Abandon(1, first)
+	h.all[0].Abandon(1, first) // it is over
+	if err := send(h.all[0], 1, []byte("two")); err != nil {
+		t.Fatal(err)
+	}
+	if n := <-ended; n != 0 {
+		t.Errorf("node %d has ended", n)
+	}
 	if got := <-said; got != "two" {
 		t.Errorf("heard %q", got)
 	}
@@ -224,7 +272,7 @@ func TestNodeEnds(t *testing.T) {
 				{func(_ fabric.NodeID, b []byte) { said <- string(b) }, func(fabric.NodeID) {}},
 			})
 			h.join()
-			if err := h.all[0].Send(1, []byte("one")); err != nil {
+			if err := send(h.all[0], 1, []byte("one")); err != nil {
 				t.Error(err)
 			}
 			<-said
@@ -237,7 +285,7 @@ func TestNodeEnds(t *testing.T) {
 				t.Errorf("node %d has ended", n)
 			}
 			if how == "too long" {
-				if err := h.all[0].Send(1, []byte("two")); err == nil {
+				if err := send(h.all[0], 1, []byte("two")); err == nil {
 					t.Error("a message to a node that has ended is accepted")
 				}
 			}
@@ -257,7 +305,7 @@ func TestGivenUp(t *testing.T) {
 				{func(fabric.NodeID, []byte) {}, func(n fabric.NodeID) { told <- n }},
 			})
 			h.join()
-			if err := h.all[0].Send(1, []byte("one")); err != nil {
+			if err := send(h.all[0], 1, []byte("one")); err != nil {
 				t.Fatal(err)
 			}
 			up := func(i int) *session {
@@ -278,7 +326,7 @@ func TestGivenUp(t *testing.T) {
 				t.Error("its owner is not told of the end")
 			}
 			if by == "message" {
-				if err := h.all[1].Send(0, []byte("two")); err != nil {
+				if err := send(h.all[1], 0, []byte("two")); err != nil {
 					t.Error(err)
 				}
 			}
@@ -306,7 +354,7 @@ func TestRoom(t *testing.T) {
 	var got atomic.Int64
 	h := newHosts(t, time.Hour, [2]heard{{func(fabric.NodeID, []byte) {}, nil}, {func(fabric.NodeID, []byte) { got.Add(1) }, nil}})
 	h.join()
-	if err := h.all[0].Send(1, []byte("one")); err != nil {
+	if err := send(h.all[0], 1, []byte("one")); err != nil {
 		t.Fatal(err)
 	}
 	for got.Load() == 0 {
@@ -317,13 +365,13 @@ func TestRoom(t *testing.T) {
 	b := make([]byte, MaxMessage)
 	var err error
 	for ; err == nil; n++ {
-		err = h.all[0].TrySend(1, b)
+		err = trySend(h.all[0], 1, b)
 	}
 	if n--; !errors.Is(err, fabric.ErrAgain) || n < waitingBytes/MaxMessage {
 		t.Errorf("after %d messages: %v", n, err)
 	}
 	sent := make(chan error)
-	go func() { sent <- h.all[0].Send(1, b) }() // it waits for room
+	go func() { sent <- send(h.all[0], 1, b) }() // it waits for room
 	h.join()
 	if err := <-sent; err != nil {
 		t.Error(err)
@@ -378,7 +426,7 @@ func TestTransitions(t *testing.T) {
 		t.Errorf("only SPEC.md has %v", rows)
 	}
 	for from := stateGreeting; from <= stateOver; from++ {
-		for ev := eventLinked; ev <= eventClosed; ev++ {
+		for ev := eventLinked; ev <= eventAbandoned; ev++ {
 			e := &Engine{stall: time.Hour, resume: time.Hour, sessions: make(map[fabric.NodeID]*session), links: make(map[fabric.NodeID]uint64)}
 			e.credit.L = &e.mu
 			e.mu.Lock()
@@ -401,7 +449,7 @@ func TestTransitions(t *testing.T) {
 // A session begins to send when the other end has said that it knows it: before, that would not
 // hear a message.
 func TestUpWhenKnown(t *testing.T) {
-	e := &Engine{stall: time.Hour, sessions: make(map[fabric.NodeID]*session), links: make(map[fabric.NodeID]uint64), ended: func(fabric.NodeID) {}}
+	e := &Engine{stall: time.Hour, sessions: make(map[fabric.NodeID]*session), links: make(map[fabric.NodeID]uint64), ended: func(fabric.NodeID, uint64) {}}
 	e.mu.Lock()
 	e.credit.L = &e.mu
 	e.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -111,8 +112,8 @@ func hosts(t *testing.T) *pairOfHosts {
 		}
 		e, err := far.New(n, far.Config{
 			VPID: far.VPID, Direct: true, Resume: time.Hour,
-			Hear:  func(from fabric.NodeID, b []byte) { h.nodes[i].Hear(from, b) },
-			Ended: func(n fabric.NodeID) { h.nodes[i].FarDown(n) },
+			Hear:  func(from fabric.NodeID, session uint64, b []byte) { h.nodes[i].Hear(from, session, b) },
+			Ended: func(n fabric.NodeID, session uint64) { h.nodes[i].FarDown(n, session) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -135,7 +136,7 @@ func hosts(t *testing.T) *pairOfHosts {
 	h.link()
 	t.Cleanup(func() {
 		for i, s := range h.nodes {
-			s.FarDown(fabric.NodeID(1 - i))
+			s.FarDown(fabric.NodeID(1-i), math.MaxUint64)
 		}
 	})
 	return h

@@ -60,8 +60,8 @@ func (h *Hosts) start(i int) {
 	var s *pool.Server
 	e, err := far.New(h.cards[i], far.Config{
 		VPID: far.MemoryVPID, Resume: far.Resume,
-		Hear:  func(from fabric.NodeID, b []byte) { s.Hear(from, b) },
-		Ended: func(n fabric.NodeID) { s.FarDown(n) },
+		Hear:  func(from fabric.NodeID, session uint64, b []byte) { s.Hear(from, session, b) },
+		Ended: func(n fabric.NodeID, session uint64) { s.FarDown(n, session) },
 	})
 	if err != nil {
 		h.t.Fatal(err)

@@ -16,6 +16,7 @@ package pooltest
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -80,12 +81,12 @@ func start(t testing.TB, cards []*nic.NIC, cfgs []pool.Config) *Fabric {
 		}
 		cfg.CheckPeer = func(*net.UnixConn, fabric.NodeID) error { return nil }
 		if cards != nil {
-			e, err := far.New(cards[i], far.Config{VPID: far.MemoryVPID, Hear: func(from fabric.NodeID, b []byte) {
+			e, err := far.New(cards[i], far.Config{VPID: far.MemoryVPID, Hear: func(from fabric.NodeID, session uint64, b []byte) {
 				f.mu.Lock()
 				dead := f.dead[from]
 				f.mu.Unlock()
 				if !dead {
-					f.Nodes[i].Hear(from, b)
+					f.Nodes[i].Hear(from, session, b)
 				}
 			}})
 			if err != nil {
@@ -136,7 +137,7 @@ func (f *Fabric) Stop(n fabric.NodeID) {
 	}
 	f.Nodes[n].Close()
 	for _, s := range f.Nodes { // as their links say
-		s.FarDown(n)
+		s.FarDown(n, math.MaxUint64)
 	}
 }
 
