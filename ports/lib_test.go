@@ -33,7 +33,7 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-// The same under clang's MemorySanitizer, but for regions: the stack protector ends that one there.
+// The same under clang's MemorySanitizer.
 func TestUninitialized(t *testing.T) {
 	if _, err := exec.LookPath("clang"); err != nil {
 		t.Skip("no clang, which has MemorySanitizer")
@@ -42,7 +42,7 @@ func TestUninitialized(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "make", "-s", "-j2", "-C", "lib", "BUILD="+buildDir, "msan").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, program := range []string{"golden", "messages", "frames", "store threads", "hosts"} {
+	for _, program := range []string{"golden", "regions", "messages", "frames", "store threads", "hosts"} {
 		t.Run(program, func(t *testing.T) {
 			_, all := newHosts(t, 2)
 			args := strings.Fields(program)
