@@ -72,13 +72,33 @@ func (l *lab) row(p path, conns, load int) Row {
 	quiet()
 	l.t.Logf("%s: %d bytes, %.0f %% this way, %.1f s", what, r.Bytes, 100*r.Share, r.Took.Seconds())
 	if r.Wrong > 0 {
-		l.t.Errorf("%s: %d ends of %d connections went wrong:\n%s", what, r.Wrong, r.Sum.Conns, strings.Join(r.Faults, "\n"))
+		l.t.Errorf("%s: %d ends of %d connections went wrong:\n%s%s", what, r.Wrong, r.Sum.Conns, strings.Join(r.Faults, "\n"), l.nodesSay())
 	}
 	if r.Bytes == 0 || conns > 1 && r.Share < least {
 		l.t.Errorf("%s: %.1f %% of %d bytes went this way", what, 100*r.Share, r.Bytes)
 	}
 	return r
 }
+
+// nodesSay returns what the nodes have logged, and how many connections they have reset, since they
+// began.
+func (l *lab) nodesSay() string {
+	if !l.place.nodes {
+		return ""
+	}
+	var b strings.Builder
+	for _, name := range []string{"relay.lost", "relay.breaches"} {
+		fmt.Fprintf(&b, "\n%s: %d", name, l.counter(name))
+	}
+	for _, n := range l.nodes {
+		said := n.Log.String()
+		fmt.Fprintf(&b, "\n%s said:\n%s", n.Name, said[max(0, len(said)-maxSaid):])
+	}
+	return b.String()
+}
+
+// maxSaid is how much of a node's log is shown in bytes.
+const maxSaid = 4 << 10
 
 // sockets runs a client of a path.
 func (l *lab) sockets(p path, r *Row) {
