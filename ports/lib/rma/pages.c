@@ -142,8 +142,8 @@ __attribute__((noinline)) static bool swap_out(RMA2_Port e, void *at, size_t siz
 }
 
 // below runs a swap two pages further down the stack: the memory may be the caller's own stack,
-// whose changes between the copy and the mapping would be lost. The compiler has to believe that all
-// of the gap is used, before and after the call, or it leaves the gap out.
+// whose changes between the copy and the mapping would be lost. The compiler has to believe that
+// all of the gap is used, before and after the call, or it leaves the gap out.
 __attribute__((noinline)) static bool below(bool (*swap)(RMA2_Port, void *, size_t, off_t), RMA2_Port e, void *at, size_t size, off_t off)
 {
 	char gap[2 * EXN_PAGE];
