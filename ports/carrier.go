@@ -12,7 +12,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/link"
-	"exnet/ports/wire"
+	"exnet/fabric/link/attach/wire"
 )
 
 // carrier sends on what VELO ports here have written for those of other hosts. A driver serves it

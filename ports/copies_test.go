@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
+	"exnet/fabric/link/attach/wire"
 	"exnet/foreign"
 	"exnet/internal/shm"
 	"exnet/node/rpc"
 	"exnet/node/rpc/caller"
 	"exnet/ports/portstest"
-	"exnet/ports/wire"
 )
 
 // inPlace opens a port as if it were a user's, with a page in its place, in the file own instead of

@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/fabric/link/attach/wire"
 	"exnet/internal/shm"
-	"exnet/ports/wire"
 )
 
 // counter is the first word of a port's page, in which the node counts events. It is mapped,

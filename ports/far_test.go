@@ -8,7 +8,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/fabrictest"
-	"exnet/ports/wire"
+	"exnet/fabric/link/attach/wire"
 )
 
 // hosts are servers that reach each other as on different hosts.

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 
 	"exnet/fabric"
+	"exnet/fabric/link/attach/wire"
 	"exnet/node/rpc"
-	"exnet/ports/wire"
 )
 
 // farLocked returns the node of a session, or nil if that session is over. A later session ends the

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
+	"exnet/fabric/link/attach/wire"
 	"exnet/internal/shm"
 	"exnet/node/rpc"
 	"exnet/node/rpc/caller"
 	"exnet/ports/portstest"
-	"exnet/ports/wire"
 )
 
 // liar is a Far to a node of another host that does as it likes: send gets what it is sent.

@@ -7,8 +7,8 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
+	"exnet/fabric/link/attach/wire"
 	"exnet/foreign"
-	"exnet/ports/wire"
 )
 
 // Mover moves bytes between memory of this host and of others, many at a time. far.Mover is one,

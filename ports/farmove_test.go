@@ -12,11 +12,11 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/fabrictest"
+	"exnet/fabric/link/attach/wire"
 	"exnet/fabric/nic"
 	"exnet/internal/shm"
 	"exnet/node/rpc"
-	"exnet/ports/far"
-	"exnet/ports/wire"
+	"exnet/node/rpc/far"
 )
 
 // gate is a Mover whose operations stop where a test says: before they begin, or when they have

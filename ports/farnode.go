@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/fabric/link/attach/wire"
 	"exnet/internal/shm"
 	"exnet/node/rpc"
-	"exnet/ports/wire"
 
 	"golang.org/x/sys/unix"
 )

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
+	"exnet/fabric/link/attach/wire"
 	"exnet/node/rpc"
 	"exnet/node/rpc/caller"
-	"exnet/ports/wire"
 )
 
 // connectFar connects a port, and returns its flow and bell. The flow of the peer may come before.

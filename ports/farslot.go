@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"exnet/fabric"
-	"exnet/ports/wire"
+	"exnet/fabric/link/attach/wire"
 )
 
 // farSlots is how many messages of a VELO pair may be on their way to the far port's flow: as many

@@ -7,10 +7,10 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
+	"exnet/fabric/link/attach/wire"
 	"exnet/fabric/rma"
 	"exnet/foreign"
 	"exnet/node/rpc"
-	"exnet/ports/wire"
 )
 
 // farOut is the flow from a port of another host to ours. It carries the far port's messages and

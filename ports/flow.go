@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/fabric/link/attach/wire"
 	"exnet/foreign"
 	"exnet/internal/shm"
-	"exnet/ports/wire"
 )
 
 // flow is the node's end of a flow that serves a port of another host: SPEC.md 2.

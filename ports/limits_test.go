@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
+	"exnet/fabric/link/attach/wire"
 	"exnet/node/rpc"
 	"exnet/ports/portstest"
-	"exnet/ports/wire"
 )
 
 // openPort opens a port and returns what comes with it.

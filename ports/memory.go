@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/fabric/link/attach/wire"
 	"exnet/node/rpc"
-	"exnet/ports/wire"
 )
 
 // memory makes a memfd whose size is sealed.

@@ -1,6 +1,6 @@
 package ports
 
-import "exnet/ports/wire"
+import "exnet/fabric/link/attach/wire"
 
 // pairState is where a port of ours and one of another host are in their life as a pair. SPEC.md
 // (9) has the table as well. Only farPair.on changes the state; the server's lock guards it.

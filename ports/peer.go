@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/fabric/link/attach/wire"
 	"exnet/node/rpc"
-	"exnet/ports/wire"
 )
 
 // form is how the messages of ports look.

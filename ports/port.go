@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
+	"exnet/fabric/link/attach/wire"
 	"exnet/node/rpc"
 	"exnet/node/rpc/caller"
-	"exnet/ports/wire"
 )
 
 // party is one end of a pair of ports: a port here, or a peer node's.

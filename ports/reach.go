@@ -10,10 +10,10 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
+	"exnet/fabric/link/attach/wire"
 	"exnet/foreign"
 	"exnet/internal/shm"
 	"exnet/node/rpc"
-	"exnet/ports/wire"
 )
 
 // reach answers OpReach: the process passes the node a descriptor of its own /proc/self/mem. The

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
+	"exnet/fabric/link/attach/wire"
 	"exnet/internal/shm"
 	"exnet/node/rpc"
 	"exnet/ports/portstest"
-	"exnet/ports/wire"
 )
 
 // give sends OpReach with a file, and returns the answer.

@@ -8,9 +8,9 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/link"
+	"exnet/fabric/link/attach/wire"
 	"exnet/node/rpc"
 	"exnet/node/rpc/caller"
-	"exnet/ports/wire"
 )
 
 // DefaultPerUser is how many ports a user may have unless Config says otherwise.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/fabric/link/attach/wire"
 	"exnet/ports/portstest"
-	"exnet/ports/wire"
 )
 
 // dial connects to a node as a process.

@@ -8,34 +8,34 @@ import (
 	"strings"
 
 	"exnet/fabric"
-	"exnet/ports/wire"
+	"exnet/fabric/link/attach/wire"
 )
 
-// Info describes an open port. "exn-tun status --ports --json" prints it.
+// Info describes an open port.
 type Info struct {
-	VPID    int    `json:"vpid"`
-	Unit    string `json:"unit"`
-	PID     int    `json:"pid"` // 0: in a PID namespace that the node does not see
-	UID     int    `json:"uid"`
-	Program string `json:"program,omitempty"`
+	VPID    int
+	Unit    string
+	PID     int // 0: in a PID namespace that the node does not see
+	UID     int
+	Program string
 	// Memory is the size of the registered memory in bytes: whole pages that were touched.
-	Memory uint64 `json:"memory"`
-	Peers  int    `json:"peers"`  // ports that write to it
-	Queued uint64 `json:"queued"` // unread messages or notifications
-	Slots  uint64 `json:"slots"`  // limit of Queued
+	Memory uint64
+	Peers  int  // ports that write to it
+	Queued uint64 // unread messages or notifications
+	Slots  uint64  // limit of Queued
 	// Counters are the process's own.
-	Counters Counters `json:"counters"`
+	Counters Counters
 }
 
 // Counters are counted by a process in its port's page. The node does not check them.
 type Counters struct {
-	Sent       uint64 `json:"sent"`     // VELO messages, RMA operations
-	Received   uint64 `json:"received"` // messages, notifications
-	PutBytes   uint64 `json:"put_bytes"`
-	GetBytes   uint64 `json:"get_bytes"`
-	Waits      uint64 `json:"waits"`      // for a peer that does not read
-	Errors     uint64 `json:"errors"`     // operations that failed
-	Registered uint64 `json:"registered"` // bytes
+	Sent       uint64     // VELO messages, RMA operations
+	Received   uint64 // messages, notifications
+	PutBytes   uint64
+	GetBytes   uint64
+	Waits      uint64      // for a peer that does not read
+	Errors     uint64     // operations that failed
+	Registered uint64 // bytes
 }
 
 // Ports returns the open ports, in the order of VPID and unit.

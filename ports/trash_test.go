@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/fabric/link/attach/wire"
 	"exnet/node/rpc/rpctest"
-	"exnet/ports/wire"
 
 	"golang.org/x/sys/unix"
 )

@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ $# = 0 ]; then
 	set -- ./arp ./exn ./exteth ./fabric/... ./foreign ./cmd/exn-sim/exnsim ./internal/{cli,counter,rules,shm,stats,svgplot} ./node/{capture,etherhost} \
-		./ipstack ./mtu ./multicast ./napi ./ports/wire ./study/...
+		./ipstack ./mtu ./multicast ./napi ./study/...
 fi
 emulator=$(command -v qemu-aarch64-static) || { echo 'arm64.sh: there is no qemu-aarch64-static: apt-get install qemu-user-static' >&2; exit 1; }
 magic='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'

@@ -163,7 +163,7 @@ func TestExports(t *testing.T) {
 // match counts.
 var layers = [][]string{
 	{"fabric", "foreign", "internal/counter", "internal/shm", "internal/child", "internal/stats", "internal/version", "internal/batchtime", "internal/readhook", "internal/foreigntest", "internal/ctxend", "internal/linux", "internal/logger", "internal/cbuild", "internal/rules", "internal/racetest", "internal/longtest", "internal/elffile", "internal/infile", "internal/tempdir", "internal/steps", "internal/steps/...", "internal/display", "node/rpc", "node/rpc/caller"},
-	{"fabric/...", "ports/wire"},
+	{"fabric/...", "node/rpc/far"},
 	{"study", "study/..."},
 	{"mtu", "arp", "napi", "multicast"},
 	{"exteth", "lnet", "lnet/selftest"},

@@ -9,6 +9,9 @@ const (
 	LeaseRevoke = "revoke" // borrowers have to return leases
 )
 
+// RevokeTime is how long a borrower has to give back what is revoked, unless Within says more.
+const RevokeTime = 5 * time.Second
+
 // LeaseRequest asks for a node's leases, or for a change.
 type LeaseRequest struct {
 	Want  string     `json:"want"`

@@ -17,7 +17,6 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/link/wire"
 	"exnet/fabric/topo"
-	"exnet/memory/pool"
 	"exnet/mtu"
 	"exnet/napi"
 	"exnet/node/control"
@@ -85,7 +84,7 @@ func TestReferenceFile(t *testing.T) {
 		t.Errorf("direct %v", got.Direct)
 	}
 	got.Direct = nil // compared
-	want.Lend = Lend{Limits: pool.Limits{PerNode: 1 << 30, PerUser: 512 << 20}, Time: 8 * time.Hour}
+	want.Lend = Lend{LendLimits: control.LendLimits{PerNode: 1 << 30, PerUser: 512 << 20}, Time: 8 * time.Hour}
 	want.Faults = &wire.Faults{Drop: 0.01, Corrupt: 0.001, Seed: 1}
 	want.Dir, want.Group, want.NetNS, want.Congestion, want.Node = "/run/exn/lab", "exn", "a", "cubic", new(fabric.NodeID(1))
 	if diff := cmp.Diff(want, got, compare); diff != "" {

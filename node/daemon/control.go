@@ -64,10 +64,10 @@ func (d *Daemon) serve(ctx context.Context) error {
 
 // refusals count the connections to the node's sockets that were refused because of their
 // user.
-type refusals struct{ Control, Brokers, Ports, Memory atomic.Uint64 }
+type refusals struct{ Control, Brokers atomic.Uint64 }
 
 // refusalStats are a copy.
-type refusalStats struct{ Control, Brokers, Ports, Memory uint64 }
+type refusalStats struct{ Control, Brokers uint64 }
 
 // refuseTime is how long a client that is refused has to take the answer.
 const refuseTime = time.Second
@@ -162,22 +162,26 @@ func (d *Daemon) answer(req control.Request) (r control.Reply) {
 		r.Sockets = d.Sockets()
 	case control.OpDirect:
 		r.Direct, err = d.direct(req.Direct)
-	case control.OpPorts:
-		r.Ports = d.Ports()
 	case control.OpRegisters:
 		r.Registers, err = d.registers(req.Register)
-	case control.OpLease:
-		if req.Lease != nil {
-			r.Leases, err = d.Leases(*req.Lease)
-		}
 	case control.OpStop:
 	default:
-		err = fmt.Errorf("unknown operation %q", req.Op)
+		err = d.answerOffered(req, &r)
 	}
 	if err != nil {
 		r.Error = err.Error()
 	}
 	return r
+}
+
+// answerOffered has the service that knows a request answer it.
+func (d *Daemon) answerOffered(req control.Request, r *control.Reply) error {
+	for _, s := range d.services {
+		if ok, err := s.answer(req, r); ok {
+			return err
+		}
+	}
+	return fmt.Errorf("unknown operation %q", req.Op)
 }
 
 // Set changes settings while the node runs: all of them or, if one is wrong, none.

@@ -48,8 +48,7 @@ type Daemon struct {
 	sockets   *sockets
 	carrier   *carrier
 	rates     rates
-	ports     *nodePorts
-	memory    *nodeMemory
+	services  []offered
 	wires     wires
 	exporter  *exporter.Exporter // nil: no metrics
 	refused   refusals
@@ -137,11 +136,14 @@ func Start(cfg Config) (d *Daemon, err error) {
 	if err = d.openCarrier(); err != nil {
 		return d, err
 	}
-	if d.ports, err = d.openPorts(); err != nil {
-		return d, err
+	for _, open := range offers {
+		s, err := open(d)
+		d.services = append(d.services, s) // what there is of it is closed with the node
+		if err != nil {
+			return d, err
+		}
 	}
-	d.memory, err = d.openMemory()
-	return d, err
+	return d, nil
 }
 
 // setPriority gives the process the priority for its receive mode: a process that polls
@@ -222,8 +224,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.Go(func() error { return d.sockets.run(ctx) })
 	g.Go(func() error { return d.carrier.run(ctx) })
 	g.Go(func() error { return d.rates.run(ctx, d.known) })
-	g.Go(func() error { return d.ports.run(ctx) })
-	g.Go(func() error { return d.memory.run(ctx) })
+	for _, s := range d.services {
+		g.Go(func() error { return s.about().run(ctx) })
+	}
 	if d.exporter != nil {
 		d.cfg.Log.Info("metrics", "url", d.exporter.URL())
 		g.Go(func() error { return d.exporter.Run(ctx) })
@@ -250,11 +253,8 @@ func (d *Daemon) Close() error {
 	if d.sockets != nil {
 		errs = append(errs, d.sockets.close())
 	}
-	if d.ports != nil {
-		errs = append(errs, d.ports.close(), d.ports.closeFar())
-	}
-	if d.memory != nil {
-		errs = append(errs, d.memory.close(), d.memory.closeFar())
+	for _, s := range d.services {
+		errs = append(errs, s.about().close(), s.closeFar())
 	}
 	if d.mesh != nil {
 		d.mesh.Close()

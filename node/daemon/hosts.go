@@ -320,8 +320,9 @@ func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (l emp.Link, err
 		return nil, err
 	}
 	d.carrier.linked(peer, l, true)
-	d.ports.linked(peer)
-	d.memory.linked(peer)
+	for _, s := range d.services {
+		s.about().linked(peer)
+	}
 	d.groups.changed()
 	return l, nil
 }
@@ -329,8 +330,9 @@ func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (l emp.Link, err
 // unlinkedHost follows the end of the link to a node of another host; left: the node has left the
 // fabric.
 func (d *Daemon) unlinkedHost(peer fabric.NodeID, left bool) {
-	d.ports.unlinked(peer, left)
-	d.memory.unlinked(peer, left)
+	for _, s := range d.services {
+		s.about().unlinked(peer, left)
+	}
 	if left {
 		d.carrier.left(peer)
 	}

@@ -13,11 +13,11 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/identity"
+	portswire "exnet/fabric/link/attach/wire"
 	"exnet/fabric/link/wire"
 	"exnet/internal/netns/netnstest"
 	"exnet/node/control"
 	"exnet/ports/portstest"
-	portswire "exnet/ports/wire"
 )
 
 // keyOf makes a node's key, and the trust file of its authority.

@@ -4,24 +4,26 @@ import (
 	"fmt"
 	"time"
 
-	"exnet/memory/pool"
-	"exnet/memory/wire"
+	"exnet/node/control"
 )
 
 // Lend says how much memory the node lends to the programs of others, and to whom.
 type Lend struct {
-	pool.Limits
+	control.LendLimits
 	// Time is how long a lease lasts at most. Default: as long as its borrower lives.
 	Time time.Duration
 }
 
-// MaxLend is the largest limit of what is lent, in bytes.
-const MaxLend = 1 << 50
+const (
+	// MaxLend is the largest limit of what is lent, in bytes.
+	MaxLend = 1 << 50
+	// lendUnit divides what is lent: a page of every machine that this runs on.
+	lendUnit = 4096
+)
 
 // check returns an error if settings contradict each other.
 func (l Lend) check() error {
-	_, err := lendLimits(l.Limits)
-	if err != nil {
+	if err := checkLend(l.LendLimits); err != nil {
 		return err
 	}
 	if l.Lend == 0 && (l.PerNode != 0 || l.PerUser != 0 || l.Time != 0) {
@@ -33,15 +35,15 @@ func (l Lend) check() error {
 	return nil
 }
 
-// lendLimits checks limits.
-func lendLimits(l pool.Limits) (pool.Limits, error) {
+// checkLend returns an error if a limit is none.
+func checkLend(l control.LendLimits) error {
 	for _, n := range []struct {
 		what string
 		n    int64
 	}{{"lend", l.Lend}, {"lend to a node", l.PerNode}, {"lend to a user", l.PerUser}} {
-		if n.n < 0 || n.n > MaxLend || n.n%wire.PageSize != 0 {
-			return l, fmt.Errorf("%w: %s %d bytes: use a multiple of %d, up to %d", ErrConfig, n.what, n.n, wire.PageSize, int64(MaxLend))
+		if n.n < 0 || n.n > MaxLend || n.n%lendUnit != 0 {
+			return fmt.Errorf("%w: %s %d bytes: use a multiple of %d, up to %d", ErrConfig, n.what, n.n, lendUnit, int64(MaxLend))
 		}
 	}
-	return l, nil
+	return nil
 }

@@ -136,6 +136,10 @@ func (d *Daemon) addSockets(c *counter.List) {
 	var r refusalStats
 	counter.Load(&d.refused, &r)
 	c.Add("refused.", counter.All(r))
+	for _, o := range d.services {
+		s := o.about()
+		*c = append(*c, counter.Value{Name: "refused." + s.what, Value: s.refused.Load()})
+	}
 	if b := d.sockets.broker(); b != nil {
 		c.Add("broker.", b.Stats().All())
 	}

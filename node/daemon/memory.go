@@ -9,7 +9,7 @@ import (
 	"exnet/fabric/emp"
 	"exnet/memory/pool"
 	"exnet/node/control"
-	"exnet/ports/far"
+	"exnet/node/rpc/far"
 )
 
 // memorySuffix makes the name of the socket by which the lenders of a fabric meet, and
@@ -26,20 +26,23 @@ const (
 // Concurrency: as service.
 type nodeMemory struct {
 	service
+	node   fabric.NodeID
 	server *pool.Server
 }
 
+func init() { offers = append(offers, openMemory) }
+
 // openMemory makes the sockets.
-func (d *Daemon) openMemory() (*nodeMemory, error) {
+func openMemory(d *Daemon) (offered, error) {
 	m := &nodeMemory{service: service{
 		what: "memory", without: "programs cannot borrow",
-		suffix: memorySuffix, socket: memorySocket, refused: &d.refused.Memory,
-	}}
+		suffix: memorySuffix, socket: memorySocket,
+	}, node: d.member.ID()}
 	if err := m.openFar(d, far.Config{VPID: far.MemoryVPID, Resume: far.Resume}); err != nil {
 		return m, err
 	}
 	cfg := pool.Config{
-		Node: d.member.ID(), Limits: d.cfg.Lend.Limits, MaxTime: d.cfg.Lend.Time,
+		Node: d.member.ID(), Limits: pool.Limits(d.cfg.Lend.LendLimits), MaxTime: d.cfg.Lend.Time, Revoke: control.RevokeTime,
 		Dial: m.dial(d.cfg.Dir), CheckPeer: d.member.CheckNode, Nodes: d.neighbors, Log: d.cfg.Log,
 	}
 	if m.far != nil {
@@ -77,18 +80,34 @@ func (m *nodeMemory) status() control.Memory {
 	return control.Memory{LendLimits: control.LendLimits(s.Limits), Lent: convert(s.Lent), Borrowed: convert(s.Borrowed)}
 }
 
-// Leases shows or changes what the node lends.
-func (d *Daemon) Leases(req control.LeaseRequest) (*control.Leases, error) {
-	s := d.memory.server
-	a := &control.Leases{Node: int(d.member.ID())}
+func (m *nodeMemory) counters() any { return m.server.Stats() }
+
+// tell says what the node lends and has borrowed, if there is anything.
+func (m *nodeMemory) tell(s *control.Status) {
+	if now := m.status(); now.Lend != 0 || len(now.Lent) != 0 || len(now.Borrowed) != 0 {
+		s.Memory = &now
+	}
+}
+
+func (m *nodeMemory) answer(req control.Request, r *control.Reply) (ok bool, err error) {
+	if req.Op != control.OpLease || req.Lease == nil {
+		return req.Op == control.OpLease, nil
+	}
+	r.Leases, err = m.leases(*req.Lease)
+	return true, err
+}
+
+// leases shows or changes what the node lends.
+func (m *nodeMemory) leases(req control.LeaseRequest) (*control.Leases, error) {
+	s := m.server
+	a := &control.Leases{Node: int(m.node)}
 	switch req.Want {
 	case control.LeaseList:
 	case control.LeaseGrant:
-		l, err := lendLimits(pool.Limits(req.Grant))
-		if err != nil {
+		if err := checkLend(req.Grant); err != nil {
 			return nil, err
 		}
-		s.SetLimits(l)
+		s.SetLimits(pool.Limits(req.Grant))
 	case control.LeaseRevoke:
 		if req.Within < 0 {
 			return nil, fmt.Errorf("%w: a time of %v", ErrConfig, req.Within)
@@ -100,6 +119,6 @@ func (d *Daemon) Leases(req control.LeaseRequest) (*control.Leases, error) {
 	default:
 		return nil, fmt.Errorf("unknown request %q for leases", req.Want)
 	}
-	a.Memory = d.memory.status()
+	a.Memory = m.status()
 	return a, nil
 }

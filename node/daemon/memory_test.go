@@ -15,7 +15,6 @@ import (
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/memory"
-	"exnet/memory/pool"
 	"exnet/node/control"
 )
 
@@ -42,7 +41,7 @@ func TestRootMemory(t *testing.T) {
 	if _, err := borrowIn(t, nsA, memory.Config{Size: 4096}); !errors.Is(err, memory.ErrRefused) || !strings.Contains(err.Error(), "exn-tun up --lend SIZE") {
 		t.Errorf("nobody lends: %v", err)
 	}
-	b := startWith(t, nsB, Config{Dir: dir, Lend: Lend{Limits: pool.Limits{Lend: 64 << 20}, Time: time.Hour}})
+	b := startWith(t, nsB, Config{Dir: dir, Lend: Lend{LendLimits: control.LendLimits{Lend: 64 << 20}, Time: time.Hour}})
 	var s *memory.Segment
 	eventually(t, "a lease", func() (ok bool) {
 		got, err := borrowIn(t, nsA, memory.Config{Size: 1 << 20})
@@ -97,6 +96,15 @@ func TestRootMemory(t *testing.T) {
 	})
 }
 
+// Leases asks a node for its leases, or for a change.
+func (r *running) Leases(req control.LeaseRequest) (*control.Leases, error) {
+	a := r.answer(control.Request{Op: control.OpLease, Lease: &req})
+	if a.Error != "" {
+		return nil, errors.New(a.Error)
+	}
+	return a.Leases, nil
+}
+
 func TestLendConfig(t *testing.T) {
 	for text, want := range map[string]string{
 		"[lend]\nmemory = \"4G\"\nnode = \"1G\"\nuser = 8192\ntime = \"8h\"\n": "{{4294967296 1073741824 8192} 8h0m0s}",
@@ -135,7 +143,7 @@ func TestRootMemoryOfHosts(t *testing.T) {
 		key, trust := keyOf(t, ca, n)
 		return startWith(t, in, Config{
 			Dir: filepath.Join(t.TempDir(), "lab"), Addrs: prefixes(fmt.Sprintf("10.2.0.%d/24", n)),
-			Hosts: Hosts{Listen: "127.0.0.1:0", Key: key, Trust: trust, Join: join}, Lend: Lend{Limits: pool.Limits{Lend: lend}},
+			Hosts: Hosts{Listen: "127.0.0.1:0", Key: key, Trust: trust, Join: join}, Lend: Lend{LendLimits: control.LendLimits{Lend: lend}},
 		})
 	}
 	one := begin(1, ns, 0)

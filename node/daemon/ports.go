@@ -5,8 +5,8 @@ import (
 
 	"exnet/fabric"
 	"exnet/node/control"
+	"exnet/node/rpc/far"
 	"exnet/ports"
-	"exnet/ports/far"
 )
 
 // portsSuffix makes the name of the socket by which the port servers of a fabric meet.
@@ -21,16 +21,19 @@ const portsSocket = "@exn-ports"
 // Concurrency: as service.
 type nodePorts struct {
 	service
+	node   fabric.NodeID
 	server *ports.Server
 	mover  *far.Mover // to ports of other hosts; nil: there are none
 }
 
+func init() { offers = append(offers, openPorts) }
+
 // openPorts makes the sockets.
-func (d *Daemon) openPorts() (*nodePorts, error) {
+func openPorts(d *Daemon) (offered, error) {
 	p := &nodePorts{service: service{
 		what: "ports", without: "programs cannot use the NIC",
-		suffix: portsSuffix, socket: portsSocket, refused: &d.refused.Ports,
-	}}
+		suffix: portsSuffix, socket: portsSocket, registers: registersPorts,
+	}, node: d.member.ID()}
 	if err := p.openFar(d, far.Config{VPID: far.VPID, Direct: true, Resume: far.Resume}); err != nil {
 		return p, err
 	}
@@ -60,7 +63,24 @@ func (p *nodePorts) closeFar() error {
 	return err
 }
 
-// Ports returns the open ports of the node.
-func (d *Daemon) Ports() *control.Ports {
-	return &control.Ports{Node: int(d.member.ID()), Ports: d.ports.server.Ports()}
+func (p *nodePorts) counters() any { return p.server.Stats() }
+
+// answer answers with the open ports of the node.
+func (p *nodePorts) answer(req control.Request, r *control.Reply) (bool, error) {
+	if req.Op != control.OpPorts {
+		return false, nil
+	}
+	r.Ports = p.list()
+	return true, nil
+}
+
+func (p *nodePorts) list() *control.Ports {
+	all := &control.Ports{Node: int(p.node), Ports: []control.Port{}}
+	for _, i := range p.server.Ports() {
+		all.Ports = append(all.Ports, control.Port{
+			VPID: i.VPID, Unit: i.Unit, PID: i.PID, UID: i.UID, Program: i.Program,
+			Memory: i.Memory, Peers: i.Peers, Queued: i.Queued, Slots: i.Slots, Counters: control.PortCounters(i.Counters),
+		})
+	}
+	return all
 }

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"exnet/fabric"
+	"exnet/fabric/link/attach/wire"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/node/control"
 	"exnet/ports/portstest"
-	"exnet/ports/wire"
 )
 
 // openPort opens a port as a process in the namespace of a node.
@@ -49,7 +49,7 @@ func TestRootPorts(t *testing.T) {
 		r := portstest.Ask(t, connA, wire.Message{Op: wire.OpConnect, Addr: atB})
 		return r.Status == wire.StatusOK // they may not be linked yet
 	})
-	if got := b.Ports().Ports; len(got) != 1 || got[0].Peers != 1 || got[0].Unit != "velo" {
+	if got := b.openPorts(); len(got) != 1 || got[0].Peers != 1 || got[0].Unit != "velo" {
 		t.Errorf("%+v", got)
 	}
 	read := func(node fabric.NodeID, addr uint64) wire.Message {
@@ -83,5 +83,10 @@ func TestRootPorts(t *testing.T) {
 		t.Error("a mode that there is not")
 	}
 	connA.Close()
-	eventually(t, "the end of a port", func() bool { return len(a.Ports().Ports) == 0 })
+	eventually(t, "the end of a port", func() bool { return len(a.openPorts()) == 0 })
+}
+
+// openPorts are the open ports of a node.
+func (r *running) openPorts() []control.Port {
+	return r.answer(control.Request{Op: control.OpPorts}).Ports.Ports
 }

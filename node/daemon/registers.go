@@ -46,8 +46,13 @@ func (f registerFile) list() []control.Register {
 	for name, value := range d.nic.Stats().All() {
 		add(registersCounters, false, name, value)
 	}
-	for name, value := range counter.All(d.ports.server.Stats()) {
-		add(registersPorts, false, "ports."+name, value)
+	for _, o := range d.services {
+		s := o.about()
+		for name, value := range counter.All(o.counters()) {
+			if s.registers != 0 {
+				add(s.registers, false, s.what+"."+name, value)
+			}
+		}
 	}
 	return list
 }

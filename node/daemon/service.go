@@ -13,8 +13,9 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/internal/ctxend"
+	"exnet/node/control"
 	"exnet/node/rpc"
-	"exnet/ports/far"
+	"exnet/node/rpc/far"
 )
 
 // served is what a node offers the processes of its network namespace, together with the same of
@@ -27,17 +28,35 @@ type served interface {
 	Close()
 }
 
+// offers make what nodes offer programs beside exn0. A file of this package adds each, and can be
+// deleted with its part of the project (housetest's TestParts).
+var offers []func(*Daemon) (offered, error)
+
+// offered is a service of one kind.
+type offered interface {
+	about() *service
+	// counters are those of its server, a struct of uint64.
+	counters() any
+	// tell adds to what the node says of itself.
+	tell(*control.Status)
+	// answer answers a request. False: it is for another service.
+	answer(control.Request, *control.Reply) (bool, error)
+	// closeFar gives back what reaches other hosts. run has returned.
+	closeFar() error
+}
+
 // service has the sockets of a served: one where the nodes of a fabric meet, and those where
 // processes of the node's network namespace find it.
 //
 // Concurrency: all methods may be called from many goroutines; run once.
 type service struct {
-	what    string         // in the log
-	without string         // what programs cannot do without it
-	suffix  string         // makes the name of the socket of the nodes
-	socket  string         // in the abstract namespace: the first node of a network namespace has it
-	refused *atomic.Uint64 // connections of others
+	what      string // in the log, and before the names of its counters
+	without   string // what programs cannot do without it
+	suffix    string // makes the name of the socket of the nodes
+	socket    string // in the abstract namespace: the first node of a network namespace has it
+	registers uint64 // where the node's register file has its counters; 0: nowhere
 
+	refused   atomic.Uint64 // connections of others
 	backend   served
 	member    *emp.Member
 	log       *slog.Logger
@@ -49,6 +68,9 @@ type service struct {
 	// downs report to far that the link to a node has ended.
 	downs map[fabric.NodeID]func() // +checklocks:mu
 }
+
+func (s *service) about() *service      { return s }
+func (s *service) tell(*control.Status) {}
 
 // openFar opens the mailbox for other hosts, if there are any: cfg says how.
 func (s *service) openFar(d *Daemon, cfg far.Config) (err error) {

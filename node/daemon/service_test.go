@@ -51,8 +51,10 @@ func TestRootServiceNamesTaken(t *testing.T) {
 	d := startWith(t, ns, Config{
 		Dir: filepath.Join(t.TempDir(), "lab"), Addrs: prefixes("10.2.0.1/24"), Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	if a, b := len(d.ports.processes), len(d.memory.processes); a != 0 || b != 0 {
-		t.Errorf("%d and %d sockets", a, b)
+	for _, s := range d.services {
+		if n := len(s.about().processes); n != 0 {
+			t.Errorf("%s: %d sockets", s.about().what, n)
+		}
 	}
 	for i, name := range names {
 		want := i % 2 // the first name may be another node's, as this process's user has nodes

@@ -75,10 +75,9 @@ func (d *Daemon) Status() (*control.Status, error) {
 	d.addLinks(&s.Counters)
 	d.addHosts(&s.Counters)
 	d.addSockets(&s.Counters)
-	s.Counters.Add("ports.", counter.All(d.ports.server.Stats()))
-	s.Counters.Add("memory.", counter.All(d.memory.server.Stats()))
-	if m := d.memory.status(); m.Lend != 0 || len(m.Lent) != 0 || len(m.Borrowed) != 0 {
-		s.Memory = &m
+	for _, o := range d.services {
+		s.Counters.Add(o.about().what+".", counter.All(o.counters()))
+		o.tell(s)
 	}
 	d.addCarrier(&s.Counters)
 	addShared(&s.Counters, s.Shared)

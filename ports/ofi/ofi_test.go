@@ -21,6 +21,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/fabrictest"
+	"exnet/fabric/link/attach/wire"
 	"exnet/fabric/link/mem"
 	"exnet/fabric/link/stream"
 	"exnet/fabric/nic"
@@ -28,9 +29,8 @@ import (
 	"exnet/internal/longtest"
 	"exnet/internal/tempdir"
 	"exnet/node/rpc"
+	"exnet/node/rpc/far"
 	"exnet/ports"
-	"exnet/ports/far"
-	"exnet/ports/wire"
 
 	"go.uber.org/goleak"
 )

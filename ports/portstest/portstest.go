@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"exnet/ports/wire"
+	"exnet/fabric/link/attach/wire"
 )
 
 // Ask sends a message to the node and returns the answer, without its descriptors.

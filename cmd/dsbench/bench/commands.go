@@ -5,10 +5,8 @@ import (
 	"strings"
 
 	"exnet/cmd/dsbench/internal/measure"
-	"exnet/cmd/dsbench/internal/memory"
 	"exnet/cmd/dsbench/internal/mpi"
 	"exnet/cmd/dsbench/internal/paths"
-	"exnet/cmd/dsbench/internal/ports"
 	"exnet/cmd/dsbench/internal/programs"
 	"exnet/cmd/dsbench/internal/udp"
 	"exnet/internal/command"
@@ -61,5 +59,8 @@ func measures() (list []measure.Measure) {
 	for _, m := range pathMeasures {
 		list = append(list, m.measure())
 	}
-	return append(list, programs.Measure(), udp.Measure, mpi.Measure, ports.Measure, memory.Measure)
+	return append(append(list, programs.Measure(), udp.Measure, mpi.Measure), partMeasures...)
 }
+
+// partMeasures are those of parts of the project that can be deleted (housetest's TestParts).
+var partMeasures []measure.Measure

@@ -43,7 +43,7 @@ func TestRunUsage(t *testing.T) {
 		{"broker-worker", 1, "", "dsbench broker-worker: reading the job: "},
 		{"raw-worker", 1, "", "dsbench raw-worker: reading the job: "},
 		{"netstack-worker", 1, "", "dsbench netstack-worker: reading the job: "},
-		{"foo", 2, "", `dsbench: unknown command "foo": choose from stream, pingpong, crr, rate, cpu, programs, udp, mpi, ports, memory, report, tune, compare, readme, serve, version, completion (see dsbench -h)` + "\n"},
+		{"foo", 2, "", `dsbench: unknown command "foo": choose from stream, pingpong, crr, rate, cpu, programs, udp, mpi, memory, ports, report, tune, compare, readme, serve, version, completion (see dsbench -h)` + "\n"},
 		{"steam", 2, "", `dsbench: unknown command "steam": did you mean stream? (see dsbench -h)` + "\n"},
 		{"programs x", 2, "", `dsbench programs: unexpected argument "x" (see dsbench programs -h)` + "\n"},
 		{"report a.html b.html", 2, "", `dsbench report: unexpected argument "b.html" (see dsbench report -h)` + "\n"},

@@ -20,6 +20,8 @@ import (
 	"exnet/ports"
 )
 
+func init() { runLibfabric = runFabric }
+
 // runFabric runs the program of o beside a node of its own, which has ports for programs of
 // libfabric and nothing else: neither an interface nor root is needed. The node ends with the
 // program.

@@ -76,6 +76,8 @@ func parseOptions(args []string) (o options, fs *pflag.FlagSet, err error) {
 		return o, fs, cli.Usagef("name a program to run")
 	case len(o.argv) > 0 && alone:
 		return o, fs, cli.Usagef("--print-env, --check-rules, --version, --completion and --man run no program")
+	case o.libfabric && runLibfabric == nil:
+		return o, fs, cli.Usagef("--libfabric: this exn-run was built without package ports")
 	case o.libfabric && (o.loopback || o.rules != "" || o.node != "" || o.wait || o.stays() || o.printEnv || o.library != ""):
 		return o, fs, cli.Usagef("--libfabric has nothing to do with direct sockets: leave out their flags")
 	case o.printEnv && o.stays():

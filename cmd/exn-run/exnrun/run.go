@@ -80,10 +80,14 @@ func checkRules(stdout io.Writer, path string) error {
 	return nil
 }
 
+// runLibfabric runs the program of --libfabric; nil: package ports was deleted (housetest's
+// TestParts).
+var runLibfabric func(options, messages) error
+
 // run prepares what the options say and starts the program.
 func run(o options, stdout io.Writer, m messages) error {
 	if o.libfabric {
-		return runFabric(o, m)
+		return runLibfabric(o, m)
 	}
 	_, inherits := os.LookupEnv(envLoopback)
 	s := settings{loopback: o.loopback, inherits: inherits, explain: o.stays()}

@@ -11,7 +11,6 @@ import (
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/display"
-	"exnet/memory/pool"
 	"exnet/node/control"
 	"exnet/node/daemon"
 
@@ -80,7 +79,7 @@ time. What is in that memory is lost.`, Args: cobra.MaximumNArgs(1),
 		fs.BoolVar(&revoke.all, "all", false, "all leases of the node's memory")
 		cli.Number(fs, &revoke.to, "to", 0, daemon.MaxNode, "`NODE` those of programs of this node")
 		cli.Number(fs, &revoke.user, "user", 0, math.MaxUint32, "`UID` those of this user's programs; 0: also of root in containers")
-		cli.Duration(fs, &revoke.time, "within", time.Millisecond, maxWithin, fmt.Sprintf("`TIME` that borrowers have (%v)", pool.DefaultRevoke))
+		cli.Duration(fs, &revoke.time, "within", time.Millisecond, maxWithin, fmt.Sprintf("`TIME` that borrowers have (%v)", control.RevokeTime))
 	})
 	return c
 }

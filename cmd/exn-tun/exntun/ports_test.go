@@ -5,15 +5,14 @@ import (
 	"testing"
 
 	"exnet/node/control"
-	"exnet/ports"
 )
 
 func TestPortsText(t *testing.T) {
 	var b bytes.Buffer
-	writePorts(&b, &control.Ports{Node: 1, Ports: []ports.Info{
+	writePorts(&b, &control.Ports{Node: 1, Ports: []control.Port{
 		{
 			VPID: 16, Unit: "rma", PID: 4711, UID: 1000, Program: "pong", Memory: 1 << 20, Peers: 2, Queued: 17, Slots: 8192,
-			Counters: ports.Counters{Sent: 100000, Received: 5, PutBytes: 6 << 30, GetBytes: 64, Waits: 3, Errors: 1, Registered: 1 << 20},
+			Counters: control.PortCounters{Sent: 100000, Received: 5, PutBytes: 6 << 30, GetBytes: 64, Waits: 3, Errors: 1, Registered: 1 << 20},
 		},
 		{VPID: 17, Unit: "velo", Program: "bad\x1b[2J|name", Slots: 128, Queued: 128, Peers: 1},
 	}})

@@ -12,10 +12,10 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
+	"exnet/fabric/link/attach/wire"
 	"exnet/fabric/rma"
 	"exnet/foreign"
 	"exnet/internal/shm"
-	"exnet/ports/wire"
 )
 
 var (

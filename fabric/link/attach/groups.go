@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"exnet/fabric"
-	"exnet/ports/wire"
+	"exnet/fabric/link/attach/wire"
 )
 
 // believed is how long what the node has said of a group, or of a peer that is none, is believed.

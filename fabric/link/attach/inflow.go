@@ -7,10 +7,10 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
+	"exnet/fabric/link/attach/wire"
 	"exnet/fabric/rma"
 	"exnet/foreign"
 	"exnet/internal/shm"
-	"exnet/ports/wire"
 )
 
 // inflow is the flow of a peer to a port of this program: SPEC.md 2. It belongs to whoever

@@ -11,9 +11,9 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/atu"
 	"exnet/fabric/link"
+	"exnet/fabric/link/attach/wire"
 	"exnet/fabric/rma"
 	"exnet/internal/shm"
-	"exnet/ports/wire"
 )
 
 // socketEnv names the node's socket; without it, it is defaultSocket of the network namespace.

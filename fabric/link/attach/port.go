@@ -14,9 +14,9 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/link"
+	"exnet/fabric/link/attach/wire"
 	"exnet/foreign"
 	"exnet/internal/shm"
-	"exnet/ports/wire"
 )
 
 // port is a port of this program at its node.

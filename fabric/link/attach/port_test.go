@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
-	"exnet/ports/wire"
+	"exnet/fabric/link/attach/wire"
 )
 
 // pair returns the ends of a socket as that of a node is.

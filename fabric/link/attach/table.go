@@ -5,7 +5,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
-	"exnet/ports/wire"
+	"exnet/fabric/link/attach/wire"
 )
 
 // loan is a region that peers may use.

@@ -10,7 +10,7 @@ import (
 	"exnet/fabric/fabrictest"
 	"exnet/fabric/nic"
 	"exnet/memory/pool"
-	"exnet/ports/far"
+	"exnet/node/rpc/far"
 )
 
 // Hosts are two nodes of different hosts, as in a daemon each, whose link can be cut. Processes

@@ -26,7 +26,7 @@ import (
 	"exnet/fabric/fabrictest"
 	"exnet/fabric/nic"
 	"exnet/memory/pool"
-	"exnet/ports/far"
+	"exnet/node/rpc/far"
 )
 
 // Fabric is nodes that know each other.

@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
+	"exnet/fabric/link/attach/wire"
 	"exnet/node/rpc"
-	"exnet/ports/wire"
 )
 
 const text = "in its place"

@@ -1,6 +1,6 @@
 // Package wire has what a node and the processes at its ports say to each other, and where things
-// are in the memory that they share, as package ports and its clients both need it: SPEC.md of
-// ports.
+// are in the memory that they share, as package ports and its clients both need it:
+// ports/SPEC.md.
 //
 // # Architecture
 //

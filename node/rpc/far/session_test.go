@@ -401,7 +401,7 @@ func TestTransitions(t *testing.T) {
 	if writes != 1 {
 		t.Errorf("%d lines write a session's state, want 1", writes)
 	}
-	spec, err := os.ReadFile("../SPEC.md")
+	spec, err := os.ReadFile("../../../ports/SPEC.md")
 	if err != nil {
 		t.Fatal(err)
 	}

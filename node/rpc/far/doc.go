@@ -8,9 +8,9 @@
 // The user tag of a piece says whether it is the first and whether it is the last of its message.
 // What is too long, or lacks a piece, is not heard.
 //
-// Two Engines have a session (session.go, and ../SPEC.md section 7): messages have numbers, and
-// wait until the other one has heard them. So a link that ends, and comes again, loses and repeats
-// nothing.
+// Two Engines have a session (session.go, and ../../../ports/SPEC.md section 7): messages have
+// numbers, and wait until the other one has heard them. So a link that ends, and comes again, loses
+// and repeats nothing.
 //
 // # Concurrency
 //

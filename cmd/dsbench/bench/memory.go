@@ -1,0 +1,5 @@
+package bench
+
+import "exnet/cmd/dsbench/internal/memory"
+
+func init() { partMeasures = append(partMeasures, memory.Measure) }
