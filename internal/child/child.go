@@ -67,6 +67,10 @@ func LookPath(name string) (string, error) {
 // StartError says what to do about a program that was not found.
 func StartError(err error) error {
 	if StartStatus(err) == statusNotFound {
+		var path *fs.PathError
+		if errors.As(err, &path) { // without the system call, and the name once
+			err = fmt.Errorf("%s: %w", path.Path, path.Err)
+		}
 		return fmt.Errorf("%w: install it, or check its name and PATH", err)
 	}
 	return err

@@ -84,6 +84,11 @@ func TestStartError(t *testing.T) {
 	if err := StartError(notFound); !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), "install it") {
 		t.Error(err)
 	}
+	const missing = "/no/such/program"
+	_, notThere := exec.LookPath(missing)
+	if err := StartError(notThere); !errors.Is(err, fs.ErrNotExist) || strings.Count(err.Error(), missing) != 1 {
+		t.Error(err)
+	}
 	other := errors.New("other")
 	if err := StartError(other); err != other {
 		t.Error(err)

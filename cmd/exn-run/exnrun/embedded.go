@@ -77,7 +77,7 @@ func prepareBroker(start bool) (path string, err error) {
 }
 
 // errLater says that the program's start has an agent make the broker.
-var errLater = fmt.Errorf("%w yet, the agent of this host makes one as the program starts: connections of before that stay on TCP", client.ErrNoBroker)
+var errLater = fmt.Errorf("%w yet: the agent of this host starts one now, and connections made before that stay on TCP", client.ErrNoBroker)
 
 // noBroker is a client.ErrNoBroker with what to do about it.
 type noBroker struct{ named string }

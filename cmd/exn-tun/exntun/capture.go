@@ -27,13 +27,15 @@ filled in, until SIGINT, or until the reader or the node ends. Large
 segments appear whole. A reader that is too slow misses frames; the traffic does
 not.`,
 		Example: `exn-tun capture --node 1 | tcpdump -n -r -
-exn-tun capture --node 1 -w exn0.pcapng
+exn-tun capture --node 1 -o exn0.pcapng
 exn-tun capture | wireshark -k -i -`,
 		Args: command.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return runCapture(c.Context(), programOf(c), o) },
 	}
 	o.define(c.Flags())
-	c.Flags().StringVarP(&o.file, "write", "w", "-", "`FILE` write to a file or named pipe (standard output)")
+	c.Flags().StringVarP(&o.file, "output", "o", "-", "`FILE` write to a file or named pipe (standard output)")
+	c.Flags().StringVarP(&o.file, "write", "w", "-", "as tcpdump calls --output")
+	_ = c.Flags().MarkHidden("write") // it fails for a flag that is not there
 	c.Flags().FuncP("snaplen", "s", "`BYTES` no more than so much of each frame; 0: all (0)", func(s string) (err error) {
 		o.snapLen, err = cli.ParseSize(s, 0, math.MaxInt32)
 		return err
@@ -51,7 +53,7 @@ type captureOptions struct {
 func runCapture(ctx context.Context, p program, o captureOptions) error {
 	file, snapLen := o.file, o.snapLen
 	if file == "-" && isTerminal(p.stdout) {
-		return cli.Usagef("a capture cannot go to a terminal: use -w FILE, or a pipe as in exn-tun capture | tcpdump -r -")
+		return cli.Usagef("a capture cannot go to a terminal: use -o FILE, or a pipe as in exn-tun capture | tcpdump -r -")
 	}
 	if err := o.resolve(); err != nil {
 		return err

@@ -31,7 +31,7 @@ func (r *report) printScreen(w io.Writer) {
 func (r *report) printNext(w io.Writer) {
 	next := [][2]string{
 		{"exn-run --loopback PROGRAM", "direct sockets: run both ends so; needs no root"},
-		{"exn-tun up --addr 10.2.0.1/24", "an exn0 for this host, for ping to redis"},
+		{"exn-tun up --addr 10.2.0.1/24", "an exn0 for this host: any program runs over it"},
 		{"exn-tun agent", "direct sockets for containers on any network"},
 	}
 	switch {

@@ -40,7 +40,7 @@ they are linked with. What direct sockets have moved through shared memory is on
 no link, and has lines of its own. With --node it shows what this node has sent
 and fetched.`,
 		Example: `exn-tun topo --torus 4x4x4
-exn-tun topo --file lab.toml --svg lab.svg
+exn-tun topo --file lab.toml -o lab.svg
 exn-tun topo --fabric lab
 exn-tun topo --json | jq '.links[] | select(.ab.bytes > 0)'`,
 		Args: command.NoArgs,
@@ -48,7 +48,9 @@ exn-tun topo --json | jq '.links[] | select(.ab.bytes > 0)'`,
 	}
 	cli.Group(c.Flags(), "What to draw", o.defineGiven)
 	cli.Group(c.Flags(), "How", func(fs *pflag.FlagSet) {
-		fs.StringVar(&o.svg, "svg", "", "`FILE` as SVG to a file, or - for standard output (as text)")
+		fs.StringVarP(&o.svg, "output", "o", "", "`FILE` as SVG to a file, or - for standard output (as text)")
+		fs.StringVar(&o.svg, "svg", "", "the former name of --output")
+		_ = fs.MarkHidden("svg") // it fails for a flag that is not there
 		fs.BoolVar(&o.json, "json", false, "one JSON object: nodes, links, packets and bytes")
 	})
 	cli.Group(c.Flags(), "For nodes that are up", o.defineFar)
@@ -75,7 +77,7 @@ func (o *topoOptions) defineGiven(fs *pflag.FlagSet) {
 // resolve reads the file that the flags name.
 func (o *topoOptions) resolve() (err error) {
 	if o.json && o.svg != "" {
-		return cli.Usagef("use one of --json and --svg")
+		return cli.Usagef("use one of --json and --output")
 	}
 	if err := o.nodeOptions.resolve(); err != nil {
 		return err
