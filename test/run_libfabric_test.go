@@ -16,6 +16,7 @@ import (
 	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab"
+	"exnet/test/testlab/testnode"
 )
 
 // fabricOf builds the libfabric provider, and returns the variable by which libfabric finds it.
@@ -239,9 +240,13 @@ func TestRootLibfabricRanks(t *testing.T) {
 		t.Errorf("a rank is killed: %v\n%s", err, out)
 	}
 	eventually(t, func() error {
-		for _, d := range l.daemons {
-			if p := d.Ports().Ports; len(p) > 0 {
-				return fmt.Errorf("ports stay open: %+v", p)
+		for i := range l.daemons {
+			p, err := testnode.Ports(l.dir, 1+i)
+			if err != nil {
+				return err
+			}
+			if len(p.Ports) > 0 {
+				return fmt.Errorf("ports stay open: %+v", p.Ports)
 			}
 		}
 		return nil

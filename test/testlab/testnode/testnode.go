@@ -40,6 +40,16 @@ func Sockets(dir string, id int) (*control.Sockets, error) {
 	return c.Sockets()
 }
 
+// Ports asks a node of the fabric in dir for the ports that programs have opened.
+func Ports(dir string, id int) (*control.Ports, error) {
+	c, err := control.Dial(dir, emp.Description{Node: fabric.NodeID(id)})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Ports()
+}
+
 // Linked returns how many peers a node is linked with.
 func Linked(s *control.Status) int {
 	up := 0
