@@ -10,11 +10,11 @@ import (
 	"exnet/internal/longtest"
 )
 
-// lastRelease is the commit of the last release, whose library and broker have to work together
-// with those of this tree (SPEC 6). It is the last one in which HELLO said one version.
+// lastRelease is the commit of the last release, whose library, broker and node have to work
+// together with those of this tree (SPEC 6). It is the last one in which HELLO said one version.
 const lastRelease = "e2f788a82105f6bcfd860c725bd6759021261d78"
 
-// buildLastRelease builds exn-run of the last release.
+// buildLastRelease builds exn-run of the last release, and exn-tun beside it.
 func buildLastRelease(t *testing.T) string {
 	t.Helper()
 	git := func(argv ...string) ([]byte, error) {
@@ -36,7 +36,7 @@ func buildLastRelease(t *testing.T) string {
 	for _, argv := range [][]string{
 		{"git", "-c", "safe.directory=*", "-C", strings.TrimSpace(string(root)), "archive", "-o", files, lastRelease},
 		{"tar", "-x", "-f", files, "-C", source},
-		{"go", "-C", source, "build", "-trimpath", "-buildvcs=false", "-o", exnRun, "./cmd/exn-run"},
+		{"go", "-C", source, "build", "-trimpath", "-buildvcs=false", "-o", dir + "/", "./cmd/exn-run", "./cmd/exn-tun"},
 	} {
 		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", argv, err, out)
@@ -72,5 +72,28 @@ func TestRootLastRelease(t *testing.T) {
 			s.end(t)
 			l.check(t, expect{"iperf3", false, 2, leastDirect}, expect{"iperf3", true, 2, leastDirect})
 		})
+	}
+}
+
+// Nodes of the last release and of this one carry direct sockets to each other, as while the hosts
+// of a fabric are upgraded one after the other.
+func TestRootLastReleaseNode(t *testing.T) {
+	longtest.Skip(t)
+	needRun(t, "python3", "git", "tar")
+	last := filepath.Join(filepath.Dir(buildLastRelease(t)), "exn-tun")
+	checkLeaks(t)
+	c := newCarried(t, true, "--direct", "fabric:"+carriedPort)
+	c.serve()
+	now := c.args[0][0]
+	for _, exnTun := range [][2]string{{last, now}, {now, last}, {now, now}} {
+		for i, path := range exnTun {
+			if c.args[i][0] != path {
+				c.nodes[i].stop()
+				c.args[i][0] = path
+				c.up(i)
+			}
+		}
+		c.linked()
+		c.whole("10.2.0.2")
 	}
 }

@@ -19,8 +19,11 @@ type Carrier interface {
 	// Offer has a connection be offered there. It takes the descriptors. hardware: because of
 	// the link, and of no rule.
 	Offer(to fabric.NodeID, id uint32, hardware bool, seg, bell int) error
-	// Version is that of what it says to its like, 1 to 15.
-	Version() uint8
+	// Versions are those of what it says to its like, 1 to 15.
+	Versions() rpc.Versions
+	// Speak has it say what it says to that of a node in a version that both know. Before that it
+	// speaks its oldest one.
+	Speak(to fabric.NodeID, version uint8)
 }
 
 // host is what is known of a broker on another host.
@@ -29,6 +32,8 @@ type host struct {
 	far  uint32 // of its session with this one; 0: it has not said
 	rdma bool   // hardware joins the hosts
 	peer *peer  // nil: it has not said who it is
+	// carried is the version in which the Carriers of both speak, if peer is not nil.
+	carried uint8
 	// strays are the messages since the last NODE that are not of the session far.
 	strays int
 }
@@ -39,8 +44,8 @@ type hostWay struct {
 	c    Carrier
 	node uint16
 	own  uint32
-	// version: of the session; 0: nothing but NODE is said yet.
-	version uint8
+	// version: of the session, and carried: of the Carriers; 0: nothing but NODE is said yet.
+	version, carried uint8
 }
 
 // sessionLen is the length of a session's number before a message.
@@ -52,14 +57,38 @@ func (w hostWay) send(m peerMessage, _ ...int) error {
 	if err != nil {
 		return err
 	}
-	b[sessionLen+peerVersionOff] |= w.c.Version() << carrierShift
+	carried := w.carried
+	if m.Type == peerNode {
+		carried, b[sessionLen+carrierNewestOff] = w.c.Versions().Oldest, w.c.Versions().Newest
+	}
+	b[sessionLen+peerVersionOff] |= carried << carrierShift
 	return w.c.Send(fabric.NodeID(w.node), b)
 }
 
-// carrierShift: between two hosts, the upper 4 bits of a message's version are the Carrier's. So
-// nodes whose Carriers do not understand each other offer nothing to each other, and either one
-// says why.
-const carrierShift = 4
+// carrierShift: between two hosts, the upper 4 bits of a message's version are the Carrier's, in
+// NODE its oldest one. The newest one is the byte at carrierNewestOff of NODE, in the id. So nodes
+// whose Carriers do not understand each other offer nothing to each other, and either one says why.
+const (
+	carrierShift     = 4
+	carrierNewestOff = peerIDOff + 1
+)
+
+// takeCarried takes the Carrier's version out of a message of another host, and returns the one to
+// speak with it.
+func (s *Server) takeCarried(node fabric.NodeID, said []byte) (version uint8, err error) {
+	ours, theirs := s.cfg.Carrier.Versions(), rpc.Said(said[peerVersionOff]>>carrierShift, 0)
+	said[peerVersionOff] &= 1<<carrierShift - 1
+	if peerType(said[peerTypeOff]) == peerNode {
+		theirs = rpc.Said(theirs.Oldest, uint64(said[carrierNewestOff]))
+		said[carrierNewestOff] = 0
+	}
+	version, ok := ours.Common(theirs)
+	if !ok {
+		err = fmt.Errorf("%w: node %d has version %v of what carries direct sockets between hosts, this one %v: update one of them",
+			wire.ErrMessage, node, theirs, ours)
+	}
+	return version, err
+}
 
 func (hostWay) Abort() {}
 func (hostWay) Close() {}
@@ -116,11 +145,10 @@ func (s *Server) Hear(node fabric.NodeID, b []byte) error {
 		return fmt.Errorf("%w: %d bytes: %w", wire.ErrMessage, len(b), io.ErrUnexpectedEOF)
 	}
 	said := append([]byte(nil), b[sessionLen:]...)
-	if its, own := said[peerVersionOff]>>carrierShift, s.cfg.Carrier.Version(); its != own {
-		return fmt.Errorf("%w: node %d has version %d of what carries direct sockets between hosts, this one %d: update one of them",
-			wire.ErrMessage, node, its, own)
+	carried, err := s.takeCarried(node, said)
+	if err != nil {
+		return err
 	}
-	said[peerVersionOff] &= 1<<carrierShift - 1
 	var m peerMessage
 	if err := m.UnmarshalBinary(said); err != nil {
 		return fmt.Errorf("node %d: %w", node, err)
@@ -137,12 +165,16 @@ func (s *Server) Hear(node fabric.NodeID, b []byte) error {
 	if far := binary.LittleEndian.Uint32(b); far != h.far && m.Type != peerNode {
 		return s.stray(h, uint16(node))
 	} else if far != h.far {
-		return s.meetAgain(h, uint16(node), far, m)
+		return s.meetAgain(h, uint16(node), far, m, carried)
 	}
 	if h.peer == nil {
 		return nil
 	}
-	err := h.peer.speaks(m)
+	if m.Type != peerNode && carried != h.carried {
+		err = fmt.Errorf("%w: version %d of what carries direct sockets, %d was agreed", wire.ErrRule, carried, h.carried)
+	} else {
+		err = h.peer.speaks(m)
+	}
 	if err == nil {
 		err = s.fromPeer(h.peer, m, nil, false)
 	}
@@ -173,10 +205,11 @@ func (s *Server) stray(h *host, node uint16) error {
 // newSession is the number of a session. No other one is likely to have it.
 func newSession() uint32 { return rand.Uint32() | 1 }
 
-// meetAgain begins a session that the other broker has begun anew.
+// meetAgain begins a session that the other broker has begun anew: carried is the version of the
+// Carriers.
 //
 // +checklocks:s.hostsMu
-func (s *Server) meetAgain(h *host, node uint16, far uint32, m peerMessage) error {
+func (s *Server) meetAgain(h *host, node uint16, far uint32, m peerMessage, carried uint8) error {
 	if m.Node != node {
 		return fmt.Errorf("%w: node %d says that it is node %d", wire.ErrRule, node, m.Node)
 	}
@@ -189,12 +222,13 @@ func (s *Server) meetAgain(h *host, node uint16, far uint32, m peerMessage) erro
 		return err
 	}
 	version, _ := m.agreed() // else it was no message
-	p := s.newPeer(m, hostWay{s.cfg.Carrier, node, h.own, version})
+	s.cfg.Carrier.Speak(fabric.NodeID(node), carried)
+	p := s.newPeer(m, hostWay{s.cfg.Carrier, node, h.own, version, carried})
 	p.host, p.rdma = true, h.rdma
 	if err := s.addPeer(p); err != nil {
 		return err
 	}
-	h.peer = p
+	h.peer, h.carried = p, carried
 	return nil
 }
 

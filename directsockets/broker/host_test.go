@@ -258,7 +258,7 @@ func TestHostsMeetAgain(t *testing.T) {
 			says := func(typ peerType) { // A, in its session, whatever it knows of B's
 				f.a.hostsMu.Lock()
 				defer f.a.hostsMu.Unlock()
-				if err := (hostWay{f.a.cfg.Carrier, 2, f.a.hosts[2].own, peerVersions.Newest}).send(peerMessage{Type: typ, ID: 77}); err != nil {
+				if err := (hostWay{f.a.cfg.Carrier, 2, f.a.hosts[2].own, peerVersions.Newest, relay.Versions.Newest}).send(peerMessage{Type: typ, ID: 77}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -331,9 +331,9 @@ func TestHostsOfTwoVersions(t *testing.T) {
 	}
 	newest, above := peerVersions.Newest, peerVersions.Newest+1
 	for v, want := range map[uint8]string{
-		newest:                   fmt.Sprintf("node 2 has version 0 of what carries direct sockets between hosts, this one %d: update one of them", relay.Version),
-		(relay.Version+1)<<4 | 2: fmt.Sprintf("node 2 has version %d of what carries", relay.Version+1),
-		relay.Version<<4 | above: fmt.Sprintf("node 2: broker: malformed message: version %d, this speaks %v: update one of them", above, peerVersions),
+		newest:                           fmt.Sprintf("node 2 has version 0 of what carries direct sockets between hosts, this one %v: update one of them", relay.Versions),
+		(relay.Versions.Newest+1)<<4 | 2: fmt.Sprintf("node 2 has version %d of what carries", relay.Versions.Newest+1),
+		relay.Versions.Oldest<<4 | above: fmt.Sprintf("node 2: broker: malformed message: version %d, this speaks %v: update one of them", above, peerVersions),
 	} {
 		b[sessionLen+peerVersionOff] = v
 		if err := f.a.Hear(2, b); !errors.Is(err, wire.ErrMessage) || !strings.Contains(err.Error(), want) {

@@ -111,7 +111,7 @@ func TestPeersOverlap(t *testing.T) {
 func TestHostsOverlap(t *testing.T) {
 	oldest := peerVersions.Oldest
 	f, _ := newHostsHearing(t, everything, false, func(s *Server, from fabric.NodeID, b []byte) error {
-		if v := b[sessionLen+peerVersionOff]; v != relay.Version<<carrierShift|oldest {
+		if v := b[sessionLen+peerVersionOff]; v != relay.Versions.Oldest<<carrierShift|oldest {
 			t.Errorf("%v of version %#x", peerType(b[sessionLen+peerTypeOff]), v)
 		}
 		if peerType(b[sessionLen+peerTypeOff]) == peerNode {
@@ -126,15 +126,75 @@ func TestHostsOverlap(t *testing.T) {
 	if r := claimFor(t, f.cb, f.conn); r.err != nil || [16]byte(r.Nonce) != c.Segment().Info().Nonce {
 		t.Errorf("%+v", r)
 	}
-	b, err := peerMessage{Type: peerRetract, Version: peerVersions.Newest, ID: 1}.AppendBinary(make([]byte, sessionLen))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b[sessionLen+peerVersionOff] |= relay.Version << carrierShift
-	f.a.hostsMu.Lock()
-	binary.LittleEndian.PutUint32(b, f.a.hosts[2].far)
-	f.a.hostsMu.Unlock()
-	if err := f.a.Hear(2, b); !errors.Is(err, wire.ErrRule) {
-		t.Errorf("a message of a version that was not agreed: %v", err)
+	for _, v := range []uint8{
+		relay.Versions.Oldest<<carrierShift | peerVersions.Newest,
+		relay.Versions.Newest<<carrierShift | oldest,
+	} {
+		b, err := peerMessage{Type: peerRetract, Version: oldest, ID: 1}.AppendBinary(make([]byte, sessionLen))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[sessionLen+peerVersionOff] = v
+		brokertest.Eventually(t, "there is a session", func() bool {
+			f.a.hostsMu.Lock()
+			defer f.a.hostsMu.Unlock()
+			h := f.a.hosts[2]
+			binary.LittleEndian.PutUint32(b, h.far)
+			return h.peer != nil
+		})
+		if err := f.a.Hear(2, b); !errors.Is(err, wire.ErrRule) {
+			t.Errorf("a message of version %#x, which was not agreed: %v", v, err)
+		}
+		if err := f.a.Meet(2, false); err != nil {
+			t.Error(err)
+		}
 	}
 }
+
+// Carriers whose versions overlap are told to speak the newest that both know.
+func TestCarriersOverlap(t *testing.T) {
+	s, _ := startServer(t, Config{Node: 1, Addrs: []netip.Addr{addrA}})
+	c := &speaker{spoke: make(chan uint8, 1)}
+	s.cfg.Carrier = c
+	if err := s.Meet(2, false); err != nil {
+		t.Fatal(err)
+	}
+	if said := c.said[sessionLen:]; said[peerVersionOff]>>carrierShift != 4 || said[carrierNewestOff] != 6 {
+		t.Errorf("NODE says %x", said)
+	}
+	session := byte(0)
+	for says, agreed := range map[[2]uint8]uint8{{4, 0}: 4, {3, 5}: 5, {5, 9}: 6, {6, 6}: 6, {1, 3}: 0, {7, 9}: 0} {
+		session++
+		b, err := peerMessage{Type: peerNode, Node: 2, Addrs: []netip.Addr{addrB}}.AppendBinary([]byte{session, 1, 0, 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[sessionLen+peerVersionOff] |= says[0] << carrierShift
+		b[sessionLen+carrierNewestOff] = says[1]
+		err = s.Hear(2, b)
+		if agreed == 0 {
+			if !errors.Is(err, wire.ErrMessage) {
+				t.Errorf("%v: %v", says, err)
+			}
+		} else if spoke := <-c.spoke; err != nil || spoke != agreed {
+			t.Errorf("%v: speaks %d, want %d: %v", says, spoke, agreed, err)
+		}
+	}
+}
+
+// speaker is a Carrier that notes what it is told.
+type speaker struct {
+	spoke chan uint8
+	said  []byte // the last message
+}
+
+func (*speaker) Versions() rpc.Versions { return rpc.Versions{Oldest: 4, Newest: 6} }
+
+func (c *speaker) Speak(_ fabric.NodeID, version uint8) { c.spoke <- version }
+
+func (c *speaker) Send(_ fabric.NodeID, b []byte) error {
+	c.said = bytes.Clone(b)
+	return nil
+}
+
+func (*speaker) Offer(fabric.NodeID, uint32, bool, int, int) error { return nil }

@@ -12,6 +12,7 @@ import (
 	"exnet/fabric/nic"
 	"exnet/fabric/velo"
 	"exnet/napi"
+	"exnet/node/rpc"
 )
 
 // Errors.
@@ -24,9 +25,11 @@ var (
 	errPeer = errors.New("relay: the peer broke the protocol")
 )
 
-// Version is that of the messages between Engines. Nodes of different versions carry nothing for
-// each other: their brokers see to that.
-const Version = 4
+// Versions are those of the messages between Engines. In 4 nobody spoke but 4; all else is as in 5.
+// An Engine speaks to each node in the version that their brokers have agreed (Speak), and hears
+// any of these: HELLO says in which its sender speaks. Nodes without a common version carry nothing
+// for each other: their brokers see to that.
+var Versions = rpc.Versions{Oldest: 4, Newest: 5}
 
 // VPIDs of the fabric that an Engine uses (see the package). They are the node's own: those
 // of processes are higher (package ports).

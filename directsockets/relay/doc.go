@@ -33,10 +33,11 @@
 //
 // # Messages
 //
-// This is version 4 (Version). VELO messages; the type is the tag of the segment's message that it
-// carries, or one of ours. Numbers are little endian. Sel: it is for the connection that the last
-// SELECT in this mailbox from that node has named; its user tag is its stamp, the key of that plus
-// the number of messages before it, modulo 256. The user tag of the others is 0 if nothing is said.
+// These are versions 4 and 5 (Versions). VELO messages; the type is the tag of the segment's
+// message that it carries, or one of ours. Numbers are little endian. Sel: it is for the connection
+// that the last SELECT in this mailbox from that node has named; its user tag is its stamp, the key
+// of that plus the number of messages before it, modulo 256. The user tag of the others is 0 if
+// nothing is said.
 //
 //	type             payload
 //	1, 2, 5..7  Sel  the message of the segment, as it is (SPEC.md, 3); a byte of zero if that is empty

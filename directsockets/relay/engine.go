@@ -47,10 +47,11 @@ type Engine struct {
 	// Of the poll list's owner.
 	conns   map[uint32]*conn
 	nodes   map[fabric.NodeID]*node
-	active  []*conn // to be pumped, or to be armed
-	touched []*conn // have got messages
-	raised  []raise // interrupts to be raised
-	lost    []*node // nodes that do not answer any more
+	speaks  map[fabric.NodeID]uint8 // a node that is not in it: the oldest of Versions
+	active  []*conn                 // to be pumped, or to be armed
+	touched []*conn                 // have got messages
+	raised  []raise                 // interrupts to be raised
+	lost    []*node                 // nodes that do not answer any more
 	dirty   []*channel
 	scratch []byte                // of unpack
 	message [velo.MaxPayload]byte // that has come
@@ -111,7 +112,7 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, conns: make(map[uint32]*conn), nodes: make(map[fabric.NodeID]*node), nextID: rand.Uint32(), born: 1 + rand.Uint64N(math.MaxUint64)}
+	e := &Engine{cfg: cfg, conns: make(map[uint32]*conn), nodes: make(map[fabric.NodeID]*node), speaks: make(map[fabric.NodeID]uint8), nextID: rand.Uint32(), born: 1 + rand.Uint64N(math.MaxUint64)}
 	e.waiting.Store(true)
 	if e.napi, err = napi.New(cfg.NAPI); err != nil {
 		return nil, err
@@ -389,8 +390,18 @@ func (e *Engine) finish() {
 	}
 }
 
-// Version is the constant Version.
-func (e *Engine) Version() uint8 { return Version }
+// Versions are the variable Versions.
+func (e *Engine) Versions() rpc.Versions { return Versions }
+
+// Speak has the Engine speak to a node in one of Versions from its next HELLO on.
+func (e *Engine) Speak(to fabric.NodeID, version uint8) {
+	_ = e.do(func() { e.speaks[to] = version }) // closed: it says nothing any more
+}
+
+// versionFor is the version in which a node is spoken to.
+func (e *Engine) versionFor(n fabric.NodeID) uint32 {
+	return uint32(max(e.speaks[n], Versions.Oldest))
+}
 
 // Reaches reports whether another node has an Engine and is linked.
 func (e *Engine) Reaches(node fabric.NodeID) bool {

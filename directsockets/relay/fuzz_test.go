@@ -12,7 +12,7 @@ import (
 func FuzzMessages(f *testing.F) {
 	o := open{id: 1, nla: 2, size: segment.Config{Slots: 16, Ring: 65536}, info: segment.Info{Client: clientAddr, Server: serverAddr}}
 	for _, p := range [][]byte{
-		o.append(nil), attached{5, 6, 7, 8}.append(nil), back{8, 9}.append(nil), batch{1, 2, 3, 4}.append(nil), selection{1, 2, 3, 4}.append(nil), hello{Version, 1, 2, 3}.append(nil), resume{1, 2, 3, 4, 5, 6, 7, 8}.append(nil),
+		o.append(nil), attached{5, 6, 7, 8}.append(nil), back{8, 9}.append(nil), batch{1, 2, 3, 4}.append(nil), selection{1, 2, 3, 4}.append(nil), hello{newest, 1, 2, 3}.append(nil), resume{1, 2, 3, 4, 5, 6, 7, 8}.append(nil),
 		appendMark(nil, segment.Mark{Flags: segment.MarkReturned, Off: 5}), appendNLA(nil, 1<<40), appendID(nil, 7), appendID(appendID(nil, 7), 8),
 	} {
 		head := make([]byte, headLen)

@@ -62,12 +62,12 @@ func (x *foe) say(k kind, tag uint8, p []byte) {
 // begins begins a session.
 func (x *foe) begins(own uint64) {
 	x.t.Helper()
-	x.say(kindStage, tagHello, hello{Version, own, 0, x.born}.append(nil))
+	x.say(kindStage, tagHello, hello{newest, own, 0, x.born}.append(nil))
 	for h := (hello{}); h.far != own; {
 		h, _ = parseHello(x.hear(kindStage))
 		x.far = h.own
 	}
-	x.say(kindStage, tagHello, hello{Version, own, x.far, x.born}.append(nil))
+	x.say(kindStage, tagHello, hello{newest, own, x.far, x.born}.append(nil))
 }
 
 // stamp is that of the next message for the connection.

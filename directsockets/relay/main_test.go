@@ -17,6 +17,8 @@ import (
 	"exnet/internal/leaktest"
 )
 
+var newest = uint32(Versions.Newest)
+
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // host is a node with an Engine.

@@ -34,9 +34,9 @@ func TestMessages(t *testing.T) {
 			return got == batch{1, 2, 3, 4}, err
 		}},
 		{"select", sel.append(nil), func(p []byte) (bool, error) { got, err := parseSelection(p); return got == sel, err }},
-		{"hello", hello{Version, 5, 6, 7}.append(nil), func(p []byte) (bool, error) {
+		{"hello", hello{newest, 5, 6, 7}.append(nil), func(p []byte) (bool, error) {
 			got, err := parseHello(p)
-			return got == hello{Version, 5, 6, 7}, err
+			return got == hello{newest, 5, 6, 7}, err
 		}},
 		{"resume", resume{1, 2, 3, 4, 1 << 50, 6, 7, 1 << 41}.append(nil), func(p []byte) (bool, error) {
 			got, err := parseResume(p)

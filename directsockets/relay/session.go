@@ -32,7 +32,7 @@ import (
 
 // hello begins a session in a mailbox.
 type hello struct {
-	version uint32
+	version uint32 // in which the sender speaks
 	own     uint64 // the sender's; later ones have higher numbers
 	far     uint64 // the receiver's; 0: any
 	born    uint64 // of the sender's Engine: another number, another Engine
@@ -58,8 +58,8 @@ func parseHello(p []byte) (h hello, err error) {
 	if h.version, err = parseID(p[:min(len(p), idLen)]); err != nil { // it says how long the rest is
 		return h, err
 	}
-	if h.version != Version {
-		return h, fmt.Errorf("%w: version %d of what carries direct sockets between hosts, this is %d: update one of them", errPeer, h.version, Version)
+	if h.version < uint32(Versions.Oldest) || h.version > uint32(Versions.Newest) {
+		return h, fmt.Errorf("%w: version %d of what carries direct sockets between hosts, this is %v: update one of them", errPeer, h.version, Versions)
 	}
 	if err := want(p, helloLen); err != nil {
 		return h, err
@@ -249,7 +249,7 @@ func (e *Engine) greet(ch *channel) bool {
 		return ch.box == Devices || n.far != 0
 	}
 	var p [helloLen]byte
-	if e.sendVELO(ch, 0, kindStage, tagHello, hello{Version, n.own, n.far, e.born}.append(p[:0])) != nil {
+	if e.sendVELO(ch, 0, kindStage, tagHello, hello{e.versionFor(n.id), n.own, n.far, e.born}.append(p[:0])) != nil {
 		return false
 	}
 	if ch.greeted, ch.greetedFar = true, n.far; n.far == 0 {

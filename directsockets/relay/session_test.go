@@ -129,8 +129,8 @@ func TestUnknownSelected(t *testing.T) {
 func TestStale(t *testing.T) {
 	h, _, x := victim(t)
 	id, _, server := x.open(h)
-	x.say(kindStage, tagHello, hello{Version, 1, 99, 1}.append(nil))
-	if got, err := parseHello(x.hear(kindStage)); err != nil || got != (hello{Version, x.far, 1, h.engine.born}) {
+	x.say(kindStage, tagHello, hello{newest, 1, 99, 1}.append(nil))
+	if got, err := parseHello(x.hear(kindStage)); err != nil || got != (hello{uint32(Versions.Oldest), x.far, 1, h.engine.born}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	x.selects(id)
@@ -140,14 +140,14 @@ func TestStale(t *testing.T) {
 	if got, err := receive(t, server, 10, true); err != nil || !bytes.Equal(got, []byte("it goes on")) {
 		t.Errorf("%q, %v", got, err)
 	}
-	x.say(kindStage, tagHello, hello{Version, 2, 0, 1}.append(nil)) // it begins anew, and has no connection
+	x.say(kindStage, tagHello, hello{newest, 2, 0, 1}.append(nil)) // it begins anew, and has no connection
 	for h := (hello{}); h.far != 2; {
 		h, _ = parseHello(x.hear(kindStage))
 	}
 	stale := h.engine.Stats().Stale
 	x.say(kindOpen, 0, []byte{1}) // nobody looks at it: HELLO was not for the session here
 	until(t, "stale", func() bool { return h.engine.Stats().Stale == stale+1 })
-	x.say(kindStage, tagHello, hello{Version, 1, 0, 1}.append(nil)) // it was late
+	x.say(kindStage, tagHello, hello{newest, 1, 0, 1}.append(nil)) // it was late
 	until(t, "stale", func() bool { return h.engine.Stats().Stale == stale+2 })
 	if s := h.engine.Stats(); s.Breaches != 0 {
 		t.Errorf("%+v", s)
@@ -160,7 +160,7 @@ func TestStale(t *testing.T) {
 	x.say(kindDrop, tagGone, appendID(nil, r.from))
 	until(t, "reset", func() bool { server.Awake(); return server.Err() == segment.ErrReset })
 	_, _, server = x.open(h)
-	x.say(kindStage, tagHello, hello{Version + 1, 3, 0, 1}.append(nil))
+	x.say(kindStage, tagHello, hello{newest + 1, 3, 0, 1}.append(nil))
 	until(t, "reset", func() bool { server.Awake(); return server.Err() == segment.ErrReset })
 }
 
