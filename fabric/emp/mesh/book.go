@@ -17,13 +17,14 @@ const (
 	// firstRetry is doubled with each attempt that fails, up to lastRetry.
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 10 * time.Second
-	// yield is how long the lower ID leaves the first attempt to the higher one, which
-	// waits for settle: another attempt may reach the same node by another address.
+	// yield is how long the node with the lower ID leaves the first attempt to the one with the
+	// higher ID. That one waits for settle first, as another attempt may reach the same node by
+	// another address.
 	yield  = time.Second
 	settle = 100 * time.Millisecond
-	// forget is how long a node is looked for that nobody hears of any more.
+	// forget is how long the book looks for a node of which nobody hears any more.
 	forget = 24 * time.Hour
-	// mourn is how long a node that left is not believed to be there.
+	// mourn is how long reports of a node that has left are not believed.
 	mourn = time.Minute
 	// Two nodes compare what they know this often: fastSync as long as something has
 	// changed within the last unsettled.
@@ -35,18 +36,20 @@ const (
 const (
 	// maxDials is how many attempts are under way at a time.
 	maxDials = 64
-	// maxTellers is how many members' words about a node are kept: an address each.
+	// maxTellers is how many members' reports about a node are kept, an address each.
 	maxTellers = 4
-	// maxTold is how many nodes that this one has not met one member may tell of, and
-	// tellerDials how many of these are dialed at a time.
+	// maxTold is how many nodes that this one has not met a member may report. tellerDials is how
+	// many of them are dialed at a time.
 	maxTold     = 4096
 	tellerDials = maxDials / 4
-	// dialPause is between two of these on average, and dialBurst how many come at once.
+	// dialPause is the average time between two such dials, and dialBurst how many may come at
+	// once.
 	dialPause = time.Second / 64
 	dialBurst = 1024
 )
 
-// Rumor is what a member says about another one: that it has a connection to it, where.
+// Rumor is a member's report about another one: that it has a connection to it, and at which
+// address.
 type Rumor struct {
 	Node     fabric.NodeID  `json:"node"`
 	Token    emp.Token      `json:"token"`
@@ -67,7 +70,7 @@ func (r Rumor) sum() uint64 {
 // entry is a node that the book knows.
 type entry struct {
 	Rumor                  // its endpoint is that of the connection, or the one tried last
-	met     bool           // there was a connection: token and time are its own word
+	met     bool           // there was a connection: token and time are what the node itself has said
 	own     netip.AddrPort // where, if so
 	says    []word
 	up      bool
@@ -75,7 +78,7 @@ type entry struct {
 	hurried time.Time // when a rumor brought its attempt forward
 	try     attempt
 	turn    *turn // in which it is dialed
-	place   int   // in the queue of its turn; -1: it is not, as it is up or being dialed
+	place   int   // in the queue of its turn; -1: in none, because it is up or being dialed
 }
 
 // word is where a member says that a node is.
@@ -126,9 +129,9 @@ const (
 	seedGone // the name that had it has it no more
 )
 
-// book says which nodes there are, and whom to dial when. It has no clock, no lock and
-// no connections: its owner tells it what happens and when. What a member tells is bounded, and is
-// forgotten with the member, unless this node has met whom it tells of.
+// book says which nodes there are, and whom to dial when. It has no clock, no lock and no
+// connections: its owner tells it what happens and when. What a member reports is bounded. It is
+// forgotten with the member, unless this node has met the reported node.
 type book struct {
 	self    Rumor
 	seeds   []seed
@@ -139,7 +142,7 @@ type book struct {
 	tellers map[fabric.NodeID]*turn // of those that members tell of
 	last    fabric.NodeID           // whose turn was the last
 	removed []fabric.NodeID         // since the owner looked
-	ignored uint64                  // rumors of more than a member may tell of
+	ignored uint64                  // rumors beyond what a member may report
 	dials   int
 	digest  uint64 // of those that are up, and of this node
 	changed time.Time
@@ -216,8 +219,8 @@ func (e *entry) endpoints() (all []netip.AddrPort) {
 	return all
 }
 
-// dialed says how an attempt ended. met is who was there, if somebody was; up, connected,
-// was told before if there is a connection.
+// dialed says how an attempt ended: with ok met is the node that answered. If there is a connection
+// now, connected was called before.
 func (b *book) dialed(now time.Time, t target, met fabric.NodeID, ok bool) {
 	b.quiet = time.Time{}
 	b.dials--
@@ -251,8 +254,8 @@ func (b *book) freeSeed() int {
 	return i
 }
 
-// name says whether a seed's name has its address now. The next seed that there is not yet becomes
-// one. One that is gone is not looked for, and one that comes back is as a new one.
+// name says whether a seed's name has its address now. An address that is gone is no longer dialed;
+// one that comes back counts as new.
 func (b *book) name(i int, has bool) {
 	b.quiet = time.Time{}
 	if i == len(b.seeds) {
@@ -319,7 +322,7 @@ func (b *book) down(now time.Time, n fabric.NodeID) {
 	b.silence(n)
 }
 
-// silence forgets what a member has reported about nodes that were not met.
+// silence forgets what a member has reported about nodes that this one has not met.
 func (b *book) silence(n fabric.NodeID) {
 	t := b.tellers[n]
 	if t == nil {
@@ -349,7 +352,7 @@ func (b *book) gone(now time.Time, n fabric.NodeID) {
 	}
 }
 
-// remove takes somebody out who is not up.
+// remove takes a node out of the book that is not up.
 func (b *book) remove(e *entry) {
 	e.leaveQueue()
 	for _, w := range e.says {
@@ -361,7 +364,7 @@ func (b *book) remove(e *entry) {
 	b.removed = append(b.removed, e.Node)
 }
 
-// learn takes in what a member says, and reports whether any of it was news.
+// learn takes a member's rumors, and reports whether any was new.
 func (b *book) learn(now time.Time, teller fabric.NodeID, rumors []Rumor) (news bool) {
 	for _, r := range rumors {
 		_, left := b.left[r.Token]
@@ -385,7 +388,8 @@ func (b *book) learn(now time.Time, teller fabric.NodeID, rumors []Rumor) (news 
 	return news
 }
 
-// hear notes where a member says that a node is, which is not up; false: it tells of too many.
+// hear notes at which address a member says that a node is, if that is not up; false: the member
+// reports too many.
 func (b *book) hear(now time.Time, teller fabric.NodeID, e *entry, r Rumor) (*entry, bool) {
 	t := b.tellers[teller]
 	if t == nil {
@@ -421,8 +425,8 @@ func (b *book) hear(now time.Time, teller fabric.NodeID, e *entry, r Rumor) (*en
 	return e, true
 }
 
-// hurry brings the next attempt forward, as somebody has reached the node; false: it is not, as it
-// was done lately, or is due.
+// hurry brings the next attempt forward, because somebody has reached the node; false: that was
+// done lately, or the attempt is due anyway.
 func (b *book) hurry(now time.Time, e *entry, r Rumor) bool {
 	switch {
 	case e.try.next.IsZero(): // it is new

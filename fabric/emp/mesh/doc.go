@@ -16,15 +16,15 @@
 // down, and the pair starts again. A node judges a peer by this connection alone, never
 // by a third node's opinion.
 //
-// A node dials the members that it is given, learns the names and addresses of the others
-// (rumors), and dials these: at once if it has the higher ID, after a second if it has the
-// lower one, as the network may be open in one direction only. It keeps looking for a lost
-// peer for a day, at least every ten seconds, so a partition heals without help. Whom it has
-// not met it looks for as long as a member tells of it; what each member tells has a bound and
-// a turn of its own (turns.go), so that one that lies keeps nobody else from being found. From time
-// to time a node compares a digest of its members with one of the others; if they differ,
-// both send everything they know. So two nodes that joined through different members at
-// the same time find each other.
+// A node dials the members that it is given, learns the names and addresses of the others (rumors),
+// and dials these: at once if it has the higher ID, after a second if it has the lower one, as the
+// network may be open in one direction only. It keeps looking for a lost peer for a day, at least
+// every ten seconds, so a partition heals without help. It keeps looking for nodes that it has not
+// met while any member reports them. What each member may report is bounded and dialed in a turn of
+// its own (turns.go), so that a lying member does not keep others from being found. From time to
+// time a node compares a digest of its members with one of the others; if they differ, both send
+// everything they know. So two nodes that joined through different members at the same time find
+// each other.
 //
 // # Why not a gossip protocol
 //
@@ -40,12 +40,12 @@
 //
 // # Security
 //
-// With a Store, a caller has to show a certificate that the trust file vouches for, for
-// this fabric, and is the node that the certificate names. Otherwise it gets no name and
-// no member list: only the alert and this node's certificate, which TLS shows to any
-// caller. Until then it occupies one of a bounded number of places for a bounded time
-// (gate). A node believes a member about which other members exist, and where; a node
-// that it dials because of that has to authenticate itself.
+// With a Store, a caller has to show a certificate that the trust file vouches for, for this
+// fabric, and to be the node that the certificate names. Otherwise it gets no name and no member
+// list: only the alert and this node's certificate, which TLS shows to any caller. Until then it
+// occupies one of a bounded number of places for a bounded time (gate). A node believes a member
+// about which other members exist, and where; a node that it dials because of that has to
+// authenticate itself.
 //
 // # Concurrency
 //

@@ -9,23 +9,22 @@ import (
 	"exnet/fabric/identity"
 )
 
-// Bounds on those who have connected and have not shown yet who they are.
+// Bounds on callers that are not authenticated yet.
 const (
 	// maxHalfOpen is how many there are at a time, and maxPerSource how many of them
 	// from one address, or one IPv6 network of 64 bits.
 	maxHalfOpen  = 128
 	maxPerSource = 16
-	// penance is how long the place of one that was refused stays taken.
+	// penance is how long a refused caller's place stays taken.
 	penance = time.Second
 	// greetTime bounds the handshake and the hellos.
 	greetTime = 5 * time.Second
-	// burst is how many places a member has back at once, and refill how many more in each second.
-	// After that its places stay taken like those of strangers: a handshake costs this node more
-	// than the other side.
+	// A member gets burst places back at once, and refill more in each second. Beyond that its
+	// places stay taken like those of strangers: a handshake costs this node more than the other
+	// side.
 	burst  = 64
 	refill = 8
-	// maxAllowances is how many members have an allowance that is not whole, before whole ones
-	// are looked for.
+	// maxAllowances is how many members' allowances are kept before the full ones are removed.
 	maxAllowances = 1024
 )
 
@@ -48,8 +47,8 @@ func (a allowance) now(now time.Time) float64 {
 	return min(burst, a.left+refill*max(0, now.Sub(a.at).Seconds()))
 }
 
-// caller is who has had a place: a stranger, somebody who is believed without a certificate
-// (--plaintext), or the member that its certificate names.
+// caller is whoever has a place: a stranger, a caller that is believed without a certificate
+// (--plaintext), or the member that the certificate names.
 type caller struct {
 	believed, certified bool
 	node                fabric.NodeID
@@ -97,7 +96,7 @@ func (g *gate) enter(now time.Time, from netip.Addr) bool {
 	return true
 }
 
-// leave gives a place back: at once if who had it is believed, and has not come too often.
+// leave gives a place back: at once if the caller is believed and has not come too often.
 func (g *gate) leave(now time.Time, from netip.Addr, who caller) {
 	if who.believed && (!who.certified || g.allow(now, who.node)) {
 		g.release(sourceOf(from))

@@ -23,7 +23,7 @@ import (
 // dialTime is how long a host may take to answer at all.
 const dialTime = 5 * time.Second
 
-// slowClock is by how much clocks may differ without a word.
+// slowClock is the difference of clocks from which on it is reported.
 const slowClock = time.Minute
 
 var (
@@ -33,7 +33,7 @@ var (
 	errTwice = errors.New("the peer has another connection")
 )
 
-// refusal is why one of two nodes does not want a connection to the other.
+// refusal is why a node refuses a connection to another one.
 type refusal struct {
 	err   error
 	final bool // so it will be the next time
@@ -150,9 +150,8 @@ func (m *Mesh) dial(ctx context.Context, addr string, h hello) (*session, fabric
 	return s, met, nil
 }
 
-// answer is the side of the greeting that was connected to. It returns what serves the
-// connection from then on. who is nobody that
-// is believed if its key is not trusted, or it is no node.
+// answer is the greeting of the side that was connected to. It returns the function that serves the
+// connection from then on. who is a stranger if its key is not trusted, or it is no node.
 func (m *Mesh) answer(raw net.Conn) (serve func(context.Context), who caller, err error) {
 	conn, p, err := m.secure(raw, true)
 	if err != nil {
@@ -231,7 +230,7 @@ func endpointOf(conn net.Conn, h hello) netip.AddrPort {
 	return netip.AddrPortFrom(addrPort(conn.RemoteAddr()).Addr(), h.Port)
 }
 
-// judge says why this node and the other one cannot be of one fabric.
+// judge says why this node and the other one cannot be in one fabric.
 func (m *Mesh) judge(h hello, p *identity.Peer) error {
 	self, it := m.cfg.Self, h.Self
 	final := func(format string, args ...any) error { return &refusal{fmt.Errorf(format, args...), true} }
@@ -298,12 +297,11 @@ func (m *Mesh) isLocal(d emp.Description) bool {
 	return false
 }
 
-// contestTime is how long a node has to show that it lives, when another one says that it
-// has its ID.
+// contestTime is how long a node has to show that it lives when another one claims its ID.
 const contestTime = 3 * time.Second
 
-// contest says why a node cannot have its ID: another one has it, which lives, and is told where
-// the other is. One that does not live is given up.
+// contest says why a node cannot have its ID: another living node has it, which is told the address
+// of the newcomer. A holder that does not live is given up.
 func (m *Mesh) contest(d emp.Description, at netip.AddrPort) error {
 	for _, l := range m.cfg.Local() {
 		if l.Node == d.Node && l.Token != d.Token {

@@ -110,10 +110,10 @@ type Stats struct {
 	Failed        uint64 // of these, those without a connection
 	Accepted      uint64 // connections of others
 	Refused       uint64 // of these, those of strangers, or of nodes that cannot join
-	Dropped       uint64 // closed at once, as too many had not shown yet who they are
+	Dropped       uint64 // closed at once, as too many were not authenticated yet
 	Sessions      uint64 // control connections
-	Lost          uint64 // of these, those that ended without the peer's word
-	RumorsIgnored uint64 // of nodes of which a member has told, more than it may
+	Lost          uint64 // of these, those that ended without notice
+	RumorsIgnored uint64 // about nodes, beyond what a member may report
 }
 
 // All yields the counters by name.
@@ -246,10 +246,10 @@ func (m *Mesh) running() bool {
 	return m.linker != nil
 }
 
-// Ask asks the members that are to be joined, as far as they can be reached, whether this
-// node may be one. The error is that of an address that does not resolve, or the final
-// word of a member; that nobody can be reached is none, but reported. So is a name of all members
-// that has no address: this node may be the first.
+// Ask asks the members that are to be joined, as far as they can be reached, whether this node may
+// be one. The error is that of an address that does not resolve, or a member's final refusal. It is
+// no error, but is logged, if nobody can be reached, or if a name of all members has no address:
+// this node may be the first.
 func (m *Mesh) Ask(ctx context.Context) error {
 	for _, addr := range m.seedsNow() {
 		host, _, err := net.SplitHostPort(addr)
@@ -288,9 +288,8 @@ func (m *Mesh) Ask(ctx context.Context) error {
 	return nil
 }
 
-// Run finds the other nodes, has connect make links to them, and again when they come
-// back, until ctx is cancelled. Then it tells them that this node leaves, ends the links
-// and closes m.
+// Run finds the other nodes and has connect make links to them, also when they come back, until ctx
+// is cancelled. Then it tells them that this node leaves, ends the links and closes m.
 func (m *Mesh) Run(ctx context.Context, connect Linker) {
 	m.mu.Lock()
 	m.linker = connect
@@ -312,8 +311,8 @@ func (m *Mesh) Run(ctx context.Context, connect Linker) {
 }
 
 const (
-	// A Mesh looks whom to dial when that is due, when there is news, and at least every
-	// mostTick; but not more often than every leastTick.
+	// A Mesh decides whom to dial when a dial is due, when there is news, and at least every
+	// mostTick, but not more often than every leastTick.
 	leastTick = 20 * time.Millisecond
 	mostTick  = time.Second
 	// acceptPause is how long is waited when no connection can be accepted.
@@ -417,8 +416,7 @@ func (m *Mesh) failed(addr string, t target, err error) {
 	m.tell(unreached, addr, err)
 }
 
-// tell logs something about an address, unless it has done so lately, or has had too much
-// to tell.
+// tell logs something about an address, unless it did so lately, or has logged too much.
 func (m *Mesh) tell(what, addr string, err error) {
 	const quiet, most = time.Hour, 256
 	now, key := time.Now(), what+addr+err.Error()

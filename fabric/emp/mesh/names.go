@@ -18,7 +18,7 @@ const (
 	lookupTime  = 5 * time.Second
 )
 
-// maxSeeds is how many addresses are looked for in all: a name may have any number.
+// maxSeeds is how many addresses are dialed in all: a name may have any number.
 const maxSeeds = 4096
 
 const unresolved = "a name of members has no address"
@@ -43,8 +43,8 @@ func (m *Mesh) follow(ctx context.Context, name string) {
 	}
 }
 
-// resolve looks for the members at the addresses that a name has now, and no more for those at
-// addresses that it had. If there is no answer, all is as it was.
+// resolve makes the addresses that a name has now seeds, and removes those that it had before.
+// Without an answer nothing changes.
 func (m *Mesh) resolve(ctx context.Context, name string) {
 	host, port, err := net.SplitHostPort(name)
 	var addrs []netip.Addr

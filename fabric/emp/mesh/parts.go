@@ -74,7 +74,7 @@ func (p *parts) take(h hello) error {
 	return nil
 }
 
-// endParts takes no data connections any more, and closes those that nobody has gathered.
+// endParts takes no more data connections, and closes those that nobody has gathered.
 func (s *session) endParts() {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"exnet/internal/ctxend"
 )
 
-// Times of a session. A peer that does not answer any more is noticed by its link (see
-// stream), or here, by one that has none.
+// Times of a session. The link notices a peer that no longer answers (see stream); a session
+// without a link does so itself.
 const (
 	beat = 2 * time.Second
 	// Silent is how long nothing may be heard over the control connection of a node.
@@ -79,7 +79,7 @@ func (m *Mesh) newSession(conn net.Conn, h hello, p *identity.Peer, endpoint net
 	return s
 }
 
-// register makes s the session with its peer, unless there is one that stays: that which
+// register makes s the session with its peer, unless another one stays: that which the node with
 // the higher ID has dialed.
 func (m *Mesh) register(s *session) error {
 	m.mu.Lock()
@@ -368,8 +368,8 @@ func (s *session) believed(generation *uint64) error {
 	return s.m.cfg.Store.Check(c)
 }
 
-// renewed takes the peer's certificate of now. One that is not believed changes nothing: that
-// which was shown before counts until it ends.
+// renewed takes the peer's new certificate. If that is not believed nothing changes: the one shown
+// before counts until it ends.
 func (s *session) renewed(der []byte) {
 	old := s.cert.Load()
 	if old == nil {
@@ -420,7 +420,8 @@ func (s *session) read() {
 	}
 }
 
-// budget is how much time one peer's messages may take: a quarter, and workBurst at once.
+// budget bounds the time that one peer's messages may take: a quarter of the time, and workBurst at
+// once.
 type budget struct{ due time.Time }
 
 const (

@@ -9,9 +9,8 @@ import (
 	"exnet/fabric"
 )
 
-// turn are the nodes that are dialed in one turn: those that one member tells of, or those that
-// this node has met. The turns take turns, so that nobody's words keep another's from being
-// followed.
+// turn has the nodes that one member reports, or those that this node has met. The turns are served
+// in rotation, so that one member's reports do not delay another's.
 type turn struct {
 	teller fabric.NodeID
 	own    bool                     // no member's: those that were met
@@ -58,7 +57,7 @@ func (b *book) turns() []*turn {
 	return slices.DeleteFunc(all, func(t *turn) bool { return len(t.queue) == 0 })
 }
 
-// next takes the one of a turn who is to be dialed now from its queue; nil: nobody.
+// next takes the node that is to be dialed now from the queue of a turn; nil: none.
 func (b *book) next(now time.Time, t *turn) *entry {
 	for len(t.queue) > 0 {
 		e := t.queue[0]
@@ -100,7 +99,7 @@ func (b *book) dial(now time.Time, e *entry) target {
 	return target{seed: -1, node: e.Node, endpoint: e.Endpoint, turn: t}
 }
 
-// wait puts an entry into the queue of its turn, or to its place there, if it is to be dialed.
+// wait puts an entry that is to be dialed into the queue of its turn, at its place.
 func (b *book) wait(e *entry) {
 	switch {
 	case e.up || e.try.dialing:

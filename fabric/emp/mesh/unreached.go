@@ -29,9 +29,9 @@ type failure struct {
 
 func (f *failure) Unwrap() error { return f.error }
 
-// saysMore reports whether a failure at an address is to replace the last one of that node. A
-// node may have addresses that lead nowhere from here: where nobody answers says nothing beside
-// what the node itself has answered elsewhere.
+// saysMore reports whether a failure at an address replaces the last one of that node. A node may
+// have addresses that are unreachable from here: no answer there does not replace an answer of the
+// node itself.
 func saysMore(last, err error, at netip.AddrPort) bool {
 	f, ok := errors.AsType[*failure](last)
 	return !silent(err) || !ok || f.at == at || silent(f)
