@@ -2,10 +2,12 @@ package ports
 
 import (
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"exnet/fabric"
+	"exnet/internal/steps/stepstest"
 )
 
 // What the API does, as golden values, and small programs on it: in plain form and under the
@@ -102,5 +104,19 @@ func TestPingPong(t *testing.T) {
 	const bytes = 3 * 200 * 64 << 10 // in three passes
 	if got.RMAPutBytes < bytes || got.RMAGetBytes < bytes || got.RMASent == 0 || got.RMAReceived < got.RMASent {
 		t.Errorf("%+v, want %d bytes each way", got, bytes)
+	}
+}
+
+// SPEC.md has the steps of the library's ports and of what they have of peers, and only state.c
+// takes them.
+func TestLibrarySteps(t *testing.T) {
+	testProgram(t, "plain", "states")
+	out, err := exec.CommandContext(t.Context(), filepath.Join(buildDir, "plain", "states")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stepstest.Compare(t, "9.2", strings.Split(strings.TrimSpace(string(out)), "\n"), stepstest.Rows(t, "SPEC.md", "9.2", nil))
+	for _, files := range []string{"lib/core/*.c", "lib/*/*.[ch]"} {
+		stepstest.Owner(t, files, "state.c", `\*at = \(enum exn_|(->|\.)state\s*=[^=]`)
 	}
 }

@@ -20,21 +20,21 @@ type Info struct {
 	Program string
 	// Memory is the size of the registered memory in bytes: whole pages that were touched.
 	Memory uint64
-	Peers  int  // ports that write to it
+	Peers  int    // ports that write to it
 	Queued uint64 // unread messages or notifications
-	Slots  uint64  // limit of Queued
+	Slots  uint64 // limit of Queued
 	// Counters are the process's own.
 	Counters Counters
 }
 
 // Counters are counted by a process in its port's page. The node does not check them.
 type Counters struct {
-	Sent       uint64     // VELO messages, RMA operations
+	Sent       uint64 // VELO messages, RMA operations
 	Received   uint64 // messages, notifications
 	PutBytes   uint64
 	GetBytes   uint64
-	Waits      uint64      // for a peer that does not read
-	Errors     uint64     // operations that failed
+	Waits      uint64 // for a peer that does not read
+	Errors     uint64 // operations that failed
 	Registered uint64 // bytes
 }
 

@@ -65,10 +65,10 @@ static void set_gone(struct exn_port *p, const struct exn_msg *m)
 {
 	for (unsigned i = 0; i < p->in_count; i++)
 		if (p->in[i].node == m->node && p->in[i].vpid == m->vpid)
-			p->in[i].gone = true;
+			exn_peer_step(&p->in[i].state, EXN_ON_END);
 	for (struct exn_grant *g = p->grants; g != NULL; g = g->next)
 		if (g->node == m->node && g->vpid == m->vpid)
-			g->gone = true;
+			exn_peer_step(&g->state, EXN_ON_END);
 	if (p->gone != NULL)
 		p->gone(p, m->node, m->vpid);
 }
@@ -90,9 +90,9 @@ static void handle(struct exn_port *p, const struct exn_msg *m, int fds[EXN_FDS]
 
 static void node_is_gone(struct exn_port *p)
 {
-	p->dead = true;
+	exn_port_step(&p->state, EXN_ON_DEATH);
 	for (struct exn_grant *g = p->grants; g != NULL; g = g->next)
-		g->gone = true;
+		exn_peer_step(&g->state, EXN_ON_END);
 }
 
 // look receives the messages that the node has sent, if any.
@@ -100,10 +100,10 @@ static void look(struct exn_port *p)
 {
 	struct exn_msg m;
 	int fds[EXN_FDS], r;
-	if (p->asking)
+	if (p->state == EXN_ASKING)
 		return;
 	p->events = __atomic_load_n((uint64_t *)p->page, __ATOMIC_ACQUIRE);
-	while (!p->dead && (r = exn_node_receive(p->sock, &m, fds, false)) != 0) {
+	while (!exn_dead(p) && (r = exn_node_receive(p->sock, &m, fds, false)) != 0) {
 		if (r < 0)
 			node_is_gone(p);
 		else
@@ -116,7 +116,7 @@ static void look(struct exn_port *p)
 static bool node_lives(struct exn_port *p)
 {
 	look(p);
-	return !p->dead;
+	return !exn_dead(p);
 }
 
 static enum exn_status ask(struct exn_port *p, struct exn_msg *m, int give, int fds[EXN_FDS])
@@ -125,7 +125,7 @@ static enum exn_status ask(struct exn_port *p, struct exn_msg *m, int give, int 
 	memset(fds, -1, EXN_FDS * sizeof(int));
 	m->number = ++p->number;
 	m->unit = p->unit;
-	if (p->dead || !exn_node_send(p->sock, m, give)) {
+	if (exn_dead(p) || !exn_node_send(p->sock, m, give)) {
 		node_is_gone(p);
 		return EXN_NO_DAEMON;
 	}
@@ -146,10 +146,9 @@ static enum exn_status ask(struct exn_port *p, struct exn_msg *m, int give, int 
 // ask_with is exn_port_ask with a descriptor to send, or -1.
 static enum exn_status ask_with(struct exn_port *p, struct exn_msg *m, int give, int fds[EXN_FDS])
 {
-	// A callback for a peer's end may read messages, but must not take the answer.
-	p->asking = true;
+	exn_port_step(&p->state, EXN_ON_ASK);
 	enum exn_status s = ask(p, m, give, fds);
-	p->asking = false;
+	exn_port_step(&p->state, EXN_ON_ANSWER);
 	return s;
 }
 
@@ -162,13 +161,13 @@ bool exn_port_reach(struct exn_port *p)
 {
 	struct exn_msg m = {.op = EXN_REACH};
 	int fds[EXN_FDS];
-	if (p->reach == 0) {
+	if (p->reach == EXN_NOT_ASKED) {
 		int self = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
-		p->reach = self >= 0 && ask_with(p, &m, self, fds) == EXN_OK ? 1 : -1;
+		p->reach = self >= 0 && ask_with(p, &m, self, fds) == EXN_OK ? EXN_CAN : EXN_CANNOT;
 		if (self >= 0)
 			close(self);
 	}
-	return p->reach > 0;
+	return p->reach == EXN_CAN;
 }
 
 bool exn_port_transfer(struct exn_port *p, const struct exn_grant *g, uint64_t nla, uint32_t size, bool put)
@@ -259,9 +258,8 @@ static void forget(struct exn_port *p)
 {
 	for (struct exn_grant **at = &p->grants; *at != NULL;) {
 		struct exn_grant *g = *at;
-		if (!g->gone || g->handles > 0) {
-			if (g->gone)
-				g->node = g->vpid = UINT16_MAX;
+		if (!exn_gone(g) || g->handles > 0) {
+			exn_peer_step(&g->state, EXN_ON_FORGET);
 			at = &g->next;
 			continue;
 		}
@@ -278,7 +276,7 @@ enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpi
 	look(p);
 	forget(p);
 	for (struct exn_grant *g = p->grants; g != NULL; g = g->next)
-		if (g->node == node && g->vpid == vpid) {
+		if (g->state != EXN_FORGOTTEN && g->node == node && g->vpid == vpid) {
 			*out = g;
 			return EXN_OK;
 		}
@@ -325,7 +323,7 @@ bool exn_port_busy(struct exn_port *p)
 	bool busy = false;
 	if (__atomic_load_n((uint64_t *)p->page, __ATOMIC_ACQUIRE) != p->events)
 		look(p);
-	if (p->dead)
+	if (exn_dead(p))
 		return false;
 	for (unsigned i = 0; i < p->in_count; i++)
 		busy = busy || (p->in[i].far && works(&p->in[i].flow));
@@ -377,7 +375,7 @@ bool exn_port_take(struct exn_port *p, void *data, uint64_t *word, uint16_t *nod
 			p->turn = n > 1 ? i + 1 : 0;
 			return true;
 		}
-		if (f->gone) {
+		if (f->state == EXN_ENDED) {
 			drop(p, i);
 			continue;
 		}
@@ -390,10 +388,10 @@ bool exn_port_take(struct exn_port *p, void *data, uint64_t *word, uint16_t *nod
 
 static bool any(struct exn_port *p)
 {
-	if (p->dead || __atomic_load_n((uint64_t *)p->page, __ATOMIC_ACQUIRE) != p->events)
+	if (exn_dead(p) || __atomic_load_n((uint64_t *)p->page, __ATOMIC_ACQUIRE) != p->events)
 		return true;
 	for (unsigned i = 0; i < p->in_count; i++)
-		if (p->in[i].gone || exn_flow_ready(&p->in[i].flow))
+		if (p->in[i].state == EXN_ENDED || exn_flow_ready(&p->in[i].flow))
 			return true;
 	return false;
 }
@@ -458,7 +456,7 @@ static void ring(struct exn_grant *g)
 	pthread_sigmask(SIG_BLOCK, &broken, &before);
 	// A full pipe needs no byte: the reader wakes up anyway.
 	if (write(g->bell, "", 1) < 0 && errno == EPIPE) {
-		g->gone = true;
+		exn_peer_step(&g->state, EXN_ON_END);
 		if (sigismember(&before, SIGPIPE) == 0)
 			sigtimedwait(&broken, NULL, &(struct timespec){0});
 	}
@@ -477,7 +475,7 @@ bool exn_port_wait(struct exn_port *p, struct exn_grant *g, unsigned *round)
 {
 	if (__atomic_load_n((uint64_t *)p->page, __ATOMIC_RELAXED) != p->events)
 		look(p);
-	if (g->gone || p->dead)
+	if (exn_gone(g) || exn_dead(p))
 		return false;
 	unsigned n = (*round)++;
 	if (n == 0)

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "flow.h"
+#include "state.h"
 
 enum { EXN_VERSION = 1, EXN_VELO = 1, EXN_RMA = 2, EXN_FDS = 4 };
 
@@ -84,8 +85,8 @@ enum exn_counter { EXN_SENT, EXN_RECEIVED, EXN_PUT_BYTES, EXN_GET_BYTES, EXN_WAI
 struct exn_grant {
 	struct exn_grant *next;
 	uint16_t node, vpid, self; // self: this port's node
-	bool gone;       // the peer has ended
-	bool far;        // the peer is on another host: the node carries out what the flow asks for
+	enum exn_peer_state state;
+	bool far;        // what the peer is, and no state: on another host, where the node carries out what the flow asks for
 	unsigned handles; // of the program; without one it is freed when the peer has ended
 	int bell;        // wakes the peer
 	uint64_t base;   // first address of its memory
@@ -114,15 +115,17 @@ struct exn_port {
 	uint32_t number;
 	uint64_t events; // seen so far
 	unsigned idle;   // takes that found nothing
-	bool dead;       // the node has ended
-	bool asking;     // only exn_port_ask reads what the node sends
-	int reach;       // 1: the node can access this program's memory; -1: it cannot
+	enum exn_port_state state;
+	// Whether the node can access this program's memory. It is asked once, and what it says
+	// stays true: no state.
+	enum { EXN_NOT_ASKED, EXN_CAN, EXN_CANNOT } reach;
 	struct exn_inflow {
 		uint16_t node, vpid;
-		bool gone, far; // far: from a port on another host
+		enum exn_peer_state state;
+		bool far; // what the peer is, and no state: on another host
 		struct exn_flow flow;
 	} *in;
-	struct exn_left { // of far ports that have ended: the node still works on this port's memory
+	struct exn_left { // the flow of a far port that has ended, in this list as long as the node works on this port's memory
 		struct exn_left *next;
 		struct exn_flow flow;
 	} *left;
@@ -183,6 +186,18 @@ void exn_port_commit(struct exn_port *p, struct exn_grant *g, uint64_t word);
 // exn_port_wait waits a little for a peer whose flow is full; round begins at 0. It returns false
 // if the peer or the node has ended.
 bool exn_port_wait(struct exn_port *p, struct exn_grant *g, unsigned *round);
+
+// exn_gone returns whether a peer has ended.
+static inline bool exn_gone(const struct exn_grant *g)
+{
+	return g->state != EXN_THERE;
+}
+
+// exn_dead returns whether the node of a port has ended.
+static inline bool exn_dead(const struct exn_port *p)
+{
+	return p->state == EXN_DEAD;
+}
 
 static inline void exn_count(struct exn_port *p, enum exn_counter c, int64_t n)
 {

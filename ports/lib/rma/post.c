@@ -94,7 +94,7 @@ static RMA2_ERROR put(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 	bool immediate = o->kind == RMA2_IMMEDIATE_PUT;
 	if (!immediate && !rma_present(e, o->read, o->size))
 		return fail(e, c, o, RMA2_ERROR_REQ);
-	if (c->grant->gone || !rma_reachable(c->grant, o->write, o->size, true))
+	if (exn_gone(c->grant) || !rma_reachable(c->grant, o->write, o->size, true))
 		return fail(e, c, o, RMA2_ERROR_CMPL);
 	if (o->spec & RMA2_COMPLETER_NOTIFICATION && rma_room(e, c) != RMA2_SUCCESS)
 		return fail(e, c, o, RMA2_ERROR_CMPL);
@@ -113,7 +113,7 @@ static RMA2_ERROR get(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
 	if (!rma_present(e, o->write, o->size))
 		return fail(e, c, o, RMA2_ERROR_REQ);
-	if (c->grant->gone || !rma_reachable(c->grant, o->read, o->size, false))
+	if (exn_gone(c->grant) || !rma_reachable(c->grant, o->read, o->size, false))
 		return fail(e, c, o, RMA2_ERROR_RESP);
 	if (o->spec & RMA2_RESPONDER_NOTIFICATION && rma_room(e, c) != RMA2_SUCCESS)
 		return fail(e, c, o, RMA2_ERROR_RESP);
@@ -137,7 +137,7 @@ static RMA2_ERROR notify(RMA2_Port e, RMA2_Connection *c, const struct command *
 	n.word0.value = o->read;
 	n.word1.value |= o->size; // the class
 	if (o->spec & RMA2_COMPLETER_NOTIFICATION) {
-		if (c->grant->gone || rma_room(e, c) != RMA2_SUCCESS)
+		if (exn_gone(c->grant) || rma_room(e, c) != RMA2_SUCCESS)
 			return fail(e, c, o, RMA2_ERROR_CMPL);
 		RMA2_Notification theirs = n;
 		theirs.word1.value |= (uint64_t)RMA2_COMPLETER_NOTIFICATION << 48;
@@ -154,7 +154,7 @@ static RMA2_ERROR notify(RMA2_Port e, RMA2_Connection *c, const struct command *
 static RMA2_ERROR lock(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
 	int32_t compare = (int32_t)(o->write >> 32), add = (int32_t)o->write;
-	if (o->read >= EXN_LOCKS || c->grant->gone)
+	if (o->read >= EXN_LOCKS || exn_gone(c->grant))
 		return fail(e, c, o, RMA2_ERROR_RESP);
 	if (o->spec & RMA2_RESPONDER_NOTIFICATION && rma_room(e, c) != RMA2_SUCCESS)
 		return fail(e, c, o, RMA2_ERROR_RESP);
@@ -208,7 +208,7 @@ static size_t own_notifications(const struct command *o)
 // writes the notifications.
 static RMA2_ERROR far(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 {
-	if (c->grant->gone || rma_room(e, c) != RMA2_SUCCESS)
+	if (exn_gone(c->grant) || rma_room(e, c) != RMA2_SUCCESS)
 		return fail(e, c, o, is_get(o->kind) ? RMA2_ERROR_RESP : RMA2_ERROR_CMPL);
 	uint64_t *slot = (uint64_t *)exn_flow_slot(&c->grant->out), bytes = o->kind == RMA2_NOTIFICATION_PUT ? 0 : o->size;
 	slot[1] = o->read;
@@ -259,7 +259,7 @@ static RMA2_ERROR multicast(RMA2_Port e, RMA2_Connection *c, const struct comman
 	for (unsigned i = 0; i < g->count && err == RMA2_SUCCESS; i++) {
 		struct exn_grant *m = g->members[i];
 		RMA2_Connection to = {.grant = m, .node = m->node, .vpid = m->vpid, .options = c->options};
-		if (!m->gone)
+		if (!exn_gone(m))
 			err = perform(e, &to, &each);
 	}
 	if (err != RMA2_SUCCESS || (o->spec & RMA2_REQUESTER_NOTIFICATION) == 0)
@@ -278,7 +278,7 @@ RMA2_ERROR rma_execute(RMA2_Port e, RMA2_Connection *c, const struct command *o)
 		return RMA2_ERR_INV_PORT;
 	if (c == NULL)
 		return RMA2_ERR_INV_HANDLE;
-	if (e->port.dead)
+	if (exn_dead(&e->port))
 		return RMA2_ERR_ERROR;
 	if (e->entries + own_notifications(o) > e->entries_max)
 		return RMA2_ERR_NO_DESC_MEM;

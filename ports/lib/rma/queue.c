@@ -218,7 +218,7 @@ API RMA2_ERROR rma2_noti_get_block(RMA2_Port e, RMA2_Notification **out)
 {
 	RMA2_ERROR err;
 	while ((err = rma2_noti_probe(e, out)) == RMA2_NO_NOTI) {
-		if (e->port.dead)
+		if (exn_dead(&e->port))
 			return RMA2_ERR_ERROR;
 		if (e->entries >= e->entries_max)
 			return RMA2_ERR_NO_DESC_MEM;
@@ -241,7 +241,7 @@ static RMA2_ERROR match(RMA2_Port e, const struct wanted *w, bool block, RMA2_No
 			}
 		if (!block)
 			return RMA2_NO_NOTI;
-		if (e->port.dead)
+		if (exn_dead(&e->port))
 			return RMA2_ERR_ERROR;
 		if (e->entries >= e->entries_max)
 			return RMA2_ERR_NO_DESC_MEM;

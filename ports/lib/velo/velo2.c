@@ -205,12 +205,12 @@ static velo2_ret_t room(struct box *b, struct exn_grant *g, bool wait)
 	unsigned round = 0;
 	while (!exn_flow_room(&g->out)) {
 		if (!wait)
-			return g->gone ? VELO2_RET_ERROR : VELO2_RET_TRY_AGAIN;
+			return exn_gone(g) ? VELO2_RET_ERROR : VELO2_RET_TRY_AGAIN;
 		keep(b);
 		if (!exn_port_wait(&b->port, g, &round))
 			return VELO2_RET_ERROR;
 	}
-	return g->gone ? VELO2_RET_ERROR : VELO2_RET_SUCCESS;
+	return exn_gone(g) ? VELO2_RET_ERROR : VELO2_RET_SUCCESS;
 }
 
 static void post(struct box *b, struct exn_grant *g, const void *msg, unsigned len, uint64_t word)
@@ -231,9 +231,9 @@ static velo2_ret_t post_group(struct box *b, uint32_t to, const void *msg, unsig
 		if (room(b, g->members[i], wait) == VELO2_RET_TRY_AGAIN)
 			return VELO2_RET_TRY_AGAIN;
 	for (unsigned i = 0; i < g->count; i++)
-		if (!g->members[i]->gone && exn_flow_room(&g->members[i]->out))
+		if (!exn_gone(g->members[i]) && exn_flow_room(&g->members[i]->out))
 			post(b, g->members[i], msg, len, word | TO_GROUP);
-	return b->port.dead ? VELO2_RET_ERROR : VELO2_RET_SUCCESS;
+	return exn_dead(&b->port) ? VELO2_RET_ERROR : VELO2_RET_SUCCESS;
 }
 
 static velo2_ret_t send(velo2_connection_t *con, const void *msg, unsigned len, uint8_t tag, uint8_t mtt, bool wait)
@@ -283,7 +283,7 @@ API velo2_ret_t velo2_probe_recv(velo2_port_t *port, void *buf, unsigned size, u
 	struct box *b = port->map;
 	struct message m;
 	if (!next(b, &m))
-		return b->port.dead ? VELO2_RET_ERROR : VELO2_RET_NO_MSG;
+		return exn_dead(&b->port) ? VELO2_RET_ERROR : VELO2_RET_NO_MSG;
 	unsigned n = m.word & 0x7f;
 	if (source != NULL)
 		*source = m.source;
@@ -353,7 +353,7 @@ API int velo2_ended(velo2_port_t *port, uint32_t *source)
 API int velo2_has_room(velo2_connection_t *con)
 {
 	struct exn_grant *g = con->state_map;
-	return g != NULL && !g->gone && exn_flow_room(&g->out);
+	return g != NULL && !exn_gone(g) && exn_flow_room(&g->out);
 }
 
 API const char *velo2_strerror(velo2_ret_t ret)
