@@ -348,7 +348,7 @@ func (c *Conn) leaveDirect(err error) error {
 		return nil
 	case errors.Is(err, segment.ErrDemoted):
 		c.onRX(rxDemote)
-		c.reason(ReasonPeerDemoted)
+		c.reason(whyBack(c.rx.end.Back()))
 	case errors.Is(err, segment.ErrReset):
 		c.onRX(rxReset)
 		c.over(c.opError("read", os.NewSyscallError("read", syscall.ECONNRESET)))

@@ -130,7 +130,7 @@ func (c *Conn) failed(why Reason) {
 	c.reason(why)
 	c.mu.Lock()
 	switch why {
-	case ReasonNoBroker, ReasonVersion, ReasonSilent, ReasonUnreachable: // these say nothing of this connection
+	case ReasonNoBroker, ReasonVersion, ReasonSilent, ReasonUnreachable, ReasonSwitchedOff: // these say nothing of this connection
 	default:
 		c.tries++
 	}
@@ -191,6 +191,8 @@ func (c *Conn) newEnd(seg *segment.Segment, bell int) (*segment.End, error) {
 		return nil, err
 	}
 	c.tellNode(e)
+	c.entry.SetNonce(seg.Info().Nonce)
+	e.HeedSwitch(c.entry.Switch())
 	e.Tune(segment.Tuning{Threshold: c.cfg.Threshold, Chunk: c.cfg.Chunk})
 	e.OnHeard(func() {
 		if c.tx.bell.sleeping.Load() {

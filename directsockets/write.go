@@ -415,8 +415,11 @@ func (c *Conn) finishSome() (done bool) {
 
 // whyBack is the reason that a connection gives when it goes back to TCP.
 func whyBack(why segment.Back) Reason {
-	if why == segment.BackSwitch {
+	switch why {
+	case segment.BackSwitch:
 		return ReasonSwitchedOff
+	case segment.BackNetwork:
+		return ReasonNetwork
 	}
-	return ReasonNetwork
+	return ReasonPeerDemoted
 }

@@ -34,13 +34,12 @@ const procDir = "/proc"
 // cutter tells the ends of connections that they go back to TCP. It belongs to one goroutine.
 type cutter struct {
 	proc  string                        // where the processes are
-	why   segment.Back                  // they do
 	stuck map[owner]chan []segment.Info // a reader that has not come back
 	spent map[owner]time.Duration       // in this round
 }
 
-func newCutter(proc string, why segment.Back) *cutter {
-	return &cutter{proc: proc, why: why, stuck: make(map[owner]chan []segment.Info)}
+func newCutter(proc string) *cutter {
+	return &cutter{proc: proc, stuck: make(map[owner]chan []segment.Info)}
 }
 
 // begin begins a round.
@@ -210,7 +209,7 @@ func (c *cutter) cutMapping(dir, at, dev string, want func(segment.Info) bool) (
 		return of, false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	of, heed, err = segment.Cut(fd, c.why, want)
+	of, heed, err = segment.Cut(fd, want)
 	return of, heed && err == nil
 }
 

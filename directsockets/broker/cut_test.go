@@ -9,7 +9,6 @@ import (
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/wire"
-	"exnet/directsockets/segment"
 	"exnet/node/rpc/caller"
 
 	"golang.org/x/sys/unix"
@@ -42,7 +41,7 @@ func TestCutterStuck(t *testing.T) {
 		}
 		read <- err
 	}()
-	c := newCutter(proc, segment.BackNetwork)
+	c := newCutter(proc)
 	c.begin()
 	if missing := c.mark([]*watched{connection(1, 10, bad), connection(2, 11, good)}); len(missing) != 2 {
 		t.Errorf("%d have no segment", len(missing))

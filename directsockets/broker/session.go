@@ -199,7 +199,13 @@ func (c *session) hello(m wire.Message, fds rpc.Descriptors) error {
 	}
 	c.s.mu.Lock() // Connections may look
 	c.program, c.stats = m.Program, fds.Take(0)
+	t, err := c.s.tableOf(c)
 	c.s.mu.Unlock()
+	if err == nil { // else it has no descriptors
+		budget := connstats.MaxEntries
+		c.s.switchTable(t, &budget, make(map[uint64]bool)) // as the broker before this one may have said otherwise
+		_ = unix.Close(t.fd)
+	}
 	return c.reply(wire.Message{Type: wire.Welcome, ID: m.ID, Node: c.s.cfg.Node, Features: wire.FeatureUDP | wire.FeatureFlow}, c.s.page.Fd())
 }
 

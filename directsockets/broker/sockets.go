@@ -82,11 +82,19 @@ type clientTable struct {
 func (s *Server) tablesLocked() []clientTable {
 	tables := make([]clientTable, 0, len(s.sessions))
 	for c := range s.sessions {
-		if fd, err := rpc.Dup(c.tableFd()); err == nil {
-			tables = append(tables, clientTable{c.owner, c.program, c.pid, fd})
+		if t, err := s.tableOf(c); err == nil {
+			tables = append(tables, t)
 		}
 	}
 	return tables
+}
+
+// tableOf returns that of a client. The caller closes the descriptor.
+//
+// +checklocks:s.mu
+func (s *Server) tableOf(c *session) (clientTable, error) {
+	fd, err := rpc.Dup(c.tableFd())
+	return clientTable{c.owner, c.program, c.pid, fd}, err
 }
 
 // tableFd is the client's statistics; -1: there are none yet. The Server's lock is held, or the

@@ -37,7 +37,7 @@ func TestStats(t *testing.T) {
 	got.Since = got.Since.UTC()
 	want := connstats.Connection{
 		Program: "prog", PID: os.Getpid(), Local: key.Server, Remote: key.Client, Server: true, Mode: "demoted", Reason: "peer", Path: "tcp",
-		Device: 5201 & 15, FD: 9, Since: since.UTC(), Why: connstats.WhyPeer, Entry: 70, Seq: 2,
+		Device: 5201 & 15, FD: 9, Since: since.UTC(), Why: connstats.WhyPeer, Entry: 70, Seq: 2, Heeds: true,
 		Sent: connstats.Traffic{DirectBytes: 100, ShadowBytes: 102, VELO: 104, VELOLast: 105, RMAInfo: 106, RMAAvail: 107, Shutdown: 108, Demote: 109,
 			ZeroCopyBytes: 122},
 		Received: connstats.Traffic{DirectBytes: 101, ShadowBytes: 103, VELO: 110, VELOLast: 111, RMAInfo: 112, RMAAvail: 113, Shutdown: 114, Demote: 115,

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"encoding/binary"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,7 +9,8 @@ import (
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/wire"
-	"exnet/directsockets/segment"
+
+	"golang.org/x/sys/unix"
 )
 
 // Rule is what an operator has said of some connections. Each field that is set has to fit; the
@@ -36,11 +36,11 @@ type Rule struct {
 const minID = 12
 
 // fits reports whether the Rule is about a connection, as far as one of its ends knows.
-func (r Rule) fits(e switchEnd, nonce wire.Nonce) bool {
+func (r Rule) fits(e switchEnd, draw uint32) bool {
 	named := func(name string) bool {
 		return name == r.Container || len(r.Container) >= minID && strings.HasPrefix(name, r.Container)
 	}
-	return (r.Share == 0 || int(binary.LittleEndian.Uint32(nonce[:])%100) < r.Share) &&
+	return (r.Share == 0 || int(draw%100) < r.Share) &&
 		(r.Container == "" || slices.ContainsFunc(e.names, named)) &&
 		(r.Port == 0 || r.Port == e.server.Port()) &&
 		(!r.To.IsValid() || r.To.Contains(e.server.Addr().WithZone(""))) &&
@@ -100,15 +100,16 @@ func (s *Switch) Rules() []Rule {
 	return slices.Clone(s.rules)
 }
 
-// allows reports whether a connection may be direct, as far as an end of it knows.
-func (s *Switch) allows(e switchEnd, nonce wire.Nonce) bool {
+// allows reports whether a connection may be direct, as far as an end of it knows. draw is that of
+// its segment's nonce (connstats.Draw).
+func (s *Switch) allows(e switchEnd, draw uint32) bool {
 	if s == nil {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range slices.Backward(s.rules) {
-		if r.fits(e, nonce) {
+		if r.fits(e, draw) {
 			return r.Direct
 		}
 	}
@@ -118,133 +119,73 @@ func (s *Switch) allows(e switchEnd, nonce wire.Nonce) bool {
 // mayOffer reports whether the Switch allows an offer of a client, and mayClaim whether it allows
 // that a client takes one.
 func (s *Server) mayOffer(o *offer) bool {
-	return s.cfg.Switch.allows(switchEnd{s.cfg.Names, o.key.Server, o.from.pid}, o.nonce)
+	return s.cfg.Switch.allows(switchEnd{s.cfg.Names, o.key.Server, o.from.pid}, connstats.Draw(o.nonce))
 }
 
 func (s *Server) mayClaim(c *session, key wire.Key, o *offer) bool {
-	return s.cfg.Switch.allows(switchEnd{s.cfg.Names, key.Server, c.pid}, o.nonce)
+	return s.cfg.Switch.allows(switchEnd{s.cfg.Names, key.Server, c.pid}, connstats.Draw(o.nonce))
 }
 
-// Returned is what TakeBack has come to, in connections.
+// Returned is what Switched has come to, in connections and flows.
 type Returned struct {
-	Back int `json:"back"` // that go back to TCP
-	// Kept are those that stay direct: their programs could not be told, as they are of an old
-	// release, or the broker is not root, or they go to another host.
+	Back int `json:"back"` // that go back to TCP, or to the kernel's UDP
+	// Kept are those that stay direct: their programs are of an old release.
 	Kept int `json:"kept"`
 }
 
-// TakeBack has the TCP connections that the Switch forbids go back to TCP, as far as this broker's
-// clients have them. What was sent before is read first, so nothing is lost. UDP flows stay: a new
-// one is refused.
-func (s *Server) TakeBack() Returned {
-	back := make(map[wire.Nonce]bool)
-	kept := s.takeBack(back)
+// Switched tells the clients which of their connections and flows the Switch forbids, and which it
+// allows again. What was sent before is read first, so nothing is lost.
+func (s *Server) Switched() Returned {
+	back := make(map[uint64]bool)
+	kept := s.switched(back)
 	return Returned{len(back), kept}
 }
 
-// takeBack is TakeBack. It adds the connections that were direct to back, and returns how many stay
-// direct, counted at their client's end.
-func (s *Server) takeBack(back map[wire.Nonce]bool) (kept int) {
-	if len(s.cfg.Switch.Rules()) == 0 {
-		return 0
+// switched is Switched. It adds those that were direct to back, each once though both ends are
+// here, and returns how many stay direct, counted at their client's end.
+func (s *Server) switched(back map[uint64]bool) (kept int) {
+	s.scanning.Lock()
+	defer s.scanning.Unlock()
+	s.mu.Lock()
+	clients := s.tablesLocked()
+	s.mu.Unlock()
+	left := newBudgets()
+	for _, t := range clients {
+		left.use(t.owner, func(budget *int) { kept += s.switchTable(t, budget, back) })
+		_ = unix.Close(t.fd)
 	}
-	claimed := s.cfg.Group.claimedBy(s)
-	direct := make(map[wire.Key]*connstats.Connection)
-	for _, c := range s.Connections() {
-		if !c.UDP && c.Mode == connstats.ModeDirect.String() {
-			key := wire.Key{Client: c.Local, Server: c.Remote}
-			if c.Server {
-				key = wire.Key{Client: c.Remote, Server: c.Local}
-			}
-			if before := direct[key]; before == nil || before.Server {
-				direct[key] = &c
-			}
+	return kept
+}
+
+// switchTable is switched for one client.
+func (s *Server) switchTable(t clientTable, budget *int, back map[uint64]bool) (kept int) {
+	for _, c := range connstats.Read(t.fd, connstats.MaxEntries, budget) {
+		server := c.Remote
+		if c.Server {
+			server = c.Local
 		}
-	}
-	seen := make(map[wire.Key]attempt)
-	c := newCutter(procDir, segment.BackSwitch)
-	c.begin()
-	for p := range s.processes() {
-		told := c.cut(p, maxMaps, func(i segment.Info) bool {
-			key := keyOf(i, claimed)
-			forbidden := !s.cfg.Switch.allows(switchEnd{s.cfg.Names, key.Server, p.pid}, i.Nonce)
-			if !forbidden && seen[key] != takenBack {
-				seen[key] = takenNot
+		off := !s.cfg.Switch.allows(switchEnd{s.cfg.Names, server, t.pid}, c.Draw)
+		direct := c.Mode == connstats.ModeDirect.String()
+		switch {
+		case !c.Heeds:
+			if off && direct && !c.Server {
+				kept++
 			}
-			return forbidden
-		})
-		for _, i := range told {
-			key := keyOf(i, claimed)
-			seen[key] = takenBack
-			if direct[key] != nil {
-				back[i.Nonce] = true
-			}
-		}
-	}
-	for key, c := range direct {
-		if !c.Server && seen[key] == takenUnseen && !s.cfg.Switch.allows(switchEnd{s.cfg.Names, key.Server, c.PID}, wire.Nonce{}) {
-			kept++
+		case off != c.Off && connstats.SetOff(t.fd, &c, off) == nil && off && direct:
+			back[uint64(c.Draw)|uint64(server.Port())<<32] = true
 		}
 	}
 	return kept
 }
 
-// attempt is what became of a connection in TakeBack.
-type attempt uint8
-
-const (
-	takenUnseen attempt = iota // no segment of it was found, or its ends do not heed it
-	takenNot                   // the Switch allows it
-	takenBack
-)
-
-// keyOf returns the ends of a connection: those of the segment's header or, of a connection in
-// claimed, those that the server's end has, which translations may have made others.
-func keyOf(i segment.Info, claimed map[wire.Nonce]wire.Key) wire.Key {
-	if as, ok := claimed[i.Nonce]; ok {
-		return as
-	}
-	return wire.Key{Client: i.Client, Server: i.Server}
-}
-
-// TakeBack is that of all members. A connection between two of them counts once.
-func (g *Group) TakeBack() Returned {
+// Switched is that of all members. A connection between two of them counts once.
+func (g *Group) Switched() Returned {
 	g.mu.Lock()
 	members := slices.Collect(maps.Values(g.members))
 	g.mu.Unlock()
-	back, kept := make(map[wire.Nonce]bool), 0
+	back, kept := make(map[uint64]bool), 0
 	for _, s := range members {
-		kept += s.takeBack(back)
+		kept += s.switched(back)
 	}
 	return Returned{len(back), kept}
-}
-
-// processes are those of the clients.
-func (s *Server) processes() map[process]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make(map[process]bool)
-	for c := range s.sessions {
-		if c.pid > 0 {
-			all[process{c.pid, c.owner}] = true
-		}
-	}
-	return all
-}
-
-// claimedBy returns the watched connections whose server's end belongs to a client of s, with the
-// addresses that this end has.
-func (g *Group) claimedBy(s *Server) map[wire.Nonce]wire.Key {
-	all := make(map[wire.Nonce]wire.Key)
-	if g == nil {
-		return all
-	}
-	g.watching.Lock()
-	defer g.watching.Unlock()
-	for _, w := range g.watched {
-		if h := w.ends[1]; h.s == s && w.ends[0].s != s {
-			all[w.nonce] = wire.Key{Client: h.remote, Server: h.local}
-		}
-	}
-	return all
 }

@@ -3,8 +3,6 @@ package broker
 import (
 	"net/netip"
 	"testing"
-
-	"exnet/directsockets/broker/wire"
 )
 
 // The last Rule that fits counts. A Rule about everything replaces all, and one about the same as
@@ -13,7 +11,7 @@ func TestSwitch(t *testing.T) {
 	web := switchEnd{[]string{"0123456789abcdef", "web"}, netip.MustParseAddrPort("10.2.0.1:80"), 7}
 	other := switchEnd{nil, netip.MustParseAddrPort("[fd00::1]:6379"), 8}
 	to := netip.MustParsePrefix("10.2.0.0/24")
-	low, high := wire.Nonce{9}, wire.Nonce{10} // 9 and 10 of a hundred
+	low, high := uint32(9), uint32(10) // 9 and 10 of a hundred
 	for _, c := range []struct {
 		name       string
 		rules      []Rule

@@ -235,8 +235,13 @@ func (c *session) claimUDP(m wire.Message, p proof) error {
 			return c.reply(wire.Message{Type: wire.None, ID: m.ID})
 		}
 		f, err := c.s.flowOf(o.key)
+		may := c.s.mayClaim(c, o.key, o)
 		c.s.mu.Lock()
 		switch {
+		case !may:
+			c.s.endOfferLocked(o, wire.SwitchedOff)
+			c.s.mu.Unlock()
+			continue
 		case o.done:
 			c.s.mu.Unlock()
 			continue

@@ -8,7 +8,6 @@ import (
 
 	"exnet/directsockets/broker/probe"
 	"exnet/directsockets/broker/wire"
-	"exnet/directsockets/segment"
 )
 
 // Times of the watch over the networks that carry the shadows of a Group.
@@ -79,7 +78,7 @@ func (g *Group) Watched() int {
 // carries its shadow (package probe), until ctx ends. Where none comes, the connection goes back to
 // TCP.
 func (g *Group) Watch(ctx context.Context) {
-	w := watcher{g: g, probers: make(map[*Server]*prober), cutter: newCutter(procDir, segment.BackNetwork)}
+	w := watcher{g: g, probers: make(map[*Server]*prober), cutter: newCutter(procDir)}
 	defer w.tidy(nil)
 	for sleep(ctx, watchTime) {
 		w.round(ctx)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,9 +12,8 @@ import (
 // errOther says that a file is not the segment that was meant.
 var errOther = errors.New("segment: another one, or none")
 
-// Back says why a connection goes back to TCP: what the word cut of a control block holds (SPEC.md,
-// 3). The zero Back is none.
-type Back uint32
+// Back says why a connection goes back to TCP. The zero Back is none.
+type Back uint8
 
 const (
 	// BackNetwork says that the network does not carry the connection's shadow any more.
@@ -22,10 +22,13 @@ const (
 	BackSwitch
 )
 
-// Cut tells both ends of the segment in a file, if want wants it, to go back to TCP: what they send
-// from then on goes over the shadow. heed: both look at that. It writes 8 bytes, without a mapping,
-// and is not for the ends' own use.
-func Cut(fd int, why Back, want func(Info) bool) (of Info, heed bool, err error) {
+// networkCut is what the word cut of a control block holds then (SPEC.md, 2.2).
+const networkCut = 1
+
+// Cut tells both ends of the segment in a file, if want wants it, that the network is cut: what
+// they send from then on goes over the shadow. heed: both look at that. It writes 8 bytes, without
+// a mapping, and is not for the ends' own use.
+func Cut(fd int, want func(Info) bool) (of Info, heed bool, err error) {
 	var b [headLen]byte
 	var h header
 	var st unix.Stat_t
@@ -41,7 +44,7 @@ func Cut(fd int, why Back, want func(Info) bool) (of Info, heed bool, err error)
 	heed = true
 	for _, side := range []Side{Client, Server} {
 		base := int64(ctrlOff + int(side)*ctrlLen)
-		if _, err := unix.Pwrite(fd, binary.LittleEndian.AppendUint32(nil, uint32(why)), base+cutOff); err != nil {
+		if _, err := unix.Pwrite(fd, binary.LittleEndian.AppendUint32(nil, networkCut), base+cutOff); err != nil {
 			return of, false, fmt.Errorf("segment: %w", err)
 		}
 		var flags [4]byte
@@ -55,4 +58,42 @@ func Cut(fd int, why Back, want func(Info) bool) (of Info, heed bool, err error)
 
 // Back says why this connection goes back to TCP; 0: it does not. It may be called from any
 // goroutine.
-func (e *End) Back() Back { return Back(e.peer.cut.Load()) }
+func (e *End) Back() Back {
+	switch {
+	case e.peer.cut.Load() != 0:
+		return BackNetwork
+	case (e.peer.attention.Load()|e.attention.Word())&offFlag != 0:
+		return BackSwitch
+	}
+	return 0
+}
+
+// switchMask is where the word of HeedSwitch says that the broker has switched the connection off
+// (SPEC.md, 6.3).
+const switchMask = 0xff << 32
+
+// onForGood is the word of who heeds none.
+var onForGood atomic.Uint64
+
+// HeedSwitch has this side look at a word of its entry in the statistics, which the broker writes.
+// Call it before use.
+func (e *End) HeedSwitch(word *atomic.Uint64) { e.off = word }
+
+// switched reports whether the broker has switched the connection off.
+func (e *End) switched() bool { return e.off.Load()&switchMask != 0 }
+
+// heed tells the peer what the broker says.
+func (e *End) heed() {
+	if e.bad.Load() {
+		return
+	}
+	e.mu.Lock()
+	off := e.switched()
+	if e.toldOff.Store(off); off {
+		e.attention.Change(0, 0, offFlag)
+	} else {
+		e.attention.Change(0, offFlag, 0)
+	}
+	e.mu.Unlock()
+	e.ringIfArmed()
+}

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -15,11 +16,11 @@ func TestCut(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	fd, nonce := c.seg.Fd(), c.seg.Info().Nonce
-	if _, _, err := Cut(fd, BackNetwork, func(i Info) bool { return i.Nonce != nonce }); err == nil {
+	if _, _, err := Cut(fd, func(i Info) bool { return i.Nonce != nonce }); err == nil {
 		t.Error("another segment was cut")
 	}
-	got, heed, err := Cut(fd, BackSwitch, func(i Info) bool { return i.Nonce == nonce })
-	if got.Nonce != nonce || c.Back() != BackSwitch || s.Back() != BackSwitch || !heed || err != nil {
+	got, heed, err := Cut(fd, func(i Info) bool { return i.Nonce == nonce })
+	if got.Nonce != nonce || c.Back() != BackNetwork || s.Back() != BackNetwork || !heed || err != nil {
 		t.Fatal(got, heed, err)
 	}
 	if n, err := c.Send([]byte("after")); n != 0 || !errors.Is(err, ErrCut) {
@@ -49,7 +50,7 @@ func TestCutBeforePromotion(t *testing.T) {
 	if err := s.Attach(); err != nil {
 		t.Fatal(err)
 	}
-	if _, heed, err := Cut(c.seg.Fd(), BackNetwork, func(Info) bool { return true }); !heed || err != nil {
+	if _, heed, err := Cut(c.seg.Fd(), func(Info) bool { return true }); !heed || err != nil {
 		t.Fatal(heed, err)
 	}
 	for _, e := range []*End{c, s} {
@@ -70,8 +71,39 @@ func TestCutOther(t *testing.T) {
 		if err := unix.Ftruncate(fd, size); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := Cut(fd, BackNetwork, func(Info) bool { return true }); err == nil {
+		if _, _, err := Cut(fd, func(Info) bool { return true }); err == nil {
 			t.Errorf("%d bytes of zeros are a segment", size)
+		}
+	}
+}
+
+// What the broker switches off goes back at both ends, and the peer is told when it is on again.
+func TestSwitchedOff(t *testing.T) {
+	for _, receiver := range []bool{false, true} {
+		c, s := promoted(t, Config{})
+		var word atomic.Uint64
+		heeding := c
+		if receiver {
+			heeding = s
+		}
+		heeding.HeedSwitch(&word)
+		if n, err := c.Send([]byte("before")); n != 6 || err != nil {
+			t.Fatal(n, err)
+		}
+		word.Store(switchMask)
+		b := make([]byte, 100)
+		if n, err := s.Recv(b); string(b[:n]) != "before" || err != nil {
+			t.Errorf("%q, %v", b[:n], err)
+		}
+		if n, err := c.Send([]byte("after")); n != 0 || !errors.Is(err, ErrCut) {
+			t.Error("Send: ", n, err)
+		}
+		if c.Back() != BackSwitch || s.Back() != BackSwitch {
+			t.Error("not both ends know why")
+		}
+		word.Store(0)
+		if heeding.heed(); c.Back() != 0 || s.Back() != 0 {
+			t.Error("it is on again, and not both ends know")
 		}
 	}
 }

@@ -72,10 +72,10 @@ const (
 
 // The attention word of a control block.
 //
-//	 31                        8  6   5   4   3   2   1   0
-//	┌───────────────────────────┬───┬───┬───┬───┬───┬───┬───┐
-//	│ number of the arming      │STA│ROL│RST│CLO│FRO│ATX│ARX│
-//	└───────────────────────────┴───┴───┴───┴───┴───┴───┴───┘
+//	 31                        8  7   6   5   4   3   2   1   0
+//	┌───────────────────────────┬───┬───┬───┬───┬───┬───┬───┬───┐
+//	│ number of the arming      │OFF│STA│ROL│RST│CLO│FRO│ATX│ARX│
+//	└───────────────────────────┴───┴───┴───┴───┴───┴───┴───┴───┘
 const (
 	armRX          = 1 << 0
 	armTX          = 1 << 1
@@ -84,10 +84,11 @@ const (
 	resetFlag      = 1 << 4
 	returnedFlag   = 1 << 5
 	standsFlag     = 1 << 6
+	offFlag        = 1 << 7
 	numberShift    = 8
 	flagsMask      = 1<<numberShift - 1 - armRX - armTX
 
-	endFlags = fallenBackFlag | closedFlag | resetFlag
+	endFlags = fallenBackFlag | closedFlag | resetFlag | offFlag
 )
 
 // State is how far a side has come with a segment.

@@ -109,6 +109,9 @@ func (e *End) Recv(p []byte) (n int, err error) {
 	if e.rx.phase != phaseDirect || e.bad.Load() {
 		return 0, e.rxStanding()
 	}
+	if e.switched() != e.toldOff.Load() {
+		e.heed()
+	}
 	r := &e.rx
 	if r.sink.n > 0 {
 		e.passSink()

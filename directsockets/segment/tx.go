@@ -135,12 +135,20 @@ func (e *End) standing() error {
 	return e.interrupted()
 }
 
-// sendable is standing for data, which a cut network ends.
+// sendable is standing for data, which a cut network ends, and a switch.
 func (e *End) sendable() error {
 	if err := e.standing(); err != nil {
 		return err
 	}
-	if e.peer.cut.Load() != 0 {
+	return e.goesBack()
+}
+
+// goesBack returns ErrCut if the connection goes back to TCP.
+func (e *End) goesBack() error {
+	if e.switched() != e.toldOff.Load() {
+		e.heed()
+	}
+	if e.Back() != 0 {
 		return ErrCut
 	}
 	return nil
@@ -170,8 +178,8 @@ func (e *End) Promote(tcpBytes uint64) error {
 	if err := e.interrupted(); err != nil {
 		return err
 	}
-	if e.peer.cut.Load() != 0 {
-		return ErrCut
+	if err := e.goesBack(); err != nil {
+		return err
 	}
 	if !e.Attached() {
 		return ErrAgain
@@ -190,7 +198,7 @@ func (e *End) Promote(tcpBytes uint64) error {
 // Send sends as much of p as fits, in order, and borrows it until return. ErrAgain:
 // nothing fits. It belongs to TX.
 func (e *End) Send(p []byte) (n int, err error) {
-	if e.tx.phase != phaseDirect || e.bad.Load() || e.gone.Load() || e.peer.attention.Load()&endFlags != 0 || e.peer.cut.Load() != 0 {
+	if e.tx.phase != phaseDirect || e.bad.Load() || e.gone.Load() || e.peer.attention.Load()&endFlags != 0 || e.peer.cut.Load() != 0 || e.switched() {
 		return 0, e.sendable()
 	}
 	now := e.tx.at // an old one will do for large sends

@@ -107,6 +107,7 @@ func (in *inbound) begin(g client.Granted) {
 	}
 	f := &inflow{rx: datagram.NewRx(seg, g.Bell, o.rcvbuf, false), cookie: cookie}
 	f.entry = in.s.cfg.Broker.Stats().Alloc(connstats.EntryInfo{Key: g.Key, Server: true, FD: in.s.fd, Since: time.Now(), UDP: true})
+	f.entry.SetNonce(g.Nonce)
 	f.count = (*segment.Counters)(f.entry.Counters())
 	f.entry.SetPath(connstats.PathMemory)
 	f.entry.Set(connstats.ModeDirect, connstats.WhyNothing)
@@ -159,6 +160,11 @@ func (in *inbound) check() {
 	for i := 0; i < len(in.flows); i++ {
 		f := in.flows[i]
 		info := f.rx.Info()
+		if f.phase == inArmed && connstats.Off(f.entry.Switch()) { // its ring is empty, and stays so
+			in.drop(f, connstats.WhySwitchedOff)
+			i--
+			continue
+		}
 		if f.used && f.phase != inDraining {
 			f.used = false
 			if cookie, found := peerOf(info.To, info.From); !found || cookie != f.cookie {

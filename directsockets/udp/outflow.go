@@ -86,6 +86,22 @@ func (f *outflow) stands(s *Socket) bool {
 	return false
 }
 
+// switchedOff has the flow end if the broker has switched it off, and the receiver has all: what
+// the kernel carries comes after.
+//
+// +checklocks:f.mu
+func (f *outflow) switchedOff(s *Socket) bool {
+	if !connstats.Off(f.entry.Switch()) {
+		return false
+	}
+	f.drain(specialTime)
+	if _, all := f.tx.Consumed(); !all {
+		return false
+	}
+	f.end(s, outLeave, connstats.WhySwitchedOff)
+	return true
+}
+
 // send sends one datagram, or a train. false: it is the kernel's.
 //
 // +checklocks:f.mu
@@ -364,13 +380,14 @@ func (f *outflow) offer(s *Socket) (why connstats.Why) {
 	f.on(outOffer)
 	f.tx, f.reliable = datagram.NewTx(seg, pair[0], shm.Nanotime()), reliable
 	f.entry = s.out.entry(s, wire.Key{Client: from, Server: f.to})
+	f.entry.SetNonce(info.Nonce)
 	f.count = (*segment.Counters)(f.entry.Counters())
 	f.count.Set(segment.RingSize, uint64(seg.Len()))
 	f.entry.Set(connstats.ModeTCP, connstats.WhyOffered)
 	f.unsettled, f.rest, f.waitAfter = 0, 0, 0
 	f.cookie, f.looked = cookie, 0
 	of := client.Socket{Conn: s.cfg.Raw, UDP: true, Local: from, Remote: f.to}
-	err = s.cfg.Broker.Offer(of, info.Nonce, seg.Fd(), pair[1], func(wire.Reason) { f.refused(s, info.Nonce) })
+	err = s.cfg.Broker.Offer(of, info.Nonce, seg.Fd(), pair[1], func(why wire.Reason) { f.refused(s, info.Nonce, why) })
 	_ = unix.Close(pair[1]) // whoever has the offer has it: its end ends with the offer
 	if err != nil {
 		f.end(s, outRefused, connstats.WhyNoBroker)
@@ -402,11 +419,16 @@ func (o *outbound) tidy(s *Socket) bool {
 }
 
 // refused is told by the broker.
-func (f *outflow) refused(s *Socket, nonce [16]byte) {
+func (f *outflow) refused(s *Socket, nonce [16]byte, why wire.Reason) {
 	go func() { // the client's goroutine does not wait
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.phase == outOffered && f.tx.Info().Nonce == nonce {
+		switch {
+		case f.phase != outOffered || f.tx.Info().Nonce != nonce:
+		case why == wire.SwitchedOff: // which may end, and says nothing of this flow
+			f.pause = offerAgain
+			f.end(s, outRefused, connstats.WhySwitchedOff)
+		default:
 			f.end(s, outRefused, connstats.WhyRefused)
 		}
 	}()

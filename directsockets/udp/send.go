@@ -86,7 +86,7 @@ func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.flowing() || !f.attach(s) || !f.stands(s) {
+	if !f.flowing() || !f.attach(s) || !f.stands(s) || f.switchedOff(s) {
 		return false
 	}
 	meta, each, ok := s.meta(b, f, m)

@@ -31,7 +31,7 @@ type extent struct{ off, n int }
 // NewArena returns an arena of size bytes, a multiple of PageSize. A page costs
 // memory from its first use on.
 func NewArena(name string, size int) (*Arena, error) {
-	s, err := createLazy(name, size)
+	s, err := createLazy(name, size, seals)
 	if err != nil {
 		return nil, err
 	}

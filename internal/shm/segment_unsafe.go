@@ -38,15 +38,24 @@ type Segment struct {
 // Create makes a segment of size bytes, a multiple of the page size. The
 // descriptor is for handing over; the mapping stays the only one that can write.
 func Create(name string, size int) (*Segment, error) {
-	s, err := createLazy(name, size)
+	s, err := createLazy(name, size, seals)
 	if err != nil {
 		return nil, err
 	}
 	return s, s.reserve()
 }
 
-// createLazy is Create of a segment whose user reserves what is touched.
-func createLazy(name string, size int) (*Segment, error) {
+// CreateWritable is Create of a segment in which who has its descriptor may write, too.
+func CreateWritable(name string, size int) (*Segment, error) {
+	s, err := createLazy(name, size, SharedSeals)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.reserve()
+}
+
+// createLazy is Create of a segment with other seals, whose user reserves what is touched.
+func createLazy(name string, size, seals int) (*Segment, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("shm: memfd_create: %w", err)

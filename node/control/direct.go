@@ -31,15 +31,15 @@ const (
 // errRules says that a switch has as many rules as there may be.
 var errRules = errors.New("there are too many rules: clear them with exn-tun direct on")
 
-// SetDirect adds a rule to a switch, if it is not nil, and has takeBack take back what the rules
+// SetDirect adds a rule to a switch, if it is not nil, and has switched take back what the rules
 // forbid.
-func SetDirect(s *broker.Switch, r *broker.Rule, takeBack func() broker.Returned) (*Direct, error) {
+func SetDirect(s *broker.Switch, r *broker.Rule, switched func() broker.Returned) (*Direct, error) {
 	var d Direct
 	if r != nil {
 		if !s.Add(*r) {
 			return nil, errRules
 		}
-		d.Returned = takeBack()
+		d.Returned = switched()
 	}
 	d.Rules = s.Rules()
 	return &d, nil
@@ -48,16 +48,16 @@ func SetDirect(s *broker.Switch, r *broker.Rule, takeBack func() broker.Returned
 // NewBrokerSwitch takes Requests of OpDirect for a broker that belongs to no node, at a socket
 // beside its own.
 func NewBrokerSwitch(s *broker.Server, sw *broker.Switch) (*Teller, error) {
-	return newTeller(Beside(s.Path(), directSuffix), answerDirect(sw, s.TakeBack))
+	return newTeller(Beside(s.Path(), directSuffix), answerDirect(sw, s.Switched))
 }
 
 // NewAgentSwitch takes them for an agent, at a socket in the directory of the brokers, which has to
 // be there.
 func NewAgentSwitch(g *broker.Group, sw *broker.Switch) (*Teller, error) {
-	return newTeller(filepath.Join(client.SystemDir, agentDirect), answerDirect(sw, g.TakeBack))
+	return newTeller(filepath.Join(client.SystemDir, agentDirect), answerDirect(sw, g.Switched))
 }
 
-func answerDirect(sw *broker.Switch, takeBack func() broker.Returned) func(*net.UnixConn) {
+func answerDirect(sw *broker.Switch, switched func() broker.Returned) func(*net.UnixConn) {
 	return func(conn *net.UnixConn) {
 		var req Request
 		var r Reply
@@ -67,7 +67,7 @@ func answerDirect(sw *broker.Switch, takeBack func() broker.Returned) func(*net.
 		case req.Op != OpDirect:
 			err = fmt.Errorf("unknown operation %q", req.Op)
 		default:
-			r.Direct, err = SetDirect(sw, req.Direct, takeBack)
+			r.Direct, err = SetDirect(sw, req.Direct, switched)
 		}
 		if err != nil {
 			r.Error = err.Error()

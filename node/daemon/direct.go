@@ -18,7 +18,7 @@ func (d *Daemon) direct(r *broker.Rule) (*control.Direct, error) {
 	}
 	return control.SetDirect(d.sockets.cfg.Switch, r, func() (back broker.Returned) {
 		if b := d.sockets.broker(); b != nil {
-			back = b.TakeBack()
+			back = b.Switched()
 		}
 		return back
 	})

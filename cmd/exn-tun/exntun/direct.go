@@ -56,9 +56,8 @@ exn-tun direct show`,
 	}
 	add(&cobra.Command{
 		Use: "off [flags]", Short: "take connections back to TCP, and keep new ones there",
-		Long: `Takes direct connections back to TCP, and keeps new ones there. Nothing is lost,
-and no connection ends. It needs root to take back those that are direct. UDP
-flows and connections to other hosts that are direct stay so; new ones are not.`,
+		Long: `Takes direct connections and UDP flows back to TCP and UDP, to other hosts, too,
+and keeps new ones there. Nothing is lost, and no connection ends.`,
 		Example: "exn-tun direct off --to 10.2.0.0/24",
 		Args:    command.NoArgs,
 	}, new(broker.Rule))
@@ -172,7 +171,7 @@ func (o directOptions) fabrics() []control.Fabric {
 func writeSwitch(w io.Writer, s control.Switched, r *broker.Rule) {
 	switch {
 	case r != nil && s.Kept > 0:
-		fmt.Fprintf(w, "%s: %s back on TCP; %d stay direct (they go to another host, or this needs root)\n", s.Who, display.Count(s.Back, "connection"), s.Kept)
+		fmt.Fprintf(w, "%s: %s back on TCP; %d stay direct, as their programs run with an older library\n", s.Who, display.Count(s.Back, "connection"), s.Kept)
 	case r != nil && !r.Direct:
 		fmt.Fprintf(w, "%s: %s back on TCP\n", s.Who, display.Count(s.Back, "connection"))
 	case r != nil:

@@ -45,6 +45,10 @@ type Connection struct {
 	Seq   uint32 `json:"-"`
 	Why   Why    `json:"-"` // Reason as a number
 	Via   Path   `json:"-"` // what carries or has carried what was direct
+	// Heeds: its program looks whether it is switched off. Off: it is.
+	Heeds bool   `json:"-"`
+	Off   bool   `json:"-"`
+	Draw  uint32 `json:"-"` // of its segment's nonce; 0: it has none yet
 }
 
 // Sort puts connections in the order of their set-up.
@@ -140,6 +144,7 @@ func parseEntry(b []byte) Connection {
 		Device: int(b[entryDeviceOff]), FD: int(int32(binary.LittleEndian.Uint32(b[entryFDOff:]))),
 		Since: time.Unix(0, int64(binary.LittleEndian.Uint64(b[entryTimeOff:]))),
 		Why:   Why(b[entryReasonOff]), UDP: b[entryUDPOff] == 1,
+		Heeds: b[entryHeedsOff] == 1, Off: b[entrySwitchOff] != 0, Draw: binary.LittleEndian.Uint32(b[entrySwitchOff:]) >> 8,
 	}
 	if c.UDP {
 		c.Path = "udp"

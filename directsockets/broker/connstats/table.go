@@ -34,7 +34,10 @@ const (
 	entryPathOff   = 12 // uint8
 	entrySummedOff = 13 // uint8
 	entryUDPOff    = 14 // uint8
+	entryHeedsOff  = 15 // uint8
 	entryEndsOff   = 16
+	entrySwitchOff = 52 // uint8, the broker's
+	entryDrawOff   = 53 // 24 bits
 	entryTimeOff   = 56 // uint64, Unix ns
 	entryCountOff  = 64
 
@@ -172,7 +175,7 @@ func New(entries int, keepClosed bool) (*Table, error) {
 		return nil, fmt.Errorf("broker: table of %d connections: use at most %d", entries, MaxEntries)
 	}
 	size := (statsHeaderLen + entries*entryLen + shm.PageSize - 1) / shm.PageSize * shm.PageSize
-	seg, err := shm.Create("exn-ds-stats", size)
+	seg, err := shm.CreateWritable("exn-ds-stats", size)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +263,7 @@ func (e *Entry) begin(info EntryInfo, m Mode) {
 	if info.UDP {
 		udp = 1
 	}
-	shm.Release(&e.words[entryFDOff/8], uint64(uint32(info.FD))|udp<<(8*(entryUDPOff-entryFDOff)))
+	shm.Release(&e.words[entryFDOff/8], uint64(uint32(info.FD))|udp<<(8*(entryUDPOff-entryFDOff))|1<<(8*(entryHeedsOff-entryFDOff)))
 	var ends [40]byte
 	wire.AppendEnds(ends[:0], info.Key.Client, info.Key.Server)
 	for i := range len(ends) / 8 {
@@ -291,8 +294,47 @@ func (e *Entry) Set(m Mode, w Why) {
 // SetPath says what carries the bytes, from the time on when it is direct.
 func (e *Entry) SetPath(p Path) {
 	w := &e.words[entryFDOff/8]
-	const mask = 1<<32 - 1 | 0xff<<(8*(entryUDPOff-entryFDOff))
-	w.Store(w.Load()&mask | uint64(p)<<(8*(entryPathOff-entryFDOff)))
+	const shift = 8 * (entryPathOff - entryFDOff)
+	w.Store(w.Load()&^(0xff<<shift) | uint64(p)<<shift)
+}
+
+// Draw is the part of a nonce by which a Rule with a share takes connections.
+func Draw(nonce [16]byte) uint32 {
+	return uint32(nonce[0]) | uint32(nonce[1])<<8 | uint32(nonce[2])<<16
+}
+
+// SetNonce says which segment the connection has.
+func (e *Entry) SetNonce(nonce [16]byte) {
+	w := &e.words[entrySwitchOff/8]
+	const shift = 8 * (entryDrawOff % 8)
+	w.And(1<<shift - 1) // by an exchange: the broker writes beside it
+	w.Or(uint64(Draw(nonce)) << shift)
+}
+
+// Switch lends the word that Off reads, until Free.
+func (e *Entry) Switch() *atomic.Uint64 { return &e.words[entrySwitchOff/8] }
+
+// Off reports whether the word of a Switch says that the broker has switched the connection off.
+func Off(w *atomic.Uint64) bool { return w.Load()>>(8*(entrySwitchOff%8))&0xff != 0 }
+
+// SetOff switches a connection that Read has returned, of the table fd, off or on. The entry may
+// have changed hands: then its new connection is as it was.
+func SetOff(fd int, c *Connection, off bool) error {
+	at := int64(statsHeaderLen + c.Entry*entryLen)
+	b := []byte{0}
+	if off {
+		b[0] = 1
+	}
+	if _, err := unix.Pwrite(fd, b, at+entrySwitchOff); err != nil {
+		return err
+	}
+	var seq [4]byte
+	if readAll(fd, seq[:], at+entrySeqOff) && binary.LittleEndian.Uint32(seq[:]) != c.Seq {
+		b[0] = 0
+		_, err := unix.Pwrite(fd, b, at+entrySwitchOff)
+		return err
+	}
+	return nil
 }
 
 // Counters lends the counters until Free.

@@ -221,3 +221,35 @@ func TestStatsDoNotAlloc(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// The broker switches a connection off and on, whatever its program says meanwhile. Nothing of that
+// is left for the next connection.
+func TestSetOff(t *testing.T) {
+	s, err := New(1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.seg.Retire()
+	e := s.Alloc(EntryInfo{})
+	e.SetNonce([16]byte{1, 2, 3, 4})
+	c := read(s.Fd(), 1)[0]
+	if !c.Heeds || c.Off || c.Draw != 0x030201 {
+		t.Fatalf("%+v", c)
+	}
+	for _, off := range []bool{true, false, true} {
+		if err := SetOff(s.Fd(), &c, off); err != nil {
+			t.Fatal(err)
+		}
+		e.SetPath(PathMemory)
+		e.Set(ModeDirect, WhyNothing)
+		e.SetNonce([16]byte{5})
+		if c := read(s.Fd(), 1)[0]; Off(e.Switch()) != off || c.Off != off || !c.Heeds || c.Draw != 5 {
+			t.Fatalf("off %v: %+v", off, c)
+		}
+	}
+	e.Free()
+	next := s.Alloc(EntryInfo{})
+	if err := SetOff(s.Fd(), &c, true); err != nil || Off(next.Switch()) {
+		t.Error("a new connection is off: ", err)
+	}
+}

@@ -55,7 +55,7 @@ bool ds_broker_comes(void) DS_HIDDEN;
 static inline bool ds_is_absent(int why) { return why == DS_WHY_NO_BROKER || why == DS_WHY_VERSION || why == DS_WHY_SILENT; }
 /* Is it a broker's, this one or the peer's, that an offer was not taken? Then it does not count
  * against the offer. */
-static inline bool ds_is_brokers(int why) { return ds_is_absent(why) || why == DS_WHY_UNREACHABLE; }
+static inline bool ds_is_brokers(int why) { return ds_is_absent(why) || why == DS_WHY_UNREACHABLE || why == DS_WHY_SWITCHED_OFF; }
 /* What the broker's messages report; connected: for the first time, or again. granted takes both
  * descriptors. */
 struct ds_broker_notices {

@@ -53,10 +53,8 @@ static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, 
 			ds_dg_bound(&f->seg, d->bound);
 			f->alive = ds_fd_keep(alive);
 			f->entry = ds_stats_get((int)d->last, 1, i);
-			if (f->entry) {
-				f->entry->zero[0] = 1;
-				ds_stats_say(f->entry, DS_MODE_TCP, DS_WHY_IDLE);
-			}
+			ds_stats_flow(f->entry, i->nonce);
+			ds_stats_say(f->entry, DS_MODE_TCP, DS_WHY_IDLE);
 			f->counters = ds_stats_counters(f->entry);
 			if (!d->nin)
 				ds_dg_forget_drops(d, (int)d->last);

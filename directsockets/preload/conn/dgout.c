@@ -11,6 +11,7 @@
 
 enum {
 	FLOWS = 16384,      /* of the process */
+	DRAIN_US = 1000,    /* for the receiver to take all */
 	DRY_US = 1000,      /* after the last datagram by the kernel, until its queue says what was lost */
 	WAIT_US = 2000,	    /* for a receiver that is behind; */
 	BACKOFF = 16,	    /* times WAIT_US that it does not wait after a wait in vain; */
@@ -108,6 +109,8 @@ static int why_over(const struct ds_dg_out *o)
 {
 	if (o->seg.broken)
 		return DS_WHY_BREACH;
+	if (ds_stats_off(o->entry))
+		return DS_WHY_SWITCHED_OFF;
 	return o->why ? o->why : o->state == DG_OUT_OFFERED ? DS_WHY_REFUSED : DS_WHY_PEER;
 }
 
@@ -275,6 +278,18 @@ static bool wait_is_due(struct ds_dg_out *o, const struct ds_dg_dest *dest)
 	       (o->lost == DS_DG_UNKNOWN || !ds_dg_armed(&o->seg));
 }
 
+bool ds_dg_drained(struct ds_dg_out *o)
+{
+	uint64_t begin = ds_ticks();
+
+	while (ds_dg_queued(&o->seg)) {
+		if (ds_dg_closed(&o->seg) || ds_ticks() - begin >= DRAIN_US * ds_ticks_us())
+			return false;
+		ds_syscall(SYS_sched_yield);
+	}
+	return true;
+}
+
 struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 {
 	struct ds_dg_out *o = dest->flow;
@@ -293,6 +308,8 @@ struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 	}
 	if (what == DG_NO_STEP && !ds_dg_stands(o, t))
 		what = DG_ON_MOVED;
+	if (what == DG_NO_STEP && __builtin_expect(ds_stats_off(o->entry), 0) && ds_dg_drained(o)) /* what the kernel carries comes after */
+		what = DG_ON_LEAVE;
 	if (what != DG_NO_STEP) {
 		ds_dg_out_end(d, dest, what, why_over(o));
 		return NULL;

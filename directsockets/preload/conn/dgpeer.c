@@ -140,6 +140,10 @@ void ds_dg_in_check(struct ds_dgram *d)
 		struct ds_dg_in *f = d->flows[k];
 		const struct ds_info *i = &f->seg.info;
 
+		if (f->state >= DG_IN_DRAINING)
+			continue;
+		if (ds_stats_off(f->entry))
+			ds_dg_in_close(d, f, DS_WHY_SWITCHED_OFF);
 		if (!f->used || f->state >= DG_IN_DRAINING)
 			continue;
 		f->used = false;

@@ -366,6 +366,9 @@ uint64_t ds_dg_spare(const struct ds_dg_out *o) DS_HIDDEN;
  * false: the datagram is dropped. A receiver that took nothing all that time is not waited for
  * again until it does. */
 bool ds_dg_room(struct ds_dg_out *o) DS_HIDDEN;
+/* Waits, not for long, until the flow's receiver has taken all, so that what the kernel carries
+ * comes after. False: it has not. */
+bool ds_dg_drained(struct ds_dg_out *o) DS_HIDDEN;
 /* The kernel has sent a datagram to an address (NULL: to the peer), where d has no flows. */
 void ds_dg_counted(struct ds_dgram *d, int fd, const void *to, socklen_t len) DS_HIDDEN;
 

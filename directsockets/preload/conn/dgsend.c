@@ -14,22 +14,12 @@ enum {
 	STUCK_US = 20,	   /* it waits so long for room in any case */
 	SAVED_US = 4,	   /* each datagram through a flow lets it wait so much longer: it saves more */
 			   /* than this, so no sender is slower than by the kernel */
-	DRAIN_US = 1000,
 	SOFTIRQ_US = 1000, /* in which the kernel has given a datagram to its receiver */
 	BELL_US = 200000,  /* after which one that was to wake the receiver may be lost */
 	EAGER = 32,
 	TRAIN_MOST = 64,   /* datagrams of one send, as in the kernel */
 	WAIT = -3,
 };
-
-/* Waits until the flow's receiver has taken all, so that what the kernel carries comes after. */
-static void drain(struct ds_dg_out *o)
-{
-	uint64_t begin = ds_ticks();
-
-	while (ds_dg_queued(&o->seg) && !ds_dg_closed(&o->seg) && ds_ticks() - begin < DRAIN_US * ds_ticks_us())
-		ds_syscall(SYS_sched_yield);
-}
 
 bool ds_dg_room(struct ds_dg_out *o)
 {
@@ -265,7 +255,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		offer = !kernel_only && worth(t);
 	} else if (kernel_only) {
 		if (t->flow->state != DG_OUT_OFFERED)
-			drain(t->flow);
+			ds_dg_drained(t->flow);
 	} else {
 		t->flow->brief = (flags & MSG_DONTWAIT) || ds_dg_nonblocking(d, fd);
 		t->flow->alone = d->run >= DS_DG_ALONE;

@@ -196,8 +196,7 @@ static struct ds_entry *entry(int fd, const struct ds_info *i)
 {
 	struct ds_entry *e = ds_stats_get(fd, 0, i);
 
-	if (e)
-		e->zero[0] = 1;
+	ds_stats_flow(e, i->nonce);
 	return e;
 }
 
@@ -247,6 +246,7 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 	if (d->line && leads_to(d->line, i)) {
 		o->entry = d->line;
 		d->line = NULL;
+		ds_stats_flow(o->entry, i->nonce);
 	} else {
 		o->entry = entry(fd, i);
 	}

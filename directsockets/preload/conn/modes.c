@@ -94,9 +94,9 @@ static void adopt(struct ds_sock *s, int fd)
 	h->return_orphan = 0;
 }
 
-/* The network between the two ends does not carry the shadow any more: whether the connection goes
- * on is TCP's to say. */
-static void on_cut(struct ds_sock *s)
+/* The connection goes back to TCP. If that is so because the network does not carry the shadow any
+ * more, whether it goes on is TCP's to say. */
+static void go_back(struct ds_sock *s)
 {
 	struct ds_shared *h = s->sh;
 
@@ -115,6 +115,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 	bool ended = ds_mode(&h->tx_shut);
 	int saved = errno;
 
+	ds_seg_heed(&s->seg, &h->attention);
 	if (ds_mode(&h->tx_mode) <= TX_DIRECT) {
 		/* Before FALLEN_BACK is looked for: who sets both sets that first, and wants
 		 * its bytes. */
@@ -132,8 +133,8 @@ void ds_tx_update(struct ds_sock *s, int fd)
 		} else if (left && !peer_is_lost(s, fd)) {
 			/* the shadow says what follows */
 			ds_on_tx(s, ds_mode(&h->tx_mode) == TX_SHADOW ? ON_LEAVE : ON_GONE);
-		} else if (ds_seg_cut(&s->seg)) {
-			on_cut(s);
+		} else if (ds_seg_back(&s->seg)) {
+			go_back(s);
 		}
 	}
 	if (ds_mode(&h->tx_mode) == TX_RETURNING) {
@@ -163,6 +164,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 	struct ds_shared *h = s->sh;
 	uint64_t carried;
 
+	ds_seg_heed(&s->seg, &h->attention);
 	if (ds_mode(&h->rx_mode) == RX_SHADOW) {
 		switch (ds_rx_promoted(&s->seg, &h->rx, &carried)) {
 		case 1:

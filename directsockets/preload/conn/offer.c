@@ -21,7 +21,7 @@ void ds_offered(struct ds_sock *s)
 {
 	s->seg.expedited = ds_config.expedited;
 	s->seg.reserve = 2; /* so that shutdown and exec need not wait */
-	s->seg.counters = ds_stats_counters(s->entry);
+	ds_stats_follow(s->entry, &s->seg);
 	s->seg.counters[DS_C_RING] = s->seg.ring;
 	DS_SET(s->checked, ds_ticks());
 	ds_on(s, CONN_ON_SEGMENT);

@@ -180,7 +180,7 @@ void ds_broker_is_new(void)
 			ds_stats_say(s->entry, DS_MODE_TCP, s->side ? DS_WHY_NO_OFFER : DS_WHY_NOT_YET);
 		__atomic_store_n(&s->refused, 0, __ATOMIC_RELAXED); /* its page counts from 0 */
 		if (!s->entry && (s->entry = ds_stats_get(-1, s->side, &s->info))) {
-			s->seg.counters = ds_stats_counters(s->entry);
+			ds_stats_follow(s->entry, &s->seg);
 			if (ds_has_segment(s))
 				ds_say_again(s);
 			else
@@ -327,7 +327,7 @@ void ds_fork_child(void)
 		s->zerocopyfd = -1;
 		s->entry = NULL;
 		if (s->seg.mem)
-			s->seg.counters = ds_stats_counters(NULL);
+			ds_stats_follow(NULL, &s->seg);
 	}
 	ds_broker_child();
 	ds_stats_child();

@@ -293,6 +293,7 @@ static inline size_t recv_there(struct ds_sock *s, struct ds_cursor *c, bool *mo
 
 	if (__builtin_expect(!ds_rx_take(s, alone), 0))
 		return 0;
+	ds_seg_heed(&s->seg, &h->attention);
 	if (__builtin_expect(ds_mode(&h->rx_mode) == RX_DIRECT, 1))
 		r = ds_rx_recv(&s->seg, &h->rx, &h->attention, c, false, false);
 	*more = r > 0 && c->left && moved_on(s, RX_DIRECT);

@@ -18,9 +18,9 @@ static void say_direct(struct ds_sock *s)
 
 int ds_why_back(const struct ds_sock *s)
 {
-	uint32_t cut = ds_seg_cut(&s->seg);
+	int back = ds_seg_back(&s->seg);
 
-	return cut == DS_CUT_SWITCH ? DS_WHY_SWITCHED_OFF : cut ? DS_WHY_NETWORK : DS_WHY_PEER;
+	return back == DS_BACK_SWITCH ? DS_WHY_SWITCHED_OFF : back ? DS_WHY_NETWORK : DS_WHY_PEER;
 }
 
 /* With a direction's lock: the statistics follow the modes. A peer that has fallen back

@@ -99,7 +99,9 @@ struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info)
 	e->reason = DS_WHY_NOT_YET;
 	e->device = info->port[1] & 0xf;
 	e->fd = (uint32_t)fd;
-	e->path = e->summed = 0;
+	e->path = e->summed = e->udp = e->off = 0;
+	e->heeds = 1;
+	memset(e->draw, 0, sizeof e->draw);
 	memcpy(e->addr, info->addr, sizeof e->addr);
 	memcpy(e->port, info->port, sizeof e->port);
 	e->time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
@@ -185,3 +187,21 @@ void ds_stats_direct(struct ds_entry *e, int path)
 }
 
 uint64_t *ds_stats_counters(struct ds_entry *e) { return e ? e->counters : nowhere; }
+
+void ds_stats_follow(struct ds_entry *e, struct ds_seg *g)
+{
+	static const uint8_t on;
+
+	g->counters = ds_stats_counters(e);
+	g->off = e ? &e->off : &on;
+	if (e)
+		memcpy(e->draw, g->info.nonce, sizeof e->draw);
+}
+
+void ds_stats_flow(struct ds_entry *e, const uint8_t nonce[16])
+{
+	if (!e)
+		return;
+	e->udp = 1;
+	memcpy(e->draw, nonce, sizeof e->draw);
+}

@@ -19,14 +19,16 @@ struct ds_entry {
 	uint32_t sequence;
 	uint8_t mode, side, reason, device;
 	uint32_t fd;
-	uint8_t path, summed, zero[2];
+	uint8_t path, summed, udp, heeds;
 	uint8_t addr[2][16];
 	uint16_t port[2];
-	uint32_t zero2;
+	uint8_t off; /* the broker's: it has switched the connection off */
+	uint8_t draw[3];
 	uint64_t time;
 	uint64_t counters[DS_COUNTERS];
 };
 _Static_assert(sizeof(struct ds_entry) == 256, "entry");
+_Static_assert(offsetof(struct ds_entry, off) == 52, "off");
 _Static_assert(offsetof(struct ds_entry, counters) == 64, "counters");
 
 /* The descriptor of the memfd, made at the first call; -1: it cannot be made. The caller serialises
@@ -46,5 +48,12 @@ void ds_stats_say(struct ds_entry *e, int mode, int reason) DS_HIDDEN;
 void ds_stats_direct(struct ds_entry *e, int path) DS_HIDDEN;
 /* The DS_COUNTERS words of e or, if it is NULL, words that nobody reads. */
 uint64_t *ds_stats_counters(struct ds_entry *e) DS_HIDDEN;
+/* The connection of e has the segment g, which counts there from now on, and looks there whether
+ * the broker has switched it off. */
+void ds_stats_follow(struct ds_entry *e, struct ds_seg *g) DS_HIDDEN;
+/* A flow has e, which may be NULL, and this nonce. */
+void ds_stats_flow(struct ds_entry *e, const uint8_t nonce[16]) DS_HIDDEN;
+/* Has the broker switched off what has e, which may be NULL? */
+static inline bool ds_stats_off(const struct ds_entry *e) { return e && __atomic_load_n(&e->off, __ATOMIC_RELAXED); }
 
 #endif

@@ -20,7 +20,7 @@ static void told(void)
 	for (int i = 0; i < 8; i++)
 		ds_dg_counted(d, fd, &to, sizeof to);
 	struct ds_entry *e = d->line;
-	CHECK(e && e->zero[0] == 1 && e->mode == DS_MODE_TCP, "no entry, or it is none of UDP");
+	CHECK(e && e->udp == 1 && e->mode == DS_MODE_TCP, "no entry, or it is none of UDP");
 	CHECK(!e || e->reason == DS_WHY_ADDRESS_NOT_WANTED, "reason %d", e->reason); // EXNET_LOOPBACK is not set
 	CHECK(!e || (e->port[0] == ntohs(from.sin_port) && e->port[1] == ntohs(to.sin_port)), "ports %d, %d", e->port[0], e->port[1]);
 	ds_dg_put(d);

@@ -42,7 +42,8 @@ void ds_seg_header(uint8_t *m, const struct ds_info *info, uint32_t slots, uint6
 	m[84] = info->port[1] & 0xf;
 }
 
-static uint64_t scratch[DS_COUNTERS]; /* counters of a connection without statistics */
+static uint64_t scratch[DS_COUNTERS]; /* counters of a connection without statistics, */
+static const uint8_t on; /* which nobody switches off */
 
 int ds_seg_view(struct ds_seg *g, uint8_t *mem, size_t size, int side)
 {
@@ -90,6 +91,7 @@ int ds_seg_view(struct ds_seg *g, uint8_t *mem, size_t size, int side)
 	g->txstamps = stamps + (size_t)side * DS_STAMP_RING;
 	g->rxstamps = stamps + (size_t)!side * DS_STAMP_RING;
 	g->counters = scratch;
+	g->off = &on;
 	return 0;
 }
 
@@ -253,6 +255,14 @@ void ds_attend(struct ds_seg *g, struct ds_attention *a, uint32_t set, uint32_t 
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 		ds_ring(g, a, DS_ARM_RX | DS_ARM_TX);
 	}
+}
+
+void ds_seg_tell_off(struct ds_seg *g, struct ds_attention *a)
+{
+	uint8_t off = GET(g->off);
+
+	SET(&g->told_off, off);
+	ds_attend(g, a, off ? DS_OFF : 0, off ? 0 : DS_OFF);
 }
 
 void ds_seg_state(struct ds_seg *g, struct ds_attention *a, uint32_t state)

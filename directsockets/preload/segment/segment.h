@@ -40,7 +40,7 @@ enum {
 enum { DS_VELO = 1, DS_VELO_LAST, DS_INFO, DS_AVAIL, DS_SHUTDOWN, DS_DEMOTE, DS_PROMOTE, DS_REGION };
 
 /* Bits of the attention word (SPEC 2.2). */
-enum { DS_ARM_RX = 1, DS_ARM_TX = 2, DS_FALLEN_BACK = 4, DS_CLOSED = 8, DS_RESET = 16, DS_RETURNED = 32, DS_STANDS = 64 };
+enum { DS_ARM_RX = 1, DS_ARM_TX = 2, DS_FALLEN_BACK = 4, DS_CLOSED = 8, DS_RESET = 16, DS_RETURNED = 32, DS_STANDS = 64, DS_OFF = 128 };
 
 /* The word state, and bits of the word flags. */
 enum { DS_NONE, DS_OFFERED, DS_ATTACHED, DS_WITHDRAWN };
@@ -128,6 +128,8 @@ struct ds_seg {
 	uint64_t *txstamps; /* SPEC 2.4 */
 	const volatile uint64_t *rxstamps;
 	uint64_t *counters; /* DS_COUNTERS words */
+	const uint8_t *off; /* not 0: the broker has switched the connection off (SPEC 6.3), */
+	uint8_t told_off;   /* as the peer was told */
 	struct ds_info info;
 };
 
@@ -217,10 +219,22 @@ bool ds_expedite(void) DS_HIDDEN;
 void ds_seg_state(struct ds_seg *seg, struct ds_attention *a, uint32_t state) DS_HIDDEN;
 uint32_t ds_seg_peer_state(const struct ds_seg *seg) DS_HIDDEN;
 uint32_t ds_seg_peer_attention(const struct ds_seg *seg) DS_HIDDEN;
-/* Has the broker said that the connection goes back to TCP, and why? DS_CUT_SWITCH: an operator has
- * switched it off; another value that is not 0: the network between the two ends is cut. */
-enum { DS_CUT_NETWORK = 1, DS_CUT_SWITCH = 2 };
-static inline uint32_t ds_seg_cut(const struct ds_seg *seg) { return __atomic_load_n(&seg->peer->cut, __ATOMIC_RELAXED); }
+/* Does the connection go back to TCP, and why? DS_BACK_SWITCH: an operator has switched it off. */
+enum { DS_BACK_NETWORK = 1, DS_BACK_SWITCH };
+static inline int ds_seg_back(const struct ds_seg *g)
+{
+	if (__atomic_load_n(&g->peer->cut, __ATOMIC_RELAXED))
+		return DS_BACK_NETWORK;
+	return (__atomic_load_n(&g->peer->attention, __ATOMIC_RELAXED) & DS_OFF) || __atomic_load_n(g->off, __ATOMIC_RELAXED) ? DS_BACK_SWITCH : 0;
+}
+/* Tells the peer whether the broker has switched the connection off, if that has changed. Any
+ * caller. */
+void ds_seg_tell_off(struct ds_seg *, struct ds_attention *) DS_HIDDEN;
+static inline void ds_seg_heed(struct ds_seg *g, struct ds_attention *a)
+{
+	if (__builtin_expect(__atomic_load_n(g->off, __ATOMIC_RELAXED) != __atomic_load_n(&g->told_off, __ATOMIC_RELAXED), 0))
+		ds_seg_tell_off(g, a);
+}
 /* Is the peer's end that of a node, in place of a program on another host? */
 bool ds_seg_peer_relayed(const struct ds_seg *seg) DS_HIDDEN;
 /* Does the peer look at the segment, which this side has attached to, or knows to be attached to? A

@@ -83,11 +83,15 @@ void ds_tx_recover(struct ds_seg *g, struct ds_tx *t)
 static inline bool fallen_back(struct ds_seg *g) { return GET(&g->peer->attention) & DS_FALLEN_BACK; }
 static inline bool stopped(struct ds_seg *g) { return GET(&g->peer->attention) & (DS_FALLEN_BACK | DS_CLOSED | DS_RESET); }
 
-/* May nothing more be sent? It has stopped, or the network between the two ends is cut. */
-static inline bool closed_to_data(struct ds_seg *g) { return stopped(g) | ds_seg_cut(g); }
+/* May nothing more be sent? It has stopped, or the connection goes back to TCP. */
+static inline bool closed_to_data(struct ds_seg *g)
+{
+	return (GET(&g->peer->attention) & (DS_FALLEN_BACK | DS_CLOSED | DS_RESET | DS_OFF)) | GET(&g->peer->cut) | GET(g->off);
+}
 
 int ds_tx_promote(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, uint64_t carried)
 {
+	ds_seg_heed(g, a);
 	if (closed_to_data(g))
 		return DS_STOPPED;
 	memcpy(tx_slot(g, t->count)->payload, &carried, 8);
