@@ -14,15 +14,15 @@ type ServerStats struct {
 	OffersRefused     uint64 // of these, refused at once: no direct listener, or too many
 	OffersExpired     uint64 // of these, not claimed in time
 	Claimed           uint64 // of these, claimed by the other end
-	NotOwners         uint64 // sockets shown that are not what the message is about
+	NotOwners         uint64 // messages that showed the wrong socket
 	BadSegments       uint64 // offers refused: no segment of that connection, or no doorbell
 	BadClients        uint64 // programs disconnected because they broke the rules
-	AddrConflicts     uint64 // addresses that a peer's broker said it has, and that are another's
-	RefusedPeers      uint64 // connections refused that were not of the broker of the node that they said
+	AddrConflicts     uint64 // addresses that a peer's broker claimed and that belong to another node
+	RefusedPeers      uint64 // connections refused because the process is not the broker of the node that it names
 	PeerOffersRefused uint64 // offers of peers' programs refused
 	ListenersRefused  uint64 // listeners refused: the client or its user has too many
-	NetworksCut       uint64 // direct connections of programs here that went back to TCP, as the network did not carry it any more
-	StatisticsUnread  uint64 // statistics of clients that have ended and were not added up: too many wait
+	NetworksCut       uint64 // direct connections of programs here that went back to TCP because their network was cut
+	StatisticsUnread  uint64 // statistics of ended clients that were not added up: too many waited
 }
 
 type counters struct {
@@ -45,9 +45,8 @@ var SetUpBounds = [...]time.Duration{
 	time.Second, 5 * time.Second,
 }
 
-// SetUpTimes is how long the offers of programs here waited until the other end had the
-// segment: from when the broker had the OFFER to when the CLAIM was granted, on another
-// node to when that was told. Meanwhile the connection works, over TCP.
+// SetUpTimes counts how long it took from the OFFER of a program here until its CLAIM was granted,
+// on another node until this broker heard of that. Meanwhile the connection works, over TCP.
 type SetUpTimes struct {
 	Counts [len(SetUpBounds) + 1]uint64 `json:"counts"` // by SetUpBounds; the last: longer
 	Sum    time.Duration                `json:"sum_ns"`

@@ -20,9 +20,9 @@ import (
 const (
 	// maxMaps bounds how many mappings of a process are looked at.
 	maxMaps = 1 << 17
-	// cutTime is how long an owner's processes may take to be read in a round: they may have very
-	// many mappings, or keep who reads them waiting for ever (a mapping of a file that never
-	// answers is being replaced). The connections of those that were not read are ended.
+	// cutTime bounds how long an owner's processes are read in a round: they may have very many
+	// mappings, or keep the reader waiting for ever (by replacing a mapping of a file that never
+	// answers). Connections of processes that were not read are ended.
 	cutTime = time.Second
 	// maxStuck is how many readers may wait for processes in all.
 	maxStuck = 64
@@ -54,8 +54,8 @@ func (c *cutter) begin() {
 	}
 }
 
-// cutOff takes connections back to TCP. Of those whose segment is not found, or whose programs do
-// not heed it, the kernel ends the sockets.
+// cutOff takes connections back to TCP. Where no segment is found, or the programs ignore the mark,
+// the kernel ends the sockets.
 func (c *cutter) cutOff(list []*watched) {
 	var ended sync.WaitGroup
 	missing := c.mark(list)
@@ -80,8 +80,8 @@ type process struct {
 	owner owner
 }
 
-// mark has the segments of connections say that the network is cut, and returns those of which
-// none is found, or whose programs do not heed that.
+// mark writes into the segments of connections that the network is cut. It returns the connections
+// without a segment, and those whose programs ignore the mark.
 func (c *cutter) mark(list []*watched) (missing map[wire.Nonce]*watched) {
 	missing = make(map[wire.Nonce]*watched)
 	all := make(map[process]map[wire.Nonce]bool)
@@ -130,10 +130,9 @@ func (c *cutter) cut(p process, most int, want func(segment.Info) bool) (heeded 
 	return heeded
 }
 
-// cutSegments finds the segments that are wanted among the mappings of a process and those below
-// it, at most so many, and tells both ends that they go back to TCP. It returns those whose ends
-// both heed that. Processes below it count, as exn-run speaks to the broker for the programs of
-// which it reports.
+// cutSegments finds wanted segments among the mappings of a process and its descendants, up to a
+// number of these, and tells both ends to go back to TCP. It returns the segments whose ends both
+// obey. Descendants count because exn-run speaks to the broker for its programs.
 func (c *cutter) cutSegments(pid, most int, want func(segment.Info) bool, until time.Time) (heeded []segment.Info) {
 	dev, err := memoryDevice()
 	if err != nil {
@@ -148,10 +147,10 @@ func (c *cutter) cutSegments(pid, most int, want func(segment.Info) bool, until 
 	return heeded
 }
 
-// maxFamily is how many processes are read for one that speaks to the broker.
+// maxFamily is how many descendants are read for a process that speaks to the broker.
 const maxFamily = 1024
 
-// children returns the processes that a process has started and not lost, at most so many.
+// children returns the child processes of a process, up to a number.
 func children(dir string, most int) (pids []int) {
 	tasks, err := filepath.Glob(filepath.Join(dir, "task", "*", "children"))
 	if err != nil {

@@ -13,10 +13,9 @@ import (
 	"exnet/directsockets/broker/wire"
 )
 
-// proof identifies the socket that an O_PATH descriptor stands for. Whoever opened
-// the descriptor had the socket; the descriptor does not keep it open, so that a
-// connection ends and a listener goes when its program closes it, whatever is on
-// its way to the broker.
+// proof identifies the socket that an O_PATH descriptor stands for. Whoever opened the descriptor
+// had the socket. The descriptor does not keep the socket open: it closes when its program closes
+// it, whatever is on its way to the broker.
 type proof struct {
 	inode, uid uint32
 }
@@ -152,8 +151,8 @@ func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) 
 	return of, err
 }
 
-// stands says whether the socket with these ends is still the same one. Another connection may
-// have them after it.
+// stands says whether the socket with these ends is still the same one: a later connection may have
+// the same ends.
 func (d *diag) stands(of shadow, local, remote netip.AddrPort) (same bool, err error) {
 	_, same, err = d.state(of, local, remote)
 	return same, err
@@ -168,8 +167,8 @@ func (d *diag) state(of shadow, local, remote netip.AddrPort) (state uint8, same
 	return state, same, err
 }
 
-// at returns the socket with these ends, of which this node's side is local, whoever has it. Before
-// the program has accepted it, it has no inode. found false: there is none.
+// at returns the socket with these ends, local being this node's, whoever owns it. A socket that
+// the program has not accepted yet has no inode. found false: there is none.
 func (d *diag) at(local, remote netip.AddrPort, ifindex uint32) (of shadow, found bool, err error) {
 	_, err = d.ask(request(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
 		if 1<<m[msgStateOff]&(tcpStates|tcpSynRecv) == 0 {
@@ -184,7 +183,7 @@ func (d *diag) at(local, remote netip.AddrPort, ifindex uint32) (of shadow, foun
 // life is what the kernel knows of a connection that stands.
 type life struct {
 	established bool
-	// acked and received are bytes, and segments packets that have come.
+	// acked and received count bytes, segments the packets received.
 	acked, received uint64
 	segments        uint32
 }
@@ -218,8 +217,8 @@ func (d *diag) destroy(of shadow, local, remote netip.AddrPort) error {
 
 func cookieOf(m []byte) uint64 { return binary.NativeEndian.Uint64(m[msgIDOff+idCookieOff:]) }
 
-// listening checks that p is a listener at a port, and returns where it listens, and the processor
-// time that it took to find out: the kernel looks at all that listen there.
+// listening checks that p is a listener at a port. It returns where it listens, and how much
+// processor time the check took: the kernel goes through all listeners of the port.
 func (d *diag) listening(p proof, port uint16) (b bound, spent time.Duration, err error) {
 	if port == 0 {
 		return bound{}, 0, fmt.Errorf("%w: the socket has no address", errSocket)
@@ -282,8 +281,8 @@ func attribute(attrs []byte, typ uint16) []byte {
 	return nil
 }
 
-// request asks for sockets: for that with these ends or, as a dump, for those of the
-// family at the local port.
+// request asks for the socket with these ends or, as a dump, for all sockets of the family at the
+// local port.
 func request(protocol uint8, local, remote netip.AddrPort, ifindex uint32, states uint32) []byte {
 	b := make([]byte, unix.SizeofNlMsghdr+reqLen)
 	binary.NativeEndian.PutUint32(b, uint32(len(b)))
@@ -304,9 +303,8 @@ func request(protocol uint8, local, remote netip.AddrPort, ifindex uint32, state
 	return b
 }
 
-// ask sends a request with flags, and calls found with each struct inet_diag_msg of the
-// answer, which it lends. That there is no such socket is no error. spent: the processor time of
-// a dump.
+// ask sends a request with flags, and calls found with each struct inet_diag_msg of the answer;
+// found must not keep it. A missing socket is no error. spent is the processor time of a dump.
 func (d *diag) ask(req []byte, flags uint16, found func(m []byte)) (spent time.Duration, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"exnet/directsockets/broker/client"
 )
 
-// Door is the socket at which programs tell an agent that they are there (SPEC.md, 6). Nothing is
-// said there: who connects has said all.
+// Door is the socket by which programs announce themselves to an agent (SPEC.md, 6). The connection
+// itself is the announcement; nothing is sent.
 type Door struct{ place *place }
 
 // OpenDoor makes the socket, in place of one that a killed agent left. ErrInUse: there is an agent.

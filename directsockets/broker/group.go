@@ -38,12 +38,12 @@ type Group struct {
 	mu      sync.Mutex
 	members map[uint64]*Server // +checklocks:mu
 	ports   map[uint16]int     // +checklocks:mu
-	// services: to which ports each one leads where it is translated.
+	// services: for each port, the ports to which a translation leads.
 	services map[uint16]ports // +checklocks:mu
-	// stale: ports that the members' pages do not show as they are.
+	// stale: ports that the members' pages do not show correctly yet.
 	stale   map[uint16]bool // +checklocks:mu
 	showing bool            // +checklocks:mu
-	// shown is the processor time in ns that it takes to show a port in all members' pages, as
+	// shown is how many ns of processor time it takes to update a port in all members' pages, as
 	// measured lately.
 	shown atomic.Int64
 
@@ -56,7 +56,7 @@ type Group struct {
 // ports is a set of them.
 type ports map[uint16]struct{}
 
-// pair is where an offer goes by its socket's other end.
+// pair is the target of an offer whose socket's other end is known.
 type pair struct {
 	to     *peer
 	key    wire.Key // as the server has it
@@ -72,7 +72,7 @@ func NewGroup(server func(client uint64) (End, bool)) *Group {
 		ports: make(map[uint16]int), services: make(map[uint16]ports), stale: make(map[uint16]bool), watched: make(map[uint64]*watched)}
 }
 
-// quotasOf are the quotas of all members' clients; a Server without a Group has its own.
+// quotasOf returns the quotas of all members' clients; a Server without a Group has its own.
 func (g *Group) quotasOf() *quotas {
 	if g == nil {
 		return newQuotas()
@@ -80,8 +80,8 @@ func (g *Group) quotasOf() *quotas {
 	return g.quotas
 }
 
-// join has the others know a member. It knows their listeners from now on, and the services that
-// lead to them.
+// join adds a member. From now on it and the others know each other's listeners, and the services
+// that lead to them.
 func (g *Group) join(s *Server) {
 	if g == nil {
 		return
@@ -111,7 +111,7 @@ func (g *Group) leave(s *Server) {
 	go g.forget(s)
 }
 
-// forget removes the peers of a member that has left.
+// forget removes the peers of a member that has left the Group.
 func (g *Group) forget(s *Server) {
 	g.joining.Lock()
 	defer g.joining.Unlock()
@@ -147,8 +147,8 @@ func (g *Group) SetServices(all iter.Seq2[uint16, uint16]) {
 	}
 }
 
-// change counts listeners of a member at a port. It returns the processor time that the others'
-// pages will take for that.
+// change counts listeners of a member at a port. It returns the processor time that the update of
+// the others' pages will take.
 func (g *Group) change(port uint16, by int) time.Duration {
 	if g == nil {
 		return 0
@@ -173,8 +173,8 @@ func (g *Group) change(port uint16, by int) time.Duration {
 	return shown * time.Duration(g.shown.Load())
 }
 
-// others is how many listeners the other members have at a port, where the caller has own, and
-// those to which the port leads.
+// others is how many listeners the other members have at a port, and at those to which it leads.
+// The caller itself has own at the port.
 func (g *Group) others(own int, port uint16) int {
 	if g == nil {
 		return 0
@@ -190,7 +190,7 @@ func (g *Group) others(own int, port uint16) int {
 	return n
 }
 
-// staleLocked has all members show a port anew, soon: the caller may hold the lock of one.
+// staleLocked has all members update a port soon, not now: the caller may hold the lock of one.
 //
 // +checklocks:g.mu
 func (g *Group) staleLocked(port uint16) {
@@ -258,7 +258,8 @@ func (s *Server) pairOf(o *offer) (p *pair, known bool) {
 	return &pair{to: peer, key: key, cookie: end.Cookie, client: o.of.cookie, first: end.First}, true
 }
 
-// peer returns one member as another has it, and makes them peers if they are not yet.
+// peer returns the peer by which one member knows another, and makes them peers if they are not
+// yet.
 func (g *Group) peer(from, to *Server) (*peer, error) {
 	g.joining.Lock()
 	defer g.joining.Unlock()

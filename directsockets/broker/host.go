@@ -11,22 +11,22 @@ import (
 	"exnet/node/rpc"
 )
 
-// Carrier brings to another node, through the fabric, what its broker is to hear, and
-// connections; a relay.Engine is one.
+// Carrier brings messages for another node's broker, and connections, to that node through the
+// fabric. A relay.Engine is one.
 type Carrier interface {
 	// Send brings b there, in order. It copies b.
 	Send(to fabric.NodeID, b []byte) error
-	// Offer has a connection be offered there. It takes the descriptors. hardware: because of
-	// the link, and of no rule.
+	// Offer offers a connection at that node. It takes the descriptors. hardware: RDMA hardware is
+	// the reason, not a rule.
 	Offer(to fabric.NodeID, id uint32, hardware bool, seg, bell int) error
-	// Versions are those of what it says to its like, 1 to 15.
+	// Versions are the versions that it speaks with other Carriers, 1 to 15.
 	Versions() rpc.Versions
-	// Speak has it say what it says to that of a node in a version that both know. Before that it
-	// speaks its oldest one.
+	// Speak sets the version in which it speaks to a node's Carrier, one that both know. Until then
+	// it speaks its oldest one.
 	Speak(to fabric.NodeID, version uint8)
 }
 
-// host is what is known of a broker on another host.
+// host is what this broker knows of one on another host.
 type host struct {
 	own  uint32 // number of this broker's session with it
 	far  uint32 // of its session with this one; 0: it has not said
@@ -185,10 +185,10 @@ func (s *Server) Hear(node fabric.NodeID, b []byte) error {
 	return err
 }
 
-// stray takes a message of another session than that with the other broker. That has sent it before
-// it heard of the session that has begun here meanwhile, which it answers. Or it has not heard, or
-// its answer was lost: so this broker says once more who it is, then in a session that the other
-// one does not know, and has to answer.
+// stray takes a message of another session than the current one. Usually the other broker sent it
+// before it heard of the session that has begun here, and will answer that. But it may not have
+// heard, or its answer was lost. So after some strays this broker says once more who it is, in a
+// new session, which the other one has to answer.
 //
 // +checklocks:s.hostsMu
 func (s *Server) stray(h *host, node uint16) error {
@@ -205,8 +205,7 @@ func (s *Server) stray(h *host, node uint16) error {
 // newSession is the number of a session. No other one is likely to have it.
 func newSession() uint32 { return rand.Uint32() | 1 }
 
-// meetAgain begins a session that the other broker has begun anew: carried is the version of the
-// Carriers.
+// meetAgain follows the other broker into its new session; carried is the version of the Carriers.
 //
 // +checklocks:s.hostsMu
 func (s *Server) meetAgain(h *host, node uint16, far uint32, m peerMessage, carried uint8) error {
@@ -233,7 +232,8 @@ func (s *Server) meetAgain(h *host, node uint16, far uint32, m peerMessage, carr
 }
 
 // Receive takes a connection that a program of another node offers through the fabric: the other
-// broker's number of it, what its segment says, that and side 1's doorbell.
+// broker's number of the offer, the content of the segment's header, the segment, and side 1's
+// doorbell.
 func (s *Server) Receive(node fabric.NodeID, id uint32, nonce wire.Nonce, key wire.Key, seg, bell int) {
 	fds := rpc.Descriptors{seg, bell}
 	p := s.peerOf(uint16(node))

@@ -10,11 +10,11 @@ import (
 	"exnet/directsockets/broker/client"
 )
 
-// keepName is a file in root's directory for the sake of which no broker removes that directory.
+// keepName is a file in root's directory that keeps brokers from removing that directory.
 const keepName = ".keep"
 
-// Keep makes root's directory of brokers' sockets for good. Containers have it mounted, and would
-// not see another one in its place.
+// Keep makes root's directory of brokers' sockets, and has it stay: containers have it mounted, and
+// would not see one that replaces it.
 func Keep() error {
 	for tries := 1; ; tries++ {
 		if err := makeDir(client.SystemDir, 0o755); err != nil {

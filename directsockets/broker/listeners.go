@@ -140,8 +140,7 @@ func (s *Server) isOwn(a netip.Addr) bool { return slices.Contains(*s.addrs.Load
 // +checklocks:s.mu
 func (s *Server) listensLocked(key wire.Key) bool { return taken(s.bounds, key.Server) }
 
-// taken reports whether one of the listeners takes connections to an address, however many there
-// are.
+// taken reports whether any of the listeners takes connections to an address.
 func taken(at map[bound]int, to netip.AddrPort) bool {
 	for _, b := range []bound{
 		{addr: to.Addr()}, {addr: netip.IPv6Unspecified()}, {addr: netip.IPv4Unspecified()},

@@ -13,8 +13,8 @@ import (
 	"exnet/node/rpc"
 )
 
-// Client makes a Client of this broker in its own process. It is taken at its word
-// about the addresses of its sockets, as the TCP stack is in this process, too.
+// Client makes a Client of this broker in its own process. The broker believes what it says about
+// the addresses of its sockets, because the TCP stack is in this process, too.
 func (s *Server) Client(cfg client.Config) (*client.Client, error) {
 	w := &localWay{news: make(chan struct{}, 1), done: make(chan struct{})}
 	a, err := client.NewAttached(cfg, w.Abort)

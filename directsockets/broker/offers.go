@@ -16,8 +16,8 @@ import (
 //	peer only        the peer has handed it over; peerID is its number there
 type offer struct {
 	key wire.Key
-	// ends are those of the segment's header: the client's socket's, which a translation on the way
-	// may have made others at the server's, of the key.
+	// ends are those in the segment's header, which are the client's socket's. key has the
+	// server's, which differ if addresses are translated on the way.
 	ends wire.Key
 	// of: the client's socket or, from a peer, the server's here; zero: TCP is in user space.
 	of shadow
@@ -53,7 +53,7 @@ func (o *offer) throwAway() {
 	o.seg, o.bell = -1, -1
 }
 
-// addOffer takes an offer of a client, unless it returns why not.
+// addOffer takes an offer of a client, or returns why it does not.
 func (s *Server) addOffer(o *offer) wire.Reason {
 	if !s.mayOffer(o) {
 		return wire.SwitchedOff
@@ -86,8 +86,8 @@ func (s *Server) addOffer(o *offer) wire.Reason {
 	return why
 }
 
-// placeLocked puts an offer where it is claimed, unless it returns why not. local: the server's
-// address is of this namespace; known: somebody knows the connection's other end.
+// placeLocked puts an offer where it will be claimed, or returns why it cannot. local: the server's
+// address is in this namespace; known: the connection's other end is known.
 //
 // +checklocks:s.mu
 func (s *Server) placeLocked(o *offer, local, known bool, pair *pair) wire.Reason {
@@ -135,10 +135,10 @@ func (s *Server) showLocked(o *offer) {
 	s.page.AddOffer(o.key.Bucket())
 }
 
-// standing returns the offer for a connection, or nil. An offer ends if it was made for an earlier
-// connection between the same addresses. One of this namespace was if the client's socket is
-// another one by now, or none; one of a peer's if server, the socket that claims it, is not the one
-// that was there when the client's was known to stand.
+// standing returns the offer for a connection, or nil. It ends an offer that was made for an
+// earlier connection between the same addresses. That is so in this namespace if the client's
+// socket has changed or is gone, and for a peer's offer if server, the socket that claims it, is
+// not the one that was there when the client's socket was confirmed.
 func (s *Server) standing(key wire.Key, server shadow) *offer {
 	s.mu.Lock()
 	o := s.offers[key]
@@ -164,8 +164,8 @@ func (s *Server) standing(key wire.Key, server shadow) *offer {
 	return nil
 }
 
-// takeOffer removes an offer, which is standing for a connection, for the caller to hand over to c;
-// nil: there is none, or another one by now.
+// takeOffer removes the standing offer of a connection, for the caller to hand over to c; nil:
+// there is none, or it has been replaced.
 func (s *Server) takeOffer(c *session, key wire.Key, o *offer) *offer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,16 +185,16 @@ func (s *Server) takeOffer(c *session, key wire.Key, o *offer) *offer {
 	return &offer{key: key, ends: o.ends, nonce: o.nonce, seg: seg, bell: bell}
 }
 
-// withdraw ends an offer that its client does not make any more. The client's own goroutine calls
-// it, and closes what takes no time: to wake another one for that costs more than the rest.
+// withdraw ends an offer that its client takes back. The client's own goroutine calls it, and
+// closes descriptors that are quick to close: waking another goroutine costs more.
 func (s *Server) withdraw(c *session, nonce wire.Nonce) {
 	if quick := s.retract(c, nonce); quick != nil {
 		c.user.quickly(quick)
 	}
 }
 
-// retract ends the offer, and returns its descriptors if they are quick to close: if nothing is in
-// the queue of the doorbell.
+// retract ends the offer. It returns its descriptors if they are quick to close, which they are if
+// the doorbell's queue is empty.
 func (s *Server) retract(c *session, nonce wire.Nonce) (quick rpc.Descriptors) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,8 +210,7 @@ func (s *Server) retract(c *session, nonce wire.Nonce) (quick rpc.Descriptors) {
 	return quick
 }
 
-// endOfferLocked ends an offer that nobody claimed. Whoever made it is told why; 0:
-// it knows.
+// endOfferLocked ends an offer that nobody claimed, and tells its client why; 0: the client knows.
 //
 // +checklocks:s.mu
 func (s *Server) endOfferLocked(o *offer, why wire.Reason) {

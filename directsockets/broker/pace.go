@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the clients of one container may ask together, or of one user in none: so much of the
-// broker's time on average as their messages are charged, and so much at once as fits into
-// paceBurst. The broker may run at real-time priority; whoever floods it waits, and does not take
-// the processor from others.
+// How much the clients of one container, or of one user outside of containers, may ask together.
+// Each message is charged time; on average they may use as much time as passes, and paceBurst at
+// once. The broker may run at real-time priority: a client that floods it waits, and takes no
+// processor from others.
 const (
 	// paceCost is charged for a message whose cost does not depend on who asks.
 	paceCost = 25 * time.Microsecond
@@ -44,15 +44,15 @@ var epoch = time.Now()
 // now is the time in ns, see pace.charge.
 func now() int64 { return int64(time.Since(epoch)) }
 
-// measured returns the processor time that f takes, whatever else runs, and without what it waits.
-// While it waits it has a thread, so many at once must not wait.
+// measured returns the processor time that f takes, without the time that it waits. It holds a
+// thread meanwhile, so not many at once may wait.
 func measured(f func()) time.Duration {
 	spent := measuring()
 	f()
 	return spent()
 }
 
-// measuring begins to measure the same, up to the call of what it returns.
+// measuring begins to measure the same, until the function that it returns is called.
 func measuring() func() time.Duration {
 	runtime.LockOSThread()
 	began := threadTime()
@@ -74,7 +74,7 @@ func threadTime() time.Duration {
 // rest when it has ended.
 type meter struct{ last atomic.Int64 }
 
-// before charges what a use is likely to cost, and returns that with how long to wait.
+// before charges what a use is likely to cost, and returns that and how long to wait.
 func (m *meter) before(l levels, now int64) (charged, wait time.Duration) {
 	charged = max(paceCost, time.Duration(m.last.Load()))
 	return charged, l.charge(now, charged)

@@ -14,7 +14,7 @@ import (
 	"exnet/node/rpc"
 )
 
-// peer is the broker of another node, as this one has it.
+// peer is what this broker knows of another node's broker.
 type peer struct {
 	s    *Server
 	node uint16
@@ -37,7 +37,7 @@ type peer struct {
 	trash rpc.Bin // what came from it, or went to it
 }
 
-// maxBounds is how many listeners a peer may tell of, at different addresses and ports.
+// maxBounds is how many listeners, at different addresses and ports, a peer may report.
 const maxBounds = 1 << 16
 
 // handID names an offer between two brokers: ours are numbered here, others there.
@@ -207,8 +207,8 @@ func (s *Server) addPeer(p *peer) error {
 	return nil
 }
 
-// findLocked has a peer found by its addresses, as far as they are not another's, and
-// the others by what it does not have any more.
+// findLocked enters a peer under its addresses, unless they are another's, and gives addresses that
+// it no longer has to others.
 //
 // +checklocks:s.mu
 func (s *Server) findLocked(p *peer) {
@@ -217,10 +217,9 @@ func (s *Server) findLocked(p *peer) {
 	s.reviewLocked(p)
 }
 
-// claimLocked gives a peer the addresses that it says it has: those that the fabric's
-// directory gives its node, and of those of which that does not tell, such as an
-// address that was added by hand, those that no other node has taken before. What the
-// directory gives to this or another node is refused.
+// claimLocked gives a peer the addresses that it claims. An address in the fabric's directory
+// belongs to the node that has it there. Any other address, such as one added by hand, belongs to
+// the first node that claims it.
 //
 // +checklocks:s.mu
 func (s *Server) claimLocked(p *peer) {
@@ -245,8 +244,8 @@ func (s *Server) claimLocked(p *peer) {
 	}
 }
 
-// reviewLocked has the others claim anew what they were denied, when one has gone or
-// has other addresses.
+// reviewLocked has the other peers claim again what they were denied, when a peer has gone or
+// changed its addresses.
 //
 // +checklocks:s.mu
 func (s *Server) reviewLocked(but *peer) {
@@ -412,9 +411,10 @@ func (p *peer) sentResultLocked(s *Server, o *offer, why wire.Reason) {
 	}
 }
 
-// confirm tells a peer, which has found the server's socket for an offer, whether the client's is
-// still the one that it was made for. If it is, it was so when the peer looked, and both are one
-// connection's: only one socket at a time has the client's address and port.
+// confirm tells a peer, which has found the server's socket for an offer, whether the client's
+// socket is still the one that the offer was made for. If so, it also was when the peer looked, and
+// both sockets belong to one connection: only one socket at a time has the client's address and
+// port.
 func (s *Server) confirm(p *peer, id uint32) {
 	s.mu.Lock()
 	o := p.offers[handID{id, true}]
@@ -441,9 +441,9 @@ func (s *Server) confirm(p *peer, id uint32) {
 	}
 }
 
-// receiveOffer takes an offer that a peer hands over. It can be claimed when the peer says that the
-// client's socket still stands: by then another connection may have its addresses. So it
-// is for the server's socket that is there now.
+// receiveOffer takes an offer that a peer hands over, for the server's socket that is there now:
+// later another connection may have its addresses. It can be claimed once the peer has said that
+// the client's socket still stands.
 func (s *Server) receiveOffer(p *peer, m peerMessage, fds rpc.Descriptors, lost bool) error {
 	ends := wire.Key{Client: m.Client, Server: m.Server}
 	key := ends

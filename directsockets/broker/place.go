@@ -70,7 +70,7 @@ func tryDir(dir string, mode fs.FileMode) error {
 	return nil
 }
 
-// place is a broker's socket, which is its own as long as it holds the lock.
+// place is a broker's socket. It belongs to the broker as long as that holds the lock.
 type place struct {
 	path   string
 	lock   *os.File
@@ -210,8 +210,8 @@ func Sweep(dir string) {
 }
 
 // sweepOne removes the socket of the lock f if its broker is gone, and nobody else is removing it.
-// By now the name may be that of another lock: the broker has removed its own, and another one of
-// the namespace has begun. A broker that begins meanwhile sees that the lock is shared: no broker
+// The name may belong to another lock by now: the broker has removed its own, and a new one of the
+// namespace has begun. A broker that begins meanwhile sees that the lock is shared, so no broker
 // has it.
 func sweepOne(f *os.File, name string) {
 	fd := int(f.Fd())

@@ -12,8 +12,8 @@ import (
 
 // owner is whose limits a client has.
 type owner struct {
-	// home is its container, by its cgroup, or its namespace; "": it is in none, and has the limits
-	// of its user.
+	// home is its container, by cgroup or namespace; "": it is in none, and has the limits of its
+	// user.
 	home    string
 	account caller.Account
 }
@@ -28,10 +28,10 @@ const (
 	resources
 )
 
-// What the clients of one user may have, in all containers and namespaces: so many clients, fewer
-// than the threads that a Go process may have, listeners, of which each client may have
-// wire.MaxListeners, and half of this process's descriptors. A container has a part of that, and
-// all users but root together less than twice as much.
+// What the clients of one user may have in all containers and namespaces: clients (fewer than the
+// threads that a Go process may have), listeners (wire.MaxListeners for each client), and half of
+// this process's descriptors. A container may have a part of that, and all users but root together
+// less than twice as much.
 const (
 	maxClients   = 4096
 	maxListeners = 4 * wire.MaxListeners
@@ -45,7 +45,7 @@ type quota struct {
 	limits [resources]int64
 	held   [resources]atomic.Int64
 	pace   pace
-	// fast is how many times as much as a container it may ask.
+	// fast is its pace as a multiple of a container's.
 	fast time.Duration
 	uses int // how many usages have it; belongs to the lock of quotas
 }
@@ -82,7 +82,7 @@ type quotas struct {
 	mu         sync.Mutex
 	containers map[string]*quota         // +checklocks:mu
 	users      map[caller.Account]*quota // +checklocks:mu
-	// outside is what users have that are in no container.
+	// outside has the quotas of users outside of containers.
 	outside map[caller.Account]*quota // +checklocks:mu
 }
 
@@ -93,7 +93,7 @@ func newQuotas() *quotas {
 // levels are the quotas of one owner: each has to have room.
 type levels []*quota
 
-// of returns the levels of an owner, and has them counted as used.
+// of returns the levels of an owner, and counts a use of them.
 func (qs *quotas) of(o owner) levels {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -106,7 +106,7 @@ func (qs *quotas) of(o owner) levels {
 	return levels{first, use(qs.users, o.account, func() *quota { return userQuota(2) }), qs.all}
 }
 
-// leave says that they are not, by an owner that holds nothing.
+// leave ends a use of levels by an owner that holds nothing.
 func (qs *quotas) leave(o owner) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -132,7 +132,7 @@ func unuse[K comparable](m map[K]*quota, k K) {
 	}
 }
 
-// take takes n of a resource at all levels, or none: then a level is full.
+// take takes n of a resource at all levels, or nothing if a level is full.
 func (l levels) take(r resource, n int) bool {
 	for i, q := range l {
 		if q.held[r].Add(int64(n)) > q.limits[r] {
@@ -171,7 +171,7 @@ func (l levels) charge(now int64, cost time.Duration) (wait time.Duration) {
 	return wait
 }
 
-// due is when all of what was asked has been waited for.
+// due is when the wait for everything charged so far is over.
 func (l levels) due() (at int64) {
 	for _, q := range l {
 		at = max(at, q.pace.due.Load())

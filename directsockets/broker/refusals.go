@@ -9,9 +9,9 @@ import (
 	"exnet/node/rpc/caller"
 )
 
-// refusals are the processes that were refused lately, as their owners had all the clients that
-// they may have. To find out whose a process is costs several times as much as to refuse it, and
-// one that was refused may connect again at once, tens of thousands of times a second.
+// refusals are the processes that were refused lately because their owners had too many clients.
+// Finding the owner of a process costs several times as much as refusing it, and a refused process
+// may connect again at once, tens of thousands of times a second.
 //
 // Concurrency: all methods may be called from many goroutines.
 type refusals struct {
@@ -27,7 +27,7 @@ type refusal struct {
 }
 
 const (
-	// refusedTime is how long a process is known: another one may have its ID.
+	// refusedTime is how long a process is remembered: later another one may have its ID.
 	refusedTime = time.Second
 	// maxRefusals is how many processes are known.
 	maxRefusals = 4096
@@ -46,7 +46,7 @@ func (r *refusals) add(pid int, u *usage) {
 	r.of[pid%maxRefusals] = refusal{pid, now(), u}
 }
 
-// last returns whose a process is that was refused lately; nil: it was not.
+// last returns the owner of a process that was refused lately; nil: it was not.
 func (r *refusals) last(conn *net.UnixConn) *usage {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -46,18 +46,18 @@ type Config struct {
 	// NoSocket makes a broker for this process only: for nodes whose TCP is in user
 	// space, and so in no namespace of the kernel's.
 	NoSocket bool
-	// Owner says which node has an address, by the directory of the fabric; false: it
-	// does not tell. It must not call the Server. Default: it tells of no address.
+	// Owner says which node has an address in the fabric's directory; false: none. It must not call
+	// the Server. Default: no address has a node.
 	Owner func(netip.Addr) (node uint16, ok bool)
-	// CheckPeer says why the process at the other end of a connection given to Peer is
-	// not the broker of the node that it says. Default: it is believed.
+	// CheckPeer says why the process at the other end of a connection given to Peer is not the
+	// broker of the node that it names. Default: it is believed.
 	CheckPeer func(conn *net.UnixConn, node uint16) error
 	// Carrier brings connections to nodes of other hosts, and what brokers say to each
 	// other (Meet, Hear, Receive). Default: nobody does, and they stay on TCP.
 	Carrier Carrier
-	// Carried says whether a connection to this address goes through the fabric: a rule
-	// asks for it. It must not call the Server. Default: none does; then those between hosts
-	// stay on TCP, but where RDMA hardware joins them (Meet), and those within one share memory.
+	// Carried says whether a rule sends a connection to this address through the fabric. It must
+	// not call the Server. Default: none is; then connections between hosts stay on TCP, unless
+	// RDMA hardware joins the hosts (Meet), and those within a host share memory.
 	Carried func(server netip.AddrPort) bool
 	// Group has this broker take offers from those of other namespaces in this process, and hand
 	// its own to them. Default: it is alone.
@@ -110,7 +110,7 @@ type Server struct {
 	handed expiry               // +checklocks:mu
 	peers  map[*peer]struct{}   // +checklocks:mu
 	byAddr map[netip.Addr]*peer // +checklocks:mu
-	// scanning is held by who reads statistics: one table is read at a time. It comes before mu.
+	// scanning is held while statistics are read, one table at a time. It comes before mu.
 	scanning sync.Mutex
 	refused  refusals
 	// hostsMu comes before mu.
@@ -121,12 +121,12 @@ type Server struct {
 	setUp  SetUpTimes // +checklocks:mu
 	shared shared
 	work   sync.WaitGroup // goroutines of sessions and peers
-	// told: when the log had a line.
+	// told: when the last line was logged.
 	told time.Time // +checklocks:mu
-	// short: when it had one about descriptors.
+	// short: when missing descriptors were last logged.
 	short time.Time // +checklocks:mu
 	inbox inbox     // of peers in this process
-	// strangers: connections of which no owner is known, and peers'.
+	// strangers: connections without a known owner, and those of peers.
 	strangers rpc.Bin
 	ctx       context.Context // ends with the Server
 	stop      context.CancelFunc
@@ -341,7 +341,7 @@ func (s *Server) client(conn *net.UnixConn) {
 	}
 }
 
-// mayTell keeps anybody from filling the log: a line a second is enough.
+// mayTell limits the log to a line a second, so that nobody can fill it.
 func (s *Server) mayTell() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -352,7 +352,7 @@ func (s *Server) mayTell() bool {
 	return true
 }
 
-// shortTime is how long the log hears nothing more of missing descriptors.
+// shortTime is the time between two lines about missing descriptors.
 const shortTime = time.Minute
 
 // lost logs that descriptors could not be received.

@@ -17,8 +17,8 @@ import (
 	"exnet/node/rpc/caller"
 )
 
-// replies is where the messages to a client go: an outbox, or in the broker's own
-// process a mailbox of its Client's. post borrows the descriptors.
+// replies takes the messages to a client: an outbox or, in the broker's own process, a mailbox of
+// the Client. post borrows the descriptors.
 type replies interface {
 	Post(b []byte, fds ...int) error
 	// Abort ends the connection soon, and waits for nothing.
@@ -115,7 +115,7 @@ func (c *session) run(conn *net.UnixConn) error {
 	}
 }
 
-// unlimited says that the client is root, in no container, whose limits are the process's.
+// unlimited says that the client is root outside of containers, whose limits are the process's.
 func (c *session) unlimited() bool {
 	return c.account.Unlimited() && c.home.Group == "" && !c.s.cfg.Limited
 }
@@ -129,8 +129,8 @@ func (c *session) pause(cost time.Duration) error {
 	return c.sleep(c.user.levels.charge(now(), cost))
 }
 
-// sleep waits for d. io.EOF: the client has hung up after HELLO. Nothing of what it has sent since
-// would last, and nobody reads the answers: what would have to wait is not answered.
+// sleep waits for d. io.EOF: the client has hung up after HELLO. Nothing that it has sent since
+// would last, and nobody reads the answers, so its remaining messages are not answered.
 func (c *session) sleep(d time.Duration) error {
 	const look = time.Second
 	for ; d > 0; d -= look {
@@ -286,8 +286,8 @@ func reasonOf(err error) wire.Reason {
 	return wire.TooMany
 }
 
-// connection checks that the client has shown the connection from local to remote. It closes the
-// descriptor that was shown, if it is a socket's.
+// connection checks that the client has shown the socket of the connection from local to remote. It
+// closes the descriptor that was shown, if it is a socket's.
 func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds rpc.Descriptors) (of shadow, err error) {
 	p, err := proofOf(fds[0], c.s.diag.dev)
 	if err != nil {
@@ -371,7 +371,7 @@ func (c *session) offer(m wire.Message, o *offer, fds rpc.Descriptors, at int) e
 	return nil
 }
 
-// claim hands the segment over that waits for a connection, whose server's socket is of.
+// claim hands over the segment that waits for a connection; of is the server's socket.
 func (c *session) claim(id uint32, key wire.Key, of shadow) error {
 	standing := c.s.standing(key, of)
 	if standing != nil && !c.s.mayClaim(c, key, standing) {

@@ -12,8 +12,7 @@ import (
 	"exnet/node/rpc"
 )
 
-// shared is what has moved through memory that both programs of a connection map, by the
-// address of the other end.
+// shared counts what has moved through shared memory, by the address of the other end.
 type shared struct {
 	// These belong to the Server's lock.
 	past  map[netip.Addr]connstats.Total // of clients that have ended
@@ -22,16 +21,16 @@ type shared struct {
 	met met
 }
 
-// met are the addresses between which this broker has set connections up. What a client's
-// statistics say of others is not looked at: it could name any number of them.
+// met are the addresses between which this broker has set up connections. Others in a client's
+// statistics are ignored: it could name any number of them.
 type met struct {
 	mu  sync.RWMutex
 	all map[netip.Addr]struct{} // +checklocks:mu
 }
 
 const (
-	// maxMet is how many addresses there are, at most, and maxMetUser how many the clients of one
-	// owner add. What has moved between others is not counted.
+	// maxMet is how many addresses are kept in all, and maxMetUser how many the clients of one
+	// owner may add. What has moved between others is not counted.
 	maxMet     = 1 << 16
 	maxMetUser = 1024
 	// maxEnded is how many tables of an owner's clients that have ended wait to be added up.
@@ -77,9 +76,9 @@ func sumInto(to, from map[netip.Addr]connstats.Total) {
 	}
 }
 
-// sumUpLocked has the statistics of a client that has ended be added to those of the past, by a
-// goroutine of its owner: one table at a time, and no more of an owner's than the processor time
-// that it is due. Nobody waits for that; until then, Shared looks at them itself.
+// sumUpLocked has a goroutine of the owner add the statistics of an ended client to those of the
+// past, one table at a time and within the owner's processor time. Nobody waits for that; until
+// then Shared reads them itself.
 //
 // +checklocks:s.mu
 func (s *Server) sumUpLocked(c *session) {

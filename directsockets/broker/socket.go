@@ -52,8 +52,8 @@ const (
 	segMinSize  = 4096
 )
 
-// checkSegment checks that fd is a segment for the connection, or the flow. Whoever maps it
-// checks it again: its owner can write what is looked at here.
+// checkSegment checks that fd is a segment for the connection, or the flow. Both ends check it
+// again when they map it, as its owner can write what is checked here.
 func checkSegment(fd int, magic string, key wire.Key, nonce wire.Nonce) error {
 	size, err := rpc.SealedSize(fd)
 	if err != nil {

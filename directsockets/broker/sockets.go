@@ -16,7 +16,7 @@ const (
 	maxReadAll = 16 * maxRead
 )
 
-// budgets bound how much of the clients' statistics is read at a time.
+// budgets limit how much of the clients' statistics is read at a time.
 type budgets struct {
 	owners map[owner]*int
 	rest   int
@@ -40,9 +40,9 @@ func (b *budgets) use(o owner, f func(budget *int)) {
 	b.rest -= used
 }
 
-// Connections returns the connections of all clients: what is in their statistics
-// now. A client that writes nonsense there shows nonsense of itself. Where an owner's clients have
-// more than can be, some are left out.
+// Connections returns the connections of all clients, from their statistics. A client that writes
+// nonsense there shows nonsense of itself. Of an owner's clients that report too many, some are
+// left out.
 func (s *Server) Connections() []connstats.Connection {
 	s.scanning.Lock()
 	defer s.scanning.Unlock()

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rule is what an operator has said of some connections. Each field that is set has to fit; the
+// Rule allows or forbids that some connections are direct. Each field that is set has to match; the
 // zero Rule forbids all.
 type Rule struct {
 	// Direct: they may be direct. Else they stay on TCP, and go back to it.

@@ -22,8 +22,8 @@ type udpSocket struct {
 
 func (u udpSocket) is(p proof) bool { return p.inode != 0 && u.inode == p.inode && u.uid == p.uid }
 
-// reached returns the socket to which the kernel would give a datagram: it has the kernel do what
-// it does with one that comes. found false: nobody would get it.
+// reached returns the socket to which the kernel would give a datagram, by the kernel's own lookup.
+// found false: none would get it.
 func (d *diag) reached(from, to netip.AddrPort) (u udpSocket, found bool, err error) {
 	if !from.IsValid() || !to.IsValid() || from.Addr().Is4() != to.Addr().Is4() {
 		return u, false, fmt.Errorf("%w: addresses of different families", errSocket)
@@ -40,8 +40,8 @@ func udpOf(m []byte) udpSocket {
 	return udpSocket{cookieOf(m), binary.NativeEndian.Uint32(m[msgInodeOff:]), binary.NativeEndian.Uint32(m[msgUIDOff:])}
 }
 
-// receiving checks that p is a UDP socket at a port, and returns it, and the processor time that it
-// took to find out: the kernel looks at all of them.
+// receiving checks that p is a UDP socket at a port. It returns the socket, and how much processor
+// time the check took: the kernel goes through all of the port's sockets.
 func (d *diag) receiving(p proof, port uint16) (u udpSocket, spent time.Duration, err error) {
 	if port == 0 {
 		return u, 0, fmt.Errorf("%w: the socket has no address", errSocket)

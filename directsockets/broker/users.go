@@ -12,8 +12,8 @@ import (
 
 // usage is what the clients of one owner hold here.
 type usage struct {
-	// levels are what has to have room for it: here, which has, and the quotas of the owner. Root,
-	// whose limits are the process's, has here only.
+	// levels are the quotas that must have room: here and those of the owner. Root, whose limits
+	// are the process's, has only here.
 	levels levels
 	here   *quota
 
@@ -28,8 +28,8 @@ type usage struct {
 	listen  meter
 }
 
-// quickly closes what seems to take no time. If it does take long, nobody else of this owner closes
-// anything meanwhile: each one that waits has a thread.
+// quickly closes what should take no time. If it takes long all the same, nobody else of this owner
+// closes anything meanwhile, as each one that waits holds a thread.
 func (u *usage) quickly(fds rpc.Descriptors) {
 	if !u.closing.CompareAndSwap(false, true) {
 		u.trash.Throw(fds...)
@@ -70,7 +70,7 @@ func (s *Server) admit(c *session) error {
 	return nil
 }
 
-// refuseLocked ends a client of which its owner has too many. Its connection counts for that one.
+// refuseLocked ends a client whose owner has too many. Its connection still counts for the owner.
 //
 // +checklocks:s.mu
 func (s *Server) refuseLocked(c *session, o owner, u *usage, what string) error {
@@ -83,8 +83,8 @@ func (s *Server) refuseLocked(c *session, o owner, u *usage, what string) error 
 	return fmt.Errorf("%w: %v, or %v in all, has as many %s as it may have", wire.ErrRule, c.home, c.account, what)
 }
 
-// ownerOf says whose limits a client has. All that is in no container, in a namespace that is not
-// this process's, has one container's.
+// ownerOf says whose limits a client has. All clients outside of containers, in another namespace
+// than this process's, share those of one container.
 func (s *Server) ownerOf(c *session) owner {
 	home := c.home.Group
 	if home == "" && s.cfg.Limited {

@@ -12,13 +12,13 @@ import (
 
 // Times of the watch over the networks that carry the shadows of a Group.
 const (
-	// watchTime is between two looks at a connection.
+	// watchTime is the time between two checks of a connection.
 	watchTime = time.Second
-	// watchCost is the time that a connection has in a round: with more than 2,000 of them a round
-	// takes longer than watchTime.
+	// watchCost is how much of a round each connection gets: with more than 2,000 a round takes
+	// longer than watchTime.
 	watchCost  = 500 * time.Microsecond
 	watchBatch = 32
-	// watchMissed is how many questions in a row stay without an answer until the network is cut.
+	// watchMissed is after how many unanswered questions in a row the network counts as cut.
 	watchMissed = 3
 )
 
