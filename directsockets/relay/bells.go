@@ -25,7 +25,7 @@ type bells struct {
 	most int      // +checklocks:mu
 }
 
-// maxRung is how many rings are noted before those of one doorbell become one. None is left out:
+// maxRung is how many rings are noted before several of one doorbell count as one. None is lost:
 // the next one may never come.
 const maxRung = 1 << 16
 
@@ -52,12 +52,12 @@ func (b *bells) close() {
 	}
 }
 
-// add waits for the doorbell of a connection from now on. Each ring is told once.
+// add waits for the doorbell of a connection from now on. Each ring is reported once.
 func (b *bells) add(id uint32, fd int) error {
 	return unix.EpollCtl(b.set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(id), Pad: 1})
 }
 
-// remove ends add. A doorbell of which its program has kept a descriptor would ring on.
+// remove ends add. Without it a doorbell would ring on while its program keeps a descriptor of it.
 func (b *bells) remove(fd int) { _ = unix.EpollCtl(b.set, unix.EPOLL_CTL_DEL, fd, nil) } // or it was not added
 
 // wait notes which doorbells ring, within a time (-1: for ever), and returns how many.
@@ -111,7 +111,7 @@ func (b *bells) take() []uint32 {
 // more than to send a hundred.
 const doze = 200 * time.Microsecond
 
-// served is the Engine as a driver sees it.
+// served is what a driver sees of the Engine.
 type served struct {
 	*Engine
 	over atomic.Bool
@@ -169,8 +169,8 @@ func (s *served) Serve(rung bool) (moved int, ok bool) {
 	return n + int(s.moved.Swap(0)), true
 }
 
-// Arm implements link.Served. Whoever polls arms the doorbells then: this goroutine, unless
-// another one is at it.
+// Arm implements link.Served. The goroutine that polls arms the doorbells: this one, unless another
+// one polls already.
 func (s *served) Arm() time.Duration {
 	if s.over.Load() {
 		return 0

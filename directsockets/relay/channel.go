@@ -16,12 +16,12 @@ const (
 	places = 8
 	// placeLen is how many bytes a batch has, at most.
 	placeLen = 64 << 10
-	// few is how many messages go one by one: a batch is a PUT and a message.
+	// few is up to how many messages go one by one: a batch takes a PUT and a message.
 	few = 8
 )
 
-// channel queues what goes to one virtual device of a node, in order, and has what has come from
-// there. It belongs to the poll list's owner.
+// channel queues messages for one virtual device of a node, in order, and has the state of what
+// comes from there. It belongs to the poll list's owner.
 //
 //	post ─▶ place ─── flush ─┬─ few ──▶ a VELO message for each
 //	                         └─ many ─▶ one PUT to the same place at the peer, and BATCH
@@ -31,17 +31,17 @@ type channel struct {
 	node    *node
 	box     int
 	places  [places]place
-	order   []int   // places that have what was not sent yet; the last one may get more
-	owed    []batch // that were taken, of which the peer is to be told
+	order   []int   // places with messages that were not sent yet; the last one may get more
+	owed    []batch // that were taken; the peer is to be told
 	dirty   bool    // among Engine.dirty
 	starved bool    // somebody was refused a place
 	mem     []byte  // of the places; nil: nothing was sent yet
 	region  *atu.Region
 	remote  atu.NLA // of the peer's places; 0: it has not said yet
 	batches uint32  // batches that were sent
-	named   uint32  // connection that what was sent last has selected at the peer; 0: none
+	named   uint32  // connection that is selected at the peer, by the last message; 0: none
 	stage   stage
-	cur     *conn // what the peer has selected; nil: none. It may be over
+	cur     *conn // what the peer has selected; nil: none. It may have ended
 
 	// PUTs of the peer to rings, by the address of their last fragment.
 	arrived map[atu.NLA]int   // those that have ended, and their bytes
@@ -51,7 +51,7 @@ type channel struct {
 	greetedFar uint64 // for this session of the peer
 	met        bool   // HELLO was heard
 	flow       uint16 // by which it came
-	answered   int    // flow whose messages were answered by HELLO, and 1; 0: none
+	answered   int    // 1 + the flow whose messages were answered by HELLO; 0: none
 }
 
 // putting is a place whose PUT is under way.
@@ -128,8 +128,7 @@ func (e *Engine) touch(ch *channel) {
 	}
 }
 
-// flush sends what a channel has, as far as it goes: what is left waits for credit or for the
-// peer to take batches.
+// flush sends what a channel has, until credit or places run out; the rest waits.
 func (e *Engine) flush(ch *channel) {
 	ch.dirty = false
 	if ch.node.down || ch.node.port == nil || !e.greet(ch) || !e.tellTaken(ch) {
@@ -145,7 +144,7 @@ func (e *Engine) flush(ch *channel) {
 	}
 }
 
-// tellTaken tells the peer of the batches that were taken. False: it waits for credit.
+// tellTaken tells the peer which batches were taken. False: it waits for credit.
 func (e *Engine) tellTaken(ch *channel) bool {
 	for len(ch.owed) > 0 {
 		var p [takenLen]byte
@@ -191,7 +190,7 @@ func (e *Engine) ship(ch *channel, i int) bool {
 	return e.step(ch, p, eventTold)
 }
 
-// step brings a place to its next state. False: that cannot be, and the node is lost.
+// step brings a place to its next state. False: the step is impossible, and the node is lost.
 func (e *Engine) step(ch *channel, p *place, ev placeEvent) bool {
 	if err := p.step(ev); err != nil {
 		e.endSession(ch.node, err)
@@ -203,7 +202,7 @@ func (e *Engine) step(ch *channel, p *place, ev placeEvent) bool {
 	return true
 }
 
-// shipEach sends the messages of a place one by one, but for a SELECT of what is selected.
+// shipEach sends the messages of a place one by one, except a SELECT of what is selected already.
 func (e *Engine) shipEach(ch *channel, p *place) bool {
 	for p.sent < len(p.buf) {
 		k, tag, payload, rest, _ := parseHead(p.buf[p.sent:])
@@ -236,8 +235,8 @@ func (e *Engine) startBatch(ch *channel, i int) bool {
 	return e.step(ch, p, eventPut)
 }
 
-// putBatch has the NIC bring a place to the peer. False: not now, and again is called when it may
-// be tried again; or the node is lost.
+// putBatch has the NIC bring a place to the peer. False: not now, and again is called when a new
+// try may succeed; or the node is lost.
 func (e *Engine) putBatch(ch *channel, i int, again func()) bool {
 	p, b := &ch.places[i], &e.boxes[ch.box]
 	off, n := atu.NLA(i*placeLen), len(p.buf)
@@ -254,14 +253,14 @@ func (e *Engine) putBatch(ch *channel, i int, again func()) bool {
 	return err == nil
 }
 
-// repeatBatch brings a place again that the peer had no room to be told about.
+// repeatBatch brings a place again, because the peer had no room for its notification.
 func (e *Engine) repeatBatch(ba putting) {
 	if !ba.ch.node.down {
 		e.putBatch(ba.ch, ba.i, func() { e.repeatBatch(ba) })
 	}
 }
 
-// lent is told where the peer takes batches.
+// lent is called when the peer has said where it takes batches.
 func (e *Engine) lent(ch *channel, nla atu.NLA) error {
 	if ch.remote != 0 {
 		return errStage
@@ -277,7 +276,7 @@ func (e *Engine) lent(ch *channel, nla atu.NLA) error {
 	return nil
 }
 
-// batched is told that the PUT of a place has ended.
+// batched is called when the PUT of a place has ended.
 func (e *Engine) batched(ba putting, status fabric.Status) {
 	if ba.ch.node.down {
 		return
@@ -301,7 +300,7 @@ func (e *Engine) batched(ba putting, status fabric.Status) {
 	e.step(ba.ch, &ba.ch.places[ba.i], eventEnded)
 }
 
-// taken is told that the peer has taken a batch.
+// taken is called when the peer has taken a batch.
 func (e *Engine) taken(ch *channel, i, number uint32) error {
 	if i >= places || ch.places[i].number != number {
 		return errStage

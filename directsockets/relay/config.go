@@ -25,14 +25,14 @@ var (
 	errPeer = errors.New("relay: the peer broke the protocol")
 )
 
-// Versions are those of the messages between Engines. In 4 nobody spoke but 4; all else is as in 5.
-// An Engine speaks to each node in the version that their brokers have agreed (Speak), and hears
-// any of these: HELLO says in which its sender speaks. Nodes without a common version carry nothing
-// for each other: their brokers see to that.
+// Versions are those of the messages between Engines. Version 4 differs from 5 only in that its
+// Engines speak no other version. An Engine speaks to each node in the version on which their
+// brokers have agreed (Speak), and understands all of these: HELLO says in which one its sender
+// speaks. The brokers see to it that nodes without a common version carry nothing for each other.
 var Versions = rpc.Versions{Oldest: 4, Newest: 5}
 
-// VPIDs of the fabric that an Engine uses (see the package). They are the node's own: those
-// of processes are higher (package ports).
+// VPIDs that an Engine uses (see the package). They are the node's own; processes have higher ones
+// (package ports).
 const (
 	ControlVPID fabric.VPID = 15
 	FirstVPID   fabric.VPID = 16 // of virtual device 0
@@ -70,10 +70,10 @@ type Config struct {
 	Mailbox velo.Config
 	// MaxConns is how many connections to one node there may be. Default 1024.
 	MaxConns int
-	// Offered gets what programs of other hosts offer. It must not block. Required.
+	// Offered gets the connections that programs of other hosts offer. It must not block. Required.
 	Offered func(Offer)
-	// Note gets what the broker of another node says. It borrows b until return, and must
-	// not block. Default: nobody listens.
+	// Note gets messages of the brokers of other nodes. It borrows b until return, and must not
+	// block. Default: they are dropped.
 	Note func(from fabric.NodeID, b []byte)
 	// Log is told about peers that break the rules. Default: nobody.
 	Log *slog.Logger

@@ -34,44 +34,44 @@ type conn struct {
 
 	why    uint8     // tag of its OPEN
 	sent   time.Time // when something of the program here was sent last
-	idle   int       // looks that found nothing since the last message
+	idle   int       // polls that found nothing since the last message
 	oneWay int       // messages sent since the last one came
-	// These say in which list it is, and why it is not looked at: no step of its life depends on
-	// them.
+	// These say in which list the connection is, and why it is not polled: no step of its life
+	// depends on them.
 	active  bool // among Engine.active
 	touched bool // among Engine.touched
 	blocked bool // waits for room in its channel
 	due     bool // which there is now
 
-	// While it is suspended, and of the last time that it was.
+	// While it is suspended, or from the last time that it was.
 	cutIn       *node     // the session in which it was cut; nil: it is not suspended
-	owes        time.Time // since when what the program here has sent may not have come; zero: all has
+	owes        time.Time // since when sent data may not have arrived; zero: all has
 	resumes     uint32    // RESUMEs that were sent
 	heardResume uint32    // number of the last one that has come
 
-	epoch uint32 // counts up when all that is under way is forgotten: see entry
+	epoch uint32 // counts how often everything under way was forgotten: see entry
 
-	gotMessages, gotBytes uint64 // that the counters do not have yet
+	gotMessages, gotBytes uint64 // not in the counters yet
 	wentOut, wentIn       uint64 // bytes of the program here and of the far one, from the beginning
 
 	held    []parcel // that have come, the first one before its data
 	heldLen int      // bytes in these
 	awaits  atu.NLA  // the last fragment of that
 	queue   []*entry // taken, and not sent
-	joining *entry   // of these, the one whose PUT may yet get the data of those after it
+	joining *entry   // the one of these whose PUT may still get the data of later ones
 	told    segment.Mark
 	gave    back   // what the peer was told
 	events  uint64 // messages and marks that were sent, or are to be
-	arrived uint64 // of these, those of which a fence has shown that they have arrived
+	arrived uint64 // of these, how many a fence has shown to have arrived
 	before  uint64 // of these, those before the fence under way
-	asked   int    // packets that the fence under way lets pass; 0: there is none
+	asked   int    // packets that the fence under way will let pass; 0: none is under way
 	fences  uint32
 }
 
 // entry is a message that was taken and not sent.
 type entry struct {
 	c       *conn
-	epoch   uint32 // of c when it was taken: if that is another one now, nobody waits for the entry
+	epoch   uint32 // c's epoch when the entry was taken: if it has changed, nobody waits for the entry
 	msg     segment.Message
 	put     int  // bytes of its PUT: its data, and that of some after it
 	running bool // its PUT is under way
@@ -87,8 +87,8 @@ func (en *entry) forgotten() bool { return en.c == nil || en.epoch != en.c.epoch
 // stamp is what the next message to the peer carries.
 func (c *conn) stamp() uint8 { return stamp(c.farKey, c.said) }
 
-// stamp is what each message for a connection carries: one that is for another connection, or not
-// the next one, has a different stamp, but for one in 256. A SELECT has all of key and number.
+// stamp is what each message for a connection carries. A message for another connection, or out of
+// sequence, has another stamp in 255 of 256 cases. A SELECT has the whole key and number.
 func stamp(key uint32, number uint64) uint8 { return uint8(key) + uint8(number) }
 
 // window is how many messages of a connection are taken and not sent, at most.
@@ -97,8 +97,8 @@ const window = 64
 // waits reports whether the connection waits for something that activates it.
 func (c *conn) waits() bool { return c.blocked || len(c.queue) > 0 }
 
-// arm has the doorbell ring; true: there is something to do already. What a program has written
-// that pump does not take for now is not: it would be looked at for ever.
+// arm asks for the doorbell; true: there is something to do already. Data that pump does not take
+// for now does not count: the connection would be polled for ever.
 func (c *conn) arm() bool {
 	switch c.state {
 	case stateAttached, stateUp:
@@ -112,10 +112,9 @@ func (c *conn) arm() bool {
 	return false // the end of the doorbell tells, or the peer does
 }
 
-// Offer carries a connection to the node where the server's program is: seg and bell are
-// what its client has offered, and the Engine takes them. offer is the broker's number of
-// it; hardware: the link is the reason, and no rule. ErrTooMany, ErrClosed, segment.ErrSegment:
-// it does not.
+// Offer carries a connection to the node where the server's program is. The Engine takes seg and
+// bell, which the client has offered. offer is the broker's number; hardware: the link is the
+// reason, not a rule. It fails with ErrTooMany, ErrClosed or segment.ErrSegment.
 func (e *Engine) Offer(to fabric.NodeID, offer uint32, hardware bool, seg, bell int) error {
 	s, err := segment.Map(seg)
 	_ = unix.Close(seg)

@@ -9,20 +9,20 @@ import (
 	"exnet/fabric"
 )
 
-// Connection says how a connection is.
+// Connection describes a connection.
 type Connection struct {
 	Local, Remote netip.AddrPort
 	Node          fabric.NodeID // where the other program is
 	State         string        // as SPEC.md (5.9) has it
-	Gate          string        // what becomes of packets of its shadow that a program here sends
-	Held          int           // of these packets, those that wait
+	Gate          string        // what happens to packets of its shadow that the program here sends
+	Held          int           // how many of these packets wait
 	// Packets of its shadow that were dropped, and that TCP sends again: HeldDropped were sent by
 	// the program here, EarlyDropped have come from the other node.
 	HeldDropped, EarlyDropped uint64
 	Waits                     string // what it waits for; "": nothing
 }
 
-// Connections returns all of them, by their local address. ErrClosed: there are none any more.
+// Connections returns all connections, sorted by local address. ErrClosed: the Engine is closed.
 func (e *Engine) Connections() ([]Connection, error) {
 	all := make(chan []Connection, 1)
 	if err := e.do(func() {
@@ -41,7 +41,7 @@ func (e *Engine) Connections() ([]Connection, error) {
 	return list, nil
 }
 
-// show describes a connection. Who owns the poll list calls it.
+// show describes a connection. The poll list's owner calls it.
 func (c *conn) show() Connection {
 	i := c.seg.Info()
 	s := Connection{Local: i.Client, Remote: i.Server, Node: c.node.id, State: c.state.String()}

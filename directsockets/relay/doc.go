@@ -22,22 +22,22 @@
 // other end, and nobody else. A message that announces data in the ring does not wait for its PUT,
 // unless the peer has no places for batches yet: its receiver does.
 //
-// Equation 5.3 decides for what a poll has gathered, not for each send: up to 8 messages for
-// a virtual device of a node go by VELO one by one, more by one PUT to a place that the node
-// has lent for that, which a message announces (BATCH). Data of up to 16 KiB in a ring goes
-// with its RMA_INFO then. Messages keep their order, however they go. A place goes through the
-// states of placeState, and is used again only after the last one.
+// Equation 5.3 is applied to what a poll has gathered, not to each send. Up to 8 messages for a
+// virtual device of a node go by VELO one by one. More go by one PUT to a place that the node has
+// lent for that, and a message announces it (BATCH). Data of up to 16 KiB in a ring goes with its
+// RMA_INFO then. Messages keep their order, however they go. A place goes through the states of
+// placeState, and is used again only after the last one.
 //
 // The virtual device of a connection (thesis, equation 5.3) is its VPID, FirstVPID + port &
 // 15: connections to one service have their own mailboxes and queues.
 //
 // # Messages
 //
-// These are versions 4 and 5 (Versions). VELO messages; the type is the tag of the segment's
-// message that it carries, or one of ours. Numbers are little endian. Sel: it is for the connection
-// that the last SELECT in this mailbox from that node has named; its user tag is its stamp, the key
-// of that plus the number of messages before it, modulo 256. The user tag of the others is 0 if
-// nothing is said.
+// These are versions 4 and 5 (Versions). They are VELO messages. Their type is the tag of the
+// segment's message that they carry, or one of the relay's own. Numbers are little endian. A
+// message marked Sel is for the connection that the last SELECT in this mailbox from that node has
+// named. Its user tag is its stamp: the connection's key plus the number of messages before it,
+// modulo 256. The user tag of the others is 0 unless stated.
 //
 //	type             payload
 //	1, 2, 5..7  Sel  the message of the segment, as it is (SPEC.md, 3); a byte of zero if that is empty
@@ -72,38 +72,39 @@
 // payload. An RMA_INFO in it may be followed by its data, as part of the payload. It begins with no
 // connection selected. Batches are numbered from 0 on in each mailbox.
 //
-// What is said for a connection reaches no other one, also if a node is wrong: a SELECT whose key
-// or number is not that of the connection resets it, and so does a stamp. A batch whose bytes or
-// number are not those of BATCH resets all connections to that node: whose it was is not known.
+// A message for a connection reaches no other one, even if a node is faulty: a SELECT with a wrong
+// key or number resets the connection, and so does a wrong stamp. A batch whose bytes or number
+// differ from BATCH resets all connections to that node, because nobody knows to which ones it
+// belonged.
 //
-// In ControlVPID all messages have type 15 and are pieces of what the brokers say to each other;
-// with user tag 1 it is the last piece.
+// In ControlVPID all messages have type 15 and are pieces of messages between the brokers; user tag
+// 1 marks the last piece.
 //
 // # The shadow
 //
-// A program may rely on the order in which it sees what the other one did in the segment and on the
-// shadow: an end of file there comes after what was said in the segment (SPEC.md, 5). In shared
-// memory that is so by itself. Here a Gate holds packets of the shadow that carry data or an end,
-// until what was said in the segment before has arrived. Packets with neither pass. While the
-// connection is suspended it holds the first one, which TCP would only repeat. At the receiver it
-// keeps out those of a node that does not hold them back, as it has just begun anew.
+// A program may rely on the order of events in the segment and on the shadow: an end of file there
+// comes after what was written to the segment before (SPEC.md, 5). Shared memory keeps that order
+// by itself. Here a Gate holds packets of the shadow that carry data or an end until everything
+// written to the segment before has arrived. Packets with neither pass. While the connection is
+// suspended the Gate holds the first packet only, as TCP would only repeat it. At the receiver it
+// keeps out packets of a node that has just begun anew and does not hold any back.
 //
 // # When something fails
 //
-// A program that is killed has closed. When the link to a node is lost, the connections to it wait
-// for the next one, and go on from where they were: what was on its way is in the segments
+// A program that is killed counts as closed. When the link to a node is lost, its connections wait
+// for the next link, and go on from where they were: what was on its way is still in the segments
 // (SPEC.md, 5.9; life.go). When the node ends, or is away for longer than TCP would wait, they are
-// reset: what was on its way is not known. So a node marks its end of a segment as a node's, and a
-// doorbell that ends without CLOSED is a reset to the program. A connection that one node does not
-// have is answered by DROP when the other one selects or resumes it.
+// reset, because nobody knows what had arrived. So a node marks its end of a segment as a node's,
+// and a doorbell that ends without CLOSED is a reset to the program. A node that does not have a
+// connection answers DROP when the other one selects or resumes it.
 //
 // # Security
 //
-// Whoever is a node of the fabric may offer connections for its addresses, as the brokers
-// say. Everything that comes from it is checked before it is used: connections are those of
-// that node, messages are those that the segment could have, counts are between what was
-// given back and what was sent. What cannot be ends that connection. A node has at most
-// Config.MaxConns connections, with segments no larger than MaxSlots and MaxRing.
+// Whoever is a node of the fabric may offer connections for its addresses, as the brokers say.
+// Everything that comes from it is checked before it is used: connections are those of that node,
+// messages are those that the segment could have, counts are between what was given back and what
+// was sent. An impossible value ends that connection. A node has at most Config.MaxConns
+// connections, with segments no larger than MaxSlots and MaxRing.
 //
 // # Concurrency
 //

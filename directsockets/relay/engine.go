@@ -41,7 +41,7 @@ type Engine struct {
 	waiting                  atomic.Bool         // nobody looks on: doorbells are armed
 	watched                  atomic.Bool         // connections are active, and not armed
 	moved                    atomic.Int64        // bytes since the driver was told
-	flows                    atomic.Bool         // a connection has sent, and nothing has come for it lately
+	flows                    atomic.Bool         // a connection has sent, and has received nothing lately
 	closed                   atomic.Bool
 
 	// Of the poll list's owner.
@@ -80,14 +80,14 @@ type node struct {
 	born     uint64    // of its Engine; 0: it has not said
 	port     link.Port // the way there; nil: there is none now
 	spoke    bool      // something was said, by either side
-	ends     lifeEvent // what its end is for its connections
+	ends     lifeEvent // what its end means to its connections
 	conns    int
 	channels [Devices + 1]*channel
 	raised   uint32   // boxes whose interrupt is to be raised
 	waiting  []*conn  // that wait for room in a channel; some may have gone on
 	later    []parcel // what could not be sent yet, for no connection
 	notes    []byte   // of a NOTE that is not complete
-	down     bool     // it is over, and forget ends it
+	down     bool     // it has ended, and forget cleans up
 }
 
 type raise struct {
@@ -103,7 +103,7 @@ type parcel struct {
 	data []byte
 }
 
-// maxLater is how many parcels wait for a peer that takes none, at most.
+// maxLater is how many parcels may wait for a peer that takes none.
 const maxLater = 1 << 14
 
 // New makes the Engine of a NIC. Run runs it, Close releases what it took.
@@ -225,8 +225,8 @@ func (e *Engine) Stats() (s Stats) {
 	return s
 }
 
-// do has the poll list's owner run f, later: the caller may hold locks that f or Config's functions
-// take. ErrClosed: f will not run.
+// do has the poll list's owner run f later, because the caller may hold locks that f or Config's
+// functions take. ErrClosed: f will not run.
 func (e *Engine) do(f func()) error {
 	if !e.inbox.put(f, e.bells.nudge) {
 		return ErrClosed
@@ -234,7 +234,7 @@ func (e *Engine) do(f func()) error {
 	return nil
 }
 
-// inbox is what the poll list's owner is to do.
+// inbox holds jobs for the poll list's owner.
 //
 // Concurrency: all methods may be called from many goroutines.
 type inbox struct {
@@ -322,7 +322,7 @@ func (e *Engine) block(c *conn) {
 	c.node.waiting = append(c.node.waiting, c)
 }
 
-// leaveNode gives back what batches to and from a node need.
+// leaveNode gives back the memory for batches to and from a node.
 func (e *Engine) leaveNode(n *node) {
 	for _, ch := range n.channels {
 		if ch != nil {
@@ -369,7 +369,7 @@ func (e *Engine) postLater(n *node, box int, k kind, tag uint8, p []byte) {
 	n.later = append(n.later, parcel{box: box, kind: k, tag: tag, data: append([]byte(nil), p...)})
 }
 
-// finish ends a poll: the receivers of what was sent are told.
+// finish ends a poll: it sends what is queued and raises the receivers' interrupts.
 func (e *Engine) finish() {
 	for {
 		for i := 0; i < len(e.dirty); i++ { // there may be more meanwhile
@@ -398,7 +398,7 @@ func (e *Engine) Speak(to fabric.NodeID, version uint8) {
 	_ = e.do(func() { e.speaks[to] = version }) // closed: it says nothing any more
 }
 
-// versionFor is the version in which a node is spoken to.
+// versionFor is the version in which the Engine speaks to a node.
 func (e *Engine) versionFor(n fabric.NodeID) uint32 {
 	return uint32(max(e.speaks[n], Versions.Oldest))
 }
@@ -408,8 +408,8 @@ func (e *Engine) Reaches(node fabric.NodeID) bool {
 	return e.boxes[Devices].velo.Credits(node, ControlVPID) > 0
 }
 
-// Send gives the broker of another node what the broker here says to it, in order. It
-// copies b. ErrClosed: the Engine is closed.
+// Send sends a message of the broker here to that of another node, in order. It copies b.
+// ErrClosed: the Engine is closed.
 func (e *Engine) Send(to fabric.NodeID, b []byte) error {
 	b = append([]byte(nil), b...)
 	return e.do(func() {

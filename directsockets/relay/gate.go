@@ -18,7 +18,7 @@ type gates struct {
 	n    atomic.Int32
 	held atomic.Int32 // packets
 	mu   sync.RWMutex
-	// of: more than one when a pair of addresses is used again.
+	// of has more than one gate for a pair of addresses that is used again.
 	of map[flow]*Gate // +checklocks:mu
 }
 
@@ -125,7 +125,7 @@ func (e *Engine) Admits(from fabric.NodeID, packet []byte) bool {
 	return false
 }
 
-// admits reports whether what comes by a port comes in order.
+// admits reports whether packets that come by a port are in order.
 func (g *Gate) admits(port link.Port) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -136,9 +136,9 @@ func (g *Gate) admits(port link.Port) bool {
 	return false
 }
 
-// Hold takes a packet, as a function that sends it, which is called when it may pass, at
-// once or from any goroutine. False: it was dropped. TCP sends again what is dropped, but for a
-// reset: where there is no room it passes at once, as it may overtake data by TCP.
+// Hold takes a packet as a function that sends it, and calls it when the packet may pass: at once,
+// or later from any goroutine. False: the packet was dropped. TCP sends a dropped packet again,
+// except a reset. So without room a reset passes at once; by TCP, too, it may overtake data.
 func (e *Engine) Hold(g *Gate, reset bool, send func()) bool {
 	g.mu.Lock()
 	switch room := g.roomLocked(reset); {
@@ -160,8 +160,8 @@ func (e *Engine) Hold(g *Gate, reset bool, send func()) bool {
 	return true
 }
 
-// roomLocked reports whether one more packet may be held. What TCP sends while the connection is
-// suspended is what it has sent before, but for a reset.
+// roomLocked reports whether one more packet may be held. While the connection is suspended TCP
+// only repeats what it has sent, except for a reset.
 //
 // +checklocks:g.mu
 func (g *Gate) roomLocked(reset bool) bool {
@@ -169,14 +169,14 @@ func (g *Gate) roomLocked(reset bool) bool {
 	return n == 0 || n < maxHeld && g.all.Load() < maxAllHeld && (reset || !g.stopped)
 }
 
-// stop has one packet be held, and resets, until start.
+// stop holds one packet, and resets, until start.
 func (g *Gate) stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.stopped = true
 }
 
-// start has packets pass in order with a session that goes by a port.
+// start lets packets pass in order with the session that goes by a port.
 func (g *Gate) start(port link.Port) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -236,7 +236,7 @@ const (
 	tcpRST      = 4
 )
 
-// says is what a packet tells its receiver's program.
+// says is what a packet means to its receiver's program.
 type says uint8
 
 const (

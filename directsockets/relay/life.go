@@ -247,8 +247,8 @@ func suspended(s lifeState) bool {
 // carries reports whether messages of the programs go both ways.
 func (c *conn) carries() bool { return c.state == stateAttached || c.state == stateUp }
 
-// suspend forgets what of a connection is under way, or waits: it is in the segments, and goes its
-// way again after RESUME.
+// suspend forgets what is under way or waits for a connection: it is still in the segments, and is
+// sent again after RESUME.
 func (e *Engine) suspend(c *conn) {
 	c.cutIn = c.node
 	e.forgetTransfers(c)
@@ -272,22 +272,22 @@ func (e *Engine) forgetTransfers(c *conn) {
 	}
 }
 
-// retry is how often it is looked whether what is suspended can go on.
+// retry is the time between two checks of suspended connections.
 const retry = 250 * time.Millisecond
 
 // patience is how long a connection waits for its link, unless Config says otherwise: as long as
 // TCP repeats data by default (net.ipv4.tcp_retries2 of 15).
 const patience = 924600 * time.Millisecond
 
-// unnoticed is how long a link may be away before that is noticed, and more: what was sent before
-// has come.
+// unnoticed is longer than a link can be away without being noticed: what was sent before that has
+// arrived.
 const unnoticed = time.Minute
 
-// tired reports whether a suspended connection has waited for its link for as long as TCP waits
-// until what was sent has come, which its program may have set (TCP_USER_TIMEOUT). Like TCP, it
-// waits for ever while nothing is under way. If the program has closed, no error reaches it any
-// more: what it has sent is kept until the far node has given up, so that no end of file can stand
-// for it.
+// tired reports whether a suspended connection has waited for its link for as long as TCP waits for
+// an acknowledgement, which the program may set (TCP_USER_TIMEOUT). Like TCP, it waits for ever
+// while nothing is under way. A program that has closed gets no error any more: what it has sent is
+// kept until the far node has given up, so that the far program cannot read an end of file in its
+// place.
 func (e *Engine) tired(c *conn) bool {
 	m, err := c.relay.Mark()
 	if err != nil {
@@ -309,8 +309,8 @@ func (e *Engine) tired(c *conn) bool {
 	return time.Since(c.owes) > limit
 }
 
-// watch has the suspended connections, and sessions whose HELLO was not answered, be looked at
-// until there are none.
+// watch has suspended connections, and sessions whose HELLO was not answered, checked again until
+// there are none.
 func (e *Engine) watch() {
 	if !e.watches {
 		e.watches = true
@@ -368,7 +368,7 @@ func (e *Engine) reconnect(c *conn) {
 	}
 }
 
-// resumed is told where a connection is to go on.
+// resumed takes a RESUME, which says where a connection goes on.
 func (e *Engine) resumed(n *node, box int, r resume) {
 	c := e.conns[r.id]
 	if c == nil || c.node != n || c.device != box || c.key != r.key || c.far != r.from {

@@ -132,8 +132,8 @@ func (e *Engine) takeOne(c *conn) (n, bytes int, err error) {
 	return 1, bytes, nil
 }
 
-// join has the data of a message come by the same PUT as that before it, if it follows that in
-// the ring, and the peer takes that. Or its PUT is the next to be started.
+// join sends the data of a message by the same PUT as the message before it, if it follows that in
+// the ring and the peer accepts that. Otherwise its PUT is the next to be started.
 func (e *Engine) join(c *conn, en *entry) {
 	if first := c.joining; first != nil {
 		start, _ := first.msg.Place()
@@ -151,7 +151,7 @@ func (e *Engine) join(c *conn, en *entry) {
 	}
 }
 
-// startJoined starts the PUT that gets no more data.
+// startJoined starts the PUT that was collecting data.
 func (e *Engine) startJoined(c *conn) {
 	if en := c.joining; en != nil {
 		c.joining = nil
@@ -221,7 +221,7 @@ func (e *Engine) startLater(b *box, c *conn, en *entry) {
 	b.later = append(b.later, func() { e.activate(c) })
 }
 
-// repeatPut starts a PUT again that the peer had no room to be told about. It has counted as
+// repeatPut starts a PUT again for whose notification the peer had no room. It has counted as
 // running all the time.
 func (e *Engine) repeatPut(en *entry) {
 	if en.forgotten() {
@@ -231,7 +231,8 @@ func (e *Engine) repeatPut(en *entry) {
 	e.startPut(en.c, en)
 }
 
-// overrunPause is how long a PUT rests that a peer has refused because it had too many to look at.
+// overrunPause is how long a PUT waits that a peer has refused because it had too many
+// notifications.
 const overrunPause = time.Millisecond
 
 // afterOverrun has f be called when the peer may have room again.
@@ -240,8 +241,8 @@ func (e *Engine) afterOverrun(f func()) {
 	time.AfterFunc(overrunPause, func() { _ = e.do(f) }) // closed: all is over
 }
 
-// put is told that a PUT has ended. What refuses one has ended, or waits for a new session: the
-// peer says so.
+// put is called when a PUT has ended. A peer that refuses one has ended the connection, or waits
+// for a new session, and will say so.
 func (e *Engine) put(en *entry, status fabric.Status) {
 	c := en.c
 	if status == fabric.StatusOverrun && !en.forgotten() {
@@ -268,8 +269,7 @@ func (e *Engine) put(en *entry, status fabric.Status) {
 	}
 }
 
-// sendQueue sends what is queued, as far as its data has arrived. False: it waits for
-// credit.
+// sendQueue sends queued messages whose data has arrived. False: it waits for credit.
 func (e *Engine) sendQueue(c *conn) bool {
 	for len(c.queue) > 0 {
 		en := c.queue[0]
@@ -310,8 +310,8 @@ func (e *Engine) send(c *conn, k kind, p []byte) bool {
 	return true
 }
 
-// selected is where messages for a connection go, with room for n bytes, after the SELECT
-// that names it in that place; nil: not now.
+// selected returns the place for messages of a connection, with room for n bytes and with the
+// connection selected; nil: not now.
 func (e *Engine) selected(c *conn, n int) *place {
 	node, ch := c.node, e.channel(c.node, c.device)
 	if node.down {
@@ -332,8 +332,8 @@ func (e *Engine) selected(c *conn, n int) *place {
 	return to
 }
 
-// say tells the peer what the program says beside its messages, all of which were sent.
-// held is how many packets of the shadow waited before these were looked at.
+// say tells the peer what the program says beside its messages, all of which were sent. held is how
+// many packets of the shadow waited before that was read.
 func (e *Engine) say(c *conn, mark segment.Mark, held int) {
 	if mark != c.told {
 		var p [markLen]byte
@@ -363,7 +363,7 @@ func (e *Engine) say(c *conn, mark segment.Mark, held int) {
 	}
 }
 
-// answered is told that all has arrived that was sent before a fence.
+// answered is called when all that was sent before a fence has arrived.
 func (e *Engine) answered(c *conn, number uint32) {
 	if number != c.fences || c.asked == 0 {
 		return // an older one

@@ -88,8 +88,8 @@ func (e *Engine) hear(ch *channel, k kind, tag uint8, p []byte) {
 	}
 }
 
-// selects notes which connection the next messages of a channel are for. What is said with another
-// key or number is not for it: it could be another one's.
+// selects notes which connection the next messages of a channel are for. With a wrong key or number
+// they could be another connection's.
 func (e *Engine) selects(ch *channel, s selection) {
 	ch.cur = nil
 	c := e.conns[s.id]
@@ -168,14 +168,14 @@ func (e *Engine) staged(ch *channel, tag uint8, p []byte) error {
 	return fmt.Errorf("%w: tag %d", errStage, tag)
 }
 
-// refuse notes an impossible message of a node that is about no connection.
+// refuse notes an impossible message of a node that belongs to no connection.
 func (e *Engine) refuse(n *node, err error) {
 	e.stats.Breaches.Add(1)
 	e.cfg.Log.Warn("direct sockets: a node broke the protocol", "node", n.id, "reason", err)
 }
 
-// endSession resets all connections to a node: what it says cannot be believed any more, or for
-// which of them.
+// endSession resets all connections to a node, because its messages cannot be trusted any more, or
+// not be attributed to one of them.
 func (e *Engine) endSession(n *node, err error) {
 	if !n.down {
 		e.refuse(n, err)
@@ -204,7 +204,7 @@ func (e *Engine) take(c *conn, k kind, p []byte) error {
 	return nil
 }
 
-// come reports whether the data of a message has come. If not, the connection goes on when it
+// come reports whether the data of a message has arrived. If not, the connection goes on once it
 // has.
 func (e *Engine) come(c *conn, k kind, p []byte) (bool, error) {
 	if k != kind(segment.TagRMAInfo) {
@@ -228,7 +228,7 @@ func (e *Engine) come(c *conn, k kind, p []byte) (bool, error) {
 	return false, nil
 }
 
-// goOn does what waited for data that has now come.
+// goOn processes what waited for data that has now arrived.
 func (e *Engine) goOn(c *conn) {
 	for len(c.held) > 0 && c.listens() {
 		p := c.held[0]
@@ -340,7 +340,7 @@ func (e *Engine) heard(c *conn, m segment.Mark) error {
 	return nil
 }
 
-// opened is asked for a connection to a program here.
+// opened takes a request for a connection to a program here.
 func (e *Engine) opened(n *node, box int, o open, why uint8) {
 	c, err := e.provide(n, box, o, why)
 	if err != nil {
@@ -395,7 +395,7 @@ func (e *Engine) provide(n *node, box int, o open, why uint8) (*conn, error) {
 	return c, nil
 }
 
-// attached is told that the server's program has a connection that is offered from here.
+// attached is called when the server's program has attached a connection that is offered from here.
 func (e *Engine) attached(n *node, box int, a attached) {
 	c := e.conns[a.id]
 	if c == nil || c.node != n || c.device != box || c.state != stateCalling || a.far == 0 {
@@ -428,7 +428,7 @@ func (e *Engine) unknown(n *node, box int, a attached) {
 	}
 }
 
-// dropped is told that the peer does not have a connection.
+// dropped is called when the peer does not have a connection.
 func (e *Engine) dropped(n *node, box int, id uint32, why uint8) {
 	c := e.conns[id]
 	if c == nil || c.node != n || c.device != box {

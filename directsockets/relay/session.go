@@ -9,10 +9,10 @@ import (
 	"exnet/fabric/link"
 )
 
-// Two Engines have a session with each other: what one knows of the other's connections and
-// places. Either may forget it while the other does not know: a link was lost and another one is
-// there, a node was wrong. So each Engine numbers its own, and HELLO, the first message in each
-// mailbox, tells the number and which one of the other is meant:
+// Two Engines have a session with each other: what each knows of the other's connections and
+// places. Either may forget it without the other's knowledge, because a link was lost and replaced,
+// or a node was faulty. So each Engine numbers its sessions. HELLO, the first message in each
+// mailbox, has the sender's number and the number that it expects of the receiver:
 //
 //	A, session 5               B, session 7
 //	HELLO 5, any ────────────▶
@@ -22,13 +22,13 @@ import (
 //	HELLO 6, any ────────────▶ forgets what there was with session 5
 //	             ◀──────────── HELLO 7 for 6
 //
-// Nothing else is said before the other's number is known, and HELLO is repeated until then. What
-// comes in a mailbox before HELLO for the session here, or by another link than that, is of a
-// session that is over: it is thrown away, and HELLO says so.
+// An Engine sends only HELLO until it knows the other's number, and repeats it. A message that
+// comes in a mailbox before the HELLO for this session, or by another link, belongs to a session
+// that is over: it is dropped, and answered by HELLO.
 //
 // Connections outlive their session (life.go): they wait, suspended, for the next one, in which
-// both nodes say by RESUME which messages have come. A node that has begun anew meanwhile has none
-// of them: HELLO also tells which Engine says it, and with another one they end.
+// both nodes say by RESUME which messages have arrived. A node that has started again has none of
+// them. HELLO also identifies the sender's Engine, and connections to another Engine end.
 
 // hello begins a session in a mailbox.
 type hello struct {
@@ -93,7 +93,7 @@ func (e *Engine) begin(id fabric.NodeID) *node {
 	return n
 }
 
-// port is the way to a node: each link has its own. Nil: there is none.
+// port is the port of the link to a node; each link has its own. Nil: there is none.
 func (e *Engine) port(id fabric.NodeID) link.Port { return e.cfg.NIC.Routes().Port(id) }
 
 // PeerUp says that there is a link to a node: connections that have waited for one go on.
@@ -143,7 +143,7 @@ func (e *Engine) PeerDown(id fabric.NodeID, ended bool) {
 	})
 }
 
-// lose notes that a session is over. forget does what follows.
+// lose notes that a session is over; forget cleans up.
 func (e *Engine) lose(n *node) {
 	if !n.down {
 		n.down = true
@@ -179,8 +179,7 @@ func (e *Engine) forget() {
 	}
 }
 
-// replace ends a session, and has what of its connections is not over wait for RESUME in the next
-// one.
+// replace ends a session. Its connections that have not ended wait for RESUME in the next one.
 func (e *Engine) replace(n, next *node) {
 	n.down, next.born = true, n.born
 	for _, c := range e.conns {
@@ -200,7 +199,7 @@ func (e *Engine) replace(n, next *node) {
 	e.leaveNode(n)
 }
 
-// bereave ends the connections of a session: the Engine that had their other ends has ended.
+// bereave ends the connections of a session whose peer's Engine has ended.
 func (e *Engine) bereave(n *node) {
 	for _, c := range e.conns {
 		if c.node == n {
@@ -222,8 +221,8 @@ func (e *Engine) takeLeave(n *node) {
 	}
 }
 
-// succeed has a session follow another one by the same link: HELLO goes to where that one had said
-// something, and what brokers say goes on.
+// succeed lets a session follow another one over the same link: HELLO goes to each mailbox that the
+// former one had used, and the brokers' messages go on.
 func (e *Engine) succeed(old, n *node) {
 	for box, ch := range old.channels[:Devices] {
 		if ch != nil {
@@ -264,8 +263,8 @@ func (e *Engine) greetAgain(ch *channel) {
 	e.touch(ch)
 }
 
-// greetUnanswered says HELLO again to the nodes that have not answered: one that had not heard of
-// the end of the link before this one may have taken it for a word of a session that is over.
+// greetUnanswered says HELLO again to nodes that have not answered: a node that had not noticed the
+// end of the former link may have taken HELLO for a message of the former session.
 func (e *Engine) greetUnanswered() {
 	for _, n := range e.nodes {
 		for _, ch := range n.channels[:Devices] {

@@ -60,7 +60,7 @@ func (e *Engine) lend(n *node, box int) {
 	e.postLater(n, box, kindStage, tagLend, appendNLA(b[:0], nla))
 }
 
-// landed is told that a node has written to this one's memory.
+// landed is called when a node has written to this one's memory.
 func (e *Engine) landed(box int, note rma.Notification) {
 	n := e.nodes[note.Node]
 	if n == nil || n.down || n.channels[box] == nil || note.VPID != e.boxes[box].vpid {
@@ -83,8 +83,8 @@ func (e *Engine) landed(box int, note rma.Notification) {
 	e.unhold(ch)
 }
 
-// maxArrived is how many PUTs to rings may have ended of which no message has told yet, of a node
-// and device: more than there can be under way (package stream has 512 of a peer's).
+// maxArrived is how many ended PUTs of a node and device to rings may wait for their message: more
+// than there can be under way (package stream has 512 of a peer).
 const maxArrived = 1 << 14
 
 // sweep forgets PUTs to rings of connections that no longer exist.
@@ -103,7 +103,7 @@ func (ch *channel) sweep(conns map[uint32]*conn) {
 	ch.arrived = live
 }
 
-// ringLanded is told that a node has written to a ring.
+// ringLanded is called when a node has written to a ring.
 func (e *Engine) ringLanded(ch *channel, note rma.Notification) {
 	if len(ch.arrived) >= maxArrived {
 		ch.sweep(e.conns)
@@ -119,7 +119,7 @@ func (e *Engine) ringLanded(ch *channel, note rma.Notification) {
 	}
 }
 
-// unhold continues what waits for batches, as far as these have arrived.
+// unhold processes messages that waited for batches that have now arrived.
 func (e *Engine) unhold(ch *channel) {
 	s := &ch.stage
 	for len(s.held) > 0 && !ch.node.down {
@@ -133,7 +133,7 @@ func (e *Engine) unhold(ch *channel) {
 	}
 }
 
-// batch does what the messages of a batch say. False: it has not arrived.
+// batch processes the messages of a batch. False: it has not arrived.
 func (e *Engine) batch(ch *channel, said []byte) (ok bool) {
 	ok, err := e.unpack(ch, said)
 	if err != nil {
@@ -142,8 +142,8 @@ func (e *Engine) batch(ch *channel, said []byte) (ok bool) {
 	return ok
 }
 
-// unpack does what the messages of a batch say. False: it has not arrived. An error: it is not what
-// was sent, or not the next one, and nothing of it was done, or it has an impossible message.
+// unpack processes the messages of a batch. False: it has not arrived. An error: it is not what was
+// sent, or not the next one (then none of it was processed), or it has an impossible message.
 func (e *Engine) unpack(ch *channel, said []byte) (ok bool, err error) {
 	b, err := parseBatch(said)
 	if err != nil {

@@ -12,7 +12,7 @@ type Stats struct {
 	Connections      uint64 // that there are now
 	Opened           uint64 // connections that programs here have offered to other hosts
 	Accepted         uint64 // connections that programs of other hosts have offered here
-	Attached         uint64 // of both, those that both programs have taken
+	Attached         uint64 // of both, those that both programs took
 	Refused          uint64 // offers of other hosts refused: too many, too large, or no memory
 	MessagesSent     uint64 // of programs' queues
 	MessagesReceived uint64
@@ -20,7 +20,7 @@ type Stats struct {
 	BytesReceived    uint64
 	Puts             uint64 // that have ended
 	PutsFailed       uint64
-	Overruns         uint64 // PUTs, also of batches, that a peer had no room for, which are repeated
+	Overruns         uint64 // PUTs, also of batches, repeated because a peer had no room for them
 	Batches          uint64 // PUTs of messages that had gathered
 	BatchesReceived  uint64
 	Lost             uint64 // connections reset because their node was lost
@@ -30,7 +30,7 @@ type Stats struct {
 	Stale            uint64 // messages of sessions that are over here
 	NoCredit         uint64 // messages that had to wait for credit
 	Held             uint64 // packets of a shadow that waited for what was said before
-	HeldDropped      uint64 // that were to wait, and were dropped: there were too many
+	HeldDropped      uint64 // packets that should have waited and were dropped: too many
 	EarlyDropped     uint64 // packets of a shadow from another node that may have overtaken its program's data
 	Fences           uint64 // times that a node was asked whether all has arrived
 }

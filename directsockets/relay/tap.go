@@ -19,11 +19,11 @@ type Shown struct {
 	Fin      bool   // the direction ends
 }
 
-// Tap is shown what programs send through the fabric, message by message. It runs in the data path:
-// it must not block, and borrows data until return.
+// Tap is shown the data that programs send through the fabric, message by message. It runs in the
+// data path: it must not block, and borrows data until return.
 type Tap func(s Shown, data []byte)
 
-// SetTap has t shown everything from now on; nil: nobody. It may be called from any goroutine.
+// SetTap shows everything to t from now on; nil: to nobody. It may be called from any goroutine.
 func (e *Engine) SetTap(t Tap) {
 	if t == nil {
 		e.tap.Store(nil)
