@@ -15,8 +15,8 @@ enum {
 	BUSY_SHARE = 16,       /* and all in all: a sixteenth of its time, */
 	BUSY_MOST_US = 50000,  /* and this, if it has not for long */
 	SHORT_US = 20,
-	SOFTIRQ_US = 1000, /* what has not come by the kernel then is lost, if it has dropped some, */
-	LATE_US = 20000,   /* or else then: on a busy machine ksoftirqd may have it */
+	SOFTIRQ_US = 1000, /* after this a missing datagram is lost, if the kernel has dropped some, */
+	LATE_US = 20000,   /* otherwise after this: on a busy machine ksoftirqd may still hold it */
 	MOMENT_NS = 50000,
 	LEAST = 512, /* bytes of SO_RCVBUF that a datagram takes at least */
 };

@@ -69,7 +69,7 @@ struct ds_sock {
 	bool leads_rx;	       /* that thread sleeps for what is received */
 	unsigned sets;	       /* armings of the epoll sets of this process: they lead by its name, if no thread does */
 	unsigned pollers;      /* threads of this process that sleep on wakefd, because another sleeper has the bell */
-	uint32_t rang;	       /* of ds_rings, what the segment says; with the lock of tx */
+	uint32_t rang;	       /* last value of ds_rings that was published; guarded by the lock of tx */
 	uint64_t rings;	       /* what the peer's said when ds_has_rung looked last */
 	struct ds_spinner spinner;
 	struct ds_life *life;

@@ -28,8 +28,8 @@ static ssize_t limit_before(struct ds_sock *s, int fd, int mode, int before, siz
 		return 0;
 	if (before == RX_CATCH_UP)
 		return (ssize_t)(want < h->left ? want : h->left);
-	/* What was there at an earlier look need not be looked for again; but a call that wants
-	 * more than that is to get all there is. */
+	/* Bytes that an earlier look found need no new one; but a larger read gets all that
+	 * there is now. */
 	if (before != RX_SHADOW || (mode != RX_FALLEN_BACK && h->rx_read + want <= h->rx_sure))
 		return (ssize_t)want;
 	/* PROMOTE may arrive between our look and the call, and the sender be back on the shadow:

@@ -188,8 +188,8 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 		ds_count(&s->seg, DS_C_SLEEPS, 1);
 	if (w.armed && !w.had)
 		return follow(s, generation, shadow, timeout) ? 0 : interrupted(timed);
-	/* The shadow is always polled: an end or an error there is true even if the bytes go
-	 * elsewhere. */
+	/* The shadow is always polled: its end of file and its errors count even while the bytes
+	 * move in memory. */
 	p[n++] = (struct pollfd){.fd = fd, .events = (short)(r.kernel | (bell >= 0 && events & POLLIN ? POLLRDHUP : 0))};
 	if (bell >= 0)
 		p[n++] = (struct pollfd){.fd = bell, .events = POLLIN};

@@ -16,18 +16,18 @@ enum {
 /* The peer is on the caller's CPU. */
 static bool together(const struct ds_seg *g) { return ds_seg_peer_cpu(g) == (uint32_t)sched_getcpu() + 1; }
 
-/* At the end of the part that is in use: uses the whole ring, if much is sent: the peer is behind
- * by half of that part, or a stream has become long; from the beginning if a node carries it, which
- * reckons with the whole ring (SPEC 5.8). So a connection that moves little touches little memory,
- * and a stream between near CPUs finds the ring's lines in the cache that both share
- * (docs/results/performance.md). On one CPU all of it had better stay in that CPU's cache. The
- * caller is the only sender. */
+/* At the end of the active part of the ring: makes the whole ring active under load, that is if the
+ * peer is behind by half of the active part, or a stream has become long. If a node carries the
+ * connection the whole ring is active from the beginning, as the node expects (SPEC 5.8). So a
+ * connection that moves little touches little memory, and a stream between near CPUs finds the
+ * ring's lines in the cache that they share. On one CPU the active part stays small, to fit that
+ * CPU's cache. The caller is the only sender. */
 static void widen(struct ds_seg *g, struct ds_tx *t)
 {
 	if (!ds_tx_refresh(g, t))
 		return;
 	uint64_t used = t->put - t->freed;
-	/* more than off: what lies at the end of the part would be left behind */
+	/* more than off: data at the end of the part would be left behind */
 	if (used > t->off)
 		return;
 	if (ds_seg_peer_relayed(g) || ((used >= DS_NARROW / 2 || t->put >= LONG) && !together(g)))
