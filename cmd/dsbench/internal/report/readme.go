@@ -62,7 +62,7 @@ var programNames = map[string]string{
 func (d *Data) tables(source string) string {
 	var b strings.Builder
 	m := d.Machine
-	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** is how many times as fast as TCP: above 1 is faster. It is the median of the rounds, in each of which both ran in turn; a range follows where %s. %s",
+	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** is how many times as fast as TCP in the same round, the median: above 1 is faster. If %s, that half follows as a range. %s",
 		d.started().Format("2 January 2006"), display.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commit(),
 		display.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, timesNoise(), d.quiet()))
 	b.WriteString("\n| path | stream, 64 KiB | × | 64 B, half round trip | × | messages of 64 B | × | connections | × |\n|---|---|---|---|---|---|---|---|---|\n")
