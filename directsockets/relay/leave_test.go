@@ -97,20 +97,20 @@ func TestFallenBackGetsAll(t *testing.T) {
 	}
 }
 
-// Flags of a program that nodes do not know are carried as FALLEN_BACK is, after what was said
+// Flags that nodes do nothing for, such as OFF, are carried as FALLEN_BACK is, after what was said
 // before.
-func TestUnknownFlag(t *testing.T) {
+func TestOtherFlag(t *testing.T) {
 	_, client, server := pair(t, segment.Config{}, nil)
-	const attention, unknown = 512 + 128, 1 << 7 // SPEC 2.2: of side 0
+	const attention, off = 512 + 128, 1 << 7 // SPEC 2.2: of side 0
 	if err := send(t, client, []byte("before"), true); err != nil {
 		t.Fatal(err)
 	}
-	client.Segment().Exposed()[attention] |= unknown
+	client.Segment().Exposed()[attention] |= off
 	if err := send(t, client, []byte(" and after"), true); err != nil { // so that the node looks
 		t.Fatal(err)
 	}
 	if got, err := receive(t, server, 16, true); err != nil || string(got) != "before and after" {
 		t.Errorf("%q, %v", got, err)
 	}
-	until(t, "the flag", func() bool { return server.Segment().Exposed()[attention]&unknown != 0 })
+	until(t, "the flag", func() bool { return server.Segment().Exposed()[attention]&off != 0 })
 }

@@ -17,6 +17,7 @@ import (
 	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/connstats/explain"
 	"exnet/directsockets/broker/wire"
 	"exnet/internal/netns/netnstest"
 )
@@ -99,7 +100,7 @@ func TestTap(t *testing.T) {
 	tcp := c.Stats().Alloc(connstats.EntryInfo{Key: key, Server: true, FD: 6, Since: since.Add(time.Second)})
 	tcp.Set(connstats.ModeTCP, connstats.WhyRule)
 	var lines []string
-	live := func(c connstats.Connection) { lines = append(lines, line(&c)) }
+	live := func(c connstats.Connection) { lines = append(lines, explain.Line(&c)) }
 	tap.settle()
 	w.look(live)
 	direct.Counters()[0].Store(12345678)
@@ -124,7 +125,7 @@ func TestTap(t *testing.T) {
 		}
 	}
 	all := w.all()
-	if len(all) != 2 || amounts(all[1]) != "" || amounts(all[0]) != "; sent 12.3 MB direct, 0 B tcp; received 0 B direct, 0 B tcp" || details(all[0]) != "tx VELO 7" {
+	if len(all) != 2 || explain.Amounts(all[1]) != "" || explain.Amounts(all[0]) != "; sent 12.3 MB direct, 0 B tcp; received 0 B direct, 0 B tcp" || details(all[0]) != "tx VELO 7" {
 		t.Errorf("at the end: %+v", all)
 	}
 	if got, want := summary(all, w.lost, w.processes()), "2 connections in 1 process: 1 direct, 1 tcp (1: a rule says tcp)"; got != want {
@@ -248,7 +249,7 @@ func TestTapWithoutBroker(t *testing.T) {
 	c.Close()
 	tap.settle()
 	w.look(nil)
-	if all := w.all(); len(all) != 1 || choice(all[0]) != "tcp: no broker" {
+	if all := w.all(); len(all) != 1 || explain.Choice(all[0]) != "tcp: no broker" {
 		t.Errorf("seen: %+v", all)
 	}
 	if err := tap.close(); err != nil {
@@ -343,12 +344,12 @@ func TestPathsSaid(t *testing.T) {
 		connstats.PathRDMA:   "direct: through the fabric, as RDMA hardware joins the hosts",
 	} {
 		c := connstats.Connection{Mode: connstats.ModeDirect.String(), Via: via, Sent: connstats.Traffic{DirectBytes: 1}}
-		if got := choice(&c); got != want {
+		if got := explain.Choice(&c); got != want {
 			t.Errorf("%d: %s", via, got)
 		}
 	}
 	c := connstats.Connection{Mode: connstats.ModeTCP.String(), Why: connstats.WhyIdle}
-	if got := choice(&c); got != "tcp: both ends are ready for direct, and nothing has moved since" {
+	if got := explain.Choice(&c); got != "tcp: both ends are ready for direct, and nothing has moved since" {
 		t.Error(got)
 	}
 }

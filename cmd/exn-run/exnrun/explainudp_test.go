@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/connstats/explain"
 )
 
 // TestExplainUDP has flows of datagrams be told as such.
@@ -19,9 +20,9 @@ func TestExplainUDP(t *testing.T) {
 		Mode: connstats.ModeTCP.String(), Why: connstats.WhyRefused,
 	}
 	for got, want := range map[string]string{
-		line(flow) + amounts(flow): "dig[7] udp 127.0.0.1:4000 -> 127.0.0.1:53: direct: both ends share memory; sent 100 B direct, 20 B udp; received 0 B direct, 0 B udp",
-		line(plain):                "unbound[8] udp 127.0.0.1:53 <- 127.0.0.1:4001: udp: refused",
-		details(flow):              "tx VELO_LAST 3, datagrams dropped 2",
+		explain.Line(flow) + explain.Amounts(flow):          "dig[7] udp 127.0.0.1:4000 -> 127.0.0.1:53: direct: both ends share memory; sent 100 B direct, 20 B udp; received 0 B direct, 0 B udp",
+		explain.Line(plain):                                 "unbound[8] udp 127.0.0.1:53 <- 127.0.0.1:4001: udp: refused",
+		details(flow):                                       "tx VELO_LAST 3, datagrams dropped 2",
 		summary([]*connstats.Connection{flow, plain}, 0, 2): "2 connections in 2 processes: 1 direct, 0 tcp, 1 udp (1: refused)",
 	} {
 		if got != want {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/connstats/explain"
 	"exnet/internal/child"
 	"exnet/internal/cli"
 
@@ -69,7 +70,7 @@ func stay(o options, s settings, p Program, upstream string, stderr io.Writer) e
 	}
 	var live func(connstats.Connection)
 	if o.verbose {
-		live = func(c connstats.Connection) { fmt.Fprintln(stderr, "exn-run:", line(&c)) }
+		live = func(c connstats.Connection) { fmt.Fprintln(stderr, "exn-run:", explain.Line(&c)) }
 	}
 	looks := 0
 	state, err := runChild(p.Path, o.argv, withVariables(os.Environ(), vars), signals, func() {
@@ -85,7 +86,7 @@ func stay(o options, s settings, p Program, upstream string, stderr io.Writer) e
 	w.look(live)
 	if o.explain || o.stats {
 		for _, c := range w.all() {
-			fmt.Fprintf(stderr, "exn-run: %s%s\n", line(c), amounts(c))
+			fmt.Fprintf(stderr, "exn-run: %s%s\n", explain.Line(c), explain.Amounts(c))
 			if d := details(c); o.stats && d != "" {
 				fmt.Fprintf(stderr, "exn-run:     %s\n", d)
 			}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/connstats/explain"
 )
 
 // watch collects the connections of all processes that show their statistics.
@@ -118,7 +119,7 @@ func (w *watch) look(changed func(connstats.Connection)) {
 func (w *watch) all() []*connstats.Connection {
 	all := slices.Collect(maps.Values(w.conns))
 	for _, c := range all {
-		if wasDirect(c) {
+		if explain.WasDirect(c) {
 			continue
 		}
 		if c.Mode == connstats.ModeDirect.String() || c.Via != connstats.PathNone && c.Why == connstats.WhyNothing {

@@ -1,0 +1,105 @@
+package exntun
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net/netip"
+	"time"
+
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/connstats/explain"
+	"exnet/internal/cli"
+	"exnet/node/control"
+
+	"github.com/spf13/cobra"
+)
+
+func newExplain() *cobra.Command {
+	c := &cobra.Command{
+		Use: "explain PID [flags]", Short: "say of a running program why its connections are not direct",
+		Long: `Says of each connection of a running program whether it is direct, why not, and,
+if nothing has moved for a second, which end waits for which.`,
+		Example: "exn-tun explain 4711",
+		Args:    cobra.ExactArgs(1),
+	}
+	o := statusOptions{sockets: true}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := cli.ParseNumber(&o.pid, args[0], 1, math.MaxInt32); err != nil {
+			return cli.Usagef("%q is no PID", args[0])
+		}
+		if err := o.resolve(); err != nil {
+			return err
+		}
+		return runExplain(c.Context(), programOf(c).stdout, o)
+	}
+	o.define(c.Flags())
+	return c
+}
+
+func runExplain(ctx context.Context, w io.Writer, o statusOptions) error {
+	before, err := o.askSockets()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+		return errInterrupted
+	}
+	now, err := o.askSockets()
+	if err != nil {
+		return err
+	}
+	if !writeExplain(w, o.pid, endsOf(before), now) {
+		return fmt.Errorf("process %d has no connection that a broker here knows", o.pid)
+	}
+	return nil
+}
+
+// endKey names an end of a connection or a flow.
+type endKey struct {
+	local, remote netip.AddrPort
+	udp, server   bool
+}
+
+func keyOf(c *connstats.Connection) endKey { return endKey{c.Local, c.Remote, c.UDP, c.Server} }
+
+// endsOf are all that are open. Their programs have names that may be printed then.
+func endsOf(all []*control.Sockets) map[endKey]*connstats.Connection {
+	ends := make(map[endKey]*connstats.Connection)
+	for _, s := range all {
+		for i := range s.Connections {
+			if c := &s.Connections[i]; c.Mode != connstats.ModeClosed.String() {
+				c.Program = printable(c.Program)
+				ends[keyOf(c)] = c
+			}
+		}
+	}
+	return ends
+}
+
+// writeExplain writes a line for each connection of a process. False: it has none.
+func writeExplain(w io.Writer, pid int, before map[endKey]*connstats.Connection, all []*control.Sockets) (found bool) {
+	ends := endsOf(all)
+	for _, s := range all {
+		for i := range s.Connections {
+			c := &s.Connections[i]
+			if c.PID != pid || c.Mode == connstats.ModeClosed.String() {
+				continue
+			}
+			found = true
+			explain.Restore(c)
+			text := explain.Line(c) + explain.Amounts(c)
+			other := ends[endKey{c.Remote, c.Local, c.UDP, !c.Server}]
+			if was := before[keyOf(c)]; was != nil && was.Since.Equal(c.Since) {
+				if moves := explain.Movement(was, c, other); moves != "" {
+					text += "; " + moves
+				}
+			}
+			fmt.Fprintln(w, text)
+		}
+	}
+	return found
+}
