@@ -247,17 +247,24 @@ var cutTime = flag.Duration("cut.time", 0, "`how long` TestCut goes on, with a c
 // What is under way between hosts when their link is cut is carried out when there is one again:
 // once, in order, and whole.
 func TestCut(t *testing.T) {
+	for _, kind := range []string{"plain", "asan"} {
+		t.Run(kind, func(t *testing.T) { cutOften(t, kind+"/cut") })
+	}
+}
+
+func cutOften(t *testing.T, program string) {
+	t.Helper()
 	operations := "1200"
 	if testing.Short() {
 		operations = "120"
 	}
-	build(t, "plain/cut")
+	build(t, program)
 	h := hosts(t)
 	args := []string{operations}
 	if *cutTime > 0 {
 		args = []string{"0", strconv.Itoa(int(cutTime.Seconds()))}
 	}
-	c := startWith(t, []string{"EXN_PORTS=" + h.paths[0], "EXN_PORTS_B=" + h.paths[1]}, "plain/cut", args...)
+	c := startWith(t, []string{"EXN_PORTS=" + h.paths[0], "EXN_PORTS_B=" + h.paths[1]}, program, args...)
 	cuts, next := 0, time.Now()
 	for c.lines.Scan() && c.lines.Text() == "cut" {
 		if time.Now().Before(next) {
