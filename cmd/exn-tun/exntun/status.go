@@ -27,7 +27,8 @@ import (
 type statusOptions struct {
 	nodeOptions
 	json, watch, sockets, ports, verbose, all bool
-	pid                                       int // 0: all
+	top                                       bool // of exn-tun top
+	pid                                       int  // 0: all
 	interval                                  time.Duration
 	host                                      bool // no fabric was named: containers of the host, too
 }
@@ -133,6 +134,8 @@ type looker struct {
 	o    statusOptions
 	wait time.Duration // before the second look, at first
 	last map[int]carried
+	ends map[endKey]*connstats.Connection // of the last look of exn-tun top,
+	at   time.Time                        // which was then
 }
 
 // carried is what a node had carried at a time, in bytes: its interface, and its programs' direct
@@ -156,6 +159,8 @@ func carriedBy(s *control.Status) carried {
 func (l *looker) print(ctx context.Context, w io.Writer) error {
 	o := l.o
 	switch {
+	case o.top:
+		return l.printTop(ctx, w)
 	case o.sockets:
 		all, err := o.askSockets()
 		for _, s := range all {

@@ -130,24 +130,40 @@ func Restore(c *connstats.Connection) {
 func sent(c *connstats.Connection) uint64     { return c.Sent.DirectBytes + c.Sent.ShadowBytes }
 func received(c *connstats.Connection) uint64 { return c.Received.DirectBytes + c.Received.ShadowBytes }
 
+// Moved is what an end has sent and received since it was before.
+func Moved(before, c *connstats.Connection) (out, in uint64) {
+	return sent(c) - sent(before), received(c) - received(before)
+}
+
+// Unread is how many bytes of a connection its two ends have sent each other and not read: the
+// other end, and this one. other nil: it is not known, and the other end has not read what is in
+// the ring at least.
+func Unread(c, other *connstats.Connection) (byOther, byThis uint64) {
+	if other == nil {
+		return c.RingUsed, 0
+	}
+	return sent(c) - min(sent(c), received(other)), sent(other) - min(sent(other), received(c))
+}
+
 // Movement says how fast a connection has moved in the last second, from what it was before to what
 // it is, or else which end waits for which. other is its other end; nil: that is not known. "": its
 // bytes are not counted.
 func Movement(before, c, other *connstats.Connection) string {
-	out, in := sent(c)-sent(before), received(c)-received(before)
+	out, in := Moved(before, c)
+	byOther, byThis := Unread(c, other)
 	switch {
 	case sent(c)+received(c) == 0:
 		return ""
 	case out != 0 || in != 0:
 		return fmt.Sprintf("sends %s/s, receives %s/s", display.Bytes(out), display.Bytes(in))
-	case other == nil && c.RingUsed > 0:
-		return fmt.Sprintf("nothing moves: the other end has not read %s", display.Bytes(c.RingUsed))
+	case other == nil && byOther > 0:
+		return fmt.Sprintf("nothing moves: the other end has not read %s", display.Bytes(byOther))
 	case other == nil:
 		return "nothing moves"
-	case sent(c) > received(other):
-		return fmt.Sprintf("nothing moves: %s[%d] has not read %s", other.Program, other.PID, display.Bytes(sent(c)-received(other)))
-	case sent(other) > received(c):
-		return fmt.Sprintf("nothing moves: this program has not read %s", display.Bytes(sent(other)-received(c)))
+	case byOther > 0:
+		return fmt.Sprintf("nothing moves: %s[%d] has not read %s", other.Program, other.PID, display.Bytes(byOther))
+	case byThis > 0:
+		return fmt.Sprintf("nothing moves: this program has not read %s", display.Bytes(byThis))
 	}
 	return "nothing moves: neither end sends"
 }
