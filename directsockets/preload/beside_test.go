@@ -62,8 +62,8 @@ func TestAuditor(t *testing.T) {
 	}
 	defer f.Close()
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_TLS && p.Memsz > 768 {
-			t.Errorf("%d bytes of static thread-local storage, want at most 768", p.Memsz)
+		if p.Type == elf.PT_TLS && p.Memsz > 800 {
+			t.Errorf("%d bytes of static thread-local storage, want at most 800", p.Memsz)
 		}
 	}
 	compareBeside(t, testProbes(t), library, "LD_AUDIT="+sharedObject(t, "audit"))

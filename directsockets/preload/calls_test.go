@@ -13,8 +13,8 @@ import (
 const borrowed = `_ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __cxa_finalize __gmon_start__ __register_atfork
 	__environ environ __errno_location __libc_single_threaded _r_debug abort dlopen dlsym getauxval getenv getpagesize
 	memchr memcmp memcpy memmem memset stpcpy strchr strcmp strcspn strlen strncmp strncpy strnlen strrchr strspn strstr
-	strtol strtoul strtoull snprintf clock_getres clock_gettime sched_getcpu time
-	pthread_setcancelstate pthread_sigmask pthread_testcancel raise sigfillset
+	strtol strtoul strtoull snprintf clock_getres clock_gettime gnu_get_libc_version sched_getcpu time
+	pthread_setcancelstate pthread_setcanceltype pthread_sigmask pthread_testcancel raise sigfillset
 	fflush fileno fopencookie free vasprintf`
 
 // The library makes its own system calls by itself.

@@ -189,7 +189,7 @@ static int receive(struct ds_message *m, int fds[2], int *nfds)
 static bool map_page(int fd)
 {
 	struct stat st;
-	int seals = REAL(fcntl)(fd, F_GET_SEALS, 0);
+	int seals = REAL(fcntl, fd, F_GET_SEALS, 0);
 	uint32_t layout;
 	uint8_t *p = page;
 
@@ -197,11 +197,11 @@ static bool map_page(int fd)
 		return false;
 	size_t size = st.st_size < PAGE_UDP_SIZE ? PAGE_SIZE : PAGE_UDP_SIZE;
 	if (!p) /* the next one may be larger */
-		p = REAL(mmap)(NULL, PAGE_UDP_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		p = REAL(mmap, NULL, PAGE_UDP_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
 		return false;
 	believe(page_valid, false);
-	p = REAL(mmap)(p, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
+	p = REAL(mmap, p, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
 	if (p == MAP_FAILED)
 		return false;
 	__atomic_store_n(&page, p, __ATOMIC_RELEASE);
@@ -224,7 +224,7 @@ static bool welcomed(void)
 	if (ok)
 		version = m.version;
 	while (n)
-		REAL(close)(fds[--n]);
+		REAL(close, fds[--n]);
 	silent = false;
 	believe(ok, page_udp && (!ok || (m.features & KNOWS_UDP)));
 	knows_flow = ok && (m.features & KNOWS_FLOW);
@@ -352,7 +352,7 @@ bool ds_broker_show(struct ds_message *m, int fd, const int *more, int n)
 	fds[0] = prove(fd);
 	if (fds[0] < 0)
 		return false;
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &bound, &len) == 0)
+	if (REAL(getsockopt, fd, SOL_SOCKET, SO_BINDTOIFINDEX, &bound, &len) == 0)
 		m->interface = (uint32_t)bound | (m->udp ? DS_INTERFACE_UDP : 0);
 	else if (m->udp)
 		m->interface = DS_INTERFACE_UDP;
@@ -362,7 +362,7 @@ bool ds_broker_show(struct ds_message *m, int fd, const int *more, int n)
 		fds[1 + i] = more[i];
 	sent = send_message(m, fds, 1 + n);
 	saved = errno;
-	REAL(close)(fds[0]);
+	REAL(close, fds[0]);
 	errno = saved;
 	return sent;
 }
@@ -416,7 +416,7 @@ void ds_broker_read(void)
 		} else if (m.type == DS_REFUSED) {
 			notices->refused(m.id, m.reason);
 		} else { /* WELCOME, a second time */
-			REAL(close)(fds[0]);
+			REAL(close, fds[0]);
 			hang_up(RETRY_NS);
 		}
 	}

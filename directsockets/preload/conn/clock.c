@@ -46,7 +46,7 @@ int64_t ds_deadline(int fd, int option)
 	socklen_t len = sizeof t;
 	int saved = errno;
 
-	if (REAL(getsockopt)(fd, SOL_SOCKET, option, &t, &len) < 0)
+	if (REAL(getsockopt, fd, SOL_SOCKET, option, &t, &len) < 0)
 		errno = saved;
 	if (!t.tv_sec && !t.tv_usec)
 		return 0;

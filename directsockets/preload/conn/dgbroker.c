@@ -38,7 +38,7 @@ static bool stands(const struct ds_message *m, const struct ds_info *i, uint64_t
 /* Makes a flow of the segment. False: it is refused. */
 static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, int alive)
 {
-	struct ds_dg_in *f = REAL(mmap)(NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ds_dg_in *f = REAL(mmap, NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	bool added = false, reliable;
 
 	if (f == MAP_FAILED)
@@ -75,7 +75,7 @@ static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, 
 	}
 	bool kept = f->alive > 0;
 	ds_dg_unmap(&f->seg);
-	REAL(munmap)(f, sizeof *f);
+	REAL(munmap, f, sizeof *f);
 	return kept; /* its end is closed */
 }
 
@@ -92,7 +92,7 @@ bool ds_dg_granted(const struct ds_message *m, int segment, int alive)
 		ds_dg_setup_on(d, DG_ON_GRANT);
 		d->refused = 0; /* there may be more */
 	}
-	REAL(close)(segment);
+	REAL(close, segment);
 	return true;
 }
 

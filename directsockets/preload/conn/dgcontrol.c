@@ -114,7 +114,7 @@ static uint8_t option(int fd, int level, int name, uint8_t other)
 	int v = other;
 	socklen_t n = sizeof v;
 
-	return REAL(getsockopt)(fd, level, name, &v, &n) == 0 && v > 0 && v < 256 ? (uint8_t)v : other;
+	return REAL(getsockopt, fd, level, name, &v, &n) == 0 && v > 0 && v < 256 ? (uint8_t)v : other;
 }
 
 void ds_dg_marks(struct ds_dg_out *o, int fd)
@@ -135,7 +135,7 @@ bool ds_dg_shareable(int fd)
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		int set = 0;
 		socklen_t n = sizeof set;
-		shareable |= REAL(getsockopt)(fd, SOL_SOCKET, names[i], &set, &n) < 0 || set;
+		shareable |= REAL(getsockopt, fd, SOL_SOCKET, names[i], &set, &n) < 0 || set;
 	}
 	errno = saved;
 	return shareable;

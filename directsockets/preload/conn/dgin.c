@@ -167,7 +167,7 @@ static uint32_t drops(const struct ds_dgram *d, int fd)
 	uint32_t info[SK_MEMINFO_DROPS + 1];
 	socklen_t n = sizeof info;
 	int saved = errno;
-	bool says = REAL(getsockopt)(fd, SOL_SOCKET, SO_MEMINFO, info, &n) == 0 && n >= sizeof info;
+	bool says = REAL(getsockopt, fd, SOL_SOCKET, SO_MEMINFO, info, &n) == 0 && n >= sizeof info;
 
 	errno = saved;
 	return says ? info[SK_MEMINFO_DROPS] - d->gone : UINT32_MAX;
@@ -215,7 +215,7 @@ bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 			int size = 0;
 			socklen_t n = sizeof size;
 			f->early = now;
-			REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVBUF, &size, &n);
+			REAL(getsockopt, fd, SOL_SOCKET, SO_RCVBUF, &size, &n);
 			f->enough = d->by_kernel + (unsigned)size / LEAST;
 		}
 		bool none = empty || d->by_kernel > f->enough;
@@ -372,7 +372,7 @@ void ds_dg_in_sweep(struct ds_dgram *d)
 		ds_dg_unmap(&f->seg);
 		ds_fd_close(f->alive);
 		ds_dg_entry_put(f->entry, 0);
-		REAL(munmap)(f, sizeof *f);
+		REAL(munmap, f, sizeof *f);
 	}
 	DS_SET(d->nin, left);
 	errno = saved;

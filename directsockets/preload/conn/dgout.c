@@ -36,7 +36,7 @@ struct ds_dg_out *ds_dg_out_new(void)
 	struct ds_dg_out *o = NULL;
 
 	if (!flows) {
-		void *p = REAL(mmap)(NULL, FLOWS * sizeof *flows, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		void *p = REAL(mmap, NULL, FLOWS * sizeof *flows, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 		if (p == MAP_FAILED)
 			return NULL;

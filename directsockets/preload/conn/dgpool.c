@@ -18,7 +18,7 @@ static struct ds_dgram *take(void)
 	struct ds_dgram *d;
 
 	if (!pool) {
-		void *p = REAL(mmap)(NULL, SOCKETS * sizeof *pool, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		void *p = REAL(mmap, NULL, SOCKETS * sizeof *pool, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 		if (p == MAP_FAILED)
 			return NULL;

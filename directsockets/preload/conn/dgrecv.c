@@ -263,7 +263,7 @@ bool ds_dg_nonblocking(struct ds_dgram *d, int fd)
 	int is = DS_GET(d->nonblock);
 
 	if (is == DS_NONBLOCK_UNKNOWN) {
-		int fl = REAL(fcntl)(fd, F_GETFL);
+		int fl = REAL(fcntl, fd, F_GETFL);
 
 		is = fl >= 0 && (fl & O_NONBLOCK) ? DS_NONBLOCK_YES : DS_NONBLOCK_NO;
 		DS_SET(d->nonblock, is);
@@ -341,7 +341,7 @@ static ssize_t sleeping(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 	__attribute__((cleanup(counted))) struct ds_dgram *receiving = d;
 	{
 		__attribute__((cleanup(awoke))) struct ds_dgram *asleep = d;
-		rc = REAL(recvmsg)(fd, &k, flags);
+		rc = REAL(recvmsg, fd, &k, flags);
 	}
 	int saved = errno;
 	if (rc >= 0) {
@@ -364,7 +364,7 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 
 	for (;;) {
 		if (ds_own_lock(&d->in) == DS_NESTED)
-			return REAL(recvmsg)(fd, h, flags);
+			return REAL(recvmsg, fd, h, flags);
 		if (d->nlisted && d->turn++ % CHECK == 0)
 			ds_dg_in_check(d);
 		struct ds_dg_in *f = d->nlisted ? ds_dg_pick(d) : NULL;

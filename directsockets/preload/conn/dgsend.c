@@ -302,7 +302,7 @@ ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int fl
 	ssize_t rc;
 
 	while ((rc = try_send(d, fd, h, flags, s, &done)) == WAIT) {
-		int fl = flags & MSG_DONTWAIT ? O_NONBLOCK : REAL(fcntl)(fd, F_GETFL);
+		int fl = flags & MSG_DONTWAIT ? O_NONBLOCK : REAL(fcntl, fd, F_GETFL);
 
 		errno = EAGAIN;
 		if (fl < 0 || (fl & O_NONBLOCK))

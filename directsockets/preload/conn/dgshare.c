@@ -53,7 +53,7 @@ void ds_dg_add_relative(int fd)
 	if (at < RELATIVES && fd >= 0)
 		relatives[at] = ds_fd_keep(fd);
 	else if (fd >= 0)
-		REAL(close)(fd);
+		REAL(close, fd);
 	which = 1u << (fd >= 0 ? at : MANY);
 	ds_dg_each(relate, &which);
 }

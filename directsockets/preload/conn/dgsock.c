@@ -28,7 +28,7 @@ static void forget_flows(struct ds_dgram *d, void *arg)
 		ds_dg_unmap(&d->flows[i]->seg);
 		if (d->flows[i]->alive >= 0)
 			ds_fd_close(d->flows[i]->alive);
-		REAL(munmap)(d->flows[i], sizeof *d->flows[i]);
+		REAL(munmap, d->flows[i], sizeof *d->flows[i]);
 	}
 	d->nin = d->nlisted = d->awake = 0;
 	for (int i = 0; i <= DS_DG_DESTS; i++) {
@@ -74,11 +74,11 @@ void ds_dg_forked(int pid)
 		ds_dg_peer_child();
 	}
 	if (other >= 0)
-		REAL(close)(other);
+		REAL(close, other);
 	if (pid >= 0 && forks)
 		ds_dg_add_relative(own);
 	else if (own >= 0)
-		REAL(close)(own);
+		REAL(close, own);
 	pair[0] = pair[1] = -1;
 	ds_dg_pool_let_go(pid == 0);
 }
@@ -245,7 +245,7 @@ void ds_dg_option(struct ds_dgram *d, int fd, int level, int name, const void *v
 		memcpy(&v, value, sizeof v);
 	if (level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_RCVBUFFORCE)) {
 		socklen_t n = sizeof v;
-		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVBUF, &v, &n) == 0)
+		if (REAL(getsockopt, fd, SOL_SOCKET, SO_RCVBUF, &v, &n) == 0)
 			DS_SET(d->bound, (uint32_t)v);
 		if (ds_own_lock(&d->in) != DS_NESTED) {
 			for (unsigned i = 0; i < d->nin; i++)

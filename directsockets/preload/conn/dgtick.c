@@ -181,7 +181,7 @@ static struct ds_dg_out *make(struct ds_info *i, int *segment, int *theirs)
 		return NULL;
 	}
 	if (kernel_socketpair(SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, pair) < 0) {
-		REAL(close)(*segment);
+		REAL(close, *segment);
 		ds_dg_unmap(&o->seg);
 		ds_dg_out_put(o);
 		return NULL;
@@ -276,8 +276,8 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 		ds_dg_unmap(&o->seg);
 		ds_dg_out_put(o);
 	}
-	REAL(close)(segment);
-	REAL(close)(theirs);
+	REAL(close, segment);
+	REAL(close, theirs);
 	return 0;
 }
 

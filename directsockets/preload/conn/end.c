@@ -20,7 +20,7 @@ static bool unread(struct ds_sock *s, int fd)
 	ds_rx_update(s, fd);
 	if (ds_rx_from_segment(s))
 		return ds_rx_look(&s->seg, &h->rx) == 1;
-	return ds_mode(&h->rx_mode) != RX_FALLEN_BACK && ds_mode(&h->tx_mode) == TX_DIRECT && REAL(ioctl)(fd, DS_INQ, &n) == 0 && n > 0;
+	return ds_mode(&h->rx_mode) != RX_FALLEN_BACK && ds_mode(&h->tx_mode) == TX_DIRECT && REAL(ioctl, fd, DS_INQ, &n) == 0 && n > 0;
 }
 
 /* Has the peer ended its direction in the segment? With the lock of rx. */
@@ -54,7 +54,7 @@ static void say_end(struct ds_sock *s, int fd)
 	if (ds_rx_take(s, alone)) {
 		abort = unread(s, fd) || ds_mode(&h->rx_mode) == RX_BROKEN;
 		second = over(s);
-		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && !l.l_linger)
+		if (REAL(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && !l.l_linger)
 			abort = true;
 		ds_unlock(&h->rx_lock, alone);
 	}
@@ -73,7 +73,7 @@ static void say_end(struct ds_sock *s, int fd)
 	if (abort) {
 		set |= DS_RESET;
 		l = (struct linger){1, 0};
-		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+		REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
 	} else if (second) {
 		end_second(fd);
 	}
@@ -100,7 +100,7 @@ static void linger(struct ds_sock *s, int fd)
 	socklen_t n = sizeof l;
 	int cancel, left = 0;
 
-	if (!s->sh || !ds_has_segment(s) || !ds_single(s) || REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0 || !l.l_onoff || !l.l_linger)
+	if (!s->sh || !ds_has_segment(s) || !ds_single(s) || REAL(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0 || !l.l_onoff || !l.l_linger)
 		return;
 	if (ds_fionread(s, fd, &left) < 0 || left > 0)
 		return; /* the connection will be reset */
@@ -155,7 +155,7 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 	bool returns = false;
 
 	if (!h)
-		return REAL(shutdown)(fd, how);
+		return REAL(shutdown, fd, how);
 	ds_sharer_use(s, fd);
 	if (how == SHUT_RD || how == SHUT_RDWR)
 		__atomic_store_n(&h->rx_shut, 1, __ATOMIC_RELEASE);
@@ -185,7 +185,7 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 	}
 	if (how != SHUT_RD && ds_mode(&h->rx_mode) == RX_ENDED)
 		end_second(fd);
-	int r = returns && how == SHUT_WR ? 0 : REAL(shutdown)(fd, returns ? SHUT_RD : how), saved = errno;
+	int r = returns && how == SHUT_WR ? 0 : REAL(shutdown, fd, returns ? SHUT_RD : how), saved = errno;
 
 	ds_reads_nothing(s, fd);
 	errno = saved;

@@ -39,10 +39,10 @@ static int base(void)
 
 int ds_fd_keep(int fd)
 {
-	int saved = errno, high = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, base());
+	int saved = errno, high = REAL(fcntl, fd, F_DUPFD_CLOEXEC, base());
 
 	if (high >= 0) {
-		REAL(close)(fd);
+		REAL(close, fd);
 		fd = high;
 	}
 	errno = saved;
@@ -57,7 +57,7 @@ void ds_fd_close(int fd)
 
 	if (fd < KNOWN)
 		__atomic_fetch_and(&own[fd / 64], ~((uint64_t)1 << (fd % 64)), __ATOMIC_RELAXED);
-	REAL(close)(fd);
+	REAL(close, fd);
 	errno = saved;
 }
 
@@ -92,7 +92,7 @@ int ds_fds_take(struct msghdr *m, int *fds, int max)
 			if (n < max) {
 				fds[n++] = fd;
 			} else {
-				REAL(close)(fd);
+				REAL(close, fd);
 				more = true;
 			}
 		}
@@ -106,13 +106,13 @@ int ds_fds_take(struct msghdr *m, int *fds, int max)
 void ds_fds_close(const int *fds, int n)
 {
 	for (int i = 0; i < n; i++)
-		REAL(close)(fds[i]);
+		REAL(close, fds[i]);
 }
 
 bool ds_fd_no_rights(int fd)
 {
 	int no = 0, saved = errno;
-	bool done = REAL(setsockopt)(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no) == 0;
+	bool done = REAL(setsockopt, fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no) == 0;
 
 	errno = saved;
 	return done;
@@ -157,7 +157,7 @@ void ds_fd_abandon(int fd)
 	while (pid > 0 && ds_syscall(SYS_wait4, pid, &st, __WALL, NULL) < 0 && errno == EINTR)
 		;
 	ds_fd_close(fd);
-	REAL(close)(p[0]);
-	REAL(close)(p[1]);
+	REAL(close, p[0]);
+	REAL(close, p[1]);
 	errno = saved;
 }

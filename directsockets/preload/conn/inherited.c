@@ -60,7 +60,7 @@ bool ds_bell_open(struct ds_sock *s)
 
 	if (!s->sh || !ds_has_segment(s))
 		return false;
-	return REAL(getsockopt)(s->seg.bell, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
+	return REAL(getsockopt, s->seg.bell, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
 }
 
 bool ds_hears(struct ds_sock *s, bool *rung)
@@ -68,8 +68,8 @@ bool ds_hears(struct ds_sock *s, bool *rung)
 	int waiting = 1;
 
 	if (*rung)
-		return REAL(ioctl)(s->seg.bell, DS_OUTQ, &waiting) == 0 && !waiting;
-	if ((ds_seg_peer_attention(&s->seg) & (DS_ARM_RX | DS_ARM_TX)) && REAL(ioctl)(s->seg.bell, DS_OUTQ, &waiting) == 0 && !waiting)
+		return REAL(ioctl, s->seg.bell, DS_OUTQ, &waiting) == 0 && !waiting;
+	if ((ds_seg_peer_attention(&s->seg) & (DS_ARM_RX | DS_ARM_TX)) && REAL(ioctl, s->seg.bell, DS_OUTQ, &waiting) == 0 && !waiting)
 		*rung = ds_syscall(SYS_sendto, s->seg.bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) == 1;
 	return false;
 }

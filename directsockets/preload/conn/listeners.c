@@ -59,7 +59,7 @@ void ds_decided(struct ds_sock *s)
 static struct listener *add(int fd, const uint8_t *addr, uint16_t port)
 {
 	if (!listeners) {
-		void *p = REAL(mmap)(NULL, MAX_LISTENERS * sizeof *listeners, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		void *p = REAL(mmap, NULL, MAX_LISTENERS * sizeof *listeners, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		if (p == MAP_FAILED)
 			return NULL;

@@ -28,7 +28,7 @@ static bool killed(struct ds_sock *s, int fd)
 	if (!ds_mode(&h->gone) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET)) || ds_seg_peer_relayed(&s->seg) ||
 	    (tx != TX_DIRECT && tx != TX_ENDED))
 		return false;
-	if (rx != RX_DIRECT && (rx != RX_SHADOW || REAL(ioctl)(fd, DS_INQ, &there) < 0 || there))
+	if (rx != RX_DIRECT && (rx != RX_SHADOW || REAL(ioctl, fd, DS_INQ, &there) < 0 || there))
 		return false; /* what is unread on the shadow would be lost */
 	uint64_t sent = ds_tx_unread(&s->seg, &h->tx);
 	return sent && sent < ds_kernel_ended(fd);
@@ -75,12 +75,12 @@ static void orphan(struct ds_sock *s, int fd)
 
 	ds_check_bell(s, true);
 	bool said = (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET)) && !ds_seg_peer_relayed(&s->seg);
-	if (h->return_orphan || !ds_mode(&h->gone) || said || REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0)
+	if (h->return_orphan || !ds_mode(&h->gone) || said || REAL(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0)
 		return;
 	h->return_linger.onoff = l.l_onoff;
 	h->return_linger.linger = l.l_linger;
 	l = (struct linger){1, 0};
-	h->return_orphan = REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l) == 0;
+	h->return_orphan = REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l) == 0;
 }
 
 /* All is written: the shadow ends as the program wants it to again. */
@@ -90,7 +90,7 @@ static void adopt(struct ds_sock *s, int fd)
 	struct linger l = {h->return_linger.onoff, h->return_linger.linger};
 
 	if (h->return_orphan)
-		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+		REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
 	h->return_orphan = 0;
 }
 
@@ -143,7 +143,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 		case 0:
 			ds_on_tx(s, ON_WRITTEN);
 			if (ended)
-				REAL(shutdown)(fd, SHUT_WR);
+				REAL(shutdown, fd, SHUT_WR);
 			adopt(s, fd);
 			break;
 		case DS_BREACH:
@@ -225,7 +225,7 @@ bool ds_reads_nothing(struct ds_sock *s, int fd)
 	if (!ds_mode(&h->tx_shut) || !ds_has_segment(s) || !ds_rx_take(s, alone))
 		return true;
 	ds_rx_update(s, fd);
-	bool empty = ds_mode(&h->rx_mode) == RX_SHADOW ? REAL(ioctl)(fd, DS_INQ, &there) == 0 && !there
+	bool empty = ds_mode(&h->rx_mode) == RX_SHADOW ? REAL(ioctl, fd, DS_INQ, &there) == 0 && !there
 		: ds_mode(&h->rx_mode) == RX_DIRECT && ds_rx_look(&s->seg, &h->rx) == DS_AGAIN;
 	if (empty)
 		ds_rx_fall_back(s);

@@ -148,7 +148,7 @@ static bool create(struct ds_sock *s, int *segment, int bells[2])
 	    kernel_socketpair(SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, bells) < 0) {
 		if (*segment >= 0) {
 			ds_seg_unmap(&s->seg);
-			REAL(close)(*segment);
+			REAL(close, *segment);
 		}
 		return false;
 	}
@@ -195,9 +195,9 @@ void ds_offer(struct ds_sock *s, int fd)
 		s->sh->rx_read = read;
 		if (!ds_sharer_take(s, segment, bells[0])) { /* it is used elsewhere by now */
 			ds_drop(s);
-			REAL(close)(segment);
-			REAL(close)(bells[0]);
-			REAL(close)(bells[1]);
+			REAL(close, segment);
+			REAL(close, bells[0]);
+			REAL(close, bells[1]);
 			ds_gate_open(s);
 			return;
 		}
@@ -211,8 +211,8 @@ void ds_offer(struct ds_sock *s, int fd)
 			ask(s, fd, s->offered[0], s->offered[1]);
 		} else {
 			ask(s, fd, segment, bells[1]);
-			REAL(close)(segment);
-			REAL(close)(bells[1]);
+			REAL(close, segment);
+			REAL(close, bells[1]);
 		}
 	}
 	ds_gate_open(s);

@@ -112,17 +112,17 @@ static int try(const char *path, bool given)
 		return -1;
 	}
 	memcpy(a.sun_path, path, strlen(path) + 1);
-	fd = REAL(socket)(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	fd = REAL(socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -1;
-	if (REAL(connect)(fd, (struct sockaddr *)&a, sizeof a) == 0 &&
-	    REAL(getsockopt)(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0) {
+	if (REAL(connect, fd, (struct sockaddr *)&a, sizeof a) == 0 &&
+	    REAL(getsockopt, fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0) {
 		if (peer.uid == 0 || peer.uid == kernel_geteuid() || (given && is_given(peer.uid)))
 			return ds_fd_keep(fd);
 		errno = EACCES;
 	}
 	int saved = errno;
-	REAL(close)(fd);
+	REAL(close, fd);
 	errno = saved;
 	return -1;
 }

@@ -109,7 +109,7 @@ struct ds_sock *ds_handle(void)
 		if (nmade == npools * POOL) {
 			if (npools == POOLS)
 				return NULL;
-			s = REAL(mmap)(NULL, POOL * sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			s = REAL(mmap, NULL, POOL * sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 			if (s == MAP_FAILED)
 				return NULL;
 			pools[npools++] = s;

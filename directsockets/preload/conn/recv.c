@@ -157,7 +157,7 @@ static bool at_mark(int fd)
 {
 	int at = 0;
 
-	return REAL(ioctl)(fd, DS_ATMARK, &at) == 0 && at;
+	return REAL(ioctl, fd, DS_ATMARK, &at) == 0 && at;
 }
 
 /* Receives from the shadow, to which the direction has returned, into what is left of c, and moves
@@ -364,7 +364,7 @@ int ds_fionread(struct ds_sock *s, int fd, int *n)
 
 	ds_sharer_use(s, fd);
 	if (!h || !ds_has_segment(s))
-		return REAL(ioctl)(fd, DS_INQ, n);
+		return REAL(ioctl, fd, DS_INQ, n);
 	bool alone = ds_alone(s);
 	if (!ds_rx_take(s, alone)) {
 		*n = 0;
@@ -374,7 +374,7 @@ int ds_fionread(struct ds_sock *s, int fd, int *n)
 	int mode = ds_mode(&h->rx_mode), before = mode == RX_FALLEN_BACK ? h->rx_before : mode;
 	if (before < RX_DIRECT || mode == RX_BACK || mode == RX_RETURNING ||
 	    (mode == RX_DIRECT && ds_rx_over(&s->seg, &h->rx))) /* it goes on there */
-		REAL(ioctl)(fd, DS_INQ, &there);
+		REAL(ioctl, fd, DS_INQ, &there);
 	if (before == RX_CATCH_UP && (uint64_t)there >= h->left)
 		there = (int)h->left;
 	if ((mode == RX_CATCH_UP && (uint64_t)there == h->left) || ds_rx_from_segment(s))
@@ -387,7 +387,7 @@ int ds_fionread(struct ds_sock *s, int fd, int *n)
 int ds_at_mark(struct ds_sock *s, int fd, int *at)
 {
 	ds_sharer_use(s, fd);
-	if (REAL(ioctl)(fd, DS_ATMARK, at) < 0)
+	if (REAL(ioctl, fd, DS_ATMARK, at) < 0)
 		return -1;
 	if (!*at || !s->sh || !ds_has_segment(s))
 		return 0;
@@ -407,7 +407,7 @@ int ds_outq(struct ds_sock *s, int fd, int *n)
 	uint64_t sum = 0;
 
 	ds_sharer_use(s, fd);
-	if (REAL(ioctl)(fd, DS_OUTQ, n) < 0)
+	if (REAL(ioctl, fd, DS_OUTQ, n) < 0)
 		return -1;
 	if (!s->sh || !ds_has_segment(s))
 		return 0;

@@ -34,7 +34,7 @@ static ssize_t limit_before(struct ds_sock *s, int fd, int mode, int before, siz
 		return (ssize_t)want;
 	/* PROMOTE may arrive between our look and the call, and the sender be back on the shadow:
 	 * take only what was there before the look. */
-	if (REAL(ioctl)(fd, DS_INQ, &there) < 0)
+	if (REAL(ioctl, fd, DS_INQ, &there) < 0)
 		return -1;
 	ds_rx_update(s, fd);
 	if (ds_mode(&h->rx_mode) != mode) {

@@ -90,7 +90,7 @@ static void returning(struct ds_sock *s, int fd)
 		ds_break(s); /* where its bytes continue is not to be found out */
 	} else if (given >= h->held) {
 		ds_on_rx(s, ON_HELD);
-	} else if (ended && REAL(ioctl)(fd, DS_INQ, &unread) == 0 && !unread) {
+	} else if (ended && REAL(ioctl, fd, DS_INQ, &unread) == 0 && !unread) {
 		/* Of what was sent before PROMOTE nothing is in the segment: TCP has lost it. */
 		if (given < h->carried)
 			ds_on_rx(s, ON_CUT);

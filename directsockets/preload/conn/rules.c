@@ -299,7 +299,7 @@ static const char *base(const char *path)
 /* Writes text to standard error. */
 static void complain(const char *text)
 {
-	if (REAL(write)(2, text, strlen(text)) < 0)
+	if (REAL(write, 2, text, strlen(text)) < 0)
 		return;
 }
 

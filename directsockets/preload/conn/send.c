@@ -41,7 +41,7 @@ int ds_take_error(struct ds_sock *s, int fd)
 	int err = 0;
 	socklen_t n = sizeof err;
 
-	if ((ds_has_segment(s) && !ds_left(s)) || REAL(getsockopt)(fd, SOL_SOCKET, SO_ERROR, &err, &n) < 0)
+	if ((ds_has_segment(s) && !ds_left(s)) || REAL(getsockopt, fd, SOL_SOCKET, SO_ERROR, &err, &n) < 0)
 		return 0;
 	return err;
 }

@@ -75,7 +75,7 @@ static void granted(const struct ds_message *m, int segment, int bell)
 				s->seg.bell = ds_fd_keep(bell);
 				s->no_rights = no_rights; /* and the queue is empty */
 				if (ds_single(s))
-					REAL(close)(segment);
+					REAL(close, segment);
 				else
 					s->granted = ds_fd_keep(segment);
 				ds_on(s, CONN_ON_GRANT);
@@ -90,7 +90,7 @@ static void granted(const struct ds_message *m, int segment, int bell)
 	}
 	if (s && s->state == CONN_CLAIMED)
 		ds_on(s, CONN_ON_NONE);
-	REAL(close)(segment);
+	REAL(close, segment);
 	ds_fd_abandon(bell);
 }
 
@@ -110,7 +110,7 @@ static void window(struct ds_sock *s, int fd)
 	int n, saved = errno;
 	socklen_t len = sizeof n;
 
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_SNDBUF, &n, &len) == 0)
+	if (REAL(getsockopt, fd, SOL_SOCKET, SO_SNDBUF, &n, &len) == 0)
 		DS_SET(s->seg.window, n >= SMALL_BUFFER ? s->seg.ring : n < MIN_WINDOW ? MIN_WINDOW : (uint64_t)n);
 	errno = saved;
 }
@@ -260,7 +260,7 @@ static void join(struct ds_sock *s, int fd)
 	int bell;
 
 	if (!ds_sharer_map(s, &bell)) { /* for want of memory or descriptors: the stream cannot go on without its bytes */
-		REAL(shutdown)(fd, SHUT_RDWR);
+		REAL(shutdown, fd, SHUT_RDWR);
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_MEMORY);
 		return;
 	}

@@ -38,7 +38,7 @@ bool ds_is_tcp(int fd)
 	int protocol = 0;
 	socklen_t len = sizeof protocol;
 
-	return REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP;
+	return REAL(getsockopt, fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP;
 }
 
 enum { ECN_BITS = 2, CLASS_MASK = 63 };
@@ -58,7 +58,7 @@ unsigned ds_class(int fd, const uint8_t end[16])
 	socklen_t len = sizeof tos;
 	bool ip4 = is_ip4(end);
 
-	if (REAL(getsockopt)(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TOS : IPV6_TCLASS, &tos, &len) != 0)
+	if (REAL(getsockopt, fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TOS : IPV6_TCLASS, &tos, &len) != 0)
 		return 0;
 	return (unsigned)tos >> ECN_BITS & CLASS_MASK;
 }
@@ -68,7 +68,7 @@ unsigned ds_user_timeout(int fd)
 	unsigned ms = 0;
 	socklen_t len = sizeof ms;
 
-	return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &len) == 0 ? ms : 0;
+	return REAL(getsockopt, fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &len) == 0 ? ms : 0;
 }
 
 void ds_class_set(int fd, const uint8_t end[16], unsigned class)
@@ -76,7 +76,7 @@ void ds_class_set(int fd, const uint8_t end[16], unsigned class)
 	int tos = (int)(class << ECN_BITS);
 	bool ip4 = is_ip4(end);
 
-	REAL(setsockopt)(fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TOS : IPV6_TCLASS, &tos, sizeof tos);
+	REAL(setsockopt, fd, ip4 ? IPPROTO_IP : IPPROTO_IPV6, ip4 ? IP_TOS : IPV6_TCLASS, &tos, sizeof tos);
 }
 
 bool ds_addresses(int fd, int side, struct ds_info *info)
@@ -100,7 +100,7 @@ static bool tcp_info(int fd, struct tcp_info *t)
 	socklen_t len = sizeof *t;
 
 	memset(t, 0, sizeof *t);
-	return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, t, &len) == 0 &&
+	return REAL(getsockopt, fd, IPPROTO_TCP, TCP_INFO, t, &len) == 0 &&
 	       len >= offsetof(struct tcp_info, tcpi_bytes_received) + sizeof t->tcpi_bytes_received;
 }
 
@@ -111,7 +111,7 @@ bool ds_kernel_sent(int fd, int side, uint64_t *n)
 	int before, after;
 
 	for (int i = 0; i < 10; i++) {
-		if (REAL(ioctl)(fd, DS_OUTQ, &before) < 0 || !tcp_info(fd, &t) || REAL(ioctl)(fd, DS_OUTQ, &after) < 0)
+		if (REAL(ioctl, fd, DS_OUTQ, &before) < 0 || !tcp_info(fd, &t) || REAL(ioctl, fd, DS_OUTQ, &after) < 0)
 			return false;
 		if (t.tcpi_state != ESTABLISHED && t.tcpi_state != CLOSE_WAIT)
 			return false;
@@ -129,7 +129,7 @@ bool ds_kernel_read(int fd, uint64_t *n)
 	int before, after;
 
 	for (int i = 0; i < 10; i++) {
-		if (REAL(ioctl)(fd, DS_INQ, &before) < 0 || !tcp_info(fd, &t) || REAL(ioctl)(fd, DS_INQ, &after) < 0)
+		if (REAL(ioctl, fd, DS_INQ, &before) < 0 || !tcp_info(fd, &t) || REAL(ioctl, fd, DS_INQ, &after) < 0)
 			return false;
 		if (t.tcpi_state != ESTABLISHED && t.tcpi_state != CLOSE_WAIT && t.tcpi_state != FIN_WAIT_1 && t.tcpi_state != FIN_WAIT_2)
 			return false;
@@ -146,7 +146,7 @@ bool ds_shadow_given(int fd, uint64_t read, uint64_t *n, bool *ended)
 	struct tcp_info t;
 	int unread;
 
-	if (!tcp_info(fd, &t) || REAL(ioctl)(fd, DS_INQ, &unread) < 0)
+	if (!tcp_info(fd, &t) || REAL(ioctl, fd, DS_INQ, &unread) < 0)
 		return false;
 	*n = t.tcpi_bytes_received;
 	switch (t.tcpi_state) {
@@ -281,7 +281,7 @@ bool ds_nonblock(struct ds_sock *s, int fd)
 	if ((known == DS_NONBLOCK_NO || known == DS_NONBLOCK_YES) && !shared)
 		return known == DS_NONBLOCK_YES;
 	__atomic_store_n(&s->life->nonblock, asked, __ATOMIC_SEQ_CST);
-	bool on = REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK;
+	bool on = REAL(fcntl, fd, F_GETFL) & O_NONBLOCK;
 	if (!shared) /* unless another thread has changed it meanwhile */
 		__atomic_compare_exchange_n(&s->life->nonblock, &asked, on ? DS_NONBLOCK_YES : DS_NONBLOCK_NO, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 	return on;
@@ -352,17 +352,17 @@ int ds_vectors(const struct ds_cursor *c, size_t limit, struct iovec v[DS_VECTOR
 ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags)
 {
 	if (n == 1 && iov->iov_len <= PTRDIFF_MAX) /* a vector may not be longer */
-		return REAL(send)(fd, iov->iov_base, iov->iov_len, flags);
+		return REAL(send, fd, iov->iov_base, iov->iov_len, flags);
 	struct msghdr h = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)n};
-	return REAL(sendmsg)(fd, &h, flags);
+	return REAL(sendmsg, fd, &h, flags);
 }
 
 ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags)
 {
 	if (n == 1 && iov->iov_len <= PTRDIFF_MAX)
-		return REAL(recv)(fd, iov->iov_base, iov->iov_len, flags);
+		return REAL(recv, fd, iov->iov_base, iov->iov_len, flags);
 	struct msghdr h = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)n};
-	return REAL(recvmsg)(fd, &h, flags);
+	return REAL(recvmsg, fd, &h, flags);
 }
 
 void ds_options_changed(struct ds_sock *s, int fd)
@@ -371,7 +371,7 @@ void ds_options_changed(struct ds_sock *s, int fd)
 	socklen_t len = sizeof low;
 	int saved = errno;
 
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &low, &len) == 0 && low > 0)
+	if (REAL(getsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &low, &len) == 0 && low > 0)
 		DS_SET(s->lowat, (unsigned)low);
 	errno = saved;
 }

@@ -133,7 +133,7 @@ bool ds_sharer_map(struct ds_sock *s, int *bell)
 		ds_fds_close(fds, n);
 		return false;
 	}
-	REAL(close)(fds[0]);
+	REAL(close, fds[0]);
 	*bell = fds[1];
 	return true;
 }

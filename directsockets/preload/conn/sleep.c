@@ -29,7 +29,7 @@ static bool restarts(void)
 	static const uint64_t faults = 1ull << SIGSEGV | 1ull << SIGBUS | 1ull << SIGFPE | 1ull << SIGILL | 1ull << SIGTRAP | 1ull << SIGABRT | 1ull << SIGSYS;
 
 	for (int i = 1; i < 65; i++)
-		if ((i == 64 || !(faults >> i & 1)) && REAL(sigaction)(i, NULL, &a) == 0 && a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN && !(a.sa_flags & SA_RESTART))
+		if ((i == 64 || !(faults >> i & 1)) && REAL(sigaction, i, NULL, &a) == 0 && a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN && !(a.sa_flags & SA_RESTART))
 			return false;
 	return true;
 }
@@ -198,7 +198,7 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 		p[n++] = (struct pollfd){.fd = wakefd, .events = POLLIN};
 	if (ds_handled() != handled)
 		return interrupted(timed);
-	int got = REAL(ppoll)(p, (nfds_t)n, timeout, NULL);
+	int got = REAL(ppoll, p, (nfds_t)n, timeout, NULL);
 	if (got < 0)
 		return errno == EINTR ? interrupted(timed) : 0;
 	if (got == 0) {

@@ -32,10 +32,10 @@ int ds_stats_fd(void)
 	if (fd < 0)
 		return -1;
 	m = NULL;
-	if (ds_truncate(fd, size) == 0 && REAL(fcntl)(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+	if (ds_truncate(fd, size) == 0 && REAL(fcntl, fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
 		m = ds_map_new(fd, size);
 	if (!m) {
-		REAL(close)(fd);
+		REAL(close, fd);
 		return -1;
 	}
 	pid = (uint32_t)kernel_getpid();
@@ -163,7 +163,7 @@ void ds_stats_put(struct ds_entry *e, bool keep)
 void ds_stats_child(void)
 {
 	if (stats_fd >= 0) {
-		REAL(munmap)(table, HEAD + (size_t)ENTRIES * sizeof(struct ds_entry));
+		REAL(munmap, table, HEAD + (size_t)ENTRIES * sizeof(struct ds_entry));
 		ds_fd_close(stats_fd);
 	}
 	stats_fd = -1;

@@ -23,7 +23,7 @@ static bool wanted(int fd)
 	int on = 0, saved = errno;
 	socklen_t n = sizeof on;
 
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_ZEROCOPY, &on, &n) < 0)
+	if (REAL(getsockopt, fd, SOL_SOCKET, SO_ZEROCOPY, &on, &n) < 0)
 		errno = saved;
 	return on;
 }
@@ -157,7 +157,7 @@ bool ds_zerocopy_read(struct ds_sock *s, int fd, struct msghdr *m, int flags)
 		return false;
 	if (!m)
 		return true;
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_DOMAIN, &domain, &n) < 0)
+	if (REAL(getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &domain, &n) < 0)
 		errno = saved;
 	m->msg_flags = (flags & MSG_CMSG_CLOEXEC) | MSG_ERRQUEUE;
 	if (m->msg_name)

@@ -38,8 +38,8 @@ static void same(const char *what, const uint8_t *p, size_t n, bool write)
 	} else {
 		want = ds_syscall(SYS_write, pipe_fd[1], p, n) == (long)n;
 	}
-	REAL(close)(pipe_fd[0]);
-	REAL(close)(pipe_fd[1]);
+	REAL(close, pipe_fd[0]);
+	REAL(close, pipe_fd[1]);
 	CHECK(got == want, "%s: %d, the kernel says %d", what, got, want);
 }
 

@@ -144,7 +144,7 @@ static void shut_sleeper(int how)
 	pthread_t t;
 
 	pair_up(&c, &s);
-	kernels = REAL(ppoll);
+	kernels = REAL_FN(ppoll);
 	held = 0;
 	__atomic_store_n(&ds_real.ppoll, holds, __ATOMIC_RELAXED);
 	pthread_create(&t, NULL, receives, &s);

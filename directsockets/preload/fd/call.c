@@ -203,7 +203,7 @@ bool call_waited(struct call *k, int *fd)
 {
 	static const struct timespec most = {0, CALL_WAIT_MS * 1000000L};
 	struct pollfd p = {.fd = *fd, .events = POLLIN};
-	int saved = errno, got = REAL(ppoll)(&p, 1, &most, NULL);
+	int saved = errno, got = REAL(ppoll, &p, 1, &most, NULL);
 	bool interrupted = got < 0 && errno == EINTR;
 
 	k->waits = false;

@@ -281,7 +281,7 @@ static void collect(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 	if ((s->events & OUT) && s->fd >= 0) {
 		struct pollfd p = {s->fd, POLLOUT, 0};
 		int saved = errno;
-		if (REAL(ppoll)(&p, 1, &(struct timespec){0, 0}, NULL) > 0 && (p.revents & POLLOUT))
+		if (REAL(ppoll, &p, 1, &(struct timespec){0, 0}, NULL) > 0 && (p.revents & POLLOUT))
 			now |= s->events & OUT;
 		errno = saved;
 	}
@@ -291,7 +291,7 @@ static void collect(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 		struct epoll_event none = {.events = s->events & (EPOLLONESHOT | EPOLLET), .data.u64 = s->data};
 		s->off = true;
 		if (s->fd >= 0)
-			REAL(epoll_ctl)(l->epfd, EPOLL_CTL_MOD, s->fd, &none);
+			REAL(epoll_ctl, l->epfd, EPOLL_CTL_MOD, s->fd, &none);
 	}
 }
 

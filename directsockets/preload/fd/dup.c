@@ -23,7 +23,7 @@ static bool stream(int oldfd, int newfd)
 	else
 		conn_demote(c, oldfd);
 	if (carried)
-		REAL(dup3)(oldfd, newfd, REAL(fcntl)(newfd, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0);
+		REAL(dup3, oldfd, newfd, REAL(fcntl, newfd, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0);
 	conn_put(c);
 	errno = saved;
 	return !carried;
@@ -33,7 +33,7 @@ bool fd_is_tcp(int fd)
 {
 	int protocol = 0, saved = errno;
 	socklen_t len = sizeof protocol;
-	bool is = REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP;
+	bool is = REAL(getsockopt, fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP;
 
 	errno = saved;
 	return is;

@@ -41,7 +41,7 @@ static int ctl_add(struct epi *e, int epfd, struct conn *c, int fd, const struct
 	m->exclusive = ev->events & EPOLLEXCLUSIVE;
 	m->tagged = fires(ev) || (bell && !(ev->events & EPOLLEXCLUSIVE));
 	struct epoll_event k = {.events = ev->events, .data.u64 = m->tagged ? m->tag : ev->data.u64};
-	int rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, fd, &k);
+	int rc = REAL(epoll_ctl, epfd, EPOLL_CTL_ADD, fd, &k);
 	if (rc != 0) {
 		int saved = errno;
 		m_free(m);
@@ -70,7 +70,7 @@ static int ctl_mod(struct member *m, int epfd, const struct epoll_event *ev)
 	if (!m->tagged && fires(ev)) /* from now on the entry must not change by itself */
 		m->tagged = true;
 	if (!m->tagged || (ev->events & EPOLLEXCLUSIVE)) {
-		int rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, m->fd, (struct epoll_event *)ev);
+		int rc = REAL(epoll_ctl, epfd, EPOLL_CTL_MOD, m->fd, (struct epoll_event *)ev);
 		if (rc == 0 && !m->tagged) {
 			m->events = ev->events;
 			m->data = ev->data.u64;
@@ -108,7 +108,7 @@ static int ctl_del(struct member *m, int epfd)
 		m->deleted = true;
 		return 0;
 	}
-	int rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, m->fd, NULL);
+	int rc = REAL(epoll_ctl, epfd, EPOLL_CTL_DEL, m->fd, NULL);
 	if (rc == 0 || errno == ENOENT) {
 		int saved = errno;
 		m->unlinked = true;
@@ -166,7 +166,7 @@ static struct epi *instance(int epfd, int op, int fd, struct epoll_event *ev)
 {
 	struct epi *e = word_epi(fd_word(epfd));
 
-	if (!e && op == EPOLL_CTL_ADD && fd_word(epfd) == 0 && REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, fd, ev) != 0 && errno == ENOENT)
+	if (!e && op == EPOLL_CTL_ADD && fd_word(epfd) == 0 && REAL(epoll_ctl, epfd, EPOLL_CTL_MOD, fd, ev) != 0 && errno == ENOENT)
 		e = epi_make(epfd);
 	if (e && __atomic_load_n(&e->epfd, __ATOMIC_RELAXED) < 0)
 		__atomic_store_n(&e->epfd, epfd, __ATOMIC_RELAXED);
@@ -183,7 +183,7 @@ static int ctl(int epfd, int op, struct conn *c, int fd, struct epoll_event *ev)
 		return 0;
 	struct member *m = e ? m_find(c, e, fd) : NULL;
 	if (!e || (op == EPOLL_CTL_ADD ? m != NULL : !m))
-		return REAL(epoll_ctl)(epfd, op, fd, ev);
+		return REAL(epoll_ctl, epfd, op, fd, ev);
 	lk_lock(&e->lock);
 	if (m)
 		m->orphan = false; /* its number is the socket's again */
@@ -197,7 +197,7 @@ static int ctl(int epfd, int op, struct conn *c, int fd, struct epoll_event *ev)
 	} else if (op == EPOLL_CTL_DEL) {
 		rc = ctl_del(m, epfd);
 	} else {
-		rc = REAL(epoll_ctl)(epfd, op, fd, ev);
+		rc = REAL(epoll_ctl, epfd, op, fd, ev);
 	}
 	lk_unlock(&e->lock);
 	return rc;
@@ -211,8 +211,8 @@ static struct conn *adopt(int fd)
 	socklen_t len = sizeof protocol;
 	struct conn *c = NULL;
 
-	if (fd_word(fd) == 0 && REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP &&
-	    REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepting, &len) == 0 && !accepting && conn_new(fd, CONN_ON_SOCKET, DS_NONBLOCK_UNKNOWN))
+	if (fd_word(fd) == 0 && REAL(getsockopt, fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 && protocol == IPPROTO_TCP &&
+	    REAL(getsockopt, fd, SOL_SOCKET, SO_ACCEPTCONN, &accepting, &len) == 0 && !accepting && conn_new(fd, CONN_ON_SOCKET, DS_NONBLOCK_UNKNOWN))
 		c = conn_get(fd);
 	errno = saved;
 	return c;
@@ -240,7 +240,7 @@ static bool has_direct(int epfd)
 /* ep_ctl of the UDP socket d, which is held. */
 static __attribute__((noinline)) int ctl_dgram(int epfd, int op, struct ds_dgram *d, int fd, struct epoll_event *ev)
 {
-	int rc = REAL(epoll_ctl)(epfd, op, fd, ev);
+	int rc = REAL(epoll_ctl, epfd, op, fd, ev);
 
 	if (rc == 0)
 		dgset_ctl(word_epi(fd_word(epfd)), op, d, fd, ev);
@@ -259,7 +259,7 @@ static __attribute__((noinline)) int ctl_other(int epfd, int op, int fd, struct 
 		dgset_native(inner);
 		nest(epfd, inner);
 	}
-	return REAL(epoll_ctl)(epfd, op, fd, ev);
+	return REAL(epoll_ctl, epfd, op, fd, ev);
 }
 
 int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
@@ -281,7 +281,7 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	else if (op == EPOLL_CTL_ADD && state == CONN_UNCOUNTED && c->life.side == 1 && (has_direct(epfd) || ds_tests_wait()))
 		conn_completed(c, fd); /* events of direct ones have an order */
 	if ((!ev && op != EPOLL_CTL_DEL) || ds_life_plain(conn_is(c))) {
-		rc = REAL(epoll_ctl)(epfd, op, fd, ev);
+		rc = REAL(epoll_ctl, epfd, op, fd, ev);
 	} else {
 		lk_lock(&ep_lock);
 		rc = ctl(epfd, op, c, fd, ev);
@@ -289,7 +289,7 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	}
 	if (rc == DEMOTE) { /* this takes locks that come before ep_lock */
 		conn_demote(c, fd);
-		rc = REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, fd, ev);
+		rc = REAL(epoll_ctl, epfd, EPOLL_CTL_ADD, fd, ev);
 	}
 	conn_put(c);
 	return rc;

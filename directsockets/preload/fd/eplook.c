@@ -31,7 +31,7 @@ static int change(struct member *m, uint32_t events)
 	if (m->orphan)
 		return 0;
 	struct epoll_event ev = {.events = events, .data.u64 = m->tag};
-	int rc = REAL(epoll_ctl)(epi_fd(m->e), EPOLL_CTL_MOD, m->fd, &ev);
+	int rc = REAL(epoll_ctl, epi_fd(m->e), EPOLL_CTL_MOD, m->fd, &ev);
 
 	if (rc == 0)
 		m->kevents = events;
@@ -49,7 +49,7 @@ void m_untag(struct member *m)
 	struct epoll_event ev = {.events = events, .data.u64 = m->data};
 
 	if (m->tagged && !m->orphan)
-		REAL(epoll_ctl)(epi_fd(m->e), EPOLL_CTL_MOD, m->fd, &ev);
+		REAL(epoll_ctl, epi_fd(m->e), EPOLL_CTL_MOD, m->fd, &ev);
 }
 
 /* Has the kernel's entry ask for want, what the shadow decides. An edge-triggered entry stays as it

@@ -53,7 +53,7 @@ static void new_prefix(void)
 
 bool m_init(void)
 {
-	void *m = REAL(mmap)(NULL, MEMBERS * sizeof *ep_place, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *m = REAL(mmap, NULL, MEMBERS * sizeof *ep_place, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (m == MAP_FAILED)
 		return false;
@@ -153,13 +153,13 @@ void epi_wake(struct epi *e)
 	if (e->wakefd < 0) {
 		struct epoll_event ev = {.events = EPOLLIN, .data.u64 = tag_of_wakefd()};
 		int fd = kernel_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-		e->wakefd = fd < 0 ? -1 : REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
+		e->wakefd = fd < 0 ? -1 : REAL(fcntl, fd, F_DUPFD_CLOEXEC, 512);
 		if (fd >= 0)
-			REAL(close)(fd);
+			REAL(close, fd);
 		if (e->wakefd >= 0)
-			REAL(epoll_ctl)(epi_fd(e), EPOLL_CTL_ADD, e->wakefd, &ev);
+			REAL(epoll_ctl, epi_fd(e), EPOLL_CTL_ADD, e->wakefd, &ev);
 	}
-	if (e->wakefd >= 0 && !e->woken && REAL(write)(e->wakefd, &one, sizeof one) == sizeof one)
+	if (e->wakefd >= 0 && !e->woken && REAL(write, e->wakefd, &one, sizeof one) == sizeof one)
 		__atomic_store_n(&e->woken, true, __ATOMIC_RELAXED);
 	errno = saved;
 }
@@ -172,7 +172,7 @@ void epi_clear_wake(struct epi *e)
 	if (!e->woken)
 		return;
 	__atomic_store_n(&e->woken, false, __ATOMIC_RELAXED);
-	if (REAL(read)(e->wakefd, &v, sizeof v) < 0)
+	if (REAL(read, e->wakefd, &v, sizeof v) < 0)
 		errno = saved;
 }
 
@@ -255,7 +255,7 @@ void m_bell_out(struct member *m)
 	int saved = errno;
 
 	if (m->bell >= 0)
-		REAL(epoll_ctl)(epi_fd(m->e), EPOLL_CTL_DEL, m->bell, NULL);
+		REAL(epoll_ctl, epi_fd(m->e), EPOLL_CTL_DEL, m->bell, NULL);
 	m->bell = -1;
 	errno = saved;
 }
@@ -271,7 +271,7 @@ void m_unlink(struct member *m)
 	int saved = errno;
 
 	if (!m->unlinked && !m->orphan)
-		REAL(epoll_ctl)(epi_fd(m->e), EPOLL_CTL_DEL, m->fd, NULL);
+		REAL(epoll_ctl, epi_fd(m->e), EPOLL_CTL_DEL, m->fd, NULL);
 	m->unlinked = true;
 	m_bell_out(m);
 	errno = saved;
@@ -290,8 +290,8 @@ void m_attach(struct member *m)
 		__atomic_store_n(&e->unsettled, true, __ATOMIC_RELAXED);
 	if ((m->events & EPOLLEXCLUSIVE) && !m->orphan) { /* cannot be modified */
 		struct epoll_event again = {.events = m->events & ~(uint32_t)EPOLLEXCLUSIVE, .data.u64 = m->tag};
-		REAL(epoll_ctl)(epi_fd(e), EPOLL_CTL_DEL, m->fd, NULL);
-		REAL(epoll_ctl)(epi_fd(e), EPOLL_CTL_ADD, m->fd, &again);
+		REAL(epoll_ctl, epi_fd(e), EPOLL_CTL_DEL, m->fd, NULL);
+		REAL(epoll_ctl, epi_fd(e), EPOLL_CTL_ADD, m->fd, &again);
 		m->events = again.events;
 		m->kevents = again.events;
 		m->tagged = true;
@@ -300,7 +300,7 @@ void m_attach(struct member *m)
 		m_modify(m);
 	}
 	m->bell = ds_bell(m->c->life.s);
-	if (REAL(epoll_ctl)(epi_fd(e), EPOLL_CTL_ADD, m->bell, &ev) != 0) {
+	if (REAL(epoll_ctl, epi_fd(e), EPOLL_CTL_ADD, m->bell, &ev) != 0) {
 		m->bell = -1;
 		if (errno == EEXIST)
 			m->c->doubled = true; /* the set has the socket by another descriptor too */
@@ -414,7 +414,7 @@ void m_forget(struct conn *c)
 			m_bell_out(m);
 			bool stays = c->closefd >= 0 || (m->tagged && (m->joined || may_be_shared(c)));
 			if (stays && !m->unlinked && !m->orphan)
-				REAL(epoll_ctl)(epi_fd(e), EPOLL_CTL_DEL, m->fd, NULL);
+				REAL(epoll_ctl, epi_fd(e), EPOLL_CTL_DEL, m->fd, NULL);
 		}
 		m_free(m);
 		lk_unlock(&e->lock);

@@ -14,12 +14,12 @@ static struct epi *epi_free;
 /* Makes room for instances and members, before the first; with ep_lock. False: no memory. */
 static bool make_room(void)
 {
-	void *e = REAL(mmap)(NULL, EPIS * sizeof *epis, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *e = REAL(mmap, NULL, EPIS * sizeof *epis, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (e == MAP_FAILED)
 		return false;
 	if (!fd_table() || !m_init()) {
-		REAL(munmap)(e, EPIS * sizeof *epis);
+		REAL(munmap, e, EPIS * sizeof *epis);
 		return false;
 	}
 	epis = e;
@@ -80,7 +80,7 @@ void epi_unused(struct epi *e)
 			m_free(e->all);
 		lk_unlock(&e->lock);
 		if (e->wakefd >= 0)
-			REAL(close)(e->wakefd);
+			REAL(close, e->wakefd);
 		if (e->closefd >= 0)
 			ds_syscall(SYS_close, e->closefd); /* not a cancellation point */
 		e->next = epi_free ? (uint32_t)(epi_free - epis + 1) : 0;

@@ -12,12 +12,12 @@ static int raw_wait(const struct waiter *w, const struct timespec *left)
 	int ms = -1, epfd = waiter_fd(w);
 
 	if (left) {
-		if (left->tv_nsec % 1000000 != 0 && REAL(epoll_pwait2))
-			return REAL(epoll_pwait2)(epfd, w->ev, w->max, left, w->mask);
+		if (left->tv_nsec % 1000000 != 0 && REAL_FN(epoll_pwait2))
+			return REAL(epoll_pwait2, epfd, w->ev, w->max, left, w->mask);
 		long long t = (long long)left->tv_sec * 1000 + (left->tv_nsec + 999999) / 1000000;
 		ms = left->tv_sec > INT_MAX / 1000 - 1 ? INT_MAX : (int)t;
 	}
-	return w->mask ? REAL(epoll_pwait)(epfd, w->ev, w->max, ms, w->mask) : REAL(epoll_wait)(epfd, w->ev, w->max, ms);
+	return w->mask ? REAL(epoll_pwait, epfd, w->ev, w->max, ms, w->mask) : REAL(epoll_wait, epfd, w->ev, w->max, ms);
 }
 
 /* As raw_wait, for an instance that has others in it: a bell in those may have rung for nothing, so
@@ -25,7 +25,7 @@ static int raw_wait(const struct waiter *w, const struct timespec *left)
 static int raw_wait_settled(const struct waiter *w, const struct timespec *left)
 {
 	struct pollfd p = {.fd = waiter_fd(w), .events = POLLIN};
-	int rc = REAL(ppoll)(&p, 1, left, w->mask);
+	int rc = REAL(ppoll, &p, 1, left, w->mask);
 
 	if (rc <= 0)
 		return rc;
@@ -356,7 +356,7 @@ bool ep_wait_plain(int epfd, struct epoll_event *ev, int max, int *ms, int *n)
 	if (timed)
 		deadline_set(&deadline, &(struct timespec){*ms / 1000, *ms % 1000 * 1000000L});
 	struct answer a = {0, ds_ticks(), false};
-	a.n = *n = REAL_NOW(epoll_wait)(epfd, ev, max, *ms);
+	a.n = *n = REAL(epoll_wait, epfd, ev, max, *ms);
 	end_sleep(&w);
 	if (a.n > 0 && max > a.n && !ds_writable(ev, (size_t)max * sizeof *ev))
 		w.max = a.n; /* the kernel has written so many */

@@ -68,13 +68,13 @@ static struct region *region_make(void)
 		n = lim.rlim_max;
 	const size_t page = (size_t)getpagesize(), room = page + sizeof *region + n * (sizeof *pool + sizeof *fd_tab);
 	struct region *none = NULL, *r;
-	char *p = REAL(mmap)(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *p = REAL(mmap, NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
 		return NULL;
 	r = (struct region *)(void *)(p + page);
 	r->n = n;
 	if (!__atomic_compare_exchange_n(&region, &none, r, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-		REAL(munmap)(p, room); /* another thread, or a handler, was faster */
+		REAL(munmap, p, room); /* another thread, or a handler, was faster */
 		return none;
 	}
 	own();
@@ -118,6 +118,8 @@ bool fd_is_another(void)
 	 * another PID namespace. */
 	return own_pid && (!doubt || kernel_getpid() != own_pid);
 }
+
+bool fd_shares_memory(void) { return own_pid && kernel_getpid() != own_pid; }
 
 uint32_t fd_process(void) { return fd_vforked() ? 0 : ds_name_process(); }
 
@@ -296,10 +298,10 @@ int conn_open(struct conn *c, int fd)
 
 int fd_spare(int fd)
 {
-	int copy = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 512);
+	int copy = REAL(fcntl, fd, F_DUPFD_CLOEXEC, 512);
 
 	if (copy < 0)
-		copy = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 3);
+		copy = REAL(fcntl, fd, F_DUPFD_CLOEXEC, 3);
 	return copy < 0 ? NO_COPY : copy;
 }
 
@@ -375,7 +377,7 @@ uint64_t fd_cookie(int fd)
 	socklen_t len = sizeof cookie;
 	int saved = errno;
 
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) != 0)
+	if (REAL(getsockopt, fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) != 0)
 		cookie = 0;
 	errno = saved;
 	return cookie;

@@ -107,6 +107,7 @@ bool fd_table(void) DS_HIDDEN;
 void fd_after_fork(void) DS_HIDDEN;
 void fd_doubt(void) DS_HIDDEN;
 bool fd_is_another(void) DS_HIDDEN;
+bool fd_shares_memory(void) DS_HIDDEN; /* asks the kernel: this is a child of vfork, or of its like, that may be known to nobody */
 uint32_t fd_process(void) DS_HIDDEN; /* the name of this process (segment/name.h); 0: it is a child of vfork */
 extern __thread int fd_vforks __attribute__((tls_model("initial-exec"))) DS_HIDDEN;
 extern bool *fd_sure DS_HIDDEN;

@@ -66,7 +66,7 @@ struct way {
 static ssize_t take(struct way *w)
 {
 	if (!w->from_conn)
-		return REAL(recv)(w->from, w->buf, sizeof w->buf, MSG_DONTWAIT);
+		return REAL(recv, w->from, w->buf, sizeof w->buf, MSG_DONTWAIT);
 	return ds_recv(w->from_conn->life.s, w->from, &(struct iovec){w->buf, sizeof w->buf}, 1, MSG_DONTWAIT);
 }
 
@@ -76,7 +76,7 @@ static ssize_t give(struct way *w)
 	const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
 
 	if (!w->to_conn)
-		return REAL(send)(w->to, w->buf + w->at, w->n - w->at, flags);
+		return REAL(send, w->to, w->buf + w->at, w->n - w->at, flags);
 	return ds_send(w->to_conn->life.s, w->to, &(struct iovec){w->buf + w->at, w->n - w->at}, 1, flags);
 }
 
@@ -107,7 +107,7 @@ over:
 	if (w->to_conn)
 		ds_shutdown(w->to_conn->life.s, w->to, SHUT_WR);
 	else
-		REAL(shutdown)(w->to, SHUT_WR);
+		REAL(shutdown, w->to, SHUT_WR);
 	return false;
 }
 
@@ -147,7 +147,7 @@ static void pump(struct conn *c, int sock, int pair)
 			move(&in);
 	}
 	fd_closing(sock);
-	REAL(close)(sock);
+	REAL(close, sock);
 	ds_syscall(SYS_exit_group, 0);
 	__builtin_unreachable();
 }
@@ -168,7 +168,7 @@ static void close_others(int a, int b, int c, int d)
 				next = keep[i];
 		if (next != from && ds_syscall(SYS_close_range, from, next < 0 ? ~0u : (unsigned)next - 1, 0) < 0)
 			for (int fd = from; fd < (next < 0 ? 65536 : next); fd++)
-				REAL(close)(fd);
+				REAL(close, fd);
 		if (next < 0)
 			return;
 		from = next + 1;
@@ -183,7 +183,7 @@ static pid_t quiet_fork(void) { return (pid_t)ds_syscall(SYS_clone, 0, 0, 0, 0, 
 static void replace(int by, int fd, int flags)
 {
 	fd_closing(fd);
-	REAL(dup3)(by, fd, flags);
+	REAL(dup3, by, fd, flags);
 }
 
 /* Starts a process with this library that passes on what is in the segment and what follows: fd,
@@ -191,7 +191,7 @@ static void replace(int by, int fd, int flags)
  * has descriptors of its own: there the caller replaces the others, by *end. False: it failed. */
 static bool pass_on(struct conn *c, int fd, int *end)
 {
-	int pair[2], own[2], flags = REAL(fcntl)(fd, F_GETFL), st = -1;
+	int pair[2], own[2], flags = REAL(fcntl, fd, F_GETFL), st = -1;
 	pid_t pid;
 
 	if (kernel_socketpair(SOCK_STREAM | SOCK_CLOEXEC, pair) < 0)
@@ -204,7 +204,7 @@ static bool pass_on(struct conn *c, int fd, int *end)
 			sigfillset(&all);
 			pthread_sigmask(SIG_SETMASK, &all, NULL);
 			fork_child();
-			int sock = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, 3);
+			int sock = REAL(fcntl, fd, F_DUPFD_CLOEXEC, 3);
 			fd_set_conn(sock, c);
 			ds_own_fds(c->life.s, own);
 			close_others(sock, pair[1], own[0], own[1]);
@@ -215,14 +215,14 @@ static bool pass_on(struct conn *c, int fd, int *end)
 	while (pid > 0 && ds_syscall(SYS_wait4, pid, &st, __WALL, NULL) < 0 && errno == EINTR)
 		;
 	fork_parent(pid > 0 && st == 0 ? pid : -1);
-	REAL(close)(pair[1]);
+	REAL(close, pair[1]);
 	if (pid < 0 || st != 0) {
-		REAL(close)(pair[0]);
+		REAL(close, pair[0]);
 		return false;
 	}
-	REAL(fcntl)(pair[0], F_SETFL, flags & O_NONBLOCK);
+	REAL(fcntl, pair[0], F_SETFL, flags & O_NONBLOCK);
 	if (fd_vforked()) { /* a child has descriptors of its own */
-		REAL(dup2)(pair[0], fd);
+		REAL(dup2, pair[0], fd);
 		*end = pair[0];
 		return true;
 	}
@@ -230,11 +230,11 @@ static bool pass_on(struct conn *c, int fd, int *end)
 		struct conn *other = conn_get((int)i);
 
 		if (other == c)
-			replace(pair[0], (int)i, REAL(fcntl)((int)i, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0);
+			replace(pair[0], (int)i, REAL(fcntl, (int)i, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0);
 		if (other)
 			conn_put(other);
 	}
-	REAL(close)(pair[0]);
+	REAL(close, pair[0]);
 	return true;
 }
 

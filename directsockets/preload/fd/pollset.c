@@ -9,7 +9,7 @@
 /* As ppoll(2), the kernel's. */
 static int raw_poll(struct pollfd *fds, nfds_t n, const struct timespec *t, const sigset_t *mask)
 {
-	return REAL(ppoll)(fds, n, t, mask);
+	return REAL(ppoll, fds, n, t, mask);
 }
 
 /* The kernel's array: the program's, with the shadows asked only for what they decide; then, to

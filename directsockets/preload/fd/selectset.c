@@ -74,7 +74,7 @@ int wait_select(int n, fd_set *in, fd_set *out, fd_set *except, const struct tim
 		count += __builtin_popcountl(bits_of(in, i) | bits_of(out, i) | bits_of(except, i));
 	size_t size = (size_t)count * sizeof *p;
 	if (count > FEW) {
-		p = REAL(mmap)(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		p = REAL(mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (p == MAP_FAILED) {
 			errno = ENOMEM;
 			return -1;
@@ -86,6 +86,6 @@ int wait_select(int n, fd_set *in, fd_set *out, fd_set *except, const struct tim
 	if (timeout && left)
 		deadline_left(&deadline, left);
 	if (p != few)
-		REAL(munmap)(p, size);
+		REAL(munmap, p, size);
 	return rc;
 }

@@ -61,8 +61,8 @@ static struct room *room_get(size_t size)
 	if (r && r->size >= size)
 		return r;
 	if (r)
-		REAL(munmap)(r, r->size);
-	r = REAL(mmap)(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		REAL(munmap, r, r->size);
+	r = REAL(mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (r == MAP_FAILED)
 		return NULL;
 	r->size = size;
@@ -75,7 +75,7 @@ static void room_put(struct room *r)
 	if (r->size <= ROOM_KEPT)
 		r = __atomic_exchange_n(kept_here(), r, __ATOMIC_ACQ_REL);
 	if (r)
-		REAL(munmap)(r, r->size);
+		REAL(munmap, r, r->size);
 }
 
 /* Gives back all that w has. */

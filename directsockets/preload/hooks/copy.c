@@ -28,22 +28,22 @@ struct buffer {
 /* Is fd an end of a pipe that is open for mode, O_RDONLY or O_WRONLY? */
 static bool is_pipe(int fd, int mode)
 {
-	int saved = errno, flags = REAL(fcntl)(fd, F_GETFL), access = flags & O_ACCMODE;
-	bool yes = flags >= 0 && (access == mode || access == O_RDWR) && REAL(fcntl)(fd, F_GETPIPE_SZ) > 0;
+	int saved = errno, flags = REAL(fcntl, fd, F_GETFL), access = flags & O_ACCMODE;
+	bool yes = flags >= 0 && (access == mode || access == O_RDWR) && REAL(fcntl, fd, F_GETPIPE_SZ) > 0;
 
 	errno = saved;
 	return yes;
 }
 
 /* O_NONBLOCK of a pipe. No lock. */
-static bool pipe_nonblock(int fd) { return REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK; }
+static bool pipe_nonblock(int fd) { return REAL(fcntl, fd, F_GETFL) & O_NONBLOCK; }
 
 /* Is there room in a pipe (POLLOUT), or something to read or its end (POLLIN)? wait: waits for it.
  * False and errno: EAGAIN, EINTR, EPIPE. */
 static bool pipe_ready(int fd, short event, bool wait)
 {
 	struct pollfd p = {fd, event, 0};
-	int rc = REAL(poll)(&p, 1, wait ? -1 : 0);
+	int rc = REAL(poll, &p, 1, wait ? -1 : 0);
 
 	if (rc == 0)
 		errno = EAGAIN;
@@ -69,8 +69,8 @@ static void own_close(int ends[2])
 {
 	int saved = errno;
 
-	REAL(close)(ends[0]);
-	REAL(close)(ends[1]);
+	REAL(close, ends[0]);
+	REAL(close, ends[1]);
 	errno = saved;
 }
 
@@ -172,9 +172,9 @@ static ssize_t pipe_send(struct call *k, int in, int out, size_t n, bool *all)
 	*all = false;
 	if (!own_pipe(own))
 		return -1;
-	ssize_t sent = REAL(tee)(in, own[1], n < CHUNK ? n : CHUNK, SPLICE_F_NONBLOCK);
+	ssize_t sent = REAL(tee, in, own[1], n < CHUNK ? n : CHUNK, SPLICE_F_NONBLOCK);
 	if (sent > 0)
-		sent = REAL(read)(own[0], b.bytes, (size_t)sent);
+		sent = REAL(read, own[0], b.bytes, (size_t)sent);
 	if (sent > 0) {
 		ssize_t have = sent;
 		sent = ds_send(k->c->life.s, out, &(struct iovec){b.bytes, (size_t)have}, 1, 0);
@@ -182,7 +182,7 @@ static ssize_t pipe_send(struct call *k, int in, int out, size_t n, bool *all)
 	}
 	int saved = errno;
 	for (ssize_t taken = 0, got; taken < sent; taken += got) {
-		got = REAL(splice)(in, NULL, own[1], NULL, (size_t)(sent - taken), SPLICE_F_NONBLOCK);
+		got = REAL(splice, in, NULL, own[1], NULL, (size_t)(sent - taken), SPLICE_F_NONBLOCK);
 		if (got <= 0)
 			break; /* another reader was faster */
 	}
@@ -247,7 +247,7 @@ static bool await_splice(struct call *k, int *in, int out)
 {
 	struct pollfd p = {out, POLLOUT, 0};
 	int saved = errno;
-	bool room = REAL(poll)(&p, 1, 0) > 0 && !(p.revents & POLLERR);
+	bool room = REAL(poll, &p, 1, 0) > 0 && !(p.revents & POLLERR);
 
 	errno = saved;
 	return !room || await_data(k, in);
@@ -279,14 +279,14 @@ EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 	/* The kernel gets what it refuses, and what reads neither a file nor a device. */
 	if (!k->c || (from.c && to.c) || n == 0 || (ssize_t)n < 0 || (off && !ds_readable(off, sizeof *off)) ||
 	    (from.c && (off || !is_pipe(out, O_WRONLY))))
-		return call_sent(&to, REAL(sendfile)(out, in, off, n));
-	if (to.c && ((REAL(fcntl)(in, F_GETFL) & O_ACCMODE) == O_WRONLY || (pos = kernel_lseek(in, 0, SEEK_CUR)) < 0))
-		return REAL(sendfile)(out, in, off, n);
+		return call_sent(&to, REAL(sendfile, out, in, off, n));
+	if (to.c && ((REAL(fcntl, in, F_GETFL) & O_ACCMODE) == O_WRONLY || (pos = kernel_lseek(in, 0, SEEK_CUR)) < 0))
+		return REAL(sendfile, out, in, off, n);
 	if (from.c && !await_splice(k, &in, out))
 		return -1;
 	DS_USE(use);
 	if (kernel_begin(k, from.c ? in : out, &use)) {
-		rc = REAL(sendfile)(out, in, off, n);
+		rc = REAL(sendfile, out, in, off, n);
 		if (rc > 0)
 			ds_moved(k->c->life.s, to.c ? (size_t)rc : 0, to.c ? 0 : (size_t)rc);
 		return rc;
@@ -318,12 +318,12 @@ EXPORT ssize_t splice(int in, off64_t *inoff, int out, off64_t *outoff, size_t n
 	/* A socket and a pipe; the kernel refuses all else. */
 	if (!k->c || (from.c && to.c) || inoff || outoff || n == 0 || (flags & ~FLAGS) ||
 	    (from.c ? !is_pipe(out, O_WRONLY) : !is_pipe(in, O_RDONLY)))
-		return REAL(splice)(in, inoff, out, outoff, n, flags);
+		return REAL(splice, in, inoff, out, outoff, n, flags);
 	if (from.c && !await_splice(k, &in, out))
 		return -1;
 	DS_USE(use);
 	if (kernel_begin(k, from.c ? in : out, &use)) {
-		ssize_t rc = REAL(splice)(in, NULL, out, NULL, n, flags);
+		ssize_t rc = REAL(splice, in, NULL, out, NULL, n, flags);
 		if (rc > 0)
 			ds_moved(k->c->life.s, from.c ? 0 : (size_t)rc, from.c ? (size_t)rc : 0);
 		return rc;

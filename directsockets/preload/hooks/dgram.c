@@ -112,14 +112,14 @@ ssize_t dg_sendto(int fd, const void *p, size_t n, int flags, const struct socka
 	if (eager(d))
 		eager_send(d, fd, addr, len);
 	if (is_hard(d) || !name_there(addr, len))
-		return REAL(sendto)(fd, p, n, flags, addr, len);
+		return REAL(sendto, fd, p, n, flags, addr, len);
 	if (addr) {
 		memcpy(&to, addr, len);
 		h.msg_name = &to;
 		h.msg_namelen = len;
 	}
 	ssize_t rc = ds_dg_sendmsg(d, fd, &h, flags, &s);
-	return rc != DS_DG_KERNEL ? rc : sent(d, &s, REAL(sendto)(fd, p, n, flags, addr, len));
+	return rc != DS_DG_KERNEL ? rc : sent(d, &s, REAL(sendto, fd, p, n, flags, addr, len));
 }
 
 ssize_t dg_writev(int fd, const struct iovec *iov, int n, int flags)
@@ -131,9 +131,9 @@ ssize_t dg_writev(int fd, const struct iovec *iov, int n, int flags)
 	if (eager(d))
 		eager_send(d, fd, NULL, 0);
 	if (is_hard(d) || n < 0 || !iov_there(iov, (size_t)n))
-		return REAL(writev)(fd, iov, n);
+		return REAL(writev, fd, iov, n);
 	ssize_t rc = ds_dg_sendmsg(d, fd, &h, flags, &s);
-	return rc != DS_DG_KERNEL ? rc : sent(d, &s, REAL(writev)(fd, iov, n));
+	return rc != DS_DG_KERNEL ? rc : sent(d, &s, REAL(writev, fd, iov, n));
 }
 
 /* sendmsg of m on d. */
@@ -145,19 +145,19 @@ static ssize_t send_one(struct ds_dgram *d, int fd, const struct msghdr *m, int 
 	if (eager(d) && msg_there(m))
 		eager_send(d, fd, m->msg_name, m->msg_namelen);
 	if (is_hard(d) || !msg_there(m))
-		return REAL(sendmsg)(fd, m, flags);
+		return REAL(sendmsg, fd, m, flags);
 	struct msghdr h = *m;
 	h.msg_namelen = capped_name(h.msg_namelen);
 	if (h.msg_namelen == 0) /* it goes to the peer */
 		h.msg_name = NULL;
 	if (!name_there(h.msg_name, h.msg_namelen))
-		return REAL(sendmsg)(fd, m, flags);
+		return REAL(sendmsg, fd, m, flags);
 	if (h.msg_name) {
 		memcpy(&to, h.msg_name, h.msg_namelen);
 		h.msg_name = &to;
 	}
 	ssize_t rc = ds_dg_sendmsg(d, fd, &h, flags, &s);
-	return rc != DS_DG_KERNEL ? rc : sent(d, &s, REAL(sendmsg)(fd, m, flags));
+	return rc != DS_DG_KERNEL ? rc : sent(d, &s, REAL(sendmsg, fd, m, flags));
 }
 
 ssize_t dg_sendmsg(int fd, const struct msghdr *m, int flags)
@@ -175,9 +175,9 @@ int dg_sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 	if (d && (flags & MSG_MORE))
 		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
 	if (is_hard(d))
-		return REAL(sendmmsg)(fd, v, n, flags);
+		return REAL(sendmmsg, fd, v, n, flags);
 	if (!__atomic_load_n(&d->nout, __ATOMIC_RELAXED) && !eager(d)) { /* no flow: all of them are the kernel's */
-		int rc = REAL(sendmmsg)(fd, v, n, flags), saved = errno;
+		int rc = REAL(sendmmsg, fd, v, n, flags), saved = errno;
 		for (int i = 0; i < rc && i < COUNTED; i++) {
 			const struct msghdr *m = msg_of(v, (unsigned)i);
 			if (name_there(m->msg_name, m->msg_namelen) && !ds_dg_plain(d, m->msg_name, m->msg_namelen))
@@ -284,10 +284,10 @@ ssize_t dg_recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *addr,
 	DGRAM(d, fd);
 
 	if (!d || odd(flags))
-		return REAL(recvfrom)(fd, p, n, flags, addr, len);
+		return REAL(recvfrom, fd, p, n, flags, addr, len);
 	PLAIN(plain, d);
 	if (plain)
-		return received(d, fd, REAL(recvfrom)(fd, p, n, flags, addr, len), flags);
+		return received(d, fd, REAL(recvfrom, fd, p, n, flags, addr, len), flags);
 	return recvfrom_flows(d, fd, p, n, flags, addr, len);
 }
 
@@ -297,11 +297,11 @@ ssize_t dg_readv(int fd, const struct iovec *iov, int n, int flags)
 	DGRAM(d, fd);
 
 	if (!d)
-		return REAL(readv)(fd, iov, n);
+		return REAL(readv, fd, iov, n);
 	bool fine = n >= 0 && iov_there(iov, (size_t)n) && iov_total(iov, (size_t)n);
 	PLAIN(plain, d);
 	if (plain || !fine) {
-		ssize_t rc = flags ? REAL(preadv2)(fd, iov, n, -1, RWF_NOWAIT) : REAL(readv)(fd, iov, n);
+		ssize_t rc = flags ? REAL(preadv2, fd, iov, n, -1, RWF_NOWAIT) : REAL(readv, fd, iov, n);
 		return received(d, fd, rc, rc > 0 ? 0 : MSG_PEEK);
 	}
 	return received(d, fd, ds_dg_recvmsg(d, fd, &h, flags), flags);
@@ -313,7 +313,7 @@ static ssize_t recv_one(struct ds_dgram *d, int fd, struct msghdr *m, int flags)
 	struct sockaddr_storage from;
 
 	if (!msg_there(m))
-		return REAL(recvmsg)(fd, m, flags);
+		return REAL(recvmsg, fd, m, flags);
 	struct msghdr h = *m;
 	h.msg_name = m->msg_name ? &from : NULL;
 	h.msg_namelen = m->msg_name ? sizeof from : 0;
@@ -343,10 +343,10 @@ ssize_t dg_recvmsg(int fd, struct msghdr *m, int flags)
 	DGRAM(d, fd);
 
 	if (!d || odd(flags))
-		return REAL(recvmsg)(fd, m, flags);
+		return REAL(recvmsg, fd, m, flags);
 	PLAIN(plain, d);
 	if (plain)
-		return received(d, fd, REAL(recvmsg)(fd, m, flags), flags);
+		return received(d, fd, REAL(recvmsg, fd, m, flags), flags);
 	return received(d, fd, recv_one(d, fd, m, flags), flags);
 }
 
@@ -357,10 +357,10 @@ int dg_recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespe
 	DGRAM(d, fd);
 
 	if (!d || odd(flags))
-		return REAL(recvmmsg)(fd, v, n, flags, timeout);
+		return REAL(recvmmsg, fd, v, n, flags, timeout);
 	PLAIN(plain, d);
 	if (plain || (timeout && !time_fine(timeout)))
-		return (int)received(d, fd, REAL(recvmmsg)(fd, v, n, flags, timeout), flags);
+		return (int)received(d, fd, REAL(recvmmsg, fd, v, n, flags, timeout), flags);
 	if (timeout)
 		deadline_set(&deadline, timeout);
 	unsigned i = 0;
@@ -407,7 +407,7 @@ void dg_inherited(void)
 
 	for (unsigned fd = 0; fd < fd_tab_end; fd++) {
 		struct ds_dgram *d = word_dgram(fd_word((int)fd));
-		int fl = d ? REAL(fcntl)((int)fd, F_GETFD) : -1;
+		int fl = d ? REAL(fcntl, (int)fd, F_GETFD) : -1;
 
 		if (fl >= 0 && !(fl & FD_CLOEXEC))
 			ds_dg_harden(d, DS_WHY_PROGRAM);

@@ -45,7 +45,7 @@ static void demote_cookie(struct conn *c, void *arg)
 				b->carried[i].cookie = cookie;
 			return;
 		} else if (b->carried[i].cookie == cookie) {
-			REAL(dup2)(b->carried[i].end, b->fd);
+			REAL(dup2, b->carried[i].end, b->fd);
 			return;
 		}
 	ds_fall_back(c->life.s, b->fd);
@@ -94,7 +94,7 @@ void inherit_demote(struct inheritance *inheritance)
 				continue;
 			for (const char *c = d->d_name; *c; c++)
 				b.fd = b.fd * 10 + (*c - '0');
-			int fl = REAL(fcntl)(b.fd, F_GETFD);
+			int fl = REAL(fcntl, b.fd, F_GETFD);
 			if (fl < 0 || (fl & FD_CLOEXEC) || !(b.cookie = fd_cookie(b.fd)))
 				continue;
 			b.found = fd_vforked() && uncounted_leave(b.cookie);
@@ -105,7 +105,7 @@ void inherit_demote(struct inheritance *inheritance)
 				conn_each(CONN_IN(CONN_KNOWN), demote_unknown, NULL);
 			}
 		}
-	REAL(close)(dir);
+	REAL(close, dir);
 	errno = saved;
 }
 
@@ -135,23 +135,23 @@ static int run(exec_fn *real, const char *file, bool search, char *const argv[],
 	return real(file, argv, with);
 }
 
-EXPORT int execve(const char *path, char *const argv[], char *const envp[]) { return run(REAL(execve), path, false, argv, envp); }
-EXPORT int execv(const char *path, char *const argv[]) { return run(REAL(execve), path, false, argv, environ); }
-EXPORT int execvp(const char *file, char *const argv[]) { return run(REAL(execvpe), file, true, argv, environ); }
-EXPORT int execvpe(const char *file, char *const argv[], char *const envp[]) { return run(REAL(execvpe), file, true, argv, envp); }
+EXPORT int execve(const char *path, char *const argv[], char *const envp[]) { return run(REAL_FN(execve), path, false, argv, envp); }
+EXPORT int execv(const char *path, char *const argv[]) { return run(REAL_FN(execve), path, false, argv, environ); }
+EXPORT int execvp(const char *file, char *const argv[]) { return run(REAL_FN(execvpe), file, true, argv, environ); }
+EXPORT int execvpe(const char *file, char *const argv[], char *const envp[]) { return run(REAL_FN(execvpe), file, true, argv, envp); }
 
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
 	inherit_demote(NULL);
-	return REAL(fexecve)(fd, argv, envp);
+	return REAL_FN(fexecve)(fd, argv, envp);
 }
 
 EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags)
 {
 	inherit_demote(NULL);
-	if (!REAL(execveat))
+	if (!REAL_FN(execveat))
 		return (int)syscall(SYS_execveat, dir, path, argv, envp, flags);
-	return REAL(execveat)(dir, path, argv, envp, flags);
+	return REAL_FN(execveat)(dir, path, argv, envp, flags);
 }
 
 enum { MAX_ARGS = 4096 };

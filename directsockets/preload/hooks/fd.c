@@ -18,7 +18,7 @@
 
 EXPORT int socket(int domain, int type, int protocol)
 {
-	int fd = REAL(socket)(domain, type, protocol);
+	int fd = REAL(socket, domain, type, protocol);
 
 	if (fd >= 0 && (domain == AF_INET || domain == AF_INET6) && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM &&
 	    (protocol == 0 || protocol == IPPROTO_TCP)) {
@@ -44,7 +44,7 @@ static void dgram_connected(int fd, int rc, const struct sockaddr *addr, socklen
 
 EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
-	int rc = REAL(connect)(fd, addr, len);
+	int rc = REAL(connect, fd, addr, len);
 	int err = errno;
 
 	if (__builtin_expect(word_dgram(fd_word(fd)) != NULL, 0)) {
@@ -58,7 +58,7 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 		socklen_t n = sizeof protocol;
 		if ((rc != 0 && err != EINPROGRESS) || fd_word(fd) != 0 || fd_is_sealed() || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
 			return rc;
-		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) != 0 || protocol != IPPROTO_TCP || !conn_new(fd, CONN_ON_SOCKET, DS_NONBLOCK_UNKNOWN)) {
+		if (REAL(getsockopt, fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) != 0 || protocol != IPPROTO_TCP || !conn_new(fd, CONN_ON_SOCKET, DS_NONBLOCK_UNKNOWN)) {
 			errno = saved;
 			return rc;
 		}
@@ -86,7 +86,7 @@ ALIAS(__connect, connect);
 
 EXPORT int listen(int fd, int backlog)
 {
-	int rc = REAL(listen)(fd, backlog);
+	int rc = REAL(listen, fd, backlog);
 
 	if (rc == 0 && !fd_listens(fd) && !fd_is_sealed() && !fd_vforked()) {
 		int saved = errno;
@@ -132,14 +132,14 @@ EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
 	bool wait = may_wait(fd);
 
-	return accepted(REAL(accept4)(fd, addr, len, flags), flags, wait);
+	return accepted(REAL(accept4, fd, addr, len, flags), flags, wait);
 }
 
 EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)
 {
 	bool wait = may_wait(fd);
 
-	return accepted(REAL(accept)(fd, addr, len), 0, wait);
+	return accepted(REAL(accept, fd, addr, len), 0, wait);
 }
 
 EXPORT int shutdown(int fd, int how)
@@ -149,7 +149,7 @@ EXPORT int shutdown(int fd, int how)
 		return ds_shutdown(k.c->life.s, fd, how);
 	if (k.early)
 		ds_life_shuts(&k.early->life, how);
-	int rc = REAL(shutdown)(fd, how);
+	int rc = REAL(shutdown, fd, how);
 	if (k.early)
 		ds_life_has_shut(&k.early->life);
 	if (rc == 0 && fd_listens(fd))
@@ -199,7 +199,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 			conn_put(c);
 		}
 	}
-	int rc = REAL(setsockopt)(fd, level, name, value, len);
+	int rc = REAL(setsockopt, fd, level, name, value, len);
 	struct ds_dgram *d = rc == 0 ? dgram_get(fd, fd_word(fd)) : NULL;
 	if (d) {
 		ds_dg_option(d, fd, level, name, value, len);
@@ -243,7 +243,7 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 			conn_demote(c, fd);
 		conn_put(c);
 	}
-	return REAL(getsockopt)(fd, level, name, value, len);
+	return REAL(getsockopt, fd, level, name, value, len);
 }
 
 /* ---- descriptors ----------------------------------------------------------- */
@@ -276,7 +276,7 @@ static int close_ours(int fd)
 {
 	CRITICAL(true);
 	going(fd);
-	return REAL(close)(fd);
+	return REAL(close, fd);
 }
 
 EXPORT int close(int fd)
@@ -287,7 +287,7 @@ EXPORT int close(int fd)
 		errno = EBADF;
 		return -1;
 	}
-	return REAL(close)(fd);
+	return REAL(close, fd);
 }
 ALIAS(__close, close);
 
@@ -305,7 +305,7 @@ static int dupped(int oldfd, int newfd)
 EXPORT int dup(int fd)
 {
 	CRITICAL(fd_word(fd) != 0);
-	return dupped(fd, REAL(dup)(fd));
+	return dupped(fd, REAL(dup, fd));
 }
 
 /* newfd will be closed by dup2, if oldfd is one. The library's own stay. */
@@ -317,7 +317,7 @@ static bool make_place(int oldfd, int newfd)
 		errno = EBADF;
 		return false;
 	}
-	if (fd_word(newfd) != 0 && REAL(fcntl)(oldfd, F_GETFD) >= 0)
+	if (fd_word(newfd) != 0 && REAL(fcntl, oldfd, F_GETFD) >= 0)
 		going(newfd);
 	return true;
 }
@@ -328,7 +328,7 @@ OURS int dup2_ours(int oldfd, int newfd)
 	CRITICAL(fd_word(oldfd) != 0 || fd_word(newfd) != 0);
 	if (!make_place(oldfd, newfd))
 		return -1;
-	int rc = REAL(dup2)(oldfd, newfd);
+	int rc = REAL(dup2, oldfd, newfd);
 	if (rc >= 0)
 		fd_dup(oldfd, rc);
 	return rc;
@@ -336,7 +336,8 @@ OURS int dup2_ours(int oldfd, int newfd)
 
 EXPORT int dup2(int oldfd, int newfd)
 {
-	PASS(fd_word(oldfd) | fd_word(newfd) | ds_own_fd(newfd), dup2, oldfd, newfd);
+	if (__builtin_expect((fd_word(oldfd) | fd_word(newfd) | ds_own_fd(newfd)) == 0, 1))
+		return REAL(dup2, oldfd, newfd);
 	return dup2_ours(oldfd, newfd);
 }
 ALIAS(__dup2, dup2);
@@ -346,7 +347,7 @@ EXPORT int dup3(int oldfd, int newfd, int flags)
 	CRITICAL(fd_word(oldfd) != 0 || fd_word(newfd) != 0);
 	if ((flags & ~O_CLOEXEC) == 0 && !make_place(oldfd, newfd))
 		return -1;
-	int rc = REAL(dup3)(oldfd, newfd, flags);
+	int rc = REAL(dup3, oldfd, newfd, flags);
 	if (rc >= 0)
 		fd_dup(oldfd, rc);
 	return rc;
@@ -401,8 +402,8 @@ EXPORT void closefrom(int first)
 	unsigned from = first < 0 ? 0 : (unsigned)first;
 
 	range_closing(from, ~0u);
-	if (range_close(from, ~0u, 0) != 0 && REAL(closefrom))
-		REAL(closefrom)(first);
+	if (range_close(from, ~0u, 0) != 0 && REAL_FN(closefrom))
+		REAL(closefrom, first);
 }
 
 /* ---- fcntl, ioctl ---------------------------------------------------------- */
@@ -437,13 +438,13 @@ static void flags_changed(int fd, bool nonblock, bool async)
 OURS int fcntl_dup(int fd, int cmd, void *arg)
 {
 	CRITICAL(fd_word(fd) != 0);
-	return dupped(fd, REAL(fcntl)(fd, cmd, arg));
+	return dupped(fd, REAL(fcntl, fd, cmd, arg));
 }
 
 /* fcntl of a descriptor of ours. */
 OURS int fcntl_ours(int fd, int cmd, void *arg)
 {
-	int rc = REAL(fcntl)(fd, cmd, arg);
+	int rc = REAL(fcntl, fd, cmd, arg);
 
 	if (rc >= 0 && cmd == F_SETFL)
 		flags_changed(fd, ((uintptr_t)arg & O_NONBLOCK) != 0, ((uintptr_t)arg & O_ASYNC) != 0);
@@ -473,7 +474,7 @@ EXPORT int ioctl(int fd, ds_request request, ...)
 	void *arg = va_arg(ap, void *);
 	va_end(ap);
 	if (__builtin_expect(fd_word(fd) == 0, 1))
-		return REAL(ioctl)(fd, request, arg);
+		return REAL(ioctl, fd, request, arg);
 	if (request == FIONREAD && word_dgram(fd_word(fd)) && ds_writable(arg, sizeof(int))) {
 		struct ds_dgram *d = dgram_get(fd, fd_word(fd));
 		int size = d ? ds_dg_next_size(d) : -1;
@@ -494,7 +495,7 @@ EXPORT int ioctl(int fd, ds_request request, ...)
 		if (k.c)
 			return ds_at_mark(k.c->life.s, fd, arg);
 	}
-	int rc = REAL(ioctl)(fd, request, arg);
+	int rc = REAL(ioctl, fd, request, arg);
 	if (rc == 0 && (request == FIONBIO || request == FIOASYNC))
 		flags_changed(fd, request == FIONBIO && *(int *)arg, request == FIOASYNC && *(int *)arg);
 	return rc;

@@ -29,6 +29,9 @@ void signals_init(void) DS_HIDDEN;
  * read. */
 bool rights_demote(const struct msghdr *m) DS_HIDDEN;
 
+/* If system call nr belongs to this library, makes it: true, and *rc and errno as syscall(2). */
+bool hooked_call(long nr, const long a[6], long *rc) DS_HIDDEN;
+
 /* Before io_submit of n iocbs: what is done later is done by the kernel. */
 void aio_submitted(long n, void *const list[]) DS_HIDDEN;
 

@@ -292,5 +292,5 @@ DS_START void inherit_take(void)
 			if (d->d_name[0] != '.')
 				take(atoi(d->d_name), w, n);
 		}
-	REAL(close)(dir);
+	REAL(close, dir);
 }

@@ -10,7 +10,7 @@ static inline bool begun(void) { return __atomic_load_n(&ds_real_ready, __ATOMIC
 
 EXPORT int munmap(void *p, size_t n)
 {
-	int rc = begun() ? REAL(munmap)(p, n) : (int)ds_kernel_call(SYS_munmap, p, n);
+	int rc = begun() ? REAL(munmap, p, n) : (int)ds_kernel_call(SYS_munmap, p, n);
 
 	ds_memory_gone(p, n);
 	return rc;
@@ -18,7 +18,7 @@ EXPORT int munmap(void *p, size_t n)
 
 EXPORT int mprotect(void *p, size_t n, int how)
 {
-	int rc = begun() ? REAL(mprotect)(p, n, how) : (int)ds_kernel_call(SYS_mprotect, p, n, how);
+	int rc = begun() ? REAL(mprotect, p, n, how) : (int)ds_kernel_call(SYS_mprotect, p, n, how);
 
 	if ((how & (PROT_READ | PROT_WRITE)) != (PROT_READ | PROT_WRITE))
 		ds_memory_gone(p, n);
@@ -34,7 +34,7 @@ EXPORT void *mremap(void *p, size_t old, size_t new, int flags, ...)
 	va_start(ap, flags);
 	void *to = va_arg(ap, void *);
 	va_end(ap);
-	void *rc = begun() ? REAL(mremap)(p, old, new, flags, to) : (void *)ds_kernel_call(SYS_mremap, p, old, new, flags, to);
+	void *rc = begun() ? REAL(mremap, p, old, new, flags, to) : (void *)ds_kernel_call(SYS_mremap, p, old, new, flags, to);
 
 	ds_memory_gone(p, old);
 	if (flags & MREMAP_FIXED)
@@ -45,7 +45,7 @@ EXPORT void *mremap(void *p, size_t old, size_t new, int flags, ...)
 /* A mapping without all rights may lie where free has unmapped memory, or replace a mapping. */
 EXPORT void *mmap(void *p, size_t n, int how, int flags, int fd, off_t off)
 {
-	void *rc = begun() ? REAL(mmap)(p, n, how, flags, fd, off) : (void *)ds_kernel_call(SYS_mmap, p, n, how, flags, fd, off);
+	void *rc = begun() ? REAL(mmap, p, n, how, flags, fd, off) : (void *)ds_kernel_call(SYS_mmap, p, n, how, flags, fd, off);
 
 	if (rc != MAP_FAILED && ((flags & MAP_FIXED) || (how & (PROT_READ | PROT_WRITE)) != (PROT_READ | PROT_WRITE)))
 		ds_memory_gone(rc, n);

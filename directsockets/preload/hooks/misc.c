@@ -51,12 +51,12 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 
 	dg_native(fd, DS_WHY_UNSUPPORTED_CALL);
 	if (fd_kind(fd) != FD_CONN || !mode || !strchr("rwa", mode[0]))
-		return REAL(fdopen)(fd, mode);
+		return REAL(fdopen, fd, mode);
 	FILE *f = fopencookie((void *)(intptr_t)fd, mode, io);
 	if (f) {
 		f->_fileno = fd;
 		if (strchr(mode, 'e'))
-			REAL(fcntl)(fd, F_SETFD, FD_CLOEXEC);
+			REAL(fcntl, fd, F_SETFD, FD_CLOEXEC);
 	}
 	return f;
 }
@@ -70,7 +70,7 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 		if (k.c)
 			ds_fall_back(k.c->life.s, fd);
 	}
-	return REAL(fdopen)(fd, mode);
+	return REAL(fdopen, fd, mode);
 }
 #endif
 

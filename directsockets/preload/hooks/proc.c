@@ -2,6 +2,7 @@
 #include "hooks/inherited.h"
 #include "hooks/dgram.h"
 #include "hooks/hooks.h"
+#include "hooks/patch.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +26,7 @@ static void forked(void) { fork_parent(1); }
 EXPORT pid_t _Fork(void)
 {
 	fork_prepare();
-	pid_t pid = REAL(_Fork)();
+	pid_t pid = REAL(_Fork);
 	if (pid == 0)
 		fork_child();
 	else
@@ -136,7 +137,7 @@ void spawn_demote(enum taker taker)
 	for (unsigned fd = 0; fd < fd_tab_end; fd++) {
 		if (fd_kind((int)fd) != FD_CONN)
 			continue;
-		int fl = REAL(fcntl)((int)fd, F_GETFD);
+		int fl = REAL(fcntl, (int)fd, F_GETFD);
 		struct conn *c = fl >= 0 && !(fl & FD_CLOEXEC) ? conn_get((int)fd) : NULL;
 		if (!c)
 			continue;
@@ -167,12 +168,12 @@ static int spawn(spawn_fn *real, bool search, pid_t *pid, const char *file, cons
 
 EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
-	return spawn(REAL(posix_spawn), false, pid, path, fa, attr, argv, envp);
+	return spawn(REAL_FN(posix_spawn), false, pid, path, fa, attr, argv, envp);
 }
 
 EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
-	return spawn(REAL(posix_spawnp), true, pid, file, fa, attr, argv, envp);
+	return spawn(REAL_FN(posix_spawnp), true, pid, file, fa, attr, argv, envp);
 }
 
 /* The child's copy stays open across exec, whatever the original's flag. */
@@ -198,13 +199,13 @@ EXPORT int system(const char *command)
 {
 	if (command)
 		spawn_demote(TAKER_SYSTEM);
-	return REAL(system)(command);
+	return REAL(system, command);
 }
 
 EXPORT FILE *popen(const char *command, const char *mode)
 {
 	spawn_demote(TAKER_SYSTEM);
-	return REAL(popen)(command, mode);
+	return REAL(popen, command, mode);
 }
 
 /* ---- this process ------------------------------------------------------------- */
@@ -257,7 +258,7 @@ DS_START static void adopt_listeners(void)
 		int yes = 0;
 		socklen_t len = sizeof yes;
 
-		if (REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &len) == 0 && yes && ds_listen(fd))
+		if (REAL(getsockopt, fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &len) == 0 && yes && ds_listen(fd))
 			fd_set_listener(fd);
 	}
 }
@@ -278,6 +279,7 @@ __attribute__((constructor)) DS_START static void start(void)
 	adopt_listeners();
 	inherit_take();
 	ds_own_path(); /* now, as this takes a lock */
+	patch_init();
 	errno = saved;
 }
 
@@ -299,7 +301,7 @@ __attribute__((destructor)) DS_START static void stop(void)
 EXPORT void _exit(int status)
 {
 	fd_leave(false);
-	REAL(_exit)(status);
+	REAL_FN(_exit)(status);
 	__builtin_unreachable();
 }
 ALIAS(_Exit, _exit);
@@ -308,7 +310,7 @@ EXPORT int chroot(const char *path)
 {
 	if (!fd_vforked())
 		ds_connect_broker();
-	return REAL(chroot)(path);
+	return REAL(chroot, path);
 }
 
 /* ---- fewer system calls ---------------------------------------------------------- */
@@ -324,5 +326,5 @@ EXPORT int prctl(int option, ...)
 	va_end(ap);
 	if (option == PR_SET_SECCOMP && (a[0] == SECCOMP_MODE_STRICT || a[1])) /* without a filter it only asks what the kernel supports */
 		fd_seal();
-	return REAL(prctl)(option, a[0], a[1], a[2], a[3]);
+	return REAL(prctl, option, a[0], a[1], a[2], a[3]);
 }

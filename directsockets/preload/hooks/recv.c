@@ -69,15 +69,15 @@ static inline ssize_t recv_one(struct call *k, int fd, void *p, size_t n, int fl
 OURS ssize_t read_ours(int fd, void *p, size_t n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
-		return n && n <= DS_MAX_RW ? dg_recvfrom(fd, p, n, 0, NULL, NULL) : REAL(read)(fd, p, n);
+		return n && n <= DS_MAX_RW ? dg_recvfrom(fd, p, n, 0, NULL, NULL) : REAL(read, fd, p, n);
 	QUICK(q, fd, w);
 	if (q.c)
-		return quick_received(&q, REAL(read)(fd, p, n));
+		return quick_received(&q, REAL(read, fd, p, n));
 	CALL_OF(k, fd, w, call_uncounted_in, n > 0);
 	if (!call_wait(&k, &fd))
 		return -1;
 	if (!k.c)
-		return call_received(&k, REAL(read)(fd, p, n));
+		return call_received(&k, REAL(read, fd, p, n));
 	if (!range_fine(p, n))
 		return -1;
 	if (n == 0)
@@ -100,16 +100,16 @@ OURS ssize_t recv_ours(int fd, void *p, size_t n, int flags, uintptr_t w)
 	if ((flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0) {
 		QUICK(q, fd, w);
 		if (q.c)
-			return quick_received(&q, REAL(recv)(fd, p, n, flags));
+			return quick_received(&q, REAL(recv, fd, p, n, flags));
 	}
 	CALL_OF(k, fd, w, call_recv, flags);
 	if (!call_wait(&k, &fd))
 		return -1;
 	if (!k.c)
-		return received(&k, REAL(recv)(fd, p, n, flags), flags);
+		return received(&k, REAL(recv, fd, p, n, flags), flags);
 	if (odd_recv(flags)) {
 		odd(&k, fd, flags);
-		return told(&k, fd, REAL(recv)(fd, p, n, flags), NULL, flags);
+		return told(&k, fd, REAL(recv, fd, p, n, flags), NULL, flags);
 	}
 	return recv_one(&k, fd, p, n, flags);
 }
@@ -145,10 +145,10 @@ OURS ssize_t recvfrom_ours(int fd, void *p, size_t n, int flags, struct sockaddr
 	if (!call_wait(&k, &fd))
 		return -1;
 	if (!k.c)
-		return received(&k, REAL(recvfrom)(fd, p, n, flags, addr, len), flags);
+		return received(&k, REAL(recvfrom, fd, p, n, flags, addr, len), flags);
 	if (odd_recv(flags)) {
 		odd(&k, fd, flags);
-		ssize_t rc = REAL(recvfrom)(fd, p, n, flags, addr, len);
+		ssize_t rc = REAL(recvfrom, fd, p, n, flags, addr, len);
 		if (rc >= 0)
 			return rc;
 		rc = told(&k, fd, rc, NULL, flags);
@@ -175,10 +175,10 @@ OURS ssize_t readv_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 		return dg_readv(fd, iov, n, 0);
 	QUICK(q, fd, w);
 	if (q.c)
-		return quick_received(&q, REAL(readv)(fd, iov, n));
+		return quick_received(&q, REAL(readv, fd, iov, n));
 	CALL_OF(k, fd, w, call_uncounted, true);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
-		return call_received(&k, REAL(readv)(fd, iov, n));
+		return call_received(&k, REAL(readv, fd, iov, n));
 	return iov_total(iov, (size_t)n) == 0 ? 0 : ds_recv(k.c->life.s, fd, iov, n, 0);
 }
 
@@ -197,7 +197,7 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int fl
 		DGRAM_CALL(fd, dg_readv, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
 	CALL_WAITING(k, fd, !(flags & RWF_NOWAIT));
 	if (!k.c || off != -1 || n < 0 || !iov_there(iov, (size_t)n) || (flags & ~RWF_FINE))
-		return REAL(preadv2)(fd, iov, n, off, flags);
+		return REAL(preadv2, fd, iov, n, off, flags);
 	return iov_total(iov, (size_t)n) == 0 ? 0 : ds_recv(k.c->life.s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
 }
 ALIAS(preadv64v2, preadv2);
@@ -228,7 +228,7 @@ static bool with_control(struct call *k, int fd, struct msghdr *m, int flags, ss
 	ds_use_begin(&use, k->c->life.s); /* only now the answer stays true */
 	kernel = ds_on_shadow_rx(k->c->life.s) && ds_bell(k->c->life.s) < 0;
 	if (kernel)
-		*rc = REAL(recvmsg)(fd, m, flags);
+		*rc = REAL(recvmsg, fd, m, flags);
 	ds_use_end(&use);
 	if (kernel && *rc > 0 && !(flags & MSG_PEEK))
 		ds_moved(k->c->life.s, 0, (size_t)*rc);
@@ -242,7 +242,7 @@ static ssize_t do_recvmsg(struct call *k, int fd, struct msghdr *m, int flags)
 
 	if (odd_recv(flags) || !msg_there(m)) {
 		odd(k, fd, flags);
-		return told(k, fd, REAL(recvmsg)(fd, m, flags), m, flags);
+		return told(k, fd, REAL(recvmsg, fd, m, flags), m, flags);
 	}
 	if (m->msg_controllen > 0 && with_control(k, fd, m, flags, &rc))
 		return rc;
@@ -266,7 +266,7 @@ OURS ssize_t recvmsg_ours(int fd, struct msghdr *m, int flags)
 {
 	CALL_BY(k, fd, call_recvmsg, flags & ~MSG_CMSG_CLOEXEC);
 	if (!k.c)
-		return received(&k, REAL(recvmsg)(fd, m, flags), flags);
+		return received(&k, REAL(recvmsg, fd, m, flags), flags);
 	return do_recvmsg(&k, fd, m, flags);
 }
 
@@ -310,7 +310,7 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags, str
 	DGRAM_CALL(fd, dg_recvmmsg, v, n, (int)flags, timeout);
 	CALL_WAITING(k, fd, !((int)flags & (MSG_DONTWAIT | MSG_ERRQUEUE)));
 	if (!k.c || (timeout && !time_fine(timeout)))
-		return REAL(recvmmsg)(fd, v, n, flags, timeout);
+		return REAL(recvmmsg, fd, v, n, flags, timeout);
 	struct timespec deadline;
 
 	/* As in the kernel, which looks for an error before the bytes. */
@@ -335,20 +335,20 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags, str
 EXPORT ssize_t __read_chk(int fd, void *p, size_t n, size_t size)
 {
 	if (n > size)
-		return REAL(__read_chk)(fd, p, n, size); /* ends the program */
+		return REAL(__read_chk, fd, p, n, size); /* ends the program */
 	return read(fd, p, n);
 }
 
 EXPORT ssize_t __recv_chk(int fd, void *p, size_t n, size_t size, int flags)
 {
 	if (n > size)
-		return REAL(__recv_chk)(fd, p, n, size, flags);
+		return REAL(__recv_chk, fd, p, n, size, flags);
 	return recv(fd, p, n, flags);
 }
 
 EXPORT ssize_t __recvfrom_chk(int fd, void *p, size_t n, size_t size, int flags, struct sockaddr *addr, socklen_t *len)
 {
 	if (n > size)
-		return REAL(__recvfrom_chk)(fd, p, n, size, flags, addr, len);
+		return REAL(__recvfrom_chk, fd, p, n, size, flags, addr, len);
 	return recvfrom(fd, p, n, flags, addr, len);
 }

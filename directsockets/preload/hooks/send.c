@@ -53,13 +53,13 @@ static inline ssize_t send_one(struct call *k, int fd, const void *p, size_t n, 
 OURS ssize_t write_ours(int fd, const void *p, size_t n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
-		return n <= DS_MAX_RW ? dg_sendto(fd, p, n, 0, NULL, 0) : REAL(write)(fd, p, n);
+		return n <= DS_MAX_RW ? dg_sendto(fd, p, n, 0, NULL, 0) : REAL(write, fd, p, n);
 	QUICK(q, fd, w);
 	if (q.c)
-		return quick_sent(&q, REAL(write)(fd, p, n));
+		return quick_sent(&q, REAL(write, fd, p, n));
 	CALL_OF(k, fd, w, call_send, n, 0);
 	if (!k.c)
-		return call_sent(&k, REAL(write)(fd, p, n));
+		return call_sent(&k, REAL(write, fd, p, n));
 	return range_fine(p, n) ? send_one(&k, fd, p, n, 0) : -1;
 }
 
@@ -69,7 +69,7 @@ EXPORT ssize_t write(int fd, const void *p, size_t n)
 
 	PASS(w, write, fd, p, n);
 	if (dg_plain(w, NULL, 0, 0))
-		return REAL_NOW(write)(fd, p, n);
+		return REAL(write, fd, p, n);
 	return write_ours(fd, p, n, w);
 }
 ALIAS(__write, write);
@@ -80,13 +80,13 @@ OURS ssize_t send_ours(int fd, const void *p, size_t n, int flags, uintptr_t w)
 	if ((flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0) {
 		QUICK(q, fd, w);
 		if (q.c)
-			return quick_sent(&q, REAL(send)(fd, p, n, flags));
+			return quick_sent(&q, REAL(send, fd, p, n, flags));
 	}
 	CALL_OF(k, fd, w, call_send, n, flags);
 	if (!k.c)
-		return call_sent(&k, REAL(send)(fd, p, n, flags));
+		return call_sent(&k, REAL(send, fd, p, n, flags));
 	if (odd_send(flags))
-		return odd(&k, fd, flags) ? REAL(send)(fd, p, n, flags) : -1;
+		return odd(&k, fd, flags) ? REAL(send, fd, p, n, flags) : -1;
 	return send_one(&k, fd, p, n, flags);
 }
 
@@ -96,7 +96,7 @@ EXPORT ssize_t send(int fd, const void *p, size_t n, int flags)
 
 	PASS(w, send, fd, p, n, flags);
 	if (dg_plain(w, NULL, 0, flags))
-		return REAL_NOW(send)(fd, p, n, flags);
+		return REAL(send, fd, p, n, flags);
 	if (word_dgram(w))
 		return dg_sendto(fd, p, n, flags, NULL, 0);
 	return send_ours(fd, p, n, flags, w);
@@ -110,7 +110,7 @@ OURS ssize_t sendto_ours(int fd, const void *p, size_t n, int flags, const struc
 	if (!k.c || odd_send(flags) || !name_there(addr, len)) {
 		if (k.c && !odd(&k, fd, flags))
 			return -1;
-		return call_sent(&k, REAL(sendto)(fd, p, n, flags, addr, len));
+		return call_sent(&k, REAL(sendto, fd, p, n, flags, addr, len));
 	}
 	return send_one(&k, fd, p, n, flags);
 }
@@ -121,7 +121,7 @@ EXPORT ssize_t sendto(int fd, const void *p, size_t n, int flags, const struct s
 
 	PASS(w, sendto, fd, p, n, flags, addr, len);
 	if (dg_plain(w, addr, len, flags))
-		return REAL_NOW(sendto)(fd, p, n, flags, addr, len);
+		return REAL(sendto, fd, p, n, flags, addr, len);
 	if (word_dgram(w))
 		return dg_sendto(fd, p, n, flags, addr, len);
 	return sendto_ours(fd, p, n, flags, addr, len);
@@ -140,10 +140,10 @@ OURS ssize_t writev_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 		return dg_writev(fd, iov, n, 0);
 	QUICK(q, fd, w);
 	if (q.c)
-		return quick_sent(&q, REAL(writev)(fd, iov, n));
+		return quick_sent(&q, REAL(writev, fd, iov, n));
 	CALL_OF(k, fd, w, call_sendv, iov, n);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
-		return call_sent(&k, REAL(writev)(fd, iov, n));
+		return call_sent(&k, REAL(writev, fd, iov, n));
 	return sent(&k, ds_send(k.c->life.s, fd, iov, n, 0), iov_total(iov, (size_t)n));
 }
 
@@ -153,7 +153,7 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 
 	PASS(w, writev, fd, iov, n);
 	if (dg_plain(w, NULL, 0, 0))
-		return REAL_NOW(writev)(fd, iov, n);
+		return REAL(writev, fd, iov, n);
 	return writev_ours(fd, iov, n, w);
 }
 
@@ -163,7 +163,7 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int f
 		DGRAM_CALL(fd, dg_writev, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
 	CALL_WAITING(k, fd, !(flags & RWF_NOWAIT));
 	if (!k.c || off != -1 || n < 0 || !iov_there(iov, (size_t)n) || (flags & ~RWF_FINE))
-		return REAL(pwritev2)(fd, iov, n, off, flags);
+		return REAL(pwritev2, fd, iov, n, off, flags);
 	return sent(&k, ds_send(k.c->life.s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0), iov_total(iov, (size_t)n));
 }
 ALIAS(pwritev64v2, pwritev2);
@@ -176,13 +176,13 @@ static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int fl
 	if (!there || odd_send(flags) || !name_there(m->msg_name, capped_name(m->msg_namelen))) {
 		if (there && !odd(k, fd, flags))
 			return -1;
-		return REAL(sendmsg)(fd, m, flags);
+		return REAL(sendmsg, fd, m, flags);
 	}
 	/* Only the kernel can judge control data, and direct bytes carry none. */
 	if (m->msg_controllen > 0) {
 		ds_fall_back(k->c->life.s, fd);
 		if (ds_on_shadow_tx(k->c->life.s)) {
-			ssize_t rc = REAL(sendmsg)(fd, m, flags);
+			ssize_t rc = REAL(sendmsg, fd, m, flags);
 			if (rc > 0)
 				ds_moved(k->c->life.s, (size_t)rc, 0);
 			return rc;
@@ -204,7 +204,7 @@ OURS ssize_t sendmsg_ours(int fd, const struct msghdr *m, int flags)
 	if (k.c)
 		return do_sendmsg(&k, fd, m, flags);
 	rights_demote(m);
-	return call_sent(&k, REAL(sendmsg)(fd, m, flags));
+	return call_sent(&k, REAL(sendmsg, fd, m, flags));
 }
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
@@ -212,7 +212,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 	uintptr_t w = fd_word(fd);
 
 	if (word_dgram(w) && ds_readable(m, sizeof *m) && dg_plain(w, m->msg_name, m->msg_namelen, flags))
-		return REAL_NOW(sendmsg)(fd, m, flags);
+		return REAL(sendmsg, fd, m, flags);
 	if (word_dgram(w))
 		return dg_sendmsg(fd, m, flags);
 	return sendmsg_ours(fd, m, flags);
@@ -227,7 +227,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags)
 	if (!k.c) {
 		for (unsigned i = 0; i < n && rights_demote(msg_of(v, i)); i++)
 			;
-		return REAL(sendmmsg)(fd, v, n, flags);
+		return REAL(sendmmsg, fd, v, n, flags);
 	}
 	for (unsigned i = 0; i < n; i++) {
 		ssize_t rc = do_sendmsg(&k, fd, msg_of(v, i), flags);
@@ -260,7 +260,7 @@ static void demote_fd(int fd)
 		conn_demote(c, fd);
 	conn_put(c);
 	if (end >= 0)
-		REAL(close)(end);
+		REAL(close, end);
 }
 
 bool rights_demote(const struct msghdr *m)

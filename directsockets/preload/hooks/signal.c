@@ -9,7 +9,7 @@ EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old
 {
 	/* A child of vfork has handlers of its own, and the parent's memory. */
 	if (act && act->sa_handler != SIG_DFL && act->sa_handler != SIG_IGN && fd_vforked())
-		return REAL(sigaction)(sig, act, old);
+		return REAL(sigaction, sig, act, old);
 	return ds_sigaction(sig, act, old);
 }
 ALIAS(__sigaction, sigaction);

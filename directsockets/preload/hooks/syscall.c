@@ -141,7 +141,7 @@ static bool waits(long nr, const long a[6], long *rc)
 	return false;
 }
 
-#define RAW() REAL(syscall)(nr, a[0], a[1], a[2], a[3], a[4], a[5])
+#define RAW() REAL(syscall, nr, a[0], a[1], a[2], a[3], a[4], a[5])
 
 /* Calls that take memory away, as in hooks/memory.c. They do not call the functions of these names:
  * a program may have patched those with jumps to its own code, which ends in these very calls (UCX,
@@ -184,6 +184,14 @@ static bool others(long nr, const long a[6], long *rc)
 #endif
 	}
 	return false;
+}
+
+bool hooked_call(long nr, const long a[6], long *rc)
+{
+	switch (nr) {
+	case SYS_io_submit: case SYS_io_uring_setup: case SYS_prctl: case SYS_seccomp: return others(nr, a, rc);
+	}
+	return bytes(nr, a, rc) || waits(nr, a, rc) || sockets(nr, a, rc) || descriptors(nr, a, rc);
 }
 
 #undef syscall

@@ -42,9 +42,9 @@ OURS int poll_set(struct pollfd *fds, nfds_t n, int ms)
 	WAITS(uncounted);
 	bool all = poll_uncounted(&uncounted, fds, n), alone = ds_one_thread();
 	if (all && (alone || (ms >= 0 && ms <= CALL_WAIT_MS)))
-		return REAL(poll)(fds, n, ms);
+		return REAL(poll, fds, n, ms);
 	if (all) {
-		int got = REAL(poll)(fds, n, CALL_WAIT_MS);
+		int got = REAL(poll, fds, n, CALL_WAIT_MS);
 		if (got != 0)
 			return got;
 		ms = ms < 0 ? ms : ms - CALL_WAIT_MS;
@@ -56,7 +56,7 @@ OURS int poll_set(struct pollfd *fds, nfds_t n, int ms)
 
 EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
 {
-	return poll_ours(fds, n) ? poll_set(fds, n, ms) : REAL(poll)(fds, n, ms);
+	return poll_ours(fds, n) ? poll_set(fds, n, ms) : REAL(poll, fds, n, ms);
 }
 ALIAS(__poll, poll);
 
@@ -66,21 +66,21 @@ EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, c
 
 	if (!poll_ours(fds, n) || (timeout && !time_fine(timeout)) || !ds_readable(mask, mask ? DS_SIGSET : 0) ||
 	    (ds_one_thread() && poll_uncounted(&uncounted, fds, n)))
-		return REAL(ppoll)(fds, n, timeout, mask);
+		return REAL(ppoll, fds, n, timeout, mask);
 	return wait_poll(fds, n, timeout, mask, &uncounted);
 }
 
 EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t size)
 {
-	if (size / sizeof *fds < n && REAL(__poll_chk))
-		return REAL(__poll_chk)(fds, n, ms, size); /* ends the program */
+	if (size / sizeof *fds < n && REAL_FN(__poll_chk))
+		return REAL(__poll_chk, fds, n, ms, size); /* ends the program */
 	return poll(fds, n, ms);
 }
 
 EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask, size_t size)
 {
-	if (size / sizeof *fds < n && REAL(__ppoll_chk))
-		return REAL(__ppoll_chk)(fds, n, timeout, mask, size);
+	if (size / sizeof *fds < n && REAL_FN(__ppoll_chk))
+		return REAL(__ppoll_chk, fds, n, timeout, mask, size);
 	return ppoll(fds, n, timeout, mask);
 }
 
@@ -139,7 +139,7 @@ OURS int select_set(int n, fd_set *in, fd_set *out, fd_set *except, struct timev
 
 	if ((timeout && (!ds_writable(timeout, sizeof *timeout) || timeout->tv_sec < 0 || timeout->tv_usec < 0)) ||
 	    select_uncounted(&uncounted, n, in, out, except))
-		return REAL(select)(n, in, out, except, timeout);
+		return REAL(select, n, in, out, except, timeout);
 	if (timeout)
 		t = (struct timespec){timeout->tv_sec + timeout->tv_usec / 1000000, timeout->tv_usec % 1000000 * 1000};
 	int rc = wait_select(n, in, out, except, timeout ? &t : NULL, NULL, &left, &uncounted);
@@ -150,7 +150,7 @@ OURS int select_set(int n, fd_set *in, fd_set *out, fd_set *except, struct timev
 
 EXPORT int select(int n, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout)
 {
-	return select_ours(n, in, out, except) ? select_set(n, in, out, except, timeout) : REAL(select)(n, in, out, except, timeout);
+	return select_ours(n, in, out, except) ? select_set(n, in, out, except, timeout) : REAL(select, n, in, out, except, timeout);
 }
 ALIAS(__select, select);
 
@@ -160,7 +160,7 @@ EXPORT int pselect(int n, fd_set *in, fd_set *out, fd_set *except, const struct 
 
 	if (!select_ours(n, in, out, except) || (timeout && !time_fine(timeout)) || !ds_readable(mask, mask ? DS_SIGSET : 0) ||
 	    select_uncounted(&uncounted, n, in, out, except))
-		return REAL(pselect)(n, in, out, except, timeout, mask);
+		return REAL(pselect, n, in, out, except, timeout, mask);
 	return wait_select(n, in, out, except, timeout, mask, NULL, &uncounted);
 }
 
@@ -179,18 +179,18 @@ static int created(int fd)
 
 EXPORT int epoll_create(int size)
 {
-	return created(REAL(epoll_create)(size));
+	return created(REAL(epoll_create, size));
 }
 
 EXPORT int epoll_create1(int flags)
 {
-	return created(REAL(epoll_create1)(flags));
+	return created(REAL(epoll_create1, flags));
 }
 
 EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
 	if (op != EPOLL_CTL_DEL && !ds_readable(ev, sizeof *ev))
-		return REAL(epoll_ctl)(epfd, op, fd, ev);
+		return REAL(epoll_ctl, epfd, op, fd, ev);
 	return ep_ctl(epfd, op, fd, ev);
 }
 
@@ -214,9 +214,9 @@ static int wait_bounced(int epfd, struct epoll_event *ev, int max, const struct 
 /* Passes what the kernel refuses to it, for its error. */
 static int wait_refused(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout, const sigset_t *mask)
 {
-	if (timeout && REAL(epoll_pwait2))
-		return REAL(epoll_pwait2)(epfd, ev, max, timeout, mask);
-	return REAL(epoll_pwait)(epfd, ev, max, 0, mask);
+	if (timeout && REAL_FN(epoll_pwait2))
+		return REAL(epoll_pwait2, epfd, ev, max, timeout, mask);
+	return REAL(epoll_pwait, epfd, ev, max, 0, mask);
 }
 
 /* epoll_wait with a time and a mask: checks the arguments as the kernel does. No lock. */
@@ -240,7 +240,7 @@ EXPORT int epoll_wait(int epfd, struct epoll_event *ev, int max, int ms)
 	int n;
 
 	if (ep_none())
-		return REAL(epoll_wait)(epfd, ev, max, ms);
+		return REAL(epoll_wait, epfd, ev, max, ms);
 	if (ep_wait_plain(epfd, ev, max, &ms, &n))
 		return n;
 	return wait_events(epfd, ev, max, from_ms(&t, ms), NULL);
@@ -251,7 +251,7 @@ EXPORT int epoll_pwait(int epfd, struct epoll_event *ev, int max, int ms, const 
 	struct timespec t;
 
 	if (ep_none())
-		return REAL(epoll_pwait)(epfd, ev, max, ms, mask);
+		return REAL(epoll_pwait, epfd, ev, max, ms, mask);
 	return wait_events(epfd, ev, max, from_ms(&t, ms), mask);
 }
 

@@ -34,22 +34,22 @@ static void sweep(void)
 			continue;
 		}
 		*at = a->next;
-		REAL(munmap)(a->places, PLACES * sizeof *a->places);
-		REAL(munmap)(a, sizeof *a);
+		REAL(munmap, a->places, PLACES * sizeof *a->places);
+		REAL(munmap, a, sizeof *a);
 	}
 }
 
 /* Adds an arena; NULL: no memory. */
 static struct arena *add(void)
 {
-	struct arena *a = REAL(mmap)(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct arena *a = REAL(mmap, NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	void *p;
 
 	if (a == MAP_FAILED)
 		return NULL;
-	p = REAL(mmap)(NULL, PLACES * sizeof *a->places, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	p = REAL(mmap, NULL, PLACES * sizeof *a->places, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED) {
-		REAL(munmap)(a, sizeof *a);
+		REAL(munmap, a, sizeof *a);
 		return NULL;
 	}
 	a->places = p;

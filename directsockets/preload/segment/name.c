@@ -71,7 +71,7 @@ void ds_name_share(int (*keep)(int fd))
 		return;
 	fd = kernel_memfd("exnet-ds-names", MFD_CLOEXEC);
 	if (fd >= 0 && ds_truncate(fd, sizeof *t) == 0 && kernel_fstat(fd, &st) == 0)
-		t = REAL(mmap)(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		t = REAL(mmap, NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (t != MAP_FAILED) {
 		t->dev = st.st_dev;
 		t->ino = st.st_ino;
@@ -79,7 +79,7 @@ void ds_name_share(int (*keep)(int fd))
 		record(F_SETLK, F_WRLCK, 0, &l);
 		table = t;
 	} else if (fd >= 0) {
-		REAL(close)(fd);
+		REAL(close, fd);
 	}
 	errno = saved;
 }

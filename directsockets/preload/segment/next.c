@@ -85,6 +85,16 @@ DS_START static const struct link_map *own_map(void)
 	return m;
 }
 
+/* A name's hash in GNU's table. */
+static inline uint32_t hash_of(const char *name)
+{
+	uint32_t h = 5381;
+
+	for (; *name; name++)
+		h = h * 33 + (unsigned char)*name;
+	return h;
+}
+
 /* Looks for those functions of which all that must be known is in plain sight. The objects, those
  * behind this library (RTLD_NEXT) or all (RTLD_DEFAULT), stand in the order in which they were
  * loaded and are searched: each is looked at once. */
@@ -96,9 +106,7 @@ DS_START static void look(void *in, const char *const name[], void *f[], size_t 
 	size_t left = n;
 
 	for (size_t i = 0; i < n; i++) {
-		h[i] = 5381;
-		for (const char *c = name[i]; *c; c++)
-			h[i] = h[i] * 33 + (unsigned char)*c;
+		h[i] = hash_of(name[i]);
 	}
 	if (m)
 		m = in == RTLD_NEXT ? m->l_next : _r_debug.r_map;
@@ -113,6 +121,41 @@ DS_START static void look(void *in, const char *const name[], void *f[], size_t 
 		}
 }
 
+/* Finds the instructions of m, which begin in its first segment that can be executed. */
+DS_START static bool text_of(const struct link_map *m, struct ds_text *text)
+{
+	const ElfW(Ehdr) *e = (const void *)m->l_addr;
+	const ElfW(Phdr) *p = (const void *)(m->l_addr + e->e_phoff);
+
+	for (int i = 0; i < e->e_phnum; i++, p++) {
+		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X))
+			continue;
+		*text = (struct ds_text){(const char *)m->l_addr + p->p_vaddr, (const char *)m->l_addr + p->p_vaddr + p->p_filesz, m->l_name, (off_t)p->p_offset};
+		return true;
+	}
+	return false;
+}
+
+DS_START bool ds_libc_functions(const char *names, struct ds_function f[], size_t n, struct ds_text *text)
+{
+	static const char sign[] = "gnu_get_libc_version";
+	const struct link_map *m = own_map();
+	struct object o;
+
+	for (m = m ? m->l_next : NULL; m; m = m->l_next)
+		if (object_of(m, &o) && symbol(&o, sign, hash_of(sign)))
+			break;
+	if (!m || !text_of(m, text))
+		return false;
+	for (size_t i = 0; i < n && *names; i++, names += strlen(names) + 1) {
+		const ElfW(Sym) *s = symbol(&o, names, hash_of(names));
+
+		if (s && (s->st_info & 15) == STT_FUNC)
+			f[i] = (struct ds_function){(const char *)m->l_addr + s->st_value, s->st_size};
+	}
+	return true;
+}
+
 /* The name that this library was loaded by. */
 DS_START static const char *own_name(void)
 {
@@ -121,6 +164,12 @@ DS_START static const char *own_name(void)
 	return m ? m->l_name : "";
 }
 #else
+bool ds_libc_functions(const char *names, struct ds_function f[], size_t n, struct ds_text *text)
+{
+	(void)names, (void)f, (void)n, (void)text;
+	return false;
+}
+
 /* The C library's own way is short. */
 static void look(void *in, const char *const name[], void *f[], size_t n)
 {

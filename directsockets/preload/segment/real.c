@@ -6,6 +6,7 @@
 DS_START_DATA struct ds_real ds_real;
 DS_START_DATA bool ds_real_ready;
 DS_START_DATA const char *ds_single_thread = "";
+__thread int ds_marked __attribute__((tls_model("initial-exec")));
 extern char __libc_single_threaded __attribute__((weak)); /* not musl's */
 
 /* The linker puts what is written right behind the last of what is only read, at the next page, but
@@ -94,7 +95,7 @@ long ds_kernel_call(long nr, ...)
 	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
-	return REAL(syscall)(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	return REAL(syscall, nr, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 #endif
 

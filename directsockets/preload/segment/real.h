@@ -1,6 +1,6 @@
 /* The C library's own functions, behind those that this library interposes.
  *
- * REAL(recv)(fd, p, n, 0) calls the real one. It works before any constructor
+ * REAL(recv, fd, p, n, 0) calls the real one. It works before any constructor
  * has run and from any thread: the first use looks all of them up. A function
  * that the C library does not have is NULL; see DS_REAL_OPTIONAL.
  */
@@ -169,20 +169,48 @@ void *ds_first(const char *name) DS_HIDDEN;
 enum { DS_NEXT_MOST = 128 };
 void ds_next_all(const char *names, void *to[], size_t n) DS_HIDDEN;
 
+/* Functions of the C library by the n names at names, each with its NUL and after the last another:
+ * where they are, and how long; a NULL where there is none. *text: the C library's instructions, and
+ * where they are in its file. False: it is not known. glibc only. */
+struct ds_function {
+	const char *at;
+	size_t size;
+};
+struct ds_text {
+	const char *begin, *end, *file;
+	off_t off;
+};
+bool ds_libc_functions(const char *names, struct ds_function f[], size_t n, struct ds_text *text) DS_HIDDEN;
+
 /* The file that this library was loaded from, by its full name; NULL: that is not known. */
 const char *ds_own_path(void) DS_HIDDEN;
 
 /* Looks all functions up. Idempotent; any thread, at any time. */
 void ds_real_init(void) DS_HIDDEN;
 
-/* As REAL, once ds_real_ready is set. Another thread may be storing the same value. */
+/* The function itself, which is not marked; REAL_NOW: once ds_real_ready is set. Another thread may
+ * be storing the same value. */
 #define REAL_NOW(name) __atomic_load_n(&ds_real.name, __ATOMIC_RELAXED)
-
-#ifdef DS_MSAN
-#define REAL(name) name
-#else
-#define REAL(name) \
+#define REAL_FN(name) \
 	(__builtin_expect(!__atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE), 0) ? ds_real_init() : (void)0, REAL_NOW(name))
+
+/* How many calls of REAL the thread is in: what those do is the kernel's, also where the C library's
+ * own system calls come to this library (hooks/entry.c). A handler of a signal begins at 0. */
+extern __thread int ds_marked __attribute__((tls_model("initial-exec"))) DS_HIDDEN;
+static inline void ds_unmark(const int *before) { ds_marked = *before; }
+#define DS_MARK(before) \
+	__attribute__((cleanup(ds_unmark))) int before = ds_marked; \
+	ds_marked = before + 1
+
+/* REAL(recv, fd, p, n, 0) calls it. */
+#ifdef DS_MSAN
+#define REAL(name, ...) name(__VA_ARGS__)
+#else
+#define REAL(name, ...) \
+	({ \
+		DS_MARK(before_##name); \
+		REAL_FN(name)(__VA_ARGS__); \
+	})
 #endif
 
 /* The program's syscall() is interposed (hooks/syscall.c). Inside this library, syscall() is the

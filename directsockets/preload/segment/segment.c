@@ -118,7 +118,7 @@ bool ds_map_strict(void)
 /* Maps the size bytes of fd; NULL: it failed. */
 static uint8_t *map(int fd, size_t size)
 {
-	void *p = REAL(mmap)(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	void *p = REAL(mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 
 	return p == MAP_FAILED ? NULL : p;
 }
@@ -128,7 +128,7 @@ uint8_t *ds_map_new(int fd, size_t size)
 	uint8_t *p = map(fd, size);
 
 	if (p && ds_map_strict() && kernel_madvise(p, size, MADV_POPULATE_WRITE) < 0) { /* EFAULT: it would have been SIGBUS */
-		REAL(munmap)(p, size);
+		REAL(munmap, p, size);
 		errno = ENOMEM;
 		return NULL;
 	}
@@ -145,16 +145,16 @@ int ds_seg_create(struct ds_seg *g, const struct ds_info *info, uint32_t slots, 
 
 	if (fd < 0)
 		return -1;
-	if (ds_truncate(fd, size) < 0 || REAL(fcntl)(fd, F_ADD_SEALS, SEALS) < 0 || !(mem = ds_map_new(fd, size))) {
+	if (ds_truncate(fd, size) < 0 || REAL(fcntl, fd, F_ADD_SEALS, SEALS) < 0 || !(mem = ds_map_new(fd, size))) {
 		saved = errno;
-		REAL(close)(fd);
+		REAL(close, fd);
 		errno = saved;
 		return -1;
 	}
 	ds_seg_header(mem, info, slots, ring);
 	if (ds_seg_view(g, mem, size, 0) < 0) {
-		REAL(munmap)(mem, size);
-		REAL(close)(fd);
+		REAL(munmap, mem, size);
+		REAL(close, fd);
 		errno = EINVAL;
 		return -1;
 	}
@@ -169,7 +169,7 @@ int ds_seg_map(struct ds_seg *g, int fd, int side)
 	size_t most = ds_seg_size(DS_MAX_SLOTS, DS_MAX_RING, &rings);
 	struct stat st;
 	struct statfs fs;
-	int seals = REAL(fcntl)(fd, F_GET_SEALS, 0);
+	int seals = REAL(fcntl, fd, F_GET_SEALS, 0);
 	uint8_t *mem;
 
 	if (seals < 0 || (seals & SEALS) != SEALS || kernel_fstat(fd, &st) < 0)
@@ -182,7 +182,7 @@ int ds_seg_map(struct ds_seg *g, int fd, int side)
 	if (!mem)
 		return -1;
 	if (ds_seg_view(g, mem, (size_t)st.st_size, side) < 0) {
-		REAL(munmap)(mem, (size_t)st.st_size);
+		REAL(munmap, mem, (size_t)st.st_size);
 		return -1;
 	}
 	return 0;
@@ -191,7 +191,7 @@ int ds_seg_map(struct ds_seg *g, int fd, int side)
 void ds_seg_unmap(struct ds_seg *g)
 {
 	if (g->mem)
-		REAL(munmap)(g->mem, g->size);
+		REAL(munmap, g->mem, g->size);
 	g->mem = NULL;
 }
 

@@ -127,16 +127,16 @@ static uint64_t take_handler(int sig)
 		return h;
 	if (!__atomic_compare_exchange_n(&program[sig], &h, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return 0;
-	if (REAL(sigaction)(sig, NULL, &a) == 0 && ours(&a)) {
+	if (REAL(sigaction, sig, NULL, &a) == 0 && ours(&a)) {
 		unveil(&a, h); /* as the kernel does it, the flags stay */
 		a.sa_handler = SIG_DFL;
-		REAL(sigaction)(sig, &a, NULL);
+		REAL(sigaction, sig, &a, NULL);
 	}
 	return h;
 }
 
 struct entered {
-	int level, critical;
+	int level, critical, marked;
 };
 
 /* A handler has returned, or an exception leaves it. */
@@ -144,6 +144,7 @@ static void leave_handler(struct entered *e)
 {
 	ds_self.level = e->level;
 	ds_self.critical = e->critical;
+	ds_marked = e->marked;
 	ds_self.handled++;
 }
 
@@ -159,13 +160,14 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 		ds_syscall(SYS_tgkill, ds_syscall(SYS_getpid), ds_syscall(SYS_gettid), sig);
 		return;
 	}
-	__attribute__((cleanup(leave_handler))) struct entered e = {ds_self.level, ds_self.critical};
+	__attribute__((cleanup(leave_handler))) struct entered e = {ds_self.level, ds_self.critical, ds_marked};
 	if (e.level < LEVELS) {
 		const char *stack = u->uc_stack.ss_sp;
 		levels[e.level] = (struct level){__builtin_frame_address(0), stack, stack + u->uc_stack.ss_size, e.critical};
 	}
 	ds_self.level = e.level + 1;
 	ds_self.critical = 0;
+	ds_marked = 0;
 	void *f = (void *)(uintptr_t)(h & ~(INFO | RESET));
 	if (h & INFO)
 		((void (*)(int, siginfo_t *, void *))f)(sig, info, context);
@@ -208,13 +210,13 @@ int ds_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 	int rc;
 
 	if (!known || !act || !handled(act) || ours(act)) {
-		rc = REAL(sigaction)(sig, act, old);
+		rc = REAL(sigaction, sig, act, old);
 	} else {
 		a = by_way(act, &h);
 		/* First the table: until the kernel knows, a signal goes to the new handler by the
 		 * old rules. */
 		__atomic_store_n(&program[sig], h, __ATOMIC_RELEASE);
-		rc = REAL(sigaction)(sig, &a, old);
+		rc = REAL(sigaction, sig, &a, old);
 	}
 	if (rc == 0 && old && known)
 		unveil(old, before);
@@ -229,7 +231,7 @@ void (*ds_signal_was_set(int sig, void (*old)(int)))(int)
 
 	if (old == SIG_ERR)
 		return old;
-	if (REAL(sigaction)(sig, NULL, &a) == 0 && handled(&a) && !ours(&a))
+	if (REAL(sigaction, sig, NULL, &a) == 0 && handled(&a) && !ours(&a))
 		ds_sigaction(sig, &a, NULL);
 	errno = saved;
 	return (void *)old == (void *)on_signal ? (void (*)(int))(uintptr_t)(h & ~(INFO | RESET)) : old;
@@ -282,6 +284,7 @@ void ds_jump(const char *to)
 		clean_up(t->level);
 		t->critical = 0;
 	}
+	ds_marked = 0;
 	if (t->deferred && !t->critical)
 		ds_deferred();
 }

@@ -1,0 +1,197 @@
+/* System calls that the C library makes by its own instructions come here: from its names that a
+ * plugin has bound past this library (RTLD_DEEPBIND, dlsym), from its streams and threads, from
+ * syscall(2). patch.c has put a jump where those instructions were.
+ *
+ *   C library   ... mov $nr, %eax ─ jump ─┐                          ┌─▶ jump over what was moved
+ *   stub (one for each place)             └▶ lea, push, jump ─┐  ┌─▶ cmp ─┘
+ *   ds_entry                                                  └▶─┤ not ours: syscall ─▶ back
+ *                                                                └ ours: all registers kept, ds_entered ─▶ back
+ *
+ * To the C library this is one instruction, which changes rax, rcx and r11 alone. Whoever unwinds
+ * the stack from a hook finds the C library's function as its caller. */
+#include "hooks/patch.h"
+
+#ifdef DS_PATCH
+#include <errno.h>
+#include <pthread.h>
+
+struct stub_data ds_stub_data[STUBS];
+
+/* The calls that may be ours. */
+enum { NEVER, BY_DESCRIPTOR, ALWAYS, NUMBERS = 512 };
+DS_HIDDEN const uint8_t ds_ways[NUMBERS] = {
+	[SYS_read] = BY_DESCRIPTOR, [SYS_write] = BY_DESCRIPTOR, [SYS_readv] = BY_DESCRIPTOR, [SYS_writev] = BY_DESCRIPTOR,
+	[SYS_preadv2] = BY_DESCRIPTOR, [SYS_pwritev2] = BY_DESCRIPTOR, [SYS_recvfrom] = BY_DESCRIPTOR, [SYS_sendto] = BY_DESCRIPTOR,
+	[SYS_recvmsg] = BY_DESCRIPTOR, [SYS_sendmsg] = ALWAYS, [SYS_recvmmsg] = BY_DESCRIPTOR, [SYS_sendmmsg] = ALWAYS,
+	[SYS_sendfile] = BY_DESCRIPTOR, [SYS_splice] = ALWAYS,
+	[SYS_socket] = ALWAYS, [SYS_connect] = BY_DESCRIPTOR, [SYS_listen] = ALWAYS, [SYS_accept] = ALWAYS, [SYS_accept4] = ALWAYS,
+	[SYS_shutdown] = BY_DESCRIPTOR, [SYS_getsockopt] = BY_DESCRIPTOR, [SYS_setsockopt] = BY_DESCRIPTOR,
+	[SYS_close] = ALWAYS, [SYS_dup] = BY_DESCRIPTOR, [SYS_dup2] = ALWAYS, [SYS_dup3] = ALWAYS, [SYS_fcntl] = BY_DESCRIPTOR,
+	[SYS_ioctl] = BY_DESCRIPTOR, [SYS_close_range] = ALWAYS,
+	[SYS_poll] = ALWAYS, [SYS_ppoll] = ALWAYS, [SYS_select] = ALWAYS, [SYS_pselect6] = ALWAYS,
+	[SYS_epoll_create] = ALWAYS, [SYS_epoll_create1] = ALWAYS, [SYS_epoll_ctl] = BY_DESCRIPTOR, [SYS_epoll_wait] = BY_DESCRIPTOR,
+	[SYS_epoll_pwait] = BY_DESCRIPTOR,
+#ifdef SYS_epoll_pwait2
+	[SYS_epoll_pwait2] = BY_DESCRIPTOR,
+#endif
+	[SYS_prctl] = ALWAYS, [SYS_seccomp] = ALWAYS, [SYS_io_submit] = ALWAYS, [SYS_io_uring_setup] = ALWAYS,
+};
+
+/* A stub begins with the stack of the C library's function, which may use 128 bytes below it. */
+#define STUB(compare) \
+	"	leaq	-128(%rsp), %rsp\n" \
+	"	pushq	ds_stub_data+16*n(%rip)\n" \
+	"	leaq	1f(%rip), %r11\n" \
+	"	jmp	ds_entry\n" \
+	"1:	" compare "\n" \
+	"	jmp	*ds_stub_data+16*n+8(%rip)\n" \
+	"	.p2align 4\n" \
+	"	.set	n, n+1\n"
+#define STUBS_OF(count, compare) "	.rept	" #count "\n" STUB(compare) "	.endr\n"
+
+/* The bytes that xsave needs for what the compiler may use: x87, SSE, AVX, AVX-512. */
+#define XAREA "2752"
+#define XMASK "0xe7"
+
+__asm__(
+	"	.text\n"
+	"	.globl	ds_stubs, ds_entry\n"
+	"	.hidden	ds_stubs, ds_entry, ds_stub_data, ds_ways, ds_marked, ds_entered, fd_tab, fd_tab_size\n"
+	"	.p2align 6\n"
+	"	.set	n, 0\n"
+	"ds_stubs:\n"
+	STUBS_OF(128, ".byte 0x48, 0x3d, 0x00, 0xf0, 0xff, 0xff")	/* cmp $-4096, %rax */
+	STUBS_OF(48, ".byte 0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff")	/* cmp $-4095, %rax */
+	"	.p2align 6\n"
+	"	.type	ds_entry, @function\n"
+	"ds_entry:\n"
+	"	.cfi_startproc simple\n"
+	"	.cfi_def_cfa rsp, 136\n"
+	"	.cfi_offset rip, -136\n"
+	"	cmpl	$511, %eax\n"
+	"	ja	2f\n"
+	"	movl	%eax, %ecx\n"
+	"	pushq	%r11\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	leaq	ds_ways(%rip), %r11\n"
+	"	movzbl	(%r11,%rcx), %ecx\n"
+	"	subl	$1, %ecx\n"
+	"	js	1f\n"
+	"	jnz	3f\n"
+	"	movl	%edi, %r11d\n"
+	"	cmpl	fd_tab_size(%rip), %r11d\n"
+	"	jae	1f\n"
+	"	movq	fd_tab(%rip), %rcx\n"
+	"	cmpq	$0, (%rcx,%r11,8)\n"
+	"	jne	3f\n"
+	"1:	popq	%r11\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"2:	pushq	%r11\n" /* the kernel's */
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	syscall\n"
+	"	popq	%r11\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"	leaq	136(%rsp), %rsp\n"
+	"	.cfi_def_cfa_offset 0\n"
+	"	jmp	*%r11\n"
+	"	.cfi_def_cfa_offset 144\n"
+	"3:	movq	ds_marked@gottpoff(%rip), %rcx\n"
+	"	cmpl	$0, %fs:(%rcx)\n"
+	"	jne	1b\n"
+	"	pushq	%rbp\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	.cfi_rel_offset rbp, 0\n"
+	"	movq	%rsp, %rbp\n"
+	"	.cfi_def_cfa_register rbp\n"
+	"	pushq	%rbx\n"
+	"	.cfi_rel_offset rbx, -8\n"
+	"	pushq	%r9\n"
+	"	pushq	%r8\n"
+	"	pushq	%r10\n"
+	"	pushq	%rdx\n"
+	"	pushq	%rsi\n"
+	"	pushq	%rdi\n"
+	"	movq	%rsp, %rsi\n" /* the arguments, as an array */
+	"	movl	%eax, %ebx\n"
+	"	subq	$" XAREA ", %rsp\n"
+	"	andq	$-64, %rsp\n"
+	"	xorl	%eax, %eax\n"
+	"	leaq	512(%rsp), %rdi\n"
+	"	movl	$8, %ecx\n"
+	"	cld\n"
+	"	rep	stosq\n"
+	"	movl	$" XMASK ", %eax\n"
+	"	xorl	%edx, %edx\n"
+	"	xsave64	(%rsp)\n"
+	"	movl	%ebx, %edi\n"
+	"	call	ds_entered\n"
+	"	movq	%rax, %rbx\n"
+	"	movl	$" XMASK ", %eax\n"
+	"	xorl	%edx, %edx\n"
+	"	xrstor64 (%rsp)\n"
+	"	movq	%rbx, %rax\n"
+	"	leaq	-56(%rbp), %rsp\n"
+	"	popq	%rdi\n"
+	"	popq	%rsi\n"
+	"	popq	%rdx\n"
+	"	popq	%r10\n"
+	"	popq	%r8\n"
+	"	popq	%r9\n"
+	"	popq	%rbx\n"
+	"	.cfi_restore rbx\n"
+	"	popq	%rbp\n"
+	"	.cfi_restore rbp\n"
+	"	.cfi_def_cfa rsp, 144\n"
+	"	popq	%r11\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"	leaq	136(%rsp), %rsp\n"
+	"	.cfi_def_cfa_offset 0\n"
+	"	jmp	*%r11\n"
+	"	.cfi_endproc\n"
+	"	.size	ds_entry, .-ds_entry\n");
+
+/* Between the C library's and a hook's idea of where a thread may be cancelled: the C library lets
+ * it be cancelled at any instruction now, if at all. A hook is cancelled where it waits. */
+struct cancelled {
+	bool known, any;
+	int before;
+};
+
+static void cancel_begin(struct cancelled *c)
+{
+	int type;
+
+	c->known = !ds_one_thread() && pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type) == 0;
+	c->any = c->known && type == PTHREAD_CANCEL_ASYNCHRONOUS;
+	if (c->known && !c->any)
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &c->before);
+}
+
+static void cancel_end(struct cancelled *c)
+{
+	if (c->any)
+		pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	else if (c->known)
+		pthread_setcancelstate(c->before, NULL);
+}
+
+/* A system call, in six registers. */
+DS_HIDDEN long ds_entered(long nr, const long a[6]);
+long ds_entered(long nr, const long a[6])
+{
+	struct cancelled cancelled;
+	int saved = errno;
+	long rc;
+	DS_MARK(before); /* what a hook calls is the kernel's */
+
+	cancel_begin(&cancelled);
+	/* A child that shares this memory has descriptors of its own: one that the C library has
+	 * made, and nobody has counted (posix_spawn). */
+	if (fd_shares_memory() || !hooked_call(nr, a, &rc))
+		rc = ds_kernel_call(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	rc = rc == -1 ? -errno : rc;
+	cancel_end(&cancelled);
+	errno = saved;
+	return rc;
+}
+#endif

@@ -1,0 +1,177 @@
+/* Puts jumps to the stubs of entry.c in the place of the C library's system calls. The instruction is
+ * too short for a jump, so that the comparison behind it is moved:
+ *
+ *   0f 05                syscall               e9 .. .. .. ..   jmp stub
+ *   48 3d 00 f0 ff ff    cmp $-4096, %rax  ─▶  f0 ff ff         never reached
+ *   77 ..                ja error              77 ..            the stub comes back here
+ *
+ * All of glibc's functions that wait, read, write or change descriptors have it so. Nothing else is
+ * patched: not what has another form, not where a jump of the same function leads in between, not in
+ * a process of several threads, one of which may be in such a call. No page can be written and
+ * executed at once: this runs with the C library's functions not executable, and calls none. */
+#include "hooks/patch.h"
+
+#ifdef DS_PATCH
+#include <cpuid.h>
+#include <elf.h>
+#include <gnu/libc-version.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+enum { PAGE = 4096, SITE = 8 };
+
+/* Functions that make system calls which may be ours, by all their names in glibc's versions. */
+static const char names[] =
+	"read\0" "write\0" "readv\0" "writev\0" "preadv2\0" "pwritev2\0" "preadv64v2\0" "pwritev64v2\0" "recv\0" "recvfrom\0" "recvmsg\0"
+	"recvmmsg\0" "send\0" "sendto\0" "sendmsg\0" "sendmmsg\0" "sendfile\0" "splice\0" "socket\0" "connect\0" "listen\0" "accept\0"
+	"accept4\0" "shutdown\0" "getsockopt\0" "setsockopt\0" "close\0" "dup\0" "dup2\0" "dup3\0" "fcntl64\0" "fcntl\0" "ioctl\0"
+	"close_range\0" "poll\0" "ppoll\0" "select\0" "pselect\0" "epoll_create\0" "epoll_create1\0" "epoll_ctl\0" "epoll_wait\0"
+	"epoll_pwait\0" "epoll_pwait2\0" "prctl\0" "syscall\0" "__read_nocancel\0" "__write_nocancel\0" "__close_nocancel\0";
+enum { FUNCTIONS = 64 };
+
+/* Does a jump from within the function lead to p or up to n bytes behind it? Any byte that could be
+ * the first of a jump counts. */
+static bool led_to(const unsigned char *begin, size_t size, const unsigned char *p, long n)
+{
+	for (const unsigned char *at = begin; at < begin + size; at++) {
+		const unsigned char *to = NULL;
+		int32_t far;
+
+		if ((*at >= 0x70 && *at <= 0x7f) || *at == 0xeb || (*at >= 0xe0 && *at <= 0xe3))
+			to = at + 2 + (signed char)at[1];
+		if (to && to >= p && to <= p + n)
+			return true;
+		if (*at == 0xe8 || *at == 0xe9 || (*at >= 0x80 && *at <= 0x8f)) {
+			__builtin_memcpy(&far, at + 1, sizeof far);
+			to = at + 5 + far;
+			if (to >= p && to <= p + n)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* A place, and the number of its stub. */
+struct place {
+	unsigned char *at;
+	unsigned stub;
+};
+
+struct places {
+	unsigned n, of[2]; /* in all, and of each kind */
+	struct place place[STUBS];
+};
+
+/* Finds the places of one function. */
+static void find(struct places *l, unsigned char *begin, size_t size)
+{
+	static const unsigned char form[SITE] = {0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff};
+
+	for (size_t i = 0; i + SITE <= size; i++) {
+		unsigned char *p = begin + i;
+		unsigned kind = p[4];
+
+		if (memcmp(p, form, 4) || memcmp(p + 5, form + 5, 3) || kind > 1 || l->of[kind] == (kind ? STUBS_SECOND : STUBS_FIRST) ||
+		    led_to(begin, size, p + 1, SITE - 2))
+			continue;
+		bool known = false; /* by another name of the function */
+		for (unsigned k = 0; k < l->n; k++)
+			known |= l->place[k].at == p;
+		if (!known)
+			l->place[l->n++] = (struct place){p, (kind ? STUBS_FIRST : 0) + l->of[kind]++};
+	}
+}
+
+/* Is a page's right to be executed, once it was written, a matter of rules? */
+static bool rules(void)
+{
+	return ds_syscall(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0) != 0 || kernel_access("/sys/fs/selinux/enforce", F_OK) == 0;
+}
+
+#ifndef PR_GET_MDWE
+#define PR_GET_MDWE 66
+#endif
+
+/* May memory be written and then executed? Can what may need to be kept be kept? */
+static bool possible(void)
+{
+	unsigned a, b, c = 0, d;
+	const char *version = gnu_get_libc_version();
+
+	/* From 2.41 on a thread is cancelled by where it is. */
+	if (strncmp(version, "2.", 2) || strtol(version + 2, NULL, 10) > 40)
+		return false;
+	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE) && ds_one_thread() && ds_syscall(SYS_prctl, PR_GET_MDWE, 0, 0, 0, 0) <= 0;
+}
+
+/* Writes the jumps. Calls nothing of the C library. */
+__attribute__((optimize("no-tree-loop-distribute-patterns"))) static void put(const struct places *l)
+{
+	for (unsigned i = 0; i < l->n; i++) {
+		unsigned char *p = l->place[i].at;
+		const char *stub = ds_stubs + l->place[i].stub * STUB_SIZE;
+		int32_t far = (int32_t)(stub - (const char *)p - 5);
+		struct stub_data *d = &ds_stub_data[l->place[i].stub];
+
+		d->caller = (const char *)p + 2;
+		d->back = (const char *)p + SITE;
+		p[0] = 0xe9;
+		*(int32_t __attribute__((aligned(1), may_alias)) *)(p + 1) = far;
+	}
+}
+
+/* The pages of the file that the C library is from lie at low again, unchanged. */
+static bool restore(int file, char *low, size_t n, off_t at)
+{
+	return file >= 0 && ds_syscall(SYS_mmap, low, n, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, file, at) == (long)low;
+}
+
+/* Patches what was found in the C library, whose text begins at text, at the place off of file. */
+static void patch(const struct places *l, char *text, off_t off, int file)
+{
+	char *low = (char *)l->place[0].at, *high = low;
+	uint64_t all = ~0ull, before;
+
+	for (unsigned i = 0; i < l->n; i++) {
+		char *p = (char *)l->place[i].at;
+
+		if (p - ds_stubs != (int32_t)(p - ds_stubs) || p - (ds_stubs + STUBS * STUB_SIZE) != (int32_t)(p - (ds_stubs + STUBS * STUB_SIZE)))
+			return;
+		low = p < low ? p : low;
+		high = p > high ? p : high;
+	}
+	low = (char *)((uintptr_t)low & ~(uintptr_t)(PAGE - 1));
+	size_t n = ((size_t)(high + SITE - low) + PAGE - 1) & ~(size_t)(PAGE - 1);
+
+	ds_kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+	if (ds_kernel_call(SYS_mprotect, low, n, PROT_READ | PROT_WRITE) == 0) {
+		put(l);
+		if (ds_kernel_call(SYS_mprotect, low, n, PROT_READ | PROT_EXEC) != 0 && !restore(file, low, n, off + (low - text)))
+			__builtin_trap(); /* rules() has said that this cannot be */
+	}
+	ds_kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
+}
+
+DS_START void patch_init(void)
+{
+	struct ds_function f[FUNCTIONS] = {{NULL, 0}};
+	struct places l = {0};
+	struct ds_text text;
+	int file = -1;
+
+	if (!possible() || !ds_libc_functions(names, f, FUNCTIONS, &text))
+		return;
+	for (unsigned i = 0; i < FUNCTIONS; i++)
+		if (f[i].at >= text.begin && f[i].at + f[i].size <= text.end)
+			find(&l, (unsigned char *)(uintptr_t)f[i].at, f[i].size);
+	if (l.n == 0 || (rules() && (file = kernel_open(text.file, O_RDONLY | O_CLOEXEC)) < 0))
+		return;
+	patch(&l, (char *)(uintptr_t)text.begin, text.off, file);
+	if (file >= 0)
+		ds_kernel_call(SYS_close, file);
+}
+#else
+DS_START void patch_init(void) {}
+#endif
