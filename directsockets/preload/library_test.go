@@ -125,7 +125,7 @@ func TestStartPages(t *testing.T) {
 	}
 	near(1<<16, image, `start stop ds_real_init ds_next_all ds_own_path signals_init ds_env_keep ds_tell fd_tell ep_init vfork_init
 		inherit_take fd_leave`)
-	near(1<<12, data, "ds_real ds_real_ready next ds_above fd_notices fd_tab fd_tab_size")
+	near(1<<12, data, "ds_real ds_real_ready libc_functions ds_above fd_notices fd_tab fd_tab_size")
 }
 
 // The tests in C: golden vectors, random operations, hostile peers; also under the sanitizers.

@@ -10,6 +10,7 @@
  * a process of several threads, one of which may be in such a call. No page can be written and
  * executed at once: this runs with the C library's functions not executable, and calls none. */
 #include "hooks/patch.h"
+#include "hooks/length.h"
 
 #ifdef DS_PATCH
 #include <cpuid.h>
@@ -17,6 +18,7 @@
 #include <gnu/libc-version.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
@@ -31,26 +33,22 @@ static const char names[] =
 	"epoll_pwait\0" "epoll_pwait2\0" "prctl\0" "syscall\0" "__read_nocancel\0" "__write_nocancel\0" "__close_nocancel\0";
 enum { FUNCTIONS = 64 };
 
-/* Does a jump from within the function lead to p or up to n bytes behind it? Any byte that could be
- * the first of a jump counts. */
-static bool led_to(const unsigned char *begin, size_t size, const unsigned char *p, long n)
+/* Does the function consist of instructions whose length is known, of which one begins at p, and
+ * does none of its jumps lead to the n bytes behind that? */
+static bool alone(const unsigned char *begin, size_t size, const unsigned char *p, long n)
 {
-	for (const unsigned char *at = begin; at < begin + size; at++) {
-		const unsigned char *to = NULL;
-		int32_t far;
+	bool starts = false;
 
-		if ((*at >= 0x70 && *at <= 0x7f) || *at == 0xeb || (*at >= 0xe0 && *at <= 0xe3))
-			to = at + 2 + (signed char)at[1];
-		if (to && to >= p && to <= p + n)
-			return true;
-		if (*at == 0xe8 || *at == 0xe9 || (*at >= 0x80 && *at <= 0x8f)) {
-			__builtin_memcpy(&far, at + 1, sizeof far);
-			to = at + 5 + far;
-			if (to >= p && to <= p + n)
-				return true;
-		}
+	for (const unsigned char *at = begin; at < begin + size;) {
+		const unsigned char *to = NULL;
+		unsigned len = instruction(at, begin + size, &to);
+
+		if (!len || (to && to > p && to <= p + n))
+			return false;
+		starts |= at == p;
+		at += len;
 	}
-	return false;
+	return starts;
 }
 
 /* A place, and the number of its stub. */
@@ -74,7 +72,7 @@ static void find(struct places *l, unsigned char *begin, size_t size)
 		unsigned kind = p[4];
 
 		if (memcmp(p, form, 4) || memcmp(p + 5, form + 5, 3) || kind > 1 || l->of[kind] == (kind ? STUBS_SECOND : STUBS_FIRST) ||
-		    led_to(begin, size, p + 1, SITE - 2))
+		    !alone(begin, size, p, SITE - 1))
 			continue;
 		bool known = false; /* by another name of the function */
 		for (unsigned k = 0; k < l->n; k++)
@@ -154,14 +152,16 @@ static void patch(const struct places *l, char *text, off_t off, int file)
 	ds_kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
 }
 
-DS_START void patch_init(void)
+/* Before the program runs: has the system calls of the C library come to this library, where that
+ * can be done. */
+__attribute__((constructor)) DS_START static void patch_libc(void)
 {
 	struct ds_function f[FUNCTIONS] = {{NULL, 0}};
 	struct places l = {0};
 	struct ds_text text;
 	int file = -1;
 
-	if (!possible() || !ds_libc_functions(names, f, FUNCTIONS, &text))
+	if (getauxval(AT_SECURE) || !possible() || !ds_libc_functions(names, f, FUNCTIONS, &text))
 		return;
 	for (unsigned i = 0; i < FUNCTIONS; i++)
 		if (f[i].at >= text.begin && f[i].at + f[i].size <= text.end)
@@ -172,6 +172,4 @@ DS_START void patch_init(void)
 	if (file >= 0)
 		ds_kernel_call(SYS_close, file);
 }
-#else
-DS_START void patch_init(void) {}
 #endif

@@ -10,10 +10,6 @@
 #define DS_PATCH 1
 #endif
 
-/* Before the program runs: has the system calls of the C library come to this library, where that
- * can be done. */
-void patch_init(void) DS_HIDDEN;
-
 #ifdef DS_PATCH
 /* Places of the C library that can be patched, by the instruction behind the system call, which is
  * moved: of the first kind STUBS_FIRST. The stubs (entry.c) have 16 bytes times three each. */

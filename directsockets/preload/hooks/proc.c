@@ -2,7 +2,6 @@
 #include "hooks/inherited.h"
 #include "hooks/dgram.h"
 #include "hooks/hooks.h"
-#include "hooks/patch.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -263,7 +262,8 @@ DS_START static void adopt_listeners(void)
 	}
 }
 
-__attribute__((constructor)) DS_START static void start(void)
+/* Before patch.c's, which has no place in the order. */
+__attribute__((constructor(60000))) DS_START static void start(void)
 {
 	int saved = errno;
 
@@ -279,7 +279,6 @@ __attribute__((constructor)) DS_START static void start(void)
 	adopt_listeners();
 	inherit_take();
 	ds_own_path(); /* now, as this takes a lock */
-	patch_init();
 	errno = saved;
 }
 

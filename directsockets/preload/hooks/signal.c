@@ -30,9 +30,9 @@ static struct {
 #define X(name) jump_fn *real_##name;
 	JUMPS(X)
 #undef X
-} next DS_START_DATA;
+} libc_functions DS_START_DATA;
 
-#define NEXT(type, name) (next.real_##name ? next.real_##name : (type *)ds_next(#name))
+#define NEXT(type, name) (libc_functions.real_##name ? libc_functions.real_##name : (type *)ds_next(#name))
 
 #define SIGNAL(name) \
 	extern handler *name(int sig, handler *to) EXPORT; \
@@ -75,5 +75,5 @@ DS_START void signals_init(void)
 	static const char names[] = SIGNALS(X) JUMPS(X);
 #undef X
 
-	ds_next_all(names, (void **)(void *)&next, sizeof next / sizeof(void *));
+	ds_next_all(names, (void **)(void *)&libc_functions, sizeof libc_functions / sizeof(void *));
 }
