@@ -3,6 +3,7 @@ package preload
 import (
 	"debug/elf"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -83,6 +84,31 @@ func TestSanitizedPrograms(t *testing.T) {
 			sanitizerLibrary(t, map[string]string{"address": "libasan.so", "thread": "libtsan.so"}[kind])
 			probes := compileProbes(t, t.TempDir(), []string{"-fsanitize=" + kind, "-Wno-tsan"})
 			compareBeside(t, probes, library, options)
+		})
+	}
+}
+
+// What a program calls past the library's names comes to the same hooks by the C library's own
+// system calls: the library has none of those names here. The probes call each of them.
+func TestHiddenNames(t *testing.T) {
+	needCompiler(t)
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the C library is not patched on", runtime.GOARCH)
+	}
+	t.Parallel()
+	library := filepath.Join(t.TempDir(), Name)
+	compileC(t, library, cbuild.Command{
+		Flags: append(slices.Clone(source.Flags), "-Wl,--version-script=testdata/hidden.map"),
+		Files: librarySources(t), Libs: source.Libs,
+	})
+	env := append(startBroker(t), "LD_PRELOAD="+library)
+	for _, name := range strings.Fields("echo banner vectors msgs mmsgs sendto-address nonblock-later backpressure halfclose " +
+		"peek waitall dontwait msg-trunc poll-basic poll-mixed poll-sleeps poll-hangup select-mixed epoll-level epoll-edge " +
+		"epoll-oneshot epoll-rdhup epoll-exclusive epoll-threads dup stdio dprintf sendfile splice shutdown-both shutdown-wakes " +
+		"timeouts cancel threads-share duplex signal-send signal-recv close-range raw-syscalls ways-posix-aio") {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compareProbe(t, nil, env, testProbes(t), name)
 		})
 	}
 }

@@ -22,7 +22,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
-enum { PAGE = 4096, SITE = 8 };
+enum { PAGE = 4096 };
 
 /* Functions that make system calls which may be ours, by all their names in glibc's versions. */
 static const char names[] =
@@ -51,35 +51,47 @@ static bool alone(const unsigned char *begin, size_t size, const unsigned char *
 	return starts;
 }
 
-/* A place, and the number of its stub. */
+/* The forms of a place: a system call, and what is moved with it. */
+static const struct form {
+	unsigned char size, bytes[9];
+	unsigned char first, stubs; /* of them */
+} forms[] = {
+	{8, {0x0f, 0x05, 0x48, 0x3d, 0x00, 0xf0, 0xff, 0xff}, 0, STUBS_ERROR},
+	{8, {0x0f, 0x05, 0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff}, STUBS_ERROR, STUBS_TEMPLATE},
+	{9, {0x0f, 0x05, 0x89, 0xc2, 0x3d, 0x00, 0xf0, 0xff, 0xff}, STUBS_ERROR + STUBS_TEMPLATE, STUBS_IOCTL},
+};
+enum { FORMS = sizeof forms / sizeof *forms, LONGEST = 9 };
+
+/* A place, its form, and the number of its stub. */
 struct place {
 	unsigned char *at;
+	const struct form *form;
 	unsigned stub;
 };
 
 struct places {
-	unsigned n, of[2]; /* in all, and of each kind */
+	unsigned n, of[FORMS]; /* in all, and of each form */
 	struct place place[STUBS];
 };
+
+/* Adds p, a place of form k, unless it is known by another name of its function. */
+static void add(struct places *l, unsigned char *p, unsigned k)
+{
+	for (unsigned i = 0; i < l->n; i++)
+		if (l->place[i].at == p)
+			return;
+	if (l->of[k] < forms[k].stubs)
+		l->place[l->n++] = (struct place){p, &forms[k], forms[k].first + l->of[k]++};
+}
 
 /* Finds the places of one function. */
 static void find(struct places *l, unsigned char *begin, size_t size)
 {
-	static const unsigned char form[SITE] = {0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff};
-
-	for (size_t i = 0; i + SITE <= size; i++) {
-		unsigned char *p = begin + i;
-		unsigned kind = p[4];
-
-		if (memcmp(p, form, 4) || memcmp(p + 5, form + 5, 3) || kind > 1 || l->of[kind] == (kind ? STUBS_SECOND : STUBS_FIRST) ||
-		    !alone(begin, size, p, SITE - 1))
-			continue;
-		bool known = false; /* by another name of the function */
-		for (unsigned k = 0; k < l->n; k++)
-			known |= l->place[k].at == p;
-		if (!known)
-			l->place[l->n++] = (struct place){p, (kind ? STUBS_FIRST : 0) + l->of[kind]++};
-	}
+	for (size_t i = 0; i < size; i++)
+		for (unsigned k = 0; k < FORMS; k++)
+			if (i + forms[k].size <= size && !memcmp(begin + i, forms[k].bytes, forms[k].size) &&
+			    alone(begin, size, begin + i, forms[k].size - 1))
+				add(l, begin + i, k);
 }
 
 /* Is a page's right to be executed, once it was written, a matter of rules? */
@@ -114,7 +126,7 @@ __attribute__((optimize("no-tree-loop-distribute-patterns"))) static void put(co
 		struct stub_data *d = &ds_stub_data[l->place[i].stub];
 
 		d->caller = (const char *)p + 2;
-		d->back = (const char *)p + SITE;
+		d->back = (const char *)p + l->place[i].form->size;
 		p[0] = 0xe9;
 		*(int32_t __attribute__((aligned(1), may_alias)) *)(p + 1) = far;
 	}
@@ -141,7 +153,7 @@ static void patch(const struct places *l, char *text, off_t off, int file)
 		high = p > high ? p : high;
 	}
 	low = (char *)((uintptr_t)low & ~(uintptr_t)(PAGE - 1));
-	size_t n = ((size_t)(high + SITE - low) + PAGE - 1) & ~(size_t)(PAGE - 1);
+	size_t n = ((size_t)(high + LONGEST - low) + PAGE - 1) & ~(size_t)(PAGE - 1);
 
 	ds_kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
 	if (ds_kernel_call(SYS_mprotect, low, n, PROT_READ | PROT_WRITE) == 0) {

@@ -11,9 +11,9 @@
 #endif
 
 #ifdef DS_PATCH
-/* Places of the C library that can be patched, by the instruction behind the system call, which is
- * moved: of the first kind STUBS_FIRST. The stubs (entry.c) have 16 bytes times three each. */
-enum { STUBS_FIRST = 128, STUBS_SECOND = 48, STUBS = STUBS_FIRST + STUBS_SECOND, STUB_SIZE = 48 };
+/* Stubs (entry.c) for each form of place, by what is behind the system call and is moved, and the
+ * bytes of a stub. */
+enum { STUBS_ERROR = 128, STUBS_TEMPLATE = 48, STUBS_IOCTL = 8, STUBS = STUBS_ERROR + STUBS_TEMPLATE + STUBS_IOCTL, STUB_SIZE = 48 };
 
 struct stub_data {
 	const char *caller; /* behind the system call: where its caller goes on, to those who unwind */

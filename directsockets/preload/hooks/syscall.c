@@ -78,12 +78,28 @@ static bool descriptors(long nr, const long a[6], long *rc)
 	return false;
 }
 
+/* Writes to time, which may be NULL, what is left until the deadline, as the kernel's own calls do. */
+static void time_left(struct timespec *time, const struct timespec *deadline)
+{
+	struct timespec left = {0, 0};
+
+	if (!time || !ds_writable(time, sizeof *time))
+		return;
+	deadline_left(deadline, &left);
+	*time = left;
+}
+
 /* ppoll with the kernel's own form of arguments. */
 static bool raw_ppoll(const long a[6], long *rc)
 {
 	if (!poll_ours(P(0), (nfds_t)a[1]) || !mask_fine(P(3), (size_t)a[4]) || (P(2) && !time_fine(P(2))))
 		return false;
-	return IS(ppoll(P(0), (nfds_t)a[1], P(2), P(3)));
+	struct timespec deadline, *time = P(2);
+	if (time)
+		deadline_set(&deadline, time);
+	*rc = ppoll(P(0), (nfds_t)a[1], time, P(3));
+	time_left(time, &deadline);
+	return true;
 }
 
 /* pselect with the kernel's own form of arguments. */
@@ -97,7 +113,12 @@ static bool raw_pselect(const long a[6], long *rc)
 	if (!select_ours((int)a[0], P(1), P(2), P(3)) || (P(4) && !time_fine(P(4))) ||
 	    (m && (!ds_readable(m, sizeof *m) || !mask_fine(m->set, m->size))))
 		return false;
-	return IS(pselect((int)a[0], P(1), P(2), P(3), P(4), m ? m->set : NULL));
+	struct timespec deadline, *time = P(4);
+	if (time)
+		deadline_set(&deadline, time);
+	*rc = pselect((int)a[0], P(1), P(2), P(3), time, m ? m->set : NULL);
+	time_left(time, &deadline);
+	return true;
 }
 
 #ifdef SYS_select
