@@ -6,7 +6,7 @@
 
 #include <sys/syscall.h>
 
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_THREAD__) && !defined(DS_MSAN)
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) && !defined(DS_MSAN)
 #define DS_PATCH 1
 #endif
 
