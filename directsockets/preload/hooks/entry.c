@@ -15,8 +15,6 @@
 #include <errno.h>
 #include <pthread.h>
 
-struct stub_data ds_stub_data[STUBS];
-
 /* The calls that may be ours. */
 enum { NEVER, BY_DESCRIPTOR, ALWAYS, NUMBERS = 512 };
 DS_HIDDEN const uint8_t ds_ways[NUMBERS] = {
@@ -37,37 +35,54 @@ DS_HIDDEN const uint8_t ds_ways[NUMBERS] = {
 	[SYS_prctl] = ALWAYS, [SYS_seccomp] = ALWAYS, [SYS_io_submit] = ALWAYS, [SYS_io_uring_setup] = ALWAYS,
 };
 
-/* A stub begins with the stack of the C library's function, which may use 128 bytes below it. */
+/* A stub begins with the stack of the C library's function, which may use 128 bytes below it. Its
+ * last bytes are a struct stub_data, which patch.c writes. */
 #define STUB(compare) \
-	"	leaq	-128(%rsp), %rsp\n" \
-	"	pushq	ds_stub_data+16*n(%rip)\n" \
+	"	.p2align 6\n" \
+	"	addq	$-128, %rsp\n" \
 	"	leaq	1f(%rip), %r11\n" \
 	"	jmp	ds_entry\n" \
-	"1:	" compare "\n" \
-	"	jmp	*ds_stub_data+16*n+8(%rip)\n" \
-	"	.p2align 4\n" \
-	"	.set	n, n+1\n"
+	"1:	subq	$-128, %rsp\n" \
+	"	" compare "\n" \
+	"	jmp	*2f+8(%rip)\n" \
+	"	.org	1b+32\n" \
+	"2:	.quad	0, 0\n"
 #define STUBS_OF(count, compare) "	.rept	" #count "\n" STUB(compare) "	.endr\n"
 
 /* The bytes that xsave needs for what the compiler may use: x87, SSE, AVX, AVX-512. */
 #define XAREA "2752"
 #define XMASK "0xe7"
 
+/* Where the C library's function goes on, to those who unwind: at r11+32. */
+#define CALLER_BY_R11 "	.cfi_escape 0x10, 0x10, 2, 0x7b, 32\n"
+
 __asm__(
-	"	.text\n"
-	"	.globl	ds_stubs, ds_entry\n"
-	"	.hidden	ds_stubs, ds_entry, ds_stub_data, ds_ways, ds_marked, ds_entered, fd_tab, fd_tab_size\n"
-	"	.p2align 6\n"
-	"	.set	n, 0\n"
+	"	.pushsection .ds_stubs, \"ax\", @progbits\n"
+	"	.globl	ds_stubs\n"
+	"	.hidden	ds_stubs, ds_entry, ds_ways, ds_marked, ds_entered, fd_tab, fd_tab_size\n"
+	"	.p2align 12\n"
 	"ds_stubs:\n"
+	"	.cfi_startproc simple\n"
+	/* The C library's stack begins at rsp, but from the 4th byte of a stub to the 20th at rsp+128:
+	 * breg7 0; breg16 -4; const1u 48; and; lit0; eq; lit7; shl; plus. */
+	"	.cfi_escape 0x0f, 12, 0x77, 0, 0x80, 0x7c, 0x08, 48, 0x1a, 0x30, 0x29, 0x37, 0x24, 0x22\n"
+	/* Its function goes on where the 48th byte says: breg16 0; const1s -64; and; const1u 48; plus. */
+	"	.cfi_escape 0x10, 0x10, 8, 0x80, 0, 0x09, 0xc0, 0x1a, 0x08, 48, 0x22\n"
 	STUBS_OF(128, ".byte 0x48, 0x3d, 0x00, 0xf0, 0xff, 0xff")	/* cmp $-4096, %rax */
 	STUBS_OF(48, ".byte 0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff")	/* cmp $-4095, %rax */
 	STUBS_OF(8, ".byte 0x89, 0xc2, 0x3d, 0x00, 0xf0, 0xff, 0xff")	/* mov %eax, %edx; cmp $-4096, %eax */
+	"	.cfi_endproc\n"
+	"	.p2align 12\n"
+	"	.popsection\n"
+	"	.text\n"
 	"	.p2align 6\n"
 	"	.type	ds_entry, @function\n"
 	"ds_entry:\n"
 	"	.cfi_startproc simple\n"
-	"	.cfi_def_cfa rsp, 136\n"
+	"	.cfi_def_cfa rsp, 128\n"
+	CALLER_BY_R11
+	"	pushq	32(%r11)\n"
+	"	.cfi_def_cfa_offset 136\n"
 	"	.cfi_offset rip, -136\n"
 	"	cmpl	$511, %eax\n"
 	"	ja	2f\n"
@@ -92,9 +107,12 @@ __asm__(
 	"	syscall\n"
 	"	popq	%r11\n"
 	"	.cfi_adjust_cfa_offset -8\n"
-	"	leaq	136(%rsp), %rsp\n"
-	"	.cfi_def_cfa_offset 0\n"
+	"	.cfi_remember_state\n"
+	"	leaq	8(%rsp), %rsp\n"
+	"	.cfi_def_cfa_offset 128\n"
+	CALLER_BY_R11
 	"	jmp	*%r11\n"
+	"	.cfi_restore_state\n"
 	"	.cfi_def_cfa_offset 144\n"
 	"3:	movq	ds_marked@gottpoff(%rip), %rcx\n"
 	"	cmpl	$0, %fs:(%rcx)\n"
@@ -145,8 +163,9 @@ __asm__(
 	"	.cfi_def_cfa rsp, 144\n"
 	"	popq	%r11\n"
 	"	.cfi_adjust_cfa_offset -8\n"
-	"	leaq	136(%rsp), %rsp\n"
-	"	.cfi_def_cfa_offset 0\n"
+	"	leaq	8(%rsp), %rsp\n"
+	"	.cfi_def_cfa_offset 128\n"
+	CALLER_BY_R11
 	"	jmp	*%r11\n"
 	"	.cfi_endproc\n"
 	"	.size	ds_entry, .-ds_entry\n");
@@ -176,21 +195,30 @@ static void cancel_end(struct cancelled *c)
 		pthread_setcancelstate(c->before, NULL);
 }
 
-/* A system call, in six registers. */
+/* Makes the system call by a hook, if it belongs to this library: as the kernel, the result or
+ * -errno. What a hook calls is the kernel's. Whoever cancels the thread finds it where it waits. */
+static __attribute__((noinline)) long entered(long nr, const long a[6])
+{
+	long rc;
+	DS_MARK(before);
+
+	/* A child that shares this memory has descriptors of its own: one that the C library has
+	 * made, and nobody has counted (posix_spawn). */
+	if (fd_shares_memory() || !hooked_call(nr, a, &rc))
+		rc = ds_kernel_call(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	return rc == -1 ? -errno : rc;
+}
+
+/* A system call, in six registers. It may be cancelled at any instruction here, so that nothing is
+ * left to clean up. */
 DS_HIDDEN long ds_entered(long nr, const long a[6]);
 long ds_entered(long nr, const long a[6])
 {
 	struct cancelled cancelled;
 	int saved = errno;
-	long rc;
-	DS_MARK(before); /* what a hook calls is the kernel's */
 
 	cancel_begin(&cancelled);
-	/* A child that shares this memory has descriptors of its own: one that the C library has
-	 * made, and nobody has counted (posix_spawn). */
-	if (fd_shares_memory() || !hooked_call(nr, a, &rc))
-		rc = ds_kernel_call(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
-	rc = rc == -1 ? -errno : rc;
+	long rc = entered(nr, a);
 	cancel_end(&cancelled);
 	errno = saved;
 	return rc;

@@ -116,6 +116,21 @@ static bool possible(void)
 	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE) && ds_one_thread() && ds_syscall(SYS_prctl, PR_GET_MDWE, 0, 0, 0, 0) <= 0;
 }
 
+/* Tells the stubs from where they are reached. False: they cannot be executed any more. */
+static bool connect_stubs(const struct places *l)
+{
+	enum { BYTES = (STUBS * STUB_SIZE + PAGE - 1) & ~(PAGE - 1) };
+
+	if (ds_kernel_call(SYS_mprotect, ds_stubs, BYTES, PROT_READ | PROT_WRITE) != 0)
+		return false;
+	for (unsigned i = 0; i < l->n; i++) {
+		char *end = ds_stubs + (l->place[i].stub + 1) * STUB_SIZE, *p = (char *)l->place[i].at;
+
+		((struct stub_data *)(void *)end)[-1] = (struct stub_data){p + 2, p + l->place[i].form->size};
+	}
+	return ds_kernel_call(SYS_mprotect, ds_stubs, BYTES, PROT_READ | PROT_EXEC) == 0;
+}
+
 /* Writes the jumps. Calls nothing of the C library. */
 __attribute__((optimize("no-tree-loop-distribute-patterns"))) static void put(const struct places *l)
 {
@@ -123,10 +138,6 @@ __attribute__((optimize("no-tree-loop-distribute-patterns"))) static void put(co
 		unsigned char *p = l->place[i].at;
 		const char *stub = ds_stubs + l->place[i].stub * STUB_SIZE;
 		int32_t far = (int32_t)(stub - (const char *)p - 5);
-		struct stub_data *d = &ds_stub_data[l->place[i].stub];
-
-		d->caller = (const char *)p + 2;
-		d->back = (const char *)p + l->place[i].form->size;
 		p[0] = 0xe9;
 		*(int32_t __attribute__((aligned(1), may_alias)) *)(p + 1) = far;
 	}
@@ -156,7 +167,7 @@ static void patch(const struct places *l, char *text, off_t off, int file)
 	size_t n = ((size_t)(high + LONGEST - low) + PAGE - 1) & ~(size_t)(PAGE - 1);
 
 	ds_kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
-	if (ds_kernel_call(SYS_mprotect, low, n, PROT_READ | PROT_WRITE) == 0) {
+	if (connect_stubs(l) && ds_kernel_call(SYS_mprotect, low, n, PROT_READ | PROT_WRITE) == 0) {
 		put(l);
 		if (ds_kernel_call(SYS_mprotect, low, n, PROT_READ | PROT_EXEC) != 0 && !restore(file, low, n, off + (low - text)))
 			__builtin_trap(); /* rules() has said that this cannot be */

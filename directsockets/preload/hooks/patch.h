@@ -13,14 +13,14 @@
 #ifdef DS_PATCH
 /* Stubs (entry.c) for each form of place, by what is behind the system call and is moved, and the
  * bytes of a stub. */
-enum { STUBS_ERROR = 128, STUBS_TEMPLATE = 48, STUBS_IOCTL = 8, STUBS = STUBS_ERROR + STUBS_TEMPLATE + STUBS_IOCTL, STUB_SIZE = 48 };
+enum { STUBS_ERROR = 128, STUBS_TEMPLATE = 48, STUBS_IOCTL = 8, STUBS = STUBS_ERROR + STUBS_TEMPLATE + STUBS_IOCTL, STUB_SIZE = 64 };
 
+/* The last bytes of a stub. */
 struct stub_data {
 	const char *caller; /* behind the system call: where its caller goes on, to those who unwind */
 	const char *back;   /* behind what was moved */
 };
-extern struct stub_data ds_stub_data[STUBS] DS_HIDDEN;
-extern const char ds_stubs[] DS_HIDDEN;
+extern char ds_stubs[] DS_HIDDEN; /* whole pages */
 #endif
 
 #endif
