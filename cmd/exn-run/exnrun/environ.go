@@ -42,6 +42,7 @@ var tunables = []struct {
 	{"EXNET_DS_MAX_SLOTS", 0, 4096, false},
 	{"EXNET_CLASS", 0, 63, false},
 	{envLoopback, 0, 1, false},
+	{"EXNET_PATCH", 0, 1, false},
 }
 
 // misset says which variables the library passes over, since they hold no value that it knows.

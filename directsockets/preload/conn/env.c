@@ -38,3 +38,10 @@ const char *ds_env(const char *name)
 			return e + len + 1;
 	return is_foreign() ? NULL : getenv(name);
 }
+
+DS_START bool ds_env_off(const char *name)
+{
+	const char *word = ds_env(name);
+
+	return is_foreign() || (word && strcmp(word, "0") == 0);
+}

@@ -43,6 +43,9 @@ void ds_knock(void) DS_HIDDEN;
 /* Keeps the variables that the library reads, before the program can change them. */
 void ds_env_keep(void) DS_HIDDEN;
 
+/* Does the variable say 0, or has nobody a say (set-user-ID)? */
+bool ds_env_off(const char *name) DS_HIDDEN;
+
 /* fd has begun to listen (false: it is not ours), or is about to stop. */
 bool ds_listen(int fd) DS_HIDDEN;
 void ds_unlisten(int fd) DS_HIDDEN;

@@ -15,24 +15,25 @@
 #include <errno.h>
 #include <pthread.h>
 
-/* The calls that may be ours. */
-enum { NEVER, BY_DESCRIPTOR, ALWAYS, NUMBERS = 512 };
+/* Which calls may be ours: those on a descriptor of ours, those of a process that has or had one,
+ * all. */
+enum { NEVER, BY_DESCRIPTOR, ALWAYS, IF_ANY, NUMBERS = 512 };
 DS_HIDDEN const uint8_t ds_ways[NUMBERS] = {
 	[SYS_read] = BY_DESCRIPTOR, [SYS_write] = BY_DESCRIPTOR, [SYS_readv] = BY_DESCRIPTOR, [SYS_writev] = BY_DESCRIPTOR,
 	[SYS_preadv2] = BY_DESCRIPTOR, [SYS_pwritev2] = BY_DESCRIPTOR, [SYS_recvfrom] = BY_DESCRIPTOR, [SYS_sendto] = BY_DESCRIPTOR,
-	[SYS_recvmsg] = BY_DESCRIPTOR, [SYS_sendmsg] = ALWAYS, [SYS_recvmmsg] = BY_DESCRIPTOR, [SYS_sendmmsg] = ALWAYS,
-	[SYS_sendfile] = BY_DESCRIPTOR, [SYS_splice] = ALWAYS,
-	[SYS_socket] = ALWAYS, [SYS_connect] = BY_DESCRIPTOR, [SYS_listen] = ALWAYS, [SYS_accept] = ALWAYS, [SYS_accept4] = ALWAYS,
+	[SYS_recvmsg] = BY_DESCRIPTOR, [SYS_sendmsg] = IF_ANY, [SYS_recvmmsg] = BY_DESCRIPTOR, [SYS_sendmmsg] = IF_ANY,
+	[SYS_sendfile] = BY_DESCRIPTOR, [SYS_splice] = IF_ANY,
+	[SYS_socket] = ALWAYS, [SYS_connect] = ALWAYS, [SYS_listen] = ALWAYS, [SYS_accept] = ALWAYS, [SYS_accept4] = ALWAYS,
 	[SYS_shutdown] = BY_DESCRIPTOR, [SYS_getsockopt] = BY_DESCRIPTOR, [SYS_setsockopt] = BY_DESCRIPTOR,
-	[SYS_close] = ALWAYS, [SYS_dup] = BY_DESCRIPTOR, [SYS_dup2] = ALWAYS, [SYS_dup3] = ALWAYS, [SYS_fcntl] = BY_DESCRIPTOR,
-	[SYS_ioctl] = BY_DESCRIPTOR, [SYS_close_range] = ALWAYS,
-	[SYS_poll] = ALWAYS, [SYS_ppoll] = ALWAYS, [SYS_select] = ALWAYS, [SYS_pselect6] = ALWAYS,
+	[SYS_close] = IF_ANY, [SYS_dup] = BY_DESCRIPTOR, [SYS_dup2] = IF_ANY, [SYS_dup3] = IF_ANY, [SYS_fcntl] = BY_DESCRIPTOR,
+	[SYS_ioctl] = BY_DESCRIPTOR, [SYS_close_range] = IF_ANY,
+	[SYS_poll] = IF_ANY, [SYS_ppoll] = IF_ANY, [SYS_select] = IF_ANY, [SYS_pselect6] = IF_ANY,
 	[SYS_epoll_create] = ALWAYS, [SYS_epoll_create1] = ALWAYS, [SYS_epoll_ctl] = BY_DESCRIPTOR, [SYS_epoll_wait] = BY_DESCRIPTOR,
 	[SYS_epoll_pwait] = BY_DESCRIPTOR,
 #ifdef SYS_epoll_pwait2
 	[SYS_epoll_pwait2] = BY_DESCRIPTOR,
 #endif
-	[SYS_prctl] = ALWAYS, [SYS_seccomp] = ALWAYS, [SYS_io_submit] = ALWAYS, [SYS_io_uring_setup] = ALWAYS,
+	[SYS_prctl] = ALWAYS, [SYS_seccomp] = ALWAYS, [SYS_io_submit] = IF_ANY, [SYS_io_uring_setup] = ALWAYS,
 };
 
 /* A stub begins with the stack of the C library's function, which may use 128 bytes below it. Its
@@ -93,7 +94,7 @@ __asm__(
 	"	movzbl	(%r11,%rcx), %ecx\n"
 	"	subl	$1, %ecx\n"
 	"	js	1f\n"
-	"	jnz	3f\n"
+	"	jnz	4f\n"
 	"	movl	%edi, %r11d\n"
 	"	cmpl	fd_tab_size(%rip), %r11d\n"
 	"	jae	1f\n"
@@ -114,6 +115,10 @@ __asm__(
 	"	jmp	*%r11\n"
 	"	.cfi_restore_state\n"
 	"	.cfi_def_cfa_offset 144\n"
+	"4:	subl	$2, %ecx\n" /* IF_ANY */
+	"	jnz	3f\n"
+	"	cmpl	$0, fd_tab_size(%rip)\n"
+	"	je	1b\n"
 	"3:	movq	ds_marked@gottpoff(%rip), %rcx\n"
 	"	cmpl	$0, %fs:(%rcx)\n"
 	"	jne	1b\n"
@@ -203,8 +208,8 @@ static __attribute__((noinline)) long entered(long nr, const long a[6])
 	DS_MARK(before);
 
 	/* A child that shares this memory has descriptors of its own: one that the C library has
-	 * made, and nobody has counted (posix_spawn). */
-	if (fd_shares_memory() || !hooked_call(nr, a, &rc))
+	 * made, and nobody has counted (posix_spawn). A sealed process may not ask. */
+	if ((!fd_is_sealed() && fd_shares_memory()) || !hooked_call(nr, a, &rc))
 		rc = ds_kernel_call(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
 	return rc == -1 ? -errno : rc;
 }

@@ -18,7 +18,6 @@
 #include <gnu/libc-version.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
@@ -26,12 +25,13 @@ enum { PAGE = 4096 };
 
 /* Functions that make system calls which may be ours, by all their names in glibc's versions. */
 static const char names[] =
+	"close\0" "__close_nocancel\0" "dup2\0" /* CLOSING */
 	"read\0" "write\0" "readv\0" "writev\0" "preadv2\0" "pwritev2\0" "preadv64v2\0" "pwritev64v2\0" "recv\0" "recvfrom\0" "recvmsg\0"
 	"recvmmsg\0" "send\0" "sendto\0" "sendmsg\0" "sendmmsg\0" "sendfile\0" "splice\0" "socket\0" "connect\0" "listen\0" "accept\0"
-	"accept4\0" "shutdown\0" "getsockopt\0" "setsockopt\0" "close\0" "dup\0" "dup2\0" "dup3\0" "fcntl64\0" "fcntl\0" "ioctl\0"
+	"accept4\0" "shutdown\0" "getsockopt\0" "setsockopt\0" "dup\0" "dup3\0" "fcntl64\0" "fcntl\0" "ioctl\0"
 	"close_range\0" "poll\0" "ppoll\0" "select\0" "pselect\0" "epoll_create\0" "epoll_create1\0" "epoll_ctl\0" "epoll_wait\0"
-	"epoll_pwait\0" "epoll_pwait2\0" "prctl\0" "syscall\0" "__read_nocancel\0" "__write_nocancel\0" "__close_nocancel\0";
-enum { FUNCTIONS = 64 };
+	"epoll_pwait\0" "epoll_pwait2\0" "prctl\0" "syscall\0" "__read_nocancel\0" "__write_nocancel\0";
+enum { FUNCTIONS = 64, CLOSING = 3 };
 
 /* Does the function consist of instructions whose length is known, of which one begins at p, and
  * does none of its jumps lead to the n bytes behind that? */
@@ -82,6 +82,21 @@ static void add(struct places *l, unsigned char *p, unsigned k)
 			return;
 	if (l->of[k] < forms[k].stubs)
 		l->place[l->n++] = (struct place){p, &forms[k], forms[k].first + l->of[k]++};
+}
+
+/* Has each function that closes descriptors, the first of f, a place? Without them a number that
+ * the C library closes would stay ours. */
+static bool closes(const struct places *l, const struct ds_function *f)
+{
+	unsigned found = 0;
+
+	for (unsigned k = 0; k < CLOSING; k++)
+		for (unsigned i = 0; i < l->n; i++)
+			if ((const char *)l->place[i].at - f[k].at < (ptrdiff_t)f[k].size && (const char *)l->place[i].at >= f[k].at) {
+				found++;
+				break;
+			}
+	return found == CLOSING;
 }
 
 /* Finds the places of one function. */
@@ -184,12 +199,12 @@ __attribute__((constructor)) DS_START static void patch_libc(void)
 	struct ds_text text;
 	int file = -1;
 
-	if (getauxval(AT_SECURE) || !possible() || !ds_libc_functions(names, f, FUNCTIONS, &text))
+	if (ds_env_off("EXNET_PATCH") || !possible() || !ds_libc_functions(names, f, FUNCTIONS, &text))
 		return;
 	for (unsigned i = 0; i < FUNCTIONS; i++)
 		if (f[i].at >= text.begin && f[i].at + f[i].size <= text.end)
 			find(&l, (unsigned char *)(uintptr_t)f[i].at, f[i].size);
-	if (l.n == 0 || (rules() && (file = kernel_open(text.file, O_RDONLY | O_CLOEXEC)) < 0))
+	if (!closes(&l, f) || (rules() && (file = kernel_open(text.file, O_RDONLY | O_CLOEXEC)) < 0))
 		return;
 	patch(&l, (char *)(uintptr_t)text.begin, text.off, file);
 	if (file >= 0)
