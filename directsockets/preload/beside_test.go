@@ -112,3 +112,24 @@ func TestHiddenNames(t *testing.T) {
 		})
 	}
 }
+
+// What a program calls by functions of the C library's handle, or in a plugin that binds past the
+// library, comes to the same hooks: bytes keep their order, waits see what is in memory, and a
+// number that is closed so is known to be.
+func TestPastTheNames(t *testing.T) {
+	needCompiler(t)
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the C library is not patched on", runtime.GOARCH)
+	}
+	t.Parallel()
+	both := []string{"PROBE_PLUGIN=" + sharedObject(t, "plugin")}
+	env := append(startBroker(t), "LD_PRELOAD="+testLibrary(t))
+	for _, name := range strings.Fields("past-libc-bytes past-libc-waits past-libc-numbers past-plugin-bytes past-plugin-waits past-plugin-numbers") {
+		for _, form := range []string{"", "cold", "uncounted"} {
+			t.Run(name+"/"+form, func(t *testing.T) {
+				t.Parallel()
+				compareProbe(t, both, env, testProbes(t), name, form)
+			})
+		}
+	}
+}

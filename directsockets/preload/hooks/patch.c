@@ -25,13 +25,13 @@ enum { PAGE = 4096 };
 
 /* Functions that make system calls which may be ours, by all their names in glibc's versions. */
 static const char names[] =
-	"close\0" "__close_nocancel\0" "dup2\0" /* CLOSING */
+	"close\0" "__close_nocancel\0" "dup2\0" /* CLOSING */ "fcntl64\0" /* CALLING */
 	"read\0" "write\0" "readv\0" "writev\0" "preadv2\0" "pwritev2\0" "preadv64v2\0" "pwritev64v2\0" "recv\0" "recvfrom\0" "recvmsg\0"
 	"recvmmsg\0" "send\0" "sendto\0" "sendmsg\0" "sendmmsg\0" "sendfile\0" "splice\0" "socket\0" "connect\0" "listen\0" "accept\0"
-	"accept4\0" "shutdown\0" "getsockopt\0" "setsockopt\0" "dup\0" "dup3\0" "fcntl64\0" "fcntl\0" "ioctl\0"
+	"accept4\0" "shutdown\0" "getsockopt\0" "setsockopt\0" "dup\0" "dup3\0" "ioctl\0"
 	"close_range\0" "poll\0" "ppoll\0" "select\0" "pselect\0" "epoll_create\0" "epoll_create1\0" "epoll_ctl\0" "epoll_wait\0"
 	"epoll_pwait\0" "epoll_pwait2\0" "prctl\0" "syscall\0" "__read_nocancel\0" "__write_nocancel\0";
-enum { FUNCTIONS = 64, CLOSING = 3 };
+enum { FUNCTIONS = 64, CLOSING = 3, CALLING = CLOSING /* its work is that of a function without a name */ };
 
 /* Does the function consist of instructions whose length is known, of which one begins at p, and
  * does none of its jumps lead to the n bytes behind that? */
@@ -107,6 +107,47 @@ static void find(struct places *l, unsigned char *begin, size_t size)
 			if (i + forms[k].size <= size && !memcmp(begin + i, forms[k].bytes, forms[k].size) &&
 			    alone(begin, size, begin + i, forms[k].size - 1))
 				add(l, begin + i, k);
+}
+
+/* The bytes of the function that begins at f, by the table for those who unwind; 0: it is not there. */
+static size_t size_of(const struct ds_text *text, const unsigned char *f)
+{
+	static const char form[4] = {1, 0x1b, 0x03, 0x3b};
+	const int32_t *head = (const void *)text->frames;
+
+	if (!head || memcmp(head, form, sizeof form) != 0)
+		return 0;
+	const struct {
+		int32_t begin, entry; /* from head on */
+	} *table = (const void *)(head + 3);
+	for (uint32_t low = 0, high = (uint32_t)head[2]; low < high;) {
+		uint32_t middle = low + (high - low) / 2;
+		const unsigned char *begin = (const unsigned char *)text->frames + table[middle].begin;
+
+		if (begin == f) { /* its length, that of its head, where it begins and how long it is */
+			const int32_t *entry = (const void *)(text->frames + table[middle].entry);
+			return (const unsigned char *)&entry[2] + entry[2] == f ? (uint32_t)entry[3] : 0;
+		}
+		if (begin < f)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return 0;
+}
+
+/* Finds the places of the functions that this one calls. */
+static void find_called(struct places *l, const struct ds_text *text, const unsigned char *begin, size_t size)
+{
+	const unsigned char *to;
+	unsigned len;
+
+	for (const unsigned char *at = begin; at < begin + size && (len = instruction(at, begin + size, &to)); at += len) {
+		size_t n = to && (to < begin || to >= begin + size) ? size_of(text, to) : 0;
+
+		if (n && (const char *)to >= text->begin && (const char *)to + n <= text->end)
+			find(l, (unsigned char *)(uintptr_t)to, n);
+	}
 }
 
 /* Is a page's right to be executed, once it was written, a matter of rules? */
@@ -204,6 +245,8 @@ __attribute__((constructor)) DS_START static void patch_libc(void)
 	for (unsigned i = 0; i < FUNCTIONS; i++)
 		if (f[i].at >= text.begin && f[i].at + f[i].size <= text.end)
 			find(&l, (unsigned char *)(uintptr_t)f[i].at, f[i].size);
+	if (f[CALLING].at)
+		find_called(&l, &text, (const unsigned char *)f[CALLING].at, f[CALLING].size);
 	if (!closes(&l, f) || (rules() && (file = kernel_open(text.file, O_RDONLY | O_CLOEXEC)) < 0))
 		return;
 	patch(&l, (char *)(uintptr_t)text.begin, text.off, file);

@@ -127,13 +127,19 @@ DS_START static bool text_of(const struct link_map *m, struct ds_text *text)
 	const ElfW(Ehdr) *e = (const void *)m->l_addr;
 	const ElfW(Phdr) *p = (const void *)(m->l_addr + e->e_phoff);
 
+	*text = (struct ds_text){.file = m->l_name};
 	for (int i = 0; i < e->e_phnum; i++, p++) {
-		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X))
+		const char *at = (const char *)m->l_addr + p->p_vaddr;
+
+		if (p->p_type == PT_GNU_EH_FRAME)
+			text->frames = at;
+		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X) || text->begin)
 			continue;
-		*text = (struct ds_text){(const char *)m->l_addr + p->p_vaddr, (const char *)m->l_addr + p->p_vaddr + p->p_filesz, m->l_name, (off_t)p->p_offset};
-		return true;
+		text->begin = at;
+		text->end = at + p->p_filesz;
+		text->off = (off_t)p->p_offset;
 	}
-	return false;
+	return text->begin != NULL;
 }
 
 DS_START bool ds_libc_functions(const char *names, struct ds_function f[], size_t n, struct ds_text *text)

@@ -179,6 +179,7 @@ struct ds_function {
 struct ds_text {
 	const char *begin, *end, *file;
 	off_t off;
+	const char *frames; /* its table of functions, for those who unwind (.eh_frame_hdr); NULL: it has none */
 };
 bool ds_libc_functions(const char *names, struct ds_function f[], size_t n, struct ds_text *text) DS_HIDDEN;
 
