@@ -64,10 +64,11 @@ __asm__(
 	"	.p2align 12\n"
 	"ds_stubs:\n"
 	"	.cfi_startproc simple\n"
-	/* The C library's stack begins at rsp, but from the 4th byte of a stub to the 20th at rsp+128:
-	 * breg7 0; breg16 -4; const1u 48; and; lit0; eq; lit7; shl; plus. */
+	/* The C library's stack begins at rsp, but from the 4th byte of a stub to the 20th at
+	 * rsp+128: breg7 0; breg16 -4; const1u 48; and; lit0; eq; lit7; shl; plus. */
 	"	.cfi_escape 0x0f, 12, 0x77, 0, 0x80, 0x7c, 0x08, 48, 0x1a, 0x30, 0x29, 0x37, 0x24, 0x22\n"
-	/* Its function goes on where the 48th byte says: breg16 0; const1s -64; and; const1u 48; plus. */
+	/* Its function goes on where the 48th byte says: breg16 0; const1s -64; and; const1u 48;
+	 * plus. */
 	"	.cfi_escape 0x10, 0x10, 8, 0x80, 0, 0x09, 0xc0, 0x1a, 0x08, 48, 0x22\n"
 	STUBS_OF(128, ".byte 0x48, 0x3d, 0x00, 0xf0, 0xff, 0xff")	/* cmp $-4096, %rax */
 	STUBS_OF(48, ".byte 0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff")	/* cmp $-4095, %rax */

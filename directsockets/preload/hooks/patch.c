@@ -1,13 +1,13 @@
-/* Puts jumps to the stubs of entry.c in the place of the C library's system calls. The instruction is
- * too short for a jump, so that the comparison behind it is moved:
+/* Puts jumps to the stubs of entry.c in the place of the C library's system calls. The instruction
+ * is too short for a jump, so that the comparison behind it is moved:
  *
  *   0f 05                syscall               e9 .. .. .. ..   jmp stub
  *   48 3d 00 f0 ff ff    cmp $-4096, %rax  ─▶  f0 ff ff         never reached
  *   77 ..                ja error              77 ..            the stub comes back here
  *
  * All of glibc's functions that wait, read, write or change descriptors have it so. Nothing else is
- * patched: not what has another form, not where a jump of the same function leads in between, not in
- * a process of several threads, one of which may be in such a call. No page can be written and
+ * patched: not what has another form, not where a jump of the same function leads in between, not
+ * in a process of several threads, one of which may be in such a call. No page can be written and
  * executed at once: this runs with the C library's functions not executable, and calls none. */
 #include "hooks/patch.h"
 #include "hooks/length.h"
@@ -109,7 +109,8 @@ static void find(struct places *l, unsigned char *begin, size_t size)
 				add(l, begin + i, k);
 }
 
-/* The bytes of the function that begins at f, by the table for those who unwind; 0: it is not there. */
+/* The bytes of the function that begins at f, by the table for those who unwind; 0: it is not
+ * there. */
 static size_t size_of(const struct ds_text *text, const unsigned char *f)
 {
 	static const char form[4] = {1, 0x1b, 0x03, 0x3b};

@@ -78,7 +78,8 @@ static bool descriptors(long nr, const long a[6], long *rc)
 	return false;
 }
 
-/* Writes to time, which may be NULL, what is left until the deadline, as the kernel's own calls do. */
+/* Writes to time, which may be NULL, what is left until the deadline, as the kernel's own calls do.
+ * */
 static void time_left(struct timespec *time, const struct timespec *deadline)
 {
 	struct timespec left = {0, 0};

@@ -170,8 +170,8 @@ enum { DS_NEXT_MOST = 128 };
 void ds_next_all(const char *names, void *to[], size_t n) DS_HIDDEN;
 
 /* Functions of the C library by the n names at names, each with its NUL and after the last another:
- * where they are, and how long; a NULL where there is none. *text: the C library's instructions, and
- * where they are in its file. False: it is not known. glibc only. */
+ * where they are, and how long; a NULL where there is none. *text: the C library's instructions,
+ * and where they are in its file. False: it is not known. glibc only. */
 struct ds_function {
 	const char *at;
 	size_t size;
@@ -195,8 +195,9 @@ void ds_real_init(void) DS_HIDDEN;
 #define REAL_FN(name) \
 	(__builtin_expect(!__atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE), 0) ? ds_real_init() : (void)0, REAL_NOW(name))
 
-/* How many calls of REAL the thread is in: what those do is the kernel's, also where the C library's
- * own system calls come to this library (hooks/entry.c). A handler of a signal begins at 0. */
+/* How many calls of REAL the thread is in: what those do is the kernel's, also where the C
+ * library's own system calls come to this library (hooks/entry.c). A handler of a signal begins at
+ * 0. */
 extern __thread int ds_marked __attribute__((tls_model("initial-exec"))) DS_HIDDEN;
 static inline void ds_unmark(const int *before) { ds_marked = *before; }
 #define DS_MARK(before) \
