@@ -245,13 +245,15 @@ static ssize_t send_early(struct ds_sock *s, int fd, struct ds_cursor *c, int fl
 }
 
 /* Sends on the shadow what follows the cursor; all of iov, if nothing was sent before. As
- * ds_shadow_send. It waits in the kernel, if it waits at all, as it would have without us. */
-static ssize_t send_shadow(struct ds_sock *s, int fd, const struct iovec *iov, int n, const struct ds_cursor *c, size_t sent, int flags)
+ * ds_shadow_send; *asked: how many bytes that was to send. It waits in the kernel, if it waits at
+ * all, as it would have without us. */
+static ssize_t send_shadow(struct ds_sock *s, int fd, const struct iovec *iov, int n, const struct ds_cursor *c, size_t sent, int flags, size_t *asked)
 {
 	bool piece = c->left > PIECE && ds_mode(&s->sh->tx_mode) == TX_SHADOW && !ds_plain(s);
 	struct iovec one = ds_here(c, piece ? PIECE : c->left);
 	ssize_t r;
 
+	*asked = !sent && !piece ? c->left : one.iov_len;
 	if (!sent && !piece)
 		return ds_shadow_send(s, fd, iov, n, flags);
 	r = ds_shadow_send(s, fd, &one, 1, sent ? flags | MSG_NOSIGNAL : flags);
@@ -306,12 +308,15 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 		if (r > 0)
 			sent += (size_t)r;
 		if (shadow && c.left) {
-			r = send_shadow(s, fd, iov, n, &c, sent, flags);
+			size_t asked = 0;
+
+			r = send_shadow(s, fd, iov, n, &c, sent, flags, &asked);
 			if (r > 0) {
 				ds_skip(&c, (size_t)r);
 				sent += (size_t)r;
 			}
-			if (r == DS_CHANGED || (r > 0 && c.left))
+			/* If the kernel has taken less, the error that stopped it is the next call's. */
+			if (r == DS_CHANGED || ((size_t)r == asked && c.left))
 				continue;
 			return sent ? (ssize_t)sent : r;
 		}

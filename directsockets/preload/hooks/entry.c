@@ -183,6 +183,7 @@ struct cancelled {
 	int before;
 };
 
+/* Has the thread be cancelled as a hook expects it. */
 static void cancel_begin(struct cancelled *c)
 {
 	int type;
@@ -193,6 +194,7 @@ static void cancel_begin(struct cancelled *c)
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &c->before);
 }
 
+/* Has it be cancelled as before. */
 static void cancel_end(struct cancelled *c)
 {
 	if (c->any)
