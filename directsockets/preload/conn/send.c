@@ -315,7 +315,7 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 				ds_skip(&c, (size_t)r);
 				sent += (size_t)r;
 			}
-			/* If the kernel has taken less, the error that stopped it is the next call's. */
+			/* If the kernel took less, the error that stopped it is the next call's. */
 			if (r == DS_CHANGED || ((size_t)r == asked && c.left))
 				continue;
 			return sent ? (ssize_t)sent : r;
