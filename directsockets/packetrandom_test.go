@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -92,6 +93,13 @@ func (u *randomUDP) note(format string, args ...any) {
 	u.history = append(u.history, fmt.Sprintf(format, args...))
 }
 
+// ownLoopback is an address that no other process uses: the kernel may give a socket with
+// SO_REUSEPORT the port of another program's, and some of its datagrams to that one.
+func ownLoopback() netip.Addr {
+	pid := uint32(os.Getpid())
+	return netip.AddrFrom4([4]byte{127, byte(1 + pid>>16), byte(pid >> 8), byte(pid)})
+}
+
 // add makes a socket: at a port of its own, or at that of one whose sender peer it takes over.
 func (u *randomUDP) add(port int, peer *randomSocket) *randomSocket {
 	shared := port != 0 || u.r.IntN(2) == 0
@@ -99,7 +107,7 @@ func (u *randomUDP) add(port int, peer *randomSocket) *randomSocket {
 	if shared {
 		control = shareable
 	}
-	at := fmt.Sprintf("127.0.0.1:%d", port)
+	at := fmt.Sprintf("%v:%d", ownLoopback(), port)
 	var c any
 	var err error
 	switch listen, dial := (net.ListenConfig{Control: control}), (net.Dialer{Control: control}); {

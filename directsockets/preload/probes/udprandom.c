@@ -5,8 +5,6 @@
 
 enum { SOCKETS = 6, ADDRS = 4, MOST = 40, STEPS = 200, SETTLE_MS = 130, ROUNDS = 8, BIGGEST = 3000 };
 
-static const in_addr_t FIRST = 0x7f000101; // of the addresses
-
 // A socket. Those of the upper half of the addresses share them. There is at most one that is not
 // connected at each, and one for each peer: else the kernel chooses at random which one gets a
 // datagram.
@@ -29,6 +27,7 @@ static struct {
 	unsigned seed;
 	uint32_t sent;
 	int opened;
+	in_addr_t first; // of the addresses, which no other process uses
 	in_port_t port;
 	struct one all[SOCKETS];
 } r;
@@ -48,7 +47,7 @@ static int pick(int n)
 
 static struct sockaddr_in address(int at)
 {
-	return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = r.port, .sin_addr.s_addr = htonl(FIRST + (unsigned)at)};
+	return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = r.port, .sin_addr.s_addr = htonl(r.first + (unsigned)at)};
 }
 
 // The socket at an address that has a peer, -1 for the one that is not connected; NULL: none has
@@ -210,7 +209,7 @@ static void take(struct one *o, int n)
 		ssize_t len = receive_by(way, descriptor(o), b, &from);
 		if (len < 0 && errno == EAGAIN)
 			return;
-		struct came c = {.len = len < 0 ? -errno : len, .from = len < 0 ? -1 : (int)(ntohl(from.sin_addr.s_addr) - FIRST)};
+		struct came c = {.len = len < 0 ? -errno : len, .from = len < 0 ? -1 : (int)(ntohl(from.sin_addr.s_addr) - r.first)};
 		if (len >= 0)
 			memcpy(&c.number, b, 4), c.id = b[4];
 		for (ssize_t i = 5; i < len; i++)
@@ -351,6 +350,7 @@ static void at_random(unsigned seed)
 	udp_pair(&c, &s);
 	close(udp_socket(&a)); // whose port the kernel has found to be free
 	r.port = a.sin_port;
+	r.first = 0x7f000000 | ((unsigned)getpid() & 0x3fffff) << 2;
 	r.seed = seed;
 	for (int i = 0; i < SOCKETS; i++)
 		r.all[i] = (struct one){.fd = -1, .copy = -1};
