@@ -82,7 +82,8 @@ func TestRootMeasure(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
-		if r.Runs != 1 || r.Median <= 0 || r.Ratio == nil || *r.Ratio <= 0 {
+		// A page that a busy agent has not taken away yet is read in no time. Its ratio is 0.
+		if r.Runs != 1 || r.Median <= 0 || r.Ratio == nil || *r.Ratio < 0 {
 			t.Errorf("%+v", r)
 		}
 		seen[r.Measure]++
