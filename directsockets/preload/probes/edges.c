@@ -123,11 +123,7 @@ struct random_set {
 	unsigned seed;
 };
 
-static unsigned pick(struct random_set *r, unsigned n)
-{
-	r->seed = r->seed * 1103515245 + 12345;
-	return (r->seed >> 16 & 0x7fff) % n;
-}
+static unsigned pick(struct random_set *r, unsigned n) { return random_below(&r->seed, n); }
 
 /* What was written has arrived, also if the kernel takes its time. */
 static void arrive(struct random_set *r, int i)

@@ -373,10 +373,8 @@ static void *changer(void *arg)
 
 	for (int i = 0; i < STEPS; i++) {
 		unsigned r[3];
-		for (int k = 0; k < 3; k++) {
-			seed = seed * 1103515245 + 12345;
-			r[k] = seed >> 16 & 0x7fff;
-		}
+		for (int k = 0; k < 3; k++)
+			r[k] = random_below(&seed, 0x8000);
 		struct place *p = &places[r[0] % PLACES];
 		pthread_mutex_lock(&p->lock);
 		step(p, r[1] % 9, r[2]);

@@ -105,11 +105,7 @@ static struct sockaddr_in at;
 static volatile long sent_c, got_s;
 static unsigned draw;
 
-static unsigned below(unsigned n)
-{
-	draw = draw * 1103515245 + 12345;
-	return (draw >> 16) % n;
-}
+static unsigned below(unsigned n) { return random_below(&draw, n); }
 
 static void note(ssize_t r, volatile long *n)
 {

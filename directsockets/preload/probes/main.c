@@ -240,12 +240,18 @@ const char *revents(unsigned bits)
 	return t;
 }
 
+static unsigned draw(unsigned *seed)
+{
+	*seed = *seed * 1103515245 + 12345;
+	return *seed >> 16;
+}
+
+unsigned random_below(unsigned *seed, unsigned n) { return (draw(seed) & 0x7fff) % n; }
+
 void fill(char *buf, size_t n, unsigned seed)
 {
-	for (size_t i = 0; i < n; i++) {
-		seed = seed * 1103515245 + 12345;
-		buf[i] = (char)(seed >> 16);
-	}
+	for (size_t i = 0; i < n; i++)
+		buf[i] = (char)draw(&seed);
 }
 
 void put(int fd, const void *buf, size_t n)

@@ -13,11 +13,7 @@ struct side {
 	int fd[N], go, done;
 };
 
-static unsigned next_random(unsigned *seed)
-{
-	*seed = *seed * 1103515245 + 12345;
-	return *seed >> 16 & 0x7fff;
-}
+static unsigned next_random(unsigned *seed) { return random_below(seed, 0x8000); }
 
 /* The same order in both processes. */
 static void shuffle(int order[N], unsigned *seed)

@@ -49,6 +49,9 @@ void out(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // fewer returns n, or a tenth of it where PROBE_SHORT is set (./check.sh quick).
 int fewer(int n);
 
+// random_below draws a number below n, which is 32768 at most.
+unsigned random_below(unsigned *seed, unsigned n);
+
 // R writes what a call returned: a number or the name of the error.
 #define R(call) result(#call, (long)(call))
 long result(const char *what, long rc);

@@ -39,11 +39,7 @@ static struct {
 	int n;
 } had = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static int pick(int n)
-{
-	r.seed = r.seed * 1103515245 + 12345;
-	return (int)((r.seed >> 16 & 0x7fff) % (unsigned)n);
-}
+static int pick(int n) { return (int)random_below(&r.seed, (unsigned)n); }
 
 static struct sockaddr_in address(int at)
 {
