@@ -68,9 +68,12 @@ func (e *End) Back() Back {
 	return 0
 }
 
-// switchMask is where the word of HeedSwitch says that the broker has switched the connection off
+// SwitchByte is the byte of a word of the statistics by which the broker switches a connection off
 // (SPEC.md, 6.3).
-const switchMask = 0xff << 32
+const SwitchByte = 4
+
+// SwitchedOff reports whether such a word says so.
+func SwitchedOff(word *atomic.Uint64) bool { return word.Load()>>(8*SwitchByte)&0xff != 0 }
 
 // onForGood is the word of who heeds none.
 var onForGood atomic.Uint64
@@ -80,7 +83,7 @@ var onForGood atomic.Uint64
 func (e *End) HeedSwitch(word *atomic.Uint64) { e.off = word }
 
 // switched reports whether the broker has switched the connection off.
-func (e *End) switched() bool { return e.off.Load()&switchMask != 0 }
+func (e *End) switched() bool { return SwitchedOff(e.off) }
 
 // heed tells the peer what the broker says.
 func (e *End) heed() {

@@ -90,7 +90,7 @@ func TestSwitchedOff(t *testing.T) {
 		if n, err := c.Send([]byte("before")); n != 6 || err != nil {
 			t.Fatal(n, err)
 		}
-		word.Store(switchMask)
+		word.Store(0xff << (8 * SwitchByte))
 		b := make([]byte, 100)
 		if n, err := s.Recv(b); string(b[:n]) != "before" || err != nil {
 			t.Errorf("%q, %v", b[:n], err)

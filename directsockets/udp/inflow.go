@@ -160,7 +160,7 @@ func (in *inbound) check() {
 	for i := 0; i < len(in.flows); i++ {
 		f := in.flows[i]
 		info := f.rx.Info()
-		if f.phase == inArmed && connstats.Off(f.entry.Switch()) { // its ring is empty, and stays so
+		if f.phase == inArmed && segment.SwitchedOff(f.entry.Switch()) { // its ring is empty, and stays so
 			in.drop(f, connstats.WhySwitchedOff)
 			i--
 			continue

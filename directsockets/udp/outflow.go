@@ -91,7 +91,7 @@ func (f *outflow) stands(s *Socket) bool {
 //
 // +checklocks:f.mu
 func (f *outflow) switchedOff(s *Socket) bool {
-	if !connstats.Off(f.entry.Switch()) {
+	if !segment.SwitchedOff(f.entry.Switch()) {
 		return false
 	}
 	f.drain(specialTime)

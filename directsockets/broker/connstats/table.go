@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/wire"
+	"exnet/directsockets/segment"
 	"exnet/internal/shm"
 	"exnet/node/rpc"
 )
@@ -36,9 +37,9 @@ const (
 	entryUDPOff    = 14 // uint8
 	entryHeedsOff  = 15 // uint8
 	entryEndsOff   = 16
-	entrySwitchOff = 52 // uint8, the broker's
-	entryDrawOff   = 53 // 24 bits
-	entryTimeOff   = 56 // uint64, Unix ns
+	entrySwitchOff = 48 + segment.SwitchByte // uint8, the broker's
+	entryDrawOff   = 53                      // 24 bits
+	entryTimeOff   = 56                      // uint64, Unix ns
 	entryCountOff  = 64
 
 	// MaxEntries is how many connections a table may have.
@@ -311,11 +312,8 @@ func (e *Entry) SetNonce(nonce [16]byte) {
 	w.Or(uint64(Draw(nonce)) << shift)
 }
 
-// Switch lends the word that Off reads, until Free.
+// Switch lends the word that segment.SwitchedOff reads, until Free.
 func (e *Entry) Switch() *atomic.Uint64 { return &e.words[entrySwitchOff/8] }
-
-// Off reports whether the word of a Switch says that the broker has switched the connection off.
-func Off(w *atomic.Uint64) bool { return w.Load()>>(8*(entrySwitchOff%8))&0xff != 0 }
 
 // SetOff switches a connection that Read has returned, of the table fd, off or on. The entry may
 // have changed hands: then its new connection is as it was.

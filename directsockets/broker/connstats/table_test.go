@@ -13,6 +13,7 @@ import (
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/wire"
+	"exnet/directsockets/segment"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/shm"
 	"exnet/node/rpc"
@@ -243,13 +244,13 @@ func TestSetOff(t *testing.T) {
 		e.SetPath(PathMemory)
 		e.Set(ModeDirect, WhyNothing)
 		e.SetNonce([16]byte{5})
-		if c := read(s.Fd(), 1)[0]; Off(e.Switch()) != off || c.Off != off || !c.Heeds || c.Draw != 5 {
+		if c := read(s.Fd(), 1)[0]; segment.SwitchedOff(e.Switch()) != off || c.Off != off || !c.Heeds || c.Draw != 5 {
 			t.Fatalf("off %v: %+v", off, c)
 		}
 	}
 	e.Free()
 	next := s.Alloc(EntryInfo{})
-	if err := SetOff(s.Fd(), &c, true); err != nil || Off(next.Switch()) {
+	if err := SetOff(s.Fd(), &c, true); err != nil || segment.SwitchedOff(next.Switch()) {
 		t.Error("a new connection is off: ", err)
 	}
 }
