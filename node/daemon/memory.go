@@ -26,7 +26,6 @@ const (
 // Concurrency: as service.
 type nodeMemory struct {
 	service
-	node   fabric.NodeID
 	server *pool.Server
 }
 
@@ -37,7 +36,7 @@ func openMemory(d *Daemon) (offered, error) {
 	m := &nodeMemory{service: service{
 		what: "memory", without: "programs cannot borrow",
 		suffix: memorySuffix, socket: memorySocket,
-	}, node: d.member.ID()}
+	}}
 	if err := m.openFar(d, far.Config{VPID: far.MemoryVPID, Resume: far.Resume}); err != nil {
 		return m, err
 	}
@@ -100,7 +99,7 @@ func (m *nodeMemory) answer(req control.Request, r *control.Reply) (ok bool, err
 // leases shows or changes what the node lends.
 func (m *nodeMemory) leases(req control.LeaseRequest) (*control.Leases, error) {
 	s := m.server
-	a := &control.Leases{Node: int(m.node)}
+	a := &control.Leases{Node: int(m.member.ID())}
 	switch req.Want {
 	case control.LeaseList:
 	case control.LeaseGrant:

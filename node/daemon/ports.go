@@ -21,7 +21,6 @@ const portsSocket = "@exn-ports"
 // Concurrency: as service.
 type nodePorts struct {
 	service
-	node   fabric.NodeID
 	server *ports.Server
 	mover  *far.Mover // to ports of other hosts; nil: there are none
 }
@@ -33,7 +32,7 @@ func openPorts(d *Daemon) (offered, error) {
 	p := &nodePorts{service: service{
 		what: "ports", without: "programs cannot use the NIC",
 		suffix: portsSuffix, socket: portsSocket, registers: registersPorts,
-	}, node: d.member.ID()}
+	}}
 	if err := p.openFar(d, far.Config{VPID: far.VPID, Direct: true, Resume: far.Resume}); err != nil {
 		return p, err
 	}
@@ -75,7 +74,7 @@ func (p *nodePorts) answer(req control.Request, r *control.Reply) (bool, error) 
 }
 
 func (p *nodePorts) list() *control.Ports {
-	all := &control.Ports{Node: int(p.node), Ports: []control.Port{}}
+	all := &control.Ports{Node: int(p.member.ID()), Ports: []control.Port{}}
 	for _, i := range p.server.Ports() {
 		all.Ports = append(all.Ports, control.Port{
 			VPID: i.VPID, Unit: i.Unit, PID: i.PID, UID: i.UID, Program: i.Program,
