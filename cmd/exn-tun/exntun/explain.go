@@ -66,6 +66,9 @@ type endKey struct {
 
 func keyOf(c *connstats.Connection) endKey { return endKey{c.Local, c.Remote, c.UDP, c.Server} }
 
+// other names the other end.
+func (k endKey) other() endKey { return endKey{k.remote, k.local, k.udp, !k.server} }
+
 // endsOf are all that are open. Their programs have names that may be printed then.
 func endsOf(all []*control.Sockets) map[endKey]*connstats.Connection {
 	ends := make(map[endKey]*connstats.Connection)
@@ -92,8 +95,9 @@ func writeExplain(w io.Writer, pid int, before map[endKey]*connstats.Connection,
 			found = true
 			explain.Restore(c)
 			text := explain.Line(c) + explain.Amounts(c)
-			other := ends[endKey{c.Remote, c.Local, c.UDP, !c.Server}]
-			if was := before[keyOf(c)]; was != nil && was.Since.Equal(c.Since) {
+			key := keyOf(c)
+			other := ends[key.other()]
+			if was := before[key]; was != nil && was.Since.Equal(c.Since) {
 				if moves := explain.Movement(was, c, other); moves != "" {
 					text += "; " + moves
 				}

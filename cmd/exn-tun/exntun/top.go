@@ -77,7 +77,7 @@ type topLine struct {
 func writeTop(w io.Writer, before, now map[endKey]*connstats.Connection, since time.Duration) {
 	var lines []topLine
 	for key, c := range now {
-		other := now[endKey{key.remote, key.local, key.udp, !key.server}]
+		other := now[key.other()]
 		if other != nil && c.Server {
 			continue
 		}
