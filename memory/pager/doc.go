@@ -39,4 +39,18 @@
 // Pages of 4 KiB, Linux 6.8, CAP_SYS_PTRACE. The store is read in the goroutine that serves
 // faults, so a store that is slow delays all processes of the Pager. Processes are those of one
 // user who trusts them: they share the store, and a process can stop the Pager of all.
+//
+// If threads move memory (mremap) while others unmap memory, the kernel may report this out of
+// order. The Pager restores the order as far as it can tell. In a child of a process with threads,
+// memory that another thread gave back, unmapped or moved during the fork can be zeros. A child
+// made by the system call clone, not by fork, is paged in, and never out.
+//
+// Memory mapped beside paged memory is an area of its own for the kernel. The library's mremap
+// moves all such areas or none. As a system call, and within the C library (realloc then copies),
+// mremap fails with EFAULT over several areas; since Linux 6.17 it may have moved some of them by
+// then.
+//
+// FUTEX_WAKE_OP, and futex locks with priority inheritance, fail with EFAULT on a word that is
+// elsewhere if they are not called by the library function syscall. A robust mutex in private
+// memory that is elsewhere stays held if the thread that holds it ends.
 package pager
