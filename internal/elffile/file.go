@@ -40,34 +40,45 @@ type File struct {
 	f        *os.File
 	order    binary.ByteOrder
 	head     header
-	segments []segment
+	segments []Segment
 }
 
 // header is the part of the file's header that is used.
 type header struct {
+	kind                       uint16
+	entry                      uint64
 	phoff, shoff               uint64
 	phentsize, phnum           int
 	shentsize, shnum, shstrndx int
 }
 
-// segment is a program header.
-type segment struct {
-	kind, flags     uint32
-	off, addr, size uint64
+// Segment is a program header.
+type Segment struct {
+	Kind, Flags     uint32
+	Off, Addr, Size uint64 // Size bytes of the file
+	MemSize         uint64 // in memory: what the file does not have is zero
 }
 
-// Kinds and flags of segments, and tags of the dynamic section (elf.h).
+// Kinds and flags of segments (elf.h).
 const (
-	ptLoad    = 1
+	PTLoad = 1
+	PTTLS  = 7
+
+	PFExec  = 1
+	PFWrite = 2
+	PFRead  = 4
+
 	ptDynamic = 2
 	ptInterp  = 3
+)
 
-	pfExec  = 1
-	pfWrite = 2
-
+// Tags of the dynamic section, and the kind of a file that may be loaded anywhere (elf.h).
+const (
 	dtNull   = 0
 	dtNeeded = 1
 	dtStrtab = 5
+
+	etDyn = 3
 )
 
 // maxRead bounds a read; maxName the name of a library or a dynamic linker.
@@ -138,7 +149,8 @@ func (e *File) readHead() error {
 	if err != nil {
 		return err
 	}
-	e.ID = e.order.Uint16(b[18:])
+	e.head.kind, e.ID = e.order.Uint16(b[16:]), e.order.Uint16(b[18:])
+	e.head.entry = e.word(b[24:])
 	rest := b[40:] // after e_flags
 	if e.Bits == 64 {
 		e.head.phoff, e.head.shoff = e.order.Uint64(b[32:]), e.order.Uint64(b[40:])
@@ -154,20 +166,65 @@ func (e *File) readHead() error {
 	return nil
 }
 
-func (e *File) segment(b []byte) segment {
+func (e *File) segment(b []byte) Segment {
 	if e.Bits == 64 {
-		return segment{kind: e.order.Uint32(b), flags: e.order.Uint32(b[4:]),
-			off: e.order.Uint64(b[8:]), addr: e.order.Uint64(b[16:]), size: e.order.Uint64(b[32:])}
+		return Segment{Kind: e.order.Uint32(b), Flags: e.order.Uint32(b[4:]), Off: e.order.Uint64(b[8:]),
+			Addr: e.order.Uint64(b[16:]), Size: e.order.Uint64(b[32:]), MemSize: e.order.Uint64(b[40:])}
 	}
-	return segment{kind: e.order.Uint32(b), flags: e.order.Uint32(b[24:]),
-		off: uint64(e.order.Uint32(b[4:])), addr: uint64(e.order.Uint32(b[8:])), size: uint64(e.order.Uint32(b[16:]))}
+	return Segment{Kind: e.order.Uint32(b), Flags: e.order.Uint32(b[24:]), Off: uint64(e.order.Uint32(b[4:])),
+		Addr: uint64(e.order.Uint32(b[8:])), Size: uint64(e.order.Uint32(b[16:])), MemSize: uint64(e.order.Uint32(b[20:]))}
+}
+
+// Entry returns the address of the first instruction.
+func (e *File) Entry() uint64 { return e.head.entry }
+
+// Movable reports whether the file may be loaded anywhere: its addresses begin at 0 then.
+func (e *File) Movable() bool { return e.head.kind == etDyn }
+
+// Segments returns the program headers.
+func (e *File) Segments() []Segment { return e.segments }
+
+// ReadAt reads the file as io.ReaderAt has it.
+func (e *File) ReadAt(b []byte, off int64) (int, error) { return e.f.ReadAt(b, off) }
+
+// Section returns the bytes of a section; nil: there is none.
+func (e *File) Section(name string) ([]byte, error) {
+	off, size, ok := e.section(name)
+	if !ok {
+		return nil, nil
+	}
+	return e.read(off, size)
+}
+
+// Dynamic returns the value of each tag of the dynamic section.
+func (e *File) Dynamic() (map[uint64]uint64, error) {
+	values := make(map[uint64]uint64)
+	err := e.dynamic(func(tag, value uint64) { values[tag] = value })
+	return values, err
+}
+
+// dynamic calls f for each entry of the dynamic section.
+func (e *File) dynamic(f func(tag, value uint64)) error {
+	for _, s := range e.segments {
+		if s.Kind != ptDynamic {
+			continue
+		}
+		b, err := e.read(s.Off, s.Size)
+		if err != nil {
+			return err
+		}
+		for word := e.Bits / 8; len(b) >= 2*word && e.word(b) != dtNull; b = b[2*word:] {
+			f(e.word(b), e.word(b[word:]))
+		}
+	}
+	return nil
 }
 
 // Interpreter returns the dynamic linker that the file names; "": none.
 func (e *File) Interpreter() string {
 	for _, s := range e.segments {
-		if s.kind == ptInterp && s.size <= maxName {
-			if b, err := e.read(s.off, s.size); err == nil {
+		if s.Kind == ptInterp && s.Size <= maxName {
+			if b, err := e.read(s.Off, s.Size); err == nil {
 				return strings.TrimRight(string(b), "\x00")
 			}
 		}
@@ -179,26 +236,20 @@ func (e *File) Interpreter() string {
 func (e *File) Needed() ([]string, error) {
 	var names []uint64
 	var table uint64
-	for _, s := range e.segments {
-		if s.kind != ptDynamic {
-			continue
+	err := e.dynamic(func(tag, value uint64) {
+		switch tag {
+		case dtNeeded:
+			names = append(names, value)
+		case dtStrtab:
+			table = value
 		}
-		b, err := e.read(s.off, s.size)
-		if err != nil {
-			return nil, err
-		}
-		for word := e.Bits / 8; len(b) >= 2*word && e.word(b) != dtNull; b = b[2*word:] {
-			switch tag, value := e.word(b), e.word(b[word:]); tag {
-			case dtNeeded:
-				names = append(names, value)
-			case dtStrtab:
-				table = value
-			}
-		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	var all []string
 	for _, off := range names {
-		b, err := e.at(table+off, maxName)
+		b, err := e.At(table+off, maxName)
 		if err != nil {
 			return nil, err
 		}
@@ -216,11 +267,11 @@ func (e *File) word(b []byte) uint64 {
 	return uint64(e.order.Uint32(b))
 }
 
-// at returns up to n bytes from an address on, as the file has them.
-func (e *File) at(addr, n uint64) ([]byte, error) {
+// At returns up to n bytes from an address on, as the file has them.
+func (e *File) At(addr, n uint64) ([]byte, error) {
 	for _, s := range e.segments {
-		if s.kind == ptLoad && addr-s.addr < s.size {
-			return e.read(s.off+(addr-s.addr), min(n, s.size-(addr-s.addr)))
+		if s.Kind == PTLoad && addr-s.Addr < s.Size {
+			return e.read(s.Off+(addr-s.Addr), min(n, s.Size-(addr-s.Addr)))
 		}
 	}
 	return nil, fmt.Errorf("%w: nothing at address %#x", ErrFormat, addr)

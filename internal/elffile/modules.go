@@ -83,8 +83,8 @@ func (e *File) buildPlace() (off, size uint64) {
 		return off, size
 	}
 	for _, s := range e.segments {
-		if s.kind == ptLoad && s.flags&(pfExec|pfWrite) == pfWrite {
-			return s.off, s.size
+		if s.Kind == PTLoad && s.Flags&(PFExec|PFWrite) == PFWrite {
+			return s.Off, s.Size
 		}
 	}
 	return 0, 0
@@ -145,12 +145,12 @@ func (e *File) pointed(b []byte) (string, error) {
 		}
 		return order.Uint64(b)
 	}
-	head, err := e.at(pointer(b[16+size:]), 2*size)
+	head, err := e.At(pointer(b[16+size:]), 2*size)
 	if err != nil || uint64(len(head)) < 2*size {
 		return "", fmt.Errorf("%w: no modules in it", ErrNotGo)
 	}
 	n := pointer(head[size:])
-	text, err := e.at(pointer(head), n)
+	text, err := e.At(pointer(head), n)
 	if n == 0 || err != nil {
 		return "", nil
 	}

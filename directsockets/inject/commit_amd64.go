@@ -1,0 +1,123 @@
+package inject
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// commit is the code that starts the library and changes the text. The program runs it to its end
+// without the tracer.
+//
+//	rdi the stack at the program's start  r13 ds_free_start   rbx table of jumps
+//	r14, r15 the pages of the places      rbp for the result  r12 frame
+//
+// The library's own mapping has shown that pages may become executable after they were written.
+var commit = []byte{
+	0x41, 0xff, 0xd5, // call *%r13
+	0x48, 0x85, 0xc0, // test %rax, %rax
+	0x75, 73, // jnz out
+	0x4c, 0x89, 0xf7, // mov %r14, %rdi
+	0x4c, 0x89, 0xfe, // mov %r15, %rsi
+	0xba, 3, 0, 0, 0, // mov $(PROT_READ | PROT_WRITE), %edx
+	0xb8, 10, 0, 0, 0, // mov $SYS_mprotect, %eax
+	0x0f, 0x05, // syscall
+	0x48, 0x85, 0xc0, // test %rax, %rax
+	0x75, 50, // jnz out
+	0x48, 0x8b, 0x3b, // next: mov (%rbx), %rdi
+	0x48, 0x85, 0xff, // test %rdi, %rdi
+	0x74, 17, // jz done
+	0x8b, 0x43, 8, // mov 8(%rbx), %eax
+	0x89, 0x07, // mov %eax, (%rdi)
+	0x8a, 0x43, 12, // mov 12(%rbx), %al
+	0x88, 0x47, 4, // mov %al, 4(%rdi)
+	0x48, 0x83, 0xc3, 16, // add $16, %rbx
+	0xeb, 0xe7, // jmp next
+	0x4c, 0x89, 0xf7, // done: mov %r14, %rdi
+	0x4c, 0x89, 0xfe, // mov %r15, %rsi
+	0xba, 5, 0, 0, 0, // mov $(PROT_READ | PROT_EXEC), %edx
+	0xb8, 10, 0, 0, 0, // mov $SYS_mprotect, %eax
+	0x0f, 0x05, // syscall
+	0x48, 0x85, 0xc0, // test %rax, %rax
+	0x74, 2, // jz out
+	0x0f, 0x0b, // ud2
+	0x48, 0x89, 0x45, 0, // out: mov %rax, (%rbp)
+	0x4c, 0x89, 0xe4, // mov %r12, %rsp
+	0xb8, 15, 0, 0, 0, // mov $SYS_rt_sigreturn, %eax
+	0x0f, 0x05, // syscall
+}
+
+// jumpSize is the length of a jump.
+const jumpSize = 5
+
+// jump returns the instruction that jumps from one address to another; nil: that is too far.
+func jump(from, to uint64) []byte {
+	d := int64(to - from - jumpSize)
+	if d > math.MaxInt32 || d < math.MinInt32 {
+		return nil
+	}
+	return binary.LittleEndian.AppendUint32([]byte{0xe9}, uint32(d))
+}
+
+// stubs are the commit, its table, and a stub for each place of C.
+type stubs struct {
+	at         uint64 // of b
+	b          []byte
+	table      uint64
+	low, pages uint64 // of the text: what changes
+}
+
+// stubHead begins a stub: the stack stays clear of the 128 bytes that the program may use below its
+// own, and r11 has where the library comes back to.
+var stubHead = []byte{
+	0x48, 0x8d, 0x64, 0x24, 0x80, // lea -128(%rsp), %rsp
+	0x4c, 0x8d, 0x1d, 5, 0, 0, 0, // lea back(%rip), %r11
+}
+
+// stubTail is where the library comes back to.
+var stubTail = []byte{
+	0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0, // back: lea 128(%rsp), %rsp
+}
+
+// stubsSize is how much memory they take.
+func (p *program) stubsSize() uint64 {
+	n := uint64(len(commit) + 16*(len(p.sites)+2))
+	for _, s := range p.sites {
+		n += uint64(len(stubHead)+len(stubTail)+len(s.moved)) + 2*jumpSize
+	}
+	return pageUp(n)
+}
+
+// makeStubs makes the stubs of a program that was loaded base from its addresses, with the library
+// at lib.
+func (p *program) makeStubs(at, base uint64, l *library, lib uint64) (*stubs, error) {
+	s := &stubs{at: at, b: append([]byte(nil), commit...), low: math.MaxUint64}
+	for len(s.b)%16 != 0 {
+		s.b = append(s.b, 0xcc)
+	}
+	s.table = at + uint64(len(s.b))
+	code := make([]byte, 0, p.stubsSize())
+	start := s.table + 16*uint64(len(p.sites)+1)
+	high := uint64(0)
+	for _, place := range p.sites {
+		from := base + place.at
+		to := start + uint64(len(code))
+		if p.isGo {
+			to = lib + l.symbols[symGo]
+		} else {
+			code = append(code, stubHead...)
+			code = append(code, jump(start+uint64(len(code)), lib+l.symbols[symEntry])...)
+			code = append(append(code, stubTail...), place.moved...)
+			code = append(code, jump(start+uint64(len(code)), from+2+uint64(len(place.moved)))...)
+		}
+		j := jump(from, to)
+		if j == nil {
+			return nil, errFar
+		}
+		s.b = binary.LittleEndian.AppendUint64(s.b, from)
+		s.b = append(append(s.b, j...), 0, 0, 0)
+		s.low, high = min(s.low, page(from)), max(high, pageUp(from+jumpSize))
+	}
+	s.b = append(append(s.b, make([]byte, 16)...), code...)
+	s.pages = high - s.low
+	return s, nil
+}

@@ -1,0 +1,43 @@
+// Package inject puts the preload library into programs that make their own system calls: static
+// ones and Go's. It does so while the kernel starts the program; the file stays as it is.
+//
+// # Architecture
+//
+//	exn-run ── Become ── "my thread, the library" ──▶ Trace, a process of its own
+//	   │                                                │ PTRACE_SEIZE
+//	   ▼ execve                                         │
+//	program, stopped before its first instruction ◀─────┤ Find: the places in its file
+//	   │                                                │ the program maps the library, a system
+//	   │                                                │ call at a time
+//	   ▼                                                │
+//	commit: starts the library, writes the jumps ◀──────┘ and goes
+//	   ▼
+//	the first instruction
+//
+// # What is where
+//
+//	text of the program        the library               stubs
+//	  jmp ─────────────────────────────────────────────▶ keep the arguments
+//	                           ds_free_entry ◀────────── jmp
+//	                             (the hook, or the kernel)
+//	  behind the place ◀──────────────────────────────── the moved instructions, jmp
+//
+// Go has one place, the function Syscall6, whose jump leads to ds_free_go. Static C has many: each
+// syscall instruction that is followed by a comparison of its result (sites.go).
+//
+// # A tracer that dies
+//
+// The program never depends on the tracer. A system call that the tracer has it make returns to a
+// few bytes (gate.go) that restore all registers from the stack: without the tracer the program
+// goes on from there, plain. The text changes last, by code in the program that needs no tracer
+// (commit.go). So a program is plain or whole, whenever the tracer dies. No page is both writable
+// and executable.
+//
+// # Concurrency
+//
+// Become and Trace keep their thread: each is the last thing that its process does.
+//
+// # Limits
+//
+// Linux on amd64. Not programs of 32 bits, not Go with cgo, not what an SELinux policy governs.
+package inject

@@ -1,0 +1,190 @@
+package inject
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/internal/elffile"
+)
+
+// Distances from the text at which memory is looked for: a jump reaches 2 GB. Above a program at a
+// low address is its heap, which gets as much room as there is.
+const (
+	reach     = 0x7f00_0000
+	below     = 0x4000_0000
+	nextPlace = 0x0400_0000
+	places    = 8
+	low       = 1 << 32
+)
+
+// mapLibrary maps the library and has the program commit. If it fails, nothing stays mapped.
+func (t *tracer) mapLibrary(p *program, l *library, base uint64) error {
+	size := l.size + p.stubsSize()
+	at, err := t.reserve(base+p.low, size)
+	if err != nil {
+		return err
+	}
+	if err = t.load(l, at); err == nil {
+		err = t.commit(p, l, base, at)
+	}
+	if err != nil {
+		_, _ = t.call(unix.SYS_MUNMAP, at, size) // it may be gone
+	}
+	return err
+}
+
+// reserve finds memory near the text.
+func (t *tracer) reserve(text, size uint64) (uint64, error) {
+	want := text - below - size
+	if text < low {
+		want = text + reach - size
+	}
+	for i := range uint64(places) {
+		at, err := t.call(unix.SYS_MMAP, page(want-i*nextPlace), size, unix.PROT_NONE,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED_NOREPLACE, ^uint64(0), 0)
+		if !errors.Is(err, unix.EEXIST) {
+			return at, wrap("reserving memory", err)
+		}
+	}
+	return 0, errFar
+}
+
+func wrap(what string, err error) error {
+	if err == nil || errors.Is(err, ErrGone) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// load maps the library's segments at their place, and relocates them.
+func (t *tracer) load(l *library, at uint64) error {
+	name := append([]byte(l.path), 0)
+	below := page(t.frame) - pageUp(uint64(len(name))) // the stack's, which nobody uses yet
+	if err := t.write(below, name); err != nil {
+		return err
+	}
+	fd, err := t.call(unix.SYS_OPENAT, unix.AT_FDCWD&(1<<64-1), below, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return wrap("opening "+l.path, err)
+	}
+	for _, s := range l.loads {
+		if err := t.loadSegment(s, at, fd); err != nil {
+			_, _ = t.call(unix.SYS_CLOSE, fd)
+			return wrap("mapping "+l.path, err)
+		}
+	}
+	if _, err := t.call(unix.SYS_CLOSE, fd); err != nil {
+		return err
+	}
+	return l.relocate(at, t.write)
+}
+
+// loadSegment maps a segment of the library: what the file has, and then zeros.
+func (t *tracer) loadSegment(s elffile.Segment, at, fd uint64) error {
+	start, file, end := at+page(s.Addr), pageUp(s.Addr%pageSize+s.Size), pageUp(s.Addr%pageSize+s.MemSize)
+	prot := uint64(0)
+	for flag, p := range map[uint32]uint64{elffile.PFRead: unix.PROT_READ, elffile.PFWrite: unix.PROT_WRITE, elffile.PFExec: unix.PROT_EXEC} {
+		if s.Flags&flag != 0 {
+			prot |= p
+		}
+	}
+	if s.Size == 0 {
+		file = 0
+	}
+	if file > 0 {
+		if _, err := t.call(unix.SYS_MMAP, start, file, prot, unix.MAP_PRIVATE|unix.MAP_FIXED, fd, page(s.Off)); err != nil {
+			return err
+		}
+		if n := file - (s.Addr%pageSize + s.Size); s.MemSize > s.Size && n > 0 {
+			if err := t.write(at+s.Addr+s.Size, make([]byte, n)); err != nil {
+				return err
+			}
+		}
+	}
+	if end == file {
+		return nil
+	}
+	_, err := t.call(unix.SYS_MMAP, start+file, end-file, prot, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+	return err
+}
+
+// relocate writes the addresses in the library's data.
+func (l *library) relocate(at uint64, write func(uint64, []byte) error) error {
+	f, err := os.Open(l.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for _, s := range l.loads {
+		if s.Flags&elffile.PFWrite == 0 || s.Size == 0 {
+			continue
+		}
+		b := make([]byte, s.Size)
+		if _, err := f.ReadAt(b, int64(s.Off)); err != nil {
+			return err
+		}
+		for _, r := range l.relative {
+			if r.at-s.Addr < s.Size {
+				binary.LittleEndian.PutUint64(b[r.at-s.Addr:], at+r.add)
+			}
+		}
+		if err := write(at+s.Addr, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commit has the program start the library and change its text, by itself.
+func (t *tracer) commit(p *program, l *library, base, at uint64) error {
+	s, err := p.makeStubs(at+l.size, base, l, at)
+	if err != nil {
+		return err
+	}
+	size := p.stubsSize()
+	_, err = t.call(unix.SYS_MMAP, s.at, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+	if err == nil {
+		err = t.write(s.at, s.b)
+	}
+	if err == nil {
+		_, err = t.call(unix.SYS_MPROTECT, s.at, size, unix.PROT_READ|unix.PROT_EXEC)
+	}
+	if err != nil {
+		return wrap("mapping the stubs", err)
+	}
+	r := t.start
+	r.Rip, r.Rsp, r.Orig_rax = s.at, t.frame-16, ^uint64(0)
+	r.Rdi, r.R13, r.Rbx, r.R14, r.R15 = t.start.Rsp, at+l.symbols[symStart], s.table, s.low, s.pages
+	r.Rbp, r.R12 = t.frame+resultOff, t.frame
+	if err := unix.PtraceSetRegs(t.pid, &r); err != nil {
+		return t.ended(err)
+	}
+	step("commit")
+	for end := s.at + uint64(len(commit)); ; {
+		if _, err := t.wait(unix.PTRACE_SYSCALL, false); err != nil {
+			return err
+		}
+		if err := unix.PtraceGetRegs(t.pid, &r); err != nil {
+			return t.ended(err)
+		}
+		if r.Rip == end {
+			break
+		}
+		step("commits")
+	}
+	if _, err := t.wait(unix.PTRACE_SYSCALL, false); err != nil { // the program is at its start again
+		return err
+	}
+	var b [8]byte
+	if err := t.read(t.frame+resultOff, b[:]); err != nil {
+		return err
+	}
+	if e := binary.LittleEndian.Uint64(b[:]); e != 0 {
+		return fmt.Errorf("starting the library: %w", unix.Errno(-e))
+	}
+	return nil
+}

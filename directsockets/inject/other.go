@@ -1,0 +1,11 @@
+//go:build !amd64
+
+package inject
+
+import "os"
+
+// Supported reports whether this machine's programs can be done.
+const Supported = false
+
+// Trace says that they cannot.
+func Trace(*os.File) (Config, error) { return Config{}, errMachine }

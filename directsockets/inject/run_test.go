@@ -1,0 +1,257 @@
+//go:build amd64
+
+package inject
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The test program is also what becomes a program with a library in it, and the tracer.
+const (
+	libraryEnv = "EXN_TEST_LIBRARY"
+	tracerEnv  = "EXN_TEST_TRACER" // "detach", "trace"
+	killEnv    = "EXN_TEST_KILL"   // at which step the tracer kills itself
+	connFD     = 3
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(tracerEnv) {
+	case "detach":
+		os.Setenv(tracerEnv, "trace")
+		cmd := exec.Command("/proc/self/exe")
+		cmd.ExtraFiles, cmd.Stderr = []*os.File{os.NewFile(connFD, "conn")}, os.Stderr
+		if err := cmd.Start(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	case "trace":
+		left, err := strconv.Atoi(os.Getenv(killEnv))
+		step = func(string) {
+			if left--; err == nil && left < 0 {
+				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+			}
+		}
+		if c, err := Trace(os.NewFile(connFD, "conn")); err != nil {
+			fmt.Fprintf(os.Stderr, "%s stays plain: %v\n", c.Name, err)
+		}
+		os.Exit(0)
+	}
+	if library := os.Getenv(libraryEnv); library != "" {
+		os.Unsetenv(libraryEnv)
+		if err := Attach(Config{Library: library, Name: filepath.Base(os.Args[1])}, startTracer); err != nil {
+			fmt.Fprintln(os.Stderr, "attach:", err)
+		}
+		fmt.Fprintln(os.Stderr, syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(built.dir)
+	os.Exit(code)
+}
+
+func startTracer(conn *os.File) error {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), tracerEnv+"=detach")
+	cmd.ExtraFiles, cmd.Stderr = []*os.File{conn}, os.Stderr
+	return cmd.Run()
+}
+
+// built is what programs are built into, once.
+var built struct {
+	sync.Mutex
+	dir   string
+	files map[string]string
+}
+
+// build runs a compiler that makes a file, once for each name.
+func build(t *testing.T, name string, command func(out string) *exec.Cmd) string {
+	t.Helper()
+	built.Lock()
+	defer built.Unlock()
+	if path := built.files[name]; path != "" {
+		return path
+	}
+	if built.dir == "" {
+		dir, err := os.MkdirTemp("", "inject")
+		if err != nil {
+			t.Fatal(err)
+		}
+		built.dir, built.files = dir, make(map[string]string)
+	}
+	path := filepath.Join(built.dir, name)
+	cmd := command(path)
+	if errors.Is(cmd.Err, exec.ErrNotFound) {
+		t.Skip(cmd.Err)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd, err, out)
+	}
+	built.files[name] = path
+	return path
+}
+
+// hook builds the library of the tests: it counts.
+func hook(t *testing.T) string {
+	return build(t, "hook.so", func(out string) *exec.Cmd {
+		return exec.Command("cc", "-O2", "-Wall", "-Werror", "-fPIC", "-ffreestanding", "-nostdlib", "-shared", "-fvisibility=hidden",
+			"-fno-stack-protector", "-Wl,-Bsymbolic", "-Wl,-z,norelro", "-o", out, "testdata/hook.c")
+	})
+}
+
+// goVariants are ways to build a program of Go.
+var goVariants = map[string][]string{"static": nil, "stripped": {"-ldflags=-s -w"}, "pie": {"-buildmode=pie"}, "strippedpie": {"-buildmode=pie", "-ldflags=-s -w"}}
+
+func goProgram(t *testing.T, variant string) string {
+	return build(t, "go-"+variant, func(out string) *exec.Cmd {
+		cmd := exec.Command("go", append(append([]string{"build", "-o", out}, goVariants[variant]...), "testdata/goprogram/main.go")...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+		return cmd
+	})
+}
+
+// result is what a program of the tests prints at its end.
+type result struct {
+	Self       string
+	PID        int
+	Wrong      int
+	Calls      int
+	stderr     string
+	statusText string
+}
+
+// run runs a program of the tests with a library, and reads what it prints.
+func run(t *testing.T, library, program, args string, environ ...string) result {
+	t.Helper()
+	words := strings.Fields(args)
+	cmd := exec.Command("/proc/self/exe", append([]string{program}, words...)...)
+	cmd.Args[0] = "launcher"
+	cmd.Env = append(append(os.Environ(), libraryEnv+"="+library, "EXN_TEST_ARGS="+args), environ...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	cmd.WaitDelay = time.Minute
+	out, err := cmd.Output()
+	r := result{stderr: stderr.String(), statusText: fmt.Sprint(err)}
+	if _, scan := fmt.Sscanf(string(out), "self %s pid %d wrong %d calls %d", &r.Self, &r.PID, &r.Wrong, &r.Calls); scan != nil || err != nil {
+		t.Fatalf("%s: %v, %v\n%s%s", program, scan, err, out, r.stderr)
+	}
+	if r.PID != cmd.Process.Pid {
+		t.Errorf("%s has process ID %d, was started as %d", program, r.PID, cmd.Process.Pid)
+	}
+	if r.Self != program || r.Wrong != 0 {
+		t.Errorf("%s: %+v", program, r)
+	}
+	return r
+}
+
+// A Go program has its system calls come to the library, however it was built.
+func TestGo(t *testing.T) {
+	library := hook(t)
+	for variant := range goVariants {
+		t.Run(variant, func(t *testing.T) {
+			program := goProgram(t, variant)
+			args := "short"
+			if variant == "static" {
+				args = ""
+			}
+			if r := run(t, library, program, args); r.Calls < 20 || r.stderr != "" {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// find returns the place of Syscall6, as the symbols have it.
+func TestFindGo(t *testing.T) {
+	for variant := range goVariants {
+		path := goProgram(t, variant)
+		p, err := find(path)
+		if err != nil || len(p.sites) != 1 || !p.isGo || p.movable != strings.HasSuffix(variant, "pie") {
+			t.Errorf("%s: %+v, %v", variant, p, err)
+			continue
+		}
+		f, err := elf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		symbols, err := f.Symbols()
+		if strings.HasPrefix(variant, "stripped") {
+			if err == nil {
+				t.Errorf("%s has symbols", variant)
+			}
+			continue
+		}
+		found := false
+		for _, s := range symbols {
+			if strings.HasSuffix(s.Name, "runtime/syscall/linux.Syscall6") || strings.HasSuffix(s.Name, "runtime/syscall.Syscall6") {
+				found = found || s.Value == p.sites[0].at
+			}
+		}
+		if !found {
+			t.Errorf("%s: no Syscall6 at %#x", variant, p.sites[0].at)
+		}
+	}
+}
+
+// A program runs plain, and why is said, if the library does not start.
+func TestNoStart(t *testing.T) {
+	r := run(t, hook(t), goProgram(t, "static"), "short", "EXN_TEST_FAIL=5")
+	if r.Calls != 0 || !strings.Contains(r.stderr, "starting the library: input/output error") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Whatever is no library for it leaves a program plain.
+func TestNoLibrary(t *testing.T) {
+	other := build(t, "other.so", func(out string) *exec.Cmd {
+		cmd := exec.Command("cc", "-shared", "-nostdlib", "-o", out, "-x", "c", "-")
+		cmd.Stdin = strings.NewReader("extern int x(void); int y(void) { return x(); }")
+		return cmd
+	})
+	for path, want := range map[string]string{"/none": "no such file", "/proc/self/exe": errLibrary.Error(), other: errLibrary.Error()} {
+		if r := run(t, path, goProgram(t, "static"), "short"); r.Calls != 0 || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %+v", path, r)
+		}
+	}
+}
+
+// A tracer that is killed at any step leaves the program plain or whole.
+func TestKilledTracer(t *testing.T) {
+	library, program := hook(t), goProgram(t, "pie")
+	plain := 0
+	for n := range 1000 {
+		r := run(t, library, program, "short", killEnv+"="+strconv.Itoa(n))
+		if r.Calls == 0 {
+			plain++
+			continue
+		}
+		if n-plain > 3 { // the tracer has committed, and not been killed any more
+			t.Logf("killed at %d steps before the program was whole", plain)
+			break
+		}
+	}
+	if plain < 20 {
+		t.Errorf("plain after %d steps", plain)
+	}
+}
+
+// The program's memory has no page that can be written and executed.
+func TestPages(t *testing.T) {
+	if r := run(t, hook(t), goProgram(t, "static"), "maps"); strings.Contains(r.stderr, "wx") || !strings.Contains(r.stderr, "hook.so") {
+		t.Errorf("%s", r.stderr)
+	}
+}

@@ -1,0 +1,5 @@
+package inject
+
+import "exnet/internal/elffile"
+
+func (p *program) findC(f *elffile.File) error { return errNoSites }
