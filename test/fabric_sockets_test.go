@@ -195,6 +195,22 @@ func (k *talker) went() (n int) {
 // talk starts a client under exn-run, with arguments.
 func (c *carried) talk(addr string, args ...string) *talker {
 	c.t.Helper()
+	return c.talkBy("client.py", addr, args...)
+}
+
+// script is the path of a client.
+func (c *carried) script(name string) string {
+	c.t.Helper()
+	path, err := filepath.Abs(filepath.Join("testdata/fabric", name))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return path
+}
+
+// talkBy starts the client that the script is under exn-run, with arguments.
+func (c *carried) talkBy(name, addr string, args ...string) *talker {
+	c.t.Helper()
 	exnRun, err := buildExnRun()
 	if err != nil {
 		c.t.Fatal(err)
@@ -210,11 +226,7 @@ func (c *carried) talk(addr string, args ...string) *talker {
 		argv = append(argv, "--library", library)
 	}
 	argv = append(argv, "--")
-	client, err := filepath.Abs("testdata/fabric/client.py")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return &talker{startIn(c.t, c.spaces[0], in, append(append(argv, "python3", client, addr, carriedPort), args...)...), out}
+	return &talker{startIn(c.t, c.spaces[0], in, append(append(argv, "python3", c.script(name), addr, carriedPort), args...)...), out}
 }
 
 // through waits until n more bytes have gone through the fabric each way.

@@ -10,7 +10,7 @@ enum ds_unread ds_unread(struct ds_sock *s, int fd)
 	if (!s->sh || !ds_has_segment(s))
 		return what;
 	bool alone = ds_alone(s);
-	ds_check_bell(s, true);
+	ds_check_peer(s, fd, true);
 	if (!ds_rx_take(s, alone))
 		return DS_UNREAD_NONE;
 	ds_rx_update(s, fd);

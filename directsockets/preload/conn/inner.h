@@ -309,6 +309,8 @@ bool ds_kernel_read(int fd, uint64_t *n) DS_HIDDEN;
  * file or a reset came, which does not count. read: how many the library knows to be read. False:
  * the kernel does not say. */
 bool ds_shadow_given(int fd, uint64_t read, uint64_t *n, bool *ended) DS_HIDDEN;
+/* Has the shadow failed (reset, timed out), and had no end of file come before? read: as above. */
+bool ds_shadow_failed(int fd, uint64_t read) DS_HIDDEN;
 
 /* With the direction's lock held: */
 void ds_break(struct ds_sock *s) DS_HIDDEN;           /* ends s after a breach */
@@ -348,14 +350,14 @@ static inline bool ds_rx_from_segment(const struct ds_sock *s)
 /* Without the lock: returns to TCP if the peer has fallen back. For callers that wait for something
  * else. */
 void ds_tx_attend(struct ds_sock *s, int fd) DS_HIDDEN;
-/* Checks whether the peer has closed its end of the doorbell: always with now, else only if that
- * was not done lately. Returns ds_ticks. */
-uint64_t ds_check_bell_at(struct ds_sock *s, uint64_t t) DS_HIDDEN;
-static inline uint64_t ds_check_bell(struct ds_sock *s, bool now)
+/* Checks whether the peer has closed its end of the doorbell, or the shadow, fd, has failed: always
+ * with now, else only if that was not done lately. Returns ds_ticks. */
+uint64_t ds_check_peer_at(struct ds_sock *s, int fd, uint64_t t) DS_HIDDEN;
+static inline uint64_t ds_check_peer(struct ds_sock *s, int fd, bool now)
 {
 	uint64_t t = ds_ticks();
 
-	return !now && t - DS_GET(s->checked) < ds_ticks_us() * 10000 ? t : ds_check_bell_at(s, t);
+	return !now && t - DS_GET(s->checked) < ds_ticks_us() * 10000 ? t : ds_check_peer_at(s, fd, t);
 }
 
 /* Events that concern a direction. */

@@ -6,13 +6,16 @@
 #include <sys/syscall.h>
 
 /* True if the node that acts for a program on another host is lost. Then the connection is reset:
- * the shadow must not continue after lost data. The caller holds a direction's lock. */
-static bool lost(struct ds_sock *s)
+ * the shadow must not continue after lost data. One that has failed does not, and says why: that
+ * is what the program is told. The caller holds a direction's lock. */
+static bool lost(struct ds_sock *s, int fd)
 {
 	bool gone = ds_mode(&s->sh->gone); /* before CLOSED is looked for: a node that closes sets that first */
 	uint32_t a = ds_seg_peer_attention(&s->seg);
 
 	if (!ds_seg_peer_relayed(&s->seg) || !((a & DS_RESET) || (!(a & DS_CLOSED) && gone)))
+		return false;
+	if (!(a & DS_RESET) && ds_shadow_failed(fd, DS_GET(s->sh->rx_read)))
 		return false;
 	ds_break_for(s, DS_WHY_UNREACHABLE);
 	return true;
@@ -41,7 +44,7 @@ static bool peer_is_lost(struct ds_sock *s, int fd)
 {
 	static const struct sockaddr none = {.sa_family = AF_UNSPEC};
 
-	if (lost(s))
+	if (lost(s, fd))
 		return true;
 	if (!killed(s, fd))
 		return false;
@@ -73,7 +76,7 @@ static void orphan(struct ds_sock *s, int fd)
 	struct linger l = {0};
 	socklen_t n = sizeof l;
 
-	ds_check_bell(s, true);
+	ds_check_peer(s, fd, true);
 	bool said = (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET)) && !ds_seg_peer_relayed(&s->seg);
 	if (h->return_orphan || !ds_mode(&h->gone) || said || REAL(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0)
 		return;

@@ -192,7 +192,7 @@ void ds_offer(struct ds_sock *s, int fd)
 		no_memory(s);
 	} else {
 		ds_segment_made();
-		s->sh->rx_read = read;
+		DS_SET(s->sh->rx_read, read);
 		if (!ds_sharer_take(s, segment, bells[0])) { /* it is used elsewhere by now */
 			ds_drop(s);
 			REAL(close, segment);

@@ -199,12 +199,12 @@ static ssize_t recv_once(struct ds_sock *s, int fd, struct ds_cursor *c, int fla
 }
 
 /* What a call returns that has less than it waits for, and does not wait. */
-static ssize_t recv_less(struct ds_sock *s, size_t got)
+static ssize_t recv_less(struct ds_sock *s, int fd, size_t got)
 {
 	if (got)
 		return (ssize_t)got;
 	if (ds_has_segment(s))
-		ds_check_bell(s, false);
+		ds_check_peer(s, fd, false);
 	errno = EAGAIN;
 	return -1;
 }
@@ -248,7 +248,7 @@ static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n
 		if (r < 0 && !handler && ds_reads_nothing(s, fd))
 			return (ssize_t)got;
 		if ((flags & MSG_DONTWAIT) || handler || ds_nonblock(s, fd))
-			return recv_less(s, got);
+			return recv_less(s, fd, got);
 		if (deadline < 0)
 			deadline = ds_deadline(fd, SO_RCVTIMEO);
 		if (ds_wait(s, fd, POLLIN, deadline, deadline != 0) < 0)

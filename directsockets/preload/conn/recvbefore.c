@@ -53,7 +53,7 @@ static void took_before(struct ds_sock *s, int before, size_t n)
 {
 	struct ds_shared *h = s->sh;
 
-	h->rx_read += n;
+	DS_SET(h->rx_read, h->rx_read + n);
 	ds_moved(s, 0, n);
 	if (before != RX_CATCH_UP || (h->left -= n))
 		return;

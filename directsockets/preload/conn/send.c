@@ -291,7 +291,7 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 		return -1;
 	if (!c.left)
 		return __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_DIRECT && !ds_left(s) ? 0 : ds_real_send(fd, iov, n, flags);
-	c.at = ds_check_bell(s, false);
+	c.at = ds_check_peer(s, fd, false);
 	for (;;) {
 		bool shadow = false, later = !sent;
 		int quiet = sent ? flags | MSG_NOSIGNAL : flags;
@@ -352,7 +352,7 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 	}
 	if (sent)
 		return (ssize_t)sent;
-	ds_check_bell(s, false);
+	ds_check_peer(s, fd, false);
 	errno = EAGAIN;
 	return -1;
 }

@@ -146,7 +146,7 @@ static void attach(struct ds_sock *s, int fd)
 		ds_decided(s);
 		return;
 	}
-	s->sh->rx_read = read;
+	DS_SET(s->sh->rx_read, read);
 	if (!ds_sharer_take(s, s->granted, s->seg.bell)) {
 		ds_gate_open(s);
 		ds_drop(s);
@@ -251,7 +251,7 @@ static void tick_offered(struct ds_sock *s, int fd)
 	if (attached)
 		up(s, fd);
 	else
-		ds_check_bell(s, false);
+		ds_check_peer(s, fd, false);
 }
 
 /* Another process has made s direct: gets its segment. */
@@ -307,7 +307,7 @@ __attribute__((noinline)) static void tick(struct ds_sock *s, int fd)
 		if (s->side == 0)
 			tick_offered(s, fd);
 		else
-			ds_check_bell(s, false);
+			ds_check_peer(s, fd, false);
 		return;
 	}
 	if (!ds_setup_try())

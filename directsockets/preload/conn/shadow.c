@@ -169,6 +169,16 @@ bool ds_shadow_given(int fd, uint64_t read, uint64_t *n, bool *ended)
 	return true;
 }
 
+bool ds_shadow_failed(int fd, uint64_t read)
+{
+	struct tcp_info t;
+	int unread;
+
+	/* A FIN would count as a byte. */
+	return tcp_info(fd, &t) && t.tcpi_state == CLOSED && REAL(ioctl, fd, DS_INQ, &unread) == 0 &&
+	       t.tcpi_bytes_received == read + (uint64_t)unread;
+}
+
 /* ---- calls on the shadow alone --------------------------------------------------- */
 
 void ds_users_begin(struct ds_sock *s)

@@ -154,7 +154,32 @@ void ds_break_for(struct ds_sock *s, int why)
 
 void ds_break(struct ds_sock *s) { ds_break_for(s, DS_WHY_BREACH); }
 
-uint64_t ds_check_bell_at(struct ds_sock *s, uint64_t t)
+/* What the kernel reports of a socket that has failed. */
+enum { FAILED = POLLERR | POLLHUP };
+
+bool ds_shadow_says(struct ds_sock *s, int fd, unsigned said)
+{
+	if ((said & FAILED) != FAILED || !s->sh || !ds_has_segment(s) || ds_mode(&s->sh->gone))
+		return false;
+	int saved = errno;
+	bool failed = ds_shadow_failed(fd, DS_GET(s->sh->rx_read));
+	errno = saved;
+	if (failed)
+		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
+	return failed;
+}
+
+/* As ds_shadow_says, of what the kernel says now. */
+static void ask_shadow(struct ds_sock *s, int fd)
+{
+	struct pollfd p = {.fd = fd};
+	struct timespec none = {0, 0};
+
+	if (ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0)
+		ds_shadow_says(s, fd, (unsigned short)p.revents);
+}
+
+uint64_t ds_check_peer_at(struct ds_sock *s, int fd, uint64_t t)
 {
 	char c;
 	int saved = errno;
@@ -165,9 +190,13 @@ uint64_t ds_check_bell_at(struct ds_sock *s, uint64_t t)
 	ssize_t n = ds_syscall(SYS_recvfrom, s->seg.bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
+	else
+		ask_shadow(s, fd);
 	errno = saved;
 	return t;
 }
+
+void ds_look_at_peer(struct ds_sock *s, int fd) { ds_check_peer(s, fd, true); }
 
 bool ds_left(struct ds_sock *s)
 {

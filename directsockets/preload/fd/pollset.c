@@ -54,6 +54,17 @@ struct set {
 	bool nested; /* epoll instances are in it */
 };
 
+/* What holds of the shadow of slot t, of which the kernel reports r. The kernel reports all of one
+ * that has failed, but was asked only for what the shadow decided before. */
+static unsigned of_shadow(const struct slot *t, int fd, unsigned r)
+{
+	enum { ALL = POLLIN | POLLRDNORM | POLLRDHUP | POLLOUT | POLLWRNORM };
+
+	if (__builtin_expect(r & POLLERR, 0) && ds_shadow_says(t->c->life.s, conn_still(t->c, fd), r))
+		return r | ALL;
+	return r & (t->kernel | POLLNVAL);
+}
+
 /* Puts the kernel's answers beside ours. Returns the entries that are ready. */
 static int merge(const struct set *p)
 {
@@ -64,8 +75,8 @@ static int merge(const struct set *p)
 	for (nfds_t i = 0; i < p->n; i++) {
 		struct pollfd *f = &p->fds[i];
 		if (next < w->n && w->slots[next].at == i) {
-			unsigned r = (unsigned short)p->k[i].revents & (w->slots[next].kernel | POLLNVAL);
-			f->revents |= (short)(p->k[i].fd < 0 ? 0 : r & ((unsigned short)f->events | POLLERR | POLLHUP | POLLNVAL));
+			unsigned r = p->k[i].fd < 0 ? 0 : of_shadow(&w->slots[next], f->fd, (unsigned short)p->k[i].revents);
+			f->revents |= (short)(r & ((unsigned short)f->events | POLLERR | POLLHUP | POLLNVAL));
 			next++;
 		} else {
 			f->revents = p->k[i].revents;

@@ -229,7 +229,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	return rc;
 }
 
-/* Programs ask for SO_ERROR when their connect has completed. */
+/* Programs ask for SO_ERROR when their connect has completed, or when the connection has failed. */
 EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 {
 	struct conn *c = NULL;
@@ -239,6 +239,8 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 	if (c) {
 		if (name == SO_ERROR && level == SOL_SOCKET && conn_is(c) == CONN_CONNECTING)
 			conn_completed(c, fd);
+		else if (name == SO_ERROR && level == SOL_SOCKET && conn_is(c) == CONN_KNOWN)
+			ds_look_at_peer(c->life.s, fd);
 		else if (level == IPPROTO_TCP)
 			conn_demote(c, fd);
 		conn_put(c);

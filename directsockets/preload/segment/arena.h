@@ -59,7 +59,7 @@ struct ds_shared {
 	uint8_t gone;    /* of the peer: its end of the doorbell is closed. What is in the queue comes before that is an
 			  * event (ON_GONE), so each direction takes it in its own time */
 	uint8_t owed;      /* the error that the library has taken from the shadow, in place of the program; 0: none */
-	uint64_t rx_read; /* bytes read from the shadow since it was connected; from attaching on */
+	uint64_t rx_read; /* bytes read from the shadow since it was connected; from attaching on. Read without a lock, too */
 	uint64_t rx_sure; /* as rx_read: up to here, what the shadow has was there before PROMOTE */
 	uint64_t left;
 	uint64_t carried; /* what PROMOTE has said */

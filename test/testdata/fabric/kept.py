@@ -1,0 +1,77 @@
+"""kept.py HOST PORT HOW: has a connection with keep-alive to a server that sends back what comes, says "idle" when it has
+moved some data, and then waits for more in the way that HOW names. Says what the call is told, and those after it."""
+import errno
+import select
+import socket
+import sys
+import time
+
+HOST, PORT, HOW = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+NAMES = {"IN": 1, "OUT": 4, "ERR": 8, "HUP": 16, "RDHUP": 0x2000}
+
+
+def echo(c, size):
+    c.sendall(bytes(size))
+    while size > 0:
+        size -= len(c.recv(size))
+
+
+def told(call):
+    try:
+        return repr(call())
+    except BlockingIOError:
+        return "not ready"
+    except OSError as e:
+        return errno.errorcode[e.errno]
+
+
+def names(events):
+    return "|".join(n for n, bit in NAMES.items() if events & bit)
+
+
+def waited(c):
+    """Waits until there is something to read, or a call says more than that there is not."""
+    if HOW == "poll":
+        p = select.poll()
+        p.register(c, select.POLLIN | 0x2000)
+        return names(p.poll()[0][1])
+    if HOW == "select":
+        return "".join("x" if s else "-" for s in select.select([c], [], [c]))
+    if HOW in ("level", "edge"):
+        e = select.epoll()
+        e.register(c, select.EPOLLIN | select.EPOLLRDHUP | (select.EPOLLET if HOW == "edge" else 0))
+        if HOW == "edge":
+            e.poll(0)
+        return names(e.poll()[0][1])
+    if HOW in ("nonblocking", "write"):
+        call = (lambda: c.send(b"x")) if HOW == "write" else (lambda: c.recv(1))
+        while (says := told(call)) in ("1", "not ready"):
+            time.sleep(0.05)
+        return says
+    if HOW == "error":
+        while not (error := c.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+            time.sleep(0.05)
+        return errno.errorcode[error]
+    return ""
+
+
+def main():
+    c = socket.create_connection((HOST, PORT))
+    for _ in range(2000):
+        echo(c, 1000)
+    if HOW == "write":
+        c.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 3000)
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, HOW != "write")
+    for option, value in ((socket.TCP_KEEPIDLE, 2), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3)):
+        c.setsockopt(socket.IPPROTO_TCP, option, value)
+    print("idle", flush=True)
+    if HOW != "recv":
+        c.setblocking(False)
+    says = waited(c)
+    if HOW == "write":  # how much of what came back is unread is chance
+        print(HOW, "was told:", says, told(lambda: c.send(b"x")), flush=True)
+    else:
+        print(HOW, "was told:", says, told(lambda: c.recv(1)), told(lambda: c.recv(1)), told(lambda: c.send(b"x")), flush=True)
+
+
+main()
