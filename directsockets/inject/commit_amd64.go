@@ -80,11 +80,29 @@ var stubTail = []byte{
 
 // stubsSize is how much memory they take.
 func (p *program) stubsSize() uint64 {
-	n := uint64(len(commit) + 16*(len(p.sites)+2))
+	n := uint64(len(commit) + 16*(p.jumps()+2))
 	for _, s := range p.sites {
-		n += uint64(len(stubHead)+len(stubTail)+len(s.moved)) + 2*jumpSize
+		n += uint64(len(stubHead)+len(stubTail)) + 2*jumpSize
+		n += uint64(len(s.first)+len(s.moved)) * maxInstruction
 	}
 	return pageUp(n)
+}
+
+// jumps is how many jumps are written.
+func (p *program) jumps() int {
+	n := len(p.sites)
+	for _, s := range p.sites {
+		if s.short != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// written is a jump and where it is written.
+type written struct {
+	at uint64
+	b  []byte
 }
 
 // makeStubs makes the stubs of a program that was loaded base from its addresses, with the library
@@ -96,28 +114,74 @@ func (p *program) makeStubs(at, base uint64, l *library, lib uint64) (*stubs, er
 	}
 	s.table = at + uint64(len(s.b))
 	code := make([]byte, 0, p.stubsSize())
-	start := s.table + 16*uint64(len(p.sites)+1)
-	high := uint64(0)
+	start := s.table + 16*uint64(p.jumps()+1)
+	var short, long []written
 	for _, place := range p.sites {
 		from := base + place.at
 		to := start + uint64(len(code))
 		if p.isGo {
 			to = lib + l.symbols[symGo]
 		} else {
-			code = append(code, stubHead...)
-			code = append(code, jump(start+uint64(len(code)), lib+l.symbols[symEntry])...)
-			code = append(append(code, stubTail...), place.moved...)
-			code = append(code, jump(start+uint64(len(code)), from+2+uint64(len(place.moved)))...)
+			stub := place.stub(to, from, lib+l.symbols[symEntry])
+			if stub == nil {
+				return nil, errFar
+			}
+			code = append(code, stub...)
+		}
+		if place.short != nil {
+			short = append(short, written{from, place.short})
+			from = base + place.via
 		}
 		j := jump(from, to)
 		if j == nil {
 			return nil, errFar
 		}
-		s.b = binary.LittleEndian.AppendUint64(s.b, from)
-		s.b = append(append(s.b, j...), 0, 0, 0)
-		s.low, high = min(s.low, page(from)), max(high, pageUp(from+jumpSize))
+		long = append(long, written{from, j})
+	}
+	high := uint64(0)
+	for _, w := range append(short, long...) { // a long one may begin in the bytes behind a short one
+		s.b = binary.LittleEndian.AppendUint64(s.b, w.at)
+		s.b = append(append(s.b, w.b...), 0, 0, 0)
+		s.low, high = min(s.low, page(w.at)), max(high, pageUp(w.at+jumpSize))
 	}
 	s.b = append(append(s.b, make([]byte, 16)...), code...)
 	s.pages = high - s.low
 	return s, nil
+}
+
+// stub returns the stub at an address for a place; nil: something is too far.
+func (s site) stub(at, from, entry uint64) []byte {
+	var b []byte
+	was := from
+	put := func(list []movedInstruction) bool {
+		for _, in := range list {
+			m := in.putAt(in.b, was, at+uint64(len(b)))
+			if m == nil {
+				return false
+			}
+			b = append(b, m...)
+			was += uint64(in.len)
+		}
+		return true
+	}
+	if !put(s.first) {
+		return nil
+	}
+	b = append(b, stubHead...)
+	j := jump(at+uint64(len(b)), entry)
+	if j == nil {
+		return nil
+	}
+	b = append(append(b, j...), stubTail...)
+	was += uint64(len(systemCall))
+	if !put(s.moved) {
+		return nil
+	}
+	if s.ends {
+		return b
+	}
+	if j = jump(at+uint64(len(b)), from+s.next); j == nil {
+		return nil
+	}
+	return append(b, j...)
 }

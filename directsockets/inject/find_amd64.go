@@ -22,7 +22,18 @@ type program struct {
 // site is a place of the text that a jump replaces.
 type site struct {
 	at    uint64
-	moved []byte // what follows the system call and goes into the stub
+	first []movedInstruction // what precedes the system call, from at on
+	moved []movedInstruction // what follows it; both go into the stub
+	next  uint64             // where the stub comes back to, from at on
+	ends  bool               // it does not come back: the last instruction goes elsewhere
+	short []byte             // a jump of two bytes, and what is behind it; nil: one of five
+	via   uint64             // where it leads, and the jump of five is
+}
+
+// movedInstruction is an instruction that a stub has.
+type movedInstruction struct {
+	instruction
+	b []byte
 }
 
 // pageSize is amd64's.

@@ -174,6 +174,28 @@ func TestGo(t *testing.T) {
 	}
 }
 
+// cVariants are ways to build a program of C.
+var cVariants = map[string][]string{"glibc": {"cc", "-static"}, "glibcpie": {"cc", "-static-pie"}, "musl": {"musl-gcc", "-static"}, "muslO0": {"musl-gcc", "-static", "-O0"}}
+
+func cProgram(t *testing.T, variant string) string {
+	return build(t, "c-"+variant, func(out string) *exec.Cmd {
+		how := cVariants[variant]
+		return exec.Command(how[0], append([]string{"-O2", "-Wall", "-o", out, "testdata/cprogram/main.c", "-pthread"}, how[1:]...)...)
+	})
+}
+
+// A static program in C has its system calls come to the library, with threads and children.
+func TestC(t *testing.T) {
+	library := hook(t)
+	for variant := range cVariants {
+		t.Run(variant, func(t *testing.T) {
+			if r := run(t, library, cProgram(t, variant), ""); r.Calls < 1600 || r.stderr != "" {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
 // find returns the place of Syscall6, as the symbols have it.
 func TestFindGo(t *testing.T) {
 	for variant := range goVariants {

@@ -1,5 +1,290 @@
 package inject
 
-import "exnet/internal/elffile"
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
 
-func (p *program) findC(f *elffile.File) error { return errNoSites }
+	"exnet/internal/elffile"
+)
+
+// historySize is how many instructions before a system call are looked at.
+const historySize = 12
+
+// candidate is a syscall instruction, found by reading the text from its start.
+type candidate struct {
+	at      int   // from the start of the text
+	history []int // where the instructions before it begin
+}
+
+// systemCall is the instruction.
+var systemCall = []byte{0x0f, 0x05}
+
+// findC finds the system calls of a static C program. It is done only if all that may be a
+// socket's can be replaced: one that is missed would go past the library.
+func (p *program) findC(f *elffile.File) error {
+	text := make([]byte, p.text.Size)
+	if n, err := f.ReadAt(text, int64(p.text.Off)); n < len(text) {
+		return errors.Join(err, io.ErrUnexpectedEOF)
+	}
+	if !bytes.Contains(text, systemCall) {
+		return errNoSites
+	}
+	found, targets, doubt, spaces := sweep(text)
+	for at := 0; ; at++ {
+		i := bytes.Index(text[at:], systemCall)
+		if i < 0 {
+			break
+		}
+		at += i
+		if _, known := slices.BinarySearchFunc(found, at, func(c candidate, at int) int { return c.at - at }); !known && doubt.near(at) {
+			return fmt.Errorf("%w: what is at %#x cannot be read", errForm, p.text.Addr+uint64(at))
+		}
+	}
+	return p.place(text, found, targets, spaces)
+}
+
+// place finds how each system call is replaced.
+func (p *program) place(text []byte, found []candidate, targets marks, spaces []space) error {
+	used := make(marks, len(targets)) // by the places so far
+	for _, c := range found {
+		nr := c.number(text, targets)
+		if nr >= 0 && neverSockets[nr] || nr == sysExit && c.afterCall(text) {
+			continue
+		}
+		s, ok := c.behind(text, targets)
+		if !ok || !s.fits(used) {
+			if s, ok = c.before(text, targets); !ok || !s.fits(used) {
+				s, ok = c.besides(text, targets, used, spaces)
+			}
+		}
+		if !ok && mayPass[nr] {
+			continue
+		}
+		if !ok {
+			return fmt.Errorf("%w: the one at %#x (number %d)", errForm, p.text.Addr+uint64(c.at), nr)
+		}
+		s.use(used)
+		s.at, s.via = s.at+p.text.Addr, s.via+p.text.Addr
+		p.sites = append(p.sites, s)
+	}
+	if len(p.sites) == 0 {
+		return errNoSites
+	}
+	return nil
+}
+
+// errForm says that a program has a system call that no jump can replace.
+var errForm = errors.New("a system call has a form that cannot be replaced")
+
+// marks are places of the text, a bit each.
+type marks []uint64
+
+func (m marks) set(at int)      { m[at/64] |= 1 << (at % 64) }
+func (m marks) has(at int) bool { return m[at/64]>>(at%64)&1 != 0 }
+
+// clear reports whether there is none in from..to.
+func (m marks) clear(from, to int) bool {
+	for i := from; i < to; i++ {
+		if m.has(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// near reports whether there is one among the bytes before.
+func (m marks) near(at int) bool {
+	return !m.clear(max(at-doubtful, 0), at+1)
+}
+
+// doubtful is how many bytes behind what is no instruction may be read wrong.
+const doubtful = 64
+
+// space is what a compiler leaves unused between functions.
+type space struct{ from, to int }
+
+// sweep reads all instructions. targets are the places that jumps and calls lead to, doubt those
+// where there is no instruction, spaces those that nobody comes to.
+func sweep(text []byte) (found []candidate, targets, doubt marks, spaces []space) {
+	targets, doubt = make(marks, len(text)/64+1), make(marks, len(text)/64+1)
+	var history [historySize]int
+	ended := false // nobody comes here from the instruction before
+	for at, n := 0, 0; at < len(text); n++ {
+		in := decode(text[at:])
+		fills := ended && in.fills(text[at:])
+		if last := len(spaces) - 1; fills && last >= 0 && spaces[last].to == at {
+			spaces[last].to += in.len
+		} else if fills {
+			spaces = append(spaces, space{at, at + in.len})
+		}
+		ended = fills || in.kind == returns || in.kind == leads
+		switch in.kind {
+		case unknown:
+			doubt.set(at)
+			in.len = 1
+		case leads, branches, calls, fixed:
+			if to := int64(at) + in.to; to >= 0 && to < int64(len(text)) {
+				targets.set(int(to))
+			}
+		case system:
+			c := candidate{at: at}
+			for i := max(n-historySize, 0); i < n; i++ {
+				c.history = append(c.history, history[i%historySize])
+			}
+			found = append(found, c)
+		}
+		history[n%historySize] = at
+		at += in.len
+	}
+	return found, targets, doubt, spaces
+}
+
+// sysExit ends a thread.
+const sysExit = 60
+
+// neverSockets are system calls that mean nothing to the library, and of which some have no stack
+// or no registers to return to: munmap of a thread's own stack, rt_sigreturn.
+var neverSockets = map[int]bool{9: true, 10: true, 11: true, 12: true, 15: true, 28: true, 39: true, 96: true, 158: true, 186: true,
+	200: true, 201: true, 202: true, 218: true, 228: true, 234: true, 273: true, 302: true, 318: true, 334: true}
+
+// afterCall reports whether another system call is just before, as where a thread has unmapped its
+// stack and ends.
+func (c candidate) afterCall(text []byte) bool {
+	return slices.ContainsFunc(c.history, func(at int) bool { return decode(text[at:]).kind == system })
+}
+
+// number returns the number of the system call, -1: it is not known.
+func (c candidate) number(text []byte, targets marks) int {
+	for i := len(c.history) - 1; i >= 0; i-- {
+		at := c.history[i]
+		b := text[at:]
+		in := decode(b)
+		if nr, sets := constant(b, in); sets {
+			return nr
+		}
+		if in.kind != still && in.kind != relative || changesRAX(b, in) || targets.has(at) {
+			break // a target: who jumps there has set the number
+		}
+	}
+	return -1
+}
+
+// constant returns the number that an instruction writes to rax. A byte alone is written where the
+// others are zero.
+func constant(b []byte, in instruction) (nr int, sets bool) {
+	number := func(at int) int { return int(binary.LittleEndian.Uint32(b[at:])) }
+	switch {
+	case in.kind != still || in.rex&1 != 0:
+	case in.opcode == 0xb8 && in.modrm == 0 && in.rex&8 == 0 && in.len >= 5:
+		return number(in.len - 4), true
+	case in.opcode == 0xb0 && in.modrm == 0:
+		return int(b[in.len-1]), true
+	case in.opcode == 0xc7 && in.modrm > 0 && b[in.modrm] == 0xc0 && in.len >= 6:
+		return number(in.len - 4), true
+	case (in.opcode == 0x31 || in.opcode == 0x33) && in.modrm > 0 && b[in.modrm] == 0xc0 && in.rex&4 == 0:
+		return 0, true
+	}
+	return 0, false
+}
+
+// changesRAX reports whether an instruction may write to rax.
+func changesRAX(b []byte, in instruction) bool {
+	if in.modrm == 0 {
+		c := in.opcode
+		return !(c >= 0xb1 && c <= 0xbf && c != 0xb8 || c >= 0x50 && c <= 0x5f && c != 0x58 || c == 0x90 || in.rex&1 != 0 && c >= 0xb0 && c <= 0xbf)
+	}
+	m := b[in.modrm]
+	reg, rm, isReg := m>>3&7|in.rex<<1&8, m&7|in.rex<<3&8, m>>6 == 3
+	switch in.opcode {
+	case 0x89, 0x01, 0x21, 0x29, 0x31, 0x09, 0x83, 0x81, 0xc7, 0xc1: // to the operand that may be memory
+		return isReg && rm == 0
+	case 0x8b, 0x8d, 0x63, 0x03, 0x23, 0x2b, 0x33, 0x0b: // to the register
+		return reg == 0
+	case 0x85, 0x39, 0x3b, 0x84, 0x38: // comparisons
+		return false
+	case 0x1f, 0x1e: // nop, endbr64
+		return b[in.modrm-2] != 0x0f
+	}
+	return true
+}
+
+// fits reports whether no other place has bytes of this one. Its addresses are the text's yet.
+func (s site) fits(used marks) bool { return used.clear(int(s.at), int(s.at+s.next)) }
+
+// use marks its bytes.
+func (s site) use(used marks) {
+	for i := range s.next {
+		used.set(int(s.at + i))
+	}
+	if s.short != nil {
+		for i := range uint64(jumpSize) {
+			used.set(int(s.via + i))
+		}
+	}
+}
+
+// behind returns what a jump replaces that begins at the system call, and false if it cannot.
+func (c candidate) behind(text []byte, targets marks) (s site, ok bool) {
+	at := c.at
+	end, ends := at+len(systemCall), false
+	for end < at+jumpSize {
+		if end >= len(text) {
+			return s, false
+		}
+		in := decode(text[end:])
+		switch {
+		case ends && !in.fills(text[end:]), in.kind == unknown, in.kind == system, in.kind == fixed:
+			return s, false
+		case !ends:
+			s.moved = append(s.moved, movedInstruction{in, text[end : end+in.len]})
+			ends = in.kind == returns || in.kind == leads
+		}
+		end += in.len
+	}
+	s.at, s.next, s.ends = uint64(at), uint64(end-at), ends
+	return s, targets.clear(at+1, at+jumpSize)
+}
+
+// before returns what a jump replaces that begins before the system call, and false if it cannot.
+func (c candidate) before(text []byte, targets marks) (s site, ok bool) {
+	end := c.at + len(systemCall)
+	for i := len(c.history) - 1; i >= 0; i-- {
+		at := c.history[i]
+		in := decode(text[at:])
+		if in.kind != still && in.kind != relative {
+			return s, false
+		}
+		s.first = slices.Insert(s.first, 0, movedInstruction{in, text[at : at+in.len]})
+		if end-at >= jumpSize {
+			s.at, s.next = uint64(at), uint64(end-at)
+			return s, targets.clear(at+1, end)
+		}
+	}
+	return s, false
+}
+
+// besides returns what replaces a system call by a jump of two bytes, which reaches a space where
+// the jump of five fits, and false if there is none.
+func (c candidate) besides(text []byte, targets, used marks, spaces []space) (s site, ok bool) {
+	next := c.at + len(systemCall)
+	if c.at+jumpSize > len(text) || !used.clear(c.at, next) {
+		return s, false
+	}
+	for _, gap := range spaces {
+		for from := gap.from; from+jumpSize <= gap.to; from++ {
+			if from-next == int(int8(from-next)) && targets.clear(from, from+jumpSize) && used.clear(from, from+jumpSize) {
+				short := append([]byte{0xeb, byte(from - next)}, text[next:c.at+jumpSize]...)
+				return site{at: uint64(c.at), next: uint64(len(systemCall)), short: short, via: uint64(from)}, true
+			}
+		}
+	}
+	return s, false
+}
+
+// mayPass are system calls that the library may miss: the end of the process, and what signals are
+// blocked.
+var mayPass = map[int]bool{14: true, 231: true}
