@@ -37,14 +37,24 @@ const minID = 12
 
 // fits reports whether the Rule is about a connection, as far as one of its ends knows.
 func (r Rule) fits(e switchEnd, draw uint32) bool {
+	return (r.Share == 0 || int(draw%100) < r.Share) && r.Fits(e.names, e.server, e.pid)
+}
+
+// Fits reports whether the Rule is about a connection with this end, whatever its Share is: names
+// are those of its container.
+func (r Rule) Fits(names []string, server netip.AddrPort, pid int) bool {
+	return r.In(names) &&
+		(r.Port == 0 || r.Port == server.Port()) &&
+		(!r.To.IsValid() || r.To.Contains(server.Addr().WithZone(""))) &&
+		(r.PID == 0 || r.PID == pid)
+}
+
+// In reports whether the Rule can be about a connection of the container with these names.
+func (r Rule) In(names []string) bool {
 	named := func(name string) bool {
 		return name == r.Container || len(r.Container) >= minID && strings.HasPrefix(name, r.Container)
 	}
-	return (r.Share == 0 || int(draw%100) < r.Share) &&
-		(r.Container == "" || slices.ContainsFunc(e.names, named)) &&
-		(r.Port == 0 || r.Port == e.server.Port()) &&
-		(!r.To.IsValid() || r.To.Contains(e.server.Addr().WithZone(""))) &&
-		(r.PID == 0 || r.PID == e.pid)
+	return r.Container == "" || slices.ContainsFunc(names, named)
 }
 
 // switchEnd is an end of a connection, as Rules see it.
@@ -61,10 +71,15 @@ type switchEnd struct {
 type Switch struct {
 	mu    sync.Mutex
 	rules []Rule // +checklocks:mu
+	// held: those of Hold, which come before the rules.
+	held []*Rule // +checklocks:mu
 }
 
-// maxRules is how many Rules a Switch keeps: each is looked at for each new connection.
-const maxRules = 256
+// How many Rules a Switch keeps, and how many it holds: each is looked at for each new connection.
+const (
+	maxRules = 256
+	maxHeld  = 16
+)
 
 // Add adds a Rule. One about everything replaces all before it, and one about the same as others
 // replaces those; a Share only other Shares. false: there are too many.
@@ -90,6 +105,33 @@ func (s *Switch) Add(r Rule) bool {
 	return true
 }
 
+// Hold keeps the connections that r is about on TCP until release, whatever the Rules say. false:
+// there are too many.
+func (s *Switch) Hold(r Rule) (release func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.held) >= maxHeld {
+		return nil, false
+	}
+	r.Direct = false
+	s.held = append(s.held, &r)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.held = slices.DeleteFunc(s.held, func(o *Rule) bool { return o == &r })
+	}, true
+}
+
+// Held returns the Rules of Hold.
+func (s *Switch) Held() (all []Rule) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.held {
+		all = append(all, *r)
+	}
+	return all
+}
+
 // Rules returns all, the first one first.
 func (s *Switch) Rules() []Rule {
 	if s == nil {
@@ -108,6 +150,11 @@ func (s *Switch) allows(e switchEnd, draw uint32) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, r := range s.held {
+		if r.fits(e, draw) {
+			return false
+		}
+	}
 	for _, r := range slices.Backward(s.rules) {
 		if r.fits(e, draw) {
 			return r.Direct

@@ -58,3 +58,34 @@ func TestSwitch(t *testing.T) {
 		t.Error("the limit, or no Switch")
 	}
 }
+
+// What is held stays on TCP, whatever the Rules say, until it is released. Then they count again.
+func TestSwitchHold(t *testing.T) {
+	web := switchEnd{server: netip.MustParseAddrPort("10.2.0.1:80")}
+	other := switchEnd{server: netip.MustParseAddrPort("10.2.0.1:81")}
+	var s Switch
+	s.Add(Rule{Port: 81})
+	first, _ := s.Hold(Rule{Port: 80, Direct: true})
+	second, _ := s.Hold(Rule{Port: 80})
+	s.Add(Rule{Direct: true, Port: 80})
+	check := func(web1, other1 bool, held int) {
+		t.Helper()
+		if w, o, n := s.allows(web, 0), s.allows(other, 0), len(s.Held()); w != web1 || o != other1 || n != held {
+			t.Errorf("%v, %v, %d are held; want %v, %v, %d", w, o, n, web1, other1, held)
+		}
+	}
+	check(false, false, 2)
+	first()
+	check(false, false, 1)
+	s.Add(Rule{Direct: true}) // replaces all Rules, and nothing that is held
+	check(false, true, 1)
+	second()
+	second()
+	check(true, true, 0)
+	for range maxHeld {
+		s.Hold(Rule{})
+	}
+	if _, ok := s.Hold(Rule{}); ok {
+		t.Error("there is no limit")
+	}
+}

@@ -39,33 +39,48 @@ func Brokers() ([]*Sockets, error) {
 // errEmpty says that a broker's Reply has not what was asked for.
 var errEmpty = errors.New("it returned nothing of what was asked for")
 
-// askBrokers asks at the sockets with this suffix in the directories of brokers, as Brokers does.
-// req nil: who connects is told without asking. Each may take so long. take takes what came from a
-// path's; false: it has not what was asked for.
-func askBrokers(suffix string, req *Request, limit time.Duration, take func(path string, r Reply) bool) error {
+// brokerSockets are the sockets with this suffix in the directories of brokers that this user may
+// trust.
+func brokerSockets(suffix string) (all []string, err error) {
 	for _, dir := range slices.Compact([]string{client.SystemDir, client.UserDir()}) {
 		if client.CheckDir(filepath.Dir(dir)) != nil || client.CheckDir(dir) != nil {
 			continue // it is not there, or anybody may have put there what is in it
 		}
 		paths, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for _, path := range paths {
-			r, err := askBroker(path, req, limit)
-			if errors.Is(err, fs.ErrPermission) || ending(err) {
-				continue
-			}
-			if err == nil && !take(path, r) {
-				err = errEmpty
-			}
-			if err != nil {
-				return fmt.Errorf("broker %s: %w", path, err)
-			}
+		all = append(all, paths...)
+	}
+	return all, nil
+}
+
+// askBrokers asks at the sockets with this suffix, as Brokers does. req nil: who connects is told
+// without asking. Each may take so long. take takes what came from a path's; false: it has not what
+// was asked for.
+func askBrokers(suffix string, req *Request, limit time.Duration, take func(path string, r Reply) bool) error {
+	paths, err := brokerSockets(suffix)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		r, err := askBroker(path, req, limit)
+		if passedOver(err) {
+			continue
+		}
+		if err == nil && !take(path, r) {
+			err = errEmpty
+		}
+		if err != nil {
+			return fmt.Errorf("broker %s: %w", path, err)
 		}
 	}
 	return nil
 }
+
+// passedOver reports whether an error is that of a broker that is left out: it is just ending, or
+// this user may not ask it.
+func passedOver(err error) bool { return errors.Is(err, fs.ErrPermission) || ending(err) }
 
 // ending reports whether an error is that of a broker that is just ending: its socket is gone, or
 // nobody accepts there any more, or what was connected there meanwhile was not accepted.
@@ -73,28 +88,41 @@ func ending(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, io.EOF)
 }
 
-func askBroker(path string, req *Request, limit time.Duration) (r Reply, err error) {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return r, err
+func askBroker(path string, req *Request, limit time.Duration) (Reply, error) {
+	conn, r, err := callBroker(path, req, limit)
+	if err == nil {
+		conn.Close()
 	}
-	defer conn.Close()
+	return r, err
+}
+
+// callBroker is askBroker, and keeps the connection.
+func callBroker(path string, req *Request, limit time.Duration) (conn *net.UnixConn, r Reply, err error) {
+	if conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"}); err != nil {
+		return nil, r, err
+	}
+	defer func() {
+		if err != nil {
+			conn.Close()
+			conn = nil
+		}
+	}()
 	if err := caller.Trusted(conn); err != nil {
-		return r, err
+		return conn, r, err
 	}
 	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
-		return r, err
+		return conn, r, err
 	}
 	if req != nil {
 		if err := json.NewEncoder(conn).Encode(req); err != nil {
-			return r, err
+			return conn, r, err
 		}
 	}
 	if err := json.NewDecoder(io.LimitReader(conn, maxTold)).Decode(&r); err != nil {
-		return r, err
+		return conn, r, err
 	}
 	if r.Error != "" {
-		return r, errors.New(r.Error)
+		return conn, r, errors.New(r.Error)
 	}
-	return r, nil
+	return conn, r, nil
 }

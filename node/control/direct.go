@@ -18,6 +18,8 @@ type Direct struct {
 	// Rules are those of the switch, the first one first. Of those that fit a connection the last
 	// one counts; where none fits, it may be direct.
 	Rules []broker.Rule `json:"rules"`
+	// Held are those that captures keep on TCP meanwhile, whatever Rules say.
+	Held []broker.Rule `json:"held,omitempty"`
 	broker.Returned
 }
 
@@ -41,8 +43,30 @@ func SetDirect(s *broker.Switch, r *broker.Rule, switched func() broker.Returned
 		}
 		d.Returned = switched()
 	}
-	d.Rules = s.Rules()
+	d.Rules, d.Held = s.Rules(), s.Held()
 	return &d, nil
+}
+
+// errHeld says that a switch holds as many rules as it may.
+var errHeld = errors.New("there are too many captures of direct connections: end one")
+
+// HoldDirect answers a Request of OpHold: it keeps the connections that r is about on TCP until the
+// client has gone, or conn is closed.
+func HoldDirect(conn net.Conn, s *broker.Switch, r *broker.Rule, switched func() broker.Returned) {
+	if r == nil {
+		r = new(broker.Rule)
+	}
+	release, ok := s.Hold(*r)
+	if !ok {
+		_ = json.NewEncoder(conn).Encode(Reply{Error: errHeld.Error()}) // it may be gone
+		return
+	}
+	defer func() { release(); switched() }()
+	d := &Direct{Returned: switched(), Rules: s.Rules(), Held: s.Held()}
+	_ = conn.SetDeadline(time.Now().Add(tellTimeout)) // taking back may have taken longer
+	if json.NewEncoder(conn).Encode(Reply{Direct: d}) == nil && conn.SetDeadline(time.Time{}) == nil {
+		_, _ = io.Copy(io.Discard, conn) // it ends with the client
+	}
 }
 
 // NewBrokerSwitch takes Requests of OpDirect for a broker that belongs to no node, at a socket
@@ -64,6 +88,9 @@ func answerDirect(sw *broker.Switch, switched func() broker.Returned) func(*net.
 		err := json.NewDecoder(io.LimitReader(conn, MaxRequest)).Decode(&req)
 		switch {
 		case err != nil:
+		case req.Op == OpHold:
+			HoldDirect(conn, sw, req.Direct, switched)
+			return
 		case req.Op != OpDirect:
 			err = fmt.Errorf("unknown operation %q", req.Op)
 		default:

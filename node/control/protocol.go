@@ -27,6 +27,8 @@ const (
 	OpLease = "lease"
 	// OpDirect shows or changes which connections may be direct.
 	OpDirect = "direct"
+	// OpHold keeps the connections of a rule on TCP until the client ends the connection, or ends.
+	OpHold = "hold"
 	// OpCapture is answered by a Reply and then, unless that has an error, a
 	// capture as pcapng until the client ends its side of the connection.
 	OpCapture = "capture"
@@ -41,7 +43,7 @@ type Request struct {
 	Register *SetRegister  `json:"register,omitempty"` // of OpRegisters; nil: only look
 	Profile  string        `json:"profile,omitempty"`  // of OpProfile: ProfileStart, ProfileRead or ProfileStop
 	Lease    *LeaseRequest `json:"lease,omitempty"`    // of OpLease
-	// Direct, of OpDirect, is a rule to be added; nil: none.
+	// Direct is the rule of OpHold, and of OpDirect one to be added; nil: none.
 	Direct *broker.Rule `json:"direct,omitempty"`
 	// Node is a node of another host, to which the node that is asked forwards the Request;
 	// nil: it answers itself. Only OpTopology, OpRoute and OpProfile are forwarded.
@@ -58,7 +60,7 @@ type Reply struct {
 	Registers *Registers    `json:"registers,omitempty"` // of OpRegisters
 	Routes    *Reservations `json:"routes,omitempty"`    // of OpRoute
 	Leases    *Leases       `json:"leases,omitempty"`    // of OpLease
-	Direct    *Direct       `json:"direct,omitempty"`    // of OpDirect
+	Direct    *Direct       `json:"direct,omitempty"`    // of OpDirect and OpHold
 	Profile   *Profile      `json:"profile,omitempty"`   // of OpProfile, except for ProfileStart
 }
 

@@ -9,17 +9,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"exnet/directsockets/broker"
+	"exnet/internal/ctxend"
 	"exnet/node/rpc"
 	"exnet/node/rpc/caller"
 )
 
-// Teller answers root and this user at a socket of its own, one connection after the other.
+// Teller answers root and this user at a socket of its own.
 type Teller struct {
 	ln   *net.UnixListener
-	done chan struct{} // closed when serve has ended
+	stop context.CancelFunc // ends the connections
+	done chan struct{}      // closed when serve has ended
 }
 
 // Times of a teller: how long who asks may take, and its pause where accepting fails.
@@ -27,6 +30,9 @@ const (
 	tellTimeout = 5 * time.Second
 	tellPause   = 100 * time.Millisecond
 )
+
+// maxTellers is how many connections of one user a Teller has at once.
+const maxTellers = 32
 
 // NewTeller begins to tell of the connections of s, a broker that belongs to no node, for Brokers,
 // at a socket beside its own. whose names who the broker is for.
@@ -49,28 +55,43 @@ func newTeller(path string, answer func(*net.UnixConn)) (*Teller, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Teller{ln, make(chan struct{})}
-	go t.serve(answer)
+	ctx, stop := context.WithCancel(context.Background())
+	t := &Teller{ln, stop, make(chan struct{})}
+	go t.serve(ctx, answer)
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
 }
 
-func (t *Teller) serve(answer func(*net.UnixConn)) {
+func (t *Teller) serve(ctx context.Context, answer func(*net.UnixConn)) {
 	defer close(t.done)
-	for conn := range rpc.Accept(context.Background(), t.ln, tellPause, func(error) {}) {
-		if who, err := caller.Of(conn); err == nil && (who.UID == 0 || int(who.UID) == os.Geteuid()) {
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	gate := rpc.NewGate(maxTellers)
+	for conn := range rpc.Accept(ctx, t.ln, tellPause, func(error) {}) {
+		leave, err := gate.Enter(conn)
+		if err != nil {
+			conn.Close()
+			continue
+		}
+		clients.Go(func() {
+			defer leave()
+			defer conn.Close()
+			if who, err := caller.Of(conn); err != nil || who.UID != 0 && int(who.UID) != os.Geteuid() {
+				return
+			}
+			defer ctxend.Do(ctx, func() { conn.Close() })()
 			_ = conn.SetDeadline(time.Now().Add(tellTimeout)) // it fails only of what is closed
 			answer(conn)
-		}
-		conn.Close()
+		})
 	}
 }
 
-// Close ends it.
+// Close ends it, and the connections.
 func (t *Teller) Close() error {
 	err := t.ln.Close()
+	t.stop()
 	<-t.done
 	return err
 }

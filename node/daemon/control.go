@@ -120,6 +120,10 @@ func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
 			d.capture(ctx, conn, req.SnapLen)
 			return
 		}
+		if req.Op == control.OpHold {
+			d.hold(ctx, conn, req.Direct)
+			return
+		}
 		if out.Encode(d.answer(req)) != nil {
 			return // it is gone
 		}

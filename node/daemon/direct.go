@@ -1,9 +1,13 @@
 package daemon
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"net"
 
 	"exnet/directsockets/broker"
+	"exnet/internal/ctxend"
 	"exnet/node/control"
 )
 
@@ -16,10 +20,23 @@ func (d *Daemon) direct(r *broker.Rule) (*control.Direct, error) {
 	if d.sockets == nil {
 		return nil, errStarting
 	}
-	return control.SetDirect(d.sockets.cfg.Switch, r, func() (back broker.Returned) {
-		if b := d.sockets.broker(); b != nil {
-			back = b.Switched()
-		}
-		return back
-	})
+	return control.SetDirect(d.sockets.cfg.Switch, r, d.sockets.switched)
+}
+
+// hold keeps the connections of a rule on TCP until the client goes.
+func (d *Daemon) hold(ctx context.Context, conn *net.UnixConn, r *broker.Rule) {
+	if d.sockets == nil {
+		_ = json.NewEncoder(conn).Encode(control.Reply{Error: errStarting.Error()}) // it may be gone
+		return
+	}
+	defer ctxend.Do(ctx, func() { conn.Close() })()
+	control.HoldDirect(conn, d.sockets.cfg.Switch, r, d.sockets.switched)
+}
+
+// switched has the node's broker, if there is one, take back what its switch forbids.
+func (s *sockets) switched() (back broker.Returned) {
+	if b := s.broker(); b != nil {
+		back = b.Switched()
+	}
+	return back
 }

@@ -177,11 +177,16 @@ func writeSwitch(w io.Writer, s control.Switched, r *broker.Rule) {
 	case r != nil:
 		fmt.Fprintf(w, "%s: new connections may be direct%s\n", s.Who, ruleWords(*r))
 	case len(s.Rules) == 0:
-		fmt.Fprintf(w, "%s: all connections may be direct\n", s.Who)
+		fmt.Fprintf(w, "%s: all connections may be direct%s\n", s.Who, pick(len(s.Held) == 0, "", ", but for"))
 	default:
 		fmt.Fprintf(w, "%s: the last line that fits counts\n", s.Who)
 		for _, r := range s.Rules {
 			fmt.Fprintf(w, "  %s%s\n", pick(r.Direct, "on", "off"), ruleWords(r))
+		}
+	}
+	if r == nil {
+		for _, h := range s.Held {
+			fmt.Fprintf(w, "  off%s, as long as a capture runs\n", ruleWords(h))
 		}
 	}
 }
