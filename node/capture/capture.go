@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,13 +26,15 @@ var ErrStalled = errors.New("capture: the writer takes nothing")
 type Interface struct {
 	Name        string // as "exn0"
 	Description string
+	// IP: its frames are IP packets, without an Ethernet header.
+	IP bool
 }
 
 // Config configures a Capture. The zero value of a field means its default.
 type Config struct {
 	// Writer takes the capture. It is required. The Capture does not close it.
 	Writer io.Writer
-	// Interfaces are those whose frames are captured. At least one is required.
+	// Interfaces are those whose frames are captured. At least one is required; Add adds others.
 	Interfaces []Interface
 	// SnapLen is how many bytes of a frame are written at most. Default: all.
 	SnapLen int
@@ -82,7 +85,6 @@ func (s Stats) Lost() uint64 { return s.Frames - s.Written }
 type Capture struct {
 	cfg     Config
 	started time.Time
-	taps    []*tap
 	queue   chan record
 	waiting atomic.Int64 // bytes in queue
 	stopped atomic.Bool  // taps do nothing any more
@@ -92,27 +94,32 @@ type Capture struct {
 	done    chan struct{}
 	err     error // valid when done is closed
 	buffers buffers
+
+	mu   sync.Mutex
+	taps []*Source // +checklocks:mu
 }
 
 // record is a frame on its way to the writer.
 type record struct {
-	tap       *tap
+	tap       *Source
 	at        time.Time
 	direction exn.Direction
 	off       exteth.Offload
+	comment   string
 	length    int     // of the frame
 	data      *[]byte // what there is of it
 }
 
-// tap gets the frames of one interface.
-type tap struct {
+// Source gets the frames of one interface.
+type Source struct {
 	c       *Capture
-	index   int
+	of      Interface
+	index   int // among the interfaces that are written; -1: none yet. The writer has it
 	frames  atomic.Uint64
 	written atomic.Uint64
 }
 
-var _ exn.Tap = (*tap)(nil)
+var _ exn.Tap = (*Source)(nil)
 
 // Start begins a capture, which continues until Close. The caller gives each interface its Tap.
 func Start(cfg Config) (*Capture, error) {
@@ -128,8 +135,8 @@ func Start(cfg Config) (*Capture, error) {
 		done:    make(chan struct{}),
 		buffers: newBuffers(),
 	}
-	for i := range cfg.Interfaces {
-		c.taps = append(c.taps, &tap{c: c, index: i})
+	for _, in := range cfg.Interfaces {
+		c.Add(in)
 	}
 	go func() {
 		defer close(c.done)
@@ -139,14 +146,47 @@ func Start(cfg Config) (*Capture, error) {
 	return c, nil
 }
 
+// Add adds an interface.
+func (c *Capture) Add(in Interface) *Source {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &Source{c: c, of: in, index: -1}
+	c.taps = append(c.taps, t)
+	return t
+}
+
+// sources returns all interfaces.
+func (c *Capture) sources() []*Source {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.taps)
+}
+
 // Tap returns the tap for the i-th interface.
-func (c *Capture) Tap(i int) exn.Tap { return c.taps[i] }
+func (c *Capture) Tap(i int) exn.Tap { return c.Source(i) }
+
+// Source is Tap, with its counters.
+func (c *Capture) Source(i int) *Source { return c.sources()[i] }
+
+// All returns the counters of all interfaces.
+func (c *Capture) All() (all []Stats) {
+	for _, t := range c.sources() {
+		all = append(all, t.Stats())
+	}
+	return all
+}
 
 // Stats returns the counters of the i-th interface.
-func (c *Capture) Stats(i int) Stats {
-	written := c.taps[i].written.Load() // first, so that it never exceeds Frames
-	return Stats{Frames: c.taps[i].frames.Load(), Written: written}
+func (c *Capture) Stats(i int) Stats { return c.Source(i).Stats() }
+
+// Stats returns the counters of the interface.
+func (t *Source) Stats() Stats {
+	written := t.written.Load() // first, so that it never exceeds Frames
+	return Stats{Frames: t.frames.Load(), Written: written}
 }
+
+// Missed counts frames that were lost before they came here.
+func (t *Source) Missed(n uint64) { t.frames.Add(n) }
 
 // Done is closed when the capture has ended: by Close, or because the
 // Writer failed, as a pipe does whose reader is gone.
@@ -177,17 +217,33 @@ func (c *Capture) Close() error {
 	}
 }
 
-// Frame implements exn.Tap: it copies what is needed of the frame into the
-// queue, if there is room.
-func (t *tap) Frame(d exn.Direction, off exteth.Offload, frame foreign.Frame) {
+// Packet is a frame, and what is known of it.
+type Packet struct {
+	At        time.Time
+	Direction exn.Direction
+	Offload   exteth.Offload // what was left undone on it
+	Comment   string
+	Data      foreign.Frame // as long as the frame was; it is borrowed
+}
+
+// Frame implements exn.Tap.
+func (t *Source) Frame(d exn.Direction, off exteth.Offload, frame foreign.Frame) {
+	if !t.c.stopped.Load() {
+		t.Packet(Packet{At: time.Now(), Direction: d, Offload: off, Data: frame})
+	}
+}
+
+// Packet copies what is needed of a frame into the queue, if there is room.
+func (t *Source) Packet(p Packet) {
 	c := t.c
 	if c.stopped.Load() {
 		return
 	}
 	t.frames.Add(1)
-	r := record{tap: t, at: time.Now(), direction: d, off: off, length: frame.Len()}
+	frame := p.Data
+	r := record{tap: t, at: p.At, direction: p.Direction, off: p.Offload, comment: p.Comment, length: frame.Len()}
 	// A checksum needs the whole frame.
-	if off.Flags&exteth.OffloadNeedsChecksum == 0 {
+	if r.off.Flags&exteth.OffloadNeedsChecksum == 0 {
 		frame = frame.Part(0, c.snap(frame.Len()))
 	}
 	n := int64(frame.Len())

@@ -14,6 +14,13 @@
 // and the statistics at the end say how many frames there were and how many
 // were lost because the writer was too slow.
 //
+// Direct connections have no frames. While they are kept on TCP, a Socket for each network
+// namespace sees their packets, and Flows decides which of these are wanted:
+//
+//	Socket ── Seen ──► Watched.Take ──► Source.Packet ──► queue
+//	                     ▲    └► waits, if nobody knows its connection yet
+//	                     └ Know: what the namespace's broker knows, every 0.3 s
+//
 // # Concurrency
 //
 // The taps may be called from many goroutines, the other methods as well. The

@@ -15,32 +15,39 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// begin writes the section header and describes the interfaces.
+// begin writes the section header and describes the interfaces that there are.
 func (c *Capture) begin(buf *bufio.Writer) (*pcapgo.NgWriter, error) {
-	var w *pcapgo.NgWriter
-	for i, in := range c.cfg.Interfaces {
-		ng := pcapgo.NgInterface{
-			Name:        in.Name,
-			Description: in.Description,
-			OS:          runtime.GOOS,
-			LinkType:    layers.LinkTypeEthernet,
-			SnapLength:  uint32(c.cfg.SnapLen), // 0: no limit
-		}
-		var err error
-		if i == 0 {
-			w, err = pcapgo.NewNgWriterInterface(buf, ng, pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{
-				Hardware:    runtime.GOARCH,
-				OS:          runtime.GOOS,
-				Application: "exnet",
-			}})
-		} else {
-			_, err = w.AddInterface(ng)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("capture: %w", err)
+	all := c.sources()
+	w, err := pcapgo.NewNgWriterInterface(buf, c.describe(all[0].of), pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{
+		Hardware:    runtime.GOARCH,
+		OS:          runtime.GOOS,
+		Application: "exnet",
+	}})
+	all[0].index = 0
+	for _, t := range all[1:] {
+		if err == nil {
+			t.index, err = w.AddInterface(c.describe(t.of))
 		}
 	}
+	if err != nil {
+		return nil, fmt.Errorf("capture: %w", err)
+	}
 	return w, nil
+}
+
+// describe describes an interface.
+func (c *Capture) describe(in Interface) pcapgo.NgInterface {
+	link := layers.LinkTypeEthernet
+	if in.IP {
+		link = layers.LinkTypeRaw
+	}
+	return pcapgo.NgInterface{
+		Name:        in.Name,
+		Description: in.Description,
+		OS:          runtime.GOOS,
+		LinkType:    link,
+		SnapLength:  uint32(c.cfg.SnapLen), // 0: no limit
+	}
 }
 
 // write writes a frame, and frees its memory.
@@ -48,22 +55,36 @@ func (c *Capture) write(w *pcapgo.NgWriter, r record) error {
 	data := *r.data
 	defer c.buffers.free(r.data)
 	c.waiting.Add(-int64(len(data)))
-	if len(data) > exteth.EthernetHeaderLen {
+	header := exteth.EthernetHeaderLen
+	if r.tap.of.IP {
+		header = 0
+	}
+	if len(data) > header {
 		// Metadata that does not fit its frame leaves the frame as it is: that
 		// is what was on the fabric.
-		_, _ = r.off.Complete(data[exteth.EthernetHeaderLen:])
+		_, _ = r.off.Complete(data[header:])
 	}
 	data = data[:c.snap(len(data))]
 	flags := pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlagDirectionInbound}
 	if r.direction == exn.TX {
 		flags.Direction = pcapgo.NgEpbFlagDirectionOutbound
 	}
-	err := w.WritePacketWithOptions(gopacket.CaptureInfo{
+	options := pcapgo.NgPacketOptions{Flags: &flags}
+	if r.comment != "" {
+		options.Comments = []string{r.comment}
+	}
+	var err error
+	if r.tap.index < 0 {
+		if r.tap.index, err = w.AddInterface(c.describe(r.tap.of)); err != nil {
+			return err
+		}
+	}
+	err = w.WritePacketWithOptions(gopacket.CaptureInfo{
 		Timestamp:      r.at,
 		CaptureLength:  len(data),
 		Length:         r.length,
 		InterfaceIndex: r.tap.index,
-	}, data, pcapgo.NgPacketOptions{Flags: &flags})
+	}, data, options)
 	if err == nil {
 		r.tap.written.Add(1)
 	}
@@ -74,9 +95,12 @@ func (c *Capture) write(w *pcapgo.NgWriter, r record) error {
 func (c *Capture) conclude(w *pcapgo.NgWriter) error {
 	now := time.Now()
 	var errs []error
-	for i := range c.taps {
-		s := c.Stats(i)
-		errs = append(errs, w.WriteInterfaceStats(i, pcapgo.NgInterfaceStatistics{
+	for _, t := range c.sources() {
+		if t.index < 0 {
+			continue
+		}
+		s := t.Stats()
+		errs = append(errs, w.WriteInterfaceStats(t.index, pcapgo.NgInterfaceStatistics{
 			LastUpdate:      now,
 			StartTime:       c.started,
 			EndTime:         now,

@@ -10,11 +10,13 @@ import (
 	"syscall"
 	"time"
 
+	"exnet/directsockets/broker"
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/node/control"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,14 +27,26 @@ func newCapture() *cobra.Command {
 		Long: `Writes the Ethernet frames of a node's interface as pcapng, with their checksums
 filled in, until SIGINT, or until the reader or the node ends. Large
 segments appear whole. A reader that is too slow misses frames; the traffic does
-not.`,
+not.
+
+With --direct it writes the packets of programs' direct connections and flows,
+as they are on the networks of their namespaces: meanwhile these connections go
+back to TCP and UDP, and new ones stay there. Afterwards new ones are direct
+again, and flows; a TCP connection stays on TCP until it ends. This wants root.`,
 		Example: `exn-tun capture --node 1 | tcpdump -n -r -
 exn-tun capture --node 1 -o exn0.pcapng
+exn-tun capture --direct --container web --port 6379 -o redis.pcapng
 exn-tun capture | wireshark -k -i -`,
 		Args: command.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return runCapture(c.Context(), programOf(c), o) },
 	}
-	o.define(c.Flags())
+	fs := c.Flags()
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		o.only = fs.Changed("fabric") || fs.Changed("dir") || o.node != nil
+		return runCapture(c.Context(), programOf(c), o)
+	}
+	o.define(fs)
+	fs.BoolVar(&o.direct, "direct", false, "packets of direct connections, which go by TCP meanwhile")
+	cli.Group(fs, "With --direct", func(fs *pflag.FlagSet) { directFlags(fs, &o.of) })
 	c.Flags().StringVarP(&o.file, "output", "o", "-", "`FILE` write to a file or named pipe (standard output)")
 	c.Flags().StringVarP(&o.file, "write", "w", "-", "as tcpdump calls --output")
 	_ = c.Flags().MarkHidden("write") // it fails for a flag that is not there
@@ -48,41 +62,58 @@ type captureOptions struct {
 	nodeOptions
 	file    string // "-": standard output
 	snapLen int
+	direct  bool
+	only    bool        // with direct: the named nodes' programs only
+	of      broker.Rule // with direct: which connections
 }
 
 func runCapture(ctx context.Context, p program, o captureOptions) error {
-	file, snapLen := o.file, o.snapLen
+	file := o.file
 	if file == "-" && isTerminal(p.stdout) {
 		return cli.Usagef("a capture cannot go to a terminal: use -o FILE, or a pipe as in exn-tun capture | tcpdump -r -")
 	}
 	if err := o.resolve(); err != nil {
 		return err
 	}
-	nodes, err := o.nodes()
+	write, close, err := o.writer()
 	if err != nil {
 		return err
 	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if file != "-" {
+		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return errors.Join(err, close())
+		}
+		return errors.Join(ignorePipe(write(ctx, p, f)), f.Close(), close())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer whenUnread(p.stdout, cancel)()
+	return errors.Join(ignorePipe(write(ctx, p, p.stdout)), close())
+}
+
+// writer returns what writes the capture, and what has to be closed then.
+func (o captureOptions) writer() (write func(context.Context, program, io.Writer) error, close func() error, err error) {
+	if o.direct {
+		return o.captureDirect, func() error { return nil }, nil
+	}
+	if o.of != (broker.Rule{}) {
+		return nil, nil, cli.Usagef("--container, --port, --to and --pid are for --direct")
+	}
+	nodes, err := o.nodes()
+	if err != nil {
+		return nil, nil, err
+	}
 	if len(nodes) > 1 {
-		return cli.Usagef("there are %d nodes in %s: choose one with --node", len(nodes), o.dir)
+		return nil, nil, cli.Usagef("there are %d nodes in %s: choose one with --node", len(nodes), o.dir)
 	}
 	c, err := control.Dial(o.dir, nodes[0])
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer c.Close()
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	if file == "-" {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer whenUnread(p.stdout, cancel)()
-		return ignorePipe(c.Capture(ctx, p.stdout, snapLen))
-	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	return errors.Join(ignorePipe(c.Capture(ctx, f, snapLen)), f.Close())
+	return func(ctx context.Context, _ program, w io.Writer) error { return c.Capture(ctx, w, o.snapLen) }, c.Close, nil
 }
 
 // readerPoll is the time between two checks that a pipe still has a reader.
