@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -16,8 +17,17 @@ import (
 //go:embed segment conn fd hooks
 var sources embed.FS
 
+// freeSources are what the library without a C library is built from.
+//
+//go:embed segment conn fd hooks free
+var freeSources embed.FS
+
 // Name is the library's file name.
 const Name = "libexnds.so"
+
+// FreeName is that of the library without a C library, for programs that have none, or whose own
+// nobody can replace: static ones.
+const FreeName = "libexnds-free.so"
 
 // Prepend puts a library in front of those of a value of LD_PRELOAD, which may have it
 // already.
@@ -40,6 +50,31 @@ var source = cbuild.Source{
 	Flags: []string{"-std=gnu11", "-I.", "-O2", "-fexceptions", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec",
 		"-fno-strict-aliasing", "-shared", "-Wl,-z,lazy", "-Wl,-z,norelro", "-Wl,-z,noseparate-code", "-Wl,-Bsymbolic-functions", "-Wl,--no-undefined"},
 	Libs: []string{"-ldl", "-lpthread"},
+}
+
+// free is the same without a C library, for amd64. What maps it into a program applies relocations
+// of one kind (R_X86_64_RELATIVE); there is no other, no undefined symbol, no thread-local storage.
+// It uses no vector registers, which a program expects to find as they were.
+var free = cbuild.Source{
+	Name: FreeName, Files: freeSources,
+	Skip: []string{"segment/real.c", "segment/next.c", "segment/unwind.c", "hooks/patch.c", "hooks/entry.c", "hooks/vfork.c", "hooks/signal.c"},
+	Flags: []string{"-std=gnu11", "-I.", "-O2", "-DDS_FREE", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
+		"-fno-exceptions", "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-fcf-protection=none", "-U_FORTIFY_SOURCE",
+		"-mgeneral-regs-only", "-mfsgsbase", "-mpopcnt", "-ffunction-sections", "-fdata-sections", "-nostdlib", "-shared",
+		"-Wl,-Bsymbolic", "-Wl,--gc-sections", "-Wl,-z,norelro", "-Wl,--no-undefined", "-Wl,--version-script=free/exports.map"},
+}
+
+// ErrFree says that there is no library without a C library for this processor.
+var ErrFree = errors.New("no direct sockets for static programs on " + runtime.GOARCH)
+
+// BuildFree returns the path of the library without a C library, installed or built.
+//
+// Concurrency: may be called at the same time by many processes.
+func BuildFree(ctx context.Context) (string, error) {
+	if runtime.GOARCH != "amd64" {
+		return "", ErrFree
+	}
+	return free.Build(ctx)
 }
 
 // Build returns the path of the library, installed or built (see cbuild.Source.Build).

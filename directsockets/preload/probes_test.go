@@ -88,6 +88,13 @@ func compileC(t *testing.T, path string, c cbuild.Command) {
 // programs find it and include loopback addresses.
 func startBroker(t *testing.T) []string {
 	t.Helper()
+	_, env := newBroker(t)
+	return env
+}
+
+// newBroker is startBroker for tests that ask the broker.
+func newBroker(t *testing.T) (*broker.Server, []string) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "broker")
 	server, err := broker.New(broker.Config{Path: path})
 	if err != nil {
@@ -103,7 +110,7 @@ func startBroker(t *testing.T) []string {
 			t.Error(err)
 		}
 	})
-	return []string{"EXNET_LOOPBACK=1", "EXNET_BROKER=" + path}
+	return server, []string{"EXNET_LOOPBACK=1", "EXNET_BROKER=" + path}
 }
 
 func probeNames(t *testing.T, probes string) []string {

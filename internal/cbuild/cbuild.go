@@ -40,6 +40,8 @@ type Source struct {
 	Name string
 	// Files has the sources: those that end in .c are compiled.
 	Files fs.FS
+	// Skip names files that are not compiled.
+	Skip []string
 	// Flags and Libs go before and after the sources in the compiler's command.
 	Flags, Libs []string
 }
@@ -228,7 +230,7 @@ func sweep(dir string) {
 func (s Source) read(cc string) (map[string][]byte, string, error) {
 	files := make(map[string][]byte)
 	sum := fnv.New128a() // nobody chooses what is hashed: crypto would make exn-run larger
-	fmt.Fprintf(sum, "%s %q %q\n", cc, s.Flags, s.Libs)
+	fmt.Fprintf(sum, "%s %q %q %q\n", cc, s.Flags, s.Libs, s.Skip)
 	err := each(s.Files, ".", func(name string) error {
 		text, err := fs.ReadFile(s.Files, name)
 		files[name] = text
@@ -270,7 +272,7 @@ func (s Source) compile(ctx context.Context, cc, dir string, files map[string][]
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
-		if strings.HasSuffix(name, ".c") {
+		if strings.HasSuffix(name, ".c") && !slices.Contains(s.Skip, name) {
 			names = append(names, name)
 		}
 	}

@@ -60,7 +60,7 @@ func TestSmall(t *testing.T) {
 
 // librarySources returns how many bytes the embedded sources have.
 func librarySources(t *testing.T) (n int64) {
-	for _, layer := range []string{"segment", "conn", "fd", "hooks"} {
+	for _, layer := range []string{"segment", "conn", "fd", "hooks", "free"} {
 		files, err := os.ReadDir(filepath.Join(root, "directsockets/preload", layer))
 		if err != nil {
 			t.Fatal(err)

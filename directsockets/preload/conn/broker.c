@@ -81,7 +81,7 @@ void ds_broker_init(const struct ds_broker_notices *to)
 {
 	notices = to;
 	ds_place_init();
-	snprintf(program, sizeof program, "%s", rules_program());
+	strncpy(program, rules_program(), sizeof program - 1);
 }
 
 /* How long to wait for the next attempt after one that found nothing: not long while an agent that

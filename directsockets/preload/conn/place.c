@@ -31,7 +31,7 @@ void ds_place_init(void)
 		strcpy(env_tap, tap);
 	/* A path that is too long must fail, rather than be passed over. */
 	if (path)
-		snprintf(env_path, sizeof env_path, "%s", strlen(path) < sizeof env_path ? path : "/");
+		strncpy(env_path, strlen(path) < sizeof env_path ? path : "/", sizeof env_path - 1);
 	if (run && strlen(run) < sizeof env_run)
 		strcpy(env_run, run);
 }

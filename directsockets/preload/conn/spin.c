@@ -33,8 +33,10 @@ enum {
 
 /* A thread's spinner for sleeps on many sockets, and whether others wanted its CPU when it last
  * asked. */
-static __thread struct ds_spinner many __attribute__((tls_model("initial-exec")));
-static __thread bool was_crowded __attribute__((tls_model("initial-exec")));
+static DS_LOCAL struct ds_spinner spinners;
+static DS_LOCAL bool were_crowded;
+#define many DS_HERE(spinners)
+#define was_crowded DS_HERE(were_crowded)
 
 /* Ticks that a yield takes if there is nobody to yield to: the least ever seen. */
 static uint64_t quickest = UINT64_MAX;

@@ -14,7 +14,7 @@ unsigned fd_tab_size DS_START_DATA;
 unsigned fd_tab_end;
 bool fd_sealed;
 const struct fd_notices *fd_notices DS_START_DATA;
-__thread int fd_vforks __attribute__((tls_model("initial-exec")));
+DS_LOCAL int fd_thread_vforks;
 bool *fd_sure = &(bool){false};
 
 static struct conn *pool;

@@ -109,7 +109,8 @@ void fd_doubt(void) DS_HIDDEN;
 bool fd_is_another(void) DS_HIDDEN;
 bool fd_shares_memory(void) DS_HIDDEN; /* asks the kernel: this is a child of vfork, or of its like, that may be known to nobody */
 uint32_t fd_process(void) DS_HIDDEN; /* the name of this process (segment/name.h); 0: it is a child of vfork */
-extern __thread int fd_vforks __attribute__((tls_model("initial-exec"))) DS_HIDDEN;
+extern DS_LOCAL int fd_thread_vforks DS_HIDDEN;
+#define fd_vforks DS_HERE(fd_thread_vforks)
 extern bool *fd_sure DS_HIDDEN;
 static inline bool fd_vforked(void)
 {

@@ -14,7 +14,8 @@ static void forking(struct conn *c, void *arg)
 
 /* This thread forks, alone, a process that has had no socket and no epoll instance: neither side
  * writes to memory that they share until then, and signals wait as while locks are held. */
-static __thread bool idle __attribute__((tls_model("initial-exec")));
+static DS_LOCAL bool thread_idle;
+#define idle DS_HERE(thread_idle)
 
 /* Has this process had nothing of ours? */
 static bool unused(void) { return !fd_tab_size && !ds_setup_used; }

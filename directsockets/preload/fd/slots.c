@@ -14,8 +14,10 @@ enum { ROOM_HEAD = 64, ROOM_KEPT = 1 << 20, ROOMS = 8 };
 static struct room *kept[ROOMS];
 
 /* Small sets use memory of the thread: its stack may be an alternate one, which is small. */
-static __thread struct slot small[SMALL] __attribute__((tls_model("initial-exec")));
-static __thread bool small_used __attribute__((tls_model("initial-exec")));
+static DS_LOCAL struct slot thread_small[SMALL];
+static DS_LOCAL bool thread_small_used;
+#define small DS_HERE(thread_small)
+#define small_used DS_HERE(thread_small_used)
 
 /* Where a thread looks for memory first: threads that wait at the same time have different ones. */
 static struct room **kept_here(void) { return &kept[ds_me() % ROOMS]; }

@@ -15,27 +15,6 @@
 #include <errno.h>
 #include <pthread.h>
 
-/* Which calls may be ours: those on a descriptor of ours, those of a process that has or had one,
- * all. */
-enum { NEVER, BY_DESCRIPTOR, ALWAYS, IF_ANY, NUMBERS = 512 };
-DS_HIDDEN const uint8_t ds_ways[NUMBERS] = {
-	[SYS_read] = BY_DESCRIPTOR, [SYS_write] = BY_DESCRIPTOR, [SYS_readv] = BY_DESCRIPTOR, [SYS_writev] = BY_DESCRIPTOR,
-	[SYS_preadv2] = BY_DESCRIPTOR, [SYS_pwritev2] = BY_DESCRIPTOR, [SYS_recvfrom] = BY_DESCRIPTOR, [SYS_sendto] = BY_DESCRIPTOR,
-	[SYS_recvmsg] = BY_DESCRIPTOR, [SYS_sendmsg] = IF_ANY, [SYS_recvmmsg] = BY_DESCRIPTOR, [SYS_sendmmsg] = IF_ANY,
-	[SYS_sendfile] = BY_DESCRIPTOR, [SYS_splice] = IF_ANY,
-	[SYS_socket] = ALWAYS, [SYS_connect] = ALWAYS, [SYS_listen] = ALWAYS, [SYS_accept] = ALWAYS, [SYS_accept4] = ALWAYS,
-	[SYS_shutdown] = BY_DESCRIPTOR, [SYS_getsockopt] = BY_DESCRIPTOR, [SYS_setsockopt] = BY_DESCRIPTOR,
-	[SYS_close] = IF_ANY, [SYS_dup] = BY_DESCRIPTOR, [SYS_dup2] = IF_ANY, [SYS_dup3] = IF_ANY, [SYS_fcntl] = BY_DESCRIPTOR,
-	[SYS_ioctl] = BY_DESCRIPTOR, [SYS_close_range] = IF_ANY,
-	[SYS_poll] = IF_ANY, [SYS_ppoll] = IF_ANY, [SYS_select] = IF_ANY, [SYS_pselect6] = IF_ANY,
-	[SYS_epoll_create] = ALWAYS, [SYS_epoll_create1] = ALWAYS, [SYS_epoll_ctl] = BY_DESCRIPTOR, [SYS_epoll_wait] = BY_DESCRIPTOR,
-	[SYS_epoll_pwait] = BY_DESCRIPTOR,
-#ifdef SYS_epoll_pwait2
-	[SYS_epoll_pwait2] = BY_DESCRIPTOR,
-#endif
-	[SYS_prctl] = ALWAYS, [SYS_seccomp] = ALWAYS, [SYS_io_submit] = IF_ANY, [SYS_io_uring_setup] = ALWAYS,
-};
-
 /* A stub begins with the stack of the C library's function, which may use 128 bytes below it. Its
  * last bytes are a struct stub_data, which patch.c writes. */
 #define STUB(compare) \
@@ -60,7 +39,7 @@ DS_HIDDEN const uint8_t ds_ways[NUMBERS] = {
 __asm__(
 	"	.pushsection .ds_stubs, \"ax\", @progbits\n"
 	"	.globl	ds_stubs\n"
-	"	.hidden	ds_stubs, ds_entry, ds_ways, ds_marked, ds_entered, fd_tab, fd_tab_size\n"
+	"	.hidden	ds_stubs, ds_entry, ds_ways, ds_thread_marked, ds_entered, fd_tab, fd_tab_size\n"
 	"	.p2align 12\n"
 	"ds_stubs:\n"
 	"	.cfi_startproc simple\n"
@@ -120,7 +99,7 @@ __asm__(
 	"	jnz	3f\n"
 	"	cmpl	$0, fd_tab_size(%rip)\n"
 	"	je	1b\n"
-	"3:	movq	ds_marked@gottpoff(%rip), %rcx\n"
+	"3:	movq	ds_thread_marked@gottpoff(%rip), %rcx\n"
 	"	cmpl	$0, %fs:(%rcx)\n"
 	"	jne	1b\n"
 	"	pushq	%rbp\n"

@@ -29,8 +29,14 @@ void signals_init(void) DS_HIDDEN;
  * read. */
 bool rights_demote(const struct msghdr *m) DS_HIDDEN;
 
-/* If system call nr belongs to this library, makes it: true, and *rc and errno as syscall(2). */
+/* If system call nr belongs to this library, makes it: true, and *rc and errno as syscall(2).
+ * hooked_call: not those that the C library's names bring here before. */
 bool hooked_call(long nr, const long a[6], long *rc) DS_HIDDEN;
+bool every_call(long nr, const long a[6], long *rc) DS_HIDDEN;
+
+/* For each system call below DS_WAYS, which of its calls hooked_call may want (ways.c). */
+enum { DS_WAYS = 512 };
+extern const uint8_t ds_ways[DS_WAYS] DS_HIDDEN;
 
 /* Before io_submit of n iocbs: what is done later is done by the kernel. */
 void aio_submitted(long n, void *const list[]) DS_HIDDEN;

@@ -219,6 +219,11 @@ bool hooked_call(long nr, const long a[6], long *rc)
 	return bytes(nr, a, rc) || waits(nr, a, rc) || sockets(nr, a, rc) || descriptors(nr, a, rc);
 }
 
+bool every_call(long nr, const long a[6], long *rc)
+{
+	return fork_call(nr, a, rc) || bytes(nr, a, rc) || waits(nr, a, rc) || sockets(nr, a, rc) || descriptors(nr, a, rc) || memory(nr, a, rc) || others(nr, a, rc);
+}
+
 #undef syscall
 EXPORT long syscall(long nr, ...)
 {
@@ -229,7 +234,5 @@ EXPORT long syscall(long nr, ...)
 	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
-	if (fork_call(nr, a, &rc) || bytes(nr, a, &rc) || waits(nr, a, &rc) || sockets(nr, a, &rc) || descriptors(nr, a, &rc) || memory(nr, a, &rc) || others(nr, a, &rc))
-		return rc;
-	return RAW();
+	return every_call(nr, a, &rc) ? rc : RAW();
 }

@@ -11,6 +11,7 @@
 #define _GNU_SOURCE
 #endif
 #include "segment/libc.h"
+#include "segment/local.h"
 #include "segment/msan.h"
 
 #include <poll.h>
@@ -198,11 +199,16 @@ void ds_real_init(void) DS_HIDDEN;
 /* How many calls of REAL the thread is in: what those do is the kernel's, also where the C
  * library's own system calls come to this library (hooks/entry.c). A handler of a signal begins at
  * 0. */
-extern __thread int ds_marked __attribute__((tls_model("initial-exec"))) DS_HIDDEN;
+extern DS_LOCAL int ds_thread_marked DS_HIDDEN;
+#define ds_marked DS_HERE(ds_thread_marked)
 static inline void ds_unmark(const int *before) { ds_marked = *before; }
+#ifdef DS_FREE /* no C library calls this one */
+#define DS_MARK(before) ((void)0)
+#else
 #define DS_MARK(before) \
 	__attribute__((cleanup(ds_unmark))) int before = ds_marked; \
 	ds_marked = before + 1
+#endif
 
 /* REAL(recv, fd, p, n, 0) calls it. */
 #ifdef DS_MSAN

@@ -11,20 +11,23 @@ enum {
 	SIGNALS = 65,
 };
 
-__thread struct ds_thread ds_self __attribute__((tls_model("initial-exec")));
+DS_LOCAL struct ds_thread ds_selves;
 
 /* The handlers that the thread is in, from the outermost. */
-static __thread struct level {
+static DS_LOCAL struct level {
 	const char *frame;	/* of the library's handler */
 	const char *low, *high; /* the alternate stack */
 	int critical;		/* of the code that it interrupted */
-} levels[LEVELS] __attribute__((tls_model("initial-exec")));
+} thread_levels[LEVELS];
+#define levels DS_HERE(thread_levels)
 
 /* What the kernel says of a signal that waits: the rest of a siginfo_t is zero. */
-static __thread struct said {
+static DS_LOCAL struct said {
 	char head[48];
-} kept[KEPT] __attribute__((tls_model("initial-exec")));
-static __thread uint64_t mask_before __attribute__((tls_model("initial-exec"))); /* the first of them */
+} thread_kept[KEPT];
+#define kept DS_HERE(thread_kept)
+static DS_LOCAL uint64_t masks_before; /* the first of them */
+#define mask_before DS_HERE(masks_before)
 
 /* ---- threads ----------------------------------------------------------------------- */
 
@@ -97,6 +100,7 @@ void ds_me_child(void)
 {
 	uint64_t mask = mask_before;
 
+	ds_local_child();
 	ds_self.name = 0;
 	ds_name_child();
 	if (!ds_self.deferred)
@@ -153,6 +157,7 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 {
 	ucontext_t *u = context;
 
+	ds_local_begin();
 	if (ds_self.critical && !is_fault(sig, info) && defer(info, u))
 		return;
 	uint64_t h = take_handler(sig);

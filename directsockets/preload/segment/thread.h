@@ -45,7 +45,8 @@ struct ds_thread {
 	} cleanup[DS_CLEANUPS];
 };
 
-extern __thread struct ds_thread ds_self __attribute__((tls_model("initial-exec"))) DS_HIDDEN;
+extern DS_LOCAL struct ds_thread ds_selves DS_HIDDEN;
+#define ds_self DS_HERE(ds_selves)
 
 /* The name of this thread (name.h). The first call makes system calls. No lock. */
 uint32_t ds_me_ask(void) DS_HIDDEN;

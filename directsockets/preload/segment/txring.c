@@ -66,7 +66,7 @@ uint64_t ds_ring_place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_
  * ticks a byte (docs/results/performance.md). */
 void ds_ring_fill(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c, uint8_t *to, size_t n)
 {
-#if defined(__x86_64__)
+#if defined(__SSE2__)
 	if (n >= FILL_LEAST && c->v->iov_len - c->off >= n && !together(g)) {
 		if (t->slow == SLOW_MOST && t->past > 0 && !((uintptr_t)to % 16)) {
 			const uint8_t *from = (const uint8_t *)c->v->iov_base + c->off;

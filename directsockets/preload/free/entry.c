@@ -1,0 +1,372 @@
+/* Where a program's system calls arrive: from the places where its own code made them.
+ *
+ *   static C   stub: rsp lowered by 128, r11 = where to go on ─▶ ds_free_entry ─┬─ not ours: syscall ─▶ r11
+ *                                                                               └─ ours: entered ─────▶ r11
+ *   Go         Syscall6, from its first instruction ─▶ ds_free_go ─┬─ not ours: syscall ─▶ its caller
+ *                                                                  └─ ours: the thread's own stack, entered ─▶ its caller
+ *
+ * To a place in C this is one instruction, which changes rax, rcx and r11 alone. The library is
+ * compiled for the general registers, so that the others need not be kept. Go's Syscall6 keeps r14,
+ * rbp and a zero in xmm15; a goroutine's stack has no room for a hook.
+ *
+ * A call that makes a thread, or a child on another stack or on this one, returns twice. The kernel
+ * is called when nothing of the hook is on the stack, and the address to return to lies where both
+ * find it: below the new stack's end, or in the slot. */
+#include "free/signal.h"
+#include "free/slot.h"
+#include "hooks/hooks.h"
+
+#include <errno.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <sys/syscall.h>
+
+/* What is left to do behind entered: the assembly code knows the values. */
+enum rest {
+	DONE,
+	THREAD,	     /* clone of a thread, with a stack of its own */
+	FORK,	     /* clone of a process with memory and a stack of its own */
+	VFORK,	     /* a child that shares the stack, and runs first */
+	VFORK_STACK, /* the same with a stack of its own */
+	KERNEL,	     /* from Go: the call is the kernel's */
+};
+struct outcome {
+	long rc; /* the result, or -errno; unless DONE the number of the call */
+	long rest;
+};
+
+/* What clone, clone3 or vfork is to make; DONE: rc has an error; KERNEL: a process on a copy of
+ * this stack. */
+static enum rest makes(long nr, const long a[6], long *rc)
+{
+	const struct clone_args *how = (const struct clone_args *)a[0];
+	bool three = nr == SYS_clone3;
+
+	if (three && ((size_t)a[1] < CLONE_ARGS_SIZE_VER0 || !ds_readable(how, CLONE_ARGS_SIZE_VER0)))
+		return KERNEL; /* which says what is wrong */
+	unsigned long flags = nr == SYS_vfork ? CLONE_VM | CLONE_VFORK : three ? how->flags : (unsigned long)a[0];
+	bool stack = nr != SYS_vfork && (three ? how->stack : (unsigned long)a[1]);
+
+	if (!stack && !(flags & CLONE_VM))
+		return KERNEL;
+	if (three && stack) { /* callers try clone then */
+		*rc = -ENOSYS;
+		return DONE;
+	}
+	if ((flags & (CLONE_VM | CLONE_VFORK)) == (CLONE_VM | CLONE_VFORK))
+		return stack ? VFORK_STACK : VFORK;
+	if (!stack || !ds_writable((const char *)a[1] - 136, 8)) {
+		*rc = -EINVAL;
+		return DONE;
+	}
+	return flags & CLONE_VM ? THREAD : FORK;
+}
+
+/* Prepares a call that returns twice, from the place where back is. */
+static struct outcome twice(long nr, const long a[6], uintptr_t back)
+{
+	long rc = nr;
+	enum rest rest = makes(nr, a, &rc);
+
+	switch (rest) {
+	case FORK:
+		fork_prepare();
+		__attribute__((fallthrough));
+	case THREAD:
+		*(uintptr_t *)((char *)a[1] - 136) = back;
+		break;
+	case VFORK:
+	case VFORK_STACK:
+		if (fd_vforks == SLOT_VFORKS)
+			return (struct outcome){-EAGAIN, DONE};
+		slot_here()->back[fd_vforks++] = back;
+		break;
+	default:
+		break;
+	}
+	return (struct outcome){rc, rest};
+}
+
+/* In the parent and in the child of FORK. */
+void ds_free_forked(long pid) DS_HIDDEN;
+void ds_free_forked(long pid)
+{
+	if (pid == 0)
+		fork_child();
+	else
+		fork_parent((pid_t)pid);
+}
+
+static bool is_clone(long nr) { return nr == SYS_clone || nr == SYS_clone3 || nr == SYS_vfork; }
+
+/* Makes a system call that may be ours: of this thread, which has a slot. */
+static long made(long nr, const long a[6])
+{
+	long rc;
+
+	if (nr == SYS_exit) {
+		slot_leave();
+		for (;;)
+			__asm__ volatile("syscall" : : "a"(nr), "D"(a[0]) : "rcx", "r11", "memory");
+	}
+	if (nr == SYS_rt_sigaction)
+		rc = signal_call(a);
+	else if (!every_call(nr, a, &rc))
+		rc = ds_kernel_call(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	return rc == -1 ? -errno : rc;
+}
+
+/* A system call of a place in C, which goes on at back. */
+struct outcome ds_free_entered(long nr, const long a[6], uintptr_t back) DS_HIDDEN;
+struct outcome ds_free_entered(long nr, const long a[6], uintptr_t back)
+{
+	if (!slot_here() && !slot_find())
+		return (struct outcome){-ENOMEM, DONE};
+	/* The program may have jumped out of a handler: nobody told this library. */
+	if (ds_self.level > 0)
+		ds_jump(__builtin_frame_address(0));
+	if (is_clone(nr)) {
+		struct outcome o = twice(nr, a, back);
+
+		if (o.rest != KERNEL)
+			return o;
+	}
+	return (struct outcome){made(nr, a), DONE};
+}
+
+/* A system call of Go's Syscall6, on the thread's own stack. */
+struct outcome ds_free_of_go(long nr, const long a[6]) DS_HIDDEN;
+struct outcome ds_free_of_go(long nr, const long a[6])
+{
+	long rc = nr;
+
+	if (is_clone(nr) && makes(nr, a, &rc) != KERNEL)
+		return (struct outcome){nr, KERNEL};
+	return (struct outcome){made(nr, a), DONE};
+}
+
+/* Finds the slot of a thread that has no stack for this yet: by turns. */
+static char first_stack[16 << 10] __attribute__((used, aligned(16)));
+static int first_taken __attribute__((used));
+bool ds_free_first(void) DS_HIDDEN;
+bool ds_free_first(void) { return slot_find(); }
+
+__asm__(
+	"	.text\n"
+	"	.hidden	ds_ways, fd_tab, fd_tab_size, fd_thread_vforks\n"
+	"	.globl	ds_free_entry, ds_free_go\n"
+	"	.p2align 6\n"
+	"	.type	ds_free_entry, @function\n"
+	"ds_free_entry:\n"
+	"	cmpq	$511, %rax\n"
+	"	ja	2f\n"
+	"	pushq	%r11\n"
+	"	leaq	ds_ways(%rip), %r11\n"
+	"	movzbl	(%r11,%rax), %ecx\n"
+	"	subl	$1, %ecx\n"
+	"	js	1f\n"
+	"	jnz	4f\n"
+	"	movl	%edi, %r11d\n"
+	"	cmpl	fd_tab_size(%rip), %r11d\n"
+	"	jae	1f\n"
+	"	movq	fd_tab(%rip), %rcx\n"
+	"	cmpq	$0, (%rcx,%r11,8)\n"
+	"	jne	3f\n"
+	"1:	popq	%r11\n"
+	"2:	pushq	%r11\n" /* the kernel's */
+	"	syscall\n"
+	"	popq	%r11\n"
+	"	jmp	*%r11\n"
+	"4:	subl	$2, %ecx\n" /* IF_ANY */
+	"	jnz	3f\n"
+	"	cmpl	$0, fd_tab_size(%rip)\n"
+	"	je	1b\n"
+	"3:	pushq	%rbp\n"
+	"	movq	%rsp, %rbp\n"
+	"	pushq	%r9\n"
+	"	pushq	%r8\n"
+	"	pushq	%r10\n"
+	"	pushq	%rdx\n"
+	"	pushq	%rsi\n"
+	"	pushq	%rdi\n"
+	"	movq	%rsp, %rsi\n" /* the arguments, as an array */
+	"	movq	8(%rbp), %rdx\n"
+	"	movl	%eax, %edi\n"
+	"	andq	$-16, %rsp\n"
+	"	call	ds_free_entered\n"
+	"	movq	%rdx, %rcx\n"
+	"	leaq	-48(%rbp), %rsp\n"
+	"	popq	%rdi\n"
+	"	popq	%rsi\n"
+	"	popq	%rdx\n"
+	"	popq	%r10\n"
+	"	popq	%r8\n"
+	"	popq	%r9\n"
+	"	popq	%rbp\n"
+	"	popq	%r11\n"
+	"	testl	%ecx, %ecx\n"
+	"	jnz	5f\n"
+	"	jmp	*%r11\n"
+	"5:	cmpl	$2, %ecx\n"
+	"	ja	8f\n"
+	/* THREAD and FORK: a signal leaves the 128 bytes below rsp alone. */
+	"	leaq	-128(%rsi), %rsi\n"
+	"	movq	%r11, -8(%rsp)\n"
+	"	je	7f\n"
+	"	syscall\n"
+	"	leaq	128(%rsi), %rsi\n"
+	"	testq	%rax, %rax\n"
+	"	jnz	6f\n"
+	"	xorl	%ecx, %ecx\n"
+	"	wrgsbase %rcx\n" /* a new thread has no slot, even one with its parent's FS base */
+	"6:	jmp	*-8(%rsp)\n"
+	"7:	syscall\n"
+	"	leaq	128(%rsi), %rsi\n"
+	"	leaq	-8(%rsp), %rsp\n"
+	"	pushq	%rax\n"
+	"	pushq	%rbp\n"
+	"	movq	%rsp, %rbp\n"
+	"	pushq	%r9\n"
+	"	pushq	%r8\n"
+	"	pushq	%r10\n"
+	"	pushq	%rdx\n"
+	"	pushq	%rsi\n"
+	"	pushq	%rdi\n"
+	"	movq	%rax, %rdi\n"
+	"	andq	$-16, %rsp\n"
+	"	call	ds_free_forked\n"
+	"	leaq	-48(%rbp), %rsp\n"
+	"	popq	%rdi\n"
+	"	popq	%rsi\n"
+	"	popq	%rdx\n"
+	"	popq	%r10\n"
+	"	popq	%r8\n"
+	"	popq	%r9\n"
+	"	popq	%rbp\n"
+	"	popq	%rax\n"
+	"	popq	%r11\n"
+	"	jmp	*%r11\n"
+	/* VFORK and VFORK_STACK: the child finds the parent's slot, with one more vfork. */
+	"8:	cmpl	$4, %ecx\n"
+	"	je	9f\n"
+	"	syscall\n"
+	"	jmp	10f\n"
+	"9:	addq	$-128, %rsi\n"
+	"	syscall\n"
+	"	leaq	128(%rsi), %rsi\n"
+	"10:	leaq	fd_thread_vforks(%rip), %rcx\n"
+	"	addq	%gs:8, %rcx\n"
+	"	movl	(%rcx), %r11d\n"
+	"	testq	%rax, %rax\n"
+	"	jz	11f\n"
+	"	decl	(%rcx)\n"
+	"11:	movq	%gs:32(,%r11,8), %r11\n"
+	"	jmp	*%r11\n"
+	"	.size	ds_free_entry, .-ds_free_entry\n"
+
+	/* Go: rax = number, rbx rcx rdi rsi r8 r9 = arguments; returns rax, rbx, rcx = errno. r11,
+	 * r12, r13 and r15 are free. */
+	"	.p2align 6\n"
+	"	.type	ds_free_go, @function\n"
+	"ds_free_go:\n"
+	"	movq	%rsi, %r10\n"
+	"	movq	%rdi, %rdx\n"
+	"	movq	%rcx, %rsi\n"
+	"	movq	%rbx, %rdi\n"
+	"	cmpq	$511, %rax\n"
+	"	ja	1f\n"
+	"	leaq	ds_ways(%rip), %r11\n"
+	"	movzbl	(%r11,%rax), %ecx\n"
+	"	subl	$1, %ecx\n"
+	"	js	1f\n"
+	"	jnz	4f\n"
+	"	movl	%edi, %r11d\n"
+	"	cmpl	fd_tab_size(%rip), %r11d\n"
+	"	jae	1f\n"
+	"	movq	fd_tab(%rip), %rcx\n"
+	"	cmpq	$0, (%rcx,%r11,8)\n"
+	"	jne	3f\n"
+	"1:	syscall\n"
+	"2:	cmpq	$-4096, %rax\n"
+	"	ja	5f\n"
+	"	movq	%rdx, %rbx\n"
+	"	xorl	%ecx, %ecx\n"
+	"	ret\n"
+	"5:	negq	%rax\n"
+	"	movq	%rax, %rcx\n"
+	"	movq	$-1, %rax\n"
+	"	xorl	%ebx, %ebx\n"
+	"	ret\n"
+	"4:	subl	$2, %ecx\n" /* IF_ANY */
+	"	jnz	3f\n"
+	"	cmpl	$0, fd_tab_size(%rip)\n"
+	"	je	1b\n"
+	"3:	rdgsbase %r11\n"
+	"	testq	%r11, %r11\n"
+	"	jz	8f\n"
+	"	rdfsbase %r12\n"
+	"	cmpq	%r12, 16(%r11)\n"
+	"	jne	8f\n"
+	"6:	cmpl	$0, 32(%r11)\n" /* a handler that has interrupted a hook */
+	"	jne	1b\n"
+	"	movl	$1, 32(%r11)\n"
+	"	movq	%rsp, %r12\n"
+	"	movq	24(%r11), %rsp\n"
+	"	pushq	%r9\n"
+	"	pushq	%r8\n"
+	"	pushq	%r10\n"
+	"	pushq	%rdx\n"
+	"	pushq	%rsi\n"
+	"	pushq	%rdi\n"
+	"	movl	%eax, %edi\n"
+	"	movq	%rsp, %rsi\n"
+	"	call	ds_free_of_go\n"
+	"	movq	%rdx, %rcx\n"
+	"	popq	%rdi\n"
+	"	popq	%rsi\n"
+	"	popq	%rdx\n"
+	"	popq	%r10\n"
+	"	popq	%r8\n"
+	"	popq	%r9\n"
+	"	movq	%r12, %rsp\n"
+	"	movl	$0, %gs:32\n"
+	"	testl	%ecx, %ecx\n"
+	"	jnz	1b\n" /* KERNEL */
+	"	jmp	2b\n"
+	/* A thread without a slot: on the stack that all share for this. */
+	"7:	movq	%rax, %r13\n"
+	"	movl	$24, %eax\n" /* sched_yield */
+	"	syscall\n"
+	"	movq	%r13, %rax\n"
+	"8:	movl	$1, %r11d\n"
+	"	xchgl	%r11d, first_taken(%rip)\n"
+	"	testl	%r11d, %r11d\n"
+	"	jnz	7b\n"
+	"	movq	%rsp, %r12\n"
+	"	leaq	first_stack+16384(%rip), %rsp\n"
+	"	pushq	%rax\n"
+	"	pushq	%rdi\n"
+	"	pushq	%rsi\n"
+	"	pushq	%rdx\n"
+	"	pushq	%r10\n"
+	"	pushq	%r8\n"
+	"	pushq	%r9\n"
+	"	subq	$8, %rsp\n"
+	"	call	ds_free_first\n"
+	"	movl	%eax, %r13d\n"
+	"	addq	$8, %rsp\n"
+	"	popq	%r9\n"
+	"	popq	%r8\n"
+	"	popq	%r10\n"
+	"	popq	%rdx\n"
+	"	popq	%rsi\n"
+	"	popq	%rdi\n"
+	"	popq	%rax\n"
+	"	movq	%r12, %rsp\n"
+	"	movl	$0, first_taken(%rip)\n"
+	"	rdgsbase %r11\n"
+	"	testb	%r13b, %r13b\n"
+	"	jnz	6b\n"
+	"	movq	$-12, %rax\n" /* ENOMEM */
+	"	jmp	2b\n"
+	"	.size	ds_free_go, .-ds_free_go\n");

@@ -1,0 +1,50 @@
+/* The slots of threads: what the library without a C library knows of each.
+ *
+ * The GS base, which neither Go nor glibc nor musl use, is the address of the thread's slot. A new
+ * thread begins with its parent's, so a slot says by the FS base whose it is:
+ *
+ *   GS base   FS base        the thread
+ *   0         any            has no slot, or has ended
+ *   a slot's  as the slot's  has this slot
+ *   a slot's  another        is new, with its parent's slot; or has moved its own FS base
+ *
+ * Slots are never unmapped. A thread takes one whose thread has ended, which the kernel says if it
+ * is asked, or a new one. The word tid is the only state: 0, nobody's; else whose.
+ */
+#ifndef DS_SLOT_H
+#define DS_SLOT_H
+
+#include "segment/real.h"
+
+enum { SLOT_VFORKS = 4 }; /* children of vfork within each other */
+
+struct thread_slot {
+	/* entry.c knows where these are. */
+	struct thread_slot *self;	     /* 0 */
+	uintptr_t distance;	     /* 8: of the copies, from their templates */
+	uintptr_t fs;		     /* 16: the FS base of its thread */
+	char *stack;		     /* 24: where the thread's stack for Go begins, its upper end */
+	int inside;		     /* 32: the thread is on that stack */
+	int tid;		     /* 36 */
+	uintptr_t back[SLOT_VFORKS]; /* 40: where vfork returns to, the innermost last */
+	int err;		     /* the thread's errno */
+	struct thread_slot *next;	     /* of all slots */
+	char copies[] __attribute__((aligned(64)));
+};
+
+/* Makes the slot of this thread, or finds it: the GS base is its address. False: there is no
+ * memory. Any thread, a handler too; no lock. */
+bool slot_find(void) DS_HIDDEN;
+
+/* The slot of this thread; NULL: it has none yet. */
+static inline struct thread_slot *slot_here(void)
+{
+	struct thread_slot *s = (struct thread_slot *)__builtin_ia32_rdgsbase64();
+
+	return s && s->fs == __builtin_ia32_rdfsbase64() ? s : NULL;
+}
+
+/* This thread ends: its slot is another's. It may not use the slot any more. */
+void slot_leave(void) DS_HIDDEN;
+
+#endif

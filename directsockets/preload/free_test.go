@@ -1,0 +1,100 @@
+package preload
+
+import (
+	"debug/elf"
+	"runtime"
+	"testing"
+
+	"exnet/internal/cbuild"
+)
+
+// freeLibrary returns the path of the library without a C library, built by the first test that
+// needs it.
+func freeLibrary(t *testing.T) string {
+	t.Helper()
+	needCompiler(t)
+	if runtime.GOARCH != "amd64" {
+		t.Skip("amd64 only")
+	}
+	buildMu.Lock()
+	defer buildMu.Unlock()
+	path, err := free.BuildIn(t.Context(), buildDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// What maps the library into a program needs no dynamic linker.
+func TestFreeBuild(t *testing.T) {
+	t.Parallel()
+	f, err := elf.Open(freeLibrary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_TLS || p.Type == elf.PT_LOAD && p.Flags&(elf.PF_W|elf.PF_X) == elf.PF_W|elf.PF_X {
+			t.Errorf("%v %v", p.Type, p.Flags)
+		}
+	}
+	symbols, err := f.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make(map[string]bool)
+	for _, s := range symbols {
+		names[s.Name] = true
+		if s.Section == elf.SHN_UNDEF {
+			t.Errorf("%s is undefined", s.Name)
+		}
+	}
+	for _, want := range []string{"ds_free_start", "ds_free_entry", "ds_free_go", "ds_free_version"} {
+		if !names[want] {
+			t.Errorf("no %s", want)
+		}
+	}
+	if len(names) != 4 {
+		t.Errorf("%d symbols: %v", len(names), names)
+	}
+	for _, s := range f.Sections {
+		if s.Type != elf.SHT_RELA {
+			continue
+		}
+		data, err := s.Data()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := 0; at+24 <= len(data); at += 24 {
+			if kind := elf.R_X86_64(f.ByteOrder.Uint64(data[at+8:])); kind != elf.R_X86_64_RELATIVE {
+				t.Fatalf("%s: a relocation %v", s.Name, kind)
+			}
+		}
+	}
+}
+
+// A static program whose system calls come to the library exchanges data directly: between threads,
+// between processes, and by Go's way in.
+func TestFree(t *testing.T) {
+	t.Parallel()
+	library := freeLibrary(t)
+	program := t.TempDir() + "/free"
+	compileC(t, program, cbuild.Command{
+		Flags: append([]string{"-static"}, warned...), Files: []string{"testdata/free.c"}, Libs: []string{"-lpthread"},
+	})
+	for _, how := range []string{"threads", "processes", "go"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			server, env := newBroker(t)
+			// A busy machine may end them before they are direct.
+			for runs := 0; server.Stats().Claimed < 3; runs++ {
+				if out, status := probe(t, env, program, library, how, "300"); status != 0 {
+					t.Fatalf("status %d\n%s", status, out)
+				}
+				if runs == 100 {
+					t.Fatalf("%d of %d connections were direct", server.Stats().Claimed, 3*runs)
+				}
+			}
+		})
+	}
+}

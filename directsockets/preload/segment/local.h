@@ -1,0 +1,39 @@
+/* Variables that each thread has a copy of, which begins as zero:
+ *
+ *   static DS_LOCAL int depths;
+ *   #define depth DS_HERE(depths)
+ *
+ * The library without a C library (free/) has no thread-local storage: what is declared is a
+ * template there, and each thread has a copy of all templates in its slot (free/slot.h), as far
+ * from the template as gs:8 says. */
+#ifndef DS_LOCAL_H
+#define DS_LOCAL_H
+
+#ifdef DS_FREE
+#include <stdint.h>
+
+#define DS_LOCAL __attribute__((section("ds_local")))
+/* How far this thread's variables are from their templates. */
+static inline uintptr_t ds_local_distance(void)
+{
+	uintptr_t d;
+
+	__asm__("movq %%gs:8, %0" : "=r"(d));
+	return d;
+}
+#define DS_HERE(template) (*(__typeof__(&(template)))((uintptr_t)&(template) + ds_local_distance()))
+
+/* Finds this thread's copies, or makes them: before a signal handler uses them, which may run in a
+ * thread that has none. No lock. */
+void ds_local_begin(void) __attribute__((visibility("hidden")));
+
+/* In the child of a fork: the copies of other threads are nobody's. */
+void ds_local_child(void) __attribute__((visibility("hidden")));
+#else
+#define DS_LOCAL __thread __attribute__((tls_model("initial-exec")))
+#define DS_HERE(variable) (variable)
+static inline void ds_local_begin(void) {}
+static inline void ds_local_child(void) {}
+#endif
+
+#endif

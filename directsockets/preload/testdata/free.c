@@ -1,0 +1,308 @@
+/* A static program that has its system calls made by libexnds-free.so, as one is whose places have
+ * been patched: it maps the library by itself. Two processes, or two threads, exchange data that
+ * both check.
+ *
+ *   free LIBRARY threads|processes|go COUNT */
+#include <arpa/inet.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* From ds_free_entry or ds_free_go. */
+void *entry, *go_entry;
+static bool by_go;
+
+/* A place in C: as the stubs of package inject. */
+long place(long nr, long a, long b, long c, long d, long e, long f);
+__asm__(
+	"	.text\n"
+	"	.globl	place\n"
+	"place:\n"
+	"	movq	%rdi, %rax\n"
+	"	movq	%rsi, %rdi\n"
+	"	movq	%rdx, %rsi\n"
+	"	movq	%rcx, %rdx\n"
+	"	movq	%r8, %r10\n"
+	"	movq	%r9, %r8\n"
+	"	movq	8(%rsp), %r9\n"
+	"	addq	$-128, %rsp\n"
+	"	leaq	1f(%rip), %r11\n"
+	"	jmp	*entry(%rip)\n"
+	"1:	subq	$-128, %rsp\n"
+	"	ret\n");
+
+/* Go's Syscall6, with registers as Go has them: the result, or -errno; *kept: whether those are
+ * that it keeps. */
+struct go_result {
+	long r1, r2, err, kept;
+};
+void go_call(long nr, const long a[6], struct go_result *r);
+__asm__(
+	"	.globl	go_call\n"
+	"go_call:\n"
+	"	pushq	%rbx\n"
+	"	pushq	%rbp\n"
+	"	pushq	%r12\n"
+	"	pushq	%r13\n"
+	"	pushq	%r14\n"
+	"	pushq	%r15\n"
+	"	pushq	%rdx\n"
+	"	movq	%rdi, %rax\n"
+	"	movq	%rsi, %r12\n"
+	"	movq	(%r12), %rbx\n"
+	"	movq	8(%r12), %rcx\n"
+	"	movq	16(%r12), %rdi\n"
+	"	movq	24(%r12), %rsi\n"
+	"	movq	32(%r12), %r8\n"
+	"	movq	40(%r12), %r9\n"
+	"	movl	$0x1234, %r14d\n"
+	"	movl	$0x5678, %ebp\n"
+	"	pxor	%xmm15, %xmm15\n"
+	"	call	*go_entry(%rip)\n"
+	"	popq	%rdx\n"
+	"	movq	%rax, (%rdx)\n"
+	"	movq	%rbx, 8(%rdx)\n"
+	"	movq	%rcx, 16(%rdx)\n"
+	"	movq	%xmm15, %rax\n"
+	"	subq	$0x1234, %r14\n"
+	"	subq	$0x5678, %rbp\n"
+	"	orq	%r14, %rax\n"
+	"	orq	%rbp, %rax\n"
+	"	movq	%rax, 24(%rdx)\n"
+	"	popq	%r15\n"
+	"	popq	%r14\n"
+	"	popq	%r13\n"
+	"	popq	%r12\n"
+	"	popq	%rbp\n"
+	"	popq	%rbx\n"
+	"	ret\n");
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "%s: %s\n", what, strerror(errno));
+	_exit(1);
+}
+
+/* A system call by the library, as syscall(2). */
+static long call(long nr, long a, long b, long c, long d, long e, long f)
+{
+	long rc;
+
+	if (by_go) {
+		long args[6] = {a, b, c, d, e, f};
+		struct go_result r;
+
+		go_call(nr, args, &r);
+		if (r.kept || (r.err ? r.r1 != -1 || r.r2 : r.r2 != c)) {
+			fprintf(stderr, "call %ld: results %ld %ld %ld, registers lost: %lx\n", nr, r.r1, r.r2, r.err, r.kept);
+			_exit(1);
+		}
+		rc = r.err ? -r.err : r.r1;
+	} else {
+		rc = place(nr, a, b, c, d, e, f);
+	}
+	if (rc < 0 && rc > -4096) {
+		errno = (int)-rc;
+		return -1;
+	}
+	return rc;
+}
+#define CALL(nr, a, b, c) call(nr, (long)(a), (long)(b), (long)(c), 0, 0, 0)
+
+/* Maps the library, applies its relocations and begins it. */
+static void load(const char *path, const unsigned long *stack)
+{
+	struct stat st;
+	int fd = open(path, O_RDONLY);
+	long (*start)(const unsigned long *) = NULL;
+	const Elf64_Rela *rela = NULL;
+	const Elf64_Sym *symbols = NULL;
+	const char *names = NULL;
+	size_t size = 0, nrela = 0, nsymbols = 0;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		fail(path);
+	const char *file = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	const Elf64_Ehdr *e = (const void *)file;
+	const Elf64_Phdr *p = (const void *)(file + e->e_phoff);
+	for (int i = 0; i < e->e_phnum; i++)
+		if (p[i].p_type == PT_LOAD)
+			size = p[i].p_vaddr + p[i].p_memsz;
+	char *base = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (int i = 0; i < e->e_phnum; i++) {
+		int prot = (p[i].p_flags & PF_R ? PROT_READ : 0) | (p[i].p_flags & PF_W ? PROT_WRITE : 0) | (p[i].p_flags & PF_X ? PROT_EXEC : 0);
+		size_t head = p[i].p_vaddr % 4096, end = p[i].p_vaddr + p[i].p_filesz;
+		char *at = base + p[i].p_vaddr - head;
+
+		if (p[i].p_type == PT_TLS || (p[i].p_flags & (PF_W | PF_X)) == (PF_W | PF_X))
+			fail("a segment that must not be");
+		if (p[i].p_type != PT_LOAD)
+			continue;
+		if (mmap(at, head + p[i].p_memsz, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED ||
+		    mmap(at, head + p[i].p_filesz, prot, MAP_PRIVATE | MAP_FIXED, fd, (off_t)(p[i].p_offset - head)) == MAP_FAILED)
+			fail("mmap");
+		if (prot & PROT_WRITE && end % 4096)
+			memset(base + end, 0, 4096 - end % 4096);
+	}
+	close(fd);
+	const Elf64_Shdr *s = (const void *)(file + e->e_shoff);
+	for (int i = 0; i < e->e_shnum; i++)
+		if (s[i].sh_type == SHT_RELA)
+			rela = (const void *)(file + s[i].sh_offset), nrela = s[i].sh_size / sizeof *rela;
+		else if (s[i].sh_type == SHT_DYNSYM)
+			symbols = (const void *)(file + s[i].sh_offset), nsymbols = s[i].sh_size / sizeof *symbols, names = file + s[s[i].sh_link].sh_offset;
+	for (size_t i = 0; i < nrela; i++) {
+		if (ELF64_R_TYPE(rela[i].r_info) != R_X86_64_RELATIVE)
+			fail("a relocation that must not be");
+		*(uint64_t *)(void *)(base + rela[i].r_offset) = (uint64_t)(base + rela[i].r_addend);
+	}
+	for (size_t i = 1; i < nsymbols; i++) {
+		const char *name = names + symbols[i].st_name;
+		void *at = base + symbols[i].st_value;
+
+		if (!symbols[i].st_shndx)
+			fail(name);
+		if (!strcmp(name, "ds_free_start"))
+			start = (long (*)(const unsigned long *))at;
+		else if (!strcmp(name, "ds_free_entry"))
+			entry = at;
+		else if (!strcmp(name, "ds_free_go"))
+			go_entry = at;
+		else if (!strcmp(name, "ds_free_version") && *(uint32_t *)at != 1)
+			fail("version");
+	}
+	if (!start || !entry || !go_entry)
+		fail("a symbol is missing");
+	errno = (int)-start(stack);
+	if (errno)
+		fail("ds_free_start");
+}
+
+enum { MOST = 100000 };
+static int count;
+static struct sockaddr_in address;
+
+/* Byte i of message n. */
+static unsigned char byte(long n, long i) { return (unsigned char)(n * 31 + i * 7 + (i >> 8)); }
+static long length(long n) { return n % 10 == 9 ? 1 + n * 7919 % MOST : 1 + n * 13 % 300; }
+
+static void all(int fd, bool out, unsigned char *p, long n)
+{
+	while (n > 0) {
+		long rc = out ? CALL(SYS_write, fd, p, n) : CALL(SYS_read, fd, p, n);
+
+		if (rc <= 0)
+			fail(out ? "write" : "read");
+		p += rc;
+		n -= rc;
+	}
+}
+
+/* Sends and receives in turn, and checks what it receives. */
+static void exchange(int fd, bool first)
+{
+	unsigned char *p = malloc(MOST + 1);
+
+	for (long n = 0; n < count; n++)
+		for (int half = 0; half < 2; half++) {
+			long len = length(n);
+
+			if (first == !half) {
+				for (long i = 0; i < len; i++)
+					p[i] = byte(n + half, i);
+				all(fd, true, p, len);
+				continue;
+			}
+			all(fd, false, p, len);
+			for (long i = 0; i < len; i++)
+				if (p[i] != byte(n + half, i)) {
+					fprintf(stderr, "message %ld: byte %ld is %d\n", n, i, p[i]);
+					_exit(1);
+				}
+		}
+	free(p);
+}
+
+static void *client(void *arg)
+{
+	int fd = (int)CALL(SYS_socket, AF_INET, SOCK_STREAM, 0);
+
+	(void)arg;
+	if (fd < 0 || CALL(SYS_connect, fd, &address, sizeof address) < 0)
+		fail("connect");
+	exchange(fd, true);
+	unsigned char c;
+	if (CALL(SYS_shutdown, fd, SHUT_WR, 0) < 0 || CALL(SYS_read, fd, &c, 1) != 0 || CALL(SYS_close, fd, 0, 0) < 0)
+		fail("the end of a client");
+	return NULL;
+}
+
+static void *serve(void *arg)
+{
+	int fd = (int)(intptr_t)arg;
+	unsigned char c;
+
+	exchange(fd, false);
+	if (CALL(SYS_read, fd, &c, 1) != 0 || CALL(SYS_close, fd, 0, 0) < 0)
+		fail("the end of a server");
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	enum { CLIENTS = 3 };
+	pthread_t t[2 * CLIENTS];
+	int n = 0, st;
+	socklen_t len = sizeof address;
+
+	if (argc != 4)
+		return 2;
+	count = atoi(argv[3]);
+	by_go = !strcmp(argv[2], "go");
+	bool processes = !strcmp(argv[2], "processes");
+	load(argv[1], (const unsigned long *)(void *)(argv - 1));
+	address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int l = (int)CALL(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (l < 0 || bind(l, (void *)&address, sizeof address) < 0 || CALL(SYS_listen, l, 10, 0) < 0 || getsockname(l, (void *)&address, &len) < 0)
+		fail("listen");
+	for (int i = 0; i < CLIENTS; i++) {
+		long pid = processes ? CALL(SYS_fork, 0, 0, 0) : 1;
+
+		if (pid == 0) {
+			client(NULL);
+			CALL(SYS_exit_group, 0, 0, 0);
+		}
+		if (!processes)
+			pthread_create(&t[n++], NULL, client, NULL);
+		if (pid < 0)
+			fail("fork");
+	}
+	for (int i = 0; i < CLIENTS; i++) {
+		int fd = (int)CALL(SYS_accept4, l, NULL, NULL);
+
+		if (fd < 0)
+			fail("accept");
+		pthread_create(&t[n++], NULL, serve, (void *)(intptr_t)fd);
+	}
+	for (int i = 0; i < n; i++)
+		pthread_join(t[i], NULL);
+	for (int i = 0; processes && i < CLIENTS; i++)
+		if (wait(&st) < 0 || st)
+			fail("a client");
+	CALL(SYS_close, l, 0, 0);
+	return 0;
+}
