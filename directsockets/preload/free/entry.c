@@ -142,6 +142,9 @@ struct outcome ds_free_of_go(long nr, const long a[6])
 
 	if (is_clone(nr) && makes(nr, a, &rc) != KERNEL)
 		return (struct outcome){nr, KERNEL};
+	/* A child of vfork does not come back, and its parent has the same slot. */
+	if (nr == SYS_execve || nr == SYS_execveat || nr == SYS_exit || nr == SYS_exit_group)
+		slot_here()->inside = 0;
 	return (struct outcome){made(nr, a), DONE};
 }
 

@@ -120,9 +120,10 @@ void slot_leave(void)
 {
 	struct thread_slot *s = slot_here();
 
+	if (!s || get_tid(s) != call3(SYS_gettid, 0, 0, 0))
+		return;
 	__builtin_ia32_wrgsbase64(0);
-	if (s)
-		__atomic_store_n(&s->tid, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->tid, 0, __ATOMIC_RELEASE);
 }
 
 void ds_local_begin(void)

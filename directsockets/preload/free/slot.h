@@ -44,7 +44,8 @@ static inline struct thread_slot *slot_here(void)
 	return s && s->fs == __builtin_ia32_rdfsbase64() ? s : NULL;
 }
 
-/* This thread ends: its slot is another's. It may not use the slot any more. */
+/* This thread ends: its slot is another's, and it may not use it any more. A child of vfork, which
+ * ends, has its parent's. */
 void slot_leave(void) DS_HIDDEN;
 
 #endif
