@@ -46,7 +46,7 @@ func TestRootRunCapture(t *testing.T) {
 		c := startIn(t, l.ns, nil, exnTun, "capture", "--direct", "--port", strconv.Itoa(port), "-o", file)
 		c.says(t, "back on TCP")
 		once("tcp")
-		if shown := startIn(t, l.ns, nil, exnTun, "direct", "show").wait(t); !strings.Contains(shown, "off --port "+strconv.Itoa(port)+", as long as a capture runs") {
+		if shown := startIn(t, l.ns, nil, exnTun, "direct", "show").wait(t); !strings.Contains(shown, "off --port "+strconv.Itoa(port)+" # as long as a capture runs") {
 			t.Errorf("%q does not tell of the capture", shown)
 		}
 		c.until(t, "packet of each kind", func() bool { return packetsIn(t, file, port).all() })

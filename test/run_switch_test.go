@@ -75,6 +75,10 @@ func TestRootRunSwitch(t *testing.T) {
 		t.Fatal("no connection is as it has to be")
 	}
 	say("off")
+	shown := startIn(t, l.ns, nil, exnTun, "status", "--sockets", "--json").wait(t)
+	if want := `"rule":"off --port ` + port + `"`; !strings.Contains(shown, want) {
+		t.Errorf("exn-tun status does not show %s", want)
+	}
 	once(func(c exnrun.Record) (so, done bool) {
 		return c.Path == "tcp", c.Path == "tcp" && strings.Contains(c.Choice, "switched off")
 	})

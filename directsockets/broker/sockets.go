@@ -55,6 +55,7 @@ func (s *Server) Connections() []connstats.Connection {
 		left.use(c.owner, func(budget *int) {
 			for _, conn := range connstats.Read(c.fd, max(64, maxShown/len(clients)), budget) {
 				conn.Program, conn.PID = c.program, c.pid
+				conn.Rule = s.decidedBy(&conn)
 				all = append(all, &conn)
 			}
 		})

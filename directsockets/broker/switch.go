@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -47,6 +48,27 @@ func (r Rule) Fits(names []string, server netip.AddrPort, pid int) bool {
 		(r.Port == 0 || r.Port == server.Port()) &&
 		(!r.To.IsValid() || r.To.Contains(server.Addr().WithZone(""))) &&
 		(r.PID == 0 || r.PID == pid)
+}
+
+// String writes the Rule as the flags of exn-tun direct.
+func (r Rule) String() string {
+	var b strings.Builder
+	b.WriteString("off")
+	if r.Direct {
+		b.Reset()
+		b.WriteString("on")
+	}
+	say := func(so bool, name string, value any) {
+		if so {
+			fmt.Fprintf(&b, " --%s %v", name, value)
+		}
+	}
+	say(r.Container != "", "container", r.Container)
+	say(r.Port != 0, "port", r.Port)
+	say(r.To.IsValid(), "to", r.To)
+	say(r.PID != 0, "pid", r.PID)
+	say(r.Share != 0, "share", r.Share)
+	return b.String()
 }
 
 // In reports whether the Rule can be about a connection of the container with these names.
@@ -105,6 +127,19 @@ func (s *Switch) Add(r Rule) bool {
 	return true
 }
 
+// Set replaces all Rules that name a container, "": all Rules, by others, which come last. false:
+// there are too many.
+func (s *Switch) Set(container string, rules []Rule) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := slices.DeleteFunc(slices.Clone(s.rules), func(r Rule) bool { return container == "" || r.Container == container })
+	if len(kept)+len(rules) > maxRules {
+		return false
+	}
+	s.rules = append(kept, rules...)
+	return true
+}
+
 // Hold keeps the connections that r is about on TCP until release, whatever the Rules say. false:
 // there are too many.
 func (s *Switch) Hold(r Rule) (release func(), ok bool) {
@@ -145,22 +180,37 @@ func (s *Switch) Rules() []Rule {
 // allows reports whether a connection may be direct, as far as an end of it knows. draw is that of
 // its segment's nonce (connstats.Draw).
 func (s *Switch) allows(e switchEnd, draw uint32) bool {
+	r, ok := s.decides(e, draw)
+	return !ok || r.Direct
+}
+
+// decides returns the Rule that decides about a connection; false: none fits.
+func (s *Switch) decides(e switchEnd, draw uint32) (Rule, bool) {
 	if s == nil {
-		return true
+		return Rule{}, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.held {
 		if r.fits(e, draw) {
-			return false
+			return *r, true
 		}
 	}
 	for _, r := range slices.Backward(s.rules) {
 		if r.fits(e, draw) {
-			return r.Direct
+			return r, true
 		}
 	}
-	return true
+	return Rule{}, false
+}
+
+// decidedBy names the Rule that decides about a connection of a client, "": none does.
+func (s *Server) decidedBy(c *connstats.Connection) string {
+	r, ok := s.cfg.Switch.decides(switchEnd{s.cfg.Names, c.ServerEnd(), c.PID}, c.Draw)
+	if !ok {
+		return ""
+	}
+	return r.String()
 }
 
 // mayOffer reports whether the Switch allows an offer of a client, and mayClaim whether it allows
@@ -207,10 +257,7 @@ func (s *Server) switched(back map[uint64]bool) (kept int) {
 // switchTable is switched for one client.
 func (s *Server) switchTable(t clientTable, budget *int, back map[uint64]bool) (kept int) {
 	for _, c := range connstats.Read(t.fd, connstats.MaxEntries, budget) {
-		server := c.Remote
-		if c.Server {
-			server = c.Local
-		}
+		server := c.ServerEnd()
 		off := !s.cfg.Switch.allows(switchEnd{s.cfg.Names, server, t.pid}, c.Draw)
 		direct := c.Mode == connstats.ModeDirect.String()
 		switch {

@@ -89,3 +89,31 @@ func TestSwitchHold(t *testing.T) {
 		t.Error("there is no limit")
 	}
 }
+
+// Set replaces the Rules of a container, or all; too many change nothing. The Rule that decides
+// about a connection is told.
+func TestSwitchSet(t *testing.T) {
+	e := switchEnd{[]string{"web"}, netip.MustParseAddrPort("10.2.0.1:80"), 7}
+	var s Switch
+	by := func(want string) {
+		t.Helper()
+		r, ok := s.decides(e, 0)
+		if got := r.String(); ok != (want != "") || ok && got != want {
+			t.Errorf("decided by %q, %v, want %q", got, ok, want)
+		}
+	}
+	by("")
+	s.Set("", []Rule{{Port: 80}, {Container: "other"}})
+	by("off --port 80")
+	s.Set("web", []Rule{{Container: "web", PID: 7, Direct: true, Share: 10}})
+	by("on --container web --pid 7 --share 10")
+	if s.Set("web", make([]Rule, maxRules)) || s.Set("", make([]Rule, maxRules+1)) {
+		t.Error("there is no limit")
+	}
+	s.Set("web", nil)
+	by("off --port 80")
+	s.Set("", []Rule{{To: netip.MustParsePrefix("10.2.0.0/16")}})
+	by("off --to 10.2.0.0/16")
+	s.Hold(Rule{PID: 7})
+	by("off --pid 7")
+}

@@ -33,14 +33,21 @@ const (
 // errRules says that a switch has as many rules as there may be.
 var errRules = errors.New("there are too many rules: clear them with exn-tun direct on")
 
-// SetDirect adds a rule to a switch, if it is not nil, and has switched take back what the rules
-// forbid.
-func SetDirect(s *broker.Switch, r *broker.Rule, switched func() broker.Returned) (*Direct, error) {
+// SetDirect answers a Request of OpDirect or OpRules: it changes the rules of a switch as that
+// says, and has switched take back what they forbid.
+func SetDirect(s *broker.Switch, req Request, switched func() broker.Returned) (*Direct, error) {
 	var d Direct
-	if r != nil {
-		if !s.Add(*r) {
-			return nil, errRules
-		}
+	changed, ok := false, true
+	switch {
+	case req.Op == OpRules && req.Rules != nil:
+		changed, ok = true, s.Set(req.Rules.Container, req.Rules.Rules)
+	case req.Op == OpDirect && req.Direct != nil:
+		changed, ok = true, s.Add(*req.Direct)
+	}
+	if !ok {
+		return nil, errRules
+	}
+	if changed {
 		d.Returned = switched()
 	}
 	d.Rules, d.Held = s.Rules(), s.Held()
@@ -91,10 +98,10 @@ func answerDirect(sw *broker.Switch, switched func() broker.Returned) func(*net.
 		case req.Op == OpHold:
 			HoldDirect(conn, sw, req.Direct, switched)
 			return
-		case req.Op != OpDirect:
+		case req.Op != OpDirect && req.Op != OpRules:
 			err = fmt.Errorf("unknown operation %q", req.Op)
 		default:
-			r.Direct, err = SetDirect(sw, req.Direct, switched)
+			r.Direct, err = SetDirect(sw, req, switched)
 		}
 		if err != nil {
 			r.Error = err.Error()
@@ -104,9 +111,9 @@ func answerDirect(sw *broker.Switch, switched func() broker.Returned) func(*net.
 	}
 }
 
-// Direct adds a rule to the switch of the node's broker; nil: it only asks.
-func (c *Client) Direct(rule *broker.Rule) (*Direct, error) {
-	r, err := c.askWithin(Request{Op: OpDirect, Direct: rule}, directTime)
+// Direct has the node answer a Request of OpDirect or OpRules.
+func (c *Client) Direct(req Request) (*Direct, error) {
+	r, err := c.askWithin(req, directTime)
 	if err == nil && r.Direct == nil {
 		err = errNothing(c.Node.Node)
 	}
@@ -119,11 +126,11 @@ type Switched struct {
 	*Direct
 }
 
-// SwitchDirect adds a rule to the switches of the agent and of the brokers that exn-run has
-// started, as far as this user may; nil: it only asks.
-func SwitchDirect(rule *broker.Rule) ([]Switched, error) {
+// SwitchDirect has the agent and the brokers that exn-run has started answer a Request of OpDirect
+// or OpRules, as far as this user may ask them.
+func SwitchDirect(req Request) ([]Switched, error) {
 	all := []Switched{}
-	err := askBrokers(directSuffix, &Request{Op: OpDirect, Direct: rule}, directTime, func(path string, r Reply) bool {
+	err := askBrokers(directSuffix, &req, directTime, func(path string, r Reply) bool {
 		who := "exn-run's broker " + Beside(path, ".sock")
 		if filepath.Base(path) == agentDirect {
 			who = "agent"

@@ -27,6 +27,8 @@ const (
 	OpLease = "lease"
 	// OpDirect shows or changes which connections may be direct.
 	OpDirect = "direct"
+	// OpRules replaces rules about which connections may be direct.
+	OpRules = "rules"
 	// OpHold keeps the connections of a rule on TCP until the client ends the connection, or ends.
 	OpHold = "hold"
 	// OpCapture is answered by a Reply and then, unless that has an error, a
@@ -45,9 +47,17 @@ type Request struct {
 	Lease    *LeaseRequest `json:"lease,omitempty"`    // of OpLease
 	// Direct is the rule of OpHold, and of OpDirect one to be added; nil: none.
 	Direct *broker.Rule `json:"direct,omitempty"`
+	// Rules is what OpRules sets.
+	Rules *RulesRequest `json:"rules,omitempty"`
 	// Node is a node of another host, to which the node that is asked forwards the Request;
 	// nil: it answers itself. Only OpTopology, OpRoute and OpProfile are forwarded.
 	Node *fabric.NodeID `json:"node,omitempty"`
+}
+
+// RulesRequest replaces all rules of a container by others, "": all rules.
+type RulesRequest struct {
+	Container string        `json:"container,omitempty"`
+	Rules     []broker.Rule `json:"rules"`
 }
 
 // Reply is a line of JSON that answers a Request.
@@ -60,7 +70,7 @@ type Reply struct {
 	Registers *Registers    `json:"registers,omitempty"` // of OpRegisters
 	Routes    *Reservations `json:"routes,omitempty"`    // of OpRoute
 	Leases    *Leases       `json:"leases,omitempty"`    // of OpLease
-	Direct    *Direct       `json:"direct,omitempty"`    // of OpDirect and OpHold
+	Direct    *Direct       `json:"direct,omitempty"`    // of OpDirect, OpRules and OpHold
 	Profile   *Profile      `json:"profile,omitempty"`   // of OpProfile, except for ProfileStart
 }
 

@@ -164,8 +164,8 @@ func (d *Daemon) answer(req control.Request) (r control.Reply) {
 		r.Profile, err = d.Profile(req.Profile)
 	case control.OpSockets:
 		r.Sockets = d.Sockets()
-	case control.OpDirect:
-		r.Direct, err = d.direct(req.Direct)
+	case control.OpDirect, control.OpRules:
+		r.Direct, err = d.direct(req)
 	case control.OpRegisters:
 		r.Registers, err = d.registers(req.Register)
 	case control.OpStop:

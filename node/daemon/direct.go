@@ -14,13 +14,13 @@ import (
 // errStarting says that the node is not far enough to be asked.
 var errStarting = errors.New("the node is starting: ask again")
 
-// direct adds a rule to the switch of the node's broker, and has what it forbids go back to TCP;
-// nil: it only tells of the rules.
-func (d *Daemon) direct(r *broker.Rule) (*control.Direct, error) {
+// direct changes the rules of the node's broker, or tells of them, and has what they forbid go back
+// to TCP.
+func (d *Daemon) direct(req control.Request) (*control.Direct, error) {
 	if d.sockets == nil {
 		return nil, errStarting
 	}
-	return control.SetDirect(d.sockets.cfg.Switch, r, d.sockets.switched)
+	return control.SetDirect(d.sockets.cfg.Switch, req, d.sockets.switched)
 }
 
 // hold keeps the connections of a rule on TCP until the client goes.

@@ -230,13 +230,9 @@ func (d *directCapture) look() error {
 
 // knownOf is what the capture wants to know of a connection.
 func (d *directCapture) knownOf(s *control.Sockets, c connstats.Connection) capture.Known {
-	server := c.Remote
-	if c.Server {
-		server = c.Local
-	}
 	return capture.Known{
 		UDP: c.UDP, Local: c.Local, Remote: c.Remote, Server: c.Server, Process: processOf(c),
-		Wanted:    d.of.Fits([]string{s.Container, s.Name}, server, c.PID),
+		Wanted:    d.of.Fits([]string{s.Container, s.Name}, c.ServerEnd(), c.PID),
 		AnyClient: d.of.PID == 0,
 	}
 }
@@ -265,7 +261,7 @@ func (d *directCapture) holdAll() error {
 		}
 	}
 	for _, s := range told {
-		writeSwitch(d.p.stderr, s, &d.of)
+		writeSwitch(d.p.stderr, s, control.Request{Direct: &d.of})
 	}
 	return nil
 }

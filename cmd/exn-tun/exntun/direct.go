@@ -1,6 +1,7 @@
 package exntun
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/display"
+	"exnet/internal/infile"
 	"exnet/node/control"
 
 	"github.com/spf13/cobra"
@@ -23,8 +25,7 @@ import (
 type directOptions struct {
 	nodeOptions
 	json bool
-	only bool         // a fabric was named: its nodes, and neither the agent nor exn-run's brokers
-	rule *broker.Rule // nil: only ask
+	only bool // a fabric was named: its nodes, and neither the agent nor exn-run's brokers
 }
 
 func newDirect() *cobra.Command {
@@ -36,41 +37,129 @@ they end. Programs need not be started anew.`,
 		Example: `exn-tun direct off
 exn-tun direct off --container web --port 6379
 exn-tun direct on
-exn-tun direct on --share 10
+exn-tun direct on --share 10%
+exn-tun direct set FILE
 exn-tun direct show`,
 		RunE: command.Choose,
 	}
-	add := func(sub *cobra.Command, rule *broker.Rule) {
-		o := directOptions{rule: rule}
+	// add adds a command, which asks for what requests returns of its arguments, one after the
+	// other.
+	add := func(sub *cobra.Command, requests func(args []string) ([]control.Request, error)) {
+		var o directOptions
 		fs := sub.Flags()
-		sub.RunE = func(c *cobra.Command, _ []string) error {
+		sub.RunE = func(c *cobra.Command, args []string) error {
 			o.only = fs.Changed("fabric") || fs.Changed("dir") || o.node != nil
-			return runDirect(programOf(c), o)
-		}
-		if rule != nil {
-			directFlags(fs, rule)
+			all, err := requests(args)
+			if err != nil {
+				return err
+			}
+			return runDirect(programOf(c), o, all)
 		}
 		fs.BoolVar(&o.json, "json", false, "one JSON array with an object for each that was told")
 		o.define(fs)
 		c.AddCommand(sub)
 	}
-	add(&cobra.Command{
+	addRule := func(sub *cobra.Command, rule *broker.Rule) {
+		directFlags(sub.Flags(), rule)
+		sub.Args = command.NoArgs
+		add(sub, func([]string) ([]control.Request, error) { return requestsOf(rule), nil })
+	}
+	addRule(&cobra.Command{
 		Use: "off [flags]", Short: "take connections back to TCP, and keep new ones there",
 		Long: `Takes direct connections and UDP flows back to TCP and UDP, to other hosts, too,
 and keeps new ones there. Nothing is lost, and no connection ends.`,
 		Example: "exn-tun direct off --to 10.2.0.0/24",
-		Args:    command.NoArgs,
 	}, new(broker.Rule))
-	add(&cobra.Command{
+	addRule(&cobra.Command{
 		Use: "on [flags]", Short: "let new connections be direct again",
 		Long: `Lets new connections be direct. Those that went back to TCP stay there. Without
 flags it forgets all that was said before. With --share all others stay on TCP,
 of those that the other flags select.`,
-		Example: "exn-tun direct on --share 10",
-		Args:    command.NoArgs,
+		Example: "exn-tun direct on --share 10%",
 	}, &broker.Rule{Direct: true})
-	add(&cobra.Command{Use: "show [flags]", Short: "show what was said", Long: "Shows which connections may be direct.", Args: command.NoArgs}, nil)
+	set := &cobra.Command{
+		Use: "set FILE [flags]", Short: "replace all rules by those of a file",
+		Long: `Replaces all rules, or those of a container, by those of a file, which has a
+line for each, as show prints them. The last line that fits a connection counts.
+What is forbidden now goes back to TCP at once.`,
+		Example: "exn-tun direct set rules --container web",
+		Args:    cobra.ExactArgs(1),
+	}
+	clear := &cobra.Command{Use: "clear [flags]", Short: "forget all rules, or those of a container", Long: "Forgets all rules, or those of a container.", Example: "exn-tun direct clear --container web", Args: command.NoArgs}
+	var container string
+	for _, c := range []*cobra.Command{set, clear} {
+		c.Flags().StringVar(&container, "container", "", "`NAME` or ID: the rules of this container only")
+	}
+	add(set, func(args []string) ([]control.Request, error) {
+		rules, err := readRules(args[0], container)
+		return []control.Request{{Op: control.OpRules, Rules: &control.RulesRequest{Container: container, Rules: rules}}}, err
+	})
+	add(clear, func([]string) ([]control.Request, error) {
+		return []control.Request{{Op: control.OpRules, Rules: &control.RulesRequest{Container: container}}}, nil
+	})
+	add(&cobra.Command{Use: "show [flags]", Short: "show what was said", Long: "Shows which connections may be direct.", Args: command.NoArgs},
+		func([]string) ([]control.Request, error) { return []control.Request{{Op: control.OpDirect}}, nil })
 	return c
+}
+
+// requestsOf adds a rule. A share of the connections is direct by two rules: the first one keeps
+// all of them on TCP.
+func requestsOf(rule *broker.Rule) (all []control.Request) {
+	if rule.Share != 0 {
+		none := *rule
+		none.Direct, none.Share = false, 0
+		all = append(all, control.Request{Op: control.OpDirect, Direct: &none})
+	}
+	return append(all, control.Request{Op: control.OpDirect, Direct: rule})
+}
+
+// readRules reads a file of rules, for all containers or for one.
+func readRules(name, container string) (rules []broker.Rule, err error) {
+	text, err := infile.Read(name)
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		line, _, _ = strings.Cut(line, "#")
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		r, err := parseRule(words)
+		switch {
+		case err != nil:
+		case container != "" && r.Container != "" && r.Container != container:
+			err = fmt.Errorf("it is about container %q", r.Container)
+		default:
+			r.Container = cmp.Or(r.Container, container)
+			rules = append(rules, r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", name, n, err)
+		}
+	}
+	return rules, nil
+}
+
+// parseRule reads the words of a rule, as Rule.String writes them.
+func parseRule(words []string) (r broker.Rule, err error) {
+	if words[0] != "on" && words[0] != "off" {
+		return r, fmt.Errorf("%q: a rule begins with on or off", words[0])
+	}
+	r.Direct = words[0] == "on"
+	fs := pflag.NewFlagSet("rule", pflag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.Usage = func() {}
+	directFlags(fs, &r)
+	if err := fs.Parse(words[1:]); err != nil {
+		return r, err
+	}
+	if fs.NArg() > 0 {
+		return r, fmt.Errorf("%q is no flag", fs.Arg(0))
+	}
+	return r, nil
 }
 
 // directFlags defines the flags that select connections.
@@ -92,7 +181,9 @@ func directFlags(fs *pflag.FlagSet, r *broker.Rule) {
 	})
 	cli.Number(fs, &r.PID, "pid", 1, math.MaxInt32, "`PID` of this process")
 	if r.Direct {
-		cli.Number(fs, &r.Share, "share", 1, 100, "`PERCENT` of the connections; the others stay on TCP (100)")
+		fs.Func("share", "`PERCENT` of the connections; the others stay on TCP (100)", func(s string) error {
+			return cli.ParseNumber(&r.Share, strings.TrimSuffix(s, "%"), 1, 100)
+		})
 	}
 }
 
@@ -105,41 +196,34 @@ func prefixOf(s string) (netip.Prefix, error) {
 	return p.Masked(), err
 }
 
-func runDirect(p program, o directOptions) error {
+// runDirect asks for one thing after the other, and says what the last answers are.
+func runDirect(p program, o directOptions, requests []control.Request) error {
 	if err := o.resolve(); err != nil {
 		return err
 	}
-	all, err := o.tell()
+	var all []control.Switched
+	for _, req := range requests {
+		var err error
+		if all, err = o.tell(req); err != nil {
+			return err
+		}
+	}
 	switch {
-	case err != nil:
-		return err
 	case o.json:
 		return json.NewEncoder(p.stdout).Encode(all)
 	case len(all) == 0:
 		return errors.New("nobody to tell: no agent, node or exn-run --loopback of this user runs here")
 	}
 	for _, s := range all {
-		writeSwitch(p.stdout, s, o.rule)
+		writeSwitch(p.stdout, s, requests[len(requests)-1])
 	}
 	return nil
 }
 
-// tell tells all that are selected. A share of the connections is direct by two rules: one keeps
-// all of them on TCP.
-func (o directOptions) tell() ([]control.Switched, error) {
-	if r := o.rule; r != nil && r.Share != 0 {
-		rest := *r
-		rest.Direct, rest.Share = false, 0
-		if _, err := o.tellOne(&rest); err != nil {
-			return nil, err
-		}
-	}
-	return o.tellOne(o.rule)
-}
-
-func (o directOptions) tellOne(r *broker.Rule) (all []control.Switched, err error) {
+// tell tells all that are selected.
+func (o directOptions) tell(req control.Request) (all []control.Switched, err error) {
 	if !o.only {
-		if all, err = control.SwitchDirect(r); err != nil {
+		if all, err = control.SwitchDirect(req); err != nil {
 			return nil, err
 		}
 	}
@@ -147,8 +231,8 @@ func (o directOptions) tellOne(r *broker.Rule) (all []control.Switched, err erro
 		at := o.nodeOptions
 		at.dir = f.Dir
 		nodes, err := askAll(at, func(c *control.Client) (control.Switched, error) {
-			d, err := c.Direct(r)
-			return control.Switched{Who: fmt.Sprintf("node %d of fabric %s", c.Node.Node, f.Fabric), Direct: d}, err
+			d, err := c.Direct(req)
+			return control.Switched{Who: fmt.Sprintf("node %d of fabric %s", c.Node.Node, cmp.Or(f.Fabric, f.Dir)), Direct: d}, err
 		})
 		if err != nil && (o.only || !errors.Is(err, control.ErrNoNode)) {
 			return nil, err
@@ -167,42 +251,42 @@ func (o directOptions) fabrics() []control.Fabric {
 	return all
 }
 
-// writeSwitch writes what one has answered to a rule, or which rules it has.
-func writeSwitch(w io.Writer, s control.Switched, r *broker.Rule) {
-	switch {
-	case r != nil && s.Kept > 0:
-		fmt.Fprintf(w, "%s: %s back on TCP; %d stay direct, as their programs run with an older library\n", s.Who, display.Count(s.Back, "connection"), s.Kept)
-	case r != nil && !r.Direct:
-		fmt.Fprintf(w, "%s: %s back on TCP\n", s.Who, display.Count(s.Back, "connection"))
-	case r != nil:
-		fmt.Fprintf(w, "%s: new connections may be direct%s\n", s.Who, ruleWords(*r))
-	case len(s.Rules) == 0:
-		fmt.Fprintf(w, "%s: all connections may be direct%s\n", s.Who, pick(len(s.Held) == 0, "", ", but for"))
-	default:
-		fmt.Fprintf(w, "%s: the last line that fits counts\n", s.Who)
-		for _, r := range s.Rules {
-			fmt.Fprintf(w, "  %s%s\n", pick(r.Direct, "on", "off"), ruleWords(r))
-		}
+// writeSwitch writes what one has answered to a request.
+func writeSwitch(w io.Writer, s control.Switched, req control.Request) {
+	older := ""
+	if s.Kept > 0 {
+		older = fmt.Sprintf("; %d stay direct, as their programs run with an older library", s.Kept)
 	}
-	if r == nil {
-		for _, h := range s.Held {
-			fmt.Fprintf(w, "  off%s, as long as a capture runs\n", ruleWords(h))
-		}
+	back := display.Count(s.Back, "connection") + " back on TCP" + older
+	switch {
+	case req.Op == control.OpRules:
+		fmt.Fprintf(w, "%s: %s; %s\n", s.Who, display.Count(len(s.Rules), "rule"), back)
+	case req.Direct != nil && (!req.Direct.Direct || s.Kept > 0):
+		fmt.Fprintf(w, "%s: %s\n", s.Who, back)
+	case req.Direct != nil:
+		fmt.Fprintf(w, "%s: new connections may be direct%s\n", s.Who, strings.TrimPrefix(ruleText(*req.Direct), "on"))
+	default:
+		writeRules(w, s)
 	}
 }
 
-// ruleWords are the flags that make a rule.
-func ruleWords(r broker.Rule) string {
-	var b strings.Builder
-	say := func(so bool, name string, value any) {
-		if so {
-			fmt.Fprintf(&b, " --%s %v", name, value)
-		}
+// writeRules writes the rules that one has.
+func writeRules(w io.Writer, s control.Switched) {
+	if len(s.Rules) == 0 {
+		fmt.Fprintf(w, "%s: all connections may be direct%s\n", s.Who, pick(len(s.Held) == 0, "", ", but for"))
+	} else {
+		fmt.Fprintf(w, "%s: the last line that fits counts\n", s.Who)
 	}
-	say(r.Container != "", "container", printable(r.Container))
-	say(r.Port != 0, "port", r.Port)
-	say(r.To.IsValid(), "to", r.To)
-	say(r.PID != 0, "pid", r.PID)
-	say(r.Share != 0, "share", r.Share)
-	return b.String()
+	for _, r := range s.Rules {
+		fmt.Fprintf(w, "  %s\n", ruleText(r))
+	}
+	for _, r := range s.Held {
+		fmt.Fprintf(w, "  %s # as long as a capture runs\n", ruleText(r))
+	}
+}
+
+// ruleText is a rule that may be printed.
+func ruleText(r broker.Rule) string {
+	r.Container = printable(r.Container)
+	return r.String()
 }

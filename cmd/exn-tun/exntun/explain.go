@@ -94,7 +94,11 @@ func writeExplain(w io.Writer, pid int, before map[endKey]*connstats.Connection,
 			}
 			found = true
 			explain.Restore(c)
-			text := explain.Line(c) + explain.Amounts(c)
+			text := explain.Line(c)
+			if c.Rule != "" {
+				text += ", by the rule " + printableRule(c.Rule)
+			}
+			text += explain.Amounts(c)
 			key := keyOf(c)
 			other := ends[key.other()]
 			if was := before[key]; was != nil && was.Since.Equal(c.Since) {

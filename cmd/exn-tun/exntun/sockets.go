@@ -3,6 +3,7 @@ package exntun
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/internal/display"
@@ -29,7 +30,7 @@ func writeSockets(w io.Writer, s *control.Sockets, all bool) {
 	messages := []string{"local|remote||zero copy|VELO|VELO_LAST|RMA_INFO|RMA_AVAIL|SHUTDOWN|DEMOTE"}
 	for _, c := range s.Connections {
 		lines = append(lines, fmt.Sprintf("%v|%v|%s|%s|%d|%s|%s|%s|%s|%s|%s", c.Local, c.Remote, sideOf(c),
-			processOf(c), c.Device, c.Mode+throughOf(c)+pick(c.Reason == "", "", " ("+c.Reason+")"), fillOf(c),
+			processOf(c), c.Device, c.Mode+throughOf(c)+whyOf(c), fillOf(c),
 			display.Bytes(c.Sent.DirectBytes), display.Bytes(c.Sent.ShadowBytes),
 			display.Bytes(c.Received.DirectBytes), display.Bytes(c.Received.ShadowBytes)))
 		messages = append(messages,
@@ -61,6 +62,24 @@ func sideOf(c connstats.Connection) string {
 		return pick(c.Server, "udp receiver", "udp sender")
 	}
 	return pick(c.Server, "server", "client")
+}
+
+// whyOf says why a connection is in its mode, and which rule of exn-tun direct decides about it.
+func whyOf(c connstats.Connection) string {
+	why := c.Reason
+	if c.Rule != "" {
+		why += pick(why == "", "", ": ") + printableRule(c.Rule)
+	}
+	return pick(why == "", "", " ("+why+")")
+}
+
+// printableRule is printable, and leaves spaces.
+func printableRule(rule string) string {
+	words := strings.Fields(rule)
+	for i := range words {
+		words[i] = printable(words[i])
+	}
+	return strings.Join(words, " ")
 }
 
 // throughOf says what a direct connection goes through, and why that is not memory.

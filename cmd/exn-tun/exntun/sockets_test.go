@@ -24,8 +24,8 @@ func TestSocketsText(t *testing.T) {
 			Mode: "demoted", Reason: "program", RingUsed: 1 << 63, RingSize: 2,
 		},
 		{PID: 8, Local: ap("10.2.0.1:40001"), Remote: ap("10.2.0.3:80"), Mode: "direct", Path: "fabric"},
-		{PID: 9, Local: ap("10.2.0.1:40002"), Remote: ap("10.2.0.4:80"), Mode: "direct", Path: "fabric", RDMA: true},
-		{PID: 7, Local: ap("127.0.0.1:5"), Remote: ap("127.0.0.1:6"), Mode: "shadow", Reason: "too few bytes yet", Device: 6},
+		{PID: 9, Local: ap("10.2.0.1:40002"), Remote: ap("10.2.0.4:80"), Mode: "direct", Path: "fabric", RDMA: true, Rule: "on --to 10.2.0.0/24"},
+		{PID: 7, Local: ap("127.0.0.1:5"), Remote: ap("127.0.0.1:6"), Mode: "shadow", Reason: "switched off", Device: 6, Rule: "off --container \x1b"},
 	}}, true)
 	b.WriteString("\n")
 	writeSockets(&b, &control.Sockets{Node: 2, Broker: "/run/exn/ds/4026532178.sock"}, false)

@@ -344,6 +344,8 @@ func TestRootThreeDaemons(t *testing.T) {
 		t.Errorf("status: %d, %s%s", status, stdout, stderr)
 	}
 
+	directRules(t, dir)
+
 	// SIGTERM ends one in order, down the others.
 	if err := nodes[0].cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -379,4 +381,40 @@ func TestRootDownAfterKill(t *testing.T) {
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("directory: %v", err)
 	}
+}
+
+// directRules sets the rules of the nodes in a directory, shows them, reads what is shown, and
+// clears them.
+func directRules(t *testing.T, dir string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rules")
+	direct := func(want string, args ...string) (stdout string) {
+		t.Helper()
+		status, stdout, stderr := run(t.Context(), append([]string{"direct", args[0], "--dir", dir, "--node", "2"}, args[1:]...)...)
+		if status != cli.ExitOK || strings.TrimPrefix(stdout, "node 2 of fabric "+dir+": ") != want {
+			t.Errorf("direct %q: %d, %q, %q; want %q", args, status, stdout, stderr, want)
+		}
+		return stdout
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("off --port 7\n")
+	direct("1 rule; 0 connections back on TCP\n", "set", file)
+	write("# at first none\noff\non --to 10.2.0.0/24 --port 80 --share 25 # but these\n")
+	direct("2 rules; 0 connections back on TCP\n", "set", file)
+	write("off --pid 9")
+	direct("3 rules; 0 connections back on TCP\n", "set", "--container", "web", file)
+	all := "off\n  on --port 80 --to 10.2.0.0/24 --share 25\n  off --container web --pid 9\n"
+	shown := direct("the last line that fits counts\n  "+all, "show")
+	_, shown, _ = strings.Cut(shown, "\n")
+	direct("2 rules; 0 connections back on TCP\n", "clear", "--container", "web")
+	write(shown)
+	direct("3 rules; 0 connections back on TCP\n", "set", file)
+	direct("the last line that fits counts\n  "+all, "show")
+	direct("0 rules; 0 connections back on TCP\n", "clear")
+	direct("all connections may be direct\n", "show")
 }

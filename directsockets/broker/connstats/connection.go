@@ -21,11 +21,13 @@ type Connection struct {
 	Remote  netip.AddrPort `json:"remote"`
 	Server  bool           `json:"server"` // this end accepted
 	// UDP: it is a flow of datagrams; Server is its receiver.
-	UDP    bool      `json:"udp,omitempty"`
-	Mode   string    `json:"mode"`
-	Reason string    `json:"reason,omitempty"` // why it is in this mode
-	Path   string    `json:"path"`             // what carries its bytes: shm, fabric or tcp
-	RDMA   bool      `json:"rdma,omitempty"`   // the fabric does because RDMA hardware joins the hosts
+	UDP    bool   `json:"udp,omitempty"`
+	Mode   string `json:"mode"`
+	Reason string `json:"reason,omitempty"` // why it is in this mode
+	// Rule is the operator's that says whether it may be direct (exn-tun direct). "": none does.
+	Rule   string    `json:"rule,omitempty"`
+	Path   string    `json:"path"`           // what carries its bytes: shm, fabric or tcp
+	RDMA   bool      `json:"rdma,omitempty"` // the fabric does because RDMA hardware joins the hosts
 	Device int       `json:"virtual_device"`
 	FD     int       `json:"fd"`
 	Since  time.Time `json:"since"`
@@ -49,6 +51,14 @@ type Connection struct {
 	Heeds bool   `json:"-"`
 	Off   bool   `json:"-"`
 	Draw  uint32 `json:"-"` // of its segment's nonce; 0: it has none yet
+}
+
+// ServerEnd is the server's end, as this end has it.
+func (c *Connection) ServerEnd() netip.AddrPort {
+	if c.Server {
+		return c.Local
+	}
+	return c.Remote
 }
 
 // Sort puts connections in the order of their set-up.
