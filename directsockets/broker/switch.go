@@ -37,13 +37,13 @@ type Rule struct {
 const minID = 12
 
 // fits reports whether the Rule is about a connection, as far as one of its ends knows.
-func (r Rule) fits(e switchEnd, draw uint32) bool {
+func (r *Rule) fits(e switchEnd, draw uint32) bool {
 	return (r.Share == 0 || int(draw%100) < r.Share) && r.Fits(e.names, e.server, e.pid)
 }
 
 // Fits reports whether the Rule is about a connection with this end, whatever its Share is: names
 // are those of its container.
-func (r Rule) Fits(names []string, server netip.AddrPort, pid int) bool {
+func (r *Rule) Fits(names []string, server netip.AddrPort, pid int) bool {
 	return r.In(names) &&
 		(r.Port == 0 || r.Port == server.Port()) &&
 		(!r.To.IsValid() || r.To.Contains(server.Addr().WithZone(""))) &&
@@ -72,7 +72,7 @@ func (r Rule) String() string {
 }
 
 // In reports whether the Rule can be about a connection of the container with these names.
-func (r Rule) In(names []string) bool {
+func (r *Rule) In(names []string) bool {
 	named := func(name string) bool {
 		return name == r.Container || len(r.Container) >= minID && strings.HasPrefix(name, r.Container)
 	}
@@ -92,7 +92,7 @@ type switchEnd struct {
 // Concurrency: all methods may be called from many goroutines.
 type Switch struct {
 	mu    sync.Mutex
-	rules []Rule // +checklocks:mu
+	rules []*Rule // +checklocks:mu
 	// held: those of Hold, which come before the rules.
 	held []*Rule // +checklocks:mu
 }
@@ -114,17 +114,11 @@ func (s *Switch) Add(r Rule) bool {
 			return true
 		}
 	}
-	same := func(o Rule) bool {
+	return s.replaceLocked(func(o Rule) bool {
 		replaced := r.Share == 0 || o.Share != 0
 		o.Direct, o.Share = r.Direct, r.Share
 		return replaced && o == r
-	}
-	rules := slices.DeleteFunc(slices.Clone(s.rules), same)
-	if len(rules) >= maxRules {
-		return false
-	}
-	s.rules = append(rules, r)
-	return true
+	}, []Rule{r})
 }
 
 // Set replaces all Rules that name a container, "": all Rules, by others, which come last. false:
@@ -132,11 +126,26 @@ func (s *Switch) Add(r Rule) bool {
 func (s *Switch) Set(container string, rules []Rule) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kept := slices.DeleteFunc(slices.Clone(s.rules), func(r Rule) bool { return container == "" || r.Container == container })
-	if len(kept)+len(rules) > maxRules {
+	return s.replaceLocked(func(r Rule) bool { return container == "" || r.Container == container }, rules)
+}
+
+// replaceLocked replaces some Rules by others, which come last. false: there are too many.
+//
+// +checklocks:s.mu
+func (s *Switch) replaceLocked(some func(Rule) bool, others []Rule) bool {
+	var rules []*Rule
+	for _, r := range s.rules {
+		if !some(*r) {
+			rules = append(rules, r)
+		}
+	}
+	if len(rules)+len(others) > maxRules {
 		return false
 	}
-	s.rules = append(kept, rules...)
+	for i := range others {
+		rules = append(rules, &others[i])
+	}
+	s.rules = rules
 	return true
 }
 
@@ -158,56 +167,54 @@ func (s *Switch) Hold(r Rule) (release func(), ok bool) {
 }
 
 // Held returns the Rules of Hold.
-func (s *Switch) Held() (all []Rule) {
+func (s *Switch) Held() []Rule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range s.held {
+	return copied(s.held)
+}
+
+// Rules returns all, the first one first.
+func (s *Switch) Rules() []Rule {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return copied(s.rules)
+}
+
+func copied(rules []*Rule) (all []Rule) {
+	for _, r := range rules {
 		all = append(all, *r)
 	}
 	return all
 }
 
-// Rules returns all, the first one first.
-func (s *Switch) Rules() []Rule {
+// allows reports whether a connection may be direct, as far as an end of it knows. draw is that of
+// its segment's nonce (connstats.Draw).
+func (s *Switch) allows(e switchEnd, draw uint32) bool {
+	r := s.decides(e, draw)
+	return r == nil || r.Direct
+}
+
+// decides returns the Rule that decides about a connection; nil: none fits.
+func (s *Switch) decides(e switchEnd, draw uint32) *Rule {
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.rules)
-}
-
-// allows reports whether a connection may be direct, as far as an end of it knows. draw is that of
-// its segment's nonce (connstats.Draw).
-func (s *Switch) allows(e switchEnd, draw uint32) bool {
-	r, ok := s.decides(e, draw)
-	return !ok || r.Direct
-}
-
-// decides returns the Rule that decides about a connection; false: none fits.
-func (s *Switch) decides(e switchEnd, draw uint32) (Rule, bool) {
-	if s == nil {
-		return Rule{}, false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.held {
-		if r.fits(e, draw) {
-			return *r, true
+	for _, rules := range [...][]*Rule{s.held, s.rules} {
+		for _, r := range slices.Backward(rules) {
+			if r.fits(e, draw) {
+				return r
+			}
 		}
 	}
-	for _, r := range slices.Backward(s.rules) {
-		if r.fits(e, draw) {
-			return r, true
-		}
-	}
-	return Rule{}, false
+	return nil
 }
 
 // decidedBy names the Rule that decides about a connection of a client, "": none does.
 func (s *Server) decidedBy(c *connstats.Connection) string {
-	r, ok := s.cfg.Switch.decides(switchEnd{s.cfg.Names, c.ServerEnd(), c.PID}, c.Draw)
-	if !ok {
+	r := s.cfg.Switch.decides(switchEnd{s.cfg.Names, c.ServerEnd(), c.PID}, c.Draw)
+	if r == nil {
 		return ""
 	}
 	return r.String()
