@@ -20,7 +20,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/fnv"
+	"hash/crc64"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -229,12 +229,15 @@ func sweep(dir string) {
 // read returns the sources by name, and a hash of them and how they are compiled.
 func (s Source) read(cc string) (map[string][]byte, string, error) {
 	files := make(map[string][]byte)
-	sum := fnv.New128a() // nobody chooses what is hashed: crypto would make exn-run larger
+	// Nobody chooses what is hashed, and every exn-run hashes it: crypto would make it larger, FNV
+	// later.
+	sum := crc64.New(crc64.MakeTable(crc64.ECMA))
 	fmt.Fprintf(sum, "%s %q %q %q\n", cc, s.Flags, s.Libs, s.Skip)
 	err := each(s.Files, ".", func(name string) error {
 		text, err := fs.ReadFile(s.Files, name)
 		files[name] = text
-		fmt.Fprintf(sum, "%s %d\n%s", name, len(text), text)
+		fmt.Fprintf(sum, "%s %d\n", name, len(text))
+		_, _ = sum.Write(text) // it cannot fail
 		return err
 	})
 	if err != nil {
