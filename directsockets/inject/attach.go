@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,40 +39,63 @@ var errMachine = errors.New("it is not for amd64")
 // attachTime bounds how long the tracer may take to be there.
 const attachTime = 20 * time.Second
 
-// Attach has the next execve of this thread, which it locks, inject the library of c into the
-// program. start starts a process that calls Trace with its end of the connection, and is no child
-// of this process: the program must have no child that it did not start.
-func Attach(c Config, start func(conn *os.File) error) error {
+// ConnFD is the number of the descriptor that the tracer's process has for Trace.
+const ConnFD = 3
+
+// Tracer is a tracer's process that has been started.
+type Tracer struct {
+	conn *os.File
+	r    *bufio.Reader
+}
+
+// Start starts a tracer, this program's file with arguments and an environment of its own: it is to
+// call Trace. It is no child of this process: the program must have no child that it did not start.
+// It begins to read file, which the program will be executed from.
+func Start(file string, argv, environ []string) (*Tracer, error) {
 	if !Supported {
-		return errMachine
+		return nil, errMachine
 	}
-	runtime.LockOSThread()
-	c.Thread = unix.Gettid()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return os.NewSyscallError("socketpair", err)
+		return nil, os.NewSyscallError("socketpair", err)
 	}
 	mine, its := os.NewFile(uintptr(fds[0]), "tracer"), os.NewFile(uintptr(fds[1]), "tracer")
-	defer mine.Close()
-	err = start(its)
-	its.Close()
-	if err != nil {
-		return err
-	}
+	defer its.Close()
+	t := &Tracer{mine, bufio.NewReader(mine)}
 	limit := unix.NsecToTimeval(int64(attachTime))
-	if err := unix.SetsockoptTimeval(fds[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
-		return os.NewSyscallError("setsockopt", err)
+	err = os.NewSyscallError("setsockopt", unix.SetsockoptTimeval(fds[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit))
+	if err == nil {
+		err = startDetached(argv, environ, its)
 	}
-	r := bufio.NewReader(mine)
-	var tracer uintptr
-	if _, err := fmt.Fscanln(r, &tracer); err != nil {
+	if err == nil {
+		err = json.NewEncoder(mine).Encode(file)
+	}
+	if err != nil {
+		mine.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// Attach has the next execve of this thread, which it locks, inject the library of c into the
+// program. The tracer is not needed any more then.
+func (t *Tracer) Attach(c Config) error {
+	defer t.Close()
+	runtime.LockOSThread()
+	c.Thread = unix.Gettid()
+	line, err := t.r.ReadString('\n')
+	if err != nil {
 		return fmt.Errorf("the tracer has ended: %w", err)
 	}
-	_ = unix.Prctl(unix.PR_SET_PTRACER, tracer, 0, 0, 0) // it fails where Yama is not: nobody asks then
-	if err := json.NewEncoder(mine).Encode(c); err != nil {
+	tracer, err := strconv.ParseUint(strings.TrimSpace(line), 10, 32)
+	if err != nil {
+		return fmt.Errorf("the tracer: %w", err)
+	}
+	_ = unix.Prctl(unix.PR_SET_PTRACER, uintptr(tracer), 0, 0, 0) // it fails where Yama is not: nobody asks then
+	if err := json.NewEncoder(t.conn).Encode(c); err != nil {
 		return fmt.Errorf("the tracer has ended: %w", err)
 	}
-	answer, err := r.ReadString('\n')
+	answer, err := t.r.ReadString('\n')
 	if err != nil {
 		return fmt.Errorf("the tracer has ended: %w", err)
 	}
@@ -80,3 +104,10 @@ func Attach(c Config, start func(conn *os.File) error) error {
 	}
 	return nil
 }
+
+// Close ends a tracer that has not been attached. It may be called again.
+func (t *Tracer) Close() { t.conn.Close() }
+
+// Gone reports whether there was no program to inject into: it ended, or a script's shell took its
+// place.
+func Gone(err error) bool { return errors.Is(err, ErrGone) }

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
 
 	"exnet/internal/elffile"
 )
 
 // program is what find learns about a program's file. Addresses are the file's.
 type program struct {
+	info    os.FileInfo // of the file
 	isGo    bool
 	movable bool
 	entry   uint64
@@ -60,8 +62,12 @@ func find(path string) (*program, error) {
 	if f.Machine != elffile.Machines["amd64"] {
 		return nil, errMachine
 	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
 	_, notGo := f.Modules()
-	p := &program{isGo: notGo == nil, movable: f.Movable(), entry: f.Entry()}
+	p := &program{info: info, isGo: notGo == nil, movable: f.Movable(), entry: f.Entry()}
 	if needed, err := f.Needed(); err != nil {
 		return nil, err
 	} else if p.isGo && len(needed) > 0 {
@@ -82,6 +88,12 @@ func find(path string) (*program, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// isOf reports whether the program was read from the file, which has not changed since.
+func (p *program) isOf(file string) bool {
+	info, err := os.Stat(file)
+	return err == nil && p != nil && os.SameFile(p.info, info) && info.ModTime().Equal(p.info.ModTime()) && info.Size() == p.info.Size()
 }
 
 // maxText bounds the text that is searched.

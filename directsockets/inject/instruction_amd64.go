@@ -92,6 +92,78 @@ func decode(b []byte) (in instruction) {
 	return in.operands(b, at, what, small, zero)
 }
 
+// quick returns the length of an instruction that leads nowhere and is no system call: those that
+// most of a program consists of. 0: decode knows.
+func quick(b []byte) int {
+	if len(b) < maxInstruction {
+		return 0
+	}
+	at, small, rex := 0, b[0] == 0x66, byte(0)
+	if small {
+		at++
+	}
+	if b[at]&0xf0 == 0x40 {
+		rex = b[at]
+		at++
+	}
+	c := b[at]
+	at++
+	what := oneByte[c]
+	if prefixes[c] {
+		return 0
+	}
+	if c == 0x0f {
+		if what = afterZero[b[at]]; b[at] == 0x05 {
+			return 0
+		}
+		at++
+	} else if kindOf(c, false) != still || c == 0xff {
+		return 0
+	}
+	n := 4
+	if small {
+		n = 2
+	}
+	switch what {
+	case '.':
+		return at
+	case '1':
+		return at + 1
+	case 'I':
+		return at + n
+	case 'V':
+		if rex&8 != 0 {
+			n = 8
+		}
+		return at + n
+	case 'M':
+		n = 0
+	case 'B':
+		n = 1
+	case 'W':
+	default:
+		return 0
+	}
+	if b[at-1] == 0x38 || b[at-1] == 0x3a { // perhaps behind 0x0f
+		return 0
+	}
+	mode, base := b[at]>>6, b[at]&7
+	at++
+	if mode == 3 {
+		return at + n
+	}
+	if base == 4 {
+		base = b[at] & 7
+		at++
+	}
+	if mode == 1 {
+		at++
+	} else if mode == 2 || base == 5 {
+		at += 4
+	}
+	return at + n
+}
+
 // vector reads the prefix of a vector instruction behind its first byte, and its opcode.
 func vector(b []byte, at int, first byte) (what, opcode byte, next int) {
 	size, group := 1, byte(1)

@@ -22,37 +22,30 @@ import (
 // The test program is also what becomes a program with a library in it, and the tracer.
 const (
 	libraryEnv = "EXN_TEST_LIBRARY"
-	tracerEnv  = "EXN_TEST_TRACER" // "detach", "trace"
+	tracerEnv  = "EXN_TEST_TRACER" // it is one
 	killEnv    = "EXN_TEST_KILL"   // at which step the tracer kills itself
-	connFD     = 3
 )
 
 func TestMain(m *testing.M) {
-	switch os.Getenv(tracerEnv) {
-	case "detach":
-		os.Setenv(tracerEnv, "trace")
-		cmd := exec.Command("/proc/self/exe")
-		cmd.ExtraFiles, cmd.Stderr = []*os.File{os.NewFile(connFD, "conn")}, os.Stderr
-		if err := cmd.Start(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	case "trace":
+	if os.Getenv(tracerEnv) != "" {
 		left, err := strconv.Atoi(os.Getenv(killEnv))
 		step = func(string) {
 			if left--; err == nil && left < 0 {
 				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 			}
 		}
-		if c, err := Trace(os.NewFile(connFD, "conn")); err != nil {
+		if c, err := Trace(os.NewFile(ConnFD, "conn")); err != nil {
 			fmt.Fprintf(os.Stderr, "%s stays plain: %v\n", c.Name, err)
 		}
 		os.Exit(0)
 	}
 	if library := os.Getenv(libraryEnv); library != "" {
 		os.Unsetenv(libraryEnv)
-		if err := Attach(Config{Library: library, Name: filepath.Base(os.Args[1])}, startTracer); err != nil {
+		tracer, err := Start(os.Args[1], []string{"tracer"}, append(os.Environ(), tracerEnv+"=1"))
+		if err == nil {
+			err = tracer.Attach(Config{Library: library, Name: filepath.Base(os.Args[1])})
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "attach:", err)
 		}
 		fmt.Fprintln(os.Stderr, syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
@@ -61,13 +54,6 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	os.RemoveAll(built.dir)
 	os.Exit(code)
-}
-
-func startTracer(conn *os.File) error {
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), tracerEnv+"=detach")
-	cmd.ExtraFiles, cmd.Stderr = []*os.File{conn}, os.Stderr
-	return cmd.Run()
 }
 
 // built is what programs are built into, once.

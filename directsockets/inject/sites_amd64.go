@@ -114,6 +114,11 @@ func sweep(text []byte) (found []candidate, targets, doubt marks, spaces []space
 	var history [historySize]int
 	ended := false // nobody comes here from the instruction before
 	for at, n := 0, 0; at < len(text); n++ {
+		if length := quick(text[at:]); length > 0 && !ended {
+			history[n%historySize] = at
+			at += length
+			continue
+		}
 		in := decode(text[at:])
 		fills := ended && in.fills(text[at:])
 		if last := len(spaces) - 1; fills && last >= 0 && spaces[last].to == at {

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/elffile"
 )
 
 // Supported reports whether this machine's programs can be done.
@@ -28,8 +31,19 @@ func Trace(conn *os.File) (Config, error) {
 	if _, err := fmt.Fprintln(conn, os.Getpid()); err != nil {
 		return c, ErrGone
 	}
-	if err := json.NewDecoder(conn).Decode(&c); err != nil {
+	d := json.NewDecoder(conn)
+	var file string
+	if err := d.Decode(&file); err != nil {
 		return c, ErrGone
+	}
+	p, failed := find(file) // while the other process prepares itself
+	if err := d.Decode(&c); err != nil {
+		return c, ErrGone
+	}
+	// A script is for a shell, which is found when it runs.
+	if failed != nil && !errors.Is(failed, os.ErrNotExist) && !errors.Is(failed, elffile.ErrFormat) && !errors.Is(failed, errDynamic) {
+		_, _ = fmt.Fprintln(conn, "") // it may be gone
+		return c, failed
 	}
 	t := &tracer{pid: c.Thread}
 	err := t.seize()
@@ -46,7 +60,7 @@ func Trace(conn *os.File) (Config, error) {
 	if err := t.toExec(); err != nil {
 		return c, err
 	}
-	return c, t.inject(c.Library)
+	return c, t.inject(p, c.Library)
 }
 
 // step is called at each step of the tracer; a test ends the process there.
@@ -142,14 +156,16 @@ func (t *tracer) toExec() error {
 func (t *tracer) detach() { _ = request(unix.PTRACE_DETACH, t.pid, 0) } // it may be gone
 
 // inject puts the library into the program, or leaves it as it is.
-func (t *tracer) inject(path string) error {
+func (t *tracer) inject(p *program, path string) error {
 	defer t.detach()
-	p, err := find(fmt.Sprintf("/proc/%d/exe", t.pid))
-	if err != nil {
-		if errors.Is(err, errDynamic) {
+	exe := fmt.Sprintf("/proc/%d/exe", t.pid)
+	if !p.isOf(exe) {
+		var err error
+		if p, err = find(exe); errors.Is(err, errDynamic) {
 			return ErrGone // the shell of a script
+		} else if err != nil {
+			return err
 		}
-		return err
 	}
 	l, err := readLibrary(path)
 	if err != nil {
@@ -229,9 +245,9 @@ func (t *tracer) blocked() (mask uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	_, text2, _ := strings.Cut(string(text), "\nSigBlk:")
-	_, err = fmt.Sscanf(text2, "%x", &mask)
-	return mask, err
+	_, after, _ := strings.Cut(string(text), "\nSigBlk:")
+	line, _, _ := strings.Cut(after, "\n")
+	return strconv.ParseUint(strings.TrimSpace(line), 16, 64)
 }
 
 func (t *tracer) write(at uint64, b []byte) error {

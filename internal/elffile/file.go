@@ -187,6 +187,9 @@ func (e *File) Segments() []Segment { return e.segments }
 // ReadAt reads the file as io.ReaderAt has it.
 func (e *File) ReadAt(b []byte, off int64) (int, error) { return e.f.ReadAt(b, off) }
 
+// Stat returns what os.File's does.
+func (e *File) Stat() (os.FileInfo, error) { return e.f.Stat() }
+
 // Section returns the bytes of a section; nil: there is none.
 func (e *File) Section(name string) ([]byte, error) {
 	off, size, ok := e.section(name)

@@ -16,6 +16,9 @@
 //	                                   └─ watch: the table of each process, read while
 //	                                      it writes, and once more when it has ended
 //
+// A static program gets the library by a tracer (package inject), which exn-run starts before it
+// becomes the program.
+//
 // "exn-run broker" starts a detached process, a child of init, that serves this network namespace
 // when no daemon does. Every exn-run in the namespace shares it; it ends some seconds after its
 // last client, and after the last program that exn-run became.

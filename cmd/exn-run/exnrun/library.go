@@ -30,3 +30,11 @@ func buildLibrary(musl bool, say func(format string, args ...any)) (string, erro
 	}
 	return path, err
 }
+
+// buildFree is the same for the library that is put into static programs.
+func buildFree(say func(format string, args ...any)) (string, error) {
+	defer time.AfterFunc(tellTime, func() { say("building the library for static programs, once for each version") }).Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
+	defer cancel()
+	return preload.BuildFree(ctx)
+}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"exnet/directsockets/broker/client"
@@ -16,9 +17,9 @@ import (
 const programEnv = "EXN_RUN_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
-	// exn-run starts /proc/self/exe as its broker, and that is this binary.
-	isBroker := len(os.Args) == 2 && (os.Args[1] == brokerCommand || os.Args[1] == serveCommand)
-	if isBroker || os.Getenv(programEnv) != "" {
+	// exn-run starts /proc/self/exe as its broker and its tracer, and that is this binary.
+	itself := len(os.Args) == 2 && slices.Contains([]string{brokerCommand, serveCommand, traceCommand}, os.Args[1])
+	if itself || os.Getenv(programEnv) != "" {
 		os.Exit(Run(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	leaktest.Main(m)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"exnet/directsockets/inject"
 	"exnet/internal/child"
 	"exnet/internal/elffile"
 	"exnet/internal/mark"
@@ -37,6 +38,7 @@ const (
 	Dynamic   Kind = iota // the library reaches it
 	Unknown               // not an ELF file, or unreadable: tried all the same
 	Go                    // Go's own system calls
+	CGo                   // the same, but C's, too
 	GoPackage             // the same, with this module in it: its package may do what the library does
 	Static                // no dynamic linker
 	Setuid                // runs with other rights than its caller's, and so without LD_PRELOAD
@@ -48,16 +50,21 @@ const (
 // others would complain, or fail.
 func (k Kind) Preloads() bool { return k != Foreign }
 
+// Injects reports whether the library is put into the program while it starts.
+func (k Kind) Injects() bool { return inject.Supported && (k == Go || k == Static) }
+
 // Loads reports whether the dynamic linker loads the library into the program, as far as is known.
 func (k Kind) Loads() bool { return k == Dynamic || k == Musl || k == Unknown }
 
 // Reason says in a line why the library does not reach the program and what to
-// do, "" if it does.
+// do, "" if it does. It may still be injected (Kind.Injects).
 func (p Program) Reason() string {
 	name := p.name()
 	switch p.Kind {
 	case Go:
 		return name + " is a Go program and stays on TCP: build it with exn-go"
+	case CGo:
+		return name + " is a Go program with cgo and stays on TCP: build it with CGO_ENABLED=0 or exn-go"
 	case Static:
 		return name + " is statically linked and stays on TCP: link it dynamically, or, if it is yours in Go, use the package exnet/directsockets"
 	case Setuid:
@@ -150,6 +157,9 @@ func kindOf(path string) Kind {
 	if modules, err := f.Modules(); err == nil {
 		if slices.Contains(modules, module) || builtByExnGo(path) {
 			return GoPackage
+		}
+		if needed, err := f.Needed(); err == nil && len(needed) > 0 {
+			return CGo
 		}
 		return Go
 	}

@@ -28,12 +28,15 @@ import (
 // it can it becomes the program that it is to run and does not return; else it
 // returns the exit status. Results go to stdout, all else to stderr.
 //
-// Run starts the program itself again (/proc/self/exe) with the single argument "broker" or
-// "serve-broker", and to enter the namespace of a node with its own arguments (os.Args). Call it on
-// the main goroutine.
+// Run starts the program itself again (/proc/self/exe) with the single argument "broker",
+// "serve-broker" or "trace", with "--become" and more, and to enter the namespace of a node with
+// its own arguments (os.Args). Call it on the main goroutine.
 func Run(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 {
 		switch args[0] {
+		case traceCommand:
+			runTracer(messages{stderr: stderr})
+			return 0
 		case brokerCommand:
 			return messages{stderr: stderr}.status(detachBroker())
 		case serveCommand:
@@ -41,6 +44,10 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		case "version", "help": // programs of these names run after --
 			args = []string{"--" + args[0]}
 		}
+	}
+	if len(args) > 0 && args[0] == becomeCommand {
+		m := messages{stderr: stderr}
+		return m.status(runBecome(args[1:], m))
 	}
 	o, fs, err := parseOptions(args)
 	if len(args) == 0 {
@@ -115,8 +122,14 @@ func run(o options, stdout io.Writer, m messages) error {
 		if err != nil {
 			return programError{child.StartError(err)}
 		}
-		if reason := p.Reason(); reason != "" {
+		if reason := p.Reason(); reason != "" && !p.Kind.Injects() {
 			m.warn("%s", reason)
+		}
+	}
+	var i injection
+	if !o.printEnv && !o.stays() {
+		if i.tracer = startTracer(p, m); i.tracer != nil {
+			defer i.tracer.Close() // if the program is not started
 		}
 	}
 	if s.library, err = libraryPath(o.library, p, m.warn); err != nil {
@@ -146,7 +159,7 @@ func run(o options, stdout io.Writer, m messages) error {
 		m.warn("%s: connections stay on TCP", cli.Text(err))
 	}
 	if o.stays() {
-		return stay(o, s, p, path, m.stderr)
+		return stay(o, s, p, path, m)
 	}
 	vars, err := s.variables(os.Getenv)
 	if err != nil {
@@ -159,7 +172,13 @@ func run(o options, stdout io.Writer, m messages) error {
 		}
 		return nil
 	}
-	return become(p.Path, o.argv, withVariables(os.Environ(), vars))
+	if i.tracer != nil {
+		var ok bool
+		if i.config, ok = configure(p, o, m); !ok {
+			i.tracer = nil
+		}
+	}
+	return i.become(p.Path, o.argv, withVariables(os.Environ(), vars), m)
 }
 
 // waitTime bounds how long --wait waits.

@@ -3,7 +3,6 @@ package exnrun
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -27,7 +26,7 @@ const preferLooks = 10
 
 // stay runs the program as a child, watches its connections, and says what was
 // chosen for them.
-func stay(o options, s settings, p Program, upstream string, stderr io.Writer) error {
+func stay(o options, s settings, p Program, upstream string, m messages) error {
 	// Caught before there is anything to remove. One that comes early is the program's, too.
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGWINCH)
@@ -70,10 +69,16 @@ func stay(o options, s settings, p Program, upstream string, stderr io.Writer) e
 	}
 	var live func(connstats.Connection)
 	if o.verbose {
-		live = func(c connstats.Connection) { fmt.Fprintln(stderr, "exn-run:", explain.Line(&c)) }
+		live = func(c connstats.Connection) { fmt.Fprintln(m.stderr, "exn-run:", explain.Line(&c)) }
 	}
 	looks := 0
-	state, err := runChild(p.Path, o.argv, withVariables(os.Environ(), vars), signals, func() {
+	program, argv := p.Path, o.argv
+	if p.Kind.Injects() {
+		if c, ok := configure(p, o, m); ok {
+			program, argv = becomes(c, program, argv)
+		}
+	}
+	state, err := runChild(program, argv, withVariables(os.Environ(), vars), signals, func() {
 		w.look(live)
 		if looks++; looks%preferLooks == 0 {
 			t.prefer()
@@ -86,14 +91,14 @@ func stay(o options, s settings, p Program, upstream string, stderr io.Writer) e
 	w.look(live)
 	if o.explain || o.stats {
 		for _, c := range w.all() {
-			fmt.Fprintf(stderr, "exn-run: %s%s\n", explain.Line(c), explain.Amounts(c))
+			fmt.Fprintf(m.stderr, "exn-run: %s%s\n", explain.Line(c), explain.Amounts(c))
 			if d := details(c); o.stats && d != "" {
-				fmt.Fprintf(stderr, "exn-run:     %s\n", d)
+				fmt.Fprintf(m.stderr, "exn-run:     %s\n", d)
 			}
 		}
 	}
 	if o.explain || o.stats || o.verbose {
-		fmt.Fprintln(stderr, "exn-run:", summary(w.all(), w.lost, w.processes()))
+		fmt.Fprintln(m.stderr, "exn-run:", summary(w.all(), w.lost, w.processes()))
 	}
 	if report != nil {
 		if err := writeReport(report, w.all()); err != nil {

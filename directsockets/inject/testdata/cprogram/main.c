@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int wrong;
+static int wrong, exchanges = 50;
 static struct sockaddr_in addr;
 
 static void check(int good)
@@ -52,7 +52,7 @@ static void *asks(void *arg)
 	unsigned char out[3000], in[3000];
 
 	check(connect(fd, (struct sockaddr *)&addr, sizeof addr) == 0);
-	for (int k = 0; k < 50; k++) {
+	for (int k = 0; k < exchanges; k++) {
 		for (size_t j = 0; j < sizeof out; j++)
 			out[j] = (unsigned char)(j * (size_t)k + (size_t)(long)arg);
 		check(send(fd, out, sizeof out, 0) == sizeof out);
@@ -83,13 +83,15 @@ static void children(void)
 	}
 }
 
-int main(void)
+int main(int argc, char *argv[])
 {
 	pthread_t t, client[8];
 	socklen_t len = sizeof addr;
 	char self[512] = "";
 	int l = socket(AF_INET, SOCK_STREAM, 0);
 
+	if (argc > 1 && !strcmp(argv[1], "long"))
+		exchanges = 600;
 	addr.sin_family = AF_INET;
 	addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	check(bind(l, (struct sockaddr *)&addr, len) == 0 && listen(l, 16) == 0 && getsockname(l, (struct sockaddr *)&addr, &len) == 0);

@@ -103,6 +103,8 @@ func main() {
 		signals(200)
 	case "short":
 		echo(2, 2)
+	case "long":
+		echo(8, 600)
 	case "maps":
 		text, _ := os.ReadFile("/proc/self/maps")
 		os.Stderr.Write(text)

@@ -1,0 +1,134 @@
+package exnrun
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/inject"
+)
+
+// staticPrograms are the programs of package inject's tests, and how they are built.
+var staticPrograms = []struct {
+	name    string
+	command []string
+	source  string
+}{
+	{"Go", []string{"go", "build", "-ldflags=-s -w", "-o"}, "goprogram/main.go"},
+	{"Go PIE", []string{"go", "build", "-buildmode=pie", "-o"}, "goprogram/main.go"},
+	{"glibc", []string{"cc", "-O2", "-static", "-pthread", "-o"}, "cprogram/main.c"},
+	{"musl", []string{"musl-gcc", "-O2", "-static", "-pthread", "-o"}, "cprogram/main.c"},
+}
+
+func buildStatic(t *testing.T, command []string, source string) string {
+	t.Helper()
+	if !inject.Supported {
+		t.Skip("nothing can be injected on this machine")
+	}
+	if _, err := exec.LookPath(command[0]); err != nil {
+		t.Skip(err)
+	}
+	path := filepath.Join(t.TempDir(), "program")
+	cmd := exec.Command(command[0], append(command[1:], path, "../../../directsockets/inject/testdata/"+source)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
+}
+
+// The connections of a static program are direct, and it is seen as any other.
+func TestStatic(t *testing.T) {
+	for _, p := range staticPrograms {
+		t.Run(p.name, func(t *testing.T) {
+			program := buildStatic(t, p.command, p.source)
+			broker := filepath.Join(t.TempDir(), "ds.sock")
+			_, end := startBrokerAt(t, broker, time.Minute)
+			defer end()
+			report := filepath.Join(t.TempDir(), "report")
+			cmd := exec.Command("/proc/self/exe", "--loopback", "--explain", "--report", report, program, "long")
+			cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"="+broker, "EXN_TEST_ARGS=long")
+			stdout, stderr, status := output(t, cmd)
+			if status != 0 || !strings.HasPrefix(stdout, "self "+program) || !strings.Contains(stdout, " wrong 0 ") {
+				t.Fatalf("status %d, %s%s", status, stdout, stderr)
+			}
+			if !strings.Contains(stderr, "the library was put into it") {
+				t.Errorf("%s", stderr)
+			}
+			text, err := os.ReadFile(report)
+			if err != nil {
+				t.Fatal(err)
+			}
+			direct, all := 0, 0
+			for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); all++ {
+				var r Record
+				if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+					t.Fatal(err)
+				}
+				if r.Path == "direct" {
+					direct++
+				}
+			}
+			if all < 16 || direct < all/2 {
+				t.Errorf("%d of %d connections were direct\n%s", direct, all, stderr)
+			}
+		})
+	}
+}
+
+// A static program has the process that exn-run had, and no child.
+func TestStaticProcess(t *testing.T) {
+	program := buildStatic(t, staticPrograms[0].command, staticPrograms[0].source)
+	cmd := exec.Command("/proc/self/exe", program, "maps")
+	cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"=/no/broker", "EXN_TEST_ARGS=maps")
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, &stderr)
+	}
+	if want := fmt.Sprintf(" pid %d wrong 0 ", cmd.Process.Pid); !strings.Contains(stdout.String(), want) || !strings.Contains(stderr.String(), "libexnds-free") {
+		t.Errorf("%s%s", &stdout, &stderr)
+	}
+	for line := range strings.Lines(stderr.String()) {
+		if _, rights, _ := strings.Cut(line, " "); strings.HasPrefix(rights, "rwx") {
+			t.Errorf("%s", line)
+		}
+	}
+}
+
+// Why nothing is injected is said, and the program runs.
+func TestStaticPlain(t *testing.T) {
+	program := buildStatic(t, staticPrograms[0].command, staticPrograms[0].source)
+	for name, tt := range map[string]struct{ env, want string }{
+		"no compiler": {"CC=/no/compiler", "is a Go program and stays on TCP: build it with exn-go (libexnds-free.so: not installed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := exnRun(t, program, "short")
+			cmd.Env = append(cmd.Env, "EXN_TEST_ARGS=short", "HOME="+dir, "XDG_CACHE_HOME="+dir, "TMPDIR="+dir, tt.env)
+			stdout, stderr, status := output(t, cmd)
+			if os.Geteuid() == 0 && !strings.Contains(stderr, "not installed") {
+				t.Skip("root has the library")
+			}
+			if status != 0 || !strings.Contains(stdout, " wrong 0 ") || !strings.Contains(stderr, tt.want) {
+				t.Errorf("status %d, %s%s", status, stdout, stderr)
+			}
+		})
+	}
+}
+
+// --become is exn-run's own.
+func TestBecome(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if status := Run([]string{becomeCommand, "x"}, &stdout, &stderr); status != exitFailure || !strings.Contains(stderr.String(), "exn-run's own") {
+		t.Errorf("status %d, %s", status, &stderr)
+	}
+}
