@@ -93,13 +93,35 @@ void ds_dg_forked_unprepared(bool child)
 
 /* ---- the life of a socket ----------------------------------------------------------- */
 
+/* With the lock of setup: nothing is offered to the socket from now on. */
+static void forget(struct ds_dgram *d)
+{
+	if (d->setup != DG_SETUP_QUIET)
+		ds_dg_unlisten(d);
+}
+
+/* For ds_dg_each: the same, if the socket is the kernel's. */
+static void forget_hard(struct ds_dgram *d, void *arg)
+{
+	(void)arg;
+	if (DS_GET(d->hard))
+		forget(d);
+}
+
+bool ds_dg_forgets;
+
+void ds_dg_forget(void)
+{
+	__atomic_store_n(&ds_dg_forgets, false, __ATOMIC_SEQ_CST);
+	ds_dg_each(forget_hard, NULL);
+}
+
 /* With the lock of setup: the socket is closed. */
 static void end(void *arg)
 {
 	struct ds_dgram *d = arg;
 
-	if (d->setup != DG_SETUP_QUIET)
-		ds_dg_unlisten(d);
+	forget(d);
 	if (ds_own_lock(&d->in) != DS_NESTED) {
 		ds_dg_in_close_all(d, DS_WHY_NOTHING);
 		ds_dg_in_drop_all(d);
@@ -138,6 +160,11 @@ void ds_dg_harden(struct ds_dgram *d, int why)
 	if (!DS_GET(d->hard))
 		d->why = (uint8_t)why;
 	__atomic_store_n(&d->hard, true, __ATOMIC_SEQ_CST);
+	if (DS_GET(d->setup) != DG_SETUP_QUIET) {
+		__atomic_store_n(&ds_dg_forgets, true, __ATOMIC_RELEASE);
+		if (ds_setup_try()) /* never waits: this may be a holder of a lock that comes after that */
+			ds_setup_unlock();
+	}
 	if (d->nin && ds_own_lock(&d->in) != DS_NESTED) {
 		ds_dg_in_close_all(d, why);
 		ds_own_unlock(&d->in);
@@ -156,8 +183,7 @@ void ds_dg_connected(struct ds_dgram *d, const struct sockaddr *addr, socklen_t 
 	bool ours = ds_dg_address(d, addr, len, peer.addr, &peer.port);
 
 	if (DS_GET(d->setup) != DG_SETUP_QUIET && ds_setup_lock()) { /* it is another socket to the broker */
-		if (d->setup != DG_SETUP_QUIET)
-			ds_dg_unlisten(d);
+		forget(d);
 		ds_setup_unlock();
 	}
 	if (d->nin && ds_own_lock(&d->in) != DS_NESTED) {

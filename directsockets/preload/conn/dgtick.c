@@ -117,7 +117,7 @@ void ds_dg_tick_slow(struct ds_dgram *d, int fd)
 	if (d->setup != DG_SETUP_QUIET && d->setup != DG_SETUP_EXCLUDED && d->told != ds_broker_connection())
 		ds_dg_setup_on(d, DG_ON_FORGET);
 	if (d->setup == DG_SETUP_QUIET) {
-		if (announce(d, fd)) /* what is offered to it now is claimed at once */
+		if (!DS_GET(d->hard) && announce(d, fd)) /* what is offered to it now is claimed at once */
 			DS_SET(d->retry, now + READ_US * ds_ticks_us());
 	} else {
 		ds_broker_read();

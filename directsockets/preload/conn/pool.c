@@ -83,6 +83,8 @@ void ds_setup_unlock(void)
 
 		later[n].run(later[n].arg);
 	}
+	if (__builtin_expect(__atomic_load_n(&ds_dg_forgets, __ATOMIC_ACQUIRE), 0))
+		ds_dg_forget();
 	ds_own_unlock(&setup);
 }
 

@@ -189,6 +189,24 @@ static void mapped(void)
 	ds_dg_put(d);
 }
 
+static void harden(void *d) { ds_dg_harden(d, DS_WHY_PROGRAM); }
+
+// A socket that becomes the kernel's is announced no more, even if the lock for that is taken then.
+static void forgotten(bool locked)
+{
+	struct ds_dgram *d = ds_dg_new(AF_INET, DS_NONBLOCK_UNKNOWN);
+	uint32_t id = d->id;
+
+	ds_dg_setup_on(d, DG_ON_LISTEN);
+	if (locked)
+		ds_setup_do(harden, d);
+	else
+		harden(d);
+	CHECK(d->setup == DG_SETUP_QUIET, "setup %d", d->setup);
+	CHECK(d->id != id, "what the broker says of the announcement is still the socket's");
+	ds_dg_put(d);
+}
+
 int main(void)
 {
 	setenv("EXNET_EXPLAIN", "1", 1);
@@ -198,6 +216,8 @@ int main(void)
 	mapped();
 	forked();
 	late_call();
+	forgotten(false);
+	forgotten(true);
 	unprepared();
 	CHECK(ds_dg_missteps == 0, "%u steps that no table has", ds_dg_missteps);
 	if (failures)
