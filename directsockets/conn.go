@@ -233,6 +233,14 @@ func (c *Conn) CloseWrite() error {
 	return c.shutError
 }
 
+// resetError is what a call of the program's is told by a reset that the segment says.
+func (c *Conn) resetError(call string, end *segment.End) error {
+	if end.Late() {
+		return c.opError(call, os.NewSyscallError(call, syscall.ETIMEDOUT))
+	}
+	return c.opError(call, os.NewSyscallError(call, syscall.ECONNRESET))
+}
+
 // told is an error of the connection as a call of the program's is to return it. As with TCP, one
 // call says that the connection was reset, or has timed out; later ones return after.
 func (c *Conn) told(err, after error) error {

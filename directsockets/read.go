@@ -351,7 +351,7 @@ func (c *Conn) leaveDirect(err error) error {
 		c.reason(whyBack(c.rx.end.Back()))
 	case errors.Is(err, segment.ErrReset):
 		c.onRX(rxReset)
-		c.over(c.opError("read", os.NewSyscallError("read", syscall.ECONNRESET)))
+		c.over(c.resetError("read", c.rx.end))
 	case errors.Is(err, segment.ErrClosed): // without SHUTDOWN: the shadow says what follows
 		c.onRX(rxGone)
 	default:

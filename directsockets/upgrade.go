@@ -4,9 +4,7 @@ import (
 	"errors"
 	"math"
 	"net"
-	"os"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"exnet/directsockets/broker/client"
@@ -429,7 +427,7 @@ func (c *Conn) orphaned() {
 	}
 	if c.rx.end.Lost() {
 		c.onRX(rxReset)
-		c.over(c.opError("read", os.NewSyscallError("read", syscall.ECONNRESET)))
+		c.over(c.resetError("read", c.rx.end))
 	} else {
 		c.onRX(rxGone)
 	}

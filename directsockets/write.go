@@ -258,7 +258,7 @@ func (c *Conn) leaveDirectTX(err error) {
 		c.beginReturning()
 	case errors.Is(err, segment.ErrReset):
 		c.onTX(txReset)
-		t.err = c.opError("write", os.NewSyscallError("write", syscall.ECONNRESET))
+		t.err = c.resetError("write", t.end)
 	default: // the shadow answers
 		c.onTX(txGone)
 	}

@@ -21,11 +21,11 @@ func TestRootFabricKeepAlive(t *testing.T) {
 	}
 	const addr = "10.2.0.2"
 	var direct, kernel []*process
-	for _, how := range []string{"recv", "poll", "select", "level", "edge", "nonblocking", "error"} {
+	for _, how := range []string{"recv", "poll", "select", "level", "edge", "nonblocking", "error", "write"} {
 		direct = append(direct, c.talkBy("kept.py", addr, how).process)
 		kernel = append(kernel, startIn(t, c.spaces[0], nil, "python3", c.script("kept.py"), addr, carriedPort, how))
 	}
-	for _, how := range []string{"read"} {
+	for _, how := range []string{"read", "write"} {
 		argv := []string{"env", awaitBroker, c.bin + "/kept", addr + ":" + carriedPort, how}
 		direct = append(direct, startIn(t, c.spaces[0], nil, append(argv, "direct")...))
 		kernel = append(kernel, startIn(t, c.spaces[0], nil, append(argv, "net")...))

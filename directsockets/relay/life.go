@@ -332,6 +332,7 @@ func (e *Engine) lookAgain() {
 				var id [idLen]byte
 				e.postLater(c.node, c.device, kindDrop, tagLost, appendID(id[:0], c.far))
 			}
+			c.relay.Late()
 			e.on(c, onGone)
 			continue
 		}

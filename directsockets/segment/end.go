@@ -247,6 +247,10 @@ func (e *End) Abandoned() bool {
 // transit is lost, too, and nothing on the shadow may follow it.
 func (e *End) Lost() bool { return e.Relayed() && e.Err() == ErrReset }
 
+// Late reports whether that node has given up since nothing was acknowledged for so long: the
+// connection has timed out.
+func (e *End) Late() bool { return e.Relayed() && e.peer.flags.Load()&flagLate != 0 }
+
 // Relayed reports whether the other side is a node, in place of a program that the fabric
 // leads to. Of a client it is known when it is Attached.
 func (e *End) Relayed() bool { return e.peer.flags.Load()&flagRelayed != 0 }

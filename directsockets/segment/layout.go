@@ -126,6 +126,7 @@ const (
 	flagFences    = 1 << 3
 	flagHardware  = 1 << 4 // RDMA hardware joins the two hosts: the reason for RELAYED
 	flagHeeds     = 1 << 6 // looks at cut
+	flagLate      = 1 << 7 // a node's that resets since nothing was acknowledged for so long
 )
 
 // The status word of a slot.

@@ -160,6 +160,10 @@ func (r *Relay) PeerState() State { return r.e.PeerState() }
 // Refuse tells the client that the server's side takes no such segment.
 func (r *Relay) Refuse() { r.e.Withdraw() }
 
+// Late says that the node is about to reset the connection since the far node has acknowledged
+// nothing for so long.
+func (r *Relay) Late() { r.e.own.flags.Or(flagLate) }
+
 // Class is that of what the program sends, 0 to 63.
 func (r *Relay) Class() uint8 { return uint8(r.e.peer.class.Load() & classBits) }
 

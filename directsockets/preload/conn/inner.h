@@ -347,6 +347,8 @@ static inline bool ds_rx_from_segment(const struct ds_sock *s)
 
 	return mode == RX_DIRECT || mode == RX_REST;
 }
+/* What calls on a direction that is BROKEN are told: an errno. */
+int ds_broken_by(const struct ds_sock *s) DS_HIDDEN;
 /* Without the lock: returns to TCP if the peer has fallen back. For callers that wait for something
  * else. */
 void ds_tx_attend(struct ds_sock *s, int fd) DS_HIDDEN;

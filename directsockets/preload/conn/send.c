@@ -7,7 +7,7 @@
  *      │        TX_DIRECT   ds_tx_send (segment/tx.c): copy, publish, ring the peer if it is armed
  *      │        TX_RETURNING  to the shadow with what the peer has left, then TX_BACK
  *      │        TX_BACK     the rest goes by ds_shadow_send
- *      │        TX_ENDED    EPIPE        TX_BROKEN  ECONNRESET
+ *      │        TX_ENDED    EPIPE        TX_BROKEN  ECONNRESET, ETIMEDOUT
  *      │     unlock ── all of it? ── yes ──▶ return
  *      │        │ no
  *      └── ds_wait for room (sleep.c), unless the call shall not wait: EAGAIN
@@ -126,7 +126,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		err = EPIPE;
 		break;
 	case TX_BROKEN:
-		err = ECONNRESET;
+		err = ds_broken_by(s);
 		break;
 	default:
 		*shadow = true;

@@ -152,6 +152,8 @@ void ds_break_for(struct ds_sock *s, int why)
 	ds_syscall(SYS_shutdown, s->seg.bell, SHUT_RDWR);
 }
 
+int ds_broken_by(const struct ds_sock *s) { return ds_seg_peer_late(&s->seg) ? ETIMEDOUT : ECONNRESET; }
+
 void ds_break(struct ds_sock *s) { ds_break_for(s, DS_WHY_BREACH); }
 
 /* What the kernel reports of a socket that has failed. */

@@ -284,6 +284,7 @@ bool ds_seg_peer_looks(const struct ds_seg *g)
 	return !g->side || !ds_seg_peer_relayed(g) || ACQUIRE(&g->peer->state) == DS_ATTACHED;
 }
 
+bool ds_seg_peer_late(const struct ds_seg *g) { return (GET(&g->peer->flags) & (DS_RELAYED | DS_LATE)) == (DS_RELAYED | DS_LATE); }
 bool ds_seg_peer_hardware(const struct ds_seg *g) { return GET(&g->peer->flags) & DS_HARDWARE; }
 
 void ds_seg_tell(struct ds_seg *g, unsigned class, unsigned user_timeout)

@@ -44,7 +44,7 @@ enum { DS_ARM_RX = 1, DS_ARM_TX = 2, DS_FALLEN_BACK = 4, DS_CLOSED = 8, DS_RESET
 
 /* The word state, and bits of the word flags. */
 enum { DS_NONE, DS_OFFERED, DS_ATTACHED, DS_WITHDRAWN };
-enum { DS_EXPEDITED = 1, DS_RELAYED = 4, DS_HARDWARE = 16, DS_TAKES = 32, DS_HEEDS = 64 };
+enum { DS_EXPEDITED = 1, DS_RELAYED = 4, DS_HARDWARE = 16, DS_TAKES = 32, DS_HEEDS = 64, DS_LATE = 128 };
 
 /* What calls return instead of a number of bytes. */
 enum {
@@ -242,6 +242,8 @@ bool ds_seg_peer_relayed(const struct ds_seg *seg) DS_HIDDEN;
 bool ds_seg_peer_looks(const struct ds_seg *seg) DS_HIDDEN;
 /* True if RDMA hardware that joins the two hosts is the reason for that, and not a rule. */
 bool ds_seg_peer_hardware(const struct ds_seg *seg) DS_HIDDEN;
+/* True if that node resets the connection since nothing was acknowledged for so long. */
+bool ds_seg_peer_late(const struct ds_seg *seg) DS_HIDDEN;
 /* Stores the class, 0 to 63, of what this side sends, and the TCP_USER_TIMEOUT, in ms, of its
  * shadow. */
 void ds_seg_tell(struct ds_seg *seg, unsigned class, unsigned user_timeout) DS_HIDDEN;
