@@ -92,15 +92,30 @@ func decode(b []byte) (in instruction) {
 	return in.operands(b, at, what, small, zero)
 }
 
+// quickOneByte and quickAfterZero are what follows an opcode in the instructions that quick knows.
+var quickOneByte, quickAfterZero = func() (one, zero [256]byte) {
+	for c := range 256 {
+		if known := oneByte[c] == '.' || oneByte[c] == '1' || oneByte[c] == 'I' || oneByte[c] == 'V' || oneByte[c] == 'M' || oneByte[c] == 'B' ||
+			oneByte[c] == 'W'; known && !prefixes[c] && kindOf(byte(c), false) == still && c != 0xff {
+			one[c] = oneByte[c]
+		}
+		if what := afterZero[c]; what == 'M' || what == 'B' {
+			zero[c] = what
+		}
+	}
+	return one, zero
+}()
+
 // quick returns the length of an instruction that leads nowhere and is no system call: those that
 // most of a program consists of. 0: decode knows.
 func quick(b []byte) int {
 	if len(b) < maxInstruction {
 		return 0
 	}
-	at, small, rex := 0, b[0] == 0x66, byte(0)
-	if small {
-		at++
+	b = b[:maxInstruction]
+	at, n, rex := 0, 4, byte(0)
+	if b[0] == 0x66 {
+		at, n = 1, 2
 	}
 	if b[at]&0xf0 == 0x40 {
 		rex = b[at]
@@ -108,27 +123,21 @@ func quick(b []byte) int {
 	}
 	c := b[at]
 	at++
-	what := oneByte[c]
-	if prefixes[c] {
-		return 0
-	}
+	what := quickOneByte[c]
 	if c == 0x0f {
-		if what = afterZero[b[at]]; b[at] == 0x05 {
-			return 0
-		}
+		what = quickAfterZero[b[at]]
 		at++
-	} else if kindOf(c, false) != still || c == 0xff {
-		return 0
-	}
-	n := 4
-	if small {
-		n = 2
 	}
 	switch what {
-	case '.':
-		return at
+	case 'M':
+		n = 0
+	case 'B':
+		n = 1
+	case 'W':
 	case '1':
 		return at + 1
+	case '.':
+		return at
 	case 'I':
 		return at + n
 	case 'V':
@@ -136,15 +145,7 @@ func quick(b []byte) int {
 			n = 8
 		}
 		return at + n
-	case 'M':
-		n = 0
-	case 'B':
-		n = 1
-	case 'W':
 	default:
-		return 0
-	}
-	if b[at-1] == 0x38 || b[at-1] == 0x3a { // perhaps behind 0x0f
 		return 0
 	}
 	mode, base := b[at]>>6, b[at]&7

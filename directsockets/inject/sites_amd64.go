@@ -12,7 +12,7 @@ import (
 )
 
 // historySize is how many instructions before a system call are looked at.
-const historySize = 12
+const historySize = 16
 
 // candidate is a syscall instruction, found by reading the text from its start.
 type candidate struct {
@@ -113,7 +113,7 @@ func sweep(text []byte) (found []candidate, targets, doubt marks, spaces []space
 	targets, doubt = make(marks, len(text)/64+1), make(marks, len(text)/64+1)
 	var history [historySize]int
 	ended := false // nobody comes here from the instruction before
-	for at, n := 0, 0; at < len(text); n++ {
+	for at, n := 0, uint(0); at < len(text); n++ {
 		if length := quick(text[at:]); length > 0 && !ended {
 			history[n%historySize] = at
 			at += length
@@ -137,7 +137,7 @@ func sweep(text []byte) (found []candidate, targets, doubt marks, spaces []space
 			}
 		case system:
 			c := candidate{at: at}
-			for i := max(n-historySize, 0); i < n; i++ {
+			for i := n - min(n, historySize); i < n; i++ {
 				c.history = append(c.history, history[i%historySize])
 			}
 			found = append(found, c)
