@@ -210,6 +210,7 @@ func TestForms(t *testing.T) {
 		{"targets on both sides", "\x90" + call + "\x31\xc0\xeb\xfa\xeb\xf9", false, 0, 0, false},
 		{"targets on both sides, and space", "\x90" + call + "\x31\xc0\xeb\xfa\xeb\xf9\xcc\xcc\xcc\xcc\xcc", true, 1, 2, true},
 		{"space that somebody comes to", "\x90" + call + "\x31\xc0\xeb\xfa\xeb\xf9\xcc\xcc\xcc\xcc\xcc\xeb\xfa", false, 0, 0, false},
+		{"a target before", "\x31\xc0\x31\xff" + call + "\x31\xc0\xeb\xfc\xeb\xf6\xc3", false, 0, 0, false},
 		{"a second call", "\x90" + call + call + "\x90\xc3", false, 0, 0, false},
 	} {
 		text := []byte(c.text)
@@ -225,6 +226,24 @@ func TestForms(t *testing.T) {
 		} else if c.ok && (p.sites[0].at != c.at || p.sites[0].next != c.next || (p.sites[0].short != nil) != c.short) {
 			t.Errorf("%s: %+v", c.name, p.sites[0])
 		}
+	}
+}
+
+// A short jump and the one of the space that it leads to stay whole where they overlap.
+func TestOverlap(t *testing.T) {
+	const at, via = 0x401000, 0x401003
+	p := &program{sites: []site{{at: at, next: 2, short: []byte{0xeb, 1, 0x90, 0xcc, 0xcc}, via: via}}}
+	l := &library{symbols: map[string]uint64{symEntry: 0x100}}
+	s, err := p.makeStubs(0x500000, 0, l, 0x600000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := make([]byte, 16)
+	for b := s.b[s.table-s.at:]; binary.LittleEndian.Uint64(b) != 0; b = b[16:] {
+		copy(text[binary.LittleEndian.Uint64(b)-at:], b[8:8+jumpSize])
+	}
+	if !bytes.Equal(text[:4], []byte{0xeb, 1, 0x90, 0xe9}) || s.low != at || s.pages != pageSize {
+		t.Errorf("% x, %#x of %#x bytes", text, s.low, s.pages)
 	}
 }
 
