@@ -21,6 +21,11 @@
 // UDP sockets (conn/dgram.h, segment/dgram.h) need no doorbell: a receiver that sleeps gets its
 // datagrams by the kernel.
 //
+// The same sources make libexnds-free.so, for static programs and Go's, which have no C library
+// that could be replaced (free/, BuildFree). It has what it needs of one, and each thread's
+// variables in a slot that the GS base names (free/slot.h). System calls come to it as numbers,
+// from places in the program's code (free/entry.c): package inject puts it there.
+//
 // # Concurrency
 //
 // The library has no thread. The state of a connection lies in memory that forked
@@ -37,5 +42,7 @@
 // doorbell, on which one of them sleeps for all. The library cannot defer handlers that a
 // program installs by a system call of its own (rt_sigaction), nor those of faults inside a
 // call: if they send or receive on the connection that they interrupt, they may get EAGAIN, and
-// what they connect stays on TCP.
+// what they connect stays on TCP. In a static program the library does not see what memory the C
+// library or Go's runtime unmaps: where the kernel says EFAULT to such a pointer, the library may
+// get SIGSEGV. It does not know whether a static program has one thread only.
 package preload

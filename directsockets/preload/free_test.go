@@ -98,3 +98,23 @@ func TestFree(t *testing.T) {
 		})
 	}
 }
+
+// Children by vfork, fork and clone, and threads by clone, leave the caller its slot and its
+// connection, by C's way in and by Go's.
+func TestFreeChildren(t *testing.T) {
+	t.Parallel()
+	library := freeLibrary(t)
+	program := t.TempDir() + "/freechildren"
+	compileC(t, program, cbuild.Command{
+		Flags: append([]string{"-static"}, warned...), Files: []string{"testdata/freechildren.c"}, Libs: []string{"-lpthread"},
+	})
+	server, env := newBroker(t)
+	for runs := 0; server.Stats().Claimed == 0; runs++ {
+		if out, status := probe(t, env, program, library); status != 0 {
+			t.Fatalf("status %d\n%s", status, out)
+		}
+		if runs == 100 {
+			t.Fatal("no connection was direct")
+		}
+	}
+}

@@ -161,12 +161,13 @@ static int64_t stall(struct ds_sock *s, int fd, int64_t deadline)
 	return (queued >= FEW && !ds_user_timeout(fd)) || (deadline && deadline < t) ? deadline : t;
 }
 
-/* Back to the shadow, if there is still no room: true. Takes the lock of tx. */
+/* Back to the shadow, if there is still no room: true. Takes the lock of tx. Without a segment it
+ * is on the shadow. */
 static bool give_up(struct ds_sock *s, int fd)
 {
 	bool alone = ds_alone(s), shadow;
 
-	if (!ds_tx_take(s, alone))
+	if (!ds_has_segment(s) || !ds_tx_take(s, alone))
 		return false;
 	fd = ds_still(s, fd);
 	ds_tx_update(s, fd);
