@@ -39,20 +39,11 @@ if nothing has moved for a second, which end waits for which.`,
 }
 
 func runExplain(ctx context.Context, w io.Writer, o statusOptions) error {
-	before, err := o.askSockets()
+	m, err := (&looker{o: o, wait: time.Second}).lookAtMoves(ctx)
 	if err != nil {
 		return err
 	}
-	select {
-	case <-time.After(time.Second):
-	case <-ctx.Done():
-		return errInterrupted
-	}
-	now, err := o.askSockets()
-	if err != nil {
-		return err
-	}
-	if !writeExplain(w, o.pid, endsOf(before), now) {
+	if !writeExplain(w, o.pid, m.before, m.all) {
 		return fmt.Errorf("process %d has no connection that a broker here knows", o.pid)
 	}
 	return nil

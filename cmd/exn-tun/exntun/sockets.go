@@ -10,9 +10,9 @@ import (
 	"exnet/node/control"
 )
 
-// writeSockets writes the connections of a node's programs as text, and their messages if all
-// is set.
-func writeSockets(w io.Writer, s *control.Sockets, all bool) {
+// writeSockets writes the connections of a node's programs as text, how they move, and their
+// messages if all is set.
+func writeSockets(w io.Writer, s *control.Sockets, m *moves, all bool) {
 	if s.Broker == "" {
 		fmt.Fprintf(w, "node %d: another broker serves its namespace\n", s.Node)
 		return
@@ -38,6 +38,15 @@ func writeSockets(w io.Writer, s *control.Sockets, all bool) {
 			"||received|"+messagesOf(c.Received))
 	}
 	t.rows("sockets", lines...)
+	moving := []string{movesHeader}
+	for i := range s.Connections {
+		if row := m.row(keyOf(&s.Connections[i])); row != "" {
+			moving = append(moving, row)
+		}
+	}
+	if len(moving) > 1 {
+		t.rows("movement", moving...)
+	}
 	if all {
 		t.rows("messages", messages...)
 	}

@@ -3,7 +3,9 @@ package exntun
 import (
 	"bytes"
 	"net/netip"
+	"strings"
 	"testing"
+	"time"
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/node/control"
@@ -12,6 +14,7 @@ import (
 func TestSocketsText(t *testing.T) {
 	ap := netip.MustParseAddrPort
 	var b bytes.Buffer
+	none := new(moves)
 	writeSockets(&b, &control.Sockets{Node: 1, Broker: "/run/exn/ds/4026532177.sock", Connections: []connstats.Connection{
 		{
 			Program: "iperf3", PID: 1234, Local: ap("10.2.0.1:40000"), Remote: ap("10.2.0.2:5201"), Mode: "direct", Device: 1,
@@ -26,12 +29,47 @@ func TestSocketsText(t *testing.T) {
 		{PID: 8, Local: ap("10.2.0.1:40001"), Remote: ap("10.2.0.3:80"), Mode: "direct", Path: "fabric"},
 		{PID: 9, Local: ap("10.2.0.1:40002"), Remote: ap("10.2.0.4:80"), Mode: "direct", Path: "fabric", RDMA: true, Rule: "on --to 10.2.0.0/24"},
 		{PID: 7, Local: ap("127.0.0.1:5"), Remote: ap("127.0.0.1:6"), Mode: "shadow", Reason: "switched off", Device: 6, Rule: "off --container \x1b"},
-	}}, true)
+	}}, none, true)
 	b.WriteString("\n")
-	writeSockets(&b, &control.Sockets{Node: 2, Broker: "/run/exn/ds/4026532178.sock"}, false)
+	writeSockets(&b, &control.Sockets{Node: 2, Broker: "/run/exn/ds/4026532178.sock"}, none, false)
 	b.WriteString("\n")
-	writeSockets(&b, &control.Sockets{Node: 3}, false)
+	writeSockets(&b, &control.Sockets{Node: 3}, none, false)
 	b.WriteString("\n")
-	writeSockets(&b, &control.Sockets{Broker: "/run/exn/ds/4026532179.sock"}, false)
+	writeSockets(&b, &control.Sockets{Broker: "/run/exn/ds/4026532179.sock"}, none, false)
 	golden(t, "sockets.txt", b.String())
+}
+
+// A connection that moves has its rates; of one that does not, the row says who waits for whom, and
+// for how long, also after many looks.
+func TestMoves(t *testing.T) {
+	client, server := netip.MustParseAddrPort("10.2.0.1:40000"), netip.MustParseAddrPort("10.2.0.2:80")
+	look := func(sent, received uint64) map[endKey]*connstats.Connection {
+		return endsOf([]*control.Sockets{{Connections: []connstats.Connection{
+			{Program: "c", PID: 7, Local: client, Remote: server, Mode: "direct", Sent: connstats.Traffic{DirectBytes: sent}},
+			{Program: "s", PID: 8, Local: server, Remote: client, Server: true, Mode: "direct", Received: connstats.Traffic{DirectBytes: received}},
+		}}})
+	}
+	ofClient, ofServer := endKey{local: client, remote: server}, endKey{local: server, remote: client, server: true}
+	long := time.Now().Add(-time.Hour)
+	for _, c := range []struct {
+		what           string
+		now            map[endKey]*connstats.Connection
+		client, server string
+	}{
+		{"it moves", look(5000, 4000), "|2.0 kB|0 B|1.0 kB|0 B|-|", "|0 B|1.5 kB|0 B|1.0 kB|-|"},
+		{"not read", look(1000, 600), "|0 B|0 B|400 B|0 B|1h0m0s for s/8|", "|0 B|0 B|0 B|400 B|1h0m0s for this program|"},
+		{"nothing to read", look(1000, 1000), "|0 B|0 B|0 B|0 B|1h0m0s for nobody|", ""},
+	} {
+		m := moves{before: look(1000, 1000), now: c.now, since: 2 * time.Second}
+		if c.what != "it moves" {
+			m.still = map[endKey]time.Time{ofClient: long, ofServer: long}
+			m.before = c.now
+		}
+		if got := m.row(ofClient); !strings.Contains(got, c.client) {
+			t.Errorf("%s: client %q, want %q", c.what, got, c.client)
+		}
+		if got := m.row(ofServer); !strings.Contains(got, c.server) {
+			t.Errorf("%s: server %q, want %q", c.what, got, c.server)
+		}
+	}
 }

@@ -46,8 +46,10 @@ With -v it shows all of each node instead: the interface, neighbours, routes,
 peers, multicast groups, the receive mode with interrupts, polls and work per
 poll, thresholds, and the counters that are not 0. With --sockets it shows the
 connections of programs that use direct sockets in the node's namespace, and of
-those whose broker exn-run --loopback has started. With --ports it shows the
-ports of the NIC that programs have opened (see docs/ports.md).`,
+those whose broker exn-run --loopback has started: how each goes and why, and
+how it moves, or which end waits for which and, with --watch, for how long. With
+--ports it shows the ports of the NIC that programs have opened (see
+docs/ports.md).`,
 		Example: `exn-tun status
 exn-tun status --watch
 exn-tun status --node 1 -v
@@ -134,8 +136,10 @@ type looker struct {
 	o    statusOptions
 	wait time.Duration // before the second look, at first
 	last map[int]carried
-	ends map[endKey]*connstats.Connection // of the last look of exn-tun top,
-	at   time.Time                        // which was then
+	// Of the last look at moves, which was at at.
+	ends  map[endKey]*connstats.Connection
+	at    time.Time
+	still map[endKey]time.Time
 }
 
 // carried is what a node had carried at a time, in bytes: its interface, and its programs' direct
@@ -162,7 +166,14 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 	case o.top:
 		return l.printTop(ctx, w)
 	case o.sockets:
-		all, err := o.askSockets()
+		var m moves
+		var err error
+		if o.json {
+			m.all, err = o.askSockets()
+		} else {
+			m, err = l.lookAtMoves(ctx)
+		}
+		all := m.all
 		for _, s := range all {
 			s.Connections = o.chosen(s.Connections)
 		}
@@ -172,7 +183,7 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 				return l.none(w, fmt.Sprintf("process %d has no connection that a broker here knows", o.pid))
 			}
 		}
-		return printAll(w, all, err, o.json, func(w io.Writer, s *control.Sockets) { writeSockets(w, s, o.all) })
+		return printAll(w, all, err, o.json, func(w io.Writer, s *control.Sockets) { writeSockets(w, s, &m, o.all) })
 	case o.ports:
 		all, err := askAll(o.nodeOptions, (*control.Client).Ports)
 		return printAll(w, all, err, o.json, writePorts)

@@ -40,26 +40,11 @@ first, then those whose bytes wait to be read, until q or SIGINT.`,
 
 // printTop looks, and writes what has moved since the last look.
 func (l *looker) printTop(ctx context.Context, w io.Writer) error {
-	if l.ends == nil {
-		all, err := l.o.askSockets()
-		if err != nil {
-			return err
-		}
-		l.ends, l.at = endsOf(all), time.Now()
-		select {
-		case <-time.After(firstLook):
-		case <-ctx.Done():
-			return errInterrupted
-		}
+	m, err := l.lookAtMoves(ctx)
+	if err == nil {
+		writeTop(w, m.before, m.now, m.since)
 	}
-	all, err := l.o.askSockets()
-	if err != nil {
-		return err
-	}
-	now, at := endsOf(all), time.Now()
-	writeTop(w, l.ends, now, at.Sub(l.at))
-	l.ends, l.at = now, at
-	return nil
+	return err
 }
 
 // topLines is how many connections are shown.
@@ -83,10 +68,7 @@ func writeTop(w io.Writer, before, now map[endKey]*connstats.Connection, since t
 		}
 		t := topLine{Connection: c}
 		t.byOther, t.byThis = explain.Unread(c, other)
-		if was := before[key]; was != nil && was.Since.Equal(c.Since) && since > 0 {
-			out, in := explain.Moved(was, c)
-			t.out, t.in = uint64(float64(out)/since.Seconds()), uint64(float64(in)/since.Seconds())
-		}
+		t.out, t.in = moves{before: before, now: now, since: since}.rates(key)
 		lines = append(lines, t)
 	}
 	slices.SortFunc(lines, func(a, b topLine) int {
