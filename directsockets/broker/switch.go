@@ -166,25 +166,15 @@ func (s *Switch) Hold(r Rule) (release func(), ok bool) {
 	}, true
 }
 
-// Held returns the Rules of Hold.
-func (s *Switch) Held() []Rule {
+// Rules returns all, the first one first, and those of Hold.
+func (s *Switch) Rules() (rules, held []Rule) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return copied(s.held)
-}
-
-// Rules returns all, the first one first.
-func (s *Switch) Rules() []Rule {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return copied(s.rules)
-}
-
-func copied(rules []*Rule) (all []Rule) {
-	for _, r := range rules {
-		all = append(all, *r)
+	for _, r := range slices.Concat(s.rules, s.held) {
+		rules = append(rules, *r)
 	}
-	return all
+	n := len(s.rules)
+	return rules[:n:n], rules[n:]
 }
 
 // allows reports whether a connection may be direct, as far as an end of it knows. draw is that of

@@ -45,10 +45,10 @@ func TestSwitch(t *testing.T) {
 	for _, share := range []int{90, 10} { // a Share replaces a Share, and not the Rule below it
 		s.Add(Rule{Direct: true, Port: 80, Share: share})
 	}
-	if n := len(s.Rules()); n != 2 || !s.allows(web, low) || s.allows(web, high) || !s.allows(other, high) {
+	if n := len(s.rules); n != 2 || !s.allows(web, low) || s.allows(web, high) || !s.allows(other, high) {
 		t.Errorf("a share of 10, in %d rules: %v, %v, %v", n, s.allows(web, low), s.allows(web, high), s.allows(other, high))
 	}
-	if s.Add(Rule{Direct: true}); s.Rules() != nil {
+	if s.Add(Rule{Direct: true}); s.rules != nil {
 		t.Error("on has not replaced all")
 	}
 	for n := range maxRules {
@@ -70,7 +70,7 @@ func TestSwitchHold(t *testing.T) {
 	s.Add(Rule{Direct: true, Port: 80})
 	check := func(web1, other1 bool, held int) {
 		t.Helper()
-		if w, o, n := s.allows(web, 0), s.allows(other, 0), len(s.Held()); w != web1 || o != other1 || n != held {
+		if w, o, n := s.allows(web, 0), s.allows(other, 0), len(s.held); w != web1 || o != other1 || n != held {
 			t.Errorf("%v, %v, %d are held; want %v, %v, %d", w, o, n, web1, other1, held)
 		}
 	}

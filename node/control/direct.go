@@ -36,7 +36,6 @@ var errRules = errors.New("there are too many rules: clear them with exn-tun dir
 // SetDirect answers a Request of OpDirect or OpRules: it changes the rules of a switch as that
 // says, and has switched take back what they forbid.
 func SetDirect(s *broker.Switch, req Request, switched func() broker.Returned) (*Direct, error) {
-	var d Direct
 	changed, ok := false, true
 	switch {
 	case req.Op == OpRules && req.Rules != nil:
@@ -47,11 +46,17 @@ func SetDirect(s *broker.Switch, req Request, switched func() broker.Returned) (
 	if !ok {
 		return nil, errRules
 	}
+	var back broker.Returned
 	if changed {
-		d.Returned = switched()
+		back = switched()
 	}
-	d.Rules, d.Held = s.Rules(), s.Held()
-	return &d, nil
+	return directOf(s, back), nil
+}
+
+func directOf(s *broker.Switch, back broker.Returned) *Direct {
+	d := &Direct{Returned: back}
+	d.Rules, d.Held = s.Rules()
+	return d
 }
 
 // errHeld says that a switch holds as many rules as it may.
@@ -69,7 +74,7 @@ func HoldDirect(conn net.Conn, s *broker.Switch, r *broker.Rule, switched func()
 		return
 	}
 	defer func() { release(); switched() }()
-	d := &Direct{Returned: switched(), Rules: s.Rules(), Held: s.Held()}
+	d := directOf(s, switched())
 	_ = conn.SetDeadline(time.Now().Add(tellTimeout)) // taking back may have taken longer
 	if json.NewEncoder(conn).Encode(Reply{Direct: d}) == nil && conn.SetDeadline(time.Time{}) == nil {
 		_, _ = io.Copy(io.Discard, conn) // it ends with the client

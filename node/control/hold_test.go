@@ -30,7 +30,8 @@ func TestHold(t *testing.T) {
 			var sw broker.Switch
 			switched := make(chan int, 4)
 			teller, err := newTeller(path, answerDirect(&sw, func() broker.Returned {
-				switched <- len(sw.Held())
+				_, held := sw.Rules()
+				switched <- len(held)
 				return broker.Returned{Back: 3}
 			}))
 			if err != nil {
