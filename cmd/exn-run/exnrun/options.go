@@ -14,7 +14,8 @@ type options struct {
 	fabric     string
 	dir        string
 	loopback   bool
-	libfabric  bool // with a node for programs of libfabric, and no direct sockets
+	libfabric  bool   // with a node for programs of libfabric, and no direct sockets
+	reserve    string // pattern of traffic whose routes are the program's; "": none
 	wait       bool
 	explain    bool   // say at the end what was chosen
 	verbose    bool   // say it at once, too
@@ -40,7 +41,8 @@ func (o *options) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.libfabric, "libfabric", false, "no direct sockets, but a node for programs of libfabric, which ends with the program; Open MPI uses it")
 	fs.StringVar(&o.rules, "rules", "", "`FILE` rules: which connections may be direct")
 	fs.StringVar(&o.node, "node", "", "`NODE` in the network namespace of a node: its ID, or the name or path of its namespace (takes root)")
-	fs.StringVar(&o.fabric, "fabric", "lab", "`NAME` fabric of that node (lab)")
+	fs.StringVar(&o.reserve, "reserve", "", "`PATTERN` routes of its own for this traffic until the program ends: a file or a primitive of exn-tun route reserve")
+	fs.StringVar(&o.fabric, "fabric", "lab", "`NAME` fabric of --node and --reserve (lab)")
 	fs.StringVar(&o.dir, "dir", "", "`DIR` directory of that fabric")
 	fs.BoolVar(&o.wait, "wait", false, "wait until the node is up, and a broker serves this network namespace; fails after 30s")
 	fs.BoolVar(&o.explain, "explain", false, "say at the end what was chosen for each connection, and why")
@@ -80,6 +82,8 @@ func parseOptions(args []string) (o options, fs *pflag.FlagSet, err error) {
 		return o, fs, cli.Usagef("--libfabric: this exn-run was built without package ports")
 	case o.libfabric && (o.loopback || o.rules != "" || o.node != "" || o.wait || o.stays() || o.printEnv || o.library != ""):
 		return o, fs, cli.Usagef("--libfabric has nothing to do with direct sockets: leave out their flags")
+	case o.printEnv && o.reserve != "":
+		return o, fs, cli.Usagef("--print-env runs no program: leave out --reserve")
 	case o.printEnv && o.stays():
 		return o, fs, cli.Usagef("--print-env runs no program: leave out --explain, --verbose, --stats, --report and --profile")
 	}

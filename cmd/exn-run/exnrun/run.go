@@ -94,6 +94,9 @@ var runLibfabric func(options, messages) error
 // run prepares what the options say and starts the program.
 func run(o options, stdout io.Writer, m messages) error {
 	if o.libfabric {
+		if err := reserveRoutes(o, m); err != nil {
+			return err
+		}
 		return runLibfabric(o, m)
 	}
 	_, inherits := os.LookupEnv(envLoopback)
@@ -112,6 +115,9 @@ func run(o options, stdout io.Writer, m messages) error {
 		if err := o.retried(func() error { return enterNode(o) }); err != nil {
 			return err
 		}
+	}
+	if err := reserveRoutes(o, m); err != nil {
+		return err
 	}
 	name := "/bin/sh" // what reads the variables
 	if !o.printEnv {

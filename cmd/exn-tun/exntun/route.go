@@ -1,9 +1,11 @@
 package exntun
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +29,7 @@ type routeOptions struct {
 	id, pattern, primitive, router string
 	ranks, via                     string // node IDs
 	tag                            int
+	while                          int // a process; 0: for ever
 	json                           bool
 }
 
@@ -44,14 +47,14 @@ exn-tun route reserve --primitive bcast --via 1 --tag 10`,
 		RunE: command.Choose,
 	}
 	var reserve, release, list routeOptions
-	add := func(use, short, long string, o *routeOptions, run func(program, routeOptions) error, define ...func(*pflag.FlagSet)) {
+	add := func(use, short, long string, o *routeOptions, run func(context.Context, program, routeOptions) error, define ...func(*pflag.FlagSet)) {
 		sub := &cobra.Command{
 			Use: use + " [flags]", Short: short, Long: long, Args: command.NoArgs,
 			RunE: func(c *cobra.Command, _ []string) error {
 				if err := o.resolve(); err != nil {
 					return err
 				}
-				return run(programOf(c), *o)
+				return run(c.Context(), programOf(c), *o)
 			},
 		}
 		for _, d := range define {
@@ -63,7 +66,8 @@ exn-tun route reserve --primitive bcast --via 1 --tag 10`,
 	add("reserve", "routes for a pattern", `Computes routes for a pattern and installs those that differ from the tables: on
 all nodes that are up, or on none. No new route can be part of a cycle of
 channels that wait for each other: such a route is left out, and the output says
-how many are.`, &reserve, reserveRoutes, func(fs *pflag.FlagSet) {
+how many are. With --while it leaves a process behind, which releases them when
+that process has ended; routes that others have already are left to them.`, &reserve, reserveRoutes, func(fs *pflag.FlagSet) {
 		fs.StringVar(&reserve.pattern, "pattern", "", "`FILE` a profile, a recording in PFProf's form, or CSV with from, to (node IDs), bytes")
 		fs.StringVar(&reserve.primitive, "primitive", "", "`NAME` in place of a file: bcast, reduce, allreduce, alltoall, ring, halo2d or halo3d")
 		fs.StringVar(&reserve.ranks, "nodes", "", "`LIST` of a primitive's nodes such as 5,6,7, the root first (all of the topology)")
@@ -71,6 +75,7 @@ how many are.`, &reserve, reserveRoutes, func(fs *pflag.FlagSet) {
 		fs.StringVar(&reserve.via, "via", "", "`NODE` in place of a router: through this node, unless that leads back")
 		fs.IntVar(&reserve.tag, "tag", 0, "`N` for packets of this class alone, 1 to 63: the DSCP of IP packets (0: for all without routes of their own)")
 		fs.StringVar(&reserve.id, "id", "", "`NAME` of the reservation (the file's, or the primitive's)")
+		cli.Number(fs, &reserve.while, "while", 1, math.MaxInt32, "`PID` until this process ends (until exn-tun route release)")
 	})
 	add("release", "end a reservation", "Ends a reservation: the tables count again.", &release, releaseRoutes, func(fs *pflag.FlagSet) {
 		fs.StringVar(&release.id, "id", "", "`NAME` of the reservation")
@@ -172,43 +177,68 @@ func parseNodes(list string) (nodes []fabric.NodeID, err error) {
 	return nodes, nil
 }
 
-func reserveRoutes(p program, o routeOptions) error {
-	w, err := o.wish()
-	if err != nil {
-		return err
-	}
+func reserveRoutes(ctx context.Context, p program, o routeOptions) error {
 	if o.id == "" {
 		o.id = o.pattern[strings.LastIndexByte(o.pattern, '/')+1:] + o.primitive
 	}
+	if o.while != 0 {
+		return reserveWhile(ctx, p, o)
+	}
+	text, err := o.reserve()
+	fmt.Fprint(p.stdout, text)
+	return err
+}
+
+// reserve makes a reservation, and returns a line about it.
+func (o routeOptions) reserve() (text string, err error) {
+	w, err := o.wish()
+	if err != nil {
+		return "", err
+	}
 	f, err := routesOf(o.nodeOptions)
 	if err != nil {
-		return err
+		return "", err
 	}
 	flows, err := o.flows(f.topo)
 	if err != nil {
-		return err
+		return "", err
 	}
 	existing, err := f.overrides()
 	if err != nil {
-		return err
+		return "", err
 	}
 	plan, err := plans(f.routes, w, flows, existing)
 	if err != nil {
-		return err
+		return "", err
+	}
+	others := 0
+	if o.while != 0 {
+		others = plan.leave(existing)
 	}
 	if err := f.install(o.id, plan.overrides); err != nil {
-		return err
+		return "", err
 	}
-	fmt.Fprintf(p.stdout, "%s: %d pairs of nodes, %d with routes of their own, on %d nodes; largest load of a link %d bytes by the tables, %d now",
+	text = fmt.Sprintf("%s: %d pairs of nodes, %d with routes of their own, on %d nodes; largest load of a link %d bytes by the tables, %d now",
 		o.id, len(flows), len(plan.overrides), len(f.nodes), plan.before, plan.after)
 	if plan.refused > 0 {
-		fmt.Fprintf(p.stdout, "; %d left out, which would have closed a cycle of channels", plan.refused)
+		text += fmt.Sprintf("; %d left out, which would have closed a cycle of channels", plan.refused)
 	}
 	if plan.past > 0 {
-		fmt.Fprintf(p.stdout, "; %d pairs not through node %s, which would lead back", plan.past, o.via)
+		text += fmt.Sprintf("; %d pairs not through node %s, which would lead back", plan.past, o.via)
 	}
-	fmt.Fprintln(p.stdout)
-	return nil
+	if others > 0 {
+		text += fmt.Sprintf("; %d left to other reservations", others)
+	}
+	return text + "\n", nil
+}
+
+// leave takes the routes out of a plan that other reservations have, and counts them.
+func (p *plan) leave(existing []topo.Override) int {
+	n := len(p.overrides)
+	p.overrides = slices.DeleteFunc(p.overrides, func(o topo.Override) bool {
+		return slices.ContainsFunc(existing, func(e topo.Override) bool { return e.From == o.From && e.To == o.To && e.Class == o.Class })
+	})
+	return n - len(p.overrides)
 }
 
 // overrides returns the overrides of the first node.
@@ -251,7 +281,7 @@ func (f *fabricRoutes) install(id string, overrides []topo.Override) error {
 	return nil
 }
 
-func releaseRoutes(_ program, o routeOptions) error {
+func releaseRoutes(_ context.Context, _ program, o routeOptions) error {
 	if o.id == "" {
 		return cli.Usagef("name the reservation with --id; exn-tun route list shows them")
 	}
@@ -300,7 +330,7 @@ func (f *fabricRoutes) list() listed {
 	return l
 }
 
-func listRoutes(p program, o routeOptions) error {
+func listRoutes(_ context.Context, p program, o routeOptions) error {
 	f, err := routesOf(o.nodeOptions)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -206,5 +207,66 @@ func TestRouteBadInput(t *testing.T) {
 			t.Errorf("%s: %d, %s", args, status, stdout)
 		}
 		oneLineOf(t, stderr, want)
+	}
+}
+
+// Jobs reserve routes for as long as a process lives: several at a time, also for the same nodes.
+// However a process ends, its routes are released.
+func TestRootRouteWhile(t *testing.T) {
+	dir, _ := corners(t)
+	ids := func() (all []string) {
+		_, stdout, _ := run(t.Context(), "route", "list", "--json", "--dir", dir)
+		var l listed
+		if err := json.Unmarshal([]byte(stdout), &l); err != nil {
+			t.Fatalf("%s: %v", stdout, err)
+		}
+		for _, r := range l.Reservations {
+			all = append(all, r.ID)
+		}
+		slices.Sort(all)
+		return all
+	}
+	const jobs = 3
+	var programs []*exec.Cmd
+	var said [jobs]*buffer
+	var reserving []*exec.Cmd
+	for i := range jobs {
+		sleep := exec.Command("sleep", sleepArg())
+		if err := sleep.Start(); err != nil {
+			t.Fatal(err)
+		}
+		programs = append(programs, sleep)
+		c, stdout, stderr := programCommand("route", "reserve", "--dir", dir, "--primitive", "alltoall", "--nodes", "1,4", "--via", "3",
+			"--id", fmt.Sprint("job", i), "--while", fmt.Sprint(sleep.Process.Pid))
+		said[i] = stdout
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		reserving = append(reserving, c)
+		t.Cleanup(func() { // if the test has failed before
+			_ = sleep.Process.Kill()
+			if stderr.String() != "" {
+				t.Errorf("job %d: %s", i, stderr)
+			}
+		})
+	}
+	left := 0
+	for i, c := range reserving {
+		if err := c.Wait(); err != nil || !strings.HasPrefix(said[i].String(), fmt.Sprint("job", i, ": 2 pairs of nodes, ")) {
+			t.Fatalf("job %d: %v, %q", i, err, said[i])
+		}
+		if strings.Contains(said[i].String(), "left to other reservations") {
+			left++
+		}
+	}
+	if got := fmt.Sprint(ids()); got != "[job0 job1 job2]" || left != jobs-1 {
+		t.Errorf("reservations %s; %d leave routes to others", got, left)
+	}
+	for i, sleep := range programs {
+		if err := sleep.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = sleep.Wait() // it was killed
+		eventually(t, "released", func() bool { return !slices.Contains(ids(), fmt.Sprint("job", i)) })
 	}
 }
