@@ -44,5 +44,5 @@
 // call: if they send or receive on the connection that they interrupt, they may get EAGAIN, and
 // what they connect stays on TCP. In a static program the library does not see what memory the C
 // library or Go's runtime unmaps: where the kernel says EFAULT to such a pointer, the library may
-// get SIGSEGV. It does not know whether a static program has one thread only.
+// get SIGSEGV.
 package preload

@@ -11,7 +11,8 @@
  *
  * A call that makes a thread, or a child on another stack or on this one, returns twice. The kernel
  * is called when nothing of the hook is on the stack, and the address to return to lies where both
- * find it: below the new stack's end, or in the slot. */
+ * find it: below the new stack's end, or in the slot. All places that make threads come here, in C:
+ * so the library knows whether there is one thread. */
 #include "free/signal.h"
 #include "free/slot.h"
 #include "hooks/hooks.h"
@@ -73,6 +74,8 @@ static struct outcome twice(long nr, const long a[6], uintptr_t back)
 		fork_prepare();
 		__attribute__((fallthrough));
 	case THREAD:
+		if (rest == THREAD)
+			slot_threads();
 		*(uintptr_t *)((char *)a[1] - 136) = back;
 		break;
 	case VFORK:
@@ -140,6 +143,8 @@ struct outcome ds_free_of_go(long nr, const long a[6])
 {
 	long rc = nr;
 
+	if (ds_one_thread())
+		slot_threads();
 	if (is_clone(nr) && makes(nr, a, &rc) != KERNEL)
 		return (struct outcome){nr, KERNEL};
 	/* A child of vfork does not come back, and its parent has the same slot. */

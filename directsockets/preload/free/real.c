@@ -5,7 +5,8 @@
 #include "segment/memory.h"
 
 bool ds_real_ready = true;
-const char *ds_single_thread = ""; /* not known, as with musl */
+static char one_thread = 1; /* slot_threads */
+const char *ds_single_thread = &one_thread;
 DS_LOCAL int ds_thread_marked;
 
 /* The call has the arguments of its function, in the same registers but the fourth. What a function
@@ -76,6 +77,7 @@ struct ds_real ds_real = {
 	.sigaction = call_sigaction, ._exit = call__exit, .syscall = ds_kernel_call,
 };
 
+void slot_threads(void) { __atomic_store_n(&one_thread, 0, __ATOMIC_RELAXED); }
 void ds_real_init(void) {}
 void *ds_next(const char *name) { return (void)name, NULL; }
 const char *ds_own_path(void) { return NULL; } /* no program has this library by LD_PRELOAD */

@@ -107,8 +107,11 @@ bool slot_find(void)
 
 	if (!process)
 		process = (pid_t)call3(SYS_getpid, 0, 0, 0);
-	if (!s || get_tid(s) != tid)
+	if (!s || get_tid(s) != tid) {
+		if (slots)
+			slot_threads();
 		s = new_slot(tid);
+	}
 	if (!s)
 		return false;
 	s->fs = fs;

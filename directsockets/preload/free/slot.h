@@ -44,6 +44,10 @@ static inline struct thread_slot *slot_here(void)
 	return s && s->fs == __builtin_ia32_rdfsbase64() ? s : NULL;
 }
 
+/* From now on the process may have more than one thread: before it makes the second. Go has several
+ * before the first call. */
+void slot_threads(void) DS_HIDDEN;
+
 /* This thread ends: its slot is another's, and it may not use it any more. A child of vfork, which
  * ends, has its parent's. */
 void slot_leave(void) DS_HIDDEN;

@@ -72,9 +72,9 @@ int main(int argc, char **argv)
 	if (argc != 4)
 		return 2;
 	count = atoi(argv[3]);
-	by_go = !strcmp(argv[2], "go");
 	bool processes = !strcmp(argv[2], "processes");
 	load(argv[1], (const unsigned long *)(void *)(argv - 1));
+	by_go = !strcmp(argv[2], "go");
 	address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int l = (int)CALL(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (l < 0 || bind(l, (void *)&address, sizeof address) < 0 || CALL(SYS_listen, l, 10, 0) < 0 || getsockname(l, (void *)&address, &len) < 0)
