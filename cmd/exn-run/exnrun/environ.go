@@ -18,6 +18,7 @@ const (
 	envLoopback = "EXNET_LOOPBACK"
 	envExplain  = "EXNET_EXPLAIN"
 	envASan     = "ASAN_OPTIONS"
+	envLauncher = "EXNET_LAUNCHER"
 )
 
 // asanOptions returns the options of the address sanitizer, so that it accepts a library before
@@ -71,6 +72,7 @@ type settings struct {
 	inherits bool   // EXNET_LOOPBACK is set already
 	tap      string // "": there is none
 	explain  bool   // the library tells the broker of every socket
+	launcher string // exn-run's path, for static programs that the program starts; "": not known
 }
 
 // variables returns the settings as NAME=VALUE. get returns the variables as they were.
@@ -97,6 +99,9 @@ func (s settings) variables(get func(name string) string) ([]string, error) {
 	}
 	if s.tap != "" {
 		vars = append(vars, client.TapEnv+"="+s.tap)
+	}
+	if s.launcher != "" && s.library != "" {
+		vars = append(vars, envLauncher+"="+s.launcher)
 	}
 	if s.explain {
 		vars = append(vars, envExplain+"=1")

@@ -2,15 +2,17 @@ package exnrun
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 
 	"exnet/directsockets/inject"
+	"exnet/internal/child"
 	"exnet/internal/cli"
 )
 
 // traceCommand makes exn-run be the tracer that puts the library into a static program.
-// becomeCommand makes it become such a program: what follows is the library, the format of
-// messages, the program's file and its arguments.
+// becomeCommand makes it become such a program (the library's hooks/launch.c does so, too): what
+// follows is the library, the format of messages, the program's file and its arguments.
 const (
 	traceCommand  = "trace"
 	becomeCommand = "--become"
@@ -78,9 +80,18 @@ func runBecome(args []string, m messages) error {
 	}
 	is := func(letter string) bool { return strings.Contains(args[format], letter) }
 	m.json, m.quiet = is("j"), is("q")
-	i := injection{config: inject.Config{Library: args[library], Name: args[name], Format: inject.Format{JSON: m.json, Quiet: m.quiet, Explain: is("e")}}}
-	i.tracer = startTracer(Program{Path: args[path], Kind: Static}, m)
-	return i.become(args[path], args[argv:], os.Environ(), m)
+	i := injection{config: inject.Config{Library: args[library], Name: filepath.Base(args[name]), Format: inject.Format{JSON: m.json, Quiet: m.quiet, Explain: is("e")}}}
+	p, err := FindProgram(args[path])
+	if err != nil {
+		return programError{child.StartError(err)}
+	}
+	if i.tracer = startTracer(p, m); i.tracer != nil && i.config.Library == "" {
+		if i.config.Library, err = buildFree(m.warn); err != nil {
+			i.tracer.Close()
+			i.tracer = nil
+		}
+	}
+	return i.become(p.Path, args[argv:], os.Environ(), m)
 }
 
 // runTracer is "exn-run trace".

@@ -84,6 +84,55 @@ func TestStatic(t *testing.T) {
 	}
 }
 
+// A static program that another program starts gets the library, too, and has the process that it
+// was to have.
+func TestStaticStarted(t *testing.T) {
+	program := buildStatic(t, staticPrograms[0].command, staticPrograms[0].source)
+	for name, command := range map[string][]string{
+		"exec": {"sh", "-c", `echo "$$"; exec "$0" long`, program},
+		"fork": {"sh", "-c", `"$0" long & echo "$!"; wait "$!"`, program},
+		"env":  {"sh", "-c", `echo "$$"; exec env X=1 "$0" long`, program},
+	} {
+		t.Run(name, func(t *testing.T) {
+			broker := filepath.Join(t.TempDir(), "ds.sock")
+			_, end := startBrokerAt(t, broker, time.Minute)
+			defer end()
+			cmd := exec.Command("/proc/self/exe", append([]string{"--loopback", "--explain"}, command...)...)
+			cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"="+broker, "EXN_TEST_ARGS=long")
+			stdout, stderr, status := output(t, cmd)
+			pid, said, _ := strings.Cut(stdout, "\n")
+			if status != 0 || !strings.HasPrefix(said, "self "+program+" pid "+pid+" wrong 0 ") {
+				t.Fatalf("status %d, %s%s", status, stdout, stderr)
+			}
+			if !strings.Contains(stderr, ": direct: both ends share memory") {
+				t.Errorf("%s", stderr)
+			}
+		})
+	}
+}
+
+// What cannot be started is the shell's to report, and what has lost its environment is plain.
+func TestStaticNotStarted(t *testing.T) {
+	program := buildStatic(t, staticPrograms[0].command, staticPrograms[0].source)
+	locked := writeFile(t, "locked", "", 0o600)
+	for name, tt := range map[string]struct {
+		command []string
+		status  int
+		says    string
+	}{
+		"no such file":   {[]string{"sh", "-c", "/no/such/program"}, 127, "not found"},
+		"no permission":  {[]string{"sh", "-c", locked}, 126, "ermission denied"},
+		"no environment": {[]string{"env", "-i", "EXN_TEST_ARGS=short", program, "short"}, 0, " wrong 0 calls 0 "},
+	} {
+		cmd := exec.Command("/proc/self/exe", append([]string{"--loopback"}, tt.command...)...)
+		cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"=/no/broker")
+		stdout, stderr, status := output(t, cmd)
+		if status != tt.status || !strings.Contains(stdout+stderr, tt.says) {
+			t.Errorf("%s: status %d, %s%s", name, status, stdout, stderr)
+		}
+	}
+}
+
 // A static program has the process that exn-run had, and no child.
 func TestStaticProcess(t *testing.T) {
 	program := buildStatic(t, staticPrograms[0].command, staticPrograms[0].source)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"exnet/directsockets/broker/client"
+	"exnet/directsockets/inject"
 	"exnet/directsockets/preload"
 	"exnet/internal/child"
 	"exnet/internal/cli"
@@ -100,7 +101,11 @@ func run(o options, stdout io.Writer, m messages) error {
 		return runLibfabric(o, m)
 	}
 	_, inherits := os.LookupEnv(envLoopback)
-	s := settings{loopback: o.loopback, inherits: inherits, explain: o.stays()}
+	launcher, err := os.Executable()
+	if err != nil || o.printEnv || !inject.Supported {
+		launcher = "" // static programs stay on TCP
+	}
+	s := settings{launcher: launcher, loopback: o.loopback, inherits: inherits, explain: o.stays()}
 	for _, text := range misset(os.Getenv) {
 		m.warn("%s", cli.Printable(text))
 	}

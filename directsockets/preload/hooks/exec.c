@@ -2,6 +2,7 @@
 #include "hooks/inherited.h"
 #include "hooks/dgram.h"
 #include "hooks/hooks.h"
+#include "hooks/launch.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -113,6 +114,15 @@ void inherit_demote(struct inheritance *inheritance)
 
 typedef int exec_fn(const char *, char *const[], char *const[]);
 
+/* Executes the launcher of a static program by real. */
+static int launch(exec_fn *real, const char *launcher, const char *file, char *const argv[], char *const envp[])
+{
+	char *args[launch_room(argv)];
+
+	launch_args(file, argv, args);
+	return real(launcher, args, envp);
+}
+
 /* Executes file by real. Before that, moves what the new program inherits back to TCP, or leaves it
  * to the program by a word in its environment; not if there is no such file to execute. A program
  * that has no use for this library does not get it. */
@@ -124,6 +134,10 @@ static int run(exec_fn *real, const char *file, bool search, char *const argv[],
 	inherit_begin(&inheritance, file, search, envp);
 	if (search || fd_is_sealed() || (file && kernel_access(file, X_OK) == 0))
 		inherit_demote(&inheritance);
+	errno = saved;
+	const char *launcher = inheritance.n ? NULL : launcher_of(file, search, argv, envp);
+	if (launcher)
+		launch(real, launcher, file, argv, envp);
 	errno = saved;
 	if (!inheritance.n && !spared(file, search, envp))
 		return real(file, argv, envp);

@@ -2,6 +2,7 @@
 #include "hooks/inherited.h"
 #include "hooks/dgram.h"
 #include "hooks/hooks.h"
+#include "hooks/launch.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -158,7 +159,14 @@ static int spawn(spawn_fn *real, bool search, pid_t *pid, const char *file, cons
 {
 	spawn_demote(TAKER_LEAK);
 	/* In another folder a relative path may name another program. */
-	if ((fa && file && file[0] != '/') || !spared(file, search, envp))
+	bool elsewhere = fa && file && file[0] != '/';
+	const char *launcher = elsewhere ? NULL : launcher_of(file, search, argv, envp);
+	if (launcher) {
+		char *args[launch_room(argv)];
+		launch_args(file, argv, args);
+		return real(pid, launcher, fa, attr, args, envp);
+	}
+	if (elsewhere || !spared(file, search, envp))
 		return real(pid, file, fa, attr, argv, envp);
 	char *with[inherit_room(envp)];
 	spared_env(envp, with);
