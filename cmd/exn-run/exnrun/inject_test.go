@@ -51,7 +51,7 @@ func TestStatic(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			program := buildStatic(t, p.command, p.source)
 			broker := filepath.Join(t.TempDir(), "ds.sock")
-			_, end := startBrokerAt(t, broker, time.Minute)
+			_, end := startBrokerAt(t, broker, time.Hour)
 			defer end()
 			report := filepath.Join(t.TempDir(), "report")
 			cmd := exec.Command("/proc/self/exe", "--loopback", "--explain", "--report", report, program, "long")
@@ -95,7 +95,7 @@ func TestStaticStarted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			broker := filepath.Join(t.TempDir(), "ds.sock")
-			_, end := startBrokerAt(t, broker, time.Minute)
+			_, end := startBrokerAt(t, broker, time.Hour)
 			defer end()
 			cmd := exec.Command("/proc/self/exe", append([]string{"--loopback", "--explain"}, command...)...)
 			cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"="+broker, "EXN_TEST_ARGS=long")
@@ -108,6 +108,20 @@ func TestStaticStarted(t *testing.T) {
 				t.Errorf("%s", stderr)
 			}
 		})
+	}
+}
+
+// A static program that has direct connections starts itself, by the name that the kernel has for
+// it as well.
+func TestStaticStartsItself(t *testing.T) {
+	program := buildStatic(t, staticPrograms[0].command, staticPrograms[0].source)
+	broker := filepath.Join(t.TempDir(), "ds.sock")
+	_, end := startBrokerAt(t, broker, time.Hour)
+	defer end()
+	cmd := exec.Command("/proc/self/exe", "--loopback", program, "again")
+	cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"="+broker, "EXN_TEST_ARGS=again")
+	if stdout, stderr, status := output(t, cmd); status != 0 || !strings.Contains(stdout, " wrong 0 ") {
+		t.Errorf("status %d, %s%s", status, stdout, stderr)
 	}
 }
 

@@ -58,6 +58,9 @@ const char *launcher_of(const char *file, bool search, char *const argv[], char 
 
 	if (!launcher || launcher[0] != '/' || !file || !argv || !argv[0])
 		return NULL;
+	/* There the launcher would find itself, or nothing. */
+	if (!strncmp(file, "/proc/", 6) || !strncmp(file, "/dev/", 5))
+		return NULL;
 	/* The launcher has the program's variables, and may find another file by them. */
 	if (search && !strchr(file, '/') && (!path || !mine || strcmp(path, mine)))
 		return NULL;

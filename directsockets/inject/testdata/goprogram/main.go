@@ -81,6 +81,16 @@ func children(n int) {
 	all.Wait()
 }
 
+// again has the program start itself.
+func again() {
+	for _, name := range []string{"/proc/self/exe", os.Args[0]} {
+		if out, err := exec.Command(name, "child").CombinedOutput(); err != nil || string(out) != "child\n" {
+			fmt.Printf("%s: %v, %s", name, err, out)
+			wrong.Add(1)
+		}
+	}
+}
+
 // signals has the process get signals of its own.
 func signals(n int) {
 	c := make(chan os.Signal, n)
@@ -105,6 +115,12 @@ func main() {
 		echo(2, 2)
 	case "long":
 		echo(8, 600)
+	case "again":
+		echo(2, 600)
+		again()
+	case "child":
+		fmt.Println("child")
+		return
 	case "maps":
 		text, _ := os.ReadFile("/proc/self/maps")
 		os.Stderr.Write(text)
