@@ -25,9 +25,9 @@ type Rule struct {
 	// Container is the ID of a container, the beginning of it with at least 12 digits, or its name:
 	// an end of the connection is in it.
 	Container string `json:"container,omitempty"`
-	// Port is the server's, as either end has it.
+	// Port is the server's, as either end has it; of a flow of datagrams it may be the sender's.
 	Port uint16 `json:"port,omitempty"`
-	// To is where the server's address is, as either end has it.
+	// To is where the server's address is, as either end has it; of a flow it may be the sender's.
 	To netip.Prefix `json:"to,omitzero"`
 	// PID is that of a process at an end, in the broker's PID namespace.
 	PID int `json:"pid,omitempty"`
@@ -38,16 +38,18 @@ const minID = 12
 
 // fits reports whether the Rule is about a connection, as far as one of its ends knows.
 func (r *Rule) fits(e switchEnd, draw uint32) bool {
-	return (r.Share == 0 || int(draw%100) < r.Share) && r.Fits(e.names, e.server, e.pid)
+	return (r.Share == 0 || int(draw%100) < r.Share) && r.In(e.names) && (r.PID == 0 || r.PID == e.pid) &&
+		(r.at(e.server) || e.sender.IsValid() && r.at(e.sender))
 }
 
-// Fits reports whether the Rule is about a connection with this end, whatever its Share is: names
-// are those of its container.
-func (r *Rule) Fits(names []string, server netip.AddrPort, pid int) bool {
-	return r.In(names) &&
-		(r.Port == 0 || r.Port == server.Port()) &&
-		(!r.To.IsValid() || r.To.Contains(server.Addr().WithZone(""))) &&
-		(r.PID == 0 || r.PID == pid)
+// at reports whether the Rule is about servers there.
+func (r *Rule) at(server netip.AddrPort) bool {
+	return (r.Port == 0 || r.Port == server.Port()) && (!r.To.IsValid() || r.To.Contains(server.Addr().WithZone("")))
+}
+
+// Fits reports whether the Rule is about a connection of a container with these names.
+func (r *Rule) Fits(names []string, c *connstats.Connection) bool {
+	return r.fits(endOf(names, c, c.PID), c.Draw)
 }
 
 // String writes the Rule as the flags of exn-tun direct.
@@ -84,6 +86,28 @@ type switchEnd struct {
 	names  []string // of its container
 	server netip.AddrPort
 	pid    int
+	sender netip.AddrPort // of a flow of datagrams, which goes to server: its answers are a flow back
+}
+
+// endOf is the end that a connection is, of a process.
+func endOf(names []string, c *connstats.Connection, pid int) switchEnd {
+	e := switchEnd{names: names, server: c.ServerEnd(), pid: pid}
+	if c.UDP {
+		e.sender = c.Local
+		if c.Server {
+			e.sender = c.Remote
+		}
+	}
+	return e
+}
+
+// offered is the end of a connection that is offered, or claimed by a key.
+func (s *Server) offered(o *offer, key wire.Key, pid int) switchEnd {
+	e := switchEnd{names: s.cfg.Names, server: key.Server, pid: pid}
+	if o.flow != nil {
+		e.sender = key.Client
+	}
+	return e
 }
 
 // Switch says which connections may be direct. The last Rule that fits counts; where none does,
@@ -203,7 +227,7 @@ func (s *Switch) decides(e switchEnd, draw uint32) *Rule {
 
 // decidedBy names the Rule that decides about a connection of a client, "": none does.
 func (s *Server) decidedBy(c *connstats.Connection) string {
-	r := s.cfg.Switch.decides(switchEnd{s.cfg.Names, c.ServerEnd(), c.PID}, c.Draw)
+	r := s.cfg.Switch.decides(endOf(s.cfg.Names, c, c.PID), c.Draw)
 	if r == nil {
 		return ""
 	}
@@ -213,11 +237,11 @@ func (s *Server) decidedBy(c *connstats.Connection) string {
 // mayOffer reports whether the Switch allows an offer of a client, and mayClaim whether it allows
 // that a client takes one.
 func (s *Server) mayOffer(o *offer) bool {
-	return s.cfg.Switch.allows(switchEnd{s.cfg.Names, o.key.Server, o.from.pid}, connstats.Draw(o.nonce))
+	return s.cfg.Switch.allows(s.offered(o, o.key, o.from.pid), connstats.Draw(o.nonce))
 }
 
 func (s *Server) mayClaim(c *session, key wire.Key, o *offer) bool {
-	return s.cfg.Switch.allows(switchEnd{s.cfg.Names, key.Server, c.pid}, connstats.Draw(o.nonce))
+	return s.cfg.Switch.allows(s.offered(o, key, c.pid), connstats.Draw(o.nonce))
 }
 
 // Returned is what Switched has come to, in connections and flows.
@@ -255,7 +279,7 @@ func (s *Server) switched(back map[uint64]bool) (kept int) {
 func (s *Server) switchTable(t clientTable, budget *int, back map[uint64]bool) (kept int) {
 	for _, c := range connstats.Read(t.fd, connstats.MaxEntries, budget) {
 		server := c.ServerEnd()
-		off := !s.cfg.Switch.allows(switchEnd{s.cfg.Names, server, t.pid}, c.Draw)
+		off := !s.cfg.Switch.allows(endOf(s.cfg.Names, &c, t.pid), c.Draw)
 		direct := c.Mode == connstats.ModeDirect.String()
 		switch {
 		case !c.Heeds:

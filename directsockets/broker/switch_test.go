@@ -3,13 +3,16 @@ package broker
 import (
 	"net/netip"
 	"testing"
+
+	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/wire"
 )
 
 // The last Rule that fits counts. A Rule about everything replaces all, and one about the same as
 // another replaces that.
 func TestSwitch(t *testing.T) {
-	web := switchEnd{[]string{"0123456789abcdef", "web"}, netip.MustParseAddrPort("10.2.0.1:80"), 7}
-	other := switchEnd{nil, netip.MustParseAddrPort("[fd00::1]:6379"), 8}
+	web := switchEnd{names: []string{"0123456789abcdef", "web"}, server: netip.MustParseAddrPort("10.2.0.1:80"), pid: 7}
+	other := switchEnd{server: netip.MustParseAddrPort("[fd00::1]:6379"), pid: 8}
 	to := netip.MustParsePrefix("10.2.0.0/24")
 	low, high := uint32(9), uint32(10) // 9 and 10 of a hundred
 	for _, c := range []struct {
@@ -45,10 +48,12 @@ func TestSwitch(t *testing.T) {
 	for _, share := range []int{90, 10} { // a Share replaces a Share, and not the Rule below it
 		s.Add(Rule{Direct: true, Port: 80, Share: share})
 	}
-	if n := len(s.rules); n != 2 || !s.allows(web, low) || s.allows(web, high) || !s.allows(other, high) {
+	rules, _ := s.Rules()
+	if n := len(rules); n != 2 || !s.allows(web, low) || s.allows(web, high) || !s.allows(other, high) {
 		t.Errorf("a share of 10, in %d rules: %v, %v, %v", n, s.allows(web, low), s.allows(web, high), s.allows(other, high))
 	}
-	if s.Add(Rule{Direct: true}); s.rules != nil {
+	s.Add(Rule{Direct: true})
+	if rules, _ := s.Rules(); len(rules) > 0 {
 		t.Error("on has not replaced all")
 	}
 	for n := range maxRules {
@@ -70,7 +75,8 @@ func TestSwitchHold(t *testing.T) {
 	s.Add(Rule{Direct: true, Port: 80})
 	check := func(web1, other1 bool, held int) {
 		t.Helper()
-		if w, o, n := s.allows(web, 0), s.allows(other, 0), len(s.held); w != web1 || o != other1 || n != held {
+		_, all := s.Rules()
+		if w, o, n := s.allows(web, 0), s.allows(other, 0), len(all); w != web1 || o != other1 || n != held {
 			t.Errorf("%v, %v, %d are held; want %v, %v, %d", w, o, n, web1, other1, held)
 		}
 	}
@@ -93,7 +99,7 @@ func TestSwitchHold(t *testing.T) {
 // Set replaces the Rules of a container, or all; too many change nothing. The Rule that decides
 // about a connection is told.
 func TestSwitchSet(t *testing.T) {
-	e := switchEnd{[]string{"web"}, netip.MustParseAddrPort("10.2.0.1:80"), 7}
+	e := switchEnd{names: []string{"web"}, server: netip.MustParseAddrPort("10.2.0.1:80"), pid: 7}
 	var s Switch
 	by := func(want string) {
 		t.Helper()
@@ -119,4 +125,36 @@ func TestSwitchSet(t *testing.T) {
 	by("off --to 10.2.0.0/16")
 	s.Hold(Rule{PID: 7})
 	by("off --pid 7")
+}
+
+// A Rule about a server's place is about both flows of datagrams between it and a client, but not
+// about a connection from there.
+func TestSwitchFlows(t *testing.T) {
+	client, server := netip.MustParseAddrPort("10.2.0.2:40000"), netip.MustParseAddrPort("10.2.0.1:53")
+	for _, r := range []Rule{{Port: 53}, {To: netip.PrefixFrom(server.Addr(), 32)}, {Port: 53, To: netip.PrefixFrom(server.Addr(), 24)}} {
+		var s Switch
+		s.Add(r)
+		for _, c := range []struct {
+			connstats.Connection
+			off bool
+		}{
+			{connstats.Connection{UDP: true, Local: client, Remote: server}, true},
+			{connstats.Connection{UDP: true, Local: client, Remote: server, Server: true}, true},
+			{connstats.Connection{UDP: true, Local: server, Remote: client}, true},
+			{connstats.Connection{UDP: true, Local: server, Remote: client, Server: true}, true},
+			{connstats.Connection{Local: client, Remote: server}, true},
+			{connstats.Connection{Local: server, Remote: client}, r.Port == 0 && r.To.Contains(client.Addr())},
+		} {
+			if s.allows(endOf(nil, &c.Connection, 0), 0) == c.off || r.Fits(nil, &c.Connection) != c.off {
+				t.Errorf("rule %v, %+v: off is not %v", r, c.Connection, c.off)
+			}
+		}
+	}
+	var s Server
+	s.cfg.Switch = new(Switch)
+	s.cfg.Switch.Add(Rule{Port: 53})
+	back := wire.Key{Client: server, Server: client}
+	if from := new(session); s.mayOffer(&offer{key: back, from: from, flow: new(flowEnds)}) || !s.mayOffer(&offer{key: back, from: from}) {
+		t.Error("an offer of a flow back")
+	}
 }

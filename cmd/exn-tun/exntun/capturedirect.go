@@ -232,7 +232,7 @@ func (d *directCapture) look() error {
 func (d *directCapture) knownOf(s *control.Sockets, c connstats.Connection) capture.Known {
 	return capture.Known{
 		UDP: c.UDP, Local: c.Local, Remote: c.Remote, Server: c.Server, Process: processOf(c),
-		Wanted:    d.of.Fits([]string{s.Container, s.Name}, c.ServerEnd(), c.PID),
+		Wanted:    d.of.Fits([]string{s.Container, s.Name}, &c),
 		AnyClient: d.of.PID == 0,
 	}
 }
