@@ -44,5 +44,6 @@
 // call: if they send or receive on the connection that they interrupt, they may get EAGAIN, and
 // what they connect stays on TCP. In a static program the library does not see what memory the C
 // library or Go's runtime unmaps: where the kernel says EFAULT to such a pointer, the library may
-// get SIGSEGV.
+// get SIGSEGV. Nor does it see a jump out of a handler before the program's next call: a wait that
+// was left so, in poll or epoll, keeps its connections open.
 package preload

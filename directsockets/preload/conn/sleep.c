@@ -81,7 +81,7 @@ static void wake(struct sleeper *w)
 static void lie_down(struct sleeper *w)
 {
 	ds_critical_begin();
-	w->slot = ds_cleanup_push(jumped, w);
+	w->slot = ds_cleanup_push_frame(jumped, w);
 	if (!ds_has_segment(w->s)) {
 		ds_wait_begin(w->s);
 		w->users = !ds_has_segment(w->s);

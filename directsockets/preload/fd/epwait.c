@@ -102,7 +102,7 @@ static bool waiter_begin(struct waiter *w, int epfd, struct epoll_event *ev, int
 	w->max = max;
 	w->asleep = w->napping = false;
 
-	w->cleanup = e ? ds_cleanup_push(jumped, w) : -1;
+	w->cleanup = e ? ds_cleanup_push_frame(jumped, w) : -1;
 	if (e) {
 		w->kicks = __atomic_load_n(&e->kicks, __ATOMIC_SEQ_CST);
 		ds_add_shared(&e->sleepers, 1);

@@ -108,7 +108,7 @@ void slots_end(struct waiting *w)
 bool slots_begin(struct waiting *w, nfds_t n, nfds_t ours, struct pollfd *few, struct pollfd **k)
 {
 	ds_critical_begin();
-	w->cleanup = ds_cleanup_push(jumped, w);
+	w->cleanup = ds_cleanup_push_frame(jumped, w);
 	w->local = ours <= SMALL && !small_used;
 	small_used |= w->local;
 	*k = few;

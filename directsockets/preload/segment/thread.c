@@ -264,6 +264,10 @@ static void clean_up(int level)
 		struct ds_cleanup c = t->cleanup[--t->cleanups];
 
 		t->critical = 0;
+#ifdef DS_FREE
+		if (c.frame)
+			continue;
+#endif
 		((void (*)(void *))((intptr_t)ds_jump + c.run))(c.arg);
 	}
 }

@@ -42,6 +42,9 @@ struct ds_thread {
 		void *arg;
 		int32_t run; /* a function, as far from ds_jump as this */
 		int level;
+#ifdef DS_FREE
+		bool frame; /* arg lies on the stack: gone once the jump is done, and nobody tells before */
+#endif
 	} cleanup[DS_CLEANUPS];
 };
 
@@ -118,9 +121,21 @@ static inline int ds_cleanup_push(void (*run)(void *), void *arg)
 
 	if (__builtin_expect(n >= DS_CLEANUPS, 0))
 		return -1;
-	t->cleanup[n] = (struct ds_cleanup){arg, (int32_t)((intptr_t)run - (intptr_t)ds_jump), t->level};
+	t->cleanup[n] = (struct ds_cleanup){.arg = arg, .run = (int32_t)((intptr_t)run - (intptr_t)ds_jump), .level = t->level};
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	t->cleanups = n + 1;
+	return n;
+}
+
+/* The same for an argument on the stack. */
+static inline int ds_cleanup_push_frame(void (*run)(void *), void *frame)
+{
+	int n = ds_cleanup_push(run, frame);
+
+#ifdef DS_FREE
+	if (n >= 0)
+		ds_self.cleanup[n].frame = true;
+#endif
 	return n;
 }
 
