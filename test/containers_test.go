@@ -22,7 +22,8 @@ var (
 
 // ofDebian are the packages of -debian.
 var ofDebian = []string{
-	"conmon", "containerd", "containernetworking-plugins", "docker-cli", "docker.io", "iproute2", "iptables", "jq", "libsqlite3-0", "procps", "skopeo",
+	"buildah", "conmon", "conntrack", "containerd", "containernetworking-plugins", "docker-cli", "docker.io", "etcd-server", "iproute2", "iptables",
+	"jq", "libsqlite3-0", "netavark", "nftables", "openssl", "procps", "runc", "skopeo",
 }
 
 // needContainers skips the test without -containers, or without one of the programs that it runs.

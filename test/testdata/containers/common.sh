@@ -2,7 +2,7 @@
 
 # eventually COMMAND...: runs it until it succeeds, for two minutes.
 eventually() {
-	for _ in $(seq 600); do "$@" >/dev/null 2>&1 && return; sleep 0.2; done
+	for _ in $(seq ${EVENTUALLY:-600}); do "$@" >/dev/null 2>&1 && return; sleep 0.2; done
 	echo "never: $*" >&2
 	return 1
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# rootfs.sh DIR makes a root file system of this host's redis, nginx, curl and bash.
+# rootfs.sh DIR makes a root file system of this host's redis, nginx, curl, bash, and a few programs of coreutils and grep.
 set -euo pipefail
 dir=$1
 mkdir -p "$dir"/{bin,dev,etc,proc,run,sys,tmp,usr/lib/exnet,var/lib/nginx,var/log/nginx}
 copy() { [ -e "$dir$1" ] || { mkdir -p "$dir${1%/*}" && cp -L "$1" "$dir$1"; }; }
-for program in bash cat redis-server redis-cli redis-benchmark nginx curl; do
+for program in bash cat cp grep sleep timeout redis-server redis-cli redis-benchmark nginx curl; do
 	path=$(PATH=$PATH:/usr/sbin:/sbin command -v $program)
 	copy "$path"
 	[ "$path" = "/bin/$program" ] || ln -sf "$path" "$dir/bin/$program"

@@ -1,0 +1,38 @@
+package e2e
+
+import (
+	"flag"
+	"path/filepath"
+	"testing"
+)
+
+var (
+	kubernetes = flag.String("kubernetes", "", "`DIR` of Kubernetes' programs, which testdata/containers/kubernetes.sh builds there (half an hour): with -debian and -tarball, a cluster of two nodes")
+	tarball    = flag.String("tarball", "", "`DIR` an unpacked tarball of release.sh")
+)
+
+// A cluster of two nodes with a real control plane: the agent by kubectl apply -k, pods of one node
+// direct through a Service, those of two nodes by TCP, rolling updates of the agent and of the
+// pods under load, a node that is drained, and nothing left after kubectl delete.
+func TestRootCluster(t *testing.T) {
+	if *debian == "" || *kubernetes == "" || *tarball == "" {
+		t.Skip("it wants Debian 13's containerd and Kubernetes: run it with -debian DIR -kubernetes DIR -tarball DIR")
+	}
+	root := rootSystems(t, "rootfs.sh")[0]
+	manifests := absolute(t, "../packaging/kubernetes")
+	t.Setenv("KEEP", absolute(t, *kubernetes)+" "+absolute(t, *tarball)+" "+manifests)
+	for _, proxy := range []string{"nftables", "iptables"} {
+		t.Run(proxy, func(t *testing.T) {
+			inDebian(t, *tarball, "cluster.sh", absolute(t, *kubernetes), absolute(t, *tarball), root, manifests, proxy)
+		})
+	}
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# cluster.sh KUBERNETES IMAGE PROGRAMS MANIFESTS [PROXY]: a Kubernetes cluster of two nodes, each with its own network,
+# processes and mounts, and exnet on it as its README says: agent by kubectl apply -k, pods that ask by a limit.
+# KUBERNETES has kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy, kubelet and kubectl; IMAGE is the
+# unpacked tarball of release.sh, of which the image is built; PROGRAMS is a root file system with redis;
+# MANIFESTS is packaging/kubernetes; PROXY is kube-proxy's mode (iptables or nftables). Ends with "ok".
+set -euo pipefail
+kube=$1 image=$2 programs=$3 manifests=$4 proxy=${5:-nftables}
+here=$(cd "${0%/*}" && pwd)
+. "$here/common.sh"
+umount -l /sys/fs/cgroup 2>/dev/null || true
+mount -t cgroup2 none /sys/fs/cgroup
+base=$(mktemp -d /run/cluster.XXXXXX)
+began=$(date +%s)
+say() { echo "-- $(($(date +%s) - began)) s: $*"; }
+finish() {
+	[ $? = 0 ] || {
+		tail -n 8 "$base"/*.log | cut -c1-300
+		kubectl get pods -A -o wide
+		kubectl describe pods -A | tail -15
+		for i in 1 2; do on "node$i" bash -c '/opt/exnet/exn-tun status; /opt/exnet/exn-tun status --sockets | cut -c1-200 | head -20; for n in /run/netns/*; do nsenter -n$n ss -tan; done'; done
+		kubectl -n kube-system logs -l app=exnet-agent --prefix --tail 20 || true
+	}
+	kill -KILL $(cat "$base"/*.unshare) # which ignores SIGTERM
+	wait $(cat "$base"/*.unshare) 2>/dev/null || true
+	for i in 1 2; do eventually find "$group$i" -depth -type d -exec rmdir {} +; done
+}
+trap finish EXIT
+group=/sys/fs/cgroup/${base##*/}.node
+export KUBECONFIG=$base/kubeconfig
+kubectl() { "$kube/kubectl" "$@"; }
+
+# The network of the hosts: the control plane at .1, the nodes at .11 and .12.
+ip link set lo up
+ip link add hosts type bridge && ip link set hosts up && ip address add 192.168.50.1/24 dev hosts
+ip route add default dev hosts
+
+# The images: exnet by the Containerfile, and one with redis for the pods.
+export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot
+mkdir -p /etc/containers && echo '{"default": [{"type": "insecureAcceptAnything"}]}' >/etc/containers/policy.json
+archive() { # NAME ROOT: an image of a root file system, as docker load takes it
+	mkdir -p "$base/archive"
+	tar -C "$2" -cf "$base/archive/layer.tar" .
+	cat >"$base/archive/config.json" <<-END_
+	{"architecture": "amd64", "os": "linux", "config": {"Env": ["PATH=/bin"], "Entrypoint": ["bash", "-c", "trap exit TERM; coproc read; wait"]},
+	 "rootfs": {"type": "layers", "diff_ids": ["sha256:$(sha256sum <"$base/archive/layer.tar" | cut -d ' ' -f 1)"]}}
+	END_
+	echo '[{"Config": "config.json", "RepoTags": ["'"$1"'"], "Layers": ["layer.tar"]}]' >"$base/archive/manifest.json"
+	tar -C "$base/archive" -cf "$base/lab.tar" config.json layer.tar manifest.json
+	rm -r "$base/archive"
+}
+archive localhost/lab:1 "$programs"
+say "building the image exnet by the Containerfile"
+buildah bud -q --network host --build-arg BASE=docker-archive:"$base/lab.tar" -t localhost/exnet:latest -f "$image/packaging/Containerfile" "$image" >/dev/null
+buildah push -q localhost/exnet:latest docker-archive:"$base/exnet.tar":docker.io/library/exnet:latest
+
+say "starting the control plane"
+etcd --data-dir "$base/etcd" --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
+	--listen-peer-urls http://127.0.0.1:2380 --log-level error >"$base/etcd.log" 2>&1 &
+openssl genrsa -out "$base/sa.key" 2048 2>/dev/null
+echo 'secret,admin,1,system:masters' >"$base/tokens"
+"$kube/kube-apiserver" --etcd-servers http://127.0.0.1:2379 --cert-dir "$base/certs" --bind-address 192.168.50.1 \
+	--secure-port 6443 --kubelet-preferred-address-types InternalIP --token-auth-file "$base/tokens" --authorization-mode Node,RBAC --service-cluster-ip-range 10.96.0.0/16 \
+	--service-account-key-file "$base/sa.key" --service-account-signing-key-file "$base/sa.key" --allow-privileged \
+	--service-account-issuer https://kubernetes.default.svc --advertise-address 192.168.50.1 >"$base/apiserver.log" 2>&1 &
+cat >"$KUBECONFIG" <<END_
+apiVersion: v1
+kind: Config
+clusters: [{name: lab, cluster: {server: "https://192.168.50.1:6443", insecure-skip-tls-verify: true}}]
+users: [{name: admin, user: {token: secret}}]
+contexts: [{name: lab, context: {cluster: lab, user: admin}}]
+current-context: lab
+END_
+eventually kubectl get --raw /readyz
+"$kube/kube-controller-manager" --kubeconfig "$KUBECONFIG" --service-account-private-key-file "$base/sa.key" \
+	--root-ca-file "$base/certs/apiserver.crt" --use-service-account-credentials --leader-elect=false --cert-dir "$base/certs" \
+	--allocate-node-cidrs --cluster-cidr 10.91.0.0/16 --bind-address 127.0.0.1 >"$base/controller.log" 2>&1 &
+"$kube/kube-scheduler" --kubeconfig "$KUBECONFIG" --leader-elect=false --bind-address 127.0.0.1 --cert-dir "$base/certs" >"$base/scheduler.log" 2>&1 &
+
+# on NODE COMMAND...: in the namespaces of a node.
+on() { nsenter -t "$(cat "$base/$1.pid")" -m -n -p -- "${@:2}"; }
+for i in 1 2; do
+	say "starting node$i"
+	mkdir "$group$i"
+	bash -c 'echo $$ >"$0/cgroup.procs"; exec unshare -m -n -p -C --fork --kill-child --mount-proc "$@"' "$group$i" \
+		"$here/clusternode.sh" "node$i" "$base" "$kube" "$i" "$proxy" >"$base/node$i.log" 2>&1 &
+	echo $! >"$base/node$i.unshare"
+	eventually pgrep -P $!
+	pgrep -P $! >"$base/node$i.pid"
+	ip link add "n$i" type veth peer name eth0 netns "/proc/$(cat "$base/node$i.pid")/ns/net"
+	ip link set "n$i" master hosts up
+	touch "$base/node$i.linked"
+done
+cidr() { kubectl get node "$1" -o jsonpath='{.spec.podCIDR}'; }
+for i in 1 2; do # as flannel's host-gw does
+	eventually eval '[ -n "$(cidr "node$i")" ]'
+	on "node$i" bash -c 'mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-lab.conflist' <<-END_
+	{"cniVersion": "1.0.0", "name": "lab", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+	 "ipam": {"type": "host-local", "ranges": [[{"subnet": "$(cidr "node$i")"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+	 {"type": "portmap", "capabilities": {"portMappings": true}}]}
+	END_
+	eventually on "node$((3 - i))" ip route add "$(cidr "node$i")" via "192.168.50.1$i"
+done
+ready() { [ "$(kubectl get nodes --no-headers | grep -c ' Ready ')" = 2 ]; }
+eventually ready
+kubectl get nodes -o wide
+
+say "kubectl apply -k packaging/kubernetes"
+kubectl apply -k "$manifests"
+kubectl -n kube-system rollout status daemonset/exnet-agent --timeout 60s
+offers() { [ "$(kubectl get nodes -o jsonpath='{.items[*].status.allocatable.exnet\.io/direct}')" = '1024 1024' ]; }
+eventually offers
+
+say "exn-tun cluster check"
+"$image/exn-tun" cluster check --kubectl "$kube/kubectl"
+
+say "pods: a database and two clients of its service, one on its node and one on the other"
+kubectl apply -f "$here/clusterpods.yaml"
+kubectl rollout status deployment/db --timeout 60s
+kubectl rollout status deployment/near --timeout 60s
+kubectl rollout status deployment/far --timeout 60s
+count() { on "$1" /opt/exnet/exn-tun status --sockets --json | jq --arg p "$2" --arg m "$3" '[.[].connections[] | select(.mode == $m and .program == $p)] | length'; }
+some() { [ "$(count "$@")" -gt 0 ]; }
+eventually some node1 redis-benchmark direct
+eventually some node1 redis-server direct
+say "two pods of one node talk direct"
+kubectl get pods -o wide
+on node1 /opt/exnet/exn-tun status
+on node1 /opt/exnet/exn-tun status --sockets | cut -c1-150 | head -12
+eventually some node2 redis-benchmark shadow
+[ "$(count node2 redis-benchmark direct)" = 0 ]
+say "the pod of the other node stays on TCP"
+
+say "a rolling update of the agent, under load"
+failures() { kubectl logs -l load=yes --tail -1 | grep -c FAILED || true; }
+before=$(failures)
+kubectl -n kube-system rollout restart daemonset/exnet-agent
+kubectl -n kube-system rollout status daemonset/exnet-agent --timeout 180s
+eventually some node1 redis-benchmark direct
+[ "$(failures)" = "$before" ] || { echo "clients failed $before times before, $(failures) after"; exit 1; }
+
+say "a rolling update of the database, whose clients connect again"
+kubectl rollout restart deployment/db
+kubectl rollout status deployment/db --timeout 180s
+eventually some node1 redis-benchmark direct
+
+say "node1 is drained, and comes back"
+kubectl drain node1 --ignore-daemonsets --force --delete-emptydir-data --timeout 60s
+kubectl uncordon node1
+kubectl rollout status deployment/db --timeout 180s
+eventually some node1 redis-benchmark direct
+
+say "kubectl delete"
+kubectl delete -f "$here/clusterpods.yaml" --timeout 60s
+kubectl delete -k "$manifests" --timeout 60s
+gone() { [ "$(kubectl get pods -A --no-headers 2>/dev/null | wc -l)" = 0 ]; }
+eventually gone
+for i in 1 2; do [ -z "$(on "node$i" pgrep -x exn-tun)" ]; done
+finish
+trap - EXIT
+say "all done"
+echo ok
