@@ -18,14 +18,16 @@ finish() {
 		tail -n 8 "$base"/*.log | cut -c1-300
 		kubectl get pods -A -o wide
 		kubectl describe pods -A | tail -15
-		for i in 1 2; do on "node$i" bash -c '/opt/exnet/exn-tun status; /opt/exnet/exn-tun status --sockets | cut -c1-200 | head -20; for n in /run/netns/*; do nsenter -n$n ss -tan; done'; done
+		# shellcheck disable=SC2016 # the node expands it
+		for i in 1 2; do on "node$i" bash -c '/opt/exnet/exn-tun status; /opt/exnet/exn-tun status --sockets | cut -c1-200 | sed -n 1,20p; for n in /run/netns/*; do nsenter -n$n ss -tan; done'; done
 		kubectl -n kube-system logs -l app=exnet-agent --prefix --tail 20 || true
 	}
-	kill -KILL $(cat "$base"/*.unshare) # which ignores SIGTERM
-	wait $(cat "$base"/*.unshare) 2>/dev/null || true
+	kill -KILL "${nodes[@]}" # which ignore SIGTERM
+	wait "${nodes[@]}" 2>/dev/null || true
 	for i in 1 2; do eventually find "$group$i" -depth -type d -exec rmdir {} +; done
 }
 trap finish EXIT
+nodes=()
 group=/sys/fs/cgroup/${base##*/}.node
 export KUBECONFIG=$base/kubeconfig
 kubectl() { "$kube/kubectl" "$@"; }
@@ -84,7 +86,7 @@ for i in 1 2; do
 	mkdir "$group$i"
 	bash -c 'echo $$ >"$0/cgroup.procs"; exec unshare -m -n -p -C --fork --kill-child --mount-proc "$@"' "$group$i" \
 		"$here/clusternode.sh" "node$i" "$base" "$kube" "$i" "$proxy" >"$base/node$i.log" 2>&1 &
-	echo $! >"$base/node$i.unshare"
+	nodes+=($!)
 	eventually pgrep -P $!
 	pgrep -P $! >"$base/node$i.pid"
 	ip link add "n$i" type veth peer name eth0 netns "/proc/$(cat "$base/node$i.pid")/ns/net"
@@ -92,8 +94,9 @@ for i in 1 2; do
 	touch "$base/node$i.linked"
 done
 cidr() { kubectl get node "$1" -o jsonpath='{.spec.podCIDR}'; }
+has_cidr() { [ -n "$(cidr "$1")" ]; }
 for i in 1 2; do # as flannel's host-gw does
-	eventually eval '[ -n "$(cidr "node$i")" ]'
+	eventually has_cidr "node$i"
 	on "node$i" bash -c 'mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-lab.conflist' <<-END_
 	{"cniVersion": "1.0.0", "name": "lab", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
 	 "ipam": {"type": "host-local", "ranges": [[{"subnet": "$(cidr "node$i")"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
@@ -126,23 +129,60 @@ eventually some node1 redis-server direct
 say "two pods of one node talk direct"
 kubectl get pods -o wide
 on node1 /opt/exnet/exn-tun status
-on node1 /opt/exnet/exn-tun status --sockets | cut -c1-150 | head -12
+on node1 /opt/exnet/exn-tun status --sockets | cut -c1-150 | sed -n 1,12p
 eventually some node2 redis-benchmark shadow
 [ "$(count node2 redis-benchmark direct)" = 0 ]
 say "the pod of the other node stays on TCP"
 
-say "a rolling update of the agent, under load"
-failures() { kubectl logs -l load=yes --tail -1 | grep -c FAILED || true; }
+say "rolling updates of the agent, under load: ${ROUNDS:=3}"
+failures() { kubectl logs -l load=yes --all-containers --tail -1 | grep -c FAILED || true; }
+lasting() { on node1 /opt/exnet/exn-tun status --sockets --json | jq '[.[].connections[] | select(.program == "redis-benchmark" and .mode == "direct" and .sent.direct_bytes > 1000000)] | length'; }
+last() { [ "$(lasting)" -ge 4 ]; }
+eventually last
 before=$(failures)
-kubectl -n kube-system rollout restart daemonset/exnet-agent
-kubectl -n kube-system rollout status daemonset/exnet-agent --timeout 180s
-eventually some node1 redis-benchmark direct
-[ "$(failures)" = "$before" ] || { echo "clients failed $before times before, $(failures) after"; exit 1; }
+for _ in $(seq "$ROUNDS"); do
+	kubectl -n kube-system rollout restart daemonset/exnet-agent
+	kubectl -n kube-system rollout status daemonset/exnet-agent --timeout 180s >/dev/null
+	eventually some node1 redis-benchmark direct
+	say "the new agent has direct connections"
+	eventually last
+	say "and knows those that were there before"
+done
+[ "$(failures)" = "$before" ] || {
+	echo "clients failed $before times before, $(failures) after"
+	kubectl logs -l load=yes --all-containers --prefix --timestamps --tail -1 | grep -B2 FAILED
+	exit 1
+}
 
 say "a rolling update of the database, whose clients connect again"
 kubectl rollout restart deployment/db
 kubectl rollout status deployment/db --timeout 180s
 eventually some node1 redis-benchmark direct
+
+if [ -x "$kube/kube-network-policies" ]; then
+	say "a network policy keeps the clients from the database, and is taken back"
+	# It believes that it is in a pod.
+	account=/var/run/secrets/kubernetes.io/serviceaccount
+	mkdir -p $account
+	echo -n secret >$account/token
+	cp "$base/certs/apiserver.crt" $account/ca.crt
+	for i in 1 2; do
+		on "node$i" env KUBERNETES_SERVICE_HOST=192.168.50.1 KUBERNETES_SERVICE_PORT=6443 "$kube/kube-network-policies" --disable-nri \
+			--hostname-override "node$i" >"$base/node$i.policies.log" 2>&1 &
+	done
+	kubectl apply -f - <<-END_
+	{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "db"},
+	 "spec": {"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"]}}
+	END_
+	fresh() { on node1 /opt/exnet/exn-tun status --sockets --json | jq '[.[].connections[] | select(.program == "redis-benchmark" and .mode == "direct" and .sent.direct_bytes < 1000000)] | length'; }
+	none() { [ "$(fresh)" = 0 ]; }
+	before=$(failures)
+	more() { [ "$(failures)" -gt "$before" ]; }
+	eventually more
+	eventually none
+	kubectl delete networkpolicy db
+	eventually some node1 redis-benchmark direct
+fi
 
 say "node1 is drained, and comes back"
 kubectl drain node1 --ignore-daemonsets --force --delete-emptydir-data --timeout 60s
