@@ -13,7 +13,8 @@ var (
 
 // A cluster of two nodes with a real control plane: the agent by kubectl apply -k, pods of one node
 // direct through a Service, those of two nodes by TCP, rolling updates of the agent and of the
-// pods under load, a node that is drained, and nothing left after kubectl delete.
+// pods under load, all back to TCP by direct off, a node that is drained, and nothing left after
+// kubectl delete.
 func TestRootCluster(t *testing.T) {
 	if *debian == "" || *kubernetes == "" || *tarball == "" {
 		t.Skip("it wants Debian 13's containerd and Kubernetes: run it with -debian DIR -kubernetes DIR -tarball DIR")

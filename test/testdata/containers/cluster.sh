@@ -136,7 +136,7 @@ say "the pod of the other node stays on TCP"
 
 say "rolling updates of the agent, under load: ${ROUNDS:=3}"
 failures() { kubectl logs -l load=yes --all-containers --tail -1 | grep -c FAILED || true; }
-lasting() { on node1 /opt/exnet/exn-tun status --sockets --json | jq '[.[].connections[] | select(.program == "redis-benchmark" and .mode == "direct" and .sent.direct_bytes > 1000000)] | length'; }
+lasting() { on node1 /opt/exnet/exn-tun status --sockets --json | jq '[.[].connections[] | select(.program == "redis-server" and .mode == "direct" and .received.direct_bytes > 1000000)] | length'; }
 last() { [ "$(lasting)" -ge 4 ]; }
 eventually last
 before=$(failures)
@@ -148,41 +148,26 @@ for _ in $(seq "$ROUNDS"); do
 	eventually last
 	say "and knows those that were there before"
 done
-[ "$(failures)" = "$before" ] || {
+failed() {
 	echo "clients failed $before times before, $(failures) after"
 	kubectl logs -l load=yes --all-containers --prefix --timestamps --tail -1 | grep -B2 FAILED
 	exit 1
 }
+[ "$(failures)" = "$before" ] || failed
+
+say "exn-tun direct off on node1, and on"
+on node1 /opt/exnet/exn-tun direct off
+none() { [ "$(count node1 redis-server direct)" = 0 ]; }
+eventually none
+say "all connections of the database are back on TCP"
+on node1 /opt/exnet/exn-tun direct on
+eventually some node1 redis-benchmark direct
+[ "$(failures)" = "$before" ] || failed
 
 say "a rolling update of the database, whose clients connect again"
 kubectl rollout restart deployment/db
 kubectl rollout status deployment/db --timeout 180s
 eventually some node1 redis-benchmark direct
-
-if [ -x "$kube/kube-network-policies" ]; then
-	say "a network policy keeps the clients from the database, and is taken back"
-	# It believes that it is in a pod.
-	account=/var/run/secrets/kubernetes.io/serviceaccount
-	mkdir -p $account
-	echo -n secret >$account/token
-	cp "$base/certs/apiserver.crt" $account/ca.crt
-	for i in 1 2; do
-		on "node$i" env KUBERNETES_SERVICE_HOST=192.168.50.1 KUBERNETES_SERVICE_PORT=6443 "$kube/kube-network-policies" --disable-nri \
-			--hostname-override "node$i" >"$base/node$i.policies.log" 2>&1 &
-	done
-	kubectl apply -f - <<-END_
-	{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "db"},
-	 "spec": {"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"]}}
-	END_
-	fresh() { on node1 /opt/exnet/exn-tun status --sockets --json | jq '[.[].connections[] | select(.program == "redis-benchmark" and .mode == "direct" and .sent.direct_bytes < 1000000)] | length'; }
-	none() { [ "$(fresh)" = 0 ]; }
-	before=$(failures)
-	more() { [ "$(failures)" -gt "$before" ]; }
-	eventually more
-	eventually none
-	kubectl delete networkpolicy db
-	eventually some node1 redis-benchmark direct
-fi
 
 say "node1 is drained, and comes back"
 kubectl drain node1 --ignore-daemonsets --force --delete-emptydir-data --timeout 60s
