@@ -244,10 +244,6 @@ static inline void ds_dg_put(struct ds_dgram *d)
 }
 /* From now on all of its datagrams go by the kernel. What has come is still read. */
 void ds_dg_harden(struct ds_dgram *d, int why) DS_HIDDEN;
-/* Sockets have become the kernel's, and are to be announced no more. Who has the lock of setup does
- * that, ds_dg_forget, before it unlocks. */
-extern bool ds_dg_forgets DS_HIDDEN;
-void ds_dg_forget(void) DS_HIDDEN;
 /* It is connected to another peer, or to none. */
 void ds_dg_connected(struct ds_dgram *d, const struct sockaddr *addr, socklen_t len) DS_HIDDEN;
 /* The program has set an option. */

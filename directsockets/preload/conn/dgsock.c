@@ -108,11 +108,10 @@ static void forget_hard(struct ds_dgram *d, void *arg)
 		forget(d);
 }
 
-bool ds_dg_forgets;
-
-void ds_dg_forget(void)
+/* Runs with the lock of setup. */
+static void forget_all(void)
 {
-	__atomic_store_n(&ds_dg_forgets, false, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&ds_setup_due, NULL, __ATOMIC_SEQ_CST);
 	ds_dg_each(forget_hard, NULL);
 }
 
@@ -161,7 +160,7 @@ void ds_dg_harden(struct ds_dgram *d, int why)
 		d->why = (uint8_t)why;
 	__atomic_store_n(&d->hard, true, __ATOMIC_SEQ_CST);
 	if (DS_GET(d->setup) != DG_SETUP_QUIET) {
-		__atomic_store_n(&ds_dg_forgets, true, __ATOMIC_RELEASE);
+		__atomic_store_n(&ds_setup_due, forget_all, __ATOMIC_RELEASE);
 		if (ds_setup_try()) /* never waits: this may be a holder of a lock that comes after that */
 			ds_setup_unlock();
 	}

@@ -124,6 +124,9 @@ struct ds_sock *ds_make(int fd, int side, const struct ds_life *l) DS_HIDDEN;
 bool ds_setup_try(void) DS_HIDDEN;
 bool ds_setup_lock(void) DS_HIDDEN;
 void ds_setup_unlock(void) DS_HIDDEN;
+/* What who has the lock of setup does before it unlocks, and makes NULL: sockets have become the
+ * kernel's, and are to be announced no more. */
+extern void (*ds_setup_due)(void) DS_HIDDEN;
 /* Calls run(arg) with the lock of setup held: now or, if this thread holds it already, when it
  * releases it. */
 void ds_setup_do(void (*run)(void *arg), void *arg) DS_HIDDEN;

@@ -76,6 +76,8 @@ bool ds_setup_lock(void)
 	return taken(ds_own_lock(&setup));
 }
 
+void (*ds_setup_due)(void);
+
 void ds_setup_unlock(void)
 {
 	while (__builtin_expect(__atomic_load_n(&nlater, __ATOMIC_ACQUIRE) != 0, 0)) {
@@ -83,8 +85,9 @@ void ds_setup_unlock(void)
 
 		later[n].run(later[n].arg);
 	}
-	if (__builtin_expect(__atomic_load_n(&ds_dg_forgets, __ATOMIC_ACQUIRE), 0))
-		ds_dg_forget();
+	void (*run)(void) = __atomic_load_n(&ds_setup_due, __ATOMIC_ACQUIRE);
+	if (__builtin_expect(run != NULL, 0))
+		run();
 	ds_own_unlock(&setup);
 }
 
