@@ -1,6 +1,6 @@
 // Command kept is kept.py in Go, with direct sockets, or with package net if its last argument is
-// net: a client with keep-alive that says "idle" when it has moved some data, then reads or writes
-// until the connection fails, and says how.
+// net: a client with keep-alive that moves data until its standard input ends, says "idle", then
+// reads or writes until the connection fails, and says how.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"log"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,7 +31,12 @@ func main() {
 		log.Fatal(err)
 	}
 	b := make([]byte, 1000)
-	for range 2000 {
+	var over atomic.Bool
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		over.Store(true)
+	}()
+	for !over.Load() {
 		if _, err := c.Write(b); err != nil {
 			log.Fatal(err)
 		}

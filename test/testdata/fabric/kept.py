@@ -1,5 +1,6 @@
-"""kept.py HOST PORT HOW: has a connection with keep-alive to a server that sends back what comes, says "idle" when it has
-moved some data, and then waits for more in the way that HOW names. Says what the call is told, and those after it."""
+"""kept.py HOST PORT HOW: has a connection with keep-alive to a server that sends back what comes. Moves data until its
+standard input ends, says "idle", and then waits for more in the way that HOW names. Says what the call is told, and those
+after it."""
 import errno
 import select
 import socket
@@ -57,7 +58,7 @@ def waited(c):
 
 def main():
     c = socket.create_connection((HOST, PORT))
-    for _ in range(2000):
+    while not select.select([sys.stdin], [], [], 0)[0]:
         echo(c, 1000)
     if HOW == "write":
         c.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 3000)
