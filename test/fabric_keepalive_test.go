@@ -80,8 +80,8 @@ func TestRootFabricKeepAlive(t *testing.T) {
 	c.cable("up")
 }
 
-// toldLine is the line in which kept.py says what it was told. The kernel says EHOSTUNREACH in place
-// of ETIMEDOUT where the node has told it so meanwhile, which is chance.
+// toldLine is the line in which kept.py says what it was told. The kernel says EHOSTUNREACH in
+// place of ETIMEDOUT where the node has told it so meanwhile, which is chance.
 func toldLine(out string) string {
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "was told:") {
