@@ -53,7 +53,7 @@ func (v *victim) check(tb testing.TB, n, limit int, err error) {
 	if n < 0 || n > limit {
 		tb.Fatalf("%d bytes of %d", n, limit)
 	}
-	for _, ok := range []error{nil, ErrAgain, io.EOF, ErrDemoted, ErrFellBack, ErrEnded, ErrClosed, ErrReset, ErrEnding,
+	for _, ok := range []error{nil, ErrAgain, io.EOF, ErrDemoted, ErrCut, ErrFellBack, ErrEnded, ErrClosed, ErrReset, ErrEnding,
 		ErrNotPromoted, ErrCorrupt, ErrNoZCopy, ErrRegions, ErrNoSink} {
 		if err == ok {
 			if v.broken && err != ErrCorrupt {
