@@ -62,10 +62,14 @@ void *memmove(void *to, const void *from, size_t n)
 	char *t = to;
 	const char *f = from;
 
-	if (t <= f || t >= f + n)
-		return t + n <= f || t >= f + n ? memcpy(to, from, n) : ({ for (size_t i = 0; i < n; i++) t[i] = f[i]; to; });
-	while (n-- > 0)
-		t[n] = f[n];
+	if (t + n <= f || t >= f + n)
+		return memcpy(to, from, n);
+	if (t < f)
+		for (size_t i = 0; i < n; i++)
+			t[i] = f[i];
+	else
+		while (n-- > 0)
+			t[n] = f[n];
 	return to;
 }
 

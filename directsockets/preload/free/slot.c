@@ -18,6 +18,9 @@ enum {
 /* The templates, from the linker. */
 extern char __start_ds_local[] DS_HIDDEN, __stop_ds_local[] DS_HIDDEN;
 
+/* The bytes of the templates. */
+static size_t local_size(void) { return (uintptr_t)__stop_ds_local - (uintptr_t)__start_ds_local; }
+
 static struct thread_slot *slots; /* all that were made */
 static int made, look_at = LEAST; /* how many; at how many one looks for threads that have ended */
 static pid_t process;
@@ -61,7 +64,7 @@ static struct thread_slot *reuse(int tid, bool dead)
 /* A new slot for the thread tid; NULL: there is no memory. */
 static struct thread_slot *make(int tid)
 {
-	const size_t head = (sizeof(struct thread_slot) + (size_t)(__stop_ds_local - __start_ds_local) + GUARD - 1) & ~(size_t)(GUARD - 1);
+	const size_t head = (sizeof(struct thread_slot) + local_size() + GUARD - 1) & ~(size_t)(GUARD - 1);
 	char *p = map(GUARD + STACK + head);
 
 	if (!p)
@@ -95,7 +98,7 @@ static struct thread_slot *new_slot(int tid)
 	if (!s)
 		return make(tid);
 	s->inside = 0;
-	memset(s->copies, 0, (size_t)(__stop_ds_local - __start_ds_local));
+	memset(s->copies, 0, local_size());
 	return s;
 }
 
