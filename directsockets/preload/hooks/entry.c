@@ -70,17 +70,7 @@ __asm__(
 	"	movl	%eax, %ecx\n"
 	"	pushq	%r11\n"
 	"	.cfi_adjust_cfa_offset 8\n"
-	"	leaq	ds_ways(%rip), %r11\n"
-	"	movzbl	(%r11,%rcx), %ecx\n"
-	"	subl	$1, %ecx\n"
-	"	js	1f\n"
-	"	jnz	4f\n"
-	"	movl	%edi, %r11d\n"
-	"	cmpl	fd_tab_size(%rip), %r11d\n"
-	"	jae	1f\n"
-	"	movq	fd_tab(%rip), %rcx\n"
-	"	cmpq	$0, (%rcx,%r11,8)\n"
-	"	jne	3f\n"
+	DS_WAY("%rcx")
 	"1:	popq	%r11\n"
 	"	.cfi_adjust_cfa_offset -8\n"
 	"2:	pushq	%r11\n" /* the kernel's */
@@ -95,10 +85,7 @@ __asm__(
 	"	jmp	*%r11\n"
 	"	.cfi_restore_state\n"
 	"	.cfi_def_cfa_offset 144\n"
-	"4:	subl	$2, %ecx\n" /* IF_ANY */
-	"	jnz	3f\n"
-	"	cmpl	$0, fd_tab_size(%rip)\n"
-	"	je	1b\n"
+	DS_WAY_IF_ANY
 	"3:	movq	ds_thread_marked@gottpoff(%rip), %rcx\n"
 	"	cmpl	$0, %fs:(%rcx)\n"
 	"	jne	1b\n"

@@ -38,6 +38,27 @@ bool every_call(long nr, const long a[6], long *rc) DS_HIDDEN;
 enum { DS_WAYS = 512 };
 extern const uint8_t ds_ways[DS_WAYS] DS_HIDDEN;
 
+/* In assembly: is the call of this number, below DS_WAYS, ours? Goes to 3 if so, to 1 if not, and
+ * by 4, which DS_WAY_IF_ANY is, for the rarer ways. The first argument is in rdi; rcx and r11
+ * change. */
+#define DS_WAY(number) \
+	"	leaq	ds_ways(%rip), %r11\n" \
+	"	movzbl	(%r11," number "), %ecx\n" \
+	"	subl	$1, %ecx\n" \
+	"	js	1f\n" \
+	"	jnz	4f\n" \
+	"	movl	%edi, %r11d\n" \
+	"	cmpl	fd_tab_size(%rip), %r11d\n" \
+	"	jae	1f\n" \
+	"	movq	fd_tab(%rip), %rcx\n" \
+	"	cmpq	$0, (%rcx,%r11,8)\n" \
+	"	jne	3f\n"
+#define DS_WAY_IF_ANY \
+	"4:	subl	$2, %ecx\n" \
+	"	jnz	3f\n" \
+	"	cmpl	$0, fd_tab_size(%rip)\n" \
+	"	je	1b\n"
+
 /* Before io_submit of n iocbs: what is done later is done by the kernel. */
 void aio_submitted(long n, void *const list[]) DS_HIDDEN;
 

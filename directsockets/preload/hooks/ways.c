@@ -4,8 +4,8 @@
 #if defined(__x86_64__)
 #include <sys/syscall.h>
 
-/* Those on a descriptor of ours, all, those of a process that has or had a descriptor of ours. The
- * assembly code of entry.c and free/entry.c knows these values. */
+/* Those on a descriptor of ours, all, those of a process that has or had a descriptor of ours.
+ * DS_WAY and DS_WAY_IF_ANY know these values. */
 enum { NEVER, BY_DESCRIPTOR, ALWAYS, IF_ANY };
 
 const uint8_t ds_ways[DS_WAYS] = {
