@@ -29,11 +29,19 @@ const (
 	system  // syscall
 )
 
-// What follows an opcode: operands (M), and so many bytes. I: two or four, by the size of the
-// operands; V: two, four or eight; R: the way of a jump of one byte, L: of four. X: no instruction.
+// What follows each opcode, a letter for each:
 //
-//	. nothing   M operands   1 2 3 bytes   a eight bytes (an address)   B operands and a byte
-//	W operands and I   G a group of which two have a number
+//	.      nothing
+//	M      operands
+//	1 2 3  so many bytes
+//	a      eight bytes, an address
+//	I      two or four bytes, by the size of the operands
+//	V      two, four or eight bytes
+//	B      operands and a byte
+//	W      operands and what I stands for
+//	G      operands; in two of its eight forms also what I or 1 stands for
+//	R L    a jump's distance, of one byte or of four
+//	X      not an instruction that is known
 const (
 	oneByte = "MMMM1IXXMMMM1IXX" + "MMMM1IXXMMMM1IXX" + "MMMM1IXXMMMM1IXX" + "MMMM1IXXMMMM1IXX" + // 00
 		"XXXXXXXXXXXXXXXX" + "................" + "XXXMXXXXIW1B...." + "RRRRRRRRRRRRRRRR" + // 40

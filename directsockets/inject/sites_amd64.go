@@ -8,6 +8,8 @@ import (
 	"io"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/internal/elffile"
 )
 
@@ -52,7 +54,7 @@ func (p *program) place(text []byte, found []candidate, targets marks, spaces []
 	used := make(marks, len(targets)) // by the places so far
 	for _, c := range found {
 		nr := c.number(text, targets)
-		if nr >= 0 && neverSockets[nr] || nr == sysExit && c.afterCall(text) {
+		if nr >= 0 && neverSockets[nr] || nr == unix.SYS_EXIT && c.afterCall(text) {
 			continue
 		}
 		s, ok := c.behind(text, targets)
@@ -148,13 +150,15 @@ func sweep(text []byte) (found []candidate, targets, doubt marks, spaces []space
 	return found, targets, doubt, spaces
 }
 
-// sysExit ends a thread.
-const sysExit = 60
-
-// neverSockets are system calls that mean nothing to the library, and of which some have no stack
-// or no registers to return to: munmap of a thread's own stack, rt_sigreturn.
-var neverSockets = map[int]bool{9: true, 10: true, 11: true, 12: true, 15: true, 28: true, 39: true, 96: true, 158: true, 186: true,
-	200: true, 201: true, 202: true, 218: true, 228: true, 234: true, 273: true, 302: true, 318: true, 334: true}
+// neverSockets are system calls that the library does not look at. Some could not come back from
+// it: rt_sigreturn has no registers to return to, and a thread that unmaps its own stack has no
+// stack.
+var neverSockets = map[int]bool{
+	unix.SYS_MMAP: true, unix.SYS_MPROTECT: true, unix.SYS_MUNMAP: true, unix.SYS_BRK: true, unix.SYS_RT_SIGRETURN: true,
+	unix.SYS_MADVISE: true, unix.SYS_GETPID: true, unix.SYS_GETTIMEOFDAY: true, unix.SYS_ARCH_PRCTL: true, unix.SYS_GETTID: true,
+	unix.SYS_TKILL: true, unix.SYS_TIME: true, unix.SYS_FUTEX: true, unix.SYS_SET_TID_ADDRESS: true, unix.SYS_CLOCK_GETTIME: true,
+	unix.SYS_TGKILL: true, unix.SYS_SET_ROBUST_LIST: true, unix.SYS_PRLIMIT64: true, unix.SYS_GETRANDOM: true, unix.SYS_RSEQ: true,
+}
 
 // afterCall reports whether another system call is just before, as where a thread has unmapped its
 // stack and ends.

@@ -195,7 +195,7 @@ func TestPutAt(t *testing.T) {
 	}
 }
 
-// assembled is a text with one system call, for the rules of which forms can be replaced.
+// Which forms of a text with one system call can be replaced.
 func TestForms(t *testing.T) {
 	const call = "\x0f\x05"
 	for _, c := range []struct {
