@@ -42,8 +42,7 @@ exn-tun direct set FILE
 exn-tun direct show`,
 		RunE: command.Choose,
 	}
-	// add adds a command, which asks for what requests returns of its arguments, one after the
-	// other.
+	// add adds a command. It sends the requests that its arguments stand for, one after the other.
 	add := func(sub *cobra.Command, requests func(args []string) ([]control.Request, error)) {
 		var o directOptions
 		fs := sub.Flags()

@@ -54,8 +54,8 @@ struct set {
 	bool nested; /* epoll instances are in it */
 };
 
-/* What holds of the shadow of slot t, of which the kernel reports r. The kernel reports all of one
- * that has failed, but was asked only for what the shadow decided before. */
+/* Which events of slot t's shadow hold, if the kernel reports r. The kernel was asked only for
+ * those that the shadow decides; when the shadow has failed, it decides all. */
 static unsigned of_shadow(const struct slot *t, int fd, unsigned r)
 {
 	enum { ALL = POLLIN | POLLRDNORM | POLLRDHUP | POLLOUT | POLLWRNORM };

@@ -90,8 +90,8 @@ size_t launch_room(char *const argv[])
 
 void launch_args(const char *file, char *const argv[], char *args[])
 {
-	/* exn-run's own: the library, which it finds, the format of messages, of which there are
-	 * none, the name in them, and the file. */
+	/* exn-run's command and its words: the library ("": exn-run finds it), the format of
+	 * messages (q: none), the program's name in them, and its file. */
 	char *const words[LAUNCH_WORDS] = {"exn-run", "--become", "", "q", (char *)(uintptr_t)file, (char *)(uintptr_t)file};
 
 	memcpy(args, words, sizeof words);
