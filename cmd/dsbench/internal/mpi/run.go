@@ -69,7 +69,7 @@ func open(ctx context.Context, name string) (*site, error) {
 	}
 	s := &site{name: name, path: kind.Open(paths.NodeConfig{}), device: devices[name]}
 	if err := s.path.Setup(ctx); err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.path.Close())
 	}
 	e, ok := s.path.(ended)
 	if !ok {

@@ -6,23 +6,22 @@
 //	Kinds, KindOf ► Kind.Open ► Path: Setup, Measure (package tcpbench, rawbench), Close
 //
 // On the kernel's paths package tcpbench measures, with a process at either end;
-// the same code runs on lo, veth, exn and exn-shm. These processes, and six more
-// kinds, are copies of dsbench, which starts itself with a hidden command
-// (WorkerOf, package worker):
+// the same code runs on lo, veth, exn and exn-shm. These processes, and others, are copies of
+// dsbench, which starts itself with a hidden command (WorkerOf, package worker):
 //
 //	worker            one end of a measurement over the kernel's TCP
 //	node-worker       the two nodes of exn, with their exn0
-//	daemon-worker     one of the two nodes of exn-shm, a daemon with its exn0
-//	stream-worker     one of the two nodes of exn-stream, on a host of its own
+//	daemon-worker     one of the two nodes of exn-shm or of exn-stream, a daemon with its exn0
 //	netstack-worker   one measurement over netstack
 //	broker-worker     the broker of path ds
+//	relay-worker      the loop of path relay
 //	raw-worker        one measurement of VELO or RMA themselves, or one end of it
 //
 // The nodes have their own processes so that their CPU time can be measured and
 // added. Those of exn-shm are what "exn-tun up" runs (package daemon): they meet in a
 // temporary directory, and the shm link joins them. So exn and exn-shm together show
-// the cost of a process boundary. Those of exn-stream share only a veth pair, with a
-// plain stream link over it, whose TCP uses cubic as congestion control.
+// the cost of a process boundary. Those of exn-stream, exn-ofi and ds-fabric share only a veth
+// pair, over which daemons of two hosts meet; the TCP of their link uses cubic.
 //
 // Netstack is a library: its two nodes and both ends of the measurement are in
 // one worker by necessity, and share a scheduler. That favours it in latency,

@@ -45,11 +45,6 @@ func runBroker(ctx context.Context, j brokerJob, note func(any) error) (any, err
 
 // Setup implements Path.
 func (p *dsPath) Setup(ctx context.Context) (err error) {
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, p.Close())
-		}
-	}()
 	if err := p.loPath.Setup(ctx); err != nil {
 		return err
 	}

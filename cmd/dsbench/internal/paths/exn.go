@@ -2,31 +2,24 @@ package paths
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 
 	"exnet/internal/tcpbench"
-	"exnet/internal/tempdir"
 )
 
 // exnPath is TCP over exn0: the kernel's TCP in two namespaces, each with an
 // exn0 on one fabric. Both nodes are in a worker process of their own.
 type exnPath struct {
 	nodePath
-	tmp string // has the socket that tells the interrupts; "": not made
 }
 
 func newExn(cfg NodeConfig) Path { return &exnPath{nodePath: newNodePath(cfg)} }
 
+// socket tells the interrupts.
 func (p *exnPath) socket() string { return filepath.Join(p.tmp, "carried") }
 
-func (p *exnPath) Setup(ctx context.Context) (err error) {
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, p.Close())
-		}
-	}()
-	if p.tmp, err = tempdir.New("dsbench"); err != nil {
+func (p *exnPath) Setup(ctx context.Context) error {
+	if err := p.makeTmp(); err != nil {
 		return err
 	}
 	var up [2]nodeUp
@@ -53,13 +46,4 @@ func (p *exnPath) Measure(ctx context.Context, spec tcpbench.Spec) (r tcpbench.R
 		r.InterruptsPerGB = after.perGB(before)
 	}
 	return r, err
-}
-
-// Close implements Path.
-func (p *exnPath) Close() error {
-	err := p.nodePath.Close()
-	if p.tmp != "" {
-		err = errors.Join(err, tempdir.Remove(p.tmp))
-	}
-	return err
 }

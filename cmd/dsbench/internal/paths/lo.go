@@ -41,11 +41,6 @@ func (p *loPath) Info() Info { return Info{MTU: p.mtu} }
 // filters and traffic are not measured; without privileges it takes the current
 // one.
 func (p *loPath) Setup(context.Context) (err error) {
-	defer func() {
-		if err != nil {
-			p.Close()
-		}
-	}()
 	if netns.Privileged() {
 		if p.ns, err = netns.New(); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"exnet/internal/ctxend"
 	"exnet/internal/netns"
 	"exnet/internal/tcpbench"
+	"exnet/internal/tempdir"
 	"exnet/internal/worker"
 )
 
@@ -20,6 +21,7 @@ type nodePath struct {
 	cfg        NodeConfig
 	mtu        int
 	namespaces [2]*netns.NS
+	tmp        string // directory for sockets; "": not made
 
 	nodes []*nodeProcess
 	up    context.Context // done when the first of them has ended, with the cause
@@ -55,6 +57,12 @@ func newNodePath(cfg NodeConfig) nodePath {
 
 // Info implements Path.
 func (p *nodePath) Info() Info { return p.cfg.info(p.mtu) }
+
+// makeTmp makes the directory.
+func (p *nodePath) makeTmp() (err error) {
+	p.tmp, err = tempdir.New("dsbench")
+	return err
+}
 
 // start starts a worker for nodes in a namespace (nil: this one), and stores what it notes
 // of them in what up points to.
@@ -123,7 +131,8 @@ func (p *nodePath) whileUp(ctx context.Context, f func(context.Context) error) e
 	}
 }
 
-// Close ends the nodes in order, or by force if that takes long.
+// Close ends the nodes in order, or by force if that takes long, and removes the directory, which
+// they leave only if they did not end in order.
 func (p *nodePath) Close() error {
 	var errs []error
 	for _, ns := range p.namespaces {
@@ -155,5 +164,8 @@ func (p *nodePath) Close() error {
 		n.Stop()
 	}
 	p.down(nil)
+	if p.tmp != "" {
+		errs = append(errs, tempdir.Remove(p.tmp))
+	}
 	return errors.Join(errs...)
 }

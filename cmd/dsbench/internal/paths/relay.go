@@ -1,9 +1,6 @@
 package paths
 
-import (
-	"context"
-	"errors"
-)
+import "context"
 
 // relayPath is TCP between two namespaces whose TUN devices a loop joins that does
 // nothing else: what is left of exn0 without a fabric, and so what exn0 is measured
@@ -19,12 +16,7 @@ func newRelay(cfg NodeConfig) Path {
 // Info implements Path.
 func (p *relayPath) Info() Info { return Info{MTU: p.mtu} }
 
-func (p *relayPath) Setup(ctx context.Context) (err error) {
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, p.Close())
-		}
-	}()
+func (p *relayPath) Setup(ctx context.Context) error {
 	var up [2]nodeUp
 	if err := p.start(ctx, nil, relayCommand, p.cfg, &up); err != nil {
 		return err

@@ -2,10 +2,7 @@ package paths
 
 import (
 	"context"
-	"errors"
-	"net/netip"
 
-	"exnet/internal/netns"
 	"exnet/internal/tcpbench"
 	"exnet/node/hostnet"
 )
@@ -16,57 +13,30 @@ import (
 // that ends.
 type vethPath struct {
 	*tcpbench.Pair
-	namespaces [2]*netns.NS
-	mtu        int
+	hosts hosts
+	mtu   int
 }
 
 func newVeth(NodeConfig) Path { return &vethPath{} }
 
 func (p *vethPath) Info() Info { return Info{MTU: p.mtu} }
 
-func (p *vethPath) Setup(context.Context) (err error) {
-	defer func() {
-		if err != nil {
-			p.Close()
-		}
-	}()
-	var veth [2]hostnet.VethEnd
-	var ends [2]tcpbench.End
-	for i := range veth {
-		if p.namespaces[i], err = netns.New(); err != nil {
-			return err
-		}
-		addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)})
-		ends[i] = tcpbench.End{NS: p.namespaces[i], Addr: addr}
-		veth[i] = hostnet.VethEnd{
-			NS:     p.namespaces[i],
-			Name:   "veth0",
-			Config: hostnet.LinkConfig{Addrs: []netip.Prefix{netip.PrefixFrom(addr, 24)}},
-		}
-	}
-	if err := hostnet.CreateVeth(veth[0], veth[1]); err != nil {
+func (p *vethPath) Setup(context.Context) error {
+	if err := p.hosts.open(""); err != nil {
 		return err
 	}
-	host, err := hostnet.Open(p.namespaces[0])
+	host, err := hostnet.Open(p.hosts[0])
 	if err != nil {
 		return err
 	}
 	defer host.Close()
-	link, err := host.Link(veth[0].Name)
+	link, err := host.Link(vethName)
 	if err != nil {
 		return err
 	}
 	p.mtu = link.MTU
-	p.Pair = tcpbench.Between(ends[0], ends[1])
+	p.Pair = tcpbench.Between(tcpbench.End{NS: p.hosts[0], Addr: hostAddr(0)}, tcpbench.End{NS: p.hosts[1], Addr: hostAddr(1)})
 	return nil
 }
 
-func (p *vethPath) Close() error {
-	var errs []error
-	for _, ns := range p.namespaces {
-		if ns != nil {
-			errs = append(errs, ns.Close())
-		}
-	}
-	return errors.Join(errs...)
-}
+func (p *vethPath) Close() error { return p.hosts.close() }

@@ -23,19 +23,28 @@ type daemonJob struct {
 	Node  NodeConfig `json:"node"`
 	Index int        `json:"index"` // 0 or 1
 	Tmp   string     `json:"tmp"`   // where the nodes meet; is removed by the last one
-	// Host is the path of the namespace that it runs in, a host of its own: direct sockets go
-	// to the other one through the fabric. "": both nodes are on this host.
-	Host string `json:"host"`
+	// Host is the path of the namespace that it runs in, a host of its own. "": both nodes are on
+	// this host.
+	Host   string `json:"host"`
+	Link   string `json:"link"`   // between hosts
+	Direct bool   `json:"direct"` // direct sockets to the other host go through the fabric
 }
 
-// fabricDir returns the fabric's directory in tmp: one of its own, which the last
-// node removes.
-func fabricDir(tmp string) string { return filepath.Join(tmp, "fabric") }
+// linkPort is where the first of two hosts listens.
+const linkPort = 4791
+
+// dir returns the fabric's directory in Tmp: one of its own, which its last node removes.
+func (j daemonJob) dir() string {
+	if j.Host == "" {
+		return filepath.Join(j.Tmp, "fabric")
+	}
+	return filepath.Join(j.Tmp, strconv.Itoa(j.Index))
+}
 
 // config is the node's. ns is the namespace of its exn0.
 func (j daemonJob) config(ns *netns.NS) (daemon.Config, error) {
 	c := daemon.Config{
-		Dir:            fabricDir(j.Tmp),
+		Dir:            j.dir(),
 		Addrs:          []netip.Prefix{node.Addr4(j.Index), node.Addr6(j.Index)},
 		MTU:            j.Node.MTU,
 		NetNS:          ns.Path(),
@@ -46,11 +55,13 @@ func (j daemonJob) config(ns *netns.NS) (daemon.Config, error) {
 	if j.Host == "" {
 		return c, nil
 	}
-	c.Dir = filepath.Join(j.Tmp, strconv.Itoa(j.Index))
 	c.Node = new(fabric.NodeID(1 + j.Index))
-	c.Hosts = daemon.Hosts{Plaintext: true, Listen: netip.AddrPortFrom(hostAddr(j.Index), streamPort).String()}
+	c.Hosts = daemon.Hosts{Plaintext: true, Listen: netip.AddrPortFrom(hostAddr(j.Index), linkPort).String(), Link: j.Link}
 	if j.Index == 1 {
-		c.Hosts.Join = []string{netip.AddrPortFrom(hostAddr(0), streamPort).String()}
+		c.Hosts.Join = []string{netip.AddrPortFrom(hostAddr(0), linkPort).String()}
+	}
+	if !j.Direct {
+		return c, nil
 	}
 	return c, c.Direct.Set(rules.Fabric)
 }
@@ -94,38 +105,24 @@ func runDaemon(ctx context.Context, j daemonJob, note func(any) error) (any, err
 	return struct{}{}, d.Close()
 }
 
-// linked reports whether both nodes of the fabric, which are to be asked in dirs, have a link
-// to the other.
-func linked(dirs ...string) (bool, error) {
-	up := 0
-	for _, dir := range dirs {
-		n, err := linkedIn(dir)
+// linked reports whether the node has a link to the other one.
+func (j daemonJob) linked() (bool, error) {
+	nodes, err := control.Nodes(j.dir())
+	if err != nil {
+		return false, err
+	}
+	for _, n := range nodes {
+		c, err := control.Dial(j.dir(), n)
 		if err != nil {
 			return false, err
 		}
-		up += n
-	}
-	return up == 2, nil
-}
-
-// linkedIn is how many of the nodes in dir have a link to the other one.
-func linkedIn(dir string) (up int, err error) {
-	nodes, err := control.Nodes(dir)
-	if err != nil {
-		return 0, err
-	}
-	for _, n := range nodes {
-		c, err := control.Dial(dir, n)
-		if err != nil {
-			return 0, err
-		}
 		s, err := c.Status()
 		if err := errors.Join(err, c.Close()); err != nil {
-			return 0, err
+			return false, err
 		}
-		if len(s.Peers) == 1 && s.Peers[0].State == emp.Up.String() {
-			up++
+		if len(s.Peers) != 1 || s.Peers[0].State != emp.Up.String() {
+			return false, nil
 		}
 	}
-	return up, nil
+	return len(nodes) > 0, nil
 }

@@ -1,0 +1,85 @@
+package paths
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"exnet/cmd/dsbench/internal/benchtest"
+	"exnet/fabric/link/ofi"
+	"exnet/internal/netns/netnstest"
+	"exnet/internal/tcpbench"
+)
+
+// TestRootDaemons: bytes pass, the direct way too, which the measurement itself checks, and both
+// nodes' CPU time counts.
+func TestRootDaemons(t *testing.T) {
+	benchtest.RequireExn(t)
+	for name, open := range map[string]func(NodeConfig) Path{"exn-shm": newExnShm, "exn-stream": newExnStream, "exn-ofi": newExnOFI, "ds-fabric": newDSFabric} {
+		t.Run(name, func(t *testing.T) {
+			if name == "exn-ofi" {
+				if err := ofi.Check(t.Context(), "tcp"); errors.Is(err, ofi.ErrMissing) {
+					t.Skip(err)
+				}
+			}
+			left := benchtest.Temporary(t)
+			netnstest.CheckFDs(t)
+			p := open(NodeConfig{}).(*daemonPath)
+			if err := p.Setup(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			spec := aMinute()
+			spec.Duration = 50 * time.Millisecond
+			for _, spec.Kind = range []tcpbench.Kind{tcpbench.PingPong, tcpbench.Stream} {
+				r, err := p.Measure(t.Context(), spec)
+				if err != nil || r.Bytes == 0 || len(p.nodes) != 2 {
+					t.Errorf("%+v of %d nodes: %v", r, len(p.nodes), err)
+				}
+			}
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+			if l := left(); len(l) > 0 {
+				t.Errorf("left behind: %v", l)
+			}
+		})
+	}
+}
+
+// TestRootDaemonDies: a measurement under way ends at once, says why, and leaves nothing, whichever
+// node it is, of one host or of two.
+func TestRootDaemonDies(t *testing.T) {
+	benchtest.RequireExn(t)
+	for name, open := range map[string]func(NodeConfig) Path{"exn-shm": newExnShm, "exn-stream": newExnStream} {
+		for victim := range 2 {
+			t.Run(fmt.Sprint(name, victim), func(t *testing.T) {
+				left := benchtest.Temporary(t)
+				netnstest.CheckFDs(t)
+				p := open(NodeConfig{}).(*daemonPath)
+				if err := p.Setup(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				timer := time.AfterFunc(100*time.Millisecond, p.nodes[victim].Kill)
+				defer timer.Stop()
+				noticesDeath(t, p)
+				if l := left(); len(l) > 0 {
+					t.Errorf("left behind: %v", l)
+				}
+			})
+		}
+	}
+}
+
+func TestDaemonSetupFails(t *testing.T) {
+	for name, open := range map[string]func(NodeConfig) Path{"exn-shm": newExnShm, "exn-stream": newExnStream} {
+		t.Run(name, func(t *testing.T) {
+			left := benchtest.Temporary(t)
+			netnstest.CheckFDs(t)
+			failsInOrder(t, open(NodeConfig{MTU: 1})) // what the options do not let through
+			if l := left(); len(l) > 0 {
+				t.Errorf("left behind: %v", l)
+			}
+		})
+	}
+}
