@@ -66,6 +66,15 @@ func New(kind string) (dir string, err error) {
 	return "", first
 }
 
+// Do calls f with a directory as New makes it, and removes it.
+func Do(kind string, f func(dir string) error) error {
+	dir, err := New(kind)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(dir), Remove(dir))
+}
+
 // unwritable are the errors of a place where nothing can be written.
 var unwritable = []error{unix.EROFS, unix.EACCES, unix.EPERM, unix.ENOSPC, unix.EDQUOT}
 

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"exnet/cmd/dsbench/internal/coredist"
 	"exnet/cmd/dsbench/internal/paths"
@@ -15,12 +16,15 @@ import (
 // a sample has none.
 func makeRows(o options, m result.Machine, d coredist.Distance, opened []paths.Path, size int, samples [][]sample) []result.Row {
 	var rows []result.Row
-	var control float64
+	var control []float64 // its values
+	if i := slices.IndexFunc(o.paths, func(k paths.Kind) bool { return k.Name == o.control }); i >= 0 {
+		control = valuesOf(samples[i])
+	}
 	for i, p := range opened {
 		if len(samples[i]) == 0 {
 			continue
 		}
-		r := makeRow(o, samples[i])
+		r := makeRow(o, samples[i], control)
 		info := p.Info()
 		r.Path, r.Size, r.Machine, r.Distance = o.paths[i].Name, size, m, d
 		r.MTU, r.NoFastPath, r.RxMode, r.Coalesce = info.MTU, info.NoFastPath, info.RxMode, info.Coalesce
@@ -33,26 +37,22 @@ func makeRows(o options, m result.Machine, d coredist.Distance, opened []paths.P
 		if info.Polls && o.cpus == tcpbench.Anywhere() {
 			r.Placement = tcpbench.Apart().String()
 		}
-		if r.Path == o.control {
-			control = r.Median
-		}
 		rows = append(rows, r)
-	}
-	for i := range rows {
-		r := &rows[i]
-		if control > 0 {
-			r.Ratio = result.Rounded(r.Median / control)
-		}
-		r.Median, r.Min, r.Max = result.Round(r.Median), result.Round(r.Min), result.Round(r.Max)
 	}
 	return rows
 }
 
-func makeRow(o options, samples []sample) result.Row {
-	var values, load, perGB, interrupts []float64
-	latency := stats.NewHistogram()
+func valuesOf(samples []sample) (values []float64) {
 	for _, s := range samples {
 		values = append(values, s.value)
+	}
+	return values
+}
+
+func makeRow(o options, samples []sample, control []float64) result.Row {
+	var load, perGB, interrupts []float64
+	latency := stats.NewHistogram()
+	for _, s := range samples {
 		load = append(load, s.CPU)
 		perGB = append(perGB, s.CPUPerGB())
 		interrupts = append(interrupts, s.InterruptsPerGB)
@@ -60,12 +60,8 @@ func makeRow(o options, samples []sample) result.Row {
 			latency.Merge(s.Latency)
 		}
 	}
-	sum := stats.Summarize(values)
 	r := result.Row{
-		Measure: o.measure.name, Unit: o.measure.unit, Streams: o.streams,
-		Median: sum.Median, Min: sum.Min, Max: sum.Max, Runs: sum.N,
-		Control: o.control,
-		Spread:  result.Round(sum.Spread()), Noisy: sum.Noisy(result.NoiseBound),
+		Measure: o.measure.name, Unit: o.measure.unit, Streams: o.streams, Control: o.control,
 		CPULoad:    result.Round(stats.Summarize(load).Median),
 		Congestion: o.congestion,
 		Duration:   o.duration.Seconds(), Warmup: o.warmup.Seconds(),
@@ -75,9 +71,7 @@ func makeRow(o options, samples []sample) result.Row {
 	if o.reverse {
 		r.Direction = "in"
 	}
-	for _, v := range values {
-		r.Values = append(r.Values, result.Round(v))
-	}
+	r.Take(valuesOf(samples), control)
 	if !o.measure.latency {
 		r.CPUPerGB = result.Rounded(stats.Summarize(perGB).Median)
 		if n := stats.Summarize(interrupts).Median; n > 0 {

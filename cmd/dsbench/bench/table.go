@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"exnet/cmd/dsbench/internal/coredist"
@@ -12,18 +11,12 @@ import (
 	"exnet/internal/tcpbench"
 )
 
-// column is a column of the table.
-type column struct {
-	title string
-	width int // negative: left-aligned
-	cell  func(result.Row) string
-}
-
 // tableSink writes a table for people, size by size as they are measured.
 type tableSink struct {
 	w     io.Writer
 	o     options
 	m     result.Machine
+	table result.Table
 	begun bool
 	ruled bool     // the control has a row
 	cores string   // of the last row
@@ -53,7 +46,8 @@ func (s *tableSink) head(b *strings.Builder, d coredist.Distance) {
 	result.Wrap(b, s.m.String()+".")
 	result.Wrap(b, "CPUs "+d.String()+".")
 	b.WriteByte('\n')
-	s.line(b, func(c column) string { return c.title })
+	s.table = result.NewTable("  ", s.columns()...)
+	s.table.Head(b)
 }
 
 func (s *tableSink) rows(rows []result.Row) error {
@@ -67,7 +61,7 @@ func (s *tableSink) rows(rows []result.Row) error {
 			s.cores = r.Cores
 			result.Wrap(&b, "CPUs now "+r.Distance.String()+".")
 		}
-		s.line(&b, func(c column) string { return c.cell(r) })
+		s.table.Rows(&b, r)
 		s.ruled = s.ruled || r.Path == s.o.control
 		if r.Noisy {
 			s.noisy = append(s.noisy, fmt.Sprintf("%s at %s (%s)", r.Path, display.Count(r.Size, "byte"), display.Percent(r.Spread)))
@@ -93,55 +87,30 @@ func (s *tableSink) end() error {
 	return s.write(b.String())
 }
 
-func (s *tableSink) columns() []column {
+// columns are those of the measure, as result.NewTable takes them.
+func (s *tableSink) columns() []string {
 	width := 9
 	for _, k := range s.o.paths {
 		width = max(width, len(k.Name))
 	}
-	spread := column{"spread", 7, func(r result.Row) string {
-		if r.Noisy {
-			return display.Percent(r.Spread) + "!"
-		}
-		return display.Percent(r.Spread) + " "
-	}}
-	ratio := column{"ratio", 6, func(r result.Row) string { return result.Optional(r.Ratio) }}
-	columns := []column{
-		{"bytes", 8, func(r result.Row) string { return strconv.Itoa(r.Size) }},
-		{"path", -width, func(r result.Row) string { return r.Path }},
-		{"MTU", 6, func(r result.Row) string {
-			if r.MTU == 0 {
-				return "-"
-			}
-			return strconv.Itoa(r.MTU)
-		}},
-		{s.o.measure.unit, 8, func(r result.Row) string { return display.Figure(r.Median) }},
+	m := s.o.measure
+	columns := []string{"bytes 8", fmt.Sprintf("path -%d", width), "MTU 6", m.unit + "=median 8"}
+	switch {
+	case m.name == "cpu":
+		return append(columns, "min 8", "max 8", "spread 7", "ratio 6", "CPUs 6")
+	case !m.latency:
+		return append(columns, "min 8", "max 8", "spread 7", "ratio 6", "CPU s/GB 8")
 	}
-	quantile := func(title string, of func(result.Row) *float64) column {
-		return column{title, 8, func(r result.Row) string { return result.Optional(of(r)) }}
-	}
-	if !s.o.measure.latency {
-		columns = append(columns,
-			column{"min", 8, func(r result.Row) string { return display.Figure(r.Min) }},
-			column{"max", 8, func(r result.Row) string { return display.Figure(r.Max) }}, spread, ratio)
-		if s.o.measure.name == "cpu" {
-			return append(columns, column{"CPUs", 6, func(r result.Row) string { return display.Figure(r.CPULoad) }})
-		}
-		return append(columns, quantile("CPU s/GB", func(r result.Row) *float64 { return r.CPUPerGB }))
-	}
-	columns = append(columns, spread, ratio)
+	columns = append(columns, "spread 7", "ratio 6")
 	if s.o.rest > 0 {
-		columns = append(columns, quantile("p25", func(r result.Row) *float64 { return r.P25 }),
-			quantile("p75", func(r result.Row) *float64 { return r.P75 }))
+		columns = append(columns, "p25 8", "p75 8")
 	}
-	if !s.o.measure.half {
-		columns = append(columns, quantile("p50", func(r result.Row) *float64 { return r.P50 }))
+	if m.half {
+		columns = append(columns, "p90 8")
 	} else {
-		columns = append(columns, quantile("p90", func(r result.Row) *float64 { return r.P90 }))
+		columns = append(columns, "p50 8")
 	}
-	return append(columns,
-		quantile("p99", func(r result.Row) *float64 { return r.P99 }),
-		quantile("p99.9", func(r result.Row) *float64 { return r.P999 }),
-		quantile("max", func(r result.Row) *float64 { return r.P100 }))
+	return append(columns, "p99 8", "p99.9 8", "max=longest 8")
 }
 
 func (s *tableSink) write(text string) error {
@@ -149,14 +118,4 @@ func (s *tableSink) write(text string) error {
 		return fmt.Errorf("writing the results: %w", err)
 	}
 	return nil
-}
-
-// line writes a line of the table.
-func (s *tableSink) line(b *strings.Builder, text func(column) string) {
-	var cells []string
-	for _, c := range s.columns() {
-		cells = append(cells, fmt.Sprintf("%*s", c.width, text(c)))
-	}
-	b.WriteString(strings.TrimRight(strings.Join(cells, "  "), " "))
-	b.WriteByte('\n')
 }

@@ -80,13 +80,16 @@ func (m Measure) Command(distance func() coredist.Distance) *cobra.Command {
 	return c
 }
 
-// ExnRun returns the absolute path of exn-run: the one that --exn-run names, else the one beside
-// this program, else the one in PATH.
-func ExnRun(named string) (string, error) {
+// ExnRun returns the absolute path of exn-run: the one that --exn-run names, else as Command has it.
+func ExnRun(named string) (string, error) { return Command("exn-run", named) }
+
+// Command returns the absolute path of a command of exnet: the one that the flag with its name names,
+// else the one beside this program, else the one in PATH.
+func Command(name, named string) (string, error) {
 	if named == "" {
-		named = "exn-run"
+		named = name
 		if self, err := os.Executable(); err == nil {
-			beside := filepath.Join(filepath.Dir(self), "exn-run")
+			beside := filepath.Join(filepath.Dir(self), name)
 			if _, err := os.Stat(beside); err == nil {
 				named = beside
 			}
@@ -97,7 +100,7 @@ func ExnRun(named string) (string, error) {
 		path, err = filepath.Abs(path)
 	}
 	if err != nil {
-		return "", fmt.Errorf("--exn-run: %w: go build ./cmd/exn-run, and give its path", err)
+		return "", fmt.Errorf("--%[1]s: %[2]w: go build ./cmd/%[1]s, and give its path", name, err)
 	}
 	return path, nil
 }

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,7 +22,6 @@ import (
 	"exnet/internal/command"
 	"exnet/internal/display"
 	"exnet/internal/netns"
-	"exnet/internal/stats"
 	"exnet/internal/tempdir"
 )
 
@@ -78,13 +76,6 @@ func (o *options) Check() error {
 	return nil
 }
 
-// row is a path's figure of a part.
-type row struct {
-	result.Row
-	// Aim is what the figure, or its ratio to the control, is to be; "" if there is no aim.
-	Aim string `json:"aim,omitempty"`
-}
-
 // figure is a line of the table.
 type figure struct {
 	path    string
@@ -92,7 +83,7 @@ type figure struct {
 	streams int
 	unit    string
 	control int    // the place of its control among the figures of its part
-	aim     string // as row's
+	aim     string // as result.Row's
 }
 
 // part is what is measured together: its figures are taken one after the other in each round.
@@ -135,71 +126,91 @@ func (p part) missing() string {
 	return ""
 }
 
+// table has the figures.
+var table = result.NewTable(" ", "part=measure -7", "path -16", "bytes 8", "at=streams 4", "median 9", "=unit -5", "min 9", "max 9", "spread 7",
+	"ratio 6", "aim -8")
+
+// note explains it.
+const note = "at: operations under way at a time. ratio: the median over that of the part's control. An aim without a unit is one for the ratio."
+
 // Take measures what the options ask for, prints it, and says what is left out.
-func (o *options) Take(ctx context.Context, env measure.Env) (err error) {
+func (o *options) Take(ctx context.Context, env measure.Env) error {
 	if !netns.Privileged() {
 		return errors.New("it takes root: it makes namespaces, and exn-mem pages the memory of programs")
 	}
 	m, d := result.ThisMachine(time.Now()), env.Distance()
-	dir, err := tempdir.New("dsbench-memory")
+	var rows []result.Row
+	err := tempdir.Do("dsbench-memory", func(dir string) (err error) {
+		l, err := newLab(ctx, *o, dir)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, l.close()) }()
+		chosen, err := l.choose(ctx, env.Stderr)
+		if err == nil {
+			rows, err = l.measure(ctx, chosen, m, d)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, tempdir.Remove(dir)) }()
-	l, err := newLab(ctx, *o, dir)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, l.close()) }()
-	var chosen []part
+	what := fmt.Sprintf("The memory of another node beside its controls, %s, interleaved; load %s; %v.", display.Count(o.runs, "round"), load(), d)
+	return result.Print(env.Stdout, o.json, rows, table, what, m, note)
+}
+
+// choose prepares those parts that the options name and that can be measured here, and says what is
+// left out.
+func (l *lab) choose(ctx context.Context, stderr io.Writer) (chosen []part, err error) {
 	for _, p := range parts() {
-		if len(o.only) > 0 && !slices.Contains(o.only, p.name) {
+		if len(l.only) > 0 && !slices.Contains(l.only, p.name) {
 			continue
 		}
 		reason := p.missing()
 		if reason == "" {
 			err := p.prepare(ctx, l)
 			if err != nil && !errors.Is(err, errLeftOut) {
-				return fmt.Errorf("%s: %w", p.name, err)
+				return nil, fmt.Errorf("%s: %w", p.name, err)
 			}
 			if err != nil {
 				reason = cli.Text(err)
 			}
 		}
 		if reason != "" {
-			fmt.Fprintf(env.Stderr, "dsbench memory: %s is left out: %s\n", p.name, reason)
+			fmt.Fprintf(stderr, "dsbench memory: %s is left out: %s\n", p.name, reason)
 			continue
 		}
 		chosen = append(chosen, p)
 	}
 	if len(chosen) == 0 {
-		return errors.New("none of the parts can be measured")
+		return nil, errors.New("none of the parts can be measured")
 	}
+	return chosen, nil
+}
+
+// measure takes all figures of the parts in rounds.
+func (l *lab) measure(ctx context.Context, chosen []part, m result.Machine, d coredist.Distance) (rows []result.Row, err error) {
 	values := make([][][]float64, len(chosen)) // by part and round
-	for range o.runs {
+	for range l.runs {
 		for i, p := range chosen {
 			v, err := p.take(ctx, l)
 			if ctx.Err() != nil {
-				return context.Cause(ctx)
+				return nil, context.Cause(ctx)
 			}
 			if err != nil {
-				return fmt.Errorf("%s: %w", p.name, err)
+				return nil, fmt.Errorf("%s: %w", p.name, err)
 			}
 			values[i] = append(values[i], v)
 		}
 	}
-	var rows []row
 	for i, p := range chosen {
 		rows = append(rows, p.rows(values[i], m, d)...)
 	}
-	if o.json {
-		return result.WriteLines(env.Stdout, rows)
-	}
-	return o.table(env.Stdout, rows, m, d)
+	return rows, nil
 }
 
 // rows makes a part's rows of the values of its rounds.
-func (p part) rows(rounds [][]float64, m result.Machine, d coredist.Distance) (rows []row) {
+func (p part) rows(rounds [][]float64, m result.Machine, d coredist.Distance) (rows []result.Row) {
 	values := make([][]float64, len(p.figures))
 	for _, r := range rounds {
 		for i, v := range r {
@@ -207,39 +218,14 @@ func (p part) rows(rounds [][]float64, m result.Machine, d coredist.Distance) (r
 		}
 	}
 	for i, f := range p.figures {
-		r := row{Aim: f.aim, Row: result.Row{
+		r := result.Row{
 			Measure: p.name, Path: f.path, Size: f.size, Streams: f.streams, Unit: f.unit, Control: p.figures[f.control].path,
-			Distance: d, Placement: "any", Machine: m,
-		}}
-		median := r.Take(values[i])
-		if control := stats.Summarize(values[f.control]).Median; control > 0 {
-			r.Ratio = result.Rounded(median / control)
+			Distance: d, Placement: "any", Machine: m, Aim: f.aim,
 		}
+		r.Take(values[i], values[f.control])
 		rows = append(rows, r)
 	}
 	return rows
-}
-
-// table writes a table for people.
-func (o *options) table(w io.Writer, rows []row, m result.Machine, d coredist.Distance) error {
-	var b strings.Builder
-	result.Wrap(&b, fmt.Sprintf("The memory of another node beside its controls, %s, interleaved; load %s; %v.", display.Count(o.runs, "round"), load(), d))
-	result.Wrap(&b, m.String()+".")
-	const line = "%-7s %-16s %8s %4s %9s %-5s %9s %9s %7s %6s  %s\n"
-	fmt.Fprintf(&b, "\n"+line, "part", "path", "bytes", "at", "median", "", "min", "max", "spread", "ratio", "aim")
-	for _, r := range rows {
-		noisy := " "
-		if r.Noisy {
-			noisy = "!"
-		}
-		text := fmt.Sprintf(line, r.Measure, r.Path, strconv.Itoa(r.Size), strconv.Itoa(r.Streams), display.Figure(r.Median), r.Unit,
-			display.Figure(r.Min), display.Figure(r.Max), display.Percent(r.Spread)+noisy, result.Optional(r.Ratio), r.Aim)
-		b.WriteString(strings.TrimRight(text, " \n") + "\n")
-	}
-	b.WriteByte('\n')
-	result.Wrap(&b, "at: operations under way at a time. ratio: the median over that of the part's control. An aim without a unit is one for the ratio.")
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // load is the load of the last minute.
@@ -254,27 +240,11 @@ func load() string {
 
 // tools returns the paths of exn-tun and exn-mem.
 func (o options) tools() (exnTun, exnMem string, err error) {
-	if exnTun = o.exnTun; exnTun == "" {
-		exnTun = "exn-tun"
-		if self, err := os.Executable(); err == nil {
-			if beside := filepath.Join(filepath.Dir(self), exnTun); usable(beside) {
-				exnTun = beside
-			}
-		}
+	if exnTun, err = measure.Command("exn-tun", o.exnTun); err != nil {
+		return "", "", err
 	}
-	if exnTun, err = exec.LookPath(exnTun); err == nil {
-		exnTun, err = filepath.Abs(exnTun)
-	}
-	if err == nil {
-		exnMem, err = exec.LookPath(filepath.Join(filepath.Dir(exnTun), "exn-mem"))
-	}
-	if err != nil {
+	if exnMem, err = exec.LookPath(filepath.Join(filepath.Dir(exnTun), "exn-mem")); err != nil {
 		return "", "", fmt.Errorf("--exn-tun: %w: go build -o bin ./cmd/exn-tun ./cmd/exn-mem, and give bin/exn-tun", err)
 	}
 	return exnTun, exnMem, nil
-}
-
-func usable(path string) bool {
-	_, err := exec.LookPath(path)
-	return err == nil
 }

@@ -75,10 +75,10 @@ func TestRootMeasure(t *testing.T) {
 	if err := o.Take(t.Context(), env); err != nil {
 		t.Fatalf("%v\n%s", err, said.String())
 	}
-	var rows []row
+	var rows []result.Row
 	seen := make(map[string]int)
 	for line := range strings.Lines(out.String()) {
-		var r row
+		var r result.Row
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
@@ -95,11 +95,11 @@ func TestRootMeasure(t *testing.T) {
 		}
 	}
 	t.Log(said.String())
-	var table strings.Builder
-	if err := o.table(&table, rows, result.Machine{}, coredist.Distance{}); err != nil {
+	var text strings.Builder
+	if err := result.Print(&text, false, rows, table, "", result.Machine{}, note); err != nil {
 		t.Fatal(err)
 	}
-	clitest.Fits(t, result.TableWidth, table.String())
+	clitest.Fits(t, result.TableWidth, text.String())
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}

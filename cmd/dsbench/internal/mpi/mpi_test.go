@@ -227,7 +227,7 @@ func takes(t *testing.T, paths ...string) {
 		t.Errorf("%d rows, want %d", len(rows), want)
 	}
 	var text strings.Builder
-	if err := (&Options{runs: 1, duration: time.Second}).print(&text, rows, result.Machine{}, coredist.Distance{}); err != nil {
+	if err := result.Print(&text, false, rows, table, "", result.Machine{}, ""); err != nil {
 		t.Fatal(err)
 	}
 	clitest.Fits(t, result.TableWidth, text.String())

@@ -267,11 +267,13 @@ func (o *Options) Take(ctx context.Context, env measure.Env) error {
 	if len(rows) == 0 {
 		return err
 	}
-	if o.json {
-		return errors.Join(result.WriteLines(env.Stdout, rows), err)
-	}
-	return errors.Join(o.print(env.Stdout, rows, m, d), err)
+	what := fmt.Sprintf("MPI between two ranks, as the OSU Micro-Benchmarks measure it: half a round trip; windows of 64 messages. %s of %v each, interleaved; %v.",
+		display.Count(o.runs, "run"), o.duration, d)
+	return errors.Join(result.Print(env.Stdout, o.json, rows, table, what, m, ""), err)
 }
+
+// table has the figures.
+var table = result.NewTable(" ", "measure -18", "bytes 7", "path -7", "median 9", "=unit -7", "min 9", "max 9", "spread 6", "ratio 7")
 
 // Rows measures what the options ask for. missing says which MPI is left out, and why.
 // The measure of a row is the MPI's name and "latency" (us), "bandwidth" (Gbit/s) or "rate"
@@ -367,8 +369,8 @@ func (o *Options) rows(list []library, sites []*site, values map[figure][]float6
 	for _, u := range units {
 		for _, l := range list {
 			for _, size := range o.sizes {
-				control := 0.0
-				for i, s := range sites {
+				control := values[figure{l.name, sites[0].name, u.measure, size}]
+				for _, s := range sites {
 					r := result.Row{
 						Measure: l.name + " " + u.measure, Path: s.name, Size: size, Streams: 1, Unit: u.unit, Control: sites[0].name,
 						Duration: o.duration.Seconds(), Distance: d, MTU: s.path.Info().MTU, Placement: tcpbench.Anywhere().String(), Machine: m,
@@ -377,24 +379,11 @@ func (o *Options) rows(list []library, sites []*site, values map[figure][]float6
 					if len(list) == 0 {
 						continue // it failed
 					}
-					median := r.Take(list)
-					if i == 0 {
-						control = median
-					}
-					if control > 0 {
-						r.Ratio = result.Rounded(median / control)
-					}
+					r.Take(list, control)
 					rows = append(rows, r)
 				}
 			}
 		}
 	}
 	return rows
-}
-
-// print writes the rows for people.
-func (o *Options) print(w io.Writer, rows []result.Row, m result.Machine, d coredist.Distance) error {
-	what := fmt.Sprintf("MPI between two ranks, as the OSU Micro-Benchmarks measure it: half a round trip; windows of 64 messages. %s of %v each, interleaved; %v.",
-		display.Count(o.runs, "run"), o.duration, d)
-	return result.Page(w, what, m, "%-18s %7s %-7s %9s %-7s %9s %9s %6s %7s\n", rows)
 }

@@ -23,7 +23,6 @@ import (
 	"exnet/internal/cbuild"
 	"exnet/internal/cli"
 	"exnet/internal/display"
-	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
 	"exnet/internal/tempdir"
 	"exnet/node/rpc"
@@ -198,14 +197,23 @@ func (s *site) run(ctx context.Context, o *options, program, part string, rounds
 	return nil
 }
 
+// table has the figures.
+var table = result.NewTable(" ", "measure -21", "bytes 8", "path -6", "median 8", "=unit -5", "min 8", "max 8", "spread 6", "ratio 7")
+
 // Take measures what the options ask for, and prints it.
-func (o *options) Take(ctx context.Context, env measure.Env) (err error) {
+func (o *options) Take(ctx context.Context, env measure.Env) error {
 	m, d := result.ThisMachine(time.Now()), coredist.Measure(o.cpus[0], o.cpus[1])
-	dir, err := tempdir.New("dsbench-ports")
-	if err != nil {
+	values := make(map[string][]float64)
+	if err := tempdir.Do("dsbench-ports", func(dir string) error { return o.measure(ctx, dir, values) }); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, tempdir.Remove(dir)) }()
+	what := fmt.Sprintf("Ports of one node between two C programs, by librma2 and libvelo2; both poll. CPUs %d and %d; %s; %v.",
+		o.cpus[0], o.cpus[1], display.Count(o.runs, "run"), d)
+	return result.Print(env.Stdout, o.json, o.rows(values, m, d), table, what, m, "")
+}
+
+// measure takes the figures' values. dir is for files.
+func (o *options) measure(ctx context.Context, dir string, values map[string][]float64) (err error) {
 	program, err := build(ctx, dir)
 	if err != nil {
 		return err
@@ -215,7 +223,6 @@ func (o *options) Take(ctx context.Context, env measure.Env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	values := make(map[string][]float64)
 	for range o.runs {
 		for _, p := range parts {
 			if err := s.run(ctx, o, program, p.name, o.rounds/p.share, values); err != nil {
@@ -223,13 +230,7 @@ func (o *options) Take(ctx context.Context, env measure.Env) (err error) {
 			}
 		}
 	}
-	rows := o.rows(values, m, d)
-	if o.json {
-		return result.WriteLines(env.Stdout, rows)
-	}
-	what := fmt.Sprintf("Ports of one node between two C programs, by librma2 and libvelo2; both poll. CPUs %d and %d; %s; %v.",
-		o.cpus[0], o.cpus[1], display.Count(o.runs, "run"), d)
-	return result.Page(env.Stdout, what, m, "%-21s %8s %-6s %8s %-5s %8s %8s %6s %7s\n", rows)
+	return nil
 }
 
 func (o *options) rows(values map[string][]float64, m result.Machine, d coredist.Distance) (rows []result.Row) {
@@ -238,10 +239,7 @@ func (o *options) rows(values map[string][]float64, m result.Machine, d coredist
 			Measure: f.measure, Path: f.path, Size: f.size, Streams: 1, Unit: f.unit, Control: f.control, Distance: d,
 			Placement: fmt.Sprintf("%d,%d", o.cpus[0], o.cpus[1]), Machine: m,
 		}
-		median := r.Take(values[f.name])
-		if f.control != "" && median > 0 {
-			r.Ratio = result.Rounded(median / stats.Summarize(values[f.control]).Median)
-		}
+		r.Take(values[f.name], values[f.control])
 		rows = append(rows, r)
 	}
 	return rows

@@ -44,9 +44,7 @@ func TestRootBridge(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	if err := (table{w: &b, bridge: true}).rows(rows); err != nil {
-		t.Fatal(err)
-	}
+	bridgeTable.Rows(&b, rows...)
 	clitest.Fits(t, result.TableWidth, b.String())
 	for _, left := range []string{"/sys/fs/cgroup/dsbench-*", "/sys/fs/cgroup/unified/dsbench-*"} {
 		if dirs, _ := filepath.Glob(left); len(dirs) > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -167,9 +168,15 @@ func names() []string {
 // Take measures what the options ask for, prints it, and says what is left out.
 func (o *Options) Take(ctx context.Context, env measure.Env) error {
 	m, d := result.ThisMachine(time.Now()), env.Distance()
-	out := table{w: env.Stdout, bridge: o.network == networkBridge}
+	table, what := o.table(d)
+	write := func(fill func(*strings.Builder)) error { // the table, as it is measured
+		var b strings.Builder
+		fill(&b)
+		_, err := io.WriteString(env.Stdout, b.String())
+		return err
+	}
 	if !o.json {
-		if err := out.head(*o, m, d); err != nil {
+		if err := write(func(b *strings.Builder) { table.Begin(b, what, m) }); err != nil {
 			return err
 		}
 	}
@@ -185,7 +192,7 @@ func (o *Options) Take(ctx context.Context, env measure.Env) error {
 			if o.json {
 				err = result.WriteLines(env.Stdout, rows)
 			} else {
-				err = out.rows(rows)
+				err = write(func(b *strings.Builder) { table.Rows(b, rows...) })
 			}
 		}
 		if err != nil {
@@ -289,6 +296,7 @@ func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, at c
 // rows makes the rows of a measure, in the form of every other one.
 func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2][]sample) []result.Row {
 	var rows []result.Row
+	var first []float64 // values of the control
 	paths := [2]string{pathTCP, pathDirect}
 	if p.udp {
 		paths[0] = pathUDP
@@ -326,7 +334,10 @@ func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2]
 				p50, p99 = append(p50, s.p50), append(p99, s.p99)
 			}
 		}
-		r.Take(values)
+		if rows == nil {
+			first = values
+		}
+		r.Take(values, first)
 		if len(p99) > 0 {
 			r.P50, r.P99 = result.Rounded(stats.Summarize(p50).Median), result.Rounded(stats.Summarize(p99).Median)
 		}
@@ -334,11 +345,6 @@ func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2]
 			r.CPUPerRequest = result.Rounded(stats.Summarize(cpu).Median)
 		}
 		rows = append(rows, r)
-	}
-	for i := range rows {
-		if rows[0].Median > 0 {
-			rows[i].Ratio = result.Rounded(rows[i].Median / rows[0].Median)
-		}
 	}
 	return rows
 }

@@ -1,7 +1,6 @@
 package programs
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -101,10 +100,9 @@ func TestProgramRows(t *testing.T) {
 		t.Errorf("rows of UDP %+v", rows)
 	}
 	var b strings.Builder
-	out := table{w: &b}
-	if err := errors.Join(out.head(Options{runs: 3, duration: time.Second}, result.Machine{}, coredist.Distance{}), out.rows(rows)); err != nil {
-		t.Fatal(err)
-	}
+	out, what := Options{runs: 3, duration: time.Second}.table(coredist.Distance{})
+	out.Begin(&b, what, result.Machine{})
+	out.Rows(&b, rows...)
 	clitest.Fits(t, result.TableWidth, b.String())
 }
 

@@ -2,8 +2,6 @@ package programs
 
 import (
 	"fmt"
-	"io"
-	"strings"
 
 	"exnet/cmd/dsbench/internal/coredist"
 	"exnet/cmd/dsbench/internal/result"
@@ -16,45 +14,17 @@ const (
 	bridgeMTU   = 1500
 )
 
-// table writes a table for people, a measure at a time.
-type table struct {
-	w      io.Writer
-	bridge bool // with latencies and CPU times in place of the range
-}
+// Tables of the figures; between namespaces with latencies and CPU times in place of the range.
+var (
+	loopbackTable = result.NewTable(" ", "measure -22", "path -7", "median 10", "=unit -7", "min 10", "max 10", "spread 7", "ratio 6", "p99 us=p99 9")
+	bridgeTable   = result.NewTable(" ", "measure -16", "path -7", "median 10", "=unit -7", "spread 7", "ratio 6", "p50 us=p50 9", "p99 us=p99 9", "CPU us 9")
+)
 
-func (t table) head(o Options, m result.Machine, d coredist.Distance) error {
-	var b strings.Builder
-	what := "Programs over loopback, with exn-run (direct) and without (tcp, udp)"
-	if t.bridge {
-		what = "Programs in namespaces on a bridge, with exn-tun agent (direct) and without (tcp)"
+// table returns the one of the options, and what it shows.
+func (o Options) table(d coredist.Distance) (t result.Table, what string) {
+	t, what = loopbackTable, "Programs over loopback, with exn-run (direct) and without (tcp, udp)"
+	if o.network == networkBridge {
+		t, what = bridgeTable, "Programs in namespaces on a bridge, with exn-tun agent (direct) and without (tcp)"
 	}
-	result.Wrap(&b, fmt.Sprintf("%s, %s of %v each, interleaved; %v.", what, display.Count(o.runs, "run"), o.duration, d))
-	result.Wrap(&b, m.String()+".")
-	if t.bridge {
-		fmt.Fprintf(&b, "\n%-16s %-7s %10s %-7s %7s %6s %9s %9s %9s\n", "measure", "path", "median", "", "spread", "ratio", "p50 us", "p99 us", "CPU us")
-		_, err := io.WriteString(t.w, b.String())
-		return err
-	}
-	fmt.Fprintf(&b, "\n%-22s %-7s %10s %-7s %10s %10s %7s %6s %9s\n", "measure", "path", "median", "", "min", "max", "spread", "ratio", "p99 us")
-	_, err := io.WriteString(t.w, b.String())
-	return err
-}
-
-func (t table) rows(rows []result.Row) error {
-	var b strings.Builder
-	for _, r := range rows {
-		noisy := " "
-		if r.Noisy {
-			noisy = "!"
-		}
-		if t.bridge {
-			fmt.Fprintf(&b, "%-16s %-7s %10s %-7s %6s%s %6s %9s %9s %9s\n", r.Measure, r.Path, display.Figure(r.Median), r.Unit, display.Percent(r.Spread), noisy,
-				result.Optional(r.Ratio), result.Optional(r.P50), result.Optional(r.P99), result.Optional(r.CPUPerRequest))
-			continue
-		}
-		fmt.Fprintf(&b, "%-22s %-7s %10s %-7s %10s %10s %6s%s %6s %9s\n", r.Measure, r.Path, display.Figure(r.Median), r.Unit,
-			display.Figure(r.Min), display.Figure(r.Max), display.Percent(r.Spread), noisy, result.Optional(r.Ratio), result.Optional(r.P99))
-	}
-	_, err := io.WriteString(t.w, b.String())
-	return err
+	return t, fmt.Sprintf("%s, %s of %v each, interleaved; %v.", what, display.Count(o.runs, "run"), o.duration, d)
 }

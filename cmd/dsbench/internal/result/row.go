@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
-	"strings"
 
 	"exnet/cmd/dsbench/internal/coredist"
 	"exnet/internal/display"
@@ -77,40 +75,31 @@ type Row struct {
 	Eager      int     `json:"eager_threshold,omitempty"` // if not the default
 	Placement  string  `json:"placement"`                 // CPUs of client and server, or "any"
 	Machine
+
+	// Aim is what the figure, or its ratio to the control, is to be; only of memory.
+	Aim string `json:"aim,omitempty"`
+	*Datagrams
 }
 
-// Take takes the values of single runs in, and returns their median, not rounded.
-func (r *Row) Take(values []float64) float64 {
+// Datagrams counts those of all runs of a measure of UDP.
+type Datagrams struct {
+	Sent     uint64 `json:"sent,omitempty"` // these two only of what goes one way
+	Received uint64 `json:"received,omitempty"`
+	Lost     uint64 `json:"lost"`
+	Late     uint64 `json:"late"` // received after a later one
+}
+
+// Take takes the values of single runs in, and the ratio of their median to that of the control's
+// values, if it has any.
+func (r *Row) Take(values, control []float64) {
 	for _, v := range values {
 		r.Values = append(r.Values, Round(v))
 	}
 	sum := stats.Summarize(values)
 	r.Runs, r.Median, r.Min, r.Max = len(values), Round(sum.Median), Round(sum.Min), Round(sum.Max)
 	r.Spread, r.Noisy = Round(sum.Spread()), sum.Noisy(NoiseBound)
-	return sum.Median
-}
-
-// Page writes rows for people, below what was measured and where. line is that of Table.
-func Page(w io.Writer, what string, m Machine, line string, rows []Row) error {
-	var b strings.Builder
-	Wrap(&b, what)
-	Wrap(&b, m.String()+".")
-	Table(&b, line, rows)
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// Table writes rows for people, below an empty line and a head. line is the format of both: nine
-// strings and a line feed.
-func Table(b *strings.Builder, line string, rows []Row) {
-	fmt.Fprintf(b, "\n"+line, "measure", "bytes", "path", "median", "", "min", "max", "spread", "ratio")
-	for _, r := range rows {
-		noisy := " "
-		if r.Noisy {
-			noisy = "!"
-		}
-		fmt.Fprintf(b, line, r.Measure, strconv.Itoa(r.Size), r.Path, display.Figure(r.Median), r.Unit,
-			display.Figure(r.Min), display.Figure(r.Max), display.Percent(r.Spread)+noisy, Optional(r.Ratio))
+	if c := stats.Summarize(control).Median; c > 0 {
+		r.Ratio = Rounded(sum.Median / c)
 	}
 }
 

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"embed"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +21,6 @@ import (
 	"exnet/internal/cbuild"
 	"exnet/internal/cli"
 	"exnet/internal/display"
-	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
 	"exnet/internal/tempdir"
 )
@@ -102,18 +99,8 @@ var paths = []struct {
 	{name: "reliable", argv: []string{"--loopback"}, rules: "direct * * * * proto=udp reliable\n"},
 }
 
-// row is a path's figure of a part.
-type row struct {
-	result.Row
-	// Datagrams of all runs; only of what goes one way.
-	Sent     uint64 `json:"sent,omitempty"`
-	Received uint64 `json:"received,omitempty"`
-	Lost     uint64 `json:"lost"`
-	Late     uint64 `json:"late"` // received after a later one
-}
-
 // take adds what a run of the program has printed, and returns its figure.
-func (r *row) take(out string) (float64, error) {
+func take(r *result.Datagrams, out string) (float64, error) {
 	var sent, received, late uint64
 	var v float64
 	if n, err := fmt.Sscanf(out, "%d %d %d %g", &sent, &received, &late, &v); n == 4 && err == nil && received <= sent && v > 0 {
@@ -133,44 +120,48 @@ const (
 	trials = 5
 )
 
+// table has the figures.
+var table = result.NewTable(" ", "measure -13", "path -8", "bytes 5", "median 9", "=unit -7", "min 9", "max 9", "spread 7", "ratio 6",
+	"sent 11", "received 11", "lost 9", "late 5")
+
 // Take measures what the options ask for, and prints it.
-func (o *options) Take(ctx context.Context, env measure.Env) (err error) {
+func (o *options) Take(ctx context.Context, env measure.Env) error {
 	m, d := result.ThisMachine(time.Now()), coredist.Measure(o.cpus[0], o.cpus[1])
-	dir, err := tempdir.New("dsbench-udp")
+	var rows []result.Row
+	err := tempdir.Do("dsbench-udp", func(dir string) (err error) {
+		program, err := cbuild.Source{Name: "udpbench", Files: source, Flags: []string{"-std=gnu11", "-O2"}, Libs: []string{"-lm"}}.BuildIn(ctx, dir)
+		if err == nil {
+			err = measure.Prepare(ctx, o.exnRun) // what it builds is no part of a run
+		}
+		if err == nil {
+			rows, err = o.measure(ctx, dir, program, m, d)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, tempdir.Remove(dir)) }()
-	program, err := cbuild.Source{Name: "udpbench", Files: source, Flags: []string{"-std=gnu11", "-O2"}, Libs: []string{"-lm"}}.BuildIn(ctx, dir)
-	if err != nil {
-		return err
-	}
-	if err := measure.Prepare(ctx, o.exnRun); err != nil { // what it builds is no part of a run
-		return err
-	}
-	rows, err := o.measure(ctx, dir, program, m, d)
-	if err != nil {
-		return err
-	}
-	if o.json {
-		return result.WriteLines(env.Stdout, rows)
-	}
-	return o.table(env.Stdout, rows, m, d)
+	return result.Print(env.Stdout, o.json, rows, table, o.what(d), m, "")
+}
+
+func (o *options) what(d coredist.Distance) string {
+	return fmt.Sprintf("UDP between two programs on loopback, by the kernel and under exn-run (direct; reliable, by a rule), %s of %v each, interleaved. CPUs %d and %d; %v.",
+		display.Count(o.runs, "run"), o.duration, o.cpus[0], o.cpus[1], d)
 }
 
 // measure runs the program. dir is for files of rules.
-func (o *options) measure(ctx context.Context, dir, program string, m result.Machine, d coredist.Distance) (rows []row, err error) {
+func (o *options) measure(ctx context.Context, dir, program string, m result.Machine, d coredist.Distance) (rows []result.Row, err error) {
 	prefixes, err := o.prefixes(dir)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range parts {
-		set := make([]row, len(paths))
+		set := make([]result.Row, len(paths))
 		values := make([][]float64, len(paths))
 		for i, path := range paths {
-			set[i].Row = result.Row{
+			set[i] = result.Row{
 				Measure: p.measure, Path: path.name, Size: p.size, Streams: 1, Unit: p.unit, Control: paths[0].name, Distance: d,
-				Placement: fmt.Sprintf("%d,%d", o.cpus[0], o.cpus[1]), Duration: o.duration.Seconds(), Machine: m,
+				Placement: fmt.Sprintf("%d,%d", o.cpus[0], o.cpus[1]), Duration: o.duration.Seconds(), Machine: m, Datagrams: &result.Datagrams{},
 			}
 		}
 		for range o.runs {
@@ -179,16 +170,15 @@ func (o *options) measure(ctx context.Context, dir, program string, m result.Mac
 				if err != nil {
 					return nil, err
 				}
-				v, err := set[i].take(out)
+				v, err := take(set[i].Datagrams, out)
 				if err != nil {
 					return nil, err
 				}
 				values[i] = append(values[i], v)
 			}
 		}
-		control := stats.Summarize(values[0]).Median
 		for i := range paths {
-			set[i].Ratio = result.Rounded(set[i].Take(values[i]) / control)
+			set[i].Take(values[i], values[0])
 		}
 		rows = append(rows, set...)
 	}
@@ -230,28 +220,4 @@ func (o *options) run(ctx context.Context, prefix []string, program, part string
 		return "", fmt.Errorf("udpbench %s: %w: %s", part, err, strings.TrimSpace(said.String()))
 	}
 	return strings.TrimSpace(string(out)), nil
-}
-
-// table writes a table for people.
-func (o *options) table(w io.Writer, rows []row, m result.Machine, d coredist.Distance) error {
-	var b strings.Builder
-	result.Wrap(&b, fmt.Sprintf("UDP between two programs on loopback, by the kernel and under exn-run (direct; reliable, by a rule), %s of %v each, interleaved. CPUs %d and %d; %v.",
-		display.Count(o.runs, "run"), o.duration, o.cpus[0], o.cpus[1], d))
-	result.Wrap(&b, m.String()+".")
-	fmt.Fprintf(&b, "\n%-13s %-8s %5s %9s %-7s %9s %9s %7s %6s %11s %11s %9s %5s\n", "measure", "path", "bytes", "median", "", "min", "max", "spread", "ratio",
-		"sent", "received", "lost", "late")
-	for _, r := range rows {
-		noisy := " "
-		if r.Noisy {
-			noisy = "!"
-		}
-		fmt.Fprintf(&b, "%-13s %-8s %5d %9s %-7s %9s %9s %6s%s %6s", r.Measure, r.Path, r.Size, display.Figure(r.Median), r.Unit, display.Figure(r.Min),
-			display.Figure(r.Max), display.Percent(r.Spread), noisy, result.Optional(r.Ratio))
-		if r.Sent > 0 {
-			fmt.Fprintf(&b, " %11d %11d %9d %5d", r.Sent, r.Received, r.Lost, r.Late)
-		}
-		fmt.Fprintln(&b)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }

@@ -16,23 +16,23 @@ import (
 
 // What the program prints becomes a figure, and what it cannot have printed an error.
 func TestTake(t *testing.T) {
-	var r row
+	var r result.Datagrams
 	for _, out := range []string{"1000 900 1 0.5", "500 500 0 1"} {
-		if _, err := r.take(out); err != nil {
+		if _, err := take(&r, out); err != nil {
 			t.Error(err)
 		}
 	}
 	if r.Sent != 1500 || r.Received != 1400 || r.Lost != 100 || r.Late != 1 {
 		t.Errorf("%+v", r)
 	}
-	if v, err := new(row).take("3000000 2000000 0 2"); err != nil || v != 1 {
+	if v, err := take(new(result.Datagrams), "3000000 2000000 0 2"); err != nil || v != 1 {
 		t.Errorf("%g Mmsg/s, %v, want 1", v, err)
 	}
-	if v, err := new(row).take("0.3 0.4"); err != nil || v != 0.3 {
+	if v, err := take(new(result.Datagrams), "0.3 0.4"); err != nil || v != 0.3 {
 		t.Errorf("%g us, %v, want 0.3", v, err)
 	}
 	for _, out := range []string{"", "nothing", "0", "-1 2", "1 2 0 0"} {
-		if v, err := new(row).take(out); err == nil && v <= 0 {
+		if v, err := take(new(result.Datagrams), out); err == nil && v <= 0 {
 			t.Errorf("%q: %g", out, v)
 		}
 	}
@@ -40,10 +40,10 @@ func TestTake(t *testing.T) {
 
 // The table says how many datagrams were lost.
 func TestTable(t *testing.T) {
-	r := row{Row: result.Row{Measure: "udp-oneway", Path: "direct", Size: 64, Unit: "Mmsg/s"}, Sent: 1000, Received: 990, Lost: 10}
+	r := result.Row{Measure: "udp-oneway", Path: "direct", Size: 64, Unit: "Mmsg/s", Datagrams: &result.Datagrams{Sent: 1000, Received: 990, Lost: 10}}
 	var out strings.Builder
 	o := &options{runs: 2, duration: time.Second, cpus: [2]int{0, 1}}
-	if err := o.table(&out, []row{r}, result.Machine{}, coredist.Distance{}); err != nil {
+	if err := result.Print(&out, false, []result.Row{r}, table, o.what(coredist.Distance{}), result.Machine{}, ""); err != nil {
 		t.Fatal(err)
 	}
 	if line := strings.Fields(out.String()[strings.LastIndex(out.String(), "udp-oneway"):]); strings.Join(line[len(line)-4:], " ") != "1000 990 10 0" {
