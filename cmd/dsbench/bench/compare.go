@@ -156,7 +156,7 @@ otherwise it is the machine that has changed.
 
 Exit status: 0 compared, 1 failed, or with --fail something is worse, 2 wrong usage.`,
 		Example: `dsbench compare monday.json tuesday.json
-dsbench compare --fail --html change.html monday.json tuesday.json
+dsbench compare --fail -o change.html monday.json tuesday.json
 dsbench stream --paths veth,exn --json > a; dsbench stream --paths veth,exn --mtu 1500 --json > b
 dsbench compare a b`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -170,7 +170,7 @@ dsbench compare a b`,
 	c.Flags().BoolVar(&o.all, "all", false, "show every figure, not only those that changed")
 	c.Flags().BoolVar(&o.json, "json", false, "one JSON object per line instead of a table")
 	c.Flags().BoolVar(&o.fail, "fail", false, "exit status 1 if a figure is worse beyond the noise")
-	c.Flags().StringVar(&o.html, "html", "", "`FILE.html` also write a page with all figures, replacing an older one")
+	c.Flags().StringVarP(&o.html, "output", "o", "", "`FILE` also write a page with all figures, .html, replacing an older one")
 	return c
 }
 

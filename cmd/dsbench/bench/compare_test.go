@@ -88,7 +88,7 @@ func TestCompareFiles(t *testing.T) {
 		{"compare --all " + a + " " + b, 0, "stream    lo ", ""},
 		{"compare --fail " + a + " " + b, 0, "better\n", ""},
 		{"compare --fail " + b + " " + a, 1, "worse\n", "dsbench compare: 1 figure worse beyond the noise\n"},
-		{"compare --html " + filepath.Join(dir, "no/such.html") + " " + a + " " + b, 1, "better\n", "no/such.html"},
+		{"compare -o " + filepath.Join(dir, "no/such.html") + " " + a + " " + b, 1, "better\n", "no/such.html"},
 		{"compare " + a, 2, "", "dsbench compare: compare needs two files, not 1 (see dsbench compare -h)\n"},
 		{"compare " + a + " " + bad, 1, "", "dsbench compare: " + bad + " is neither a report's JSON nor lines of --json\n"},
 		{"compare " + a + " " + filepath.Join(dir, "nobody"), 1, "", "no such file"},
@@ -106,7 +106,7 @@ func TestCompareFiles(t *testing.T) {
 		t.Errorf("%s", stdout)
 	}
 	page := filepath.Join(dir, "change.html")
-	if status, _, stderr := runProgram(t.Context(), "compare --html "+page+" "+a+" "+b); status != 0 || stderr != "" {
+	if status, _, stderr := runProgram(t.Context(), "compare -o "+page+" "+a+" "+b); status != 0 || stderr != "" {
 		t.Errorf("status %d, %s", status, stderr)
 	}
 	text, err := os.ReadFile(page)

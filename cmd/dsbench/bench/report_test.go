@@ -190,12 +190,12 @@ func TestReportUsage(t *testing.T) {
 		{"report --runs 0", 2, "dsbench report: --runs: use a number from 1 to 1000 (see dsbench report -h)\n"},
 		{"report --duration 0s", 2, "dsbench report: --duration: use a time from 1ms to 1h, such as 250ms or 2s (see dsbench report -h)\n"},
 		{"report --paths foo", 2, `dsbench report: --paths: unknown path "foo"`},
-		{"report a.txt", 2, `dsbench report: "a.txt": give the report a name that ends in .html (see dsbench report -h)` + "\n"},
-		{"report a.html b.html", 2, `dsbench report: unexpected argument "b.html" (see dsbench report -h)` + "\n"},
-		{"report " + there, 1, "dsbench report: " + there + " exists: choose another name, or --force\n"},
-		{"report " + filepath.Join(dir, "no", "a.html"), 1, "cannot be written there"},
-		{"report --from " + other + " " + filepath.Join(dir, "a.html"), 1, "dsbench report: --from: " + other + ": not a report's JSON\n"},
-		{"report --from " + filepath.Join(dir, "nobody.json") + " " + filepath.Join(dir, "a.html"), 1, "no such file"},
+		{"report -o a.txt", 2, `dsbench report: -o a.txt: give it a name that ends in .html (see dsbench report -h)` + "\n"},
+		{"report b.html", 2, `dsbench report: unexpected argument "b.html" (see dsbench report -h)` + "\n"},
+		{"report -o " + there, 1, "dsbench report: " + there + " exists: choose another name, or --force\n"},
+		{"report -o " + filepath.Join(dir, "no", "a.html"), 1, "cannot be written there"},
+		{"report --from " + other + " -o " + filepath.Join(dir, "a.html"), 1, "dsbench report: --from: " + other + ": not a report's JSON\n"},
+		{"report --from " + filepath.Join(dir, "nobody.json") + " -o " + filepath.Join(dir, "a.html"), 1, "no such file"},
 	} {
 		status, stdout, stderr := runProgram(t.Context(), tt.words)
 		if status != tt.status || stdout != "" || !strings.Contains(stderr, tt.stderr) || strings.Count(stderr, "\n") != 1 {
@@ -216,12 +216,12 @@ func TestReportUsage(t *testing.T) {
 // TestReportFrom draws a page from the data of another.
 func TestReportFrom(t *testing.T) {
 	dir := t.TempDir()
-	c := reportCommand{html: filepath.Join(dir, "a.html"), json: filepath.Join(dir, "a.json")}
+	c := reportCommand{longRun: longRun{html: filepath.Join(dir, "a.html"), data: filepath.Join(dir, "a.json")}}
 	if err := c.write(fakeReport()); err != nil {
 		t.Fatal(err)
 	}
 	b := filepath.Join(dir, "b.html")
-	status, stdout, stderr := runProgram(t.Context(), "report --from "+c.json+" "+b)
+	status, stdout, stderr := runProgram(t.Context(), "report --from "+c.data+" -o "+b)
 	if status != 0 || stderr != "" || stdout != b+" and "+filepath.Join(dir, "b.json")+"\n" {
 		t.Fatalf("status %d, %q, %q", status, stdout, stderr)
 	}
@@ -232,7 +232,7 @@ func TestReportFrom(t *testing.T) {
 			t.Errorf("%s: the copies differ (%v, %v)", kind, err1, err2)
 		}
 	}
-	rows, err := report.ReadRows(c.json)
+	rows, err := report.ReadRows(c.data)
 	if err != nil || len(rows) < 100 {
 		t.Errorf("%d rows, %v", len(rows), err)
 	}
@@ -242,7 +242,7 @@ func TestReportFrom(t *testing.T) {
 func TestRunReport(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "r.html")
-	cmd, stdout, stderr := program(t, "report --quick --paths lo,velo --runs 1 --duration 10ms --congestion "+benchtest.Congestion(t)+" "+name)
+	cmd, stdout, stderr := program(t, "report --quick --paths lo,velo --runs 1 --duration 10ms --congestion "+benchtest.Congestion(t)+" -o "+name)
 	if err := cmd.Wait(); err != nil || stderr.Len() > 0 {
 		t.Fatalf("%v, %s", err, stderr)
 	}
@@ -255,7 +255,7 @@ func TestRunReport(t *testing.T) {
 	}
 
 	name = filepath.Join(dir, "i.html")
-	cmd, _, stderr = program(t, "report --paths lo --runs 100 --duration 100ms --congestion "+benchtest.Congestion(t)+" "+name)
+	cmd, _, stderr = program(t, "report --paths lo --runs 100 --duration 100ms --congestion "+benchtest.Congestion(t)+" -o "+name)
 	measurements := benchtest.CountMeasurements(t, strconv.Itoa(cmd.Process.Pid))
 	benchtest.Eventually(t, "the third measurement", func() bool { return measurements() > 2 })
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {

@@ -15,6 +15,7 @@ import (
 	"exnet/cmd/dsbench/internal/result"
 	"exnet/exteth"
 	"exnet/internal/cli"
+	"exnet/internal/command"
 	"exnet/internal/display"
 	"exnet/internal/netns"
 	"exnet/internal/outfile"
@@ -23,7 +24,6 @@ import (
 	"exnet/napi"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // What is chosen, if the best is not far away: what takes less of something else.
@@ -109,70 +109,37 @@ func tuneSteps() []tuneStep {
 	}
 }
 
-// tuneCommand is dsbench tune.
-type tuneCommand struct {
-	fs         *pflag.FlagSet
-	quick      bool
-	runs       int
-	duration   time.Duration
-	congestion string
-	files      reportCommand // html: the page, json: the configuration
-}
+const quickTune = 80 * time.Millisecond
 
 func newTune() *cobra.Command {
-	t := new(tuneCommand)
+	t := new(longRun) // data is the configuration
 	c := &cobra.Command{
-		Use: "tune [flags] [FILE.toml]", Short: "find settings that suit this machine, and write a configuration",
+		Use: "tune [flags]", Short: "find settings that suit this machine, and write a configuration",
 		Long: `Finds the eager threshold and the coalescing of exn0, and the chunk and spin time
 of direct sockets, that suit this machine. Writes them as a configuration that
 exn-tun up --config takes, and a page with the curves behind the choice beside it.
 Takes about two minutes.`,
 		Example: `dsbench tune
     writes dsbench-tune.toml and dsbench-tune.html
-dsbench tune --quick --force lab.toml
+dsbench tune --quick --force -o lab.toml
     in half a minute, replacing files that exist`,
-		Args: func(_ *cobra.Command, args []string) error { return usageError(t.check(args)) },
-		RunE: func(c *cobra.Command, _ []string) error { return t.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+		Args: func(c *cobra.Command, args []string) error {
+			if err := command.NoArgs(c, args); err != nil {
+				return err
+			}
+			return usageError(t.check(quickTune, ".toml", ".html"))
+		},
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runTune(c.Context(), t, c.OutOrStdout(), c.ErrOrStderr())
+		},
 	}
-	fs := c.Flags()
-	t.fs = fs
-	fs.BoolVar(&t.quick, "quick", false, "shorter runs")
-	cli.Number(fs, &t.runs, "runs", 1, maxRuns, "`N` runs of each value (5; 3 with --quick)")
-	cli.Duration(fs, &t.duration, "duration", time.Millisecond, maxDuration, "`TIME` measured time of a run (200ms; 80ms with --quick)")
-	fs.StringVar(&t.congestion, "congestion", "cubic", "`NAME` TCP congestion control (cubic)")
-	fs.BoolVar(&t.files.force, "force", false, "replace files that exist")
+	t.define(c.Flags(), quickTune, "dsbench-tune.toml", "the configuration, .toml; the page goes beside it")
 	return c
 }
 
-// check takes the flags and arguments in, and says what is wrong with them.
-func (t *tuneCommand) check(args []string) error {
-	name := "dsbench-tune.toml"
-	switch {
-	case len(args) > 1:
-		return fmt.Errorf("unexpected argument %q", args[1])
-	case len(args) == 1:
-		name = args[0]
-	}
-	if !strings.HasSuffix(name, ".toml") {
-		return fmt.Errorf("%q: give the configuration a name that ends in .toml", name)
-	}
-	t.files.html, t.files.json = strings.TrimSuffix(name, ".toml")+".html", name
-	if !t.fs.Changed("runs") {
-		t.runs = map[bool]int{false: 5, true: 3}[t.quick]
-	}
-	if !t.fs.Changed("duration") {
-		t.duration = map[bool]time.Duration{false: 200 * time.Millisecond, true: 80 * time.Millisecond}[t.quick]
-	}
-	o := options{congestion: t.congestion}
-	if err := o.checkCongestion(); err != nil {
-		return fmt.Errorf("--congestion: %w", err)
-	}
-	return nil
-}
-
-// run does dsbench tune.
-func (t *tuneCommand) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := t.files.checkFiles(); err != nil {
+// runTune does dsbench tune.
+func runTune(ctx context.Context, t *longRun, stdout, stderr io.Writer) error {
+	if err := t.checkFiles(""); err != nil {
 		return err
 	}
 	if !netns.Privileged() {
@@ -186,15 +153,15 @@ func (t *tuneCommand) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	page, err := tuned.Page()
 	if err == nil {
-		err = outfile.WriteText(t.files.html, page)
+		err = outfile.WriteText(t.html, page)
 	}
 	if err == nil {
-		err = outfile.WriteText(t.files.json, []byte(tuned.Config()))
+		err = outfile.WriteText(t.data, []byte(tuned.Config()))
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s\n%s and %s\n", tuned.Config(), t.files.json, t.files.html)
+	fmt.Fprintf(stdout, "%s\n%s and %s\n", tuned.Config(), t.data, t.html)
 	return nil
 }
 

@@ -157,11 +157,11 @@ func TestTuneUsage(t *testing.T) {
 		status int
 		stderr string
 	}{
-		{"tune a.json", 2, `dsbench tune: "a.json": give the configuration a name that ends in .toml (see dsbench tune -h)` + "\n"},
+		{"tune -o a.json", 2, `dsbench tune: -o a.json: give it a name that ends in .toml (see dsbench tune -h)` + "\n"},
 		{"tune --runs 0", 2, "dsbench tune: --runs: use a number from 1 to 1000 (see dsbench tune -h)\n"},
-		{"tune a.toml b.toml", 2, `unexpected argument "b.toml"`},
+		{"tune b.toml", 2, `unexpected argument "b.toml"`},
 		{"tune --nonsense", 2, "-nonsense"},
-		{"tune " + there, 1, "dsbench tune: " + there + " exists: choose another name, or --force\n"},
+		{"tune -o " + there, 1, "dsbench tune: " + there + " exists: choose another name, or --force\n"},
 	} {
 		status, stdout, stderr := runProgram(t.Context(), tt.words)
 		if status != tt.status || stdout != "" || !strings.Contains(stderr, tt.stderr) || strings.Count(stderr, "\n") != 1 {
@@ -180,7 +180,7 @@ func TestRootTune(t *testing.T) {
 	longtest.Skip(t)
 	benchtest.RequireExn(t)
 	name := filepath.Join(t.TempDir(), "t.toml")
-	cmd, stdout, stderr := program(t, "tune --runs 1 --duration 10ms "+name)
+	cmd, stdout, stderr := program(t, "tune --runs 1 --duration 10ms -o "+name)
 	if err := cmd.Wait(); err != nil || stderr.Len() > 0 || !strings.Contains(stdout.String(), "eager_threshold = ") {
 		t.Fatalf("%v, %s%s", err, stdout, stderr)
 	}
