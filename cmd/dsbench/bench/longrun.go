@@ -42,7 +42,8 @@ func (l *longRun) define(fs *pflag.FlagSet, quick time.Duration, usual, about st
 	fs.BoolVar(&l.force, "force", false, "replace files that exist")
 }
 
-// check takes the flags in, and says what is wrong with them. other is the ending of the second file.
+// check takes the flags in, and says what is wrong with them. other is the ending of the second
+// file.
 func (l *longRun) check(quick time.Duration, ending, other string) error {
 	base, ok := strings.CutSuffix(l.output, ending)
 	if !ok {
@@ -64,8 +65,8 @@ func (l *longRun) check(quick time.Duration, ending, other string) error {
 	return nil
 }
 
-// checkFiles looks before the measuring whether the files can be written. One that is from, which is
-// read, may be there.
+// checkFiles looks before the measuring whether the files can be written. One that is from, which
+// is read, may be there.
 func (l *longRun) checkFiles(from string) error {
 	for _, name := range []string{l.html, l.data} {
 		if _, err := os.Lstat(name); err == nil && !l.force && name != from {

@@ -80,11 +80,12 @@ func (m Measure) Command(distance func() coredist.Distance) *cobra.Command {
 	return c
 }
 
-// ExnRun returns the absolute path of exn-run: the one that --exn-run names, else as Command has it.
+// ExnRun returns the absolute path of exn-run: the one that --exn-run names, else as Command has
+// it.
 func ExnRun(named string) (string, error) { return Command("exn-run", named) }
 
-// Command returns the absolute path of a command of exnet: the one that the flag with its name names,
-// else the one beside this program, else the one in PATH.
+// Command returns the absolute path of a command of exnet: the one that the flag with its name
+// names, else the one beside this program, else the one in PATH.
 func Command(name, named string) (string, error) {
 	if named == "" {
 		named = name

@@ -70,7 +70,8 @@ type column struct {
 }
 
 // NewTable returns the table of some columns, with gap between them. Each is a word of cells and a
-// width, as in "path -8", negative if it is left-aligned; or has another title, as in "us=median 8".
+// width, as in "path -8", negative if it is left-aligned; or has another title, as in "us=median
+// 8".
 func NewTable(gap string, columns ...string) Table {
 	t := Table{gap: gap}
 	for _, text := range columns {
