@@ -101,7 +101,7 @@ func (c *conn) waits() bool { return c.blocked || len(c.queue) > 0 }
 // for now does not count: the connection would be polled for ever.
 func (c *conn) arm() bool {
 	switch c.state {
-	case stateAttached, stateUp:
+	case stateAttached, stateUp, stateEnding, stateYielding:
 		return c.relay.Arm(c.relay.Unread(c.gave.consumed, c.gave.freed), c.told)
 	case stateOffered:
 		c.relay.Arm(false, c.told)
@@ -136,7 +136,7 @@ func (e *Engine) Offer(to fabric.NodeID, offer uint32, hardware bool, seg, bell 
 	}
 	err = e.do(func() {
 		n := e.peer(to)
-		if n == nil || n.conns >= e.cfg.MaxConns || e.closed.Load() {
+		if n == nil || n.conns >= e.cfg.MaxConns || e.closed.Load() || e.ends {
 			e.discard(c)
 			return
 		}
@@ -223,6 +223,7 @@ func (e *Engine) end(c *conn, reset bool) {
 	e.forgetTransfers(c)
 	e.gates.remove(c.gate)
 	e.release(c)
+	e.endedOne()
 }
 
 // fail resets a connection at both ends, because one of them has broken the protocol.

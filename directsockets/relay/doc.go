@@ -33,7 +33,7 @@
 //
 // # Messages
 //
-// These are versions 4 and 5 (Versions). They are VELO messages. Their type is the tag of the
+// These are versions 4 to 6 (Versions). They are VELO messages. Their type is the tag of the
 // segment's message that they carry, or one of the relay's own. Numbers are little endian. A
 // message marked Sel is for the connection that the last SELECT in this mailbox from that node has
 // named. Its user tag is its stamp: the connection's key plus the number of messages before it,
@@ -44,7 +44,7 @@
 //	 3          Sel  bytes of the PUT that it waits for, which brings its data, and may bring
 //	                 that of those after it 4; 0: none; then the segment's RMA_INFO
 //	 4 BACK     Sel  messages consumed 8, bytes of the ring freed 8 (RMA_AVAIL)
-//	 8 MARK     Sel  flags 1 (attention, bits 2..7), zero 3, byte 4, message 8
+//	 8 MARK     Sel  flags 1 (attention, bits 2..7), 1: PART, nothing of this program follows 1, zero 2, byte 4, message 8
 //	 9 SELECT        connection, as the receiver has numbered it 4, the key that it has given 4, messages
 //	                 for it that have come before 8, connection, as the sender has numbered it 4
 //	10 OPEN          connection, as the sender has numbered it 4, NLA of the ring to write 8, slots 4, ring 4,
@@ -53,7 +53,7 @@
 //	11 ATTACHED      the receiver's connection 4, the sender's 4, NLA of the ring to write 8, key 4
 //	12 DROP          the receiver's connection 4: it does not exist, or no longer; user tag 1: the server's program
 //	                 takes no such segment; user tag 2: its sender has given it up, what was under way is lost
-//	13 BYE           the receiver's connection 4: its close is known here
+//	13 BYE           the receiver's connection 4: its close is known here, or its PART
 //	14 FENCE    Sel  number 4: answer when all before has been delivered
 //	15 ANSWER        the receiver's connection 4, number 4
 //	15 BATCH         user tag 1: place 4, bytes 4, number 4, CRC-32C of them 4: messages that a PUT has brought
@@ -93,8 +93,9 @@
 //
 // A program that is killed counts as closed. When the link to a node is lost, its connections wait
 // for the next link, and go on from where they were: what was on its way is still in the segments
-// (SPEC.md, 5.9; life.go). When the node ends, or is away for longer than TCP would wait, they are
-// reset, because nobody knows what had arrived. So a node marks its end of a segment as a node's,
+// (SPEC.md, 5.9; life.go). When the node is asked to end, the programs go back to TCP first
+// (GoBack). When it is killed, or is away for longer than TCP would wait, they are reset, because
+// nobody knows what had arrived. So a node marks its end of a segment as a node's,
 // and a doorbell that ends without CLOSED is a reset to the program. A node that does not have a
 // connection answers DROP when the other one selects or resumes it.
 //

@@ -60,6 +60,10 @@ type Engine struct {
 	session uint64 // the last one that was begun
 	born    uint64 // tells this Engine from those before and after it on its node; not 0
 	watches bool   // lookAgain is to be called
+	// ends: see GoBack. It is no state of a connection: those whose link is away now go back to TCP
+	// once it is there.
+	ends bool
+	gone chan struct{} // is closed when there is no connection any more; nil: nobody waits
 }
 
 // box is a mailbox and the RMA unit of the same VPID.

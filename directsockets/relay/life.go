@@ -47,6 +47,15 @@ const (
 	stateResuming
 	// stateAnswering: the same, the peer has said where to go on, and is to be told.
 	stateAnswering
+	// stateEnding: this node is about to end. The program here is to go back to TCP, what it has
+	// sent before is sent on, and PART is to be sent after that.
+	stateEnding
+	// stateEnded: PART was sent. What the far program has sent still comes.
+	stateEnded
+	// stateYielding: PART has come, so the far node is about to end. The rest is as in stateEnding.
+	stateYielding
+	// stateYielded: PART has come, and was sent. The far node has not said that it has all.
+	stateYielded
 	// stateOver: it is in no table any more, and its memory is being given back.
 	stateOver
 
@@ -77,6 +86,9 @@ const (
 	onResume                      // RESUME has come
 	onGone                        // the far node has ended, or was away for too long
 	onBroken                      // an end has broken the protocol, or this node ends
+	onEnd                         // this node is about to end, and lets the programs go back to TCP
+	onPart                        // PART has come
+	onParted                      // PART was sent
 
 	lifeEvents
 )
@@ -85,12 +97,14 @@ const (
 type lifeAct uint8
 
 const (
-	actNone    lifeAct = iota
-	actSuspend         // forgets what is under way
-	actClose           // ends it: the program finds that its peer has closed
-	actReset           // ends it: the program gets a reset
-	actRefuse          // ends it: the client's offer is refused for good
-	actDrop            // actClose if the client has not attached, else actReset
+	actNone     lifeAct = iota
+	actSuspend          // forgets what is under way
+	actClose            // ends it: the program finds that its peer has closed
+	actReset            // ends it: the program gets a reset
+	actRefuse           // ends it: the client's offer is refused for good
+	actDrop             // actClose if the client has not attached, else actReset
+	actBye              // says BYE: all that the far program has sent is here
+	actByeClose         // actBye, then actClose
 )
 
 // lifeStep is a step of a connection's life. The zero step cannot be.
@@ -138,6 +152,7 @@ var lifeNext = [lifeStates][lifeEvents]lifeStep{
 		onResume:  {stateAnswering, actSuspend},
 		onGone:    {stateOver, actReset},
 		onBroken:  {stateOver, actReset},
+		onEnd:     {stateEnding, actNone},
 	},
 	stateUp: {
 		onClosed:     {stateLeaving, actNone},
@@ -149,6 +164,50 @@ var lifeNext = [lifeStates][lifeEvents]lifeStep{
 		onResume:     {stateAnswering, actSuspend},
 		onGone:       {stateOver, actReset},
 		onBroken:     {stateOver, actReset},
+		onEnd:        {stateEnding, actNone},
+		onPart:       {stateYielding, actNone},
+	},
+	stateEnding: {
+		onClosed:     {stateLeaving, actNone},
+		onPeerClosed: {stateOver, actClose},
+		onPeerReset:  {stateOver, actReset},
+		onDropped:    {stateOver, actReset},
+		onLost:       {stateCut, actSuspend},
+		onResume:     {stateAnswering, actSuspend},
+		onShunned:    {stateCut, actSuspend},
+		onGone:       {stateOver, actReset},
+		onBroken:     {stateOver, actReset},
+		onPart:       {stateYielding, actNone},
+		onParted:     {stateEnded, actNone},
+	},
+	stateEnded: {
+		onPeerClosed: {stateOver, actClose},
+		onPeerReset:  {stateOver, actReset},
+		onBye:        {stateOver, actClose},
+		onDropped:    {stateOver, actReset},
+		onLost:       {stateCut, actSuspend},
+		onResume:     {stateAnswering, actSuspend},
+		onGone:       {stateOver, actReset},
+		onBroken:     {stateOver, actReset},
+		onPart:       {stateEnded, actBye},
+	},
+	stateYielding: {
+		onClosed:  {stateLeaving, actNone},
+		onDropped: {stateOver, actReset},
+		onLost:    {stateCut, actSuspend},
+		onResume:  {stateAnswering, actSuspend},
+		onShunned: {stateCut, actSuspend},
+		onGone:    {stateOver, actReset},
+		onBroken:  {stateOver, actReset},
+		onParted:  {stateYielded, actNone},
+	},
+	stateYielded: {
+		onBye:     {stateOver, actByeClose},
+		onDropped: {stateOver, actReset},
+		onLost:    {stateCut, actSuspend},
+		onResume:  {stateAnswering, actSuspend},
+		onGone:    {stateOver, actReset},
+		onBroken:  {stateOver, actReset},
 	},
 	stateLeaving: {
 		onPeerClosed: {stateOver, actClose},
@@ -232,6 +291,11 @@ func (e *Engine) on(c *conn, ev lifeEvent) bool {
 	case actRefuse:
 		c.relay.Refuse()
 		e.end(c, false)
+	case actBye:
+		e.bye(c)
+	case actByeClose:
+		e.bye(c)
+		e.end(c, false)
 	default:
 		e.end(c, step.act == actReset)
 	}
@@ -244,8 +308,13 @@ func suspended(s lifeState) bool {
 	return s == stateCut || s == stateResuming || s == stateAnswering
 }
 
-// carries reports whether messages of the programs go both ways.
-func (c *conn) carries() bool { return c.state == stateAttached || c.state == stateUp }
+// carries reports whether messages of the program here are taken, and those of the far one.
+func (c *conn) carries() bool {
+	return c.state == stateAttached || c.state == stateUp || c.parts()
+}
+
+// parts reports whether the program here is to go back to TCP, as a node is about to end.
+func (c *conn) parts() bool { return c.state == stateEnding || c.state == stateYielding }
 
 // suspend forgets what is under way or waits for a connection: it is still in the segments, and is
 // sent again after RESUME.
@@ -402,14 +471,14 @@ func (e *Engine) resumed(n *node, box int, r resume) {
 }
 
 func (s lifeState) String() string {
-	return [...]string{"none", "new", "calling", "offered", "attached", "up", "leaving", "cut", "resuming", "answering", "over"}[s]
+	return [...]string{"none", "new", "calling", "offered", "attached", "up", "leaving", "cut", "resuming", "answering", "ending", "ended", "yielding", "yielded", "over"}[s]
 }
 
 func (e lifeEvent) String() string {
 	return [...]string{"offer", "open", "called", "withdrawn", "attached", "refused", "taken", "declined", "heard", "closed",
-		"peer-closed", "peer-reset", "bye", "dropped", "lost", "shunned", "told", "resume", "gone", "broken"}[e]
+		"peer-closed", "peer-reset", "bye", "dropped", "lost", "shunned", "told", "resume", "gone", "broken", "end", "part", "parted"}[e]
 }
 
 func (a lifeAct) String() string {
-	return [...]string{"-", "suspend", "close", "reset", "refuse", "close or reset"}[a]
+	return [...]string{"-", "suspend", "close", "reset", "refuse", "close or reset", "bye", "bye and close"}[a]
 }

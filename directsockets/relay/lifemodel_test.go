@@ -10,12 +10,15 @@ import (
 // The life of one connection, as a model of its two programs and their nodes, whose steps are
 // walked through in every order: at each step the link may be cut, with any number of the messages
 // on it lost, those before them late, and come back; RESUME may come twice; either program may
-// close, the client take its offer back, a node be killed and begin anew, or wait for too long. The
+// close, the client take its offer back, a node be killed and begin anew, be asked to end, or wait
+// for too long. The
 // connection takes the steps of lifeNext. The channels between the nodes have a model of their own.
 //
 // What is wrong: a message of a program that comes twice, out of order, or not at all, although its
 // receiver is not told of a reset; a reset where no node was killed and none has waited for too
-// long; a walk that ends with something undone.
+// long; a walk that ends with something undone. A program that goes back to TCP sends there what
+// comes after the message up to which its node has carried it: the far program has to have all
+// before that, and no more.
 
 // lifeFault is a mistake that the model is to find.
 type lifeFault uint8
@@ -35,12 +38,19 @@ const (
 	lifeExpiresSilently           // who has waited for too long does not say so
 	lifeOneEngine                 // a node that has begun anew is not told from the one before it
 	lifeNoJoin                    // RESUME does not tell the server that the client has attached
+	lifeEndResets                 // a node that ends resets its connections, as it was
+	lifePartsEarly                // PART does not wait for a program that may have sent and not looked
+	lifeNoBack                    // whoever hears PART does not have its own program go back
+	lifePartsOnce                 // PART was sent: it is over
+	lifeYieldsOnce                // PART has come and was sent: it is over
+	lifeForgetsLast               // what a program sent that was killed before it looked is left where it is
 	lifeFaults
 )
 
 func (f lifeFault) String() string {
 	return [...]string{"none", "sends early", "gives up", "reset at a cut", "leaves at once", "no cut", "no rewind", "RESUME twice",
-		"late messages", "RESUME once", "DROP resets", "expires silently", "one Engine", "no join"}[f]
+		"late messages", "RESUME once", "DROP resets", "expires silently", "one Engine", "no join",
+		"an end resets", "PART early", "no way back", "PART once", "yields once", "forgets the last"}[f]
 }
 
 // What a program knows of the end.
@@ -70,6 +80,7 @@ const (
 	lResume
 	lJoined
 	lLost
+	lPart
 )
 
 const lBox = 5
@@ -93,6 +104,9 @@ type lNode struct {
 	published int8 // messages of the program
 	closed    bool // it has closed
 	told      int8 // what it knows of the end
+	asked     bool // the node is, to end
+	back      int8 // 1 + messages of the program that its node has carried when it told it to go back; 0: it has not
+	looked    bool // the program has found that
 	box       [lBox]lMessage
 }
 
@@ -100,12 +114,13 @@ type lWorld struct {
 	nodes                [2]lNode // the client's, the server's
 	link                 int8     // its number; below 0: it is down, and was that one
 	cuts, kills, doubles int8
-	expiries             int8
+	expiries, ends       int8
 }
 
 type lifeModel struct {
 	messages                       [2]int8
 	cuts, kills, doubles, expiries int8
+	ends                           int8
 	fault                          lifeFault
 	table                          [lifeStates][lifeEvents]lifeStep
 	steps                          map[[2]uint8]bool // that were taken
@@ -137,8 +152,14 @@ func (m *lifeModel) start() lWorld {
 		set(stateAttached, onDropped, stateOver, actReset)
 		set(stateCut, onDropped, stateOver, actReset)
 		set(stateResuming, onDropped, stateOver, actReset)
+	case lifeEndResets:
+		set(stateUp, onEnd, stateOver, actReset)
+	case lifePartsOnce:
+		set(stateEnding, onParted, stateOver, actClose)
+	case lifeYieldsOnce:
+		set(stateYielding, onParted, stateOver, actByeClose)
 	}
-	w := lWorld{link: 1, cuts: m.cuts, kills: m.kills, doubles: m.doubles, expiries: m.expiries}
+	w := lWorld{link: 1, cuts: m.cuts, kills: m.kills, doubles: m.doubles, expiries: m.expiries, ends: m.ends}
 	for i := range w.nodes {
 		w.nodes[i] = lNode{own: 1, far: 1, link: 1, born: 1, farBorn: 1}
 	}
@@ -171,6 +192,11 @@ func (m *lifeModel) on(w *lWorld, i int, ev lifeEvent) bool {
 	switch step.act {
 	case actSuspend:
 		n.cutIn = n.own
+	case actBye:
+		w.send(i, lMessage{k: lBye})
+	case actByeClose:
+		w.send(i, lMessage{k: lBye})
+		tell(lClosed)
 	case actClose, actRefuse:
 		tell(lClosed)
 	case actReset:
@@ -189,7 +215,11 @@ func (w *lWorld) send(i int, msg lMessage) bool {
 	return w.link < 0 || push(o.box[:], msg)
 }
 
-func (n *lNode) carries() bool { return n.state == stateAttached || n.state == stateUp }
+func (n *lNode) parts() bool { return n.state == stateEnding || n.state == stateYielding }
+
+func (n *lNode) carries() bool {
+	return n.state == stateAttached || n.state == stateUp || n.parts()
+}
 
 // next returns what may come next.
 func (m *lifeModel) next(w lWorld) (all []lWorld) {
@@ -222,6 +252,12 @@ func (m *lifeModel) next(w lWorld) (all []lWorld) {
 		if w.link > 0 {
 			try(func(v *lWorld) bool { return m.meet(v, i) })
 		}
+		if w.ends > 0 && !n.asked {
+			try(func(v *lWorld) bool { v.ends--; m.ask(v, i); return true })
+		}
+		if n.asked && n.state == stateOver && n.born == 1 && w.quiet() { // what has been said is read first
+			try(func(v *lWorld) bool { v.kills++; m.kill(v, i); return true })
+		}
 		if w.kills > 0 {
 			try(func(v *lWorld) bool { m.kill(v, i); return true })
 		}
@@ -247,12 +283,26 @@ func (m *lifeModel) programs(try func(func(*lWorld) bool), w *lWorld, i int) {
 	if i == 1 && n.state == stateOffered && !n.attached {
 		try(func(v *lWorld) bool { v.nodes[1].attached = true; return true })
 	}
-	if n.attached && (n.joined || m.fault == lifeEarly) && n.published < m.messages[i] {
+	if n.back > 0 && !n.looked {
+		try(func(v *lWorld) bool { v.nodes[i].looked = true; return true })
+	}
+	if n.attached && (n.joined || m.fault == lifeEarly) && (n.back == 0 || n.parts() && !n.looked) && n.published < m.messages[i] { // it may have looked before
 		try(func(v *lWorld) bool { v.nodes[i].published++; return true })
 	}
 	if n.attached || i == 0 && (n.state == stateNew || n.state == stateCalling) {
-		try(func(v *lWorld) bool { v.nodes[i].closed = true; return true })
+		try(func(v *lWorld) bool { v.nodes[i].closed = true; return true }) // or it is killed
+		if n.back > 0 && !n.looked {
+			try(func(v *lWorld) bool { v.nodes[i].closed, v.nodes[i].looked = true, true; return true })
+		}
 	}
+}
+
+// direct is how many messages of the program are to come in the segment.
+func (n *lNode) direct() int8 {
+	if n.looked {
+		return n.back - 1
+	}
+	return n.published
 }
 
 // cut takes the link down. The first messages on their way, in either direction, have come.
@@ -301,6 +351,42 @@ func (m *lifeModel) meet(w *lWorld, i int) bool {
 	return true
 }
 
+// quiet reports whether no message is on its way.
+func (w *lWorld) quiet() bool { return w.nodes[0].box[0].k == 0 && w.nodes[1].box[0].k == 0 }
+
+// ask is Engine.GoBack.
+func (m *lifeModel) ask(w *lWorld, i int) {
+	n := &w.nodes[i]
+	n.asked = true
+	switch n.state {
+	case stateOffered:
+		w.send(i, lMessage{k: lDrop})
+		m.on(w, i, onDeclined)
+	case stateNew, stateCalling:
+		m.on(w, i, onBroken)
+	}
+}
+
+// part is Engine.part. back: the program is told to go back now, whatever it has sent meanwhile.
+func (m *lifeModel) part(w *lWorld, i int) bool {
+	n := &w.nodes[i]
+	if n.back == 0 && (m.fault != lifeNoBack || n.state != stateYielding) {
+		n.back = 1 + n.taken
+		return true
+	}
+	if !n.looked && n.back > 0 && n.published >= n.back && m.fault != lifePartsEarly {
+		return false
+	}
+	if !w.send(i, lMessage{k: lPart, stamp: n.said}) {
+		return false
+	}
+	if n.back > 0 && !n.looked && n.published >= n.back {
+		m.bad("program %d may end with a message that nobody carries", i)
+	}
+	n.said++
+	return m.on(w, i, onParted)
+}
+
 // kill has a node end, and begin anew without the connection.
 func (m *lifeModel) kill(w *lWorld, i int) {
 	n := &w.nodes[i]
@@ -312,7 +398,10 @@ func (m *lifeModel) kill(w *lWorld, i int) {
 		n.told = lReset
 	}
 	was := *n
-	*n = lNode{state: stateOver, own: n.own + 1, born: n.born + 1, told: n.told, put: was.put, published: was.published, closed: was.closed, attached: was.attached}
+	*n = lNode{
+		state: stateOver, own: n.own + 1, born: n.born + 1, told: n.told, put: was.put, published: was.published, closed: was.closed, attached: was.attached,
+		joined: was.joined, asked: was.asked, back: was.back, looked: was.looked,
+	}
 	clear(w.nodes[1-i].box[:])
 }
 
@@ -348,10 +437,13 @@ func (m *lifeModel) pump(w *lWorld, i int) bool {
 		}
 		return m.on(w, i, onTold)
 	}
+	if n.asked && m.on(w, i, onEnd) {
+		return true
+	}
 	if !n.carries() {
 		return false
 	}
-	if n.taken < n.published {
+	if n.taken < n.published && (n.taken+1 < n.back || n.back == 0 || n.closed && !n.looked && m.fault != lifeForgetsLast) {
 		if !w.send(i, lMessage{k: lData, number: n.taken + 1, stamp: n.said}) {
 			return false
 		}
@@ -363,7 +455,7 @@ func (m *lifeModel) pump(w *lWorld, i int) bool {
 		n.said++
 		return m.on(w, i, onClosed)
 	}
-	return false
+	return n.parts() && m.part(w, i)
 }
 
 // read is Engine.receive.
@@ -397,7 +489,7 @@ func (m *lifeModel) read(w *lWorld, i int) {
 		m.on(w, i, onHeard)
 	case lLost:
 		m.on(w, i, onGone)
-	case lData, lShut:
+	case lData, lShut, lPart:
 		m.hear(w, i, msg)
 	case lBye:
 		m.on(w, i, onBye)
@@ -411,7 +503,7 @@ func (m *lifeModel) read(w *lWorld, i int) {
 // hear is Engine.forConn.
 func (m *lifeModel) hear(w *lWorld, i int, msg lMessage) {
 	n, o := &w.nodes[i], &w.nodes[1-i]
-	if !n.carries() && n.state != stateLeaving {
+	if !n.carries() && n.state != stateLeaving && n.state != stateEnded {
 		if n.state == stateOver || n.state == stateNone {
 			w.send(i, lMessage{k: lDrop})
 		}
@@ -424,9 +516,13 @@ func (m *lifeModel) hear(w *lWorld, i int, msg lMessage) {
 	if n.state == stateAttached {
 		m.on(w, i, onHeard)
 	}
+	if msg.k == lPart {
+		m.on(w, i, onPart)
+		return
+	}
 	if msg.k == lShut {
-		if n.put != o.published && n.told == lNothing && !n.closed {
-			m.bad("the peer has closed after %d messages of %d", n.put, o.published)
+		if n.put != o.direct() && n.told == lNothing && !n.closed {
+			m.bad("the peer has closed after %d messages of %d", n.put, o.direct())
 		}
 		w.send(i, lMessage{k: lBye})
 		m.on(w, i, onPeerClosed)
@@ -464,14 +560,17 @@ func (m *lifeModel) resumed(w *lWorld, i int, msg lMessage) {
 
 // idle reports what is wrong where nothing more happens.
 func (m *lifeModel) idle(w lWorld) string {
-	quiet := m.kills == 0 && m.expiries == 0
+	quiet := m.kills == 0 && m.expiries == 0 && m.ends < 2 && (m.ends == 0 || m.cuts == 0)
 	for i := range w.nodes {
 		n, o := &w.nodes[i], &w.nodes[1-i]
 		switch {
 		case suspended(n.state):
 			return fmt.Sprintf("node %d stays %v", i, n.state)
-		case n.told == lReset && quiet:
+		case n.told == lReset && quiet && (m.ends == 0 || i == 0 || n.joined): // the client's node may end before it says that its program has attached
 			return fmt.Sprintf("program %d gets a reset", i)
+		case n.back > 0 && n.told != lReset && o.told == lClosed && o.put != n.direct():
+			return fmt.Sprintf("program %d goes back to TCP after %d messages, and %d have come", i, n.direct(), o.put)
+		case n.back > 0:
 		case n.published > o.put && !o.closed && n.told != lReset && o.told != lReset:
 			return fmt.Sprintf("%d messages of %d of program %d are lost, and nobody is told", n.published-o.put, n.published, i)
 		case i == 1 && n.state == stateUp && !n.joined:
@@ -539,6 +638,10 @@ var lifeModels = []lifeModel{
 	{messages: [2]int8{0, 1}, cuts: 2, doubles: 1},
 	{messages: [2]int8{1, 1}, cuts: 1, kills: 1},
 	{messages: [2]int8{1, 1}, cuts: 1, expiries: 1},
+	{messages: [2]int8{1, 2}, ends: 1},
+	{messages: [2]int8{1, 1}, ends: 2},
+	{messages: [2]int8{1, 1}, cuts: 1, ends: 1},
+	{messages: [2]int8{1, 1}, kills: 1, ends: 1},
 }
 
 // Whatever is lost, late or killed at whatever step, each program gets what the other one has sent,
@@ -549,12 +652,12 @@ func TestLifeModel(t *testing.T) {
 	taken := make(map[[2]uint8]bool)
 	for _, m := range lifeModels {
 		wrong, states := m.explore(most)
-		t.Logf("%v messages, %d cuts, %d kills, %d doubled, %d waits too long: %d states", m.messages, m.cuts, m.kills, m.doubles, m.expiries, states)
+		t.Logf("%v messages, %d cuts, %d kills, %d doubled, %d waits too long, %d ends: %d states", m.messages, m.cuts, m.kills, m.doubles, m.expiries, m.ends, states)
 		if states >= most {
 			t.Errorf("not all of %d states", states)
 		}
 		if wrong != "" {
-			t.Errorf("%v messages, %d cuts, %d kills: %s", m.messages, m.cuts, m.kills, wrong)
+			t.Errorf("%v messages, %d cuts, %d kills, %d ends: %s", m.messages, m.cuts, m.kills, m.ends, wrong)
 		}
 		for step := range m.steps {
 			taken[step] = true

@@ -55,6 +55,7 @@ const (
 	backLen         = 16
 
 	markFlagsOff = 0 // uint8
+	markPartOff  = 1 // uint8
 	markByteOff  = 4 // uint32
 	markSlotOff  = 8 // uint64
 	markLen      = 16
@@ -138,6 +139,17 @@ func appendMark(p []byte, m segment.Mark) []byte {
 	p = binary.LittleEndian.AppendUint32(p, m.Off)
 	return binary.LittleEndian.AppendUint64(p, m.Slot)
 }
+
+// appendPart appends PART: the last MARK of a node that takes no more of its program. The receiver
+// is to do the same.
+func appendPart(p []byte, m segment.Mark) []byte {
+	p = appendMark(p, m)
+	p[len(p)-markLen+markPartOff] = 1
+	return p
+}
+
+// isPart reports whether a MARK that parseMark has parsed is a PART.
+func isPart(p []byte) bool { return p[markPartOff] != 0 }
 
 func parseMark(p []byte) (m segment.Mark, err error) {
 	if err := want(p, markLen); err != nil {

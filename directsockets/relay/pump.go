@@ -34,6 +34,9 @@ func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
 	case stateCut, stateAnswering:
 		e.reconnect(c)
 	}
+	if e.ends && (c.state == stateAttached || c.state == stateUp) && e.canPart(c) {
+		e.on(c, onEnd)
+	}
 	if !c.carries() {
 		return 0, 0
 	}
@@ -62,6 +65,9 @@ func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
 	e.startJoined(c)
 	if c.carries() && e.sendQueue(c) && drained && len(c.queue) == 0 {
 		e.say(c, mark, held)
+		if c.told == mark {
+			e.part(c)
+		}
 	}
 	if c.carries() {
 		e.giveBack(c)
@@ -415,18 +421,23 @@ func (e *Engine) call(c *conn) {
 	e.on(c, onCalled)
 }
 
+// decline ends a connection that the server's program has not taken.
+func (e *Engine) decline(c *conn, tag uint8) {
+	var id [idLen]byte
+	e.postLater(c.node, c.device, kindDrop, tag, appendID(id[:0], c.far))
+	e.on(c, onDeclined)
+}
+
 // accept looks whether the server's program has taken a connection, and tells the peer.
 func (e *Engine) accept(c *conn) {
 	m, err := c.relay.Mark()
 	refused := c.relay.PeerState() == segment.StateWithdrawn
 	if err != nil || refused || m.Has(segment.MarkClosed) {
-		var id [idLen]byte
 		tag := uint8(tagGone)
 		if refused {
 			tag = tagRefuse
 		}
-		e.postLater(c.node, c.device, kindDrop, tag, appendID(id[:0], c.far))
-		e.on(c, onDeclined)
+		e.decline(c, tag)
 		return
 	}
 	if !c.relay.Attached() {

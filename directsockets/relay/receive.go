@@ -267,7 +267,7 @@ func (e *Engine) act(c *conn, k kind, p []byte) error {
 		if err != nil {
 			return err
 		}
-		return e.heard(c, m)
+		return e.heard(c, m, isPart(p))
 	case kindFence: // all that came before is in the segment
 		number, err := parseID(p)
 		if err != nil {
@@ -322,15 +322,20 @@ func (e *Engine) tell() {
 	e.touched = e.touched[:0]
 }
 
-// heard tells the program what the far one says.
-func (e *Engine) heard(c *conn, m segment.Mark) error {
+// heard tells the program what the far one says. part: it is the last that its node says.
+func (e *Engine) heard(c *conn, m segment.Mark, part bool) error {
 	if err := c.relay.Say(m); err != nil {
 		return err
 	}
-	if m.Has(segment.MarkClosed) {
+	switch {
+	case part:
 		e.tell()
-		var id [idLen]byte
-		e.postLater(c.node, c.device, kindBye, 0, appendID(id[:0], c.far))
+		if e.on(c, onPart) { // else the program here has closed, and its node will hear so
+			e.activate(c)
+		}
+	case m.Has(segment.MarkClosed):
+		e.tell()
+		e.bye(c)
 		ev := onPeerClosed
 		if m.Has(segment.MarkReset) {
 			ev = onPeerReset
@@ -357,6 +362,8 @@ func (e *Engine) opened(n *node, box int, o open, why uint8) {
 // provide makes the segment of a connection to a program here, and offers it.
 func (e *Engine) provide(n *node, box int, o open, why uint8) (*conn, error) {
 	switch {
+	case e.ends:
+		return nil, ErrClosed
 	case n.conns >= e.cfg.MaxConns:
 		return nil, ErrTooMany
 	case o.size.Slots > MaxSlots || o.size.Ring > MaxRing || o.size.Slots == 0 || o.size.Ring == 0 || int(o.info.Device()) != box:
@@ -444,4 +451,6 @@ func (e *Engine) dropped(n *node, box int, id uint32, why uint8) {
 }
 
 // listens reports whether what the peer says for a connection is taken.
-func (c *conn) listens() bool { return c.carries() || c.state == stateLeaving }
+func (c *conn) listens() bool {
+	return c.carries() || c.state == stateLeaving || c.state == stateEnded
+}

@@ -45,6 +45,9 @@ func (r *Relay) Mark() (m Mark, err error) {
 	a := e.peer.attention.Load()
 	shm.Observe()
 	m.Flags = MarkFlags(a) & carried
+	if r.parted { // it has found this node's FALLEN_BACK, and not the far program's
+		m.Flags &^= MarkReturned
+	}
 	if e.gone.Load() {
 		m.Flags |= MarkClosed
 	}

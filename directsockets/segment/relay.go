@@ -33,7 +33,11 @@ type Relay struct {
 	freed   uint64    // bytes of its ring
 	rung    uint64    // see wake
 	said    MarkFlags // what Say has told
-	joined  bool      // the client has attached: of side 0 only, whatever else becomes of the connection
+	// parted: this node has had the program go back to TCP. The life of the connection is the
+	// Engine's: this only tells whose FALLEN_BACK the program finds, which is never taken back.
+	parted   bool
+	partedAt uint64 // messages of out before those that go on the shadow
+	joined   bool   // the client has attached: of side 0 only, whatever else becomes of the connection
 }
 
 // Message is one message of a queue.
@@ -190,12 +194,60 @@ func (r *Relay) Rings() (out, in []byte) {
 	return at(1 - r.e.side), at(r.e.side)
 }
 
+// Part ends what this node carries of the program. Unless the direction ends by itself, the program
+// finds FALLEN_BACK, and sends on the shadow what comes after the messages that Take and Pack have
+// returned; those return no more. Call it when they have found none. done: nothing more of the
+// program is to be carried, and say is what the far program is to find with CLOSED. Otherwise call
+// it again when the program has said or sent something.
+func (r *Relay) Part() (say MarkFlags, done bool) {
+	e := r.e
+	if r.said&MarkFallenBack == 0 {
+		// A far program that falls back from now on finds MarkStands, and reads its queue after
+		// all.
+		r.parted, r.partedAt = true, r.out.count
+		r.said |= MarkFallenBack
+		if !r.out.ended {
+			e.own.fallbackSlot.Store(r.out.count)
+			e.own.fallbackOff.Store(0)
+			e.raise(fallenBackFlag)
+		}
+	}
+	switch {
+	case r.out.ended && r.parted:
+		return MarkStands, true
+	case r.out.ended: // the program looks once more, and says which of both counts
+		say = MarkFlags(e.peer.attention.Load()) & (MarkReturned | MarkStands)
+		return say, say != 0
+	}
+	// What the program sends after this barrier it looks for FALLEN_BACK after.
+	e.arm(armRX)
+	returned := e.PeerReturned()
+	_, _, more := e.status()
+	if r.parted {
+		return MarkStands, returned || !more
+	}
+	return MarkReturned, !more
+}
+
+// hasParted reports whether what the program has sent and Take has not taken goes on the shadow. A
+// program that was killed before it found FALLEN_BACK puts nothing there.
+func (r *Relay) hasParted() bool {
+	if !r.parted || r.out.count < r.partedAt {
+		return false
+	}
+	departed := r.e.gone.Load() || r.e.peer.attention.Load()&closedFlag != 0
+	return !departed || r.e.PeerReturned()
+}
+
 // Take takes the next message of the program; false: there is none. ErrCorrupt: it cannot
 // be.
 func (r *Relay) Take(m *Message) (ok bool, err error) {
 	e := r.e
 	if e.bad.Load() {
 		return false, ErrCorrupt
+	}
+	if r.hasParted() {
+		return false, nil
 	}
 	w, s, ok := e.status()
 	if !ok {
@@ -260,6 +312,9 @@ func (r *Relay) Pack(p []byte, most int, stamp uint8) (_ []byte, messages, bytes
 	e := r.e
 	if e.bad.Load() {
 		return p, 0, 0, ErrCorrupt
+	}
+	if r.hasParted() {
+		return p, 0, 0, nil
 	}
 	for messages < most && cap(p)-len(p) >= PackHead+MaxVELO {
 		w, s, ok := e.status()
@@ -405,7 +460,10 @@ func (r *Relay) Arm(space bool, seen Mark) (ready bool) {
 		flags |= armTX
 	}
 	e.arm(flags)
-	if _, _, ok := e.status(); ok || e.bad.Load() {
+	if _, _, ok := e.status(); ok && !r.hasParted() || e.bad.Load() {
+		return true
+	}
+	if r.parted && e.PeerReturned() { // Part wants to know
 		return true
 	}
 	if m, err := r.Mark(); err != nil || m != seen {

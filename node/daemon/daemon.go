@@ -207,13 +207,25 @@ func (d *Daemon) startNode() (err error) {
 // Run carries packets until ctx is cancelled or Stop is called, then returns nil,
 // or until something fails.
 func (d *Daemon) Run(ctx context.Context) error {
-	ctx, d.stop = context.WithCancel(ctx)
-	defer d.stop()
+	asked, stop := context.WithCancel(ctx)
+	d.stop = stop
+	defer stop()
 	d.ready.Done()
 	if d.ending.Load() {
 		return nil
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	run, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	g, ctx := errgroup.WithContext(run)
+	g.Go(func() error {
+		select {
+		case <-asked.Done():
+			d.carrier.goBack()
+		case <-ctx.Done():
+		}
+		end()
+		return nil
+	})
 	g.Go(func() error { return d.node.Interface.Run(ctx) })
 	g.Go(func() error { return d.loop.Run(ctx) })
 	g.Go(func() error { return d.member.Run(ctx, d.link) })

@@ -89,6 +89,17 @@ func (c *carrier) run(ctx context.Context) error {
 	return c.engine.Run(ctx)
 }
 
+// backTime is how long a node that ends waits for its programs to go back to TCP, which takes
+// milliseconds unless the link is away, or a program is stopped in a send.
+const backTime = 2 * time.Second
+
+// goBack has the programs go back to TCP: their connections outlive the node.
+func (c *carrier) goBack() {
+	ctx, cancel := context.WithTimeout(context.Background(), backTime)
+	defer cancel()
+	c.engine.GoBack(ctx)
+}
+
 func (c *carrier) wait() {
 	c.mu.Lock()
 	c.closed = true

@@ -1,5 +1,5 @@
 """client.py HOST PORT [TOS]: sends data of many sizes, or of those in EXN_SIZES, to a server that sends it back, and checks that, until its standard
-input ends; then ends its direction and checks that nothing more comes. Says "went N" for N bytes, then "ok N"; or,
+input ends, EXN_PAUSE seconds after each round; then ends its direction and checks that nothing more comes. Says "went N" for N bytes, then "ok N"; or,
 when the connection breaks, "broken: WHY". After 500,000 bytes it sets the TOS or traffic class byte."""
 import os
 import random
@@ -8,6 +8,8 @@ import socket
 import sys
 
 SIZES = [int(n) for n in os.environ.get("EXN_SIZES", "1,64,120,121,480,1000,4096,65536,200000").split(",")]
+
+PAUSE = float(os.environ.get("EXN_PAUSE", "0"))
 
 
 def set_tos(c, tos):
@@ -21,7 +23,7 @@ def main():
     data = random.Random(1).randbytes(max(SIZES))
     total = rounds = 0
     with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as c:
-        while not select.select([sys.stdin], [], [], 0)[0]:
+        while not select.select([sys.stdin], [], [], PAUSE)[0]:
             size = SIZES[rounds % len(SIZES)]
             c.sendall(data[:size])
             got = bytearray()
@@ -36,7 +38,7 @@ def main():
                 set_tos(c, int(sys.argv[3]))
             total += size
             rounds += 1
-            if rounds % 100 == 1:
+            if rounds % 100 == 1 or PAUSE:
                 print("went", total, flush=True)
         c.shutdown(socket.SHUT_WR)
         if c.recv(1):
