@@ -38,7 +38,7 @@ void ds_eventfd_make(int *to)
 		return;
 	int saved = errno, fd = kernel_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (fd >= 0) {
-		fd = ds_fd_keep(fd);
+		fd = ds_fd_keep(fd, to);
 		if (!__atomic_compare_exchange_n(to, &none, fd, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			ds_fd_close(fd);
 	}

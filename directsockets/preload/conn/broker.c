@@ -96,14 +96,15 @@ static int64_t pause_ns(void)
 	return (int64_t)SOON_NS << n;
 }
 
-/* Connects to the broker of this network namespace: a kept descriptor, or -1. */
-static int find(void)
+/* Connects to the broker of this network namespace: sets conn. */
+static void find(void)
 {
 	bool own;
 	int fd = ds_place_find(&own);
 
 	DS_SET(users, own);
-	return fd;
+	if (fd >= 0)
+		conn = ds_fd_keep(fd, &conn);
 }
 
 /* Closes the connection; none is tried for wait ns. Listeners are to be announced again. */
@@ -245,7 +246,8 @@ static bool greet(void)
 	int stats = ds_stats_fd();
 
 	absent = DS_WHY_NO_BROKER;
-	conn = stats < 0 ? -1 : find();
+	if (stats >= 0)
+		find();
 	if (conn < 0) {
 		DS_SET(next_try, now_ns() + pause_ns());
 		return false;
@@ -270,7 +272,7 @@ static void prefer_roots(void)
 
 	if (roots < 0)
 		return;
-	ds_fd_close(roots);
+	REAL(close, roots);
 	hang_up(0);
 }
 

@@ -51,7 +51,7 @@ static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, 
 			ds_dg_arm(&f->seg, DS_DG_ALL);
 			ds_dg_take_after(&f->seg, !d->no_bells);
 			ds_dg_bound(&f->seg, d->bound);
-			f->alive = ds_fd_keep(alive);
+			f->alive = ds_fd_keep(alive, &f->alive);
 			f->entry = ds_stats_get((int)d->last, 1, i);
 			ds_stats_flow(f->entry, i->nonce);
 			ds_stats_say(f->entry, DS_MODE_TCP, DS_WHY_IDLE);

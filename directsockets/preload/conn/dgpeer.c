@@ -47,7 +47,7 @@ static int begin(void)
 	int fd = kernel < 0 ? open_socket() : -1;
 
 	if (fd >= 0)
-		kernel = ds_fd_keep(fd);
+		kernel = ds_fd_keep(fd, &kernel);
 	return kernel >= 0 ? 0 : errno;
 }
 
@@ -108,8 +108,10 @@ bool ds_dg_reached(const uint8_t from[16], uint16_t from_port, const uint8_t to[
 		return false;
 	for (int i = 0; i < 2 && found < 0 && begin() == 0; i++) {
 		found = ask(kernel, &q, &u);
-		if (found < 0 && errno == EBADF) /* the program has closed it */
+		if (found < 0 && errno == EBADF) { /* the program has closed it */
+			ds_fd_close(kernel);
 			kernel = -1;
+		}
 	}
 	ds_own_unlock(&lock);
 	if (found > 0)

@@ -51,7 +51,7 @@ void ds_dg_add_relative(int fd)
 	while (at < RELATIVES && relatives[at] >= 0)
 		at++;
 	if (at < RELATIVES && fd >= 0)
-		relatives[at] = ds_fd_keep(fd);
+		relatives[at] = ds_fd_keep(fd, &relatives[at]);
 	else if (fd >= 0)
 		REAL(close, fd);
 	which = 1u << (fd >= 0 ? at : MANY);

@@ -186,7 +186,7 @@ static struct ds_dg_out *make(struct ds_info *i, int *segment, int *theirs)
 		ds_dg_out_put(o);
 		return NULL;
 	}
-	o->alive = ds_fd_keep(pair[0]);
+	o->alive = ds_fd_keep(pair[0], &o->alive);
 	*theirs = pair[1];
 	return o;
 }

@@ -1,5 +1,5 @@
 #include "conn/fds.h"
-#include "conn/sock.h"
+#include "conn/inner.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,14 +9,45 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { KNOWN = 1 << 20 }; /* descriptors above are not remembered; programs hardly have so many */
+enum {
+	KNOWN = 1 << 20, /* descriptors above are not remembered; programs hardly have so many */
+	PART = 512,
+};
 
-static uint64_t own[KNOWN / 64];
+/* Who holds what: for each number the variable that has it, or fixed. Parts are made when they are
+ * needed, and stay. */
+static int **holders[KNOWN / PART];
+static int fixed; /* stands for a number that cannot change */
 
-bool ds_own_fd(int fd)
+/* The entry of fd, or NULL. make: makes its part if it can. No lock. */
+static int **entry(int fd, bool make)
 {
-	return fd >= 0 && fd < KNOWN && (__atomic_load_n(&own[fd / 64], __ATOMIC_RELAXED) >> (fd % 64) & 1);
+	if (fd < 0 || fd >= KNOWN)
+		return NULL;
+	int **part = __atomic_load_n(&holders[fd / PART], __ATOMIC_ACQUIRE), **none = NULL;
+	if (!part && make) {
+		void *p = REAL(mmap, NULL, PART * sizeof *part, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		if (p == MAP_FAILED)
+			return NULL;
+		part = p;
+		if (!__atomic_compare_exchange_n(&holders[fd / PART], &none, part, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+			REAL(munmap, p, PART * sizeof *part);
+			part = none;
+		}
+	}
+	return part ? &part[fd % PART] : NULL;
 }
+
+/* The holder of fd, or NULL. No lock. */
+static int *holder_of(int fd)
+{
+	int **e = entry(fd, false);
+
+	return e ? __atomic_load_n(e, __ATOMIC_RELAXED) : NULL;
+}
+
+bool ds_own_fd(int fd) { return holder_of(fd) != NULL; }
 
 unsigned ds_fds_most(void)
 {
@@ -37,7 +68,16 @@ static int base(void)
 	return (int)(r.rlim_cur - r.rlim_cur / 4);
 }
 
-int ds_fd_keep(int fd)
+/* Writes down who holds fd; NULL: nobody does any more. No lock. */
+static void hold(int fd, int *holder)
+{
+	int **e = entry(fd, holder != NULL);
+
+	if (e)
+		__atomic_store_n(e, holder, __ATOMIC_RELAXED);
+}
+
+int ds_fd_keep(int fd, int *holder)
 {
 	int saved = errno, high = REAL(fcntl, fd, F_DUPFD_CLOEXEC, base());
 
@@ -45,18 +85,37 @@ int ds_fd_keep(int fd)
 		REAL(close, fd);
 		fd = high;
 	}
+	hold(fd, holder);
 	errno = saved;
-	if (fd < KNOWN)
-		__atomic_fetch_or(&own[fd / 64], (uint64_t)1 << (fd % 64), __ATOMIC_RELAXED);
 	return fd;
+}
+
+int ds_fd_fix(int fd) { return ds_fd_keep(fd, &fixed); }
+
+bool ds_fd_give_up(int fd)
+{
+	int *holder = holder_of(fd), saved = errno, to;
+
+	if (!holder)
+		return true;
+	if (holder == &fixed || !ds_one_thread() || ds_interrupted() || (to = REAL(fcntl, fd, F_DUPFD_CLOEXEC, base())) < 0) {
+		errno = EBADF;
+		return false;
+	}
+	hold(to, holder);
+	__atomic_store_n(holder, to, __ATOMIC_RELEASE);
+	if (ds_above)
+		ds_above->moved(fd, to);
+	ds_fd_close(fd);
+	errno = saved;
+	return true;
 }
 
 void ds_fd_close(int fd)
 {
 	int saved = errno;
 
-	if (fd < KNOWN)
-		__atomic_fetch_and(&own[fd / 64], ~((uint64_t)1 << (fd % 64)), __ATOMIC_RELAXED);
+	hold(fd, NULL);
 	REAL(close, fd);
 	errno = saved;
 }

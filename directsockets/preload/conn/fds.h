@@ -1,4 +1,6 @@
-/* The library's own descriptors: kept high, out of the program's way, and remembered. */
+/* The library's own descriptors: kept high, out of the program's way. A table says which variable
+ * holds which. A program that gives a number of ours to a file of its own (dup2) gets it, and ours
+ * moves to another. */
 #ifndef DS_FDS_H
 #define DS_FDS_H
 
@@ -6,12 +8,13 @@
 
 #include <sys/socket.h>
 
-/* Takes fd: moves it up if it can, and remembers it. Returns its number. */
-int ds_fd_keep(int fd) DS_HIDDEN;
+/* Takes fd, moves it up if it can, and remembers that holder has it. Returns its number, which the
+ * caller stores there. The variable stays where it is until ds_fd_close. */
+int ds_fd_keep(int fd, int *holder) DS_HIDDEN;
+/* The same for one whose number cannot change. */
+int ds_fd_fix(int fd) DS_HIDDEN;
 /* How many descriptors the process may have. */
 unsigned ds_fds_most(void) DS_HIDDEN;
-/* Closes a kept descriptor. */
-void ds_fd_close(int fd) DS_HIDDEN;
 
 /* Has m carry n descriptors, at least one, which stay the caller's. Its control buffer is zeroed
  * and has room for them. No lock. */

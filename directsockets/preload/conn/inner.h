@@ -391,9 +391,6 @@ static inline bool ds_tx_take(struct ds_sock *s, bool alone)
 
 static inline bool ds_rx_take(struct ds_sock *s, bool alone) { return ds_lock(&s->sh->rx_lock, alone) != DS_NESTED; }
 
-/* Makes *to, which is -1, an eventfd, if that is possible. Several threads may do so at once. */
-void ds_eventfd_make(int *to) DS_HIDDEN;
-
 /* ds_zerocopy_done. */
 static inline bool ds_zerocopy_left(const struct ds_sock *s)
 {

@@ -9,7 +9,7 @@
 
 /* Reads the environment. */
 void ds_place_init(void) DS_HIDDEN;
-/* Connect to the broker: a kept descriptor, or -1. ds_place_roots: to root's, which all users of
+/* Connect to the broker: a descriptor, or -1. ds_place_roots: to root's, which all users of
  * the namespace share. ds_place_find: to any; *users: it is the user's own. */
 int ds_place_roots(void) DS_HIDDEN;
 int ds_place_find(bool *users) DS_HIDDEN;

@@ -233,8 +233,8 @@ bool ds_offer_keep(struct ds_sock *s, int segment, int bell)
 	if (ds_offers_full() || (kept >= KEPT_LEAST && kept >= ds_fds_most() / 16))
 		return false;
 	kept++;
-	s->offered[0] = ds_fd_keep(segment);
-	DS_SET(s->offered[1], ds_fd_keep(bell));
+	s->offered[0] = ds_fd_keep(segment, &s->offered[0]);
+	DS_SET(s->offered[1], ds_fd_keep(bell, &s->offered[1]));
 	return true;
 }
 
@@ -292,7 +292,7 @@ void ds_fork_prepare(void)
 {
 	fork_locked = ds_setup_lock();
 	if (fork_locked)
-		ds_name_share(ds_fd_keep);
+		ds_name_share(ds_fd_fix);
 	each_shared(1);
 	for (unsigned i = 0; i < nmade; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];

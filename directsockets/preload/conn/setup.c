@@ -72,12 +72,12 @@ static void granted(const struct ds_message *m, int segment, int bell)
 		    !memcmp(i->port, m->info.port, 4) && ds_seg_peer_state(&s->seg) == DS_OFFERED &&
 		    ds_syscall(SYS_recvfrom, bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) < 0 && errno == EAGAIN) {
 			if (!too_large(&s->seg)) {
-				s->seg.bell = ds_fd_keep(bell);
+				s->seg.bell = ds_fd_keep(bell, &s->seg.bell);
 				s->no_rights = no_rights; /* and the queue is empty */
 				if (ds_single(s))
 					REAL(close, segment);
 				else
-					s->granted = ds_fd_keep(segment);
+					s->granted = ds_fd_keep(segment, &s->granted);
 				ds_on(s, CONN_ON_GRANT);
 				return;
 			}
@@ -266,7 +266,7 @@ static void join(struct ds_sock *s, int fd)
 	}
 	ds_segment_made();
 	s->no_rights = ds_fd_no_rights(bell);
-	s->seg.bell = ds_fd_keep(bell);
+	s->seg.bell = ds_fd_keep(bell, &s->seg.bell);
 	memcpy(s->info.nonce, s->seg.info.nonce, sizeof s->info.nonce);
 	ds_offered(s);
 	if (s->side == 1)

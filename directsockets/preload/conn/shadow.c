@@ -9,9 +9,6 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-const struct ds_notices *ds_above DS_START_DATA;
-DS_START void ds_tell(const struct ds_notices *to) { ds_above = to; }
-
 bool ds_address(const struct sockaddr_storage *a, uint8_t *to, uint16_t *port)
 {
 	if (a->ss_family == AF_INET) {
@@ -103,7 +100,6 @@ static bool tcp_info(int fd, struct tcp_info *t)
 	return REAL(getsockopt, fd, IPPROTO_TCP, TCP_INFO, t, &len) == 0 &&
 	       len >= offsetof(struct tcp_info, tcpi_bytes_received) + sizeof t->tcpi_bytes_received;
 }
-
 
 bool ds_kernel_sent(int fd, int side, uint64_t *n)
 {

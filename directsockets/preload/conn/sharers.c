@@ -96,8 +96,8 @@ void ds_sharer_pair(struct ds_sock *s)
 		int fds[2], saved = errno;
 
 		if (kernel_socketpair(SOCK_SEQPACKET | SOCK_CLOEXEC, fds) == 0) {
-			s->pair[0] = ds_fd_keep(fds[0]);
-			s->pair[1] = ds_fd_keep(fds[1]);
+			s->pair[0] = ds_fd_keep(fds[0], &s->pair[0]);
+			s->pair[1] = ds_fd_keep(fds[1], &s->pair[1]);
 			__atomic_store_n(&s->sh->using, 0, __ATOMIC_RELEASE);
 			DS_SET(s->sharer, SHARER_UNUSED);
 		}

@@ -243,6 +243,9 @@ struct ds_notices {
 	/* A descriptor of l, which is SETTLING, for its handle: fd, if it is still one; -1: there
 	 * is none any more. Who closes one from then on calls ds_life_renumbered before. */
 	int (*open)(struct ds_life *l, int fd);
+	/* The library's own descriptor from has the number to from now on; from is about to be
+	 * closed: epoll sets, which know an entry by its number, take to. */
+	void (*moved)(int from, int to);
 };
 /* Another thread is about to close a descriptor by which calls on s may be under way: wakes those
  * that sleep, to go on by another. */
@@ -250,9 +253,18 @@ void ds_renumbered(struct ds_sock *s) DS_HIDDEN;
 /* Call it once, before the first connection. Without it nothing is reported. */
 void ds_tell(const struct ds_notices *to) DS_HIDDEN;
 
+/* Makes *to, which is -1, an eventfd, if that is possible. Several threads may do so at once.
+ * ds_fd_close closes it. */
+void ds_eventfd_make(int *to) DS_HIDDEN;
+void ds_fd_close(int fd) DS_HIDDEN;
+
 /* True if fd is one of the library's own (bell, broker, statistics), which the program's close,
  * dup2 and close_range must not touch. */
 bool ds_own_fd(int fd) DS_HIDDEN;
+/* The program is about to give fd to another file: a descriptor of ours moves to another number.
+ * False, and EBADF: it cannot, since its number is fixed, another thread may use it, or a signal
+ * handler has interrupted a call that does. */
+bool ds_fd_give_up(int fd) DS_HIDDEN;
 
 /* Spinning before a sleep. Call ds_spin_begin when the first look found nothing; look again as long
  * as ds_spin_more returns true; call ds_spin_end once, with true when a look has found something,

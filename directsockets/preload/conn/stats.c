@@ -1,6 +1,7 @@
 #include "conn/stats.h"
 
 #include "conn/fds.h"
+#include "conn/sock.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -46,7 +47,7 @@ int ds_stats_fd(void)
 	table = m;
 	next_entry = 0;
 	spare = NULL;
-	stats_fd = ds_fd_keep(fd);
+	stats_fd = ds_fd_keep(fd, &stats_fd);
 	return stats_fd;
 }
 

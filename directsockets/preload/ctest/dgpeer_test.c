@@ -153,11 +153,11 @@ static void gone(void)
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, in) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, out) == 0, "socketpair");
 	struct ds_dg_in *f = mmap(NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	segment(&other[0], &f->seg, &there, &here);
-	f->alive = ds_fd_keep(in[0]);
+	f->alive = ds_fd_keep(in[0], &f->alive);
 	CHECK(ds_dg_add(d, f) && d->nin == 1, "it is not added");
 	struct ds_dg_out *o = ds_dg_out_new();
 	segment(&o->seg, &other[1], &here, &there);
-	o->alive = ds_fd_keep(out[0]);
+	o->alive = ds_fd_keep(out[0], &o->alive);
 	o->state = DG_OUT_UP;
 	CHECK(ds_address((void *)&there, addr, &port), "address");
 	ds_dg_dest(d, addr, port)->flow = o;

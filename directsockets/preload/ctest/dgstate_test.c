@@ -84,7 +84,7 @@ static void begin(struct sender *s, uint16_t port)
 	s->in->seg.info = here;
 	s->in->seg.info.port[0] = port;
 	s->in->seg.mem = NULL; // the test's
-	s->in->alive = ds_fd_keep(fds[0]);
+	s->in->alive = ds_fd_keep(fds[0], &s->in->alive);
 	s->in->counters = ds_stats_counters(NULL);
 	ds_dg_arm(&s->in->seg, DS_DG_ALL);
 	s->in->seg.in->flags = DS_DG_TAKES_AFTER;

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -152,10 +151,7 @@ void epi_wake(struct epi *e)
 
 	if (e->wakefd < 0) {
 		struct epoll_event ev = {.events = EPOLLIN, .data.u64 = tag_of_wakefd()};
-		int fd = kernel_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-		e->wakefd = fd < 0 ? -1 : REAL(fcntl, fd, F_DUPFD_CLOEXEC, 512);
-		if (fd >= 0)
-			REAL(close, fd);
+		ds_eventfd_make(&e->wakefd);
 		if (e->wakefd >= 0)
 			REAL(epoll_ctl, epi_fd(e), EPOLL_CTL_ADD, e->wakefd, &ev);
 	}
@@ -258,6 +254,35 @@ void m_bell_out(struct member *m)
 		REAL(epoll_ctl, epi_fd(m->e), EPOLL_CTL_DEL, m->bell, NULL);
 	m->bell = -1;
 	errno = saved;
+}
+
+/* m's bell has the number to, and still its old one, too. With e's lock. */
+static void m_bell_moved(struct member *m, int to)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = m->tag | 1};
+
+	m_bell_out(m);
+	if (REAL(epoll_ctl, epi_fd(m->e), EPOLL_CTL_ADD, to, &ev) == 0)
+		m->bell = to;
+	else
+		m->e->nobell = true;
+}
+
+void epi_moved(struct epi *e, int from, int to)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = tag_of_wakefd()};
+
+	if (e->owner != fd_process()) /* what the kernel has is its maker's */
+		return;
+	lk_lock(&e->lock);
+	if (e->wakefd == to) {
+		REAL(epoll_ctl, epi_fd(e), EPOLL_CTL_DEL, from, NULL);
+		REAL(epoll_ctl, epi_fd(e), EPOLL_CTL_ADD, to, &ev);
+	}
+	for (struct member *m = e->all; m; m = m->enext)
+		if (m->bell == from)
+			m_bell_moved(m, to);
+	lk_unlock(&e->lock);
 }
 
 void m_dead_bell(struct member *m)

@@ -80,7 +80,7 @@ void epi_unused(struct epi *e)
 			m_free(e->all);
 		lk_unlock(&e->lock);
 		if (e->wakefd >= 0)
-			REAL(close, e->wakefd);
+			ds_fd_close(e->wakefd);
 		if (e->closefd >= 0)
 			ds_syscall(SYS_close, e->closefd); /* not a cancellation point */
 		e->next = epi_free ? (uint32_t)(epi_free - epis + 1) : 0;
@@ -276,7 +276,17 @@ static void rung(struct ds_sock *s)
 static int still(struct ds_sock *s, int fd) { return conn_of(s) ? conn_still(conn_of(s), fd) : fd; }
 static int still_open(struct ds_life *l, int fd) { return conn_open(conn_with(l), fd); }
 
-static const struct ds_notices of_core = {bell, rung, still, still_open};
+/* conn/ has moved a descriptor of its own. */
+static void moved(int from, int to)
+{
+	lk_lock(&ep_lock);
+	for (uint32_t i = 0; i < epi_used; i++)
+		if (__atomic_load_n(&epis[i].nfds, __ATOMIC_RELAXED) > 0)
+			epi_moved(&epis[i], from, to);
+	lk_unlock(&ep_lock);
+}
+
+static const struct ds_notices of_core = {bell, rung, still, still_open, moved};
 /* When a listener is closed, it stays announced for the uncounted ones that it has accepted. */
 static const struct fd_notices of_table = {m_active, m_orphan, m_forget, m_native, epi_dup, epi_close, uncounted_settle_servers, dgset_forget, dgset_renumbered};
 

@@ -216,6 +216,9 @@ uint64_t tag_of_wakefd(void) DS_HIDDEN;
 
 void epi_wake(struct epi *e) DS_HIDDEN;
 void epi_clear_wake(struct epi *e) DS_HIDDEN;
+/* The library's descriptor from has the number to, and still the other: if it is in e, e takes it
+ * by the new one. With ep_lock. */
+void epi_moved(struct epi *e, int from, int to) DS_HIDDEN;
 /* True if e does not get every ring, so that one of its sleepers has to look now and then. */
 static inline bool epi_follows(const struct epi *e) { return e->followers > 0 || e->nobell; }
 /* Something may be ready: wakes the threads that sleep in e or in a set with e. */

@@ -310,17 +310,14 @@ EXPORT int dup(int fd)
 	return dupped(fd, REAL(dup, fd));
 }
 
-/* newfd will be closed by dup2, if oldfd is one. The library's own stay. */
+/* newfd will be closed by dup2, if oldfd is one. One of the library's own moves away. */
 static bool make_place(int oldfd, int newfd)
 {
-	if (oldfd == newfd)
-		return true;
-	if (newfd >= 0 && fd_word(newfd) == 0 && ds_own_fd(newfd) && !fd_vforked()) {
-		errno = EBADF;
-		return false;
-	}
-	if (fd_word(newfd) != 0 && REAL(fcntl, oldfd, F_GETFD) >= 0)
-		going(newfd);
+	if (oldfd == newfd || REAL(fcntl, oldfd, F_GETFD) < 0)
+		return true; /* the kernel answers */
+	if (fd_word(newfd) == 0)
+		return fd_vforked() || ds_fd_give_up(newfd);
+	going(newfd);
 	return true;
 }
 

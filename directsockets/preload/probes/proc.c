@@ -1,6 +1,7 @@
 #include "probe.h"
 
 #include <linux/sched.h>
+#include <sys/resource.h>
 
 /* Probes of processes and descriptors. */
 
@@ -46,6 +47,75 @@ static void dup2_over(void)
 	R(read(c, buf, 10));
 	R(dup2(-1, c));
 	R(write(s, "x", 1));
+}
+
+// Gives every number above those in use to a file of its own, and takes it back: how many it did
+// not get.
+static int every_number(void)
+{
+	enum { FIRST = 64 };
+	struct rlimit lim;
+	int null = open("/dev/null", O_RDWR), missed = 0;
+
+	getrlimit(RLIMIT_NOFILE, &lim);
+	int end = lim.rlim_cur < 20000 ? (int)lim.rlim_cur : 20000;
+	for (int fd = FIRST; fd < end; fd++) {
+		int got = (fd & 1 ? dup2(null, fd) : dup3(null, fd, O_CLOEXEC)) == fd;
+
+		missed += !got || write(fd, "x", 1) != 1 || close(fd) != 0;
+	}
+	close(null);
+	return missed;
+}
+
+// Waits in turn in each way for a byte of the connection, which comes while it sleeps.
+static void sleeps_on(int c, int ep)
+{
+	struct pollfd p = {c, POLLIN, 0};
+	fd_set set;
+
+	put(c, "e", 1);
+	ep_show(ep, 4, LONG);
+	R(read(c, buf, 10));
+	put(c, "p", 1);
+	R(poll(&p, 1, LONG));
+	R(read(c, buf, 10));
+	put(c, "s", 1);
+	FD_ZERO(&set);
+	FD_SET(c, &set);
+	R(select(c + 1, &set, NULL, NULL, NULL));
+	R(read(c, buf, 10));
+	put(c, "r", 1);
+	R(read(c, buf, 10));
+}
+
+// A program may use any number, and the connection goes on.
+static void all_numbers(void)
+{
+	int c, s, ep;
+
+	pair(&c, &s);
+	ep = ep_new();
+	R(ep_set(ep, EPOLL_CTL_ADD, c, EPOLLIN, 1));
+	R(every_number());
+	pid_t pid = fork();
+	if (pid == 0) { // answers late
+		close(c);
+		while (get(s, buf, 1) == 1) {
+			nap(20);
+			put(s, buf, 1);
+		}
+		_exit(0);
+	}
+	close(s);
+	sleeps_on(c, ep);
+	for (int i = 0; i < 3; i++) {
+		// One number is the library's for good: a lock that says that the process lives.
+		out("%d", every_number() > 1);
+		sleeps_on(c, ep);
+	}
+	close(c);
+	finish(pid);
 }
 
 static void fork_serves(void)
@@ -472,6 +542,7 @@ static void vfork_nested(void)
 const struct probe proc_probes[] = {
 	{"dup", dups, 0},
 	{"dup2-over", dup2_over, 0},
+	{"all-numbers", all_numbers, 0},
 	{"fork-child-serves", fork_serves, 0},
 	{"fork-system-call", fork_raw, 0},
 	{"fork-both-use", fork_both, 0},
