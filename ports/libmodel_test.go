@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"exnet/internal/explore"
 )
 
 // A port of the library, as a model: its program connects to a VPID, keeps a handle or lets it go,
@@ -325,22 +327,13 @@ func (m *lModel) quiet(w lWorld) {
 	}
 }
 
-// explore walks through all states, and returns how many there are.
-func (m *lModel) explore() int {
+// explore visits all states.
+func (m *lModel) explore() explore.Result[lWorld] {
 	m.taken = make(map[[2]string]bool)
-	first := lWorld{port: "idle", node: true}
-	seen := map[lWorld]bool{first: true}
-	for todo := []lWorld{first}; len(todo) > 0 && m.bad == ""; {
-		w := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		for _, n := range m.next(w) {
-			if !seen[n] {
-				seen[n] = true
-				todo = append(todo, n)
-			}
-		}
-	}
-	return len(seen)
+	return explore.All(func(w lWorld) ([]lWorld, string) {
+		m.bad = ""
+		return m.next(w), m.bad
+	}, lWorld{port: "idle", node: true})
 }
 
 // The states of a port of the library do what they should, whatever comes when; and the model finds
@@ -360,11 +353,11 @@ func TestLibraryModel(t *testing.T) {
 		table[[2]string{f[0], f[1]}] = f[2]
 	}
 	m := &lModel{steps: table}
-	n := m.explore()
-	if m.bad != "" {
-		t.Fatal(m.bad)
+	r := m.explore()
+	if r.Wrong != "" {
+		t.Fatal(r)
 	}
-	t.Logf("%d states", n)
+	t.Logf("%d states", r.States)
 	for at := range table {
 		if !m.taken[at] {
 			t.Errorf("the model never takes %v", at)
@@ -372,17 +365,17 @@ func TestLibraryModel(t *testing.T) {
 	}
 	for f := lSound + 1; f < lFaults; f++ {
 		m := &lModel{steps: table, fault: f}
-		if m.explore(); m.bad == "" {
+		if r := m.explore(); r.Wrong == "" {
 			t.Errorf("the model does not find fault %d", f)
 		} else {
-			t.Logf("fault %d: %s", f, m.bad)
+			t.Logf("fault %d: %s", f, r.Wrong)
 		}
 	}
 	for at := range table {
 		less := maps.Clone(table)
 		delete(less, at)
 		m := &lModel{steps: less}
-		if m.explore(); m.bad == "" {
+		if m.explore().Wrong == "" {
 			t.Errorf("the model does not miss %v", at)
 		}
 	}

@@ -3,6 +3,8 @@ package ports
 import (
 	"fmt"
 	"testing"
+
+	"exnet/internal/explore"
 )
 
 // The pairs of two nodes of different hosts, as a model whose steps are walked through in every
@@ -451,21 +453,13 @@ func (m *pModel) busy(w pWorld) bool {
 	return false
 }
 
-// worlds explores, and returns how many there are.
-func (m *pModel) worlds(begin pWorld) int {
-	seen := map[pWorld]bool{begin: true}
-	for rest := []pWorld{begin}; len(rest) > 0 && m.wrong == ""; {
-		w := rest[len(rest)-1]
-		rest = rest[:len(rest)-1]
+// explore visits all worlds.
+func (m *pModel) explore(begin pWorld) explore.Result[pWorld] {
+	return explore.All(func(w pWorld) ([]pWorld, string) {
+		m.wrong = ""
 		m.check(w)
-		for _, n := range m.next(w) {
-			if !seen[n] {
-				seen[n] = true
-				rest = append(rest, n)
-			}
-		}
-	}
-	return len(seen)
+		return m.next(w), m.wrong
+	}, begin)
 }
 
 // Each port hears of its peers in turn and of no others, whatever happens; and the model finds each
@@ -479,9 +473,9 @@ func TestPairModel(t *testing.T) {
 		found, worlds := "", 0
 		for _, b := range begins {
 			m := pModel{fault: fault, ports: b.ports}
-			k := m.worlds(pWorld{downs: b.downs, giveUp: b.giveUp})
-			worlds += k
-			if found = m.wrong; found != "" {
+			r := m.explore(pWorld{downs: b.downs, giveUp: b.giveUp})
+			worlds += r.States
+			if found = r.Wrong; found != "" {
 				break
 			}
 		}

@@ -3,6 +3,8 @@ package datagram
 import (
 	"fmt"
 	"testing"
+
+	"exnet/internal/explore"
 )
 
 // A model of SPEC 10.3: one sender, one receiver, the kernel between them. Each step is one access
@@ -406,40 +408,31 @@ func (s flowState) steps(f flowFault) (next []flowState, err error) {
 	return next, err
 }
 
-// interleave tries all interleavings, and says what is wrong in one of them, and how many states
-// there are. A receiver that is rung may miss the bell if the kernel's queue was full.
-func interleave(f flowFault, rung bool) (states int, err error) {
+// interleave tries all interleavings. A receiver that is rung may miss the bell if the kernel's
+// queue was full.
+func interleave(f flowFault, rung bool) explore.Result[flowState] {
 	first := flowState{rung: rung, byKernel: 1, armed: 1, busyLate: none, armedLate: none, lost: none}
-	seen := map[flowState]bool{first: true}
-	for todo := []flowState{first}; len(todo) > 0; {
-		s := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
+	return explore.All(func(s flowState) ([]flowState, string) {
 		next, err := s.steps(f)
 		if err != nil {
-			return len(seen), err
+			return nil, err.Error()
 		}
 		if len(next) == 0 && (s.got|s.overflow|s.other)&s.sent() != s.sent() && !(s.rAt == rSleep && rung && s.overflow != 0) {
-			return len(seen), fmt.Errorf("the receiver sleeps, and has not got all: %+v", s)
+			return nil, "the receiver sleeps, and has not got all"
 		}
-		for _, n := range next {
-			if !seen[n] {
-				seen[n] = true
-				todo = append(todo, n)
-			}
-		}
-	}
-	return len(seen), nil
+		return next, ""
+	}, first)
 }
 
 // No datagram is lost but by a full queue of the kernel's, none is overtaken, and no receiver
 // sleeps on, whatever the order of the steps.
 func TestInterleavings(t *testing.T) {
 	for _, rung := range []bool{false, true} {
-		states, err := interleave(faultNone, rung)
-		if err != nil || states < 1000 {
-			t.Errorf("rung %v: %d states: %v", rung, states, err)
+		r := interleave(faultNone, rung)
+		if r.Wrong != "" || r.States < 1000 {
+			t.Errorf("rung %v: %v", rung, r)
 		}
-		t.Logf("rung %v: %d states", rung, states)
+		t.Logf("rung %v: %d states", rung, r.States)
 	}
 }
 
@@ -452,10 +445,10 @@ func TestInterleavingsFaults(t *testing.T) {
 			if rung && (f == faultSettled || f == faultDry || f == faultSoftirq) || !rung && f > faultSoftirq {
 				continue
 			}
-			if states, err := interleave(f, rung); err == nil {
-				t.Errorf("fault %d, rung %v, is not found in %d states", f, rung, states)
+			if r := interleave(f, rung); r.Wrong == "" {
+				t.Errorf("fault %d, rung %v, is not found in %d states", f, rung, r.States)
 			} else {
-				t.Logf("fault %d, rung %v: %v", f, rung, err)
+				t.Logf("fault %d, rung %v: %s", f, rung, r.Wrong)
 			}
 		}
 	}

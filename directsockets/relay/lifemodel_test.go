@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"exnet/internal/explore"
 	"exnet/internal/racetest"
 )
 
@@ -585,31 +586,15 @@ func (m *lifeModel) idle(w lWorld) string {
 // explore walks through all orders of steps, up to so many states.
 func (m *lifeModel) explore(limit int) (wrong string, states int) {
 	start := m.start()
-	seen := map[lWorld]struct{}{start: {}}
-	todo := []lWorld{start}
-	for len(todo) > 0 {
-		w := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
+	r := explore.Some(limit, func(w lWorld) ([]lWorld, string) {
+		m.wrong = ""
 		next := m.next(w)
-		if m.wrong != "" {
-			return m.wrong, len(seen)
+		if m.wrong == "" && settled(w, next) {
+			m.wrong = m.idle(w)
 		}
-		if settled(w, next) {
-			if wrong := m.idle(w); wrong != "" {
-				return wrong, len(seen)
-			}
-		}
-		for _, v := range next {
-			if _, ok := seen[v]; !ok {
-				seen[v] = struct{}{}
-				todo = append(todo, v)
-			}
-		}
-		if limit > 0 && len(seen) > limit {
-			break
-		}
-	}
-	return "", len(seen)
+		return next, m.wrong
+	}, start)
+	return r.Wrong, r.States
 }
 
 // settled reports whether a world is at rest: what may come next is up to the programs and the

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"exnet/internal/explore"
 	"exnet/internal/racetest"
 )
 
@@ -291,31 +292,15 @@ func (m *chanModel) idle(w mWorld) string {
 // explore walks through all orders of steps, up to so many states.
 func (m *chanModel) explore(limit int) (wrong string, states int) {
 	start := m.start()
-	seen := map[mWorld]struct{}{start: {}}
-	todo := []mWorld{start}
-	for len(todo) > 0 {
-		w := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
+	r := explore.Some(limit, func(w mWorld) ([]mWorld, string) {
+		m.wrong = ""
 		next := m.next(w)
-		if m.wrong != "" {
-			return m.wrong, len(seen)
+		if m.wrong == "" && len(next) == 0 {
+			m.wrong = m.idle(w)
 		}
-		if len(next) == 0 {
-			if wrong := m.idle(w); wrong != "" {
-				return wrong, len(seen)
-			}
-		}
-		for _, v := range next {
-			if _, ok := seen[v]; !ok {
-				seen[v] = struct{}{}
-				todo = append(todo, v)
-			}
-		}
-		if limit > 0 && len(seen) > limit {
-			break
-		}
-	}
-	return "", len(seen)
+		return next, m.wrong
+	}, start)
+	return r.Wrong, r.States
 }
 
 // Whatever the order of steps, each message comes once and in order, and nothing is left.

@@ -3,6 +3,8 @@ package relay
 import (
 	"fmt"
 	"testing"
+
+	"exnet/internal/explore"
 )
 
 // Data in a ring, as a model whose steps are walked through in every order: a message announces
@@ -220,26 +222,15 @@ func (m *ringModel) deliver(w *rWorld, n int8) {
 }
 
 func (m *ringModel) explore() (wrong string, states int) {
-	start := rWorld{next: 1, refusals: 2}
-	seen, todo := map[rWorld]struct{}{start: {}}, []rWorld{start}
-	for len(todo) > 0 {
-		w := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
+	r := explore.All(func(w rWorld) ([]rWorld, string) {
+		m.wrong = ""
 		next := m.next(w)
 		if len(next) == 0 && w.consumed != rMessages {
 			m.bad("%d of %d messages are consumed", w.consumed, rMessages)
 		}
-		if m.wrong != "" {
-			break
-		}
-		for _, v := range next {
-			if _, ok := seen[v]; !ok {
-				seen[v] = struct{}{}
-				todo = append(todo, v)
-			}
-		}
-	}
-	return m.wrong, len(seen)
+		return next, m.wrong
+	}, rWorld{next: 1, refusals: 2})
+	return r.Wrong, r.States
 }
 
 // Whatever the order of steps, each message finds its data.

@@ -3,6 +3,8 @@ package segment
 import (
 	"fmt"
 	"testing"
+
+	"exnet/internal/explore"
 )
 
 // The wake-up protocol (SPEC 4.4 and 4.5), explored exhaustively: every order of
@@ -297,15 +299,9 @@ func (p *protocol) wake(w world, i int) []world {
 	return []world{w}
 }
 
-// explore returns a state in which a wake-up was lost, if there is one, and how many
-// it has looked at.
-func (p *protocol) explore() (lost *world, states int) {
-	seen := map[world]bool{{}: true}
-	queue := []world{{}}
-	for len(queue) > 0 {
-		w := queue[len(queue)-1]
-		queue = queue[:len(queue)-1]
-		var next []world
+// explore finds a state in which a wake-up was lost, if there is one.
+func (p *protocol) explore() explore.Result[world] {
+	return explore.All(func(w world) (next []world, wrong string) {
 		for i := range w.th {
 			next = append(next, p.step(w, i)...)
 			if w.th[i].n > 0 {
@@ -315,16 +311,10 @@ func (p *protocol) explore() (lost *world, states int) {
 			}
 		}
 		if len(next) == 0 && (w.th[0].pc != done || p.both && w.th[2].pc != done) {
-			return &w, len(seen)
+			wrong = "a wake-up is lost"
 		}
-		for _, n := range next {
-			if !seen[n] {
-				seen[n] = true
-				queue = append(queue, n)
-			}
-		}
-	}
-	return nil, len(seen)
+		return next, wrong
+	}, world{})
 }
 
 // slip says what is done otherwise than the SPEC says.
@@ -373,10 +363,10 @@ func TestNoLostWakeUp(t *testing.T) {
 		{protocol{sleeper: membarrier, waker: noBarrier, turns: askFirst, both: true}, false},
 	} {
 		t.Run(fmt.Sprintf("sleeper=%v/waker=%v/%s", tt.p.sleeper, tt.p.waker, tt.p.slip()), func(t *testing.T) {
-			lost, states := tt.p.explore()
-			t.Logf("%d states", states)
-			if (lost == nil) != tt.ok {
-				t.Errorf("lost: %+v, want a wake-up lost: %v", lost, !tt.ok)
+			r := tt.p.explore()
+			t.Logf("%d states", r.States)
+			if (r.Wrong == "") != tt.ok {
+				t.Errorf("%v, want a wake-up lost: %v", r, !tt.ok)
 			}
 		})
 	}

@@ -3,6 +3,8 @@ package udp
 import (
 	"fmt"
 	"testing"
+
+	"exnet/internal/explore"
 )
 
 // A model of SPEC 10.4 over the tables of 10.7 and 10.9: one sender, one receiver, the broker
@@ -328,34 +330,23 @@ func (s setupState) ends(fault setupFault) bool {
 	return false
 }
 
-func exploreSetup(fault setupFault) (states int, wrong string) {
-	seen := map[setupState]bool{{}: true}
-	for todo := []setupState{{}}; len(todo) > 0; {
-		s := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		if why := s.wrong(); why != "" {
-			return len(seen), why
+func exploreSetup(fault setupFault) explore.Result[setupState] {
+	return explore.All(func(s setupState) ([]setupState, string) {
+		wrong := s.wrong()
+		if wrong == "" && !s.ends(fault) {
+			wrong = "no flow comes any more"
 		}
-		if !s.ends(fault) {
-			return len(seen), fmt.Sprintf("no flow comes after %+v", s)
-		}
-		for _, next := range append(s.steps(fault, false), s.accidents(fault)...) {
-			if !seen[next] {
-				seen[next] = true
-				todo = append(todo, next)
-			}
-		}
-	}
-	return len(seen), ""
+		return append(s.steps(fault, false), s.accidents(fault)...), wrong
+	}, setupState{})
 }
 
 // TestSetupModel explores the set-up, and finds each fault.
 func TestSetupModel(t *testing.T) {
 	for fault := range setupFaults {
-		states, wrong := exploreSetup(fault)
-		if (wrong == "") != (fault == setupFine) {
-			t.Errorf("fault %d: %q", fault, wrong)
+		r := exploreSetup(fault)
+		if (r.Wrong == "") != (fault == setupFine) {
+			t.Errorf("fault %d: %v", fault, r)
 		}
-		t.Logf("fault %d: %d states: %s", fault, states, wrong)
+		t.Logf("fault %d: %d states: %s", fault, r.States, r.Wrong)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"exnet/internal/explore"
 	"exnet/internal/longtest"
 	"exnet/internal/racetest"
 )
@@ -69,40 +70,26 @@ type mReader struct {
 // source is the source of a sender.
 func source(sender int) int8 { return int8(sender / 2) }
 
-// walk goes through all interleavings and returns the number of states, and an
-// end in which a message is left.
-func (m *model) walk() (states int, stuck *mState) {
+// explore finds an end in which a message is left.
+func (m *model) explore() explore.Result[mState] {
 	var first mState
 	for i := range first.senders {
 		first.senders[i].left = m.messages[i]
 	}
-	seen := map[mState]struct{}{first: {}}
-	todo := []mState{first}
-	for len(todo) > 0 {
-		s := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		moved := false
+	return explore.All(func(s mState) (after []mState, wrong string) {
 		for i := range 4 {
 			next := s
-			if i < 3 && !m.stepSender(&next, i) || i == 3 && !m.stepReader(&next) {
-				continue
+			if i < 3 && m.stepSender(&next, i) || i == 3 && m.stepReader(&next) {
+				after = append(after, next)
 			}
-			moved = true
-			if _, ok := seen[next]; !ok {
-				seen[next] = struct{}{}
-				todo = append(todo, next)
-			}
-		}
-		if moved {
-			continue
 		}
 		for i := range s.senders {
-			if s.senders[i].pc != sDone {
-				return len(seen), &s
+			if len(after) == 0 && s.senders[i].pc != sDone {
+				wrong = "a sender sleeps for ever"
 			}
 		}
-	}
-	return len(seen), nil
+		return after, wrong
+	}, first)
 }
 
 func TestModelOfRefusals(t *testing.T) {
@@ -120,10 +107,10 @@ func TestModelOfRefusals(t *testing.T) {
 			if m.messages[2] > 0 && m.limit > 1 {
 				longtest.Skip(t)
 			}
-			states, stuck := m.walk()
-			t.Logf("%d states", states)
-			if stuck != nil {
-				t.Errorf("a sender sleeps for ever: %+v", *stuck)
+			r := m.explore()
+			t.Logf("%d states", r.States)
+			if r.Wrong != "" {
+				t.Error(r)
 			}
 		})
 	}
@@ -133,7 +120,7 @@ func TestModelOfRefusals(t *testing.T) {
 // the one it saw: the model must find that, or it is too coarse to trust.
 func TestModelFindsLostWakeUp(t *testing.T) {
 	m := model{limit: 1, slots: 1, messages: [3]int8{1, 1, 1}, asks: true}
-	if states, stuck := m.walk(); stuck == nil {
-		t.Errorf("%d states, and no sender sleeps for ever", states)
+	if r := m.explore(); r.Wrong == "" {
+		t.Errorf("%d states, and no sender sleeps for ever", r.States)
 	}
 }

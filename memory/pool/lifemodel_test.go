@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"exnet/internal/explore"
 	"exnet/memory/lease"
 )
 
@@ -426,17 +427,13 @@ func (m *mModel) check(w *mWorld, last bool) string {
 	return ""
 }
 
-// walk explores all worlds. It returns how many there are, and what is wrong with one of them.
-func (m *mModel) walk() (worlds int, wrong string) {
-	begin := mWorld{question: 1}
-	seen, queue := map[mWorld]bool{begin: true}, []mWorld{begin}
-	for len(queue) > 0 {
-		w := queue[0]
-		queue = queue[1:]
+// explore visits all worlds.
+func (m *mModel) explore() explore.Result[mWorld] {
+	return explore.All(func(w mWorld) (after []mWorld, wrong string) {
 		goesOn := false
 		m.steps(w, func(name string, next mWorld) {
 			if why := m.check(&next, false); why != "" && wrong == "" {
-				wrong = fmt.Sprintf("%s: %s\n%+v\n%+v", name, why, w, next)
+				wrong = fmt.Sprintf("%s: %s", name, why)
 			}
 			switch name {
 			case "the session ends", "the lender is killed", "the borrower's node is killed", "process returns", "lender wants it",
@@ -444,43 +441,35 @@ func (m *mModel) walk() (worlds int, wrong string) {
 			default: // it comes by itself
 				goesOn = true
 			}
-			if !seen[next] {
-				seen[next] = true
-				queue = append(queue, next)
-			}
+			after = append(after, next)
 		})
 		if !goesOn && wrong == "" {
 			if why := m.check(&w, true); why != "" {
-				wrong = fmt.Sprintf("at the end: %s\n%+v", why, w)
+				wrong = "at the end: " + why
 			}
 		}
-		if wrong != "" {
-			return len(seen), wrong
-		}
-	}
-	return len(seen), ""
+		return after, wrong
+	}, mWorld{question: 1})
 }
 
 // The life of a lease is right in all orders of its steps, and the model finds planted faults.
 func TestLeaseModel(t *testing.T) {
-	explore := func(f leaseFault, reliable bool) (int, string) {
+	find := func(f leaseFault, reliable bool) explore.Result[mWorld] {
 		m := &mModel{table: [2][lease.States][lease.Events]lease.Step{lease.Steps(), lease.Steps()}, fault: f.name, reliable: reliable}
 		if f.side >= 0 {
 			m.table[f.side][f.state][f.ev] = f.step
 		}
-		return m.walk()
+		return m.explore()
 	}
 	for _, reliable := range []bool{true, false} {
-		n, wrong := explore(leaseFault{side: -1}, reliable)
-		t.Logf("reliable %v: %d states", reliable, n)
-		if wrong != "" {
-			t.Errorf("reliable %v: %s", reliable, wrong)
+		r := find(leaseFault{side: -1}, reliable)
+		t.Logf("reliable %v: %d states", reliable, r.States)
+		if r.Wrong != "" {
+			t.Errorf("reliable %v: %v", reliable, r)
 		}
 	}
 	for _, f := range leaseFaults {
-		_, one := explore(f, true)
-		_, other := explore(f, false)
-		if one == "" && other == "" {
+		if find(f, true).Wrong == "" && find(f, false).Wrong == "" {
 			t.Errorf("the model does not find: %s", f.name)
 		}
 	}

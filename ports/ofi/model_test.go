@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"exnet/internal/explore"
 	"exnet/internal/longtest"
 )
 
@@ -423,14 +424,10 @@ func (m *mModel) check(w mWorld) {
 	}
 }
 
-// explore returns how many worlds there are.
-func (m *mModel) explore() int {
-	begin := mWorld{[2]mEnd{{state: stIdle, last: -1}, {state: stIdle, last: -1}}}
-	seen := map[mWorld]bool{begin: true}
-	rest := []mWorld{begin}
-	for len(rest) > 0 && m.wrong == "" {
-		w := rest[len(rest)-1]
-		rest = rest[:len(rest)-1]
+// explore visits all worlds.
+func (m *mModel) explore() explore.Result[mWorld] {
+	return explore.All(func(w mWorld) ([]mWorld, string) {
+		m.wrong = ""
 		m.check(w)
 		next := append(m.program(w, 0), m.program(w, 1)...)
 		for i := range w.ends {
@@ -440,14 +437,8 @@ func (m *mModel) explore() int {
 				}
 			}
 		}
-		for _, n := range next {
-			if !seen[n] {
-				seen[n] = true
-				rest = append(rest, n)
-			}
-		}
-	}
-	return len(seen)
+		return next, m.wrong
+	}, mWorld{[2]mEnd{{state: stIdle, last: -1}, {state: stIdle, last: -1}}})
 }
 
 // faults are mistakes in the table that the model has to find. An empty step is none.
@@ -487,11 +478,11 @@ func TestLife(t *testing.T) {
 	taken := make(map[[2]string]bool)
 	for _, far := range []bool{false, true} {
 		m := mModel{steps: steps, far: far, messages: messages, losses: losses, taken: taken}
-		n := m.explore()
-		if m.wrong != "" {
-			t.Errorf("far %v: %s", far, m.wrong)
+		r := m.explore()
+		if r.Wrong != "" {
+			t.Errorf("far %v: %v", far, r)
 		}
-		t.Logf("far %v: %d worlds", far, n)
+		t.Logf("far %v: %d worlds", far, r.States)
 	}
 	for at := range steps {
 		switch at[1] {
@@ -512,7 +503,7 @@ func TestLife(t *testing.T) {
 			delete(bad, at)
 		}
 		m := mModel{steps: bad, far: !f.near, messages: messages, losses: losses, taken: make(map[[2]string]bool)}
-		if m.explore(); m.wrong == "" {
+		if m.explore().Wrong == "" {
 			t.Errorf("the model does not find %v: %v", at, f.step)
 		}
 	}

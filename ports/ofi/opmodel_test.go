@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"exnet/internal/explore"
 )
 
 // The stages of operations, as a model of an initiator that writes twice to one region of a target.
@@ -389,11 +391,10 @@ func (m *oModel) next(w oWorld) (all []oWorld, goesOn bool) {
 	return all, goesOn
 }
 
-// explore walks through all states. It returns how many there are.
-func (m *oModel) explore() int {
+// explore visits all states.
+func (m *oModel) explore() explore.Result[oWorld] {
 	m.taken = make(map[[2]string]bool)
-	seen := make(map[oWorld]bool)
-	var todo []oWorld
+	var begin []oWorld
 	for _, grant := range []oMessage{{}, {kind: oGrant, gate: 1}} { // none yet, or it is on its way
 		for _, known := range []int8{0, grant.gate} { // or it is there
 			for toTell := int8(-1); toTell < oOps; toTell++ {
@@ -404,28 +405,20 @@ func (m *oModel) explore() int {
 				for i := range w.ops {
 					w.ops[i].stage = "queued"
 				}
-				seen[w] = true
-				todo = append(todo, w)
+				begin = append(begin, w)
 			}
 		}
 	}
-	for len(todo) > 0 && m.bad == "" {
-		w := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
+	return explore.All(func(w oWorld) ([]oWorld, string) {
+		m.bad = ""
 		all, goesOn := m.next(w)
 		for i, o := range w.ops {
 			if !goesOn && o.ended == 0 && w.lost == 0 {
 				m.fail("write %d is %s, and nothing goes on: %+v", i, o.stage, w)
 			}
 		}
-		for _, n := range all {
-			if !seen[n] {
-				seen[n] = true
-				todo = append(todo, n)
-			}
-		}
-	}
-	return len(seen)
+		return all, m.bad
+	}, begin...)
 }
 
 // The stages of state.c do what they should, whatever comes when; and the model finds each planted
@@ -433,11 +426,11 @@ func (m *oModel) explore() int {
 func TestStagesModel(t *testing.T) {
 	table := stages(t)
 	m := &oModel{stages: table}
-	n := m.explore()
-	if m.bad != "" {
-		t.Fatal(m.bad)
+	r := m.explore()
+	if r.Wrong != "" {
+		t.Fatal(r)
 	}
-	t.Logf("%d states", n)
+	t.Logf("%d states", r.States)
 	for at := range table {
 		if !m.taken[at] {
 			t.Errorf("the model never takes %v", at)
@@ -445,17 +438,17 @@ func TestStagesModel(t *testing.T) {
 	}
 	for f := oSound + 1; f < oFaults; f++ {
 		m := &oModel{stages: table, fault: f}
-		if m.explore(); m.bad == "" {
+		if r := m.explore(); r.Wrong == "" {
 			t.Errorf("the model does not find fault %d", f)
 		} else {
-			t.Logf("fault %d: %s", f, m.bad)
+			t.Logf("fault %d: %s", f, r.Wrong)
 		}
 	}
 	for at := range table {
 		less := maps.Clone(table)
 		delete(less, at)
 		m := &oModel{stages: less}
-		if m.explore(); m.bad == "" {
+		if m.explore().Wrong == "" {
 			t.Errorf("the model does not miss %v", at)
 		}
 	}

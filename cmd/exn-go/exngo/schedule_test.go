@@ -1,6 +1,10 @@
 package exngo
 
-import "testing"
+import (
+	"testing"
+
+	"exnet/internal/explore"
+)
 
 // What the scheduler does before a thread sleeps (std/runtime/exn.go), explored exhaustively: every
 // order of the steps of that thread, of a goroutine that waits for messages, of its peer, whose
@@ -436,29 +440,18 @@ func (o *order) idle(p *plan) bool {
 	return true
 }
 
-// explore returns a state in which a wake-up was lost, if there is one, and how many it has
-// looked at.
-func (o *order) explore() (lost *plan, states int) {
+// explore finds a state in which a wake-up was lost, if there is one.
+func (o *order) explore() explore.Result[plan] {
 	var first plan
 	first.conns[0].fresh = true
-	seen := map[plan]bool{first: true}
-	queue := []plan{first}
 	var next []plan
-	for len(queue) > 0 {
-		p := queue[len(queue)-1]
-		queue = queue[:len(queue)-1]
+	return explore.All(func(p plan) (_ []plan, wrong string) {
 		next = o.next(p, next[:0])
 		if len(next) == 0 && p.reader.pc != over {
-			return &p, len(seen)
+			wrong = "a wake-up is lost"
 		}
-		for _, n := range next {
-			if !seen[n] {
-				seen[n] = true
-				queue = append(queue, n)
-			}
-		}
-	}
-	return nil, len(seen)
+		return next, wrong
+	}, first)
 }
 
 // TestSchedule has no wake-up lost in any order of steps, and finds each fault that is planted.
@@ -489,10 +482,10 @@ func TestSchedule(t *testing.T) {
 		{"reads the doorbell empty, and tells nobody", order{messages: 2, places: 1, rouse: true, noTell: true}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			lost, states := tt.o.explore()
-			t.Logf("%d states", states)
-			if (lost == nil) != tt.ok {
-				t.Errorf("lost: %+v, want a wake-up lost: %v", lost, !tt.ok)
+			r := tt.o.explore()
+			t.Logf("%d states", r.States)
+			if (r.Wrong == "") != tt.ok {
+				t.Errorf("%v, want a wake-up lost: %v", r, !tt.ok)
 			}
 		})
 	}

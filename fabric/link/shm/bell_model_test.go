@@ -3,6 +3,7 @@ package shm
 import (
 	"testing"
 
+	"exnet/internal/explore"
 	"exnet/internal/racetest"
 )
 
@@ -177,15 +178,11 @@ func (m *bellModel) stepConsumer() bool {
 	return true
 }
 
-// explore returns a state in which all wait and a message was not seen.
-func explore(b broken) (lost *bellModel, states int) {
+// exploreBell finds a state in which all wait and a message was not seen.
+func exploreBell(b broken) explore.Result[bellModel] {
 	start := bellModel{consume: consumer{left: 1}}
 	start.peer[0].left, start.peer[1].left = 2, 1
-	known := map[bellModel]bool{start: true}
-	for todo := []bellModel{start}; len(todo) > 0; {
-		m := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		moved := false
+	return explore.All(func(m bellModel) (after []bellModel, wrong string) {
 		for actor := range 6 {
 			next := m
 			var ok bool
@@ -207,30 +204,28 @@ func explore(b broken) (lost *bellModel, states int) {
 				}
 				next.awake, ok = false, true // Doze
 			}
-			moved = moved || ok
-			if ok && !known[next] {
-				known[next] = true
-				todo = append(todo, next)
+			if ok {
+				after = append(after, next)
 			}
 		}
-		if !moved && m.seen != m.sent {
-			return &m, len(known)
+		if len(after) == 0 && m.seen != m.sent {
+			wrong = "a message is left behind"
 		}
-	}
-	return nil, len(known)
+		return after, wrong
+	}, start)
 }
 
 // No order of steps leaves a message behind while the driver waits; and orders are
 // found that do, when a step is out of its place.
 func TestBellModel(t *testing.T) {
 	racetest.SkipModel(t)
-	lost, states := explore(right)
-	if lost != nil {
-		t.Errorf("a message is left behind: %+v", *lost)
+	r := exploreBell(right)
+	if r.Wrong != "" {
+		t.Error(r)
 	}
-	t.Logf("%d states", states)
+	t.Logf("%d states", r.States)
 	for _, b := range []broken{lookFirst, disarmFirst, disarmOnlyAsleep} {
-		if lost, _ := explore(b); lost == nil {
+		if exploreBell(b).Wrong == "" {
 			t.Errorf("mistake %d is not found", b)
 		}
 	}

@@ -3,6 +3,8 @@ package far
 import (
 	"fmt"
 	"testing"
+
+	"exnet/internal/explore"
 )
 
 // The session of two Engines, as a model whose steps are walked through in every order: at each
@@ -389,24 +391,13 @@ func (m *sModel) check(w sWorld) {
 	}
 }
 
-func (m *sModel) explore() int {
-	begin := sWorld{up: true, cuts: m.cuts, doubles: 1, deaths: 1}
-	seen := map[sWorld]bool{begin: true}
-	for rest := []sWorld{begin}; len(rest) > 0 && m.wrong == ""; {
-		w := rest[len(rest)-1]
-		rest = rest[:len(rest)-1]
-		if m.full = false; m.wrong == "" {
-			m.check(w)
-		}
+func (m *sModel) explore() explore.Result[sWorld] {
+	return explore.All(func(w sWorld) ([]sWorld, string) {
+		m.wrong, m.full = "", false
+		m.check(w)
 		m.full = false
-		for _, n := range m.next(w) {
-			if !seen[n] {
-				seen[n] = true
-				rest = append(rest, n)
-			}
-		}
-	}
-	return len(seen)
+		return m.next(w), m.wrong
+	}, sWorld{up: true, cuts: m.cuts, doubles: 1, deaths: 1})
 }
 
 // Whatever happens, messages are heard once and in order, or the end is told; and the model finds
@@ -414,12 +405,12 @@ func (m *sModel) explore() int {
 func TestSessionModel(t *testing.T) {
 	for fault := range sFaults {
 		m := sModel{fault: fault, messages: [2]int8{2, 0}, cuts: 1}
-		n := m.explore()
-		if (m.wrong == "") != (fault == sFine) {
-			t.Errorf("fault %d: %q", fault, m.wrong)
+		r := m.explore()
+		if (r.Wrong == "") != (fault == sFine) {
+			t.Errorf("fault %d: %v", fault, r)
 		}
 		if fault == sFine {
-			t.Logf("%d worlds", n)
+			t.Logf("%d worlds", r.States)
 		}
 	}
 }
