@@ -65,7 +65,8 @@
 //	15 RESUME        user tag 5: the receiver's connection 4, the key that it has given 4, the sender's 4,
 //	                 number 4, messages put into the queue 8, sum of their advances 8, messages with
 //	                 stamps that have come 8, NLA of the ring to write 8
-//	15 OVER          user tag 6: the sender ends, and with it all connections
+//	15 OVER          user tag 6: 1: the sender has ended all connections, those of this mailbox that the receiver has
+//	                 are unknown to it; 0: they end with it 1
 //	15 JOINED        user tag 7: the receiver's connection 4, the key that it has given 4: the client has attached
 //
 // A batch has messages one after the other: type 1, user tag 1, length of the payload 2,

@@ -186,8 +186,9 @@ func (e *Engine) Run(ctx context.Context) error {
 func (e *Engine) abandon() {
 	e.inbox.close()
 	e.work() // those that were to come
+	left := e.ends && len(e.conns) == 0
 	for _, n := range e.nodes {
-		e.takeLeave(n)
+		e.takeLeave(n, left)
 	}
 	for _, c := range e.conns {
 		e.on(c, onBroken)

@@ -15,7 +15,7 @@ func partners(hosts []*host) {
 	}
 }
 
-// shadow is what a program that goes back to TCP writes there.
+// backToTCP is what a program that goes back to TCP writes there.
 func backToTCP(t *testing.T, e *segment.End) (wrote []byte) {
 	t.Helper()
 	until(t, "fallen back", e.PeerFallenBack)
@@ -64,5 +64,97 @@ func TestGoBack(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A program that had fallen back before gets from the shadow what comes after the byte where it
+// stopped: its position counts, also if the far program is idle until both nodes have gone.
+func TestGoBackAfterFallBack(t *testing.T) {
+	hosts, client, server := pair(t, segment.Config{}, nil)
+	partners(hosts)
+	data := pattern(3, 600)
+	if err := send(t, client, data, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := receive(t, server, 50, true); err != nil { // in the middle of a message
+		t.Fatal(err)
+	}
+	if err := server.FallBack(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "fallen back", client.PeerFallenBack)
+	hosts[0].engine.GoBack(t.Context())
+	hosts[0].stop()
+	until(t, "returned", server.PeerReturned)
+	if wrote := backToTCP(t, client); !bytes.Equal(wrote, data[50:]) {
+		t.Errorf("%d bytes go to the shadow, or others", len(wrote))
+	}
+	if from, to, err := server.Left(); err != nil || from != 17 || to != 17+550 {
+		t.Errorf("the shadow gives what comes after byte %d up to %d, %v", from, to, err)
+	}
+}
+
+// What a program has sent that was killed before it found that it goes back to TCP is delivered.
+func TestGoBackKilled(t *testing.T) {
+	hosts, client, server := pair(t, segment.Config{}, nil)
+	partners(hosts)
+	var c *conn
+	found := make(chan struct{})
+	if err := hosts[0].engine.do(func() {
+		for _, c = range hosts[0].engine.conns {
+		}
+		close(found)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-found
+	goOn := hosts[0].pause(t)
+	defer goOn()
+	if _, done := c.relay.Part(); !done {
+		t.Fatal("something is on its way")
+	}
+	const attention, fallenBack = 1024 + 128, 4          // SPEC 2.2: of side 1
+	client.Segment().Exposed()[attention] &^= fallenBack // it has looked before that
+	if n, err := client.Send([]byte("x")); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	client.Segment().Exposed()[attention] |= fallenBack
+	die(t, client)
+	goOn()
+	if got, err := receive(t, server, 1, true); err != nil || string(got) != "x" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := end(t, server, true); err != segment.ErrClosed {
+		t.Errorf("then %v", err)
+	}
+}
+
+// A server that has attached while its client's node ended, after that has had its connections go
+// back to TCP, is on TCP with its client, and gets no reset. Of a node that ends otherwise nobody
+// knows what the client has sent.
+func TestGoBackUnheard(t *testing.T) {
+	for over, want := range []error{0: segment.ErrReset, overLeft: segment.ErrClosed} {
+		hosts := newHosts(t, 2, alone)
+		hosts[0].call(t, hosts[1], segment.Config{})
+		o := <-hosts[1].offers
+		defer hosts[0].pause(t)() // it does not hear of it
+		hosts[1].offers <- o
+		server := hosts[1].answer(t)
+		e := hosts[1].engine
+		until(t, "attached", func() bool {
+			list, err := e.Connections()
+			return err == nil && len(list) == 1 && list[0].State == "attached"
+		})
+		if err := e.do(func() {
+			for _, c := range e.conns {
+				_ = e.staged(e.channel(c.node, c.device), tagOver, []byte{byte(over)})
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "gone", func() bool { server.Awake(); return server.Err() != nil })
+		if err := server.Err(); err != want {
+			t.Errorf("OVER %d: the program finds %v, want %v", over, err, want)
+		}
 	}
 }

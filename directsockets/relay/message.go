@@ -95,6 +95,8 @@ const (
 
 	lendLen = 8 // uint64
 
+	overLeft = 1 // OVER: see Engine.parted
+
 	answerIDOff     = 0 // uint32
 	answerNumberOff = 4 // uint32
 	answerLen       = 8

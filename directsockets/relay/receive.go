@@ -156,7 +156,11 @@ func (e *Engine) staged(ch *channel, tag uint8, p []byte) error {
 		}
 		return err
 	case tagOver:
-		e.bereave(ch.node)
+		if len(p) > 0 && p[0] == overLeft {
+			e.parted(ch)
+		} else {
+			e.bereave(ch.node)
+		}
 		return nil
 	case tagTaken:
 		i, number, err := parseTaken(p)

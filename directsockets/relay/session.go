@@ -208,15 +208,29 @@ func (e *Engine) bereave(n *node) {
 	}
 }
 
-// takeLeave tells a peer that this Engine ends.
-func (e *Engine) takeLeave(n *node) {
+// takeLeave tells a peer that this Engine ends. left: it has had all connections go back to TCP
+// before. It says so in each mailbox after what it has said there.
+func (e *Engine) takeLeave(n *node, left bool) {
 	for _, ch := range n.channels[:Devices] {
 		if ch == nil || !ch.met || n.down || n.port == nil {
 			continue
 		}
-		if e.sendVELO(ch, 0, kindStage, tagOver, nil) == nil {
+		var p [1]byte
+		if left && len(ch.order) == 0 {
+			p[0] = overLeft
+		}
+		if e.sendVELO(ch, 0, kindStage, tagOver, p[:]) == nil {
 			e.boxes[ch.box].velo.Interrupt(n.id, e.boxes[ch.box].vpid)
-			return
+		}
+	}
+}
+
+// parted is called when a peer has ended that has had its connections go back to TCP: what there is
+// for a mailbox is what it did not know of.
+func (e *Engine) parted(ch *channel) {
+	for _, c := range e.conns {
+		if c.node == ch.node && c.device == ch.box {
+			e.on(c, onDropped)
 		}
 	}
 }
