@@ -310,6 +310,15 @@ EXPORT int dup(int fd)
 	return dupped(fd, REAL(dup, fd));
 }
 
+/* A copy of target, if it is this process that pidfd names: then both are the same socket. */
+EXPORT int pidfd_getfd(int pidfd, int target, unsigned flags)
+{
+	CRITICAL(fd_word(target) != 0);
+	int fd = (int)ds_syscall(SYS_pidfd_getfd, pidfd, target, flags);
+	uint64_t cookie = fd < 0 || fd_word(target) == 0 ? 0 : fd_cookie(fd);
+	return cookie && cookie == fd_cookie(target) ? dupped(target, fd) : fd;
+}
+
 /* newfd will be closed by dup2, if oldfd is one. One of the library's own moves away. */
 static bool make_place(int oldfd, int newfd)
 {

@@ -59,6 +59,11 @@ extern const uint8_t ds_ways[DS_WAYS] DS_HIDDEN;
 	"	cmpl	$0, fd_tab_size(%rip)\n" \
 	"	je	1b\n"
 
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+extern int pidfd_getfd(int pidfd, int target, unsigned flags) EXPORT; /* the C library's headers may not have it */
+
 /* Before io_submit of n iocbs: what is done later is done by the kernel. */
 void aio_submitted(long n, void *const list[]) DS_HIDDEN;
 

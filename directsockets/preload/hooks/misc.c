@@ -3,6 +3,7 @@
 #include "hooks/dgram.h"
 #include "hooks/hooks.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
@@ -147,6 +148,20 @@ int __dprintf_chk(int fd, int flag, const char *format, ...)
 	va_end(ap);
 	return n;
 }
+
+#ifdef __GLIBC__
+/* A namespace of the dynamic linker has a C library of its own, whose calls do not come here: all
+ * sockets are the kernel's from now on. The last call is a jump: the linker looks where its caller
+ * says, which is the program. */
+EXPORT __attribute__((optimize("optimize-sibling-calls"))) void *dlmopen(Lmid_t in, const char *path, int mode)
+{
+	NEXT(dlmopen);
+
+	if (in != LM_ID_BASE)
+		fd_seal();
+	return next_dlmopen(in, path, mode);
+}
+#endif
 
 /* ---- asynchronous I/O: the kernel, or a thread of the C library, reads and writes later --------
  * */

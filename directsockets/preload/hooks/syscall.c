@@ -73,6 +73,7 @@ static bool descriptors(long nr, const long a[6], long *rc)
 	case SYS_dup3: return IS(dup3(fd, (int)a[1], (int)a[2]));
 	case SYS_fcntl: return IS(fcntl(fd, (int)a[1], P(2)));
 	case SYS_ioctl: return IS(ioctl(fd, (unsigned long)a[1], P(2)));
+	case SYS_pidfd_getfd: return IS(pidfd_getfd(fd, (int)a[1], (unsigned)a[2]));
 	case SYS_close_range: return IS(close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]));
 	}
 	return false;

@@ -16,7 +16,7 @@ const uint8_t ds_ways[DS_WAYS] = {
 	[SYS_socket] = ALWAYS, [SYS_connect] = ALWAYS, [SYS_listen] = ALWAYS, [SYS_accept] = ALWAYS, [SYS_accept4] = ALWAYS,
 	[SYS_shutdown] = BY_DESCRIPTOR, [SYS_getsockopt] = BY_DESCRIPTOR, [SYS_setsockopt] = BY_DESCRIPTOR,
 	[SYS_close] = IF_ANY, [SYS_dup] = BY_DESCRIPTOR, [SYS_dup2] = IF_ANY, [SYS_dup3] = IF_ANY, [SYS_fcntl] = BY_DESCRIPTOR,
-	[SYS_ioctl] = BY_DESCRIPTOR, [SYS_close_range] = IF_ANY,
+	[SYS_ioctl] = BY_DESCRIPTOR, [SYS_close_range] = IF_ANY, [SYS_pidfd_getfd] = IF_ANY,
 	[SYS_poll] = IF_ANY, [SYS_ppoll] = IF_ANY, [SYS_select] = IF_ANY, [SYS_pselect6] = IF_ANY,
 	[SYS_epoll_create] = ALWAYS, [SYS_epoll_create1] = ALWAYS, [SYS_epoll_ctl] = BY_DESCRIPTOR, [SYS_epoll_wait] = BY_DESCRIPTOR,
 	[SYS_epoll_pwait] = BY_DESCRIPTOR,
