@@ -58,11 +58,12 @@ type Row struct {
 // maxFaults bounds what is reported of a row.
 const maxFaults = 5
 
-// least is the share of a row's bytes that has to go the way that its path names, in one of so many
-// tries.
+// least is the share of a row's bytes that has to go the way that its path names, in one try: the
+// first one, or one of those that follow it until hang, each of which makes connections for twice as
+// long, longest at most.
 const (
-	least = 0.02
-	tries = 10
+	least   = 0.02
+	longest = 5 * time.Second
 )
 
 // Run moves words over all paths, and fails the test for each row in which something is wrong. It

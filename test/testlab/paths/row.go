@@ -64,9 +64,11 @@ func (l *lab) row(p path, conns, load int) Row {
 	if p.client == portsC {
 		l.portRow(p, &r)
 	} else {
-		// On a machine that is too busy for any connection to leave TCP in time, again.
-		for try := 0; try == 0 || try < tries && conns > 1 && r.Share < least && r.Wrong == 0; try++ {
-			l.sockets(p, &r)
+		// On a machine that is too busy for any connection to leave TCP in time, again, with twice as
+		// much of it.
+		begun, d := time.Now(), l.o.Time
+		for l.sockets(p, &r, d); conns > 1 && r.Share < least && r.Wrong == 0 && time.Since(begun) < hang; l.sockets(p, &r, d) {
+			d = max(d, min(2*d, longest))
 		}
 	}
 	quiet()
@@ -100,15 +102,15 @@ func (l *lab) nodesSay() string {
 // maxSaid is how much of a node's log is shown in bytes.
 const maxSaid = 4 << 10
 
-// sockets runs a client of a path.
-func (l *lab) sockets(p path, r *Row) {
+// sockets runs a client of a path, which makes new connections for d.
+func (l *lab) sockets(p path, r *Row, d time.Duration) {
 	l.t.Helper()
 	server := l.server(p)
 	went := l.count(p.way)
 	begun := time.Now()
 	fault := func(line string) { r.fault(line) }
 	first := l.firstConn()
-	ns, argv := l.argv(p.client, 0, "dial", l.address(p), strconv.Itoa(r.Conns), strconv.FormatInt(l.o.Time.Milliseconds(), 10),
+	ns, argv := l.argv(p.client, 0, "dial", l.address(p), strconv.Itoa(r.Conns), strconv.FormatInt(d.Milliseconds(), 10),
 		strconv.FormatInt(l.o.Pause.Milliseconds(), 10), strconv.FormatUint(l.o.Seed+uint64(l.rows), 10), strconv.Itoa(first))
 	client := l.start(r.Programs, ns, eagerness(l.rows), argv...)
 	defer client.Kill()
