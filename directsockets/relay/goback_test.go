@@ -158,3 +158,16 @@ func TestGoBackUnheard(t *testing.T) {
 		}
 	}
 }
+
+// A node that ends while its link is away waits for it a little, and resets what is left.
+func TestGoBackCut(t *testing.T) {
+	hosts, cut, _ := cutHosts(t, nil)
+	client, _ := joined(t, hosts, segment.Config{})
+	partners(hosts)
+	cut()
+	hosts[0].engine.GoBack(t.Context())
+	until(t, "gone", func() bool { client.Awake(); return client.Err() != nil })
+	if err := client.Err(); err != segment.ErrReset || client.Late() {
+		t.Errorf("the program finds %v", err)
+	}
+}

@@ -348,6 +348,9 @@ const retry = 250 * time.Millisecond
 // TCP repeats data by default (net.ipv4.tcp_retries2 of 15).
 const patience = 924600 * time.Millisecond
 
+// endPatience is how long a connection waits for its link when this node is about to end.
+const endPatience = 2 * time.Second
+
 // unnoticed is longer than a link can be away without being noticed: what was sent before that has
 // arrived.
 const unnoticed = time.Minute
@@ -363,13 +366,15 @@ func (e *Engine) tired(c *conn) bool {
 		return true
 	}
 	closed := m.Has(segment.MarkClosed)
-	if c.owes.IsZero() && (closed || c.relay.Waiting()) {
+	if c.owes.IsZero() && (closed || c.relay.Waiting() || e.ends) {
 		c.owes = time.Now()
 	}
 	limit := e.cfg.patience
 	switch d := c.relay.UserTimeout(); {
 	case c.owes.IsZero():
 		return false
+	case e.ends:
+		limit = min(limit, endPatience)
 	case closed:
 		limit = 2 * limit
 	case d > 0:
@@ -401,7 +406,9 @@ func (e *Engine) lookAgain() {
 				var id [idLen]byte
 				e.postLater(c.node, c.device, kindDrop, tagLost, appendID(id[:0], c.far))
 			}
-			c.relay.Late()
+			if !e.ends {
+				c.relay.Late()
+			}
 			e.on(c, onGone)
 			continue
 		}

@@ -90,8 +90,8 @@ func (c *carrier) run(ctx context.Context) error {
 }
 
 // backTime is how long a node that ends waits for its programs to go back to TCP, which takes
-// milliseconds unless the link is away, or a program is stopped in a send.
-const backTime = 2 * time.Second
+// milliseconds unless the machine is very busy, or a program is stopped in a send.
+const backTime = 10 * time.Second
 
 // goBack has the programs go back to TCP: their connections outlive the node.
 func (c *carrier) goBack() {

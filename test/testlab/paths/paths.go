@@ -59,8 +59,8 @@ type Row struct {
 const maxFaults = 5
 
 // least is the share of a row's bytes that has to go the way that its path names, in one try: the
-// first one, or one of those that follow it until hang, each of which makes connections for twice as
-// long, longest at most.
+// first one, or one of those that follow it until hang, each of which makes connections for twice
+// as long, longest at most.
 const (
 	least   = 0.02
 	longest = 5 * time.Second

@@ -64,8 +64,8 @@ func (l *lab) row(p path, conns, load int) Row {
 	if p.client == portsC {
 		l.portRow(p, &r)
 	} else {
-		// On a machine that is too busy for any connection to leave TCP in time, again, with twice as
-		// much of it.
+		// On a machine that is too busy for any connection to leave TCP in time, again, with twice
+		// as much of it.
 		begun, d := time.Now(), l.o.Time
 		for l.sockets(p, &r, d); conns > 1 && r.Share < least && r.Wrong == 0 && time.Since(begun) < hang; l.sockets(p, &r, d) {
 			d = max(d, min(2*d, longest))
