@@ -89,7 +89,7 @@ func (c *Conn) PostBuffer(b *Buffer, off, n int) (posted Posted, err error) {
 		if _, err = c.write(nil, 0); err != nil { // deadlines, and what others want
 			break
 		}
-		if t.phase == txShadow && c.promote() {
+		if t.phase <= txPaused && c.promote() {
 			continue
 		}
 		if t.phase == txDirect && !t.demote {

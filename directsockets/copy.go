@@ -112,12 +112,12 @@ func (c *Conn) readFromHere(r io.Reader, buf []byte) (n int64, rest []byte, err 
 		return 0, nil, c.toldWrite(err)
 	}
 	switch {
-	case t.phase == txShadow && c.promote():
+	case t.phase <= txPaused && c.promote():
 		return 0, nil, nil
 	case t.phase == txDirect && !t.demote:
 		n, closed, err = c.readFromDirect(r)
 		return n, nil, err
-	case t.phase == txShadow || t.phase == txBack:
+	case t.phase <= txPaused || t.phase == txBack:
 		if file, limit := fileOf(r); file != nil && c.tcp != nil {
 			c.moved(1)
 			if n, sent, err := c.sendFile(file, limit); sent {

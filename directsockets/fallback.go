@@ -143,7 +143,7 @@ func (c *Conn) unread() bool {
 	switch r.phase {
 	case rxShadow, rxCatchUp: // the peer shall not read an end of file from the segment before that reset
 		n, err := c.shadowHas()
-		return c.tx.phase == txDirect && err == nil && n > 0
+		return len(r.surplus) > 0 || c.tx.phase == txDirect && err == nil && n > 0
 	case rxDirect, rxFallenBack:
 		return r.end.Readable() > 0
 	case rxReturning:

@@ -47,6 +47,9 @@ func (c *Conn) handRX(waited time.Duration) hand {
 			_ = c.leaveDirect(err) // the end of the direction comes next
 		}
 	}
+	if r.phase != rxDirect && r.phase != rxOver && (len(r.surplus) > 0 || r.surplusErr != nil) {
+		return handNever
+	}
 	if direct := r.phase == rxCatchUp || r.phase == rxDirect; direct || r.phase == rxTCP || r.phase == rxShadow {
 		if direct && r.end.Readable() > 0 && (r.end.Ending() || !r.end.Hears()) {
 			if r.end.Ending() || waited > silence {
@@ -80,11 +83,7 @@ func (c *Conn) handFallenBack(waited time.Duration) hand {
 		return handLater
 	case rxReturning:
 		return c.handReturning(waited)
-	case rxBack:
-		if len(r.surplus) == 0 && r.surplusErr == nil {
-			return handHeld
-		}
-	case rxOver:
+	case rxBack, rxOver:
 		return handHeld
 	}
 	return handNever

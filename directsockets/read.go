@@ -167,6 +167,16 @@ func (c *Conn) readShadow(p []byte) (int, error) {
 		c.clearWake(&r.half)
 		return 0, errWoken
 	}
+	if n := copy(p, r.surplus); n > 0 {
+		if r.surplus = r.surplus[n:]; len(r.surplus) == 0 {
+			r.surplus = nil
+		}
+		r.shadow += uint64(n)
+		return n, nil
+	}
+	if r.surplusErr != nil {
+		return 0, r.surplusErr
+	}
 	n, err := c.shadow.Read(p)
 	r.shadow += uint64(n)
 	c.count.Add(segment.ReceivedShadow, uint64(n))
@@ -349,6 +359,9 @@ func (c *Conn) leaveDirect(err error) error {
 	case errors.Is(err, segment.ErrDemoted):
 		c.onRX(rxDemote)
 		c.reason(whyBack(c.rx.end.Back()))
+	case errors.Is(err, segment.ErrPaused):
+		c.onRX(rxPause)
+		c.reason(whyBack(c.rx.end.Back()))
 	case errors.Is(err, segment.ErrReset):
 		c.onRX(rxReset)
 		c.over(c.resetError("read", c.rx.end))
@@ -372,17 +385,9 @@ func (c *Conn) heedFallBack() {
 
 // readBack reads the shadow for good.
 func (c *Conn) readBack(p []byte) (int, error) {
-	r := &c.rx
-	if len(r.surplus) > 0 {
-		n := copy(p, r.surplus)
-		if r.surplus = r.surplus[n:]; len(r.surplus) == 0 {
-			r.surplus = nil
-		}
-		return n, nil
-	}
-	if err := r.surplusErr; err != nil {
+	n, err := c.readShadow(p)
+	if n == 0 && err != nil && err == c.rx.surplusErr {
 		c.over(err)
-		return 0, err
 	}
-	return c.readShadow(p)
+	return n, err
 }

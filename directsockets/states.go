@@ -13,6 +13,7 @@ const (
 	rxCut                     // the shadow has ended before
 	rxShutdown                // SHUTDOWN was consumed
 	rxDemote                  // DEMOTE was consumed
+	rxPause                   // PAUSE was consumed
 	rxGone                    // the queue is read, and the peer is gone
 	rxReset                   // the queue is read, and the peer has set RESET, or its node is lost
 	rxFallBack                // this side falls back
@@ -24,7 +25,7 @@ const (
 )
 
 func (e rxEvent) String() string {
-	return [...]string{"segment", "refused", "promote", "reached", "cut", "shutdown", "demote", "gone", "reset",
+	return [...]string{"segment", "refused", "promote", "reached", "cut", "shutdown", "demote", "pause", "gone", "reset",
 		"fallback", "queue", "returned", "held", "ended", "read"}[e]
 }
 
@@ -56,6 +57,7 @@ var rxSteps = steps.New(map[rxPhase]map[rxEvent]rxPhase{
 	rxDirect: {
 		rxShutdown: rxOver,
 		rxDemote:   rxBack,
+		rxPause:    rxShadow,
 		rxGone:     rxBack,
 		rxReset:    rxOver,
 		rxFallBack: rxFallenBack,
@@ -106,6 +108,8 @@ const (
 	txFallenBack                // FALLEN_BACK was found; RETURNED is set
 	txLeave                     // the program demotes or shuts down, or the peer is gone
 	txDemote                    // DEMOTE was sent, and stands
+	txPause                     // PAUSE was sent, and stands
+	txResume                    // the peer has consumed PAUSE, and has not fallen back
 	txShutdown                  // SHUTDOWN was sent, and stands
 	txGone                      // the peer is gone
 	txReset                     // the peer has set RESET, or its node is lost
@@ -114,11 +118,11 @@ const (
 )
 
 func (e txEvent) String() string {
-	return [...]string{"promote", "fallen-back", "leave", "demote", "shutdown", "gone", "reset", "written", "ended"}[e]
+	return [...]string{"promote", "fallen-back", "leave", "demote", "pause", "resume", "shutdown", "gone", "reset", "written", "ended"}[e]
 }
 
 func (p txPhase) String() string {
-	return [...]string{"shadow", "direct", "returning", "back", "over"}[p]
+	return [...]string{"shadow", "paused", "direct", "returning", "back", "over"}[p]
 }
 
 // txSteps are all steps of the outbound direction, but for breaches and errors of the shadow.
@@ -128,9 +132,15 @@ var txSteps = steps.New(map[txPhase]map[txEvent]txPhase{
 		txFallenBack: txBack,
 		txLeave:      txBack,
 	},
+	txPaused: {
+		txResume:     txShadow,
+		txFallenBack: txBack,
+		txLeave:      txBack,
+	},
 	txDirect: {
 		txFallenBack: txReturning,
 		txDemote:     txBack,
+		txPause:      txPaused,
 		txShutdown:   txOver,
 		txGone:       txBack,
 		txReset:      txOver,

@@ -15,6 +15,7 @@ import (
 //	shadow ──PROMOTE──▶ direct ──┬─ DEMOTE, peer gone ────────▶ back ─▶ over
 //	 │                           ├─ peer fell back ─▶ returning ─────▲         ▲
 //	 │                           │                   └─ ended ───────────┤
+//	 │  ◀─ consumed ─ paused ◀───┼─ PAUSE                                │
 //	 │                           └─ SHUTDOWN ────────────────────────────┘
 //	 └─ demoted before it was promoted ────────────────────────▲
 //
@@ -24,6 +25,7 @@ type txPhase uint8
 
 const (
 	txShadow    txPhase = iota // the shadow
+	txPaused                   // the shadow; it may be promoted when PAUSE is consumed
 	txDirect                   // the segment
 	txReturning                // the shadow, after what the peer did not take from the segment
 	txBack                     // the shadow, for good
@@ -39,7 +41,8 @@ type txHalf struct {
 	shadow   uint64 // bytes that the shadow took before the segment
 	err      error  // of txOver
 	shutdown bool   // CloseWrite has still to be done, on the shadow at least
-	demote   bool   // DEMOTE has still to be sent, and nothing else on the segment
+	demote   bool   // DEMOTE has still to be sent, and nothing else on the segment,
+	pause    bool   // or PAUSE
 	finisher bool   // a goroutine sees to those, and to returning
 	guard    guard
 	taking   bool // a wait is for the peer to take message ticket, not for room
@@ -148,7 +151,7 @@ func (c *Conn) write(p []byte, n int) (int, error) {
 func (c *Conn) writeSome(p []byte) (int, error) {
 	t := &c.tx
 	switch t.phase {
-	case txShadow:
+	case txShadow, txPaused:
 		c.moved(1)
 		if c.promote() {
 			return 0, nil
@@ -208,13 +211,22 @@ func (c *Conn) writeShadow(p []byte) (int, error) {
 func (c *Conn) promote() bool {
 	t := &c.tx
 	e := c.end.Load()
-	if t.phase != txShadow || e == nil || !e.Attached() {
+	if t.phase > txPaused || e == nil || !e.Attached() {
 		return false
 	}
 	if c.lifeIs() == lifeOffered {
 		c.onLife(lifeAttached)
 	}
-	switch err := e.Promote(t.shadow); {
+	var err error
+	if t.phase == txPaused {
+		if err = e.Resumed(); err == nil {
+			c.onTX(txResume)
+		}
+	}
+	if err == nil {
+		err = e.Promote(t.shadow)
+	}
+	switch {
 	case err == nil:
 		t.end = e
 		c.onTX(txPromote)
@@ -222,6 +234,9 @@ func (c *Conn) promote() bool {
 		c.setMode(&t.half, ModeDirect)
 		return true
 	case err == segment.ErrAgain:
+		return false
+	case err == segment.ErrCut && e.MayPause():
+		c.reason(ReasonSwitchedOff)
 		return false
 	case errors.Is(err, segment.ErrCorrupt):
 		t.end = e
@@ -247,6 +262,7 @@ func (c *Conn) leaveDirectTX(err error) {
 	t.direct, t.demote = false, false
 	switch {
 	case err == segment.ErrCut:
+		t.pause = t.end.MayPause()
 		c.reason(whyBack(t.end.Back()))
 		c.demoteTX()
 		return
@@ -269,10 +285,11 @@ func (c *Conn) leaveDirectTX(err error) {
 // what has to is left to a goroutine.
 func (c *Conn) workTX() {
 	t := &c.tx
-	if t.asked(wantInstall) || t.phase == txShadow && t.want.Load()&wantReturn != 0 {
+	if t.asked(wantInstall) || t.phase <= txPaused && t.want.Load()&wantReturn != 0 {
 		_ = c.promote() // the peer may look at the segment now, or never
 	}
 	if t.asked(wantFallBack) {
+		t.pause = false
 		c.demoteTX()
 	}
 	if t.asked(wantReturn) && t.phase == txDirect && t.end.PeerFallenBack() {
@@ -294,7 +311,7 @@ func (c *Conn) workTX() {
 func (c *Conn) demoteTX() {
 	t := &c.tx
 	switch t.phase {
-	case txShadow:
+	case txShadow, txPaused:
 		c.onTX(txLeave)
 	case txDirect:
 		t.direct, t.demote = false, true
@@ -303,14 +320,18 @@ func (c *Conn) demoteTX() {
 	c.setMode(&t.half, ModeDemoted)
 }
 
-// sendDemote sends DEMOTE if there is room for it.
+// sendDemote sends DEMOTE, or PAUSE, if there is room for it.
 func (c *Conn) sendDemote() {
 	t := &c.tx
-	switch err := t.end.Demote(); err {
+	send, sent := t.end.Demote, txDemote
+	if t.pause {
+		send, sent = t.end.Pause, txPause
+	}
+	switch err := send(); err {
 	case segment.ErrAgain:
 	case nil:
 		t.demote = false
-		c.onTX(txDemote)
+		c.onTX(sent)
 	default:
 		c.leaveDirectTX(err)
 	}
@@ -337,7 +358,7 @@ func (c *Conn) shutdownTX() {
 		return
 	}
 	t.shutdown = false
-	if t.phase == txShadow { // a direction that has ended is not promoted
+	if t.phase <= txPaused { // a direction that has ended is not promoted
 		c.onTX(txLeave)
 	}
 	if s, ok := c.shadow.(interface{ CloseWrite() error }); ok {

@@ -62,7 +62,7 @@ func (c *Conn) writevShadow(v buffersWriter, bufs *net.Buffers) (n int64, handle
 			c.leaveTX()
 		}
 	}()
-	if t.phase != txShadow && t.phase != txBack {
+	if t.phase > txPaused && t.phase != txBack {
 		return 0, false, nil
 	}
 	c.moved(1)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 func TestRootRunSwitch(t *testing.T) {
 	needRun(t, "python3")
 	const port = "7391" // which no other test has: all brokers are told
+	const connections = 4
 	checkLeaks(t)
 	times := 100
 	if testing.Short() {
@@ -28,7 +30,7 @@ func TestRootRunSwitch(t *testing.T) {
 	datagrams := testdata(t, "run/checkedudp.py")
 	udpServer := l.start(t, "python3", datagrams, "serve", port)
 	clients := []*process{
-		l.start(t, "python3", script, "ask", port, "4", stop),
+		l.start(t, "python3", script, "ask", port, strconv.Itoa(connections), stop),
 		l.start(t, "python3", datagrams, "ask", port, stop),
 	}
 	exnTun := filepath.Join(buildFor(t, "exn-tun"), "exn-tun")
@@ -84,6 +86,14 @@ func TestRootRunSwitch(t *testing.T) {
 	})
 	say("on")
 	once(func(c exnrun.Record) (so, done bool) { return true, c.Path == "direct" })
+	// So are those that were switched off while they lived.
+	again := 0
+	for end := time.Now().Add(hangTime); again < connections && time.Now().Before(end); {
+		again = directAgain(t, startIn(t, l.ns, nil, exnTun, "status", "--sockets", "--json").wait(t))
+	}
+	if again < connections {
+		t.Errorf("%d of %d connections are direct again", again, connections)
+	}
 	if err := os.WriteFile(stop, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -92,4 +102,30 @@ func TestRootRunSwitch(t *testing.T) {
 	}
 	server.end(t)
 	udpServer.end(t)
+}
+
+// directAgain counts the clients' ends of TCP connections in a status of exn-tun that have been on
+// TCP since they were direct, and are direct now.
+func directAgain(t *testing.T, status string) (n int) {
+	t.Helper()
+	var brokers []struct {
+		Connections []struct {
+			Mode   string
+			Server bool
+			Sent   struct {
+				Demote uint64
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(status), &brokers); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range brokers {
+		for _, c := range b.Connections {
+			if c.Mode == "direct" && !c.Server && c.Sent.Demote > 0 {
+				n++
+			}
+		}
+	}
+	return n
 }

@@ -159,6 +159,13 @@ func (e *End) raise(flags uint32) {
 	e.ringIfArmed()
 }
 
+// lower clears flags.
+func (e *End) lower(flags uint32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.attention.Change(0, flags, 0)
+}
+
 // ringIfArmed rings after a change of flags or state.
 func (e *End) ringIfArmed() {
 	e.dummy.Store(0)

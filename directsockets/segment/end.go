@@ -106,7 +106,7 @@ func NewEnd(s *Segment, side Side, bell int, count *Counters) (*End, error) {
 	e.tx.init(s.queue(side), s.stamps(side), s.ring(side))
 	e.rx.init(s.queue(1-side), s.ring(1-side))
 	count.Set(RingSize, uint64(s.head.ring))
-	flags := uint32(flagZCopy | flagHeeds)
+	flags := uint32(flagZCopy | flagHeeds | flagPauses)
 	if e.register {
 		flags |= flagExpedited
 	}

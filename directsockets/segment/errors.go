@@ -9,11 +9,13 @@ var (
 	// ErrFellBack says that the peer takes nothing more from the queue: call ReturnToTCP, then
 	// continue on the shadow.
 	ErrFellBack = errors.New("segment: peer has fallen back")
-	// ErrCut says that the connection goes back to TCP, for a reason that Back gives: call Demote,
-	// then continue on the shadow.
+	// ErrCut says that the connection goes back to TCP, for a reason that Back gives: call Pause if
+	// MayPause says so, else Demote, then continue on the shadow.
 	ErrCut = errors.New("segment: the connection goes back to TCP")
 	// ErrDemoted says that this direction continues on the shadow.
 	ErrDemoted = errors.New("segment: direction continues on the shadow")
+	// ErrPaused says that it does, and may be promoted again.
+	ErrPaused = errors.New("segment: direction is paused")
 	// ErrEnded says that this side has shut the direction down.
 	ErrEnded = errors.New("segment: direction is shut down")
 	// ErrClosed says that the peer's end is gone: the shadow says what follows.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"math"
+	"slices"
 )
 
 // FallBack takes nothing more from the queue: the peer sends the rest on the shadow. ErrEnding: it
@@ -16,7 +17,7 @@ func (e *End) FallBack() error {
 		return ErrCorrupt
 	case r.phase == phaseDemoted:
 		return nil
-	case r.phase == phaseEnded || e.Err() != nil || e.ending():
+	case r.phase == phaseEnded || e.Err() != nil || e.ending(TagShutdown, TagDemote): // PAUSE would be followed by PROMOTE
 		return ErrEnding
 	case !e.WithdrawSink():
 		return ErrAgain
@@ -40,7 +41,8 @@ func (e *End) Resume(ended bool) bool {
 	if !r.fallenBack || e.bad.Load() {
 		return false
 	}
-	if e.Err() == nil && !ended && (e.peer.attention.Load()&standsFlag == 0 || !e.ending()) {
+	// The flag is looked at last: it may be of an earlier PAUSE.
+	if e.Err() == nil && !ended && (!e.ending(ends...) || e.peer.attention.Load()&standsFlag == 0) {
 		return false
 	}
 	if e.PeerReturned() { // looked at after the end was found
@@ -59,7 +61,7 @@ func (e *End) Left() (from, until uint64, err error) {
 		return 0, 0, ErrCorrupt
 	}
 	r.fallenBack = false
-	if r.count == 0 { // fallen back before PROMOTE was looked at
+	if r.count == r.start { // fallen back before PROMOTE was looked at
 		w, s, ok := e.status()
 		if !ok {
 			return 0, 0, nil
@@ -81,7 +83,7 @@ func (e *End) Left() (from, until uint64, err error) {
 			impossible = n == 0
 		case TagRegion:
 		default:
-			impossible = tag != TagShutdown && tag != TagDemote
+			impossible = !slices.Contains(ends, tag)
 			return false
 		}
 		return !impossible
@@ -158,7 +160,7 @@ func (e *End) Readable() int {
 	if (e.rx.phase == phaseDirect || e.rx.fallenBack) && !e.bad.Load() {
 		e.scan(func(tag Tag, n int) bool {
 			sum += n
-			return tag != TagShutdown && tag != TagDemote
+			return !slices.Contains(ends, tag)
 		})
 		sum -= e.rx.curLen - e.rx.cur.Len()
 	}
@@ -167,7 +169,7 @@ func (e *End) Readable() int {
 
 // Ending reports whether the queue holds the end of the direction, or the peer has gone: nothing
 // can be returned to TCP any more. It belongs to RX.
-func (e *End) Ending() bool { return e.ending() || e.Err() != nil }
+func (e *End) Ending() bool { return e.ending(ends...) || e.Err() != nil }
 
 // Hears has a peer that sleeps look once, and reports whether it has: then it will see FALLEN_BACK.
 // It belongs to RX.
@@ -184,11 +186,14 @@ func (e *End) Hears() bool {
 	return false
 }
 
-// ending reports whether SHUTDOWN or DEMOTE is in the queue.
-func (e *End) ending() (found bool) {
+// ends are the messages after which nothing follows in the queue, or, of PAUSE, not yet.
+var ends = []Tag{TagShutdown, TagDemote, TagPause}
+
+// ending reports whether the first of ends in the queue is one of tags.
+func (e *End) ending(tags ...Tag) (found bool) {
 	e.scan(func(tag Tag, _ int) bool {
-		found = tag == TagShutdown || tag == TagDemote
-		return !found
+		found = slices.Contains(tags, tag)
+		return !slices.Contains(ends, tag)
 	})
 	return found
 }

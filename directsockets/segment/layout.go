@@ -127,6 +127,7 @@ const (
 	flagHardware  = 1 << 4 // RDMA hardware joins the two hosts: the reason for RELAYED
 	flagHeeds     = 1 << 6 // looks at cut
 	flagLate      = 1 << 7 // a node's that resets since nothing was acknowledged for so long
+	flagPauses    = 1 << 8 // understands PAUSE
 )
 
 // The status word of a slot.
@@ -164,6 +165,7 @@ const (
 	TagDemote                  // the direction continues on the shadow
 	TagPromote                 // first message
 	TagRegion                  // a region was sent on the doorbell
+	TagPause                   // the direction continues on the shadow, and may be promoted again
 )
 
 // MaxVELO is how much data a VELO message carries, in bytes.

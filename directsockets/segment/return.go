@@ -87,7 +87,7 @@ func (e *End) unconsumed(count uint64) (data foreign.Memory, last bool, err erro
 		}
 	case TagPromote, TagRegion:
 		return data, false, nil
-	case TagShutdown, TagDemote:
+	case TagShutdown, TagDemote, TagPause:
 		return data, true, nil
 	}
 	return data, false, ErrCorrupt

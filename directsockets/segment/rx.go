@@ -17,6 +17,7 @@ type rx struct {
 
 	phase    phase
 	count    uint64 // messages consumed whole
+	start    uint64 // the message that is PROMOTE, or will be: 0, then the one after a PAUSE
 	given    uint64 // count that the peer knows
 	freed    uint64 // sum of the advances consumed
 	freedOut uint64 // sum that the peer knows
@@ -58,9 +59,9 @@ func (e *End) statusAt(count uint64) (word, *foreign.Slot, bool) {
 // the shadow. Recv is for the bytes after those. It belongs to RX.
 func (e *End) PromotedAt() (tcpBytes uint64, ok bool) {
 	r := &e.rx
-	waits := r.phase == phaseShadow || r.fallenBack && r.count == 0
+	waits := r.phase <= phasePaused || r.fallenBack && r.count == r.start
 	if !waits || e.bad.Load() {
-		return r.promoted, r.count > 0
+		return r.promoted, r.count > r.start
 	}
 	w, s, ok := e.status()
 	if !ok {
@@ -77,7 +78,7 @@ func (e *End) PromotedAt() (tcpBytes uint64, ok bool) {
 		_ = e.breach()
 		return 0, false
 	}
-	if r.phase == phaseShadow { // else it is there for Resume
+	if r.phase <= phasePaused { // else it is there for Resume
 		r.promoted, r.phase = n, phaseDirect
 		r.count++
 	}
@@ -93,6 +94,8 @@ func (e *End) rxStanding() error {
 		return io.EOF
 	case e.rx.phase == phaseDemoted:
 		return ErrDemoted
+	case e.rx.phase == phasePaused:
+		return ErrPaused
 	case e.rx.phase == phaseShadow:
 		if err := e.Err(); err != nil {
 			return err
@@ -103,8 +106,8 @@ func (e *End) rxStanding() error {
 }
 
 // Recv copies to p what has come, and reports how much; it borrows p until return. ErrAgain:
-// nothing is there. io.EOF: the peer has shut this direction down. ErrDemoted: the direction
-// continues on the shadow. It belongs to RX.
+// nothing is there. io.EOF: the peer has shut this direction down. ErrDemoted, ErrPaused: the
+// direction continues on the shadow. It belongs to RX.
 func (e *End) Recv(p []byte) (n int, err error) {
 	if e.rx.phase != phaseDirect || e.bad.Load() {
 		return 0, e.rxStanding()
@@ -218,15 +221,20 @@ func (e *End) message() error {
 			return e.breach()
 		}
 		e.count.Add(ReceivedRMAInfo, 1)
-	case TagShutdown, TagDemote:
+	case TagShutdown, TagDemote, TagPause:
 		if n != 0 {
 			return e.breach()
 		}
 		r.count++
 		r.phase = phaseEnded
 		counter, err := ReceivedShutdown, io.EOF
-		if w.tag() == TagDemote {
+		switch {
+		case w.tag() == TagShutdown:
+		case w.tag() == TagDemote, e.attention.Word()&fallenBackFlag != 0: // too late for the peer to see it before PAUSE
 			r.phase, counter, err = phaseDemoted, ReceivedDemote, ErrDemoted
+		default:
+			r.phase, counter, err = phasePaused, ReceivedDemote, ErrPaused
+			r.start = r.count
 		}
 		e.count.Add(counter, 1)
 		e.give()

@@ -26,6 +26,7 @@ type phase uint8
 
 const (
 	phaseShadow  phase = iota // not promoted yet
+	phasePaused               // PAUSE: it may be promoted again
 	phaseDirect               // in the segment
 	phaseEnded                // SHUTDOWN
 	phaseDemoted              // DEMOTE, or fallen back and returned to TCP
@@ -41,6 +42,7 @@ type tx struct {
 
 	phase    phase
 	sent     uint64 // messages
+	paused   uint64 // how many they were with the last PAUSE
 	consumed uint64 // a count of the peer's that was true once
 	put      uint64 // sum of the advances
 	freed    uint64 // a sum of the peer's that was true once
@@ -127,6 +129,8 @@ func (e *End) standing() error {
 		return ErrCorrupt
 	case e.tx.phase == phaseShadow:
 		return ErrNotPromoted
+	case e.tx.phase == phasePaused:
+		return ErrPaused
 	case e.tx.phase == phaseEnded:
 		return ErrEnded
 	case e.tx.phase == phaseDemoted:
@@ -431,6 +435,40 @@ func (e *End) Shutdown() error { return e.last(TagShutdown, phaseEnded, SentShut
 // ReturnToTCP, which does the same. It belongs to TX.
 func (e *End) Demote() error { return e.last(TagDemote, phaseDemoted, SentDemote) }
 
+// Pause is Demote, but the direction may be promoted again, after Resumed. MayPause says whether
+// the peer understands that.
+func (e *End) Pause() error { return e.last(TagPause, phasePaused, SentDemote) }
+
+// MayPause reports whether ErrCut is for Pause: an operator has switched the connection off, who
+// may switch it on again, and the peer knows PAUSE. It may be called from any goroutine.
+func (e *End) MayPause() bool {
+	return e.peer.flags.Load()&flagPauses != 0 && e.Back() != BackNetwork
+}
+
+// Resumed reports, by nil, that the peer has consumed PAUSE: Promote may be called again. ErrAgain:
+// it has not. ErrFellBack: it has fallen back since; call ReturnToTCP, which has nothing to write.
+// ErrDemoted: it had fallen back before. It belongs to TX.
+func (e *End) Resumed() error {
+	t := &e.tx
+	if e.bad.Load() {
+		return ErrCorrupt
+	}
+	if !e.credit() { // before the peer's flags: it falls back before it consumes PAUSE, or after
+		return e.breach()
+	}
+	switch err := e.interrupted(); {
+	case err == ErrFellBack && e.peer.fallbackSlot.Load() < t.paused:
+		return ErrDemoted
+	case err != nil:
+		return err
+	case t.consumed < t.paused:
+		return ErrAgain
+	}
+	e.lower(standsFlag)
+	t.phase = phaseShadow
+	return nil
+}
+
 func (e *End) last(tag Tag, p phase, counter int) error {
 	if err := e.standing(); err != nil {
 		return err
@@ -448,7 +486,10 @@ func (e *End) last(tag Tag, p phase, counter int) error {
 		return ErrFellBack
 	}
 	e.tx.phase = p
-	if p == phaseDemoted {
+	if p == phasePaused {
+		e.tx.paused = e.tx.sent
+	}
+	if p != phaseEnded {
 		e.raise(standsFlag)
 	}
 	return nil

@@ -277,7 +277,7 @@ void ds_fall_back(struct ds_sock *s, int fd)
 	bool alone = ds_alone(s);
 	if (ds_tx_take(s, alone)) {
 		ds_tx_update(s, fd);
-		if (ds_mode(&h->tx_mode) == TX_SHADOW)
+		if (ds_mode(&h->tx_mode) <= TX_PAUSED)
 			ds_on_tx(s, ON_LEAVE);
 		if (ds_mode(&h->tx_mode) == TX_DIRECT) {
 			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_DEMOTE) == 0)

@@ -321,7 +321,7 @@ void ds_break(struct ds_sock *s) DS_HIDDEN;           /* ends s after a breach *
 void ds_break_for(struct ds_sock *s, int why) DS_HIDDEN;
 /* What moves a direction from one state to another: SPEC 9.4 and 9.5, by the names there. */
 enum {
-	ON_PROMOTE, ON_REACHED, ON_CUT, ON_SHUTDOWN, ON_DEMOTE, ON_GONE, ON_FALL_BACK, ON_QUEUE, ON_RETURNED,
+	ON_PROMOTE, ON_REACHED, ON_CUT, ON_SHUTDOWN, ON_DEMOTE, ON_PAUSE, ON_RESUME, ON_GONE, ON_FALL_BACK, ON_QUEUE, ON_RETURNED,
 	ON_HELD, ON_ENDED, ON_READ,
 	ON_FALLEN_BACK, ON_LEAVE, ON_WRITTEN, ON_FAILED,
 };
@@ -350,6 +350,8 @@ static inline bool ds_rx_from_segment(const struct ds_sock *s)
 
 	return mode == RX_DIRECT || mode == RX_REST;
 }
+/* Do all bytes of an outbound direction in that state go to the shadow? */
+static inline bool ds_goes_by_shadow(int tx) { return tx == TX_BACK || tx <= TX_PAUSED; }
 /* What calls on a direction that is BROKEN are told: an errno. */
 int ds_broken_by(const struct ds_sock *s) DS_HIDDEN;
 /* Without the lock: returns to TCP if the peer has fallen back. For callers that wait for something

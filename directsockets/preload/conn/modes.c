@@ -97,16 +97,22 @@ static void adopt(struct ds_sock *s, int fd)
 	h->return_orphan = 0;
 }
 
-/* The connection goes back to TCP. If that is so because the network does not carry the shadow any
- * more, whether it goes on is TCP's to say. */
+/* The connection goes back to TCP: for good if the network does not carry the shadow any more; then
+ * whether it goes on is TCP's to say. Who has switched it off may switch it on again. */
 static void go_back(struct ds_sock *s)
 {
 	struct ds_shared *h = s->sh;
+	bool pause = ds_seg_back(&s->seg) == DS_BACK_SWITCH && ds_seg_peer_pauses(&s->seg);
+	int mode = ds_mode(&h->tx_mode);
 
-	if (ds_mode(&h->tx_mode) == TX_SHADOW)
+	if (mode != TX_DIRECT && pause) {
+		ds_say_mode(s);
+		return;
+	}
+	if (mode != TX_DIRECT)
 		ds_on_tx(s, ON_LEAVE);
-	else if (!ds_mode(&h->tx_shut) && ds_tx_end(&s->seg, &h->tx, &h->attention, DS_DEMOTE) == 0)
-		ds_on_tx(s, ON_DEMOTE);
+	else if (!ds_mode(&h->tx_shut) && ds_tx_end(&s->seg, &h->tx, &h->attention, pause ? DS_PAUSE : DS_DEMOTE) == 0)
+		ds_on_tx(s, pause ? ON_PAUSE : ON_DEMOTE);
 	else
 		return;
 	ds_stats_say(s->entry, DS_MODE_DEMOTED, ds_why_back(s));
@@ -119,13 +125,17 @@ void ds_tx_update(struct ds_sock *s, int fd)
 	int saved = errno;
 
 	ds_seg_heed(&s->seg, &h->attention);
+	if (ds_mode(&h->tx_mode) == TX_PAUSED && ds_tx_resumed(&s->seg, &h->tx, &h->attention))
+		ds_on_tx(s, ON_RESUME);
 	if (ds_mode(&h->tx_mode) <= TX_DIRECT) {
 		/* Before FALLEN_BACK is looked for: who sets both sets that first, and wants
 		 * its bytes. */
 		bool left = ds_left(s);
 
 		if (ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK) {
-			if (ds_mode(&h->tx_mode) == TX_SHADOW) {
+			if (ds_mode(&h->tx_mode) == TX_PAUSED && ds_tx_left_paused(&s->seg, &h->tx)) {
+				ds_on_tx(s, ON_LEAVE); /* it reads up to PAUSE, and nothing after it */
+			} else if (ds_mode(&h->tx_mode) != TX_DIRECT) {
 				ds_attend(&s->seg, &h->attention, DS_RETURNED, 0);
 				ds_on_tx(s, ON_FALLEN_BACK);
 			} else if (ds_tx_return_begin(&s->seg, &h->tx, &h->attention, &h->return_slot, &h->return_off) < 0) {
@@ -135,7 +145,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 			}
 		} else if (left && !peer_is_lost(s, fd)) {
 			/* the shadow says what follows */
-			ds_on_tx(s, ds_mode(&h->tx_mode) == TX_SHADOW ? ON_LEAVE : ON_GONE);
+			ds_on_tx(s, ds_mode(&h->tx_mode) == TX_DIRECT ? ON_GONE : ON_LEAVE);
 		} else if (ds_seg_back(&s->seg)) {
 			go_back(s);
 		}
@@ -206,10 +216,14 @@ void ds_rx_update(struct ds_sock *s, int fd)
 		if (gone)
 			ds_on_rx(s, ON_GONE);
 		switch (how) {
+		case DS_PAUSED:
+			if (__atomic_load_n(&h->attention.word, __ATOMIC_RELAXED) & DS_FALLEN_BACK)
+				how = DS_DEMOTED; /* this side has fallen back, too late for the peer to see it before PAUSE */
+			/* fall through */
 		case DS_DEMOTED:
 		case DS_END:
-			ds_on_rx(s, how == DS_END ? ON_SHUTDOWN : ON_DEMOTE);
-			ds_rx_finish(&s->seg, &h->rx, &h->attention);
+			ds_on_rx(s, how == DS_END ? ON_SHUTDOWN : how == DS_PAUSED ? ON_PAUSE : ON_DEMOTE);
+			ds_rx_finish(&s->seg, &h->rx, &h->attention, how == DS_PAUSED);
 			break;
 		case DS_BREACH:
 			ds_break(s);

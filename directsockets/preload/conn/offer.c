@@ -204,7 +204,7 @@ void ds_offer(struct ds_sock *s, int fd)
 		s->tries = s->not_taken = 0;
 		s->seg.bell = ds_fd_keep(bells[0], &s->seg.bell);
 		s->no_rights = ds_fd_no_rights(s->seg.bell);
-		__atomic_store_n(&s->seg.own->flags, DS_HEEDS | (ds_config.expedited ? DS_EXPEDITED : 0), __ATOMIC_RELEASE);
+		ds_seg_flags(&s->seg);
 		ds_node_tell(s, fd);
 		ds_offered(s);
 		if (ds_offer_keep(s, segment, bells[1])) {

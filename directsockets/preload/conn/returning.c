@@ -67,9 +67,10 @@ static void returned(struct ds_sock *s)
 static void fallen_back(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
+	bool over = ds_rx_over(&s->seg, &h->rx); /* before the flags: STANDS may be of an earlier PAUSE */
 	uint32_t a = ds_seg_peer_attention(&s->seg);
 
-	if (!(a & DS_RETURNED) && ((a & DS_STANDS) || ((ds_left(s) || ds_rx_over(&s->seg, &h->rx)) && shadow_speaks(fd)) || shadow_ended(s, fd))) {
+	if (!(a & DS_RETURNED) && (((a & DS_STANDS) && over) || (ds_left(s) && shadow_speaks(fd)) || shadow_ended(s, fd))) {
 		a = ds_seg_peer_attention(&s->seg); /* it comes before what the peer writes to the shadow */
 		if (!(a & DS_RETURNED))
 			ds_on_rx(s, ON_QUEUE);

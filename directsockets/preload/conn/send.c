@@ -4,6 +4,7 @@
  *                                        │ yes
  *      ┌───▶ tx_lock ── where is the direction? (modes.c)
  *      │        TX_SHADOW   promote: then TX_DIRECT
+ *      │        TX_PAUSED   the shadow, until the peer has consumed PAUSE: then TX_SHADOW
  *      │        TX_DIRECT   ds_tx_send (segment/tx.c): copy, publish, ring the peer if it is armed
  *      │        TX_RETURNING  to the shadow with what the peer has left, then TX_BACK
  *      │        TX_BACK     the rest goes by ds_shadow_send
@@ -24,7 +25,7 @@ static bool promote(struct ds_sock *s, int fd)
 	uint64_t carried;
 	bool done = false;
 
-	if (ds_mode(&h->tx_shut) || !ds_may_promote(s) || !ds_gate_shut(s))
+	if (ds_mode(&h->tx_shut) || ds_seg_back(&s->seg) || !ds_may_promote(s) || !ds_gate_shut(s))
 		return false;
 	int saved = errno;
 	if (ds_kernel_sent(fd, s->side, &carried) && ds_tx_promote(&s->seg, &h->tx, &h->attention, carried) == 0) {
@@ -87,7 +88,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		errno = EDEADLK;
 		return -1;
 	}
-	if (__builtin_expect(ds_mode(&h->tx_mode) == TX_SHADOW || ds_mode(&h->gone), 0)) {
+	if (__builtin_expect(ds_mode(&h->tx_mode) <= TX_PAUSED || ds_mode(&h->gone), 0)) {
 		fd = ds_still(s, fd);
 		ds_tx_update(s, fd);
 		if (ds_mode(&h->tx_mode) == TX_SHADOW)
@@ -111,7 +112,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			err = ECONNRESET;
 		} else if (n == DS_STOPPED || (ds_seg_peer_attention(&s->seg) & (DS_FALLEN_BACK | DS_CLOSED | DS_RESET))) {
 			ds_tx_update(s, ds_still(s, fd));
-			*shadow = ds_mode(&h->tx_mode) == TX_BACK;
+			*shadow = ds_goes_by_shadow(ds_mode(&h->tx_mode));
 			err = n > 0 || *shadow ? 0 : EAGAIN;
 		} else if (n < 0) {
 			err = n == DS_FAULT ? EFAULT : EAGAIN;
@@ -179,7 +180,7 @@ static bool give_up(struct ds_sock *s, int fd)
 			ds_tx_update(s, fd);
 		}
 	}
-	shadow = ds_mode(&s->sh->tx_mode) == TX_BACK;
+	shadow = ds_goes_by_shadow(ds_mode(&s->sh->tx_mode));
 	ds_unlock(&s->sh->tx_lock, alone);
 	return shadow;
 }

@@ -28,9 +28,10 @@ int ds_why_back(const struct ds_sock *s)
 void ds_say_mode(struct ds_sock *s)
 {
 	const struct ds_shared *h = s->sh;
-	bool back = ds_mode(&h->tx_mode) == TX_BACK && ds_mode(&h->rx_mode) == RX_BACK;
+	int tx = ds_mode(&h->tx_mode), rx = ds_mode(&h->rx_mode);
+	bool back = (tx == TX_BACK && rx == RX_BACK) || (ds_goes_by_shadow(tx) && rx == RX_SHADOW && ds_seg_back(&s->seg));
 
-	if (ds_mode(&h->tx_mode) == TX_DIRECT || ds_mode(&h->rx_mode) == RX_DIRECT)
+	if (tx == TX_DIRECT || rx == RX_DIRECT)
 		say_direct(s);
 	else if (s->entry && ((back && ds_mode(&s->entry->mode) == DS_MODE_DIRECT) ||
 			      (ds_mode(&s->entry->reason) == DS_WHY_IDLE && (back || (ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK)))))
@@ -65,6 +66,7 @@ const struct ds_step ds_rx_steps[] = {
 	{RX_CATCH_UP, ON_FALL_BACK, RX_FALLEN_BACK},
 	{RX_DIRECT, ON_SHUTDOWN, RX_ENDED},
 	{RX_DIRECT, ON_DEMOTE, RX_BACK},
+	{RX_DIRECT, ON_PAUSE, RX_SHADOW},
 	{RX_DIRECT, ON_GONE, RX_BACK},
 	{RX_DIRECT, ON_FALL_BACK, RX_FALLEN_BACK},
 	{RX_FALLEN_BACK, ON_QUEUE, RX_BEFORE},
@@ -82,8 +84,12 @@ const struct ds_step ds_tx_steps[] = {
 	{TX_SHADOW, ON_PROMOTE, TX_DIRECT},
 	{TX_SHADOW, ON_FALLEN_BACK, TX_BACK},
 	{TX_SHADOW, ON_LEAVE, TX_BACK},
+	{TX_PAUSED, ON_RESUME, TX_SHADOW},
+	{TX_PAUSED, ON_FALLEN_BACK, TX_BACK},
+	{TX_PAUSED, ON_LEAVE, TX_BACK},
 	{TX_DIRECT, ON_FALLEN_BACK, TX_RETURNING},
 	{TX_DIRECT, ON_DEMOTE, TX_BACK},
+	{TX_DIRECT, ON_PAUSE, TX_PAUSED},
 	{TX_DIRECT, ON_SHUTDOWN, TX_ENDED},
 	{TX_DIRECT, ON_GONE, TX_BACK},
 	{TX_RETURNING, ON_WRITTEN, TX_BACK},

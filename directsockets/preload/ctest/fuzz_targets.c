@@ -222,7 +222,7 @@ static void step(struct pair *p, struct end *e, struct script *s)
 		ds_attend(&e->seg, &e->attention, k & 127, (uint32_t)k >> 7);
 		break;
 	case 13:
-		(k < 128) ? ds_rx_finish(&e->seg, &e->rx, &e->attention) : rest(p, e, s, k);
+		(k < 128) ? ds_rx_finish(&e->seg, &e->rx, &e->attention, k & 1) : rest(p, e, s, k);
 	}
 }
 

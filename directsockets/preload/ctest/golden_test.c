@@ -193,7 +193,7 @@ static const char *receive(size_t n)
 		return peer() & DS_RESET ? "reset" : "closed";
 	if (r == DS_END || r == DS_DEMOTED) {
 		rx = r == DS_END ? ENDED : BACK;
-		ds_rx_finish(&e.seg, &e.rx, &e.attention);
+		ds_rx_finish(&e.seg, &e.rx, &e.attention, false);
 	}
 	if (r < 0)
 		return name((int)r);

@@ -19,7 +19,7 @@
 
 enum { STATES = 16 };
 static const char *const rx_names[] = {"shadow", "catch-up", "direct", "over", "fallen-back", "returning", "rest", "back", "over"};
-static const char *const tx_names[] = {"shadow", "direct", "over", "returning", "back", "over"};
+static const char *const tx_names[] = {"shadow", "paused", "direct", "over", "returning", "back", "over"};
 
 // may[a][b]: a leads to b, in any number of steps
 struct table {
@@ -27,8 +27,8 @@ struct table {
 	int states, broken;
 	bool may[STATES][STATES];
 };
-static struct table rx = {.names = rx_names, .states = 9, .broken = RX_BROKEN}, tx = {.names = tx_names, .states = 6, .broken = TX_BROKEN};
-static const char *const events[] = {"promote", "reached", "cut", "shutdown", "demote", "gone", "fallback", "queue", "returned",
+static struct table rx = {.names = rx_names, .states = 9, .broken = RX_BROKEN}, tx = {.names = tx_names, .states = 7, .broken = TX_BROKEN};
+static const char *const events[] = {"promote", "reached", "cut", "shutdown", "demote", "pause", "resume", "gone", "fallback", "queue", "returned",
 				     "held", "ended", "read", "fallen-back", "leave", "written", "failed"};
 
 // Has the library the step? A name may be of several states ("over").
@@ -105,13 +105,15 @@ enum plant {
 	RESUME_LATE,	 // it goes back to the queue although the peer has set RETURNED
 	FORGET,		 // the sender forgets what is not on the shadow
 	PUBLISH,	 // the sender goes on in the queue
+	GO_ON,		 // it goes on in the queue after PAUSE
 	END_WELL,	 // it ends the shadow well, although nobody has the segment
 	PLANTS,
 };
 static const char *const plants[] = {"nothing", "the receiver believes the shadow's end", "Q is less", "the rest begins one byte early", "no rest",
-				     "the receiver resumes after RETURNED", "the sender forgets", "the sender publishes after RETURNED", "a clean end without the segment"};
+				     "the receiver resumes after RETURNED", "the sender forgets", "the sender publishes after RETURNED", "the sender publishes after PAUSE",
+				     "a clean end without the segment"};
 static enum plant planted;
-static unsigned long visits[STATES], found, number, was_cut;
+static unsigned long visits[STATES], found, number, was_cut, was_paused, was_direct_again;
 
 struct walker {
 	struct side a;
@@ -119,6 +121,7 @@ struct walker {
 	bool shut, ended, dead;
 	bool reset_ok; // what it gets may end with a reset
 	bool planted;  // a fault that is there once
+	uint8_t off;   // what the broker says: SPEC 6.3
 	bool raw;      // not only the library has read: it may have to reset, since the kernel does not tell all (conn/shadow.c)
 };
 
@@ -182,6 +185,8 @@ static void plant(struct walker *w)
 		h->tx_mode = TX_BACK;
 	if (planted == PUBLISH && t == TX_RETURNING)
 		h->tx_mode = TX_DIRECT;
+	if (planted == GO_ON && t == TX_PAUSED)
+		h->tx_mode = TX_DIRECT;
 }
 
 static void moved(const struct table *t, int from, int to, const char *what, bool breach_ok)
@@ -196,6 +201,8 @@ static void moved(const struct table *t, int from, int to, const char *what, boo
 		int rx_ = ds_mode(&sh_->rx_mode), tx_ = ds_mode(&sh_->tx_mode);                                    \
 		call;                                                                                              \
 		visits[ds_mode(&sh_->rx_mode)]++;                                                                  \
+		was_paused += tx_ == TX_DIRECT && ds_mode(&sh_->tx_mode) == TX_PAUSED;                             \
+		was_direct_again += tx_ == TX_SHADOW && ds_mode(&sh_->tx_mode) == TX_DIRECT && sh_->tx.paused;     \
 		moved(&rx, rx_, ds_mode(&sh_->rx_mode), what ", inbound", (w)->reset_ok || (w)->raw);                          \
 		moved(&tx, tx_, ds_mode(&sh_->tx_mode), what ", outbound", (w)->reset_ok || (w)->raw);                         \
 		plant(w);                                                                                          \
@@ -340,6 +347,8 @@ static void walk(void)
 
 	number++;
 	begin(&w[0].a, &w[1].a);
+	for (int i = 0; i < 2; i++)
+		w[i].a.s->seg.off = &w[i].off;
 	if (below(2)) {
 		small_buffers(w[0].a.fd);
 		small_buffers(w[1].a.fd);
@@ -368,6 +377,9 @@ static void walk(void)
 				a->a.s->seg.own->cut = 1;
 				was_cut++;
 			}
+			break;
+		case 13: // the operator's, of one end or of both
+			a->off = !a->off;
 			break;
 		}
 	}
@@ -459,7 +471,7 @@ static void as_on_ethernet(void)
 }
 
 // Have the walks been in every state of leaving?
-static bool everywhere(void) { return visits[RX_FALLEN_BACK] && visits[RX_RETURNING] && visits[RX_REST] && visits[RX_BACK] && was_cut; }
+static bool everywhere(void) { return visits[RX_FALLEN_BACK] && visits[RX_RETURNING] && visits[RX_REST] && visits[RX_BACK] && was_cut && was_paused && was_direct_again; }
 
 int main(int argc, char **argv)
 {

@@ -12,13 +12,14 @@
 /* Where a direction is. Go's names are the same: SPEC 9. */
 enum {
 	TX_SHADOW,  /* may be promoted */
+	TX_PAUSED,  /* the shadow; it may be promoted when PAUSE is consumed */
 	TX_DIRECT,
 	TX_ENDED,   /* SHUTDOWN was sent, and is final */
 	TX_RETURNING, /* the receiver has fallen back: its unread bytes are being written to the shadow */
 	TX_BACK,    /* on the shadow, for good */
 	TX_BROKEN,
 
-	RX_SHADOW = 0, /* PROMOTE has not arrived */
+	RX_SHADOW = 0, /* PROMOTE has not arrived, or not again */
 	RX_CATCH_UP,   /* it has: `left` bytes more come on the shadow */
 	RX_DIRECT,
 	RX_ENDED,      /* SHUTDOWN has arrived */

@@ -71,15 +71,15 @@ struct message {
 	uint64_t len, advance;
 };
 
-/* Reads what PROMOTE, message 0, says: how many bytes the shadow has had. False: it cannot be. */
-static inline bool promote_of(struct ds_seg *g, uint64_t *carried)
+/* Reads what PROMOTE says: how many bytes the shadow has had. False: it cannot be. */
+static inline bool promote_of(struct ds_seg *g, const struct ds_rx *r, uint64_t *carried)
 {
-	*carried = GET64(rx_slot(g, 0), 0);
+	*carried = GET64(rx_slot(g, r->start), 0);
 	return *carried <= INT64_MAX; /* with the bytes of a queue it does not wrap */
 }
 
 /* As look, for a message without data of its own. */
-static __attribute__((noinline)) int look_other(struct ds_seg *g, const struct ds_pos *p, struct message *m, unsigned len)
+static __attribute__((noinline)) int look_other(struct ds_seg *g, const struct ds_rx *r, const struct ds_pos *p, struct message *m, unsigned len)
 {
 	const volatile struct ds_slot *s = rx_slot(g, p->count);
 
@@ -98,15 +98,19 @@ static __attribute__((noinline)) int look_other(struct ds_seg *g, const struct d
 	}
 	case DS_SHUTDOWN:
 	case DS_DEMOTE:
+	case DS_PAUSE:
 		return len == 0 ? 1 : DS_BREACH;
 	case DS_PROMOTE:
-		return len == 8 && p->count == 0 ? 1 : DS_BREACH;
+		return len == 8 && p->count == r->start ? 1 : DS_BREACH;
 	}
 	return DS_BREACH;
 }
 
+/* Does a message with that tag say that the direction goes on on the shadow? */
+static inline bool leads_back(unsigned tag) { return tag == DS_DEMOTE || tag == DS_PAUSE; }
+
 /* 1: here is message p->count; DS_AGAIN; DS_BREACH. */
-static inline int look(struct ds_seg *g, const struct ds_pos *p, struct message *m)
+static inline int look(struct ds_seg *g, const struct ds_rx *r, const struct ds_pos *p, struct message *m)
 {
 	const volatile struct ds_slot *s = rx_slot(g, p->count);
 	uint64_t status = ACQUIRE(&s->status);
@@ -116,7 +120,7 @@ static inline int look(struct ds_seg *g, const struct ds_pos *p, struct message 
 		return DS_AGAIN;
 	*m = (struct message){.tag = status >> 32 & 0xff, .data = s->payload, .len = len};
 	if (__builtin_expect(m->tag != DS_VELO && m->tag != DS_VELO_LAST, 0))
-		return look_other(g, p, m, len);
+		return look_other(g, r, p, m, len);
 	return len >= 1 && len <= DS_VELO_MAX && p->off < len ? 1 : DS_BREACH;
 }
 
@@ -125,16 +129,16 @@ int ds_rx_promoted(struct ds_seg *g, struct ds_rx *r, uint64_t *carried)
 	struct ds_pos p = r->pos[r->cur & 1];
 	struct message m;
 
-	if (p.count)
+	if (p.count != r->start)
 		return DS_BREACH;
-	int got = look(g, &p, &m);
+	int got = look(g, r, &p, &m);
 	if (got == DS_AGAIN)
 		return 0;
 	if (got != 1 || m.tag != DS_PROMOTE)
 		return DS_BREACH;
-	if (!promote_of(g, carried))
+	if (!promote_of(g, r, carried))
 		return DS_BREACH;
-	p.count = 1;
+	p.count++;
 	commit(g, r, &p);
 	return 1;
 }
@@ -147,11 +151,11 @@ ssize_t ds_rx_recv(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, st
 	int why = DS_AGAIN;
 
 	while (c->left) {
-		why = look(g, &p, &m);
+		why = look(g, r, &p, &m);
 		if (why != 1)
 			break;
 		if (m.tag >= DS_SHUTDOWN) {
-			why = m.tag == DS_SHUTDOWN ? DS_END : m.tag == DS_DEMOTE ? DS_DEMOTED : DS_BREACH;
+			why = m.tag == DS_SHUTDOWN ? DS_END : leads_back(m.tag) ? DS_DEMOTED : DS_BREACH;
 			break;
 		}
 		size_t n = m.len - p.off < c->left ? m.len - p.off : c->left;
@@ -195,11 +199,11 @@ int ds_rx_look(struct ds_seg *g, struct ds_rx *r)
 {
 	struct ds_pos p = r->pos[ACQUIRE(&r->cur) & 1];
 	struct message m;
-	int got = look(g, &p, &m);
+	int got = look(g, r, &p, &m);
 
 	if (got != 1 || m.tag <= DS_INFO)
 		return got;
-	return m.tag == DS_SHUTDOWN ? DS_END : m.tag == DS_DEMOTE ? DS_DEMOTED : m.tag == DS_PROMOTE ? DS_AGAIN : DS_BREACH;
+	return m.tag == DS_SHUTDOWN ? DS_END : m.tag == DS_DEMOTE ? DS_DEMOTED : m.tag == DS_PAUSE ? DS_PAUSED : m.tag == DS_PROMOTE ? DS_AGAIN : DS_BREACH;
 }
 
 int ds_rx_vectors(struct ds_seg *g, struct ds_rx *r, struct iovec *v, int max, size_t limit)
@@ -208,7 +212,7 @@ int ds_rx_vectors(struct ds_seg *g, struct ds_rx *r, struct iovec *v, int max, s
 	struct message m;
 	int k = 0;
 
-	while (k < max && limit && look(g, &p, &m) == 1 && m.tag <= DS_INFO) {
+	while (k < max && limit && look(g, r, &p, &m) == 1 && m.tag <= DS_INFO) {
 		size_t n = m.len - p.off < limit ? m.len - p.off : limit;
 		v[k++] = (struct iovec){(void *)(uintptr_t)(m.data + p.off), n};
 		limit -= n;
@@ -224,7 +228,7 @@ uint64_t ds_rx_readable(struct ds_seg *g, struct ds_rx *r)
 	struct message m = {0};
 	uint64_t sum = 0;
 
-	for (uint32_t i = 0; i < g->slots && look(g, &p, &m) == 1 && m.tag <= DS_INFO; i++) {
+	for (uint32_t i = 0; i < g->slots && look(g, r, &p, &m) == 1 && m.tag <= DS_INFO; i++) {
 		sum += m.len - p.off;
 		p.off = 0;
 		p.count++;
@@ -232,49 +236,51 @@ uint64_t ds_rx_readable(struct ds_seg *g, struct ds_rx *r)
 	return sum;
 }
 
-/* Does the queue hold the end of the direction? */
-static bool ends(struct ds_seg *g, struct ds_pos p)
+/* The message in the queue by which the direction ends, or goes on on the shadow: its tag, or 0. */
+static unsigned end_of(struct ds_seg *g, const struct ds_rx *r, struct ds_pos p)
 {
 	struct message m;
 
-	for (uint32_t i = 0; i < g->slots && look(g, &p, &m) == 1; i++, p.count++, p.off = 0)
-		if (m.tag == DS_SHUTDOWN || m.tag == DS_DEMOTE)
-			return true;
-	return false;
+	for (uint32_t i = 0; i < g->slots && look(g, r, &p, &m) == 1; i++, p.count++, p.off = 0)
+		if (m.tag == DS_SHUTDOWN || leads_back(m.tag))
+			return m.tag;
+	return 0;
 }
 
-bool ds_rx_over(struct ds_seg *g, struct ds_rx *r) { return ends(g, r->pos[r->cur & 1]); }
+bool ds_rx_over(struct ds_seg *g, struct ds_rx *r) { return end_of(g, r, r->pos[r->cur & 1]); }
 
 int ds_seg_fall_back(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
 {
 	struct ds_pos p = r->pos[r->cur & 1];
+	unsigned end = end_of(g, r, p);
 
-	if (ends(g, p) || (GET(&g->peer->attention) & (DS_CLOSED | DS_RESET)))
+	/* After a PAUSE the peer would promote again, if nothing told it not to. */
+	if ((end && end != DS_PAUSE) || (GET(&g->peer->attention) & (DS_CLOSED | DS_RESET)))
 		return DS_AGAIN;
 	give_back(g, r, a, &p);
 	SET(&g->own->fallback_slot, p.count);
 	SET(&g->own->fallback_off, p.off);
 	ds_attend(g, a, DS_FALLEN_BACK, 0);
 	ds_fence(g);
-	return !ends(g, p);
+	return !end_of(g, r, p);
 }
 
 int ds_rx_left(struct ds_seg *g, struct ds_rx *r, uint64_t *carried, uint64_t *n)
 {
 	struct ds_pos p = r->pos[r->cur & 1];
 	struct message m;
-	bool promoted = p.count > 0;
+	bool promoted = p.count > r->start;
 
 	*n = 0;
 	for (uint32_t i = 0; i < g->slots; i++, p.count++, p.off = 0) {
-		int got = look(g, &p, &m);
+		int got = look(g, r, &p, &m);
 
 		if (got == DS_BREACH)
 			return DS_BREACH;
-		if (got != 1 || m.tag == DS_SHUTDOWN || m.tag == DS_DEMOTE)
+		if (got != 1 || m.tag == DS_SHUTDOWN || leads_back(m.tag))
 			break;
 		if (m.tag == DS_PROMOTE) {
-			if (!promote_of(g, carried))
+			if (!promote_of(g, r, carried))
 				return DS_BREACH;
 			promoted = true;
 		} else if (!promoted) {
@@ -291,7 +297,7 @@ int ds_rx_forward(struct ds_seg *g, struct ds_rx *r, uint64_t n)
 	struct ds_pos p = r->pos[r->cur & 1];
 	struct message m;
 
-	for (uint32_t i = 0; i < g->slots && look(g, &p, &m) == 1 && (m.tag <= DS_INFO || m.tag == DS_PROMOTE); i++) {
+	for (uint32_t i = 0; i < g->slots && look(g, r, &p, &m) == 1 && (m.tag <= DS_INFO || m.tag == DS_PROMOTE); i++) {
 		uint64_t len = m.tag == DS_PROMOTE ? 0 : m.len - p.off;
 
 		if (m.tag != DS_PROMOTE && n < len) {
@@ -348,8 +354,8 @@ uint64_t ds_rx_arrived(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
 {
 	arrivals(g, GET(&r->pos[ACQUIRE(&r->cur) & 1].count), seen);
 	/* PROMOTE is the first, and what brings no data the last. */
-	unsigned last = *seen > 1 ? tag_of(g, *seen - 1) : 0;
-	uint64_t n = *seen - (*seen > 0) - (last == DS_DEMOTE || last == DS_SHUTDOWN);
+	unsigned last = *seen > r->start + 1 ? tag_of(g, *seen - 1) : 0;
+	uint64_t n = *seen - GET(&r->bare) - (*seen > r->start) - (leads_back(last) || last == DS_SHUTDOWN);
 
 	return n & ((1ull << 56) - 1);
 }
@@ -358,7 +364,7 @@ uint64_t ds_rx_stamp(struct ds_seg *g, struct ds_rx *r, uint64_t told)
 {
 	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);
 
-	uint64_t first = told + 1 > count ? told + 1 : count;
+	uint64_t first = told + GET(&r->bare) + 1 > count ? told + GET(&r->bare) + 1 : count;
 	const volatile struct ds_slot *s = rx_slot(g, first);
 	unsigned len = GET(&s->status) >> 40 & 0xff;
 
@@ -373,12 +379,16 @@ bool ds_rx_ends(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
 	return *seen > count && tag_of(g, *seen - 1) == DS_SHUTDOWN;
 }
 
-void ds_rx_finish(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
+void ds_rx_finish(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, bool pause)
 {
 	struct ds_pos p = r->pos[r->cur & 1];
 
 	p.count++;
 	p.off = 0;
+	if (pause) {
+		SET(&r->start, p.count);
+		SET(&r->bare, r->bare + 2); /* with the PROMOTE before it */
+	}
 	commit(g, r, &p);
 	give_back(g, r, a, &p);
 }

@@ -265,9 +265,14 @@ void ds_seg_tell_off(struct ds_seg *g, struct ds_attention *a)
 	ds_attend(g, a, off ? DS_OFF : 0, off ? 0 : DS_OFF);
 }
 
+void ds_seg_flags(struct ds_seg *g)
+{
+	RELEASE(&g->own->flags, DS_TAKES | DS_HEEDS | DS_PAUSES | (g->expedited ? DS_EXPEDITED : 0));
+}
+
 void ds_seg_state(struct ds_seg *g, struct ds_attention *a, uint32_t state)
 {
-	SET(&g->own->flags, DS_TAKES | DS_HEEDS | (g->expedited ? DS_EXPEDITED : 0));
+	ds_seg_flags(g);
 	__atomic_store_n(&g->own->state, state, __ATOMIC_SEQ_CST);
 	ds_ring(g, a, DS_ARM_RX | DS_ARM_TX);
 }
@@ -285,6 +290,7 @@ bool ds_seg_peer_looks(const struct ds_seg *g)
 }
 
 bool ds_seg_peer_late(const struct ds_seg *g) { return (GET(&g->peer->flags) & (DS_RELAYED | DS_LATE)) == (DS_RELAYED | DS_LATE); }
+bool ds_seg_peer_pauses(const struct ds_seg *g) { return GET(&g->peer->flags) & DS_PAUSES; }
 bool ds_seg_peer_hardware(const struct ds_seg *g) { return GET(&g->peer->flags) & DS_HARDWARE; }
 
 void ds_seg_tell(struct ds_seg *g, unsigned class, unsigned user_timeout)

@@ -37,14 +37,14 @@ enum {
 };
 
 /* Tags of messages (SPEC 3). */
-enum { DS_VELO = 1, DS_VELO_LAST, DS_INFO, DS_AVAIL, DS_SHUTDOWN, DS_DEMOTE, DS_PROMOTE, DS_REGION };
+enum { DS_VELO = 1, DS_VELO_LAST, DS_INFO, DS_AVAIL, DS_SHUTDOWN, DS_DEMOTE, DS_PROMOTE, DS_REGION, DS_PAUSE };
 
 /* Bits of the attention word (SPEC 2.2). */
 enum { DS_ARM_RX = 1, DS_ARM_TX = 2, DS_FALLEN_BACK = 4, DS_CLOSED = 8, DS_RESET = 16, DS_RETURNED = 32, DS_STANDS = 64, DS_OFF = 128 };
 
 /* The word state, and bits of the word flags. */
 enum { DS_NONE, DS_OFFERED, DS_ATTACHED, DS_WITHDRAWN };
-enum { DS_EXPEDITED = 1, DS_RELAYED = 4, DS_HARDWARE = 16, DS_TAKES = 32, DS_HEEDS = 64, DS_LATE = 128 };
+enum { DS_EXPEDITED = 1, DS_RELAYED = 4, DS_HARDWARE = 16, DS_TAKES = 32, DS_HEEDS = 64, DS_LATE = 128, DS_PAUSES = 256 };
 
 /* What calls return instead of a number of bytes. */
 enum {
@@ -54,6 +54,7 @@ enum {
 	DS_STOPPED = -4, /* the receiver has fallen back (return to TCP) or has closed (SPEC 5.7), or the network is cut */
 	DS_BREACH = -5,  /* the peer broke the rules */
 	DS_FAULT = -6,   /* the program's memory is not mapped: EFAULT */
+	DS_PAUSED = -7,	 /* this direction continues on the shadow, and may be promoted again */
 };
 
 /* Counters of a connection in the order of SPEC 6.3. */
@@ -147,6 +148,7 @@ struct ds_tx {
 	uint32_t slow; /* see ds_ring_fill */
 	int32_t past;
 	uint64_t wide; /* 1: the whole ring is in use; see span */
+	uint64_t paused; /* the number of the last PAUSE */
 };
 
 /* The inbound direction. pos[cur] counts, so that a process that dies between two
@@ -159,6 +161,8 @@ struct ds_rx {
 	} pos[2];
 	uint32_t cur;
 	uint64_t consumed, freed; /* as last given back */
+	uint64_t start; /* the message that is PROMOTE, or will be: 0, then the one after a PAUSE */
+	uint64_t bare;	/* messages without data before that */
 	int next; /* what the last ds_rx_recv found after the bytes it took, if they did not fill c: a result of it */
 };
 
@@ -215,7 +219,9 @@ void ds_seg_unmap(struct ds_seg *seg) DS_HIDDEN;
 
 /* Registers this process for membarrier, once; true if it is. */
 bool ds_expedite(void) DS_HIDDEN;
-/* Stores this side's flags and state, and rings if that is asked for. */
+/* Stores this side's flags: what this library knows. */
+void ds_seg_flags(struct ds_seg *seg) DS_HIDDEN;
+/* Stores them and its state, and rings if that is asked for. */
 void ds_seg_state(struct ds_seg *seg, struct ds_attention *a, uint32_t state) DS_HIDDEN;
 uint32_t ds_seg_peer_state(const struct ds_seg *seg) DS_HIDDEN;
 uint32_t ds_seg_peer_attention(const struct ds_seg *seg) DS_HIDDEN;
@@ -235,6 +241,8 @@ static inline void ds_seg_heed(struct ds_seg *g, struct ds_attention *a)
 	if (__builtin_expect(__atomic_load_n(g->off, __ATOMIC_RELAXED) != __atomic_load_n(&g->told_off, __ATOMIC_RELAXED), 0))
 		ds_seg_tell_off(g, a);
 }
+/* Does the peer understand PAUSE? */
+bool ds_seg_peer_pauses(const struct ds_seg *seg) DS_HIDDEN;
 /* Is the peer's end that of a node, in place of a program on another host? */
 bool ds_seg_peer_relayed(const struct ds_seg *seg) DS_HIDDEN;
 /* Does the peer look at the segment, which this side has attached to, or knows to be attached to? A
@@ -271,9 +279,13 @@ bool ds_tx_fits(struct ds_seg *, struct ds_tx *, size_t n) DS_HIDDEN;
 /* The same in VELO messages, for a sender about to sleep because the ring is full (thesis 5.5.3.2,
  * SPEC 4.1); DS_AGAIN also if the ring is not what is full. */
 ssize_t ds_tx_fill(struct ds_seg *, struct ds_tx *, struct ds_attention *, struct ds_cursor *c) DS_HIDDEN;
-/* Sends SHUTDOWN or DEMOTE. 0: it is final; DS_STOPPED: return to TCP first; DS_AGAIN: no room
- * (none was reserved); DS_BREACH. */
+/* Sends SHUTDOWN, DEMOTE or PAUSE. 0: it is final; DS_STOPPED: return to TCP first; DS_AGAIN: no
+ * room (none was reserved); DS_BREACH. */
 int ds_tx_end(struct ds_seg *, struct ds_tx *, struct ds_attention *, int tag) DS_HIDDEN;
+/* After PAUSE: has the peer consumed it, so that the direction may be promoted again? */
+bool ds_tx_resumed(struct ds_seg *, struct ds_tx *, struct ds_attention *) DS_HIDDEN;
+/* The peer has fallen back: has it done so before it consumed the last PAUSE? */
+bool ds_tx_left_paused(struct ds_seg *, const struct ds_tx *) DS_HIDDEN;
 /* 1: there is enough room to wake a sender; 0: there is not; DS_STOPPED, DS_BREACH. */
 int ds_tx_room(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
 /* About how many bytes were sent that the peer has not consumed. */
@@ -308,7 +320,7 @@ uint64_t ds_rx_stamp(struct ds_seg *, struct ds_rx *, uint64_t told) DS_HIDDEN;
 /* True if the last message that has arrived is SHUTDOWN. It is the peer's claim: for POLLRDHUP
  * beside unread data. */
 bool ds_rx_ends(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
-/* True if the queue holds SHUTDOWN or DEMOTE. */
+/* True if the queue holds SHUTDOWN, DEMOTE or PAUSE. */
 bool ds_rx_over(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* True if there is a message. Any caller may ask, as for the next one. */
 bool ds_rx_there(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
@@ -318,9 +330,9 @@ bool ds_rx_bytes(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 bool ds_rx_hint(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* True if the peer has freed anything since the last look. */
 bool ds_tx_hint(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
-/* Consumes the SHUTDOWN or DEMOTE that was found. */
-void ds_rx_finish(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HIDDEN;
-/* What ds_rx_recv would find: 1 data, or DS_AGAIN, DS_END, DS_DEMOTED, DS_BREACH. */
+/* Consumes the SHUTDOWN, DEMOTE or, pause, PAUSE that was found. */
+void ds_rx_finish(struct ds_seg *, struct ds_rx *, struct ds_attention *, bool pause) DS_HIDDEN;
+/* What ds_rx_recv would find: 1 data, or DS_AGAIN, DS_END, DS_DEMOTED, DS_PAUSED, DS_BREACH. */
 int ds_rx_look(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* Where the next bytes are that can be read, at most limit of them, in at most max vectors: how
  * many. The peer can change these bytes, and must not see what has been made of them. */

@@ -371,15 +371,27 @@ int ds_tx_end(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, int tag
 	room = slots_free(g, t, 1);
 	if (room <= 0)
 		return room ? room : DS_AGAIN;
+	if (tag == DS_PAUSE)
+		t->paused = t->count;
 	publish(g, t, (unsigned)tag, 0, ds_ticks());
 	ds_count(g, tag == DS_SHUTDOWN ? DS_C_TX_SHUTDOWN : DS_C_TX_DEMOTE, 1);
 	ds_ring(g, a, DS_ARM_RX);
 	if (fallen_back(g))
 		return DS_STOPPED;
-	if (tag == DS_DEMOTE)
+	if (tag != DS_SHUTDOWN)
 		ds_attend(g, a, DS_STANDS, 0);
 	return 0;
 }
+
+bool ds_tx_resumed(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a)
+{
+	if (ACQUIRE(&g->peer->consumed) <= t->paused || fallen_back(g))
+		return false;
+	ds_attend(g, a, 0, DS_STANDS);
+	return true;
+}
+
+bool ds_tx_left_paused(struct ds_seg *g, const struct ds_tx *t) { return GET(&g->peer->fallback_slot) <= t->paused; }
 
 int ds_tx_room(struct ds_seg *g, struct ds_tx *t)
 {
