@@ -100,6 +100,8 @@ void ds_free_forked(long pid)
 		fork_parent((pid_t)pid);
 }
 
+long ds_free_calls;
+
 static bool is_clone(long nr) { return nr == SYS_clone || nr == SYS_clone3 || nr == SYS_vfork; }
 
 /* Makes a system call that may be ours: of this thread, which has a slot. */
@@ -166,8 +168,8 @@ __asm__(
 	"	.p2align 6\n"
 	"	.type	ds_free_entry, @function\n"
 	"ds_free_entry:\n"
-	"	cmpq	$511, %rax\n"
-	"	ja	2f\n"
+	"	cmpq	ds_free_calls(%rip), %rax\n"
+	"	jae	2f\n"
 	"	pushq	%r11\n"
 	DS_WAY("%rax")
 	"1:	popq	%r11\n"
@@ -268,8 +270,8 @@ __asm__(
 	"	movq	%rdi, %rdx\n"
 	"	movq	%rcx, %rsi\n"
 	"	movq	%rbx, %rdi\n"
-	"	cmpq	$511, %rax\n"
-	"	ja	1f\n"
+	"	cmpq	ds_free_calls(%rip), %rax\n"
+	"	jae	1f\n"
 	DS_WAY("%rax")
 	"1:	syscall\n"
 	"2:	cmpq	$-4096, %rax\n"

@@ -48,6 +48,9 @@ static inline struct thread_slot *slot_here(void)
  * before the first call. */
 void slot_threads(void) DS_HIDDEN;
 
+/* Calls of a number from here on are the kernel's: 0, all of them, until the library has begun. */
+extern long ds_free_calls DS_HIDDEN;
+
 /* This thread ends: its slot is another's, and it may not use it any more. A child of vfork, which
  * ends, has its parent's. */
 void slot_leave(void) DS_HIDDEN;

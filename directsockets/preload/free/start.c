@@ -5,8 +5,11 @@
 #include <elf.h>
 #include <errno.h>
 #include <sys/auxv.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-EXPORT const uint32_t ds_free_version = 1;
+EXPORT const uint32_t ds_free_version = 2;
 
 extern const Elf64_Ehdr __ehdr_start DS_HIDDEN;
 extern const Elf64_Dyn _DYNAMIC[] DS_HIDDEN;
@@ -28,10 +31,28 @@ static void construct(void)
 		f[i]();
 }
 
-/* Called once, in the first thread, before the program's first instruction, with the stack pointer
- * that the kernel gave it. 0, or -errno: the program is to run without this library. */
-EXPORT long ds_free_start(const unsigned long *stack);
-long ds_free_start(const unsigned long *stack)
+/* Takes on the epoll instances and the listeners that a running program has, below end. Its other
+ * descriptors stay the kernel's. */
+static void adopt(int end)
+{
+	/* The kernel says ENOENT of an instance without a member, EINVAL of what is no instance. */
+	int probe = (int)ds_syscall(SYS_eventfd2, 0, 0);
+
+	for (int fd = STDERR_FILENO + 1; fd < end && probe >= 0; fd++)
+		if (fd != probe && REAL(epoll_ctl, fd, EPOLL_CTL_DEL, probe, NULL) != 0 && errno == ENOENT)
+			epi_new(fd);
+	if (probe >= 0)
+		ds_syscall(SYS_close, probe);
+	adopt_listeners(INHERITED_END, end);
+}
+
+/* Called once. At a program's start, before its first instruction: stack is the stack pointer that
+ * the kernel gave it, and end is 0. In a running program, whose threads are all stopped: stack is a
+ * copy of what was there, end the first number above its descriptors, threads how many it has.
+ * 0, or -errno: then the program is to run without this library. Until 0 is certain, calls that
+ * arrive are the kernel's. */
+EXPORT long ds_free_start(const unsigned long *stack, int end, int threads);
+long ds_free_start(const unsigned long *stack, int end, int threads)
 {
 	enum { FSGSBASE = 1 << 1 }; /* of AT_HWCAP2: the FS and GS base may be read and written */
 
@@ -40,7 +61,12 @@ long ds_free_start(const unsigned long *stack)
 		return -ENOSYS;
 	if (!slot_find())
 		return -ENOMEM;
+	if (threads > 1)
+		slot_threads();
 	construct();
+	if (end > 0)
+		adopt(end);
+	__atomic_store_n(&ds_free_calls, DS_WAYS, __ATOMIC_RELEASE);
 	return 0;
 }
 

@@ -19,6 +19,12 @@ void spawn_demote(enum taker taker) DS_HIDDEN;
 /* If system call nr with six arguments is a fork, does it and sets *pid to its result. */
 bool fork_call(long nr, const long *a, long *pid) DS_HIDDEN;
 
+/* Announces the listeners among the descriptors from first to end: this process has them from its
+ * parent, from an earlier program, or from before it got this library. INHERITED_END: descriptors
+ * that a program begins with are below. */
+enum { INHERITED_END = 32 };
+void adopt_listeners(int first, int end) DS_HIDDEN;
+
 /* Before the program runs: finds out whether its vfork is this library's. */
 void vfork_init(void) DS_HIDDEN;
 

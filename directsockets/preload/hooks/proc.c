@@ -254,14 +254,11 @@ EXPORT int exnds_uncounted(int fd)
 EXPORT ds_kernel_fn *exnds_kernel(ds_kernel_fn *call);
 EXPORT ds_kernel_fn *exnds_kernel(ds_kernel_fn *call) { return __atomic_exchange_n(&ds_kernel, call, __ATOMIC_SEQ_CST); }
 
-/* Announces listeners that this process has from an earlier program, or from its parent. Tries all
- * numbers: to have the kernel count the descriptors, in /proc, takes four times as long. No poll:
- * that is noticed, by a file of FUSE and by one of /proc, which tells each change once. */
-DS_START static void adopt_listeners(void)
+/* Tries all numbers: to have the kernel count the descriptors, in /proc, takes four times as long.
+ * No poll: that is noticed, by a file of FUSE and by one of /proc, which tells each change once. */
+DS_START void adopt_listeners(int first, int end)
 {
-	enum { FIRST = STDERR_FILENO + 1, END = 32 };
-
-	for (int fd = FIRST; fd < END; fd++) {
+	for (int fd = first; fd < end; fd++) {
 		int yes = 0;
 		socklen_t len = sizeof yes;
 
@@ -284,7 +281,7 @@ __attribute__((constructor(60000))) DS_START static void start(void)
 	vfork_init();
 	pthread_atfork(fork_prepare, forked, fork_child);
 	ds_knock();
-	adopt_listeners();
+	adopt_listeners(STDERR_FILENO + 1, INHERITED_END);
 	inherit_take();
 	ds_own_path(); /* now, as this takes a lock */
 	errno = saved;
