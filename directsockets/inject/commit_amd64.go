@@ -58,12 +58,20 @@ func jump(from, to uint64) []byte {
 	return binary.LittleEndian.AppendUint32([]byte{0xe9}, uint32(d))
 }
 
-// stubs are the commit, its table, and a stub for each place of C.
+// stubs are code that the program runs once, its table, and a stub for each place of C.
 type stubs struct {
 	at         uint64 // of b
 	b          []byte
 	table      uint64
-	low, pages uint64 // of the text: what changes
+	low, pages uint64    // of the text: what changes
+	jumps      []written // in the order in which they take effect
+	moves      moves
+}
+
+// moves say where a thread goes on whose next instruction a jump replaces.
+type moves struct {
+	inside map[uint64]uint64 // an instruction in the middle of a jump
+	behind map[uint64]uint64 // that behind a system call, which the kernel may repeat
 }
 
 // stubHead begins a stub: the stack stays clear of the 128 bytes that the program may use below its
@@ -73,9 +81,13 @@ var stubHead = []byte{
 	0x4c, 0x8d, 0x1d, 5, 0, 0, 0, // lea back(%rip), %r11
 }
 
-// stubTail is where the library comes back to.
+// stubTail is where the library comes back to. Behind it is where a thread goes on that was in the
+// kernel when the jump was written: to repeat a call, the kernel goes back by the two bytes of a
+// syscall instruction, where there is a jump to the stub's head.
 var stubTail = []byte{
 	0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0, // back: lea 128(%rsp), %rsp
+	0xeb, 2, // jmp behind
+	0xeb, 0, // jmp head
 }
 
 // stubsSize is how much memory they take.
@@ -106,9 +118,9 @@ type written struct {
 }
 
 // makeStubs makes the stubs of a program that was loaded base from its addresses, with the library
-// at lib.
-func (p *program) makeStubs(at, base uint64, l *library, lib uint64) (*stubs, error) {
-	s := &stubs{at: at, b: append([]byte(nil), commit...), low: math.MaxUint64}
+// at lib. They begin with the code once.
+func (p *program) makeStubs(once []byte, at, base uint64, l *library, lib uint64) (*stubs, error) {
+	s := &stubs{at: at, b: append([]byte(nil), once...), low: math.MaxUint64, moves: moves{make(map[uint64]uint64), make(map[uint64]uint64)}}
 	for len(s.b)%16 != 0 {
 		s.b = append(s.b, 0xcc)
 	}
@@ -122,7 +134,7 @@ func (p *program) makeStubs(at, base uint64, l *library, lib uint64) (*stubs, er
 		if p.isGo {
 			to = lib + l.symbols[symGo]
 		} else {
-			stub := place.stub(to, from, lib+l.symbols[symEntry])
+			stub := place.stub(to, from, lib+l.symbols[symEntry], s.moves)
 			if stub == nil {
 				return nil, errFar
 			}
@@ -146,20 +158,28 @@ func (p *program) makeStubs(at, base uint64, l *library, lib uint64) (*stubs, er
 	}
 	s.b = append(append(s.b, make([]byte, 16)...), code...)
 	s.pages = high - s.low
+	s.jumps = long
+	for _, w := range short {
+		s.jumps = append(s.jumps, written{w.at, w.b[:shortJump]})
+	}
 	return s, nil
 }
 
+// shortJump is the length of a short jump.
+const shortJump = 2
+
 // stub returns the stub at an address for a place; nil: something is too far.
-func (s site) stub(at, from, entry uint64) []byte {
+func (s site) stub(at, from, entry uint64, m moves) []byte {
 	var b []byte
 	was := from
 	put := func(list []movedInstruction) bool {
 		for _, in := range list {
-			m := in.putAt(in.b, was, at+uint64(len(b)))
-			if m == nil {
+			s.note(m.inside, from, was, at+uint64(len(b)))
+			moved := in.putAt(in.b, was, at+uint64(len(b)))
+			if moved == nil {
 				return false
 			}
-			b = append(b, m...)
+			b = append(b, moved...)
 			was += uint64(in.len)
 		}
 		return true
@@ -167,13 +187,18 @@ func (s site) stub(at, from, entry uint64) []byte {
 	if !put(s.first) {
 		return nil
 	}
+	s.note(m.inside, from, was, at+uint64(len(b)))
+	head := len(b)
 	b = append(b, stubHead...)
 	j := jump(at+uint64(len(b)), entry)
 	if j == nil {
 		return nil
 	}
 	b = append(append(b, j...), stubTail...)
+	b[len(b)-1] = byte(head - len(b))
 	was += uint64(len(systemCall))
+	s.note(m.inside, from, was, at+uint64(len(b)))
+	m.behind[was] = at + uint64(len(b))
 	if !put(s.moved) {
 		return nil
 	}
@@ -184,4 +209,12 @@ func (s site) stub(at, from, entry uint64) []byte {
 		return nil
 	}
 	return append(b, j...)
+}
+
+// note notes that the instruction at was is at to as well, if it is in the middle of a jump of five
+// bytes that is written at from.
+func (s site) note(inside map[uint64]uint64, from, was, to uint64) {
+	if s.short == nil && was > from && was < from+jumpSize {
+		inside[was] = to
+	}
 }

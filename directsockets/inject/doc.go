@@ -1,5 +1,6 @@
 // Package inject puts the preload library into programs that make their own system calls: static
-// ones and Go's. It does so while the kernel starts the program; the file stays as it is.
+// ones and Go's. It does so while the kernel starts the program, or to one that runs; the file
+// stays as it is.
 //
 // # Architecture
 //
@@ -33,11 +34,23 @@
 // (commit.go). So a program is plain or whole, whenever the tracer dies. No page is both writable
 // and executable.
 //
+// # A program that runs
+//
+// Attach stops all threads, has one of them map the library, and writes the jumps by itself
+// (running.go). Until its start has succeeded the library passes every call on to the kernel: so
+// the order of the writes does not matter to a program whose tracer dies. A jump has five bytes, a
+// system call two, behind which threads wait: a short jump is preferred, which changes those two
+// alone. Elsewhere a thread whose next instruction a jump replaces is moved to its stub, and if the
+// frame of a handler comes back to one, Attach waits. The thread that maps the library makes a call
+// that it waited in anew. Descriptors stay the kernel's, except listeners and epoll instances.
+//
 // # Concurrency
 //
-// Become and Trace keep their thread: each is the last thing that its process does.
+// Trace keeps its thread: it is the last thing that its process does. Attach has a thread of its
+// own, and may be called by many goroutines for different programs.
 //
 // # Limits
 //
-// Linux on amd64. Not programs of 32 bits, not Go with cgo, not what an SELinux policy governs.
+// Linux on amd64. A frame of a handler on another stack than the thread's is not looked for. Not
+// programs of 32 bits, not Go with cgo, not what an SELinux policy governs.
 package inject

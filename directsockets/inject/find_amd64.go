@@ -52,8 +52,9 @@ var (
 	errFar     = errors.New("there is no free memory near its text")
 )
 
-// find reads the file of a program.
-func find(path string) (*program, error) {
+// find reads the file of a program. Where a program runs already, it prefers places whose jump
+// leaves the instruction behind the system call as it is: threads wait in the kernel there.
+func find(path string, running bool) (*program, error) {
 	f, err := elffile.Open(path)
 	if err != nil {
 		return nil, err
@@ -82,7 +83,10 @@ func find(path string) (*program, error) {
 	if p.isGo {
 		err = p.findGo(f)
 	} else {
-		err = p.findC(f)
+		if running && p.text.Size > maxRunning {
+			return nil, errShape
+		}
+		err = p.findC(f, running)
 	}
 	if err != nil {
 		return nil, err
@@ -96,8 +100,12 @@ func (p *program) isOf(file string) bool {
 	return err == nil && p != nil && os.SameFile(p.info, info) && info.ModTime().Equal(p.info.ModTime()) && info.Size() == p.info.Size()
 }
 
-// maxText bounds the text that is searched.
-const maxText = 1 << 30
+// maxText bounds the text that is searched, maxRunning that of a running program of C, which may be
+// a stranger's.
+const (
+	maxText    = 1 << 30
+	maxRunning = 64 << 20
+)
 
 // findText finds the segment of code, and unused bytes behind it: the rest of its last page.
 func (p *program) findText(f *elffile.File) error {
@@ -149,18 +157,29 @@ var goSyscall6 = []byte{
 	0xc3, // ret
 }
 
+// goSite returns how Syscall6 is replaced. What a compiler leaves unused behind it has room for the
+// long jump, so that no instruction of it changes but the first.
+func goSite(at uint64, behind []byte) site {
+	const fill = 0xcc
+	if len(behind) < jumpSize || len(bytes.Trim(behind[:jumpSize], string([]byte{fill}))) > 0 {
+		return site{at: at}
+	}
+	short := append([]byte{0xeb, byte(len(goSyscall6) - shortJump)}, goSyscall6[shortJump:jumpSize]...)
+	return site{at: at, short: short, via: at + uint64(len(goSyscall6))}
+}
+
 // findGo finds Syscall6 by its instructions: it is assembly, the same in every program, and the
 // whole function is compared. A stripped program has it, too.
 func (p *program) findGo(f *elffile.File) error {
 	const chunk = 1 << 20
-	buf := make([]byte, chunk+len(goSyscall6))
+	buf := make([]byte, chunk+len(goSyscall6)+jumpSize)
 	for off := uint64(0); off < p.text.Size; off += chunk {
 		n := min(uint64(len(buf)), p.text.Size-off)
 		if _, err := f.ReadAt(buf[:n], int64(p.text.Off+off)); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
 		if i := bytes.Index(buf[:n], goSyscall6); i >= 0 {
-			p.sites = []site{{at: p.text.Addr + off + uint64(i)}}
+			p.sites = []site{goSite(p.text.Addr+off+uint64(i), buf[i+len(goSyscall6):n])}
 			return nil
 		}
 	}

@@ -18,33 +18,60 @@ var gate = []byte{
 // The frame that rt_sigreturn reads (struct ucontext of the kernel) and what follows it, on the
 // program's stack.
 const (
-	frameSize  = 1024
-	ucontext   = 304 // bytes, and the kernel expects a siginfo of 128 behind it
-	resultOff  = 512 // of commit
+	frameHead  = 1024 // the floating point registers follow
+	resultOff  = 512  // of commit
 	redZone    = 128
 	frameAlign = 64
 )
 
-// Flags of a frame (asm/ucontext.h), and of a signal stack.
+// Flags of a frame (asm/ucontext.h).
 const (
+	ucFPXState        = 1
 	ucSigcontextSS    = 2
 	ucStrictRestoreSS = 4
-	ssDisable         = 2
+)
+
+// What says in a frame that there are more than the oldest floating point registers
+// (asm/sigcontext.h): where it is, and before and behind them.
+const (
+	fpSoftware = 464
+	fpMagic1   = 0x46505853
+	fpMagic2   = 0x46505845
 )
 
 // frameOf returns a frame that restores the registers and the mask of blocked signals, and where
-// it belongs. It leaves the floating point registers as they are at a program's start.
-func frameOf(r *unix.PtraceRegs, blocked uint64) (at uint64, b []byte) {
-	b = make([]byte, 0, frameSize)
+// it belongs below top. fp are the floating point registers as ptrace has them; none: they become
+// those of a program's start. The stack for signals stays as it is: the kernel refuses this one.
+func frameOf(r *unix.PtraceRegs, blocked uint64, fp []byte, top uint64) (at uint64, b []byte) {
+	size := uint64(frameHead)
+	if len(fp) > 0 {
+		size += uint64(len(fp)) + 4
+	}
+	at = (top - size) &^ (frameAlign - 1)
+	b = make([]byte, 0, size)
 	word := func(values ...uint64) {
 		for _, v := range values {
 			b = binary.LittleEndian.AppendUint64(b, v)
 		}
 	}
-	word(ucSigcontextSS|ucStrictRestoreSS, 0, 0, ssDisable, 0) // no link, no stack for signals
+	flags, fpAt := uint64(ucSigcontextSS|ucStrictRestoreSS), uint64(0)
+	if len(fp) > 0 {
+		flags, fpAt = flags|ucFPXState, at+frameHead
+	}
+	word(flags, 0, 0, 0, 0) // no link, a stack of no size
 	word(r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15, r.Rdi, r.Rsi, r.Rbp, r.Rbx, r.Rdx, r.Rax, r.Rcx, r.Rsp, r.Rip, r.Eflags)
-	word(r.Cs | r.Ss<<48)
-	word(make([]uint64, 4+1+8)...) // the fault, the floating point registers, reserved
+	word(r.Cs|r.Ss<<48, 0, 0, 0, 0, fpAt)
+	word(make([]uint64, 8)...) // reserved
 	word(blocked)
-	return (r.Rsp - redZone - frameSize) &^ (frameAlign - 1), b[:frameSize]
+	if b = b[:frameHead]; len(fp) == 0 {
+		return at, b
+	}
+	b = append(b, fp...)
+	software := b[frameHead+fpSoftware:]
+	components := binary.LittleEndian.Uint64(software) // ptrace has them here
+	binary.LittleEndian.PutUint32(software, fpMagic1)
+	binary.LittleEndian.PutUint32(software[4:], uint32(len(fp)+4))
+	binary.LittleEndian.PutUint64(software[8:], components)
+	binary.LittleEndian.PutUint32(software[16:], uint32(len(fp)))
+	return at, binary.LittleEndian.AppendUint32(b, fpMagic2)
 }

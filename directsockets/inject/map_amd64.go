@@ -86,12 +86,7 @@ func (t *tracer) load(l *library, at uint64) error {
 // loadSegment maps a segment of the library: what the file has, and then zeros.
 func (t *tracer) loadSegment(s elffile.Segment, at, fd uint64) error {
 	start, file, end := at+page(s.Addr), pageUp(s.Addr%pageSize+s.Size), pageUp(s.Addr%pageSize+s.MemSize)
-	prot := uint64(0)
-	for flag, p := range map[uint32]uint64{elffile.PFRead: unix.PROT_READ, elffile.PFWrite: unix.PROT_WRITE, elffile.PFExec: unix.PROT_EXEC} {
-		if s.Flags&flag != 0 {
-			prot |= p
-		}
-	}
+	prot := protectionOf(s)
 	if s.Size == 0 {
 		file = 0
 	}
@@ -112,27 +107,61 @@ func (t *tracer) loadSegment(s elffile.Segment, at, fd uint64) error {
 	return err
 }
 
-// relocate writes the addresses in the library's data.
-func (l *library) relocate(at uint64, write func(uint64, []byte) error) error {
+// protectionOf returns how a segment is mapped.
+func protectionOf(s elffile.Segment) (prot uint64) {
+	for flag, p := range map[uint32]uint64{elffile.PFRead: unix.PROT_READ, elffile.PFWrite: unix.PROT_WRITE, elffile.PFExec: unix.PROT_EXEC} {
+		if s.Flags&flag != 0 {
+			prot |= p
+		}
+	}
+	return prot
+}
+
+// loadCopy does as load for a program that does not have the library's file.
+func (t *tracer) loadCopy(l *library, at uint64) error {
+	for _, s := range l.loads {
+		b, err := l.contents(s, at)
+		if err == nil {
+			b = append(make([]byte, s.Addr%pageSize), b...)
+			err = t.fill(at+page(s.Addr), pageUp(s.Addr%pageSize+s.MemSize), b, protectionOf(s))
+		}
+		if err != nil {
+			return wrap("mapping a copy of "+l.path, err)
+		}
+	}
+	return nil
+}
+
+// contents returns what the file has of a segment of the library that is mapped at an address.
+func (l *library) contents(s elffile.Segment, at uint64) ([]byte, error) {
 	f, err := os.Open(l.path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
+	b := make([]byte, s.Size)
+	if _, err := f.ReadAt(b, int64(s.Off)); err != nil && s.Size > 0 {
+		return nil, err
+	}
+	for _, r := range l.relative {
+		if r.at-s.Addr < s.Size {
+			binary.LittleEndian.PutUint64(b[r.at-s.Addr:], at+r.add)
+		}
+	}
+	return b, nil
+}
+
+// relocate writes the addresses in the library's data.
+func (l *library) relocate(at uint64, write func(uint64, []byte) error) error {
 	for _, s := range l.loads {
 		if s.Flags&elffile.PFWrite == 0 || s.Size == 0 {
 			continue
 		}
-		b := make([]byte, s.Size)
-		if _, err := f.ReadAt(b, int64(s.Off)); err != nil {
-			return err
+		b, err := l.contents(s, at)
+		if err == nil {
+			err = write(at+s.Addr, b)
 		}
-		for _, r := range l.relative {
-			if r.at-s.Addr < s.Size {
-				binary.LittleEndian.PutUint64(b[r.at-s.Addr:], at+r.add)
-			}
-		}
-		if err := write(at+s.Addr, b); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -141,30 +170,30 @@ func (l *library) relocate(at uint64, write func(uint64, []byte) error) error {
 
 // commit has the program start the library and change its text, by itself.
 func (t *tracer) commit(p *program, l *library, base, at uint64) error {
-	s, err := p.makeStubs(at+l.size, base, l, at)
+	s, err := p.makeStubs(commit, at+l.size, base, l, at)
 	if err != nil {
 		return err
 	}
-	size := p.stubsSize()
-	_, err = t.call(unix.SYS_MMAP, s.at, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_ANONYMOUS, ^uint64(0), 0)
-	if err == nil {
-		err = t.write(s.at, s.b)
-	}
-	if err == nil {
-		_, err = t.call(unix.SYS_MPROTECT, s.at, size, unix.PROT_READ|unix.PROT_EXEC)
-	}
-	if err != nil {
+	if err := t.fill(s.at, p.stubsSize(), s.b, unix.PROT_READ|unix.PROT_EXEC); err != nil {
 		return wrap("mapping the stubs", err)
 	}
 	r := t.start
 	r.Rip, r.Rsp, r.Orig_rax = s.at, t.frame-16, ^uint64(0)
 	r.Rdi, r.R13, r.Rbx, r.R14, r.R15 = t.start.Rsp, at+l.symbols[symStart], s.table, s.low, s.pages
+	r.Rsi, r.Rdx = 0, 1 // no descriptors yet, one thread
 	r.Rbp, r.R12 = t.frame+resultOff, t.frame
 	if err := unix.PtraceSetRegs(t.pid, &r); err != nil {
 		return t.ended(err)
 	}
 	step("commit")
-	for end := s.at + uint64(len(commit)); ; {
+	return t.toEnd(s.at + uint64(len(commit)))
+}
+
+// toEnd has the program run code that ends by restoring its registers, and returns the library's
+// result, which the code has written.
+func (t *tracer) toEnd(end uint64) error {
+	var r unix.PtraceRegs
+	for {
 		if _, err := t.wait(unix.PTRACE_SYSCALL, false); err != nil {
 			return err
 		}
@@ -176,7 +205,7 @@ func (t *tracer) commit(p *program, l *library, base, at uint64) error {
 		}
 		step("commits")
 	}
-	if _, err := t.wait(unix.PTRACE_SYSCALL, false); err != nil { // the program is at its start again
+	if _, err := t.wait(unix.PTRACE_SYSCALL, false); err != nil { // the program is where it was
 		return err
 	}
 	var b [8]byte
@@ -187,4 +216,16 @@ func (t *tracer) commit(p *program, l *library, base, at uint64) error {
 		return fmt.Errorf("starting the library: %w", unix.Errno(-e))
 	}
 	return nil
+}
+
+// fill maps anonymous memory with contents, which may be executable when they are written.
+func (t *tracer) fill(at, size uint64, b []byte, prot uint64) error {
+	_, err := t.call(unix.SYS_MMAP, at, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+	if err == nil {
+		err = t.write(at, b)
+	}
+	if err == nil && prot != unix.PROT_READ|unix.PROT_WRITE {
+		_, err = t.call(unix.SYS_MPROTECT, at, size, prot)
+	}
+	return err
 }

@@ -2,7 +2,10 @@
 
 package inject
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
 // Supported reports whether this machine's programs can be done.
 const Supported = false
@@ -11,3 +14,9 @@ func startDetached([]string, []string, *os.File) error { return errMachine }
 
 // Trace says that they cannot.
 func Trace(*os.File) (Config, error) { return Config{}, errMachine }
+
+// Attach says that it cannot.
+func Attach(int, string) error { return errMachine }
+
+// ErrHas is for machines where programs can be done.
+var ErrHas = errors.New("inject: it has the library already")

@@ -27,13 +27,19 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(tracerEnv) != "" {
-		left, err := strconv.Atoi(os.Getenv(killEnv))
+	if text := os.Getenv(killEnv); text != "" {
+		left, err := strconv.Atoi(text)
 		step = func(string) {
 			if left--; err == nil && left < 0 {
 				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 			}
 		}
+	}
+	if os.Getenv(attachEnv) != "" {
+		attachOnly()
+		os.Exit(0)
+	}
+	if os.Getenv(tracerEnv) != "" {
 		if c, err := Trace(os.NewFile(ConnFD, "conn")); err != nil {
 			fmt.Fprintf(os.Stderr, "%s stays plain: %v\n", c.Name, err)
 		}
@@ -186,7 +192,7 @@ func TestC(t *testing.T) {
 func TestFindGo(t *testing.T) {
 	for variant := range goVariants {
 		path := goProgram(t, variant)
-		p, err := find(path)
+		p, err := find(path, false)
 		if err != nil || len(p.sites) != 1 || !p.isGo || p.movable != strings.HasSuffix(variant, "pie") {
 			t.Errorf("%s: %+v, %v", variant, p, err)
 			continue

@@ -27,7 +27,7 @@ var systemCall = []byte{0x0f, 0x05}
 
 // findC finds the system calls of a static C program. It is done only if all that may be a
 // socket's can be replaced: one that is missed would go past the library.
-func (p *program) findC(f *elffile.File) error {
+func (p *program) findC(f *elffile.File, running bool) error {
 	text := make([]byte, p.text.Size)
 	if n, err := f.ReadAt(text, int64(p.text.Off)); n < len(text) {
 		return errors.Join(err, io.ErrUnexpectedEOF)
@@ -46,22 +46,32 @@ func (p *program) findC(f *elffile.File) error {
 			return fmt.Errorf("%w: what is at %#x cannot be read", errForm, p.text.Addr+uint64(at))
 		}
 	}
-	return p.place(text, found, targets, spaces)
+	return p.place(text, found, targets, spaces, running)
 }
 
 // place finds how each system call is replaced.
-func (p *program) place(text []byte, found []candidate, targets marks, spaces []space) error {
+func (p *program) place(text []byte, found []candidate, targets marks, spaces []space, running bool) error {
 	used := make(marks, len(targets)) // by the places so far
 	for _, c := range found {
 		nr := c.number(text, targets)
 		if nr >= 0 && neverSockets[nr] || nr == unix.SYS_EXIT && c.afterCall(text) {
 			continue
 		}
-		s, ok := c.behind(text, targets)
-		if !ok || !s.fits(used) {
-			if s, ok = c.before(text, targets); !ok || !s.fits(used) {
-				s, ok = c.besides(text, targets, used, spaces)
+		ways := []func() (site, bool){
+			func() (site, bool) { return c.behind(text, targets) },
+			func() (site, bool) { return c.before(text, targets) },
+			func() (site, bool) { return c.besides(text, targets, used, spaces) },
+		}
+		if running {
+			slices.Reverse(ways)
+		}
+		var s site
+		ok := false
+		for _, way := range ways {
+			if s, ok = way(); ok && s.fits(used) {
+				break
 			}
+			ok = false
 		}
 		if !ok && mayPass[nr] {
 			continue

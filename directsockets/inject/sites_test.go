@@ -63,7 +63,7 @@ func TestSites(t *testing.T) {
 		t.Run(variant, func(t *testing.T) {
 			path := cProgram(t, variant)
 			d := disassemble(t, path)
-			p, err := find(path)
+			p, err := find(path, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -220,7 +220,7 @@ func TestForms(t *testing.T) {
 			continue
 		}
 		p := &program{}
-		err := p.place(text, found[:1], targets, spaces)
+		err := p.place(text, found[:1], targets, spaces, false)
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
 		} else if c.ok && (p.sites[0].at != c.at || p.sites[0].next != c.next || (p.sites[0].short != nil) != c.short) {
@@ -234,7 +234,7 @@ func TestOverlap(t *testing.T) {
 	const at, via = 0x401000, 0x401003
 	p := &program{sites: []site{{at: at, next: 2, short: []byte{0xeb, 1, 0x90, 0xcc, 0xcc}, via: via}}}
 	l := &library{symbols: map[string]uint64{symEntry: 0x100}}
-	s, err := p.makeStubs(0x500000, 0, l, 0x600000)
+	s, err := p.makeStubs(commit, 0x500000, 0, l, 0x600000)
 	if err != nil {
 		t.Fatal(err)
 	}

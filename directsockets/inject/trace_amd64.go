@@ -36,7 +36,7 @@ func Trace(conn *os.File) (Config, error) {
 	if err := d.Decode(&file); err != nil {
 		return c, ErrGone
 	}
-	p, failed := find(file) // while the other process prepares itself
+	p, failed := find(file, false) // while the other process prepares itself
 	if err := d.Decode(&c); err != nil {
 		return c, ErrGone
 	}
@@ -45,7 +45,7 @@ func Trace(conn *os.File) (Config, error) {
 		_, _ = fmt.Fprintln(conn, "") // it may be gone
 		return c, failed
 	}
-	t := &tracer{pid: c.Thread}
+	t := &tracer{pid: c.Thread, whom: -1}
 	err := t.seize()
 	answer := ""
 	if err != nil {
@@ -69,10 +69,13 @@ var step = func(string) {}
 // tracer follows one thread.
 type tracer struct {
 	pid   int
+	whom  int // to wait for: pid, or -1, as execve gives a thread another number
 	mem   *os.File
-	start unix.PtraceRegs // at the program's first instruction
+	start unix.PtraceRegs // where the program is to go on
 	frame uint64
 	gate  uint64
+	// blockedMask are the signals that the thread of a running program blocks.
+	blockedMask uint64
 }
 
 // Requests and events of ptrace that package unix has no call for.
@@ -107,9 +110,9 @@ func (t *tracer) wait(how int, going bool) (unix.WaitStatus, error) {
 		}
 		going, sig = false, 0
 		var ws unix.WaitStatus
-		pid, err := unix.Wait4(-1, &ws, unix.WALL, nil)
+		pid, err := unix.Wait4(t.whom, &ws, unix.WALL, nil)
 		for errors.Is(err, unix.EINTR) {
-			pid, err = unix.Wait4(-1, &ws, unix.WALL, nil)
+			pid, err = unix.Wait4(t.whom, &ws, unix.WALL, nil)
 		}
 		switch {
 		case err != nil || ws.Exited() || ws.Signaled():
@@ -117,7 +120,7 @@ func (t *tracer) wait(how int, going bool) (unix.WaitStatus, error) {
 		case !ws.Stopped():
 			continue
 		}
-		t.pid = pid // after execve a thread has the process's number
+		t.pid = pid
 		switch event := int(ws) >> eventBits; {
 		case event == unix.PTRACE_EVENT_EXEC, event == 0 && ws.StopSignal() == unix.SIGTRAP|sysgood:
 			return ws, nil
@@ -161,7 +164,7 @@ func (t *tracer) inject(p *program, path string) error {
 	exe := fmt.Sprintf("/proc/%d/exe", t.pid)
 	if !p.isOf(exe) {
 		var err error
-		if p, err = find(exe); errors.Is(err, errDynamic) {
+		if p, err = find(exe, false); errors.Is(err, errDynamic) {
 			return ErrGone // the shell of a script
 		} else if err != nil {
 			return err
@@ -218,7 +221,7 @@ func (t *tracer) open(p *program) (base uint64, err error) {
 		return 0, err
 	}
 	var b []byte
-	t.frame, b = frameOf(&t.start, blocked)
+	t.frame, b = frameOf(&t.start, blocked, nil, t.start.Rsp-redZone)
 	t.gate = base + p.gate
 	return base, t.write(t.frame, b)
 }

@@ -2,13 +2,13 @@
  * getppid(0x6578) by their number. */
 #define SYM __attribute__((visibility("default")))
 
-SYM const unsigned ds_free_version = 1;
+SYM const unsigned ds_free_version = 2;
 static unsigned long counts[4096]; /* zeros */
 static __attribute__((used)) unsigned long *calls = &counts[1]; /* relocated */
 static __attribute__((used)) unsigned long vforked;
 
 /* EXN_TEST_FAIL=N: start fails so. */
-SYM long ds_free_start(const unsigned long *stack)
+SYM long ds_free_start(const unsigned long *stack, int end, int threads)
 {
 	unsigned long argc = stack[0];
 	const char *const *env = (const char *const *)(stack + argc + 2);

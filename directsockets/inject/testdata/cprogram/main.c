@@ -2,6 +2,8 @@
  * its system calls came to the library. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
@@ -10,7 +12,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static int wrong, exchanges = 50;
@@ -56,7 +60,10 @@ static void *asks(void *arg)
 		for (size_t j = 0; j < sizeof out; j++)
 			out[j] = (unsigned char)(j * (size_t)k + (size_t)(long)arg);
 		check(send(fd, out, sizeof out, 0) == sizeof out);
-		check(recv(fd, in, sizeof in, MSG_WAITALL) == sizeof in && !memcmp(in, out, sizeof in));
+		size_t have = 0;
+		for (ssize_t n; have < sizeof in && (n = recv(fd, in + have, sizeof in - have, MSG_WAITALL)) > 0;)
+			have += (size_t)n; /* a call that is interrupted returns what there is */
+		check(have == sizeof in && !memcmp(in, out, sizeof in));
 	}
 	close(fd);
 	return NULL;
@@ -83,6 +90,115 @@ static void children(void)
 	}
 }
 
+/* ---- load: until the standard input ends ------------------------------------------------------
+ * */
+
+static volatile int ended;
+
+static void *asks_again(void *arg)
+{
+	exchanges = 20;
+	while (!ended)
+		asks(arg);
+	return NULL;
+}
+
+/* Keeps all kinds of registers busy. */
+static void *computes(void *arg)
+{
+	(void)arg;
+	while (!ended) {
+		volatile double x = 0.5;
+		double a = x, b = 2 * x, c = 3 * x, d = 4 * x;
+		for (int i = 0; i < 1000000; i++) {
+			a = a * 1.5 - b * 0.5;
+			b = b + (c - d) * 0;
+			c = c * 2 - d * 0.75;
+			d = d + (a - b) * 0;
+			a = b;
+			c = 1.5;
+		}
+		check(a == 1 && b == 1 && c == 1.5 && d == 2);
+	}
+	return NULL;
+}
+
+/* Waits in calls that the kernel repeats by itself, and checks that they take no less time, and
+ * fail by no signal that is not handled. */
+static void *waits(void *arg)
+{
+	int p[2];
+
+	check(pipe(p) == 0);
+	while (!ended) {
+		struct pollfd f = {p[0], POLLIN, 0};
+		struct timespec t = {0, 20000000}, before, after;
+		clock_gettime(CLOCK_MONOTONIC, &before);
+		if (arg)
+			check(poll(&f, 1, 20) == 0);
+		else
+			check(nanosleep(&t, NULL) == 0);
+		clock_gettime(CLOCK_MONOTONIC, &after);
+		check((after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec - before.tv_nsec >= 20000000);
+	}
+	return NULL;
+}
+
+/* A handler that is at work in system calls most of the time. */
+static void ticks(int s)
+{
+	struct timespec t = {0, 1000000};
+	int saved = errno;
+
+	(void)s;
+	nanosleep(&t, NULL);
+	errno = saved;
+}
+
+/* The signal is this thread's alone. */
+static void *is_interrupted(void *arg)
+{
+	sigset_t set;
+	char c;
+	int p[2];
+
+	(void)arg;
+	sigemptyset(&set);
+	sigaddset(&set, SIGALRM);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	check(pipe(p) == 0);
+	while (!ended)
+		check(read(p[0], &c, 1) == -1 && errno == EINTR);
+	return NULL;
+}
+
+static void load(void)
+{
+	struct sigaction act = {.sa_handler = ticks};
+	struct itimerval every = {{0, 3000}, {0, 3000}}, never = {{0, 0}, {0, 0}};
+	pthread_t t[32];
+	int n = 0;
+	char c;
+
+	sigaction(SIGALRM, &act, NULL);
+	for (long i = 0; i < 16; i++)
+		check(pthread_create(&t[n++], NULL, asks_again, (void *)i) == 0);
+	check(pthread_create(&t[n++], NULL, computes, NULL) == 0);
+	for (long i = 0; i < 2; i++)
+		check(pthread_create(&t[n++], NULL, waits, (void *)i) == 0);
+	check(pthread_create(&t[n++], NULL, is_interrupted, NULL) == 0);
+	check(setitimer(ITIMER_REAL, &every, NULL) == 0);
+	printf("ready\n");
+	fflush(stdout);
+	while (read(0, &c, 1) > 0)
+		;
+	ended = 1;
+	for (int i = 0; i < n; i++)
+		check(pthread_join(t[i], NULL) == 0);
+	setitimer(ITIMER_REAL, &never, NULL);
+	exchanges = 50;
+}
+
 int main(int argc, char *argv[])
 {
 	pthread_t t, client[8];
@@ -90,12 +206,19 @@ int main(int argc, char *argv[])
 	char self[512] = "";
 	int l = socket(AF_INET, SOCK_STREAM, 0);
 
+	sigset_t set;
+
 	if (argc > 1 && !strcmp(argv[1], "long"))
 		exchanges = 600;
+	sigemptyset(&set);
+	sigaddset(&set, SIGALRM);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	addr.sin_family = AF_INET;
 	addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	check(bind(l, (struct sockaddr *)&addr, len) == 0 && listen(l, 16) == 0 && getsockname(l, (struct sockaddr *)&addr, &len) == 0);
 	check(pthread_create(&t, NULL, accepts, (void *)(long)l) == 0);
+	if (argc > 1 && !strcmp(argv[1], "load"))
+		load();
 	for (long i = 0; i < 8; i++)
 		check(pthread_create(&client[i], NULL, asks, (void *)i) == 0);
 	for (int i = 0; i < 8; i++)

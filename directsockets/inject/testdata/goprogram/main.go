@@ -105,6 +105,76 @@ func signals(n int) {
 	}
 }
 
+// load exchanges checked data on threads of its own until its standard input ends, beside
+// collections, children, a profile and signals.
+func load(threads int) {
+	end := make(chan struct{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { io.Copy(c, c); c.Close() }()
+		}
+	}()
+	var all sync.WaitGroup
+	running := func() bool {
+		select {
+		case <-end:
+			return false
+		default:
+			return true
+		}
+	}
+	for i := range threads {
+		all.Go(func() {
+			runtime.LockOSThread()
+			for k := 0; running(); k++ {
+				exchange(l.Addr().String(), byte(i+k), 20)
+			}
+		})
+	}
+	all.Go(func() {
+		for running() {
+			children(8)
+			signals(20)
+		}
+	})
+	fmt.Println("ready")
+	io.Copy(io.Discard, os.Stdin)
+	close(end)
+	all.Wait()
+	l.Close()
+}
+
+// exchange has a connection carry checked data.
+func exchange(addr string, first byte, times int) {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		fmt.Println(err)
+		wrong.Add(1)
+		return
+	}
+	defer c.Close()
+	in, out := make([]byte, 1000), make([]byte, 1000)
+	for range times {
+		for j := range out {
+			out[j] = first + byte(j)
+		}
+		first++
+		c.Write(out)
+		if _, err := io.ReadFull(c, in); err != nil || !bytes.Equal(in, out) {
+			wrong.Add(1)
+		}
+	}
+}
+
 func main() {
 	switch strings.Join(os.Args[1:], " ") {
 	case "":
@@ -115,6 +185,10 @@ func main() {
 		echo(2, 2)
 	case "long":
 		echo(8, 600)
+	case "load":
+		load(200)
+	case "load few":
+		load(4)
 	case "again":
 		echo(2, 600)
 		again()

@@ -1,0 +1,49 @@
+//go:build amd64
+
+package inject
+
+import (
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Requests of ptrace for which package unix has no call, and what they are about.
+const (
+	getRegSet   = 0x4204
+	xstate      = 0x202 // NT_X86_XSTATE
+	maxXState   = 16 << 10
+	getSigMask  = 0x420a
+	setSigMask  = 0x420b
+	sigMaskSize = 8
+)
+
+// getBlocked returns the signals that a thread blocks, as it has them outside of a system call.
+func getBlocked(tid int) (mask uint64, err error) {
+	_, _, e := unix.Syscall6(unix.SYS_PTRACE, getSigMask, uintptr(tid), sigMaskSize, uintptr(unsafe.Pointer(&mask)), 0, 0)
+	if e != 0 {
+		return 0, os.NewSyscallError("ptrace", e)
+	}
+	return mask, nil
+}
+
+func setBlocked(tid int, mask uint64) error {
+	_, _, e := unix.Syscall6(unix.SYS_PTRACE, setSigMask, uintptr(tid), sigMaskSize, uintptr(unsafe.Pointer(&mask)), 0, 0)
+	if e != 0 {
+		return os.NewSyscallError("ptrace", e)
+	}
+	return nil
+}
+
+// floatingPoint returns a thread's floating point registers; none: this processor has them in the
+// old form alone.
+func floatingPoint(tid int) ([]byte, error) {
+	b := make([]byte, maxXState)
+	v := unix.Iovec{Base: &b[0], Len: uint64(len(b))}
+	_, _, e := unix.Syscall6(unix.SYS_PTRACE, getRegSet, uintptr(tid), xstate, uintptr(unsafe.Pointer(&v)), 0, 0)
+	if e != 0 {
+		return nil, os.NewSyscallError("ptrace", e)
+	}
+	return b[:v.Len], nil
+}

@@ -1,0 +1,521 @@
+package inject
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Attach puts the library into a program that runs: nil, ErrHas, or why the program stays as it is.
+// Its threads stand still meanwhile. The connections that it has stay on TCP.
+func Attach(pid int, path string) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // ptrace is a matter of one thread, whose end lets all go that it traces
+		done <- attach(pid, path)
+	}()
+	return <-done
+}
+
+func attach(pid int, path string) error {
+	r := &running{pid: pid}
+	if err := r.examine(); err != nil {
+		return err
+	}
+	l, err := readLibrary(path)
+	if err != nil {
+		return err
+	}
+	for range handlerTries {
+		if err = r.attach(l); !errors.Is(err, errHandler) {
+			break
+		}
+		time.Sleep(handlerPause)
+	}
+	return err
+}
+
+// ErrHas says that a program's text is not that of its file any more.
+var ErrHas = errors.New("it has the library already, or another program has changed its code")
+
+// Reasons why a running program stays as it is.
+var (
+	errTraced    = errors.New("another program traces it, as debuggers do")
+	errFiltered  = errors.New("it restricts its own system calls (seccomp)")
+	errStopped   = errors.New("it is stopped")
+	errHandler   = errors.New("a signal handler has interrupted it where its code would change")
+	errNoStop    = errors.New("one of its threads does not stop")
+	errNoPadding = errors.New("there is no room for a jump beside its Syscall6")
+)
+
+const (
+	// A handler that is at work where code would change ends soon: so often, and so long, that is
+	// waited for.
+	handlerTries = 20
+	handlerPause = 20 * time.Millisecond
+	// stopTime bounds how long the threads may take to stop.
+	stopTime = 5 * time.Second
+	// maxDescriptors is how many of a program's descriptors the library looks at.
+	maxDescriptors = 1 << 16
+	// startStack is the stack of the library's start.
+	startStack = 128 << 10
+)
+
+// running is a program that runs.
+type running struct {
+	pid     int
+	program *program
+	base    uint64
+	threads map[int]unix.PtraceRegs // those that are stopped, and where
+}
+
+func (r *running) path(name string) string {
+	return filepath.Join("/proc", strconv.Itoa(r.pid), name)
+}
+
+// examine reads the program's file, and what the kernel says of the process.
+func (r *running) examine() (err error) {
+	exe := r.path("exe")
+	if r.program, err = find(exe, true); err != nil {
+		return err
+	}
+	if r.program.isGo && r.program.sites[0].short == nil {
+		return errNoPadding
+	}
+	status, err := os.ReadFile(r.path("status"))
+	if err != nil {
+		return err
+	}
+	if tracer := statusField(status, "TracerPid"); tracer != 0 {
+		return errTraced
+	}
+	if mode, filters := statusField(status, "Seccomp"), statusField(status, "Seccomp_filters"); mode == 1 || filters > 1 {
+		return errFiltered
+	}
+	auxv, err := os.ReadFile(r.path("auxv"))
+	if err != nil {
+		return err
+	}
+	if auxiliary(auxv, atSecure) != 0 {
+		return errSecure
+	}
+	if r.program.movable {
+		r.base = auxiliary(auxv, atEntry) - r.program.entry
+	}
+	if _, err := os.Stat("/sys/fs/selinux/enforce"); err == nil {
+		return errRules
+	}
+	return nil
+}
+
+// statusField returns a number of /proc/PID/status; 0: it has none of this name.
+func statusField(status []byte, name string) int {
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(value))
+			return n
+		}
+	}
+	return 0
+}
+
+// attach stops the program, puts the library into it, and lets it go on.
+func (r *running) attach(l *library) error {
+	defer r.release()
+	if err := r.stop(time.Now().Add(stopTime)); err != nil {
+		return err
+	}
+	step("stopped")
+	if !r.program.isOf(r.path("exe")) {
+		return ErrGone // it has executed another
+	}
+	t := new(tracer)
+	var err error
+	if t.mem, err = os.OpenFile(r.path("mem"), os.O_RDWR, 0); err != nil {
+		return err
+	}
+	defer t.mem.Close()
+	if err := r.unchanged(t); err != nil {
+		return err
+	}
+	for _, tid := range r.callers() {
+		t.pid, t.whom = tid, tid
+		if err = r.divert(t); err == nil {
+			break // else it is about to end, and has no stack any more
+		}
+	}
+	if err != nil {
+		return err
+	}
+	unused := make([]byte, len(gate))
+	if err := t.read(t.gate, unused); err != nil {
+		return err
+	}
+	if err := t.write(t.gate, gate); err != nil {
+		return err
+	}
+	step("gate")
+	ended, err := r.inject(t, l)
+	if !ended { // else it has restored all by itself
+		_ = unix.PtraceSetRegs(t.pid, &t.start) // these fail if the program has ended
+		_ = setBlocked(t.pid, t.blockedMask)
+	}
+	return errors.Join(err, t.write(t.gate, unused))
+}
+
+// inject maps the library, and has the program call it. ended: the thread that does so is where it
+// was before.
+//
+// A program whose tracer dies is plain or whole: the library passes all calls on to the kernel
+// until its start has succeeded, which the program does by itself once it has begun.
+func (r *running) inject(t *tracer, l *library) (ended bool, err error) {
+	p := r.program
+	stubs := p.stubsSize()
+	size := l.size + stubs + startStack
+	at, err := t.reserve(r.base+p.low, size)
+	if err != nil {
+		return false, err
+	}
+	changed := false
+	defer func() {
+		if err != nil && !changed && !ended {
+			_, _ = t.call(unix.SYS_MUNMAP, at, size) // it may be gone
+		}
+	}()
+	if r.sees(l.path) {
+		err = t.load(l, at)
+	} else {
+		err = t.loadCopy(l, at)
+	}
+	if err != nil {
+		return false, err
+	}
+	s, err := p.makeStubs(begin, at+l.size, r.base, l, at)
+	if err != nil {
+		return false, err
+	}
+	if err := t.fill(s.at, stubs, s.b, unix.PROT_READ|unix.PROT_EXEC); err != nil {
+		return false, wrap("mapping the stubs", err)
+	}
+	block, err := r.startBlock(at + l.size + stubs)
+	if err != nil {
+		return false, err
+	}
+	if err := t.fill(at+l.size+stubs, startStack, block, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+		return false, wrap("mapping a stack", err)
+	}
+	if err := r.noHandlerInside(t, s.moves); err != nil {
+		return false, err
+	}
+	changed = true
+	if err := r.move(t, s.moves); err != nil {
+		return false, err
+	}
+	for _, j := range s.jumps {
+		step("jump")
+		if err := t.write(j.at, j.b); err != nil {
+			return false, err
+		}
+	}
+	return r.begin(t, l, s, at)
+}
+
+// begin has the program call the library's start.
+func (r *running) begin(t *tracer, l *library, s *stubs, at uint64) (ended bool, err error) {
+	regs := t.start
+	regs.Rip, regs.Orig_rax = s.at, ^uint64(0)
+	regs.Rsp = at + l.size + r.program.stubsSize() + startStack - redZone
+	regs.Rdi, regs.Rsi, regs.Rdx = at+l.size+r.program.stubsSize(), r.descriptors(), uint64(len(r.threads))
+	regs.R13, regs.Rbp, regs.R12 = at+l.symbols[symStart], t.frame+resultOff, t.frame
+	if err := unix.PtraceSetRegs(t.pid, &regs); err != nil {
+		return false, t.ended(err)
+	}
+	step("begin")
+	err = t.toEnd(s.at + uint64(len(begin)))
+	return true, err
+}
+
+// begin is the code that calls the library's start and goes back to where the thread was.
+//
+//	rdi, rsi, rdx arguments of ds_free_start   r13 ds_free_start   rbp for the result   r12 frame
+var begin = []byte{
+	0x41, 0xff, 0xd5, // call *%r13
+	0x48, 0x89, 0x45, 0, // mov %rax, (%rbp)
+	0x4c, 0x89, 0xe4, // mov %r12, %rsp
+	0xb8, 15, 0, 0, 0, // mov $SYS_rt_sigreturn, %eax
+	0x0f, 0x05, // syscall
+}
+
+// sees reports whether the program has the library's file at the same path.
+func (r *running) sees(path string) bool {
+	ours, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	its, err := os.Stat(r.path("root") + path)
+	return err == nil && os.SameFile(ours, its)
+}
+
+// descriptors returns the first number above those of the program's descriptors.
+func (r *running) descriptors() uint64 {
+	names, _ := readNames(r.path("fd")) // none: then it adopts none
+	end := 1
+	for _, name := range names {
+		if fd, err := strconv.Atoi(name); err == nil {
+			end = max(end, fd+1)
+		}
+	}
+	return uint64(min(end, maxDescriptors))
+}
+
+func readNames(path string) ([]string, error) {
+	d, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return d.Readdirnames(-1)
+}
+
+// unchanged reports whether the text where jumps are written is that of the file.
+func (r *running) unchanged(t *tracer) error {
+	f, err := os.Open(r.path("exe"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	is, was := make([]byte, jumpSize), make([]byte, jumpSize)
+	for _, s := range r.program.sites {
+		n := jumpSize
+		if s.short != nil {
+			n = shortJump
+		}
+		if _, err := f.ReadAt(was[:n], int64(r.program.text.Off+s.at-r.program.text.Addr)); err != nil {
+			return err
+		}
+		if err := t.read(r.base+s.at, is[:n]); err != nil {
+			return err
+		}
+		if !bytes.Equal(is[:n], was[:n]) {
+			return ErrHas
+		}
+	}
+	return nil
+}
+
+// Bounds of what the library is told of the program's environment.
+const (
+	maxEnviron  = 64 << 10
+	maxVariable = 4096
+)
+
+// startBlock returns what the kernel has put on the stack of a program at its start, for an
+// address: an argument, the environment without what is no variable of the library, and the
+// auxiliary vector. The program may have written over its own.
+func (r *running) startBlock(at uint64) ([]byte, error) {
+	environ, err := readSome(r.path("environ"), maxEnviron)
+	if err != nil {
+		return nil, err
+	}
+	auxv, err := os.ReadFile(r.path("auxv"))
+	if err != nil {
+		return nil, err
+	}
+	texts := [][]byte{[]byte("program\x00")}
+	for v := range bytes.SplitSeq(environ, []byte{0}) {
+		ours := bytes.HasPrefix(v, []byte("EXNET")) || bytes.HasPrefix(v, []byte("XDG_RUNTIME_DIR="))
+		if ours && len(v) < maxVariable {
+			texts = append(texts, append(bytes.Clone(v), 0))
+		}
+	}
+	words := binary.LittleEndian.AppendUint64(nil, 1)
+	head := uint64(8*(1+len(texts)+2) + len(auxv))
+	for i, text := range texts {
+		words = binary.LittleEndian.AppendUint64(words, at+head)
+		head += uint64(len(text))
+		if i == 0 {
+			words = binary.LittleEndian.AppendUint64(words, 0)
+		}
+	}
+	words = binary.LittleEndian.AppendUint64(words, 0)
+	return append(append(words, auxv...), bytes.Join(texts, nil)...), nil
+}
+
+// readSome returns at most n bytes of a file.
+func readSome(path string, n int) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, n)
+	for have := 0; ; {
+		k, err := f.Read(b[have:])
+		if have += k; err != nil || k == 0 {
+			return b[:have], nil // what there is
+		}
+	}
+}
+
+// divert has a thread make the tracer's system calls: it learns where the thread is, and writes the
+// frame by which it comes back to that.
+func (r *running) divert(t *tracer) (err error) {
+	t.start = r.threads[t.pid]
+	again(&t.start)
+	if t.blockedMask, err = getBlocked(t.pid); err != nil {
+		return t.ended(err)
+	}
+	fp, err := floatingPoint(t.pid)
+	if err != nil {
+		return t.ended(err)
+	}
+	top := t.start.Rsp - redZone
+	if r.program.isGo { // a goroutine's stack may be small
+		if top, err = r.unusedStack(); err != nil {
+			return err
+		}
+	}
+	var b []byte
+	t.frame, b = frameOf(&t.start, t.blockedMask, fp, top)
+	t.gate = r.base + r.program.gate
+	if err := t.write(t.frame, b); err != nil {
+		return err
+	}
+	return t.ended(setBlocked(t.pid, ^uint64(0))) // a handler would find the library half begun
+}
+
+// goStack is how much of the stack that the kernel made Go leaves alone at its lower end.
+const goStack = 48 << 10
+
+// unusedStack returns an address in the stack that the kernel made, below what Go uses of it.
+func (r *running) unusedStack() (uint64, error) {
+	text, err := os.ReadFile(r.path("maps"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasSuffix(line, "[stack]\n") {
+			low, _, _ := strings.Cut(line, "-")
+			at, err := strconv.ParseUint(low, 16, 64)
+			return at + goStack, err
+		}
+	}
+	return 0, errors.New("inject: there is no stack")
+}
+
+// Results of a system call that the kernel repeats (linux/errno.h), unless a handler comes first.
+const (
+	restartSys       = 512
+	restartNoIntr    = 513
+	restartNoHand    = 514
+	restartByBlock   = 516
+	systemCallLength = 2
+)
+
+// repeats reports whether a thread is in a system call that the kernel repeats.
+func repeats(r *unix.PtraceRegs) bool {
+	if int64(r.Orig_rax) < 0 {
+		return false
+	}
+	switch -int64(r.Rax) {
+	case restartSys, restartNoIntr, restartNoHand, restartByBlock:
+		return true
+	}
+	return false
+}
+
+// again changes the registers of a thread so that it makes the system call again by itself: a call
+// that the kernel repeats in another way begins anew.
+func again(r *unix.PtraceRegs) {
+	if repeats(r) {
+		r.Rax = r.Orig_rax
+		r.Rip -= systemCallLength
+	}
+	r.Orig_rax = ^uint64(0)
+}
+
+// move has the threads whose next instruction a jump replaces go on in its stub.
+func (r *running) move(t *tracer, m moves) error {
+	for tid, regs := range r.threads {
+		to, ok := m.inside[regs.Rip]
+		if _, back := m.inside[regs.Rip-systemCallLength]; !ok && back && int64(regs.Orig_rax) >= 0 {
+			to, ok = m.behind[regs.Rip]
+		}
+		if tid == t.pid {
+			// It is elsewhere, and its frame says where it goes on. It has no call that is
+			// repeated.
+			if to, ok = m.inside[t.start.Rip]; ok {
+				t.start.Rip = to
+				if err := t.write(t.frame+frameRip, binary.LittleEndian.AppendUint64(nil, to)); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if !ok {
+			continue
+		}
+		regs.Rip = to
+		if err := unix.PtraceSetRegs(tid, &regs); err != nil {
+			return t.ended(err)
+		}
+		step("move")
+	}
+	return nil
+}
+
+// frameRip is where a frame has the instruction pointer.
+const frameRip = 8 * (5 + 16)
+
+// noHandlerInside looks for the frames of signal handlers that would come back to an instruction
+// that a jump replaces.
+func (r *running) noHandlerInside(t *tracer, m moves) error {
+	if len(m.inside) == 0 {
+		return nil
+	}
+	text, err := os.ReadFile(r.path("maps"))
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 64<<10)
+	for _, regs := range r.threads {
+		at, end := regs.Rsp&^7, mappingEnd(string(text), regs.Rsp)
+		end = min(end, at+maxStack)
+		for at < end {
+			b := buf[:min(uint64(len(buf)), end-at)]
+			if err := t.read(at, b); err != nil {
+				return err
+			}
+			for i := 0; i+8 <= len(b); i += 8 {
+				if _, is := m.inside[binary.LittleEndian.Uint64(b[i:])]; is {
+					return errHandler
+				}
+			}
+			at += uint64(len(b))
+		}
+	}
+	return nil
+}
+
+// maxStack bounds how much of a thread's stack is read.
+const maxStack = 8 << 20
+
+// mappingEnd returns the end of the mapping that has an address; 0: there is none.
+func mappingEnd(maps string, at uint64) uint64 {
+	for line := range strings.Lines(maps) {
+		var low, high uint64
+		if _, err := fmt.Sscanf(line, "%x-%x", &low, &high); err == nil && at >= low && at < high {
+			return high
+		}
+	}
+	return 0
+}
