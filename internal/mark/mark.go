@@ -7,7 +7,9 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 
+	"exnet/internal/elffile"
 	"exnet/internal/infile"
 )
 
@@ -28,6 +30,24 @@ func Read(name string) (string, error) {
 	}
 	defer f.Close()
 	return Find(f)
+}
+
+// module has the Go package of direct sockets.
+const module = "exnet"
+
+// Direct reports whether a binary has direct sockets of its own: exn-go built it, or it uses the
+// package of this module.
+func Direct(name string) bool {
+	if version, err := Read(name); err == nil && version != "" {
+		return true
+	}
+	f, err := elffile.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	modules, err := f.Modules()
+	return err == nil && slices.Contains(modules, module)
 }
 
 // maxMark bounds the version.

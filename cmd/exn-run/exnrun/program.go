@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 
 	"exnet/directsockets/inject"
@@ -154,8 +153,8 @@ func kindOf(path string) Kind {
 	if f.Machine != elffile.Machines[runtime.GOARCH] {
 		return Foreign
 	}
-	if modules, err := f.Modules(); err == nil {
-		if slices.Contains(modules, module) || builtByExnGo(path) {
+	if _, err := f.Modules(); err == nil {
+		if mark.Direct(path) {
 			return GoPackage
 		}
 		if needed, err := f.Needed(); err == nil && len(needed) > 0 {
@@ -172,15 +171,6 @@ func kindOf(path string) Kind {
 	}
 	return Dynamic
 }
-
-// builtByExnGo reports whether a Go program has direct sockets in its package net.
-func builtByExnGo(path string) bool {
-	version, err := mark.Read(path)
-	return err == nil && version != ""
-}
-
-// module has the Go package of direct sockets.
-const module = "exnet"
 
 // gainsRights reports whether the kernel would run the file in secure mode
 // (AT_SECURE, ld.so(8)).
