@@ -47,6 +47,7 @@ type agent struct {
 	group    *broker.Group
 	direct   broker.Switch
 	search   *search
+	attacher *attacher
 	door     *door
 	at       map[uint64]*place
 	// told: namespaces that another broker serves, that could not be entered, or of which there are
@@ -65,14 +66,14 @@ type place struct {
 	ended  chan error
 }
 
-// Run serves until ctx is cancelled. ready is called once it does. ErrUnsupported: this host
-// cannot.
-func Run(ctx context.Context, log logger.Logger, ready func()) error {
+// Run serves until ctx is cancelled. ready is called once it does. attach puts the library into
+// static programs that ask. ErrUnsupported: this host cannot.
+func Run(ctx context.Context, log logger.Logger, attach Attach, ready func()) error {
 	own, ok := namespaceOf(filepath.Join(procDir, "self/ns/net"))
 	if !ok {
 		return errors.New("agent: /proc is not mounted")
 	}
-	return (&agent{log: log, proc: procDir, own: own, doorPath: broker.DoorPath, every: lookTime}).run(ctx, ready)
+	return (&agent{log: log, proc: procDir, own: own, doorPath: broker.DoorPath, every: lookTime, attacher: newAttacher(attach)}).run(ctx, ready)
 }
 
 func (a *agent) run(ctx context.Context, ready func()) (err error) {
@@ -84,6 +85,10 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 	if err := broker.Keep(); err != nil {
 		return err
 	}
+	if a.attacher == nil {
+		a.attacher = newAttacher(nil)
+	}
+	defer a.attacher.work.Wait()
 	a.lines = newAccounts(a.log)
 	a.at, a.told, a.search = make(map[uint64]*place), make(map[uint64]time.Time), newSearch(a.proc)
 	a.group = broker.NewGroup(func(client uint64) (broker.End, bool) {
@@ -110,6 +115,8 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 		if err := a.look(time.Now()); err != nil {
 			return err
 		}
+		a.attachNext(ctx, time.Now())
+		a.noteStays()
 		a.group.SetServices(pairs.Services())
 		a.door.open()
 		if first {
@@ -121,6 +128,9 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 				return nil
 			case pid := <-a.door.knocks():
 				a.hear(pid, time.Now())
+			case r := <-a.attacher.done:
+				a.attachEnded(r, time.Now())
+				a.attachNext(ctx, time.Now())
 			case <-tick.C:
 				waits = false
 			}
@@ -227,7 +237,7 @@ func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 	if err != nil {
 		return nil, errors.Join(err, p.ns.Close())
 	}
-	if p.teller, err = control.NewTeller(p.server, p.whose); err != nil {
+	if p.teller, err = control.NewTeller(p.server, p.whose, func() []control.Stay { return a.attacher.stays(inode) }); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.ns.Close())
 	}
 	go func() { p.ended <- p.server.Run(context.Background()) }()

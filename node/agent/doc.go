@@ -13,6 +13,9 @@
 // the agent's own. One process serves all of them. Their brokers are a group: what an offer is for
 // is found by its socket, not by its addresses.
 //
+// A static program that asks is attached to while it runs (attach.go, package inject), by a process
+// of its own, one program of the host at a time, in turns of the accounts.
+//
 // When the agent ends, direct connections go on. Another agent takes over, as clients announce
 // their listeners to it again; the connections that are on TCP by then stay there.
 //

@@ -211,7 +211,7 @@ func TestRootDoorLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	teller, err := control.NewTeller(s, control.Whose{Name: "late"})
+	teller, err := control.NewTeller(s, control.Whose{Name: "late"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,9 +77,7 @@ func after(args []string, flag string) string {
 
 // parentOf reads a process's parent; 0: it has none, or is gone.
 func parentOf(proc string, pid int) int {
-	text := read(filepath.Join(proc, strconv.Itoa(pid), "stat"))
-	_, rest, _ := bytes.Cut(text[bytes.LastIndexByte(text, ')')+1:], []byte(" ")) // of "1 (name) S 0 ...": the name may have any byte
-	f := bytes.Fields(rest)
+	f := statFields(filepath.Join(proc, strconv.Itoa(pid)))
 	if len(f) < 2 {
 		return 0
 	}

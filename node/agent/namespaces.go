@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"io"
 	"os"
 	"path/filepath"
@@ -33,19 +32,6 @@ func namespaceOf(link string) (uint64, bool) {
 	number, ok := strings.CutPrefix(text, "net:[")
 	inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64)
 	return inode, ok && err == nil
-}
-
-// asks reports whether the process at a path in /proc asks for direct sockets: by its environment,
-// or as it has loaded the library. Programs that write their titles over it, as redis does, show no
-// environment.
-func asks(dir string) bool {
-	all := read(filepath.Join(dir, "environ"))
-	for v := range bytes.SplitSeq(all, []byte{0}) {
-		if bytes.Equal(v, askVariable) || bytes.HasPrefix(v, preloadVariable) && bytes.Contains(v, libraryName) {
-			return true
-		}
-	}
-	return bytes.Contains(read(filepath.Join(dir, "maps")), libraryName)
 }
 
 // shortID is how many digits of a container's ID people write.

@@ -40,7 +40,7 @@ const (
 type search struct {
 	proc  string
 	known map[int]*process
-	stuck map[string]chan bool // by account: a reader that has not come back
+	stuck map[string]chan sight // by account: a reader that has not come back
 	// spent is how long it took to read an account's processes lately: it is halved at each look.
 	spent map[string]time.Duration
 	turn  int
@@ -55,10 +55,17 @@ type process struct {
 	asks        bool
 	first, read time.Time // when it was first seen, and last read
 	there       bool      // this scan has come by it
+
+	// attach.go has these.
+	image  image
+	life   life
+	tries  int       // how often it was attached to
+	next   time.Time // not before this
+	reason string
 }
 
 func newSearch(proc string) *search {
-	return &search{proc: proc, most: mostScanned, known: make(map[int]*process), stuck: make(map[string]chan bool), spent: make(map[string]time.Duration)}
+	return &search{proc: proc, most: mostScanned, known: make(map[int]*process), stuck: make(map[string]chan sight), spent: make(map[string]time.Duration)}
 }
 
 // leastSpent is what spent forgets.
@@ -66,7 +73,8 @@ const leastSpent = 100 * time.Microsecond
 
 // due reports whether a process is to be read.
 func (p *process) due(now time.Time) bool {
-	return p.read.IsZero() || !p.asks && now.Sub(p.first) < youngTime || now.Sub(p.read) >= againTime
+	young := now.Sub(p.first) < youngTime && (!p.asks || p.life == other)
+	return p.read.IsZero() || young || now.Sub(p.read) >= againTime
 }
 
 // find returns a process of each network namespace in which one asks for direct sockets, by the
@@ -233,19 +241,20 @@ func (s *search) readDue(now time.Time, due map[string]*queue) {
 func (s *search) read(pid int, now time.Time) {
 	p, begin := s.known[pid], time.Now()
 	p.account = s.accountAt(pid, p.inode)
-	if asks, ok := s.ask(pid, p.account); ok {
-		p.asks, p.read = asks, now
+	if seen, ok := s.ask(pid, p.account, p.image); ok {
+		p.asks, p.read = seen.asks, now
+		p.see(seen)
 	}
 	s.spent[p.account] += time.Since(begin)
 }
 
-// ask reads a process of an account. ok false: that cannot be said now.
-func (s *search) ask(pid int, of string) (is, ok bool) {
+// ask reads a process of an account, which ran a program before. ok false: that cannot be said now.
+func (s *search) ask(pid int, of string, before image) (is sight, ok bool) {
 	if s.stuck[of] != nil || len(s.stuck) >= maxStuck {
-		return false, false
+		return sight{}, false
 	}
-	dir, done := filepath.Join(s.proc, strconv.Itoa(pid)), make(chan bool, 1)
-	go func() { done <- asks(dir) }()
+	dir, done := filepath.Join(s.proc, strconv.Itoa(pid)), make(chan sight, 1)
+	go func() { done <- look(dir, before) }()
 	t := time.NewTimer(readTime)
 	defer t.Stop()
 	select {
@@ -253,7 +262,7 @@ func (s *search) ask(pid int, of string) (is, ok bool) {
 		return is, true
 	case <-t.C:
 		s.stuck[of] = done
-		return false, false
+		return sight{}, false
 	}
 }
 

@@ -18,10 +18,19 @@ type Sockets struct {
 	// have ended included.
 	Direct      *connstats.Total       `json:"direct,omitempty"`
 	Connections []connstats.Connection `json:"connections"`
+	// Stays are static programs that ask for direct sockets and stay on TCP.
+	Stays []Stay `json:"stays,omitempty"`
 	// Relayed are the connections of these that the node carries to other nodes.
 	Relayed []Relayed `json:"relayed,omitempty"`
 	// SetUp counts how long offers waited until they were claimed.
 	SetUp broker.SetUpTimes `json:"set_up"`
+}
+
+// Stay is a program that an agent could not attach to.
+type Stay struct {
+	PID    int    `json:"pid"`
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
 }
 
 // Relayed is a connection that a node carries, as the node sees it. SPEC.md of directsockets (5.9)

@@ -35,10 +35,15 @@ const (
 const maxTellers = 32
 
 // NewTeller begins to tell of the connections of s, a broker that belongs to no node, for Brokers,
-// at a socket beside its own. whose names who the broker is for.
-func NewTeller(s *broker.Server, whose Whose) (*Teller, error) {
+// at a socket beside its own. whose names who the broker is for. stays, if not nil, returns the
+// programs there that could not be attached to.
+func NewTeller(s *broker.Server, whose Whose, stays func() []Stay) (*Teller, error) {
 	return newTeller(Beside(s.Path(), BrokerSuffix), func(conn *net.UnixConn) {
-		_ = json.NewEncoder(conn).Encode(Reply{Sockets: SocketsOf(s, whose)}) // who asked may be gone
+		all := SocketsOf(s, whose)
+		if stays != nil {
+			all.Stays = stays()
+		}
+		_ = json.NewEncoder(conn).Encode(Reply{Sockets: all}) // who asked may be gone
 	})
 }
 

@@ -170,7 +170,7 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
-	t, err := control.NewTeller(s, control.Whose{})
+	t, err := control.NewTeller(s, control.Whose{}, nil)
 	if err != nil {
 		return errors.Join(err, k.close(), s.Close())
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"exnet/directsockets/broker/connstats"
+	"exnet/internal/cli"
 	"exnet/internal/display"
 	"exnet/node/control"
 )
@@ -44,6 +45,11 @@ func writeContainers(w io.Writer, all []*control.Sockets) bool {
 			direct, live, display.Bytes(s.Direct.Sent.Bytes), display.Bytes(s.Direct.Received.Bytes), display.Bytes(shadow)))
 	}
 	(&table{w}).lines(lines...)
+	for _, s := range all {
+		for _, p := range s.Stays {
+			fmt.Fprintf(w, "%s (%d) in %s%s%s\n", printable(p.Name), p.PID, printable(cmp.Or(s.Name, s.Container)), staysOnTCP, cli.Printable(p.Reason))
+		}
+	}
 	return true
 }
 

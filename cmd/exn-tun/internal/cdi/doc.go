@@ -26,5 +26,5 @@
 // # Limits
 //
 // An edit of CDI sets a variable, whatever it was: the device all replaces an image's LD_PRELOAD.
-// A program that is linked statically, or of 32 bits, does not load the library.
+// A program of 32 bits does not load the library. Into a static one the agent puts another.
 package cdi
