@@ -17,6 +17,8 @@ const (
 	getSigMask  = 0x420a
 	setSigMask  = 0x420b
 	sigMaskSize = 8
+	getFilter   = 0x420c // PTRACE_SECCOMP_GET_FILTER
+	maxFilter   = 4096   // instructions: BPF_MAXINSNS
 )
 
 // getBlocked returns the signals that a thread blocks, as it has them outside of a system call.
@@ -46,4 +48,15 @@ func floatingPoint(tid int) ([]byte, error) {
 		return nil, os.NewSyscallError("ptrace", e)
 	}
 	return b[:v.Len], nil
+}
+
+// filterOf returns the filter for system calls of a thread with a number, of which 0 is the last
+// that was added. It takes CAP_SYS_ADMIN.
+func filterOf(tid, number int) ([]unix.SockFilter, error) {
+	b := make([]unix.SockFilter, maxFilter)
+	n, _, e := unix.Syscall6(unix.SYS_PTRACE, getFilter, uintptr(tid), uintptr(number), uintptr(unsafe.Pointer(&b[0])), 0, 0)
+	if e != 0 {
+		return nil, os.NewSyscallError("ptrace", e)
+	}
+	return b[:n], nil
 }

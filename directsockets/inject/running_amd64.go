@@ -98,7 +98,8 @@ func (r *running) examine() (err error) {
 	if tracer := statusField(status, "TracerPid"); tracer != 0 {
 		return errTraced
 	}
-	if mode, filters := statusField(status, "Seccomp"), statusField(status, "Seccomp_filters"); mode == 1 || filters > 1 {
+	const strict = 1
+	if statusField(status, "Seccomp") == strict {
 		return errFiltered
 	}
 	auxv, err := os.ReadFile(r.path("auxv"))
@@ -135,6 +136,9 @@ func (r *running) attach(l *library) error {
 		return err
 	}
 	step("stopped")
+	if err := r.unfiltered(); err != nil {
+		return err
+	}
 	if !r.program.isOf(r.path("exe")) {
 		return ErrGone // it has executed another
 	}
