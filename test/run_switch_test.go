@@ -77,8 +77,8 @@ func TestRootRunSwitch(t *testing.T) {
 		t.Fatal("no connection is as it has to be")
 	}
 	say("off")
-	shown := startIn(t, l.ns, nil, exnTun, "status", "--sockets", "--json").wait(t)
-	if want := `"rule":"off --port ` + port + `"`; !strings.Contains(shown, want) {
+	rule := startIn(t, l.ns, nil, exnTun, "status", "--sockets", "--json").wait(t)
+	if want := `"rule":"off --port ` + port + `"`; !strings.Contains(rule, want) {
 		t.Errorf("exn-tun status does not show %s", want)
 	}
 	once(func(c exnrun.Record) (so, done bool) {
@@ -87,12 +87,13 @@ func TestRootRunSwitch(t *testing.T) {
 	say("on")
 	once(func(c exnrun.Record) (so, done bool) { return true, c.Path == "direct" })
 	// So are those that were switched off while they lived.
-	again := 0
-	for end := time.Now().Add(hangTime); again < connections && time.Now().Before(end); {
-		again = directAgain(t, startIn(t, l.ns, nil, exnTun, "status", "--sockets", "--json").wait(t))
+	shown, direct, again := "", 0, 0
+	for end := time.Now().Add(20 * time.Second); (direct < connections || again == 0) && time.Now().Before(end); {
+		shown = startIn(t, l.ns, nil, exnTun, "status", "--sockets", "--json").wait(t)
+		direct, again = clientsDirect(t, shown)
 	}
-	if again < connections {
-		t.Errorf("%d of %d connections are direct again", again, connections)
+	if direct < connections || again == 0 {
+		t.Errorf("%d of %d connections are direct, %d of them again: %s", direct, connections, again, shown)
 	}
 	if err := os.WriteFile(stop, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -104,14 +105,15 @@ func TestRootRunSwitch(t *testing.T) {
 	udpServer.end(t)
 }
 
-// directAgain counts the clients' ends of TCP connections in a status of exn-tun that have been on
-// TCP since they were direct, and are direct now.
-func directAgain(t *testing.T, status string) (n int) {
+// clientsDirect counts the clients' ends of TCP connections in a status of exn-tun that are direct,
+// and those of them that have been on TCP since they were direct before.
+func clientsDirect(t *testing.T, status string) (direct, again int) {
 	t.Helper()
 	var brokers []struct {
 		Connections []struct {
 			Mode   string
 			Server bool
+			UDP    bool
 			Sent   struct {
 				Demote uint64
 			}
@@ -122,10 +124,14 @@ func directAgain(t *testing.T, status string) (n int) {
 	}
 	for _, b := range brokers {
 		for _, c := range b.Connections {
-			if c.Mode == "direct" && !c.Server && c.Sent.Demote > 0 {
-				n++
+			if c.Mode != "direct" || c.Server || c.UDP {
+				continue
+			}
+			direct++
+			if c.Sent.Demote > 0 {
+				again++
 			}
 		}
 	}
-	return n
+	return direct, again
 }
