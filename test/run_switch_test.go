@@ -88,7 +88,7 @@ func TestRootRunSwitch(t *testing.T) {
 	once(func(c exnrun.Record) (so, done bool) { return true, c.Path == "direct" })
 	// So are those that were switched off while they lived.
 	shown, direct, again := "", 0, 0
-	for end := time.Now().Add(20 * time.Second); (direct < connections || again == 0) && time.Now().Before(end); {
+	for end := time.Now().Add(hangTime); (direct < connections || again == 0) && time.Now().Before(end); {
 		shown = startIn(t, l.ns, nil, exnTun, "status", "--sockets", "--json").wait(t)
 		direct, again = clientsDirect(t, shown)
 	}
