@@ -1,16 +1,15 @@
 package directsockets_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 
 	"exnet/directsockets"
 	"exnet/directsockets/broker"
+	"exnet/test/testlab"
 )
 
 // TestSwitch switches two connections off and on again while numbered bytes go both ways: none is
@@ -18,17 +17,7 @@ import (
 // that PAUSE waits for room.
 func TestSwitch(t *testing.T) {
 	var sw broker.Switch
-	s, err := broker.New(broker.Config{Path: filepath.Join(t.TempDir(), "broker.sock"), Switch: &sw})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Run(context.Background()) }()
-	t.Cleanup(func() {
-		if err := errors.Join(s.Close(), <-done); err != nil {
-			t.Error(err)
-		}
-	})
+	s := testlab.StartBrokerSwitch(t, &sw)
 	client := dialBroker(t, s.Path())
 	for name, cfg := range map[string]directsockets.Config{"usual": {}, "small": {Slots: 16, Ring: 64 << 10}} {
 		t.Run(name, func(t *testing.T) {

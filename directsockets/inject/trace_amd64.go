@@ -179,14 +179,10 @@ func (t *tracer) inject(p *program, path string) error {
 		return err
 	}
 	defer t.mem.Close()
-	unused := make([]byte, len(gate))
-	if err := t.read(t.gate, unused); err != nil {
+	unused, err := t.openGate()
+	if err != nil {
 		return err
 	}
-	if err := t.write(t.gate, gate); err != nil {
-		return err
-	}
-	step("gate")
 	if err := t.mapLibrary(p, l, base); err != nil {
 		_ = unix.PtraceSetRegs(t.pid, &t.start) // it goes on as it was, even if this fails
 		_ = t.write(t.gate, unused)
@@ -288,4 +284,17 @@ func (t *tracer) call(nr uint64, a ...uint64) (uint64, error) {
 		return 0, unix.Errno(-r.Rax)
 	}
 	return r.Rax, nil
+}
+
+// openGate writes the gate, and returns what was there, to be written back.
+func (t *tracer) openGate() (unused []byte, err error) {
+	unused = make([]byte, len(gate))
+	if err := t.read(t.gate, unused); err != nil {
+		return nil, err
+	}
+	if err := t.write(t.gate, gate); err != nil {
+		return nil, err
+	}
+	step("gate")
+	return unused, nil
 }

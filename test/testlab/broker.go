@@ -16,7 +16,13 @@ import (
 // StartBroker runs a broker of its own until the test ends.
 func StartBroker(t testing.TB) *broker.Server {
 	t.Helper()
-	s, err := broker.New(broker.Config{Path: filepath.Join(t.TempDir(), "broker.sock")})
+	return StartBrokerSwitch(t, nil)
+}
+
+// StartBrokerSwitch is StartBroker with rules that the test changes; nil: none.
+func StartBrokerSwitch(t testing.TB, sw *broker.Switch) *broker.Server {
+	t.Helper()
+	s, err := broker.New(broker.Config{Path: filepath.Join(t.TempDir(), "broker.sock"), Switch: sw})
 	if err != nil {
 		t.Fatal(err)
 	}
