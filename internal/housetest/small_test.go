@@ -59,8 +59,8 @@ func TestSmall(t *testing.T) {
 	}
 }
 
-// readSources reads the folders of our packages in list, one a line: go test keeps a verdict until a
-// folder that the test has read changes, and does not see what go build reads.
+// readSources reads the folders of our packages in list, one a line: go test keeps a verdict until
+// a folder that the test has read changes, and does not see what go build reads.
 func readSources(t *testing.T, list []byte) {
 	for p := range strings.FieldsSeq(string(list)) {
 		if dir, ours := strings.CutPrefix(p, "exnet/"); ours {
