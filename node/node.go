@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 
 	"exnet/arp"
 	"exnet/exn"
@@ -27,6 +28,9 @@ type Config struct {
 	NIC *nic.NIC
 	// Name is the interface's name. Default exn0.
 	Name string
+	// Left is the descriptor of the interface that the node before has left (tun.Config.Left). New
+	// takes it. Default: none.
+	Left *os.File
 	// Addrs are the addresses of the interface, with the length of their
 	// networks. The link-local address is added.
 	Addrs []netip.Prefix
@@ -101,7 +105,7 @@ func New(cfg Config) (n *Node, err error) {
 		return n, err
 	}
 	open := func() (err error) {
-		n.Device, err = tun.Open(tun.Config{Name: cfg.Name, MTU: n.Interface.MTU(), TAP: cfg.TAP, OwnPoller: true})
+		n.Device, err = tun.Open(tun.Config{Name: cfg.Name, MTU: n.Interface.MTU(), TAP: cfg.TAP, OwnPoller: true, Left: cfg.Left})
 		return err
 	}
 	if cfg.NS != nil {

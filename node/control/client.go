@@ -154,6 +154,11 @@ func (c *Client) Stop(ctx context.Context) error {
 	if _, err := c.ask(Request{Op: OpStop}); err != nil {
 		return err
 	}
+	return c.awaitEnd(ctx)
+}
+
+// awaitEnd waits until the daemon, which was told to end, has removed everything.
+func (c *Client) awaitEnd(ctx context.Context) error {
 	if err := c.conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}

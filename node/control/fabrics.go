@@ -64,27 +64,35 @@ func fabricsIn(bases []string) ([]Fabric, error) {
 	return all, nil
 }
 
-// Holder returns the node whose interface has the name in the network namespace at path ns. It is
-// false if there is none that answers.
+// Holder returns the node, of any fabric, whose interface has the name in the network namespace at
+// path ns. It is false if there is none that answers.
 func Holder(ns, name string) (fabricName string, node fabric.NodeID, ok bool) {
-	place, err := os.Stat(ns)
-	if err != nil {
-		return "", 0, false
-	}
 	all, _ := Fabrics() // what cannot be read holds nothing that can be named
 	for _, f := range all {
-		nodes, _ := Nodes(f.Dir)
-		for _, n := range nodes {
-			s, err := StatusOf(f.Dir, n)
-			if err != nil || s.Interface.Name != name {
-				continue
-			}
-			if at, err := os.Stat(s.NetNS); err == nil && os.SameFile(at, place) {
-				return f.Fabric, n.Node, true
-			}
+		if n, ok := HolderIn(f.Dir, ns, name); ok {
+			return f.Fabric, n.Node, true
 		}
 	}
 	return "", 0, false
+}
+
+// HolderIn is Holder for the fabric of a directory.
+func HolderIn(dir, ns, name string) (n emp.Description, ok bool) {
+	place, err := os.Stat(ns)
+	if err != nil {
+		return n, false
+	}
+	nodes, _ := Nodes(dir)
+	for _, n := range nodes {
+		s, err := StatusOf(dir, n)
+		if err != nil || s.Interface.Name != name {
+			continue
+		}
+		if at, err := os.Stat(s.NetNS); err == nil && os.SameFile(at, place) {
+			return n, true
+		}
+	}
+	return n, false
 }
 
 // StatusOf returns the status of a node that Nodes returned.

@@ -10,6 +10,8 @@ const (
 	OpStatus = "status"
 	OpSet    = "set"
 	OpStop   = "stop"
+	// OpReplace is OpStop, but the interface stays: its descriptor comes with the Reply.
+	OpReplace = "replace"
 	// OpTopology asks how the fabric is wired, and what the node has put on each link.
 	OpTopology = "topology"
 	// OpSockets asks for the direct sockets of the node's namespace.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"unicode"
@@ -45,6 +46,9 @@ type Config struct {
 	Topology *topo.Topology
 	// Interface is the interface's name. Default exn0.
 	Interface string
+	// Left is the descriptor of the interface that the node before has left (tun.Config.Left).
+	// Start takes it. Default: none.
+	Left *os.File
 	// Addrs are its IP addresses, with the length of their networks.
 	Addrs []netip.Prefix
 	// TAP makes the interface an Ethernet device, past netstack.

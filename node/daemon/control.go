@@ -14,6 +14,9 @@ import (
 	"exnet/internal/ctxend"
 	"exnet/node/control"
 	"exnet/node/rpc"
+	"exnet/node/rpc/caller"
+
+	"golang.org/x/sys/unix"
 )
 
 // acceptPause is the wait after a connection could not be accepted.
@@ -124,10 +127,15 @@ func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
 			d.hold(ctx, conn, req.Direct)
 			return
 		}
-		if out.Encode(d.answer(req)) != nil {
+		if req.Op == control.OpReplace {
+			if err := d.leave(conn); err != nil {
+				_ = out.Encode(control.Reply{Error: err.Error()}) // it may be gone
+				return
+			}
+		} else if out.Encode(d.answer(req)) != nil {
 			return // it is gone
 		}
-		if req.Op == control.OpStop {
+		if req.Op == control.OpStop || req.Op == control.OpReplace {
 			// The connection of the client that ended the node closes when all is gone.
 			stopped = true
 			d.stopMu.Lock()
@@ -186,6 +194,26 @@ func (d *Daemon) answerOffered(req control.Request, r *control.Reply) error {
 		}
 	}
 	return fmt.Errorf("unknown operation %q", req.Op)
+}
+
+// leave gives a client the interface's descriptor, with the Reply.
+func (d *Daemon) leave(conn *net.UnixConn) error {
+	// Who has the descriptor reads and writes the packets of this host. So it is not for everybody
+	// who may join the fabric.
+	if err := caller.Trusted(conn); err != nil {
+		return err
+	}
+	left, err := d.node.Device.Dup()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(left)
+	reply, err := json.Marshal(control.Reply{})
+	if err != nil {
+		return err
+	}
+	_, _, err = conn.WriteMsgUnix(append(reply, '\n'), unix.UnixRights(left), nil)
+	return err
 }
 
 // Set changes settings while the node runs: all of them or, if one is wrong, none.

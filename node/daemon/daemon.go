@@ -174,6 +174,7 @@ func (d *Daemon) startNode() (err error) {
 		NS:                d.ns,
 		NIC:               d.nic,
 		Name:              cfg.Interface,
+		Left:              cfg.Left,
 		Addrs:             cfg.Addrs,
 		MTU:               cfg.MTU,
 		MACPrefix:         cfg.MACPrefix,
@@ -245,6 +246,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	return g.Wait()
 }
+
+// Dup returns another descriptor of the interface, which stays as long as that is open.
+func (d *Daemon) Dup() (fd int, err error) { return d.node.Device.Dup() }
 
 // Stop ends Run, and does not wait for it.
 func (d *Daemon) Stop() {

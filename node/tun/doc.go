@@ -40,6 +40,7 @@
 //
 // # Limits
 //
-// Linux only. One queue. The device vanishes with the descriptor: it is not persistent, so
-// nothing is left behind, however the process ends.
+// Linux only. One queue. The device vanishes with its last descriptor: it is not persistent, so
+// nothing is left behind, however the process ends. A process that is to go on with it gets another
+// descriptor before (Dup, Config.Left). Packets wait in the interface meanwhile.
 package tun

@@ -61,6 +61,11 @@ type Config struct {
 	// caller that waits on Fd itself: in two pollers, every packet would wake
 	// both. SyscallConn then cannot wait. Default: the runtime's poller.
 	OwnPoller bool
+
+	// Left is the descriptor of an interface that another process has left, with its addresses, its
+	// routes and the packets that wait in it. Open takes the descriptor, and the interface if that
+	// is here, has the name, and is of the kind that Config describes. Default: a new interface.
+	Left *os.File
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -111,21 +116,19 @@ type Device struct {
 }
 
 // Open makes the interface in the network namespace of the calling thread. It is
-// down and has no address.
+// down and has no address, unless another process has left it (Config.Left).
 func Open(c Config) (*Device, error) {
 	c, err := c.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	fd, err := openClone()
-	if err != nil {
-		return nil, err
+	d := &Device{name: c.Name, mtu: c.MTU, tap: c.TAP}
+	if c.Left == nil || !d.takeOver(c.Left) {
+		if err := d.create(); err != nil {
+			return nil, err
+		}
 	}
-	d := &Device{name: c.Name, mtu: c.MTU, tap: c.TAP, fd: fd}
-	if err := d.attach(); err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
+	fd := d.fd
 	if c.OwnPoller { // os.NewFile leaves blocking descriptors out of the poller
 		d.file = os.NewFile(uintptr(fd), clonePath)
 	}
@@ -140,18 +143,73 @@ func Open(c Config) (*Device, error) {
 	return d, nil
 }
 
+// create makes an interface.
+func (d *Device) create() (err error) {
+	if d.fd, err = openClone(); err != nil {
+		return err
+	}
+	if err := d.attach(); err != nil {
+		unix.Close(d.fd)
+		return err
+	}
+	return nil
+}
+
+// takeOver makes the interface of f, which it closes, the device's. False: it does not fit.
+func (d *Device) takeOver(f *os.File) bool {
+	defer f.Close()
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var dupErr error
+	err = raw.Control(func(fd uintptr) { d.fd, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	if err != nil || dupErr != nil {
+		return false
+	}
+	if !d.fits() {
+		unix.Close(d.fd)
+		return false
+	}
+	return true
+}
+
+// fits reports whether the interface of fd is the one that Config describes.
+func (d *Device) fits() bool {
+	ifr, err := unix.NewIfreq(d.name)
+	if err != nil || unix.IoctlIfreq(d.fd, unix.TUNGETIFF, ifr) != nil { // a user has removed it
+		return false
+	}
+	const kinds = unix.IFF_TUN | unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE
+	if ifr.Uint16()&kinds != d.kind() || ifr.Name() != d.name {
+		return false
+	}
+	ns, _, err := d.Where()
+	if err != nil {
+		return false
+	}
+	defer ns.Close()
+	var here unix.Stat_t
+	return unix.Stat("/proc/thread-self/ns/net", &here) == nil && here.Ino == ns.Inode()
+}
+
+// kind is the flags of the interface.
+func (d *Device) kind() uint16 {
+	kind := uint16(unix.IFF_TUN)
+	if d.tap {
+		kind = unix.IFF_TAP
+	}
+	return kind | unix.IFF_NO_PI | unix.IFF_VNET_HDR
+}
+
 // attach makes the interface and gives it to fd.
 func (d *Device) attach() error {
 	ifr, err := unix.NewIfreq(d.name)
 	if err != nil {
 		return fmt.Errorf("tun: %s: %w", d.name, err)
 	}
-	kind := uint16(unix.IFF_TUN)
-	if d.tap {
-		kind = unix.IFF_TAP
-	}
 	// Without IFF_TUN_EXCL a persistent device of that name would be taken over.
-	ifr.SetUint16(kind | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_TUN_EXCL)
+	ifr.SetUint16(d.kind() | unix.IFF_TUN_EXCL)
 	if err := unix.IoctlIfreq(d.fd, unix.TUNSETIFF, ifr); err != nil {
 		return attachError(d.name, err)
 	}
@@ -275,6 +333,17 @@ func (d *Device) Fd() int { return d.fd }
 //	})
 func (d *Device) SyscallConn() (syscall.RawConn, error) { return d.file.SyscallConn() }
 
+// Dup returns another descriptor of the device, for the process that is to take it over. As long as
+// one is open, the interface stays.
+func (d *Device) Dup() (fd int, err error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.closed {
+		return -1, ErrClosed
+	}
+	return unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
+}
+
 // Read reads one packet into b, the virtio-net header first, and returns the
 // length of both. It borrows b until return. b must have BufferLen bytes, for a TAP
 // device, where a packet begins with its Ethernet header, FrameBufferLen (else
@@ -316,7 +385,7 @@ func (d *Device) Write(hdr []byte, packet foreign.Frame) error {
 	return nil
 }
 
-// Close removes the interface. It is idempotent.
+// Close removes the interface, unless another process has it (Dup). It is idempotent.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {

@@ -29,6 +29,7 @@ type upOptions struct {
 	set        []assignment // the flags, in their order
 	foreground bool
 	detach     bool
+	replace    bool
 	wait       int    // peers
 	log        string // file; "": none
 }
@@ -175,6 +176,7 @@ func (o *upOptions) defineOthers(fs *pflag.FlagSet) {
 	})
 	faultsFlag(fs, &cfg.Faults, "`LIST` for tests: what happens to packets that leave this node, as in drop=0.01,corrupt=0.001,seed=1; also duplicate and reorder (probabilities), delay and jitter (times). Its links then are packets in place of shared memory, and make up for the faults")
 	fs.BoolVar(&o.detach, "detach", false, "go into the background once it is up; the exit status says whether it is")
+	fs.BoolVar(&o.replace, "replace", false, "end the node that has the interface, if there is one, and go on with the interface: it keeps its addresses, routes and connections")
 	cli.Number(fs, &o.wait, "wait", 0, daemon.MaxNode, "`N` be up only when N peers are linked; fails after 30s (0)")
 	fs.StringVar(&o.log, "log-file", "", "`FILE` with --detach: messages are appended to it (none)")
 	fs.BoolVar(&o.foreground, "foreground", true, "stay in the foreground (the default)")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -32,7 +31,10 @@ func newUp() *cobra.Command {
 namespace or another, finds the fabric's other nodes on this host (with --listen
 those of other hosts, too), and carries packets to and from them, on this host
 through shared memory. Once it is up it prints one line. SIGTERM, SIGINT or
-exn-tun down end it; then nothing is left behind.`,
+exn-tun down end it; then nothing is left behind.
+
+With --replace a new process goes on in the place of a node: exn0 stays, with
+its addresses, routes and connections, and packets wait in it meanwhile.`,
 		Example: `exn-tun up --addr 10.2.0.1/24
     a node of fabric lab, with a free node ID
 exn-tun up --netns b --addr 10.2.0.2/24 --addr6 fd00:10:2::2/64
@@ -41,6 +43,8 @@ exn-tun up --config /etc/exn/lab.toml --node 7
     with a configuration file; flags win over it
 exn-tun up --netns c --addr 10.2.0.3/24 --detach --wait 2
     in the background; returns when it is linked with both others
+exn-tun up --addr 10.2.0.3/24 --detach --replace
+    this program, or another configuration, in place of the node that has exn0
 exn-tun up --addr 10.2.0.3/24 --listen :4791 --join host1,host2 \
         --key node3.key --trust lab-ca.crt
     with nodes of other hosts (exn-tun key, docs/hosts.md)`,
@@ -111,13 +115,23 @@ func noCore() error {
 
 // serve runs the node, and announces when it is up.
 func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, logFile *os.File) error {
+	if cfg.Left = stored(cfg.Interface); cfg.Left == nil && o.replace {
+		if err := replace(ctx, &cfg); err != nil {
+			return err
+		}
+	}
 	d, err := daemon.Start(cfg)
 	if errors.Is(err, tun.ErrNameTaken) {
+		forget(cfg.Interface) // what systemd keeps may have the name, and not fit
 		return taken(cfg, err)
 	}
 	if err != nil {
 		return err
 	}
+	if err := store(cfg.Interface, d.Dup); err != nil {
+		cfg.Log.Warn("systemd does not keep the interface for a restart", "reason", err)
+	}
+	asked := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	told := make(chan error, 1)
@@ -146,6 +160,10 @@ func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, log
 	if errors.Is(waited, errInterrupted) {
 		waited = nil // it was asked to end
 	}
+	if asked.Err() == nil {
+		// exn-tun down, not systemd, has ended the node, or it has failed: no restart is to come.
+		forget(cfg.Interface)
+	}
 	notify("STOPPING=1")
 	return errors.Join(waited, err, d.Close())
 }
@@ -157,21 +175,6 @@ func taken(cfg daemon.Config, err error) error {
 		return err
 	}
 	return fmt.Errorf("this namespace already has node %d of fabric %s, as %s: end it with exn-tun down --fabric %[2]s --node %[1]d, or give this one another --interface", node, name, cfg.Interface)
-}
-
-// notify reports the state of the service to systemd (sd_notify(3)). It ignores errors: nothing
-// depends on the message.
-func notify(state string) {
-	path := os.Getenv("NOTIFY_SOCKET")
-	if path == "" {
-		return
-	}
-	conn, err := net.Dial("unixgram", path)
-	if err != nil {
-		return
-	}
-	defer conn.Close()
-	_, _ = conn.Write([]byte(state))
 }
 
 func newDown() *cobra.Command {
