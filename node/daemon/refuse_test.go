@@ -99,6 +99,40 @@ func TestRootStrangers(t *testing.T) {
 	}
 }
 
+// A member of the fabric's group, who may ask for the status and end the node, does not get the
+// interface: with that it would send packets to the host.
+func TestRootReplaceByGroup(t *testing.T) {
+	netnstest.CheckFDs(t)
+	requireTUN(t)
+	if os.Geteuid() != 0 || os.Getegid() != 0 {
+		t.Skip("needs root to be another user of its group")
+	}
+	base, err := os.MkdirTemp("", "exn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(base) })
+	dir := filepath.Join(base, "lab")
+	if err := errors.Join(os.Chmod(base, 0o711), os.Mkdir(dir, 0o770), os.Chmod(dir, 0o770)); err != nil {
+		t.Fatal(err)
+	}
+	a := start(t, dir, netnstest.New(t), "10.2.0.1/24")
+	for op, want := range map[string]string{control.OpStatus: "", control.OpReplace: "neither root nor this user"} {
+		conn := asUser(t, 12345, unix.SOCK_STREAM, emp.File(dir, a.member.ID(), control.Suffix))
+		if err := json.NewEncoder(conn).Encode(control.Request{Op: op}); err != nil {
+			t.Fatal(err)
+		}
+		b, oob := make([]byte, 1<<20), make([]byte, unix.CmsgSpace(4))
+		n, oobn, _, _, err := conn.(*net.UnixConn).ReadMsgUnix(b, oob)
+		if err != nil || oobn > 0 || (want == "") != !strings.Contains(string(b[:n]), `"error"`) || !strings.Contains(string(b[:n]), want) {
+			t.Errorf("%s: %s, %d bytes of control data, %v", op, b[:n], oobn, err)
+		}
+	}
+	if _, err := a.Status(); err != nil { // it was not stopped
+		t.Error(err)
+	}
+}
+
 // The directory says whose an address is, also the link-local one that a node has by its
 // MAC address.
 func TestRootOwner(t *testing.T) {
