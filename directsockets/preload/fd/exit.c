@@ -1,7 +1,6 @@
 /* Leaving connections to the other processes that share them: when this process ends, and when it
- * is about to restrict its system calls. */
+ * is about to restrict its system calls, or to hide what it does with descriptors. */
 #include "fd/handover.h"
-
 
 /* For conn_each: sets *(bool *)arg if another process shares c. */
 static void leaves(struct conn *c, void *arg) { *(bool *)arg |= ds_leaves(c->life.s); }

@@ -88,7 +88,7 @@ extern uintptr_t *fd_tab DS_HIDDEN;
 extern unsigned fd_tab_size DS_HIDDEN;
 extern unsigned fd_tab_end DS_HIDDEN; /* above all descriptors that ever were ours */
 
-/* This process has restricted its system calls (fd_seal): no descriptor becomes ours any more, so
+/* fd_seal was called: no descriptor becomes ours any more, so
  * that all calls are the kernel's. */
 extern bool fd_sealed DS_HIDDEN;
 static inline bool fd_is_sealed(void) { return __atomic_load_n(&fd_sealed, __ATOMIC_RELAXED); }

@@ -23,10 +23,19 @@ bool returned(struct ds_sock *s, int fd) DS_HIDDEN;
  * processes that share its connections need not wait for it, where nothing is direct. */
 void fd_leave(bool flush) DS_HIDDEN;
 
-/* This process is about to restrict its system calls (seccomp): moves its connections back to TCP,
+/* This process is about to restrict its system calls (seccomp), or to use descriptors in a way that
+ * the library does not see: moves its connections back to TCP,
  * and from then on passes the program's calls on them straight to the kernel. May wait, for a
  * second at most. */
 void fd_seal(void) DS_HIDDEN;
+
+/* As fd_seal if this thread is about to get a table of descriptors of its own: unshare, and there
+ * are other threads. */
+static inline void fd_unshare(bool unshare)
+{
+	if (unshare && !ds_one_thread())
+		fd_seal();
+}
 
 /* newfd has become a duplicate of oldfd. */
 void fd_dup(int oldfd, int newfd) DS_HIDDEN;

@@ -400,6 +400,7 @@ EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
 	if (flags == 0)
 		range_closing(first, last);
+	fd_unshare(flags & CLOSE_RANGE_UNSHARE);
 	if (flags & ~CLOSE_RANGE_CLOEXEC)
 		return (int)syscall(SYS_close_range, first, last, flags); /* a table of its own: CLOSE_RANGE_UNSHARE */
 	return range_close(first, last, (unsigned)flags);

@@ -317,6 +317,15 @@ EXPORT int chroot(const char *path)
 	return REAL(chroot, path);
 }
 
+/* A thread with a table of descriptors of its own: what it closes there, others have still. The
+ * table of this library (fd_tab) is one for the process, so the kernel has all sockets from now on.
+ * */
+EXPORT int unshare(int flags)
+{
+	fd_unshare((unsigned)flags & CLONE_FILES);
+	return (int)ds_syscall(SYS_unshare, flags);
+}
+
 /* ---- fewer system calls ---------------------------------------------------------- */
 
 EXPORT int prctl(int option, ...)

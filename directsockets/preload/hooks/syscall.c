@@ -192,6 +192,7 @@ static bool others(long nr, const long a[6], long *rc)
 	switch (nr) {
 	case SYS_execve: return IS(execve(P(0), P(1), P(2)));
 	case SYS_execveat: inherit_demote(NULL); break;
+	case SYS_unshare: return IS(unshare((int)a[0]));
 	case SYS_chroot: return IS(chroot(P(0)));
 	case SYS_prctl: return IS(prctl((int)a[0], a[1], a[2], a[3], a[4]));
 #ifdef SYS_seccomp

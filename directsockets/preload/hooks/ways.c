@@ -26,7 +26,7 @@ const uint8_t ds_ways[DS_WAYS] = {
 	[SYS_prctl] = ALWAYS, [SYS_seccomp] = ALWAYS, [SYS_io_submit] = IF_ANY, [SYS_io_uring_setup] = ALWAYS,
 #ifdef DS_FREE /* which has no hooks of the C library's names */
 	[SYS_fork] = ALWAYS, [SYS_vfork] = ALWAYS, [SYS_clone] = ALWAYS, [SYS_clone3] = ALWAYS,
-	[SYS_exit] = ALWAYS, [SYS_rt_sigaction] = ALWAYS, [SYS_chroot] = ALWAYS,
+	[SYS_exit] = ALWAYS, [SYS_rt_sigaction] = ALWAYS, [SYS_chroot] = ALWAYS, [SYS_unshare] = ALWAYS,
 	[SYS_execve] = IF_ANY, [SYS_execveat] = IF_ANY, [SYS_exit_group] = IF_ANY,
 	[SYS_mmap] = IF_ANY, [SYS_munmap] = IF_ANY, [SYS_mremap] = IF_ANY, [SYS_mprotect] = IF_ANY,
 #endif

@@ -1,4 +1,4 @@
-#include "probe.h"
+#include "ways.h"
 
 #include <aio.h>
 #include <dlfcn.h>
@@ -103,7 +103,7 @@ static struct msghdr *message(void *p, size_t n)
 	return &m;
 }
 
-static long by_read(int fd, void *p, size_t n, int in) { return in ? read(fd, p, n) : write(fd, p, n); }
+long by_read(int fd, void *p, size_t n, int in) { return in ? read(fd, p, n) : write(fd, p, n); }
 static long by_readv(int fd, void *p, size_t n, int in) { return message(p, n) && in ? readv(fd, &vector, 1) : writev(fd, &vector, 1); }
 static long by_preadv2(int fd, void *p, size_t n, int in) { return message(p, n) && in ? preadv2(fd, &vector, 1, -1, 0) : pwritev2(fd, &vector, 1, -1, 0); }
 static long by_recv(int fd, void *p, size_t n, int in) { return in ? recv(fd, p, n, 0) : send(fd, p, n, 0); }
@@ -226,61 +226,6 @@ static long by_pidfd(int fd, void *p, size_t n, int in)
 	return r;
 }
 
-/* Other places that calls come from. */
-struct call {
-	int fd, in;
-	void *p;
-	size_t n;
-	long r;
-};
-static void *makes(void *call)
-{
-	struct call *k = call;
-
-	k->r = by_read(k->fd, k->p, k->n, k->in);
-	return NULL;
-}
-static long by_thread(int fd, void *p, size_t n, int in)
-{
-	struct call k = {fd, in, p, n, 0};
-	pthread_t t;
-
-	pthread_create(&t, NULL, makes, &k);
-	pthread_join(t, NULL);
-	return k.r;
-}
-
-static struct call *of_handler;
-static void handler(int sig)
-{
-	(void)sig;
-	makes(of_handler);
-}
-static long by_handler(int fd, void *p, size_t n, int in)
-{
-	struct call k = {fd, in, p, n, 0};
-
-	of_handler = &k;
-	signal(SIGUSR1, handler);
-	raise(SIGUSR1);
-	return k.r;
-}
-
-static long by_child(int fd, void *p, size_t n, int in)
-{
-	char *shared = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	int st = 0;
-
-	memcpy(shared, p, n);
-	pid_t pid = fork();
-	if (pid == 0)
-		_exit(by_read(fd, shared, n, in) == (long)n ? 0 : 1);
-	waitpid(pid, &st, 0);
-	memcpy(p, shared, n);
-	munmap(shared, n);
-	return st == 0 ? (long)n : -1;
-}
-
 /* By functions of libc.so.6 in a namespace of its own, which has a C library of its own. */
 static long by_namespace(int fd, void *p, size_t n, int in)
 {
@@ -293,26 +238,157 @@ static long by_namespace(int fd, void *p, size_t n, int in)
 	return in ? get_by(fd, p, n) : put_by(fd, p, n);
 }
 
-static const struct way {
-	const char *name;
-	long (*by)(int fd, void *p, size_t n, int in);
-} ways[] = {
+/* Between two pipes and the socket. */
+static long by_pipes(int fd, void *p, size_t n, int in, ssize_t (*move)(const int *a, const int *b, int fd, void *p, size_t n, int in))
+{
+	int a[2], b[2];
+
+	if (pipe(a) < 0 || pipe(b) < 0)
+		die("pipe");
+	ssize_t r = move(a, b, fd, p, n, in);
+	for (int i = 0; i < 2; i++) {
+		close(a[i]);
+		close(b[i]);
+	}
+	return r;
+}
+static ssize_t pages(const int *a, const int *b, int fd, void *p, size_t n, int in)
+{
+	struct iovec v = {p, n};
+
+	(void)b;
+	ssize_t r = in ? splice(fd, NULL, a[1], NULL, n, 0) : vmsplice(a[1], &v, 1, 0);
+	if (r > 0)
+		r = in ? vmsplice(a[0], &v, 1, 0) : splice(a[0], NULL, fd, NULL, (size_t)r, 0);
+	return r;
+}
+static ssize_t doubled(const int *a, const int *b, int fd, void *p, size_t n, int in)
+{
+	ssize_t r = in ? splice(fd, NULL, a[1], NULL, n, 0) : write(a[1], p, n);
+
+	if (r > 0)
+		r = tee(a[0], b[1], (size_t)r, 0);
+	if (r > 0)
+		r = in ? read(b[0], p, (size_t)r) : splice(b[0], NULL, fd, NULL, (size_t)r, 0);
+	return r;
+}
+static ssize_t by_its_number(const int *a, const int *b, int fd, void *p, size_t n, int in)
+{
+	ssize_t r = in ? syscall(SYS_splice, fd, NULL, a[1], NULL, n, SPLICE_F_MOVE) : write(a[1], p, n);
+
+	(void)b;
+	if (r > 0)
+		r = in ? read(a[0], p, (size_t)r) : syscall(SYS_splice, a[0], NULL, fd, NULL, r, SPLICE_F_MORE);
+	return r;
+}
+static long by_vmsplice(int fd, void *p, size_t n, int in) { return by_pipes(fd, p, n, in, pages); }
+static long by_tee(int fd, void *p, size_t n, int in) { return by_pipes(fd, p, n, in, doubled); }
+static long by_number_splice(int fd, void *p, size_t n, int in) { return by_pipes(fd, p, n, in, by_its_number); }
+
+static long by_nowait(int fd, void *p, size_t n, int in)
+{
+	if (in)
+		readable(fd, LONG);
+	return message(p, n) && in ? preadv2(fd, &vector, 1, -1, RWF_NOWAIT) : pwritev2(fd, &vector, 1, -1, RWF_NOWAIT);
+}
+
+/* In one call, as many as are there. */
+static long by_several(int fd, void *p, size_t n, int in)
+{
+	enum { PARTS = 4 };
+	struct iovec v[PARTS];
+	struct mmsghdr m[PARTS] = {0};
+	long sum = 0;
+
+	if (n % PARTS)
+		return by_read(fd, p, n, in);
+	for (size_t i = 0; i < PARTS; i++) {
+		v[i] = (struct iovec){(char *)p + i * (n / PARTS), n / PARTS};
+		m[i].msg_hdr = (struct msghdr){.msg_iov = &v[i], .msg_iovlen = 1};
+	}
+	int moved = in ? recvmmsg(fd, m, PARTS, MSG_WAITFORONE, NULL) : sendmmsg(fd, m, PARTS, 0);
+	for (int i = 0; i < moved; i++)
+		sum += m[i].msg_len;
+	return sum;
+}
+
+static long by_byte(int fd, void *p, size_t n, int in)
+{
+	(void)n;
+	if (!stream) {
+		if (!(stream = fdopen(dup(fd), "r+")))
+			die("fdopen");
+		setvbuf(stream, NULL, _IONBF, 0);
+	}
+	int b = in ? getc(stream) : putc(*(unsigned char *)p, stream);
+	if (b != EOF)
+		*(unsigned char *)p = (unsigned char)b;
+	return b == EOF ? -1 : 1;
+}
+
+/* What is ready is moved without waiting. */
+static long once_ready(int fd, void *p, size_t n, int in, long ready)
+{
+	if (ready != 1)
+		die("not ready");
+	return in ? recv(fd, p, n, MSG_DONTWAIT) : send(fd, p, n, MSG_DONTWAIT);
+}
+static long selected(int fd, void *p, size_t n, int in, long nr, void *limit)
+{
+	fd_set set;
+
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	return once_ready(fd, p, n, in, syscall(nr, fd + 1, in ? &set : NULL, in ? NULL : &set, NULL, limit, NULL));
+}
+static long by_number_select(int fd, void *p, size_t n, int in)
+{
+#ifdef SYS_select
+	return selected(fd, p, n, in, SYS_select, &(struct timeval){LONG / 1000, 0});
+#else
+	return by_read(fd, p, n, in);
+#endif
+}
+static long by_number_pselect(int fd, void *p, size_t n, int in) { return selected(fd, p, n, in, SYS_pselect6, &(struct timespec){LONG / 1000, 0}); }
+static long by_number_ppoll(int fd, void *p, size_t n, int in)
+{
+	struct pollfd f = {fd, in ? POLLIN : POLLOUT, 0};
+
+	return once_ready(fd, p, n, in, syscall(SYS_ppoll, &f, 1, &(struct timespec){LONG / 1000, 0}, NULL, 8));
+}
+static long by_number_epoll(int fd, void *p, size_t n, int in)
+{
+	struct epoll_event ev = {.events = in ? EPOLLIN : EPOLLOUT};
+	long ep = syscall(SYS_epoll_create1, EPOLL_CLOEXEC);
+
+	syscall(SYS_epoll_ctl, ep, EPOLL_CTL_ADD, fd, &ev);
+	long r = once_ready(fd, p, n, in, syscall(SYS_epoll_pwait, ep, &ev, 1, LONG, NULL, 8));
+	syscall(SYS_close, ep);
+	return r;
+}
+
+static const struct way ways[] = {
 	{"read, write", by_read}, {"readv, writev", by_readv}, {"preadv2, pwritev2", by_preadv2}, {"recv, send", by_recv},
 	{"recvfrom, sendto", by_recvfrom}, {"recvmsg, sendmsg", by_recvmsg}, {"recvmmsg, sendmmsg", by_recvmmsg},
 	{"syscall: read, write", by_number}, {"syscall: recvfrom, sendto", by_number_from}, {"syscall: recvmsg, sendmsg", by_number_msg},
 	{"syscall: readv, writev", by_number_vector}, {"__read_chk", by_read_chk}, {"__recv_chk", by_recv_chk},
 	{"__recvfrom_chk", by_recvfrom_chk}, {"__read, __write", by_alias}, {"__send", by_alias_send}, {"splice", by_splice},
 	{"sendfile", by_sendfile}, {"stream", by_stream}, {"dprintf", by_dprintf}, {"a copy's number", by_copy},
-	{"SCM_RIGHTS", by_message}, {"pidfd_getfd", by_pidfd}, {"thread", by_thread}, {"handler", by_handler}, {"child", by_child},
-	{"kernel AIO", by_kernel}, {"kernel AIO poll", by_kernel_poll}, {"POSIX AIO", by_threads}, {"dlmopen", by_namespace},
+	{"SCM_RIGHTS", by_message}, {"pidfd_getfd", by_pidfd}, {"kernel AIO", by_kernel}, {"kernel AIO poll", by_kernel_poll},
+	{"POSIX AIO", by_threads}, {"vmsplice", by_vmsplice}, {"tee", by_tee},
+	{"syscall: splice", by_number_splice}, {"RWF_NOWAIT", by_nowait}, {"several messages", by_several}, {"getc, putc", by_byte},
+	{"syscall: select", by_number_select}, {"syscall: pselect6", by_number_pselect}, {"syscall: ppoll", by_number_ppoll},
+	{"syscall: epoll_pwait", by_number_epoll},
+	{"dlmopen", by_namespace}, /* the last, as all connections stay on TCP after it */
+	{0},
 };
 
 /* Each on a connection of its own, beside the functions that all programs use. */
-static void all_ways(void)
+void each_way(const struct way *w)
 {
 	const char *only = getenv("PROBE_WAY");
 
-	for (const struct way *w = ways; w < ways + sizeof ways / sizeof *ways; w++) {
+	for (; w->name; w++) {
 		int c, s;
 
 		if (only && strcmp(only, w->name) != 0)
@@ -332,6 +408,77 @@ static void all_ways(void)
 		stream = NULL;
 		hang_up(c, s);
 	}
+}
+
+static void all_ways(void) { each_way(ways); }
+
+/* Calls that the kernel refuses on a socket take nothing from it. */
+static void refused(void)
+{
+	int c, s, ends[2], n, file = memfd_create("probe", 0);
+	char path[64];
+	off_t at = 0;
+
+	if (pipe(ends) < 0 || file < 0)
+		die("pipe");
+	pair(&c, &s);
+	is_direct();
+	put(s, "there", 5);
+	arrived(c, 5);
+	R(tee(c, ends[1], 5, SPLICE_F_NONBLOCK));
+	R(vmsplice(c, &(struct iovec){back, 5}, 1, SPLICE_F_NONBLOCK));
+	R(copy_file_range(c, NULL, file, NULL, 5, 0));
+	R(syscall(SYS_copy_file_range, file, NULL, c, NULL, 5, 0));
+	R(sendfile(file, c, NULL, 5));
+	R(sendfile(file, c, &at, 5));
+	R(splice(c, &at, ends[1], NULL, 5, SPLICE_F_NONBLOCK));
+	R(pread(c, back, 5, 0));
+	R(pwrite(c, back, 5, 0));
+	R(preadv2(c, &(struct iovec){back, 5}, 1, 0, 0));
+	R(lseek(c, 0, SEEK_CUR));
+	R(ftruncate(c, 0));
+	R(fsync(c));
+	R(syscall(SYS_getdents64, c, back, sizeof back));
+	R(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, c, 0) == MAP_FAILED ? -1 : 0);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", c);
+	R(open(path, O_RDWR));
+	R(ioctl(c, FIONREAD, &n));
+	out("%d there", n);
+	out("%zu %.5s", get(c, back, 5), back);
+	put(c, "more", 4);
+	out("%zu %.4s", get(s, back, 4), back);
+	hang_up(c, s);
+	close(file);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* A signal says that something can be read, with the descriptor's number. */
+static void signal_driven(void)
+{
+	int c, s;
+	sigset_t set;
+	siginfo_t info;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGRTMIN);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	pair(&c, &s);
+	is_direct();
+	R(fcntl(c, F_SETOWN, getpid()));
+	R(fcntl(c, F_SETSIG, SIGRTMIN));
+	R(fcntl(c, F_SETFL, O_RDWR | O_ASYNC | O_NONBLOCK));
+	for (int i = 0; i < 20; i++) {
+		put(s, "message", 7);
+		do {
+			R(sigtimedwait(&set, &info, &(struct timespec){LONG / 1000, 0}) == SIGRTMIN);
+			out("%s", info.si_fd == c ? "of c" : "of another");
+		} while (recv(c, back, 7, 0) != 7);
+		put(c, "answer", 6);
+		get(s, back, 6);
+	}
+	close(c);
+	close(s);
 }
 
 /* ---- options ------------------------------------------------------------------ */
@@ -389,6 +536,11 @@ const struct probe way_probes[] = {
 	{"ways-kernel-aio-poll", kernel_aio_poll, 0},
 	{"ways-posix-aio", posix_aio, 0},
 	{"ways-all", all_ways, 0},
+	{"ways-places", all_places, 0},
+	{"ways-unshared", unshared, 0},
+	{"ways-closed-apart", closed_apart, 0},
+	{"ways-refused", refused, 0},
+	{"ways-signal-driven", signal_driven, 0},
 	{"options-pacing", pacing, 0},
 	{"options-user-timeout", user_timeout, 0},
 	{NULL, NULL, 0},
