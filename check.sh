@@ -289,8 +289,8 @@ speed() {
 	printf 'base %s\nhead this tree, at %s\n\n' "$(git log -1 --format='%h %s' "$base")" "$(git log -1 --format='%h %s')"
 	[ "$base" != "$(git rev-parse HEAD)" ] || [ -n "$(git status --porcelain)" ] || echo 'speed: this tree is that commit: the table shows the noise' >&2
 	mkdir "$work/tree" "$work/base" "$work/head" && git archive "$base" | tar -x -C "$work/tree" || return
-	(cd "$work/tree" && GOBIN=$work/base go install ./cmd/dsbench ./cmd/exn-run) || return
-	GOBIN=$work/head go install ./cmd/dsbench ./cmd/exn-run || return
+	(cd "$work/tree" && GOBIN=$work/base go install ./cmd/{dsbench,exn-run,exn-tun}) || return
+	GOBIN=$work/head go install ./cmd/{dsbench,exn-run,exn-tun} || return
 	go build -o "$work/speed" ./cmd/dsbench/internal/speed || return
 	for dir in base head; do # exn-run builds its library before the first run
 		"$work/$dir/exn-run" --print-env >/dev/null || return

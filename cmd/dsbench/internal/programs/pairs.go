@@ -177,7 +177,15 @@ func all() []Pair {
 	closing.Name, closing.about, closing.short = "nginx-close", "a connection for each request of 1 KiB (if --only names it)", true
 	kept := closing.client
 	closing.client = func(e *end) []string { return append(kept(e), "-H", "Connection: close") }
-	return append(pairs, short, closing, haproxyPair(), dnsperfPair())
+	cli := pairs[i]
+	cli.Name, cli.about, cli.short, cli.streams = "redis-cli", "a program for each PING: its start and its first connection (if --only names it)", true, 1
+	cli.needs, cli.parse = []string{"redis-server", "redis-cli"}, parseCount
+	cli.client = func(e *end) []string {
+		script := `n=0 begin=$(date +%s%N) end=$((begin+$3*1000000000)) now=$begin
+while [ $now -lt $end ]; do redis-cli -h $1 -p $2 ping >/dev/null || exit; n=$((n+1)) now=$(date +%s%N); done; echo $n $((now-begin))`
+		return []string{"sh", "-c", script, "sh", e.host, e.port, e.seconds()}
+	}
+	return append(pairs, short, closing, cli, haproxyPair(), dnsperfPair())
 }
 
 // seconds is how long a run takes, as the programs want it.
@@ -244,6 +252,16 @@ func parseRedis(stdout string) (s sample, err error) {
 		}
 	}
 	return s, errNoFigure
+}
+
+// parseCount reads how often something was done, and in how many nanoseconds.
+func parseCount(stdout string) (s sample, err error) {
+	var n, elapsed float64
+	if _, err := fmt.Sscan(stdout, &n, &elapsed); err != nil || n == 0 {
+		return s, errNoFigure
+	}
+	s.value = n / elapsed * 1e9
+	return s, nil
 }
 
 func parseWrk(stdout string) (s sample, err error) {

@@ -65,7 +65,7 @@ func parse(args []string) (o options, err error) {
 		if o.dirs[i], err = filepath.Abs(fs.Arg(i)); err != nil {
 			return o, err
 		}
-		for _, name := range []string{"dsbench", "exn-run"} {
+		for _, name := range []string{"dsbench", "exn-run", "exn-tun"} {
 			if _, err := os.Stat(filepath.Join(o.dirs[i], name)); err != nil {
 				return o, fmt.Errorf("%w: build the commands with GOBIN=%s go install", err, o.dirs[i])
 			}

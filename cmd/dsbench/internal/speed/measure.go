@@ -26,14 +26,23 @@ type measure struct {
 	// program: the head's dsbench takes it with the build's exn-run; else the build's own dsbench
 	// does.
 	program bool
-	path    string // of the row that counts
-	args    []string
+	// path, what and size are of the row that counts; "", 0: any.
+	path, what string
+	size       int
+	args       []string
 }
 
 // program is a measure of "dsbench programs", whose unit of duration is that of a run on TCP.
 func program(name string, seconds int) measure {
 	return measure{name: name, program: true, path: "direct",
 		args: []string{"programs", "--only", name, "--direct-only", "--runs", "1", "--duration", fmt.Sprintf("%ds", seconds), "--json"}}
+}
+
+// agent is a measure of programs in network namespaces that an agent serves. It takes root.
+func agent(name string, seconds int) measure {
+	m := program(name, seconds)
+	m.args = append(m.args, "--network", "bridge")
+	return m
 }
 
 // path is a measure of a path of dsbench.
@@ -47,10 +56,17 @@ var measures = []measure{
 	program("redis-reconnect", 1),
 	program("nginx-wrk", 1),
 	program("iperf3", 1),
+	agent("nginx-close", 1),
+	agent("redis-cli", 1),
+	{name: "udp, 64 bytes", program: true, path: "direct", what: "udp-oneway", size: 64,
+		args: []string{"udp", "--runs", "1", "--duration", "300ms", "--json"}},
 	path("ds, 64 bytes", "pingpong", "ds", true, "--size", "64"),
 	path("ds, 64 KiB", "stream", "ds", false, "--size", "64k"),
 	path("ds, 1 request", "crr", "ds", false, "--size", "64"),
 	path("exn0, stream", "stream", "exn", false, "--size", "64k"),
+	path("exn-shm, stream", "stream", "exn-shm", false, "--size", "64k"),
+	path("exn-shm, rested", "pingpong", "exn-shm", true, "--size", "64", "--rest", "10ms"),
+	path("libfabric link", "pingpong", "exn-ofi", true, "--size", "64"),
 }
 
 const runTime = time.Minute // after which a run counts as hanging
@@ -103,7 +119,7 @@ func (o options) take(ctx context.Context, m measure, build int) (row result.Row
 	ctx, cancel := context.WithTimeoutCause(ctx, runTime, errors.New("it hangs"))
 	defer cancel()
 	argv := append([]string{filepath.Join(o.dirs[build], "dsbench")}, m.args...)
-	if m.program {
+	if m.program { // exn-tun is beside exn-run
 		argv[0] = filepath.Join(o.dirs[1], "dsbench")
 		argv = append(argv, "--exn-run", filepath.Join(o.dirs[build], "exn-run"))
 	}
@@ -127,19 +143,19 @@ func (o options) take(ctx context.Context, m measure, build int) (row result.Row
 		text := strings.Split(strings.TrimSpace(stderr.String()), "\n")
 		return row, fmt.Errorf("%w: %s", err, text[0])
 	}
-	return rowOf(&stdout, m.path)
+	return m.rowOf(&stdout)
 }
 
-// rowOf returns the row of a path in what dsbench prints with --json.
-func rowOf(r io.Reader, path string) (row result.Row, err error) {
+// rowOf returns the row of m in what dsbench prints with --json.
+func (m measure) rowOf(r io.Reader) (row result.Row, err error) {
 	for d := json.NewDecoder(r); ; {
 		row = result.Row{}
 		if err := d.Decode(&row); err == io.EOF {
-			return row, fmt.Errorf("dsbench printed no figure of %s", path)
+			return row, fmt.Errorf("dsbench printed no figure of %s", m.path)
 		} else if err != nil {
 			return row, fmt.Errorf("dsbench's output: %w", err)
 		}
-		if row.Path == path && row.Median > 0 {
+		if row.Path == m.path && (m.what == "" || row.Measure == m.what && row.Size == m.size) && row.Median > 0 {
 			return row, nil
 		}
 	}

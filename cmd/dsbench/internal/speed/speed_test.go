@@ -21,7 +21,7 @@ func builds(t *testing.T, script string) (dirs [2]string) {
 		if err := os.Mkdir(dirs[i], 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"dsbench", "exn-run"} {
+		for _, name := range []string{"dsbench", "exn-run", "exn-tun"} {
 			if err := os.WriteFile(filepath.Join(dirs[i], name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +99,7 @@ func TestRun(t *testing.T) {
 	o.rounds = 1
 	o.dirs = builds(t, `echo "$0 $*" >> `+filepath.Join(t.TempDir(), "log")+`
 case "$*" in *--exn-run*base/exn-run) v=9 ;; *--exn-run*) v=5 ;; *) v=7 ;; esac
-for path in lo direct ds exn; do echo '{"path":"'$path'","unit":"1/s","median":'$v'}'; done`)
+for path in lo direct ds exn exn-shm exn-ofi; do echo '{"path":"'$path'","measure":"udp-oneway","size":64,"unit":"1/s","median":'$v'}'; done`)
 	var stdout, stderr strings.Builder
 	if err := o.run(t.Context(), &stdout, &stderr); err != nil {
 		t.Fatal(err, stderr.String())
@@ -110,7 +110,7 @@ for path in lo direct ds exn; do echo '{"path":"'$path'","unit":"1/s","median":'
 		}
 	}
 	o.dirs = builds(t, `case "$*" in *nginx*) echo "dsbench programs: nginx-wrk is left out: wrk is not installed" >&2; exit 1 ;; *crr*) echo broken >&2; exit 1 ;; esac
-for path in direct ds exn; do echo '{"path":"'$path'","median":1}'; done`)
+for path in direct ds exn exn-shm exn-ofi; do echo '{"path":"'$path'","measure":"udp-oneway","size":64,"median":1}'; done`)
 	stdout.Reset()
 	if err := o.run(t.Context(), &stdout, &stderr); err == nil || errors.Is(err, errMissing) {
 		t.Errorf("a measure that fails: %v", err)
@@ -151,7 +151,7 @@ func TestArguments(t *testing.T) {
 
 func TestRowOf(t *testing.T) {
 	for _, text := range []string{"", `{"path":"lo","median":2}`, `{"path":"ds","median":0}`, "no JSON"} {
-		if row, err := rowOf(strings.NewReader(text), "ds"); err == nil {
+		if row, err := (measure{path: "ds"}).rowOf(strings.NewReader(text)); err == nil {
 			t.Errorf("%q: %+v", text, row)
 		}
 	}
