@@ -3,15 +3,12 @@ package broker
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/wire"
@@ -336,7 +333,7 @@ func (s *Server) client(conn *net.UnixConn) {
 	if errors.Is(err, wire.ErrRule) || errors.Is(err, wire.ErrMessage) {
 		s.count.BadClients.Add(1)
 	}
-	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) && s.mayTell() {
+	if !rpc.HungUp(err) && s.mayTell() {
 		s.cfg.Log.Warn("direct sockets: client disconnected", "program", c.program, "pid", c.pid, "uid", c.uid, "reason", err)
 	}
 }

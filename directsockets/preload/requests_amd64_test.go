@@ -2,6 +2,8 @@ package preload
 
 import (
 	"bytes"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,6 +50,47 @@ func TestAcceptCalls(t *testing.T) {
 		calls := systemCalls(t, slices.Concat(env, more), requests, "first")
 		if at := slices.Index(calls, unix.SYS_ACCEPT); at < 0 || at != len(calls)-1 {
 			t.Errorf("%s: system calls %d, want %d (accept) last", name, calls, unix.SYS_ACCEPT)
+		}
+	}
+}
+
+// A program whose connection carries one request does not connect to the broker. One with more
+// does, and does not wait for the greeting: here it never comes.
+func TestGreetingCalls(t *testing.T) {
+	library, dir := testLibrary(t), t.TempDir()
+	client := filepath.Join(dir, "client")
+	compileC(t, client, cbuild.Command{Flags: warned, Files: []string{"testdata/client.c"}})
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	go func() {
+		for c, err := server.Accept(); err == nil; c, err = server.Accept() {
+			_, _ = io.Copy(c, c) // until the client closes it
+			c.Close()
+		}
+	}()
+	_, port, _ := net.SplitHostPort(server.Addr().String()) // it is one
+	path := filepath.Join(dir, "broker")
+	broker, err := net.Listen("unixpacket", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer broker.Close()
+	env := []string{"LD_PRELOAD=" + library, "EXNET_BROKER=" + path, "EXNET_LOOPBACK=1"}
+	for requests, want := range map[string]int{"1": 1, "20": 2} {
+		connects, waits := 0, 0
+		for _, nr := range systemCalls(t, env, client, port, requests) {
+			switch nr {
+			case unix.SYS_CONNECT:
+				connects++
+			case unix.SYS_POLL, unix.SYS_PPOLL:
+				waits++
+			}
+		}
+		if connects != want || waits > 0 {
+			t.Errorf("%s requests: it connects %d sockets, want %d, and waits %d times, want 0", requests, connects, want, waits)
 		}
 	}
 }

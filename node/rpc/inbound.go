@@ -89,5 +89,5 @@ func received(oob []byte) (fds Descriptors) {
 
 // HungUp reports whether err is what a connection that was closed, here or there, leads to.
 func HungUp(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed)
+	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, net.ErrClosed)
 }

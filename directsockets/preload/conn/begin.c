@@ -10,15 +10,27 @@
 #include <time.h>
 #include <sys/syscall.h>
 
-static bool may_wait; /* by the settings, and there has been a broker */
+/* By the settings: may the broker learn of a connection only when that is worth a segment? */
+static bool patient(void) { return !ds_config.explain && !ds_config.wait && ds_config.sends && ds_config.bytes; }
 
-bool ds_may_wait(void) { return DS_GET(may_wait) && !ds_broker_due(); }
+bool ds_may_wait(void) { return !ds_broker_due() && patient(); }
 bool ds_tests_wait(void) { return ds_config.wait; }
 
-/* With the lock of setup: known says whether there has been a broker. */
-static void settle_wait(bool known)
+bool ds_may_defer(void)
 {
-	DS_SET(may_wait, known && !ds_config.explain && !ds_config.wait && ds_config.sends && ds_config.bytes);
+	if (!ds_broker_due())
+		return patient();
+	if (ds_broker_looked())
+		return false;
+	int saved = errno;
+	bool locked = ds_setup_lock();
+	if (locked) {
+		if (ds_start())
+			ds_setup_broker();
+		ds_setup_unlock();
+	}
+	errno = saved;
+	return locked && patient();
 }
 
 struct ds_sock *ds_make(int fd, int side, const struct ds_life *l)
@@ -29,9 +41,7 @@ struct ds_sock *ds_make(int fd, int side, const struct ds_life *l)
 
 	if (ds_start())
 		ds_setup_broker();
-	bool broker = ds_broker_up(), known = ds_broker_known();
-	settle_wait(known);
-	known = known || ds_broker_comes();
+	bool broker = ds_broker_up(side == 1 || !patient()), known = ds_broker_known() || ds_broker_comes();
 	if ((!known && !ds_config.explain) || !ds_addresses(fd, side, &info))
 		return NULL;
 	if (l && ds_life_has_moved(l)) /* the number may have been another socket's */
@@ -110,9 +120,10 @@ void ds_connect_broker(void)
 
 	if (!ds_setup_lock())
 		return;
-	if (ds_broker_known()) {
-		ds_broker_up();
-		settle_wait(true);
+	if (ds_broker_known() || !ds_broker_looked()) {
+		if (ds_start())
+			ds_setup_broker();
+		ds_broker_up(true);
 	}
 	ds_setup_unlock();
 	errno = saved;

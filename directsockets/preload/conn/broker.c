@@ -43,7 +43,8 @@ static bool knows_flow; /* the broker does */
 static const uint32_t no_offers;
 const uint32_t *ds_udp_offers = &no_offers;
 const uint16_t *ds_udp_receivers;
-static int64_t next_try;
+static int64_t next_try; /* 0: this process has not looked yet */
+static int64_t greeted; /* when HELLO was sent */
 static unsigned soon; /* attempts since an agent was told of this process */
 static uint8_t version; /* of the messages, as WELCOME has it; 0: it has not come yet */
 static bool silent; /* HELLO was sent, and is not answered yet */
@@ -237,9 +238,9 @@ static bool welcomed(void)
 	return false;
 }
 
-/* Connects and says HELLO; waits a moment for the answer, once. A later one is read when it is
- * there. */
-static bool greet(void)
+/* Connects and says HELLO; if it waits, a moment for the answer, once. A later one is read when it
+ * is there. */
+static bool greet(bool waits)
 {
 	struct ds_message hello = {.type = DS_HELLO, .id = DS_NEWEST};
 	struct timespec limit = {ds_config.welcome / 1000, ds_config.welcome % 1000 * 1000000L};
@@ -260,6 +261,9 @@ static bool greet(void)
 	}
 	absent = DS_WHY_SILENT;
 	silent = true;
+	greeted = now_ns();
+	if (!waits)
+		return false;
 	struct pollfd p = {.fd = conn, .events = POLLIN};
 	ds_syscall(SYS_ppoll, &p, 1, &limit, NULL, 0);
 	return welcomed();
@@ -283,6 +287,9 @@ bool ds_broker_better(void)
 
 bool ds_broker_due(void) { return !__atomic_load_n(&page_valid, __ATOMIC_RELAXED) || now_ns() >= DS_GET(next_try); }
 
+bool ds_broker_greets(void) { return silent && now_ns() - greeted < ds_config.welcome * INT64_C(1000000); }
+bool ds_broker_looked(void) { return DS_GET(next_try) != 0; }
+
 bool ds_broker_known(void) { return DS_GET(known); }
 bool ds_broker_comes(void) { return ds_place_knocked() && !DS_GET(known) && DS_GET(soon) < SOON; }
 
@@ -298,7 +305,7 @@ int ds_broker_why(int reason)
 	return reason > 0 && reason < (int)sizeof whys ? whys[reason] : DS_WHY_REFUSED;
 }
 
-bool ds_broker_up(void)
+bool ds_broker_up(bool waits)
 {
 	int saved = errno;
 	bool fresh = false;
@@ -315,7 +322,7 @@ bool ds_broker_up(void)
 		fresh = welcomed();
 	} else if (conn < 0 && now_ns() >= next_try) {
 		DS_SET(next_try, now_ns() + RETRY_NS);
-		fresh = greet();
+		fresh = greet(waits);
 	}
 	if (fresh)
 		notices->connected();

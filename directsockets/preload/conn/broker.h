@@ -36,8 +36,13 @@ size_t ds_message_put(uint8_t *b, const struct ds_message *m) DS_HIDDEN;
 /* Reads a message of n bytes. False: it is none. */
 bool ds_message_get(struct ds_message *m, const uint8_t *b, size_t n) DS_HIDDEN;
 
-/* True if there is a broker. Tries to connect, at most once a second. */
-bool ds_broker_up(void) DS_HIDDEN;
+/* True if there is a broker. Tries to connect, at most once a second; waits: for a moment until it
+ * greets. If it does not wait, a later call finds the greeting. */
+bool ds_broker_up(bool waits) DS_HIDDEN;
+/* Has the broker been connected to a moment ago, and not greeted yet? */
+bool ds_broker_greets(void) DS_HIDDEN;
+/* Has this process looked for a broker? Any thread. */
+bool ds_broker_looked(void) DS_HIDDEN;
 /* True if there is no broker, or only the user's own, and the last look for root's was a second
  * ago: then call ds_broker_up. Any thread. */
 bool ds_broker_better(void) DS_HIDDEN;

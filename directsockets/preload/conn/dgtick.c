@@ -22,7 +22,7 @@ static bool ready(void)
 {
 	if (ds_start())
 		ds_setup_broker();
-	return ds_broker_up() && ds_page_udp();
+	return ds_broker_up(true) && ds_page_udp();
 }
 
 /* The ends of fd as the kernel has them. */

@@ -197,8 +197,10 @@ static inline bool ds_life_nonblock(const struct ds_life *l)
 
 /* ---- uncounted.c ------------------------------------------------------------------ */
 
-/* May a connection be UNCOUNTED? */
+/* May a connection be UNCOUNTED? A client's also in a process that has not looked for a broker
+ * (defer): one that sends a request and ends never needs to. */
 bool ds_may_wait(void) DS_HIDDEN;
+bool ds_may_defer(void) DS_HIDDEN;
 /* Does a call on a connection that was accepted wait for its segment (EXNET_DS_WAIT)? */
 bool ds_tests_wait(void) DS_HIDDEN;
 /* Has so much happened on a connection, whose descriptor is fd, that it needs a handle? Not on one

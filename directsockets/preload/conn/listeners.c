@@ -142,7 +142,7 @@ bool ds_broker_listen(int fd, const uint8_t *addr, uint16_t port)
 			return true;
 	if (!add(fd, addr, port))
 		return false;
-	if (ds_broker_up())
+	if (ds_broker_up(true))
 		ds_broker_announce();
 	return true;
 }

@@ -103,7 +103,7 @@ void ds_offer_again(struct ds_sock *s, int fd)
 		not_taken(s, DS_WHY_NO_BROKER); /* it has taken the offer with it */
 	if (s->offered[1] < 0 || !DS_GET(s->retry) || (int64_t)(ds_ticks() - DS_GET(s->retry)) < 0)
 		return;
-	if (!ds_broker_up())
+	if (!ds_broker_up(true))
 		not_taken(s, ds_broker_absent());
 	else if (!ds_page_listeners(s->info.port[1]))
 		not_taken(s, DS_WHY_NO_LISTENER);

@@ -28,7 +28,8 @@ enum {
 	SMALL_BUFFER = 65536,
 	MIN_WINDOW = 8192,
 	ABSENT_US = 1000000, /* until it looks again for a broker that does not answer, */
-	COMES_US = 4000,     /* or that may be coming */
+	COMES_US = 4000,     /* or that may be coming, */
+	GREETS_US = 50,	     /* or reads its answer to HELLO */
 };
 
 /* With the lock of setup: asks the broker for the offer that the page's word announces. */
@@ -206,12 +207,12 @@ static void early(struct ds_sock *s, int fd)
 {
 	uint32_t word;
 
-	if (!ds_broker_up()) {
+	if (!ds_broker_up(s->side == 1)) {
 		bool comes = ds_broker_comes();
 
 		ds_stats_say(s->entry, DS_MODE_TCP, ds_broker_absent());
 		if (comes || ds_broker_known()) {
-			DS_SET(s->retry, ds_ticks() + (comes ? COMES_US : ABSENT_US) * ds_ticks_us());
+			DS_SET(s->retry, ds_ticks() + (ds_broker_greets() ? GREETS_US : comes ? COMES_US : ABSENT_US) * ds_ticks_us());
 			return;
 		}
 		ds_decided(s); /* there is none here */

@@ -32,8 +32,8 @@ struct ds_sock *ds_inherited(int fd, int side) DS_HIDDEN;
  * do, but ds_close is still needed for the statistics. May become true, never false again. */
 bool ds_plain(const struct ds_sock *s) DS_HIDDEN;
 
-/* Connects to the broker now, if this process, or its parent before the fork, has used it: the
- * process is about to lose sight of the broker's socket (chroot), or to accept. */
+/* Connects to the broker now, unless there is none: the process is about to lose sight of the
+ * broker's socket (chroot), or to accept. */
 void ds_connect_broker(void) DS_HIDDEN;
 
 /* Tells an agent of this host, if there is one, that the process is there, unless its namespace has

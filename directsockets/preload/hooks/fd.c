@@ -69,7 +69,7 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	if (rc == 0 && addr->sa_family == AF_UNSPEC) {
 		conn_demote(c, fd); /* disconnected: whatever comes next is plain */
 	} else if (rc == 0 || err == EINPROGRESS || err == EINTR || err == EISCONN) {
-		if (ds_life_connect(&c->life, (rc == 0 || err == EINPROGRESS) && ds_may_wait()))
+		if (ds_life_connect(&c->life, (rc == 0 || err == EINPROGRESS) && ds_may_defer()))
 			ds_classify(fd, 0, addr, len);
 		if (conn_is(c) != CONN_CONNECTING)
 			; /* it can wait */

@@ -312,7 +312,7 @@ ALIAS(_Exit, _exit);
 
 EXPORT int chroot(const char *path)
 {
-	if (!fd_vforked())
+	if (!fd_vforked() && fd_tab_size > 0) /* it has sockets */
 		ds_connect_broker();
 	return REAL(chroot, path);
 }
