@@ -213,7 +213,7 @@ static char *bad[KINDS];
 
 static void make_bad(void)
 {
-	char *p = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *p = mmap(NULL, 6 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	bad[1] = p + PAGE;
 	mprotect(bad[1], PAGE, PROT_NONE);
@@ -221,7 +221,8 @@ static void make_bad(void)
 	mprotect(p + 3 * PAGE, PAGE, PROT_NONE);
 	bad[3] = p + 4 * PAGE;
 	mprotect(bad[3], PAGE, PROT_READ);
-	bad[4] = p + 6 * PAGE;
+	/* What anybody maps meanwhile does not come here: the kernel begins far above. */
+	bad[4] = mmap((char *)0x10000000, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	bad[5] = (char *)0xffff888000000000;
 }
 
