@@ -72,7 +72,6 @@ func otherScenarios() []scenario {
 		{
 			name: "xinetd", long: true, // its own echo, and a program for each connection
 			needs: map[string]string{"xinetd": "xinetd"},
-			tcp:   "the connection is a standard stream of the program",
 			serve: serveXinetd,
 			check: func(s *stage) {
 				for _, port := range []int{frontPort, backPort} {

@@ -80,7 +80,7 @@ func toolScenarios() []scenario {
 		{
 			name: "git", long: true, // a daemon that executes a program for each connection, with it as standard streams
 			needs: map[string]string{"/usr/lib/git-core/git-daemon": "git"},
-			tcp:   "the connection is a standard stream of the program",
+			tcp:   "several processes have the connection",
 			serve: serveGit, check: checkGit,
 		},
 		{
@@ -108,7 +108,6 @@ func toolScenarios() []scenario {
 			serve: func(s *stage) {
 				s.server(frontPort, "socat", fmt.Sprintf("TCP4-LISTEN:%d,bind=127.0.0.1,fork,reuseaddr", frontPort), "EXEC:cat,nofork")
 			},
-			tcp:   "the connection is a standard stream of the program",
 			check: func(s *stage) { s.do(python, s.script("echo.py"), "client", port, strconv.Itoa(size(8<<20, 64<<20))) },
 		},
 		{

@@ -50,9 +50,7 @@ void fd_dup(int oldfd, int newfd)
 		fd_closing(oldfd); /* replaced behind our back */
 		return;
 	}
-	/* The C library reads and writes standard streams by internal calls, and they are often
-	 * another program's soon. */
-	if (c && newfd <= STDERR_FILENO && !stream(oldfd, newfd))
+	if (c && fd_is_stream(newfd) && !stream(oldfd, newfd))
 		return;
 	fd_copy(newfd, w);
 }

@@ -196,6 +196,11 @@ bool conn_hold_live(struct conn *c)
 	return false;
 }
 
+/* Standard streams are like all other descriptors. Set before the program runs. */
+static bool streams_seen;
+
+bool fd_is_stream(int fd) { return fd <= STDERR_FILENO && !streams_seen; }
+
 /* As conn_new, but fd may be a standard stream. */
 static struct conn *make(int fd, enum conn_event how, enum ds_nonblocking nonblock)
 {
@@ -221,7 +226,7 @@ static struct conn *make(int fd, enum conn_event how, enum ds_nonblocking nonblo
 
 struct conn *conn_new(int fd, enum conn_event how, enum ds_nonblocking nonblock)
 {
-	return fd > STDERR_FILENO ? make(fd, how, nonblock) : NULL;
+	return fd_is_stream(fd) ? NULL : make(fd, how, nonblock);
 }
 
 struct conn *conn_inherited(int fd, int side)
@@ -233,10 +238,20 @@ struct conn *conn_inherited(int fd, int side)
 		ds_close(s, fd);
 	if (!c)
 		return NULL;
-	if (fd <= STDERR_FILENO)
+	if (fd_is_stream(fd))
 		ds_stream(s, true);
 	ds_life_inherit(&c->life, s);
 	return c;
+}
+
+void fd_streams_seen(void)
+{
+	streams_seen = true;
+	for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+		struct conn *c = word_conn(fd_word(fd));
+		if (c && c->life.s)
+			ds_stream(c->life.s, false);
+	}
 }
 
 void conn_each(unsigned states, void (*fn)(struct conn *c, void *arg), void *arg)
@@ -341,7 +356,7 @@ static void closing(int fd)
 			fd_notices->orphan(c, fd);
 		if (conn_is(c) == CONN_KNOWN && __atomic_load_n(&c->users, __ATOMIC_ACQUIRE) > 1)
 			ds_renumbered(c->life.s);
-		if (fd <= STDERR_FILENO)
+		if (fd_is_stream(fd))
 			stream_ends(c);
 	} else if (word_dgram(w)) {
 		struct ds_dgram *d = word_dgram(w);
@@ -414,7 +429,7 @@ void fd_set_conn(int fd, struct conn *c)
 		return;
 	fd_closing(fd);
 	__atomic_fetch_add(&c->nfds, 1, __ATOMIC_ACQ_REL);
-	if (fd <= STDERR_FILENO && c->life.s)
+	if (fd_is_stream(fd) && c->life.s)
 		ds_stream(c->life.s, true);
 	set(fd, (uintptr_t)c | FD_CONN);
 }

@@ -219,6 +219,12 @@ void conn_note(int fd) DS_HIDDEN;
  * is not to be had. No lock. */
 uint64_t conn_cookie(const struct conn *c) DS_HIDDEN;
 
+/* Is fd a standard stream that the C library reads and writes by calls of its own, which do not come
+ * here? Such a connection stays on TCP. */
+bool fd_is_stream(int fd) DS_HIDDEN;
+/* Those calls come here from now on. Before the program runs. */
+void fd_streams_seen(void) DS_HIDDEN;
+
 /* newfd has become a duplicate of oldfd, which fd_word says is w; no standard stream is to be
  * carried (dup.c). */
 void fd_copy(int newfd, uintptr_t w) DS_HIDDEN;

@@ -118,7 +118,7 @@ static int accepted(int fd, int flags, bool wait)
 		return fd;
 	if (fd_word(fd) != 0)
 		fd_closing(fd);
-	if (fd > STDERR_FILENO && !fd_is_sealed() && !fd_vforked()) {
+	if (!fd_is_stream(fd) && !fd_is_sealed() && !fd_vforked()) {
 		ds_classify(fd, 1, NULL, 0);
 		struct conn *c = conn_new(fd, CONN_ON_ACCEPT, flags & SOCK_NONBLOCK ? DS_NONBLOCK_YES : DS_NONBLOCK_NO);
 		if (c && !wait)

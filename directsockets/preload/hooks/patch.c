@@ -25,13 +25,13 @@ enum { PAGE = 4096 };
 
 /* Functions that make system calls which may be ours, by all their names in glibc's versions. */
 static const char names[] =
-	"close\0" "__close_nocancel\0" "dup2\0" /* CLOSING */ "fcntl64\0" /* CALLING */
-	"read\0" "write\0" "readv\0" "writev\0" "preadv2\0" "pwritev2\0" "preadv64v2\0" "pwritev64v2\0" "recv\0" "recvfrom\0" "recvmsg\0"
+	"close\0" "__close_nocancel\0" "dup2\0" "read\0" "write\0" /* NEEDED */ "fcntl64\0" /* CALLING */
+	"readv\0" "writev\0" "preadv2\0" "pwritev2\0" "preadv64v2\0" "pwritev64v2\0" "recv\0" "recvfrom\0" "recvmsg\0"
 	"recvmmsg\0" "send\0" "sendto\0" "sendmsg\0" "sendmmsg\0" "sendfile\0" "splice\0" "socket\0" "connect\0" "listen\0" "accept\0"
 	"accept4\0" "shutdown\0" "getsockopt\0" "setsockopt\0" "dup\0" "dup3\0" "ioctl\0"
 	"close_range\0" "poll\0" "ppoll\0" "select\0" "pselect\0" "epoll_create\0" "epoll_create1\0" "epoll_ctl\0" "epoll_wait\0"
 	"epoll_pwait\0" "epoll_pwait2\0" "prctl\0" "syscall\0" "__read_nocancel\0" "__write_nocancel\0";
-enum { FUNCTIONS = 64, CLOSING = 3, CALLING = CLOSING /* its work is that of a function without a name */ };
+enum { FUNCTIONS = 64, NEEDED = 5, CALLING = NEEDED /* its work is that of a function without a name */ };
 
 /* Does the function consist of instructions whose length is known, of which one begins at p, and
  * does none of its jumps lead to the n bytes behind that? */
@@ -84,19 +84,19 @@ static void add(struct places *l, unsigned char *p, unsigned k)
 		l->place[l->n++] = (struct place){p, &forms[k], forms[k].first + l->of[k]++};
 }
 
-/* Has each function that closes descriptors, the first of f, a place? Without them a number that
- * the C library closes would stay ours. */
-static bool closes(const struct places *l, const struct ds_function *f)
+/* Has each of the first functions of f a place? Without those that close descriptors, a number that
+ * the C library closes would stay ours; streams need read and write. */
+static bool has_needed(const struct places *l, const struct ds_function *f)
 {
 	unsigned found = 0;
 
-	for (unsigned k = 0; k < CLOSING; k++)
+	for (unsigned k = 0; k < NEEDED; k++)
 		for (unsigned i = 0; i < l->n; i++)
 			if ((const char *)l->place[i].at - f[k].at < (ptrdiff_t)f[k].size && (const char *)l->place[i].at >= f[k].at) {
 				found++;
 				break;
 			}
-	return found == CLOSING;
+	return found == NEEDED;
 }
 
 /* Finds the places of one function. */
@@ -206,17 +206,19 @@ static bool restore(int file, char *low, size_t n, off_t at)
 	return file >= 0 && ds_syscall(SYS_mmap, low, n, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, file, at) == (long)low;
 }
 
-/* Patches what was found in the C library, whose text begins at text, at the place off of file. */
-static void patch(const struct places *l, char *text, off_t off, int file)
+/* Patches what was found in the C library, whose text begins at text, at the place off of file.
+ * Returns whether that was done. */
+static bool patch(const struct places *l, char *text, off_t off, int file)
 {
 	char *low = (char *)l->place[0].at, *high = low;
 	uint64_t all = ~0ull, before;
+	bool done = false;
 
 	for (unsigned i = 0; i < l->n; i++) {
 		char *p = (char *)l->place[i].at;
 
 		if (p - ds_stubs != (int32_t)(p - ds_stubs) || p - (ds_stubs + STUBS * STUB_SIZE) != (int32_t)(p - (ds_stubs + STUBS * STUB_SIZE)))
-			return;
+			return false;
 		low = p < low ? p : low;
 		high = p > high ? p : high;
 	}
@@ -228,8 +230,10 @@ static void patch(const struct places *l, char *text, off_t off, int file)
 		put(l);
 		if (ds_kernel_call(SYS_mprotect, low, n, PROT_READ | PROT_EXEC) != 0 && !restore(file, low, n, off + (low - text)))
 			__builtin_trap(); /* rules() has said that this cannot be */
+		done = true;
 	}
 	ds_kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
+	return done;
 }
 
 /* Before the program runs: has the system calls of the C library come to this library, where that
@@ -248,9 +252,10 @@ __attribute__((constructor)) DS_START static void patch_libc(void)
 			find(&l, (unsigned char *)(uintptr_t)f[i].at, f[i].size);
 	if (f[CALLING].at)
 		find_called(&l, &text, (const unsigned char *)f[CALLING].at, f[CALLING].size);
-	if (!closes(&l, f) || (rules() && (file = kernel_open(text.file, O_RDONLY | O_CLOEXEC)) < 0))
+	if (!has_needed(&l, f) || (rules() && (file = kernel_open(text.file, O_RDONLY | O_CLOEXEC)) < 0))
 		return;
-	patch(&l, (char *)(uintptr_t)text.begin, text.off, file);
+	if (patch(&l, (char *)(uintptr_t)text.begin, text.off, file))
+		fd_streams_seen();
 	if (file >= 0)
 		ds_kernel_call(SYS_close, file);
 }

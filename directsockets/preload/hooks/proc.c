@@ -249,6 +249,10 @@ EXPORT int exnds_uncounted(int fd)
 	return uncounted;
 }
 
+/* For probes: whether standard streams may be direct, as the C library's own calls come here. */
+EXPORT int exnds_streams_seen(void);
+EXPORT int exnds_streams_seen(void) { return !fd_is_stream(STDIN_FILENO); }
+
 /* For probes: call makes the system calls that the library makes for itself. Returns what made them
  * before. */
 EXPORT ds_kernel_fn *exnds_kernel(ds_kernel_fn *call);

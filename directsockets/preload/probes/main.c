@@ -5,7 +5,7 @@
 
 // exnds_mode is the library's: bits 1 sends direct, 2 receives direct. exnds_uncounted: whether it
 // knows fd only lightly yet.
-static int (*mode)(int fd), (*uncounted_is)(int fd);
+static int (*mode)(int fd), (*uncounted_is)(int fd), (*streams)(void);
 static int cold, uncounted, requests; // uncounted: a pair begins as such, after so many requests
 static int was_direct, was_uncounted, pairs;
 
@@ -30,6 +30,7 @@ int is_cold(void) { return cold; }
 
 void is_direct(void) { was_direct = 1; }
 
+int streams_seen(void) { return streams && streams(); }
 int is_uncounted(int fd) { return uncounted_is && uncounted_is(fd); }
 int has_core(int fd) { return !mode || mode(fd) >= 0; }
 
@@ -434,6 +435,7 @@ int main(int argc, char **argv)
 	if (argc == 4 && strcmp(argv[1], "inherited") == 0)
 		return inherited(argv + 2);
 	*(void **)&uncounted_is = dlsym(RTLD_DEFAULT, "exnds_uncounted");
+	*(void **)&streams = dlsym(RTLD_DEFAULT, "exnds_streams_seen");
 	requests = argc > 2 && strcmp(argv[2], "uncounted-1") == 0;
 	uncounted = requests || (argc > 2 && strcmp(argv[2], "uncounted") == 0);
 	cold = uncounted || (argc > 2 && strcmp(argv[2], "cold") == 0);

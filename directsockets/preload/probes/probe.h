@@ -73,6 +73,8 @@ void pair_on(int l, const struct sockaddr_in *addr, int *client, int *server);
 // is_uncounted tells whether the library knows fd only lightly yet, has_core whether its core does.
 // Without the library: no, and yes.
 int is_uncounted(int fd);
+// streams_seen says whether a standard stream may be direct.
+int streams_seen(void);
 int has_core(int fd);
 
 // begun is how many requests a pair has had when it is made.

@@ -91,14 +91,13 @@ static void by_vfork(void)
 	close(c);
 }
 
-/* While it is a standard stream it stays on TCP. */
+/* A standard stream for a while. */
 static void by_dup(void)
 {
 	int c, s, in = fcntl(0, F_DUPFD_CLOEXEC, 100);
 
 	pair_cold(&c, &s);
 	R(dup2(c, 0));
-	handed_over("client", c);
 	R(dup2(in, 0));
 	become_direct(c, s);
 	hang_up(c, s);
