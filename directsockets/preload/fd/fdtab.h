@@ -219,8 +219,8 @@ void conn_note(int fd) DS_HIDDEN;
  * is not to be had. No lock. */
 uint64_t conn_cookie(const struct conn *c) DS_HIDDEN;
 
-/* Is fd a standard stream that the C library reads and writes by calls of its own, which do not come
- * here? Such a connection stays on TCP. */
+/* Is fd a standard stream that the C library reads and writes by calls of its own, which do not
+ * come here? Such a connection stays on TCP. */
 bool fd_is_stream(int fd) DS_HIDDEN;
 /* Those calls come here from now on. Before the program runs. */
 void fd_streams_seen(void) DS_HIDDEN;
