@@ -96,21 +96,31 @@ func startBroker(t *testing.T) []string {
 func newBroker(t *testing.T) (*broker.Server, []string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "broker")
-	server, err := broker.New(broker.Config{Path: path})
+	server, end := runBroker(t, path)
+	t.Cleanup(end)
+	return server, brokerEnv(path)
+}
+
+// brokerEnv is the environment by which programs find a broker and include loopback addresses.
+func brokerEnv(path string) []string { return []string{"EXNET_LOOPBACK=1", "EXNET_BROKER=" + path} }
+
+// runBroker runs a broker at path until end is called.
+func runBroker(t *testing.T, path string) (s *broker.Server, end func()) {
+	t.Helper()
+	s, err := broker.New(broker.Config{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	t.Cleanup(func() {
+	go func() { done <- s.Run(ctx) }()
+	return s, func() {
 		cancel()
 		<-done
-		if err := server.Close(); err != nil {
+		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-	})
-	return server, []string{"EXNET_LOOPBACK=1", "EXNET_BROKER=" + path}
+	}
 }
 
 func probeNames(t *testing.T, probes string) []string {

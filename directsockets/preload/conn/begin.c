@@ -129,6 +129,17 @@ void ds_connect_broker(void)
 	errno = saved;
 }
 
+void ds_broker_follow(void)
+{
+	int saved = errno;
+
+	if (!ds_broker_looked() || !ds_broker_due() || !ds_setup_try())
+		return;
+	ds_broker_up(false);
+	ds_setup_unlock();
+	errno = saved;
+}
+
 bool ds_listen(int fd)
 {
 	struct sockaddr_storage a;

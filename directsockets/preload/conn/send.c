@@ -276,6 +276,18 @@ static inline ssize_t send_whole(struct ds_sock *s, int fd, const struct iovec *
 	return DS_CHANGED;
 }
 
+/* Before a send, with no lock of a direction, and not often: is the peer there, and the broker? */
+static inline uint64_t look_around(struct ds_sock *s, int fd)
+{
+	uint64_t t = ds_ticks();
+
+	if (t - DS_GET(s->checked) >= ds_ticks_us() * 10000) {
+		ds_check_peer_at(s, fd, t);
+		ds_broker_follow();
+	}
+	return t;
+}
+
 /* As ds_send, but a call that succeeds may change errno. */
 static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
@@ -293,7 +305,7 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 		return -1;
 	if (!c.left)
 		return __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_DIRECT && !ds_left(s) ? 0 : ds_real_send(fd, iov, n, flags);
-	c.at = ds_check_peer(s, fd, false);
+	c.at = look_around(s, fd);
 	for (;;) {
 		bool shadow = false, later = !sent;
 		int quiet = sent ? flags | MSG_NOSIGNAL : flags;
