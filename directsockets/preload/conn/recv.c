@@ -9,7 +9,7 @@
  *      │        RX_FALLEN_BACK   as before, but nothing of the segment, until the peer has said who has the rest
  *      │        RX_RETURNING  the shadow     RX_REST  the segment: what the shadow did not give (returning.c)
  *      │        RX_BACK     the shadow, for good
- *      │        RX_ENDED      0            RX_BROKEN  ECONNRESET or ETIMEDOUT, once; then 0
+ *      │        RX_ENDED      0            RX_BROKEN  ECONNRESET, ETIMEDOUT
  *      │     unlock ── enough? ── yes ──▶ return
  *      │        │ no
  *      └── ds_wait for a message (sleep.c), unless the call shall not wait: EAGAIN
@@ -90,7 +90,7 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			errno = EAGAIN;
 			if (n == DS_BREACH) {
 				ds_break(s);
-				errno = ESTALE;
+				errno = ECONNRESET;
 			} else if (n == DS_FAULT) {
 				errno = EFAULT;
 			} else if (n != DS_AGAIN || ds_mode(&h->rx_mode) == RX_REST || ds_left(s)) {
@@ -106,7 +106,7 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		n = 0;
 		break;
 	case RX_BROKEN:
-		n = ds_end(s, c->v, c->n);
+		errno = ds_broken_by(s);
 		break;
 	default:
 		*shadow = true;

@@ -8,7 +8,7 @@
  *      │        TX_DIRECT   ds_tx_send (segment/tx.c): copy, publish, ring the peer if it is armed
  *      │        TX_RETURNING  to the shadow with what the peer has left, then TX_BACK
  *      │        TX_BACK     the rest goes by ds_shadow_send
- *      │        TX_ENDED    EPIPE        TX_BROKEN  ECONNRESET or ETIMEDOUT, once; then EPIPE
+ *      │        TX_ENDED    EPIPE        TX_BROKEN  ECONNRESET, ETIMEDOUT
  *      │     unlock ── all of it? ── yes ──▶ return
  *      │        │ no
  *      └── ds_wait for room (sleep.c), unless the call shall not wait: EAGAIN
@@ -51,10 +51,8 @@ int ds_take_error(struct ds_sock *s, int fd)
  * yet comes first. */
 static ssize_t broken_pipe(struct ds_sock *s, int fd, int flags)
 {
-	int err = __atomic_exchange_n(&s->sh->owed, 0, __ATOMIC_RELAXED);
+	int err = ds_take_error(s, fd);
 
-	if (!err)
-		err = ds_take_error(s, fd);
 	if (err && err != EPIPE) {
 		errno = err;
 		return -1;
@@ -111,7 +109,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		n = *later ? DS_AGAIN : ds_tx_send(&s->seg, &h->tx, &h->attention, c);
 		if (n == DS_BREACH) {
 			ds_break(s);
-			err = EPIPE;
+			err = ECONNRESET;
 		} else if (n == DS_STOPPED || (ds_seg_peer_attention(&s->seg) & (DS_FALLEN_BACK | DS_CLOSED | DS_RESET))) {
 			ds_tx_update(s, ds_still(s, fd));
 			*shadow = ds_goes_by_shadow(ds_mode(&h->tx_mode));
@@ -126,8 +124,10 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		err = *shadow ? 0 : EAGAIN;
 		break;
 	case TX_ENDED:
-	case TX_BROKEN:
 		err = EPIPE;
+		break;
+	case TX_BROKEN:
+		err = ds_broken_by(s);
 		break;
 	default:
 		*shadow = true;

@@ -152,12 +152,13 @@ void ds_rx_caught_up(struct ds_sock *s)
 void ds_break_for(struct ds_sock *s, int why)
 {
 	__atomic_store_n(&s->sh->tx_mode, TX_BROKEN, __ATOMIC_RELEASE);
-	if (__atomic_exchange_n(&s->sh->rx_mode, RX_BROKEN, __ATOMIC_ACQ_REL) != RX_BROKEN)
-		ds_owe(s, ds_seg_peer_late(&s->seg) ? ETIMEDOUT : ECONNRESET);
+	__atomic_store_n(&s->sh->rx_mode, RX_BROKEN, __ATOMIC_RELEASE);
 	ds_stats_say(s->entry, DS_MODE_DEMOTED, why);
 	/* The peer finds end of file on its doorbell, as do our own sleepers. */
 	ds_syscall(SYS_shutdown, s->seg.bell, SHUT_RDWR);
 }
+
+int ds_broken_by(const struct ds_sock *s) { return ds_seg_peer_late(&s->seg) ? ETIMEDOUT : ECONNRESET; }
 
 void ds_break(struct ds_sock *s) { ds_break_for(s, DS_WHY_BREACH); }
 

@@ -350,31 +350,6 @@ static void habit(void)
 	ds_config = before;
 }
 
-// A broken connection says so to one call, whichever comes first, as the kernel does; then it has
-// ended.
-static void told_once(bool by_reader)
-{
-	struct side c, s;
-	uint8_t b[8];
-
-	pair_up(&c, &s);
-	CHECK(put(&c, "x", 1, 0) == 1 && get(&s, b, 1, 0) == 1, "not up");
-	ds_break(s.s);
-	ds_break(s.s);
-	CHECK((ds_ready(s.s, s.fd, POLLIN).now & (POLLERR | POLLHUP)) == (POLLERR | POLLHUP), "no error is there");
-	ssize_t r = by_reader ? get(&s, b, sizeof b, 0) : put(&s, "x", 1, MSG_NOSIGNAL);
-	CHECK(r == -1 && errno == ECONNRESET, "first %zd %s", r, strerror(errno));
-	for (int i = 0; i < 2; i++) {
-		r = put(&s, "x", 1, MSG_NOSIGNAL);
-		CHECK(r == -1 && errno == EPIPE, "then send: %zd %s", r, strerror(errno));
-		r = get(&s, b, sizeof b, 0);
-		CHECK(r == 0, "then recv: %zd %s", r, strerror(errno));
-	}
-	CHECK((ds_ready(s.s, s.fd, POLLIN).now & (POLLERR | POLLHUP)) == POLLHUP, "it is told, and there still");
-	hang_up(&c);
-	hang_up(&s);
-}
-
 int main(void)
 {
 	char path[64];
@@ -383,8 +358,6 @@ int main(void)
 	calls();
 	by();
 	habit();
-	told_once(true);
-	told_once(false);
 	ds_fork_prepare(); // for good, the first fork has a descriptor for the names of processes
 	ds_fork_parent(-1);
 	int fds = open_fds();
