@@ -134,9 +134,9 @@ void ds_setup_do(void (*run)(void *arg), void *arg) DS_HIDDEN;
 struct ds_sock *ds_handle(void) DS_HIDDEN;
 void ds_handle_put(struct ds_sock *s) DS_HIDDEN;
 struct ds_sock *ds_by_id(uint32_t id) DS_HIDDEN;
-/* Connects to the broker that has come after the last one, which is to see the connections that this
- * process has, and may switch them off. Not in a child that has not looked for a broker itself. With
- * no lock of a direction. */
+/* Connects to the broker that has come after the last one, which is to see the connections that
+ * this process has, and may switch them off. Not in a child that has not looked for a broker
+ * itself. With no lock of a direction. */
 void ds_broker_follow(void) DS_HIDDEN;
 /* Connected to a broker, for the first time or again. */
 void ds_broker_is_new(void) DS_HIDDEN;
