@@ -178,7 +178,7 @@ func all() []Pair {
 	kept := closing.client
 	closing.client = func(e *end) []string { return append(kept(e), "-H", "Connection: close") }
 	cli := pairs[i]
-	cli.Name, cli.about, cli.short, cli.streams = "redis-cli", "a program for each PING: its start and its first connection (if --only names it)", true, 1
+	cli.Name, cli.about, cli.short, cli.streams = "redis-cli", "one PING a program: its start, its first connection (if --only names it)", true, 1
 	cli.needs, cli.parse = []string{"redis-server", "redis-cli"}, parseCount
 	cli.client = func(e *end) []string {
 		script := `n=0 begin=$(date +%s%N) end=$((begin+$3*1000000000)) now=$begin
