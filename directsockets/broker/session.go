@@ -203,7 +203,9 @@ func (c *session) hello(m wire.Message, fds rpc.Descriptors) error {
 	c.s.mu.Unlock()
 	if err == nil { // else it has no descriptors
 		budget := connstats.MaxEntries
+		c.s.scanning.Lock()                                // else it may say what Switched has changed meanwhile
 		c.s.switchTable(t, &budget, make(map[uint64]bool)) // as the broker before this one may have said otherwise
+		c.s.scanning.Unlock()
 		_ = unix.Close(t.fd)
 	}
 	return c.reply(wire.Message{Type: wire.Welcome, ID: m.ID, Node: c.s.cfg.Node, Features: wire.FeatureUDP | wire.FeatureFlow}, c.s.page.Fd())

@@ -102,10 +102,11 @@ static void adopt(struct ds_sock *s, int fd)
 static void go_back(struct ds_sock *s)
 {
 	struct ds_shared *h = s->sh;
-	bool pause = ds_seg_back(&s->seg) == DS_BACK_SWITCH && ds_seg_peer_pauses(&s->seg);
+	bool switched = ds_seg_back(&s->seg) == DS_BACK_SWITCH, pause = switched && ds_seg_peer_pauses(&s->seg);
 	int mode = ds_mode(&h->tx_mode);
 
-	if (mode != TX_DIRECT && pause) {
+	/* A peer that has not attached has not said yet whether it knows PAUSE. */
+	if (mode != TX_DIRECT && (pause || (switched && ds_state_of(s) != CONN_UP))) {
 		ds_say_mode(s);
 		return;
 	}

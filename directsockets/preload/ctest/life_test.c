@@ -519,6 +519,34 @@ static void stream_while_granted(void)
 	hang_up(&s.a);
 }
 
+// A client is switched off while its offer waits, and on again: both directions become direct all
+// the same.
+static void switched_while_offered(void)
+{
+	struct walker c = {.there = true}, s = {.there = true};
+	int64_t end = ds_now() + 60000000000;
+	uint8_t off = 1;
+
+	connect_to(&c.a);
+	accept_from(&s.a);
+	while (ds_state_of(c.a.s) != CONN_OFFERED && ds_now() < end)
+		put(&c.a, "x", 1, MSG_DONTWAIT);
+	CHECK(ds_state_of(c.a.s) == CONN_OFFERED, "it is %s", states[ds_state_of(c.a.s)]);
+	c.a.s->seg.off = &off;
+	for (int i = 0; i < 3; i++)
+		put(&c.a, "x", 1, MSG_DONTWAIT);
+	off = 0;
+	while (ds_direct(c.a.s) != 3 && ds_now() < end) {
+		put(&c.a, "x", 1, MSG_DONTWAIT);
+		put(&s.a, "x", 1, MSG_DONTWAIT);
+		get(&s.a, &(char){0}, 1, MSG_DONTWAIT);
+		get(&c.a, &(char){0}, 1, MSG_DONTWAIT);
+	}
+	CHECK(ds_direct(c.a.s) == 3, "directions that are direct: %d", ds_direct(c.a.s));
+	hang_up(&c.a);
+	hang_up(&s.a);
+}
+
 // ---- mutants, each in a process of its own
 
 #if defined(ONCE) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -586,6 +614,7 @@ int main(int argc, char **argv)
 	without_handle();
 	broker_dies();
 	stream_while_granted();
+	switched_while_offered();
 	for (int i = 0; i < walks || (mutant < 0 && i < walks * 50 && (!forked || unreached() >= 0)); i++) {
 		if (failures)
 			break;
