@@ -257,7 +257,7 @@ func TestProbesAddressSanitizer(t *testing.T) {
 		Files: librarySources(t), Libs: source.Libs,
 	})
 	probes := testProbes(t)
-	env := append(startBroker(t), "LD_PRELOAD="+asan+" "+library, "ASAN_OPTIONS=detect_leaks=0")
+	env := append(startBroker(t), "LD_PRELOAD="+asan+" "+library, "ASAN_OPTIONS=detect_leaks=0", "PROBE_STACK=65536")
 	for _, name := range probeNames(t, probes) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
