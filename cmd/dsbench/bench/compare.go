@@ -12,7 +12,6 @@ import (
 	"exnet/cmd/dsbench/internal/result"
 	"exnet/internal/cli"
 	"exnet/internal/display"
-	"exnet/internal/outfile"
 	"exnet/internal/stats"
 
 	"github.com/spf13/cobra"
@@ -156,7 +155,7 @@ otherwise it is the machine that has changed.
 
 Exit status: 0 compared, 1 failed, or with --fail something is worse, 2 wrong usage.`,
 		Example: `dsbench compare monday.json tuesday.json
-dsbench compare --fail -o change.html monday.json tuesday.json
+dsbench compare --fail monday.json tuesday.json
 dsbench stream --paths veth,exn --json > a; dsbench stream --paths veth,exn --mtu 1500 --json > b
 dsbench compare a b`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -170,14 +169,12 @@ dsbench compare a b`,
 	c.Flags().BoolVar(&o.all, "all", false, "show every figure, not only those that changed")
 	c.Flags().BoolVar(&o.json, "json", false, "one JSON object per line instead of a table")
 	c.Flags().BoolVar(&o.fail, "fail", false, "exit status 1 if a figure is worse beyond the noise")
-	c.Flags().StringVarP(&o.html, "output", "o", "", "`FILE` also write a page with all figures, .html, replacing an older one")
 	return c
 }
 
 // compareOptions are the flags of dsbench compare.
 type compareOptions struct {
 	all, json, fail bool
-	html            string // file
 }
 
 // errWorse says that a figure is worse, and that --fail was given.
@@ -202,15 +199,6 @@ func runCompare(files []string, o compareOptions, stdout io.Writer) (err error) 
 	}
 	if err != nil {
 		return fmt.Errorf("writing the results: %w", err)
-	}
-	if o.html != "" {
-		page, err := comparePage(files, list, summaryText(list, onlyA, onlyB))
-		if err == nil {
-			err = outfile.WriteText(o.html, page)
-		}
-		if err != nil {
-			return err
-		}
 	}
 	worse := 0
 	for _, c := range list {

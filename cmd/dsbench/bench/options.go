@@ -26,6 +26,9 @@ const (
 	maxRuns     = measure.MaxRuns
 	maxDuration = measure.MaxDuration
 	maxRest     = 10 * time.Second
+
+	// minEager is the least threshold: what fits one VELO message.
+	minEager = 120
 )
 
 // options is what the command line asks for.

@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"exnet/cmd/dsbench/internal/paths"
 	"exnet/cmd/dsbench/internal/report"
@@ -22,13 +26,18 @@ import (
 
 // reportCommand is dsbench report.
 type reportCommand struct {
-	longRun
-	names string // of --paths
-	ro    reportOptions
-	from  string
+	quick, force  bool
+	output, names string // of -o and --paths
+	from          string
+	html, data    string // files
+	ro            reportOptions
 }
 
-const quickReport = 100 * time.Millisecond
+// Durations of a run, unless --duration says another.
+const (
+	usualDuration = 200 * time.Millisecond
+	quickDuration = 100 * time.Millisecond
+)
 
 func newReport() *cobra.Command {
 	c := new(reportCommand)
@@ -44,29 +53,51 @@ dsbench report --quick -o quick.html
     fewer sizes and shorter runs: about a minute
 dsbench report --from old.json --force -o old.html
     draws the page again from the raw data`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := command.NoArgs(cmd, args); err != nil {
-				return err
-			}
-			return usageError(c.check())
-		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runReport(cmd.Context(), *c, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	fs := cmd.Flags()
-	c.define(fs, quickReport, "dsbench-report.html", "the page, .html; the data go beside it")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if err := command.NoArgs(cmd, args); err != nil {
+			return err
+		}
+		return usageError(c.check(fs))
+	}
+	const usual = "dsbench-report.html"
+	fs.BoolVar(&c.quick, "quick", false, "fewer sizes, shorter runs")
+	cli.Number(fs, &c.ro.runs, "runs", 1, maxRuns, "`N` runs of each path and size (5; 3 with --quick)")
+	cli.Duration(fs, &c.ro.duration, "duration", time.Millisecond, maxDuration,
+		fmt.Sprintf("`TIME` measured time of a run (%v; %v with --quick)", usualDuration, quickDuration))
+	fs.StringVar(&c.ro.congestion, "congestion", "cubic", "`NAME` TCP congestion control (cubic)")
+	fs.StringVarP(&c.output, "output", "o", usual, "`FILE` the page, .html; the data go beside it ("+usual+")")
+	fs.BoolVar(&c.force, "force", false, "replace files that exist")
 	fs.StringVar(&c.names, "paths", "", "`LIST` only these paths, and lo")
 	fs.StringVar(&c.from, "from", "", "`FILE.json` do not measure: take these data, which gzip may have compressed")
 	return cmd
 }
 
 // check takes the flags in, and says what is wrong with them.
-func (c *reportCommand) check() error {
-	if err := c.longRun.check(quickReport, ".html", ".json"); err != nil {
-		return err
+func (c *reportCommand) check(fs *pflag.FlagSet) error {
+	base, ok := strings.CutSuffix(c.output, ".html")
+	if !ok {
+		return fmt.Errorf("-o %s: give it a name that ends in .html", c.output)
 	}
-	c.ro = reportOptions{quick: c.quick, runs: c.runs, duration: c.duration, warmup: c.duration / 3, congestion: c.congestion}
+	c.html, c.data = c.output, base+".json"
+	runs, duration := 5, usualDuration
+	if c.quick {
+		runs, duration = 3, quickDuration
+	}
+	if !fs.Changed("runs") {
+		c.ro.runs = runs
+	}
+	if !fs.Changed("duration") {
+		c.ro.duration = duration
+	}
+	c.ro.quick, c.ro.warmup = c.quick, c.ro.duration/3
+	if err := (&options{congestion: c.ro.congestion}).checkCongestion(); err != nil {
+		return fmt.Errorf("--congestion: %w", err)
+	}
 	if c.names == "" {
 		return nil
 	}
@@ -79,6 +110,21 @@ func (c *reportCommand) check() error {
 	return nil
 }
 
+// checkFiles looks before the measuring whether the files can be written. One that --from names may
+// be there.
+func (c reportCommand) checkFiles() error {
+	for _, name := range []string{c.html, c.data} {
+		if _, err := os.Lstat(name); err == nil && !c.force && name != c.from {
+			return fmt.Errorf("%s exists: choose another name, or --force", name)
+		}
+	}
+	dir := filepath.Dir(c.html)
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return fmt.Errorf("%s cannot be written there: %s: %w", c.html, dir, err)
+	}
+	return nil
+}
+
 // wants says that the user did not exclude a path.
 func (c reportCommand) wants(name string) bool {
 	return c.ro.only == nil || name == "lo" || slices.Contains(c.ro.only, name)
@@ -86,7 +132,7 @@ func (c reportCommand) wants(name string) bool {
 
 // runReport does dsbench report.
 func runReport(ctx context.Context, c reportCommand, stdout, stderr io.Writer) error {
-	if err := c.checkFiles(c.from); err != nil {
+	if err := c.checkFiles(); err != nil {
 		return err
 	}
 	var d *report.Data

@@ -15,6 +15,5 @@
 //
 // # Limits
 //
-// What compares or draws figures (compare, report) is no measure. Nor is tune, which chooses
-// settings by measures.
+// What compares or draws figures (compare, report) is no measure.
 package measure

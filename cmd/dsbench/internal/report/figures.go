@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"html/template"
 	"slices"
-	"strings"
 
 	"exnet/cmd/dsbench/internal/result"
 	"exnet/internal/display"
@@ -22,8 +21,9 @@ const (
 // Units of the page. A stream is in gigabits a second everywhere, also where the
 // thesis has gigabytes.
 const (
-	gbits  = "Gbit/s"
-	micros = "µs"
+	gbits    = "Gbit/s"
+	micros   = "µs"
+	halfTrip = "half round trip (" + micros + ")"
 )
 
 // figure is a figure of the page.
@@ -134,111 +134,140 @@ func (d *Data) percentiles(part string, size int, title string) chart {
 	return chart{title, template.HTML(l.SVG())}
 }
 
-// thesisMPI says what figures 5.30 to 5.32 are in the thesis.
-const thesisMPI = "In the thesis this figure is MPI over EXN, with two kinds of CPU (Open MPI, OSU Micro-Benchmarks); here programs on TCP, and the NIC itself, are measured at the same sizes."
-
-// withMPI puts what was measured of MPI before a figure of the same without MPI, part: its
-// drawings, its title, and what it shows. Without it the figure says that it is not MPI's.
-// It returns the parts of which the figure then is.
-func (d *Data) withMPI(f reportFigure, title, measure, unit, part string) (_ reportFigure, parts []string) {
-	var charts []chart
-	var says []string
-	for _, m := range mpis {
-		if d.part(m.name+measure) == nil {
-			continue
-		}
-		parts = append(parts, m.name+measure)
-		charts = append(charts, d.lines(m.name+measure, m.text, unit, scaled(1)))
-		says = append(says, d.sayMPI(m.name+measure, m.text))
-	}
-	if charts == nil {
-		f.Says = sentences(f.Says, thesisMPI)
-		return f, []string{part}
-	}
-	if d.part(part) == nil {
-		f.Charts = nil
-	}
-	if f.Says != "" {
-		f.Says = "Without MPI: " + f.Says
-	}
-	f.Title, f.Charts, f.Says = title, append(charts, f.Charts...), sentences(append(says, f.Says)...)
-	return f, append(parts, part)
+// figures are those of the page, in its order.
+var figures = []struct {
+	id, title string
+	says      string // what it shows, and what the thesis has
+	drawings  []drawing
+	mpi       string // the measure of MPI that the figure is of in the thesis; "": none
+}{
+	{"fig-5-26", "Bandwidth over message size (figure 5.26)",
+		"What a receiving program gets: above is faster. The thesis's EXN reached 63 Gbit/s (7.9 GB/s) with one connection and 71 with two, on a 100G network.",
+		[]drawing{
+			overSize(PartStream1, "One connection", gbits, svgplot.Ref{Y: thesisOne, Label: "thesis, EXN: 63 (7.9 GB/s)"}),
+			overSize(PartStream2, "Two connections", gbits, svgplot.Ref{Y: thesisTwo, Label: "thesis, EXN: 71 (8.82 GB/s)"}),
+		}, ""},
+	{"fig-5-27", "Tuning (figure 5.27)",
+		"A stream of 64 KiB messages with one setting varied; longer is faster. A bare ring is the bound of direct sockets: a copy in and a copy out. The thesis saw 42 to 63 Gbit/s (5.3 to 7.9 GB/s) by the choice of the CPU socket, and 66 with sysctl set.",
+		[]drawing{
+			atSize(PartCPUs, "CPUs of the two ends", gbits), atSize(PartDSCPUs, "CPUs of direct sockets", gbits), atSize(PartMTU, "MTU of exn0", gbits),
+			atSize(PartBuffers, "Socket buffers", gbits), atSize(PartCoalesce, "Coalescing of interrupts", gbits),
+			atSize(PartEager, "Eager threshold, messages of 1 KiB", "million messages/s"),
+		}, ""},
+	{"fig-5-28", "Half a round trip (figure 5.28)",
+		"Below is faster. velo-shm is a bare message of the NIC, without TCP and IP. The thesis's EXN took 5.7 to 8.6 µs and its AF_EXTL 0.85 to 1.3, between two machines.",
+		[]drawing{
+			overSize(PartLatency, "1 to 2048 bytes", halfTrip, svgplot.Ref{Y: thesisEXN, Label: "thesis, EXN: 5.7"}, svgplot.Ref{Y: thesisDS, Label: "thesis, AF_EXTL: 0.85"}),
+			{PartLatency, func(d *Data) chart { return d.percentiles(PartLatency, 64, "64 bytes: how it is spread") }},
+			{PartIdle, func(d *Data) chart {
+				return d.bars(PartIdle, "64 bytes after a rest; half of the round trips lie between the marks", halfTrip, false, quartiles)
+			}},
+		}, ""},
+	{"fig-5-29", "CPU time (figure 5.29)",
+		"What all processes of the path take, user and system: below is cheaper. In the thesis, too, each byte costs less in larger frames.",
+		[]drawing{overSize(PartCPU, "Every message a frame", "CPU seconds for a gigabyte"), {PartCPU, (*Data).interrupts}}, ""},
+	{"fig-5-30", "Latency of larger messages (figure 5.30)", "Below is faster.",
+		[]drawing{overSize(PartOSULat, "8 bytes to 512 KiB", halfTrip)}, " latency"},
+	{"fig-5-31", "Bandwidth of all layers (figure 5.31)",
+		"Above is faster. An RMA GET has one copy, direct sockets have two, or one between registered buffers; TCP over exn0 has two more, and the kernel's TCP at both ends.",
+		[]drawing{overSize(PartOSUBW, "TCP, direct sockets, and the NIC itself", gbits)}, " bandwidth"},
+	{"fig-5-32", "Message rate (figure 5.32)", "Above is faster. The thesis's rate is level from 32 bytes to 8 KiB.",
+		[]drawing{overSize(PartRate, "Messages one way", "million messages/s")}, " rate"},
+	{"crr", "Connect, request, response, close",
+		"Longer is faster. A connection for one request stays on TCP. Direct sockets are Go's here: net is their control, and net-exn over exn0.",
+		[]drawing{atSize(PartCRR, "64 bytes each way", "connections a second")}, ""},
+	{"programs", "Real programs under exn-run", "How many times as fast unmodified programs on loopback are with exn-run; the marks are the extremes of the runs.",
+		[]drawing{{PartPrograms, (*Data).speedups}}, ""},
 }
 
-// figures are those of the page, of what was measured.
-func (d *Data) figures() (list []reportFigure) {
-	addParts := func(f reportFigure, parts []string) {
-		measured := false
-		for _, id := range parts {
-			for _, p := range d.Parts {
-				if p.ID == id {
-					measured = measured || len(p.Rows) > 0
-					if p.Note != "" {
-						f.Notes = append(f.Notes, p.Note)
-					}
-					if how := p.how(); how != "" && !slices.Contains(f.How, how) {
-						f.How = append(f.How, how)
-					}
-				}
+// drawing is a chart of a part. A chart without an SVG is left out.
+type drawing struct {
+	part string
+	draw func(*Data) chart
+}
+
+// overSize draws the medians of a part over message size.
+func overSize(part, title, unit string, refs ...svgplot.Ref) drawing {
+	return drawing{part, func(d *Data) chart { return d.lines(part, title, unit, scaled(1), refs...) }}
+}
+
+// atSize draws the medians of a part at its one size.
+func atSize(part, title, unit string) drawing {
+	return drawing{part, func(d *Data) chart { return d.bars(part, title, unit, false, scaled(1)) }}
+}
+
+// drawn returns the figures of what was measured.
+func (d *Data) drawn() (list []reportFigure) {
+	for _, f := range figures {
+		v := reportFigure{ID: f.id, Title: f.title, Says: f.says}
+		var drawings []drawing
+		if f.mpi != "" {
+			for _, m := range mpis {
+				drawings = append(drawings, overSize(m.name+f.mpi, m.text, unitOfMPI[f.mpi]))
 			}
 		}
-		if measured || len(f.Notes) > 0 {
-			list = append(list, f)
+		var seen []string
+		for _, g := range append(drawings, f.drawings...) {
+			if d.part(g.part) != nil {
+				if c := g.draw(d); c.SVG != "" {
+					v.Charts = append(v.Charts, c)
+				}
+			}
+			if !slices.Contains(seen, g.part) {
+				seen = append(seen, g.part)
+				d.describe(&v, g.part)
+			}
+		}
+		if f.mpi != "" && !d.hasMPI(f.mpi) {
+			v.Says += noMPI
+		}
+		if len(v.Charts) > 0 || len(v.Notes) > 0 {
+			list = append(list, v)
 		}
 	}
-	add := func(f reportFigure, parts ...string) { addParts(f, parts) }
-	one := d.lines(PartStream1, "One connection", gbits, scaled(1), svgplot.Ref{Y: thesisOne, Label: "thesis, EXN: 63 (7.9 GB/s)"})
-	bandwidth := reportFigure{ID: "fig-5-26", Title: "Bandwidth over message size (figure 5.26)", Charts: []chart{one}, Says: d.sayBandwidth()}
-	if d.part(PartStream2) != nil {
-		bandwidth.Charts = append(bandwidth.Charts,
-			d.lines(PartStream2, "Two connections", gbits, scaled(1), svgplot.Ref{Y: thesisTwo, Label: "thesis, EXN: 71 (8.82 GB/s)"}))
-	}
-	add(bandwidth, PartStream1, PartStream2)
-	var tuned []chart
-	for _, t := range []struct{ part, title, unit string }{
-		{PartCPUs, "CPUs of the two ends", gbits}, {PartDSCPUs, "CPUs of direct sockets", gbits}, {PartMTU, "MTU of exn0", gbits},
-		{PartBuffers, "Socket buffers", gbits}, {PartCoalesce, "Coalescing of interrupts", gbits},
-		{PartEager, "Eager threshold, messages of 1 KiB", "million messages/s"},
-	} {
-		if d.part(t.part) != nil {
-			tuned = append(tuned, d.bars(t.part, t.title, t.unit, false, scaled(1)))
-		}
-	}
-	add(reportFigure{ID: "fig-5-27", Title: "Tuning (figure 5.27)", Charts: tuned, Says: d.sayTuning()},
-		PartCPUs, PartDSCPUs, PartMTU, PartBuffers, PartCoalesce, PartEager)
-	latency := reportFigure{ID: "fig-5-28", Title: "Half a round trip (figure 5.28)", Charts: []chart{
-		d.lines(PartLatency, "1 to 2048 bytes", "half round trip ("+micros+")", scaled(1),
-			svgplot.Ref{Y: thesisEXN, Label: "thesis, EXN: 5.7"}, svgplot.Ref{Y: thesisDS, Label: "thesis, AF_EXTL: 0.85"}),
-		d.percentiles(PartLatency, 64, "64 bytes: how it is spread"),
-	}, Says: d.sayLatency()}
-	if d.part(PartIdle) != nil {
-		latency.Charts = append(latency.Charts, d.bars(PartIdle, "64 bytes after a rest", "half round trip ("+micros+")", false, quartiles))
-	}
-	add(latency, PartLatency, PartIdle)
-	cpu := reportFigure{ID: "fig-5-29", Title: "CPU time (figure 5.29)", Charts: []chart{
-		d.lines(PartCPU, "Every message a frame", "CPU seconds for a gigabyte", scaled(1)),
-	}, Says: d.sayCPU()}
-	if rows := d.interrupts(); len(rows) > 0 {
-		of := Data{Parts: []Part{{ID: PartCPU, Rows: rows}}}
-		cpu.Charts = append(cpu.Charts,
-			of.lines(PartCPU, "Interrupts that the NICs raised", "million for a gigabyte of frames", scaled(1e-6)))
-		cpu.Says = sentences(cpu.Says, d.sayInterrupts())
-	}
-	add(cpu, PartCPU)
-	addParts(d.withMPI(reportFigure{ID: "fig-5-30", Title: "Latency of larger messages (after figure 5.30)", Charts: []chart{
-		d.lines(PartOSULat, "8 bytes to 512 KiB", "half round trip ("+micros+")", scaled(1)),
-	}, Says: d.sayOSULatency()}, "MPI: latency (figure 5.30)", mpiLatency, "half round trip ("+micros+")", PartOSULat))
-	addParts(d.withMPI(reportFigure{ID: "fig-5-31", Title: "Bandwidth of all layers (after figure 5.31)", Charts: []chart{
-		d.lines(PartOSUBW, "TCP, direct sockets, and the NIC itself", gbits, scaled(1)),
-	}, Says: d.sayOSUBandwidth()}, "MPI: bandwidth (figure 5.31)", mpiBandwidth, gbits, PartOSUBW))
-	addParts(d.withMPI(reportFigure{ID: "fig-5-32", Title: "Message rate (after figure 5.32)", Charts: []chart{
-		d.lines(PartRate, "Messages one way", "million messages/s", scaled(1)),
-	}, Says: d.sayRate()}, "MPI: message rate (figure 5.32)", mpiRate, "million messages/s", PartRate))
-	add(reportFigure{ID: "crr", Title: "Connect, request, response, close", Charts: []chart{
-		d.bars(PartCRR, "64 bytes each way", "connections a second", false, scaled(1)),
-	}, Says: d.sayCRR()}, PartCRR)
-	add(reportFigure{ID: "programs", Title: "Real programs under exn-run", Charts: []chart{d.speedups()}, Says: d.sayPrograms()}, PartPrograms)
 	return list
+}
+
+// noMPI says what figures 5.30 to 5.32 are in the thesis, where MPI was not measured here.
+const noMPI = " In the thesis this figure is MPI over EXN (Open MPI, OSU Micro-Benchmarks); MPI was not measured here."
+
+// unitOfMPI has the units of MPI's measures.
+var unitOfMPI = map[string]string{" latency": halfTrip, " bandwidth": gbits, " rate": "million messages/s"}
+
+// hasMPI reports whether some MPI has a measure.
+func (d *Data) hasMPI(measure string) bool {
+	return slices.ContainsFunc(mpis, func(m mpi) bool { return d.part(m.name+measure) != nil })
+}
+
+// describe adds to a figure how a part was measured, and what went wrong.
+func (d *Data) describe(f *reportFigure, id string) {
+	for _, p := range d.Parts {
+		if p.ID != id {
+			continue
+		}
+		if p.Note != "" {
+			f.Notes = append(f.Notes, p.Note)
+		}
+		if how := p.how(); how != "" {
+			f.How = append(f.How, how)
+		}
+	}
+}
+
+// interrupts draws what the NICs raised, on the paths that count it.
+func (d *Data) interrupts() chart {
+	var rows []result.Row
+	for _, r := range d.part(PartCPU) {
+		if n := r.InterruptsPerGB; n != nil && *n > 0 {
+			r.Median, r.Min, r.Max = *n, *n, *n
+			rows = append(rows, r)
+		}
+	}
+	if len(rows) == 0 {
+		return chart{}
+	}
+	of := Data{Parts: []Part{{ID: PartCPU, Rows: rows}}}
+	return of.lines(PartCPU, "Interrupts that the NICs raised", "million for a gigabyte of frames", scaled(1e-6))
 }
 
 // speedup is how many times better a program is under exn-run.
@@ -372,9 +401,4 @@ func ratioText(v float64) string {
 		return fmt.Sprintf("%.1f", v)
 	}
 	return fmt.Sprintf("%.2f", v)
-}
-
-// sentences joins those that have something to say.
-func sentences(list ...string) string {
-	return strings.Join(slices.DeleteFunc(list, func(s string) bool { return s == "" }), " ")
 }

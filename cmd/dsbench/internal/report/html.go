@@ -30,18 +30,16 @@ type card struct {
 // reportView is what the template shows.
 type reportView struct {
 	*Data
-	Title    string
-	When     string
-	About    []string // of machine and method
-	Warn     []string
-	Cards    []card
-	Columns  []string
-	Summary  []summaryRow
-	Figures  []reportFigure
-	Paths    []paths.Kind
-	JSON     template.JS
-	Config   string    // of dsbench tune
-	Compared *Compared // of dsbench compare
+	Title   string
+	When    string
+	About   []string // of machine and method
+	Warn    []string
+	Cards   []card
+	Columns []string
+	Summary []summaryRow
+	Figures []reportFigure
+	Paths   []paths.Kind
+	JSON    template.JS
 }
 
 // Render makes the page.
@@ -52,7 +50,7 @@ func Render(d *Data) ([]byte, error) {
 	}
 	v := reportView{
 		Data: d, Title: "exnet: TCP/IP over an emulated EXTOLL fabric, measured",
-		When: d.started().Format("2 January 2006, 15:04 MST"), Figures: d.figures(), JSON: template.JS(text),
+		When: d.started().Format("2 January 2006, 15:04 MST"), Figures: d.drawn(), JSON: template.JS(text),
 		Warn: d.warnings(), Cards: d.cards(), Paths: d.paths(),
 	}
 	v.Columns, v.Summary = d.summary()

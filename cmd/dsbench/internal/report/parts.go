@@ -26,15 +26,11 @@ const (
 	PartPrograms = "programs"           // nor this
 )
 
-// Parts of MPI: an MPI's name, and one of these (figures 5.30 to 5.32).
-const (
-	mpiLatency   = " latency"
-	mpiBandwidth = " bandwidth"
-	mpiRate      = " rate"
-)
+// mpi is an MPI: as dsbench mpi calls it, and in words. Its parts (figures 5.30 to 5.32) begin with
+// the name.
+type mpi struct{ name, text string }
 
-// mpis are the MPIs: as dsbench mpi calls them, and in words.
-var mpis = []struct{ name, text string }{{"openmpi", "Open MPI"}, {"mpich", "MPICH"}}
+var mpis = []mpi{{"openmpi", "Open MPI"}, {"mpich", "MPICH"}}
 
 // AddMPI takes in the rows of dsbench mpi, a part for each measure.
 func (d *Data) AddMPI(rows []result.Row) {
