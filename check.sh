@@ -303,13 +303,38 @@ coverage() {
 		{ grep -v '^ok' "$work/cover" >&2; return 1; }
 	sed -nE 's|^(ok)?[[:space:]]*([^[:space:]]+)[[:space:]].*coverage: ([0-9.]+)%.*|\3 % \2|p' "$work/cover" | sort -n
 }
-# lines: in files that git knows.
+# lines: in files that git knows. Those of the product by what they are for: the first pattern that
+# fits a file is its own. Packages whose names end in "test" serve tests.
 lines() {
-	local tests='_test\.go$|(^|/)(testdata|ctest|probes|corpus)/|^test/|^tools/' code='\.(go|[chsS]|sh)$'
+	local tests='_test\.go$|(?<!self)test/|(^|/)(testdata|probes|corpus)/|^internal/explore/|^tools/'
 	count() { xargs -r -d '\n' cat | wc "$1"; }
-	printf 'product %d lines\ntests   %d lines\ndocs    %d words\n' \
-		"$(git ls-files | grep -E "$code" | grep -vE "$tests" | count -l)" \
-		"$(git ls-files | grep -E "$code" | grep -E "$tests" | count -l)" "$(git ls-files 'docs/*.md' | count -w)"
+	git ls-files | grep -E '\.(go|[chsS]|sh)$' >"$work/code"
+	grep -vP "$tests" "$work/code" | xargs -d '\n' wc -l | awk '
+		NR == FNR { name[NR] = $1; sub(/^[^ ]+ +/, ""); pattern[NR] = $0; n = NR; next }
+		$2 != "total" { for (i = 1; i < n && $2 !~ pattern[i]; i++); sum[i] += $1 }
+		END { for (i = 1; i <= n; i++) { gsub("_", " ", name[i]); printf "%7d %s\n", sum[i], name[i] } }' <(cat <<-'END'
+		libfabric ^ports/ofi/|^fabric/link/ofi/|libfabric
+		C_programs,_UDP ^directsockets/preload/.*/(dg|epdgram)
+		static_and_running_programs ^directsockets/(inject|preload/free)/|exnrun/(inject|stay|keeper)
+		C_programs,_TCP ^directsockets/preload/|^cmd/exn-run/|^internal/(elffile|readhook)/
+		Go_programs,_UDP ^directsockets/(udp|datagram)/
+		Go_programs,_TCP ^directsockets/([^/]*\.go|segment/)|^cmd/exn-go/|^internal/(godirect|mark)/
+		containers_and_Kubernetes ^node/agent/|^cmd/exn-cni/|^cmd/exn-tun/internal/(cdi|clustercheck|deviceplugin)|^directsockets/pairing/|^packaging/
+		who_talks_directly_to_whom ^directsockets/broker/|^node/rpc/|^internal/rules/
+		between_hosts ^directsockets/relay/|^fabric/(emp|identity|link/(stream|wire|attach))/
+		memory_of_other_nodes ^memory/|^cmd/exn-mem/
+		libvelo2_and_librma2 ^ports/
+		LNet ^lnet/
+		topologies,_routes_and_their_study ^study/|^cmd/exn-sim/|^fabric/(topo|graph|crossbar|pattern|profile|route|routing)|exntun/(route|topo|profile)
+		the_emulated_NIC ^fabric/
+		TCP/IP_over_it:_exn0 ^(exteth|exn|napi|arp|multicast|mtu|ipstack)/|^node/(tun|txloop|hostnet|etherhost|capture)/
+		a_node_and_its_commands ^node/|^cmd/exn-tun/
+		dsbench ^cmd/dsbench/
+		shared_by_several .
+		END
+		) -
+	printf '%7d product\n%7d tests\n%7d words of docs\n' "$(grep -vP "$tests" "$work/code" | count -l)" \
+		"$(grep -P "$tests" "$work/code" | count -l)" "$(git ls-files 'docs/*.md' | count -w)"
 }
 case ${1:-} in
 speed | coverage | lines) "$@"; exit ;;
