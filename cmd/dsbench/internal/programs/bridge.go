@@ -198,7 +198,7 @@ func (e *end) launch(at site, cmd *exec.Cmd) error {
 }
 
 // tool runs a program where the client is, as it is, and returns what it prints.
-func (e *end) tool(ctx context.Context, argv ...string) ([]byte, error) {
+func (e *end) tool(ctx context.Context, argv ...string) (string, error) {
 	var out strings.Builder
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -206,5 +206,5 @@ func (e *end) tool(ctx context.Context, argv ...string) ([]byte, error) {
 	if err == nil {
 		err = cmd.Wait()
 	}
-	return []byte(out.String()), err
+	return out.String(), err
 }

@@ -59,13 +59,13 @@ func TestPgbenchTimes(t *testing.T) {
 		t.Error("no figure, and no error")
 	}
 	text := "0 1 300 0 1 2\n1 1 100 0 1 2\n2 1 200 0 1 2\n"
-	if err := os.WriteFile(pgbenchLog(e)+".17", []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(e.dir, pgbenchLog+".17"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if p50, p99, err := pgbenchTimes(e); err != nil || p50 != 200 || p99 != 300 {
 		t.Errorf("%v, %v, %v, want 200, 300", p50, p99, err)
 	}
-	if files, _ := filepath.Glob(pgbenchLog(e) + "*"); len(files) > 0 {
+	if files, _ := filepath.Glob(filepath.Join(e.dir, pgbenchLog+"*")); len(files) > 0 {
 		t.Error("left behind: ", files)
 	}
 }

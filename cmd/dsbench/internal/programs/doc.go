@@ -5,7 +5,7 @@
 //
 //	Measure -> Options; Pairs -> Pair.Measure -> a server and its clients on each path -> rows
 //
-// A Pair is a server, a client and a parser for the client's output. The runs of both paths
+// A Pair is a server, a client and what the client prints. The runs of both paths
 // alternate, so that other work on the machine affects both alike. A run in which no connection
 // of the client was direct is an error, by exn-run's report.
 //

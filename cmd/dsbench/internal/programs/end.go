@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -69,37 +70,47 @@ func (e *end) start(ctx context.Context) error {
 	at := serverSite
 	if e.bridge != nil {
 		e.host = serverSite.addr()
-		if e.p.behind != nil {
+		if e.p.behind != "" {
 			at, e.host, e.backHost = proxySite, proxySite.addr(), serverSite.addr()
 		}
 	}
 	var err error
-	if e.p.behind != nil {
-		if e.backPort, err = e.freePort(serverSite, e.backHost); err != nil {
-			return err
-		}
-		argv, err := e.p.behind(e)
-		if err != nil {
-			return err
-		}
-		if e.behind, err = e.serve(ctx, serverSite, argv, net.JoinHostPort(e.backHost, e.backPort)); err != nil {
+	if e.backPort, err = e.freePort(serverSite, e.backHost); err != nil {
+		return err
+	}
+	for e.port = e.backPort; e.port == e.backPort; {
+		if e.port, err = e.freePort(at, e.host); err != nil {
 			return err
 		}
 	}
-	if e.port, err = e.freePort(at, e.host); err != nil {
+	if err := e.ready(); err != nil {
 		return err
 	}
-	argv, err := e.p.server(e)
-	if err != nil {
+	if e.p.behind != "" {
+		if e.behind, err = e.serve(ctx, serverSite, e.line(e.p.behind), net.JoinHostPort(e.backHost, e.backPort)); err != nil {
+			return err
+		}
+	}
+	if e.server, err = e.serve(ctx, at, e.asUser(e.p.server), net.JoinHostPort(e.host, e.port)); err != nil {
 		return err
 	}
-	if e.server, err = e.serve(ctx, at, argv, net.JoinHostPort(e.host, e.port)); err != nil {
-		return err
+	return e.prepare(ctx)
+}
+
+// prepare runs what a listening server needs, again while it is starting up.
+func (e *end) prepare(ctx context.Context) error {
+	if e.p.prepare == "" {
+		return nil
 	}
-	if e.p.prepare != nil {
-		return e.p.prepare(ctx, e)
+	for end := time.Now().Add(serverTime); ; time.Sleep(50 * time.Millisecond) {
+		out, err := e.tool(ctx, e.line(e.p.prepare)...)
+		if err == nil {
+			return nil
+		}
+		if !strings.Contains(out, "starting up") || time.Now().After(end) {
+			return fmt.Errorf("%s: %w: %s", e.p.prepare, err, result.LastLine(out))
+		}
 	}
-	return nil
 }
 
 // freePort finds a port that nothing listens at.
@@ -204,7 +215,11 @@ func (e *end) run(ctx context.Context) (s sample, err error) {
 		e.runs++
 		report = filepath.Join(e.dir, "report"+strconv.Itoa(e.runs))
 	}
-	cmd := e.command(ctx, e.cpus.Client, e.direct, report, e.p.client(e))
+	line := e.p.client
+	if e.bridge != nil && e.p.bridgeClient != "" {
+		line = e.p.bridgeClient
+	}
+	cmd := e.command(ctx, e.cpus.Client, e.direct, report, e.line(line))
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	before, err := e.group.used()
@@ -231,7 +246,7 @@ func (e *end) run(ctx context.Context) (s sample, err error) {
 			return s, err
 		}
 	}
-	if s, err = e.p.parse(stdout.String()); err != nil {
+	if s, err = e.p.said.parse(stdout.String()); err != nil {
 		return s, fmt.Errorf("%w: %s", err, result.LastLine(stdout.String()+stderr.String()))
 	}
 	if e.bridge != nil {

@@ -85,7 +85,11 @@ const (
 func about() string {
 	var lines []string
 	for _, p := range all() {
-		lines = append(lines, fmt.Sprintf("  %-22s %s", p.Name, p.about))
+		about := p.about
+		if p.named {
+			about += " (if --only names it)"
+		}
+		lines = append(lines, fmt.Sprintf("  %-22s %s", p.Name, about))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -147,14 +151,16 @@ func (o *Options) checkBridge() error {
 // chosen are the measures that the options name, or all that suit the network.
 func (o *Options) chosen() []Pair {
 	bridge := o.network == networkBridge
-	pairs := Pairs()
-	if len(o.only) > 0 || bridge {
-		pairs = all()
-	}
-	return slices.DeleteFunc(pairs, func(p Pair) bool {
-		return len(o.only) > 0 && !slices.Contains(o.only, p.Name) || bridge && !p.bridged
+	return slices.DeleteFunc(all(), func(p Pair) bool {
+		if len(o.only) > 0 {
+			return !slices.Contains(o.only, p.Name)
+		}
+		return bridge && !p.bridged || !bridge && p.named
 	})
 }
+
+// Pairs are the measures that are taken if none is named.
+func Pairs() []Pair { return new(Options).chosen() }
 
 // names returns those of the measures.
 func names() []string {

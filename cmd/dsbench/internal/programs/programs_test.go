@@ -5,6 +5,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,43 +22,77 @@ import (
 func TestParseProgramOutput(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
-		parse      func(string) (sample, error)
+		said       output
 		want       sample
 		fails      bool
 	}{
-		{"iperf3", `{"end":{"sum_sent":{"bits_per_second":1},"sum_received":{"bits_per_second":63500000000.5}}}`, parseIperf,
+		{"iperf3", `{"end":{"sum_sent":{"bits_per_second":1},"sum_received":{"bits_per_second":63500000000.5}}}`, iperfSays,
 			sample{value: 63.5000000005}, false},
-		{"iperf3 that fails", `{"error":"unable to connect"}`, parseIperf, sample{}, true},
+		{"iperf3 that fails", `{"error":"unable to connect"}`, iperfSays, sample{}, true},
 		{"sockperf", "sockperf: Summary: Latency is 5.321 usec\nsockperf: ---> percentile 99.900 =    9.000\n" +
-			"sockperf: ---> percentile 99.000 =    7.250\nsockperf: ---> percentile 50.000 =    5.125\n", parseSockperf,
+			"sockperf: ---> percentile 99.000 =    7.250\nsockperf: ---> percentile 50.000 =    5.125\n", sockSays,
 			sample{value: 5.125, p50: 5.125, p99: 7.25}, false},
 		{"redis-benchmark", "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n" +
-			"\"GET\",\"121951.22\",\"0.211\",\"0.080\",\"0.207\",\"0.255\",\"0.343\",\"0.671\"\n", parseRedis, sample{value: 121951.22, p50: 207, p99: 343}, false},
+			"\"GET\",\"121951.22\",\"0.211\",\"0.080\",\"0.207\",\"0.255\",\"0.343\",\"0.671\"\n", redisSays, sample{value: 121951.22, p50: 207, p99: 343}, false},
 		{"wrk", "  Latency Distribution\n     50%  425.00us\n     75%  800.00us\n     90%    1.02ms\n     99%    2.50ms\n" +
-			"  60000 requests in 1.00s, 80.00MB read\nRequests/sec:  59812.12\nTransfer/sec:     79.00MB\n", parseWrk,
+			"  60000 requests in 1.00s, 80.00MB read\nRequests/sec:  59812.12\nTransfer/sec:     79.00MB\n", wrkSays,
 			sample{value: 59812.12, p50: 425, p99: 2500}, false},
-		{"wrk with errors", "Socket errors: connect 0, read 3, write 0, timeout 0\nRequests/sec:  1.0\n", parseWrk, sample{}, true},
-		{"nats", "NATS Core NATS publisher stats: 2,957,005 msgs/sec ~ 361 MiB/sec ~ 0.34us\n", parseNats, sample{value: 2957005}, false},
-		{"hey", "  Requests/sec:\t18004.0769\n  Latency distribution:\n  50%% in 0.0020 secs\n  99%% in 0.0150 secs\n  [200]\t54013 responses\n", parseHey,
+		{"wrk with errors", "Socket errors: connect 0, read 3, write 0, timeout 0\nRequests/sec:  1.0\n", wrkSays, sample{}, true},
+		{"nats", "NATS Core NATS publisher stats: 2,957,005 msgs/sec ~ 361 MiB/sec ~ 0.34us\n", natsSays, sample{value: 2957005}, false},
+		{"hey", "  Requests/sec:\t18004.0769\n  Latency distribution:\n  50%% in 0.0020 secs\n  99%% in 0.0150 secs\n  [200]\t54013 responses\n", heySays,
 			sample{value: 18004.0769, p50: 2000, p99: 15000}, false},
-		{"goecho", "21021 requests/s, p50 1164.5 us, p99 38289.3 us, CPU 14.06 us a request\n", parseGoEcho, sample{value: 21021, p50: 1164.5, p99: 38289.3}, false},
-		{"etcd", "Summary:\n  Requests/sec:\t4910.5\n\nLatency distribution:\n  50% in 0.0007 secs.\n  99% in 0.0059 secs.\n  99.9% in 0.0135 secs.\n", parseHey,
+		{"goecho", "21021 requests/s, p50 1164.5 us, p99 38289.3 us, CPU 14.06 us a request\n", echoSays, sample{value: 21021, p50: 1164.5, p99: 38289.3}, false},
+		{"etcd", "Summary:\n  Requests/sec:\t4910.5\n\nLatency distribution:\n  50% in 0.0007 secs.\n  99% in 0.0059 secs.\n  99.9% in 0.0135 secs.\n", heySays,
 			sample{value: 4910.5, p50: 700, p99: 5900}, false},
 		{"dnsperf", "  Queries lost:         0 (0.00%)\n\n  Response codes:       NOERROR 248842 (75.00%), NXDOMAIN 82947 (25.00%)\n  Queries per second:   331596.342525\n",
-			parseDnsperf, sample{value: 331596.342525}, false},
-		{"dnsperf with losses", "  Queries lost:         3 (0.00%)\n  Response codes:       NOERROR 1 (100.00%)\n  Queries per second:   12.5\n", parseDnsperf, sample{}, true},
+			dnsSays, sample{value: 331596.342525}, false},
+		{"dnsperf with losses", "  Queries lost:         3 (0.00%)\n  Response codes:       NOERROR 1 (100.00%)\n  Queries per second:   12.5\n", dnsSays, sample{}, true},
 		{"dnsperf with errors", "  Queries lost:         0 (0.00%)\n  Response codes:       NOERROR 1 (50.00%), SERVFAIL 1 (50.00%)\n  Queries per second:   12.5\n",
-			parseDnsperf, sample{}, true},
-		{"hey with errors", "  Requests/sec:\t1.5\nError distribution:\n  [3]\tEOF\n", parseHey, sample{}, true},
-		{"hey with another status", "  Requests/sec:\t1.5\n  [503]\t54013 responses\n", parseHey, sample{}, true},
-		{"pgbench", "latency average = 0.234 ms\ntps = 34123.456789 (without initial connection time)\n", parsePgbench, sample{value: 34123.456789}, false},
+			dnsSays, sample{}, true},
+		{"hey with errors", "  Requests/sec:\t1.5\nError distribution:\n  [3]\tEOF\n", heySays, sample{}, true},
+		{"hey with another status", "  Requests/sec:\t1.5\n  [503]\t54013 responses\n", heySays, sample{}, true},
+		{"a loop", "1234567\n", loopSays, sample{value: 1234.567}, false},
+		{"pgbench", "latency average = 0.234 ms\ntps = 34123.456789 (without initial connection time)\n", pgbenchSays, sample{value: 34123.456789}, false},
 	} {
-		got, err := tt.parse(tt.text)
+		got, err := tt.said.parse(tt.text)
 		if (err != nil) != tt.fails || got != tt.want {
 			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
 		}
-		if _, err := tt.parse(""); err == nil {
+		if _, err := tt.said.parse(""); err == nil {
 			t.Errorf("%s: nothing said, and no error", tt.name)
+		}
+	}
+}
+
+// The words of command lines: those in quotes are whole, and none is left with braces.
+func TestLine(t *testing.T) {
+	e := &end{host: "h", port: "1", backHost: "b", backPort: "2", dir: "/a b", o: Options{duration: 2 * time.Second}}
+	e.p.perSecond, e.p.faster = 10, 8
+	for text, want := range map[string][]string{
+		"x -H 'Connection: close' '' {dir}/f -n {count} {host}:{port}": {"x", "-H", "Connection: close", "", "/a b/f", "-n", "20", "h:1"},
+		"x {backHost}:{backPort} {seconds}s":                           {"x", "b:2", "2s"},
+	} {
+		if got := e.line(text); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	e.o.direct = true
+	if got := e.text("{count}"); got != "160" {
+		t.Errorf("--direct-only: %s requests, want 160", got)
+	}
+	for _, p := range all() {
+		e.p = p
+		texts := []string{p.server, p.client, p.bridgeClient, p.behind, p.before, p.prepare}
+		for _, text := range p.files {
+			texts = append(texts, text)
+		}
+		for _, text := range texts {
+			if left := regexp.MustCompile(`\{[A-Za-z]+\}`).FindString(e.text(text)); left != "" {
+				t.Errorf("%s: %s is not known", p.Name, left)
+			}
+		}
+		if strings.Contains(p.client, "{count}") != (p.perSecond > 0) {
+			t.Errorf("%s: {count} is %d for a second", p.Name, p.perSecond)
 		}
 	}
 }
@@ -146,8 +182,8 @@ func FuzzProgramOutput(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, parse := range []func(string) (sample, error){parseIperf, parseSockperf, parseRedis, parseWrk, parsePgbench, parseDnsperf} {
-			if s, err := parse(text); err == nil && (math.IsNaN(s.value) || s.value < 0 && !strings.Contains(text, "-")) {
+		for _, said := range []output{iperfSays, sockSays, redisSays, wrkSays, pgbenchSays, dnsSays} {
+			if s, err := said.parse(text); err == nil && (math.IsNaN(s.value) || s.value < 0 && !strings.Contains(text, "-")) {
 				t.Errorf("%+v", s)
 			}
 		}
