@@ -24,6 +24,7 @@ require (
 	golang.zx2c4.com/wireguard v0.0.0-20260522210424-ecfc5a8d5446
 	google.golang.org/grpc v1.85.0
 	gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237
+	k8s.io/cri-api v0.37.2
 	k8s.io/kubelet v0.37.2
 	tags.cncf.io/container-device-interface/specs-go v1.1.1
 )

@@ -63,7 +63,7 @@ type Config struct {
 	// together those of one container. It is for the broker of a container's namespace, whose root
 	// is not the host's.
 	Limited bool
-	// Switch says which connections may be direct. Default: all may.
+	// Switch says which connections may be direct, before the Rules of SetRules. Default: all may.
 	Switch *Switch
 	// Names are those of the container whose namespace this is, by which a Rule of Switch knows it.
 	Names []string
@@ -76,6 +76,7 @@ type Config struct {
 // Concurrency: all methods may be called from many goroutines; Run once.
 type Server struct {
 	cfg    Config
+	own    Switch  // see SetRules
 	cookie uint64  // of the namespace
 	quotas *quotas // its Group's, too
 	place  *place  // nil: no socket

@@ -225,23 +225,38 @@ func (s *Switch) decides(e switchEnd, draw uint32) *Rule {
 	return nil
 }
 
+// SetRules replaces the Rules that come with the Server's container. They count where none of the
+// Switch fits. false: there are too many.
+func (s *Server) SetRules(rules []Rule) bool { return s.own.Set("", rules) }
+
+// allows reports whether the Switch, or else the container's Rules, let a connection be direct.
+func (s *Server) allows(e switchEnd, draw uint32) bool {
+	if r := s.cfg.Switch.decides(e, draw); r != nil {
+		return r.Direct
+	}
+	return s.own.allows(e, draw)
+}
+
 // decidedBy names the Rule that decides about a connection of a client, "": none does.
 func (s *Server) decidedBy(c *connstats.Connection) string {
-	r := s.cfg.Switch.decides(endOf(s.cfg.Names, c, c.PID), c.Draw)
-	if r == nil {
-		return ""
+	e := endOf(s.cfg.Names, c, c.PID)
+	if r := s.cfg.Switch.decides(e, c.Draw); r != nil {
+		return r.String()
 	}
-	return r.String()
+	if r := s.own.decides(e, c.Draw); r != nil {
+		return r.String() + " # of the pod"
+	}
+	return ""
 }
 
 // mayOffer reports whether the Switch allows an offer of a client, and mayClaim whether it allows
 // that a client takes one.
 func (s *Server) mayOffer(o *offer) bool {
-	return s.cfg.Switch.allows(s.offered(o, o.key, o.from.pid), connstats.Draw(o.nonce))
+	return s.allows(s.offered(o, o.key, o.from.pid), connstats.Draw(o.nonce))
 }
 
 func (s *Server) mayClaim(c *session, key wire.Key, o *offer) bool {
-	return s.cfg.Switch.allows(s.offered(o, key, c.pid), connstats.Draw(o.nonce))
+	return s.allows(s.offered(o, key, c.pid), connstats.Draw(o.nonce))
 }
 
 // Returned is what Switched has come to, in connections and flows.
@@ -279,7 +294,7 @@ func (s *Server) switched(back map[uint64]bool) (kept int) {
 func (s *Server) switchTable(t clientTable, budget *int, back map[uint64]bool) (kept int) {
 	for _, c := range connstats.Read(t.fd, connstats.MaxEntries, budget) {
 		server := c.ServerEnd()
-		off := !s.cfg.Switch.allows(endOf(s.cfg.Names, &c, t.pid), c.Draw)
+		off := !s.allows(endOf(s.cfg.Names, &c, t.pid), c.Draw)
 		direct := c.Mode == connstats.ModeDirect.String()
 		switch {
 		case !c.Heeds:

@@ -158,3 +158,28 @@ func TestSwitchFlows(t *testing.T) {
 		t.Error("an offer of a flow back")
 	}
 }
+
+// The Rules of a container count where none of the Switch fits, and are told as its own.
+func TestSwitchOwn(t *testing.T) {
+	c := connstats.Connection{Server: true, Local: netip.MustParseAddrPort("10.2.0.1:80"), Remote: netip.MustParseAddrPort("10.2.0.2:4000")}
+	var s Server
+	check := func(want string, allowed bool) {
+		t.Helper()
+		if got, is := s.decidedBy(&c), s.allows(endOf(nil, &c, 0), 0); got != want || is != allowed {
+			t.Errorf("%q, %v; want %q, %v", got, is, want, allowed)
+		}
+	}
+	check("", true)
+	s.SetRules([]Rule{{Port: 80}})
+	check("off --port 80 # of the pod", false)
+	s.cfg.Switch = new(Switch)
+	s.cfg.Switch.Add(Rule{Port: 81})
+	check("off --port 80 # of the pod", false)
+	s.cfg.Switch.Add(Rule{Port: 80, Direct: true})
+	check("on --port 80", true)
+	s.cfg.Switch.Add(Rule{Direct: true}) // forgets the Switch's, not the container's
+	check("off --port 80 # of the pod", false)
+	if s.SetRules(make([]Rule, maxRules+1)) {
+		t.Error("there is no limit")
+	}
+}

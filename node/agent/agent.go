@@ -44,6 +44,7 @@ type agent struct {
 	own      uint64        // inode of this process's namespace, which is served, too; 0: it is not
 	doorPath string        // "": there is no door
 	every    time.Duration // between two looks
+	rules    Rules
 	group    *broker.Group
 	direct   broker.Switch
 	search   *search
@@ -60,6 +61,7 @@ type place struct {
 	ns     *netns.NS
 	of     string // see accountOf
 	server *broker.Server
+	ruled  func() // ends the search for its rules
 	teller *control.Teller
 	whose  control.Whose
 	seen   time.Time // when a process there last asked
@@ -67,13 +69,14 @@ type place struct {
 }
 
 // Run serves until ctx is cancelled. ready is called once it does. attach puts the library into
-// static programs that ask. ErrUnsupported: this host cannot.
-func Run(ctx context.Context, log logger.Logger, attach Attach, ready func()) error {
+// static programs that ask. rules, if not nil, finds the rules that come with a container.
+// ErrUnsupported: this host cannot.
+func Run(ctx context.Context, log logger.Logger, attach Attach, rules Rules, ready func()) error {
 	own, ok := namespaceOf(filepath.Join(procDir, "self/ns/net"))
 	if !ok {
 		return errors.New("agent: /proc is not mounted")
 	}
-	return (&agent{log: log, proc: procDir, own: own, doorPath: broker.DoorPath, every: lookTime, attacher: newAttacher(attach)}).run(ctx, ready)
+	return (&agent{log: log, proc: procDir, own: own, doorPath: broker.DoorPath, every: lookTime, attacher: newAttacher(attach), rules: rules}).run(ctx, ready)
 }
 
 func (a *agent) run(ctx context.Context, ready func()) (err error) {
@@ -218,7 +221,7 @@ func (a *agent) logOf(account string) logger.Logger {
 
 // serve makes the broker of a process's namespace, and runs it.
 func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
-	p = &place{ended: make(chan error, 1)}
+	p = &place{ruled: func() {}, ended: make(chan error, 1)}
 	path := filepath.Join(a.proc, strconv.Itoa(pid), "ns/net")
 	if p.ns, err = netns.Open(path); err != nil {
 		return nil, err
@@ -240,6 +243,9 @@ func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 	if p.teller, err = control.NewTeller(p.server, p.whose, func() []control.Stay { return a.attacher.stays(inode) }); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.ns.Close())
 	}
+	if inode != a.own {
+		p.ruled = a.rule(p, containerOf(a.proc, pid))
+	}
 	go func() { p.ended <- p.server.Run(context.Background()) }()
 	return p, nil
 }
@@ -260,6 +266,7 @@ func (a *agent) namespacesOf(account string) (n int) {
 
 // close ends the broker and lets the namespace go.
 func (p *place) close() error {
+	p.ruled()
 	err := errors.Join(p.teller.Close(), p.server.Close())
 	return errors.Join(err, <-p.ended, p.ns.Close())
 }

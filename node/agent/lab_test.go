@@ -35,7 +35,8 @@ type lab struct {
 	door         string        // "": the agent has none
 	waits        bool          // a program begins when the agent can see its process
 	every        time.Duration // 0: lookTime
-	how          string        // "": programs are in this user namespace; else how their container is made: see contain
+	rules        Rules
+	how          string // "": programs are in this user namespace; else how their container is made: see contain
 	stop         context.CancelFunc
 	ended        chan error
 }
@@ -88,7 +89,7 @@ func (l *lab) start() {
 	l.stop, l.ended = stop, make(chan error, 1)
 	ready := make(chan struct{})
 	go func() {
-		l.ended <- (&agent{log: logger.Discard{}, proc: l.proc, doorPath: l.door, every: cmp.Or(l.every, lookTime)}).run(ctx, func() { close(ready) })
+		l.ended <- (&agent{log: logger.Discard{}, proc: l.proc, doorPath: l.door, every: cmp.Or(l.every, lookTime), rules: l.rules}).run(ctx, func() { close(ready) })
 	}()
 	select {
 	case err := <-l.ended:

@@ -49,11 +49,16 @@ func read(path string) []byte {
 	return all
 }
 
+// containerOf is the ID of a process's container, "": it is in none.
+func containerOf(proc string, pid int) string {
+	return caller.HomeIn(read(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))).Container
+}
+
 // whoseOf names the container of a process: by its cgroup and its runtime, or else its namespace's
 // name in /run/netns, or its number.
 func whoseOf(proc string, pid int) control.Whose {
 	dir := filepath.Join(proc, strconv.Itoa(pid))
-	if id := caller.HomeIn(read(filepath.Join(dir, "cgroup"))).Container; id != "" {
+	if id := containerOf(proc, pid); id != "" {
 		return control.Whose{Container: id[:shortID], Name: nameOf(proc, filepath.Join(proc, "1/root"), pid, id)}
 	}
 	if path := netns.NamedPath(filepath.Join(dir, "ns/net")); path != "" {

@@ -93,7 +93,7 @@ func runAgent(ctx context.Context, p program, o agentOptions, log *slog.Logger) 
 		jobs.Go(func() error { return deviceplugin.Run(ctx, c) })
 	}
 	jobs.Go(func() error {
-		return agent.Run(ctx, log, attachByChild, func() {
+		return agent.Run(ctx, log, attachByChild, podRules, func() {
 			fmt.Fprintln(p.stdout, "direct sockets between the containers of this host")
 			notify("READY=1")
 		})

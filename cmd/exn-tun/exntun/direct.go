@@ -113,13 +113,18 @@ func requestsOf(rule *broker.Rule) (all []control.Request) {
 }
 
 // readRules reads a file of rules, for all containers or for one.
-func readRules(name, container string) (rules []broker.Rule, err error) {
+func readRules(name, container string) ([]broker.Rule, error) {
 	text, err := infile.Read(name)
 	if err != nil {
 		return nil, err
 	}
+	return parseRules(name, string(text), container)
+}
+
+// parseRules reads the lines of a text that has a name.
+func parseRules(name, text, container string) (rules []broker.Rule, err error) {
 	n := 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		n++
 		line, _, _ = strings.Cut(line, "#")
 		words := strings.Fields(line)
