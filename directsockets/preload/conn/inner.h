@@ -236,8 +236,8 @@ ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags) DS_HIDDE
  * promoted meanwhile or, with early, the connection has got a segment. */
 enum { DS_CHANGED = -2 };
 ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
-/* Notes an error that was taken from the shadow and not told to the program: it is told in place of
- * the end of file that the shadow says from then on. */
+/* Notes an error that the program has not been told: of a connection that is broken, or taken from
+ * the shadow. One call is told it, before all say end of file or EPIPE. */
 void ds_owe(struct ds_sock *s, int error) DS_HIDDEN;
 /* What a read into iov tells where the shadow says end of file: 0, or -1 and the error that is
  * owed, once. */
@@ -356,8 +356,6 @@ static inline bool ds_rx_from_segment(const struct ds_sock *s)
 }
 /* Do all bytes of an outbound direction in that state go to the shadow? */
 static inline bool ds_goes_by_shadow(int tx) { return tx == TX_BACK || tx <= TX_PAUSED; }
-/* What calls on a direction that is BROKEN are told: an errno. */
-int ds_broken_by(const struct ds_sock *s) DS_HIDDEN;
 /* Without the lock: returns to TCP if the peer has fallen back. For callers that wait for something
  * else. */
 void ds_tx_attend(struct ds_sock *s, int fd) DS_HIDDEN;

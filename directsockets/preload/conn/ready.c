@@ -38,7 +38,7 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 		r->now |= events & RX_EVENTS;
 		break;
 	case RX_BROKEN:
-		r->now |= POLLERR | POLLHUP;
+		r->now |= POLLHUP | (DS_GET(h->owed) ? POLLERR : 0);
 		/* fall through */
 	case RX_ENDED:
 		r->now |= events & (RX_EVENTS | POLLRDHUP);
@@ -82,7 +82,7 @@ static void ready_tx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 		r->now |= events & TX_EVENTS; /* EPIPE, at once */
 		break;
 	case TX_BROKEN:
-		r->now |= (events & TX_EVENTS) | POLLERR | POLLHUP;
+		r->now |= (events & TX_EVENTS) | POLLHUP | (DS_GET(h->owed) ? POLLERR : 0);
 		break;
 	default: /* TX_RETURNING too: it goes on when the shadow takes more */
 		r->kernel |= events & TX_EVENTS;

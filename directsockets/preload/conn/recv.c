@@ -9,7 +9,7 @@
  *      │        RX_FALLEN_BACK   as before, but nothing of the segment, until the peer has said who has the rest
  *      │        RX_RETURNING  the shadow     RX_REST  the segment: what the shadow did not give (returning.c)
  *      │        RX_BACK     the shadow, for good
- *      │        RX_ENDED      0            RX_BROKEN  ECONNRESET, ETIMEDOUT
+ *      │        RX_ENDED      0            RX_BROKEN  ECONNRESET or ETIMEDOUT, once; then 0
  *      │     unlock ── enough? ── yes ──▶ return
  *      │        │ no
  *      └── ds_wait for a message (sleep.c), unless the call shall not wait: EAGAIN
@@ -90,7 +90,7 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 			errno = EAGAIN;
 			if (n == DS_BREACH) {
 				ds_break(s);
-				errno = ECONNRESET;
+				errno = ESTALE;
 			} else if (n == DS_FAULT) {
 				errno = EFAULT;
 			} else if (n != DS_AGAIN || ds_mode(&h->rx_mode) == RX_REST || ds_left(s)) {
@@ -106,7 +106,8 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		n = 0;
 		break;
 	case RX_BROKEN:
-		errno = ds_broken_by(s);
+		errno = ds_tell_error(s, ds_take_error(s, fd));
+		n = errno ? -1 : 0;
 		break;
 	default:
 		*shadow = true;
@@ -175,8 +176,13 @@ static ssize_t recv_shadow(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return r;
 }
 
-/* What a call returns that has got bytes, or none and errno. */
-static ssize_t got_or_error(size_t got) { return got ? (ssize_t)got : -1; }
+/* What a call returns that has got bytes, or none and errno. The error is the next call's, then. */
+static ssize_t got_or_error(struct ds_sock *s, size_t got)
+{
+	if (got)
+		ds_owe(s, errno);
+	return got ? (ssize_t)got : -1;
+}
 
 /* As recv_shadow, where the direction stays on the shadow for good: what the call returns. iov, n:
  * the whole of the program's memory; want: how much the call waits for. */
@@ -244,7 +250,7 @@ static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n
 			continue;
 		bool handler = r < 0 && errno == EDEADLK;
 		if (r < 0 && errno != EAGAIN && !handler)
-			return got_or_error(got);
+			return got_or_error(s, got);
 		if (r < 0 && !handler && ds_reads_nothing(s, fd))
 			return (ssize_t)got;
 		if ((flags & MSG_DONTWAIT) || handler || ds_nonblock(s, fd))
@@ -252,11 +258,11 @@ static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n
 		if (deadline < 0)
 			deadline = ds_deadline(fd, SO_RCVTIMEO);
 		if (ds_wait(s, fd, POLLIN, deadline, deadline != 0) < 0)
-			return got_or_error(got);
+			return got_or_error(s, got);
 		fd = ds_still(s, fd);
 		if (peek && deadline > 0 && ds_now() >= deadline) { /* what it peeks at is there, and not enough */
 			errno = EAGAIN;
-			return got_or_error(got);
+			return got_or_error(s, got);
 		}
 		ds_tick(s, fd);
 	}

@@ -8,7 +8,7 @@
  *      │        TX_DIRECT   ds_tx_send (segment/tx.c): copy, publish, ring the peer if it is armed
  *      │        TX_RETURNING  to the shadow with what the peer has left, then TX_BACK
  *      │        TX_BACK     the rest goes by ds_shadow_send
- *      │        TX_ENDED    EPIPE        TX_BROKEN  ECONNRESET, ETIMEDOUT
+ *      │        TX_ENDED    EPIPE        TX_BROKEN  ECONNRESET or ETIMEDOUT, once; then EPIPE
  *      │     unlock ── all of it? ── yes ──▶ return
  *      │        │ no
  *      └── ds_wait for room (sleep.c), unless the call shall not wait: EAGAIN
@@ -47,11 +47,28 @@ int ds_take_error(struct ds_sock *s, int fd)
 	return err;
 }
 
+int ds_tell_error(struct ds_sock *s, int shadow)
+{
+	int owed = s->sh ? __atomic_exchange_n(&s->sh->owed, 0, __ATOMIC_RELAXED) : 0;
+
+	if (!owed)
+		return ds_has_segment(s) && ds_mode(&s->sh->rx_mode) == RX_BROKEN ? 0 : shadow;
+	return shadow && shadow != EPIPE ? shadow : owed;
+}
+
+/* A call that has sent something tells that; the next one tells the error. */
+static ssize_t sent_or_error(struct ds_sock *s, size_t sent)
+{
+	if (sent)
+		ds_owe(s, errno);
+	return sent ? (ssize_t)sent : -1;
+}
+
 /* -1 and EPIPE, with SIGPIPE unless flags forbid it. As in the kernel, an error that was not told
  * yet comes first. */
 static ssize_t broken_pipe(struct ds_sock *s, int fd, int flags)
 {
-	int err = ds_take_error(s, fd);
+	int err = ds_tell_error(s, ds_take_error(s, fd));
 
 	if (err && err != EPIPE) {
 		errno = err;
@@ -109,7 +126,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		n = *later ? DS_AGAIN : ds_tx_send(&s->seg, &h->tx, &h->attention, c);
 		if (n == DS_BREACH) {
 			ds_break(s);
-			err = ECONNRESET;
+			err = EPIPE;
 		} else if (n == DS_STOPPED || (ds_seg_peer_attention(&s->seg) & (DS_FALLEN_BACK | DS_CLOSED | DS_RESET))) {
 			ds_tx_update(s, ds_still(s, fd));
 			*shadow = ds_goes_by_shadow(ds_mode(&h->tx_mode));
@@ -124,10 +141,8 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		err = *shadow ? 0 : EAGAIN;
 		break;
 	case TX_ENDED:
-		err = EPIPE;
-		break;
 	case TX_BROKEN:
-		err = ds_broken_by(s);
+		err = EPIPE;
 		break;
 	default:
 		*shadow = true;
@@ -341,7 +356,7 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 			continue;
 		}
 		if (r == 0 || (errno != EAGAIN && errno != EDEADLK))
-			return sent ? (ssize_t)sent : r;
+			return r == 0 ? (ssize_t)sent : sent_or_error(s, sent);
 		if (errno == EDEADLK) /* nothing to wait for */
 			break;
 		struct filler f = {s, &c, &sent};

@@ -162,6 +162,9 @@ bool ds_shadow_says(struct ds_sock *s, int fd, unsigned said) DS_HIDDEN;
 void ds_look_at_peer(struct ds_sock *s, int fd) DS_HIDDEN;
 /* The error of the shadow, which is told by that; 0: none, or s is direct and its peer is there. */
 int ds_take_error(struct ds_sock *s, int fd) DS_HIDDEN;
+/* What a call is told that found the error shadow (0: none) on the shadow: that, or the error that
+ * is owed to the program, which is owed no more. A connection that is broken has one error. */
+int ds_tell_error(struct ds_sock *s, int shadow) DS_HIDDEN;
 
 /* True if s is direct both ways and ds_ready would report nothing but room to send. Takes no
  * lock. */

@@ -105,9 +105,12 @@ static void tx_is(struct ds_sock *s, int mode)
 	ds_say_mode(s);
 }
 
-/* The same, inbound. */
+/* The same, inbound. Whatever breaks the direction owes the program an error: with none, a read
+ * would say that the peer has ended well. */
 static void rx_is(struct ds_sock *s, int mode)
 {
+	if (mode == RX_BROKEN && !DS_GET(s->sh->owed))
+		ds_owe(s, ds_seg_peer_late(&s->seg) ? ETIMEDOUT : ECONNRESET);
 	__atomic_store_n(&s->sh->rx_mode, mode, __ATOMIC_RELEASE);
 	if (mode == RX_ENDED)
 		ds_count(&s->seg, DS_C_RX_SHUTDOWN, 1);
@@ -152,13 +155,12 @@ void ds_rx_caught_up(struct ds_sock *s)
 void ds_break_for(struct ds_sock *s, int why)
 {
 	__atomic_store_n(&s->sh->tx_mode, TX_BROKEN, __ATOMIC_RELEASE);
-	__atomic_store_n(&s->sh->rx_mode, RX_BROKEN, __ATOMIC_RELEASE);
+	if (ds_mode(&s->sh->rx_mode) != RX_BROKEN)
+		rx_is(s, RX_BROKEN);
 	ds_stats_say(s->entry, DS_MODE_DEMOTED, why);
 	/* The peer finds end of file on its doorbell, as do our own sleepers. */
 	ds_syscall(SYS_shutdown, s->seg.bell, SHUT_RDWR);
 }
-
-int ds_broken_by(const struct ds_sock *s) { return ds_seg_peer_late(&s->seg) ? ETIMEDOUT : ECONNRESET; }
 
 void ds_break(struct ds_sock *s) { ds_break_for(s, DS_WHY_BREACH); }
 

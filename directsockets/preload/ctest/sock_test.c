@@ -350,6 +350,64 @@ static void habit(void)
 	ds_config = before;
 }
 
+enum { BREACH, CUT, WAYS };
+
+// Breaks the connection of arg, a struct side *, when what it has got is read.
+static void *break_when_read(void *arg)
+{
+	struct side *a = arg;
+	int left = 1;
+
+	while (left && ds_fionread(a->s, a->fd, &left) == 0)
+		usleep(100);
+	ds_break(a->s);
+	return NULL;
+}
+
+static int error_of(struct side *a) { return ds_tell_error(a->s, ds_take_error(a->s, a->fd)); }
+
+// A connection that has broken, in each way, says so to one call, whichever comes first, as the
+// kernel does; then it has ended.
+static void told_once(int way, int first)
+{
+	struct side c, s;
+	uint8_t b[8];
+	pthread_t t;
+	ssize_t r = -1;
+
+	pair_up(&c, &s);
+	CHECK(put(&c, "x", 1, 0) == 1, "not up");
+	if (first == 3) { // a call that has got something already tells that
+		pthread_create(&t, NULL, break_when_read, &s);
+		CHECK((r = get(&s, b, sizeof b, MSG_WAITALL)) == 1, "in the middle: %zd %s", r, strerror(errno));
+		pthread_join(t, NULL);
+	} else if (way == CUT) {
+		s.s->sh->rx_mode = RX_CATCH_UP;
+		ds_on_rx(s.s, ON_CUT);
+	} else {
+		ds_break(s.s);
+	}
+	CHECK((ds_ready(s.s, s.fd, POLLIN).now & (POLLERR | POLLHUP)) == (POLLERR | POLLHUP), "no error is there");
+	if (first == 2)
+		errno = error_of(&s);
+	else if (way == CUT || first)
+		CHECK((r = get(&s, b, sizeof b, 0)) == -1, "first recv: %zd", r);
+	else
+		CHECK((r = put(&s, "x", 1, MSG_NOSIGNAL)) == -1, "first send: %zd", r);
+	CHECK(errno == ECONNRESET, "way %d, first %d: %s", way, first, strerror(errno));
+	ds_break(s.s); // found again
+	CHECK(error_of(&s) == 0, "told, and told again");
+	for (int i = 0; i < 2; i++) {
+		r = put(&s, "x", 1, MSG_NOSIGNAL);
+		CHECK(r == -1 && errno == EPIPE, "then send: %zd %s", r, strerror(errno));
+		r = get(&s, b, sizeof b, 0);
+		CHECK(r == 0, "then recv: %zd %s", r, strerror(errno));
+	}
+	CHECK((ds_ready(s.s, s.fd, POLLIN).now & (POLLERR | POLLHUP)) == POLLHUP, "it is told, and there still");
+	hang_up(&c);
+	hang_up(&s);
+}
+
 int main(void)
 {
 	char path[64];
@@ -358,6 +416,8 @@ int main(void)
 	calls();
 	by();
 	habit();
+	for (int i = 0; i < 4 * WAYS; i++)
+		told_once(i / 4, i % 4);
 	ds_fork_prepare(); // for good, the first fork has a descriptor for the names of processes
 	ds_fork_parent(-1);
 	int fds = open_fds();

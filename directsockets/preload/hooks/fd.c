@@ -233,6 +233,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 {
 	struct conn *c = NULL;
+	int rc;
 
 	if (fd_kind(fd) == FD_CONN && ((level == SOL_SOCKET && name == SO_ERROR) || (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE)))
 		c = level == SOL_SOCKET ? conn_peek(fd) : conn_get(fd);
@@ -243,9 +244,13 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 			ds_look_at_peer(c->life.s, fd);
 		else if (level == IPPROTO_TCP)
 			conn_demote(c, fd);
-		conn_put(c);
 	}
-	return REAL(getsockopt, fd, level, name, value, len);
+	rc = REAL(getsockopt, fd, level, name, value, len);
+	if (c && rc == 0 && level == SOL_SOCKET && *len >= sizeof(int) && conn_is(c) == CONN_KNOWN)
+		*(int *)value = ds_tell_error(c->life.s, *(int *)value);
+	if (c)
+		conn_put(c);
+	return rc;
 }
 
 /* ---- descriptors ----------------------------------------------------------- */

@@ -59,7 +59,7 @@ struct ds_shared {
 	uint8_t rx_shut; /* SHUT_RD was called: as tx_shut */
 	uint8_t gone;    /* of the peer: its end of the doorbell is closed. What is in the queue comes before that is an
 			  * event (ON_GONE), so each direction takes it in its own time */
-	uint8_t owed;      /* the error that the library has taken from the shadow, in place of the program; 0: none */
+	uint8_t owed;      /* an error that the program has not been told (ds_owe); 0: none */
 	uint64_t rx_read; /* bytes read from the shadow since it was connected; from attaching on. Read without a lock, too */
 	uint64_t rx_sure; /* as rx_read: up to here, what the shadow has was there before PROMOTE */
 	uint64_t left;

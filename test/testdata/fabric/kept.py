@@ -70,7 +70,7 @@ def main():
         c.setblocking(False)
     says = waited(c)
     if HOW == "write":  # how much of what came back is unread is chance
-        print(HOW, "was told:", says, flush=True)
+        print(HOW, "was told:", says, told(lambda: c.send(b"x")), flush=True)
     else:
         print(HOW, "was told:", says, told(lambda: c.recv(1)), told(lambda: c.recv(1)), told(lambda: c.send(b"x")), flush=True)
 
