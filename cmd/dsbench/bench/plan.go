@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"exnet/cmd/dsbench/internal/paths"
@@ -30,168 +32,147 @@ type reportOptions struct {
 // idleRest is long enough for a program, a daemon and their CPUs to sleep.
 const idleRest = 20 * time.Millisecond
 
+// reportParts are the parts of a report over paths as they are.
+var reportParts = []struct {
+	id, measure, paths string // the first path is the control
+	full, quick        []int  // sizes; nil: not in a quick report
+	set                func(*options)
+}{
+	{report.PartStream1, "stream", "lo veth relay exn:interrupt exn:napi exn:busy netstack ds ds-zcopy",
+		[]int{64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}, []int{64, 4 << 10, 64 << 10}, nil},
+	{report.PartStream2, "stream", "lo veth exn:interrupt exn:napi ds", []int{512, 4 << 10, 16 << 10, 64 << 10, 256 << 10}, nil,
+		func(o *options) { o.streams = 2 }},
+	{report.PartLatency, "pingpong", "lo veth relay exn:interrupt exn:napi exn:busy exn:adaptive netstack ds velo-shm",
+		[]int{1, 16, 64, 120, 512, 1024, 2048}, []int{1, 64, 1024}, nil},
+	{report.PartIdle, "pingpong", "veth relay exn:napi exn-shm ds", []int{64}, nil, func(o *options) {
+		o.runs, o.rest, o.duration, o.warmup = min(o.runs, 3), idleRest, 4*o.duration, o.duration
+	}},
+	{report.PartCPU, "cpu", "veth exn:interrupt exn:napi exn:busy exn:adaptive", []int{64, 512, 4 << 10, 16 << 10, 64 << 10}, []int{64, 4 << 10, 64 << 10},
+		func(o *options) { o.noDelay = true }},
+	{report.PartOSULat, "pingpong", "lo exn:napi exn-shm ds rma-shm", []int{8, 1 << 10, 8 << 10, 64 << 10, 512 << 10}, nil, nil},
+	{report.PartOSUBW, "stream", "lo exn-shm ds ds-zcopy velo-shm rma-shm", []int{120, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20}, nil, nil},
+	{report.PartRate, "rate", "lo veth exn:napi netstack ds velo-shm", []int{1, 32, 64, 120, 512, 4 << 10}, []int{64, 1 << 10}, nil},
+	{report.PartCRR, "crr", "lo net veth exn:napi net-exn exn-shm netstack ds ds-exn", []int{64}, []int{64}, nil},
+}
+
+// value is a value of a setting: a path of its own, so that all values are interleaved.
+type value struct {
+	name, path string
+	node       func(*paths.NodeConfig)
+	spec       func(*tcpbench.Spec)
+}
+
+// kind is the path as the value has it.
+func (v value) kind() paths.Kind {
+	k, _ := paths.KindOf(v.path) // it is there
+	open := k.Open
+	k.Name = v.name
+	k.Open = func(c paths.NodeConfig) paths.Path {
+		if v.node != nil {
+			v.node(&c)
+		}
+		if v.spec == nil {
+			return open(c)
+		}
+		return paths.WithSpec(open(c), v.spec)
+	}
+	return k
+}
+
+func ofNode(name string, set func(*paths.NodeConfig)) value { return value{name, "exn", set, nil} }
+
+func cpusOf(path, name string, p tcpbench.Placement) value {
+	return value{name, path, nil, func(s *tcpbench.Spec) { s.CPUs = p }}
+}
+
+func buffers(name string, n int) value {
+	return value{name, "exn", nil, func(s *tcpbench.Spec) { s.Buffers = n }}
+}
+
+// tunings are the parts of a report that vary a setting, as figure 5.27 does. The first value is
+// the control.
+func tunings() []tuning {
+	coalesce := func(name string, c napi.Coalesce) value {
+		return ofNode(name, func(n *paths.NodeConfig) { n.Coalesce = c })
+	}
+	eager := func(n int) value {
+		return ofNode(fmt.Sprintf("%d bytes", n), func(c *paths.NodeConfig) { c.EagerThreshold = n })
+	}
+	size := func(n mtu.Network) value {
+		return ofNode(fmt.Sprintf("MTU %d", n), func(c *paths.NodeConfig) { c.MTU = n })
+	}
+	var both []value
+	for _, path := range []string{"lo", "ds", "ring"} {
+		both = append(both, cpusOf(path, path+", two CPUs", tcpbench.Apart()), cpusOf(path, path+", one CPU", tcpbench.Together()))
+	}
+	return []tuning{
+		{report.PartCPUs, "stream", "exn:napi", 64 << 10, []value{cpusOf("exn", "scheduler's choice", tcpbench.Anywhere()),
+			cpusOf("exn", "two CPUs", tcpbench.Apart()), cpusOf("exn", "one CPU", tcpbench.Together())}},
+		{report.PartMTU, "stream", "exn:napi", 64 << 10, []value{size(65535), size(9000), size(1500)}},
+		{report.PartBuffers, "stream", "exn:napi", 64 << 10, []value{buffers("the kernel's choice", 0), buffers("64 KiB", 64<<10), buffers("256 KiB", 256<<10),
+			buffers("1 MiB", 1<<20), buffers("4 MiB", 4<<20)}},
+		{report.PartCoalesce, "stream", "exn:napi", 64 << 10, []value{coalesce("off", napi.Coalesce{}),
+			coalesce("8 frames, 20 us", napi.Coalesce{Frames: 8, Delay: 20 * time.Microsecond}),
+			coalesce("32 frames, 50 us", napi.Coalesce{Frames: 32, Delay: 50 * time.Microsecond}), coalesce("dynamic ITR", napi.Coalesce{Adaptive: true})}},
+		{report.PartEager, "rate", "exn:napi", 1 << 10, []value{eager(480), eager(120), eager(1200), eager(2400)}},
+		{report.PartDSCPUs, "stream", "ds", 64 << 10, both},
+	}
+}
+
+// tuning is a setting and the values that are tried.
+type tuning struct {
+	id, measure string
+	needs       string // the path without which it is left out
+	size        int
+	values      []value
+}
+
 // plan returns the parts of a report, with those paths that usable accepts.
 func plan(ro reportOptions, usable func(name string) bool) (parts []planned) {
-	add := func(id, measureName string, paths []paths.Kind, change func(*options)) {
+	add := func(id, measureName string, control string, list []paths.Kind, sizes []int, set func(*options)) {
 		m, _ := measureOf(measureName)
 		o := options{
-			measure: m, control: "lo", streams: 1, runs: ro.runs, duration: ro.duration, warmup: ro.warmup,
+			measure: m, paths: list, control: control, sizes: sizes, streams: 1, runs: ro.runs, duration: ro.duration, warmup: ro.warmup,
 			congestion: ro.congestion, cpus: tcpbench.Anywhere(),
 		}
 		if m.cpus == "apart" {
 			o.cpus = tcpbench.Apart()
 		}
-		o.paths = paths
-		change(&o)
+		if set != nil {
+			set(&o)
+		}
 		if len(o.paths) > 0 && o.measurements() > 0 {
 			parts = append(parts, planned{id: id, o: o})
 		}
 	}
-	kinds := func(names ...string) (list []paths.Kind) {
+	for _, p := range reportParts {
+		names := strings.Fields(p.paths)
+		var list []paths.Kind
 		for _, name := range names {
 			if k, err := paths.KindOf(name); err == nil && usable(name) {
 				list = append(list, k)
 			}
 		}
-		return list
-	}
-	sizes := func(full, quick []int) func(*options) {
-		return func(o *options) {
-			o.sizes = full
-			if ro.quick {
-				o.sizes = quick
+		sizes := p.full
+		if ro.quick {
+			sizes = p.quick
+		}
+		add(p.id, p.measure, names[0], list, sizes, p.set)
+		if p.id != report.PartStream2 || ro.quick {
+			continue
+		}
+		for _, t := range tunings() { // in the order of the thesis's figures
+			if !usable(t.needs) {
+				continue
 			}
+			var list []paths.Kind
+			for _, v := range t.values {
+				list = append(list, v.kind())
+			}
+			add(t.id, t.measure, t.values[0].name, list, []int{t.size}, nil)
 		}
 	}
-	add(report.PartStream1, "stream", kinds("lo", "veth", "relay", "exn:interrupt", "exn:napi", "exn:busy", "netstack", "ds", "ds-zcopy"),
-		sizes([]int{64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}, []int{64, 4 << 10, 64 << 10}))
-	if !ro.quick {
-		add(report.PartStream2, "stream", kinds("lo", "veth", "exn:interrupt", "exn:napi", "ds"), func(o *options) {
-			o.streams, o.sizes = 2, []int{512, 4 << 10, 16 << 10, 64 << 10, 256 << 10}
-		})
-		for _, t := range tunings(usable) {
-			add(t.id, t.measure, t.paths, func(o *options) { o.sizes, o.control = []int{t.size}, t.paths[0].Name })
-		}
-	}
-	add(report.PartLatency, "pingpong", kinds("lo", "veth", "relay", "exn:interrupt", "exn:napi", "exn:busy", "exn:adaptive", "netstack", "ds", "velo-shm"),
-		sizes([]int{1, 16, 64, 120, 512, 1024, 2048}, []int{1, 64, 1024}))
-	if !ro.quick {
-		add(report.PartIdle, "pingpong", kinds("veth", "relay", "exn:napi", "exn-shm", "ds"), func(o *options) {
-			o.sizes, o.control, o.runs = []int{64}, "veth", min(o.runs, 3)
-			o.rest, o.duration, o.warmup = idleRest, 4*o.duration, o.duration
-		})
-	}
-	add(report.PartCPU, "cpu", kinds("veth", "exn:interrupt", "exn:napi", "exn:busy", "exn:adaptive"), func(o *options) {
-		o.noDelay, o.control = true, "veth"
-		sizes([]int{64, 512, 4 << 10, 16 << 10, 64 << 10}, []int{64, 4 << 10, 64 << 10})(o)
-	})
-	if !ro.quick {
-		add(report.PartOSULat, "pingpong", kinds("lo", "exn:napi", "exn-shm", "ds", "rma-shm"),
-			sizes([]int{8, 1 << 10, 8 << 10, 64 << 10, 512 << 10}, nil))
-		add(report.PartOSUBW, "stream", kinds("lo", "exn-shm", "ds", "ds-zcopy", "velo-shm", "rma", "rma-shm"),
-			sizes([]int{120, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20}, nil))
-	}
-	add(report.PartRate, "rate", kinds("lo", "veth", "exn:napi", "netstack", "ds", "velo", "velo-shm"),
-		sizes([]int{1, 32, 64, 120, 512, 4 << 10}, []int{64, 1 << 10}))
-	add(report.PartCRR, "crr", kinds("lo", "net", "veth", "exn:napi", "net-exn", "exn-shm", "netstack", "ds", "ds-exn"), sizes([]int{64}, []int{64}))
 	return parts
-}
-
-// tuning is a setting that is varied, each value a path of its own so that they
-// are interleaved.
-type tuning struct {
-	id, measure string
-	size        int
-	paths       []paths.Kind
-}
-
-// tunings are those of figure 5.27.
-func tunings(usable func(string) bool) (list []tuning) {
-	if usable("exn:napi") {
-		list = exnTunings()
-	}
-	if usable("ds") {
-		list = append(list, dsTuning())
-	}
-	return list
-}
-
-// placed is a path whose ends are placed in a way of its own.
-func placed(path, name string, p tcpbench.Placement) paths.Kind {
-	k, _ := paths.KindOf(path) // it is there
-	open := k.Open
-	k.Name = name
-	k.Open = func(c paths.NodeConfig) paths.Path {
-		return paths.WithSpec(open(c), func(s *tcpbench.Spec) { s.CPUs = p })
-	}
-	return k
-}
-
-// dsTuning compares two CPUs, near or far as they are, with one.
-func dsTuning() tuning {
-	return tuning{report.PartDSCPUs, "stream", 64 << 10, []paths.Kind{
-		placed("lo", "lo, two CPUs", tcpbench.Apart()),
-		placed("lo", "lo, one CPU", tcpbench.Together()),
-		placed("ds", "ds, two CPUs", tcpbench.Apart()),
-		placed("ds", "ds, one CPU", tcpbench.Together()),
-		placed("ring", "ring, two CPUs", tcpbench.Apart()),
-		placed("ring", "ring, one CPU", tcpbench.Together()),
-	}}
-}
-
-// exnTunings are those over exn0.
-func exnTunings() []tuning {
-	base, _ := paths.KindOf("exn") // it is there
-	node := func(name string, set func(*paths.NodeConfig)) paths.Kind {
-		k := base
-		k.Name = name
-		k.Open = func(c paths.NodeConfig) paths.Path {
-			set(&c)
-			return base.Open(c)
-		}
-		return k
-	}
-	spec := func(name string, set func(*tcpbench.Spec)) paths.Kind {
-		k := base
-		k.Name = name
-		k.Open = func(c paths.NodeConfig) paths.Path { return paths.WithSpec(base.Open(c), set) }
-		return k
-	}
-	buffers := func(name string, n int) paths.Kind {
-		return spec(name, func(s *tcpbench.Spec) { s.Buffers = n })
-	}
-	const large = 64 << 10
-	return []tuning{
-		{report.PartCPUs, "stream", large, []paths.Kind{
-			placed("exn", "scheduler's choice", tcpbench.Anywhere()),
-			placed("exn", "two CPUs", tcpbench.Apart()),
-			placed("exn", "one CPU", tcpbench.Together()),
-		}},
-		{report.PartMTU, "stream", large, []paths.Kind{
-			node("MTU 65535", func(c *paths.NodeConfig) {}),
-			node("MTU 9000", func(c *paths.NodeConfig) { c.MTU = mtu.Network(9000) }),
-			node("MTU 1500", func(c *paths.NodeConfig) { c.MTU = mtu.Network(1500) }),
-		}},
-		{report.PartBuffers, "stream", large, []paths.Kind{
-			buffers("the kernel's choice", 0),
-			buffers("64 KiB", 64<<10),
-			buffers("256 KiB", 256<<10),
-			buffers("1 MiB", 1<<20),
-			buffers("4 MiB", 4<<20),
-		}},
-		{report.PartCoalesce, "stream", large, []paths.Kind{
-			node("off", func(c *paths.NodeConfig) {}),
-			node("8 frames, 20 us", func(c *paths.NodeConfig) { c.Coalesce = napi.Coalesce{Frames: 8, Delay: 20 * time.Microsecond} }),
-			node("32 frames, 50 us", func(c *paths.NodeConfig) { c.Coalesce = napi.Coalesce{Frames: 32, Delay: 50 * time.Microsecond} }),
-			node("dynamic ITR", func(c *paths.NodeConfig) { c.Coalesce = napi.Coalesce{Adaptive: true} }),
-		}},
-		{report.PartEager, "rate", 1 << 10, []paths.Kind{
-			node("480 bytes", func(c *paths.NodeConfig) {}),
-			node("120 bytes", func(c *paths.NodeConfig) { c.EagerThreshold = 120 }),
-			node("1200 bytes", func(c *paths.NodeConfig) { c.EagerThreshold = 1200 }),
-			node("2400 bytes", func(c *paths.NodeConfig) { c.EagerThreshold = 2400 }),
-		}},
-	}
 }
 
 // pathsOf lists the paths of a plan by name, each once.

@@ -242,7 +242,7 @@ func TestReportFrom(t *testing.T) {
 func TestRunReport(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "r.html")
-	cmd, stdout, stderr := program(t, "report --quick --paths lo,velo --runs 1 --duration 10ms --congestion "+benchtest.Congestion(t)+" -o "+name)
+	cmd, stdout, stderr := program(t, "report --quick --paths lo,velo-shm --runs 1 --duration 10ms --congestion "+benchtest.Congestion(t)+" -o "+name)
 	if err := cmd.Wait(); err != nil || stderr.Len() > 0 {
 		t.Fatalf("%v, %s", err, stderr)
 	}

@@ -6,7 +6,7 @@
 //	Measure ── Command ──▶ a command of dsbench
 //	   └─ Define ──▶ Run: Check the flags ──▶ Take the figures ──▶ rows (package result) ──▶ Env.Stdout
 //
-// Package bench lists all measures. Those over paths (stream, pingpong, ...) have a file each
+// Package bench lists all measures. Those over paths (stream, pingpong, ...) are a table
 // there; those that need more (MPI, ports, real programs) have a package each.
 //
 // # Concurrency

@@ -100,29 +100,20 @@ func Kinds() []Kind {
 		{Name: "exn-stream", About: "kernel TCP over exn0, two processes that a stream link over a veth pair joins", Open: newExnStream, Privileged: true, Fabric: true, Exn0: true, Extra: true},
 		{Name: "ds-fabric", About: "direct sockets between two hosts that a veth pair joins, through the fabric", Open: newDSFabric, Privileged: true, Fabric: true, Exn0: true, Extra: true},
 		{Name: "exn-ofi", About: "the same, but libfabric's provider tcp carries the link", Open: newExnOFI, Privileged: true, Fabric: true, Exn0: true, Extra: true},
-		rawKind("velo", "VELO messages of the emulated NIC, both nodes in one process", rawbench.VELO, false),
-		rawKind("velo-shm", "VELO messages, with a process for each node", rawbench.VELO, true),
-		rawKind("rma", "RMA transfers, both nodes in one process (GET; PUT for ping-pong)", rawbench.RMA, false),
-		rawKind("rma-shm", "RMA transfers, with a process for each node", rawbench.RMA, true),
+		{
+			Name: "velo-shm", About: "VELO messages of the emulated NIC, a process for each node", Open: newRaw(rawbench.VELO), Raw: true, Extra: true,
+			MaxSize: rawbench.MaxVELO, Lacks: []tcpbench.Kind{tcpbench.CRR},
+		},
+		{
+			Name: "rma-shm", About: "RMA transfers, a process for each node (GET; PUT for ping-pong)", Open: newRaw(rawbench.RMA), Raw: true, Extra: true,
+			MaxSize: rawbench.MaxRMA, Lacks: []tcpbench.Kind{tcpbench.CRR, tcpbench.Rate},
+		},
 		{
 			Name: "ring", About: "a bare ring between two processes, a copy in and a copy out: the bound of ds",
-			Open: newRaw(rawbench.Ring, true), Raw: true, Extra: true,
+			Open: newRaw(rawbench.Ring), Raw: true, Extra: true,
 			Lacks: []tcpbench.Kind{tcpbench.PingPong, tcpbench.Rate, tcpbench.CRR},
 		},
 	}
-}
-
-// rawKind describes a unit of the NIC as a path.
-func rawKind(name, about string, u rawbench.Unit, shm bool) Kind {
-	k := Kind{
-		Name: name, About: about, Open: newRaw(u, shm),
-		Raw: true, Extra: true, MaxSize: rawbench.MaxVELO, Lacks: []tcpbench.Kind{tcpbench.CRR},
-	}
-	if u == rawbench.RMA {
-		k.MaxSize = rawbench.MaxRMA
-		k.Lacks = append(k.Lacks, tcpbench.Rate)
-	}
-	return k
 }
 
 // Variants are the receive modes that a path over exn0 has in its name, as in

@@ -8,14 +8,11 @@ import (
 )
 
 // rawPath is a unit of the emulated NIC itself, without EXT-Eth and without IP, or a bare ring.
-// Both ends poll.
-type rawPath struct {
-	unit rawbench.Unit
-	shm  bool // a process for each node
-}
+// Each end is a process, and polls.
+type rawPath struct{ unit rawbench.Unit }
 
-func newRaw(u rawbench.Unit, shm bool) func(NodeConfig) Path {
-	return func(NodeConfig) Path { return rawPath{u, shm} }
+func newRaw(u rawbench.Unit) func(NodeConfig) Path {
+	return func(NodeConfig) Path { return rawPath{u} }
 }
 
 func (p rawPath) Setup(context.Context) error { return nil }
@@ -27,7 +24,7 @@ func (p rawPath) Measure(ctx context.Context, spec tcpbench.Spec) (tcpbench.Resu
 	if spec.CPUs == tcpbench.Anywhere() {
 		spec.CPUs = tcpbench.Apart() // on one they would wait for each other's time slice
 	}
-	return rawbench.Measure(ctx, p.unit, p.shm, spec)
+	return rawbench.Measure(ctx, p.unit, spec)
 }
 
 func (p rawPath) Close() error { return nil }

@@ -4,7 +4,7 @@
 //
 // # Architecture
 //
-//	mem: one process, a thread for each node      shm: a process for each node
+//	a process for each node, with shared memory between them
 //
 //	near (node 0) ── VELO messages ─▶ far (node 1)      ping-pong, rate, stream
 //	              ◀── RMA GET ───────                   stream

@@ -46,15 +46,13 @@ func TestMeasure(t *testing.T) {
 		{RMA, tcpbench.Stream, []int{64, 65536, MaxRMA}},
 	} {
 		for _, size := range tt.sizes {
-			for _, shm := range []bool{false, true} {
-				s := spec(tt.kind, size)
-				r, err := Measure(t.Context(), tt.unit, shm, s)
-				if err != nil || r.Bytes <= 0 || r.Bytes%int64(size) != 0 || r.Elapsed < s.Duration || r.CPU <= 0 {
-					t.Errorf("%s %s, %d bytes, shm %v: %+v, %v", tt.unit, tt.kind, size, shm, r, err)
-				}
-				if tt.kind == tcpbench.PingPong && (r.Latency == nil || r.Latency.Count() != r.Bytes/int64(size)) {
-					t.Errorf("%s, %d bytes, shm %v: latencies %v of %d bytes", tt.unit, size, shm, r.Latency, r.Bytes)
-				}
+			s := spec(tt.kind, size)
+			r, err := Measure(t.Context(), tt.unit, s)
+			if err != nil || r.Bytes <= 0 || r.Bytes%int64(size) != 0 || r.Elapsed < s.Duration || r.CPU <= 0 {
+				t.Errorf("%s %s, %d bytes: %+v, %v", tt.unit, tt.kind, size, r, err)
+			}
+			if tt.kind == tcpbench.PingPong && (r.Latency == nil || r.Latency.Count() != r.Bytes/int64(size)) {
+				t.Errorf("%s, %d bytes: latencies %v of %d bytes", tt.unit, size, r.Latency, r.Bytes)
 			}
 		}
 	}
@@ -67,38 +65,33 @@ func TestRing(t *testing.T) {
 		for _, size := range []int{1, 100, 64 << 10, 3<<20 + 7} {
 			s := spec(tcpbench.Stream, size)
 			s.CPUs = cpus
-			r, err := Measure(t.Context(), Ring, true, s)
+			r, err := Measure(t.Context(), Ring, s)
 			if err != nil || r.Bytes <= 0 || r.Elapsed < s.Duration || r.CPU <= 0 {
 				t.Errorf("%d bytes, %v: %+v, %v", size, cpus, r, err)
 			}
 		}
 	}
-	if _, err := Measure(t.Context(), Ring, true, spec(tcpbench.PingPong, 64)); err == nil {
+	if _, err := Measure(t.Context(), Ring, spec(tcpbench.PingPong, 64)); err == nil {
 		t.Error("a ring has round trips")
-	}
-	if _, err := Measure(t.Context(), Ring, false, spec(tcpbench.Stream, 64)); err == nil {
-		t.Error("a ring is in one process")
 	}
 }
 
 // TestMeasureErrors: an end that fails ends the other one, and its reason is told.
 func TestMeasureErrors(t *testing.T) {
 	netnstest.CheckFDs(t)
-	for _, shm := range []bool{false, true} {
-		start := time.Now()
-		if _, err := Measure(t.Context(), VELO, shm, spec(tcpbench.PingPong, MaxVELO+1)); err == nil {
-			t.Errorf("shm %v: a message that is too long was sent", shm)
-		}
-		if _, err := Measure(t.Context(), RMA, shm, spec(tcpbench.CRR, 64)); err == nil {
-			t.Errorf("shm %v: RMA has connections", shm)
-		}
-		if d := time.Since(start); d > 30*time.Second {
-			t.Errorf("shm %v: it took %v", shm, d)
-		}
+	start := time.Now()
+	if _, err := Measure(t.Context(), VELO, spec(tcpbench.PingPong, MaxVELO+1)); err == nil {
+		t.Error("a message that is too long was sent")
+	}
+	if _, err := Measure(t.Context(), RMA, spec(tcpbench.CRR, 64)); err == nil {
+		t.Error("RMA has connections")
+	}
+	if d := time.Since(start); d > 30*time.Second {
+		t.Errorf("it took %v", d)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Measure(ctx, RMA, true, spec(tcpbench.Stream, 64)); err == nil {
+	if _, err := Measure(ctx, RMA, spec(tcpbench.Stream, 64)); err == nil {
 		t.Error("a cancelled measurement has a result")
 	}
 }

@@ -38,7 +38,7 @@ type rig struct {
 	velo *velo.Endpoint
 	rma  *rma.Endpoint
 	peer fabric.NodeID
-	down <-chan struct{} // nil: it cannot go down
+	down <-chan struct{}
 
 	source, sink       *atu.Region
 	toSource, toSink   atu.NLA // lent to the peer

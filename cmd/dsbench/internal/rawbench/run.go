@@ -6,11 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"sync"
 
-	"golang.org/x/sync/errgroup"
-
-	"exnet/fabric/link/mem"
 	"exnet/internal/tcpbench"
 	"exnet/internal/worker"
 )
@@ -19,29 +15,23 @@ import (
 // when it is the only argument.
 const Command = "raw-worker"
 
-// Job is what a worker is given: both ends of a measurement over the mem link, or
-// one over the shm link.
+// Job is what a worker is given: one end of a measurement.
 type Job struct {
 	Unit    Unit          `json:"unit"`
 	Spec    tcpbench.Spec `json:"spec"`
-	Shm     bool          `json:"shm,omitempty"`
-	Listens bool          `json:"listens,omitempty"` // over shm: the far end, which notes its socket
-	Socket  string        `json:"socket,omitempty"`  // over shm: where the near end finds it
+	Listens bool          `json:"listens,omitempty"` // the far end, which notes its socket
+	Socket  string        `json:"socket,omitempty"`  // where the near end finds it
 }
 
-// Measure measures with workers of its own: one that holds both nodes, or with
-// shm one for each.
-func Measure(ctx context.Context, u Unit, shm bool, spec tcpbench.Spec) (r tcpbench.Result, err error) {
+// Measure measures with a worker for each end.
+func Measure(ctx context.Context, u Unit, spec tcpbench.Spec) (r tcpbench.Result, err error) {
 	err = spec.Bound(ctx, func(ctx context.Context) error {
-		job := Job{Unit: u, Spec: spec, Shm: shm, Listens: shm}
+		job := Job{Unit: u, Spec: spec, Listens: true}
 		far, err := worker.Start(ctx, nil, Command, job)
 		if err != nil {
 			return err
 		}
 		defer far.Stop()
-		if !shm {
-			return far.Result(&r)
-		}
 		if err := far.Note(&job.Socket); err != nil {
 			return err
 		}
@@ -55,7 +45,11 @@ func Measure(ctx context.Context, u Unit, shm bool, spec tcpbench.Spec) (r tcpbe
 		if err := worker.Both(far, near, &farFound, &nearFound); err != nil {
 			return err
 		}
-		r, err = result(spec, nearFound, farFound, load(nearFound)+load(farFound))
+		counted := nearFound
+		if farFound.Bytes > 0 {
+			counted = farFound
+		}
+		r, err = spec.Result(counted.Bytes, counted.Seconds, load(nearFound)+load(farFound), counted.Latency)
 		return err
 	})
 	return r, err
@@ -69,64 +63,12 @@ func load(f found) float64 {
 	return f.CPU / f.Seconds
 }
 
-// result takes the figures of the end that counted.
-func result(spec tcpbench.Spec, near, far found, cpu float64) (tcpbench.Result, error) {
-	f := near
-	if far.Bytes > 0 {
-		f = far
-	}
-	return spec.Result(f.Bytes, f.Seconds, cpu, f.Latency)
-}
-
 // Work does a worker's job.
-func Work(ctx context.Context, j Job, note func(any) error) (any, error) {
-	switch {
-	case !j.Shm && j.Unit == Ring:
-		return nil, errors.New("a ring is between two processes")
-	case !j.Shm:
-		return bothEnds(j)
-	case j.Listens:
+func Work(_ context.Context, j Job, note func(any) error) (any, error) {
+	if j.Listens {
 		return farEnd(j, note)
 	}
 	return nearEnd(j)
-}
-
-// bothEnds measures over the mem link.
-func bothEnds(j Job) (r tcpbench.Result, err error) {
-	net := mem.NewFabric()
-	failed := make(chan struct{})
-	var once sync.Once
-	var rigs [2]*rig
-	for i := range rigs {
-		if rigs[i], err = newRig(i, j.Spec.Size); err != nil {
-			return r, err
-		}
-		if err := net.Attach(rigs[i].nic); err != nil {
-			return r, err
-		}
-		rigs[i].down = failed
-	}
-	var near, far found
-	var g errgroup.Group
-	end := func(f *found, cpu int, part func(Unit, tcpbench.Spec) (found, error)) {
-		g.Go(func() (err error) {
-			if *f, err = onThread(cpu, func() (found, error) { return part(j.Unit, j.Spec) }); err != nil {
-				once.Do(func() { close(failed) })
-			}
-			return err
-		})
-	}
-	end(&near, j.Spec.CPUs.Client, rigs[0].near)
-	end(&far, j.Spec.CPUs.Server, rigs[1].far)
-	if err := g.Wait(); err != nil {
-		return r, err
-	}
-	// The CPU time of one end's result is that of both.
-	cpu := load(near)
-	if far.Bytes > 0 {
-		cpu = load(far)
-	}
-	return result(j.Spec, near, far, cpu)
 }
 
 // onThread runs f on a thread of its own, bound to cpu.
