@@ -175,15 +175,16 @@ func (f *measureFlags) options() (options, error) {
 		{"--size", o.setSizes(f.size)},
 		{"--congestion", o.checkCongestion()},
 		{"--cpus", o.setCPUs(f.cpus)},
-		{"--chunk, --ring, --spin", o.checkDirect()},
 		{"--direction", o.setDirection(f.direction)},
 		{"--paths", o.checkRaw()},
 		{"--coalesce-usecs, --coalesce-frames, --adaptive", o.node.Coalesce.Validate()},
-		{"--mtu", o.checkMTU()},
 		{"--eager-threshold", o.checkEager()},
-		{"--mode", o.checkExn0(o.node.Mode != napi.ModeNAPI)},
-		{"--coalesce-usecs, --coalesce-frames, --adaptive", o.checkExn0(o.node.Coalesce != napi.Coalesce{})},
-		{"--no-fast-path", o.checkExn0(o.node.NoFastPath)},
+		{"--chunk, --ring, --spin", o.needs(o.direct != tcpbench.DirectSpec{}, isDirect, "only direct sockets have them: add ds")},
+		{"--mtu", o.needs(o.node.MTU != 0, func(k paths.Kind) bool { return k.Fabric }, "only exn0 has it: add exn, exn-shm or netstack")},
+		{"--eager-threshold", o.needs(o.node.EagerThreshold != 0, hasExn0, onlyExn0)},
+		{"--mode", o.needs(o.node.Mode != napi.ModeNAPI, hasExn0, onlyExn0)},
+		{"--coalesce-usecs, --coalesce-frames, --adaptive", o.needs(o.node.Coalesce != napi.Coalesce{}, hasExn0, onlyExn0)},
+		{"--no-fast-path", o.needs(o.node.NoFastPath, hasExn0, onlyExn0)},
 	} {
 		if check.err != nil {
 			return o, fmt.Errorf("%s: %w", check.flag, check.err)
@@ -273,14 +274,6 @@ func (o *options) setSizes(list string) error {
 	return nil
 }
 
-// checkDirect refuses settings of direct sockets without one.
-func (o *options) checkDirect() error {
-	if o.direct != (tcpbench.DirectSpec{}) && !slices.ContainsFunc(o.paths, func(k paths.Kind) bool { return strings.HasPrefix(k.Name, "ds") }) {
-		return errors.New("only direct sockets have them: add ds to --paths")
-	}
-	return nil
-}
-
 // setCPUs reads "any", "apart" or "different", "same", or "CLIENT,SERVER".
 func (o *options) setCPUs(text string) error {
 	switch text {
@@ -310,29 +303,26 @@ func (o *options) setCPUs(text string) error {
 	return nil
 }
 
-func (o *options) checkMTU() error {
-	if o.node.MTU != 0 && !slices.ContainsFunc(o.paths, func(k paths.Kind) bool { return k.Fabric }) {
-		return errors.New("only exn0 has it: add exn, exn-shm or netstack to --paths")
+const onlyExn0 = "only exn0 has it: add exn or exn-shm"
+
+func hasExn0(k paths.Kind) bool  { return k.Exn0 }
+func isDirect(k paths.Kind) bool { return strings.HasPrefix(k.Name, "ds") }
+
+// needs refuses a setting that is set without a path that has it.
+func (o *options) needs(set bool, has func(paths.Kind) bool, why string) error {
+	if set && !slices.ContainsFunc(o.paths, has) {
+		return errors.New(why + " to --paths")
 	}
 	return nil
 }
 
-// checkExn0 refuses a setting of exn0 without one.
-func (o *options) checkExn0(set bool) error {
-	if set && !slices.ContainsFunc(o.paths, func(k paths.Kind) bool { return k.Exn0 }) {
-		return errors.New("only exn0 has it: add exn or exn-shm to --paths")
-	}
-	return nil
-}
-
+// checkEager refuses a threshold that no frame has.
 func (o *options) checkEager() error {
-	if o.node.EagerThreshold == 0 {
-		return nil
+	n, most := o.node.EagerThreshold, int(cmp.Or(o.node.MTU, mtu.Default))
+	if n != 0 && (n < minEager || n > most) {
+		return fmt.Errorf("%d is not between %d and %d", n, minEager, most)
 	}
-	if err := o.checkExn0(true); err != nil {
-		return err
-	}
-	return between(o.node.EagerThreshold, minEager, int(cmp.Or(o.node.MTU, mtu.Default)))
+	return nil
 }
 
 // checkRaw refuses what a unit of the NIC cannot be asked for.
@@ -365,13 +355,6 @@ func (o *options) checkCongestion() error {
 	}
 	if o.hasPath("netstack") && name != "cubic" && name != "reno" {
 		return fmt.Errorf("netstack has cubic and reno, not %s: leave it out of --paths, or choose one of those", name)
-	}
-	return nil
-}
-
-func between(v, low, high int) error {
-	if v < low || v > high {
-		return fmt.Errorf("%d is not between %d and %d", v, low, high)
 	}
 	return nil
 }
