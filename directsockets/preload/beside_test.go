@@ -2,6 +2,7 @@ package preload
 
 import (
 	"debug/elf"
+	"flag"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -102,16 +103,23 @@ func TestHiddenNames(t *testing.T) {
 		Files: librarySources(t), Libs: source.Libs,
 	})
 	env := append(startBroker(t), "LD_PRELOAD="+library)
-	for _, name := range strings.Fields("echo banner vectors msgs mmsgs sendto-address nonblock-later backpressure halfclose " +
-		"peek waitall dontwait msg-trunc poll-basic poll-mixed poll-sleeps poll-hangup select-mixed epoll-level epoll-edge " +
-		"epoll-oneshot epoll-rdhup epoll-exclusive epoll-threads dup stdio dprintf sendfile splice shutdown-both shutdown-wakes " +
-		"timeouts cancel threads-share duplex signal-send signal-recv close-range raw-syscalls ways-posix-aio") {
+	for _, name := range hidden {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			compareProbe(t, nil, env, testProbes(t), name)
 		})
 	}
 }
+
+// hidden are probes of the functions by which a program reaches the kernel; past call them past the
+// library's names.
+var (
+	hidden = strings.Fields("echo banner vectors msgs mmsgs sendto-address nonblock-later backpressure halfclose " +
+		"peek waitall dontwait msg-trunc poll-basic poll-mixed poll-sleeps poll-hangup select-mixed epoll-level epoll-edge " +
+		"epoll-oneshot epoll-rdhup epoll-exclusive epoll-threads dup stdio dprintf sendfile splice shutdown-both shutdown-wakes " +
+		"timeouts cancel cancel-calls cancel-async threads-share duplex signal-send signal-recv close-range raw-syscalls ways-posix-aio")
+	past = strings.Fields("past-libc-bytes past-libc-waits past-libc-numbers past-plugin-bytes past-plugin-waits past-plugin-numbers")
+)
 
 // What a program calls by functions of the C library's handle, or in a plugin that binds past the
 // library, comes to the same hooks: bytes keep their order, waits see what is in memory, and a
@@ -124,12 +132,33 @@ func TestPastTheNames(t *testing.T) {
 	t.Parallel()
 	both := []string{"PROBE_PLUGIN=" + sharedObject(t, "plugin")}
 	env := append(startBroker(t), "LD_PRELOAD="+testLibrary(t))
-	for _, name := range strings.Fields("past-libc-bytes past-libc-waits past-libc-numbers past-plugin-bytes past-plugin-waits past-plugin-numbers") {
+	for _, name := range past {
 		for _, form := range []string{"", "cold", "uncounted"} {
 			t.Run(name+"/"+form, func(t *testing.T) {
 				t.Parallel()
 				compareProbe(t, both, env, testProbes(t), name, form)
 			})
 		}
+	}
+}
+
+// root is where -root has another C library.
+var root = flag.String("root", "", "`DIR` a root file system of Debian 13 (test/testdata/containers/debian.sh DIR trixie): the probes run with its C library, glibc 2.41")
+
+// The C library of another root is patched as this one is, though its functions have another form.
+func TestOtherLibc(t *testing.T) {
+	if *root == "" {
+		t.Skip("it wants another C library: run it with -root DIR")
+	}
+	needCompiler(t)
+	t.Parallel()
+	libraries := filepath.Join(*root, "usr/lib/x86_64-linux-gnu")
+	both := []string{"PROBE_PLUGIN=" + sharedObject(t, "plugin")}
+	env := append(startBroker(t), "LD_PRELOAD="+testLibrary(t))
+	for _, name := range slices.Concat(hidden, past) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compareProbe(t, both, env, filepath.Join(libraries, "ld-linux-x86-64.so.2"), "--library-path", libraries, testProbes(t), name)
+		})
 	}
 }

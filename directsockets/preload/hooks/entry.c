@@ -169,18 +169,20 @@ static void cancel_end(struct cancelled *c)
 		pthread_setcancelstate(c->before, NULL);
 }
 
-/* Makes the system call by a hook, if it belongs to this library: as the kernel, the result or
- * -errno. What a hook calls is the kernel's. Whoever cancels the thread finds it where it waits. */
-static __attribute__((noinline)) long entered(long nr, const long a[6])
+/* Makes the system call by a hook, if it belongs to this library: true, and *rc as the kernel's,
+ * the result or -errno. What a hook calls is the kernel's. */
+static __attribute__((noinline)) bool hooked(long nr, const long a[6], long *rc)
 {
-	long rc;
+	int saved = errno;
 	DS_MARK(before);
 
 	/* A child that shares this memory has descriptors of its own: one that the C library has
 	 * made, and nobody has counted (posix_spawn). A sealed process may not ask. */
-	if ((!fd_is_sealed() && fd_shares_memory()) || !hooked_call(nr, a, &rc))
-		rc = ds_kernel_call(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
-	return rc == -1 ? -errno : rc;
+	bool ours = (fd_is_sealed() || !fd_shares_memory()) && hooked_call(nr, a, rc);
+	if (ours && *rc == -1)
+		*rc = -errno;
+	errno = saved;
+	return ours;
 }
 
 /* A system call, in six registers. It may be cancelled at any instruction here, so that nothing is
@@ -190,11 +192,38 @@ long ds_entered(long nr, const long a[6])
 {
 	struct cancelled cancelled;
 	int saved = errno;
+	long rc;
 
 	cancel_begin(&cancelled);
-	long rc = entered(nr, a);
+	if (!hooked(nr, a, &rc) && (rc = ds_kernel_call(nr, a[0], a[1], a[2], a[3], a[4], a[5])) == -1)
+		rc = -errno;
 	cancel_end(&cancelled);
 	errno = saved;
 	return rc;
+}
+
+ds_cancellable_fn *ds_libc_cancellable;
+
+/* May the call be this library's? As DS_WAY. */
+static bool may_be_ours(long nr, int fd)
+{
+	switch ((unsigned long)nr < DS_WAYS ? ds_ways[nr] : NEVER) {
+	case NEVER: return false;
+	case BY_DESCRIPTOR: return fd_word(fd) != 0;
+	case IF_ANY: return fd_tab_size != 0;
+	}
+	return true;
+}
+
+/* Unlike a stub, this is a function to its caller. Whoever cancels the thread finds it where a hook
+ * waits, or in the C library's own function. */
+long ds_cancellable(long a, long b, long c, long d, long e, long f, long nr)
+{
+	const long all[6] = {a, b, c, d, e, f};
+	long rc;
+
+	if (!ds_marked && may_be_ours(nr, (int)a) && hooked(nr, all, &rc))
+		return rc;
+	return ds_libc_cancellable(a, b, c, d, e, f, nr);
 }
 #endif

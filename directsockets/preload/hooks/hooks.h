@@ -40,8 +40,11 @@ bool rights_demote(const struct msghdr *m) DS_HIDDEN;
 bool hooked_call(long nr, const long a[6], long *rc) DS_HIDDEN;
 bool every_call(long nr, const long a[6], long *rc) DS_HIDDEN;
 
-/* For each system call below DS_WAYS, which of its calls hooked_call may want (ways.c). */
+/* For each system call below DS_WAYS, which of its calls hooked_call may want (ways.c): those on a
+ * descriptor of ours, all, those of a process that has or had a descriptor of ours. DS_WAY and
+ * DS_WAY_IF_ANY know these values. */
 enum { DS_WAYS = 512 };
+enum { NEVER, BY_DESCRIPTOR, ALWAYS, IF_ANY };
 extern const uint8_t ds_ways[DS_WAYS] DS_HIDDEN;
 
 /* In assembly: is the call of this number, below DS_WAYS, ours? Goes to 3 if so, to 1 if not, and

@@ -5,17 +5,18 @@
  *   48 3d 00 f0 ff ff    cmp $-4096, %rax  ─▶  f0 ff ff         never reached
  *   77 ..                ja error              77 ..            the stub comes back here
  *
- * All of glibc's functions that wait, read, write or change descriptors have it so. Nothing else is
- * patched: not what has another form, not where a jump of the same function leads in between, not
- * in a process of several threads, one of which may be in such a call. No page can be written and
- * executed at once: this runs with the C library's functions not executable, and calls none. */
+ * All of glibc's functions that wait, read, write or change descriptors have it so. From 2.41 on,
+ * those in which a thread may be cancelled end in one function, and what is patched is the call of
+ * it. Nothing else is patched: not what has another form, not where a jump of the same function
+ * leads in between, not in a process of several threads, one of which may be in such a call. No
+ * page can be written and executed at once: this runs with the C library's functions not
+ * executable, and calls none. */
 #include "hooks/patch.h"
 #include "hooks/length.h"
 
 #ifdef DS_PATCH
 #include <cpuid.h>
 #include <elf.h>
-#include <gnu/libc-version.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,7 +32,7 @@ static const char names[] =
 	"accept4\0" "shutdown\0" "getsockopt\0" "setsockopt\0" "dup\0" "dup3\0" "ioctl\0"
 	"close_range\0" "poll\0" "ppoll\0" "select\0" "pselect\0" "epoll_create\0" "epoll_create1\0" "epoll_ctl\0" "epoll_wait\0"
 	"epoll_pwait\0" "epoll_pwait2\0" "prctl\0" "syscall\0" "__read_nocancel\0" "__write_nocancel\0";
-enum { FUNCTIONS = 64, NEEDED = 5, CALLING = NEEDED /* its work is that of a function without a name */ };
+enum { FUNCTIONS = 64, READ = 3, NEEDED = 5, CALLING = NEEDED /* its work is that of a function without a name */ };
 
 /* Does the function consist of instructions whose length is known, of which one begins at p, and
  * does none of its jumps lead to the n bytes behind that? */
@@ -62,7 +63,7 @@ static const struct form {
 };
 enum { FORMS = sizeof forms / sizeof *forms, LONGEST = 9 };
 
-/* A place, its form, and the number of its stub. */
+/* A place, its form, and the number of its stub; or a call, without a form. */
 struct place {
 	unsigned char *at;
 	const struct form *form;
@@ -71,7 +72,8 @@ struct place {
 
 struct places {
 	unsigned n, of[FORMS]; /* in all, and of each form */
-	struct place place[STUBS];
+	struct place place[STUBS + 1];
+	const unsigned char *cancellable; /* by it the functions call what may be cancelled; NULL: by none */
 };
 
 /* Adds p, a place of form k, unless it is known by another name of its function. */
@@ -84,18 +86,42 @@ static void add(struct places *l, unsigned char *p, unsigned k)
 		l->place[l->n++] = (struct place){p, &forms[k], forms[k].first + l->of[k]++};
 }
 
+/* Where an instruction of the n bytes at p, which may call or jump to what is outside of them,
+ * does so first, not before from; NULL: nowhere, or there is one whose length is not known. */
+static const unsigned char *call_of(const unsigned char *p, size_t n, const unsigned char *from, const unsigned char **to)
+{
+	unsigned len;
+
+	for (const unsigned char *at = p; at < p + n && (len = instruction(at, p + n, to)); at += len)
+		if (at >= from && (*at == 0xe8 || *at == 0xe9) && (*to < p || *to >= p + n))
+			return at;
+	return NULL;
+}
+
+/* Does the function call to? */
+static bool calls(const struct ds_function *f, const unsigned char *to)
+{
+	const unsigned char *begin = (const unsigned char *)f->at, *called;
+
+	for (const unsigned char *at = begin; to && (at = call_of(begin, f->size, at, &called)); at++)
+		if (called == to)
+			return true;
+	return false;
+}
+
 /* Has each of the first functions of f a place? Without those that close descriptors, a number that
  * the C library closes would stay ours; streams need read and write. */
 static bool has_needed(const struct places *l, const struct ds_function *f)
 {
 	unsigned found = 0;
 
-	for (unsigned k = 0; k < NEEDED; k++)
-		for (unsigned i = 0; i < l->n; i++)
-			if ((const char *)l->place[i].at - f[k].at < (ptrdiff_t)f[k].size && (const char *)l->place[i].at >= f[k].at) {
-				found++;
-				break;
-			}
+	for (unsigned k = 0; k < NEEDED; k++) {
+		bool has = calls(&f[k], l->cancellable);
+
+		for (unsigned i = 0; i < l->n && !has; i++)
+			has = (const char *)l->place[i].at - f[k].at < (ptrdiff_t)f[k].size && (const char *)l->place[i].at >= f[k].at;
+		found += has;
+	}
 	return found == NEEDED;
 }
 
@@ -151,6 +177,42 @@ static void find_called(struct places *l, const struct ds_text *text, const unsi
 	}
 }
 
+/* Does an instruction of the n bytes at p call the kernel, as far as their lengths are known? */
+static bool calls_kernel(const unsigned char *p, size_t n)
+{
+	const unsigned char *to;
+	unsigned len;
+
+	for (const unsigned char *at = p; at < p + n && (len = instruction(at, p + n, &to)); at += len)
+		if (at[0] == 0x0f && at[1] == 0x05)
+			return true;
+	return false;
+}
+
+/* Finds the call of the function that makes all calls which may be cancelled (2.41 on): read has no
+ * system call of its own, nor has what read calls, which calls that function and makes an error of
+ * its result. */
+static void find_cancellable(struct places *l, const struct ds_text *text, const struct ds_function *read)
+{
+	const unsigned char *outer, *inner, *begin = (const unsigned char *)read->at, *at;
+	size_t n;
+
+	if (!begin || calls_kernel(begin, read->size) || !call_of(begin, read->size, begin, &outer) || !(n = size_of(text, outer)) ||
+	    calls_kernel(outer, n))
+		return;
+	at = call_of(outer, n, outer, &inner);
+	if (!at || *at != 0xe8 || !(n = size_of(text, inner)) || !calls_kernel(inner, n))
+		return;
+
+	/* Each of the arguments is the number of a call that does no harm. */
+	ds_libc_cancellable = (ds_cancellable_fn *)(uintptr_t)inner;
+	if (ds_libc_cancellable(SYS_getppid, SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid, SYS_sched_yield, SYS_getpid) !=
+	    ds_syscall(SYS_getpid))
+		return;
+	l->cancellable = outer;
+	l->place[l->n++] = (struct place){(unsigned char *)(uintptr_t)at, NULL, 0};
+}
+
 /* Is a page's right to be executed, once it was written, a matter of rules? */
 static bool rules(void)
 {
@@ -165,12 +227,13 @@ static bool rules(void)
 static bool possible(void)
 {
 	unsigned a, b, c = 0, d;
-	const char *version = gnu_get_libc_version();
-
-	/* From 2.41 on a thread is cancelled by where it is. */
-	if (strncmp(version, "2.", 2) || strtol(version + 2, NULL, 10) > 40)
-		return false;
 	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE) && ds_one_thread() && ds_syscall(SYS_prctl, PR_GET_MDWE, 0, 0, 0, 0) <= 0;
+}
+
+/* Where a place jumps or calls to. */
+static const char *target(const struct place *p)
+{
+	return p->form ? ds_stubs + p->stub * STUB_SIZE : (const char *)(uintptr_t)&ds_cancellable;
 }
 
 /* Tells the stubs from where they are reached. False: they cannot be executed any more. */
@@ -183,7 +246,8 @@ static bool connect_stubs(const struct places *l)
 	for (unsigned i = 0; i < l->n; i++) {
 		char *end = ds_stubs + (l->place[i].stub + 1) * STUB_SIZE, *p = (char *)l->place[i].at;
 
-		((struct stub_data *)(void *)end)[-1] = (struct stub_data){p + 2, p + l->place[i].form->size};
+		if (l->place[i].form)
+			((struct stub_data *)(void *)end)[-1] = (struct stub_data){p + 2, p + l->place[i].form->size};
 	}
 	return ds_kernel_call(SYS_mprotect, ds_stubs, BYTES, PROT_READ | PROT_EXEC) == 0;
 }
@@ -193,9 +257,10 @@ __attribute__((optimize("no-tree-loop-distribute-patterns"))) static void put(co
 {
 	for (unsigned i = 0; i < l->n; i++) {
 		unsigned char *p = l->place[i].at;
-		const char *stub = ds_stubs + l->place[i].stub * STUB_SIZE;
-		int32_t far = (int32_t)(stub - (const char *)p - 5);
-		p[0] = 0xe9;
+		const char *to = target(&l->place[i]);
+		int32_t far = (int32_t)(to - (const char *)p - 5);
+		if (l->place[i].form)
+			p[0] = 0xe9;
 		*(int32_t __attribute__((aligned(1), may_alias)) *)(p + 1) = far;
 	}
 }
@@ -217,7 +282,9 @@ static bool patch(const struct places *l, char *text, off_t off, int file)
 	for (unsigned i = 0; i < l->n; i++) {
 		char *p = (char *)l->place[i].at;
 
-		if (p - ds_stubs != (int32_t)(p - ds_stubs) || p - (ds_stubs + STUBS * STUB_SIZE) != (int32_t)(p - (ds_stubs + STUBS * STUB_SIZE)))
+		const char *to = target(&l->place[i]);
+
+		if (to - (p + 5) != (int32_t)(to - (p + 5)))
 			return false;
 		low = p < low ? p : low;
 		high = p > high ? p : high;
@@ -252,6 +319,7 @@ __attribute__((constructor)) DS_START static void patch_libc(void)
 			find(&l, (unsigned char *)(uintptr_t)f[i].at, f[i].size);
 	if (f[CALLING].at)
 		find_called(&l, &text, (const unsigned char *)f[CALLING].at, f[CALLING].size);
+	find_cancellable(&l, &text, &f[READ]);
 	if (!has_needed(&l, f) || (rules() && (file = kernel_open(text.file, O_RDONLY | O_CLOEXEC)) < 0))
 		return;
 	if (patch(&l, (char *)(uintptr_t)text.begin, text.off, file))

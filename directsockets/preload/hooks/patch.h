@@ -21,6 +21,14 @@ struct stub_data {
 	const char *back;   /* behind what was moved */
 };
 extern char ds_stubs[] DS_HIDDEN; /* whole pages */
+
+/* glibc's function that makes a system call in which the thread may be cancelled, from 2.41 on:
+ * arguments, number; the result or -errno. It cancels a thread by where its instruction pointer
+ * is, so that nothing in it can be moved: who calls it calls ds_cancellable, which calls it for
+ * what is the kernel's. */
+typedef long ds_cancellable_fn(long, long, long, long, long, long, long nr);
+extern ds_cancellable_fn *ds_libc_cancellable DS_HIDDEN;
+ds_cancellable_fn ds_cancellable DS_HIDDEN;
 #endif
 
 #endif

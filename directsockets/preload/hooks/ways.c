@@ -4,10 +4,6 @@
 #if defined(__x86_64__)
 #include <sys/syscall.h>
 
-/* Those on a descriptor of ours, all, those of a process that has or had a descriptor of ours.
- * DS_WAY and DS_WAY_IF_ANY know these values. */
-enum { NEVER, BY_DESCRIPTOR, ALWAYS, IF_ANY };
-
 const uint8_t ds_ways[DS_WAYS] = {
 	[SYS_read] = BY_DESCRIPTOR, [SYS_write] = BY_DESCRIPTOR, [SYS_readv] = BY_DESCRIPTOR, [SYS_writev] = BY_DESCRIPTOR,
 	[SYS_preadv2] = BY_DESCRIPTOR, [SYS_pwritev2] = BY_DESCRIPTOR, [SYS_recvfrom] = BY_DESCRIPTOR, [SYS_sendto] = BY_DESCRIPTOR,

@@ -199,7 +199,8 @@ static void epoll_level(void)
 	ep_show(ep, 8, 10);
 	R(ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 0x3333));
 	ep_show(ep, 8, LONG);
-	R(epoll_wait(ep, NULL, 0, 0));
+	struct epoll_event *volatile null = NULL; /* which compilers refuse */
+	R(epoll_wait(ep, null, 0, 0));
 }
 
 static void epoll_edge(void)

@@ -166,7 +166,7 @@ static void trains(void)
 		die("pthread_create");
 	for (int i = 0; i < TRAINS; i++) {
 		for (int k = 0; k < CARS; k++)
-			snprintf(b + 4 * k, 5, "%04d", i * CARS + k);
+			snprintf(b + 4 * k, 5, "%04u", (unsigned)(i * CARS + k) % 10000);
 		say(IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size);
 		if (send_said(c, b) != CARS * 4)
 			out("train %d: %s", i, errname(errno));
