@@ -174,19 +174,22 @@ func TestRootTerminalStop(t *testing.T) {
 	need(t, "bash")
 	leavesNothing(t)
 	shell := exec.Command("bash", "--norc", "-i")
-	shell.Env = append(os.Environ(), programEnv+"=1", "PS1=$ ")
+	shell.Env = append(os.Environ(), programEnv+"=1", `PS1=prompt \#> `) // keys that arrive while it changes modes may be lost
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	term := newTerminal(t, shell)
+	term.sees("prompt 1> ")
 	term.types(exe + " demo -- sh -c \"echo rea''dy; read x; echo we''nt-on\"\n")
 	term.sees("ready")
 	term.types(ctrlZ)
 	term.sees("Stopped")
+	term.sees("prompt 2> ")
 	term.types("fg\n\n")
 	term.sees("went-on")
 	term.sees("sent ")
+	term.sees("prompt 3> ")
 	term.types("exit 0\n")
 	term.ends(0)
 }
