@@ -236,6 +236,22 @@ func (in *inbound) fromKept(b []byte) (d Datagram, ok bool) {
 func (in *inbound) settle() {
 	if in.ended && len(in.kept) == 0 {
 		in.s.plain.Store(true)
+		in.tellLooked()
+	}
+}
+
+// asleep reports whether goroutines are in the kernel's call, though datagrams are kept.
+func (in *inbound) asleep() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return len(in.kept) > 0 && in.waiting.Load() > 0
+}
+
+// tellLooked has wake look again.
+func (in *inbound) tellLooked() {
+	select {
+	case in.looked <- struct{}{}:
+	default:
 	}
 }
 

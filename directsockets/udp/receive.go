@@ -1,7 +1,9 @@
 package udp
 
 import (
+	"errors"
 	"net/netip"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -61,6 +63,9 @@ type inbound struct {
 	checked int64
 
 	kept []kept // guarded by mu; what was in the rings when the socket left
+	// looked has one place: since Leave a goroutine has come back from the kernel's call, or
+	// nothing is kept any more.
+	looked chan struct{}
 
 	credit   time.Duration // guarded by mu; how long to wait for senders that are publishing,
 	credited int64         // and when that was
@@ -70,6 +75,7 @@ type inbound struct {
 
 func (in *inbound) init(s *Socket) {
 	in.s, in.port, in.bySrc, in.spin = s, s.cfg.Local.Port(), make(map[netip.AddrPort]*inflow), s.cfg.Spin
+	in.looked = make(chan struct{}, 1)
 }
 
 // Datagram is what Receive has received.
@@ -402,11 +408,16 @@ func (in *inbound) dry() {
 }
 
 // Received says that a call of the kernel's socket, before which Receive has found nothing, has
-// received a datagram from an address; the zero AddrPort: none.
-func (s *Socket) Received(from netip.AddrPort) {
-	if s.plain.Load() { // nobody counts any more
-		return
+// received a datagram from an address, or failed: the zero AddrPort. again: Leave has woken it, so
+// the error is not the program's; call Receive again.
+func (s *Socket) Received(from netip.AddrPort, err error) (again bool) {
+	if !s.plain.Load() { // else nobody counts any more
+		s.received(from)
 	}
+	return err != nil && s.woken.Load() && errors.Is(err, os.ErrDeadlineExceeded) && !over(&s.readUntil)
+}
+
+func (s *Socket) received(from netip.AddrPort) {
 	in := &s.in
 	if from.IsValid() {
 		if n := in.received.Load(); n < announceAfter {
@@ -447,6 +458,9 @@ func (in *inbound) receivedFrom(from netip.AddrPort) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	waiting := in.waiting.Add(-1)
+	if in.ended {
+		in.tellLooked()
+	}
 	in.install()
 	in.count(from)
 	for _, f := range in.parked {

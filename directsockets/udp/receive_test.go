@@ -1,11 +1,16 @@
 package udp
 
 import (
+	"fmt"
+	"runtime"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/datagram"
 	"exnet/internal/shm"
@@ -97,8 +102,83 @@ func TestTwoReceivers(t *testing.T) {
 	if n, _, err := unix.Recvfrom(s.fd, make([]byte, 10), unix.MSG_DONTWAIT); n != len("bell") || err != nil {
 		t.Fatal(n, err)
 	}
-	s.Received(from)
+	s.Received(from, nil)
 	if n := <-second; n != len("after") {
 		t.Errorf("the second one returns %d", n)
 	}
+}
+
+// sleeper is what a socket has that wakes who sleeps in the kernel's call.
+type sleeper struct {
+	syscall.RawConn
+	Sleeper
+}
+
+// TestLeaveWakes has a goroutine sleep in the kernel's call. A sender rings, and sends by memory;
+// another program, which has the descriptor by Leave, takes the bell. Deadlines stay the program's.
+func TestLeaveWakes(t *testing.T) {
+	c, at := listen(t)
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(Config{Raw: sleeper{raw, c}, Local: at, Broker: new(client.Client)})
+	t.Cleanup(s.Close)
+	sender, from := listen(t)
+	tx, g := ends(t, from, at)
+	s.in.begin(g)
+	s.awake(s.in.flows[0])
+	if !tx.Settled(shm.Nanotime()) {
+		t.Fatal("it is not settled")
+	}
+	got := make(chan string, 1)
+	read := func() {
+		b := make([]byte, 10)
+		for {
+			if d, ok := s.Receive(b); ok {
+				got <- string(b[:d.N])
+				return
+			}
+			n, from, err := c.ReadFromUDPAddrPort(b)
+			if !s.Received(from, err) {
+				got <- fmt.Sprint(string(b[:n]), err)
+				return
+			}
+		}
+	}
+	go read()
+	for s.in.waiting.Load() == 0 {
+		runtime.Gosched()
+	}
+	// The bell was read by another.
+	tx.Sent(1, shm.Nanotime())
+	if out := tx.Send([]byte("memory"), datagram.Meta{}); out != datagram.Published {
+		t.Fatal(out)
+	}
+	says := func(want string) {
+		t.Helper()
+		select {
+		case s := <-got:
+			if !strings.Contains(s, want) {
+				t.Errorf("the reader says %q, want %q", s, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("the reader does not say %q", want)
+		}
+	}
+	if err := s.SetReadDeadline(time.Now().Add(time.Hour), c.SetReadDeadline); err != nil {
+		t.Fatal(err)
+	}
+	s.Leave()
+	says("memory")
+	if _, err := sender.WriteToUDPAddrPort([]byte("kernel"), at); err != nil {
+		t.Fatal(err)
+	}
+	go read()
+	says("kernel<nil>")
+	go read()
+	if err := s.SetReadDeadline(time.Unix(1, 0), c.SetReadDeadline); err != nil {
+		t.Fatal(err)
+	}
+	says("i/o timeout")
 }

@@ -23,7 +23,8 @@ const maxFlows = 64
 
 // Config configures a Socket.
 type Config struct {
-	// Raw lends the descriptor.
+	// Raw lends the descriptor. If it is a Sleeper, too, Leave wakes those who sleep in the
+	// kernel's call when there is something for them.
 	Raw syscall.RawConn
 	// Local is where the socket is bound; Remote where it is connected to, if it is.
 	Local, Remote netip.AddrPort
@@ -45,6 +46,11 @@ type Config struct {
 	Ring int
 }
 
+// Sleeper is a socket in whose reads goroutines sleep.
+type Sleeper interface {
+	SetReadDeadline(t time.Time) error
+}
+
 // Socket is the part of a UDP socket that is not the kernel's.
 type Socket struct {
 	cfg     Config
@@ -56,6 +62,8 @@ type Socket struct {
 	plain      atomic.Bool  // and nothing is kept
 	readUntil  atomic.Int64 // deadlines, Unix ns; 0: none
 	writeUntil atomic.Int64
+	deadline   sync.Mutex  // of the kernel's socket, for reads: the program's, or one that has passed
+	woken      atomic.Bool // wake has set one that has passed
 	stats      [5]atomic.Uint64
 	in         inbound
 	out        outbound
@@ -204,9 +212,55 @@ var defaultRcvbuf = sync.OnceValue(func() int {
 	return n
 })
 
-// SetReadDeadline and SetWriteDeadline are told of those of the kernel's socket.
-func (s *Socket) SetReadDeadline(t time.Time)  { s.readUntil.Store(nanos(t)) }
+// SetReadDeadline sets that of the kernel's socket, by set, and Receive's. It returns the error of
+// set.
+func (s *Socket) SetReadDeadline(t time.Time, set func(time.Time) error) error {
+	s.deadline.Lock()
+	defer s.deadline.Unlock()
+	err := set(t)
+	if err == nil {
+		s.readUntil.Store(nanos(t))
+	}
+	return err
+}
+
+// SetWriteDeadline is told of that of the kernel's socket.
 func (s *Socket) SetWriteDeadline(t time.Time) { s.writeUntil.Store(nanos(t)) }
+
+// wakeTime is longer than goroutines take to come back from the kernel's call, unless the program
+// keeps one there in a RawConn's function.
+const wakeTime = time.Second
+
+// wake wakes those who sleep in the kernel's call while datagrams are kept for them: no bell does,
+// as the kernel's datagrams are others' to read from now on. A deadline that has passed ends their
+// calls, and Received tells them to look again. It waits until they have, for wakeTime at most, and
+// sets the program's deadline again.
+func (s *Socket) wake() {
+	kernel, ok := s.cfg.Raw.(Sleeper)
+	if !ok || !s.in.asleep() {
+		return
+	}
+	s.deadline.Lock()
+	defer s.deadline.Unlock()
+	s.woken.Store(true)
+	if kernel.SetReadDeadline(time.Unix(0, 1)) != nil {
+		return // it is closed: nobody sleeps
+	}
+	late := time.NewTimer(wakeTime)
+	defer late.Stop()
+	for waits := true; waits && s.in.asleep(); {
+		select {
+		case <-s.in.looked:
+		case <-late.C:
+			waits = false
+		}
+	}
+	until := time.Time{}
+	if at := s.readUntil.Load(); at != 0 {
+		until = time.Unix(0, at)
+	}
+	_ = kernel.SetReadDeadline(until) // as above
+}
 
 func nanos(t time.Time) int64 {
 	if t.IsZero() {
@@ -256,6 +310,9 @@ func (s *Socket) end(wait bool) {
 	}
 	s.out.end(s, wait, why)
 	s.in.end(why)
+	if wait {
+		s.wake()
+	}
 }
 
 // plainAddr is an address as flows have it.

@@ -31,7 +31,13 @@ func exnBeginUDP(c *UDPConn) {
 	if r, ok := c.fd.raddr.(*UDPAddr); ok {
 		remote = r.AddrPort()
 	}
-	c.exn.direct = godirect.Datagrams(newRawConn(c.fd), local.AddrPort(), remote)
+	c.exn.direct = godirect.Datagrams(exnUDPShadow{newRawConn(c.fd), c.fd}, local.AddrPort(), remote)
+}
+
+// exnUDPShadow is the descriptor, and what wakes who sleeps in a read.
+type exnUDPShadow struct {
+	*rawConn
+	udp.Sleeper
 }
 
 func (sd *sysDialer) dialUDP(ctx context.Context, laddr, raddr *UDPAddr) (*UDPConn, error) {
@@ -69,16 +75,19 @@ func (c *UDPConn) Read(b []byte) (int, error) {
 		}
 		return c.conn.Read(b)
 	}
-	if d, ok := c.exn.direct.Receive(b); ok {
-		return d.N, nil
+	for {
+		if d, ok := c.exn.direct.Receive(b); ok {
+			return d.N, nil
+		}
+		n, err := c.conn.Read(b)
+		var from netip.AddrPort
+		if err == nil {
+			from = c.exnRemote()
+		}
+		if !c.exn.direct.Received(from, err) {
+			return n, err
+		}
 	}
-	n, err := c.conn.Read(b)
-	var from netip.AddrPort
-	if err == nil {
-		from = c.exnRemote()
-	}
-	c.exn.direct.Received(from)
-	return n, err
 }
 
 // Write implements the [Conn] Write method.
@@ -105,18 +114,21 @@ func (c *UDPConn) readFrom(b []byte, addr *UDPAddr) (int, *UDPAddr, error) {
 	if u == nil {
 		return c.exnPlainReadFrom(b, addr)
 	}
-	if d, ok := u.Receive(b); ok {
-		from := u.Own(d.From)
-		*addr = UDPAddr{IP: from.Addr().AsSlice(), Port: int(from.Port())}
-		return d.N, addr, nil
+	for {
+		if d, ok := u.Receive(b); ok {
+			from := u.Own(d.From)
+			*addr = UDPAddr{IP: from.Addr().AsSlice(), Port: int(from.Port())}
+			return d.N, addr, nil
+		}
+		n, got, err := c.exnPlainReadFrom(b, addr)
+		var from netip.AddrPort
+		if err == nil && got != nil {
+			from = got.AddrPort()
+		}
+		if !u.Received(from, err) {
+			return n, got, err
+		}
 	}
-	n, addr, err := c.exnPlainReadFrom(b, addr)
-	var from netip.AddrPort
-	if err == nil && addr != nil {
-		from = addr.AddrPort()
-	}
-	u.Received(from)
-	return n, addr, err
 }
 
 func (c *UDPConn) readFromAddrPort(b []byte) (n int, addr netip.AddrPort, err error) {
@@ -124,12 +136,15 @@ func (c *UDPConn) readFromAddrPort(b []byte) (n int, addr netip.AddrPort, err er
 	if u == nil {
 		return c.exnPlainReadFromAddrPort(b)
 	}
-	if d, ok := u.Receive(b); ok {
-		return d.N, u.Own(d.From), nil
+	for {
+		if d, ok := u.Receive(b); ok {
+			return d.N, u.Own(d.From), nil
+		}
+		n, addr, err = c.exnPlainReadFromAddrPort(b)
+		if !u.Received(addr, err) {
+			return n, addr, err
+		}
 	}
-	n, addr, err = c.exnPlainReadFromAddrPort(b)
-	u.Received(addr)
-	return n, addr, err
 }
 
 func (c *UDPConn) readMsg(b, oob []byte) (n, oobn, flags int, addr netip.AddrPort, err error) {
@@ -137,20 +152,23 @@ func (c *UDPConn) readMsg(b, oob []byte) (n, oobn, flags int, addr netip.AddrPor
 	if u == nil {
 		return c.exnPlainReadMsg(b, oob)
 	}
-	if d, ok := u.Receive(b); ok {
-		oobn, flags = u.PutControl(oob, d)
-		if d.N < d.Len {
-			flags |= syscall.MSG_TRUNC
+	for {
+		if d, ok := u.Receive(b); ok {
+			oobn, flags = u.PutControl(oob, d)
+			if d.N < d.Len {
+				flags |= syscall.MSG_TRUNC
+			}
+			return d.N, oobn, flags, u.Own(d.From), nil
 		}
-		return d.N, oobn, flags, u.Own(d.From), nil
+		n, oobn, flags, addr, err = c.exnPlainReadMsg(b, oob)
+		from := addr
+		if err != nil {
+			from = netip.AddrPort{}
+		}
+		if !u.Received(from, err) {
+			return n, oobn, flags, addr, err
+		}
 	}
-	n, oobn, flags, addr, err = c.exnPlainReadMsg(b, oob)
-	from := addr
-	if err != nil {
-		from = netip.AddrPort{}
-	}
-	u.Received(from)
-	return n, oobn, flags, addr, err
 }
 
 func (c *UDPConn) writeTo(b []byte, addr *UDPAddr) (int, error) {
@@ -232,12 +250,13 @@ func (c *UDPConn) SetDeadline(t time.Time) error {
 	if c == nil {
 		return syscall.EINVAL
 	}
-	err := c.conn.SetDeadline(t)
-	if err == nil && c.exnOn() {
-		c.exn.direct.SetReadDeadline(t)
-		c.exn.direct.SetWriteDeadline(t)
+	if !c.exnOn() {
+		return c.conn.SetDeadline(t)
 	}
-	return err
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
 }
 
 // SetReadDeadline implements the [Conn] SetReadDeadline method.
@@ -245,11 +264,10 @@ func (c *UDPConn) SetReadDeadline(t time.Time) error {
 	if c == nil {
 		return syscall.EINVAL
 	}
-	err := c.conn.SetReadDeadline(t)
-	if err == nil && c.exnOn() {
-		c.exn.direct.SetReadDeadline(t)
+	if !c.exnOn() {
+		return c.conn.SetReadDeadline(t)
 	}
-	return err
+	return c.exn.direct.SetReadDeadline(t, c.conn.SetReadDeadline)
 }
 
 // SetWriteDeadline implements the [Conn] SetWriteDeadline method.
