@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"exnet/directsockets"
 	"exnet/directsockets/broker"
@@ -30,6 +31,7 @@ func TestSwitch(t *testing.T) {
 				go w.send(stop)
 				go w.receive()
 			}
+			began := time.Now()
 			for range 20 {
 				for _, direct := range []bool{false, true} {
 					sw.Add(broker.Rule{Direct: direct})
@@ -40,6 +42,13 @@ func TestSwitch(t *testing.T) {
 					for _, w := range ways { // some bytes go that way
 						at := w.got.Load()
 						eventually(t, "bytes come", func() bool { return w.got.Load() > at+10000 || w.failed.Load() != nil })
+					}
+				}
+			}
+			for _, c := range s.Connections() {
+				if open := a.LocalAddr().String(); c.Local.String() == open || c.Remote.String() == open {
+					if c.Returns != 20 || c.DirectSince.Before(began) || c.RingSize == 0 || c.RingSize > 1<<30 {
+						t.Errorf("it went back %d times, 20 are true; direct since %v, began at %v; a ring of %d", c.Returns, c.DirectSince, began, c.RingSize)
 					}
 				}
 			}

@@ -111,12 +111,12 @@ func clientsDirect(t *testing.T, status string) (direct, again int) {
 	t.Helper()
 	var brokers []struct {
 		Connections []struct {
-			Mode   string
-			Server bool
-			UDP    bool
-			Sent   struct {
-				Demote uint64
-			}
+			Mode        string
+			Server      bool
+			UDP         bool
+			Since       time.Time
+			DirectSince time.Time `json:"direct_since"`
+			Returns     uint64
 		}
 	}
 	if err := json.Unmarshal([]byte(status), &brokers); err != nil {
@@ -128,8 +128,11 @@ func clientsDirect(t *testing.T, status string) (direct, again int) {
 				continue
 			}
 			direct++
-			if c.Sent.Demote > 0 {
+			if c.Returns > 0 {
 				again++
+			}
+			if c.DirectSince.Before(c.Since) {
+				t.Errorf("a connection of %v is direct since %v", c.Since, c.DirectSince)
 			}
 		}
 	}

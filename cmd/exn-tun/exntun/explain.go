@@ -89,7 +89,7 @@ func writeExplain(w io.Writer, pid int, before map[endKey]*connstats.Connection,
 			if c.Rule != "" {
 				text += ", by the rule " + printableRule(c.Rule)
 			}
-			text += explain.Amounts(c)
+			text += explain.Times(c) + explain.Amounts(c)
 			key := keyOf(c)
 			other := ends[key.other()]
 			if was := before[key]; was != nil && was.Since.Equal(c.Since) {

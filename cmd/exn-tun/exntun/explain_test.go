@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/node/control"
@@ -16,7 +17,7 @@ func TestExplain(t *testing.T) {
 	amount := func(n uint64) connstats.Traffic { return connstats.Traffic{DirectBytes: n} }
 	look := func(sent, received uint64) []*control.Sockets {
 		return []*control.Sockets{{Connections: []connstats.Connection{
-			{Program: "a\nb", PID: 7, Local: client, Remote: server, Mode: "direct", Path: "shm", Sent: amount(sent)},
+			{Program: "a\nb", PID: 7, Local: client, Remote: server, Mode: "direct", Path: "shm", Sent: amount(sent), Returns: 2, DirectSince: time.Now().Add(-time.Hour)},
 			{Program: "old", PID: 7, Local: client, Remote: server, Mode: "closed"},
 			{Program: "plain", PID: 7, Local: client, Remote: client, Mode: "shadow", Reason: "no direct listener"},
 		}}, {Connections: []connstats.Connection{
@@ -36,7 +37,7 @@ func TestExplain(t *testing.T) {
 		if !writeExplain(&b, 7, endsOf(look(c.before, c.before)), look(c.sent, c.received)) {
 			t.Fatal("nothing is said")
 		}
-		want := "a?b[7] 10.2.0.1:40000 -> 10.2.0.2:80: direct: both ends share memory; sent 3.0 kB direct, 0 B tcp; received 0 B direct, 0 B tcp; " + c.want +
+		want := "a?b[7] 10.2.0.1:40000 -> 10.2.0.2:80: direct: both ends share memory for 1h0m0s; went back 2 times; sent 3.0 kB direct, 0 B tcp; received 0 B direct, 0 B tcp; " + c.want +
 			"\nplain[7] 10.2.0.1:40000 -> 10.2.0.1:40000: tcp: no direct listener is known at the server's port\n"
 		if b.String() != want {
 			t.Errorf("%s:\n%s, want\n%s", c.name, b.String(), want)

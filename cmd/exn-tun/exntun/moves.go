@@ -87,9 +87,13 @@ func (m moves) row(key endKey) string {
 		}
 		wait = fmt.Sprintf("%v for %s", time.Since(at).Round(100*time.Millisecond), whom)
 	}
-	return fmt.Sprintf("%v|%v|%s|%s|%s|%s|%s|%s", c.Local, c.Remote, display.Bytes(out), display.Bytes(in),
-		display.Bytes(byOther), display.Bytes(byThis), wait, display.Age(c.Since))
+	direct := "-"
+	if !c.DirectSince.IsZero() {
+		direct = display.Age(c.DirectSince)
+	}
+	return fmt.Sprintf("%v|%v|%s|%s|%s|%s|%s|%s|%s|%d", c.Local, c.Remote, display.Bytes(out), display.Bytes(in),
+		display.Bytes(byOther), display.Bytes(byThis), wait, display.Age(c.Since), direct, c.Returns)
 }
 
 // movesHeader names the columns of row.
-const movesHeader = "local|remote|sends/s|gets/s|unread there|here|waits|open"
+const movesHeader = "local|remote|sends/s|gets/s|unread there|here|waits|open|direct for|back"

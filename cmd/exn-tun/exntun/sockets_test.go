@@ -45,7 +45,7 @@ func TestMoves(t *testing.T) {
 	client, server := netip.MustParseAddrPort("10.2.0.1:40000"), netip.MustParseAddrPort("10.2.0.2:80")
 	look := func(sent, received uint64) map[endKey]*connstats.Connection {
 		return endsOf([]*control.Sockets{{Connections: []connstats.Connection{
-			{Program: "c", PID: 7, Local: client, Remote: server, Mode: "direct", Sent: connstats.Traffic{DirectBytes: sent}},
+			{Program: "c", PID: 7, Local: client, Remote: server, Mode: "direct", Sent: connstats.Traffic{DirectBytes: sent}, Returns: 4, DirectSince: time.Now().Add(-time.Minute)},
 			{Program: "s", PID: 8, Local: server, Remote: client, Server: true, Mode: "direct", Received: connstats.Traffic{DirectBytes: received}},
 		}}})
 	}
@@ -67,6 +67,9 @@ func TestMoves(t *testing.T) {
 		}
 		if got := m.row(ofClient); !strings.Contains(got, c.client) {
 			t.Errorf("%s: client %q, want %q", c.what, got, c.client)
+		}
+		if got := m.row(ofClient); !strings.HasSuffix(got, "|1m0s|4") {
+			t.Errorf("%q does not end with times", got)
 		}
 		if got := m.row(ofServer); !strings.Contains(got, c.server) {
 			t.Errorf("%s: server %q, want %q", c.what, got, c.server)

@@ -3,6 +3,7 @@ package connstats
 import (
 	"cmp"
 	"encoding/binary"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -31,6 +32,10 @@ type Connection struct {
 	Device int       `json:"virtual_device"`
 	FD     int       `json:"fd"`
 	Since  time.Time `json:"since"`
+	// DirectSince is when it last became direct, if it is; zero: its library does not tell.
+	DirectSince time.Time `json:"direct_since,omitzero"`
+	// Returns is how often it was direct and went back to TCP, as its ends have told each other.
+	Returns uint64 `json:"returns,omitempty"`
 
 	Sent     Traffic `json:"sent"`
 	Received Traffic `json:"received"`
@@ -51,6 +56,31 @@ type Connection struct {
 	Heeds bool   `json:"-"`
 	Off   bool   `json:"-"`
 	Draw  uint32 `json:"-"` // of its segment's nonce; 0: it has none yet
+}
+
+// directSince is when a direct connection became that. The program may say anything: what is not
+// past is left out.
+func directSince(c *Connection, units uint64) (at time.Time) {
+	if c.Mode != ModeDirect.String() || units == 0 {
+		return at
+	}
+	if then := c.Since.Add(time.Duration(units-1) * sinceUnit); !then.After(time.Now()) {
+		at = then
+	}
+	return at
+}
+
+// returns is how often a connection went back to TCP. Who goes back says DEMOTE, but where the
+// network is cut.
+func returns(c *Connection) uint64 {
+	switch n := max(c.Sent.Demote, c.Received.Demote); {
+	case c.UDP: // which counts other things there
+		return 0
+	case n == 0 && c.Mode == ModeDemoted.String() && c.Via != PathNone:
+		return 1
+	default:
+		return n
+	}
 }
 
 // ServerEnd is the server's end, as this end has it.
@@ -175,7 +205,8 @@ func parseEntry(b []byte) Connection {
 	if c.Via = Path(b[entryPathOff]); Mode(b[entryModeOff]) == ModeDirect && c.Via <= PathRDMA {
 		c.Path, c.RDMA = c.Via.String(), c.Via == PathRDMA
 	}
-	c.RingUsed, c.RingSize = n(16), n(17)
+	c.RingUsed, c.RingSize = n(16), n(17)&math.MaxUint32
+	c.DirectSince, c.Returns = directSince(&c, n(17)>>32), returns(&c)
 	c.Sleeps, c.WakeUps, c.SpinHits, c.SpinFails = n(18), n(19), n(20), n(21)
 	return c
 }

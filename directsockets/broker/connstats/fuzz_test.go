@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/netip"
 	"testing"
+	"time"
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/wire"
@@ -46,6 +47,9 @@ func FuzzStats(f *testing.F) {
 			t.Fatal("shown, though it is no table")
 		}
 		for i, c := range all {
+			if c.DirectSince.After(time.Now()) || c.RingSize > 1<<32-1 {
+				t.Fatalf("%+v", c)
+			}
 			if c.Seq == 0 || c.Seq&1 != 0 || c.Entry < 0 || statsHeaderLen+(c.Entry+1)*entryLen > int(size) {
 				t.Fatalf("%+v", c)
 			}

@@ -3,6 +3,7 @@ package connstats
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"sync"
@@ -47,6 +48,10 @@ const (
 	// defaultEntries takes 1 MB of addresses, and memory as it is used.
 	defaultEntries = 4096
 )
+
+// sinceUnit is one of the upper half of the ring's size: how long after its set-up a connection has
+// become direct, and 1.
+const sinceUnit = 10 * time.Millisecond
 
 // NumCounters is how many counters a connection has.
 const NumCounters = 24
@@ -289,7 +294,18 @@ func (e *Entry) begin(info EntryInfo, m Mode) {
 // Set changes the mode and says why.
 func (e *Entry) Set(m Mode, w Why) {
 	const mask = 0xff<<(8*entryModeOff) | 0xff<<(8*entryReasonOff)
+	if m == ModeDirect && Mode(e.words[0].Load()>>(8*entryModeOff)) != m {
+		e.directNow()
+	}
 	e.words[0].Store(e.words[0].Load()&^mask | uint64(m)<<(8*entryModeOff) | uint64(w)<<(8*entryReasonOff))
+}
+
+// directNow says since when the connection is direct.
+func (e *Entry) directNow() {
+	after := time.Now().UnixNano() - int64(e.words[entryTimeOff/8].Load())
+	units := min(max(after, 0)/int64(sinceUnit)+1, math.MaxUint32)
+	ring := &e.words[entryCountOff/8+gauge+1]
+	shm.Release(ring, ring.Load()&math.MaxUint32|uint64(units)<<32)
 }
 
 // SetPath says what carries the bytes, from the time on when it is direct.

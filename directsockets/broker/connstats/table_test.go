@@ -99,6 +99,44 @@ func TestStatsKeepClosed(t *testing.T) {
 	check("3direct 4direct 5closed")
 }
 
+// It is told since when a connection is direct, and how often it went back. A program that tells
+// what cannot be is not believed.
+func TestDirectSince(t *testing.T) {
+	s, err := New(2, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.seg.Retire()
+	began := time.Now()
+	e := s.Alloc(EntryInfo{Since: began.Add(-time.Hour)})
+	e.Counters()[segment.RingSize].Store(1 << 20)
+	check := func(direct bool, returns uint64) {
+		t.Helper()
+		c := read(s.seg.Fd(), 1)[0]
+		if is := !c.DirectSince.IsZero(); is != direct || c.Returns != returns || c.RingSize != 1<<20 {
+			t.Errorf("%+v, want direct %v, %d returns", c, direct, returns)
+		}
+		if at := c.DirectSince; direct && (at.Before(began.Add(-sinceUnit)) || at.After(time.Now())) {
+			t.Errorf("direct since %v, began at %v", at, began)
+		}
+	}
+	check(false, 0)
+	e.SetPath(PathMemory)
+	e.Set(ModeDirect, WhyNothing)
+	check(true, 0)
+	e.Set(ModeDemoted, WhyNetwork) // without a message
+	check(false, 1)
+	e.Counters()[segment.SentDemote].Store(3)
+	e.Counters()[segment.ReceivedDemote].Store(2)
+	e.Set(ModeDirect, WhyNothing)
+	check(true, 3)
+	word := &e.Counters()[segment.RingSize]
+	word.Store(word.Load() + 1000<<32) // 10 s from now
+	check(false, 3)
+	word.Store(1 << 20) // of an old library
+	check(false, 3)
+}
+
 // TestStatsChurn reads while entries come and go: what is read is of one connection.
 func TestStatsChurn(t *testing.T) {
 	s, err := New(8, false)

@@ -83,17 +83,24 @@ static struct ds_entry *unused(void)
 	return NULL;
 }
 
+/* The time of day in ns. */
+static uint64_t time_of_day(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info)
 {
 	struct ds_entry *e;
-	struct timespec now;
 
 	if (ds_stats_fd() < 0)
 		return NULL;
 	e = unused();
 	if (!e)
 		return NULL;
-	clock_gettime(CLOCK_REALTIME_COARSE, &now);
 	open_entry(e);
 	e->mode = DS_MODE_TCP;
 	e->side = (uint8_t)side;
@@ -105,7 +112,7 @@ struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info)
 	memset(e->draw, 0, sizeof e->draw);
 	memcpy(e->addr, info->addr, sizeof e->addr);
 	memcpy(e->port, info->port, sizeof e->port);
-	e->time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	e->time = time_of_day();
 	memset(e->counters, 0, sizeof e->counters);
 	close_entry(e);
 	return e;
@@ -180,8 +187,22 @@ void ds_stats_say(struct ds_entry *e, int mode, int reason)
 	__atomic_store_n(&e->mode, (uint8_t)mode, __ATOMIC_RELEASE);
 }
 
+/* The connection becomes direct: the upper half of its ring's size says when. */
+static void direct_now(struct ds_entry *e)
+{
+	enum { UNIT = 10000000 }; /* ns */
+	const uint64_t now = time_of_day();
+	uint64_t *ring = &e->counters[DS_C_RING], units = now > e->time ? (now - e->time) / UNIT + 1 : 1;
+
+	if (units > UINT32_MAX)
+		units = UINT32_MAX;
+	__atomic_store_n(ring, (__atomic_load_n(ring, __ATOMIC_RELAXED) & UINT32_MAX) | units << 32, __ATOMIC_RELAXED);
+}
+
 void ds_stats_direct(struct ds_entry *e, int path)
 {
+	if (e && __atomic_load_n(&e->mode, __ATOMIC_RELAXED) != DS_MODE_DIRECT)
+		direct_now(e);
 	if (e)
 		__atomic_store_n(&e->path, (uint8_t)path, __ATOMIC_RELAXED);
 	ds_stats_say(e, DS_MODE_DIRECT, DS_WHY_NOTHING);

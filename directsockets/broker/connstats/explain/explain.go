@@ -9,6 +9,7 @@ package explain
 
 import (
 	"fmt"
+	"math"
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/internal/display"
@@ -107,6 +108,17 @@ func Amounts(c *connstats.Connection) string {
 	by := Kernel(c)
 	return fmt.Sprintf("; sent %s direct, %s %s; received %s direct, %s %s", display.Bytes(c.Sent.DirectBytes), display.Bytes(c.Sent.ShadowBytes), by,
 		display.Bytes(c.Received.DirectBytes), display.Bytes(c.Received.ShadowBytes), by)
+}
+
+// Times says since when a connection is direct, and how often it went back, as far as that is told.
+func Times(c *connstats.Connection) (text string) {
+	if !c.DirectSince.IsZero() {
+		text = " for " + display.Age(c.DirectSince)
+	}
+	if c.Returns > 0 {
+		text += fmt.Sprintf("; went back %s", display.Count(int(min(c.Returns, math.MaxInt)), "time"))
+	}
+	return text
 }
 
 // Restore sets what the JSON form of a connection says in words only.
