@@ -286,7 +286,7 @@ func (d *directCapture) close() error {
 		s.Frames += of.Frames
 		s.Written += of.Written
 	}
-	fmt.Fprintf(d.p.stderr, "%s of %s written; %d lost. New connections may be direct again; those that went back stay on TCP\n",
+	fmt.Fprintf(d.p.stderr, "%s of %s written; %d lost. Connections may be direct again, but for those to other hosts\n",
 		display.Count(int(s.Written), "packet"), display.Count(d.flows.Count(), "connection"), s.Lost())
 	return errors.Join(err, d.hold.Close())
 }
