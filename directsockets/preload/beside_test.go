@@ -118,12 +118,13 @@ var (
 		"peek waitall dontwait msg-trunc poll-basic poll-mixed poll-sleeps poll-hangup select-mixed epoll-level epoll-edge " +
 		"epoll-oneshot epoll-rdhup epoll-exclusive epoll-threads dup stdio dprintf sendfile splice shutdown-both shutdown-wakes " +
 		"timeouts cancel cancel-calls cancel-async threads-share duplex signal-send signal-recv close-range raw-syscalls ways-posix-aio")
-	past = strings.Fields("past-libc-bytes past-libc-waits past-libc-numbers past-plugin-bytes past-plugin-waits past-plugin-numbers")
+	past = strings.Fields("past-libc-bytes past-libc-waits past-libc-numbers past-plugin-bytes past-plugin-waits past-plugin-numbers " +
+		"past-own-ways past-own-sockets")
 )
 
-// What a program calls by functions of the C library's handle, or in a plugin that binds past the
-// library, comes to the same hooks: bytes keep their order, waits see what is in memory, and a
-// number that is closed so is known to be.
+// What a program calls by functions of the C library's handle, in a plugin that binds past the
+// library, or by instructions of its own, comes to the same hooks: bytes keep their order, waits
+// see what is in memory, and a number that is closed so is known to be.
 func TestPastTheNames(t *testing.T) {
 	needCompiler(t)
 	if runtime.GOARCH != "amd64" {
@@ -159,6 +160,30 @@ func TestOtherLibc(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			compareProbe(t, both, env, filepath.Join(libraries, "ld-linux-x86-64.so.2"), "--library-path", libraries, testProbes(t), name)
+		})
+	}
+}
+
+// The same calls by a program that is optimized otherwise, and lies elsewhere.
+func TestOwnCalls(t *testing.T) {
+	needCompiler(t)
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the program is not patched on", runtime.GOARCH)
+	}
+	if testing.Short() {
+		t.Skip("builds all probes once more")
+	}
+	t.Parallel()
+	env := append(startBroker(t), "LD_PRELOAD="+testLibrary(t))
+	for name, flags := range map[string][]string{
+		"O0": {"-O0"}, "O2": {"-O2", "-no-pie"}, "O3": {"-O3", "-march=haswell", "-fcf-protection=full"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			probes := compileProbes(t, t.TempDir(), flags)
+			for _, name := range []string{"past-own-ways", "past-own-sockets", "ways-all"} {
+				compareProbe(t, nil, env, probes, name)
+			}
 		})
 	}
 }

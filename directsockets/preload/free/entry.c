@@ -163,7 +163,7 @@ bool ds_free_first(void) { return slot_find(); }
 
 __asm__(
 	"	.text\n"
-	"	.hidden	ds_ways, fd_tab, fd_tab_size, fd_thread_vforks\n"
+	"	.hidden	ds_own_ways, fd_tab, fd_tab_size, fd_thread_vforks\n"
 	"	.globl	ds_free_entry, ds_free_go\n"
 	"	.p2align 6\n"
 	"	.type	ds_free_entry, @function\n"
@@ -171,7 +171,7 @@ __asm__(
 	"	cmpq	ds_free_calls(%rip), %rax\n"
 	"	jae	2f\n"
 	"	pushq	%r11\n"
-	DS_WAY("%rax")
+	DS_WAY("ds_own_ways", "%rax")
 	"1:	popq	%r11\n"
 	"2:	pushq	%r11\n" /* the kernel's */
 	"	syscall\n"
@@ -272,7 +272,7 @@ __asm__(
 	"	movq	%rbx, %rdi\n"
 	"	cmpq	ds_free_calls(%rip), %rax\n"
 	"	jae	1f\n"
-	DS_WAY("%rax")
+	DS_WAY("ds_own_ways", "%rax")
 	"1:	syscall\n"
 	"2:	cmpq	$-4096, %rax\n"
 	"	ja	5f\n"

@@ -8,7 +8,11 @@
  *                                                                └ ours: all registers kept, ds_entered ─▶ back
  *
  * To the C library this is one instruction, which changes rax, rcx and r11 alone. Whoever unwinds
- * the stack from a hook finds the C library's function as its caller. */
+ * the stack from a hook finds the C library's function as its caller.
+ *
+ * Instructions of the program's own (sites.c) have stubs that make the kernel's calls themselves,
+ * on the stack that they found: one that returns twice, or not at all, is none of ds_own_entry's.
+ */
 #include "hooks/patch.h"
 
 #ifdef DS_PATCH
@@ -33,13 +37,130 @@
 #define XAREA "2752"
 #define XMASK "0xe7"
 
-/* Where the C library's function goes on, to those who unwind: at r11+32. */
-#define CALLER_BY_R11 "	.cfi_escape 0x10, 0x10, 2, 0x7b, 32\n"
+/* Where the caller goes on, to those who unwind: at r11+32, or r11-12 for an instruction of the
+ * program's own. */
+#define CALLER_LIBC "	.cfi_escape 0x10, 0x10, 2, 0x7b, 32\n"
+#define CALLER_OWN "	.cfi_escape 0x10, 0x10, 2, 0x7b, 0x74\n"
+
+/* The call is the kernel's: from 1 with r11 on the stack. It is made here, or by the stub. */
+#define KERNEL_LIBC \
+	"1:	popq	%r11\n" \
+	"	.cfi_adjust_cfa_offset -8\n" \
+	"2:	pushq	%r11\n" /* the kernel's */ \
+	"	.cfi_adjust_cfa_offset 8\n" \
+	"	syscall\n" \
+	"	popq	%r11\n" \
+	"	.cfi_adjust_cfa_offset -8\n" \
+	BACK(CALLER_LIBC)
+#define KERNEL_OWN \
+	"1:	popq	%r11\n" \
+	"	.cfi_adjust_cfa_offset -8\n" \
+	"2:	leaq	-4(%r11), %r11\n" \
+	"	.cfi_remember_state\n" \
+	"	leaq	136(%rsp), %rsp\n" \
+	"	.cfi_def_cfa_offset 0\n" \
+	"	.cfi_escape 0x10, 0x10, 2, 0x7b, 0x78\n" \
+	"	jmp	*%r11\n"
+#define BACK(caller) \
+	"	.cfi_remember_state\n" \
+	"	leaq	8(%rsp), %rsp\n" \
+	"	.cfi_def_cfa_offset 128\n" \
+	caller \
+	"	jmp	*%r11\n"
+
+/* A thread may end when it has no stack any more. */
+#define BEGIN_OWN \
+	"	cmpl	$60, %eax\n" \
+	"	jne	0f\n" \
+	"	syscall\n" \
+	"0:\n"
+/* The hook has left the call to the kernel. */
+#define END_OWN \
+	"	testl	%ecx, %ecx\n" \
+	"	jnz	2b\n"
+
+/* The entry by this name. */
+#define ENTRY(name, ways, caller, at, begin, kernel, entered, end) \
+	"	.p2align 6\n" \
+	"	.type	" name ", @function\n" \
+	name ":\n" \
+	"	.cfi_startproc simple\n" \
+	"	.cfi_def_cfa rsp, 128\n" \
+	caller \
+	begin \
+	"	pushq	" at "(%r11)\n" \
+	"	.cfi_def_cfa_offset 136\n" \
+	"	.cfi_offset rip, -136\n" \
+	"	cmpl	$511, %eax\n" \
+	"	ja	2f\n" \
+	"	movl	%eax, %ecx\n" \
+	"	pushq	%r11\n" \
+	"	.cfi_adjust_cfa_offset 8\n" \
+	DS_WAY(ways, "%rcx") \
+	kernel \
+	"	.cfi_restore_state\n" \
+	"	.cfi_def_cfa_offset 144\n" \
+	DS_WAY_IF_ANY \
+	"3:	movq	ds_thread_marked@gottpoff(%rip), %rcx\n" \
+	"	cmpl	$0, %fs:(%rcx)\n" \
+	"	jne	1b\n" \
+	"	pushq	%rbp\n" \
+	"	.cfi_adjust_cfa_offset 8\n" \
+	"	.cfi_rel_offset rbp, 0\n" \
+	"	movq	%rsp, %rbp\n" \
+	"	.cfi_def_cfa_register rbp\n" \
+	"	pushq	%rbx\n" \
+	"	.cfi_rel_offset rbx, -8\n" \
+	"	pushq	%r9\n" \
+	"	pushq	%r8\n" \
+	"	pushq	%r10\n" \
+	"	pushq	%rdx\n" \
+	"	pushq	%rsi\n" \
+	"	pushq	%rdi\n" \
+	"	movq	%rsp, %rsi\n" /* the arguments, as an array */ \
+	"	movl	%eax, %ebx\n" \
+	"	subq	$" XAREA ", %rsp\n" \
+	"	andq	$-64, %rsp\n" \
+	"	xorl	%eax, %eax\n" \
+	"	leaq	512(%rsp), %rdi\n" \
+	"	movl	$8, %ecx\n" \
+	"	cld\n" \
+	"	rep	stosq\n" \
+	"	movl	$" XMASK ", %eax\n" \
+	"	xorl	%edx, %edx\n" \
+	"	xsave64	(%rsp)\n" \
+	"	movl	%ebx, %edi\n" \
+	"	call	" entered "\n" \
+	"	movq	%rdx, %rcx\n" \
+	"	movq	%rax, %rbx\n" \
+	"	movl	$" XMASK ", %eax\n" \
+	"	xorl	%edx, %edx\n" \
+	"	xrstor64 (%rsp)\n" \
+	"	movq	%rbx, %rax\n" \
+	"	leaq	-56(%rbp), %rsp\n" \
+	"	popq	%rdi\n" \
+	"	popq	%rsi\n" \
+	"	popq	%rdx\n" \
+	"	popq	%r10\n" \
+	"	popq	%r8\n" \
+	"	popq	%r9\n" \
+	"	popq	%rbx\n" \
+	"	.cfi_restore rbx\n" \
+	"	popq	%rbp\n" \
+	"	.cfi_restore rbp\n" \
+	"	.cfi_def_cfa rsp, 144\n" \
+	"	popq	%r11\n" \
+	"	.cfi_adjust_cfa_offset -8\n" \
+	end \
+	BACK(caller) \
+	"	.cfi_endproc\n" \
+	"	.size	" name ", .-" name "\n"
 
 __asm__(
 	"	.pushsection .ds_stubs, \"ax\", @progbits\n"
 	"	.globl	ds_stubs\n"
-	"	.hidden	ds_stubs, ds_entry, ds_ways, ds_thread_marked, ds_entered, fd_tab, fd_tab_size\n"
+	"	.hidden	ds_stubs, ds_entry, ds_own_entry, ds_ways, ds_own_ways, ds_thread_marked, ds_entered, ds_own_entered, fd_tab, fd_tab_size\n"
+	"	.globl	ds_own_entry\n"
 	"	.p2align 12\n"
 	"ds_stubs:\n"
 	"	.cfi_startproc simple\n"
@@ -56,91 +177,8 @@ __asm__(
 	"	.p2align 12\n"
 	"	.popsection\n"
 	"	.text\n"
-	"	.p2align 6\n"
-	"	.type	ds_entry, @function\n"
-	"ds_entry:\n"
-	"	.cfi_startproc simple\n"
-	"	.cfi_def_cfa rsp, 128\n"
-	CALLER_BY_R11
-	"	pushq	32(%r11)\n"
-	"	.cfi_def_cfa_offset 136\n"
-	"	.cfi_offset rip, -136\n"
-	"	cmpl	$511, %eax\n"
-	"	ja	2f\n"
-	"	movl	%eax, %ecx\n"
-	"	pushq	%r11\n"
-	"	.cfi_adjust_cfa_offset 8\n"
-	DS_WAY("%rcx")
-	"1:	popq	%r11\n"
-	"	.cfi_adjust_cfa_offset -8\n"
-	"2:	pushq	%r11\n" /* the kernel's */
-	"	.cfi_adjust_cfa_offset 8\n"
-	"	syscall\n"
-	"	popq	%r11\n"
-	"	.cfi_adjust_cfa_offset -8\n"
-	"	.cfi_remember_state\n"
-	"	leaq	8(%rsp), %rsp\n"
-	"	.cfi_def_cfa_offset 128\n"
-	CALLER_BY_R11
-	"	jmp	*%r11\n"
-	"	.cfi_restore_state\n"
-	"	.cfi_def_cfa_offset 144\n"
-	DS_WAY_IF_ANY
-	"3:	movq	ds_thread_marked@gottpoff(%rip), %rcx\n"
-	"	cmpl	$0, %fs:(%rcx)\n"
-	"	jne	1b\n"
-	"	pushq	%rbp\n"
-	"	.cfi_adjust_cfa_offset 8\n"
-	"	.cfi_rel_offset rbp, 0\n"
-	"	movq	%rsp, %rbp\n"
-	"	.cfi_def_cfa_register rbp\n"
-	"	pushq	%rbx\n"
-	"	.cfi_rel_offset rbx, -8\n"
-	"	pushq	%r9\n"
-	"	pushq	%r8\n"
-	"	pushq	%r10\n"
-	"	pushq	%rdx\n"
-	"	pushq	%rsi\n"
-	"	pushq	%rdi\n"
-	"	movq	%rsp, %rsi\n" /* the arguments, as an array */
-	"	movl	%eax, %ebx\n"
-	"	subq	$" XAREA ", %rsp\n"
-	"	andq	$-64, %rsp\n"
-	"	xorl	%eax, %eax\n"
-	"	leaq	512(%rsp), %rdi\n"
-	"	movl	$8, %ecx\n"
-	"	cld\n"
-	"	rep	stosq\n"
-	"	movl	$" XMASK ", %eax\n"
-	"	xorl	%edx, %edx\n"
-	"	xsave64	(%rsp)\n"
-	"	movl	%ebx, %edi\n"
-	"	call	ds_entered\n"
-	"	movq	%rax, %rbx\n"
-	"	movl	$" XMASK ", %eax\n"
-	"	xorl	%edx, %edx\n"
-	"	xrstor64 (%rsp)\n"
-	"	movq	%rbx, %rax\n"
-	"	leaq	-56(%rbp), %rsp\n"
-	"	popq	%rdi\n"
-	"	popq	%rsi\n"
-	"	popq	%rdx\n"
-	"	popq	%r10\n"
-	"	popq	%r8\n"
-	"	popq	%r9\n"
-	"	popq	%rbx\n"
-	"	.cfi_restore rbx\n"
-	"	popq	%rbp\n"
-	"	.cfi_restore rbp\n"
-	"	.cfi_def_cfa rsp, 144\n"
-	"	popq	%r11\n"
-	"	.cfi_adjust_cfa_offset -8\n"
-	"	leaq	8(%rsp), %rsp\n"
-	"	.cfi_def_cfa_offset 128\n"
-	CALLER_BY_R11
-	"	jmp	*%r11\n"
-	"	.cfi_endproc\n"
-	"	.size	ds_entry, .-ds_entry\n");
+	ENTRY("ds_entry", "ds_ways", CALLER_LIBC, "32", "", KERNEL_LIBC, "ds_entered", "")
+	ENTRY("ds_own_entry", "ds_own_ways", CALLER_OWN, "-12", BEGIN_OWN, KERNEL_OWN, "ds_own_entered", END_OWN));
 
 /* Between the C library's and a hook's idea of where a thread may be cancelled: the C library lets
  * it be cancelled at any instruction now, if at all. A hook is cancelled where it waits. */
@@ -169,16 +207,18 @@ static void cancel_end(struct cancelled *c)
 		pthread_setcancelstate(c->before, NULL);
 }
 
+typedef bool by_number(long nr, const long a[6], long *rc);
+
 /* Makes the system call by a hook, if it belongs to this library: true, and *rc as the kernel's,
  * the result or -errno. What a hook calls is the kernel's. */
-static __attribute__((noinline)) bool hooked(long nr, const long a[6], long *rc)
+static __attribute__((noinline)) bool hooked(by_number *hook, long nr, const long a[6], long *rc)
 {
 	int saved = errno;
 	DS_MARK(before);
 
 	/* A child that shares this memory has descriptors of its own: one that the C library has
 	 * made, and nobody has counted (posix_spawn). A sealed process may not ask. */
-	bool ours = (fd_is_sealed() || !fd_shares_memory()) && hooked_call(nr, a, rc);
+	bool ours = (fd_is_sealed() || !fd_shares_memory()) && hook(nr, a, rc);
 	if (ours && *rc == -1)
 		*rc = -errno;
 	errno = saved;
@@ -195,11 +235,28 @@ long ds_entered(long nr, const long a[6])
 	long rc;
 
 	cancel_begin(&cancelled);
-	if (!hooked(nr, a, &rc) && (rc = ds_kernel_call(nr, a[0], a[1], a[2], a[3], a[4], a[5])) == -1)
+	if (!hooked(hooked_call, nr, a, &rc) && (rc = ds_kernel_call(nr, a[0], a[1], a[2], a[3], a[4], a[5])) == -1)
 		rc = -errno;
 	cancel_end(&cancelled);
 	errno = saved;
 	return rc;
+}
+
+/* A system call of the program's own, of which the C library knows nothing. */
+struct outcome {
+	long rc; /* the result or -errno; if it is the kernel's, the number of the call */
+	long kernel;
+};
+DS_HIDDEN struct outcome ds_own_entered(long nr, const long a[6]);
+struct outcome ds_own_entered(long nr, const long a[6])
+{
+	struct cancelled cancelled;
+	long rc;
+
+	cancel_begin(&cancelled);
+	bool ours = hooked(every_call, nr, a, &rc);
+	cancel_end(&cancelled);
+	return (struct outcome){ours ? rc : nr, !ours};
 }
 
 ds_cancellable_fn *ds_libc_cancellable;
@@ -222,7 +279,7 @@ long ds_cancellable(long a, long b, long c, long d, long e, long f, long nr)
 	const long all[6] = {a, b, c, d, e, f};
 	long rc;
 
-	if (!ds_marked && may_be_ours(nr, (int)a) && hooked(nr, all, &rc))
+	if (!ds_marked && may_be_ours(nr, (int)a) && hooked(hooked_call, nr, all, &rc))
 		return rc;
 	return ds_libc_cancellable(a, b, c, d, e, f, nr);
 }

@@ -40,18 +40,18 @@ bool rights_demote(const struct msghdr *m) DS_HIDDEN;
 bool hooked_call(long nr, const long a[6], long *rc) DS_HIDDEN;
 bool every_call(long nr, const long a[6], long *rc) DS_HIDDEN;
 
-/* For each system call below DS_WAYS, which of its calls hooked_call may want (ways.c): those on a
- * descriptor of ours, all, those of a process that has or had a descriptor of ours. DS_WAY and
- * DS_WAY_IF_ANY know these values. */
+/* For each system call below DS_WAYS, which of its calls hooked_call may want, and which every_call
+ * (ways.c): those on a descriptor of ours, all, those of a process that has or had a descriptor of
+ * ours. DS_WAY and DS_WAY_IF_ANY know these values. */
 enum { DS_WAYS = 512 };
 enum { NEVER, BY_DESCRIPTOR, ALWAYS, IF_ANY };
-extern const uint8_t ds_ways[DS_WAYS] DS_HIDDEN;
+extern const uint8_t ds_ways[DS_WAYS] DS_HIDDEN, ds_own_ways[DS_WAYS] DS_HIDDEN;
 
-/* In assembly: is the call of this number, below DS_WAYS, ours? Goes to 3 if so, to 1 if not, and
- * by 4, which DS_WAY_IF_ANY is, for the rarer ways. The first argument is in rdi; rcx and r11
- * change. */
-#define DS_WAY(number) \
-	"	leaq	ds_ways(%rip), %r11\n" \
+/* In assembly: is the call of this number, below DS_WAYS, ours by the table ways? Goes to 3 if so,
+ * to 1 if not, and by 4, which DS_WAY_IF_ANY is, for the rarer ways. The first argument is in rdi;
+ * rcx and r11 change. */
+#define DS_WAY(ways, number) \
+	"	leaq	" ways "(%rip), %r11\n" \
 	"	movzbl	(%r11," number "), %ecx\n" \
 	"	subl	$1, %ecx\n" \
 	"	js	1f\n" \

@@ -12,7 +12,7 @@
  * page can be written and executed at once: this runs with the C library's functions not
  * executable, and calls none. */
 #include "hooks/patch.h"
-#include "hooks/length.h"
+#include "hooks/instruction.h"
 
 #ifdef DS_PATCH
 #include <cpuid.h>
@@ -41,13 +41,12 @@ static bool alone(const unsigned char *begin, size_t size, const unsigned char *
 	bool starts = false;
 
 	for (const unsigned char *at = begin; at < begin + size;) {
-		const unsigned char *to = NULL;
-		unsigned len = instruction(at, begin + size, &to);
+		const struct instruction in = instruction_at(at, begin + size);
 
-		if (!len || (to && to > p && to <= p + n))
+		if (!in.len || (in.to > p && in.to <= p + n))
 			return false;
 		starts |= at == p;
-		at += len;
+		at += in.len;
 	}
 	return starts;
 }
@@ -90,11 +89,13 @@ static void add(struct places *l, unsigned char *p, unsigned k)
  * does so first, not before from; NULL: nowhere, or there is one whose length is not known. */
 static const unsigned char *call_of(const unsigned char *p, size_t n, const unsigned char *from, const unsigned char **to)
 {
-	unsigned len;
+	struct instruction in;
 
-	for (const unsigned char *at = p; at < p + n && (len = instruction(at, p + n, to)); at += len)
+	for (const unsigned char *at = p; at < p + n && (in = instruction_at(at, p + n)).len; at += in.len) {
+		*to = in.to;
 		if (at >= from && (*at == 0xe8 || *at == 0xe9) && (*to < p || *to >= p + n))
 			return at;
+	}
 	return NULL;
 }
 
@@ -135,56 +136,67 @@ static void find(struct places *l, unsigned char *begin, size_t size)
 				add(l, begin + i, k);
 }
 
-/* The bytes of the function that begins at f, by the table for those who unwind; 0: it is not
- * there. */
-static size_t size_of(const struct ds_text *text, const unsigned char *f)
+struct function function_at(const char *frames, const unsigned char *p)
 {
 	static const char form[4] = {1, 0x1b, 0x03, 0x3b};
-	const int32_t *head = (const void *)text->frames;
+	const int32_t *head = (const void *)frames;
+	struct function f = {0};
 
 	if (!head || memcmp(head, form, sizeof form) != 0)
-		return 0;
+		return f;
 	const struct {
 		int32_t begin, entry; /* from head on */
 	} *table = (const void *)(head + 3);
-	for (uint32_t low = 0, high = (uint32_t)head[2]; low < high;) {
+	uint32_t low = 0, high = (uint32_t)head[2];
+	while (low < high) { /* the first that begins behind p */
 		uint32_t middle = low + (high - low) / 2;
-		const unsigned char *begin = (const unsigned char *)text->frames + table[middle].begin;
 
-		if (begin == f) { /* its length, that of its head, where it begins and how long it is */
-			const int32_t *entry = (const void *)(text->frames + table[middle].entry);
-			return (const unsigned char *)&entry[2] + entry[2] == f ? (uint32_t)entry[3] : 0;
-		}
-		if (begin < f)
+		if ((const unsigned char *)frames + table[middle].begin <= p)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return 0;
+	if (!low)
+		return f;
+	const unsigned char *begin = (const unsigned char *)frames + table[low - 1].begin;
+	/* Its length, that of its head, where it begins and how long it is. */
+	const int32_t *entry = (const void *)(frames + table[low - 1].entry);
+	if ((const unsigned char *)&entry[2] + entry[2] != begin || (size_t)(p - begin) >= (uint32_t)entry[3])
+		return f;
+	f.begin = begin;
+	f.end = begin + (uint32_t)entry[3];
+	f.next = low < (uint32_t)head[2] ? (const unsigned char *)frames + table[low].begin : f.end;
+	return f;
+}
+
+/* The bytes of the function that begins at p; 0: it is not known. */
+static size_t size_of(const struct ds_text *text, const unsigned char *p)
+{
+	const struct function f = function_at(text->frames, p);
+
+	return f.begin == p ? (size_t)(f.end - f.begin) : 0;
 }
 
 /* Finds the places of the functions that this one calls. */
 static void find_called(struct places *l, const struct ds_text *text, const unsigned char *begin, size_t size)
 {
-	const unsigned char *to;
-	unsigned len;
+	struct instruction in;
 
-	for (const unsigned char *at = begin; at < begin + size && (len = instruction(at, begin + size, &to)); at += len) {
-		size_t n = to && (to < begin || to >= begin + size) ? size_of(text, to) : 0;
+	for (const unsigned char *at = begin; at < begin + size && (in = instruction_at(at, begin + size)).len; at += in.len) {
+		size_t n = in.to && (in.to < begin || in.to >= begin + size) ? size_of(text, in.to) : 0;
 
-		if (n && (const char *)to >= text->begin && (const char *)to + n <= text->end)
-			find(l, (unsigned char *)(uintptr_t)to, n);
+		if (n && (const char *)in.to >= text->begin && (const char *)in.to + n <= text->end)
+			find(l, (unsigned char *)(uintptr_t)in.to, n);
 	}
 }
 
 /* Does an instruction of the n bytes at p call the kernel, as far as their lengths are known? */
 static bool calls_kernel(const unsigned char *p, size_t n)
 {
-	const unsigned char *to;
-	unsigned len;
+	struct instruction in;
 
-	for (const unsigned char *at = p; at < p + n && (len = instruction(at, p + n, &to)); at += len)
-		if (at[0] == 0x0f && at[1] == 0x05)
+	for (const unsigned char *at = p; at < p + n && (in = instruction_at(at, p + n)).len; at += in.len)
+		if (in.kind == SYSTEM)
 			return true;
 	return false;
 }
@@ -223,11 +235,11 @@ static bool rules(void)
 #define PR_GET_MDWE 66
 #endif
 
-/* May memory be written and then executed? Can what may need to be kept be kept? */
-static bool possible(void)
+bool patch_possible(void)
 {
 	unsigned a, b, c = 0, d;
-	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE) && ds_one_thread() && ds_syscall(SYS_prctl, PR_GET_MDWE, 0, 0, 0, 0) <= 0;
+
+	return !ds_env_off("EXNET_PATCH") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE) && ds_one_thread() && ds_syscall(SYS_prctl, PR_GET_MDWE, 0, 0, 0, 0) <= 0;
 }
 
 /* Where a place jumps or calls to. */
@@ -265,18 +277,51 @@ __attribute__((optimize("no-tree-loop-distribute-patterns"))) static void put(co
 	}
 }
 
-/* The pages of the file that the C library is from lie at low again, unchanged. */
-static bool restore(int file, char *low, size_t n, off_t at)
+void patch_close(const struct patch *p)
 {
-	return file >= 0 && ds_syscall(SYS_mmap, low, n, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, file, at) == (long)low;
+	if (p->file >= 0)
+		ds_kernel_call(SYS_close, p->file);
 }
 
-/* Patches what was found in the C library, whose text begins at text, at the place off of file.
- * Returns whether that was done. */
-static bool patch(const struct places *l, char *text, off_t off, int file)
+bool patch_open(struct patch *p, const struct ds_text *text)
+{
+	*p = (struct patch){.text = text, .file = -1};
+	return !rules() || (p->file = kernel_open(*text->file ? text->file : "/proc/self/exe", O_RDONLY | O_CLOEXEC)) >= 0;
+}
+
+bool patch_begin(struct patch *p, char *low, char *high)
+{
+	uint64_t all = ~0ull;
+
+	p->low = (char *)((uintptr_t)low & ~(uintptr_t)(PAGE - 1));
+	p->n = ((size_t)(high - p->low) + PAGE - 1) & ~(size_t)(PAGE - 1);
+	ds_kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &p->before, sizeof all);
+	if (ds_kernel_call(SYS_mprotect, p->low, p->n, PROT_READ | PROT_WRITE) == 0)
+		return true;
+	ds_kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &p->before, NULL, sizeof p->before);
+	return false;
+}
+
+/* The pages of the file lie there again, unchanged. */
+static bool restore(const struct patch *p)
+{
+	const off_t at = p->text->off + (p->low - p->text->begin);
+
+	return p->file >= 0 && ds_syscall(SYS_mmap, p->low, p->n, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, p->file, at) == (long)p->low;
+}
+
+void patch_end(const struct patch *p)
+{
+	if (ds_kernel_call(SYS_mprotect, p->low, p->n, PROT_READ | PROT_EXEC) != 0 && !restore(p))
+		__builtin_trap(); /* rules() has said that this cannot be */
+	ds_kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &p->before, NULL, sizeof p->before);
+}
+
+/* Patches what was found in the C library. Returns whether that was done. */
+static bool patch(const struct places *l, const struct ds_text *text)
 {
 	char *low = (char *)l->place[0].at, *high = low;
-	uint64_t all = ~0ull, before;
+	struct patch change;
 	bool done = false;
 
 	for (unsigned i = 0; i < l->n; i++) {
@@ -289,17 +334,12 @@ static bool patch(const struct places *l, char *text, off_t off, int file)
 		low = p < low ? p : low;
 		high = p > high ? p : high;
 	}
-	low = (char *)((uintptr_t)low & ~(uintptr_t)(PAGE - 1));
-	size_t n = ((size_t)(high + LONGEST - low) + PAGE - 1) & ~(size_t)(PAGE - 1);
-
-	ds_kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
-	if (connect_stubs(l) && ds_kernel_call(SYS_mprotect, low, n, PROT_READ | PROT_WRITE) == 0) {
+	if (patch_open(&change, text) && connect_stubs(l) && patch_begin(&change, low, high + LONGEST)) {
 		put(l);
-		if (ds_kernel_call(SYS_mprotect, low, n, PROT_READ | PROT_EXEC) != 0 && !restore(file, low, n, off + (low - text)))
-			__builtin_trap(); /* rules() has said that this cannot be */
+		patch_end(&change);
 		done = true;
 	}
-	ds_kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
+	patch_close(&change);
 	return done;
 }
 
@@ -310,9 +350,8 @@ __attribute__((constructor)) DS_START static void patch_libc(void)
 	struct ds_function f[FUNCTIONS] = {{NULL, 0}};
 	struct places l = {0};
 	struct ds_text text;
-	int file = -1;
 
-	if (ds_env_off("EXNET_PATCH") || !possible() || !ds_libc_functions(names, f, FUNCTIONS, &text))
+	if (!patch_possible() || !ds_libc_functions(names, f, FUNCTIONS, &text))
 		return;
 	for (unsigned i = 0; i < FUNCTIONS; i++)
 		if (f[i].at >= text.begin && f[i].at + f[i].size <= text.end)
@@ -320,11 +359,7 @@ __attribute__((constructor)) DS_START static void patch_libc(void)
 	if (f[CALLING].at)
 		find_called(&l, &text, (const unsigned char *)f[CALLING].at, f[CALLING].size);
 	find_cancellable(&l, &text, &f[READ]);
-	if (!has_needed(&l, f) || (rules() && (file = kernel_open(text.file, O_RDONLY | O_CLOEXEC)) < 0))
-		return;
-	if (patch(&l, (char *)(uintptr_t)text.begin, text.off, file))
+	if (has_needed(&l, f) && patch(&l, &text))
 		fd_streams_seen();
-	if (file >= 0)
-		ds_kernel_call(SYS_close, file);
 }
 #endif

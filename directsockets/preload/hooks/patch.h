@@ -1,4 +1,4 @@
-/* The C library's own system calls. */
+/* System calls that the C library and the program make by their own instructions. */
 #ifndef DS_HOOKS_PATCH_H
 #define DS_HOOKS_PATCH_H
 
@@ -29,6 +29,39 @@ extern char ds_stubs[] DS_HIDDEN; /* whole pages */
 typedef long ds_cancellable_fn(long, long, long, long, long, long, long nr);
 extern ds_cancellable_fn *ds_libc_cancellable DS_HIDDEN;
 ds_cancellable_fn ds_cancellable DS_HIDDEN;
+/* Where the program's own system calls arrive (entry.c). */
+extern char ds_own_entry[] DS_HIDDEN;
+
+/* A function, by the table for those who unwind. */
+struct function {
+	const unsigned char *begin, *end, *next; /* the next one's begin, its end if it is the last */
+};
+
+/* The function at p, of the table frames; all NULL: it is not known. No lock. */
+struct function function_at(const char *frames, const unsigned char *p) DS_HIDDEN;
+
+/* Are instructions to be changed, and may they be, and can entry.c keep all registers? While the
+ * process has one thread. */
+bool patch_possible(void) DS_HIDDEN;
+
+/* A change of instructions: their pages can be written and not executed from patch_begin to
+ * patch_end, with all signals blocked. */
+struct patch {
+	const struct ds_text *text;
+	int file; /* it is from, where the kernel may refuse to have what was written executed; else -1 */
+	char *low;
+	size_t n;
+	uint64_t before; /* the signals that were blocked */
+};
+
+/* Prepares changes of text. False: it cannot be changed. patch_close ends it in any case. */
+bool patch_open(struct patch *p, const struct ds_text *text) DS_HIDDEN;
+void patch_close(const struct patch *p) DS_HIDDEN;
+
+/* Begins to change the instructions from low to high. False: nothing has happened, and there is no
+ * patch_end. */
+bool patch_begin(struct patch *p, char *low, char *high) DS_HIDDEN;
+void patch_end(const struct patch *p) DS_HIDDEN;
 #endif
 
 #endif

@@ -1,0 +1,345 @@
+/* System calls that the program and its libraries make by instructions of their own, not by the C
+ * library: of inline assembly, of liburing, of a static part. As in a static program (inject), a
+ * jump takes the place of each, and leads to a stub near the object that has it:
+ *
+ *   object      ... mov $nr, %eax ─ jump ─┐                              ┌─▶ next instruction
+ *   stub        what was moved from before└▶ lea, lea, jump ─┐  ┌─▶ lea, what was moved from behind
+ *   ds_own_entry                                             └▶─┤ ours: the hook
+ *   stub                                                        └ not ours: syscall ─▶ what was moved
+ *
+ * A jump has five bytes, the instruction two. Preferred is a jump of two bytes to the space between
+ * two functions, where one of five has room: then nothing is moved. Else the instructions behind
+ * it, or those before it, are moved, where no jump leads in between.
+ *
+ * Looked at are the program and its small libraries, once, before the program's first thread makes
+ * others. What cannot be replaced goes to the kernel. */
+#include "hooks/instruction.h"
+#include "hooks/patch.h"
+
+#ifdef DS_PATCH
+#include <emmintrin.h>
+#include <gnu/libc-version.h>
+#include <link.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+
+enum {
+	PAGE = 4096,
+	PROGRAM_MOST = 64 << 20, /* bytes of text that are looked at: of the program, of a library */
+	LIBRARY_MOST = 128 << 10,
+	SITES = 512,		 /* in one object */
+	SHORT_JUMP = 2,
+	CALL = 2, /* the length of a syscall instruction */
+	OWN_STUB = 128,
+	NEAREST = 64 << 10, FARTHEST = 1 << 30, /* of the stubs, from their object */
+};
+
+/* A place. */
+struct site {
+	const unsigned char *call;	  /* the instruction */
+	const unsigned char *begin, *end; /* what the stub has instead, with what is moved */
+	const unsigned char *via;	  /* where a short jump leads, and a long one is; NULL: it is at begin */
+	bool ends;			  /* what is moved does not come back */
+};
+
+struct sites {
+	struct ds_text text;
+	unsigned n;
+	struct site at[SITES];
+};
+
+/* ---- where there are such instructions ---------------------------------------- */
+
+/* The first two bytes from p on that may be the instruction; end: there are none. */
+static const unsigned char *next_call(const unsigned char *p, const unsigned char *end)
+{
+	const __m128i first = _mm_set1_epi8(0x0f), second = _mm_set1_epi8(0x05);
+
+	for (; end - p > 16; p += 16) {
+		__m128i a = _mm_cmpeq_epi8(_mm_loadu_si128((const void *)p), first);
+		__m128i b = _mm_cmpeq_epi8(_mm_loadu_si128((const void *)(p + 1)), second);
+		unsigned both = (unsigned)_mm_movemask_epi8(_mm_and_si128(a, b));
+
+		if (both)
+			return p + __builtin_ctz(both);
+	}
+	for (; end - p >= CALL; p++)
+		if (p[0] == 0x0f && p[1] == 0x05)
+			return p;
+	return end;
+}
+
+/* Is this the end of a handler, which those who unwind know by its instructions? */
+static bool ends_handler(const unsigned char *begin, const unsigned char *call)
+{
+	static const unsigned char number[] = {15, 0, 0, 0}; /* rt_sigreturn */
+
+	return (size_t)(call - begin) >= sizeof number && !memcmp(call - sizeof number, number, sizeof number);
+}
+
+/* Do all jumps of the function f go elsewhere than behind from, before to? Those by a table, or
+ * from another part of the function, are not seen: such a function has no jumps by a register, and
+ * is_reached looks at the rest. */
+static bool unreached(const struct function *f, const unsigned char *from, const unsigned char *to)
+{
+	struct instruction in;
+
+	for (const unsigned char *p = f->begin; p < f->end; p += in.len) {
+		in = instruction_at(p, f->end);
+		if (!in.len || (in.kind == RETURNS && in.opcode == 0xff) || (in.to > from && in.to < to))
+			return false;
+	}
+	return true;
+}
+
+/* Are there bytes like those of a jump of four bytes' distance, anywhere, that leads behind from,
+ * before to? */
+static bool is_reached(const struct ds_text *text, const unsigned char *from, const unsigned char *to)
+{
+	const unsigned char *end = (const unsigned char *)text->end;
+	int32_t far;
+
+	for (const unsigned char *p = (const unsigned char *)text->begin + 2; end - p >= (ptrdiff_t)sizeof far; p++) {
+		memcpy(&far, p, sizeof far);
+		if ((uintptr_t)(p + sizeof far + far - from) - 1 < (uintptr_t)(to - from) - 1 &&
+		    ((p[-1] & 0xfe) == 0xe8 || (p[-2] == 0x0f && (p[-1] & 0xf0) == 0x80)))
+			return true;
+	}
+	return false;
+}
+
+/* Has a place of l any byte from from on, before to? */
+static bool taken(const struct sites *l, const unsigned char *from, const unsigned char *to)
+{
+	for (unsigned i = 0; i < l->n; i++) {
+		const struct site *s = &l->at[i];
+
+		if ((from < s->end && to > s->begin) || (s->via && from < s->via + JUMP && to > s->via))
+			return true;
+	}
+	return false;
+}
+
+/* A jump of two bytes to the space behind the function f. */
+static bool by_space(const struct sites *l, const struct function *f, struct site *s)
+{
+	const unsigned char *back = s->call + SHORT_JUMP, *via = f->end;
+	struct instruction in;
+
+	s->begin = s->call;
+	s->end = back;
+	for (const unsigned char *p = f->end; p < f->next; p += in.len) {
+		in = instruction_at(p, f->next);
+		if (!in.fills)
+			return false;
+	}
+	while (via < f->next && taken(l, via, via + 1))
+		via++;
+	s->via = via;
+	return f->next - via >= JUMP && via - back <= 127 && !taken(l, s->begin, s->end);
+}
+
+/* A jump over what is behind the instruction. */
+static bool by_behind(const struct sites *l, const struct function *f, struct site *s)
+{
+	s->begin = s->call;
+	s->end = s->call + CALL;
+	s->via = NULL;
+	s->ends = false;
+	while (s->end - s->begin < JUMP) {
+		struct instruction in = instruction_at(s->end, (const unsigned char *)l->text.end);
+
+		if (s->ends ? !in.fills : in.kind == UNKNOWN || in.kind == SYSTEM || in.kind == FIXED || in.kind == CALLS)
+			return false;
+		s->end += in.len;
+		s->ends |= in.kind == LEADS || in.kind == RETURNS;
+	}
+	return !taken(l, s->begin, s->end) && unreached(f, s->begin, s->begin + JUMP) && !is_reached(&l->text, s->begin, s->begin + JUMP);
+}
+
+/* A jump over what is before the instruction. */
+static bool by_before(const struct sites *l, const struct function *f, struct site *s)
+{
+	struct instruction in;
+
+	s->begin = NULL;
+	s->end = s->call + CALL;
+	s->via = NULL;
+	s->ends = false;
+	for (const unsigned char *p = f->begin; p < s->call; p += in.len) {
+		in = instruction_at(p, f->end);
+		if (in.kind != STILL && in.kind != RELATIVE)
+			s->begin = NULL;
+		else if (s->end - p >= JUMP)
+			s->begin = p;
+	}
+	return s->begin && !taken(l, s->begin, s->end) && unreached(f, s->begin, s->end) && !is_reached(&l->text, s->begin, s->end);
+}
+
+/* Finds the places of one function. */
+static void find(struct sites *l, const struct function *f)
+{
+	struct instruction in;
+
+	for (const unsigned char *p = f->begin; p < f->end; p += in.len) {
+		in = instruction_at(p, f->end);
+		if (!in.len)
+			return;
+		if (in.kind != SYSTEM || l->n == SITES || ends_handler(f->begin, p))
+			continue;
+		struct site s = {.call = p};
+		if (by_space(l, f, &s) || by_behind(l, f, &s) || by_before(l, f, &s))
+			l->at[l->n++] = s;
+	}
+}
+
+/* ---- what takes their place ---------------------------------------------------- */
+
+/* Writes the stub of s to b, where it is to run. False: it cannot be there. ds_own_entry knows what
+ * is before the place where it comes back to. */
+static bool put_stub(const struct site *s, unsigned char *b)
+{
+	enum { HEAD = 52 };
+	static const unsigned char head[HEAD] = {
+		0x48, 0x8d, 0x64, 0x24, 0x80,	      /* lea -128(%rsp), %rsp */
+		0x4c, 0x8d, 0x1d, 32, 0, 0, 0,	      /* lea back(%rip), %r11 */
+		0xff, 0x25, 6, 0, 0, 0,		      /* jmp *entry(%rip) */
+		[40] = 0x0f, 0x05,		      /* syscall */
+		0xeb, 8,			      /* jmp behind */
+		0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0, /* back: lea 128(%rsp), %rsp */
+	};
+	const char *entry = ds_own_entry;
+	const unsigned char *after = s->call + CALL, *p;
+	struct instruction in;
+	unsigned n;
+
+	for (p = s->begin; p < s->call; p += in.len, b += n) {
+		in = instruction_at(p, s->call);
+		if (!(n = instruction_move(&in, p, b)))
+			return false;
+	}
+	memcpy(b, head, HEAD);
+	memcpy(b + 24, &entry, sizeof entry);
+	memcpy(b + 32, &after, sizeof after);
+	b += HEAD;
+	bool ends = false;
+	for (p = after; p < s->end && !ends; p += in.len, b += n) {
+		in = instruction_at(p, s->end);
+		if (!(n = instruction_move(&in, p, b)))
+			return false;
+		ends = in.kind == LEADS || in.kind == RETURNS;
+	}
+	return ends || instruction_jump(b, s->end);
+}
+
+/* Memory for n bytes of stubs that jumps from the text and back can reach; NULL: none is free. */
+static unsigned char *map_near(const struct ds_text *text, size_t n)
+{
+	for (uintptr_t far = NEAREST; far <= FARTHEST; far *= 2) {
+		const uintptr_t low = (uintptr_t)text->begin & ~(uintptr_t)(PAGE - 1);
+
+		if (low < far + n)
+			return NULL;
+		long at = ds_kernel_call(SYS_mmap, low - far - n, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+		if (at == (long)(low - far - n))
+			return (unsigned char *)at;
+		if (at != -1) /* an old kernel's choice */
+			ds_kernel_call(SYS_munmap, at, n);
+	}
+	return NULL;
+}
+
+/* Writes the jump that takes the place of s. The stub can be executed. */
+static void put_jump(const struct patch *change, const struct site *s, const unsigned char *stub)
+{
+	struct patch p = *change;
+	unsigned char *begin = (unsigned char *)(uintptr_t)s->begin, *at = (unsigned char *)(uintptr_t)(s->via ? s->via : s->begin);
+	unsigned char *end = at > begin ? at + JUMP : begin + JUMP;
+
+	if (!patch_begin(&p, (char *)begin, (char *)end))
+		return;
+	instruction_jump(at, stub);
+	if (s->via) {
+		begin[0] = 0xeb;
+		begin[1] = (unsigned char)(s->via - s->end);
+	}
+	patch_end(&p);
+}
+
+/* Has the places that were found come to this library. */
+static void patch(const struct sites *l)
+{
+	const size_t n = (l->n * OWN_STUB + PAGE - 1) & ~(size_t)(PAGE - 1);
+	bool fits[SITES];
+	struct patch change;
+	unsigned char *stubs;
+
+	if (patch_open(&change, &l->text) && (stubs = map_near(&l->text, n))) {
+		for (unsigned i = 0; i < l->n; i++)
+			fits[i] = put_stub(&l->at[i], stubs + i * OWN_STUB);
+		if (ds_kernel_call(SYS_mprotect, stubs, n, PROT_READ | PROT_EXEC) == 0)
+			for (unsigned i = 0; i < l->n; i++)
+				if (fits[i])
+					put_jump(&change, &l->at[i], stubs + i * OWN_STUB);
+	}
+	patch_close(&change);
+}
+
+/* ---- the objects ----------------------------------------------------------------- */
+
+/* Finds the instructions of m, which is the program or a library, and the table of its functions.
+ * False: it is not to be looked at, as the kernel's own, the dynamic linker, the C library, and
+ * this one. */
+static bool text_of(const struct link_map *m, bool program, struct ds_text *text)
+{
+	const char *const known[] = {(const char *)(uintptr_t)gnu_get_libc_version, (const char *)(uintptr_t)text_of};
+	const ElfW(Ehdr) *e = (const void *)m->l_addr;
+
+	if (!program && (!e || m->l_addr == getauxval(AT_SYSINFO_EHDR) || m->l_addr == getauxval(AT_BASE)))
+		return false;
+	const ElfW(Phdr) *p = (const void *)(program ? getauxval(AT_PHDR) : m->l_addr + e->e_phoff);
+	const unsigned long n = program ? getauxval(AT_PHNUM) : e->e_phnum;
+	*text = (struct ds_text){.file = m->l_name};
+	for (unsigned long i = 0; p && i < n; i++, p++) {
+		const char *at = (const char *)m->l_addr + p->p_vaddr;
+
+		if (p->p_type == PT_GNU_EH_FRAME)
+			text->frames = at;
+		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X))
+			continue;
+		if (text->begin || (p->p_flags & PF_W) || p->p_filesz > (program ? PROGRAM_MOST : LIBRARY_MOST))
+			return false;
+		text->begin = at;
+		text->end = at + p->p_filesz;
+		text->off = (off_t)p->p_offset;
+	}
+	for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
+		if (known[i] >= text->begin && known[i] < text->end)
+			return false;
+	return text->begin && text->frames;
+}
+
+/* Before the program runs: has the places of all objects come to this library. */
+__attribute__((constructor)) DS_START static void patch_own(void)
+{
+	static struct sites l; /* one thread */
+	const struct link_map *m = patch_possible() ? _r_debug.r_map : NULL;
+
+	for (bool program = true; m; m = m->l_next, program = false) {
+		struct function f = {0};
+
+		if (!text_of(m, program, &l.text))
+			continue;
+		const unsigned char *begin = (const unsigned char *)l.text.begin, *end = (const unsigned char *)l.text.end;
+		l.n = 0;
+		for (const unsigned char *p = begin; (p = next_call(p, end)) < end; p = f.end > p ? f.end : p + 1) {
+			f = function_at(l.text.frames, p);
+			if (f.begin >= begin && f.end <= end)
+				find(&l, &f);
+		}
+		if (l.n > 0)
+			patch(&l);
+	}
+}
+#endif
