@@ -42,7 +42,7 @@ func TestStats(t *testing.T) {
 			ZeroCopyBytes: 122},
 		Received: connstats.Traffic{DirectBytes: 101, ShadowBytes: 103, VELO: 110, VELOLast: 111, RMAInfo: 112, RMAAvail: 113, Shutdown: 114, Demote: 115,
 			ZeroCopyBytes: 123},
-		RingUsed: 116, RingSize: 117, Sleeps: 118, WakeUps: 119, SpinHits: 120, SpinFails: 121,
+		Returns: 115, RingUsed: 116, RingSize: 117, Sleeps: 118, WakeUps: 119, SpinHits: 120, SpinFails: 121,
 	}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
