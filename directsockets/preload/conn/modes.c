@@ -224,6 +224,8 @@ void ds_rx_update(struct ds_sock *s, int fd)
 		case DS_DEMOTED:
 		case DS_END:
 			ds_on_rx(s, how == DS_END ? ON_SHUTDOWN : how == DS_PAUSED ? ON_PAUSE : ON_DEMOTE);
+			if (how != DS_END)
+				ds_count(&s->seg, DS_C_RX_DEMOTE, 1);
 			ds_rx_finish(&s->seg, &h->rx, &h->attention, how == DS_PAUSED);
 			break;
 		case DS_BREACH:

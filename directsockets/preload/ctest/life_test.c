@@ -520,7 +520,7 @@ static void stream_while_granted(void)
 }
 
 // A client is switched off while its offer waits, and on again: both directions become direct all
-// the same.
+// the same. When it is switched off once more, the server counts that, though it only receives.
 static void switched_while_offered(void)
 {
 	struct walker c = {.there = true}, s = {.there = true};
@@ -545,6 +545,14 @@ static void switched_while_offered(void)
 		get(&c.a, &(char){0}, 1, MSG_DONTWAIT);
 	}
 	CHECK(ds_direct(c.a.s) == 3, "directions that are direct: %d", ds_direct(c.a.s));
+
+	const uint64_t *counted = &s.a.s->seg.counters[DS_C_RX_DEMOTE], before = *counted;
+	off = 1;
+	while (*counted == before && ds_now() < end) {
+		put(&c.a, "x", 1, MSG_DONTWAIT);
+		get(&s.a, &(char){0}, 1, MSG_DONTWAIT);
+	}
+	CHECK(*counted == before + 1, "the server has counted %lu returns", *counted - before);
 	hang_up(&c.a);
 	hang_up(&s.a);
 }
