@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -59,6 +60,7 @@ func (r *remote) entry(client, server netip.AddrPort) (*entry, error) {
 		for i := range out.n {
 			out.n[i] = le.Uint64(e[64+8*i:])
 		}
+		out.n[ringSize] &= math.MaxUint32 // above it is a time
 		return out, nil
 	}
 	return nil, nil
