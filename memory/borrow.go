@@ -130,6 +130,9 @@ func dialNode(socket string) (*net.UnixConn, error) {
 }
 
 func borrow(ctx context.Context, conn *net.UnixConn, cfg Config) (*Segment, error) {
+	if err := context.Cause(ctx); err != nil { // what has ended before asks for nothing
+		return nil, err
+	}
 	defer ctxend.Do(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })()
 	m := wire.Message{Op: wire.OpBorrow, Number: 1, B: uint64(cfg.Size), C: uint64(cfg.Min), D: uint64(cfg.Time)}.Offering()
 	if cfg.Huge {
