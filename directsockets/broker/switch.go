@@ -201,13 +201,6 @@ func (s *Switch) Rules() (rules, held []Rule) {
 	return rules[:n:n], rules[n:]
 }
 
-// allows reports whether a connection may be direct, as far as an end of it knows. draw is that of
-// its segment's nonce (connstats.Draw).
-func (s *Switch) allows(e switchEnd, draw uint32) bool {
-	r := s.decides(e, draw)
-	return r == nil || r.Direct
-}
-
 // decides returns the Rule that decides about a connection; nil: none fits.
 func (s *Switch) decides(e switchEnd, draw uint32) *Rule {
 	if s == nil {
@@ -229,24 +222,32 @@ func (s *Switch) decides(e switchEnd, draw uint32) *Rule {
 // Switch fits. false: there are too many.
 func (s *Server) SetRules(rules []Rule) bool { return s.own.Set("", rules) }
 
-// allows reports whether the Switch, or else the container's Rules, let a connection be direct.
-func (s *Server) allows(e switchEnd, draw uint32) bool {
+// decides returns the Rule that decides about a connection, of the Switch or else the container's
+// own. nil: none does.
+func (s *Server) decides(e switchEnd, draw uint32) (rule *Rule, own bool) {
 	if r := s.cfg.Switch.decides(e, draw); r != nil {
-		return r.Direct
+		return r, false
 	}
-	return s.own.allows(e, draw)
+	return s.own.decides(e, draw), true
+}
+
+// allows reports whether a connection may be direct, as far as an end of it knows. draw is that of
+// its segment's nonce (connstats.Draw).
+func (s *Server) allows(e switchEnd, draw uint32) bool {
+	r, _ := s.decides(e, draw)
+	return r == nil || r.Direct
 }
 
 // decidedBy names the Rule that decides about a connection of a client, "": none does.
 func (s *Server) decidedBy(c *connstats.Connection) string {
-	e := endOf(s.cfg.Names, c, c.PID)
-	if r := s.cfg.Switch.decides(e, c.Draw); r != nil {
-		return r.String()
-	}
-	if r := s.own.decides(e, c.Draw); r != nil {
+	r, own := s.decides(endOf(s.cfg.Names, c, c.PID), c.Draw)
+	switch {
+	case r == nil:
+		return ""
+	case own:
 		return r.String() + " # of the pod"
 	}
-	return ""
+	return r.String()
 }
 
 // mayOffer reports whether the Switch allows an offer of a client, and mayClaim whether it allows

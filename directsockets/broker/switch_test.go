@@ -183,3 +183,9 @@ func TestSwitchOwn(t *testing.T) {
 		t.Error("there is no limit")
 	}
 }
+
+// allows reports whether a connection may be direct by the Switch alone.
+func (s *Switch) allows(e switchEnd, draw uint32) bool {
+	r := s.decides(e, draw)
+	return r == nil || r.Direct
+}

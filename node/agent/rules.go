@@ -7,8 +7,8 @@ import (
 	"exnet/directsockets/broker"
 )
 
-// Rules finds the rules that come with a container, of which it is given the full ID. None: it has
-// none, or its runtime keeps none. An error says what is wrong with them.
+// Rules finds the rules that come with a container, by its full ID. None: it has none, or its
+// runtime keeps none. An error says what is wrong with them.
 type Rules func(ctx context.Context, container string) ([]broker.Rule, error)
 
 // Times of the search for a container's rules. Its broker waits for them for ruleWait, so that no

@@ -11,7 +11,8 @@
  * the stack from a hook finds the C library's function as its caller.
  *
  * Instructions of the program's own (sites.c) have stubs that make the kernel's calls themselves,
- * on the stack that they found: one that returns twice, or not at all, is none of ds_own_entry's.
+ * on the program's stack. So a call that returns twice (vfork) or never (exit) leaves ds_own_entry
+ * first.
  */
 #include "hooks/patch.h"
 
@@ -242,7 +243,7 @@ long ds_entered(long nr, const long a[6])
 	return rc;
 }
 
-/* A system call of the program's own, of which the C library knows nothing. */
+/* What becomes of a system call of the program's own. The C library does not see it. */
 struct outcome {
 	long rc; /* the result or -errno; if it is the kernel's, the number of the call */
 	long kernel;

@@ -7,9 +7,9 @@
  *
  * All of glibc's functions that wait, read, write or change descriptors have it so. From 2.41 on,
  * those in which a thread may be cancelled end in one function, and what is patched is the call of
- * it. Nothing else is patched: not what has another form, not where a jump of the same function
- * leads in between, not in a process of several threads, one of which may be in such a call. No
- * page can be written and executed at once: this runs with the C library's functions not
+ * it. Nothing else is patched: not what has another form, and not where a jump of the same function
+ * leads in between. A process of several threads is not patched at all: one of them may be in such
+ * a call. No page can be written and executed at once: this runs with the C library's functions not
  * executable, and calls none. */
 #include "hooks/patch.h"
 #include "hooks/instruction.h"

@@ -109,7 +109,7 @@ static long by_copy(int fd, void *p, size_t n, int in)
 	return r;
 }
 
-/* A child, of which the C library knows nothing. */
+/* By a child that a clone of the program's own has made: the C library does not see it. */
 static long by_child(int fd, void *p, size_t n, int in)
 {
 	char *shared = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -2,8 +2,8 @@ package programs
 
 import "strings"
 
-// Pair is a measure: a server, a client, and the figure that the client prints. In command lines
-// and files, words in braces stand for what an end has (end.text).
+// Pair is a measure: a server, a client, and the figure that the client prints. A word in braces,
+// in a command line or a file, stands for a value of the end that uses it (end.text).
 type Pair struct {
 	Name    string // of the measure
 	about   string
