@@ -18,7 +18,9 @@ import (
 	"exnet/node/rpc/caller"
 )
 
-// Teller answers root and this user at a socket of its own.
+// Teller answers root and this user at a socket of its own. Containers have the directory of the
+// brokers mounted, and root of most has root's user ID: a process of another PID namespace gets no
+// answer.
 type Teller struct {
 	ln   *net.UnixListener
 	stop context.CancelFunc // ends the connections
@@ -83,7 +85,7 @@ func (t *Teller) serve(ctx context.Context, answer func(*net.UnixConn)) {
 		clients.Go(func() {
 			defer leave()
 			defer conn.Close()
-			if who, err := caller.Of(conn); err != nil || who.UID != 0 && int(who.UID) != os.Geteuid() {
+			if who, err := caller.Of(conn); err != nil || who.UID != 0 && int(who.UID) != os.Geteuid() || !caller.InPIDs(conn) {
 				return
 			}
 			defer ctxend.Do(ctx, func() { conn.Close() })()

@@ -32,6 +32,36 @@ func of(t *testing.T, attr *syscall.SysProcAttr, gone bool) (Caller, int) {
 	return c, pid
 }
 
+// A process is in this one's PID namespace or in one of its own, whoever it is and whatever else it
+// has of its own.
+func TestInPIDs(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	user := &syscall.Credential{Uid: 4711, Gid: 4711}
+	for name, tt := range map[string]struct {
+		attr syscall.SysProcAttr
+		gone bool
+		want bool
+	}{
+		"root":                        {syscall.SysProcAttr{}, false, true},
+		"a user":                      {syscall.SysProcAttr{Credential: user}, false, true},
+		"root with a mount namespace": {syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, false, true},
+		"root with a PID namespace":   {syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}, false, false},
+		"a user with a PID namespace": {syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID, Credential: user}, false, false},
+		"root that has ended":         {syscall.SysProcAttr{}, true, false},
+		"root of a container":         {syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET}, false, false},
+	} {
+		conn, _, end := callertest.Start(t, callertest.Listen(t), &tt.attr)
+		if tt.gone {
+			end()
+		}
+		if got := InPIDs(conn); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
 // Root of this process's own namespaces has no limits. Root that has a mount or PID namespace of
 // its own, as in a container, has those of all such roots, and so has a process that has ended.
 func TestAccounts(t *testing.T) {
