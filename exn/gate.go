@@ -1,6 +1,7 @@
 package exn
 
 import (
+	"encoding/binary"
 	"errors"
 	"slices"
 
@@ -55,6 +56,18 @@ func (i *Interface) sendTo(node fabric.NodeID, b *exteth.TxBuffer) error {
 	}
 	i.tapped(TX, b.Offload, foreign.Private(b.Frame()))
 	return i.send(queueKey{node: node}, b)
+}
+
+// Deliver hands the host a packet as if it had come from a node. It borrows packet until return.
+// The error is the receiver's.
+func (i *Interface) Deliver(src fabric.NodeID, off exteth.Offload, packet []byte) error {
+	own, from := i.MAC(), i.cfg.MACPrefix.MAC(src)
+	etherType := uint16(etherTypeIPv4)
+	if packet[0]>>4 == 6 {
+		etherType = etherTypeIPv6
+	}
+	frame := binary.BigEndian.AppendUint16(append(own[:], from[:]...), etherType)
+	return i.receive(src, off, foreign.Private(append(frame, packet...)))
 }
 
 // hold gives the Gate's hold function what sends a copy of the frame later: a frame may be held for

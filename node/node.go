@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"sync/atomic"
 
 	"exnet/arp"
 	"exnet/exn"
@@ -71,6 +72,7 @@ type Node struct {
 
 	senders *tun.Senders // nil: the kernel does not count them
 	place   place
+	watch   atomic.Pointer[func(packet []byte)] // nil unless Watch was called
 }
 
 // New makes a node's interface and configures it in the kernel. Frames are
@@ -138,13 +140,31 @@ func New(cfg Config) (n *Node, err error) {
 	return n, n.place.begin(n, cfg)
 }
 
+// Watch has f called with each packet that the host sends from now on, before it goes anywhere. f
+// borrows packet until return, and must not block.
+func (n *Node) Watch(f func(packet []byte)) { n.watch.Store(&f) }
+
+// watched is the IP layer of a node whose packets may be watched.
+type watched struct {
+	n *Node
+	txloop.Stack
+}
+
+// FromHost implements txloop.Stack.
+func (w watched) FromHost(b *exteth.TxBuffer) {
+	if f := w.n.watch.Load(); f != nil {
+		(*f)(b.Packet())
+	}
+	w.Stack.FromHost(b)
+}
+
 // Port returns the port of the node, for a txloop.Loop to serve.
 func (n *Node) Port() txloop.Port {
-	p := txloop.Port{Device: n.Device, Interface: n.Interface, Stack: n.Stack}
+	p := txloop.Port{Device: n.Device, Interface: n.Interface}
 	if n.Ether != nil {
-		p.Stack, p.Header = n.Ether, tun.EthernetHeaderLen
+		p.Stack, p.Header = watched{n, n.Ether}, tun.EthernetHeaderLen
 	} else {
-		p.Idle = n.Stack.Probe
+		p.Stack, p.Idle = watched{n, n.Stack}, n.Stack.Probe
 	}
 	if n.senders != nil {
 		p.Senders = n.senders

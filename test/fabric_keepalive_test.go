@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	"exnet/internal/longtest"
+	"exnet/node/control"
 	"exnet/test/testlab"
 )
 
 // A program that waits on a connection through the fabric, whose link is away, is told by its
-// keep-alive, however it waits, what the kernel tells one on TCP.
+// keep-alive, however it waits, what the kernel tells one on TCP. One that has sent something is
+// told nothing, as on TCP, and goes on when the link is back.
 func TestRootFabricKeepAlive(t *testing.T) {
 	longtest.Skip(t)
 	needRun(t, "python3", "ss")
@@ -41,9 +43,16 @@ func TestRootFabricKeepAlive(t *testing.T) {
 		direct = append(direct, startIn(t, c.spaces[0], in, append(argv, "direct")...))
 		kernel = append(kernel, startIn(t, c.spaces[0], in, append(argv, "net")...))
 	}
+	moreIn, moreOut, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer moreIn.Close()
+	k := c.talkBy("kept.py", addr, "flight")
+	flights := []*process{k.process, startIn(t, c.spaces[0], moreIn, "python3", c.script("kept.py"), addr, carriedPort, "flight")}
 	eventually(t, func() error {
-		if n := c.count(0, "relay.attached"); n != uint64(len(direct)) {
-			return fmt.Errorf("%d connections go through the fabric, want %d", n, len(direct))
+		if n := c.count(0, "relay.attached"); n != uint64(len(direct)+1) {
+			return fmt.Errorf("%d connections go through the fabric, want %d", n, len(direct)+1)
 		}
 		return nil
 	})
@@ -56,6 +65,23 @@ func TestRootFabricKeepAlive(t *testing.T) {
 		direct[i].says(t, "idle")
 		kernel[i].says(t, "idle")
 	}
+	// What a node has not had an answer for may be under way. Two write all the time.
+	eventually(t, func() error {
+		var all []control.Sockets
+		c.tun(0, &all, "status", "--sockets")
+		sure := 0
+		for _, s := range all {
+			for _, r := range s.Relayed {
+				if s.Node == 1 && r.Waits == "" {
+					sure++
+				}
+			}
+		}
+		if sure < len(direct)-2 {
+			return fmt.Errorf("%d connections have nothing under way, want %d", sure, len(direct)-2)
+		}
+		return nil
+	})
 	// What the kernel has not had an acknowledgement for it repeats, and sends no keep-alive
 	// meanwhile.
 	eventually(t, func() error {
@@ -78,6 +104,17 @@ func TestRootFabricKeepAlive(t *testing.T) {
 		}
 	}
 	c.cable("up")
+	c.linked()
+	for _, end := range []io.Closer{k.in, moreOut} {
+		if err := end.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for i, f := range flights {
+		if says := toldLine(f.wait(t)); says != "flight was told: all came back" {
+			t.Errorf("direct and TCP, %d: %q", i, says)
+		}
+	}
 }
 
 // toldLine is the line in which kept.py says what it was told. The kernel says EHOSTUNREACH in

@@ -76,6 +76,10 @@ type Config struct {
 	// Note gets messages of the brokers of other nodes. It borrows b until return, and must not
 	// block. Default: they are dropped.
 	Note func(from fabric.NodeID, b []byte)
+	// Answer gets a packet for the program here, as if it had come from the node (Probe). Its TCP
+	// header begins at tcp, and its checksum is to be completed from there. It borrows packet until
+	// return, and must not block. Default: there is none.
+	Answer func(from fabric.NodeID, packet []byte, tcp int)
 	// Log is told about peers that break the rules. Default: nobody.
 	Log *slog.Logger
 

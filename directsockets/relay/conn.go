@@ -32,10 +32,9 @@ type conn struct {
 	key, farKey uint32
 	said, got   uint64 // messages that were sent, and that have come
 
-	why    uint8     // tag of its OPEN
-	sent   time.Time // when something of the program here was sent last
-	idle   int       // polls that found nothing since the last message
-	oneWay int       // messages sent since the last one came
+	why    uint8 // tag of its OPEN
+	idle   int   // polls that found nothing since the last message
+	oneWay int   // messages sent since the last one came
 	// These say in which list the connection is, and why it is not polled: no step of its life
 	// depends on them.
 	active  bool // among Engine.active
@@ -63,8 +62,9 @@ type conn struct {
 	gave    back   // what the peer was told
 	events  uint64 // messages and marks that were sent, or are to be
 	arrived uint64 // of these, how many a fence has shown to have arrived
-	before  uint64 // of these, those before the fence under way
-	asked   int    // packets that the fence under way will let pass; 0: none is under way
+	looked  uint64 // of these, those that there were when confirm was called
+	before  uint64 // of these, those before the fence under way; 0: none is under way
+	asked   int    // packets that it will let pass
 	fences  uint32
 }
 
@@ -175,6 +175,7 @@ func (e *Engine) equip(c *conn, side segment.Side, bell int) error {
 		local, remote = remote, local
 	}
 	c.gate = newGate(local, remote, c.relay)
+	c.gate.conn = c
 	return nil
 }
 

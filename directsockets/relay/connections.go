@@ -52,8 +52,11 @@ func (c *conn) show() Connection {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s.Held, s.HeldDropped, s.EarlyDropped = len(g.held), g.dropped, g.early
-	if suspended(c.state) {
+	switch {
+	case suspended(c.state):
 		s.Waits = c.waitsFor()
+	case c.owing():
+		s.Waits = "an acknowledgement"
 	}
 	switch {
 	case g.free:

@@ -33,6 +33,7 @@ type Gate struct {
 	flow  flow
 	relay *segment.Relay
 	ask   func()        // has the Engine see to what is held; set before use
+	conn  *conn         // belongs to the poll list's owner; set before use
 	all   *atomic.Int32 // packets that all gates hold; set before use
 
 	mu   sync.Mutex
@@ -82,6 +83,18 @@ func (g *gates) remove(gate *Gate) {
 	gate.open()
 }
 
+// find returns the gate of a flow whose program has sent something in the segment; nil: there is
+// none.
+func (g *gates) find(f flow) *Gate {
+	g.mu.RLock()
+	gate := g.of[f]
+	g.mu.RUnlock()
+	if gate == nil || gate.relay.Silent() {
+		return nil
+	}
+	return gate
+}
+
 // Gate returns the gate for an IP packet that a program here sends; nil: it may pass. reset: it is
 // a RST. It borrows packet until return.
 func (e *Engine) Gate(packet []byte) (gate *Gate, reset bool) {
@@ -90,16 +103,10 @@ func (e *Engine) Gate(packet []byte) (gate *Gate, reset bool) {
 		return nil, false
 	}
 	f, says := parsePacket(packet)
-	if says == saysNothing {
+	if says != saysMore && says != saysReset {
 		return nil, false
 	}
-	g.mu.RLock()
-	gate = g.of[f]
-	g.mu.RUnlock()
-	if gate == nil || gate.relay.Silent() {
-		return nil, false
-	}
-	return gate, says == saysReset
+	return g.find(f), says == saysReset
 }
 
 // Admits reports whether an IP packet from a node may reach a program here. One that carries data
@@ -229,11 +236,16 @@ const (
 	ip6Len      = 40
 	protoTCP    = 6
 	tcpDstOff   = 2
+	tcpSeqOff   = 4
+	tcpAckOff   = 8
 	tcpDataOff  = 12
 	tcpFlagsOff = 13
+	tcpSumOff   = 16
 	tcpLen      = 20
 	tcpFIN      = 1
+	tcpSYN      = 2
 	tcpRST      = 4
+	tcpACK      = 16
 )
 
 // says is what a packet means to its receiver's program.
@@ -241,6 +253,7 @@ type says uint8
 
 const (
 	saysNothing says = iota
+	saysSame         // no more than was said before: an acknowledgement, a probe of the keep-alive
 	saysMore         // data, or that there is no more
 	saysReset
 )
@@ -280,6 +293,8 @@ func parsePacket(p []byte) (f flow, s says) {
 		s = saysReset
 	case data > 0 || flags&tcpFIN != 0:
 		s = saysMore
+	case flags&(tcpACK|tcpSYN) == tcpACK:
+		s = saysSame
 	default:
 		return f, saysNothing
 	}

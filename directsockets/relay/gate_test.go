@@ -50,11 +50,11 @@ func TestParsePacket(t *testing.T) {
 		{"an end", packet4(clientAddr, serverAddr, 0x11, 0), flow{clientAddr, serverAddr}, saysMore},
 		{"a reset", packet4(serverAddr, clientAddr, 4, 0), flow{serverAddr, clientAddr}, saysReset},
 		{"a reset with data", packet4(serverAddr, clientAddr, 0x14, 1), flow{serverAddr, clientAddr}, saysReset},
-		{"an acknowledgement", packet4(clientAddr, serverAddr, 0x10, 0), flow{}, saysNothing},
+		{"an acknowledgement", packet4(clientAddr, serverAddr, 0x10, 0), flow{clientAddr, serverAddr}, saysSame},
 		{"a beginning", packet4(clientAddr, serverAddr, 2, 0), flow{}, saysNothing},
 		{"IPv6", packet6(a6, b6, 0x18, 100), flow{a6, b6}, saysMore},
-		{"IPv6, an acknowledgement", packet6(a6, b6, 0x10, 0), flow{}, saysNothing},
-		{"padding is no data", append(packet4(clientAddr, serverAddr, 0x10, 0), 0, 0), flow{}, saysNothing},
+		{"IPv6, an acknowledgement", packet6(a6, b6, 0x10, 0), flow{a6, b6}, saysSame},
+		{"padding is no data", append(packet4(clientAddr, serverAddr, 0x10, 0), 0, 0), flow{clientAddr, serverAddr}, saysSame},
 		{"another version", []byte{0x50, 19: 0}, flow{}, saysNothing},
 	} {
 		if f, says := parsePacket(c.p); f != c.want || says != c.says {

@@ -271,8 +271,9 @@ func (e *Engine) on(c *conn, ev lifeEvent) bool {
 		}
 	}
 	if suspended(step.to) && !suspended(c.state) {
-		if c.owes = time.Now(); c.owes.Sub(c.sent) > unnoticed && len(c.queue) == 0 {
-			c.owes = time.Time{}
+		owing := c.owing()
+		if c.owes = (time.Time{}); owing {
+			c.owes = time.Now()
 		}
 		c.gate.stop()
 		e.watch()
@@ -322,7 +323,8 @@ func (e *Engine) suspend(c *conn) {
 	c.cutIn = c.node
 	e.forgetTransfers(c)
 	c.told, c.gave = segment.Mark{}, back{} // both are said again
-	c.events, c.asked = c.events+1, 0       // so that what the gate holds asks again
+	c.events++                              // so that what the gate holds asks again
+	c.before, c.asked = 0, 0
 	c.fences++
 }
 
@@ -341,7 +343,8 @@ func (e *Engine) forgetTransfers(c *conn) {
 	}
 }
 
-// retry is the time between two checks of suspended connections.
+// retry is the time between two checks of suspended connections, and of those that have sent what
+// may not have arrived.
 const retry = 250 * time.Millisecond
 
 // patience is how long a connection waits for its link, unless Config says otherwise: as long as
@@ -350,10 +353,6 @@ const patience = 924600 * time.Millisecond
 
 // endPatience is how long a connection waits for its link when this node is about to end.
 const endPatience = 2 * time.Second
-
-// unnoticed is longer than a link can be away without being noticed: what was sent before that has
-// arrived.
-const unnoticed = time.Minute
 
 // tired reports whether a suspended connection has waited for its link for as long as TCP waits for
 // an acknowledgement, which the program may set (TCP_USER_TIMEOUT). Like TCP, it waits for ever
@@ -383,8 +382,8 @@ func (e *Engine) tired(c *conn) bool {
 	return time.Since(c.owes) > limit
 }
 
-// watch has suspended connections, and sessions whose HELLO was not answered, checked again until
-// there are none.
+// watch has these connections, and sessions whose HELLO was not answered, checked again until there
+// are none.
 func (e *Engine) watch() {
 	if !e.watches {
 		e.watches = true
@@ -393,12 +392,13 @@ func (e *Engine) watch() {
 }
 
 // lookAgain looks whether suspended connections can go on, and ends those that have waited for too
-// long.
+// long. It asks whether all has arrived of the others.
 func (e *Engine) lookAgain() {
 	e.watches = false
 	e.greetUnanswered()
 	for _, c := range e.conns {
 		if !suspended(c.state) {
+			e.confirm(c)
 			continue
 		}
 		if e.tired(c) {

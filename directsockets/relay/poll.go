@@ -1,8 +1,6 @@
 package relay
 
 import (
-	"time"
-
 	"exnet/fabric/rma"
 	"exnet/napi"
 )
@@ -137,7 +135,8 @@ func (p pumpPoller) Poll(budget int) (w napi.Work) {
 		w.Frames += n
 		w.Bytes += bytes
 		if c.idle++; n > 0 {
-			c.idle, c.sent = 0, time.Now()
+			c.idle = 0
+			e.watch()
 			if c.oneWay += n; c.oneWay > stream && bytes <= n*small {
 				e.flows.Store(true)
 			}

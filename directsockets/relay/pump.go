@@ -353,29 +353,35 @@ func (e *Engine) say(c *conn, mark segment.Mark, held int) {
 		}
 	}
 	switch {
-	case held == 0 || c.asked > 0:
+	case held == 0 || c.before > 0:
 	case c.events == c.arrived:
 		c.gate.pass(held)
 	default:
-		var id [idLen]byte
-		if e.send(c, kindFence, appendID(id[:0], c.fences+1)) {
-			e.stats.Fences.Add(1)
-			c.fences++
-			c.asked, c.before = held, c.events
-		}
+		e.fence(c, held)
 	}
 	if c.events == c.arrived && mark.Flags&(segment.MarkReturned|segment.MarkStands) != 0 {
 		c.gate.open()
 	}
 }
 
+// fence asks the peer to say when all has arrived that was said so far: packets of the shadow, as
+// many as held, pass then.
+func (e *Engine) fence(c *conn, held int) {
+	var id [idLen]byte
+	if e.send(c, kindFence, appendID(id[:0], c.fences+1)) {
+		e.stats.Fences.Add(1)
+		c.fences++
+		c.asked, c.before = held, c.events
+	}
+}
+
 // answered is called when all that was sent before a fence has arrived.
 func (e *Engine) answered(c *conn, number uint32) {
-	if number != c.fences || c.asked == 0 {
+	if number != c.fences || c.before == 0 {
 		return // an older one
 	}
 	c.gate.pass(c.asked)
-	c.asked, c.arrived = 0, c.before
+	c.asked, c.before, c.arrived = 0, 0, c.before
 	if c.carries() {
 		e.activate(c) // more may wait
 	}

@@ -179,7 +179,7 @@ var counterHelp = map[string]string{
 	"relay.held":                   "TCP packets that waited until their program's earlier direct data had arrived.",
 	"relay.early_dropped":          "Packets dropped just after a link or node came back, as they may overtake direct data. TCP sends them again.",
 	"relay.held_dropped":           "TCP packets that should have waited and were dropped: too many, or repeated while the link was away. TCP sends them again.",
-	"relay.fences":                 "Times that a node was asked whether all had arrived, for packets that wait.",
+	"relay.fences":                 "Times that a node was asked whether all had arrived.",
 	"txloop.packets":               "Packets read from the TUN device.",
 	"txloop.bytes":                 "Bytes of packets read from the TUN device.",
 	"txloop.received":              "Bytes that links brought.",

@@ -9,6 +9,7 @@ import (
 
 	"exnet/directsockets/broker/wire"
 	"exnet/directsockets/relay"
+	"exnet/exteth"
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/fabric/link/ofi"
@@ -44,7 +45,7 @@ type carrier struct {
 // openCarrier makes it, and has it be the carrier of the broker.
 func (d *Daemon) openCarrier() (err error) {
 	c := &carrier{sockets: d.sockets, met: make(map[fabric.NodeID]emp.Link), ended: make(chan struct{})}
-	c.engine, err = relay.New(relay.Config{NIC: d.nic, Driver: d.loop, Offered: c.offered, Note: c.hear, Log: d.cfg.Log})
+	c.engine, err = relay.New(relay.Config{NIC: d.nic, Driver: d.loop, Offered: c.offered, Note: c.hear, Answer: d.stand, Log: d.cfg.Log})
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,17 @@ func (d *Daemon) openCarrier() (err error) {
 		return func(send func()) bool { return c.engine.Hold(g, reset, send) }
 	})
 	d.node.Interface.SetFilter(c.engine.Admits)
+	d.node.Watch(c.engine.Probe)
 	return nil
+}
+
+// tcpSumOff is where a TCP header has its checksum (RFC 9293, 3.1).
+const tcpSumOff = 16
+
+// stand hands the host a packet of the Engine, which stands in for the far kernel.
+func (d *Daemon) stand(from fabric.NodeID, packet []byte, tcp int) {
+	off := exteth.Offload{Flags: exteth.OffloadNeedsChecksum, CsumStart: uint16(tcp), CsumOffset: tcpSumOff}
+	_ = d.node.Interface.Deliver(from, off, packet) // counted; TCP probes again
 }
 
 // offered has the broker offer a connection to a program here.

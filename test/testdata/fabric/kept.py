@@ -1,6 +1,6 @@
 """kept.py HOST PORT HOW: has a connection with keep-alive to a server that sends back what comes. Moves data until its
 standard input ends, says "idle", and then waits for more in the way that HOW names. Says what the call is told, and those
-after it."""
+after it. HOW flight is not idle: it goes on to send until its standard input ends, and says whether all came back."""
 import errno
 import select
 import socket
@@ -56,16 +56,35 @@ def waited(c):
     return ""
 
 
+def flight(c):
+    """Sends something every 50 ms, whatever has come back."""
+    sent = came = 0
+    c.setblocking(False)
+    while (over := select.select([sys.stdin], [], [], 0.05)[0]) == [] or came < sent:
+        try:
+            if not over:
+                sent += c.send(bytes(1000))
+            came += len(c.recv(1 << 20))
+        except BlockingIOError:
+            pass
+        except OSError as e:
+            return errno.errorcode[e.errno]
+    return "all came back"
+
+
 def main():
     c = socket.create_connection((HOST, PORT))
-    while not select.select([sys.stdin], [], [], 0)[0]:
+    while HOW != "flight" and not select.select([sys.stdin], [], [], 0)[0]:
         echo(c, 1000)
     if HOW == "write":
         c.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 3000)
     c.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, HOW != "write")
-    for option, value in ((socket.TCP_KEEPIDLE, 2), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3)):
+    for option, value in ((socket.TCP_KEEPIDLE, 1 if HOW == "flight" else 2), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3)):
         c.setsockopt(socket.IPPROTO_TCP, option, value)
     print("idle", flush=True)
+    if HOW == "flight":
+        print(HOW, "was told:", flight(c), flush=True)
+        return
     if HOW != "recv":
         c.setblocking(False)
     says = waited(c)
