@@ -52,5 +52,6 @@
 // # Limits
 //
 // Linux on amd64. A frame of a handler on another stack than the thread's is not looked for. Not
-// programs of 32 bits, not Go with cgo, not what an SELinux policy governs.
+// programs of 32 bits, not what an SELinux policy governs. Not Go with cgo, which package preload
+// does (hooks/go.c).
 package inject

@@ -44,7 +44,7 @@ const pageSize = 4096
 // Reasons why a file cannot be done.
 var (
 	errDynamic = errors.New("it is dynamically linked")
-	errCgo     = errors.New("it uses cgo: build it with CGO_ENABLED=0, or with exn-go")
+	errCgo     = errors.New("it uses cgo: start it with exn-run")
 	errOldGo   = errors.New("its Go is older than 1.24, or has a Syscall6 that this version does not know")
 	errNoSites = errors.New("none of its system calls has a form that can be replaced")
 	errNoRoom  = errors.New("its text leaves no byte unused")
@@ -92,6 +92,21 @@ func find(path string, running bool) (*program, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// Go returns why a jump cannot take the place of the function by which a program of Go makes its
+// system calls, nil if it can: also in one with cgo, where the preload library does so.
+func Go(path string) error {
+	f, err := elffile.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var p program
+	if err := p.findText(f); err != nil && !errors.Is(err, errNoRoom) {
+		return err
+	}
+	return p.findGo(f)
 }
 
 // isOf reports whether the program was read from the file, which has not changed since.

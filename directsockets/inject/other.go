@@ -15,6 +15,9 @@ func startDetached([]string, []string, *os.File) error { return errMachine }
 // Trace says that they cannot.
 func Trace(*os.File) (Config, error) { return Config{}, errMachine }
 
+// Go says that no program can be done.
+func Go(string) error { return errMachine }
+
 // Attach says that it cannot.
 func Attach(int, string) error { return errMachine }
 

@@ -24,7 +24,8 @@
 // The same sources make libexnds-free.so, for static programs and Go's, which have no C library
 // that could be replaced (free/, BuildFree). It has what it needs of one, and each thread's
 // variables in a slot that the GS base names (free/slot.h). System calls come to it as numbers,
-// from places in the program's code (free/entry.c): package inject puts it there.
+// from places in the program's code (free/entry.c): package inject puts it there. In a program of
+// Go with cgo, which has a C library, libexnds.so takes Go's calls as well (hooks/go.c).
 //
 // # Concurrency
 //

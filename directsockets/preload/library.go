@@ -57,7 +57,7 @@ var source = cbuild.Source{
 // It uses no vector registers, which a program expects to find as they were.
 var free = cbuild.Source{
 	Name: FreeName, Files: freeSources,
-	Skip: []string{"segment/real.c", "segment/next.c", "segment/unwind.c", "hooks/patch.c", "hooks/instruction.c", "hooks/sites.c", "hooks/entry.c", "hooks/vfork.c", "hooks/signal.c"},
+	Skip: []string{"segment/real.c", "segment/next.c", "segment/unwind.c", "hooks/patch.c", "hooks/instruction.c", "hooks/sites.c", "hooks/entry.c", "hooks/go.c", "hooks/vfork.c", "hooks/signal.c"},
 	Flags: []string{"-std=gnu11", "-I.", "-O2", "-DDS_FREE", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
 		"-fno-exceptions", "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-fcf-protection=none", "-U_FORTIFY_SOURCE",
 		"-mgeneral-regs-only", "-mfsgsbase", "-mpopcnt", "-ffunction-sections", "-fdata-sections", "-nostdlib", "-shared",

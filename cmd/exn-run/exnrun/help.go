@@ -36,7 +36,7 @@ exn-run --libfabric mpirun -n 2 ./program
 eval "$(exn-run --loopback --print-env)"
     for everything that this shell starts from now on`
 
-	helpEnd = `Programs that the library cannot reach (setuid, Go with cgo) run on TCP, and
+	helpEnd = `Programs that the library cannot reach (setuid, old Go) run on TCP, and
 exn-run says so. The program replaces exn-run and has its process ID, unless
 exn-run stays with it (--explain, --verbose, --stats, --report, --profile,
 --libfabric). Exit status: the program's; 125 exn-run itself failed, 126 the

@@ -63,25 +63,30 @@ func TestStatic(t *testing.T) {
 			if !strings.Contains(stderr, "the library was put into it") {
 				t.Errorf("%s", stderr)
 			}
-			text, err := os.ReadFile(report)
-			if err != nil {
-				t.Fatal(err)
-			}
-			direct, all := 0, 0
-			for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); all++ {
-				var r Record
-				if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-					t.Fatal(err)
-				}
-				if r.Path == "direct" {
-					direct++
-				}
-			}
-			if all < 16 || direct < all/2 {
+			if direct, all := reported(t, report); all < 16 || direct < all/2 {
 				t.Errorf("%d of %d connections were direct\n%s", direct, all, stderr)
 			}
 		})
 	}
+}
+
+// reported returns how many connections a report has, and how many of them were direct.
+func reported(t *testing.T, report string) (direct, all int) {
+	t.Helper()
+	text, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); all++ {
+		var r Record
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Path == "direct" {
+			direct++
+		}
+	}
+	return direct, all
 }
 
 // A static program that another program starts gets the library, too, and has the process that it

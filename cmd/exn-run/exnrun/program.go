@@ -37,7 +37,7 @@ const (
 	Dynamic   Kind = iota // the library reaches it
 	Unknown               // not an ELF file, or unreadable: tried all the same
 	Go                    // Go's own system calls
-	CGo                   // the same, but C's, too
+	CGo                   // the same beside C's, which the library reaches; not Go's
 	GoPackage             // the same, with this module in it: its package may do what the library does
 	Static                // no dynamic linker
 	Setuid                // runs with other rights than its caller's, and so without LD_PRELOAD
@@ -157,19 +157,27 @@ func kindOf(path string) Kind {
 		if mark.Direct(path) {
 			return GoPackage
 		}
-		if needed, err := f.Needed(); err == nil && len(needed) > 0 {
+		needed, err := f.Needed()
+		switch {
+		case err != nil || len(needed) == 0:
+			return Go
+		case isMusl(f) || inject.Go(path) != nil:
 			return CGo
 		}
-		return Go
+		return Dynamic
 	}
-	linker := f.Interpreter()
 	switch {
-	case linker == "":
+	case f.Interpreter() == "":
 		return Static
-	case strings.Contains(filepath.Base(linker), "musl"):
+	case isMusl(f):
 		return Musl
 	}
 	return Dynamic
+}
+
+// isMusl reports whether musl loads a program.
+func isMusl(f *elffile.File) bool {
+	return strings.Contains(filepath.Base(f.Interpreter()), "musl")
 }
 
 // gainsRights reports whether the kernel would run the file in secure mode

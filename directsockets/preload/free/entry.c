@@ -2,12 +2,10 @@
  *
  *   static C   stub: rsp lowered by 128, r11 = where to go on ─▶ ds_free_entry ─┬─ not ours: syscall ─▶ r11
  *                                                                               └─ ours: entered ─────▶ r11
- *   Go         Syscall6, from its first instruction ─▶ ds_free_go ─┬─ not ours: syscall ─▶ its caller
- *                                                                  └─ ours: the thread's own stack, entered ─▶ its caller
+ *   Go         Syscall6 ─▶ ds_free_go (hooks/go.h)
  *
  * To a place in C this is one instruction, which changes rax, rcx and r11 alone. The library is
- * compiled for the general registers, so that the others need not be kept. Go's Syscall6 keeps r14,
- * rbp and a zero in xmm15; a goroutine's stack has no room for a hook.
+ * compiled for the general registers, so that the others need not be kept.
  *
  * A call that makes a thread, or a child on another stack or on this one, returns twice. The kernel
  * is called when nothing of the hook is on the stack, and the address to return to lies where both
@@ -15,7 +13,7 @@
  * so the library knows whether there is one thread. */
 #include "free/signal.h"
 #include "free/slot.h"
-#include "hooks/hooks.h"
+#include "hooks/go.h"
 
 #include <errno.h>
 #include <linux/sched.h>
@@ -29,7 +27,7 @@ enum rest {
 	FORK,	     /* clone of a process with memory and a stack of its own */
 	VFORK,	     /* a child that shares the stack, and runs first */
 	VFORK_STACK, /* the same with a stack of its own */
-	KERNEL,	     /* from Go: the call is the kernel's */
+	KERNEL,	     /* the call is the kernel's, on a copy of this stack, or from Go */
 };
 struct outcome {
 	long rc; /* the result, or -errno; unless DONE the number of the call */
@@ -140,31 +138,38 @@ struct outcome ds_free_entered(long nr, const long a[6], uintptr_t back)
 }
 
 /* A system call of Go's Syscall6, on the thread's own stack. */
-struct outcome ds_free_of_go(long nr, const long a[6]) DS_HIDDEN;
-struct outcome ds_free_of_go(long nr, const long a[6])
+struct go_outcome ds_free_of_go(long nr, const long a[6]) DS_HIDDEN;
+struct go_outcome ds_free_of_go(long nr, const long a[6])
 {
 	long rc = nr;
 
 	if (ds_one_thread())
 		slot_threads();
 	if (is_clone(nr) && makes(nr, a, &rc) != KERNEL)
-		return (struct outcome){nr, KERNEL};
+		return (struct go_outcome){nr, true};
 	/* A child of vfork does not come back, and its parent has the same slot. */
 	if (nr == SYS_execve || nr == SYS_execveat || nr == SYS_exit || nr == SYS_exit_group)
-		slot_here()->inside = 0;
-	return (struct outcome){made(nr, a), DONE};
+		slot_here()->go.inside = 0;
+	return (struct go_outcome){made(nr, a), false};
 }
 
-/* Finds the slot of a thread that has no stack for this yet: by turns. */
-static char first_stack[16 << 10] __attribute__((used, aligned(16)));
-static int first_taken __attribute__((used));
-bool ds_free_first(void) DS_HIDDEN;
-bool ds_free_first(void) { return slot_find(); }
+/* The thread's slot. */
+#define FIND \
+	"	rdgsbase %r11\n" \
+	"	testq	%r11, %r11\n" \
+	"	jz	8f\n" \
+	"	rdfsbase %r12\n" \
+	"	cmpq	%r12, 16(%r11)\n" \
+	"	jne	8f\n" \
+	"	addq	$24, %r11\n"
+DS_GO_FIRST;
+struct go_stack *ds_free_first(void) DS_HIDDEN;
+struct go_stack *ds_free_first(void) { return slot_find() ? &slot_here()->go : NULL; }
 
 __asm__(
 	"	.text\n"
 	"	.hidden	ds_own_ways, fd_tab, fd_tab_size, fd_thread_vforks\n"
-	"	.globl	ds_free_entry, ds_free_go\n"
+	"	.globl	ds_free_entry\n"
 	"	.p2align 6\n"
 	"	.type	ds_free_entry, @function\n"
 	"ds_free_entry:\n"
@@ -261,96 +266,4 @@ __asm__(
 	"	jmp	*%r11\n"
 	"	.size	ds_free_entry, .-ds_free_entry\n"
 
-	/* Go: rax = number, rbx rcx rdi rsi r8 r9 = arguments; returns rax, rbx, rcx = errno. r11,
-	 * r12, r13 and r15 are free. */
-	"	.p2align 6\n"
-	"	.type	ds_free_go, @function\n"
-	"ds_free_go:\n"
-	"	movq	%rsi, %r10\n"
-	"	movq	%rdi, %rdx\n"
-	"	movq	%rcx, %rsi\n"
-	"	movq	%rbx, %rdi\n"
-	"	cmpq	ds_free_calls(%rip), %rax\n"
-	"	jae	1f\n"
-	DS_WAY("ds_own_ways", "%rax")
-	"1:	syscall\n"
-	"2:	cmpq	$-4096, %rax\n"
-	"	ja	5f\n"
-	"	movq	%rdx, %rbx\n"
-	"	xorl	%ecx, %ecx\n"
-	"	ret\n"
-	"5:	negq	%rax\n"
-	"	movq	%rax, %rcx\n"
-	"	movq	$-1, %rax\n"
-	"	xorl	%ebx, %ebx\n"
-	"	ret\n"
-	DS_WAY_IF_ANY
-	"3:	rdgsbase %r11\n"
-	"	testq	%r11, %r11\n"
-	"	jz	8f\n"
-	"	rdfsbase %r12\n"
-	"	cmpq	%r12, 16(%r11)\n"
-	"	jne	8f\n"
-	"6:	cmpl	$0, 32(%r11)\n" /* a handler that has interrupted a hook */
-	"	jne	1b\n"
-	"	movl	$1, 32(%r11)\n"
-	"	movq	%rsp, %r12\n"
-	"	movq	24(%r11), %rsp\n"
-	"	pushq	%r9\n"
-	"	pushq	%r8\n"
-	"	pushq	%r10\n"
-	"	pushq	%rdx\n"
-	"	pushq	%rsi\n"
-	"	pushq	%rdi\n"
-	"	movl	%eax, %edi\n"
-	"	movq	%rsp, %rsi\n"
-	"	call	ds_free_of_go\n"
-	"	movq	%rdx, %rcx\n"
-	"	popq	%rdi\n"
-	"	popq	%rsi\n"
-	"	popq	%rdx\n"
-	"	popq	%r10\n"
-	"	popq	%r8\n"
-	"	popq	%r9\n"
-	"	movq	%r12, %rsp\n"
-	"	movl	$0, %gs:32\n"
-	"	testl	%ecx, %ecx\n"
-	"	jnz	1b\n" /* KERNEL */
-	"	jmp	2b\n"
-	/* A thread without a slot: on the stack that all share for this. */
-	"7:	movq	%rax, %r13\n"
-	"	movl	$24, %eax\n" /* sched_yield */
-	"	syscall\n"
-	"	movq	%r13, %rax\n"
-	"8:	movl	$1, %r11d\n"
-	"	xchgl	%r11d, first_taken(%rip)\n"
-	"	testl	%r11d, %r11d\n"
-	"	jnz	7b\n"
-	"	movq	%rsp, %r12\n"
-	"	leaq	first_stack+16384(%rip), %rsp\n"
-	"	pushq	%rax\n"
-	"	pushq	%rdi\n"
-	"	pushq	%rsi\n"
-	"	pushq	%rdx\n"
-	"	pushq	%r10\n"
-	"	pushq	%r8\n"
-	"	pushq	%r9\n"
-	"	subq	$8, %rsp\n"
-	"	call	ds_free_first\n"
-	"	movl	%eax, %r13d\n"
-	"	addq	$8, %rsp\n"
-	"	popq	%r9\n"
-	"	popq	%r8\n"
-	"	popq	%r10\n"
-	"	popq	%rdx\n"
-	"	popq	%rsi\n"
-	"	popq	%rdi\n"
-	"	popq	%rax\n"
-	"	movq	%r12, %rsp\n"
-	"	movl	$0, first_taken(%rip)\n"
-	"	rdgsbase %r11\n"
-	"	testb	%r13b, %r13b\n"
-	"	jnz	6b\n"
-	"	movq	$-12, %rax\n" /* ENOMEM */
-	"	jmp	2b\n"
-	"	.size	ds_free_go, .-ds_free_go\n");
+	DS_GO_ENTRY("ds_free_go", FIND, "ds_free_of_go", "ds_free_first"));

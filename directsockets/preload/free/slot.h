@@ -8,12 +8,13 @@
  *   a slot's  as the slot's  has this slot
  *   a slot's  another        is new, with its parent's slot; or has moved its own FS base
  *
- * Slots are never unmapped. A thread takes one whose thread has ended, which the kernel says if it
- * is asked, or a new one. The word tid is the only state: 0, nobody's; else whose.
+ * A slot lies above its thread's stack for Go (owned.h).
  */
 #ifndef DS_SLOT_H
 #define DS_SLOT_H
 
+#include "hooks/go.h"
+#include "hooks/owned.h"
 #include "segment/real.h"
 
 enum { SLOT_VFORKS = 4 }; /* children of vfork within each other */
@@ -23,12 +24,10 @@ struct thread_slot {
 	struct thread_slot *self;	     /* 0 */
 	uintptr_t distance;	     /* 8: of the copies, from their templates */
 	uintptr_t fs;		     /* 16: the FS base of its thread */
-	char *stack;		     /* 24: where the thread's stack for Go begins, its upper end */
-	int inside;		     /* 32: the thread is on that stack */
-	int tid;		     /* 36 */
+	struct go_stack go;	     /* 24 */
 	uintptr_t back[SLOT_VFORKS]; /* 40: where vfork returns to, the innermost last */
-	int err;		     /* the thread's errno */
-	struct thread_slot *next;	     /* of all slots */
+	struct owned owned;
+	int err; /* the thread's errno */
 	char copies[] __attribute__((aligned(64)));
 };
 

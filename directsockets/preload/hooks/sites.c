@@ -11,8 +11,11 @@
  * two functions, where one of five has room: then nothing is moved. Else the instructions behind
  * it, or those before it, are moved, where no jump leads in between.
  *
- * Looked at are the program and its small libraries, once, before the program's first thread makes
- * others. What cannot be replaced goes to the kernel. */
+ * Of Go, which has cgo then, its one function is replaced (go.c).
+ *
+ * Looked at are the program, its small libraries and those with Go, once, before the program's
+ * first thread makes others. What cannot be replaced goes to the kernel. */
+#include "hooks/go.h"
 #include "hooks/instruction.h"
 #include "hooks/patch.h"
 
@@ -26,7 +29,7 @@
 
 enum {
 	PAGE = 4096,
-	PROGRAM_MOST = 64 << 20, /* bytes of text that are looked at: of the program, of a library */
+	PROGRAM_MOST = 256 << 20, /* bytes of text that are looked at: of the program or Go's, of another library */
 	LIBRARY_MOST = 128 << 10,
 	SITES = 512,		 /* in one object */
 	SHORT_JUMP = 2,
@@ -37,7 +40,7 @@ enum {
 
 /* A place. */
 struct site {
-	const unsigned char *call;	  /* the instruction */
+	const unsigned char *call;	  /* the instruction; NULL: begin is Go's Syscall6, and nothing is moved */
 	const unsigned char *begin, *end; /* what the stub has instead, with what is moved */
 	const unsigned char *via;	  /* where a short jump leads, and a long one is; NULL: it is at begin */
 	bool ends;			  /* what is moved does not come back */
@@ -209,11 +212,17 @@ static bool put_stub(const struct site *s, unsigned char *b)
 		0xeb, 8,			      /* jmp behind */
 		0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0, /* back: lea 128(%rsp), %rsp */
 	};
-	const char *entry = ds_own_entry;
+	static const unsigned char jump[] = {0xff, 0x25, 0, 0, 0, 0}; /* jmp *entry(%rip) */
+	const char *entry = s->call ? ds_own_entry : ds_go_entry;
 	const unsigned char *after = s->call + CALL, *p;
 	struct instruction in;
 	unsigned n;
 
+	if (!s->call) {
+		memcpy(b, jump, sizeof jump);
+		memcpy(b + sizeof jump, &entry, sizeof entry);
+		return true;
+	}
 	for (p = s->begin; p < s->call; p += in.len, b += n) {
 		in = instruction_at(p, s->call);
 		if (!(n = instruction_move(&in, p, b)))
@@ -288,27 +297,75 @@ static void patch(const struct sites *l)
 
 /* ---- the objects ----------------------------------------------------------------- */
 
-/* Finds the instructions of m, which is the program or a library, and the table of its functions.
- * False: it is not to be looked at, as the kernel's own, the dynamic linker, the C library, and
- * this one. */
-static bool text_of(const struct link_map *m, bool program, struct ds_text *text)
+/* A loaded object's segments. */
+struct segments {
+	const ElfW(Phdr) *p;
+	unsigned long n;
+	const char *base;
+};
+
+/* Finds those of m, which is the program or a library. False: it is the kernel's or the dynamic
+ * linker, or has none. */
+static bool segments_of(const struct link_map *m, bool program, struct segments *s)
 {
-	const char *const known[] = {(const char *)(uintptr_t)gnu_get_libc_version, (const char *)(uintptr_t)text_of};
 	const ElfW(Ehdr) *e = (const void *)m->l_addr;
 
 	if (!program && (!e || m->l_addr == getauxval(AT_SYSINFO_EHDR) || m->l_addr == getauxval(AT_BASE)))
 		return false;
-	const ElfW(Phdr) *p = (const void *)(program ? getauxval(AT_PHDR) : m->l_addr + e->e_phoff);
-	const unsigned long n = program ? getauxval(AT_PHNUM) : e->e_phnum;
-	*text = (struct ds_text){.file = m->l_name};
-	for (unsigned long i = 0; p && i < n; i++, p++) {
-		const char *at = (const char *)m->l_addr + p->p_vaddr;
+	s->base = (const char *)m->l_addr;
+	s->p = (const void *)(program ? getauxval(AT_PHDR) : m->l_addr + e->e_phoff);
+	s->n = program ? getauxval(AT_PHNUM) : e->e_phnum;
+	return s->p != NULL;
+}
+
+/* Does a note say that it is Go's (.note.go.buildid)? */
+static bool has_go(const struct segments *s)
+{
+	struct {
+		ElfW(Nhdr) head;
+		char name[4];
+	} note;
+
+	for (const ElfW(Phdr) *p = s->p; p < s->p + s->n; p++) {
+		const char *at = s->base + p->p_vaddr, *end = at + p->p_filesz;
+
+		while (p->p_type == PT_NOTE && end - at >= (ptrdiff_t)sizeof note) {
+			memcpy(&note, at, sizeof note);
+			if (note.head.n_namesz == sizeof note.name && !memcmp(note.name, "Go", sizeof "Go"))
+				return true;
+			at += sizeof note.head + ((note.head.n_namesz + 3) & ~3u) + ((note.head.n_descsz + 3) & ~3u);
+		}
+	}
+	return false;
+}
+
+/* Does it have direct sockets by Go's package? */
+static bool is_direct(const struct segments *s)
+{
+	for (unsigned long i = 0; i < s->n; i++) {
+		const char *at = s->base + s->p[i].p_vaddr;
+
+		if (s->p[i].p_type == PT_LOAD && s->p[i].p_flags == PF_R && go_is_direct(at, at + s->p[i].p_filesz))
+			return true;
+	}
+	return false;
+}
+
+/* Finds the instructions of an object, and its table of functions. False: it is not to be looked
+ * at, as the C library and this one. */
+static bool text_of(const struct segments *s, const char *file, size_t most, struct ds_text *text)
+{
+	const char *const known[] = {(const char *)(uintptr_t)gnu_get_libc_version, (const char *)(uintptr_t)text_of};
+
+	*text = (struct ds_text){.file = file};
+	for (const ElfW(Phdr) *p = s->p; p < s->p + s->n; p++) {
+		const char *at = s->base + p->p_vaddr;
 
 		if (p->p_type == PT_GNU_EH_FRAME)
 			text->frames = at;
 		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X))
 			continue;
-		if (text->begin || (p->p_flags & PF_W) || p->p_filesz > (program ? PROGRAM_MOST : LIBRARY_MOST))
+		if (text->begin || (p->p_flags & PF_W) || p->p_filesz > most)
 			return false;
 		text->begin = at;
 		text->end = at + p->p_filesz;
@@ -317,7 +374,24 @@ static bool text_of(const struct link_map *m, bool program, struct ds_text *text
 	for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
 		if (known[i] >= text->begin && known[i] < text->end)
 			return false;
-	return text->begin && text->frames;
+	return text->begin;
+}
+
+/* Finds the places of an object. */
+static void find_all(struct sites *l, const struct segments *s)
+{
+	const unsigned char *begin = (const unsigned char *)l->text.begin, *end = (const unsigned char *)l->text.end, *go;
+	struct function f = {0};
+
+	for (const unsigned char *p = begin; (p = next_call(p, end)) < end; p = f.end > p ? f.end : p + 1) {
+		f = function_at(l->text.frames, p);
+		if (f.begin >= begin && f.end <= end)
+			find(l, &f);
+		else if ((go = go_function(&l->text, p)) && l->n < SITES && !is_direct(s)) {
+			l->at[l->n++] = (struct site){.begin = go, .end = go + JUMP};
+			fd_doubt(); /* Go's own way to make a child that shares this memory does not come here */
+		}
+	}
 }
 
 /* Before the program runs: has the places of all objects come to this library. */
@@ -325,19 +399,12 @@ __attribute__((constructor)) DS_START static void patch_own(void)
 {
 	static struct sites l; /* one thread */
 	const struct link_map *m = patch_possible() ? _r_debug.r_map : NULL;
+	struct segments s;
 
 	for (bool program = true; m; m = m->l_next, program = false) {
-		struct function f = {0};
-
-		if (!text_of(m, program, &l.text))
-			continue;
-		const unsigned char *begin = (const unsigned char *)l.text.begin, *end = (const unsigned char *)l.text.end;
 		l.n = 0;
-		for (const unsigned char *p = begin; (p = next_call(p, end)) < end; p = f.end > p ? f.end : p + 1) {
-			f = function_at(l.text.frames, p);
-			if (f.begin >= begin && f.end <= end)
-				find(&l, &f);
-		}
+		if (segments_of(m, program, &s) && text_of(&s, m->l_name, program || has_go(&s) ? PROGRAM_MOST : LIBRARY_MOST, &l.text))
+			find_all(&l, &s);
 		if (l.n > 0)
 			patch(&l);
 	}

@@ -1,0 +1,103 @@
+package exnrun
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"exnet/directsockets/broker/client"
+	"exnet/directsockets/inject"
+	"exnet/internal/mark"
+)
+
+// buildCgo builds a program with cgo.
+func buildCgo(t *testing.T, source string, flags ...string) string {
+	t.Helper()
+	if !inject.Supported {
+		t.Skip("Go's system calls cannot be replaced on this machine")
+	}
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip(err)
+	}
+	path := filepath.Join(t.TempDir(), "program")
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", path, source)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
+}
+
+// The connections of a Go program with cgo are direct, whoever links it: what Go and what C does.
+func TestCgo(t *testing.T) {
+	const all = "testdata/cgoprogram/main.go"
+	for _, p := range []struct {
+		name, source, argument string
+		flags                  []string
+		short                  bool
+	}{
+		{"C and Go", all, "", []string{"-ldflags=-s -w -buildid="}, true},
+		{"PIE", all, "", []string{"-buildmode=pie"}, false},
+		{"race", all, "", []string{"-race"}, false},
+		{"linked by Go", "../../../directsockets/inject/testdata/goprogram/main.go", "long", nil, false},
+	} {
+		t.Run(p.name, func(t *testing.T) {
+			if testing.Short() && !p.short {
+				t.Skip("not in the short form")
+			}
+			program := buildCgo(t, p.source, p.flags...)
+			if found, err := FindProgram(program); err != nil || found.Kind != Dynamic || found.Reason() != "" {
+				t.Errorf("%+v, %v, %q", found, err, found.Reason())
+			}
+			broker := filepath.Join(t.TempDir(), "ds.sock")
+			_, end := startBrokerAt(t, broker, time.Hour)
+			defer end()
+			report := filepath.Join(t.TempDir(), "report")
+			cmd := exec.Command("/proc/self/exe", "--loopback", "--report", report, program, p.argument)
+			cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"="+broker, "EXN_TEST_ARGS="+p.argument)
+			stdout, stderr, status := output(t, cmd)
+			if status != 0 || !strings.Contains(stdout, "wrong 0") {
+				t.Fatalf("status %d, %s%s", status, stdout, stderr)
+			}
+			if direct, all := reported(t, report); all < 16 || direct < all/2 {
+				t.Errorf("%d of %d connections were direct\n%s", direct, all, stderr)
+			}
+		})
+	}
+}
+
+// A program whose Go is built with direct sockets of its own keeps them: nobody takes its calls.
+func TestCgoOwn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not in the short form")
+	}
+	program := buildCgo(t, "../../../directsockets/inject/testdata/goprogram/main.go")
+	text, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const message = "sync: unlock of unlocked mutex" // some text that it has
+	if strings.Count(string(text), message) == 0 {
+		t.Fatal("the program has no such text")
+	}
+	marked := strings.ReplaceAll(string(text), message, (mark.Text("1") + strings.Repeat(" ", len(message)))[:len(message)])
+	if err := os.WriteFile(program, []byte(marked), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	broker := filepath.Join(t.TempDir(), "ds.sock")
+	_, end := startBrokerAt(t, broker, time.Hour)
+	defer end()
+	report := filepath.Join(t.TempDir(), "report")
+	cmd := exec.Command("/proc/self/exe", "--loopback", "--report", report, program, "long")
+	cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"="+broker, "EXN_TEST_ARGS=long")
+	stdout, stderr, status := output(t, cmd)
+	if status != 0 || !strings.Contains(stdout, " wrong 0 ") {
+		t.Fatalf("status %d, %s%s", status, stdout, stderr)
+	}
+	if _, all := reported(t, report); all != 0 {
+		t.Errorf("the library saw %d connections", all)
+	}
+}

@@ -1,0 +1,45 @@
+/* Memory of threads that nobody tells when they end: each has a piece, which another takes after
+ * it. Pieces are never unmapped. The word tid is the only state: 0, nobody's; else whose. */
+#ifndef DS_HOOKS_OWNED_H
+#define DS_HOOKS_OWNED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+/* A piece begins with it. */
+struct owned {
+	struct owned *next; /* of all pieces */
+	int tid;
+};
+
+/* All pieces of a kind. */
+struct owned_list {
+	struct owned *first;
+	int made, look_at; /* how many; at how many one looks for threads that have ended, 0: OWNED_LEAST */
+	pid_t process;	   /* whose threads they are; 0: nobody has one yet */
+};
+enum { OWNED_LEAST = 16 };
+
+static inline int owned_tid(const struct owned *o) { return __atomic_load_n(&o->tid, __ATOMIC_ACQUIRE); }
+
+/* A piece for the thread tid, which is the caller: one whose thread has ended, else a new one by
+ * make, which returns it zero, or NULL. *fresh: it is new. NULL: there is no memory. Any thread, a
+ * handler too; no lock, no errno, no thread-local storage. */
+struct owned *owned_get(struct owned_list *l, int tid, struct owned *(*make)(void), bool *fresh) __attribute__((visibility("hidden")));
+
+/* Memory: a guard, a stack of OWNED_STACK bytes, and n bytes. Returns the upper end of the
+ * stack, where the n bytes begin; NULL: there is none. */
+enum { OWNED_STACK = 256 << 10 };
+char *owned_map(size_t n) __attribute__((visibility("hidden")));
+
+/* A system call with three arguments: the result, or -errno. */
+static inline long owned_call(long nr, long a, long b, long c)
+{
+	long rc;
+
+	__asm__ volatile("syscall" : "=a"(rc) : "a"(nr), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+	return rc;
+}
+
+#endif
