@@ -327,8 +327,29 @@ func TestRevokedTwice(t *testing.T) {
 	}
 }
 
-// What is no lease as it was asked for is none to a program: less, more, part of a page, and a file
-// of the lender's own, of which a read may never end.
+// memfd is shared memory of some bytes with flags and seals; it is closed with the test.
+func memfd(t *testing.T, flags, size, seals int) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|flags)
+	if err != nil && flags != 0 { // this kernel has no huge pages
+		return memfd(t, 0, size, 0)
+	}
+	if err != nil {
+		t.Error(err)
+		return -1
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		t.Error(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		t.Error(err)
+	}
+	return fd
+}
+
+// What is no lease as it was asked for is none to a program: less, more, part of a page, a file of
+// the lender's own, of which a read may never end, and a window whose pages may be missing.
 func TestNoLease(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {
@@ -348,6 +369,9 @@ func TestNoLease(t *testing.T) {
 		"more":           func(m *wire.Message, fd int) int { m.B = 2 << 20; return fd },
 		"part of a page": func(m *wire.Message, fd int) int { m.B--; return fd },
 		"a file":         func(m *wire.Message, _ int) int { m.Flags = 0; return fd },
+		"a short window": func(*wire.Message, int) int { return memfd(t, 0, wire.WindowSize-4096, unix.F_SEAL_SHRINK) },
+		"may get short":  func(*wire.Message, int) int { return memfd(t, 0, wire.WindowSize, 0) },
+		"huge pages":     func(*wire.Message, int) int { return memfd(t, unix.MFD_HUGETLB, wire.WindowSize, unix.F_SEAL_SHRINK) },
 	} {
 		l := newLiar(t, 0, grant)
 		cfg := memory.Config{Socket: l.socket, Size: 1 << 20}

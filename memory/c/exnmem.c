@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "message.h"
@@ -122,6 +124,16 @@ static bool is_loan(int fd) {
 	return seals >= 0 && (seals & want) == want;
 }
 
+/* is_window says whether a descriptor is a window, which stays as long as it is: a page that is
+ * missing, also of huge pages, would be a SIGBUS. */
+static bool is_window(int fd) {
+	struct stat st;
+	struct statfs fs;
+	int seals = fcntl(fd, F_GET_SEALS);
+	return seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &st) == 0 && st.st_size == (off_t)WINDOW_SLOTS * WINDOW_SLOT &&
+		   fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+}
+
 /* ask sends the request for the lease, and returns the descriptor of its memory. */
 static int ask(int conn, const struct exnmem_config *cfg, struct message *m, char *why, size_t why_size) {
 	struct message want = {.op = OP_BORROW, .number = 1, .a = MESSAGE_VERSION, .b = cfg->size, .c = cfg->min};
@@ -140,7 +152,7 @@ static int ask(int conn, const struct exnmem_config *cfg, struct message *m, cha
 		refused(m, cfg, why, why_size);
 		errno = ENOMEM;
 	} else if (fd < 0 || m->b < least || m->b > cfg->size || m->b % (cfg->huge ? EXNMEM_HUGE : EXNMEM_PAGE) ||
-		   (!(m->flags & FLAG_FAR) && !is_loan(fd))) {
+		   !(m->flags & FLAG_FAR ? is_window(fd) : is_loan(fd))) {
 		snprintf(why, why_size, "the node's answer makes no sense");
 		errno = EPROTO;
 	} else {
