@@ -11,6 +11,18 @@ static bool enough(struct ds_sock *s)
 	return before + ds_rx_readable(&s->seg, &h->rx) >= (low < cap ? low : cap) || ds_rx_over(&s->seg, &h->rx) || ds_left(s);
 }
 
+/* POLLRDHUP, if events asks for it and the last message is SHUTDOWN. It holds as soon as ds_edges
+ * counts that message, or the edge would be told without it. With the lock of rx. */
+static unsigned ends(struct ds_sock *s, unsigned events)
+{
+	if (!(events & POLLRDHUP))
+		return 0;
+	uint64_t seen = __atomic_load_n(&s->seen, __ATOMIC_RELAXED);
+	bool over = ds_rx_ends(&s->seg, &s->sh->rx, &seen);
+	__atomic_store_n(&s->seen, seen, __ATOMIC_RELAXED);
+	return over ? POLLRDHUP : 0;
+}
+
 /* Adds to r which events of receiving hold. Takes the lock of rx. */
 static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready *r)
 {
@@ -26,13 +38,7 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 	case RX_DIRECT:
 		if (ds_rx_look(&s->seg, &h->rx) == 1 && (DS_GET(s->lowat) <= 1 || enough(s)))
 			r->now |= events & RX_EVENTS;
-		if (events & POLLRDHUP) {
-			uint64_t seen = __atomic_load_n(&s->seen, __ATOMIC_RELAXED);
-
-			if (ds_rx_ends(&s->seg, &h->rx, &seen))
-				r->now |= POLLRDHUP;
-			__atomic_store_n(&s->seen, seen, __ATOMIC_RELAXED);
-		}
+		r->now |= ends(s, events);
 		break;
 	case RX_REST:
 		r->now |= events & RX_EVENTS;
@@ -46,6 +52,7 @@ static void ready_rx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 	case RX_CATCH_UP: /* the kernel does not count what the segment has */
 		if (DS_GET(s->lowat) > 1 && ds_rx_look(&s->seg, &h->rx) == 1 && enough(s))
 			r->now |= events & RX_EVENTS;
+		r->now |= ends(s, events);
 		/* fall through */
 	default:
 		r->kernel |= events & RX_EVENTS;

@@ -408,6 +408,26 @@ static void told_once(int way, int first)
 	hang_up(&s);
 }
 
+// The end is told with the edge that it is, also while bytes are to be read on the shadow first,
+// and before the FIN comes there: who sees it only later has nothing more to wait for.
+static void end_while_catching_up(void)
+{
+	struct side c, s;
+	uint64_t before, end = (uint64_t)-1 << DS_EDGE_ENDS;
+
+	pair_up(&c, &s);
+	s.s->sh->rx_mode = RX_CATCH_UP;
+	s.s->sh->left = 1;
+	before = ds_edges(s.s);
+	CHECK(!(ds_ready(s.s, s.fd, POLLIN | POLLRDHUP).now & POLLRDHUP), "an end before there is one");
+	CHECK(ds_tx_end(&c.s->seg, &c.s->sh->tx, &c.s->sh->attention, DS_SHUTDOWN) == 0, "no SHUTDOWN");
+	ds_on_tx(c.s, ON_SHUTDOWN);
+	CHECK((ds_edges(s.s) ^ before) & end, "no edge");
+	CHECK(ds_ready(s.s, s.fd, POLLIN | POLLRDHUP).now & POLLRDHUP, "the edge, and not the end");
+	hang_up(&c);
+	hang_up(&s);
+}
+
 int main(void)
 {
 	char path[64];
@@ -416,6 +436,7 @@ int main(void)
 	calls();
 	by();
 	habit();
+	end_while_catching_up();
 	for (int i = 0; i < 4 * WAYS; i++)
 		told_once(i / 4, i % 4);
 	ds_fork_prepare(); // for good, the first fork has a descriptor for the names of processes
