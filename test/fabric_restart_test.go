@@ -12,10 +12,11 @@ import (
 func TestRootFabricRestarts(t *testing.T) {
 	longtest.Skip(t)
 	needRun(t, "python3")
-	for i, name := range []string{"client's node", "server's node"} {
+	for kind, name := range []string{"client's node", "server's node", "client's node of one host", "server's node of one host"} {
 		t.Run(name, func(t *testing.T) {
 			checkLeaks(t)
-			c := newCarried(t, true, "--direct", "fabric:"+carriedPort)
+			i := kind % 2
+			c := newCarried(t, kind < 2, "--direct", "fabric:"+carriedPort)
 			c.serve()
 			talkers := make([]*talker, 6)
 			for j := range talkers {

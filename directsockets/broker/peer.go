@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"exnet/directsockets/broker/wire"
+	"exnet/fabric"
 	"exnet/internal/ctxend"
 	"exnet/node/rpc"
 )
@@ -146,6 +147,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 					break
 				}
 				to.version, _ = m.agreed() // else it was no message
+				s.carriesOn(m.Node, to.version)
 				p = s.newPeer(m, to)
 				if err = s.addPeer(p); err == nil {
 					err = conn.SetReadDeadline(time.Time{})
@@ -173,6 +175,19 @@ func (p *peer) speaks(m peerMessage) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %v of version %d, agreed was %d", wire.ErrRule, m.Type, m.Version, p.version)
+}
+
+// carriesOn has the Carrier speak with that of a node on this host, whose broker speaks version
+// with this one.
+func (s *Server) carriesOn(node uint16, version uint8) {
+	if s.cfg.Carrier == nil {
+		return
+	}
+	carried := s.cfg.Carrier.Versions().Oldest
+	if version >= 4 {
+		carried = carriedVersion
+	}
+	s.cfg.Carrier.Speak(fabric.NodeID(node), carried)
 }
 
 // self is what this broker says about itself.

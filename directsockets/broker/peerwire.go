@@ -25,8 +25,13 @@ const (
 )
 
 // peerVersions are those of what brokers tell each other. In version 1 an offer could be claimed as
-// soon as it was handed over. In version 2 NODE named one version only.
-var peerVersions = rpc.Versions{Oldest: 2, Newest: 3}
+// soon as it was handed over. In version 2 NODE named one version only. Before version 4 the
+// Carriers of nodes on one host spoke their oldest version with each other.
+var peerVersions = rpc.Versions{Oldest: 2, Newest: 4}
+
+// carriedVersion is the version that the Carriers of two nodes on one host speak whose brokers
+// speak version 4. Those of two hosts say theirs (carrierShift).
+const carriedVersion = 6
 
 // maxAddrs is how many addresses a node may have.
 const maxAddrs = 64

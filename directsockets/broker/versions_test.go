@@ -78,10 +78,13 @@ func stdin(t *testing.T) int {
 	return fd
 }
 
-// Brokers whose versions overlap speak the newest that both know, on one host and on two.
+// Brokers whose versions overlap speak the newest that both know, on one host and on two. On one
+// host their Carriers speak what that version says.
 func TestPeersOverlap(t *testing.T) {
 	checkFDs(t)
 	s, _ := startServer(t, Config{Node: 1, Addrs: []netip.Addr{addrA}})
+	carrier := &speaker{spoke: make(chan uint8, 1)}
+	s.cfg.Carrier = carrier
 	c := dialClient(t, client.Config{Path: s.Path()})
 	ln := listen(t, "tcp4", "127.0.1.1:0")
 	c.Listen(client.Socket{Conn: rawOf(t, ln)}, nil)
@@ -96,6 +99,13 @@ func TestPeersOverlap(t *testing.T) {
 			if agreed != 0 {
 				if m := p.next(peerPort); m.Version != agreed {
 					t.Errorf("%+v, want version %d", m, agreed)
+				}
+				want := carrier.Versions().Oldest
+				if agreed >= 4 {
+					want = carrier.Versions().Newest
+				}
+				if spoke := <-carrier.spoke; spoke != want {
+					t.Errorf("the Carriers speak %d, want %d", spoke, want)
 				}
 				p.send(peerMessage{Type: peerRetract, Version: peerVersions.Oldest + peerVersions.Newest - agreed})
 			}
