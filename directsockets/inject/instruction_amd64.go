@@ -92,11 +92,12 @@ func decode(b []byte) (in instruction) {
 			}
 			at++
 		}
-	case in.rex == 0 && (c == 0xc4 || c == 0xc5 || c == 0x62):
+	case in.rex == 0 && (c == 0xc4 || c == 0xc5 || c == 0x62 || c == 0x8f && b[at]&0x1f >= xopFirst):
 		what, c, at = vector(b, at, c)
-		zero = true
+		in.opcode, in.kind = c, still
+		return in.operands(b, at, what, small, true)
 	}
-	in.opcode = c
+	in.opcode, in.kind = c, kindOf(c, zero)
 	return in.operands(b, at, what, small, zero)
 }
 
@@ -104,7 +105,7 @@ func decode(b []byte) (in instruction) {
 var quickOneByte, quickAfterZero = func() (one, zero [256]byte) {
 	for c := range 256 {
 		if known := oneByte[c] == '.' || oneByte[c] == '1' || oneByte[c] == 'I' || oneByte[c] == 'V' || oneByte[c] == 'M' || oneByte[c] == 'B' ||
-			oneByte[c] == 'W'; known && !prefixes[c] && kindOf(byte(c), false) == still && c != 0xff {
+			oneByte[c] == 'W'; known && !prefixes[c] && kindOf(byte(c), false) == still && c != 0xff && c != 0x8f {
 			one[c] = oneByte[c]
 		}
 		if what := afterZero[c]; what == 'M' || what == 'B' {
@@ -173,11 +174,14 @@ func quick(b []byte) int {
 	return at + n
 }
 
+// xopFirst is the first group of AMD's XOP, whose first byte is that of a pop to memory.
+const xopFirst = 8
+
 // vector reads the prefix of a vector instruction behind its first byte, and its opcode.
 func vector(b []byte, at int, first byte) (what, opcode byte, next int) {
 	size, group := 1, byte(1)
 	switch first {
-	case 0xc4:
+	case 0xc4, 0x8f:
 		size = 2
 	case 0x62:
 		size = 3
@@ -191,6 +195,11 @@ func vector(b []byte, at int, first byte) (what, opcode byte, next int) {
 	opcode = b[at+size]
 	what = 'M'
 	switch {
+	case first == 0x8f:
+		what = map[byte]byte{xopFirst: 'B', xopFirst + 1: 'M', xopFirst + 2: 'W'}[b[at]&0x1f]
+		if what == 0 {
+			what = 'X'
+		}
 	case group == 3 || group == 1 && afterZero[opcode] == 'B':
 		what = 'B'
 	case group == 1 && opcode == 0x77:
@@ -203,7 +212,6 @@ func vector(b []byte, at int, first byte) (what, opcode byte, next int) {
 
 // operands reads what is behind an opcode.
 func (in instruction) operands(b []byte, at int, what byte, small, zero bool) instruction {
-	in.kind = kindOf(in.opcode, zero)
 	if what == 'M' || what == 'B' || what == 'W' || what == 'G' {
 		if at >= len(b) {
 			return instruction{}

@@ -32,14 +32,20 @@ struct reader {
 	bool zero, vector;
 };
 
+enum { XOP_FIRST = 8 }; /* the first group of AMD's XOP, whose first byte is that of a pop to memory */
+
 /* Reads the prefix of a vector instruction behind its first byte, and its opcode. */
 static char read_vector(struct reader *r, unsigned char first, unsigned char *opcode)
 {
-	unsigned size = first == 0xc4 ? 2 : first == 0x62 ? 3 : 1, group = first == 0xc5 ? 1 : r->b[r->at] & 7;
+	static const char xop[] = "BMWXXXXX";
+	unsigned size = first == 0xc4 || first == 0x8f ? 2 : first == 0x62 ? 3 : 1, group = first == 0xc5 ? 1 : r->b[r->at] & 7;
+	const bool high = r->b[r->at] & 0x10;
 
 	*opcode = r->b[r->at + size];
 	r->at += size + 1;
 	r->vector = true;
+	if (first == 0x8f)
+		return high ? 'X' : xop[group];
 	if (group == 0 || group == 4 || group == 7)
 		return 'X';
 	if (group == 1 && *opcode == 0x77)
@@ -60,7 +66,7 @@ static char read_opcode(struct reader *r, unsigned char *opcode)
 		r->wide = r->b[r->at++] & 8;
 	}
 	unsigned char c = r->b[r->at++];
-	if (!rex && (c == 0xc4 || c == 0xc5 || c == 0x62))
+	if (!rex && (c == 0xc4 || c == 0xc5 || c == 0x62 || (c == 0x8f && (r->b[r->at] & 0x1f) >= XOP_FIRST)))
 		return read_vector(r, c, opcode);
 	what = one_byte[c];
 	if (c == 0x0f) {
@@ -84,8 +90,6 @@ static char read_operands(struct reader *r, struct instruction *in, char what)
 
 	if (in->opcode == 0xff && !r->zero && !r->vector && (form == 4 || form == 5))
 		in->kind = RETURNS;
-	if (in->opcode == 0x8f && form != 0 && !r->zero && !r->vector)
-		return 'X'; /* AMD's XOP */
 	if (mode != 3 && base == 4) {
 		base = r->b[r->at++] & 7;
 	} else if (mode == 0 && base == 5) {
