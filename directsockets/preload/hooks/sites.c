@@ -14,7 +14,8 @@
  * Of Go, which has cgo then, its one function is replaced (go.c).
  *
  * Looked at are the program, its small libraries and those with Go, once, before the program's
- * first thread makes others. What cannot be replaced goes to the kernel. */
+ * first thread makes others. If one of them cannot be replaced, all sockets stay the kernel's: it
+ * may be a socket's, whose bytes would pass those in memory. */
 #include "hooks/go.h"
 #include "hooks/instruction.h"
 #include "hooks/patch.h"
@@ -48,6 +49,7 @@ struct site {
 
 struct sites {
 	struct ds_text text;
+	bool missed; /* there is one that no jump can replace */
 	unsigned n;
 	struct site at[SITES];
 };
@@ -189,11 +191,13 @@ static void find(struct sites *l, const struct function *f)
 		in = instruction_at(p, f->end);
 		if (!in.len)
 			return;
-		if (in.kind != SYSTEM || l->n == SITES || ends_handler(f->begin, p))
+		if (in.kind != SYSTEM || ends_handler(f->begin, p))
 			continue;
 		struct site s = {.call = p};
-		if (by_space(l, f, &s) || by_behind(l, f, &s) || by_before(l, f, &s))
+		if (l->n < SITES && (by_space(l, f, &s) || by_behind(l, f, &s) || by_before(l, f, &s)))
 			l->at[l->n++] = s;
+		else
+			l->missed = true;
 	}
 }
 
@@ -408,5 +412,7 @@ __attribute__((constructor)) DS_START static void patch_own(void)
 		if (l.n > 0)
 			patch(&l);
 	}
+	if (l.missed)
+		fd_seal();
 }
 #endif
