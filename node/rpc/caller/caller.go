@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -126,33 +127,29 @@ func isOwn(fd, pid int) bool {
 
 // InPIDs reports whether the process that has connected is in the PID namespace of this one. A
 // container's is not, whoever it is. Whatever cannot be found out is no.
-func InPIDs(conn syscall.Conn) bool {
+func InPIDs(conn *net.UnixConn) (in bool) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return false
 	}
-	in := false
-	err = raw.Control(func(fd uintptr) {
-		cred, credErr := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if credErr != nil || cred.Pid <= 0 {
+	_ = raw.Control(func(fd uintptr) { // it fails only of what is closed
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil {
 			return
 		}
-		same, sameErr := whileSame(int(fd), func() { in = pidsOf(int(cred.Pid)) == 1 })
-		in = in && same && sameErr == nil
+		same, err := whileSame(int(fd), func() { in = pidsOf(int(cred.Pid)) == 1 })
+		in = in && same && err == nil
 	})
-	return in && err == nil
+	return in
 }
 
 // pidsOf is how many numbers a process has, one for each PID namespace from this one's on. Unlike
 // the links in its ns directory, all users may read them. 0: it has ended.
 func pidsOf(pid int) int {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // empty if it has ended
-	for line := range strings.Lines(string(status)) {
-		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			return len(strings.Fields(numbers))
-		}
-	}
-	return 0
+	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") // empty if it has ended
+	_, numbers, _ := strings.Cut(string(status), "\nNSpid:")
+	numbers, _, _ = strings.Cut(numbers, "\n")
+	return len(strings.Fields(numbers))
 }
 
 // ErrUntrusted says that the process at the other end is not to be trusted.
