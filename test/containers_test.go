@@ -22,7 +22,7 @@ var (
 
 // ofDebian are the packages of -debian.
 var ofDebian = []string{
-	"buildah", "conmon", "conntrack", "containerd", "containernetworking-plugins", "docker-cli", "docker.io", "etcd-server", "iproute2", "iptables",
+	"buildah", "conmon", "conntrack", "containerd", "containernetworking-plugins", "docker-cli", "docker.io", "etcd-server", "iproute2", "ipset", "iptables",
 	"jq", "libsqlite3-0", "netavark", "nftables", "openssl", "procps", "runc", "skopeo",
 }
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# cluster.sh KUBERNETES IMAGE PROGRAMS MANIFESTS [PROXY]: a Kubernetes cluster of two nodes, each with its own network,
+# cluster.sh KUBERNETES IMAGE PROGRAMS MANIFESTS [PROXY [NETWORK]]: a Kubernetes cluster of two nodes, each with its own network,
 # processes and mounts, and exnet on it as its README says: agent by kubectl apply -k, pods that ask by a limit.
-# KUBERNETES has kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy, kubelet and kubectl; IMAGE is the
-# unpacked tarball of release.sh, of which the image is built; PROGRAMS is a root file system with redis;
-# MANIFESTS is packaging/kubernetes; PROXY is kube-proxy's mode (iptables or nftables). Ends with "ok".
+# KUBERNETES has what kubernetes.sh builds; IMAGE is the unpacked tarball of release.sh, of which the image is built;
+# PROGRAMS is a root file system with redis and test/numbered/c; MANIFESTS is packaging/kubernetes, beside the chart; PROXY is kube-proxy's
+# mode (iptables or nftables). NETWORK is flannel's backend (host-gw or vxlan); without it routes join the nodes' bridges.
+# Ends with "ok".
 set -euo pipefail
-kube=$1 image=$2 programs=$3 manifests=$4 proxy=${5:-nftables}
+kube=$1 image=$2 programs=$3 manifests=$4 proxy=${5:-nftables} network=${6:-}
 here=$(cd "${0%/*}" && pwd)
 . "$here/common.sh"
 umount -l /sys/fs/cgroup 2>/dev/null || true
@@ -95,15 +96,32 @@ for i in 1 2; do
 done
 cidr() { kubectl get node "$1" -o jsonpath='{.spec.podCIDR}'; }
 has_cidr() { [ -n "$(cidr "$1")" ]; }
-for i in 1 2; do # as flannel's host-gw does
-	eventually has_cidr "node$i"
-	on "node$i" bash -c 'mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-lab.conflist' <<-END_
-	{"cniVersion": "1.0.0", "name": "lab", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
-	 "ipam": {"type": "host-local", "ranges": [[{"subnet": "$(cidr "node$i")"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
-	 {"type": "portmap", "capabilities": {"portMappings": true}}]}
-	END_
-	eventually on "node$((3 - i))" ip route add "$(cidr "node$i")" via "192.168.50.1$i"
-done
+routed() { # as flannel's host-gw does
+	for i in 1 2; do
+		eventually has_cidr "node$i"
+		on "node$i" bash -c 'mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-lab.conflist' <<-END_
+		{"cniVersion": "1.0.0", "name": "lab", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+		 "ipam": {"type": "host-local", "ranges": [[{"subnet": "$(cidr "node$i")"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+		 {"type": "portmap", "capabilities": {"portMappings": true}}]}
+		END_
+		eventually on "node$((3 - i))" ip route add "$(cidr "node$i")" via "192.168.50.1$i"
+	done
+}
+flannel() { # BACKEND
+	cp "$kube/cni/flannel" /usr/lib/cni/
+	echo '{"Network": "10.91.0.0/16", "Backend": {"Type": "'"$1"'"}}' >"$base/flannel.json"
+	for i in 1 2; do
+		eventually has_cidr "node$i" # without one it ends
+		on "node$i" env NODE_NAME="node$i" "$kube/flanneld" --kube-subnet-mgr --kubeconfig-file "$KUBECONFIG" --iface eth0 --ip-masq \
+			--net-config-path "$base/flannel.json" >"$base/node$i.flannel.log" 2>&1 &
+		on "node$i" bash -c 'mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-lab.conflist' <<-'END_'
+		{"cniVersion": "0.4.0", "name": "lab", "plugins": [{"type": "flannel", "delegate": {"hairpinMode": true, "isDefaultGateway": true}},
+		 {"type": "portmap", "capabilities": {"portMappings": true}}]}
+		END_
+		eventually on "node$i" test -e /run/flannel/subnet.env
+	done
+}
+if [ -n "$network" ]; then flannel "$network"; else routed; fi
 ready() { [ "$(kubectl get nodes --no-headers | grep -c ' Ready ')" = 2 ]; }
 eventually ready
 kubectl get nodes -o wide
@@ -139,7 +157,12 @@ failures() { kubectl logs -l load=yes --all-containers --tail -1 | grep -c FAILE
 lasting() { on node1 /opt/exnet/exn-tun status --sockets --json | jq '[.[].connections[] | select(.program == "redis-server" and .mode == "direct" and .received.direct_bytes > 1000000)] | length'; }
 last() { [ "$(lasting)" -ge 4 ]; }
 eventually last
-before=$(failures)
+# checked: what numbered has counted; faults: of how many connections it told.
+sums() { kubectl logs -l app=checks --tail -1; }
+checked() { sums | awk '/^sum/ {n += $2; bytes += $3; wrong += $4} END {printf "checked: %d connections, %d bytes, %d wrong\n", n, bytes, wrong}'; }
+faults() { sums | grep -c ^fault || true; }
+eventually some node1 numbered direct
+before=$(failures) faults=$(faults)
 for _ in $(seq "$ROUNDS"); do
 	kubectl -n kube-system rollout restart daemonset/exnet-agent
 	kubectl -n kube-system rollout status daemonset/exnet-agent --timeout 180s >/dev/null
@@ -162,7 +185,10 @@ eventually none
 say "all connections of the database are back on TCP"
 on node1 /opt/exnet/exn-tun direct on
 eventually some node1 redis-benchmark direct
+eventually some node1 numbered direct
 [ "$(failures)" = "$before" ] || failed
+checked
+[ "$(faults)" = "$faults" ] || { sums | grep ^fault; exit 1; }
 
 say "a rolling update of the database, whose clients connect again"
 kubectl rollout restart deployment/db
@@ -175,11 +201,15 @@ kubectl uncordon node1
 kubectl rollout status deployment/db --timeout 180s
 eventually some node1 redis-benchmark direct
 
+. "$here/clusterrules.sh"
+. "$here/clusterpolicy.sh"
+
 say "kubectl delete"
 kubectl delete -f "$here/clusterpods.yaml" --timeout 60s
 kubectl delete -k "$manifests" --timeout 60s
 gone() { [ "$(kubectl get pods -A --no-headers 2>/dev/null | wc -l)" = 0 ]; }
 eventually gone
+. "$here/clusterhelm.sh"
 for i in 1 2; do [ -z "$(on "node$i" pgrep -x exn-tun)" ]; done
 finish
 trap - EXIT

@@ -5,7 +5,7 @@ set -euo pipefail
 name=$1 base=$2 kube=$3 i=$4 proxy=$5
 . "${0%/*}/common.sh"
 mount --make-rprivate /
-for dir in /run/containerd /run/exn /run/netns /var/lib/kubelet /var/lib/containerd /var/lib/cni /opt /etc/cni /var/log; do
+for dir in /run/containerd /run/exn /run/flannel /run/netns /var/lib/kubelet /var/lib/containerd /var/lib/cni /opt /etc/cni /var/log; do
 	mkdir -p "$dir" && mount -t tmpfs -o mode=755 none "$dir"
 done
 mount --make-shared /run && mount --make-rshared /var/lib/kubelet

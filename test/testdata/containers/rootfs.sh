@@ -4,7 +4,7 @@ set -euo pipefail
 dir=$1
 mkdir -p "$dir"/{bin,dev,etc,proc,run,sys,tmp,usr/lib/exnet,var/lib/nginx,var/log/nginx}
 copy() { [ -e "$dir$1" ] || { mkdir -p "$dir${1%/*}" && cp -L "$1" "$dir$1"; }; }
-for program in bash cat cp grep sleep timeout redis-server redis-cli redis-benchmark nginx curl; do
+for program in bash cat cp grep ls rm rmdir sleep timeout redis-server redis-cli redis-benchmark nginx curl; do
 	path=$(PATH=$PATH:/usr/sbin:/sbin command -v $program)
 	copy "$path"
 	[ "$path" = "/bin/$program" ] || ln -sf "$path" "$dir/bin/$program"
