@@ -83,9 +83,7 @@ type containerSum struct {
 
 func (t *containerSum) add(s *control.Sockets) {
 	for _, c := range s.Connections {
-		if c.Mode != connstats.ModeClosed.String() {
-			t.modes[c.Mode]++
-		}
+		t.modes[c.Mode]++
 	}
 	if s.Direct != nil {
 		t.direct = t.direct.Plus(*s.Direct)

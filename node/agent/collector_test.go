@@ -39,11 +39,11 @@ func scraped(t *testing.T, sockets []*control.Sockets) map[string]float64 {
 
 // A container's connections and its direct bytes have its ID and its name as labels.
 func TestCollector(t *testing.T) {
-	direct, closed := connstats.ModeDirect.String(), connstats.ModeClosed.String()
+	direct := connstats.ModeDirect.String()
 	total := &connstats.Total{Sent: connstats.Amount{Bytes: 7}, Received: connstats.Amount{Bytes: 9}}
 	got := scraped(t, []*control.Sockets{
 		{Whose: control.Whose{Name: "host"}, Direct: &connstats.Total{}},
-		{Whose: control.Whose{Container: "0123456789ab", Name: "db"}, Direct: total, Connections: []connstats.Connection{{Mode: direct}, {Mode: direct}, {Mode: "shadow"}, {Mode: closed}}},
+		{Whose: control.Whose{Container: "0123456789ab", Name: "db"}, Direct: total, Connections: []connstats.Connection{{Mode: direct}, {Mode: direct}, {Mode: "shadow"}}},
 	})
 	want := map[string]float64{
 		"namespaces": 2, "connections 0123456789ab direct db": 2, "connections 0123456789ab shadow db": 1,

@@ -83,9 +83,10 @@ func askBrokers(suffix string, req *Request, limit time.Duration, take func(path
 func passedOver(err error) bool { return errors.Is(err, fs.ErrPermission) || ending(err) }
 
 // ending reports whether an error is that of a broker that is just ending: its socket is gone, or
-// nobody accepts there any more, or what was connected there meanwhile was not accepted.
+// nobody accepts there any more, or it did not accept, or has written a part of its answer.
 func ending(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, io.EOF)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 func askBroker(path string, req *Request, limit time.Duration) (Reply, error) {

@@ -179,7 +179,7 @@ func (n *node) connections(t *testing.T, p *process) (all []connstats.Connection
 		t.Fatal(err)
 	}
 	for _, c := range s.Connections {
-		if c.PID == p.PID() && c.Mode != connstats.ModeClosed.String() {
+		if c.PID == p.PID() {
 			all = append(all, c)
 		}
 	}

@@ -154,13 +154,7 @@ func TestRootChurn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			open := 0
-			for _, c := range s.Connections {
-				if c.Mode != "closed" {
-					open++
-				}
-			}
-			if open > 0 {
+			if open := len(s.Connections); open > 0 {
 				t.Errorf("%s shows %d connections", n.Name, open)
 			}
 		}

@@ -92,8 +92,7 @@ func (w *watch) look(changed func(connstats.Connection)) {
 		w.conns = make(map[seenKey]*connstats.Connection)
 	}
 	for _, t := range tables {
-		budget := connstats.MaxEntries
-		for _, c := range connstats.Read(int(t.file.Fd()), connstats.MaxEntries, &budget) {
+		for _, c := range connstats.ReadAll(int(t.file.Fd())) {
 			if last := t.last[c.Entry]; last != c.Seq {
 				w.lost += max(int(c.Seq-last)/2-1, 0)
 				t.last[c.Entry] = c.Seq

@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 
-	"exnet/directsockets/broker/connstats"
 	"exnet/internal/cli"
 	"exnet/internal/display"
 	"exnet/node/control"
@@ -37,9 +36,7 @@ func writeContainers(w io.Writer, all []*control.Sockets) bool {
 		direct, live := directOf(s)
 		shadow := uint64(0)
 		for _, c := range s.Connections {
-			if c.Mode != connstats.ModeClosed.String() {
-				shadow += c.Sent.ShadowBytes + c.Received.ShadowBytes
-			}
+			shadow += c.Sent.ShadowBytes + c.Received.ShadowBytes
 		}
 		lines = append(lines, fmt.Sprintf("%s|%s|%d/%d|%s|%s|%s", pick(s.Name == "", "-", shortName(printable(s.Name))), pick(s.Container == "", "-", printable(s.Container)),
 			direct, live, display.Bytes(s.Direct.Sent.Bytes), display.Bytes(s.Direct.Received.Bytes), display.Bytes(shadow)))

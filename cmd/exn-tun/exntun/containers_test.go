@@ -17,7 +17,7 @@ func TestContainers(t *testing.T) {
 	if writeContainers(&b, nil) || b.Len() > 0 {
 		t.Errorf("without an agent: %s", &b)
 	}
-	direct, shadow, closed := connstats.ModeDirect.String(), "shadow", connstats.ModeClosed.String()
+	direct, shadow := connstats.ModeDirect.String(), "shadow"
 	total := func(sent, received uint64) *connstats.Total {
 		return &connstats.Total{Sent: connstats.Amount{Bytes: sent}, Received: connstats.Amount{Bytes: received}}
 	}
@@ -25,7 +25,6 @@ func TestContainers(t *testing.T) {
 		{Whose: control.Whose{Name: "host"}, Direct: total(0, 0)},
 		{Whose: control.Whose{Container: "0123456789ab", Name: "shop/db-0/redis"}, Direct: total(5_000_000_000, 7_000_000), Connections: []connstats.Connection{
 			{Mode: direct, Sent: connstats.Traffic{ShadowBytes: 10}}, {Mode: direct}, {Mode: shadow, Received: connstats.Traffic{ShadowBytes: 2000}},
-			{Mode: closed, Sent: connstats.Traffic{ShadowBytes: 1 << 40}},
 		}},
 		{Whose: control.Whose{Container: "a|b"}, Direct: total(1, 2)},
 	}) {

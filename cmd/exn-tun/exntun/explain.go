@@ -65,10 +65,9 @@ func endsOf(all []*control.Sockets) map[endKey]*connstats.Connection {
 	ends := make(map[endKey]*connstats.Connection)
 	for _, s := range all {
 		for i := range s.Connections {
-			if c := &s.Connections[i]; c.Mode != connstats.ModeClosed.String() {
-				c.Program = printable(c.Program)
-				ends[keyOf(c)] = c
-			}
+			c := &s.Connections[i]
+			c.Program = printable(c.Program)
+			ends[keyOf(c)] = c
 		}
 	}
 	return ends
@@ -80,7 +79,7 @@ func writeExplain(w io.Writer, pid int, before map[endKey]*connstats.Connection,
 	for _, s := range all {
 		for i := range s.Connections {
 			c := &s.Connections[i]
-			if c.PID != pid || c.Mode == connstats.ModeClosed.String() {
+			if c.PID != pid {
 				continue
 			}
 			found = true

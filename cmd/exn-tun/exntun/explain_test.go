@@ -18,7 +18,6 @@ func TestExplain(t *testing.T) {
 	look := func(sent, received uint64) []*control.Sockets {
 		return []*control.Sockets{{Connections: []connstats.Connection{
 			{Program: "a\nb", PID: 7, Local: client, Remote: server, Mode: "direct", Path: "shm", Sent: amount(sent), Returns: 2, DirectSince: time.Now().Add(-time.Hour)},
-			{Program: "old", PID: 7, Local: client, Remote: server, Mode: "closed"},
 			{Program: "plain", PID: 7, Local: client, Remote: client, Mode: "shadow", Reason: "no direct listener"},
 		}}, {Connections: []connstats.Connection{
 			{Program: "d", PID: 8, Local: server, Remote: client, Server: true, Mode: "direct", Path: "shm", Received: amount(received)},

@@ -235,12 +235,11 @@ func (o statusOptions) askSockets() ([]*control.Sockets, error) {
 	return append(all, others...), brokerErr
 }
 
-// chosen returns the connections that the flags select: those of the process, closed ones only
-// with --all or --json.
+// chosen returns the connections that the flags select: those of the process.
 func (o statusOptions) chosen(all []connstats.Connection) []connstats.Connection {
 	chosen := []connstats.Connection{}
 	for _, c := range all {
-		if (o.pid == 0 || c.PID == o.pid) && (o.all || o.json || c.Mode != connstats.ModeClosed.String()) {
+		if o.pid == 0 || c.PID == o.pid {
 			chosen = append(chosen, c)
 		}
 	}

@@ -103,23 +103,18 @@ func (n nodeLine) direct() string {
 	if n.sockets == nil || n.sockets.Broker == "" {
 		return "-"
 	}
-	direct, live := directOf(n.sockets)
-	return fmt.Sprintf("%d/%d", direct, live)
+	direct, all := directOf(n.sockets)
+	return fmt.Sprintf("%d/%d", direct, all)
 }
 
-// directOf counts the connections that are direct, and those that are open.
-func directOf(s *control.Sockets) (direct, live int) {
+// directOf counts the connections that are direct, and all.
+func directOf(s *control.Sockets) (direct, all int) {
 	for _, c := range s.Connections {
-		switch c.Mode {
-		case connstats.ModeClosed.String():
-		case connstats.ModeDirect.String():
+		if c.Mode == connstats.ModeDirect.String() {
 			direct++
-			live++
-		default:
-			live++
 		}
 	}
-	return direct, live
+	return direct, len(s.Connections)
 }
 
 // warnings returns what may need the user's attention.

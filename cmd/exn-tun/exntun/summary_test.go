@@ -37,7 +37,7 @@ func threeNodes() []nodeLine {
 		}
 	}
 	one := nodeLine{Status: status(1, "/run/netns/a", control.Peer{Node: 2, State: up, Link: "shm"}, control.Peer{Node: 3, State: "connecting"}), in: 34.5e9, out: 1200}
-	one.sockets = &control.Sockets{Broker: "b", Connections: []connstats.Connection{{Mode: "direct"}, {Mode: "shadow"}, {Mode: "closed"}}}
+	one.sockets = &control.Sockets{Broker: "b", Connections: []connstats.Connection{{Mode: "direct"}, {Mode: "shadow"}}}
 	two := nodeLine{Status: status(2, "/proc/102/ns/net", control.Peer{Node: 1, State: up}, control.Peer{Node: 3, State: "failed", Error: "no memory"}), in: 12e6, out: 999}
 	two.sockets = &control.Sockets{}
 	two.Receive.Mode, two.Faults = napi.ModeBusyPoll, new("drop=0.1")
@@ -79,11 +79,11 @@ func TestNamespaceOf(t *testing.T) {
 }
 
 func TestChosen(t *testing.T) {
-	all := []connstats.Connection{{PID: 1, Mode: "direct"}, {PID: 2, Mode: "direct"}, {PID: 1, Mode: "closed"}}
+	all := []connstats.Connection{{PID: 1, Mode: "direct"}, {PID: 2, Mode: "direct"}}
 	for _, c := range []struct {
 		o    statusOptions
 		want int
-	}{{statusOptions{}, 2}, {statusOptions{all: true}, 3}, {statusOptions{pid: 1}, 1}, {statusOptions{pid: 1, all: true}, 2}, {statusOptions{pid: 3}, 0}, {statusOptions{json: true}, 3}} {
+	}{{statusOptions{}, 2}, {statusOptions{pid: 1}, 1}, {statusOptions{pid: 3}, 0}} {
 		if got := c.o.chosen(all); len(got) != c.want || got == nil {
 			t.Errorf("%+v: %d, want %d", c.o, len(got), c.want)
 		}

@@ -111,14 +111,24 @@ type Traffic struct {
 	Demote        uint64 `json:"demote"`
 }
 
-// Read returns the connections in a client's statistics, which it borrows.
+// Read returns the open connections in a client's statistics, which it borrows.
 // What is no table, or changes hands, is left out, and so is what is beyond limit. It reads
 // the file, and does not map it: so no page comes into being by being looked at. It reads no more
 // entries than budget says, and takes those that it has read from it: who wrote the table decides
 // how many there are.
 func Read(fd, limit int, budget *int) []Connection {
-	var all []Connection
-	scan(fd, budget, func(b []byte) bool { return Mode(b[entryModeOff]) != modeSum }, func(index int, seq uint32, b []byte) bool {
+	return readBelow(ModeClosed, fd, limit, budget)
+}
+
+// ReadAll is Read of a table that may have MaxEntries entries, closed connections included.
+func ReadAll(fd int) []Connection {
+	budget := MaxEntries
+	return readBelow(modeSum, fd, MaxEntries, &budget)
+}
+
+// readBelow is Read of the entries whose mode is below end.
+func readBelow(end Mode, fd, limit int, budget *int) (all []Connection) {
+	scan(fd, budget, func(b []byte) bool { return Mode(b[entryModeOff]) < end }, func(index int, seq uint32, b []byte) bool {
 		if len(all) >= limit {
 			return false
 		}

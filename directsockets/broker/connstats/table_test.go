@@ -78,7 +78,7 @@ func TestStatsKeepClosed(t *testing.T) {
 	check := func(want string) {
 		t.Helper()
 		var got []string
-		for _, c := range read(s.seg.Fd(), MaxEntries) {
+		for _, c := range ReadAll(s.seg.Fd()) {
 			got = append(got, fmt.Sprint(c.Local.Port(), c.Mode))
 		}
 		slices.Sort(got)
@@ -90,7 +90,13 @@ func TestStatsKeepClosed(t *testing.T) {
 	second.Free()
 	first.Free()
 	check("1closed 2closed")
+	if open := read(s.seg.Fd(), MaxEntries); len(open) > 0 {
+		t.Errorf("%+v are open", open)
+	}
 	open()
+	if open := read(s.seg.Fd(), 1); len(open) != 1 || open[0].Local.Port() != 3 {
+		t.Errorf("%+v are open: closed ones hide the one that is", open)
+	}
 	check("1closed 2closed 3direct")
 	open()
 	check("1closed 3direct 4direct")
@@ -158,7 +164,7 @@ func TestStatsChurn(t *testing.T) {
 	}
 	n := 0
 	for began := time.Now(); time.Since(began) < 300*time.Millisecond; {
-		for _, c := range read(s.seg.Fd(), MaxEntries) {
+		for _, c := range ReadAll(s.seg.Fd()) {
 			n++
 			p := c.Local.Port()
 			if c.Local != c.Remote || c.FD != int(p) || c.Since.UnixNano() != int64(p) || c.Local.Addr().As4() != [4]byte{10, byte(p >> 8), byte(p), 1} {
