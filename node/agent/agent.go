@@ -141,7 +141,8 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 	}
 }
 
-// look serves the namespaces in which somebody asks now, and leaves those in which nobody does.
+// look serves the namespaces in which somebody asks now, and leaves those in which nobody does, or
+// that a node is to serve.
 func (a *agent) look(now time.Time) error {
 	found, err := a.search.find(now, a.own)
 	if err != nil {
@@ -157,7 +158,7 @@ func (a *agent) look(now time.Time) error {
 		}
 	}
 	for inode, p := range a.at {
-		if now.Sub(p.seen) >= stayTime {
+		if now.Sub(p.seen) >= stayTime || broker.Reserved(inode) {
 			delete(a.at, inode)
 			if err := p.close(); err != nil {
 				a.logOf(p.of).Warn("direct sockets: namespace was left", "namespace", inode, "reason", err)
@@ -221,6 +222,9 @@ func (a *agent) logOf(account string) logger.Logger {
 
 // serve makes the broker of a process's namespace, and runs it.
 func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
+	if broker.Reserved(inode) {
+		return nil, fmt.Errorf("agent: a node is to serve it: %w", broker.ErrInUse)
+	}
 	p = &place{ruled: func() {}, ended: make(chan error, 1)}
 	path := filepath.Join(a.proc, strconv.Itoa(pid), "ns/net")
 	if p.ns, err = netns.Open(path); err != nil {

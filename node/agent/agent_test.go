@@ -30,7 +30,7 @@ const timeLimit = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	if role, addr, ok := strings.Cut(os.Getenv(roleEnv), " "); ok {
-		f := map[string]func(string) error{"server": serveEcho, "client": askEcho, "chat-server": chatServe, "chat-client": chatAsk, "chat-proxy": chatProxy, "contain": contain, "agent": agentRole, "many": manyAsk, "chat-fill": fillRole}[role]
+		f := map[string]func(string) error{"server": serveEcho, "client": askEcho, "chat-server": chatServe, "chat-client": chatAsk, "chat-proxy": chatProxy, "contain": contain, "agent": agentRole, "many": manyAsk, "chat-fill": fillRole, "reserve": reserve}[role]
 		if err := f(addr); err != nil {
 			fmt.Println(err)
 			os.Exit(1)

@@ -104,8 +104,21 @@ func (s *sockets) run(ctx context.Context) error {
 		}()
 	}
 	var told string
+	var held *broker.Reservation
+	defer func() {
+		if held != nil {
+			_ = held.Close() // what a node that is killed leaves does not matter either
+		}
+	}()
 	for ctx.Err() == nil {
-		b, err := broker.New(s.cfg)
+		var b *broker.Server
+		var err error
+		if held == nil {
+			held, err = broker.Reserve(s.cfg.In)
+		}
+		if err == nil {
+			b, err = broker.New(s.cfg)
+		}
 		if err == nil {
 			s.set(b)
 			s.carrier.meetAll()
