@@ -1,6 +1,9 @@
 # Clients that check each byte that a server returns, over connections that stay and new ones, until
-# the file is there. checked.py serve PORT | ask PORT CONNECTIONS FILE | once PORT ROUNDS
+# the file is there. checked.py serve PORT | ask PORT CONNECTIONS FILE | once PORT ROUNDS. HOST is the
+# server's address.
 import os, socket, sys, threading
+
+host = os.environ.get("HOST", "127.0.0.1")
 
 def echo(c):
     with c:
@@ -8,7 +11,7 @@ def echo(c):
             c.sendall(b)
 
 def serve(port):
-    s = socket.create_server(("127.0.0.1", port), backlog=512)
+    s = socket.create_server((host, port), backlog=512)
     while True:
         threading.Thread(target=echo, args=(s.accept()[0],), daemon=True).start()
 
@@ -28,19 +31,18 @@ def rounds(c, begin, n):
 
 def ask(port, stay, stop):
     done = 0
-    kept = [socket.create_connection(("127.0.0.1", port)) for _ in range(stay)]
+    kept = [socket.create_connection((host, port)) for _ in range(stay)]
     while not os.path.exists(stop):
-        for c in kept:
-            rounds(c, done, 20)
-        with socket.create_connection(("127.0.0.1", port)) as c:
-            rounds(c, done, 20)
+        with socket.create_connection((host, port)) as new:
+            for c in (new, *kept, new):
+                rounds(c, done, 20)
         done += 20
     print("checked", done)
 
 if sys.argv[1] == "serve":
     serve(int(sys.argv[2]))
 elif sys.argv[1] == "once":
-    with socket.create_connection(("127.0.0.1", int(sys.argv[2]))) as c:
+    with socket.create_connection((host, int(sys.argv[2]))) as c:
         rounds(c, 0, int(sys.argv[3]))
 else:
     ask(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
