@@ -187,12 +187,12 @@ void m_arm(struct member *m)
 		return;
 	/* A member that asked for nothing still hears of the end of the peer. */
 	unsigned ask = poll_plain(m->events) & (POLLIN | POLLOUT | POLLRDHUP);
-	if ((m->events & EPOLLET) && m->tx == __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED))
+	__atomic_fetch_add(&m->c->armed, 1, __ATOMIC_SEQ_CST); /* before blocked is read: ep_blocked */
+	if ((m->events & EPOLLET) && m->tx == __atomic_load_n(&m->c->blocked, __ATOMIC_SEQ_CST))
 		ask &= ~(unsigned)POLLOUT; /* room is news only for a sender that ran out of it */
 	m->had = ds_arm_sets(m->c->life.s, ask);
 	m->armed = m->rings = true;
 	m->e->followers += !m->had;
-	__atomic_fetch_add(&m->c->armed, 1, __ATOMIC_RELAXED);
 }
 
 void m_disarm(struct member *m)

@@ -157,6 +157,15 @@ void ep_news(struct conn *c)
 	lk_unlock(&ep_lock);
 }
 
+void ep_blocked(struct conn *c)
+{
+	if (!c->members)
+		return;
+	__atomic_fetch_add(&c->blocked, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&c->armed, __ATOMIC_SEQ_CST) > 0) /* perhaps not for room */
+		ep_news(c);
+}
+
 /* A conn whose bell was read in e, or NULL. With ep_lock, so that it stays. */
 static struct conn *was_read(struct epi *e)
 {

@@ -46,6 +46,9 @@ void ep_init(void) DS_HIDDEN;
  * rung. */
 void ep_news(struct conn *c) DS_HIDDEN;
 
+/* A send on c did not take all: the next room is an edge, also for a thread that sleeps already. */
+void ep_blocked(struct conn *c) DS_HIDDEN;
+
 void epi_new(int epfd) DS_HIDDEN;
 
 /* e is in a poll or epoll set: makes its descriptor readable or unreadable, as its direct members

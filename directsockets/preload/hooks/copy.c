@@ -205,8 +205,8 @@ static ssize_t pipe_to_sock(struct call *k, int in, int out, size_t n, unsigned 
 			break;
 		sent += (size_t)rc;
 	}
-	if (!all && k->c->members)
-		__atomic_fetch_add(&k->c->blocked, 1, __ATOMIC_RELAXED);
+	if (!all)
+		ep_blocked(k->c);
 	return sent ? (ssize_t)sent : rc;
 }
 
@@ -230,7 +230,7 @@ static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t pos, size_t 
 		ssize_t rc = ds_send(k->c->life.s, fd, &(struct iovec){b.bytes, (size_t)have}, 1, 0);
 		fd = conn_still(k->c, fd);
 		if (rc < have)
-			__atomic_fetch_add(&k->c->blocked, 1, __ATOMIC_RELAXED);
+			ep_blocked(k->c);
 		if (rc < 0 && done == 0)
 			return -1;
 		if (rc > 0)

@@ -23,11 +23,11 @@ static bool odd(struct call *k, int fd, int flags)
 	return true;
 }
 
-/* If a send did not take all of want, the next room is an edge. Returns rc. */
+/* If a send did not take all of want, sets that wait for edges are told. Returns rc. */
 static inline ssize_t sent(struct call *k, ssize_t rc, size_t want)
 {
-	if (__builtin_expect(rc < 0 || (size_t)rc < want, 0) && k->c->members)
-		__atomic_fetch_add(&k->c->blocked, 1, __ATOMIC_RELAXED);
+	if (__builtin_expect(rc < 0 || (size_t)rc < want, 0))
+		ep_blocked(k->c);
 	return rc;
 }
 

@@ -133,6 +133,67 @@ static void epoll_exclusive(void)
 	out("some were woken %d", some > 0);
 }
 
+/* Answers until the other end says so, and then takes all that comes, at a word for each time. */
+static void room_peer(void *arg)
+{
+	static char block[65536];
+	int fd = dial(arg);
+
+	nonblock(fd, 1);
+	for (ssize_t n; (n = read(fd, block, 1)) != 0;) {
+		if (n < 0) {
+			readable(fd, LONG);
+		} else if (*block == 'w') {
+			put(fd, "w", 1);
+		} else {
+			nap(50);
+			while (readable(fd, 50))
+				if (read(fd, block, sizeof block) == 0)
+					return;
+		}
+	}
+}
+
+/* Who sleeps on edges is told of room that another thread runs out of meanwhile: Go and tokio have
+ * one thread that waits for all. */
+static void epoll_room(void)
+{
+	static char block[65536];
+	struct waiter w = {.ep = ep_new()};
+	struct sockaddr_in a;
+	int c, s, l, fd;
+
+	pair(&c, &s); // a direct one
+	l = listener(&a);
+	nap(20);
+	pid_t pid = start(room_peer, &a);
+	fd = accept(l, NULL, NULL);
+	for (int i = 0; i < 20; i++) {
+		put(fd, "w", 1);
+		get(fd, block, 1);
+		nap(1);
+	}
+	nonblock(fd, 1);
+	R(ep_set(w.ep, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 1));
+	wait_in(&w);
+	out("%d %s", w.n, revents(w.ev.events));
+	for (int i = 0; i < 3; i++) {
+		ssize_t n;
+		pthread_create(&w.t, NULL, wait_in, &w);
+		nap(50);
+		*block = 0;
+		while ((n = write(fd, block, sizeof block)) > 0)
+			;
+		out("%s", n < 0 ? errname(errno) : "no end");
+		pthread_join(w.t, NULL);
+		out("%d %s", w.n, revents(w.ev.events));
+		nap(200); /* it has taken all */
+	}
+	close(fd);
+	close(l);
+	finish(pid);
+}
+
 static void epoll_threads(void)
 {
 	int c[4], s[4], ep = ep_new();
@@ -456,6 +517,7 @@ const struct probe thread_probes[] = {
 	{"threads-random", threads_random, 0},
 	{"epoll-exclusive", epoll_exclusive, 0},
 	{"epoll-threads", epoll_threads, 0},
+	{"epoll-room", epoll_room, 0},
 	{"epoll-join-ready", epoll_join_ready, 1},
 	{"epoll-turns", epoll_turns, 0},
 	{NULL, NULL, 0},
