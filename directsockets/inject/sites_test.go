@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"exnet/internal/elffile"
+	"exnet/internal/longtest"
 )
 
 // disassembled is what objdump says of a program: where instructions begin and what they are, and
@@ -110,7 +111,7 @@ func TestDecode(t *testing.T) {
 	for variant := range cVariants {
 		paths[variant] = cProgram(t, variant)
 	}
-	if found, err := filepath.Glob("/usr/lib/x86_64-linux-gnu/libcrypto.so.*"); err == nil && len(found) > 0 && !testing.Short() {
+	if found, err := filepath.Glob("/usr/lib/x86_64-linux-gnu/libcrypto.so.*"); err == nil && len(found) > 0 && longtest.All() {
 		paths["libcrypto"] = found[0]
 	}
 	for variant, path := range paths {
