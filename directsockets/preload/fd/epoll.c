@@ -1,5 +1,6 @@
 #include "fd/epoll_int.h"
 
+#include <errno.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -159,11 +160,14 @@ void ep_news(struct conn *c)
 
 void ep_blocked(struct conn *c)
 {
+	int saved = errno;
+
 	if (!c->members)
 		return;
 	__atomic_fetch_add(&c->blocked, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&c->armed, __ATOMIC_SEQ_CST) > 0) /* perhaps not for room */
 		ep_news(c);
+	errno = saved;
 }
 
 /* A conn whose bell was read in e, or NULL. With ep_lock, so that it stays. */

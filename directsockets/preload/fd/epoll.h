@@ -46,7 +46,8 @@ void ep_init(void) DS_HIDDEN;
  * rung. */
 void ep_news(struct conn *c) DS_HIDDEN;
 
-/* A send on c did not take all: the next room is an edge, also for a thread that sleeps already. */
+/* A send on c did not take all: the next room is an edge, also for a thread that sleeps already.
+ * errno stays, which is the send's. */
 void ep_blocked(struct conn *c) DS_HIDDEN;
 
 void epi_new(int epfd) DS_HIDDEN;
