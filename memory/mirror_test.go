@@ -348,8 +348,8 @@ func memfd(t *testing.T, flags, size, seals int) int {
 	return fd
 }
 
-// What is no lease as it was asked for is none to a program: less, more, part of a page, a file of
-// the lender's own, of which a read may never end, and a window whose pages may be missing.
+// A program refuses what is not the lease that it asked for: less, more, part of a page, a file of
+// the lender's own (a read of it may never end), and a window whose pages may be missing.
 func TestNoLease(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"exnet/internal/cbuild"
 )
 
-// A program of which one system call cannot be replaced stays on TCP, and loses nothing.
+// A program stays on TCP, and loses nothing, if one of its system calls cannot be replaced.
 func TestUnpatched(t *testing.T) {
 	library, program := testLibrary(t), filepath.Join(t.TempDir(), "unpatched")
 	compileC(t, program, cbuild.Command{Flags: warned, Files: []string{"testdata/unpatched.c"}})

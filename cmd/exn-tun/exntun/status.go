@@ -66,7 +66,7 @@ exn-tun status --sockets --json | jq '.[].connections[].mode'`,
 	}
 	o.define(fs)
 	fs.BoolVarP(&o.verbose, "verbose", "v", false, "all there is to know about each node")
-	fs.BoolVarP(&o.all, "all", "a", false, "with -v counters that are 0, too; with --sockets connections that are closed, and messages")
+	fs.BoolVarP(&o.all, "all", "a", false, "with -v counters that are 0, too; with --sockets messages")
 	fs.BoolVar(&o.sockets, "sockets", false, "direct sockets: how each connection goes, and why")
 	fs.BoolVar(&o.ports, "ports", false, "VELO and RMA ports of programs: who has them, memory, what waits")
 	cli.Number(fs, &o.pid, "pid", 1, math.MaxInt32, "`PID` with --sockets: connections of this process only")
