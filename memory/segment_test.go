@@ -210,6 +210,56 @@ func testRefused(t *testing.T, start func(testing.TB, ...pool.Config) *pooltest.
 	}
 }
 
+// Memory comes from the node with the shortest round trip, though another one has fewer hops, or
+// lends more. What delays some of the questions to a node makes it no farther. Neither does a
+// difference that may be chance: then hops decide, and then what is left.
+func TestNearest(t *testing.T) {
+	const us = time.Microsecond
+	for name, c := range map[string]struct {
+		trips [][]time.Duration // of the questions to each node; the last is that of all that follow
+		hops  []int
+		lend  []int64
+		want  fabric.NodeID
+	}{
+		"fewer hops, longer way":    {[][]time.Duration{{900 * us}, {100 * us}}, []int{1, 2}, []int64{8, 4}, 2},
+		"some questions delayed":    {[][]time.Duration{{500 * us}, {9000 * us, 8000 * us, 100 * us, 7000 * us}}, []int{1, 1}, []int64{8, 4}, 2},
+		"chance, hops decide":       {[][]time.Duration{{150 * us}, {100 * us}, {199 * us}}, []int{1, 2, 2}, []int64{4, 8, 8}, 1},
+		"chance, what is left":      {[][]time.Duration{{100 * us}, {190 * us}}, []int{1, 1}, []int64{4, 8}, 2},
+		"a chain is not all near":   {[][]time.Duration{{100 * us}, {190 * us}, {360 * us}}, []int{2, 2, 1}, []int64{4, 8, 8}, 2},
+		"the nearest lends nothing": {[][]time.Duration{{100 * us}, {150 * us}, {240 * us}}, []int{1, 2, 1}, []int64{0, 8, 4}, 3},
+	} {
+		for kind, start := range kinds {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				var mu sync.Mutex
+				asked := make([]int, len(c.trips))
+				borrower := pool.Config{
+					RoundTrip: func(n fabric.NodeID, ask func()) time.Duration {
+						ask()
+						mu.Lock()
+						defer mu.Unlock()
+						trips, i := c.trips[n-1], asked[n-1]
+						asked[n-1]++
+						return trips[min(i, len(trips)-1)]
+					},
+					Nodes: func() (all []pool.Neighbor) {
+						for i, hops := range c.hops {
+							all = append(all, pool.Neighbor{Node: fabric.NodeID(i + 1), Hops: hops, Far: kind == "far"})
+						}
+						return all
+					},
+				}
+				cfgs := []pool.Config{borrower}
+				for _, n := range c.lend {
+					cfgs = append(cfgs, lending(n<<20))
+				}
+				if s := borrow(t, start(t, cfgs...), memory.Config{Size: 1 << 20}); s.Lender() != c.want {
+					t.Errorf("node %d lends, want %d", s.Lender(), c.want)
+				}
+			})
+		}
+	}
+}
+
 // A lease is revoked while many read and write: all of them end with ErrRevoked, and its lender has
 // the memory back.
 func TestRevoke(t *testing.T) { each(t, testRevoke) }

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -28,16 +29,27 @@ func (s *Server) lendAt(b *borrower, n fabric.NodeID, r request) (grant, wire.Me
 	return from.lend(b, r)
 }
 
+// How the way to a lender is measured.
+const (
+	// mostTrips is how many questions a lender gets: what delays one seldom delays all.
+	mostTrips = 5
+	// tripsTime is when a lender gets no further question: of that much, little is chance.
+	tripsTime = 100 * time.Millisecond
+	// tripFactor is by how much the times of lenders that are equally near differ at most.
+	tripFactor = 2
+)
+
 // offer is what a neighbour would lend.
 type offer struct {
 	Neighbor
 	left int64
-	why  wire.Status // it is not more
+	why  wire.Status   // it is not more
+	trip time.Duration // the shortest round trip of a question and its answer
+	ring int           // 0: no lender is nearer; see rings
 }
 
-// lendAnywhere asks the other nodes, nearest first: of those that are equally near, the one that
-// has most left. If none of them all has enough, the nearest one that has the minimum lends what it
-// has. A node whose number is avoid-1 is not asked.
+// lendAnywhere asks the other nodes, nearest first. If none of them all has enough, the nearest one
+// that has the minimum lends what it has. A node whose number is avoid-1 is not asked.
 func (s *Server) lendAnywhere(b *borrower, r request, avoid uint64) (grant, wire.Message) {
 	var near []Neighbor
 	if s.cfg.Nodes != nil {
@@ -50,26 +62,19 @@ func (s *Server) lendAnywhere(b *borrower, r request, avoid uint64) (grant, wire
 		}
 	}
 	var less []offer
-	for len(near) > 0 {
-		n := 1
-		for n < len(near) && near[n].Hops == near[0].Hops {
-			n++
+	for _, o := range s.offers(near, r) {
+		if o.left < r.size {
+			refused(wire.Message{Status: o.why, Node: o.Node, B: uint64(o.left)})
+			less = append(less, o)
+			continue
 		}
-		for _, o := range s.offers(near[:n], r) {
-			if o.left < r.size {
-				refused(wire.Message{Status: o.why, Node: o.Node, B: uint64(o.left)})
-				less = append(less, o)
-				continue
-			}
-			whole := r
-			whole.min = r.size
-			g, m := s.lendAt(b, o.Node, whole)
-			if m.Status == wire.StatusOK {
-				return g, m
-			}
-			refused(m)
+		whole := r
+		whole.min = r.size
+		g, m := s.lendAt(b, o.Node, whole)
+		if m.Status == wire.StatusOK {
+			return g, m
 		}
-		near = near[n:]
+		refused(m)
 	}
 	for _, o := range less {
 		if o.left < r.min {
@@ -84,28 +89,71 @@ func (s *Server) lendAnywhere(b *borrower, r request, avoid uint64) (grant, wire
 	return grant{}, best
 }
 
-// offers asks nodes what they would lend, all at once. Those that lend most come first.
+// offers asks nodes what they would lend, all at once. The nearest come first: by their round trips
+// (thesis 004, section 8.1), or else by hops. Of equally near ones, those come first that have most
+// left.
 func (s *Server) offers(nodes []Neighbor, r request) []offer {
 	all := make([]offer, len(nodes))
 	var asked sync.WaitGroup
 	for i, n := range nodes {
-		all[i] = offer{Neighbor: n, why: wire.StatusNoLender}
-		asked.Go(func() {
-			p, err := s.dial(n.Node)
-			if err != nil {
-				return
-			}
-			a := p.call(wire.Message{Op: wire.OpOffer, Account: uint32(r.account)}.Offering(), nil)
-			if a.Status == wire.StatusOK {
-				all[i].left, all[i].why = int64(a.B), wire.Status(a.C)
-			} else {
-				all[i].why = a.Status
-			}
-		})
+		asked.Go(func() { all[i] = s.offerOf(n, r) })
 	}
 	asked.Wait()
-	slices.SortStableFunc(all, func(a, b offer) int { return cmp.Compare(b.left, a.left) })
+	rings(all)
+	slices.SortStableFunc(all, func(a, b offer) int {
+		return cmp.Or(cmp.Compare(a.ring, b.ring), cmp.Compare(a.Hops, b.Hops), cmp.Compare(b.left, a.left))
+	})
 	return all
+}
+
+// offerOf asks a node what it would lend, and measures how far away it is. A node that does not
+// answer, or has not enough, is farther away than all others.
+func (s *Server) offerOf(n Neighbor, r request) offer {
+	o := offer{Neighbor: n, why: wire.StatusNoLender, trip: math.MaxInt64}
+	p, err := s.dial(n.Node)
+	if err != nil {
+		return o
+	}
+	var took time.Duration
+	for range mostTrips {
+		var a wire.Message
+		trip := s.cfg.RoundTrip(n.Node, func() {
+			a = p.call(wire.Message{Op: wire.OpOffer, Account: uint32(r.account)}.Offering(), nil)
+		})
+		if a.Status != wire.StatusOK {
+			o.left, o.why, o.trip = 0, a.Status, math.MaxInt64
+			break
+		}
+		if o.left, o.why = int64(a.B), wire.Status(a.C); o.left < r.min {
+			break
+		}
+		o.trip = min(o.trip, trip)
+		if took += trip; took >= tripsTime {
+			break
+		}
+	}
+	return o
+}
+
+// rings says which offers are equally near by their round trips. A ring reaches from its nearest
+// offer to tripFactor times as far. It sorts the offers.
+func rings(all []offer) {
+	slices.SortStableFunc(all, func(a, b offer) int { return cmp.Compare(a.trip, b.trip) })
+	begin, ring := 0, 0
+	for i := range all {
+		if all[i].trip > tripFactor*min(all[begin].trip, math.MaxInt64/tripFactor) {
+			begin = i
+			ring++
+		}
+		all[i].ring = ring
+	}
+}
+
+// byClock is Config.RoundTrip.
+func byClock(_ fabric.NodeID, ask func()) time.Duration {
+	begin := time.Now()
+	ask()
+	return time.Since(begin)
 }
 
 // grantedLocked makes a process a borrower. The server's lock is held, and so that nothing happens

@@ -60,8 +60,10 @@ type Config struct {
 	Dial func(fabric.NodeID) (*net.UnixConn, error)
 	// CheckPeer returns an error unless the process at the other end is that node. nil: none is.
 	CheckPeer func(*net.UnixConn, fabric.NodeID) error
-	// Nodes returns the other nodes that may lend, nearest first. nil: there are none.
+	// Nodes returns the other nodes that may lend. nil: there are none.
 	Nodes func() []Neighbor
+	// RoundTrip asks a node, and returns how long that took. nil: by the clock.
+	RoundTrip func(n fabric.NodeID, ask func()) time.Duration
 	// Far reaches the Servers of nodes of other hosts, whose messages Hear gets. nil: there are
 	// none.
 	Far Far
@@ -134,6 +136,9 @@ func New(cfg Config) *Server {
 		if *d.t == 0 {
 			*d.t = d.d
 		}
+	}
+	if cfg.RoundTrip == nil {
+		cfg.RoundTrip = byClock
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
 	"exnet/fabric"
 	"exnet/fabric/emp"
@@ -51,7 +49,7 @@ func openMemory(d *Daemon) (offered, error) {
 	return m, m.listen(d, m.server)
 }
 
-// neighbors are the nodes that may lend memory, nearest first.
+// neighbors are the nodes that may lend memory.
 func (d *Daemon) neighbors() (near []pool.Neighbor) {
 	here := make(map[fabric.NodeID]bool)
 	for _, p := range d.member.Peers() {
@@ -62,7 +60,6 @@ func (d *Daemon) neighbors() (near []pool.Neighbor) {
 			near = append(near, pool.Neighbor{Node: p.Node, Hops: d.hops(p.Node), Far: !here[p.Node]})
 		}
 	}
-	slices.SortStableFunc(near, func(a, b pool.Neighbor) int { return cmp.Compare(a.Hops, b.Hops) })
 	return near
 }
 

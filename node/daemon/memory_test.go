@@ -2,11 +2,14 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,5 +197,85 @@ func TestRootMemoryOfHosts(t *testing.T) {
 	<-other.Done()
 	if _, err := other.ReadAt(got, 0); !errors.Is(err, memory.ErrLost) {
 		t.Errorf("the lender has ended: %v", err)
+	}
+}
+
+// delayed passes connections on to a TCP address. What comes by it is kept for as long as wait
+// says, each way. It ends with the test.
+func delayed(t *testing.T, to string, wait *atomic.Int64) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	ended, end := context.WithCancel(context.Background())
+	pass := func(from, to net.Conn) {
+		defer from.Close()
+		defer to.Close()
+		for b := make([]byte, 64<<10); ; {
+			n, err := from.Read(b)
+			if d := time.Duration(wait.Load()); d > 0 {
+				select {
+				case <-time.After(d):
+				case <-ended.Done():
+					return
+				}
+			}
+			if _, werr := to.Write(b[:n]); err != nil || werr != nil {
+				return
+			}
+		}
+	}
+	all.Go(func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			stop := context.AfterFunc(ended, func() { in.Close(); out.Close() })
+			all.Go(func() { defer stop(); pass(in, out) })
+			all.Go(func() { pass(out, in) })
+		}
+	})
+	t.Cleanup(func() { end(); ln.Close(); all.Wait() })
+	return ln.Addr().String()
+}
+
+// Of two nodes of other hosts, the nearer one lends, though the other one has more: all are one hop
+// away, but the link to that one takes a second there and back.
+func TestRootMemoryOfNearest(t *testing.T) {
+	requireTUN(t)
+	ns := netnstest.New(t)
+	begin := func(n int, in *netns.NS, lend int64, join ...string) *running {
+		id := fabric.NodeID(n)
+		return startWith(t, in, Config{
+			Dir: filepath.Join(t.TempDir(), "lab"), Node: &id, Addrs: prefixes(fmt.Sprintf("10.2.0.%d/24", n)),
+			Hosts: Hosts{Listen: "127.0.0.1:0", Plaintext: true, Join: join}, Lend: Lend{LendLimits: control.LendLimits{Lend: lend}},
+		})
+	}
+	one := begin(1, ns, 0)
+	var wait atomic.Int64
+	begin(2, netnstest.New(t), 64<<20, delayed(t, one.mesh.Addr().String(), &wait))
+	begin(3, netnstest.New(t), 8<<20, one.mesh.Addr().String())
+	for _, n := range []fabric.NodeID{2, 3} {
+		eventually(t, fmt.Sprint("a lease of node ", n), func() bool {
+			s, err := borrowIn(t, ns, memory.Config{Size: 4096, Node: &n})
+			return err == nil && s.Close() == nil
+		})
+	}
+	wait.Store(int64(time.Second / 2))
+	s, err := borrowIn(t, ns, memory.Config{Size: 1 << 20})
+	wait.Store(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Lender() != 3 {
+		t.Errorf("node %d lends, want 3", s.Lender())
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"exnet/fabric"
 	"exnet/fabric/fabrictest"
@@ -41,8 +42,8 @@ type Fabric struct {
 	lns  []*net.UnixListener
 }
 
-// New starts a node for each of the configurations, whose Node, Dial, CheckPeer and Nodes it sets
-// unless they are set. They end with the test.
+// New starts a node for each of the configurations. It sets Node, Dial and CheckPeer, and Nodes and
+// RoundTrip unless they are set: all nodes are equally near. They end with the test.
 func New(t testing.TB, cfgs ...pool.Config) *Fabric {
 	t.Helper()
 	return start(t, nil, cfgs)
@@ -70,6 +71,9 @@ func start(t testing.TB, cards []*nic.NIC, cfgs []pool.Config) *Fabric {
 				}
 				return near
 			}
+		}
+		if cfg.RoundTrip == nil {
+			cfg.RoundTrip = func(_ fabric.NodeID, ask func()) time.Duration { ask(); return 0 }
 		}
 		cfg.Dial = func(n fabric.NodeID) (*net.UnixConn, error) {
 			f.mu.Lock()
