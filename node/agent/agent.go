@@ -240,7 +240,14 @@ func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 		}
 		p.whose = whoseOf(a.proc, pid)
 	}
-	p.server, err = broker.New(broker.Config{Group: a.group, In: p.ns.Do, Limited: inode != a.own, Switch: &a.direct, Names: []string{p.whose.Container, p.whose.Name}, Log: a.logOf(p.of)})
+	cfg := broker.Config{Group: a.group, In: p.ns.Do, Limited: inode != a.own, Switch: &a.direct, Names: []string{p.whose.Container, p.whose.Name}, Log: a.logOf(p.of)}
+	if p.server, err = broker.New(cfg); errors.Is(err, broker.ErrInUse) {
+		if ended := control.EndBroker(inode); ended == nil {
+			p.server, err = broker.New(cfg)
+		} else if !errors.Is(ended, fs.ErrNotExist) {
+			err = errors.Join(err, ended)
+		}
+	}
 	if err != nil {
 		return nil, errors.Join(err, p.ns.Close())
 	}

@@ -99,31 +99,43 @@ func askBroker(path string, req *Request, limit time.Duration) (Reply, error) {
 
 // callBroker is askBroker, and keeps the connection.
 func callBroker(path string, req *Request, limit time.Duration) (conn *net.UnixConn, r Reply, err error) {
-	if conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"}); err != nil {
+	if conn, err = dialBroker(path); err != nil {
 		return nil, r, err
 	}
-	defer func() {
-		if err != nil {
-			conn.Close()
-			conn = nil
-		}
-	}()
-	if err := caller.Trusted(conn); err != nil {
-		return conn, r, err
+	if r, err = askOn(conn, req, limit); err != nil {
+		conn.Close()
+		return nil, r, err
 	}
+	return conn, r, nil
+}
+
+// dialBroker connects to a socket of a process that this user may trust.
+func dialBroker(path string) (*net.UnixConn, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	if err := caller.Trusted(conn); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// askOn asks by a connection, nil: nothing, and returns the Reply. The connection ends after limit.
+func askOn(conn *net.UnixConn, req *Request, limit time.Duration) (r Reply, err error) {
 	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
-		return conn, r, err
+		return r, err
 	}
 	if req != nil {
 		if err := json.NewEncoder(conn).Encode(req); err != nil {
-			return conn, r, err
+			return r, err
 		}
 	}
 	if err := json.NewDecoder(io.LimitReader(conn, maxTold)).Decode(&r); err != nil {
-		return conn, r, err
+		return r, err
 	}
 	if r.Error != "" {
-		return conn, r, errors.New(r.Error)
+		return r, errors.New(r.Error)
 	}
-	return conn, r, nil
+	return r, nil
 }

@@ -78,7 +78,7 @@ func TestTellerOfContainers(t *testing.T) {
 		t.Skip("needs root")
 	}
 	path := filepath.Join(t.TempDir(), agentDirect)
-	teller, err := newTeller(path, answerDirect(new(broker.Switch), func() (none broker.Returned) { return none }))
+	teller, err := newTeller(path, answerDirect(new(broker.Switch), func() (none broker.Returned) { return none }, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

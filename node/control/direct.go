@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -82,18 +83,20 @@ func HoldDirect(conn net.Conn, s *broker.Switch, r *broker.Rule, switched func()
 }
 
 // NewBrokerSwitch takes Requests of OpDirect for a broker that belongs to no node, at a socket
-// beside its own.
-func NewBrokerSwitch(s *broker.Server, sw *broker.Switch) (*Teller, error) {
-	return newTeller(Beside(s.Path(), directSuffix), answerDirect(sw, s.Switched))
+// beside its own, and that of EndBroker. For that it calls stop, which does not block, with what is
+// to be closed when the broker is gone.
+func NewBrokerSwitch(s *broker.Server, sw *broker.Switch, stop func(asked *os.File)) (*Teller, error) {
+	return newTeller(Beside(s.Path(), directSuffix), answerDirect(sw, s.Switched, stop))
 }
 
 // NewAgentSwitch takes them for an agent, at a socket in the directory of the brokers, which has to
 // be there.
 func NewAgentSwitch(g *broker.Group, sw *broker.Switch) (*Teller, error) {
-	return newTeller(filepath.Join(client.SystemDir, agentDirect), answerDirect(sw, g.Switched))
+	return newTeller(filepath.Join(client.SystemDir, agentDirect), answerDirect(sw, g.Switched, nil))
 }
 
-func answerDirect(sw *broker.Switch, switched func() broker.Returned) func(*net.UnixConn) {
+// answerDirect answers a Request for a switch. stop as in NewBrokerSwitch; nil: it ends for nobody.
+func answerDirect(sw *broker.Switch, switched func() broker.Returned, stop func(*os.File)) func(*net.UnixConn) {
 	return func(conn *net.UnixConn) {
 		var req Request
 		var r Reply
@@ -103,6 +106,10 @@ func answerDirect(sw *broker.Switch, switched func() broker.Returned) func(*net.
 		case req.Op == OpHold:
 			HoldDirect(conn, sw, req.Direct, switched)
 			return
+		case req.Op == OpStop && stop != nil:
+			if err = answerStop(conn, sw, stop); err == nil {
+				return
+			}
 		case req.Op != OpDirect && req.Op != OpRules:
 			err = fmt.Errorf("unknown operation %q", req.Op)
 		default:

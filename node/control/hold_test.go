@@ -33,7 +33,7 @@ func TestHold(t *testing.T) {
 				_, held := sw.Rules()
 				switched <- len(held)
 				return broker.Returned{Back: 3}
-			}))
+			}, nil))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -151,9 +151,9 @@ func runBroker() error {
 	return nil
 }
 
-// serveBroker runs a broker until ctx is cancelled, or there has been no client and
-// nobody to keep it for idle. ready is called when it can be used, or another one
-// can.
+// serveBroker runs a broker until ctx is cancelled, or an agent is to serve the namespace, or there
+// has been no client and nobody to keep it for idle. ready is called when it can be used, or
+// another one can.
 func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, ready func()) error {
 	cfg.Switch = new(broker.Switch)
 	s, err := broker.New(cfg)
@@ -174,7 +174,14 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 	if err != nil {
 		return errors.Join(err, k.close(), s.Close())
 	}
-	sw, err := control.NewBrokerSwitch(s, cfg.Switch)
+	stopped := make(chan *os.File, 1)
+	sw, err := control.NewBrokerSwitch(s, cfg.Switch, func(asked *os.File) {
+		select {
+		case stopped <- asked:
+		default: // it is ending
+			asked.Close()
+		}
+	})
 	if err != nil {
 		return errors.Join(err, t.Close(), k.close(), s.Close())
 	}
@@ -185,15 +192,18 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 		select {
 		case err := <-ended:
 			return errors.Join(err, sw.Close(), t.Close(), k.close(), s.Close())
+		case asked := <-stopped:
+			defer asked.Close()
 		case <-tick.C:
 			kept := k.idle() // always: it forgets programs that have ended
-			if s.Idle() > idle && kept > idle {
-				tick.Stop()
-				err := errors.Join(sw.Close(), t.Close(), k.close()) // from now on no exn-run relies on it
-				stop()
-				return errors.Join(err, <-ended, s.Close())
+			if s.Idle() <= idle || kept <= idle {
+				continue
 			}
 		}
+		tick.Stop()
+		err := errors.Join(sw.Close(), t.Close(), k.close()) // from now on no exn-run relies on it
+		stop()
+		return errors.Join(err, <-ended, s.Close())
 	}
 }
 

@@ -1,6 +1,6 @@
 # Clients that check each byte that a server returns, over connections that stay and new ones, until
-# the file is there. checked.py serve PORT | ask PORT CONNECTIONS FILE | once PORT ROUNDS. HOST is the
-# server's address.
+# the file is there. checked.py serve PORT | ask PORT CONNECTIONS FILE | once PORT ROUNDS |
+# stay PORT FILE, which has one connection. HOST is the server's address.
 import os, socket, sys, threading
 
 host = os.environ.get("HOST", "127.0.0.1")
@@ -44,5 +44,11 @@ if sys.argv[1] == "serve":
 elif sys.argv[1] == "once":
     with socket.create_connection((host, int(sys.argv[2]))) as c:
         rounds(c, 0, int(sys.argv[3]))
+elif sys.argv[1] == "stay":
+    done = 0
+    with socket.create_connection((host, int(sys.argv[2]))) as c:
+        while not os.path.exists(sys.argv[3]):
+            rounds(c, done, 20)
+            done += 20
 else:
     ask(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
