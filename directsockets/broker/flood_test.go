@@ -9,6 +9,7 @@ import (
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/wire"
+	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
 	"exnet/node/rpc"
 	"exnet/node/rpc/caller"
@@ -98,9 +99,7 @@ func TestOfferFlood(t *testing.T) {
 
 // TestManyClients has thousands.
 func TestManyClients(t *testing.T) {
-	if testing.Short() {
-		t.Skip("thousands of connections")
-	}
+	longtest.Skip(t) // thousands of connections
 	checkFDs(t)
 	s, _ := startServer(t, Config{})
 	stats := statsFD(t, 4)

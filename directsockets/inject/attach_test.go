@@ -124,9 +124,7 @@ func TestAttachC(t *testing.T) {
 
 // A tracer that is killed at any step of attaching leaves a running program plain or whole.
 func TestAttachKilled(t *testing.T) {
-	if testing.Short() {
-		longtest.Skip(t)
-	}
+	longtest.Skip(t)
 	library, program := hook(t), goProgram(t, "pie")
 	plain := 0
 	for n := 0; ; n++ {

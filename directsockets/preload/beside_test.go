@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"exnet/internal/cbuild"
+	"exnet/internal/longtest"
 )
 
 // beside are probes that make, use and end connections in the common ways.
@@ -78,9 +79,7 @@ func TestSanitizedPrograms(t *testing.T) {
 	library := testLibrary(t)
 	for kind, options := range map[string]string{"address": "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0", "thread": "TSAN_OPTIONS=report_bugs=0:die_after_fork=0"} {
 		t.Run(kind, func(t *testing.T) {
-			if testing.Short() {
-				t.Skip("builds all probes once more")
-			}
+			longtest.Skip(t) // builds all probes once more
 			t.Parallel()
 			sanitizerLibrary(t, map[string]string{"address": "libasan.so", "thread": "libtsan.so"}[kind])
 			probes := compileProbes(t, t.TempDir(), []string{"-fsanitize=" + kind, "-Wno-tsan"})
@@ -170,9 +169,7 @@ func TestOwnCalls(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the program is not patched on", runtime.GOARCH)
 	}
-	if testing.Short() {
-		t.Skip("builds all probes once more")
-	}
+	longtest.Skip(t) // builds all probes once more
 	t.Parallel()
 	env := append(startBroker(t), "LD_PRELOAD="+testLibrary(t))
 	for name, flags := range map[string][]string{

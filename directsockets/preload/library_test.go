@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/longtest"
 	"exnet/internal/tempdir"
 )
 
@@ -131,9 +132,7 @@ func TestStartPages(t *testing.T) {
 // The tests in C: golden vectors, random operations, hostile peers; also under the sanitizers.
 func TestC(t *testing.T) {
 	needCompiler(t)
-	if testing.Short() {
-		t.Skip("builds everything three times")
-	}
+	longtest.Skip(t) // builds everything three times
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
@@ -143,9 +142,7 @@ func TestC(t *testing.T) {
 // The tests in C under clang's MemorySanitizer, which must find a fault that is planted.
 func TestUninitialized(t *testing.T) {
 	needCompiler(t)
-	if testing.Short() {
-		t.Skip("builds everything once more")
-	}
+	longtest.Skip(t) // builds everything once more
 	if _, err := exec.LookPath("clang"); err != nil {
 		t.Skip("no clang, which has MemorySanitizer")
 	}
@@ -174,9 +171,7 @@ const emulated = "golden_test wire_test lock_test segment_test breach_test ring_
 // The library compiles without a warning for what else it is installed on, and passes its tests
 // there: musl, and arm64 under an emulator.
 func TestOthers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds everything once more")
-	}
+	longtest.Skip(t) // builds everything once more
 	t.Parallel()
 	for _, kind := range []struct {
 		name  string

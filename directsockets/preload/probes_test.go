@@ -15,6 +15,7 @@ import (
 
 	"exnet/directsockets/broker"
 	"exnet/internal/cbuild"
+	"exnet/internal/longtest"
 )
 
 // The probes (probes/) print a transcript of what they see of sockets. Without the
@@ -246,9 +247,7 @@ func librarySources(t *testing.T) []string {
 // All probes once more with the address and undefined-behaviour sanitizers in the library.
 func TestProbesAddressSanitizer(t *testing.T) {
 	needCompiler(t)
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
+	longtest.Skip(t) // takes a minute
 	t.Parallel()
 	asan := sanitizerLibrary(t, "libasan.so")
 	library := filepath.Join(t.TempDir(), Name)
@@ -281,9 +280,7 @@ func TestProbesAddressSanitizer(t *testing.T) {
 // read.
 func TestProbesUninitialized(t *testing.T) {
 	needCompiler(t)
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
+	longtest.Skip(t) // takes a minute
 	t.Parallel()
 	library := filepath.Join(t.TempDir(), Name)
 	compileC(t, library, cbuild.Command{
@@ -313,9 +310,7 @@ func sanitizerLibrary(t *testing.T, name string) string {
 // Probes with threads, linked with the library under the thread sanitizer.
 func TestProbesThreadSanitizer(t *testing.T) {
 	needCompiler(t)
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
+	longtest.Skip(t) // takes a minute
 	t.Parallel()
 	sanitizerLibrary(t, "libtsan.so")
 	flags := []string{"-std=gnu11", "-I.", "-fsanitize=thread", "-Wno-tsan", "-fexceptions", "-fno-strict-aliasing", "-rdynamic"}

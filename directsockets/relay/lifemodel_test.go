@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"exnet/internal/explore"
+	"exnet/internal/longtest"
 	"exnet/internal/racetest"
 )
 
@@ -659,6 +660,7 @@ func TestLifeModel(t *testing.T) {
 
 // Each mistake is found, of which some were made.
 func TestLifeModelFindsFaults(t *testing.T) {
+	longtest.Skip(t) // 40 s
 	racetest.SkipModel(t)
 	for f := lifeFine + 1; f < lifeFaults; f++ {
 		found := ""

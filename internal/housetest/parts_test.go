@@ -7,14 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"exnet/internal/longtest"
 )
 
 // Each of these parts can be deleted with its commands, and all else still builds. What belongs to
 // a part: folders, which end in a slash, and files.
 func TestParts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds everything once for each part")
-	}
+	longtest.Skip(t) // builds everything once for each part
 	for part, belongs := range map[string][]string{
 		"lnet":   {"lnet/", "cmd/exn-tun/exntun/lnetselftest.go"},
 		"memory": {"memory/", "cmd/exn-mem/", "cmd/dsbench/internal/memory/", "cmd/dsbench/bench/memory.go", "node/daemon/memory.go"},

@@ -10,6 +10,7 @@ import (
 
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/inject"
+	"exnet/internal/longtest"
 	"exnet/internal/mark"
 )
 
@@ -45,8 +46,8 @@ func TestCgo(t *testing.T) {
 		{"linked by Go", "../../../directsockets/inject/testdata/goprogram/main.go", "long", nil, false},
 	} {
 		t.Run(p.name, func(t *testing.T) {
-			if testing.Short() && !p.short {
-				t.Skip("not in the short form")
+			if !p.short {
+				longtest.Skip(t)
 			}
 			program := buildCgo(t, p.source, p.flags...)
 			if found, err := FindProgram(program); err != nil || found.Kind != Dynamic || found.Reason() != "" {
@@ -71,9 +72,7 @@ func TestCgo(t *testing.T) {
 
 // A program whose Go is built with direct sockets of its own keeps them: nobody takes its calls.
 func TestCgoOwn(t *testing.T) {
-	if testing.Short() {
-		t.Skip("not in the short form")
-	}
+	longtest.Skip(t) // not in the short form
 	program := buildCgo(t, "../../../directsockets/inject/testdata/goprogram/main.go")
 	text, err := os.ReadFile(program)
 	if err != nil {

@@ -149,7 +149,6 @@ func checkDemo(t *testing.T, d demoJSON) {
 // TestRootDemoProgram runs it as a process of its own, for people, at the
 // priority that it has then.
 func TestRootDemoProgram(t *testing.T) {
-	longtest.Skip(t)
 	testlab.RequireTUN(t)
 	leavesNothing(t)
 	cmd, stdout, stderr := programCommand("demo", "--duration", "20ms", "--runs", "1", "--stats", "--verbose")

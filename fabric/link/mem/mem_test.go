@@ -16,6 +16,7 @@ import (
 	"exnet/fabric/rma"
 	"exnet/fabric/velo"
 	"exnet/internal/leaktest"
+	"exnet/internal/longtest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -223,9 +224,7 @@ func TestNodesComeAndGo(t *testing.T) {
 // 512 nodes, each of which has broadcast: every pair of mailboxes has a flow.
 func TestLargeFabric(t *testing.T) {
 	const nodes = 512
-	if testing.Short() {
-		t.Skip("262,144 flows")
-	}
+	longtest.Skip(t) // 262,144 flows
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

@@ -15,7 +15,7 @@ import (
 	"exnet/fabric/rma"
 	"exnet/fabric/topo"
 	"exnet/fabric/velo"
-	"exnet/internal/racetest"
+	"exnet/internal/longtest"
 )
 
 // routed is a fabric with a topology, a NIC on each node and what is needed to send
@@ -120,8 +120,8 @@ func distance(d topo.Dims, a, b int) (hops int) {
 func TestTorusAllPairs(t *testing.T) {
 	for _, d := range []topo.Dims{{2, 2, 2}, {4, 4, 4}, {8, 8, 8}} {
 		t.Run(fmt.Sprintf("nodes=%d", d.Nodes()), func(t *testing.T) {
-			if (testing.Short() || racetest.Enabled) && d.Nodes() > 64 {
-				t.Skip("262,144 pairs, one goroutine")
+			if d.Nodes() > 64 {
+				longtest.Nightly(t) // 262,144 pairs
 			}
 			r := torus(t, d[0], d[1], d[2])
 			all, hops := len(r.nics), 0

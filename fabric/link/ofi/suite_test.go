@@ -50,9 +50,7 @@ var sanitize = flag.Bool("sanitize", false, "run the suite under the sanitizers,
 // -sanitize, the suite. Warnings are errors.
 func TestSanitizers(t *testing.T) {
 	needHelper(t)
-	if testing.Short() {
-		t.Skip("builds the helper once more")
-	}
+	longtest.Skip(t) // builds the helper once more
 	helper := filepath.Join(t.TempDir(), ofi.Name)
 	out, err := exec.CommandContext(t.Context(), "cc", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-O1", "-g",
 		"-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-o", helper, "helper/helper.c", "-lfabric").CombinedOutput()
