@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"exnet/directsockets/broker/connstats"
+	"exnet/internal/longtest"
 )
 
 // cutTime is how long after the network is cut a connection of few is direct at the most: four
@@ -41,6 +42,9 @@ func TestRootNetworkCut(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, %v to %v", tt.name, in.client, in.server), func(t *testing.T) {
+				if i+k > 0 {
+					longtest.Skip(t)
+				}
 				t.Parallel()
 				l := newLab(t)
 				l.chat(l.b, in.server, "server", "172.30.0.3", 8080)
@@ -113,6 +117,9 @@ func TestRootFirewallEnds(t *testing.T) {
 		}, "timeout"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.want == "timeout" {
+				longtest.Skip(t)
+			}
 			for _, in := range languages[:2] {
 				t.Run(fmt.Sprint(in.client), func(t *testing.T) {
 					l := newLab(t)
