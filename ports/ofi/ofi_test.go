@@ -194,7 +194,8 @@ func TestPrograms(t *testing.T) {
 		{"plain/threads", "fork"}, {"asan/threads"}, {"tsan/threads"},
 	} {
 		t.Run(strings.ReplaceAll(strings.Join(args, "-"), "/", "-"), func(t *testing.T) {
-			if args[0] == "tsan/threads" || args[0] == "plain/place" { // a third build for one; two seconds
+			switch args[0] {
+			case "tsan/threads", "plain/place", "asan/ends", "asan/gone", "asan/threads": // another form of it is in the short one
 				longtest.Skip(t)
 			}
 			build(t, args[0])
@@ -228,6 +229,9 @@ func TestAllPorts(t *testing.T) {
 func TestHosts(t *testing.T) {
 	for _, program := range []string{"plain/ends", "asan/ends", "plain/order", "asan/order"} {
 		t.Run(strings.ReplaceAll(program, "/", "-"), func(t *testing.T) {
+			if strings.HasPrefix(program, "asan/") {
+				longtest.Skip(t)
+			}
 			build(t, program)
 			h := hosts(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -248,7 +252,12 @@ var cutTime = flag.Duration("cut.time", 0, "`how long` TestCut goes on, with a c
 // once, in order, and whole.
 func TestCut(t *testing.T) {
 	for _, kind := range []string{"plain", "asan"} {
-		t.Run(kind, func(t *testing.T) { cutOften(t, kind+"/cut") })
+		t.Run(kind, func(t *testing.T) {
+			if kind == "asan" {
+				longtest.Skip(t)
+			}
+			cutOften(t, kind+"/cut")
+		})
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"exnet/cmd/dsbench/internal/result"
 	"exnet/internal/clitest"
 	"exnet/internal/leaktest"
+	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
 	"exnet/memory/pager"
 )
@@ -45,6 +46,7 @@ func TestCheck(t *testing.T) {
 // All parts are measured that can be, sizes and times a 64th; how fast they are is not a
 // matter of this test. Nothing is left of them.
 func TestRootMeasure(t *testing.T) {
+	longtest.Skip(t)
 	netnstest.Require(t)
 	if err := pager.Check(); err != nil {
 		t.Skip(err)

@@ -18,6 +18,7 @@ import (
 	"exnet/cmd/dsbench/internal/measure"
 	"exnet/cmd/dsbench/internal/result"
 	"exnet/internal/clitest"
+	"exnet/internal/longtest"
 	"exnet/internal/netns/netnstest"
 	"exnet/test/testlab"
 )
@@ -160,6 +161,7 @@ func TestRootRun(t *testing.T) { takes(t, "lo", "veth", "ds", "ds-exn", "shm") }
 
 // The same for libfabric; Open MPI has nothing else there.
 func TestRootRunLibfabric(t *testing.T) {
+	longtest.Skip(t)
 	netnstest.Require(t)
 	if err := exec.CommandContext(t.Context(), "cc", "-E", "-include", "rdma/fabric.h", "-xc", os.DevNull).Run(); err != nil && os.Getenv("CI") != "true" {
 		t.Skip("libfabric's headers are missing: apt-get install libfabric-dev")
