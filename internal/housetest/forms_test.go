@@ -92,7 +92,7 @@ func usesPackage(n ast.Node, name string) (uses bool) {
 	return uses
 }
 
-// skipsByItself is a test that says of itself that it is not in the short form, in words of its own.
+// skipsByItself is a test that says in words of its own that the short form leaves it out.
 var skipsByItself = regexp.MustCompile(`if [^\n]*\btesting\.Short\(\)[^\n]* \{\n\t+(t|b|tb)\.Skip`)
 
 // Which form of the check runs a test is said in one way, by package longtest.
