@@ -2,6 +2,7 @@ package pool
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 	"sync"
@@ -37,6 +38,8 @@ const (
 	tripsTime = 100 * time.Millisecond
 	// tripFactor is by how much the times of lenders that are equally near differ at most.
 	tripFactor = 2
+	// laterTime is for how long a lender may still answer when another one has offered enough.
+	laterTime = time.Second
 )
 
 // offer is what a neighbour would lend.
@@ -91,12 +94,19 @@ func (s *Server) lendAnywhere(b *borrower, r request, avoid uint64) (grant, wire
 
 // offers asks nodes what they would lend, all at once. The nearest come first: by their round trips
 // (thesis 004, section 8.1), or else by hops. Of equally near ones, those come first that have most
-// left.
+// left. It does not wait for one that is so slow that it is none of the nearest.
 func (s *Server) offers(nodes []Neighbor, r request) []offer {
 	all := make([]offer, len(nodes))
+	ctx, stop := context.WithTimeout(context.Background(), s.askTime)
+	defer stop()
+	var enough sync.Once
 	var asked sync.WaitGroup
 	for i, n := range nodes {
-		asked.Go(func() { all[i] = s.offerOf(n, r) })
+		asked.Go(func() {
+			if all[i] = s.offerOf(ctx, n, r); all[i].left >= r.size {
+				enough.Do(func() { time.AfterFunc(laterTime, stop) })
+			}
+		})
 	}
 	asked.Wait()
 	rings(all)
@@ -108,7 +118,7 @@ func (s *Server) offers(nodes []Neighbor, r request) []offer {
 
 // offerOf asks a node what it would lend, and measures how far away it is. A node that does not
 // answer, or has not enough, is farther away than all others.
-func (s *Server) offerOf(n Neighbor, r request) offer {
+func (s *Server) offerOf(ctx context.Context, n Neighbor, r request) offer {
 	o := offer{Neighbor: n, why: wire.StatusNoLender, trip: math.MaxInt64}
 	p, err := s.dial(n.Node)
 	if err != nil {
@@ -118,7 +128,7 @@ func (s *Server) offerOf(n Neighbor, r request) offer {
 	for range mostTrips {
 		var a wire.Message
 		trip := s.cfg.RoundTrip(n.Node, func() {
-			a = p.call(wire.Message{Op: wire.OpOffer, Account: uint32(r.account)}.Offering(), nil)
+			a = p.ask(ctx, wire.Message{Op: wire.OpOffer, Account: uint32(r.account)}.Offering(), nil)
 		})
 		if a.Status != wire.StatusOK {
 			o.left, o.why, o.trip = 0, a.Status, math.MaxInt64

@@ -197,6 +197,30 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
+// A lender that says nothing costs no more than a moment when another one has enough.
+func TestSilentLender(t *testing.T) {
+	s := New(Config{})
+	s.askTime = time.Hour
+	silent, _ := peerOf(s)
+	o := new(said)
+	other := s.peerOf(2, rpc.NewSession(&form, o))
+	s.mu.Lock()
+	s.peers[1], s.peers[2] = silent, other
+	s.mu.Unlock()
+	offers := make(chan []offer)
+	go func() { offers <- s.offers([]Neighbor{{Node: 1}, {Node: 2}}, request{size: 4096, min: 4096}) }()
+	for n := range mostTrips {
+		asked := o.count(t, n+1, func(m wire.Message) bool { return m.Op == wire.OpOffer })
+		answer := wire.Message{Op: wire.OpOffer, Number: asked.Number | rpc.Answered, B: 1 << 20}
+		if err := other.Hear(&heard{Message: answer}, other.handle); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := <-offers; all[0].Node != 2 || all[0].left != 1<<20 || all[1].left != 0 {
+		t.Errorf("%+v", all)
+	}
+}
+
 // A node is another peer in each session: what speaks of an earlier one reaches none, and ends
 // none.
 func TestFarSessionsApart(t *testing.T) {
