@@ -208,7 +208,7 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 	s.loans[l.id] = l
 	s.lent += size
 	s.count.Granted++
-	l.timer = time.AfterFunc(s.cfg.TTL, func() { s.look(l) })
+	l.timer = time.AfterFunc(s.nextLocked(l, now), func() { s.look(l) })
 	return l, left - size, wire.StatusOK
 }
 
@@ -261,10 +261,12 @@ func (s *Server) nextLocked(l *loan, now time.Time) time.Duration {
 	if l.holder == holder(s.own) {
 		next = now.Add(time.Hour) // the process's connection says that it lives
 	}
-	for _, at := range []time.Time{l.until, l.deadline} {
-		if !at.IsZero() && at.Before(next) {
-			next = at
-		}
+	at := l.until
+	if !l.May(lease.OnWanted) { // that time is over
+		at = l.deadline
+	}
+	if !at.IsZero() && at.Before(next) {
+		next = at
 	}
 	return next.Sub(now)
 }
