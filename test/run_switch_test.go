@@ -10,55 +10,54 @@ import (
 	"time"
 
 	"exnet/cmd/exn-run/exnrun"
+	"exnet/internal/longtest"
+	"exnet/internal/netns"
+	"exnet/node/control"
+	"exnet/test/testlab"
 )
 
-// Direct sockets are switched off and on while programs exchange data that is checked: connections
-// that are direct go back to TCP, new ones stay there while it is off and are direct while it is
-// on, and no byte is lost, and no datagram.
+// switches is how often a test switches direct sockets off and on.
+func switches() int {
+	switch {
+	case longtest.All():
+		return 1000
+	case testing.Short():
+		return 10
+	}
+	return 20
+}
+
+// Direct sockets are switched off and on while programs in C and Go exchange data that is checked:
+// connections that are direct go back to TCP, new ones stay there while it is off and are direct
+// while it is on, and no byte is lost, and no datagram.
 func TestRootRunSwitch(t *testing.T) {
 	needRun(t, "python3")
 	const port = "7391" // which no other test has: all brokers are told
 	const connections = 4
 	checkLeaks(t)
-	times := 100
-	if testing.Short() {
-		times = 10
-	}
 	l := newLocal(t, true)
 	script, stop := testdata(t, "run/checked.py"), filepath.Join(l.dir, "stop")
 	server := l.serve(t, port, "python3", script, "serve", port)
 	datagrams := testdata(t, "run/checkedudp.py")
 	udpServer := l.start(t, "python3", datagrams, "serve", port)
+	bin := t.TempDir()
+	if err := testlab.Into(bin, "./testdata/fabric/echo.go", "./testdata/run/checked.go"); err != nil {
+		t.Fatal(err)
+	}
+	const goPort = "7393"
+	goServer := startIn(t, l.ns, nil, bin+"/echo", "127.0.0.1:"+goPort)
+	goServer.says(t, "listening")
 	clients := []*process{
 		l.start(t, "python3", script, "ask", port, strconv.Itoa(connections), stop),
 		l.start(t, "python3", datagrams, "ask", port, stop),
+		startIn(t, l.ns, nil, bin+"/checked", "127.0.0.1:"+goPort, strconv.Itoa(connections), stop),
 	}
 	exnTun := filepath.Join(buildFor(t, "exn-tun"), "exn-tun")
-	say := func(what string) string {
+	say := func(what string) (back int) {
 		t.Helper()
-		return startIn(t, l.ns, nil, exnTun, "direct", what, "--port", port).wait(t)
+		return switched(t, l.ns, exnTun, what, "--port", port) + switched(t, l.ns, exnTun, what, "--port", goPort)
 	}
-	back := 0
-	for end := time.Now().Add(hangTime); back == 0 && time.Now().Before(end); { // once they are direct
-		for line := range strings.Lines(say("off")) {
-			if _, n, ok := strings.Cut(line, ".sock: "); ok {
-				n, _, _ := strings.Cut(n, " ")
-				k, err := strconv.Atoi(n)
-				if err != nil {
-					t.Fatalf("%q: %v", line, err)
-				}
-				back += k
-			}
-		}
-		say("on")
-	}
-	if back == 0 {
-		t.Error("no connection went back to TCP")
-	}
-	for range times {
-		say("off")
-		say("on")
-	}
+	switchOften(t, say)
 	// once makes connections until one is as it has to be, or none may be any more.
 	once := func(is func(exnrun.Record) (so, done bool)) {
 		t.Helper()
@@ -101,8 +100,40 @@ func TestRootRunSwitch(t *testing.T) {
 	for _, p := range clients {
 		p.wait(t)
 	}
-	server.end(t)
-	udpServer.end(t)
+	for _, p := range []*process{server, udpServer, goServer} {
+		p.end(t)
+	}
+}
+
+// switched says off or on, and returns how many connections and flows that took back.
+func switched(t *testing.T, ns *netns.NS, exnTun, what string, flags ...string) (back int) {
+	t.Helper()
+	out := startIn(t, ns, nil, append([]string{exnTun, "direct", what, "--json"}, flags...)...).wait(t)
+	var all []control.Switched
+	if err := json.Unmarshal([]byte(out), &all); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, s := range all {
+		back += s.Back
+	}
+	return back
+}
+
+// switchOften says off and on until something has gone back to TCP, and then as often as switches.
+func switchOften(t *testing.T, say func(what string) (back int)) {
+	t.Helper()
+	back := 0
+	for end := time.Now().Add(hangTime); back == 0 && time.Now().Before(end); say("on") {
+		back = say("off")
+	}
+	if back == 0 {
+		t.Error("no connection went back to TCP")
+	}
+	for range switches() {
+		back += say("off")
+		say("on")
+	}
+	t.Logf("%d times off and on, %d connections and flows went back to TCP", switches(), back)
 }
 
 // clientsDirect counts the clients' ends of TCP connections in a status of exn-tun that are direct,
