@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -10,24 +9,34 @@ import (
 	"exnet/test/testlab"
 )
 
-// What a user types first, exn-run --explain in a namespace in which nothing has asked for direct
-// sockets yet, is direct by the host's agent, as any later program is.
-func TestRootRunAgentFirst(t *testing.T) {
+// withAgent runs a script of testdata, whose agent is that of its own namespaces, with a directory
+// that has the commands and programs, and returns what it prints.
+func withAgent(t *testing.T, name string, programs []string, args ...string) string {
+	t.Helper()
 	needRun(t, "ip", "python3", "unshare")
 	if !netns.Privileged() {
 		t.Skip("needs root")
 	}
-	bin, err := testlab.Build("exn-tun", "exn-run")
-	if err != nil {
+	bin := buildFor(t, "exn-tun", "exn-run")
+	if err := testlab.Into(bin, programs...); err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(bin)
-	out, err := exec.CommandContext(t.Context(), "unshare", "-nmpf", "--mount-proc", "--kill-child", script(t, "agent_first.sh"), bin).CombinedOutput()
+	argv := append([]string{"-nmpf", "--mount-proc", "--kill-child", script(t, name), bin}, args...)
+	out, err := exec.CommandContext(t.Context(), "unshare", argv...).CombinedOutput()
 	if strings.Contains(string(out), "needs BPF and cgroup2") {
 		t.Skip(string(out))
 	}
-	if err != nil || !strings.Contains(string(out), "1 direct, 0 tcp") {
+	if err != nil {
 		t.Errorf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// What a user types first, exn-run --explain in a namespace in which nothing has asked for direct
+// sockets yet, is direct by the host's agent, as any later program is.
+func TestRootRunAgentFirst(t *testing.T) {
+	if out := withAgent(t, "agent_first.sh", nil); !strings.Contains(out, "1 direct, 0 tcp") {
+		t.Error(out)
 	}
 }
 
@@ -35,20 +44,15 @@ func TestRootRunAgentFirst(t *testing.T) {
 // that has rules of its own: a connection stays direct, bytes are right, and a program of another
 // namespace is direct to the server, which began before the agent.
 func TestRootRunAgentLater(t *testing.T) {
-	needRun(t, "ip", "python3", "unshare")
-	if !netns.Privileged() {
-		t.Skip("needs root")
+	if out := withAgent(t, "takeover.sh", nil, script(t, "checked.py")); strings.Count(out, "1 direct, 0 tcp") != 2 {
+		t.Error(out)
 	}
-	bin, err := testlab.Build("exn-tun", "exn-run")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(bin)
-	out, err := exec.CommandContext(t.Context(), "unshare", "-nmpf", "--mount-proc", "--kill-child", script(t, "takeover.sh"), bin, script(t, "checked.py")).CombinedOutput()
-	if strings.Contains(string(out), "needs BPF and cgroup2") {
-		t.Skip(string(out))
-	}
-	if err != nil || strings.Count(string(out), "1 direct, 0 tcp") != 2 {
-		t.Errorf("%v: %s", err, out)
+}
+
+// Programs start with what the device plugin gives a container while the agent is away, talk by
+// TCP, and are direct when an agent is back. The kubelet has the device all the time.
+func TestRootRunAgentAway(t *testing.T) {
+	if out := withAgent(t, "agent_away.sh", []string{"./testdata/run/kubelet.go"}, script(t, "checked.py")); !strings.Contains(out, "direct when it is back\nchecked ") {
+		t.Error(out)
 	}
 }

@@ -72,7 +72,7 @@ func monitored(t *testing.T, manifest string) string {
 	for _, m := range regexp.MustCompile(`path: \S*/0/(\w+)\n +value: (.*)\n`).FindAllStringSubmatch(component, -1) {
 		lines.WriteString("          " + m[1] + ": " + m[2] + "\n")
 	}
-	const end = "device-plugins]\n"
+	const end = "exn-tun, agent]\n"
 	before, after, ok := strings.Cut(manifest, end)
 	if !ok || more.Len() == 0 || lines.Len() == 0 {
 		t.Fatal("the agent's command, or a patch, is not found")
@@ -80,8 +80,8 @@ func monitored(t *testing.T, manifest string) string {
 	return before + strings.TrimSuffix(end, "]\n") + more.String() + "]\n" + lines.String() + after
 }
 
-// The Helm chart makes, of its own values, what the manifest of the agent has, and with podMonitor
-// what the component for monitoring makes of it.
+// The Helm chart makes, of its own values, what the manifests of the agent and the device plugin
+// have, and with podMonitor what the component for monitoring makes of the agent's.
 func TestChart(t *testing.T) {
 	values, manifest := chartValues(t), packaged(t, "kubernetes/agent.yaml")
 	check := func(name, want string) {
@@ -91,6 +91,7 @@ func TestChart(t *testing.T) {
 		}
 	}
 	check("agent.yaml", manifest)
+	check("device.yaml", packaged(t, "kubernetes/device.yaml"))
 	check("podmonitor.yaml", "")
 	values["podMonitor"] = true
 	check("agent.yaml", monitored(t, manifest))

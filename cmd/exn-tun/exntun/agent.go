@@ -9,9 +9,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"exnet/cmd/exn-tun/internal/cdi"
-	"exnet/cmd/exn-tun/internal/deviceplugin"
-	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/node/agent"
 	"exnet/node/daemon"
@@ -23,9 +20,7 @@ import (
 
 // agentOptions are the flags of "exn-tun agent".
 type agentOptions struct {
-	devicePlugin string // the kubelet's directory; "": none
-	cdi          bool
-	metrics      string // address; "": none
+	metrics string // address; "": none
 }
 
 func newAgent() *cobra.Command {
@@ -40,20 +35,16 @@ connections that are direct go on without it. See docs/any-network.md.
 
 A container asks for it by its environment: LD_PRELOAD with the library of
 exn-run, or EXNET=1 for programs that exn-go has built; exn-tun cdi has a
-runtime give it that, and --device-plugin a kubelet, to pods with
-limits: {exnet.io/direct: 1}. exn-tun status --sockets shows which connections
-are direct, and why others are not.`,
+runtime give it that, and exn-tun device-plugin a kubelet. exn-tun status
+--sockets shows which connections are direct, and why others are not.`,
 		Example: `exn-tun agent
-exn-tun agent --metrics :9400
-exn-tun agent --device-plugin /var/lib/kubelet/device-plugins`,
+exn-tun agent --metrics :9400`,
 		Args: command.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return runAgent(c.Context(), programOf(c), o, command.Logger(c))
 		},
 	}
 	fs := c.Flags()
-	fs.StringVar(&o.devicePlugin, "device-plugin", "", "`DIR` of a kubelet's device plugins: offer it exnet.io/direct")
-	fs.BoolVar(&o.cdi, "cdi", false, "with --device-plugin: give names of CDI devices, not mounts and variables")
 	fs.Func("metrics", "`[ADDR]:PORT` serve Prometheus metrics of the containers over HTTP at /metrics; without ADDR on 127.0.0.1 only (off)", func(s string) (err error) {
 		o.metrics, err = daemon.MetricsAddr(s)
 		return err
@@ -62,9 +53,6 @@ exn-tun agent --device-plugin /var/lib/kubelet/device-plugins`,
 }
 
 func runAgent(ctx context.Context, p program, o agentOptions, log *slog.Logger) error {
-	if o.cdi && o.devicePlugin == "" {
-		return cli.Usagef("--cdi is for --device-plugin")
-	}
 	if os.Geteuid() != 0 {
 		return errors.New("the agent needs root of this host: it looks at the sockets of all containers")
 	}
@@ -85,13 +73,6 @@ func runAgent(ctx context.Context, p program, o agentOptions, log *slog.Logger) 
 		log.Info("metrics", "url", e.URL())
 		jobs.Go(func() error { return e.Run(ctx) })
 	}
-	if o.devicePlugin != "" {
-		c, err := pluginOf(ctx, o, log)
-		if err != nil {
-			return err
-		}
-		jobs.Go(func() error { return deviceplugin.Run(ctx, c) })
-	}
 	jobs.Go(func() error {
 		return agent.Run(ctx, log, attachByChild, podRules, func() {
 			fmt.Fprintln(p.stdout, "direct sockets between the containers of this host")
@@ -104,16 +85,4 @@ func runAgent(ctx context.Context, p program, o agentOptions, log *slog.Logger) 
 		err = fmt.Errorf("%w; between namespaces that have an exn0, direct sockets need neither (exn-tun up)", err)
 	}
 	return err
-}
-
-// pluginOf is the device plugin that the flags ask for.
-func pluginOf(ctx context.Context, o agentOptions, log *slog.Logger) (c deviceplugin.Config, err error) {
-	l, missing, err := cdi.Find(ctx)
-	if err != nil {
-		return c, err
-	}
-	for _, m := range missing {
-		log.Warn("device plugin: " + m)
-	}
-	return deviceplugin.Config{Dir: o.devicePlugin, Spec: cdi.New(l), ByName: o.cdi, Log: log}, nil
 }

@@ -38,7 +38,7 @@ exn-tun up --netns a --addr 10.2.0.1/24
 	root.Annotations = map[string]string{command.EndKey: `Without root the demonstration uses a user namespace, where that is allowed.
 Results go to standard output, all else to standard error. Exit status: 0 done,
 1 failed, 2 wrong usage.`}
-	root.AddCommand(newDemo(), newAgent(), newAttach(), newCDI(), newUp(), newDown(), newStatus(), newFabrics(), newTopo(), newProfile(), newRoute(), newSet(), newRegisters(), newDirect(), newExplain(), newTop(), newCapture(), newCheck(), newKey(), newDoctor(), newCluster())
+	root.AddCommand(newDemo(), newAgent(), newDevicePlugin(), newAttach(), newCDI(), newUp(), newDown(), newStatus(), newFabrics(), newTopo(), newProfile(), newRoute(), newSet(), newRegisters(), newDirect(), newExplain(), newTop(), newCapture(), newCheck(), newKey(), newDoctor(), newCluster())
 	for _, part := range parts {
 		root.AddCommand(part())
 	}

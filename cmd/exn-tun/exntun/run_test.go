@@ -60,7 +60,7 @@ func TestUsageErrors(t *testing.T) {
 		{"key sgin --zzz", `unknown command "sgin": did you mean sign?`},
 		{"dmeo", `unknown command "dmeo": did you mean demo?`},
 		{"--fabric x", "there is no flag --fabric"},
-		{"xyzzy", `unknown command "xyzzy": choose from demo, agent, attach, cdi, up, down, status, fabrics, topo, profile, route, set, registers, direct, explain, top, capture, check, key, doctor, cluster, lease, lnet-selftest, version, completion`},
+		{"xyzzy", `unknown command "xyzzy": choose from demo, agent, device-plugin, attach, cdi, up, down, status, fabrics, topo, profile, route, set, registers, direct, explain, top, capture, check, key, doctor, cluster, lease, lnet-selftest, version, completion`},
 		{"help dmeo", `unknown command "dmeo": did you mean demo?`},
 		{"demo --no-fast", "did you mean --no-fast-path?"},
 		{"demo -nodes 2", "there is no flag -nodes: did you mean --nodes?"},

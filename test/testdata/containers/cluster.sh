@@ -129,6 +129,7 @@ kubectl get nodes -o wide
 say "kubectl apply -k packaging/kubernetes"
 kubectl apply -k "$manifests"
 kubectl -n kube-system rollout status daemonset/exnet-agent --timeout 60s
+kubectl -n kube-system rollout status daemonset/exnet-device --timeout 60s
 offers() { [ "$(kubectl get nodes -o jsonpath='{.items[*].status.allocatable.exnet\.io/direct}')" = '1024 1024' ]; }
 eventually offers
 

@@ -48,27 +48,29 @@ done
 goes only '[["shm","on --port 6379 # of the pod"]]'
 kubectl delete pod hostile --now
 
-say "the agent is away: connections stay, containers start anew on TCP, and new pods wait"
+say "the agent is away: connections stay, containers start anew on TCP, and so do new pods"
 kubectl -n kube-system patch daemonset exnet-agent -p '{"spec": {"template": {"spec": {"nodeSelector": {"away": "yes"}}}}}'
 away() { [ -z "$(kubectl -n kube-system get pods -l app=exnet-agent -o name)" ]; }
 eventually away
 offered() { [ "$(kubectl get node node1 -o jsonpath='{.status.allocatable.exnet\.io/direct}')" = "$1" ]; }
-eventually offered 0
+offered 1024
 ask late '' localhost/lab:1 "$client"
+kubectl wait --for condition=Ready pod/late --timeout 60s
 restarted() { kubectl get pod -l app=db -o jsonpath='{.items[*].status.containerStatuses[*].restartCount}' | grep -q "^$1$"; }
 restarted 0
 kubectl exec only -- redis-cli -h 10.96.7.7 shutdown nosave || true
 eventually restarted 1
 serves() { kubectl exec only -- timeout 5 redis-cli -h 10.96.7.7 ping | grep -q PONG; }
 eventually serves
+serves_late() { kubectl exec late -- timeout 5 redis-cli -h 10.96.7.7 ping | grep -q PONG; }
 kubectl get pods
-kubectl get pod late -o jsonpath='{.status.phase}' | grep -qx Pending
+eventually serves_late
 say "and comes back"
 kubectl -n kube-system patch daemonset exnet-agent --type json -p '[{"op": "remove", "path": "/spec/template/spec/nodeSelector/away"}]'
 kubectl -n kube-system rollout status daemonset/exnet-agent --timeout 60s
-eventually goes late '[["shm",null]]'
 # What was connected meanwhile stays on TCP: its program begins anew.
-kubectl exec only -- bash -c 'for p in /proc/[0-9]*; do [ "$(<"$p/comm")" != redis-benchmark ] || kill "${p#/proc/}"; done'
+for pod in only late; do kubectl exec "$pod" -- bash -c 'for p in /proc/[0-9]*; do [ "$(<"$p/comm")" != redis-benchmark ] || kill "${p#/proc/}"; done'; done
+eventually goes late '[["shm",null]]'
 eventually goes only '[["shm","on --port 6379 # of the pod"]]'
 kubectl get pods
 on node1 /opt/exnet/exn-tun status

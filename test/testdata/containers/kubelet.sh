@@ -156,12 +156,15 @@ pod() {
 address() { nsenter -n -t "$(pgrep -nx "$1")" ip -j address show dev eth0 | jq -r '.[].addr_info[] | select(.family == "inet").local'; }
 
 for by in '' --cdi; do
-	echo "-- two pods, with exn-tun agent --device-plugin ${by:+and $by}"
+	echo "-- two pods, with exn-tun device-plugin $by"
 	"$bin/exn-tun" cdi >/etc/cdi/exnet.yaml
 	[ -n "$by" ] || rm /etc/cdi/exnet.yaml
-	"$bin/exn-tun" agent --device-plugin /var/lib/kubelet/device-plugins $by >"$base/agent.log" 2>&1 &
+	"$bin/exn-tun" agent >"$base/agent.log" 2>&1 &
 	agent=$!
-	eventually grep -q 'device plugin: registered' "$base/agent.log"
+	# shellcheck disable=SC2086 # a flag or none
+	"$bin/exn-tun" device-plugin /var/lib/kubelet/device-plugins $by >"$base/device.log" 2>&1 &
+	device=$!
+	eventually grep -q 'device plugin: registered' "$base/device.log"
 	pod db 1 redis-server --protected-mode no --save '' --dir /tmp
 	eventually address redis-server
 	pod client 1 redis-benchmark -h "$(address redis-server)" -q -t get -l
@@ -171,8 +174,8 @@ for by in '' --cdi; do
 	"$bin/exn-tun" status | grep '^ *default/db-node/main ' >/dev/null
 	rm "$base"/pods/*
 	eventually none
-	kill $agent
-	wait $agent
+	kill $agent $device
+	wait $agent $device
 done
 kill $kubelet
 wait $kubelet || true

@@ -101,7 +101,7 @@ func TestCheck(t *testing.T) {
 		{"all direct", nodesOf(1024, 1024), by(running, direct, tcp), []string{"n0 n0 true ", "n1 n0 true no broker", "n1 n1 true ", "n0 n1 true no broker"}},
 		{"one node", nodesOf(1), by(running, direct, ""), []string{"n0 n0 true "}},
 		{"near stays on TCP", nodesOf(1), by(running, tcp, ""), []string{"n0 n0 false no broker"}},
-		{"no agent on one", nodesOf(1024, 0), by(running, direct, ""), []string{"n0 n0 true ", "n1 n1 false does its agent run"}},
+		{"no agent on one", nodesOf(1024, 0), by(running, direct, ""), []string{"n0 n0 true ", "n1 n1 false does its device plugin run"}},
 		{"not ready", nodesOf(-1), by("", "", ""), []string{"n0 n0 false not ready"}},
 		{"no image", nodesOf(1), by(`{"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}]}`, "", ""),
 			[]string{"n0 n0 false ErrImagePull: no such image"}},

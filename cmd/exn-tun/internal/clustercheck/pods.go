@@ -91,7 +91,7 @@ func (l *nodeList) nodes() (all []node) {
 		case !ready:
 			it.why = "the node is not ready"
 		case offered == 0:
-			it.why = "the node does not offer " + resource + ": does its agent run? kubectl -n kube-system get pods -l app=exnet-agent -o wide"
+			it.why = "the node does not offer " + resource + ": does its device plugin run? kubectl -n kube-system get pods -l app=exnet-device -o wide"
 		}
 		all = append(all, it)
 	}

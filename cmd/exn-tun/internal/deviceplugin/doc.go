@@ -12,6 +12,9 @@
 // does not know CDI. A kubelet puts variables before those of the pod: a pod's own LD_PRELOAD
 // replaces that of here.
 //
+// A kubelet forgets what a plugin offers when that ends. So the plugin is a process beside the
+// agent: pods start while the agent is away, and stay on TCP until it is back.
+//
 // # Concurrency
 //
 // Run has a goroutine; gRPC has its own for each call.
