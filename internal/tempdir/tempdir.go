@@ -61,10 +61,19 @@ func New(kind string) (dir string, err error) {
 		}
 	}
 	if named := os.Getenv("TMPDIR"); named != "" && errors.Is(first, fs.ErrNotExist) {
-		return "", fmt.Errorf("TMPDIR=%s: %w", named, fs.ErrNotExist)
+		return "", missing(named)
 	}
 	return "", first
 }
+
+// missing is the value of TMPDIR, where nothing is.
+type missing string
+
+// Error implements error.
+func (m missing) Error() string { return fmt.Sprintf("TMPDIR=%s does not exist", string(m)) }
+
+// Is says that it is fs.ErrNotExist, as the kernel's error is.
+func (m missing) Is(err error) bool { return err == fs.ErrNotExist }
 
 // Do calls f with a directory as New makes it, and removes it.
 func Do(kind string, f func(dir string) error) error {

@@ -169,8 +169,9 @@ func TestTogether(t *testing.T) {
 }
 
 func TestNowhere(t *testing.T) {
-	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
-	if _, err := New("kind"); !errors.Is(err, fs.ErrNotExist) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	t.Setenv("TMPDIR", missing)
+	if _, err := New("kind"); !errors.Is(err, fs.ErrNotExist) || err.Error() != "TMPDIR="+missing+" does not exist" {
 		t.Errorf("error %v", err)
 	}
 }
