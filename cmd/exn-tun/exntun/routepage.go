@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -368,18 +369,19 @@ func (p *routePage) draw(routes *topo.Routes) error {
 	return nil
 }
 
-// changeOf says in a sentence what became of the busiest link's load.
+// changeOf says in a sentence what became of the busiest link's load, as the page shows it.
 func changeOf(before, after *pageLoad) string {
 	how, _, _ := strings.Cut(before.Title, ",")
 	text := fmt.Sprintf("With the reserved routes the busiest link carries %s instead of %s", after.Most, before.Most)
-	switch {
-	case after.most == before.most:
+	change := "less"
+	if after.most > before.most {
+		change = "more"
+	}
+	switch share := display.Percent(math.Abs(float64(after.most)-float64(before.most)) / float64(before.most)); {
+	case after.Most == before.Most:
 		text = "With the reserved routes the busiest link carries as much as without, " + after.Most
-	case before.most == 0:
-	case after.most < before.most:
-		text += fmt.Sprintf(": %s less", display.Percent(float64(before.most-after.most)/float64(before.most)))
-	default:
-		text += fmt.Sprintf(": %s more", display.Percent(float64(after.most-before.most)/float64(before.most)))
+	case before.most > 0 && share != display.Percent(0):
+		text += fmt.Sprintf(": %s %s", share, change)
 	}
 	return text + " (" + how + ")."
 }

@@ -109,9 +109,10 @@ func TestChangeOf(t *testing.T) {
 	}
 	before := load("simulated, by the tables", 200, "200 B")
 	for want, after := range map[string]*pageLoad{
+		"With the reserved routes the busiest link carries as much as without, 200 B (simulated).":         load("", 199, "200 B"),
+		"With the reserved routes the busiest link carries 201 B instead of 200 B (simulated).":            load("", 200, "201 B"),
 		"With the reserved routes the busiest link carries 150 B instead of 200 B: 25 % less (simulated).": load("", 150, "150 B"),
 		"With the reserved routes the busiest link carries 300 B instead of 200 B: 50 % more (simulated).": load("", 300, "300 B"),
-		"With the reserved routes the busiest link carries as much as without, 200 B (simulated).":         load("", 200, "200 B"),
 	} {
 		if got := changeOf(before, after); got != want {
 			t.Errorf("%q, want %q", got, want)
