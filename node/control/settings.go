@@ -60,42 +60,16 @@ func (s *Settings) Parse(text string) error {
 		}
 		s.Adaptive = new(value == "on")
 	default:
-		return fmt.Errorf("%w: there is no setting %q%s: use %s", ErrSetting, key, nearest(key), settingsHelp)
+		if near := cli.Closest(key, SettingNames); near != "" {
+			return fmt.Errorf("%w: there is no setting %q: did you mean %s?", ErrSetting, key, near)
+		}
+		return fmt.Errorf("%w: there is no setting %q: use %s", ErrSetting, key, settingsHelp)
 	}
 	return nil
 }
 
-// nearest suggests the setting that a wrong name may mean; "": none is like it.
-func nearest(name string) string {
-	for _, s := range []string{"mode", "coalesce-usecs", "coalesce-frames", "adaptive"} {
-		if distance(name, s) <= max(2, len(s)/3) {
-			return fmt.Sprintf(" (do you mean %s?)", s)
-		}
-	}
-	return ""
-}
-
-// distance is how many letters have to be added, removed or replaced to make one word of the other
-// (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
-}
+// SettingNames are the names that Parse knows.
+var SettingNames = []string{"mode", "coalesce-usecs", "coalesce-frames", "adaptive"}
 
 // Apply returns c with the settings applied. Static and dynamic coalescing exclude each other:
 // setting one ends the other.

@@ -84,9 +84,9 @@ func TestNearest(t *testing.T) {
 		"mdoe": "mode", "coalesce_usecs": "coalesce-usecs", "coalesce-frame": "coalesce-frames", "adaptiv": "adaptive",
 		"recieve": "", "": "", "x": "",
 	} {
-		got := nearest(name)
-		if want == "" && got != "" || want != "" && !strings.Contains(got, want+"?") {
-			t.Errorf("%q: %q, want %q", name, got, want)
+		err := new(Settings).Parse(name + "=1")
+		if !errors.Is(err, ErrSetting) || want == "" && strings.Contains(err.Error(), "?") || want != "" && !strings.HasSuffix(err.Error(), ": did you mean "+want+"?") {
+			t.Errorf("%q: %v, want %q", name, err, want)
 		}
 	}
 }

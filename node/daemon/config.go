@@ -89,6 +89,8 @@ type Config struct {
 	Receive Receive
 	// Log gets the node's messages. Default: none.
 	Log *slog.Logger
+	// Dash stands before a setting's name in errors: "--" where settings are flags. Default: none.
+	Dash string
 }
 
 // Receive says how frames are received.

@@ -106,22 +106,22 @@ func (h *Hosts) needsListen() string {
 
 // checkHosts returns an error if settings contradict each other.
 func (c Config) checkHosts() error {
-	h := c.Hosts
+	h, dash := c.Hosts, c.Dash
 	keys := h.Key != "" || h.Trust != ""
 	if err := CheckLink(h.Link); err != nil {
 		return wrong("hosts.link", "%w", err)
 	}
 	switch {
 	case h.Listen == "" && h.byOFI():
-		return wrong("hosts.link", "link %s also needs listen, for example :%d", h.Link, mesh.DefaultPort)
+		return wrong("hosts.link", "%s %s also needs %s, for example :%d", dash+"link", h.Link, dash+"listen", mesh.DefaultPort)
 	case h.Listen == "" && (len(h.Join) > 0 || keys || h.Plaintext || h.Conns > 1 || h.Congestion != ""):
-		return wrong("hosts", "%s also needs listen, for example :%d", h.needsListen(), mesh.DefaultPort)
+		return wrong("hosts", "%s also needs %s, for example :%d", dash+h.needsListen(), dash+"listen", mesh.DefaultPort)
 	case h.Listen == "":
 		return nil
 	case keys && h.Plaintext:
-		return wrong("hosts.plaintext", "plaintext needs neither key nor trust: leave out one or the other")
+		return wrong("hosts.plaintext", "%s needs neither %s nor %s: leave out one or the other", dash+"plaintext", dash+"key", dash+"trust")
 	case !h.Plaintext && (h.Key == "" || h.Trust == ""):
-		return wrong("hosts.listen", "listen needs key and trust (see exn-tun key), or plaintext on a network that is trusted or encrypted below")
+		return wrong("hosts.listen", "%s needs %s and %s (see exn-tun key), or %s on a network that is trusted or encrypted below", dash+"listen", dash+"key", dash+"trust", dash+"plaintext")
 	case h.Conns < 0 || h.Conns > stream.MaxConns:
 		return wrong("hosts.conns", "%d connections for each peer: use 1 to %d", h.Conns, stream.MaxConns)
 	case h.Conns > 1 && h.byOFI():
@@ -131,7 +131,7 @@ func (c Config) checkHosts() error {
 	case c.Faults != nil && h.byOFI():
 		return wrong("faults", "link %s has no faults: leave out one of both", h.Link)
 	case h.Plaintext && c.Node == nil:
-		return wrong("hosts.plaintext", "plaintext needs node: without a certificate nothing else names this node")
+		return wrong("hosts.plaintext", "%s needs %s: without a certificate nothing else names this node", dash+"plaintext", dash+"node")
 	}
 	return nil
 }

@@ -66,6 +66,7 @@ func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error
 	if err != nil {
 		return cli.UsageError{Err: err}
 	}
+	cfg.Dash = "--"
 	if cfg, err = cfg.WithDefaults(); err != nil {
 		return cli.UsageError{Err: err}
 	}
@@ -256,73 +257,5 @@ func runCheck(p program, file string) error {
 		node = fmt.Sprintf("node %d", *cfg.Node)
 	}
 	fmt.Fprintf(p.stdout, "%s is good: %s of fabric %s in %s, %d addresses, MTU %d\n", file, node, cfg.Fabric, cfg.Dir, len(cfg.Addrs), cfg.MTU)
-	return nil
-}
-
-func newSet() *cobra.Command {
-	var o nodeOptions
-	var settings control.Settings
-	var link *linkSetting
-	c := &cobra.Command{
-		Use: "set [flags] SETTING=VALUE... | link A-B up|down", Short: "change how running nodes receive frames, or set a link down",
-		Long: `Changes how a running node receives frames, while traffic goes on; or sets a
-link of a fabric with a topology down or up, on all nodes. Traffic goes around a
-link that is down.
-
-Settings:
-  mode=napi            interrupt, then polling until nothing is left
-  mode=interrupt       an interrupt for each frame
-  mode=busy            polling all the time; takes a core
-  coalesce-usecs=N     hold back an interrupt for so long; 0: not at all
-  coalesce-frames=N    or until so many frames are there; 0: not counted
-  adaptive=on|off      dynamic interrupt throttling instead of these two`,
-		Example: `exn-tun set mode=busy
-exn-tun set --node 2 mode=napi coalesce-usecs=50 coalesce-frames=16
-exn-tun set adaptive=on
-exn-tun set link 1-2 down`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cli.Usagef("say what to set, such as mode=busy")
-			}
-			if args[0] == "link" {
-				var err error
-				link, err = parseLink(args[1:])
-				return err
-			}
-			for _, a := range args {
-				if err := settings.Parse(a); err != nil {
-					return cli.UsageError{Err: err}
-				}
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := o.resolve(); err != nil {
-				return err
-			}
-			if link != nil {
-				return link.run(programOf(c), o)
-			}
-			return runSet(o, settings)
-		},
-	}
-	o.define(c.Flags())
-	return c
-}
-
-func runSet(o nodeOptions, s control.Settings) error {
-	nodes, err := o.nodes()
-	if err != nil {
-		return err
-	}
-	for _, n := range nodes {
-		c, err := control.Dial(o.dir, n)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(c.Set(s), c.Close()); err != nil {
-			return err
-		}
-	}
 	return nil
 }
