@@ -5,6 +5,9 @@
 //
 //	a regular file, or no file   written beside it, then renamed; after an error the old one stays
 //	a device, a pipe, a FIFO     written as it is; never removed
+//	this process's own output    written where it is: other output may be in that file, too
+//	a Live file                  written as it is, so that others can read it meanwhile; what was there
+//	                             stays until the first byte
 //
 // # Concurrency
 //
@@ -19,8 +22,9 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
-	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 )
 
 // perm is the mode of a new file, before the umask.
@@ -30,8 +34,8 @@ const perm = 0o666
 type File struct {
 	name string
 	file *os.File
-	// pending is nil where the file is written as it is.
-	pending *renameio.PendingFile
+	// path is what file takes the place of when it is whole; "": it is written as it is.
+	path string
 }
 
 // Create begins to write the file of that name. It follows symbolic links. For a FIFO it waits for
@@ -44,18 +48,54 @@ func Create(name string) (*File, error) {
 	if err != nil {
 		return nil, named(name, err)
 	}
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if info, err := os.Stat(path); err == nil {
+		f, err := asItIs(path, info)
 		if err != nil {
 			return nil, named(name, err)
 		}
-		return &File{name: name, file: f}, nil
+		if f != nil {
+			return &File{name: name, file: f}, nil
+		}
 	}
-	p, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(perm), renameio.WithExistingPermissions())
+	f, err := beside(path)
 	if err != nil {
 		return nil, named(name, err)
 	}
-	return &File{name: name, file: p.File, pending: p}, nil
+	return &File{name: name, file: f, path: path}, nil
+}
+
+// beside makes a file in the same folder, with the mode of the one that is there.
+func beside(path string) (*os.File, error) {
+	for {
+		name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".exnet-%d-%x.tmp", os.Getpid(), time.Now().UnixNano()))
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if info, gone := os.Stat(path); err == nil && gone == nil {
+			if err = f.Chmod(info.Mode().Perm()); err != nil {
+				err = errors.Join(err, f.Close(), os.Remove(name))
+			}
+		}
+		return f, err
+	}
+}
+
+// asItIs opens what must not be replaced; nil: a new file may take the old one's place.
+func asItIs(path string, info fs.FileInfo) (*os.File, error) {
+	for _, output := range []*os.File{os.Stdout, os.Stderr} {
+		if has, err := output.Stat(); err == nil && os.SameFile(has, info) {
+			fd, err := unix.FcntlInt(output.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+			if err != nil {
+				return nil, err
+			}
+			return os.NewFile(uintptr(fd), path), nil
+		}
+	}
+	if info.Mode().IsRegular() {
+		return nil, nil
+	}
+	return os.OpenFile(path, os.O_WRONLY, 0)
 }
 
 // Write implements io.Writer.
@@ -69,25 +109,32 @@ func (f *File) Write(b []byte) (int, error) {
 
 // Commit ends the file: it is there as a whole, or the old one is still there.
 func (f *File) Commit() error {
-	err := f.file.Close
-	if f.pending != nil {
-		err = f.pending.CloseAtomicallyReplace
+	var err error
+	if f.path != "" {
+		err = f.file.Sync()
 	}
-	if err := err(); err != nil {
+	err = errors.Join(err, f.file.Close())
+	if err == nil && f.path != "" {
+		err = os.Rename(f.file.Name(), f.path)
+	}
+	if err != nil {
 		return errors.Join(named(f.name, err), f.Discard())
 	}
+	f.path = "" // nothing is to be discarded any more
 	return nil
 }
 
 // Discard ends the file without what was written: the old one stays. After Commit it does nothing.
 func (f *File) Discard() error {
-	if f.pending != nil {
-		return f.pending.Cleanup()
+	err := f.file.Close()
+	if errors.Is(err, os.ErrClosed) {
+		err = nil
 	}
-	if err := f.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-		return err
+	if f.path != "" {
+		err = errors.Join(err, os.Remove(f.file.Name()))
+		f.path = ""
 	}
-	return nil
+	return err
 }
 
 // Write writes the file of that name by a function. A reader of a pipe that has read enough is no
@@ -98,7 +145,7 @@ func Write(name string, write func(io.Writer) error) error {
 		return err
 	}
 	if err := write(f); err != nil {
-		if f.pending == nil && errors.Is(err, syscall.EPIPE) {
+		if f.path == "" && errors.Is(err, syscall.EPIPE) {
 			err = nil
 		}
 		return errors.Join(err, f.Discard())

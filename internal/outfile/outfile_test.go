@@ -123,3 +123,62 @@ func TestDiscardTwice(t *testing.T) {
 }
 
 func fdName(f *os.File) string { return strconv.Itoa(int(f.Fd())) }
+
+// A file that is this process's output keeps what is in it: the new text follows.
+func TestWriteOutput(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	before := os.Stderr
+	defer func() { os.Stderr = before }()
+	os.Stderr = f
+	for _, name := range []string{filepath.Join("/proc/self/fd", fdName(f)), path} {
+		if _, err := f.WriteString("said "); err != nil {
+			t.Fatal(err)
+		}
+		if err := Write(name, whole); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds(t, path, "said newsaid new")
+}
+
+// The old text stays until there is a new one; then nothing of it is left.
+func TestLive(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "capture")
+	if err := os.WriteFile(path, []byte("old and long"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", "new"} {
+		l, err := OpenLive(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text != "" {
+			for _, part := range []string{"n", "", "ew"} {
+				if _, err := l.Write([]byte(part)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		want := text
+		if text == "" {
+			want = "old and long"
+		}
+		holds(t, path, want) // also before Close
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := OpenLive(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if n, err := l.Write([]byte("new")); n != 3 || err != nil {
+		t.Errorf("a device: %d, %v", n, err)
+	}
+}

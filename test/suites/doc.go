@@ -5,8 +5,8 @@
 // # Architecture
 //
 //	test process ── nsenter ──► box: namespaces of its own, /run and /tmp empty
-//	  │                           ├── exn-run --loopback --report FILE -- server
-//	  │                           └── exn-run --loopback --report FILE -- client, or a unit of a suite
+//	  │                           ├── exn-run --loopback -o FILE -- server
+//	  │                           └── exn-run --loopback -o FILE -- client, or a unit of a suite
 //	  └── verdicts, reports ──► table, JSON
 //
 // A box has namespaces for the network, processes and mounts: what runs in it, its broker included,

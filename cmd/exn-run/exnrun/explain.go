@@ -77,7 +77,7 @@ func summary(all []*connstats.Connection, lost, processes int) string {
 	return text
 }
 
-// Record is a line of --report.
+// Record is a line of the file of --output.
 type Record struct {
 	// Path is direct if bytes went over the segment, else tcp or udp.
 	Path   string `json:"path"`

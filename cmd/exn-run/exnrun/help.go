@@ -38,7 +38,7 @@ eval "$(exn-run --loopback --print-env)"
 
 	helpEnd = `Programs that the library cannot reach (setuid, old Go) run on TCP, and
 exn-run says so. The program replaces exn-run and has its process ID, unless
-exn-run stays with it (--explain, --verbose, --stats, --report, --profile,
+exn-run stays with it (--explain, --verbose, --stats, -o, --profile,
 --libfabric). Exit status: the program's; 125 exn-run itself failed, 126 the
 program cannot be run, 127 it was not found.`
 )

@@ -48,7 +48,9 @@ func (o *options) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.explain, "explain", false, "say at the end what was chosen for each connection, and why")
 	fs.BoolVar(&o.verbose, "verbose", false, "as --explain, and also at once when a connection is made or changes")
 	fs.BoolVar(&o.stats, "stats", false, "as --explain, with all counters")
-	fs.StringVar(&o.report, "report", "", "`FILE` write the same there as JSON, one object per line")
+	fs.StringVarP(&o.report, "output", "o", "", "`FILE` write the same there as JSON, one object per line, when the program has ended")
+	fs.StringVar(&o.report, "report", "", "the older name of --output")
+	_ = fs.MarkHidden("report") // it fails for a flag that is not there
 	fs.StringVar(&o.profile, "profile", "", "`DIR` write there who sent how much to whom, by process; every exn-run with this DIR adds to it")
 	fs.BoolVar(&o.printEnv, "print-env", false, "print the variables for a shell, and run nothing")
 	fs.StringVar(&o.checkRules, "check-rules", "", "`FILE` check rules, and run nothing")
@@ -85,7 +87,7 @@ func parseOptions(args []string) (o options, fs *pflag.FlagSet, err error) {
 	case o.printEnv && o.reserve != "":
 		return o, fs, cli.Usagef("--print-env runs no program: leave out --reserve")
 	case o.printEnv && o.stays():
-		return o, fs, cli.Usagef("--print-env runs no program: leave out --explain, --verbose, --stats, --report and --profile")
+		return o, fs, cli.Usagef("--print-env runs no program: leave out --explain, --verbose, --stats, --output and --profile")
 	}
 	return o, fs, nil
 }

@@ -22,6 +22,7 @@ import (
 	"exnet/directsockets/broker/connstats"
 	"exnet/fabric/emp"
 	"exnet/fabric/pattern/pfprof"
+	"exnet/internal/outfile"
 	"exnet/node/control"
 )
 
@@ -126,19 +127,14 @@ func (p *profiler) write(o options, w *watch) error {
 		return fmt.Errorf("--profile: %w", err)
 	}
 	name := fmt.Sprintf("%s-%d-%d%s", strings.ReplaceAll(host, "/", "_"), os.Getpid(), p.began.UnixNano(), profileSeen)
-	if err := os.WriteFile(filepath.Join(p.dir, name), text.Bytes(), 0o666); err != nil {
+	if err := outfile.WriteText(filepath.Join(p.dir, name), text.Bytes()); err != nil {
 		return fmt.Errorf("--profile: %w", err)
 	}
 	all, err := readSeen(p.dir)
 	if err != nil {
 		return fmt.Errorf("--profile: %w", err)
 	}
-	var matrix bytes.Buffer
-	if err := pfprof.WriteJSON(&matrix, matrixOf(all)); err != nil {
-		return err
-	}
-	path := filepath.Join(p.dir, profileMatrix)
-	if err := errors.Join(os.WriteFile(path+".new", matrix.Bytes(), 0o666), os.Rename(path+".new", path)); err != nil {
+	if err := outfile.Write(filepath.Join(p.dir, profileMatrix), func(w io.Writer) error { return pfprof.WriteJSON(w, matrixOf(all)) }); err != nil {
 		return fmt.Errorf("--profile: %w", err)
 	}
 	return nil

@@ -159,12 +159,21 @@ func TestExec(t *testing.T) {
 // With --explain the program is a child, and ends as it would alone.
 func TestStay(t *testing.T) {
 	report := filepath.Join(t.TempDir(), "report")
-	stdout, stderr, status := output(t, exnRun(t, "--explain", "--report", report, "--", "sh", "-c", `echo out; echo $EXNET_EXPLAIN; exit 3`))
+	stdout, stderr, status := output(t, exnRun(t, "--explain", "-o", report, "--", "sh", "-c", `echo out; echo $EXNET_EXPLAIN; exit 3`))
 	if status != 3 || stdout != "out\n1\n" || !strings.Contains(stderr, "no TCP connections seen") {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
 	}
 	if text, err := os.ReadFile(report); err != nil || len(text) > 0 {
 		t.Errorf("the report: %q, %v", text, err)
+	}
+	// A program that cannot be started leaves an old report as it is.
+	script := filepath.Join(t.TempDir(), "script")
+	if err := errors.Join(os.WriteFile(report, []byte("old"), 0o600), os.WriteFile(script, []byte("#!/nonexistent\n"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, status = output(t, exnRun(t, "--report", report, "--", script))
+	if text, err := os.ReadFile(report); status < 126 || err != nil || string(text) != "old" {
+		t.Errorf("status %d, %s; the report: %q, %v", status, stderr, text, err)
 	}
 	cmd := exnRun(t, "--explain", "--", "sh", "-c", "kill -TERM $$")
 	if output(t, cmd); cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != unix.SIGTERM {

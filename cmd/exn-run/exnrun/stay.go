@@ -13,6 +13,7 @@ import (
 	"exnet/directsockets/broker/connstats/explain"
 	"exnet/internal/child"
 	"exnet/internal/cli"
+	"exnet/internal/outfile"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,13 +36,13 @@ func stay(o options, s settings, p Program, upstream string, m messages) error {
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, unix.SIGPIPE)
 	defer signal.Stop(broken)
-	var report *os.File
+	var report *outfile.File
 	if o.report != "" {
-		f, err := os.Create(o.report)
+		f, err := outfile.Create(o.report)
 		if err != nil {
-			return fmt.Errorf("--report: %w", err)
+			return fmt.Errorf("--output: %w", err)
 		}
-		defer f.Close()
+		defer f.Discard() // after Commit it does nothing
 		report = f
 	}
 	w := &watch{}
@@ -101,7 +102,7 @@ func stay(o options, s settings, p Program, upstream string, m messages) error {
 		fmt.Fprintln(m.stderr, "exn-run:", summary(w.all(), w.lost, w.processes()))
 	}
 	if report != nil {
-		if err := writeReport(report, w.all()); err != nil {
+		if err := errors.Join(writeReport(report, w.all()), report.Commit()); err != nil {
 			return err
 		}
 	}

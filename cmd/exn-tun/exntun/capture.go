@@ -13,6 +13,7 @@ import (
 	"exnet/directsockets/broker"
 	"exnet/internal/cli"
 	"exnet/internal/command"
+	"exnet/internal/outfile"
 	"exnet/node/control"
 
 	"github.com/spf13/cobra"
@@ -82,7 +83,7 @@ func runCapture(ctx context.Context, p program, o captureOptions) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if file != "-" {
-		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		f, err := outfile.OpenLive(file)
 		if err != nil {
 			return errors.Join(err, close())
 		}

@@ -27,7 +27,7 @@ exn-tun demo --serve 'iperf3 -s' -- iperf3 -c 10.2.0.2
     iperf3 over exn0: its server on node 2, its client on node 1
 exn-tun demo --nodes 4 --mtu 9000 --shell
     a shell on node 1 of four; it says how to reach the others
-exn-tun demo --capture x.pcapng -- ping -c 3 10.2.0.2; tcpdump -r x.pcapng
+exn-tun demo -o x.pcapng -- ping -c 3 10.2.0.2; tcpdump -r x.pcapng
     what went over the fabric
 exn-tun demo -- sh -c 'ping -c 3 $EXN_PEER6 && ip -s link show $EXN_IF'
     the environment has the addresses`

@@ -119,13 +119,16 @@ func (o *demoOptions) defineDemonstration(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.json, "json", false, "one JSON object instead of the table")
 	fs.BoolVarP(&o.verbose, "verbose", "v", false, "all checks, frames and figures with their spread instead of one screen")
 	fs.BoolVar(&o.stats, "stats", false, "print all counters at the end, also after a command")
-	fs.Func("capture", "`FILE` write the frames of all nodes to this file or named pipe as pcapng, for tcpdump -r and Wireshark; also with a command. The fabric does not wait: frames for which FILE is too slow are left out, and counted", func(s string) error {
+	capture := func(s string) error {
 		if s == "-" {
 			return errors.New("name a file or a named pipe (mkfifo)")
 		}
 		o.capture = s
 		return nil
-	})
+	}
+	fs.FuncP("output", "o", "`FILE` write the frames of all nodes to this file or named pipe as pcapng, for tcpdump -r and Wireshark; also with a command. The fabric does not wait: frames for which FILE is too slow are left out, and counted", capture)
+	fs.Func("capture", "the older name of --output", capture)
+	_ = fs.MarkHidden("capture") // it fails for a flag that is not there
 }
 
 // Flags that several commands share.

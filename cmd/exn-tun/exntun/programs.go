@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"time"
 
 	"exnet/cmd/exn-tun/internal/lab"
@@ -25,6 +27,12 @@ const (
 
 // runPrograms runs the user's command or shell, and its servers.
 func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) (err error) {
+	if !o.shell {
+		// Before there are nodes, and before the file of --output is written.
+		if err := startable(o.command[0]); err != nil {
+			return startFailed(p, err)
+		}
+	}
 	// Caught before there are nodes: an uncaught signal would end this process without cleaning
 	// up.
 	signals := make(chan os.Signal, 8)
@@ -133,12 +141,26 @@ func (s *session) run(ctx context.Context, signals <-chan os.Signal) error {
 		f.Close()
 	}
 	if err != nil {
-		s.say("%s", cli.Text(child.StartError(err))) // the text names the command
-		return cli.ExitStatus(child.StartStatus(err))
+		return startFailed(s.program, err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	return s.wait(ctx, cmd, done, signals)
+}
+
+// startable returns why a program cannot be started; nil: nothing is known that speaks against it.
+func startable(name string) error {
+	_, err := exec.LookPath(name)
+	if e, ok := errors.AsType[*exec.Error](err); ok && strings.Contains(name, "/") {
+		return &fs.PathError{Op: "fork/exec", Path: name, Err: e.Err} // as the kernel's error, without quotes
+	}
+	return err
+}
+
+// startFailed says why a command was not started, and returns the status of a shell for it.
+func startFailed(p program, err error) error {
+	p.say("%s", cli.Text(child.StartError(err))) // the text names the command
+	return cli.ExitStatus(child.StartStatus(err))
 }
 
 // own returns the processes that the session started itself: cmd and the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +32,15 @@ func TestRootCommandStatus(t *testing.T) {
 	} {
 		t.Run(c.command, func(t *testing.T) {
 			leavesNothing(t)
-			status, stdout, stderr := run(t.Context(), append([]string{"demo", "--fair", "--"}, strings.Fields(c.command)...)...)
+			path := filepath.Join(t.TempDir(), "x.pcapng")
+			if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			status, stdout, stderr := run(t.Context(), append([]string{"demo", "--fair", "--capture", path, "--"}, strings.Fields(c.command)...)...)
+			ran := c.want != 126 && c.want != 127
+			if text, err := os.ReadFile(path); err != nil || (string(text) != "old") != ran {
+				t.Errorf("the file of --capture: %q, %v", text, err)
+			}
 			if status != c.want || stdout != "" {
 				t.Errorf("status %d, want %d; %q on standard output", status, c.want, stdout)
 			}

@@ -7,26 +7,27 @@ import (
 	"os"
 
 	"exnet/cmd/exn-tun/internal/lab"
+	"exnet/internal/outfile"
 	"exnet/node/capture"
 )
 
 // recording is the capture of a demonstration's frames in a file. All methods of
 // a nil recording do nothing.
 type recording struct {
-	file *os.File
+	file *outfile.Live
 	lab  *lab.Lab
 	c    *capture.Capture
 }
 
-// openRecording opens the file of --capture, or returns nil without one. For a named pipe it
+// openRecording opens the file of --output, or returns nil without one. For a named pipe it
 // waits for a reader. Call it before signals are caught, so that any of them ends the wait.
 func openRecording(o demoOptions) (*recording, error) {
 	if o.capture == "" {
 		return nil, nil
 	}
-	f, err := os.OpenFile(o.capture, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := outfile.OpenLive(o.capture)
 	if err != nil {
-		return nil, fmt.Errorf("--capture: %w", err)
+		return nil, fmt.Errorf("--output: %w", err)
 	}
 	return &recording{file: f}, nil
 }
@@ -85,7 +86,7 @@ func (r *recording) close() error {
 		return nil
 	}
 	if err := r.file.Close(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("--capture: %w", err)
+		return fmt.Errorf("--output: %w", err)
 	}
 	return nil
 }

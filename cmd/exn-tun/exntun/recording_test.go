@@ -52,7 +52,7 @@ func TestRootDemoCapture(t *testing.T) {
 	testlab.RequireTUN(t)
 	leavesNothing(t)
 	path := filepath.Join(t.TempDir(), "x.pcapng")
-	status, stdout, stderr := run(t.Context(), append(slices.Clone(quick), "--json", "--capture", path)...)
+	status, stdout, stderr := run(t.Context(), append(slices.Clone(quick), "--json", "-o", path)...)
 	d := lastLineJSON(t, stdout)
 	if status != cli.ExitOK {
 		t.Fatalf("status %d, %+v\n%s", status, d.Checks, stderr)
@@ -105,6 +105,20 @@ func TestRootCommandCapture(t *testing.T) {
 	}
 }
 
+// A capture that nobody answers leaves an old file as it is.
+func TestCaptureKeeps(t *testing.T) {
+	path, dir := filepath.Join(t.TempDir(), "x.pcapng"), t.TempDir()
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, more := range []string{"", "--direct"} {
+		status, _, stderr := run(t.Context(), append([]string{"capture", "-o", path, "--dir", dir}, strings.Fields(more)...)...)
+		if text, err := os.ReadFile(path); status != cli.ExitFailure || err != nil || string(text) != "old" {
+			t.Errorf("%s: status %d, %s; the file: %q, %v", more, status, stderr, text, err)
+		}
+	}
+}
+
 func TestCaptureFlag(t *testing.T) {
 	testlab.RequireTUN(t)
 	for _, c := range []struct {
@@ -113,7 +127,7 @@ func TestCaptureFlag(t *testing.T) {
 		want   string
 	}{
 		{"-", cli.ExitUsage, "name a file or a named pipe"},
-		{"/nowhere/x", cli.ExitFailure, "--capture: open /nowhere/x: no such file or directory"},
+		{"/nowhere/x", cli.ExitFailure, "--output: open /nowhere/x: no such file or directory"},
 	} {
 		status, _, stderr := run(context.Background(), "demo", "--capture", c.file)
 		if status != c.status || !strings.Contains(stderr, c.want) {

@@ -165,7 +165,7 @@ func (r Redis) under(direct bool, report string, argv ...string) []string {
 	}
 	run := []string{r.ExnRun}
 	if report != "" {
-		run = append(run, "--report", report)
+		run = append(run, "-o", report)
 	}
 	return append(append(run, "--"), argv...)
 }
