@@ -9,6 +9,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"exnet/cmd/exn-tun/internal/deviceplugin"
+	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/node/agent"
 	"exnet/node/daemon"
@@ -20,7 +22,9 @@ import (
 
 // agentOptions are the flags of "exn-tun agent".
 type agentOptions struct {
-	metrics string // address; "": none
+	devicePlugin string // the kubelet's directory; "": none
+	cdi          bool
+	metrics      string // address; "": none
 }
 
 func newAgent() *cobra.Command {
@@ -45,6 +49,8 @@ exn-tun agent --metrics :9400`,
 		},
 	}
 	fs := c.Flags()
+	fs.StringVar(&o.devicePlugin, "device-plugin", "", "`DIR` of a kubelet's device plugins: be exn-tun device-plugin, too, for as long as the agent runs")
+	fs.BoolVar(&o.cdi, "cdi", false, "with --device-plugin: give names of CDI devices, not mounts and variables")
 	fs.Func("metrics", "`[ADDR]:PORT` serve Prometheus metrics of the containers over HTTP at /metrics; without ADDR on 127.0.0.1 only (off)", func(s string) (err error) {
 		o.metrics, err = daemon.MetricsAddr(s)
 		return err
@@ -53,6 +59,9 @@ exn-tun agent --metrics :9400`,
 }
 
 func runAgent(ctx context.Context, p program, o agentOptions, log *slog.Logger) error {
+	if o.cdi && o.devicePlugin == "" {
+		return cli.Usagef("--cdi is for --device-plugin")
+	}
 	if os.Geteuid() != 0 {
 		return errors.New("the agent needs root of this host: it looks at the sockets of all containers")
 	}
@@ -72,6 +81,11 @@ func runAgent(ctx context.Context, p program, o agentOptions, log *slog.Logger) 
 		defer e.Close()
 		log.Info("metrics", "url", e.URL())
 		jobs.Go(func() error { return e.Run(ctx) })
+	}
+	if o.devicePlugin != "" {
+		jobs.Go(func() error {
+			return offerDevices(ctx, deviceplugin.Config{Dir: o.devicePlugin, ByName: o.cdi, Log: log})
+		})
 	}
 	jobs.Go(func() error {
 		return agent.Run(ctx, log, attachByChild, podRules, func() {

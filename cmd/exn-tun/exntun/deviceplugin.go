@@ -3,7 +3,6 @@ package exntun
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -28,29 +27,30 @@ is away: they stay on TCP, and are direct when it is back.`,
 		Example: "exn-tun device-plugin /var/lib/kubelet/device-plugins",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return runDevicePlugin(c.Context(), deviceplugin.Config{Dir: args[0], ByName: byName, Log: command.Logger(c)}, command.Logger(c))
+			if os.Geteuid() != 0 {
+				return errors.New("the device plugin needs root of this host: the kubelet's directory is root's")
+			}
+			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			return offerDevices(ctx, deviceplugin.Config{Dir: args[0], ByName: byName, Log: command.Logger(c)})
 		},
 	}
 	c.Flags().BoolVar(&byName, "cdi", false, "give names of CDI devices, not mounts and variables")
 	return c
 }
 
-func runDevicePlugin(ctx context.Context, c deviceplugin.Config, log *slog.Logger) error {
-	if os.Geteuid() != 0 {
-		return errors.New("the device plugin needs root of this host: the kubelet's directory is root's")
-	}
+// offerDevices offers a kubelet what a Config says but for its Spec, until ctx is cancelled.
+func offerDevices(ctx context.Context, c deviceplugin.Config) error {
 	l, missing, err := cdi.Find(ctx)
 	if err != nil {
 		return err
 	}
 	for _, m := range missing {
-		log.Warn("device plugin: " + m)
+		c.Log.Warn("device plugin: " + m)
 	}
 	if err := broker.Keep(); err != nil { // a container does not start without it
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
 	c.Spec = cdi.New(l)
 	return deviceplugin.Run(ctx, c)
 }
