@@ -17,10 +17,8 @@ package cbuild
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/crc64"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -31,6 +29,7 @@ import (
 	"syscall"
 	"time"
 
+	"exnet/internal/checksum"
 	_ "exnet/internal/linux"
 )
 
@@ -125,22 +124,12 @@ func (s Source) BuildIn(ctx context.Context, dir string) (string, error) {
 	if cc == "" {
 		cc = "cc"
 	}
-	files, hash, err := s.read(cc)
+	hash, err := s.hash(cc)
 	if err != nil {
 		return "", err
 	}
-	mode := fs.FileMode(0o700)
-	if os.Geteuid() == 0 {
-		mode = 0o755
-	}
-	if err := os.MkdirAll(dir, mode); err != nil {
-		return "", fmt.Errorf("%s: %w: %w", s.Name, errPlace, err)
-	}
-	// Somebody else's directory could have anything in it.
-	if info, err := os.Lstat(dir); err != nil {
-		return "", fmt.Errorf("%s: %w: %w", s.Name, errPlace, err)
-	} else if !info.IsDir() || !trusted(info) {
-		return "", fmt.Errorf("%s: %w: %s can be written by others: remove it, or set XDG_CACHE_HOME", s.Name, errPlace, dir)
+	if err := makePlace(dir); err != nil {
+		return "", fmt.Errorf("%s: %w", s.Name, err)
 	}
 	ext := filepath.Ext(s.Name)
 	path := filepath.Join(dir, strings.TrimSuffix(s.Name, ext)+"-"+hash+ext)
@@ -165,13 +154,42 @@ func (s Source) BuildIn(ctx context.Context, dir string) (string, error) {
 		return "", fmt.Errorf("%s: %w: %w", s.Name, errPlace, err)
 	}
 	defer os.RemoveAll(temp)
-	if err := s.compile(ctx, cc, temp, files); err != nil {
+	if err := s.compile(ctx, cc, temp); err != nil {
 		return "", err
 	}
 	if err := os.Rename(filepath.Join(temp, s.Name), path); err != nil {
 		return "", fmt.Errorf("%s: %w", s.Name, err)
 	}
 	return path, nil
+}
+
+// makePlace makes a directory that only root and this user can write to.
+func makePlace(dir string) error {
+	mode := fs.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o755
+	}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return fmt.Errorf("%w: %w", errPlace, err)
+	}
+	// Somebody else's directory could have anything in it.
+	if info, err := os.Lstat(dir); err != nil {
+		return fmt.Errorf("%w: %w", errPlace, err)
+	} else if !info.IsDir() || !trusted(info) {
+		return fmt.Errorf("%w: %s can be written by others: remove it, or set XDG_CACHE_HOME", errPlace, dir)
+	}
+	return nil
+}
+
+// Place returns the directory in which Build builds, which only root and this user can write to,
+// "" if there is none.
+func Place() string {
+	for _, dir := range places() {
+		if makePlace(dir) == nil {
+			return dir
+		}
+	}
+	return ""
 }
 
 // lockSuffix ends the name of the file that who builds has locked.
@@ -226,24 +244,19 @@ func sweep(dir string) {
 	}
 }
 
-// read returns the sources by name, and a hash of them and how they are compiled.
-func (s Source) read(cc string) (map[string][]byte, string, error) {
-	files := make(map[string][]byte)
-	// Nobody chooses what is hashed, and every exn-run hashes it: crypto would make it larger, FNV
-	// later.
-	sum := crc64.New(crc64.MakeTable(crc64.ECMA))
-	fmt.Fprintf(sum, "%s %q %q %q\n", cc, s.Flags, s.Libs, s.Skip)
+// hash returns a checksum of the sources and how they are compiled. Nobody chooses what is in it,
+// and every exn-run computes it: crypto would make exn-run larger, FNV later.
+func (s Source) hash(cc string) (string, error) {
+	sum := checksum.Of(fmt.Appendf(nil, "%s %q %q %q", cc, s.Flags, s.Libs, s.Skip))
 	err := each(s.Files, ".", func(name string) error {
 		text, err := fs.ReadFile(s.Files, name)
-		files[name] = text
-		fmt.Fprintf(sum, "%s %d\n", name, len(text))
-		_, _ = sum.Write(text) // it cannot fail
+		sum = checksum.Add(checksum.Add(sum, []byte(name)), text)
 		return err
 	})
 	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w", s.Name, err)
+		return "", fmt.Errorf("%s: %w", s.Name, err)
 	}
-	return files, hex.EncodeToString(sum.Sum(nil)), nil
+	return fmt.Sprintf("%016x", sum), nil
 }
 
 // each calls f for every file below name, or for name if that is a file, in the order in which
@@ -266,18 +279,18 @@ func each(files fs.FS, name string, f func(name string) error) error {
 }
 
 // compile builds the file in dir.
-func (s Source) compile(ctx context.Context, cc, dir string, files map[string][]byte) error {
+func (s Source) compile(ctx context.Context, cc, dir string) error {
 	var names []string
-	for name, text := range files {
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700); err != nil {
-			return fmt.Errorf("%s: %w", s.Name, err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			return fmt.Errorf("%s: %w", s.Name, err)
-		}
+	err := each(s.Files, ".", func(name string) error {
 		if strings.HasSuffix(name, ".c") && !slices.Contains(s.Skip, name) {
 			names = append(names, name)
 		}
+		text, err := fs.ReadFile(s.Files, name)
+		return errors.Join(err, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700),
+			os.WriteFile(filepath.Join(dir, name), text, 0o600))
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.Name, err)
 	}
 	slices.Sort(names)
 	c := Command{Dir: dir, Compiler: cc, Flags: s.Flags, Files: names, Libs: s.Libs}
