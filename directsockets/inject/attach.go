@@ -48,10 +48,14 @@ type Tracer struct {
 	r    *bufio.Reader
 }
 
+// task is what a tracer is told first: the program's file, and the folder of what is kept.
+type task struct{ File, Dir string }
+
 // Start starts a tracer, this program's file with arguments and an environment of its own: it is to
 // call Trace. It is no child of this process: the program must have no child that it did not start.
-// It begins to read file, which the program will be executed from.
-func Start(file string, argv, environ []string) (*Tracer, error) {
+// It begins to read file, which the program will be executed from. In dir, which only root and this
+// user can write to, it keeps where the system calls of large programs of C are; "": it does not.
+func Start(file, dir string, argv, environ []string) (*Tracer, error) {
 	if !Supported {
 		return nil, errMachine
 	}
@@ -68,7 +72,7 @@ func Start(file string, argv, environ []string) (*Tracer, error) {
 		err = startDetached(argv, environ, its)
 	}
 	if err == nil {
-		err = json.NewEncoder(mine).Encode(file)
+		err = json.NewEncoder(mine).Encode(task{file, dir})
 	}
 	if err != nil {
 		mine.Close()

@@ -18,6 +18,7 @@ type program struct {
 	low     uint64 // of its first segment
 	text    elffile.Segment
 	sites   []site
+	toKeep  kept   // where the sites are to be kept
 	gate    uint64 // where the text ends: the rest of its page is executable, and no code uses it
 }
 
@@ -53,8 +54,9 @@ var (
 )
 
 // find reads the file of a program. Where a program runs already, it prefers places whose jump
-// leaves the instruction behind the system call as it is: threads wait in the kernel there.
-func find(path string, running bool) (*program, error) {
+// leaves the instruction behind the system call as it is: threads wait in the kernel there. dir has
+// what was found in programs of C that were started before, "": nothing is kept.
+func find(path string, running bool, dir string) (*program, error) {
 	f, err := elffile.Open(path)
 	if err != nil {
 		return nil, err
@@ -86,7 +88,7 @@ func find(path string, running bool) (*program, error) {
 		if running && p.text.Size > maxRunning {
 			return nil, errShape
 		}
-		err = p.findC(f, running)
+		err = p.findC(f, running, dir)
 	}
 	if err != nil {
 		return nil, err

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -180,13 +182,27 @@ func (t *tracer) commit(p *program, l *library, base, at uint64) error {
 	r := t.start
 	r.Rip, r.Rsp, r.Orig_rax = s.at, t.frame-16, ^uint64(0)
 	r.Rdi, r.R13, r.Rbx, r.R14, r.R15 = t.start.Rsp, at+l.symbols[symStart], s.table, s.low, s.pages
-	r.Rsi, r.Rdx = 0, 1 // no descriptors yet, one thread
+	r.Rsi, r.Rdx, r.Rcx = 0, 1, t.openNumbers() // no descriptors of its own yet, one thread
 	r.Rbp, r.R12 = t.frame+resultOff, t.frame
 	if err := unix.PtraceSetRegs(t.pid, &r); err != nil {
 		return t.ended(err)
 	}
 	step("commit")
 	return t.toEnd(s.at + uint64(len(commit)))
+}
+
+// openNumbers returns a bit for each of the first descriptors that the program may have.
+func (t *tracer) openNumbers() (bits uint64) {
+	names, err := readNames(fmt.Sprintf("/proc/%d/fd", t.pid))
+	if err != nil {
+		return math.MaxUint32
+	}
+	for _, name := range names {
+		if fd, err := strconv.Atoi(name); err == nil && fd < 32 {
+			bits |= 1 << fd
+		}
+	}
+	return bits
 }
 
 // toEnd has the program run code that ends by restoring its registers, and returns the library's

@@ -24,6 +24,7 @@ const (
 	libraryEnv = "EXN_TEST_LIBRARY"
 	tracerEnv  = "EXN_TEST_TRACER" // it is one
 	killEnv    = "EXN_TEST_KILL"   // at which step the tracer kills itself
+	keptEnv    = "EXN_TEST_KEPT"   // the folder of what is kept
 )
 
 func TestMain(m *testing.M) {
@@ -47,7 +48,7 @@ func TestMain(m *testing.M) {
 	}
 	if library := os.Getenv(libraryEnv); library != "" {
 		os.Unsetenv(libraryEnv)
-		tracer, err := Start(os.Args[1], []string{"tracer"}, append(os.Environ(), tracerEnv+"=1"))
+		tracer, err := Start(os.Args[1], os.Getenv(keptEnv), []string{"tracer"}, append(os.Environ(), tracerEnv+"=1"))
 		if err == nil {
 			err = tracer.Attach(Config{Library: library, Name: filepath.Base(os.Args[1])})
 		}
@@ -192,7 +193,7 @@ func TestC(t *testing.T) {
 func TestFindGo(t *testing.T) {
 	for variant := range goVariants {
 		path := goProgram(t, variant)
-		p, err := find(path, false)
+		p, err := find(path, false, "")
 		if err != nil || len(p.sites) != 1 || !p.isGo || p.movable != strings.HasSuffix(variant, "pie") {
 			t.Errorf("%s: %+v, %v", variant, p, err)
 			continue
@@ -226,6 +227,22 @@ func TestNoStart(t *testing.T) {
 	r := run(t, hook(t), goProgram(t, "static"), "short", "EXN_TEST_FAIL=5")
 	if r.Calls != 0 || !strings.Contains(r.stderr, "starting the library: input/output error") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// The library learns which of the first descriptors are open.
+func TestOpenNumbers(t *testing.T) {
+	program := goProgram(t, "static")
+	for extra := range 3 {
+		cmd := exec.Command("/proc/self/exe", program, "short")
+		cmd.Env = append(os.Environ(), libraryEnv+"="+hook(t), "EXN_TEST_ARGS=short", "EXN_TEST_FAIL=o")
+		for range extra {
+			cmd.ExtraFiles = append(cmd.ExtraFiles, os.Stderr)
+		}
+		want := fmt.Sprintf("starting the library: %v\n", unix.EPERM)
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%d more than three: %v, %q, want %q", extra, err, out, want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -85,7 +86,7 @@ func (r *running) path(name string) string {
 // examine reads the program's file, and what the kernel says of the process.
 func (r *running) examine() (err error) {
 	exe := r.path("exe")
-	if r.program, err = find(exe, true); err != nil {
+	if r.program, err = find(exe, true, ""); err != nil {
 		return err
 	}
 	if r.program.isGo && r.program.sites[0].short == nil {
@@ -235,6 +236,7 @@ func (r *running) begin(t *tracer, l *library, s *stubs, at uint64) (ended bool,
 	regs.Rip, regs.Orig_rax = s.at, ^uint64(0)
 	regs.Rsp = at + l.size + r.program.stubsSize() + startStack - redZone
 	regs.Rdi, regs.Rsi, regs.Rdx = at+l.size+r.program.stubsSize(), r.descriptors(), uint64(len(r.threads))
+	regs.Rcx = math.MaxUint32
 	regs.R13, regs.Rbp, regs.R12 = at+l.symbols[symStart], t.frame+resultOff, t.frame
 	if err := unix.PtraceSetRegs(t.pid, &regs); err != nil {
 		return false, t.ended(err)
@@ -246,7 +248,7 @@ func (r *running) begin(t *tracer, l *library, s *stubs, at uint64) (ended bool,
 
 // begin is the code that calls the library's start and goes back to where the thread was.
 //
-//	rdi, rsi, rdx arguments of ds_free_start   r13 ds_free_start   rbp for the result   r12 frame
+//	rdi to rcx arguments of ds_free_start   r13 ds_free_start   rbp for the result   r12 frame
 var begin = []byte{
 	0x41, 0xff, 0xd5, // call *%r13
 	0x48, 0x89, 0x45, 0, // mov %rax, (%rbp)

@@ -27,7 +27,7 @@ var systemCall = []byte{0x0f, 0x05}
 
 // findC finds the system calls of a static C program. It is done only if all that may be a
 // socket's can be replaced: one that is missed would go past the library.
-func (p *program) findC(f *elffile.File, running bool) error {
+func (p *program) findC(f *elffile.File, running bool, dir string) error {
 	text := make([]byte, p.text.Size)
 	if n, err := f.ReadAt(text, int64(p.text.Off)); n < len(text) {
 		return errors.Join(err, io.ErrUnexpectedEOF)
@@ -35,6 +35,12 @@ func (p *program) findC(f *elffile.File, running bool) error {
 	if !bytes.Contains(text, systemCall) {
 		return errNoSites
 	}
+	k := keptOf(dir, text, p)
+	if p.sites = k.read(text); p.sites != nil {
+		p.relocate()
+		return nil
+	}
+	p.toKeep = k
 	found, targets, doubt, spaces := sweep(text)
 	for at := 0; ; at++ {
 		i := bytes.Index(text[at:], systemCall)
@@ -80,13 +86,21 @@ func (p *program) place(text []byte, found []candidate, targets marks, spaces []
 			return fmt.Errorf("%w: the one at %#x (number %d)", errForm, p.text.Addr+uint64(c.at), nr)
 		}
 		s.use(used)
-		s.at, s.via = s.at+p.text.Addr, s.via+p.text.Addr
 		p.sites = append(p.sites, s)
 	}
 	if len(p.sites) == 0 {
 		return errNoSites
 	}
+	p.relocate()
 	return nil
+}
+
+// relocate turns the places' distances from the text's start into addresses.
+func (p *program) relocate() {
+	for i := range p.sites {
+		p.sites[i].at += p.text.Addr
+		p.sites[i].via += p.text.Addr
+	}
 }
 
 // errForm says that a program has a system call that no jump can replace.

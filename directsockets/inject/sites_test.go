@@ -70,7 +70,7 @@ func TestSites(t *testing.T) {
 		t.Run(variant, func(t *testing.T) {
 			path := cProgram(t, variant)
 			d := disassemble(t, path)
-			p, err := find(path, false)
+			p, err := find(path, false, "")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -32,11 +32,11 @@ func Trace(conn *os.File) (Config, error) {
 		return c, ErrGone
 	}
 	d := json.NewDecoder(conn)
-	var file string
-	if err := d.Decode(&file); err != nil {
+	var first task
+	if err := d.Decode(&first); err != nil {
 		return c, ErrGone
 	}
-	p, failed := find(file, false) // while the other process prepares itself
+	p, failed := find(first.File, false, first.Dir) // while the other process prepares itself
 	if err := d.Decode(&c); err != nil {
 		return c, ErrGone
 	}
@@ -60,7 +60,7 @@ func Trace(conn *os.File) (Config, error) {
 	if err := t.toExec(); err != nil {
 		return c, err
 	}
-	return c, t.inject(p, c.Library)
+	return c, t.inject(p, c.Library, first.Dir)
 }
 
 // step is called at each step of the tracer; a test ends the process there.
@@ -159,12 +159,13 @@ func (t *tracer) toExec() error {
 func (t *tracer) detach() { _ = request(unix.PTRACE_DETACH, t.pid, 0) } // it may be gone
 
 // inject puts the library into the program, or leaves it as it is.
-func (t *tracer) inject(p *program, path string) error {
+func (t *tracer) inject(p *program, path, dir string) error {
+	defer func() { p.keep() }() // when the program runs
 	defer t.detach()
 	exe := fmt.Sprintf("/proc/%d/exe", t.pid)
 	if !p.isOf(exe) {
 		var err error
-		if p, err = find(exe, false); errors.Is(err, errDynamic) {
+		if p, err = find(exe, false, dir); errors.Is(err, errDynamic) {
 			return ErrGone // the shell of a script
 		} else if err != nil {
 			return err

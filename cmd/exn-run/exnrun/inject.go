@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"exnet/directsockets/inject"
+	"exnet/internal/cbuild"
 	"exnet/internal/child"
 	"exnet/internal/cli"
 )
@@ -33,7 +34,7 @@ func startTracer(p Program, m messages) *inject.Tracer {
 	if p.Script != "" {
 		file = p.Script
 	}
-	t, err := inject.Start(file, []string{"exn-run", traceCommand}, []string{})
+	t, err := inject.Start(file, cbuild.Place(), []string{"exn-run", traceCommand}, []string{})
 	if err != nil {
 		m.warn("%s", staysPlain(p.name(), err))
 	}

@@ -2,13 +2,23 @@
  * getppid(0x6578) by their number. */
 #define SYM __attribute__((visibility("default")))
 
-SYM const unsigned ds_free_version = 2;
+SYM const unsigned ds_free_version = 3;
 static unsigned long counts[4096]; /* zeros */
 static __attribute__((used)) unsigned long *calls = &counts[1]; /* relocated */
 static __attribute__((used)) unsigned long vforked;
 
-/* EXN_TEST_FAIL=N: start fails so. */
-SYM long ds_free_start(const unsigned long *stack, int end, int threads)
+/* Is fd open? */
+static int is_open(long fd)
+{
+	long rc = 72; /* fcntl */
+
+	__asm__ volatile("syscall" : "+a"(rc) : "D"(fd), "S"(1L /* F_GETFD */) : "rcx", "r11", "memory");
+	return rc >= 0;
+}
+
+/* EXN_TEST_FAIL=N: start fails so. EXN_TEST_FAIL=o: it fails by 1, and 1 more for each of the first
+ * descriptors of which open is wrong. */
+SYM long ds_free_start(const unsigned long *stack, int end, int threads, unsigned open)
 {
 	unsigned long argc = stack[0];
 	const char *const *env = (const char *const *)(stack + argc + 2);
@@ -17,6 +27,12 @@ SYM long ds_free_start(const unsigned long *stack, int end, int threads)
 		const char *p = "EXN_TEST_FAIL=", *e = *env;
 		for (; *p && *p == *e; p++, e++)
 			;
+		if (!*p && *e == 'o') {
+			long n = 1;
+			for (int fd = 0; fd < 32; fd++)
+				n += is_open(fd) != (int)(open >> fd & 1);
+			return -n;
+		}
 		if (!*p)
 			return -(*e - '0');
 	}

@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-EXPORT const uint32_t ds_free_version = 2;
+EXPORT const uint32_t ds_free_version = 3;
 
 extern const Elf64_Ehdr __ehdr_start DS_HIDDEN;
 extern const Elf64_Dyn _DYNAMIC[] DS_HIDDEN;
@@ -48,11 +48,12 @@ static void adopt(int end)
 
 /* Called once. At a program's start, before its first instruction: stack is the stack pointer that
  * the kernel gave it, and end is 0. In a running program, whose threads are all stopped: stack is a
- * copy of what was there, end the first number above its descriptors, threads how many it has.
+ * copy of what was there, end the first number above its descriptors, threads how many it has. open
+ * has a bit for each number below 32 that may be open: a tracer notices every system call.
  * 0, or -errno: then the program is to run without this library. Until 0 is certain, calls that
  * arrive are the kernel's. */
-EXPORT long ds_free_start(const unsigned long *stack, int end, int threads);
-long ds_free_start(const unsigned long *stack, int end, int threads)
+EXPORT long ds_free_start(const unsigned long *stack, int end, int threads, uint32_t open);
+long ds_free_start(const unsigned long *stack, int end, int threads, uint32_t open)
 {
 	enum { FSGSBASE = 1 << 1 }; /* of AT_HWCAP2: the FS and GS base may be read and written */
 
@@ -63,6 +64,7 @@ long ds_free_start(const unsigned long *stack, int end, int threads)
 		return -ENOMEM;
 	if (threads > 1)
 		slot_threads();
+	inherited_numbers = open;
 	construct();
 	if (end > 0)
 		adopt(end);

@@ -21,8 +21,9 @@ bool fork_call(long nr, const long *a, long *pid) DS_HIDDEN;
 
 /* Announces the listeners among the descriptors from first to end: this process has them from its
  * parent, from an earlier program, or from before it got this library. INHERITED_END: descriptors
- * that a program begins with are below. */
+ * that a program begins with are below; inherited_numbers has a bit for each that may be open. */
 enum { INHERITED_END = 32 };
+extern uint32_t inherited_numbers DS_HIDDEN;
 void adopt_listeners(int first, int end) DS_HIDDEN;
 
 /* Before the program runs: finds out whether its vfork is this library's. */

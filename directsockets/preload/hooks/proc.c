@@ -258,6 +258,8 @@ EXPORT int exnds_streams_seen(void) { return !fd_is_stream(STDIN_FILENO); }
 EXPORT ds_kernel_fn *exnds_kernel(ds_kernel_fn *call);
 EXPORT ds_kernel_fn *exnds_kernel(ds_kernel_fn *call) { return __atomic_exchange_n(&ds_kernel, call, __ATOMIC_SEQ_CST); }
 
+uint32_t inherited_numbers = UINT32_MAX;
+
 /* Tries all numbers: to have the kernel count the descriptors, in /proc, takes four times as long.
  * No poll: that is noticed, by a file of FUSE and by one of /proc, which tells each change once. */
 DS_START void adopt_listeners(int first, int end)
@@ -266,6 +268,8 @@ DS_START void adopt_listeners(int first, int end)
 		int yes = 0;
 		socklen_t len = sizeof yes;
 
+		if (fd < INHERITED_END && !(inherited_numbers >> fd & 1))
+			continue;
 		if (REAL(getsockopt, fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &len) == 0 && yes && ds_listen(fd))
 			fd_set_listener(fd);
 	}

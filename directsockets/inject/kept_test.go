@@ -1,0 +1,153 @@
+//go:build amd64
+
+package inject
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// keptFile returns the only file of a folder, which a tracer writes when its program runs.
+func keptFile(t *testing.T, dir string) string {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		files, err := filepath.Glob(filepath.Join(dir, "places-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(files) == 1 {
+			return files[0]
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("files %q", files)
+		}
+	}
+}
+
+// The places of a program of C that was started before are those that would be found again, and
+// they are read, not found.
+func TestKept(t *testing.T) {
+	program := cProgram(t, "glibc")
+	want, err := find(program, false, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for range 2 {
+		if r := run(t, hook(t), program, "", keptEnv+"="+dir); r.Calls < 1600 || r.stderr != "" {
+			t.Errorf("%+v", r)
+		}
+		keptFile(t, dir)
+	}
+	got, err := find(program, false, dir)
+	if err != nil || !reflect.DeepEqual(got.sites, want.sites) {
+		t.Errorf("%d places, %v, want %d", len(got.sites), err, len(want.sites))
+	}
+	if got.toKeep.path != "" {
+		t.Error("the places were found, not read")
+	}
+	if other, err := find(cProgram(t, "glibcpie"), false, dir); err != nil || other.toKeep.path == "" {
+		t.Errorf("another program has the places of the first: %v", err)
+	}
+}
+
+// What is kept is used only as it was written, by this user, where nobody else can write.
+func TestKeptRefused(t *testing.T) {
+	program, dir := cProgram(t, "glibc"), t.TempDir()
+	p, err := find(program, false, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.keep()
+	path := keptFile(t, dir)
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads := func() bool {
+		t.Helper()
+		again, err := find(program, false, dir)
+		if err != nil || !reflect.DeepEqual(again.sites, p.sites) {
+			t.Fatalf("%d places, %v, want %d", len(again.sites), err, len(p.sites))
+		}
+		return again.toKeep.path == ""
+	}
+	if !reads() {
+		t.Fatal("what was kept is not read")
+	}
+	for name, change := range map[string]func() error{
+		"another writer": func() error { return os.Chmod(path, 0o620) },
+		"shorter":        func() error { return os.Truncate(path, int64(len(good)-1)) },
+		"empty":          func() error { return os.Truncate(path, 0) },
+		"a link": func() error {
+			return errors.Join(os.Rename(path, path+".other"), os.Symlink(path+".other", path))
+		},
+		"another's": func() error {
+			if os.Geteuid() != 0 {
+				return nil
+			}
+			return os.Chown(path, 1, 1)
+		},
+	} {
+		if err := change(); err != nil {
+			t.Fatal(name, err)
+		}
+		if reads() && (name != "another's" || os.Geteuid() == 0) {
+			t.Errorf("%s: read", name)
+		}
+		if err := errors.Join(os.Remove(path), os.WriteFile(path, good, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range good {
+		bad := bytes.Clone(good)
+		bad[i] ^= 1
+		if err := os.WriteFile(path, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if i%97 == 0 && reads() {
+			t.Errorf("byte %d changed: read", i)
+		}
+	}
+}
+
+// No place is taken from a file whose sums are right, if there is no system call or the jump does
+// not begin where an instruction does.
+func TestKeptPlaces(t *testing.T) {
+	program, dir := cProgram(t, "glibc"), t.TempDir()
+	p, err := find(program, false, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ways := map[way]bool{}
+	for i, s := range p.sites {
+		_, how, _ := s.place()
+		if ways[how] {
+			continue
+		}
+		ways[how] = true
+		for name, change := range map[string]func(*site){
+			"elsewhere": func(s *site) { s.at, s.via = s.at+1, s.via+1 },
+			"outside":   func(s *site) { s.at, s.via = p.text.Addr+p.text.Size, p.text.Addr+p.text.Size },
+			"twice":     func(s *site) { *s = p.sites[(i+1)%len(p.sites)] },
+		} {
+			sites := append([]site(nil), p.sites...)
+			change(&sites[i])
+			p.toKeep.write(sites, p.text.Addr)
+			again, err := find(program, false, dir)
+			if err != nil || !reflect.DeepEqual(again.sites, p.sites) {
+				t.Errorf("way %d, %s: %v", how, name, err)
+			} else if again.toKeep.path == "" {
+				t.Errorf("way %d, %s: taken", how, name)
+			}
+		}
+	}
+	if len(ways) < 2 {
+		t.Errorf("ways %v", ways)
+	}
+}
