@@ -60,7 +60,7 @@ const connections = 16384
 
 // process is the Client of this process, which looks for a broker from the beginning.
 var process = sync.OnceValue(func() *client.Client {
-	c, err := client.Dial(client.Config{Connections: connections, KeepClosed: true})
+	c, err := client.Dial(client.Config{Connections: connections, KeepClosed: explains()})
 	if err != nil { // no memory for a small table: there is none for segments
 		return nil
 	}

@@ -145,7 +145,7 @@ void ds_dg_entry_put(struct ds_entry *e, int why)
 	if (why)
 		ds_stats_say(e, DS_MODE_DEMOTED, why);
 	if (ds_setup_try()) { /* never waits: this may be a holder of a lock that comes after that */
-		ds_stats_put(e, true);
+		ds_stats_put(e, ds_config.explain);
 		ds_setup_unlock();
 	} else {
 		__atomic_store_n(&e->mode, DS_MODE_CLOSED, __ATOMIC_RELEASE);

@@ -131,7 +131,7 @@ static void end(void *arg)
 		ds_dg_leave(d, DS_WHY_NOTHING);
 		ds_own_unlock(&d->out);
 	}
-	ds_stats_put(d->line, true);
+	ds_stats_put(d->line, ds_config.explain);
 	ds_dg_free(d);
 }
 

@@ -12,8 +12,8 @@ enum { ENTRIES = 16384, HEAD = 256, SUMS = 256 };
 
 static int stats_fd = -1;
 static uint8_t *table;
-static uint32_t next_entry;
-static struct ds_entry *spare; /* that of the last closed connection which was never direct: still in the cache */
+static uint64_t taken[ENTRIES / 64]; /* a bit each: open connections, sums, and closed connections to be shown */
+static uint32_t next_entry;	       /* where to look for a closed one, once all are taken */
 static uint64_t nowhere[DS_COUNTERS];
 static struct ds_entry *sums[SUMS]; /* of closed connections, by the other end's address */
 
@@ -46,7 +46,7 @@ int ds_stats_fd(void)
 	memcpy(m, "EXTDSST\x01", 8);
 	table = m;
 	next_entry = 0;
-	spare = NULL;
+	memset(taken, 0, sizeof taken);
 	stats_fd = ds_fd_keep(fd, &stats_fd);
 	return stats_fd;
 }
@@ -66,18 +66,21 @@ static void close_entry(struct ds_entry *e)
 	__atomic_store_n(&e->sequence, s ? s : 2, __ATOMIC_RELEASE);
 }
 
-/* An entry that no open connection uses; NULL: there is none. */
+/* An entry that no open connection uses; NULL: there is none. The lowest first: a reader reads the
+ * table as far as it has ever been used. */
 static struct ds_entry *unused(void)
 {
-	struct ds_entry *again = spare;
+	for (uint32_t i = 0; i < ENTRIES / 64; i++)
+		if (~taken[i]) {
+			const uint32_t bit = (uint32_t)__builtin_ctzll(~taken[i]);
 
-	spare = NULL;
-	if (again)
-		return again;
+			taken[i] |= 1ull << bit;
+			return entry(i * 64 + bit);
+		}
 	for (uint32_t tries = 0; tries < ENTRIES; tries++) {
 		struct ds_entry *e = entry(next_entry++ % ENTRIES);
 
-		if (e->sequence == 0 || e->mode == DS_MODE_CLOSED)
+		if (e->mode == DS_MODE_CLOSED)
 			return e;
 	}
 	return NULL;
@@ -142,30 +145,33 @@ static struct ds_entry *sum_of(const uint8_t *local, const uint8_t *remote)
 	return e;
 }
 
-/* Adds what a connection has moved to the sum of its other end's address. */
-static void add_up(struct ds_entry *e)
+/* Adds what a connection has moved to the sum of its other end's address. false: it has none. */
+static bool add_up(struct ds_entry *e)
 {
 	struct ds_entry *sum;
 
 	if (e->path != DS_PATH_MEMORY || e->counters[DS_C_SENT] + e->counters[DS_C_RECEIVED] == 0)
-		return;
+		return true;
 	sum = sum_of(e->addr[e->side & 1], e->addr[!(e->side & 1)]);
 	if (!sum)
-		return;
+		return false;
 	__atomic_store_n(&e->summed, 1, __ATOMIC_RELEASE); /* first, so that nobody counts it twice */
 	for (int i = 0; i < DS_COUNTERS; i++)
 		if (i != DS_C_RING_USED && i != DS_C_RING)
 			__atomic_fetch_add(&sum->counters[i], e->counters[i], __ATOMIC_RELEASE);
+	return true;
 }
 
 void ds_stats_put(struct ds_entry *e, bool keep)
 {
 	if (!e)
 		return;
-	add_up(e);
+	const uint32_t i = (uint32_t)(e - entry(0));
+	const bool summed = add_up(e);
+
 	__atomic_store_n(&e->mode, DS_MODE_CLOSED, __ATOMIC_RELEASE);
-	if (!e->path && !keep)
-		spare = e;
+	if (summed && !keep)
+		taken[i / 64] &= ~(1ull << i % 64);
 }
 
 void ds_stats_child(void)

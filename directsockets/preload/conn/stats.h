@@ -36,8 +36,8 @@ _Static_assert(offsetof(struct ds_entry, counters) == 64, "counters");
 int ds_stats_fd(void) DS_HIDDEN;
 /* An entry for a connection; NULL: none is free. */
 struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info) DS_HIDDEN;
-/* The connection is closed; its figures stay until the entry is used again. With keep, or if it was
- * direct, other entries are used first. */
+/* The connection is closed. With keep, or where its figures are in no sum, its entry shows it until
+ * all others are used; else the next connection has it. */
 void ds_stats_put(struct ds_entry *e, bool keep) DS_HIDDEN;
 /* In the child of a fork: the existing memfd is the parent's. */
 void ds_stats_child(void) DS_HIDDEN;
