@@ -17,13 +17,21 @@ const maxContainers = 1024
 var (
 	containerLabels = []string{"container", "name"}
 	namespacesDesc  = prometheus.NewDesc("exnet_agent_namespaces", "Network namespaces that the agent serves.", nil, nil)
-	connectionsDesc = prometheus.NewDesc("exnet_agent_connections", "Open connections of programs that use direct sockets.",
-		append([]string{"mode"}, containerLabels...), nil)
-	sentDesc = prometheus.NewDesc("exnet_agent_direct_sent_bytes_total",
-		"Bytes that the programs of a container have sent by direct sockets.", containerLabels, nil)
-	receivedDesc = prometheus.NewDesc("exnet_agent_direct_received_bytes_total",
-		"Bytes that the programs of a container have received by direct sockets.", containerLabels, nil)
+	connectionsDesc = prometheus.NewDesc("exnet_agent_connections", "Open connections of programs that use direct sockets, by how they are carried, and why.",
+		append([]string{"mode", "reason"}, containerLabels...), nil)
+	openDesc = prometheus.NewDesc("exnet_agent_open_sent_bytes", "Bytes that these have sent, direct (way is direct) or by the kernel (tcp).",
+		append([]string{"way", "reason"}, containerLabels...), nil)
+	sentDesc     = total("direct_sent_bytes", "Bytes that the programs of a container have sent by direct sockets.")
+	receivedDesc = total("direct_received_bytes", "Bytes that the programs of a container have received by direct sockets.")
+	returnsDesc  = total("returns", "Direct connections that programs of a container have taken back to TCP.")
+	sleepsDesc   = total("sleeps", "How often programs of a container have slept until there were data.")
+	spinsDesc    = total("spins", "How often programs of a container have spun for data, and whether there were some (result is hit or miss).", "result")
 )
+
+// total describes a counter of a container.
+func total(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("exnet_agent_"+name+"_total", help, append(labels, containerLabels...), nil)
+}
 
 // Collector makes metrics of the containers that an agent serves, at each scrape.
 //
@@ -43,7 +51,7 @@ func NewCollector() *Collector {
 
 // Describe implements prometheus.Collector.
 func (*Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{namespacesDesc, connectionsDesc, sentDesc, receivedDesc} {
+	for _, d := range []*prometheus.Desc{namespacesDesc, connectionsDesc, openDesc, sentDesc, receivedDesc, returnsDesc, sleepsDesc, spinsDesc} {
 		out <- d
 	}
 }
@@ -60,32 +68,67 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		}
 		sum := sums[whose]
 		if sum == nil {
-			sum = &containerSum{modes: make(map[string]int)}
+			sum = &containerSum{open: make(map[openKey]int), sent: make(map[openKey]uint64)}
 			sums[whose] = sum
 		}
 		sum.add(s)
 	}
 	for whose, sum := range sums {
-		labels := []string{whose.Container, whose.Name}
-		for mode, n := range sum.modes {
-			out <- prometheus.MustNewConstMetric(connectionsDesc, prometheus.GaugeValue, float64(n), append([]string{mode}, labels...)...)
-		}
-		out <- prometheus.MustNewConstMetric(sentDesc, prometheus.CounterValue, float64(sum.direct.Sent.Bytes), labels...)
-		out <- prometheus.MustNewConstMetric(receivedDesc, prometheus.CounterValue, float64(sum.direct.Received.Bytes), labels...)
+		sum.collect(out, []string{whose.Container, whose.Name})
 	}
 }
 
 // containerSum is what a container's metrics say.
 type containerSum struct {
-	modes  map[string]int
+	open   map[openKey]int    // connections
+	sent   map[openKey]uint64 // bytes
 	direct connstats.Total
 }
 
+// openKey is how open connections are carried, and why.
+type openKey struct{ how, reason string }
+
 func (t *containerSum) add(s *control.Sockets) {
 	for _, c := range s.Connections {
-		t.modes[c.Mode]++
+		reason := c.Reason
+		if !slices.Contains(reasons, reason) { // a program can write any
+			reason = "unknown"
+		}
+		t.open[openKey{c.Mode, reason}]++
+		t.sent[openKey{"direct", reason}] += c.Sent.DirectBytes
+		t.sent[openKey{"tcp", reason}] += c.Sent.ShadowBytes
 	}
 	if s.Direct != nil {
 		t.direct = t.direct.Plus(*s.Direct)
 	}
+}
+
+// reasons are those that connections may have.
+var reasons = func() (all []string) {
+	for w := connstats.WhyNothing; w <= connstats.WhyLast; w++ {
+		all = append(all, w.String())
+	}
+	return all
+}()
+
+// collect makes the metrics.
+func (t *containerSum) collect(out chan<- prometheus.Metric, labels []string) {
+	gauge := func(d *prometheus.Desc, n float64, key openKey) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, n, append([]string{key.how, key.reason}, labels...)...)
+	}
+	for key, n := range t.open {
+		gauge(connectionsDesc, float64(n), key)
+	}
+	for key, n := range t.sent {
+		gauge(openDesc, float64(n), key)
+	}
+	counter := func(d *prometheus.Desc, n uint64, more ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), append(more, labels...)...)
+	}
+	counter(sentDesc, t.direct.Sent.Bytes)
+	counter(receivedDesc, t.direct.Received.Bytes)
+	counter(returnsDesc, t.direct.Returns)
+	counter(sleepsDesc, t.direct.Sleeps)
+	counter(spinsDesc, t.direct.SpinHits, "hit")
+	counter(spinsDesc, t.direct.SpinFails, "miss")
 }

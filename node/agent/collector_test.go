@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,13 +41,27 @@ func scraped(t *testing.T, sockets []*control.Sockets) map[string]float64 {
 // A container's connections and its direct bytes have its ID and its name as labels.
 func TestCollector(t *testing.T) {
 	direct := connstats.ModeDirect.String()
-	total := &connstats.Total{Sent: connstats.Amount{Bytes: 7}, Received: connstats.Amount{Bytes: 9}}
+	total := &connstats.Total{
+		Sent: connstats.Amount{Bytes: 7}, Received: connstats.Amount{Bytes: 9},
+		Waits: connstats.Waits{Sleeps: 3, SpinHits: 4, SpinFails: 5}, Returns: 2,
+	}
+	breach := connstats.WhyBreach.String()
 	got := scraped(t, []*control.Sockets{
 		{Whose: control.Whose{Name: "host"}, Direct: &connstats.Total{}},
-		{Whose: control.Whose{Container: "0123456789ab", Name: "db"}, Direct: total, Connections: []connstats.Connection{{Mode: direct}, {Mode: direct}, {Mode: "shadow"}}},
+		{Whose: control.Whose{Container: "0123456789ab", Name: "db"}, Direct: total, Connections: []connstats.Connection{
+			{Mode: direct, Sent: connstats.Traffic{DirectBytes: 10, ShadowBytes: 1}}, {Mode: direct, Sent: connstats.Traffic{DirectBytes: 20}},
+			{Mode: "shadow", Reason: breach, Sent: connstats.Traffic{ShadowBytes: 6}}, {Mode: "shadow", Reason: "\xff"},
+		}},
 	})
 	want := map[string]float64{
-		"namespaces": 2, "connections 0123456789ab direct db": 2, "connections 0123456789ab shadow db": 1,
+		"namespaces": 2, "connections 0123456789ab direct db ": 2, "connections 0123456789ab shadow db breach": 1,
+		"connections 0123456789ab shadow db unknown": 1,
+		"open_sent_bytes 0123456789ab db  direct":    30, "open_sent_bytes 0123456789ab db  tcp": 1,
+		"open_sent_bytes 0123456789ab db breach direct": 0, "open_sent_bytes 0123456789ab db breach tcp": 6,
+		"open_sent_bytes 0123456789ab db unknown direct": 0, "open_sent_bytes 0123456789ab db unknown tcp": 0,
+		"returns_total 0123456789ab db": 2, "sleeps_total 0123456789ab db": 3,
+		"spins_total 0123456789ab db hit": 4, "spins_total 0123456789ab db miss": 5,
+		"returns_total  host": 0, "sleeps_total  host": 0, "spins_total  host hit": 0, "spins_total  host miss": 0,
 		"direct_sent_bytes_total 0123456789ab db": 7, "direct_received_bytes_total 0123456789ab db": 9,
 		"direct_sent_bytes_total  host": 0, "direct_received_bytes_total  host": 0,
 	}
@@ -58,6 +73,12 @@ func TestCollector(t *testing.T) {
 	if len(got) != len(want) {
 		t.Errorf("%v", got)
 	}
+	checkNames(t, got)
+}
+
+// checkNames compares names with those of the page, of the alerts and of the dashboard.
+func checkNames(t *testing.T, got map[string]float64) {
+	t.Helper()
 	doc, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
@@ -72,8 +93,30 @@ func TestCollector(t *testing.T) {
 			t.Errorf("docs/metrics.md does not tell of exnet_agent_%s", name)
 		}
 	}
-	if len(told) != 4 {
+	if len(told) != 8 {
 		t.Errorf("docs/metrics.md tells of %v", told)
+	}
+	for _, file := range []string{"alerts.yaml", "dashboard.json"} {
+		text, err := os.ReadFile("../../packaging/monitoring/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := regexp.MustCompile("exnet_agent_([a-z_]+)").FindAllStringSubmatch(string(text), -1)
+		for _, name := range asked {
+			if !told[name[1]] {
+				t.Errorf("%s: there is no %s", file, name[0])
+			}
+		}
+		if len(asked) == 0 {
+			t.Errorf("%s has nothing of an agent", file)
+		}
+		for _, reason := range regexp.MustCompile(`reason=~?\\?"([^"\\]+)`).FindAllStringSubmatch(string(text), -1) {
+			for r := range strings.SplitSeq(reason[1], "|") {
+				if !slices.Contains(reasons, r) {
+					t.Errorf("%s: no connection has the reason %q", file, r)
+				}
+			}
+		}
 	}
 }
 
@@ -94,7 +137,7 @@ func TestCollectorBounded(t *testing.T) {
 			sent += v
 		}
 	}
-	if sent != containers || len(got) > 2*(maxContainers+1)+1 || got["direct_sent_bytes_total other other"] != containers-maxContainers {
+	if sent != containers || len(got) > 6*(maxContainers+1)+1 || got["direct_sent_bytes_total other other"] != containers-maxContainers {
 		t.Errorf("%d metrics, %v bytes, %v of others", len(got), sent, got["direct_sent_bytes_total other other"])
 	}
 }

@@ -12,6 +12,24 @@ import (
 type Total struct {
 	Sent     Amount `json:"sent"`
 	Received Amount `json:"received"`
+	Waits
+	// Returns is how often the programs have told the other ends that they go back to TCP.
+	Returns uint64 `json:"returns,omitempty"`
+}
+
+// Waits says how the programs have waited for data: they spin for a short time, and then sleep.
+type Waits struct {
+	Sleeps    uint64 `json:"sleeps,omitempty"`
+	SpinHits  uint64 `json:"spin_hits,omitempty"` // that found data
+	SpinFails uint64 `json:"spin_fails,omitempty"`
+}
+
+func (w Waits) plus(v Waits) Waits {
+	return Waits{w.Sleeps + v.Sleeps, w.SpinHits + v.SpinHits, w.SpinFails + v.SpinFails}
+}
+
+func (w Waits) max(v Waits) Waits {
+	return Waits{max(w.Sleeps, v.Sleeps), max(w.SpinHits, v.SpinHits), max(w.SpinFails, v.SpinFails)}
 }
 
 // Amount is what went one way.
@@ -22,12 +40,12 @@ type Amount struct {
 
 // Plus is the sum of two.
 func (t Total) Plus(u Total) Total {
-	return Total{t.Sent.plus(u.Sent), t.Received.plus(u.Received)}
+	return Total{t.Sent.plus(u.Sent), t.Received.plus(u.Received), t.Waits.plus(u.Waits), t.Returns + u.Returns}
 }
 
 // Max is the larger one of each number.
 func (t Total) Max(u Total) Total {
-	return Total{t.Sent.max(u.Sent), t.Received.max(u.Received)}
+	return Total{t.Sent.max(u.Sent), t.Received.max(u.Received), t.Waits.max(u.Waits), max(t.Returns, u.Returns)}
 }
 
 func (a Amount) max(b Amount) Amount {
@@ -101,7 +119,8 @@ func Sum(fd int, met func(netip.Addr) bool, budget *int) map[netip.Addr]Total {
 		}
 		scan(fd, budget, wanted, func(_ int, _ uint32, b []byte) bool {
 			c := parseEntry(b)
-			sums[c.Remote.Addr()] = sums[c.Remote.Addr()].Plus(Total{c.Sent.amount(), c.Received.amount()})
+			waits := Waits{c.Sleeps, c.SpinHits, c.SpinFails}
+			sums[c.Remote.Addr()] = sums[c.Remote.Addr()].Plus(Total{c.Sent.amount(), c.Received.amount(), waits, c.Sent.Demote})
 			return true
 		})
 	}

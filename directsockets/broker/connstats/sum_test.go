@@ -25,7 +25,11 @@ func conn(s *Table, last byte, server bool, p Path, sent, received uint64) *Entr
 	c[4].Store(1)  // VELO
 	c[6].Store(2)  // RMA_INFO
 	c[11].Store(4) // VELO_LAST
+	c[9].Store(1)  // DEMOTE
 	c[16].Store(9) // of the ring
+	c[18].Store(1) // sleeps
+	c[20].Store(2) // spins that found something
+	c[21].Store(3) // spins that found nothing
 	return &e
 }
 
@@ -52,8 +56,8 @@ func TestSum(t *testing.T) {
 		}
 		defer s.seg.Retire()
 		want := map[netip.Addr]Total{
-			remote(2): {Amount{30, 3}, Amount{300, 4}},
-			remote(3): {Amount{5, 3}, Amount{7, 4}},
+			remote(2): {Amount{30, 3}, Amount{300, 4}, Waits{1, 2, 3}, 1},
+			remote(3): {Amount{5, 3}, Amount{7, 4}, Waits{1, 2, 3}, 1},
 		}
 		check := func() {
 			t.Helper()
@@ -73,7 +77,7 @@ func TestSum(t *testing.T) {
 			conn(s, 2, true, PathMemory, 1, 2).Free()
 			conn(s, 4, false, PathFabric, 1, 1).Free()
 		}
-		want[remote(2)] = Total{Amount{130, 303}, Amount{500, 404}}
+		want[remote(2)] = Total{Amount{130, 303}, Amount{500, 404}, Waits{101, 202, 303}, 101}
 		check()
 		if n := len(read(s.Fd(), MaxEntries)); !keep && n != 2 {
 			t.Errorf("%d connections are shown, want 2: a sum is none", n)
