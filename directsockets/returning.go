@@ -78,7 +78,7 @@ func (c *Conn) unguard() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if g.zero && !c.closed {
+	if g.zero { // also where Close has just written the rest: the shadow is to deliver it
 		c.lingerShadow(c.linger)
 	}
 	g.on, g.zero = false, false
