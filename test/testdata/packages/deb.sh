@@ -3,6 +3,8 @@
 # then there that was not before is an error. Ends with "ok".
 set -euo pipefail
 listed() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/lib/dpkg -o -path /var/lib/apt/extended_states -o -path /var/log -o -path /deb \) -prune -o -print | sort; }
+mkdir /etc/cdi
+echo 'kind: another.io/device' >/etc/cdi/another.yaml
 listed >/tmp/before
 echo 'deb [signed-by=/deb/apt/exnet.gpg] file:/deb/apt stable main' >/tmp/list
 mkdir -p /tmp/lists/partial /tmp/cache/archives/partial /tmp/parts
@@ -51,10 +53,16 @@ done
 
 dsbench ports --rounds 100
 
+# Containers could not start with a device whose files are gone: removing the package takes it along, and
+# leaves those of others.
+exn-tun cdi >/etc/cdi/exnet.yaml
+grep -q 'exnet.io/direct' /etc/cdi/exnet.yaml
+
 # A node that the user has started runs on, and dpkg says so.
 exn-tun up --addr 10.9.0.1/24 --fabric mine --detach
 dpkg -r exnet | tee /tmp/said
 grep -q 'nodes run on' /tmp/said
+grep -q 'removed /etc/cdi/exnet.yaml' /tmp/said
 grep -q '^mine  *1' /tmp/said
 $(sed -n 's/.*and \(kill [0-9 ]*\) ends them.*/\1/p' /tmp/said)
 while [ -e /sys/class/net/exn0 ]; do sleep 0.1; done
