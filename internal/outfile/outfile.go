@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	_ "exnet/internal/linux"
 )
 
 // perm is the mode of a new file, before the umask.

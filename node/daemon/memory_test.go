@@ -15,6 +15,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/fabric/identity"
+	"exnet/internal/ctxend"
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/memory"
@@ -238,7 +239,7 @@ func delayed(t *testing.T, to string, wait *atomic.Int64) (addr string) {
 				in.Close()
 				continue
 			}
-			stop := context.AfterFunc(ended, func() { in.Close(); out.Close() })
+			stop := ctxend.Do(ended, func() { in.Close(); out.Close() })
 			all.Go(func() { defer stop(); pass(in, out) })
 			all.Go(func() { pass(out, in) })
 		}
@@ -248,7 +249,7 @@ func delayed(t *testing.T, to string, wait *atomic.Int64) (addr string) {
 }
 
 // Of two nodes of other hosts, the nearer one lends, though the other one has more: all are one hop
-// away, but the link to that one takes a second there and back.
+// away, but the link to that one takes a minute there and back.
 func TestRootMemoryOfNearest(t *testing.T) {
 	requireTUN(t)
 	ns := netnstest.New(t)
@@ -269,7 +270,7 @@ func TestRootMemoryOfNearest(t *testing.T) {
 			return err == nil && s.Close() == nil
 		})
 	}
-	wait.Store(int64(time.Second / 2))
+	wait.Store(int64(30 * time.Second))
 	s, err := borrowIn(t, ns, memory.Config{Size: 1 << 20})
 	wait.Store(0)
 	if err != nil {

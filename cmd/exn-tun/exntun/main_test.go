@@ -116,6 +116,12 @@ func oneLineOf(t *testing.T, text, want string) {
 // alive reports whether a process has an argument that is exactly arg.
 func alive(t *testing.T, arg string) bool {
 	t.Helper()
+	return len(having(t, arg)) > 0
+}
+
+// having returns the folders in /proc of the processes that have an argument.
+func having(t *testing.T, arg string) (all []string) {
+	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
@@ -123,10 +129,23 @@ func alive(t *testing.T, arg string) bool {
 	for _, path := range paths {
 		line, err := os.ReadFile(path)
 		if err == nil && strings.Contains("\x00"+string(line), "\x00"+arg+"\x00") {
-			return true
+			all = append(all, filepath.Dir(path))
 		}
 	}
-	return false
+	return all
+}
+
+// stopped says whether all processes that have an argument are stopped.
+func stopped(t *testing.T, arg string) bool {
+	t.Helper()
+	all := having(t, arg)
+	for _, dir := range all {
+		stat, err := os.ReadFile(dir + "/stat")
+		if _, state, _ := strings.Cut(string(stat), ") "); err != nil || !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return len(all) > 0
 }
 
 // eventually waits until ok.
