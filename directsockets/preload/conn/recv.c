@@ -185,12 +185,13 @@ static ssize_t got_or_error(struct ds_sock *s, size_t got)
 }
 
 /* As recv_shadow, where the direction stays on the shadow for good: what the call returns. iov, n:
- * the whole of the program's memory; want: how much the call waits for. */
-static ssize_t recv_last(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, struct ds_cursor *c, size_t got, size_t want)
+ * the whole of the program's memory. A call that has got something returns it with what is there:
+ * the kernel would wait for SO_RCVLOWAT bytes once more. */
+static ssize_t recv_last(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, struct ds_cursor *c, size_t got)
 {
 	if (!got)
 		return ds_shadow_recv(s, fd, iov, n, flags, false);
-	ssize_t r = recv_shadow(s, fd, c, flags | (got >= want ? MSG_DONTWAIT : 0), true);
+	ssize_t r = recv_shadow(s, fd, c, flags & MSG_WAITALL ? flags : flags | MSG_DONTWAIT, true);
 
 	return (ssize_t)got + (r > 0 ? r : 0);
 }
@@ -235,10 +236,12 @@ static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n
 		if (shadow && got && at_mark(fd))
 			return (ssize_t)got;
 		if (shadow && settled(s))
-			return recv_last(s, fd, iov, n, flags, c, got, want);
+			return recv_last(s, fd, iov, n, flags, c, got);
 		if (shadow) {
 			ds_tx_attend(s, fd);
 			r = recv_shadow(s, fd, c, (flags & ~MSG_WAITALL) | MSG_DONTWAIT, got);
+			if (r < 0 && errno == EAGAIN && got && !(flags & MSG_WAITALL))
+				return (ssize_t)got; /* a sleep would wait for SO_RCVLOWAT bytes once more */
 		}
 		if (r > 0)
 			got += (size_t)r;

@@ -156,10 +156,36 @@ static void ways(void)
 	free_pair(&p);
 }
 
+// Where there is said to be room, something can be sent: whatever the window is, where the next copy
+// begins in the ring, and how much is under way.
+static void room_is_room(void)
+{
+	static const uint64_t windows[] = {8192, 9000, 16384, 20000, 32768, RING};
+	struct widening w;
+
+	for (size_t k = 0; k < sizeof windows / sizeof *windows; k++) {
+		begin(&w);
+		w.a->seg.window = windows[k];
+		for (int i = 0; i < 3000; i++) {
+			size_t n = 1 + below(9000);
+			int room = ds_tx_room(&w.a->seg, &w.a->tx);
+			uint64_t before = w.sent;
+
+			CHECK(room == 1 || w.sent > w.got, "window %llu: no room, and nothing is under way", (unsigned long long)windows[k]);
+			give(&w, n);
+			CHECK(room != 1 || w.sent > before, "window %llu: room, and not for %zu bytes, %llu under way", (unsigned long long)windows[k], n,
+			      (unsigned long long)(before - w.got));
+			take(&w, below((unsigned)(w.sent - w.got) + 1));
+		}
+		end(&w);
+	}
+}
+
 int main(void)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
 	widens();
+	room_is_room();
 	ways();
 	printf("ring: %d failed\n", failures);
 	return failures != 0;

@@ -188,7 +188,7 @@ void m_arm(struct member *m)
 	/* A member that asked for nothing still hears of the end of the peer. */
 	unsigned ask = poll_plain(m->events) & (POLLIN | POLLOUT | POLLRDHUP);
 	__atomic_fetch_add(&m->c->armed, 1, __ATOMIC_SEQ_CST); /* before blocked is read: ep_blocked */
-	if ((m->events & EPOLLET) && m->tx == __atomic_load_n(&m->c->blocked, __ATOMIC_SEQ_CST))
+	if ((m->events & EPOLLET) && !m->fresh && m->tx == __atomic_load_n(&m->c->blocked, __ATOMIC_SEQ_CST))
 		ask &= ~(unsigned)POLLOUT; /* room is news only for a sender that ran out of it */
 	m->had = ds_arm_sets(m->c->life.s, ask);
 	m->armed = m->rings = true;

@@ -154,37 +154,55 @@ static void room_peer(void *arg)
 	}
 }
 
+/* A connection to a peer that answers words, and then takes all. */
+static int room_pair(int *l, pid_t *pid)
+{
+	char word;
+	struct sockaddr_in a;
+
+	*l = listener(&a);
+	nap(20);
+	*pid = start(room_peer, &a);
+	int fd = accept(*l, NULL, NULL);
+
+	for (int i = 0; i < 20; i++) {
+		put(fd, "w", 1);
+		get(fd, &word, 1);
+		nap(1);
+	}
+	nonblock(fd, 1);
+	return fd;
+}
+
+/* Sends until there is no room. */
+static void fill(int fd)
+{
+	static char block[65536];
+	ssize_t n;
+
+	while ((n = write(fd, block, sizeof block)) > 0)
+		;
+	out("%s", n < 0 ? errname(errno) : "no end");
+}
+
 /* Who sleeps on edges is told of room that another thread runs out of meanwhile: Go and tokio have
  * one thread that waits for all. */
 static void epoll_room(void)
 {
-	static char block[65536];
 	struct waiter w = {.ep = ep_new()};
-	struct sockaddr_in a;
-	int c, s, l, fd;
+	int c, s, l;
+	pid_t pid;
 
 	pair(&c, &s); // a direct one
-	l = listener(&a);
-	nap(20);
-	pid_t pid = start(room_peer, &a);
-	fd = accept(l, NULL, NULL);
-	for (int i = 0; i < 20; i++) {
-		put(fd, "w", 1);
-		get(fd, block, 1);
-		nap(1);
-	}
-	nonblock(fd, 1);
+	int fd = room_pair(&l, &pid);
+
 	R(ep_set(w.ep, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 1));
 	wait_in(&w);
 	out("%d %s", w.n, revents(w.ev.events));
 	for (int i = 0; i < 3; i++) {
-		ssize_t n;
 		pthread_create(&w.t, NULL, wait_in, &w);
 		nap(50);
-		*block = 0;
-		while ((n = write(fd, block, sizeof block)) > 0)
-			;
-		out("%s", n < 0 ? errname(errno) : "no end");
+		fill(fd);
 		pthread_join(w.t, NULL);
 		out("%d %s", w.n, revents(w.ev.events));
 		nap(200); /* it has taken all */
@@ -192,6 +210,31 @@ static void epoll_room(void)
 	close(fd);
 	close(l);
 	finish(pid);
+}
+
+/* A set that a connection enters when it has run out of room already, or that asks for room only
+ * then. */
+static void epoll_room_late(void)
+{
+	int c, s, l;
+	pid_t pid;
+
+	pair(&c, &s); // a direct one
+	for (int change = 0; change < 2; change++) {
+		struct waiter w = {.ep = ep_new()};
+		int fd = room_pair(&l, &pid);
+
+		if (change)
+			R(ep_set(w.ep, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, 1));
+		fill(fd);
+		R(ep_set(w.ep, change ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT | EPOLLET, 1));
+		wait_in(&w);
+		out("%d %s", w.n, revents(w.ev.events));
+		close(fd);
+		close(l);
+		close(w.ep);
+		finish(pid);
+	}
 }
 
 static void epoll_threads(void)
@@ -518,6 +561,7 @@ const struct probe thread_probes[] = {
 	{"epoll-exclusive", epoll_exclusive, 0},
 	{"epoll-threads", epoll_threads, 0},
 	{"epoll-room", epoll_room, 0},
+	{"epoll-room-late", epoll_room_late, 0},
 	{"epoll-join-ready", epoll_join_ready, 1},
 	{"epoll-turns", epoll_turns, 0},
 	{NULL, NULL, 0},

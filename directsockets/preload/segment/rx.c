@@ -334,8 +334,7 @@ bool ds_rx_hint(struct ds_seg *g, struct ds_rx *r)
 
 	/* The rest of the message comes together with its status, on which the caller waits. */
 	__builtin_prefetch((const void *)(uintptr_t)&rx_slot(g, count)->payload[56]);
-	return ds_rx_there(g, r) ||
-	       (GET(&g->peer->attention) & (DS_CLOSED | DS_RESET | DS_RETURNED | DS_STANDS));
+	return ds_rx_there(g, r) || (GET(&g->peer->attention) & (DS_CLOSED | DS_RESET));
 }
 
 /* The tag of the message with that number. The caller receives alone. */

@@ -398,8 +398,10 @@ int ds_tx_room(struct ds_seg *g, struct ds_tx *t)
 	if (stopped(g))
 		return DS_STOPPED;
 	for (int again = 0; again < 2; again++) {
-		uint64_t window = ds_ring_window(g, t);
-		if (t->count - t->consumed + g->reserve <= g->slots - g->slots / 4 && t->put - t->freed <= window - window / 4)
+		/* At least what ds_ring_place asks for, and skips at the end of the ring. */
+		uint64_t window = ds_ring_window(g, t), least = window / 4 < 2 * DS_CHUNK_LEAST ? 2 * DS_CHUNK_LEAST : window / 4;
+
+		if (t->count - t->consumed + g->reserve <= g->slots - g->slots / 4 && t->put - t->freed + least <= window)
 			return 1;
 		if (!ds_tx_refresh(g, t))
 			return DS_BREACH;

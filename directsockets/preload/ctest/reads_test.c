@@ -1,0 +1,102 @@
+// Reads of a direct connection whose other end does what few do: it goes back to TCP in the middle
+// of a read, closes before it has sent anything in memory, or says what it never would.
+#include "ends.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+static struct side c, s;
+
+static void limit_read(struct side *a, int ms)
+{
+	struct timeval t = {ms / 1000, ms % 1000 * 1000};
+
+	CHECK(setsockopt(a->fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t) == 0, "SO_RCVTIMEO");
+}
+
+// Sends 40 bytes once the other end sleeps, or nearly so.
+static void *send_later(void *arg)
+{
+	static const char b[40];
+
+	usleep(50000);
+	CHECK(put(&c, b, sizeof b, 0) == sizeof b, "the rest");
+	return arg;
+}
+
+// SO_RCVLOWAT is 100. 60 bytes come in memory, and 40 after the direction has returned to TCP, for
+// which the kernel would wait until there are 100. both: the other direction has returned, too.
+static void low_water_mark(bool both)
+{
+	char b[200] = {0};
+	int low = 100;
+	pthread_t t;
+
+	pair_up(&c, &s);
+	CHECK(setsockopt(s.fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low) == 0, "SO_RCVLOWAT");
+	ds_options_changed(s.s, s.fd);
+	limit_read(&s, 60000);
+	CHECK(put(&c, b, 60, 0) == 60, "the first");
+	ds_fall_back(c.s, c.fd);
+	if (both)
+		ds_fall_back(s.s, s.fd);
+	pthread_create(&t, NULL, send_later, NULL);
+	int64_t before = ds_now();
+	ssize_t r = get(&s, b, sizeof b, 0);
+	CHECK(r == 100 || r == 60, "both %d: %zd bytes", both, r);
+	CHECK(ds_now() - before < 50000000000, "it waited for more than there is");
+	pthread_join(t, NULL);
+	hang_up(&c);
+	hang_up(&s);
+}
+
+// A peer that says that its end stands, or that it has found ours back, where neither can be: the
+// reader sleeps all the same, and its time is over when it is.
+static void lies(unsigned flag)
+{
+	char b[8];
+
+	pair_up(&c, &s);
+	limit_read(&c, 50);
+	ds_attend(&s.s->seg, &s.s->sh->attention, flag, 0);
+	alarm(60); // it would spin for ever
+	CHECK(get(&c, b, sizeof b, 0) == -1 && errno == EAGAIN, "flag %#x: %s", flag, strerror(errno));
+	alarm(0);
+	hang_up(&c);
+	hang_up(&s);
+}
+
+// The peer closes, and has never sent anything in memory: the direction is TCP's for good.
+static void closed_before_promote(void)
+{
+	char b[8];
+
+	connect_to(&c);
+	accept_from(&s);
+	while (ds_state_of(c.s) != CONN_UP || ds_state_of(s.s) != CONN_UP) {
+		put(&c, "ab", 2, 0);
+		get(&s, b, 2, MSG_WAITALL);
+		usleep(100);
+	}
+	CHECK(c.s->sh->rx_mode == RX_SHADOW, "it is not the case of this test: %d", c.s->sh->rx_mode);
+	hang_up(&s);
+	CHECK(get(&c, b, sizeof b, 0) == 0, "no end: %s", strerror(errno));
+	CHECK(get(&c, b, sizeof b, 0) == 0, "no end: %s", strerror(errno));
+	CHECK(c.s->sh->rx_mode == RX_BACK, "it is in state %d", c.s->sh->rx_mode);
+	hang_up(&c);
+}
+
+int main(void)
+{
+	char path[64];
+	pid_t broker = ends_start(path, sizeof path);
+
+	low_water_mark(true);
+	low_water_mark(false);
+	lies(DS_STANDS);
+	lies(DS_RETURNED);
+	closed_before_promote();
+	ends_stop(broker, path);
+	printf("reads: %d failed\n", failures);
+	return failures != 0;
+}
