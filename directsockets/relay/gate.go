@@ -36,6 +36,10 @@ type Gate struct {
 	conn  *conn         // belongs to the poll list's owner; set before use
 	all   *atomic.Int32 // packets that all gates hold; set before use
 
+	// acked is up to where the far kernel has acknowledged what this one has sent, plus hasAcked;
+	// 0: it has not been heard.
+	acked atomic.Uint64
+
 	mu   sync.Mutex
 	held []func() // +checklocks:mu
 	// free: all pass from now on. It is no state of the connection: what the program here sends
@@ -119,17 +123,34 @@ func (e *Engine) Admits(from fabric.NodeID, packet []byte) bool {
 		return true
 	}
 	f, says := parsePacket(packet)
-	if says != saysMore {
+	if says != saysMore && says != saysSame {
 		return true
 	}
 	g.mu.RLock()
 	gate := g.of[flow{f.to, f.from}]
 	g.mu.RUnlock()
-	if gate == nil || gate.admits(e.port(from)) {
+	if gate == nil {
+		return true
+	}
+	if says == saysSame || gate.admits(e.port(from)) {
+		gate.hear(acknowledged(packet))
 		return true
 	}
 	e.stats.EarlyDropped.Add(1)
 	return false
+}
+
+// hasAcked is beside each number in Gate.acked.
+const hasAcked = 1 << 32
+
+// hear notes what the far kernel has acknowledged. An older packet may come later.
+func (g *Gate) hear(number uint32) {
+	for {
+		old := g.acked.Load()
+		if old != 0 && int32(number-uint32(old)) <= 0 || g.acked.CompareAndSwap(old, hasAcked|uint64(number)) {
+			return
+		}
+	}
 }
 
 // admits reports whether packets that come by a port are in order.
@@ -247,6 +268,18 @@ const (
 	tcpRST      = 4
 	tcpACK      = 16
 )
+
+// tcpOf returns where the header of TCP begins in a packet in which parsePacket has found one.
+func tcpOf(p []byte) int {
+	if p[0]>>4 == 6 {
+		return ip6Len
+	}
+	return int(p[0]&0xf) * 4
+}
+
+// acknowledged is the acknowledgement number of a packet of which parsePacket has found saysMore or
+// saysSame.
+func acknowledged(p []byte) uint32 { return binary.BigEndian.Uint32(p[tcpOf(p)+tcpAckOff:]) }
 
 // says is what a packet means to its receiver's program.
 type says uint8

@@ -14,9 +14,12 @@ import (
 const maxProbe = 60 + 60
 
 // Probe is to be called with each IP packet that a program here sends, before it goes anywhere. If
-// it may be a probe of a shadow's keep-alive, and the far node has not said that all has come that
-// the program has sent, Config.Answer is called with the answer of the far kernel. The packet may
-// go where it goes nevertheless. It borrows packet until return.
+// it is a probe of a shadow's keep-alive, and the far node has not said that all has come that the
+// program has sent, Config.Answer is called with the answer of the far kernel. The packet may go
+// where it goes nevertheless. It borrows packet until return.
+//
+// A probe begins one byte before what the far kernel wants next (RFC 1122, 4.2.3.6). So the answer
+// says no more than the far kernel has said, whatever is sent before it comes.
 func (e *Engine) Probe(packet []byte) {
 	if e.gates.n.Load() == 0 || len(packet) > maxProbe || e.cfg.Answer == nil {
 		return
@@ -27,6 +30,10 @@ func (e *Engine) Probe(packet []byte) {
 	}
 	g := e.gates.find(f)
 	if g == nil {
+		return
+	}
+	begins := binary.BigEndian.Uint32(packet[tcpOf(packet)+tcpSeqOff:])
+	if g.acked.Load() != hasAcked|uint64(begins+1) {
 		return
 	}
 	p := slices.Clone(packet)
@@ -68,16 +75,15 @@ const (
 )
 
 // answerProbe makes a probe of the keep-alive its answer: nothing new, and all has come, also the
-// byte before the next one, which is what the probe seems to send (RFC 1122, 4.2.3.6). Its window
-// is the prober's own, until the far kernel says another one. The kernel drops the answer to an
-// acknowledgement that is no probe: it acknowledges what was never sent. The checksum is that of
-// the pseudo header only, and tcp is where it is to be completed from. parsePacket has found
-// saysSame in p.
+// byte before the next one, which is what the probe seems to send. Its window is the prober's own,
+// until the far kernel says another one. The checksum is that of the pseudo header only, and tcp is
+// where it is to be completed from. parsePacket has found saysSame in p.
 func answerProbe(p []byte) (tcp int) {
 	src, dst, n := ip4SrcOff, ip4DstOff, 4
-	if tcp = int(p[0]&0xf) * 4; p[0]>>4 == 6 {
-		src, dst, n, tcp = ip6SrcOff, ip6DstOff, 16, ip6Len
+	if p[0]>>4 == 6 {
+		src, dst, n = ip6SrcOff, ip6DstOff, 16
 	}
+	tcp = tcpOf(p)
 	t := p[tcp:]
 	swap(p, src, dst, n)
 	swap(t, 0, tcpDstOff, 2)

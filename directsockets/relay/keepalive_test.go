@@ -117,7 +117,12 @@ func TestProbe(t *testing.T) {
 	answered("all has arrived", false)
 	goOn := hosts[1].pause(t)
 	send1()
+	answered("nothing was heard of the far kernel", false)
+	if !e.Admits(2, packet4(serverAddr, clientAddr, tcpACK, 0)) {
+		t.Error("an acknowledgement is kept out")
+	}
 	answered("the far node does not answer", true)
+	e.Probe(packet4(clientAddr, serverAddr, tcpACK, 0)) // an acknowledgement: no byte before the next one
 	e.Probe(packet4(clientAddr, serverAddr, 0x18, 1))
 	e.Probe(packet4(clientAddr, serverAddr, tcpSYN|tcpACK, 0))
 	e.Probe(packet4(serverAddr, clientAddr, tcpACK, 0))

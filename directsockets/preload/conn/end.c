@@ -42,24 +42,31 @@ static void end_second(int fd)
 	ds_syscall(SYS_ppoll, &p, 1, &(struct timespec){0, 10000000}, NULL, 0);
 }
 
+/* Does the program's SO_LINGER have close reset the connection? The shadow may have another value:
+ * see orphan in modes.c. With the lock of tx. */
+static bool resets(struct ds_sock *s, int fd)
+{
+	struct linger l = {s->sh->return_linger.onoff, s->sh->return_linger.linger};
+	socklen_t n = sizeof l;
+
+	return (s->sh->return_orphan || REAL(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0) && l.l_onoff && !l.l_linger;
+}
+
 /* Ends the connection on the segment, as the kernel's close will on the shadow. */
 static void say_end(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
-	struct linger l = {0};
-	socklen_t n = sizeof l;
 	uint32_t set = DS_CLOSED;
 
 	bool alone = ds_alone(s), abort = false, second = false;
 	if (ds_rx_take(s, alone)) {
 		abort = unread(s, fd) || ds_mode(&h->rx_mode) == RX_BROKEN;
 		second = over(s);
-		if (REAL(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && !l.l_linger)
-			abort = true;
 		ds_unlock(&h->rx_lock, alone);
 	}
 	if (ds_tx_take(s, alone)) {
 		ds_tx_update(s, fd);
+		abort |= resets(s, fd);
 		if (ds_mode(&h->tx_mode) == TX_DIRECT && !abort) { /* after a reset there is no end of file */
 			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN) == 0)
 				ds_on_tx(s, ON_SHUTDOWN);
@@ -72,8 +79,7 @@ static void say_end(struct ds_sock *s, int fd)
 	}
 	if (abort) {
 		set |= DS_RESET;
-		l = (struct linger){1, 0};
-		REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+		REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
 	} else if (second) {
 		end_second(fd);
 	}

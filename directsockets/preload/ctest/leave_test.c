@@ -460,6 +460,37 @@ static void without_segment(void)
 	drop(&w[1]);
 }
 
+// As without_segment, but the shadow has room for all that is left when the sender closes: the reader
+// gets all of it, and then the end.
+static void close_with_room(void)
+{
+	static uint8_t b[65536];
+	struct walker w[2] = {0};
+	int raw, small = 4096, large = 1 << 20;
+	uint64_t got = 0;
+	ssize_t r;
+
+	number++;
+	pair_up(&w[0].a, &w[1].a);
+	setsockopt(w[0].a.fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+	for (int i = 0; w[0].sent < 100000 && i < 1000; i++)
+		sends(&w[0], &w[1]);
+	STEP(&w[1], "fall back", ds_fall_back(w[1].a.s, w[1].a.fd));
+	raw = dup(w[1].a.fd);
+	STEP(&w[0], "ready", ds_ready(w[0].a.s, w[0].a.fd, POLLOUT)); // finds FALLEN_BACK
+	die(&w[1].a);
+	STEP(&w[0], "ready", ds_ready(w[0].a.s, w[0].a.fd, POLLOUT)); // finds that nobody is there
+	CHECK(w[0].a.s->sh->return_orphan, "it is not the case of this test");
+	setsockopt(w[0].a.fd, SOL_SOCKET, SO_SNDBUF, &large, sizeof large);
+	hang_up(&w[0].a);
+	w[0].a.fd = -1;
+	while ((r = recv(raw, b, sizeof b, 0)) > 0)
+		got += (uint64_t)r;
+	CHECK(r == 0 && got == w[0].sent, "%llu of %llu bytes, then %s", (unsigned long long)got, (unsigned long long)w[0].sent, r ? strerror(errno) : "the end");
+	close(raw);
+	drop(&w[1]);
+}
+
 // Connections have TCP segments of an Ethernet's size: with those of loopback, of 64 KiB, a small
 // buffer has the kernel wait for its timers.
 static void as_on_ethernet(void)
@@ -488,6 +519,8 @@ int main(int argc, char **argv)
 		walk();
 	for (int i = 0; i < walks / 10 && !failures; i++)
 		without_segment();
+	for (int i = 0; i < 5; i++)
+		close_with_room();
 	CHECK(everywhere(), "the walks do not reach every state");
 	for (planted = 1; planted < PLANTS && !failures; planted++) {
 		found = 0;
