@@ -159,7 +159,7 @@ func TestExec(t *testing.T) {
 // With --explain the program is a child, and ends as it would alone.
 func TestStay(t *testing.T) {
 	report := filepath.Join(t.TempDir(), "report")
-	stdout, stderr, status := output(t, exnRun(t, "--explain", "-o", report, "--", "sh", "-c", `echo out; echo $EXNET_EXPLAIN; exit 3`))
+	stdout, stderr, status := output(t, exnRun(t, "--explain", "-o", report, "--", "sh", "-c", `echo out; echo $EXNET_EXPLAIN; [ -e "$1" ] || exit 9; exit 3`, "sh", report))
 	if status != 3 || stdout != "out\n1\n" || !strings.Contains(stderr, "no TCP connections seen") {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
 	}
