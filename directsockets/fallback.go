@@ -59,8 +59,9 @@ func (c *Conn) readFallenBack(p []byte) (int, error) {
 	if c.decide(false) {
 		return 0, nil
 	}
-	if !r.watch.on.Load() {
-		c.watchRX() // there is something: the shadow decides what it means
+	// Something is there: what the peer has said since decide, or else the shadow decides what it means.
+	if !r.watch.on.Load() && !c.watchRX() && c.decide(false) {
+		return 0, nil
 	}
 	n, err := c.readShadow(p)
 	// Bytes after a DEMOTE come with STANDS; after a SHUTDOWN there are none.
