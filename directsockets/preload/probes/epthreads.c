@@ -175,7 +175,7 @@ static int room_pair(int *l, pid_t *pid)
 }
 
 /* Sends until there is no room. */
-static void fill(int fd)
+static void fill_up(int fd)
 {
 	static char block[65536];
 	ssize_t n;
@@ -202,7 +202,7 @@ static void epoll_room(void)
 	for (int i = 0; i < 3; i++) {
 		pthread_create(&w.t, NULL, wait_in, &w);
 		nap(50);
-		fill(fd);
+		fill_up(fd);
 		pthread_join(w.t, NULL);
 		out("%d %s", w.n, revents(w.ev.events));
 		nap(200); /* it has taken all */
@@ -226,7 +226,7 @@ static void epoll_room_late(void)
 
 		if (change)
 			R(ep_set(w.ep, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, 1));
-		fill(fd);
+		fill_up(fd);
 		R(ep_set(w.ep, change ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT | EPOLLET, 1));
 		wait_in(&w);
 		out("%d %s", w.n, revents(w.ev.events));
