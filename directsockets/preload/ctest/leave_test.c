@@ -460,8 +460,8 @@ static void without_segment(void)
 	drop(&w[1]);
 }
 
-// As without_segment, but the shadow has room for all that is left when the sender closes: the reader
-// gets all of it, and then the end.
+// As without_segment, but the shadow has room for all that is left when the sender closes: the
+// reader gets all of it, and then the end.
 static void close_with_room(void)
 {
 	static uint8_t b[65536];

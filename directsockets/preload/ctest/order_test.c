@@ -1,6 +1,6 @@
-// The peer promotes, sends, goes back to TCP and sends there, between two looks of one read: at each
-// of them. The bytes are read in their order. It is built with DS_READ_HOOK, by which it hears of
-// each look at the queue.
+// The peer promotes, sends, goes back to TCP and sends there, between two looks of one read: at
+// each of them. The bytes are read in their order. It is built with DS_READ_HOOK, by which it hears
+// of each look at the queue.
 #include "ends.h"
 
 #include <sys/ioctl.h>

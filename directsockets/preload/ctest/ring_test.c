@@ -156,8 +156,8 @@ static void ways(void)
 	free_pair(&p);
 }
 
-// Where there is said to be room, something can be sent: whatever the window is, where the next copy
-// begins in the ring, and how much is under way.
+// Where there is said to be room, something can be sent: whatever the window is, where the next
+// copy begins in the ring, and how much is under way.
 static void room_is_room(void)
 {
 	static const uint64_t windows[] = {8192, 9000, 16384, 20000, 32768, RING};
