@@ -107,8 +107,8 @@ ssize_t ds_recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int flags
 	struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)ds_vectors(c, (size_t)limit, v)};
 	flags = (flags & ~MSG_WAITALL) | MSG_DONTWAIT;
 	if (before == RX_SHADOW && h->rx_read == h->rx_sure) {
-		/* Nothing had come before the segment was looked at. What has come since may follow the
-		 * segment's data: the peer has promoted and gone back meanwhile. */
+		/* Nothing had come before the segment was looked at. What has come since may follow
+		 * the segment's data: the peer has promoted and gone back meanwhile. */
 		char first;
 
 		r = ds_syscall(SYS_recvfrom, fd, &first, sizeof first, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
