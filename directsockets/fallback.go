@@ -59,7 +59,7 @@ func (c *Conn) readFallenBack(p []byte) (int, error) {
 	if c.decide(false) {
 		return 0, nil
 	}
-	// Something is there: what the peer has said since decide; else the shadow decides what it means.
+	// Something is there: what the peer has said since, or else the shadow decides what it means.
 	if !r.watch.on.Load() && !c.watchRX() && c.decide(false) {
 		return 0, nil
 	}

@@ -44,7 +44,7 @@ func stay(o options, s settings, p Program, upstream string, m messages) error {
 		}
 		defer f.Discard() // after Commit it does nothing
 		report = f
-		// Until then it is empty, if there was none: the program may be a service that somebody watches.
+		// Until then it is empty, if there was none: somebody may watch a service.
 		if f, err := os.OpenFile(o.report, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666); err == nil {
 			f.Close()
 		}
