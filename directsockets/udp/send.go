@@ -246,6 +246,7 @@ func (o *outbound) end(s *Socket, wait bool, why connstats.Why) {
 	for _, f := range o.to {
 		all = append(all, f)
 	}
+	clear(o.to) // before they have ended: Sent looks for another one in place of one that has
 	o.mu.Unlock()
 	until := time.Now().Add(leaveTime)
 	for _, f := range all {

@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"maps"
 	"net/netip"
 	"testing"
 	"time"
@@ -56,11 +57,35 @@ func TestForgottenLast(t *testing.T) {
 	if g := s.out.find(to); g == f {
 		t.Error("it is still found")
 	}
+	all := maps.Clone(s.out.to)
 	s.Close()
-	for to, f := range s.out.to {
+	for to, f := range all {
 		if f.phase != outEnded {
 			t.Errorf("%v is %v after Close", to, f.phase)
 		}
+	}
+}
+
+// TestSentWhileEnding has a datagram go by the kernel while its socket closes: Sent, which saw the
+// socket open, finds no flow that has ended over and over.
+func TestSentWhileEnding(t *testing.T) {
+	s, _ := receiver(t)
+	_, to := listen(t)
+	f := &outflow{to: to, pause: offerAgain}
+	s.out.add(f)
+	s.out.end(s, false, connstats.WhyNothing)
+	if f.phase != outEnded {
+		t.Fatalf("it is %v", f.phase)
+	}
+	sent := make(chan struct{})
+	go func() {
+		s.Sent(to, 1, 1)
+		close(sent)
+	}()
+	select {
+	case <-sent:
+	case <-time.After(time.Minute):
+		t.Fatal("Sent does not return")
 	}
 }
 
