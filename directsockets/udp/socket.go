@@ -97,6 +97,7 @@ func (s *Socket) tidy() {
 
 // options are those of the kernel's socket that matter here.
 type options struct {
+	unread       bool // since Changed was called; each call has a pointer of its own
 	tos, ttl     uint8
 	pktinfo      bool // of the two families
 	pktinfo6     bool
@@ -145,7 +146,7 @@ func New(cfg Config) *Socket {
 
 // Changed says that the program may have changed options of the kernel's socket.
 func (s *Socket) Changed() {
-	s.options.Store(nil)
+	s.options.Store(&options{unread: true})
 	if s.in.some.Load() && s.look().shareable {
 		s.in.mu.Lock()
 		defer s.in.mu.Unlock()
@@ -153,17 +154,21 @@ func (s *Socket) Changed() {
 	}
 }
 
-// look returns the options.
+// look returns the options. Those that are read while Changed is called are read again.
 func (s *Socket) look() *options {
-	if o := s.options.Load(); o != nil {
-		return o
+	for {
+		was := s.options.Load()
+		if was != nil && !was.unread {
+			return was
+		}
+		o := new(options)
+		if s.cfg.Raw.Control(func(fd uintptr) { o.read(int(fd), s.six) }) != nil {
+			o.plain = true
+		}
+		if s.options.CompareAndSwap(was, o) {
+			return o
+		}
 	}
-	o := new(options)
-	if s.cfg.Raw.Control(func(fd uintptr) { o.read(int(fd), s.six) }) != nil {
-		o.plain = true
-	}
-	s.options.Store(o)
-	return o
 }
 
 func (o *options) read(fd int, six bool) {
