@@ -85,10 +85,18 @@ func (in *inbound) readable() bool {
 	return some
 }
 
-// pollIn is what poll says of a descriptor; POLLIN, if it does not say.
+// poll is the kernel's, but in a test.
+var poll = unix.Poll
+
+// pollIn is what poll says of a descriptor; POLLIN, if it does not say. Even one that does not wait
+// is interrupted by a signal, which says nothing of the descriptor.
 func pollIn(fd int) int16 {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	if _, err := unix.Poll(p, 0); err != nil {
+	_, err := poll(p, 0)
+	for err == unix.EINTR {
+		_, err = poll(p, 0)
+	}
+	if err != nil {
 		return unix.POLLIN
 	}
 	return p[0].Revents

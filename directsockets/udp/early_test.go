@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/directsockets/datagram"
 )
 
@@ -60,5 +62,24 @@ func TestLost(t *testing.T) {
 	in.gone += n // as many are counted as lost
 	if lost(soon) {
 		t.Error("a drop counts for two losses")
+	}
+}
+
+// TestInterruptedLook has a signal interrupt a look at the kernel's socket, which is empty.
+func TestInterruptedLook(t *testing.T) {
+	s, _ := receiver(t)
+	t.Cleanup(func() { poll = unix.Poll })
+	looks := 0
+	poll = func(p []unix.PollFd, timeout int) (int, error) {
+		if looks++; looks == 1 {
+			return -1, unix.EINTR
+		}
+		return unix.Poll(p, timeout)
+	}
+	if s.in.readable() {
+		t.Error("an interrupted look finds a datagram")
+	}
+	if looks != 2 {
+		t.Errorf("%d looks", looks)
 	}
 }
