@@ -48,7 +48,7 @@ void ds_dg_add_relative(int fd)
 	uint32_t which;
 	int at = 0;
 
-	while (at < RELATIVES && relatives[at] >= 0)
+	while (at < RELATIVES && !gone(at))
 		at++;
 	if (at < RELATIVES && fd >= 0)
 		relatives[at] = ds_fd_keep(fd, &relatives[at]);

@@ -102,6 +102,24 @@ static void unprepared(void)
 	ds_dg_put(d);
 }
 
+// Many processes that are made and end between two looks do not make a socket the kernel's for good.
+static void many(void)
+{
+	enum { PROCESSES = 40 };
+	struct ds_dgram *d = ds_dg_new(AF_INET, DS_NONBLOCK_UNKNOWN);
+	int fds[2];
+
+	for (int i = 0; i < PROCESSES; i++) {
+		CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0, "socketpair");
+		ds_dg_add_relative(fds[0]);
+		if (i == PROCESSES - 1)
+			CHECK(ds_dg_shared(d), "the last one has it, too");
+		close(fds[1]);
+	}
+	CHECK(!ds_dg_shared(d), "all have ended");
+	ds_dg_put(d);
+}
+
 // ---- sockets that other threads make while one forks
 
 enum { FORKS = 100 };
@@ -214,6 +232,7 @@ int main(void)
 	told();
 	plain();
 	mapped();
+	many();
 	forked();
 	late_call();
 	forgotten(false);
