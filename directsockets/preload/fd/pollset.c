@@ -310,6 +310,14 @@ static int wait_others(struct pollfd *fds, nfds_t n, const struct timespec *time
 	return poll_mixed(&p);
 }
 
+/* dgwait_tell, after a look at the others that has come to rc; -1: nothing is known of them. */
+static int tell(struct dgwait *g, struct pollfd *fds, nfds_t n, int rc)
+{
+	for (nfds_t i = 0; rc < 0 && i < n; i++)
+		fds[i].revents = 0;
+	return dgwait_tell(g, fds, rc < 0 ? 0 : rc);
+}
+
 /* Looks at flows for a while, and at the rest now and then: as ppoll. */
 static int spin(struct dgwait *g, struct pollfd *fds, nfds_t n, struct ds_spin *s, const struct waits *uncounted)
 {
@@ -326,7 +334,7 @@ static int spin(struct dgwait *g, struct pollfd *fds, nfds_t n, struct ds_spin *
 			continue;
 		rc = wait_others(fds, n, &zero, NULL, uncounted);
 		if (ready)
-			rc = dgwait_tell(g, fds, rc < 0 ? 0 : rc);
+			rc = tell(g, fds, n, rc);
 		next = ds_ticks() + ds_dg_ticks(STEP_US);
 	} while (rc == 0 && ds_spin_more(s));
 	if (rc != 0)
@@ -352,7 +360,7 @@ static int wait_dgrams(struct dgwait *g, struct pollfd *fds, nfds_t n, const str
 			dgwait_look(g, fds);
 		if (poll || dgwait_ready(g)) {
 			int rc = wait_others(fds, n, &zero, mask, uncounted);
-			return rc < 0 && poll ? rc : dgwait_tell(g, fds, rc < 0 ? 0 : rc);
+			return rc < 0 && poll ? rc : tell(g, fds, n, rc);
 		}
 		if (spun == DS_SPUN_NOT && dgwait_awake(g)) {
 			int rc = spin(g, fds, n, &s, uncounted);

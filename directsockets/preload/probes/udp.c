@@ -364,6 +364,35 @@ static void shut(void)
 	R(shutdown(s, SHUT_WR));
 }
 
+static void nothing(int s) { (void)s; }
+
+// A signal comes in a poll that has something to report: that, and nothing of the other entries. A
+// TCP connection is one of them, so that the kernel gets a set of the library's.
+static void signalled(void)
+{
+	struct sigaction sa = {.sa_handler = nothing};
+	sigset_t one, all;
+	int c, s, a, b, p[2];
+
+	udp_pair(&c, &s);
+	pair(&a, &b);
+	sigaction(SIGUSR1, &sa, NULL);
+	sigemptyset(&all);
+	sigemptyset(&one);
+	sigaddset(&one, SIGUSR1);
+	if (pipe(p))
+		die("pipe");
+	send(c, "a", 1, 0);
+	sigprocmask(SIG_BLOCK, &one, NULL);
+	raise(SIGUSR1);
+	struct pollfd f[3] = {{p[0], POLLIN, POLLIN}, {s, POLLIN, 0}, {b, POLLIN, 0}};
+	R(ppoll(f, 3, &(struct timespec){.tv_sec = 60}, &all));
+	out("%s %s %s", revents((unsigned)f[0].revents), revents((unsigned)f[1].revents), revents((unsigned)f[2].revents));
+	sigprocmask(SIG_UNBLOCK, &one, NULL);
+	show(s, 0);
+	quiet(s);
+}
+
 const struct probe udp_probes[] = {
 	{"udp-boundaries", boundaries, 0},
 	{"udp-sizes", sizes, 0},
@@ -375,5 +404,6 @@ const struct probe udp_probes[] = {
 	{"udp-reconnect", reconnect, 0},
 	{"udp-elsewhere", elsewhere, 0},
 	{"udp-shutdown", shut, 0},
+	{"udp-signalled", signalled, 0},
 	{NULL, NULL, 0},
 };
