@@ -31,7 +31,7 @@ struct ds_dg_in *ds_dg_from(struct ds_dgram *d, const uint8_t addr[16], uint16_t
 	for (unsigned i = 0; i < d->nin; i++) {
 		const struct ds_info *n = &d->flows[i]->seg.info;
 
-		if (n->port[0] == port && !memcmp(n->addr[0], addr, 16))
+		if (d->flows[i]->state != DG_IN_ENDED && n->port[0] == port && !memcmp(n->addr[0], addr, 16))
 			return d->flows[i];
 	}
 	return NULL;
@@ -187,8 +187,11 @@ static bool is_empty(int fd)
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 	struct timespec none = {0, 0};
 	int saved = errno;
-	long n = ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0); /* not a cancellation point */
+	long n;
 
+	do /* a signal interrupts even a look that does not wait */
+		n = ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0); /* not a cancellation point */
+	while (n < 0 && errno == EINTR);
 	errno = saved;
 	return n == 0 || (n > 0 && !(p.revents & (POLLIN | POLLNVAL)));
 }
@@ -353,6 +356,9 @@ static bool dead(const struct ds_dg_in *f)
 	return ds_syscall(SYS_recvfrom, f->alive, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 0;
 }
 
+/* What f has had, and how often what it had has become due: part of ds_dg_arrivals. */
+static uint64_t arrived(struct ds_dg_in *f) { return ds_dg_arrived(&f->seg) + f->seg.given_up; }
+
 void ds_dg_in_sweep(struct ds_dgram *d)
 {
 	unsigned left = 0;
@@ -369,6 +375,7 @@ void ds_dg_in_sweep(struct ds_dgram *d)
 			d->flows[left++] = f;
 			continue;
 		}
+		DS_SET(d->past, d->past + arrived(f));
 		ds_dg_unmap(&f->seg);
 		ds_fd_close(f->alive);
 		ds_dg_entry_put(f->entry, 0);
@@ -449,12 +456,11 @@ bool ds_dg_ready(struct ds_dgram *d)
 
 uint64_t ds_dg_arrivals(struct ds_dgram *d)
 {
-	uint64_t n = 0;
-
 	if (!ds_dg_inward(d) || ds_own_lock(&d->in) == DS_NESTED)
-		return 0;
+		return DS_GET(d->past);
+	uint64_t n = d->past;
 	for (unsigned i = 0; i < d->nin; i++)
-		n += ds_dg_arrived(&d->flows[i]->seg) + d->flows[i]->seg.given_up;
+		n += arrived(d->flows[i]);
 	ds_own_unlock(&d->in);
 	return n;
 }

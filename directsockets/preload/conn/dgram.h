@@ -187,6 +187,7 @@ struct ds_dgram {
 		uint64_t data, seen;
 	} sets[DS_DG_SETS];
 	unsigned nin, nlisted, turn, streak;
+	uint64_t past; /* of ds_dg_arrivals: what flows have had that are no more */
 	uint64_t looked; /* when the kernel was last asked about the senders, in ds_ticks */
 	uint64_t swept;  /* and when flows that are over were last looked for */
 	uint64_t credit, credited; /* how long it may wait for senders that publish, and when that was */

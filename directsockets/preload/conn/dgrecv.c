@@ -355,6 +355,25 @@ static ssize_t sleeping(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 	return rc;
 }
 
+/* In place of sleeping, with the lock, which it drops: a record waits for what the kernel has, or
+ * will have, and no other thread that sleeps for d need ever take that. False: there is nothing
+ * yet. */
+static bool instead(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssize_t *rc)
+{
+	int before = errno;
+
+	ds_dg_awoke(d);
+	*rc = now(d, fd, h, flags);
+	int saved = errno;
+	ds_own_unlock(&d->in);
+	errno = saved;
+	if (*rc >= 0 || saved != EAGAIN || (flags & MSG_DONTWAIT) || ds_dg_nonblocking(d, fd))
+		return true;
+	ds_dg_moment();
+	errno = before;
+	return false;
+}
+
 ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 {
 	struct ds_spin s;
@@ -411,11 +430,14 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 		ds_dg_in_check(d);
 		ds_dg_arm_waiting(d);
 		bool early = d->nlisted && ds_dg_await_kernel(d, fd), more = d->nlisted && ds_dg_pick(d);
+		if (early && !more) {
+			if (instead(d, fd, h, flags, &rc))
+				return rc;
+			continue;
+		}
 		ds_own_unlock(&d->in);
-		if (more || (early && !(flags & MSG_DONTWAIT) && !ds_dg_nonblocking(d, fd))) {
+		if (more) {
 			ds_dg_awoke(d);
-			if (!more)
-				ds_dg_moment();
 			continue;
 		}
 		rc = sleeping(d, fd, h, flags);

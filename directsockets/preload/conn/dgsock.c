@@ -25,6 +25,7 @@ static void forget_flows(struct ds_dgram *d, void *arg)
 		ds_dg_setup_on(d, DG_ON_FORGET);
 	d->line = NULL;
 	for (unsigned i = 0; i < d->nin; i++) {
+		d->past += d->flows[i]->seg.seen + d->flows[i]->seg.given_up; /* as far as anybody has looked */
 		ds_dg_unmap(&d->flows[i]->seg);
 		if (d->flows[i]->alive >= 0)
 			ds_fd_close(d->flows[i]->alive);
