@@ -43,8 +43,9 @@ static ssize_t hear(int fd, uint32_t *v, int flags)
 }
 
 // A record waits for a bell, which the kernel has. Another thread is counted as asleep, and takes
-// nothing: it has just been woken, or was left by a jump. A receive takes the bell, and the next one
-// the record; one that does not wait does so, too, and finds nothing while the kernel has nothing.
+// nothing: it has just been woken, or was left by a jump. A receive takes the bell, and the next
+// one the record; one that does not wait does so, too, and finds nothing while the kernel has
+// nothing.
 static void nobody_else(bool nonblocking)
 {
 	struct sockaddr_in at, from;

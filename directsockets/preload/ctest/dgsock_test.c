@@ -102,7 +102,8 @@ static void unprepared(void)
 	ds_dg_put(d);
 }
 
-// Many processes that are made and end between two looks do not make a socket the kernel's for good.
+// Many processes that are made and end between two looks do not make a socket the kernel's for
+// good.
 static void many(void)
 {
 	enum { PROCESSES = 40 };
