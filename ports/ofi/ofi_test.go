@@ -212,6 +212,45 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// Whoever waits is told, in plain form and under the sanitizer.
+func TestWaits(t *testing.T) {
+	for _, kind := range []string{"plain", "asan"} {
+		t.Run(kind, func(t *testing.T) {
+			if kind == "asan" {
+				longtest.Skip(t)
+			}
+			program := kind + "/waits"
+			build(t, program)
+			for _, mode := range []string{"placing", "room", "posted", "two", "shared", "stale", "forked", "broken"} {
+				t.Run(mode, func(t *testing.T) {
+					s, path := node(t)
+					c := start(t, path, program, mode)
+					c.says("done")
+					c.ends()
+					idle(t, s)
+				})
+			}
+			t.Run("dead", func(t *testing.T) {
+				s, path := node(t)
+				c := start(t, path, program, "dead")
+				c.says("connected")
+				s.Close()
+				if _, err := c.in.Write([]byte("ended\n")); err != nil {
+					t.Error(err)
+				}
+				c.says("done")
+				c.ends()
+			})
+			t.Run("ending", func(t *testing.T) {
+				h := hosts(t)
+				if err := h.run(t.Context(), program, "ending"); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
 // Where all VPIDs of a unit are in use, a program is told so.
 func TestAllPorts(t *testing.T) {
 	build(t, "asan/limits")

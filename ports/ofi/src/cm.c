@@ -56,6 +56,8 @@ void cm_free(struct cm *cm)
 	// What is not read would make a reset of the end, which may overtake what was said last.
 	for (int i = 0; i < 4 && recv(cm->fd, cm->in, sizeof(cm->in), MSG_DONTWAIT) > 0; i++)
 		;
+	// A child may have the descriptor, too: then its end alone does not take it out of the set.
+	watch(cm, EPOLL_CTL_DEL, 0);
 	close(cm->fd);
 	free(cm);
 }
@@ -201,6 +203,7 @@ static void await(struct cm *cm)
 		cm_free(cm); // whoever reads the completion queue looks there, too
 		return;
 	}
+	watch(cm, EPOLL_CTL_DEL, 0);
 	close(cm->fd);
 	cm->fd = fd;
 	watch(cm, EPOLL_CTL_ADD, EPOLLIN);
@@ -300,6 +303,8 @@ void cm_work(struct eq *eq)
 {
 	struct epoll_event e;
 	bool own = false;
+	if (eq->fabric->child) // the epoll set is the parent's, and tells of what the parent has
+		return;
 	// One at a time: what one does may end another.
 	for (int i = 0; i < 64 && epoll_wait(eq->poll_fd, &e, 1, 0) == 1; i++) {
 		struct fid *fid = e.data.ptr;

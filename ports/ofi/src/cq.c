@@ -34,6 +34,12 @@ static void wake(struct cq *cq)
 	(void)!write(cq->event_fd, &(uint64_t){1}, 8);
 }
 
+void cq_wake_all(struct domain *d)
+{
+	for (struct list *l = d->cqs.next; l != &d->cqs; l = l->next)
+		wake(of(l, struct cq, link));
+}
+
 static bool grow(struct cq *cq)
 {
 	struct fi_cq_tagged_entry *now = malloc(2 * cq->room * sizeof(*now));
@@ -135,9 +141,11 @@ bool cq_trywait(struct cq *cq)
 	progress(cq->domain);
 	if (cq->count > 0 || !list_empty(&cq->errors) || cq->domain->dead)
 		return false;
+	if (!arm(cq->domain))
+		return false;
 	(void)!read(cq->event_fd, &n, 8);
 	cq->asleep = true;
-	return arm(cq->domain);
+	return true;
 }
 
 static int64_t now_ms(void)
@@ -210,6 +218,7 @@ static int cq_close(struct fid *fid)
 		return -FI_EBUSY;
 	}
 	cq->domain->uses--;
+	list_remove(&cq->link);
 	unlock(f);
 	while ((l = list_pop(&cq->errors)) != NULL)
 		free(l);
@@ -294,6 +303,7 @@ int exfi_cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq 
 	cq->fid.ops = &cq_ops;
 	lock(d->fabric);
 	d->uses++;
+	list_push(&d->cqs, &cq->link);
 	unlock(d->fabric);
 	*out = &cq->fid;
 	return 0;

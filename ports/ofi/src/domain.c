@@ -139,6 +139,7 @@ int exfi_domain(struct fid_fabric *fid, struct fi_info *info, struct fid_domain 
 	list_init(&d->getting);
 	list_init(&d->rings);
 	list_init(&d->gates);
+	list_init(&d->cqs);
 	// Numbers of endpoints, so that those of an earlier process mean nothing.
 	if (getrandom(&d->next_id, sizeof(d->next_id), GRND_NONBLOCK) != sizeof(d->next_id))
 		d->next_id = (uint32_t)(uintptr_t)d;

@@ -83,6 +83,7 @@ static void drain(struct ep *ep, int why)
 	in_drain(ep);
 	if (!receives(ep->state))
 		return;
+	__atomic_store_n(&ep->word, 0, __ATOMIC_SEQ_CST); // what is aborted is the program's again
 	abort_out(ep, FI_ECONNABORTED);
 	activate(ep);
 }
@@ -125,10 +126,24 @@ bool ep_on(struct ep *ep, enum input what, int error)
 	return ep_on_data(ep, what, error, NULL, 0);
 }
 
-int ep_connect_ports(struct ep *ep, const struct cm_head *peer)
+// connect_mailbox connects to the peer's mailbox. What is known of the end of another peer, which
+// had that mailbox before, is worked off, so that it does not end this connection.
+static velo2_ret_t connect_mailbox(struct ep *ep, const struct cm_head *peer)
 {
 	struct domain *d = ep->domain;
 	velo2_ret_t r = velo2_connect(&d->velo, &ep->velo, peer->node, peer->velo);
+	if (r != VELO2_RET_SUCCESS)
+		return r;
+	take_ends(d);
+	// That may have been this peer's end, too. Then it has no mailbox any more.
+	velo2_disconnect(&d->velo, &ep->velo);
+	return velo2_connect(&d->velo, &ep->velo, peer->node, peer->velo);
+}
+
+int ep_connect_ports(struct ep *ep, const struct cm_head *peer)
+{
+	struct domain *d = ep->domain;
+	velo2_ret_t r = connect_mailbox(ep, peer);
 	if (r != VELO2_RET_SUCCESS) {
 		WARN(EP_CTRL, "mailbox %u of node %u: %s\n", peer->velo, peer->node, velo2_strerror(r));
 		return r == VELO2_RET_ERR_MMAP ? -FI_ENOMEM : -FI_ECONNREFUSED;
@@ -141,6 +156,7 @@ int ep_connect_ports(struct ep *ep, const struct cm_head *peer)
 		ep->rma = NULL;
 		return e == RMA2_ERR_MMAP || e == RMA2_ERR_MAP ? -FI_ENOMEM : -FI_ECONNREFUSED;
 	}
+	(void)get_news(d); // of a peer that had this RMA port before
 	ep->far = rma2_get_now(d->rma, ep->rma, NULL, 0, 0) == RMA2_ERR_NOT_YET;
 	if (!ep->far)
 		(void)direct_open(&ep->source, peer);

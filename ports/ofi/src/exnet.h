@@ -98,6 +98,7 @@ struct domain {
 	struct list active; // endpoints that have something to do
 	struct list getting; // endpoints whose GETs run
 	size_t ring_room;   // bytes for more rings
+	struct list cqs;    // all completion queues
 	struct list gates;  // of grants that have ended, through which something may yet come
 	struct list rings;  // of endpoints that were closed, whose peers may yet read
 	unsigned rings_count;
@@ -125,6 +126,7 @@ struct mr {
 // Completions.
 struct cq {
 	struct fid_cq fid;
+	struct list link; // in domain->cqs
 	struct domain *domain;
 	unsigned uses;
 	enum fi_cq_format format;
@@ -277,6 +279,9 @@ struct ep {
 	struct ring ring;
 	struct done owed[OUTSTANDING];
 	unsigned owed_first, owed_count;
+	// What is to be sent waits for a message of the peer; or for room, or its next turn, of
+	// which nobody tells.
+	enum { OUT_PEER, OUT_SELF } waits;
 	bool owe_credit; // a debt, as owed: OP_CREDIT is to be sent
 	// In.
 	uint32_t used, told; // of the peer's messages
@@ -378,6 +383,8 @@ void progress(struct domain *d);
 // arm makes the domain's descriptors tell of what arrives from now on. It returns false if
 // something is there already.
 bool arm(struct domain *d);
+// take_ends works off what has arrived, and then the ends of peers that are known.
+void take_ends(struct domain *d);
 void activate(struct ep *ep);
 
 // mr.c
@@ -389,6 +396,8 @@ struct mr *mr_find(struct domain *d, uint64_t key, uint64_t addr, uint64_t size,
 // cq.c, cntr.c
 int exfi_cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out, void *context);
 bool cq_full(const struct cq *cq);
+// cq_wake_all has whoever sleeps at a completion queue of the domain look again.
+void cq_wake_all(struct domain *d);
 void cq_add(struct cq *cq, void *context, uint64_t flags, size_t len, void *buf, uint64_t data);
 void cq_error(struct cq *cq, void *context, uint64_t flags, int error, size_t len, size_t lost);
 bool cq_trywait(struct cq *cq);

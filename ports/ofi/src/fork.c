@@ -53,6 +53,9 @@ static void leave(struct fabric *f)
 		struct cm *cm = of(l, struct cm, link);
 		close(cm->fd);
 		cm->fd = -1;
+		if (cm->ep != NULL)
+			cm->ep->cm = NULL;
+		cm->ep = NULL;
 	}
 }
 

@@ -9,7 +9,7 @@ static ssize_t enter(struct ep *ep, struct tx **out)
 	lock(ep->domain->fabric);
 	ssize_t r = 0;
 	if (!sends(ep->state))
-		r = ep->state == DOWN || ep->state == DRAINING ? -FI_ECONNABORTED : -FI_ENOTCONN;
+		r = ep->state == DOWN || ep->state == DRAINING || ep->state == ENDING ? -FI_ECONNABORTED : -FI_ENOTCONN;
 	else if (ep->queued >= ep->limit || (ep->tx_cq != NULL && cq_full(ep->tx_cq)))
 		r = -FI_EAGAIN;
 	else if ((*out = tx_new(ep)) == NULL)

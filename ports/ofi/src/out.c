@@ -60,8 +60,10 @@ bool out_post(struct ep *ep, enum op op, uint8_t flags, const void *a, size_t al
 		memcpy(m + HEAD, a, alen);
 	if (blen > 0)
 		memcpy(m + HEAD + alen, b, blen);
-	if (velo2_try_send(&ep->velo, m, (unsigned)(HEAD + alen + blen), 0, 0) != VELO2_RET_SUCCESS)
+	if (velo2_try_send(&ep->velo, m, (unsigned)(HEAD + alen + blen), 0, 0) != VELO2_RET_SUCCESS) {
+		ep->waits = OUT_SELF;
 		return false;
+	}
 	ep->told = ep->used;
 	ep->posted++;
 	if (credit)
@@ -169,7 +171,12 @@ static bool lends(struct ep *ep, const struct tx *tx)
 
 static bool may_post(struct ep *ep)
 {
-	return ep->sent - ep->acked < WINDOW && velo2_has_room(&ep->velo);
+	if (ep->sent - ep->acked >= WINDOW)
+		return false;
+	if (velo2_has_room(&ep->velo))
+		return true;
+	ep->waits = OUT_SELF;
+	return false;
 }
 
 static bool begin(struct ep *ep, struct tx *tx)
@@ -320,6 +327,7 @@ void tx_push(struct ep *ep)
 {
 	if (!sends(ep->state))
 		return;
+	ep->waits = OUT_PEER;
 	while (ep->owed_count > 0) {
 		struct done *d = &ep->owed[ep->owed_first];
 		if (!out_post(ep, OP_DONE, 0, d, sizeof(*d), NULL, 0, false))

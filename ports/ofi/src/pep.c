@@ -290,6 +290,8 @@ static int pep_close(struct fid *fid)
 		if (cm->pep == p)
 			withdraw(cm);
 	}
+	if (p->listening && !f->child) // a child shares the set with its parent, which still listens
+		(void)epoll_ctl(p->eq->poll_fd, EPOLL_CTL_DEL, p->fd, NULL);
 	if (p->fd >= 0)
 		close(p->fd);
 	if (p->eq != NULL) {

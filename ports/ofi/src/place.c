@@ -282,8 +282,10 @@ bool place(struct ep *ep, struct tx *tx)
 	uint64_t at = g != NULL ? g->at + (tx->addr - g->base) + tx->sent : 0;
 	if (g != NULL && (tx->kind == K_WRITE ? put(ep, tx, at, n) : get(ep, tx, at, n))) {
 		tx_skip(tx, n);
-		if (tx->sent < tx->size)
+		if (tx->sent < tx->size) {
+			ep->waits = OUT_SELF;
 			return false;
+		}
 		return tx_step(&tx->stage, tx->has_data || (tx->kind == K_WRITE && (g->rights & GRANT_TELL)) ? TX_TELLS : TX_COPIED);
 	}
 	if (tx_step(&tx->stage, TX_REFUSE)) { // the target says why

@@ -4,6 +4,7 @@
 
 enum {
 	TURN = 128,      // messages in one turn
+	TURNS = 64,      // turns, before a new connection, in which what has arrived may end
 	RMA_EVERY = 256, // turns between looks at the RMA port, while it only hears of peers that ended
 };
 
@@ -11,6 +12,7 @@ void activate(struct ep *ep)
 {
 	if (list_empty(&ep->active) && ep->state != DOWN)
 		list_push(&ep->domain->active, &ep->active);
+	cq_wake_all(ep->domain);
 }
 
 // credit works off what each message says about credit. It returns false on a breach.
@@ -160,23 +162,44 @@ static void work(struct ep *ep)
 		list_remove(&ep->active);
 }
 
-void progress(struct domain *d)
+static void work_ends(struct domain *d)
+{
+	uint32_t source;
+	while (velo2_ended(&d->velo, &source)) {
+		gone(d, source, false);
+		get_news(d);
+	}
+}
+
+// take works off messages that have arrived, a turn of them. It returns why there were no more.
+static velo2_ret_t take(struct domain *d)
 {
 	uint8_t bytes[VELO_MAX];
 	uint32_t len, source;
 	velo2_ret_t r = VELO2_RET_SUCCESS;
-	if (d->dead)
-		return;
 	for (int i = 0; i < TURN && (r == VELO2_RET_SUCCESS || r == VELO2_RET_INV_MSG); i++) {
 		r = velo2_probe_recv(&d->velo, bytes, sizeof(bytes), &len, &source, NULL, NULL);
 		if (r == VELO2_RET_SUCCESS)
 			dispatch(d, bytes, len, source);
 	}
+	return r;
+}
+
+void take_ends(struct domain *d)
+{
+	velo2_ret_t r = VELO2_RET_SUCCESS;
+	for (int i = 0; i < TURNS && (r == VELO2_RET_SUCCESS || r == VELO2_RET_INV_MSG); i++)
+		r = take(d);
 	if (r == VELO2_RET_NO_MSG)
-		while (velo2_ended(&d->velo, &source)) {
-			gone(d, source, false);
-			get_news(d);
-		}
+		work_ends(d);
+}
+
+// receive takes what has arrived, and hears of ends.
+static void receive(struct domain *d)
+{
+	velo2_ret_t r = take(d);
+	if (r == VELO2_RET_NO_MSG)
+		work_ends(d);
 	if (r == VELO2_RET_ERROR) {
 		WARN(DOMAIN, "the node has ended: start it (exn-tun up), and open the domain again\n");
 		d->dead = true;
@@ -186,6 +209,14 @@ void progress(struct domain *d)
 	}
 	if (!list_empty(&d->getting) || ++d->idle % RMA_EVERY == 0)
 		get_news(d);
+}
+
+void progress(struct domain *d)
+{
+	if (d->fabric->child)
+		return;
+	if (!d->dead)
+		receive(d);
 	for (struct list *l = d->active.next, *next; l != &d->active; l = next) {
 		next = l->next;
 		work(of(l, struct ep, active));
@@ -194,12 +225,15 @@ void progress(struct domain *d)
 
 bool arm(struct domain *d)
 {
-	// Whoever waits for room in a mailbox is told nothing: the program has to ask again.
+	bool sleeps = true;
 	for (struct list *l = d->active.next; l != &d->active; l = l->next) {
 		struct ep *ep = of(l, struct ep, active);
-		if (sends(ep->state) && !out_idle(ep) && !velo2_has_room(&ep->velo))
-			return false;
+		// It is told nothing when it can go on: the program has to ask again.
+		sleeps = sleeps && !(sends(ep->state) && !out_idle(ep) && ep->waits == OUT_SELF);
 	}
 	// What has ended meanwhile is worked off before anybody sleeps.
-	return !get_news(d) && rma2_arm(d->rma) && velo2_arm(&d->velo);
+	sleeps = sleeps && !get_news(d) && rma2_arm(d->rma) && velo2_arm(&d->velo);
+	if (!sleeps) // another thread slept until the bell that was read here
+		cq_wake_all(d);
+	return sleeps;
 }

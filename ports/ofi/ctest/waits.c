@@ -1,0 +1,280 @@
+// waits.c: who waits is told, and what has ended ends nothing else. waits MODE; the modes are in
+// the table below.
+#define _GNU_SOURCE
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pair.h"
+
+enum { LONG_MS = 60000 };
+
+static struct side a, b;
+static uint8_t from[8 << 20], into[8 << 20];
+
+static struct ep *ep_of(const struct side *s)
+{
+	return of(s->ep, struct ep, fid);
+}
+
+static struct domain *domain_of(const struct side *s)
+{
+	return of(s->domain, struct domain, fid);
+}
+
+// hold waits until a side holds a message for which it has no receive.
+static void hold(struct side *s)
+{
+	while (ep_of(s)->held_count == 0)
+		must(fi_cq_read(s->cq, NULL, 0) == -FI_EAGAIN);
+}
+
+static bool arms(struct domain *d)
+{
+	lock(d->fabric);
+	bool sleeps = arm(d);
+	unlock(d->fabric);
+	return sleeps;
+}
+
+// A write of which this process copies a part in each turn is waited for by sleep.
+static void placing(void)
+{
+	struct fid_mr *mr;
+	struct fi_cq_data_entry e;
+	must(fi_mr_reg(b.domain, into, sizeof(into), FI_REMOTE_WRITE, 0, 1, 0, &mr, NULL) == 0);
+	must(fi_write(a.ep, from, sizeof(from), NULL, 0, 0, 1, NULL) == 0);
+	must(turn(&a, &b, &e) == 1);
+	while (ep_of(&a)->way.count == 0) // of the grant
+		must(fi_cq_read(a.cq, NULL, 0) == -FI_EAGAIN);
+	memset(from, 'p', sizeof(from));
+	must(fi_write(a.ep, from, sizeof(from), NULL, 0, 0, 1, NULL) == 0);
+	must(fi_cq_sread(a.cq, &e, 1, NULL, LONG_MS) == 1);
+	must(memcmp(from, into, sizeof(from)) == 0);
+	must(fi_close(&mr->fid) == 0);
+}
+
+// Nobody tells of room in a mailbox. So whoever waits for it does not sleep, even if the peer has
+// made room since.
+static void room(void)
+{
+	struct ep *ep = ep_of(&a);
+	static const uint8_t junk[8] = {0xff, 0xff}; // for no endpoint
+	while (velo2_try_send(&ep->velo, junk, sizeof(junk), 0, 0) == VELO2_RET_SUCCESS)
+		;
+	must(fi_send(a.ep, from, 8, NULL, 0, NULL) == 0);
+	must(!out_idle(ep));
+	lock(ep->domain->fabric);
+	progress(ep->domain);
+	unlock(ep->domain->fabric);
+	while (!velo2_has_room(&ep->velo))
+		must(fi_cq_read(b.cq, NULL, 0) == -FI_EAGAIN);
+	must(!out_idle(ep) && !arms(ep->domain));
+}
+
+static void *sleeper(void *arg)
+{
+	static ssize_t slept;
+	struct fi_cq_data_entry e;
+	(void)arg;
+	slept = fi_cq_sread(b.cq, &e, 1, NULL, -1);
+	return &slept;
+}
+
+// A message that is here already is received by a thread that sleeps, when another one posts a
+// receive.
+static void posted(void)
+{
+	pthread_t t;
+	void *slept;
+	struct cq *cq = of(b.cq, struct cq, fid);
+	must(fi_inject(a.ep, "x", 1, 0) == 0);
+	hold(&b);
+	must(pthread_create(&t, NULL, sleeper, NULL) == 0);
+	for (bool asleep = false; !asleep; usleep(1000)) {
+		lock(cq->domain->fabric);
+		asleep = cq->asleep;
+		unlock(cq->domain->fabric);
+	}
+	must(fi_recv(b.ep, into, 8, NULL, 0, NULL) == 0);
+	struct timespec end;
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += LONG_MS / 1000;
+	must(pthread_timedjoin_np(t, &slept, &end) == 0 && *(ssize_t *)slept == 1);
+}
+
+// Two completion queues of one domain: whoever sleeps at one of them is not forgotten when a thread
+// at the other one takes the bell, and leaves.
+static void two(void)
+{
+	struct fi_cq_attr attr = {.size = 16, .format = FI_CQ_FORMAT_DATA, .wait_obj = FI_WAIT_FD};
+	struct fid_cq *other;
+	struct fi_cq_data_entry e;
+	struct pollfd p = {.events = POLLIN};
+	must(fi_cq_open(b.domain, &attr, &other, NULL) == 0);
+	must(fi_recv(b.ep, into, 8, NULL, 0, NULL) == 0);
+	struct fid *fids[1] = {&other->fid};
+	while (fi_trywait(b.fabric, fids, 1) != 0)
+		;
+	must(fi_control(&other->fid, FI_GETWAIT, &p.fd) == 0);
+	must(poll(&p, 1, 0) == 0);
+	must(fi_inject(a.ep, "1", 1, 0) == 0); // between another thread's progress and its arm
+	must(poll(&p, 1, LONG_MS) == 1);
+	must(!arms(domain_of(&b)));
+	must(fi_cq_read(b.cq, &e, 1) == 1); // that thread takes the message, and leaves
+	must(poll(&p, 1, 0) == 1);
+	must(fi_close(&other->fid) == 0);
+}
+
+// A connection that has ended is not heard of again, though a child has its descriptor, too.
+static void shared(void)
+{
+	struct fi_eq_cm_entry cm;
+	ssize_t len;
+	uint32_t event;
+	int copy = dup(ep_of(&b)->cm->fd); // as a child has it until it calls exec
+	must(copy >= 0 && fi_close(&a.ep->fid) == 0);
+	a.ep = NULL;
+	must(side_event(&b, &cm, sizeof(cm), &len) == FI_SHUTDOWN);
+	must(ep_of(&b)->cm == NULL);
+	for (int i = 0; i < 10; i++)
+		must(fi_eq_read(b.eq, &event, &cm, sizeof(cm), 0) == -FI_EAGAIN);
+	struct epoll_event e;
+	struct eq *eq = of(b.eq, struct eq, fid);
+	must(epoll_wait(eq->poll_fd, &e, 1, 0) == 0);
+	close(copy);
+}
+
+// What has come before the node ends is received after that.
+static void dead(void)
+{
+	struct fi_cq_data_entry e;
+	char line[16];
+	must(fi_inject(a.ep, "x", 1, 0) == 0);
+	hold(&b);
+	puts("connected");
+	fflush(stdout);
+	must(fgets(line, sizeof(line), stdin) != NULL); // the node has ended
+	while (!domain_of(&b)->dead)
+		must(fi_cq_read(b.cq, NULL, 0) == -FI_EAGAIN);
+	must(ep_of(&b)->state == DRAINING && ep_of(&b)->held_count == 1);
+	must(fi_recv(b.ep, into, 8, NULL, 0, NULL) == 0);
+	must(fi_cq_read(b.cq, &e, 1) == 1 && e.len == 1 && into[0] == 'x');
+}
+
+// The end of a peer is not that of the next one, which has its VPID.
+static void stale(void)
+{
+	struct fi_eq_cm_entry cm;
+	ssize_t len;
+	velo2_port_t p;
+	enum { FIRST = 32, LAST = 255 }; // VPIDs of programs, which are given in turn
+	unsigned had = velo2_get_vpid(&domain_of(&a)->velo), last, before = had == FIRST ? LAST : had - 1;
+	must(fi_close(&a.ep->fid) == 0);
+	a.ep = NULL;
+	must(side_event(&b, &cm, sizeof(cm), &len) == FI_SHUTDOWN);
+	must(fi_close(&b.ep->fid) == 0);
+	b.ep = NULL;
+	side_close(&a);
+	do { // a VPID is given again when all others were
+		must(velo2_open(&p) == VELO2_RET_SUCCESS);
+		last = velo2_get_vpid(&p);
+		velo2_close(&p);
+	} while (last != before);
+	side_open(&a);
+	must(velo2_get_vpid(&domain_of(&a)->velo) == had);
+	pair_connect(&a, &b);
+	must(fi_cq_read(b.cq, NULL, 0) == -FI_EAGAIN && ep_of(&b)->state == CONNECTED);
+	must(fi_inject(a.ep, "x", 1, 0) == 0);
+	hold(&b);
+}
+
+// A child closes what its parent has, which goes on.
+static void forked(void)
+{
+	struct fi_eq_cm_entry cm;
+	union address at;
+	uint32_t event;
+	int status;
+	struct fid_pep *pep = side_listen(&b, &at);
+	for (int i = 0; i < 2; i++) { // the second one after the child's end
+		side_endpoint(&a, a.info);
+		must(fi_connect(a.ep, &at, NULL, 0) == 0);
+		while (fi_eq_read(b.eq, &event, &cm, sizeof(cm), 0) < 0)
+			must(fi_eq_read(a.eq, &event, &cm, sizeof(cm), FI_PEEK) == -FI_EAGAIN);
+		must(event == FI_CONNREQ);
+		side_endpoint(&b, cm.info);
+		fi_freeinfo(cm.info);
+		if (i > 0)
+			return;
+		pid_t child = fork();
+		must(child >= 0);
+		if (child == 0) {
+			must(fi_close(&b.ep->fid) == 0);
+			must(fi_close(&pep->fid) == 0);
+			must(fi_eq_read(b.eq, &event, &cm, sizeof(cm), 0) == -FI_EAGAIN);
+			_exit(0);
+		}
+		must(waitpid(child, &status, 0) == child && status == 0);
+	}
+}
+
+// A send that has failed gives its buffer back: the peer, which TCP alone has left, does not read
+// what the program writes there since.
+static void broken(void)
+{
+	struct fi_cq_data_entry e;
+	struct fi_eq_cm_entry cm;
+	uint32_t event;
+	must(ep_of(&a)->direct);
+	must(fi_send(a.ep, from, 1 << 20, NULL, 0, NULL) == 0);
+	must(fi_inject(b.ep, "x", 1, 0) == 0);
+	hold(&b);
+	hold(&a); // it drains as long as it has this
+	must(shutdown(ep_of(&a)->cm->fd, SHUT_RDWR) == 0);
+	must(fi_eq_read(a.eq, &event, &cm, sizeof(cm), 0) == -FI_EAGAIN);
+	must(fi_cq_read(a.cq, &e, 1) == -FI_EAVAIL && failure(&a) == FI_ECONNABORTED);
+	must(ep_of(&a)->state == DRAINING);
+	must(fi_eq_read(b.eq, &event, &cm, sizeof(cm), 0) == -FI_EAGAIN);
+	must(fi_recv(b.ep, into, 1 << 20, NULL, 0, NULL) == 0);
+	must(turn(&b, NULL, &e) == -FI_EAVAIL);
+}
+
+// What is sent to a peer whose TCP has ended, and whose last messages are on their way from another
+// host, fails as that to one that has ended.
+static void ending(void)
+{
+	struct fi_eq_cm_entry cm;
+	uint32_t event;
+	must(ep_of(&b)->far && shutdown(ep_of(&a)->cm->fd, SHUT_RDWR) == 0);
+	while (ep_of(&b)->state == CONNECTED)
+		must(fi_eq_read(b.eq, &event, &cm, sizeof(cm), 0) == -FI_EAGAIN);
+	must(ep_of(&b)->state == ENDING);
+	must(fi_send(b.ep, from, 8, NULL, 0, NULL) == -FI_ECONNABORTED);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} modes[] = {
+		{"placing", placing}, {"room", room}, {"posted", posted}, {"two", two}, {"shared", shared},
+		{"dead", dead}, {"stale", stale}, {"forked", forked}, {"broken", broken}, {"ending", ending},
+	};
+	must(argc == 2);
+	side_open(&a);
+	(void)other_node();
+	side_open(&b);
+	pair_connect(&a, &b);
+	for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++)
+		if (strcmp(argv[1], modes[i].name) == 0) {
+			modes[i].run();
+			puts("done");
+			fflush(stdout);
+			_exit(0); // the modes leave what a process may leave
+		}
+	return 2;
+}
