@@ -196,7 +196,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 			ds_break(s);
 			return;
 		default:
-			if (ds_left(s) && !ds_rx_there(&s->seg, &h->rx) && !peer_is_lost(s, fd))
+			if (ds_left(s) && !ds_rx_there(&s->seg, &h->rx) && !peer_is_lost(s, fd) && !ds_rx_hint(&s->seg, &h->rx))
 				ds_on_rx(s, ON_GONE);
 			else
 				ds_say_mode(s);
