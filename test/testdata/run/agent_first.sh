@@ -7,12 +7,7 @@ dir=$(mktemp -d)
 mount -t tmpfs none /run
 mkdir -p /run/netns
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$dir"' EXIT
-for n in server client; do ip netns add "$n"; ip -n "$n" link set lo up; done
-ip link add s netns server type veth peer name c netns client
-ip -n server addr add 10.9.0.1/24 dev s
-ip -n client addr add 10.9.0.2/24 dev c
-ip -n server link set s up
-ip -n client link set c up
+. "$(dirname "$0")/spaces.sh"
 
 until_there() { for _ in $(seq 1200); do [ ! -e "$1" ] || return 0; sleep .05; done; echo "no $1" >&2; cat "$dir/agent" >&2; exit 1; }
 "$bin/exn-tun" agent >"$dir/agent" 2>&1 &

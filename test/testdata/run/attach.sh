@@ -8,12 +8,7 @@ dir=$(mktemp -d)
 mount -t tmpfs none /run
 mkdir -p /run/netns
 trap 'kill -KILL $(jobs -p) 2>/dev/null || true; wait; umount "$dir"/*/run/exn/ds "$dir"/*/usr/lib/exnet/*{,/*}/*.so 2>/dev/null || true; rm -rf "$dir"' EXIT
-for n in server client; do ip netns add "$n"; ip -n "$n" link set lo up; done
-ip link add s netns server type veth peer name c netns client
-ip -n server addr add 10.9.0.1/24 dev s
-ip -n client addr add 10.9.0.2/24 dev c
-ip -n server link set s up
-ip -n client link set c up
+. "$(dirname "$0")/spaces.sh"
 
 eventually() { for _ in $(seq 600); do if "$@" >"$dir/out" 2>&1; then return; fi; sleep .1; done; echo "never: $*" >&2; cat "$dir"/out "$dir"/agent "$dir"/said.* >&2; "$bin/exn-tun" status --sockets --all >&2; exit 1; }
 "$bin/exn-tun" agent >"$dir/agent" 2>&1 &

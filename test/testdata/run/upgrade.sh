@@ -15,12 +15,7 @@ fail() { echo "$*" >&2; tail -n 5 "$dir"/*.log >&2 || true; exit 1; }
 eventually() { local end=$((SECONDS + ${LIMIT:-60})); until "$@" 2>"$dir/why"; do [ $SECONDS -lt $end ] || fail "never: $* $(tail -c 1000 "$dir/why")"; sleep .05; done; }
 says() { grep -q "$2" "$1"; }
 
-for n in server client; do ip netns add "$n"; ip -n "$n" link set lo up; done
-ip link add s netns server type veth peer name c netns client
-ip -n server addr add 10.9.0.1/24 dev s
-ip -n client addr add 10.9.0.2/24 dev c
-ip -n server link set s up
-ip -n client link set c up
+. "$(dirname "$0")/spaces.sh"
 export EXNET_DS_SENDS=2 # so short connections before do not delay an offer
 export HOST=10.9.0.1
 # The agent serves those who have EXNET or a library of its usual name. Programs at the nodes have
