@@ -237,7 +237,7 @@ func loseLenders(t *testing.T, so string, f *pooltest.Fabric) {
 // the device, and when its lenders go.
 func TestDeviceSanitized(t *testing.T) {
 	longtest.Nightly(t)
-	so := plugin(t, "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
+	so := plugin(t, "-O1", "-g", "-ftrivial-auto-var-init=pattern", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
 	library, err := exec.Command("cc", "-print-file-name=libasan.so").Output()
 	if err != nil || !filepath.IsAbs(strings.TrimSpace(string(library))) {
 		t.Skipf("no library of the sanitizer: %v", err)

@@ -10,12 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"exnet/internal/longtest"
 	"exnet/memory/pool"
 	"exnet/memory/pool/pooltest"
 )
 
-// oncilla builds the test program of Oncilla's interface.
-func oncilla(t *testing.T) (program func(kind string) string) {
+// oncilla builds the test program of Oncilla's interface, and what else the makefile can.
+func oncilla(t *testing.T, targets ...string) (program func(kind string) string) {
 	t.Helper()
 	for _, name := range []string{"make", "cc"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -23,7 +24,8 @@ func oncilla(t *testing.T) (program func(kind string) string) {
 		}
 	}
 	dir := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "make", "-s", "-j2", "-C", "c", "BUILD="+dir, "programs", "ocm").CombinedOutput(); err != nil {
+	args := append([]string{"-s", "-j2", "-C", "c", "BUILD=" + dir}, targets...)
+	if out, err := exec.CommandContext(t.Context(), "make", args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return func(kind string) string { return filepath.Join(dir, kind, "oncilla") }
@@ -32,14 +34,26 @@ func oncilla(t *testing.T) (program func(kind string) string) {
 // Oncilla's interface does what its header says, with lenders of the same host and of others, also
 // under the sanitizers, and leaves no lease.
 func TestOncilla(t *testing.T) {
-	program := oncilla(t)
+	testOncilla(t, oncilla(t, "programs", "ocm"), "plain", "asan", "tsan")
+}
+
+// The same under clang's MemorySanitizer.
+func TestOncillaUninitialized(t *testing.T) {
+	longtest.Skip(t)
+	if _, err := exec.LookPath("clang"); err != nil {
+		t.Skip("no clang, which has MemorySanitizer")
+	}
+	testOncilla(t, oncilla(t, "msan"), "msan")
+}
+
+func testOncilla(t *testing.T, program func(kind string) string, kinds ...string) {
 	for _, far := range []bool{false, true} {
 		fabric := pooltest.New
 		if far {
 			fabric = pooltest.NewFar
 		}
 		f := fabric(t, pool.Config{}, pool.Config{Limits: pool.Limits{Lend: 64 << 20}})
-		for _, kind := range []string{"plain", "asan", "tsan"} {
+		for _, kind := range kinds {
 			cmd := exec.CommandContext(t.Context(), program(kind))
 			cmd.Env = append(os.Environ(), "EXN_MEMORY="+f.Socket(0))
 			var errs strings.Builder
@@ -57,7 +71,7 @@ func TestOncilla(t *testing.T) {
 
 // What a lender has taken back, or had when it ended, is an error for a program.
 func TestOncillaLenderEnds(t *testing.T) {
-	program := oncilla(t)
+	program := oncilla(t, "programs")
 	for what, end := range map[string]func(*pooltest.Fabric){
 		"revoked": func(f *pooltest.Fabric) { f.Nodes[1].Revoke(func(pool.Lease) bool { return true }, 0) },
 		"ended":   func(f *pooltest.Fabric) { f.Stop(1) },

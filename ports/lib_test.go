@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"exnet/fabric"
+	"exnet/internal/longtest"
 	"exnet/internal/steps/stepstest"
 )
 
@@ -37,6 +38,7 @@ func TestLibraries(t *testing.T) {
 
 // The same under clang's MemorySanitizer.
 func TestUninitialized(t *testing.T) {
+	longtest.Skip(t) // builds everything once more
 	if _, err := exec.LookPath("clang"); err != nil {
 		t.Skip("no clang, which has MemorySanitizer")
 	}

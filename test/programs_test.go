@@ -18,7 +18,9 @@ import (
 // debianPackages names the package of each program that the tests run.
 func debianPackages() map[string]string {
 	return map[string]string{
-		"ccache":           "ccache",   // of check.sh, for the tests in C
+		"ccache":           "ccache", // of check.sh, for the tests in C
+		"clang":            "clang",  // for MemorySanitizer, whose library is in the next one
+		"libclang_rt.msan": "libclang-rt-14-dev",
 		"cppcheck":         "cppcheck", // of check.sh, as is shellcheck
 		"shellcheck":       "shellcheck",
 		"curl":             "curl",
