@@ -72,12 +72,15 @@ func monitored(t *testing.T, manifest string) string {
 	for _, m := range regexp.MustCompile(`path: \S*/0/(\w+)\n +value: (.*)\n`).FindAllStringSubmatch(component, -1) {
 		lines.WriteString("          " + m[1] + ": " + m[2] + "\n")
 	}
-	const end = "exn-tun, agent]\n"
+	const end, mount = "exn-tun, agent]\n", "            - {name: brokers, mountPath: /run/exn}\n"
 	before, after, ok := strings.Cut(manifest, end)
-	if !ok || more.Len() == 0 || lines.Len() == 0 {
-		t.Fatal("the agent's command, or a patch, is not found")
+	mounts := regexp.MustCompile(`path: \S*/volumeMounts/-, value: (.*)\}`).FindStringSubmatch(component)
+	volume := regexp.MustCompile(`path: \S*/volumes/-, value: (.*)\}`).FindStringSubmatch(component)
+	if !ok || more.Len() == 0 || lines.Len() == 0 || mounts == nil || volume == nil || !strings.Contains(after, mount) {
+		t.Fatal("the agent's command or mount, or a patch, is not found")
 	}
-	return before + strings.TrimSuffix(end, "]\n") + more.String() + "]\n" + lines.String() + after
+	after = strings.Replace(after, mount, mount+"            - "+mounts[1]+"\n", 1)
+	return before + strings.TrimSuffix(end, "]\n") + more.String() + "]\n" + lines.String() + after + "        - " + volume[1] + "\n"
 }
 
 // The Helm chart makes, of its own values, what the manifests of the agent and the device plugin

@@ -81,6 +81,8 @@ type Config struct {
 	// Metrics is the TCP address, as MetricsAddr returns it, that serves the metrics.
 	// Default: none does.
 	Metrics string
+	// MetricsToken is a file: who asks for metrics has to show what it holds. Default: nobody.
+	MetricsToken string
 	// Hosts says how the node finds nodes of other hosts. Default: it does not.
 	Hosts Hosts
 	// Lend is the memory that the node lends. Default: none.
@@ -216,6 +218,13 @@ func (c Config) check() error {
 		of("faults", c.Faults.Verify())
 	}
 	errs = append(errs, c.checkHosts())
+	if c.MetricsToken != "" && c.Metrics == "" {
+		name := "metrics_token"
+		if c.Dash != "" {
+			name = c.Dash + "metrics-token"
+		}
+		errs = append(errs, wrong("metrics_token", "%s also needs %s, for example :9464", name, c.Dash+"metrics"))
+	}
 	of("lend", c.Lend.check())
 	return errors.Join(append(errs, c.Receive.check()...)...)
 }

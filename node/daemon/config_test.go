@@ -78,7 +78,7 @@ func TestReferenceFile(t *testing.T) {
 		t.Errorf("topology %v", got.Topology)
 	}
 	got.Topology = nil // compared
-	want.Metrics = ":9464"
+	want.Metrics, want.MetricsToken = ":9464", "/etc/exn/metrics.token"
 	want.Hosts = Hosts{Listen: ":4791", Join: []string{"host1:4791", "192.0.2.7:4791"}, Key: "/etc/exn/node1.key", Trust: "/etc/exn/trust", Link: "ofi:tcp", Conns: 1, Congestion: "cubic"}
 	if got.Direct.String() != "fabric:8080 fabric:10.2.0.0/24" {
 		t.Errorf("direct %v", got.Direct)
@@ -138,6 +138,7 @@ func TestFileMistakes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.toml")
 	for _, c := range []struct{ text, want string }{
 		{"mtu = 1\nfabirc = \"lab\"\n[receive]\nmode = 3\ncoalesce_frames = true\n[hosts]\nconns = 0\n", "1: mtu: |2: fabirc: there is no such setting: did you mean fabric?|4: receive.mode: |5: receive.coalesce_frames: |7: hosts.conns: 0 is too small"},
+		{"metrics_token = \"/t\"\n", "1: metrics_token also needs metrics, for example :9464"},
 		{"fabric = \"a/b\"\ninterface = \"a/b\"\naddresses = [\"10.2.0.0/24\", \"127.0.0.1/8\"]\nmetrics = \"9\"\n[hosts]\nkey = \"k\"\n", "1: fabric name|2: interface|3: address 10.2.0.0/24|3: address 127.0.0.1/8|5: key also needs listen"},
 		{"metrics = \"9\"\n", ": metrics address"},
 	} {

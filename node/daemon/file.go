@@ -45,6 +45,7 @@ type file struct {
 	Direct         []string `toml:"direct"`
 	Faults         *string  `toml:"faults"`
 	Metrics        string   `toml:"metrics"`
+	MetricsToken   string   `toml:"metrics_token"`
 	Hosts          struct {
 		Listen     string   `toml:"listen"`
 		Join       []string `toml:"join"`
@@ -271,6 +272,7 @@ func (f *file) convert(r *reader) {
 	r.config = Config{
 		Fabric: f.Fabric, Dir: f.Dir, Group: f.Group, Interface: f.Interface, NetNS: f.NetNS, Congestion: f.Congestion,
 		Metrics:         f.Metrics,
+		MetricsToken:    f.MetricsToken,
 		TAP:             f.TAP,
 		AdaptiveRouting: f.Adaptive,
 		NoFastPath:      f.FastPath != nil && !*f.FastPath,

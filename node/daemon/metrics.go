@@ -31,5 +31,5 @@ func MetricsAddr(s string) (string, error) {
 // openMetrics binds the address of the node's metrics.
 func (d *Daemon) openMetrics() (*exporter.Exporter, error) {
 	about := func() string { return fmt.Sprintf("node %d of fabric %s", d.member.ID(), d.cfg.Fabric) }
-	return exporter.Open(d.cfg.Metrics, about, d.cfg.Log, collector{d.Status, d.Sockets})
+	return exporter.Open(exporter.Config{Addr: d.cfg.Metrics, Token: d.cfg.MetricsToken, About: about, Log: d.cfg.Log}, collector{d.Status, d.Sockets})
 }

@@ -2,7 +2,7 @@
 //
 // # Architecture
 //
-//	who asks ──▶ newest (16 connections) ──▶ forThisHost ──▶ scrapes (one page at a time) ──▶ collectors
+//	who asks ──▶ newest (16 connections) ──▶ forThisHost ──▶ forHolders ──▶ scrapes (one page at a time) ──▶ collectors
 //
 // # Concurrency
 //
@@ -10,6 +10,6 @@
 //
 // # Limits
 //
-// All pages together take at most a quarter of a processor. There is neither encryption nor a
-// password.
+// All pages together take at most a quarter of a processor. There is no encryption: who sees the
+// packets of a request has the token.
 package exporter

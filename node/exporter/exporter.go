@@ -29,11 +29,28 @@ type Exporter struct {
 	server *http.Server
 }
 
-// Open binds a TCP address. about says whose metrics they are, to
-// who asks. Beside those of own there are Go's
-// and the process's. Nothing is answered until Run.
-func Open(addr string, about func() string, log *slog.Logger, own prometheus.Collector) (*Exporter, error) {
-	ln, err := net.Listen("tcp", addr)
+// Config says what is served, and to whom.
+type Config struct {
+	// Addr is the TCP address.
+	Addr string
+	// Token names a file. Who asks has to show what it holds, as a bearer token (RFC 6750, 2.1).
+	// Default: nobody has to.
+	Token string
+	// About says whose metrics they are.
+	About func() string
+	// Log gets what goes wrong in a request.
+	Log *slog.Logger
+}
+
+// Open binds the address. Beside the metrics of own there are Go's and the process's. Nothing is
+// answered until Run.
+func Open(c Config, own prometheus.Collector) (*Exporter, error) {
+	if c.Token != "" {
+		if _, err := readToken(c.Token); err != nil {
+			return nil, fmt.Errorf("metrics: %w", err)
+		}
+	}
+	ln, err := net.Listen("tcp", c.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w: choose another address", err)
 	}
@@ -50,12 +67,12 @@ func Open(addr string, about func() string, log *slog.Logger, own prometheus.Col
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", newScrapes(promhttp.HandlerFor(reg, promhttp.HandlerOpts{})))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, "%s: see /metrics\n", about())
+		fmt.Fprintf(w, "%s: see /metrics\n", c.About())
 	})
 	conns := &newest{Listener: ln, most: maxClients}
 	return &Exporter{conns, &http.Server{
-		Handler: forThisHost(ln.Addr(), mux), ConnState: conns.state, ReadTimeout: maxTime, WriteTimeout: maxTime, IdleTimeout: 6 * maxTime,
-		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		Handler: forThisHost(ln.Addr(), forHolders(c.Token, c.Log, mux)), ConnState: conns.state, ReadTimeout: maxTime, WriteTimeout: maxTime, IdleTimeout: 6 * maxTime,
+		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn),
 	}}, nil
 }
 

@@ -184,7 +184,7 @@ func TestScrapesByName(t *testing.T) {
 
 // A whole exporter, too.
 func TestExporterHeld(t *testing.T) {
-	e, err := Open("127.0.0.1:0", func() string { return "a test" }, slog.New(slog.DiscardHandler), prometheus.NewGauge(prometheus.GaugeOpts{Name: "exnet_test"}))
+	e, err := Open(Config{Addr: "127.0.0.1:0", About: func() string { return "a test" }, Log: slog.New(slog.DiscardHandler)}, prometheus.NewGauge(prometheus.GaugeOpts{Name: "exnet_test"}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 type agentOptions struct {
 	devicePlugin string // the kubelet's directory; "": none
 	cdi          bool
-	metrics      string // address; "": none
+	metrics      exporter.Config
 }
 
 func newAgent() *cobra.Command {
@@ -52,15 +52,19 @@ exn-tun agent --metrics :9400`,
 	fs.StringVar(&o.devicePlugin, "device-plugin", "", "`DIR` of a kubelet's device plugins: be exn-tun device-plugin, too, for as long as the agent runs")
 	fs.BoolVar(&o.cdi, "cdi", false, "with --device-plugin: give names of CDI devices, not mounts and variables")
 	fs.Func("metrics", "`[ADDR]:PORT` serve Prometheus metrics of the containers over HTTP at /metrics; without ADDR on 127.0.0.1 only (off)", func(s string) (err error) {
-		o.metrics, err = daemon.MetricsAddr(s)
+		o.metrics.Addr, err = daemon.MetricsAddr(s)
 		return err
 	})
+	fs.StringVar(&o.metrics.Token, "metrics-token", "", "`FILE` only who shows what is in it may read the metrics (Authorization: Bearer TOKEN); it may change (all may)")
 	return c
 }
 
 func runAgent(ctx context.Context, p program, o agentOptions, log *slog.Logger) error {
 	if o.cdi && o.devicePlugin == "" {
 		return cli.Usagef("--cdi is for --device-plugin")
+	}
+	if o.metrics.Token != "" && o.metrics.Addr == "" {
+		return cli.Usagef("--metrics-token also needs --metrics, for example :9400")
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("the agent needs root of this host: it looks at the sockets of all containers")
@@ -73,8 +77,9 @@ func runAgent(ctx context.Context, p program, o agentOptions, log *slog.Logger) 
 	// The first signal ends it in order, the next one ends the program.
 	context.AfterFunc(ctx, stop)
 	jobs, ctx := errgroup.WithContext(ctx)
-	if o.metrics != "" {
-		e, err := exporter.Open(o.metrics, func() string { return "exn-tun agent" }, log, agent.NewCollector())
+	if o.metrics.Addr != "" {
+		o.metrics.About, o.metrics.Log = func() string { return "exn-tun agent" }, log
+		e, err := exporter.Open(o.metrics, agent.NewCollector())
 		if err != nil {
 			return err
 		}

@@ -174,6 +174,7 @@ func (o *upOptions) defineOthers(fs *pflag.FlagSet) {
 		cfg.Metrics, err = daemon.MetricsAddr(s)
 		return err
 	})
+	fs.StringVar(&cfg.MetricsToken, "metrics-token", "", "`FILE` only who shows what is in it may read the metrics (Authorization: Bearer TOKEN); it may change (all may)")
 	faultsFlag(fs, &cfg.Faults, "`LIST` for tests: what happens to packets that leave this node, as in drop=0.01,corrupt=0.001,seed=1; also duplicate and reorder (probabilities), delay and jitter (times). Its links then are packets in place of shared memory, and make up for the faults")
 	fs.BoolVar(&o.detach, "detach", false, "go into the background once it is up; the exit status says whether it is")
 	fs.BoolVar(&o.replace, "replace", false, "end the node that has the interface, if there is one, and go on with the interface: it keeps its addresses, routes and connections")

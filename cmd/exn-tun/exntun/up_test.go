@@ -64,14 +64,14 @@ func TestParseUp(t *testing.T) {
 		Fabric: "x", Dir: "/d", Group: "g", Node: new(fabric.NodeID(7)), Interface: "exn7",
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.2.0.8/24"), netip.MustParsePrefix("fd00::8/64")},
 		MTU:   1500, NetNS: "a", MACPrefix: arp.Prefix{0x2e, 1, 2, 3}, EagerThreshold: 600, NoFastPath: true, Fair: true, Congestion: "cubic",
-		Faults: &wire.Faults{Drop: 0.5, Delay: time.Millisecond}, Metrics: "127.0.0.1:9464",
+		Faults: &wire.Faults{Drop: 0.5, Delay: time.Millisecond}, Metrics: "127.0.0.1:9464", MetricsToken: "/t",
 		Receive: daemon.Receive{
 			Mode: napi.ModeBusyPoll, VELOBudget: 8, RMABudget: 9,
 			Coalesce: napi.Coalesce{Frames: 4, Delay: 50 * time.Microsecond},
 		},
 	}
 	all := "--fabric x --dir /d --group g --node 7 --interface exn7 --addr 10.2.0.8/24 --addr6 fd00::8/64 --mtu 1500 --netns a" +
-		" --mac-prefix 2e:01:02:03 --eager-threshold 600 --no-fast-path --fair --congestion cubic --foreground --faults drop=0.5,delay=1ms --metrics :9464" +
+		" --mac-prefix 2e:01:02:03 --eager-threshold 600 --no-fast-path --fair --congestion cubic --foreground --faults drop=0.5,delay=1ms --metrics :9464 --metrics-token /t" +
 		" --mode busy --velo-budget 8 --rma-budget 9 --coalesce-usecs 50 --coalesce-frames 4"
 	if diff := cmp.Diff(want, parse(all), compare); diff != "" {
 		t.Errorf("all flags (-want +got):\n%s", diff)
@@ -107,6 +107,7 @@ func TestNodeCommandsBadInput(t *testing.T) {
 		{"up --mtu 9", cli.ExitUsage, "between 1280 and 65535"},
 		{"up --metrics 9464", cli.ExitUsage, `metrics address "9464": use :PORT`},
 		{"up --metrics host:1", cli.ExitUsage, `metrics address "host:1": use :PORT`},
+		{"up --metrics-token /t", cli.ExitUsage, "--metrics-token also needs --metrics, for example :9464"},
 		{"up --metrics :65536", cli.ExitUsage, "or ADDRESS:PORT"},
 		{"up --faults drop", cli.ExitUsage, `"drop"; use name=value`},
 		{"up --faults corrupt=-1", cli.ExitUsage, "use a probability from 0 to 1"},

@@ -8,17 +8,21 @@ kubectl apply -f - <<'END_' # PodMonitor, as much of it as the API server needs
 END_
 helm() { HOME=$base "$kube/helm" --namespace kube-system "$@"; }
 eventually kubectl get podmonitors -A
+token=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
+kubectl -n kube-system create secret generic exnet-metrics --from-literal=token="$token"
 helm install exnet "$manifests/../helm" --set podMonitor=true --wait --timeout 60s
 kubectl -n kube-system get podmonitor exnet-agent
 eventually offers
 kubectl apply -f "$here/clusterpods.yaml"
 eventually some node1 redis-server direct
-metrics() { kubectl exec deployment/near -c main -- curl -s "http://192.168.50.11:9400/metrics"; }
-counts() { metrics | grep '^exnet_agent_direct_sent_bytes_total.*default/near'; }
+metrics() { kubectl exec deployment/near -c main -- curl -s -H "Authorization: Bearer $1" "http://192.168.50.11:9400/metrics"; }
+counts() { metrics "$token" | grep '^exnet_agent_direct_sent_bytes_total.*default/near'; }
 eventually counts
 counts
+metrics none | grep -q 'show the token'
 helm upgrade exnet "$manifests/../helm" --reuse-values --set resources.requests.memory=65Mi --wait --timeout 120s
 eventually some node1 redis-server direct
 kubectl delete -f "$here/clusterpods.yaml" --timeout 60s
 helm uninstall exnet --wait
+kubectl -n kube-system delete secret exnet-metrics
 eventually gone
