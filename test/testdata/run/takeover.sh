@@ -22,11 +22,13 @@ until_so() {
 sockets() { "$bin/exn-tun" status --sockets --json; }
 is_direct() { sockets | tr -d ' \n' | grep -q '"mode":"direct"'; }
 no_broker() { ! grep -lq serve-broker /proc/[0-9]*/cmdline; } 2>/dev/null
+listens() { ip netns exec server ss -Htln sport = :7000 | grep -q LISTEN; }
 agents() { sockets | grep -q '"container": *"server"'; }
 
 HOST=10.9.0.1 ip netns exec server "$bin/exn-run" --loopback -- python3 "$2" serve 7000 >"$dir/serve.log" 2>&1 &
 place=/run/exn/ds/$(stat -Lc %i /run/netns/server)
 until_so "exn-run serves the namespace" [ -e "$place.direct" ]
+until_so "the server listens" listens
 HOST=10.9.0.1 ip netns exec server "$bin/exn-run" --loopback --explain -- python3 "$2" stay 7000 "$dir/stop" >"$dir/stay.log" 2>&1 &
 stays=$!
 until_so "the connection is direct" is_direct
