@@ -3,6 +3,7 @@ package directsockets
 import (
 	"net"
 	"os"
+	"time"
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/segment"
@@ -113,27 +114,26 @@ func (c *Conn) tearDown(lent bool) error {
 	c.mu.Unlock()
 	c.closeBell(&c.rx.half)
 	c.closeBell(&c.tx.half)
-	lost := false
+	var rest []byte
 	if e != nil {
-		reset = reset || c.unread()
-		if !reset {
-			lost = !c.leave()
+		if reset = reset || c.unread(); !reset {
+			rest = c.leave()
 		}
 		c.unguard()
 		_ = e.Close(reset) // the descriptor's error concerns nobody
 	}
-	if reset || lost {
+	if reset {
 		c.lingerShadow(0) // or it is reset already
 	}
 	c.unwatchShadow()
-	err := c.shadow.Close()
+	err := c.closeShadow(rest)
 	c.retire(e, lent)
 	return err
 }
 
 // leave ends the outbound direction without waiting: the peer takes from the segment what is there.
-// False: it cannot, as it has none any more, and bytes are lost.
-func (c *Conn) leave() bool {
+// If it cannot, as it has none any more, rest is what the shadow has still to take.
+func (c *Conn) leave() (rest []byte) {
 	t := &c.tx
 	switch {
 	case t.phase == txDirect && t.demote: // others may have the shadow, too
@@ -145,7 +145,32 @@ func (c *Conn) leave() bool {
 			c.leaveDirectTX(err)
 		}
 	}
-	return t.phase != txReturning || c.cutReturning()
+	if t.phase == txReturning && !c.cutReturning() {
+		rest = c.takeRest()
+	}
+	return rest
+}
+
+// closeShadow closes the shadow after it has taken rest. It waits for that as long as SetLinger
+// says.
+func (c *Conn) closeShadow(rest []byte) error {
+	if len(rest) == 0 {
+		return c.shadow.Close()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.outlive(rest, orphanTime)
+	}()
+	if c.linger > 0 {
+		late := time.NewTimer(time.Duration(c.linger) * time.Second)
+		defer late.Stop()
+		select {
+		case <-done:
+		case <-late.C:
+		}
+	}
+	return nil
 }
 
 // retire releases what the connection had. The counters are kept for Stats.

@@ -1,6 +1,7 @@
 package directsockets_test
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -81,27 +82,76 @@ func TestLeaveReturning(t *testing.T) {
 }
 
 // TestLeaveAbandoned: a sender whose receiver has no segment any more cannot leave the rest there.
-// If it ends before all is on the shadow, whoever has that reads no end of file.
+// If it closes before all is on the shadow, whoever has that reads all the same.
 func TestLeaveAbandoned(t *testing.T) {
+	const n = 900_000
+	for name, linger := range map[string]int{"close": -1, "with a time to linger": 3600} {
+		t.Run(name, func(t *testing.T) {
+			netnstest.CheckFDs(t)
+			c, rest := abandoned(t, n)
+			if err := c.SetLinger(linger); err != nil {
+				t.Fatal(err)
+			}
+			closed := make(chan error, 1)
+			go func() { closed <- c.Close() }()
+			if linger < 0 { // Close does not wait for the reader
+				if err := <-closed; err != nil {
+					t.Error(err)
+				}
+				closed <- nil
+			}
+			b, err := io.ReadAll(rest)
+			if err != nil || len(b) != n || !bytes.Equal(b, pattern(n)) {
+				t.Errorf("%d bytes of %d, %v", len(b), n, err)
+			}
+			if err := <-closed; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestLeaveUnread: what such a sender has left ends with the one who does not read it.
+func TestLeaveUnread(t *testing.T) {
 	netnstest.CheckFDs(t)
-	c, s := fallenBack(t, 900_000)
+	c, rest := abandoned(t, 900_000)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	rest.Close() // leaktest waits for the goroutine that writes
+}
+
+// TestLeaveAbandonedReset: SetLinger(0) resets such a connection.
+func TestLeaveAbandonedReset(t *testing.T) {
+	netnstest.CheckFDs(t)
+	c, rest := abandoned(t, 900_000)
+	if err := c.SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if _, err := io.Copy(io.Discard, rest); !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+}
+
+// abandoned is fallenBack whose receiver has left the segment since, as a program does that is
+// replaced by one without the library: rest is all that is left of it.
+func abandoned(t *testing.T, n int64) (c *directsockets.Conn, rest net.Conn) {
+	t.Helper()
+	c, s := fallenBack(t, n)
 	// As a program that has the descriptor, and no library.
 	dup, err := s.Shadow().(*net.TCPConn).File()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dup.Close()
-	rest, err := net.FileConn(dup)
-	if err != nil {
+	if rest, err = net.FileConn(dup); err != nil {
 		t.Fatal(err)
 	}
-	defer rest.Close()
+	t.Cleanup(func() { rest.Close() })
 	s.Retire()
-	c.Close()
 	rest.SetReadDeadline(time.Now().Add(testWait))
-	if _, err := io.Copy(io.Discard, rest); !errors.Is(err, syscall.ECONNRESET) {
-		t.Error(err)
-	}
+	return c, rest
 }
 
 // TestLeaveReset: SetLinger(0) resets the connection.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"syscall"
+	"time"
 
 	"exnet/directsockets/segment"
 	"exnet/internal/shm"
@@ -129,6 +130,46 @@ func (c *Conn) cutReturning() bool {
 	c.endReturning(txEnded)
 	t.err = c.opError("write", os.NewSyscallError("write", syscall.EPIPE))
 	return true
+}
+
+// takeRest ends txReturning for a peer that has no segment any more. The caller writes rest, which
+// the shadow has not taken, there.
+func (c *Conn) takeRest() (rest []byte) {
+	if err := c.tx.end.ReturnToTCP(func(p []byte) (int, error) {
+		rest = append(rest, p...)
+		return len(p), nil
+	}); err != nil {
+		c.breach()
+		return nil
+	}
+	c.count.Add(segment.SentShadow, uint64(len(rest)))
+	c.endReturning(txWritten)
+	return rest
+}
+
+// orphanTime is how long Linux keeps a closed connection whose peer says that it has no room: it
+// asks after 200 ms, then after twice that each time, until the time would be 120 s
+// (tcp_probe_timer in net/ipv4/tcp_timer.c).
+const orphanTime = 204600 * time.Millisecond
+
+// outlive writes rest to the shadow, and closes it: Close has returned, and TCP delivers what was
+// written before. If the shadow takes nothing for patience, or the process ends, the connection is
+// reset. TCP_USER_TIMEOUT is the kernel's to keep.
+func (c *Conn) outlive(rest []byte, patience time.Duration) {
+	defer c.shadow.Close() // there is nobody to tell
+	c.lingerShadow(0)
+	for last := time.Now(); len(rest) > 0; {
+		_ = c.shadow.SetWriteDeadline(last.Add(patience)) // Write tells of an error
+		n, err := c.shadow.Write(rest[:min(len(rest), shadowChunk)])
+		rest = rest[n:]
+		switch {
+		case n > 0:
+			last = time.Now()
+		case !isTimeout(err) || time.Since(last) >= patience: // else it is a leftover wake-up
+			return
+		}
+	}
+	c.lingerShadow(c.linger)
 }
 
 // writeNow writes to the shadow what it takes without waiting. errFull: nothing.

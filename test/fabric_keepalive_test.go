@@ -32,13 +32,13 @@ func TestRootFabricKeepAlive(t *testing.T) {
 	defer in.Close()
 	var direct, kernel []*process
 	var inputs []io.Closer
-	for _, how := range []string{"recv", "poll", "select", "level", "edge", "nonblocking", "error", "write"} {
+	for _, how := range []string{"recv", "poll", "select", "level", "edge", "nonblocking", "error", "write", "early"} {
 		k := c.talkBy("kept.py", addr, how)
 		inputs = append(inputs, k.in)
 		direct = append(direct, k.process)
 		kernel = append(kernel, startIn(t, c.spaces[0], in, "python3", c.script("kept.py"), addr, carriedPort, how))
 	}
-	for _, how := range []string{"read", "write"} {
+	for _, how := range []string{"read", "write", "early"} {
 		argv := []string{"env", awaitBroker, c.bin + "/kept", addr + ":" + carriedPort, how}
 		direct = append(direct, startIn(t, c.spaces[0], in, append(argv, "direct")...))
 		kernel = append(kernel, startIn(t, c.spaces[0], in, append(argv, "net")...))
@@ -65,7 +65,7 @@ func TestRootFabricKeepAlive(t *testing.T) {
 		direct[i].says(t, "idle")
 		kernel[i].says(t, "idle")
 	}
-	// What a node has not had an answer for may be under way. Two write all the time.
+	// What a node has not had an answer for may be under way. Four write all the time.
 	eventually(t, func() error {
 		var all []control.Sockets
 		c.tun(0, &all, "status", "--sockets")
@@ -77,8 +77,8 @@ func TestRootFabricKeepAlive(t *testing.T) {
 				}
 			}
 		}
-		if sure < len(direct)-2 {
-			return fmt.Errorf("%d connections have nothing under way, want %d", sure, len(direct)-2)
+		if sure < len(direct)-4 {
+			return fmt.Errorf("%d connections have nothing under way, want %d", sure, len(direct)-4)
 		}
 		return nil
 	})
@@ -115,6 +115,56 @@ func TestRootFabricKeepAlive(t *testing.T) {
 			t.Errorf("direct and TCP, %d: %q", i, says)
 		}
 	}
+}
+
+// A connection through the fabric whose link is away, and which has sent something, ends as soon as
+// TCP would by the namespace's tcp_retries2.
+func TestRootFabricRetries(t *testing.T) {
+	longtest.Skip(t)
+	needRun(t, "python3")
+	checkLeaks(t)
+	c := newCarried(t, true, "--direct", "fabric:"+carriedPort)
+	c.serve()
+	if err := testlab.Into(c.bin, "./testdata/fabric/kept.go"); err != nil {
+		t.Fatal(err)
+	}
+	const addr, how = "10.2.0.2", "retries"
+	k := c.talkBy("kept.py", addr, how)
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	kept := func(by string) *process {
+		return startIn(t, c.spaces[0], in, "env", awaitBroker, c.bin+"/kept", addr+":"+carriedPort, how, by)
+	}
+	direct, kernel := []*process{k.process, kept("direct")}, kept("net")
+	eventually(t, func() error {
+		if n := c.count(0, "relay.attached"); n != uint64(len(direct)) {
+			return fmt.Errorf("%d connections go through the fabric, want %d", n, len(direct))
+		}
+		return nil
+	})
+	// 3 retries take 3 s (0.2, 0.4, 0.8 and 1.6 s).
+	if out, err := runIn(t, c.spaces[0], nil, "sh", "-c", "echo 3 > /proc/sys/net/ipv4/tcp_retries2"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, end := range []io.Closer{k.in, out} {
+		if err := end.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, p := range append(direct, kernel) {
+		p.says(t, "idle")
+	}
+	c.cable("down")
+	for _, p := range append(direct, kernel) {
+		if got := toldLine(p.wait(t)); !strings.HasPrefix(got, how+" was told: ETIMEDOUT ") {
+			t.Errorf("%q", got)
+		}
+	}
+	c.cable("up")
+	c.linked()
 }
 
 // toldLine is the line in which kept.py says what it was told. The kernel says EHOSTUNREACH in

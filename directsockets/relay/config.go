@@ -80,11 +80,14 @@ type Config struct {
 	// header begins at tcp, and its checksum is to be completed from there. It borrows packet until
 	// return, and must not block. Default: there is none.
 	Answer func(from fabric.NodeID, packet []byte, tcp int)
+	// Patience tells how long TCP would go on repeating data that nobody acknowledges, and so how
+	// long a connection waits for its link. It is called whenever that is to be known, with no lock
+	// held, and must not block. Default: Patience(DefaultRetries).
+	Patience func() time.Duration
 	// Log is told about peers that break the rules. Default: nobody.
 	Log *slog.Logger
 
-	notifications int           // notifications that wait in each mailbox's RMA unit; tests have few
-	patience      time.Duration // how long a connection waits for its link; tests do not wait so long
+	notifications int // notifications that wait in each mailbox's RMA unit; tests have few
 }
 
 const (
@@ -115,8 +118,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.notifications == 0 {
 		c.notifications = defaultNotifications
 	}
-	if c.patience == 0 {
-		c.patience = patience
+	if c.Patience == nil {
+		c.Patience = func() time.Duration { return defaultPatience }
 	}
 	if c.Note == nil {
 		c.Note = func(fabric.NodeID, []byte) {}

@@ -168,7 +168,7 @@ func TestCutForGood(t *testing.T) {
 		"default": {time.Millisecond, 0}, "TCP_USER_TIMEOUT": {time.Hour, time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			hosts, cut, _ := cutHosts(t, func(cfg *Config) { cfg.patience = c.patience })
+			hosts, cut, _ := cutHosts(t, func(cfg *Config) { cfg.Patience = func() time.Duration { return c.patience } })
 			client, server := joined(t, hosts, segment.Config{})
 			for _, e := range []*segment.End{client, server} {
 				e.SetUserTimeout(c.user)
@@ -189,7 +189,7 @@ func TestCutForGood(t *testing.T) {
 // A connection with nothing under way waits for its link for ever, as TCP does. One whose program
 // has closed waits for longer than the far node does.
 func TestCutWhileIdle(t *testing.T) {
-	hosts, cut, _ := cutHosts(t, func(c *Config) { c.patience = time.Hour })
+	hosts, cut, _ := cutHosts(t, func(c *Config) { c.Patience = func() time.Duration { return time.Hour } })
 	client, _ := joined(t, hosts, segment.Config{})
 	e := hosts[0].engine
 	look := func(after time.Duration) (ended bool) {
@@ -197,9 +197,9 @@ func TestCutWhileIdle(t *testing.T) {
 		if err := e.do(func() {
 			defer close(done)
 			for _, c := range e.conns {
-				if ended = e.tired(c); !c.owes.IsZero() {
+				if ended = e.tired(c, e.cfg.Patience); !c.owes.IsZero() {
 					c.owes = c.owes.Add(-after)
-					ended = e.tired(c)
+					ended = e.tired(c, e.cfg.Patience)
 				}
 			}
 		}); err != nil {

@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"exnet/directsockets/segment"
@@ -347,10 +348,6 @@ func (e *Engine) forgetTransfers(c *conn) {
 // may not have arrived.
 const retry = 250 * time.Millisecond
 
-// patience is how long a connection waits for its link, unless Config says otherwise: as long as
-// TCP repeats data by default (net.ipv4.tcp_retries2 of 15).
-const patience = 924600 * time.Millisecond
-
 // endPatience is how long a connection waits for its link when this node is about to end.
 const endPatience = 2 * time.Second
 
@@ -359,7 +356,7 @@ const endPatience = 2 * time.Second
 // while nothing is under way. A program that has closed gets no error any more: what it has sent is
 // kept until the far node has given up, so that the far program cannot read an end of file in its
 // place.
-func (e *Engine) tired(c *conn) bool {
+func (e *Engine) tired(c *conn, patience func() time.Duration) bool {
 	m, err := c.relay.Mark()
 	if err != nil {
 		return true
@@ -368,16 +365,18 @@ func (e *Engine) tired(c *conn) bool {
 	if c.owes.IsZero() && (closed || c.relay.Waiting() || e.ends) {
 		c.owes = time.Now()
 	}
-	limit := e.cfg.patience
+	var limit time.Duration
 	switch d := c.relay.UserTimeout(); {
 	case c.owes.IsZero():
 		return false
 	case e.ends:
-		limit = min(limit, endPatience)
+		limit = min(patience(), endPatience)
 	case closed:
-		limit = 2 * limit
+		limit = 2 * max(patience(), defaultPatience) // the far node may have the default
 	case d > 0:
 		limit = d
+	default:
+		limit = patience()
 	}
 	return time.Since(c.owes) > limit
 }
@@ -396,12 +395,13 @@ func (e *Engine) watch() {
 func (e *Engine) lookAgain() {
 	e.watches = false
 	e.greetUnanswered()
+	patience := sync.OnceValue(e.cfg.Patience)
 	for _, c := range e.conns {
 		if !suspended(c.state) {
 			e.confirm(c)
 			continue
 		}
-		if e.tired(c) {
+		if e.tired(c, patience) {
 			if c.node.port != nil { // it may wait for an answer
 				var id [idLen]byte
 				e.postLater(c.node, c.device, kindDrop, tagLost, appendID(id[:0], c.far))

@@ -45,7 +45,7 @@ type carrier struct {
 // openCarrier makes it, and has it be the carrier of the broker.
 func (d *Daemon) openCarrier() (err error) {
 	c := &carrier{sockets: d.sockets, met: make(map[fabric.NodeID]emp.Link), ended: make(chan struct{})}
-	c.engine, err = relay.New(relay.Config{NIC: d.nic, Driver: d.loop, Offered: c.offered, Note: c.hear, Answer: d.stand, Log: d.cfg.Log})
+	c.engine, err = relay.New(relay.Config{NIC: d.nic, Driver: d.loop, Offered: c.offered, Note: c.hear, Answer: d.stand, Patience: d.patience, Log: d.cfg.Log})
 	if err != nil {
 		return err
 	}

@@ -104,11 +104,7 @@ func (s *service) listen(d *Daemon, server served) (err error) {
 	if err := s.member.Own(path); err != nil {
 		return err
 	}
-	in := func(f func() error) error { return f() }
-	if d.ns != nil {
-		in = d.ns.Do
-	}
-	return in(func() error {
+	return d.in(func() error {
 		for _, name := range []string{s.socket, fmt.Sprintf("%s-%s-%d", s.socket, d.cfg.Fabric, d.member.ID())} {
 			ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
 			if errors.Is(err, syscall.EADDRINUSE) {

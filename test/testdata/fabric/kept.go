@@ -1,6 +1,7 @@
 // Command kept is kept.py in Go, with direct sockets, or with package net if its last argument is
 // net: a client with keep-alive that moves data until its standard input ends, says "idle", then
-// reads or writes until the connection fails, and says how.
+// reads or writes until the connection fails, and says how. It sets TCP_USER_TIMEOUT to write when
+// data has moved, before if that is early, and not if it is retries.
 package main
 
 import (
@@ -30,6 +31,9 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	if how == "early" {
+		limit(c)
+	}
 	b := make([]byte, 1000)
 	var over atomic.Bool
 	go func() {
@@ -44,15 +48,17 @@ func main() {
 			log.Fatal(err)
 		}
 	}
-	keep := net.KeepAliveConfig{Enable: how != "write", Idle: 2 * time.Second, Interval: time.Second, Count: 3}
+	keep := net.KeepAliveConfig{Enable: how == "read", Idle: 2 * time.Second, Interval: time.Second, Count: 3}
 	if err := c.(interface {
 		SetKeepAliveConfig(net.KeepAliveConfig) error
 	}).SetKeepAliveConfig(keep); err != nil {
 		log.Fatal(err)
 	}
-	call := c.Read
-	if how == "write" {
-		call = c.Write
+	call := c.Write
+	switch how {
+	case "read":
+		call = c.Read
+	case "write":
 		limit(c)
 	}
 	fmt.Println("idle")

@@ -1,6 +1,7 @@
 """kept.py HOST PORT HOW: has a connection with keep-alive to a server that sends back what comes. Moves data until its
 standard input ends, says "idle", and then waits for more in the way that HOW names. Says what the call is told, and those
-after it. HOW flight is not idle: it goes on to send until its standard input ends, and says whether all came back."""
+after it. HOW write, early and retries send: with TCP_USER_TIMEOUT set when data has moved, before, or never. HOW flight is
+not idle: it goes on to send until its standard input ends, and says whether all came back."""
 import errno
 import select
 import socket
@@ -8,6 +9,7 @@ import sys
 import time
 
 HOST, PORT, HOW = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+SENDS = HOW in ("write", "early", "retries")
 NAMES = {"IN": 1, "OUT": 4, "ERR": 8, "HUP": 16, "RDHUP": 0x2000}
 
 
@@ -44,8 +46,8 @@ def waited(c):
         if HOW == "edge":
             e.poll(0)
         return names(e.poll()[0][1])
-    if HOW in ("nonblocking", "write"):
-        call = (lambda: c.send(b"x")) if HOW == "write" else (lambda: c.recv(1))
+    if HOW == "nonblocking" or SENDS:
+        call = (lambda: c.send(b"x")) if SENDS else (lambda: c.recv(1))
         while (says := told(call)) in ("1", "not ready"):
             time.sleep(0.05)
         return says
@@ -72,13 +74,19 @@ def flight(c):
     return "all came back"
 
 
+def limit(c):
+    c.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 3000)
+
+
 def main():
     c = socket.create_connection((HOST, PORT))
+    if HOW == "early":
+        limit(c)
     while HOW != "flight" and not select.select([sys.stdin], [], [], 0)[0]:
         echo(c, 1000)
     if HOW == "write":
-        c.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 3000)
-    c.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, HOW != "write")
+        limit(c)
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, not SENDS)
     for option, value in ((socket.TCP_KEEPIDLE, 1 if HOW == "flight" else 2), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3)):
         c.setsockopt(socket.IPPROTO_TCP, option, value)
     print("idle", flush=True)
@@ -88,7 +96,7 @@ def main():
     if HOW != "recv":
         c.setblocking(False)
     says = waited(c)
-    if HOW == "write":  # how much of what came back is unread is chance
+    if SENDS:  # how much of what came back is unread is chance
         print(HOW, "was told:", says, told(lambda: c.send(b"x")), flush=True)
     else:
         print(HOW, "was told:", says, told(lambda: c.recv(1)), told(lambda: c.recv(1)), told(lambda: c.send(b"x")), flush=True)

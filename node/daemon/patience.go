@@ -1,0 +1,35 @@
+package daemon
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"exnet/directsockets/relay"
+)
+
+// in runs f in the namespace of the interface.
+func (d *Daemon) in(f func() error) error {
+	if d.ns == nil {
+		return f()
+	}
+	return d.ns.Do(f)
+}
+
+// patience is how long TCP repeats data in the namespace of the interface. Where that cannot be
+// read, it is the default.
+func (d *Daemon) patience() time.Duration {
+	retries := uint64(relay.DefaultRetries)
+	_ = d.in(func() error {
+		b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_retries2")
+		if err != nil {
+			return err
+		}
+		if n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 8); err == nil {
+			retries = n
+		}
+		return nil
+	})
+	return relay.Patience(uint8(retries))
+}
