@@ -310,8 +310,8 @@ enum exn_status exn_port_connect(struct exn_port *p, uint16_t node, uint16_t vpi
 	return EXN_OK;
 }
 
-// works returns whether the node works on this port's memory, for a port on another host or for
-// this one's operations there.
+// works returns whether the writer of a flow works on this port's memory: a peer of this host, or
+// the node, for a port on another host or for this one's operations there.
 static bool works(const struct exn_flow *f)
 {
 	return __atomic_load_n(exn_flow_word(f, EXN_FLOW_BUSY), __ATOMIC_ACQUIRE) != 0 ||
@@ -323,10 +323,14 @@ bool exn_port_busy(struct exn_port *p)
 	bool busy = false;
 	if (__atomic_load_n((uint64_t *)p->page, __ATOMIC_ACQUIRE) != p->events)
 		look(p);
-	if (exn_dead(p))
-		return false;
-	for (unsigned i = 0; i < p->in_count; i++)
-		busy = busy || (p->in[i].far && works(&p->in[i].flow));
+	const bool dead = exn_dead(p);
+	for (unsigned i = 0; i < p->in_count && !busy; i++) {
+		struct exn_inflow *f = &p->in[i];
+		// What a process counted when it was killed stays.
+		busy = (f->far ? !dead : f->state != EXN_ENDED) && works(&f->flow);
+	}
+	if (dead)
+		return busy;
 	for (struct exn_left **at = &p->left; *at != NULL;) {
 		struct exn_left *l = *at;
 		if (works(&l->flow)) {

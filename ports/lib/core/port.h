@@ -168,8 +168,9 @@ bool exn_port_transfer(struct exn_port *p, const struct exn_grant *g, uint64_t n
 // data. It returns false if there is none.
 bool exn_port_take(struct exn_port *p, void *data, uint64_t *word, uint16_t *node, uint16_t *vpid);
 
-// exn_port_busy returns whether the node may still use memory of this port that the table had until
-// now: for ports on other hosts, or for this one's operations on theirs.
+// exn_port_busy returns whether others may still use memory of this port that the table had until
+// now: a peer, where it has a generation, or the node, for ports on other hosts and for this one's
+// operations on theirs.
 bool exn_port_busy(struct exn_port *p);
 
 // exn_port_sleep waits until a message or news of the node arrives. It polls for a while first.

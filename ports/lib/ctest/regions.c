@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "pair.h"
+#include "../rma/rma.h"
 
 // A region in the page of the stack that the library's own calls use.
 static void small_on_stack(void)
@@ -259,6 +260,61 @@ static void left(void)
 	free(mem);
 }
 
+// What comes late for memory that is not registered any more fails, whatever is at its address, and
+// finds the old bytes if it had begun.
+static void fresh(void)
+{
+	enum { BYTES = 8 * 4096 };
+	const RMA2_NLA generations = ~0ull << EXN_GENERATION;
+	char *one = aligned_alloc(4096, BYTES), *two = aligned_alloc(4096, BYTES);
+	static char got[BYTES];
+	RMA2_Region r;
+	RMA2_NLA old, now, mine;
+	uint32_t run;
+	memset(one, '1', BYTES);
+	memset(two, '2', BYTES);
+	EQUAL(rma2_register_fresh(b, one, BYTES, &r), RMA2_SUCCESS);
+	EQUAL(rma2_get_nla(&r, 0, &old), RMA2_SUCCESS);
+	EQUAL(rma2_get_now(a, to_b, got, BYTES, old), RMA2_SUCCESS);
+	CHECK(memcmp(got, one, BYTES) == 0);
+	// A peer copies.
+	const uint8_t *there = rma_remote(to_b->grant, old, BYTES, false, &run);
+	CHECK(there != NULL && run == BYTES);
+	uint64_t *copies = exn_flow_word(&to_b->grant->out, EXN_FLOW_BUSY);
+	__atomic_fetch_add(copies, 1, __ATOMIC_SEQ_CST);
+	EQUAL(rma2_unregister_nofree(b, &r), RMA2_SUCCESS);
+	EQUAL(rma2_register_fresh(b, two, BYTES, &r), RMA2_SUCCESS);
+	CHECK(memcmp(there, one, BYTES) == 0);
+	EQUAL(rma2_get_now(a, to_b, got, 8, old), RMA2_ERR_NO_TABLE);
+	__atomic_fetch_sub(copies, 1, __ATOMIC_SEQ_CST);
+	// Then its address and its memory are others'.
+	EQUAL(rma2_unregister_nofree(b, &r), RMA2_SUCCESS);
+	EQUAL(rma2_register_fresh(b, two, BYTES, &r), RMA2_SUCCESS);
+	EQUAL(rma2_get_nla(&r, 0, &now), RMA2_SUCCESS);
+	CHECK(((now ^ old) & ~generations) == 0 && now != old);
+	CHECK(memcmp(there, two, BYTES) == 0);
+	EQUAL(rma2_get_now(a, to_b, got, BYTES, now), RMA2_SUCCESS);
+	CHECK(memcmp(got, two, BYTES) == 0);
+	EQUAL(rma2_get_now(a, to_b, got, 8, old), RMA2_ERR_NO_TABLE);
+	EQUAL(rma2_post_get_bt(a, to_b, region_a, 0, 8, old, RMA2_NO_NOTIFICATION, 0), RMA2_SUCCESS);
+	expect(a, RMA2_COMPLETER_NOTIFICATION, RMA2_BT_GET, RMA2_ERROR_RESP);
+	EQUAL(rma2_post_put_bt(a, to_b, region_a, 0, 8, old, RMA2_NO_NOTIFICATION, 0), RMA2_SUCCESS);
+	expect(a, RMA2_REQUESTER_NOTIFICATION, RMA2_BT_PUT, RMA2_ERROR_CMPL);
+	EQUAL(rma2_get_nla(region_a, 0, &mine), RMA2_SUCCESS);
+	EQUAL(rma2_post_get_bt_direct(a, to_b, mine | (now & generations), 8, now, RMA2_NO_NOTIFICATION, 0), RMA2_SUCCESS);
+	expect(a, RMA2_COMPLETER_NOTIFICATION, RMA2_BT_GET, RMA2_ERROR_REQ);
+	EQUAL(rma2_unregister_nofree(b, &r), RMA2_SUCCESS);
+	// Memory that cannot move has no room for a generation.
+	char *shared = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(shared != MAP_FAILED);
+	EQUAL(rma2_register_fresh(b, shared, BYTES, &r), RMA2_ERR_NO_MEM);
+	munmap(shared, BYTES);
+	nothing(a);
+	nothing(b);
+	free(one);
+	free(two);
+}
+
 int main(int argc, char **argv)
 {
 	begin(argc > 1 ? argv[1] : NULL);
@@ -268,6 +324,7 @@ int main(int argc, char **argv)
 	small_on_stack();
 	in_place();
 	left();
+	fresh();
 	end();
 	return 0;
 }

@@ -234,7 +234,10 @@ RMA2_ERROR rma2_post_descriptor(RMA2_Port port, RMA2_Handle handle, RMA2_Descrip
  * on another host. RMA2_ERR_NO_TABLE: that is not registered, or not any more. rma2_descriptor is
  * readable when the node has ended, or has news. rma2_arm makes that and rma2_bell readable when
  * a notification arrives from now on; it returns 0 if one is there already. Read nothing from
- * them. */
+ * them. rma2_register_fresh is rma2_register_nomalloc, at addresses that no region had before:
+ * what comes late for an unregistered one fails. RMA2_ERR_NO_MEM: also of memory that cannot move
+ * into the port's. */
+RMA2_ERROR rma2_register_fresh(RMA2_Port port, void *address, size_t size, RMA2_Region *region);
 RMA2_ERROR rma2_get_now(RMA2_Port port, RMA2_Handle handle, void *to, size_t size, RMA2_NLA from);
 RMA2_ERROR rma2_put_now(RMA2_Port port, RMA2_Handle handle, const void *from, size_t size, RMA2_NLA to);
 int rma2_descriptor(RMA2_Port port);

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 
 #include "pages.h"
 
@@ -20,6 +21,9 @@ bool rma_memory_init(RMA2_Port e)
 {
 	e->where = calloc(EXN_PAGES, sizeof(*e->where));
 	rma_pages_open(e);
+	// It begins anywhere: an address of an earlier port with this VPID means nothing here.
+	if (getrandom(&e->generation, sizeof(e->generation), GRND_NONBLOCK) != sizeof(e->generation))
+		e->generation = 0;
 	// Linux before 5.14 does not know this advice.
 	if (madvise(e->port.memory + EXN_ARENA_OFF, WARM_PAGES * EXN_PAGE, MADV_POPULATE_WRITE) == 0)
 		e->warm = WARM_PAGES * EXN_PAGE;
@@ -45,14 +49,38 @@ void rma_memory_free(RMA2_Port e)
 	}
 }
 
-// enter makes an address refer to a page that peers can reach.
-static void enter(RMA2_Port e, uint32_t at, uintptr_t page)
+// page_of returns which page of a port's addresses an address is in: EXN_PAGES or more if in none.
+static uint64_t page_of(const struct rma2_endpoint *e, RMA2_NLA nla)
 {
-	e->where[at] = (void *)(page * EXN_PAGE);
-	__atomic_store_n(&e->port.table[at], rma_pages_entry(e, page), __ATOMIC_RELEASE);
+	return ((nla & ((1ull << EXN_GENERATION) - 1)) - e->port.base) / EXN_PAGE;
 }
 
-API RMA2_ERROR rma2_register_nomalloc(RMA2_Port e, void *address, size_t size, RMA2_Region *r)
+// enter makes an address refer to a page that peers can reach.
+static void enter(RMA2_Port e, uint32_t at, uintptr_t page, uint64_t generation)
+{
+	e->where[at] = (void *)(page * EXN_PAGE);
+	__atomic_store_n(&e->port.table[at], rma_pages_entry(e, page) | generation << EXN_GENERATION, __ATOMIC_RELEASE);
+}
+
+// next_generation returns one that no region of the port had, until all have been used.
+static uint32_t next_generation(RMA2_Port e)
+{
+	enum { GENERATIONS = 1 << (64 - EXN_GENERATION) };
+	return e->generation = e->generation % (GENERATIONS - 1) + 1;
+}
+
+// moved returns whether all pages are in the port's memory: the entry of one that stayed in its
+// place has no room for a generation.
+static bool moved(RMA2_Port e, uintptr_t first, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if ((rma_pages_entry(e, first + i) & EXN_ENTRY_PAGE) == 0)
+			return false;
+	return true;
+}
+
+// register_pages registers memory, at addresses of a generation or, with 0, of none.
+static RMA2_ERROR register_pages(RMA2_Port e, void *address, size_t size, uint64_t generation, RMA2_Region *r)
 {
 	if (e == NULL)
 		return RMA2_ERR_INV_PORT;
@@ -63,18 +91,34 @@ API RMA2_ERROR rma2_register_nomalloc(RMA2_Port e, void *address, size_t size, R
 	int64_t at = rma_take_addresses(e, n);
 	if (at < 0)
 		return RMA2_ERR_ATU;
-	if (!rma_pages_acquire(e, first, n)) {
+	bool acquired = rma_pages_acquire(e, first, n);
+	if (!acquired || (generation != 0 && !moved(e, first, n))) {
+		if (acquired)
+			rma_pages_release(e, first, n);
 		rma_runs_give(&e->addresses, (uint32_t)at, n);
 		return RMA2_ERR_NO_MEM;
 	}
 	for (uint32_t i = 0; i < n; i++)
-		enter(e, (uint32_t)at + i, first + i);
+		enter(e, (uint32_t)at + i, first + i, generation);
 	*r = (RMA2_Region){
 		.start = (void *)(first * EXN_PAGE), .end = (void *)((last + 1) * EXN_PAGE), .size = n * EXN_PAGE, .count = n,
-		.length = size, .nla = e->port.base + (uint64_t)at * EXN_PAGE, .offset = (uint32_t)((uintptr_t)address % EXN_PAGE),
+		.length = size, .nla = generation << EXN_GENERATION | (e->port.base + (uint64_t)at * EXN_PAGE),
+		.offset = (uint32_t)((uintptr_t)address % EXN_PAGE),
 	};
 	exn_count(&e->port, EXN_REGISTERED, (int64_t)r->size);
 	return RMA2_SUCCESS;
+}
+
+API RMA2_ERROR rma2_register_nomalloc(RMA2_Port e, void *address, size_t size, RMA2_Region *r)
+{
+	return register_pages(e, address, size, 0, r);
+}
+
+API RMA2_ERROR rma2_register_fresh(RMA2_Port e, void *address, size_t size, RMA2_Region *r)
+{
+	if (e == NULL)
+		return RMA2_ERR_INV_PORT;
+	return register_pages(e, address, size, next_generation(e), r);
 }
 
 // listed returns the i-th address of a list whose entries are stride bytes apart.
@@ -126,7 +170,7 @@ API RMA2_ERROR rma2_register_pagelist(RMA2_Port e, void *const *pages, size_t co
 		return RMA2_ERR_NO_MEM;
 	}
 	for (uint32_t i = 0; i < n; i++)
-		enter(e, (uint32_t)at + i, listed(pages, stride, i) / EXN_PAGE);
+		enter(e, (uint32_t)at + i, listed(pages, stride, i) / EXN_PAGE, 0);
 	*r = (RMA2_Region){
 		.start = e->where[at], .size = n * EXN_PAGE, .count = n, .length = length,
 		.nla = e->port.base + (uint64_t)at * EXN_PAGE, .offset = offset,
@@ -153,7 +197,7 @@ API RMA2_ERROR rma2_unregister_nofree(RMA2_Port e, RMA2_Region *r)
 	if (e == NULL)
 		return RMA2_ERR_INV_PORT;
 	// The program may have changed its region.
-	uint64_t at = (r->nla - e->port.base) / EXN_PAGE;
+	uint64_t at = page_of(e, r->nla);
 	if (r->count < 1 || at >= EXN_PAGES || r->count > EXN_PAGES - at || !is_there(e, (uint32_t)at, r))
 		return RMA2_ERR_NO_TABLE;
 	for (uint64_t i = 0; i < r->count; i++)
@@ -250,18 +294,18 @@ API RMA2_ERROR rma2_unregister_adhoc(RMA2_Port e, RMA2_Region *r)
 
 void *rma_local(RMA2_Port e, RMA2_NLA nla, uint32_t size, uint32_t *run)
 {
-	uint64_t off = nla - e->port.base;
-	if (off >= EXN_PAGES * EXN_PAGE || size > EXN_PAGES * EXN_PAGE - off)
+	uint64_t page = page_of(e, nla), off = nla % EXN_PAGE;
+	if (page >= EXN_PAGES || size > EXN_PAGES * EXN_PAGE - page * EXN_PAGE - off)
 		return NULL;
-	uint64_t page = off / EXN_PAGE;
 	char *start = e->where[page];
-	if (start == NULL)
+	uint64_t entry = e->port.table[page];
+	if (start == NULL || (entry & EXN_ENTRY_PAGE ? entry >> EXN_GENERATION : 0) != nla >> EXN_GENERATION)
 		return NULL;
-	uint64_t n = EXN_PAGE - off % EXN_PAGE;
+	uint64_t n = EXN_PAGE - off;
 	for (uint64_t i = 1; n < size && e->where[page + i] == start + i * EXN_PAGE; i++)
 		n += EXN_PAGE;
 	*run = n < size ? (uint32_t)n : size;
-	return start + off % EXN_PAGE;
+	return start + off;
 }
 
 // refused returns whether the owner of a page denies this access to this node, or has registered

@@ -251,10 +251,13 @@ static void take_back(RMA2_Port e, uintptr_t page, uint32_t file, uint32_t n)
 	// use them again.
 	if (!below(swap_out, e, (void *)(page * EXN_PAGE), n * EXN_PAGE, offset_of(file)))
 		return;
-	// Pages far up are not soon used again. What the node still writes there is nobody's.
+	rma_give(e, &e->pages, file, n);
+}
+
+void rma_pages_trim(RMA2_Port e, uint32_t file, uint32_t n)
+{
 	if (file + n > e->shared_count + KEPT_PAGES)
 		(void)fallocate(e->port.memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset_of(file), (off_t)(n * EXN_PAGE));
-	rma_give(e, &e->pages, file, n);
 }
 
 void rma_pages_release(RMA2_Port e, uintptr_t page, uint32_t n)

@@ -64,6 +64,7 @@ struct rma2_endpoint {
 	void **where; // for each page of addresses: the program's page; NULL: none
 	struct runs addresses, pages;
 	struct held_run *held;
+	uint32_t generation; // of the next region that has one: 1 to 2^24-1
 	uint64_t file;                     // the number of the file that is the port's memory
 	struct rma2_endpoint *next_open;
 	size_t warm; // bytes of memory that is mapped beforehand

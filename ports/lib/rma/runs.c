@@ -58,6 +58,14 @@ void rma_runs_give(struct runs *r, uint32_t first, uint32_t n)
 	}
 }
 
+// give returns a run that nobody uses any more.
+static void give(RMA2_Port e, struct runs *r, struct run x)
+{
+	if (r == &e->pages)
+		rma_pages_trim(e, x.first, x.count);
+	rma_runs_give(r, x.first, x.count);
+}
+
 void rma_give_held(RMA2_Port e)
 {
 	if (e->held == NULL || exn_port_busy(&e->port))
@@ -65,7 +73,7 @@ void rma_give_held(RMA2_Port e)
 	while (e->held != NULL) {
 		struct held_run *h = e->held;
 		e->held = h->next;
-		rma_runs_give(h->of, h->run.first, h->run.count);
+		give(e, h->of, h->run);
 		free(h);
 	}
 }
@@ -75,7 +83,8 @@ int64_t rma_take_addresses(RMA2_Port e, uint32_t n)
 	enum { LOOKS = 1000 };
 	int64_t at;
 	rma_give_held(e);
-	// What is held comes back once the node works for no other host, for a moment.
+	// What is held comes back once the node works for no other host, and no peer copies, for a
+	// moment.
 	for (int i = 0; (at = rma_runs_take(&e->addresses, n)) < 0 && e->held != NULL && i < LOOKS; i++) {
 		nanosleep(&(struct timespec){0, 100000}, NULL);
 		rma_give_held(e);
@@ -85,10 +94,10 @@ int64_t rma_take_addresses(RMA2_Port e, uint32_t n)
 
 void rma_give(RMA2_Port e, struct runs *r, uint32_t first, uint32_t n)
 {
-	__atomic_thread_fence(__ATOMIC_SEQ_CST); // the node counts before it reads the table
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); // the node, or a peer, counts before it reads the table
 	rma_give_held(e);
 	if (e->held == NULL && !exn_port_busy(&e->port)) {
-		rma_runs_give(r, first, n);
+		give(e, r, (struct run){first, n});
 		return;
 	}
 	struct held_run *h = malloc(sizeof(*h));
