@@ -2,7 +2,9 @@
 // the table below.
 #define _GNU_SOURCE
 #include <signal.h>
+#include <errno.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -83,9 +85,8 @@ static void *sleeper(void *arg)
 	return &slept;
 }
 
-// A message that is here already is received by a thread that sleeps, when another one posts a
-// receive.
-static void posted(void)
+// posts has a thread sleep for a message that is here already, and posts the receive at to.
+static void posts(struct fid_ep *to)
 {
 	pthread_t t;
 	void *slept;
@@ -98,11 +99,37 @@ static void posted(void)
 		asleep = cq->asleep;
 		unlock(cq->domain->fabric);
 	}
-	must(fi_recv(b.ep, into, 8, NULL, 0, NULL) == 0);
+	must(fi_recv(to, into, 8, NULL, 0, NULL) == 0);
 	struct timespec end;
 	clock_gettime(CLOCK_REALTIME, &end);
 	end.tv_sec += LONG_MS / 1000;
 	must(pthread_timedjoin_np(t, &slept, &end) == 0 && *(ssize_t *)slept == 1);
+}
+
+// A message that is here already is received by a thread that sleeps, when another one posts a
+// receive.
+static void posted(void)
+{
+	posts(b.ep);
+}
+
+// The same, of a receive context that endpoints share.
+static void context(void)
+{
+	struct fid_ep *srx;
+	must(fi_srx_context(b.domain, NULL, &srx, NULL) == 0);
+	must(fi_ep_bind(b.ep, &srx->fid, 0) == 0);
+	posts(srx);
+}
+
+// Whoever waits for a counter hears of a receive that ends with the peer.
+static void counted(void)
+{
+	const uint64_t had = fi_cntr_read(b.cntr);
+	must(fi_recv(b.ep, into, 8, NULL, 0, NULL) == 0);
+	must(fi_close(&a.ep->fid) == 0);
+	must(fi_cntr_wait(b.cntr, had + 1, LONG_MS) == -FI_EAVAIL);
+	must(fi_cntr_readerr(b.cntr) == 1);
 }
 
 // Two completion queues of one domain: whoever sleeps at one of them is not forgotten when a thread
@@ -255,6 +282,72 @@ static void ending(void)
 	must(fi_send(b.ep, from, 8, NULL, 0, NULL) == -FI_ECONNABORTED);
 }
 
+// What was sent on a connection that is closed is never taken for what is sent on a later one,
+// which has the same memory.
+static void late(void)
+{
+	enum { MANY = 66, SIZE = 20000 }; // more than are kept
+	struct fid_ep *as[MANY], *bs[MANY];
+	struct fi_cq_data_entry e;
+	memset(from, 'A', SIZE);
+	for (int i = 0; i < MANY; i++) {
+		if (i > 0)
+			pair_connect(&a, &b);
+		as[i] = a.ep;
+		bs[i] = b.ep;
+		must(fi_send(a.ep, from, SIZE, NULL, 0, NULL) == 0);
+		must(turn(&a, NULL, &e) == 1); // it is in the ring
+		hold(&b);
+	}
+	for (int i = 0; i < MANY; i++)
+		must(fi_close(&as[i]->fid) == 0);
+	pair_connect(&a, &b);
+	memset(from, 'N', SIZE);
+	must(fi_send(a.ep, from, SIZE, NULL, 0, NULL) == 0);
+	for (int i = 0; i < MANY; i++) {
+		b.ep = bs[i];
+		must(fi_recv(b.ep, into, SIZE, NULL, 0, NULL) == 0);
+		if (turn(&b, &a, &e) == 1)
+			must(e.len == SIZE && into[0] == 'A' && into[SIZE - 1] == 'A');
+		else
+			must(failure(&b) == FI_ECANCELED && i < MANY / 2);
+	}
+}
+
+// A listener without descriptors does not keep those awake who sleep, and takes the connection
+// when there is one again.
+static void starved(void)
+{
+	struct fi_eq_cm_entry cm;
+	ssize_t len;
+	union address at;
+	uint32_t event;
+	struct rlimit had, none;
+	struct fid_pep *pep = side_listen(&b, &at);
+	struct pep *p = of(pep, struct pep, fid);
+	struct epoll_event e = {.events = EPOLLIN, .data.ptr = p};
+	side_endpoint(&a, a.info);
+	must(fi_connect(a.ep, &at, NULL, 0) == 0);
+	while (ep_of(&a)->state != ASKED)
+		must(fi_eq_read(a.eq, &event, &cm, sizeof(cm), 0) == -FI_EAGAIN);
+	must(getrlimit(RLIMIT_NOFILE, &had) == 0);
+	none = had;
+	none.rlim_cur = (rlim_t)dup(0); // all below it are in use
+	close((int)none.rlim_cur);
+	must(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	for (int i = 0; i < 3; i++) {
+		struct pollfd ready = {.fd = of(b.eq, struct eq, fid)->poll_fd, .events = POLLIN};
+		must(poll(&ready, 1, LONG_MS) == 1);
+		must(fi_eq_read(b.eq, &event, &cm, sizeof(cm), 0) == -FI_EAGAIN);
+		must(epoll_ctl(ready.fd, EPOLL_CTL_MOD, p->fd, &e) == -1 && errno == ENOENT); // it is not watched
+	}
+	must(setrlimit(RLIMIT_NOFILE, &had) == 0);
+	must(side_event(&b, &cm, sizeof(cm), &len) == FI_CONNREQ);
+	fi_freeinfo(cm.info);
+	must(epoll_ctl(of(b.eq, struct eq, fid)->poll_fd, EPOLL_CTL_MOD, p->fd, &e) == 0);
+	must(fi_close(&pep->fid) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -263,6 +356,7 @@ int main(int argc, char **argv)
 	} modes[] = {
 		{"placing", placing}, {"room", room}, {"posted", posted}, {"two", two}, {"shared", shared},
 		{"dead", dead}, {"stale", stale}, {"forked", forked}, {"broken", broken}, {"ending", ending},
+		{"context", context}, {"counted", counted}, {"late", late}, {"starved", starved},
 	};
 	must(argc == 2);
 	side_open(&a);

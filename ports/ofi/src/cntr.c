@@ -76,7 +76,9 @@ static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 	struct cntr *c = of(fid, struct cntr, fid);
 	struct domain *d = c->domain;
 	int64_t end = timeout < 0 ? INT64_MAX : now_ms() + timeout;
-	uint64_t errors = cntr_readerr(fid);
+	lock(d->fabric);
+	const uint64_t errors = c->errors;
+	unlock(d->fabric);
 	for (;;) {
 		lock(d->fabric);
 		progress(d);

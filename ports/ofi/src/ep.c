@@ -45,11 +45,8 @@ static void release(struct ep *ep, int error)
 	else if (error != FI_EIO && error != FI_ENETDOWN && error != FI_ENOMEM)
 		error = FI_ECANCELED;
 	in_end(ep, error);
-	while ((rx = rx_take(&ep->rxq)) != NULL) {
-		if (ep->rx_cq != NULL)
-			cq_error(ep->rx_cq, rx->context, FI_MSG | FI_RECV, error, 0, 0);
-		rx_free(&ep->rxq, rx);
-	}
+	while ((rx = rx_take(&ep->rxq)) != NULL)
+		rx_fail(ep, rx, error);
 	if (ep->velo.state_map != NULL)
 		velo2_disconnect(&d->velo, &ep->velo);
 	if (ep->rma != NULL)
@@ -304,9 +301,7 @@ static ssize_t ep_cancel(fid_t fid, void *context)
 		if (q->last == &rx->next)
 			q->last = at;
 		q->count--;
-		if (ep->rx_cq != NULL)
-			cq_error(ep->rx_cq, rx->context, FI_MSG | FI_RECV, FI_ECANCELED, 0, 0);
-		rx_free(q, rx);
+		rx_fail(ep, rx, FI_ECANCELED);
 		unlock(ep->domain->fabric);
 		return 0;
 	}
@@ -422,7 +417,7 @@ int exfi_endpoint(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	if (r == 0 && info->handle != NULL && info->handle->fclass == FI_CLASS_PEP) {
 		// It connects from the address of a passive endpoint.
 		struct pep *p = of(info->handle, struct pep, fid.fid);
-		if (!p->listening && p->fd >= 0) {
+		if (p->accepts == ACCEPTS_NOT && p->fd >= 0) {
 			ep->bound_fd = p->fd;
 			ep->local = p->local;
 			p->fd = -1;

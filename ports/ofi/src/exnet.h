@@ -321,10 +321,12 @@ struct pep {
 	struct fabric *fabric;
 	struct fi_info *info;
 	struct eq *eq;
-	int fd;
+	int fd, timer;
 	unsigned waiting; // connections that were not accepted yet
 	union address local;
-	bool listening; // fi_listen was called: it has no other state
+	// NOT: fi_listen was not called. LATER: there was no descriptor or memory for a connection.
+	// The socket is not watched, and the timer has it tried again.
+	enum { ACCEPTS_NOT, ACCEPTS, ACCEPTS_LATER } accepts;
 };
 
 struct event {
@@ -523,6 +525,8 @@ bool in_message(struct ep *ep, const uint8_t *bytes, uint32_t len);
 // returns false on a breach.
 bool in_announced(struct ep *ep, const uint8_t *bytes, uint32_t len);
 void in_drain(struct ep *ep);
+// rx_fail ends a receive with an error.
+void rx_fail(struct ep *ep, struct rx *rx, int error);
 // in_abort ends the read whose answer is under way, and in_end all that was to be received.
 void in_abort(struct ep *ep, int error);
 void in_end(struct ep *ep, int error);

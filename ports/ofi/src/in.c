@@ -200,9 +200,9 @@ static bool add(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla, ui
 	if ((got && (g == NULL || g->state != GET_DONE || g->size != n)) || (direct && !ep->source.reads))
 		return breach(ep, "bytes that cannot be got");
 	if (!store(ep, n, g != NULL ? g->at : from, nla, direct)) {
-		if (!direct)
+		if (!direct && sends(ep->state))
 			return breach(ep, "bytes that cannot be got");
-		(void)ep_on(ep, ON_BROKEN, FI_ECONNABORTED); // the peer has ended, or is about to say so
+		(void)ep_on(ep, ON_BROKEN, FI_ECONNABORTED); // the peer has ended, and has given up what it had sent
 		return true;
 	}
 	if (g != NULL)
@@ -331,6 +331,15 @@ void in_drain(struct ep *ep)
 		(void)ep_on(ep, ON_EMPTY, FI_ECONNABORTED);
 }
 
+void rx_fail(struct ep *ep, struct rx *rx, int error)
+{
+	if (ep->rx_cq != NULL)
+		cq_error(ep->rx_cq, rx->context, FI_MSG | FI_RECV, error, 0, 0);
+	if (ep->cntr[1] != NULL)
+		cntr_add(ep->cntr[1], true);
+	rx_free(posted(ep), rx);
+}
+
 void in_abort(struct ep *ep, int error)
 {
 	struct tx *tx = ep->in.read;
@@ -345,9 +354,6 @@ void in_end(struct ep *ep, int error)
 	struct inbound in = ep->in;
 	ep->in = (struct inbound){0};
 	ep->held_count = 0;
-	if (in.rx != NULL) {
-		if (ep->rx_cq != NULL)
-			cq_error(ep->rx_cq, in.rx->context, FI_MSG | FI_RECV, error, 0, 0);
-		rx_free(posted(ep), in.rx);
-	}
+	if (in.rx != NULL)
+		rx_fail(ep, in.rx, error);
 }

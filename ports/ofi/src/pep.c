@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "exnet.h"
@@ -163,21 +164,70 @@ static int open_socket(struct pep *p)
 	return 0;
 }
 
+static bool watch(struct pep *p, int fd)
+{
+	return epoll_ctl(p->eq->poll_fd, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = EPOLLIN, .data.ptr = p}) == 0;
+}
+
+static void unwatch(struct pep *p, int fd)
+{
+	(void)epoll_ctl(p->eq->poll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
+// begin makes a bound socket take connections.
+static int begin(struct pep *p)
+{
+	p->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	if (p->timer >= 0 && listen(p->fd, CM_BACKLOG) == 0 && watch(p, p->timer) && watch(p, p->fd)) {
+		p->accepts = ACCEPTS;
+		return 0;
+	}
+	int e = errno;
+	if (p->timer >= 0)
+		close(p->timer);
+	return -e;
+}
+
+// retry sets the timer for the next try; 0: there is none.
+static void retry(struct pep *p, long ns)
+{
+	(void)timerfd_settime(p->timer, 0, &(struct itimerspec){.it_value.tv_nsec = ns}, NULL);
+}
+
+// put_off lets connections wait: the socket would stay readable, and whoever sleeps would not.
+static void put_off(struct pep *p)
+{
+	enum { RETRY_NS = 50000000 };
+	if (p->accepts == ACCEPTS) {
+		WARN(EP_CTRL, "connections wait: %s\n", strerror(errno));
+		unwatch(p, p->fd);
+	}
+	p->accepts = ACCEPTS_LATER;
+	retry(p, RETRY_NS);
+}
+
+static void resume(struct pep *p)
+{
+	if (p->accepts == ACCEPTS)
+		return;
+	retry(p, 0);
+	if (watch(p, p->fd))
+		p->accepts = ACCEPTS;
+	else
+		put_off(p);
+}
+
 static int pep_listen(struct fid_pep *fid)
 {
 	struct pep *p = of(fid, struct pep, fid);
-	struct epoll_event e = {.events = EPOLLIN, .data.ptr = p};
 	int r = 0;
 	lock(p->fabric);
 	if (p->eq == NULL)
 		r = -FI_ENOEQ;
 	else if (exfi_addr_len(&p->local) == 0)
 		r = -FI_EADDRNOTAVAIL;
-	else if (!p->listening && (p->fd >= 0 || (r = open_socket(p)) == 0)) {
-		if (listen(p->fd, CM_BACKLOG) != 0 || epoll_ctl(p->eq->poll_fd, EPOLL_CTL_ADD, p->fd, &e) != 0)
-			r = -errno;
-		p->listening = r == 0;
-	}
+	else if (p->accepts == ACCEPTS_NOT && (p->fd >= 0 || (r = open_socket(p)) == 0))
+		r = begin(p);
 	unlock(p->fabric);
 	return r;
 }
@@ -198,6 +248,11 @@ static bool oldest(struct pep *p)
 void cm_accept(struct pep *p)
 {
 	int fd = accept4(p->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+		put_off(p);
+		return;
+	}
+	resume(p);
 	if (fd < 0)
 		return;
 	struct cm *cm = p->waiting < CM_BACKLOG || oldest(p) ? cm_new(p->fabric, p->eq, fd, EPOLLIN) : NULL;
@@ -240,7 +295,7 @@ static int pep_getname(fid_t fid, void *addr, size_t *len)
 static int pep_setname(fid_t fid, void *addr, size_t len)
 {
 	struct pep *p = of(fid, struct pep, fid.fid);
-	if (p->listening)
+	if (p->accepts != ACCEPTS_NOT)
 		return -FI_EBUSY;
 	if (!exfi_addr_from(&p->local, addr, len))
 		return -FI_EINVAL;
@@ -290,8 +345,13 @@ static int pep_close(struct fid *fid)
 		if (cm->pep == p)
 			withdraw(cm);
 	}
-	if (p->listening && !f->child) // a child shares the set with its parent, which still listens
-		(void)epoll_ctl(p->eq->poll_fd, EPOLL_CTL_DEL, p->fd, NULL);
+	if (p->accepts != ACCEPTS_NOT) {
+		if (!f->child) { // a child shares the set with its parent, which still listens
+			unwatch(p, p->fd);
+			unwatch(p, p->timer);
+		}
+		close(p->timer);
+	}
 	if (p->fd >= 0)
 		close(p->fd);
 	if (p->eq != NULL) {

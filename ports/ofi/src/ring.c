@@ -57,7 +57,7 @@ bool ring_open(struct domain *d, struct ring *r, size_t size)
 		return false;
 	RMA2_NLA nla;
 	RMA2_Region region;
-	if (rma2_register_nomalloc(d->rma, mem, size, &region) != RMA2_SUCCESS) {
+	if (rma2_register_fresh(d->rma, mem, size, &region) != RMA2_SUCCESS) {
 		munmap(mem, size);
 		return false;
 	}

@@ -65,6 +65,8 @@ static ssize_t post(struct fid_ep *fid, const struct iovec *iov, size_t count, v
 		return -FI_EINVAL;
 	lock(s->domain->fabric);
 	ssize_t r = rx_post(&s->queue, iov, count, context, flags) != NULL ? 0 : -FI_EAGAIN;
+	if (r == 0 && !list_empty(&s->domain->active)) // an endpoint may hold a message for it
+		cq_wake_all(s->domain);
 	unlock(s->domain->fabric);
 	return r;
 }
