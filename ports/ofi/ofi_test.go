@@ -95,16 +95,23 @@ type pairOfHosts struct {
 	far   [2]*far.Engine
 	nodes [2]*ports.Server
 	paths [2]string // of the nodes' sockets
+	tls   bool
 	cut   func()
 }
 
 // hosts starts two nodes, and links them.
 func hosts(t *testing.T) *pairOfHosts {
 	t.Helper()
+	return hostsBy(t, false)
+}
+
+// hostsBy is hosts, with or without TLS.
+func hostsBy(t *testing.T, tls bool) *pairOfHosts {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	var run sync.WaitGroup
-	h := &pairOfHosts{t: t}
+	h := &pairOfHosts{t: t, tls: tls}
 	for i := range h.cards {
 		n := fabrictest.NewNIC(t, fabric.NodeID(i))
 		if err := mem.NewFabric().Attach(n); err != nil { // the way to itself
@@ -145,7 +152,7 @@ func hosts(t *testing.T) *pairOfHosts {
 // link links the nodes, as daemons do.
 func (h *pairOfHosts) link() {
 	h.t.Helper()
-	x, y := fabrictest.JoinStream(h.t, h.cards[0], h.cards[1], fabrictest.StreamConfig{Conns: 2}, nil)
+	x, y := fabrictest.JoinStream(h.t, h.cards[0], h.cards[1], fabrictest.StreamConfig{Conns: 2, TLS: h.tls}, nil)
 	downs := [2]func(){h.far[0].Linked(1), h.far[1].Linked(0)}
 	h.cut = func() {
 		for i, l := range []*stream.Link{x, y} {
@@ -221,7 +228,7 @@ func TestWaits(t *testing.T) {
 			}
 			program := kind + "/waits"
 			build(t, program)
-			for _, mode := range []string{"placing", "room", "posted", "two", "shared", "stale", "forked", "broken"} {
+			for _, mode := range []string{"placing", "room", "posted", "context", "counted", "two", "shared", "stale", "forked", "broken", "late", "starved"} {
 				t.Run(mode, func(t *testing.T) {
 					s, path := node(t)
 					c := start(t, path, program, mode)
@@ -290,24 +297,28 @@ var cutTime = flag.Duration("cut.time", 0, "`how long` TestCut goes on, with a c
 // What is under way between hosts when their link is cut is carried out when there is one again:
 // once, in order, and whole.
 func TestCut(t *testing.T) {
-	for _, kind := range []string{"plain", "asan"} {
+	for _, kind := range []string{"plain", "tls", "asan"} {
 		t.Run(kind, func(t *testing.T) {
-			if kind == "asan" {
+			if kind != "plain" {
 				longtest.Skip(t)
 			}
-			cutOften(t, kind+"/cut")
+			program := "plain/cut"
+			if kind == "asan" {
+				program = "asan/cut"
+			}
+			cutOften(t, program, kind == "tls")
 		})
 	}
 }
 
-func cutOften(t *testing.T, program string) {
+func cutOften(t *testing.T, program string, tls bool) {
 	t.Helper()
 	operations := "1200"
 	if testing.Short() {
 		operations = "120"
 	}
 	build(t, program)
-	h := hosts(t)
+	h := hostsBy(t, tls)
 	args := []string{operations}
 	if *cutTime > 0 {
 		args = []string{"0", strconv.Itoa(int(cutTime.Seconds()))}
