@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/netip"
@@ -43,6 +44,8 @@ type carried struct {
 
 const carriedPort = "7000"
 
+var hostsTLS = flag.Bool("hosts-tls", false, "nodes of two hosts authenticate each other, and link by TLS")
+
 // newCarried starts the nodes, on one host or on two that share a veth only. flags are those
 // of node 1.
 func newCarried(t *testing.T, hosts bool, flags ...string) *carried {
@@ -81,7 +84,7 @@ func newCarriedOn(t *testing.T, hosts bool, both []string, flags ...string) *car
 		args := []string{c.bin + "/exn-tun", "up", "--fair", "--dir", c.dirs[i], "--node", n, "--addr", "10.2.0." + n + "/24", "--addr6", "fd00:10:2::" + n + "/64"}
 		args = append(args, both...)
 		if hosts {
-			args = append(args, "--listen", ":4791", "--plaintext")
+			args = append(append(args, "--listen", ":4791"), c.security(shared, n)...)
 		}
 		if hosts && i == 1 {
 			args = append(args, "--join", "10.9.0.1")
@@ -94,6 +97,25 @@ func newCarriedOn(t *testing.T, hosts bool, both []string, flags ...string) *car
 	}
 	c.linked()
 	return c
+}
+
+// security returns the flags of a node about who may link to it, for which its keys are in dir.
+func (c *carried) security(dir, node string) []string {
+	c.t.Helper()
+	if !*hostsTLS {
+		return []string{"--plaintext"}
+	}
+	for _, args := range [][]string{{"ca", "--out", "ca"}, {"node", "--node", node, "--ca", "ca", "--out", "node" + node}} {
+		if _, err := os.Stat(filepath.Join(dir, args[len(args)-1]+".key")); err == nil {
+			continue
+		}
+		cmd := exec.CommandContext(c.t.Context(), c.bin+"/exn-tun", append([]string{"key"}, args...)...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			c.t.Fatalf("key %v: %v\n%s", args, err, out)
+		}
+	}
+	return []string{"--key", filepath.Join(dir, "node"+node+".key"), "--trust", filepath.Join(dir, "ca.crt")}
 }
 
 // up starts a node.
