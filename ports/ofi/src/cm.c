@@ -196,16 +196,13 @@ static void asked(struct cm *cm)
 static void await(struct cm *cm)
 {
 	const struct itimerspec every = {{0, AWAIT_MS * 1000000}, {0, AWAIT_MS * 1000000}};
-	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-	if (fd < 0 || timerfd_settime(fd, 0, &every, NULL) != 0) {
-		if (fd >= 0)
-			close(fd);
+	watch(cm, EPOLL_CTL_DEL, 0);
+	close(cm->fd); // first: it may be the only descriptor that can be had
+	cm->fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	if (cm->fd < 0 || timerfd_settime(cm->fd, 0, &every, NULL) != 0) {
 		cm_free(cm); // whoever reads the completion queue looks there, too
 		return;
 	}
-	watch(cm, EPOLL_CTL_DEL, 0);
-	close(cm->fd);
-	cm->fd = fd;
 	watch(cm, EPOLL_CTL_ADD, EPOLLIN);
 }
 

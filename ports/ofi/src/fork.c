@@ -39,6 +39,8 @@ static void after(void)
 // numbers are the parent's, and stay with whatever the child opens.
 static void leave(struct fabric *f)
 {
+	if (f->child) // of a child: by now the numbers are what that has opened
+		return;
 	f->child = true;
 	for (struct list *l = f->domains.next; l != &f->domains; l = l->next) {
 		struct domain *d = of(l, struct domain, link);

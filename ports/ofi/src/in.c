@@ -202,7 +202,7 @@ static bool add(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla, ui
 	if (!store(ep, n, g != NULL ? g->at : from, nla, direct)) {
 		if (!direct && sends(ep->state))
 			return breach(ep, "bytes that cannot be got");
-		(void)ep_on(ep, ON_BROKEN, FI_ECONNABORTED); // the peer has ended, and has given up what it had sent
+		(void)ep_on(ep, ON_BROKEN, FI_ECONNABORTED); // the peer has given up what it had sent
 		return true;
 	}
 	if (g != NULL)
