@@ -79,7 +79,9 @@ struct fabric {
 	pthread_mutex_t lock;
 	unsigned uses;
 	struct list domains, cms;
-	bool child; // this process is a child of the one that opened it
+	// This process is a child of the one that opened it: all in it has ended here. It is no
+	// state, for nothing comes after it.
+	bool child;
 };
 
 struct domain {
@@ -87,8 +89,12 @@ struct domain {
 	struct list link;
 	struct fabric *fabric;
 	unsigned uses;
-	bool virt, own_keys; // FI_MR_BASIC: addresses are virtual, and the provider chooses keys
-	bool dead;           // the node has ended
+	// FI_MR_BASIC: addresses are virtual, and the provider chooses keys. It is opened so, and
+	// that does not change: no state.
+	bool virt, own_keys;
+	// The node has ended, or this process is a child: the end, one step from the only
+	// other state. The endpoints have states of their own, and drain in it.
+	bool dead;
 	velo2_port_t velo;
 	RMA2_Port rma;
 	unsigned idle; // calls of progress since the RMA port was looked at
@@ -111,7 +117,7 @@ struct domain {
 struct source {
 	pid_t pid;
 	uint64_t at, word;
-	bool reads;
+	bool reads; // the kernel lets it, as was seen while they connected: no state
 };
 
 struct mr {
@@ -136,8 +142,8 @@ struct cq {
 	struct list errors;
 	uint64_t taken; // completions
 	int poll_fd, event_fd;
-	bool asleep;   // somebody may sleep on poll_fd
-	bool signaled; // fi_cq_signal
+	bool asleep;   // somebody may sleep on poll_fd: what its reader does, and no state
+	bool signaled; // a message of fi_cq_signal to fi_cq_sread
 	unsigned empty; // reads in a row that found nothing
 };
 
@@ -202,6 +208,8 @@ struct ring {
 
 // What an endpoint receives: the message that is under way.
 struct inbound {
+	// active: there is one. discard: its bytes belong nowhere, for their memory is not there
+	// any more. Both end with the message; the endpoint's state says what may happen next.
 	bool active, discard;
 	uint8_t kind;
 	struct rx *rx;
@@ -242,19 +250,20 @@ struct ep {
 	struct cq *tx_cq, *rx_cq;
 	struct cntr *cntr[4]; // of FI_SEND, FI_RECV, FI_READ, FI_WRITE
 	struct srx *srx;
-	bool tx_selective, rx_selective; // how it was bound
+	bool tx_selective, rx_selective; // how it was bound, which does not change: no states
 	uint64_t tx_flags, rx_flags;
 	enum state state; // state.c writes it; ep_on makes its steps
 	int peer_end;     // of the receives that are left: why, if the peer has closed or died; or 0
 	int bound_fd; // of a passive endpoint, to connect from
-	// What the peer is; it does not change while they are connected.
+	// What the peer is, and can do, as it said while they connected: no states, for they decide
+	// how bytes go, and not what may happen next.
 	bool far;    // it is on another host
 	bool direct; // it reads this program
 	// word is random: by it the peer knows this process, and that the connection stands.
 	// writes is 1 while this process writes to the peer's memory.
 	uint64_t word, writes;
 	struct source source;
-	bool places; // it knows grants
+	bool places; // it knows grants, and this process has had room for their gates
 	bool closes; // it says CM_CLOSE
 	uint32_t far_chunk; // the largest that the peer takes from another host
 	struct gate *gate; // of those that the peer has; or NULL
@@ -344,7 +353,7 @@ struct eq {
 	unsigned uses;
 	struct list events;
 	int poll_fd, event_fd;
-	bool signaled;
+	bool signaled; // event_fd is readable, as its descriptor says itself: no state
 	uint8_t err_data[CM_DATA];
 };
 
