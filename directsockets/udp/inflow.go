@@ -150,33 +150,52 @@ func (in *inbound) sweep() {
 
 // check looks now and then, while datagrams come, whether the senders are still who they were: a
 // socket that is closed leaves its port to others, but not the segment. What was sent until now is
-// still taken.
-func (in *inbound) check() {
+// still taken. drains: there is some of that.
+func (in *inbound) check() (drains bool) {
 	now := shm.Nanotime()
 	if time.Duration(now-in.checked) < checkTime {
-		return
+		return false
 	}
 	in.checked = now
 	for i := 0; i < len(in.flows); i++ {
 		f := in.flows[i]
-		info := f.rx.Info()
-		if f.phase == inArmed && segment.SwitchedOff(f.entry.Switch()) { // its ring is empty, and stays so
-			in.drop(f, connstats.WhySwitchedOff)
-			i--
-			continue
+		if f.phase == inArmed && segment.SwitchedOff(f.entry.Switch()) {
+			in.switchOff(f)
 		}
-		if f.used && f.phase != inDraining {
+		info := f.rx.Info()
+		if f.used && f.phase != inDraining && f.phase != inEnded {
 			f.used = false
 			if cookie, found := peerOf(info.To, info.From); !found || cookie != f.cookie {
 				f.rx.Stop()
 				f.on(in, inMoved)
 			}
 		}
-		if f.rx.Over() {
+		switch {
+		case f.phase == inEnded:
+			i--
+		case f.rx.Over():
 			in.drop(f, connstats.WhyNothing)
 			i--
+		default:
+			drains = drains || f.phase == inDraining
 		}
 	}
+	return drains
+}
+
+// switchOff has an armed flow end once the socket has taken what is in the ring: its sender may
+// have written there after a bell. If that one is writing for too long, the flow ends now, or the
+// next check calls this again.
+func (in *inbound) switchOff(f *inflow) {
+	f.rx.Arm(true)
+	f.on(in, inRing)
+	in.await([]*inflow{f})
+	if f.phase != inRung || f.rx.Busy() {
+		return
+	}
+	f.rx.Stop()
+	f.on(in, inClose)
+	f.entry.Set(connstats.ModeDemoted, connstats.WhySwitchedOff)
 }
 
 // drop ends a flow. why: WhyNothing if one of its sockets has ended.

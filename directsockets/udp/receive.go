@@ -130,7 +130,9 @@ func (in *inbound) receive(b []byte) (d Datagram, ok, again bool) {
 	if d, ok = in.fromKept(b); ok { // of a flow that has ended meanwhile
 		return d, true, false
 	}
-	in.check()
+	if in.check() {
+		return d, false, true
+	}
 	in.dry()
 	in.waiting.Add(1)
 	return d, false, false
@@ -202,7 +204,7 @@ func (in *inbound) endBells() {
 			f.on(in, inArm)
 		}
 	}
-	in.await()
+	in.await(in.active)
 }
 
 // take takes the earliest record that is due.
@@ -314,12 +316,12 @@ func (in *inbound) mayWait(now int64) time.Duration {
 // kernel has something, and they use their flows again after that.
 func (in *inbound) arm(b []byte, brief bool) (d Datagram, ok, again bool) {
 	for _, f := range in.active {
-		f.rx.Arm(in.noBells)
+		f.rx.Arm(in.noBells || f.phase == inDraining)
 		if f.phase == inMemory {
 			f.on(in, inArm)
 		}
 	}
-	in.await()
+	in.await(in.active)
 	if b != nil {
 		d, ok = in.take(b)
 	}
@@ -353,12 +355,12 @@ func (f *inflow) wake(in *inbound) {
 	f.rx.Disarm()
 }
 
-// await waits until no sender publishes that may not have seen that it is armed.
-func (in *inbound) await() {
+// await waits until no sender of these flows publishes that may not have seen that it is armed.
+func (in *inbound) await(flows []*inflow) {
 	var start, last int64
 	var most time.Duration
-	for i := 0; i < len(in.active); i++ {
-		f := in.active[i]
+	var all [maxFlows]*inflow // a flow that ends leaves the list
+	for _, f := range all[:copy(all[:], flows)] {
 		for f.phase != inDraining && f.rx.Busy() {
 			now := shm.Nanotime()
 			if start == 0 {
@@ -371,7 +373,6 @@ func (in *inbound) await() {
 				} else {
 					in.keepOf(f)
 					in.drop(f, connstats.WhyBreach)
-					i--
 				}
 				break
 			}

@@ -95,7 +95,7 @@ const (
 	inArmed    inPhase = iota // the sender uses the kernel, and the ring is empty: nobody looks
 	inRung                    // the sender uses the kernel, and the ring may have records: the socket looks
 	inMemory                  // the sender uses the ring: the socket looks
-	inDraining                // the sender has lost its address: the socket takes what was in the ring then
+	inDraining                // the flow closes, or its sender has moved: what was in the ring is taken
 	inEnded                   // the flow is closed
 )
 
@@ -112,7 +112,7 @@ const (
 	inArm                  // a goroutine is about to sleep
 	inEmpty                // the ring is empty
 	inMoved                // another socket has the sender's address, or no socket has it
-	inClose                // the flow is closed, and what is in the ring is still taken (the C library)
+	inClose                // the flow is closed, and what is in the ring is still taken
 	inDrop                 // the flow is closed
 )
 

@@ -6,9 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/datagram"
 	"exnet/directsockets/segment"
+	"exnet/internal/shm"
 	"exnet/internal/steps/stepstest"
 )
 
@@ -124,6 +127,64 @@ func TestMoved(t *testing.T) {
 	if _, ok := s.Receive(b); ok {
 		t.Error("one comes from a sender that is no more")
 	}
+	if f.phase != inEnded || len(s.in.flows) != 0 {
+		t.Errorf("it is %v", f.phase)
+	}
+}
+
+// TestSwitchedOffRung has a flow that is armed for a bell be switched off after the bell: what is
+// in the ring is received, after what the kernel has, and then the flow has ended.
+func TestSwitchedOffRung(t *testing.T) {
+	s, at := receiver(t)
+	sender, from := listen(t)
+	tx, g := ends(t, from, at)
+	s.in.begin(g)
+	f := s.in.flows[0]
+	s.awake(f)
+	b := make([]byte, 10)
+	if !tx.Settled(shm.Nanotime()) {
+		t.Fatal("it is not settled")
+	}
+	if _, ok := s.Receive(b); ok || f.phase != inArmed {
+		t.Fatalf("there is something: it is %v", f.phase)
+	}
+	if _, err := sender.WriteToUDPAddrPort([]byte("bell"), at); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}, 60000); n != 1 {
+		t.Fatal("it does not come: ", err)
+	}
+	tx.Sent(1, shm.Nanotime())
+	if out := tx.Send([]byte("after"), datagram.Meta{}); out != datagram.Published {
+		t.Fatal(out)
+	}
+	f.entry.Switch().Or(1 << (8 * segment.SwitchByte))
+	s.in.mu.Lock()
+	s.in.checked = 0
+	drains := s.in.check()
+	s.in.mu.Unlock()
+	if !drains || f.phase != inDraining {
+		t.Fatalf("it is %v", f.phase)
+	}
+	if out := tx.Send([]byte("late"), datagram.Meta{}); out == datagram.Published {
+		t.Error("its sender writes on")
+	}
+	s.Received(netip.AddrPort{}, nil)
+	for _, want := range []string{"bell", "after"} {
+		d, ok := s.Receive(b)
+		if n := d.N; !ok {
+			n, _, err := unix.Recvfrom(s.fd, b, 0)
+			if s.Received(from, err); string(b[:max(n, 0)]) != want {
+				t.Fatalf("%q and %v in place of %q by the kernel", b[:max(n, 0)], err, want)
+			}
+		} else if string(b[:n]) != want {
+			t.Fatalf("%q in place of %q", b[:n], want)
+		}
+	}
+	s.in.mu.Lock()
+	s.in.checked = 0
+	s.in.check()
+	s.in.mu.Unlock()
 	if f.phase != inEnded || len(s.in.flows) != 0 {
 		t.Errorf("it is %v", f.phase)
 	}
