@@ -44,6 +44,8 @@ bool ds_dg_add(struct ds_dgram *d, struct ds_dg_in *f)
 	if (before)
 		ds_dg_in_close(d, before, DS_WHY_PEER);
 	ds_dg_in_sweep(d);
+	if (!d->nin) /* what was shown came by the kernel, and so is first with new flows */
+		ds_dg_gave(d, NULL);
 	if (d->nin == DS_DG_FLOWS)
 		return false;
 	DS_SET(ds_dg_flows, ds_dg_flows + 1);
@@ -132,19 +134,6 @@ static void arm(struct ds_dgram *d, uint32_t how, bool bells)
 
 void ds_dg_arm_all(struct ds_dgram *d) { arm(d, DS_DG_ALL, !d->no_bells); }
 
-/* How many threads sleep in the kernel for d, or are about to? */
-static unsigned asleep(const struct ds_dgram *d)
-{
-	unsigned n = (unsigned)__atomic_load_n(&d->sleepers, __ATOMIC_SEQ_CST);
-
-	for (int i = 0; i < DS_DG_SETS; i++) {
-		const uint32_t *of = DS_GET(d->sets[i].asleep);
-		if (of)
-			n += __atomic_load_n(of, __ATOMIC_SEQ_CST);
-	}
-	return n;
-}
-
 void ds_dg_end_bells(struct ds_dgram *d)
 {
 	for (unsigned i = 0; i < d->nin; i++)
@@ -155,7 +144,7 @@ void ds_dg_end_bells(struct ds_dgram *d)
 
 void ds_dg_arm_waiting(struct ds_dgram *d)
 {
-	if (!d->no_bells && d->nin && asleep(d) > 1)
+	if (!d->no_bells && d->nin && ds_dg_waiting(d) > 1)
 		ds_dg_end_bells(d);
 	arm(d, d->no_bells ? DS_DG_ALL : DS_DG_BELL, false);
 }
@@ -180,9 +169,7 @@ void ds_dg_forget_drops(struct ds_dgram *d, int fd)
 	d->gone += n != UINT32_MAX ? n : 0;
 }
 
-/* Has the kernel no datagram for fd? A look by a receive would take an error that waits there,
- * which is the program's. */
-static bool is_empty(int fd)
+bool ds_dg_is_empty(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 	struct timespec none = {0, 0};
@@ -196,7 +183,7 @@ static bool is_empty(int fd)
 	return n == 0 || (n > 0 && !(p.revents & (POLLIN | POLLNVAL)));
 }
 
-bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
+int ds_dg_await_kernel(struct ds_dgram *d, int fd)
 {
 	struct ds_dg_in *early[DS_DG_FLOWS];
 	unsigned n_early = 0;
@@ -206,10 +193,10 @@ bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 		if (ds_dg_early(&d->list[i]->seg))
 			early[n_early++] = d->list[i];
 	if (!n_early)
-		return false;
+		return DG_RESTS;
 	/* Asked after all the looks: what a record waits for was sent before the record. */
 	uint64_t now = ds_ticks() | 1, moment = 2 * MOMENT_NS * ds_ticks_us() / 1000;
-	bool empty = is_empty(fd);
+	bool empty = ds_dg_is_empty(fd);
 
 	for (unsigned i = 0; i < n_early; i++) {
 		struct ds_dg_in *f = early[i];
@@ -238,9 +225,7 @@ bool ds_dg_await_kernel(struct ds_dgram *d, int fd)
 	 * publishes. */
 	if (waits && empty)
 		d->credit -= moment < d->credit ? moment : d->credit;
-	/* If others wait, too, one of them may have what the kernel has: then the caller would
-	 * sleep, and nobody take what is in memory. */
-	return waits && (empty || asleep(d) > 1);
+	return !waits ? DG_RESTS : empty ? DG_NAPS : DG_LOOKS;
 }
 
 void ds_dg_moment(void)
@@ -275,7 +260,7 @@ void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f, unsigned n)
 void ds_dg_eager_wake(struct ds_dgram *d, struct ds_dg_in *f, int fd)
 {
 	f->read = ds_dg_by_kernel(&f->seg);
-	if (asleep(d) || !is_empty(fd))
+	if (ds_dg_waiting(d) || !ds_dg_is_empty(fd))
 		return;
 	ds_dg_was_dry(&f->seg, f->read);
 	ds_dg_wake(d, f);
@@ -290,7 +275,7 @@ void ds_dg_wake(struct ds_dgram *d, struct ds_dg_in *f)
 	for (int i = 0; i < DS_DG_SETS; i++)
 		ds_dg_enqueue(&d->sets[i]);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (asleep(d)) {
+	if (ds_dg_waiting(d)) {
 		ds_dg_end_bells(d);
 		return;
 	}
@@ -463,56 +448,4 @@ uint64_t ds_dg_arrivals(struct ds_dgram *d)
 		n += arrived(d->flows[i]);
 	ds_own_unlock(&d->in);
 	return n;
-}
-
-int ds_dg_next_size(struct ds_dgram *d)
-{
-	struct ds_dg_meta m;
-	const volatile uint8_t *bytes;
-	int size = -1;
-
-	if (!DS_GET(d->nlisted) || ds_own_lock(&d->in) == DS_NESTED)
-		return -1;
-	struct ds_dg_in *f = ds_dg_pick(d);
-	if (f && ds_dg_next(&f->seg, &m, &bytes))
-		size = (int)m.len;
-	ds_own_unlock(&d->in);
-	return size;
-}
-
-/* Finds out whether the kernel has nothing for a flow that waits for that. */
-static void look_dry(struct ds_dgram *d, int fd)
-{
-	bool wanted = false;
-
-	for (unsigned i = 0; i < d->nlisted; i++) {
-		struct ds_dg_in *f = d->list[i];
-		uint64_t n = ds_dg_by_kernel(&f->seg);
-
-		/* Before the first record the sender does not know that none was lost. */
-		wanted |= f->state == DG_IN_MEMORY && (n != f->seg.taken || f->seg.at == 0) && n != DS_GET(f->seg.in->dry);
-	}
-	if (!wanted)
-		return;
-	ds_dg_before(d);
-	if (is_empty(fd))
-		ds_dg_found_nothing(d);
-}
-
-bool ds_dg_rest(struct ds_dgram *d, int fd)
-{
-	if ((!DS_GET(d->nlisted) && (DS_GET(d->no_bells) || !ds_dg_inward(d) || asleep(d) <= 1)) || ds_own_lock(&d->in) == DS_NESTED)
-		return true;
-	look_dry(d, fd);
-	ds_dg_arm_waiting(d);
-	bool early = ds_dg_await_kernel(d, fd);
-	ds_own_unlock(&d->in);
-	return !early;
-}
-
-void ds_dg_sleep(struct ds_dgram *d, int fd)
-{
-	__atomic_add_fetch(&d->sleepers, 1, __ATOMIC_SEQ_CST);
-	while (!ds_dg_rest(d, fd))
-		ds_dg_moment();
 }

@@ -11,6 +11,8 @@
  *   dgcontrol.c what a send's control messages and its socket's options ask for
  *   dgin.c      flows to a socket: which are awake; readiness
  *   dgrecv.c    receives
+ *   dgshown.c   the kernel's turn, and FIONREAD
+ *   dgsleep.c   threads that wait
  *   dgpeer.c    whether the other end of a flow still has its address
  *   dgstate.c   the states of a flow's two ends, and the steps between them
  *
@@ -30,6 +32,7 @@ enum {
 	DS_DG_TIDY_US = 2000000, /* between looks for flows that are over, which keep their memory */
 	DS_DG_DESTS = 32,  /* destinations that a socket remembers */
 	DS_DG_ALONE = 64,  /* datagrams to one of them in a row: it keeps nobody else waiting */
+	DS_DG_TURN = 64,   /* datagrams of flows, after which the kernel has its turn */
 	DS_DG_SETS = 4,    /* epoll sets that a socket may be in */
 	DS_DG_CONTROL = 256,
 	DS_DG_FREE = -(1 << 30), /* added to the references of a socket that has none */
@@ -64,6 +67,14 @@ enum { DG_IN_ARMED, DG_IN_RUNG, DG_IN_MEMORY, DG_IN_DRAINING, DG_IN_ENDED };
  *   CLAIMING   so was CLAIM, and no answer has come
  *   EXCLUDED   it takes no flows, by a rule, or as it may not ask who its senders are */
 enum { DG_SETUP_QUIET, DG_SETUP_ANNOUNCED, DG_SETUP_CLAIMING, DG_SETUP_EXCLUDED };
+
+/* What the program was shown of a socket's datagrams (MSG_PEEK, FIONREAD), and no receive has given
+ * yet: the next one gives that. Owner: the lock of in; ds_dg_show and ds_dg_gave change it.
+ *
+ *   NOTHING   the next receive chooses
+ *   KERNEL    the first one of the kernel's queue, unless another process has taken it
+ *   MEMORY    the first one of the flow shown_in */
+enum { DG_SHOWN_NOTHING, DG_SHOWN_KERNEL, DG_SHOWN_MEMORY };
 
 /* What moves them. */
 enum {
@@ -187,6 +198,8 @@ struct ds_dgram {
 		uint64_t data, seen;
 	} sets[DS_DG_SETS];
 	unsigned nin, nlisted, turn, streak;
+	uint8_t shown;
+	struct ds_dg_in *shown_in;
 	uint64_t past; /* of ds_dg_arrivals: what flows have had that are no more */
 	uint64_t looked; /* when the kernel was last asked about the senders, in ds_ticks */
 	uint64_t swept;  /* and when flows that are over were last looked for */
@@ -379,6 +392,13 @@ void ds_dg_out_on(struct ds_dg_out *o, int what) DS_HIDDEN;
 void ds_dg_setup_on(struct ds_dgram *d, int what) DS_HIDDEN;
 void ds_dg_in_on(struct ds_dgram *d, struct ds_dg_in *f, int what) DS_HIDDEN;
 
+/* With the lock of in: the program was shown the next datagram of f, or has got it; NULL: of the
+ * kernel's. */
+void ds_dg_show(struct ds_dgram *d, struct ds_dg_in *f) DS_HIDDEN;
+void ds_dg_gave(struct ds_dgram *d, const struct ds_dg_in *f) DS_HIDDEN;
+/* The flow that has what the program was shown; NULL: none has. */
+struct ds_dg_in *ds_dg_shown(struct ds_dgram *d) DS_HIDDEN;
+
 /* ---- flows in (dgin.c) -------------------------------------------------------------- */
 
 /* With the lock of in. */
@@ -400,9 +420,14 @@ void ds_dg_end_bells(struct ds_dgram *d) DS_HIDDEN;
 /* Arms all flows that are awake for the caller, who is counted as one that waits. With more than
  * one bells end. */
 void ds_dg_arm_waiting(struct ds_dgram *d) DS_HIDDEN;
-/* Some record waits for a datagram by the kernel, which fd does not have: true, and the caller
- * looks again before it sleeps. If that has not come for a while, the record is due. */
-bool ds_dg_await_kernel(struct ds_dgram *d, int fd) DS_HIDDEN;
+/* What do records have that wait for a datagram by the kernel? DG_RESTS: there are none. DG_LOOKS:
+ * fd has one, which another thread may take: the caller does not sleep, but asks the kernel.
+ * DG_NAPS: fd has none: the caller looks again after ds_dg_moment. If none has come for a while,
+ * the records are due. */
+enum { DG_RESTS, DG_LOOKS, DG_NAPS };
+int ds_dg_await_kernel(struct ds_dgram *d, int fd) DS_HIDDEN;
+/* Has the kernel no datagram for fd? Takes no error of the socket's, which is the program's. */
+bool ds_dg_is_empty(int fd) DS_HIDDEN;
 /* What the kernel has dropped at fd, before d has a flow, is no flow's. With the lock of in. */
 void ds_dg_forget_drops(struct ds_dgram *d, int fd) DS_HIDDEN;
 /* With no lock: between two such looks. */
@@ -433,17 +458,33 @@ bool ds_dg_due(struct ds_dgram *d, int fd) DS_HIDDEN;
 bool ds_dg_ready(struct ds_dgram *d) DS_HIDDEN;
 /* A number that changes when something arrives through its flows. */
 uint64_t ds_dg_arrivals(struct ds_dgram *d) DS_HIDDEN;
-/* A thread is about to wait in the kernel for the socket, fd, and has waited: between the two its
- * flows are armed. */
-void ds_dg_sleep(struct ds_dgram *d, int fd) DS_HIDDEN;
-/* ds_dg_sleep for one without flows, which holds no lock. */
-static inline void ds_dg_asleep(struct ds_dgram *d) { ds_add_shared(&d->sleepers, 1); }
-static inline void ds_dg_awoke(struct ds_dgram *d) { ds_add_shared(&d->sleepers, -1); }
-/* The same for one that waits for a set of which *sets counts the sleepers. False: once more after
- * ds_dg_moment, as some record waits for a datagram by the kernel. */
-bool ds_dg_rest(struct ds_dgram *d, int fd) DS_HIDDEN;
-/* FIONREAD: the size of the next datagram from its flows; -1: there is none. */
-int ds_dg_next_size(struct ds_dgram *d) DS_HIDDEN;
+/* ---- threads that wait (dgsleep.c) -------------------------------------------------- */
+
+/* How many threads sleep in the kernel for d, or are about to? */
+static inline unsigned ds_dg_waiting(const struct ds_dgram *d)
+{
+	unsigned n = (unsigned)__atomic_load_n(&d->sleepers, __ATOMIC_SEQ_CST);
+
+	for (int i = 0; i < DS_DG_SETS; i++) {
+		const uint32_t *of = __atomic_load_n(&d->sets[i].asleep, __ATOMIC_RELAXED);
+		if (of)
+			n += __atomic_load_n(of, __ATOMIC_SEQ_CST);
+	}
+	return n;
+}
+/* A thread is about to wait in the kernel for d, and has waited. */
+static inline void ds_dg_sleeper(struct ds_dgram *d, int n) { ds_add_shared(&d->sleepers, n); }
+/* The same for a call that has a reference, which a jump out of it drops. Returns the argument of
+ * ds_dg_awoke. */
+int ds_dg_asleep(struct ds_dgram *d) DS_HIDDEN;
+void ds_dg_awoke(struct ds_dgram *d, int slot) DS_HIDDEN;
+/* Arms the flows of d for a thread that is counted as one that waits for the socket, fd, or for a
+ * set: DG_RESTS, DG_LOOKS or DG_NAPS. */
+int ds_dg_rest(struct ds_dgram *d, int fd) DS_HIDDEN;
+/* The same, but naps. False: DG_LOOKS. */
+bool ds_dg_sleep(struct ds_dgram *d, int fd) DS_HIDDEN;
+
+/* ---- of all ------------------------------------------------------------------------- */
 
 /* Microseconds, in ds_ticks. */
 uint64_t ds_dg_ticks(unsigned us) DS_HIDDEN;
@@ -468,6 +509,15 @@ bool ds_dg_stands(struct ds_dg_out *o, uint64_t now) DS_HIDDEN;
 /* Ends the flows that have moved and whose senders have lost their addresses: asks ten times a
  * second at most. What is in their rings now is still read. With the lock of in. */
 void ds_dg_in_check(struct ds_dgram *d) DS_HIDDEN;
+
+/* ---- what is next (dgshown.c) ------------------------------------------------------- */
+
+/* It is the kernel's turn. Has it a datagram? DG_TURN_NOTHING also if that one's sender has records
+ * that come before it: *f is the flow. DG_TURN_ERROR: errno, which this look has taken. */
+enum { DG_TURN_NOTHING, DG_TURN_KERNEL, DG_TURN_ERROR };
+int ds_dg_turn(struct ds_dgram *d, int fd, struct ds_dg_in **f) DS_HIDDEN;
+/* FIONREAD: the size of the next datagram, if that is a flow's; -1: the kernel knows. No lock. */
+int ds_dg_next_size(struct ds_dgram *d, int fd) DS_HIDDEN;
 
 /* ---- receives (dgrecv.c) ------------------------------------------------------------ */
 

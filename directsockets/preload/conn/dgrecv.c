@@ -13,8 +13,7 @@
 #endif
 
 enum {
-	TURN = 64,     /* datagrams of flows, after which the kernel has its turn, */
-	CHECK = 16,    /* and receives, after which it is time to look who the senders are */
+	CHECK = 16,    /* receives, after which it is time to look who the senders are */
 	FIRST_US = 3,  /* of spinning, before the kernel is asked, */
 	STEP_US = 10,  /* and until it is asked again */
 	ROW = 4,       /* datagrams in a row, after which it looks less often, */
@@ -150,9 +149,12 @@ static bool take(struct ds_dgram *d, struct ds_dg_in *f, struct msghdr *h, int f
 		if (h->msg_name)
 			name(d, &f->seg.info, h);
 	}
-	if (flags & MSG_PEEK)
+	if (flags & MSG_PEEK) {
+		ds_dg_show(d, f);
 		return true;
+	}
 	ds_dg_take(&f->seg, &m);
+	ds_dg_gave(d, f);
 	f->used = true;
 	f->early = 0;
 	ds_bump(ds_dg_moved, 2, 1);
@@ -180,7 +182,12 @@ static void note(struct ds_dgram *d, const struct msghdr *k, ssize_t rc, int fla
 	uint8_t addr[16];
 	uint16_t port;
 
-	if (flags & (MSG_PEEK | MSG_ERRQUEUE) || !ds_dg_address(d, k->msg_name, k->msg_namelen, addr, &port))
+	if (flags & MSG_PEEK) {
+		ds_dg_show(d, NULL);
+		return;
+	}
+	ds_dg_gave(d, NULL);
+	if (!ds_dg_address(d, k->msg_name, k->msg_namelen, addr, &port))
 		return;
 	struct ds_dg_in *f = ds_dg_from(d, addr, port);
 	d->by_kernel++;
@@ -224,34 +231,33 @@ static ssize_t now(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 	return rc;
 }
 
-/* With the lock: it is the kernel's turn, although f has records. True: *rc is what that gave. A
- * sender's own records come before what the kernel has of it. */
+/* With the lock: it is the kernel's turn, although f has records. True: *rc is what that gave. */
 static bool turn(struct ds_dgram *d, int fd, struct ds_dg_in **f, struct msghdr *h, int flags, ssize_t *rc)
 {
-	struct sockaddr_storage from;
-	struct msghdr k = {.msg_name = &from, .msg_namelen = sizeof from};
-	uint8_t addr[16];
-	uint16_t port;
+	int saved = errno, of = ds_dg_turn(d, fd, f);
+
+	*rc = -1;
+	if (of == DG_TURN_ERROR)
+		return true;
+	if (of == DG_TURN_KERNEL) {
+		*rc = now(d, fd, h, flags);
+		if (*rc >= 0 || errno != EAGAIN)
+			return true;
+		*f = NULL; /* another thread has it; and the look at the senders may have freed f */
+	}
+	errno = saved;
+	return false;
+}
+
+/* With the lock: gives what the program was shown of the kernel's. False: somebody else has it. */
+static bool again(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssize_t *rc)
+{
 	int saved = errno;
 
-	d->streak = 0;
-	if (ds_syscall(SYS_recvmsg, fd, &k, MSG_PEEK | MSG_DONTWAIT) < 0) {
-		if (errno != EAGAIN) { /* an error of the socket's, which this look has taken from there */
-			*rc = -1;
-			return true;
-		}
-		errno = saved;
-		return false;
-	}
-	struct ds_dg_in *own = ds_dg_address(d, &from, k.msg_namelen, addr, &port) ? ds_dg_from(d, addr, port) : NULL;
-	if (own && ds_dg_there(&own->seg)) {
-		*f = own;
-		d->streak = TURN;
-		return false;
-	}
 	*rc = now(d, fd, h, flags);
 	if (*rc >= 0 || errno != EAGAIN)
 		return true;
+	ds_dg_gave(d, NULL);
 	errno = saved;
 	return false;
 }
@@ -324,33 +330,66 @@ static int spin(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssize_t
 	return NOTHING;
 }
 
-/* The end of a sleep, and of a receive, also if the thread is cancelled in it. */
-static void awoke(struct ds_dgram **d) { ds_dg_awoke(*d); }
-static void counted(struct ds_dgram **d) { __atomic_sub_fetch(&(*d)->uncounted, 1, __ATOMIC_SEQ_CST); }
+/* A receive that waits in the kernel. It is counted, and so is what it may have taken there. */
+struct receiving {
+	struct ds_dgram *d; /* NULL: it has ended */
+	int slot;
+};
 
-/* Receives by the kernel, which may wait. */
+/* Its counts end. */
+static void uncount(struct ds_dgram *d)
+{
+	ds_dg_sleeper(d, -1);
+	ds_add_shared(&d->uncounted, -1);
+}
+
+/* A jump leaves it, and drops the caller's reference. */
+static void jumped(void *socket)
+{
+	uncount(socket);
+	ds_dg_put(socket);
+}
+
+/* The thread is cancelled there. */
+static void cancelled(struct receiving *r)
+{
+	if (!r->d)
+		return;
+	ds_critical_begin();
+	ds_cleanup_pop(r->slot);
+	uncount(r->d);
+	ds_critical_end();
+}
+
+/* Receives by the kernel, which may wait. With the lock, which it drops, and counted as a
+ * sleeper. */
 static ssize_t sleeping(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 {
 	struct sockaddr_storage from;
 	struct msghdr k = *h;
-	ssize_t rc;
+	__attribute__((cleanup(cancelled))) struct receiving r = {.d = d};
 
 	k.msg_name = &from;
 	k.msg_namelen = sizeof from;
-	__atomic_add_fetch(&d->uncounted, 1, __ATOMIC_SEQ_CST);
-	__attribute__((cleanup(counted))) struct ds_dgram *receiving = d;
-	{
-		__attribute__((cleanup(awoke))) struct ds_dgram *asleep = d;
-		rc = REAL(recvmsg, fd, &k, flags);
-	}
+	ds_critical_begin();
+	ds_add_shared(&d->uncounted, 1);
+	ds_own_unlock(&d->in);
+	r.slot = ds_cleanup_push(jumped, d);
+	ds_critical_end();
+	ssize_t rc = REAL(recvmsg, fd, &k, flags);
 	int saved = errno;
-	if (rc >= 0) {
-		if (ds_own_lock(&d->in) != DS_NESTED) {
-			note(d, &k, rc, flags);
-			ds_own_unlock(&d->in);
-		}
-		give(h, &k);
+	ds_critical_begin();
+	ds_cleanup_pop(r.slot);
+	r.d = NULL;
+	ds_dg_sleeper(d, -1);
+	if (rc >= 0 && ds_own_lock(&d->in) != DS_NESTED) {
+		note(d, &k, rc, flags);
+		ds_own_unlock(&d->in);
 	}
+	ds_add_shared(&d->uncounted, -1);
+	if (rc >= 0)
+		give(h, &k);
+	ds_critical_end();
 	errno = saved;
 	return rc;
 }
@@ -362,7 +401,7 @@ static bool instead(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssi
 {
 	int before = errno;
 
-	ds_dg_awoke(d);
+	ds_dg_sleeper(d, -1);
 	*rc = now(d, fd, h, flags);
 	int saved = errno;
 	ds_own_unlock(&d->in);
@@ -386,10 +425,13 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 			return REAL(recvmsg, fd, h, flags);
 		if (d->nlisted && d->turn++ % CHECK == 0)
 			ds_dg_in_check(d);
-		struct ds_dg_in *f = d->nlisted ? ds_dg_pick(d) : NULL;
-		if (f) {
-			bool done = ++d->streak > TURN && turn(d, fd, &f, h, flags, &rc);
-			done = done || take(d, f, h, flags, &rc);
+		struct ds_dg_in *f = ds_dg_shown(d);
+		bool due = !f && d->shown == DG_SHOWN_NOTHING, done = d->shown == DG_SHOWN_KERNEL && again(d, fd, h, flags, &rc);
+		if (!f && !done && d->nlisted)
+			f = ds_dg_pick(d);
+		if (f || done) {
+			done = done || (due && ++d->streak > DS_DG_TURN && turn(d, fd, &f, h, flags, &rc));
+			done = done || (f && take(d, f, h, flags, &rc));
 			int saved = errno;
 			ds_own_unlock(&d->in);
 			if (spun == DS_SPUN_OPEN)
@@ -404,9 +446,9 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 		if (d->awake && ((flags & MSG_DONTWAIT) || ds_dg_nonblocking(d, fd))) {
 			rc = now(d, fd, h, flags);
 			int saved = errno;
-			bool due = rc < 0 && saved == EAGAIN && ds_dg_overdue(d, fd);
+			bool overdue = rc < 0 && saved == EAGAIN && ds_dg_overdue(d, fd);
 			ds_own_unlock(&d->in);
-			if (due)
+			if (overdue)
 				continue;
 			errno = saved;
 			return rc;
@@ -426,18 +468,18 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 			continue;
 		}
 		/* Counted first, so that no other thread wakes a flow; then all are armed. */
-		__atomic_add_fetch(&d->sleepers, 1, __ATOMIC_SEQ_CST);
+		ds_dg_sleeper(d, 1);
 		ds_dg_in_check(d);
 		ds_dg_arm_waiting(d);
-		bool early = d->nlisted && ds_dg_await_kernel(d, fd), more = d->nlisted && ds_dg_pick(d);
-		if (early && !more) {
-			if (instead(d, fd, h, flags, &rc))
-				return rc;
+		bool early = d->nlisted && ds_dg_await_kernel(d, fd) != DG_RESTS, more = d->nlisted && ds_dg_pick(d);
+		if (more) {
+			ds_dg_sleeper(d, -1);
+			ds_own_unlock(&d->in);
 			continue;
 		}
-		ds_own_unlock(&d->in);
-		if (more) {
-			ds_dg_awoke(d);
+		if (early) {
+			if (instead(d, fd, h, flags, &rc))
+				return rc;
 			continue;
 		}
 		rc = sleeping(d, fd, h, flags);

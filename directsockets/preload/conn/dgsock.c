@@ -32,6 +32,7 @@ static void forget_flows(struct ds_dgram *d, void *arg)
 		REAL(munmap, d->flows[i], sizeof *d->flows[i]);
 	}
 	d->nin = d->nlisted = d->awake = 0;
+	ds_dg_gave(d, d->shown_in);
 	for (int i = 0; i <= DS_DG_DESTS; i++) {
 		struct ds_dg_dest *t = i < DS_DG_DESTS ? &d->dests[i] : &d->peer;
 

@@ -1,5 +1,5 @@
-/* The states of a flow's two ends, and of its set-up (SPEC 10.7 to 10.9), which nothing else
- * changes. */
+/* The states of a flow's two ends, and of its set-up (SPEC 10.7 to 10.9), and what a program was
+ * shown; nothing else changes them. */
 #include "conn/dgram.h"
 #include "conn/inner.h"
 
@@ -105,6 +105,8 @@ void ds_dg_in_on(struct ds_dgram *d, struct ds_dg_in *f, int what)
 	if (to == DG_NO_STEP)
 		return;
 	f->state = (uint8_t)to;
+	if (to == DG_IN_ENDED)
+		ds_dg_gave(d, f);
 	if ((to == DG_IN_MEMORY) != (from == DG_IN_MEMORY))
 		DS_SET(d->awake, d->awake + (to == DG_IN_MEMORY ? 1 : -1u));
 	if (looked(to) && !looked(from)) {
@@ -113,4 +115,27 @@ void ds_dg_in_on(struct ds_dgram *d, struct ds_dg_in *f, int what)
 	} else if (!looked(to) && looked(from)) {
 		unlist(d, f);
 	}
+}
+
+void ds_dg_show(struct ds_dgram *d, struct ds_dg_in *f)
+{
+	d->shown = f ? DG_SHOWN_MEMORY : DG_SHOWN_KERNEL;
+	d->shown_in = f;
+}
+
+void ds_dg_gave(struct ds_dgram *d, const struct ds_dg_in *f)
+{
+	if (d->shown != (f ? DG_SHOWN_MEMORY : DG_SHOWN_KERNEL) || d->shown_in != f)
+		return;
+	d->shown = DG_SHOWN_NOTHING;
+	d->shown_in = NULL;
+}
+
+struct ds_dg_in *ds_dg_shown(struct ds_dgram *d)
+{
+	if (d->shown != DG_SHOWN_MEMORY)
+		return NULL;
+	if (!ds_dg_there(&d->shown_in->seg)) /* its sender has changed it */
+		ds_dg_gave(d, d->shown_in);
+	return d->shown_in;
 }

@@ -369,37 +369,50 @@ bool dgset_awake(struct epi *e)
 	return any;
 }
 
-/* Is there nothing to read? Has some socket a record that waits for what the kernel has? */
+/* Is there nothing to read? Has some socket a record that waits for what the kernel has, or will
+ * have? */
 struct resting {
-	bool nothing, early;
+	bool nothing, looks, naps;
 };
 
 /* For each: arms the flows of d. struct resting *. */
 static void rest(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 {
 	struct resting *r = arg;
+	int how = s->fd >= 0 ? ds_dg_rest(d, s->fd) : DG_RESTS;
 
-	if (s->fd >= 0 && !ds_dg_rest(d, s->fd))
-		r->early = true;
-	if (s->off || !(s->events & IN) || !ds_dg_ready(d))
+	r->naps |= how == DG_NAPS;
+	if (s->off || !(s->events & IN))
 		return;
-	if (!(s->events & EPOLLET) || ds_dg_arrivals(d) != s->seen)
+	r->looks |= how == DG_LOOKS;
+	if (ds_dg_ready(d) && (!(s->events & EPOLLET) || ds_dg_arrivals(d) != s->seen))
 		r->nothing = false;
 }
 
-bool dgset_rest(struct epi *e)
+int dgset_rest(struct epi *e)
 {
 	struct resting r;
 
 	if (!__atomic_load_n(&ds_dg_flows, __ATOMIC_RELAXED))
-		return true;
+		return DGSET_SLEEP;
 	for (;;) {
 		r = (struct resting){.nothing = true};
 		lk_lock(&lock);
 		each_awake(e, rest, &r);
 		lk_unlock(&lock);
-		if (!r.early || !r.nothing)
-			return r.nothing;
+		if (!r.nothing)
+			return DGSET_READY;
+		if (r.looks || !r.naps)
+			return r.looks ? DGSET_LOOK : DGSET_SLEEP;
 		ds_dg_moment(); /* with no lock */
 	}
+}
+
+void waiter_rest(struct waiter *w, bool rests)
+{
+	ds_critical_begin();
+	if (w->e && w->rests != rests)
+		__atomic_add_fetch(&w->e->asleep, rests ? 1 : -1u, __ATOMIC_SEQ_CST);
+	w->rests = rests;
+	ds_critical_end();
 }

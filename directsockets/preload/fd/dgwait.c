@@ -3,12 +3,25 @@
 
 enum { IN = POLLIN | POLLRDNORM };
 
+/* Gives back all that w has. */
+static void give_back(struct dgwait *w)
+{
+	while (w->asleep > 0)
+		ds_dg_sleeper(w->of[--w->asleep].d, -1);
+	while (w->n > 0)
+		ds_dg_put(w->of[--w->n].d);
+}
+
+/* A jump leaves the call: struct dgwait *. */
+static void jumped(void *call) { give_back(call); }
+
 void dgwait_begin(struct dgwait *w, const struct pollfd *fds, nfds_t n)
 {
 	bool alone = ds_one_thread();
 
-	w->n = 0;
-	w->asleep = false;
+	ds_critical_begin();
+	w->n = w->asleep = 0;
+	w->slot = ds_cleanup_push_frame(jumped, w);
 	for (nfds_t i = 0; i < n; i++) {
 		uintptr_t word = fd_word(fds[i].fd);
 
@@ -27,13 +40,15 @@ void dgwait_begin(struct dgwait *w, const struct pollfd *fds, nfds_t n)
 		if (d)
 			ds_dg_put(d);
 	}
+	ds_critical_end();
 }
 
 void dgwait_end(struct dgwait *w)
 {
-	dgwait_awoke(w);
-	while (w->n > 0)
-		ds_dg_put(w->of[--w->n].d);
+	ds_critical_begin();
+	ds_cleanup_pop(w->slot);
+	give_back(w);
+	ds_critical_end();
 }
 
 bool dgwait_ready(struct dgwait *w)
@@ -64,19 +79,27 @@ void dgwait_tick(struct dgwait *w, const struct pollfd *fds)
 		ds_dg_eager_tick(w->of[i].d, fds[w->of[i].at].fd);
 }
 
-bool dgwait_sleep(struct dgwait *w, const struct pollfd *fds)
+int dgwait_sleep(struct dgwait *w, const struct pollfd *fds)
 {
-	w->asleep = true;
-	for (unsigned i = 0; i < w->n; i++)
-		ds_dg_sleep(w->of[i].d, fds[w->of[i].at].fd);
-	return !dgwait_ready(w);
+	int how = DGWAIT_SLEEP;
+
+	for (unsigned i = 0; i < w->n; i++) {
+		ds_critical_begin();
+		ds_dg_sleeper(w->of[i].d, 1);
+		w->asleep = i + 1;
+		ds_critical_end();
+		if (!ds_dg_sleep(w->of[i].d, fds[w->of[i].at].fd))
+			how = DGWAIT_LOOK;
+	}
+	return dgwait_ready(w) ? DGWAIT_READY : how;
 }
 
 void dgwait_awoke(struct dgwait *w)
 {
-	for (unsigned i = 0; w->asleep && i < w->n; i++)
-		ds_dg_awoke(w->of[i].d);
-	w->asleep = false;
+	ds_critical_begin();
+	while (w->asleep > 0)
+		ds_dg_sleeper(w->of[--w->asleep].d, -1);
+	ds_critical_end();
 }
 
 int dgwait_tell(struct dgwait *w, struct pollfd *fds, int n)

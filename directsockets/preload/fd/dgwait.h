@@ -8,8 +8,8 @@ enum { DGWAIT_MOST = 64 };
 
 /* Those of a set that ask whether there is something to read. */
 struct dgwait {
-	unsigned n;
-	bool asleep;
+	unsigned n, asleep; /* of these the first ones count the caller as one that waits */
+	int slot;
 	struct {
 		struct ds_dgram *d;
 		nfds_t at;
@@ -27,8 +27,11 @@ void dgwait_look(struct dgwait *w, const struct pollfd *fds) DS_HIDDEN;
 bool dgwait_awake(const struct dgwait *w) DS_HIDDEN;
 /* They are announced, and take what is offered to them (ds_dg_eager). */
 void dgwait_tick(struct dgwait *w, const struct pollfd *fds) DS_HIDDEN;
-/* Before and after a wait in the kernel. False: there is something to read. */
-bool dgwait_sleep(struct dgwait *w, const struct pollfd *fds) DS_HIDDEN;
+/* Before and after a wait in the kernel: may the caller sleep there? DGWAIT_READY: there is
+ * something to read. DGWAIT_LOOK: the kernel has something, which another thread may take: the
+ * caller asks it without waiting. */
+enum { DGWAIT_SLEEP, DGWAIT_READY, DGWAIT_LOOK };
+int dgwait_sleep(struct dgwait *w, const struct pollfd *fds) DS_HIDDEN;
 void dgwait_awoke(struct dgwait *w) DS_HIDDEN;
 /* Adds what there is to read to revents, of which n are not 0 already. Returns how many there
  * are. */

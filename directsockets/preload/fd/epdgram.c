@@ -26,9 +26,6 @@ static int spin_dgrams(struct waiter *w, ep_rest *rest, struct ds_spin *s)
 	return n;
 }
 
-/* The end of a wait that e->asleep counts. */
-static void rested(struct epi **e) { __atomic_sub_fetch(&(*e)->asleep, 1, __ATOMIC_SEQ_CST); }
-
 int ep_wait_dgrams(struct waiter *w, ep_rest *rest)
 {
 	const struct timespec *timeout = w->timeout;
@@ -60,16 +57,18 @@ int ep_wait_dgrams(struct waiter *w, ep_rest *rest)
 				return n;
 			spun = DS_SPUN_OPEN;
 		}
-		bool time = !timeout || deadline_left(&deadline, &left), armed;
-		{
-			__attribute__((cleanup(rested))) struct epi *e = w->e;
-			__atomic_add_fetch(&e->asleep, 1, __ATOMIC_SEQ_CST);
-			armed = dgset_rest(e);
-			if (armed)
-				n = rest(w, timeout ? &left : NULL);
-		}
-		if (!armed)
+		bool time = !timeout || deadline_left(&deadline, &left);
+		waiter_rest(w, true);
+		int how = dgset_rest(w->e);
+		if (how != DGSET_READY)
+			n = rest(w, how == DGSET_LOOK ? &none : timeout ? &left : NULL);
+		int saved = errno;
+		waiter_rest(w, false);
+		if (how == DGSET_READY)
 			continue;
+		if (how == DGSET_LOOK && n == 0) /* it has told of that before, or it is taken */
+			ds_dg_moment();
+		errno = saved;
 		ds_spun_slept(&spun, &s);
 		n = dgset_merge(w->e, w->ev, 0, n);
 		if (n != 0 || !time || (timeout && !deadline_left(&deadline, &left)))

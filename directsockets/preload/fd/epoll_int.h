@@ -241,9 +241,13 @@ struct waiter {
 	const struct timespec *timeout; /* NULL: for ever */
 	const sigset_t *mask;		/* or NULL */
 	bool asleep, napping;
+	bool rests; /* counted in e->asleep */
 	int cleanup; /* of ds_cleanup_push */
 	uint32_t kicks; /* if it is not e's any more, the call begins anew */
 };
+
+/* The caller begins, or ends, to be counted as one that waits for UDP sockets. */
+void waiter_rest(struct waiter *w, bool rests) DS_HIDDEN;
 
 /* What the kernel is to be asked by. */
 static inline int waiter_fd(const struct waiter *w) { return w->e ? epi_still(w->e, w->epfd) : w->epfd; }
@@ -286,10 +290,13 @@ int dgset_collect(struct epi *e, int epfd, struct epoll_event *ev, int max) DS_H
 /* The kernel has reported n events at ev, at has of which those before are dgset_collect's: one for
  * each socket stays. Returns how many there are. */
 int dgset_merge(struct epi *e, struct epoll_event *ev, int at, int n) DS_HIDDEN;
-/* Are there flows that are awake, to look at for a while? Arms them all: false, one has something
- * to read. */
+/* Are there flows that are awake, to look at for a while? */
 bool dgset_awake(struct epi *e) DS_HIDDEN;
-bool dgset_rest(struct epi *e) DS_HIDDEN;
+/* Arms them all, for a caller whom e->asleep counts: may it sleep in the kernel? DGSET_READY: there
+ * is something to read. DGSET_LOOK: the kernel has something, which another thread may take: the
+ * caller asks it without waiting. */
+enum { DGSET_SLEEP, DGSET_READY, DGSET_LOOK };
+int dgset_rest(struct epi *e) DS_HIDDEN;
 /* With ep_lock. A child has no flows: no set has to look. */
 void dgset_fork_prepare(void) DS_HIDDEN;
 void dgset_fork_parent(void) DS_HIDDEN;

@@ -60,6 +60,7 @@ static void jumped(void *call)
 	struct waiter *w = call;
 
 	end_sleep(w);
+	waiter_rest(w, false);
 	if (w->e)
 		epi_put(w->e);
 	w->e = NULL;
@@ -100,7 +101,7 @@ static bool waiter_begin(struct waiter *w, int epfd, struct epoll_event *ev, int
 	w->epfd = epfd;
 	w->ev = ev;
 	w->max = max;
-	w->asleep = w->napping = false;
+	w->asleep = w->napping = w->rests = false;
 
 	w->cleanup = e ? ds_cleanup_push_frame(jumped, w) : -1;
 	if (e) {

@@ -368,8 +368,7 @@ static int wait_dgrams(struct dgwait *g, struct pollfd *fds, nfds_t n, const str
 				return rc;
 			spun = DS_SPUN_OPEN;
 		}
-		if (timeout)
-			deadline_left(&deadline, &left);
+		bool time = !timeout || deadline_left(&deadline, &left);
 		int rc = 0;
 		if (waits && (!timeout || left.tv_sec || left.tv_nsec > MS)) {
 			waits--;
@@ -379,13 +378,13 @@ static int wait_dgrams(struct dgwait *g, struct pollfd *fds, nfds_t n, const str
 				return rc;
 			continue;
 		}
-		bool sleep = dgwait_sleep(g, fds);
-		if (sleep)
-			rc = wait_others(fds, n, timeout ? &left : NULL, mask, uncounted);
+		int how = dgwait_sleep(g, fds);
+		if (how != DGWAIT_READY)
+			rc = wait_others(fds, n, how == DGWAIT_LOOK ? &zero : timeout ? &left : NULL, mask, uncounted);
 		int saved = errno;
 		dgwait_awoke(g);
 		errno = saved;
-		if (sleep) {
+		if (how == DGWAIT_SLEEP || rc != 0 || !time) {
 			ds_spun_slept(&spun, &s);
 			return rc;
 		}

@@ -205,29 +205,35 @@ int dg_sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 
 /* ---- receives ----------------------------------------------------------------------- */
 
-/* The end of a receive that the kernel makes, of a socket without flows. */
-static void awoke(struct ds_dgram **d)
+/* A receive that the kernel makes, of a socket without flows; .d NULL: it has flows, or there is no
+ * socket of ours. It is counted, so that no flow becomes awake meanwhile. */
+struct plain {
+	struct ds_dgram *d;
+	int slot;
+};
+
+/* Its end. */
+static void awoke(struct plain *p)
 {
-	if (*d)
-		ds_dg_awoke(*d);
+	if (p->d)
+		ds_dg_awoke(p->d, p->slot);
 }
 
-/* NULL: d has flows, or *d is NULL. Else such a receive begins: it is counted, so that no flow
- * becomes awake meanwhile. */
-static inline struct ds_dgram *without_flows(struct ds_dgram *d, int fd, int flags)
+/* Begins one, if d has no flows. */
+static inline struct plain without_flows(struct ds_dgram *d, int fd, int flags)
 {
 	if (eager(d))
 		eager_receive(d, fd, flags);
 	if (!d || ds_dg_inward(d))
-		return NULL;
-	ds_dg_asleep(d);
+		return (struct plain){.d = NULL};
+	int slot = ds_dg_asleep(d);
 	if (__builtin_expect(!ds_dg_inward(d), 1))
-		return d;
-	ds_dg_awoke(d); /* one has come between the two */
-	return NULL;
+		return (struct plain){d, slot};
+	ds_dg_awoke(d, slot); /* one has come between the two */
+	return (struct plain){.d = NULL};
 }
 
-#define PLAIN(name, d) __attribute__((cleanup(awoke))) struct ds_dgram *name = without_flows(d, fd, flags)
+#define PLAIN(name, d) __attribute__((cleanup(awoke))) struct plain name = without_flows(d, fd, flags)
 
 /* rc is what a receive with these flags returned. */
 static ssize_t received(struct ds_dgram *d, int fd, ssize_t rc, int flags)
@@ -286,7 +292,7 @@ ssize_t dg_recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *addr,
 	if (!d || odd(flags))
 		return REAL(recvfrom, fd, p, n, flags, addr, len);
 	PLAIN(plain, d);
-	if (plain)
+	if (plain.d)
 		return received(d, fd, REAL(recvfrom, fd, p, n, flags, addr, len), flags);
 	return recvfrom_flows(d, fd, p, n, flags, addr, len);
 }
@@ -300,7 +306,7 @@ ssize_t dg_readv(int fd, const struct iovec *iov, int n, int flags)
 		return REAL(readv, fd, iov, n);
 	bool fine = n >= 0 && iov_there(iov, (size_t)n) && iov_total(iov, (size_t)n);
 	PLAIN(plain, d);
-	if (plain || !fine) {
+	if (plain.d || !fine) {
 		ssize_t rc = flags ? REAL(preadv2, fd, iov, n, -1, RWF_NOWAIT) : REAL(readv, fd, iov, n);
 		return received(d, fd, rc, rc > 0 ? 0 : MSG_PEEK);
 	}
@@ -345,7 +351,7 @@ ssize_t dg_recvmsg(int fd, struct msghdr *m, int flags)
 	if (!d || odd(flags))
 		return REAL(recvmsg, fd, m, flags);
 	PLAIN(plain, d);
-	if (plain)
+	if (plain.d)
 		return received(d, fd, REAL(recvmsg, fd, m, flags), flags);
 	return received(d, fd, recv_one(d, fd, m, flags), flags);
 }
@@ -359,7 +365,7 @@ int dg_recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespe
 	if (!d || odd(flags))
 		return REAL(recvmmsg, fd, v, n, flags, timeout);
 	PLAIN(plain, d);
-	if (plain || (timeout && !time_fine(timeout)))
+	if (plain.d || (timeout && !time_fine(timeout)))
 		return (int)received(d, fd, REAL(recvmmsg, fd, v, n, flags, timeout), flags);
 	if (timeout)
 		deadline_set(&deadline, timeout);

@@ -491,7 +491,7 @@ EXPORT int ioctl(int fd, ds_request request, ...)
 		return REAL(ioctl, fd, request, arg);
 	if (request == FIONREAD && word_dgram(fd_word(fd)) && ds_writable(arg, sizeof(int))) {
 		struct ds_dgram *d = dgram_get(fd, fd_word(fd));
-		int size = d ? ds_dg_next_size(d) : -1;
+		int size = d ? ds_dg_next_size(d, fd) : -1;
 		if (d)
 			ds_dg_put(d);
 		if (size >= 0) {

@@ -16,6 +16,9 @@ void udp_warm(int client, int server);
 unsigned long through(void);
 // to sends text from the server to the client of a pair.
 ssize_t to(int server, int client, const char *text);
+// udp_asleep waits until a thread is in one of the kernel's calls that wait for a descriptor. 0: it
+// has not begun yet.
+void udp_asleep(const int *tid);
 // show receives one datagram and writes what it is. shown writes what recv returned.
 void show(int fd, int flags);
 void shown(const char *buf, ssize_t n);

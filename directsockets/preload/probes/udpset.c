@@ -307,34 +307,6 @@ static void *sleeper(void *arg)
 	return NULL;
 }
 
-// Waits until a thread is in one of the kernel's calls that wait for a descriptor.
-static void asleep(struct sleeper *p)
-{
-	static const long waits[] = {
-		SYS_recvfrom, SYS_recvmsg, SYS_ppoll, SYS_epoll_pwait, SYS_epoll_pwait2,
-#ifdef SYS_poll
-		SYS_poll, SYS_epoll_wait,
-#endif
-	};
-	char path[64], line[64];
-
-	while (!__atomic_load_n(&p->tid, __ATOMIC_ACQUIRE))
-		nap(1);
-	snprintf(path, sizeof path, "/proc/self/task/%d/syscall", p->tid);
-	for (long end = monotonic() + LONG; monotonic() < end; nap(1)) {
-		int fd = open(path, O_RDONLY);
-		ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof line - 1);
-		close(fd);
-		if (n <= 0)
-			return nap(50); // a kernel that does not tell
-		line[n] = 0;
-		for (size_t i = 0; i < sizeof waits / sizeof *waits; i++)
-			if (line[0] != 'r' && atol(line) == waits[i])
-				return;
-	}
-	die("asleep");
-}
-
 // While a receiver sleeps, another socket takes its sender over: it binds the same port and
 // connects, as servers of DTLS do. What comes then is the other one's, and the first one sleeps
 // on.
@@ -358,7 +330,7 @@ static void taken_over(void)
 			R(setsockopt(s, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one));
 		quiet(s);
 		pthread_create(&th, NULL, sleeper, &p);
-		asleep(&p);
+		udp_asleep(&p.tid);
 		other = socket(AF_INET, SOCK_DGRAM, 0);
 		R(setsockopt(other, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one));
 		R(bind(other, (struct sockaddr *)&a, sizeof a));

@@ -1,0 +1,148 @@
+// Datagrams: calls that wait for them.
+#include "udp.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/syscall.h>
+
+void udp_asleep(const int *tid)
+{
+	static const long waits[] = {
+		SYS_recvfrom, SYS_recvmsg, SYS_ppoll, SYS_epoll_pwait, SYS_epoll_pwait2,
+#ifdef SYS_poll
+		SYS_poll, SYS_epoll_wait,
+#endif
+	};
+	char path[64], line[64];
+
+	while (!__atomic_load_n(tid, __ATOMIC_ACQUIRE))
+		nap(1);
+	snprintf(path, sizeof path, "/proc/self/task/%d/syscall", *tid);
+	for (long end = monotonic() + LONG; monotonic() < end; nap(1)) {
+		int fd = open(path, O_RDONLY);
+		ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof line - 1);
+		close(fd);
+		if (n <= 0)
+			return nap(50); // a kernel that does not tell
+		line[n] = 0;
+		for (size_t i = 0; i < sizeof waits / sizeof *waits; i++)
+			if (line[0] != 'r' && atol(line) == waits[i])
+				return;
+	}
+	die("asleep");
+}
+
+static sigjmp_buf back;
+
+static void jump(int sig)
+{
+	(void)sig;
+	siglongjmp(back, 1);
+}
+
+struct thread {
+	pthread_t self;
+	int tid;
+};
+
+static void *jumps_later(void *p)
+{
+	struct thread *of = p;
+
+	udp_asleep(&of->tid);
+	pthread_kill(of->self, SIGUSR2);
+	return NULL;
+}
+
+// Jumps out of calls that wait for a datagram: nobody waits any more, so the next ones go through
+// memory again.
+static void jumped(void)
+{
+	static struct thread of; // what a jump leaves alone
+	static pthread_t t;
+	static struct epoll_event e;
+	static int c, s, ep;
+	static char b[8];
+
+	udp_pair(&c, &s);
+	ep = ep_new();
+	of = (struct thread){pthread_self(), (int)syscall(SYS_gettid)};
+	R(ep_set(ep, EPOLL_CTL_ADD, s, EPOLLIN, 1));
+	signal(SIGUSR2, jump);
+	for (volatile int i = 0; i < 3; i++) {
+		if (!sigsetjmp(back, 1)) {
+			pthread_create(&t, NULL, jumps_later, &of);
+			if (i == 0)
+				recv(s, b, sizeof b, 0);
+			else if (i == 1)
+				poll(&(struct pollfd){s, POLLIN, 0}, 1, -1);
+			else
+				epoll_wait(ep, &e, 1, -1);
+			out("not reached");
+		}
+		pthread_join(t, NULL);
+		volatile long last = monotonic() + LONG;
+		for (volatile unsigned long before = through(); before == through() && monotonic() < last && !is_cold() && has_library();)
+			if (send(c, "w", 1, 0) != 1 || recv(s, b, sizeof b, 0) != 1)
+				die("again");
+		out("in time %d", monotonic() < last);
+		R(send(c, "after", 5, 0));
+		show(s, 0);
+	}
+}
+
+struct told {
+	int ep, n, over;
+};
+
+// Waits for edges, and reads nothing.
+static void *edges(void *p)
+{
+	struct told *t = p;
+	struct epoll_event e;
+
+	while (!__atomic_load_n(&t->over, __ATOMIC_ACQUIRE))
+		if (epoll_wait(t->ep, &e, 1, LONG) == 1)
+			__atomic_add_fetch(&t->n, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+// A thread was told of an edge, reads nothing, and waits for the next one. Another one, which waits
+// as well, is told of what is there.
+static void both(void)
+{
+	for (int i = 0; i < 2; i++) {
+		struct told t = {.ep = ep_new()};
+		int c, s, level = ep_new();
+		pthread_t th;
+
+		udp_pair(&c, &s);
+		R(ep_set(t.ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLET, 1));
+		R(ep_set(level, EPOLL_CTL_ADD, s, EPOLLIN, 2));
+		pthread_create(&th, NULL, edges, &t);
+		nap(30); // until it sleeps: if it does not yet, nothing is in memory
+		send(c, "bell", 4, 0);
+		send(c, "after", 5, 0);
+		for (long last = monotonic() + LONG; !__atomic_load_n(&t.n, __ATOMIC_ACQUIRE) && monotonic() < last;)
+			nap(1);
+		if (i)
+			ep_show(level, 8, LONG);
+		else
+			R(readable(s, LONG));
+		show(s, 0);
+		show(s, 0);
+		quiet(s);
+		__atomic_store_n(&t.over, 1, __ATOMIC_RELEASE);
+		R(send(c, "end", 3, 0));
+		pthread_join(th, NULL);
+		show(s, 0);
+		close(level);
+		close(t.ep);
+	}
+}
+
+const struct probe udpwait_probes[] = {
+	{"udp-jumped", jumped, 0},
+	{"udp-both", both, 0},
+	{NULL, NULL, 0},
+};
