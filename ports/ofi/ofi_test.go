@@ -228,7 +228,7 @@ func TestWaits(t *testing.T) {
 			}
 			program := kind + "/waits"
 			build(t, program)
-			for _, mode := range []string{"placing", "room", "posted", "context", "counted", "two", "shared", "stale", "forked", "broken", "late", "starved"} {
+			for _, mode := range []string{"placing", "room", "posted", "context", "counted", "two", "shared", "stale", "forked", "orphan", "broken", "late", "starved"} {
 				t.Run(mode, func(t *testing.T) {
 					s, path := node(t)
 					c := start(t, path, program, mode)

@@ -256,6 +256,29 @@ static void forked(void)
 	}
 }
 
+// A listener ends with its process, though a child lives on.
+static void orphan(void)
+{
+	union address at;
+	int ends[2], status, fd;
+	char c;
+	struct fid_pep *pep = side_listen(&b, &at);
+	must(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+	pid_t child = fork();
+	must(child >= 0);
+	if (child == 0) {
+		close(ends[1]);
+		must(write(ends[0], "x", 1) == 1);
+		_exit((int)read(ends[0], &c, 1)); // 0 when the parent lets go
+	}
+	must(read(ends[1], &c, 1) == 1); // it runs
+	must(fi_close(&pep->fid) == 0);
+	must((fd = socket(at.sa.sa_family, SOCK_STREAM, 0)) >= 0);
+	must(connect(fd, &at.sa, exfi_addr_len(&at)) == -1 && errno == ECONNREFUSED);
+	close(ends[1]);
+	must(waitpid(child, &status, 0) == child && status == 0);
+}
+
 // A send that has failed gives its buffer back: the peer, which TCP alone has left, does not read
 // what the program writes there since.
 static void broken(void)
@@ -374,7 +397,7 @@ int main(int argc, char **argv)
 	} modes[] = {
 		{"placing", placing}, {"room", room}, {"posted", posted}, {"two", two}, {"shared", shared},
 		{"dead", dead}, {"stale", stale}, {"forked", forked}, {"broken", broken}, {"ending", ending},
-		{"context", context}, {"counted", counted}, {"late", late}, {"starved", starved},
+		{"context", context}, {"counted", counted}, {"late", late}, {"starved", starved}, {"orphan", orphan},
 	};
 	must(argc == 2);
 	side_open(&a);

@@ -218,6 +218,7 @@ int exfi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **out, void *cont
 	pthread_mutex_init(&f->lock, NULL);
 	list_init(&f->domains);
 	list_init(&f->cms);
+	list_init(&f->peps);
 	list_init(&f->link);
 	f->fid.fid = (struct fid){.fclass = FI_CLASS_FABRIC, .context = context, .ops = &fabric_fid};
 	f->fid.ops = &fabric_ops;

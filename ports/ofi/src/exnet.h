@@ -78,7 +78,7 @@ struct fabric {
 	struct list link; // of all fabrics
 	pthread_mutex_t lock;
 	unsigned uses;
-	struct list domains, cms;
+	struct list domains, cms, peps;
 	// This process is a child of the one that opened it: all in it has ended here. It is no
 	// state, for nothing comes after it.
 	bool child;
@@ -327,6 +327,7 @@ struct cm {
 
 struct pep {
 	struct fid_pep fid;
+	struct list link; // in fabric->peps
 	struct fabric *fabric;
 	struct fi_info *info;
 	struct eq *eq;

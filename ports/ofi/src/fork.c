@@ -51,6 +51,13 @@ static void leave(struct fabric *f)
 			if (d->eps[i] != NULL)
 				(void)ep_on(d->eps[i], ON_FORK, 0);
 	}
+	// Who connects to the parent when that has ended is refused.
+	for (struct list *l = f->peps.next; l != &f->peps; l = l->next) {
+		struct pep *p = of(l, struct pep, link);
+		if (p->fd >= 0)
+			close(p->fd);
+		p->fd = -1;
+	}
 	for (struct list *l = f->cms.next; l != &f->cms; l = l->next) {
 		struct cm *cm = of(l, struct cm, link);
 		close(cm->fd);

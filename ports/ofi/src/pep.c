@@ -359,6 +359,7 @@ static int pep_close(struct fid *fid)
 		p->eq->uses--;
 	}
 	f->uses--;
+	list_remove(&p->link);
 	unlock(f);
 	fi_freeinfo(p->info);
 	free(p);
@@ -419,6 +420,7 @@ int exfi_pep(struct fid_fabric *fid, struct fi_info *info, struct fid_pep **out,
 	}
 	lock(f);
 	f->uses++;
+	list_push(&f->peps, &p->link);
 	unlock(f);
 	*out = &p->fid;
 	return 0;
