@@ -30,8 +30,11 @@ type half struct {
 	flags atomic.Uint32
 
 	// Of the lock holder.
-	direct bool // bytes go through end, and nothing else has to be looked at
-	// passing: the holder is no call of the program's, but passes on for the substitute.
+	// direct: bytes go through end, and nothing else has to be looked at. It repeats phase, so that
+	// the fast path of both directions has one word to look at.
+	direct bool
+	// passing: the holder is no call of the program's, but passes on for the substitute. It is
+	// about who holds the lock, in whatever state the direction is.
 	passing bool
 	end     *segment.End // nil until the direction has moved to the segment
 	spin    spinner

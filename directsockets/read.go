@@ -56,7 +56,7 @@ type rxHalf struct {
 
 	watch watch
 
-	shadowWatched bool         // or it cannot be
+	shadowWatched bool         // or it cannot be: asked for once, in whatever state the direction is
 	shadowFD      atomic.Int32 // the descriptor of the shadow that the watcher has, plus 1
 }
 

@@ -17,7 +17,9 @@ import (
 // errFull says that the shadow takes nothing without waiting.
 var errFull = errors.New("directsockets: the shadow is full")
 
-// guard waits for the end of the peer's doorbell while the outbound direction is txReturning.
+// guard waits for the end of the peer's doorbell while the outbound direction is txReturning. Its
+// flags are no states of that: they say who waits, and what the shadow's SO_LINGER is, to a
+// goroutine without the lock of tx.
 type guard struct {
 	file *os.File // a duplicate of the doorbell; nil: nobody waits
 	on   bool     // guarded by Conn.mu

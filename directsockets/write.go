@@ -37,16 +37,20 @@ type txHalf struct {
 	half
 
 	// Of the lock holder.
-	phase    txPhase
-	shadow   uint64 // bytes that the shadow took before the segment
-	err      error  // of txOver
-	shutdown bool   // CloseWrite has still to be done, on the shadow at least
-	demote   bool   // DEMOTE has still to be sent, and nothing else on the segment,
-	pause    bool   // or PAUSE
-	finisher bool   // a goroutine sees to those, and to returning
-	guard    guard
-	taking   bool // a wait is for the peer to take message ticket, not for room
-	ticket   uint64
+	phase  txPhase
+	shadow uint64 // bytes that the shadow took before the segment
+	err    error  // of txOver
+
+	// What the program or the switch wants, and the queue has had no room for. They are no states:
+	// the peer knows nothing of them, and may have the direction return meanwhile.
+	shutdown bool // CloseWrite has still to be done, on the shadow at least
+	demote   bool // DEMOTE has still to be sent, and nothing else on the segment,
+	pause    bool // or PAUSE
+	finisher bool // a goroutine sees to those, and to returning
+
+	guard  guard
+	taking bool // of one wait: it is for the peer to take message ticket, not for room
+	ticket uint64
 }
 
 // shadowChunk is how much goes to the shadow at a time, before another look whether the segment can

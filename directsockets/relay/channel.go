@@ -28,14 +28,15 @@ const (
 //
 // TAKEN needs no place, or two nodes that are both out of places would deadlock.
 type channel struct {
-	node    *node
-	box     int
-	places  [places]place
-	order   []int   // places with messages that were not sent yet; the last one may get more
-	owed    []batch // that were taken; the peer is to be told
-	dirty   bool    // among Engine.dirty
-	starved bool    // somebody was refused a place
-	mem     []byte  // of the places; nil: nothing was sent yet
+	node   *node
+	box    int
+	places [places]place
+	order  []int   // places with messages that were not sent yet; the last one may get more
+	owed   []batch // that were taken; the peer is to be told
+	// No states: dirty says in which list the channel is, and starved that room is to be told.
+	dirty   bool   // among Engine.dirty
+	starved bool   // somebody was refused a place
+	mem     []byte // of the places; nil: nothing was sent yet
 	region  *atu.Region
 	remote  atu.NLA // of the peer's places; 0: it has not said yet
 	batches uint32  // batches that were sent
@@ -47,6 +48,7 @@ type channel struct {
 	arrived map[atu.NLA]int   // those that have ended, and their bytes
 	awaited map[atu.NLA]*conn // who waits for one
 
+	// HELLO goes either way for itself, and neither waits for the other.
 	greeted    bool   // HELLO was said
 	greetedFar uint64 // for this session of the peer
 	met        bool   // HELLO was heard

@@ -68,7 +68,8 @@ type conn struct {
 	fences  uint32
 }
 
-// entry is a message that was taken and not sent.
+// entry is a message that was taken and not sent. Its flags are about its data and its
+// announcement, which go on apart from each other.
 type entry struct {
 	c       *conn
 	epoch   uint32 // c's epoch when the entry was taken: if it has changed, nobody waits for the entry

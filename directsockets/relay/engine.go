@@ -59,7 +59,7 @@ type Engine struct {
 	nextID  uint32
 	session uint64 // the last one that was begun
 	born    uint64 // tells this Engine from those before and after it on its node; not 0
-	watches bool   // lookAgain is to be called
+	watches bool   // the timer of lookAgain runs
 	// ends: see GoBack. It is no state of a connection: those whose link is away now go back to TCP
 	// once it is there.
 	ends bool
@@ -83,7 +83,7 @@ type node struct {
 	own, far uint64    // numbers of the session, here and there; far 0: it has not said
 	born     uint64    // of its Engine; 0: it has not said
 	port     link.Port // the way there; nil: there is none now
-	spoke    bool      // something was said, by either side
+	spoke    bool      // something was said, by either side, in whatever state the connections are
 	ends     lifeEvent // what its end means to its connections
 	conns    int
 	channels [Devices + 1]*channel
