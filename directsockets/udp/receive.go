@@ -59,7 +59,9 @@ type inbound struct {
 	bySrc   map[netip.AddrPort]*inflow
 	turn    int
 	spin    time.Duration // guarded by mu; how long to look, at present
-	ended   bool          // the socket has left: what is kept is all that comes
+	// ended says that the socket has left: what is kept is all that comes. No state of a flow, as
+	// there is none any more; and set-up, which has a mutex of its own, ends before that.
+	ended   bool
 	checked int64
 
 	kept []kept // guarded by mu; what was in the rings when the socket left

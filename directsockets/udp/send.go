@@ -47,7 +47,9 @@ type outbound struct {
 	mu    sync.RWMutex
 	to    map[netip.AddrPort]*outflow // guarded by mu
 	flows int                         // guarded by mu; those with a segment
-	ended bool                        // guarded by mu
+	// ended says that the socket has left, and gets no outflow any more: those that it had have
+	// ended, and their states with them. Guarded by mu.
+	ended bool
 	// line says why no flow is offered to lineTo, the first such receiver; nil: there is none, or
 	// nobody wants to know. Guarded by mu, both.
 	line   *connstats.Entry

@@ -141,7 +141,9 @@ struct ds_dg_dest {
 	uint8_t addr[16];
 	uint16_t port;
 	uint8_t tries;
-	bool ended;	/* DG_OUT_ENDED: not allowed by a rule, the address or the kernel */
+	/* DG_OUT_ENDED, by a rule, the address or the kernel. No state of its own: a state is that
+	 * of a struct ds_dg_out, which such a destination has not. */
+	bool ended;
 	uint32_t sent;	/* lately */
 	uint64_t since; /* in ds_ticks: when that began; when to try again */
 	uint64_t by_kernel; /* datagrams since there is a flow */
@@ -189,10 +191,10 @@ struct ds_dgram {
 		const uint32_t *asleep; /* NULL: none */
 		struct ds_dg_set **live, *next;
 		struct ds_dgram *of;
-		bool queued;
+		bool queued; /* it is in one of these lists: what a list says, and no state */
 		void *set;
 		int fd;
-		bool off; /* EPOLLONESHOT: it was told */
+		bool off; /* EPOLLONESHOT: it was told. As the kernel's entry says, which nobody can read */
 		uint16_t idle; /* looks that found nothing */
 		uint32_t events;
 		uint64_t data, seen;
