@@ -216,6 +216,18 @@ static ssize_t recv_less(struct ds_sock *s, int fd, size_t got)
 	return -1;
 }
 
+/* How long a call that has got something sleeps, in ns, at most. SO_RCVLOWAT holds for what it has
+ * and what comes together, but readiness, the kernel's too, knows only what is there. */
+enum { BLIND = DS_FOLLOW_MS * 1000000 };
+
+/* Until when it sleeps, deadline (0: none) at the latest. */
+static int64_t sleep_until(const struct ds_sock *s, size_t got, int64_t deadline)
+{
+	int64_t soon = got && DS_GET(s->lowat) > 1 ? ds_now() + BLIND : 0;
+
+	return soon && (!deadline || soon < deadline) ? soon : deadline;
+}
+
 /* Receives into c, until the call has all that it waits for; c is at the beginning of iov, or after
  * the bytes that the call has got already. */
 static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, struct ds_cursor *c, size_t got)
@@ -235,7 +247,7 @@ static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n
 		ssize_t r = recv_once(s, fd, c, flags, &shadow, &more);
 		if (shadow && got && at_mark(fd))
 			return (ssize_t)got;
-		if (shadow && settled(s))
+		if (shadow && settled(s) && sleep_until(s, got, 0) == 0)
 			return recv_last(s, fd, iov, n, flags, c, got);
 		if (shadow) {
 			ds_tx_attend(s, fd);
@@ -260,7 +272,8 @@ static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n
 			return recv_less(s, fd, got);
 		if (deadline < 0)
 			deadline = ds_deadline(fd, SO_RCVTIMEO);
-		if (ds_wait(s, fd, POLLIN, deadline, deadline != 0) < 0)
+		int64_t until = sleep_until(s, got, deadline);
+		if (ds_wait(s, fd, POLLIN, until, deadline != 0) < 0 && (errno != EAGAIN || until == deadline))
 			return got_or_error(s, got);
 		fd = ds_still(s, fd);
 		if (peek && deadline > 0 && ds_now() >= deadline) { /* what it peeks at is there, and not enough */

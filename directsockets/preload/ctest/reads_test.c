@@ -50,6 +50,31 @@ static void low_water_mark(bool both)
 	hang_up(&s);
 }
 
+// The read wants all of its 110 bytes: 70 come in memory, and 40 by TCP.
+static void wait_all(bool both)
+{
+	char b[110] = {0};
+	int low = 100;
+	pthread_t t;
+
+	pair_up(&c, &s);
+	CHECK(setsockopt(s.fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low) == 0, "SO_RCVLOWAT");
+	ds_options_changed(s.s, s.fd);
+	limit_read(&s, 60000);
+	CHECK(put(&c, b, 70, 0) == 70, "the first");
+	ds_fall_back(c.s, c.fd);
+	if (both)
+		ds_fall_back(s.s, s.fd);
+	pthread_create(&t, NULL, send_later, NULL);
+	int64_t before = ds_now();
+	ssize_t r = get(&s, b, sizeof b, MSG_WAITALL);
+	CHECK(r == sizeof b, "both %d: %zd bytes", both, r);
+	CHECK(ds_now() - before < 50000000000, "it waited for more than there is");
+	pthread_join(t, NULL);
+	hang_up(&c);
+	hang_up(&s);
+}
+
 // A peer that says that its end stands, or that it has found ours back, where neither can be: the
 // reader sleeps all the same, and its time is over when it is.
 static void lies(unsigned flag)
@@ -73,6 +98,8 @@ int main(void)
 
 	low_water_mark(true);
 	low_water_mark(false);
+	wait_all(true);
+	wait_all(false);
 	lies(DS_STANDS);
 	lies(DS_RETURNED);
 	ends_stop(broker, path);
