@@ -335,6 +335,9 @@ extern const struct ds_step ds_rx_steps[] DS_HIDDEN, ds_tx_steps[] DS_HIDDEN;
 void ds_on_rx(struct ds_sock *s, int what) DS_HIDDEN;
 void ds_on_tx(struct ds_sock *s, int what) DS_HIDDEN;
 void ds_rx_caught_up(struct ds_sock *s) DS_HIDDEN;
+/* The last holder of the direction's lock was killed, or a jump left it: finishes its step. */
+void ds_tx_inherit(struct ds_sock *s) DS_HIDDEN;
+void ds_rx_inherit(struct ds_sock *s) DS_HIDDEN;
 int ds_why_back(const struct ds_sock *s) DS_HIDDEN;   /* why s goes back to TCP, if this process does not say so */
 void ds_say_mode(struct ds_sock *s) DS_HIDDEN;        /* tells the statistics where s is */
 void ds_say_again(struct ds_sock *s) DS_HIDDEN;       /* tells statistics that are new to s, which has a segment, where it is */
@@ -389,11 +392,18 @@ static inline bool ds_tx_take(struct ds_sock *s, bool alone)
 	int how = ds_lock(&s->sh->tx_lock, alone);
 
 	if (__builtin_expect(how == DS_INHERITED, 0) && ds_has_segment(s))
-		ds_tx_recover(&s->seg, &s->sh->tx);
+		ds_tx_inherit(s);
 	return how != DS_NESTED;
 }
 
-static inline bool ds_rx_take(struct ds_sock *s, bool alone) { return ds_lock(&s->sh->rx_lock, alone) != DS_NESTED; }
+static inline bool ds_rx_take(struct ds_sock *s, bool alone)
+{
+	int how = ds_lock(&s->sh->rx_lock, alone);
+
+	if (__builtin_expect(how == DS_INHERITED, 0) && ds_has_segment(s))
+		ds_rx_inherit(s);
+	return how != DS_NESTED;
+}
 
 /* ds_zerocopy_done. */
 static inline bool ds_zerocopy_left(const struct ds_sock *s)

@@ -54,7 +54,14 @@ void ds_say_again(struct ds_sock *s)
 		say_direct(s);
 }
 
-/* SPEC 9.4, but for what this library does not have: tcp, a state without a segment, and reset, for
+/* Who has a direction's lock moves it; who has either lock may break both. So a step is one exchange:
+ * what another thread or process has broken meanwhile stays broken.
+ *
+ * A holder that is killed, or that a jump leaves, may have told the peer of a step and not have made
+ * it. The peer goes by what it was told, in the queue or by a flag, and so does the next holder
+ * (ds_tx_inherit, ds_rx_inherit): no state could be stored together with either.
+ *
+ * SPEC 9.4, but for what this library does not have: tcp, a state without a segment, and reset, for
  * which ds_break_for ends both directions. Nothing but this file changes a direction's state. */
 const struct ds_step ds_rx_steps[] = {
 	{RX_SHADOW, ON_PROMOTE, RX_CATCH_UP},
@@ -98,21 +105,31 @@ const struct ds_step ds_tx_steps[] = {
 	{DS_NO_STEP, 0, 0},
 };
 
-/* Sets the state, also in the statistics. */
-static void tx_is(struct ds_sock *s, int mode)
+/* Whatever breaks the inbound direction owes the program an error: with none, a read would say that
+ * the peer has ended well. */
+static void owe_break(struct ds_sock *s)
 {
-	__atomic_store_n(&s->sh->tx_mode, mode, __ATOMIC_RELEASE);
+	if (!DS_GET(s->sh->owed))
+		ds_owe(s, ds_seg_peer_late(&s->seg) ? ETIMEDOUT : ECONNRESET);
+}
+
+/* Moves the outbound direction from a state to another, also in the statistics. */
+static void tx_is(struct ds_sock *s, int from, int to)
+{
+	uint8_t was = (uint8_t)from;
+
+	__atomic_compare_exchange_n(&s->sh->tx_mode, &was, (uint8_t)to, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 	ds_say_mode(s);
 }
 
-/* The same, inbound. Whatever breaks the direction owes the program an error: with none, a read
- * would say that the peer has ended well. */
-static void rx_is(struct ds_sock *s, int mode)
+/* The same, inbound. */
+static void rx_is(struct ds_sock *s, int from, int to)
 {
-	if (mode == RX_BROKEN && !DS_GET(s->sh->owed))
-		ds_owe(s, ds_seg_peer_late(&s->seg) ? ETIMEDOUT : ECONNRESET);
-	__atomic_store_n(&s->sh->rx_mode, mode, __ATOMIC_RELEASE);
-	if (mode == RX_ENDED)
+	uint8_t was = (uint8_t)from;
+
+	if (to == RX_BROKEN)
+		owe_break(s);
+	if (__atomic_compare_exchange_n(&s->sh->rx_mode, &was, (uint8_t)to, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED) && to == RX_ENDED)
 		ds_count(&s->seg, DS_C_RX_SHUTDOWN, 1);
 	ds_say_mode(s);
 }
@@ -126,20 +143,44 @@ void ds_on_rx(struct ds_sock *s, int what)
 		h->rx_before = (uint8_t)mode;
 	if (to == RX_BEFORE)
 		to = h->rx_before;
-	if (to == DS_NO_STEP)
+	if (to != DS_NO_STEP)
+		rx_is(s, mode, to);
+	else if (mode != RX_BROKEN)
 		ds_break(s);
-	else
-		rx_is(s, to);
 }
 
 void ds_on_tx(struct ds_sock *s, int what)
 {
-	int to = ds_leads(ds_tx_steps, ds_mode(&s->sh->tx_mode), what);
+	int mode = ds_mode(&s->sh->tx_mode), to = ds_leads(ds_tx_steps, mode, what);
 
-	if (to == DS_NO_STEP)
+	if (to != DS_NO_STEP)
+		tx_is(s, mode, to);
+	else if (mode != TX_BROKEN)
 		ds_break(s);
-	else
-		tx_is(s, to);
+}
+
+void ds_tx_inherit(struct ds_sock *s)
+{
+	struct ds_shared *h = s->sh;
+	int mode = ds_mode(&h->tx_mode);
+	unsigned said = ds_tx_recover(&s->seg, &h->tx, &h->attention);
+
+	if (said == DS_PROMOTE && mode == TX_SHADOW)
+		ds_on_tx(s, ON_PROMOTE);
+	if (said >= DS_SHUTDOWN && said != DS_PROMOTE && mode == TX_DIRECT && ds_tx_stands(&s->seg, &h->attention, said) == 0)
+		ds_on_tx(s, said == DS_SHUTDOWN ? ON_SHUTDOWN : said == DS_PAUSE ? ON_PAUSE : ON_DEMOTE);
+}
+
+void ds_rx_inherit(struct ds_sock *s)
+{
+	struct ds_shared *h = s->sh;
+	int mode = ds_mode(&h->rx_mode);
+
+	if (mode == RX_SHADOW)
+		ds_rx_recover(&s->seg, &h->rx, &h->attention);
+	/* One that has fallen back before, and reads the queue all the same, finds that out again. */
+	if (mode <= RX_DIRECT && (__atomic_load_n(&h->attention.word, __ATOMIC_RELAXED) & DS_FALLEN_BACK))
+		ds_on_rx(s, ON_FALL_BACK);
 }
 
 /* A direction that has fallen back, and was about to be direct, has read what PROMOTE said: it
@@ -155,8 +196,10 @@ void ds_rx_caught_up(struct ds_sock *s)
 void ds_break_for(struct ds_sock *s, int why)
 {
 	__atomic_store_n(&s->sh->tx_mode, TX_BROKEN, __ATOMIC_RELEASE);
-	if (ds_mode(&s->sh->rx_mode) != RX_BROKEN)
-		rx_is(s, RX_BROKEN);
+	if (ds_mode(&s->sh->rx_mode) != RX_BROKEN) {
+		owe_break(s);
+		__atomic_store_n(&s->sh->rx_mode, RX_BROKEN, __ATOMIC_RELEASE);
+	}
 	ds_stats_say(s->entry, DS_MODE_DEMOTED, why);
 	/* The peer finds end of file on its doorbell, as do our own sleepers. */
 	ds_syscall(SYS_shutdown, s->seg.bell, SHUT_RDWR);

@@ -161,7 +161,7 @@ static void hostile(void)
 			break;
 		}
 		case 10:
-			ds_tx_recover(&e->seg, &e->tx);
+			ds_tx_recover(&e->seg, &e->tx, &e->attention);
 			break;
 		case 11:
 			ds_attend(&e->seg, &e->attention, 1u << below(7), 0);

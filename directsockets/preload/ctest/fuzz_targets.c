@@ -212,7 +212,7 @@ static void step(struct pair *p, struct end *e, struct script *s)
 		break;
 	case 11:
 		if (k % 4 == 0)
-			ds_tx_recover(&e->seg, &e->tx);
+			ds_tx_recover(&e->seg, &e->tx, &e->attention);
 		else if (k % 4 == 1)
 			ds_seg_fall_back(&e->seg, &e->rx, &e->attention);
 		else

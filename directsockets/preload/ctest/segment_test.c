@@ -207,7 +207,7 @@ static void recovers(void)
 		}
 		CHECK(saved[0] && saved[3], "status");
 		a->tx.count = count;
-		ds_tx_recover(&a->seg, &a->tx);
+		ds_tx_recover(&a->seg, &a->tx, &a->attention);
 		CHECK(a->tx.count == count + (shown == 4 ? 4 : 0), "%d shown", shown);
 		CHECK(send_bytes(a, 5) == 5, "send");
 		struct ds_cursor c = cursor_of(&v, buf, sizeof buf);

@@ -391,3 +391,17 @@ void ds_rx_finish(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, boo
 	commit(g, r, &p);
 	give_back(g, r, a, &p);
 }
+
+void ds_rx_recover(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
+{
+	struct ds_pos p = r->pos[r->cur & 1];
+
+	if (p.count == r->start)
+		return;
+	if (ds_rx_look(g, r) == DS_PAUSED) {
+		ds_rx_finish(g, r, a, true);
+	} else if (p.count == r->start + 1) {
+		p.count--;
+		commit(g, r, &p);
+	}
+}

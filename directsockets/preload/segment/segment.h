@@ -300,8 +300,13 @@ uint64_t ds_tx_unread(struct ds_seg *, const struct ds_tx *) DS_HIDDEN;
 int ds_tx_return_begin(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64_t *slot, uint64_t *off) DS_HIDDEN;
 int ds_tx_return(struct ds_seg *, struct ds_tx *, uint64_t *slot, uint64_t *off,
 	       ssize_t (*out)(void *, const void *, size_t), void *arg, bool *ended) DS_HIDDEN;
-/* After a holder of this direction's lock has died: completes or discards what it was doing. */
-void ds_tx_recover(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
+/* After a holder of this direction's lock has died: completes or discards what it was doing.
+ * ds_tx_recover returns the tag of the last message, 0: none. ds_tx_stands: that, SHUTDOWN, DEMOTE or
+ * PAUSE, is final (0), or void: DS_STOPPED. ds_rx_recover is for a direction on the shadow: PROMOTE
+ * is to be found again, and PAUSE is consumed. */
+unsigned ds_tx_recover(struct ds_seg *, struct ds_tx *, struct ds_attention *) DS_HIDDEN;
+int ds_tx_stands(struct ds_seg *, struct ds_attention *, unsigned tag) DS_HIDDEN;
+void ds_rx_recover(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HIDDEN;
 
 /* Receiving. */
 /* PROMOTE has arrived: 1 and how many bytes the shadow carries before; 0: not yet; or DS_BREACH. */

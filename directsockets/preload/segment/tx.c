@@ -61,9 +61,10 @@ static inline void publish(struct ds_seg *g, struct ds_tx *t, unsigned tag, unsi
 	shown(t, 1);
 }
 
-void ds_tx_recover(struct ds_seg *g, struct ds_tx *t)
+unsigned ds_tx_recover(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a)
 {
 	unsigned n = 0;
+	uint64_t last;
 
 	while (n < WHOLE && (uint32_t)GET(&tx_slot(g, t->count + n)->status) == lap(g, t->count + n))
 		n++;
@@ -76,6 +77,9 @@ void ds_tx_recover(struct ds_seg *g, struct ds_tx *t)
 		shown(t, n);
 	t->next_put = t->put;
 	t->next_off = t->off;
+	ds_ring(g, a, DS_ARM_RX);
+	last = t->count ? GET(&tx_slot(g, t->count - 1)->status) : 0;
+	return t->count && (uint32_t)last == lap(g, t->count - 1) ? last >> 32 & 0xff : 0;
 }
 
 /* fallen back: the peer has fallen back. stopped: it has fallen back or closed it. Any thread may
@@ -376,6 +380,11 @@ int ds_tx_end(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, int tag
 	publish(g, t, (unsigned)tag, 0, ds_ticks());
 	ds_count(g, tag == DS_SHUTDOWN ? DS_C_TX_SHUTDOWN : DS_C_TX_DEMOTE, 1);
 	ds_ring(g, a, DS_ARM_RX);
+	return ds_tx_stands(g, a, (unsigned)tag);
+}
+
+int ds_tx_stands(struct ds_seg *g, struct ds_attention *a, unsigned tag)
+{
 	if (fallen_back(g))
 		return DS_STOPPED;
 	if (tag != DS_SHUTDOWN)

@@ -1,0 +1,231 @@
+// Who moves a direction: one that was killed in the middle, and its heir; and two at once.
+#include "ends.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+static struct side c, s;
+
+// A process that shares a does half of a step with a lock, and is killed.
+static void killed(struct side *a, void (*half)(struct side *a))
+{
+	ds_fork_prepare();
+	pid_t p = fork();
+	if (p == 0) {
+		ds_fork_child();
+		half(a);
+		_exit(failures != 0);
+	}
+	ds_fork_parent(p);
+	int status = -1;
+	CHECK(waitpid(p, &status, 0) == p && status == 0, "the killed one: %#x", status);
+}
+
+static void limit_read(struct side *a)
+{
+	struct timeval t = {60, 0};
+
+	CHECK(setsockopt(a->fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t) == 0, "SO_RCVTIMEO");
+}
+
+// n bytes that from sends now come to the other end next.
+static void carries(const char *what, struct side *from, struct side *to, const char *bytes)
+{
+	char b[16] = {0};
+	size_t n = strlen(bytes);
+	ssize_t r = put(from, bytes, n, 0);
+
+	CHECK(r == (ssize_t)n, "%s: send: %zd %s", what, r, strerror(errno));
+	limit_read(to);
+	r = get(to, b, n, MSG_WAITALL);
+	CHECK(r == (ssize_t)n && !memcmp(b, bytes, n), "%s: received %zd '%s' %s", what, r, b, r < 0 ? strerror(errno) : "");
+}
+
+static void direct_again(const char *what)
+{
+	int64_t end = ds_now() + 60000000000;
+
+	for (int i = 0; ds_now() < end && (ds_direct(c.s) & ds_direct(s.s)) != 3 && !failures; i++)
+		exchange(&c, &s, i);
+	CHECK((ds_direct(c.s) & ds_direct(s.s)) == 3, "%s: not direct again", what);
+}
+
+static void hang_up_both(void)
+{
+	hang_up(&c);
+	hang_up(&s);
+}
+
+// Both have the segment, and the server has sent nothing: it has still to promote.
+static void pair_half(void)
+{
+	char b[2];
+
+	connect_to(&c);
+	accept_from(&s);
+	while (ds_state_of(c.s) != CONN_UP || ds_state_of(s.s) != CONN_UP) {
+		put(&c, "ab", 2, 0);
+		get(&s, b, 2, MSG_WAITALL);
+		usleep(100);
+	}
+	CHECK(s.s->sh->tx_mode == TX_SHADOW && c.s->sh->rx_mode == RX_SHADOW, "it is not the case of this test");
+}
+
+static void says(struct side *a, int tag)
+{
+	ds_tx_take(a->s, false);
+	CHECK(ds_tx_end(&a->s->seg, &a->s->sh->tx, &a->s->sh->attention, tag) == 0, "say %d", tag);
+}
+
+static void says_demote(struct side *a) { says(a, DS_DEMOTE); }
+static void says_pause(struct side *a) { says(a, DS_PAUSE); }
+static void says_shutdown(struct side *a) { says(a, DS_SHUTDOWN); }
+
+static void says_promote(struct side *a)
+{
+	uint64_t carried = 0;
+
+	ds_tx_take(a->s, false);
+	CHECK(ds_kernel_sent(a->fd, a->s->side, &carried) && ds_tx_promote(&a->s->seg, &a->s->sh->tx, &a->s->sh->attention, carried) == 0, "promote");
+}
+
+static void finds_promote(struct side *a)
+{
+	uint64_t carried;
+
+	ds_rx_take(a->s, false);
+	CHECK(ds_rx_promoted(&a->s->seg, &a->s->sh->rx, &carried) == 1, "PROMOTE is not there");
+}
+
+static void finds_pause(struct side *a)
+{
+	ds_rx_take(a->s, false);
+	CHECK(ds_rx_look(&a->s->seg, &a->s->sh->rx) == DS_PAUSED, "PAUSE is not there");
+	ds_on_rx(a->s, ON_PAUSE);
+}
+
+static void falls_back(struct side *a)
+{
+	ds_rx_take(a->s, false);
+	CHECK(ds_seg_fall_back(&a->s->seg, &a->s->sh->rx, &a->s->sh->attention) >= 0, "fall back");
+}
+
+static void senders(void)
+{
+	char b[8];
+
+	pair_up(&c, &s);
+	killed(&c, says_demote);
+	carries("DEMOTE", &c, &s, "one");
+	carries("DEMOTE", &c, &s, "two");
+	CHECK(c.s->sh->tx_mode == TX_BACK && s.s->sh->rx_mode == RX_BACK, "DEMOTE: %d, %d", c.s->sh->tx_mode, s.s->sh->rx_mode);
+	hang_up_both();
+
+	pair_up(&c, &s);
+	killed(&c, says_pause);
+	carries("PAUSE", &c, &s, "one");
+	direct_again("PAUSE");
+	hang_up_both();
+
+	pair_up(&c, &s);
+	killed(&c, says_shutdown);
+	CHECK(put(&c, "x", 1, 0) == -1 && errno == EPIPE, "SHUTDOWN: %s", strerror(errno));
+	limit_read(&s);
+	CHECK(get(&s, b, sizeof b, 0) == 0, "SHUTDOWN: no end");
+	hang_up_both();
+
+	pair_half();
+	killed(&s, says_promote);
+	carries("PROMOTE", &s, &c, "one");
+	direct_again("PROMOTE");
+	hang_up_both();
+}
+
+static void receivers(void)
+{
+	uint8_t off = 1;
+	char b[8] = {0};
+
+	pair_half();
+	CHECK(put(&s, "one", 3, 0) == 3 && s.s->sh->tx_mode == TX_DIRECT, "it is not the case of this test");
+	killed(&c, finds_promote);
+	limit_read(&c);
+	CHECK(get(&c, b, 3, MSG_WAITALL) == 3 && !memcmp(b, "one", 3), "PROMOTE found: '%s' %s", b, strerror(errno));
+	direct_again("PROMOTE found");
+	hang_up_both();
+
+	pair_up(&c, &s);
+	s.s->seg.off = &off;
+	CHECK(put(&s, "one", 3, 0) == 3 && s.s->sh->tx_mode == TX_PAUSED, "it is not the case of this test: %d", s.s->sh->tx_mode);
+	killed(&c, finds_pause);
+	limit_read(&c);
+	CHECK(get(&c, b, 3, MSG_WAITALL) == 3 && !memcmp(b, "one", 3), "PAUSE found: '%s' %s", b, strerror(errno));
+	off = 0;
+	direct_again("PAUSE found");
+	hang_up_both();
+
+	pair_up(&c, &s);
+	CHECK(put(&s, "one", 3, 0) == 3, "send");
+	killed(&c, falls_back);
+	CHECK(put(&s, "two", 3, 0) == 3, "send");
+	limit_read(&c);
+	CHECK(get(&c, b, 6, MSG_WAITALL) == 6 && !memcmp(b, "onetwo", 6), "FALLEN_BACK: '%s' %s", b, strerror(errno));
+	hang_up_both();
+}
+
+// ---- two at once: one moves a direction, with its lock, and the other breaks both in the middle of that
+
+static void table_may(int access)
+{
+	uintptr_t from = (uintptr_t)ds_rx_steps, to = (uintptr_t)ds_tx_steps, page = (uintptr_t)sysconf(_SC_PAGESIZE);
+
+	if (from > to) {
+		uintptr_t other = from;
+		from = to;
+		to = other;
+	}
+	from &= ~(page - 1);
+	mprotect((void *)from, to - from + page, access);
+}
+
+// The step reads the table: it knows by now in which state the direction was.
+static void on_fault(int sig)
+{
+	(void)sig;
+	table_may(PROT_READ);
+	ds_break(c.s);
+}
+
+static void at_once(bool rx)
+{
+	struct ds_shared *h;
+	struct sigaction a = {.sa_handler = on_fault, .sa_flags = SA_NODEFER}, before;
+
+	pair_up(&c, &s);
+	h = c.s->sh;
+	sigaction(SIGSEGV, &a, &before);
+	rx ? ds_rx_take(c.s, false) : ds_tx_take(c.s, false);
+	table_may(PROT_NONE);
+	rx ? ds_on_rx(c.s, ON_DEMOTE) : ds_on_tx(c.s, ON_DEMOTE);
+	table_may(PROT_READ);
+	ds_unlock(rx ? &h->rx_lock : &h->tx_lock, false);
+	sigaction(SIGSEGV, &before, NULL);
+	CHECK(ds_mode(&h->tx_mode) == TX_BROKEN && ds_mode(&h->rx_mode) == RX_BROKEN, "a direction that was broken has moved on: %d, %d", ds_mode(&h->tx_mode),
+	      ds_mode(&h->rx_mode));
+	hang_up_both();
+}
+
+int main(void)
+{
+	char path[64];
+	pid_t broker = ends_start(path, sizeof path);
+
+	senders();
+	receivers();
+	at_once(false);
+	at_once(true);
+	ends_stop(broker, path);
+	printf("inherit: %d failed\n", failures);
+	return failures != 0;
+}
