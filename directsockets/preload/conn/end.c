@@ -42,15 +42,9 @@ static void end_second(int fd)
 	ds_syscall(SYS_ppoll, &p, 1, &(struct timespec){0, 10000000}, NULL, 0);
 }
 
-/* Does the program's SO_LINGER have close reset the connection? The shadow may have another value:
- * see orphan in modes.c. With the lock of tx. */
-static bool resets(struct ds_sock *s, int fd)
-{
-	struct linger l = {s->sh->return_linger.onoff, s->sh->return_linger.linger};
-	socklen_t n = sizeof l;
-
-	return (s->sh->return_orphan || REAL(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0) && l.l_onoff && !l.l_linger;
-}
+/* Has a process that outlives this one write what is left behind, as the kernel would. False: there
+ * is none, or it cannot be made: the shadow's close resets the connection. */
+static bool stays(struct ds_sock *s, int fd) { return ds_left_behind(s) && ds_above && ds_above->stay && ds_above->stay(s, fd); }
 
 /* Ends the connection on the segment, as the kernel's close will on the shadow. */
 static void say_end(struct ds_sock *s, int fd)
@@ -66,17 +60,19 @@ static void say_end(struct ds_sock *s, int fd)
 	}
 	if (ds_tx_take(s, alone)) {
 		ds_tx_update(s, fd);
-		abort |= resets(s, fd);
+		abort |= ds_linger_resets(s, fd);
 		if (ds_mode(&h->tx_mode) == TX_DIRECT && !abort) { /* after a reset there is no end of file */
 			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN) == 0)
 				ds_on_tx(s, ON_SHUTDOWN);
 			else
 				ds_tx_update(s, fd);
 		}
-		/* What the shadow does not take now, the peer has in the segment; see orphan in
-		 * modes.c for a peer that has no segment any more. */
+		/* What the shadow does not take now, the peer has in the segment; see linger.c
+		 * for a peer that has no segment any more. */
 		ds_unlock(&h->tx_lock, alone);
 	}
+	if (!abort && stays(s, fd))
+		return;
 	if (abort) {
 		set |= DS_RESET;
 		REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
@@ -95,30 +91,6 @@ void ds_exit_one(struct ds_sock *s, int fd)
 	if (s->sh && ds_single(s) && ds_has_segment(s))
 		say_end(s, fd);
 	errno = saved;
-}
-
-/* SO_LINGER with a time: TCP's close waits until the peer's kernel has all bytes. Here the peer has
- * them all, in a ring that takes the place of both buffers: close waits while the ring is too full
- * to send more. */
-static void linger(struct ds_sock *s, int fd)
-{
-	struct linger l = {0};
-	socklen_t n = sizeof l;
-	int cancel, left = 0;
-
-	if (!s->sh || !ds_has_segment(s) || !ds_single(s) || REAL(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0 || !l.l_onoff || !l.l_linger)
-		return;
-	if (ds_fionread(s, fd, &left) < 0 || left > 0)
-		return; /* the connection will be reset */
-	int64_t until = ds_now() + (int64_t)l.l_linger * 1000000000;
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* close closes the descriptor in any case */
-	for (;;) {
-		struct ds_ready r = ds_ready(s, fd, POLLOUT);
-
-		if (((r.now | r.kernel) & POLLOUT) || ds_wait(s, fd, POLLOUT, until, true) < 0)
-			break;
-	}
-	pthread_setcancelstate(cancel, NULL);
 }
 
 /* With the lock of setup: releases the handle, a struct ds_sock *. */
@@ -149,7 +121,7 @@ void ds_close(struct ds_sock *s, int fd)
 {
 	int saved = errno;
 
-	linger(s, fd);
+	ds_linger_wait(s, fd);
 	ds_exit_one(s, fd);
 	ds_setup_do(let_go, s);
 	errno = saved;

@@ -66,37 +66,6 @@ static ssize_t to_shadow(void *arg, const void *p, size_t n)
 	return ds_syscall(SYS_sendto, *(int *)arg, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 }
 
-/* Returning: if no process at the other end has the segment any more, the shadow may be all that is
- * left there. Then it must not end well while bytes are missing: until they are written, whoever
- * closes it, or is killed, resets it. The same holds if a node was the other end, however it went:
- * the far program has another segment, or none. */
-static void orphan(struct ds_sock *s, int fd)
-{
-	struct ds_shared *h = s->sh;
-	struct linger l = {0};
-	socklen_t n = sizeof l;
-
-	ds_check_peer(s, fd, true);
-	bool said = (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET)) && !ds_seg_peer_relayed(&s->seg);
-	if (h->return_orphan || !ds_mode(&h->gone) || said || REAL(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n) < 0)
-		return;
-	h->return_linger.onoff = l.l_onoff;
-	h->return_linger.linger = l.l_linger;
-	l = (struct linger){1, 0};
-	h->return_orphan = REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l) == 0;
-}
-
-/* All is written: the shadow ends as the program wants it to again. */
-static void adopt(struct ds_sock *s, int fd)
-{
-	struct ds_shared *h = s->sh;
-	struct linger l = {h->return_linger.onoff, h->return_linger.linger};
-
-	if (h->return_orphan)
-		REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
-	h->return_orphan = 0;
-}
-
 /* The connection goes back to TCP: for good if the network does not carry the shadow any more; then
  * whether it goes on is TCP's to say. Who has switched it off may switch it on again. */
 static void go_back(struct ds_sock *s)
@@ -152,13 +121,13 @@ void ds_tx_update(struct ds_sock *s, int fd)
 		}
 	}
 	if (ds_mode(&h->tx_mode) == TX_RETURNING) {
-		orphan(s, fd);
+		ds_linger_guard(s, fd);
 		switch (ds_tx_return(&s->seg, &h->tx, &h->return_slot, &h->return_off, to_shadow, &fd, &ended)) {
 		case 0:
 			ds_on_tx(s, ON_WRITTEN);
 			if (ended)
 				REAL(shutdown, fd, SHUT_WR);
-			adopt(s, fd);
+			ds_linger_free(s, fd);
 			break;
 		case DS_BREACH:
 			ds_break(s);

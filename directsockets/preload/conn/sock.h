@@ -112,6 +112,11 @@ void ds_classify(int fd, int side, const struct sockaddr *server, socklen_t len)
 /* The program has set the DSCP or the TCP_USER_TIMEOUT of fd. Keeps errno. */
 void ds_node_changed(struct ds_sock *s, int fd) DS_HIDDEN;
 
+/* As setsockopt(fd, SOL_SOCKET, SO_LINGER, value, len). ds_linger_get: getsockopt has written len
+ * bytes of SO_LINGER to value, which becomes what the program has set (conn/linger.c). */
+int ds_linger_set(struct ds_sock *s, int fd, const void *value, socklen_t len) DS_HIDDEN;
+void ds_linger_get(struct ds_sock *s, void *value, socklen_t len) DS_HIDDEN;
+
 /* SO_RCVLOWAT was set. */
 void ds_options_changed(struct ds_sock *s, int fd) DS_HIDDEN;
 
@@ -249,6 +254,9 @@ struct ds_notices {
 	/* The library's own descriptor from has the number to from now on; from is about to be
 	 * closed: epoll sets, which know an entry by its number, take to. */
 	void (*moved)(int from, int to);
+	/* s ends, and what it has left behind (ds_left_behind) the shadow does not take now: makes
+	 * a process that goes on writing, by a copy of fd. False: it cannot. No lock is held. */
+	bool (*stay)(struct ds_sock *s, int fd);
 };
 /* Another thread is about to close a descriptor by which calls on s may be under way: wakes those
  * that sleep, to go on by another. */

@@ -1,4 +1,5 @@
 #include "fd/epoll_int.h"
+#include "fd/handover.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -287,6 +288,7 @@ static void rung(struct ds_sock *s)
 
 /* For ds_notices. */
 static int still(struct ds_sock *s, int fd) { return conn_of(s) ? conn_still(conn_of(s), fd) : fd; }
+static bool stay(struct ds_sock *s, int fd) { return stay_behind(s, conn_of(s), fd); }
 static int still_open(struct ds_life *l, int fd) { return conn_open(conn_with(l), fd); }
 
 /* conn/ has moved a descriptor of its own. */
@@ -299,7 +301,7 @@ static void moved(int from, int to)
 	lk_unlock(&ep_lock);
 }
 
-static const struct ds_notices of_core = {bell, rung, still, still_open, moved};
+static const struct ds_notices of_core = {bell, rung, still, still_open, moved, stay};
 /* When a listener is closed, it stays announced for the uncounted ones that it has accepted. */
 static const struct fd_notices of_table = {m_active, m_orphan, m_forget, m_native, epi_dup, epi_close, uncounted_settle_servers, dgset_forget, dgset_renumbered};
 

@@ -113,8 +113,9 @@ over:
 
 /* Passes bytes on until both directions have ended or the program has closed its end; then ends the
  * process. */
-static void pump(struct conn *c, int sock, int pair)
+static void pump(struct ds_sock *s, struct conn *c, int sock, int pair)
 {
+	(void)s;
 	static struct way in, out;
 	bool gone = false;
 
@@ -186,16 +187,17 @@ static void replace(int by, int fd, int flags)
 	REAL(dup3, by, fd, flags);
 }
 
-/* Starts a process with this library that passes on what is in the segment and what follows: fd,
- * and all descriptors of c that this process has, become one end of a socket pair. A child of vfork
- * has descriptors of its own: there the caller replaces the others, by *end. False: it failed. */
-static bool pass_on(struct conn *c, int fd, int *end)
+/* What such a process does: for s, of which it has the descriptor sock, and c, or NULL; other is
+ * another of its descriptors, or -1. It does not return. */
+typedef void work(struct ds_sock *s, struct conn *c, int sock, int other);
+
+/* Starts a process with this library, which the program does not see. It has a copy of fd, other,
+ * and what the library has for s; it is no child of this one. False: it failed. */
+static bool start(work *run, struct ds_sock *s, struct conn *c, int fd, int other)
 {
-	int pair[2], own[2], flags = REAL(fcntl, fd, F_GETFL), st = -1;
+	int own[2], st = -1;
 	pid_t pid;
 
-	if (kernel_socketpair(SOCK_STREAM | SOCK_CLOEXEC, pair) < 0)
-		return false;
 	fork_prepare();
 	pid = quiet_fork();
 	if (pid == 0) {
@@ -205,18 +207,32 @@ static bool pass_on(struct conn *c, int fd, int *end)
 			pthread_sigmask(SIG_SETMASK, &all, NULL);
 			fork_child();
 			int sock = REAL(fcntl, fd, F_DUPFD_CLOEXEC, 3);
-			fd_set_conn(sock, c);
-			ds_own_fds(c->life.s, own);
-			close_others(sock, pair[1], own[0], own[1]);
-			pump(c, sock, pair[1]);
+			if (c)
+				fd_set_conn(sock, c);
+			ds_own_fds(s, own);
+			close_others(sock, other, own[0], own[1]);
+			run(s, c, sock, other);
 		}
 		ds_syscall(SYS_exit_group, pid < 0);
 	}
 	while (pid > 0 && ds_syscall(SYS_wait4, pid, &st, __WALL, NULL) < 0 && errno == EINTR)
 		;
 	fork_parent(pid > 0 && st == 0 ? pid : -1);
+	return pid > 0 && st == 0;
+}
+
+/* Has a process pass on what is in the segment and what follows: fd, and all descriptors of c that
+ * this process has, become one end of a socket pair. A child of vfork has descriptors of its own:
+ * there the caller replaces the others, by *end. False: it failed. */
+static bool pass_on(struct conn *c, int fd, int *end)
+{
+	int pair[2], flags = REAL(fcntl, fd, F_GETFL);
+
+	if (kernel_socketpair(SOCK_STREAM | SOCK_CLOEXEC, pair) < 0)
+		return false;
+	bool started = start(pump, c->life.s, c, fd, pair[1]);
 	REAL(close, pair[1]);
-	if (pid < 0 || st != 0) {
+	if (!started) {
 		REAL(close, pair[0]);
 		return false;
 	}
@@ -236,6 +252,35 @@ static bool pass_on(struct conn *c, int fd, int *end)
 	}
 	REAL(close, pair[0]);
 	return true;
+}
+
+/* Writes to the shadow what is left behind, and ends the process. */
+static void write_rest(struct ds_sock *s, struct conn *c, int sock, int other)
+{
+	struct pollfd p = {.fd = sock, .events = POLLOUT};
+
+	(void)c, (void)other;
+	while (!ds_written(s, sock, MSG_DONTWAIT)) {
+		struct timespec as_tcp = {204, 600000000}; /* what a closed socket of the kernel's gives a peer without room */
+
+		if (ds_syscall(SYS_ppoll, &p, 1, &as_tcp, NULL, 0) == 0)
+			break; /* the shadow is reset: it is on guard */
+	}
+	ds_syscall(SYS_exit_group, 0);
+	__builtin_unreachable();
+}
+
+bool stay_behind(struct ds_sock *s, struct conn *c, int fd)
+{
+	int saved = errno;
+
+	if (c && !conn_hold_live(c))
+		c = NULL; /* nobody names it any more: its last descriptor is being closed */
+	bool stays = !fd_vforked() && start(write_rest, s, c, fd, -1);
+	if (c)
+		conn_put(c);
+	errno = saved;
+	return stays;
 }
 
 bool returned(struct ds_sock *s, int fd)

@@ -201,6 +201,82 @@ static void leave_rights(void) { each(by_rights, ENDS); }
 static void leave_exec(void) { each(by_exec, ENDS); }
 static void leave_exec_alone(void) { each(by_exec_alone, ENDS); }
 
+/* A reader without the library, of whom nobody with it is left, gets all that the sender still has to
+ * write when it closes, or exits. The shadow takes little. */
+static void rest(void (*end)(int c))
+{
+	enum { MORE = 2 * N };
+	static char all[MORE];
+	int c, s, p[2], small = 4096;
+	FILE *file = tmpfile();
+	size_t n = 0, wrong = 0;
+	char command[64];
+	ssize_t r;
+
+	fill(all, MORE, 7);
+	signal(SIGPIPE, SIG_IGN);
+	pair(&c, &s);
+	if (!file || pipe(p) < 0)
+		die("pipe");
+	put(c, all, MORE);
+	R(setsockopt(c, SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid == 0) {
+		close(c);
+		close(p[0]);
+		snprintf(command, sizeof command, "exec cat <&%d >&%d %d<&- &", s, fileno(file), s);
+		if (system(command))
+			die("system");
+		kill(getpid(), SIGKILL);
+	}
+	close(s);
+	close(p[1]);
+	waitpid(pid, NULL, 0);
+	end(c);
+	get(p[0], buf, 1); /* it has ended */
+	rewind(file);
+	while ((r = read(fileno(file), buf, sizeof buf)) > 0)
+		for (ssize_t i = 0; i < r; i++, n++)
+			wrong += n >= MORE || buf[i] != all[n];
+	out("%zu bytes, %zu wrong", n, wrong);
+	close(p[0]);
+	fclose(file);
+}
+
+static void by_close(int c) { R(close(c)); }
+
+static void by_exit(int c)
+{
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid == 0)
+		exit(0);
+	close(c);
+	waitpid(pid, NULL, 0);
+}
+
+/* The program's SO_LINGER is its own. */
+static void by_linger(int c)
+{
+	struct linger l = {1, 1000}, now = {0};
+	struct pollfd p = {c, POLLOUT, 0};
+	socklen_t len = sizeof now;
+
+	poll(&p, 1, 0);
+	R(getsockopt(c, SOL_SOCKET, SO_LINGER, &now, &len));
+	out("%d %d, %d", now.l_onoff, now.l_linger, (int)len);
+	R(setsockopt(c, SOL_SOCKET, SO_LINGER, &l, sizeof l));
+	R(setsockopt(c, SOL_SOCKET, SO_LINGER, &l, 4));
+	R(getsockopt(c, SOL_SOCKET, SO_LINGER, &now, &len));
+	out("%d %d, %d", now.l_onoff, now.l_linger, (int)len);
+	R(close(c));
+}
+
+static void leave_rest(void) { rest(by_close); }
+static void leave_rest_exit(void) { rest(by_exit); }
+static void leave_rest_linger(void) { rest(by_linger); }
+
 const struct probe leave_probes[] = {
 	{"leave-system", leave_system, 0},
 	{"leave-popen", leave_popen, 0},
@@ -210,5 +286,8 @@ const struct probe leave_probes[] = {
 	{"leave-rights", leave_rights, 0},
 	{"leave-exec", leave_exec, 0},
 	{"leave-exec-alone", leave_exec_alone, 0},
+	{"leave-rest", leave_rest, 0},
+	{"leave-rest-exit", leave_rest_exit, 0},
+	{"leave-rest-linger", leave_rest_linger, 0},
 	{NULL, NULL, 0},
 };

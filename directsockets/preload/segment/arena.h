@@ -49,8 +49,9 @@ struct ds_shared {
 	uint8_t tx_shut; /* SHUT_WR was called: what the program wants, also where the direction's lock cannot be
 			  * taken, or there is no segment; the state follows when it can */
 	uint64_t return_slot, return_off; /* TX_RETURNING: where */
-	uint8_t return_orphan;          /* of the shadow: its SO_LINGER is 0, since the peer's end of the doorbell is closed, */
-	struct { int onoff, linger; } return_linger; /* and was this */
+	uint8_t return_orphan; /* of the shadow: it is on guard (conn/linger.c). No state of the direction, which
+				* moves from TX_RETURNING as without it; written with the lock of tx */
+	struct { int onoff, linger; } return_linger; /* on guard: the program's SO_LINGER */
 	struct ds_tx tx;
 
 	struct ds_lock rx_lock __attribute__((aligned(128)));

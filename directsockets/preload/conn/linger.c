@@ -1,0 +1,125 @@
+/* SO_LINGER, of which there are two: the program's, and that of the shadow. They are one, but while
+ * the shadow is on guard.
+ *
+ *   the program's ── returning, and nobody at the other end has the segment ──▶ on guard
+ *        ▲                                                                          │
+ *        └─────────────────── all that was left there is on the shadow ─────────────┘
+ */
+#include "conn/inner.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* Sets *l to the program's, with the lock of tx. False: the kernel does not say. */
+static bool programs(struct ds_sock *s, int fd, struct linger *l)
+{
+	socklen_t n = sizeof *l;
+
+	*l = (struct linger){s->sh->return_linger.onoff, s->sh->return_linger.linger};
+	return s->sh->return_orphan || REAL(getsockopt, fd, SOL_SOCKET, SO_LINGER, l, &n) == 0;
+}
+
+void ds_linger_guard(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	struct linger l = {0};
+
+	ds_check_peer(s, fd, true);
+	bool said = (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET)) && !ds_seg_peer_relayed(&s->seg);
+	if (h->return_orphan || !ds_mode(&h->gone) || said || !programs(s, fd, &l))
+		return;
+	h->return_linger.onoff = l.l_onoff;
+	h->return_linger.linger = l.l_linger;
+	l = (struct linger){1, 0};
+	h->return_orphan = REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l) == 0;
+}
+
+void ds_linger_free(struct ds_sock *s, int fd)
+{
+	struct linger l;
+
+	if (s->sh->return_orphan && programs(s, fd, &l))
+		REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	s->sh->return_orphan = 0;
+}
+
+int ds_linger_set(struct ds_sock *s, int fd, const void *value, socklen_t len)
+{
+	struct ds_shared *h = s->sh;
+	struct linger l;
+	bool alone, taken;
+
+	if (!h || !ds_has_segment(s))
+		return REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, value, len);
+	alone = ds_alone(s);
+	taken = ds_tx_take(s, alone);
+	int r = 0;
+	if (h->return_orphan && (int)len >= (int)sizeof l && ds_readable(value, sizeof l)) {
+		memcpy(&l, value, sizeof l);
+		h->return_linger.onoff = l.l_onoff != 0;
+		if (l.l_onoff)
+			h->return_linger.linger = l.l_linger;
+	} else {
+		r = REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, value, len);
+	}
+	if (taken)
+		ds_unlock(&h->tx_lock, alone);
+	return r;
+}
+
+void ds_linger_get(struct ds_sock *s, void *value, socklen_t len)
+{
+	struct ds_shared *h = s->sh;
+	bool alone;
+
+	if (!h || !ds_has_segment(s))
+		return;
+	alone = ds_alone(s);
+	if (!ds_tx_take(s, alone))
+		return;
+	if (h->return_orphan)
+		memcpy(value, &h->return_linger, len < sizeof h->return_linger ? len : sizeof h->return_linger);
+	ds_unlock(&h->tx_lock, alone);
+}
+
+bool ds_linger_resets(struct ds_sock *s, int fd)
+{
+	struct linger l;
+
+	return programs(s, fd, &l) && l.l_onoff && !l.l_linger;
+}
+
+/* How long the program has close wait, in s. Takes the lock of tx. */
+static int seconds(struct ds_sock *s, int fd)
+{
+	struct linger l = {0};
+	bool alone = ds_alone(s);
+
+	if (!ds_tx_take(s, alone))
+		return 0;
+	bool known = programs(s, fd, &l);
+	ds_unlock(&s->sh->tx_lock, alone);
+	return known && l.l_onoff ? l.l_linger : 0;
+}
+
+void ds_linger_wait(struct ds_sock *s, int fd)
+{
+	int cancel, left = 0, time;
+
+	if (!s->sh || !ds_has_segment(s) || !ds_single(s) || !(time = seconds(s, fd)))
+		return;
+	if (ds_fionread(s, fd, &left) < 0 || left > 0)
+		return; /* the connection will be reset */
+	int64_t until = ds_now() + (int64_t)time * 1000000000;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* close closes the descriptor in any case */
+	for (;;) {
+		struct ds_ready r = ds_ready(s, fd, POLLOUT);
+
+		if ((((r.now | r.kernel) & POLLOUT) && !ds_left_behind(s)) || ds_wait(s, fd, POLLOUT, until, true) < 0)
+			break;
+	}
+	pthread_setcancelstate(cancel, NULL);
+}
