@@ -93,6 +93,28 @@ void ds_exit_one(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
+/* SO_LINGER with a time: TCP's close waits until the peer's kernel has all bytes. Here the peer has
+ * them all, in a ring that takes the place of both buffers: close waits while the ring is too full
+ * to send more. Or nobody has the segment, and close waits while they are not on the shadow. */
+static void linger(struct ds_sock *s, int fd)
+{
+	int cancel, left = 0, time;
+
+	if (!s->sh || !ds_has_segment(s) || !ds_single(s) || !(time = ds_linger_seconds(s, fd)))
+		return;
+	if (ds_fionread(s, fd, &left) < 0 || left > 0)
+		return; /* the connection will be reset */
+	int64_t until = ds_now() + (int64_t)time * 1000000000;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* close closes the descriptor in any case */
+	for (;;) {
+		struct ds_ready r = ds_ready(s, fd, POLLOUT);
+
+		if ((((r.now | r.kernel) & POLLOUT) && !ds_left_behind(s)) || ds_wait(s, fd, POLLOUT, until, true) < 0)
+			break;
+	}
+	pthread_setcancelstate(cancel, NULL);
+}
+
 /* With the lock of setup: releases the handle, a struct ds_sock *. */
 static void let_go(void *handle)
 {
@@ -121,7 +143,7 @@ void ds_close(struct ds_sock *s, int fd)
 {
 	int saved = errno;
 
-	ds_linger_wait(s, fd);
+	linger(s, fd);
 	ds_exit_one(s, fd);
 	ds_setup_do(let_go, s);
 	errno = saved;

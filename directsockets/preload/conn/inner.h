@@ -373,19 +373,16 @@ static inline uint64_t ds_check_peer(struct ds_sock *s, int fd, bool now)
 }
 
 /* linger.c, with the lock of tx. ds_linger_guard: the direction is returning. If no process at the
- * other end has the segment any more, the shadow may be all that is left there, and must not end well
- * while bytes are missing: until they are written, whoever closes it, or is killed, resets it. The
- * same holds if a node was the other end, however it went: the far program has another segment, or
- * none. ds_linger_free: they are, and the shadow ends as the program wants it to again.
- * ds_linger_resets: the program's SO_LINGER has close reset the connection. */
+ * other end has the segment any more, the shadow may be all that is left there, and must not end
+ * well while bytes are missing: until they are written, whoever closes it, or is killed, resets
+ * it. The same holds if a node was the other end, however it went: the far program has another
+ * segment, or none. ds_linger_free: they are, and the shadow ends as the program wants it to
+ * again. ds_linger_resets: the program's SO_LINGER has close reset the connection. */
 void ds_linger_guard(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_linger_free(struct ds_sock *s, int fd) DS_HIDDEN;
 bool ds_linger_resets(struct ds_sock *s, int fd) DS_HIDDEN;
-/* Takes the lock of tx. The program has SO_LINGER with a time: TCP's close waits until the peer's
- * kernel has all bytes. Here the peer has them all, in a ring that takes the place of both buffers:
- * close waits while the ring is too full to send more. Or nobody has the segment, and close waits
- * while they are not on the shadow. */
-void ds_linger_wait(struct ds_sock *s, int fd) DS_HIDDEN;
+/* How long the program has close wait, in s; 0: not. Takes the lock of tx. */
+int ds_linger_seconds(struct ds_sock *s, int fd) DS_HIDDEN;
 /* Are there bytes that nobody at the other end can take from the segment, and the shadow has not
  * taken? */
 static inline bool ds_left_behind(const struct ds_sock *s) { return ds_mode(&s->sh->tx_mode) == TX_RETURNING && ds_mode(&s->sh->return_orphan); }

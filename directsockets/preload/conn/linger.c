@@ -8,8 +8,6 @@
 #include "conn/inner.h"
 
 #include <errno.h>
-#include <poll.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -92,8 +90,7 @@ bool ds_linger_resets(struct ds_sock *s, int fd)
 	return programs(s, fd, &l) && l.l_onoff && !l.l_linger;
 }
 
-/* How long the program has close wait, in s. Takes the lock of tx. */
-static int seconds(struct ds_sock *s, int fd)
+int ds_linger_seconds(struct ds_sock *s, int fd)
 {
 	struct linger l = {0};
 	bool alone = ds_alone(s);
@@ -103,23 +100,4 @@ static int seconds(struct ds_sock *s, int fd)
 	bool known = programs(s, fd, &l);
 	ds_unlock(&s->sh->tx_lock, alone);
 	return known && l.l_onoff ? l.l_linger : 0;
-}
-
-void ds_linger_wait(struct ds_sock *s, int fd)
-{
-	int cancel, left = 0, time;
-
-	if (!s->sh || !ds_has_segment(s) || !ds_single(s) || !(time = seconds(s, fd)))
-		return;
-	if (ds_fionread(s, fd, &left) < 0 || left > 0)
-		return; /* the connection will be reset */
-	int64_t until = ds_now() + (int64_t)time * 1000000000;
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* close closes the descriptor in any case */
-	for (;;) {
-		struct ds_ready r = ds_ready(s, fd, POLLOUT);
-
-		if ((((r.now | r.kernel) & POLLOUT) && !ds_left_behind(s)) || ds_wait(s, fd, POLLOUT, until, true) < 0)
-			break;
-	}
-	pthread_setcancelstate(cancel, NULL);
 }

@@ -54,15 +54,16 @@ void ds_say_again(struct ds_sock *s)
 		say_direct(s);
 }
 
-/* Who has a direction's lock moves it; who has either lock may break both. So a step is one exchange:
- * what another thread or process has broken meanwhile stays broken.
+/* Who has a direction's lock moves it; who has either lock may break both. So a step is one
+ * exchange: what another thread or process has broken meanwhile stays broken.
  *
- * A holder that is killed, or that a jump leaves, may have told the peer of a step and not have made
- * it. The peer goes by what it was told, in the queue or by a flag, and so does the next holder
- * (ds_tx_inherit, ds_rx_inherit): no state could be stored together with either.
+ * A holder that is killed, or that a jump leaves, may have told the peer of a step and not have
+ * made it. The peer goes by what it was told, in the queue or by a flag, and so does the next
+ * holder (ds_tx_inherit, ds_rx_inherit): no state could be stored together with either.
  *
- * SPEC 9.4, but for what this library does not have: tcp, a state without a segment, and reset, for
- * which ds_break_for ends both directions. Nothing but this file changes a direction's state. */
+ * SPEC 9.4, but for what this library does not have: tcp, a state without a segment, and reset,
+ * for which ds_break_for ends both directions. Nothing but this file changes
+ * the state of a direction. */
 const struct ds_step ds_rx_steps[] = {
 	{RX_SHADOW, ON_PROMOTE, RX_CATCH_UP},
 	{RX_SHADOW, ON_GONE, RX_BACK},
@@ -105,8 +106,8 @@ const struct ds_step ds_tx_steps[] = {
 	{DS_NO_STEP, 0, 0},
 };
 
-/* Whatever breaks the inbound direction owes the program an error: with none, a read would say that
- * the peer has ended well. */
+/* Whatever breaks the inbound direction owes the program an error: with none, a read would say
+ * that the peer has ended well. */
 static void owe_break(struct ds_sock *s)
 {
 	if (!DS_GET(s->sh->owed))
@@ -178,7 +179,7 @@ void ds_rx_inherit(struct ds_sock *s)
 
 	if (mode == RX_SHADOW)
 		ds_rx_recover(&s->seg, &h->rx, &h->attention);
-	/* One that has fallen back before, and reads the queue all the same, finds that out again. */
+	/* One that fell back before, and reads the queue all the same, finds that out again. */
 	if (mode <= RX_DIRECT && (__atomic_load_n(&h->attention.word, __ATOMIC_RELAXED) & DS_FALLEN_BACK))
 		ds_on_rx(s, ON_FALL_BACK);
 }

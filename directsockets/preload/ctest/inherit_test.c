@@ -174,7 +174,7 @@ static void receivers(void)
 	hang_up_both();
 }
 
-// ---- two at once: one moves a direction, with its lock, and the other breaks both in the middle of that
+// ---- two at once: one moves a direction, and the other breaks both in the middle of that
 
 static void table_may(int access)
 {

@@ -1,5 +1,5 @@
-// SO_LINGER of a sender that returns to TCP, where nobody has the segment any more: the shadow is on
-// guard, and the program sees its own value.
+// SO_LINGER of a sender that returns to TCP, where nobody has the segment any more: the shadow is
+// on guard, and the program sees its own value.
 #include "ends.h"
 
 #include <fcntl.h>

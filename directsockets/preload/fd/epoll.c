@@ -1,5 +1,4 @@
 #include "fd/epoll_int.h"
-#include "fd/handover.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -286,9 +285,12 @@ static void rung(struct ds_sock *s)
 		ep_news(c);
 }
 
+/* What ep_init was given. */
+static bool (*stays)(struct ds_sock *s, struct conn *c, int fd);
+
 /* For ds_notices. */
 static int still(struct ds_sock *s, int fd) { return conn_of(s) ? conn_still(conn_of(s), fd) : fd; }
-static bool stay(struct ds_sock *s, int fd) { return stay_behind(s, conn_of(s), fd); }
+static bool stay(struct ds_sock *s, int fd) { return stays(s, conn_of(s), fd); }
 static int still_open(struct ds_life *l, int fd) { return conn_open(conn_with(l), fd); }
 
 /* conn/ has moved a descriptor of its own. */
@@ -305,8 +307,9 @@ static const struct ds_notices of_core = {bell, rung, still, still_open, moved, 
 /* When a listener is closed, it stays announced for the uncounted ones that it has accepted. */
 static const struct fd_notices of_table = {m_active, m_orphan, m_forget, m_native, epi_dup, epi_close, uncounted_settle_servers, dgset_forget, dgset_renumbered};
 
-DS_START void ep_init(void)
+DS_START void ep_init(bool (*stay_by)(struct ds_sock *s, struct conn *c, int fd))
 {
+	stays = stay_by;
 	ds_tell(&of_core);
 	fd_tell(&of_table);
 }

@@ -40,7 +40,8 @@
 
 struct epi;
 
-void ep_init(void) DS_HIDDEN;
+/* Before the program runs; stay_by: stay_behind (handover.h), which is above this. */
+void ep_init(bool (*stay_by)(struct ds_sock *s, struct conn *c, int fd)) DS_HIDDEN;
 
 /* Wakes the threads that sleep in instances with c: something is ready for which the peer has not
  * rung. */

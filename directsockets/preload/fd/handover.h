@@ -15,9 +15,9 @@ enum taker { TAKER_EXEC, TAKER_DUP, TAKER_LEAK, TAKER_SYSTEM };
  * that end, which exec closes; else *end is -1. May wait for the peer, for a second at most. */
 bool hand_over(struct conn *c, int fd, enum taker taker, int *end) DS_HIDDEN;
 
-/* s, whose descriptor is fd, ends, and nobody at the other end can take from the segment what it has
- * left there: starts a process that writes it to the shadow. c may be NULL, or about to end. False:
- * it cannot. */
+/* s, whose descriptor is fd, ends, and nobody at the other end can take from the segment what it
+ * has left there: starts a process that writes it to the shadow. c may be NULL, or about to end.
+ * False: it cannot. */
 bool stay_behind(struct ds_sock *s, struct conn *c, int fd) DS_HIDDEN;
 
 /* s has fallen back, perhaps with bytes that only the peer can write to the shadow: waits until the

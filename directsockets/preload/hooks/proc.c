@@ -285,7 +285,7 @@ __attribute__((constructor(60000))) DS_START static void start(void)
 	if (getauxval(AT_SECURE))
 		return; /* set-user-ID and the like: plain TCP */
 	ds_env_keep();
-	ep_init();
+	ep_init(stay_behind);
 	vfork_init();
 	pthread_atfork(fork_prepare, forked, fork_child);
 	ds_knock();

@@ -201,8 +201,8 @@ static void leave_rights(void) { each(by_rights, ENDS); }
 static void leave_exec(void) { each(by_exec, ENDS); }
 static void leave_exec_alone(void) { each(by_exec_alone, ENDS); }
 
-/* A reader without the library, of whom nobody with it is left, gets all that the sender still has to
- * write when it closes, or exits. The shadow takes little. */
+/* A reader without the library, of whom nobody with it is left, gets all that the sender still has
+ * to write when it closes, or exits. The shadow takes little. */
 static void rest(void (*end)(int c))
 {
 	enum { MORE = 2 * N };

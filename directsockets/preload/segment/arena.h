@@ -49,8 +49,9 @@ struct ds_shared {
 	uint8_t tx_shut; /* SHUT_WR was called: what the program wants, also where the direction's lock cannot be
 			  * taken, or there is no segment; the state follows when it can */
 	uint64_t return_slot, return_off; /* TX_RETURNING: where */
-	uint8_t return_orphan; /* of the shadow: it is on guard (conn/linger.c). No state of the direction, which
-				* moves from TX_RETURNING as without it; written with the lock of tx */
+	/* Of the shadow: it is on guard (conn/linger.c). No state of the direction, which moves on
+	 * from TX_RETURNING as without it; written with the lock of tx. */
+	uint8_t return_orphan;
 	struct { int onoff, linger; } return_linger; /* on guard: the program's SO_LINGER */
 	struct ds_tx tx;
 

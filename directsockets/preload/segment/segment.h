@@ -301,9 +301,9 @@ int ds_tx_return_begin(struct ds_seg *, struct ds_tx *, struct ds_attention *, u
 int ds_tx_return(struct ds_seg *, struct ds_tx *, uint64_t *slot, uint64_t *off,
 	       ssize_t (*out)(void *, const void *, size_t), void *arg, bool *ended) DS_HIDDEN;
 /* After a holder of this direction's lock has died: completes or discards what it was doing.
- * ds_tx_recover returns the tag of the last message, 0: none. ds_tx_stands: that, SHUTDOWN, DEMOTE or
- * PAUSE, is final (0), or void: DS_STOPPED. ds_rx_recover is for a direction on the shadow: PROMOTE
- * is to be found again, and PAUSE is consumed. */
+ * ds_tx_recover returns the tag of the last message, 0: none. ds_tx_stands: that, SHUTDOWN, DEMOTE
+ * or PAUSE, is final (0), or void: DS_STOPPED. ds_rx_recover is for a direction on the shadow:
+ * PROMOTE is to be found again, and PAUSE is consumed. */
 unsigned ds_tx_recover(struct ds_seg *, struct ds_tx *, struct ds_attention *) DS_HIDDEN;
 int ds_tx_stands(struct ds_seg *, struct ds_attention *, unsigned tag) DS_HIDDEN;
 void ds_rx_recover(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HIDDEN;
