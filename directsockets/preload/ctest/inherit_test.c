@@ -128,6 +128,16 @@ static void senders(void)
 	direct_again("PAUSE");
 	hang_up_both();
 
+	/* The receiver falls back when the sender has said that PAUSE stands, and reads up to that. */
+	pair_up(&c, &s);
+	CHECK(put(&c, "one", 3, 0) == 3, "send");
+	killed(&c, says_pause);
+	ds_fall_back(s.s, s.fd);
+	limit_read(&s);
+	CHECK(get(&s, b, 3, MSG_WAITALL) == 3 && !memcmp(b, "one", 3), "PAUSE stands: %s", strerror(errno));
+	carries("PAUSE stands", &c, &s, "two");
+	hang_up_both();
+
 	pair_up(&c, &s);
 	killed(&c, says_shutdown);
 	CHECK(put(&c, "x", 1, 0) == -1 && errno == EPIPE, "SHUTDOWN: %s", strerror(errno));

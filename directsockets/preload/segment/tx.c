@@ -385,6 +385,9 @@ int ds_tx_end(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, int tag
 
 int ds_tx_stands(struct ds_seg *g, struct ds_attention *a, unsigned tag)
 {
+	/* A holder that was killed since may have said so already: the peer goes by that. */
+	if (__atomic_load_n(&a->word, __ATOMIC_RELAXED) & DS_STANDS)
+		return 0;
 	if (fallen_back(g))
 		return DS_STOPPED;
 	if (tag != DS_SHUTDOWN)
