@@ -128,7 +128,7 @@ static void senders(void)
 	direct_again("PAUSE");
 	hang_up_both();
 
-	/* The receiver falls back when the sender has said that PAUSE stands, and reads up to that. */
+	/* The receiver falls back after the sender has said that PAUSE stands. */
 	pair_up(&c, &s);
 	CHECK(put(&c, "one", 3, 0) == 3, "send");
 	killed(&c, says_pause);
