@@ -252,6 +252,14 @@ void ds_offer_once(struct ds_sock *s)
 
 /* ---- fork -------------------------------------------------------------------------- */
 
+void ds_count_process(struct ds_sock *s, int by)
+{
+	if (!s->sh)
+		return;
+	__atomic_fetch_add(&s->sh->refs, (uint32_t)by, __ATOMIC_ACQ_REL);
+	ds_sharer_fork(s, by);
+}
+
 /* With the lock of setup: counts one process more for every open connection or, with by = -1, one
  * less. */
 static void each_shared(int by)
@@ -259,10 +267,8 @@ static void each_shared(int by)
 	for (unsigned i = 0; i < nmade; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 
-		if (!ds_open(s) || !s->sh)
-			continue;
-		__atomic_fetch_add(&s->sh->refs, (uint32_t)by, __ATOMIC_ACQ_REL);
-		ds_sharer_fork(s, by);
+		if (ds_open(s))
+			ds_count_process(s, by);
 	}
 }
 

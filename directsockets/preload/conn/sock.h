@@ -353,6 +353,8 @@ bool ds_is_stream(const struct ds_sock *s) DS_HIDDEN;
 void ds_leave(struct ds_sock *s) DS_HIDDEN;
 /* True if another process shares s. */
 bool ds_leaves(const struct ds_sock *s) DS_HIDDEN;
+/* by = 1: one process more has s, -1: one less. */
+void ds_count_process(struct ds_sock *s, int by) DS_HIDDEN;
 /* The library's own descriptors for s; -1 where there is none. */
 void ds_own_fds(const struct ds_sock *s, int fds[2]) DS_HIDDEN;
 

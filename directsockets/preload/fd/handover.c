@@ -153,14 +153,12 @@ static void pump(struct ds_sock *s, struct conn *c, int sock, int pair)
 	__builtin_unreachable();
 }
 
-/* Closes all but four descriptors, of which some may be -1. */
+/* Closes all but four descriptors, of which some may be -1, without a word to anybody: another
+ * process has what they name. */
 static void close_others(int a, int b, int c, int d)
 {
 	int keep[4] = {a, b, c, d}, from = 0;
 
-	for (unsigned fd = 0; fd < fd_tab_end; fd++)
-		if ((int)fd != a)
-			fd_closing((int)fd);
 	for (;;) {
 		int next = -1;
 
@@ -191,34 +189,60 @@ static void replace(int by, int fd, int flags)
  * another of its descriptors, or -1. It does not return. */
 typedef void work(struct ds_sock *s, struct conn *c, int sock, int other);
 
-/* Starts a process with this library, which the program does not see. It has a copy of fd, other,
- * and what the library has for s; it is no child of this one. False: it failed. */
-static bool start(work *run, struct ds_sock *s, struct conn *c, int fd, int other)
+/* The rest of start_hidden, in that process. */
+static void begin_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, int sock, int other, const sigset_t *all)
+{
+	int own[2];
+
+	fork_child();
+	pthread_sigmask(SIG_SETMASK, all, NULL); /* once more: fork_child gives back that of a section which this thread was in */
+	ds_own_fds(s, own);
+	close_others(sock, other, own[0], own[1]); /* what fork_child has opened */
+	if (c && sock != fd)
+		fd_set_conn(sock, c);
+	for (unsigned i = 0; c && i < fd_tab_end; i++) {
+		struct conn *one = conn_get((int)i);
+
+		if (one == c && (int)i != sock)
+			fd_closing((int)i);
+		if (one)
+			conn_put(one);
+	}
+	run(s, c, sock, other);
+}
+
+/* Starts a process with this library, which the program does not see. It has fd, other, and what
+ * the library has for s, and nothing else when this returns: it counts for s alone. It is a child
+ * of this process only where orphans are (PR_SET_CHILD_SUBREAPER, the first of a PID namespace).
+ * False: it failed. */
+static bool start_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, int other)
 {
 	int own[2], st = -1;
+	sigset_t all;
 	pid_t pid;
 
+	sigfillset(&all);
 	fork_prepare();
+	ds_own_fds(s, own);
 	pid = quiet_fork();
 	if (pid == 0) {
-		if ((pid = quiet_fork()) == 0) {
-			sigset_t all;
-			sigfillset(&all);
-			pthread_sigmask(SIG_SETMASK, &all, NULL);
-			fork_child();
-			int sock = REAL(fcntl, fd, F_DUPFD_CLOEXEC, 3);
-			if (c)
-				fd_set_conn(sock, c);
-			ds_own_fds(s, own);
-			close_others(sock, other, own[0], own[1]);
-			run(s, c, sock, other);
-		}
+		pthread_sigmask(SIG_SETMASK, &all, NULL);
+		/* A child of vfork has numbers that the table does not know. */
+		int sock = REAL(fcntl, fd, F_DUPFD_CLOEXEC, 3);
+		if (sock < 0) /* there is no other number */
+			sock = fd;
+		close_others(sock, other, own[0], own[1]);
+		if ((pid = quiet_fork()) == 0)
+			begin_hidden(run, s, c, fd, sock, other, &all);
 		ds_syscall(SYS_exit_group, pid < 0);
 	}
 	while (pid > 0 && ds_syscall(SYS_wait4, pid, &st, __WALL, NULL) < 0 && errno == EINTR)
 		;
-	fork_parent(pid > 0 && st == 0 ? pid : -1);
-	return pid > 0 && st == 0;
+	bool started = pid > 0 && st == 0;
+	if (started)
+		ds_count_process(s, 1);
+	fork_parent(-1); /* no child has the others */
+	return started;
 }
 
 /* Has a process pass on what is in the segment and what follows: fd, and all descriptors of c that
@@ -230,7 +254,7 @@ static bool pass_on(struct conn *c, int fd, int *end)
 
 	if (kernel_socketpair(SOCK_STREAM | SOCK_CLOEXEC, pair) < 0)
 		return false;
-	bool started = start(pump, c->life.s, c, fd, pair[1]);
+	bool started = start_hidden(pump, c->life.s, c, fd, pair[1]);
 	REAL(close, pair[1]);
 	if (!started) {
 		REAL(close, pair[0]);
@@ -266,6 +290,7 @@ static void write_rest(struct ds_sock *s, struct conn *c, int sock, int other)
 		if (ds_syscall(SYS_ppoll, &p, 1, &as_tcp, NULL, 0) == 0)
 			break; /* the shadow is reset: it is on guard */
 	}
+	ds_count_process(s, -1);
 	ds_syscall(SYS_exit_group, 0);
 	__builtin_unreachable();
 }
@@ -276,7 +301,7 @@ bool stay_behind(struct ds_sock *s, struct conn *c, int fd)
 
 	if (c && !conn_hold_live(c))
 		c = NULL; /* nobody names it any more: its last descriptor is being closed */
-	bool stays = !fd_vforked() && start(write_rest, s, c, fd, -1);
+	bool stays = !fd_vforked() && !fd_is_sealed() && start_hidden(write_rest, s, c, fd, -1);
 	if (c)
 		conn_put(c);
 	errno = saved;

@@ -201,64 +201,99 @@ static void leave_rights(void) { each(by_rights, ENDS); }
 static void leave_exec(void) { each(by_exec, ENDS); }
 static void leave_exec_alone(void) { each(by_exec_alone, ENDS); }
 
-/* A reader without the library, of whom nobody with it is left, gets all that the sender still has
- * to write when it closes, or exits. The shadow takes little. */
-static void rest(void (*end)(int c))
-{
-	enum { MORE = 2 * N };
-	static char all[MORE];
-	int c, s, p[2], small = 4096;
-	FILE *file = tmpfile();
-	size_t n = 0, wrong = 0;
-	char command[64];
-	ssize_t r;
+/* What rest has for each connection. */
+struct left {
+	int c, ended;
+	FILE *file;
+};
 
-	fill(all, MORE, 7);
-	signal(SIGPIPE, SIG_IGN);
-	pair(&c, &s);
-	if (!file || pipe(p) < 0)
+/* A connection whose sender has written all, and whose reader is without the library, with nobody
+ * left that has it. The shadow takes little. */
+static void leave_one(struct left *first, struct left *l, const char *all, size_t size)
+{
+	int s, p[2], small = 4096;
+	char command[64];
+
+	pair(&l->c, &s);
+	l->file = tmpfile();
+	if (!l->file || pipe(p) < 0)
 		die("pipe");
-	put(c, all, MORE);
-	R(setsockopt(c, SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
+	put(l->c, all, size);
+	R(setsockopt(l->c, SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
 	fflush(NULL);
 	pid_t pid = fork();
 	if (pid == 0) {
-		close(c);
+		for (struct left *one = first; one <= l; one++)
+			close(one->c); /* or it counts as one that has it */
 		close(p[0]);
-		snprintf(command, sizeof command, "exec cat <&%d >&%d %d<&- &", s, fileno(file), s);
+		snprintf(command, sizeof command, "exec cat <&%d >&%d %d<&- &", s, fileno(l->file), s);
 		if (system(command))
 			die("system");
 		kill(getpid(), SIGKILL);
 	}
 	close(s);
 	close(p[1]);
+	l->ended = p[0];
 	waitpid(pid, NULL, 0);
-	end(c);
-	get(p[0], buf, 1); /* it has ended */
-	rewind(file);
-	while ((r = read(fileno(file), buf, sizeof buf)) > 0)
-		for (ssize_t i = 0; i < r; i++, n++)
-			wrong += n >= MORE || buf[i] != all[n];
-	out("%zu bytes, %zu wrong", n, wrong);
-	close(p[0]);
-	fclose(file);
 }
 
-static void by_close(int c) { R(close(c)); }
-
-static void by_exit(int c)
+/* Such readers get all that the sender still has to write when it closes, or exits. */
+static void rest(void (*end)(const struct left *l, int n), int count)
 {
+	enum { MORE = 2 * N, MOST = 2 };
+	static char all[MORE];
+	struct left l[MOST];
+
+	fill(all, MORE, 7);
+	signal(SIGPIPE, SIG_IGN);
+	for (int i = 0; i < count; i++)
+		leave_one(l, &l[i], all, MORE);
+	end(l, count);
+	for (int i = 0; i < count; i++) {
+		size_t n = 0, wrong = 0;
+		ssize_t r;
+
+		get(l[i].ended, buf, 1); /* it has ended */
+		rewind(l[i].file);
+		while ((r = read(fileno(l[i].file), buf, sizeof buf)) > 0)
+			for (ssize_t k = 0; k < r; k++, n++)
+				wrong += n >= MORE || buf[k] != all[n];
+		out("%zu bytes, %zu wrong", n, wrong);
+		close(l[i].ended);
+		fclose(l[i].file);
+	}
+}
+
+static void by_close(const struct left *l, int n)
+{
+	for (int i = 0; i < n; i++)
+		R(close(l[i].c));
+}
+
+static void by_exit(const struct left *l, int n)
+{
+	int p[2];
+
+	if (pipe(p) < 0)
+		die("pipe");
 	fflush(NULL);
 	pid_t pid = fork();
-	if (pid == 0)
+	if (pid == 0) {
+		close(p[1]);
+		get(p[0], buf, 1); /* it is the only one that has them now */
 		exit(0);
-	close(c);
+	}
+	for (int i = 0; i < n; i++)
+		close(l[i].c);
+	close(p[0]);
+	close(p[1]);
 	waitpid(pid, NULL, 0);
 }
 
 /* The program's SO_LINGER is its own. */
-static void by_linger(int c)
+static void by_linger(const struct left *one, int n)
 {
+	int c = one->c;
 	struct linger l = {1, 1000}, now = {0};
 	struct pollfd p = {c, POLLOUT, 0};
 	socklen_t len = sizeof now;
@@ -270,12 +305,14 @@ static void by_linger(int c)
 	R(setsockopt(c, SOL_SOCKET, SO_LINGER, &l, 4));
 	R(getsockopt(c, SOL_SOCKET, SO_LINGER, &now, &len));
 	out("%d %d, %d", now.l_onoff, now.l_linger, (int)len);
-	R(close(c));
+	by_close(one, n);
 }
 
-static void leave_rest(void) { rest(by_close); }
-static void leave_rest_exit(void) { rest(by_exit); }
-static void leave_rest_linger(void) { rest(by_linger); }
+static void leave_rest(void) { rest(by_close, 1); }
+static void leave_rest_exit(void) { rest(by_exit, 1); }
+static void leave_rest_linger(void) { rest(by_linger, 1); }
+static void leave_rest_more(void) { rest(by_close, 2); }
+static void leave_rest_exit_more(void) { rest(by_exit, 2); }
 
 const struct probe leave_probes[] = {
 	{"leave-system", leave_system, 0},
@@ -289,5 +326,7 @@ const struct probe leave_probes[] = {
 	{"leave-rest", leave_rest, 0},
 	{"leave-rest-exit", leave_rest_exit, 0},
 	{"leave-rest-linger", leave_rest_linger, 0},
+	{"leave-rest-more", leave_rest_more, 0},
+	{"leave-rest-exit-more", leave_rest_exit_more, 0},
 	{NULL, NULL, 0},
 };
