@@ -23,6 +23,7 @@ struct exn_flow {
 	uint32_t slots, size; // powers of two
 	uint64_t pos;         // slots written or read by this side
 	uint64_t seen;        // the writer's: the reader's position when last read
+	uint64_t idle;        // the reader's: the last round in which it saw no work of the writer
 };
 
 static inline uint64_t *exn_flow_word(const struct exn_flow *f, unsigned off)

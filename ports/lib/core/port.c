@@ -318,31 +318,37 @@ static bool works(const struct exn_flow *f)
 	       __atomic_load_n(exn_flow_word(f, EXN_FLOW_OWN), __ATOMIC_ACQUIRE) != 0;
 }
 
-bool exn_port_busy(struct exn_port *p)
+// see looks at a flow in a round. It lowers all to the last round in which the writer did not work,
+// and returns whether it works now.
+static bool see(struct exn_flow *f, uint64_t round, uint64_t *all)
 {
-	bool busy = false;
+	if (!works(f))
+		f->idle = round;
+	*all = f->idle < *all ? f->idle : *all;
+	return f->idle < round;
+}
+
+uint64_t exn_port_idle(struct exn_port *p)
+{
 	if (__atomic_load_n((uint64_t *)p->page, __ATOMIC_ACQUIRE) != p->events)
 		look(p);
 	const bool dead = exn_dead(p);
-	for (unsigned i = 0; i < p->in_count && !busy; i++) {
+	uint64_t all = ++p->round;
+	for (unsigned i = 0; i < p->in_count; i++) {
 		struct exn_inflow *f = &p->in[i];
-		// What a process counted when it was killed stays.
-		busy = (f->far ? !dead : f->state != EXN_ENDED) && works(&f->flow);
+		if (f->far ? !dead : f->state != EXN_ENDED) // what a killed process counted stays
+			(void)see(&f->flow, p->round, &all);
 	}
-	if (dead)
-		return busy;
-	for (struct exn_left **at = &p->left; *at != NULL;) {
-		struct exn_left *l = *at;
-		if (works(&l->flow)) {
-			busy = true;
+	for (struct exn_left **at = &p->left, *l; !dead && (l = *at) != NULL;) {
+		if (see(&l->flow, p->round, &all)) {
 			at = &l->next;
-			continue;
+		} else {
+			*at = l->next;
+			flow_unmap(p->unit, &l->flow);
+			free(l);
 		}
-		*at = l->next;
-		flow_unmap(p->unit, &l->flow);
-		free(l);
 	}
-	return busy;
+	return all;
 }
 
 // drop removes the i-th flow. Its writer has ended and its messages have been read. It stays, to be

@@ -115,6 +115,7 @@ struct exn_port {
 	uint32_t number;
 	uint64_t events; // seen so far
 	unsigned idle;   // takes that found nothing
+	uint64_t round;  // of looks who uses its memory
 	enum exn_port_state state;
 	// Whether the node can access this program's memory. It is asked once, and what it says
 	// stays true: no state.
@@ -168,10 +169,11 @@ bool exn_port_transfer(struct exn_port *p, const struct exn_grant *g, uint64_t n
 // data. It returns false if there is none.
 bool exn_port_take(struct exn_port *p, void *data, uint64_t *word, uint16_t *node, uint16_t *vpid);
 
-// exn_port_busy returns whether others may still use memory of this port that the table had until
-// now: a peer, where it has a generation, or the node, for ports on other hosts and for this one's
-// operations on theirs.
-bool exn_port_busy(struct exn_port *p);
+// exn_port_idle begins a round, in which it looks who uses memory of this port: a peer, where that
+// has a generation, or the node, for ports on other hosts and for this one's operations on theirs.
+// It returns the last round by which each has been seen to use none, in this round or since: nobody
+// uses any more what the table has not had since the round before.
+uint64_t exn_port_idle(struct exn_port *p);
 
 // exn_port_sleep waits until a message or news of the node arrives. It polls for a while first.
 void exn_port_sleep(struct exn_port *p);

@@ -315,6 +315,49 @@ static void fresh(void)
 	free(two);
 }
 
+// again registers memory at b. It returns the address, without the generation.
+static RMA2_NLA again(char *mem, size_t size, RMA2_Region *r)
+{
+	RMA2_NLA nla;
+	EQUAL(rma2_register_fresh(b, mem, size, r), RMA2_SUCCESS);
+	EQUAL(rma2_get_nla(r, 0, &nla), RMA2_SUCCESS);
+	return nla & ~(~0ull << EXN_GENERATION);
+}
+
+// Addresses come back when each peer has been seen not to copy, though always one does.
+static void by_turns(void)
+{
+	enum { BYTES = 4 * 4096 };
+	char *mem = aligned_alloc(4096, BYTES);
+	RMA2_Port c;
+	RMA2_Handle from_c;
+	RMA2_Region r;
+	EQUAL(rma2_open(&c), RMA2_SUCCESS);
+	EQUAL(rma2_connect(c, rma2_get_nodeid(b), rma2_get_vpid(b), RMA2_CONN_DEFAULT, &from_c), RMA2_SUCCESS);
+	uint64_t *copies[] = {exn_flow_word(&to_b->grant->out, EXN_FLOW_BUSY), exn_flow_word(&from_c->grant->out, EXN_FLOW_BUSY)};
+	memset(mem, 'm', BYTES);
+	__atomic_fetch_add(copies[0], 1, __ATOMIC_SEQ_CST);
+	const RMA2_NLA first = again(mem, BYTES, &r);
+	EQUAL(rma2_unregister_nofree(b, &r), RMA2_SUCCESS); // the second peer is idle
+	__atomic_fetch_add(copies[1], 1, __ATOMIC_SEQ_CST);
+	const RMA2_NLA second = again(mem, BYTES, &r);
+	CHECK(second != first);
+	EQUAL(rma2_unregister_nofree(b, &r), RMA2_SUCCESS); // both copy
+	__atomic_fetch_sub(copies[0], 1, __ATOMIC_SEQ_CST);
+	EQUAL(again(mem, BYTES, &r), first); // the first one is idle now: only it may have had this
+	__atomic_fetch_add(copies[0], 1, __ATOMIC_SEQ_CST);
+	EQUAL(rma2_unregister_nofree(b, &r), RMA2_SUCCESS);
+	__atomic_fetch_sub(copies[1], 1, __ATOMIC_SEQ_CST);
+	EQUAL(again(mem, BYTES, &r), second);
+	__atomic_fetch_sub(copies[0], 1, __ATOMIC_SEQ_CST);
+	EQUAL(rma2_unregister_nofree(b, &r), RMA2_SUCCESS);
+	EQUAL(again(mem, BYTES, &r), first);
+	EQUAL(rma2_unregister_nofree(b, &r), RMA2_SUCCESS);
+	nothing(b);
+	EQUAL(rma2_close(c), RMA2_SUCCESS);
+	free(mem);
+}
+
 int main(int argc, char **argv)
 {
 	begin(argc > 1 ? argv[1] : NULL);
@@ -325,6 +368,7 @@ int main(int argc, char **argv)
 	in_place();
 	left();
 	fresh();
+	by_turns();
 	end();
 	return 0;
 }

@@ -20,6 +20,7 @@ struct cached {
 bool rma_memory_init(RMA2_Port e)
 {
 	e->where = calloc(EXN_PAGES, sizeof(*e->where));
+	e->held_end = &e->held;
 	rma_pages_open(e);
 	// It begins anywhere: an address of an earlier port with this VPID means nothing here.
 	if (getrandom(&e->generation, sizeof(e->generation), GRND_NONBLOCK) != sizeof(e->generation))

@@ -15,9 +15,6 @@ void rma_runs_give(struct runs *r, uint32_t first, uint32_t n);
 // them, for an operation that it has begun, nobody gets them. The table has them no more.
 void rma_give(RMA2_Port e, struct runs *r, uint32_t first, uint32_t n);
 
-// rma_give_held returns what was held, if nobody uses anything any more.
-void rma_give_held(RMA2_Port e);
-
 // rma_take_addresses returns n addresses in a row, or -1. It waits a tenth of a second for what is
 // held.
 int64_t rma_take_addresses(RMA2_Port e, uint32_t n);

@@ -37,9 +37,10 @@ struct runs {
 	size_t count, room;
 };
 
-// What was given up while the node may still use it.
+// What was given up while the node, or a peer, may still use it.
 struct held_run {
 	struct held_run *next;
+	uint64_t round; // of the port, until which the table had it
 	struct runs *of;
 	struct run run;
 };
@@ -63,7 +64,7 @@ struct rma2_endpoint {
 	// What the program has registered; the table in shared memory is for peers.
 	void **where; // for each page of addresses: the program's page; NULL: none
 	struct runs addresses, pages;
-	struct held_run *held;
+	struct held_run *held, **held_end; // the oldest first
 	uint32_t generation; // of the next region that has one: 1 to 2^24-1
 	uint64_t file;                     // the number of the file that is the port's memory
 	struct rma2_endpoint *next_open;

@@ -66,43 +66,46 @@ static void give(RMA2_Port e, struct runs *r, struct run x)
 	rma_runs_give(r, x.first, x.count);
 }
 
-void rma_give_held(RMA2_Port e)
+// give_held returns what was held and nobody uses any more. The result is exn_port_idle's.
+static uint64_t give_held(RMA2_Port e)
 {
-	if (e->held == NULL || exn_port_busy(&e->port))
-		return;
-	while (e->held != NULL) {
+	const uint64_t idle = exn_port_idle(&e->port);
+	while (e->held != NULL && e->held->round < idle) {
 		struct held_run *h = e->held;
-		e->held = h->next;
+		if ((e->held = h->next) == NULL)
+			e->held_end = &e->held;
 		give(e, h->of, h->run);
 		free(h);
 	}
+	return idle;
 }
 
 int64_t rma_take_addresses(RMA2_Port e, uint32_t n)
 {
 	enum { LOOKS = 1000 };
 	int64_t at;
-	rma_give_held(e);
-	// What is held comes back once the node works for no other host, and no peer copies, for a
-	// moment.
+	if (e->held != NULL)
+		(void)give_held(e);
+	// What is held comes back once each peer, and the node, has used nothing for a moment.
 	for (int i = 0; (at = rma_runs_take(&e->addresses, n)) < 0 && e->held != NULL && i < LOOKS; i++) {
 		nanosleep(&(struct timespec){0, 100000}, NULL);
-		rma_give_held(e);
+		(void)give_held(e);
 	}
 	return at;
 }
 
 void rma_give(RMA2_Port e, struct runs *r, uint32_t first, uint32_t n)
 {
+	const uint64_t round = e->port.round;
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); // the node, or a peer, counts before it reads the table
-	rma_give_held(e);
-	if (e->held == NULL && !exn_port_busy(&e->port)) {
+	if (give_held(e) > round) {
 		give(e, r, (struct run){first, n});
 		return;
 	}
 	struct held_run *h = malloc(sizeof(*h));
 	if (h == NULL)
 		return; // lost until the port is closed
-	*h = (struct held_run){e->held, r, {first, n}};
-	e->held = h;
+	*h = (struct held_run){NULL, round, r, {first, n}};
+	*e->held_end = h;
+	e->held_end = &h->next;
 }
