@@ -193,15 +193,13 @@ static bool add(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla, ui
 	const struct get *g = got ? get_head(ep) : NULL;
 	if (!ep->in.active || n > ep->in.length - ep->in.got || n > CHUNK_MAX)
 		return breach(ep, "more bytes than announced");
-	if (g != NULL && g->state == GET_FAILED && !sends(ep->state)) {
+	if (g != NULL && g->state == GET_FAILED) {
 		(void)ep_on(ep, ON_BROKEN, FI_ECONNABORTED);
 		return true;
 	}
 	if ((got && (g == NULL || g->state != GET_DONE || g->size != n)) || (direct && !ep->source.reads))
 		return breach(ep, "bytes that cannot be got");
 	if (!store(ep, n, g != NULL ? g->at : from, nla, direct)) {
-		if (!direct && sends(ep->state))
-			return breach(ep, "bytes that cannot be got");
 		(void)ep_on(ep, ON_BROKEN, FI_ECONNABORTED); // the peer has given up what it had sent
 		return true;
 	}

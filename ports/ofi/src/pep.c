@@ -208,7 +208,7 @@ static void put_off(struct pep *p)
 
 static void resume(struct pep *p)
 {
-	if (p->accepts == ACCEPTS)
+	if (p->accepts != ACCEPTS_LATER)
 		return;
 	retry(p, 0);
 	if (watch(p, p->fd))
@@ -222,7 +222,9 @@ static int pep_listen(struct fid_pep *fid)
 	struct pep *p = of(fid, struct pep, fid);
 	int r = 0;
 	lock(p->fabric);
-	if (p->eq == NULL)
+	if (p->fabric->child) // the epoll set is the parent's, which does not know this endpoint
+		r = -FI_EOPBADSTATE;
+	else if (p->eq == NULL)
 		r = -FI_ENOEQ;
 	else if (exfi_addr_len(&p->local) == 0)
 		r = -FI_EADDRNOTAVAIL;
