@@ -51,7 +51,8 @@ func (c *Conn) closeBell(h *half) {
 
 // Close implements net.Conn. Blocked calls return net.ErrClosed. What was written is delivered. If
 // data that has arrived was not read, or after SetLinger(0), the peer's calls fail with ECONNRESET,
-// as with TCP.
+// as with TCP. So they do if this process ends just after Close, where TCP has no room for what was
+// written and the peer has gone to a program without direct sockets.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -110,8 +111,9 @@ func (c *Conn) tearDown(lent bool) error {
 	c.unwatch()
 	e := c.end.Load()
 	c.mu.Lock()
-	reset := c.linger == 0 || c.rx.flags.Load()&flagBroken != 0
+	linger := c.linger // abort may come later
 	c.mu.Unlock()
+	reset := linger == 0 || c.rx.flags.Load()&flagBroken != 0
 	c.closeBell(&c.rx.half)
 	c.closeBell(&c.tx.half)
 	var rest []byte
@@ -126,7 +128,7 @@ func (c *Conn) tearDown(lent bool) error {
 		c.lingerShadow(0) // or it is reset already
 	}
 	c.unwatchShadow()
-	err := c.closeShadow(rest)
+	err := c.closeShadow(rest, linger)
 	c.retire(e, lent)
 	return err
 }
@@ -151,19 +153,22 @@ func (c *Conn) leave() (rest []byte) {
 	return rest
 }
 
-// closeShadow closes the shadow after it has taken rest. It waits for that as long as SetLinger
-// says.
-func (c *Conn) closeShadow(rest []byte) error {
-	if len(rest) == 0 {
+// closeShadow closes the shadow after it has taken rest. It waits for that for linger seconds, and
+// not at all if linger is negative. If too much outlives Close already, the shadow is reset: its
+// SO_LINGER is 0 while there is a rest.
+func (c *Conn) closeShadow(rest []byte, linger int) error {
+	if len(rest) == 0 || !orphans.add(len(rest)) {
 		return c.shadow.Close()
 	}
+	_ = c.shadow.SetReadDeadline(past) // a raw Read ends here
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.outlive(rest, orphanTime)
+		defer orphans.sub(len(rest))
+		c.outlive(rest, linger, orphanTime)
 	}()
-	if c.linger > 0 {
-		late := time.NewTimer(time.Duration(c.linger) * time.Second)
+	if linger > 0 {
+		late := time.NewTimer(time.Duration(linger) * time.Second)
 		defer late.Stop()
 		select {
 		case <-done:

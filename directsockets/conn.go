@@ -46,7 +46,7 @@ type Conn struct {
 
 	mu      sync.Mutex
 	closed  bool                    // guarded by mu
-	linger  int                     // guarded by mu until closed, constant then; of SetLinger
+	linger  int                     // guarded by mu; of SetLinger, or 0 of abort
 	retired bool                    // guarded by mu; final or total is there
 	why     Reason                  // guarded by mu
 	modes   [2]Mode                 // guarded by mu; of rx and tx

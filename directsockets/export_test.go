@@ -1,6 +1,12 @@
 package directsockets
 
-import "fmt"
+import (
+	"fmt"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
 
 // Debug describes the inner state of a connection, for tests that fail.
 func (c *Conn) Debug() string {
@@ -68,3 +74,29 @@ func (c *Conn) Returning() bool {
 
 // Retire has this side leave the segment as a program does that is replaced by one without it.
 func (c *Conn) Retire() { _ = c.rx.end.Close(false) }
+
+// Abort is abort.
+func (c *Conn) Abort() { c.abort() }
+
+// LeaveOrphans has n bytes more outlive Close, and no more, until the test ends.
+func LeaveOrphans(t *testing.T, n int64) {
+	orphans.n.Add(maxOrphans - n)
+	t.Cleanup(func() { orphans.n.Add(n - maxOrphans) })
+}
+
+// Orphans is how many bytes outlive Close.
+func Orphans() int64 { return orphans.n.Load() }
+
+// Resets reports whether the end of a socket resets its connection.
+func Resets(t *testing.T, s syscall.Conn) bool {
+	t.Helper()
+	raw, err := s.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l *unix.Linger
+	if ctlErr := raw.Control(func(fd uintptr) { l, err = unix.GetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER) }); ctlErr != nil || err != nil {
+		t.Fatal(ctlErr, err)
+	}
+	return l.Onoff != 0 && l.Linger == 0
+}

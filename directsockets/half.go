@@ -77,12 +77,15 @@ func (c *Conn) setShadowDeadline(h *half, t time.Time) {
 	}
 }
 
-// clearWake undoes wake. The holder calls it before it looks whether it may sleep.
+// clearWake undoes wake. The holder calls it before it looks whether it may sleep. After Close the
+// shadow's deadline is closeShadow's.
 func (c *Conn) clearWake(h *half) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h.woken.Store(false)
-	c.setShadowDeadline(h, time.Time{})
+	if h.flags.Load()&flagClosed == 0 {
+		c.setShadowDeadline(h, time.Time{})
+	}
 	if h.file != nil {
 		_ = h.file.SetReadDeadline(time.Time{})
 	}

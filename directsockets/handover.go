@@ -232,7 +232,10 @@ func (r rawConn) Write(f func(fd uintptr) (done bool)) error {
 // program's deadline has not passed, a timeout is a leftover wake-up.
 func (c *Conn) rawCall(h *half, op string, call func() error) error {
 	for {
-		if h.flags.Load()&(flagExpired|flagClosed) == flagExpired {
+		switch f := h.flags.Load(); {
+		case f&flagClosed != 0: // the shadow may outlive Close
+			return c.opError(op, net.ErrClosed)
+		case f&flagExpired != 0:
 			return c.opError(op, os.ErrDeadlineExceeded)
 		}
 		err := call()

@@ -121,6 +121,45 @@ func TestLeaveUnread(t *testing.T) {
 	rest.Close() // leaktest waits for the goroutine that writes
 }
 
+// TestLeaveExit: while such a sender has something left, the end of its process resets the
+// connection.
+func TestLeaveExit(t *testing.T) {
+	netnstest.CheckFDs(t)
+	c, rest := abandoned(t, 900_000)
+	dup, err := c.Shadow().(*net.TCPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if !directsockets.Resets(t, dup) {
+		t.Error("bytes are missing, and the shadow would end well")
+	}
+	dup.Close()
+	c.Abort() // too late: nothing of this connection looks at that any more
+	if n, err := io.Copy(io.Discard, rest); err != nil || n != 900_000 {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+// TestLeaveTooMuch: a process keeps only so much for such receivers.
+func TestLeaveTooMuch(t *testing.T) {
+	netnstest.CheckFDs(t)
+	eventually(t, "nothing is left of other tests", func() bool { return directsockets.Orphans() == 0 })
+	first, taken := abandoned(t, 900_000)
+	second, lost := abandoned(t, 900_000)
+	directsockets.LeaveOrphans(t, 900_000)
+	before := directsockets.Orphans()
+	first.Close()
+	second.Close()
+	if _, err := io.Copy(io.Discard, lost); !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+	if n, err := io.Copy(io.Discard, taken); err != nil || n != 900_000 {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	eventually(t, "nothing is left", func() bool { return directsockets.Orphans() == before })
+}
+
 // TestLeaveAbandonedReset: SetLinger(0) resets such a connection.
 func TestLeaveAbandonedReset(t *testing.T) {
 	netnstest.CheckFDs(t)

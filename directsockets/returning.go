@@ -3,6 +3,7 @@ package directsockets
 import (
 	"errors"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -135,7 +136,8 @@ func (c *Conn) cutReturning() bool {
 }
 
 // takeRest ends txReturning for a peer that has no segment any more. The caller writes rest, which
-// the shadow has not taken, there.
+// the shadow has not taken, there. Until then the shadow's SO_LINGER is 0: if the process ends, the
+// peer must not read an end of file.
 func (c *Conn) takeRest() (rest []byte) {
 	if err := c.tx.end.ReturnToTCP(func(p []byte) (int, error) {
 		rest = append(rest, p...)
@@ -145,6 +147,10 @@ func (c *Conn) takeRest() (rest []byte) {
 		return nil
 	}
 	c.count.Add(segment.SentShadow, uint64(len(rest)))
+	c.mu.Lock()
+	c.lingerShadow(0)
+	c.tx.guard.zero = false // so that unguard leaves it
+	c.mu.Unlock()
 	c.endReturning(txWritten)
 	return rest
 }
@@ -154,14 +160,39 @@ func (c *Conn) takeRest() (rest []byte) {
 // (tcp_probe_timer in net/ipv4/tcp_timer.c).
 const orphanTime = 204600 * time.Millisecond
 
-// outlive writes rest to the shadow, and closes it: Close has returned, and TCP delivers what was
-// written before. If the shadow takes nothing for patience, or the process ends, the connection is
-// reset. TCP_USER_TIMEOUT is the kernel's to keep.
-func (c *Conn) outlive(rest []byte, patience time.Duration) {
+// orphanBytes counts what connections have left that a goroutine writes after Close.
+type orphanBytes struct{ n atomic.Int64 }
+
+const (
+	// maxOrphans bounds what peers that read nothing have a process keep, in bytes.
+	maxOrphans = 64 << 20
+	// minOrphan is what a connection counts at least, in bytes, for its descriptor and goroutine.
+	minOrphan = 64 << 10
+)
+
+// orphans are those of this process.
+var orphans orphanBytes
+
+// add counts a connection with n bytes. False: it is one too many.
+func (o *orphanBytes) add(n int) bool {
+	if o.n.Add(int64(max(n, minOrphan))) <= maxOrphans {
+		return true
+	}
+	o.sub(n)
+	return false
+}
+
+// sub undoes add.
+func (o *orphanBytes) sub(n int) { o.n.Add(-int64(max(n, minOrphan))) }
+
+// outlive writes rest to the shadow, whose SO_LINGER is 0, sets that to linger, and closes it:
+// Close has returned, and TCP delivers what was written before. If the shadow takes nothing for
+// patience, or the process ends, the connection is reset. TCP_USER_TIMEOUT is the kernel's to keep.
+func (c *Conn) outlive(rest []byte, linger int, patience time.Duration) {
 	defer c.shadow.Close() // there is nobody to tell
-	c.lingerShadow(0)
-	for last := time.Now(); len(rest) > 0; {
-		_ = c.shadow.SetWriteDeadline(last.Add(patience)) // Write tells of an error
+	due := past            // so the first Write waits only for a raw one to end
+	for last := time.Now(); len(rest) > 0; due = last.Add(patience) {
+		_ = c.shadow.SetWriteDeadline(due) // Write tells of an error
 		n, err := c.shadow.Write(rest[:min(len(rest), shadowChunk)])
 		rest = rest[n:]
 		switch {
@@ -171,7 +202,7 @@ func (c *Conn) outlive(rest []byte, patience time.Duration) {
 			return
 		}
 	}
-	c.lingerShadow(c.linger)
+	c.lingerShadow(linger)
 }
 
 // writeNow writes to the shadow what it takes without waiting. errFull: nothing.

@@ -7,36 +7,93 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
-// What a closed connection has left ends with a reset when its peer has taken nothing for so long,
-// and with an end of file when it has taken all.
-func TestOutlive(t *testing.T) {
+// onTCP is a connection without segment, and its peer.
+func onTCP(t *testing.T) (c *Conn, peer net.Conn) {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
+	shadow, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if peer, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	if c, err = NewConn(shadow, false, Config{Off: true}); err != nil {
+		t.Fatal(err)
+	}
+	return c, peer
+}
+
+// Raw calls that wait on the shadow end with Close, though it has something left.
+func TestRawOutlive(t *testing.T) {
+	c, peer := onTCP(t)
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := make([]byte, 32<<20) // more than the buffers take
+	waiting := make(chan struct{}, 2)
+	over := make(chan error, 3)
+	for _, call := range []func(func(uintptr) bool) error{raw.Read, raw.Write} {
+		go func() {
+			first := true
+			over <- call(func(fd uintptr) bool {
+				if first {
+					waiting <- struct{}{}
+					first = false
+				}
+				return false
+			})
+		}()
+	}
+	<-waiting
+	<-waiting
+	c.mu.Lock() // as finalize does
+	c.rx.flags.Or(flagClosed)
+	c.tx.flags.Or(flagClosed)
+	c.mu.Unlock()
+	c.lingerShadow(0) // as takeRest does
+	if err := c.closeShadow(rest, -1); err != nil {
+		t.Error(err)
+	}
+	c.clearWake(&c.rx.half) // as a call that was woken just before
+	go func() {
+		_, err := c.shadow.Read(make([]byte, 1)) // as a raw Read that was about to wait
+		over <- err
+	}()
+	for range 3 {
+		select {
+		case err := <-over:
+			if !errors.Is(err, net.ErrClosed) && !isTimeout(err) {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("a raw call waits for the peer to read")
+		}
+	}
+	if n, err := io.Copy(io.Discard, peer); err != nil || n != int64(len(rest)) {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	peer.Close()
+}
+
+// What a closed connection has left ends with a reset when its peer has taken nothing for so long,
+// and with an end of file when it has taken all.
+func TestOutlive(t *testing.T) {
 	for _, patience := range []time.Duration{time.Millisecond, time.Hour} {
-		shadow, err := net.Dial("tcp", ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		peer, err := ln.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := NewConn(shadow, false, Config{Off: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, peer := onTCP(t)
 		rest := make([]byte, 32<<20) // more than the buffers take
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			c.outlive(rest, patience)
+			c.lingerShadow(0) // as takeRest does
+			c.outlive(rest, -1, patience)
 		}()
 		if patience < time.Hour {
 			<-over
@@ -67,17 +124,7 @@ func TestCloseAbandoned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resets := func() (is bool) {
-		raw, err := shadow.(*net.TCPConn).SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var l *unix.Linger
-		if ctlErr := raw.Control(func(fd uintptr) { l, err = unix.GetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER) }); ctlErr != nil || err != nil {
-			t.Fatal(ctlErr, err)
-		}
-		return l.Onoff != 0 && l.Linger == 0
-	}
+	resets := func() bool { return Resets(t, shadow.(*net.TCPConn)) }
 	c.tx.guard.on = true
 	if c.abandoned(); !resets() {
 		t.Error("bytes are missing, and the shadow would end well")

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"exnet/internal/infile"
 )
@@ -21,12 +22,15 @@ func forHolders(file string, log *slog.Logger, h http.Handler) http.Handler {
 	if file == "" {
 		return h
 	}
+	var warned atomic.Bool // since the token could last be read: anybody can ask
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, err := readToken(file)
+		if known := warned.Swap(err != nil); err != nil && !known {
+			log.Warn("metrics: nobody can ask", "error", err)
+		}
 		shown, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		switch {
 		case err != nil:
-			log.Warn("metrics: nobody can ask", "error", err)
 			http.Error(w, "the token cannot be read here: see the log", http.StatusInternalServerError)
 		case !bearer || subtle.ConstantTimeCompare([]byte(shown), []byte(token)) == 0:
 			w.Header().Set("WWW-Authenticate", "Bearer")

@@ -31,9 +31,12 @@ func TestToken(t *testing.T) {
 	}
 	for _, bad := range []string{"", " \n", strings.Repeat("x", maxToken+1)} {
 		write(bad)
-		if e, err := open(); err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("a token of %d bytes: %v", len(bad), err)
+		switch e, err := open(); {
+		case err == nil:
+			t.Errorf("a token of %d bytes is taken", len(bad))
 			e.Close()
+		case !strings.Contains(err.Error(), path):
+			t.Errorf("a token of %d bytes: %v", len(bad), err)
 		}
 	}
 	write("first\n")
@@ -62,6 +65,8 @@ func TestToken(t *testing.T) {
 		{"second", "Bearer first", http.StatusUnauthorized},
 		{"second", "Bearer second", http.StatusOK},
 		{"", "Bearer ", http.StatusInternalServerError},
+		{"third", "Bearer third", http.StatusOK},
+		{"", "Bearer third", http.StatusInternalServerError},
 	} {
 		write(step.token)
 		for _, page := range []string{"/metrics", "/"} {
@@ -84,7 +89,7 @@ func TestToken(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(log.String(), "nobody can ask") {
-		t.Errorf("log: %s", &log)
+	if n := strings.Count(log.String(), "nobody can ask"); n != 2 {
+		t.Errorf("the log says %d times that nobody can ask, and twice the token went away: %s", n, &log)
 	}
 }
