@@ -24,7 +24,7 @@ func await(e *End, arm func() bool) error {
 	}
 	defer e.Awake()
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(e.bell), Events: unix.POLLIN}}, 20000)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(e.bell), Events: unix.POLLIN}}, 120000)
 		switch {
 		case err == unix.EINTR:
 		case n == 0:

@@ -207,7 +207,7 @@ func TestPrograms(t *testing.T) {
 			}
 			build(t, args[0])
 			s, path := node(t)
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, filepath.Join(buildDir, args[0]), args[1:]...)
 			cmd.Env = append(os.Environ(), "EXN_PORTS="+path)
