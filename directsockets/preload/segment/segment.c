@@ -246,7 +246,7 @@ void ds_attend(struct ds_seg *g, struct ds_attention *a, uint32_t set, uint32_t 
 	w = (a->word & ~clear) | set;
 	if (set & (DS_ARM_RX | DS_ARM_TX))
 		w += 1 << 8; /* a new arming; wraps */
-	a->word = w;
+	__atomic_store_n(&a->word, w, __ATOMIC_RELAXED); /* ds_tx_stands reads it without this lock */
 	__atomic_store_n(&g->own->attention, w, __ATOMIC_SEQ_CST);
 	if (taken)
 		ds_unlock(&a->lock, false);
