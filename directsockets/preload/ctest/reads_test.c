@@ -24,9 +24,9 @@ static void *send_later(void *arg)
 	return arg;
 }
 
-// SO_RCVLOWAT is 100. 60 bytes come in memory, and 40 after the direction has returned to TCP, for
-// which the kernel would wait until there are 100. both: the other direction has returned, too.
-static void low_water_mark(bool both)
+// SO_RCVLOWAT is 100. Some bytes come in memory, and 40 after the direction has returned to TCP;
+// both: the other direction has returned, too. Returns what a read of size bytes gets.
+static ssize_t read_across(bool both, size_t some, size_t size, int flags)
 {
 	char b[200] = {0};
 	int low = 100;
@@ -36,43 +36,34 @@ static void low_water_mark(bool both)
 	CHECK(setsockopt(s.fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low) == 0, "SO_RCVLOWAT");
 	ds_options_changed(s.s, s.fd);
 	limit_read(&s, 60000);
-	CHECK(put(&c, b, 60, 0) == 60, "the first");
+	CHECK(put(&c, b, some, 0) == (ssize_t)some, "the first");
 	ds_fall_back(c.s, c.fd);
 	if (both)
 		ds_fall_back(s.s, s.fd);
 	pthread_create(&t, NULL, send_later, NULL);
 	int64_t before = ds_now();
-	ssize_t r = get(&s, b, sizeof b, 0);
-	CHECK(r == 100 || r == 60, "both %d: %zd bytes", both, r);
+	ssize_t r = get(&s, b, size, flags);
 	CHECK(ds_now() - before < 50000000000, "it waited for more than there is");
 	pthread_join(t, NULL);
 	hang_up(&c);
 	hang_up(&s);
+	return r;
+}
+
+// The kernel would wait for 100 bytes, of which 60 came in memory.
+static void low_water_mark(bool both)
+{
+	ssize_t r = read_across(both, 60, 200, 0);
+
+	CHECK(r == 100 || r == 60, "both %d: %zd bytes", both, r);
 }
 
 // The read wants all of its 110 bytes: 70 come in memory, and 40 by TCP.
 static void wait_all(bool both)
 {
-	char b[110] = {0};
-	int low = 100;
-	pthread_t t;
+	ssize_t r = read_across(both, 70, 110, MSG_WAITALL);
 
-	pair_up(&c, &s);
-	CHECK(setsockopt(s.fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low) == 0, "SO_RCVLOWAT");
-	ds_options_changed(s.s, s.fd);
-	limit_read(&s, 60000);
-	CHECK(put(&c, b, 70, 0) == 70, "the first");
-	ds_fall_back(c.s, c.fd);
-	if (both)
-		ds_fall_back(s.s, s.fd);
-	pthread_create(&t, NULL, send_later, NULL);
-	int64_t before = ds_now();
-	ssize_t r = get(&s, b, sizeof b, MSG_WAITALL);
-	CHECK(r == sizeof b, "both %d: %zd bytes", both, r);
-	CHECK(ds_now() - before < 50000000000, "it waited for more than there is");
-	pthread_join(t, NULL);
-	hang_up(&c);
-	hang_up(&s);
+	CHECK(r == 110, "both %d: %zd bytes", both, r);
 }
 
 // A peer that says that its end stands, or that it has found ours back, where neither can be: the
