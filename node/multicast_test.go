@@ -252,11 +252,8 @@ func TestRootMulticastOldVersions(t *testing.T) {
 	const port = 5003
 	c := startCluster(t, ClusterConfig{Nodes: 3})
 	for i := range c.Nodes {
-		if err := c.Namespace(i).Do(func() error {
-			return errors.Join(
-				os.WriteFile("/proc/sys/net/ipv4/conf/exn0/force_igmp_version", []byte("2"), 0),
-				os.WriteFile("/proc/sys/net/ipv6/conf/exn0/force_mld_version", []byte("1"), 0))
-		}); err != nil {
+		ns := c.Namespace(i)
+		if err := errors.Join(ns.SetSysctl("ipv4/conf/exn0/force_igmp_version", "2"), ns.SetSysctl("ipv6/conf/exn0/force_mld_version", "1")); err != nil {
 			t.Skip(err)
 		}
 	}

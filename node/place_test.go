@@ -2,7 +2,6 @@ package node
 
 import (
 	"net/netip"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -63,11 +62,7 @@ func TestRootIPv6OffAndOn(t *testing.T) {
 	n, ns := c.Nodes[0], c.Namespace(0)
 	disable := func(value string) {
 		t.Helper()
-		if err := ns.Do(func() error {
-			return os.WriteFile("/proc/sys/net/ipv6/conf/"+n.Device.Name()+"/disable_ipv6", []byte(value), 0)
-		}); err != nil {
-			t.Fatal(err)
-		}
+		netnstest.SetSysctl(t, ns, "ipv6/conf/"+n.Device.Name()+"/disable_ipv6", value)
 	}
 	for range 2 {
 		disable("1")

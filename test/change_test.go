@@ -154,7 +154,7 @@ func TestRootRoute(t *testing.T) {
 		far.configure(t, (*hostnet.Conn).LoopbackUp)
 		for _, h := range []*host{router, far} {
 			// The link-local addresses of the veth are to work at once.
-			h.sysctl(t, "ipv6/conf/default/accept_dad", "0")
+			netnstest.SetSysctl(t, h.ns, "ipv6/conf/default/accept_dad", "0")
 		}
 		prefixes := func(list ...string) (p []netip.Prefix) {
 			for _, s := range list {
@@ -168,8 +168,8 @@ func TestRootRoute(t *testing.T) {
 		); err != nil {
 			t.Fatal(err)
 		}
-		router.sysctl(t, "ipv4/ip_forward", "1")
-		router.sysctl(t, "ipv6/conf/all/forwarding", "1")
+		netnstest.SetSysctl(t, router.ns, "ipv4/ip_forward", "1")
+		netnstest.SetSysctl(t, router.ns, "ipv6/conf/all/forwarding", "1")
 		eachFamily(t, func(t *testing.T, fam family) {
 			network := pick(fam, "10.99.0.0/24", "fd99::/64")
 			to := netip.MustParseAddr(pick(fam, "10.99.0.2", "fd99::2"))

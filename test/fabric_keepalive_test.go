@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"exnet/internal/longtest"
+	"exnet/internal/netns/netnstest"
 	"exnet/node/control"
 	"exnet/test/testlab"
 )
@@ -146,9 +147,7 @@ func TestRootFabricRetries(t *testing.T) {
 		return nil
 	})
 	// 3 retries take 3 s (0.2, 0.4, 0.8 and 1.6 s).
-	if out, err := runIn(t, c.spaces[0], nil, "sh", "-c", "echo 3 > /proc/sys/net/ipv4/tcp_retries2"); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	netnstest.SetSysctl(t, c.spaces[0], "ipv4/tcp_retries2", "3")
 	for _, end := range []io.Closer{k.in, out} {
 		if err := end.Close(); err != nil {
 			t.Error(err)

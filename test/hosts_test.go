@@ -56,7 +56,7 @@ func newSite(t *testing.T) *site {
 		s.in(s.hosts[i], "ip", "route", "add", "default", "via", fmt.Sprintf("10.9.%d.1", 1+i))
 		s.in(s.hosts[i], "ip", "link", "set", "lo", "up")
 	}
-	setSysctl(t, s.router, "ipv4/ip_forward", "1")
+	netnstest.SetSysctl(t, s.router, "ipv4/ip_forward", "1")
 	return s
 }
 

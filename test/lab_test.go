@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 
 	"exnet/internal/netns"
@@ -148,20 +147,6 @@ func (h *host) configure(t *testing.T, f func(*hostnet.Conn) error) {
 	}
 	defer conn.Close()
 	if err := f(conn); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// sysctl sets a sysctl under /proc/sys/net, which shows the namespace of the
-// thread that opens it.
-func (h *host) sysctl(t *testing.T, path, value string) {
-	t.Helper()
-	setSysctl(t, h.ns, path, value)
-}
-
-func setSysctl(t *testing.T, ns *netns.NS, path, value string) {
-	t.Helper()
-	if err := ns.Do(func() error { return os.WriteFile("/proc/sys/net/"+path, []byte(value), 0) }); err != nil {
 		t.Fatal(err)
 	}
 }

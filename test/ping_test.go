@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"exnet/internal/longtest"
+	"exnet/internal/netns/netnstest"
 	"exnet/node"
 )
 
@@ -102,7 +103,7 @@ func TestRootPingGroup(t *testing.T) {
 	need(t, "ping")
 	eachPath(t, node.ClusterConfig{Nodes: 4}, func(t *testing.T, l *lab) {
 		for _, h := range l.hosts {
-			h.sysctl(t, "ipv4/icmp_echo_ignore_broadcasts", "0")
+			netnstest.SetSysctl(t, h.ns, "ipv4/icmp_echo_ignore_broadcasts", "0")
 		}
 		for _, tt := range []struct {
 			name    string

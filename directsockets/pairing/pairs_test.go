@@ -58,9 +58,10 @@ func bridged(t *testing.T) (router, a, b *netns.NS) {
 	t.Helper()
 	netnstest.Require(t)
 	router, a, b = netnstest.New(t), netnstest.New(t), netnstest.New(t)
-	for _, c := range []string{"ip link set lo up", "ip link add br0 type bridge", "ip addr add 172.30.0.1/24 dev br0", "ip -6 addr add fd30::1/64 dev br0 nodad", "ip link set br0 up", "sysctl -qw net.ipv4.ip_forward=1"} {
+	for _, c := range []string{"ip link set lo up", "ip link add br0 type bridge", "ip addr add 172.30.0.1/24 dev br0", "ip -6 addr add fd30::1/64 dev br0 nodad", "ip link set br0 up"} {
 		ip(t, router, c)
 	}
+	netnstest.SetSysctl(t, router, "ipv4/ip_forward", "1")
 	for i, n := range []*netns.NS{a, b} {
 		ip(t, router, fmt.Sprintf("ip link add v%d type veth peer name eth0 netns %s", i, n.Path()))
 		ip(t, router, fmt.Sprintf("ip link set v%d master br0 up", i))

@@ -124,6 +124,12 @@ func (n *NS) Do(f func() error) error {
 	return err
 }
 
+// SetSysctl writes a parameter of the namespace. name is its path below /proc/sys/net, as
+// ipv4/ip_forward (Linux, Documentation/networking/ip-sysctl.rst).
+func (n *NS) SetSysctl(name, value string) error {
+	return n.Do(func() error { return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0) })
+}
+
 // enter moves the calling thread into the namespace.
 func (n *NS) enter() error {
 	raw, err := n.file.SyscallConn()

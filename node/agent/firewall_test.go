@@ -8,6 +8,7 @@ import (
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/internal/longtest"
+	"exnet/internal/netns/netnstest"
 )
 
 // cutTime is how long after the network is cut a connection of few is direct at the most: four
@@ -112,7 +113,7 @@ func TestRootFirewallEnds(t *testing.T) {
 		{"flush", func(l *lab) {
 			l.nft(l.b, "add table ip g", "add chain ip g in { type filter hook input priority 0 ; policy drop ; }",
 				"add rule ip g in ct state established accept")
-			command(l.t, l.b, "sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0")
+			netnstest.SetSysctl(l.t, l.b, "netfilter/nf_conntrack_tcp_loose", "0")
 			l.nft(l.b, "add table ip h", "add chain ip h pre { type filter hook prerouting priority -300 ; }", "add rule ip h pre notrack") // what a flush does to what comes
 		}, "timeout"},
 	} {

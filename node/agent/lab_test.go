@@ -57,9 +57,10 @@ func (l *lab) build() {
 	t := l.t
 	t.Helper()
 	for _, c := range []string{"ip link set lo up", "ip link add br0 type bridge", "ip addr add 172.30.0.1/24 dev br0",
-		"ip -6 addr add fd30::1/64 dev br0 nodad", "ip link set br0 up", "sysctl -qw net.ipv4.ip_forward=1"} {
+		"ip -6 addr add fd30::1/64 dev br0 nodad", "ip link set br0 up"} {
 		command(t, l.router, c)
 	}
+	netnstest.SetSysctl(t, l.router, "ipv4/ip_forward", "1")
 	for i, n := range []*netns.NS{l.a, l.b} {
 		l.attach(n, "br0", fmt.Sprint("v", i), fmt.Sprintf("172.30.0.%d/24", i+2), fmt.Sprintf("fd30::%d/64", i+2))
 		command(t, n, "ip route add default via 172.30.0.1")

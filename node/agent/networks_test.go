@@ -48,7 +48,7 @@ func TestRootNetworks(t *testing.T) {
 		{"a service's address and masquerade", "10.96.0.10", 80, (*lab).service},
 		{"a service's address of IPv6", "fd96::10", 80, func(l *lab) {
 			command(l.t, l.a, "ip route add default via fd30::1")
-			command(l.t, l.router, "sysctl -qw net.ipv6.conf.all.forwarding=1")
+			netnstest.SetSysctl(l.t, l.router, "ipv6/conf/all/forwarding", "1")
 			l.nft(l.router, "add table ip6 nat", "add chain ip6 nat pre { type nat hook prerouting priority -100 ; }",
 				"add rule ip6 nat pre ip6 daddr fd96::10 tcp dport 80 dnat to [fd30::3]:8080",
 				"add chain ip6 nat post { type nat hook postrouting priority 100 ; }", "add rule ip6 nat post ip6 daddr fd30::3 masquerade")

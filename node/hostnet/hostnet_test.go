@@ -230,7 +230,7 @@ func TestRootConfigureWithoutIPv6(t *testing.T) {
 	n := netnstest.New(t)
 	c := open(t, n)
 	link := tunIn(t, n, c)
-	run(t, n, "sysctl -qw net.ipv6.conf.exn0.disable_ipv6=1")
+	netnstest.SetSysctl(t, n, "ipv6/conf/exn0/disable_ipv6", "1")
 	if err := c.Configure(link.Index, hostnet.LinkConfig{Addrs: prefixes("fe80::1/64", "10.2.0.1/24"), NoAutoLinkLocal: true}); err != nil {
 		t.Fatal(err)
 	}

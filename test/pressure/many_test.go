@@ -2,12 +2,11 @@ package pressure
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"exnet/internal/longtest"
+	"exnet/internal/netns/netnstest"
 )
 
 // settle waits until a process has no more than it had, of descriptors and segments.
@@ -106,8 +105,8 @@ func TestRootChurn(t *testing.T) {
 	a, b := l.nodes[0], l.nodes[1]
 	for _, n := range l.nodes {
 		// Or ports in TIME_WAIT are used up: 64 K of them for a minute.
-		n.sysctl(t, "ipv4/tcp_tw_reuse", "1")
-		n.sysctl(t, "ipv4/ip_local_port_range", "1024 65535")
+		netnstest.SetSysctl(t, n.ns, "ipv4/tcp_tw_reuse", "1")
+		netnstest.SetSysctl(t, n.ns, "ipv4/ip_local_port_range", "1024 65535")
 	}
 	layers(t, allKinds, func(t *testing.T, kind string) {
 		server := b.serve(t, kind, "echo", port)
@@ -167,13 +166,5 @@ func (n *node) wantSome(t *testing.T, p *process) {
 	t.Helper()
 	if p.kind != "tcp" && n.direct(t, p) == 0 {
 		t.Errorf("%s: no connection is direct: %v", p.Name, n.whys(t, p))
-	}
-}
-
-// sysctl sets one of a node's namespace, under /proc/sys/net.
-func (n *node) sysctl(t *testing.T, path, value string) {
-	t.Helper()
-	if err := n.ns.Do(func() error { return os.WriteFile(filepath.Join("/proc/sys/net", path), []byte(value), 0) }); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -126,7 +126,7 @@ func (l *lab) newNode(t *testing.T, id int, seed uint64) (*node, error) {
 	n := &node{id: id, ns: ns}
 	// IPv6 addresses stay when the interface is down, and are there at once.
 	for path, value := range map[string]string{"ipv6/conf/all/keep_addr_on_down": "1", "ipv6/conf/default/accept_dad": "0"} {
-		if err := ns.Do(func() error { return os.WriteFile("/proc/sys/net/"+path, []byte(value), 0) }); err != nil {
+		if err := ns.SetSysctl(path, value); err != nil {
 			return n, err
 		}
 	}

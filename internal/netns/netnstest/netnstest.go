@@ -47,6 +47,14 @@ func Require(t testing.TB) {
 	}
 }
 
+// SetSysctl writes a parameter of a namespace, as NS.SetSysctl does.
+func SetSysctl(t testing.TB, n *netns.NS, name, value string) {
+	t.Helper()
+	if err := n.SetSysctl(name, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Here opens the namespace of the calling thread.
 func Here() (*netns.NS, error) { return netns.Open("/proc/thread-self/ns/net") }
 

@@ -84,9 +84,8 @@ func newBridge(ctx context.Context) (b *bridge, err error) {
 			return b, err
 		}
 		// Connections of one request leave ports behind, which wait for a minute.
-		sysctl := exec.CommandContext(ctx, "sysctl", "-qw", "net.ipv4.tcp_tw_reuse=1", "net.ipv4.ip_local_port_range=10240 65535")
-		if err := n.Run(sysctl); err != nil {
-			return b, fmt.Errorf("sysctl: %w", err)
+		if err := errors.Join(n.SetSysctl("ipv4/tcp_tw_reuse", "1"), n.SetSysctl("ipv4/ip_local_port_range", "10240 65535")); err != nil {
+			return b, err
 		}
 		asks := exec.CommandContext(ctx, "sleep", "infinity")
 		asks.Env = append(os.Environ(), "EXNET=1")
