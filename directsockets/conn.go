@@ -297,52 +297,50 @@ func (c *Conn) setError() error {
 
 // SetNoDelay is that of net.TCPConn. Direct bytes are never delayed.
 func (c *Conn) SetNoDelay(on bool) error {
-	if s, ok := c.shadow.(interface{ SetNoDelay(bool) error }); ok {
-		return s.SetNoDelay(on)
-	}
-	return nil
+	return set(c, func(s interface{ SetNoDelay(bool) error }) error { return s.SetNoDelay(on) })
 }
 
 // SetKeepAlive is that of net.TCPConn.
 func (c *Conn) SetKeepAlive(on bool) error {
-	if s, ok := c.shadow.(interface{ SetKeepAlive(bool) error }); ok {
-		return s.SetKeepAlive(on)
-	}
-	return nil
+	return set(c, func(s interface{ SetKeepAlive(bool) error }) error { return s.SetKeepAlive(on) })
 }
 
 // SetKeepAlivePeriod is that of net.TCPConn.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
-	if s, ok := c.shadow.(interface{ SetKeepAlivePeriod(time.Duration) error }); ok {
-		return s.SetKeepAlivePeriod(d)
-	}
-	return nil
+	return set(c, func(s interface{ SetKeepAlivePeriod(time.Duration) error }) error { return s.SetKeepAlivePeriod(d) })
 }
 
 // SetKeepAliveConfig is that of net.TCPConn.
 func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
-	if s, ok := c.shadow.(interface {
+	return set(c, func(s interface {
 		SetKeepAliveConfig(net.KeepAliveConfig) error
-	}); ok {
+	}) error {
 		return s.SetKeepAliveConfig(config)
-	}
-	return nil
+	})
 }
 
 // SetReadBuffer sets the size of the shadow's buffer; that of direct bytes is
 // Config.Ring.
 func (c *Conn) SetReadBuffer(bytes int) error {
-	if s, ok := c.shadow.(interface{ SetReadBuffer(int) error }); ok {
-		return s.SetReadBuffer(bytes)
-	}
-	return nil
+	return set(c, func(s interface{ SetReadBuffer(int) error }) error { return s.SetReadBuffer(bytes) })
 }
 
 // SetWriteBuffer sets the size of the shadow's buffer; that of direct bytes is
 // Config.Ring.
 func (c *Conn) SetWriteBuffer(bytes int) error {
-	if s, ok := c.shadow.(interface{ SetWriteBuffer(int) error }); ok {
-		return s.SetWriteBuffer(bytes)
+	return set(c, func(s interface{ SetWriteBuffer(int) error }) error { return s.SetWriteBuffer(bytes) })
+}
+
+// set gives the shadow an option, unless the connection is closed. A shadow that is not the kernel's
+// may have no such option, and takes it without an error.
+func set[S any](c *Conn, option func(S) error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed { // the shadow may outlive Close
+		return c.opError("set", net.ErrClosed)
+	}
+	if s, ok := c.shadow.(S); ok {
+		return option(s)
 	}
 	return nil
 }

@@ -131,6 +131,12 @@ func TestLeaveExit(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
+	for name, err := range map[string]error{"SetNoDelay": c.SetNoDelay(true), "SetKeepAlive": c.SetKeepAlive(true), "SetLinger": c.SetLinger(1),
+		"SetReadBuffer": c.SetReadBuffer(4096), "SetDeadline": c.SetDeadline(time.Time{})} {
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s after Close: %v", name, err)
+		}
+	}
 	if !directsockets.Resets(t, dup) {
 		t.Error("bytes are missing, and the shadow would end well")
 	}
