@@ -12,7 +12,7 @@ import time
 from datetime import datetime, timezone
 
 PIECE = 65536
-STALL = 45.0
+STALL = 120.0  # the same as stallTime of stream_test.go
 
 
 def say(event):

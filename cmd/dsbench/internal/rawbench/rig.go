@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -59,9 +60,12 @@ func newRig(n, size int) (r *rig, err error) {
 	return r, err
 }
 
+// startTime is how long the other process may take to begin, on a machine that is busy.
+const startTime = time.Minute
+
 // connect joins the rig with that of another process.
 func (r *rig) connect(c *net.UnixConn) error {
-	l, err := shm.Connect(r.nic, c, shm.Config{})
+	l, err := shm.Connect(r.nic, c, shm.Config{HelloTimeout: startTime})
 	if err != nil {
 		return err
 	}
