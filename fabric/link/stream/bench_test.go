@@ -154,8 +154,9 @@ func blocking(tb testing.TB, c net.Conn) int {
 	return fd
 }
 
-// gets has x read y's memory over and over, in the driver's thread, while on is set.
-func gets(tb testing.TB, x, y *nic.NIC, count *atomic.Int64) (on *atomic.Bool, start func()) {
+// gets has x read y's memory over and over, in the driver's thread, while on is set. drain waits for
+// those that are on their way then.
+func gets(tb testing.TB, x, y *nic.NIC, count *atomic.Int64) (on *atomic.Bool, start, drain func()) {
 	tb.Helper()
 	ex, _ := fabrictest.OpenRMA(tb, x, vpid, rma.Config{}), fabrictest.OpenRMA(tb, y, vpid, rma.Config{})
 	dst := fabrictest.Register(tb, x, vpid, getSize*getDepth, atu.Write)
@@ -202,7 +203,11 @@ func gets(tb testing.TB, x, y *nic.NIC, count *atomic.Int64) (on *atomic.Bool, s
 	}
 	ex.OnInterrupt(handle)
 	ex.EnableInterrupt()
-	return on, post
+	return on, post, func() {
+		for len(under) < getDepth && !tb.Failed() {
+			time.Sleep(time.Millisecond)
+		}
+	}
 }
 
 // BenchmarkGet compares a stream of GETs with kernel TCP over the same veth, an encrypted one with
@@ -217,7 +222,7 @@ func BenchmarkGet(b *testing.B) {
 			connect := veth(b)
 			x, y, lx := joined(b, fabrictest.StreamConfig{Conns: kind.conns, TLS: kind.tls, Pipe: connect})
 			var ours, theirs atomic.Int64
-			on, start := gets(b, x, y, &ours)
+			on, start, drain := gets(b, x, y, &ours)
 			begin, control := newControl, "TCP"
 			if kind.tls {
 				begin, control = newTLSControl, "TLS"
@@ -239,6 +244,7 @@ func BenchmarkGet(b *testing.B) {
 				share = append(share, float64(u.ops)*getSize*8/1e9/u.time.Seconds())
 				ratio = append(ratio, rate[len(rate)-1]/tcpRate[len(tcpRate)-1])
 			}
+			drain()
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(median(ratio), "of-"+control)
 			b.ReportMetric(median(rate), "Gbit/s/core")
