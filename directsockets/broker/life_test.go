@@ -325,3 +325,15 @@ func TestBrokerKilled(t *testing.T) {
 	cmd = start()
 	brokertest.Eventually(t, "the listener is shown again", func() bool { return c.Listener(port(ln.Addr())) })
 }
+
+// A client that waits for WELCOME when the broker ends is refused: hung up on, it would take the
+// broker for one of another version.
+func TestEndsBeforeWelcome(t *testing.T) {
+	checkFDs(t)
+	s, stop := startServer(t, Config{})
+	c := dialRaw(t, s.Path())
+	brokertest.Eventually(t, "the broker has a client", func() bool { return s.Idle() == 0 })
+	stop()
+	c.refused(0, wire.Expired)
+	c.disconnected()
+}

@@ -24,6 +24,7 @@ func (s *Server) Client(cfg client.Config) (*client.Client, error) {
 	w.client = a
 	w.session = &session{s: s, out: w, pid: os.Getpid(), uid: 0, program: a.Program(), since: time.Now(), stats: -1, table: a.Client().Stats(),
 		listeners: make(map[uint32]*listener), offers: make(map[wire.Nonce]*offer)}
+	w.session.greeted.Store(true)
 	if err := s.admit(w.session); err != nil {
 		a.Drop()
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"exnet/directsockets/broker/brokertest"
+	"exnet/directsockets/broker/wire"
 )
 
 // A process that connects again, after it was refused, is refused at little cost, for a second and
@@ -36,7 +37,9 @@ func TestRefusedAgain(t *testing.T) {
 		t.Error("it is refused for the first time")
 	}
 	limit(1)
-	dialRaw(t, s.Path()).disconnected()
+	first := dialRaw(t, s.Path())
+	first.refused(0, wire.TooMany)
+	first.disconnected()
 	if !again() {
 		t.Error("it is not known")
 	}

@@ -268,7 +268,7 @@ func (s *Server) Close() error {
 	sessions, peers := keys(s.sessions), keys(s.peers)
 	s.mu.Unlock()
 	for _, c := range sessions {
-		c.out.Abort()
+		c.leave()
 	}
 	for _, p := range peers {
 		s.drop(p)
@@ -323,10 +323,13 @@ func (s *Server) client(conn *net.UnixConn) {
 		conn.Close()
 		return
 	}
-	defer ctxend.Do(s.ctx, out.Abort)()
 	c := &session{s: s, out: out, shut: out, since: time.Now(), stats: -1,
 		listeners: make(map[uint32]*listener), offers: make(map[wire.Nonce]*offer)}
+	defer ctxend.Do(s.ctx, c.leave)()
 	defer func() {
+		if s.ctx.Err() != nil {
+			c.leave()
+		}
 		out.Abort()
 		c.end()
 	}()

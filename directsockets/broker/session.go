@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,6 +40,7 @@ type session struct {
 	home    caller.Home    // and those of its container
 	owner   owner          // both, once it was admitted
 	version uint8          // of the messages, once it was greeted; 0: the oldest
+	greeted atomic.Bool    // WELCOME was sent, or is not waited for
 	program string
 	since   time.Time
 	stats   int             // descriptor of its statistics; -1: it is in this process
@@ -208,6 +210,7 @@ func (c *session) hello(m wire.Message, fds rpc.Descriptors) error {
 		c.s.scanning.Unlock()
 		_ = unix.Close(t.fd)
 	}
+	c.greeted.Store(true)
 	return c.reply(wire.Message{Type: wire.Welcome, ID: m.ID, Node: c.s.cfg.Node, Features: wire.FeatureUDP | wire.FeatureFlow}, c.s.page.Fd())
 }
 
@@ -396,6 +399,24 @@ func (c *session) refuse(id uint32, why wire.Reason) error {
 		c.s.count.NotOwners.Add(1)
 	}
 	return c.reply(wire.Message{Type: wire.Refused, ID: id, Reason: why})
+}
+
+// leave ends the connection because the broker ends.
+func (c *session) leave() {
+	c.turnAway(wire.Expired)
+	c.out.Abort()
+}
+
+// turnAway tells a client why there will be no WELCOME. One that is hung up on in place of WELCOME
+// takes the broker for one of another version (SPEC 6).
+func (c *session) turnAway(why wire.Reason) {
+	if c.greeted.Load() {
+		return
+	}
+	m := wire.Message{Type: wire.Refused, Reason: why}
+	if b, err := m.AppendBinary(make([]byte, 0, wire.MaxLen)); err == nil {
+		_ = c.out.Post(b) // it may be gone
+	}
 }
 
 // reply sends a message to the client. An error is its end.

@@ -76,6 +76,7 @@ func (s *Server) admit(c *session) error {
 func (s *Server) refuseLocked(c *session, o owner, u *usage, what string) error {
 	s.refused.add(c.pid, u)
 	if c.shut != nil {
+		c.turnAway(wire.TooMany)
 		u.trash.End(c.shut, nil)
 		c.shut = nil
 	}
