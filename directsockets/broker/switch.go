@@ -23,7 +23,7 @@ type Rule struct {
 	// once for each connection.
 	Share int `json:"share,omitempty"`
 	// Container is the ID of a container, the beginning of it with at least 12 digits, or its name:
-	// an end of the connection is in it.
+	// an end of the connection is in its network namespace, which a pod's containers share.
 	Container string `json:"container,omitempty"`
 	// Port is the server's, as either end has it; of a flow of datagrams it may be the sender's.
 	Port uint16 `json:"port,omitempty"`
@@ -75,10 +75,20 @@ func (r Rule) String() string {
 
 // In reports whether the Rule can be about a connection of the container with these names.
 func (r *Rule) In(names []string) bool {
+	pod := podOf(r.Container)
 	named := func(name string) bool {
-		return name == r.Container || len(r.Container) >= minID && strings.HasPrefix(name, r.Container)
+		return name == r.Container || len(r.Container) >= minID && strings.HasPrefix(name, r.Container) || pod != "" && podOf(name) == pod
 	}
 	return r.Container == "" || slices.ContainsFunc(names, named)
+}
+
+// podOf is NAMESPACE/POD/ of the name of a pod's container, NAMESPACE/POD/CONTAINER; "": it is not
+// one.
+func podOf(name string) string {
+	if strings.Count(name, "/") != 2 {
+		return ""
+	}
+	return name[:strings.LastIndexByte(name, '/')+1]
 }
 
 // switchEnd is an end of a connection, as Rules see it.

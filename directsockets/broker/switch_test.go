@@ -11,7 +11,7 @@ import (
 // The last Rule that fits counts. A Rule about everything replaces all, and one about the same as
 // another replaces that.
 func TestSwitch(t *testing.T) {
-	web := switchEnd{names: []string{"0123456789abcdef", "web"}, server: netip.MustParseAddrPort("10.2.0.1:80"), pid: 7}
+	web := switchEnd{names: []string{"0123456789abcdef", "web", "shop/web-1/main"}, server: netip.MustParseAddrPort("10.2.0.1:80"), pid: 7}
 	other := switchEnd{server: netip.MustParseAddrPort("[fd00::1]:6379"), pid: 8}
 	to := netip.MustParsePrefix("10.2.0.0/24")
 	low, high := uint32(9), uint32(10) // 9 and 10 of a hundred
@@ -28,6 +28,9 @@ func TestSwitch(t *testing.T) {
 		{"a name", []Rule{{Container: "web"}}, false, true},
 		{"an ID", []Rule{{Container: "0123456789ab"}}, false, true},
 		{"too short for an ID", []Rule{{Container: "0123"}}, true, true},
+		{"another container of the pod", []Rule{{Container: "shop/web-1/side"}}, false, true},
+		{"the pod", []Rule{{Container: "shop/web-1/"}}, false, true},
+		{"another pod", []Rule{{Container: "shop/web/main"}, {Container: "shop/web-10/main"}}, true, true},
 		{"a process", []Rule{{PID: 8}}, true, false},
 		{"each field has to fit", []Rule{{PID: 8, Port: 80}}, true, true},
 		{"a network", []Rule{{To: to}}, false, true},
