@@ -32,8 +32,8 @@ not.
 
 With --direct it writes the packets of programs' direct connections and flows,
 as they are on the networks of their namespaces: meanwhile these connections go
-back to TCP and UDP, and new ones stay there. Afterwards new ones are direct
-again, and flows; a TCP connection stays on TCP until it ends. This wants root.`,
+back to TCP and UDP, and new ones stay there. Afterwards all may be direct again
+but TCP connections to other hosts that went back. This wants root.`,
 		Example: `exn-tun capture --node 1 | tcpdump -n -r -
 exn-tun capture --node 1 -o exn0.pcapng
 exn-tun capture --direct --container web --port 6379 -o redis.pcapng
