@@ -54,8 +54,8 @@ archive() { # NAME ROOT: an image of a root file system, as docker load takes it
 }
 archive localhost/lab:1 "$programs"
 say "building the image exnet by the Containerfile"
-buildah bud -q --network host --build-arg BASE=docker-archive:"$base/lab.tar" -t localhost/exnet:latest -f "$image/packaging/Containerfile" "$image" >/dev/null
-buildah push -q localhost/exnet:latest docker-archive:"$base/exnet.tar":docker.io/library/exnet:latest
+buildah bud -q --network host --build-arg BASE=docker-archive:"$base/lab.tar" -t docker.io/library/exnet -f "$image/packaging/Containerfile" "$image" >/dev/null
+buildah push -q docker.io/library/exnet docker-archive:"$base/exnet.tar":docker.io/library/exnet:latest
 
 say "starting the control plane"
 etcd --data-dir "$base/etcd" --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
@@ -191,6 +191,17 @@ eventually some node1 numbered direct
 checked
 [ "$(faults)" = "$faults" ] || { sums | grep ^fault; exit 1; }
 
+say "exn-tun capture of one container shows what redis is asked; its connections are direct again"
+long=$(on node1 /opt/exnet/exn-tun status --sockets --json | jq -r '.[].name | strings | select(test("^default/near-.*/long$"))')
+agent=$(kubectl -n kube-system get pods -l app=exnet-agent --field-selector spec.nodeName=node1 -o name)
+{ "$kube/kubectl" -n kube-system exec "$agent" -- timeout 20 exn-tun capture --direct --container "$long" --port 6379 2>"$base/capture.log" || true; } | grep -aqm1 INCR
+cat "$base/capture.log"
+returned() { [ "$(on node1 /opt/exnet/exn-tun status --sockets --json | jq --arg n "$long" '[.[] | select(.name == $n).connections[] | select(.mode == "direct" and .returns > 0)] | length')" = 4 ]; }
+eventually returned
+ended() { ! on node1 pgrep -f 'capture --direct' && [ "$(on node1 /opt/exnet/exn-tun direct show)" = 'agent: all connections may be direct' ]; }
+eventually ended
+[ "$(failures)" = "$before" ] || failed
+
 say "a rolling update of the database, whose clients connect again"
 kubectl rollout restart deployment/db
 kubectl rollout status deployment/db --timeout 180s
@@ -205,11 +216,6 @@ eventually some node1 redis-benchmark direct
 . "$here/clusterrules.sh"
 . "$here/clusterpolicy.sh"
 
-say "kubectl delete"
-kubectl delete -f "$here/clusterpods.yaml" --timeout 60s
-kubectl delete -k "$manifests" --timeout 60s
-gone() { [ "$(kubectl get pods -A --no-headers 2>/dev/null | wc -l)" = 0 ]; }
-eventually gone
 . "$here/clusterhelm.sh"
 for i in 1 2; do [ -z "$(on "node$i" pgrep -x exn-tun)" ]; done
 finish
