@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -134,6 +135,58 @@ func switchOften(t *testing.T, say func(what string) (back int)) {
 		say("on")
 	}
 	t.Logf("%d times off and on, %d connections and flows went back to TCP", switches(), back)
+}
+
+// Direct sockets through the fabric are switched off and on at both hosts, while programs in C and
+// Go exchange data that is checked. Their connections stay on TCP; new ones are direct again. No
+// byte is lost, and nothing stands still.
+func TestRootFabricSwitch(t *testing.T) {
+	longtest.Skip(t)
+	needRun(t, "python3")
+	checkLeaks(t)
+	c := newCarried(t, true, "--direct", "fabric:"+carriedPort)
+	c.serve()
+	if err := testlab.Into(c.bin, "./testdata/run/checked.go"); err != nil {
+		t.Fatal(err)
+	}
+	exnRun, err := buildExnRun()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := sharedDir(t)
+	stop := filepath.Join(dir, "stop")
+	clients := []*process{
+		startIn(t, c.spaces[0], nil, "env", awaitBroker, "HOST=10.2.0.2", exnRun, "--", "python3", testdata(t, "run/checked.py"), "ask", carriedPort, "4", stop),
+		startIn(t, c.spaces[0], nil, c.bin+"/checked", "10.2.0.2:"+carriedPort, "4", stop),
+	}
+	moves := func() { // something goes through the fabric
+		t.Helper()
+		moved := c.count(0, "relay.bytes_sent")
+		eventually(t, func() error {
+			if c.count(0, "relay.bytes_sent") < moved+1<<16 {
+				return errors.New("nothing goes through the fabric")
+			}
+			return nil
+		})
+	}
+	switchOften(t, func(what string) (back int) {
+		if what == "off" {
+			moves()
+		}
+		for i, ns := range c.spaces {
+			back += switched(t, ns, c.bin+"/exn-tun", what, "--port", carriedPort, "--dir", c.dirs[i])
+		}
+		return back
+	})
+	moves()
+	if err := os.WriteFile(stop, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range clients {
+		t.Log(strings.TrimSpace(p.wait(t)))
+	}
+	c.clean(0, 1)
+	c.server.end(t)
 }
 
 // clientsDirect counts the clients' ends of TCP connections in a status of exn-tun that are direct,
