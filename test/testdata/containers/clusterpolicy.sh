@@ -49,7 +49,8 @@ say "the kernel forgets the open connections: they stand, the direct ones on TCP
 on node1 bash -c 'echo 0 >/proc/sys/net/netfilter/nf_conntrack_tcp_loose'
 on node1 conntrack -D -p tcp --dport 6379 >/dev/null 2>&1
 # cut: both connections of the pod, at the end that had something to send.
-cut() { [ "$(on node1 /opt/exnet/exn-tun status --sockets --json | jq '[.[].connections[] | select(.reason == "the network is cut") | if .server then .remote else .local end] | unique | length')" = 2 ]; }
+address=$(kubectl get pod direct -o jsonpath='{.status.podIP}')
+cut() { [ "$(on node1 /opt/exnet/exn-tun status --sockets --json | jq --arg a "$address:" '[.[].connections[] | select(.reason == "the network is cut") | if .server then .remote else .local end | select(startswith($a))] | unique | length')" = 2 ]; }
 eventually cut
 each eventually stands
 tell
