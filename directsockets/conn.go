@@ -331,8 +331,8 @@ func (c *Conn) SetWriteBuffer(bytes int) error {
 	return set(c, func(s interface{ SetWriteBuffer(int) error }) error { return s.SetWriteBuffer(bytes) })
 }
 
-// set gives the shadow an option, unless the connection is closed. A shadow that is not the kernel's
-// may have no such option, and takes it without an error.
+// set gives the shadow an option, unless the connection is closed. A shadow that is not the
+// kernel's may have no such option, and takes it without an error.
 func set[S any](c *Conn, option func(S) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -154,8 +154,8 @@ func blocking(tb testing.TB, c net.Conn) int {
 	return fd
 }
 
-// gets has x read y's memory over and over, in the driver's thread, while on is set. drain waits for
-// those that are on their way then.
+// gets has x read y's memory over and over, in the driver's thread, while on is set. drain waits
+// for those that are on their way then.
 func gets(tb testing.TB, x, y *nic.NIC, count *atomic.Int64) (on *atomic.Bool, start, drain func()) {
 	tb.Helper()
 	ex, _ := fabrictest.OpenRMA(tb, x, vpid, rma.Config{}), fabrictest.OpenRMA(tb, y, vpid, rma.Config{})
