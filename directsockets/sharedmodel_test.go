@@ -20,8 +20,9 @@ const (
 	kForgets             // who takes the lock of a killed sender forgets DEMOTE, PAUSE, SHUTDOWN that it has sent
 	kPromoteLost         // the same, PROMOTE
 	kStandsTwice         // the same, and looks for FALLEN_BACK again after STANDS
-	kRepeats             // the same, and repeats the byte that returned last, as the C library still does
+	kRepeats             // the same, and repeats the byte that returned last
 	kReceiverLost        // who takes the lock of a killed receiver forgets what that has told the sender
+	kUncounted           // the same, and what that has read of the shadow last
 	kNoLook              // who sees that the shadow has something does not look at the queue again
 	kNoEndLook           // the same, of the shadow's end
 	kNoStands            // the sender does not set STANDS
@@ -35,7 +36,7 @@ const (
 
 func (f kFault) String() string {
 	return [...]string{"none", "the end that was said is forgotten", "PROMOTE is forgotten", "looks again after STANDS", "repeats a byte",
-		"the receiver's step is forgotten", "no look after the shadow", "no look after the end", "no STANDS", "one skipped",
+		"the receiver's step is forgotten", "a byte that was read is not counted", "no look after the shadow", "no look after the end", "no STANDS", "one skipped",
 		"PROMOTE says less", "no rest", "resumes early", "ends well"}[f]
 }
 
@@ -68,6 +69,7 @@ const (
 	kEOF        // the shadow has ended
 	kDone       // what ended the direction, or PAUSE, is to be consumed
 	kWrote      // a sender: the shadow has a byte, and that is not noted
+	kTook       // a receiver: it has a byte of the shadow, and that is not noted
 )
 
 type kHolder struct {
@@ -86,6 +88,7 @@ type kWorld struct {
 	back, fellAt                   int8 // messages: the next one that returns, P
 	shadow                         [kMost + 1]int8
 	wrote, came, read              int8 // bytes of the shadow
+	noted                          int8 // of those, what the receiver has noted that it has read
 	carried, due                   int8
 	fin, finCame, reset            bool
 	sent, got                      int8 // bytes
@@ -192,7 +195,7 @@ func (m *kModel) die(w *kWorld, side, i int) {
 }
 
 // begin takes the lock of a side. If its holder was killed, it makes the step of which the peer was
-// told.
+// told, and asks the kernel what the shadow has taken and given.
 func (m *kModel) begin(w *kWorld, side, i int) bool {
 	h := &w.holders[side][i]
 	holder := w.lock[side]
@@ -211,6 +214,9 @@ func (m *kModel) begin(w *kWorld, side, i int) bool {
 	}
 	if dead.pc == kWrote && m.fault != kRepeats {
 		w.back++
+	}
+	if dead.pc == kTook && m.fault != kUncounted {
+		w.noted++
 	}
 	*dead = kHolder{}
 	return true

@@ -215,6 +215,8 @@ func (m *kModel) receiver(try func(func(*kWorld) bool), w *kWorld, i int) {
 		step(func(v *kWorld, h *kHolder) bool { v.taken++; h.pc = kLook; return true })
 	case kByte, kEOF:
 		step(m.readShadow)
+	case kTook:
+		step(func(v *kWorld, h *kHolder) bool { h.pc = kLook; v.noted++; return true })
 	}
 }
 
@@ -238,9 +240,11 @@ func (m *kModel) lookRX(w *kWorld, h *kHolder) {
 			on(rxGone)
 		}
 	case rxCatchUp:
-		if w.read > w.carried {
-			m.bad("PROMOTE says %d, and %d were read", w.carried, w.read)
-		} else if w.read == w.carried {
+		if w.noted > w.carried {
+			m.bad("PROMOTE says %d, and %d were read", w.carried, w.noted)
+		} else if w.noted < w.carried && w.read >= w.carried {
+			m.bad("the receiver waits for byte %d of the shadow, which was read", w.noted+1)
+		} else if w.noted == w.carried {
 			on(rxReached)
 		}
 	case rxDirect:
@@ -325,15 +329,17 @@ func (m *kModel) read(w *kWorld, h *kHolder) bool {
 		m.take(w, w.queue[w.taken].n)
 		w.taken++
 	case rxCatchUp:
-		if w.read == w.came || w.read >= w.carried {
+		if w.read == w.came || w.noted >= w.carried {
 			return false
 		}
 		m.takeShadow(w)
+		h.pc = kTook
 	case rxReturning:
 		if w.read == w.came {
 			return false
 		}
 		m.takeShadow(w)
+		h.pc = kTook
 	default:
 		switch {
 		case w.read < w.came:
@@ -361,6 +367,7 @@ func (m *kModel) readShadow(w *kWorld, h *kHolder) bool {
 	}
 	if h.pc = kLook; at == kByte {
 		m.takeShadow(w)
+		h.pc = kTook
 	} else {
 		m.readEnd(w)
 	}

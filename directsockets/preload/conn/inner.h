@@ -312,6 +312,8 @@ bool ds_nonblock(struct ds_sock *s, int fd) DS_HIDDEN;
  * read. False if the connection is no longer established, or cannot be asked. */
 bool ds_kernel_sent(int fd, int side, uint64_t *n) DS_HIDDEN;
 bool ds_kernel_read(int fd, uint64_t *n) DS_HIDDEN;
+/* As ds_kernel_read, also when the connection has ended. noted: as read of ds_shadow_given. */
+bool ds_shadow_read(int fd, uint64_t noted, uint64_t *n) DS_HIDDEN;
 /* How many bytes have come on the shadow in all, read or not, and whether no more will: its end of
  * file or a reset came, which does not count. read: how many the library knows to be read. False:
  * the kernel does not say. */
@@ -357,6 +359,8 @@ static inline bool ds_rx_from_segment(const struct ds_sock *s)
 
 	return mode == RX_DIRECT || mode == RX_REST;
 }
+/* RX_CATCH_UP: how many bytes more come on the shadow. With the lock of rx. */
+static inline uint64_t ds_rx_ahead(const struct ds_shared *h) { return h->carried - h->rx_read; }
 /* Do all bytes of an outbound direction in that state go to the shadow? */
 static inline bool ds_goes_by_shadow(int tx) { return tx == TX_BACK || tx <= TX_PAUSED; }
 /* Without the lock: returns to TCP if the peer has fallen back. For callers that wait for something

@@ -59,11 +59,45 @@ static bool peer_is_lost(struct ds_sock *s, int fd)
 	return false;
 }
 
-/* Writes to the shadow, *(int *)arg, as many of n bytes as it takes: the number, or -1 and
- * errno. */
+/* What returns to the shadow fd. */
+struct to_shadow {
+	int fd;
+	bool known;	  /* it can be written to, and */
+	uint64_t written; /* it has had so many of the next bytes */
+};
+
+/* Writes to the shadow as many of n bytes as it takes, but those that it has had: the number, or -1
+ * and errno. arg: struct to_shadow. */
 static ssize_t to_shadow(void *arg, const void *p, size_t n)
 {
-	return ds_syscall(SYS_sendto, *(int *)arg, p, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	struct to_shadow *to = arg;
+
+	if (to->written) {
+		n = n < to->written ? n : (size_t)to->written;
+		to->written -= n;
+		return (ssize_t)n;
+	}
+	ssize_t r = ds_syscall(SYS_sendto, to->fd, p, to->known ? n : 0, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	if (r == 0) {
+		errno = EAGAIN; /* the kernel could not say how much */
+		return -1;
+	}
+	return r;
+}
+
+/* TX_RETURNING: writes to the shadow what it takes of what the peer left. As ds_tx_return. With the
+ * lock of tx. */
+static int write_back(struct ds_sock *s, int fd, bool *ended)
+{
+	struct ds_shared *h = s->sh;
+	struct to_shadow to = {.fd = fd};
+	uint64_t sent, slot = h->return_slot, off = h->return_off;
+
+	/* Since PROMOTE nothing else was written there. */
+	to.known = ds_kernel_sent(fd, s->side, &sent);
+	if (to.known)
+		to.written = sent - h->tx_carried;
+	return ds_tx_return(&s->seg, &h->tx, &slot, &off, to_shadow, &to, ended);
 }
 
 /* The connection goes back to TCP: for good if the network does not carry the shadow any more; then
@@ -122,7 +156,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 	}
 	if (ds_mode(&h->tx_mode) == TX_RETURNING) {
 		ds_linger_guard(s, fd);
-		switch (ds_tx_return(&s->seg, &h->tx, &h->return_slot, &h->return_off, to_shadow, &fd, &ended)) {
+		switch (write_back(s, fd, &ended)) {
 		case 0:
 			ds_on_tx(s, ON_WRITTEN);
 			if (ended)
@@ -142,12 +176,34 @@ void ds_tx_update(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
+/* The last holder of the lock may not have noted what it has read of the shadow: the kernel knows.
+ * With the lock of rx. */
+static void recount(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	int saved = errno, mode = ds_mode(&h->rx_mode), before = mode == RX_FALLEN_BACK ? h->rx_before : mode;
+	uint64_t n;
+
+	h->rx_recount = 0;
+	if (ds_shadow_read(fd, h->rx_read, &n))
+		DS_SET(h->rx_read, n);
+	errno = saved;
+	if (before != RX_CATCH_UP)
+		return;
+	if (h->rx_read > h->carried)
+		ds_break(s);
+	else if (!ds_rx_ahead(h))
+		ds_rx_caught_up(s);
+}
+
 void ds_rx_update(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
 	uint64_t carried;
 
 	ds_seg_heed(&s->seg, &h->attention);
+	if (__builtin_expect(h->rx_recount, 0))
+		recount(s, fd);
 	if (ds_mode(&h->rx_mode) == RX_SHADOW) {
 		switch (ds_rx_promoted(&s->seg, &h->rx, &carried)) {
 		case 1:
@@ -156,9 +212,8 @@ void ds_rx_update(struct ds_sock *s, int fd)
 				return;
 			}
 			h->carried = carried;
-			h->left = carried - h->rx_read;
 			ds_on_rx(s, ON_PROMOTE);
-			if (!h->left)
+			if (!ds_rx_ahead(h))
 				ds_on_rx(s, ON_REACHED);
 			break;
 		case DS_BREACH:

@@ -6,7 +6,7 @@
 static bool enough(struct ds_sock *s)
 {
 	struct ds_shared *h = s->sh;
-	uint64_t before = ds_mode(&h->rx_mode) == RX_CATCH_UP ? h->left : 0, cap = s->seg.ring / 2, low = DS_GET(s->lowat);
+	uint64_t before = ds_mode(&h->rx_mode) == RX_CATCH_UP ? ds_rx_ahead(h) : 0, cap = s->seg.ring / 2, low = DS_GET(s->lowat);
 
 	return before + ds_rx_readable(&s->seg, &h->rx) >= (low < cap ? low : cap) || ds_rx_over(&s->seg, &h->rx) || ds_left(s);
 }

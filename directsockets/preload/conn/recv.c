@@ -4,7 +4,7 @@
  *                                        │ yes
  *      ┌───▶ rx_lock ── where is the direction? (modes.c)
  *      │        RX_SHADOW   the shadow, as far as it has bytes of before PROMOTE
- *      │        RX_CATCH_UP  the shadow, the `left` bytes that PROMOTE has counted
+ *      │        RX_CATCH_UP  the shadow, the rest of the bytes that PROMOTE has counted
  *      │        RX_DIRECT   ds_rx_recv (segment/rx.c): copy, give back, ring the peer if it is armed
  *      │        RX_FALLEN_BACK   as before, but nothing of the segment, until the peer has said who has the rest
  *      │        RX_RETURNING  the shadow     RX_REST  the segment: what the shadow did not give (returning.c)
@@ -76,7 +76,7 @@ static ssize_t recv_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		if (n > 0 && c->left && ds_mode(&h->rx_mode) == RX_RETURNING)
 			ds_rx_update(s, fd);
 		/* A program that peeks for more than the shadow has shall see what follows it. */
-		if (peek && n > 0 && ds_mode(&h->rx_mode) == RX_CATCH_UP && (uint64_t)n == h->left && c->left) {
+		if (peek && n > 0 && ds_mode(&h->rx_mode) == RX_CATCH_UP && (uint64_t)n == ds_rx_ahead(h) && c->left) {
 			ssize_t next = ds_rx_recv(&s->seg, &h->rx, &h->attention, c, true, flags & MSG_TRUNC);
 
 			if (next > 0)
@@ -397,9 +397,9 @@ int ds_fionread(struct ds_sock *s, int fd, int *n)
 	if (before < RX_DIRECT || mode == RX_BACK || mode == RX_RETURNING ||
 	    (mode == RX_DIRECT && ds_rx_over(&s->seg, &h->rx))) /* it goes on there */
 		REAL(ioctl, fd, DS_INQ, &there);
-	if (before == RX_CATCH_UP && (uint64_t)there >= h->left)
-		there = (int)h->left;
-	if ((mode == RX_CATCH_UP && (uint64_t)there == h->left) || ds_rx_from_segment(s))
+	if (before == RX_CATCH_UP && (uint64_t)there >= ds_rx_ahead(h))
+		there = (int)ds_rx_ahead(h);
+	if ((mode == RX_CATCH_UP && (uint64_t)there == ds_rx_ahead(h)) || ds_rx_from_segment(s))
 		sum = ds_rx_readable(&s->seg, &h->rx);
 	ds_unlock(&h->rx_lock, alone);
 	*n = there + (sum > (1u << 30) ? 1 << 30 : (int)sum);

@@ -27,7 +27,7 @@ static ssize_t limit_before(struct ds_sock *s, int fd, int mode, int before, siz
 	if (before == RX_DIRECT)
 		return 0;
 	if (before == RX_CATCH_UP)
-		return (ssize_t)(want < h->left ? want : h->left);
+		return (ssize_t)(want < ds_rx_ahead(h) ? want : ds_rx_ahead(h));
 	/* Bytes that an earlier look found need no new one; but a larger read gets all that
 	 * there is now. */
 	if (before != RX_SHADOW || (mode != RX_FALLEN_BACK && h->rx_read + want <= h->rx_sure))
@@ -55,9 +55,8 @@ static void took_before(struct ds_sock *s, int before, size_t n)
 
 	DS_SET(h->rx_read, h->rx_read + n);
 	ds_moved(s, 0, n);
-	if (before != RX_CATCH_UP || (h->left -= n))
-		return;
-	ds_rx_caught_up(s);
+	if (before == RX_CATCH_UP && !ds_rx_ahead(h))
+		ds_rx_caught_up(s);
 }
 
 /* The shadow gave no byte: is this the direction's end, or its error in errno? False, with ESTALE:
@@ -85,7 +84,7 @@ static bool over_before(struct ds_sock *s, int fd, int mode, int before, bool fa
 			ds_on_rx(s, ON_FAILED); /* the program is told, and TCP has nothing more */
 		return true;
 	}
-	if (!h->left || ds_mode(&h->rx_shut))
+	if (!ds_rx_ahead(h) || ds_mode(&h->rx_shut))
 		return true;
 	ds_on_rx(s, ON_CUT); /* the peer has promised more on the shadow */
 	errno = ESTALE;

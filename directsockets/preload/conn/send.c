@@ -28,10 +28,12 @@ static bool promote(struct ds_sock *s, int fd)
 	if (ds_mode(&h->tx_shut) || ds_seg_back(&s->seg) || !ds_may_promote(s) || !ds_gate_shut(s))
 		return false;
 	int saved = errno;
-	if (ds_kernel_sent(fd, s->side, &carried) && ds_tx_promote(&s->seg, &h->tx, &h->attention, carried) == 0) {
-		ds_on_tx(s, ON_PROMOTE);
-		done = true;
+	if (ds_kernel_sent(fd, s->side, &carried)) {
+		h->tx_carried = carried;
+		done = ds_tx_promote(&s->seg, &h->tx, &h->attention, carried) == 0;
 	}
+	if (done)
+		ds_on_tx(s, ON_PROMOTE);
 	errno = saved;
 	ds_gate_open(s);
 	return done;

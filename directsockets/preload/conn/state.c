@@ -177,6 +177,7 @@ void ds_rx_inherit(struct ds_sock *s)
 	struct ds_shared *h = s->sh;
 	int mode = ds_mode(&h->rx_mode);
 
+	h->rx_recount = 1;
 	if (mode == RX_SHADOW)
 		ds_rx_recover(&s->seg, &h->rx, &h->attention);
 	/* One that fell back before, and reads the queue all the same, finds that out again. */

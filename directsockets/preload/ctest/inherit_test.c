@@ -111,6 +111,87 @@ static void falls_back(struct side *a)
 	CHECK(ds_seg_fall_back(&a->s->seg, &a->s->sh->rx, &a->s->sh->attention) >= 0, "fall back");
 }
 
+// Has written some of what is to return, and not all.
+static void writes_back(struct side *a)
+{
+	struct ds_shared *h = a->s->sh;
+
+	ds_tx_take(a->s, false);
+	CHECK(ds_tx_return_begin(&a->s->seg, &h->tx, &h->attention, &h->return_slot, &h->return_off) == 0, "RETURNED");
+	ds_on_tx(a->s, ON_FALLEN_BACK);
+	CHECK(send(a->fd, "onet", 4, 0) == 4, "the shadow: %s", strerror(errno));
+}
+
+// Has read one byte, or two, of the shadow.
+static void reads_shadow(struct side *a, size_t n)
+{
+	char b[2];
+
+	ds_rx_take(a->s, false);
+	CHECK(recv(a->fd, b, n, MSG_WAITALL) == (ssize_t)n, "the shadow: %s", strerror(errno));
+}
+
+static void reads_one(struct side *a) { reads_shadow(a, 1); }
+static void reads_two(struct side *a) { reads_shadow(a, 2); }
+
+// Has found PROMOTE, which says that nothing comes on the shadow before, and has gone no further.
+static void takes_promote(struct side *a)
+{
+	struct ds_shared *h = a->s->sh;
+
+	ds_rx_take(a->s, false);
+	CHECK(ds_rx_promoted(&a->s->seg, &h->rx, &h->carried) == 1 && h->carried == h->rx_read, "PROMOTE is not there");
+	ds_on_rx(a->s, ON_PROMOTE);
+}
+
+// a's next n bytes are these.
+static void reads(const char *what, struct side *a, const char *bytes)
+{
+	char b[16] = {0};
+	size_t n = strlen(bytes);
+
+	limit_read(a);
+	ssize_t r = get(a, b, n, MSG_WAITALL);
+	CHECK(r == (ssize_t)n && !memcmp(b, bytes, n), "%s: received %zd '%s' %s", what, r, b, r < 0 ? strerror(errno) : "");
+}
+
+// Bytes of the shadow that the killed one has written, or read, and not counted.
+static void counts(void)
+{
+	pair_up(&c, &s);
+	CHECK(put(&c, "one", 3, 0) == 3 && put(&c, "two", 3, 0) == 3, "send");
+	ds_fall_back(s.s, s.fd);
+	killed(&c, writes_back);
+	CHECK(put(&c, "three", 5, 0) == 5, "send");
+	reads("RETURNED", &s, "onetwothree");
+	carries("RETURNED", &c, &s, "four");
+	hang_up_both();
+
+	pair_half();
+	CHECK(send(s.fd, "one", 3, 0) == 3, "the shadow");
+	killed(&c, reads_one);
+	CHECK(put(&s, "two", 3, 0) == 3 && s.s->sh->tx_mode == TX_DIRECT, "it is not the case of this test");
+	reads("before PROMOTE", &c, "netwo");
+	direct_again("before PROMOTE");
+	hang_up_both();
+
+	pair_half();
+	CHECK(send(s.fd, "one", 3, 0) == 3 && put(&s, "two", 3, 0) == 3, "send");
+	reads("before the last", &c, "o");
+	CHECK(c.s->sh->rx_mode == RX_CATCH_UP, "it is not the case of this test: %d", c.s->sh->rx_mode);
+	killed(&c, reads_two);
+	reads("the last before PROMOTE", &c, "two");
+	direct_again("the last before PROMOTE");
+	hang_up_both();
+
+	pair_half();
+	CHECK(put(&s, "one", 3, 0) == 3 && s.s->sh->tx_mode == TX_DIRECT, "it is not the case of this test");
+	killed(&c, takes_promote);
+	reads("PROMOTE alone", &c, "one");
+	direct_again("PROMOTE alone");
+	hang_up_both();
+}
+
 static void senders(void)
 {
 	char b[8];
@@ -233,6 +314,7 @@ int main(void)
 
 	senders();
 	receivers();
+	counts();
 	at_once(false);
 	at_once(true);
 	ends_stop(broker, path);

@@ -104,7 +104,7 @@ enum plant {
 	NO_REST,	 // it forgets the rest
 	RESUME_LATE,	 // it goes back to the queue although the peer has set RETURNED
 	FORGET,		 // the sender forgets what is not on the shadow
-	PUBLISH,	 // the sender goes on in the queue
+	PUBLISH,	 // the sender goes on in the queue when all is on the shadow
 	GO_ON,		 // it goes on in the queue after PAUSE
 	END_WELL,	 // it ends the shadow well, although nobody has the segment
 	PLANTS,
@@ -183,8 +183,10 @@ static void plant(struct walker *w)
 	}
 	if (planted == FORGET && t == TX_RETURNING)
 		h->tx_mode = TX_BACK;
-	if (planted == PUBLISH && t == TX_RETURNING)
+	if (planted == PUBLISH && t == TX_BACK && (h->attention.word & DS_RETURNED)) {
 		h->tx_mode = TX_DIRECT;
+		__atomic_fetch_and((uint32_t *)(uintptr_t)&w->a.s->seg.peer->attention, ~(uint32_t)DS_FALLEN_BACK, __ATOMIC_RELAXED);
+	}
 	if (planted == GO_ON && t == TX_PAUSED)
 		h->tx_mode = TX_DIRECT;
 }

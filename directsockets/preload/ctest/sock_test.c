@@ -417,7 +417,7 @@ static void end_while_catching_up(void)
 
 	pair_up(&c, &s);
 	s.s->sh->rx_mode = RX_CATCH_UP;
-	s.s->sh->left = 1;
+	s.s->sh->carried = s.s->sh->rx_read + 1;
 	before = ds_edges(s.s);
 	CHECK(!(ds_ready(s.s, s.fd, POLLIN | POLLRDHUP).now & POLLRDHUP), "an end before there is one");
 	CHECK(ds_tx_end(&c.s->seg, &c.s->sh->tx, &c.s->sh->attention, DS_SHUTDOWN) == 0, "no SHUTDOWN");

@@ -52,7 +52,7 @@ static void late_shadow(void)
 
 	pair_up(&c, &s);
 	setsockopt(s.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-	s.s->sh->left = 3; // as if PROMOTE had said so
+	s.s->sh->carried = s.s->sh->rx_read + 3; // as if PROMOTE had said so
 	__atomic_store_n(&s.s->sh->rx_mode, RX_CATCH_UP, __ATOMIC_RELEASE);
 	CHECK(put(&c, "def", 3, 0) == 3, "send: %s", strerror(errno));
 	int64_t begin = ds_now();

@@ -48,7 +48,9 @@ struct ds_shared {
 	uint8_t tx_mode; /* conn/state.c writes it */
 	uint8_t tx_shut; /* SHUT_WR was called: what the program wants, also where the direction's lock cannot be
 			  * taken, or there is no segment; the state follows when it can */
-	uint64_t return_slot, return_off; /* TX_RETURNING: where */
+	uint64_t tx_carried; /* what PROMOTE has said: how many bytes the shadow had had before */
+	uint64_t return_slot, return_off; /* TX_RETURNING: where in the queue it began. How many bytes of that the shadow
+					   * has had, the kernel knows, also of a holder that was killed */
 	/* Of the shadow: it is on guard (conn/linger.c). No state of the direction, which moves on
 	 * from TX_RETURNING as without it; written with the lock of tx. */
 	uint8_t return_orphan;
@@ -59,12 +61,12 @@ struct ds_shared {
 	uint8_t rx_mode; /* conn/state.c writes it, */
 	uint8_t rx_before; /* and this: RX_FALLEN_BACK: where the direction was before */
 	uint8_t rx_shut; /* SHUT_RD was called: as tx_shut */
+	uint8_t rx_recount; /* the last holder was killed, or a jump left it: rx_read may be too small */
 	uint8_t gone;    /* of the peer: its end of the doorbell is closed. What is in the queue comes before that is an
 			  * event (ON_GONE), so each direction takes it in its own time */
 	uint8_t owed;      /* an error that the program has not been told (ds_owe); 0: none */
 	uint64_t rx_read; /* bytes read from the shadow since it was connected; from attaching on. Read without a lock, too */
 	uint64_t rx_sure; /* as rx_read: up to here, what the shadow has was there before PROMOTE */
-	uint64_t left;
 	uint64_t carried; /* what PROMOTE has said */
 	uint64_t held;    /* RX_RETURNING: when the shadow has had so many bytes, it has all of the rest */
 	struct ds_rx rx;
