@@ -178,8 +178,7 @@ void ds_rx_inherit(struct ds_sock *s)
 	int mode = ds_mode(&h->rx_mode);
 
 	h->rx_recount = 1;
-	if (mode == RX_SHADOW)
-		ds_rx_recover(&s->seg, &h->rx, &h->attention);
+	ds_rx_recover(&s->seg, &h->rx, &h->attention, mode == RX_SHADOW);
 	/* One that fell back before, and reads the queue all the same, finds that out again. */
 	if (mode <= RX_DIRECT && (__atomic_load_n(&h->attention.word, __ATOMIC_RELAXED) & DS_FALLEN_BACK))
 		ds_on_rx(s, ON_FALL_BACK);

@@ -1,8 +1,11 @@
 // Who moves a direction: one that was killed in the middle, and its heir; and two at once.
 #include "ends.h"
 
+#include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 static struct side c, s;
@@ -192,6 +195,147 @@ static void counts(void)
 	hang_up_both();
 }
 
+#ifndef DS_MSAN // where ds_kernel is not asked
+static typeof(ds_kernel) kernel;
+
+// The kernel, but the process is killed as it is about to ring.
+static long kills_ringer(long nr, ...)
+{
+	long a[6];
+	va_list l;
+
+	va_start(l, nr);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(l, long);
+	va_end(l);
+	if (nr == SYS_sendto)
+		_exit(failures != 0);
+	return kernel(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+static void rings(struct side *a, bool sends)
+{
+	char b[3];
+
+	kernel = ds_kernel;
+	ds_kernel = kills_ringer;
+	if (sends)
+		put(a, "one", 3, 0);
+	else
+		get(a, b, 3, 0);
+	CHECK(false, "it does not ring");
+}
+
+static void sends_one(struct side *a) { rings(a, true); }
+static void reads_and_rings(struct side *a) { rings(a, false); }
+
+static bool is_rung(struct side *a)
+{
+	struct pollfd p = {.fd = a->s->seg.bell, .events = POLLIN};
+
+	return poll(&p, 1, 0) == 1;
+}
+
+// The server sleeps, and whom it waits for is killed before he has rung: his heir rings.
+static void ringers(void)
+{
+	struct ds_shared *h;
+
+	pair_up(&c, &s);
+	ds_attend(&s.s->seg, &s.s->sh->attention, DS_ARM_RX, 0);
+	killed(&c, sends_one);
+	CHECK(!is_rung(&s), "it was rung");
+	ds_tx_take(c.s, false);
+	ds_unlock(&c.s->sh->tx_lock, false);
+	CHECK(is_rung(&s), "the heir of a sender has not rung");
+	hang_up_both();
+
+	pair_up(&c, &s);
+	CHECK(put(&s, "one", 3, 0) == 3, "send");
+	ds_attend(&s.s->seg, &s.s->sh->attention, DS_ARM_TX, 0);
+	killed(&c, reads_and_rings);
+	CHECK(!is_rung(&s), "it was rung");
+	ds_rx_take(c.s, false);
+	ds_unlock(&c.s->sh->rx_lock, false);
+	CHECK(is_rung(&s), "the heir of a receiver has not rung");
+	h = c.s->sh;
+	CHECK(c.s->seg.own->consumed == h->rx.pos[h->rx.cur & 1].count, "it has not given all back");
+	hang_up_both();
+}
+#endif
+
+// Has noted what it gives back, or says, and the peer cannot see it yet.
+static void notes_consumed(struct side *a)
+{
+	struct ds_shared *h = a->s->sh;
+	struct ds_pos *p = &h->rx.pos[h->rx.cur & 1];
+
+	ds_rx_take(a->s, false);
+	p->count++;
+	h->rx.consumed = p->count;
+}
+
+static void notes_fallen_back(struct side *a)
+{
+	struct ds_shared *h = a->s->sh;
+
+	ds_rx_take(a->s, false);
+	a->s->seg.own->fallback_slot = h->rx.pos[h->rx.cur & 1].count;
+	h->attention.word |= DS_FALLEN_BACK;
+}
+
+// Has passed over what the shadow gave before it ended, and has gone no further.
+static void forwards(struct side *a)
+{
+	struct ds_shared *h = a->s->sh;
+	uint64_t given = 0;
+	bool ended = false;
+
+	ds_rx_take(a->s, false);
+	while (!ended && ds_shadow_given(a->fd, h->rx_read, &given, &ended))
+		usleep(100);
+	CHECK(h->rx_mode == RX_RETURNING && ended && ds_rx_forward(&a->s->seg, &h->rx, given - h->carried) == 0, "it is not the case of this test");
+}
+
+static void half_told(void)
+{
+	struct ds_shared *h;
+	char b[8] = {0};
+
+	pair_up(&c, &s);
+	CHECK(put(&s, "one", 3, 0) == 3, "send");
+	killed(&c, notes_consumed);
+	ds_rx_take(c.s, false);
+	h = c.s->sh;
+	CHECK(c.s->seg.own->consumed == h->rx.pos[h->rx.cur & 1].count, "what was noted is not given back");
+	ds_unlock(&h->rx_lock, false);
+	hang_up_both();
+
+	pair_up(&c, &s);
+	CHECK(put(&s, "one", 3, 0) == 3, "send");
+	killed(&c, notes_fallen_back);
+	ds_ready(c.s, c.fd, POLLIN);
+	CHECK(put(&s, "two", 3, 0) == 3, "send");
+	reads("FALLEN_BACK noted", &c, "onetwo");
+	hang_up_both();
+
+	pair_up(&c, &s);
+	h = s.s->sh;
+	CHECK(put(&s, "one", 3, 0) == 3 && put(&s, "two", 3, 0) == 3, "send");
+	ds_fall_back(c.s, c.fd);
+	ds_tx_take(s.s, false);
+	CHECK(ds_tx_return_begin(&s.s->seg, &h->tx, &h->attention, &h->return_slot, &h->return_off) == 0, "RETURNED");
+	ds_on_tx(s.s, ON_FALLEN_BACK);
+	ds_on_tx(s.s, ON_ENDED);
+	ds_unlock(&h->tx_lock, false);
+	CHECK(send(s.fd, "onet", 4, 0) == 4 && shutdown(s.fd, SHUT_WR) == 0, "the shadow");
+	reads("returning", &c, "onet");
+	killed(&c, forwards);
+	reads("the rest", &c, "wo");
+	CHECK(get(&c, b, sizeof b, 0) == 0, "no end: %s", strerror(errno));
+	hang_up_both();
+}
+
 static void senders(void)
 {
 	char b[8];
@@ -315,6 +459,10 @@ int main(void)
 	senders();
 	receivers();
 	counts();
+#ifndef DS_MSAN
+	ringers();
+#endif
+	half_told();
 	at_once(false);
 	at_once(true);
 	ends_stop(broker, path);

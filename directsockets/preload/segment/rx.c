@@ -15,6 +15,15 @@ static inline void commit(struct ds_seg *g, struct ds_rx *r, const struct ds_pos
 	SET(&g->own->taken, p->count);
 }
 
+/* Stores that everything up to p is given back. */
+static void given(struct ds_seg *g, struct ds_rx *r, const struct ds_pos *p)
+{
+	r->consumed = p->count;
+	r->freed = p->freed;
+	RELEASE(&g->own->freed, p->freed);
+	RELEASE(&g->own->consumed, p->count);
+}
+
 /* Gives everything up to p back to the sender, unless it has it already. */
 static void give_back(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, const struct ds_pos *p)
 {
@@ -22,10 +31,7 @@ static void give_back(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a,
 		return;
 	if (p->freed != r->freed)
 		ds_count(g, DS_C_TX_AVAIL, 1);
-	r->consumed = p->count;
-	r->freed = p->freed;
-	RELEASE(&g->own->freed, p->freed);
-	RELEASE(&g->own->consumed, p->count);
+	given(g, r, p);
 	ds_ring(g, a, DS_ARM_TX);
 }
 
@@ -271,6 +277,7 @@ int ds_rx_left(struct ds_seg *g, struct ds_rx *r, uint64_t *carried, uint64_t *n
 	struct message m;
 	bool promoted = p.count > r->start;
 
+	r->left = p;
 	*n = 0;
 	for (uint32_t i = 0; i < g->slots; i++, p.count++, p.off = 0) {
 		int got = look(g, r, &p, &m);
@@ -294,7 +301,7 @@ int ds_rx_left(struct ds_seg *g, struct ds_rx *r, uint64_t *carried, uint64_t *n
 
 int ds_rx_forward(struct ds_seg *g, struct ds_rx *r, uint64_t n)
 {
-	struct ds_pos p = r->pos[r->cur & 1];
+	struct ds_pos p = r->left;
 	struct message m;
 
 	for (uint32_t i = 0; i < g->slots && look(g, r, &p, &m) == 1 && (m.tag <= DS_INFO || m.tag == DS_PROMOTE); i++) {
@@ -392,7 +399,8 @@ void ds_rx_finish(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, boo
 	give_back(g, r, a, &p);
 }
 
-void ds_rx_recover(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
+/* As ds_rx_recover, on the shadow. */
+static void recover_shadow(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
 {
 	struct ds_pos p = r->pos[r->cur & 1];
 
@@ -404,4 +412,14 @@ void ds_rx_recover(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)
 		p.count--;
 		commit(g, r, &p);
 	}
+}
+
+void ds_rx_recover(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a, bool shadow)
+{
+	if (shadow)
+		recover_shadow(g, r, a);
+	struct ds_pos p = r->pos[r->cur & 1];
+	commit(g, r, &p);
+	given(g, r, &p);
+	ds_attend_again(g, a);
 }

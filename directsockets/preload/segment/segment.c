@@ -221,12 +221,12 @@ static void ring(struct ds_seg *g, struct ds_attention *a, uint32_t word)
 
 	if (GET(&a->rung) == number || g->bell < 0)
 		return;
-	SET(&a->rung, number);
 	ds_count(g, DS_C_WAKES, 1);
 	int saved = errno;
 	/* A raw call: this must not be a cancellation point. */
 	ds_syscall(SYS_sendto, g->bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 	errno = saved;
+	SET(&a->rung, number); /* after it: who is killed before has not rung, and its heir does */
 	__atomic_fetch_add(&ds_rings, 1, __ATOMIC_RELEASE);
 }
 
@@ -255,6 +255,13 @@ void ds_attend(struct ds_seg *g, struct ds_attention *a, uint32_t set, uint32_t 
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 		ds_ring(g, a, DS_ARM_RX | DS_ARM_TX);
 	}
+}
+
+void ds_attend_again(struct ds_seg *g, struct ds_attention *a)
+{
+	ds_attend(g, a, 0, 0);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	ds_ring(g, a, DS_ARM_RX | DS_ARM_TX);
 }
 
 void ds_seg_tell_off(struct ds_seg *g, struct ds_attention *a)

@@ -163,6 +163,7 @@ struct ds_rx {
 	uint64_t consumed, freed; /* as last given back */
 	uint64_t start; /* the message that is PROMOTE, or will be: 0, then the one after a PAUSE */
 	uint64_t bare;	/* messages without data before that */
+	struct ds_pos left; /* where what ds_rx_left has added up begins */
 	int next; /* what the last ds_rx_recv found after the bytes it took, if they did not fill c: a result of it */
 };
 
@@ -302,11 +303,11 @@ int ds_tx_return(struct ds_seg *, struct ds_tx *, uint64_t *slot, uint64_t *off,
 	       ssize_t (*out)(void *, const void *, size_t), void *arg, bool *ended) DS_HIDDEN;
 /* After a holder of this direction's lock has died: completes or discards what it was doing.
  * ds_tx_recover returns the tag of the last message, 0: none. ds_tx_stands: that, SHUTDOWN, DEMOTE
- * or PAUSE, is final (0), or void: DS_STOPPED. ds_rx_recover is for a direction on the shadow:
- * PROMOTE is to be found again, and PAUSE is consumed. */
+ * or PAUSE, is final (0), or void: DS_STOPPED. ds_rx_recover: on the shadow, PROMOTE is to be found
+ * again, and PAUSE is consumed. Both say again what the peer may not have been told. */
 unsigned ds_tx_recover(struct ds_seg *, struct ds_tx *, struct ds_attention *) DS_HIDDEN;
 int ds_tx_stands(struct ds_seg *, struct ds_attention *, unsigned tag) DS_HIDDEN;
-void ds_rx_recover(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_HIDDEN;
+void ds_rx_recover(struct ds_seg *, struct ds_rx *, struct ds_attention *, bool shadow) DS_HIDDEN;
 
 /* Receiving. */
 /* PROMOTE has arrived: 1 and how many bytes the shadow carries before; 0: not yet; or DS_BREACH. */
@@ -351,12 +352,16 @@ int ds_seg_fall_back(struct ds_seg *, struct ds_rx *, struct ds_attention *) DS_
 /* Adds up the data that the peer, which has set RETURNED, has left in the queue, n bytes, and finds
  * what PROMOTE says if that was not read: 1; 0: the direction was never promoted; DS_BREACH. */
 int ds_rx_left(struct ds_seg *, struct ds_rx *, uint64_t *carried, uint64_t *n) DS_HIDDEN;
-/* Passes over n bytes of it, and PROMOTE: 0; DS_BREACH: there are fewer. */
+/* Passes over n bytes of it, and PROMOTE: 0; DS_BREACH: there are fewer. A second call changes
+ * nothing: an heir may not know of the first. */
 int ds_rx_forward(struct ds_seg *, struct ds_rx *, uint64_t n) DS_HIDDEN;
 
 /* Sets and clears bits of this side's attention word. Setting ARM_x begins a new arming;
  * the caller runs ds_fence before it looks. Any caller. */
 void ds_attend(struct ds_seg *, struct ds_attention *, uint32_t set, uint32_t clear) DS_HIDDEN;
+/* The holder of a lock was killed, perhaps after it had noted what it says, or had published
+ * something, and before the peer was told: tells it. */
+void ds_attend_again(struct ds_seg *, struct ds_attention *) DS_HIDDEN;
 /* After something was published: rings the peer if it is armed for any of want. */
 void ds_ring(struct ds_seg *, struct ds_attention *, uint32_t want) DS_HIDDEN;
 

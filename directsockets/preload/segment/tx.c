@@ -77,7 +77,7 @@ unsigned ds_tx_recover(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a
 		shown(t, n);
 	t->next_put = t->put;
 	t->next_off = t->off;
-	ds_ring(g, a, DS_ARM_RX);
+	ds_attend_again(g, a);
 	last = t->count ? GET(&tx_slot(g, t->count - 1)->status) : 0;
 	return t->count && (uint32_t)last == lap(g, t->count - 1) ? last >> 32 & 0xff : 0;
 }
