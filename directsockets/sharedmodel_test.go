@@ -6,7 +6,8 @@ import "fmt"
 // may come is walked through in every order. At each step a process that has the descriptor may be
 // killed, also with the lock of the direction; one may be forked; bytes of the shadow may be late;
 // the receiver may fall back, and hand its descriptor to a program that has no segment; the sender
-// may demote, shut down, be switched off and on again. The ends take the steps of SPEC.md, 9.4 and
+// may demote, shut down, be switched off and on again; its processes may close the connection, one
+// after the other or at once. The ends take the steps of SPEC.md, 9.4 and
 // 9.5, which the C library's tests hold against its own (preload/ctest/leave_test.c).
 //
 // What is wrong: a byte that comes twice, out of order, or never, an end of file before the last
@@ -31,13 +32,16 @@ const (
 	kNoRest              // the receiver forgets what the shadow did not give
 	kResumes             // the sender resumes before PAUSE is consumed
 	kEndsWell            // a sender that is returning ends well although nobody has the segment
+	kNotLast             // a sender that closes does not look, as another process has the connection: that may close it, too
+	kCounted             // the same, as another one had it, and was killed
+	kForwardTwice        // a receiver passes over what the shadow gave once more
 	kFaults
 )
 
 func (f kFault) String() string {
 	return [...]string{"none", "the end that was said is forgotten", "PROMOTE is forgotten", "looks again after STANDS", "repeats a byte",
 		"the receiver's step is forgotten", "a byte that was read is not counted", "no look after the shadow", "no look after the end", "no STANDS", "one skipped",
-		"PROMOTE says less", "no rest", "resumes early", "ends well"}[f]
+		"PROMOTE says less", "no rest", "resumes early", "ends well", "neither is the last", "a killed one is the last", "forward twice"}[f]
 }
 
 // Messages of the queue.
@@ -70,11 +74,19 @@ const (
 	kDone       // what ended the direction, or PAUSE, is to be consumed
 	kWrote      // a sender: the shadow has a byte, and that is not noted
 	kTook       // a receiver: it has a byte of the shadow, and that is not noted
+	kGone       // a sender that closes: it has looked, and its descriptor is to be closed
+)
+
+// Whether a process closes the connection, and what it can know by then.
+const (
+	kStays  int8 = iota
+	kCloses      // the receiver has the segment
+	kAlone       // nobody has it at the other end
 )
 
 type kHolder struct {
-	live   bool
-	pc, ev int8
+	live            bool
+	pc, ev, closing int8
 }
 
 // kWorld is what the two ends share, the shadow, and where each process is.
@@ -96,7 +108,7 @@ type kWorld struct {
 	holders                        [2][2]kHolder
 	lock                           [2]int8 // 1 + its holder, who may be dead
 	kills, forks, falls, ends      int8    // that may be yet
-	switches                       int8
+	switches, closes, counted      int8    // counted: senders that were, and have not closed
 }
 
 type kModel struct {
@@ -183,7 +195,9 @@ func (m *kModel) readEnd(w *kWorld) {
 
 // die is the end of a process.
 func (m *kModel) die(w *kWorld, side, i int) {
-	w.holders[side][i].live = false
+	h := &w.holders[side][i]
+	knows := h.pc == kGone && h.closing == kAlone
+	h.live = false
 	if side == 1 || !w.gone(0) || w.fin {
 		return
 	}
@@ -191,7 +205,20 @@ func (m *kModel) die(w *kWorld, side, i int) {
 	w.fin = true
 	w.reset = left && w.guarded && m.fault != kEndsWell
 	// Both ends at once, before the sender has noticed (5.5).
-	w.excused = left && w.raw && !w.guarded
+	w.excused = left && w.raw && !w.guarded && !knows
+}
+
+// close is the begin of a sender's close.
+func (m *kModel) close(w *kWorld, i int) {
+	h, other := &w.holders[0][i], w.holders[0][1-i].live
+	w.closes--
+	h.closing = kCloses
+	if w.gone(1) {
+		h.closing = kAlone
+	}
+	if m.fault == kNotLast && other || m.fault == kCounted && w.counted > 1 {
+		h.pc = kGone
+	}
 }
 
 // begin takes the lock of a side. If its holder was killed, it makes the step of which the peer was
@@ -279,10 +306,20 @@ func (m *kModel) next(w kWorld) (all []kWorld) {
 		for i := range w.holders[side] {
 			h := &w.holders[side][i]
 			switch {
-			case !h.live && w.forks > 0 && w.holders[side][1-i].live && w.lock[side] != int8(1+i):
-				try(func(v *kWorld) bool { v.forks--; v.holders[side][i].live = true; return true })
+			case !h.live && w.forks > 0 && w.holders[side][1-i].live && w.holders[side][1-i].closing == kStays && w.lock[side] != int8(1+i):
+				try(func(v *kWorld) bool {
+					v.forks--
+					v.holders[side][i] = kHolder{live: true}
+					if side == 0 {
+						v.counted++
+					}
+					return true
+				})
 			case h.live && w.kills > 0:
 				try(func(v *kWorld) bool { v.kills--; m.die(v, side, i); return true })
+			}
+			if side == 0 && h.live && h.pc == kIdle && h.closing == kStays && w.closes > 0 {
+				try(func(v *kWorld) bool { m.close(v, i); return true })
 			}
 			try(func(v *kWorld) bool { return m.begin(v, side, i) })
 			if h.live && h.pc != kIdle && side == 0 {

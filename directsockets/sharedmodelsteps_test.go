@@ -17,6 +17,10 @@ func (m *kModel) sender(try func(func(*kWorld) bool), w *kWorld, i int) {
 	case kLook:
 		step(func(v *kWorld, h *kHolder) bool { m.lookTX(v, h); return true })
 	case kReady:
+		if w.holders[0][i].closing != kStays {
+			step(func(v *kWorld, h *kHolder) bool { h.pc, v.lock[0] = kGone, 0; return true })
+			return
+		}
 		step(func(v *kWorld, h *kHolder) bool { h.pc, v.lock[0] = kIdle, 0; return true })
 		step(m.send)
 		if w.ends > 0 {
@@ -55,6 +59,8 @@ func (m *kModel) sender(try func(func(*kWorld) bool), w *kWorld, i int) {
 		step(func(v *kWorld, h *kHolder) bool { h.pc, v.fin = kReady, true; return true })
 	case kWrote:
 		step(func(v *kWorld, h *kHolder) bool { h.pc = kLook; v.back++; return true })
+	case kGone:
+		step(func(v *kWorld, _ *kHolder) bool { v.counted--; m.die(v, 0, i); return true })
 	}
 }
 
@@ -270,12 +276,15 @@ func (m *kModel) lookRX(w *kWorld, h *kHolder) {
 		case w.came >= w.due:
 			on(rxHeld)
 		case w.eof():
+			if m.fault != kForwardTwice {
+				w.taken = w.fellAt
+			}
 			for r := w.came - w.carried; w.queue[w.taken].kind == kPromote || r > 0; w.taken++ {
 				if w.queue[w.taken].kind == kData {
 					r--
 				}
 			}
-			on(rxEnded)
+			h.pc, h.ev = kMove, int8(rxEnded)
 		}
 	case rxRest:
 		if next.kind != kData || m.fault == kNoRest {
@@ -375,11 +384,12 @@ func (m *kModel) readShadow(w *kWorld, h *kHolder) bool {
 }
 
 // kBounds is how much may come in a walk.
-type kBounds struct{ bytes, kills, forks, falls, ends, switches int8 }
+type kBounds struct{ bytes, kills, forks, falls, ends, switches, closes int8 }
 
 func (m *kModel) explore(b kBounds) explore.Result[kWorld] {
 	m.rxN, m.txN, m.bytes = make(map[string]bool), make(map[string]bool), b.bytes
-	w := kWorld{tx: txShadow, rx: rxShadow, kills: b.kills, forks: b.forks, falls: b.falls, ends: b.ends, switches: b.switches}
+	w := kWorld{tx: txShadow, rx: rxShadow, kills: b.kills, forks: b.forks, falls: b.falls, ends: b.ends, switches: b.switches,
+		closes: b.closes, counted: 1}
 	w.holders[0][0].live, w.holders[1][0].live = true, true
 	return explore.All(func(w kWorld) ([]kWorld, string) {
 		after := m.next(w)
@@ -389,12 +399,13 @@ func (m *kModel) explore(b kBounds) explore.Result[kWorld] {
 
 // kWalks are the bounds that are explored.
 func kWalks() []kBounds {
-	all := []kBounds{{1, 1, 1, 1, 1, 0}, {2, 1, 1, 0, 0, 2}, {2, 0, 0, 1, 0, 2}}
+	all := []kBounds{{1, 1, 1, 1, 1, 0, 0}, {2, 1, 1, 0, 0, 2, 0}, {2, 0, 0, 1, 0, 2, 0}, {1, 1, 1, 1, 0, 0, 2}}
 	if !testing.Short() {
-		all = append(all, kBounds{2, 1, 1, 1, 1, 0}, kBounds{2, 1, 1, 1, 0, 1})
+		all = append(all, kBounds{2, 1, 1, 1, 1, 0, 0}, kBounds{2, 1, 1, 1, 0, 1, 0})
 	}
 	if longtest.All() {
-		all = append(all, kBounds{2, 2, 1, 1, 1, 0}, kBounds{3, 1, 1, 1, 0, 2}, kBounds{2, 2, 2, 1, 0, 0})
+		all = append(all, kBounds{2, 2, 1, 1, 1, 0, 0}, kBounds{3, 1, 1, 1, 0, 2, 0}, kBounds{2, 2, 2, 1, 0, 0, 0},
+			kBounds{2, 2, 1, 1, 0, 0, 2})
 	}
 	return all
 }

@@ -46,6 +46,17 @@ static void end_second(int fd)
  * is none, or it cannot be made: the shadow's close resets the connection. */
 static bool stays(struct ds_sock *s, int fd) { return ds_left_behind(s) && ds_above && ds_above->stay && ds_above->stay(s, fd); }
 
+/* This process ends its use of s, and is not the last one: or it is, and the others were killed, or
+ * have ended without closing s. So the shadow is put on guard, if it has to be, before its last
+ * descriptor is closed, whoever has that. */
+static void look_back(struct ds_sock *s, int fd)
+{
+	if (!ds_tx_take(s, false))
+		return;
+	ds_tx_update(s, fd);
+	ds_unlock(&s->sh->tx_lock, false);
+}
+
 /* Ends the connection on the segment, as the kernel's close will on the shadow. */
 static void say_end(struct ds_sock *s, int fd)
 {
@@ -88,8 +99,8 @@ void ds_exit_one(struct ds_sock *s, int fd)
 {
 	int saved = errno;
 
-	if (s->sh && ds_single(s) && ds_has_segment(s))
-		say_end(s, fd);
+	if (s->sh && ds_has_segment(s))
+		(ds_single(s) ? say_end : look_back)(s, fd);
 	errno = saved;
 }
 
@@ -100,7 +111,7 @@ static void linger(struct ds_sock *s, int fd)
 {
 	int cancel, left = 0, time;
 
-	if (!s->sh || !ds_has_segment(s) || !ds_single(s) || !(time = ds_linger_seconds(s, fd)))
+	if (!(time = ds_linger_seconds(s, fd)))
 		return;
 	if (ds_fionread(s, fd, &left) < 0 || left > 0)
 		return; /* the connection will be reset */
@@ -115,14 +126,12 @@ static void linger(struct ds_sock *s, int fd)
 	pthread_setcancelstate(cancel, NULL);
 }
 
-/* With the lock of setup: releases the handle, a struct ds_sock *. */
-static void let_go(void *handle)
+/* With the lock of setup: releases the handle. last: no other process has s open. */
+static void release(struct ds_sock *s, bool last)
 {
-	struct ds_sock *s = handle;
-
 	if (ds_state_of(s) == CONN_OFFERED && s->side == 0)
 		ds_broker_withdraw(s->id, s->info.nonce);
-	if (ds_state_of(s) == CONN_EARLY && !ds_single(s)) /* it is another process's from now on */
+	if (ds_state_of(s) == CONN_EARLY && !last) /* it is another process's from now on */
 		ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_SHARED);
 	ds_offer_once(s);
 	ds_decided(s);
@@ -135,17 +144,28 @@ static void let_go(void *handle)
 		ds_fd_close(s->zerocopyfd);
 	ds_stats_put(s->entry, ds_config.explain);
 	if (s->sh && ds_state_of(s) != CONN_LEFT)
-		ds_arena_unref(s->sh);
+		ds_arena_put(s->sh, last);
 	ds_handle_put(s);
 }
+
+static void release_last(void *s) { release(s, true); }
+static void release_shared(void *s) { release(s, false); }
 
 void ds_close(struct ds_sock *s, int fd)
 {
 	int saved = errno;
+	bool last = false;
 
-	linger(s, fd);
-	ds_exit_one(s, fd);
-	ds_setup_do(let_go, s);
+	/* While it still counts: once it does not, the others may do without locks. */
+	if (s->sh && ds_has_segment(s) && !ds_single(s))
+		look_back(s, fd);
+	if (s->sh && ds_state_of(s) != CONN_LEFT)
+		last = ds_arena_leave(s->sh);
+	if (last && ds_has_segment(s)) {
+		linger(s, fd);
+		say_end(s, fd);
+	}
+	ds_setup_do(last ? release_last : release_shared, s);
 	errno = saved;
 }
 

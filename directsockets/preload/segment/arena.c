@@ -92,9 +92,19 @@ struct ds_shared *ds_arena_get(void)
 	return s;
 }
 
-/* This process has closed s. last: no other process refers to it. */
-static void let_go(const struct ds_shared *s, bool last)
+bool ds_arena_leave(struct ds_shared *s)
 {
+	uint32_t n = __atomic_load_n(&s->refs, __ATOMIC_RELAXED);
+
+	while (!__atomic_compare_exchange_n(&s->refs, &n, n == 1 ? DS_ENDING : n - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		;
+	return n == 1;
+}
+
+void ds_arena_put(struct ds_shared *s, bool last)
+{
+	/* Who writes what is left may have come since. */
+	last = last && __atomic_and_fetch(&s->refs, ~DS_ENDING, __ATOMIC_ACQ_REL) == 0;
 	for (struct arena *a = arenas; a; a = a->next) {
 		if (s < a->places || s >= a->places + PLACES)
 			continue;
@@ -107,18 +117,6 @@ static void let_go(const struct ds_shared *s, bool last)
 		}
 		return;
 	}
-}
-
-bool ds_arena_unref(struct ds_shared *s)
-{
-	bool last = __atomic_load_n(&s->refs, __ATOMIC_ACQUIRE) == 1;
-
-	if (last) /* nobody else can take a reference, or drop one */
-		__atomic_store_n(&s->refs, 0, __ATOMIC_RELEASE);
-	else
-		last = __atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) == 0;
-	let_go(s, last);
-	return last;
 }
 
 void ds_arena_child(void)

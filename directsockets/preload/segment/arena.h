@@ -30,8 +30,11 @@ enum {
 	RX_BROKEN,
 };
 
+/* In refs: the last process has left, and says the end. */
+#define DS_ENDING (1u << 31)
+
 struct ds_shared {
-	uint32_t refs;  /* processes that have it open; 0: free */
+	uint32_t refs;  /* processes that have it open, and DS_ENDING; 0: free */
 	uint32_t users; /* system calls under way on the shadow alone */
 	uint32_t gate;  /* a thread waits for users to become 0: new ones stay out */
 	uint32_t leader;     /* the sleeping thread that has the bell */
@@ -55,6 +58,7 @@ struct ds_shared {
 	 * from TX_RETURNING as without it; written with the lock of tx. */
 	uint8_t return_orphan;
 	struct { int onoff, linger; } return_linger; /* on guard: the program's SO_LINGER */
+	pid_t return_writer; /* who was made to write what is left there; 0: nobody */
 	struct ds_tx tx;
 
 	struct ds_lock rx_lock __attribute__((aligned(128)));
@@ -72,11 +76,13 @@ struct ds_shared {
 	struct ds_rx rx;
 } __attribute__((aligned(128)));
 
-/* A zeroed place with one reference; NULL: no memory. The caller serialises calls of these
- * three. */
+/* A zeroed place with one reference; NULL: no memory. The caller serialises calls of this,
+ * ds_arena_put and ds_arena_child. */
 struct ds_shared *ds_arena_get(void) DS_HIDDEN;
-/* Drops a reference: true if it was the last. */
-bool ds_arena_unref(struct ds_shared *s) DS_HIDDEN;
+/* This process leaves s, in one step: true if it is the last that has it open. Any caller. Then
+ * ds_arena_put, with what this has returned: the place is not used any more. */
+bool ds_arena_leave(struct ds_shared *s) DS_HIDDEN;
+void ds_arena_put(struct ds_shared *s, bool last) DS_HIDDEN;
 /* In the child of a fork: it allocates nothing in its parent's arenas. */
 void ds_arena_child(void) DS_HIDDEN;
 
