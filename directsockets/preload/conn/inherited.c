@@ -76,6 +76,8 @@ bool ds_hears(struct ds_sock *s, bool *rung)
 
 bool ds_only_here(const struct ds_sock *s) { return ds_single(s); }
 
+pid_t *ds_writer(struct ds_sock *s) { return &s->sh->return_writer; }
+
 void ds_own_fds(const struct ds_sock *s, int fds[2])
 {
 	fds[0] = s->seg.bell;

@@ -355,6 +355,9 @@ void ds_leave(struct ds_sock *s) DS_HIDDEN;
 bool ds_leaves(const struct ds_sock *s) DS_HIDDEN;
 /* by = 1: one process more has s, -1: one less. */
 void ds_count_process(struct ds_sock *s, int by) DS_HIDDEN;
+/* Where all that share s, which has a segment, find the ID of the process that ds_notices.stay has
+ * made. */
+pid_t *ds_writer(struct ds_sock *s) DS_HIDDEN;
 /* The library's own descriptors for s; -1 where there is none. */
 void ds_own_fds(const struct ds_sock *s, int fds[2]) DS_HIDDEN;
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -174,9 +175,10 @@ static void close_others(int a, int b, int c, int d)
 	}
 }
 
-/* A fork that the program does not see: none of its fork handlers run, and no signal reports the
- * child's end. */
-static pid_t quiet_fork(void) { return (pid_t)ds_syscall(SYS_clone, 0, 0, 0, 0, 0); }
+/* A fork that the program does not see: none of its fork handlers run, no signal reports the
+ * child's end, and wait(2) does not wait for it. flags: 0, or CLONE_PARENT and CLONE_PARENT_SETTID,
+ * with *id, as clone(2). */
+static pid_t quiet_fork(unsigned long flags, pid_t *id) { return (pid_t)ds_syscall(SYS_clone, flags, 0, id, 0, 0); }
 
 /* As dup3, where `by` is a descriptor that the table does not have. */
 static void replace(int by, int fd, int flags)
@@ -212,10 +214,9 @@ static void begin_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, i
 }
 
 /* Starts a process with this library, which the program does not see. It has fd, other, and what
- * the library has for s, and nothing else when this returns: it counts for s alone. It is a child
- * of this process only where orphans are (PR_SET_CHILD_SUBREAPER, the first of a PID namespace).
- * False: it failed. */
-static bool start_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, int other)
+ * the library has for s, and nothing else when this returns: it counts for s alone. id: it is a
+ * child of this process, as of quiet_fork, with that ID; NULL: an orphan. False: it failed. */
+static bool start_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, int other, pid_t *id)
 {
 	int own[2], st = -1;
 	sigset_t all;
@@ -224,7 +225,7 @@ static bool start_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, i
 	sigfillset(&all);
 	fork_prepare();
 	ds_own_fds(s, own);
-	pid = quiet_fork();
+	pid = quiet_fork(0, NULL);
 	if (pid == 0) {
 		pthread_sigmask(SIG_SETMASK, &all, NULL);
 		/* A child of vfork has numbers that the table does not know. */
@@ -232,7 +233,7 @@ static bool start_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, i
 		if (sock < 0) /* there is no other number */
 			sock = fd;
 		close_others(sock, other, own[0], own[1]);
-		if ((pid = quiet_fork()) == 0)
+		if ((pid = quiet_fork(id ? CLONE_PARENT | CLONE_PARENT_SETTID : 0, id)) == 0)
 			begin_hidden(run, s, c, fd, sock, other, &all);
 		ds_syscall(SYS_exit_group, pid < 0);
 	}
@@ -254,7 +255,7 @@ static bool pass_on(struct conn *c, int fd, int *end)
 
 	if (kernel_socketpair(SOCK_STREAM | SOCK_CLOEXEC, pair) < 0)
 		return false;
-	bool started = start_hidden(pump, c->life.s, c, fd, pair[1]);
+	bool started = start_hidden(pump, c->life.s, c, fd, pair[1], NULL);
 	REAL(close, pair[1]);
 	if (!started) {
 		REAL(close, pair[0]);
@@ -278,12 +279,25 @@ static bool pass_on(struct conn *c, int fd, int *end)
 	return true;
 }
 
+/* SIGTERM ends this process, whatever the program has made of it, and nothing else that can be
+ * blocked does: a service manager waits for all processes of a service. */
+static void end_by_sigterm(void)
+{
+	static const char by_default[64]; /* a struct sigaction of the kernel's */
+	uint64_t term = 1ull << (SIGTERM - 1);
+
+	ds_syscall(SYS_rt_sigaction, SIGTERM, by_default, NULL, sizeof term);
+	ds_syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &term, NULL, sizeof term);
+}
+
 /* Writes to the shadow what is left behind, and ends the process. */
 static void write_rest(struct ds_sock *s, struct conn *c, int sock, int other)
 {
 	struct pollfd p = {.fd = sock, .events = POLLOUT};
 
 	(void)c, (void)other;
+	end_by_sigterm();
+	ds_syscall(SYS_chdir, "/"); /* whose file system is in use in any case */
 	while (!ds_written(s, sock, MSG_DONTWAIT)) {
 		struct timespec as_tcp = {204, 600000000}; /* what a closed socket of the kernel's gives a peer without room */
 
@@ -295,13 +309,35 @@ static void write_rest(struct ds_sock *s, struct conn *c, int sock, int other)
 	__builtin_unreachable();
 }
 
+/* The processes that this one has made to write what is left behind: an ID; 0: none; TAKEN: about
+ * to be made. One that has ended is a zombie until its place is taken again. */
+enum { WRITERS = 16, TAKEN = -1 };
+static pid_t writers[WRITERS];
+
+/* Takes a place of writers; NULL: all of them are at work. In a child of fork they are another's
+ * children. */
+static pid_t *writer_place(void)
+{
+	for (int i = 0; i < WRITERS; i++) {
+		pid_t pid = __atomic_load_n(&writers[i], __ATOMIC_RELAXED);
+
+		if (pid != TAKEN && (!pid || ds_syscall(SYS_wait4, pid, NULL, WNOHANG | __WCLONE, NULL) != 0) &&
+		    __atomic_compare_exchange_n(&writers[i], &pid, TAKEN, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			return &writers[i];
+	}
+	return NULL;
+}
+
 bool stay_behind(struct ds_sock *s, struct conn *c, int fd)
 {
 	int saved = errno;
+	pid_t *place = fd_vforked() || fd_is_sealed() ? NULL : writer_place();
 
 	if (c && !conn_hold_live(c))
 		c = NULL; /* nobody names it any more: its last descriptor is being closed */
-	bool stays = !fd_vforked() && !fd_is_sealed() && start_hidden(write_rest, s, c, fd, -1);
+	bool stays = place && start_hidden(write_rest, s, c, fd, -1, ds_writer(s));
+	if (place)
+		__atomic_store_n(place, stays ? *ds_writer(s) : 0, __ATOMIC_RELEASE);
 	if (c)
 		conn_put(c);
 	errno = saved;

@@ -3,6 +3,9 @@
 /* Probes of connections that leave direct with bytes unread: whatever makes them leave, and however
  * the sender ends before or after that, the receiver reads every byte, and then the end. */
 
+#include <dlfcn.h>
+#include <sys/prctl.h>
+
 extern char **environ;
 
 /* More than a socket's buffers hold when they are small, and less than a plain sender waits for. */
@@ -208,11 +211,11 @@ struct left {
 };
 
 /* A connection whose sender has written all, and whose reader is without the library, with nobody
- * left that has it. The shadow takes little. */
-static void leave_one(struct left *first, struct left *l, const char *all, size_t size)
+ * left that has it. The shadow takes little. stops: what it reads goes to l->ended, where nobody
+ * reads it. */
+static void leave_one(struct left *first, struct left *l, const char *all, size_t size, int stops)
 {
 	int s, p[2], small = 4096;
-	char command[64];
 
 	pair(&l->c, &s);
 	l->file = tmpfile();
@@ -220,14 +223,21 @@ static void leave_one(struct left *first, struct left *l, const char *all, size_
 		die("pipe");
 	put(l->c, all, size);
 	R(setsockopt(l->c, SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
+	if (stops)
+		R(setsockopt(s, SOL_SOCKET, SO_RCVBUF, &small, sizeof small));
 	fflush(NULL);
 	pid_t pid = fork();
 	if (pid == 0) {
 		for (struct left *one = first; one <= l; one++)
 			close(one->c); /* or it counts as one that has it */
 		close(p[0]);
-		snprintf(command, sizeof command, "exec cat <&%d >&%d %d<&- &", s, fileno(l->file), s);
-		if (system(command))
+		/* A shell knows numbers of one digit. */
+		int in = fcntl(s, F_DUPFD, 10), to = fcntl(stops ? p[1] : fileno(l->file), F_DUPFD, 10);
+		close(s);
+		R(dup2(in, 8));
+		R(dup2(to, 9));
+		close(in);
+		if (system(stops ? "exec dd bs=4096 <&8 >&9 2>/dev/null 8<&- 9>&- &" : "exec cat <&8 >&9 8<&- 9>&- &"))
 			die("system");
 		kill(getpid(), SIGKILL);
 	}
@@ -247,7 +257,7 @@ static void rest(void (*end)(const struct left *l, int n), int count)
 	fill(all, MORE, 7);
 	signal(SIGPIPE, SIG_IGN);
 	for (int i = 0; i < count; i++)
-		leave_one(l, &l[i], all, MORE);
+		leave_one(l, &l[i], all, MORE, 0);
 	end(l, count);
 	for (int i = 0; i < count; i++) {
 		size_t n = 0, wrong = 0;
@@ -308,6 +318,55 @@ static void by_linger(const struct left *one, int n)
 	by_close(one, n);
 }
 
+/* The children of this process, and what their end is told by. */
+static int each_child(int (*of)(pid_t pid))
+{
+	char path[64];
+	int n = 0, pid;
+
+	snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+	FILE *f = fopen(path, "r");
+	while (f && fscanf(f, "%d", &pid) == 1)
+		n += of(pid);
+	if (f)
+		fclose(f);
+	return n;
+}
+
+static int one(pid_t pid) { return pid > 0; }
+
+static int ends_not(pid_t pid)
+{
+	int status = 0;
+
+	kill(pid, SIGTERM);
+	return waitpid(pid, &status, __WCLONE) != pid || !WIFSIGNALED(status) || WTERMSIG(status) != SIGTERM;
+}
+
+/* Readers do not go on. What writes the rest, if the kernel does not, is no child that the program
+ * waits for; there are few, and SIGTERM ends them. */
+static void leave_rest_stays(void)
+{
+	enum { MORE = 2 * N, MOST = 16, COUNT = MOST + 4 };
+	static char all[MORE];
+	struct left l[COUNT];
+
+	fill(all, MORE, 7);
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGTERM, SIG_IGN); /* what the program has made of it is its own */
+	for (int i = 0; i < COUNT; i++)
+		leave_one(l, &l[i], all, MORE, 1);
+	R(prctl(PR_SET_CHILD_SUBREAPER, 1));
+	by_close(l, COUNT);
+	R(waitpid(-1, NULL, WNOHANG));
+	out("%d more than there should be", each_child(one) - (dlsym(RTLD_DEFAULT, "exnds_kernel") ? MOST : 0));
+	out("%d go on", each_child(ends_not));
+	for (int i = 0; i < COUNT; i++) {
+		close(l[i].ended);
+		fclose(l[i].file);
+	}
+}
+
 static void leave_rest(void) { rest(by_close, 1); }
 static void leave_rest_exit(void) { rest(by_exit, 1); }
 static void leave_rest_linger(void) { rest(by_linger, 1); }
@@ -328,5 +387,6 @@ const struct probe leave_probes[] = {
 	{"leave-rest-linger", leave_rest_linger, 0},
 	{"leave-rest-more", leave_rest_more, 0},
 	{"leave-rest-exit-more", leave_rest_exit_more, 0},
+	{"leave-rest-stays", leave_rest_stays, 0},
 	{NULL, NULL, 0},
 };
