@@ -52,8 +52,9 @@ struct ds_shared {
 	uint8_t tx_shut; /* SHUT_WR was called: what the program wants, also where the direction's lock cannot be
 			  * taken, or there is no segment; the state follows when it can */
 	uint64_t tx_carried; /* what PROMOTE has said: how many bytes the shadow had had before */
-	uint64_t return_slot, return_off; /* TX_RETURNING: where in the queue it began. How many bytes of that the shadow
-					   * has had, the kernel knows, also of a holder that was killed */
+	/* TX_RETURNING: where in the queue it began. How many bytes of that the shadow has had, the
+	 * kernel knows, also of a holder that was killed. */
+	uint64_t return_slot, return_off;
 	/* Of the shadow: it is on guard (conn/linger.c). No state of the direction, which moves on
 	 * from TX_RETURNING as without it; written with the lock of tx. */
 	uint8_t return_orphan;
