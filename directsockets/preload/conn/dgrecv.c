@@ -18,6 +18,7 @@ enum {
 	STEP_US = 10,  /* and until it is asked again */
 	ROW = 4,       /* datagrams in a row, after which it looks less often, */
 	GATHER_NS = 600, /* so that the next ones gather, and each line moves once for several */
+	YIELDS = 2000, /* ds_dg_moment that a receive leaves to a thread which has been woken */
 };
 
 /* Writes the source of a flow as the kernel does. */
@@ -190,7 +191,7 @@ static void note(struct ds_dgram *d, const struct msghdr *k, ssize_t rc, int fla
 	if (!ds_dg_address(d, k->msg_name, k->msg_namelen, addr, &port))
 		return;
 	struct ds_dg_in *f = ds_dg_from(d, addr, port);
-	d->by_kernel++;
+	DS_SET(d->by_kernel, d->by_kernel + 1);
 	if (!f)
 		return;
 	if (d->wants)
@@ -277,11 +278,29 @@ bool ds_dg_nonblocking(struct ds_dgram *d, int fd)
 	return is == DS_NONBLOCK_YES;
 }
 
+/* With the lock: another thread sleeps in poll or a receive, the kernel has what woke it, and a
+ * record follows that. If the caller took that now, the other one would sleep on, over the record:
+ * so it leaves it there for a while. Who has a handler of the other thread call it waits in vain.
+ * That is at most once in the life of a socket: bells end here. */
+static bool yields(struct ds_dgram *d, int fd)
+{
+	bool early = false;
+
+	if (__builtin_expect(__atomic_load_n(&d->sleepers, __ATOMIC_SEQ_CST) <= 0, 1))
+		return false;
+	if (!d->no_bells && d->nin)
+		ds_dg_end_bells(d);
+	for (unsigned i = 0; i < d->nlisted; i++)
+		early |= ds_dg_early(&d->list[i]->seg);
+	return early && !ds_dg_is_empty(fd);
+}
+
 enum { NOTHING, FOUND, GOT };
 
 uint64_t ds_dg_first_ask(const struct ds_spin *s) { return ds_ticks() + (s->crowded ? 0 : FIRST_US * ds_ticks_us()); }
 
-/* Looks for a while: FOUND, a flow has something; GOT: the kernel had, *rc. */
+/* Looks for a while: FOUND, a flow has something; GOT: the kernel had, *rc. It ends when no flow is
+ * awake: another thread has armed them, and sleeps, and the bell is for that one. */
 static int spin(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssize_t *rc, struct ds_spin *s)
 {
 	uint64_t next, t;
@@ -301,6 +320,10 @@ static int spin(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssize_t
 		t = ds_ticks();
 		if (t < next || ds_own_lock(&d->in) == DS_NESTED)
 			continue;
+		if (!d->awake) {
+			ds_own_unlock(&d->in);
+			break;
+		}
 		*rc = now(d, fd, h, flags);
 		err = errno;
 		ds_own_unlock(&d->in);
@@ -315,7 +338,8 @@ static int spin(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssize_t
 	*rc = -1;
 	errno = EAGAIN;
 	if (ds_own_lock(&d->in) != DS_NESTED) {
-		*rc = now(d, fd, h, flags);
+		if (d->awake)
+			*rc = now(d, fd, h, flags);
 		err = errno;
 		ds_own_unlock(&d->in);
 		errno = err;
@@ -413,16 +437,23 @@ static bool instead(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssi
 	return false;
 }
 
-ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
+/* As ds_dg_recvmsg, which tells the sets. */
+static ssize_t receive(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 {
 	struct ds_spin s;
 	enum ds_spun spun = DS_SPUN_NOT;
-	unsigned waits = DS_GET(ds_dg_eager);
+	unsigned waits = DS_GET(ds_dg_eager), patience = YIELDS;
 	ssize_t rc = -1;
 
 	for (;;) {
 		if (ds_own_lock(&d->in) == DS_NESTED)
 			return REAL(recvmsg, fd, h, flags);
+		if (patience && yields(d, fd)) {
+			ds_own_unlock(&d->in);
+			patience--;
+			ds_dg_moment();
+			continue;
+		}
 		if (d->nlisted && d->turn++ % CHECK == 0)
 			ds_dg_in_check(d);
 		struct ds_dg_in *f = ds_dg_shown(d);
@@ -486,4 +517,29 @@ ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 		ds_spun_slept(&spun, &s);
 		return rc;
 	}
+}
+
+/* Does a thread sleep in a set that d is in? */
+static bool in_sets(const struct ds_dgram *d)
+{
+	bool any = false;
+
+	for (int i = 0; i < DS_DG_SETS; i++) {
+		const uint32_t *asleep = __atomic_load_n(&d->sets[i].asleep, __ATOMIC_ACQUIRE);
+		any |= asleep && __atomic_load_n(asleep, __ATOMIC_SEQ_CST);
+	}
+	return any;
+}
+
+ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
+{
+	uint64_t before = DS_GET(d->by_kernel);
+	ssize_t rc = receive(d, fd, h, flags);
+
+	if (DS_GET(d->by_kernel) != before && DS_GET(d->nlisted) && in_sets(d) && ds_above) {
+		int saved = errno;
+		ds_above->due(d);
+		errno = saved;
+	}
+	return rc;
 }

@@ -237,6 +237,7 @@ int ds_wakefd(struct ds_sock *s) DS_HIDDEN;
 void ds_wakefd_make(struct ds_sock *s) DS_HIDDEN; /* makes the wakefd of s, if that is possible */
 
 /* What this layer reports to the one above. */
+struct ds_dgram;
 struct ds_notices {
 	/* s has got a bell, and no byte can have come over the segment yet: add the bell to the
 	 * epoll sets that hold s, and arm it for them if a thread sleeps there. Called within
@@ -257,6 +258,9 @@ struct ds_notices {
 	/* s ends, and what it has left behind (ds_left_behind) the shadow does not take now: makes
 	 * a process that goes on writing, by a copy of fd. False: it cannot. No lock is held. */
 	bool (*stay)(struct ds_sock *s, int fd);
+	/* The kernel has brought a datagram to a UDP socket that has records in memory, and threads
+	 * sleep in sets with it: they look again. No lock of this layer's sockets is held. */
+	void (*due)(struct ds_dgram *d);
 };
 /* Another thread is about to close a descriptor by which calls on s may be under way: wakes those
  * that sleep, to go on by another. */

@@ -321,8 +321,87 @@ static void both(void)
 	shown_end(&s);
 }
 
+// ---- bells of other threads
+
 #ifndef DS_MSAN
 static typeof(ds_kernel) kernel;
+
+// A thread sleeps, and its bell and a record come. It is slow to wake.
+static struct {
+	struct shown s;
+	int naps;  // of the one that receives, meanwhile
+	int taken; // by that one, while the other slept
+	bool arms; // it begins to sleep only when the other one spins
+} slow;
+
+static void slow_sleeps(void)
+{
+	if (slow.s.in->state == DG_IN_MEMORY)
+		ds_dg_in_on(&d, slow.s.in, DG_ON_ARM);
+	ds_dg_in_on(&d, slow.s.in, DG_ON_EMPTY);
+	ds_dg_arm(&slow.s.f.rx, DS_DG_BELL);
+	d.sleepers++;
+	CHECK(say(&slow.s.f, 1, 7) == DS_DG_ARMED && say(&slow.s.f, 2, 8) == DS_DG_SENT, "no bell");
+	by_kernel(&slow.s);
+}
+
+static long slow_kernel(long nr, ...)
+{
+	long a[6], rc;
+	va_list l;
+
+	va_start(l, nr);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(l, long);
+	va_end(l);
+	if (nr == SYS_nanosleep && ++slow.naps == 3)
+		d.sleepers--;
+	rc = kernel(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	if (nr == SYS_recvmsg && rc > 0)
+		slow.taken += d.sleepers > 0;
+	if (slow.arms && ((nr == SYS_recvmsg && rc < 0) || nr == SYS_sched_yield)) {
+		int saved = errno;
+		slow.arms = false;
+		slow_sleeps();
+		errno = saved;
+	}
+	return rc;
+}
+
+// Another thread receives meanwhile: it does not take what wakes the one that sleeps, which would
+// sleep on. spins: it was looking already.
+static void not_from_under(bool nonblocking, bool spins)
+{
+	struct sockaddr_in from;
+	socklen_t n = sizeof from;
+	uint32_t v;
+
+	slow.naps = slow.taken = 0;
+	slow.arms = spins;
+	shown_begin(&slow.s);
+	CHECK(getsockname(slow.s.other, (void *)&from, &n) == 0 && ds_address((void *)&from, slow.s.in->seg.info.addr[0], &slow.s.in->seg.info.port[0]), "address");
+	d.nonblock = nonblocking ? DS_NONBLOCK_YES : DS_NONBLOCK_NO;
+	if (!spins)
+		slow_sleeps();
+	kernel = ds_kernel;
+	ds_kernel = slow_kernel;
+	alarm(60); // a receive that waits for ever
+	CHECK(hear(slow.s.fd, &v, 0) == 1, "the bell");
+	CHECK(slow.naps == 3 && slow.taken == 0 && d.sleepers == 0, "%d naps, %d taken, %d sleepers", slow.naps, slow.taken, d.sleepers);
+	CHECK(hear(slow.s.fd, &v, 0) == sizeof v && v == 8, "the record: %u", v);
+	CHECK(d.no_bells, "it may come to that again");
+	alarm(0);
+	ds_kernel = kernel;
+	shown_end(&slow.s);
+}
+
+// A thread that has not spun in vain yet.
+static void *spins(void *p)
+{
+	not_from_under(false, true);
+	return p;
+}
+
 static struct shown hostile;
 
 // The kernel. When it is asked what is first, the sender changes its record, and another thread
@@ -407,6 +486,36 @@ static void interrupted(void)
 }
 #endif
 
+static int told;
+
+static void due(struct ds_dgram *of) { told += of == &d; }
+
+// A thread sleeps in a set. Another one takes what a record waits for: the first is told. It is not
+// told of a record that another one takes.
+static void tells_sets(void)
+{
+	static const struct ds_notices above = {.due = due};
+	uint32_t asleep = 1, v;
+	struct sockaddr_in from;
+	socklen_t n = sizeof from;
+	struct shown s;
+
+	ds_tell(&above);
+	shown_begin(&s);
+	CHECK(getsockname(s.other, (void *)&from, &n) == 0 && ds_address((void *)&from, s.in->seg.info.addr[0], &s.in->seg.info.port[0]), "address");
+	d.sets[0].asleep = &asleep;
+	ds_dg_arm_waiting(&d);
+	CHECK(say(&s.f, 1, 7) == DS_DG_ARMED && say(&s.f, 2, 8) == DS_DG_SENT, "no bell");
+	by_kernel(&s);
+	CHECK(hear(s.fd, &v, 0) == 1 && told == 1, "told %d times of the record", told);
+	CHECK(hear(s.fd, &v, 0) == sizeof v && v == 8 && told == 1, "told %d times", told);
+	CHECK(say(&s.f, 2, 7) == DS_DG_ARMED, "not armed");
+	by_kernel(&s);
+	CHECK(hear(s.fd, &v, 0) == 1 && told == 1, "told %d times, and nothing is in memory", told);
+	ds_tell(NULL);
+	shown_end(&s);
+}
+
 int main(void)
 {
 	nobody_else(false);
@@ -421,7 +530,12 @@ int main(void)
 	left(false);
 #endif
 	both();
+	tells_sets();
 #ifndef DS_MSAN // where ds_kernel is not asked
+	not_from_under(false, false);
+	not_from_under(true, false);
+	pthread_t t;
+	CHECK(pthread_create(&t, NULL, spins, NULL) == 0 && pthread_join(t, NULL) == 0, "thread");
 	over();
 	interrupted();
 #endif

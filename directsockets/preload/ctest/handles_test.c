@@ -98,7 +98,7 @@ static int dial(void)
 // A descriptor is closed while the handle is made, and has is whether there is another one.
 static void renumbered(bool has)
 {
-	static const struct ds_notices above = {nothing, nothing, still, open_of, NULL, NULL};
+	static const struct ds_notices above = {nothing, nothing, still, open_of, NULL, NULL, NULL};
 	int fd = dial(), other = has ? dup(fd) : -1, thief = dial();
 	uint16_t port = port_of(fd);
 
@@ -156,7 +156,7 @@ static void *holds(void *p)
 // rx yet, when another thread closes that, and its number gets to be another socket's.
 static void closed_meanwhile(void)
 {
-	static const struct ds_notices above = {nothing, nothing, still_client, NULL, NULL, NULL};
+	static const struct ds_notices above = {nothing, nothing, still_client, NULL, NULL, NULL, NULL};
 	pthread_t receiver, holder;
 	ssize_t got = -1;
 	bool held = false;

@@ -192,7 +192,7 @@ static int still(struct ds_sock *s, int fd)
 	return fd;
 }
 static void nothing(struct ds_sock *s) { (void)s; }
-static const struct ds_notices above = {nothing, nothing, still, open_of, NULL, NULL};
+static const struct ds_notices above = {nothing, nothing, still, open_of, NULL, NULL, NULL};
 
 static void settle(struct walker *w)
 {

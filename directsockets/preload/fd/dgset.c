@@ -62,6 +62,15 @@ static void clear(struct ds_dg_set *s)
 	__atomic_sub_fetch(&e->dgrams, 1, __ATOMIC_RELAXED);
 }
 
+/* Has the threads that wait in e look again. Takes e's lock. */
+static void kick(struct epi *e)
+{
+	__atomic_add_fetch(&e->kicks, 1, __ATOMIC_SEQ_CST);
+	lk_lock(&e->lock);
+	epi_wake(e);
+	lk_unlock(&e->lock);
+}
+
 void dgset_ctl(struct epi *e, int op, struct ds_dgram *d, int fd, const struct epoll_event *ev)
 {
 	if (!e || e->nested) {
@@ -105,12 +114,38 @@ void dgset_ctl(struct epi *e, int op, struct ds_dgram *d, int fd, const struct e
 	if (!s)
 		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
 	/* Those who wait in it know nothing of what flows hold, nor that it has a UDP socket. */
-	if (__atomic_load_n(&e->sleepers, __ATOMIC_SEQ_CST) && (op == EPOLL_CTL_ADD || ds_dg_ready(d))) {
-		__atomic_add_fetch(&e->kicks, 1, __ATOMIC_SEQ_CST);
-		lk_lock(&e->lock);
-		epi_wake(e);
-		lk_unlock(&e->lock);
+	if (__atomic_load_n(&e->sleepers, __ATOMIC_SEQ_CST) && (op == EPOLL_CTL_ADD || ds_dg_ready(d)))
+		kick(e);
+}
+
+/* Takes a reference of e, which a call that waits in it has, too. False: none waits any more. */
+static bool hold_waited(struct epi *e)
+{
+	int n = __atomic_load_n(&e->users, __ATOMIC_RELAXED);
+
+	while (n > 0 && !__atomic_compare_exchange_n(&e->users, &n, n + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		;
+	return n > 0;
+}
+
+void dgset_due(struct ds_dgram *d)
+{
+	struct epi *waited[DS_DG_SETS];
+	int n = 0;
+
+	ds_critical_begin();
+	lk_lock(&lock);
+	for (int i = 0; i < DS_DG_SETS; i++) {
+		struct epi *e = d->sets[i].set;
+		if (e && __atomic_load_n(&e->asleep, __ATOMIC_SEQ_CST) && hold_waited(e))
+			waited[n++] = e;
 	}
+	lk_unlock(&lock);
+	while (n > 0) {
+		kick(waited[--n]);
+		epi_put(waited[n]);
+	}
+	ds_critical_end();
 }
 
 /* Is d in a set, by a number of its own? -1: any. */
@@ -369,10 +404,9 @@ bool dgset_awake(struct epi *e)
 	return any;
 }
 
-/* Is there nothing to read? Has some socket a record that waits for what the kernel has, or will
- * have? */
+/* Is there something to read? Has some socket a record that waits for what the kernel will have? */
 struct resting {
-	bool nothing, looks, naps;
+	bool ready, naps;
 };
 
 /* For each: arms the flows of d. struct resting *. */
@@ -384,28 +418,19 @@ static void rest(struct ds_dgram *d, struct ds_dg_set *s, void *arg)
 	r->naps |= how == DG_NAPS;
 	if (s->off || !(s->events & IN))
 		return;
-	r->looks |= how == DG_LOOKS;
-	if (ds_dg_ready(d) && (!(s->events & EPOLLET) || ds_dg_arrivals(d) != s->seen))
-		r->nothing = false;
+	r->ready |= ds_dg_ready(d) && (!(s->events & EPOLLET) || ds_dg_arrivals(d) != s->seen);
 }
 
 int dgset_rest(struct epi *e)
 {
-	struct resting r;
+	struct resting r = {.ready = false};
 
 	if (!__atomic_load_n(&ds_dg_flows, __ATOMIC_RELAXED))
 		return DGSET_SLEEP;
-	for (;;) {
-		r = (struct resting){.nothing = true};
-		lk_lock(&lock);
-		each_awake(e, rest, &r);
-		lk_unlock(&lock);
-		if (!r.nothing)
-			return DGSET_READY;
-		if (r.looks || !r.naps)
-			return r.looks ? DGSET_LOOK : DGSET_SLEEP;
-		ds_dg_moment(); /* with no lock */
-	}
+	lk_lock(&lock);
+	each_awake(e, rest, &r);
+	lk_unlock(&lock);
+	return r.ready ? DGSET_READY : r.naps ? DGSET_LOOK : DGSET_SLEEP;
 }
 
 void waiter_rest(struct waiter *w, bool rests)

@@ -66,7 +66,7 @@ int ep_wait_dgrams(struct waiter *w, ep_rest *rest)
 		waiter_rest(w, false);
 		if (how == DGSET_READY)
 			continue;
-		if (how == DGSET_LOOK && n == 0) /* it has told of that before, or it is taken */
+		if (how == DGSET_LOOK && n == 0)
 			ds_dg_moment();
 		errno = saved;
 		ds_spun_slept(&spun, &s);

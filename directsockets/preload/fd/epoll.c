@@ -303,7 +303,7 @@ static void moved(int from, int to)
 	lk_unlock(&ep_lock);
 }
 
-static const struct ds_notices of_core = {bell, rung, still, still_open, moved, stay};
+static const struct ds_notices of_core = {bell, rung, still, still_open, moved, stay, dgset_due};
 /* When a listener is closed, it stays announced for the uncounted ones that it has accepted. */
 static const struct fd_notices of_table = {m_active, m_orphan, m_forget, m_native, epi_dup, epi_close, uncounted_settle_servers, dgset_forget, dgset_renumbered};
 

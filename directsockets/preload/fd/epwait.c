@@ -163,7 +163,8 @@ static struct answer sleep_once(struct waiter *w, const struct timespec *left, s
 
 	begin_sleep(w);
 	lk_lock(&e->lock);
-	bool found = epi_arm_all(e), follow = epi_follows(e), holds = e->holds;
+	/* What a kick has made readable before this lock is about to be cleared. */
+	bool found = epi_arm_all(e) || w->kicks != __atomic_load_n(&e->kicks, __ATOMIC_SEQ_CST), follow = epi_follows(e), holds = e->holds;
 	if (!found)
 		epi_clear_wake(e);
 	w->napping = follow;

@@ -92,7 +92,7 @@ static void jumped(void)
 }
 
 struct told {
-	int ep, n, over;
+	int ep, n, over, tid;
 };
 
 // Waits for edges, and reads nothing.
@@ -101,8 +101,9 @@ static void *edges(void *p)
 	struct told *t = p;
 	struct epoll_event e;
 
+	__atomic_store_n(&t->tid, (int)syscall(SYS_gettid), __ATOMIC_RELEASE);
 	while (!__atomic_load_n(&t->over, __ATOMIC_ACQUIRE))
-		if (epoll_wait(t->ep, &e, 1, LONG) == 1)
+		if (epoll_wait(t->ep, &e, 1, 2 * LONG) == 1)
 			__atomic_add_fetch(&t->n, 1, __ATOMIC_RELEASE);
 	return NULL;
 }
@@ -141,8 +142,93 @@ static void both(void)
 	}
 }
 
+// How often a thread has slept; -1: the kernel does not tell.
+static long sleeps(int tid)
+{
+	char path[64], line[128];
+	long n = -1;
+
+	snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
+	FILE *f = fopen(path, "r");
+	while (f && fgets(line, sizeof line, f))
+		sscanf(line, "voluntary_ctxt_switches: %ld", &n);
+	if (f)
+		fclose(f);
+	return n;
+}
+
+// Waits until a thread sleeps, and goes on sleeping: it does not look every now and then.
+static void still(int tid)
+{
+	long before, last = monotonic() + LONG;
+
+	udp_asleep(&tid);
+	do {
+		before = sleeps(tid);
+		nap(200);
+	} while (sleeps(tid) != before && monotonic() < last);
+	out("it sleeps %d", sleeps(tid) == before);
+}
+
+// Waits until there were as many edges.
+static void edges_are(const struct told *t, int n)
+{
+	long last = monotonic() + LONG;
+
+	while (__atomic_load_n(&t->n, __ATOMIC_ACQUIRE) < n && monotonic() < last)
+		nap(1);
+	out("edges %d", __atomic_load_n(&t->n, __ATOMIC_ACQUIRE) >= n);
+}
+
+// A thread was told of edges, reads nothing, and waits for the next one, while a record waits for
+// what the kernel has: it sleeps. When another thread has read that, it is told of the record.
+static void unread(void)
+{
+	struct told t = {.ep = ep_new()};
+	struct sockaddr_in a;
+	socklen_t len = sizeof a;
+	int c, s, other = udp_socket(&a), n;
+	pthread_t th;
+
+	udp_pair(&c, &s);
+	R(ep_set(t.ep, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLET, 1));
+	pthread_create(&th, NULL, edges, &t);
+	while (!__atomic_load_n(&t.tid, __ATOMIC_ACQUIRE))
+		nap(1);
+	still(t.tid);
+	R(send(c, "one", 3, 0));
+	edges_are(&t, 1);
+	still(t.tid);
+	unsigned long before = through();
+	send(c, "two", 3, 0); // by the kernel: it does not come because of the one before
+	send(c, "three", 5, 0);
+	int record = through() == before + 1;
+	still(t.tid);
+	show(s, MSG_DONTWAIT);
+	n = __atomic_load_n(&t.n, __ATOMIC_ACQUIRE);
+	getsockname(s, (struct sockaddr *)&a, &len);
+	R(sendto(other, "other", 5, 0, (struct sockaddr *)&a, len));
+	edges_are(&t, n + 1);
+	still(t.tid);
+	n = __atomic_load_n(&t.n, __ATOMIC_ACQUIRE);
+	show(s, MSG_DONTWAIT);
+	edges_are(&t, record ? n + 1 : n);
+	show(s, MSG_DONTWAIT);
+	show(s, MSG_DONTWAIT);
+	quiet(s);
+	__atomic_store_n(&t.over, 1, __ATOMIC_RELEASE);
+	R(send(c, "end", 3, 0));
+	pthread_join(th, NULL);
+	show(s, 0);
+	close(other);
+	close(t.ep);
+	if (getenv("PROBE_TELL"))
+		fprintf(stderr, "record %d\n", record);
+}
+
 const struct probe udpwait_probes[] = {
 	{"udp-jumped", jumped, 0},
 	{"udp-both", both, 0},
+	{"udp-unread", unread, 0},
 	{NULL, NULL, 0},
 };
