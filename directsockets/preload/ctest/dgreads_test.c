@@ -395,6 +395,58 @@ static void not_from_under(bool nonblocking, bool spins)
 	shown_end(&slow.s);
 }
 
+// Another thread, which has the lock when the kernel gives a datagram to a receive.
+static struct {
+	typeof(ds_real.recvmsg) recvmsg;
+	pthread_t self;
+	bool holds;
+	unsigned waiting; // how many wait, as it finds
+} other;
+
+static void *holds(void *p)
+{
+	ds_own_lock(&d.in);
+	__atomic_store_n(&other.holds, true, __ATOMIC_RELEASE);
+	while (!(__atomic_load_n(&d.in.word, __ATOMIC_RELAXED) & DS_WAITERS))
+		sched_yield();
+	other.waiting = ds_dg_waiting(&d);
+	ds_own_unlock(&d.in);
+	return p;
+}
+
+static ssize_t given(int fd, struct msghdr *h, int flags)
+{
+	ssize_t rc = other.recvmsg(fd, h, flags);
+
+	CHECK(rc == 1 && pthread_create(&other.self, NULL, holds, NULL) == 0, "no bell");
+	while (!__atomic_load_n(&other.holds, __ATOMIC_ACQUIRE))
+		sched_yield();
+	return rc;
+}
+
+// A receive that does not wait has the bell, and has not counted it. Who begins to wait meanwhile
+// finds that it is not alone, and does not sleep over the record that follows.
+static void not_counted(void)
+{
+	struct sockaddr_in from;
+	socklen_t n = sizeof from;
+	uint32_t v;
+
+	shown_begin(&slow.s);
+	CHECK(getsockname(slow.s.other, (void *)&from, &n) == 0 && ds_address((void *)&from, slow.s.in->seg.info.addr[0], &slow.s.in->seg.info.port[0]), "address");
+	d.nonblock = DS_NONBLOCK_YES;
+	slow_sleeps();
+	d.sleepers--;
+	other.recvmsg = ds_real.recvmsg;
+	__atomic_store_n(&ds_real.recvmsg, given, __ATOMIC_RELAXED);
+	CHECK(hear(slow.s.fd, &v, 0) == 1, "the bell");
+	__atomic_store_n(&ds_real.recvmsg, other.recvmsg, __ATOMIC_RELAXED);
+	pthread_join(other.self, NULL);
+	CHECK(other.waiting == 1 && d.sleepers == 0, "%u wait, %d sleepers", other.waiting, d.sleepers);
+	CHECK(hear(slow.s.fd, &v, 0) == sizeof v && v == 8, "the record: %u", v);
+	shown_end(&slow.s);
+}
+
 // A thread that has not spun in vain yet.
 static void *spins(void *p)
 {
@@ -534,6 +586,7 @@ int main(void)
 #ifndef DS_MSAN // where ds_kernel is not asked
 	not_from_under(false, false);
 	not_from_under(true, false);
+	not_counted();
 	pthread_t t;
 	CHECK(pthread_create(&t, NULL, spins, NULL) == 0 && pthread_join(t, NULL) == 0, "thread");
 	over();
