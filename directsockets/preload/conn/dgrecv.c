@@ -422,18 +422,23 @@ static ssize_t sleeping(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 }
 
 /* In place of sleeping, with the lock, which it drops: a record waits for what the kernel has, or
- * will have, and no other thread that sleeps for d need ever take that. False: there is nothing
- * yet. */
-static bool instead(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssize_t *rc)
+ * will have. leaves: what comes now is left to other threads that sleep, if there are any. False:
+ * there is nothing yet. */
+static bool instead(struct ds_dgram *d, int fd, struct msghdr *h, int flags, bool leaves, ssize_t *rc)
 {
-	int before = errno;
+	int before = errno, saved = EAGAIN;
 
 	ds_dg_sleeper(d, -1);
-	*rc = now(d, fd, h, flags);
-	int saved = errno;
+	leaves = leaves && __atomic_load_n(&d->sleepers, __ATOMIC_SEQ_CST) > 0;
+	*rc = -1;
+	if (!leaves) {
+		*rc = now(d, fd, h, flags);
+		saved = errno;
+	}
+	bool waits = *rc < 0 && saved == EAGAIN && ((leaves && !ds_dg_is_empty(fd)) || (!(flags & MSG_DONTWAIT) && !ds_dg_nonblocking(d, fd)));
 	ds_own_unlock(&d->in);
 	errno = saved;
-	if (*rc >= 0 || saved != EAGAIN || (flags & MSG_DONTWAIT) || ds_dg_nonblocking(d, fd))
+	if (!waits)
 		return true;
 	ds_dg_moment();
 	errno = before;
@@ -512,7 +517,7 @@ static ssize_t receive(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 			continue;
 		}
 		if (early) {
-			if (instead(d, fd, h, flags, &rc))
+			if (instead(d, fd, h, flags, patience > 0, &rc))
 				return rc;
 			continue;
 		}
