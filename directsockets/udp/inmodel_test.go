@@ -16,6 +16,11 @@ import "fmt"
 // ring after its sender had lost its address, a peek that does not show what comes next, a step
 // that the table does not have, a thread that is counted as a sleeper and is none, and a thread that
 // waits for ever while there is something for it.
+//
+// Not in it: several flows, a ring that is full (10.5), and the order in which two threads get
+// datagrams. One thing is known, and not held to be wrong: a thread sleeps, another hands the socket
+// to a process, and that one takes the bell. The first sleeps on, over what follows the bell, until
+// the next datagram.
 
 // mFault is a mistake that the model is to find.
 type mFault uint8
