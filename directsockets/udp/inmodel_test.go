@@ -3,8 +3,9 @@ package udp
 import "fmt"
 
 // A model of SPEC 10.3 and 10.8: one sender, its ring, the kernel, and a receiver with up to two
-// threads, as the C library has them (preload/conn/dgin.c, dgrecv.c, dgsleep.c, preload/fd/dgset.c).
-// A step is what no other party can see the middle of; all orders of steps are tried. At each step
+// threads, as the C library has them (preload/conn/dgin.c, dgrecv.c, dgsleep.c, and dgset.c of
+// preload/fd). A step is what no other party can see the middle of; all orders of steps are tried.
+// At each step
 //
 //   - the kernel may lose a datagram, bring it twice, or later than the sender expects
 //   - the sender may be killed, also while it publishes, or lose its address to another socket
@@ -14,13 +15,13 @@ import "fmt"
 //
 // What is wrong: a datagram that comes twice, never, or out of order, one that was written to the
 // ring after its sender had lost its address, a peek that does not show what comes next, a step
-// that the table does not have, a thread that is counted as a sleeper and is none, and a thread that
-// waits for ever while there is something for it.
+// that the table does not have, a thread that is counted as a sleeper and is none, and a thread
+// that waits for ever while there is something for it.
 //
 // Not in it: several flows, a ring that is full (10.5), and the order in which two threads get
-// datagrams. One thing is known, and not held to be wrong: a thread sleeps, another hands the socket
-// to a process, and that one takes the bell. The first sleeps on, over what follows the bell, until
-// the next datagram.
+// datagrams. One thing is known, and not held to be wrong: a thread sleeps, another hands the
+// socket to a process, and that one takes the bell. The first sleeps on, over what follows the
+// bell, until the next datagram.
 
 // mFault is a mistake that the model is to find.
 type mFault uint8

@@ -405,8 +405,8 @@ static ssize_t sleeping(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 	ds_critical_begin();
 	ds_cleanup_pop(r.slot);
 	r.d = NULL;
-	/* It is a sleeper until it has the lock: one that begins to wait before what came is counted
-	 * finds that the bell may be this thread's. */
+	/* It is a sleeper until it has the lock: one that begins to wait before what came is
+	 * counted finds that the bell may be this thread's. */
 	bool locked = rc >= 0 && ds_own_lock(&d->in) != DS_NESTED;
 	ds_dg_sleeper(d, -1);
 	if (locked) {
