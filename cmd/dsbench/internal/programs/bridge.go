@@ -148,7 +148,8 @@ func (b *bridge) startAgent(ctx context.Context, exnTun string, group *cgroup) e
 			return nil
 		}
 	}
-	return errors.New("exn-tun agent does not serve the namespaces")
+	_ = b.stopAgent() // it says why on standard error
+	return fmt.Errorf("exn-tun agent did not serve the namespaces within %v. Its last line: %q", serverTime, result.LastLine(errs.String()))
 }
 
 func (b *bridge) stopAgent() error {
