@@ -62,8 +62,7 @@ static void clear(struct ds_dg_set *s)
 	__atomic_sub_fetch(&e->dgrams, 1, __ATOMIC_RELAXED);
 }
 
-/* Has the threads that wait in e look again. Takes e's lock. */
-static void kick(struct epi *e)
+void dgset_kick(struct epi *e)
 {
 	__atomic_add_fetch(&e->kicks, 1, __ATOMIC_SEQ_CST);
 	lk_lock(&e->lock);
@@ -115,7 +114,7 @@ void dgset_ctl(struct epi *e, int op, struct ds_dgram *d, int fd, const struct e
 		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
 	/* Those who wait in it know nothing of what flows hold, nor that it has a UDP socket. */
 	if (__atomic_load_n(&e->sleepers, __ATOMIC_SEQ_CST) && (op == EPOLL_CTL_ADD || ds_dg_ready(d)))
-		kick(e);
+		dgset_kick(e);
 }
 
 /* Takes a reference of e, which a call that waits in it has, too. False: none waits any more. */
@@ -128,12 +127,10 @@ static bool hold_waited(struct epi *e)
 	return n > 0;
 }
 
-void dgset_due(struct ds_dgram *d)
+int dgset_waited(struct ds_dgram *d, struct epi *waited[DS_DG_SETS])
 {
-	struct epi *waited[DS_DG_SETS];
 	int n = 0;
 
-	ds_critical_begin();
 	lk_lock(&lock);
 	for (int i = 0; i < DS_DG_SETS; i++) {
 		struct epi *e = d->sets[i].set;
@@ -141,11 +138,7 @@ void dgset_due(struct ds_dgram *d)
 			waited[n++] = e;
 	}
 	lk_unlock(&lock);
-	while (n > 0) {
-		kick(waited[--n]);
-		epi_put(waited[n]);
-	}
-	ds_critical_end();
+	return n;
 }
 
 /* Is d in a set, by a number of its own? -1: any. */

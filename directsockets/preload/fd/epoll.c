@@ -303,7 +303,20 @@ static void moved(int from, int to)
 	lk_unlock(&ep_lock);
 }
 
-static const struct ds_notices of_core = {bell, rung, still, still_open, moved, stay, dgset_due};
+/* A receive has taken from the kernel what those who wait in d's sets may have slept for. */
+static void due(struct ds_dgram *d)
+{
+	struct epi *waited[DS_DG_SETS];
+
+	ds_critical_begin();
+	for (int n = dgset_waited(d, waited); n > 0; n--) {
+		dgset_kick(waited[n - 1]);
+		epi_put(waited[n - 1]);
+	}
+	ds_critical_end();
+}
+
+static const struct ds_notices of_core = {bell, rung, still, still_open, moved, stay, due};
 /* When a listener is closed, it stays announced for the uncounted ones that it has accepted. */
 static const struct fd_notices of_table = {m_active, m_orphan, m_forget, m_native, epi_dup, epi_close, uncounted_settle_servers, dgset_forget, dgset_renumbered};
 

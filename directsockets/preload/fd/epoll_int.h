@@ -284,8 +284,10 @@ void dgset_renumbered(struct ds_dgram *d, int fd) DS_HIDDEN;
 void dgset_gone(struct epi *e) DS_HIDDEN;
 /* e is in another set, or is to be: its UDP sockets are the kernel's from now on. */
 void dgset_native(struct epi *e) DS_HIDDEN;
-/* For ds_notices. */
-void dgset_due(struct ds_dgram *d) DS_HIDDEN;
+/* The sets of d that threads wait in, each with a reference: how many. */
+int dgset_waited(struct ds_dgram *d, struct epi *waited[DS_DG_SETS]) DS_HIDDEN;
+/* Has the threads that wait in e look again. Takes e's lock. */
+void dgset_kick(struct epi *e) DS_HIDDEN;
 /* Writes an event for each UDP socket of e that has something to read through its flows: how
  * many. */
 int dgset_collect(struct epi *e, int epfd, struct epoll_event *ev, int max) DS_HIDDEN;
@@ -297,7 +299,7 @@ bool dgset_awake(struct epi *e) DS_HIDDEN;
 /* Arms them all, for a caller whom e->asleep counts: may it sleep in the kernel? DGSET_READY: there
  * is something to read. DGSET_LOOK: a record waits for a datagram that the kernel does not have
  * yet: the caller looks again after a moment. If another thread takes what the kernel has,
- * dgset_due wakes the caller. */
+ * it kicks the set. */
 enum { DGSET_SLEEP, DGSET_READY, DGSET_LOOK };
 int dgset_rest(struct epi *e) DS_HIDDEN;
 /* With ep_lock. A child has no flows: no set has to look. */
