@@ -279,7 +279,7 @@ func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return c.opError("set", net.ErrClosed)
+		return c.optionError()
 	}
 	if s, ok := c.shadow.(interface{ SetLinger(int) error }); ok && !c.tx.guard.zero {
 		if err := s.SetLinger(sec); err != nil {
@@ -290,29 +290,29 @@ func (c *Conn) SetLinger(sec int) error {
 	return nil
 }
 
-// setError is the error of a deadline after Close.
+// setError is the error of a deadline, or of a buffer's size, after Close.
 func (c *Conn) setError() error {
 	return &net.OpError{Op: "set", Net: c.network(), Addr: c.LocalAddr(), Err: net.ErrClosed}
 }
 
 // SetNoDelay is that of net.TCPConn. Direct bytes are never delayed.
 func (c *Conn) SetNoDelay(on bool) error {
-	return set(c, func(s interface{ SetNoDelay(bool) error }) error { return s.SetNoDelay(on) })
+	return set(c, c.optionError, func(s interface{ SetNoDelay(bool) error }) error { return s.SetNoDelay(on) })
 }
 
 // SetKeepAlive is that of net.TCPConn.
 func (c *Conn) SetKeepAlive(on bool) error {
-	return set(c, func(s interface{ SetKeepAlive(bool) error }) error { return s.SetKeepAlive(on) })
+	return set(c, c.optionError, func(s interface{ SetKeepAlive(bool) error }) error { return s.SetKeepAlive(on) })
 }
 
 // SetKeepAlivePeriod is that of net.TCPConn.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
-	return set(c, func(s interface{ SetKeepAlivePeriod(time.Duration) error }) error { return s.SetKeepAlivePeriod(d) })
+	return set(c, c.optionError, func(s interface{ SetKeepAlivePeriod(time.Duration) error }) error { return s.SetKeepAlivePeriod(d) })
 }
 
 // SetKeepAliveConfig is that of net.TCPConn.
 func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
-	return set(c, func(s interface {
+	return set(c, c.optionError, func(s interface {
 		SetKeepAliveConfig(net.KeepAliveConfig) error
 	}) error {
 		return s.SetKeepAliveConfig(config)
@@ -322,22 +322,26 @@ func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 // SetReadBuffer sets the size of the shadow's buffer; that of direct bytes is
 // Config.Ring.
 func (c *Conn) SetReadBuffer(bytes int) error {
-	return set(c, func(s interface{ SetReadBuffer(int) error }) error { return s.SetReadBuffer(bytes) })
+	return set(c, c.setError, func(s interface{ SetReadBuffer(int) error }) error { return s.SetReadBuffer(bytes) })
 }
 
 // SetWriteBuffer sets the size of the shadow's buffer; that of direct bytes is
 // Config.Ring.
 func (c *Conn) SetWriteBuffer(bytes int) error {
-	return set(c, func(s interface{ SetWriteBuffer(int) error }) error { return s.SetWriteBuffer(bytes) })
+	return set(c, c.setError, func(s interface{ SetWriteBuffer(int) error }) error { return s.SetWriteBuffer(bytes) })
 }
 
-// set gives the shadow an option, unless the connection is closed. A shadow that is not the
-// kernel's may have no such option, and takes it without an error.
-func set[S any](c *Conn, option func(S) error) error {
+// optionError is the error of an option of TCP after Close.
+func (c *Conn) optionError() error { return c.opError("set", net.ErrClosed) }
+
+// set gives the shadow an option. Once the connection is closed it returns closed's error: the
+// shadow may outlive Close. A shadow that is not the kernel's may have no such option, and takes it
+// without an error.
+func set[S any](c *Conn, closed func() error, option func(S) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed { // the shadow may outlive Close
-		return c.opError("set", net.ErrClosed)
+	if c.closed {
+		return closed()
 	}
 	if s, ok := c.shadow.(S); ok {
 		return option(s)
