@@ -213,6 +213,16 @@ static void begin_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, i
 	run(s, c, sock, other);
 }
 
+/* Would a child be the first process of a new PID namespace? As that one ends, so do all others of
+ * it, and the program could have no child any more. The link leads nowhere until there is one. */
+static bool would_be_first(void)
+{
+	char b[64];
+
+	return ds_syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/ns/pid", b, sizeof b) > 0 &&
+	       ds_syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/ns/pid_for_children", b, sizeof b) < 0;
+}
+
 /* Starts a process with this library, which the program does not see. It has fd, other, and what
  * the library has for s, and nothing else when this returns: it counts for s alone. id: it is a
  * child of this process, as of quiet_fork, with that ID; NULL: an orphan. False: it failed. */
@@ -222,6 +232,8 @@ static bool start_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, i
 	sigset_t all;
 	pid_t pid;
 
+	if (would_be_first())
+		return false;
 	sigfillset(&all);
 	fork_prepare();
 	ds_own_fds(s, own);

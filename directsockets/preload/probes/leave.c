@@ -4,6 +4,7 @@
  * the sender ends before or after that, the receiver reads every byte, and then the end. */
 
 #include <dlfcn.h>
+#include <sched.h>
 #include <sys/prctl.h>
 
 extern char **environ;
@@ -367,6 +368,27 @@ static void leave_rest_stays(void)
 	}
 }
 
+/* The program's next child is the first process of its PID namespace, whatever else has a child. */
+static void leave_rest_first(void)
+{
+	enum { MORE = 2 * N };
+	static char all[MORE];
+	struct left l;
+
+	fill(all, MORE, 7);
+	signal(SIGPIPE, SIG_IGN);
+	leave_one(&l, &l, all, MORE, 1);
+	R(unshare(CLONE_NEWPID));
+	R(close(l.c));
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(getpid() == 1 ? 1 : 2);
+	out("%s", pid < 0 ? errname(errno) : "a child");
+	finish(pid);
+	close(l.ended);
+	fclose(l.file);
+}
+
 static void leave_rest(void) { rest(by_close, 1); }
 static void leave_rest_exit(void) { rest(by_exit, 1); }
 static void leave_rest_linger(void) { rest(by_linger, 1); }
@@ -388,5 +410,6 @@ const struct probe leave_probes[] = {
 	{"leave-rest-more", leave_rest_more, 0},
 	{"leave-rest-exit-more", leave_rest_exit_more, 0},
 	{"leave-rest-stays", leave_rest_stays, 0},
+	{"leave-rest-first", leave_rest_first, 0},
 	{NULL, NULL, 0},
 };
