@@ -401,7 +401,7 @@ func (m *kModel) explore(b kBounds) explore.Result[kWorld] {
 func kWalks() []kBounds {
 	all := []kBounds{{1, 1, 1, 1, 1, 0, 0}, {2, 1, 1, 0, 0, 2, 0}, {2, 0, 0, 1, 0, 2, 0}, {1, 1, 1, 1, 0, 0, 2}}
 	if !testing.Short() {
-		all = append(all, kBounds{2, 1, 1, 1, 1, 0, 0}, kBounds{2, 1, 1, 1, 0, 1, 0})
+		all = append(all, kBounds{2, 1, 1, 1, 1, 0, 0}, kBounds{2, 1, 1, 1, 0, 1, 0}, kBounds{2, 2, 1, 1, 0, 0, 0})
 	}
 	if longtest.All() {
 		all = append(all, kBounds{2, 2, 1, 1, 1, 0, 0}, kBounds{3, 1, 1, 1, 0, 2, 0}, kBounds{2, 2, 2, 1, 0, 0, 0},
