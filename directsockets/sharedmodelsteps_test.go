@@ -6,6 +6,7 @@ import (
 
 	"exnet/internal/explore"
 	"exnet/internal/longtest"
+	"exnet/internal/racetest"
 )
 
 // sender are the steps of a process that has the lock of the sender's end.
@@ -418,6 +419,7 @@ func notModelled(row string) bool {
 }
 
 func TestSharedModel(t *testing.T) {
+	racetest.SkipModel(t)
 	taken := make(map[string]bool)
 	for _, b := range kWalks() {
 		m := &kModel{}
@@ -444,6 +446,7 @@ func TestSharedModel(t *testing.T) {
 
 // TestSharedModelFaults: each fault is found.
 func TestSharedModelFaults(t *testing.T) {
+	racetest.SkipModel(t)
 	longtest.Skip(t)
 	for f := kFine + 1; f < kFaults; f++ {
 		found := ""

@@ -11,6 +11,7 @@ import (
 
 	"exnet/internal/explore"
 	"exnet/internal/longtest"
+	"exnet/internal/racetest"
 	"exnet/internal/steps/stepstest"
 )
 
@@ -94,6 +95,7 @@ func (m *inModel) explore(k mWalk) explore.Result[mWorld] {
 
 // TestReceiverModel finds nothing wrong, and takes each step of the table.
 func TestReceiverModel(t *testing.T) {
+	racetest.SkipModel(t)
 	m := &inModel{rows: make(map[string]bool)}
 	all := 0
 	for _, k := range mWalks() {
@@ -131,6 +133,7 @@ var mFound = [mFaults]mWalk{
 
 // TestReceiverModelFaults: each fault is found.
 func TestReceiverModelFaults(t *testing.T) {
+	racetest.SkipModel(t)
 	for f := mFine + 1; f < mFaults; f++ {
 		m, k := &inModel{fault: f, rows: make(map[string]bool)}, mFound[f]
 		if k.sends, k.tries = 3, 2; k.threads[1] != mNobody {
