@@ -236,18 +236,6 @@ void ds_dg_moment(void)
 	errno = saved;
 }
 
-void ds_dg_enqueue(struct ds_dg_set *s)
-{
-	struct ds_dg_set **live = __atomic_load_n(&s->live, __ATOMIC_ACQUIRE);
-
-	if (!live || s->queued)
-		return;
-	s->queued = true;
-	s->next = DS_GET(*live);
-	while (!__atomic_compare_exchange_n(live, &s->next, s, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
-		;
-}
-
 void ds_dg_took(struct ds_dgram *d, struct ds_dg_in *f, unsigned n)
 {
 	while (n-- > 0)
@@ -270,13 +258,14 @@ void ds_dg_wake(struct ds_dgram *d, struct ds_dg_in *f)
 {
 	if ((f->state != DG_IN_ARMED && f->state != DG_IN_RUNG) || d->hard || (d->wants && !f->sampled))
 		return;
-	/* Before the look at who sleeps: one who is counted after that finds d queued, and
-	 * waits for the lock. */
-	for (int i = 0; i < DS_DG_SETS; i++)
-		ds_dg_enqueue(&d->sets[i]);
+	/* Before the look at who sleeps: one who is counted after that finds f listed, and waits
+	 * for the lock. */
+	if (f->state == DG_IN_ARMED)
+		ds_dg_in_on(d, f, DG_ON_RING);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (ds_dg_waiting(d)) {
 		ds_dg_end_bells(d);
+		unlist_empty(d);
 		return;
 	}
 	ds_dg_in_on(d, f, DG_ON_WAKE);

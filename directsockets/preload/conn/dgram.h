@@ -50,7 +50,8 @@ enum {
 enum { DG_OUT_KERNEL, DG_OUT_OFFERED, DG_OUT_UP, DG_OUT_STALLED, DG_OUT_ENDED };
 
 /* The states of a flow to a socket (SPEC 10.8). Owner: the lock of in; ds_dg_in_on moves it,
- * and keeps the list of those that are looked at, RUNG, MEMORY and DRAINING.
+ * keeps the list of those that are looked at, RUNG, MEMORY and DRAINING, and has the socket's sets
+ * look at each that is listed.
  *
  *   ARMED     the sender uses the kernel, and nothing is in memory
  *   RUNG      it is armed, and may hold records
@@ -185,8 +186,8 @@ struct ds_dgram {
 	int sleepers; /* threads in a call on the shadow that may wait, */
 	int uncounted; /* or have taken a datagram from there, and not counted it: the queue is not known to be dry */
 	/* The epoll sets that it is in: the layer above keeps all of this but *asleep, how many
-	 * sleep in the set, and what has the lock of in, *of's: when a flow is about to wake, the
-	 * place is put before those at *live, unless it is queued. */
+	 * sleep in the set, and what has the lock of in, *of's: when a flow is listed, the place
+	 * is put before those at *live, unless it is queued. */
 	struct ds_dg_set {
 		const uint32_t *asleep; /* NULL: none */
 		struct ds_dg_set **live, *next;
@@ -393,6 +394,8 @@ void ds_dg_counted(struct ds_dgram *d, int fd, const void *to, socklen_t len) DS
 void ds_dg_out_on(struct ds_dg_out *o, int what) DS_HIDDEN;
 void ds_dg_setup_on(struct ds_dgram *d, int what) DS_HIDDEN;
 void ds_dg_in_on(struct ds_dgram *d, struct ds_dg_in *f, int what) DS_HIDDEN;
+/* Has the set of s look at its socket. With the lock of in. */
+void ds_dg_enqueue(struct ds_dg_set *s) DS_HIDDEN;
 
 /* With the lock of in: the program was shown the next datagram of f, or has got it; NULL: of the
  * kernel's. */
@@ -439,8 +442,6 @@ void ds_dg_before(struct ds_dgram *d) DS_HIDDEN;
 void ds_dg_found_nothing(struct ds_dgram *d) DS_HIDDEN;
 /* O_NONBLOCK of fd. */
 bool ds_dg_nonblocking(struct ds_dgram *d, int fd) DS_HIDDEN;
-/* Has the set of s look at it, the lock is d's. */
-void ds_dg_enqueue(struct ds_dg_set *s) DS_HIDDEN;
 /* f wakes, if nobody sleeps in the kernel for d. */
 void ds_dg_wake(struct ds_dgram *d, struct ds_dg_in *f) DS_HIDDEN;
 /* The same for one that has just come, if the kernel has nothing for fd. */

@@ -23,7 +23,8 @@ static void look_dry(struct ds_dgram *d, int fd)
 
 int ds_dg_rest(struct ds_dgram *d, int fd)
 {
-	if ((!DS_GET(d->nlisted) && (DS_GET(d->no_bells) || !ds_dg_inward(d) || ds_dg_waiting(d) <= 1)) || ds_own_lock(&d->in) == DS_NESTED)
+	/* Whoever lists a flow lists it first, and then looks who is counted. */
+	if ((!__atomic_load_n(&d->nlisted, __ATOMIC_SEQ_CST) && (DS_GET(d->no_bells) || !ds_dg_inward(d) || ds_dg_waiting(d) <= 1)) || ds_own_lock(&d->in) == DS_NESTED)
 		return DG_RESTS;
 	look_dry(d, fd);
 	ds_dg_arm_waiting(d);

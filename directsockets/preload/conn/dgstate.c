@@ -84,6 +84,18 @@ void ds_dg_out_on(struct ds_dg_out *o, int what)
 	DS_SET(o->state, (uint8_t)(to == DG_NO_STEP ? DG_OUT_KERNEL : to)); /* no datagram depends on it then */
 }
 
+void ds_dg_enqueue(struct ds_dg_set *s)
+{
+	struct ds_dg_set **live = __atomic_load_n(&s->live, __ATOMIC_ACQUIRE);
+
+	if (!live || s->queued)
+		return;
+	s->queued = true;
+	s->next = DS_GET(*live);
+	while (!__atomic_compare_exchange_n(live, &s->next, s, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		;
+}
+
 /* Is a flow in the state looked at: is it in its socket's list? */
 static bool looked(int state) { return state == DG_IN_RUNG || state == DG_IN_MEMORY || state == DG_IN_DRAINING; }
 
@@ -112,6 +124,8 @@ void ds_dg_in_on(struct ds_dgram *d, struct ds_dg_in *f, int what)
 	if (looked(to) && !looked(from)) {
 		d->list[d->nlisted] = f;
 		DS_SET(d->nlisted, d->nlisted + 1);
+		for (int i = 0; i < DS_DG_SETS; i++)
+			ds_dg_enqueue(&d->sets[i]);
 	} else if (!looked(to) && looked(from)) {
 		unlist(d, f);
 	}

@@ -1,50 +1,13 @@
 // What a UDP socket that has flows to it finds: in memory, and in the kernel's queue.
-#include "flow.h"
+#include "reads.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
-
-static struct ds_dgram d;
-
-// A receiver's end of f, which ds_dg_in_sweep can free.
-static struct ds_dg_in *receiver(struct flow *f)
-{
-	struct ds_dg_in *in = mmap(NULL, sizeof *in, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	fresh(f, RING);
-	f->rx.in->flags = DS_DG_TAKES_AFTER;
-	f->tx.base = 1;
-	in->seg = f->rx;
-	in->seg.mem = NULL; // the test's
-	in->alive = -1;
-	in->counters = ds_stats_counters(NULL);
-	return in;
-}
-
-// Sends the number v, after so many datagrams by the kernel.
-static int say(struct flow *f, uint64_t kernel, uint32_t v)
-{
-	struct iovec vec;
-	struct ds_cursor c = cursor_of(&vec, &v, sizeof v);
-	struct ds_dg_meta m = {.kernel = kernel, .lost = 1, .len = sizeof v, .after = true};
-
-	return ds_dg_send(&f->tx, &m, &c);
-}
-
-static ssize_t hear(int fd, uint32_t *v, int flags)
-{
-	struct iovec vec = {v, sizeof *v};
-	struct msghdr m = {.msg_iov = &vec, .msg_iovlen = 1};
-
-	return ds_dg_recvmsg(&d, fd, &m, flags);
-}
 
 // A record waits for a bell, which the kernel has. Another thread is counted as asleep, and takes
 // nothing: it has just been woken, or was left by a jump. A receive takes the bell, and the next
@@ -133,41 +96,6 @@ static void whose(void)
 }
 
 // ---- what the program was shown
-
-// A socket with a flow that is awake, and a sender whose datagrams come by the kernel.
-struct shown {
-	struct flow f;
-	struct ds_dg_in *in;
-	struct sockaddr_in at;
-	int fd, other;
-};
-
-static void shown_begin(struct shown *s)
-{
-	struct sockaddr_in from;
-
-	s->in = receiver(&s->f);
-	s->in->state = DG_IN_MEMORY;
-	s->fd = udp_socket(&s->at);
-	s->other = udp_socket(&from);
-	d = (struct ds_dgram){.family = AF_INET, .nonblock = DS_NONBLOCK_YES, .nin = 1, .nlisted = 1, .awake = 1, .flows = {s->in}, .list = {s->in}, .looked = ds_ticks(), .swept = ds_ticks()};
-	ds_dg_arm(&s->f.rx, DS_DG_AWAKE);
-}
-
-static void shown_end(struct shown *s)
-{
-	close(s->fd);
-	close(s->other);
-	free(s->f.mem);
-	munmap(s->in, sizeof *s->in);
-}
-
-// The kernel's datagrams have one byte, those of the flow have four.
-static void by_kernel(struct shown *s)
-{
-	CHECK(sendto(s->other, "k", 1, 0, (void *)&s->at, sizeof s->at) == 1, "send");
-	CHECK(poll(&(struct pollfd){s->fd, POLLIN, 0}, 1, 60000) == 1, "it does not come");
-}
 
 static void by_flow(struct shown *s) { CHECK(give(&s->f, "flow", 4) == DS_DG_SENT, "give"); }
 
@@ -321,145 +249,10 @@ static void both(void)
 	shown_end(&s);
 }
 
-// ---- bells of other threads
+// ---- what others do meanwhile
 
 #ifndef DS_MSAN
 static typeof(ds_kernel) kernel;
-
-// A thread sleeps, and its bell and a record come. It is slow to wake.
-static struct {
-	struct shown s;
-	int naps;  // of the one that receives, meanwhile
-	int taken; // by that one, while the other slept
-	bool arms; // it begins to sleep only when the other one spins
-	bool late; // the kernel has the bell only when it was asked whether it has one
-} slow;
-
-static void slow_sleeps(void)
-{
-	if (slow.s.in->state == DG_IN_MEMORY)
-		ds_dg_in_on(&d, slow.s.in, DG_ON_ARM);
-	ds_dg_in_on(&d, slow.s.in, DG_ON_EMPTY);
-	ds_dg_arm(&slow.s.f.rx, DS_DG_BELL);
-	d.sleepers++;
-	CHECK(say(&slow.s.f, 1, 7) == DS_DG_ARMED && say(&slow.s.f, 2, 8) == DS_DG_SENT, "no bell");
-	if (!slow.late)
-		by_kernel(&slow.s);
-}
-
-static long slow_kernel(long nr, ...)
-{
-	long a[6], rc;
-	va_list l;
-
-	va_start(l, nr);
-	for (int i = 0; i < 6; i++)
-		a[i] = va_arg(l, long);
-	va_end(l);
-	if (nr == SYS_nanosleep && ++slow.naps == 3)
-		d.sleepers--;
-	rc = kernel(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
-	if (nr == SYS_recvmsg && rc > 0)
-		slow.taken += d.sleepers > 0;
-	if (slow.late && nr == SYS_ppoll && rc == 0) {
-		slow.late = false;
-		by_kernel(&slow.s);
-		errno = 0;
-	}
-	if (slow.arms && ((nr == SYS_recvmsg && rc < 0) || nr == SYS_sched_yield)) {
-		int saved = errno;
-		slow.arms = false;
-		slow_sleeps();
-		errno = saved;
-	}
-	return rc;
-}
-
-// Another thread receives meanwhile: it does not take what wakes the one that sleeps, which would
-// sleep on. spins: it was looking already.
-static void not_from_under(bool nonblocking, bool spins)
-{
-	struct sockaddr_in from;
-	socklen_t n = sizeof from;
-	uint32_t v;
-
-	slow.naps = slow.taken = 0;
-	slow.arms = spins;
-	shown_begin(&slow.s);
-	CHECK(getsockname(slow.s.other, (void *)&from, &n) == 0 && ds_address((void *)&from, slow.s.in->seg.info.addr[0], &slow.s.in->seg.info.port[0]), "address");
-	d.nonblock = nonblocking ? DS_NONBLOCK_YES : DS_NONBLOCK_NO;
-	if (!spins)
-		slow_sleeps();
-	kernel = ds_kernel;
-	ds_kernel = slow_kernel;
-	alarm(60); // a receive that waits for ever
-	CHECK(hear(slow.s.fd, &v, 0) == 1, "the bell");
-	CHECK(slow.naps == 3 && slow.taken == 0 && d.sleepers == 0, "%d naps, %d taken, %d sleepers", slow.naps, slow.taken, d.sleepers);
-	CHECK(hear(slow.s.fd, &v, 0) == sizeof v && v == 8, "the record: %u", v);
-	CHECK(d.no_bells, "it may come to that again");
-	alarm(0);
-	ds_kernel = kernel;
-	shown_end(&slow.s);
-}
-
-// Another thread, which has the lock when the kernel gives a datagram to a receive.
-static struct {
-	typeof(ds_real.recvmsg) recvmsg;
-	pthread_t self;
-	bool holds;
-	unsigned waiting; // how many wait, as it finds
-} other;
-
-static void *holds(void *p)
-{
-	ds_own_lock(&d.in);
-	__atomic_store_n(&other.holds, true, __ATOMIC_RELEASE);
-	while (!(__atomic_load_n(&d.in.word, __ATOMIC_RELAXED) & DS_WAITERS))
-		sched_yield();
-	other.waiting = ds_dg_waiting(&d);
-	ds_own_unlock(&d.in);
-	return p;
-}
-
-static ssize_t given(int fd, struct msghdr *h, int flags)
-{
-	ssize_t rc = other.recvmsg(fd, h, flags);
-
-	CHECK(rc == 1 && pthread_create(&other.self, NULL, holds, NULL) == 0, "no bell");
-	while (!__atomic_load_n(&other.holds, __ATOMIC_ACQUIRE))
-		sched_yield();
-	return rc;
-}
-
-// A receive that does not wait has the bell, and has not counted it. Who begins to wait meanwhile
-// finds that it is not alone, and does not sleep over the record that follows.
-static void not_counted(void)
-{
-	struct sockaddr_in from;
-	socklen_t n = sizeof from;
-	uint32_t v;
-
-	shown_begin(&slow.s);
-	CHECK(getsockname(slow.s.other, (void *)&from, &n) == 0 && ds_address((void *)&from, slow.s.in->seg.info.addr[0], &slow.s.in->seg.info.port[0]), "address");
-	d.nonblock = DS_NONBLOCK_YES;
-	slow_sleeps();
-	d.sleepers--;
-	other.recvmsg = ds_real.recvmsg;
-	__atomic_store_n(&ds_real.recvmsg, given, __ATOMIC_RELAXED);
-	CHECK(hear(slow.s.fd, &v, 0) == 1, "the bell");
-	__atomic_store_n(&ds_real.recvmsg, other.recvmsg, __ATOMIC_RELAXED);
-	pthread_join(other.self, NULL);
-	CHECK(other.waiting == 1 && d.sleepers == 0, "%u wait, %d sleepers", other.waiting, d.sleepers);
-	CHECK(hear(slow.s.fd, &v, 0) == sizeof v && v == 8, "the record: %u", v);
-	shown_end(&slow.s);
-}
-
-// A thread that has not spun in vain yet.
-static void *spins(void *p)
-{
-	not_from_under(false, true);
-	return p;
-}
 
 static struct shown hostile;
 
@@ -545,36 +338,6 @@ static void interrupted(void)
 }
 #endif
 
-static int told;
-
-static void due(struct ds_dgram *of) { told += of == &d; }
-
-// A thread sleeps in a set. Another one takes what a record waits for: the first is told. It is not
-// told of a record that another one takes.
-static void tells_sets(void)
-{
-	static const struct ds_notices above = {.due = due};
-	uint32_t asleep = 1, v;
-	struct sockaddr_in from;
-	socklen_t n = sizeof from;
-	struct shown s;
-
-	ds_tell(&above);
-	shown_begin(&s);
-	CHECK(getsockname(s.other, (void *)&from, &n) == 0 && ds_address((void *)&from, s.in->seg.info.addr[0], &s.in->seg.info.port[0]), "address");
-	d.sets[0].asleep = &asleep;
-	ds_dg_arm_waiting(&d);
-	CHECK(say(&s.f, 1, 7) == DS_DG_ARMED && say(&s.f, 2, 8) == DS_DG_SENT, "no bell");
-	by_kernel(&s);
-	CHECK(hear(s.fd, &v, 0) == 1 && told == 1, "told %d times of the record", told);
-	CHECK(hear(s.fd, &v, 0) == sizeof v && v == 8 && told == 1, "told %d times", told);
-	CHECK(say(&s.f, 2, 7) == DS_DG_ARMED, "not armed");
-	by_kernel(&s);
-	CHECK(hear(s.fd, &v, 0) == 1 && told == 1, "told %d times, and nothing is in memory", told);
-	ds_tell(NULL);
-	shown_end(&s);
-}
-
 int main(void)
 {
 	nobody_else(false);
@@ -589,15 +352,7 @@ int main(void)
 	left(false);
 #endif
 	both();
-	tells_sets();
 #ifndef DS_MSAN // where ds_kernel is not asked
-	not_from_under(false, false);
-	not_from_under(true, false);
-	slow.late = true;
-	not_from_under(true, false);
-	not_counted();
-	pthread_t t;
-	CHECK(pthread_create(&t, NULL, spins, NULL) == 0 && pthread_join(t, NULL) == 0, "thread");
 	over();
 	interrupted();
 #endif

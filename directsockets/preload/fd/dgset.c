@@ -218,7 +218,7 @@ static void each_awake(struct epi *e, void (*fn)(struct ds_dgram *d, struct ds_d
 		if (ds_own_lock(&s->of->in) != DS_NESTED) {
 			idle = !s->of->nlisted;
 			if (idle) {
-				s->queued = false; /* under this lock: its next flow that wakes queues it */
+				s->queued = false; /* under this lock: its next flow that is listed queues it */
 				*at = s->next;
 			}
 			ds_own_unlock(&s->of->in);
