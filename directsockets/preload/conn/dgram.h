@@ -201,6 +201,7 @@ struct ds_dgram {
 		uint64_t data, seen;
 	} sets[DS_DG_SETS];
 	unsigned nin, nlisted, turn, streak;
+	unsigned yielded; /* ds_dg_moment that receives have left to threads which were woken: never less */
 	uint8_t shown;
 	struct ds_dg_in *shown_in;
 	uint64_t past; /* of ds_dg_arrivals: what flows have had that are no more */

@@ -18,7 +18,7 @@ enum {
 	STEP_US = 10,  /* and until it is asked again */
 	ROW = 4,       /* datagrams in a row, after which it looks less often, */
 	GATHER_NS = 600, /* so that the next ones gather, and each line moves once for several */
-	YIELDS = 2000, /* ds_dg_moment that a receive leaves to a thread which has been woken */
+	YIELDS = 2000, /* ds_dg_moment that the receives of a socket leave to threads which were woken */
 };
 
 /* Writes the source of a flow as the kernel does. */
@@ -280,19 +280,22 @@ bool ds_dg_nonblocking(struct ds_dgram *d, int fd)
 
 /* With the lock: another thread sleeps in poll or a receive, the kernel has what woke it, and a
  * record follows that. If the caller took that now, the other one would sleep on, over the record:
- * so it leaves it there for a while. Who has a handler of the other thread call it waits in vain.
- * That is at most once in the life of a socket: bells end here. */
+ * so it leaves it there for a while. Who has a handler of the other thread call it waits in vain:
+ * bells end here, and a socket's receives wait no more than YIELDS in all its life. */
 static bool yields(struct ds_dgram *d, int fd)
 {
 	bool early = false;
 
-	if (__builtin_expect(__atomic_load_n(&d->sleepers, __ATOMIC_SEQ_CST) <= 0, 1))
+	if (__builtin_expect(__atomic_load_n(&d->sleepers, __ATOMIC_SEQ_CST) <= 0, 1) || d->yielded >= YIELDS)
 		return false;
 	if (!d->no_bells && d->nin)
 		ds_dg_end_bells(d);
 	for (unsigned i = 0; i < d->nlisted; i++)
 		early |= ds_dg_early(&d->list[i]->seg);
-	return early && !ds_dg_is_empty(fd);
+	if (!early || ds_dg_is_empty(fd))
+		return false;
+	d->yielded++;
+	return true;
 }
 
 enum { NOTHING, FOUND, GOT };
@@ -422,14 +425,14 @@ static ssize_t sleeping(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 }
 
 /* In place of sleeping, with the lock, which it drops: a record waits for what the kernel has, or
- * will have. leaves: what comes now is left to other threads that sleep, if there are any. False:
- * there is nothing yet. */
-static bool instead(struct ds_dgram *d, int fd, struct msghdr *h, int flags, bool leaves, ssize_t *rc)
+ * will have. What comes now is left to other threads that sleep, as yields does. False: there is
+ * nothing yet. */
+static bool instead(struct ds_dgram *d, int fd, struct msghdr *h, int flags, ssize_t *rc)
 {
 	int before = errno, saved = EAGAIN;
 
 	ds_dg_sleeper(d, -1);
-	leaves = leaves && __atomic_load_n(&d->sleepers, __ATOMIC_SEQ_CST) > 0;
+	bool leaves = d->yielded < YIELDS && __atomic_load_n(&d->sleepers, __ATOMIC_SEQ_CST) > 0;
 	*rc = -1;
 	if (!leaves) {
 		*rc = now(d, fd, h, flags);
@@ -450,15 +453,14 @@ static ssize_t receive(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 {
 	struct ds_spin s;
 	enum ds_spun spun = DS_SPUN_NOT;
-	unsigned waits = DS_GET(ds_dg_eager), patience = YIELDS;
+	unsigned waits = DS_GET(ds_dg_eager);
 	ssize_t rc = -1;
 
 	for (;;) {
 		if (ds_own_lock(&d->in) == DS_NESTED)
 			return REAL(recvmsg, fd, h, flags);
-		if (patience && yields(d, fd)) {
+		if (yields(d, fd)) {
 			ds_own_unlock(&d->in);
-			patience--;
 			ds_dg_moment();
 			continue;
 		}
@@ -517,7 +519,7 @@ static ssize_t receive(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 			continue;
 		}
 		if (early) {
-			if (instead(d, fd, h, flags, patience > 0, &rc))
+			if (instead(d, fd, h, flags, &rc))
 				return rc;
 			continue;
 		}

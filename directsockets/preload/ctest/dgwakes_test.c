@@ -73,8 +73,8 @@ static long slow_kernel(long nr, ...)
 }
 
 // Another thread receives meanwhile: it does not take what wakes the one that sleeps, which would
-// sleep on. spins: it was looking already.
-static void not_from_under(bool nonblocking, bool spins)
+// sleep on. spins: it was looking already. asks: first it asks how long the next datagram is.
+static void not_from_under(bool nonblocking, bool spins, bool asks)
 {
 	uint32_t v;
 
@@ -84,6 +84,8 @@ static void not_from_under(bool nonblocking, bool spins)
 	d.nonblock = nonblocking ? DS_NONBLOCK_YES : DS_NONBLOCK_NO;
 	if (!spins)
 		slow_sleeps();
+	if (asks)
+		CHECK(ds_dg_next_size(&d, slow.s.fd) == -1, "it is not the kernel's");
 	kernel = ds_kernel;
 	ds_kernel = slow_kernel;
 	alarm(60); // a receive that waits for ever
@@ -91,6 +93,29 @@ static void not_from_under(bool nonblocking, bool spins)
 	CHECK(slow.naps == 3 && slow.taken == 0 && d.sleepers == 0, "%d naps, %d taken, %d sleepers", slow.naps, slow.taken, d.sleepers);
 	CHECK(hear(slow.s.fd, &v, 0) == sizeof v && v == 8, "the record: %u", v);
 	CHECK(d.no_bells, "it may come to that again");
+	alarm(0);
+	ds_kernel = kernel;
+	shown_end(&slow.s);
+}
+
+// The one that sleeps never takes its bell. The others leave it there for a while, once in the life
+// of the socket.
+static void never_wakes(void)
+{
+	uint32_t v;
+
+	address_of(&slow.s);
+	d.nonblock = DS_NONBLOCK_YES;
+	slow_sleeps();
+	kernel = ds_kernel;
+	ds_kernel = slow_kernel;
+	alarm(60); // a receive that waits for ever
+	for (int i = 0; i < 3; i++) {
+		slow.naps = 3; // so it sleeps on
+		CHECK(hear(slow.s.fd, &v, i < 2 ? MSG_PEEK : 0) == 1, "the bell");
+		CHECK((slow.naps > 3) == (i == 0), "call %d: %d naps", i, slow.naps - 3);
+	}
+	CHECK(d.sleepers == 1 && hear(slow.s.fd, &v, 0) == sizeof v && v == 8, "the record: %u", v);
 	alarm(0);
 	ds_kernel = kernel;
 	shown_end(&slow.s);
@@ -148,7 +173,7 @@ static void not_counted(void)
 // A thread that has not spun in vain yet.
 static void *spins(void *p)
 {
-	not_from_under(false, true);
+	not_from_under(false, true, false);
 	return p;
 }
 #endif
@@ -262,11 +287,13 @@ int main(void)
 	listed_first(0);
 	listed_first(1);
 #ifndef DS_MSAN // where ds_kernel is not asked
-	not_from_under(false, false);
-	not_from_under(true, false);
+	not_from_under(false, false, false);
+	not_from_under(true, false, false);
+	not_from_under(false, false, true);
 	slow.late = true;
-	not_from_under(true, false);
+	not_from_under(true, false, false);
 	not_counted();
+	never_wakes();
 	pthread_t t;
 	CHECK(pthread_create(&t, NULL, spins, NULL) == 0 && pthread_join(t, NULL) == 0, "thread");
 #endif
