@@ -232,8 +232,8 @@ static void leave_one(struct left *first, struct left *l, const char *all, size_
 		for (struct left *one = first; one <= l; one++)
 			close(one->c); /* or it counts as one that has it */
 		close(p[0]);
-		/* A shell knows numbers of one digit. That of p[1], which tells of the reader's end,
-		 * may be one of them. */
+		/* A shell knows numbers of one digit. That of p[1], which tells of the reader's
+		 * end, may be one of them. */
 		int in = fcntl(s, F_DUPFD, 10), to = fcntl(stops ? p[1] : fileno(l->file), F_DUPFD, 10);
 		if (fcntl(p[1], F_DUPFD, 10) < 0)
 			die("fcntl");
