@@ -293,20 +293,18 @@ func (m *inModel) deliver(w *mWorld, t *mThread, n int8) {
 }
 
 // pop takes the first datagram of the kernel's queue.
-func (w *mWorld) pop() int8 {
-	n := w.queue[0]
-	copy(w.queue[:], w.queue[1:])
-	w.nQueue--
-	w.queue[w.nQueue] = 0
-	return n
-}
+func (w *mWorld) pop() int8 { return takeFirst(w.queue[:], &w.nQueue) }
 
-func (w *mWorld) popTransit() int8 {
-	n := w.transit[0]
-	copy(w.transit[:], w.transit[1:])
-	w.nTransit--
-	w.transit[w.nTransit] = 0
-	return n
+// popTransit takes the first datagram that is on its way.
+func (w *mWorld) popTransit() int8 { return takeFirst(w.transit[:], &w.nTransit) }
+
+// takeFirst takes the first of n datagrams of a queue, whose other places are zero.
+func takeFirst(queue []int8, n *int8) int8 {
+	first := queue[0]
+	copy(queue, queue[1:])
+	*n--
+	queue[*n] = 0
+	return first
 }
 
 // arrive puts a datagram into the kernel's queue.
