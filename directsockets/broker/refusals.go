@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"exnet/directsockets/broker/wire"
 	"exnet/node/rpc"
 	"exnet/node/rpc/caller"
 )
@@ -75,6 +76,7 @@ func (r *refusals) again(s *Server, conn *net.UnixConn) bool {
 		return false
 	}
 	s.count.BadClients.Add(1)
+	postRefused(out, wire.TooMany)
 	u.trash.End(out, nil)
 	return true
 }

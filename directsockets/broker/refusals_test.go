@@ -44,7 +44,9 @@ func TestRefusedAgain(t *testing.T) {
 		t.Error("it is not known")
 	}
 	before := s.count.BadClients.Load()
-	dialRaw(t, s.Path()).disconnected()
+	repeated := dialRaw(t, s.Path())
+	repeated.refused(0, wire.TooMany)
+	repeated.disconnected()
 	if n := s.count.BadClients.Load() - before; n != 1 {
 		t.Errorf("%d are counted", n)
 	}

@@ -413,9 +413,14 @@ func (c *session) turnAway(why wire.Reason) {
 	if c.greeted.Load() {
 		return
 	}
+	postRefused(c.out, why)
+}
+
+// postRefused sends REFUSED in place of WELCOME.
+func postRefused(out replies, why wire.Reason) {
 	m := wire.Message{Type: wire.Refused, Reason: why}
 	if b, err := m.AppendBinary(make([]byte, 0, wire.MaxLen)); err == nil {
-		_ = c.out.Post(b) // it may be gone
+		_ = out.Post(b) // the client may be gone
 	}
 }
 

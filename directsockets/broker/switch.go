@@ -82,13 +82,16 @@ func (r *Rule) In(names []string) bool {
 	return r.Container == "" || slices.ContainsFunc(names, named)
 }
 
-// podOf is NAMESPACE/POD/ of the name of a pod's container, NAMESPACE/POD/CONTAINER; "": it is not
-// one.
+// podOf is NAMESPACE/POD/ of the name of a pod's container, NAMESPACE/POD/CONTAINER, or of its
+// sandbox, NAMESPACE/POD; "": it is neither.
 func podOf(name string) string {
-	if strings.Count(name, "/") != 2 {
-		return ""
+	switch strings.Count(name, "/") {
+	case 1:
+		return name + "/"
+	case 2:
+		return name[:strings.LastIndexByte(name, '/')+1]
 	}
-	return name[:strings.LastIndexByte(name, '/')+1]
+	return ""
 }
 
 // switchEnd is an end of a connection, as Rules see it.

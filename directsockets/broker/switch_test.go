@@ -30,6 +30,7 @@ func TestSwitch(t *testing.T) {
 		{"too short for an ID", []Rule{{Container: "0123"}}, true, true},
 		{"another container of the pod", []Rule{{Container: "shop/web-1/side"}}, false, true},
 		{"the pod", []Rule{{Container: "shop/web-1/"}}, false, true},
+		{"its sandbox", []Rule{{Container: "shop/web-1"}}, false, true},
 		{"another pod", []Rule{{Container: "shop/web/main"}, {Container: "shop/web-10/main"}}, true, true},
 		{"a process", []Rule{{PID: 8}}, true, false},
 		{"each field has to fit", []Rule{{PID: 8, Port: 80}}, true, true},

@@ -22,6 +22,8 @@ type Inbound struct {
 	buf []byte
 	oob []byte
 	max int // descriptors of a message
+	// reset: the peer closed the connection before it had read everything.
+	reset bool
 }
 
 // mostRights is how many descriptors a packet has at most (SCM_MAX_FD).
@@ -46,7 +48,11 @@ func (in *Inbound) Next() (b []byte, fds Descriptors, err error) {
 	err = in.raw.Read(func(fd uintptr) bool {
 		for {
 			n, oobn, flags, _, recvErr = unix.Recvmsg(int(fd), in.buf, in.oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-			if recvErr != unix.EINTR {
+			switch {
+			case recvErr == unix.EINTR:
+			case recvErr == unix.ECONNRESET && !in.reset: // unix(7) says so before what the peer has sent
+				in.reset = true
+			default:
 				return recvErr != unix.EAGAIN
 			}
 		}
@@ -61,6 +67,8 @@ func (in *Inbound) Next() (b []byte, fds Descriptors, err error) {
 		fds = received(in.oob[:oobn])
 	}
 	switch {
+	case n == 0 && in.reset:
+		return nil, fds, unix.ECONNRESET
 	case n == 0:
 		return nil, fds, io.EOF
 	case flags&unix.MSG_TRUNC != 0:

@@ -7,24 +7,28 @@ import (
 
 	"exnet/directsockets/broker/brokertest"
 	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/wire"
+
+	"golang.org/x/sys/unix"
 )
 
-// TestAbsent has brokers that hang up when they have read HELLO, as one of another
-// version does, and that never answer: the client knows which.
+// TestAbsent has brokers that hang up when they have read HELLO, as one of another version does, or
+// before, that refuse the client, that never answer: the client knows which.
 func TestAbsent(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		want connstats.Why
 		hear func(c *net.UnixConn)
 	}{
-		{"version", connstats.WhyVersion, func(*net.UnixConn) {}},
-		{"silent", connstats.WhySilent, func(c *net.UnixConn) { _, _ = c.Read(make([]byte, 1)) }}, // until the client is gone
+		{"version", connstats.WhyVersion, func(c *net.UnixConn) { read(c) }},
+		{"silent", connstats.WhySilent, func(c *net.UnixConn) { read(c); read(c) }}, // until the client is gone
+		{"unread", connstats.WhyNoBroker, awaitHello},
+		{"full", connstats.WhyNoMemory, func(c *net.UnixConn) { read(c); refuse(c, wire.TooMany) }},
+		{"unread-full", connstats.WhyNoMemory, func(c *net.UnixConn) { awaitHello(c); refuse(c, wire.TooMany) }},
+		{"unread-ends", connstats.WhyNoBroker, func(c *net.UnixConn) { awaitHello(c); refuse(c, wire.Expired) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			path := fakeBroker(t, func(_ *testing.T, c *net.UnixConn) {
-				_, _, _, _, _ = c.ReadMsgUnix(make([]byte, 64), nil)
-				tt.hear(c)
-			})
+			path := fakeBroker(t, func(_ *testing.T, c *net.UnixConn) { tt.hear(c) })
 			c, err := Dial(Config{Path: path})
 			if err != nil {
 				t.Fatal(err)
@@ -35,5 +39,28 @@ func TestAbsent(t *testing.T) {
 				t.Errorf("Wait: %v", err)
 			}
 		})
+	}
+}
+
+// read reads a message, without its descriptors.
+func read(c *net.UnixConn) { _, _, _, _, _ = c.ReadMsgUnix(make([]byte, 64), nil) }
+
+// awaitHello waits until there is something to read, and leaves it there.
+func awaitHello(c *net.UnixConn) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return err != unix.EAGAIN
+	})
+}
+
+// refuse says REFUSED in place of WELCOME.
+func refuse(c *net.UnixConn, why wire.Reason) {
+	b, err := wire.Message{Type: wire.Refused, Reason: why}.AppendBinary(nil)
+	if err == nil {
+		_, _ = c.Write(b)
 	}
 }

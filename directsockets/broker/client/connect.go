@@ -227,6 +227,9 @@ func (c *Client) greet(w socketWay, conn *net.UnixConn, in *rpc.Inbound) (page *
 	if err := welcome.UnmarshalBinary(b); err != nil {
 		return nil, welcome, err
 	}
+	if welcome.Type == wire.Refused && welcome.Reason == wire.TooMany {
+		return nil, welcome, ErrFull
+	}
 	if welcome.Type != wire.Welcome || len(fds) != 1 {
 		return nil, welcome, fmt.Errorf("%w: %v with %d descriptors instead of WELCOME", wire.ErrRule, welcome.Type, len(fds))
 	}

@@ -16,6 +16,10 @@ var (
 	// version: bring the older of the two up to date. It comes with ErrNoBroker.
 	ErrVersion = errors.New("broker: no version in common with the broker")
 
+	// ErrFull says that this program's owner has as many clients of the broker as it may have. It
+	// comes with ErrNoBroker.
+	ErrFull = errors.New("broker: as many programs are served as may be")
+
 	// ErrNone says that there is no offer for a connection. Stay on TCP.
 	ErrNone = errors.New("broker: no offer for this connection")
 )
@@ -26,6 +30,8 @@ func whyAbsent(err error) connstats.Why {
 	switch {
 	case errors.Is(err, ErrVersion):
 		return connstats.WhyVersion
+	case errors.Is(err, ErrFull):
+		return connstats.WhyNoMemory
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return connstats.WhySilent
 	}

@@ -162,16 +162,19 @@ static int receive(struct ds_message *m, int fds[2], int *nfds)
 	} u;
 	struct iovec iov = {b, sizeof b};
 	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = u.buf, .msg_controllen = sizeof u.buf};
+	bool reset = false; /* the broker hung up on what it had not read; the kernel says so before what it sent */
 	ssize_t r;
 
-	do
-		r = ds_syscall(SYS_recvmsg, conn, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	while (r < 0 && errno == EINTR);
-	if (r < 0)
-		return errno == EAGAIN ? 0 : -1;
+	while ((r = ds_syscall(SYS_recvmsg, conn, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0) {
+		if (errno == EAGAIN)
+			return 0;
+		if (errno != EINTR && (errno != ECONNRESET || reset))
+			return -1;
+		reset |= errno == ECONNRESET;
+	}
 	*nfds = 0;
 	if (r == 0)
-		return ENDED;
+		return reset ? -1 : ENDED;
 	int n = ds_fds_take(&h, fds, 2);
 	if (n < 0)
 		return -1;

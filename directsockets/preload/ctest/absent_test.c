@@ -69,11 +69,24 @@ static void of_no_common_version(void)
 {
 	struct side c, s;
 
-	__atomic_store_n(broker_hangs_up, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(broker_hangs_up, BROKER_OF_NO_VERSION, __ATOMIC_RELEASE);
 	forget();
 	stays(&c, &s, DS_WHY_VERSION);
 	__atomic_store_n(broker_hangs_up, 0, __ATOMIC_RELEASE);
 	forget(); // it is not looked for at once
+	becomes_direct(&c, &s);
+}
+
+// A broker that has no room refuses this program, and hangs up before it has read HELLO.
+static void full(void)
+{
+	struct side c, s;
+
+	__atomic_store_n(broker_hangs_up, BROKER_FULL, __ATOMIC_RELEASE);
+	forget();
+	stays(&c, &s, DS_WHY_NO_MEMORY);
+	__atomic_store_n(broker_hangs_up, 0, __ATOMIC_RELEASE);
+	forget();
 	becomes_direct(&c, &s);
 }
 
@@ -140,6 +153,7 @@ int main(void)
 	of_a_version(DS_OLDEST);
 	of_a_version(DS_NEWEST + 1);
 	of_no_common_version();
+	full();
 	gone(&broker, path);
 	out_of_reach();
 	ends_stop(broker, path);

@@ -111,6 +111,15 @@ static uint32_t greeted(const struct ds_message *hello)
 	return hello->id < hello->version ? hello->version : hello->id < newest ? hello->id : newest;
 }
 
+/* Refuses a client for which there is no room, before it reads HELLO. */
+static bool full(int fd)
+{
+	if (__atomic_load_n(broker_hangs_up, __ATOMIC_ACQUIRE) != BROKER_FULL)
+		return false;
+	say_once(fd, &(struct ds_message){.type = DS_REFUSED, .reason = 4}, NULL, 0);
+	return true;
+}
+
 static bool serve(int fd)
 {
 	uint8_t b[DS_MESSAGE];
@@ -206,7 +215,7 @@ static void run(int listener)
 		if (n <= 0)
 			continue;
 		for (int i = nclients; i-- > 0;)
-			if (p[i + 1].revents && !serve(clients[i])) {
+			if (p[i + 1].revents && (full(clients[i]) || !serve(clients[i]))) {
 				for (int k = 0; k < noffers; k++)
 					if (offers[k].client == clients[i])
 						drop(k--);
