@@ -33,7 +33,7 @@ if grep -qs 'exnet\.io/direct' "$cdi"; then
 	rm -f "$cdi"
 	echo "exnet: removed $cdi: make containers that have its devices anew"
 fi
-rm -rf /var/cache/exnet
+rm -rf /var/cache/exnet /sys/fs/bpf/exnet
 rm -f /run/exn/ds/.keep
 rmdir /run/exn/ds /run/exn /run/exn-cni 2>/dev/null
 exit 0

@@ -34,6 +34,7 @@ func TestUninstall(t *testing.T) {
 	left := []string{
 		"opt/exnet/exn-tun", "opt/exnet/musl/libexnds.so", "etc/cdi/exnet.yaml",
 		"var/lib/kubelet/device-plugins/exnet.sock", "run/exn/ds/.keep", "run/exn/ds/agent.direct",
+		"sys/fs/bpf/exnet/pairs-1/link",
 	}
 	others := []string{
 		"opt/cni/bin/bridge", "etc/cdi/other.yaml", "var/lib/kubelet/device-plugins/kubelet.sock",
@@ -72,7 +73,7 @@ func TestUninstall(t *testing.T) {
 			if slices.Sort(got); !slices.Equal(got, want) {
 				t.Errorf("there is %v, want %v", got, want)
 			}
-			for _, dir := range []string{"opt/exnet", "run/exn/ds"} {
+			for _, dir := range []string{"opt/exnet", "run/exn/ds", "sys/fs/bpf/exnet"} {
 				if _, err := os.Stat(filepath.Join(host, dir)); err == nil {
 					t.Errorf("%s is still there", dir)
 				}

@@ -23,6 +23,9 @@
 // is made with the last packet of the handshake; if two claim to be one client, or one client has
 // two servers, there is no pair.
 //
+// Pinned in a directory (New), the program and what it keeps outlive the process, and the next one
+// puts its own program in the place of that in one step: no handshake is missed.
+//
 // # Concurrency
 //
 // All methods of Pairs may be called from many goroutines.

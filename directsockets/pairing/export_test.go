@@ -10,6 +10,9 @@ import (
 // YoungTime is for how long a connection keeps its place.
 const YoungTime = time.Duration(youngTime)
 
+// Layout is the directory below that of New.
+const Layout = layout
+
 // Program is the program that is attached.
 func (p *Pairs) Program() *ebpf.Program { return p.program }
 

@@ -40,11 +40,22 @@ type Pairs struct {
 }
 
 // New begins to look at the connections of all processes below this process's cgroup namespace.
-// ErrUnsupported: that cannot be here. Close ends it.
-func New() (p *Pairs, err error) {
+// Close ends it, unless dir says where what looks is pinned: then it goes on, and the next New with
+// that dir knows the pairs of the time between them, too. dir is made on a BPF file system, and
+// removing it ends it. ErrUnsupported: that cannot be here. ErrPin: not in that dir.
+func New(dir string) (p *Pairs, err error) {
 	_ = rlimit.RemoveMemlock() // kernels before 5.11 count maps among locked memory
 	p = &Pairs{}
-	if p.maps, err = newMaps(); err != nil {
+	at := ""
+	if dir != "" {
+		if at, err = pinDir(dir); err != nil {
+			return nil, err
+		}
+		p.maps, err = pinnedMaps(at)
+	} else {
+		p.maps, err = newMaps("")
+	}
+	if err != nil {
 		return nil, supported(err)
 	}
 	defer func() {
@@ -61,13 +72,23 @@ func New() (p *Pairs, err error) {
 		return p, err
 	}
 	defer root.Close()
-	p.link, err = link.AttachCgroup(link.CgroupOptions{
-		Path: fmt.Sprintf("/proc/self/fd/%d", root.Fd()), Attach: ebpf.AttachCGroupSockOps, Program: p.program,
+	if at != "" {
+		p.link, err = pinnedLink(at, root, p.program)
+	} else {
+		p.link, err = attach(root, p.program)
+	}
+	return p, err
+}
+
+// attach has a program see the handshakes below a cgroup.
+func attach(cgroup *os.File, program *ebpf.Program) (link.Link, error) {
+	l, err := link.AttachCgroup(link.CgroupOptions{
+		Path: fmt.Sprintf("/proc/self/fd/%d", cgroup.Fd()), Attach: ebpf.AttachCGroupSockOps, Program: program,
 	})
 	if err != nil {
-		return p, fmt.Errorf("pairing: cgroup: %w", err)
+		return nil, fmt.Errorf("pairing: cgroup: %w", err)
 	}
-	return p, nil
+	return l, nil
 }
 
 // supported marks an error that says that this host cannot.

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // newPairs skips the test where this host cannot.
 func newPairs(t testing.TB) *pairing.Pairs {
 	t.Helper()
-	p, err := pairing.New()
+	p, err := pairing.New("")
 	if errors.Is(err, pairing.ErrUnsupported) {
 		t.Skip(err)
 	}

@@ -68,7 +68,8 @@ const (
 
 // maps are what the program fills. Two are arrays: a place is found by some bits of numbers that
 // nobody chooses for another's connection, or of a cookie, which the kernel counts. What is there
-// already is lost, so a hash map would keep little more, and takes ten times as long.
+// already is lost, so a hash map would keep little more, and takes ten times as long. Who changes
+// what is in them gives layout another name.
 type maps struct {
 	// opened: by the numbers of a connection, its client's socket, until its server's is known.
 	opened *ebpf.Map
@@ -79,7 +80,8 @@ type maps struct {
 	services *ebpf.Map
 }
 
-func newMaps() (m maps, err error) {
+// newMaps makes the maps; with a directory of pinDir, only those that are not pinned there.
+func newMaps(pinned string) (m maps, err error) {
 	for _, s := range []struct {
 		to   **ebpf.Map
 		spec ebpf.MapSpec
@@ -88,7 +90,10 @@ func newMaps() (m maps, err error) {
 		{&m.pairs, ebpf.MapSpec{Name: "exn_pairs", Type: ebpf.Array, KeySize: 4, ValueSize: pairLen, MaxEntries: maxPairs}},
 		{&m.services, ebpf.MapSpec{Name: "exn_services", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 1, MaxEntries: maxServices}},
 	} {
-		if *s.to, err = ebpf.NewMap(&s.spec); err != nil {
+		if pinned != "" {
+			s.spec.Pinning = ebpf.PinByName
+		}
+		if *s.to, err = ebpf.NewMapWithOptions(&s.spec, ebpf.MapOptions{PinPath: pinned}); err != nil {
 			m.close()
 			return maps{}, fmt.Errorf("pairing: map %s: %w", s.spec.Name, err)
 		}

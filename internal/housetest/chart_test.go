@@ -72,7 +72,7 @@ func monitored(t *testing.T, manifest string) string {
 	for _, m := range regexp.MustCompile(`path: \S*/0/(\w+)\n +value: (.*)\n`).FindAllStringSubmatch(component, -1) {
 		lines.WriteString("          " + m[1] + ": " + m[2] + "\n")
 	}
-	const end, mount = "exn-tun, agent]\n", "            - {name: brokers, mountPath: /run/exn}\n"
+	const end, mount = "--pin, /sys/fs/bpf/exnet]\n", "            - {name: bpf, mountPath: /sys/fs/bpf}\n"
 	before, after, ok := strings.Cut(manifest, end)
 	mounts := regexp.MustCompile(`path: \S*/volumeMounts/-, value: (.*)\}`).FindStringSubmatch(component)
 	volume := regexp.MustCompile(`path: \S*/volumes/-, value: (.*)\}`).FindStringSubmatch(component)

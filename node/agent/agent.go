@@ -43,6 +43,7 @@ type agent struct {
 	proc     string        // where the processes are
 	own      uint64        // inode of this process's namespace, which is served, too; 0: it is not
 	doorPath string        // "": there is no door
+	pin      string        // see Config
 	every    time.Duration // between two looks
 	rules    Rules
 	group    *broker.Group
@@ -68,19 +69,42 @@ type place struct {
 	ended  chan error
 }
 
-// Run serves until ctx is cancelled. ready is called once it does. attach puts the library into
-// static programs that ask. rules, if not nil, finds the rules that come with a container.
-// ErrUnsupported: this host cannot.
-func Run(ctx context.Context, log logger.Logger, attach Attach, rules Rules, ready func()) error {
+// Config is what an agent is given.
+type Config struct {
+	Log logger.Logger
+	// Attach puts the library into static programs that ask.
+	Attach Attach
+	// Rules finds the rules that come with a container. Default: there are none.
+	Rules Rules
+	// Pin is where what sees the handshakes stays when the agent ends, for the next agent. See
+	// pairing.New. Default: it ends with this one.
+	Pin string
+	// Ready is called once the agent serves.
+	Ready func()
+}
+
+// Run serves until ctx is cancelled. ErrUnsupported: this host cannot.
+func Run(ctx context.Context, cfg Config) error {
 	own, ok := namespaceOf(filepath.Join(procDir, "self/ns/net"))
 	if !ok {
 		return errors.New("agent: /proc is not mounted")
 	}
-	return (&agent{log: log, proc: procDir, own: own, doorPath: broker.DoorPath, every: lookTime, attacher: newAttacher(attach), rules: rules}).run(ctx, ready)
+	a := &agent{log: cfg.Log, proc: procDir, own: own, doorPath: broker.DoorPath, pin: cfg.Pin, every: lookTime, attacher: newAttacher(cfg.Attach), rules: cfg.Rules}
+	return a.run(ctx, cfg.Ready)
+}
+
+// newPairs begins to look at handshakes. What cannot be pinned ends with the agent.
+func (a *agent) newPairs() (*pairing.Pairs, error) {
+	pairs, err := pairing.New(a.pin)
+	if errors.Is(err, pairing.ErrPin) {
+		a.log.Warn("direct sockets: connections that are made while no agent runs stay on TCP", "reason", err)
+		return pairing.New("")
+	}
+	return pairs, err
 }
 
 func (a *agent) run(ctx context.Context, ready func()) (err error) {
-	pairs, err := pairing.New()
+	pairs, err := a.newPairs()
 	if err != nil {
 		return err
 	}

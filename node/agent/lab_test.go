@@ -36,6 +36,7 @@ type lab struct {
 	waits        bool          // a program begins when the agent can see its process
 	every        time.Duration // 0: lookTime
 	rules        Rules
+	pin          string // see Config
 	how          string // "": programs are in this user namespace; else how their container is made: see contain
 	stop         context.CancelFunc
 	ended        chan error
@@ -90,7 +91,7 @@ func (l *lab) start() {
 	l.stop, l.ended = stop, make(chan error, 1)
 	ready := make(chan struct{})
 	go func() {
-		l.ended <- (&agent{log: logger.Discard{}, proc: l.proc, doorPath: l.door, every: cmp.Or(l.every, lookTime), rules: l.rules}).run(ctx, func() { close(ready) })
+		l.ended <- (&agent{log: logger.Discard{}, proc: l.proc, doorPath: l.door, pin: l.pin, every: cmp.Or(l.every, lookTime), rules: l.rules}).run(ctx, func() { close(ready) })
 	}()
 	select {
 	case err := <-l.ended:

@@ -25,6 +25,7 @@ type agentOptions struct {
 	devicePlugin string // the kubelet's directory; "": none
 	cdi          bool
 	metrics      exporter.Config
+	pin          string // see agent.Config
 }
 
 func newAgent() *cobra.Command {
@@ -51,6 +52,7 @@ exn-tun agent --metrics :9400`,
 	fs := c.Flags()
 	fs.StringVar(&o.devicePlugin, "device-plugin", "", "`DIR` of a kubelet's device plugins: be exn-tun device-plugin, too, for as long as the agent runs")
 	fs.BoolVar(&o.cdi, "cdi", false, "with --device-plugin: give names of CDI devices, not mounts and variables")
+	fs.StringVar(&o.pin, "pin", "", "`DIR` on a BPF file system, such as /sys/fs/bpf/exnet: what sees the handshakes stays there when the agent ends, and the next agent misses none; remove DIR when none follows (it ends with the agent)")
 	fs.Func("metrics", "`[ADDR]:PORT` serve Prometheus metrics of the containers over HTTP at /metrics; without ADDR on 127.0.0.1 only (off)", func(s string) (err error) {
 		o.metrics.Addr, err = daemon.MetricsAddr(s)
 		return err
@@ -93,10 +95,10 @@ func runAgent(ctx context.Context, p program, o agentOptions, log *slog.Logger) 
 		})
 	}
 	jobs.Go(func() error {
-		return agent.Run(ctx, log, attachByChild, podRules, func() {
+		return agent.Run(ctx, agent.Config{Log: log, Attach: attachByChild, Rules: podRules, Pin: o.pin, Ready: func() {
 			fmt.Fprintln(p.stdout, "direct sockets between the containers of this host")
 			notify("READY=1")
-		})
+		}})
 	})
 	err := jobs.Wait()
 	notify("STOPPING=1")

@@ -48,7 +48,7 @@ kubectl -n kube-system delete secret exnet-metrics
 eventually gone
 
 say "uninstall.yaml"
-left() { on "$1" bash -c 'shopt -s nullglob; echo /opt/exnet/* /run/exn/* /etc/cdi/exnet* /var/lib/kubelet/device-plugins/exnet*'; }
+left() { on "$1" bash -c 'shopt -s nullglob; echo /opt/exnet/* /run/exn/* /etc/cdi/exnet* /var/lib/kubelet/device-plugins/exnet* /sys/fs/bpf/exnet*'; }
 clean() { [ -z "$(left node1)$(left node2)" ]; }
 left node1
 if clean; then exit 1; fi

@@ -10,6 +10,7 @@ for dir in /run/containerd /run/exn /run/flannel /run/netns /var/lib/kubelet /va
 done
 mount --make-shared /run && mount --make-rshared /var/lib/kubelet
 mount -t sysfs none /sys 2>/dev/null || true
+mount -t bpf none /sys/fs/bpf
 umount -l /sys/fs/cgroup 2>/dev/null || true
 mount -t cgroup2 none /sys/fs/cgroup
 eventually test -e "$base/$name.linked"

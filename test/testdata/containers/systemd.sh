@@ -43,6 +43,7 @@ as a 4321 redis-benchmark -h 172.30.0.3 -q -t get -l >/dev/null &
 eventually '/opt/exn-tun status --sockets --json | jq -e "[.[].connections[] | select(.mode == \"direct\" and .program == \"redis-server\")] | length > 0"'
 systemctl stop exnet
 [ "$(ls -A /run/exn/ds)" = .keep ]
+[ -e /sys/fs/bpf/exnet/pairs-1/link ]
 echo passed
 END
 chmod 755 "$work/inside"
@@ -53,6 +54,7 @@ cp "$bin"/exn-tun "$bin"/libexnds.so "$packaging"/exnet.{conf,service} "$work/"
 work=$1
 umount -l /sys/fs/cgroup 2>/dev/null || true
 mount -t cgroup2 none /sys/fs/cgroup
+mount -t bpf none /sys/fs/bpf
 for d in /run /tmp /opt /var/log /etc/systemd/system /usr/lib/tmpfiles.d; do mount -t tmpfs -o mode=755 none $d; done
 chmod 1777 /tmp
 mkdir -p /run/lock /var/tmp/result

@@ -50,7 +50,7 @@ func This() (Host, error) {
 }
 
 func pairSockets() error {
-	p, err := pairing.New()
+	p, err := pairing.New("")
 	if err != nil {
 		return err
 	}

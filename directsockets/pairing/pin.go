@@ -1,0 +1,112 @@
+package pairing
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// ErrPin says that nothing can be pinned in a directory.
+var ErrPin = errors.New("pairing: cannot pin there")
+
+// layout is the version of what the maps hold. Agents of the same one go on with each other's.
+const layout = "pairs-1"
+
+// linkName is the file of the link, beside those of the maps.
+const linkName = "link"
+
+// pinDir makes the directory for what New pins below dir. Only root may write there, and it is on a
+// BPF file system (bpf(2), BPF_OBJ_PIN).
+func pinDir(dir string) (string, error) {
+	at := filepath.Join(dir, layout)
+	if err := os.MkdirAll(at, 0o700); err != nil {
+		return "", fmt.Errorf("%w: %w", ErrPin, err)
+	}
+	var on unix.Statfs_t
+	if err := unix.Statfs(at, &on); err != nil {
+		return "", fmt.Errorf("%w: %s: %w", ErrPin, at, err)
+	}
+	if on.Type != unix.BPF_FS_MAGIC {
+		_ = os.Remove(at) // empty, and of no use
+		return "", fmt.Errorf("%w: %s is on no BPF file system: mount -t bpf bpf DIR makes one", ErrPin, dir)
+	}
+	for _, path := range []string{dir, at} {
+		var s unix.Stat_t
+		if err := unix.Lstat(path, &s); err != nil {
+			return "", fmt.Errorf("%w: %s: %w", ErrPin, path, err)
+		}
+		if s.Mode&unix.S_IFMT != unix.S_IFDIR || s.Uid != 0 || s.Mode&0o022 != 0 {
+			return "", fmt.Errorf("%w: %s is no directory that only root can write to", ErrPin, path)
+		}
+	}
+	return at, nil
+}
+
+// unpin removes what is pinned in a directory of pinDir, and leaves the directory.
+func unpin(at string) error {
+	files, err := os.ReadDir(at)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		err = errors.Join(err, os.Remove(filepath.Join(at, f.Name())))
+	}
+	return err
+}
+
+// pinnedMaps opens the maps that are pinned in a directory, and makes those that are not there. If
+// they cannot be this version's, all are made anew.
+func pinnedMaps(at string) (maps, error) {
+	m, err := newMaps(at)
+	if errors.Is(err, ebpf.ErrMapIncompatible) || errors.Is(err, unix.EINVAL) {
+		if err := unpin(at); err != nil {
+			return maps{}, fmt.Errorf("%w: %w", ErrPin, err)
+		}
+		m, err = newMaps(at)
+	}
+	return m, err
+}
+
+// pinnedLink puts a program in the place of the one that a pinned link has on a cgroup, so that no
+// handshake is missed, or attaches and pins it.
+func pinnedLink(at string, cgroup *os.File, program *ebpf.Program) (link.Link, error) {
+	path := filepath.Join(at, linkName)
+	l, err := link.LoadPinnedLink(path, nil)
+	if err == nil && onCgroup(l, cgroup) {
+		if err = l.Update(program); err == nil {
+			return l, nil
+		}
+	}
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		if l != nil {
+			err = errors.Join(err, l.Close())
+		}
+		if gone := os.Remove(path); gone != nil {
+			return nil, fmt.Errorf("%w: %w", ErrPin, errors.Join(err, gone))
+		}
+	}
+	if l, err = attach(cgroup, program); err != nil {
+		return nil, err
+	}
+	if err := l.Pin(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrPin, err), l.Close())
+	}
+	return l, nil
+}
+
+// onCgroup reports whether a link is one of handshakes, on that cgroup. The kernel's ID of a cgroup
+// is the number of its directory.
+func onCgroup(l link.Link, cgroup *os.File) bool {
+	info, err := l.Info()
+	var s unix.Stat_t
+	if err != nil || info.Cgroup() == nil || unix.Fstat(int(cgroup.Fd()), &s) != nil {
+		return false
+	}
+	return info.Cgroup().CgroupId == s.Ino && uint32(info.Cgroup().AttachType) == uint32(ebpf.AttachCGroupSockOps)
+}
