@@ -73,7 +73,9 @@ func (p *writer) legend() {
 			all = append(all, m.text)
 		}
 	}
-	fmt.Fprintf(p.w, "links: %s\n\n", strings.Join(all, "; "))
+	if len(all) > 0 {
+		fmt.Fprintf(p.w, "links: %s\n\n", strings.Join(all, "; "))
+	}
 }
 
 // markOf returns the load of a link as one character.

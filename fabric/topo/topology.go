@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"exnet/fabric"
+	"exnet/internal/display"
 )
 
 // MaxNodes is how many nodes a fabric can have: one for each node ID.
@@ -292,7 +293,7 @@ func (t *Topology) String() string {
 	s := t.kind.String()
 	switch {
 	case t.kind == KindPairs:
-		return fmt.Sprintf("%s, without a topology: %d nodes, linked pairs: %d", t.name, len(t.nodes), len(t.links))
+		return fmt.Sprintf("%s, without a topology: %s, linked pairs: %d", t.name, display.Count(len(t.nodes), "node"), len(t.links))
 	case t.kind == KindFree && t.name != "":
 		s = t.name
 	case t.kind != KindFree && t.name != "":

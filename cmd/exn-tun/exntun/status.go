@@ -205,10 +205,13 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	writeSummary(w, nodes)
-	if o.host && writeContainers(w, agentSockets()) {
+	if !o.host {
+		return err
+	}
+	if writeContainers(w, agentSockets()) || err == nil {
 		return nil
 	}
-	return err
+	return fmt.Errorf("%w in %s, and no agent: start one with exn-tun up, or exn-tun agent", control.ErrNoNode, o.dir)
 }
 
 // none reports that there is nothing to show: as an error, or with --watch as text, since
