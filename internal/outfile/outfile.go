@@ -60,13 +60,17 @@ func Create(name string) (*File, error) {
 		}
 	}
 	f, err := beside(path)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("%w: the new file is written in the folder of %s", named(filepath.Dir(path), err), name)
+	}
 	if err != nil {
 		return nil, named(name, err)
 	}
 	return &File{name: name, file: f, path: path}, nil
 }
 
-// beside makes a file in the same folder, with the mode of the one that is there.
+// beside makes a file in the same folder, with the mode and, as far as this process may give it, the
+// owner of the one that is there.
 func beside(path string) (*os.File, error) {
 	for {
 		name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".exnet-%d-%x.tmp", os.Getpid(), time.Now().UnixNano()))
@@ -75,6 +79,9 @@ func beside(path string) (*os.File, error) {
 			continue
 		}
 		if info, gone := os.Stat(path); err == nil && gone == nil {
+			if old, ok := info.Sys().(*syscall.Stat_t); ok {
+				_ = f.Chown(int(old.Uid), int(old.Gid)) // else it is this user's
+			}
 			if err = f.Chmod(info.Mode().Perm()); err != nil {
 				err = errors.Join(err, f.Close(), os.Remove(name))
 			}
@@ -118,6 +125,9 @@ func (f *File) Commit() error {
 	err = errors.Join(err, f.file.Close())
 	if err == nil && f.path != "" {
 		err = os.Rename(f.file.Name(), f.path)
+		if errors.Is(err, unix.EBUSY) {
+			return errors.Join(fmt.Errorf("%s is a mount point, which no new file can replace: name another file", f.name), f.Discard())
+		}
 	}
 	if err != nil {
 		return errors.Join(named(f.name, err), f.Discard())

@@ -6,10 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 var errHalf = errors.New("half of it")
@@ -181,4 +184,61 @@ func TestLive(t *testing.T) {
 	if n, err := l.Write([]byte("new")); n != 3 || err != nil {
 		t.Errorf("a device: %d, %v", n, err)
 	}
+}
+
+// A file of another user stays that user's.
+func TestWriteOwner(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.svg")
+	if err := os.WriteFile(path, []byte("old"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(path, 1234, 4321); err != nil {
+		t.Skip(err)
+	}
+	if err := Write(path, whole); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, path, "new")
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := info.Sys().(*syscall.Stat_t); s.Uid != 1234 || s.Gid != 4321 || info.Mode().Perm() != 0o640 {
+		t.Errorf("user %d, group %d, mode %v", s.Uid, s.Gid, info.Mode())
+	}
+}
+
+// Where no new file can take the place of the old one, an error says why, and the old one stays.
+func TestWriteNotReplaced(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	path := filepath.Join(t.TempDir(), "page.svg")
+	if err := errors.Join(os.WriteFile(path, []byte("old"), 0o666), os.Chmod(filepath.Dir(path), 0o755), os.Chmod(filepath.Dir(filepath.Dir(path)), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	errs := make(chan error)
+	alone := func(change func() error) error {
+		go func() { // in a thread that ends with it
+			runtime.LockOSThread()
+			if err := change(); err != nil {
+				errs <- err
+				return
+			}
+			errs <- Write(path, whole)
+		}()
+		return <-errs
+	}
+	err := alone(func() error { return unix.Setfsuid(1234) })
+	if want := filepath.Dir(path) + ": permission denied: the new file is written in the folder of " + path; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	holds(t, path, "old")
+	err = alone(func() error {
+		return errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount(path, path, "", unix.MS_BIND, ""))
+	})
+	if want := path + " is a mount point, which no new file can replace: name another file"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	holds(t, path, "old")
 }
