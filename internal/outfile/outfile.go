@@ -69,8 +69,8 @@ func Create(name string) (*File, error) {
 	return &File{name: name, file: f, path: path}, nil
 }
 
-// beside makes a file in the same folder, with the mode and, as far as this process may give it, the
-// owner of the one that is there.
+// beside makes a file in the same folder, with the mode of the one that is there and its owner, as
+// far as this process may give it.
 func beside(path string) (*os.File, error) {
 	for {
 		name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".exnet-%d-%x.tmp", os.Getpid(), time.Now().UnixNano()))
