@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/internal/display"
 	"exnet/internal/elffile"
 )
 
@@ -58,6 +59,7 @@ func (p *program) findC(f *elffile.File, running bool, dir string) error {
 // place finds how each system call is replaced.
 func (p *program) place(text []byte, found []candidate, targets marks, spaces []space, running bool) error {
 	used := make(marks, len(targets)) // by the places so far
+	var missed []string
 	for _, c := range found {
 		nr := c.number(text, targets)
 		if nr >= 0 && neverSockets[nr] || nr == unix.SYS_EXIT && c.afterCall(text) {
@@ -83,12 +85,18 @@ func (p *program) place(text []byte, found []candidate, targets marks, spaces []
 			continue
 		}
 		if !ok {
-			return fmt.Errorf("%w: the one at %#x (number %d)", errForm, p.text.Addr+uint64(c.at), nr)
+			missed = append(missed, fmt.Sprintf("%#x (number %d)", p.text.Addr+uint64(c.at), nr))
+			continue
 		}
 		s.use(used)
 		p.sites = append(p.sites, s)
 	}
-	if len(p.sites) == 0 {
+	switch n := len(missed) - 1; {
+	case n > 0:
+		return fmt.Errorf("%w: the one at %s, and %s", errForm, missed[0], display.Count(n, "other"))
+	case n == 0:
+		return fmt.Errorf("%w: the one at %s", errForm, missed[0])
+	case len(p.sites) == 0:
 		return errNoSites
 	}
 	p.relocate()

@@ -103,6 +103,9 @@ func stay(o options, s settings, p Program, upstream string, m messages) error {
 		}
 	}
 	if o.explain || o.stats || o.verbose {
+		for _, text := range w.missed() {
+			fmt.Fprintln(m.stderr, "exn-run:", text)
+		}
 		fmt.Fprintln(m.stderr, "exn-run:", summary(w.all(), w.lost, w.processes()))
 	}
 	if report != nil {

@@ -8,6 +8,7 @@ import (
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/connstats/explain"
+	"exnet/internal/cli"
 )
 
 // watch collects the connections of all processes that show their statistics.
@@ -80,6 +81,28 @@ func (w *watch) each(f func(program string, pid int)) {
 	for _, t := range w.tables {
 		f(t.program, t.pid)
 	}
+}
+
+// missed says of which programs system calls do not come to the library, a line each.
+func (w *watch) missed() (lines []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.tables {
+		stays, passes := connstats.ReadMissed(int(t.file.Fd()))
+		var list []string
+		if text := explain.Stays(stays); text != "" {
+			list = append(list, t.program+" stays on TCP: "+text)
+		}
+		if text := explain.Passes(passes); text != "" {
+			list = append(list, t.program+": "+text)
+		}
+		for _, text := range list {
+			if text = cli.Printable(text); !slices.Contains(lines, text) { // else a process of the same program says so
+				lines = append(lines, text)
+			}
+		}
+	}
+	return lines
 }
 
 // look reads all statistics, and calls changed for each connection that is new or

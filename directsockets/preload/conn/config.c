@@ -30,6 +30,8 @@ static uint64_t number(const char *name, uint64_t other, uint64_t low, uint64_t 
 	return *end || n < low || n > high ? other : n;
 }
 
+bool ds_explains(void) { return number("EXNET_EXPLAIN", 0, 0, 1); }
+
 unsigned ds_dg_eager;
 
 void ds_dg_settings(void)
@@ -55,7 +57,7 @@ bool ds_start(void)
 	ds_config.fixed = sends != UINT64_MAX || bytes != UINT64_MAX;
 	ds_config.sends = sends != UINT64_MAX ? (unsigned)sends : SENDS;
 	ds_config.bytes = bytes != UINT64_MAX ? bytes : BYTES;
-	ds_config.explain = number("EXNET_EXPLAIN", 0, 0, 1);
+	ds_config.explain = ds_explains();
 	ds_config.wait = (unsigned)number("EXNET_DS_WAIT", 0, 0, 1000);
 	ds_little = ds_config.wait ? 0 : ds_config.bytes;
 	ds_config.welcome = (unsigned)number("EXNET_DS_WELCOME", WELCOME_MS, 1, 60000);

@@ -17,6 +17,15 @@ static uint32_t next_entry;	       /* where to look for a closed one, once all a
 static uint64_t nowhere[DS_COUNTERS];
 static struct ds_entry *sums[SUMS]; /* of closed connections, by the other end's address */
 
+/* System calls that no jump can replace: of each kind of miss, how many, and the first. */
+static struct {
+	uint32_t n, unused;
+	uint64_t at;
+	char file[64];
+} missed[DS_MISSES];
+enum { MISSED = 32 }; /* where the table has them */
+_Static_assert(MISSED + sizeof missed <= HEAD, "the head of the table");
+
 /* The i-th entry of the table. */
 static struct ds_entry *entry(uint32_t i) { return (struct ds_entry *)(void *)(table + HEAD + (size_t)i * sizeof(struct ds_entry)); }
 
@@ -43,12 +52,23 @@ int ds_stats_fd(void)
 	memcpy(m + 8, &version, 4);
 	memcpy(m + 12, &entries, 4);
 	memcpy(m + 16, &pid, 4);
+	memcpy(m + MISSED, missed, sizeof missed);
 	memcpy(m, "EXTDSST\x01", 8);
 	table = m;
 	next_entry = 0;
 	memset(taken, 0, sizeof taken);
 	stats_fd = ds_fd_keep(fd, &stats_fd);
 	return stats_fd;
+}
+
+void ds_missed(enum ds_miss miss, const char *file, uint64_t at)
+{
+	const char *slash = strrchr(file, '/');
+
+	if (missed[miss].n++ == 0) {
+		missed[miss].at = at;
+		strncpy(missed[miss].file, slash ? slash + 1 : file, sizeof missed[miss].file - 1);
+	}
 }
 
 /* Opens an entry for a change: its sequence is odd until close_entry. */

@@ -110,19 +110,24 @@ static bool calls(const struct ds_function *f, const unsigned char *to)
 	return false;
 }
 
+/* Has the function a place? */
+static bool has_place(const struct places *l, const struct ds_function *f)
+{
+	bool has = calls(f, l->cancellable);
+
+	for (unsigned i = 0; i < l->n && !has; i++)
+		has = (const char *)l->place[i].at - f->at < (ptrdiff_t)f->size && (const char *)l->place[i].at >= f->at;
+	return has;
+}
+
 /* Has each of the first functions of f a place? Without those that close descriptors, a number that
  * the C library closes would stay ours; streams need read and write. */
 static bool has_needed(const struct places *l, const struct ds_function *f)
 {
 	unsigned found = 0;
 
-	for (unsigned k = 0; k < NEEDED; k++) {
-		bool has = calls(&f[k], l->cancellable);
-
-		for (unsigned i = 0; i < l->n && !has; i++)
-			has = (const char *)l->place[i].at - f[k].at < (ptrdiff_t)f[k].size && (const char *)l->place[i].at >= f[k].at;
-		found += has;
-	}
+	for (unsigned k = 0; k < NEEDED; k++)
+		found += has_place(l, &f[k]);
 	return found == NEEDED;
 }
 
@@ -359,7 +364,11 @@ __attribute__((constructor)) DS_START static void patch_libc(void)
 	if (f[CALLING].at)
 		find_called(&l, &text, (const unsigned char *)f[CALLING].at, f[CALLING].size);
 	find_cancellable(&l, &text, &f[READ]);
-	if (has_needed(&l, f) && patch(&l, &text))
+	bool patched = has_needed(&l, f) && patch(&l, &text);
+	if (patched)
 		fd_streams_seen();
+	for (unsigned i = 0; i < FUNCTIONS; i++)
+		if (f[i].at && !(patched && has_place(&l, &f[i])) && calls_kernel((const unsigned char *)f[i].at, f[i].size))
+			ds_missed(DS_MISS_PASSES, text.file, (uint64_t)(f[i].at - text.base));
 }
 #endif

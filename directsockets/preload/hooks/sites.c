@@ -182,6 +182,12 @@ static bool by_before(const struct sites *l, const struct function *f, struct si
 	return s->begin && !taken(l, s->begin, s->end) && unreached(f, s->begin, s->end) && !is_reached(&l->text, s->begin, s->end);
 }
 
+/* Notes that the system call at p is not replaced. */
+static void miss(const struct sites *l, enum ds_miss what, const unsigned char *p)
+{
+	ds_missed(what, l->text.file, (uint64_t)((const char *)p - l->text.base));
+}
+
 /* Finds the places of one function. */
 static void find(struct sites *l, const struct function *f)
 {
@@ -189,15 +195,37 @@ static void find(struct sites *l, const struct function *f)
 
 	for (const unsigned char *p = f->begin; p < f->end; p += in.len) {
 		in = instruction_at(p, f->end);
-		if (!in.len)
+		if (!in.len) {
+			p = next_call(p, f->end);
+			if (p < f->end)
+				miss(l, DS_MISS_PASSES, p);
 			return;
+		}
 		if (in.kind != SYSTEM || ends_handler(f->begin, p))
 			continue;
 		struct site s = {.call = p};
 		if (l->n < SITES && (by_space(l, f, &s) || by_behind(l, f, &s) || by_before(l, f, &s)))
 			l->at[l->n++] = s;
-		else
+		else {
+			miss(l, DS_MISS_STAYS, p);
 			l->missed = true;
+		}
+	}
+}
+
+/* Notes the system calls of an object that is too large to be changed. */
+static void pass(const struct sites *l)
+{
+	const unsigned char *begin = (const unsigned char *)l->text.begin, *end = (const unsigned char *)l->text.end;
+	struct instruction in;
+
+	for (const unsigned char *p = begin, *call; (call = next_call(p, end)) < end; p = call + 1) {
+		const struct function f = function_at(l->text.frames, call);
+
+		for (p = f.begin; p && p < call && (in = instruction_at(p, f.end)).len;)
+			p += in.len;
+		if (p == call && f.end <= end)
+			miss(l, DS_MISS_PASSES, call);
 	}
 }
 
@@ -355,13 +383,13 @@ static bool is_direct(const struct segments *s)
 	return false;
 }
 
-/* Finds the instructions of an object, and its table of functions. False: it is not to be looked
- * at, as the C library and this one. */
-static bool text_of(const struct segments *s, const char *file, size_t most, struct ds_text *text)
+/* Finds the instructions of an object, and its table of functions. False: they are not to be
+ * changed, as those of the C library and this one. */
+static bool text_of(const struct segments *s, const char *file, struct ds_text *text)
 {
 	const char *const known[] = {(const char *)(uintptr_t)gnu_get_libc_version, (const char *)(uintptr_t)text_of};
 
-	*text = (struct ds_text){.file = file};
+	*text = (struct ds_text){.file = file, .base = s->base};
 	for (const ElfW(Phdr) *p = s->p; p < s->p + s->n; p++) {
 		const char *at = s->base + p->p_vaddr;
 
@@ -369,7 +397,7 @@ static bool text_of(const struct segments *s, const char *file, size_t most, str
 			text->frames = at;
 		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X))
 			continue;
-		if (text->begin || (p->p_flags & PF_W) || p->p_filesz > most)
+		if (text->begin || (p->p_flags & PF_W))
 			return false;
 		text->begin = at;
 		text->end = at + p->p_filesz;
@@ -407,12 +435,18 @@ __attribute__((constructor)) DS_START static void patch_own(void)
 
 	for (bool program = true; m; m = m->l_next, program = false) {
 		l.n = 0;
-		if (segments_of(m, program, &s) && text_of(&s, m->l_name, program || has_go(&s) ? PROGRAM_MOST : LIBRARY_MOST, &l.text))
+		if (!segments_of(m, program, &s) || !text_of(&s, m->l_name, &l.text))
+			continue;
+		if (l.text.end - l.text.begin <= (program || has_go(&s) ? PROGRAM_MOST : LIBRARY_MOST))
 			find_all(&l, &s);
+		else if (ds_explains()) /* it takes its time */
+			pass(&l);
 		if (l.n > 0)
 			patch(&l);
 	}
-	if (l.missed)
+	if (l.missed) {
 		fd_seal();
+		ds_connect_broker(); /* which shows why */
+	}
 }
 #endif

@@ -127,7 +127,7 @@ DS_START static bool text_of(const struct link_map *m, struct ds_text *text)
 	const ElfW(Ehdr) *e = (const void *)m->l_addr;
 	const ElfW(Phdr) *p = (const void *)(m->l_addr + e->e_phoff);
 
-	*text = (struct ds_text){.file = m->l_name};
+	*text = (struct ds_text){.file = m->l_name, .base = (const char *)m->l_addr};
 	for (int i = 0; i < e->e_phnum; i++, p++) {
 		const char *at = (const char *)m->l_addr + p->p_vaddr;
 

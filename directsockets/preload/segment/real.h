@@ -178,7 +178,7 @@ struct ds_function {
 	size_t size;
 };
 struct ds_text {
-	const char *begin, *end, *file;
+	const char *begin, *end, *file, *base; /* base and an address of the file is where that is */
 	off_t off;
 	const char *frames; /* its table of functions, for those who unwind (.eh_frame_hdr); NULL: it has none */
 };

@@ -1,5 +1,6 @@
 /* Writes to a connection to itself by write, then by an instruction of its own that no jump can
- * replace: one leads to it, one behind it, and there is no space near it. */
+ * replace: one leads to it, one behind it, and there is no space near it. "wait": until standard
+ * input ends. */
 #include <arpa/inet.h>
 #include <poll.h>
 #include <stdio.h>
@@ -19,12 +20,13 @@ __asm__("	.text\n"
 	"	movq	%rsi, %rdi\n"
 	"	movq	%rdx, %rsi\n"
 	"	movq	%rcx, %rdx\n"
+	"	.fill	50, 3, 0xc08948\n" /* movq %rax, %rax */
 	"	testq	%rdx, %rdx\n"
 	"	jz	2f\n"
 	"	jmp	1f\n"
 	"	nop\n"
 	"1:	syscall\n"
-	"2:	movq	%rax, %rax\n"
+	"2:	.fill	50, 3, 0xc08948\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
 	"	.size	stuck, .-stuck\n"
@@ -58,7 +60,7 @@ static void expect(int fd, const char *want, size_t n)
 	}
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof at;
@@ -74,5 +76,7 @@ int main(void)
 		need(write(s, b, 10) == 10, "answer");
 		expect(c, b, 10);
 	}
+	if (argc > 1 && !strcmp(argv[1], "wait"))
+		(void)getchar();
 	return 0;
 }

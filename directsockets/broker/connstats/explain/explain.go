@@ -4,7 +4,7 @@
 // # Exports
 //
 // [Line] is the text about a connection, [Amounts] what it has moved, and [Movement] why it does
-// not move.
+// not move. [Stays] and [Passes] are about a program.
 package explain
 
 import (
@@ -52,6 +52,34 @@ func Why(w connstats.Why) string {
 		return text
 	}
 	return w.String()
+}
+
+// Stays says why all sockets of a program stay the kernel's. "": they do not.
+func Stays(m connstats.Missed) string {
+	if m.Count == 0 {
+		return ""
+	}
+	return "no jump can replace its system call at " + place(m)
+}
+
+// Passes says what goes past the library of a program. "": nothing does, as far as is known.
+func Passes(m connstats.Missed) string {
+	if m.Count == 0 {
+		return ""
+	}
+	return "the library does not see its system call at " + place(m) + ": a direct connection loses what is sent there"
+}
+
+// place says where the first system call is, and how many there are.
+func place(m connstats.Missed) string {
+	text := fmt.Sprintf("%#x", m.At)
+	if m.File != "" {
+		text += " of " + m.File
+	}
+	if m.Count > 1 {
+		text += " and " + display.Count(int(m.Count-1), "other")
+	}
+	return text
 }
 
 // Choice says in a few words how a connection went, and why.
