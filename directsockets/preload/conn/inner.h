@@ -6,7 +6,7 @@
  *   sharers.c                     processes that share a connection without a segment
  *   broker.c listeners.c          the broker, listeners,
  *   config.c pool.c shadow.c      settings, handles and fork, the TCP socket
- *   modes.c                       where each direction is
+ *   modes.c gate.c                where each direction is; calls on the shadow alone
  *   lifestate.c                   the states of a connection's life
  *   begin.c uncounted.c life.c    sockets that connect, accept, listen; the life of a connection
  *   habit.c offer.c setup.c       when to offer; offers; from the shadow to a segment
@@ -232,10 +232,6 @@ static inline void ds_node_tell(struct ds_sock *s, int fd) { ds_seg_tell(&s->seg
 bool ds_addresses(int fd, int side, struct ds_info *info) DS_HIDDEN;
 ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
-/* The same, as users of the shadow. DS_CHANGED: nothing was done, since the direction has been
- * promoted meanwhile or, with early, the connection has got a segment. */
-enum { DS_CHANGED = -2 };
-ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 /* Notes an error that the program has not been told: of a connection that is broken, or taken from
  * the shadow. One call is told it, before all say end of file or EPIPE. */
 void ds_owe(struct ds_sock *s, int error) DS_HIDDEN;
@@ -245,7 +241,6 @@ ssize_t ds_end(struct ds_sock *s, const struct iovec *iov, int n) DS_HIDDEN;
 /* Reads from the shadow what belongs before the segment's data: bytes, 0 at the end of file, or -1
  * and errno; ESTALE: the direction has changed, look again. With the lock of rx. */
 ssize_t ds_recv_before(struct ds_sock *s, int fd, struct ds_cursor *c, int flags) DS_HIDDEN;
-ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early) DS_HIDDEN;
 
 /* ds_cursor: a cursor at the beginning of iov, of at most DS_MAX_RW bytes as in the kernel; false
  * and errno: an impossible length or address. ds_here: the vector at the cursor, at most max bytes.
@@ -269,13 +264,6 @@ int ds_vectors(const struct ds_cursor *c, size_t limit, struct iovec v[DS_VECTOR
 
 enum { DS_INQ = 0x541B, DS_OUTQ = 0x5411, DS_ATMARK = 0x8905 }; /* SIOCINQ, SIOCOUTQ, SIOCATMARK */
 
-/* Around a system call on the shadow alone. While one is under way no segment is attached and no
- * direction promoted. A caller that a jump may leave uses ds_use_begin (sock.h). */
-void ds_users_begin(struct ds_sock *s) DS_HIDDEN;
-void ds_users_end(struct ds_sock *s) DS_HIDDEN;
-/* True if no thread is in such a call, and none will enter one before ds_gate_open. */
-bool ds_gate_shut(struct ds_sock *s) DS_HIDDEN;
-
 /* True if the program has shut receiving down. If it has shut both directions down and has read
  * all, what the peer sends from now on goes to the shadow, where the kernel answers with a reset.
  * Takes the lock of rx. */
@@ -284,11 +272,6 @@ bool ds_reads_nothing(struct ds_sock *s, int fd) DS_HIDDEN;
 /* When the end of fd, whose peer is gone, came on the shadow, in ds_ticks: surely not before. 0: it
  * has not. */
 uint64_t ds_kernel_ended(int fd) DS_HIDDEN;
-
-/* As ds_gate_shut, but wakes threads that sleep in such a call, where possible, and waits us for
- * them. */
-bool ds_gate_clear(struct ds_sock *s, unsigned us) DS_HIDDEN;
-void ds_gate_open(struct ds_sock *s) DS_HIDDEN;
 
 /* Where a direction is, and other small things of struct ds_shared, also without its lock. */
 static inline int ds_mode(const uint8_t *m) { return __atomic_load_n(m, __ATOMIC_RELAXED); }
@@ -320,6 +303,26 @@ bool ds_shadow_read(int fd, uint64_t noted, uint64_t *n) DS_HIDDEN;
 bool ds_shadow_given(int fd, uint64_t read, uint64_t *n, bool *ended) DS_HIDDEN;
 /* Has the shadow failed (reset, timed out), and had no end of file come before? read: as above. */
 bool ds_shadow_failed(int fd, uint64_t read) DS_HIDDEN;
+
+/* ---- calls on the shadow alone (gate.c) --------------------------------------------- */
+
+/* Around a system call on the shadow alone. While one is under way no segment is attached and no
+ * direction promoted. A caller that a jump may leave uses ds_use_begin (sock.h). */
+void ds_users_begin(struct ds_sock *s) DS_HIDDEN;
+void ds_users_end(struct ds_sock *s) DS_HIDDEN;
+/* True if no thread is in such a call, and none will enter one before ds_gate_open. */
+bool ds_gate_shut(struct ds_sock *s) DS_HIDDEN;
+/* As ds_gate_shut, but wakes threads that sleep in such a call, where possible, and waits us for
+ * them. */
+bool ds_gate_clear(struct ds_sock *s, unsigned us) DS_HIDDEN;
+void ds_gate_open(struct ds_sock *s) DS_HIDDEN;
+/* ds_real_send and ds_real_recv, as such calls. DS_CHANGED: nothing was done, since the direction
+ * has been promoted meanwhile or, with early, the connection has got a segment. */
+enum { DS_CHANGED = -2 };
+ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
+ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early) DS_HIDDEN;
+
+/* ---- the directions (state.c, modes.c) ---------------------------------------------- */
 
 /* With the direction's lock held: */
 void ds_break(struct ds_sock *s) DS_HIDDEN;           /* ends s after a breach */
