@@ -48,11 +48,16 @@ static bool stays(struct ds_sock *s, int fd) { return ds_left_behind(s) && ds_ab
 
 /* This process ends its use of s, and is not the last one: or it is, and the others were killed, or
  * have ended without closing s. So the shadow is put on guard, if it has to be, before its last
- * descriptor is closed, whoever has that. */
+ * descriptor is closed, whoever has that. One that keeps the lock, because it is stopped, lives: it
+ * has s open. */
 static void look_back(struct ds_sock *s, int fd)
 {
-	if (!ds_tx_take(s, false))
+	int how = ds_lock_for(&s->sh->tx_lock, DS_SECOND);
+
+	if (how == DS_NESTED)
 		return;
+	if (how == DS_INHERITED)
+		ds_tx_inherit(s);
 	ds_tx_update(s, fd);
 	ds_unlock(&s->sh->tx_lock, false);
 }
@@ -157,12 +162,15 @@ void ds_close(struct ds_sock *s, int fd)
 	bool last = false;
 
 	/* While it still counts: once it does not, the others may do without locks. */
-	if (s->sh && ds_has_segment(s) && !ds_single(s))
+	if (s->sh && ds_has_segment(s) && !ds_single(s) && fd >= 0)
 		look_back(s, fd);
-	if (s->sh && ds_state_of(s) != CONN_LEFT)
+	if (s->sh && ds_state_of(s) != CONN_LEFT) {
+		ds_sharer_leave(s);
 		last = ds_arena_leave(s->sh);
+	}
 	if (last && ds_has_segment(s)) {
-		linger(s, fd);
+		if (fd >= 0)
+			linger(s, fd);
 		say_end(s, fd);
 	}
 	ds_setup_do(last ? release_last : release_shared, s);
@@ -172,11 +180,14 @@ void ds_close(struct ds_sock *s, int fd)
 int ds_shutdown(struct ds_sock *s, int fd, int how)
 {
 	struct ds_shared *h = s->sh;
-	bool returns = false;
+	bool returns = false, shut = false;
+	int r = 0, saved = errno;
 
 	if (!h)
 		return REAL(shutdown, fd, how);
 	ds_sharer_use(s, fd);
+	if (how != SHUT_RD && ds_mode(&h->rx_mode) == RX_ENDED)
+		end_second(fd);
 	if (how == SHUT_RD || how == SHUT_RDWR)
 		__atomic_store_n(&h->rx_shut, 1, __ATOMIC_RELEASE);
 	if (how == SHUT_WR || how == SHUT_RDWR) {
@@ -197,16 +208,20 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 			/* What the shadow has not taken, the peer has in the segment; but if it
 			 * has none, the shadow is shut down when all is written. */
 			returns = ds_mode(&h->tx_mode) == TX_RETURNING && h->return_orphan;
-			if (ds_mode(&h->tx_mode) == TX_RETURNING && !returns)
-				ds_on_tx(s, ON_ENDED);
+			if (ds_mode(&h->tx_mode) == TX_RETURNING && !returns) {
+				r = REAL(shutdown, fd, how);
+				saved = errno;
+				shut = true;
+				ds_on_tx(s, ON_ENDED); /* last: until then an heir shuts it down */
+			}
 		}
 		if (taken)
 			ds_unlock(&h->tx_lock, alone);
 	}
-	if (how != SHUT_RD && ds_mode(&h->rx_mode) == RX_ENDED)
-		end_second(fd);
-	int r = returns && how == SHUT_WR ? 0 : REAL(shutdown, fd, returns ? SHUT_RD : how), saved = errno;
-
+	if (!shut && !(returns && how == SHUT_WR)) {
+		r = REAL(shutdown, fd, returns ? SHUT_RD : how);
+		saved = errno;
+	}
 	ds_reads_nothing(s, fd);
 	errno = saved;
 	return r;

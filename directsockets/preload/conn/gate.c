@@ -9,6 +9,18 @@
 
 #include <sys/syscall.h>
 
+/* The keeper of the gate was killed: opens it. It may have told the peer PROMOTE: its heir makes
+ * that step before anybody goes through the gate, and asks where the direction is. */
+static void gate_inherit(struct ds_sock *s, uint32_t keeper)
+{
+	struct ds_shared *h = s->sh;
+	bool taken = ds_has_segment(s) && ds_tx_take(s, false);
+
+	__atomic_compare_exchange_n(&h->gate, &keeper, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+	if (taken)
+		ds_unlock(&h->tx_lock, false);
+}
+
 void ds_users_begin(struct ds_sock *s)
 {
 	struct ds_shared *h = s->sh;
@@ -25,7 +37,7 @@ void ds_users_begin(struct ds_sock *s)
 		__atomic_fetch_sub(&h->users, 1, __ATOMIC_SEQ_CST);
 		ds_syscall(SYS_sched_yield);
 		if (i % 1024 == 0 && ds_name_dead(keeper))
-			__atomic_compare_exchange_n(&h->gate, &keeper, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+			gate_inherit(s, keeper);
 	}
 }
 

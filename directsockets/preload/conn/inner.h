@@ -297,6 +297,9 @@ bool ds_kernel_sent(int fd, int side, uint64_t *n) DS_HIDDEN;
 bool ds_kernel_read(int fd, uint64_t *n) DS_HIDDEN;
 /* As ds_kernel_read, also when the connection has ended. noted: as read of ds_shadow_given. */
 bool ds_shadow_read(int fd, uint64_t noted, uint64_t *n) DS_HIDDEN;
+/* The same of a connection that is closed, whose peer has moved to the segment after carried bytes:
+ * the shadow has no more, so what exceeds them is its end of file. */
+bool ds_shadow_read_up_to(int fd, uint64_t carried, uint64_t *n) DS_HIDDEN;
 /* How many bytes have come on the shadow in all, read or not, and whether no more will: its end of
  * file or a reset came, which does not count. read: how many the library knows to be read. False:
  * the kernel does not say. */

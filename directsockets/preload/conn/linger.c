@@ -27,12 +27,17 @@ void ds_linger_guard(struct ds_sock *s, int fd)
 
 	ds_check_peer(s, fd, true);
 	bool said = (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET)) && !ds_seg_peer_relayed(&s->seg);
-	if (h->return_orphan || !ds_mode(&h->gone) || said || !programs(s, fd, &l))
+	if (!ds_mode(&h->gone) || said || !programs(s, fd, &l))
 		return;
+	uint8_t was = h->return_orphan;
 	h->return_linger.onoff = l.l_onoff;
 	h->return_linger.linger = l.l_linger;
+	/* Before the shadow is: an heir does not take the guard's for the program's. Each look sets
+	 * it again, since one that was killed may not have. */
+	__atomic_store_n(&h->return_orphan, 1, __ATOMIC_RELEASE);
 	l = (struct linger){1, 0};
-	h->return_orphan = REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l) == 0;
+	if (REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l) != 0)
+		DS_SET(h->return_orphan, was);
 }
 
 void ds_linger_free(struct ds_sock *s, int fd)

@@ -94,7 +94,7 @@ static int write_back(struct ds_sock *s, int fd, bool *ended)
 	uint64_t sent, slot = h->return_slot, off = h->return_off;
 
 	/* Since PROMOTE nothing else was written there. */
-	to.known = ds_kernel_sent(fd, s->side, &sent);
+	to.known = ds_kernel_sent(fd, s->side, &sent) && sent >= h->tx_carried;
 	if (to.known)
 		to.written = sent - h->tx_carried;
 	return ds_tx_return(&s->seg, &h->tx, &slot, &off, to_shadow, &to, ended);
@@ -158,16 +158,18 @@ void ds_tx_update(struct ds_sock *s, int fd)
 		ds_linger_guard(s, fd);
 		switch (write_back(s, fd, &ended)) {
 		case 0:
-			ds_on_tx(s, ON_WRITTEN);
 			if (ended)
 				REAL(shutdown, fd, SHUT_WR);
 			ds_linger_free(s, fd);
+			ds_on_tx(s, ON_WRITTEN); /* last: until then an heir does it all again */
 			break;
 		case DS_BREACH:
 			ds_break(s);
 			break;
 		default:
 			if (errno != EAGAIN && errno != EINTR) {
+				if (errno == EPIPE) /* who was killed has written all, and shut down */
+					ds_linger_free(s, fd);
 				ds_owe(s, errno);
 				ds_on_tx(s, ON_FAILED); /* and the program will be told */
 			}
@@ -185,7 +187,7 @@ static void recount(struct ds_sock *s, int fd)
 	uint64_t n;
 
 	h->rx_recount = 0;
-	if (ds_shadow_read(fd, h->rx_read, &n))
+	if ((before == RX_CATCH_UP && ds_shadow_read_up_to(fd, h->carried, &n)) || ds_shadow_read(fd, h->rx_read, &n))
 		DS_SET(h->rx_read, n);
 	errno = saved;
 	if (before != RX_CATCH_UP)

@@ -260,14 +260,16 @@ void ds_count_process(struct ds_sock *s, int by)
 	ds_sharer_fork(s, by);
 }
 
-/* With the lock of setup: counts one process more for every open connection or, with by = -1, one
- * less. */
+static struct ds_sock *forks_for; /* with the lock of setup: as of ds_fork_prepare_for */
+
+/* With the lock of setup: counts one process more for every open connection that a child has or,
+ * with by = -1, one less. */
 static void each_shared(int by)
 {
 	for (unsigned i = 0; i < nmade; i++) {
 		struct ds_sock *s = &pools[i / POOL][i % POOL];
 
-		if (ds_open(s))
+		if (ds_open(s) && (!forks_for || s == forks_for))
 			ds_count_process(s, by);
 	}
 }
@@ -294,9 +296,10 @@ void ds_sharer_forking(struct ds_sock *s)
 	ds_setup_unlock();
 }
 
-void ds_fork_prepare(void)
+void ds_fork_prepare_for(struct ds_sock *only)
 {
 	fork_locked = ds_setup_lock();
+	forks_for = only;
 	if (fork_locked)
 		ds_name_share(ds_fd_fix);
 	each_shared(1);
@@ -312,12 +315,14 @@ void ds_fork_parent(pid_t pid)
 {
 	if (pid < 0)
 		each_shared(-1);
+	forks_for = NULL;
 	if (fork_locked)
 		ds_setup_unlock();
 }
 
 void ds_fork_child(void)
 {
+	forks_for = NULL;
 	ds_me_child();
 	ds_arena_child();
 	ds_config.expedited = ds_config.expedite && ds_expedite();

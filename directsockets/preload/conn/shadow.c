@@ -183,6 +183,17 @@ bool ds_shadow_read(int fd, uint64_t noted, uint64_t *n)
 	return true;
 }
 
+bool ds_shadow_read_up_to(int fd, uint64_t carried, uint64_t *n)
+{
+	struct tcp_info t;
+	int unread;
+
+	if (!tcp_info(fd, &t) || t.tcpi_state != CLOSED || REAL(ioctl, fd, DS_INQ, &unread) < 0)
+		return false;
+	*n = t.tcpi_bytes_received - (t.tcpi_bytes_received > carried) - (uint64_t)unread; /* the FIN counts */
+	return true;
+}
+
 bool ds_shadow_failed(int fd, uint64_t read)
 {
 	struct tcp_info t;

@@ -388,8 +388,10 @@ void ds_sharer_forking(struct ds_sock *s) DS_HIDDEN;
 
 /* Around fork, but not vfork: ds_fork_prepare before it, then ds_fork_parent(pid) in the parent and
  * ds_fork_child in the child. All sockets of the process are shared afterwards; the child closes
- * those it does not want by ds_close. */
-void ds_fork_prepare(void) DS_HIDDEN;
+ * those it does not want by ds_close. ds_fork_prepare_for: the child has s alone. The others are
+ * not counted: one that another thread closes meanwhile has no other process that could end it. */
+void ds_fork_prepare_for(struct ds_sock *s) DS_HIDDEN;
+static inline void ds_fork_prepare(void) { ds_fork_prepare_for(NULL); }
 /* False until the first call that conn/ keeps something of: then these three have nothing to do. */
 extern bool ds_setup_used DS_HIDDEN;
 void ds_fork_parent(pid_t pid) DS_HIDDEN;

@@ -47,7 +47,7 @@ void fd_dup(int oldfd, int newfd)
 	if (w == 0 || oldfd == newfd || (unsigned)newfd >= fd_tab_size || fd_vforked())
 		return;
 	if (c && oldfd <= STDERR_FILENO && !fd_is_tcp(newfd)) {
-		fd_closing(oldfd); /* replaced behind our back */
+		fd_was_closed(oldfd);
 		return;
 	}
 	if (c && fd_is_stream(newfd) && !stream(oldfd, newfd))

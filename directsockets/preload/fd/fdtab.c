@@ -219,7 +219,7 @@ static struct conn *make(int fd, enum conn_event how, enum ds_nonblocking nonblo
 	c->doubled = false;
 	c->blocked = 0;
 	__atomic_fetch_add(&c->users, 1 - FREE, __ATOMIC_ACQ_REL);
-	fd_closing(fd); /* what was closed behind our back */
+	fd_was_closed(fd);
 	set(fd, (uintptr_t)c | FD_CONN);
 	return c;
 }
@@ -330,8 +330,9 @@ static void stream_ends(struct conn *c)
 		ds_stream(c->life.s, false);
 }
 
-/* In a critical section: fd, which the table has, is about to be closed. */
-static void closing(int fd)
+/* In a critical section: fd, which the table has, is about to be closed. open: until then it names
+ * what the table says; otherwise that was closed behind our back, and it names nothing of ours. */
+static void closing(int fd, bool open)
 {
 	uintptr_t w = __atomic_exchange_n(&fd_tab[fd], 0, __ATOMIC_SEQ_CST);
 	struct conn *c = word_conn(w);
@@ -340,10 +341,10 @@ static void closing(int fd)
 	if (c && __atomic_sub_fetch(&c->nfds, 1, __ATOMIC_ACQ_REL) == 0) {
 		int one = 1;
 		if (__atomic_compare_exchange_n(&c->users, &one, FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
-			conn_final(c, fd); /* the usual case: no other call on it */
+			conn_final(c, open ? fd : NO_COPY); /* the usual case: no other call on it */
 			return;
 		}
-		__atomic_store_n(&c->closefd, fd_spare(fd), __ATOMIC_RELEASE);
+		__atomic_store_n(&c->closefd, open ? fd_spare(fd) : NO_COPY, __ATOMIC_RELEASE);
 		if (conn_is(c) == CONN_KNOWN)
 			ds_renumbered(c->life.s);
 		if (c->members) /* now: the number may be another socket's when that call ends */
@@ -377,14 +378,18 @@ static void closing(int fd)
 	}
 }
 
-void fd_closing(int fd)
+/* As closing, of a descriptor that the table may have. */
+static void ends(int fd, bool open)
 {
 	if (fd_word(fd) == 0 || fd_vforked())
 		return;
 	ds_critical_begin();
-	closing(fd);
+	closing(fd, open);
 	ds_critical_end();
 }
+
+void fd_closing(int fd) { ends(fd, true); }
+void fd_was_closed(int fd) { ends(fd, false); }
 
 uint64_t fd_cookie(int fd)
 {
@@ -427,7 +432,7 @@ void fd_set_conn(int fd, struct conn *c)
 {
 	if ((unsigned)fd >= fd_tab_size)
 		return;
-	fd_closing(fd);
+	fd_was_closed(fd);
 	__atomic_fetch_add(&c->nfds, 1, __ATOMIC_ACQ_REL);
 	if (fd_is_stream(fd) && c->life.s)
 		ds_stream(c->life.s, true);
@@ -439,7 +444,7 @@ void fd_set_dgram(int fd, int family, enum ds_nonblocking nonblock)
 	if (fd_is_sealed() || !fd_table() || (unsigned)fd >= fd_tab_size || fd_vforked())
 		return;
 	ds_critical_begin();
-	fd_closing(fd);
+	fd_was_closed(fd);
 	struct ds_dgram *d = ds_dg_new(family, nonblock);
 	if (d)
 		set(fd, (uintptr_t)d | FD_LISTENER);
@@ -476,6 +481,6 @@ void fd_set_epoll(int fd, struct epi *e)
 {
 	if (!fd_table() || (unsigned)fd >= fd_tab_size)
 		return;
-	fd_closing(fd);
+	fd_was_closed(fd);
 	set(fd, (uintptr_t)e | FD_EPOLL);
 }

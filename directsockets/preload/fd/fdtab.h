@@ -207,6 +207,9 @@ void fd_forget(int fd) DS_HIDDEN;
 /* fd is about to be closed, or replaced by dup2. If another call is using its last
  * conn, a copy of the descriptor stays open until that ends. */
 void fd_closing(int fd) DS_HIDDEN;
+/* fd is new, and what the table has for it was closed behind our back: no call for that reaches
+ * fd. */
+void fd_was_closed(int fd) DS_HIDDEN;
 
 /* SO_COOKIE of fd; 0: it is no socket. Keeps errno. No lock. */
 uint64_t fd_cookie(int fd) DS_HIDDEN;

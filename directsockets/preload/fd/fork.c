@@ -20,7 +20,7 @@ static DS_LOCAL bool thread_idle;
 /* Has this process had nothing of ours? */
 static bool unused(void) { return !fd_tab_size && !ds_setup_used; }
 
-void fork_prepare(void)
+void fork_prepare_for(struct ds_sock *s)
 {
 	idle = ds_one_thread() && unused();
 	if (idle) {
@@ -30,7 +30,7 @@ void fork_prepare(void)
 	uncounted_settle();
 	conn_each(CONN_IN(CONN_KNOWN), forking, NULL);
 	ds_gen++;
-	ds_fork_prepare();
+	ds_fork_prepare_for(s);
 	ep_fork_prepare(); /* the order of locks: epoll.h */
 	ds_dg_forking();
 }
@@ -53,6 +53,8 @@ void fork_parent(pid_t pid)
 	ds_fork_parent(pid);
 	errno = saved;
 }
+
+void fork_prepare(void) { fork_prepare_for(NULL); }
 
 /* For conn_each: the thread that was about to make the handle of c is the parent's. */
 static void abandoned(struct conn *c, void *arg)

@@ -235,7 +235,7 @@ static bool start_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, i
 	if (would_be_first())
 		return false;
 	sigfillset(&all);
-	fork_prepare();
+	fork_prepare_for(s);
 	ds_own_fds(s, own);
 	pid = quiet_fork(0, NULL);
 	if (pid == 0) {

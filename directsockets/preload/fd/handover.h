@@ -48,8 +48,9 @@ void fd_dup(int oldfd, int newfd) DS_HIDDEN;
 /* Is fd a TCP socket? Keeps errno. */
 bool fd_is_tcp(int fd) DS_HIDDEN;
 
-/* Around a fork that bypasses the C library. */
+/* Around a fork that bypasses the C library. fork_prepare_for: of a child that has s alone. */
 void fork_prepare(void) DS_HIDDEN;
+void fork_prepare_for(struct ds_sock *s) DS_HIDDEN;
 void fork_parent(pid_t pid) DS_HIDDEN;
 void fork_child(void) DS_HIDDEN;
 #endif

@@ -27,7 +27,7 @@ EXPORT int socket(int domain, int type, int protocol)
 		   (protocol == 0 || protocol == IPPROTO_UDP)) {
 		fd_set_dgram(fd, domain, type & SOCK_NONBLOCK ? DS_NONBLOCK_YES : DS_NONBLOCK_NO);
 	} else if (fd >= 0 && fd_word(fd) != 0)
-		fd_closing(fd); /* closed behind our back */
+		fd_was_closed(fd);
 	return fd;
 }
 
@@ -117,7 +117,7 @@ static int accepted(int fd, int flags, bool wait)
 	if (fd < 0)
 		return fd;
 	if (fd_word(fd) != 0)
-		fd_closing(fd);
+		fd_was_closed(fd);
 	if (!fd_is_stream(fd) && !fd_is_sealed() && !fd_vforked()) {
 		ds_classify(fd, 1, NULL, 0);
 		struct conn *c = conn_new(fd, CONN_ON_ACCEPT, flags & SOCK_NONBLOCK ? DS_NONBLOCK_YES : DS_NONBLOCK_NO);
@@ -210,7 +210,7 @@ static int dupped(int oldfd, int newfd)
 	if (newfd < 0)
 		return newfd;
 	if (fd_word(newfd) != 0)
-		fd_closing(newfd);
+		fd_was_closed(newfd);
 	fd_dup(oldfd, newfd);
 	return newfd;
 }

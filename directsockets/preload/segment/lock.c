@@ -60,11 +60,11 @@ static bool sleep_for(struct ds_lock *l, uint32_t w)
 }
 
 /* As ds_lock_slow. wait: waits for another thread even in a handler that interrupted a critical
- * section. */
-static int take(struct ds_lock *l, bool wait)
+ * section. sleeps: so often for one that lives, each WAIT_NS at most; 0: as often as it takes. */
+static int take(struct ds_lock *l, bool wait, int sleeps)
 {
 	uint32_t me = ds_me(), w;
-	int saved = errno, how = DS_NESTED;
+	int saved = errno, how = DS_NESTED, slept = 0;
 
 	for (int tries = 0;; tries++) {
 		w = __atomic_load_n(&l->word, __ATOMIC_RELAXED);
@@ -89,6 +89,8 @@ static int take(struct ds_lock *l, bool wait)
 			how = DS_INHERITED;
 			break;
 		}
+		if (++slept == sleeps)
+			break;
 	}
 	errno = saved;
 	if (how == DS_NESTED)
@@ -96,7 +98,13 @@ static int take(struct ds_lock *l, bool wait)
 	return how;
 }
 
-int ds_lock_slow(struct ds_lock *l) { return take(l, false); }
+int ds_lock_slow(struct ds_lock *l) { return take(l, false, 0); }
+
+int ds_lock_for(struct ds_lock *l, int sleeps)
+{
+	ds_critical_begin();
+	return take(l, false, sleeps);
+}
 
 /* ---- the process's own ----------------------------------------------------------------- */
 
@@ -128,7 +136,7 @@ int ds_own_try(struct ds_lock *l)
 int ds_own_again_slow(struct ds_lock *l)
 {
 	if ((__atomic_load_n(&l->word, __ATOMIC_RELAXED) & ~DS_WAITERS) != ds_me())
-		return record(l, take(l, true));
+		return record(l, take(l, true, 0));
 	l->depth++;
 	return DS_TAKEN;
 }

@@ -61,6 +61,11 @@ static inline int ds_lock(struct ds_lock *l, bool alone)
 	return DS_TAKEN;
 }
 
+/* As ds_lock, but DS_NESTED also if another thread, which lives, still has l after so many sleeps
+ * of 100 ms at most: it may be stopped. */
+int ds_lock_for(struct ds_lock *l, int sleeps) DS_HIDDEN;
+enum { DS_SECOND = 10 }; /* sleeps */
+
 /* Releases l; alone as when it was taken. */
 static inline void ds_unlock(struct ds_lock *l, bool alone)
 {
