@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/prctl.h>
 #include <linux/sched.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -176,9 +177,18 @@ static void close_others(int a, int b, int c, int d)
 }
 
 /* A fork that the program does not see: none of its fork handlers run, no signal reports the
- * child's end, and wait(2) does not wait for it. flags: 0, or CLONE_PARENT and CLONE_PARENT_SETTID,
- * with *id, as clone(2). */
+ * child's end, and wait(2) does not wait for it. flags: those of clone(2); id: for
+ * CLONE_PARENT_SETTID. */
 static pid_t quiet_fork(unsigned long flags, pid_t *id) { return (pid_t)ds_syscall(SYS_clone, flags, 0, id, 0, 0); }
+
+/* Do orphans of this process's descendants become its children? They report their end by SIGCHLD.
+ * So does a child of quiet_fork once this process has executed a program. */
+static bool gets_orphans(void)
+{
+	int reaper = 0;
+
+	return ds_syscall(SYS_getpid) == 1 || (ds_syscall(SYS_prctl, PR_GET_CHILD_SUBREAPER, &reaper, 0, 0, 0) == 0 && reaper);
+}
 
 /* As dup3, where `by` is a descriptor that the table does not have. */
 static void replace(int by, int fd, int flags)
@@ -224,10 +234,12 @@ static bool would_be_first(void)
 }
 
 /* Starts a process with this library, which the program does not see. It has fd, other, and what
- * the library has for s, and nothing else when this returns: it counts for s alone. id: it is a
- * child of this process, as of quiet_fork, with that ID; NULL: an orphan. False: it failed. */
+ * the library has for s, and nothing else when this returns: it counts for s alone. It is an
+ * orphan. id: NULL or, in memory that is shared, where its ID is stored; such a one is a child of
+ * this process, as of quiet_fork, if it gets orphans. False: it failed. */
 static bool start_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, int other, pid_t *id)
 {
+	unsigned long flags = id ? CLONE_PARENT_SETTID | (gets_orphans() ? CLONE_PARENT : 0) : 0;
 	int own[2], st = -1;
 	sigset_t all;
 	pid_t pid;
@@ -245,7 +257,7 @@ static bool start_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, i
 		if (sock < 0) /* there is no other number */
 			sock = fd;
 		close_others(sock, other, own[0], own[1]);
-		if ((pid = quiet_fork(id ? CLONE_PARENT | CLONE_PARENT_SETTID : 0, id)) == 0)
+		if ((pid = quiet_fork(flags, id)) == 0)
 			begin_hidden(run, s, c, fd, sock, other, &all);
 		ds_syscall(SYS_exit_group, pid < 0);
 	}
@@ -321,20 +333,31 @@ static void write_rest(struct ds_sock *s, struct conn *c, int sock, int other)
 	__builtin_unreachable();
 }
 
-/* The processes that this one has made to write what is left behind: an ID; 0: none; TAKEN: about
- * to be made. One that has ended is a zombie until its place is taken again. */
-enum { WRITERS = 16, TAKEN = -1 };
-static pid_t writers[WRITERS];
+/* The processes that write what is left behind: the ID of who made it << 32 | its own; 0: none. The
+ * lower half is 0 while it is about to be made. A place is free for all but its maker: a child of
+ * fork has none of its parent's processes. One that has ended, and is a child, is a zombie until
+ * its place is taken again. */
+enum { WRITERS = 16 };
+static uint64_t writers[WRITERS];
 
-/* Takes a place of writers; NULL: all of them are at work. In a child of fork they are another's
- * children. */
-static pid_t *writer_place(void)
+/* Is the writer pid, which this process has made, at work? Once it has ended, an orphan's ID may
+ * become another process's: then its place waits for that one, too. */
+static bool at_work(pid_t pid)
+{
+	long r = ds_syscall(SYS_wait4, pid, NULL, WNOHANG | __WCLONE, NULL);
+
+	return r == 0 || (r < 0 && (ds_syscall(SYS_kill, pid, 0) == 0 || errno != ESRCH));
+}
+
+/* Takes a place of writers for `me`, this process; NULL: all of them are at work. */
+static uint64_t *writer_place(uint32_t me)
 {
 	for (int i = 0; i < WRITERS; i++) {
-		pid_t pid = __atomic_load_n(&writers[i], __ATOMIC_RELAXED);
+		uint64_t w = __atomic_load_n(&writers[i], __ATOMIC_RELAXED);
+		pid_t pid = (pid_t)w;
 
-		if (pid != TAKEN && (!pid || ds_syscall(SYS_wait4, pid, NULL, WNOHANG | __WCLONE, NULL) != 0) &&
-		    __atomic_compare_exchange_n(&writers[i], &pid, TAKEN, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		if ((w >> 32 != me || (pid && !at_work(pid))) &&
+		    __atomic_compare_exchange_n(&writers[i], &w, (uint64_t)me << 32, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 			return &writers[i];
 	}
 	return NULL;
@@ -343,13 +366,14 @@ static pid_t *writer_place(void)
 bool stay_behind(struct ds_sock *s, struct conn *c, int fd)
 {
 	int saved = errno;
-	pid_t *place = fd_vforked() || fd_is_sealed() ? NULL : writer_place();
+	uint32_t me = (uint32_t)ds_syscall(SYS_getpid);
+	uint64_t *place = fd_vforked() || fd_is_sealed() ? NULL : writer_place(me);
 
 	if (c && !conn_hold_live(c))
 		c = NULL; /* nobody names it any more: its last descriptor is being closed */
 	bool stays = place && start_hidden(write_rest, s, c, fd, -1, ds_writer(s));
 	if (place)
-		__atomic_store_n(place, stays ? *ds_writer(s) : 0, __ATOMIC_RELEASE);
+		__atomic_store_n(place, stays ? (uint64_t)me << 32 | (uint32_t)*ds_writer(s) : 0, __ATOMIC_RELEASE);
 	if (c)
 		conn_put(c);
 	errno = saved;

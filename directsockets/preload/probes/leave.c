@@ -207,7 +207,7 @@ static void leave_exec_alone(void) { each(by_exec_alone, ENDS); }
 
 /* What rest has for each connection. */
 struct left {
-	int c, ended;
+	int c, ended, direct;
 	FILE *file;
 };
 
@@ -223,6 +223,7 @@ static void leave_one(struct left *first, struct left *l, const char *all, size_
 	if (!l->file || pipe(p) < 0)
 		die("pipe");
 	put(l->c, all, size);
+	l->direct = direct(l->c) & 1;
 	R(setsockopt(l->c, SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
 	if (stops)
 		R(setsockopt(s, SOL_SOCKET, SO_RCVBUF, &small, sizeof small));
@@ -344,14 +345,34 @@ static int ends_not(pid_t pid)
 	int status = 0;
 
 	kill(pid, SIGTERM);
-	return waitpid(pid, &status, __WCLONE) != pid || !WIFSIGNALED(status) || WTERMSIG(status) != SIGTERM;
+	return waitpid(pid, &status, __WALL) != pid || !WIFSIGNALED(status) || WTERMSIG(status) != SIGTERM;
+}
+
+/* How many processes write the rest of these connections, if this one closes them. */
+enum { MOST = 16 };
+static int writers(const struct left *l, int n)
+{
+	int count = 0;
+
+	for (int i = 0; i < n && count < MOST; i++)
+		count += l[i].direct;
+	return count;
+}
+
+/* How many children are there more or less than these? Connections that begin cold may leave
+ * nothing to write. */
+static int other_than(int count)
+{
+	int n = each_child(one) - count;
+
+	return n < 0 && is_cold() ? 0 : n;
 }
 
 /* Readers do not go on. What writes the rest, if the kernel does not, is no child that the program
  * waits for; there are few, and SIGTERM ends them. */
 static void leave_rest_stays(void)
 {
-	enum { MORE = 2 * N, MOST = 16, COUNT = MOST + 4 };
+	enum { MORE = 2 * N, COUNT = MOST + 4 };
 	static char all[MORE];
 	struct left l[COUNT];
 
@@ -360,11 +381,11 @@ static void leave_rest_stays(void)
 	signal(SIGTERM, SIG_IGN); /* what the program has made of it is its own */
 	for (int i = 0; i < COUNT; i++)
 		leave_one(l, &l[i], all, MORE, 1);
+	int count = writers(l, COUNT);
 	R(prctl(PR_SET_CHILD_SUBREAPER, 1));
 	by_close(l, COUNT);
 	R(waitpid(-1, NULL, WNOHANG));
-	int more = each_child(one) - (dlsym(RTLD_DEFAULT, "exnds_kernel") ? MOST : 0);
-	out("%d more than there may be", more > 0 ? more : 0); /* none for a connection that is TCP */
+	out("%d other than there should be", other_than(count));
 	out("%d go on", each_child(ends_not));
 	for (int i = 0; i < COUNT; i++) {
 		close(l[i].ended);
@@ -393,6 +414,80 @@ static void leave_rest_first(void)
 	fclose(l.file);
 }
 
+/* Where orphans go elsewhere, it is no child at all: what executes a program then hands on none. A
+ * child of fork has places of its own for them, whatever its parent has. */
+static void leave_rest_orphans(void)
+{
+	enum { MORE = 2 * N, COUNT = 2 * MOST + 4 };
+	static char all[MORE];
+	struct left l[COUNT];
+	int go[2], status = -1;
+
+	fill(all, MORE, 7);
+	signal(SIGPIPE, SIG_IGN);
+	for (int i = 0; i < COUNT; i++)
+		leave_one(l, &l[i], all, MORE, 1);
+	int count = writers(l, MOST) + writers(l + MOST, COUNT - MOST);
+	if (pipe(go) < 0)
+		die("pipe");
+	R(prctl(PR_SET_CHILD_SUBREAPER, 1)); /* of this process alone */
+	by_close(l, MOST);
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid == 0) {
+		get(go[0], buf, 1); /* it is the only one that has the others now */
+		for (int i = MOST; i < COUNT; i++)
+			close(l[i].c);
+		_exit(waitpid(-1, NULL, WNOHANG | __WALL) != -1 || errno != ECHILD);
+	}
+	for (int i = MOST; i < COUNT; i++)
+		close(l[i].c);
+	put(go[1], "g", 1);
+	R(waitpid(pid, &status, 0) == pid);
+	out("%#x", status);
+	out("%d other than there should be", other_than(count));
+	out("%d go on", each_child(ends_not));
+	for (int i = 0; i < COUNT; i++) {
+		close(l[i].ended);
+		fclose(l[i].file);
+	}
+}
+
+/* A sender's descriptor is closed where the library does not see it, and its number is another
+ * connection's: what is left to write, and the end of that, do not go there. */
+static void leave_rest_number(void)
+{
+	typedef long kernel(long nr, ...);
+	enum { MORE = 2 * N };
+	static char all[MORE];
+	struct sockaddr_in addr;
+	struct linger now = {-1, -1};
+	socklen_t len = sizeof now;
+	struct left l;
+	kernel *(*set)(kernel *) = (kernel * (*)(kernel *)) dlsym(RTLD_DEFAULT, "exnds_kernel"), *own = syscall;
+
+	fill(all, MORE, 7);
+	leave_one(&l, &l, all, MORE, 1);
+	int at = listener(&addr), c = dial(&addr), other;
+	R(shutdown(l.c, SHUT_WR));
+	if (set)
+		set(own = set(syscall));
+	own(SYS_close, l.c);
+	other = accept(at, NULL, NULL);
+	out("its number: %d", other == l.c);
+	R(getsockopt(other, SOL_SOCKET, SO_LINGER, &now, &len));
+	out("%d %d", now.l_onoff, now.l_linger);
+	put(other, "mine", 4);
+	get(c, buf, 4);
+	out("%.4s", buf);
+	close(other);
+	out("%zu more", get(c, buf, 1));
+	close(c);
+	close(at);
+	close(l.ended);
+	fclose(l.file);
+}
+
 static void leave_rest(void) { rest(by_close, 1); }
 static void leave_rest_exit(void) { rest(by_exit, 1); }
 static void leave_rest_linger(void) { rest(by_linger, 1); }
@@ -415,5 +510,7 @@ const struct probe leave_probes[] = {
 	{"leave-rest-exit-more", leave_rest_exit_more, 0},
 	{"leave-rest-stays", leave_rest_stays, 0},
 	{"leave-rest-first", leave_rest_first, 0},
+	{"leave-rest-orphans", leave_rest_orphans, 0},
+	{"leave-rest-number", leave_rest_number, 0},
 	{NULL, NULL, 0},
 };
