@@ -69,27 +69,6 @@ func (s *Server) Connections() []connstats.Connection {
 	return values
 }
 
-// Stay is a client whose sockets all stay the kernel's.
-type Stay struct {
-	PID    int // as the broker sees it; 0: it does not
-	Name   string
-	Missed connstats.Missed // the system calls for which they do
-}
-
-// Stays returns those clients.
-func (s *Server) Stays() (list []Stay) {
-	s.mu.Lock()
-	clients := s.tablesLocked()
-	s.mu.Unlock()
-	for _, c := range clients {
-		if stays, _ := connstats.ReadMissed(c.fd); stays.Count > 0 {
-			list = append(list, Stay{c.pid, c.program, stays})
-		}
-		_ = unix.Close(c.fd)
-	}
-	return list
-}
-
 // clientTable is a copy of the descriptor of a client's statistics.
 type clientTable struct {
 	owner   owner

@@ -72,12 +72,14 @@ func New(dir string) (p *Pairs, err error) {
 		return p, err
 	}
 	defer root.Close()
-	if at != "" {
-		p.link, err = pinnedLink(at, root, p.program)
-	} else {
+	if at == "" {
 		p.link, err = attach(root, p.program)
+		return p, err
 	}
-	return p, err
+	if p.link, err = pinnedLink(at, root, p.program); err != nil {
+		return p, err
+	}
+	return p, unpinOthers(at)
 }
 
 // attach has a program see the handshakes below a cgroup.

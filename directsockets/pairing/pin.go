@@ -100,6 +100,18 @@ func pinnedLink(at string, cgroup *os.File, program *ebpf.Program) (link.Link, e
 	return l, nil
 }
 
+// unpinOthers removes what agents with other layouts have left beside a directory of pinDir: it
+// would see each handshake for nobody.
+func unpinOthers(at string) error {
+	others, err := filepath.Glob(filepath.Join(filepath.Dir(at), "pairs-*"))
+	for _, other := range others {
+		if other != at {
+			err = errors.Join(err, os.RemoveAll(other))
+		}
+	}
+	return err
+}
+
 // onCgroup reports whether a link is one of handshakes, on that cgroup. The kernel's ID of a cgroup
 // is the number of its directory.
 func onCgroup(l link.Link, cgroup *os.File) bool {

@@ -58,7 +58,14 @@ func TestRootPinned(t *testing.T) {
 			t.Errorf("without the directory: %+v", end)
 		}
 	}
+	other := filepath.Join(dir, "pairs-0")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	second := pinned(t, dir)
+	if _, err := os.Stat(other); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("another layout's: %v", err)
+	}
 	know(second, "from before", before, beforeEnd)
 	know(second, "between them", meanwhile, meanwhileEnd)
 	after, afterEnd := between()

@@ -60,7 +60,7 @@ func Create(name string) (*File, error) {
 		}
 	}
 	f, err := beside(path)
-	if errors.Is(err, fs.ErrPermission) {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
 		return nil, fmt.Errorf("%w: the new file is written in the folder of %s", named(filepath.Dir(path), err), name)
 	}
 	if err != nil {
@@ -79,15 +79,21 @@ func beside(path string) (*os.File, error) {
 			continue
 		}
 		if info, gone := os.Stat(path); err == nil && gone == nil {
-			if old, ok := info.Sys().(*syscall.Stat_t); ok {
-				_ = f.Chown(int(old.Uid), int(old.Gid)) // else it is this user's
-			}
 			if err = f.Chmod(info.Mode().Perm()); err != nil {
 				err = errors.Join(err, f.Close(), os.Remove(name))
+			} else if old, ok := info.Sys().(*syscall.Stat_t); ok && !shared(filepath.Dir(path)) {
+				_ = f.Chown(int(old.Uid), int(old.Gid)) // else it is this user's
 			}
 		}
 		return f, err
 	}
+}
+
+// shared reports whether anybody may make files in a folder, as in /tmp. There, who has made a file
+// of some name does not get what is written under that name.
+func shared(dir string) bool {
+	info, err := os.Stat(dir)
+	return err == nil && info.Mode()&os.ModeSticky != 0 && info.Mode().Perm()&0o002 != 0
 }
 
 // asItIs opens what must not be replaced; nil: a new file may take the old one's place.

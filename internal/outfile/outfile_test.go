@@ -206,6 +206,13 @@ func TestWriteOwner(t *testing.T) {
 	if s := info.Sys().(*syscall.Stat_t); s.Uid != 1234 || s.Gid != 4321 || info.Mode().Perm() != 0o640 {
 		t.Errorf("user %d, group %d, mode %v", s.Uid, s.Gid, info.Mode())
 	}
+	// Where anybody could have made the file, it becomes this user's.
+	if err := errors.Join(os.Chmod(filepath.Dir(path), 0o777|os.ModeSticky), Write(path, whole)); err != nil {
+		t.Fatal(err)
+	}
+	if info, err = os.Stat(path); err != nil || info.Sys().(*syscall.Stat_t).Uid != 0 {
+		t.Errorf("%+v, %v", info, err)
+	}
 }
 
 // Where no new file can take the place of the old one, an error says why, and the old one stays.

@@ -96,7 +96,7 @@ func Run(ctx context.Context, cfg Config) error {
 // newPairs begins to look at handshakes. What cannot be pinned ends with the agent.
 func (a *agent) newPairs() (*pairing.Pairs, error) {
 	pairs, err := pairing.New(a.pin)
-	if errors.Is(err, pairing.ErrPin) {
+	if err != nil && a.pin != "" {
 		a.log.Warn("direct sockets: connections that are made while no agent runs stay on TCP", "reason", err)
 		return pairing.New("")
 	}

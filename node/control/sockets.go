@@ -5,7 +5,6 @@ import (
 
 	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/connstats"
-	"exnet/directsockets/broker/connstats/explain"
 )
 
 // Sockets are the connections of the programs that use the node's broker.
@@ -19,8 +18,7 @@ type Sockets struct {
 	// have ended included.
 	Direct      *connstats.Total       `json:"direct,omitempty"`
 	Connections []connstats.Connection `json:"connections"`
-	// Stays are programs whose connections all stay on TCP, as the library cannot take over their
-	// system calls.
+	// Stays are static programs that ask for direct sockets and stay on TCP.
 	Stays []Stay `json:"stays,omitempty"`
 	// Relayed are the connections of these that the node carries to other nodes.
 	Relayed []Relayed `json:"relayed,omitempty"`
@@ -28,24 +26,11 @@ type Sockets struct {
 	SetUp broker.SetUpTimes `json:"set_up"`
 }
 
-// Stay is a program that stays on TCP.
+// Stay is a program that an agent could not attach to.
 type Stay struct {
 	PID    int    `json:"pid"`
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
-}
-
-// maxStays is how many of a broker's programs status shows.
-const maxStays = 16
-
-// StaysOf returns the programs of a broker that stay on TCP.
-func StaysOf(s *broker.Server) (list []Stay) {
-	for _, p := range s.Stays() {
-		if len(list) < maxStays {
-			list = append(list, Stay{p.PID, p.Name, explain.Stays(p.Missed)})
-		}
-	}
-	return list
 }
 
 // Relayed is a connection that a node carries, as the node sees it. SPEC.md of directsockets (5.9)
@@ -73,7 +58,7 @@ type Whose struct {
 
 // SocketsOf asks a broker that belongs to no node.
 func SocketsOf(s *broker.Server, whose Whose) *Sockets {
-	all := &Sockets{Broker: s.Path(), Whose: whose, Connections: s.Connections(), Stays: StaysOf(s), SetUp: s.SetUpTimes()}
+	all := &Sockets{Broker: s.Path(), Whose: whose, Connections: s.Connections(), SetUp: s.SetUpTimes()}
 	if whose == (Whose{}) {
 		return all
 	}

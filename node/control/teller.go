@@ -43,7 +43,7 @@ func NewTeller(s *broker.Server, whose Whose, stays func() []Stay) (*Teller, err
 	return newTeller(Beside(s.Path(), BrokerSuffix), func(conn *net.UnixConn) {
 		all := SocketsOf(s, whose)
 		if stays != nil {
-			all.Stays = append(all.Stays, stays()...)
+			all.Stays = stays()
 		}
 		_ = json.NewEncoder(conn).Encode(Reply{Sockets: all}) // who asked may be gone
 	})

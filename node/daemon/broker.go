@@ -276,7 +276,7 @@ func (s *sockets) close() error {
 func (d *Daemon) Sockets() *control.Sockets {
 	s := &control.Sockets{Node: int(d.member.ID()), Connections: []connstats.Connection{}}
 	if b := d.sockets.broker(); b != nil {
-		s.Broker, s.Connections, s.Stays, s.SetUp = b.Path(), b.Connections(), control.StaysOf(b), b.SetUpTimes()
+		s.Broker, s.Connections, s.SetUp = b.Path(), b.Connections(), b.SetUpTimes()
 	}
 	s.Relayed = d.carrier.relayed()
 	return s

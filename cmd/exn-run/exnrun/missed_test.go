@@ -86,7 +86,7 @@ func TestMissed(t *testing.T) {
 	const source = "../../../directsockets/preload/testdata/unpatched.c"
 	main := writeFile(t, "main.c", listener, 0o600)
 	library := compile(t, "liblarge.so", "-shared", "-fPIC", "-x", "assembler", writeFile(t, "large.s", large, 0o600))
-	const stays, passes = "stays on TCP: no jump can replace its system call at %#x\n", "the library does not see its system call at %#x of liblarge.so: a direct connection"
+	const stays, passes = "stays on TCP: no jump can replace its system call at %#x\n", "the library does not see its system call at %#x of liblarge.so: what is sent there"
 	unpatched, static := compile(t, "unpatched", source), compile(t, "static", "-static", source)
 	with := compile(t, "with", main, library)
 	for _, tt := range []struct{ program, symbol, file, want string }{

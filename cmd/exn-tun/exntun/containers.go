@@ -43,16 +43,11 @@ func writeContainers(w io.Writer, all []*control.Sockets) bool {
 	}
 	(&table{w}).lines(lines...)
 	for _, s := range all {
-		writeStays(w, s, " in "+printable(cmp.Or(s.Name, s.Container)))
+		for _, p := range s.Stays {
+			fmt.Fprintf(w, "%s (%d) in %s%s%s\n", printable(p.Name), p.PID, printable(cmp.Or(s.Name, s.Container)), staysOnTCP, cli.Printable(p.Reason))
+		}
 	}
 	return true
-}
-
-// writeStays writes a line for each program that stays on TCP. where says which broker it has.
-func writeStays(w io.Writer, s *control.Sockets, where string) {
-	for _, p := range s.Stays {
-		fmt.Fprintf(w, "%s (%d)%s%s%s\n", printable(p.Name), p.PID, where, staysOnTCP, cli.Printable(p.Reason))
-	}
 }
 
 // agentSockets asks the brokers of an agent, the host's first; none: there is none that this user

@@ -25,7 +25,6 @@ func writeSockets(w io.Writer, s *control.Sockets, m *moves, all bool) {
 	}
 	whose := pick(s.Node == 0, containerOf(s.Whose), fmt.Sprintf("node %d", s.Node))
 	fmt.Fprintf(w, "%s, broker %s: %d of %d connections are direct\n", whose, printable(s.Broker), direct, len(s.Connections))
-	writeStays(w, s, "")
 	t := table{w: w}
 	lines := []string{"local|remote|side|process|device|mode|ring|sent|shadow|received|shadow"}
 	messages := []string{"local|remote||zero copy|VELO|VELO_LAST|RMA_INFO|RMA_AVAIL|SHUTDOWN|DEMOTE"}

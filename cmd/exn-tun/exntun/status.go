@@ -211,6 +211,9 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 	if writeContainers(w, agentSockets()) || err == nil {
 		return nil
 	}
+	if nodes, _ := o.nodes(); len(nodes) > 0 { // one is starting or ending
+		return err
+	}
 	return fmt.Errorf("%w in %s, and no agent: start one with exn-tun up, or exn-tun agent", control.ErrNoNode, o.dir)
 }
 

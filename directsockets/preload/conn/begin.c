@@ -129,6 +129,23 @@ void ds_connect_broker(void)
 	errno = saved;
 }
 
+void ds_tell_broker(void)
+{
+	int saved = errno;
+
+	if (!ds_setup_lock())
+		return;
+	bool ours = !ds_stats_made() && ds_start();
+	if (ours) {
+		ds_setup_broker();
+		ds_broker_up(false);
+		ds_broker_child();
+		ds_stats_child();
+	}
+	ds_setup_unlock();
+	errno = saved;
+}
+
 void ds_broker_follow(void)
 {
 	int saved = errno;

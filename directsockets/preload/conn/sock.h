@@ -35,6 +35,9 @@ bool ds_plain(const struct ds_sock *s) DS_HIDDEN;
 /* Connects to the broker now, unless there is none: the process is about to lose sight of the
  * broker's socket (chroot), or to accept. */
 void ds_connect_broker(void) DS_HIDDEN;
+/* Shows the broker the statistics, and keeps no descriptor, as a program that makes calls which do
+ * not come here may close any number. Not if there are connections already. */
+void ds_tell_broker(void) DS_HIDDEN;
 
 /* Tells an agent of this host, if there is one, that the process is there, unless its namespace has
  * a broker: the agent then makes one (SPEC 6). It waits for nobody. */

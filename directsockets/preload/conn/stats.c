@@ -61,6 +61,8 @@ int ds_stats_fd(void)
 	return stats_fd;
 }
 
+bool ds_stats_made(void) { return table; }
+
 void ds_missed(enum ds_miss miss, const char *file, uint64_t at)
 {
 	const char *slash = strrchr(file, '/');
@@ -69,6 +71,8 @@ void ds_missed(enum ds_miss miss, const char *file, uint64_t at)
 		missed[miss].at = at;
 		strncpy(missed[miss].file, slash ? slash + 1 : file, sizeof missed[miss].file - 1);
 	}
+	if (table) /* the program has inherited a socket */
+		memcpy(table + MISSED, missed, sizeof missed);
 }
 
 /* Opens an entry for a change: its sequence is odd until close_entry. */

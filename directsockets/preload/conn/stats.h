@@ -34,6 +34,7 @@ _Static_assert(offsetof(struct ds_entry, counters) == 64, "counters");
 /* The descriptor of the memfd, made at the first call; -1: it cannot be made. The caller serialises
  * these four. */
 int ds_stats_fd(void) DS_HIDDEN;
+bool ds_stats_made(void) DS_HIDDEN;
 /* An entry for a connection; NULL: none is free. */
 struct ds_entry *ds_stats_get(int fd, int side, const struct ds_info *info) DS_HIDDEN;
 /* The connection is closed. With keep, or where its figures are in no sum, its entry shows it until

@@ -444,9 +444,9 @@ __attribute__((constructor)) DS_START static void patch_own(void)
 		if (l.n > 0)
 			patch(&l);
 	}
-	if (l.missed) {
+	if (l.missed)
 		fd_seal();
-		ds_connect_broker(); /* which shows why */
-	}
+	if (l.missed && ds_explains())
+		ds_tell_broker();
 }
 #endif

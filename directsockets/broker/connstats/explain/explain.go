@@ -67,7 +67,7 @@ func Passes(m connstats.Missed) string {
 	if m.Count == 0 {
 		return ""
 	}
-	return "the library does not see its system call at " + place(m) + ": a direct connection loses what is sent there"
+	return "the library does not see its system call at " + place(m) + ": what is sent there on a direct connection is lost"
 }
 
 // place says where the first system call is, and how many there are.
