@@ -92,7 +92,7 @@ static void say_end(struct ds_sock *s, int fd)
 	if (abort) {
 		set |= DS_RESET;
 		REAL(setsockopt, fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
-	} else if (second) {
+	} else if (second && fd >= 0) {
 		end_second(fd);
 	}
 	if (ds_state_of(s) == CONN_OFFERED && s->side == 0)
@@ -186,7 +186,8 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 	if (!h)
 		return REAL(shutdown, fd, how);
 	ds_sharer_use(s, fd);
-	if (how != SHUT_RD && ds_mode(&h->rx_mode) == RX_ENDED)
+	bool second = how != SHUT_RD && ds_mode(&h->rx_mode) == RX_ENDED, early = second && ds_mode(&h->tx_mode) == TX_RETURNING;
+	if (early) /* not with the lock of tx */
 		end_second(fd);
 	if (how == SHUT_RD || how == SHUT_RDWR)
 		__atomic_store_n(&h->rx_shut, 1, __ATOMIC_RELEASE);
@@ -218,6 +219,8 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 		if (taken)
 			ds_unlock(&h->tx_lock, alone);
 	}
+	if (second && !early && !shut)
+		end_second(fd);
 	if (!shut && !(returns && how == SHUT_WR)) {
 		r = REAL(shutdown, fd, returns ? SHUT_RD : how);
 		saved = errno;

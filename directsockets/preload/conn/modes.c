@@ -85,6 +85,14 @@ static ssize_t to_shadow(void *arg, const void *p, size_t n)
 	return r;
 }
 
+/* Is fd another connection's? Its number was closed and used again behind our back. */
+static bool is_others(struct ds_sock *s, int fd)
+{
+	uint64_t sent;
+
+	return ds_kernel_sent(fd, s->side, &sent) && sent < s->sh->tx_carried;
+}
+
 /* TX_RETURNING: writes to the shadow what it takes of what the peer left. As ds_tx_return. With the
  * lock of tx. */
 static int write_back(struct ds_sock *s, int fd, bool *ended)
@@ -154,7 +162,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 			go_back(s);
 		}
 	}
-	if (ds_mode(&h->tx_mode) == TX_RETURNING) {
+	if (ds_mode(&h->tx_mode) == TX_RETURNING && !is_others(s, fd)) {
 		ds_linger_guard(s, fd);
 		switch (write_back(s, fd, &ended)) {
 		case 0:

@@ -117,7 +117,9 @@ bool ds_kernel_sent(int fd, int side, uint64_t *n)
 			return false;
 		if (before != after)
 			continue;
-		*n = t.tcpi_bytes_acked + (uint64_t)after - (side == 0 ? 1 : 0); /* the SYN counts */
+		*n = t.tcpi_bytes_acked + (uint64_t)after;
+		if (side == 0 && (*n)-- == 0) /* the SYN counts: it was another's */
+			return false;
 		return true;
 	}
 	return false;

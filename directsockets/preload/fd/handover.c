@@ -210,6 +210,9 @@ static void begin_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, i
 	pthread_sigmask(SIG_SETMASK, all, NULL); /* once more: fork_child gives back that of a section which this thread was in */
 	ds_own_fds(s, own);
 	close_others(sock, other, own[0], own[1]); /* what fork_child has opened */
+	uintptr_t w = fd_word(sock);
+	if (w && word_conn(w) != c) /* the parent's: a child of vfork has closed it for itself alone */
+		__atomic_store_n(&fd_tab[sock], 0, __ATOMIC_RELEASE);
 	if (c && sock != fd)
 		fd_set_conn(sock, c);
 	for (unsigned i = 0; c && i < fd_tab_end; i++) {
@@ -346,7 +349,7 @@ static bool at_work(pid_t pid)
 {
 	long r = ds_syscall(SYS_wait4, pid, NULL, WNOHANG | __WCLONE, NULL);
 
-	return r == 0 || (r < 0 && (ds_syscall(SYS_kill, pid, 0) == 0 || errno != ESRCH));
+	return r == 0 || (r < 0 && !ds_id_dead((uint32_t)pid));
 }
 
 /* Takes a place of writers for `me`, this process; NULL: all of them are at work. */

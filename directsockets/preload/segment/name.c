@@ -159,9 +159,7 @@ uint32_t ds_name_process_ask(void)
 
 /* ---- threads ---------------------------------------------------------------------- */
 
-/* Has the thread with this ID ended? A process whose threads have all ended stays a zombie until
- * its parent waits for it, and so does a first thread until the others have ended. */
-static bool thread_dead(uint32_t tid)
+bool ds_id_dead(uint32_t tid)
 {
 	char path[32] = "/proc/", text[512], digits[12], *end;
 	int n = 0, len = 6, fd;
@@ -192,7 +190,7 @@ static bool given_to_dead(uint64_t word)
 {
 	uint32_t of = PROCESS | (uint32_t)(word >> ID & (PROCESS - 1)), tid = (uint32_t)(word & (IDS - 1));
 
-	return of == __atomic_load_n(&ds_name_own, __ATOMIC_ACQUIRE) ? thread_dead(tid) : process_dead(of);
+	return of == __atomic_load_n(&ds_name_own, __ATOMIC_ACQUIRE) ? ds_id_dead(tid) : process_dead(of);
 }
 
 /* A place in the table for a thread of the process `of`; 0: there is none. */
@@ -229,7 +227,7 @@ static bool id_dead(uint32_t name)
 {
 	if (table && !root && !(name & NO_PLACE)) /* the root, whose IDs may be another namespace's */
 		return unlocked(0);
-	return thread_dead(name & (IDS - 1));
+	return ds_id_dead(name & (IDS - 1));
 }
 
 bool ds_name_dead(uint32_t name)

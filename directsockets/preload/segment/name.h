@@ -52,5 +52,8 @@ void ds_name_seal(void) DS_HIDDEN;
 /* Has the thread or process of this name ended? Asks the kernel. A thread that has ended in a
  * process that goes on is known by that process only. */
 bool ds_name_dead(uint32_t name) DS_HIDDEN;
+/* Has the thread with this ID ended? A process whose threads have all ended stays a zombie until
+ * its parent waits for it, and so does a first thread until the others have ended. */
+bool ds_id_dead(uint32_t tid) DS_HIDDEN;
 
 #endif
