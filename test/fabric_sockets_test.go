@@ -146,16 +146,30 @@ func (c *carried) serve(env ...string) {
 	c.server.says(c.t, "listening")
 }
 
-// tun runs exn-tun for a node and returns what it prints.
+// tun asks a node by exn-tun.
 func (c *carried) tun(i int, v any, args ...string) {
 	c.t.Helper()
-	cmd := exec.Command(c.bin+"/exn-tun", append(args, "--dir", c.dirs[i], "--json")...)
-	out, err := cmd.Output()
-	if err == nil {
-		err = json.Unmarshal(out, v)
-	}
-	if err != nil {
-		c.t.Fatalf("%v: %v\n%s", args, err, out)
+	askNode(c.t, v, c.bin+"/exn-tun", append(args, "--dir", c.dirs[i], "--json")...)
+}
+
+// askNode reads what a command of exn-tun prints as JSON. On a busy machine a node may not answer in
+// the time that exn-tun waits: it is asked again.
+func askNode(t *testing.T, v any, exnTun string, args ...string) {
+	t.Helper()
+	if err := testlab.Await(func() error {
+		var stderr strings.Builder
+		cmd := exec.Command(exnTun, args...)
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err == nil {
+			err = json.Unmarshal(out, v)
+		}
+		if err != nil {
+			err = fmt.Errorf("%v: %w\n%s%s", args, err, out, stderr.String())
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 

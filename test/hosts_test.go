@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -118,13 +117,10 @@ func (s *site) refused(i int, want string, more ...string) {
 // status is what a node says about itself.
 func (s *site) status(i int) control.Status {
 	s.t.Helper()
-	out, err := exec.Command(s.exnTun, "status", "--dir", s.home(i), "--json").Output()
 	var all []control.Status
-	if err == nil {
-		err = json.Unmarshal(out, &all)
-	}
-	if err != nil || len(all) != 1 {
-		s.t.Fatalf("status of node %d: %v, %s", i, err, out)
+	askNode(s.t, &all, s.exnTun, "status", "--dir", s.home(i), "--json")
+	if len(all) != 1 {
+		s.t.Fatalf("status of node %d: %+v", i, all)
 	}
 	return all[0]
 }

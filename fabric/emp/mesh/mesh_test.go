@@ -72,9 +72,10 @@ func TestMembers(t *testing.T) {
 
 			four.stop()
 			one.awaits(2, 3)
-			if peers := one.Peers(); len(peers) != 2 || !one.logged("left") {
+			if peers := one.Peers(); len(peers) != 2 {
 				t.Errorf("node 4 has left: %+v", peers)
 			}
+			eventually(t, "node 4 has left", func() bool { return one.logged("left") })
 			one.stop()
 			three.awaits(2)
 		})
