@@ -152,8 +152,8 @@ func (c *carried) tun(i int, v any, args ...string) {
 	askNode(c.t, v, c.bin+"/exn-tun", append(args, "--dir", c.dirs[i], "--json")...)
 }
 
-// askNode reads what a command of exn-tun prints as JSON. On a busy machine a node may not answer in
-// the time that exn-tun waits: it is asked again.
+// askNode reads what a command of exn-tun prints as JSON. On a busy machine a node may not answer
+// in the time that exn-tun waits: it is asked again.
 func askNode(t *testing.T, v any, exnTun string, args ...string) {
 	t.Helper()
 	if err := testlab.Await(func() error {
