@@ -21,8 +21,8 @@ const layout = "pairs-1"
 // linkName is the file of the link, beside those of the maps.
 const linkName = "link"
 
-// pinDir makes the directory for what New pins below dir. Only root may write there, and it is on a
-// BPF file system (bpf(2), BPF_OBJ_PIN).
+// pinDir makes the directory in which New pins, below dir, and returns its path. Only root may
+// write there, and it is on a BPF file system (bpf(2), BPF_OBJ_PIN).
 func pinDir(dir string) (string, error) {
 	at := filepath.Join(dir, layout)
 	if err := os.MkdirAll(at, 0o700); err != nil {

@@ -83,7 +83,7 @@ func (w *watch) each(f func(program string, pid int)) {
 	}
 }
 
-// missed says of which programs system calls do not come to the library, a line each.
+// missed has a line for each program that makes system calls which the library does not see.
 func (w *watch) missed() (lines []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
