@@ -12,6 +12,7 @@ static int (*real_shutdown)(int, int);
 static int late = -1; // the peer's descriptor, until it ends the shadow
 static bool closes;   // by close, else by shutdown
 static int waits;
+static struct ds_sock *peer; // which must have heard of this end by then, or NULL
 
 // When this end waits for the peer's end of the shadow, it comes. (Of calls with fewer arguments it
 // passes on more, which the kernel does not look at.)
@@ -26,6 +27,7 @@ __attribute__((no_sanitize_address)) static long on_wait(long n, ...)
 	va_end(ap);
 	if (n == SYS_ppoll && late >= 0 && ((struct pollfd *)a[0])->events == POLLRDHUP) {
 		waits++;
+		CHECK(!peer || ds_rx_look(&peer->seg, &peer->sh->rx) == DS_END, "it waits before it has said the end on the segment");
 		if (closes)
 			close(late);
 		else
@@ -101,6 +103,46 @@ static void second(bool by_close, bool read)
 	CHECK(port == other, "port %u is in TIME_WAIT, of %u (first) and %u (second)", port, other, mine);
 }
 
+// As second, by shutdown: what it says on the segment does not wait for the shadow.
+static void second_says(void)
+{
+	struct side c, s;
+	uint8_t b;
+
+	pair_up(&c, &s);
+	late = c.fd;
+	closes = false;
+	waits = 0;
+	CHECK(ds_shutdown(c.s, c.fd, SHUT_WR) == 0, "%s", strerror(errno));
+	CHECK(get(&s, &b, 1, 0) == 0, "no end of file");
+	peer = c.s;
+	CHECK(ds_shutdown(s.s, s.fd, SHUT_WR) == 0, "%s", strerror(errno));
+	peer = NULL;
+	CHECK(waits == 1, "waited %d times", waits);
+	late = -1;
+	hang_up(&s);
+	hang_up(&c);
+}
+
+// Nor does who ends second, if its descriptor was closed behind its back.
+static void second_without(void)
+{
+	struct side c, s;
+	uint8_t b;
+
+	pair_up(&c, &s);
+	late = c.fd;
+	closes = false;
+	CHECK(ds_shutdown(c.s, c.fd, SHUT_WR) == 0, "%s", strerror(errno));
+	CHECK(get(&s, &b, 1, 0) == 0, "no end of file");
+	waits = 0;
+	ds_close(s.s, -2); // as socket() does, which is given its number
+	CHECK(waits == 0, "waited %d times", waits);
+	late = -1;
+	close(s.fd);
+	hang_up(&c);
+}
+
 // Who ends first does not wait.
 static void first(void)
 {
@@ -129,6 +171,8 @@ int main(void)
 	ds_real.shutdown = on_shutdown;
 	for (int i = 0; i < 4; i++)
 		second(i & 1, i & 2);
+	second_says();
+	second_without();
 	first();
 	ds_kernel = real_syscall;
 	ds_real.shutdown = real_shutdown;

@@ -201,6 +201,16 @@ static void replace(int by, int fd, int flags)
  * another of its descriptors, or -1. It does not return. */
 typedef void work(struct ds_sock *s, struct conn *c, int sock, int other);
 
+/* Clears the word of fd, which may be -1, unless it names c. The word is the parent's: a child of
+ * vfork has closed that number for itself alone, and the kernel gave it out again. */
+static void forget(int fd, const struct conn *c)
+{
+	uintptr_t w = fd < 0 ? 0 : fd_word(fd);
+
+	if (w && (!c || word_conn(w) != c))
+		__atomic_store_n(&fd_tab[fd], 0, __ATOMIC_RELEASE);
+}
+
 /* The rest of start_hidden, in that process. */
 static void begin_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, int sock, int other, const sigset_t *all)
 {
@@ -210,9 +220,8 @@ static void begin_hidden(work *run, struct ds_sock *s, struct conn *c, int fd, i
 	pthread_sigmask(SIG_SETMASK, all, NULL); /* once more: fork_child gives back that of a section which this thread was in */
 	ds_own_fds(s, own);
 	close_others(sock, other, own[0], own[1]); /* what fork_child has opened */
-	uintptr_t w = fd_word(sock);
-	if (w && word_conn(w) != c) /* the parent's: a child of vfork has closed it for itself alone */
-		__atomic_store_n(&fd_tab[sock], 0, __ATOMIC_RELEASE);
+	forget(sock, c);
+	forget(other, c);
 	if (c && sock != fd)
 		fd_set_conn(sock, c);
 	for (unsigned i = 0; c && i < fd_tab_end; i++) {

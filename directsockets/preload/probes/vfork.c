@@ -1,6 +1,7 @@
 #include "probe.h"
 
 #include <dlfcn.h>
+#include <sys/ioctl.h>
 
 /* Probes of a child of vfork that executes a program with its parent's connection by another
  * number. Parent and program have it from then on: what the peer says is the program's to read, and
@@ -111,7 +112,42 @@ static void exec_unseen(void)
 	both(UNSEEN);
 }
 
+/* The child closes all but one of two connections, for itself alone, and what passes that one's
+ * bytes on gets the numbers of the others: the parent's other one goes on, and cat sees the end. */
+static void others(int with)
+{
+	int c[2], s[2], null = open("/dev/null", O_WRONLY | O_CLOEXEC), said = 0, heard = 0, other = !with;
+	char b;
+
+	for (int i = 0; i < 2; i++)
+		pair(&c[i], &s[i]);
+	put(c[with], "unread", 6);
+	pid_t pid = vfork();
+	if (pid == 0)
+		become(RANGE, s[with], c[with], null);
+	while (ioctl(s[with], FIONREAD, &heard) == 0 && heard > 0) /* until cat has it */
+		nap(1);
+	heard = 0;
+	for (int i = 0; i < ROUNDS && said == i && heard == i; i++) {
+		said += write(c[other], "p", 1) == 1 && readable(s[other], LONG) == 1 && read(s[other], &b, 1) == 1;
+		heard += write(s[other], "c", 1) == 1 && readable(c[other], LONG) == 1 && read(c[other], &b, 1) == 1;
+	}
+	out("said %d, heard %d", said, heard);
+	shutdown(c[with], SHUT_WR);
+	finish(pid);
+	for (int i = 0; i < 2; i++)
+		close(c[i]), close(s[i]);
+	close(null);
+}
+
+static void exec_others(void)
+{
+	others(0);
+	others(1);
+}
+
 const struct probe vfork_probes[] = {
+	{"vfork-exec-others", exec_others, 0},
 	{"vfork-exec-close", exec_close, 0},
 	{"vfork-exec-range", exec_range, 0},
 	{"vfork-exec-replace", exec_replace, 0},
