@@ -192,11 +192,11 @@ checked
 [ "$(faults)" = "$faults" ] || { sums | grep ^fault; exit 1; }
 
 say "exn-tun capture of one container shows what redis is asked; its connections are direct again"
-long=$(on node1 /opt/exnet/exn-tun status --sockets --json | jq -r '.[].name | strings | select(test("^default/near-.*/long$"))')
+near=$(on node1 /opt/exnet/exn-tun status --sockets --json | jq -r '.[].name | strings | select(test("^default/near-"))')
 agent=$(kubectl -n kube-system get pods -l app=exnet-agent --field-selector spec.nodeName=node1 -o name)
-{ "$kube/kubectl" -n kube-system exec "$agent" -- timeout 20 exn-tun capture --direct --container "$long" --port 6379 2>"$base/capture.log" || true; } | grep -aqm1 INCR
+{ "$kube/kubectl" -n kube-system exec "$agent" -- timeout 20 exn-tun capture --direct --container "$near" --port 6379 2>"$base/capture.log" || true; } | grep -aqm1 INCR
 cat "$base/capture.log"
-returned() { [ "$(on node1 /opt/exnet/exn-tun status --sockets --json | jq --arg n "$long" '[.[] | select(.name == $n).connections[] | select(.mode == "direct" and .returns > 0)] | length')" = 4 ]; }
+returned() { [ "$(on node1 /opt/exnet/exn-tun status --sockets --json | jq --arg n "$near" '[.[] | select(.name == $n).connections[] | select(.mode == "direct" and .returns > 0)] | length')" = 4 ]; }
 eventually returned
 ended() { ! on node1 pgrep -f 'capture --direct' && [ "$(on node1 /opt/exnet/exn-tun direct show)" = 'agent: all connections may be direct' ]; }
 eventually ended
