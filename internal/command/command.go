@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 
 	"exnet/internal/cli"
@@ -99,6 +100,21 @@ func each(c *cobra.Command, f func(*cobra.Command)) {
 func NoArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return cli.Usagef("unexpected argument %q", args[0])
+	}
+	return nil
+}
+
+// Arguments is for commands that take the arguments that Use names after the command. Those in
+// brackets may be left out; [flags] is none.
+func Arguments(c *cobra.Command, args []string) error {
+	want := slices.DeleteFunc(strings.Fields(c.Use)[1:], func(w string) bool { return w == "[flags]" })
+	if len(args) > len(want) {
+		return cli.Usagef("unexpected argument %q", args[len(want)])
+	}
+	for _, w := range want[len(args):] {
+		if !strings.HasPrefix(w, "[") {
+			return cli.Usagef("%s is missing", w)
+		}
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"exnet/directsockets/inject"
 	"exnet/directsockets/preload"
 	"exnet/internal/cli"
+	"exnet/internal/command"
 	"exnet/internal/mark"
 
 	"github.com/spf13/cobra"
@@ -33,7 +34,7 @@ exn-tun agent does so by itself for programs that ask for direct sockets. It
 takes the rights of a debugger: as this user, or as root where
 kernel.yama.ptrace_scope is not 0. exn-run does the same as a program starts.`,
 		Example: `exn-tun attach "$(pidof server)"`,
-		Args:    cobra.ExactArgs(1),
+		Args:    command.Arguments,
 		RunE: func(c *cobra.Command, args []string) error {
 			pid, err := strconv.ParseInt(args[0], 10, 32)
 			if err != nil || pid <= 0 || pid > math.MaxInt32 {

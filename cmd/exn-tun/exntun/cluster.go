@@ -101,7 +101,7 @@ func newClusterServe() *cobra.Command {
 	return &cobra.Command{
 		Use: "serve ADDRESS", Short: "send back what comes, in a pod of check", Hidden: true,
 		Long: "Sends back what comes, in a pod of exn-tun cluster check.",
-		Args: cobra.ExactArgs(1),
+		Args: command.Arguments,
 		RunE: func(c *cobra.Command, args []string) error {
 			l, err := clustercheck.Listen(args[0])
 			if err != nil {
@@ -117,7 +117,7 @@ func newClusterDial() *cobra.Command {
 	c := &cobra.Command{
 		Use: "dial ADDRESS", Short: "connect to serve, in a pod of check", Hidden: true,
 		Long: "Connects to exn-tun cluster serve, in a pod of exn-tun cluster check.",
-		Args: cobra.ExactArgs(1),
+		Args: command.Arguments,
 		RunE: func(c *cobra.Command, args []string) error { return dialCluster(c.Context(), args[0], file, within) },
 	}
 	c.Flags().StringVar(&file, "result", "/dev/stdout", "`FILE` for the result")

@@ -25,7 +25,7 @@ plugins. It runs in the foreground, waits for the kubelet, and ends at SIGTERM
 or SIGINT. It is a program beside the agent, so that pods start while the agent
 is away: they stay on TCP, and are direct when it is back.`,
 		Example: "exn-tun device-plugin /var/lib/kubelet/device-plugins",
-		Args:    cobra.ExactArgs(1),
+		Args:    command.Arguments,
 		RunE: func(c *cobra.Command, args []string) error {
 			if os.Geteuid() != 0 {
 				return errors.New("the device plugin needs root of this host: the kubelet's directory is root's")

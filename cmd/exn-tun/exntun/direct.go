@@ -82,7 +82,7 @@ others stay on TCP, of those that the other flags select.`,
 line for each, as show prints them. The last line that fits a connection counts.
 What is forbidden now goes back to TCP at once.`,
 		Example: "exn-tun direct set rules --container web",
-		Args:    cobra.ExactArgs(1),
+		Args:    command.Arguments,
 	}
 	clear := &cobra.Command{Use: "clear [flags]", Short: "forget all rules, or those of a container", Long: "Forgets all rules, or those of a container.", Example: "exn-tun direct clear --container web", Args: command.NoArgs}
 	var container string

@@ -11,6 +11,7 @@ import (
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/connstats/explain"
 	"exnet/internal/cli"
+	"exnet/internal/command"
 	"exnet/node/control"
 
 	"github.com/spf13/cobra"
@@ -22,7 +23,7 @@ func newExplain() *cobra.Command {
 		Long: `Says of each connection of a running program whether it is direct, why not, and,
 if nothing has moved for a second, which end waits for which.`,
 		Example: "exn-tun explain 4711",
-		Args:    cobra.ExactArgs(1),
+		Args:    command.Arguments,
 	}
 	o := statusOptions{sockets: true}
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -59,13 +59,13 @@ exn-tun lease revoke 3 --node 1 --within 10s`,
 		o.define(sub.Flags())
 		c.AddCommand(sub)
 	}
-	add(&cobra.Command{Use: "list [flags]", Short: "show the leases", Long: "Shows the leases of the nodes of this host.", Args: cobra.NoArgs},
+	add(&cobra.Command{Use: "list [flags]", Short: "show the leases", Long: "Shows the leases of the nodes of this host.", Args: command.Arguments},
 		&list, listLeases, func(*pflag.FlagSet) {})
 	add(&cobra.Command{
 		Use: "grant SIZE [flags]", Short: "lend that much",
 		Long: `Has a node lend that much memory in total, from now on; 0 lends nothing more.
 Leases that are there stay: revoke takes them back. Limits that are left out
-are none.`, Args: cobra.ExactArgs(1),
+are none.`, Args: command.Arguments,
 	}, &grant, grantLeases, func(fs *pflag.FlagSet) {
 		size64(fs, &grant.grant.PerNode, "per-node", "`SIZE` to all programs of one node (all that is lent)")
 		size64(fs, &grant.grant.PerUser, "per-user", "`SIZE` to one user of one node (all that is lent)")
@@ -74,7 +74,7 @@ are none.`, Args: cobra.ExactArgs(1),
 	add(&cobra.Command{
 		Use: "revoke [ID] [flags]", Short: "take leases back",
 		Long: `Asks the borrowers of leases to return them, and takes what was not returned in
-time. What is in that memory is lost.`, Args: cobra.MaximumNArgs(1),
+time. What is in that memory is lost.`, Args: command.Arguments,
 	}, &revoke, revokeLeases, func(fs *pflag.FlagSet) {
 		fs.BoolVar(&revoke.all, "all", false, "all leases of the node's memory")
 		cli.Number(fs, &revoke.to, "to", 0, daemon.MaxNode, "`NODE` those of programs of this node")

@@ -8,6 +8,7 @@ import (
 
 	"exnet/fabric"
 	"exnet/internal/cli"
+	"exnet/internal/command"
 	"exnet/internal/display"
 	"exnet/node/control"
 
@@ -48,7 +49,7 @@ value. Root may write the registers of the receive mode.`,
 		Example: `exn-tun registers 1
 exn-tun registers 1 --set receive.coalesce_usecs=50
 exn-tun registers --json | jq '.[].registers[] | select(.name == "velo.sent")'`,
-		Args: cobra.MaximumNArgs(1),
+		Args: command.Arguments,
 		RunE: func(c *cobra.Command, args []string) error { return runRegisters(programOf(c), o, args) },
 	}
 	fs := c.Flags()
