@@ -104,8 +104,11 @@ func takePlace(path string) (p *place, err error) {
 			p = nil
 		}
 	}()
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return p, fmt.Errorf("broker: %w", err)
+	// Who finds a keeper's socket that refuses waits for the next broker.
+	for _, left := range []string{path, strings.TrimSuffix(path, client.SocketSuffix) + client.KeepSuffix} {
+		if err := os.Remove(left); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return p, fmt.Errorf("broker: %w", err)
+		}
 	}
 	if p.ln, err = net.ListenUnix(client.Network, &net.UnixAddr{Name: path, Net: client.Network}); err != nil {
 		return p, fmt.Errorf("broker: %w", err)

@@ -32,10 +32,6 @@ const (
 // IdleTime is how long that broker stays after its last client.
 const IdleTime = 5 * time.Second
 
-// keepSuffix makes the name of the socket by which exn-run tells its broker to stay
-// as long as the program that it becomes.
-const keepSuffix = ".keep"
-
 // startTime is how long a broker may take to be there, and to answer: only one that hangs takes as
 // long, and then the program runs on TCP.
 const startTime = 20 * time.Second
@@ -166,7 +162,7 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	k, err := newKeeper(control.Beside(s.Path(), keepSuffix))
+	k, err := newKeeper(control.Beside(s.Path(), client.KeepSuffix))
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
@@ -211,7 +207,7 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 // becomes. A daemon's broker need not be told. false: it is about to end. It waits only for what
 // root or this user has made; caller.ErrUntrusted: that is another's.
 func keep(path string) (kept bool, err error) {
-	path = control.Beside(path, keepSuffix)
+	path = control.Beside(path, client.KeepSuffix)
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if errors.Is(err, os.ErrNotExist) {
 		return true, nil

@@ -261,7 +261,7 @@ func TestTapWithoutBroker(t *testing.T) {
 func TestServeBroker(t *testing.T) {
 	netnstest.CheckFDs(t)
 	path := filepath.Join(t.TempDir(), "ds.sock")
-	old := filepath.Join(filepath.Dir(path), "killed"+keepSuffix)
+	old := filepath.Join(filepath.Dir(path), "killed"+client.KeepSuffix)
 	if err := os.WriteFile(old, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/broker/client"
 	"exnet/node/control"
 	"exnet/node/rpc"
 )
@@ -69,7 +70,7 @@ func newKeeper(path string) (*keeper, error) {
 // sweepKeepers removes the sockets of killed brokers of other namespaces, as package
 // broker removes theirs.
 func sweepKeepers(dir string) {
-	for _, suffix := range []string{keepSuffix, control.BrokerSuffix} {
+	for _, suffix := range []string{client.KeepSuffix, control.BrokerSuffix} {
 		all, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 		if err != nil {
 			return

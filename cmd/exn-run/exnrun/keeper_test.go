@@ -14,14 +14,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/broker"
 	"exnet/directsockets/broker/client"
+	"exnet/node/control"
 	"exnet/node/rpc/caller"
 )
 
 // newTestKeeper makes a keeper and returns the path of its socket.
 func newTestKeeper(t *testing.T) (k *keeper, path string) {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "broker"+keepSuffix)
+	path = filepath.Join(t.TempDir(), "broker"+client.KeepSuffix)
 	k, err := newKeeper(path)
 	if err != nil {
 		t.Fatal(err)
@@ -155,6 +157,26 @@ func listenAs(t *testing.T, uid int, path string) {
 	}
 }
 
+// A broker that was killed leaves its keeper's socket. The next one in its place, which may be a
+// node's and has no keeper, removes that: exn-run would wait for it.
+func TestKeeperOfKilled(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "broker"+client.SocketSuffix)
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: control.Beside(path, client.KeepSuffix), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+	left.Close()
+	s, err := broker.New(broker.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if kept, err := keep(path); !kept || err != nil {
+		t.Errorf("%v, %v", kept, err)
+	}
+}
+
 // A keeper of another user is not waited for, nor believed.
 func TestKeeperOfAnother(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "exnrun-test-")
@@ -165,7 +187,7 @@ func TestKeeperOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	listenAs(t, 65534, filepath.Join(dir, "broker"+keepSuffix))
+	listenAs(t, 65534, filepath.Join(dir, "broker"+client.KeepSuffix))
 	if kept, err := keep(filepath.Join(dir, "broker.sock")); kept || !errors.Is(err, caller.ErrUntrusted) {
 		t.Errorf("%v, %v", kept, err)
 	}

@@ -24,6 +24,7 @@ const TapEnv = "EXNET_TAP"
 const (
 	SystemDir    = "/run/exn/ds"
 	SocketSuffix = ".sock"
+	KeepSuffix   = ".keep" // of the socket by which exn-run tells its broker to stay
 	Network      = "unixpacket"
 	threadNS     = "/proc/thread-self/ns/net"
 )
