@@ -109,7 +109,7 @@ func NoArgs(_ *cobra.Command, args []string) error {
 func Arguments(c *cobra.Command, args []string) error {
 	want := slices.DeleteFunc(strings.Fields(c.Use)[1:], func(w string) bool { return w == "[flags]" })
 	if len(args) > len(want) {
-		return cli.Usagef("unexpected argument %q", args[len(want)])
+		return NoArgs(c, args[len(want):])
 	}
 	for _, w := range want[len(args):] {
 		if !strings.HasPrefix(w, "[") {

@@ -59,7 +59,7 @@ exn-tun lease revoke 3 --node 1 --within 10s`,
 		o.define(sub.Flags())
 		c.AddCommand(sub)
 	}
-	add(&cobra.Command{Use: "list [flags]", Short: "show the leases", Long: "Shows the leases of the nodes of this host.", Args: command.Arguments},
+	add(&cobra.Command{Use: "list [flags]", Short: "show the leases", Long: "Shows the leases of the nodes of this host.", Args: command.NoArgs},
 		&list, listLeases, func(*pflag.FlagSet) {})
 	add(&cobra.Command{
 		Use: "grant SIZE [flags]", Short: "lend that much",
