@@ -79,8 +79,6 @@ static void second(bool by_close, bool read)
 	struct side c, s;
 	uint8_t b[4];
 
-	connect_to(&c);
-	accept_from(&s);
 	pair_up(&c, &s);
 	unsigned mine = port_of(s.fd), other = port_of(c.fd);
 	late = c.fd;
@@ -103,18 +101,25 @@ static void second(bool by_close, bool read)
 	CHECK(port == other, "port %u is in TIME_WAIT, of %u (first) and %u (second)", port, other, mine);
 }
 
+// Connects c and s. c has shut down, and its end of the shadow comes when s waits for it.
+static void shut_first(struct side *c, struct side *s)
+{
+	uint8_t b;
+
+	pair_up(c, s);
+	late = c->fd;
+	closes = false;
+	waits = 0;
+	CHECK(ds_shutdown(c->s, c->fd, SHUT_WR) == 0, "%s", strerror(errno));
+	CHECK(get(s, &b, 1, 0) == 0, "no end of file");
+}
+
 // As second, by shutdown: what it says on the segment does not wait for the shadow.
 static void second_says(void)
 {
 	struct side c, s;
-	uint8_t b;
 
-	pair_up(&c, &s);
-	late = c.fd;
-	closes = false;
-	waits = 0;
-	CHECK(ds_shutdown(c.s, c.fd, SHUT_WR) == 0, "%s", strerror(errno));
-	CHECK(get(&s, &b, 1, 0) == 0, "no end of file");
+	shut_first(&c, &s);
 	peer = c.s;
 	CHECK(ds_shutdown(s.s, s.fd, SHUT_WR) == 0, "%s", strerror(errno));
 	peer = NULL;
@@ -128,14 +133,8 @@ static void second_says(void)
 static void second_without(void)
 {
 	struct side c, s;
-	uint8_t b;
 
-	pair_up(&c, &s);
-	late = c.fd;
-	closes = false;
-	CHECK(ds_shutdown(c.s, c.fd, SHUT_WR) == 0, "%s", strerror(errno));
-	CHECK(get(&s, &b, 1, 0) == 0, "no end of file");
-	waits = 0;
+	shut_first(&c, &s);
 	ds_close(s.s, -2); // as socket() does, which is given its number
 	CHECK(waits == 0, "waited %d times", waits);
 	late = -1;
@@ -148,8 +147,6 @@ static void first(void)
 {
 	struct side c, s;
 
-	connect_to(&c);
-	accept_from(&s);
 	pair_up(&c, &s);
 	late = s.fd;
 	closes = true;
