@@ -116,9 +116,7 @@ func verdict(x, y result.Row, d stats.Change, controlX, controlY *result.Row) st
 	case x.Path == x.Control:
 		return verdictMachine // of which it is the measure
 	}
-	m, ok := measureOf(x.Measure)
-	lower := m.lower || !ok && x.Unit == "us" // of real programs
-	if (d.Ratio > 1) == lower {
+	if (d.Ratio > 1) == result.LowerIsBetter(x.Unit) {
 		return verdictWorse
 	}
 	return verdictBetter

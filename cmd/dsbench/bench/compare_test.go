@@ -15,7 +15,7 @@ import (
 func group(measure, path string, median, spread float64) result.Row {
 	v := []float64{median, median * (1 - spread/2), median * (1 + spread/2), median, median}
 	return result.Row{
-		Measure: measure, Path: path, Size: 64, Streams: 1, Unit: "x", Median: median, Min: v[1], Max: v[2], Control: "lo",
+		Measure: measure, Path: path, Size: 64, Streams: 1, Unit: map[bool]string{true: "us", false: "x"}[measure == "pingpong"], Median: median, Min: v[1], Max: v[2], Control: "lo",
 		Values: v, Spread: spread, Noisy: spread > result.NoiseBound, Distance: coredist.Distance{Cores: coredist.Near},
 	}
 }

@@ -8,8 +8,8 @@
 //
 // A measure (stream, pingpong, crr, rate, cpu) is taken on every path (lo, veth,
 // ...) in turn, A B A B, so that other work on the machine affects all of them alike. The
-// figure is the median over the runs, with the extremes and the ratio to a control path of
-// the same run.
+// figure is the median over the runs, with the extremes and how many times as good as a control
+// path of the same run it is.
 //
 // Package paths defines the paths and their processes. Real programs (package
 // programs) and the whole report (package report) make rows of the same form.

@@ -18,12 +18,11 @@ type pathMeasure struct {
 	long     string
 	examples string
 	title    string // for the table
-	explain  string // what its columns are; %s is the control
+	explain  string // what its columns are, but for times
 	kind     tcpbench.Kind
 
 	size    string // default of --size
 	cpus    string // default of --cpus
-	lower   bool   // less is better
 	latency bool   // it times every operation
 	half    bool   // and shows half of that
 	streams bool   // several at once
@@ -51,8 +50,8 @@ dsbench stream --paths lo,ds --cpus same --chunk 32k
 dsbench stream --connect 10.2.0.9
     to another host, where dsbench serve runs`,
 		title: "TCP stream over",
-		explain: "Gbit/s is what the receiving program got, the median of the runs, and ratio is that over %s's: " +
-			"above 1 is faster; CPU s/GB is the CPU time of all processes of the path for a gigabyte.",
+		explain: "Gbit/s is what the receiving program got, the median of the runs; " +
+			"CPU s/GB is the CPU time of all processes of the path for a gigabyte",
 		kind: tcpbench.Stream, size: "131072", cpus: "any", streams: true,
 		value: func(r tcpbench.Result, _ int) float64 { return r.BytesPerSecond() * 8 / 1e9 },
 	},
@@ -70,9 +69,9 @@ dsbench pingpong --paths veth,relay,exn,exn-shm,ds --rest 30ms
 dsbench pingpong --paths lo --cpus same
     both ends on one CPU`,
 		title: "TCP ping-pong over",
-		explain: "us is half a round trip in microseconds, the median of the runs' medians, and ratio is that over %s's: " +
-			"below 1 is faster; p90 to max are over all round trips of all runs.",
-		kind: tcpbench.PingPong, size: "64", cpus: "apart", lower: true, latency: true, half: true,
+		explain: "us is half a round trip in microseconds, the median of the runs' medians; " +
+			"p90 to max are over all round trips of all runs",
+		kind: tcpbench.PingPong, size: "64", cpus: "apart", latency: true, half: true,
 		value: func(r tcpbench.Result, _ int) float64 { return microseconds(r.Latency, 0.5) / 2 },
 	},
 	{
@@ -84,8 +83,8 @@ and how long one takes. The server closes first, as one of HTTP/1.0 does.`,
 dsbench crr --paths veth,exn --streams 4
     four clients at once`,
 		title: "Connect, request, response, close over",
-		explain: "conn/s is how many connections were made, used for one request and closed in a second, the median of the runs, " +
-			"and ratio is that over %s's: above 1 is faster; p50 to max are the microseconds of one, over all runs.",
+		explain: "conn/s is how many connections were made, used for one request and closed in a second, the median of the runs; " +
+			"p50 to max are the microseconds of one, over all runs",
 		kind: tcpbench.CRR, size: "64", cpus: "apart", latency: true, streams: true,
 		value: func(r tcpbench.Result, _ int) float64 { return float64(r.Latency.Count()) / r.Elapsed.Seconds() },
 	},
@@ -98,8 +97,8 @@ dsbench crr --paths veth,exn --streams 4
 dsbench rate --paths lo,veth,exn --size 1,64,512,4k --direction in
     message rate over message size; the end that listens sends`,
 		title: "Messages one way over",
-		explain: "Mmsg/s is how many million messages the receiving program got in a second, the median of the runs, and ratio is " +
-			"that over %s's: above 1 is faster; CPU s/GB is the CPU time of all processes of the path for a gigabyte.",
+		explain: "Mmsg/s is how many million messages the receiving program got in a second, the median of the runs; " +
+			"CPU s/GB is the CPU time of all processes of the path for a gigabyte",
 		kind: tcpbench.Rate, size: "64", cpus: "any", streams: true,
 		value: func(r tcpbench.Result, size int) float64 { return r.BytesPerSecond() / float64(size) / 1e6 },
 	},
@@ -114,9 +113,9 @@ dsbench cpu --paths veth,exn:interrupt,exn:napi,exn:adaptive --size 64,1k,8k,64k
 dsbench cpu --paths exn-shm --mode napi --coalesce-frames 16 --coalesce-usecs 50
     interrupts held back until 16 frames came, or 50 microseconds went by`,
 		title: "CPU time of a TCP stream over",
-		explain: "s/GB is the CPU time of all processes of the path for a gigabyte, user and system, the median of the runs, and ratio " +
-			"is that over %s's: below 1 is cheaper; CPUs is how many were busy.",
-		kind: tcpbench.Stream, size: "131072", cpus: "any", lower: true, streams: true,
+		explain: "s/GB is the CPU time of all processes of the path for a gigabyte, user and system, the median of the runs; " +
+			"CPUs is how many were busy",
+		kind: tcpbench.Stream, size: "131072", cpus: "any", streams: true,
 		value: func(r tcpbench.Result, _ int) float64 { return r.CPUPerGB() },
 	},
 }

@@ -61,6 +61,9 @@ func fakeReport() *report.Data {
 		{Measure: "iperf3", Path: "tcp", Unit: "Gbit/s", Median: 50}, {Measure: "iperf3", Path: "direct", Unit: "Gbit/s", Median: 200},
 		{Measure: "sockperf", Path: "tcp", Unit: "us", Median: 10}, {Measure: "sockperf", Path: "direct", Unit: "us", Median: 0.5},
 	}})
+	for i := range d.Parts[len(d.Parts)-1].Rows {
+		d.Parts[len(d.Parts)-1].Rows[i].Control = "tcp"
+	}
 	d.Parts[1].Note = `path ds: "cable" cut`
 	return d
 }

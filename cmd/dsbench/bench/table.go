@@ -76,7 +76,8 @@ func (s *tableSink) end() error {
 	}
 	var b strings.Builder
 	b.WriteByte('\n')
-	result.Wrap(&b, fmt.Sprintf(s.o.measure.explain, s.o.control))
+	result.Wrap(&b, fmt.Sprintf("%s; times is how many times as good as %s in the same round, the median: above 1 is better.",
+		s.o.measure.explain, s.o.control))
 	if !s.ruled {
 		result.Wrap(&b, fmt.Sprintf("There are no ratios, since %s was not measured: name another path by --control.", s.o.control))
 	}
@@ -97,11 +98,11 @@ func (s *tableSink) columns() []string {
 	columns := []string{"bytes 8", fmt.Sprintf("path -%d", width), "MTU 6", m.unit + "=median 8"}
 	switch {
 	case m.name == "cpu":
-		return append(columns, "min 8", "max 8", "spread 7", "ratio 6", "CPUs 6")
+		return append(columns, "min 8", "max 8", "spread 7", "times 6", "CPUs 6")
 	case !m.latency:
-		return append(columns, "min 8", "max 8", "spread 7", "ratio 6", "CPU s/GB 8")
+		return append(columns, "min 8", "max 8", "spread 7", "times 6", "CPU s/GB 8")
 	}
-	columns = append(columns, "spread 7", "ratio 6")
+	columns = append(columns, "spread 7", "times 6")
 	if s.o.rest > 0 {
 		columns = append(columns, "p25 8", "p75 8")
 	}

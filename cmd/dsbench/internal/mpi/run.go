@@ -273,7 +273,7 @@ func (o *Options) Take(ctx context.Context, env measure.Env) error {
 }
 
 // table has the figures.
-var table = result.NewTable(" ", "measure -18", "bytes 7", "path -7", "median 9", "=unit -7", "min 9", "max 9", "spread 6", "ratio 7")
+var table = result.NewTable(" ", "measure -18", "bytes 7", "path -7", "median 9", "=unit -7", "min 9", "max 9", "spread 6", "times 7")
 
 // Rows measures what the options ask for. missing says which MPI is left out, and why.
 // The measure of a row is the MPI's name and "latency" (us), "bandwidth" (Gbit/s) or "rate"

@@ -198,7 +198,7 @@ func (s *site) run(ctx context.Context, o *options, program, part string, rounds
 }
 
 // table has the figures.
-var table = result.NewTable(" ", "measure -21", "bytes 8", "path -6", "median 8", "=unit -5", "min 8", "max 8", "spread 6", "ratio 7")
+var table = result.NewTable(" ", "measure -21", "bytes 8", "path -6", "median 8", "=unit -5", "min 8", "max 8", "spread 6", "times 7")
 
 // Take measures what the options ask for, and prints it.
 func (o *options) Take(ctx context.Context, env measure.Env) error {

@@ -16,8 +16,8 @@ const (
 
 // Tables of the figures; between namespaces with latencies and CPU times in place of the range.
 var (
-	loopbackTable = result.NewTable(" ", "measure -22", "path -7", "median 10", "=unit -7", "min 10", "max 10", "spread 7", "ratio 6", "p99 us=p99 9")
-	bridgeTable   = result.NewTable(" ", "measure -16", "path -7", "median 10", "=unit -7", "spread 7", "ratio 6", "p50 us=p50 9", "p99 us=p99 9", "CPU us 9")
+	loopbackTable = result.NewTable(" ", "measure -22", "path -7", "median 10", "=unit -7", "min 10", "max 10", "spread 7", "times 6", "p99 us=p99 9")
+	bridgeTable   = result.NewTable(" ", "measure -16", "path -7", "median 10", "=unit -7", "spread 7", "times 6", "p50 us=p50 9", "p99 us=p99 9", "CPU us 9")
 )
 
 // table returns the one of the options, and what it shows.

@@ -71,6 +71,45 @@ func (d *Data) row(part, path string, size int) *result.Row {
 	return &rows[i]
 }
 
+// goNet measures connections by Go's package net, and nothing else.
+const goNet = "net"
+
+// goControls are the controls of the connections of direct sockets, which are Go's here.
+var goControls = map[string]string{"ds": goNet, "ds-exn": "net-exn"}
+
+// control returns what a row of a part is compared with, everywhere: the path that it names, or
+// for connections of Go that of Go. nil: it was not measured.
+func (d *Data) control(part string, r *result.Row) *result.Row {
+	name := r.Control
+	if other := goControls[r.Path]; part == PartCRR && other != "" {
+		name = other
+	}
+	rows := d.part(part)
+	i := slices.IndexFunc(rows, func(c result.Row) bool { return c.Path == name && c.Size == r.Size && c.Measure == r.Measure })
+	if i < 0 {
+		return nil
+	}
+	return &rows[i]
+}
+
+// times says how many times as good as its control a row of a part is. Either may be nil.
+func (d *Data) times(part string, r *result.Row) result.Times {
+	if r == nil {
+		return result.Times{}
+	}
+	control := d.control(part, r)
+	if control == nil {
+		return result.Times{}
+	}
+	values := func(r *result.Row) []float64 {
+		if len(r.Values) == 0 {
+			return []float64{r.Median}
+		}
+		return r.Values
+	}
+	return result.TimesOf(r.Unit, values(r), values(control))
+}
+
 // noisy lists what should not be believed.
 func (d *Data) noisy() (list []string, of int) {
 	for _, p := range d.Parts {

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"html/template"
 	"slices"
 
@@ -177,7 +176,7 @@ var figures = []struct {
 	{"crr", "Connect, request, response, close",
 		"Longer is faster. A connection for one request stays on TCP. Direct sockets are Go's here: net is their control, and net-exn over exn0.",
 		[]drawing{atSize(PartCRR, "64 bytes each way", "connections a second")}, ""},
-	{"programs", "Real programs under exn-run", "How many times as fast unmodified programs on loopback are with exn-run; the marks are the extremes of the runs.",
+	{"programs", "Real programs under exn-run", "How many times as fast unmodified programs on loopback are with exn-run, in the same round; the marks are the middle half of the rounds.",
 		[]drawing{{PartPrograms, (*Data).speedups}}, ""},
 }
 
@@ -271,29 +270,18 @@ func (d *Data) interrupts() chart {
 	return of.lines(PartCPU, "Interrupts that the NICs raised", "million for a gigabyte of frames", scaled(1e-6))
 }
 
-// speedup is how many times better a program is under exn-run.
+// speedup is how many times as fast a program is under exn-run.
 type speedup struct {
-	name             string
-	times, low, high float64 // low and high: by the extremes of the runs
-	tcp, direct      result.Row
+	times       result.Times
+	tcp, direct *result.Row
 }
 
 func (d *Data) programPairs() (list []speedup) {
 	rows := d.part(PartPrograms)
-	for i := 0; i+1 < len(rows); i += 2 {
-		s := speedup{name: rows[i].Measure, tcp: rows[i], direct: rows[i+1]}
-		if s.tcp.Median <= 0 || s.direct.Median <= 0 {
-			continue
+	for i := range rows {
+		if tcp := d.control(PartPrograms, &rows[i]); tcp != nil && rows[i].Path != tcp.Path {
+			list = append(list, speedup{d.times(PartPrograms, &rows[i]), tcp, &rows[i]})
 		}
-		better, worse := s.direct, s.tcp
-		if s.tcp.Unit == "us" { // less is better
-			better, worse = worse, better
-		}
-		s.times = better.Median / worse.Median
-		if worse.Min > 0 {
-			s.low, s.high = better.Min/worse.Max, better.Max/worse.Min
-		}
-		list = append(list, s)
 	}
 	return list
 }
@@ -301,11 +289,11 @@ func (d *Data) programPairs() (list []speedup) {
 // speedups draws them.
 func (d *Data) speedups() chart {
 	b := svgplot.Bars{
-		Title: "Direct sockets instead of TCP", X: svgplot.Axis{Label: "times better than TCP over loopback", Log: true},
+		Title: "Direct sockets instead of TCP", X: svgplot.Axis{Label: "times as fast as TCP over loopback", Log: true, Format: result.TimesText},
 		Refs: []svgplot.Ref{{Y: 1, Label: "as TCP"}},
 	}
 	for _, s := range d.programPairs() {
-		b.Bars = append(b.Bars, svgplot.Bar{Name: s.name, Colour: pathColours["ds"], Value: s.times, Low: s.low, High: s.high})
+		b.Bars = append(b.Bars, svgplot.Bar{Name: s.direct.Measure, Colour: pathColours["ds"], Value: s.times.Median, Low: s.times.Low, High: s.times.High})
 	}
 	return chart{b.Title, template.HTML(b.SVG())}
 }
@@ -316,7 +304,7 @@ type summaryRow struct {
 	Cells []summaryCell
 }
 
-// summaryCell is a figure, and how many times as good as that of lo it is; "" if it was not
+// summaryCell is a figure, and how many times as good as its control's it is; "" if it was not
 // measured.
 type summaryCell struct {
 	Value, Ratio string
@@ -354,11 +342,7 @@ func (d *Data) summary() (titles []string, rows []summaryRow) {
 		for _, s := range summaries {
 			var c summaryCell
 			if r := d.row(s.part, name, s.size); r != nil {
-				base := d.row(s.part, "lo", s.size)
-				if name == "lo" {
-					base = nil
-				}
-				c = summaryOf(r, base, s.further)
+				c = d.summaryOf(s.part, r, s.further)
 			}
 			sr.Cells = append(sr.Cells, c)
 		}
@@ -367,39 +351,23 @@ func (d *Data) summary() (titles []string, rows []summaryRow) {
 	return titles, rows
 }
 
-// summaryOf is the cell of a row: its median, and how many times as fast as base it is; or a
-// further figure, and how many times as much base has. base may be nil.
-func summaryOf(r, base *result.Row, further func(result.Row) *float64) summaryCell {
-	c := summaryCell{Value: display.Number(r.Median), Noisy: r.Noisy}
+// summaryOf is the cell of a row: its median, or a further figure of it.
+func (d *Data) summaryOf(part string, r *result.Row, further func(result.Row) *float64) summaryCell {
 	if further == nil {
-		if base != nil {
-			c.Ratio = timesText(r, base)
-		}
-		return c
+		return summaryCell{display.Number(r.Median), d.times(part, r).String(), r.Noisy}
 	}
 	v := further(*r)
 	if v == nil {
 		return summaryCell{}
 	}
-	c.Value = display.Number(*v)
-	if base != nil && *v > 0 {
-		if b := further(*base); b != nil && *b > 0 {
-			c.Ratio = ratioText(*b / *v)
+	c := summaryCell{Value: display.Number(*v), Noisy: r.Noisy}
+	if control := d.control(part, r); control != nil {
+		if of := further(*control); of != nil {
+			c.Ratio = result.TimesOf(lessIsBetter, []float64{*v}, []float64{*of}).String()
 		}
 	}
 	return c
 }
 
-// ratioText writes a ratio: "0.42", "6.1", "31", "1/20" for what is much less.
-func ratioText(v float64) string {
-	if v > 0 && v < 0.1 {
-		return "1/" + display.Number(float64(int(1/v+0.5)))
-	}
-	switch {
-	case v >= 9.95:
-		return fmt.Sprintf("%.0f", v)
-	case v >= 0.995:
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.2f", v)
-}
+// lessIsBetter is a unit of the further figures of the summary.
+const lessIsBetter = "us"

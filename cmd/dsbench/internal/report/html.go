@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -40,6 +41,11 @@ type reportView struct {
 	Figures []reportFigure
 	Paths   []paths.Kind
 	JSON    template.JS
+}
+
+// Times says how many times as good as its control a row of a part is; "-" if it has none.
+func (v reportView) Times(part string, r result.Row) string {
+	return cmp.Or(v.times(part, &r).String(), "-")
 }
 
 // Render makes the page.
@@ -106,17 +112,19 @@ func (d *Data) warnings() (list []string) {
 
 // cards are the figures at the top.
 func (d *Data) cards() (list []card) {
-	add := func(part, path, base string, size int, unit, text string) {
-		r, b := d.row(part, path, size), d.row(part, base, size)
-		if r != nil && b != nil && b.Median > 0 {
-			list = append(list, card{display.Number(r.Median), unit, fmt.Sprintf(text, times(r, b)), r.Noisy || b.Noisy})
+	add := func(part, path string, size int, unit, text string) {
+		r := d.row(part, path, size)
+		if r == nil || d.times(part, r).N == 0 {
+			return
 		}
+		c := d.control(part, r)
+		list = append(list, card{display.Number(r.Median), unit, text + ": " + d.comparison(part, r, c), r.Noisy || c.Noisy})
 	}
-	add(PartStream1, "ds", "lo", 64<<10, gbits, "stream over direct sockets: %s")
-	add(PartLatency, "ds", "lo", 64, micros, "half a round trip of 64 bytes over direct sockets: %s")
-	add(PartRate, "ds", "lo", 64, "million/s", "messages of 64 bytes over direct sockets: %s")
-	add(PartStream1, "exn:napi", "veth", 64<<10, gbits, "TCP stream over exn0: %s")
-	add(PartLatency, "exn:napi", "veth", 64, micros, "half a round trip over exn0: %s")
+	add(PartStream1, "ds", 64<<10, gbits, "stream over direct sockets")
+	add(PartLatency, "ds", 64, micros, "half a round trip of 64 bytes over direct sockets")
+	add(PartRate, "ds", 64, "million/s", "messages of 64 bytes over direct sockets")
+	add(PartStream1, "exn:napi", 64<<10, gbits, "TCP stream over exn0")
+	add(PartLatency, "exn:napi", 64, micros, "half a round trip over exn0")
 	return list
 }
 

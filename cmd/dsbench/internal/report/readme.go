@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -9,7 +10,6 @@ import (
 
 	"exnet/cmd/dsbench/internal/result"
 	"exnet/internal/display"
-	"exnet/internal/stats"
 )
 
 // The marks between which a text is generated.
@@ -31,10 +31,6 @@ func ReplaceTables(text string, d *Data, source string) (string, error) {
 	}
 	return before + readmeBegin + "\n" + d.tables(source) + readmeEnd + after, nil
 }
-
-// goNet is the control of direct sockets' connections, which are Go's here, and measures nothing
-// else.
-const goNet = "net"
 
 // readmePaths are the rows of the table, and how it calls them.
 var readmePaths = []struct{ name, text string }{
@@ -64,7 +60,7 @@ func (d *Data) tables(source string) string {
 	m := d.Machine
 	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** is how many times as fast as TCP in the same round, the median: above 1 is faster. If %s, that half follows as a range. %s",
 		d.started().Format("2 January 2006"), display.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commit(),
-		display.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, timesNoise(), d.quiet()))
+		display.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, result.RangeText(), d.quiet()))
 	b.WriteString("\n| path | stream, 64 KiB | × | 64 B, half round trip | × | messages of 64 B | × | connections | × |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, p := range readmePaths {
 		stream, latency := d.row(PartStream1, p.name, 64<<10), d.row(PartLatency, p.name, 64)
@@ -72,25 +68,17 @@ func (d *Data) tables(source string) string {
 		if stream == nil && latency == nil && (p.name != goNet || crr == nil) { // a row of gaps
 			continue
 		}
-		crrControl := "lo"
-		if strings.HasPrefix(p.name, "ds") { // its connections are Go's
-			crrControl = goNet
-		}
 		fmt.Fprintf(&b, "| `%s`: %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", p.name, p.text,
-			figureOf(stream, gbits), d.times("lo", PartStream1, stream), figureOf(latency, micros), d.times("lo", PartLatency, latency),
-			figureOf(rate, "M/s"), d.times("lo", PartRate, rate), figureOf(crr, "/s"), d.times(crrControl, PartCRR, crr))
+			figureOf(stream, gbits), d.times(PartStream1, stream), figureOf(latency, micros), d.times(PartLatency, latency),
+			figureOf(rate, "M/s"), d.times(PartRate, rate), figureOf(crr, "/s"), d.times(PartCRR, crr))
 	}
 	if pairs := d.programPairs(); len(pairs) > 0 {
 		b.WriteByte('\n')
 		result.Wrap(&b, fmt.Sprintf("Unmodified programs on loopback, without `exn-run --loopback` and with it (%s):", d.programsHow()))
 		b.WriteString("\n| programs | TCP | direct | × |\n|---|---|---|---|\n")
 		for _, s := range pairs {
-			name := programNames[s.name]
-			if name == "" {
-				name = s.name
-			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, figureOf(&s.tcp, unitText(s.tcp.Unit)), figureOf(&s.direct, unitText(s.direct.Unit)),
-				timesText(&s.direct, &s.tcp))
+			name := cmp.Or(programNames[s.tcp.Measure], s.tcp.Measure)
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, figureOf(s.tcp, unitText(s.tcp.Unit)), figureOf(s.direct, unitText(s.direct.Unit)), s.times)
 		}
 	}
 	b.WriteByte('\n')
@@ -113,57 +101,6 @@ func figureOf(r *result.Row, unit string) string {
 		text += " (!)"
 	}
 	return text
-}
-
-// times writes how many times as fast as a path in the same run a row is; "" without either.
-func (d *Data) times(path, part string, r *result.Row) string {
-	if r == nil {
-		return ""
-	}
-	base := d.row(part, path, r.Size)
-	if base == nil {
-		return ""
-	}
-	return timesText(r, base)
-}
-
-// speed says how many times as fast as its control a row is, in each round in which both ran: of
-// times the control's is divided by it, of rates it by the control's. A row without rounds in
-// common with its control has one: that of the medians.
-func speed(r, control *result.Row) stats.Summary {
-	figures, controls := r.Values, control.Values
-	if len(figures) == 0 || len(figures) != len(controls) {
-		figures, controls = []float64{r.Median}, []float64{control.Median}
-	}
-	var rounds []float64
-	for i, v := range figures {
-		switch c := controls[i]; {
-		case v <= 0 || c <= 0:
-		case r.Unit == "us":
-			rounds = append(rounds, c/v)
-		default:
-			rounds = append(rounds, v/c)
-		}
-	}
-	return stats.Summarize(rounds)
-}
-
-// timesText writes how many times as fast as its control a row is; the range of the middle half of
-// the rounds follows where they do not agree.
-func timesText(r, control *result.Row) string {
-	s := speed(r, control)
-	switch {
-	case s.N == 0:
-		return ""
-	case s.Noisy(result.NoiseBound):
-		return fmt.Sprintf("%s (%s to %s)", ratioText(s.Median), ratioText(s.Low), ratioText(s.High))
-	}
-	return ratioText(s.Median)
-}
-
-// timesNoise says where timesText gives a range.
-func timesNoise() string {
-	return fmt.Sprintf("the middle half of the rounds spreads over more than %s of it", display.Percent(result.NoiseBound))
 }
 
 // quiet says how steady the run was: how many of its figures are marked.

@@ -20,14 +20,6 @@ func TestCores(t *testing.T) {
 	}
 }
 
-func TestRatioText(t *testing.T) {
-	for v, want := range map[float64]string{0.42: "0.42", 6.14: "6.1", 31.2: "31", 0.05: "1/20", 1: "1.0", 0.996: "1.0", 0: "0.00"} {
-		if got := ratioText(v); got != want {
-			t.Errorf("ratioText(%v) = %s, want %s", v, got, want)
-		}
-	}
-}
-
 // A file that is no report is refused.
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{

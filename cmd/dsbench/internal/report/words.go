@@ -11,10 +11,10 @@ func microText(s string) string { return microseconds.ReplaceAllString(s, micros
 
 var microseconds = regexp.MustCompile(`\bus\b`)
 
-// times says how many times as fast as another one a row is: "0.6 times as fast as veth".
-func times(r, base *result.Row) string {
-	text := ratioText(speed(r, base).Median) + " times as fast as " + base.Path
-	if len(r.Values) > 1 && len(base.Values) > 1 && r.Min <= base.Max && base.Min <= r.Max {
+// comparison says how many times as fast as its control a row is: "0.60 times as fast as lo".
+func (d *Data) comparison(part string, r, control *result.Row) string {
+	text := d.times(part, r).Short() + " times as fast as " + control.Path
+	if len(r.Values) > 1 && len(control.Values) > 1 && r.Min <= control.Max && control.Min <= r.Max {
 		text += ", the runs overlap"
 	}
 	return text

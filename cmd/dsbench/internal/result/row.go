@@ -46,6 +46,7 @@ type Row struct {
 	Mean *float64 `json:"mean,omitempty"`
 
 	Values   []float64 `json:"values"` // of the single runs, in order
+	times    Times     // set by Take
 	Spread   float64   `json:"spread"`
 	Noisy    bool      `json:"noisy"`
 	CPULoad  float64   `json:"cpu_load"`               // CPU seconds per second, all processes of the path
@@ -89,8 +90,8 @@ type Datagrams struct {
 	Late     uint64 `json:"late"` // received after a later one
 }
 
-// Take takes the values of single runs in, and the ratio of their median to that of the control's
-// values, if it has any.
+// Take takes the values of single runs in, and compares them with the control's values, if it has
+// any. The row has its unit.
 func (r *Row) Take(values, control []float64) {
 	for _, v := range values {
 		r.Values = append(r.Values, Round(v))
@@ -101,6 +102,7 @@ func (r *Row) Take(values, control []float64) {
 	if c := stats.Summarize(control).Median; c > 0 {
 		r.Ratio = Rounded(sum.Median / c)
 	}
+	r.times = TimesOf(r.Unit, values, control)
 }
 
 // Round keeps four decimals: more are noise, and hard to read.

@@ -1,6 +1,7 @@
 package result
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -20,6 +21,7 @@ var cells = map[string]func(Row) string{
 	"min":      func(r Row) string { return display.Figure(r.Min) },
 	"max":      func(r Row) string { return display.Figure(r.Max) },
 	"ratio":    func(r Row) string { return Optional(r.Ratio) },
+	"times":    func(r Row) string { return cmp.Or(r.times.Short(), "-") },
 	"CPUs":     func(r Row) string { return display.Figure(r.CPULoad) },
 	"CPU s/GB": func(r Row) string { return Optional(r.CPUPerGB) },
 	"CPU us":   func(r Row) string { return Optional(r.CPUPerRequest) },

@@ -121,7 +121,7 @@ const (
 )
 
 // table has the figures.
-var table = result.NewTable(" ", "measure -13", "path -8", "bytes 5", "median 9", "=unit -7", "min 9", "max 9", "spread 7", "ratio 6",
+var table = result.NewTable(" ", "measure -13", "path -8", "bytes 5", "median 9", "=unit -7", "min 9", "max 9", "spread 7", "times 6",
 	"sent 11", "received 11", "lost 9", "late 5")
 
 // Take measures what the options ask for, and prints it.
