@@ -48,6 +48,9 @@ func fakeReport() *report.Data {
 				} else {
 					r.CPUPerGB = new(0.25 * float64(1+i))
 				}
+				if p.id == report.PartCPU && k.Name != "veth" {
+					r.InterruptsPerGB = new(median * 1e5)
+				}
 				if k.Name == "veth" && size == 64 {
 					r.Noisy, r.Spread = true, 0.6
 				}
@@ -116,6 +119,24 @@ func structure(page string) string {
 		}
 	}
 	return b.String()
+}
+
+// The label beside an axis is no longer than the axis, with the larger letters of a narrow screen.
+func TestReportLabels(t *testing.T) {
+	page, err := report.Render(fakeReport())
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := regexp.MustCompile(`rotate\(-90\)"[^>]*>([^<]*)<`).FindAllStringSubmatch(string(page), -1)
+	if len(labels) < 10 {
+		t.Errorf("%d labels", len(labels))
+	}
+	for _, l := range labels {
+		const letter, axis = 6.9, 244 // of 13.5 units; the plot and what is above it
+		if n := letter * float64(len([]rune(l[1]))); n > axis {
+			t.Errorf("%q takes %.0f units, of %d", l[1], n, axis)
+		}
+	}
 }
 
 func TestReportGolden(t *testing.T) {

@@ -165,7 +165,7 @@ var figures = []struct {
 		}, ""},
 	{"fig-5-29", "CPU time (figure 5.29)",
 		"What all processes of the path take, user and system: below is cheaper. In the thesis, too, each byte costs less in larger frames.",
-		[]drawing{overSize(PartCPU, "Every message a frame", "CPU seconds for a gigabyte"), {PartCPU, (*Data).interrupts}}, ""},
+		[]drawing{overSize(PartCPU, "Every message a frame", "CPU s/GB"), {PartCPU, (*Data).interrupts}}, ""},
 	{"fig-5-30", "Latency of larger messages (figure 5.30)", "Below is faster.",
 		[]drawing{overSize(PartOSULat, "8 bytes to 512 KiB", halfTrip)}, " latency"},
 	{"fig-5-31", "Bandwidth of all layers (figure 5.31)",
@@ -267,7 +267,7 @@ func (d *Data) interrupts() chart {
 		return chart{}
 	}
 	of := Data{Parts: []Part{{ID: PartCPU, Rows: rows}}}
-	return of.lines(PartCPU, "Interrupts that the NICs raised", "million for a gigabyte of frames", scaled(1e-6))
+	return of.lines(PartCPU, "Interrupts that the NICs raised", "million/GB of frames", scaled(1e-6))
 }
 
 // speedup is how many times as fast a program is under exn-run.
@@ -322,7 +322,7 @@ var summaries = []struct {
 	{"half round trip, 64 B, " + micros, PartLatency, 64, nil},
 	{"p99 of it, " + micros, PartLatency, 64, func(r result.Row) *float64 { return r.P99 }},
 	{"messages of 64 B, million/s", PartRate, 64, nil},
-	{"connections/s", PartCRR, 64, nil},
+	{"connections a second", PartCRR, 64, nil},
 	{"CPU s/GB, 64 KiB", PartStream1, 64 << 10, func(r result.Row) *float64 { return r.CPUPerGB }},
 }
 

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"html"
 	"html/template"
 	"strings"
 
@@ -19,8 +20,13 @@ var reportTemplate string
 
 var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{
 	"figure": display.Figure, "unit": unitText, "micro": microText, "optional": result.Optional, "percent": display.Percent, "bytes": func(n int) string { return display.Size(float64(n)) },
-	"name": rowName,
+	"name": rowName, "breakable": breakable,
 }).Parse(reportTemplate))
+
+// breakable is the name of a path that a narrow table breaks behind a colon.
+func breakable(name string) template.HTML {
+	return template.HTML(strings.ReplaceAll(html.EscapeString(name), ":", ":<wbr>")) // escaped
+}
 
 // card is a number that a reader takes away.
 type card struct {
