@@ -1,8 +1,10 @@
 package svgplot
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"exnet/internal/display"
@@ -128,75 +130,119 @@ func (m Matrix) scale(f *figure, x, y, most float64) {
 		x, y+24, x+heatScale/2, y+24, escape(m.format(most/2)), x+heatScale, y+24, escape(m.format(most)))
 }
 
-// Chord draws the matrix as a circle: each name has an arc as long as what it gives, which is
-// beside its name. A ribbon leads from there to an arrowhead at whom it gives that.
+// Chord draws the matrix as a circle: each name has an arc as long as what it sends and receives,
+// and what it sends is beside its name. A ribbon leads from the sender to an arrowhead at the
+// receiver; between the same two names the two directions lie beside each other.
 func (m Matrix) Chord() string {
 	const size, radius = 720.0, 230.0
 	var f figure
 	_, sum := m.most()
-	f.begin(m, size, size+30, fmt.Sprintf("an arc shows what each sends; ribbons have the sender's colour, and an arrowhead at the receiver; %s in all", m.format(sum)))
+	f.begin(m, size, size+30, fmt.Sprintf("beside a name: what it sends; a ribbon has the sender's colour, and leads to an arrowhead at the receiver; %s in all", m.format(sum)))
 	if sum == 0 {
 		f.add("</svg>\n")
 		return f.String()
 	}
 	f.add(`<g transform="translate(%.0f %.0f)">`+"\n", size/2, size/2+40)
-	gap := min(0.03, math.Pi/float64(len(m.Names)))
-	scale := (2*math.Pi - gap*float64(len(m.Names))) / sum
-	begin, end := make([]float64, len(m.Names)), make([]float64, len(m.Names))
-	angle := 0.0
-	for i, row := range m.Values {
-		begin[i] = angle
-		for _, v := range row {
-			angle += v * scale
+	arcs, ribbons := m.chords(sum)
+	for _, r := range ribbons { // the largest first: the others stay to be seen
+		x1, y1 := onCircle(r.from, radius)
+		x2, y2 := onCircle(r.from+r.width, radius)
+		x3, y3 := onCircle(r.to, radius-arrowLen)
+		x4, y4 := onCircle(r.to+r.width, radius-arrowLen)
+		large := map[bool]int{true: 1}[r.width > math.Pi]
+		edge := "none"
+		if r.width*radius < leastWidth {
+			edge = fmt.Sprintf("hsl(%.0f 65%% 40%%)", m.hue(r.sender))
 		}
-		end[i] = angle
-		angle += gap
+		f.add(`<path d="M%.1f %.1fA%.0f %.0f 0 %d 1 %.1f %.1fQ0 0 %.1f %.1fA%.0f %.0f 0 %d 1 %.1f %.1fQ0 0 %.1f %.1fZ" fill="hsl(%.0f 65%% 50%%)" fill-opacity="0.5" stroke="%s"><title>%s to %s: %s</title></path>`+"\n",
+			x1, y1, radius, radius, large, x2, y2, x3, y3, radius-arrowLen, radius-arrowLen, large, x4, y4, x1, y1,
+			m.hue(r.sender), edge, escape(m.Names[r.sender]), escape(m.Names[r.receiver]), escape(m.format(m.Values[r.sender][r.receiver])))
 	}
-	at := func(a, r float64) (float64, float64) { return r * math.Sin(a), -r * math.Cos(a) }
-	for i, row := range m.Values {
-		from := begin[i]
-		hue := 360 * float64(i) / float64(len(m.Names))
-		for k, v := range row {
-			if v == 0 {
-				continue
-			}
-			x1, y1 := at(from, radius)
-			x2, y2 := at(from+v*scale, radius)
-			tip := begin[k] + (end[k]-begin[k])*(float64(i)+0.5)/float64(len(m.Names)) // each sender's own
-			x3, y3 := at(tip, radius-arrowLen)
-			f.add(`<path d="M%.1f %.1fA%.0f %.0f 0 %d 1 %.1f %.1fQ0 0 %.1f %.1fQ0 0 %.1f %.1fZ" fill="hsl(%.0f 65%% 50%%)" fill-opacity="0.45"><title>%s to %s: %s</title></path>`+"\n",
-				x1, y1, radius, radius, map[bool]int{true: 1}[v*scale > math.Pi], x2, y2, x3, y3, x1, y1, hue, escape(m.Names[i]), escape(m.Names[k]), escape(m.format(v)))
-			arrow(&f, tip, radius-3, hue, at)
-			from += v * scale
-		}
-		m.arc(&f, i, (from-begin[i])/scale, begin[i], from, radius, hue, at)
+	least := min(arrowHalf, 2*math.Pi/(3*float64(len(ribbons))))
+	for _, r := range ribbons { // above all ribbons
+		m.arrow(&f, r.sender, r.to+r.width/2, max(least, min(r.width/2, 3*arrowHalf)), radius-3)
+	}
+	for i, a := range arcs {
+		m.arc(&f, i, a[0], a[1], radius)
 	}
 	f.add("</g></svg>\n")
 	return f.String()
 }
 
-// Size of an arrowhead: its length in pixels, and half of its width in radians.
+// ribbon is where what one sends to another leaves the circle and comes back, in radians clockwise.
+type ribbon struct {
+	sender, receiver int
+	from, to, width  float64
+}
+
+// chords places an arc for each name, and the ribbons, the widest first. Clockwise on its arc a name
+// has its ribbons with the one before it, then with that before that, so that few cross.
+func (m Matrix) chords(sum float64) (arcs [][2]float64, ribbons []ribbon) {
+	n := len(m.Names)
+	gap := min(0.03, math.Pi/float64(n))
+	scale := (2*math.Pi - gap*float64(n)) / (2 * sum)
+	from, to := make(map[[2]int]float64), make(map[[2]int]float64)
+	angle := 0.0
+	for i := range n {
+		begin := angle
+		for step := range n {
+			k := (i - 1 - step + n) % n
+			from[[2]int{i, k}] = angle
+			angle += m.Values[i][k] * scale
+			to[[2]int{k, i}] = angle
+			angle += m.Values[k][i] * scale
+		}
+		arcs = append(arcs, [2]float64{begin, angle})
+		angle += gap
+	}
+	for i, row := range m.Values {
+		for k, v := range row {
+			if v > 0 {
+				ribbons = append(ribbons, ribbon{i, k, from[[2]int{i, k}], to[[2]int{i, k}], v * scale})
+			}
+		}
+	}
+	slices.SortStableFunc(ribbons, func(a, b ribbon) int { return cmp.Compare(b.width, a.width) })
+	return arcs, ribbons
+}
+
+// onCircle returns the place of an angle, clockwise from above.
+func onCircle(angle, radius float64) (x, y float64) {
+	return radius * math.Sin(angle), -radius * math.Cos(angle)
+}
+
+// hue is the colour of what a name sends.
+func (m Matrix) hue(i int) float64 { return 360 * float64(i) / float64(len(m.Names)) }
+
+// leastWidth is the width in pixels below which a ribbon has an edge, to be seen.
+const leastWidth = 1.5
+
+// Size of an arrowhead: its length in pixels, and half of its usual width in radians.
 const (
-	arrowLen  = 16.0
+	arrowLen  = 18.0
 	arrowHalf = 0.035
 )
 
-// arrow draws an arrowhead that points outwards.
-func arrow(f *figure, angle, radius, hue float64, at func(a, r float64) (float64, float64)) {
-	x1, y1 := at(angle, radius)
-	x2, y2 := at(angle-arrowHalf, radius-arrowLen)
-	x3, y3 := at(angle+arrowHalf, radius-arrowLen)
-	f.add(`<path d="M%.1f %.1fL%.1f %.1fL%.1f %.1fZ" fill="hsl(%.0f 65%% 35%%)" pointer-events="none"/>`+"\n", x1, y1, x2, y2, x3, y3, hue)
+// arrow draws an arrowhead of a sender that points outwards.
+func (m Matrix) arrow(f *figure, sender int, angle, half, radius float64) {
+	x1, y1 := onCircle(angle, radius)
+	x2, y2 := onCircle(angle-half, radius-arrowLen)
+	x3, y3 := onCircle(angle+half, radius-arrowLen)
+	f.add(`<path d="M%.1f %.1fL%.1f %.1fL%.1f %.1fZ" fill="hsl(%.0f 65%% 35%%)" pointer-events="none"/>`+"\n", x1, y1, x2, y2, x3, y3, m.hue(sender))
 }
 
 // arc draws a name, what it has sent, and its arc.
-func (m Matrix) arc(f *figure, i int, sent, from, to, radius, hue float64, at func(a, r float64) (float64, float64)) {
-	x1, y1 := at(from, radius+5)
-	x2, y2 := at(to, radius+5)
+func (m Matrix) arc(f *figure, i int, from, to, radius float64) {
+	sent := 0.0
+	for _, v := range m.Values[i] {
+		sent += v
+	}
+	x1, y1 := onCircle(from, radius+5)
+	x2, y2 := onCircle(to, radius+5)
 	f.add(`<path d="M%.1f %.1fA%.0f %.0f 0 %d 1 %.1f %.1f" fill="none" stroke="hsl(%.0f 65%% 40%%)" stroke-width="7"/>`,
-		x1, y1, radius+5, radius+5, map[bool]int{true: 1}[to-from > math.Pi], x2, y2, hue)
+		x1, y1, radius+5, radius+5, map[bool]int{true: 1}[to-from > math.Pi], x2, y2, m.hue(i))
 	middle := (from + to) / 2
-	x, y := at(middle, radius+16)
+	x, y := onCircle(middle, radius+16)
 	anchor, turn := "start", middle*180/math.Pi-90
 	if middle > math.Pi {
 		anchor, turn = "end", turn+180

@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"math"
 	"strings"
 	"testing"
 )
@@ -46,14 +47,53 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// A chord diagram has an arrowhead at the receiver of each ribbon, and a heat map is white where
-// nothing was sent.
+// A chord diagram has an arrowhead at the receiver of each ribbon, above all ribbons, and a heat map
+// is white where nothing was sent.
 func TestDirections(t *testing.T) {
 	m := Matrix{Title: "t", Names: []string{"a", "b", "c"}, Values: [][]float64{{0, 2, 1}, {0, 0, 3}, {0, 0, 0}}}
 	if n := strings.Count(m.Chord(), "pointer-events=\"none\"/>"); n != 3 {
 		t.Errorf("%d arrowheads for 3 ribbons", n)
 	}
+	if svg := m.Chord(); strings.LastIndex(svg, "fill-opacity") > strings.Index(svg, `pointer-events="none"`) {
+		t.Error("a ribbon covers an arrowhead")
+	}
 	if n := strings.Count(m.Heat(), `fill="#fff"><title>`); n != 6 {
 		t.Errorf("%d white fields, want 6", n)
+	}
+}
+
+// A ribbon is as wide where it ends as where it begins, on the arcs of its two names, and one that is
+// too thin to be seen has an edge.
+func TestRibbons(t *testing.T) {
+	m := Matrix{Title: "t", Names: []string{"a", "b", "c"}, Values: [][]float64{{0, 1e6, 1}, {5e5, 0, 0}, {0, 3e6, 2e6}}}
+	_, sum := m.most()
+	arcs, ribbons := m.chords(sum)
+	if len(ribbons) != 5 {
+		t.Fatalf("%d ribbons", len(ribbons))
+	}
+	var used [][2]float64
+	for _, r := range ribbons {
+		for _, end := range []struct {
+			name int
+			from float64
+		}{{r.sender, r.from}, {r.receiver, r.to}} {
+			a := arcs[end.name]
+			if end.from < a[0]-1e-9 || end.from+r.width > a[1]+1e-9 {
+				t.Errorf("%+v has an end outside of the arc %v of %s", r, a, m.Names[end.name])
+			}
+			for _, u := range used {
+				if end.from < u[1]-1e-9 && u[0] < end.from+r.width-1e-9 {
+					t.Errorf("%+v has an end on that of another", r)
+				}
+			}
+			used = append(used, [2]float64{end.from, end.from + r.width})
+		}
+		if share := m.Values[r.sender][r.receiver] / sum; math.Abs(r.width/ribbons[0].width-share/(3e6/sum)) > 1e-9 {
+			t.Errorf("%+v does not have its share %v", r, share)
+		}
+	}
+	svg := m.Chord()
+	if edges := strings.Count(svg, `stroke="hsl(0 65% 40%)"><title>a to c: 1<`); edges != 1 || strings.Count(svg, `stroke="none"><title>`) != 4 {
+		t.Errorf("%d edges of the thin ribbon in %s", edges, svg)
 	}
 }
