@@ -141,7 +141,7 @@ func TestWriteSVG(t *testing.T) {
 		if err := g.WriteSVG(&b, load, load, 0); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(b.String(), "12345") && !strings.Contains(b.String(), "12.3 kB") {
+		if !strings.Contains(b.String(), "12345 flows, 12.3 kB</title>") {
 			t.Errorf("%s: the load is not in the drawing", text)
 		}
 		lines := 0

@@ -164,8 +164,8 @@ func (p *painter) channel(c int32) {
 	if p.peak > 0 {
 		level = min(p.relative(c)/p.peak, 1)
 	}
-	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"><title>%s: %d flows, %d bytes</title></line>`+"\n",
-		a.x+side, a.y, b.x+side, b.y, display.Colour(level), 1+3*level, escape(p.g.ChannelName(c)), p.flows[c], p.bytes[c])
+	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"><title>%s: %s, %s</title></line>`+"\n",
+		a.x+side, a.y, b.x+side, b.y, display.Colour(level), 1+3*level, escape(p.g.ChannelName(c)), display.Count(int(p.flows[c]), "flow"), display.Bytes(p.bytes[c]))
 }
 
 func (p *painter) vertex(at place, v Vertex) {

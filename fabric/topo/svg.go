@@ -43,10 +43,17 @@ type painter struct {
 
 func (p *painter) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
 
-const legendHeight = 104.0
+// Sizes of the legend: its width is at most that of a telephone's screen.
+const (
+	legendWidth = 340.0
+	scaleWidth  = 240.0
+	scaleHeight = 40.0 // with the title above, and its ends below
+	lineHeight  = 18.0
+)
 
 func (p *painter) paint() {
-	width, height := max(p.size.x, 520), p.size.y+legendHeight
+	lines := p.lines()
+	width, height := max(p.size.x, legendWidth), p.size.y+scaleHeight+lineHeight*float64(len(lines)+1)
 	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="sans-serif">
 <rect width="100%%" height="100%%" fill="#fff"/>
 <g stroke-linecap="round" transform="translate(%.0f 0)">
@@ -60,7 +67,7 @@ func (p *painter) paint() {
 		p.node(p.at[i], n)
 	}
 	p.printf("</g>\n")
-	p.legend()
+	p.legend(lines)
 	p.printf("</svg>\n")
 }
 
@@ -83,13 +90,13 @@ func (p *painter) link(i int) {
 	l := p.Topology.links[i]
 	a, b := p.at[p.Topology.at(l.A.Node)], p.at[p.Topology.at(l.B.Node)]
 	if !p.round(l) {
-		p.lines(i, a, b, "")
+		p.directions(i, a, b, "")
 		return
 	}
 	out := p.axes[l.A.Port/2]
 	out = out.times(stub / out.length())
-	p.lines(i, a, a.plus(out), ` stroke-dasharray="4 3"`)
-	p.lines(i, b.minus(out), b, ` stroke-dasharray="4 3"`)
+	p.directions(i, a, a.plus(out), ` stroke-dasharray="4 3"`)
+	p.directions(i, b.minus(out), b, ` stroke-dasharray="4 3"`)
 }
 
 // round reports whether l closes a ring of a torus.
@@ -102,8 +109,8 @@ func (p *painter) round(l Link) bool {
 	return t.dims.coords(int(t.at(l.A.Node)))[dim] > t.dims.coords(int(t.at(l.B.Node)))[dim]
 }
 
-// lines draws both directions of a link, or of a stub of it, from a to b.
-func (p *painter) lines(i int, a, b point, style string) {
+// directions draws both directions of a link, or of a stub of it, from a to b.
+func (p *painter) directions(i int, a, b point, style string) {
 	if p.down(i) {
 		p.cut(i, a, b)
 		return
@@ -151,34 +158,39 @@ func (p *painter) cut(i int, a, b point) {
 // plain escapes the text of an element. (Package html would make exn-run 77 KB larger.)
 var plain = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-func (p *painter) legend() {
-	y := p.size.y + 8
-	p.printf("<g font-size=\"12\" fill=\"#222\" transform=\"translate(%.0f %.0f)\">\n", margin, y)
+// legend draws what the drawing is of and the scale of colours, and lines below.
+func (p *painter) legend(lines []string) {
+	p.printf("<g font-size=\"12\" fill=\"#222\" transform=\"translate(%.0f %.0f)\">\n", margin, p.size.y+8)
 	p.printf("<text font-size=\"14\" font-weight=\"bold\">%s</text>\n", plain.Replace(p.Topology.String()))
-	c, most := p.most()
-	if most == 0 {
-		p.printf("<text y=\"22\">no traffic</text><text y=\"40\">%s</text>\n</g>\n", p.marks())
-		return
+	y := 4.0
+	if _, most := p.most(); most > 0 {
+		const steps, width = 24, scaleWidth / 24
+		for s := range steps {
+			p.printf(`<rect x="%.0f" y="14" width="%.0f" height="10" fill="%s"/>`, float64(s)*width, width, display.Colour(float64(s)/(steps-1)))
+		}
+		p.printf("\n<text y=\"%.0f\">0</text><text x=\"%.0f\" y=\"%.0f\" text-anchor=\"end\">%s</text>\n", scaleHeight, scaleWidth, scaleHeight, display.Bytes(p.peak))
+		y = scaleHeight
 	}
-	const steps, width = 24, 10.0
-	for s := range steps {
-		p.printf(`<rect x="%.0f" y="14" width="%.0f" height="10" fill="%s"/>`, float64(s)*width, width, display.Colour(float64(s)/(steps-1)))
+	for _, text := range lines {
+		y += lineHeight
+		p.printf("<text y=\"%.0f\">%s</text>\n", y, plain.Replace(text))
 	}
-	from, to := p.ends(c)
-	p.printf("\n<text y=\"40\">0</text><text x=\"%.0f\" y=\"40\" text-anchor=\"end\">%s</text>\n", steps*width, display.Bytes(p.peak))
-	p.printf("<text x=\"%.0f\" y=\"24\">most: %v to %v</text>\n", steps*width+14, from, to)
-	sum := p.total()
-	all := p.amount(sum)
-	if p.Flows { // a flow counts on several links
-		all = display.Bytes(sum.Bytes)
-	}
-	p.printf("<text x=\"%.0f\" y=\"40\">all links: %s</text>\n", steps*width+14, all)
-	p.printf("<text y=\"60\">%s</text>\n</g>\n", p.marks())
+	p.printf("</g>\n")
 }
 
-// marks says what the marks mean that are in the drawing.
-func (p *painter) marks() string {
-	var list []string
+// lines say what the links have carried, and what the marks mean that are in the drawing.
+func (p *painter) lines() (list []string) {
+	if c, most := p.most(); most > 0 {
+		sum := p.total()
+		all := p.amount(sum)
+		if p.Flows { // a flow counts on several links
+			all = display.Bytes(sum.Bytes)
+		}
+		from, to := p.ends(c)
+		list = append(list, fmt.Sprintf("most: %v to %v", from, to), "all links: "+all)
+	} else {
+		list = append(list, "no traffic")
+	}
 	if slices.ContainsFunc(p.Topology.links, p.round) {
 		list = append(list, "dashed: the link goes round")
 	}
@@ -198,5 +210,5 @@ func (p *painter) marks() string {
 			break
 		}
 	}
-	return strings.Join(list, "; ")
+	return list
 }

@@ -48,7 +48,7 @@ func (b Bars) SVG() string {
 	if b.X.Log {
 		low /= 2 // the shortest bar has a length, too
 	}
-	start := min(charWidth*float64(names)+12, width/2)
+	start := min(wideChar*float64(names)+12, width/2)
 	bottom := top + barStep*float64(len(b.Bars)) + 4
 	x := newScale(b.X, low, high, start, width-right-46)
 

@@ -18,6 +18,7 @@ const (
 	fontSize   = 12
 	lineHeight = 17
 	charWidth  = 6.9 // of the average letter
+	wideChar   = 8.2 // of the larger ones on a narrow screen
 	axisSpace  = 38  // below the plot: numbers and label
 	legendGap  = 30  // mark and space before a name
 )
@@ -49,7 +50,8 @@ func (c *canvas) line(x1, y1, x2, y2 float64, class string) {
 	c.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`, num(x1), num(y1), num(x2), num(y2), class)
 }
 
-// style is what every drawing has, so that it needs no other file.
+// style is what every drawing has, so that it needs no other file. Letters are larger on a narrow
+// screen, where the drawing is smaller.
 const style = `<style>
 .plot text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;fill:var(--plot-fg,#333)}
 .plot .label{font-size:12px}.plot .tick{font-size:11px}.plot .reft{font-size:10.5px;fill:var(--plot-ref,#777);paint-order:stroke;stroke:var(--bg,#fff);stroke-width:3px;stroke-linejoin:round}
@@ -57,6 +59,7 @@ const style = `<style>
 .plot .grid{stroke:var(--plot-grid,#e4e4e4);stroke-width:1}.plot .axis{stroke:var(--plot-fg,#333);stroke-width:1}
 .plot .ref{stroke:var(--plot-ref,#777);stroke-width:1;stroke-dasharray:5 4}
 .plot .curve{fill:none;stroke-width:2;stroke-linejoin:round}.plot .whisk{stroke-width:1.2;opacity:.65}.plot .under{stroke:var(--bg,#fff);stroke-width:3.4;opacity:.55}
+@media(max-width:560px){.plot text,.plot .label{font-size:13.5px}.plot .tick{font-size:13px}.plot .reft,.plot .val{font-size:12.5px}}
 </style>`
 
 // begin writes what comes before the elements.

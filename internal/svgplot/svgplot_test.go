@@ -6,7 +6,9 @@ import (
 	"flag"
 	"io"
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -121,5 +123,16 @@ func TestLegendRows(t *testing.T) {
 	}
 	if n != 12 || len(rows) < 3 || len(legendRows(nil)) != 0 || len(legendRows(many[:1])) != 1 {
 		t.Errorf("%d entries in %d rows", n, len(rows))
+	}
+}
+
+// The name of a bar has room in the larger letters of a narrow screen, too.
+func TestBarNames(t *testing.T) {
+	svg := Bars{Bars: []Bar{{"dmodk", 0, 1, 0, 0}, {"a longer name", 0, 2, 0, 0}}}.SVG()
+	for _, m := range regexp.MustCompile(`<text x="([^"]*)"[^>]*text-anchor="end"[^>]*>([^<]*)<`).FindAllStringSubmatch(svg, -1) {
+		x, err := strconv.ParseFloat(m[1], 64)
+		if room := 13.5 / fontSize * charWidth * float64(len(m[2])); err != nil || x < room {
+			t.Errorf("%q has %v units, of %v", m[2], x, room)
+		}
 	}
 }

@@ -19,7 +19,7 @@ var pageText = template.Must(template.New("page").Funcs(template.FuncMap{"bytes"
 body{font:15px/1.45 sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:var(--fg);background:var(--bg)}a{color:var(--link)}
 .wide{overflow-x:auto}img{background:#fff}
 table{border-collapse:collapse;font-size:13px}td,th{padding:3px 9px;border-bottom:1px solid var(--rule);text-align:right}
-td.t,th.t{text-align:left}figure{margin:1em 0;overflow-x:auto}img{max-width:100%}svg.plot{max-width:620px;width:100%;height:auto}@media(max-width:560px){img{width:640px;max-width:none}table{font-size:11px}td,th{padding:3px 4px}}h2{margin-top:1.6em}
+td.t,th.t{text-align:left}figure{margin:1em 0;overflow-x:auto}img{max-width:100%}svg.plot{max-width:620px;width:100%;height:auto}td{white-space:nowrap}td.t{white-space:normal}@media(max-width:560px){img{max-width:none}table{font-size:11px}td,th{padding:3px 4px}}h2{margin-top:1.6em}
 </style></head><body>
 <h1>{{.Scenario}}</h1>
 <p>Runs: {{len .Runs}}. A link's load is the most bytes that the jobs which ran at the same time had on it,
