@@ -175,8 +175,9 @@ type ribbon struct {
 	from, to, width  float64
 }
 
-// chords places an arc for each name, and the ribbons, the widest first. Clockwise on its arc a name
-// has its ribbons with the one before it, then with that before that, so that few cross.
+// chords places an arc for each name, and the ribbons, the widest first. Clockwise on its arc a
+// name has its ribbons with the name before it, then those with the one before that, and so on:
+// then few cross.
 func (m Matrix) chords(sum float64) (arcs [][2]float64, ribbons []ribbon) {
 	n := len(m.Names)
 	gap := min(0.03, math.Pi/float64(n))

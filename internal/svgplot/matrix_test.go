@@ -47,8 +47,8 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// A chord diagram has an arrowhead at the receiver of each ribbon, above all ribbons, and a heat map
-// is white where nothing was sent.
+// A chord diagram has an arrowhead at the receiver of each ribbon, above all ribbons, and a heat
+// map is white where nothing was sent.
 func TestDirections(t *testing.T) {
 	m := Matrix{Title: "t", Names: []string{"a", "b", "c"}, Values: [][]float64{{0, 2, 1}, {0, 0, 3}, {0, 0, 0}}}
 	if n := strings.Count(m.Chord(), "pointer-events=\"none\"/>"); n != 3 {
@@ -62,8 +62,8 @@ func TestDirections(t *testing.T) {
 	}
 }
 
-// A ribbon is as wide where it ends as where it begins, on the arcs of its two names, and one that is
-// too thin to be seen has an edge.
+// A ribbon is as wide where it ends as where it begins, on the arcs of its two names, and one that
+// is too thin to be seen has an edge.
 func TestRibbons(t *testing.T) {
 	m := Matrix{Title: "t", Names: []string{"a", "b", "c"}, Values: [][]float64{{0, 1e6, 1}, {5e5, 0, 0}, {0, 3e6, 2e6}}}
 	_, sum := m.most()
