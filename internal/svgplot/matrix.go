@@ -73,7 +73,7 @@ func (m Matrix) Heat() string {
 	side := cell * n
 	var f figure
 	most, sum := m.most()
-	f.begin(m, max(left+side+20, 420), top+side+64, fmt.Sprintf("from row to column; %s in all, at most %s between two", m.format(sum), m.format(most)))
+	f.begin(m, max(left+side+20, 380), top+side+64, fmt.Sprintf("from row to column; %s in all, at most %s between two", m.format(sum), m.format(most)))
 	step := int(math.Ceil(11 / cell)) // not every name has room
 	for i, name := range m.Names {
 		if i%step == 0 {
@@ -130,9 +130,9 @@ func (m Matrix) scale(f *figure, x, y, most float64) {
 		x, y+24, x+heatScale/2, y+24, escape(m.format(most/2)), x+heatScale, y+24, escape(m.format(most)))
 }
 
-// Chord draws the matrix as a circle: each name has an arc as long as what it sends and receives,
-// and what it sends is beside its name. A ribbon leads from the sender to an arrowhead at the
-// receiver; between the same two names the two directions lie beside each other.
+// Chord draws the matrix as a circle: each name has an arc as long as what it sends and
+// receives, and what it sends is beside its name. A ribbon leads from the sender to an arrowhead
+// at the receiver; between the same two names the two directions lie beside each other.
 func (m Matrix) Chord() string {
 	const size, radius = 720.0, 230.0
 	var f figure
@@ -169,7 +169,8 @@ func (m Matrix) Chord() string {
 	return f.String()
 }
 
-// ribbon is where what one sends to another leaves the circle and comes back, in radians clockwise.
+// ribbon is where what one sends to another leaves the circle and comes back, in radians
+// clockwise.
 type ribbon struct {
 	sender, receiver int
 	from, to, width  float64

@@ -62,8 +62,8 @@ func TestDirections(t *testing.T) {
 	}
 }
 
-// A ribbon is as wide where it ends as where it begins, on the arcs of its two names, and one that
-// is too thin to be seen has an edge.
+// A ribbon is as wide where it ends as where it begins, on the arcs of its two names, and one
+// that is too thin to be seen has an edge.
 func TestRibbons(t *testing.T) {
 	m := Matrix{Title: "t", Names: []string{"a", "b", "c"}, Values: [][]float64{{0, 1e6, 1}, {5e5, 0, 0}, {0, 3e6, 2e6}}}
 	_, sum := m.most()

@@ -50,8 +50,8 @@ func (c *canvas) line(x1, y1, x2, y2 float64, class string) {
 	c.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`, num(x1), num(y1), num(x2), num(y2), class)
 }
 
-// style is what every drawing has, so that it needs no other file. Letters are larger on a narrow
-// screen, where the drawing is smaller.
+// style is what every drawing has, so that it needs no other file. Letters are larger on a
+// narrow screen, where the drawing is smaller.
 const style = `<style>
 .plot text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;fill:var(--plot-fg,#333)}
 .plot .label{font-size:12px}.plot .tick{font-size:11px}.plot .reft{font-size:10.5px;fill:var(--plot-ref,#777);paint-order:stroke;stroke:var(--bg,#fff);stroke-width:3px;stroke-linejoin:round}

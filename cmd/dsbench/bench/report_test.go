@@ -121,7 +121,8 @@ func structure(page string) string {
 	return b.String()
 }
 
-// The label beside an axis is no longer than the axis, with the larger letters of a narrow screen.
+// The label beside an axis is no longer than the axis, in the larger letters of a narrow screen,
+// too.
 func TestReportLabels(t *testing.T) {
 	page, err := report.Render(fakeReport())
 	if err != nil {

@@ -65,8 +65,8 @@ func TestCards(t *testing.T) {
 	}
 }
 
-// ratios lists what a page and README say of a report: the ratios of the summary and of the data by
-// part and path, README's rows by what they begin with.
+// ratios lists what a page and README say of a report: the ratios of the summary and of the data
+// by part and path, README's rows by what they begin with.
 func ratios(t *testing.T, d *Data) (page map[string][]string, readme map[string][]string) {
 	t.Helper()
 	text, err := Render(d)
@@ -99,7 +99,8 @@ func ratios(t *testing.T, d *Data) (page map[string][]string, readme map[string]
 	return page, readme
 }
 
-// Each ratio of a report is the same in the summary, in the data and in README: above 1 is better.
+// Each ratio of a report is the same in the summary, in the data and in README: above 1 is
+// better.
 func TestControls(t *testing.T) {
 	set := func(unit string, rows ...result.Row) []result.Row {
 		for i := range rows {

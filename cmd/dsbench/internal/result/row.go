@@ -90,8 +90,8 @@ type Datagrams struct {
 	Late     uint64 `json:"late"` // received after a later one
 }
 
-// Take takes the values of single runs in, and compares them with the control's values, if it has
-// any. The row has its unit.
+// Take takes the values of single runs in, and compares them with the control's values, if it
+// has any. The row has its unit.
 func (r *Row) Take(values, control []float64) {
 	for _, v := range values {
 		r.Values = append(r.Values, Round(v))

@@ -11,14 +11,14 @@ import (
 // LowerIsBetter reports whether less of a unit is better, as of times.
 func LowerIsBetter(unit string) bool { return slices.Contains([]string{"us", "us/s", "s/GB"}, unit) }
 
-// Times is how many times as good as its control a figure is: above 1 is better, whatever the unit.
-// Every ratio that people read is one, but those that have an Aim. The zero Times is of a figure
-// without a control.
+// Times is how many times as good as its control a figure is: above 1 is better, whatever the
+// unit. Every ratio that people read is one, but those that have an Aim. The zero Times is of a
+// figure without a control.
 type Times stats.Summary
 
-// TimesOf compares figures with their control's, round by round: of what should be low it divides
-// the control's by the figure, of what should be high the figure by the control's. If the two do
-// not have the same rounds, there is one: that of their medians.
+// TimesOf compares figures with their control's, round by round: of what should be low it
+// divides the control's by the figure, of what should be high the figure by the control's. If
+// the two do not have the same rounds, there is one: that of their medians.
 func TimesOf(unit string, figures, controls []float64) Times {
 	if len(figures) != len(controls) {
 		figures, controls = []float64{stats.Summarize(figures).Median}, []float64{stats.Summarize(controls).Median}
@@ -44,8 +44,8 @@ func (t Times) Short() string {
 	return TimesText(t.Median)
 }
 
-// String is the median. Where the rounds do not agree, the range of their middle half follows: "2.1
-// (1.8 to 2.9)".
+// String is the median. Where the rounds do not agree, the range of their middle half follows:
+// "2.1 (1.8 to 2.9)".
 func (t Times) String() string {
 	if stats.Summary(t).Noisy(NoiseBound) {
 		return fmt.Sprintf("%s (%s to %s)", t.Short(), TimesText(t.Low), TimesText(t.High))
