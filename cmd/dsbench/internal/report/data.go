@@ -14,7 +14,6 @@ import (
 	"exnet/cmd/dsbench/internal/coredist"
 	"exnet/cmd/dsbench/internal/paths"
 	"exnet/cmd/dsbench/internal/result"
-	"exnet/internal/display"
 	"exnet/internal/infile"
 )
 
@@ -110,17 +109,17 @@ func (d *Data) times(part string, r *result.Row) result.Times {
 	return result.TimesOf(r.Unit, values(r), values(control))
 }
 
-// noisy lists what should not be believed.
-func (d *Data) noisy() (list []string, of int) {
+// noisy counts the figures that should not be believed, and all.
+func (d *Data) noisy() (n, of int) {
 	for _, p := range d.Parts {
 		for _, r := range p.Rows {
 			of++
 			if r.Noisy {
-				list = append(list, fmt.Sprintf("%s of %s at %s (%s)", r.Measure, r.Path, display.Count(r.Size, "byte"), display.Percent(r.Spread)))
+				n++
 			}
 		}
 	}
-	return list, of
+	return n, of
 }
 
 // cores says how far the CPUs were from each other, all the time.

@@ -103,9 +103,9 @@ func (d *Data) warnings() (list []string) {
 	if d.Busy > 0.1 {
 		list = append(list, fmt.Sprintf("Other programs used %s of a CPU when this began.", display.Percent(d.Busy)))
 	}
-	if noisy, of := d.noisy(); len(noisy) > 0 {
-		text := fmt.Sprintf("%d of %d figures are noisy: %s. They are marked.", len(noisy), of, result.NoiseText())
-		if len(noisy)*4 > of {
+	if noisy, of := d.noisy(); noisy > 0 {
+		text := fmt.Sprintf("%d of %d figures are noisy: %s. They are marked.", noisy, of, result.NoiseText())
+		if noisy*4 > of {
 			text += " That is many: repeat it when the machine is quiet."
 		}
 		list = append(list, text)

@@ -105,15 +105,7 @@ func figureOf(r *result.Row, unit string) string {
 
 // quiet says how steady the run was: how many of its figures are marked.
 func (d *Data) quiet() string {
-	noisy, all := 0, 0
-	for _, p := range d.Parts {
-		for _, r := range p.Rows {
-			all++
-			if r.Noisy {
-				noisy++
-			}
-		}
-	}
+	noisy, all := d.noisy()
 	text := "(!) marks noisy figures: " + result.NoiseText()
 	switch {
 	case noisy == 0:
