@@ -257,6 +257,65 @@ func TestTapWithoutBroker(t *testing.T) {
 	}
 }
 
+// A broker may refuse a program and hang up before the program's HELLO comes: the program is told
+// what the broker has said. Of one that says nothing then, it is not told another version.
+func TestTapBrokerFaster(t *testing.T) {
+	netnstest.CheckFDs(t)
+	for name, tt := range map[string]struct {
+		says wire.Reason // 0: nothing
+		want wire.Reason
+	}{"full": {wire.TooMany, wire.TooMany}, "nothing": {0, wire.Unreachable}} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "ds.sock")
+			ln, err := net.ListenUnix(client.Network, &net.UnixAddr{Name: path, Net: client.Network})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			tap, err := newTap(path, func(_ string, _ int, f *os.File) { f.Close() })
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tap.close()
+			program, err := net.DialUnix(client.Network, nil, &net.UnixAddr{Name: tap.path(), Net: client.Network})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer program.Close()
+			broker, err := ln.AcceptUnix()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.says != 0 {
+				b, err := wire.Message{Type: wire.Refused, Reason: tt.says}.AppendBinary(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := broker.Write(b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			broker.Close()
+			hello, err := wire.Greeting("prog").AppendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := program.Write(hello); err != nil {
+				t.Fatal(err)
+			}
+			b := make([]byte, wire.MaxLen)
+			n, err := program.Read(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var m wire.Message
+			if err := m.UnmarshalBinary(b[:n]); err != nil || m.Type != wire.Refused || m.Reason != tt.want {
+				t.Errorf("the program is told %v, reason %d instead of %d: %v", m.Type, m.Reason, tt.want, err)
+			}
+		})
+	}
+}
+
 // A broker stays for its clients, and for those that it was told to keep to.
 func TestServeBroker(t *testing.T) {
 	netnstest.CheckFDs(t)

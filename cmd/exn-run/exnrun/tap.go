@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -187,6 +186,10 @@ func (t *tap) client(c *net.UnixConn) {
 		return
 	}
 	defer t.end(c)
+	said, err := rpc.NewInbound(c, maxMessage, maxDescriptors)
+	if err != nil {
+		return
+	}
 	var up *net.UnixConn
 	t.mu.Lock()
 	upstream := t.upstream
@@ -199,12 +202,17 @@ func (t *tap) client(c *net.UnixConn) {
 		}
 	}
 	if up == nil {
-		_ = t.pass(c, nil) // its HELLO
+		_ = t.pass(said, c, nil) // its HELLO
 		tellNoBroker(c)
 		return
 	}
 	defer t.end(up)
-	if t.pass(c, up) != nil {
+	answers, err := rpc.NewInbound(up, maxMessage, maxDescriptors)
+	if err != nil {
+		return
+	}
+	passed := t.pass(said, c, up)
+	if passed != nil && !errors.Is(passed, unix.EPIPE) { // else the broker may have said why it hung up
 		tellNoBroker(c)
 		return
 	}
@@ -212,14 +220,14 @@ func (t *tap) client(c *net.UnixConn) {
 	t.wg.Go(func() {
 		var err error
 		for err == nil {
-			err = t.pass(up, c)
+			err = t.pass(answers, up, c)
 		}
-		if !errors.Is(err, io.EOF) {
+		if passed != nil || !errors.Is(err, io.EOF) {
 			tellNoBroker(c)
 		}
 		c.Close()
 	})
-	for t.pass(c, up) == nil {
+	for t.pass(said, c, up) == nil {
 	}
 }
 
@@ -231,28 +239,16 @@ func tellNoBroker(c *net.UnixConn) {
 	}
 }
 
-// pass passes on one message; to may be nil.
-func (t *tap) pass(from, to *net.UnixConn) error {
-	b, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*maxDescriptors))
-	n, oobn, flags, _, err := from.ReadMsgUnix(b, oob)
-	if err != nil {
-		return err
-	}
-	fds, err := descriptors(oob[:oobn])
-	defer func() {
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
-	}()
-	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		err = fmt.Errorf("a message of more than %d bytes or %d descriptors", maxMessage, maxDescriptors)
-	}
+// pass passes on one message that in receives of from; to may be nil.
+func (t *tap) pass(in *rpc.Inbound, from, to *net.UnixConn) error {
+	b, fds, err := in.Next()
+	defer func() { fds.Close() }()
 	if err != nil {
 		return err
 	}
 	if b[0] == byte(wire.Hello) && len(fds) == 1 {
-		if fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0); err == nil {
-			program, _, _ := strings.Cut(string(b[min(n, wire.HeaderLen):n]), "\x00")
+		if fd, err := rpc.Dup(fds[0]); err == nil {
+			program, _, _ := strings.Cut(string(b[min(len(b), wire.HeaderLen):]), "\x00")
 			t.seen(printable(program), int(peerCred(from).Pid), os.NewFile(uintptr(fd), "statistics"))
 		}
 	}
@@ -263,7 +259,7 @@ func (t *tap) pass(from, to *net.UnixConn) error {
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	_, _, err = to.WriteMsgUnix(b[:n], rights, nil)
+	_, _, err = to.WriteMsgUnix(b, rights, nil)
 	return err
 }
 
@@ -276,17 +272,6 @@ func printable(s string) string {
 		}
 	}
 	return string(b)
-}
-
-// descriptors returns those that came with a message.
-func descriptors(oob []byte) (fds []int, err error) {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	for _, m := range messages {
-		if got, err := unix.ParseUnixRights(&m); err == nil {
-			fds = append(fds, got...)
-		}
-	}
-	return fds, err
 }
 
 // peerCred returns the process that connected, and its user; zero: unknown.

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"net"
+	"strings"
 	"testing"
 
 	"exnet/directsockets/broker/brokertest"
@@ -13,8 +14,20 @@ import (
 )
 
 // TestAbsent has brokers that hang up when they have read HELLO, as one of another version does, or
-// before, that refuse the client, that never answer: the client knows which.
+// before, also before it is sent, that refuse the client, that never answer: the client knows
+// which.
 func TestAbsent(t *testing.T) {
+	hungUp := make(chan struct{})
+	first := func(say func(c *net.UnixConn)) func(c *net.UnixConn) {
+		return func(c *net.UnixConn) {
+			say(c)
+			c.Close()
+			select {
+			case hungUp <- struct{}{}:
+			case <-t.Context().Done():
+			}
+		}
+	}
 	for _, tt := range []struct {
 		name string
 		want connstats.Why
@@ -26,10 +39,23 @@ func TestAbsent(t *testing.T) {
 		{"full", connstats.WhyNoMemory, func(c *net.UnixConn) { read(c); refuse(c, wire.TooMany) }},
 		{"unread-full", connstats.WhyNoMemory, func(c *net.UnixConn) { awaitHello(c); refuse(c, wire.TooMany) }},
 		{"unread-ends", connstats.WhyNoBroker, func(c *net.UnixConn) { awaitHello(c); refuse(c, wire.Expired) }},
+		{"first", connstats.WhyNoBroker, first(func(*net.UnixConn) {})},
+		{"first-full", connstats.WhyNoMemory, first(func(c *net.UnixConn) { refuse(c, wire.TooMany) })},
+		{"first-ends", connstats.WhyNoBroker, first(func(c *net.UnixConn) { refuse(c, wire.Expired) })},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := fakeBroker(t, func(_ *testing.T, c *net.UnixConn) { tt.hear(c) })
-			c, err := Dial(Config{Path: path})
+			cfg := Config{Path: path}
+			if strings.HasPrefix(tt.name, "first") {
+				cfg.In = func(connect func() error) error {
+					err := connect()
+					if err == nil {
+						<-hungUp
+					}
+					return err
+				}
+			}
+			c, err := Dial(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}

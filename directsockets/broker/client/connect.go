@@ -210,15 +210,16 @@ func (c *Client) greet(w socketWay, conn *net.UnixConn, in *rpc.Inbound) (page *
 	if fd < 0 {
 		return nil, welcome, wire.ErrClosed
 	}
-	if err := w.Post(b, fd); err != nil {
-		return nil, welcome, err
+	posted := w.Post(b, fd)
+	if posted != nil && !errors.Is(posted, unix.EPIPE) {
+		return nil, welcome, posted
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(welcomeTime)); err != nil {
 		return nil, welcome, err
 	}
 	b, fds, err := in.Next()
 	defer func() { fds.Close() }()
-	if errors.Is(err, io.EOF) { // it has read HELLO, and hung up (SPEC 6)
+	if errors.Is(err, io.EOF) && posted == nil { // it has read HELLO, and hung up (SPEC 6)
 		return nil, welcome, ErrVersion
 	}
 	if err != nil {
@@ -229,6 +230,9 @@ func (c *Client) greet(w socketWay, conn *net.UnixConn, in *rpc.Inbound) (page *
 	}
 	if welcome.Type == wire.Refused && welcome.Reason == wire.TooMany {
 		return nil, welcome, ErrFull
+	}
+	if posted != nil { // it has hung up before HELLO came
+		return nil, welcome, posted
 	}
 	if welcome.Type != wire.Welcome || len(fds) != 1 {
 		return nil, welcome, fmt.Errorf("%w: %v with %d descriptors instead of WELCOME", wire.ErrRule, welcome.Type, len(fds))

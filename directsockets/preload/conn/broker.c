@@ -44,7 +44,7 @@ static const uint32_t no_offers;
 const uint32_t *ds_udp_offers = &no_offers;
 const uint16_t *ds_udp_receivers;
 static int64_t next_try; /* 0: this process has not looked yet */
-static int64_t greeted; /* when HELLO was sent */
+static int64_t greeted; /* when HELLO was sent; 0: it was not, as the broker had hung up */
 static unsigned soon; /* attempts since an agent was told of this process */
 static uint8_t version; /* of the messages, as WELCOME has it; 0: it has not come yet */
 static bool silent; /* HELLO was sent, and is not answered yet */
@@ -146,7 +146,7 @@ static bool send_message(struct ds_message *m, const int *fds, int n)
 	do
 		r = ds_syscall(SYS_sendmsg, conn, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
 	while (r < 0 && errno == EINTR);
-	if (r < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ETOOMANYREFS && errno != EBADF && errno != ENOMEM)
+	if (r < 0 && m->type != DS_HELLO && errno != EAGAIN && errno != ENOBUFS && errno != ETOOMANYREFS && errno != EBADF && errno != ENOMEM)
 		hang_up(RETRY_NS);
 	return r >= 0;
 }
@@ -225,7 +225,7 @@ static bool welcomed(void)
 
 	if (!got)
 		return false;
-	ok = got == 1 && m.type == DS_WELCOME && map_page(fds[0]);
+	ok = got == 1 && m.type == DS_WELCOME && greeted && map_page(fds[0]);
 	if (ok)
 		version = m.version;
 	while (n)
@@ -236,7 +236,7 @@ static bool welcomed(void)
 	if (ok)
 		return true;
 	/* One that speaks none of these versions reads HELLO, and hangs up (SPEC 6). */
-	absent = got == ENDED ? DS_WHY_VERSION : got == 1 && m.type == DS_REFUSED && m.reason == TOO_MANY ? DS_WHY_NO_MEMORY : DS_WHY_NO_BROKER;
+	absent = got == ENDED && greeted ? DS_WHY_VERSION : got == 1 && m.type == DS_REFUSED && m.reason == TOO_MANY ? DS_WHY_NO_MEMORY : DS_WHY_NO_BROKER;
 	hang_up((int64_t)RETRY_NS + UNFIT_NS);
 	return false;
 }
@@ -259,7 +259,10 @@ static bool greet(bool waits)
 	DS_SET(known, true);
 	memcpy(hello.program, program, sizeof hello.program);
 	if (!send_message(&hello, &stats, 1)) {
-		hang_up((int64_t)RETRY_NS + UNFIT_NS);
+		greeted = 0;
+		welcomed(); /* it may have said why it has hung up */
+		if (conn >= 0)
+			hang_up((int64_t)RETRY_NS + UNFIT_NS);
 		return false;
 	}
 	absent = DS_WHY_SILENT;

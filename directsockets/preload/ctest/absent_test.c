@@ -4,6 +4,7 @@
 
 #include "conn/stats.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -90,6 +91,35 @@ static void full(void)
 	becomes_direct(&c, &s);
 }
 
+static int (*real_getsockopt)(int, int, int, void *, socklen_t *);
+
+// The library asks who the broker is before it sends HELLO: the broker has hung up by then.
+static int ends_first(int fd, int level, int name, void *value, socklen_t *n)
+{
+	struct pollfd p = {.fd = fd};
+	int r = real_getsockopt(fd, level, name, value, n);
+
+	if (level == SOL_SOCKET && name == SO_PEERCRED)
+		CHECK(poll(&p, 1, LONG * 1000) == 1 && (p.revents & POLLHUP), "the broker hangs up");
+	return r;
+}
+
+// A broker hangs up before HELLO is sent: what it has said before is heard.
+static void faster_than_hello(int how, int why)
+{
+	struct side c, s;
+
+	real_getsockopt = ds_real.getsockopt;
+	__atomic_store_n(&ds_real.getsockopt, ends_first, __ATOMIC_RELAXED);
+	__atomic_store_n(broker_hangs_up, how, __ATOMIC_RELEASE);
+	forget();
+	stays(&c, &s, why);
+	__atomic_store_n(broker_hangs_up, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&ds_real.getsockopt, real_getsockopt, __ATOMIC_RELAXED);
+	forget();
+	becomes_direct(&c, &s);
+}
+
 // The broker ends with an offer, and stays away for longer than the offer of one that is there
 // would be repeated.
 static void gone(pid_t *broker, const char *path)
@@ -154,6 +184,8 @@ int main(void)
 	of_a_version(DS_NEWEST + 1);
 	of_no_common_version();
 	full();
+	faster_than_hello(BROKER_FULL_AT_ONCE, DS_WHY_NO_MEMORY);
+	faster_than_hello(BROKER_ENDS_AT_ONCE, DS_WHY_NO_BROKER);
 	gone(&broker, path);
 	out_of_reach();
 	ends_stop(broker, path);

@@ -111,12 +111,13 @@ static uint32_t greeted(const struct ds_message *hello)
 	return hello->id < hello->version ? hello->version : hello->id < newest ? hello->id : newest;
 }
 
-/* Refuses a client for which there is no room, before it reads HELLO. */
-static bool full(int fd)
+/* With broker_hangs_up as it is, refuses a client for which there is no room. */
+static bool full(int fd, int when)
 {
-	if (__atomic_load_n(broker_hangs_up, __ATOMIC_ACQUIRE) != BROKER_FULL)
+	if (__atomic_load_n(broker_hangs_up, __ATOMIC_ACQUIRE) != when)
 		return false;
-	say_once(fd, &(struct ds_message){.type = DS_REFUSED, .reason = 4}, NULL, 0);
+	if (when != BROKER_ENDS_AT_ONCE)
+		say_once(fd, &(struct ds_message){.type = DS_REFUSED, .reason = 4}, NULL, 0);
 	return true;
 }
 
@@ -215,7 +216,7 @@ static void run(int listener)
 		if (n <= 0)
 			continue;
 		for (int i = nclients; i-- > 0;)
-			if (p[i + 1].revents && (full(clients[i]) || !serve(clients[i]))) {
+			if (p[i + 1].revents && (full(clients[i], BROKER_FULL) || !serve(clients[i]))) {
 				for (int k = 0; k < noffers; k++)
 					if (offers[k].client == clients[i])
 						drop(k--);
@@ -224,8 +225,14 @@ static void run(int listener)
 				close(clients[i]);
 				clients[i] = clients[--nclients];
 			}
-		if (p[0].revents && nclients < CLIENTS)
-			clients[nclients++] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+		if (p[0].revents && nclients < CLIENTS) {
+			int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+
+			if (full(fd, BROKER_FULL_AT_ONCE) || full(fd, BROKER_ENDS_AT_ONCE))
+				close(fd);
+			else
+				clients[nclients++] = fd;
+		}
 	}
 }
 

@@ -15,10 +15,11 @@ void broker_listeners(uint16_t port, uint16_t n);
 /* So many of the next offers are refused, for this reason of SPEC 6: 2, not taken in time, if it is
  * not set. Shared with the broker. */
 extern int *broker_refuses, *broker_reason;
-/* If not 0, it hangs up at HELLO as one of another version, or before it has read HELLO and with
- * REFUSED, as one that has no room. Shared with the broker. */
+/* If not 0, it hangs up at HELLO as one of another version; or with REFUSED, as one that has no
+ * room, before it has read HELLO or before that is sent; or it hangs up then and says nothing.
+ * Shared with the broker. */
 extern int *broker_hangs_up;
-enum { BROKER_OF_NO_VERSION = 1, BROKER_FULL };
+enum { BROKER_OF_NO_VERSION = 1, BROKER_FULL, BROKER_FULL_AT_ONCE, BROKER_ENDS_AT_ONCE };
 /* The newest version of the messages that it speaks; 0: DS_NEWEST. It hangs up at a message of
  * another version than agreed. Shared with the broker. */
 extern int *broker_newest;
