@@ -90,7 +90,7 @@ func TestRootRunSwitch(t *testing.T) {
 	shown, direct, again := "", 0, 0
 	for end := time.Now().Add(hangTime); (direct < connections || again == 0) && time.Now().Before(end); {
 		shown = startIn(t, l.ns, nil, exnTun, "status", "--sockets", "--json").wait(t)
-		direct, again = clientsDirect(t, shown)
+		direct, again, _ = clientsDirect(t, shown)
 	}
 	if direct < connections || again == 0 {
 		t.Errorf("%d of %d connections are direct, %d of them again: %s", direct, connections, again, shown)
@@ -138,13 +138,34 @@ func switchOften(t *testing.T, say func(what string) (back int)) {
 }
 
 // Direct sockets through the fabric are switched off and on at both hosts, while programs in C and
-// Go exchange data that is checked. Their connections stay on TCP; new ones are direct again. No
-// byte is lost, and nothing stands still.
+// Go exchange data that is checked. Their connections go back to TCP, and are direct again. No byte
+// is lost, and nothing stands still.
 func TestRootFabricSwitch(t *testing.T) {
 	longtest.Skip(t)
 	needRun(t, "python3")
 	checkLeaks(t)
+	fabricSwitch(t, newCarried(t, true, "--direct", "fabric:"+carriedPort), true)
+}
+
+// The same with a server's node of a release that does not know PAUSE: connections that went back
+// stay on TCP, and new ones are direct.
+func TestRootFabricSwitchReleases(t *testing.T) {
+	longtest.Skip(t)
+	needRun(t, "git", "python3", "tar")
+	last := filepath.Join(filepath.Dir(buildRelease(t, replaceable)), "exn-tun")
+	checkLeaks(t)
 	c := newCarried(t, true, "--direct", "fabric:"+carriedPort)
+	c.nodes[1].stop()
+	c.args[1][0] = last
+	c.up(1)
+	c.linked()
+	fabricSwitch(t, c, false)
+}
+
+// fabricSwitch switches direct sockets of two hosts off and on. again: connections are direct
+// again.
+func fabricSwitch(t *testing.T, c *carried, again bool) {
+	t.Helper()
 	c.serve()
 	if err := testlab.Into(c.bin, "./testdata/run/checked.go"); err != nil {
 		t.Fatal(err)
@@ -155,9 +176,10 @@ func TestRootFabricSwitch(t *testing.T) {
 	}
 	dir := sharedDir(t)
 	stop := filepath.Join(dir, "stop")
+	const connections = 4
 	clients := []*process{
-		startIn(t, c.spaces[0], nil, "env", awaitBroker, "HOST=10.2.0.2", exnRun, "--", "python3", testdata(t, "run/checked.py"), "ask", carriedPort, "4", stop),
-		startIn(t, c.spaces[0], nil, c.bin+"/checked", "10.2.0.2:"+carriedPort, "4", stop),
+		startIn(t, c.spaces[0], nil, "env", awaitBroker, "HOST=10.2.0.2", exnRun, "--", "python3", testdata(t, "run/checked.py"), "ask", carriedPort, strconv.Itoa(connections), stop),
+		startIn(t, c.spaces[0], nil, c.bin+"/checked", "10.2.0.2:"+carriedPort, strconv.Itoa(connections), stop),
 	}
 	moves := func() { // something goes through the fabric
 		t.Helper()
@@ -179,6 +201,19 @@ func TestRootFabricSwitch(t *testing.T) {
 		return back
 	})
 	moves()
+	// Of those that went back to TCP while they lived, those in Go, and some in C.
+	shown, direct, left, done := "", 0, 0, false
+	for end := time.Now().Add(hangTime); !done && time.Now().Before(end); {
+		shown = startIn(t, c.spaces[0], nil, c.bin+"/exn-tun", "status", "--sockets", "--json", "--dir", c.dirs[0]).wait(t)
+		if _, direct, left = clientsDirect(t, shown); again {
+			done = direct > connections && left == 0
+		} else {
+			done = direct == 0 && left > connections
+		}
+	}
+	if t.Logf("%d connections are direct again, %d are not", direct, left); !done {
+		t.Errorf("%d connections are direct again, %d of those that were direct are on TCP: %s", direct, left, shown)
+	}
 	if err := os.WriteFile(stop, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -190,8 +225,9 @@ func TestRootFabricSwitch(t *testing.T) {
 }
 
 // clientsDirect counts the clients' ends of TCP connections in a status of exn-tun that are direct,
-// and those of them that have been on TCP since they were direct before.
-func clientsDirect(t *testing.T, status string) (direct, again int) {
+// those of them that have been on TCP since they were direct before, and those that were direct and
+// are on TCP.
+func clientsDirect(t *testing.T, status string) (direct, again, left int) {
 	t.Helper()
 	var brokers []struct {
 		Connections []struct {
@@ -208,7 +244,13 @@ func clientsDirect(t *testing.T, status string) (direct, again int) {
 	}
 	for _, b := range brokers {
 		for _, c := range b.Connections {
-			if c.Mode != "direct" || c.Server || c.UDP {
+			if c.Server || c.UDP {
+				continue
+			}
+			if c.Mode != "direct" {
+				if c.Returns > 0 {
+					left++
+				}
 				continue
 			}
 			direct++
@@ -220,5 +262,5 @@ func clientsDirect(t *testing.T, status string) (direct, again int) {
 			}
 		}
 	}
-	return direct, again
+	return direct, again, left
 }

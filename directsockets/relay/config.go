@@ -26,11 +26,11 @@ var (
 )
 
 // Versions are those of the messages between Engines. Version 4 differs from 5 only in that its
-// Engines speak no other version; version 6 has PART. An Engine speaks to each node in the version
-// on which their brokers have agreed (Speak), and understands all of these: HELLO says in which one
-// its sender speaks. The brokers see to it that nodes without a common version carry nothing for
-// each other.
-var Versions = rpc.Versions{Oldest: 4, Newest: 6}
+// Engines speak no other version; version 6 has PART, version 7 PAUSE. An Engine speaks to each
+// node in the version on which their brokers have agreed (Speak), and understands all of these:
+// HELLO says in which one its sender speaks. The brokers see to it that nodes without a common
+// version carry nothing for each other.
+var Versions = rpc.Versions{Oldest: 4, Newest: 7}
 
 // VPIDs that an Engine uses (see the package). They are the node's own; processes have higher ones
 // (package ports).

@@ -32,7 +32,7 @@ type conn struct {
 	key, farKey uint32
 	said, got   uint64 // messages that were sent, and that have come
 
-	why    uint8 // tag of its OPEN
+	why    uint8 // tagRule or tagRDMA
 	idle   int   // polls that found nothing since the last message
 	oneWay int   // messages sent since the last one came
 	// These say in which list the connection is, and why it is not polled: no step of its life
@@ -52,6 +52,7 @@ type conn struct {
 
 	gotMessages, gotBytes uint64 // not in the counters yet
 	wentOut, wentIn       uint64 // bytes of the program here and of the far one, from the beginning
+	shadowOut, shadowIn   uint64 // of these, those by the shadow, as PROMOTE says
 
 	held    []parcel // that have come, the first one before its data
 	heldLen int      // bytes in these

@@ -33,14 +33,15 @@
 //
 // # Messages
 //
-// These are versions 4 to 6 (Versions). They are VELO messages. Their type is the tag of the
+// These are versions 4 to 7 (Versions). They are VELO messages. Their type is the tag of the
 // segment's message that they carry, or one of the relay's own. Numbers are little endian. A
 // message marked Sel is for the connection that the last SELECT in this mailbox from that node has
 // named. Its user tag is its stamp: the connection's key plus the number of messages before it,
 // modulo 256. The user tag of the others is 0 unless stated.
 //
 //	type             payload
-//	1, 2, 5..7  Sel  the message of the segment, as it is (SPEC.md, 3); a byte of zero if that is empty
+//	1, 2, 5..7  Sel  the message of the segment, as it is (SPEC.md, 3); a byte of zero if that is empty;
+//	                 PAUSE is 6 with a byte of 1
 //	 3          Sel  bytes of the PUT that it waits for, which brings its data, and may bring
 //	                 that of those after it 4; 0: none; then the segment's RMA_INFO
 //	 4 BACK     Sel  messages consumed 8, bytes of the ring freed 8 (RMA_AVAIL)
@@ -49,8 +50,10 @@
 //	                 for it that have come before 8, connection, as the sender has numbered it 4
 //	10 OPEN          connection, as the sender has numbered it 4, NLA of the ring to write 8, slots 4, ring 4,
 //	                 the broker's number of the offer 4, nonce 16, addresses 16 + 16, ports 2 + 2, key 4;
-//	                 user tag 1: because RDMA hardware joins the hosts, 0: because a rule asks for it
-//	11 ATTACHED      the receiver's connection 4, the sender's 4, NLA of the ring to write 8, key 4
+//	                 user tag 1: because RDMA hardware joins the hosts, 0: because a rule asks for it;
+//	                 2 beside that: the client's program and its node know PAUSE
+//	11 ATTACHED      the receiver's connection 4, the sender's 4, NLA of the ring to write 8, key 4;
+//	                 user tag 2: the server's program and its node know PAUSE
 //	12 DROP          the receiver's connection 4: it does not exist, or no longer; user tag 1: the server's program
 //	                 takes no such segment; user tag 2: its sender has given it up, what was under way is lost
 //	13 BYE           the receiver's connection 4: its close is known here, or its PART
@@ -87,8 +90,9 @@
 // comes after what was written to the segment before (SPEC.md, 5). Shared memory keeps that order
 // by itself. Here a Gate holds packets of the shadow that carry data or an end until everything
 // written to the segment before has arrived. Packets with neither pass. While the connection is
-// suspended the Gate holds the first packet only, as TCP would only repeat it. At the receiver it
-// keeps out packets of a node that has just begun anew and does not hold any back.
+// suspended the Gate holds the first packet only, as TCP would only repeat it. After PAUSE has
+// arrived packets pass until the program promotes again. At the receiver it keeps out packets of a
+// node that has just begun anew and does not hold any back.
 //
 // # When something fails
 //

@@ -43,7 +43,8 @@ type Gate struct {
 	mu   sync.Mutex
 	held []func() // +checklocks:mu
 	// free: all pass from now on. It is no state of the connection: what the program here sends
-	// goes by TCP again, whatever becomes of the other direction.
+	// goes by TCP for good, whatever becomes of the other direction. After PAUSE its relay is
+	// Silent.
 	free bool // +checklocks:mu
 	// stopped: the connection is suspended. Its state is the Engine's.
 	stopped bool // +checklocks:mu

@@ -171,3 +171,45 @@ func TestGoBackCut(t *testing.T) {
 		t.Errorf("the program finds %v", err)
 	}
 }
+
+// A direction that has paused goes back to TCP for good, whether PAUSE was consumed or not: what
+// was sent before it comes, and neither program gets a reset.
+func TestGoBackPaused(t *testing.T) {
+	for _, consumed := range []bool{true, false} {
+		hosts := newHosts(t, 2, nil)
+		partners(hosts)
+		client, server := joined(t, hosts, segment.Config{})
+		if err := send(t, client, []byte("before"), true); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		read := func() {
+			if got, err := receive(t, server, 6, true); err != nil || string(got) != "before" {
+				t.Errorf("%q, %v", got, err)
+			}
+			if err := end(t, server, true); err != segment.ErrPaused {
+				t.Errorf("after it: %v", err)
+			}
+		}
+		if consumed {
+			read()
+		}
+		hosts[0].engine.GoBack(t.Context())
+		hosts[0].stop()
+		if !consumed {
+			read()
+		}
+		if err := client.Resumed(); err != segment.ErrClosed {
+			t.Errorf("the client finds %v", err)
+		}
+		if wrote := backToTCP(t, client); len(wrote) > 0 {
+			t.Errorf("%d bytes that have come come again", len(wrote))
+		}
+		until(t, "the node has gone", func() bool { return server.Err() == segment.ErrClosed && client.Err() == segment.ErrClosed })
+		if _, ok := server.PromotedAt(); ok {
+			t.Error("promoted")
+		}
+	}
+}

@@ -103,6 +103,18 @@ var (
 // call has a program on the first host offer a connection to the second host.
 func (h *host) call(t *testing.T, to *host, size segment.Config) *segment.End {
 	t.Helper()
+	return h.callWith(t, to, size, func([]byte) {})
+}
+
+// callOld is call of a program that does not know PAUSE.
+func (h *host) callOld(t *testing.T, to *host, size segment.Config) *segment.End {
+	t.Helper()
+	const flags, pauses = 512 + 140, 1 // SPEC 2.2: of side 0, the second byte
+	return h.callWith(t, to, size, func(mem []byte) { mem[flags+1] &^= pauses })
+}
+
+func (h *host) callWith(t *testing.T, to *host, size segment.Config, change func(mem []byte)) *segment.End {
+	t.Helper()
 	seg, err := segment.Create(segment.Info{Nonce: segment.NewNonce(), Client: clientAddr, Server: serverAddr}, size)
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +128,7 @@ func (h *host) call(t *testing.T, to *host, size segment.Config) *segment.End {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Close(false); seg.Retire() })
+	change(seg.Exposed())
 	fd, err := unix.FcntlInt(uintptr(seg.Fd()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -46,6 +46,7 @@ const (
 	tagJoined = 7
 	tagRule   = 0 // of an OPEN: a rule sends the connection through the fabric
 	tagRDMA   = 1 // its link does
+	tagPauses = 2 // beside either of these, and of an ATTACHED: the program knows PAUSE, and so does its node
 )
 
 // Offsets.
@@ -89,6 +90,8 @@ const (
 	takenPlaceOff  = 0 // uint32
 	takenNumberOff = 4 // uint32
 	takenLen       = 8
+
+	demotePauses = 1 // DEMOTE: it is PAUSE
 
 	infoPutOff = 0 // uint32
 	infoOff    = 4 // the segment's RMA_INFO, and its data

@@ -54,7 +54,7 @@ func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
 		k, size, err := e.pack(c, budget-n)
 		n, bytes = n+k, bytes+size
 		if err == nil && n < budget && !c.blocked {
-			k, size, err = e.takeOne(c)
+			k, size, err = e.takeOne(c, &mark)
 			n, bytes, drained = n+k, bytes+size, k == 0
 		}
 		if err != nil {
@@ -106,8 +106,9 @@ func (e *Engine) pack(c *conn, most int) (n, bytes int, err error) {
 	return n, bytes, err
 }
 
-// takeOne takes the next message, if there is one, and sends or queues it.
-func (e *Engine) takeOne(c *conn) (n, bytes int, err error) {
+// takeOne takes the next message, if there is one, and sends or queues it. mark was read before:
+// what it says of an earlier PAUSE ends with PROMOTE.
+func (e *Engine) takeOne(c *conn, mark *segment.Mark) (n, bytes int, err error) {
 	en := e.entry(c)
 	ok, err := c.relay.Take(&en.msg)
 	if err != nil || !ok {
@@ -117,6 +118,9 @@ func (e *Engine) takeOne(c *conn) (n, bytes int, err error) {
 	c.events++
 	e.stats.MessagesSent.Add(1)
 	switch en.msg.Tag {
+	case segment.TagPromote:
+		mark.Flags &^= segment.MarkStands
+		c.told.Flags &^= segment.MarkStands
 	case segment.TagRMAInfo:
 		_, bytes = en.msg.Place()
 	case segment.TagVELO, segment.TagVELOLast:
@@ -167,7 +171,11 @@ func (e *Engine) startJoined(c *conn) {
 
 // sendEntry sends a message that was taken. False: not now.
 func (e *Engine) sendEntry(c *conn, en *entry) bool {
-	if en.msg.Tag != segment.TagRMAInfo {
+	switch en.msg.Tag {
+	case segment.TagRMAInfo:
+	case segment.TagPause:
+		return e.send(c, kind(segment.TagDemote), []byte{demotePauses})
+	default:
 		return e.send(c, kind(en.msg.Tag), en.msg.Payload())
 	}
 	var b [infoOff + segment.MaxVELO]byte
@@ -359,7 +367,12 @@ func (e *Engine) say(c *conn, mark segment.Mark, held int) {
 	default:
 		e.fence(c, held)
 	}
-	if c.events == c.arrived && mark.Flags&(segment.MarkReturned|segment.MarkStands) != 0 {
+	if c.events != c.arrived {
+		return
+	}
+	switch {
+	case mark.Has(segment.MarkStands) && !mark.Has(segment.MarkReturned) && c.relay.Quiet(): // until PROMOTE
+	case mark.Flags&(segment.MarkReturned|segment.MarkStands) != 0:
 		c.gate.open()
 	}
 }
@@ -394,7 +407,18 @@ func (e *Engine) giveBack(c *conn) {
 		e.fail(c, err)
 		return
 	}
-	if consumed-c.gave.consumed < uint64(c.seg.Config().Slots/4) && freed-c.gave.freed < uint64(c.seg.Config().Ring/quiet) {
+	switch few := consumed-c.gave.consumed < uint64(c.seg.Config().Slots/4) && freed-c.gave.freed < uint64(c.seg.Config().Ring/quiet); {
+	case c.relay.Holds(c.gave.consumed) && !c.relay.Holds(consumed):
+		// If the program had fallen back before it consumed PAUSE, the far one has to hear of that
+		// before.
+		switch m, err := c.relay.Mark(); {
+		case err != nil:
+			e.fail(c, err)
+			return
+		case m != c.told:
+			return // say is about to
+		}
+	case few:
 		return
 	}
 	b := back{consumed, freed}
@@ -418,9 +442,14 @@ func (e *Engine) call(c *conn) {
 		e.on(c, onBroken)
 		return
 	}
+	why := c.why
+	if e.knowsPause(c) {
+		why |= tagPauses
+		c.relay.PutPauses()
+	}
 	o := open{id: c.id, key: c.key, nla: nla, size: c.seg.Config(), offer: c.offer, info: c.seg.Info()}
 	var p [openLen]byte
-	if e.postClass(c.node, c.device, c.class, kindOpen, c.why, o.append(p[:0])) != nil {
+	if e.postClass(c.node, c.device, c.class, kindOpen, why, o.append(p[:0])) != nil {
 		e.block(c)
 		return
 	}
@@ -432,6 +461,14 @@ func (e *Engine) decline(c *conn, tag uint8) {
 	var id [idLen]byte
 	e.postLater(c.node, c.device, kindDrop, tag, appendID(id[:0], c.far))
 	e.on(c, onDeclined)
+}
+
+// pauseVersion is the first version with PAUSE.
+const pauseVersion = 7
+
+// knowsPause reports whether the program here knows PAUSE, and both nodes do.
+func (e *Engine) knowsPause(c *conn) bool {
+	return c.relay.PeerPauses() && e.versionFor(c.node.id) >= pauseVersion
 }
 
 // accept looks whether the server's program has taken a connection, and tells the peer.
@@ -454,9 +491,14 @@ func (e *Engine) accept(c *conn) {
 		e.fail(c, err)
 		return
 	}
+	tag := uint8(0)
+	if e.knowsPause(c) {
+		tag = tagPauses
+		c.relay.PutPauses()
+	}
 	a := attached{id: c.far, far: c.id, nla: nla, key: c.key}
 	var p [attachedLen]byte
-	if e.postClass(c.node, c.device, c.class, kindAttached, 0, a.append(p[:0])) != nil {
+	if e.postClass(c.node, c.device, c.class, kindAttached, tag, a.append(p[:0])) != nil {
 		e.block(c)
 		return
 	}

@@ -64,7 +64,7 @@ func (e *Engine) hear(ch *channel, k kind, tag uint8, p []byte) {
 	case kindAttached:
 		var a attached
 		if a, err = parseAttached(p); err == nil {
-			e.attached(n, box, a)
+			e.attached(n, box, a, tag)
 		}
 	case kindDrop:
 		var id uint32
@@ -286,18 +286,22 @@ func (e *Engine) act(c *conn, k kind, p []byte) error {
 
 // deliver puts a message of the far program into the queue of the one here.
 func (e *Engine) deliver(c *conn, k kind, p []byte) error {
-	if k == kind(segment.TagShutdown) || k == kind(segment.TagDemote) {
+	tag := segment.Tag(k)
+	switch {
+	case tag == segment.TagDemote && len(p) == 1 && p[0] == demotePauses:
+		tag, p = segment.TagPause, nil
+	case tag == segment.TagShutdown, tag == segment.TagDemote:
 		p = nil // see empty
 	}
 	if c.state == stateLeaving {
 		return nil // nobody reads it
 	}
-	n, err := c.relay.Put(segment.Tag(k), p)
+	n, err := c.relay.Put(tag, p)
 	if err != nil {
 		return err
 	}
 	c.oneWay = 0
-	e.showReceived(c, k, p, n)
+	e.showReceived(c, tag, p, n)
 	c.gotMessages++
 	c.gotBytes += uint64(n)
 	if !c.touched {
@@ -397,9 +401,12 @@ func (e *Engine) provide(n *node, box int, o open, why uint8) (*conn, error) {
 	}
 	fds = append(fds, pair[1])
 	s.CloseFd()
-	c := &conn{why: why, far: o.id, farKey: o.key, key: rand.Uint32(), remote: o.nla, seg: s}
+	c := &conn{why: why &^ tagPauses, far: o.id, farKey: o.key, key: rand.Uint32(), remote: o.nla, seg: s}
 	if err := e.equip(c, segment.Client, pair[0]); err != nil {
 		return abort(err)
+	}
+	if why&tagPauses != 0 {
+		c.relay.TakePauses()
 	}
 	e.on(c, onOpen)
 	e.cfg.Offered(Offer{Node: n.id, ID: o.offer, Info: o.info, Segment: own, Bell: pair[1]})
@@ -407,13 +414,16 @@ func (e *Engine) provide(n *node, box int, o open, why uint8) (*conn, error) {
 }
 
 // attached is called when the server's program has attached a connection that is offered from here.
-func (e *Engine) attached(n *node, box int, a attached) {
+func (e *Engine) attached(n *node, box int, a attached, tag uint8) {
 	c := e.conns[a.id]
 	if c == nil || c.node != n || c.device != box || c.state != stateCalling || a.far == 0 {
 		e.unknown(n, box, a)
 		return
 	}
 	c.far, c.farKey, c.remote = a.far, a.key, a.nla
+	if tag == tagPauses {
+		c.relay.TakePauses()
+	}
 	switch err := c.relay.Attach(); {
 	case errors.Is(err, segment.ErrCorrupt):
 		e.fail(c, err)

@@ -73,7 +73,7 @@ func (e *Engine) showSent(c *conn, m *segment.Message, n int) {
 	t := e.tap.Load()
 	switch {
 	case m.Tag == segment.TagPromote:
-		c.wentOut = binary.LittleEndian.Uint64(m.Payload())
+		c.wentOut += shadowed(m.Payload(), &c.shadowOut)
 	case t == nil:
 	case m.Tag == segment.TagRMAInfo:
 		data := make([]byte, n)
@@ -88,11 +88,11 @@ func (e *Engine) showSent(c *conn, m *segment.Message, n int) {
 }
 
 // showReceived shows a message that was put into the queue of the program here.
-func (e *Engine) showReceived(c *conn, k kind, p []byte, n int) {
+func (e *Engine) showReceived(c *conn, tag segment.Tag, p []byte, n int) {
 	t := e.tap.Load()
-	switch tag := segment.Tag(k); {
+	switch {
 	case tag == segment.TagPromote:
-		c.wentIn = binary.LittleEndian.Uint64(p)
+		c.wentIn += shadowed(p, &c.shadowIn)
 	case t == nil:
 	case tag == segment.TagRMAInfo:
 		data := make([]byte, n)
@@ -104,4 +104,12 @@ func (e *Engine) showReceived(c *conn, k kind, p []byte, n int) {
 		e.show(*t, c, false, false, p)
 	}
 	c.wentIn += uint64(n)
+}
+
+// shadowed is how many bytes went by the shadow before a PROMOTE and after the one before it; of
+// are those before both.
+func shadowed(promote []byte, of *uint64) (more uint64) {
+	all := binary.LittleEndian.Uint64(promote)
+	more, *of = all-*of, all
+	return more
 }

@@ -22,6 +22,8 @@ const (
 	carried = MarkFlags(flagsMask)
 	// parting are those by which a node's own end ends.
 	parting = MarkClosed | MarkReset
+	// passing are those that a program takes back: STANDS of its PAUSE, and OFF.
+	passing = MarkStands | MarkFlags(offFlag)
 )
 
 // Mark is what a program says beside its messages.
@@ -67,6 +69,7 @@ func (r *Relay) Say(m Mark) error {
 	if m.Has(MarkFallenBack) && (m.Slot-r.given > r.out.count-r.given || m.Off > maxRMA || m.Off > 0 && m.Slot == r.out.count) {
 		return fmt.Errorf("%w: fallen back at message %d of %d, byte %d", ErrRelay, m.Slot, r.out.count, m.Off)
 	}
+	r.lower(passing &^ m.Flags)
 	flags := m.Flags & carried &^ r.said &^ parting
 	if flags&MarkFallenBack != 0 {
 		e.own.fallbackSlot.Store(m.Slot)
@@ -77,4 +80,12 @@ func (r *Relay) Say(m Mark) error {
 		e.raise(uint32(flags))
 	}
 	return nil
+}
+
+// lower takes back what Say has told.
+func (r *Relay) lower(flags MarkFlags) {
+	if flags &= r.said; flags != 0 {
+		r.said &^= flags
+		r.e.lower(uint32(flags))
+	}
 }

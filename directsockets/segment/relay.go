@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"exnet/internal/shm"
@@ -19,7 +20,7 @@ var ErrRelay = errors.New("segment: cannot be relayed")
 // the program here sends is taken out of its queue and carried there; what comes from
 // there is put into the other queue as it is. Counts of messages and bytes are the same in
 // both segments, so that what the far program gives back, and where it falls back, can be
-// said here without a change, and a direction can go back to the shadow at any byte.
+// said here without a change, and a direction can go back to the shadow at any byte, and return.
 //
 // Both segments have queues and rings of one size. What fits into one fits into the
 // other.
@@ -28,11 +29,12 @@ var ErrRelay = errors.New("segment: cannot be relayed")
 type Relay struct {
 	e *End
 
-	out, in lane      // from the program here, to it
-	given   uint64    // messages of out that the program may write over
-	freed   uint64    // bytes of its ring
-	rung    uint64    // see wake
-	said    MarkFlags // what Say has told
+	out, in lane          // from the program here, to it
+	given   uint64        // messages of out that the program may write over
+	freed   uint64        // bytes of its ring
+	quiet   atomic.Uint64 // see Quiet
+	rung    uint64        // see wake
+	said    MarkFlags     // what Say has told
 	// parted: this node has had the program go back to TCP. The life of the connection is the
 	// Engine's: this only tells whose FALLEN_BACK the program finds, which is never taken back.
 	parted   bool
@@ -72,18 +74,36 @@ func place(p []byte) (off, n int) {
 	return int(binary.LittleEndian.Uint64(p[rmaPlaceOff:])), int(binary.LittleEndian.Uint32(p[rmaLenOff:]))
 }
 
+// lanePhase is where a direction is, as its last message says.
+//
+//	shadow ── PROMOTE ─▶ direct ── SHUTDOWN, DEMOTE ─▶ over
+//	   ▲                    │
+//	   └─────── PAUSE ──────┘
+type lanePhase uint8
+
+const (
+	laneShadow lanePhase = iota // PROMOTE is the next message
+	laneDirect                  // any but PROMOTE is
+	laneOver                    // none is
+)
+
 // lane checks the messages of one direction, one after the other.
 type lane struct {
+	phase    lanePhase
+	pauses   bool // both programs and both nodes know PAUSE
 	ring     uint64
 	count    uint64 // messages
+	promote  uint64 // the number of the last PROMOTE
 	advances uint64 // sum of those of the RMA_INFOs
 	freed    uint64 // of these, given back
-	ended    bool   // SHUTDOWN or DEMOTE was the last one
 }
+
+// paused reports whether PAUSE is the last message.
+func (l *lane) paused() bool { return l.phase == laneShadow && l.count > 0 }
 
 // next checks a message and counts it; false: it cannot be.
 func (l *lane) next(tag Tag, p []byte) bool {
-	if l.ended || (l.count == 0) != (tag == TagPromote) {
+	if l.phase == laneOver || (l.phase == laneShadow) != (tag == TagPromote) {
 		return false
 	}
 	switch tag {
@@ -91,6 +111,7 @@ func (l *lane) next(tag Tag, p []byte) bool {
 		if len(p) != promoteLen {
 			return false
 		}
+		l.phase, l.promote = laneDirect, l.count
 	case TagVELO, TagVELOLast:
 		if len(p) < 1 || len(p) > MaxVELO {
 			return false
@@ -113,7 +134,12 @@ func (l *lane) next(tag Tag, p []byte) bool {
 		if len(p) != 0 {
 			return false
 		}
-		l.ended = true
+		l.phase = laneOver
+	case TagPause:
+		if len(p) != 0 || !l.pauses {
+			return false
+		}
+		l.phase = laneShadow
 	default:
 		return false
 	}
@@ -139,6 +165,19 @@ func NewRelay(s *Segment, side Side, bell int, hardware bool) (*Relay, error) {
 	ring := uint64(s.head.ring)
 	return &Relay{e: e, out: lane{ring: ring}, in: lane{ring: ring}}, nil
 }
+
+// PeerPauses reports whether the program knows PAUSE.
+func (r *Relay) PeerPauses() bool { return r.e.peer.flags.Load()&flagPauses != 0 }
+
+// TakePauses has the program send PAUSE where it would send DEMOTE and may be promoted again. Call
+// it before Attach, or before the server gets the segment.
+func (r *Relay) TakePauses() {
+	r.out.pauses = true
+	r.e.own.flags.Or(flagPauses)
+}
+
+// PutPauses has Put take PAUSE.
+func (r *Relay) PutPauses() { r.in.pauses = true }
 
 // Attach is that of End.
 func (r *Relay) Attach() error { return r.e.Attach() }
@@ -206,16 +245,16 @@ func (r *Relay) Part() (say MarkFlags, done bool) {
 		// all.
 		r.parted, r.partedAt = true, r.out.count
 		r.said |= MarkFallenBack
-		if !r.out.ended {
+		if r.out.phase != laneOver {
 			e.own.fallbackSlot.Store(r.out.count)
 			e.own.fallbackOff.Store(0)
 			e.raise(fallenBackFlag)
 		}
 	}
 	switch {
-	case r.out.ended && r.parted:
+	case r.out.phase == laneOver && r.parted:
 		return MarkStands, true
-	case r.out.ended: // the program looks once more, and says which of both counts
+	case r.out.phase == laneOver, r.out.paused() && !r.parted: // the program looks once more, and says which of both counts
 		say = MarkFlags(e.peer.attention.Load()) & (MarkReturned | MarkStands)
 		return say, say != 0
 	}
@@ -258,7 +297,8 @@ func (r *Relay) Take(m *Message) (ok bool, err error) {
 		return false, e.breach()
 	}
 	s.Payload().Part(0, m.Len).CopyTo(m.Data[:])
-	if !r.out.next(m.Tag, m.Payload()) {
+	early := m.Tag == TagPromote && r.given != r.out.count // PAUSE was not consumed
+	if early || !r.out.next(m.Tag, m.Payload()) {
 		return false, e.breach()
 	}
 	e.rx.count++
@@ -293,8 +333,12 @@ func (r *Relay) Rewind(count, advances uint64) (bytes uint64, err error) {
 			bytes += uint64(n)
 		}
 	}
-	if count < o.count { // the last one is to be taken again
-		o.ended = false
+	switch { // nothing before the last PROMOTE is taken again
+	case count == o.count:
+	case count == o.promote:
+		o.phase = laneShadow
+	default:
+		o.phase = laneDirect
 	}
 	r.e.rx.count, o.count, o.advances = count, count, advances
 	return bytes, nil
@@ -323,7 +367,7 @@ func (r *Relay) Pack(p []byte, most int, stamp uint8) (_ []byte, messages, bytes
 			break
 		}
 		at := len(p)
-		if n < 1 || n > MaxVELO || r.out.ended || r.out.count == 0 {
+		if n < 1 || n > MaxVELO || r.out.phase != laneDirect {
 			return p, messages, bytes, e.breach()
 		}
 		p = p[:at+PackHead+n]
@@ -345,11 +389,23 @@ func (r *Relay) Fetch(m *Message, p []byte) {
 	r.e.rx.mem.Part(off, n).CopyTo(p)
 }
 
-// Silent reports whether the program has sent nothing yet: its first slot is empty, and not
-// because the program has given back a page that was consumed. It may be called from any
-// goroutine.
+// Silent reports whether the program has sent nothing yet, or nothing since the PAUSE that Quiet
+// was for: the next slot is empty, and not because the program has given back a page that was
+// consumed. It may be called from any goroutine.
 func (r *Relay) Silent() bool {
-	return word(r.e.rx.queue[0].Status.Load()).lap() == 0 && r.e.own.consumed.Load() == 0
+	n, x := r.quiet.Load(), &r.e.rx
+	lap := word(x.queue[n&uint64(len(x.queue)-1)].Status.Load()).lap()
+	return lap != uint32(n>>x.shift+1) && r.e.own.consumed.Load() <= n
+}
+
+// Quiet has the program be Silent until it sends the next message, and reports that its last one
+// is PAUSE. Call it when all that Take and Pack have returned has come.
+func (r *Relay) Quiet() bool {
+	if !r.out.paused() {
+		return false
+	}
+	r.quiet.Store(r.out.count)
+	return true
 }
 
 // GiveBack tells the program what the far program has consumed, counted from the
@@ -401,6 +457,8 @@ func (r *Relay) Put(tag Tag, p []byte) (n int, err error) {
 		return 0, fmt.Errorf("%w: message %d, of type %d and %d bytes", ErrRelay, r.in.count, tag, len(p))
 	}
 	switch tag {
+	case TagPromote: // STANDS was for the PAUSE before it
+		r.lower(MarkStands)
 	case TagVELO, TagVELOLast:
 		n = len(p)
 	case TagRMAInfo:
@@ -448,8 +506,12 @@ func (r *Relay) Returned() (consumed, freed uint64, err error) {
 // there.
 func (r *Relay) Unread(consumed, freed uint64) bool {
 	t := &r.e.tx
-	return t.sent-consumed >= uint64(len(t.queue)/2) || t.put-freed >= r.in.ring/2
+	return t.sent-consumed >= uint64(len(t.queue)/2) || t.put-freed >= r.in.ring/2 || r.Holds(consumed)
 }
+
+// Holds reports whether PAUSE is the last message that was put there, and is not known there to
+// have been consumed: the far program waits for that.
+func (r *Relay) Holds(consumed uint64) bool { return r.in.paused() && consumed != r.in.count }
 
 // Arm has the doorbell ring when the program sends or says something, or, with space, when
 // it consumes. True: it has already.

@@ -1,0 +1,597 @@
+package relay
+
+import (
+	"fmt"
+	"testing"
+
+	"exnet/internal/explore"
+	"exnet/internal/racetest"
+)
+
+// One direction of a connection between two hosts that is switched off and on, as a model: a sender
+// and a receiver, whose steps are those of SPEC.md, 5, and their nodes, walked through in every
+// order. At each step the link may be cut, with any number of the messages on it lost, and come
+// back; the receiver may fall back.
+//
+// What is wrong: a byte that comes twice, out of order, or never, a message that cannot be, and a
+// walk that ends where the direction should be direct again, or with something undone.
+
+// pFault is a mistake that the model is to find.
+type pFault uint8
+
+const (
+	pFine      pFault = iota
+	pStands           // STANDS of a PAUSE is not taken back at PROMOTE, as it was: flags were only added
+	pOldMark          // a MARK that was read before PROMOTE says STANDS after it
+	pBackFirst        // the node tells that PAUSE was consumed before it tells of FALLEN_BACK
+	pBackLate         // it tells that only with a quarter of the queue
+	pRewind           // after RESUME the lane takes PROMOTE for impossible
+	pNoRewind         // and nothing is taken again
+	pOpen             // after the first PAUSE all packets pass at once, for good
+	pShut             // they do from PAUSE on, until PROMOTE, although it has not come
+	pFaults
+)
+
+func (f pFault) String() string {
+	return [...]string{"none", "STANDS stays", "an old MARK", "BACK before MARK", "BACK is late", "no PROMOTE after RESUME", "no rewind",
+		"the gate stays open", "silent too early"}[f]
+}
+
+// Messages. Those up to pPause are of the queue.
+const (
+	pData int8 = iota + 1
+	pPromote
+	pPause
+	pMark
+	pBack
+)
+
+// pMessage is a message: DATA's byte, PROMOTE's number, what MARK says, how many were consumed.
+type pMessage struct {
+	k, n             int8
+	stands, returned bool
+	fell             int8 // 1 + where
+}
+
+const (
+	pQueue = 10
+	pWire  = 5
+	pBytes = 6
+)
+
+// Phases of the sender and the receiver.
+const (
+	pShadow int8 = iota
+	pCatchUp
+	pDirect
+	pPaused
+	pFallenBack
+	pReturning
+	pOnTCP
+)
+
+// pWorld is the sender and its node, the receiver and its node, and what is between them.
+type pWorld struct {
+	queue            [pQueue]pMessage
+	published, sent  int8
+	tx, at           int8 // the sender's phase; the message from which it returns
+	paused           int8 // messages up to the last PAUSE
+	stands, returned bool
+	off              bool
+	switches         int8
+	consumed         int8 // that the sender's node has told it of
+	saw              int8 // FALLEN_BACK of which it has told: 1 + where
+
+	taken, promoted int8 // by the node; the number of the last PROMOTE
+	lane            int8
+	read            bool // the node has read the mark
+	mark, told      pMessage
+	quiet           int8
+	free            bool
+
+	wire, back [pWire]pMessage
+
+	shadow      [pBytes]int8 // bytes of the shadow
+	wrote, came int8
+
+	put                int8 // by the receiver's node
+	saysStands         bool
+	saysReturned       bool
+	gave, heard        int8 // what it has told the sender's node: consumed, FALLEN_BACK
+	rx, before         int8
+	rxTaken, start     int8 // messages; the one that is PROMOTE, or will be
+	fell               int8
+	given, carried, rd int8 // bytes that its program has; what PROMOTE said; bytes of the shadow
+	due                int8
+	cuts, falls        int8
+}
+
+type pModel struct {
+	bytes, switches, cuts, falls int8
+	fault                        pFault
+	wrong                        string
+}
+
+func (m *pModel) bad(format string, a ...any) {
+	if m.wrong == "" {
+		m.wrong = fmt.Sprintf(format, a...)
+	}
+}
+
+func (m *pModel) start() pWorld {
+	return pWorld{told: pMessage{k: pMark}, switches: m.switches, cuts: m.cuts, falls: m.falls}
+}
+
+func (w *pWorld) publish(k, n int8) {
+	w.queue[w.published] = pMessage{k: k, n: n}
+	w.published++
+}
+
+// next returns what may come next.
+func (m *pModel) next(w pWorld) (all []pWorld) {
+	try := func(f func(v *pWorld) bool) {
+		v := w
+		if f(&v) && v != w {
+			all = append(all, v)
+		}
+	}
+	try(m.look)
+	try(m.send)
+	try(m.pause)
+	try(m.stand)
+	try(m.pump)
+	try(m.hearForward)
+	try(m.hearBack)
+	try(m.giveBack)
+	try(m.pass)
+	try(m.receive)
+	if w.switches > 0 && w.tx != pReturning {
+		try(func(v *pWorld) bool { v.switches--; v.off = !v.off; return true })
+	}
+	if w.falls > 0 && w.rx <= pDirect && w.fell == 0 {
+		try(func(v *pWorld) bool {
+			v.falls--
+			v.fell, v.before, v.rx = 1+v.rxTaken, v.rx, pFallenBack
+			return true
+		})
+	}
+	if w.cuts > 0 {
+		for keep := range pWire + 1 { // the first messages on their way have come
+			for keepBack := range pWire + 1 {
+				try(func(v *pWorld) bool { return m.cut(v, keep, keepBack) })
+			}
+		}
+	}
+	return all
+}
+
+// look is what the sender does when it looks at what the receiver has said.
+func (m *pModel) look(w *pWorld) bool {
+	switch {
+	case w.tx == pReturning:
+		if w.at == w.published || w.queue[w.at].k == pPause {
+			w.tx = pOnTCP
+			return true
+		}
+		if b := w.queue[w.at]; b.k == pData {
+			m.write(w, b.n)
+		}
+		w.at++
+	case w.tx == pPaused && w.saw > 0 && w.saw-1 < w.paused: // it reads up to PAUSE
+		w.tx = pOnTCP
+	case (w.tx == pPaused || w.tx == pShadow) && w.saw > 0:
+		w.returned, w.tx = true, pOnTCP
+	case w.tx == pDirect && w.saw > 0:
+		w.returned, w.tx, w.at = true, pReturning, w.saw-1
+	case w.tx == pPaused && w.consumed >= w.paused:
+		w.stands, w.tx = false, pShadow
+	default:
+		return false
+	}
+	return true
+}
+
+// write writes a byte to the shadow: a packet.
+func (m *pModel) write(w *pWorld, b int8) {
+	w.shadow[w.wrote] = b
+	w.wrote++
+	if w.came == w.wrote-1 && m.passes(w) {
+		w.came++
+	}
+}
+
+// passes reports whether a packet passes at once: Gate.
+func (m *pModel) passes(w *pWorld) bool {
+	return w.free || w.published <= w.quiet
+}
+
+// send sends a byte, or promotes.
+func (m *pModel) send(w *pWorld) bool {
+	if w.sent == m.bytes && !(w.tx == pShadow && !w.off) || w.published >= pQueue-1 {
+		return false
+	}
+	switch w.tx {
+	case pShadow:
+		if !w.off {
+			if w.saw > 0 { // it looks before
+				return false
+			}
+			w.publish(pPromote, w.wrote)
+			w.tx = pDirect
+			return true
+		}
+		fallthrough
+	case pPaused, pOnTCP:
+		w.sent++
+		m.write(w, w.sent)
+	case pDirect:
+		if w.saw > 0 || w.queue[w.published-1].k == pPause { // it looks before
+			return false
+		}
+		w.sent++
+		w.publish(pData, w.sent)
+	default:
+		return false
+	}
+	return true
+}
+
+// pause sends PAUSE; the sender looks for FALLEN_BACK after it, in stand.
+func (m *pModel) pause(w *pWorld) bool {
+	if w.tx != pDirect || !w.off || w.saw > 0 || w.queue[w.published-1].k == pPause {
+		return false
+	}
+	w.publish(pPause, 0)
+	return true
+}
+
+func (m *pModel) stand(w *pWorld) bool {
+	if w.tx != pDirect || w.queue[w.published-1].k != pPause || w.saw > 0 {
+		return false
+	}
+	w.tx, w.paused, w.stands = pPaused, w.published, true
+	return true
+}
+
+// pump is Engine.pump of the sender's node, in steps: it reads the mark, takes the messages,
+// says the mark.
+func (m *pModel) pump(w *pWorld) bool {
+	mark := pMessage{k: pMark, stands: w.stands, returned: w.returned}
+	switch {
+	case !w.read:
+		w.read, w.mark = true, mark
+		return true
+	case w.taken < w.published:
+		msg := w.queue[w.taken]
+		if (w.lane == pDirect) == (msg.k == pPromote) {
+			m.bad("the lane finds %d impossible", msg.k)
+		}
+		if !push(w.wire[:], msg) {
+			return false
+		}
+		switch msg.k {
+		case pPromote:
+			w.lane, w.promoted = pDirect, w.taken
+			if m.fault != pStands && m.fault != pOldMark {
+				w.mark.stands, w.told.stands = false, false
+			}
+		case pPause:
+			w.lane = pShadow
+		}
+		w.taken++
+		return true
+	}
+	if w.mark != w.told {
+		if !push(w.wire[:], w.mark) {
+			return false
+		}
+		w.told = w.mark
+	} else if w.wire[0].k == 0 || m.fault == pShut { // all has come
+		switch {
+		case w.mark.returned, w.mark.stands && m.fault == pOpen:
+			w.free = true
+		case w.mark.stands && w.lane == pShadow:
+			w.quiet = w.taken
+		}
+	}
+	w.read = false
+	return true
+}
+
+// pass lets a packet pass that is held, when all that was published before has come.
+func (m *pModel) pass(w *pWorld) bool {
+	if w.came == w.wrote {
+		return false
+	}
+	arrived := w.taken == w.published && w.wire[0].k == 0 && w.told.returned == w.returned && w.told.stands == w.stands
+	if !arrived && !m.passes(w) {
+		return false
+	}
+	w.came++
+	return true
+}
+
+// hearForward is Engine.act of the receiver's node.
+func (m *pModel) hearForward(w *pWorld) bool {
+	msg := w.wire[0]
+	if msg.k == 0 {
+		return false
+	}
+	pop(w.wire[:])
+	if msg.k == pMark {
+		w.saysReturned = w.saysReturned || msg.returned
+		w.saysStands = msg.stands || m.fault == pStands && w.saysStands
+		return true
+	}
+	if msg != w.queue[w.put] {
+		m.bad("message %d comes in the place of %d", msg.k, w.queue[w.put].k)
+	}
+	if msg.k == pPromote && m.fault != pStands {
+		w.saysStands = false
+	}
+	w.put++
+	return true
+}
+
+// hearBack is Engine.act of the sender's node.
+func (m *pModel) hearBack(w *pWorld) bool {
+	msg := w.back[0]
+	if msg.k == 0 {
+		return false
+	}
+	pop(w.back[:])
+	if msg.k == pMark {
+		w.saw = msg.fell
+	} else {
+		w.consumed = max(w.consumed, msg.n)
+	}
+	return true
+}
+
+// giveBack is Engine.say and Engine.giveBack of the receiver's node.
+func (m *pModel) giveBack(w *pWorld) bool {
+	holds := w.put > 0 && w.queue[w.put-1].k == pPause && w.gave < w.put && w.rxTaken >= w.put
+	if holds && m.fault != pBackLate && (w.heard == w.fell || m.fault == pBackFirst) {
+		if push(w.back[:], pMessage{k: pBack, n: w.rxTaken}) {
+			w.gave = w.rxTaken
+			return true
+		}
+		return false
+	}
+	if w.heard != w.fell && push(w.back[:], pMessage{k: pMark, fell: w.fell}) {
+		w.heard = w.fell
+		return true
+	}
+	return false
+}
+
+// cut takes the link away, and brings it back: both nodes have said RESUME.
+func (m *pModel) cut(w *pWorld, keep, keepBack int) bool {
+	if keep > 0 && w.wire[keep-1].k == 0 || keepBack > 0 && w.back[keepBack-1].k == 0 {
+		return false
+	}
+	w.cuts--
+	for range keep {
+		m.hearForward(w)
+	}
+	for range keepBack {
+		m.hearBack(w)
+	}
+	clear(w.wire[:])
+	clear(w.back[:])
+	w.read, w.mark, w.told = false, pMessage{}, pMessage{k: pMark}
+	w.gave, w.heard = 0, 0
+	if m.fault == pNoRewind {
+		return true
+	}
+	switch w.put {
+	case w.taken:
+	case w.promoted:
+		if w.lane = pShadow; m.fault == pRewind {
+			w.lane = pDirect
+		}
+	default:
+		w.lane = pDirect
+	}
+	w.taken = w.put
+	return true
+}
+
+// take is a byte that the receiver's program gets.
+func (m *pModel) take(w *pWorld, b int8) {
+	if w.given++; b != w.given {
+		m.bad("byte %d comes in the place of %d", b, w.given)
+	}
+}
+
+// over is the first message from i on that is PAUSE, or put.
+func (w *pWorld) over(i int8) int8 {
+	for i < w.put && w.queue[i].k != pPause {
+		i++
+	}
+	return i
+}
+
+// receive is a step of the receiver.
+func (m *pModel) receive(w *pWorld) bool {
+	var next pMessage
+	if w.rxTaken < w.put {
+		next = w.queue[w.rxTaken]
+	}
+	byTCP := func(limit int8) bool {
+		if w.rd == min(limit, w.came) {
+			return false
+		}
+		m.take(w, w.shadow[w.rd])
+		w.rd++
+		return true
+	}
+	switch w.rx {
+	case pShadow:
+		if next.k == pPromote {
+			if w.carried = next.n; w.carried < w.rd {
+				m.bad("PROMOTE says %d, and %d were read", w.carried, w.rd)
+			}
+			w.rxTaken++
+			w.rx = pCatchUp
+			return true
+		}
+		return byTCP(w.came)
+	case pCatchUp:
+		if w.rd == w.carried {
+			w.rx = pDirect
+			return true
+		}
+		return byTCP(w.carried)
+	case pDirect:
+		switch next.k {
+		case pData:
+			m.take(w, next.n)
+			w.rxTaken++
+			return true
+		case pPause:
+			w.rxTaken++
+			if w.rx = pShadow; w.fell > 0 { // it takes PAUSE for DEMOTE
+				w.rx = pOnTCP
+			}
+			w.start = w.rxTaken
+			return true
+		case pPromote:
+			m.bad("PROMOTE where it is direct")
+		}
+	case pFallenBack:
+		switch end := w.over(w.rxTaken); {
+		case w.saysReturned:
+			w.due = w.carried
+			switch p := w.fell - 1; {
+			case w.before != pShadow:
+			case p < w.put && w.queue[p].k == pPromote:
+				w.due = w.queue[p].n
+			default:
+				w.due = 0
+			}
+			if w.due > 0 || w.before != pShadow || w.fell-1 < w.put {
+				for i := w.fell - 1; i < w.over(w.fell-1); i++ {
+					if w.queue[i].k == pData {
+						w.due++
+					}
+				}
+			}
+			w.rx = pOnTCP
+			return true
+		case end < w.put && w.saysStands:
+			w.rx = w.before
+			return true
+		}
+	case pOnTCP:
+		return byTCP(w.came)
+	}
+	return false
+}
+
+// short is a world in one line.
+func (w *pWorld) short() string {
+	list := func(all []pMessage) (s string) {
+		for _, msg := range all {
+			if msg.k > 0 {
+				s += fmt.Sprintf(" %c%d", " dPpmb"[msg.k], msg.n+msg.fell)
+			}
+			if msg.stands {
+				s += "S"
+			}
+			if msg.returned {
+				s += "R"
+			}
+		}
+		return s
+	}
+	return fmt.Sprintf("tx %d off %v stands %v returned %v saw %d consumed %d queue%s | lane %d taken %d read %v quiet %d | wire%s back%s | shadow %d of %d | put %d stands %v returned %v gave %d | rx %d taken %d fell %d given %d rd %d", w.tx, w.off, w.stands, w.returned, w.saw, w.consumed, list(w.queue[:]), w.lane, w.taken, w.read, w.quiet, list(w.wire[:]), list(w.back[:]), w.came, w.wrote, w.put, w.saysStands, w.saysReturned, w.gave, w.rx, w.rxTaken, w.fell, w.given, w.rd)
+}
+
+// idle reports what is wrong where nothing more happens.
+func (m *pModel) idle(w *pWorld) string {
+	switch {
+	case w.given != w.sent:
+		return fmt.Sprintf("the receiver waits for ever with %d of %d bytes: tx %d, rx %d", w.given, w.sent, w.tx, w.rx)
+	case !w.off && w.fell == 0 && (w.tx != pDirect || w.rx != pDirect):
+		return fmt.Sprintf("the direction is not direct again: tx %d, rx %d", w.tx, w.rx)
+	}
+	return ""
+}
+
+func (m *pModel) explore(limit int) (wrong string, states int) {
+	r := explore.Some(limit, func(w pWorld) ([]pWorld, string) {
+		m.wrong = ""
+		next := m.next(w)
+		if m.wrong == "" && m.rests(w, next) {
+			m.wrong = m.idle(&w)
+		}
+		return next, m.wrong
+	}, m.start())
+	if m.fault == pFine && r.Wrong != "" {
+		way, _ := r.Trace()
+		for _, w := range way {
+			r.Wrong += "\n" + w.short()
+		}
+	}
+	return r.Wrong, r.States
+}
+
+// rests reports whether only the operator, the link and the node's own looks may change a world.
+func (m *pModel) rests(w pWorld, next []pWorld) bool {
+	pumped := w
+	for range 3 { // it reads the mark, and does what there is to do
+		m.pump(&pumped)
+	}
+	for _, v := range append(next, pumped) {
+		v.read, v.mark = w.read, w.mark
+		if v.switches == w.switches && v.cuts == w.cuts && v.falls == w.falls && v != w {
+			return false
+		}
+	}
+	return true
+}
+
+var pauseModels = []pModel{
+	{bytes: 3, switches: 2},
+	{bytes: 2, switches: 4},
+	{bytes: 2, switches: 2, cuts: 1},
+	{bytes: 2, switches: 3, falls: 1},
+	{bytes: 3, switches: 2, falls: 1},
+	{bytes: 1, switches: 3, falls: 1, cuts: 1},
+}
+
+// Whatever is lost or late at whatever step, each byte comes once, and the direction is direct
+// again when it is switched on.
+func TestPauseModel(t *testing.T) {
+	racetest.SkipModel(t)
+	const most = 3_000_000
+	for _, m := range pauseModels {
+		wrong, states := m.explore(most)
+		t.Logf("%d bytes, %d switches, %d cuts, %d falls: %d states", m.bytes, m.switches, m.cuts, m.falls, states)
+		if states >= most {
+			t.Errorf("not all of %d states", states)
+		}
+		if wrong != "" {
+			t.Errorf("%d bytes, %d switches, %d cuts, %d falls: %s", m.bytes, m.switches, m.cuts, m.falls, wrong)
+		}
+	}
+}
+
+// Each mistake is found.
+func TestPauseModelFindsFaults(t *testing.T) {
+	racetest.SkipModel(t)
+	for f := pFine + 1; f < pFaults; f++ {
+		found := ""
+		for _, m := range pauseModels {
+			m.fault = f
+			if found, _ = m.explore(1_000_000); found != "" {
+				break
+			}
+		}
+		t.Logf("%v: %s", f, found)
+		if found == "" {
+			t.Errorf("%v is not found", f)
+		}
+	}
+}
