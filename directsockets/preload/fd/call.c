@@ -36,69 +36,64 @@ static inline struct call known(struct conn *c, int fd, int before)
 	return k;
 }
 
-/* A call on c, which w named: makes its handle, if it is connected. That takes time, in which
- * another thread may close fd: the call is on c all the same. If w does not name c any more, it is
- * none of ours. */
-static struct call begin_making(struct conn *c, int fd, uintptr_t w)
-{
-	struct call k = {.slot = -1};
-	int before = ds_critical_enter();
+/* Does a call on a conn in this state begin otherwise than by the kernel alone? */
+static bool begins(int state) { return state == CONN_KNOWN || state == CONN_SETTLING || state == CONN_CONNECTING || state == CONN_UNCOUNTED; }
 
-	conn_hold(c);
-	if (fd_word(fd) != w) {
-		conn_put(c);
-		ds_critical_leave(before);
-		return k;
-	}
-	conn_completed(c, fd);
+/* A call on c, which is held, begins, in a critical section, which ends. Makes the handle of c, if
+ * it is connected: that takes time, in which another thread may close fd, and the call is on c all
+ * the same. False: c is about to have a handle, and the caller, which has c still, looks again. */
+static bool begin_held(struct call *k, struct conn *c, int fd, int before)
+{
+	int state = conn_is(c);
+	bool makes = state == CONN_CONNECTING || state == CONN_UNCOUNTED;
+
+	if (makes)
+		conn_completed(c, fd);
 	if (ds_life_counts(&c->life)) {
-		k = known(c, conn_still(c, fd), before);
-		k.late = true;
-		return k;
+		*k = known(c, makes ? conn_still(c, fd) : fd, before);
+		k->late = makes;
+		return true;
 	}
-	if (ds_life_count(&c->life)) {
-		k.slot = ds_cleanup_push(uncounted_jumped, c);
-		k.early = c;
-		k.late = true;
+	if ((makes || state == CONN_SETTLING) && ds_life_count(&c->life)) {
+		k->slot = ds_cleanup_push(uncounted_jumped, c);
+		k->early = c;
+		k->late = makes;
+	} else if ((state = conn_is(c)) == CONN_KNOWN || state == CONN_SETTLING) {
+		return false;
 	} else {
 		conn_put(c);
 	}
 	ds_critical_leave(before);
-	return k;
+	return true;
 }
 
-/* As begin, which found that w may change, or that conn/ may not know its conn. Until that is held
- * another thread may close fd, and open it again: then it may be another connection, and w its
- * word, too. What was seen of it before counts for nothing. */
-static __attribute__((noinline)) struct call begin_slowly(int fd, uintptr_t w)
+/* As begin, which found that fd is changing, or that conn/ may not know its conn. Until that is
+ * held another thread may close fd, and open it again, or give the number to another: what was seen
+ * of it before counts for nothing. */
+static __attribute__((noinline)) struct call begin_slowly(int fd)
 {
 	struct call k = {.slot = -1};
-	struct conn *c = word_conn(w);
 
 	for (;;) {
-		int state = conn_is(c);
-		if (state == CONN_CONNECTING || state == CONN_UNCOUNTED)
-			return begin_making(c, fd, w);
-		if (state != CONN_KNOWN && (state != CONN_SETTLING || uncounted_count(&k, c, fd, w)))
+		uintptr_t w = fd_settled(fd);
+		struct conn *c = word_conn(w);
+
+		if (!c || !begins(conn_is(c)))
 			return k;
 		int before = ds_critical_enter();
-		conn_hold(c);
-		bool same = fd_word(fd) == w;
-		if (same && ds_life_counts(&c->life))
-			return known(c, fd, before);
+		if (word_held(fd, w, &c->users) && begin_held(&k, c, fd, before))
+			return k;
 		conn_put(c);
 		ds_critical_leave(before);
-		if (!same)
-			return k;
 	}
 }
 
 /* Gives back what begin has taken, and begins again. */
-static __attribute__((noinline)) struct call begin_again(struct conn *c, int before, int fd, uintptr_t w)
+static __attribute__((noinline)) struct call begin_again(struct conn *c, int before, int fd)
 {
 	conn_put(c);
 	ds_critical_leave(before);
-	return begin_slowly(fd, w);
+	return begin_slowly(fd);
 }
 
 /* As call_begin_any, with few instructions for a conn that is up. */
@@ -106,14 +101,14 @@ static inline struct call begin(int fd, uintptr_t w)
 {
 	struct conn *c = word_conn(w);
 
-	if (!c)
+	if (!c && w != FD_CHANGING)
 		return (struct call){.slot = -1};
-	if (__builtin_expect(conn_is(c) != CONN_KNOWN, 0))
-		return begin_slowly(fd, w);
+	if (__builtin_expect(!c || conn_is(c) != CONN_KNOWN, 0))
+		return begin_slowly(fd);
 	int before = ds_critical_enter();
 	conn_hold(c);
 	if (__builtin_expect(fd_word(fd) != w || conn_is(c) != CONN_KNOWN, 0))
-		return begin_again(c, before, fd, w);
+		return begin_again(c, before, fd);
 	return known(c, fd, before);
 }
 
@@ -131,7 +126,12 @@ struct call call_begin(int fd, uintptr_t w)
 
 	if (__builtin_expect(c != NULL, 0) && conn_is(c) == CONN_KNOWN && is_stream(c, fd))
 		return (struct call){.slot = -1};
-	return begin(fd, w);
+	struct call k = begin(fd, w);
+	if (__builtin_expect(fd <= STDERR_FILENO, 0) && k.c && is_stream(k.c, fd)) { /* another one by now */
+		call_end(&k);
+		k = (struct call){.slot = -1};
+	}
+	return k;
 }
 
 struct call call_begin_any(int fd, uintptr_t w) { return begin(fd, w); }
@@ -181,8 +181,6 @@ static __attribute__((noinline)) struct call uncounted(int fd, uintptr_t w, bool
 		/* Only from uncounted_count on, which takes a reference, is it certain that c is
 		 * still uncounted. */
 		if ((!sleeps || (in && __atomic_load_n(&c->life.nonblock, __ATOMIC_RELAXED) == DS_NONBLOCK_NO)) && uncounted_count(&k, c, fd, w)) {
-			if (!k.early)
-				return k;
 			if (!ds_ripe(&c->life.traffic, c->life.side, fd)) {
 				/* A thread that waits for an answer does so in the kernel: no other
 				 * is likely to want the conn until it comes. */

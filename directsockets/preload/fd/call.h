@@ -13,20 +13,19 @@ struct call {
 	bool late;	    /* a handle was made, or waited for: call_fd */
 };
 
-/* Counts *k, a real call on c, which is uncounted and w. False: it has a handle. */
+/* Counts *k, a real call on c, which is uncounted and w. False: it has a handle, or fd is
+ * another. */
 static inline bool uncounted_count(struct call *k, struct conn *c, int fd, uintptr_t w)
 {
 	int before = ds_critical_enter();
-	bool same;
 
-	conn_hold(c);
-	same = fd_word(fd) == w;
-	/* From here on c is fd's. If it is uncounted it stays so, or is taken over, which the count
-	 * tells; but it may be another one than the caller saw, of the same number and place. */
-	if (__builtin_expect(!same || !ds_life_count(&c->life), 0)) {
+	/* From word_held on c is fd's. If it is uncounted it stays so, or is taken over, which the
+	 * count tells; but it may be another one than the caller saw, of the same number and
+	 * place. */
+	if (__builtin_expect(!word_held(fd, w, &c->users) || !ds_life_count(&c->life), 0)) {
 		conn_put(c);
 		ds_critical_leave(before);
-		return !same;
+		return false;
 	}
 	k->slot = ds_cleanup_push(uncounted_jumped, c);
 	k->early = c;

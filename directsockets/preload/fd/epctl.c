@@ -264,11 +264,12 @@ static __attribute__((noinline)) int ctl_other(int epfd, int op, int fd, struct 
 
 int ep_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
-	uintptr_t w = fd_word(fd);
+	uintptr_t w = fd_settled(fd);
 	struct ds_dgram *d = __builtin_expect(word_dgram(w) != NULL, 0) ? dgram_get(fd, w) : NULL;
 	struct conn *c = conn_peek(fd);
 	int rc;
 
+	fd_settled(epfd); /* not with ep_lock */
 	if (d)
 		return ctl_dgram(epfd, op, d, fd, ev);
 	if (!c && op == EPOLL_CTL_ADD && ev && !fd_is_sealed() && !fd_vforked())

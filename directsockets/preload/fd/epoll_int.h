@@ -116,13 +116,16 @@ static inline void epi_put(struct epi *e)
 }
 static inline struct epi *epi_get(int epfd)
 {
-	uintptr_t w = fd_word(epfd);
-	struct epi *e = word_epi(w);
+	for (uintptr_t w = fd_word(epfd);; w = fd_settled(epfd)) {
+		struct epi *e = word_epi(w);
 
-	if (!e || word_held(epfd, w, &e->users))
-		return e;
-	epi_put(e);
-	return NULL;
+		if (e && word_held(epfd, w, &e->users))
+			return e;
+		if (e)
+			epi_put(e);
+		else if (w != FD_CHANGING)
+			return NULL;
+	}
 }
 
 /* One of its descriptors. */

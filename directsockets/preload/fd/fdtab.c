@@ -330,25 +330,31 @@ static void stream_ends(struct conn *c)
 		ds_stream(c->life.s, false);
 }
 
-/* In a critical section: fd, which the table has, is about to be closed. open: until then it names
- * what the table says; otherwise that was closed behind our back, and it names nothing of ours. */
-static void closing(int fd, bool open)
+/* How fd goes. Until CLOSED and CHANGES it names what the table says; CLOSED_BEHIND our back, it
+ * names nothing of ours. */
+enum going { CLOSED, CLOSED_BEHIND, CHANGES };
+
+/* In a critical section: fd, which the table has, is about to be closed. Returns, of one that
+ * CHANGES, what fd_changes does. */
+static struct conn *closing(int fd, enum going how)
 {
-	uintptr_t w = __atomic_exchange_n(&fd_tab[fd], 0, __ATOMIC_SEQ_CST);
+	uintptr_t w = __atomic_exchange_n(&fd_tab[fd], how == CHANGES ? FD_CHANGING : 0, __ATOMIC_SEQ_CST);
 	struct conn *c = word_conn(w);
 	if (c && ds_life_settles(&c->life)) /* by a thread that asks the kernel about fd: conn_open */
 		ds_life_renumbered(&c->life);
 	if (c && __atomic_sub_fetch(&c->nfds, 1, __ATOMIC_ACQ_REL) == 0) {
-		int one = 1;
-		if (__atomic_compare_exchange_n(&c->users, &one, FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
-			conn_final(c, open ? fd : NO_COPY); /* the usual case: no other call on it */
-			return;
+		int one = 1, copy = how == CHANGES ? fd_spare(fd) : NO_COPY;
+		if (copy == NO_COPY && __atomic_compare_exchange_n(&c->users, &one, FREE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+			conn_final(c, how == CLOSED_BEHIND ? NO_COPY : fd); /* the usual case: no other call on it */
+			return NULL;
 		}
-		__atomic_store_n(&c->closefd, open ? fd_spare(fd) : NO_COPY, __ATOMIC_RELEASE);
-		if (conn_is(c) == CONN_KNOWN)
+		__atomic_store_n(&c->closefd, how == CLOSED ? fd_spare(fd) : copy, __ATOMIC_RELEASE);
+		if (conn_is(c) == CONN_KNOWN && __atomic_load_n(&c->users, __ATOMIC_ACQUIRE) > 1)
 			ds_renumbered(c->life.s);
 		if (c->members) /* now: the number may be another socket's when that call ends */
 			fd_notices->forget(c);
+		if (how == CHANGES)
+			return c;
 		conn_put(c);
 	} else if (c) {
 		if (conn_fd(c) == fd)
@@ -376,20 +382,66 @@ static void closing(int fd, bool open)
 	} else if (word_epi(w)) {
 		fd_notices->close(word_epi(w), fd);
 	}
+	return NULL;
 }
 
 /* As closing, of a descriptor that the table may have. */
-static void ends(int fd, bool open)
+static void ends(int fd, enum going how)
 {
 	if (fd_word(fd) == 0 || fd_vforked())
 		return;
 	ds_critical_begin();
-	closing(fd, open);
+	closing(fd, how);
 	ds_critical_end();
 }
 
-void fd_closing(int fd) { ends(fd, true); }
-void fd_was_closed(int fd) { ends(fd, false); }
+void fd_closing(int fd) { ends(fd, CLOSED); }
+void fd_was_closed(int fd) { ends(fd, CLOSED_BEHIND); }
+
+/* ---- duplicates ------------------------------------------------------------ */
+
+static struct ds_lock numbers;
+
+void fd_numbers_lock(void)
+{
+	if (ds_one_thread())
+		ds_critical_begin();
+	else
+		ds_own_again(&numbers);
+}
+
+void fd_numbers_unlock(void)
+{
+	if (__atomic_load_n(&numbers.word, __ATOMIC_RELAXED) == 0)
+		ds_critical_end();
+	else
+		ds_own_unlock(&numbers);
+}
+
+void fd_numbers_child(void)
+{
+	fd_numbers_unlock();
+	numbers = (struct ds_lock){0};
+}
+
+struct conn *fd_changes(int fd) { return closing(fd, CHANGES); }
+
+void fd_changed(int fd)
+{
+	uintptr_t changing = FD_CHANGING;
+
+	__atomic_compare_exchange_n(&fd_tab[fd], &changing, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+uintptr_t fd_wait(int fd)
+{
+	if (ds_own_lock(&numbers) == DS_NESTED)
+		return 0;
+	fd_changed(fd); /* a jump out of a fault's handler has left who changed it */
+	uintptr_t w = fd_word(fd);
+	ds_own_unlock(&numbers);
+	return w;
+}
 
 uint64_t fd_cookie(int fd)
 {

@@ -2,14 +2,23 @@
  *
  * A table of words, read without a lock by every call: a pointer to a struct conn
  * (a TCP socket), the mark of a listener, a pointer to a struct ds_dgram (a UDP
- * socket), a pointer to a struct epi (an epoll instance, epoll.h), or 0 for
- * everything else. A conn is one kernel socket, however many descriptors name it;
+ * socket), a pointer to a struct epi (an epoll instance, epoll.h), FD_CHANGING,
+ * or 0 for everything else. A conn is one kernel socket, however many descriptors name it;
  * calls under way hold a reference, and the last descriptor or call closes it.
  *
  * Lock-free, so that close may be called in a signal handler. The process's
  * own: after fork each process has a copy, and sock.h's counts tell how many
  * processes share a connection. A vfork child shares the table but not the
  * descriptors, and changes nothing: see fd_vforked.
+ *
+ * Where there are threads, dup2 takes a number through one more state, unless it is
+ * a UDP socket:
+ *
+ *	what it was ── fd_changes ──▶ FD_CHANGING ── fd_copy, fd_changed ──▶ what it is
+ *
+ * A call that began before goes on with what the number was. One that begins now
+ * waits (fd_settled): the table cannot tell it what the kernel has there. The lock
+ * of fd_numbers_lock guards the state, and all calls that make duplicates.
  */
 #ifndef DS_FDTAB_H
 #define DS_FDTAB_H
@@ -81,8 +90,8 @@ extern const struct fd_notices *fd_notices DS_HIDDEN;
 /* A call on an armed conn begins. */
 static inline void conn_active(struct conn *c) { fd_notices->active(c); }
 
-/* A pointer of kind FD_LISTENER is a UDP socket. */
-enum { FD_NONE = 0, FD_CONN = 1, FD_LISTENER = 2, FD_EPOLL = 3 };
+/* A pointer of kind FD_LISTENER is a UDP socket. FD_CHANGING is a word, of kind FD_NONE. */
+enum { FD_NONE = 0, FD_CONN = 1, FD_LISTENER = 2, FD_EPOLL = 3, FD_CHANGING = 4 };
 
 extern uintptr_t *fd_tab DS_HIDDEN;
 extern unsigned fd_tab_size DS_HIDDEN;
@@ -122,9 +131,19 @@ static inline uintptr_t fd_word(int fd)
 	return (unsigned)fd < __atomic_load_n(&fd_tab_size, __ATOMIC_ACQUIRE) ? __atomic_load_n(&fd_tab[fd], __ATOMIC_ACQUIRE) : 0;
 }
 
+/* The word of fd, once no thread is changing the number. fd_wait waits for the one that does; 0: it
+ * must not, as this thread is that one, or is in a handler that it may wait for. */
+uintptr_t fd_wait(int fd) DS_HIDDEN;
+static inline uintptr_t fd_settled(int fd)
+{
+	uintptr_t w = fd_word(fd);
+
+	return __builtin_expect(w == FD_CHANGING, 0) ? fd_wait(fd) : w;
+}
+
 static inline int fd_kind(int fd)
 {
-	return (int)(fd_word(fd) & 3);
+	return (int)(fd_settled(fd) & 3);
 }
 
 static inline struct epi *word_epi(uintptr_t w)
@@ -180,13 +199,16 @@ static inline void conn_put(struct conn *c)
  * but leaves an uncounted one as it is. */
 static inline struct conn *conn_peek(int fd)
 {
-	uintptr_t w = fd_word(fd);
-	struct conn *c = word_conn(w);
+	for (uintptr_t w = fd_word(fd);; w = fd_settled(fd)) {
+		struct conn *c = word_conn(w);
 
-	if (!c || word_held(fd, w, &c->users))
-		return c;
-	conn_put(c);
-	return NULL;
+		if (c && word_held(fd, w, &c->users))
+			return c;
+		if (c)
+			conn_put(c);
+		else if (w != FD_CHANGING)
+			return NULL;
+	}
 }
 
 /* fd is a new TCP socket (CONN_ON_SOCKET), or a connection that was accepted (CONN_ON_ACCEPT).
@@ -207,6 +229,18 @@ void fd_forget(int fd) DS_HIDDEN;
 /* fd is about to be closed, or replaced by dup2. If another call is using its last
  * conn, a copy of the descriptor stays open until that ends. */
 void fd_closing(int fd) DS_HIDDEN;
+
+/* Around a call that makes a duplicate, also where only one of the two is of ours: as a critical
+ * section, and a lock where there are threads. Before all locks of epoll.h and conn/. */
+void fd_numbers_lock(void) DS_HIDDEN;
+void fd_numbers_unlock(void) DS_HIDDEN;
+void fd_numbers_child(void) DS_HIDDEN; /* in the child of a fork before which it was locked */
+/* With that lock, where there are threads: dup2 is about to give the number fd to another
+ * descriptor. Returns a conn that has lost its last one: conn_put ends it, without the lock. NULL:
+ * there is none. fd_changed: dup2 has returned. fd_copy may have said what the number is; else it
+ * is none of ours. */
+struct conn *fd_changes(int fd) DS_HIDDEN;
+void fd_changed(int fd) DS_HIDDEN;
 /* fd is new, and what the table has for it was closed behind our back: no call for that reaches
  * fd. */
 void fd_was_closed(int fd) DS_HIDDEN;

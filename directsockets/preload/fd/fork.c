@@ -27,6 +27,7 @@ void fork_prepare_for(struct ds_sock *s)
 		ds_critical_begin();
 		return;
 	}
+	fd_numbers_lock(); /* first: a thread that has it makes no fork and waits for none, but takes the others */
 	uncounted_settle();
 	conn_each(CONN_IN(CONN_KNOWN), forking, NULL);
 	ds_gen++;
@@ -51,6 +52,7 @@ void fork_parent(pid_t pid)
 	ds_dg_forked(pid);
 	ep_fork_parent();
 	ds_fork_parent(pid);
+	fd_numbers_unlock();
 	errno = saved;
 }
 
@@ -73,6 +75,7 @@ void fork_child(void)
 	}
 	if (idle) { /* as in fork_parent */
 		ds_gen++;
+		fd_numbers_lock();
 		ds_fork_prepare();
 		ep_fork_prepare();
 		ds_critical_end();
@@ -84,4 +87,5 @@ void fork_child(void)
 	else
 		ds_dg_forked(0);
 	ds_fork_child();
+	fd_numbers_child();
 }

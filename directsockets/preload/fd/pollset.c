@@ -395,9 +395,9 @@ int wait_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, cons
 {
 	bool any = false;
 
-	for (nfds_t i = 0; i < n && !any; i++) {
-		uintptr_t w = fd_word(fds[i].fd);
-		any = word_dgram(w) || ((w & 3) == FD_EPOLL && __atomic_load_n(&ds_dg_flows, __ATOMIC_RELAXED));
+	for (nfds_t i = 0; i < n; i++) {
+		uintptr_t w = fd_settled(fds[i].fd);
+		any |= word_dgram(w) || ((w & 3) == FD_EPOLL && __atomic_load_n(&ds_dg_flows, __ATOMIC_RELAXED));
 	}
 	if (__builtin_expect(!any, 1))
 		return wait_others(fds, n, timeout, mask, uncounted);

@@ -4,7 +4,7 @@ enum { MOST = sizeof((struct waits *)0)->calls / sizeof(struct call) };
 
 bool waits_add(struct waits *w, int fd)
 {
-	uintptr_t word = fd_word(fd);
+	uintptr_t word = fd_settled(fd);
 	struct conn *c = word_conn(word);
 
 	if (word_dgram(word))

@@ -161,19 +161,39 @@ EXPORT int shutdown(int fd, int how)
 
 /* ---- descriptors ----------------------------------------------------------- */
 
-/* Ends the critical section, if *in. */
-static void leave_critical(int *in)
+/* How a descriptor and its word in the table change together: no handler sees one half of that, or
+ * leaves it by a jump. */
+enum together { ALONE, CRITICAL, NUMBERS };
+
+/* Ends it. */
+static void leave_together(enum together *how)
 {
-	if (*in)
+	if (*how == CRITICAL)
 		ds_critical_end();
+	else if (*how == NUMBERS)
+		fd_numbers_unlock();
 }
 
-/* A descriptor and its word in the table change together: no handler may see one half of that, or
- * leave it by a jump. */
-#define CRITICAL(ours) \
-	__attribute__((cleanup(leave_critical))) int critical_ = (ours); \
-	if (critical_) \
-	ds_critical_begin()
+/* Begins it. */
+static enum together together(enum together how)
+{
+	if (how == CRITICAL)
+		ds_critical_begin();
+	else if (how == NUMBERS)
+		fd_numbers_lock();
+	return how;
+}
+
+#define TOGETHER(how) __attribute__((cleanup(leave_together))) enum together together_ = together(how); (void)together_
+
+/* How a duplicate is made; ours: of, or in the place of, a descriptor of ours. Another thread may
+ * be making that so. A child of vfork has numbers of its own. */
+static enum together duplicating(bool ours)
+{
+	if (!ours && (ds_one_thread() || !fd_tab_size))
+		return ALONE;
+	return fd_vforked() ? CRITICAL : NUMBERS;
+}
 
 /* fd, which the table knows, is about to be closed or replaced. */
 static void going(int fd)
@@ -187,14 +207,14 @@ static void going(int fd)
 /* As close, of a descriptor that the table knows. */
 static int close_ours(int fd)
 {
-	CRITICAL(true);
+	TOGETHER(CRITICAL);
 	going(fd);
 	return REAL(close, fd);
 }
 
 EXPORT int close(int fd)
 {
-	if (__builtin_expect(fd_word(fd) != 0, 0))
+	if (__builtin_expect(fd_word(fd) != 0, 0) && fd_settled(fd))
 		return close_ours(fd);
 	if (fd >= 0 && ds_own_fd(fd)) {
 		errno = EBADF;
@@ -217,39 +237,54 @@ static int dupped(int oldfd, int newfd)
 
 EXPORT int dup(int fd)
 {
-	CRITICAL(fd_word(fd) != 0);
+	TOGETHER(duplicating(fd_word(fd) != 0));
 	return dupped(fd, REAL(dup, fd));
 }
 
 /* A copy of target, if it is this process that pidfd names: then both are the same socket. */
 EXPORT int pidfd_getfd(int pidfd, int target, unsigned flags)
 {
-	CRITICAL(fd_word(target) != 0);
+	TOGETHER(duplicating(fd_word(target) != 0));
 	int fd = (int)ds_syscall(SYS_pidfd_getfd, pidfd, target, flags);
 	uint64_t cookie = fd < 0 || fd_word(target) == 0 ? 0 : fd_cookie(fd);
 	return cookie && cookie == fd_cookie(target) ? dupped(target, fd) : fd;
 }
 
-/* newfd will be closed by dup2, if oldfd is one. One of the library's own moves away. */
-static bool make_place(int oldfd, int newfd)
+enum { DUP2 = -1 };
+
+/* dup3 of oldfd to newfd, or dup2. */
+static int kernel_dup(int oldfd, int newfd, int flags)
 {
-	if (oldfd == newfd || REAL(fcntl, oldfd, F_GETFD) < 0)
-		return true; /* the kernel answers */
-	if (fd_word(newfd) == 0)
-		return fd_vforked() || ds_fd_give_up(newfd);
-	going(newfd);
-	return true;
+	return flags == DUP2 ? REAL(dup2, oldfd, newfd) : REAL(dup3, oldfd, newfd, flags);
 }
 
-/* dup2 of, or to, a descriptor of ours. */
-OURS int dup2_ours(int oldfd, int newfd)
+/* The same of, or to, a descriptor of ours. */
+OURS int dup_onto(int oldfd, int newfd, int flags)
 {
-	CRITICAL(fd_word(oldfd) != 0 || fd_word(newfd) != 0);
-	if (!make_place(oldfd, newfd))
-		return -1;
-	int rc = REAL(dup2, oldfd, newfd);
-	if (rc >= 0)
-		fd_dup(oldfd, rc);
+	struct conn *ends = NULL;
+	int rc;
+
+	if (oldfd == newfd || (flags & ~O_CLOEXEC && flags != DUP2) || REAL(fcntl, oldfd, F_GETFD) < 0)
+		return kernel_dup(oldfd, newfd, flags); /* the kernel answers */
+	{
+		TOGETHER(duplicating(true));
+		/* A call on a UDP socket may go by the kernel at any time: it need not wait. */
+		bool changes = !ds_one_thread() && !fd_vforked() && (unsigned)newfd < fd_tab_size && !word_dgram(fd_word(newfd));
+
+		if (fd_word(newfd) == 0 && !fd_vforked() && !ds_fd_give_up(newfd)) /* one of the library's own moves away */
+			return -1;
+		if (changes)
+			ends = fd_changes(newfd);
+		else if (fd_word(newfd) != 0)
+			going(newfd);
+		rc = kernel_dup(oldfd, newfd, flags);
+		if (rc >= 0)
+			fd_dup(oldfd, rc);
+		if (changes)
+			fd_changed(newfd);
+	}
+	if (ends)
+		conn_put(ends);
 	return rc;
 }
 
@@ -257,19 +292,15 @@ EXPORT int dup2(int oldfd, int newfd)
 {
 	if (__builtin_expect((fd_word(oldfd) | fd_word(newfd) | ds_own_fd(newfd)) == 0, 1))
 		return REAL(dup2, oldfd, newfd);
-	return dup2_ours(oldfd, newfd);
+	return dup_onto(oldfd, newfd, DUP2);
 }
 ALIAS(__dup2, dup2);
 
 EXPORT int dup3(int oldfd, int newfd, int flags)
 {
-	CRITICAL(fd_word(oldfd) != 0 || fd_word(newfd) != 0);
-	if ((flags & ~O_CLOEXEC) == 0 && !make_place(oldfd, newfd))
-		return -1;
-	int rc = REAL(dup3, oldfd, newfd, flags);
-	if (rc >= 0)
-		fd_dup(oldfd, rc);
-	return rc;
+	if (__builtin_expect((fd_word(oldfd) | fd_word(newfd) | ds_own_fd(newfd)) == 0, 1))
+		return REAL(dup3, oldfd, newfd, flags);
+	return dup_onto(oldfd, newfd, flags);
 }
 
 /* All descriptors in [first, last] are about to be closed. */
@@ -357,7 +388,7 @@ static void flags_changed(int fd, bool nonblock, bool async)
 /* fcntl with F_DUPFD or F_DUPFD_CLOEXEC. */
 OURS int fcntl_dup(int fd, int cmd, void *arg)
 {
-	CRITICAL(fd_word(fd) != 0);
+	TOGETHER(duplicating(fd_word(fd) != 0));
 	return dupped(fd, REAL(fcntl, fd, cmd, arg));
 }
 

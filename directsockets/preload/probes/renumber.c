@@ -1,0 +1,156 @@
+#include "probe.h"
+
+/* Probes of threads that use a number while another thread has dup2 make it one connection after
+ * the other: what they send arrives, on whichever that is. */
+
+enum { CONNS = 3, WRITERS = 4, MOST = 40 };
+
+struct message {
+	unsigned thread, count;
+};
+
+static struct {
+	int number; // by which the threads send
+	unsigned each; // messages of one thread, at most
+	int stop;
+	int writing; // threads that have not ended
+	unsigned sent;
+	int client[MOST], server[MOST];
+	unsigned got[MOST], wrong[MOST];
+	pthread_t writer[WRITERS], reader[MOST];
+} all;
+
+/* Sends m by fd, as thread t does it. */
+static ssize_t put_message(unsigned t, int fd, struct message *m)
+{
+	struct iovec iov = {m, sizeof *m};
+	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	switch (t % 4) {
+	case 0: return send(fd, m, sizeof *m, 0);
+	case 1: return write(fd, m, sizeof *m);
+	case 2: return sendmsg(fd, &h, 0);
+	default: return writev(fd, &iov, 1);
+	}
+}
+
+/* A thread that sends by the number, or by a duplicate of it. */
+static void *writes(void *arg)
+{
+	unsigned t = (unsigned)(uintptr_t)arg & 0xff, dups = (unsigned)(uintptr_t)arg >> 8;
+
+	unsigned i;
+
+	for (i = 1; i <= all.each && !__atomic_load_n(&all.stop, __ATOMIC_SEQ_CST); i++) {
+		struct message m = {t, i};
+		int fd = dups ? dup(all.number) : all.number;
+
+		if (put_message(t, fd, &m) != sizeof m)
+			die("send");
+		if (dups)
+			close(fd);
+	}
+	__atomic_fetch_add(&all.sent, i - 1, __ATOMIC_SEQ_CST);
+	__atomic_fetch_sub(&all.writing, 1, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+/* A thread that reads what one connection carries, to its end: of each thread in order. */
+static void *reads(void *arg)
+{
+	int i = (int)(intptr_t)arg;
+	unsigned last[WRITERS] = {0};
+	struct message m;
+
+	while (get(all.server[i], &m, sizeof m) == sizeof m) {
+		if (m.thread >= WRITERS)
+			die("torn");
+		all.wrong[i] += m.count <= last[m.thread];
+		last[m.thread] = m.count;
+		all.got[i]++;
+	}
+	return NULL;
+}
+
+/* Makes connection i, and the thread that reads it. */
+static void make(int i)
+{
+	pair(&all.client[i], &all.server[i]);
+	pthread_create(&all.reader[i], NULL, reads, (void *)(intptr_t)i);
+}
+
+/* Threads send by a number that is connection 0. */
+static void begin(int dups)
+{
+	all.number = fcntl(all.client[0], F_DUPFD, 100);
+	all.writing = WRITERS;
+	for (int t = 0; t < WRITERS; t++)
+		pthread_create(&all.writer[t], NULL, writes, (void *)(intptr_t)(t | (dups ? 1 << 8 : 0)));
+}
+
+/* They have sent what they were to, or are to stop: has the n connections been sent all? */
+static void end(int n)
+{
+	unsigned got = 0, wrong = 0;
+
+	for (int t = 0; t < WRITERS; t++)
+		pthread_join(all.writer[t], NULL);
+	close(all.number);
+	for (int i = 0; i < n; i++) {
+		if (all.client[i] >= 0)
+			shutdown(all.client[i], SHUT_WR);
+		pthread_join(all.reader[i], NULL);
+		got += all.got[i];
+		wrong += all.wrong[i];
+		if (all.client[i] >= 0)
+			close(all.client[i]);
+		close(all.server[i]);
+	}
+	out("%u messages are lost, %u out of order", all.sent - got, wrong);
+}
+
+/* The number is one connection after the other, all of which have others. */
+static void renumber(int dups)
+{
+	all.each = (unsigned)fewer(20000);
+	for (int i = 0; i < CONNS; i++)
+		make(i);
+	begin(dups);
+	for (int i = 1; __atomic_load_n(&all.writing, __ATOMIC_SEQ_CST); i++)
+		if (i % 2 ? dup2(all.client[i % CONNS], all.number) < 0 : dup3(all.client[i % CONNS], all.number, O_CLOEXEC) < 0)
+			die("dup2");
+	end(CONNS);
+}
+
+static void renumber_sends(void) { renumber(0); }
+
+/* By duplicates of the number. */
+static void renumber_dups(void) { renumber(1); }
+
+/* The number is the only one of each connection, which ends as the next takes it. */
+static void renumber_last(void)
+{
+	int n = fewer(MOST);
+
+	all.each = ~0u;
+	make(0);
+	begin(0);
+	close(all.client[0]);
+	for (int i = 1; i < n; i++) {
+		make(i);
+		if (dup2(all.client[i], all.number) < 0)
+			die("dup2");
+		close(all.client[i]);
+	}
+	for (int i = 0; i < n; i++)
+		all.client[i] = -1;
+	__atomic_store_n(&all.stop, 1, __ATOMIC_SEQ_CST);
+	end(n);
+}
+
+const struct probe renumber_probes[] = {
+	{"renumber-sends", renumber_sends, 0},
+	{"renumber-dups", renumber_dups, 0},
+	{"renumber-last", renumber_last, 0},
+	{0},
+};
