@@ -70,6 +70,18 @@ func TestCgo(t *testing.T) {
 	}
 }
 
+// A Go program without cgo that is a PIE runs as ever with LD_PRELOAD alone, as in a container that
+// has the device: the dynamic linker loads the library, and Go's threads are not C's.
+func TestPreloadedPIE(t *testing.T) {
+	program := buildStatic(t, []string{"go", "build", "-buildmode=pie", "-o"}, "goprogram/main.go")
+	cmd := exec.Command(program, "long")
+	cmd.Env = append(os.Environ(), "LD_PRELOAD="+library(t), "EXN_TEST_ARGS=long")
+	stdout, stderr, status := output(t, cmd)
+	if status != 0 || !strings.HasPrefix(stdout, "self "+program) || !strings.Contains(stdout, " wrong 0 ") {
+		t.Errorf("status %d, %s%s", status, stdout, stderr)
+	}
+}
+
 // A program whose Go is built with direct sockets of its own keeps them: nobody takes its calls.
 func TestCgoOwn(t *testing.T) {
 	longtest.Skip(t) // not in the short form

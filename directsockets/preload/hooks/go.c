@@ -1,5 +1,5 @@
 /* Go with cgo: the dynamic linker loads this library, but Go makes its system calls itself, by
- * Syscall6. Its threads are the C library's. */
+ * Syscall6. Its threads are the C library's: sites.c leaves Go without cgo as it is. */
 #include "hooks/patch.h"
 
 #ifdef DS_PATCH

@@ -334,6 +334,7 @@ struct segments {
 	const ElfW(Phdr) *p;
 	unsigned long n;
 	const char *base;
+	bool needs; /* other libraries, as what has C does */
 };
 
 /* Finds those of m, which is the program or a library. False: it is the kernel's or the dynamic
@@ -347,6 +348,9 @@ static bool segments_of(const struct link_map *m, bool program, struct segments 
 	s->base = (const char *)m->l_addr;
 	s->p = (const void *)(program ? getauxval(AT_PHDR) : m->l_addr + e->e_phoff);
 	s->n = program ? getauxval(AT_PHNUM) : e->e_phnum;
+	s->needs = false;
+	for (const ElfW(Dyn) *d = m->l_ld; d && d->d_tag != DT_NULL; d++)
+		s->needs |= d->d_tag == DT_NEEDED;
 	return s->p != NULL;
 }
 
@@ -409,7 +413,8 @@ static bool text_of(const struct segments *s, const char *file, struct ds_text *
 	return text->begin;
 }
 
-/* Finds the places of an object. */
+/* Finds the places of an object. Go without cgo stays as it is: it sets the FS base, by which C
+ * finds the variables of a thread. If it is a PIE, the linker loads this library all the same. */
 static void find_all(struct sites *l, const struct segments *s)
 {
 	const unsigned char *begin = (const unsigned char *)l->text.begin, *end = (const unsigned char *)l->text.end, *go;
@@ -419,7 +424,7 @@ static void find_all(struct sites *l, const struct segments *s)
 		f = function_at(l->text.frames, p);
 		if (f.begin >= begin && f.end <= end)
 			find(l, &f);
-		else if ((go = go_function(&l->text, p)) && l->n < SITES && !is_direct(s)) {
+		else if (s->needs && (go = go_function(&l->text, p)) && l->n < SITES && !is_direct(s)) {
 			l->at[l->n++] = (struct site){.begin = go, .end = go + JUMP};
 			fd_doubt(); /* Go's own way to make a child that shares this memory does not come here */
 		}
