@@ -4,10 +4,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
+	"exnet/directsockets/inject"
 	"exnet/internal/netns"
 	"exnet/test/testlab"
 )
@@ -19,8 +19,8 @@ func TestRootRunAttach(t *testing.T) {
 	if !netns.Privileged() {
 		t.Skip("needs root")
 	}
-	if runtime.GOARCH != "amd64" {
-		t.Skip("for amd64")
+	if err := inject.Check(); err != nil {
+		t.Skip(err)
 	}
 	bin, err := testlab.Build("exn-tun")
 	if err != nil {

@@ -228,10 +228,14 @@ func (t *tracer) toEnd(end uint64) error {
 	if err := t.read(t.frame+resultOff, b[:]); err != nil {
 		return err
 	}
-	if e := binary.LittleEndian.Uint64(b[:]); e != 0 {
-		return fmt.Errorf("starting the library: %w", unix.Errno(-e))
+	switch e := unix.Errno(-binary.LittleEndian.Uint64(b[:])); e {
+	case 0:
+		return nil
+	case unix.ENOSYS:
+		return errBases
+	default:
+		return fmt.Errorf("starting the library: %w", e)
 	}
-	return nil
 }
 
 // fill maps anonymous memory with contents, which may be executable when they are written.

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	"exnet/directsockets/inject"
 	"exnet/internal/cbuild"
 )
 
@@ -77,6 +78,9 @@ func TestFreeBuild(t *testing.T) {
 // between processes, and by Go's way in.
 func TestFree(t *testing.T) {
 	t.Parallel()
+	if err := inject.Check(); err != nil {
+		t.Skip(err)
+	}
 	library := freeLibrary(t)
 	program := t.TempDir() + "/free"
 	compileC(t, program, cbuild.Command{
@@ -103,6 +107,9 @@ func TestFree(t *testing.T) {
 // connection, by C's way in and by Go's.
 func TestFreeChildren(t *testing.T) {
 	t.Parallel()
+	if err := inject.Check(); err != nil {
+		t.Skip(err)
+	}
 	library := freeLibrary(t)
 	program := t.TempDir() + "/freechildren"
 	compileC(t, program, cbuild.Command{
