@@ -143,6 +143,10 @@ func TestReport(t *testing.T) {
 		{ExitStatus(7), 7, ""},
 		{errors.New("tun: a\nb"), 125, "x: a; b\n"},
 		{Usagef("napi: no"), 2, "x: no (see x -h)\n"},
+		{Mistakes(nil), 0, ""},
+		{Mistakes(errors.New("f:1: tun: a\nf:2: b")), 125, "x: f:1: a\nx: f:2: b\n"},
+		{UsageError{Mistakes(errors.New("f:1: a"))}, 2, "x: f:1: a\n"},
+		{fmt.Errorf("y: %w", Mistakes(errors.New(strings.Repeat("a\n", 59) + "a"))), 125, strings.Repeat("x: a\n", 50) + "x: 10 mistakes more\n"},
 	} {
 		var b bytes.Buffer
 		if status := Report(&b, "x", c.err, 125); status != c.status || !strings.HasSuffix(b.String(), c.want) || (c.want == "") != (b.Len() == 0) {

@@ -37,18 +37,18 @@ type ExitStatus int
 // Error implements error.
 func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// Report prints what Outcome returns, in one line that begins with the command's name, and returns
-// the exit status.
+// Report prints each line that Outcome returns, after the command's name, and returns the exit
+// status.
 func Report(stderr io.Writer, name string, err error, failure int) int {
 	text, status := Outcome(name, err, failure)
-	if text != "" {
-		fmt.Fprintf(stderr, "%s: %s\n", name, text)
+	for line := range strings.Lines(text) {
+		fmt.Fprintf(stderr, "%s: %s\n", name, strings.TrimSuffix(line, "\n"))
 	}
 	return status
 }
 
 // Outcome returns what a command of that name says about err, "" if nothing, and its exit status:
-// failure, unless err has another.
+// failure, unless err has another. The text is one line, except for Mistakes.
 func Outcome(name string, err error, failure int) (text string, status int) {
 	var exit ExitStatus
 	var usage UsageError
@@ -58,7 +58,14 @@ func Outcome(name string, err error, failure int) (text string, status int) {
 	case errors.As(err, &exit):
 		return "", int(exit)
 	case errors.As(err, &usage):
-		return Text(err) + " (see " + name + " -h)", ExitUsage
+		failure = ExitUsage
+	}
+	var m mistakes
+	switch {
+	case errors.As(err, &m):
+		return m.text(), failure
+	case failure == ExitUsage:
+		return Text(err) + " (see " + name + " -h)", failure
 	}
 	return Text(err), failure
 }
@@ -69,7 +76,7 @@ var internalNames = []string{
 	"accept", "address", "agent", "arp", "atu", "attach", "broker", "capture", "child", "control", "coredist", "counter", "credit", "crossbar", "daemon", "datagram", "directsockets",
 	"doctor", "elffile", "emp", "exec", "memory", "mesh", "exn", "exngo", "exteth", "fabric", "far", "foreign", "hostnet", "identity", "inject", "ipstack", "lab", "linux", "lnet", "mark", "mem",
 	"mtu", "multicast", "napi", "netns", "nic", "node", "ofi", "pager", "pairing", "ports", "preload", "probe", "rawbench", "relay", "rma", "route", "rules", "sched",
-	"segment", "selftest", "shm", "spill", "stats", "stream", "tcpbench", "topo", "topology", "tun", "txloop", "velo", "wire", "worker",
+	"segment", "selftest", "shm", "spill", "stats", "stream", "tcpbench", "topo", "tun", "txloop", "velo", "wire", "worker",
 }
 
 // sentinels removes the texts of errors that are for programs (errors.Is), and names of system
@@ -123,24 +130,34 @@ func runeStart(s string, i int) int {
 	return i
 }
 
-// maxMistakes is how many lines Mistakes says.
+// maxMistakes is how many mistakes are said.
 const maxMistakes = 50
 
-// Mistakes calls say with each line of an error that has a line for each mistake, up to
-// maxMistakes, and returns status. An error of one line it returns.
-func Mistakes(err error, status ExitStatus, say func(line string)) error {
-	if err == nil || !strings.Contains(err.Error(), "\n") {
-		return err
+// mistakes is an error that has a line for each mistake of a file.
+type mistakes struct{ error }
+
+// Unwrap returns the error.
+func (m mistakes) Unwrap() error { return m.error }
+
+// Mistakes returns err, whose text has a line for each mistake of a file, as an error of which
+// Report says each line, up to maxMistakes.
+func Mistakes(err error) error {
+	if err == nil {
+		return nil
 	}
-	lines := strings.Split(err.Error(), "\n")
+	return mistakes{err}
+}
+
+func (m mistakes) text() string {
+	lines := strings.Split(m.Error(), "\n")
 	for i, line := range lines {
 		if i == maxMistakes {
-			say(fmt.Sprintf("%d mistakes more", len(lines)-i))
+			lines = append(lines[:i], fmt.Sprintf("%d mistakes more", len(lines)-i))
 			break
 		}
-		say(line)
+		lines[i] = Text(errors.New(line))
 	}
-	return status
+	return strings.Join(lines, "\n")
 }
 
 // FlagError says what is wrong with a flag in the words of all commands, with the flag that

@@ -64,19 +64,23 @@ func fabricsIn(bases []string) ([]Fabric, error) {
 	return all, nil
 }
 
-// Holder returns the node, of any fabric, whose interface has the name in the network namespace at
-// path ns. It is false if there is none that answers.
-func Holder(ns, name string) (fabricName string, node fabric.NodeID, ok bool) {
+// Holder returns the node whose interface has the name in the network namespace at path ns, and
+// the directory of its fabric: dir, or any of Fabrics. It is false if there is none that answers.
+func Holder(dir, ns, name string) (in string, node fabric.NodeID, ok bool) {
+	dirs := []string{dir}
 	all, _ := Fabrics() // what cannot be read holds nothing that can be named
 	for _, f := range all {
-		if n, ok := HolderIn(f.Dir, ns, name); ok {
-			return f.Fabric, n.Node, true
+		dirs = append(dirs, f.Dir)
+	}
+	for _, d := range dirs {
+		if n, ok := HolderIn(d, ns, name); ok {
+			return d, n.Node, true
 		}
 	}
 	return "", 0, false
 }
 
-// HolderIn is Holder for the fabric of a directory.
+// HolderIn is Holder for the fabric of one directory.
 func HolderIn(dir, ns, name string) (n emp.Description, ok bool) {
 	place, err := os.Stat(ns)
 	if err != nil {

@@ -54,7 +54,7 @@ func (s *Topology) Build() (*topo.Topology, []topo.LinkLoad, error) {
 	for _, l := range s.Links {
 		i, ok := t.Between(l.A, l.B)
 		if !ok {
-			return nil, nil, fmt.Errorf("topology: no link between node %d and node %d: %w", l.A, l.B, fabric.ErrNoRoute)
+			return nil, nil, fmt.Errorf("control: no link between node %d and node %d: %w", l.A, l.B, fabric.ErrNoRoute)
 		}
 		if t.Links()[i].A.Node != l.A {
 			l.AB, l.BA = l.BA, l.AB

@@ -36,7 +36,7 @@ func ParseTopology(s string) (*topo.Topology, error) {
 	default:
 		t, err := topofile.Read(s)
 		if near := cli.Closest(kind, []string{"torus", "mesh"}); ok && near != "" && errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: topology: there is no file %s: did you mean %s:%s?", ErrConfig, s, near, dims)
+			err = fmt.Errorf("%w: there is no file %s: did you mean %s:%s?", ErrConfig, s, near, dims)
 		}
 		return t, err
 	}

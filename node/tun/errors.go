@@ -33,7 +33,7 @@ var (
 	ErrConfig = errors.New("bad configuration")
 
 	// ErrNameTaken says that an interface of that name exists.
-	ErrNameTaken = errors.New("name is taken")
+	ErrNameTaken = errors.New("there is one of that name already")
 
 	// ErrUnavailable says that this process cannot have a TUN device. The
 	// error's text says why and what to do; netstack's own TCP/IP over exn needs

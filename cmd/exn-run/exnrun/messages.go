@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"exnet/internal/child"
@@ -64,8 +65,8 @@ func (m messages) status(err error) int {
 		failure = child.StartStatus(err)
 	}
 	text, code := cli.Outcome("exn-run", err, failure)
-	if text != "" {
-		m.put("ERROR", text)
+	for line := range strings.Lines(text) {
+		m.put("ERROR", strings.TrimSuffix(line, "\n"))
 	}
 	if usage := (cli.UsageError{}); errors.As(err, &usage) {
 		return exitFailure

@@ -70,9 +70,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		text, err = page(fs).Completion(o.completion)
 		fmt.Fprint(out, text)
 	case o.checkRules != "":
-		err = cli.Mistakes(checkRules(out, o.checkRules), exitFailure, func(line string) {
-			m.put("ERROR", cli.Text(errors.New(line)))
-		})
+		err = checkRules(out, o.checkRules)
 	default:
 		err = run(o, out, m)
 	}
@@ -82,7 +80,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 func checkRules(stdout io.Writer, path string) error {
 	list, err := rules.Read(path)
 	if err != nil {
-		return err
+		return cli.Mistakes(err)
 	}
 	fmt.Fprintf(stdout, "%s is good: %d rules\n", path, len(list))
 	return nil
@@ -112,7 +110,7 @@ func run(o options, stdout io.Writer, m messages) error {
 	if o.rules != "" {
 		list, err := rules.Read(o.rules)
 		if err != nil {
-			return err
+			return cli.Mistakes(err)
 		}
 		s.rules, s.hasRules = list, true
 	}

@@ -96,16 +96,19 @@ func TestMessages(t *testing.T) {
 func TestCheckRules(t *testing.T) {
 	good := writeFile(t, "good", "tcp ssh* client * 22\ndirect * * * *\n", 0o600)
 	bad := writeFile(t, "bad", "tcp ssh* client * 22\nudp * * * *\n", 0o600)
+	worse := writeFile(t, "worse", "tcp\nudp * * * *\n", 0o600)
 	for _, tt := range []struct {
-		path, want string
+		args, want string
 		status     int
 	}{
-		{good, good + " is good: 2 rules\n", 0},
-		{bad, bad + ":2: action", 125},
+		{"--check-rules " + good, good + " is good: 2 rules\n", 0},
+		{"--check-rules " + bad, bad + ":2: action", 125},
+		{"--check-rules " + worse, "\nexn-run: invalid rules: " + worse + ":2: action", 125},
+		{"--print-env --rules " + worse, "\nexn-run: invalid rules: " + worse + ":2: action", 125},
 	} {
 		var out bytes.Buffer
-		if status := Run([]string{"--check-rules", tt.path}, &out, &out); status != tt.status || !strings.Contains(out.String(), tt.want) {
-			t.Errorf("%s: status %d, %q", tt.path, status, &out)
+		if status := Run(strings.Fields(tt.args), &out, &out); status != tt.status || !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%s: status %d, %q", tt.args, status, &out)
 		}
 	}
 }

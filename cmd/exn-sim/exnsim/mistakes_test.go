@@ -39,9 +39,9 @@ func TestMistakesTable(t *testing.T) {
 	file := func(name string) string { return "topology = \"torus:4x4\"\n[[job]]\npattern = \"./" + name + "\"\n" }
 	for _, tt := range []struct{ text, want string }{
 		{"topology = \"torus:4x4\"\ncolour = 3\n" + job, `s.toml:2: unknown key "colour"`},
-		{"topology = \"torus:0x4\"\n" + job, `s.toml:1: dimensions "0x4"`},
-		{"topology = \"tree:4x5/0\"\n" + job, `s.toml:1: invalid network: "tree:4x5/0"`},
-		{"topology = \"fattree:3\"\n" + job, `s.toml:1: invalid network: "fattree:3"`},
+		{"topology = \"torus:0x4\"\n" + job, `s.toml:1: topology: dimensions "0x4"`},
+		{"topology = \"tree:4x5/0\"\n" + job, `s.toml:1: topology: invalid network: "tree:4x5/0"`},
+		{"topology = \"fattree:3\"\n" + job, `s.toml:1: topology: invalid network: "fattree:3"`},
 		{"topology = \"none.toml\"\n" + job, "none.toml: no such file"},
 		{"topology = \"net.toml\"\n" + job, "net.toml:2: link 1 (1.x+ 3.x+): no node 3"},
 		{"topology = \"node.graphml\"\n" + job, `node.graphml:2: edge: target "b"`},

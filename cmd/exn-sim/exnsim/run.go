@@ -59,7 +59,7 @@ compares them, DIR/index.html.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			return mistakes(c, runScenario(args[0], dir, paths, c.OutOrStdout(), c.ErrOrStderr()))
+			return cli.Mistakes(runScenario(args[0], dir, paths, c.OutOrStdout(), c.ErrOrStderr()))
 		},
 	}
 	c.Flags().StringVarP(&dir, "output", "o", "", "`DIR` where the results go; created if it is missing")
@@ -74,7 +74,7 @@ func newCheck() *cobra.Command {
 		Example: "exn-sim check cg.toml",
 		Args:    func(_ *cobra.Command, args []string) error { return one("scenario", args) },
 		RunE: func(c *cobra.Command, args []string) error {
-			return mistakes(c, checkScenario(args[0], c.OutOrStdout()))
+			return cli.Mistakes(checkScenario(args[0], c.OutOrStdout()))
 		},
 	}
 }
@@ -106,11 +106,6 @@ func one(what string, args []string) error {
 		return cli.Usagef("%d arguments: give one %s", len(args), what)
 	}
 	return nil
-}
-
-// mistakes prints an error that has a line for each mistake.
-func mistakes(c *cobra.Command, err error) error {
-	return cli.Mistakes(err, cli.ExitFailure, func(line string) { fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", c.CommandPath(), line) })
 }
 
 func checkScenario(path string, stdout io.Writer) error {

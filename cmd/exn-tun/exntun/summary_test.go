@@ -179,7 +179,7 @@ func TestRootDetach(t *testing.T) {
 	if status, stdout, stderr := start(1, "--wait", "1"); status != cli.ExitOK || strings.Count(stdout, "\n") != 1 {
 		t.Fatalf("node 2: %d, %q, %q", status, stdout, stderr)
 	}
-	if status, stdout, stderr := start(1); status != cli.ExitFailure || stdout != "" || !strings.Contains(stderr, "node 2: already in use") {
+	if status, stdout, stderr := start(1); status != cli.ExitFailure || stdout != "" || !strings.Contains(stderr, "this namespace already has node 2 of fabric ") {
 		t.Errorf("node 2 again: %d, %q, %q", status, stdout, stderr)
 	}
 	status, stdout, stderr := run(t.Context(), "status", "--dir", dir)

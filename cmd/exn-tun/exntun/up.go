@@ -9,10 +9,13 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"exnet/fabric"
+	"exnet/fabric/emp"
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/netns"
@@ -64,7 +67,7 @@ func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error
 		return err // the file is wrong, not the arguments
 	}
 	if err != nil {
-		return cli.UsageError{Err: err}
+		return cli.UsageError{Err: cli.Mistakes(err)}
 	}
 	cfg.Dash = "--"
 	if cfg, err = cfg.WithDefaults(); err != nil {
@@ -124,10 +127,9 @@ func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, log
 	d, err := daemon.Start(cfg)
 	if errors.Is(err, tun.ErrNameTaken) {
 		forget(cfg.Interface) // what systemd keeps may have the name, and not fit
-		return taken(cfg, err)
 	}
 	if err != nil {
-		return err
+		return running(cfg, err)
 	}
 	if err := store(cfg.Interface, d.Dup); err != nil {
 		cfg.Log.Warn("systemd does not keep the interface for a restart", "reason", err)
@@ -169,13 +171,22 @@ func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, log
 	return errors.Join(waited, err, d.Close())
 }
 
-// taken says which node has the interface that err is about, if one has.
-func taken(cfg daemon.Config, err error) error {
-	name, node, ok := control.Holder(cmp.Or(cfg.NSPath(), "/proc/self/ns/net"), cfg.Interface)
+// running returns why a node cannot start: if its namespace has a node already, that is why its
+// interface, IP address or ID is taken.
+func running(cfg daemon.Config, err error) error {
+	if !errors.Is(err, tun.ErrNameTaken) && !errors.Is(err, emp.ErrAddress) && !errors.Is(err, fabric.ErrInUse) {
+		return err
+	}
+	dir, node, ok := control.Holder(cfg.Dir, cmp.Or(cfg.NSPath(), "/proc/self/ns/net"), cfg.Interface)
 	if !ok {
 		return err
 	}
-	return fmt.Errorf("this namespace already has node %d of fabric %s, as %s: end it with exn-tun down --fabric %[2]s --node %[1]d, or give this one another --interface", node, name, cfg.Interface)
+	name := filepath.Base(dir)
+	flag := "--fabric " + name
+	if usual, err := emp.DefaultDir(name); err != nil || usual != dir {
+		flag = "--dir " + dir
+	}
+	return fmt.Errorf("this namespace already has node %d of fabric %s, as %s: end it with exn-tun down %s --node %[1]d, or give this one another --interface", node, name, cfg.Interface, flag)
 }
 
 func newDown() *cobra.Command {
@@ -240,9 +251,7 @@ and a line for each mistake.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			return cli.Mistakes(runCheck(programOf(c), args[0]), cli.ExitFailure, func(line string) {
-				fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", c.CommandPath(), cli.Text(errors.New(line)))
-			})
+			return cli.Mistakes(runCheck(programOf(c), args[0]))
 		},
 	}
 }

@@ -161,6 +161,21 @@ func TestNodeCommandsBadInput(t *testing.T) {
 	}
 }
 
+// Each mistake of a configuration file is a line.
+func TestConfigMistakes(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.toml")
+	if err := os.WriteFile(bad, []byte("mtu = 1\nsize = 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for command, want := range map[string]int{"up --config": cli.ExitUsage, "check": cli.ExitFailure} {
+		status, stdout, stderr := run(t.Context(), append(strings.Fields(command), bad)...)
+		lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
+		if status != want || stdout != "" || len(lines) != 2 || !strings.Contains(lines[0], bad+":1: setting mtu") || !strings.Contains(lines[1], bad+":2: setting size") {
+			t.Errorf("%s: status %d, %q, %q", command, status, stdout, stderr)
+		}
+	}
+}
+
 func TestNodeHelp(t *testing.T) {
 	for _, command := range []string{"up", "down", "status", "fabrics", "set", "topo", "capture", "check"} {
 		status, stdout, stderr := run(t.Context(), command, "-h")
@@ -319,7 +334,7 @@ func TestRootThreeDaemons(t *testing.T) {
 		{"--addr", "10.2.0.3/24", "node 3 has 10.2.0.3"},
 		{"--mac-prefix", "2e:01:02:03", "use the same MAC prefix"},
 	} {
-		cmd, _, stderr := programCommand("up", "--dir", dir, "--netns", nodes[0].ns.Path(), c.flag, c.value)
+		cmd, _, stderr := programCommand("up", "--dir", dir, "--netns", nodes[0].ns.Path(), "--interface", "exn1", c.flag, c.value)
 		var exit *exec.ExitError
 		if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != cli.ExitFailure {
 			t.Errorf("%s %s: %v", c.flag, c.value, err)
@@ -378,6 +393,25 @@ func TestRootThreeDaemons(t *testing.T) {
 }
 
 // down removes what killed nodes left, when no other is there to do it.
+// A second node in a namespace is told of the first, whatever they have in common.
+func TestRootUpTwice(t *testing.T) {
+	leavesNothing(t)
+	testlab.RequireTUN(t)
+	dir := filepath.Join(t.TempDir(), "lab")
+	ns := netnstest.New(t)
+	startUp(t, ns, "--dir", dir, "--addr", "10.2.0.1/24")
+	for _, args := range []string{"--addr 10.2.0.1/24", "--addr 10.2.0.9/24", "--node 1 --addr 10.2.0.9/24"} {
+		status, _, stderr := run(t.Context(), append([]string{"up", "--netns", ns.Path(), "--dir", dir}, strings.Fields(args)...)...)
+		if status != cli.ExitFailure {
+			t.Errorf("%s: status %d", args, status)
+		}
+		oneLineOf(t, stderr, "this namespace already has node 1 of fabric lab, as exn0: end it with exn-tun down --dir "+dir+" --node 1,")
+	}
+	if status, _, stderr := run(t.Context(), "down", "--dir", dir); status != cli.ExitOK {
+		t.Errorf("down: %d, %q", status, stderr)
+	}
+}
+
 func TestRootDownAfterKill(t *testing.T) {
 	leavesNothing(t)
 	testlab.RequireTUN(t)

@@ -79,7 +79,7 @@ func (f *file) field(key string) (to any, what string) {
 func Read(name string) (*topo.Topology, error) {
 	data, err := infile.Read(name)
 	if err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
+		return nil, fmt.Errorf("topo: %w", err)
 	}
 	return Parse(filepath.Base(name), data)
 }
