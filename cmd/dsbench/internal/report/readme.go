@@ -58,7 +58,7 @@ var programNames = map[string]string{
 func (d *Data) tables(source string) string {
 	var b strings.Builder
 	m := d.Machine
-	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** is how many times as fast as TCP in the same round, the median: above 1 is faster. If %s, that half follows as a range. %s",
+	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** says how many times as fast as TCP: the median of the rounds, each of which runs both. %s %s",
 		d.started().Format("2 January 2006"), display.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commit(),
 		display.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, result.RangeText(), d.quiet()))
 	b.WriteString("\n| path | stream, 64 KiB | × | 64 B, half round trip | × | messages of 64 B | × | connections | × |\n|---|---|---|---|---|---|---|---|---|\n")
@@ -106,14 +106,14 @@ func figureOf(r *result.Row, unit string) string {
 // quiet says how steady the run was: how many of its figures are marked.
 func (d *Data) quiet() string {
 	noisy, all := d.noisy()
-	text := "(!) marks noisy figures: " + result.NoiseText()
-	switch {
-	case noisy == 0:
-		return text + "; none do."
-	case noisy*10 > all: // more than a tenth
-		return text + fmt.Sprintf(", as with %d of the %d figures of the whole run: the machine was not quiet.", noisy, all)
+	if noisy == 0 {
+		return "No figure is noisy."
 	}
-	return text + fmt.Sprintf(", as with %d of the %d figures of the whole run.", noisy, all)
+	text := fmt.Sprintf("(!) marks a noisy figure, whose runs spread as far: %d of the %d figures of the whole run.", noisy, all)
+	if noisy*10 > all { // more than a tenth
+		text += " The machine was not quiet."
+	}
+	return text
 }
 
 // unitText writes a unit as people do.

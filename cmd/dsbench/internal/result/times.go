@@ -70,5 +70,5 @@ func TimesText(v float64) string {
 
 // RangeText says where String has a range.
 func RangeText() string {
-	return fmt.Sprintf("the middle half of the rounds spreads over more than %s of it", display.Percent(NoiseBound))
+	return fmt.Sprintf("A range is the middle half of the rounds: it is given where that half spreads over more than %s of the median.", display.Percent(NoiseBound))
 }
