@@ -186,14 +186,9 @@ static enum together together(enum together how)
 
 #define TOGETHER(how) __attribute__((cleanup(leave_together))) enum together together_ = together(how); (void)together_
 
-/* How a duplicate is made; ours: of, or in the place of, a descriptor of ours. Another thread may
- * be making that so. A child of vfork has numbers of its own. */
-static enum together duplicating(bool ours)
-{
-	if (!ours && (ds_one_thread() || !fd_tab_size))
-		return ALONE;
-	return fd_vforked() ? CRITICAL : NUMBERS;
-}
+/* How a duplicate is made of, or in the place of, a descriptor of ours. A child of vfork has
+ * numbers of its own. */
+static enum together duplicating(void) { return fd_vforked() ? CRITICAL : NUMBERS; }
 
 /* fd, which the table knows, is about to be closed or replaced. */
 static void going(int fd)
@@ -235,19 +230,42 @@ static int dupped(int oldfd, int newfd)
 	return newfd;
 }
 
+/* The same, where newfd may be a duplicate of another socket. */
+static int dupped_maybe(int oldfd, int newfd)
+{
+	uint64_t cookie = newfd < 0 || fd_word(oldfd) == 0 ? 0 : fd_cookie(newfd);
+
+	if (cookie && cookie == fd_cookie(oldfd))
+		return dupped(oldfd, newfd);
+	if (newfd >= 0 && fd_word(newfd) != 0)
+		fd_was_closed(newfd);
+	return newfd;
+}
+
+/* dup of fd, whose word is 0: newfd, or -1, is the result. It waits for no lock: a program may
+ * hold one that its handlers of fork take, while fork holds that of the numbers. Another thread may
+ * have given the number fd to a socket of ours meanwhile. */
+static int dupped_other(int fd, int newfd)
+{
+	if (newfd < 0 || (fd_word(fd) | fd_word(newfd)) == 0)
+		return newfd;
+	TOGETHER(duplicating());
+	return dupped_maybe(fd, newfd);
+}
+
 EXPORT int dup(int fd)
 {
-	TOGETHER(duplicating(fd_word(fd) != 0));
+	if (fd_word(fd) == 0)
+		return dupped_other(fd, REAL(dup, fd));
+	TOGETHER(duplicating());
 	return dupped(fd, REAL(dup, fd));
 }
 
 /* A copy of target, if it is this process that pidfd names: then both are the same socket. */
 EXPORT int pidfd_getfd(int pidfd, int target, unsigned flags)
 {
-	TOGETHER(duplicating(fd_word(target) != 0));
-	int fd = (int)ds_syscall(SYS_pidfd_getfd, pidfd, target, flags);
-	uint64_t cookie = fd < 0 || fd_word(target) == 0 ? 0 : fd_cookie(fd);
-	return cookie && cookie == fd_cookie(target) ? dupped(target, fd) : fd;
+	TOGETHER(fd_word(target) != 0 ? duplicating() : ALONE);
+	return dupped_maybe(target, (int)ds_syscall(SYS_pidfd_getfd, pidfd, target, flags));
 }
 
 enum { DUP2 = -1 };
@@ -258,16 +276,24 @@ static int kernel_dup(int oldfd, int newfd, int flags)
 	return flags == DUP2 ? REAL(dup2, oldfd, newfd) : REAL(dup3, oldfd, newfd, flags);
 }
 
+/* May a descriptor have the number fd? */
+static bool may_be(int fd)
+{
+	struct rlimit l;
+
+	return fd >= 0 && (ds_syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &l) != 0 || (rlim_t)fd < l.rlim_cur);
+}
+
 /* The same of, or to, a descriptor of ours. */
 OURS int dup_onto(int oldfd, int newfd, int flags)
 {
 	struct conn *ends = NULL;
 	int rc;
 
-	if (oldfd == newfd || (flags & ~O_CLOEXEC && flags != DUP2) || REAL(fcntl, oldfd, F_GETFD) < 0)
+	if (oldfd == newfd || (flags & ~O_CLOEXEC && flags != DUP2) || !may_be(newfd) || REAL(fcntl, oldfd, F_GETFD) < 0)
 		return kernel_dup(oldfd, newfd, flags); /* the kernel answers */
 	{
-		TOGETHER(duplicating(true));
+		TOGETHER(duplicating());
 		/* A call on a UDP socket may go by the kernel at any time: it need not wait. */
 		bool changes = !ds_one_thread() && !fd_vforked() && (unsigned)newfd < fd_tab_size && !word_dgram(fd_word(newfd));
 
@@ -282,9 +308,13 @@ OURS int dup_onto(int oldfd, int newfd, int flags)
 			fd_dup(oldfd, rc);
 		if (changes)
 			fd_changed(newfd);
+		if (ends) /* until conn_put: a jump out of a handler would leave it to nobody */
+			ds_critical_begin();
 	}
-	if (ends)
+	if (ends) {
 		conn_put(ends);
+		ds_critical_end();
+	}
 	return rc;
 }
 
@@ -388,7 +418,9 @@ static void flags_changed(int fd, bool nonblock, bool async)
 /* fcntl with F_DUPFD or F_DUPFD_CLOEXEC. */
 OURS int fcntl_dup(int fd, int cmd, void *arg)
 {
-	TOGETHER(duplicating(fd_word(fd) != 0));
+	if (fd_word(fd) == 0)
+		return dupped_other(fd, REAL(fcntl, fd, cmd, arg));
+	TOGETHER(duplicating());
 	return dupped(fd, REAL(fcntl, fd, cmd, arg));
 }
 

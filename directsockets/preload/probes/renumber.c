@@ -1,5 +1,9 @@
 #include "probe.h"
 
+#include <setjmp.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+
 /* Probes of threads that use a number while another thread has dup2 make it one connection after
  * the other: what they send arrives, on whichever that is. */
 
@@ -148,9 +152,105 @@ static void renumber_last(void)
 	end(n);
 }
 
+/* A second thread, which waits until the pipe's other end is closed. */
+static void *idles(void *arg)
+{
+	char b;
+
+	return get((int)(intptr_t)arg, &b, 1) == 0 ? NULL : arg;
+}
+
+static pthread_t idle(int *end)
+{
+	int p[2];
+	pthread_t t;
+
+	if (pipe(p) != 0)
+		die("pipe");
+	pthread_create(&t, NULL, idles, (void *)(intptr_t)p[0]);
+	*end = p[1];
+	return t;
+}
+
+static sigjmp_buf jumps;
+static volatile sig_atomic_t armed;
+
+static void jump(int sig)
+{
+	(void)sig;
+	if (armed) {
+		armed = 0;
+		siglongjmp(jumps, 1);
+	}
+}
+
+/* A handler leaves dup2 by a jump, which takes the only number of a connection: that ends. */
+static void renumber_jump(void)
+{
+	int n = fewer(MOST), null = open("/dev/null", O_RDWR), end, client, server;
+	volatile int ends = 0;
+	struct sigaction act = {.sa_handler = jump};
+	pthread_t thread = idle(&end);
+
+	sigaction(SIGALRM, &act, NULL);
+	for (volatile int i = 0; i < n; i++) {
+		struct itimerval soon = {.it_value.tv_usec = 1 + i * 7 % 60}, never = {0};
+		char b;
+
+		pair(&client, &server);
+		volatile int number = fcntl(client, F_DUPFD, 100), peer = server;
+		close(client);
+		armed = 1;
+		if (sigsetjmp(jumps, 1) == 0) {
+			setitimer(ITIMER_REAL, &soon, NULL);
+			dup2(null, number);
+			for (volatile int k = 0; k < 20000 && armed; k++)
+				;
+		}
+		armed = 0;
+		setitimer(ITIMER_REAL, &never, NULL);
+		close(number);
+		ends += get(peer, &b, 1) == 0;
+		close(peer);
+	}
+	close(end);
+	pthread_join(thread, NULL);
+	close(null);
+	out("%d connections have not ended", n - ends);
+}
+
+/* A number that dup2 may not take, as it is above the limit, stays what it is. */
+static void renumber_refused(void)
+{
+	int null = open("/dev/null", O_RDWR), end, client, server;
+	struct rlimit limit, low;
+	char b[4] = "";
+	pthread_t thread = idle(&end);
+
+	pair(&client, &server);
+	int number = fcntl(client, F_DUPFD, 200);
+	close(client);
+	getrlimit(RLIMIT_NOFILE, &limit);
+	low = limit;
+	low.rlim_cur = 200;
+	setrlimit(RLIMIT_NOFILE, &low);
+	int rc = dup2(null, number), error = errno;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	out("dup2 %d %d, %zd sent", rc, rc < 0 ? error : 0, send(number, "abc", 3, MSG_NOSIGNAL));
+	ssize_t n = get(server, b, 3);
+	out("%zd arrive: %s", n, b);
+	close(number);
+	close(server);
+	close(end);
+	pthread_join(thread, NULL);
+	close(null);
+}
+
 const struct probe renumber_probes[] = {
 	{"renumber-sends", renumber_sends, 0},
 	{"renumber-dups", renumber_dups, 0},
 	{"renumber-last", renumber_last, 0},
+	{"renumber-jump", renumber_jump, 0},
+	{"renumber-refused", renumber_refused, 0},
 	{0},
 };
