@@ -3,6 +3,8 @@ package relay
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 
 	"exnet/directsockets/segment"
@@ -23,6 +25,52 @@ func backToTCP(t *testing.T, e *segment.End) (wrote []byte) {
 		t.Fatal(err)
 	}
 	return wrote
+}
+
+// A node that is about to end waits for no idle program whose PAUSE was consumed, and whose peer
+// has fallen back: neither gets a reset.
+func TestGoBackResumed(t *testing.T) {
+	for ends, name := range []string{"client's node", "server's node"} {
+		for _, resumed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, resumed %v", name, resumed), func(t *testing.T) {
+				hosts := newHosts(t, 2, nil)
+				partners(hosts)
+				client, server := joined(t, hosts, segment.Config{})
+				if err := send(t, client, []byte("before"), true); err != nil {
+					t.Fatal(err)
+				}
+				if err := client.Pause(); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := receive(t, server, 6, true); err != nil {
+					t.Fatal(err)
+				}
+				if err := end(t, server, true); !errors.Is(err, segment.ErrPaused) {
+					t.Fatal(err)
+				}
+				if resumed {
+					until(t, "resumed", func() bool { return client.Resumed() == nil })
+				}
+				if err := server.FallBack(); err != nil {
+					t.Fatal(err)
+				}
+				until(t, "fallen back", client.PeerFallenBack)
+				ctx, cancel := context.WithTimeout(t.Context(), hang)
+				defer cancel()
+				hosts[ends].engine.GoBack(ctx)
+				if ctx.Err() != nil {
+					t.Fatal("it waits for ever")
+				}
+				hosts[ends].stop()
+				for i, e := range []*segment.End{client, server} {
+					until(t, "gone", func() bool { e.Awake(); return e.Err() != nil })
+					if !errors.Is(e.Err(), segment.ErrClosed) {
+						t.Errorf("end %d: %v", i, e.Err())
+					}
+				}
+			})
+		}
+	}
 }
 
 // When a node is about to end, both programs of a connection go back to TCP, whichever node it is:

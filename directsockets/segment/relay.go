@@ -233,6 +233,10 @@ func (r *Relay) Rings() (out, in []byte) {
 	return at(1 - r.e.side), at(r.e.side)
 }
 
+// pausing reports whether PAUSE is not consumed yet, as far as the program here knows. Until then
+// it looks; after that it is as one that was never promoted, and may be idle.
+func (r *Relay) pausing() bool { return r.out.paused() && r.given != r.out.count }
+
 // Part ends what this node carries of the program. Unless the direction ends by itself, the program
 // finds FALLEN_BACK, and sends on the shadow what comes after the messages that Take and Pack have
 // returned; those return no more. Call it when they have found none. done: nothing more of the
@@ -254,7 +258,7 @@ func (r *Relay) Part() (say MarkFlags, done bool) {
 	switch {
 	case r.out.phase == laneOver && r.parted:
 		return MarkStands, true
-	case r.out.phase == laneOver, r.out.paused() && !r.parted: // the program looks once more, and says which of both counts
+	case r.out.phase == laneOver, r.pausing() && !r.parted: // the program looks once more, and says which of both counts
 		say = MarkFlags(e.peer.attention.Load()) & (MarkReturned | MarkStands)
 		return say, say != 0
 	}
