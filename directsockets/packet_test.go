@@ -408,7 +408,7 @@ func TestUDPBurst(t *testing.T) {
 	after := c.Stats()
 	direct, shadow := after.SentDirect-before.SentDirect, after.SentShadow-before.SentShadow
 	t.Logf("%d through memory, %d by the kernel", direct, shadow)
-	if direct < 5*each { // more, unless the machine is busy
-		t.Errorf("%d through memory, %d by the kernel", direct, shadow)
+	if direct == 0 { // how many is a matter of how busy the machine is
+		t.Error("none was in memory")
 	}
 }
