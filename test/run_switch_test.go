@@ -162,6 +162,51 @@ func TestRootFabricSwitchReleases(t *testing.T) {
 	fabricSwitch(t, c, false)
 }
 
+// Connections that begin while direct sockets are off at their server's host are direct once they
+// are on: their offers, which that refuses, are repeated.
+func TestRootFabricSwitchServer(t *testing.T) {
+	longtest.Skip(t)
+	needRun(t, "python3")
+	checkLeaks(t)
+	c := newCarried(t, true, "--direct", "fabric:"+carriedPort)
+	c.serve()
+	exnRun, err := buildExnRun()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const connections = 4
+	stop := filepath.Join(sharedDir(t), "stop")
+	status := func(flags ...string) string {
+		t.Helper()
+		return startIn(t, c.spaces[0], nil, append([]string{c.bin + "/exn-tun", "status", "--sockets", "--dir", c.dirs[0]}, flags...)...).wait(t)
+	}
+	say := func(what string) {
+		t.Helper()
+		switched(t, c.spaces[1], c.bin+"/exn-tun", what, "--port", carriedPort, "--dir", c.dirs[1])
+	}
+	say("off")
+	client := startIn(t, c.spaces[0], nil, "env", awaitBroker, "HOST=10.2.0.2", exnRun, "--", "python3", testdata(t, "run/checked.py"), "ask", carriedPort, strconv.Itoa(connections), stop)
+	eventually(t, func() error {
+		if s := status(); strings.Count(s, "switched off") < connections {
+			return errors.New("not all have been refused: " + s)
+		}
+		return nil
+	})
+	say("on")
+	eventually(t, func() error {
+		if direct, _, _ := clientsDirect(t, status("--json")); direct < connections {
+			return errors.New("not all are direct: " + status())
+		}
+		return nil
+	})
+	if err := os.WriteFile(stop, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(strings.TrimSpace(client.wait(t)))
+	c.clean(0, 1)
+	c.server.end(t)
+}
+
 // fabricSwitch switches direct sockets of two hosts off and on. again: connections are direct
 // again.
 func fabricSwitch(t *testing.T, c *carried, again bool) {

@@ -143,6 +143,9 @@ func (e *Engine) Offer(to fabric.NodeID, offer uint32, hardware bool, seg, bell 
 			return
 		}
 		e.stats.Opened.Add(1)
+		if before := e.gates.last(c.gate.flow); before != nil && before.seg.Info().Nonce == c.seg.Info().Nonce {
+			e.on(before, onWithdrawn) // the client offers its segment again
+		}
 		e.on(c, onOffer)
 		e.add(c, n)
 	})
@@ -181,9 +184,9 @@ func (e *Engine) equip(c *conn, side segment.Side, bell int) error {
 	return nil
 }
 
-// discard gives back what a connection has.
+// discard gives back what a connection has that nobody was told of.
 func (e *Engine) discard(c *conn) {
-	_ = c.relay.Close(false)
+	c.relay.Leave()
 	e.release(c)
 }
 
@@ -216,13 +219,17 @@ func (e *Engine) add(c *conn, n *node) {
 	e.activate(c)
 }
 
-// end removes a connection, which is over. With reset its program gets a reset.
-func (e *Engine) end(c *conn, reset bool) {
+// end removes a connection, which is over. how is actLeave, actClose or actReset.
+func (e *Engine) end(c *conn, how lifeAct) {
 	c.node.conns--
 	delete(e.conns, c.id)
 	e.stats.Connections.Add(^uint64(0))
 	e.bells.remove(c.relay.Bell())
-	_ = c.relay.Close(reset)
+	if how == actLeave {
+		c.relay.Leave()
+	} else {
+		_ = c.relay.Close(how == actReset)
+	}
 	e.forgetTransfers(c)
 	e.gates.remove(c.gate)
 	e.release(c)

@@ -88,6 +88,16 @@ func (g *gates) remove(gate *Gate) {
 	gate.open()
 }
 
+// last is the connection that has a flow; nil: none has. The poll list's owner calls it.
+func (g *gates) last(f flow) *conn {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if gate := g.of[f]; gate != nil {
+		return gate.conn
+	}
+	return nil
+}
+
 // find returns the gate of a flow whose program has sent something in the segment; nil: there is
 // none.
 func (g *gates) find(f flow) *Gate {

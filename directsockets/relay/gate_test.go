@@ -147,7 +147,7 @@ func TestGateEnds(t *testing.T) {
 			t.Errorf("%d passed", len(got))
 		}
 		for _, c := range e.conns {
-			e.end(c, true)
+			e.end(c, actReset)
 		}
 	}); err != nil {
 		t.Fatal(err)

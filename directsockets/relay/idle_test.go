@@ -102,7 +102,7 @@ func TestSendsWhatTakesLong(t *testing.T) {
 			_ = client.Close(false)
 			if err := hosts[0].engine.do(func() {
 				for _, c := range hosts[0].engine.conns {
-					hosts[0].engine.end(c, false)
+					hosts[0].engine.end(c, actClose)
 				}
 			}); err != nil {
 				t.Fatal(err)

@@ -100,6 +100,7 @@ type lifeAct uint8
 const (
 	actNone     lifeAct = iota
 	actSuspend          // forgets what is under way
+	actLeave            // ends it: the client may offer the segment and the doorbell again
 	actClose            // ends it: the program finds that its peer has closed
 	actReset            // ends it: the program gets a reset
 	actRefuse           // ends it: the client's offer is refused for good
@@ -123,19 +124,19 @@ var lifeNext = [lifeStates][lifeEvents]lifeStep{
 	},
 	stateNew: {
 		onCalled:    {stateCalling, actNone},
-		onWithdrawn: {stateOver, actClose},
-		onLost:      {stateOver, actClose},
-		onGone:      {stateOver, actClose},
-		onBroken:    {stateOver, actClose},
+		onWithdrawn: {stateOver, actLeave},
+		onLost:      {stateOver, actLeave},
+		onGone:      {stateOver, actLeave},
+		onBroken:    {stateOver, actLeave},
 	},
 	stateCalling: {
 		onAttached:  {stateUp, actNone},
-		onWithdrawn: {stateOver, actClose},
+		onWithdrawn: {stateOver, actLeave},
 		onRefused:   {stateOver, actRefuse},
-		onDropped:   {stateOver, actClose},
-		onLost:      {stateOver, actClose},
-		onGone:      {stateOver, actClose},
-		onBroken:    {stateOver, actClose},
+		onDropped:   {stateOver, actLeave},
+		onLost:      {stateOver, actLeave},
+		onGone:      {stateOver, actLeave},
+		onBroken:    {stateOver, actLeave},
 	},
 	stateOffered: {
 		onTaken:    {stateAttached, actNone},
@@ -292,14 +293,14 @@ func (e *Engine) on(c *conn, ev lifeEvent) bool {
 		e.suspend(c)
 	case actRefuse:
 		c.relay.Refuse()
-		e.end(c, false)
+		e.end(c, actClose)
 	case actBye:
 		e.bye(c)
 	case actByeClose:
 		e.bye(c)
-		e.end(c, false)
+		e.end(c, actClose)
 	default:
-		e.end(c, step.act == actReset)
+		e.end(c, step.act)
 	}
 	return true
 }
@@ -487,5 +488,5 @@ func (e lifeEvent) String() string {
 }
 
 func (a lifeAct) String() string {
-	return [...]string{"-", "suspend", "close", "reset", "refuse", "close or reset", "bye", "bye and close"}[a]
+	return [...]string{"-", "suspend", "leave", "close", "reset", "refuse", "close or reset", "bye", "bye and close"}[a]
 }

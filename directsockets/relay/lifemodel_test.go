@@ -199,7 +199,7 @@ func (m *lifeModel) on(w *lWorld, i int, ev lifeEvent) bool {
 	case actByeClose:
 		w.send(i, lMessage{k: lBye})
 		tell(lClosed)
-	case actClose, actRefuse:
+	case actLeave, actClose, actRefuse:
 		tell(lClosed)
 	case actReset:
 		tell(lReset)

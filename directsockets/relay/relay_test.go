@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/directsockets/segment"
 	"exnet/internal/foreigntest"
 )
@@ -411,4 +413,97 @@ func TestNotes(t *testing.T) {
 	if len(hosts[2].heard()) > 0 {
 		t.Error("heard by another node")
 	}
+}
+
+// again is a client's segment and side 1's doorbell, which it keeps to offer them again.
+type again struct {
+	seg  *segment.Segment
+	bell int
+	end  *segment.End
+}
+
+func newAgain(t *testing.T) *again {
+	t.Helper()
+	seg, err := segment.Create(segment.Info{Nonce: segment.NewNonce(), Client: clientAddr, Server: serverAddr}, segment.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bells, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, err := segment.NewEnd(seg, segment.Client, bells[0], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = end.Close(false); _ = unix.Close(bells[1]); seg.Retire() })
+	return &again{seg, bells[1], end}
+}
+
+// offer offers them, once more.
+func (a *again) offer(t *testing.T, h, to *host) {
+	t.Helper()
+	var fds [2]int
+	for i, fd := range []int{a.seg.Fd(), a.bell} {
+		var err error
+		if fds[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.engine.Offer(to.nic.ID(), 7, false, fds[0], fds[1]); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// works has data go both ways.
+func (a *again) works(t *testing.T, server *segment.End) {
+	t.Helper()
+	until(t, "attached", a.end.Attached)
+	for _, ends := range [][2]*segment.End{{a.end, server}, {server, a.end}} {
+		promotes(t, ends[0], 0)
+		until(t, "promoted", func() bool { _, ok := ends[1].PromotedAt(); return ok })
+		if err := send(t, ends[0], []byte("hello"), true); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := receive(t, ends[1], 5, true); err != nil || string(p) != "hello" {
+			t.Fatalf("received %q: %v", p, err)
+		}
+	}
+}
+
+// A client that has kept its segment and side 1's doorbell offers them again, after the server's
+// broker has found nobody for them.
+func TestOfferedAgain(t *testing.T) {
+	hosts := newHosts(t, 2, nil)
+	client := newAgain(t)
+	for range 3 {
+		client.offer(t, hosts[0], hosts[1])
+		o := <-hosts[1].offers
+		o.close(t) // the broker has found nobody for it
+		for _, h := range hosts {
+			until(t, "forgotten", func() bool { return h.count() == 0 && h.regions() == 0 })
+		}
+		if client.end.Awake(); client.end.Err() != nil {
+			t.Fatalf("its segment is of no use any more: %v", client.end.Err())
+		}
+	}
+	client.offer(t, hosts[0], hosts[1])
+	client.works(t, hosts[1].answer(t))
+}
+
+// A segment that is offered again before its node knows that it was not taken has one connection,
+// the last one.
+func TestOfferedTwice(t *testing.T) {
+	hosts := newHosts(t, 2, nil)
+	client := newAgain(t)
+	client.offer(t, hosts[0], hosts[1])
+	first := <-hosts[1].offers
+	client.offer(t, hosts[0], hosts[1])
+	server := hosts[1].answer(t)
+	if n := hosts[0].count(); n != 1 {
+		t.Errorf("the client's node has %d connections", n)
+	}
+	first.close(t)
+	until(t, "declined", func() bool { return hosts[1].count() == 1 })
+	client.works(t, server)
 }

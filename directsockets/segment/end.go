@@ -293,6 +293,13 @@ func (e *End) hangUp(reset bool) bool {
 		shm.Publish()
 		e.attention.Change(0, 0, flags)
 	}
+	return e.letGoLocked()
+}
+
+// letGoLocked has the doorbell be used no more. False: it is not already.
+//
+// +checklocks:e.mu
+func (e *End) letGoLocked() bool {
 	for _, fd := range e.fds {
 		_ = unix.Close(fd)
 	}

@@ -576,3 +576,19 @@ func (r *Relay) Close(reset bool) error {
 	e.apart(func() { _ = e.file.Close() })
 	return nil
 }
+
+// Leave closes the node's end of an offer that was not taken. The segment and the doorbell stay as
+// they are: the client may have kept both to offer them again. Otherwise the doorbell ends.
+func (r *Relay) Leave() {
+	e := r.e
+	e.mu.Lock()
+	rings := e.letGoLocked()
+	e.mu.Unlock()
+	switch {
+	case !rings:
+	case e.apart == nil:
+		_ = e.file.Close()
+	default:
+		e.apart(func() { _ = e.file.Close() }) // who sends may still put descriptors there
+	}
+}
