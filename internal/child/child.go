@@ -17,12 +17,15 @@ package child
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 
+	"exnet/internal/infile"
 	_ "exnet/internal/linux"
 
 	"golang.org/x/sys/unix"
@@ -50,22 +53,80 @@ func StartStatus(err error) int {
 }
 
 // LookPath looks a program up as exec.LookPath does. The error for a name of which PATH has only
-// what may not be executed is fs.ErrPermission, as of execvp(3), and not exec.ErrNotFound.
+// what may not be executed is fs.ErrPermission, as of execvp(3), or EISDIR, and not
+// exec.ErrNotFound.
 func LookPath(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if !errors.Is(err, exec.ErrNotFound) || name == "" {
 		return path, err
 	}
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		if _, statErr := os.Stat(filepath.Join(dir, name)); statErr == nil {
-			return "", &exec.Error{Name: name, Err: fs.ErrPermission}
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			return "", &exec.Error{Name: name, Err: syscall.EISDIR}
+		} else if err == nil {
+			return "", &exec.Error{Name: path, Err: fs.ErrPermission}
 		}
 	}
 	return path, err
 }
 
-// StartError says what to do about a program that was not found.
+// startError is a reason in words of its own.
+type startError struct {
+	text string
+	error
+}
+
+func (e startError) Error() string { return e.text }
+func (e startError) Unwrap() error { return e.error }
+
+// explainStart says what to do about the file of a program that did not start. "": nothing is
+// known.
+func explainStart(name string, err error) string {
+	info, statErr := os.Stat(name)
+	switch {
+	case statErr != nil:
+	case info.IsDir():
+		return name + ": is a directory: name a program"
+	case errors.Is(err, fs.ErrPermission) && info.Mode()&0o111 == 0:
+		return fmt.Sprintf("%s may not be executed: chmod +x %[1]s", name)
+	case errors.Is(err, fs.ErrNotExist):
+		path := interpreter(name)
+		if _, statErr := os.Stat(path); path != "" && errors.Is(statErr, fs.ErrNotExist) {
+			return fmt.Sprintf("%s: its interpreter %s does not exist", name, path)
+		}
+	}
+	return ""
+}
+
+// interpreter is what a script names in its first line; "": it is none that may be printed.
+func interpreter(name string) string {
+	f, err := infile.Open(name)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b := make([]byte, 256) // as the kernel reads (BINPRM_BUF_SIZE)
+	n, _ := io.ReadFull(f, b)
+	line, _, _ := strings.Cut(string(b[:n]), "\n")
+	line, isScript := strings.CutPrefix(line, "#!")
+	if words := strings.Fields(line); isScript && len(words) > 0 {
+		return words[0]
+	}
+	return ""
+}
+
+// StartError says what to do about a program that did not start.
 func StartError(err error) error {
+	name := ""
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		name = path.Path
+	} else if lookUp, ok := errors.AsType[*exec.Error](err); ok {
+		name = lookUp.Name
+	}
+	if text := explainStart(name, err); name != "" && !errors.Is(err, exec.ErrNotFound) && text != "" {
+		return startError{text, err}
+	}
 	if StartStatus(err) == statusNotFound {
 		var path *fs.PathError
 		if errors.As(err, &path) { // without the system call, and the name once

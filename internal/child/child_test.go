@@ -44,7 +44,7 @@ func TestLookPath(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]error{"plain": fs.ErrPermission, "folder": fs.ErrPermission, "no-such-program": exec.ErrNotFound, "": exec.ErrNotFound, "sh": nil} {
+	for name, want := range map[string]error{"plain": fs.ErrPermission, "folder": unix.EISDIR, "no-such-program": exec.ErrNotFound, "": exec.ErrNotFound, "sh": nil} {
 		if path, err := LookPath(name); !errors.Is(err, want) || (err == nil) != filepath.IsAbs(path) {
 			t.Errorf("%q: %q, %v", name, path, err)
 		}
@@ -88,6 +88,32 @@ func TestStartError(t *testing.T) {
 	_, notThere := exec.LookPath(missing)
 	if err := StartError(notThere); !errors.Is(err, fs.ErrNotExist) || strings.Count(err.Error(), missing) != 1 {
 		t.Error(err)
+	}
+	t.Chdir(t.TempDir())
+	for name, mode := range map[string]fs.FileMode{"script": 0o755, "plain": 0o644} {
+		if err := os.WriteFile(name, []byte("#! /nope/x -e\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir("folder", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]struct {
+		text   string
+		status int
+	}{
+		"./script": {"./script: its interpreter /nope/x does not exist", 127},
+		"./plain":  {"./plain may not be executed: chmod +x ./plain", 126},
+		"./folder": {"./folder: is a directory: name a program", 126},
+		".":        {".: is a directory: name a program", 126},
+	} {
+		path, err := LookPath(name)
+		if err == nil {
+			err = exec.Command(path).Run()
+		}
+		if got := StartError(err); got.Error() != want.text || StartStatus(got) != want.status {
+			t.Errorf("%s: %q, status %d", name, got, StartStatus(got))
+		}
 	}
 	other := errors.New("other")
 	if err := StartError(other); err != other {

@@ -141,7 +141,7 @@ func wrong(words []string) string {
 	}
 	var out bytes.Buffer
 	if documented[words[0]](asked(words), &out) != 0 || !strings.Contains(out.String(), "Usage: ") {
-		if strings.Contains(out.String(), "no such file or directory") {
+		if text := out.String(); strings.Contains(text, "no such file or directory") || strings.Contains(text, ".toml: use torus:4x4x4") {
 			return "" // a file of the reader's, which an option names
 		}
 		return out.String()

@@ -139,7 +139,11 @@ func Parse(r io.Reader, name string) (Rules, error) {
 
 func parseRule(fields []string) (r Rule, err error) {
 	if len(fields) < 5 || len(fields) > 8 {
-		return r, fmt.Errorf("%d fields, want 5 to 8: ACTION PROGRAM ROLE ADDRESS PORT [class=CLASS] [proto=tcp|udp] [reliable], as in: tcp ssh* client * 22", len(fields))
+		much := "few"
+		if len(fields) > 8 {
+			much = "many"
+		}
+		return r, fmt.Errorf("too %s fields (%d): write ACTION PROGRAM ROLE ADDRESS PORT [class=CLASS] [proto=tcp|udp] [reliable], as in: tcp ssh* client * 22", much, len(fields))
 	}
 	switch fields[0] {
 	case "direct":
@@ -185,6 +189,12 @@ func (r *Rule) parseOptions(fields []string) error {
 			r.Proto = ProtoUDP
 		case f == "reliable" && r.Proto == ProtoUDP && r.Action == Direct:
 			r.Proto = ReliableUDP
+		case strings.HasPrefix(f, "class="), strings.HasPrefix(f, "proto=") && r.Proto != AnyProto:
+			return fmt.Errorf("%q: use %s once", f, f[:len("class")])
+		case strings.HasPrefix(f, "proto="):
+			return fmt.Errorf("%q: use proto=tcp or proto=udp", f)
+		case f == "reliable":
+			return fmt.Errorf("%q: use it after proto=udp of a direct rule", f)
 		default:
 			return fmt.Errorf("%q: use class= and a number from 0 to %d, proto=tcp or proto=udp, and reliable after proto=udp of a direct rule", f, MaxClass)
 		}
@@ -245,7 +255,7 @@ func parsePorts(text string) (low, high uint16, err error) {
 	l, errLow := strconv.ParseUint(first, 10, 16)
 	h, errHigh := strconv.ParseUint(last, 10, 16)
 	if errLow != nil || errHigh != nil || l > h {
-		return 0, 0, fmt.Errorf("port %q: use a number, a range such as 8000-8099, or *", text)
+		return 0, 0, fmt.Errorf("port %q: use a number up to 65535, a range such as 8000-8099, the lower port first, or *", text)
 	}
 	return uint16(l), uint16(h), nil
 }

@@ -35,10 +35,13 @@ func ParseTopology(s string) (*topo.Topology, error) {
 		return nil, fmt.Errorf("%w: topology: use torus:4x4x4, mesh:3x2, or the name of a file", ErrConfig)
 	default:
 		t, err := topofile.Read(s)
-		if near := cli.Closest(kind, []string{"torus", "mesh"}); ok && near != "" && errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: there is no file %s: did you mean %s:%s?", ErrConfig, s, near, dims)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return t, err
 		}
-		return t, err
+		if near := cli.Closest(kind, []string{"torus", "mesh"}); ok && near != "" {
+			return nil, fmt.Errorf("%w: there is no file %s: did you mean %s:%s?", ErrConfig, s, near, dims)
+		}
+		return nil, fmt.Errorf("%w: there is no file %s: use torus:4x4x4, mesh:3x2 or a file", ErrConfig, s)
 	}
 	d, err := topo.ParseDims(dims)
 	if err != nil {

@@ -158,7 +158,7 @@ dsbench stream --paths veth,exn --json > a; dsbench stream --paths veth,exn --mt
 dsbench compare a b`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return cli.Usagef("compare needs two files, not %d", len(args))
+				return cli.Usagef("name two files, not %d", len(args))
 			}
 			return nil
 		},

@@ -88,7 +88,7 @@ func TestCompareFiles(t *testing.T) {
 		{"compare --all " + a + " " + b, 0, "stream    lo ", ""},
 		{"compare --fail " + a + " " + b, 0, "better\n", ""},
 		{"compare --fail " + b + " " + a, 1, "worse\n", "dsbench compare: 1 figure worse beyond the noise\n"},
-		{"compare " + a, 2, "", "dsbench compare: compare needs two files, not 1 (see dsbench compare -h)\n"},
+		{"compare " + a, 2, "", "dsbench compare: name two files, not 1 (see dsbench compare -h)\n"},
 		{"compare " + a + " " + bad, 1, "", "dsbench compare: " + bad + " is neither a report's JSON nor lines of --json\n"},
 		{"compare " + a + " " + filepath.Join(dir, "nobody"), 1, "", "no such file"},
 		{"compare " + a + " " + other, 1, "", "dsbench compare: the two files have no figure in common"},

@@ -219,7 +219,7 @@ func TestReportUsage(t *testing.T) {
 		{"report b.html", 2, `dsbench report: unexpected argument "b.html" (see dsbench report -h)` + "\n"},
 		{"report -o " + there, 1, "dsbench report: " + there + " exists: choose another name, or --force\n"},
 		{"report -o " + filepath.Join(dir, "no", "a.html"), 1, "cannot be written there"},
-		{"report --from " + other + " -o " + filepath.Join(dir, "a.html"), 1, "dsbench report: --from: " + other + ": not a report's JSON\n"},
+		{"report --from " + other + " -o " + filepath.Join(dir, "a.html"), 1, "dsbench report: --from: " + other + ": no report of dsbench report or --json\n"},
 		{"report --from " + filepath.Join(dir, "nobody.json") + " -o " + filepath.Join(dir, "a.html"), 1, "no such file"},
 	} {
 		status, stdout, stderr := runProgram(t.Context(), tt.words)

@@ -49,7 +49,7 @@ func TestRunUsage(t *testing.T) {
 		{"report b.html", 2, "", `dsbench report: unexpected argument "b.html" (see dsbench report -h)` + "\n"},
 		{"report --runs 0", 2, "", "dsbench report: --runs: use a number from 1 to 1000 (see dsbench report -h)\n"},
 		{"report -o a.txt", 2, "", `dsbench report: -o a.txt: give it a name that ends in .html (see dsbench report -h)` + "\n"},
-		{"compare a", 2, "", "dsbench compare: compare needs two files, not 1 (see dsbench compare -h)\n"},
+		{"compare a", 2, "", "dsbench compare: name two files, not 1 (see dsbench compare -h)\n"},
 		{"serve now", 2, "", `dsbench serve: unexpected argument "now" (see dsbench serve -h)` + "\n"},
 		{"stream --paths foo", 2, "", `dsbench stream: --paths: unknown path "foo": choose from ` + strings.Join(pathNames(options{paths: paths.Kinds()}), ", ") + ` (see dsbench stream -h)` + "\n"},
 		{"pingpong --size 0", 2, "", "dsbench pingpong: --size: 0 is not between 1 and 67108864 bytes (see dsbench pingpong -h)\n"},

@@ -58,7 +58,11 @@ func misset(get func(name string) string) (list []string) {
 		if v.power {
 			numbers = "a power of two"
 		}
-		list = append(list, fmt.Sprintf("%s=%s has no effect: use %s from %d to %d", v.name, text, numbers, v.low, v.high))
+		values := fmt.Sprintf("%s from %d to %d", numbers, v.low, v.high)
+		if v.low == 0 && v.high == 1 {
+			values = "0 or 1"
+		}
+		list = append(list, fmt.Sprintf("%s=%s has no effect: use %s", v.name, text, values))
 	}
 	return list
 }

@@ -20,7 +20,7 @@ func TestMisset(t *testing.T) {
 		{"EXNET_DS_MAX_RING", "0", ""},
 		{"EXNET_DS_MAX_SLOTS", "4097", "EXNET_DS_MAX_SLOTS=4097 has no effect: use a number from 0 to 4096"},
 		{"EXNET_CLASS", "64", "EXNET_CLASS=64 has no effect: use a number from 0 to 63"},
-		{"EXNET_LOOPBACK", "yes", "EXNET_LOOPBACK=yes has no effect: use a number from 0 to 1"},
+		{"EXNET_LOOPBACK", "yes", "EXNET_LOOPBACK=yes has no effect: use 0 or 1"},
 	} {
 		got := strings.Join(misset(func(name string) string {
 			if name == tt.name {

@@ -45,7 +45,7 @@ func details(c *connstats.Connection) string {
 // summary is the last line of what --explain prints.
 func summary(all []*connstats.Connection, lost, processes int) string {
 	if processes == 0 {
-		return "no TCP connections seen: is the program setuid, or does it set LD_PRELOAD itself?"
+		return "no TCP connections seen: the program made none, or is setuid, or sets LD_PRELOAD itself"
 	}
 	direct, udp, reasons := 0, 0, make(map[connstats.Why]int)
 	for _, c := range all {

@@ -1,12 +1,15 @@
 package exnrun
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"exnet/internal/cli"
 )
 
 // reserveRoutes has exn-tun reserve the routes of --reserve until this process, which may become
@@ -26,7 +29,11 @@ func reserveRoutes(o options, m messages) error {
 	}
 	cmd := exec.Command(tool("exn-tun"), args...)
 	cmd.Stdout, cmd.Stderr = m.stderr, m.stderr
-	if err := cmd.Run(); err != nil {
+	err := cmd.Run()
+	if _, ended := errors.AsType[*exec.ExitError](err); ended {
+		return cli.ExitStatus(exitFailure) // it has said why
+	}
+	if err != nil {
 		return fmt.Errorf("--reserve: exn-tun route: %w", err)
 	}
 	return nil

@@ -51,6 +51,9 @@ const staysOnTCP = " stays on TCP: "
 func runAttach(ctx context.Context, p program, pid int) error {
 	exe := fmt.Sprintf("/proc/%d/exe", pid)
 	target, err := os.Readlink(exe)
+	if err != nil && !processRuns(pid) {
+		return noProcess(pid)
+	}
 	if err != nil {
 		return fmt.Errorf("process %d: %w", pid, err)
 	}

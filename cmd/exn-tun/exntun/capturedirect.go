@@ -51,7 +51,7 @@ func (o captureOptions) captureDirect(ctx context.Context, p program, w io.Write
 		return err
 	}
 	if len(first) == 0 {
-		return errors.New("nobody to ask: no agent, node or exn-run --loopback runs here that has such connections")
+		return errors.New("nobody to ask: no agent, node or exn-run --loopback runs here that has such connections: nothing is direct" + orAsRoot())
 	}
 	cfg := capture.Config{Writer: w, SnapLen: o.snapLen}
 	for _, s := range first {

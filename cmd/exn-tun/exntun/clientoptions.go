@@ -60,7 +60,7 @@ func (o nodeOptions) nodes() ([]emp.Description, error) {
 		if o.node != nil {
 			return nil, notRunning{*o.node, o.dir}
 		}
-		return nil, fmt.Errorf("%w in %s: start one with exn-tun up", control.ErrNoNode, o.dir)
+		return nil, fmt.Errorf("%w in %s: exn-tun up starts one, exn-tun fabrics lists what runs", control.ErrNoNode, o.dir)
 	}
 	return nodes, nil
 }
@@ -102,5 +102,7 @@ type notRunning struct {
 	dir  string
 }
 
-func (e notRunning) Error() string { return fmt.Sprintf("node %d is not running in %s", e.node, e.dir) }
-func (notRunning) Unwrap() error   { return control.ErrNoNode }
+func (e notRunning) Error() string {
+	return fmt.Sprintf("node %d is not running in %s: exn-tun fabrics lists what runs", e.node, e.dir)
+}
+func (notRunning) Unwrap() error { return control.ErrNoNode }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"net/netip"
+	"os"
 	"strings"
 
 	"exnet/directsockets/broker"
@@ -216,13 +217,16 @@ func runDirect(p program, o directOptions, requests []control.Request) error {
 	case o.json:
 		return json.NewEncoder(p.stdout).Encode(all)
 	case len(all) == 0:
-		return errors.New("nobody to tell: no agent, node or exn-run --loopback of this user runs here")
+		return errors.New("nobody to tell: no agent, node or exn-run --loopback of this user runs here: nothing is direct" + orAsRoot())
 	}
 	for _, s := range all {
 		writeSwitch(p.stdout, s, requests[len(requests)-1])
 	}
 	return nil
 }
+
+// orAsRoot says to users other than root that root sees more.
+func orAsRoot() string { return pick(os.Getuid() == 0, "", ", or run it as root") }
 
 // tell tells all that are selected.
 func (o directOptions) tell(req control.Request) (all []control.Switched, err error) {

@@ -2,10 +2,13 @@ package exntun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"net/netip"
+	"os"
 	"time"
 
 	"exnet/directsockets/broker/connstats"
@@ -41,14 +44,33 @@ if nothing has moved for a second, which end waits for which.`,
 
 func runExplain(ctx context.Context, w io.Writer, o statusOptions) error {
 	m, err := (&looker{o: o, wait: time.Second}).lookAtMoves(ctx)
+	if errors.Is(err, control.ErrNoNode) && !processRuns(o.pid) {
+		return noConnection(o.pid)
+	}
 	if err != nil {
 		return err
 	}
 	if !writeExplain(w, o.pid, m.before, m.all) {
-		return fmt.Errorf("process %d has no connection that a broker here knows", o.pid)
+		return noConnection(o.pid)
 	}
 	return nil
 }
+
+// processRuns reports whether there is a process.
+func processRuns(pid int) bool {
+	_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// noConnection says that no broker knows a process.
+func noConnection(pid int) error {
+	if !processRuns(pid) {
+		return noProcess(pid)
+	}
+	return fmt.Errorf("process %d has no connection that a broker here knows: is it under exn-run?", pid)
+}
+
+func noProcess(pid int) error { return fmt.Errorf("no process %d runs here", pid) }
 
 // endKey names an end of a connection or a flow.
 type endKey struct {

@@ -1,7 +1,9 @@
 package exntun
 
 import (
+	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -44,5 +46,12 @@ func TestExplain(t *testing.T) {
 	}
 	if writeExplain(new(strings.Builder), 9, nil, look(0, 0)) {
 		t.Error("a process without connections")
+	}
+	if got, want := noConnection(os.Getpid()).Error(), fmt.Sprintf("process %d has no connection that a broker here knows: is it under exn-run?", os.Getpid()); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	const none = 2_000_000_000 // more than PID_MAX_LIMIT
+	if got := noConnection(none).Error(); got != "no process 2000000000 runs here" {
+		t.Errorf("no such process: %q", got)
 	}
 }

@@ -180,7 +180,7 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 		if o.pid != 0 && !o.json && err == nil { // leave out nodes without connections
 			all = slices.DeleteFunc(all, func(s *control.Sockets) bool { return len(s.Connections) == 0 })
 			if len(all) == 0 {
-				return l.none(w, fmt.Sprintf("process %d has no connection that a broker here knows", o.pid))
+				return l.none(w, noConnection(o.pid).Error())
 			}
 		}
 		return printAll(w, all, err, o.json, func(w io.Writer, s *control.Sockets) { writeSockets(w, s, &m, o.all) })
@@ -214,6 +214,11 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 	if nodes, _ := o.nodes(); len(nodes) > 0 { // one is starting or ending
 		return err
 	}
+	return o.nobody()
+}
+
+// nobody says that neither a node nor an agent runs.
+func (o nodeOptions) nobody() error {
 	return fmt.Errorf("%w in %s, and no agent: start one with exn-tun up, or exn-tun agent", control.ErrNoNode, o.dir)
 }
 
@@ -235,8 +240,8 @@ func (o statusOptions) askSockets() ([]*control.Sockets, error) {
 		return all, err
 	}
 	others, brokerErr := control.Brokers()
-	if brokerErr == nil && len(others) == 0 {
-		brokerErr = err
+	if brokerErr == nil && len(others) == 0 && err != nil {
+		brokerErr = o.nobody()
 	}
 	return append(all, others...), brokerErr
 }

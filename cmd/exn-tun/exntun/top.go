@@ -3,6 +3,7 @@ package exntun
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"exnet/internal/cli"
 	"exnet/internal/command"
 	"exnet/internal/display"
+	"exnet/node/control"
 
 	"github.com/spf13/cobra"
 )
@@ -38,9 +40,13 @@ first, then those whose bytes wait to be read, until q or SIGINT.`,
 	return c
 }
 
-// printTop looks, and writes what has moved since the last look.
+// printTop looks, and writes what has moved since the last look. If there is nobody to ask at the
+// first look, it fails; later somebody may come back.
 func (l *looker) printTop(ctx context.Context, w io.Writer) error {
 	m, err := l.lookAtMoves(ctx)
+	if errors.Is(err, control.ErrNoNode) && l.ends == nil {
+		return errors.New(err.Error()) // it is no control.ErrNoNode, after which one looks again
+	}
 	if err == nil {
 		writeTop(w, m.before, m.now, m.since)
 	}

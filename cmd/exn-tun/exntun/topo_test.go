@@ -46,7 +46,7 @@ func TestTopoBadInput(t *testing.T) {
 		{"up --topology=", cli.ExitUsage, "--topology: it is empty"},
 		{"up --topology torus:0", cli.ExitUsage, `--topology: dimensions "0"`},
 		{"up --topology torus:4x4 --node 17", cli.ExitUsage, "node 17 is not in the topology (torus 4x4: 16 nodes, 32 links, from 1 to 16)"},
-		{"up --topology " + dir + "/none", cli.ExitUsage, "no such file"},
+		{"up --topology " + dir + "/none", cli.ExitUsage, "there is no file"},
 	} {
 		status, stdout, stderr := run(t.Context(), strings.Fields(c.args)...)
 		if status != c.status || stdout != "" {

@@ -3,6 +3,7 @@ package exntun
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -109,7 +110,7 @@ func TestNodeCommandsBadInput(t *testing.T) {
 		{"up --metrics host:1", cli.ExitUsage, `metrics address "host:1": use :PORT`},
 		{"up --metrics-token /t", cli.ExitUsage, "--metrics-token also needs --metrics, for example :9464"},
 		{"up --metrics :65536", cli.ExitUsage, "or ADDRESS:PORT"},
-		{"up --faults drop", cli.ExitUsage, `"drop"; use name=value`},
+		{"up --faults drop", cli.ExitUsage, `--faults: faults: "drop": use name=value, such as drop=0.01`},
 		{"up --faults corrupt=-1", cli.ExitUsage, "use a probability from 0 to 1"},
 		{"up --mode fast", cli.ExitUsage, "napi, interrupt or busy"},
 		{"up --coalesce-frames 4", cli.ExitUsage, "without Delay"},
@@ -131,7 +132,13 @@ func TestNodeCommandsBadInput(t *testing.T) {
 		{"check", cli.ExitUsage, "name one configuration file"},
 		{"check " + bad, cli.ExitFailure, "bad.toml:1: setting color: there is no such setting"},
 		{"check " + dir, cli.ExitFailure, "is a directory"},
-		{"down --dir " + dir, cli.ExitFailure, "no node is up"},
+		{"down --dir " + dir, cli.ExitFailure, "no node is up in " + dir + ": exn-tun up starts one, exn-tun fabrics lists what runs"},
+		{"down --node 9 --dir " + dir, cli.ExitFailure, "node 9 is not running in " + dir + ": exn-tun fabrics lists what runs"},
+		{"top --node 4 --dir " + dir, cli.ExitFailure, "exn-tun top: node 4 is not running in " + dir},
+		{"attach 2000000000", cli.ExitFailure, "no process 2000000000 runs here"},
+		{"explain --node 4 --dir " + dir + " 2000000000", cli.ExitFailure, "no process 2000000000 runs here"},
+		{"explain --node 4 --dir " + dir + fmt.Sprint(" ", os.Getpid()), cli.ExitFailure, "node 4 is not running in " + dir},
+		{"up --topology " + dir + "/none", cli.ExitUsage, "--topology: there is no file " + dir + "/none: use torus:4x4x4, mesh:3x2 or a file"},
 		{"down --dir " + dir + "/none", cli.ExitFailure, "no node is up"},
 		{"status --dir " + dir, cli.ExitFailure, "no node is up"},
 		{"status --dir " + dir + " --node 4", cli.ExitFailure, "node 4 is not running"},
@@ -361,7 +368,7 @@ func TestRootThreeDaemons(t *testing.T) {
 		t.Errorf("set: %d, %s%s", status, stdout, stderr)
 	}
 	status, stdout, stderr = run(t.Context(), "status", "--dir", dir, "--sockets", "--pid", "2147483647")
-	if status != cli.ExitFailure || stdout != "" || !strings.Contains(stderr, "process 2147483647 has no connection") {
+	if status != cli.ExitFailure || stdout != "" || !strings.Contains(stderr, "no process 2147483647 runs here") {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
 	}
 	if status, stdout, stderr = run(t.Context(), "status", "--dir", dir, "--node", "2", "--verbose"); status != cli.ExitOK || !strings.Contains(stdout, "receive: mode interrupt, dynamic ITR") {

@@ -68,7 +68,7 @@ func ParseFaults(s string) (f Faults, err error) {
 	for _, part := range strings.Split(s, ",") {
 		name, value, ok := strings.Cut(strings.TrimSpace(part), "=")
 		if !ok {
-			return Faults{}, fmt.Errorf("%w: %q; use name=value", ErrFaults, part)
+			return Faults{}, fmt.Errorf("%w: %q: use name=value, such as drop=0.01", ErrFaults, part)
 		}
 		if seen[name] {
 			return Faults{}, fmt.Errorf("%w: %s appears twice", ErrFaults, name)

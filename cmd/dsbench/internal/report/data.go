@@ -207,7 +207,7 @@ func ReadRows(path string) ([]result.Row, error) {
 }
 
 // ErrNoReport says that a file is something else.
-var ErrNoReport = errors.New("not a report's JSON")
+var ErrNoReport = errors.New("no report of dsbench report or --json")
 
 func Decode(text []byte) (*Data, error) {
 	var d Data

@@ -53,7 +53,7 @@ func Command(kubectl string) func(ctx context.Context, input []byte, args ...str
 		out, err := c.Output()
 		if err != nil && ctx.Err() == nil {
 			if text := strings.TrimSpace(said.String()); text != "" {
-				err = errors.New(text)
+				err = errors.New(text[strings.LastIndexByte(text, '\n')+1:]) // what comes before is kubectl's log
 			}
 			err = fmt.Errorf("%s %s: %w", kubectl, args[0], err)
 		}
