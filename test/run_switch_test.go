@@ -236,6 +236,13 @@ func fabricSwitch(t *testing.T, c *carried, again bool) {
 			return nil
 		})
 	}
+	eventually(t, func() error { // both programs have begun
+		shown := startIn(t, c.spaces[0], nil, c.bin+"/exn-tun", "status", "--sockets", "--json", "--dir", c.dirs[0]).wait(t)
+		if direct, _, _ := clientsDirect(t, shown); direct < 2*connections {
+			return errors.New("not all are direct: " + shown)
+		}
+		return nil
+	})
 	switchOften(t, func(what string) (back int) {
 		if what == "off" {
 			moves()
