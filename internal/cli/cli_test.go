@@ -146,7 +146,7 @@ func TestReport(t *testing.T) {
 		{Mistakes(nil), 0, ""},
 		{Mistakes(errors.New("f:1: tun: a\nf:2: b")), 125, "x: f:1: a\nx: f:2: b\n"},
 		{UsageError{Mistakes(errors.New("f:1: a"))}, 2, "x: f:1: a\n"},
-		{fmt.Errorf("y: %w", Mistakes(errors.New(strings.Repeat("a\n", 59) + "a"))), 125, strings.Repeat("x: a\n", 50) + "x: 10 mistakes more\n"},
+		{fmt.Errorf("y: %w", Mistakes(errors.New(strings.Repeat("a\n", 59)+"a"))), 125, strings.Repeat("x: a\n", 50) + "x: 10 mistakes more\n"},
 	} {
 		var b bytes.Buffer
 		if status := Report(&b, "x", c.err, 125); status != c.status || !strings.HasSuffix(b.String(), c.want) || (c.want == "") != (b.Len() == 0) {

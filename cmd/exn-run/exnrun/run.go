@@ -213,7 +213,7 @@ func become(path string, argv, environ []string) error {
 		path, argv = shellScript(path, argv)
 		err = syscall.Exec(path, argv, environ)
 	}
-	return programError{fmt.Errorf("%s: %w", path, err)}
+	return programError{child.StartError(&fs.PathError{Op: "fork/exec", Path: path, Err: err})}
 }
 
 func shellScript(path string, argv []string) (string, []string) {

@@ -175,8 +175,15 @@ func TestStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stderr, status = output(t, exnRun(t, "--report", report, "--", script))
-	if text, err := os.ReadFile(report); status < 126 || err != nil || string(text) != "old" {
+	if text, err := os.ReadFile(report); status != 127 || err != nil || string(text) != "old" {
 		t.Errorf("status %d, %s; the report: %q, %v", status, stderr, text, err)
+	}
+	want := "exn-run: " + script + ": its interpreter /nonexistent does not exist\n"
+	if !strings.Contains(stderr, want) {
+		t.Errorf("a child: %q, want %q", stderr, want)
+	}
+	if _, stderr, status = output(t, exnRun(t, "--", script)); status != 127 || !strings.Contains(stderr, want) {
+		t.Errorf("in place of exn-run: status %d, %q, want %q", status, stderr, want)
 	}
 	cmd := exnRun(t, "--explain", "--", "sh", "-c", "kill -TERM $$")
 	if output(t, cmd); cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != unix.SIGTERM {

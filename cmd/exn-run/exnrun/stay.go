@@ -136,7 +136,7 @@ func runChild(path string, argv, environ []string, signals <-chan os.Signal, loo
 		err = cmd.Start()
 	}
 	if err != nil {
-		return nil, programError{fmt.Errorf("%s: %w", path, err)}
+		return nil, programError{child.StartError(err)}
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
