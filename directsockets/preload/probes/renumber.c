@@ -164,10 +164,15 @@ static pthread_t idle(int *end)
 {
 	int p[2];
 	pthread_t t;
+	sigset_t alarm, was;
 
 	if (pipe(p) != 0)
 		die("pipe");
+	sigemptyset(&alarm); /* which is the other thread's */
+	sigaddset(&alarm, SIGALRM);
+	pthread_sigmask(SIG_BLOCK, &alarm, &was);
 	pthread_create(&t, NULL, idles, (void *)(intptr_t)p[0]);
+	pthread_sigmask(SIG_SETMASK, &was, NULL);
 	*end = p[1];
 	return t;
 }
