@@ -27,27 +27,38 @@ func backToTCP(t *testing.T, e *segment.End) (wrote []byte) {
 	return wrote
 }
 
+// pausedPair returns two nodes and the ends of a connection whose client has sent "before", and has
+// paused. read has the server read both.
+func pausedPair(t *testing.T) (hosts []*host, client, server *segment.End, read func()) {
+	t.Helper()
+	hosts = newHosts(t, 2, nil)
+	partners(hosts)
+	client, server = joined(t, hosts, segment.Config{})
+	if err := send(t, client, []byte("before"), true); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	return hosts, client, server, func() {
+		t.Helper()
+		if got, err := receive(t, server, 6, true); err != nil || string(got) != "before" {
+			t.Errorf("%q, %v", got, err)
+		}
+		if err := end(t, server, true); err != segment.ErrPaused {
+			t.Errorf("after it: %v", err)
+		}
+	}
+}
+
 // A node that is about to end waits for no idle program whose PAUSE was consumed, and whose peer
 // has fallen back: neither gets a reset.
 func TestGoBackResumed(t *testing.T) {
 	for ends, name := range []string{"client's node", "server's node"} {
 		for _, resumed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, resumed %v", name, resumed), func(t *testing.T) {
-				hosts := newHosts(t, 2, nil)
-				partners(hosts)
-				client, server := joined(t, hosts, segment.Config{})
-				if err := send(t, client, []byte("before"), true); err != nil {
-					t.Fatal(err)
-				}
-				if err := client.Pause(); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := receive(t, server, 6, true); err != nil {
-					t.Fatal(err)
-				}
-				if err := end(t, server, true); !errors.Is(err, segment.ErrPaused) {
-					t.Fatal(err)
-				}
+				hosts, client, server, read := pausedPair(t)
+				read()
 				if resumed {
 					until(t, "resumed", func() bool { return client.Resumed() == nil })
 				}
@@ -224,23 +235,7 @@ func TestGoBackCut(t *testing.T) {
 // was sent before it comes, and neither program gets a reset.
 func TestGoBackPaused(t *testing.T) {
 	for _, consumed := range []bool{true, false} {
-		hosts := newHosts(t, 2, nil)
-		partners(hosts)
-		client, server := joined(t, hosts, segment.Config{})
-		if err := send(t, client, []byte("before"), true); err != nil {
-			t.Fatal(err)
-		}
-		if err := client.Pause(); err != nil {
-			t.Fatal(err)
-		}
-		read := func() {
-			if got, err := receive(t, server, 6, true); err != nil || string(got) != "before" {
-				t.Errorf("%q, %v", got, err)
-			}
-			if err := end(t, server, true); err != segment.ErrPaused {
-				t.Errorf("after it: %v", err)
-			}
-		}
+		hosts, client, server, read := pausedPair(t)
 		if consumed {
 			read()
 		}
