@@ -301,7 +301,7 @@ func (r *Relay) Take(m *Message) (ok bool, err error) {
 		return false, e.breach()
 	}
 	s.Payload().Part(0, m.Len).CopyTo(m.Data[:])
-	early := m.Tag == TagPromote && r.given != r.out.count // PAUSE was not consumed
+	early := m.Tag == TagPromote && r.pausing()
 	if early || !r.out.next(m.Tag, m.Payload()) {
 		return false, e.breach()
 	}
