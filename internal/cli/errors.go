@@ -139,8 +139,8 @@ type mistakes struct{ error }
 // Unwrap returns the error.
 func (m mistakes) Unwrap() error { return m.error }
 
-// Mistakes returns err, whose text has a line for each mistake of a file, as an error of which
-// Report says each line, up to maxMistakes.
+// Mistakes marks err, whose text has a line for each mistake of a file. Report prints each of them
+// in a line of its own, up to maxMistakes.
 func Mistakes(err error) error {
 	if err == nil {
 		return nil

@@ -58,7 +58,7 @@ var programNames = map[string]string{
 func (d *Data) tables(source string) string {
 	var b strings.Builder
 	m := d.Machine
-	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** says how many times as fast as TCP: the median of the rounds, each of which runs both. %s %s",
+	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** says how many times as fast as TCP a path is: the median of rounds that run both. %s %s",
 		d.started().Format("2 January 2006"), display.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commit(),
 		display.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, result.RangeText(), d.quiet()))
 	b.WriteString("\n| path | stream, 64 KiB | × | 64 B, half round trip | × | messages of 64 B | × | connections | × |\n|---|---|---|---|---|---|---|---|---|\n")
