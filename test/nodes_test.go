@@ -75,7 +75,7 @@ func TestRootNodeElsewhere(t *testing.T) {
 	up := append(env, bin+"/exn-tun", "up", "--fair", "--fabric", "one", "--dir", home+"/exn/one", "--node", "7")
 	startIn(t, ns, nil, up...).says(t, "is up")
 	for _, c := range []struct{ args, want string }{
-		{"exn-tun up --fair --fabric two --dir " + home + "/exn/two", "node 7 of fabric one, as exn0: end it with exn-tun down --fabric one --node 7"},
+		{"exn-tun up --fair --fabric two --dir " + home + "/exn/two", "node 7 of fabric one, as exn0: end it with exn-tun down --dir " + home + "/exn/one --node 7"},
 		{"exn-run --node 7 --fabric two -- true", "node 7 is not running in fabric two: there is one in fabric one"},
 		{"exn-run --node 8 --fabric one --dir " + home + "/exn/one -- true", "node 8 is not running in fabric one: start it with exn-tun up"},
 	} {

@@ -53,10 +53,11 @@ func TestRootlessRefused(t *testing.T) {
 
 // runRootless runs exn-tun as a user without privileges, who may open
 // /dev/net/tun: in a mount namespace of the test, so nothing of the host's is
-// changed.
+// changed. Tests before it may have given this process real-time priority, which a program
+// that it starts would have too: so it runs with the default policy.
 func runRootless(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
-	need(t, "mount", "mknod", "setpriv")
+	need(t, "mount", "mknod", "chrt", "setpriv")
 	clitest.ShareCoverage(t)
 	dir := t.TempDir()
 	script := `set -e
@@ -64,7 +65,7 @@ func runRootless(t *testing.T, args ...string) (status int, stdout, stderr strin
 		mknod -m 666 "$0/tun" c 10 200
 		mount --bind "$0/tun" /dev/net/tun
 		cd /
-		exec setpriv --reuid 65534 --regid 65534 --clear-groups /proc/self/fd/3 "$@"`
+		exec chrt --other 0 setpriv --reuid 65534 --regid 65534 --clear-groups /proc/self/fd/3 "$@"`
 	cmd, out, errs := programCommand()
 	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", script, dir}, args...)
 	self, err := os.Open("/proc/self/exe")
