@@ -87,7 +87,7 @@ func ReadScenario(path string) (*Scenario, error) {
 // parse reads the content of a scenario file at path, and no other file: Setting.Prepare does.
 // With an error it returns what is right of the scenario, or nil if it is not TOML.
 func parse(path string, data []byte) (*Scenario, error) {
-	s := &Scenario{file: filepath.Base(path), dir: filepath.Dir(path), index: make(map[where]int), cache: cache{most: MaxFlows}}
+	s := &Scenario{file: path, dir: filepath.Dir(path), index: make(map[where]int), cache: cache{most: MaxFlows}}
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: %w: more than %d bytes", s.file, ErrInvalid, maxFile)
 	}

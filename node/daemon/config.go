@@ -152,7 +152,7 @@ func (c Config) WithDefaults() (Config, error) {
 	if c.Metrics != "" {
 		var err error
 		if c.Metrics, err = MetricsAddr(c.Metrics); err != nil {
-			return c, err
+			return c, wrong("metrics", "metrics: %w", err)
 		}
 	}
 	dir, err := c.dir()

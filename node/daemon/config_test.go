@@ -140,7 +140,7 @@ func TestFileMistakes(t *testing.T) {
 		{"mtu = 1\nfabirc = \"lab\"\n[receive]\nmode = 3\ncoalesce_frames = true\n[hosts]\nconns = 0\n", "1: mtu: |2: fabirc: there is no such setting: did you mean fabric?|4: receive.mode: |5: receive.coalesce_frames: |7: hosts.conns: 0 is too small"},
 		{"metrics_token = \"/t\"\n", "1: metrics_token also needs metrics, for example :9464"},
 		{"fabric = \"a/b\"\ninterface = \"a/b\"\naddresses = [\"10.2.0.0/24\", \"127.0.0.1/8\"]\nmetrics = \"9\"\n[hosts]\nkey = \"k\"\n", "1: fabric name|2: interface|3: address 10.2.0.0/24|3: address 127.0.0.1/8|5: key also needs listen"},
-		{"metrics = \"9\"\n", ": metrics address"},
+		{"metrics = \"9\"\n", "1: metrics: \"9\": use :PORT"},
 	} {
 		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
@@ -177,18 +177,19 @@ func TestFileRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`fabric`:                              "x.toml:1: ",
 		"mtu = 9000\nmtu = 1500":              "x.toml:2: ",
-		`faults = "drop=2"`:                   "faults: wire: faults: drop=2; use a probability",
+		`faults = "drop=2"`:                   "faults: wire: invalid configuration: drop=2; use a probability",
 		`direct = ["shm"]`:                    "direct: invalid rules: \"shm\": use fabric",
 		`faults = ""`:                         "use name=value",
-		`tap = 1`:                             "x.toml:1: invalid configuration: setting tap: the value must be of type boolean",
-		`addresses = 7`:                       "x.toml:1: invalid configuration: setting addresses: the value must be of type array, such as [",
+		`fabric = 1`:                          "x.toml:1: invalid configuration: setting fabric: write text in quotes, such as \"a\"",
+		`tap = 1`:                             "x.toml:1: invalid configuration: setting tap: write true or false",
+		`addresses = 7`:                       "x.toml:1: invalid configuration: setting addresses: write a list, such as [",
 		"node = 1\n[[hosts]]\nlisten = 3":     "x.toml:2: invalid configuration: setting hosts: this is a table: write [hosts] once",
 		`receive = 1`:                         "x.toml:1: invalid configuration: setting receive: this is a table: write [receive] once",
 		`color = "red"`:                       "x.toml:1: invalid configuration: setting color: there is no such setting",
 		"[receive]\nbudget = 3":               "x.toml:2: invalid configuration: setting receive.budget: there is no such setting",
 		`node = 65536`:                        "node: use 0 to 65535",
 		`node = -1`:                           "node: use 0 to 65535",
-		`node = "one"`:                        "x.toml:1: invalid configuration: setting node: the value must be of type integer",
+		`node = "one"`:                        "x.toml:1: invalid configuration: setting node: write a whole number, such as 3",
 		`addresses = ["10.2.0.8"]`:            `"10.2.0.8" is not an address with a prefix length`,
 		`mtu = 100`:                           "mtu: mtu: 100 is below 1280, the least that IPv6 allows (RFC 8200); use 1280..65535",
 		`mac_prefix = "01:00:5e:00"`:          "multicast",

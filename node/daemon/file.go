@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -252,14 +253,18 @@ func (r *reader) table(meta toml.MetaData, prefix string, settings map[string]to
 // that.
 var mismatch = regexp.MustCompile(`incompatible types: .* destination has type (\S+)$`)
 
-// valueError says what a value should be, in TOML's words.
+// written says how a value of a type of TOML is written.
+var written = map[string]string{
+	"integer": "a whole number, such as 3",
+	"boolean": "true or false",
+	"string":  `text in quotes, such as "a"`,
+	"slice":   `a list, such as ["a", "b"]`,
+}
+
+// valueError says how to write a value.
 func valueError(err error) string {
 	if m := mismatch.FindStringSubmatch(err.Error()); m != nil {
-		want := m[1]
-		if want == "slice" {
-			want = "array, such as [\"a\", \"b\"]"
-		}
-		return "the value must be of type " + want
+		return "write " + cmp.Or(written[m[1]], "a value of type "+m[1])
 	}
 	if e, ok := errors.AsType[toml.ParseError](err); ok { // of an UnmarshalTOML
 		return cli.Printable(e.Message)

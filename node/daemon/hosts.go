@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"strings"
@@ -70,7 +72,7 @@ func (h Hosts) byOFI() bool { return h.Link != "" && h.Link != linkStream }
 func (h Hosts) provider() (string, error) {
 	kind, name, named := strings.Cut(h.Link, ":")
 	if kind != linkOFI || named && name == "" {
-		return "", fmt.Errorf("link %q: use stream, ofi or ofi:PROVIDER, such as ofi:tcp: %w", h.Link, fabric.ErrInvalid)
+		return "", fmt.Errorf("%q: use stream, ofi or ofi:PROVIDER, such as ofi:tcp: %w", h.Link, fabric.ErrInvalid)
 	}
 	return name, ofi.CheckProvider(name)
 }
@@ -109,7 +111,7 @@ func (c Config) checkHosts() error {
 	h, dash := c.Hosts, c.Dash
 	keys := h.Key != "" || h.Trust != ""
 	if err := CheckLink(h.Link); err != nil {
-		return wrong("hosts.link", "%w", err)
+		return wrong("hosts.link", "link %w", err)
 	}
 	switch {
 	case h.Listen == "" && h.byOFI():
@@ -144,7 +146,7 @@ func (d *Daemon) openStore() (err error) {
 	}
 	d.store, err = identity.Open(identity.Config{Key: h.Key, Trust: h.Trust, Fabric: d.cfg.Fabric, Log: d.cfg.Log})
 	if err != nil {
-		return err
+		return d.cfg.missingKey(err)
 	}
 	id := d.store.Pair().Name.Node
 	if d.cfg.Node != nil && *d.cfg.Node != id {
@@ -152,6 +154,20 @@ func (d *Daemon) openStore() (err error) {
 	}
 	d.cfg.Node = &id
 	return d.cfg.checkNode()
+}
+
+// missingKey says of a file of the store that does not exist which command makes it. It returns
+// any other error as it is.
+func (c Config) missingKey(err error) error {
+	missing, ok := errors.AsType[*fs.PathError](err)
+	if !ok || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	setting, makes := "key", "exn-tun key node"
+	if missing.Path == c.Hosts.Trust {
+		setting, makes = "trust", "exn-tun key ca"
+	}
+	return fmt.Errorf("%w: %s: %s does not exist: make it with %s", ErrConfig, c.Dash+setting, missing.Path, makes)
 }
 
 // openMesh begins to listen for nodes of other hosts, and asks them to admit this node.

@@ -198,3 +198,22 @@ func TestHostsConfig(t *testing.T) {
 		}
 	}
 }
+
+// A key or a trust file that does not exist: the error names the setting, and what makes the file.
+func TestMissingKey(t *testing.T) {
+	ca, err := identity.Create(identity.Name{Fabric: "lab", Authority: true}, nil, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, trust := keyOf(t, ca, 1)
+	for _, c := range []struct{ key, trust, want string }{
+		{"/none", trust, "--key: /none.key does not exist: make it with exn-tun key node"},
+		{key, "/none", "--trust: /none does not exist: make it with exn-tun key ca"},
+		{key, trust, "<nil>"},
+	} {
+		d := &Daemon{cfg: Config{Fabric: "lab", Dash: "--", Hosts: Hosts{Listen: ":1", Key: c.key, Trust: c.trust}}}
+		if got := fmt.Sprint(d.openStore()); strings.TrimPrefix(got, "invalid configuration: ") != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}

@@ -23,7 +23,7 @@ func MetricsAddr(s string) (string, error) {
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: metrics address %q: use :PORT (on 127.0.0.1) or ADDRESS:PORT", ErrConfig, s)
+		return "", fmt.Errorf("%w: %q: use :PORT (on 127.0.0.1) or ADDRESS:PORT, such as :9464", ErrConfig, s)
 	}
 	return net.JoinHostPort(host, port), nil
 }

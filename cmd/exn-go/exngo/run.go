@@ -42,7 +42,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 // newRoot returns exn-go's commands.
 func newRoot() *cobra.Command {
 	root := command.New("exn-go", "build Go programs with direct sockets",
-		`Exn-go builds Go programs with direct sockets: TCP connections whose peer has
+		`exn-go builds Go programs with direct sockets: TCP connections whose peer has
 them, too, skip TCP. It is the go command with an overlay of package net; sources
 and go.mod stay as they are.`)
 	root.Example = `exn-go build -o server ./cmd/server

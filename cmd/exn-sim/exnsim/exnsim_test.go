@@ -139,11 +139,11 @@ func TestMistakes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	for _, args := range [][]string{{"check", bad}, {"run", bad, "-o", dir}} {
 		status, stdout, stderr := call(t, args...)
-		want := `exn-sim COMMAND: s.toml:2: router: "best" is not one of tables, dor, dmodk, smodk, random, minsum, minmax, refine, alg3, adaptive
-exn-sim COMMAND: s.toml:5: ranks: 0 is not a whole number from 1 to 1048576
-exn-sim COMMAND: s.toml:1: topology: invalid network: "ring:9": use torus:4x4x4, mesh:4x4, tree:LEAVESxHOSTS/SPINES, fattree:K, FILE.toml or FILE.graphml
+		want := `exn-sim COMMAND: SCENARIO:2: router: "best" is not one of tables, dor, dmodk, smodk, random, minsum, minmax, refine, alg3, adaptive
+exn-sim COMMAND: SCENARIO:5: ranks: 0 is not a whole number from 1 to 1048576
+exn-sim COMMAND: SCENARIO:1: topology: invalid network: "ring:9": use torus:4x4x4, mesh:4x4, tree:LEAVESxHOSTS/SPINES, fattree:K, FILE.toml or FILE.graphml
 `
-		want = strings.ReplaceAll(want, "COMMAND", args[0])
+		want = strings.NewReplacer("COMMAND", args[0], "SCENARIO", bad).Replace(want)
 		if status != cli.ExitFailure || stdout != "" || stderr != want {
 			t.Errorf("%v: %d %s\n%s", args, status, stdout, stderr)
 		}

@@ -53,6 +53,11 @@ exn-tun direct show`,
 			if err != nil {
 				return err
 			}
+			for _, req := range all {
+				if r := req.Direct; r != nil && r.PID != 0 && !processRuns(r.PID) {
+					return noProcess(r.PID)
+				}
+			}
 			return runDirect(programOf(c), o, all)
 		}
 		fs.BoolVar(&o.json, "json", false, "one JSON array with an object for each that was told")

@@ -1,8 +1,10 @@
 package exntun
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 
 	"exnet/fabric"
@@ -148,11 +150,20 @@ func keyNode(w io.Writer, o keyOptions) error {
 	var by *identity.Pair
 	if o.ca != "" {
 		var err error
-		if by, err = identity.Load(o.ca); err != nil {
+		if by, err = o.authority(); err != nil {
 			return err
 		}
 	}
 	return save(w, o, identity.Name{Fabric: o.fabric, Node: *o.node}, by)
+}
+
+// authority reads the files that --ca names.
+func (o keyOptions) authority() (*identity.Pair, error) {
+	by, err := identity.Load(o.ca)
+	if missing, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("--ca: %s does not exist: make it with exn-tun key ca", missing.Path)
+	}
+	return by, err
 }
 
 // save makes a pair of files and prints what it made.
@@ -172,7 +183,7 @@ func save(w io.Writer, o keyOptions, name identity.Name, by *identity.Pair) erro
 func date(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 func keySign(w io.Writer, o keyOptions) error {
-	by, err := identity.Load(o.ca)
+	by, err := o.authority()
 	if err != nil {
 		return err
 	}

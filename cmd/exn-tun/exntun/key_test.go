@@ -66,6 +66,8 @@ func TestKey(t *testing.T) {
 		{"ca --out " + at("two"), cli.ExitFailure, "already exists"},
 		{"sign --ca " + at("ca") + " " + at("one.crt"), cli.ExitFailure, "others may read " + at("ca.key") + " (mode 0644): chmod 600"},
 		{"node --node 3 --ca " + at("one") + " --out " + at("three"), cli.ExitFailure, "cannot sign for"},
+		{"node --node 3 --ca " + at("none") + " --out " + at("three"), cli.ExitFailure, "--ca: " + at("none.key") + " does not exist: make it with exn-tun key ca"},
+		{"sign --ca " + at("none") + " " + at("one.crt"), cli.ExitFailure, "--ca: " + at("none.key") + " does not exist: make it with exn-tun key ca"},
 		{"show " + at("none"), cli.ExitFailure, "no such file"},
 		{"show " + dir, cli.ExitFailure, "no such file"},
 	} {

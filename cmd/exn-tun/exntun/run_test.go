@@ -92,7 +92,7 @@ func TestUsageErrors(t *testing.T) {
 		{"demo --mac-prefix 00:11:22:33", "is not locally administered"},
 		{"demo --mac-prefix 2e:87:04", "use four octets such as 2e:87:04:07"},
 		{"demo --congestion ../x", "--congestion: name one of sysctl net.ipv4.tcp_available_congestion_control"},
-		{"demo --faults loss=1", `--faults: faults: "loss"; use seed, drop, corrupt, duplicate, reorder, delay or jitter`},
+		{"demo --faults loss=1", `--faults: "loss"; use seed, drop, corrupt, duplicate, reorder, delay or jitter`},
 		{"demo --faults drop=2", "use a probability from 0 to 1"},
 		{"demo --faults drop=1%", `drop cannot be "1%"`},
 		{"demo --faults=", "--faults: it is empty"},

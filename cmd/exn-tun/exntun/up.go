@@ -69,8 +69,12 @@ func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error
 	if err != nil {
 		return cli.UsageError{Err: cli.Mistakes(err)}
 	}
-	cfg.Dash = "--"
-	if cfg, err = cfg.WithDefaults(); err != nil {
+	if o.file == "" {
+		cfg.Dash = "--"
+	}
+	if cfg, err = cfg.WithDefaults(); err != nil && o.file != "" {
+		return cli.UsageError{Err: fmt.Errorf("%s: %w", o.file, err)}
+	} else if err != nil {
 		return cli.UsageError{Err: err}
 	}
 	if err := tun.Supported(); err != nil {

@@ -89,7 +89,8 @@ func TestParseUp(t *testing.T) {
 func TestNodeCommandsBadInput(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.toml")
-	if err := os.WriteFile(bad, []byte("color = 1\n"), 0o600); err != nil {
+	alone := filepath.Join(dir, "alone.toml")
+	if err := errors.Join(os.WriteFile(bad, []byte("color = 1\n"), 0o600), os.WriteFile(alone, []byte("[hosts]\nlisten = \":1\"\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -106,11 +107,11 @@ func TestNodeCommandsBadInput(t *testing.T) {
 		{"up --fabric a/b", cli.ExitUsage, "letters"},
 		{"up --dir=", cli.ExitUsage, "--dir: it is empty"},
 		{"up --mtu 9", cli.ExitUsage, "between 1280 and 65535"},
-		{"up --metrics 9464", cli.ExitUsage, `metrics address "9464": use :PORT`},
-		{"up --metrics host:1", cli.ExitUsage, `metrics address "host:1": use :PORT`},
+		{"up --metrics 9464", cli.ExitUsage, `--metrics: "9464": use :PORT (on 127.0.0.1) or ADDRESS:PORT, such as :9464`},
+		{"up --metrics host:1", cli.ExitUsage, `--metrics: "host:1": use :PORT`},
 		{"up --metrics-token /t", cli.ExitUsage, "--metrics-token also needs --metrics, for example :9464"},
 		{"up --metrics :65536", cli.ExitUsage, "or ADDRESS:PORT"},
-		{"up --faults drop", cli.ExitUsage, `--faults: faults: "drop": use name=value, such as drop=0.01`},
+		{"up --faults drop", cli.ExitUsage, `--faults: "drop": use name=value, such as drop=0.01`},
 		{"up --faults corrupt=-1", cli.ExitUsage, "use a probability from 0 to 1"},
 		{"up --mode fast", cli.ExitUsage, "napi, interrupt or busy"},
 		{"up --coalesce-frames 4", cli.ExitUsage, "without Delay"},
@@ -129,6 +130,8 @@ func TestNodeCommandsBadInput(t *testing.T) {
 		{"up now", cli.ExitUsage, `unexpected argument "now"`},
 		{"up --config " + dir + "/none", cli.ExitFailure, "no such file"},
 		{"up --config " + bad, cli.ExitUsage, "bad.toml:1: setting color: there is no such setting"},
+		{"up --config " + alone, cli.ExitUsage, "alone.toml: listen needs key and trust (see exn-tun key), or plaintext on"},
+		{"direct off --pid 2000000000", cli.ExitFailure, "no process 2000000000 runs here"},
 		{"check", cli.ExitUsage, "name one configuration file"},
 		{"check " + bad, cli.ExitFailure, "bad.toml:1: setting color: there is no such setting"},
 		{"check " + dir, cli.ExitFailure, "is a directory"},

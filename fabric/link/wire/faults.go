@@ -14,7 +14,7 @@ import (
 )
 
 // ErrFaults says that a description of faults is wrong; its text says what.
-var ErrFaults = errors.New("wire: faults")
+var ErrFaults = errors.New("wire: invalid configuration")
 
 // Faults is what happens to the packets of one direction of a medium. The zero value
 // is a medium without faults. What happens to which packet depends on Seed and on
