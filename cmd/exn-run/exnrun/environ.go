@@ -46,9 +46,6 @@ var tunables = []struct {
 	{"EXNET_PATCH", 0, 1, false},
 }
 
-// malformedRules says what the library does about rules that exn-run has not compiled.
-const malformedRules = envRules + " is malformed, everything stays on TCP: unset it, and use --rules FILE"
-
 // misset says which variables the library passes over, since they hold no value that it knows.
 func misset(get func(name string) string) (list []string) {
 	for _, v := range tunables {

@@ -113,8 +113,6 @@ func run(o options, stdout io.Writer, m messages) error {
 			return cli.Mistakes(err)
 		}
 		s.rules, s.hasRules = list, true
-	} else if _, err := rules.Compiled(os.Getenv(envRules)); err != nil {
-		m.warn("%s", malformedRules)
 	}
 	if o.node != "" {
 		if err := o.retried(func() error { return enterNode(o) }); err != nil {
