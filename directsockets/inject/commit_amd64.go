@@ -8,7 +8,7 @@ import (
 // commit is the code that starts the library and changes the text. The program runs it to its end
 // without the tracer.
 //
-//	rdi to rcx arguments of ds_free_start r13 ds_free_start   rbx table of jumps
+//	rdi to r8 arguments of ds_free_start  r13 ds_free_start   rbx table of jumps
 //	r14, r15 the pages of the places      rbp for the result  r12 frame
 //
 // The library's own mapping has shown that pages may become executable after they were written.

@@ -50,6 +50,7 @@ var (
 	errNoSites = errors.New("none of its system calls has a form that can be replaced")
 	errNoRoom  = errors.New("its text leaves no byte unused")
 	errShape   = errors.New("its text is not one segment")
+	errPage    = errors.New("the page at 1 MiB is taken, where the library marks threads that are new to it")
 	errFar     = errors.New("there is no free memory near its text")
 )
 
@@ -109,6 +110,14 @@ func Go(path string) error {
 		return err
 	}
 	return p.findGo(f)
+}
+
+// goArgument is what ds_free_start is to know of the program: 1, it is Go's.
+func (p *program) goArgument() uint64 {
+	if p.isGo {
+		return 1
+	}
+	return 0
 }
 
 // isOf reports whether the program was read from the file, which has not changed since.

@@ -37,7 +37,7 @@ const (
 )
 
 // version is the interface's, in ds_free_version.
-const version = 3
+const version = 4
 
 // Symbols of the library that inject uses.
 const (

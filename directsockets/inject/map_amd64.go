@@ -182,7 +182,7 @@ func (t *tracer) commit(p *program, l *library, base, at uint64) error {
 	r := t.start
 	r.Rip, r.Rsp, r.Orig_rax = s.at, t.frame-16, ^uint64(0)
 	r.Rdi, r.R13, r.Rbx, r.R14, r.R15 = t.start.Rsp, at+l.symbols[symStart], s.table, s.low, s.pages
-	r.Rsi, r.Rdx, r.Rcx = 0, 1, t.openNumbers() // no descriptors of its own yet, one thread
+	r.Rsi, r.Rdx, r.Rcx, r.R8 = 0, 1, t.openNumbers(), p.goArgument() // no descriptors of its own yet, one thread
 	r.Rbp, r.R12 = t.frame+resultOff, t.frame
 	if err := unix.PtraceSetRegs(t.pid, &r); err != nil {
 		return t.ended(err)
@@ -231,8 +231,8 @@ func (t *tracer) toEnd(end uint64) error {
 	switch e := unix.Errno(-binary.LittleEndian.Uint64(b[:])); e {
 	case 0:
 		return nil
-	case unix.ENOSYS:
-		return errBases
+	case unix.EEXIST:
+		return errPage
 	default:
 		return fmt.Errorf("starting the library: %w", e)
 	}

@@ -12,9 +12,6 @@ const Supported = false
 
 func startDetached([]string, []string, *os.File) error { return errMachine }
 
-// Check says that no program can be done.
-func Check() error { return errMachine }
-
 // Trace says that they cannot.
 func Trace(*os.File) (Config, error) { return Config{}, errMachine }
 

@@ -236,7 +236,7 @@ func (r *running) begin(t *tracer, l *library, s *stubs, at uint64) (ended bool,
 	regs.Rip, regs.Orig_rax = s.at, ^uint64(0)
 	regs.Rsp = at + l.size + r.program.stubsSize() + startStack - redZone
 	regs.Rdi, regs.Rsi, regs.Rdx = at+l.size+r.program.stubsSize(), r.descriptors(), uint64(len(r.threads))
-	regs.Rcx = math.MaxUint32
+	regs.Rcx, regs.R8 = math.MaxUint32, r.program.goArgument()
 	regs.R13, regs.Rbp, regs.R12 = at+l.symbols[symStart], t.frame+resultOff, t.frame
 	if err := unix.PtraceSetRegs(t.pid, &regs); err != nil {
 		return false, t.ended(err)

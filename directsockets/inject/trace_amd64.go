@@ -23,25 +23,6 @@ var (
 	errRules  = errors.New("SELinux governs this system")
 )
 
-// errBases says that programs may not set the GS base.
-var errBases = errors.New("fsgsbase is missing (CPU, hypervisor, or a kernel before 5.9)")
-
-// Check returns why no library can be put into programs on this machine: it finds their threads by
-// the GS base.
-func Check() error {
-	const hwcap2, fsgsbase = 26, 1 << 1 // AT_HWCAP2 (asm/hwcap2.h)
-	vector, err := unix.Auxv()
-	if err != nil {
-		return err
-	}
-	for _, v := range vector {
-		if v[0] == hwcap2 && v[1]&fsgsbase != 0 {
-			return nil
-		}
-	}
-	return errBases
-}
-
 // Trace is the tracer's process. It learns from conn what to do, injects the library into the
 // program, and says how that went: nil, ErrGone, or why the program is plain.
 func Trace(conn *os.File) (Config, error) {

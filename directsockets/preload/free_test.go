@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"testing"
 
-	"exnet/directsockets/inject"
 	"exnet/internal/cbuild"
 )
 
@@ -78,9 +77,6 @@ func TestFreeBuild(t *testing.T) {
 // between processes, and by Go's way in.
 func TestFree(t *testing.T) {
 	t.Parallel()
-	if err := inject.Check(); err != nil {
-		t.Skip(err)
-	}
 	library := freeLibrary(t)
 	program := t.TempDir() + "/free"
 	compileC(t, program, cbuild.Command{
@@ -107,9 +103,6 @@ func TestFree(t *testing.T) {
 // connection, by C's way in and by Go's.
 func TestFreeChildren(t *testing.T) {
 	t.Parallel()
-	if err := inject.Check(); err != nil {
-		t.Skip(err)
-	}
 	library := freeLibrary(t)
 	program := t.TempDir() + "/freechildren"
 	compileC(t, program, cbuild.Command{

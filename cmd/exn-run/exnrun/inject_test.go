@@ -28,14 +28,6 @@ var staticPrograms = []struct {
 	{"musl", []string{"musl-gcc", "-O2", "-static", "-pthread", "-o"}, "cprogram/main.c"},
 }
 
-// requireBases skips the test where no library can be put into a program.
-func requireBases(t *testing.T) {
-	t.Helper()
-	if err := inject.Check(); err != nil {
-		t.Skip(err)
-	}
-}
-
 func buildStatic(t *testing.T, command []string, source string) string {
 	t.Helper()
 	if !inject.Supported {
@@ -55,7 +47,6 @@ func buildStatic(t *testing.T, command []string, source string) string {
 
 // The connections of a static program are direct, and it is seen as any other.
 func TestStatic(t *testing.T) {
-	requireBases(t)
 	for _, p := range staticPrograms {
 		t.Run(p.name, func(t *testing.T) {
 			program := buildStatic(t, p.command, p.source)
@@ -76,6 +67,24 @@ func TestStatic(t *testing.T) {
 				t.Errorf("%d of %d connections were direct\n%s", direct, all, stderr)
 			}
 		})
+	}
+}
+
+// A thread that Go makes has its own slot in the library, not that of the thread which made it, nor
+// that of one which has ended.
+func TestStaticThreads(t *testing.T) {
+	program := buildStatic(t, staticPrograms[0].command, "gothreads/main.go")
+	broker := filepath.Join(t.TempDir(), "ds.sock")
+	_, end := startBrokerAt(t, broker, time.Hour)
+	defer end()
+	report := filepath.Join(t.TempDir(), "report")
+	cmd := exec.Command("/proc/self/exe", "--loopback", "--report", report, program)
+	cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"="+broker)
+	if stdout, stderr, status := output(t, cmd); status != 0 || stdout != "wrong 0\n" {
+		t.Fatalf("status %d, %s%s", status, stdout, stderr)
+	}
+	if direct, all := reported(t, report); all != 128 || direct < all/2 {
+		t.Errorf("%d of %d connections were direct", direct, all)
 	}
 }
 
@@ -101,7 +110,6 @@ func reported(t *testing.T, report string) (direct, all int) {
 // A static program that another program starts gets the library, too, and has the process that it
 // was to have.
 func TestStaticStarted(t *testing.T) {
-	requireBases(t)
 	program := buildStatic(t, staticPrograms[0].command, staticPrograms[0].source)
 	for name, command := range map[string][]string{
 		"exec": {"sh", "-c", `echo "$$"; exec "$0" long`, program},
@@ -164,7 +172,6 @@ func TestStaticNotStarted(t *testing.T) {
 
 // A static program has the process that exn-run had, and no child.
 func TestStaticProcess(t *testing.T) {
-	requireBases(t)
 	program := buildStatic(t, staticPrograms[0].command, staticPrograms[0].source)
 	cmd := exec.Command("/proc/self/exe", program, "maps")
 	cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"=/no/broker", "EXN_TEST_ARGS=maps")

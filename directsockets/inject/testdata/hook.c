@@ -2,7 +2,7 @@
  * getppid(0x6578) by their number. */
 #define SYM __attribute__((visibility("default")))
 
-SYM const unsigned ds_free_version = 3;
+SYM const unsigned ds_free_version = 4;
 static unsigned long counts[4096]; /* zeros */
 static __attribute__((used)) unsigned long *calls = &counts[1]; /* relocated */
 static __attribute__((used)) unsigned long vforked;
@@ -18,7 +18,7 @@ static int is_open(long fd)
 
 /* EXN_TEST_FAIL=N: start fails so. EXN_TEST_FAIL=o: it fails by 1, and 1 more for each of the first
  * descriptors of which open is wrong. */
-SYM long ds_free_start(const unsigned long *stack, int end, int threads, unsigned open)
+SYM long ds_free_start(const unsigned long *stack, int end, int threads, unsigned open, int go)
 {
 	unsigned long argc = stack[0];
 	const char *const *env = (const char *const *)(stack + argc + 2);

@@ -72,8 +72,11 @@ static struct outcome twice(long nr, const long a[6], uintptr_t back)
 		fork_prepare();
 		__attribute__((fallthrough));
 	case THREAD:
-		if (rest == THREAD)
+		if (rest == THREAD) {
+			if (!slot_set(slot_here()))
+				return (struct outcome){-EAGAIN, DONE};
 			slot_threads();
+		}
 		*(uintptr_t *)((char *)a[1] - 136) = back;
 		break;
 	case VFORK:
@@ -155,10 +158,10 @@ struct go_outcome ds_free_of_go(long nr, const long a[6])
 
 /* The thread's slot. */
 #define FIND \
-	"	rdgsbase %r11\n" \
+	"	movq	%gs:" SLOT_NONE_TEXT ", %r11\n" \
 	"	testq	%r11, %r11\n" \
 	"	jz	8f\n" \
-	"	rdfsbase %r12\n" \
+	"	movq	%fs:0, %r12\n" \
 	"	cmpq	%r12, 16(%r11)\n" \
 	"	jne	8f\n" \
 	"	addq	$24, %r11\n"
@@ -168,7 +171,7 @@ struct go_stack *ds_free_first(void) { return slot_find() ? &slot_here()->go : N
 
 __asm__(
 	"	.text\n"
-	"	.hidden	ds_own_ways, fd_tab, fd_tab_size, fd_thread_vforks\n"
+	"	.hidden	ds_own_ways, fd_tab, fd_tab_size, fd_thread_vforks, slot_fsgsbase\n"
 	"	.globl	ds_free_entry\n"
 	"	.p2align 6\n"
 	"	.type	ds_free_entry, @function\n"
@@ -219,9 +222,25 @@ __asm__(
 	"	leaq	128(%rsi), %rsi\n"
 	"	testq	%rax, %rax\n"
 	"	jnz	6f\n"
+	"	cmpb	$0, slot_fsgsbase(%rip)\n" /* a new thread has no slot: its GS base is 0 */
+	"	jz	12f\n"
 	"	xorl	%ecx, %ecx\n"
-	"	wrgsbase %rcx\n" /* a new thread has no slot, even one with its parent's FS base */
+	"	wrgsbase %rcx\n"
 	"6:	jmp	*-8(%rsp)\n"
+	"12:	leaq	-8(%rsp), %rsp\n"
+	"	pushq	%rdi\n"
+	"	pushq	%rsi\n"
+	"	movl	$158, %eax\n" /* arch_prctl */
+	"	movl	$0x1001, %edi\n" /* ARCH_SET_GS */
+	"	xorl	%esi, %esi\n"
+	"	syscall\n"
+	"	testl	%eax, %eax\n"
+	"	jnz	13f\n"
+	"	popq	%rsi\n"
+	"	popq	%rdi\n"
+	"	popq	%r11\n"
+	"	jmp	*%r11\n"
+	"13:	ud2\n" /* no: the parent could, in twice */
 	"7:	syscall\n"
 	"	leaq	128(%rsi), %rsi\n"
 	"	leaq	-8(%rsp), %rsp\n"
@@ -257,12 +276,12 @@ __asm__(
 	"	syscall\n"
 	"	leaq	128(%rsi), %rsi\n"
 	"10:	leaq	fd_thread_vforks(%rip), %rcx\n"
-	"	addq	%gs:8, %rcx\n"
+	"	addq	%gs:" SLOT_NONE_TEXT "+8, %rcx\n"
 	"	movl	(%rcx), %r11d\n"
 	"	testq	%rax, %rax\n"
 	"	jz	11f\n"
 	"	decl	(%rcx)\n"
-	"11:	movq	%gs:32(,%r11,8), %r11\n"
+	"11:	movq	%gs:" SLOT_NONE_TEXT "+32(,%r11,8), %r11\n"
 	"	jmp	*%r11\n"
 	"	.size	ds_free_entry, .-ds_free_entry\n"
 

@@ -1,11 +1,15 @@
 #include "free/slot.h"
 
 #include "segment/kernel.h"
+#include "segment/memory.h"
 
+#include <asm/prctl.h>
+#include <errno.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
 
-_Static_assert(offsetof(struct thread_slot, distance) == 8 && offsetof(struct thread_slot, fs) == 16 && offsetof(struct thread_slot, go) == 24 &&
+_Static_assert(offsetof(struct thread_slot, distance) == 8 && offsetof(struct thread_slot, word) == 16 && offsetof(struct thread_slot, go) == 24 &&
 		       offsetof(struct thread_slot, back) == 40,
 	       "as entry.c has it");
 
@@ -46,12 +50,46 @@ static struct thread_slot *new_slot(int tid)
 	return slot_of(o);
 }
 
+bool slot_of_go, slot_fsgsbase;
+
+long slot_begin(bool fsgsbase)
+{
+	enum { PAGE_SIZE = 1 << DS_PAGE_SHIFT };
+	long at = ds_syscall(SYS_mmap, SLOT_NONE, PAGE_SIZE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+
+	slot_fsgsbase = fsgsbase;
+	if (at > 0 && at != SLOT_NONE) { /* a kernel before 4.17 takes the address for a wish */
+		ds_syscall(SYS_munmap, at, PAGE_SIZE);
+		return -EEXIST;
+	}
+	return at < 0 ? at : 0;
+}
+
+void slot_begun(bool go)
+{
+	slot_here()->word = 1; /* as no thread has it: the first finds its slot when Go has begun */
+	slot_of_go = go;
+}
+
+bool slot_set(const struct thread_slot *s)
+{
+	uintptr_t base = s ? (uintptr_t)s - SLOT_NONE : 0;
+
+	if (!slot_fsgsbase)
+		return owned_call(SYS_arch_prctl, ARCH_SET_GS, (long)base, 0) == 0;
+	__builtin_ia32_wrgsbase64(base);
+	return true;
+}
+
 bool slot_find(void)
 {
-	struct thread_slot *s = (struct thread_slot *)__builtin_ia32_rdgsbase64();
-	uintptr_t fs = __builtin_ia32_rdfsbase64();
+	struct thread_slot *s = slot_at_base();
+	uintptr_t word = slot_of_go ? slot_word() : 0;
 	int tid = (int)owned_call(SYS_gettid, 0, 0, 0);
 
+	/* A Go that uses it itself is one that this library does not know. */
+	if (word && !(ds_readable((const void *)word, sizeof word) && *(const uintptr_t *)word == word))
+		return false;
 	if (!s || owned_tid(&s->owned) != tid) {
 		if (slots.first)
 			slot_threads();
@@ -59,18 +97,18 @@ bool slot_find(void)
 	}
 	if (!s)
 		return false;
-	s->fs = fs;
-	__builtin_ia32_wrgsbase64((uintptr_t)s);
-	return true;
+	s->word = word ? word : (uintptr_t)s;
+	if (slot_of_go && !word)
+		__asm__ volatile("movq %0, %%fs:0" : : "r"(s) : "memory");
+	return slot_set(s);
 }
 
 void slot_leave(void)
 {
 	struct thread_slot *s = slot_here();
 
-	if (!s || owned_tid(&s->owned) != owned_call(SYS_gettid, 0, 0, 0))
+	if (!s || owned_tid(&s->owned) != owned_call(SYS_gettid, 0, 0, 0) || !slot_set(NULL))
 		return;
-	__builtin_ia32_wrgsbase64(0);
 	__atomic_store_n(&s->owned.tid, 0, __ATOMIC_RELEASE);
 }
 
@@ -89,4 +127,4 @@ void ds_local_child(void)
 		o->tid = here && o == &here->owned ? (int)owned_call(SYS_gettid, 0, 0, 0) : 0;
 }
 
-int *__errno_location(void) { return &((struct thread_slot *)__builtin_ia32_rdgsbase64())->err; }
+int *__errno_location(void) { return &slot_at_base()->err; }

@@ -1,12 +1,20 @@
 /* The slots of threads: what the library without a C library knows of each.
  *
- * The GS base, which neither Go nor glibc nor musl use, is the address of the thread's slot. A new
- * thread begins with its parent's, so a slot says by the FS base whose it is:
+ * The GS base, which neither Go nor glibc nor musl use, is 0 or leads to a slot: at gs:SLOT_NONE is
+ * the slot. Where it is 0, that is the address SLOT_NONE itself, where a page of zeros is. So no
+ * instruction is needed that a machine may lack (fsgsbase).
  *
- *   GS base   FS base        the thread
+ * A new thread begins with its parent's GS base. A program of C makes threads by places that lead
+ * to the library, which sets it to 0 (entry.c). Go makes them elsewhere. There a slot says whose it
+ * is, by the word at the FS base, which a signal handler finds as well:
+ *
+ *   GS base   the word       a thread of Go
  *   0         any            has no slot, or has ended
  *   a slot's  as the slot's  has this slot
- *   a slot's  another        is new, with its parent's slot; or has moved its own FS base
+ *   a slot's  another        is new, with its parent's slot
+ *
+ * To a libc the word is its own address. To Go alone it is m.tls[1] (runtime2.go), which Go does
+ * not use: 0 in a new thread. slot_find writes the slot's address there.
  *
  * A slot lies above its thread's stack for Go (owned.h).
  */
@@ -23,7 +31,7 @@ struct thread_slot {
 	/* entry.c knows where these are. */
 	struct thread_slot *self;	     /* 0 */
 	uintptr_t distance;	     /* 8: of the copies, from their templates */
-	uintptr_t fs;		     /* 16: the FS base of its thread */
+	uintptr_t word;		     /* 16: what its thread, of Go, has at the FS base */
 	struct go_stack go;	     /* 24 */
 	uintptr_t back[SLOT_VFORKS]; /* 40: where vfork returns to, the innermost last */
 	struct owned owned;
@@ -31,16 +39,50 @@ struct thread_slot {
 	char copies[] __attribute__((aligned(64)));
 };
 
-/* Makes the slot of this thread, or finds it: the GS base is its address. False: there is no
- * memory. Any thread, a handler too; no lock. */
+/* Makes the slot of this thread, or finds it, and sets the GS base. False: there is no memory,
+ * slot_set has failed, or this Go uses the word itself. Any thread, a handler too; no lock. */
 bool slot_find(void) DS_HIDDEN;
+
+/* Where a thread without a slot finds a page of zeros: below all that linkers place. */
+#define SLOT_NONE 0x100000
+#define SLOT_NONE_TEXT "0x100000"
+
+/* Whether the program is Go's, and whether threads may set their GS base without the kernel. */
+extern bool slot_of_go DS_HIDDEN, slot_fsgsbase DS_HIDDEN;
+
+/* Maps the page of zeros, before the first slot. 0, or -errno. Until slot_begun there is one
+ * thread, which may have no FS base yet. */
+long slot_begin(bool fsgsbase) DS_HIDDEN;
+void slot_begun(bool go) DS_HIDDEN;
+
+/* Has this thread's GS base lead to a slot; NULL: to the page of zeros. False: a filter of the
+ * program's (seccomp) forbids it. */
+bool slot_set(const struct thread_slot *s) DS_HIDDEN;
+
+/* What the GS base leads to. */
+static inline struct thread_slot *slot_at_base(void)
+{
+	struct thread_slot *s;
+
+	__asm__ volatile("movq %%gs:" SLOT_NONE_TEXT ", %0" : "=r"(s));
+	return s;
+}
+
+/* The word at the FS base. A thread of Go has one. */
+static inline uintptr_t slot_word(void)
+{
+	uintptr_t word;
+
+	__asm__ volatile("movq %%fs:0, %0" : "=r"(word));
+	return word;
+}
 
 /* The slot of this thread; NULL: it has none yet. */
 static inline struct thread_slot *slot_here(void)
 {
-	struct thread_slot *s = (struct thread_slot *)__builtin_ia32_rdgsbase64();
+	struct thread_slot *s = slot_at_base();
 
-	return s && s->fs == __builtin_ia32_rdfsbase64() ? s : NULL;
+	return s && (!slot_of_go || s->word == slot_word()) ? s : NULL;
 }
 
 /* From now on the process may have more than one thread: before it makes the second. Go has several

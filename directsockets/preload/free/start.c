@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-EXPORT const uint32_t ds_free_version = 3;
+EXPORT const uint32_t ds_free_version = 4;
 
 extern const Elf64_Ehdr __ehdr_start DS_HIDDEN;
 extern const Elf64_Dyn _DYNAMIC[] DS_HIDDEN;
@@ -49,17 +49,20 @@ static void adopt(int end)
 /* Called once. At a program's start, before its first instruction: stack is the stack pointer that
  * the kernel gave it, and end is 0. In a running program, whose threads are all stopped: stack is a
  * copy of what was there, end the first number above its descriptors, threads how many it has. open
- * has a bit for each number below 32 that may be open: a tracer notices every system call.
+ * has a bit for each number below 32 that may be open: a tracer notices every system call. go: the
+ * program is Go's.
  * 0, or -errno: then the program is to run without this library. Until 0 is certain, calls that
  * arrive are the kernel's. */
-EXPORT long ds_free_start(const unsigned long *stack, int end, int threads, uint32_t open);
-long ds_free_start(const unsigned long *stack, int end, int threads, uint32_t open)
+EXPORT long ds_free_start(const unsigned long *stack, int end, int threads, uint32_t open, bool go);
+long ds_free_start(const unsigned long *stack, int end, int threads, uint32_t open, bool go)
 {
 	enum { FSGSBASE = 1 << 1 }; /* of AT_HWCAP2: the FS and GS base may be read and written */
 
 	libc_begin(stack);
-	if (!(getauxval(AT_HWCAP2) & FSGSBASE))
-		return -ENOSYS;
+	long rc = slot_begin(getauxval(AT_HWCAP2) & FSGSBASE);
+
+	if (rc < 0)
+		return rc;
 	if (!slot_find())
 		return -ENOMEM;
 	if (threads > 1)
@@ -68,6 +71,7 @@ long ds_free_start(const unsigned long *stack, int end, int threads, uint32_t op
 	construct();
 	if (end > 0)
 		adopt(end);
+	slot_begun(go);
 	__atomic_store_n(&ds_free_calls, DS_WAYS, __ATOMIC_RELEASE);
 	return 0;
 }

@@ -4,8 +4,8 @@
  *   #define depth DS_HERE(depths)
  *
  * The library without a C library (free/) has no thread-local storage: what is declared is a
- * template there, and each thread has a copy of all templates in its slot (free/slot.h), as far
- * from the template as gs:8 says. */
+ * template there, and each thread has a copy of all templates in its slot, which says how far it is
+ * from the template (free/slot.h). */
 #ifndef DS_LOCAL_H
 #define DS_LOCAL_H
 
@@ -18,7 +18,7 @@ static inline uintptr_t ds_local_distance(void)
 {
 	uintptr_t d;
 
-	__asm__("movq %%gs:8, %0" : "=r"(d));
+	__asm__("movq %%gs:0x100008, %0" : "=r"(d)); /* free/slot.h: SLOT_NONE */
 	return d;
 }
 #define DS_HERE(template) (*(__typeof__(&(template)))((uintptr_t)&(template) + ds_local_distance()))

@@ -125,7 +125,7 @@ static void load(const char *path, const unsigned long *stack)
 {
 	struct stat st;
 	int fd = open(path, O_RDONLY);
-	long (*start)(const unsigned long *, int, int, uint32_t) = NULL;
+	long (*start)(const unsigned long *, int, int, uint32_t, bool) = NULL;
 	const Elf64_Rela *rela = NULL;
 	const Elf64_Sym *symbols = NULL;
 	const char *names = NULL;
@@ -174,17 +174,17 @@ static void load(const char *path, const unsigned long *stack)
 		if (!symbols[i].st_shndx)
 			fail(name);
 		if (!strcmp(name, "ds_free_start"))
-			start = (long (*)(const unsigned long *, int, int, uint32_t))at;
+			start = (long (*)(const unsigned long *, int, int, uint32_t, bool))at;
 		else if (!strcmp(name, "ds_free_entry"))
 			entry = at;
 		else if (!strcmp(name, "ds_free_go"))
 			go_entry = at;
-		else if (!strcmp(name, "ds_free_version") && *(uint32_t *)at != 3)
+		else if (!strcmp(name, "ds_free_version") && *(uint32_t *)at != 4)
 			fail("version");
 	}
 	if (!start || !entry || !go_entry)
 		fail("a symbol is missing");
-	errno = (int)-start(stack, 0, 1, UINT32_MAX);
+	errno = (int)-start(stack, 0, 1, UINT32_MAX, true);
 	if (errno)
 		fail("ds_free_start");
 	/* The C library makes threads in places that do not come to the library, as Go does. */

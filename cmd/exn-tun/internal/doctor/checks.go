@@ -15,7 +15,7 @@ import (
 // Examine runs all checks. Those for what exnet cannot do without come first.
 func Examine(h Host) []Finding {
 	checks := []func(Host) []Finding{
-		kernel, memory, barrier, staticPrograms, tunDevice, namespaces, anyNetwork, podman, capabilities, descriptors, mappings, compiler,
+		kernel, memory, barrier, tunDevice, namespaces, anyNetwork, podman, capabilities, descriptors, mappings, compiler,
 		cpus, governor, realTime, congestion, buffers, listing52, backlog,
 	}
 	var all []Finding
@@ -63,16 +63,6 @@ func barrier(h Host) []Finding {
 		f.Verdict, f.Found = Note, err.Error()
 		f.Change = "allow membarrier(2), for example in the container's seccomp profile"
 		f.Why = "without it every message of a direct socket costs a fence of its sender"
-	}
-	return one(f)
-}
-
-func staticPrograms(h Host) []Finding {
-	f := Finding{Check: "static programs", Verdict: OK, Found: "can be direct"}
-	if err := h.Static(); err != nil {
-		f.Verdict, f.Found = Note, err.Error()
-		f.Change = "link programs dynamically, build those in Go with exn-go, or use a CPU and hypervisor that have it"
-		f.Why = "without it programs that make their own system calls stay on TCP"
 	}
 	return one(f)
 }

@@ -36,7 +36,7 @@ func healthy() Host {
 			"sys/devices/system/cpu/cpu11/cpufreq/scaling_governor": file("performance"),
 		},
 		CPUs: 2, Files: 1 << 20, FilesHard: 1 << 20,
-		OpenTUN: ok, Namespace: ok, Membarrier: ok, SealedMemory: ok, Pairing: ok, Static: ok,
+		OpenTUN: ok, Namespace: ok, Membarrier: ok, SealedMemory: ok, Pairing: ok,
 		Library:  func() string { return "" },
 		LookPath: func(s string) (string, error) { return "/usr/bin/" + s, nil },
 	}
@@ -76,7 +76,6 @@ func TestFindings(t *testing.T) {
 		{"kernel", set("proc/sys/kernel/osrelease", "custom"), Note, ""},
 		{"sealed memory", func(h *Host) { h.SealedMemory = func() error { return unix.EPERM } }, Fail, "seccomp"},
 		{"membarrier", func(h *Host) { h.Membarrier = func() error { return unix.ENOSYS } }, Note, "seccomp"},
-		{"static programs", func(h *Host) { h.Static = func() error { return errors.New("no fsgsbase") } }, Note, "exn-go"},
 		{"/dev/net/tun", func(h *Host) { h.OpenTUN = func() error { return unix.ENOENT } }, Fail, "modprobe tun"},
 		{"/dev/net/tun", func(h *Host) { h.OpenTUN = func() error { return unix.EACCES } }, Fail, "chmod 0666"},
 		{"/dev/net/tun", func(h *Host) { h.OpenTUN = func() error { return unix.ENODEV } }, Fail, "ls -l"},

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"exnet/directsockets/inject"
 	"exnet/directsockets/pairing"
 	"exnet/directsockets/preload"
 	"exnet/internal/cbuild"
@@ -30,8 +29,6 @@ type Host struct {
 	// OpenTUN, Namespace, Membarrier, SealedMemory and Pairing (package pairing) try what their
 	// names say.
 	OpenTUN, Namespace, Membarrier, SealedMemory, Pairing func() error
-	// Static says why static programs stay on TCP (inject.Check).
-	Static func() error
 	// Library returns the path of the library that exn-run finds: beside the program that runs, or
 	// installed; "": there is none, and exn-run has to build it.
 	Library func() string
@@ -47,7 +44,7 @@ func This() (Host, error) {
 	}
 	return Host{
 		Root: os.DirFS("/"), CPUs: runtime.NumCPU(), Files: lim.Cur, FilesHard: lim.Max,
-		OpenTUN: openTUN, Namespace: newNamespace, Membarrier: membarrier, SealedMemory: sealedMemory, Pairing: pairSockets, Static: inject.Check,
+		OpenTUN: openTUN, Namespace: newNamespace, Membarrier: membarrier, SealedMemory: sealedMemory, Pairing: pairSockets,
 		Library: func() string { return cbuild.Installed(preload.Name) }, LookPath: exec.LookPath,
 	}, nil
 }
