@@ -22,8 +22,9 @@ table{border-collapse:collapse;font-size:13px}td,th{padding:3px 9px;border-botto
 td.t,th.t{text-align:left}figure{margin:1em 0;overflow-x:auto}img{max-width:100%}svg.plot{max-width:620px;width:100%;height:auto}td{white-space:nowrap}td.t{white-space:normal}@media(max-width:560px){img{max-width:none}table{font-size:11px}td,th{padding:3px 4px}}h2{margin-top:1.6em}
 </style></head><body>
 <h1>{{.Scenario}}</h1>
-<p>Runs: {{len .Runs}}. A link's load is the most bytes that the jobs which ran at the same time had on it,
-for the whole of each job. The drawings of all runs have one scale: the same colour and width is the same load. {{.Summary}}</p>
+<p>Runs: {{len .Runs}}. Each job loads a link with all the bytes that it sends over it, for as long as the job runs.
+A link's load here is the largest sum of the jobs that ran at the same time. All drawings have one scale:
+the same colour and width is the same load.{{with .Fault}} {{.}}{{end}}</p>
 {{if gt (len .Runs) 1}}<figure>{{.Chart}}</figure>{{end}}
 <div class="wide"><table><tr><th>run</th><th class="t">what</th><th>largest load</th><th>relative to run 1</th><th>mean</th><th>deviation</th><th>most flows</th><th class="t">busiest link</th><th>makespan</th><th>mean wait</th></tr>
 {{range .Runs}}<tr><td><a href="#run-{{.Number}}">{{.Number}}</a></td><td class="t">{{.Label}}</td><td>{{bytes .Stats.Max}}</td><td>{{printf "%.4f" .Relative}}</td><td>{{mean .Stats.Mean}}</td><td>{{mean .Stats.StdDev}}</td><td>{{.Stats.MaxFlows}}</td><td class="t">{{.Busiest}}</td><td>{{.Makespan}} s</td><td>{{printf "%.3g" .Wait}} s</td></tr>
@@ -46,10 +47,10 @@ type pageRun struct {
 func page(w io.Writer, scenario string, all []outcome) error {
 	bars := svgplot.Bars{Title: "Largest load of a link", Desc: "One bar for each run", X: svgplot.Axis{Label: "Largest load, relative to run 1"}}
 	data := struct {
-		Scenario, Summary string
-		Runs              []pageRun
-		Chart             template.HTML
-	}{Scenario: scenario, Summary: "After all jobs every load is 0 again."}
+		Scenario, Fault string
+		Runs            []pageRun
+		Chart           template.HTML
+	}{Scenario: scenario}
 	for i, o := range all {
 		r := relative(all, o)
 		data.Runs = append(data.Runs, pageRun{o, o.label, o.dir, o.drawn, r})
@@ -57,7 +58,7 @@ func page(w io.Writer, scenario string, all []outcome) error {
 			bars.Bars = append(bars.Bars, svgplot.Bar{Name: o.label, Value: r})
 		}
 		if !o.Idle {
-			data.Summary = "After all jobs some load is not 0: this is a fault of exn-sim."
+			data.Fault = "After all jobs some load is not 0: this is a fault of exn-sim."
 		}
 	}
 	data.Chart = template.HTML(bars.SVG()) // svgplot escapes what it is given

@@ -226,9 +226,17 @@ func (p *routePage) simulate(routes *topo.Routes, flows []routing.Flow) error {
 		bars.Bars = append(bars.Bars, svgplot.Bar{Name: name, Value: float64(most[name]) / float64(max(most["tables"], 1))})
 	}
 	p.Routers = template.HTML(bars.SVG()) // svgplot escapes what it is given
-	p.Best = fmt.Sprintf("%d flows between nodes. By the tables the busiest link carries %s; the best router is %s, with %s.",
-		len(flows), display.Bytes(most["tables"]), best, display.Bytes(most[best]))
+	p.Best = bestOf(len(flows), best, most)
 	return nil
+}
+
+// bestOf says in a sentence which router's busiest link carries the least.
+func bestOf(flows int, best string, most map[string]uint64) string {
+	text := fmt.Sprintf("%d flows between nodes. By the tables the busiest link carries %s", flows, display.Bytes(most["tables"]))
+	if best == "tables" {
+		return text + "; no router does better."
+	}
+	return text + fmt.Sprintf("; the best router is %s, with %s.", best, display.Bytes(most[best]))
 }
 
 // reservations lists the overrides of the first node.
@@ -393,7 +401,8 @@ func channelName(l topo.Link, back int) string {
 	return fmt.Sprintf("%d → %d", l.A.Node, l.B.Node)
 }
 
-// busiest fills the table of the channels that carried most at any time.
+// busiest fills the table of the channels that carried most at any time. Those that carried nothing
+// are not in it.
 func (p *routePage) busiest(t *topo.Topology) {
 	for i, link := range t.Links() {
 		for k := range 2 {
@@ -406,7 +415,9 @@ func (p *routePage) busiest(t *topo.Topology) {
 				c.most = max(c.most, n)
 				c.Loads = append(c.Loads, display.Bytes(n))
 			}
-			p.Channels = append(p.Channels, c)
+			if c.most > 0 {
+				p.Channels = append(p.Channels, c)
+			}
 		}
 	}
 	slices.SortStableFunc(p.Channels, func(a, b pageChannel) int { return cmp.Compare(b.most, a.most) })

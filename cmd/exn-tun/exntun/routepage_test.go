@@ -9,8 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"exnet/fabric/topo"
 	"exnet/internal/cli"
 	"exnet/internal/netns/netnstest"
+	"exnet/node/daemon"
 	"exnet/test/testlab"
 )
 
@@ -117,5 +119,32 @@ func TestChangeOf(t *testing.T) {
 		if got := changeOf(before, after); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// The page names the best router only if it is better than the tables.
+func TestBestOf(t *testing.T) {
+	for best, want := range map[string]string{
+		"tables": "4 flows between nodes. By the tables the busiest link carries 2.0 kB; no router does better.",
+		"minmax": "4 flows between nodes. By the tables the busiest link carries 2.0 kB; the best router is minmax, with 1.0 kB.",
+	} {
+		if got := bestOf(4, best, map[string]uint64{"tables": 2000, "minmax": 1000}); got != want {
+			t.Errorf("%s: %q, want %q", best, got, want)
+		}
+	}
+}
+
+// A channel that carried nothing is not among the busiest.
+func TestBusiest(t *testing.T) {
+	mesh, err := daemon.ParseTopology("mesh:2x2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := make([]topo.LinkLoad, len(mesh.Links()))
+	load[0].AB.Bytes, load[1].BA.Bytes = 1, 2
+	p := &routePage{Loads: []*pageLoad{{load: load}}}
+	p.busiest(mesh)
+	if len(p.Channels) != 2 || p.Channels[0].most != 2 || p.Channels[1].most != 1 {
+		t.Errorf("got %+v", p.Channels)
 	}
 }
