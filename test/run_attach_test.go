@@ -11,8 +11,9 @@ import (
 	"exnet/test/testlab"
 )
 
-// A static server and a static client in containers go direct by the device and nothing else. Of a
-// program that cannot be attached to, status says why.
+// A static server, and a client that is a PIE of Go's own code alone, go direct in containers by the
+// device and nothing else. The linker gives the client the library as well, which leaves it alone.
+// Of a program that cannot be attached to, status says why.
 func TestRootRunAttach(t *testing.T) {
 	needRun(t, "ip", "ss", "python3", "unshare")
 	if !netns.Privileged() {
@@ -24,18 +25,21 @@ func TestRootRunAttach(t *testing.T) {
 	}
 	defer os.RemoveAll(bin)
 	peer := filepath.Join(t.TempDir(), "peer")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", peer, "testdata/run/peer/main.go") // a file alone: not of this module
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	pie := peer + "-pie"
+	for path, mode := range map[string]string{peer: "exe", pie: "pie"} {
+		build := exec.CommandContext(t.Context(), "go", "build", "-buildmode="+mode, "-o", path, "testdata/run/peer/main.go") // a file alone: not of this module
+		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
 	waits := filepath.Join(t.TempDir(), "waits")
 	outputOf(t, ".", "gcc", "-O1", "-static", "-nostdlib", "-Wl,-N", "-o", waits, "testdata/run/waits.c")
-	out, err := exec.CommandContext(t.Context(), "unshare", "-nmpf", "--mount-proc", "--kill-child", script(t, "attach.sh"), bin, peer, waits).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "unshare", "-nmpf", "--mount-proc", "--kill-child", script(t, "attach.sh"), bin, peer, pie, waits).CombinedOutput()
 	if strings.Contains(string(out), "needs BPF and cgroup2") {
 		t.Skip(string(out))
 	}
-	if err != nil || !strings.Contains("\n"+string(out), "\ndirect\n") || !strings.Contains(string(out), "stays on TCP: its text is not one segment") {
+	if err != nil || !strings.Contains("\n"+string(out), "\ndirect\nloaded\n") || !strings.Contains(string(out), "stays on TCP: its text is not one segment") {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -1,9 +1,10 @@
 #!/bin/bash
-# usage: attach.sh BIN PEER WAITS: a static server and a static client in containers of their own, which have what the
-# device exnet.io/direct=all gives and nothing else, and an agent. Prints "direct" when a connection of both is
-# direct, and what status says of a program that cannot be attached to. Run it in namespaces of its own (net, mount, pid).
+# usage: attach.sh BIN PEER PIE WAITS: a static server, and a client of Go's own code alone that a dynamic linker loads, in
+# containers of their own, which have what the device exnet.io/direct=all gives and nothing else, and an agent. Prints
+# "direct" when a connection of both is direct, "loaded" if the linker has given the client the library as well, and what
+# status says of a program that cannot be attached to. Run it in namespaces of its own (net, mount, pid).
 set -euo pipefail
-bin=$1 peer=$2 waits=$3
+bin=$1 peer=$2 pie=$3 waits=$4
 dir=$(mktemp -d)
 mount -t tmpfs none /run
 mkdir -p /run/netns
@@ -23,16 +24,18 @@ print("env=(" + " ".join(shlex.quote(v) for e in edits for v in e.get("env", [])
 print("mounts=(" + " ".join(shlex.quote(m["hostPath"] + ":" + m["containerPath"]) for e in edits for m in e.get("mounts", [])) + ")")
 END
 . "$dir/device"
-# contain NAME ARGUMENTS: runs the program with them in a root of its own.
+server=$peer client=$pie
+# contain NAME ARGUMENTS: runs the program of that name with them in a root of its own, which has a C library.
 contain() {
     local name=$1 root=$dir/$1 m
     mkdir -p "$root/proc"
-    cp "$peer" "$root/peer"
+    cp "${!name}" "$root/peer"
     for m in "${mounts[@]}"; do
         if [ -d "${m%%:*}" ]; then mkdir -p "$root${m#*:}"; else mkdir -p "$(dirname "$root${m#*:}")"; : >"$root${m#*:}"; fi
         mount --bind "${m%%:*}" "$root${m#*:}"
         mount -o remount,ro,bind "$root${m#*:}"
     done
+    ldd "$(command -v ip)" | grep -o '/[^ ]*/\(ld-linux-x86-64\.so\.2\|libc\.so\.6\)' | while read -r m; do install -D "$m" "$root$m"; done
     exec ip netns exec "$name" unshare -mpf --kill-child --mount-proc="$root/proc" env -i "${env[@]}" unshare -R "$root" /peer "${@:2}" 2> >(grep -v '^ERROR: ld.so' >&2)
 }
 (contain server server 10.9.0.1:7000) >"$dir/said.server" 2>&1 &
@@ -47,6 +50,7 @@ sys.exit(0 if len(all) == 2 else 1)'
 eventually direct
 [ ! -s "$dir/said.client" ] && [ ! -s "$dir/said.server" ]
 echo direct
+for pid in $(ip netns pids client); do if grep -q 'libexnds\.so' "/proc/$pid/maps"; then echo loaded; fi; done
 ip netns exec server env EXNET=1 "$waits" &
 eventually sh -c "'$bin/exn-tun' status | grep 'stays on TCP'"
 cat "$dir/out"
