@@ -24,7 +24,8 @@
 //	  behind the place ◀──────────────────────────────── the moved instructions, jmp
 //
 // Go has one place, the function Syscall6, whose jump leads to ds_free_go. Static C has many: each
-// syscall instruction that is followed by a comparison of its result (sites.go).
+// syscall instruction that is followed by a comparison of its result (sites.go). The library finds
+// what it knows of a thread by the GS base, and needs a page of zeros at 1 MiB (free/slot.h).
 //
 // # A tracer that dies
 //
