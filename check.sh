@@ -34,7 +34,7 @@ is 1 if anything failed, 2 after wrong arguments.
 Tests that make namespaces need root; without it they run in a user namespace, or skip
 with a reason. FUZZTIME is the time for each fuzz target (full 300ms, nightly 20s),
 SOAKTIME that in which the soak breaks things (full 30s, nightly 5m). CHECKTIME is how
-long the check may take, in seconds (full 4500, nightly 22500): what still runs then is
+long the check may take, in seconds (full 5000, nightly 22500): what still runs then is
 ended, and says where it was.
 END
 }
@@ -100,7 +100,7 @@ joined() {
 
 # limit prints how long a step may take: what hangs is to end, and to say where, before CI's 90 minutes.
 limit() {
-	local whole=4500 left
+	local whole=5000 left
 	[ "$form" != nightly ] || whole=22500
 	left=$((${CHECKTIME:-$whole} - SECONDS))
 	echo "$((left > 60 ? left : 60))s"
