@@ -78,12 +78,21 @@ func Run(args []string, stdout, stderr io.Writer) int {
 }
 
 func checkRules(stdout io.Writer, path string) error {
-	list, err := rules.Read(path)
+	list, err := readRules("--check-rules", path)
 	if err != nil {
-		return cli.Mistakes(err)
+		return err
 	}
 	fmt.Fprintf(stdout, "%s is good: %d rules\n", path, len(list))
 	return nil
+}
+
+// readRules reads the file that a flag names.
+func readRules(flag, path string) (rules.Rules, error) {
+	list, err := rules.Read(path)
+	if _, unread := errors.AsType[*fs.PathError](err); unread {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return list, cli.Mistakes(err)
 }
 
 // runLibfabric runs the program of --libfabric; nil: package ports was deleted (housetest's
@@ -108,9 +117,9 @@ func run(o options, stdout io.Writer, m messages) error {
 		m.warn("%s", cli.Printable(text))
 	}
 	if o.rules != "" {
-		list, err := rules.Read(o.rules)
+		list, err := readRules("--rules", o.rules)
 		if err != nil {
-			return cli.Mistakes(err)
+			return err
 		}
 		s.rules, s.hasRules = list, true
 	}

@@ -104,6 +104,8 @@ func TestCheckRules(t *testing.T) {
 		{"--check-rules " + good, good + " is good: 2 rules\n", 0},
 		{"--check-rules " + bad, bad + ":2: action", 125},
 		{"--check-rules " + worse, "\nexn-run: invalid rules: " + worse + ":2: action", 125},
+		{"--check-rules /none", "exn-run: --check-rules: open /none: no such file or directory\n", 125},
+		{"--print-env --rules /none", "exn-run: --rules: open /none: no such file or directory\n", 125},
 		{"--print-env --rules " + worse, "\nexn-run: invalid rules: " + worse + ":2: action", 125},
 	} {
 		var out bytes.Buffer

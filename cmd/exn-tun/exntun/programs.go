@@ -152,7 +152,11 @@ func (s *session) run(ctx context.Context, signals <-chan os.Signal) error {
 func startable(name string) error {
 	_, err := exec.LookPath(name)
 	if e, ok := errors.AsType[*exec.Error](err); ok && strings.Contains(name, "/") {
-		return &fs.PathError{Op: "fork/exec", Path: name, Err: e.Err} // as the kernel's error, without quotes
+		cause := e.Err
+		if looked, ok := errors.AsType[*fs.PathError](cause); ok { // it has the name, too
+			cause = looked.Err
+		}
+		return &fs.PathError{Op: "fork/exec", Path: name, Err: cause} // as the kernel's error, without quotes
 	}
 	return err
 }

@@ -28,6 +28,7 @@ func TestRootCommandStatus(t *testing.T) {
 		{"sh -c exit$IFS\"7\"", 7, ""},
 		{"sh -c kill$IFS-9$IFS$$", 137, ""},
 		{"no-such-program -x", 127, "demo: \"no-such-program\": executable file not found in $PATH: install it"},
+		{"/no/such/program", 127, "demo: /no/such/program: no such file or directory: install it"},
 		{"/etc/passwd", 126, "demo: /etc/passwd may not be executed: chmod +x /etc/passwd"},
 	} {
 		t.Run(c.command, func(t *testing.T) {
