@@ -11,9 +11,9 @@ import (
 	"exnet/test/testlab"
 )
 
-// A static server, and a client that is a PIE of Go's own code alone, go direct in containers by the
-// device and nothing else. The linker gives the client the library as well, which leaves it alone.
-// Of a program that cannot be attached to, status says why.
+// A static server, and a client that is a PIE of Go's own code alone, go direct in containers by
+// the device and nothing else. The linker gives the client the library as well, which leaves it
+// alone. Of a program that cannot be attached to, status says why.
 func TestRootRunAttach(t *testing.T) {
 	needRun(t, "ip", "ss", "python3", "unshare")
 	if !netns.Privileged() {
