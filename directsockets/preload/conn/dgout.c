@@ -148,7 +148,7 @@ struct ds_dg_dest *ds_dg_dest(struct ds_dgram *d, const uint8_t addr[16], uint16
 
 		if (t->port == port && !memcmp(t->addr, addr, 16))
 			return t;
-		if (!t->flow && (!free || t->since < free->since))
+		if (!t->flow && !__atomic_load_n(&t->sending, __ATOMIC_RELAXED) && (!free || t->since < free->since))
 			free = t;
 	}
 	if (!free)
@@ -192,14 +192,30 @@ void ds_dg_leave(struct ds_dgram *d, int why)
 	}
 }
 
+unsigned ds_dg_ended(struct ds_dg_dest *t)
+{
+	uint64_t v = __atomic_load_n(&t->sending, __ATOMIC_ACQUIRE);
+
+	while (__builtin_expect(v >> 32 != 0, 0) &&
+	       !__atomic_compare_exchange_n(&t->sending, &v, (uint32_t)v, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		;
+	if (__builtin_expect(v >> 32 != 0, 0) && t->flow) {
+		t->by_kernel += v >> 32;
+		t->flow->last = ds_ticks();
+		__atomic_store_n(&t->flow->seg.out->by_kernel, t->by_kernel, __ATOMIC_RELEASE);
+	}
+	return (uint32_t)v;
+}
+
 /* Is nothing under way in the kernel? */
-static bool settled(struct ds_dg_out *o, const struct ds_dg_dest *dest, uint64_t now)
+static bool settled(struct ds_dg_out *o, struct ds_dg_dest *dest, uint64_t now)
 {
 	uint64_t taken;
+	unsigned under = ds_dg_ended(dest);
 
-	if (o->lost != DS_DG_UNKNOWN && ds_dg_settled(&o->seg, dest->by_kernel, o->lost))
+	if (o->lost != DS_DG_UNKNOWN && ds_dg_settled(&o->seg, dest->by_kernel + under, o->lost))
 		return true;
-	if (now - o->last < DRY_US * ds_ticks_us() || !ds_dg_dry(&o->seg, dest->by_kernel, &taken))
+	if (under || now - o->last < DRY_US * ds_ticks_us() || !ds_dg_dry(&o->seg, dest->by_kernel, &taken))
 		return false;
 	if (o->shared)
 		return true;
@@ -230,7 +246,7 @@ uint64_t ds_dg_spare(const struct ds_dg_out *o)
 }
 
 /* Waits a moment for a receiver that is behind. */
-static bool catch_up(struct ds_dgram *d, struct ds_dg_out *o, const struct ds_dg_dest *dest)
+static bool catch_up(struct ds_dgram *d, struct ds_dg_out *o, struct ds_dg_dest *dest)
 {
 	uint64_t begin = ds_ticks(), now, most = WAIT_US * ds_ticks_us(), may = allowed(d, begin);
 
@@ -314,7 +330,8 @@ struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 		ds_dg_out_end(d, dest, what, why_over(o));
 		return NULL;
 	}
-	if (__builtin_expect(o->lost != DS_DG_UNKNOWN && ds_dg_settled(&o->seg, dest->by_kernel, o->lost), 1)) {
+	unsigned under = ds_dg_ended(dest);
+	if (__builtin_expect(o->lost != DS_DG_UNKNOWN && ds_dg_settled(&o->seg, dest->by_kernel + under, o->lost), 1)) {
 		o->unsettled = 0;
 		return ds_dg_armed(&o->seg) && !ds_dg_unsettled_too(&o->seg) ? NULL : o;
 	}

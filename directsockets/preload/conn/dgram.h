@@ -147,7 +147,11 @@ struct ds_dg_dest {
 	bool ended;
 	uint32_t sent;	/* lately */
 	uint64_t since; /* in ds_ticks: when that began; when to try again */
-	uint64_t by_kernel; /* datagrams since there is a flow */
+	uint64_t by_kernel; /* datagrams since there is a flow, of sends that have ended */
+	/* The datagrams of sends by the kernel that threads of the process are making, in the low
+	 * half; and of those that have ended and are not in by_kernel yet (ds_dg_ended). The
+	 * receiver may have counted either in place of one that is still on its way. */
+	uint64_t sending;
 	struct ds_dg_out *flow;
 };
 
@@ -354,20 +358,28 @@ struct ds_dg_out *ds_dg_out_by_id(uint32_t id) DS_HIDDEN;
 struct ds_dg_out *ds_dg_out_new(void) DS_HIDDEN;
 void ds_dg_out_put(struct ds_dg_out *o) DS_HIDDEN;
 
+/* Counts in by_kernel what sends to dest have sent that have ended. Returns how many datagrams are
+ * under way. */
+unsigned ds_dg_ended(struct ds_dg_dest *dest) DS_HIDDEN;
+
 /* ---- sends (dgsend.c) --------------------------------------------------------------- */
 
 /* Sends the message h, of the library's own making, with the vectors of the program, which can be
- * read: the number of bytes; -1 and errno; or DS_DG_KERNEL: the kernel shall. If s has a
- * destination then, ds_dg_has_sent follows, if the kernel has sent n datagrams. */
+ * read: the number of bytes; -1 and errno; or DS_DG_KERNEL: the kernel shall. If s is to a
+ * destination then, the send by the kernel has begun, and ds_dg_has_sent ends it: the kernel has
+ * sent n datagrams, of so many bytes. A jump out of it ends it, too. */
 struct ds_dg_sent {
+	struct ds_dg_dest *to; /* NULL: none is under way */
+	unsigned n; /* its datagrams */
+	int slot;
 	uint8_t addr[16];
 	uint16_t port;
 	uint16_t train; /* UDP_SEGMENT, of the socket or of this send */
-	bool known;
+	bool known; /* the flow counts it */
 };
 enum { DS_DG_KERNEL = -2 };
 ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s) DS_HIDDEN;
-void ds_dg_has_sent(struct ds_dgram *d, const struct ds_dg_sent *s, unsigned n, size_t bytes) DS_HIDDEN;
+void ds_dg_has_sent(struct ds_dgram *d, struct ds_dg_sent *s, unsigned n, size_t bytes) DS_HIDDEN;
 /* What the control messages of a send to an address ask for; *s has what the socket says. False:
  * the kernel makes it. */
 struct ds_dg_says {

@@ -60,10 +60,11 @@ bool ds_dg_room(struct ds_dg_out *o)
 
 /* Sends one datagram of n bytes at the cursor: as ds_dg_send, but drops it in place of DS_DG_FULL,
  * unless a rule says that the sender waits. */
-static int one(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, size_t n, const struct ds_dg_says *says)
+static int one(struct ds_dg_dest *t, unsigned under, struct ds_cursor *c, size_t n, const struct ds_dg_says *says)
 {
+	struct ds_dg_out *o = t->flow;
 	struct ds_dg_meta m = {.len = (uint32_t)n, .tos = says->tos < 0 ? o->tos : (uint8_t)says->tos,
-			       .ttl = says->ttl < 0 ? o->ttl : (uint8_t)says->ttl, .after = o->lost != DS_DG_UNKNOWN, .kernel = kernel, .lost = o->lost};
+			       .ttl = says->ttl < 0 ? o->ttl : (uint8_t)says->ttl, .after = o->lost != DS_DG_UNKNOWN, .kernel = t->by_kernel, .under = under, .lost = o->lost};
 	int rc;
 
 	for (;;) {
@@ -91,15 +92,15 @@ static int one(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, size_t
 }
 
 /* Sends all at the cursor, in datagrams of says->train bytes if that is not 0. DS_DG_SENT, also if
- * the receiver went to sleep in the middle: c->left is what the kernel has to send. kernel: what
- * went by it before. */
-static int all(struct ds_dg_out *o, uint64_t kernel, struct ds_cursor *c, const struct ds_dg_says *says)
+ * the receiver went to sleep in the middle: c->left is what the kernel has to send. */
+static int all(struct ds_dg_dest *t, struct ds_cursor *c, const struct ds_dg_says *says)
 {
 	size_t train = says->train;
+	unsigned under = ds_dg_ended(t);
 	int rc;
 
 	do
-		rc = one(o, kernel, c, train && c->left > train ? train : c->left, says);
+		rc = one(t, under, c, train && c->left > train ? train : c->left, says);
 	while (rc == DS_DG_SENT && c->left);
 	return rc;
 }
@@ -122,6 +123,30 @@ static bool worth(struct ds_dg_dest *t)
 	return true;
 }
 
+/* The send *s by the kernel ends, which has sent so many datagrams for a flow. Needs no lock: who
+ * has that of out may be waiting until none is under way. */
+static void ends(const struct ds_dg_sent *s, uint64_t sent)
+{
+	uint64_t v = __atomic_load_n(&s->to->sending, __ATOMIC_RELAXED), n;
+
+	do /* in the child of a fork none is under way, but for one whose handler has forked */
+		n = (uint32_t)v < s->n ? (uint32_t)v : s->n;
+	while (!__atomic_compare_exchange_n(&s->to->sending, &v, v + (sent << 32) - n, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+}
+
+/* A jump leaves the send *s. */
+static void jumped(void *s) { ends(s, 0); }
+
+/* With the lock of out, or in a critical section: a send of n datagrams to t by the kernel
+ * begins. */
+static void begin(struct ds_dg_sent *s, struct ds_dg_dest *t, unsigned n)
+{
+	s->to = t;
+	s->n = n;
+	__atomic_add_fetch(&t->sending, n, __ATOMIC_RELAXED);
+	s->slot = ds_cleanup_push_frame(jumped, s);
+}
+
 /* Is one datagram by the kernel enough to wake the receiver for what follows it? */
 static bool wakes(const struct ds_dg_out *o) { return !o->reliable && o->lost != DS_DG_UNKNOWN && ds_dg_unsettled_too(&o->seg); }
 
@@ -135,17 +160,17 @@ static int go_on(struct ds_dgram *d, const struct ds_dg_sent *s, struct ds_curso
 	struct ds_dg_dest *t = ds_dg_dest(d, s->addr, s->port);
 	struct ds_dg_out *o = t ? ds_dg_flow(d, t) : NULL;
 	if (o && wakes(o))
-		rc = all(o, t->by_kernel, c, says);
+		rc = all(t, c, says);
 	if (rc == DS_DG_OVER)
 		ds_dg_out_end(d, t, DG_ON_GONE, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
 	ds_own_unlock(&d->out);
 	return rc;
 }
 
-/* Sends the rest of a train, whose receiver sleeps now, by the kernel. woken: once the kernel has
- * woken the receiver, the flow carries what is left. */
-static void send_rest(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, const struct ds_dg_sent *s,
-		      struct ds_cursor *c, const struct ds_dg_says *says, bool woken)
+/* Sends the rest of a train to t, whose receiver sleeps now, by the kernel. woken: once the kernel
+ * has woken the receiver, the flow carries what is left. */
+static void send_rest(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s,
+		      struct ds_dg_dest *t, struct ds_cursor *c, const struct ds_dg_says *says, bool woken)
 {
 	struct iovec v[DS_VECTORS];
 	int rc = DS_DG_ARMED;
@@ -160,9 +185,13 @@ static void send_rest(struct ds_dgram *d, int fd, const struct msghdr *h, int fl
 			break;
 		}
 		m.msg_iovlen = (size_t)ds_vectors(c, n, v);
-		if (ds_syscall(SYS_sendmsg, fd, &m, flags) < 0)
+		ds_critical_begin();
+		begin(s, t, 1);
+		ds_critical_end();
+		bool done = ds_syscall(SYS_sendmsg, fd, &m, flags) >= 0;
+		ds_dg_has_sent(d, s, done, n);
+		if (!done)
 			break;
-		ds_dg_has_sent(d, s, 1, n);
 		ds_skip(c, n);
 		if (woken && c->left)
 			rc = go_on(d, s, c, says);
@@ -196,6 +225,23 @@ static inline bool destination(const struct ds_dgram *d, const struct msghdr *h,
 	return unusual_destination(d, h, s);
 }
 
+/* With the lock: the destination of h, which destination has stored in *s, or the peer. NULL: there
+ * is no place for it. */
+static inline struct ds_dg_dest *dest_of(struct ds_dgram *d, const struct msghdr *h, struct ds_dg_sent *s)
+{
+	struct ds_dg_dest *t = h->msg_name ? ds_dg_dest(d, s->addr, s->port) : &d->peer;
+
+	if (!t)
+		return NULL;
+	if (t == &d->peer) {
+		memcpy(s->addr, t->addr, 16);
+		s->port = t->port;
+	}
+	d->run = t == d->to ? d->run + 1 : 0;
+	d->to = t;
+	return t;
+}
+
 /* What a send to *s says of its datagrams. False: the kernel makes it. */
 static inline bool reads(const struct ds_dgram *d, const struct msghdr *h, struct ds_dg_sent *s, struct ds_dg_says *says)
 {
@@ -214,12 +260,13 @@ static inline bool reads(const struct ds_dgram *d, const struct msghdr *h, struc
  * been sent before. */
 static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s, size_t *done)
 {
-	struct ds_cursor c;
+	struct ds_cursor c = {0};
 	struct ds_dg_says says;
 	size_t total, whole, train;
 	bool offer = false, kernel_only, unusual, woken = false;
 	int rc = DS_DG_ARMED;
 
+	s->to = NULL;
 	s->known = false;
 	s->train = DS_GET(d->train);
 	if (flags & MSG_MORE)
@@ -228,14 +275,10 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		return DS_DG_KERNEL;
 	if (!destination(d, h, s, &unusual))
 		return DS_DG_KERNEL;
-	kernel_only = unusual || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) || !ds_cursor(&c, h->msg_iov, (int)h->msg_iovlen) || c.left > MOST;
+	kernel_only = !ds_cursor(&c, h->msg_iov, (int)h->msg_iovlen) || unusual || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) || c.left > MOST;
 	if (ds_own_lock(&d->out) == DS_NESTED)
 		return DS_DG_KERNEL;
-	struct ds_dg_dest *t = h->msg_name ? ds_dg_dest(d, s->addr, s->port) : &d->peer;
-	if (t == &d->peer) {
-		memcpy(s->addr, t->addr, 16);
-		s->port = t->port;
-	}
+	struct ds_dg_dest *t = dest_of(d, h, s);
 	if (!t) {
 		ds_own_unlock(&d->out);
 		return DS_DG_KERNEL;
@@ -248,8 +291,6 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 	whole = kernel_only ? 0 : c.left;
 	if (!kernel_only)
 		ds_skip(&c, *done);
-	d->run = t == d->to ? d->run + 1 : 0;
-	d->to = t;
 	s->known = t->flow && !elsewhere;
 	if (!t->flow) {
 		offer = !kernel_only && worth(t);
@@ -262,7 +303,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		struct ds_dg_out *o = ds_dg_flow(d, t);
 		total = c.left;
 		if (o)
-			rc = all(o, t->by_kernel, &c, &says);
+			rc = all(t, &c, &says);
 		woken = o && rc == DS_DG_ARMED && c.left > train && train && wakes(o);
 		if (rc == DS_DG_OVER)
 			ds_dg_out_end(d, t, DG_ON_GONE, o->seg.broken ? DS_WHY_BREACH : DS_WHY_PEER);
@@ -278,13 +319,16 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 				return -1;
 			}
 			if (rc != DS_DG_SENT)
-				send_rest(d, fd, h, flags, s, &c, &says, woken);
+				send_rest(d, fd, h, flags, s, t, &c, &says, woken);
 			return rc != DS_DG_SENT && c.left == total && !*done ? -1 : (ssize_t)whole;
 		}
 	}
+	bool rest = *done && !kernel_only; /* the flow has ended, or its receiver sleeps */
+	if (!rest)
+		begin(s, t, train && c.left > train ? (unsigned)((c.left + train - 1) / train) : 1);
 	ds_own_unlock(&d->out);
-	if (*done && !kernel_only) { /* the flow has ended, or its receiver sleeps */
-		send_rest(d, fd, h, flags, s, &c, &says, false);
+	if (rest) {
+		send_rest(d, fd, h, flags, s, t, &c, &says, false);
 		return (ssize_t)whole;
 	}
 	if (offer) {
@@ -315,19 +359,24 @@ ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int fl
 	return rc == DS_DG_KERNEL && done ? (ssize_t)done : rc;
 }
 
-void ds_dg_has_sent(struct ds_dgram *d, const struct ds_dg_sent *s, unsigned n, size_t bytes)
+void ds_dg_has_sent(struct ds_dgram *d, struct ds_dg_sent *s, unsigned n, size_t bytes)
 {
-	if (ds_own_lock(&d->out) == DS_NESTED)
-		return;
-	struct ds_dg_dest *t = ds_dg_dest(d, s->addr, s->port);
-	if (t && t->flow) {
-		t->by_kernel += n;
-		ds_bump(ds_dg_moved, 1, n);
-		t->flow->last = ds_ticks();
-		__atomic_store_n(&t->flow->seg.out->by_kernel, t->by_kernel, __ATOMIC_RELEASE);
-		ds_bump(t->flow->counters, DS_C_SENT_SHADOW, bytes);
+	struct ds_dg_dest *t = s->to;
+	unsigned counts = s->known ? n : 0;
+
+	ds_critical_begin();
+	ds_cleanup_pop(s->slot);
+	ends(s, counts);
+	s->to = NULL;
+	if (counts && ds_own_lock(&d->out) != DS_NESTED) {
+		ds_dg_ended(t);
+		if (t->flow) {
+			ds_bump(ds_dg_moved, 1, n);
+			ds_bump(t->flow->counters, DS_C_SENT_SHADOW, bytes);
+		}
+		ds_own_unlock(&d->out);
 	}
-	ds_own_unlock(&d->out);
+	ds_critical_end();
 }
 
 void ds_dg_counted(struct ds_dgram *d, int fd, const void *to, socklen_t len)

@@ -41,6 +41,7 @@ static void forget_flows(struct ds_dgram *d, void *arg)
 			ds_dg_out_put(t->flow);
 		}
 		t->flow = NULL;
+		t->sending = 0; /* other threads */
 	}
 	d->nout = 0;
 }
@@ -177,6 +178,13 @@ void ds_dg_harden(struct ds_dgram *d, int why)
 	errno = saved;
 }
 
+/* *t leads to where *to does. The sends that are under way go on. */
+static void begins_anew(struct ds_dg_dest *t, const struct ds_dg_dest *to)
+{
+	memcpy(t, to, offsetof(struct ds_dg_dest, sending));
+	t->flow = NULL;
+}
+
 void ds_dg_connected(struct ds_dgram *d, const struct sockaddr *addr, socklen_t len)
 {
 	int saved = errno;
@@ -193,8 +201,9 @@ void ds_dg_connected(struct ds_dgram *d, const struct sockaddr *addr, socklen_t 
 	}
 	if (ds_own_lock(&d->out) != DS_NESTED) {
 		ds_dg_leave(d, DS_WHY_PROGRAM);
-		memset(d->dests, 0, sizeof d->dests);
-		d->peer = peer;
+		for (int i = 0; i < DS_DG_DESTS; i++)
+			begins_anew(&d->dests[i], &(struct ds_dg_dest){0});
+		begins_anew(&d->peer, &peer);
 		d->peer.ended = !ours;
 		DS_SET(d->connected, ours);
 		ds_own_unlock(&d->out);

@@ -259,6 +259,7 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 		struct ds_dg_dest *t = ds_dg_dest(d, i->addr[1], i->port[1]);
 		placed = t && !t->flow && !d->hard;
 		if (placed) {
+			ds_dg_ended(t); /* before */
 			t->by_kernel = 1; /* stands for those before */
 			__atomic_store_n(&o->seg.out->by_kernel, 1, __ATOMIC_RELEASE);
 			t->flow = o;

@@ -112,6 +112,38 @@ static void catches_up(void)
 	CHECK(all, "it does not wait for a receiver that takes all in time");
 }
 
+// A datagram of a send that has not ended yet, and is in no count, does not stand for one that is
+// on its way: what follows that would overtake it.
+static void sends_under_way(void)
+{
+	static struct ds_dgram d;
+	struct flow f;
+	struct ds_dg_out o = {.state = DG_OUT_UP, .alive = -1, .lost = DS_DG_UNKNOWN};
+	struct ds_dg_dest dest = {.flow = &o, .by_kernel = 100};
+	struct sockaddr_in from, to;
+	int a = udp_socket(&from), b = udp_socket(&to);
+
+	fresh(&f, RING);
+	o.seg = f.tx;
+	flow_ends(&o, &from, &to);
+	f.rx.in->dry = f.rx.in->taken = 100;
+	dest.sending = 1;
+	CHECK(!ds_dg_flow(&d, &dest) && o.lost == DS_DG_UNKNOWN, "the queue is dry before a send has ended");
+	dest.sending = 0;
+	CHECK(ds_dg_flow(&d, &dest) == &o, "it is settled");
+	dest.by_kernel = 101; // in the queue
+	dest.sending = 1; // taken
+	f.rx.in->taken = 101;
+	CHECK(!ds_dg_flow(&d, &dest), "a send that is under way stands for another");
+	dest.sending = 1ull << 32; // it has ended, and sent one
+	CHECK(!ds_dg_flow(&d, &dest) && dest.by_kernel == 102 && f.tx.out->by_kernel == 102 && !dest.sending, "it is not counted");
+	f.rx.in->taken = 102;
+	CHECK(ds_dg_flow(&d, &dest) == &o, "both are taken");
+	close(a);
+	close(b);
+	free(f.mem);
+}
+
 // A receiver that never has quite all, and always something more, does not have a sender wait that
 // sends to others, too.
 static void always_behind(void)
@@ -438,6 +470,7 @@ int main(void)
 	spares();
 	may_spare();
 	catches_up();
+	sends_under_way();
 	always_behind();
 	old();
 	pauses();

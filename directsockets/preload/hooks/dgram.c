@@ -90,24 +90,35 @@ static unsigned datagrams(size_t train, size_t n)
 	return train && n ? (unsigned)((n + train - 1) / train) : 1;
 }
 
+/* A send by ds_dg_sendmsg. */
+struct sending {
+	struct ds_dgram *d;
+	struct ds_dg_sent s;
+};
+
 /* The kernel has returned rc. */
-static ssize_t sent(struct ds_dgram *d, const struct ds_dg_sent *s, ssize_t rc)
+static ssize_t sent(struct sending *s, ssize_t rc)
 {
-	if (rc >= 0 && s->known) {
+	if (s->s.to) {
 		int saved = errno;
-		ds_dg_has_sent(d, s, datagrams(s->train, (size_t)rc), (size_t)rc);
+		ds_dg_has_sent(s->d, &s->s, rc >= 0 ? datagrams(s->s.train, (size_t)rc) : 0, rc >= 0 ? (size_t)rc : 0);
 		errno = saved;
 	}
 	return rc;
 }
+
+/* Its end, also if the thread is cancelled in the kernel. */
+static void ends(struct sending *s) { sent(s, -1); }
+
+#define SENDING(name, d) __attribute__((cleanup(ends))) struct sending name = {d, {.to = NULL}}
 
 ssize_t dg_sendto(int fd, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
 {
 	struct sockaddr_storage to;
 	struct iovec v = {(void *)(uintptr_t)p, n};
 	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
-	struct ds_dg_sent s = {.known = false};
 	DGRAM(d, fd);
+	SENDING(s, d);
 
 	if (eager(d))
 		eager_send(d, fd, addr, len);
@@ -118,29 +129,29 @@ ssize_t dg_sendto(int fd, const void *p, size_t n, int flags, const struct socka
 		h.msg_name = &to;
 		h.msg_namelen = len;
 	}
-	ssize_t rc = ds_dg_sendmsg(d, fd, &h, flags, &s);
-	return rc != DS_DG_KERNEL ? rc : sent(d, &s, REAL(sendto, fd, p, n, flags, addr, len));
+	ssize_t rc = ds_dg_sendmsg(d, fd, &h, flags, &s.s);
+	return rc != DS_DG_KERNEL ? rc : sent(&s, REAL(sendto, fd, p, n, flags, addr, len));
 }
 
 ssize_t dg_writev(int fd, const struct iovec *iov, int n, int flags)
 {
 	struct msghdr h = {.msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n};
-	struct ds_dg_sent s = {.known = false};
 	DGRAM(d, fd);
+	SENDING(s, d);
 
 	if (eager(d))
 		eager_send(d, fd, NULL, 0);
 	if (is_hard(d) || n < 0 || !iov_there(iov, (size_t)n))
 		return REAL(writev, fd, iov, n);
-	ssize_t rc = ds_dg_sendmsg(d, fd, &h, flags, &s);
-	return rc != DS_DG_KERNEL ? rc : sent(d, &s, REAL(writev, fd, iov, n));
+	ssize_t rc = ds_dg_sendmsg(d, fd, &h, flags, &s.s);
+	return rc != DS_DG_KERNEL ? rc : sent(&s, REAL(writev, fd, iov, n));
 }
 
 /* sendmsg of m on d. */
 static ssize_t send_one(struct ds_dgram *d, int fd, const struct msghdr *m, int flags)
 {
 	struct sockaddr_storage to;
-	struct ds_dg_sent s = {.known = false};
+	SENDING(s, d);
 
 	if (eager(d) && msg_there(m))
 		eager_send(d, fd, m->msg_name, m->msg_namelen);
@@ -156,8 +167,8 @@ static ssize_t send_one(struct ds_dgram *d, int fd, const struct msghdr *m, int 
 		memcpy(&to, h.msg_name, h.msg_namelen);
 		h.msg_name = &to;
 	}
-	ssize_t rc = ds_dg_sendmsg(d, fd, &h, flags, &s);
-	return rc != DS_DG_KERNEL ? rc : sent(d, &s, REAL(sendmsg, fd, m, flags));
+	ssize_t rc = ds_dg_sendmsg(d, fd, &h, flags, &s.s);
+	return rc != DS_DG_KERNEL ? rc : sent(&s, REAL(sendmsg, fd, m, flags));
 }
 
 ssize_t dg_sendmsg(int fd, const struct msghdr *m, int flags)

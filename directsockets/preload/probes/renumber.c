@@ -1,13 +1,13 @@
-#include "probe.h"
+#include "udp.h"
 
 #include <setjmp.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 
-/* Probes of threads that use a number while another thread has dup2 make it one connection after
- * the other: what they send arrives, on whichever that is. */
+/* Probes of threads that use a number, which another thread may have dup2 make one connection, or
+ * UDP socket, after the other: what they send arrives, on whichever that is. */
 
-enum { CONNS = 3, WRITERS = 4, MOST = 40 };
+enum { CONNS = 3, WRITERS = 4, MOST = 40, AHEAD = 30 };
 
 struct message {
 	unsigned thread, count;
@@ -19,6 +19,8 @@ static struct {
 	int stop;
 	int writing; // threads that have not ended
 	unsigned sent;
+	unsigned udp; // which are UDP sockets, a bit each
+	unsigned begun, arrived; // where there are, sends go no further ahead than AHEAD
 	int client[MOST], server[MOST];
 	unsigned got[MOST], wrong[MOST];
 	pthread_t writer[WRITERS], reader[MOST];
@@ -38,6 +40,23 @@ static ssize_t put_message(unsigned t, int fd, struct message *m)
 	}
 }
 
+static int is_udp(int i) { return i < CONNS && all.udp >> i & 1; }
+
+/* A send of a datagram begins when the queues have room for it: then the kernel loses none. */
+static void await_room(void)
+{
+	long last = monotonic() + LONG / 10;
+
+	__atomic_fetch_add(&all.begun, 1, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&all.begun, __ATOMIC_SEQ_CST) - __atomic_load_n(&all.arrived, __ATOMIC_SEQ_CST) > AHEAD) {
+		sched_yield();
+		if (monotonic() > last) {
+			out("%d messages have not come", AHEAD);
+			_exit(1);
+		}
+	}
+}
+
 /* A thread that sends by the number, or by a duplicate of it. */
 static void *writes(void *arg)
 {
@@ -49,6 +68,8 @@ static void *writes(void *arg)
 		struct message m = {t, i};
 		int fd = dups ? dup(all.number) : all.number;
 
+		if (all.udp)
+			await_room();
 		if (put_message(t, fd, &m) != sizeof m)
 			die("send");
 		if (dups)
@@ -66,12 +87,13 @@ static void *reads(void *arg)
 	unsigned last[WRITERS] = {0};
 	struct message m;
 
-	while (get(all.server[i], &m, sizeof m) == sizeof m) {
+	while ((is_udp(i) ? recv(all.server[i], &m, sizeof m, 0) : (ssize_t)get(all.server[i], &m, sizeof m)) == sizeof m) {
 		if (m.thread >= WRITERS)
 			die("torn");
 		all.wrong[i] += m.count <= last[m.thread];
 		last[m.thread] = m.count;
 		all.got[i]++;
+		__atomic_fetch_add(&all.arrived, 1, __ATOMIC_SEQ_CST);
 	}
 	return NULL;
 }
@@ -79,7 +101,10 @@ static void *reads(void *arg)
 /* Makes connection i, and the thread that reads it. */
 static void make(int i)
 {
-	pair(&all.client[i], &all.server[i]);
+	if (is_udp(i))
+		udp_pair(&all.client[i], &all.server[i]);
+	else
+		pair(&all.client[i], &all.server[i]);
 	pthread_create(&all.reader[i], NULL, reads, (void *)(intptr_t)i);
 }
 
@@ -101,7 +126,9 @@ static void end(int n)
 		pthread_join(all.writer[t], NULL);
 	close(all.number);
 	for (int i = 0; i < n; i++) {
-		if (all.client[i] >= 0)
+		if (is_udp(i))
+			send(all.client[i], "", 0, 0);
+		else if (all.client[i] >= 0)
 			shutdown(all.client[i], SHUT_WR);
 		pthread_join(all.reader[i], NULL);
 		got += all.got[i];
@@ -113,23 +140,28 @@ static void end(int n)
 	out("%u messages are lost, %u out of order", all.sent - got, wrong);
 }
 
-/* The number is one connection after the other, all of which have others. */
-static void renumber(int dups)
+/* The number is one of n connections after the other, all of which have others. udp: which are UDP
+ * sockets. */
+static void renumber(int n, int dups, unsigned udp)
 {
+	all.udp = udp;
 	all.each = (unsigned)fewer(20000);
-	for (int i = 0; i < CONNS; i++)
+	for (int i = 0; i < n; i++)
 		make(i);
 	begin(dups);
-	for (int i = 1; __atomic_load_n(&all.writing, __ATOMIC_SEQ_CST); i++)
-		if (i % 2 ? dup2(all.client[i % CONNS], all.number) < 0 : dup3(all.client[i % CONNS], all.number, O_CLOEXEC) < 0)
+	for (int i = 1; n > 1 && __atomic_load_n(&all.writing, __ATOMIC_SEQ_CST); i++)
+		if (i % 2 ? dup2(all.client[i % n], all.number) < 0 : dup3(all.client[i % n], all.number, O_CLOEXEC) < 0)
 			die("dup2");
-	end(CONNS);
+	end(n);
 }
 
-static void renumber_sends(void) { renumber(0); }
+static void renumber_sends(void) { renumber(CONNS, 0, 0); }
 
 /* By duplicates of the number. */
-static void renumber_dups(void) { renumber(1); }
+static void renumber_dups(void) { renumber(CONNS, 1, 0); }
+
+/* It is a UDP socket, and stays it. */
+static void udp_several(void) { renumber(1, 0, 1); }
 
 /* The number is the only one of each connection, which ends as the next takes it. */
 static void renumber_last(void)
@@ -255,6 +287,7 @@ const struct probe renumber_probes[] = {
 	{"renumber-sends", renumber_sends, 0},
 	{"renumber-dups", renumber_dups, 0},
 	{"renumber-last", renumber_last, 0},
+	{"udp-several-send", udp_several, 0},
 	{"renumber-jump", renumber_jump, 0},
 	{"renumber-refused", renumber_refused, 0},
 	{0},

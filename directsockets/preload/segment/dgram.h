@@ -80,7 +80,7 @@ struct ds_dgseg {
 	uint64_t known; /* the receiver: consumed, as it was given back; the sender: as last read and checked, */
 	uint64_t looked; /* and where it was when it last looked whether nothing is under way; */
 	uint64_t paid, cost; /* with a bound: what is not consumed, from there on, costs so much */
-	uint64_t told; /* how many it had sent by the kernel, as the last record with AFTER says; */
+	uint64_t told; /* how many it may have sent by the kernel, as the last record with AFTER says; */
 	uint64_t base; /* and how many of those were lost, when that was first known; the receiver: as the sender says */
 	uint64_t taken; /* the receiver: datagrams of the sender that came by the kernel, */
 	uint64_t lost;	/* and how many it takes for lost, beside base; */
@@ -100,7 +100,7 @@ struct ds_dg_meta {
 	uint64_t stamp;
 	uint32_t takes; /* the receiver: of the ring */
 	bool after; /* the sender: lost is known, and so are these: */
-	uint64_t kernel, lost; /* datagrams by the kernel; those of them that never come */
+	uint64_t kernel, under, lost; /* datagrams by the kernel; more by sends that are under way; those that never come */
 	bool there, stale; /* the last of them has come or never will; it was to wake the receiver long ago */
 };
 

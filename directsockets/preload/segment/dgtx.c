@@ -181,7 +181,7 @@ static inline bool by_kernel(struct ds_dgseg *g, const struct ds_dg_meta *m, boo
 
 int ds_dg_send(struct ds_dgseg *g, const struct ds_dg_meta *m, struct ds_cursor *c)
 {
-	bool fits, after = m->after && ACQUIRE(&g->to->flags) & DS_DG_TAKES_AFTER, says = after && g->told != m->kernel;
+	bool fits, after = m->after && ACQUIRE(&g->to->flags) & DS_DG_TAKES_AFTER, says = after && g->told != m->kernel + m->under;
 	uint32_t status = (uint32_t)(m->train ? DS_DG_TRAIN : DS_DG_DATAGRAM) << 24 | m->len | (says ? DS_DG_AFTER : 0);
 	uint64_t l = record(status), wrap = skip(g, l);
 
@@ -205,7 +205,7 @@ int ds_dg_send(struct ds_dgseg *g, const struct ds_dg_meta *m, struct ds_cursor 
 	struct ds_cursor before = *c;
 	fetch(g, g->at + wrap, l);
 	if (says) {
-		uint64_t word = (uint32_t)m->kernel | g->base << 32;
+		uint64_t word = (uint32_t)(m->kernel + m->under) | g->base << 32;
 		memcpy(to + DS_DG_HEAD, &word, sizeof word);
 	}
 	if (m->len)
@@ -215,7 +215,7 @@ int ds_dg_send(struct ds_dgseg *g, const struct ds_dg_meta *m, struct ds_cursor 
 	bool closed = ACQUIRE(&g->to->flags) & DS_DG_CLOSED;
 	if (!armed && !closed) {
 		publish(g, status, wrap, l, to == line ? line : NULL);
-		g->told = says ? m->kernel : g->told;
+		g->told = says ? m->kernel + m->under : g->told;
 	}
 	RELEASE(&g->out->busy, 0);
 	if (!armed && !closed)
