@@ -207,6 +207,68 @@ func TestRootFabricSwitchServer(t *testing.T) {
 	c.server.end(t)
 }
 
+// A node is killed while direct sockets are off: a connection that has gone back to TCP goes on
+// there when the node is back, in C and in Go.
+func TestRootFabricSwitchKilled(t *testing.T) {
+	longtest.Skip(t)
+	needRun(t, "python3")
+	checkLeaks(t)
+	c := newCarried(t, true, "--direct", "fabric:"+carriedPort)
+	c.serve()
+	exnRun, err := buildExnRun()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := testdata(t, "run/checked.py")
+	status := func() string {
+		t.Helper()
+		return startIn(t, c.spaces[0], nil, c.bin+"/exn-tun", "status", "--sockets", "--json", "--dir", c.dirs[0]).wait(t)
+	}
+	say := func(what string) {
+		t.Helper()
+		for i, ns := range c.spaces {
+			switched(t, ns, c.bin+"/exn-tun", what, "--port", carriedPort, "--dir", c.dirs[i])
+		}
+	}
+	for killed := range c.nodes {
+		stop := filepath.Join(sharedDir(t), "stop")
+		client := startIn(t, c.spaces[0], nil, "env", awaitBroker, "HOST=10.2.0.2", exnRun, "--", "python3", script, "stay", carriedPort, stop)
+		eventually(t, func() error {
+			if direct, _, _ := clientsDirect(t, status()); direct == 0 {
+				return errors.New("it is not direct: " + status() + client.out.String())
+			}
+			return nil
+		})
+		say("off")
+		eventually(t, func() error {
+			if _, _, left := clientsDirect(t, status()); left == 0 {
+				return errors.New("it is direct still: " + status())
+			}
+			return nil
+		})
+		before := c.count(killed, "exteth.tx_bytes")
+		eventually(t, func() error { // which goes on both ways
+			if c.count(killed, "exteth.tx_bytes") < before+1<<20 {
+				return errors.New("nothing goes by TCP")
+			}
+			return nil
+		})
+		c.nodes[killed].stop()
+		c.up(killed)
+		c.linked()
+		if client.over() {
+			t.Errorf("node %d was killed: %s", 1+killed, client.out.String())
+			continue
+		}
+		if err := os.WriteFile(stop, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Log(strings.TrimSpace(client.wait(t)))
+		say("on")
+	}
+	c.server.end(t)
+}
+
 // fabricSwitch switches direct sockets of two hosts off and on. again: connections are direct
 // again.
 func fabricSwitch(t *testing.T, c *carried, again bool) {

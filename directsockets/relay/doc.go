@@ -41,7 +41,7 @@
 //
 //	type             payload
 //	1, 2, 5..7  Sel  the message of the segment, as it is (SPEC.md, 3); a byte of zero if that is empty;
-//	                 PAUSE is 6 with a byte of 1
+//	                 PAUSE is 6 with a byte of 1; 3: its sender has OFF, as MARK says
 //	 3          Sel  bytes of the PUT that it waits for, which brings its data, and may bring
 //	                 that of those after it 4; 0: none; then the segment's RMA_INFO
 //	 4 BACK     Sel  messages consumed 8, bytes of the ring freed 8 (RMA_AVAIL)

@@ -319,13 +319,16 @@ func (c *conn) carries() bool {
 // parts reports whether the program here is to go back to TCP, as a node is about to end.
 func (c *conn) parts() bool { return c.state == stateEnding || c.state == stateYielding }
 
+// nothingTold is no Mark: the first one is said, also if it only takes back what was said before.
+var nothingTold = segment.Mark{Flags: ^segment.MarkFlags(0)}
+
 // suspend forgets what is under way or waits for a connection: it is still in the segments, and is
 // sent again after RESUME.
 func (e *Engine) suspend(c *conn) {
 	c.cutIn = c.node
 	e.forgetTransfers(c)
-	c.told, c.gave = segment.Mark{}, back{} // both are said again
-	c.events++                              // so that what the gate holds asks again
+	c.told, c.gave = nothingTold, back{} // both are said again
+	c.events++                           // so that what the gate holds asks again
 	c.before, c.asked = 0, 0
 	c.fences++
 }

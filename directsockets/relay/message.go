@@ -92,6 +92,7 @@ const (
 	takenLen       = 8
 
 	demotePauses = 1 // DEMOTE: it is PAUSE
+	demoteOff    = 2 // beside that: its sender is switched off, as MARK says
 
 	infoPutOff = 0 // uint32
 	infoOff    = 4 // the segment's RMA_INFO, and its data

@@ -258,3 +258,99 @@ func TestGatePause(t *testing.T) {
 		until(t, "promoted", func() bool { _, ok := server.PromotedAt(); return ok })
 	}
 }
+
+// While an operator has switched direct sockets off at either host, and both directions have
+// paused, no data is under way: if a node is killed then, neither program gets a reset. Once they
+// are on, the far program may promote, and nobody knows whether it has.
+func TestPausedNodeKilled(t *testing.T) {
+	const off = 1 << (8 * segment.SwitchByte)
+	for who, name := range []string{"client", "server"} {
+		for killed := range 2 {
+			for _, on := range []bool{false, true} {
+				t.Run(fmt.Sprintf("off at the %s's host, node %d, on %v", name, killed, on), func(t *testing.T) {
+					hosts := newHosts(t, 2, nil)
+					partners(hosts)
+					client, server := joined(t, hosts, segment.Config{})
+					ends := []*segment.End{client, server}
+					var word atomic.Uint64
+					ends[who].HeedSwitch(&word)
+					word.Store(off)
+					if _, err := ends[who].Recv(make([]byte, 1)); err != segment.ErrAgain { // it looks
+						t.Fatal(err)
+					}
+					for _, i := range []int{who, 1 - who} {
+						until(t, "switched off", func() bool { return ends[i].Back() != 0 })
+						if err := ends[i].Pause(); err != nil {
+							t.Fatal(err)
+						}
+					}
+					for _, e := range ends {
+						if err := end(t, e, true); err != segment.ErrPaused {
+							t.Fatal(err)
+						}
+					}
+					if on {
+						word.Store(0)
+						for _, e := range ends {
+							until(t, "resumed", func() bool {
+								ends[who].PromotedAt() // it looks
+								return e.Resumed() == nil
+							})
+						}
+					}
+					hosts[killed].stop()
+					for i, e := range ends {
+						until(t, "the node is lost", func() bool { e.Awake(); return e.Err() == segment.ErrReset })
+						if e.Lost() != on {
+							t.Errorf("end %d takes data for lost: %v", i, e.Lost())
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// Only while it is switched off is a sender not told that its PAUSE was consumed, whichever end is,
+// and however often the link is cut meanwhile.
+func TestPauseWhileOff(t *testing.T) {
+	const off = 1 << (8 * segment.SwitchByte)
+	for who, name := range []string{"the sender", "the receiver"} {
+		t.Run(name, func(t *testing.T) {
+			hosts, cut, back := cutHosts(t, nil)
+			partners(hosts)
+			client, server := joined(t, hosts, segment.Config{})
+			ends := []*segment.End{client, server}
+			var word atomic.Uint64
+			ends[who].HeedSwitch(&word)
+			for round := range 20 {
+				word.Store(off)
+				until(t, "switched off", func() bool {
+					_, err := ends[who].Recv(make([]byte, 1))
+					return err == segment.ErrAgain && client.Back() != 0
+				})
+				if err := client.Pause(); err != nil {
+					t.Fatal(err)
+				}
+				if err := end(t, server, true); err != segment.ErrPaused {
+					t.Fatal(err)
+				}
+				if round%2 == 1 {
+					cut()
+				}
+				if err := client.Resumed(); err != segment.ErrAgain {
+					t.Fatalf("round %d: %v while it is off", round, err)
+				}
+				word.Store(0)
+				_, _ = ends[who].Recv(make([]byte, 1))
+				ends[who].PromotedAt()
+				if round%2 == 1 {
+					back()
+				}
+				until(t, "resumed", func() bool { return client.Resumed() == nil })
+				promotes(t, client, 0)
+				until(t, "promoted", func() bool { _, ok := server.PromotedAt(); return ok })
+			}
+		})
+	}
+}

@@ -11,30 +11,39 @@ import (
 // One direction of a connection between two hosts that is switched off and on, as a model: a sender
 // and a receiver, whose steps are those of SPEC.md, 5, and their nodes, walked through in every
 // order. At each step the link may be cut, with any number of the messages on it lost, and come
-// back; the receiver may fall back.
+// back; the receiver may fall back; a node may be killed, or the sender's program.
 //
 // What is wrong: a byte that comes twice, out of order, or never, a message that cannot be, and a
-// walk that ends where the direction should be direct again, or with something undone.
+// walk that ends where the direction should be direct again, or with something undone; a reset
+// where no node was killed, or where the direction had paused and was off all the time.
 
 // pFault is a mistake that the model is to find.
 type pFault uint8
 
 const (
-	pFine      pFault = iota
-	pStands           // STANDS of a PAUSE is not taken back at PROMOTE, as it was: flags were only added
-	pOldMark          // a MARK that was read before PROMOTE says STANDS after it
-	pBackFirst        // the node tells that PAUSE was consumed before it tells of FALLEN_BACK
-	pBackLate         // it tells that only with a quarter of the queue
-	pRewind           // after RESUME the lane takes PROMOTE for impossible
-	pNoRewind         // and nothing is taken again
-	pOpen             // after the first PAUSE all packets pass at once, for good
-	pShut             // they do from PAUSE on, until PROMOTE, although it has not come
+	pFine        pFault = iota
+	pStands             // STANDS of a PAUSE is not taken back at PROMOTE, as it was: flags were only added
+	pOldMark            // a MARK that was read before PROMOTE says STANDS after it
+	pBackFirst          // the node tells that PAUSE was consumed before it tells of FALLEN_BACK
+	pBackLate           // it tells that only with a quarter of the queue
+	pRewind             // after RESUME the lane takes PROMOTE for impossible
+	pNoRewind           // and nothing is taken again
+	pOpen               // after the first PAUSE all packets pass at once, for good
+	pShut               // they do from PAUSE on, until PROMOTE, although it has not come
+	pTellsOff           // the node tells that PAUSE was consumed although the direction is off, as it was
+	pHolds              // and HOLDS is not taken back when it tells that it was consumed
+	pOffLate            // PAUSE does not say OFF: only a later MARK does
+	pNoHolds            // a program whose node was killed does not look at HOLDS
+	pClosedFirst        // the node says CLOSED before it has taken all that a killed program has sent
+	pNoReset            // one that has fallen back reads the queue up to PAUSE, and goes on, though the sender may have returned, as it was
+	pLeaves             // a receiver that finds CLOSED does not read the queue
 	pFaults
 )
 
 func (f pFault) String() string {
 	return [...]string{"none", "STANDS stays", "an old MARK", "BACK before MARK", "BACK is late", "no PROMOTE after RESUME", "no rewind",
-		"the gate stays open", "silent too early"}[f]
+		"the gate stays open", "silent too early", "PAUSE counts while it is off", "HOLDS stays", "OFF is late",
+		"HOLDS is not looked at", "CLOSED too early", "twice after FALLEN_BACK", "the queue is not read after CLOSED"}[f]
 }
 
 // Messages. Those up to pPause are of the queue.
@@ -50,6 +59,7 @@ const (
 type pMessage struct {
 	k, n             int8
 	stands, returned bool
+	off, closed      bool
 	fell             int8 // 1 + where
 }
 
@@ -79,6 +89,8 @@ type pWorld struct {
 	stands, returned bool
 	off              bool
 	switches         int8
+	steady           bool // it has been off since the last PAUSE
+	killed           bool // the sender's program
 	consumed         int8 // that the sender's node has told it of
 	saw              int8 // FALLEN_BACK of which it has told: 1 + where
 
@@ -97,17 +109,24 @@ type pWorld struct {
 	put                int8 // by the receiver's node
 	saysStands         bool
 	saysReturned       bool
+	saysOff            bool
+	saysClosed         bool
+	holds              bool // HOLDS
 	gave, heard        int8 // what it has told the sender's node: consumed, FALLEN_BACK
 	rx, before         int8
 	rxTaken, start     int8 // messages; the one that is PROMOTE, or will be
 	fell               int8
 	given, carried, rd int8 // bytes that its program has; what PROMOTE said; bytes of the shadow
 	due                int8
+	lost, steadyThen   bool // a node was killed; what steady was then
+	reset              bool // the receiver has reset the connection
 	cuts, falls        int8
+	kills, deaths      int8
 }
 
 type pModel struct {
 	bytes, switches, cuts, falls int8
+	kills, deaths                int8 // of a node, of the sender's program
 	fault                        pFault
 	wrong                        string
 }
@@ -119,7 +138,7 @@ func (m *pModel) bad(format string, a ...any) {
 }
 
 func (m *pModel) start() pWorld {
-	return pWorld{told: pMessage{k: pMark}, switches: m.switches, cuts: m.cuts, falls: m.falls}
+	return pWorld{told: pMessage{k: pMark}, switches: m.switches, cuts: m.cuts, falls: m.falls, kills: m.kills, deaths: m.deaths}
 }
 
 func (w *pWorld) publish(k, n int8) {
@@ -135,18 +154,36 @@ func (m *pModel) next(w pWorld) (all []pWorld) {
 			all = append(all, v)
 		}
 	}
-	try(m.look)
-	try(m.send)
-	try(m.pause)
-	try(m.stand)
-	try(m.pump)
-	try(m.hearForward)
-	try(m.hearBack)
-	try(m.giveBack)
+	if w.reset {
+		return nil
+	}
+	if !w.killed {
+		try(m.look)
+		try(m.send)
+		try(m.pause)
+		try(m.stand)
+	}
+	if !w.lost {
+		try(m.pump)
+		try(m.hearForward)
+		try(m.hearBack)
+		try(m.giveBack)
+	}
 	try(m.pass)
 	try(m.receive)
-	if w.switches > 0 && w.tx != pReturning {
-		try(func(v *pWorld) bool { v.switches--; v.off = !v.off; return true })
+	if w.switches > 0 && w.tx != pReturning && !w.killed {
+		try(func(v *pWorld) bool { v.switches--; v.off, v.steady = !v.off, false; return true })
+	}
+	if w.deaths > 0 && w.published > 0 {
+		try(func(v *pWorld) bool { v.deaths--; v.killed = true; return true })
+	}
+	if w.kills > 0 && w.published > 0 {
+		for keep := range pWire + 1 {
+			try(func(v *pWorld) bool { return m.kill(v, keep) })
+		}
+	}
+	if w.lost {
+		return all
 	}
 	if w.falls > 0 && w.rx <= pDirect && w.fell == 0 {
 		try(func(v *pWorld) bool {
@@ -168,6 +205,10 @@ func (m *pModel) next(w pWorld) (all []pWorld) {
 // look is what the sender does when it looks at what the receiver has said.
 func (m *pModel) look(w *pWorld) bool {
 	switch {
+	case w.lost && w.tx == pDirect: // it resets the connection
+		w.reset = true
+	case w.lost && w.tx < pReturning:
+		w.tx = pOnTCP
 	case w.tx == pReturning:
 		if w.at == w.published || w.queue[w.at].k == pPause {
 			w.tx = pOnTCP
@@ -202,7 +243,7 @@ func (m *pModel) write(w *pWorld, b int8) {
 
 // passes reports whether a packet passes at once: Gate.
 func (m *pModel) passes(w *pWorld) bool {
-	return w.free || w.published <= w.quiet
+	return w.free || w.published <= w.quiet || w.lost || w.saysClosed
 }
 
 // send sends a byte, or promotes.
@@ -213,7 +254,7 @@ func (m *pModel) send(w *pWorld) bool {
 	switch w.tx {
 	case pShadow:
 		if !w.off {
-			if w.saw > 0 { // it looks before
+			if w.saw > 0 || w.lost { // it looks before
 				return false
 			}
 			w.publish(pPromote, w.wrote)
@@ -225,7 +266,7 @@ func (m *pModel) send(w *pWorld) bool {
 		w.sent++
 		m.write(w, w.sent)
 	case pDirect:
-		if w.saw > 0 || w.queue[w.published-1].k == pPause { // it looks before
+		if w.saw > 0 || w.lost || w.queue[w.published-1].k == pPause { // it looks before
 			return false
 		}
 		w.sent++
@@ -242,6 +283,7 @@ func (m *pModel) pause(w *pWorld) bool {
 		return false
 	}
 	w.publish(pPause, 0)
+	w.steady = true
 	return true
 }
 
@@ -256,7 +298,7 @@ func (m *pModel) stand(w *pWorld) bool {
 // pump is Engine.pump of the sender's node, in steps: it reads the mark, takes the messages,
 // says the mark.
 func (m *pModel) pump(w *pWorld) bool {
-	mark := pMessage{k: pMark, stands: w.stands, returned: w.returned}
+	mark := pMessage{k: pMark, stands: w.stands, returned: w.returned, off: w.off, closed: w.killed}
 	switch {
 	case !w.read:
 		w.read, w.mark = true, mark
@@ -265,6 +307,12 @@ func (m *pModel) pump(w *pWorld) bool {
 		msg := w.queue[w.taken]
 		if (w.lane == pDirect) == (msg.k == pPromote) {
 			m.bad("the lane finds %d impossible", msg.k)
+		}
+		if w.mark.closed && m.fault == pClosedFirst {
+			return push(w.wire[:], w.mark) && func() bool { w.taken = w.published; w.told = w.mark; return true }()
+		}
+		if msg.k == pPause && m.fault != pOffLate {
+			msg.off = w.off
 		}
 		if !push(w.wire[:], msg) {
 			return false
@@ -277,6 +325,7 @@ func (m *pModel) pump(w *pWorld) bool {
 			}
 		case pPause:
 			w.lane = pShadow
+			w.mark.off, w.told.off = w.mark.off || msg.off, w.told.off || msg.off
 		}
 		w.taken++
 		return true
@@ -303,6 +352,10 @@ func (m *pModel) pass(w *pWorld) bool {
 	if w.came == w.wrote {
 		return false
 	}
+	if w.lost || w.saysClosed {
+		w.came++
+		return true
+	}
 	arrived := w.taken == w.published && w.wire[0].k == 0 && w.told.returned == w.returned && w.told.stands == w.stands
 	if !arrived && !m.passes(w) {
 		return false
@@ -321,7 +374,12 @@ func (m *pModel) hearForward(w *pWorld) bool {
 	if msg.k == pMark {
 		w.saysReturned = w.saysReturned || msg.returned
 		w.saysStands = msg.stands || m.fault == pStands && w.saysStands
+		w.saysOff, w.saysClosed = msg.off, w.saysClosed || msg.closed
 		return true
+	}
+	if msg.k == pPause {
+		w.saysOff, w.holds = w.saysOff || msg.off, true
+		msg.off = false
 	}
 	if msg != w.queue[w.put] {
 		m.bad("message %d comes in the place of %d", msg.k, w.queue[w.put].k)
@@ -351,9 +409,12 @@ func (m *pModel) hearBack(w *pWorld) bool {
 // giveBack is Engine.say and Engine.giveBack of the receiver's node.
 func (m *pModel) giveBack(w *pWorld) bool {
 	holds := w.put > 0 && w.queue[w.put-1].k == pPause && w.gave < w.put && w.rxTaken >= w.put
+	if holds && w.holds && w.saysOff && m.fault != pTellsOff {
+		holds = false
+	}
 	if holds && m.fault != pBackLate && (w.heard == w.fell || m.fault == pBackFirst) {
 		if push(w.back[:], pMessage{k: pBack, n: w.rxTaken}) {
-			w.gave = w.rxTaken
+			w.gave, w.holds = w.rxTaken, m.fault == pHolds
 			return true
 		}
 		return false
@@ -379,7 +440,7 @@ func (m *pModel) cut(w *pWorld, keep, keepBack int) bool {
 	}
 	clear(w.wire[:])
 	clear(w.back[:])
-	w.read, w.mark, w.told = false, pMessage{}, pMessage{k: pMark}
+	w.read, w.mark, w.told = false, pMessage{}, pMessage{} // no mark: the first one is said
 	w.gave, w.heard = 0, 0
 	if m.fault == pNoRewind {
 		return true
@@ -394,6 +455,38 @@ func (m *pModel) cut(w *pWorld, keep, keepBack int) bool {
 		w.lane = pDirect
 	}
 	w.taken = w.put
+	return true
+}
+
+// kill has a node end. So many of the messages on their way have come.
+func (m *pModel) kill(w *pWorld, keep int) bool {
+	if keep > 0 && w.wire[keep-1].k == 0 {
+		return false
+	}
+	w.kills--
+	for range keep {
+		m.hearForward(w)
+	}
+	clear(w.wire[:])
+	clear(w.back[:])
+	w.lost, w.steadyThen = true, w.steady && w.off && w.rxTaken == w.published
+	return true
+}
+
+// left is what a receiver does that has read its queue, and finds that the connection is over
+// there.
+func (m *pModel) left(w *pWorld, direct bool) bool {
+	switch {
+	case w.lost && (direct || !w.holds || m.fault == pNoHolds):
+		w.reset = true
+		if w.steadyThen {
+			m.bad("a reset where nothing is under way")
+		}
+	case w.lost, w.saysClosed:
+		w.rx = pOnTCP
+	default:
+		return false
+	}
 	return true
 }
 
@@ -436,6 +529,9 @@ func (m *pModel) receive(w *pWorld) bool {
 			w.rx = pCatchUp
 			return true
 		}
+		if (w.lost || w.saysClosed) && m.left(w, false) {
+			return true
+		}
 		return byTCP(w.came)
 	case pCatchUp:
 		if w.rd == w.carried {
@@ -444,7 +540,13 @@ func (m *pModel) receive(w *pWorld) bool {
 		}
 		return byTCP(w.carried)
 	case pDirect:
+		if w.saysClosed && m.fault == pLeaves {
+			w.rx = pOnTCP
+			return true
+		}
 		switch next.k {
+		case 0:
+			return m.left(w, true)
 		case pData:
 			m.take(w, next.n)
 			w.rxTaken++
@@ -453,6 +555,7 @@ func (m *pModel) receive(w *pWorld) bool {
 			w.rxTaken++
 			if w.rx = pShadow; w.fell > 0 { // it takes PAUSE for DEMOTE
 				w.rx = pOnTCP
+				w.reset = w.lost && !w.saysStands && m.fault != pNoReset
 			}
 			w.start = w.rxTaken
 			return true
@@ -479,7 +582,7 @@ func (m *pModel) receive(w *pWorld) bool {
 			}
 			w.rx = pOnTCP
 			return true
-		case end < w.put && w.saysStands:
+		case end < w.put && w.saysStands, w.lost:
 			w.rx = w.before
 			return true
 		}
@@ -502,18 +605,25 @@ func (w *pWorld) short() string {
 			if msg.returned {
 				s += "R"
 			}
+			if msg.off {
+				s += "O"
+			}
+			if msg.closed {
+				s += "C"
+			}
 		}
 		return s
 	}
-	return fmt.Sprintf("tx %d off %v stands %v returned %v saw %d consumed %d queue%s | lane %d taken %d read %v quiet %d | wire%s back%s | shadow %d of %d | put %d stands %v returned %v gave %d | rx %d taken %d fell %d given %d rd %d", w.tx, w.off, w.stands, w.returned, w.saw, w.consumed, list(w.queue[:]), w.lane, w.taken, w.read, w.quiet, list(w.wire[:]), list(w.back[:]), w.came, w.wrote, w.put, w.saysStands, w.saysReturned, w.gave, w.rx, w.rxTaken, w.fell, w.given, w.rd)
+	return fmt.Sprintf("lost %v killed %v holds %v saysOff %v steady %v | ", w.lost, w.killed, w.holds, w.saysOff, w.steady) + fmt.Sprintf("tx %d off %v stands %v returned %v saw %d consumed %d queue%s | lane %d taken %d read %v quiet %d | wire%s back%s | shadow %d of %d | put %d stands %v returned %v gave %d | rx %d taken %d fell %d given %d rd %d", w.tx, w.off, w.stands, w.returned, w.saw, w.consumed, list(w.queue[:]), w.lane, w.taken, w.read, w.quiet, list(w.wire[:]), list(w.back[:]), w.came, w.wrote, w.put, w.saysStands, w.saysReturned, w.gave, w.rx, w.rxTaken, w.fell, w.given, w.rd)
 }
 
 // idle reports what is wrong where nothing more happens.
 func (m *pModel) idle(w *pWorld) string {
 	switch {
+	case w.reset:
 	case w.given != w.sent:
 		return fmt.Sprintf("the receiver waits for ever with %d of %d bytes: tx %d, rx %d", w.given, w.sent, w.tx, w.rx)
-	case !w.off && w.fell == 0 && (w.tx != pDirect || w.rx != pDirect):
+	case !w.off && w.fell == 0 && !w.lost && !w.killed && (w.tx != pDirect || w.rx != pDirect):
 		return fmt.Sprintf("the direction is not direct again: tx %d, rx %d", w.tx, w.rx)
 	}
 	return ""
@@ -541,24 +651,30 @@ func (m *pModel) explore(limit int) (wrong string, states int) {
 func (m *pModel) rests(w pWorld, next []pWorld) bool {
 	pumped := w
 	for range 3 { // it reads the mark, and does what there is to do
-		m.pump(&pumped)
+		if !w.lost {
+			m.pump(&pumped)
+		}
 	}
 	for _, v := range append(next, pumped) {
 		v.read, v.mark = w.read, w.mark
-		if v.switches == w.switches && v.cuts == w.cuts && v.falls == w.falls && v != w {
+		if v.switches == w.switches && v.cuts == w.cuts && v.falls == w.falls && v.kills == w.kills && v.deaths == w.deaths && v != w {
 			return false
 		}
 	}
 	return true
 }
 
-var pauseModels = []pModel{
+var pauseModels = []pModel{ // the small ones first
 	{bytes: 3, switches: 2},
-	{bytes: 2, switches: 4},
+	{bytes: 2, switches: 2, deaths: 1},
 	{bytes: 2, switches: 2, cuts: 1},
-	{bytes: 2, switches: 3, falls: 1},
+	{bytes: 1, switches: 3, kills: 1},
+	{bytes: 1, switches: 2, cuts: 1, deaths: 1},
+	{bytes: 1, switches: 2, falls: 1, kills: 1},
+	{bytes: 1, switches: 2, falls: 1, cuts: 1},
+	{bytes: 2, switches: 4},
 	{bytes: 3, switches: 2, falls: 1},
-	{bytes: 1, switches: 3, falls: 1, cuts: 1},
+	{bytes: 2, switches: 3, falls: 1},
 }
 
 // Whatever is lost or late at whatever step, each byte comes once, and the direction is direct
@@ -568,12 +684,12 @@ func TestPauseModel(t *testing.T) {
 	const most = 3_000_000
 	for _, m := range pauseModels {
 		wrong, states := m.explore(most)
-		t.Logf("%d bytes, %d switches, %d cuts, %d falls: %d states", m.bytes, m.switches, m.cuts, m.falls, states)
+		t.Logf("%d bytes, %d switches, %d cuts, %d falls, %d nodes and %d programs killed: %d states", m.bytes, m.switches, m.cuts, m.falls, m.kills, m.deaths, states)
 		if states >= most {
 			t.Errorf("not all of %d states", states)
 		}
 		if wrong != "" {
-			t.Errorf("%d bytes, %d switches, %d cuts, %d falls: %s", m.bytes, m.switches, m.cuts, m.falls, wrong)
+			t.Errorf("%d bytes, %d switches, %d cuts, %d falls, %d nodes and %d programs killed: %s", m.bytes, m.switches, m.cuts, m.falls, m.kills, m.deaths, wrong)
 		}
 	}
 }

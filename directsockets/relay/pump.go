@@ -121,6 +121,8 @@ func (e *Engine) takeOne(c *conn, mark *segment.Mark) (n, bytes int, err error) 
 	case segment.TagPromote:
 		mark.Flags &^= segment.MarkStands
 		c.told.Flags &^= segment.MarkStands
+	case segment.TagPause: // it goes with it: see sendEntry
+		mark.Flags |= c.off()
 	case segment.TagRMAInfo:
 		_, bytes = en.msg.Place()
 	case segment.TagVELO, segment.TagVELOLast:
@@ -140,6 +142,12 @@ func (e *Engine) takeOne(c *conn, mark *segment.Mark) (n, bytes int, err error) 
 		c.queue = append(c.queue, en)
 	}
 	return 1, bytes, nil
+}
+
+// off is MarkOff, if the program here is switched off.
+func (c *conn) off() segment.MarkFlags {
+	m, _ := c.relay.Mark() // an error is found by the next look
+	return m.Flags & segment.MarkOff
 }
 
 // join sends the data of a message by the same PUT as the message before it, if it follows that in
@@ -174,7 +182,15 @@ func (e *Engine) sendEntry(c *conn, en *entry) bool {
 	switch en.msg.Tag {
 	case segment.TagRMAInfo:
 	case segment.TagPause:
-		return e.send(c, kind(segment.TagDemote), []byte{demotePauses})
+		how, off := byte(demotePauses), c.off()
+		if off != 0 {
+			how |= demoteOff
+		}
+		sent := e.send(c, kind(segment.TagDemote), []byte{how})
+		if sent {
+			c.told.Flags |= off
+		}
+		return sent
 	default:
 		return e.send(c, kind(en.msg.Tag), en.msg.Payload())
 	}
@@ -407,8 +423,9 @@ func (e *Engine) giveBack(c *conn) {
 		e.fail(c, err)
 		return
 	}
+	resumes := c.relay.MayResume()
 	switch few := consumed-c.gave.consumed < uint64(c.seg.Config().Slots/4) && freed-c.gave.freed < uint64(c.seg.Config().Ring/quiet); {
-	case c.relay.Holds(c.gave.consumed) && !c.relay.Holds(consumed):
+	case resumes:
 		// If the program had fallen back before it consumed PAUSE, the far one has to hear of that
 		// before.
 		switch m, err := c.relay.Mark(); {
@@ -418,14 +435,21 @@ func (e *Engine) giveBack(c *conn) {
 		case m != c.told:
 			return // say is about to
 		}
-	case few:
+	case few && !c.relay.Resumed(c.gave.consumed):
 		return
 	}
-	b := back{consumed, freed}
-	var p [backLen]byte
-	if e.send(c, kindBack, b.append(p[:0])) {
-		c.gave = b
+	to := e.selected(c, headLen+backLen)
+	if to == nil {
+		return
 	}
+	if resumes {
+		c.relay.Resume()
+		consumed++
+	}
+	c.gave = back{consumed, freed}
+	var p [backLen]byte
+	to.add(kindBack, c.stamp(), c.gave.append(p[:0]))
+	c.said++
 }
 
 // call asks the peer for a connection, unless the client has taken its offer back.

@@ -288,7 +288,10 @@ func (e *Engine) act(c *conn, k kind, p []byte) error {
 func (e *Engine) deliver(c *conn, k kind, p []byte) error {
 	tag := segment.Tag(k)
 	switch {
-	case tag == segment.TagDemote && len(p) == 1 && p[0] == demotePauses:
+	case tag == segment.TagDemote && len(p) == 1 && p[0]&demotePauses != 0:
+		if p[0]&demoteOff != 0 {
+			c.relay.SayOff()
+		}
 		tag, p = segment.TagPause, nil
 	case tag == segment.TagShutdown, tag == segment.TagDemote:
 		p = nil // see empty
@@ -349,6 +352,8 @@ func (e *Engine) heard(c *conn, m segment.Mark, part bool) error {
 			ev = onPeerReset
 		}
 		e.on(c, ev)
+	default:
+		e.activate(c) // a PAUSE may count as consumed now
 	}
 	return nil
 }

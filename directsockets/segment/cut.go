@@ -85,6 +85,13 @@ func (e *End) HeedSwitch(word *atomic.Uint64) { e.off = word }
 // switched reports whether the broker has switched the connection off.
 func (e *End) switched() bool { return SwitchedOff(e.off) }
 
+// heedChange tells the peer what the broker says, if that has changed.
+func (e *End) heedChange() {
+	if e.switched() != e.toldOff.Load() {
+		e.heed()
+	}
+}
+
 // heed tells the peer what the broker says.
 func (e *End) heed() {
 	if e.bad.Load() {

@@ -107,3 +107,41 @@ func TestSwitchedOff(t *testing.T) {
 		}
 	}
 }
+
+// A program that has fallen back, and whose peer's node is lost, reads its queue up to DEMOTE only
+// if that stands: else its peer may have written the same to the shadow.
+func TestFallenBackNodeLost(t *testing.T) {
+	for _, stands := range []bool{false, true} {
+		node, s := promoted(t, Config{})
+		node.own.flags.Or(flagRelayed)
+		if n, err := node.Send([]byte("before")); n != 6 || err != nil {
+			t.Fatal(n, err)
+		}
+		if err := s.FallBack(); err != nil {
+			t.Fatal(err)
+		}
+		demote, err := node.slot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		node.commit(demote, TagDemote, 0)
+		if stands {
+			node.raise(standsFlag)
+		}
+		node.raise(closedFlag | resetFlag)
+		b := make([]byte, 100)
+		if !s.Resume(false) {
+			t.Fatal("it waits for the peer")
+		}
+		if n, err := s.Recv(b); string(b[:n]) != "before" || err != nil {
+			t.Errorf("%q, %v", b[:n], err)
+		}
+		want := ErrReset
+		if stands {
+			want = ErrDemoted
+		}
+		if _, err := s.Recv(b); err != want {
+			t.Errorf("stands %v: %v", stands, err)
+		}
+	}
+}

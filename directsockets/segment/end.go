@@ -244,8 +244,11 @@ func (e *End) Abandoned() bool {
 }
 
 // Lost reports whether the node that acts for a program on another host is lost: what was in
-// transit is lost, too, and nothing on the shadow may follow it.
-func (e *End) Lost() bool { return e.Relayed() && e.Err() == ErrReset }
+// transit is lost, too, and nothing on the shadow may follow it. It is for who waits for PROMOTE. A
+// far program that has paused, and was not told that PAUSE was consumed, has nothing in transit.
+func (e *End) Lost() bool {
+	return e.Relayed() && e.Err() == ErrReset && e.peer.flags.Load()&flagHolds == 0
+}
 
 // Late reports whether that node has given up since nothing was acknowledged for so long: the
 // connection has timed out.

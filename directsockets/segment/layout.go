@@ -128,6 +128,7 @@ const (
 	flagHeeds     = 1 << 6 // looks at cut
 	flagLate      = 1 << 7 // a node's that resets since nothing was acknowledged for so long
 	flagPauses    = 1 << 8 // understands PAUSE
+	flagHolds     = 1 << 9 // a node's that has not told the far program that PAUSE was consumed
 )
 
 // The status word of a slot.

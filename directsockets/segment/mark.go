@@ -17,13 +17,14 @@ const (
 	MarkStands     MarkFlags = standsFlag     // its DEMOTE stands
 	MarkClosed     MarkFlags = closedFlag     // it has closed, or is gone
 	MarkReset      MarkFlags = resetFlag      // abortively
+	MarkOff        MarkFlags = offFlag        // an operator has switched it off
 
 	// carried are all but the armings.
 	carried = MarkFlags(flagsMask)
 	// parting are those by which a node's own end ends.
 	parting = MarkClosed | MarkReset
 	// passing are those that a program takes back: STANDS of its PAUSE, and OFF.
-	passing = MarkStands | MarkFlags(offFlag)
+	passing = MarkStands | MarkOff
 )
 
 // Mark is what a program says beside its messages.
@@ -80,6 +81,12 @@ func (r *Relay) Say(m Mark) error {
 		e.raise(uint32(flags))
 	}
 	return nil
+}
+
+// SayOff tells the program here that the far one is switched off, as Say does.
+func (r *Relay) SayOff() {
+	r.said |= MarkOff
+	r.e.raise(offFlag)
 }
 
 // lower takes back what Say has told.

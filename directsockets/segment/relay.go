@@ -78,12 +78,16 @@ func place(p []byte) (off, n int) {
 //
 //	shadow ── PROMOTE ─▶ direct ── SHUTDOWN, DEMOTE ─▶ over
 //	   ▲                    │
-//	   └─────── PAUSE ──────┘
+//	   │                  PAUSE
+//	   │                    ▼
+//	   └── its sender ─── paused
+//	     knows that it was consumed
 type lanePhase uint8
 
 const (
 	laneShadow lanePhase = iota // PROMOTE is the next message
 	laneDirect                  // any but PROMOTE is
+	lanePaused                  // none is, until the sender is told that PAUSE was consumed
 	laneOver                    // none is
 )
 
@@ -98,12 +102,14 @@ type lane struct {
 	freed    uint64 // of these, given back
 }
 
-// paused reports whether PAUSE is the last message.
-func (l *lane) paused() bool { return l.phase == laneShadow && l.count > 0 }
+// afterPause reports whether PAUSE is the last message.
+func (l *lane) afterPause() bool {
+	return l.phase == lanePaused || l.phase == laneShadow && l.count > 0
+}
 
 // next checks a message and counts it; false: it cannot be.
 func (l *lane) next(tag Tag, p []byte) bool {
-	if l.phase == laneOver || (l.phase == laneShadow) != (tag == TagPromote) {
+	if l.phase > laneDirect || (l.phase == laneShadow) != (tag == TagPromote) {
 		return false
 	}
 	switch tag {
@@ -139,7 +145,7 @@ func (l *lane) next(tag Tag, p []byte) bool {
 		if len(p) != 0 || !l.pauses {
 			return false
 		}
-		l.phase = laneShadow
+		l.phase = lanePaused
 	default:
 		return false
 	}
@@ -233,10 +239,6 @@ func (r *Relay) Rings() (out, in []byte) {
 	return at(1 - r.e.side), at(r.e.side)
 }
 
-// pausing reports whether PAUSE is not consumed yet, as far as the program here knows. Until then
-// it looks; after that it is as one that was never promoted, and may be idle.
-func (r *Relay) pausing() bool { return r.out.paused() && r.given != r.out.count }
-
 // Part ends what this node carries of the program. Unless the direction ends by itself, the program
 // finds FALLEN_BACK, and sends on the shadow what comes after the messages that Take and Pack have
 // returned; those return no more. Call it when they have found none. done: nothing more of the
@@ -258,7 +260,7 @@ func (r *Relay) Part() (say MarkFlags, done bool) {
 	switch {
 	case r.out.phase == laneOver && r.parted:
 		return MarkStands, true
-	case r.out.phase == laneOver, r.pausing() && !r.parted: // the program looks once more, and says which of both counts
+	case r.out.phase == laneOver, r.out.phase == lanePaused && !r.parted: // the program looks once more, and says which of both counts
 		say = MarkFlags(e.peer.attention.Load()) & (MarkReturned | MarkStands)
 		return say, say != 0
 	}
@@ -301,8 +303,7 @@ func (r *Relay) Take(m *Message) (ok bool, err error) {
 		return false, e.breach()
 	}
 	s.Payload().Part(0, m.Len).CopyTo(m.Data[:])
-	early := m.Tag == TagPromote && r.pausing()
-	if early || !r.out.next(m.Tag, m.Payload()) {
+	if !r.out.next(m.Tag, m.Payload()) {
 		return false, e.breach()
 	}
 	e.rx.count++
@@ -405,7 +406,7 @@ func (r *Relay) Silent() bool {
 // Quiet has the program be Silent until it sends the next message, and reports that its last one
 // is PAUSE. Call it when all that Take and Pack have returned has come.
 func (r *Relay) Quiet() bool {
-	if !r.out.paused() {
+	if !r.out.afterPause() {
 		return false
 	}
 	r.quiet.Store(r.out.count)
@@ -424,6 +425,9 @@ func (r *Relay) GiveBack(consumed, freed uint64) error {
 	}
 	shm.Publish()
 	r.given, r.freed, r.out.freed = consumed, freed, freed
+	if r.out.phase == lanePaused && consumed == r.out.count {
+		r.out.phase = laneShadow
+	}
 	shm.Release(e.own.freed, freed)
 	shm.Release(e.own.consumed, consumed)
 	e.barrier()
@@ -463,6 +467,8 @@ func (r *Relay) Put(tag Tag, p []byte) (n int, err error) {
 	switch tag {
 	case TagPromote: // STANDS was for the PAUSE before it
 		r.lower(MarkStands)
+	case TagPause:
+		e.own.flags.Or(flagHolds)
 	case TagVELO, TagVELOLast:
 		n = len(p)
 	case TagRMAInfo:
@@ -494,7 +500,7 @@ func (r *Relay) Side() Side { return r.e.side }
 func (r *Relay) Tell() { r.e.published() }
 
 // Returned is what the program has consumed of what was put there: messages, and bytes of
-// the ring.
+// the ring. PAUSE counts after Resume.
 func (r *Relay) Returned() (consumed, freed uint64, err error) {
 	if r.e.bad.Load() {
 		return 0, 0, ErrCorrupt
@@ -502,7 +508,30 @@ func (r *Relay) Returned() (consumed, freed uint64, err error) {
 	if !r.e.credit() {
 		return 0, 0, r.e.breach()
 	}
-	return r.e.tx.consumed, r.e.tx.freed, nil
+	consumed = r.e.tx.consumed
+	if r.in.phase == lanePaused && consumed == r.in.count {
+		consumed--
+	}
+	return consumed, r.e.tx.freed, nil
+}
+
+// MayResume reports whether the far program may promote again, as far as is known here: the program
+// here has consumed PAUSE, and neither end is switched off.
+func (r *Relay) MayResume() bool {
+	return r.in.phase == lanePaused && r.e.tx.consumed == r.in.count && (r.e.peer.attention.Load()|uint32(r.said))&offFlag == 0
+}
+
+// Resume has Returned count PAUSE. Before, the program here knew that the far one has not promoted
+// again (End.Lost). Call it before the far program is told.
+func (r *Relay) Resume() {
+	r.in.phase = laneShadow
+	r.e.own.flags.And(^uint32(flagHolds))
+}
+
+// Resumed reports whether Resume was the last thing that happened to the direction of the far
+// program. consumed is what is known there to have been consumed: it waits for the rest.
+func (r *Relay) Resumed(consumed uint64) bool {
+	return r.in.phase == laneShadow && consumed != r.in.count
 }
 
 // Unread reports whether so much waits for the program here, or is not known there to have
@@ -510,12 +539,9 @@ func (r *Relay) Returned() (consumed, freed uint64, err error) {
 // there.
 func (r *Relay) Unread(consumed, freed uint64) bool {
 	t := &r.e.tx
-	return t.sent-consumed >= uint64(len(t.queue)/2) || t.put-freed >= r.in.ring/2 || r.Holds(consumed)
+	pauses := r.in.phase == lanePaused && t.consumed != r.in.count // the far program waits for that
+	return t.sent-consumed >= uint64(len(t.queue)/2) || t.put-freed >= r.in.ring/2 || pauses || r.Resumed(consumed)
 }
-
-// Holds reports whether PAUSE is the last message that was put there, and is not known there to
-// have been consumed: the far program waits for that.
-func (r *Relay) Holds(consumed uint64) bool { return r.in.paused() && consumed != r.in.count }
 
 // Arm has the doorbell ring when the program sends or says something, or, with space, when
 // it consumes. True: it has already.

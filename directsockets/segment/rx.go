@@ -63,6 +63,7 @@ func (e *End) PromotedAt() (tcpBytes uint64, ok bool) {
 	if !waits || e.bad.Load() {
 		return r.promoted, r.count > r.start
 	}
+	e.heedChange()
 	w, s, ok := e.status()
 	if !ok {
 		return 0, false
@@ -112,9 +113,7 @@ func (e *End) Recv(p []byte) (n int, err error) {
 	if e.rx.phase != phaseDirect || e.bad.Load() {
 		return 0, e.rxStanding()
 	}
-	if e.switched() != e.toldOff.Load() {
-		e.heed()
-	}
+	e.heedChange()
 	r := &e.rx
 	if r.sink.n > 0 {
 		e.passSink()
@@ -225,6 +224,9 @@ func (e *End) message() error {
 		if n != 0 {
 			return e.breach()
 		}
+		if w.tag() != TagShutdown && e.maybeReturned() {
+			return ErrReset
+		}
 		r.count++
 		r.phase = phaseEnded
 		counter, err := ReceivedShutdown, io.EOF
@@ -250,6 +252,12 @@ func (e *End) message() error {
 	}
 	r.curLen = r.cur.Len()
 	return nil
+}
+
+// maybeReturned reports whether the peer may have found that this side fell back, and its node is
+// lost, which has not said so: then what is in the queue may come on the shadow as well.
+func (e *End) maybeReturned() bool {
+	return e.attention.Word()&fallenBackFlag != 0 && e.Relayed() && e.Err() == ErrReset && e.peer.attention.Load()&standsFlag == 0
 }
 
 // info is the RMA_INFO at count, in slot s.

@@ -149,9 +149,7 @@ func (e *End) sendable() error {
 
 // goesBack returns ErrCut if the connection goes back to TCP.
 func (e *End) goesBack() error {
-	if e.switched() != e.toldOff.Load() {
-		e.heed()
-	}
+	e.heedChange()
 	if e.Back() != 0 {
 		return ErrCut
 	}
@@ -453,6 +451,7 @@ func (e *End) Resumed() error {
 	if e.bad.Load() {
 		return ErrCorrupt
 	}
+	e.heedChange()
 	if !e.credit() { // before the peer's flags: it falls back before it consumes PAUSE, or after
 		return e.breach()
 	}

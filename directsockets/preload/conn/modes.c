@@ -5,17 +5,26 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-/* True if the node that acts for a program on another host is lost. Then the connection is reset:
- * the shadow must not continue after lost data. One that has failed does not, and says why: that
- * is what the program is told. The caller holds a direction's lock. */
-static bool lost(struct ds_sock *s, int fd)
+/* Is the node lost that acts for a program on another host? */
+static bool node_is_lost(struct ds_sock *s)
 {
 	bool gone = ds_mode(&s->sh->gone); /* before CLOSED is looked for: a node that closes sets that first */
 	uint32_t a = ds_seg_peer_attention(&s->seg);
 
-	if (!ds_seg_peer_relayed(&s->seg) || !((a & DS_RESET) || (!(a & DS_CLOSED) && gone)))
+	return ds_seg_peer_relayed(&s->seg) && ((a & DS_RESET) || (!(a & DS_CLOSED) && gone));
+}
+
+/* True if that is so, and what it carried is lost, too. Then the connection is reset: the shadow
+ * must not continue after lost data. One that has failed does not, and says why: that is what the
+ * program is told. The caller holds a direction's lock. */
+static bool lost(struct ds_sock *s, int fd)
+{
+	if (!node_is_lost(s))
 		return false;
-	if (!(a & DS_RESET) && ds_shadow_failed(fd, DS_GET(s->sh->rx_read)))
+	/* Nothing is in transit: both directions are paused, and the peer has not promoted. */
+	if (ds_seg_peer_holds(&s->seg) && ds_goes_by_shadow(ds_mode(&s->sh->tx_mode)))
+		return false;
+	if (!(ds_seg_peer_attention(&s->seg) & DS_RESET) && ds_shadow_failed(fd, DS_GET(s->sh->rx_read)))
 		return false;
 	ds_break_for(s, DS_WHY_UNREACHABLE);
 	return true;
@@ -240,7 +249,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 		ds_rx_returning(s, fd);
 	if (ds_mode(&h->rx_mode) == RX_DIRECT) {
 		int how = ds_rx_look(&s->seg, &h->rx);
-		bool gone = false;
+		bool gone = false, fell = __atomic_load_n(&h->attention.word, __ATOMIC_RELAXED) & DS_FALLEN_BACK;
 
 		if (how == DS_AGAIN && ds_left(s)) { /* what it sent before it left is there by now */
 			how = ds_rx_look(&s->seg, &h->rx);
@@ -252,10 +261,16 @@ void ds_rx_update(struct ds_sock *s, int fd)
 			ds_on_rx(s, ON_GONE);
 		switch (how) {
 		case DS_PAUSED:
-			if (__atomic_load_n(&h->attention.word, __ATOMIC_RELAXED) & DS_FALLEN_BACK)
+			if (fell)
 				how = DS_DEMOTED; /* this side has fallen back, too late for the peer to see it before PAUSE */
 			/* fall through */
 		case DS_DEMOTED:
+			/* If it has, and its node was lost before, it comes on the shadow, too. */
+			if (fell && node_is_lost(s) && !(ds_seg_peer_attention(&s->seg) & DS_STANDS)) {
+				ds_break_for(s, DS_WHY_UNREACHABLE);
+				return;
+			}
+			/* fall through */
 		case DS_END:
 			ds_on_rx(s, how == DS_END ? ON_SHUTDOWN : how == DS_PAUSED ? ON_PAUSE : ON_DEMOTE);
 			if (how != DS_END)

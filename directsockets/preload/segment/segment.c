@@ -297,6 +297,7 @@ bool ds_seg_peer_looks(const struct ds_seg *g)
 }
 
 bool ds_seg_peer_late(const struct ds_seg *g) { return (GET(&g->peer->flags) & (DS_RELAYED | DS_LATE)) == (DS_RELAYED | DS_LATE); }
+bool ds_seg_peer_holds(const struct ds_seg *g) { return (GET(&g->peer->flags) & (DS_RELAYED | DS_HOLDS)) == (DS_RELAYED | DS_HOLDS); }
 bool ds_seg_peer_pauses(const struct ds_seg *g) { return GET(&g->peer->flags) & DS_PAUSES; }
 bool ds_seg_peer_hardware(const struct ds_seg *g) { return GET(&g->peer->flags) & DS_HARDWARE; }
 

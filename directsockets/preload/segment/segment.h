@@ -44,7 +44,7 @@ enum { DS_ARM_RX = 1, DS_ARM_TX = 2, DS_FALLEN_BACK = 4, DS_CLOSED = 8, DS_RESET
 
 /* The word state, and bits of the word flags. */
 enum { DS_NONE, DS_OFFERED, DS_ATTACHED, DS_WITHDRAWN };
-enum { DS_EXPEDITED = 1, DS_RELAYED = 4, DS_HARDWARE = 16, DS_TAKES = 32, DS_HEEDS = 64, DS_LATE = 128, DS_PAUSES = 256 };
+enum { DS_EXPEDITED = 1, DS_RELAYED = 4, DS_HARDWARE = 16, DS_TAKES = 32, DS_HEEDS = 64, DS_LATE = 128, DS_PAUSES = 256, DS_HOLDS = 512 };
 
 /* What calls return instead of a number of bytes. */
 enum {
@@ -246,6 +246,9 @@ static inline void ds_seg_heed(struct ds_seg *g, struct ds_attention *a)
 bool ds_seg_peer_pauses(const struct ds_seg *seg) DS_HIDDEN;
 /* Is the peer's end that of a node, in place of a program on another host? */
 bool ds_seg_peer_relayed(const struct ds_seg *seg) DS_HIDDEN;
+/* Is the peer a node that has PAUSE from the far program, and has not told it that this was
+ * consumed? Then all that was sent is in the queue, and nothing follows. */
+bool ds_seg_peer_holds(const struct ds_seg *seg) DS_HIDDEN;
 /* Does the peer look at the segment, which this side has attached to, or knows to be attached to? A
  * node does when it has heard so from the client's host. */
 bool ds_seg_peer_looks(const struct ds_seg *seg) DS_HIDDEN;
