@@ -26,9 +26,12 @@ func TestRootRunAttach(t *testing.T) {
 	defer os.RemoveAll(bin)
 	peer := filepath.Join(t.TempDir(), "peer")
 	pie := peer + "-pie"
-	for path, mode := range map[string]string{peer: "exe", pie: "pie"} {
-		build := exec.CommandContext(t.Context(), "go", "build", "-buildmode="+mode, "-o", path, "testdata/run/peer/main.go") // a file alone: not of this module
-		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	for path, flags := range map[string][]string{
+		peer: {"CGO_ENABLED=1", "-ldflags=-linkmode=external -extldflags=-static"},
+		pie:  {"CGO_ENABLED=0", "-buildmode=pie"},
+	} {
+		build := exec.CommandContext(t.Context(), "go", "build", flags[1], "-o", path, "testdata/run/peer/main.go") // a file alone: not of this module
+		build.Env = append(os.Environ(), flags[0], "GOFLAGS=")
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}

@@ -150,3 +150,33 @@ func TestAttachKilled(t *testing.T) {
 		t.Errorf("plain after %d steps", plain)
 	}
 }
+
+// A program that uses the GS base itself is left alone.
+func TestAttachBase(t *testing.T) {
+	library := hook(t)
+	program := build(t, "base", func(out string) *exec.Cmd {
+		return exec.Command("cc", "-O2", "-static", "-o", out, "testdata/base/main.c")
+	})
+	r := runs(t, program, "")
+	if err := Attach(r.cmd.Process.Pid, library); !errors.Is(err, errBase) {
+		t.Error(err)
+	}
+	if res := r.end(); res.Wrong != 0 {
+		t.Errorf("%+v", res)
+	}
+}
+
+// A program that has the page at 1 MiB itself is left alone, and goes on to make threads.
+func TestAttachLow(t *testing.T) {
+	library := hook(t)
+	program := build(t, "c-low", func(out string) *exec.Cmd {
+		return exec.Command("cc", "-O2", "-static", "-pthread", "-Wl,-Ttext-segment=0x100000", "-o", out, "testdata/cprogram/main.c")
+	})
+	r := runs(t, program, "load")
+	if err := Attach(r.cmd.Process.Pid, library); !errors.Is(err, errPage) {
+		t.Error(err)
+	}
+	if res := r.end(); res.Calls != 0 {
+		t.Errorf("%+v", res)
+	}
+}

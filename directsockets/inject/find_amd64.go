@@ -51,6 +51,7 @@ var (
 	errNoRoom  = errors.New("its text leaves no byte unused")
 	errShape   = errors.New("its text is not one segment")
 	errPage    = errors.New("the page at 1 MiB is taken, where the library marks threads that are new to it")
+	errBase    = errors.New("it uses the GS base itself, by which the library finds what it knows of a thread")
 	errFar     = errors.New("there is no free memory near its text")
 )
 

@@ -67,6 +67,8 @@ const (
 	stopTime = 5 * time.Second
 	// maxDescriptors is how many of a program's descriptors the library looks at.
 	maxDescriptors = 1 << 16
+	// slotNone is where the library maps a page (free/slot.h: SLOT_NONE).
+	slotNone = 0x100000
 	// startStack is the stack of the library's start.
 	startStack = 128 << 10
 )
@@ -151,6 +153,16 @@ func (r *running) attach(l *library) error {
 	defer t.mem.Close()
 	if err := r.unchanged(t); err != nil {
 		return err
+	}
+	for _, regs := range r.threads {
+		if regs.Gs_base != 0 {
+			return errBase
+		}
+	}
+	if text, err := os.ReadFile(r.path("maps")); err != nil {
+		return err
+	} else if mappingEnd(string(text), slotNone) != 0 {
+		return errPage // the library would say so, but too late: there are jumps to it then
 	}
 	for _, tid := range r.callers() {
 		t.pid, t.whom = tid, tid

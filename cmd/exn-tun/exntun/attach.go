@@ -83,6 +83,9 @@ const attachLimit = 20 * time.Second
 // attachByChild attaches to a program in a process of its own: what is read of a stranger's program
 // can hurt only that.
 func attachByChild(ctx context.Context, pid int) error {
+	if _, err := preload.BuildFree(ctx); err != nil { // it may take longer than attachLimit
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, attachLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", "attach", strconv.Itoa(pid))

@@ -177,7 +177,7 @@ __asm__(
 	"	.type	ds_free_entry, @function\n"
 	"ds_free_entry:\n"
 	"	cmpq	ds_free_calls(%rip), %rax\n"
-	"	jae	2f\n"
+	"	jae	14f\n"
 	"	pushq	%r11\n"
 	DS_WAY("ds_own_ways", "%rax")
 	"1:	popq	%r11\n"
@@ -241,6 +241,22 @@ __asm__(
 	"	popq	%r11\n"
 	"	jmp	*%r11\n"
 	"13:	ud2\n" /* no: the parent could, in twice */
+	/* Not begun: the kernel's, and a child with a stack of its own finds where to go on there.
+	 * Callers of clone3 try clone then. */
+	"14:	cmpq	$435, %rax\n"
+	"	je	15f\n"
+	"	cmpq	$56, %rax\n" /* clone */
+	"	jne	2b\n"
+	"	testq	%rsi, %rsi\n"
+	"	jz	2b\n"
+	"	movq	%r11, -136(%rsi)\n"
+	"	movq	%r11, -8(%rsp)\n"
+	"	leaq	-128(%rsi), %rsi\n"
+	"	syscall\n"
+	"	leaq	128(%rsi), %rsi\n"
+	"	jmp	*-8(%rsp)\n"
+	"15:	movq	$-38, %rax\n" /* ENOSYS */
+	"	jmp	*%r11\n"
 	"7:	syscall\n"
 	"	leaq	128(%rsi), %rsi\n"
 	"	leaq	-8(%rsp), %rsp\n"

@@ -55,11 +55,14 @@ bool slot_of_go, slot_fsgsbase;
 long slot_begin(bool fsgsbase)
 {
 	enum { PAGE_SIZE = 1 << DS_PAGE_SHIFT };
-	long at = ds_syscall(SYS_mmap, SLOT_NONE, PAGE_SIZE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	/* Without errno, which a thread has once there is the page. */
+	register long flags __asm__("r10") = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, fd __asm__("r8") = -1, from __asm__("r9") = 0;
+	long at;
 
+	__asm__ volatile("syscall" : "=a"(at) : "a"(SYS_mmap), "D"(SLOT_NONE), "S"(PAGE_SIZE), "d"(PROT_READ), "r"(flags), "r"(fd), "r"(from) : "rcx", "r11", "memory");
 	slot_fsgsbase = fsgsbase;
 	if (at > 0 && at != SLOT_NONE) { /* a kernel before 4.17 takes the address for a wish */
-		ds_syscall(SYS_munmap, at, PAGE_SIZE);
+		owned_call(SYS_munmap, at, PAGE_SIZE, 0);
 		return -EEXIST;
 	}
 	return at < 0 ? at : 0;
@@ -87,9 +90,6 @@ bool slot_find(void)
 	uintptr_t word = slot_of_go ? slot_word() : 0;
 	int tid = (int)owned_call(SYS_gettid, 0, 0, 0);
 
-	/* A Go that uses it itself is one that this library does not know. */
-	if (word && !(ds_readable((const void *)word, sizeof word) && *(const uintptr_t *)word == word))
-		return false;
 	if (!s || owned_tid(&s->owned) != tid) {
 		if (slots.first)
 			slot_threads();
@@ -98,9 +98,17 @@ bool slot_find(void)
 	if (!s)
 		return false;
 	s->word = word ? word : (uintptr_t)s;
+	if (!slot_set(s))
+		return false;
+	/* A Go that uses it itself is one that this library does not know. ds_readable needs errno,
+	 * which is in the slot. */
+	if (word && !(ds_readable((const void *)word, sizeof word) && *(const uintptr_t *)word == word)) {
+		slot_leave();
+		return false;
+	}
 	if (slot_of_go && !word)
 		__asm__ volatile("movq %0, %%fs:0" : : "r"(s) : "memory");
-	return slot_set(s);
+	return true;
 }
 
 void slot_leave(void)
@@ -112,9 +120,18 @@ void slot_leave(void)
 	__atomic_store_n(&s->owned.tid, 0, __ATOMIC_RELEASE);
 }
 
+/* In a thread of C that the kernel has just made a handler comes before the thread has left its
+ * parent's slot (entry.c). A child process has its parent's: until ds_local_child, or for good. */
+static bool is_of_another(const struct thread_slot *s)
+{
+	return !slot_of_go && owned_tid(&s->owned) != owned_call(SYS_gettid, 0, 0, 0) && slots.process == owned_call(SYS_getpid, 0, 0, 0);
+}
+
 void ds_local_begin(void)
 {
-	if (!slot_here() && !slot_find())
+	const struct thread_slot *s = slot_here();
+
+	if ((!s || is_of_another(s)) && !slot_find())
 		__builtin_trap(); /* a handler cannot go on without */
 }
 
