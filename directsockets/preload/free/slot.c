@@ -55,11 +55,8 @@ bool slot_of_go, slot_fsgsbase;
 long slot_begin(bool fsgsbase)
 {
 	enum { PAGE_SIZE = 1 << DS_PAGE_SHIFT };
-	/* Without errno, which a thread has once there is the page. */
-	register long flags __asm__("r10") = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, fd __asm__("r8") = -1, from __asm__("r9") = 0;
-	long at;
+	long at = owned_mmap(SLOT_NONE, PAGE_SIZE, PROT_READ, MAP_FIXED_NOREPLACE);
 
-	__asm__ volatile("syscall" : "=a"(at) : "a"(SYS_mmap), "D"(SLOT_NONE), "S"(PAGE_SIZE), "d"(PROT_READ), "r"(flags), "r"(fd), "r"(from) : "rcx", "r11", "memory");
 	slot_fsgsbase = fsgsbase;
 	if (at > 0 && at != SLOT_NONE) { /* a kernel before 4.17 takes the address for a wish */
 		owned_call(SYS_munmap, at, PAGE_SIZE, 0);

@@ -9,11 +9,9 @@ enum { GUARD = 4096 };
 
 char *owned_map(size_t n)
 {
-	register long flags __asm__("r10") = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, fd __asm__("r8") = -1, at __asm__("r9") = 0;
 	const size_t all = (GUARD + OWNED_STACK + n + GUARD - 1) & ~(size_t)(GUARD - 1);
-	long p;
+	long p = owned_mmap(0, all, PROT_READ | PROT_WRITE, MAP_NORESERVE);
 
-	__asm__ volatile("syscall" : "=a"(p) : "a"(SYS_mmap), "D"(0), "S"(all), "d"(PROT_READ | PROT_WRITE), "r"(flags), "r"(fd), "r"(at) : "rcx", "r11", "memory");
 	if (p < 0 && p > -4096)
 		return NULL;
 	owned_call(SYS_mprotect, p, GUARD, PROT_NONE);

@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 
 /* A piece begins with it. */
@@ -39,6 +41,16 @@ static inline long owned_call(long nr, long a, long b, long c)
 	long rc;
 
 	__asm__ volatile("syscall" : "=a"(rc) : "a"(nr), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+	return rc;
+}
+
+/* Maps n bytes of anonymous memory: its address, or -errno. */
+static inline long owned_mmap(long at, size_t n, long prot, long how)
+{
+	register long flags __asm__("r10") = MAP_PRIVATE | MAP_ANONYMOUS | how, fd __asm__("r8") = -1, from __asm__("r9") = 0;
+	long rc;
+
+	__asm__ volatile("syscall" : "=a"(rc) : "a"(SYS_mmap), "D"(at), "S"(n), "d"(prot), "r"(flags), "r"(fd), "r"(from) : "rcx", "r11", "memory");
 	return rc;
 }
 

@@ -140,8 +140,8 @@ static void end(int n)
 	out("%u messages are lost, %u out of order", all.sent - got, wrong);
 }
 
-/* The number is one of n connections after the other, all of which have others. udp: which are UDP
- * sockets. */
+/* dup2 makes the number one of n connections after the other, each of which keeps a number of its
+ * own. udp: which are UDP sockets. */
 static void renumber(int n, int dups, unsigned udp)
 {
 	all.udp = udp;
