@@ -58,7 +58,7 @@ func shadowSent(c *directsockets.Conn) uint64 {
 // receiver reads all of them.
 func TestLeaveReturning(t *testing.T) {
 	netnstest.CheckFDs(t)
-	const n = 900_000
+	const n = 200_000
 	for name, end := range map[string]func(c *directsockets.Conn) error{
 		"close":       (*directsockets.Conn).Close,
 		"close write": (*directsockets.Conn).CloseWrite,
@@ -84,7 +84,7 @@ func TestLeaveReturning(t *testing.T) {
 // TestLeaveAbandoned: a sender whose receiver has no segment any more cannot leave the rest there.
 // If it closes before all is on the shadow, whoever has that reads all the same.
 func TestLeaveAbandoned(t *testing.T) {
-	const n = 900_000
+	const n = 200_000
 	for name, linger := range map[string]int{"close": -1, "with a time to linger": 3600} {
 		t.Run(name, func(t *testing.T) {
 			netnstest.CheckFDs(t)
@@ -114,7 +114,7 @@ func TestLeaveAbandoned(t *testing.T) {
 // TestLeaveUnread: what such a sender has left ends with the one who does not read it.
 func TestLeaveUnread(t *testing.T) {
 	netnstest.CheckFDs(t)
-	c, rest := abandoned(t, 900_000)
+	c, rest := abandoned(t, 200_000)
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestLeaveUnread(t *testing.T) {
 // connection.
 func TestLeaveExit(t *testing.T) {
 	netnstest.CheckFDs(t)
-	c, rest := abandoned(t, 900_000)
+	c, rest := abandoned(t, 200_000)
 	dup, err := c.Shadow().(*net.TCPConn).File()
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestLeaveExit(t *testing.T) {
 	}
 	dup.Close()
 	c.Abort() // too late: nothing of this connection looks at that any more
-	if n, err := io.Copy(io.Discard, rest); err != nil || n != 900_000 {
+	if n, err := io.Copy(io.Discard, rest); err != nil || n != 200_000 {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 }
@@ -151,16 +151,16 @@ func TestLeaveExit(t *testing.T) {
 func TestLeaveTooMuch(t *testing.T) {
 	netnstest.CheckFDs(t)
 	eventually(t, "nothing is left of other tests", func() bool { return directsockets.Orphans() == 0 })
-	first, taken := abandoned(t, 900_000)
-	second, lost := abandoned(t, 900_000)
-	directsockets.LeaveOrphans(t, 900_000)
+	first, taken := abandoned(t, 200_000)
+	second, lost := abandoned(t, 200_000)
+	directsockets.LeaveOrphans(t, 200_000)
 	before := directsockets.Orphans()
 	first.Close()
 	second.Close()
 	if _, err := io.Copy(io.Discard, lost); !errors.Is(err, syscall.ECONNRESET) {
 		t.Error(err)
 	}
-	if n, err := io.Copy(io.Discard, taken); err != nil || n != 900_000 {
+	if n, err := io.Copy(io.Discard, taken); err != nil || n != 200_000 {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 	eventually(t, "nothing is left", func() bool { return directsockets.Orphans() == before })
@@ -169,7 +169,7 @@ func TestLeaveTooMuch(t *testing.T) {
 // TestLeaveAbandonedReset: SetLinger(0) resets such a connection.
 func TestLeaveAbandonedReset(t *testing.T) {
 	netnstest.CheckFDs(t)
-	c, rest := abandoned(t, 900_000)
+	c, rest := abandoned(t, 200_000)
 	if err := c.SetLinger(0); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func abandoned(t *testing.T, n int64) (c *directsockets.Conn, rest net.Conn) {
 // TestLeaveReset: SetLinger(0) resets the connection.
 func TestLeaveReset(t *testing.T) {
 	netnstest.CheckFDs(t)
-	c, s := fallenBack(t, 900_000)
+	c, s := fallenBack(t, 200_000)
 	if err := c.SetLinger(0); err != nil {
 		t.Fatal(err)
 	}
