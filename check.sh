@@ -11,7 +11,7 @@ usage: ./check.sh [--no-install] [full|nightly]
 
   (no word)  static analysis, the short form of every package's tests, and an
              end-to-end test of each promise: at most five minutes on two quiet cores
-             (eight the first time, as all is compiled), and less where Go's cache
+             (nine the first time, as all is compiled), and less where Go's cache
              knows that a package has not changed
   full       that, and then everything that CI runs: the race detector, all end-to-end
              tests, models, every benchmark once, every fuzz target for a moment
