@@ -95,14 +95,23 @@ func Installed(name string) string {
 // places are the directories where it may be built. Root's is one that all can read:
 // a program that root starts may become another user's before it executes the next.
 func places() []string {
+	base, err := os.UserCacheDir()
+	switch {
+	case os.Geteuid() == 0:
+		base = "/var/cache"
+	case err != nil:
+		base = "" // no home, as a service
+	}
+	return placesBelow(base)
+}
+
+// placesBelow are those of a user with this folder for caches. LD_PRELOAD cannot hold every path.
+func placesBelow(base string) []string {
 	temp := filepath.Join(os.TempDir(), fmt.Sprintf("exn-%d", os.Getuid()))
-	if os.Geteuid() == 0 {
-		return []string{"/var/cache/exnet", temp}
+	if base == "" || strings.ContainsAny(base, " \t\n:") {
+		return []string{temp}
 	}
-	if base, err := os.UserCacheDir(); err == nil {
-		return []string{filepath.Join(base, "exnet"), temp}
-	}
-	return []string{temp} // no home, as a service
+	return []string{filepath.Join(base, "exnet"), temp}
 }
 
 // usable says whether path is a file that only root or this user can have written.

@@ -22,6 +22,15 @@ func program(text string) Source {
 
 const good = "int main(void) { return 7; }\n"
 
+// A home whose path LD_PRELOAD cannot hold is no place for a library.
+func TestPlaces(t *testing.T) {
+	for base, want := range map[string]int{"": 1, "/home/a/.cache": 2, "/home/my name/.cache": 1, "/home/a:b/.cache": 1} {
+		if got := placesBelow(base); len(got) != want || want == 2 && got[0] != base+"/exnet" {
+			t.Errorf("%q: %q", base, got)
+		}
+	}
+}
+
 // A build removes the folder of one that was killed, and not that of one that runs beside it.
 func TestKilledBuild(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {

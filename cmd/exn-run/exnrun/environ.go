@@ -83,7 +83,7 @@ type settings struct {
 func (s settings) variables(get func(name string) string) ([]string, error) {
 	var vars []string
 	if s.library != "" {
-		if strings.ContainsAny(s.library, " :") {
+		if strings.ContainsAny(s.library, " \t\n:") {
 			return nil, fmt.Errorf("the library's path %q has a blank or a colon, which LD_PRELOAD cannot hold: use --library with another path", s.library)
 		}
 		vars = append(vars, envPreload+"="+preload.Prepend(s.library, get(envPreload)), envASan+"="+asanOptions(get(envASan)))
