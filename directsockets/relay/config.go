@@ -20,7 +20,11 @@ var (
 	// ErrClosed says that the Engine is closed.
 	ErrClosed = errors.New("relay: closed")
 	// ErrTooMany says that there are as many connections to the node as there may be.
-	ErrTooMany = errors.New("relay: too many connections to one node")
+	ErrTooMany = fmt.Errorf("relay: %w to one node", rpc.ErrTooMany)
+	// ErrAttached says that the server has taken the segment, which is offered once more.
+	ErrAttached = errors.New("relay: the server has attached")
+	// ErrGone says that no node is linked that has this ID.
+	ErrGone = errors.New("relay: no link to the node")
 	// errPeer says that another node has broken the protocol.
 	errPeer = errors.New("relay: the peer broke the protocol")
 )

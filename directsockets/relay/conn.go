@@ -116,7 +116,8 @@ func (c *conn) arm() bool {
 
 // Offer carries a connection to the node where the server's program is. The Engine takes seg and
 // bell, which the client has offered. offer is the broker's number; hardware: the link is the
-// reason, not a rule. It fails with ErrTooMany, ErrClosed or segment.ErrSegment.
+// reason, not a rule. It waits for the poll list's owner, and fails with ErrTooMany, ErrAttached,
+// ErrGone, ErrClosed or segment.ErrSegment.
 func (e *Engine) Offer(to fabric.NodeID, offer uint32, hardware bool, seg, bell int) error {
 	s, err := segment.Map(seg)
 	_ = unix.Close(seg)
@@ -125,9 +126,14 @@ func (e *Engine) Offer(to fabric.NodeID, offer uint32, hardware bool, seg, bell 
 		return err
 	}
 	if size := s.Config(); size.Slots > MaxSlots || size.Ring > MaxRing {
+		err = fmt.Errorf("%w: %d slots, ring of %d bytes", segment.ErrSegment, size.Slots, size.Ring)
+	} else { // before this side of the segment is used again
+		err = e.ask(func() error { return e.supersede(s.Info()) })
+	}
+	if err != nil {
 		_ = unix.Close(bell)
 		s.Retire()
-		return fmt.Errorf("%w: %d slots, ring of %d bytes", segment.ErrSegment, size.Slots, size.Ring)
+		return err
 	}
 	c := &conn{offer: offer, seg: s, key: rand.Uint32()}
 	if hardware {
@@ -136,23 +142,46 @@ func (e *Engine) Offer(to fabric.NodeID, offer uint32, hardware bool, seg, bell 
 	if err := e.equip(c, segment.Server, bell); err != nil {
 		return err
 	}
-	err = e.do(func() {
-		n := e.peer(to)
-		if n == nil || n.conns >= e.cfg.MaxConns || e.closed.Load() || e.ends {
-			e.discard(c)
-			return
-		}
-		e.stats.Opened.Add(1)
-		if before := e.gates.last(c.gate.flow); before != nil && before.seg.Info().Nonce == c.seg.Info().Nonce {
-			e.on(before, onWithdrawn) // the client offers its segment again
-		}
-		e.on(c, onOffer)
-		e.add(c, n)
-	})
-	if err != nil {
+	if err = e.ask(func() error { return e.begins(c, to) }); err != nil {
 		e.discard(c)
 	}
 	return err
+}
+
+// ask is do that waits for f.
+func (e *Engine) ask(f func() error) error {
+	answer := make(chan error, 1)
+	if err := e.do(func() { answer <- f() }); err != nil {
+		return err
+	}
+	return <-answer
+}
+
+// supersede ends what the client has offered by the same segment before. ErrAttached: the server
+// has taken that.
+func (e *Engine) supersede(by segment.Info) error {
+	before := e.gates.last(flow{by.Client, by.Server})
+	if before == nil || before.seg.Info().Nonce != by.Nonce || e.on(before, onWithdrawn) {
+		return nil
+	}
+	return ErrAttached
+}
+
+// begins has a connection that a program here offers begin.
+func (e *Engine) begins(c *conn, to fabric.NodeID) error {
+	n := e.peer(to)
+	switch {
+	case n == nil:
+		return ErrGone
+	case n.conns >= e.cfg.MaxConns:
+		return ErrTooMany
+	case e.closed.Load() || e.ends:
+		return ErrClosed
+	}
+	e.stats.Opened.Add(1)
+	e.on(c, onOffer)
+	e.add(c, n)
+	return nil
 }
 
 // equip gives a connection its end of the segment, and registers the rings. It takes bell,

@@ -379,15 +379,15 @@ func TestLimits(t *testing.T) {
 		(<-hosts[1].offers).close(t)
 	}
 	until(t, "forgotten", func() bool { return hosts[0].count() == 0 && hosts[1].count() == 0 })
-	var ends []*segment.End
-	for range 3 {
-		ends = append(ends, hosts[0].call(t, hosts[1], segment.Config{}))
-	}
 	for range 2 {
+		hosts[0].call(t, hosts[1], segment.Config{})
 		o := <-hosts[1].offers
 		defer o.close(t)
 	}
-	until(t, "refused", func() bool { ends[2].Awake(); return ends[2].Err() != nil })
+	third := newAgain(t)
+	if err := third.tryOffer(t, hosts[0], hosts[1]); !errors.Is(err, ErrTooMany) {
+		t.Errorf("the third: %v", err)
+	}
 	if hosts[0].count() != 2 {
 		t.Error("more, or fewer")
 	}
@@ -443,6 +443,13 @@ func newAgain(t *testing.T) *again {
 // offer offers them, once more.
 func (a *again) offer(t *testing.T, h, to *host) {
 	t.Helper()
+	if err := a.tryOffer(t, h, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a *again) tryOffer(t *testing.T, h, to *host) error {
+	t.Helper()
 	var fds [2]int
 	for i, fd := range []int{a.seg.Fd(), a.bell} {
 		var err error
@@ -450,9 +457,7 @@ func (a *again) offer(t *testing.T, h, to *host) {
 			t.Fatal(err)
 		}
 	}
-	if err := h.engine.Offer(to.nic.ID(), 7, false, fds[0], fds[1]); err != nil {
-		t.Fatal(err)
-	}
+	return h.engine.Offer(to.nic.ID(), 7, false, fds[0], fds[1])
 }
 
 // works has data go both ways.
@@ -506,4 +511,36 @@ func TestOfferedTwice(t *testing.T) {
 	first.close(t)
 	until(t, "declined", func() bool { return hosts[1].count() == 1 })
 	client.works(t, server)
+}
+
+// A segment that is offered again just when its server has attached stays as it is: nothing says
+// anything else at the node's side of it, and an end on the shadow comes after the data.
+func TestOfferedAttached(t *testing.T) {
+	hosts := newHosts(t, 2, nil)
+	partners(hosts)
+	client := newAgain(t)
+	client.offer(t, hosts[0], hosts[1])
+	server := hosts[1].answer(t)
+	client.works(t, server)
+	if err := client.tryOffer(t, hosts[0], hosts[1]); !errors.Is(err, ErrAttached) {
+		t.Errorf("offered again: %v", err)
+	}
+	select {
+	case o := <-hosts[1].offers:
+		o.close(t)
+		t.Error("the server's host has got it twice")
+	default:
+	}
+	if n := hosts[0].count(); n != 1 || !client.end.MayPause() {
+		t.Errorf("the client's node has %d connections; it may pause: %v", n, client.end.MayPause())
+	}
+	if err := send(t, client.end, pattern(1, 1000), true); err != nil {
+		t.Fatal(err)
+	}
+	if g, _ := hosts[0].engine.Gate(packet4(clientAddr, serverAddr, 0x11, 0)); g == nil {
+		t.Error("an end does not wait for the data")
+	}
+	if _, err := receive(t, server, 1000, true); err != nil {
+		t.Fatal(err)
+	}
 }
