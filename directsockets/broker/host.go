@@ -2,6 +2,7 @@ package broker
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -17,7 +18,7 @@ type Carrier interface {
 	// Send brings b there, in order. It copies b.
 	Send(to fabric.NodeID, b []byte) error
 	// Offer offers a connection at that node. It takes the descriptors. hardware: RDMA hardware is
-	// the reason, not a rule.
+	// the reason, not a rule. rpc.ErrTooMany: there are as many as there may be.
 	Offer(to fabric.NodeID, id uint32, hardware bool, seg, bell int) error
 	// Versions are the versions that it speaks with other Carriers, 1 to 15.
 	Versions() rpc.Versions
@@ -93,18 +94,35 @@ func (s *Server) takeCarried(node fabric.NodeID, said []byte) (version uint8, er
 func (hostWay) Abort() {}
 func (hostWay) Close() {}
 
-// carry has a connection be offered to another node. It borrows the descriptors.
-func carry(c Carrier, node uint16, id uint32, hardware bool, fds []int) error {
-	own, err := rpc.DupAll(fds...)
+// carryLocked has an offer be made to its peer's node. hardware: as in Carrier.
+//
+// +checklocks:s.mu
+func (s *Server) carryLocked(o *offer, hardware bool) error {
+	own, err := rpc.DupAll(o.seg, o.bell)
 	if err != nil {
 		return err
 	}
 	defer own.Close()
-	seg, bell := own.Take(0), own.Take(1)
-	go func() { // it maps memory: nobody waits for that. If it fails the client finds its doorbell at its end
-		_ = c.Offer(fabric.NodeID(node), id, hardware, seg, bell)
+	node, id, seg, bell := fabric.NodeID(o.peer.node), o.peerID, own.Take(0), own.Take(1)
+	go func() { // it maps memory: nobody waits for that
+		if err := s.cfg.Carrier.Offer(node, id, hardware, seg, bell); err != nil {
+			s.notCarried(o, err)
+		}
 	}()
 	return nil
+}
+
+// notCarried refuses an offer that its Carrier does not take.
+func (s *Server) notCarried(o *offer, err error) {
+	why := wire.Unreachable
+	if errors.Is(err, rpc.ErrTooMany) {
+		why = wire.TooMany
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !o.done && !s.closed {
+		o.peer.sentResultLocked(s, o, why)
+	}
 }
 
 // Meet begins a session with the broker of a node on another host, which hears from here

@@ -344,3 +344,17 @@ func TestHostsOfTwoVersions(t *testing.T) {
 		t.Error("a connection was offered")
 	}
 }
+
+// An offer that the Carrier does not take is refused at once, and not when nobody has answered for
+// long enough.
+func TestHostsNotCarried(t *testing.T) {
+	f, engines := newHosts(t, everything, false)
+	engines[0].GoBack(context.Background()) // it carries nothing new
+	_, refused := f.offer(t)
+	if why := <-refused; why != wire.Unreachable {
+		t.Error(why)
+	}
+	if n := f.a.Stats().OffersRefused; n != 1 {
+		t.Errorf("%d offers were refused", n)
+	}
+}

@@ -327,7 +327,7 @@ func (s *Server) handOverLocked(o *offer, p *peer, pair *pair) wire.Reason {
 	p.nextID++
 	o.peer, o.peerID, o.pair = p, p.nextID, pair
 	if carried {
-		if carry(s.cfg.Carrier, p.node, o.peerID, !ruled, []int{o.seg, o.bell}) != nil {
+		if s.carryLocked(o, !ruled) != nil {
 			return wire.TooMany
 		}
 	} else if !p.sendLocked(peerMessage{Type: peerHand, ID: o.peerID, Nonce: o.nonce, Client: o.key.Client, Server: o.key.Server, pair: pair, payer: payer}, o.seg, o.bell) {
