@@ -75,6 +75,7 @@ func (c Config) withDefaults() (Config, error) {
 type Stats struct {
 	Frames  uint64 // frames seen
 	Written uint64 // of these, written
+	Bytes   uint64 // of the frames that came here, however much of them was written
 }
 
 // Lost returns how many frames the writer was too slow for. While the capture continues, it
@@ -106,6 +107,7 @@ type record struct {
 	direction exn.Direction
 	off       exteth.Offload
 	comment   string
+	missed    uint64  // frames between the last record of this source and this one
 	length    int     // of the frame
 	data      *[]byte // what there is of it
 }
@@ -117,6 +119,8 @@ type Source struct {
 	index   int // among the interfaces that are written; -1: none yet. The writer has it
 	frames  atomic.Uint64
 	written atomic.Uint64
+	bytes   atomic.Uint64
+	missed  atomic.Uint64 // since the last frame that went into the queue
 }
 
 var _ exn.Tap = (*Source)(nil)
@@ -182,11 +186,14 @@ func (c *Capture) Stats(i int) Stats { return c.Source(i).Stats() }
 // Stats returns the counters of the interface.
 func (t *Source) Stats() Stats {
 	written := t.written.Load() // first, so that it never exceeds Frames
-	return Stats{Frames: t.frames.Load(), Written: written}
+	return Stats{Frames: t.frames.Load(), Written: written, Bytes: t.bytes.Load()}
 }
 
-// Missed counts frames that were lost before they came here.
-func (t *Source) Missed(n uint64) { t.frames.Add(n) }
+// Missed counts frames that were lost. The next one that is written tells it.
+func (t *Source) Missed(n uint64) {
+	t.frames.Add(n)
+	t.missed.Add(n)
+}
 
 // Done is closed when the capture has ended: by Close, or because the
 // Writer failed, as a pipe does whose reader is gone.
@@ -223,13 +230,14 @@ type Packet struct {
 	Direction exn.Direction
 	Offload   exteth.Offload // what was left undone on it
 	Comment   string
-	Data      foreign.Frame // as long as the frame was; it is borrowed
+	Length    int           // of the frame
+	Data      foreign.Frame // as much as there is of it; it is borrowed
 }
 
 // Frame implements exn.Tap.
 func (t *Source) Frame(d exn.Direction, off exteth.Offload, frame foreign.Frame) {
 	if !t.c.stopped.Load() {
-		t.Packet(Packet{At: time.Now(), Direction: d, Offload: off, Data: frame})
+		t.Packet(Packet{At: time.Now(), Direction: d, Offload: off, Length: frame.Len(), Data: frame})
 	}
 }
 
@@ -240,8 +248,9 @@ func (t *Source) Packet(p Packet) {
 		return
 	}
 	t.frames.Add(1)
+	t.bytes.Add(uint64(p.Length))
 	frame := p.Data
-	r := record{tap: t, at: p.At, direction: p.Direction, off: p.Offload, comment: p.Comment, length: frame.Len()}
+	r := record{tap: t, at: p.At, direction: p.Direction, off: p.Offload, comment: p.Comment, length: p.Length}
 	// A checksum needs the whole frame.
 	if r.off.Flags&exteth.OffloadNeedsChecksum == 0 {
 		frame = frame.Part(0, c.snap(frame.Len()))
@@ -249,13 +258,16 @@ func (t *Source) Packet(p Packet) {
 	n := int64(frame.Len())
 	if c.waiting.Add(n) > int64(c.cfg.Queue) {
 		c.waiting.Add(-n)
+		t.missed.Add(1)
 		return
 	}
 	r.data = c.buffers.copy(frame)
+	r.missed = t.missed.Swap(0)
 	select {
 	case c.queue <- r:
 	default:
 		c.waiting.Add(-n)
+		t.missed.Add(r.missed + 1)
 		c.buffers.free(r.data)
 	}
 }

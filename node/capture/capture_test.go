@@ -52,6 +52,7 @@ type packet struct {
 	gopacket.CaptureInfo
 	data      []byte
 	direction pcapgo.NgEpbFlag
+	missed    uint64 // before it
 }
 
 // read reads a capture, with the statistics by interface.
@@ -72,7 +73,11 @@ func read(t *testing.T, r io.Reader) (packets []packet, names []string, stats ma
 		if err != nil {
 			t.Fatal(err)
 		}
-		packets = append(packets, packet{ci, data, opts.Flags.Direction})
+		p := packet{CaptureInfo: ci, data: data, direction: opts.Flags.Direction}
+		if opts.DropCount != nil {
+			p.missed = *opts.DropCount
+		}
+		packets = append(packets, p)
 	}
 	for i := range ng.NInterfaces() {
 		in, err := ng.Interface(i)
@@ -137,7 +142,7 @@ func TestCapture(t *testing.T) {
 		last = p.Timestamp
 	}
 	for i, n := range []uint64{1, 4} {
-		if s := stats[i]; s.PacketsReceived != n || s.PacketsDropped != 0 || c.Stats(i) != (Stats{n, n}) {
+		if s := stats[i]; s.PacketsReceived != n || s.PacketsDropped != 0 || c.Stats(i).Frames != n || c.Stats(i).Written != n {
 			t.Errorf("interface %d: %+v, %+v", i, s, c.Stats(i))
 		}
 	}
@@ -244,7 +249,7 @@ func TestCaptureStuck(t *testing.T) {
 }
 
 // A slow reader that comes back finds what was not lost, and the number of what
-// was.
+// was, at its place too.
 func TestCaptureSlow(t *testing.T) {
 	r, w := io.Pipe()
 	c, err := Start(Config{Writer: w, Interfaces: twoInterfaces[:1], Queue: 100 * 1000})
@@ -257,6 +262,10 @@ func TestCaptureSlow(t *testing.T) {
 	}
 	closed := make(chan error)
 	go func() {
+		for c.waiting.Load() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		c.Tap(0).Frame(exn.RX, exteth.Offload{}, foreign.Private(make([]byte, 1000)))
 		err := c.Close()
 		w.Close()
 		closed <- err
@@ -265,8 +274,14 @@ func TestCaptureSlow(t *testing.T) {
 	if err := <-closed; err != nil {
 		t.Fatal(err)
 	}
-	if n := uint64(len(packets)); n < 90 || stats[0].PacketsReceived != frames || stats[0].PacketsDropped != frames-n {
-		t.Errorf("%d packets, statistics %+v", n, stats[0])
+	n := uint64(len(packets))
+	if n < 90 || stats[0].PacketsReceived != frames+1 || stats[0].PacketsDropped != frames+1-n {
+		t.Fatalf("%d packets, statistics %+v", n, stats[0])
+	}
+	for i, p := range packets {
+		if last := i == len(packets)-1; p.missed > 0 != last || last && p.missed != stats[0].PacketsDropped {
+			t.Errorf("packet %d of %d: %d are missing before it", i, n, p.missed)
+		}
 	}
 }
 

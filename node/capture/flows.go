@@ -63,7 +63,6 @@ type Watched struct {
 	links          map[flow]int // the interface on which the packets of a flow are taken
 	waiting        []waiting
 	bytes          int // of these
-	lost           uint64
 }
 
 // waiting is a packet of which it is not known yet whether it is wanted.
@@ -151,8 +150,9 @@ func (w *Watched) wantsLocked(f flow) bool {
 	return w.flows[f] || w.servers[place{f.udp, f.to}] || w.servers[place{f.udp, f.from}]
 }
 
-// Take takes a packet, which it borrows.
+// Take takes a packet, which it borrows. It writes how many were lost before, whosever they were.
 func (w *Watched) Take(s Seen) {
+	w.to.Missed(uint64(s.Lost))
 	w.f.mu.Lock()
 	defer w.f.mu.Unlock()
 	f := s.flow()
@@ -161,7 +161,7 @@ func (w *Watched) Take(s Seen) {
 		w.writeLocked(s)
 	case w.foreign[f]:
 	case w.bytes+s.Data.Len() > maxWaiting:
-		w.lost++
+		w.to.Missed(1)
 	default:
 		data := s.Data.AppendTo(nil)
 		s.Data = foreign.Private(data)
@@ -212,15 +212,6 @@ func (f *Flows) commentLocked(of flow) string {
 		return "to " + to
 	}
 	return ""
-}
-
-// Close decides that what still waits is not wanted. It returns how many packets had no room to
-// wait.
-func (w *Watched) Close() (lost uint64) {
-	w.f.mu.Lock()
-	defer w.f.mu.Unlock()
-	w.waiting, w.bytes = nil, 0
-	return w.lost
 }
 
 // Count is how many connections and flows were written.

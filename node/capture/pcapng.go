@@ -73,6 +73,9 @@ func (c *Capture) write(w *pcapgo.NgWriter, r record) error {
 	if r.comment != "" {
 		options.Comments = []string{r.comment}
 	}
+	if r.missed > 0 {
+		options.DropCount = &r.missed
+	}
 	var err error
 	if r.tap.index < 0 {
 		if r.tap.index, err = w.AddInterface(c.describe(r.tap.of)); err != nil {

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net/netip"
 	"os"
 	"syscall"
@@ -26,6 +28,7 @@ type Socket struct {
 	raw  syscall.RawConn
 	buf  []byte
 	oob  []byte
+	lost uint32 // what the kernel had no room for before the packet that was read last
 }
 
 // socketQueue is how many bytes of packets may wait in the kernel.
@@ -37,8 +40,12 @@ const maxPacket = 512 << 10
 // loopback is the index of lo in every network namespace.
 const loopback = 1
 
-// OpenSocket opens a Socket in the calling thread's namespace; port 0: for all ports.
-func OpenSocket(port uint16) (*Socket, error) {
+// maxHeaders is enough of a packet to find its ports: an IPv4 header with all options, and these.
+const maxHeaders = 64
+
+// OpenSocket opens a Socket in the calling thread's namespace; port 0: for all ports. It copies no
+// more than snapLen bytes of a packet, but its headers; 0: all.
+func OpenSocket(port uint16, snapLen int) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) {
 		return nil, errors.New("capture: only root may see packets of a network namespace")
@@ -48,7 +55,7 @@ func OpenSocket(port uint16) (*Socket, error) {
 	}
 	s := &Socket{file: os.NewFile(uintptr(fd), "packet socket"), buf: make([]byte, maxPacket), oob: make([]byte, 256)}
 	if s.raw, err = s.file.SyscallConn(); err == nil {
-		err = setUp(fd, port)
+		err = setUp(fd, port, snapLen)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("capture: packet socket: %w", err), s.Close())
@@ -57,8 +64,25 @@ func OpenSocket(port uint16) (*Socket, error) {
 }
 
 // setUp binds a packet socket: before, it gets nothing.
-func setUp(fd int, port uint16) error {
-	program, err := bpf.Assemble(filter(uint32(port)))
+func setUp(fd int, port uint16, snapLen int) error {
+	accept := uint32(math.MaxUint32)
+	if snapLen > 0 {
+		accept = uint32(max(snapLen, maxHeaders))
+	}
+	all := uint16(unix.ETH_P_ALL)
+	return errors.Join(
+		attach(fd, filter(uint32(port), accept)),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketQueue),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1),
+		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
+		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all<<8 | all>>8}),
+	)
+}
+
+// attach has a socket take what a program lets pass.
+func attach(fd int, p []bpf.Instruction) error {
+	program, err := bpf.Assemble(p)
 	if err != nil {
 		return err
 	}
@@ -66,14 +90,7 @@ func setUp(fd int, port uint16) error {
 	for i, in := range program {
 		code[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
 	}
-	all := uint16(unix.ETH_P_ALL)
-	return errors.Join(
-		unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}),
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketQueue),
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
-		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
-		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all<<8 | all>>8}),
-	)
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]})
 }
 
 // Offsets of the headers that a Socket looks at.
@@ -89,10 +106,12 @@ const (
 	udpChecksumOff  = 6
 )
 
-// filter takes the TCP segments and the UDP datagrams from or to a port (0: all), but not those
-// that are sent to lo: they come back as received ones.
-func filter(port uint32) []bpf.Instruction {
-	const accept, reject = 0xffffffff, 0
+// reject is what a filter says of a packet that it does not want.
+const reject = 0
+
+// filter takes accept bytes of the TCP segments and the UDP datagrams from or to a port (0: all),
+// but not those that are sent to lo: they come back as received ones.
+func filter(port, accept uint32) []bpf.Instruction {
 	p := []bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtInterfaceIndex},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: loopback, SkipTrue: 3},
@@ -136,19 +155,30 @@ type Seen struct {
 	Link     int // index of the interface
 	UDP      bool
 	From, To netip.AddrPort
+	// Lost is how many packets the kernel had no room for between the one that was read before and
+	// this one.
+	Lost uint32
 }
 
-// Read waits for a packet, which is valid until the next call. os.ErrClosed: the Socket was closed.
+// Read waits for a packet, which is valid until the next call. io.EOF: after End, nothing is left.
 func (s *Socket) Read() (Seen, error) {
 	for {
 		var n, oobn int
 		var from unix.Sockaddr
 		var err error
-		if waitErr := s.raw.Read(func(fd uintptr) bool {
+		receive := func(fd uintptr) bool {
 			n, oobn, _, from, err = unix.Recvmsg(int(fd), s.buf, s.oob, 0)
 			return err != unix.EAGAIN
-		}); waitErr != nil {
+		}
+		waitErr := s.raw.Read(receive)
+		if errors.Is(waitErr, os.ErrDeadlineExceeded) {
+			waitErr = s.raw.Control(func(fd uintptr) { receive(fd) })
+		}
+		if waitErr != nil {
 			return Seen{}, waitErr
+		}
+		if err == unix.EAGAIN {
+			return Seen{}, io.EOF
 		}
 		if err == unix.EINTR || err == unix.ENETDOWN { // an interface has gone
 			continue
@@ -156,7 +186,8 @@ func (s *Socket) Read() (Seen, error) {
 		if err != nil {
 			return Seen{}, fmt.Errorf("capture: packet socket: %w", err)
 		}
-		p := Seen{Packet: Packet{At: time.Now(), Direction: exn.RX, Data: foreign.Private(s.buf[:n])}}
+		p := Seen{Packet: Packet{At: time.Now(), Direction: exn.RX, Length: n, Data: foreign.Private(s.buf[:n])}}
+		unfinished := s.control(&p, s.oob[:oobn])
 		at, csum, ok := p.parse(s.buf[:n])
 		if !ok {
 			continue
@@ -167,15 +198,16 @@ func (s *Socket) Read() (Seen, error) {
 				p.Direction = exn.TX
 			}
 		}
-		if p.control(s.oob[:oobn]) {
+		if unfinished && p.Length == n { // a checksum needs the whole packet
 			p.Offload = exteth.Offload{Flags: exteth.OffloadNeedsChecksum, CsumStart: at, CsumOffset: csum}
 		}
 		return p, nil
 	}
 }
 
-// control reads when the packet was seen, and whether its checksum is not computed yet.
-func (p *Seen) control(oob []byte) (unfinished bool) {
+// control reads when a packet was seen, how long it was, what was lost before it, and whether its
+// checksum is not computed yet.
+func (s *Socket) control(p *Seen, oob []byte) (unfinished bool) {
 	for len(oob) > 0 {
 		h, data, next, err := unix.ParseOneSocketControlMessage(oob)
 		if err != nil {
@@ -184,8 +216,12 @@ func (p *Seen) control(oob []byte) (unfinished bool) {
 		switch {
 		case h.Level == unix.SOL_SOCKET && h.Type == unix.SCM_TIMESTAMPNS && len(data) >= 16:
 			p.At = time.Unix(int64(binary.NativeEndian.Uint64(data)), int64(binary.NativeEndian.Uint64(data[8:])))
-		case h.Level == unix.SOL_PACKET && h.Type == unix.PACKET_AUXDATA && len(data) >= 4:
+		case h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL && len(data) >= 4:
+			lost := binary.NativeEndian.Uint32(data)
+			p.Lost, s.lost = lost-s.lost, lost
+		case h.Level == unix.SOL_PACKET && h.Type == unix.PACKET_AUXDATA && len(data) >= 8:
 			unfinished = binary.NativeEndian.Uint32(data)&unix.TP_STATUS_CSUMNOTREADY != 0
+			p.Length = int(binary.NativeEndian.Uint32(data[4:]))
 		}
 		oob = next
 	}
@@ -220,11 +256,19 @@ func (p *Seen) parse(b []byte) (at, csum uint16, ok bool) {
 	return at, csum, true
 }
 
-// Dropped returns how many packets the kernel had no room for since the last call.
-func (s *Socket) Dropped() (n uint64) {
+// End has no more packets come. Read still returns those that wait.
+func (s *Socket) End() error {
+	var err error
+	closed := s.raw.Control(func(fd uintptr) { err = attach(int(fd), []bpf.Instruction{bpf.RetConstant{Val: reject}}) })
+	return errors.Join(closed, err, s.file.SetReadDeadline(time.Unix(1, 0)))
+}
+
+// Dropped returns how many packets the kernel had no room for since the one that was read last.
+// It is for one call, after Read's last one.
+func (s *Socket) Dropped() (n uint32) {
 	_ = s.raw.Control(func(fd uintptr) { // it fails only of what is closed
 		if stats, err := unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
-			n = uint64(stats.Drops)
+			n = stats.Drops - s.lost
 		}
 	})
 	return n

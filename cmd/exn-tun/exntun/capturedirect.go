@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,8 +31,8 @@ type directCapture struct {
 	hold  *control.Hold
 	flows *capture.Flows
 	out   *capture.Capture
+	began time.Time
 	at    map[string]*directPlace // by the path of the broker
-	reads sync.WaitGroup
 }
 
 // directPlace is a network namespace whose packets are captured.
@@ -41,11 +40,12 @@ type directPlace struct {
 	socket  *capture.Socket
 	watched *capture.Watched
 	source  *capture.Source
+	read    chan struct{} // closed after the last packet
 }
 
 // captureDirect writes the packets of direct connections to w, until ctx ends or nobody reads them.
 func (o captureOptions) captureDirect(ctx context.Context, p program, w io.Writer) (err error) {
-	d := &directCapture{captureOptions: o, p: p, hold: control.NewHold(o.of), flows: capture.NewFlows(), at: make(map[string]*directPlace)}
+	d := &directCapture{captureOptions: o, p: p, hold: control.NewHold(o.of), flows: capture.NewFlows(), began: time.Now(), at: make(map[string]*directPlace)}
 	first, err := d.sockets()
 	if err != nil {
 		return err
@@ -132,24 +132,25 @@ func (d *directCapture) open(s *control.Sockets, to *capture.Source) error {
 	}
 	var socket *capture.Socket
 	if err := inNamespace(inode, func() (err error) {
-		socket, err = capture.OpenSocket(d.of.Port)
+		socket, err = capture.OpenSocket(d.of.Port, d.snapLen)
 		return err
 	}); errors.Is(err, os.ErrNotExist) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	p := &directPlace{socket, d.flows.Watch(to), to}
+	p := &directPlace{socket, d.flows.Watch(to), to, make(chan struct{})}
 	d.at[s.Broker] = p
-	d.reads.Go(func() {
+	go func() {
+		defer close(p.read)
 		for {
 			seen, err := p.socket.Read()
 			if err != nil {
-				return // it is closed
+				return // it has ended
 			}
 			p.watched.Take(seen)
 		}
-	})
+	}()
 	return nil
 }
 
@@ -266,12 +267,13 @@ func (d *directCapture) holdAll() error {
 	return nil
 }
 
-// leave ends the capture in a namespace.
+// leave ends the capture in a namespace, with what its socket still holds.
 func (d *directCapture) leave(path string, p *directPlace) {
 	delete(d.at, path)
-	lost := p.socket.Dropped()
+	_ = p.socket.End()
+	<-p.read
+	p.source.Missed(uint64(p.socket.Dropped()))
 	_ = p.socket.Close()
-	p.source.Missed(lost + p.watched.Close())
 }
 
 // close ends the capture, lets the connections go, and says what it has come to.
@@ -279,14 +281,15 @@ func (d *directCapture) close() error {
 	for path, p := range d.at {
 		d.leave(path, p)
 	}
-	d.reads.Wait()
 	err := ignorePipe(d.out.Close())
 	var s capture.Stats
 	for _, of := range d.out.All() {
 		s.Frames += of.Frames
 		s.Written += of.Written
+		s.Bytes += of.Bytes
 	}
-	fmt.Fprintf(d.p.stderr, "%s of %s written; %d lost. Connections may be direct again, but for those to other hosts\n",
-		display.Count(int(s.Written), "packet"), display.Count(d.flows.Count(), "connection"), s.Lost())
+	fmt.Fprintf(d.p.stderr, "%s of %s written; %d lost. In %v they carried %s%s by TCP and UDP. Connections may be direct again, but for those to other hosts\n",
+		display.Count(int(s.Written), "packet"), display.Count(d.flows.Count(), "connection"), s.Lost(),
+		time.Since(d.began).Round(directLook/3), pick(s.Lost() > 0, "at least ", ""), display.Bytes(s.Bytes))
 	return errors.Join(err, d.hold.Close())
 }
