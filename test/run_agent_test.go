@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"exnet/internal/longtest"
 	"exnet/internal/netns"
 	"exnet/test/testlab"
 )
@@ -53,6 +54,18 @@ func TestRootRunAgentLater(t *testing.T) {
 // TCP, and are direct when an agent is back. The kubelet has the device all the time.
 func TestRootRunAgentAway(t *testing.T) {
 	if out := withAgent(t, "agent_away.sh", []string{"./testdata/run/kubelet.go"}, script(t, "checked.py")); !strings.Contains(out, "direct when it is back\nchecked ") {
+		t.Error(out)
+	}
+}
+
+// A node takes the namespace of live connections over from an agent, and the agent from the node,
+// which ends as it is asked to or is killed: the connections of programs in C and Go, in that
+// namespace and from another one, stay direct, each byte is right, and new ones are direct.
+func TestRootRunAgentNode(t *testing.T) {
+	longtest.Skip(t)
+	testlab.RequireTUN(t)
+	out := withAgent(t, "handover.sh", []string{"./testdata/fabric/echo.go", "./testdata/run/checked.go"}, script(t, "checked.py"))
+	if strings.Count(out, "12 direct by") != 5 || strings.Count(out, "checked") != 4 || strings.Contains(out, "cannot serve") {
 		t.Error(out)
 	}
 }

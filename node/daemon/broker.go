@@ -105,6 +105,7 @@ func (s *sockets) run(ctx context.Context) error {
 	}
 	var told string
 	var held *broker.Reservation
+	agent := true // may have the namespace, and leave soon, as it is reserved
 	defer func() {
 		if held != nil {
 			_ = held.Close() // what a node that is killed leaves does not matter either
@@ -126,7 +127,9 @@ func (s *sockets) run(ctx context.Context) error {
 			s.set(nil)
 			err = errors.Join(err, b.Close())
 		}
-		if err != nil && err.Error() != told {
+		leaves := agent && errors.Is(err, broker.ErrInUse)
+		agent = false
+		if err != nil && !leaves && err.Error() != told {
 			told = err.Error()
 			s.log.Warn("this node cannot serve direct sockets", "reason", err)
 		}

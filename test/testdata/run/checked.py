@@ -4,6 +4,7 @@
 import os, socket, sys, threading
 
 host = os.environ.get("HOST", "127.0.0.1")
+each = int(os.environ.get("ROUNDS", "20"))
 
 def echo(c):
     with c:
@@ -35,8 +36,8 @@ def ask(port, stay, stop):
     while not os.path.exists(stop):
         with socket.create_connection((host, port)) as new:
             for c in (new, *kept, new):
-                rounds(c, done, 20)
-        done += 20
+                rounds(c, done, each)
+        done += each
     print("checked", done)
 
 if sys.argv[1] == "serve":
@@ -48,7 +49,7 @@ elif sys.argv[1] == "stay":
     done = 0
     with socket.create_connection((host, int(sys.argv[2]))) as c:
         while not os.path.exists(sys.argv[3]):
-            rounds(c, done, 20)
-            done += 20
+            rounds(c, done, each)
+            done += each
 else:
     ask(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
