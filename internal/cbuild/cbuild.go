@@ -25,6 +25,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -68,13 +69,38 @@ func (s Source) Build(ctx context.Context) (string, error) {
 	// The first place that there is.
 	var errs []error
 	for _, dir := range places() {
-		path, err := s.BuildIn(ctx, dir)
+		path, err := s.embeddedIn(ctx, dir)
 		if !errors.Is(err, errPlace) {
 			return path, err
 		}
 		errs = append(errs, err)
 	}
 	return "", errors.Join(errs...)
+}
+
+// knownPrefix begins the name of a note of what belongs to an executable file.
+const knownPrefix = "known-"
+
+// embeddedIn is BuildIn of what is embedded in this executable file, and does not change unless the
+// file does. A note of what the file got before spares programs that live for milliseconds to read
+// all sources.
+func (s Source) embeddedIn(ctx context.Context, dir string) (string, error) {
+	var exe syscall.Stat_t
+	if os.Getenv("CC") != "" || syscall.Stat("/proc/self/exe", &exe) != nil || makePlace(dir) != nil {
+		return s.BuildIn(ctx, dir)
+	}
+	note := dir + "/" + knownPrefix + s.Name
+	for _, n := range [...]int64{int64(exe.Dev), int64(exe.Ino), exe.Size, exe.Mtim.Nano(), exe.Ctim.Nano()} {
+		note += "-" + strconv.FormatInt(n, 36)
+	}
+	if path, err := os.ReadFile(note); err == nil && usable(string(path)) {
+		return string(path), nil
+	}
+	path, err := s.BuildIn(ctx, dir)
+	if err == nil {
+		_ = os.WriteFile(note, []byte(path), 0o600) // else the next one reads the sources, too
+	}
+	return path, err
 }
 
 // Installed returns the path of a file of that name, which may have folders in it, beside the
@@ -129,6 +155,14 @@ func trusted(info fs.FileInfo) bool {
 // BuildIn returns the path of the file in dir, which it makes if need be, compiled if it
 // is not there.
 func (s Source) BuildIn(ctx context.Context, dir string) (string, error) {
+	path, err := s.buildIn(ctx, dir)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return path, nil
+}
+
+func (s Source) buildIn(ctx context.Context, dir string) (string, error) {
 	cc := os.Getenv("CC")
 	if cc == "" {
 		cc = "cc"
@@ -138,7 +172,7 @@ func (s Source) BuildIn(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	if err := makePlace(dir); err != nil {
-		return "", fmt.Errorf("%s: %w", s.Name, err)
+		return "", err
 	}
 	ext := filepath.Ext(s.Name)
 	path := filepath.Join(dir, strings.TrimSuffix(s.Name, ext)+"-"+hash+ext)
@@ -146,12 +180,12 @@ func (s Source) BuildIn(ctx context.Context, dir string) (string, error) {
 		return path, nil
 	}
 	if _, err := exec.LookPath(cc); err != nil {
-		return "", fmt.Errorf("%s: %w (%s): install one, or put %s into %s", s.Name, ErrCompiler, cc, s.Name, installed)
+		return "", fmt.Errorf("%w (%s): install one, or put %s into %s", ErrCompiler, cc, s.Name, installed)
 	}
 	// Of several that start at once one builds, and the others wait for it.
 	done, err := turn(ctx, path+lockSuffix)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", s.Name, err)
+		return "", err
 	}
 	defer done()
 	if usable(path) {
@@ -160,16 +194,13 @@ func (s Source) BuildIn(ctx context.Context, dir string) (string, error) {
 	sweep(dir)
 	temp, err := os.MkdirTemp(dir, workPrefix)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w: %w", s.Name, errPlace, err)
+		return "", fmt.Errorf("%w: %w", errPlace, err)
 	}
 	defer os.RemoveAll(temp)
 	if err := s.compile(ctx, cc, temp); err != nil {
 		return "", err
 	}
-	if err := os.Rename(filepath.Join(temp, s.Name), path); err != nil {
-		return "", fmt.Errorf("%s: %w", s.Name, err)
-	}
-	return path, nil
+	return path, os.Rename(filepath.Join(temp, s.Name), path)
 }
 
 // makePlace makes a directory that only root and this user can write to.
@@ -243,11 +274,13 @@ func turn(ctx context.Context, name string) (done func(), err error) {
 // workPrefix begins the name of a folder that a build works in.
 const workPrefix = "build-"
 
-// sweep removes the folders of builds that were killed: those an hour old.
+// sweep removes the folders of builds that were killed: those an hour old. Notes as old may be of
+// files that are gone; the others are made again.
 func sweep(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
-		if info, err := e.Info(); strings.HasPrefix(e.Name(), workPrefix) && err == nil && time.Since(info.ModTime()) > time.Hour {
+		swept := strings.HasPrefix(e.Name(), workPrefix) || strings.HasPrefix(e.Name(), knownPrefix)
+		if info, err := e.Info(); swept && err == nil && time.Since(info.ModTime()) > time.Hour {
 			os.RemoveAll(filepath.Join(dir, e.Name()))
 		}
 	}
@@ -262,10 +295,7 @@ func (s Source) hash(cc string) (string, error) {
 		sum = checksum.Add(checksum.Add(sum, []byte(name)), text)
 		return err
 	})
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", s.Name, err)
-	}
-	return fmt.Sprintf("%016x", sum), nil
+	return fmt.Sprintf("%016x", sum), err
 }
 
 // each calls f for every file below name, or for name if that is a file, in the order in which
@@ -299,12 +329,12 @@ func (s Source) compile(ctx context.Context, cc, dir string) error {
 			os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.Name, err)
+		return err
 	}
 	slices.Sort(names)
 	c := Command{Dir: dir, Compiler: cc, Flags: s.Flags, Files: names, Libs: s.Libs}
 	if err := c.Run(ctx, filepath.Join(dir, s.Name)); err != nil {
-		return fmt.Errorf("%s: %w", s.Name, err)
+		return err
 	}
 	return os.Chmod(filepath.Join(dir, s.Name), 0o755)
 }

@@ -117,6 +117,35 @@ func (r *readFS) Open(name string) (fs.File, error) {
 	return r.FS.Open(name)
 }
 
+// Who asks again reads no sources, unless the file is gone.
+func TestEmbedded(t *testing.T) {
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler")
+	}
+	dir, reads := filepath.Join(t.TempDir(), "cache"), 0
+	s := program(good)
+	s.Files = &readFS{FS: s.Files, read: func() { reads++ }}
+	ask := func(when string, readsSources bool) (path string) {
+		t.Helper()
+		reads = 0
+		path, err := s.embeddedIn(t.Context(), dir)
+		if err != nil || !usable(path) || reads > 0 != readsSources {
+			t.Fatalf("%s: %q, after %d reads (%v)", when, path, reads, err)
+		}
+		return path
+	}
+	path := ask("first", true)
+	ask("again", false)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	ask("when it is gone", true)
+	ask("again", false)
+	t.Setenv("CC", cc)
+	ask("by a compiler that the user names", true)
+}
+
 // Two builders at a time make one file, and who comes later takes it.
 func TestBuildIn(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {

@@ -13,39 +13,33 @@ import (
 
 // details are the other counters, without those that are zero.
 func details(c *connstats.Connection) string {
+	sent, received := "tx DEMOTE", "rx DEMOTE"
+	if c.UDP {
+		sent, received = "datagrams dropped", "datagrams dropped"
+	}
 	var parts []string
-	add := func(name string, n uint64) {
-		if n != 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", name, n))
-		}
-	}
-	for _, way := range []struct {
+	for _, count := range []struct {
 		name string
-		connstats.Traffic
-	}{{"tx", c.Sent}, {"rx", c.Received}} {
-		add(way.name+" VELO", way.VELO)
-		add(way.name+" VELO_LAST", way.VELOLast)
-		add(way.name+" RMA_INFO", way.RMAInfo)
-		add(way.name+" RMA_AVAIL", way.RMAAvail)
-		add(way.name+" SHUTDOWN", way.Shutdown)
-		if c.UDP {
-			add("datagrams dropped", way.Demote)
-		} else {
-			add(way.name+" DEMOTE", way.Demote)
+		n    uint64
+	}{
+		{"tx VELO", c.Sent.VELO}, {"tx VELO_LAST", c.Sent.VELOLast}, {"tx RMA_INFO", c.Sent.RMAInfo},
+		{"tx RMA_AVAIL", c.Sent.RMAAvail}, {"tx SHUTDOWN", c.Sent.Shutdown}, {sent, c.Sent.Demote},
+		{"rx VELO", c.Received.VELO}, {"rx VELO_LAST", c.Received.VELOLast}, {"rx RMA_INFO", c.Received.RMAInfo},
+		{"rx RMA_AVAIL", c.Received.RMAAvail}, {"rx SHUTDOWN", c.Received.Shutdown}, {received, c.Received.Demote},
+		{"ring", c.RingSize}, {"sleeps", c.Sleeps}, {"wake-ups sent", c.WakeUps},
+		{"spins that found something", c.SpinHits}, {"found nothing", c.SpinFails},
+	} {
+		if count.n != 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", count.name, count.n))
 		}
 	}
-	add("ring", c.RingSize)
-	add("sleeps", c.Sleeps)
-	add("wake-ups sent", c.WakeUps)
-	add("spins that found something", c.SpinHits)
-	add("found nothing", c.SpinFails)
 	return strings.Join(parts, ", ")
 }
 
 // summary is the last line of what --explain prints.
 func summary(all []*connstats.Connection, lost, processes int) string {
 	if processes == 0 {
-		return "no TCP connections seen: the program made none, or is setuid, or sets LD_PRELOAD itself"
+		return "no TCP connections seen: the program made none that was accepted, or is setuid, or sets LD_PRELOAD itself"
 	}
 	direct, udp, reasons := 0, 0, make(map[connstats.Why]int)
 	for _, c := range all {
