@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,9 +62,14 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	if args == nil {
 		args = []string{} // else cobra takes those of the process
 	}
+	root.InitDefaultHelpCmd()
+	var unknown error
 	if c, rest, _ := root.Find(args); c.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
-		// The command is unknown, so a flag that is unknown, too, is not the error to report.
-		root.SetFlagErrorFunc(func(*cobra.Command, error) error { return cli.UnknownCommand(rest[0], names(c)) })
+		// The command is unknown: a flag that is unknown, too, is not the error to report, and
+		// there is no help for it.
+		tell := cli.UnknownCommand(rest[0], names(c))
+		root.SetFlagErrorFunc(func(*cobra.Command, error) error { return tell })
+		root.SetHelpFunc(func(*cobra.Command, []string) { unknown = tell })
 	}
 	root.SetArgs(args)
 	out := cli.NewOutput(stdout)
@@ -73,6 +79,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	if errors.Is(err, pflag.ErrHelp) {
 		err = nil
 	}
+	err = cmp.Or(err, unknown)
 	return report(stderr, c.CommandPath(), flagText(c, "log-format"), out.Check(err))
 }
 
