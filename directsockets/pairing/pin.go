@@ -25,16 +25,21 @@ const linkName = "link"
 // write there, and it is on a BPF file system (bpf(2), BPF_OBJ_PIN).
 func pinDir(dir string) (string, error) {
 	at := filepath.Join(dir, layout)
-	if err := os.MkdirAll(at, 0o700); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrPin, err)
-	}
 	var on unix.Statfs_t
-	if err := unix.Statfs(at, &on); err != nil {
-		return "", fmt.Errorf("%w: %s: %w", ErrPin, at, err)
+	there := at // or the folder that is there, in which it will be
+	err := unix.Statfs(there, &on)
+	for errors.Is(err, unix.ENOENT) && there != filepath.Dir(there) {
+		there = filepath.Dir(there)
+		err = unix.Statfs(there, &on)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %s: %w", ErrPin, there, err)
 	}
 	if on.Type != unix.BPF_FS_MAGIC {
-		_ = os.Remove(at) // empty, and of no use
 		return "", fmt.Errorf("%w: %s is on no BPF file system: mount -t bpf bpf DIR makes one", ErrPin, dir)
+	}
+	if err := os.MkdirAll(at, 0o700); err != nil {
+		return "", fmt.Errorf("%w: %w", ErrPin, err)
 	}
 	for _, path := range []string{dir, at} {
 		var s unix.Stat_t

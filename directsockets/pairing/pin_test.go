@@ -149,8 +149,10 @@ func TestRootPinnedWrong(t *testing.T) {
 		})
 	}
 	dir := t.TempDir()
-	if p, err := pairing.New(dir); !errors.Is(err, pairing.ErrPin) {
-		t.Errorf("on no BPF file system: %v, %v", p, err)
+	for _, at := range []string{dir, filepath.Join(dir, "a/b")} {
+		if p, err := pairing.New(at); !errors.Is(err, pairing.ErrPin) {
+			t.Errorf("on no BPF file system: %v, %v", p, err)
+		}
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("it leaves %v, %v", left, err)
