@@ -131,7 +131,7 @@ func setRouteCongestion(h *netlink.Handle, index int, name string) error {
 		r.Congctl = name
 		r.Flags = 0 // states such as RTNH_F_LINKDOWN, which the kernel does not accept
 		if err := h.RouteReplace(&r); err != nil {
-			return linkError(index, fmt.Errorf("route %v: %w", r.Dst, congestionError(name, err)))
+			return fmt.Errorf("hostnet: %w", congestionError(name, err))
 		}
 	}
 	return nil
