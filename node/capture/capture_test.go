@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"exnet/exn"
@@ -270,11 +271,15 @@ func TestCaptureSlow(t *testing.T) {
 		w.Close()
 		closed <- err
 	}()
-	packets, _, stats := read(t, r)
+	var tally Tally
+	packets, _, stats := read(t, iotest.OneByteReader(io.TeeReader(r, &tally)))
 	if err := <-closed; err != nil {
 		t.Fatal(err)
 	}
 	n := uint64(len(packets))
+	if !tally.Ended || tally.Frames != stats[0].PacketsReceived || tally.Lost() != stats[0].PacketsDropped {
+		t.Errorf("the tally has %+v, the statistics are %+v", tally.Stats, stats[0])
+	}
 	if n < 90 || stats[0].PacketsReceived != frames+1 || stats[0].PacketsDropped != frames+1-n {
 		t.Fatalf("%d packets, statistics %+v", n, stats[0])
 	}

@@ -3,6 +3,7 @@ package exntun
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -13,7 +14,9 @@ import (
 	"exnet/directsockets/broker"
 	"exnet/internal/cli"
 	"exnet/internal/command"
+	"exnet/internal/display"
 	"exnet/internal/outfile"
+	"exnet/node/capture"
 	"exnet/node/control"
 
 	"github.com/spf13/cobra"
@@ -114,7 +117,14 @@ func (o captureOptions) writer() (write func(context.Context, program, io.Writer
 	if err != nil {
 		return nil, nil, err
 	}
-	return func(ctx context.Context, _ program, w io.Writer) error { return c.Capture(ctx, w, o.snapLen) }, c.Close, nil
+	return func(ctx context.Context, p program, w io.Writer) error {
+		var all capture.Tally
+		err := c.Capture(ctx, io.MultiWriter(w, &all), o.snapLen)
+		if all.Ended {
+			fmt.Fprintf(p.stderr, "%s written; %d lost\n", display.Count(int(all.Written), "frame"), all.Lost())
+		}
+		return err
+	}, c.Close, nil
 }
 
 // readerPoll is the time between two checks that a pipe still has a reader.
