@@ -271,6 +271,7 @@ func (c *Conn) transit() bool {
 		}
 		switch {
 		case err == nil:
+			c.heedSwitch()
 		case errors.Is(err, segment.ErrCorrupt):
 			c.breach()
 			return false
@@ -374,6 +375,14 @@ func (c *Conn) leaveDirect(err error) error {
 	c.setMode(&c.rx.half, ModeDemoted)
 	c.heedFallBack()
 	return nil
+}
+
+// heedSwitch has the outbound direction pause, of a program that only reads, too, if the connection
+// is switched off.
+func (c *Conn) heedSwitch() {
+	if e := c.rx.end; e.Back() == segment.BackSwitch && e.Relayed() {
+		c.askTX(wantInstall, false)
+	}
 }
 
 // heedFallBack has the outbound direction returned to TCP if the peer has fallen back.

@@ -241,7 +241,12 @@ func (c *Conn) promote() bool {
 		return false
 	case err == segment.ErrCut && e.MayPause():
 		c.reason(ReasonSwitchedOff)
-		return false
+		if e.PromoteToPause(t.shadow) != nil {
+			return false
+		}
+		t.end, t.pause = e, true
+		c.onTX(txPromote)
+		c.demoteTX()
 	case errors.Is(err, segment.ErrCorrupt):
 		t.end = e
 		c.leaveDirectTX(err)
@@ -291,6 +296,9 @@ func (c *Conn) workTX() {
 	t := &c.tx
 	if t.asked(wantInstall) || t.phase <= txPaused && t.want.Load()&wantReturn != 0 {
 		_ = c.promote() // the peer may look at the segment now, or never
+		if t.phase == txDirect && !t.demote && t.end.Relayed() && t.end.Back() == segment.BackSwitch {
+			c.leaveDirectTX(segment.ErrCut) // also of a program that only reads
+		}
 	}
 	if t.asked(wantFallBack) {
 		t.pause = false

@@ -15,7 +15,7 @@ import (
 //
 // What is wrong: a byte that comes twice, out of order, or never, a message that cannot be, and a
 // walk that ends where the direction should be direct again, or with something undone; a reset
-// where no node was killed, or where the direction had paused and was off all the time.
+// where no node was killed, or where the direction was off and nothing was left to do.
 
 // pFault is a mistake that the model is to find.
 type pFault uint8
@@ -37,13 +37,15 @@ const (
 	pClosedFirst        // the node says CLOSED before it has taken all that a killed program has sent
 	pNoReset            // one that has fallen back reads the queue up to PAUSE, and goes on, though the sender may have returned, as it was
 	pLeaves             // a receiver that finds CLOSED does not read the queue
+	pNoStay             // a sender that has not promoted since it was switched off says nothing, as it was
 	pFaults
 )
 
 func (f pFault) String() string {
 	return [...]string{"none", "STANDS stays", "an old MARK", "BACK before MARK", "BACK is late", "no PROMOTE after RESUME", "no rewind",
 		"the gate stays open", "silent too early", "PAUSE counts while it is off", "HOLDS stays", "OFF is late",
-		"HOLDS is not looked at", "CLOSED too early", "twice after FALLEN_BACK", "the queue is not read after CLOSED"}[f]
+		"HOLDS is not looked at", "CLOSED too early", "twice after FALLEN_BACK", "the queue is not read after CLOSED",
+		"no PAUSE from the shadow"}[f]
 }
 
 // Messages. Those up to pPause are of the queue.
@@ -89,7 +91,6 @@ type pWorld struct {
 	stands, returned bool
 	off              bool
 	switches         int8
-	steady           bool // it has been off since the last PAUSE
 	killed           bool // the sender's program
 	consumed         int8 // that the sender's node has told it of
 	saw              int8 // FALLEN_BACK of which it has told: 1 + where
@@ -118,7 +119,7 @@ type pWorld struct {
 	fell               int8
 	given, carried, rd int8 // bytes that its program has; what PROMOTE said; bytes of the shadow
 	due                int8
-	lost, steadyThen   bool // a node was killed; what steady was then
+	lost, steadyThen   bool // a node was killed; what steady said then
 	reset              bool // the receiver has reset the connection
 	cuts, falls        int8
 	kills, deaths      int8
@@ -160,6 +161,7 @@ func (m *pModel) next(w pWorld) (all []pWorld) {
 	if !w.killed {
 		try(m.look)
 		try(m.send)
+		try(m.stay)
 		try(m.pause)
 		try(m.stand)
 	}
@@ -172,12 +174,12 @@ func (m *pModel) next(w pWorld) (all []pWorld) {
 	try(m.pass)
 	try(m.receive)
 	if w.switches > 0 && w.tx != pReturning && !w.killed {
-		try(func(v *pWorld) bool { v.switches--; v.off, v.steady = !v.off, false; return true })
+		try(func(v *pWorld) bool { v.switches--; v.off = !v.off; return true })
 	}
 	if w.deaths > 0 && w.published > 0 {
 		try(func(v *pWorld) bool { v.deaths--; v.killed = true; return true })
 	}
-	if w.kills > 0 && w.published > 0 {
+	if w.kills > 0 {
 		for keep := range pWire + 1 {
 			try(func(v *pWorld) bool { return m.kill(v, keep) })
 		}
@@ -277,13 +279,23 @@ func (m *pModel) send(w *pWorld) bool {
 	return true
 }
 
+// stay is what a sender does that is on the shadow and switched off: it promotes for PAUSE alone,
+// which follows.
+func (m *pModel) stay(w *pWorld) bool {
+	if w.tx != pShadow || !w.off || w.saw > 0 || w.lost || w.published >= pQueue-2 || m.fault == pNoStay {
+		return false
+	}
+	w.publish(pPromote, w.wrote)
+	w.tx = pDirect
+	return true
+}
+
 // pause sends PAUSE; the sender looks for FALLEN_BACK after it, in stand.
 func (m *pModel) pause(w *pWorld) bool {
 	if w.tx != pDirect || !w.off || w.saw > 0 || w.queue[w.published-1].k == pPause {
 		return false
 	}
 	w.publish(pPause, 0)
-	w.steady = true
 	return true
 }
 
@@ -463,14 +475,33 @@ func (m *pModel) kill(w *pWorld, keep int) bool {
 	if keep > 0 && w.wire[keep-1].k == 0 {
 		return false
 	}
+	steady := m.steady(w)
 	w.kills--
 	for range keep {
 		m.hearForward(w)
 	}
 	clear(w.wire[:])
 	clear(w.back[:])
-	w.lost, w.steadyThen = true, w.steady && w.off && w.rxTaken == w.published
+	w.lost, w.steadyThen = true, steady
 	return true
+}
+
+// steady reports whether the sender is off, and neither it nor a node has anything left to do.
+func (m *pModel) steady(w *pWorld) bool {
+	if !w.off || w.rxTaken != w.published {
+		return false
+	}
+	for _, step := range []func(*pWorld) bool{m.look, m.stay, m.pause, m.stand, m.hearForward, m.hearBack, m.giveBack} {
+		if v := *w; step(&v) {
+			return false
+		}
+	}
+	v := *w
+	for range 3 { // as in rests
+		m.pump(&v)
+	}
+	v.read, v.mark = w.read, w.mark
+	return v == *w
 }
 
 // left is what a receiver does that has read its queue, and finds that the connection is over
@@ -614,7 +645,7 @@ func (w *pWorld) short() string {
 		}
 		return s
 	}
-	return fmt.Sprintf("lost %v killed %v holds %v saysOff %v steady %v | ", w.lost, w.killed, w.holds, w.saysOff, w.steady) + fmt.Sprintf("tx %d off %v stands %v returned %v saw %d consumed %d queue%s | lane %d taken %d read %v quiet %d | wire%s back%s | shadow %d of %d | put %d stands %v returned %v gave %d | rx %d taken %d fell %d given %d rd %d", w.tx, w.off, w.stands, w.returned, w.saw, w.consumed, list(w.queue[:]), w.lane, w.taken, w.read, w.quiet, list(w.wire[:]), list(w.back[:]), w.came, w.wrote, w.put, w.saysStands, w.saysReturned, w.gave, w.rx, w.rxTaken, w.fell, w.given, w.rd)
+	return fmt.Sprintf("lost %v killed %v holds %v saysOff %v | ", w.lost, w.killed, w.holds, w.saysOff) + fmt.Sprintf("tx %d off %v stands %v returned %v saw %d consumed %d queue%s | lane %d taken %d read %v quiet %d | wire%s back%s | shadow %d of %d | put %d stands %v returned %v gave %d | rx %d taken %d fell %d given %d rd %d", w.tx, w.off, w.stands, w.returned, w.saw, w.consumed, list(w.queue[:]), w.lane, w.taken, w.read, w.quiet, list(w.wire[:]), list(w.back[:]), w.came, w.wrote, w.put, w.saysStands, w.saysReturned, w.gave, w.rx, w.rxTaken, w.fell, w.given, w.rd)
 }
 
 // idle reports what is wrong where nothing more happens.

@@ -183,6 +183,20 @@ func (e *End) Promote(tcpBytes uint64) error {
 	if err := e.goesBack(); err != nil {
 		return err
 	}
+	return e.promote(tcpBytes)
+}
+
+// PromoteToPause is Promote where that returns ErrCut, for Pause alone, which has to follow: the
+// node at the other side can tell its program that this direction is on the shadow only after PAUSE
+// (Lost). ErrCut: nobody wants to know that. It belongs to TX.
+func (e *End) PromoteToPause(tcpBytes uint64) error {
+	if e.tx.phase != phaseShadow || !e.Relayed() || !e.MayPause() {
+		return ErrCut
+	}
+	return e.promote(tcpBytes)
+}
+
+func (e *End) promote(tcpBytes uint64) error {
 	if !e.Attached() {
 		return ErrAgain
 	}

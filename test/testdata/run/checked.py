@@ -1,7 +1,8 @@
 # Clients that check each byte that a server returns, over connections that stay and new ones, until
 # the file is there. checked.py serve PORT | ask PORT CONNECTIONS FILE | once PORT ROUNDS |
-# stay PORT FILE, which has one connection. HOST is the server's address.
-import os, socket, sys, threading
+# stay PORT FILE, which has one connection | pour PORT FILE, which only sends, and hears at the end
+# what has come. HOST is the server's address.
+import hashlib, os, socket, sys, threading
 
 host = os.environ.get("HOST", "127.0.0.1")
 each = int(os.environ.get("ROUNDS", "20"))
@@ -11,10 +12,34 @@ def echo(c):
         while b := c.recv(1 << 16):
             c.sendall(b)
 
-def serve(port):
+def drain(c):
+    with c:
+        h = hashlib.sha256()
+        while b := c.recv(1 << 16):
+            h.update(b)
+        c.sendall(h.digest())
+
+def serve(port, answer):
     s = socket.create_server((host, port), backlog=512)
     while True:
-        threading.Thread(target=echo, args=(s.accept()[0],), daemon=True).start()
+        threading.Thread(target=answer, args=(s.accept()[0],), daemon=True).start()
+
+def pour(port, stop):
+    with socket.create_connection((host, port)) as c:
+        h = hashlib.sha256()
+        done = 0
+        while not os.path.exists(stop):
+            b = done.to_bytes(8, "little") * 500
+            c.sendall(b)
+            h.update(b)
+            done += 1
+        c.shutdown(socket.SHUT_WR)
+        got = b""
+        while b := c.recv(100):
+            got += b
+        if got != h.digest():
+            raise SystemExit(f"other bytes than the {done} pieces of 4000 bytes")
+        print("checked", done)
 
 def rounds(c, begin, n):
     for i in range(begin, begin + n):
@@ -40,8 +65,10 @@ def ask(port, stay, stop):
         done += each
     print("checked", done)
 
-if sys.argv[1] == "serve":
-    serve(int(sys.argv[2]))
+if sys.argv[1] in ("serve", "drain"):
+    serve(int(sys.argv[2]), echo if sys.argv[1] == "serve" else drain)
+elif sys.argv[1] == "pour":
+    pour(int(sys.argv[2]), sys.argv[3])
 elif sys.argv[1] == "once":
     with socket.create_connection((host, int(sys.argv[2]))) as c:
         rounds(c, 0, int(sys.argv[3]))
