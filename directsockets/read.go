@@ -380,7 +380,7 @@ func (c *Conn) leaveDirect(err error) error {
 // heedSwitch has the outbound direction pause, of a program that only reads, too, if the connection
 // is switched off.
 func (c *Conn) heedSwitch() {
-	if e := c.rx.end; e.Back() == segment.BackSwitch && e.Relayed() {
+	if e := c.rx.end; e.Back() == segment.BackSwitch && e.Relayed() && e.MayPause() {
 		c.askTX(wantInstall, false)
 	}
 }

@@ -296,7 +296,7 @@ func (c *Conn) workTX() {
 	t := &c.tx
 	if t.asked(wantInstall) || t.phase <= txPaused && t.want.Load()&wantReturn != 0 {
 		_ = c.promote() // the peer may look at the segment now, or never
-		if t.phase == txDirect && !t.demote && t.end.Relayed() && t.end.Back() == segment.BackSwitch {
+		if t.phase == txDirect && !t.demote && t.end.Relayed() && t.end.Back() == segment.BackSwitch && t.end.MayPause() {
 			c.leaveDirectTX(segment.ErrCut) // also of a program that only reads
 		}
 	}

@@ -18,7 +18,7 @@ type Carrier interface {
 	// Send brings b there, in order. It copies b.
 	Send(to fabric.NodeID, b []byte) error
 	// Offer offers a connection at that node. It takes the descriptors. hardware: RDMA hardware is
-	// the reason, not a rule. rpc.ErrTooMany: there are as many as there may be.
+	// the reason, not a rule. rpc.ErrOver: there is no way there now, and may be one later.
 	Offer(to fabric.NodeID, id uint32, hardware bool, seg, bell int) error
 	// Versions are the versions that it speaks with other Carriers, 1 to 15.
 	Versions() rpc.Versions
@@ -114,9 +114,9 @@ func (s *Server) carryLocked(o *offer, hardware bool) error {
 
 // notCarried refuses an offer that its Carrier does not take.
 func (s *Server) notCarried(o *offer, err error) {
-	why := wire.Unreachable
-	if errors.Is(err, rpc.ErrTooMany) {
-		why = wire.TooMany
+	why := wire.TooMany
+	if errors.Is(err, rpc.ErrOver) { // its client tries again each second
+		why = wire.Unreachable
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

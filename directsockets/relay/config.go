@@ -18,13 +18,13 @@ import (
 // Errors.
 var (
 	// ErrClosed says that the Engine is closed.
-	ErrClosed = errors.New("relay: closed")
+	ErrClosed = fmt.Errorf("relay: closed: %w", rpc.ErrOver)
 	// ErrTooMany says that there are as many connections to the node as there may be.
 	ErrTooMany = fmt.Errorf("relay: %w to one node", rpc.ErrTooMany)
 	// ErrAttached says that the server has taken the segment, which is offered once more.
 	ErrAttached = errors.New("relay: the server has attached")
 	// ErrGone says that no node is linked that has this ID.
-	ErrGone = errors.New("relay: no link to the node")
+	ErrGone = fmt.Errorf("relay: no link to the node: %w", rpc.ErrOver)
 	// errPeer says that another node has broken the protocol.
 	errPeer = errors.New("relay: the peer broke the protocol")
 )

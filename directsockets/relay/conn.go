@@ -178,6 +178,9 @@ func (e *Engine) begins(c *conn, to fabric.NodeID) error {
 	case e.closed.Load() || e.ends:
 		return ErrClosed
 	}
+	if err := e.supersede(c.seg.Info()); err != nil { // two were offered at once
+		return err
+	}
 	e.stats.Opened.Add(1)
 	e.on(c, onOffer)
 	e.add(c, n)

@@ -544,3 +544,22 @@ func TestOfferedAttached(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Of two offers of one segment at once, one is carried.
+func TestOfferedAtOnce(t *testing.T) {
+	hosts := newHosts(t, 2, nil)
+	partners(hosts)
+	client := newAgain(t)
+	done := make(chan error)
+	for range 2 {
+		go func() { done <- client.tryOffer(t, hosts[0], hosts[1]) }()
+	}
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := hosts[0].count(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}

@@ -98,6 +98,7 @@ func (s Source) embeddedIn(ctx context.Context, dir string) (string, error) {
 	}
 	path, err := s.BuildIn(ctx, dir)
 	if err == nil {
+		sweep(dir)
 		_ = os.WriteFile(note, []byte(path), 0o600) // else the next one reads the sources, too
 	}
 	return path, err

@@ -123,6 +123,7 @@ func TestEmbedded(t *testing.T) {
 	if err != nil {
 		t.Skip("no C compiler")
 	}
+	t.Setenv("CC", "")
 	dir, reads := filepath.Join(t.TempDir(), "cache"), 0
 	s := program(good)
 	s.Files = &readFS{FS: s.Files, read: func() { reads++ }}

@@ -187,7 +187,7 @@ func (s *Socket) Read() (Seen, error) {
 			return Seen{}, fmt.Errorf("capture: packet socket: %w", err)
 		}
 		p := Seen{Packet: Packet{At: time.Now(), Direction: exn.RX, Length: n, Data: foreign.Private(s.buf[:n])}}
-		unfinished := s.control(&p, s.oob[:oobn])
+		lost, unfinished := p.control(s.oob[:oobn], s.lost)
 		at, csum, ok := p.parse(s.buf[:n])
 		if !ok {
 			continue
@@ -201,31 +201,32 @@ func (s *Socket) Read() (Seen, error) {
 		if unfinished && p.Length == n { // a checksum needs the whole packet
 			p.Offload = exteth.Offload{Flags: exteth.OffloadNeedsChecksum, CsumStart: at, CsumOffset: csum}
 		}
+		p.Lost, s.lost = lost-s.lost, lost
 		return p, nil
 	}
 }
 
-// control reads when a packet was seen, how long it was, what was lost before it, and whether its
-// checksum is not computed yet.
-func (s *Socket) control(p *Seen, oob []byte) (unfinished bool) {
+// control reads when a packet was seen, how long it was, and whether its checksum is not computed
+// yet. lost is how many the Socket has lost until then: was, if the kernel does not say.
+func (p *Seen) control(oob []byte, was uint32) (lost uint32, unfinished bool) {
+	lost = was
 	for len(oob) > 0 {
 		h, data, next, err := unix.ParseOneSocketControlMessage(oob)
 		if err != nil {
-			return unfinished
+			break
 		}
 		switch {
 		case h.Level == unix.SOL_SOCKET && h.Type == unix.SCM_TIMESTAMPNS && len(data) >= 16:
 			p.At = time.Unix(int64(binary.NativeEndian.Uint64(data)), int64(binary.NativeEndian.Uint64(data[8:])))
 		case h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL && len(data) >= 4:
-			lost := binary.NativeEndian.Uint32(data)
-			p.Lost, s.lost = lost-s.lost, lost
+			lost = binary.NativeEndian.Uint32(data)
 		case h.Level == unix.SOL_PACKET && h.Type == unix.PACKET_AUXDATA && len(data) >= 8:
 			unfinished = binary.NativeEndian.Uint32(data)&unix.TP_STATUS_CSUMNOTREADY != 0
 			p.Length = int(binary.NativeEndian.Uint32(data[4:]))
 		}
 		oob = next
 	}
-	return unfinished
+	return lost, unfinished
 }
 
 // parse finds the ends. It returns where the transport header is, and where the checksum is in it.

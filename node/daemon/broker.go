@@ -34,6 +34,9 @@ const (
 	peerRetry   = 100 * time.Millisecond
 )
 
+// agentLeaves is for how long an agent may still serve a namespace that a node has reserved.
+const agentLeaves = 3 * time.Second
+
 // sockets is the broker of direct sockets of the node's namespace, unless there is
 // another one, and its connections to the brokers of the peers.
 //
@@ -105,7 +108,7 @@ func (s *sockets) run(ctx context.Context) error {
 	}
 	var told string
 	var held *broker.Reservation
-	agent := true // may have the namespace, and leave soon, as it is reserved
+	leaves := time.Now().Add(agentLeaves)
 	defer func() {
 		if held != nil {
 			_ = held.Close() // what a node that is killed leaves does not matter either
@@ -127,9 +130,10 @@ func (s *sockets) run(ctx context.Context) error {
 			s.set(nil)
 			err = errors.Join(err, b.Close())
 		}
-		leaves := agent && errors.Is(err, broker.ErrInUse)
-		agent = false
-		if err != nil && !leaves && err.Error() != told {
+		if errors.Is(err, broker.ErrInUse) && time.Now().Before(leaves) {
+			err = nil
+		}
+		if err != nil && err.Error() != told {
 			told = err.Error()
 			s.log.Warn("this node cannot serve direct sockets", "reason", err)
 		}

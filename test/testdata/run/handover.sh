@@ -42,7 +42,7 @@ stay() { [ "$(kept)" = 12 ]; }
 node_serves() { "$bin/exn-tun" status --sockets | grep -q "^node 1, broker $place"; }
 # is_so WHEN: all clients go on, and their connections stay.
 is_so() {
-	stay || { echo "$(kept) connections stay $1" >&2; "$bin/exn-tun" status --sockets >&2; exit 1; }
+	until_so "12 connections stay $1" stay # all programs have found the broker
 	for p in "${clients[@]}"; do kill -0 "$p" || { tail -n 50 "$dir"/*.log >&2; exit 1; }; done
 	echo "12 direct $1"
 }
