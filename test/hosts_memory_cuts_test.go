@@ -47,7 +47,7 @@ func (m *farMemory) cutTCP() {
 // fio starts fio on host 2, which writes to a device and verifies what it reads.
 func (m *farMemory) fio(uri string) *process {
 	return startIn(m.t, m.hosts[1], nil, "fio", "--name=verify", "--ioengine=nbd", "--uri="+uri, "--rw=randwrite", "--bssplit=4k/50:16k/30:256k/20",
-		"--size=64M", "--iodepth=16", "--verify=crc32c", "--verify_backlog=64", "--verify_fatal=1", "--time_based",
+		"--size=64M", "--iodepth=16", "--verify=crc32c", "--verify_backlog=64", "--verify_fatal=1", "--verify_state_save=0", "--time_based",
 		"--runtime="+strconv.Itoa(int(cutsTime.Seconds())))
 }
 
