@@ -241,6 +241,7 @@ func TestRootFabricSwitchKilledOneWay(t *testing.T) {
 	env := []string{"env", awaitBroker, "HOST=10.2.0.2"}
 	for name, kind := range map[string]struct{ server, client []string }{
 		"to Go": {[]string{c.bin + "/pour", "drain", ":" + carriedPort}, slices.Concat(env, python, []string{"pour", carriedPort})},
+		"to C":  {slices.Concat(env, python, []string{"drain", carriedPort}), []string{c.bin + "/pour", "10.2.0.2:" + carriedPort}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := startIn(t, c.spaces[1], nil, kind.server...)

@@ -369,8 +369,11 @@ static inline bool ds_rx_from_segment(const struct ds_sock *s)
 static inline uint64_t ds_rx_ahead(const struct ds_shared *h) { return h->carried - h->rx_read; }
 /* Do all bytes of an outbound direction in that state go to the shadow? */
 static inline bool ds_goes_by_shadow(int tx) { return tx == TX_BACK || tx <= TX_PAUSED; }
-/* Without the lock: returns to TCP if the peer has fallen back. For callers that wait for something
- * else. */
+/* Moves the direction from the shadow to the segment, if it may; pauses: for PAUSE, which has to
+ * follow. With the lock of tx. */
+bool ds_promote(struct ds_sock *s, int fd, bool pauses) DS_HIDDEN;
+/* Without the lock: returns to TCP if the peer has fallen back, and pauses if the connection is
+ * switched off. For callers that wait for something else. */
 void ds_tx_attend(struct ds_sock *s, int fd) DS_HIDDEN;
 /* Checks whether the peer has closed its end of the doorbell, or the shadow, fd, has failed: always
  * with now, else only if that was not done lately. Returns ds_ticks. */

@@ -117,14 +117,43 @@ static int write_back(struct ds_sock *s, int fd, bool *ended)
 	return ds_tx_return(&s->seg, &h->tx, &slot, &off, to_shadow, &to, ended);
 }
 
+bool ds_promote(struct ds_sock *s, int fd, bool pauses)
+{
+	struct ds_shared *h = s->sh;
+	uint64_t carried;
+	bool done = false;
+
+	if (ds_mode(&h->tx_shut) || (!pauses && ds_seg_back(&s->seg)) || !ds_may_promote(s) || !ds_gate_shut(s))
+		return false;
+	int saved = errno;
+	if (ds_kernel_sent(fd, s->side, &carried)) {
+		h->tx_carried = carried;
+		done = (pauses ? ds_tx_promote_to_pause : ds_tx_promote)(&s->seg, &h->tx, &h->attention, carried) == 0;
+	}
+	if (done)
+		ds_on_tx(s, ON_PROMOTE);
+	errno = saved;
+	ds_gate_open(s);
+	return done;
+}
+
+/* Does the program at another host not know yet that this direction is on the shadow while the
+ * connection is switched off? If a node is killed, it has to. */
+static bool untold(struct ds_sock *s, int mode)
+{
+	return (mode == TX_SHADOW || mode == TX_DIRECT) && ds_seg_peer_relayed(&s->seg) && ds_seg_peer_pauses(&s->seg) && ds_seg_back(&s->seg) == DS_BACK_SWITCH;
+}
+
 /* The connection goes back to TCP: for good if the network does not carry the shadow any more; then
  * whether it goes on is TCP's to say. Who has switched it off may switch it on again. */
-static void go_back(struct ds_sock *s)
+static void go_back(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
 	bool switched = ds_seg_back(&s->seg) == DS_BACK_SWITCH, pause = switched && ds_seg_peer_pauses(&s->seg);
 	int mode = ds_mode(&h->tx_mode);
 
+	if (mode == TX_SHADOW && untold(s, mode) && ds_promote(s, fd, true))
+		mode = TX_DIRECT;
 	/* A peer that has not attached has not said yet whether it knows PAUSE. */
 	if (mode != TX_DIRECT && (pause || (switched && ds_state_of(s) != CONN_UP))) {
 		ds_say_mode(s);
@@ -168,7 +197,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 			/* the shadow says what follows */
 			ds_on_tx(s, ds_mode(&h->tx_mode) == TX_DIRECT ? ON_GONE : ON_LEAVE);
 		} else if (ds_seg_back(&s->seg)) {
-			go_back(s);
+			go_back(s, fd);
 		}
 	}
 	if (ds_mode(&h->tx_mode) == TX_RETURNING && !is_others(s, fd)) {
@@ -193,6 +222,17 @@ void ds_tx_update(struct ds_sock *s, int fd)
 		}
 	}
 	errno = saved;
+}
+
+void ds_tx_attend(struct ds_sock *s, int fd)
+{
+	int mode = __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED);
+	bool alone = ds_alone(s);
+
+	if (mode >= TX_BACK || !((ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK) || ds_mode(&s->sh->gone) || untold(s, mode)) || !ds_tx_take(s, alone))
+		return;
+	ds_tx_update(s, ds_still(s, fd));
+	ds_unlock(&s->sh->tx_lock, alone);
 }
 
 /* The last holder of the lock may not have noted what it has read of the shadow: the kernel knows.

@@ -97,17 +97,6 @@ static void ready_tx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 	ds_unlock(&h->tx_lock, alone);
 }
 
-void ds_tx_attend(struct ds_sock *s, int fd)
-{
-	int mode = __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED);
-	bool alone = ds_alone(s);
-
-	if (mode >= TX_BACK || !((ds_seg_peer_attention(&s->seg) & DS_FALLEN_BACK) || ds_mode(&s->sh->gone)) || !ds_tx_take(s, alone))
-		return;
-	ds_tx_update(s, ds_still(s, fd));
-	ds_unlock(&s->sh->tx_lock, alone);
-}
-
 struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events)
 {
 	struct ds_ready r = {0, events};

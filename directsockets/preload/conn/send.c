@@ -18,27 +18,6 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-/* Moves the direction from the shadow to the segment, if it may. With the lock of tx. */
-static bool promote(struct ds_sock *s, int fd)
-{
-	struct ds_shared *h = s->sh;
-	uint64_t carried;
-	bool done = false;
-
-	if (ds_mode(&h->tx_shut) || ds_seg_back(&s->seg) || !ds_may_promote(s) || !ds_gate_shut(s))
-		return false;
-	int saved = errno;
-	if (ds_kernel_sent(fd, s->side, &carried)) {
-		h->tx_carried = carried;
-		done = ds_tx_promote(&s->seg, &h->tx, &h->attention, carried) == 0;
-	}
-	if (done)
-		ds_on_tx(s, ON_PROMOTE);
-	errno = saved;
-	ds_gate_open(s);
-	return done;
-}
-
 int ds_take_error(struct ds_sock *s, int fd)
 {
 	int err = 0;
@@ -111,7 +90,7 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 		fd = ds_still(s, fd);
 		ds_tx_update(s, fd);
 		if (ds_mode(&h->tx_mode) == TX_SHADOW)
-			promote(s, fd);
+			ds_promote(s, fd, false);
 	}
 	switch (ds_mode(&h->tx_mode)) {
 	case TX_DIRECT:

@@ -272,6 +272,8 @@ extern uint32_t ds_rings DS_HIDDEN;
 
 /* Sending. ds_tx_promote sends PROMOTE, after carried bytes on the shadow: 0 or DS_STOPPED. */
 int ds_tx_promote(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64_t carried) DS_HIDDEN;
+/* The same, also where the connection is switched off: PAUSE has to follow. */
+int ds_tx_promote_to_pause(struct ds_seg *, struct ds_tx *, struct ds_attention *, uint64_t carried) DS_HIDDEN;
 /* Sends as much of c as fits and can be read; the number of bytes, or DS_AGAIN, DS_STOPPED,
  * DS_BREACH, DS_FAULT. */
 ssize_t ds_tx_send(struct ds_seg *, struct ds_tx *, struct ds_attention *, struct ds_cursor *c) DS_HIDDEN;

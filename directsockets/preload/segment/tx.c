@@ -96,7 +96,12 @@ static inline bool closed_to_data(struct ds_seg *g)
 int ds_tx_promote(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, uint64_t carried)
 {
 	ds_seg_heed(g, a);
-	if (closed_to_data(g))
+	return closed_to_data(g) ? DS_STOPPED : ds_tx_promote_to_pause(g, t, a, carried);
+}
+
+int ds_tx_promote_to_pause(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, uint64_t carried)
+{
+	if (stopped(g))
 		return DS_STOPPED;
 	memcpy(tx_slot(g, t->count)->payload, &carried, 8);
 	publish(g, t, DS_PROMOTE, 8, ds_ticks());
