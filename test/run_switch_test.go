@@ -350,9 +350,9 @@ func fabricSwitch(t *testing.T, c *carried, again bool) {
 		return back
 	})
 	moves()
-	// Of those that went back to TCP while they lived, those in Go, and some in C. A known fault: in
-	// one run of about six, one connection stays on TCP for good, its bytes right. Only the nightly
-	// form fails then.
+	// Of those that went back to TCP while they lived, those in Go, and some in C. A known
+	// fault: in one run of about six, one connection stays on TCP for good, its bytes
+	// right. Only the nightly form fails then.
 	shown, direct, left, done := "", 0, 0, false
 	for begun := time.Now(); !done && time.Since(begun) < hangTime; {
 		shown = startIn(t, c.spaces[0], nil, c.bin+"/exn-tun", "status", "--sockets", "--json", "--dir", c.dirs[0]).wait(t)
