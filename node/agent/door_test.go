@@ -90,7 +90,7 @@ func (l *lab) traced(as language, port int) (calls []string) {
 	}
 	cmd := l.program(as, "client", "172.30.0.3", port)
 	file := filepath.Join(t.TempDir(), "calls")
-	args := []string{"-f", "-o", file, "-e", "trace=connect"}
+	args := []string{"-ff", "-o", file, "-e", "trace=connect"} // a file for each thread: no line is split
 	for _, v := range cmd.Env[len(os.Environ()):] {
 		args = append(args, "-E", v) // strace itself has no library
 	}
@@ -105,13 +105,19 @@ func (l *lab) traced(as language, port int) (calls []string) {
 	if err != nil || strings.Count(string(out), "ok\n") != 6 {
 		t.Fatalf("%v: %s", err, out)
 	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob(file + ".*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("strace wrote nothing: %v", err)
 	}
-	for line := range strings.Lines(string(b)) {
-		if strings.Contains(line, broker.DoorPath) && !strings.Contains(line, "resumed") {
-			calls = append(calls, strings.TrimSpace(line))
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			if strings.Contains(line, broker.DoorPath) {
+				calls = append(calls, strings.TrimSpace(line))
+			}
 		}
 	}
 	return calls
