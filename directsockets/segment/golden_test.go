@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"exnet/internal/shm"
@@ -70,6 +71,7 @@ type script struct {
 	seg  *Segment
 	end_ *End
 	bell int
+	off  atomic.Uint64 // the broker's word
 }
 
 func (v *script) end() {
@@ -212,6 +214,11 @@ func (v *script) do(op string, args []string, want string) (string, error) {
 		} else if want == "some" {
 			return "", nil
 		}
+	case "switched":
+		if v.off.Store(0); args[0] == "off" {
+			v.off.Store(1 << (8 * SwitchByte))
+		}
+		e.heedChange()
 	case "hangup":
 		e.tx.looked = shm.Ticks() + 1<<40 // nor does it look for itself: when, is for it to choose
 		unix.Close(v.bell)
@@ -254,7 +261,9 @@ func (v *script) new(args []string) error {
 	if v.seg, err = Create(info, Config{Slots: slots, Ring: ring}); err != nil {
 		return err
 	}
-	v.end_, err = NewEnd(v.seg, side, bells[0], nil)
+	if v.end_, err = NewEnd(v.seg, side, bells[0], nil); err == nil {
+		v.end_.HeedSwitch(&v.off)
+	}
 	return err
 }
 

@@ -14,6 +14,7 @@ static bool broken, gone;
 enum { SHADOW, DIRECT, ENDED, BACK };
 static int tx, rx; // where the directions are
 static bool was_promoted, undecided;
+static uint8_t switched; // what the broker says
 static uint64_t promoted_at;
 
 static size_t bytes(uint8_t *to, const char *text)
@@ -59,6 +60,7 @@ static void forget(void)
 	mem = NULL;
 	bell = -1;
 	broken = gone = was_promoted = undecided = false;
+	switched = 0;
 	tx = rx = SHADOW;
 }
 
@@ -74,6 +76,7 @@ static void fresh(uint32_t slots, uint64_t ring, int side)
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, bells) < 0)
 		abort();
 	e.seg.bell = bells[0];
+	e.seg.off = &switched;
 	bell = bells[1];
 }
 
@@ -387,6 +390,9 @@ static void line(const char *file, int lineno, char *text)
 		while (recv(e.seg.bell, buf, sizeof buf, MSG_DONTWAIT) > 0)
 			;
 		gone |= recv(e.seg.bell, buf, 1, MSG_DONTWAIT) == 0;
+	} else if (!strcmp(op, "switched")) {
+		switched = strstr(args, "off") != NULL;
+		ds_seg_heed(&e.seg, &e.attention);
 	} else if (!strcmp(op, "hangup")) {
 		close(bell);
 		bell = -1;

@@ -238,38 +238,48 @@ void ds_ring(struct ds_seg *g, struct ds_attention *a, uint32_t want)
 		ring(g, a, word);
 }
 
-void ds_attend(struct ds_seg *g, struct ds_attention *a, uint32_t set, uint32_t clear)
+/* Changes the attention word. The caller has its lock. */
+static void change(struct ds_seg *g, struct ds_attention *a, uint32_t set, uint32_t clear)
 {
-	uint32_t w;
+	uint32_t w = (a->word & ~clear) | set;
 
-	bool taken = ds_lock(&a->lock, false) != DS_NESTED; /* DS_NESTED: a handler that the library does not know; without the lock, then */
-	w = (a->word & ~clear) | set;
 	if (set & (DS_ARM_RX | DS_ARM_TX))
 		w += 1 << 8; /* a new arming; wraps */
 	__atomic_store_n(&a->word, w, __ATOMIC_RELAXED); /* ds_tx_stands reads it without this lock */
 	__atomic_store_n(&g->own->attention, w, __ATOMIC_SEQ_CST);
+}
+
+/* The waker of SPEC 4.4, for a change of state. */
+static void tell(struct ds_seg *g, struct ds_attention *a)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	ds_ring(g, a, DS_ARM_RX | DS_ARM_TX);
+}
+
+void ds_attend(struct ds_seg *g, struct ds_attention *a, uint32_t set, uint32_t clear)
+{
+	bool taken = ds_lock(&a->lock, false) != DS_NESTED; /* DS_NESTED: a handler that the library does not know; without the lock, then */
+	change(g, a, set, clear);
 	if (taken)
 		ds_unlock(&a->lock, false);
-	if (set & (DS_FALLEN_BACK | DS_CLOSED | DS_RESET | DS_RETURNED | DS_STANDS)) {
-		/* The waker of SPEC 4.4, for a change of state. */
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		ds_ring(g, a, DS_ARM_RX | DS_ARM_TX);
-	}
+	if (set & (DS_FALLEN_BACK | DS_CLOSED | DS_RESET | DS_RETURNED | DS_STANDS))
+		tell(g, a);
 }
 
 void ds_attend_again(struct ds_seg *g, struct ds_attention *a)
 {
 	ds_attend(g, a, 0, 0);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	ds_ring(g, a, DS_ARM_RX | DS_ARM_TX);
+	tell(g, a);
 }
 
 void ds_seg_tell_off(struct ds_seg *g, struct ds_attention *a)
 {
-	uint8_t off = GET(g->off);
-
-	SET(&g->told_off, off);
-	ds_attend(g, a, off ? DS_OFF : 0, off ? 0 : DS_OFF);
+	bool taken = ds_lock(&a->lock, false) != DS_NESTED;
+	bool off = GET(g->off); /* under the lock: of several threads, the last one has the last word */
+	change(g, a, off ? DS_OFF : 0, off ? 0 : DS_OFF);
+	if (taken)
+		ds_unlock(&a->lock, false);
+	tell(g, a);
 }
 
 void ds_seg_flags(struct ds_seg *g)

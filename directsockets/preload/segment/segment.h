@@ -129,8 +129,7 @@ struct ds_seg {
 	uint64_t *txstamps; /* SPEC 2.4 */
 	const volatile uint64_t *rxstamps;
 	uint64_t *counters; /* DS_COUNTERS words */
-	const uint8_t *off; /* not 0: the broker has switched the connection off (SPEC 6.3), */
-	uint8_t told_off;   /* as the peer was told */
+	const uint8_t *off; /* not 0: the broker has switched the connection off (SPEC 6.3) */
 	struct ds_info info;
 };
 
@@ -239,7 +238,7 @@ static inline int ds_seg_back(const struct ds_seg *g)
 void ds_seg_tell_off(struct ds_seg *, struct ds_attention *) DS_HIDDEN;
 static inline void ds_seg_heed(struct ds_seg *g, struct ds_attention *a)
 {
-	if (__builtin_expect(__atomic_load_n(g->off, __ATOMIC_RELAXED) != __atomic_load_n(&g->told_off, __ATOMIC_RELAXED), 0))
+	if (__builtin_expect(!__atomic_load_n(g->off, __ATOMIC_RELAXED) != !(__atomic_load_n(&a->word, __ATOMIC_RELAXED) & DS_OFF), 0))
 		ds_seg_tell_off(g, a);
 }
 /* Does the peer understand PAUSE? */
