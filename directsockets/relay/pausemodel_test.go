@@ -38,6 +38,7 @@ const (
 	pNoReset            // one that has fallen back reads the queue up to PAUSE, and goes on, though the sender may have returned, as it was
 	pLeaves             // a receiver that finds CLOSED does not read the queue
 	pNoStay             // a sender that has not promoted since it was switched off says nothing, as it was
+	pNoBell             // nor does its doorbell ring when it is switched on, as it was
 	pFaults
 )
 
@@ -45,7 +46,7 @@ func (f pFault) String() string {
 	return [...]string{"none", "STANDS stays", "an old MARK", "BACK before MARK", "BACK is late", "no PROMOTE after RESUME", "no rewind",
 		"the gate stays open", "silent too early", "PAUSE counts while it is off", "HOLDS stays", "OFF is late",
 		"HOLDS is not looked at", "CLOSED too early", "twice after FALLEN_BACK", "the queue is not read after CLOSED",
-		"no PAUSE from the shadow"}[f]
+		"no PAUSE from the shadow", "no doorbell for OFF"}[f]
 }
 
 // Messages. Those up to pPause are of the queue.
@@ -97,7 +98,7 @@ type pWorld struct {
 
 	taken, promoted int8 // by the node; the number of the last PROMOTE
 	lane            int8
-	read            bool // the node has read the mark
+	read, asleep    bool // the node has read the mark; it waits for the doorbell
 	mark, told      pMessage
 	quiet           int8
 	free            bool
@@ -145,6 +146,7 @@ func (m *pModel) start() pWorld {
 func (w *pWorld) publish(k, n int8) {
 	w.queue[w.published] = pMessage{k: k, n: n}
 	w.published++
+	w.asleep = false
 }
 
 // next returns what may come next.
@@ -174,10 +176,15 @@ func (m *pModel) next(w pWorld) (all []pWorld) {
 	try(m.pass)
 	try(m.receive)
 	if w.switches > 0 && w.tx != pReturning && !w.killed {
-		try(func(v *pWorld) bool { v.switches--; v.off = !v.off; return true })
+		try(func(v *pWorld) bool {
+			v.switches--
+			v.off = !v.off
+			v.asleep = v.asleep && m.fault == pNoBell
+			return true
+		})
 	}
 	if w.deaths > 0 && w.published > 0 {
-		try(func(v *pWorld) bool { v.deaths--; v.killed = true; return true })
+		try(func(v *pWorld) bool { v.deaths--; v.killed, v.asleep = true, false; return true })
 	}
 	if w.kills > 0 {
 		for keep := range pWire + 1 {
@@ -223,9 +230,9 @@ func (m *pModel) look(w *pWorld) bool {
 	case w.tx == pPaused && w.saw > 0 && w.saw-1 < w.paused: // it reads up to PAUSE
 		w.tx = pOnTCP
 	case (w.tx == pPaused || w.tx == pShadow) && w.saw > 0:
-		w.returned, w.tx = true, pOnTCP
+		w.returned, w.tx, w.asleep = true, pOnTCP, false
 	case w.tx == pDirect && w.saw > 0:
-		w.returned, w.tx, w.at = true, pReturning, w.saw-1
+		w.returned, w.tx, w.at, w.asleep = true, pReturning, w.saw-1, false
 	case w.tx == pPaused && w.consumed >= w.paused:
 		w.stands, w.tx = false, pShadow
 	default:
@@ -240,6 +247,8 @@ func (m *pModel) write(w *pWorld, b int8) {
 	w.wrote++
 	if w.came == w.wrote-1 && m.passes(w) {
 		w.came++
+	} else {
+		w.asleep = false // the gate asks the node
 	}
 }
 
@@ -303,7 +312,7 @@ func (m *pModel) stand(w *pWorld) bool {
 	if w.tx != pDirect || w.queue[w.published-1].k != pPause || w.saw > 0 {
 		return false
 	}
-	w.tx, w.paused, w.stands = pPaused, w.published, true
+	w.tx, w.paused, w.stands, w.asleep = pPaused, w.published, true, false
 	return true
 }
 
@@ -312,6 +321,8 @@ func (m *pModel) stand(w *pWorld) bool {
 func (m *pModel) pump(w *pWorld) bool {
 	mark := pMessage{k: pMark, stands: w.stands, returned: w.returned, off: w.off, closed: w.killed}
 	switch {
+	case w.asleep:
+		return false
 	case !w.read:
 		w.read, w.mark = true, mark
 		return true
@@ -355,7 +366,7 @@ func (m *pModel) pump(w *pWorld) bool {
 			w.quiet = w.taken
 		}
 	}
-	w.read = false
+	w.read, w.asleep = false, mark == w.told // it looks once more after it has armed
 	return true
 }
 
@@ -411,7 +422,7 @@ func (m *pModel) hearBack(w *pWorld) bool {
 	}
 	pop(w.back[:])
 	if msg.k == pMark {
-		w.saw = msg.fell
+		w.saw, w.asleep = msg.fell, false
 	} else {
 		w.consumed = max(w.consumed, msg.n)
 	}
@@ -452,7 +463,7 @@ func (m *pModel) cut(w *pWorld, keep, keepBack int) bool {
 	}
 	clear(w.wire[:])
 	clear(w.back[:])
-	w.read, w.mark, w.told = false, pMessage{}, pMessage{} // no mark: the first one is said
+	w.read, w.asleep, w.mark, w.told = false, false, pMessage{}, pMessage{} // no mark: the first one is said
 	w.gave, w.heard = 0, 0
 	if m.fault == pNoRewind {
 		return true
