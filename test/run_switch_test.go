@@ -145,7 +145,24 @@ func TestRootFabricSwitch(t *testing.T) {
 	longtest.Skip(t)
 	needRun(t, "python3")
 	checkLeaks(t)
-	fabricSwitch(t, newCarried(t, true, "--direct", "fabric:"+carriedPort), true)
+	c := newCarried(t, true, "--direct", "fabric:"+carriedPort)
+	c.serve()
+	fabricSwitch(t, c, true)
+}
+
+// The same with a server in C.
+func TestRootFabricSwitchC(t *testing.T) {
+	longtest.Skip(t)
+	needRun(t, "python3")
+	checkLeaks(t)
+	c := newCarried(t, true, "--direct", "fabric:"+carriedPort)
+	exnRun, err := buildExnRun()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.server = startIn(t, c.spaces[1], nil, "env", awaitBroker, "HOST=10.2.0.2", exnRun, "--", "python3", testdata(t, "run/checked.py"), "serve", carriedPort)
+	c.server.listens(t, carriedPort)
+	fabricSwitch(t, c, true)
 }
 
 // The same with a server's node of a release that does not know PAUSE: connections that went back
@@ -160,6 +177,7 @@ func TestRootFabricSwitchReleases(t *testing.T) {
 	c.args[1][0] = last
 	c.up(1)
 	c.linked()
+	c.serve()
 	fabricSwitch(t, c, false)
 }
 
@@ -304,11 +322,10 @@ func (c *carried) killOff(t *testing.T, argv ...string) {
 	}
 }
 
-// fabricSwitch switches direct sockets of two hosts off and on. again: connections are direct
-// again.
+// fabricSwitch switches direct sockets of two hosts off and on, under clients of a server that
+// listens. again: connections are direct again.
 func fabricSwitch(t *testing.T, c *carried, again bool) {
 	t.Helper()
-	c.serve()
 	if err := testlab.Into(c.bin, "./testdata/run/checked.go"); err != nil {
 		t.Fatal(err)
 	}
