@@ -63,14 +63,22 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 		args = []string{} // else cobra takes those of the process
 	}
 	root.InitDefaultHelpCmd()
-	var unknown error
-	if c, rest, _ := root.Find(args); c.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
-		// The command is unknown: a flag that is unknown, too, is not the error to report, and
-		// there is no help for it.
-		tell := cli.UnknownCommand(rest[0], names(c))
-		root.SetFlagErrorFunc(func(*cobra.Command, error) error { return tell })
-		root.SetHelpFunc(func(*cobra.Command, []string) { unknown = tell })
+	// If the command is unknown, that is the error to report, not a flag that is unknown, too; and
+	// there is no help.
+	unknown := func(c *cobra.Command) error {
+		if !c.HasSubCommands() || c.Flags().NArg() == 0 {
+			return nil
+		}
+		return cli.UnknownCommand(c.Flags().Arg(0), names(c))
 	}
+	flagError, help := root.FlagErrorFunc(), root.HelpFunc()
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return cmp.Or(unknown(c), flagError(c, err)) })
+	var noHelp error
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		if noHelp = unknown(c); noHelp == nil {
+			help(c, args)
+		}
+	})
 	root.SetArgs(args)
 	out := cli.NewOutput(stdout)
 	root.SetOut(out)
@@ -79,7 +87,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	if errors.Is(err, pflag.ErrHelp) {
 		err = nil
 	}
-	err = cmp.Or(err, unknown)
+	err = cmp.Or(err, noHelp)
 	return report(stderr, c.CommandPath(), flagText(c, "log-format"), out.Check(err))
 }
 

@@ -77,6 +77,8 @@ func TestRun(t *testing.T) {
 		{"dwon", 2, "", `prog: unknown command "dwon": did you mean down? (see prog -h)` + "\n"},
 		{"zzz", 2, "", `prog: unknown command "zzz": choose from up, down, version, completion (see prog -h)` + "\n"},
 		{"zzz --help", 2, "", `prog: unknown command "zzz": choose from`},
+		{"--help zzz", 2, "", `prog: unknown command "zzz": choose from`},
+		{"zzz --laud", 2, "", `prog: unknown command "zzz": choose from`},
 		{"help zzz", 2, "", `prog help: unknown command "zzz": choose from`},
 		{"completion", 2, "", "prog completion: name one shell: bash, fish, zsh"},
 		{"completion csh", 2, "", `there are no completions for "csh"`},
