@@ -13,10 +13,6 @@ import (
 
 // Errors of the address mapping.
 var (
-	// ErrPrefix is wrapped by the error for a prefix that cannot begin a MAC
-	// address of a node; the message says what to use.
-	ErrPrefix = errors.New("invalid mac prefix")
-
 	// ErrForeign says that a MAC address has another prefix: there is no node
 	// of this fabric behind it.
 	ErrForeign = errors.New("mac address of another network")
@@ -92,12 +88,12 @@ func ParsePrefix(s string) (Prefix, error) {
 	var p Prefix
 	octets := strings.Split(strings.ReplaceAll(s, "-", ":"), ":")
 	if len(octets) != len(p) {
-		return Prefix{}, fmt.Errorf("arp: %w: %q; use four octets such as %v", ErrPrefix, s, DefaultPrefix())
+		return Prefix{}, fmt.Errorf("arp: %q: use four octets such as %v", s, DefaultPrefix())
 	}
 	for i, o := range octets {
 		b, err := hex.DecodeString(o)
 		if err != nil || len(b) != 1 {
-			return Prefix{}, fmt.Errorf("arp: %w: octet %q of %q; use two hexadecimal digits", ErrPrefix, o, s)
+			return Prefix{}, fmt.Errorf("arp: octet %q of %q; use two hexadecimal digits", o, s)
 		}
 		p[i] = b[0]
 	}
@@ -111,10 +107,10 @@ func ParsePrefix(s string) (Prefix, error) {
 // unicast address and, as no manufacturer gave it, a locally administered one.
 func (p Prefix) Validate() error {
 	if p[0]&groupBit != 0 {
-		return fmt.Errorf("arp: %w: %v is a multicast address; use an even first octet", ErrPrefix, p)
+		return fmt.Errorf("arp: %v is a multicast address; use an even first octet", p)
 	}
 	if p[0]&localBit == 0 {
-		return fmt.Errorf("arp: %w: %v is not locally administered; use x2, x6, xA or xE as first octet", ErrPrefix, p)
+		return fmt.Errorf("arp: %v is not locally administered; use x2, x6, xA or xE as first octet", p)
 	}
 	return nil
 }

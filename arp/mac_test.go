@@ -143,18 +143,18 @@ func TestParsePrefix(t *testing.T) {
 		{"2e:87:04:07", "", DefaultPrefix()},
 		{"2E-87-04-07", "", DefaultPrefix()},
 		{"02:00:00:00", "", Prefix{2, 0, 0, 0}},
-		{"", `arp: invalid mac prefix: ""; use four octets such as 2e:87:04:07`, Prefix{}},
-		{"2e:87:04", `arp: invalid mac prefix: "2e:87:04"; use four octets such as 2e:87:04:07`, Prefix{}},
-		{"2e:87:04:07:00:01", `arp: invalid mac prefix: "2e:87:04:07:00:01"; use four octets such as 2e:87:04:07`, Prefix{}},
-		{"2e:87:4:7", `arp: invalid mac prefix: octet "4" of "2e:87:4:7"; use two hexadecimal digits`, Prefix{}},
-		{"2e:87:04:0g", `arp: invalid mac prefix: octet "0g" of "2e:87:04:0g"; use two hexadecimal digits`, Prefix{}},
-		{"2f:87:04:07", "arp: invalid mac prefix: 2f:87:04:07 is a multicast address; use an even first octet", Prefix{}},
-		{"2c:87:04:07", "arp: invalid mac prefix: 2c:87:04:07 is not locally administered; use x2, x6, xA or xE as first octet", Prefix{}},
-		{"00:00:00:00", "arp: invalid mac prefix: 00:00:00:00 is not locally administered; use x2, x6, xA or xE as first octet", Prefix{}},
+		{"", `arp: "": use four octets such as 2e:87:04:07`, Prefix{}},
+		{"2e:87:04", `arp: "2e:87:04": use four octets such as 2e:87:04:07`, Prefix{}},
+		{"2e:87:04:07:00:01", `arp: "2e:87:04:07:00:01": use four octets such as 2e:87:04:07`, Prefix{}},
+		{"2e:87:4:7", `arp: octet "4" of "2e:87:4:7"; use two hexadecimal digits`, Prefix{}},
+		{"2e:87:04:0g", `arp: octet "0g" of "2e:87:04:0g"; use two hexadecimal digits`, Prefix{}},
+		{"2f:87:04:07", "arp: 2f:87:04:07 is a multicast address; use an even first octet", Prefix{}},
+		{"2c:87:04:07", "arp: 2c:87:04:07 is not locally administered; use x2, x6, xA or xE as first octet", Prefix{}},
+		{"00:00:00:00", "arp: 00:00:00:00 is not locally administered; use x2, x6, xA or xE as first octet", Prefix{}},
 	} {
 		p, err := ParsePrefix(tt.in)
 		if tt.err != "" {
-			if err == nil || err.Error() != tt.err || !errors.Is(err, ErrPrefix) || p != tt.want {
+			if err == nil || err.Error() != tt.err || p != tt.want {
 				t.Errorf("%q: %v, %v\nwant %s", tt.in, p, err, tt.err)
 			}
 			q := DefaultPrefix()
@@ -180,9 +180,6 @@ func FuzzParsePrefix(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		p, err := ParsePrefix(s)
 		if err != nil {
-			if !errors.Is(err, ErrPrefix) {
-				t.Fatal(err)
-			}
 			return
 		}
 		if m := p.MAC(1); m.IsMulticast() || m[0]&localBit == 0 {

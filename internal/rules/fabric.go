@@ -22,7 +22,7 @@ const Fabric = "fabric"
 func (p *Paths) Set(text string) error {
 	name, what, some := strings.Cut(text, ":")
 	if name != Fabric || some && what == "" {
-		return fmt.Errorf("%w: %q: use fabric, fabric:PORT[-PORT], fabric:ADDR[/BITS] or fabric:ADDR[/BITS],PORT[-PORT]", ErrRules, text)
+		return fmt.Errorf("%q: use fabric, fabric:PORT[-PORT], fabric:ADDR[/BITS] or fabric:ADDR[/BITS],PORT[-PORT]", text)
 	}
 	addr, port, both := strings.Cut(what, ",")
 	switch {
@@ -37,10 +37,10 @@ func (p *Paths) Set(text string) error {
 	r := Rule{Action: Direct, Program: "*"}
 	var err error
 	if r.Addr, err = parseAddr(addr); err != nil {
-		return fmt.Errorf("%w: %q: %w", ErrRules, text, err)
+		return fmt.Errorf("%q: %w", text, err)
 	}
 	if r.Low, r.High, err = parsePorts(port); err != nil {
-		return fmt.Errorf("%w: %q: %w", ErrRules, text, err)
+		return fmt.Errorf("%q: %w", text, err)
 	}
 	*p = append(*p, r)
 	return nil

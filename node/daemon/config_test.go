@@ -178,7 +178,7 @@ func TestFileRefused(t *testing.T) {
 		`fabric`:                              "x.toml:1: ",
 		"mtu = 9000\nmtu = 1500":              "x.toml:2: ",
 		`faults = "drop=2"`:                   "faults: wire: invalid configuration: drop=2; use a probability",
-		`direct = ["shm"]`:                    "direct: invalid rules: \"shm\": use fabric",
+		`direct = ["shm"]`:                    "direct: \"shm\": use fabric",
 		`faults = ""`:                         "use name=value",
 		`fabric = 1`:                          "x.toml:1: invalid configuration: setting fabric: write text in quotes, such as \"a\"",
 		`tap = 1`:                             "x.toml:1: invalid configuration: setting tap: write true or false",
