@@ -4,21 +4,8 @@
 # Run it in namespaces of its own (net, mount, pid).
 set -euo pipefail
 bin=$1 checked=$2
-dir=$(mktemp -d)
-mount -t tmpfs none /run
-mkdir -p /run/netns
-trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$dir"' EXIT
 . "$(dirname "$0")/spaces.sh"
 
-# until_so WHAT COMMAND...: until it succeeds.
-until_so() {
-	what=$1
-	shift
-	for _ in $(seq 1200); do ! "$@" || return 0; sleep .05; done
-	echo "not so: $what" >&2
-	cat "$dir"/*.log >&2
-	exit 1
-}
 listens() { ip netns exec server ss -Hlnt "sport = 7000" | grep -q .; }
 is_direct() { "$bin/exn-tun" status --sockets --json | tr -d ' \n' | grep -q '"mode":"direct"'; }
 

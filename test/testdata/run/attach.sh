@@ -5,11 +5,8 @@
 # status says of a program that cannot be attached to. Run it in namespaces of its own (net, mount, pid).
 set -euo pipefail
 bin=$1 peer=$2 pie=$3 waits=$4
-dir=$(mktemp -d)
-mount -t tmpfs none /run
-mkdir -p /run/netns
-trap 'kill -KILL $(jobs -p) 2>/dev/null || true; wait; umount "$dir"/*/run/exn/ds "$dir"/*/usr/lib/exnet/*{,/*}/*.so 2>/dev/null || true; rm -rf "$dir"' EXIT
 . "$(dirname "$0")/spaces.sh"
+trap 'kill -KILL $(jobs -p) 2>/dev/null || true; wait; umount "$dir"/*/run/exn/ds "$dir"/*/usr/lib/exnet/*{,/*}/*.so 2>/dev/null || true; rm -rf "$dir"' EXIT
 
 eventually() { for _ in $(seq 600); do if "$@" >"$dir/out" 2>&1; then return; fi; sleep .1; done; echo "never: $*" >&2; cat "$dir"/out "$dir"/agent "$dir"/said.* >&2; "$bin/exn-tun" status --sockets --all >&2; exit 1; }
 "$bin/exn-tun" agent >"$dir/agent" 2>&1 &

@@ -4,21 +4,8 @@
 # namespaces of its own (net, mount, pid).
 set -euo pipefail
 bin=$1
-dir=$(mktemp -d)
-mount -t tmpfs none /run
-mkdir -p /run/netns
-trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$dir"' EXIT
 . "$(dirname "$0")/spaces.sh"
 
-# until_so WHAT COMMAND...: until it succeeds.
-until_so() {
-	what=$1
-	shift
-	for _ in $(seq 1200); do ! "$@" || return 0; sleep .05; done
-	echo "not so: $what" >&2
-	cat "$dir"/*.log >&2
-	exit 1
-}
 sockets() { "$bin/exn-tun" status --sockets --json; }
 is_direct() { sockets | tr -d ' \n' | grep -q '"mode":"direct"'; }
 no_broker() { ! grep -lq serve-broker /proc/[0-9]*/cmdline; } 2>/dev/null

@@ -6,16 +6,13 @@
 # Run it in namespaces of its own (net, mount, pid).
 set -euo pipefail
 last=$1 now=$2 rounds=$3
-dir=$(mktemp -d)
 here=$(dirname "$(realpath "$0")")
-mount -t tmpfs none /run
-mkdir -p /run/netns /run/lib
-trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$dir"' EXIT
+. "$here/spaces.sh"
+mkdir /run/lib
 fail() { echo "$*" >&2; tail -n 5 "$dir"/*.log >&2 || true; exit 1; }
 eventually() { local end=$((SECONDS + ${LIMIT:-60})); until "$@" 2>"$dir/why"; do [ $SECONDS -lt $end ] || fail "never: $* $(tail -c 1000 "$dir/why")"; sleep .05; done; }
 says() { grep -q "$2" "$1"; }
 
-. "$(dirname "$0")/spaces.sh"
 export EXNET_DS_SENDS=2 # so short connections before do not delay an offer
 export HOST=10.9.0.1
 # The agent serves those who have EXNET or a library of its usual name. Programs at the nodes have
