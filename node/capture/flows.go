@@ -40,9 +40,11 @@ type place struct {
 type Flows struct {
 	mu sync.Mutex
 	// processes at the two ends of a flow that is known, whichever namespace they are in.
-	processes map[flow]string   // +checklocks:mu
-	seen      map[flow]*Watched // +checklocks:mu
-	told      map[flow]bool     // +checklocks:mu
+	processes map[flow]string // +checklocks:mu
+	// seen: who writes the packets of a connection, in both directions; nil: who did has left, and
+	// whoever sees the next one does.
+	seen map[flow]*Watched // +checklocks:mu
+	told map[flow]bool     // +checklocks:mu
 }
 
 // NewFlows makes one.
@@ -53,7 +55,7 @@ func NewFlows() *Flows {
 // maxFlows bounds what Flows remembers. Beyond, it forgets all: a packet may then be written twice.
 const maxFlows = 1 << 16
 
-// Watched is a network namespace whose packets are captured. Flows' mutex guards it.
+// Watched is a network namespace whose packets are captured, until Leave. Flows' mutex guards it.
 type Watched struct {
 	f  *Flows
 	to *Source
@@ -180,9 +182,11 @@ func (w *Watched) writeLocked(s Seen) {
 	if f.to.Compare(f.from) < 0 {
 		either = f.back()
 	}
-	if at, ok := w.f.seen[either]; !ok {
+	switch w.f.seen[either] {
+	case w:
+	case nil:
 		w.f.seen[either] = w
-	} else if at != w {
+	default:
 		return
 	}
 	if link, ok := w.links[f]; !ok {
@@ -196,6 +200,18 @@ func (w *Watched) writeLocked(s Seen) {
 		}
 	}
 	w.to.Packet(s.Packet)
+}
+
+// Leave ends the capture in the namespace, where Take and Know are not called any more. Another
+// namespace may see the same connections, or another Watched be of the same one.
+func (w *Watched) Leave() {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	for f, at := range w.f.seen {
+		if at == w {
+			w.f.seen[f] = nil
+		}
+	}
 }
 
 // commentLocked names the processes at the ends of a flow; "": none is known.

@@ -3,7 +3,9 @@ package capture
 import (
 	"bytes"
 	"net/netip"
+	"runtime"
 	"testing"
+	"weak"
 
 	"exnet/foreign"
 )
@@ -114,4 +116,28 @@ func TestFlowsLost(t *testing.T) {
 		t.Errorf("%d were lost, want 1", s.Lost())
 	}
 	l.written("")
+}
+
+// A namespace that has gone keeps nothing, and its connections are written as another one sees
+// them.
+func TestFlowsLeave(t *testing.T) {
+	l := newFlowsLab(t)
+	known := []Known{{Local: at(7), Remote: at(80), Wanted: true}}
+	l.a.Know(known)
+	l.b.Know(known)
+	l.take(l.a, 7, 80, 1, 'a')
+	l.take(l.b, 7, 80, 1, 'x')
+	l.take(l.a, 5, 6, 1, 'x') // waits
+	gone := weak.Make(l.a)
+	l.a.Leave()
+	l.a = nil
+	l.take(l.b, 7, 80, 1, 'b')
+	runtime.GC()
+	if gone.Value() != nil {
+		t.Error("it is still there")
+	}
+	if n := l.f.Count(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+	l.written("ab")
 }

@@ -272,6 +272,7 @@ func (d *directCapture) leave(path string, p *directPlace) {
 	delete(d.at, path)
 	_ = p.socket.End()
 	<-p.read
+	p.watched.Leave()
 	p.source.Missed(uint64(p.socket.Dropped()))
 	_ = p.socket.Close()
 }
@@ -288,7 +289,7 @@ func (d *directCapture) close() error {
 		s.Written += of.Written
 		s.Bytes += of.Bytes
 	}
-	fmt.Fprintf(d.p.stderr, "%s of %s written; %d lost. In %v they carried %s%s by TCP and UDP. Connections may be direct again, but for those to other hosts\n",
+	fmt.Fprintf(d.p.stderr, "%s of %s written; %d lost. In %v they carried %s%s by TCP and UDP. Connections may be direct again\n",
 		display.Count(int(s.Written), "packet"), display.Count(d.flows.Count(), "connection"), s.Lost(),
 		time.Since(d.began).Round(directLook/3), pick(s.Lost() > 0, "at least ", ""), display.Bytes(s.Bytes))
 	return errors.Join(err, d.hold.Close())

@@ -77,9 +77,9 @@ and keeps new ones there. Nothing is lost, and no connection ends.`,
 	}, new(broker.Rule))
 	addRule(&cobra.Command{
 		Use: "on [flags]", Short: "let connections be direct again",
-		Long: `Lets connections be direct, also those that went back to TCP, but for those to
-other hosts. Without flags it forgets all that was said before. With --share all
-others stay on TCP, of those that the other flags select.`,
+		Long: `Lets connections be direct, also those that went back to TCP. Without flags it
+forgets all that was said before. With --share all others stay on TCP, of those
+that the other flags select.`,
 		Example: "exn-tun direct on --share 10%",
 	}, &broker.Rule{Direct: true})
 	set := &cobra.Command{
