@@ -205,8 +205,8 @@ func (c *session) hello(m wire.Message, fds rpc.Descriptors) error {
 	c.s.mu.Unlock()
 	if err == nil { // else it has no descriptors
 		budget := connstats.MaxEntries
-		c.s.scanning.Lock()                                // else it may say what Switched has changed meanwhile
-		c.s.switchTable(t, &budget, make(map[uint64]bool)) // as the broker before this one may have said otherwise
+		c.s.scanning.Lock()                         // else it may say what Switched has changed meanwhile
+		c.s.switchTable(t, &budget, newReturning()) // as the broker before this one may have said otherwise
 		c.s.scanning.Unlock()
 		_ = unix.Close(t.fd)
 	}

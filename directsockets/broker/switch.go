@@ -283,14 +283,28 @@ type Returned struct {
 // Switched tells the clients which of their connections and flows the Switch forbids, and which it
 // allows again. What was sent before is read first, so nothing is lost.
 func (s *Server) Switched() Returned {
-	back := make(map[uint64]bool)
-	kept := s.switched(back)
-	return Returned{len(back), kept}
+	r := newReturning()
+	s.switched(r)
+	return r.sum()
 }
 
-// switched is Switched. It adds those that were direct to back, each once though both ends are
-// here, and returns how many stay direct, counted at their client's end.
-func (s *Server) switched(back map[uint64]bool) (kept int) {
+// returning are the connections and flows that Switched has found direct, each once though both
+// ends are here.
+type returning struct {
+	back map[uint64]bool
+	// kept are those of which an end stays direct, by the client's address: an old library does
+	// not say which segment it has.
+	kept map[netip.AddrPort]bool
+}
+
+func newReturning() *returning {
+	return &returning{make(map[uint64]bool), make(map[netip.AddrPort]bool)}
+}
+
+func (r *returning) sum() Returned { return Returned{len(r.back), len(r.kept)} }
+
+// switched is Switched.
+func (s *Server) switched(r *returning) {
 	s.scanning.Lock()
 	defer s.scanning.Unlock()
 	s.mu.Lock()
@@ -298,28 +312,26 @@ func (s *Server) switched(back map[uint64]bool) (kept int) {
 	s.mu.Unlock()
 	left := newBudgets()
 	for _, t := range clients {
-		left.use(t.owner, func(budget *int) { kept += s.switchTable(t, budget, back) })
+		left.use(t.owner, func(budget *int) { s.switchTable(t, budget, r) })
 		_ = unix.Close(t.fd)
 	}
-	return kept
 }
 
 // switchTable is switched for one client.
-func (s *Server) switchTable(t clientTable, budget *int, back map[uint64]bool) (kept int) {
+func (s *Server) switchTable(t clientTable, budget *int, r *returning) {
 	for _, c := range connstats.Read(t.fd, connstats.MaxEntries, budget) {
 		server := c.ServerEnd()
 		off := !s.allows(endOf(s.cfg.Names, &c, t.pid), c.Draw)
 		direct := c.Mode == connstats.ModeDirect.String()
 		switch {
 		case !c.Heeds:
-			if off && direct && !c.Server {
-				kept++
+			if off && direct {
+				r.kept[c.ClientEnd()] = true
 			}
 		case off != c.Off && connstats.SetOff(t.fd, &c, off) == nil && off && direct:
-			back[uint64(c.Draw)|uint64(server.Port())<<32] = true
+			r.back[uint64(c.Draw)|uint64(server.Port())<<32] = true
 		}
 	}
-	return kept
 }
 
 // Switched is that of all members. A connection between two of them counts once.
@@ -327,9 +339,9 @@ func (g *Group) Switched() Returned {
 	g.mu.Lock()
 	members := slices.Collect(maps.Values(g.members))
 	g.mu.Unlock()
-	back, kept := make(map[uint64]bool), 0
+	r := newReturning()
 	for _, s := range members {
-		kept += s.switched(back)
+		s.switched(r)
 	}
-	return Returned{len(back), kept}
+	return r.sum()
 }

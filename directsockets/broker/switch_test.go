@@ -6,6 +6,8 @@ import (
 
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/wire"
+
+	"golang.org/x/sys/unix"
 )
 
 // The last Rule that fits counts. A Rule about everything replaces all, and one about the same as
@@ -192,4 +194,37 @@ func TestSwitchOwn(t *testing.T) {
 func (s *Switch) allows(e switchEnd, draw uint32) bool {
 	r := s.decides(e, draw)
 	return r == nil || r.Direct
+}
+
+// A connection of an old library, which looks at no Switch, stays direct and is counted once,
+// whichever of its ends the Rule is about.
+func TestSwitchKept(t *testing.T) {
+	const heeds = 256 + 15 // of the first entry (SPEC.md, 6.3)
+	key := wire.Key{Client: netip.MustParseAddrPort("10.2.0.2:40000"), Server: netip.MustParseAddrPort("10.2.0.1:80")}
+	table := func(server bool) clientTable {
+		all, err := connstats.New(1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(all.Close)
+		e := all.Alloc(connstats.EntryInfo{Key: key, Server: server})
+		e.Set(connstats.ModeDirect, connstats.WhyNothing)
+		if _, err := unix.Pwrite(all.Fd(), []byte{0}, heeds); err != nil {
+			t.Fatal(err)
+		}
+		return clientTable{fd: all.Fd()}
+	}
+	for container, want := range map[string]int{"": 1, "web": 1, "other": 0} {
+		var sw Switch
+		sw.Add(Rule{Container: container})
+		r := newReturning()
+		for name, of := range map[string]clientTable{"client": table(false), "web": table(true)} {
+			budget := 64
+			s := &Server{cfg: Config{Names: []string{name}, Switch: &sw}}
+			s.switchTable(of, &budget, r)
+		}
+		if got := r.sum(); got != (Returned{Kept: want}) {
+			t.Errorf("off for %q: %+v, want %d that stay", container, got, want)
+		}
+	}
 }

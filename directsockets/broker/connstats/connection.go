@@ -91,6 +91,14 @@ func (c *Connection) ServerEnd() netip.AddrPort {
 	return c.Remote
 }
 
+// ClientEnd is the client's end, as this end has it.
+func (c *Connection) ClientEnd() netip.AddrPort {
+	if c.Server {
+		return c.Remote
+	}
+	return c.Local
+}
+
 // Sort puts connections in the order of their set-up.
 func Sort(all []*Connection) {
 	slices.SortFunc(all, func(a, b *Connection) int {
