@@ -227,6 +227,7 @@ func (e *End) message() error {
 		if w.tag() != TagShutdown && e.maybeReturned() {
 			return ErrReset
 		}
+		bare := w.tag() == TagPause && r.count == r.start+1
 		r.count++
 		r.phase = phaseEnded
 		counter, err := ReceivedShutdown, io.EOF
@@ -238,7 +239,9 @@ func (e *End) message() error {
 			r.phase, counter, err = phasePaused, ReceivedDemote, ErrPaused
 			r.start = r.count
 		}
-		e.count.Add(counter, 1)
+		if !bare { // as in last
+			e.count.Add(counter, 1)
+		}
 		e.give()
 		return err
 	case TagRegion:

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/netip"
 	"testing"
@@ -104,5 +105,36 @@ func TestSmoke(t *testing.T) {
 	}
 	if _, err := s.Recv(make([]byte, 1)); err != io.EOF {
 		t.Fatal(err)
+	}
+}
+
+// A PAUSE takes a direction back that was direct. Right after PROMOTE it takes nothing back, and
+// does not count.
+func TestPauseCounts(t *testing.T) {
+	c, s := promoted(t, Config{})
+	for _, want := range []uint64{1, 1, 2} {
+		if want != c.count[SentDemote].Load() {
+			if _, err := c.Send([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := s.Recv(make([]byte, 1)); n != 1 || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if err := c.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Recv(make([]byte, 1)); err != ErrPaused {
+			t.Fatal(err)
+		}
+		if sent, received := c.count[SentDemote].Load(), s.count[ReceivedDemote].Load(); sent != want || received != want {
+			t.Errorf("%d were sent, %d received, want %d", sent, received, want)
+		}
+		if err := errors.Join(c.Resumed(), c.Promote(17)); err != nil {
+			t.Fatal(err)
+		}
+		if n, ok := s.PromotedAt(); n != 17 || !ok {
+			t.Fatal(n, ok)
+		}
 	}
 }

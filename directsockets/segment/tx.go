@@ -43,6 +43,7 @@ type tx struct {
 	phase    phase
 	sent     uint64 // messages
 	paused   uint64 // how many they were with the last PAUSE
+	promoted uint64 // and with the last PROMOTE
 	consumed uint64 // a count of the peer's that was true once
 	put      uint64 // sum of the advances
 	freed    uint64 // a sum of the peer's that was true once
@@ -206,6 +207,7 @@ func (e *End) promote(tcpBytes uint64) error {
 	}
 	s.Payload().PutUint64(0, tcpBytes)
 	e.commit(s, TagPromote, promoteLen)
+	e.tx.promoted = e.tx.sent
 	e.tx.phase = phaseDirect
 	e.published()
 	return nil
@@ -491,8 +493,11 @@ func (e *End) last(tag Tag, p phase, counter int) error {
 	if err != nil {
 		return err
 	}
+	bare := tag == TagPause && e.tx.sent == e.tx.promoted
 	e.commit(s, tag, 0)
-	e.count.Add(counter, 1)
+	if !bare { // else nothing was direct, and nothing goes back
+		e.count.Add(counter, 1)
+	}
 	e.published()
 	e.dummy.Store(0)
 	if e.peer.attention.Load()&fallenBackFlag != 0 { // the message is void

@@ -70,13 +70,13 @@ func directSince(c *Connection, units uint64) (at time.Time) {
 	return at
 }
 
-// returns is how often a connection went back to TCP. Who goes back says DEMOTE, but where the
-// network is cut.
+// returns is how often a connection went back to TCP. Who goes back says DEMOTE or PAUSE, but where
+// the network is cut.
 func returns(c *Connection) uint64 {
 	switch n := max(c.Sent.Demote, c.Received.Demote); {
 	case c.UDP: // which counts other things there
 		return 0
-	case n == 0 && c.Mode == ModeDemoted.String() && c.Via != PathNone:
+	case n == 0 && c.Mode == ModeDemoted.String() && c.Sent.DirectBytes+c.Received.DirectBytes > 0:
 		return 1
 	default:
 		return n

@@ -130,6 +130,9 @@ func TestDirectSince(t *testing.T) {
 	e.SetPath(PathMemory)
 	e.Set(ModeDirect, WhyNothing)
 	check(true, 0)
+	e.Set(ModeDemoted, WhySwitchedOff) // by PAUSE after PROMOTE alone, which is not counted
+	check(false, 0)
+	e.Counters()[segment.ReceivedDirect].Store(1)
 	e.Set(ModeDemoted, WhyNetwork) // without a message
 	check(false, 1)
 	e.Counters()[segment.SentDemote].Store(3)

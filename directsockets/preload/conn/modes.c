@@ -289,7 +289,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 		ds_rx_returning(s, fd);
 	if (ds_mode(&h->rx_mode) == RX_DIRECT) {
 		int how = ds_rx_look(&s->seg, &h->rx);
-		bool gone = false, fell = __atomic_load_n(&h->attention.word, __ATOMIC_RELAXED) & DS_FALLEN_BACK;
+		bool gone = false, bare, fell = __atomic_load_n(&h->attention.word, __ATOMIC_RELAXED) & DS_FALLEN_BACK;
 
 		if (how == DS_AGAIN && ds_left(s)) { /* what it sent before it left is there by now */
 			how = ds_rx_look(&s->seg, &h->rx);
@@ -299,6 +299,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 		}
 		if (gone)
 			ds_on_rx(s, ON_GONE);
+		bare = how == DS_PAUSED && ds_rx_bare(&h->rx);
 		switch (how) {
 		case DS_PAUSED:
 			if (fell)
@@ -313,7 +314,7 @@ void ds_rx_update(struct ds_sock *s, int fd)
 			/* fall through */
 		case DS_END:
 			ds_on_rx(s, how == DS_END ? ON_SHUTDOWN : how == DS_PAUSED ? ON_PAUSE : ON_DEMOTE);
-			if (how != DS_END)
+			if (how != DS_END && !bare)
 				ds_count(&s->seg, DS_C_RX_DEMOTE, 1);
 			ds_rx_finish(&s->seg, &h->rx, &h->attention, how == DS_PAUSED);
 			break;

@@ -220,6 +220,35 @@ static void recovers(void)
 	free_pair(&p);
 }
 
+// A PAUSE right after PROMOTE takes nothing back: neither end counts it.
+static void pauses(void)
+{
+	struct pair p;
+	struct iovec v;
+	uint8_t buf[8];
+	uint64_t carried, want = 0;
+
+	make_pair(&p, 16, 65536);
+	struct end *a = &p.end[0], *b = &p.end[1];
+	for (int sends = 0; sends < 6; sends++) {
+		CHECK(ds_tx_promote(&a->seg, &a->tx, &a->attention, 0) == 0, "promote");
+		CHECK(ds_rx_promoted(&b->seg, &b->rx, &carried) == 1, "promoted");
+		if (sends % 2) {
+			struct ds_cursor c = cursor_of(&v, buf, sizeof buf);
+
+			CHECK(send_bytes(a, 5) == 5, "send");
+			CHECK(ds_rx_recv(&b->seg, &b->rx, &b->attention, &c, false, false) == 5, "receive");
+			want++;
+		}
+		CHECK(ds_tx_end(&a->seg, &a->tx, &a->attention, DS_PAUSE) == 0, "pause");
+		CHECK(ds_rx_look(&b->seg, &b->rx) == DS_PAUSED && ds_rx_bare(&b->rx) == !(sends % 2), "it is bare: %d", ds_rx_bare(&b->rx));
+		CHECK(a->seg.counters[DS_C_TX_DEMOTE] == want, "%d of %d count", (int)a->seg.counters[DS_C_TX_DEMOTE], (int)want);
+		ds_rx_finish(&b->seg, &b->rx, &b->attention, true);
+		CHECK(ds_tx_resumed(&a->seg, &a->tx, &a->attention), "resumed");
+	}
+	free_pair(&p);
+}
+
 // A sender whose peer is a node waits for room, and says that there is none, only while at least
 // half of the queue or of the ring is in use, whatever SO_SNDBUF is: the node looks for what the
 // far program consumes only then (SPEC 5.8).
@@ -376,6 +405,7 @@ int main(void)
 	streams(4096, 65536, 2 << 20);
 	wholes();
 	recovers();
+	pauses();
 	waits_for_node();
 	paces();
 	pages(16);

@@ -253,6 +253,8 @@ static unsigned end_of(struct ds_seg *g, const struct ds_rx *r, struct ds_pos p)
 	return 0;
 }
 
+bool ds_rx_bare(const struct ds_rx *r) { return r->pos[r->cur & 1].count == r->start + 1; }
+
 bool ds_rx_over(struct ds_seg *g, struct ds_rx *r) { return end_of(g, r, r->pos[r->cur & 1]); }
 
 int ds_seg_fall_back(struct ds_seg *g, struct ds_rx *r, struct ds_attention *a)

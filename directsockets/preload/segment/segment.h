@@ -332,6 +332,8 @@ uint64_t ds_rx_stamp(struct ds_seg *, struct ds_rx *, uint64_t told) DS_HIDDEN;
 bool ds_rx_ends(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;
 /* True if the queue holds SHUTDOWN, DEMOTE or PAUSE. */
 bool ds_rx_over(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
+/* True if nothing was consumed after PROMOTE. */
+bool ds_rx_bare(const struct ds_rx *) DS_HIDDEN;
 /* True if there is a message. Any caller may ask, as for the next one. */
 bool ds_rx_there(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* True if there is one that has bytes, by the peer's claim. */

@@ -61,10 +61,17 @@ static inline void publish(struct ds_seg *g, struct ds_tx *t, unsigned tag, unsi
 	shown(t, 1);
 }
 
+/* The tag of the last message, or 0: there is none, or its slot was given back. */
+static unsigned last_tag(struct ds_seg *g, const struct ds_tx *t)
+{
+	uint64_t last = t->count ? GET(&tx_slot(g, t->count - 1)->status) : 0;
+
+	return t->count && (uint32_t)last == lap(g, t->count - 1) ? last >> 32 & 0xff : 0;
+}
+
 unsigned ds_tx_recover(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a)
 {
 	unsigned n = 0;
-	uint64_t last;
 
 	while (n < WHOLE && (uint32_t)GET(&tx_slot(g, t->count + n)->status) == lap(g, t->count + n))
 		n++;
@@ -78,8 +85,7 @@ unsigned ds_tx_recover(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a
 	t->next_put = t->put;
 	t->next_off = t->off;
 	ds_attend_again(g, a);
-	last = t->count ? GET(&tx_slot(g, t->count - 1)->status) : 0;
-	return t->count && (uint32_t)last == lap(g, t->count - 1) ? last >> 32 & 0xff : 0;
+	return last_tag(g, t);
 }
 
 /* fallen back: the peer has fallen back. stopped: it has fallen back or closed it. Any thread may
@@ -382,8 +388,10 @@ int ds_tx_end(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, int tag
 		return room ? room : DS_AGAIN;
 	if (tag == DS_PAUSE)
 		t->paused = t->count;
+	bool bare = tag == DS_PAUSE && last_tag(g, t) == DS_PROMOTE;
 	publish(g, t, (unsigned)tag, 0, ds_ticks());
-	ds_count(g, tag == DS_SHUTDOWN ? DS_C_TX_SHUTDOWN : DS_C_TX_DEMOTE, 1);
+	if (!bare) /* else nothing was direct, and nothing goes back */
+		ds_count(g, tag == DS_SHUTDOWN ? DS_C_TX_SHUTDOWN : DS_C_TX_DEMOTE, 1);
 	ds_ring(g, a, DS_ARM_RX);
 	return ds_tx_stands(g, a, (unsigned)tag);
 }
