@@ -20,6 +20,8 @@ type Connection struct {
 	// the program here, EarlyDropped have come from the other node.
 	HeldDropped, EarlyDropped uint64
 	Waits                     string // what it waits for; "": nothing
+	// Back: it goes back to TCP for good, also before the program here has looked.
+	Back bool
 }
 
 // Connections returns all connections, sorted by local address. ErrClosed: the Engine is closed.
@@ -44,7 +46,7 @@ func (e *Engine) Connections() ([]Connection, error) {
 // show describes a connection. The poll list's owner calls it.
 func (c *conn) show() Connection {
 	i := c.seg.Info()
-	s := Connection{Local: i.Client, Remote: i.Server, Node: c.node.id, State: c.state.String()}
+	s := Connection{Local: i.Client, Remote: i.Server, Node: c.node.id, State: c.state.String(), Back: c.relay.Said(segment.MarkFallenBack)}
 	if c.relay.Side() == segment.Client { // the program here is the server
 		s.Local, s.Remote = s.Remote, s.Local
 	}

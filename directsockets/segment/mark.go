@@ -89,6 +89,9 @@ func (r *Relay) SayOff() {
 	r.e.raise(offFlag)
 }
 
+// Said reports whether the program here was told a flag, and that was not taken back.
+func (r *Relay) Said(f MarkFlags) bool { return r.said&f != 0 }
+
 // lower takes back what Say has told.
 func (r *Relay) lower(flags MarkFlags) {
 	if flags &= r.said; flags != 0 {

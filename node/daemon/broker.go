@@ -285,7 +285,9 @@ func (d *Daemon) Sockets() *control.Sockets {
 	if b := d.sockets.broker(); b != nil {
 		s.Broker, s.Connections, s.SetUp = b.Path(), b.Connections(), b.SetUpTimes()
 	}
-	s.Relayed = d.carrier.relayed()
+	list, _ := d.carrier.engine.Connections() // closed: there are none
+	goneBack(s.Connections, list)
+	s.Relayed = relayed(list)
 	return s
 }
 

@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/broker/wire"
 	"exnet/directsockets/relay"
 	"exnet/exteth"
@@ -201,9 +203,28 @@ func (c *carrier) meetAll() {
 	}
 }
 
-// relayed returns the connections that the node carries.
-func (c *carrier) relayed() (all []control.Relayed) {
-	list, _ := c.engine.Connections() // closed: there are none
+// goneBack shows as demoted the connections that the fabric does not carry any more: their programs
+// say so when they make a call.
+func goneBack(all []connstats.Connection, carried []relay.Connection) {
+	ends := func(local, remote netip.AddrPort) [2]netip.AddrPort {
+		for _, a := range []*netip.AddrPort{&local, &remote} {
+			*a = netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+		}
+		return [2]netip.AddrPort{local, remote}
+	}
+	stays := make(map[[2]netip.AddrPort]bool)
+	for _, r := range carried {
+		stays[ends(r.Local, r.Remote)] = !r.Back
+	}
+	for i := range all {
+		if c := &all[i]; c.Path == connstats.PathFabric.String() && !stays[ends(c.Local, c.Remote)] {
+			c.Demoted(connstats.WhyPeer)
+		}
+	}
+}
+
+// relayed are the connections that the node carries, as status shows them.
+func relayed(list []relay.Connection) (all []control.Relayed) {
 	for _, r := range list {
 		all = append(all, control.Relayed{Local: r.Local, Remote: r.Remote, Node: int(r.Node), State: r.State, Gate: r.Gate, Held: r.Held,
 			Waits: r.Waits, HeldDropped: r.HeldDropped, EarlyDropped: r.EarlyDropped})

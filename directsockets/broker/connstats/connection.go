@@ -83,6 +83,14 @@ func returns(c *Connection) uint64 {
 	}
 }
 
+// Demoted shows a direct connection as one that went back to TCP, which its program has not said
+// yet.
+func (c *Connection) Demoted(why Why) {
+	c.Mode, c.Path, c.RDMA, c.DirectSince = ModeDemoted.String(), "tcp", false, time.Time{}
+	c.Why, c.Reason = why, why.String()
+	c.Returns++
+}
+
 // ServerEnd is the server's end, as this end has it.
 func (c *Connection) ServerEnd() netip.AddrPort {
 	if c.Server {
