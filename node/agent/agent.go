@@ -26,7 +26,14 @@ import (
 const (
 	lookTime = 500 * time.Millisecond
 	stayTime = 2 * time.Second
+	// nodeTime is between two looks whether a node has ended whose namespace is served then, and
+	// nodeCost more for each such node.
+	nodeTime = 50 * time.Millisecond
+	nodeCost = time.Millisecond
 )
+
+// errNode says that a node has reserved the namespace.
+var errNode = fmt.Errorf("agent: a node is to serve it: %w", broker.ErrInUse)
 
 // ErrUnsupported says that this kernel, or what this process may do, does not allow it.
 var ErrUnsupported = pairing.ErrUnsupported
@@ -55,6 +62,8 @@ type agent struct {
 	// told: namespaces that another broker serves, that could not be entered, or of which there are
 	// too many, which the log knows, and when that was found last.
 	told map[uint64]time.Time
+	// nodes: those of told that a node serves, with a process there that asks.
+	nodes map[uint64]int
 }
 
 // place is a namespace and its broker.
@@ -117,7 +126,7 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 	}
 	defer a.attacher.work.Wait()
 	a.lines = newAccounts(a.log)
-	a.at, a.told, a.search = make(map[uint64]*place), make(map[uint64]time.Time), newSearch(a.proc)
+	a.at, a.told, a.nodes, a.search = make(map[uint64]*place), make(map[uint64]time.Time), make(map[uint64]int), newSearch(a.proc)
 	a.group = broker.NewGroup(func(client uint64) (broker.End, bool) {
 		end, ok := pairs.Server(client)
 		return broker.End(end), ok
@@ -150,6 +159,10 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 			ready()
 		}
 		for waits := true; waits; {
+			var nodes <-chan time.Time
+			if n := len(a.nodes); n > 0 {
+				nodes = time.After(nodeTime + time.Duration(n)*nodeCost)
+			}
 			select {
 			case <-ctx.Done():
 				return nil
@@ -158,6 +171,8 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 			case r := <-a.attacher.done:
 				a.attachEnded(r, time.Now())
 				a.attachNext(ctx, time.Now())
+			case <-nodes:
+				a.followNodes(time.Now())
 			case <-tick.C:
 				waits = false
 			}
@@ -179,6 +194,7 @@ func (a *agent) look(now time.Time) error {
 	for inode := range a.told {
 		if _, there := found[inode]; !there {
 			delete(a.told, inode)
+			delete(a.nodes, inode)
 		}
 	}
 	for inode, p := range a.at {
@@ -190,6 +206,15 @@ func (a *agent) look(now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// followNodes serves the namespaces of nodes that have ended.
+func (a *agent) followNodes(now time.Time) {
+	for inode, pid := range a.nodes {
+		if !broker.Reserved(inode) {
+			a.meet(inode, pid, now)
+		}
+	}
 }
 
 // meetAll serves the namespaces of processes that ask. Those that were left out before come last,
@@ -218,7 +243,11 @@ func (a *agent) meet(inode uint64, pid int, now time.Time) {
 	p := a.at[inode]
 	if p == nil {
 		var err error
+		delete(a.nodes, inode)
 		if p, err = a.serve(inode, pid); err != nil {
+			if errors.Is(err, errNode) {
+				a.nodes[inode] = pid
+			}
 			first := a.told[inode].IsZero()
 			if ended := errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH); ended && first {
 				return // the process is no more: that is no news
@@ -247,7 +276,7 @@ func (a *agent) logOf(account string) logger.Logger {
 // serve makes the broker of a process's namespace, and runs it.
 func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 	if broker.Reserved(inode) {
-		return nil, fmt.Errorf("agent: a node is to serve it: %w", broker.ErrInUse)
+		return nil, errNode
 	}
 	p = &place{ruled: func() {}, ended: make(chan error, 1)}
 	path := filepath.Join(a.proc, strconv.Itoa(pid), "ns/net")

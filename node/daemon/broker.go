@@ -34,8 +34,12 @@ const (
 	peerRetry   = 100 * time.Millisecond
 )
 
-// agentLeaves is for how long an agent may still serve a namespace that a node has reserved.
-const agentLeaves = 3 * time.Second
+// agentLeaves is for how long an agent may still serve a namespace that a node has reserved. The
+// node takes its place within leaveRetry.
+const (
+	agentLeaves = 3 * time.Second
+	leaveRetry  = 20 * time.Millisecond
+)
 
 // sockets is the broker of direct sockets of the node's namespace, unless there is
 // another one, and its connections to the brokers of the peers.
@@ -131,7 +135,8 @@ func (s *sockets) run(ctx context.Context) error {
 			err = errors.Join(err, b.Close())
 		}
 		if errors.Is(err, broker.ErrInUse) && time.Now().Before(leaves) {
-			err = nil
+			pause(ctx, leaveRetry)
+			continue
 		}
 		if err != nil && err.Error() != told {
 			told = err.Error()

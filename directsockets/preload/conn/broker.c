@@ -27,8 +27,9 @@ enum {
 	KNOWS_UDP = 1, /* of WELCOME's features */
 	KNOWS_FLOW = 2,
 	RETRY_NS = 1000000000,   /* between two attempts to find it */
+	LOOK_NS = 100000000,	  /* between two looks whether it is still there */
 	UNFIT_NS = 2000000000,    /* more, after one that did not answer as it should */
-	SOON_NS = 8000000,	  /* the first time after an agent was told, doubled so often */
+	SOON_NS = 8000000,	  /* the first time after an agent was told, or a broker has ended, doubled so often */
 	SOON = 7,
 	ENDED = -2,
 	TOO_MANY = 4, /* a reason of REFUSED */
@@ -45,7 +46,7 @@ const uint32_t *ds_udp_offers = &no_offers;
 const uint16_t *ds_udp_receivers;
 static int64_t next_try; /* 0: this process has not looked yet */
 static int64_t greeted; /* when HELLO was sent; 0: it was not, as the broker had hung up */
-static unsigned soon; /* attempts since an agent was told of this process */
+static unsigned soon; /* attempts since an agent was told of this process, or a broker has ended */
 static uint8_t version; /* of the messages, as WELCOME has it; 0: it has not come yet */
 static bool silent; /* HELLO was sent, and is not answered yet */
 static bool known; /* there has been a broker */
@@ -86,12 +87,13 @@ void ds_broker_init(const struct ds_broker_notices *to)
 }
 
 /* How long to wait for the next attempt after one that found nothing: not long while an agent that
- * was told of this process may be making the broker. */
+ * was told of this process may be making the broker, or another process takes the place of the
+ * last one. */
 static int64_t pause_ns(void)
 {
 	unsigned n = soon;
 
-	if (!ds_place_knocked() || n >= SOON)
+	if ((!ds_place_knocked() && !known) || n >= SOON)
 		return RETRY_NS;
 	DS_SET(soon, n + 1);
 	return (int64_t)SOON_NS << n;
@@ -121,6 +123,14 @@ static void hang_up(int64_t wait)
 	__atomic_store_n(&ds_broker_connections, ds_broker_connections + 1, __ATOMIC_RELAXED);
 }
 
+/* The broker has ended. One that ends again and again is tried less and less often. */
+static void ended(void)
+{
+	if (greeted && now_ns() - greeted > RETRY_NS)
+		DS_SET(soon, 0);
+	hang_up(pause_ns());
+}
+
 /* Sends m with n descriptors, which stay the caller's. False: it was not sent. */
 static bool send_message(struct ds_message *m, const int *fds, int n)
 {
@@ -147,7 +157,7 @@ static bool send_message(struct ds_message *m, const int *fds, int n)
 		r = ds_syscall(SYS_sendmsg, conn, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
 	while (r < 0 && errno == EINTR);
 	if (r < 0 && m->type != DS_HELLO && errno != EAGAIN && errno != ENOBUFS && errno != ETOOMANYREFS && errno != EBADF && errno != ENOMEM)
-		hang_up(RETRY_NS);
+		ended();
 	return r >= 0;
 }
 
@@ -237,7 +247,10 @@ static bool welcomed(void)
 		return true;
 	/* One that speaks none of these versions reads HELLO, and hangs up (SPEC 6). */
 	absent = got == ENDED && greeted ? DS_WHY_VERSION : got == 1 && m.type == DS_REFUSED && m.reason == TOO_MANY ? DS_WHY_NO_MEMORY : DS_WHY_NO_BROKER;
-	hang_up((int64_t)RETRY_NS + UNFIT_NS);
+	if (absent == DS_WHY_NO_BROKER)
+		ended();
+	else
+		hang_up((int64_t)RETRY_NS + UNFIT_NS);
 	return false;
 }
 
@@ -297,7 +310,7 @@ bool ds_broker_greets(void) { return silent && now_ns() - greeted < ds_config.we
 bool ds_broker_looked(void) { return DS_GET(next_try) != 0; }
 
 bool ds_broker_known(void) { return DS_GET(known); }
-bool ds_broker_comes(void) { return ds_place_knocked() && !DS_GET(known) && DS_GET(soon) < SOON; }
+bool ds_broker_comes(void) { return (ds_place_knocked() || DS_GET(known)) && DS_GET(soon) < SOON; }
 
 int ds_broker_absent(void) { return absent; }
 
@@ -317,17 +330,15 @@ bool ds_broker_up(bool waits)
 	bool fresh = false;
 
 	if (conn >= 0 && !silent && now_ns() >= next_try) { /* is it still there, and the best? */
-		DS_SET(next_try, now_ns() + RETRY_NS);
+		DS_SET(next_try, now_ns() + (users ? RETRY_NS : LOOK_NS));
 		ds_broker_read();
-		if (conn < 0)
-			DS_SET(next_try, 0); /* it has just gone, and the next one may be there */
-		else if (users)
+		if (conn >= 0 && users)
 			prefer_roots();
 	}
 	if (silent) {
 		fresh = welcomed();
 	} else if (conn < 0 && now_ns() >= next_try) {
-		DS_SET(next_try, now_ns() + RETRY_NS);
+		DS_SET(next_try, now_ns() + LOOK_NS);
 		fresh = greet(waits);
 	}
 	if (fresh)
@@ -421,7 +432,7 @@ void ds_broker_read(void)
 	while (conn >= 0 && !silent) {
 		got = receive(&m, fds, &n);
 		if (got < 0)
-			hang_up(RETRY_NS / 10);
+			ended();
 		if (got <= 0)
 			break;
 		if (m.type == DS_GRANT || m.type == DS_FLOW) {

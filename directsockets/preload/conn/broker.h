@@ -55,7 +55,8 @@ bool ds_broker_known(void) DS_HIDDEN;
 int ds_broker_absent(void) DS_HIDDEN;
 /* Why an offer was refused, by the reason in the broker's message. */
 int ds_broker_why(int reason) DS_HIDDEN;
-/* Has an agent been told of this process that may be making the first broker? Any thread. */
+/* May there be a broker in a moment? An agent that was told of this process may be making it, or
+ * another process takes the place of the last one. Any thread. */
 bool ds_broker_comes(void) DS_HIDDEN;
 static inline bool ds_is_absent(int why) { return why == DS_WHY_NO_BROKER || why == DS_WHY_VERSION || why == DS_WHY_SILENT; }
 /* Is it a broker's, this one or the peer's, that an offer was not taken? Then it does not count

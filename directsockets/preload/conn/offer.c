@@ -38,6 +38,10 @@ void ds_tell_rung(struct ds_sock *s)
 /* Puts the next try off, for longer each time. False: there were enough. */
 static bool later(struct ds_sock *s, int why)
 {
+	if (ds_is_absent(why) && ds_broker_comes()) {
+		ds_retry_soon(s);
+		return true;
+	}
 	if (ds_is_brokers(why)) {
 		DS_SET(s->retry, ds_ticks() + FIRST_US * ds_ticks_us());
 		return true;
