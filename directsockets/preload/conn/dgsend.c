@@ -18,7 +18,7 @@ enum {
 	BELL_US = 200000,  /* after which one that was to wake the receiver may be lost */
 	EAGER = 32,
 	TRAIN_MOST = 64,   /* datagrams of one send, as in the kernel */
-	WAIT = -3,
+	WAIT = -4,
 };
 
 bool ds_dg_room(struct ds_dg_out *o)
@@ -138,13 +138,17 @@ static void ends(const struct ds_dg_sent *s, uint64_t sent)
 static void jumped(void *s) { ends(s, 0); }
 
 /* With the lock of out, or in a critical section: a send of n datagrams to t by the kernel
- * begins. */
-static void begin(struct ds_dg_sent *s, struct ds_dg_dest *t, unsigned n)
+ * begins. False: the number is another file's. */
+static bool begin(struct ds_dgram *d, struct ds_dg_sent *s, struct ds_dg_dest *t, unsigned n)
 {
+	/* First: the receiver is told of what is sending, and waits for it. */
+	if (!ds_dg_kernel_begin(&s->kernel, d, s->number))
+		return false;
 	s->to = t;
 	s->n = n;
 	__atomic_add_fetch(&t->sending, n, __ATOMIC_RELAXED);
 	s->slot = ds_cleanup_push_frame(jumped, s);
+	return true;
 }
 
 /* Is one datagram by the kernel enough to wake the receiver for what follows it? */
@@ -168,8 +172,9 @@ static int go_on(struct ds_dgram *d, const struct ds_dg_sent *s, struct ds_curso
 }
 
 /* Sends the rest of a train to t, whose receiver sleeps now, by the kernel. woken: once the kernel
- * has woken the receiver, the flow carries what is left. */
-static void send_rest(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s,
+ * has woken the receiver, the flow carries what is left. False: the number is another file's by
+ * now. */
+static bool send_rest(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s,
 		      struct ds_dg_dest *t, struct ds_cursor *c, const struct ds_dg_says *says, bool woken)
 {
 	struct iovec v[DS_VECTORS];
@@ -180,14 +185,12 @@ static void send_rest(struct ds_dgram *d, int fd, const struct msghdr *h, int fl
 				   .msg_control = h->msg_control, .msg_controllen = h->msg_controllen};
 		size_t n = says->train < c->left ? says->train : c->left;
 
-		if (!DS_GET(d->nfds)) { /* fd may be another file by now */
-			errno = EBADF;
-			break;
-		}
 		m.msg_iovlen = (size_t)ds_vectors(c, n, v);
 		ds_critical_begin();
-		begin(s, t, 1);
+		bool same = begin(d, s, t, 1);
 		ds_critical_end();
+		if (!same)
+			return false;
 		bool done = ds_syscall(SYS_sendmsg, fd, &m, flags) >= 0;
 		ds_dg_has_sent(d, s, done, n);
 		if (!done)
@@ -196,6 +199,7 @@ static void send_rest(struct ds_dgram *d, int fd, const struct msghdr *h, int fl
 		if (woken && c->left)
 			rc = go_on(d, s, c, says);
 	}
+	return true;
 }
 
 /* Does what destination does, for an address that ds_dg_address does not take. */
@@ -256,6 +260,12 @@ static inline bool reads(const struct ds_dgram *d, const struct msghdr *h, struc
 	return all;
 }
 
+/* A send by the kernel to no destination begins. */
+static ssize_t by_kernel(struct ds_dgram *d, struct ds_dg_sent *s)
+{
+	return ds_dg_kernel_begin(&s->kernel, d, s->number) ? DS_DG_KERNEL : DS_DG_ANEW;
+}
+
 /* As ds_dg_sendmsg; WAIT: a rule says that it waits for room. *done: bytes of a train that have
  * been sent before. */
 static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s, size_t *done)
@@ -272,16 +282,16 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 	if (flags & MSG_MORE)
 		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
 	if (DS_GET(d->hard))
-		return DS_DG_KERNEL;
+		return by_kernel(d, s);
 	if (!destination(d, h, s, &unusual))
-		return DS_DG_KERNEL;
+		return by_kernel(d, s);
 	kernel_only = !ds_cursor(&c, h->msg_iov, (int)h->msg_iovlen) || unusual || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) || c.left > MOST;
 	if (ds_own_lock(&d->out) == DS_NESTED)
-		return DS_DG_KERNEL;
+		return by_kernel(d, s);
 	struct ds_dg_dest *t = dest_of(d, h, s);
 	if (!t) {
 		ds_own_unlock(&d->out);
-		return DS_DG_KERNEL;
+		return by_kernel(d, s);
 	}
 	kernel_only = !reads(d, h, s, &says) || kernel_only;
 	train = says.train;
@@ -318,15 +328,16 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 				errno = EFAULT;
 				return -1;
 			}
-			if (rc != DS_DG_SENT)
-				send_rest(d, fd, h, flags, s, t, &c, &says, woken);
+			if (rc != DS_DG_SENT && !send_rest(d, fd, h, flags, s, t, &c, &says, woken) && c.left == total && !*done)
+				return DS_DG_ANEW;
 			return rc != DS_DG_SENT && c.left == total && !*done ? -1 : (ssize_t)whole;
 		}
 	}
 	bool rest = *done && !kernel_only; /* the flow has ended, or its receiver sleeps */
-	if (!rest)
-		begin(s, t, train && c.left > train ? (unsigned)((c.left + train - 1) / train) : 1);
+	bool same = rest || begin(d, s, t, train && c.left > train ? (unsigned)((c.left + train - 1) / train) : 1);
 	ds_own_unlock(&d->out);
+	if (!same)
+		return DS_DG_ANEW;
 	if (rest) {
 		send_rest(d, fd, h, flags, s, t, &c, &says, false);
 		return (ssize_t)whole;
@@ -356,7 +367,7 @@ ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int fl
 			return done ? (ssize_t)done : -1;
 		}
 	}
-	return rc == DS_DG_KERNEL && done ? (ssize_t)done : rc;
+	return (rc == DS_DG_KERNEL || rc == DS_DG_ANEW) && done ? (ssize_t)done : rc;
 }
 
 void ds_dg_has_sent(struct ds_dgram *d, struct ds_dg_sent *s, unsigned n, size_t bytes)
@@ -368,6 +379,7 @@ void ds_dg_has_sent(struct ds_dgram *d, struct ds_dg_sent *s, unsigned n, size_t
 	ds_cleanup_pop(s->slot);
 	ends(s, counts);
 	s->to = NULL;
+	ds_dg_kernel_end(&s->kernel);
 	if (counts && ds_own_lock(&d->out) != DS_NESTED) {
 		ds_dg_ended(t);
 		if (t->flow) {

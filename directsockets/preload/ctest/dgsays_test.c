@@ -222,7 +222,8 @@ static void waits_for_room(void)
 	for (int i = 0; i < TRAINS; i++) {
 		struct iovec v = {b, sizeof b};
 		struct msghdr m = {.msg_name = &to, .msg_namelen = sizeof to, .msg_iov = &v, .msg_iovlen = 1, .msg_control = said.b, .msg_controllen = length};
-		struct ds_dg_sent sent;
+		uintptr_t word = 0;
+		struct ds_dg_sent sent = {.number = {&word, word}};
 
 		for (int k = 0; k < LENGTH; k++)
 			b[k * BYTES] = (uint8_t)(i * LENGTH + k);

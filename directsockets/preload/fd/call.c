@@ -78,8 +78,10 @@ static __attribute__((noinline)) struct call begin_slowly(int fd)
 		uintptr_t w = fd_settled(fd);
 		struct conn *c = word_conn(w);
 
-		if (!c || !begins(conn_is(c)))
+		if (!c || !begins(conn_is(c))) {
+			k.dgram = word_dgram(w) != NULL;
 			return k;
+		}
 		int before = ds_critical_enter();
 		if (word_held(fd, w, &c->users) && begin_held(&k, c, fd, before))
 			return k;
@@ -102,7 +104,7 @@ static inline struct call begin(int fd, uintptr_t w)
 	struct conn *c = word_conn(w);
 
 	if (!c && w != FD_CHANGING)
-		return (struct call){.slot = -1};
+		return (struct call){.slot = -1, .dgram = word_dgram(w) != NULL};
 	if (__builtin_expect(!c || conn_is(c) != CONN_KNOWN, 0))
 		return begin_slowly(fd);
 	int before = ds_critical_enter();

@@ -11,6 +11,7 @@ struct call {
 	struct conn *early; /* with c NULL: the real call is counted here */
 	bool waits;	    /* call_wait comes before it */
 	bool late;	    /* a handle was made, or waited for: call_fd */
+	bool dgram;	    /* neither: fd is a UDP socket by now, and the hook begins anew */
 };
 
 /* Counts *k, a real call on c, which is uncounted and w. False: it has a handle, or fd is

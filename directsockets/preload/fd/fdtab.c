@@ -368,6 +368,8 @@ static struct conn *closing(int fd, enum going how)
 	} else if (word_dgram(w)) {
 		struct ds_dgram *d = word_dgram(w);
 
+		if (how == CHANGES)
+			ds_dg_kernel_await(d);
 		if (__atomic_sub_fetch(&d->nfds, 1, __ATOMIC_ACQ_REL) == 0) {
 			if (fd_notices)
 				fd_notices->dgram(d);

@@ -11,12 +11,12 @@
  * processes share a connection. A vfork child shares the table but not the
  * descriptors, and changes nothing: see fd_vforked.
  *
- * Where there are threads, dup2 takes a number through one more state, unless it is
- * a UDP socket:
+ * Where there are threads, dup2 takes a number through one more state:
  *
  *	what it was ── fd_changes ──▶ FD_CHANGING ── fd_copy, fd_changed ──▶ what it is
  *
- * A call that began before goes on with what the number was. One that begins now
+ * A call that began before goes on with what the number was. If the kernel sends by a
+ * UDP socket's number, dup2 waits for that (ds_dg_kernel_begin). A call that begins now
  * waits (fd_settled): the table cannot tell it what the kernel has there. The lock
  * of fd_numbers_lock guards the state, and all calls that make duplicates.
  */
@@ -271,6 +271,11 @@ void fd_set_conn(int fd, struct conn *c) DS_HIDDEN;
 
 /* fd is a new UDP socket. */
 void fd_set_dgram(int fd, int family, enum ds_nonblocking nonblock) DS_HIDDEN;
+/* The number fd, as long as it is d's. */
+static inline struct ds_dg_number dgram_number(int fd, struct ds_dgram *d)
+{
+	return (struct ds_dg_number){&fd_tab[fd], (uintptr_t)d | FD_LISTENER};
+}
 /* A reference to the UDP socket of fd, whose word is w; NULL: it is none. */
 struct ds_dgram *dgram_get(int fd, uintptr_t w) DS_HIDDEN;
 void fd_set_listener(int fd) DS_HIDDEN;

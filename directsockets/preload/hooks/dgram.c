@@ -90,16 +90,26 @@ static unsigned datagrams(size_t train, size_t n)
 	return train && n ? (unsigned)((n + train - 1) / train) : 1;
 }
 
-/* A send by ds_dg_sendmsg. */
+/* A send on d, which is the UDP socket of its number; NULL: it is not, or this is a child of
+ * vfork. */
 struct sending {
 	struct ds_dgram *d;
 	struct ds_dg_sent s;
 };
 
+/* The kernel shall send, without a look at the flows. False: the number is another file's by now,
+ * and the hook begins anew. */
+static inline bool by_kernel(struct sending *s)
+{
+	return s->d ? ds_dg_kernel_begin(&s->s.kernel, s->d, s->s.number) : fd_vforked();
+}
+
 /* The kernel has returned rc. */
 static ssize_t sent(struct sending *s, ssize_t rc)
 {
-	if (s->s.to) {
+	if (__builtin_expect(!s->s.to, 1)) {
+		ds_dg_kernel_end(&s->s.kernel);
+	} else {
 		int saved = errno;
 		ds_dg_has_sent(s->d, &s->s, rc >= 0 ? datagrams(s->s.train, (size_t)rc) : 0, rc >= 0 ? (size_t)rc : 0);
 		errno = saved;
@@ -110,20 +120,25 @@ static ssize_t sent(struct sending *s, ssize_t rc)
 /* Its end, also if the thread is cancelled in the kernel. */
 static void ends(struct sending *s) { sent(s, -1); }
 
-#define SENDING(name, d) __attribute__((cleanup(ends))) struct sending name = {d, {.to = NULL}}
+#define SENDING(name, d, fd) __attribute__((cleanup(ends))) struct sending name = {d, {.number = dgram_number(fd, d)}}
 
 ssize_t dg_sendto(int fd, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
 {
 	struct sockaddr_storage to;
 	struct iovec v = {(void *)(uintptr_t)p, n};
 	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
-	DGRAM(d, fd);
-	SENDING(s, d);
+	struct ds_dgram *plain = dg_plain(fd_word(fd), addr, len, flags);
 
+	if (plain) {
+		SENDING(s, plain, fd);
+		return by_kernel(&s) ? REAL(sendto, fd, p, n, flags, addr, len) : DS_DG_ANEW;
+	}
+	DGRAM(d, fd);
+	SENDING(s, d, fd);
 	if (eager(d))
 		eager_send(d, fd, addr, len);
 	if (is_hard(d) || !name_there(addr, len))
-		return REAL(sendto, fd, p, n, flags, addr, len);
+		return by_kernel(&s) ? REAL(sendto, fd, p, n, flags, addr, len) : DS_DG_ANEW;
 	if (addr) {
 		memcpy(&to, addr, len);
 		h.msg_name = &to;
@@ -133,36 +148,47 @@ ssize_t dg_sendto(int fd, const void *p, size_t n, int flags, const struct socka
 	return rc != DS_DG_KERNEL ? rc : sent(&s, REAL(sendto, fd, p, n, flags, addr, len));
 }
 
+/* writev, or with MSG_DONTWAIT pwritev2 with RWF_NOWAIT. */
+static ssize_t kernel_writev(int fd, const struct iovec *iov, int n, int flags)
+{
+	return flags ? REAL(pwritev2, fd, iov, n, -1, RWF_NOWAIT) : REAL(writev, fd, iov, n);
+}
+
 ssize_t dg_writev(int fd, const struct iovec *iov, int n, int flags)
 {
 	struct msghdr h = {.msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n};
-	DGRAM(d, fd);
-	SENDING(s, d);
+	struct ds_dgram *plain = dg_plain(fd_word(fd), NULL, 0, 0);
 
+	if (plain) {
+		SENDING(s, plain, fd);
+		return by_kernel(&s) ? kernel_writev(fd, iov, n, flags) : DS_DG_ANEW;
+	}
+	DGRAM(d, fd);
+	SENDING(s, d, fd);
 	if (eager(d))
 		eager_send(d, fd, NULL, 0);
 	if (is_hard(d) || n < 0 || !iov_there(iov, (size_t)n))
-		return REAL(writev, fd, iov, n);
+		return by_kernel(&s) ? kernel_writev(fd, iov, n, flags) : DS_DG_ANEW;
 	ssize_t rc = ds_dg_sendmsg(d, fd, &h, flags, &s.s);
-	return rc != DS_DG_KERNEL ? rc : sent(&s, REAL(writev, fd, iov, n));
+	return rc != DS_DG_KERNEL ? rc : sent(&s, kernel_writev(fd, iov, n, flags));
 }
 
-/* sendmsg of m on d. */
+/* As dg_sendmsg, on d. */
 static ssize_t send_one(struct ds_dgram *d, int fd, const struct msghdr *m, int flags)
 {
 	struct sockaddr_storage to;
-	SENDING(s, d);
+	SENDING(s, d, fd);
 
 	if (eager(d) && msg_there(m))
 		eager_send(d, fd, m->msg_name, m->msg_namelen);
 	if (is_hard(d) || !msg_there(m))
-		return REAL(sendmsg, fd, m, flags);
+		return by_kernel(&s) ? REAL(sendmsg, fd, m, flags) : DS_DG_ANEW;
 	struct msghdr h = *m;
 	h.msg_namelen = capped_name(h.msg_namelen);
 	if (h.msg_namelen == 0) /* it goes to the peer */
 		h.msg_name = NULL;
 	if (!name_there(h.msg_name, h.msg_namelen))
-		return REAL(sendmsg, fd, m, flags);
+		return by_kernel(&s) ? REAL(sendmsg, fd, m, flags) : DS_DG_ANEW;
 	if (h.msg_name) {
 		memcpy(&to, h.msg_name, h.msg_namelen);
 		h.msg_name = &to;
@@ -173,8 +199,13 @@ static ssize_t send_one(struct ds_dgram *d, int fd, const struct msghdr *m, int 
 
 ssize_t dg_sendmsg(int fd, const struct msghdr *m, int flags)
 {
-	DGRAM(d, fd);
+	struct ds_dgram *plain = ds_readable(m, sizeof *m) ? dg_plain(fd_word(fd), m->msg_name, m->msg_namelen, flags) : NULL;
 
+	if (plain) {
+		SENDING(s, plain, fd);
+		return by_kernel(&s) ? REAL(sendmsg, fd, m, flags) : DS_DG_ANEW;
+	}
+	DGRAM(d, fd);
 	return send_one(d, fd, m, flags);
 }
 
@@ -185,11 +216,12 @@ int dg_sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 
 	if (d && (flags & MSG_MORE))
 		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
-	if (is_hard(d))
-		return REAL(sendmmsg, fd, v, n, flags);
-	if (!__atomic_load_n(&d->nout, __ATOMIC_RELAXED) && !eager(d)) { /* no flow: all of them are the kernel's */
-		int rc = REAL(sendmmsg, fd, v, n, flags), saved = errno;
-		for (int i = 0; i < rc && i < COUNTED; i++) {
+	if (is_hard(d) || (!__atomic_load_n(&d->nout, __ATOMIC_RELAXED) && !eager(d))) { /* no flow: all of them are the kernel's */
+		SENDING(s, d, fd);
+		if (!by_kernel(&s))
+			return DS_DG_ANEW;
+		int rc = (int)sent(&s, REAL(sendmmsg, fd, v, n, flags)), saved = errno;
+		for (int i = 0; !is_hard(d) && i < rc && i < COUNTED; i++) {
 			const struct msghdr *m = msg_of(v, (unsigned)i);
 			if (name_there(m->msg_name, m->msg_namelen) && !ds_dg_plain(d, m->msg_name, m->msg_namelen))
 				ds_dg_counted(d, fd, m->msg_name, m->msg_namelen);
@@ -200,15 +232,13 @@ int dg_sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 	if (n > UIO_MAXIOV)
 		n = UIO_MAXIOV;
 	for (unsigned i = 0; i < n; i++) {
-		if (i > 0 && word_dgram(fd_word(fd)) != d) /* it may be another file by now */
-			return (int)i;
-		ssize_t rc = send_one(d, fd, msg_of(v, i), flags);
+		ssize_t rc = i > 0 && word_dgram(fd_word(fd)) != d ? DS_DG_ANEW : send_one(d, fd, msg_of(v, i), flags);
 		if (rc >= 0 && !ds_writable(&v[i].msg_len, sizeof v[i].msg_len)) {
 			errno = EFAULT;
 			rc = -1;
 		}
 		if (rc < 0)
-			return i > 0 ? (int)i : -1;
+			return i > 0 ? (int)i : (int)rc;
 		v[i].msg_len = (unsigned)rc;
 	}
 	return (int)n;

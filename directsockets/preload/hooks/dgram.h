@@ -4,9 +4,10 @@
 
 #include "hooks/hooks.h"
 
-/* fd is a UDP socket of ours. As the calls of these names; addr may be NULL. They take no more
- * arguments than registers hold, so that a hook jumps to them: to return costs much after a system
- * call. */
+/* fd is a UDP socket of ours. As the calls of these names; addr may be NULL. A send may return
+ * DS_DG_ANEW: fd is another file's by now, nothing is sent, and the hook begins anew. Receives take
+ * no more arguments than registers hold, so that a hook jumps to them: to return costs much after a
+ * system call. */
 ssize_t dg_sendto(int fd, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len) DS_HIDDEN;
 ssize_t dg_writev(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t dg_sendmsg(int fd, const struct msghdr *m, int flags) DS_HIDDEN;
@@ -23,14 +24,20 @@ int dg_recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespe
 			return call(fd, __VA_ARGS__); \
 	} while (0)
 
-/* Is w the word of a UDP socket, and a send with these flags to addr (NULL: its peer) the kernel's
- * at first sight? */
-static inline __attribute__((always_inline)) bool dg_plain(uintptr_t w, const struct sockaddr *addr, socklen_t len, int flags)
+/* The UDP socket whose word w is, if a send with these flags to addr (NULL: its peer) is the
+ * kernel's at first sight. */
+static inline __attribute__((always_inline)) struct ds_dgram *dg_plain(uintptr_t w, const struct sockaddr *addr, socklen_t len, int flags)
 {
-	const struct ds_dgram *d = word_dgram(w);
+	struct ds_dgram *d = word_dgram(w);
 
-	return d && !(flags & MSG_MORE) && ds_dg_plain(d, addr, len) && __atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE);
+	return d && !(flags & MSG_MORE) && ds_dg_plain(d, addr, len) ? d : NULL;
 }
+/* The same in a process of one thread, which need not count such a send. */
+static inline __attribute__((always_inline)) bool dg_alone(uintptr_t w, const struct sockaddr *addr, socklen_t len, int flags)
+{
+	return dg_plain(w, addr, len, flags) && ds_one_thread() && __atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE);
+}
+
 
 /* fd, if it is a UDP socket, goes by the kernel from now on. */
 void dg_native(int fd, int why) DS_HIDDEN;

@@ -294,8 +294,7 @@ OURS int dup_onto(int oldfd, int newfd, int flags)
 		return kernel_dup(oldfd, newfd, flags); /* the kernel answers */
 	{
 		TOGETHER(duplicating());
-		/* A call on a UDP socket may go by the kernel at any time: it need not wait. */
-		bool changes = !ds_one_thread() && !fd_vforked() && (unsigned)newfd < fd_tab_size && !word_dgram(fd_word(newfd));
+		bool changes = !ds_one_thread() && !fd_vforked() && (unsigned)newfd < fd_tab_size;
 
 		if (fd_word(newfd) == 0 && !fd_vforked() && !ds_fd_give_up(newfd)) /* one of the library's own moves away */
 			return -1;

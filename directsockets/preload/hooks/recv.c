@@ -76,6 +76,8 @@ OURS ssize_t read_ours(int fd, void *p, size_t n, uintptr_t w)
 	CALL_OF(k, fd, w, call_uncounted_in, n > 0);
 	if (!call_wait(&k, &fd))
 		return -1;
+	if (k.dgram)
+		return read(fd, p, n);
 	if (!k.c)
 		return call_received(&k, REAL(read, fd, p, n));
 	if (!range_fine(p, n))
@@ -105,6 +107,8 @@ OURS ssize_t recv_ours(int fd, void *p, size_t n, int flags, uintptr_t w)
 	CALL_OF(k, fd, w, call_recv, flags);
 	if (!call_wait(&k, &fd))
 		return -1;
+	if (k.dgram)
+		return recv(fd, p, n, flags);
 	if (!k.c)
 		return received(&k, REAL(recv, fd, p, n, flags), flags);
 	if (odd_recv(flags)) {
@@ -144,6 +148,8 @@ OURS ssize_t recvfrom_ours(int fd, void *p, size_t n, int flags, struct sockaddr
 	CALL_RECV(k, fd, flags);
 	if (!call_wait(&k, &fd))
 		return -1;
+	if (k.dgram)
+		return recvfrom(fd, p, n, flags, addr, len);
 	if (!k.c)
 		return received(&k, REAL(recvfrom, fd, p, n, flags, addr, len), flags);
 	if (odd_recv(flags)) {
@@ -177,6 +183,8 @@ OURS ssize_t readv_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 	if (q.c)
 		return quick_received(&q, REAL(readv, fd, iov, n));
 	CALL_OF(k, fd, w, call_uncounted, true);
+	if (k.dgram)
+		return readv(fd, iov, n);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
 		return call_received(&k, REAL(readv, fd, iov, n));
 	return iov_total(iov, (size_t)n) == 0 ? 0 : ds_recv(k.c->life.s, fd, iov, n, 0);
@@ -196,6 +204,8 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int fl
 	if (off == -1 && (flags & ~RWF_FINE) == 0)
 		DGRAM_CALL(fd, dg_readv, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
 	CALL_WAITING(k, fd, !(flags & RWF_NOWAIT));
+	if (off == -1 && (flags & ~RWF_FINE) == 0 && k.dgram)
+		return preadv2(fd, iov, n, off, flags);
 	if (!k.c || off != -1 || n < 0 || !iov_there(iov, (size_t)n) || (flags & ~RWF_FINE))
 		return REAL(preadv2, fd, iov, n, off, flags);
 	return iov_total(iov, (size_t)n) == 0 ? 0 : ds_recv(k.c->life.s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
@@ -265,6 +275,8 @@ static ssize_t do_recvmsg(struct call *k, int fd, struct msghdr *m, int flags)
 OURS ssize_t recvmsg_ours(int fd, struct msghdr *m, int flags)
 {
 	CALL_BY(k, fd, call_recvmsg, flags & ~MSG_CMSG_CLOEXEC);
+	if (k.dgram)
+		return recvmsg(fd, m, flags);
 	if (!k.c)
 		return received(&k, REAL(recvmsg, fd, m, flags), flags);
 	return do_recvmsg(&k, fd, m, flags);
@@ -309,6 +321,8 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags, str
 {
 	DGRAM_CALL(fd, dg_recvmmsg, v, n, (int)flags, timeout);
 	CALL_WAITING(k, fd, !((int)flags & (MSG_DONTWAIT | MSG_ERRQUEUE)));
+	if (k.dgram)
+		return recvmmsg(fd, v, n, flags, timeout);
 	if (!k.c || (timeout && !time_fine(timeout)))
 		return REAL(recvmmsg, fd, v, n, flags, timeout);
 	struct timespec deadline;

@@ -5,6 +5,13 @@
 
 #include <string.h>
 
+/* The result of a send on a UDP socket, or if its number is another file's, of again. */
+#define ANEW(send, again) \
+	({ \
+		ssize_t rc_ = (send); \
+		__builtin_expect(rc_ == DS_DG_ANEW, 0) ? (again) : rc_; \
+	})
+
 /* True for flags that the kernel handles: urgent data, a connect with data. */
 static inline bool odd_send(int flags)
 {
@@ -53,11 +60,13 @@ static inline ssize_t send_one(struct call *k, int fd, const void *p, size_t n, 
 OURS ssize_t write_ours(int fd, const void *p, size_t n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
-		return n <= DS_MAX_RW ? dg_sendto(fd, p, n, 0, NULL, 0) : REAL(write, fd, p, n);
+		return n <= DS_MAX_RW ? ANEW(dg_sendto(fd, p, n, 0, NULL, 0), write(fd, p, n)) : REAL(write, fd, p, n);
 	QUICK(q, fd, w);
 	if (q.c)
 		return quick_sent(&q, REAL(write, fd, p, n));
 	CALL_OF(k, fd, w, call_send, n, 0);
+	if (k.dgram)
+		return write(fd, p, n);
 	if (!k.c)
 		return call_sent(&k, REAL(write, fd, p, n));
 	return range_fine(p, n) ? send_one(&k, fd, p, n, 0) : -1;
@@ -68,7 +77,7 @@ EXPORT ssize_t write(int fd, const void *p, size_t n)
 	uintptr_t w = fd_word(fd);
 
 	PASS(w, write, fd, p, n);
-	if (dg_plain(w, NULL, 0, 0))
+	if (dg_alone(w, NULL, 0, 0))
 		return REAL(write, fd, p, n);
 	return write_ours(fd, p, n, w);
 }
@@ -83,6 +92,8 @@ OURS ssize_t send_ours(int fd, const void *p, size_t n, int flags, uintptr_t w)
 			return quick_sent(&q, REAL(send, fd, p, n, flags));
 	}
 	CALL_OF(k, fd, w, call_send, n, flags);
+	if (k.dgram)
+		return send(fd, p, n, flags);
 	if (!k.c)
 		return call_sent(&k, REAL(send, fd, p, n, flags));
 	if (odd_send(flags))
@@ -95,10 +106,10 @@ EXPORT ssize_t send(int fd, const void *p, size_t n, int flags)
 	uintptr_t w = fd_word(fd);
 
 	PASS(w, send, fd, p, n, flags);
-	if (dg_plain(w, NULL, 0, flags))
+	if (dg_alone(w, NULL, 0, flags))
 		return REAL(send, fd, p, n, flags);
 	if (word_dgram(w))
-		return dg_sendto(fd, p, n, flags, NULL, 0);
+		return ANEW(dg_sendto(fd, p, n, flags, NULL, 0), send(fd, p, n, flags));
 	return send_ours(fd, p, n, flags, w);
 }
 ALIAS(__send, send);
@@ -107,6 +118,8 @@ ALIAS(__send, send);
 OURS ssize_t sendto_ours(int fd, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
 {
 	CALL_SEND(k, fd, n, flags);
+	if (k.dgram)
+		return sendto(fd, p, n, flags, addr, len);
 	if (!k.c || odd_send(flags) || !name_there(addr, len)) {
 		if (k.c && !odd(&k, fd, flags))
 			return -1;
@@ -120,10 +133,10 @@ EXPORT ssize_t sendto(int fd, const void *p, size_t n, int flags, const struct s
 	uintptr_t w = fd_word(fd);
 
 	PASS(w, sendto, fd, p, n, flags, addr, len);
-	if (dg_plain(w, addr, len, flags))
+	if (dg_alone(w, addr, len, flags))
 		return REAL(sendto, fd, p, n, flags, addr, len);
 	if (word_dgram(w))
-		return dg_sendto(fd, p, n, flags, addr, len);
+		return ANEW(dg_sendto(fd, p, n, flags, addr, len), sendto(fd, p, n, flags, addr, len));
 	return sendto_ours(fd, p, n, flags, addr, len);
 }
 
@@ -137,11 +150,13 @@ static inline struct call call_sendv(int fd, uintptr_t w, const struct iovec *io
 OURS ssize_t writev_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
-		return dg_writev(fd, iov, n, 0);
+		return ANEW(dg_writev(fd, iov, n, 0), writev(fd, iov, n));
 	QUICK(q, fd, w);
 	if (q.c)
 		return quick_sent(&q, REAL(writev, fd, iov, n));
 	CALL_OF(k, fd, w, call_sendv, iov, n);
+	if (k.dgram)
+		return writev(fd, iov, n);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
 		return call_sent(&k, REAL(writev, fd, iov, n));
 	return sent(&k, ds_send(k.c->life.s, fd, iov, n, 0), iov_total(iov, (size_t)n));
@@ -152,16 +167,18 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 	uintptr_t w = fd_word(fd);
 
 	PASS(w, writev, fd, iov, n);
-	if (dg_plain(w, NULL, 0, 0))
+	if (dg_alone(w, NULL, 0, 0))
 		return REAL(writev, fd, iov, n);
 	return writev_ours(fd, iov, n, w);
 }
 
 EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int flags)
 {
-	if (off == -1 && (flags & ~RWF_FINE) == 0)
-		DGRAM_CALL(fd, dg_writev, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
+	if (off == -1 && (flags & ~RWF_FINE) == 0 && word_dgram(fd_word(fd)))
+		return ANEW(dg_writev(fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0), pwritev2(fd, iov, n, off, flags));
 	CALL_WAITING(k, fd, !(flags & RWF_NOWAIT));
+	if (off == -1 && (flags & ~RWF_FINE) == 0 && k.dgram)
+		return pwritev2(fd, iov, n, off, flags);
 	if (!k.c || off != -1 || n < 0 || !iov_there(iov, (size_t)n) || (flags & ~RWF_FINE))
 		return REAL(pwritev2, fd, iov, n, off, flags);
 	return sent(&k, ds_send(k.c->life.s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0), iov_total(iov, (size_t)n));
@@ -201,6 +218,8 @@ static inline struct call call_sendmsg(int fd, uintptr_t w, const struct msghdr 
 OURS ssize_t sendmsg_ours(int fd, const struct msghdr *m, int flags)
 {
 	CALL_BY(k, fd, call_sendmsg, m, flags);
+	if (k.dgram)
+		return sendmsg(fd, m, flags);
 	if (k.c)
 		return do_sendmsg(&k, fd, m, flags);
 	rights_demote(m);
@@ -211,17 +230,20 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
 	uintptr_t w = fd_word(fd);
 
-	if (word_dgram(w) && ds_readable(m, sizeof *m) && dg_plain(w, m->msg_name, m->msg_namelen, flags))
+	if (word_dgram(w) && ds_readable(m, sizeof *m) && dg_alone(w, m->msg_name, m->msg_namelen, flags))
 		return REAL(sendmsg, fd, m, flags);
 	if (word_dgram(w))
-		return dg_sendmsg(fd, m, flags);
+		return ANEW(dg_sendmsg(fd, m, flags), sendmsg(fd, m, flags));
 	return sendmsg_ours(fd, m, flags);
 }
 
 EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags)
 {
-	DGRAM_CALL(fd, dg_sendmmsg, v, n, (int)flags);
+	if (word_dgram(fd_word(fd)))
+		return (int)ANEW(dg_sendmmsg(fd, v, n, (int)flags), sendmmsg(fd, v, n, flags));
 	CALL_WAITING(k, fd, !((int)flags & MSG_DONTWAIT));
+	if (k.dgram)
+		return sendmmsg(fd, v, n, flags);
 	if (n > UIO_MAXIOV)
 		n = UIO_MAXIOV;
 	if (!k.c) {

@@ -105,6 +105,9 @@ static void make(int i)
 		udp_pair(&all.client[i], &all.server[i]);
 	else
 		pair(&all.client[i], &all.server[i]);
+	/* dup2 does not wait for sends by the kernel on a connection that is not direct yet. */
+	if (all.udp && !is_udp(i))
+		warm(all.client[i], all.server[i]);
 	pthread_create(&all.reader[i], NULL, reads, (void *)(intptr_t)i);
 }
 
@@ -132,7 +135,8 @@ static void end(int n)
 			shutdown(all.client[i], SHUT_WR);
 		pthread_join(all.reader[i], NULL);
 		got += all.got[i];
-		wrong += all.wrong[i];
+		/* A datagram that is under way for 20 ms is overtaken: SPEC 10.3. */
+		wrong += n > 1 && is_udp(i) ? 0 : all.wrong[i];
 		if (all.client[i] >= 0)
 			close(all.client[i]);
 		close(all.server[i]);
@@ -162,6 +166,9 @@ static void renumber_dups(void) { renumber(CONNS, 1, 0); }
 
 /* It is a UDP socket, and stays it. */
 static void udp_several(void) { renumber(1, 0, 1); }
+
+/* It is a UDP socket and a TCP connection in turn. */
+static void renumber_kinds(void) { renumber(CONNS, 0, 1 << 1); }
 
 /* The number is the only one of each connection, which ends as the next takes it. */
 static void renumber_last(void)
@@ -283,9 +290,62 @@ static void renumber_refused(void)
 	close(null);
 }
 
+static int receiver; // the thread of receives
+
+static void *receives(void *arg)
+{
+	char b;
+
+	__atomic_store_n(&receiver, (int)syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+	return recv((int)(intptr_t)arg, &b, 1, 0) == 1 ? NULL : arg;
+}
+
+static void *sends(void *arg)
+{
+	while (!__atomic_load_n(&all.stop, __ATOMIC_SEQ_CST))
+		send((int)(intptr_t)arg, "x", 1, 0);
+	return NULL;
+}
+
+/* dup2 takes a number of a UDP socket while a thread receives by it, and others send by another
+ * one: it waits for neither. */
+static void renumber_waits(void)
+{
+	enum { ROUNDS = 10 };
+	struct sockaddr_in own, sink;
+	int null = open("/dev/null", O_RDWR), fd = udp_socket(&own), to = udp_socket(&sink), number = fcntl(fd, F_DUPFD, 100);
+	pthread_t sender[WRITERS], thread;
+	long waited = 0;
+
+	if (connect(fd, (struct sockaddr *)&sink, sizeof sink) != 0)
+		die("connect");
+	for (int i = 0; i < WRITERS; i++)
+		pthread_create(&sender[i], NULL, sends, (void *)(intptr_t)fd);
+	for (int i = 0; i < ROUNDS; i++) {
+		receiver = 0;
+		pthread_create(&thread, NULL, receives, (void *)(intptr_t)number);
+		udp_asleep(&receiver);
+		long before = monotonic();
+		if (dup2(null, number) < 0)
+			die("dup2");
+		waited += monotonic() - before;
+		if (sendto(to, "x", 1, 0, (struct sockaddr *)&own, sizeof own) != 1)
+			die("sendto");
+		pthread_join(thread, NULL);
+		if (dup2(fd, number) < 0)
+			die("dup2");
+	}
+	__atomic_store_n(&all.stop, 1, __ATOMIC_SEQ_CST);
+	for (int i = 0; i < WRITERS; i++)
+		pthread_join(sender[i], NULL);
+	out("dup2 waits %s", waited < LONG / 12 ? "for neither" : "for another");
+}
+
 const struct probe renumber_probes[] = {
 	{"renumber-sends", renumber_sends, 0},
 	{"renumber-dups", renumber_dups, 0},
+	{"renumber-kinds", renumber_kinds, 0},
+	{"renumber-waits", renumber_waits, 1},
 	{"renumber-last", renumber_last, 0},
 	{"udp-several-send", udp_several, 0},
 	{"renumber-jump", renumber_jump, 0},

@@ -146,6 +146,16 @@ static inline void ds_cleanup_pop(int slot)
 		ds_self.cleanups = slot;
 }
 
+/* How many calls of this thread would have run(arg) called by a jump out of them? */
+static inline int ds_cleanups(void (*run)(void *), const void *arg)
+{
+	int n = 0;
+
+	for (int i = 0; i < ds_self.cleanups; i++)
+		n += ds_self.cleanup[i].arg == arg && ds_self.cleanup[i].run == (int32_t)((intptr_t)run - (intptr_t)ds_jump);
+	return n;
+}
+
 /* Adds n to a word that no other thread changes now, in one instruction, so that a signal handler
  * sees it before or after. Returns the sum. */
 static inline uint32_t ds_add_here(uint32_t *p, uint32_t n)
