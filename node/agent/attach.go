@@ -77,8 +77,9 @@ const (
 	restTimes = 3
 )
 
-// Attach puts the library into a process, or says why not.
-type Attach func(ctx context.Context, pid int) error
+// Attach puts the library into a process, or says why not. took is for what the process's account
+// pays: not for what is made once for all programs.
+type Attach func(ctx context.Context, pid int) (took time.Duration, err error)
 
 // attacher has programs get the library one at a time, in turns of their accounts.
 type attacher struct {
@@ -134,9 +135,7 @@ func (a *agent) attachNext(ctx context.Context, now time.Time) {
 	a.attacher.turns[best.account] = turn{last: now}
 	job := attached{pid: its, image: best.image, account: best.account}
 	a.attacher.work.Go(func() {
-		begin := time.Now()
-		job.err = a.attacher.do(ctx, job.pid)
-		job.took = time.Since(begin)
+		job.took, job.err = a.attacher.do(ctx, job.pid)
 		a.attacher.done <- job
 	})
 }

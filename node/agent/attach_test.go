@@ -22,7 +22,7 @@ func TestAttachTurns(t *testing.T) {
 	failed := errors.New("it may not be traced")
 	under := make(chan struct{}, 1)
 	a := &agent{log: logger.Discard{}, lines: newAccounts(logger.Discard{}), at: map[uint64]*place{7: {}}, search: newSearch(t.TempDir())}
-	a.attacher = newAttacher(func(_ context.Context, pid int) error {
+	a.attacher = newAttacher(func(_ context.Context, pid int) (time.Duration, error) {
 		select {
 		case under <- struct{}{}:
 			defer func() { <-under }()
@@ -30,9 +30,9 @@ func TestAttachTurns(t *testing.T) {
 			t.Error("two at a time")
 		}
 		if pid == bad {
-			return failed
+			return 0, failed
 		}
-		return nil
+		return time.Second, nil
 	})
 	defer a.attacher.work.Wait()
 	known := a.search.known
@@ -72,5 +72,8 @@ func TestAttachTurns(t *testing.T) {
 	a.attachEnded(<-a.attacher.done, now)
 	if known[2].life != waits {
 		t.Errorf("a program that ran another meanwhile: %v", known[2].life)
+	}
+	if next := a.attacher.turns["b"].next; !next.Equal(now.Add(restTimes * time.Second)) {
+		t.Errorf("its account rests for %v", next.Sub(now))
 	}
 }

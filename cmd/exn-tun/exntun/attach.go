@@ -81,10 +81,10 @@ func attachTo(ctx context.Context, exe string, pid int) error {
 const attachLimit = 20 * time.Second
 
 // attachByChild attaches to a program in a process of its own: what is read of a stranger's program
-// can hurt only that.
-func attachByChild(ctx context.Context, pid int) error {
+// can hurt only that. took does not count the library's build: the first program would pay for all.
+func attachByChild(ctx context.Context, pid int) (took time.Duration, err error) {
 	if _, err := preload.BuildFree(ctx); err != nil { // it may take longer than attachLimit
-		return err
+		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, attachLimit)
 	defer cancel()
@@ -92,16 +92,18 @@ func attachByChild(ctx context.Context, pid int) error {
 	cmd.Args[0] = "exn-tun"
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	err := cmd.Run()
+	begin := time.Now()
+	err = cmd.Run()
+	took = time.Since(begin)
 	if err == nil {
-		return nil
+		return took, nil
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("it took longer than %v", attachLimit)
+		return took, fmt.Errorf("it took longer than %v", attachLimit)
 	}
 	line, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
 	if _, reason, ok := strings.Cut(line, staysOnTCP); ok {
 		line = reason
 	}
-	return errors.New(line)
+	return took, errors.New(line)
 }
