@@ -292,8 +292,8 @@ func (s *Server) Switched() Returned {
 // ends are here.
 type returning struct {
 	back map[uint64]bool
-	// kept are those of which an end stays direct, by the client's address: an old library does
-	// not say which segment it has.
+	// kept has the client's address of each connection that stays direct at an end with an old
+	// library, which does not say what segment it has.
 	kept map[netip.AddrPort]bool
 }
 

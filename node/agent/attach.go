@@ -77,8 +77,8 @@ const (
 	restTimes = 3
 )
 
-// Attach puts the library into a process, or says why not. took is for what the process's account
-// pays: not for what is made once for all programs.
+// Attach puts the library into a process, or says why not. took is the time that the process's
+// account is charged for. The library's build is not part of it.
 type Attach func(ctx context.Context, pid int) (took time.Duration, err error)
 
 // attacher has programs get the library one at a time, in turns of their accounts.

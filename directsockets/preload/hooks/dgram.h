@@ -38,7 +38,6 @@ static inline __attribute__((always_inline)) bool dg_alone(uintptr_t w, const st
 	return dg_plain(w, addr, len, flags) && ds_one_thread() && __atomic_load_n(&ds_real_ready, __ATOMIC_ACQUIRE);
 }
 
-
 /* fd, if it is a UDP socket, goes by the kernel from now on. */
 void dg_native(int fd, int why) DS_HIDDEN;
 /* A program that this process or a child of vfork is about to execute has the UDP sockets that are
