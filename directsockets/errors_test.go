@@ -393,6 +393,37 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestCloseBeforePromote: PROMOTE and a byte have come, and nobody has looked. Close resets the
+// connection all the same.
+func TestCloseBeforePromote(t *testing.T) {
+	cfg := directsockets.Config{Broker: startBroker(t), Eager: true}
+	c, s := pair(t, cfg, cfg)
+	s.Deafen()
+	var sent uint64
+	for deadline := time.Now().Add(10 * time.Second); sent == 0; {
+		if _, err := c.Write([]byte{1}); err != nil || time.Now().After(deadline) {
+			t.Fatal("no write was direct", err)
+		}
+		for name, n := range c.Stats().All() {
+			if name == "sent direct" {
+				sent = n
+			}
+		}
+		if sent == 0 { // or the shadow would reset the connection
+			if _, err := io.ReadFull(s, make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			s.Deafen()
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("read %d, %v: want ECONNRESET", n, err)
+	}
+}
+
 // diff has the lines in which two transcripts differ.
 func diff(want, got string) string {
 	var out strings.Builder

@@ -72,6 +72,13 @@ func (c *Conn) Returning() bool {
 	return c.tx.guard.on
 }
 
+// Deafen has nobody look at what comes on the segment until a call of the program's does.
+func (c *Conn) Deafen() {
+	c.rx.takeInner()
+	c.unwatch()
+	c.releaseRX()
+}
+
 // Retire has this side leave the segment as a program does that is replaced by one without it.
 func (c *Conn) Retire() { _ = c.rx.end.Close(false) }
 

@@ -138,13 +138,15 @@ func (c *Conn) readRest(p []byte) (int, error) {
 }
 
 // unread reports whether bytes have come that the program has not read, so that to close resets the
-// connection. The shadow's the kernel looks at itself.
+// connection, and the peer shall not read an end of file from the segment before that. The shadow's
+// the kernel looks at itself.
 func (c *Conn) unread() bool {
 	r := &c.rx
 	switch r.phase {
-	case rxShadow, rxCatchUp: // the peer shall not read an end of file from the segment before that reset
+	case rxShadow, rxCatchUp:
+		r.end.PromotedAt() // PROMOTE may have come, and bytes after it, and nobody has looked
 		n, err := c.shadowHas()
-		return len(r.surplus) > 0 || c.tx.phase == txDirect && err == nil && n > 0
+		return len(r.surplus) > 0 || r.end.Readable() > 0 || c.tx.phase == txDirect && err == nil && n > 0
 	case rxDirect, rxFallenBack:
 		return r.end.Readable() > 0
 	case rxReturning:

@@ -20,6 +20,8 @@ static bool unread(struct ds_sock *s, int fd)
 	ds_rx_update(s, fd);
 	if (ds_rx_from_segment(s))
 		return ds_rx_look(&s->seg, &h->rx) == 1;
+	if (ds_mode(&h->rx_mode) == RX_CATCH_UP && ds_rx_look(&s->seg, &h->rx) == 1)
+		return true; /* those before may still be on their way */
 	return ds_mode(&h->rx_mode) != RX_FALLEN_BACK && ds_mode(&h->tx_mode) == TX_DIRECT && REAL(ioctl, fd, DS_INQ, &n) == 0 && n > 0;
 }
 

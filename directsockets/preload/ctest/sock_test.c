@@ -428,6 +428,26 @@ static void end_while_catching_up(void)
 	hang_up(&s);
 }
 
+// Who closes with bytes unread in the segment resets the connection, also if some that come before
+// are still on their way on the shadow.
+static void unread_resets(void)
+{
+	for (int late = 0; late < 2; late++) {
+		struct side c, s;
+
+		pair_up(&c, &s);
+		CHECK(put(&c, "x", 1, 0) == 1, "not up");
+		if (late) {
+			s.s->sh->rx_mode = RX_CATCH_UP;
+			s.s->sh->carried = s.s->sh->rx_read + 1;
+		}
+		ds_exit_one(s.s, s.fd);
+		CHECK(c.s->seg.peer->attention & DS_RESET, "bytes are unread, and no reset: late %d", late);
+		hang_up(&c);
+		hang_up(&s);
+	}
+}
+
 int main(void)
 {
 	char path[64];
@@ -437,6 +457,7 @@ int main(void)
 	by();
 	habit();
 	end_while_catching_up();
+	unread_resets();
 	for (int i = 0; i < 4 * WAYS; i++)
 		told_once(i / 4, i % 4);
 	ds_fork_prepare(); // for good, the first fork has a descriptor for the names of processes
