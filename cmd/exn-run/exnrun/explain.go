@@ -39,7 +39,7 @@ func details(c *connstats.Connection) string {
 // summary is the last line of what --explain prints.
 func summary(all []*connstats.Connection, lost, processes int) string {
 	if processes == 0 {
-		return "no TCP connections seen: the program made none that was accepted, or is setuid, or sets LD_PRELOAD itself"
+		return "no TCP connections seen: the program made none that was accepted, or is setuid, sets LD_PRELOAD itself, or is Go's and has the module exnet in it"
 	}
 	direct, udp, reasons := 0, 0, make(map[connstats.Why]int)
 	for _, c := range all {
