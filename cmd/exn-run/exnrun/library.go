@@ -3,6 +3,7 @@ package exnrun
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"exnet/directsockets/preload"
@@ -15,17 +16,27 @@ const (
 	tellTime  = 2 * time.Second
 )
 
+// built is what build returns, a path, within buildTime. The user is told if it takes long.
+func built(what string, build func(context.Context) (string, error), say func(format string, args ...any)) (string, error) {
+	defer time.AfterFunc(tellTime, func() { say("building %s, once for each version", what) }).Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
+	defer cancel()
+	path, err := build(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("building %s took longer than %v: try again when the machine has less to do, or install a package of ./release.sh", what, buildTime)
+	}
+	return path, err
+}
+
 // buildLibrary returns the path of the library that belongs to this exn-run, for programs with
 // glibc or musl; it is built if that has not been done yet.
 func buildLibrary(musl bool, say func(format string, args ...any)) (string, error) {
-	defer time.AfterFunc(tellTime, func() { say("building the library, once for each version") }).Stop()
-	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
-	defer cancel()
+	build := preload.Build
 	if musl {
-		return preload.BuildMusl(ctx)
+		build = preload.BuildMusl
 	}
-	path, err := preload.Build(ctx)
-	if errors.Is(err, preload.ErrCompiler) {
+	path, err := built("the library", build, say)
+	if !musl && errors.Is(err, preload.ErrCompiler) {
 		return "", errors.Join(err, errors.New("or name one with --library"))
 	}
 	return path, err
@@ -33,8 +44,5 @@ func buildLibrary(musl bool, say func(format string, args ...any)) (string, erro
 
 // buildFree is the same for the library that is put into static programs.
 func buildFree(say func(format string, args ...any)) (string, error) {
-	defer time.AfterFunc(tellTime, func() { say("building the library for static programs, once for each version") }).Stop()
-	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
-	defer cancel()
-	return preload.BuildFree(ctx)
+	return built("the library for static programs", preload.BuildFree, say)
 }
