@@ -13,7 +13,7 @@ type Transport string
 const Kernel Transport = ""
 
 // blocks says that its calls block in the kernel, without the poller of the Go runtime.
-func (t Transport) blocks() bool { return t == Kernel || t == Unix || t == Sockmap }
+func (t Transport) blocks() bool { return t != GoNet && t != Direct && t != ZeroCopy }
 
 // conn is a connection that is measured. Its Read and Write block.
 type conn interface {

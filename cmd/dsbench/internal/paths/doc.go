@@ -3,19 +3,18 @@
 //
 // # Architecture
 //
-//	Kinds, KindOf ► Kind.Open ► Path: Setup, Measure (package tcpbench, rawbench), Close
+//	Kinds, KindOf ► Kind.Open ► Path: Setup, Measure (package tcpbench), Close
 //
-// On the kernel's paths package tcpbench measures, with a process at either end;
-// the same code runs on lo, veth, exn and exn-shm. These processes, and others, are copies of
-// dsbench, which starts itself with a hidden command (WorkerOf, package worker):
+// Package tcpbench measures all of them, with a process at either end but on netstack. These
+// processes, and others, are copies of dsbench, which starts itself with a hidden command
+// (WorkerOf, package worker):
 //
-//	worker            one end of a measurement over the kernel's TCP
+//	worker            one end of a measurement
 //	node-worker       the two nodes of exn, with their exn0
 //	daemon-worker     one of the two nodes of exn-shm or of exn-stream, a daemon with its exn0
 //	netstack-worker   one measurement over netstack
 //	broker-worker     the broker of path ds
 //	relay-worker      the loop of path relay
-//	raw-worker        one measurement of VELO or RMA themselves, or one end of it
 //
 // The nodes have their own processes so that their CPU time can be measured and
 // added. Those of exn-shm are what "exn-tun up" runs (package daemon): they meet in a

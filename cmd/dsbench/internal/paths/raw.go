@@ -3,16 +3,18 @@ package paths
 import (
 	"context"
 
-	"exnet/cmd/dsbench/internal/rawbench"
 	"exnet/internal/tcpbench"
 )
 
-// rawPath is a unit of the emulated NIC itself, without EXT-Eth and without IP, or a bare ring.
-// Each end is a process, and polls.
-type rawPath struct{ unit rawbench.Unit }
+// rawPath is a unit of the emulated NIC itself, without EXT-Eth and without IP, or a bare ring
+// (package rawbench). Each end is a process, and polls.
+type rawPath struct {
+	*tcpbench.Pair
+	unit tcpbench.Transport
+}
 
-func newRaw(u rawbench.Unit) func(NodeConfig) Path {
-	return func(NodeConfig) Path { return rawPath{u} }
+func newRaw(unit tcpbench.Transport) func(NodeConfig) Path {
+	return func(NodeConfig) Path { return rawPath{tcpbench.Between(tcpbench.End{}, tcpbench.End{}), unit} }
 }
 
 func (p rawPath) Setup(context.Context) error { return nil }
@@ -21,10 +23,11 @@ func (p rawPath) Info() Info { return Info{Polls: true} }
 
 // Measure implements Path.
 func (p rawPath) Measure(ctx context.Context, spec tcpbench.Spec) (tcpbench.Result, error) {
+	spec.Transport = p.unit
 	if spec.CPUs == tcpbench.Anywhere() {
 		spec.CPUs = tcpbench.Apart() // on one they would wait for each other's time slice
 	}
-	return rawbench.Measure(ctx, p.unit, spec)
+	return p.Pair.Measure(ctx, spec)
 }
 
 func (p rawPath) Close() error { return nil }

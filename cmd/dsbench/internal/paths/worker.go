@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 
-	"exnet/cmd/dsbench/internal/rawbench"
 	"exnet/internal/ctxend"
 	"exnet/internal/tcpbench"
 	"exnet/internal/worker"
@@ -34,11 +33,6 @@ func WorkerOf(command string) func(in io.Reader, out io.Writer) error {
 		return work(runDaemon)
 	case brokerCommand:
 		return work(runBroker)
-	case rawbench.Command:
-		return work(func(ctx context.Context, j rawbench.Job, note func(any) error) (any, error) {
-			defer ctxend.Do(ctx, exit)()
-			return rawbench.Work(ctx, j, note)
-		})
 	case netstackCommand:
 		return work(func(ctx context.Context, j netstackJob, _ func(any) error) (any, error) {
 			defer ctxend.Do(ctx, exit)()

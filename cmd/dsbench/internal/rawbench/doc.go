@@ -1,18 +1,19 @@
-// Package rawbench measures the units of the emulated NIC themselves: VELO
-// messages and RMA transfers between two nodes, without EXT-Eth, without IP. It
-// measures a bare ring, too, which bounds what direct sockets can be.
+// Package rawbench has what package tcpbench measures below TCP and IP: VELO messages and RMA
+// transfers of the emulated NIC between two nodes, without EXT-Eth, and a bare ring, which bounds
+// what direct sockets can be. Each is a transport, whose connections package tcpbench uses as it
+// does those of TCP.
 //
 // # Architecture
 //
 //	a process for each node, with shared memory between them
 //
-//	near (node 0) ── VELO messages ─▶ far (node 1)      ping-pong, rate, stream
-//	              ◀── RMA GET ───────                   stream
-//	              ── RMA PUT ─▶ ◀─ RMA PUT ──           ping-pong
+//	client ── VELO messages ─▶ server      ping-pong, rate, stream
+//	       ── RMA GET ───────▶             stream: the server reads the client's memory
+//	       ── RMA PUT ─▶ ◀─ RMA PUT ──     ping-pong
 //
 //	ring: a process for each end, no NIC
 //
-//	near ── copy ─▶ 2 MiB of shared memory ── copy ─▶ far        stream
+//	client ── copy ─▶ 2 MiB of shared memory ── copy ─▶ server      stream
 //
 // The two ends exchange control data (addresses of registered memory, the end
 // of a measurement) over VELO, with its own tags.

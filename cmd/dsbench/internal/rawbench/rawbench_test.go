@@ -10,13 +10,12 @@ import (
 	"exnet/internal/leaktest"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/tcpbench"
-	"exnet/internal/worker"
 )
 
 func TestMain(m *testing.M) {
-	// Measure starts /proc/self/exe as its worker, and that is this binary.
-	if len(os.Args) == 2 && os.Args[1] == Command {
-		if err := worker.Run(os.Stdin, os.Stdout, Work); err != nil {
+	// A Pair starts /proc/self/exe as its workers, and that is this binary.
+	if len(os.Args) == 2 && os.Args[1] == tcpbench.WorkerCommand {
+		if err := tcpbench.RunWorker(os.Stdin, os.Stdout, func() { os.Exit(1) }); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -32,10 +31,15 @@ func spec(k tcpbench.Kind, size int) tcpbench.Spec {
 	}
 }
 
+func measure(ctx context.Context, t tcpbench.Transport, s tcpbench.Spec) (tcpbench.Result, error) {
+	s.Transport = t
+	return tcpbench.Between(tcpbench.End{}, tcpbench.End{}).Measure(ctx, s)
+}
+
 func TestMeasure(t *testing.T) {
 	netnstest.CheckFDs(t)
 	for _, tt := range []struct {
-		unit  Unit
+		unit  tcpbench.Transport
 		kind  tcpbench.Kind
 		sizes []int
 	}{
@@ -47,7 +51,7 @@ func TestMeasure(t *testing.T) {
 	} {
 		for _, size := range tt.sizes {
 			s := spec(tt.kind, size)
-			r, err := Measure(t.Context(), tt.unit, s)
+			r, err := measure(t.Context(), tt.unit, s)
 			if err != nil || r.Bytes <= 0 || r.Bytes%int64(size) != 0 || r.Elapsed < s.Duration || r.CPU <= 0 {
 				t.Errorf("%s %s, %d bytes: %+v, %v", tt.unit, tt.kind, size, r, err)
 			}
@@ -65,13 +69,13 @@ func TestRing(t *testing.T) {
 		for _, size := range []int{1, 100, 64 << 10, 3<<20 + 7} {
 			s := spec(tcpbench.Stream, size)
 			s.CPUs = cpus
-			r, err := Measure(t.Context(), Ring, s)
+			r, err := measure(t.Context(), Ring, s)
 			if err != nil || r.Bytes <= 0 || r.Elapsed < s.Duration || r.CPU <= 0 {
 				t.Errorf("%d bytes, %v: %+v, %v", size, cpus, r, err)
 			}
 		}
 	}
-	if _, err := Measure(t.Context(), Ring, spec(tcpbench.PingPong, 64)); err == nil {
+	if _, err := measure(t.Context(), Ring, spec(tcpbench.PingPong, 64)); err == nil {
 		t.Error("a ring has round trips")
 	}
 }
@@ -80,10 +84,10 @@ func TestRing(t *testing.T) {
 func TestMeasureErrors(t *testing.T) {
 	netnstest.CheckFDs(t)
 	start := time.Now()
-	if _, err := Measure(t.Context(), VELO, spec(tcpbench.PingPong, MaxVELO+1)); err == nil {
+	if _, err := measure(t.Context(), VELO, spec(tcpbench.PingPong, MaxVELO+1)); err == nil {
 		t.Error("a message that is too long was sent")
 	}
-	if _, err := Measure(t.Context(), RMA, spec(tcpbench.CRR, 64)); err == nil {
+	if _, err := measure(t.Context(), RMA, spec(tcpbench.CRR, 64)); err == nil {
 		t.Error("RMA has connections")
 	}
 	if d := time.Since(start); d > 30*time.Second {
@@ -91,7 +95,7 @@ func TestMeasureErrors(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Measure(ctx, RMA, spec(tcpbench.Stream, 64)); err == nil {
+	if _, err := measure(ctx, RMA, spec(tcpbench.Stream, 64)); err == nil {
 		t.Error("a cancelled measurement has a result")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -33,13 +34,14 @@ var stop = []byte{0}
 var errDown = errors.New("the other node has gone")
 
 // rig is one end: a NIC with both units open, and a region to read from and one
-// to write to.
+// to write to, for messages of size bytes.
 type rig struct {
 	nic  *nic.NIC
 	velo *velo.Endpoint
 	rma  *rma.Endpoint
 	peer fabric.NodeID
 	down <-chan struct{}
+	size int
 
 	source, sink       *atu.Region
 	toSource, toSink   atu.NLA // lent to the peer
@@ -47,40 +49,49 @@ type rig struct {
 	spins              int
 }
 
-// newRig opens what the end number n of two needs, for messages of size.
-func newRig(n, size int) (r *rig, err error) {
-	r = &rig{peer: fabric.NodeID(1 - n)}
-	if r.nic, err = nic.New(nic.Config{Node: fabric.NodeID(n)}); err != nil {
-		return r, err
-	}
-	if r.velo, err = r.nic.OpenVELO(vpid, velo.Config{}); err != nil {
-		return r, err
-	}
-	r.rma, err = r.nic.OpenRMA(vpid, rma.Config{})
-	return r, err
-}
-
 // startTime is how long the other process may take to begin, on a machine that is busy.
 const startTime = time.Minute
 
-// connect joins the rig with that of another process.
-func (r *rig) connect(c *net.UnixConn) error {
-	l, err := shm.Connect(r.nic, c, shm.Config{HelloTimeout: startTime})
+// newRig opens an end, and joins it with that of the process at the other end of a socket, which it
+// takes. The end that listens is node 1, the other one 0.
+func newRig(size int, meet *net.UnixConn, listens bool) (*rig, error) {
+	r := &rig{peer: 1, size: size}
+	if listens {
+		r.peer = 0
+	}
+	if err := r.open(); err != nil {
+		return nil, errors.Join(err, meet.Close())
+	}
+	l, err := shm.Connect(r.nic, meet, shm.Config{HelloTimeout: startTime})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.down = l.Done()
-	return nil
+	if err := r.share(); err != nil {
+		return nil, err
+	}
+	return r, r.meet()
 }
 
-// share registers memory for size bytes, and tells the peer where it is.
-func (r *rig) share(size int) error {
+func (r *rig) open() (err error) {
+	if r.nic, err = nic.New(nic.Config{Node: 1 - r.peer}); err != nil {
+		return err
+	}
+	if r.velo, err = r.nic.OpenVELO(vpid, velo.Config{}); err != nil {
+		return err
+	}
+	r.rma, err = r.nic.OpenRMA(vpid, rma.Config{})
+	return err
+}
+
+// share registers memory, and tells the peer where it is.
+func (r *rig) share() error {
 	for _, x := range []struct {
 		region **atu.Region
 		nla    *atu.NLA
 		access atu.Access
 	}{{&r.source, &r.toSource, atu.Read}, {&r.sink, &r.toSink, atu.Read | atu.Write}} {
-		mem, err := r.nic.ATU().Alloc(size)
+		mem, err := r.nic.ATU().Alloc(r.size)
 		if err != nil {
 			return err
 		}
@@ -162,17 +173,35 @@ func (r *rig) stopped() bool {
 }
 
 // notified waits for a completer's notification: of a GET of ours, or a PUT of the
-// peer's.
+// peer's. io.EOF: the peer has ended the measurement.
 func (r *rig) notified() error {
-	for {
+	for spins := 1; ; spins++ {
 		if n, ok := r.rma.Next(); ok {
 			if err := n.Status.Err(); err != nil || n.Writer == rma.Completer {
 				return err
 			}
 			continue
 		}
+		if spins%1024 == 0 && r.stopped() {
+			return io.EOF
+		}
 		if err := r.idle(); err != nil {
 			return err
 		}
+	}
+}
+
+// Close ends the measurement. It takes what is under way, so that the peer has credit until it has
+// seen that, and has answered.
+func (r *rig) Close() error {
+	if err := r.send(tagStop, stop); err != nil {
+		return err
+	}
+	for {
+		tag, _, err := r.receive()
+		if err != nil || tag == tagStop {
+			return err
+		}
+		r.velo.Advance()
 	}
 }

@@ -3,6 +3,7 @@ package rawbench
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync/atomic"
 	"time"
@@ -14,14 +15,9 @@ import (
 	"exnet/internal/tcpbench"
 )
 
-// Ring is no unit of the NIC, but what bounds a stream over direct sockets: a bare ring between two
-// processes, a copy into it and one out of it.
-const Ring Unit = "ring"
-
 const (
-	ringSize  = 2 << 20  // as a direct connection's by default
-	ringChunk = 64 << 10 // bytes of a copy at most
-	ringLook  = 256 << 10
+	ringSize  = 2 << 20              // as a direct connection's by default
+	ringChunk = 64 << 10             // bytes of a copy at most
 	ringTry   = 5 * time.Millisecond // for each way to copy, before the warm-up
 	ringTries = 3
 
@@ -38,16 +34,24 @@ type bareRing struct {
 	stop *atomic.Uint64 // 1: it was enough
 	past *atomic.Uint64 // 1: the sender copies past the caches
 
+	moved, other uint64 // bytes that this end has moved, and that the other one had when this looked
+	chosen       bool   // the reader has chosen past
+
 	conn   *net.UnixConn
 	down   chan struct{} // closed when the other end has gone
 	yields bool          // both ends are on one CPU
 	spins  int
 }
 
+func init() { tcpbench.AddTransport(Ring, newBareRing) }
+
 // newBareRing makes the end of the process that listens, whose memory it is, or of the one that
 // connects. It takes c.
-func newBareRing(c *net.UnixConn, listens bool, cpus tcpbench.Placement) (r *bareRing, err error) {
-	r = &bareRing{conn: c, down: make(chan struct{}), yields: cpus.Client == cpus.Server && cpus.Client != tcpbench.AnyCPU}
+func newBareRing(s tcpbench.Spec, c *net.UnixConn, listens bool) (_ io.ReadWriteCloser, err error) {
+	if s.Kind != tcpbench.Stream {
+		return nil, errors.Join(fmt.Errorf("%s cannot be measured over %s", s.Kind, Ring), c.Close())
+	}
+	r := &bareRing{conn: c, down: make(chan struct{}), yields: s.CPUs.Client == s.CPUs.Server && s.CPUs.Client != tcpbench.AnyCPU}
 	if listens {
 		if r.mem, err = shm.CreateShared("exnet-ring", shm.PageSize+ringSize); err == nil {
 			_, _, err = c.WriteMsgUnix([]byte{0}, unix.UnixRights(r.mem.Fd()), nil)
@@ -57,7 +61,7 @@ func newBareRing(c *net.UnixConn, listens bool, cpus tcpbench.Placement) (r *bar
 	}
 	if err != nil {
 		close(r.down)
-		return nil, errors.Join(err, r.close())
+		return nil, errors.Join(err, r.Close())
 	}
 	all := r.mem.Memory()
 	word := func(off int) *atomic.Uint64 { return &all.Words(off, 1)[0] }
@@ -89,7 +93,11 @@ func receiveRing(c *net.UnixConn) (*shm.Foreign, error) {
 	return shm.MapShared(fds[0], shm.PageSize+ringSize, shm.PageSize+ringSize, shm.SharedSeals, true)
 }
 
-func (r *bareRing) close() error {
+// Close tells the other end that it was enough.
+func (r *bareRing) Close() error {
+	if r.stop != nil {
+		r.stop.Store(1)
+	}
 	err := r.conn.Close()
 	<-r.down
 	if r.mem != nil {
@@ -117,91 +125,65 @@ func (r *bareRing) idle() error {
 	}
 }
 
-// sends writes messages of size bytes until the other end has counted enough.
-func (r *bareRing) sends(size int) (found, error) {
-	msg := make([]byte, size)
-	for i := range msg {
-		msg[i] = byte(i)
-	}
-	start, cpu := time.Now(), cpuTime()
-	put, got := uint64(0), uint64(0)
-	for at, n := 0, 0; r.stop.Load() == 0; at += n {
-		if at == size {
-			at = 0
-		}
-		place := int(put % ringSize)
-		n = min(ringChunk, size-at, ringSize-place)
-		for got = max(got, r.got.Load()); put+uint64(n)-got > ringSize && r.stop.Load() == 0; got = r.got.Load() {
-			if err := r.idle(); err != nil && r.stop.Load() == 0 {
-				return found{}, err
+// Write copies p into the ring.
+func (r *bareRing) Write(p []byte) (n int, err error) {
+	for n < len(p) {
+		place := int(r.moved % ringSize)
+		k := min(ringChunk, len(p)-n, ringSize-place)
+		for ; r.moved+uint64(k)-r.other > ringSize; r.other = r.got.Load() {
+			if r.stop.Load() != 0 {
+				return n, errStopped
 			}
-		}
-		if put+uint64(n)-got > ringSize {
-			break // stopped
+			if err := r.idle(); err != nil {
+				return n, err
+			}
 		}
 		if r.past.Load() != 0 {
-			shm.FillPast(r.data.Part(place, n), msg[at:at+n])
+			shm.FillPast(r.data.Part(place, k), p[n:n+k])
 		} else {
-			r.data.Part(place, n).Fill(msg[at : at+n])
+			r.data.Part(place, k).Fill(p[n : n+k])
 		}
-		put += uint64(n)
-		r.put.Store(put)
+		n += k
+		r.moved += uint64(k)
+		r.put.Store(r.moved)
 	}
-	return found{Seconds: time.Since(start).Seconds(), CPU: (cpuTime() - cpu).Seconds()}, nil
+	return n, nil
 }
 
-// receives reads until it is enough, and counts.
-func (r *bareRing) receives(spec tcpbench.Spec) (found, error) {
-	defer r.stop.Store(1)
-	buf := make([]byte, max(spec.Size, ringChunk))
-	got, at := uint64(0), 0
-	// take reads what there is, ringLook bytes and a chunk at most.
-	take := func() (n int, err error) {
-		for n < ringLook {
-			put := r.put.Load()
-			for ; put == got; put = r.put.Load() {
-				if err := r.idle(); err != nil {
-					return n, err
-				}
-			}
-			for put != got && n < ringLook {
-				place := int(got % ringSize)
-				k := min(ringChunk, int(put-got), ringSize-place, len(buf)-at)
-				r.data.Part(place, k).CopyTo(buf[at : at+k])
-				if at += k; at == len(buf) {
-					at = 0
-				}
-				n += k
-				got += uint64(k)
-				r.got.Store(got)
-			}
+// Read copies what there is, as far as it fits, out of the ring.
+func (r *bareRing) Read(p []byte) (n int, err error) {
+	if !r.chosen {
+		r.chosen = true
+		if err := r.choose(p); err != nil {
+			return 0, err
 		}
-		return n, nil
 	}
-	if err := r.choose(take); err != nil {
-		return found{}, err
-	}
-	c := newClock(spec)
-	for !c.done {
-		n, err := take()
-		if err != nil {
-			return found{}, err
+	for ; r.other == r.moved; r.other = r.put.Load() {
+		if err := r.idle(); err != nil {
+			return 0, err
 		}
-		c.add(int64(n))
 	}
-	return c.found(nil), nil
+	for n < len(p) && r.other != r.moved {
+		place := int(r.moved % ringSize)
+		k := min(ringChunk, len(p)-n, int(r.other-r.moved), ringSize-place)
+		r.data.Part(place, k).CopyTo(p[n : n+k])
+		n += k
+		r.moved += uint64(k)
+		r.got.Store(r.moved)
+	}
+	return n, nil
 }
 
 // choose tries both ways in turn, and has the sender go on by the faster one: the bound is that of
 // whoever copies well, however far the CPUs are.
-func (r *bareRing) choose(take func() (int, error)) error {
+func (r *bareRing) choose(buf []byte) error {
 	var most [2]float64
 	for i := range 2 * ringTries {
 		way := i % 2
 		r.past.Store(uint64(way))
 		bytes, start := 0, time.Now()
 		for time.Since(start) < ringTry {
-			n, err := take()
+			n, err := r.Read(buf)
 			if err != nil {
 				return err
 			}
@@ -213,21 +195,4 @@ func (r *bareRing) choose(take func() (int, error)) error {
 		r.past.Store(0)
 	}
 	return nil
-}
-
-// ringEnd measures by one end of a ring: the process that listens reads.
-func ringEnd(j Job, c *net.UnixConn) (f found, err error) {
-	if j.Spec.Kind != tcpbench.Stream {
-		return f, errors.Join(fmt.Errorf("%s cannot be measured over %s", j.Spec.Kind, j.Unit), c.Close())
-	}
-	r, err := newBareRing(c, j.Listens, j.Spec.CPUs)
-	if err != nil {
-		return f, err
-	}
-	if j.Listens {
-		f, err = onThread(j.Spec.CPUs.Server, func() (found, error) { return r.receives(j.Spec) })
-	} else {
-		f, err = onThread(j.Spec.CPUs.Client, func() (found, error) { return r.sends(j.Spec.Size) })
-	}
-	return f, errors.Join(err, r.close())
 }
