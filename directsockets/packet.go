@@ -252,13 +252,12 @@ func (c *UDPConn) Write(b []byte) (int, error) {
 	if u == nil || !c.remote.IsValid() {
 		return c.UDPConn.Write(b)
 	}
-	if u.Send(b, c.remote, nil) {
+	k, sent := u.Send(b, c.remote, nil)
+	if sent {
 		return len(b), nil
 	}
 	n, err := c.UDPConn.Write(b)
-	if err == nil {
-		u.Sent(c.remote, 1, n)
-	}
+	k.Ended(n, err)
 	return n, err
 }
 
@@ -268,13 +267,12 @@ func (c *UDPConn) WriteToUDPAddrPort(b []byte, addr netip.AddrPort) (int, error)
 	if u == nil || c.remote.IsValid() { // an error
 		return c.UDPConn.WriteToUDPAddrPort(b, addr)
 	}
-	if u.Send(b, addr, nil) {
+	k, sent := u.Send(b, addr, nil)
+	if sent {
 		return len(b), nil
 	}
 	n, err := c.UDPConn.WriteToUDPAddrPort(b, addr)
-	if err == nil {
-		u.Sent(addr, 1, n)
-	}
+	k.Ended(n, err)
 	return n, err
 }
 
@@ -285,13 +283,12 @@ func (c *UDPConn) WriteToUDP(b []byte, addr *net.UDPAddr) (int, error) {
 		return c.UDPConn.WriteToUDP(b, addr)
 	}
 	at := addr.AddrPort()
-	if u.Send(b, at, nil) {
+	k, sent := u.Send(b, at, nil)
+	if sent {
 		return len(b), nil
 	}
 	n, err := c.UDPConn.WriteToUDP(b, addr)
-	if err == nil {
-		u.Sent(at, 1, n)
-	}
+	k.Ended(n, err)
 	return n, err
 }
 
@@ -310,18 +307,15 @@ func (c *UDPConn) WriteMsgUDPAddrPort(b, oob []byte, addr netip.AddrPort) (n, oo
 		to = c.remote
 	}
 	u := c.out()
-	plain := u == nil || !to.IsValid() || addr.IsValid() && c.remote.IsValid()
-	control := (*udp.Control)(nil)
-	if !plain {
-		control = udp.ParseControl(oob)
-		if u.Send(b, to, control) {
-			return len(b), len(oob), nil
-		}
+	if u == nil || !to.IsValid() || addr.IsValid() && c.remote.IsValid() {
+		return c.UDPConn.WriteMsgUDPAddrPort(b, oob, addr)
+	}
+	k, sent := u.Send(b, to, udp.ParseControl(oob))
+	if sent {
+		return len(b), len(oob), nil
 	}
 	n, oobn, err = c.UDPConn.WriteMsgUDPAddrPort(b, oob, addr)
-	if err == nil && !plain {
-		u.SentControl(to, control, n)
-	}
+	k.Ended(n, err)
 	return n, oobn, err
 }
 

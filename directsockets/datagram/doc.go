@@ -7,18 +7,19 @@
 //	sender S                       memfd                       receiver D
 //	              ┌───────────────────────────────────┐
 //	Create, NewTx │ header                            │ Map, NewRx
-//	Sent ─────────▶ by_kernel, busy           (S)     ─▶ Kernel
+//	Collect ──────▶ by_kernel, busy           (S)     ─▶ Kernel
 //	Send ─────────▶ ring of records           (S)     ─▶ Next, CopyTo, Consume
 //	Settled ◀────── armed, taken, dry         (D)     ◀─ Arm, Took, Dry
 //	              └───────────────────────────────────┘
 //
 // An end never waits, and never touches a socket but its end of the liveness pair, which says that
-// the other end is gone. What it cannot send, its user sends by the kernel, and tells it.
+// the other end is gone. What it cannot send, its user sends by the kernel: KernelSends counts it.
 //
 // # Concurrency
 //
 // A Tx has one user at a time, but for Close, Busy and the counters; so has an Rx. Both ends may be
-// used at the same time, as they are in two processes.
+// used at the same time, as they are in two processes. Many goroutines may send by the kernel
+// meanwhile.
 //
 // # Limits
 //

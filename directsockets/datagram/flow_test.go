@@ -234,7 +234,7 @@ func TestEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx := NewTx(s, pair[0], shm.Nanotime())
+	tx := NewTx(s, pair[0], shm.Nanotime(), new(KernelSends))
 	d, err := Map(s.Fd())
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func newFlow(t testing.TB, ring int, bound uint32, trains bool) *flow {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &flow{tx: NewTx(s, pair[0], shm.Nanotime()-int64(SoftirqTime)), seg: s, peer: d}
+	f := &flow{tx: NewTx(s, pair[0], shm.Nanotime()-int64(SoftirqTime), new(KernelSends)), seg: s, peer: d}
 	if attached, refused := f.tx.Attached(); attached || refused {
 		t.Fatalf("attached %v, refused %v before anybody is there", attached, refused)
 	}

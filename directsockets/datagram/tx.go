@@ -18,7 +18,7 @@ type Outcome int
 
 const (
 	Published Outcome = iota // it is in the ring
-	ByKernel                 // send it by the kernel, and call Sent
+	ByKernel                 // send it by the kernel: KernelSends.Begin
 	NoRoom                   // try again, or Drop it
 	Gone                     // the flow has ended; the kernel knows what follows
 )
@@ -57,32 +57,35 @@ type Tx struct {
 	cpu, armed, rxFlags, bound, st             *atomic.Uint32
 
 	put, consumed uint64 // consumed as last read
-	kernel        uint64 // datagrams that went by the kernel
+	kernel        uint64 // datagrams that went by the kernel, but for what sends has
+	sends         *KernelSends
 	lost          uint64
 	lostKnown     bool
 	shared        bool   // other sockets may send from S's address, and D counts theirs as S's
 	base          uint64 // lost, as it was first known
-	told          uint64 // kernel, as the last record that says so has it
-	settled       bool
-	lastKernel    int64 // when the last one went by the kernel
-	probed        int64 // when it was last asked whether the receiver is there
-	sends         uint64
-	ended         bool // nothing is touched any more
+	told          uint64 // kernel and those under way, as the last record that says so has it
+	settled       bool   // as Settled has found; nothing was under way
+	lastKernel    int64  // when the last one went by the kernel
+	probed        int64  // when it was last asked whether the receiver is there
+	tries         uint64 // records, and what there was no room for
+	ended         bool   // nothing is touched any more
 
 	mu   sync.Mutex
 	bell int // guarded by mu; -1: closed
 }
 
-// NewTx makes the sender's end, which takes its end of the liveness pair over. The datagrams to D
-// before count as one by the kernel.
-func NewTx(seg *Segment, bell int, now int64) *Tx {
+// NewTx makes the sender's end, which takes its end of the liveness pair over. The datagrams to
+// D before count as one by the kernel, but for those that are under way. A lock of the caller's
+// guards the Tx, and the sends by the kernel to D that begin or fail.
+func NewTx(seg *Segment, bell int, now int64, sends *KernelSends) *Tx {
+	_, _ = sends.Take()
 	return &Tx{
 		seg: seg, words: seg.ringWords(), ring: seg.ringMemory(), size: uint64(seg.ring), rewind: uint64(seg.ring / 4),
 		byKernel: seg.word(txOff + byKernelOff), dropped: seg.word(txOff + droppedOff),
 		busy: seg.word(txOff + busyOff), cpu: seg.half(txOff + txCPUOff),
 		consumedP: seg.word(rxOff + consumedOff), takenP: seg.word(rxOff + takenOff), dryP: seg.word(rxOff + dryOff),
 		armed: seg.half(rxOff + armedOff), rxFlags: seg.half(rxOff + rxFlagsOff), bound: seg.half(rxOff + boundOff), st: seg.half(rxOff + stateOff),
-		kernel: 1, lastKernel: now, probed: now, bell: bell,
+		kernel: 1, lastKernel: now, sends: sends, probed: now, bell: bell,
 	}
 }
 
@@ -98,24 +101,47 @@ func (t *Tx) Attached() (attached, refused bool) {
 // Trains reports whether the receiver takes trains.
 func (t *Tx) Trains() bool { return !t.ended && t.rxFlags.Load()&flagTrains != 0 }
 
-// Settled reports whether nothing that was sent by the kernel is still on its way.
+// Settled reports whether nothing that was sent by the kernel is still on its way. Of a send
+// that is under way the receiver may have counted the datagrams in place of others.
 func (t *Tx) Settled(now int64) bool {
-	if t.settled || t.ended {
+	under := t.Collect()
+	if t.settled && under == 0 || t.ended {
 		return t.settled
 	}
 	dry := t.dryP.Load()
 	taken := t.takenP.Load()
 	switch {
-	case t.lostKnown && taken+t.lost == t.kernel:
-	case dry == t.kernel && now-t.lastKernel >= int64(SoftirqTime):
+	case t.lostKnown && taken+t.lost == t.kernel+under:
+	case under == 0 && dry == t.kernel && now-t.lastKernel >= int64(SoftirqTime):
 		if t.lost = t.kernel - taken; !t.lostKnown && !t.shared {
 			t.base, t.lostKnown = t.lost, true
 		}
 	default:
 		return false
 	}
-	t.settled = true
+	t.settled = under == 0
 	return true
+}
+
+// Collect counts the sends by the kernel that have ended, and returns how many datagrams are
+// under way.
+func (t *Tx) Collect() (under uint64) {
+	sent, under := t.sends.Take()
+	if sent != 0 {
+		t.Sent(int(sent), shm.Nanotime())
+	}
+	return under
+}
+
+// Failed says that the kernel has not sent n datagrams. If a record says that it comes after
+// some that are under way, the receiver may take these for lost, and so does the sender.
+func (t *Tx) Failed(n int) {
+	t.Collect()
+	if !t.ended && t.told > t.kernel {
+		t.lost += uint64(n)
+		t.Sent(n, t.lastKernel)
+	}
+	t.sends.Cancel(n)
 }
 
 // Share says that other sockets may send from the same address, from now on: what the receiver
@@ -146,7 +172,7 @@ func (t *Tx) direct(flags uint32) bool {
 	after := t.saysAfter(flags)
 	switch {
 	case armed == 0:
-		return after || t.settled || t.Settled(shm.Nanotime())
+		return after || t.settled && t.sends.word.Load() == 0 || t.Settled(shm.Nanotime())
 	case !after || armed != armedBell:
 		return false
 	}
@@ -167,7 +193,8 @@ func (t *Tx) rings(now int64) bool {
 // Armed reports whether the receiver may sleep in the kernel.
 func (t *Tx) Armed() bool { return t.ended || t.armed.Load() != 0 }
 
-// Sent says that n datagrams went to D by the kernel.
+// Sent says that n datagrams went to D by the kernel, beside those of KernelSends: the caller
+// had the lock all the time.
 func (t *Tx) Sent(n int, now int64) {
 	if t.ended {
 		return
@@ -196,7 +223,7 @@ func (t *Tx) Send(p []byte, m Meta) Outcome {
 		outcome = Gone
 	}
 	if outcome == Published || outcome == NoRoom {
-		if t.sends++; (outcome == NoRoom || t.sends%probeEvery == 0) && t.Probe(shm.Nanotime()) {
+		if t.tries++; (outcome == NoRoom || t.tries%probeEvery == 0) && t.Probe(shm.Nanotime()) {
 			return Gone
 		}
 	}
@@ -234,9 +261,13 @@ func (t *Tx) publish(p []byte, m Meta) Outcome {
 		return ByKernel
 	}
 	head, w := recordHead, uint64(len(p))|tagDatagram<<tagShift|uint64(m.TOS)<<tosShift|uint64(m.TTL)<<ttlShift
-	if t.saysAfter(flags) && t.told != t.kernel {
-		w |= afterBit
-		head += afterLen
+	before := t.kernel
+	if t.saysAfter(flags) {
+		if under := t.Collect(); t.told != t.kernel+under {
+			w |= afterBit
+			head += afterLen
+			before = t.kernel + under
+		}
 	}
 	n := takenBy(w)
 	if t.put-t.consumed >= t.rewind && !t.look() {
@@ -267,8 +298,8 @@ func (t *Tx) publish(p []byte, m Meta) Outcome {
 	}
 	shm.Release(&t.words[off/8+1], shm.Ticks())
 	if w&afterBit != 0 {
-		t.told = t.kernel
-		shm.Release(&t.words[off/8+2], uint64(uint32(t.kernel))|t.base<<32)
+		t.told = before
+		shm.Release(&t.words[off/8+2], uint64(uint32(before))|t.base<<32)
 	}
 	if m.Each != 0 {
 		w = w&^(tagDatagram<<tagShift) | tagTrain<<tagShift | uint64(m.Each)<<eachShift

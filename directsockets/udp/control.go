@@ -208,12 +208,15 @@ func (s *Socket) PutControl(oob []byte, d Datagram) (n, flags int) {
 	return n, flags
 }
 
-// Datagrams is how many datagrams the kernel sends for n bytes.
-func (c *Control) Datagrams(n int) int {
-	if c == nil || c.each <= 0 || n <= c.each {
+// datagrams is how many datagrams the kernel sends for n bytes. each: the socket's UDP_SEGMENT.
+func (c *Control) datagrams(n, each int) int {
+	if c != nil && c.each != 0 {
+		each = c.each
+	}
+	if each <= 0 || n <= each {
 		return 1
 	}
-	return (n + c.each - 1) / c.each
+	return (n + each - 1) / each
 }
 
 // Own is an address as this socket has it: one of IPv6 has IPv4's mapped.

@@ -67,11 +67,11 @@ func TestParseControl(t *testing.T) {
 // As many datagrams are counted as the kernel sends.
 func TestControlDatagrams(t *testing.T) {
 	for _, tt := range []struct{ each, n, want int }{{0, 5000, 1}, {1200, 0, 1}, {1200, 1200, 1}, {1200, 1201, 2}, {1200, 12000, 10}} {
-		if got := (&Control{each: tt.each}).Datagrams(tt.n); got != tt.want {
+		if got := (&Control{each: tt.each}).datagrams(tt.n, 0); got != tt.want {
 			t.Errorf("%d bytes in datagrams of %d: %d, want %d", tt.n, tt.each, got, tt.want)
 		}
 	}
-	if got := (*Control)(nil).Datagrams(9000); got != 1 {
+	if got := (*Control)(nil).datagrams(9000, 0); got != 1 {
 		t.Errorf("no control messages: %d", got)
 	}
 }
@@ -145,11 +145,11 @@ func TestControlAllocates(t *testing.T) {
 	s, to, b := new(Socket), netip.MustParseAddrPort("127.0.0.1:1"), make([]byte, 100)
 	s.left.Store(true)
 	n := testing.AllocsPerRun(100, func() {
-		control := ParseControl(oob)
-		if s.Send(b, to, control) {
+		k, sent := s.Send(b, to, ParseControl(oob))
+		if sent {
 			t.Fatal("it is sent")
 		}
-		s.SentControl(to, control, len(b))
+		k.Ended(len(b), nil)
 	})
 	if n != 0 {
 		t.Errorf("%v allocations", n)

@@ -7,9 +7,9 @@
 //	program ─▶ UDPConn ─▶ the kernel's socket, as without this package
 //	                Received ─▶ the flow of the sender may be used again; CLAIM
 //
-//	                Send ─▶ flow to the receiver (datagram.Tx), or false
+//	                Send ─▶ flow to the receiver (datagram.Tx), or a KernelSend
 //	program ─▶ UDPConn ─▶ the kernel's socket
-//	                Sent ─▶ counts; OFFER after some datagrams to a receiver that takes flows
+//	                Ended ─▶ counts; OFFER after some datagrams to a receiver that takes flows
 //
 // A Socket does not wait, but as SPEC.md says, and it has no goroutine: a receiver sleeps in the
 // kernel, and there it gets its datagrams by the kernel. So deadlines, Close, errors and the

@@ -42,7 +42,7 @@ func ends(t *testing.T, from, to netip.AddrPort) (tx *datagram.Tx, g client.Gran
 		t.Fatal(err)
 	}
 	seg.CloseFd()
-	tx = datagram.NewTx(seg, pair[0], 0)
+	tx = datagram.NewTx(seg, pair[0], 0, new(datagram.KernelSends))
 	t.Cleanup(tx.Close)
 	g = client.Granted{Nonce: info.Nonce, Segment: fd, Bell: pair[1]}
 	g.Key.Client, g.Key.Server = from, to
@@ -64,7 +64,7 @@ func flow(t *testing.T, trains bool) (*datagram.Segment, *datagram.Tx, *datagram
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx, rx := datagram.NewTx(seg, pair[0], 0), datagram.NewRx(peer, pair[1], 0, trains)
+	tx, rx := datagram.NewTx(seg, pair[0], 0, new(datagram.KernelSends)), datagram.NewRx(peer, pair[1], 0, trains)
 	t.Cleanup(func() { rx.Close(); tx.Close() })
 	return seg, tx, rx
 }

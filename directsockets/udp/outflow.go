@@ -26,8 +26,10 @@ type outflow struct {
 	reliable  bool         // by a rule its sender waits for room: said by the offer, and never changed
 	entry     connstats.Entry
 	count     *segment.Counters
-	sent      int       // by the kernel, since since
-	since     time.Time // of the first of them
+	sends     datagram.KernelSends // beside mu, as it says
+	clear     bool                 // no send of when there was no outflow is under way
+	sent      int                  // by the kernel, since since
+	since     time.Time            // of the first of them
 	pause     time.Duration
 	notBefore time.Time
 	unsettled int    // datagrams by the kernel since it was settled
@@ -289,30 +291,36 @@ func (f *outflow) forget() bool {
 		return false
 	}
 	defer f.mu.Unlock()
-	if f.phase != outKernel || time.Since(f.since) <= time.Second {
+	if f.phase != outKernel || f.sends.UnderWay() > 0 || time.Since(f.since) <= time.Second {
 		return false
 	}
 	f.on(outClose)
 	return true
 }
 
-// kernel counts what went by the kernel, and offers a flow when that is worth it. False: it has
-// ended, and counts nothing.
-func (f *outflow) kernel(s *Socket, n, bytes int) bool {
+// kernel ends a send by the kernel of n datagrams, and offers a flow when that is worth it.
+func (f *outflow) kernel(s *Socket, n, bytes int, err error) {
+	if err == nil {
+		f.sends.End(n) // before the lock: who has that may be waiting for this
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.phase != outEnded {
+	switch {
+	case err != nil && f.tx != nil:
+		f.tx.Failed(n)
+	case err != nil:
+		f.sends.Cancel(n)
+	case f.phase != outEnded:
 		f.sentByKernel(s, n, bytes)
 	}
-	return f.phase != outEnded
 }
 
-// sentByKernel is kernel for one that has not ended.
+// sentByKernel counts n datagrams that were sent.
 //
 // +checklocks:f.mu
 func (f *outflow) sentByKernel(s *Socket, n, bytes int) {
 	if f.tx != nil {
-		f.tx.Sent(n, shm.Nanotime())
+		f.tx.Collect()
 		f.unsettled += n
 		f.count.Add(segment.SentShadow, uint64(bytes))
 		s.stats[sentShadow].Add(uint64(n))
@@ -323,7 +331,8 @@ func (f *outflow) sentByKernel(s *Socket, n, bytes int) {
 	if now.Sub(f.since) > time.Second {
 		f.sent, f.since = 0, now
 	}
-	if f.sent += n; f.sent < s.cfg.Offers || now.Before(f.notBefore) {
+	f.clear = f.clear || s.out.other(f.to).Load() == 0
+	if f.sent += n; f.sent < s.cfg.Offers || now.Before(f.notBefore) || !f.clear {
 		return
 	}
 	f.sent = 0
@@ -378,7 +387,7 @@ func (f *outflow) offer(s *Socket) (why connstats.Why) {
 		return connstats.WhyNoMemory
 	}
 	f.on(outOffer)
-	f.tx, f.reliable = datagram.NewTx(seg, pair[0], shm.Nanotime()), reliable
+	f.tx, f.reliable = datagram.NewTx(seg, pair[0], shm.Nanotime(), &f.sends), reliable
 	f.entry = s.out.entry(s, wire.Key{Client: from, Server: f.to})
 	f.entry.SetNonce(info.Nonce)
 	f.count = (*segment.Counters)(f.entry.Counters())

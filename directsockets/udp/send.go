@@ -37,6 +37,8 @@ const (
 	offerMost  = 16 * time.Second
 	// maxRoutes is how many receivers without a flow are counted.
 	maxRoutes = 256
+	// otherSlots is how many counters there are for the sends to all others.
+	otherSlots = 16
 )
 
 // outbound is what a Socket has of the datagrams that leave.
@@ -54,6 +56,9 @@ type outbound struct {
 	// nobody wants to know. Guarded by mu, both.
 	line   *connstats.Entry
 	lineTo netip.AddrPort
+	// others counts, by its port, the sends by the kernel under way to a receiver that had
+	// no outflow when they began.
+	others [otherSlots]atomic.Int64
 }
 
 func (o *outbound) init() { o.to = make(map[netip.AddrPort]*outflow) }
@@ -75,19 +80,89 @@ func (o *outbound) find(to netip.AddrPort) *outflow {
 	return f
 }
 
-// Send sends a datagram through memory. false: call the kernel's socket, and then Sent if it has
-// sent it. m is nil for what the socket's options say. The datagram is longer than can be, or m is
-// not what a flow can carry: kernel.
-func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) bool {
+// other counts the sends under way to a receiver that has no outflow.
+func (o *outbound) other(to netip.AddrPort) *atomic.Int64 { return &o.others[to.Port()%otherSlots] }
+
+// KernelSend is a send by the kernel that is under way: who has it calls Ended.
+type KernelSend struct {
+	s  *Socket // nil: nobody counts it
+	f  *outflow
+	to netip.AddrPort // if f is nil
+	n  int            // datagrams
+}
+
+// Send sends a datagram through memory. sent false: call the kernel's socket, and then Ended of
+// k. m is nil for what the socket's options say. The datagram is longer than can be, or m is not
+// what a flow can carry: kernel.
+func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) (k KernelSend, sent bool) {
 	if s.left.Load() {
-		return false
+		return k, false
 	}
-	f := s.out.find(plainAddr(to))
-	if f == nil {
-		return false
+	to = plainAddr(to)
+	for other := false; ; {
+		switch f := s.out.find(to); {
+		case f != nil:
+			var ended bool
+			if k, sent, ended = f.begin(s, b, m); ended {
+				s.out.last.CompareAndSwap(f, nil) // it is no more in the table
+				continue
+			}
+			if other {
+				s.out.other(to).Add(-1)
+			}
+			return k, sent
+		case other:
+			return KernelSend{s: s, to: to, n: m.datagrams(len(b), 0)}, false
+		}
+		// Then look again: who makes an outflow looks at this afterwards.
+		s.out.other(to).Add(1)
+		other = true
 	}
+}
+
+// begin is Send with an outflow. ended: that is no more.
+func (f *outflow) begin(s *Socket, b []byte, m *Control) (k KernelSend, sent, ended bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	switch {
+	case f.phase == outEnded:
+		return k, false, true
+	case s.send(b, f, m):
+		return k, true, false
+	case m != nil && m.sourced && f.tx != nil && m.source != f.tx.Info().From.Addr().As16():
+		return k, false, false // its receiver does not count it, as it comes from another address
+	}
+	n := m.datagrams(len(b), s.look().segment)
+	f.sends.Begin(n)
+	return KernelSend{s: s, f: f, n: n}, false, false
+}
+
+// Ended says how the kernel's call has ended, which has sent all bytes or has failed.
+func (k KernelSend) Ended(bytes int, err error) {
+	switch {
+	case k.s == nil:
+	case k.f != nil:
+		k.f.kernel(k.s, k.n, bytes, err)
+	default:
+		k.s.out.other(k.to).Add(-1)
+		if err == nil && !k.s.left.Load() {
+			k.s.sentOther(k.to, k.n)
+		}
+	}
+}
+
+// sentOther counts datagrams that went to a receiver without an outflow, if flows can lead
+// there.
+func (s *Socket) sentOther(to netip.AddrPort, n int) {
+	if c := s.cfg.Broker; to.Addr().Zone() == "" && c.Receiver(to.Port()) && !to.Addr().IsMulticast() && !to.Addr().IsUnspecified() && !to.Addr().IsLinkLocalUnicast() {
+		s.out.count(to, n)
+	}
+}
+
+// send sends a datagram through memory. False: the kernel shall.
+//
+// +checklocks:f.mu
+func (s *Socket) send(b []byte, f *outflow, m *Control) bool {
 	if !f.flowing() || !f.attach(s) || !f.stands(s) || f.switchedOff(s) {
 		return false
 	}
@@ -125,42 +200,6 @@ func (s *Socket) sockaddr(to netip.AddrPort) unix.Sockaddr {
 		return &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
 	}
 	return &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
-}
-
-// Sent says that n datagrams, of all bytes, went to an address by the kernel.
-func (s *Socket) Sent(to netip.AddrPort, n, bytes int) {
-	if s.left.Load() {
-		return
-	}
-	to = plainAddr(to)
-	for f := s.out.find(to); f != nil; f = s.out.find(to) {
-		if f.kernel(s, n, bytes) {
-			return
-		}
-		s.out.last.CompareAndSwap(f, nil) // it is no more in the table
-	}
-	if c := s.cfg.Broker; to.Addr().Zone() == "" && c.Receiver(to.Port()) && !to.Addr().IsMulticast() && !to.Addr().IsUnspecified() && !to.Addr().IsLinkLocalUnicast() {
-		s.out.count(to, n)
-	}
-}
-
-// SentControl is Sent for n bytes that were sent with control messages. What comes from another
-// address is none of a flow's: its receiver does not count it.
-func (s *Socket) SentControl(to netip.AddrPort, c *Control, n int) {
-	if c == nil || !c.sourced || !s.elsewhere(plainAddr(to), c.source) {
-		s.Sent(to, c.Datagrams(n), n)
-	}
-}
-
-// elsewhere reports whether the flow to an address has another source.
-func (s *Socket) elsewhere(to netip.AddrPort, source [16]byte) bool {
-	f := s.out.find(to)
-	if f == nil {
-		return false
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.tx != nil && source != f.tx.Info().From.Addr().As16()
 }
 
 // count begins to count datagrams to a receiver.
@@ -248,7 +287,7 @@ func (o *outbound) end(s *Socket, wait bool, why connstats.Why) {
 	for _, f := range o.to {
 		all = append(all, f)
 	}
-	clear(o.to) // before they have ended: Sent looks for another one in place of one that has
+	clear(o.to) // before they have ended: Send looks for another one in place of one that has
 	o.mu.Unlock()
 	until := time.Now().Add(leaveTime)
 	for _, f := range all {

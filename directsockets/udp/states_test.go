@@ -53,10 +53,13 @@ func TestForgottenLast(t *testing.T) {
 	if f.phase != outEnded {
 		t.Fatalf("it is %v", f.phase)
 	}
-	if s.Send([]byte("x"), to, nil) {
-		t.Error("it has a flow")
+	for range s.cfg.Offers {
+		k, sent := s.Send([]byte("x"), to, nil)
+		if sent {
+			t.Error("it has a flow")
+		}
+		k.Ended(1, nil)
 	}
-	s.Sent(to, s.cfg.Offers, 1)
 	if g := s.out.find(to); g == f {
 		t.Error("it is still found")
 	}
@@ -69,26 +72,70 @@ func TestForgottenLast(t *testing.T) {
 	}
 }
 
-// TestSentWhileEnding has a datagram go by the kernel while its socket closes: Sent, which saw the
-// socket open, finds no flow that has ended over and over.
+// TestSentWhileEnding has a datagram go by the kernel while its socket closes: Ended returns,
+// and another send finds no flow that has ended over and over.
 func TestSentWhileEnding(t *testing.T) {
 	s, _ := receiver(t)
 	_, to := listen(t)
 	f := &outflow{to: to, pause: offerAgain}
 	s.out.add(f)
+	k, _ := s.Send([]byte("x"), to, nil)
 	s.out.end(s, false, connstats.WhyNothing)
 	if f.phase != outEnded {
 		t.Fatalf("it is %v", f.phase)
 	}
 	sent := make(chan struct{})
 	go func() {
-		s.Sent(to, 1, 1)
+		k.Ended(1, nil)
+		k, _ = s.Send([]byte("x"), to, nil)
+		k.Ended(1, nil)
 		close(sent)
 	}()
 	select {
 	case <-sent:
 	case <-time.After(time.Minute):
-		t.Fatal("Sent does not return")
+		t.Fatal("a send does not end")
+	}
+}
+
+// TestBegunBefore has a send be under way that began before datagrams to its receiver were
+// counted: no flow is offered until it has ended, and all later ones are counted by their
+// destination.
+func TestBegunBefore(t *testing.T) {
+	s, _ := receiver(t)
+	_, to := listen(t)
+	send := func() KernelSend {
+		k, sent := s.Send(make([]byte, 250), to, nil)
+		if sent {
+			t.Fatal("it is sent")
+		}
+		return k
+	}
+	before := send()
+	s.out.count(to, 1)
+	f := s.out.find(to)
+	send().Ended(250, nil)
+	if f.clear {
+		t.Error("a flow may be offered")
+	}
+	if before.Ended(250, nil); s.out.other(to).Load() != 0 {
+		t.Error("it has not ended")
+	}
+	s.options.Store(&options{segment: 100})
+	later := send()
+	if n := f.sends.UnderWay(); n != 3 {
+		t.Errorf("%d datagrams are under way, of a train of 3", n)
+	}
+	f.since = f.since.Add(-time.Hour)
+	if f.forget() {
+		t.Error("it is forgotten with datagrams under way")
+	}
+	later.Ended(0, unix.EPERM)
+	if n := f.sends.UnderWay(); n != 0 || f.sent != 2 {
+		t.Errorf("%d datagrams are under way after that has failed, %d were sent", n, f.sent)
+	}
+	if send().Ended(250, nil); !f.clear {
+		t.Error("no flow may be offered")
 	}
 }
 

@@ -69,7 +69,7 @@ func TestEndWhileWaiting(t *testing.T) {
 				ended := make(chan any, 1)
 				go func() {
 					defer func() { ended <- recover() }()
-					for s.Send(make([]byte, 12000), to, control) {
+					for sent := true; sent; _, sent = s.Send(make([]byte, 12000), to, control) {
 					}
 				}()
 				<-full

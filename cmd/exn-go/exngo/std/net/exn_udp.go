@@ -99,13 +99,15 @@ func (c *UDPConn) Write(b []byte) (int, error) {
 		return c.conn.Write(b)
 	}
 	to := c.exnRemote()
-	if to.IsValid() && c.exn.direct.Send(b, to, nil) {
+	if !to.IsValid() {
+		return c.conn.Write(b)
+	}
+	k, sent := c.exn.direct.Send(b, to, nil)
+	if sent {
 		return len(b), nil
 	}
 	n, err := c.conn.Write(b)
-	if err == nil && to.IsValid() {
-		c.exn.direct.Sent(to, 1, n)
-	}
+	k.Ended(n, err)
 	return n, err
 }
 
@@ -177,13 +179,12 @@ func (c *UDPConn) writeTo(b []byte, addr *UDPAddr) (int, error) {
 		return c.exnPlainWriteTo(b, addr)
 	}
 	to := addr.AddrPort()
-	if u.Send(b, to, nil) {
+	k, sent := u.Send(b, to, nil)
+	if sent {
 		return len(b), nil
 	}
 	n, err := c.exnPlainWriteTo(b, addr)
-	if err == nil {
-		u.Sent(to, 1, n)
-	}
+	k.Ended(n, err)
 	return n, err
 }
 
@@ -192,13 +193,12 @@ func (c *UDPConn) writeToAddrPort(b []byte, addr netip.AddrPort) (int, error) {
 	if u == nil || c.fd.isConnected || !addr.IsValid() {
 		return c.exnPlainWriteToAddrPort(b, addr)
 	}
-	if u.Send(b, addr, nil) {
+	k, sent := u.Send(b, addr, nil)
+	if sent {
 		return len(b), nil
 	}
 	n, err := c.exnPlainWriteToAddrPort(b, addr)
-	if err == nil {
-		u.Sent(addr, 1, n)
-	}
+	k.Ended(n, err)
 	return n, err
 }
 
@@ -224,13 +224,12 @@ func (c *UDPConn) exnWriteMsg(b, oob []byte, to netip.AddrPort, plain func() (n,
 	if c.fd.isConnected {
 		to = c.exnRemote()
 	}
-	control := udp.ParseControl(oob)
-	if c.exn.direct.Send(b, to, control) {
+	k, sent := c.exn.direct.Send(b, to, udp.ParseControl(oob))
+	if sent {
 		return len(b), len(oob), nil
 	}
-	if n, oobn, err = plain(); err == nil {
-		c.exn.direct.SentControl(to, control, n)
-	}
+	n, oobn, err = plain()
+	k.Ended(n, err)
 	return n, oobn, err
 }
 
