@@ -75,11 +75,9 @@ var (
 // the CPUs, as many as the options say. The samples are in the order of the paths; after an error
 // they are those until then. A path that does not take the size, or has failed, has none.
 func runSize(ctx context.Context, o options, opened []paths.Path, failed []bool, size int, p *progress) ([][]sample, coredist.Distance, error) {
-	var rounds [][]*sample // by the path
-	round := func(run int) error {
-		taken := make([]*sample, len(opened))
-		rounds = append(rounds, taken)
-		if run >= o.runs { // in place of one at another distance
+	round := func(run int) ([][]sample, error) {
+		taken := make([][]sample, len(opened)) // by the path
+		if run >= o.runs {                     // in place of one at another distance
 			p.total += o.round(size)
 		}
 		for i, path := range opened {
@@ -92,32 +90,29 @@ func runSize(ctx context.Context, o options, opened []paths.Path, failed []bool,
 				continue
 			}
 			if ctx.Err() != nil {
-				return ctx.Err()
+				return taken, ctx.Err()
 			}
 			p.step("%s, %d bytes, run %d of %d", kind.Name, size, run+1, max(o.runs, run+1))
 			r, err := path.Measure(ctx, o.spec(size))
 			if err != nil {
 				err = fmt.Errorf("path %s, %d bytes, run %d: %w", kind.Name, size, run+1, err)
 				if o.tolerate == nil || ctx.Err() != nil {
-					return err
+					return taken, err
 				}
 				o.tolerate(kind.Name, err)
 				failed[i] = true
 			} else {
-				s := o.measure.sample(r, size)
-				taken[i] = &s
+				taken[i] = []sample{o.measure.sample(r, size)}
 			}
 			p.stepDone()
 		}
-		return nil
+		return taken, nil
 	}
 	kept, at, err := coredist.Rounds(o.runs, look, round)
 	samples := make([][]sample, len(opened))
-	for _, run := range kept {
-		for i, s := range rounds[run] {
-			if s != nil {
-				samples[i] = append(samples[i], *s)
-			}
+	for _, taken := range kept {
+		for i, s := range taken {
+			samples[i] = append(samples[i], s...)
 		}
 	}
 	return samples, at, err

@@ -4,25 +4,26 @@ package coredist
 const mostRounds = 3
 
 // Rounds calls round with 0, 1 and so on until n of the calls were at one distance of the CPUs, as
-// look tells it, both before and after the call. It returns their numbers, and that distance. A
-// host moves virtual CPUs within seconds, and a median over both distances is a figure of neither.
-// After 3n calls it returns those at the distance that most had, and if the CPUs moved during each
-// of them, the first n.
+// look tells it, both before and after the call. It returns what they returned, and that distance.
+// A host moves virtual CPUs within seconds, and a median over both distances is a figure of
+// neither. After 3n calls it returns those at the distance that most had, and if the CPUs moved
+// during each of them, the first n.
 //
 // An error of round ends it; kept are all that began then.
-func Rounds(n int, look func() Distance, round func(i int) error) (kept []int, at Distance, err error) {
+func Rounds[T any](n int, look func() Distance, round func(i int) (T, error)) (kept []T, at Distance, err error) {
 	before := look()
 	at = before
-	still := make(map[string][]int) // by the distance
-	var all []int
+	still := make(map[string][]T) // by the distance
+	var all []T
 	for i := 0; i < mostRounds*n && len(kept) < n; i++ {
-		all = append(all, i)
-		if err := round(i); err != nil {
+		taken, err := round(i)
+		all = append(all, taken)
+		if err != nil {
 			return all, before, err
 		}
 		after := look()
 		if name := after.Cores; name == before.Cores {
-			still[name] = append(still[name], i)
+			still[name] = append(still[name], taken)
 			if len(still[name]) > len(kept) {
 				kept, at = still[name], after
 			}

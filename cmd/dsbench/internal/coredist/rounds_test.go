@@ -30,11 +30,11 @@ func TestRounds(t *testing.T) {
 				i++
 				return Distance{Cores: map[byte]string{'n': Near, 'f': Far}[c]}
 			}
-			kept, at, err := Rounds(tt.n, look, func(i int) error {
+			kept, at, err := Rounds(tt.n, look, func(i int) (int, error) {
 				if i == tt.fails {
-					return errCut
+					return i, errCut
 				}
-				return nil
+				return i, nil
 			})
 			if !slices.Equal(kept, tt.want) || at.Cores != tt.cores || (err != nil) != (tt.fails >= 0) {
 				t.Errorf("kept %v at %q, error %v; want %v at %q", kept, at.Cores, err, tt.want, tt.cores)

@@ -11,12 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"exnet/cmd/dsbench/internal/result"
+	"exnet/cmd/dsbench/internal/measure"
 	"exnet/internal/cbuild"
 	"exnet/internal/netns"
 	"exnet/memory"
@@ -39,12 +36,8 @@ func (l *lab) span(d time.Duration) time.Duration { return d / time.Duration(l.s
 // errLeftOut says that a part cannot be measured here.
 var errLeftOut = errors.New("it cannot be measured here")
 
-// Times after which a program counts as hung, and after which it is killed.
-const (
-	timeout   = 30 * time.Second
-	runTime   = 5 * time.Minute
-	graceTime = time.Minute
-)
+// runTime is after what time a program counts as hung.
+const runTime = 5 * time.Minute
 
 // place is a namespace with a node.
 type place int
@@ -64,19 +57,11 @@ type lab struct {
 	pages   string // the program
 	dir     string
 	spaces  [places]*netns.NS
-	servers []*server
+	servers []*measure.Program
 	lease   map[place]*memory.Segment // of this program
 
 	redisPorts [2]string
 	mounted    string // where nbdfuse is
-}
-
-// server is a program that runs until the lab ends.
-type server struct {
-	name  string
-	cmd   *exec.Cmd
-	out   bytes.Buffer // of both outputs; read once ended is closed
-	ended chan struct{}
 }
 
 // newLab makes the namespaces, and starts the two nodes of one host.
@@ -120,14 +105,13 @@ const (
 
 // node starts one.
 func (l *lab) node(at place, args ...string) error {
-	_, err := l.serve(at, append([]string{l.exnTun, "up"}, args...)...)
-	return err
+	return l.serve(at, append([]string{l.exnTun, "up"}, args...)...)
 }
 
 // borrow borrows a lease for this program, once the node there has found one that lends. All of it
 // has been written then.
 func (l *lab) borrow(ctx context.Context, at place) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, measure.StartTime)
 	defer cancel()
 	var s *memory.Segment
 	err := l.eventually(ctx, "a lease", func() error {
@@ -146,23 +130,7 @@ func (l *lab) borrow(ctx context.Context, at place) error {
 
 // eventually calls f until it succeeds.
 func (l *lab) eventually(ctx context.Context, what string, f func() error) error {
-	for end := time.Now().Add(timeout); ; {
-		err := f()
-		if err == nil {
-			return nil
-		}
-		if i := slices.IndexFunc(l.servers, (*server).hasEnded); i >= 0 {
-			return l.servers[i].failed()
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("%s: not within %v: %w", what, timeout, err)
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	return measure.Await(ctx, what, f, l.servers...)
 }
 
 // run runs a program to its end, and returns what it prints.
@@ -170,15 +138,12 @@ func (l *lab) run(ctx context.Context, at place, argv ...string) (string, error)
 	ctx, cancel := context.WithTimeoutCause(ctx, runTime, errors.New("it hangs"))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	var out, said bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = l.dir, &out, &said, graceTime
-	if err := l.spaces[at].Run(cmd); err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return "", fmt.Errorf("%s: %w: %s", filepath.Base(argv[0]), err, result.LastLine(said.String()+out.String()))
+	cmd.Dir, cmd.WaitDelay = l.dir, measure.GraceTime
+	out, err := measure.Output(ctx, cmd, l.spaces[at].Start)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", filepath.Base(argv[0]), err)
 	}
-	return strings.TrimSpace(out.String()), nil
+	return strings.TrimSpace(out), nil
 }
 
 // number runs a program that prints a number.
@@ -200,31 +165,14 @@ func positive(text string) (float64, error) {
 }
 
 // serve starts a program that runs until the lab is closed.
-func (l *lab) serve(at place, argv ...string) (*server, error) {
-	s := &server{name: filepath.Base(argv[0]), cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
-	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr, s.cmd.WaitDelay = l.dir, &s.out, &s.out, graceTime
-	if err := l.spaces[at].Start(s.cmd); err != nil {
-		return nil, err
+func (l *lab) serve(at place, argv ...string) error {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = l.dir
+	s, err := measure.Start(filepath.Base(argv[0]), cmd, l.spaces[at].Start)
+	if err == nil {
+		l.servers = append(l.servers, s)
 	}
-	go func() {
-		_ = s.cmd.Wait() // it ends by a signal, or else says why
-		close(s.ended)
-	}()
-	l.servers = append(l.servers, s)
-	return s, nil
-}
-
-func (s *server) hasEnded() bool {
-	select {
-	case <-s.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-func (s *server) failed() error {
-	return fmt.Errorf("%s ends: %s", s.name, result.LastLine(s.out.String()))
+	return err
 }
 
 // close ends all of it, the last first.
@@ -233,14 +181,7 @@ func (l *lab) close() (err error) {
 		err = errors.Join(err, s.Close())
 	}
 	for _, s := range slices.Backward(l.servers) {
-		_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		select {
-		case <-s.ended:
-		case <-time.After(graceTime):
-			_ = s.cmd.Process.Signal(unix.SIGKILL)
-			<-s.ended
-			err = errors.Join(err, fmt.Errorf("%s does not end by SIGTERM", s.name))
-		}
+		err = errors.Join(err, s.Stop())
 	}
 	for _, n := range l.spaces {
 		if n != nil {

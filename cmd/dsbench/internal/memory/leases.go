@@ -166,7 +166,7 @@ func prepareFio(ctx context.Context, l *lab) error {
 	}
 	for i, args := range [][]string{{"memory"}, {plugin}} {
 		socket := filepath.Join(l.dir, devices[i])
-		if _, err := l.serve(borrower, append(append([]string{"nbdkit", "-f", "-U", socket}, args...), fmt.Sprintf("size=%dM", l.scaled(256)))...); err != nil {
+		if err := l.serve(borrower, append(append([]string{"nbdkit", "-f", "-U", socket}, args...), fmt.Sprintf("size=%dM", l.scaled(256)))...); err != nil {
 			return err
 		}
 		if err := l.appears(ctx, socket); err != nil {
@@ -288,7 +288,7 @@ func prepareHosts(ctx context.Context, l *lab) error {
 	if err := l.borrow(ctx, farBorrower); err != nil {
 		return err
 	}
-	if _, err := l.serve(farLender, "iperf3", "-s"); err != nil {
+	if err := l.serve(farLender, "iperf3", "-s"); err != nil {
 		return err
 	}
 	return l.eventually(ctx, "iperf3", func() error {

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -230,12 +230,13 @@ func (p part) rows(rounds [][]float64, m result.Machine, d coredist.Distance) (r
 
 // load is the load of the last minute.
 func load() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
+	proc, err := procfs.NewDefaultFS()
+	if err == nil {
+		if l, err := proc.LoadAvg(); err == nil {
+			return fmt.Sprintf("%.2f", l.Load1)
+		}
 	}
-	first, _, _ := strings.Cut(string(text), " ")
-	return first
+	return "unknown"
 }
 
 // tools returns the paths of exn-tun and exn-mem.

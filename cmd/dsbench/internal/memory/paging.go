@@ -95,7 +95,7 @@ func prepareRow(ctx context.Context, l *lab) error {
 		return err
 	}
 	socket := filepath.Join(l.dir, "row")
-	if _, err := l.serve(borrower, "nbdkit", "-f", "-U", socket, "memory", fmt.Sprintf("size=%dM", l.scaled(1024)), "allocator=malloc"); err != nil {
+	if err := l.serve(borrower, "nbdkit", "-f", "-U", socket, "memory", fmt.Sprintf("size=%dM", l.scaled(1024)), "allocator=malloc"); err != nil {
 		return err
 	}
 	if err := l.appears(ctx, socket); err != nil {
@@ -108,7 +108,7 @@ func prepareRow(ctx context.Context, l *lab) error {
 	if err := os.Mkdir(l.mounted, 0o700); err != nil {
 		return err
 	}
-	if _, err := l.serve(borrower, "nbdfuse", l.mounted, "nbd+unix:///?socket="+socket); err != nil {
+	if err := l.serve(borrower, "nbdfuse", l.mounted, "nbd+unix:///?socket="+socket); err != nil {
 		return err
 	}
 	// The mount is one of the namespace's own.
@@ -199,7 +199,7 @@ func prepareRedis(ctx context.Context, l *lab) error {
 		if i == 1 {
 			argv = l.paged(false, max(used/2, mebibyte), 1<<30, argv...)
 		}
-		if _, err := l.serve(borrower, argv...); err != nil {
+		if err := l.serve(borrower, argv...); err != nil {
 			return err
 		}
 		cli := func(args ...string) (string, error) {

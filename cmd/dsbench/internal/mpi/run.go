@@ -55,19 +55,21 @@ type ended interface {
 	Ends() (client, server tcpbench.End)
 }
 
-// devices are the interfaces of the paths; direct sockets have their shadow there.
-var devices = map[string]string{"lo": "lo", "ds": "lo", "veth": "veth0", "exn": "exn0", "ds-exn": "exn0", sharedMemory: "lo", exnetOFI: "lo", tcpOFI: "lo"}
-
-// carriers are the paths, as package paths calls them, that make the namespaces.
-var carriers = map[string]string{"lo": "lo", "ds": "lo", "veth": "veth", "exn": "exn", "ds-exn": "ds-exn", sharedMemory: "lo", exnetOFI: "lo", tcpOFI: "lo"}
+// carriers are the paths of package paths that make the namespaces of those that are not lo's,
+// and the interfaces there; direct sockets have their shadow there.
+var carriers = map[string]struct{ path, device string }{"veth": {"veth", "veth0"}, "exn": {"exn", "exn0"}, "ds-exn": {"exn", "exn0"}}
 
 // open sets a path up.
 func open(ctx context.Context, name string) (*site, error) {
-	kind, err := paths.KindOf(carriers[name])
+	carrier, ok := carriers[name]
+	if !ok {
+		carrier.path, carrier.device = "lo", "lo"
+	}
+	kind, err := paths.KindOf(carrier.path)
 	if err != nil {
 		return nil, err
 	}
-	s := &site{name: name, path: kind.Open(paths.NodeConfig{}), device: devices[name]}
+	s := &site{name: name, path: kind.Open(paths.NodeConfig{}), device: carrier.device}
 	if err := s.path.Setup(ctx); err != nil {
 		return nil, errors.Join(err, s.path.Close())
 	}
@@ -329,12 +331,10 @@ func (o *Options) measure(ctx context.Context, list []library, m result.Machine,
 		defer func() { err = errors.Join(err, s.path.Close()) }()
 		sites = append(sites, s)
 	}
-	var rounds []map[figure][]float64
 	var failed []error
 	given := make(map[string]bool) // up: a library over a path
-	round := func(int) error {
+	round := func(int) (map[figure][]float64, error) {
 		values := make(map[figure][]float64)
-		rounds = append(rounds, values)
 		for _, l := range list {
 			for _, s := range sites {
 				if given[l.name+s.name] || !l.carriedBy(s.name) {
@@ -342,22 +342,22 @@ func (o *Options) measure(ctx context.Context, list []library, m result.Machine,
 				}
 				err := b.run(ctx, l, s, values)
 				if ctx.Err() != nil {
-					return context.Cause(ctx)
+					return nil, context.Cause(ctx)
 				}
 				if err != nil {
 					failed, given[l.name+s.name] = append(failed, err), true
 				}
 			}
 		}
-		return nil
+		return values, nil
 	}
 	kept, at, err := coredist.Rounds(o.runs, measure.Distance, round)
 	if err != nil {
 		return nil, err
 	}
 	values := make(map[figure][]float64)
-	for _, r := range kept {
-		for f, v := range rounds[r] {
+	for _, taken := range kept {
+		for f, v := range taken {
 			values[f] = append(values[f], v...)
 		}
 	}

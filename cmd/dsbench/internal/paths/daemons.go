@@ -16,10 +16,10 @@ import (
 // one host, which share memory, or of two hosts.
 type daemonPath struct {
 	nodePath
-	apart     bool   // each daemon is on a host of its own
-	link      string // what joins the two hosts (daemon.Hosts)
-	transport tcpbench.Transport
-	hosts     hosts
+	apart  bool   // each daemon is on a host of its own
+	link   string // what joins the two hosts (daemon.Hosts)
+	direct bool   // direct sockets to the other host go through the fabric
+	hosts  hosts
 }
 
 const (
@@ -39,7 +39,7 @@ func newExnOFI(cfg NodeConfig) Path {
 
 // newDSFabric is newExnStream with direct sockets, whose bytes go through the fabric.
 func newDSFabric(cfg NodeConfig) Path {
-	return &daemonPath{nodePath: newNodePath(cfg), apart: true, transport: tcpbench.Direct}
+	return withTransport(&daemonPath{nodePath: newNodePath(cfg), apart: true, direct: true}, tcpbench.Direct)
 }
 
 func (p *daemonPath) Setup(ctx context.Context) error {
@@ -59,7 +59,7 @@ func (p *daemonPath) Setup(ctx context.Context) error {
 	var up [2]nodeUp
 	var jobs [2]daemonJob
 	for i := range up { // the first of two hosts listens when it is up
-		jobs[i] = daemonJob{Node: p.cfg, Index: i, Tmp: p.tmp, Link: p.link, Direct: p.transport == tcpbench.Direct}
+		jobs[i] = daemonJob{Node: p.cfg, Index: i, Tmp: p.tmp, Link: p.link, Direct: p.direct}
 		if p.apart {
 			jobs[i].Host = p.hosts[i].Path()
 		}
@@ -97,12 +97,6 @@ func (p *daemonPath) awaitLink(ctx context.Context, jobs [2]daemonJob) error {
 		case <-time.After(linkPoll):
 		}
 	}
-}
-
-// Measure implements Path.
-func (p *daemonPath) Measure(ctx context.Context, spec tcpbench.Spec) (tcpbench.Result, error) {
-	spec.Transport = p.transport
-	return p.nodePath.Measure(ctx, spec)
 }
 
 // Close ends the nodes and removes what they had.

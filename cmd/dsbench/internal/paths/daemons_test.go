@@ -25,16 +25,21 @@ func TestRootDaemons(t *testing.T) {
 			}
 			left := benchtest.Temporary(t)
 			netnstest.CheckFDs(t)
-			p := open(NodeConfig{}).(*daemonPath)
+			p := open(NodeConfig{})
 			if err := p.Setup(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			daemons := p
+			if s, ok := p.(specPath); ok {
+				daemons = s.Path
+			}
+			nodes := daemons.(*daemonPath).nodes
 			spec := aMinute()
 			spec.Duration = 50 * time.Millisecond
 			for _, spec.Kind = range []tcpbench.Kind{tcpbench.PingPong, tcpbench.Stream} {
 				r, err := p.Measure(t.Context(), spec)
-				if err != nil || r.Bytes == 0 || len(p.nodes) != 2 {
-					t.Errorf("%+v of %d nodes: %v", r, len(p.nodes), err)
+				if err != nil || r.Bytes == 0 || len(nodes) != 2 {
+					t.Errorf("%+v of %d nodes: %v", r, len(nodes), err)
 				}
 			}
 			if err := p.Close(); err != nil {

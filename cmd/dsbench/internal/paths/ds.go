@@ -86,19 +86,8 @@ func (p *dsPath) Close() error {
 	return errors.Join(append(errs, p.loPath.Close())...)
 }
 
-// dsExnPath is direct sockets between two namespaces, with TCP over exn0 as their
-// shadow; the nodes are their brokers.
-type dsExnPath struct {
-	exnPath
-	transport tcpbench.Transport
-}
-
+// newDSExn is TCP over exn0 by another transport. With direct sockets the nodes are their brokers,
+// and exn0 has their shadow.
 func newDSExn(t tcpbench.Transport) func(NodeConfig) Path {
-	return func(c NodeConfig) Path { return &dsExnPath{exnPath{nodePath: newNodePath(c)}, t} }
-}
-
-// Measure implements Path.
-func (p *dsExnPath) Measure(ctx context.Context, spec tcpbench.Spec) (tcpbench.Result, error) {
-	spec.Transport = p.transport
-	return p.exnPath.Measure(ctx, spec)
+	return func(c NodeConfig) Path { return withTransport(newExn(c), t) }
 }

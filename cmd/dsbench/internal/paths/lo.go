@@ -20,16 +20,12 @@ type loPath struct {
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // newNet is newLo for a Go program, which sleeps in the runtime's poller.
-func newNet(NodeConfig) Path {
-	return WithSpec(&loPath{}, func(s *tcpbench.Spec) { s.Transport = tcpbench.GoNet })
-}
+func newNet(NodeConfig) Path { return withTransport(&loPath{}, tcpbench.GoNet) }
 
 // unixPath is stream sockets of the Unix domain, in a namespace as that of loPath.
 type unixPath struct{ loPath }
 
-func newUnix(NodeConfig) Path {
-	return WithSpec(&unixPath{}, func(s *tcpbench.Spec) { s.Transport = tcpbench.Unix })
-}
+func newUnix(NodeConfig) Path { return withTransport(&unixPath{}, tcpbench.Unix) }
 
 func (*unixPath) Info() Info { return Info{} }
 

@@ -192,6 +192,11 @@ func CoalesceString(c napi.Coalesce) string {
 // measurement.
 func WithSpec(p Path, set func(*tcpbench.Spec)) Path { return specPath{p, set} }
 
+// withTransport returns p, measured over a transport.
+func withTransport(p Path, t tcpbench.Transport) Path {
+	return WithSpec(p, func(s *tcpbench.Spec) { s.Transport = t })
+}
+
 type specPath struct {
 	Path
 	set func(*tcpbench.Spec)

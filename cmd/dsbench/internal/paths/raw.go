@@ -8,13 +8,12 @@ import (
 
 // rawPath is a unit of the emulated NIC itself, without EXT-Eth and without IP, or a bare ring
 // (package rawbench). Each end is a process, and polls.
-type rawPath struct {
-	*tcpbench.Pair
-	unit tcpbench.Transport
-}
+type rawPath struct{ *tcpbench.Pair }
 
 func newRaw(unit tcpbench.Transport) func(NodeConfig) Path {
-	return func(NodeConfig) Path { return rawPath{tcpbench.Between(tcpbench.End{}, tcpbench.End{}), unit} }
+	return func(NodeConfig) Path {
+		return withTransport(rawPath{tcpbench.Between(tcpbench.End{}, tcpbench.End{})}, unit)
+	}
 }
 
 func (p rawPath) Setup(context.Context) error { return nil }
@@ -23,7 +22,6 @@ func (p rawPath) Info() Info { return Info{Polls: true} }
 
 // Measure implements Path.
 func (p rawPath) Measure(ctx context.Context, spec tcpbench.Spec) (tcpbench.Result, error) {
-	spec.Transport = p.unit
 	if spec.CPUs == tcpbench.Anywhere() {
 		spec.CPUs = tcpbench.Apart() // on one they would wait for each other's time slice
 	}

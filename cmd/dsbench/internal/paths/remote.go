@@ -14,27 +14,18 @@ import (
 const ServePort = "7640"
 
 // remotePath is a path to another host, on which dsbench serve runs.
-type remotePath struct {
-	tcpbench.Remote
-	transport tcpbench.Transport
-}
+type remotePath struct{ tcpbench.Remote }
 
 func (p remotePath) Setup(ctx context.Context) error { return p.Hello(ctx) }
 
 func (p remotePath) Info() Info { return Info{} }
-
-// Measure implements Path.
-func (p remotePath) Measure(ctx context.Context, spec tcpbench.Spec) (tcpbench.Result, error) {
-	spec.Transport = p.transport
-	return p.Remote.Measure(ctx, spec)
-}
 
 func (p remotePath) Close() error { return nil }
 
 // remoteKinds are the paths of --connect.
 func remoteKinds(addr string) []Kind {
 	kind := func(name, about string, t tcpbench.Transport, lacks ...tcpbench.Kind) Kind {
-		open := func(NodeConfig) Path { return remotePath{tcpbench.Remote{Addr: addr}, t} }
+		open := func(NodeConfig) Path { return withTransport(remotePath{tcpbench.Remote{Addr: addr}}, t) }
 		return Kind{Name: name, About: about, Open: open, Lacks: lacks}
 	}
 	return []Kind{

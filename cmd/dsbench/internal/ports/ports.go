@@ -1,7 +1,6 @@
 package ports
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -177,14 +176,12 @@ func (s *site) run(ctx context.Context, o *options, program, part string, rounds
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, part, strconv.Itoa(max(rounds, 3)))
 	cmd.Env = append(os.Environ(), "EXN_PORTS="+s.path, fmt.Sprintf("CPUS=%d,%d", o.cpus[0], o.cpus[1]))
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
+	out, err := measure.Output(ctx, cmd, (*exec.Cmd).Start)
 	if err != nil {
-		return fmt.Errorf("pingpong %s: %w: %s", part, err, strings.TrimSpace(said.String()))
+		return fmt.Errorf("pingpong %s: %w", part, err)
 	}
 	seen := make(map[string]float64)
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(out) {
 		var name string
 		var v float64
 		if n, err := fmt.Sscanf(line, "%s %g", &name, &v); n == 2 && err == nil {

@@ -1,7 +1,6 @@
 package programs
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,11 +8,10 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"exnet/cmd/dsbench/internal/result"
+	"exnet/cmd/dsbench/internal/measure"
 	"exnet/internal/netns"
 	"exnet/node/control"
 )
@@ -38,9 +36,9 @@ func (s site) addr() string { return fmt.Sprintf("172.30.0.%d", s+2) }
 type bridge struct {
 	hub    *netns.NS
 	sites  [sites]*netns.NS
-	asking []*exec.Cmd // a program in each site that asks for direct sockets, as a container's first does
-	groups [2]*cgroup  // of the programs of each path
-	agent  *exec.Cmd   // nil: none runs
+	asking []*exec.Cmd      // a program in each site that asks for direct sockets, as a container's first does
+	groups [2]*cgroup       // of the programs of each path
+	agent  *measure.Program // nil: none runs
 }
 
 // newBridge makes all of it. It fails if an agent runs on the host: then there is no control
@@ -100,11 +98,8 @@ func newBridge(ctx context.Context) (b *bridge, err error) {
 // ip runs ip(8) in a namespace.
 func (b *bridge) ip(ctx context.Context, n *netns.NS, commands ...string) error {
 	for _, c := range commands {
-		var out strings.Builder
-		cmd := exec.CommandContext(ctx, "ip", strings.Fields(c)...)
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := n.Run(cmd); err != nil {
-			return fmt.Errorf("ip %s: %w: %s", c, err, result.LastLine(out.String()))
+		if _, err := measure.Output(ctx, exec.CommandContext(ctx, "ip", strings.Fields(c)...), n.Start); err != nil {
+			return fmt.Errorf("ip %s: %w", c, err)
 		}
 	}
 	return nil
@@ -122,43 +117,25 @@ func served(all []*control.Sockets) (n int) {
 
 // startAgent starts exn-tun agent, and waits until it serves all of the bridge's namespaces and its
 // own.
-func (b *bridge) startAgent(ctx context.Context, exnTun string, group *cgroup) error {
-	b.agent = exec.CommandContext(ctx, exnTun, "agent")
-	b.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, UseCgroupFD: true, CgroupFD: group.fd()}
-	var errs strings.Builder
-	b.agent.Stderr = &errs
-	out, err := b.agent.StdoutPipe()
-	if err == nil {
-		err = b.agent.Start()
-	}
-	if err != nil {
-		b.agent = nil
+func (b *bridge) startAgent(ctx context.Context, exnTun string, group *cgroup) (err error) {
+	cmd := exec.CommandContext(ctx, exnTun, "agent")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, UseCgroupFD: true, CgroupFD: group.fd()}
+	if b.agent, err = measure.Start("exn-tun agent", cmd, (*exec.Cmd).Start); err != nil {
 		return err
 	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		_ = b.stopAgent() // it says why on standard error
-		return fmt.Errorf("exn-tun agent ends: %s%s", line, result.LastLine(errs.String()))
-	}
-	for end := time.Now().Add(serverTime); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	return measure.Await(ctx, "exn-tun agent serves the namespaces", func() error {
 		all, err := control.Brokers()
-		if err != nil {
-			return err
+		if n := served(all); err == nil && n <= int(sites) {
+			err = fmt.Errorf("it serves %d of them and its own", n)
 		}
-		if served(all) > int(sites) {
-			return nil
-		}
-	}
-	_ = b.stopAgent() // it says why on standard error
-	return fmt.Errorf("exn-tun agent did not serve the namespaces within %v. Its last line: %q", serverTime, result.LastLine(errs.String()))
+		return err
+	}, b.agent)
 }
 
 func (b *bridge) stopAgent() error {
-	if b.agent == nil {
-		return nil
-	}
 	agent := b.agent
 	b.agent = nil
-	return errors.Join(agent.Process.Signal(unix.SIGTERM), agent.Wait())
+	return agent.Stop()
 }
 
 func (b *bridge) close() error {
@@ -195,16 +172,4 @@ func (e *end) launch(at site, cmd *exec.Cmd) error {
 	}
 	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, e.group.fd()
 	return e.bridge.sites[at].Start(cmd)
-}
-
-// tool runs a program where the client is, as it is, and returns what it prints.
-func (e *end) tool(ctx context.Context, argv ...string) (string, error) {
-	var out strings.Builder
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := e.launch(clientSite, cmd)
-	if err == nil {
-		err = cmd.Wait()
-	}
-	return out.String(), err
 }

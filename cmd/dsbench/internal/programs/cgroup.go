@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/cmd/dsbench/internal/measure"
 )
 
 // cgroup is a group of processes whose CPU time is counted, that of those which have ended
@@ -63,7 +65,7 @@ func (g *cgroup) close() error {
 	}
 	path := g.dir.Name()
 	err := errors.Join(os.WriteFile(filepath.Join(path, "cgroup.kill"), []byte("1"), 0), g.dir.Close())
-	for end := time.Now().Add(graceTime); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(measure.GraceTime); ; time.Sleep(10 * time.Millisecond) {
 		removed := os.Remove(path)
 		if removed == nil || time.Now().After(end) { // busy while processes end
 			return errors.Join(err, removed)

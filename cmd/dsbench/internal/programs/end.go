@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/cmd/dsbench/internal/measure"
 	"exnet/cmd/dsbench/internal/result"
 	"exnet/directsockets/broker/connstats"
 	"exnet/internal/tcpbench"
@@ -37,25 +38,15 @@ type end struct {
 
 	// behind is the server behind a server that is a proxy, if there is one, at
 	// backHost:backPort.
-	behind             *server
+	behind             *measure.Program
 	backHost, backPort string
 
-	server *server
+	server *measure.Program
 	runs   int
 }
 
-// server is one that has been started.
-type server struct {
-	cmd  *exec.Cmd
-	out  bytes.Buffer
-	done chan struct{} // closed when it has ended
-}
-
-// Times after which a program counts as hung.
-const (
-	serverTime = 20 * time.Second
-	graceTime  = 20 * time.Second
-)
+// clientTime is how much longer than its duration a client may take.
+const clientTime = 20 * time.Second
 
 // start starts the server.
 func (e *end) start(ctx context.Context) error {
@@ -102,13 +93,14 @@ func (e *end) prepare(ctx context.Context) error {
 	if e.p.prepare == "" {
 		return nil
 	}
-	for end := time.Now().Add(serverTime); ; time.Sleep(50 * time.Millisecond) {
-		out, err := e.tool(ctx, e.line(e.p.prepare)...)
+	for end := time.Now().Add(measure.StartTime); ; time.Sleep(50 * time.Millisecond) {
+		argv := e.line(e.p.prepare)
+		out, err := measure.Output(ctx, exec.CommandContext(ctx, argv[0], argv[1:]...), func(cmd *exec.Cmd) error { return e.launch(clientSite, cmd) })
 		if err == nil {
 			return nil
 		}
 		if !strings.Contains(out, "starting up") || time.Now().After(end) {
-			return fmt.Errorf("%s: %w: %s", e.p.prepare, err, result.LastLine(out))
+			return fmt.Errorf("%s: %w", e.p.prepare, err)
 		}
 	}
 }
@@ -128,16 +120,12 @@ func (e *end) freePort(at site, host string) (port string, err error) {
 
 // serve starts a server and waits until it listens. It returns the server also with an error, if
 // it runs.
-func (e *end) serve(ctx context.Context, at site, argv []string, addr string) (*server, error) {
-	s := &server{cmd: e.command(ctx, e.cpus.Server, e.direct && !e.p.plainPeer, "", argv), done: make(chan struct{})}
-	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
-	if err := e.launch(at, s.cmd); err != nil {
+func (e *end) serve(ctx context.Context, at site, argv []string, addr string) (*measure.Program, error) {
+	cmd := e.command(ctx, e.cpus.Server, e.direct && !e.p.plainPeer, "", argv)
+	s, err := measure.Start(argv[0], cmd, func(cmd *exec.Cmd) error { return e.launch(at, cmd) })
+	if err != nil {
 		return nil, err
 	}
-	go func() {
-		_ = s.cmd.Wait() // servers end by a signal
-		close(s.done)
-	}()
 	dial := func() error {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
@@ -145,40 +133,11 @@ func (e *end) serve(ctx context.Context, at site, argv []string, addr string) (*
 		}
 		return err
 	}
-	for end := time.Now().Add(serverTime); e.in(clientSite, dial) != nil; {
-		select {
-		case <-s.done:
-			return s, fmt.Errorf("%s ends: %s", argv[0], result.LastLine(s.out.String()))
-		case <-ctx.Done():
-			return s, context.Cause(ctx)
-		case <-time.After(10 * time.Millisecond):
-		}
-		if time.Now().After(end) {
-			return s, fmt.Errorf("%s does not listen", argv[0])
-		}
-	}
-	return s, nil
+	return s, measure.Await(ctx, argv[0], func() error { return e.in(clientSite, dial) }, s)
 }
 
 // stop ends the servers.
-func (e *end) stop() error {
-	return errors.Join(e.server.stop(e.p.Name), e.behind.stop(e.p.Name))
-}
-
-func (s *server) stop(name string) error {
-	if s == nil {
-		return nil
-	}
-	_ = unix.Kill(-s.cmd.Process.Pid, unix.SIGTERM) // it may have ended
-	select {
-	case <-s.done:
-		return nil
-	case <-time.After(graceTime):
-	}
-	_ = unix.Kill(-s.cmd.Process.Pid, unix.SIGKILL)
-	<-s.done
-	return fmt.Errorf("the server of %s does not end by SIGTERM", name)
-}
+func (e *end) stop() error { return errors.Join(e.server.Stop(), e.behind.Stop()) }
 
 // turn runs the client. Over a bridge it does so without an agent or with one, and before that for
 // a second until programs know of the agent: they look for it at least every five seconds.
@@ -196,7 +155,7 @@ func (e *end) turn(ctx context.Context) (s sample, err error) {
 	e.o.duration = time.Second
 	for begin := time.Now(); ; {
 		_, err = e.run(ctx)
-		if !errors.Is(err, errNotDirect) || time.Since(begin) > serverTime {
+		if !errors.Is(err, errNotDirect) || time.Since(begin) > measure.StartTime {
 			break
 		}
 	}
@@ -208,7 +167,7 @@ func (e *end) turn(ctx context.Context) (s sample, err error) {
 
 // run runs the client once. errNotDirect: its connections should have been direct, and were not.
 func (e *end) run(ctx context.Context) (s sample, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, e.o.duration+graceTime, errors.New("the client hangs"))
+	ctx, cancel := context.WithTimeoutCause(ctx, e.o.duration+clientTime, errors.New("the client hangs"))
 	defer cancel()
 	report := ""
 	if e.direct && !e.p.plainPeer && !e.p.short { // to note each of many connections costs something

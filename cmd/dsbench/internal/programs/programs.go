@@ -266,7 +266,7 @@ func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, at c
 		}
 		ends[i] = e
 	}
-	turn := func() (taken [2][]sample, err error) {
+	turn := func(int) (taken [2][]sample, err error) {
 		for i, e := range ends {
 			if e == nil {
 				continue
@@ -279,21 +279,16 @@ func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, at c
 		}
 		return taken, nil
 	}
-	if _, err := turn(); err != nil { // it warms up, and shows that it works
+	if _, err := turn(0); err != nil { // it warms up, and shows that it works
 		return samples, at, err
 	}
-	var rounds [][2][]sample
-	kept, at, err := coredist.Rounds(o.runs, measure.Distance, func(int) error {
-		taken, err := turn()
-		rounds = append(rounds, taken)
-		return err
-	})
+	kept, at, err := coredist.Rounds(o.runs, measure.Distance, turn)
 	if err != nil {
 		return samples, at, err
 	}
-	for _, r := range kept {
+	for _, taken := range kept {
 		for i := range samples {
-			samples[i] = append(samples[i], rounds[r][i]...)
+			samples[i] = append(samples[i], taken[i]...)
 		}
 	}
 	return samples, at, nil

@@ -1,14 +1,14 @@
 // Package rawbench has what package tcpbench measures below TCP and IP: VELO messages and RMA
-// transfers of the emulated NIC between two nodes, without EXT-Eth, and a bare ring, which bounds
-// what direct sockets can be. Each is a transport, whose connections package tcpbench uses as it
-// does those of TCP.
+// transfers of the emulated NIC between two nodes, without EXT-Eth, and a bare ring, which
+// bounds what direct sockets can be. Each is a transport, whose connections package tcpbench
+// uses as it does those of TCP.
 //
 // # Architecture
 //
 //	a process for each node, with shared memory between them
 //
 //	client ── VELO messages ─▶ server      ping-pong, rate, stream
-//	       ── RMA GET ───────▶             stream: the server reads the client's memory
+//	       ── RMA GET ───────▶             stream: a read of its memory
 //	       ── RMA PUT ─▶ ◀─ RMA PUT ──     ping-pong
 //
 //	ring: a process for each end, no NIC

@@ -52,8 +52,8 @@ type rig struct {
 // startTime is how long the other process may take to begin, on a machine that is busy.
 const startTime = time.Minute
 
-// newRig opens an end, and joins it with that of the process at the other end of a socket, which it
-// takes. The end that listens is node 1, the other one 0.
+// newRig opens an end, and joins it with that of the process at the other end of a socket,
+// which it takes. The end that listens is node 1, the other one 0.
 func newRig(size int, meet *net.UnixConn, listens bool) (*rig, error) {
 	r := &rig{peer: 1, size: size}
 	if listens {
@@ -191,8 +191,8 @@ func (r *rig) notified() error {
 	}
 }
 
-// Close ends the measurement. It takes what is under way, so that the peer has credit until it has
-// seen that, and has answered.
+// Close ends the measurement. It takes what is under way, so that the peer has credit until it
+// has seen that, and has answered.
 func (r *rig) Close() error {
 	if err := r.send(tagStop, stop); err != nil {
 		return err

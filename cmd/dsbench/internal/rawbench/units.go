@@ -90,8 +90,8 @@ func (m *messages) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// puts is a connection by RMA, on which a write is a PUT to the other end's sink. A notification of
-// its completer tells the other end.
+// puts is a connection by RMA, on which a write is a PUT to the other end's sink. A notification
+// of its completer tells the other end.
 type puts struct{ *rig }
 
 func (r puts) Write(p []byte) (int, error) {
@@ -108,8 +108,8 @@ func (r puts) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// gets is a connection by RMA, on which a read is a GET from the other end's source, depth of which
-// are under way.
+// gets is a connection by RMA, on which a read is a GET from the other end's source, depth of
+// which are under way.
 type gets struct {
 	*rig
 	under int

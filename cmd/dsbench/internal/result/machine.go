@@ -1,13 +1,12 @@
 package result
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"runtime"
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/display"
@@ -45,18 +44,13 @@ func (m Machine) String() string {
 }
 
 func cpuModel() string {
-	unknown := "unknown CPU (" + runtime.GOARCH + ")"
-	f, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return unknown
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
+	proc, err := procfs.NewDefaultFS()
+	if err == nil {
+		if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 && cpus[0].ModelName != "" {
+			return cpus[0].ModelName
 		}
 	}
-	return unknown
+	return "unknown CPU (" + runtime.GOARCH + ")"
 }
 
 func kernelRelease() string {
@@ -65,4 +59,17 @@ func kernelRelease() string {
 		return fmt.Sprintf("(%v)", err)
 	}
 	return unix.ByteSliceToString(u.Release[:])
+}
+
+// BusyTime returns how long this machine's CPUs have been busy since it began, all together, and
+// how long others have had them (stolen), which is the case on a virtual machine.
+func BusyTime() (busy, stolen time.Duration, err error) {
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0, 0, err
+	}
+	stat, err := proc.Stat()
+	t := stat.CPUTotal // the guests' times are part of User and Nice
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	return seconds(t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ), seconds(t.Steal), err
 }

@@ -3,6 +3,7 @@ package result
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // How many times as fast a row is comes of the rounds, not of two medians.
@@ -37,5 +38,20 @@ func TestTimesText(t *testing.T) {
 		if got := TimesText(v); got != want {
 			t.Errorf("TimesText(%v) = %s, want %s", v, got, want)
 		}
+	}
+}
+
+// TestBusyTime: what this process computes is part of the time that CPUs are busy.
+func TestBusyTime(t *testing.T) {
+	before, _, err := BusyTime()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const while = 100 * time.Millisecond
+	for begin := time.Now(); time.Since(begin) < while; {
+	}
+	after, _, err := BusyTime()
+	if err != nil || after-before < 10*time.Millisecond {
+		t.Errorf("%v in %v, %v", after-before, while, err)
 	}
 }

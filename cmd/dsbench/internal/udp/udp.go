@@ -1,7 +1,6 @@
 package udp
 
 import (
-	"bytes"
 	"context"
 	"embed"
 	"fmt"
@@ -212,12 +211,10 @@ func (o *options) run(ctx context.Context, prefix []string, program, part string
 	argv := append(slices.Clone(prefix), program, strconv.Itoa(o.cpus[0]), strconv.Itoa(o.cpus[1]), part, strconv.Itoa(size),
 		strconv.Itoa(int(o.duration/time.Millisecond)))
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	var said bytes.Buffer
-	cmd.Stderr = &said
 	cmd.WaitDelay = time.Second
-	out, err := cmd.Output()
+	out, err := measure.Output(ctx, cmd, (*exec.Cmd).Start)
 	if err != nil {
-		return "", fmt.Errorf("udpbench %s: %w: %s", part, err, strings.TrimSpace(said.String()))
+		return "", fmt.Errorf("udpbench %s: %w", part, err)
 	}
-	return strings.TrimSpace(string(out)), nil
+	return strings.TrimSpace(out), nil
 }
