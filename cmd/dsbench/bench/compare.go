@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"exnet/cmd/dsbench/internal/coredist"
@@ -66,11 +65,7 @@ func keyOf(r result.Row) rowKey {
 // compareRows compares the figures that both have, in the order of a.
 func compareRows(a, b []result.Row) (list []comparison, onlyA, onlyB int) {
 	find := func(rows []result.Row, k rowKey) *result.Row {
-		i := slices.IndexFunc(rows, func(r result.Row) bool { return keyOf(r) == k })
-		if i < 0 {
-			return nil
-		}
-		return &rows[i]
+		return result.Find(rows, func(r result.Row) bool { return keyOf(r) == k })
 	}
 	seen := make(map[rowKey]bool)
 	for _, x := range a {

@@ -36,11 +36,8 @@ func output(t *testing.T, measureName string, asJSON bool) string {
 		o.cpus = tcpbench.Placement{Client: 0, Server: 1}
 	}
 	var text strings.Builder
-	var out sink = &tableSink{w: &text, o: o, m: fakeMachine()}
-	if asJSON {
-		out = jsonSink{&text}
-	}
-	if err := runAll(t.Context(), o, fakeMachine(), out, quiet(o)); err != nil {
+	o.json = asJSON
+	if err := printAll(t, &text, o, fakeMachine()); err != nil {
 		t.Fatal(err)
 	}
 	return text.String()
@@ -91,7 +88,7 @@ func TestRowsWithoutControl(t *testing.T) {
 		t.Errorf("line %s, %v", text, err)
 	}
 	var table strings.Builder
-	s := &tableSink{w: &table, o: o, m: fakeMachine()}
+	s := &printer{w: &table, o: o, m: fakeMachine()}
 	if err := s.rows(rows); err != nil {
 		t.Fatal(err)
 	}

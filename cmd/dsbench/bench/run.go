@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -51,10 +52,7 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		say("measuring %s too, as the control", o.control)
 	}
 	m := result.ThisMachine(time.Now())
-	var out sink = &tableSink{w: stdout, o: o, m: m}
-	if o.json {
-		out = jsonSink{stdout}
-	}
+	out := &printer{w: stdout, o: o, m: m}
 	const perRun = 100 * time.Millisecond // to start the workers
 	p := newProgress(stderr, o.measurements(), o.warmup+o.duration+perRun)
 	o.tolerate = func(_ string, err error) {
@@ -62,10 +60,9 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		p.clear()
 		say("%s", cli.Text(err))
 	}
-	counted := &countingSink{sink: out}
-	err := runAll(ctx, o, m, counted, p)
+	err := errors.Join(runAll(ctx, o, m, out.rows, p), out.end())
 	p.clear()
-	if err == nil && failed && (o.named || counted.n == 0) {
+	if err == nil && failed && (o.named || out.n == 0) {
 		err = cli.ExitStatus(cli.ExitFailure) // what is missing has been said
 	}
 	return err
@@ -89,17 +86,6 @@ func (o *options) unprivileged(reason string, cause error, say func(string, ...a
 		return left, fmt.Errorf("%s: %w", reason, cause)
 	}
 	return left, nil
-}
-
-// countingSink counts the rows.
-type countingSink struct {
-	sink
-	n int
-}
-
-func (s *countingSink) rows(rows []result.Row) error {
-	s.n += len(rows)
-	return s.sink.rows(rows)
 }
 
 // needsPrivileges returns what of the options needs privileges, "" if nothing.

@@ -101,20 +101,18 @@ func fakeMachine() result.Machine {
 	}
 }
 
-// recorder is a sink that keeps the rows.
-type recorder struct {
-	got   []result.Row
-	ended int
-}
+// recorder keeps the rows.
+type recorder struct{ got []result.Row }
 
 func (r *recorder) rows(rows []result.Row) error {
 	r.got = append(r.got, rows...)
 	return nil
 }
 
-func (r *recorder) end() error {
-	r.ended++
-	return nil
+// printAll measures and prints.
+func printAll(t *testing.T, w io.Writer, o options, m result.Machine) error {
+	out := &printer{w: w, o: o, m: m}
+	return errors.Join(runAll(t.Context(), o, m, out.rows, quiet(o)), out.end())
 }
 
 func quiet(o options) *progress { return newProgress(io.Discard, o.measurements(), 0) }
@@ -124,7 +122,7 @@ func TestRunAllInterleaves(t *testing.T) {
 	o := fakeOptions("stream", &fakePath{name: "a", log: &log}, &fakePath{name: "b", log: &log})
 	o.sizes = []int{1, 2}
 	var out recorder
-	if err := runAll(t.Context(), o, fakeMachine(), &out, quiet(o)); err != nil {
+	if err := runAll(t.Context(), o, fakeMachine(), out.rows, quiet(o)); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
@@ -136,8 +134,8 @@ func TestRunAllInterleaves(t *testing.T) {
 	if !slices.Equal(log, want) {
 		t.Errorf("log %q, want %q", log, want)
 	}
-	if len(out.got) != 4 || out.ended != 1 {
-		t.Errorf("%d rows, ended %d times", len(out.got), out.ended)
+	if len(out.got) != 4 {
+		t.Errorf("%d rows", len(out.got))
 	}
 }
 
@@ -160,7 +158,7 @@ func TestRunAllAtOneDistance(t *testing.T) {
 	t.Cleanup(func() { look = distance })
 	var out recorder
 	p := quiet(o)
-	if err := runAll(t.Context(), o, fakeMachine(), &out, p); err != nil {
+	if err := runAll(t.Context(), o, fakeMachine(), out.rows, p); err != nil {
 		t.Fatal(err)
 	}
 	want := far
@@ -176,15 +174,15 @@ func TestRunAllSetupFails(t *testing.T) {
 		&fakePath{name: "b", log: &log, setupErr: errors.New("no device: do this")},
 		&fakePath{name: "c", log: &log})
 	var out recorder
-	err := runAll(t.Context(), o, fakeMachine(), &out, quiet(o))
+	err := runAll(t.Context(), o, fakeMachine(), out.rows, quiet(o))
 	if err == nil || err.Error() != "path b: no device: do this" {
 		t.Errorf("error %v", err)
 	}
 	if want := []string{"setup a", "setup b", "close a", "close b"}; !slices.Equal(log, want) {
 		t.Errorf("log %q, want %q", log, want)
 	}
-	if len(out.got) != 0 || out.ended != 0 {
-		t.Errorf("%d rows, ended %d times", len(out.got), out.ended)
+	if len(out.got) != 0 {
+		t.Errorf("%d rows", len(out.got))
 	}
 }
 
@@ -195,7 +193,7 @@ func TestRunAllSetupInterrupted(t *testing.T) {
 	cancel()
 	o := fakeOptions("stream", &fakePath{name: "a", log: &log, setupErr: context.Canceled})
 	var out recorder
-	err := runAll(ctx, o, fakeMachine(), &out, quiet(o))
+	err := runAll(ctx, o, fakeMachine(), out.rows, quiet(o))
 	if err == nil || err.Error() != "interrupted while setting up a" {
 		t.Errorf("error %v", err)
 	}
@@ -217,7 +215,7 @@ func TestRunAllKeepsWhatWasMeasured(t *testing.T) {
 	o := fakeOptions("stream", &fakePath{name: "a", log: &log}, b)
 	o.sizes = []int{1, 2, 3}
 	var out recorder
-	err := runAll(t.Context(), o, fakeMachine(), &out, quiet(o))
+	err := runAll(t.Context(), o, fakeMachine(), out.rows, quiet(o))
 	if err == nil || err.Error() != "path b, 2 bytes, run 2: cable cut" {
 		t.Errorf("error %v", err)
 	}
@@ -225,8 +223,8 @@ func TestRunAllKeepsWhatWasMeasured(t *testing.T) {
 	for _, r := range out.got {
 		got = append(got, strings.Repeat(r.Path, r.Runs)+strings.Repeat("'", r.Size))
 	}
-	if want := []string{"aa'", "bb'", "aa''", "b''"}; !slices.Equal(got, want) || out.ended != 1 {
-		t.Errorf("rows %q, want %q; ended %d times", got, want, out.ended)
+	if want := []string{"aa'", "bb'", "aa''", "b''"}; !slices.Equal(got, want) {
+		t.Errorf("rows %q, want %q", got, want)
 	}
 	if want := []string{"close a", "close b"}; !slices.Equal(log[len(log)-2:], want) {
 		t.Errorf("log %q does not end with %q", log, want)
@@ -243,7 +241,7 @@ func TestRunAllTolerates(t *testing.T) {
 	o.tolerate = func(path string, err error) { told = append(told, path+": "+err.Error()) }
 	var out recorder
 	p := quiet(o)
-	if err := runAll(t.Context(), o, fakeMachine(), &out, p); err != nil {
+	if err := runAll(t.Context(), o, fakeMachine(), out.rows, p); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"b: path b, 1 bytes, run 1: cable cut"}; !slices.Equal(told, want) {
@@ -265,12 +263,12 @@ func TestRunAllInterrupted(t *testing.T) {
 	}
 	o := fakeOptions("stream", &fakePath{name: "a", log: &log}, b)
 	var out recorder
-	err := runAll(ctx, o, fakeMachine(), &out, quiet(o))
+	err := runAll(ctx, o, fakeMachine(), out.rows, quiet(o))
 	if err == nil || err.Error() != "interrupted after 2 of 4 measurements\npath b: cleaning up: still there" {
 		t.Errorf("error %v", err)
 	}
-	if len(out.got) != 2 || out.ended != 1 {
-		t.Errorf("%d rows, ended %d times", len(out.got), out.ended)
+	if len(out.got) != 2 {
+		t.Errorf("%d rows", len(out.got))
 	}
 }
 
@@ -279,12 +277,9 @@ func TestRunAllNothingMeasured(t *testing.T) {
 	var log []string
 	a := &fakePath{name: "a", log: &log, take: func(int) (float64, error) { return 0, errors.New("no") }}
 	o := fakeOptions("stream", a)
-	for _, out := range []func(io.Writer) sink{
-		func(w io.Writer) sink { return &tableSink{w: w, o: o, m: fakeMachine()} },
-		func(w io.Writer) sink { return jsonSink{w} },
-	} {
+	for _, o.json = range []bool{false, true} {
 		var text strings.Builder
-		if err := runAll(t.Context(), o, fakeMachine(), out(&text), quiet(o)); err == nil {
+		if err := printAll(t, &text, o, fakeMachine()); err == nil {
 			t.Error("no error")
 		}
 		if text.Len() > 0 {
@@ -300,10 +295,10 @@ func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left
 func TestRunAllCannotWrite(t *testing.T) {
 	var log []string
 	o := fakeOptions("stream", &fakePath{name: "a", log: &log})
-	for _, out := range []sink{&tableSink{w: fullDisk{}, o: o}, jsonSink{fullDisk{}}} {
-		err := runAll(t.Context(), o, fakeMachine(), out, quiet(o))
+	for _, o.json = range []bool{false, true} {
+		err := printAll(t, fullDisk{}, o, fakeMachine())
 		if err == nil || !strings.Contains(err.Error(), "writing the results: no space left on device") {
-			t.Errorf("%T: error %v", out, err)
+			t.Errorf("JSON %v: error %v", o.json, err)
 		}
 	}
 }

@@ -11,11 +11,12 @@ import (
 	"exnet/internal/tcpbench"
 )
 
-// tableSink writes a table for people, size by size as they are measured.
-type tableSink struct {
+// printer writes rows, size by size as they are measured: a table for people, or lines of JSON.
+type printer struct {
 	w     io.Writer
 	o     options
 	m     result.Machine
+	n     int // rows
 	table result.Table
 	begun bool
 	ruled bool     // the control has a row
@@ -24,7 +25,7 @@ type tableSink struct {
 }
 
 // head writes what comes before the first row.
-func (s *tableSink) head(b *strings.Builder, d coredist.Distance) {
+func (s *printer) head(b *strings.Builder, d coredist.Distance) {
 	s.begun = true
 	o := s.o
 	what := o.measure.title + " " + display.Count(o.streams, "connection")
@@ -50,8 +51,13 @@ func (s *tableSink) head(b *strings.Builder, d coredist.Distance) {
 	s.table.Head(b)
 }
 
-func (s *tableSink) rows(rows []result.Row) error {
+func (s *printer) rows(rows []result.Row) error {
+	s.n += len(rows)
 	var b strings.Builder
+	if s.o.json {
+		_ = result.WriteLines(&b, rows) // a builder takes all
+		return s.write(b.String())
+	}
 	for _, r := range rows {
 		if !s.begun {
 			s.head(&b, r.Distance)
@@ -70,7 +76,7 @@ func (s *tableSink) rows(rows []result.Row) error {
 	return s.write(b.String())
 }
 
-func (s *tableSink) end() error {
+func (s *printer) end() error {
 	if !s.begun {
 		return nil
 	}
@@ -89,7 +95,7 @@ func (s *tableSink) end() error {
 }
 
 // columns are those of the measure, as result.NewTable takes them.
-func (s *tableSink) columns() []string {
+func (s *printer) columns() []string {
 	width := 9
 	for _, k := range s.o.paths {
 		width = max(width, len(k.Name))
@@ -114,7 +120,7 @@ func (s *tableSink) columns() []string {
 	return append(columns, "p99 8", "p99.9 8", "max=longest 8")
 }
 
-func (s *tableSink) write(text string) error {
+func (s *printer) write(text string) error {
 	if _, err := io.WriteString(s.w, text); err != nil {
 		return fmt.Errorf("writing the results: %w", err)
 	}

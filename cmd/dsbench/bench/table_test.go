@@ -33,11 +33,8 @@ func TestTableRest(t *testing.T) {
 		{true, []string{`"p25":`, `"p75":`, `"rest_s":0.02`}},
 	} {
 		var text strings.Builder
-		var out sink = &tableSink{w: &text, o: o, m: fakeMachine()}
-		if tt.json {
-			out = jsonSink{&text}
-		}
-		if err := runAll(t.Context(), o, fakeMachine(), out, quiet(o)); err != nil {
+		o.json = tt.json
+		if err := printAll(t, &text, o, fakeMachine()); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range tt.want {
@@ -56,7 +53,7 @@ func TestTableWithoutControl(t *testing.T) {
 		o := fakeOptions("stream", &fakePath{name: "a", log: &log})
 		o.control = control
 		var text strings.Builder
-		if err := runAll(t.Context(), o, fakeMachine(), &tableSink{w: &text, o: o}, quiet(o)); err != nil {
+		if err := printAll(t, &text, o, fakeMachine()); err != nil {
 			t.Fatal(err)
 		}
 		if strings.Contains(text.String(), note) != want {
@@ -75,7 +72,7 @@ func TestTableFits(t *testing.T) {
 		machine := fakeMachine()
 		machine.CPU = strings.Repeat("Processor ", 12)
 		var text strings.Builder
-		if err := runAll(t.Context(), o, machine, &tableSink{w: &text, o: o, m: machine}, quiet(o)); err != nil {
+		if err := printAll(t, &text, o, machine); err != nil {
 			t.Fatal(err)
 		}
 		fits(t, text.String())
@@ -90,7 +87,7 @@ func TestTableNoise(t *testing.T) {
 	var log []string
 	o := fakeOptions("stream", &fakePath{name: "a", log: &log})
 	var calm strings.Builder
-	if err := runAll(t.Context(), o, fakeMachine(), &tableSink{w: &calm, o: o}, quiet(o)); err != nil {
+	if err := printAll(t, &calm, o, fakeMachine()); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(calm.String(), "oisy") || strings.Contains(calm.String(), "!") {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,6 +80,21 @@ func (m Measure) Command(distance func() coredist.Distance) *cobra.Command {
 	r = m.Define(c.Flags())
 	command.Values(c, m.Values)
 	return c
+}
+
+// Choose returns the words of a flag's list, nil if that is empty. All have to be known; an
+// error calls an unknown one what it is.
+func Choose(flag, what, list string, known []string) ([]string, error) {
+	if list == "" {
+		return nil, nil
+	}
+	words := strings.Split(list, ",")
+	for _, w := range words {
+		if !slices.Contains(known, w) {
+			return nil, fmt.Errorf("%s: unknown %s %q: choose from %s", flag, what, w, strings.Join(known, ", "))
+		}
+	}
+	return words, nil
 }
 
 // ExnRun returns the absolute path of exn-run: the one that --exn-run names, else as Command has

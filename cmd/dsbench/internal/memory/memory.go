@@ -64,16 +64,9 @@ func define(fs *pflag.FlagSet) *options {
 }
 
 // Check takes the flags in, and says what is wrong with them.
-func (o *options) Check() error {
-	if o.list != "" {
-		o.only = strings.Split(o.list, ",")
-	}
-	for _, name := range o.only {
-		if !slices.Contains(names(), name) {
-			return fmt.Errorf("--only: unknown part %q: choose from %s", name, strings.Join(names(), ", "))
-		}
-	}
-	return nil
+func (o *options) Check() (err error) {
+	o.only, err = measure.Choose("--only", "part", o.list, names())
+	return err
 }
 
 // figure is a line of the table.

@@ -34,7 +34,7 @@ dsbench mpi --mpi openmpi --paths lo,ds,shm --size 8,64k --json
     three paths, as JSON
 dsbench mpi --mpi openmpi --paths shm,ofi,ofi-tcp,veth --size 8,1m
     libfabric beside shared memory and TCP`,
-	Values: map[string]cobra.CompletionFunc{"paths": command.ListOf(pathNames...), "mpi": command.ListOf("openmpi", "mpich")},
+	Values: map[string]cobra.CompletionFunc{"paths": command.ListOf(pathNames...), "mpi": command.ListOf(mpiNames...)},
 	Define: func(fs *pflag.FlagSet) measure.Run { return Define(fs) },
 }
 
@@ -68,6 +68,8 @@ var defaultPaths = []string{"lo", "veth", "exn", "ds", "ds-exn"}
 // pathNames are those that can be measured.
 var pathNames = slices.Concat(defaultPaths, []string{sharedMemory, exnetOFI, tcpOFI})
 
+var mpiNames = []string{"openmpi", "mpich"} // those of libraries
+
 // maxSize bounds --size.
 const maxSize = 64 << 20
 
@@ -86,19 +88,11 @@ func Define(fs *pflag.FlagSet) *Options {
 
 // Check takes the flags in, and says what is wrong with them.
 func (o *Options) Check() (err error) {
-	o.paths = strings.Split(o.pathList, ",")
-	for _, p := range o.paths {
-		if !slices.Contains(pathNames, p) {
-			return fmt.Errorf("--paths: unknown path %q for MPI: choose from %s", p, strings.Join(pathNames, ", "))
-		}
+	if o.paths, err = measure.Choose("--paths", "path of MPI", o.pathList, pathNames); err != nil {
+		return err
 	}
-	if o.mpiList != "" {
-		o.mpis = strings.Split(o.mpiList, ",")
-	}
-	for _, m := range o.mpis {
-		if !slices.ContainsFunc(libraries, func(l library) bool { return l.name == m }) {
-			return fmt.Errorf("--mpi: unknown %q: choose from openmpi, mpich", m)
-		}
+	if o.mpis, err = measure.Choose("--mpi", "MPI", o.mpiList, mpiNames); err != nil {
+		return err
 	}
 	if i := slices.IndexFunc(o.paths, func(p string) bool { return providers[p] != "" }); i >= 0 && len(o.mpis) > 0 && !slices.ContainsFunc(libraries, func(l library) bool {
 		return l.carriedBy(o.paths[i]) && slices.Contains(o.mpis, l.name)

@@ -34,8 +34,8 @@ func parse(args ...string) (*Options, error) {
 
 func TestOptions(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
-		{"--paths lo,netstack", `unknown path "netstack" for MPI`},
-		{"--mpi openmpi,intel", `unknown "intel"`},
+		{"--paths lo,netstack", `unknown path of MPI "netstack"`},
+		{"--mpi openmpi,intel", `unknown MPI "intel"`},
 		{"--size 8,0", "--size: 0 is not between"},
 		{"--size 65m", "--size"},
 		{"--size 99999999999999999999", "--size"},

@@ -71,23 +71,20 @@ func define(fs *pflag.FlagSet) *options {
 // Check takes the flags in, and says what is wrong with them.
 func (o *options) Check() error {
 	allowed := tcpbench.AllowedCPUs()
-	switch {
-	case o.cpuList != "":
-		parts := strings.Split(o.cpuList, ",")
-		if len(parts) != 2 {
-			return fmt.Errorf("--cpus: %q: name two, as in 0,1", o.cpuList)
+	if o.cpuList == "" {
+		o.cpus = [2]int{allowed[0], allowed[min(1, len(allowed)-1)]}
+		return nil
+	}
+	parts := strings.Split(o.cpuList, ",")
+	if len(parts) != 2 {
+		return fmt.Errorf("--cpus: %q: name two, as in 0,1", o.cpuList)
+	}
+	for i, s := range parts {
+		n, err := strconv.Atoi(s)
+		if err != nil || !slices.Contains(allowed, n) {
+			return fmt.Errorf("--cpus: %q is no CPU of this process: choose from %v", s, allowed)
 		}
-		for i, s := range parts {
-			n, err := strconv.Atoi(s)
-			if err != nil || !slices.Contains(allowed, n) {
-				return fmt.Errorf("--cpus: %q is no CPU of this process: choose from %v", s, allowed)
-			}
-			o.cpus[i] = n
-		}
-	case len(allowed) > 1:
-		o.cpus = [2]int{allowed[0], allowed[1]}
-	default:
-		o.cpus = [2]int{allowed[0], allowed[0]}
+		o.cpus[i] = n
 	}
 	return nil
 }

@@ -11,18 +11,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"exnet/cmd/dsbench/internal/coredist"
 	"exnet/cmd/dsbench/internal/measure"
 	"exnet/cmd/dsbench/internal/result"
 	"exnet/internal/cli"
 	"exnet/internal/command"
+	"exnet/internal/display"
 	"exnet/internal/netns"
 	"exnet/internal/stats"
 	"exnet/internal/tcpbench"
 	"exnet/internal/tempdir"
-
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // Paths of "dsbench programs".
@@ -110,13 +111,8 @@ func Define(fs *pflag.FlagSet) *Options {
 // Check takes the flags in, and says what is wrong with them.
 func (o *Options) Check() (err error) {
 	o.cpus = tcpbench.Apart()
-	if o.list != "" {
-		o.only = strings.Split(o.list, ",")
-	}
-	for _, name := range o.only {
-		if !slices.ContainsFunc(all(), func(p Pair) bool { return p.Name == name }) {
-			return fmt.Errorf("--only: unknown measure %q: choose from %s", name, strings.Join(names(), ", "))
-		}
+	if o.only, err = measure.Choose("--only", "measure", o.list, names()); err != nil {
+		return err
 	}
 	if o.duration%time.Second != 0 {
 		return errors.New("--duration: use whole seconds, as the programs do")
@@ -348,4 +344,25 @@ func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2]
 		rows = append(rows, r)
 	}
 	return rows
+}
+
+// MTUs of the networks.
+const (
+	loopbackMTU = 65536
+	bridgeMTU   = 1500
+)
+
+// Tables of the figures; between namespaces with latencies and CPU times in place of the range.
+var (
+	loopbackTable = result.NewTable(" ", "measure -22", "path -7", "median 10", "=unit -7", "min 10", "max 10", "spread 7", "times 6", "p99 us=p99 9")
+	bridgeTable   = result.NewTable(" ", "measure -16", "path -7", "median 10", "=unit -7", "spread 7", "times 6", "p50 us=p50 9", "p99 us=p99 9", "CPU us 9")
+)
+
+// table returns the one of the options, and what it shows.
+func (o Options) table(d coredist.Distance) (t result.Table, what string) {
+	t, what = loopbackTable, "Programs over loopback, with exn-run (direct) and without (tcp, udp)"
+	if o.network == networkBridge {
+		t, what = bridgeTable, "Programs in namespaces on a bridge, with exn-tun agent (direct) and without (tcp)"
+	}
+	return t, fmt.Sprintf("%s, %s of %v each, interleaved; %v.", what, display.Count(o.runs, "run"), o.duration, d)
 }

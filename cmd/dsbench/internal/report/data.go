@@ -14,6 +14,7 @@ import (
 	"exnet/cmd/dsbench/internal/coredist"
 	"exnet/cmd/dsbench/internal/paths"
 	"exnet/cmd/dsbench/internal/result"
+	"exnet/internal/display"
 	"exnet/internal/infile"
 )
 
@@ -62,12 +63,7 @@ func (d *Data) part(id string) []result.Row {
 
 // row returns a path's row at a size, nil if it was not measured.
 func (d *Data) row(part, path string, size int) *result.Row {
-	rows := d.part(part)
-	i := slices.IndexFunc(rows, func(r result.Row) bool { return r.Path == path && r.Size == size })
-	if i < 0 {
-		return nil
-	}
-	return &rows[i]
+	return result.Find(d.part(part), func(r result.Row) bool { return r.Path == path && r.Size == size })
 }
 
 // goNet measures connections by Go's package net, and nothing else.
@@ -83,12 +79,7 @@ func (d *Data) control(part string, r *result.Row) *result.Row {
 	if other := goControls[r.Path]; part == PartCRR && other != "" {
 		name = other
 	}
-	rows := d.part(part)
-	i := slices.IndexFunc(rows, func(c result.Row) bool { return c.Path == name && c.Size == r.Size && c.Measure == r.Measure })
-	if i < 0 {
-		return nil
-	}
-	return &rows[i]
+	return result.Find(d.part(part), func(c result.Row) bool { return c.Path == name && c.Size == r.Size && c.Measure == r.Measure })
 }
 
 // times says how many times as good as its control a row of a part is. Either may be nil.
@@ -224,3 +215,78 @@ func Decode(text []byte) (*Data, error) {
 	}
 	return &d, nil
 }
+
+// Parts of a report.
+const (
+	PartStream1  = "stream, one connection"  // figure 5.26a
+	PartStream2  = "stream, two connections" // figure 5.26b
+	PartCPUs     = "tuning: CPUs"            // figure 5.27a
+	PartDSCPUs   = "tuning: CPUs of direct sockets"
+	PartMTU      = "tuning: MTU" // figure 5.27b, and what else can be set
+	PartBuffers  = "tuning: socket buffers"
+	PartCoalesce = "tuning: coalescing"
+	PartEager    = "tuning: eager threshold"
+	PartLatency  = "half round trip" // figure 5.28
+	PartIdle     = "half round trip after a rest"
+	PartCPU      = "CPU time"           // figure 5.29
+	PartOSULat   = "latency to 512 KiB" // figure 5.30
+	PartOSUBW    = "bandwidth of all"   // figure 5.31
+	PartRate     = "message rate"       // figure 5.32
+	PartCRR      = "connections"        // not in the thesis
+	PartPrograms = "programs"           // nor this
+)
+
+// mpi is an MPI: as dsbench mpi calls it, and in words. Its parts (figures 5.30 to 5.32) begin with
+// the name.
+type mpi struct{ name, text string }
+
+var mpis = []mpi{{"openmpi", "Open MPI"}, {"mpich", "MPICH"}}
+
+// AddMPI takes in the rows of dsbench mpi, a part for each measure.
+func (d *Data) AddMPI(rows []result.Row) {
+	for _, r := range rows {
+		i := slices.IndexFunc(d.Parts, func(p Part) bool { return p.ID == r.Measure })
+		if i < 0 {
+			i = len(d.Parts)
+			d.Parts = append(d.Parts, Part{ID: r.Measure})
+		}
+		d.Parts[i].Rows = append(d.Parts[i].Rows, r)
+	}
+}
+
+// how says with which settings the rows of a part were measured, from the rows: ""
+// if there are none.
+func (p Part) how() string {
+	if len(p.Rows) == 0 {
+		return ""
+	}
+	var congestion, runs, times, cores []string
+	add := func(list *[]string, text string) {
+		if text != "" && !slices.Contains(*list, text) {
+			*list = append(*list, text)
+		}
+	}
+	for _, r := range p.Rows {
+		if r.Congestion != "" && r.MTU != 0 { // the NIC by itself has neither
+			add(&congestion, "TCP "+r.Congestion)
+		}
+		add(&runs, display.Count(r.Runs, "run"))
+		span := spanText(r.Duration)
+		if r.Rest > 0 {
+			span += ", " + spanText(r.Rest) + " of rest before each message"
+		}
+		add(&times, span)
+		add(&cores, r.Cores)
+	}
+	parts := []string{strings.Join(runs, " or ") + " of " + strings.Join(times, " or ")}
+	if len(congestion) > 0 {
+		parts = append(parts, strings.Join(congestion, ", "))
+	}
+	if len(cores) > 0 {
+		parts = append(parts, "cores "+strings.Join(cores, " and "))
+	}
+	return fmt.Sprintf("%s: %s", p.ID, strings.Join(parts, ", "))
+}
+
+// spanText writes seconds for people: "200ms", "1s".
+func spanText(s float64) string { return display.Duration(time.Duration(s * float64(time.Second))) }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"exnet/cmd/dsbench/internal/coredist"
 	"exnet/internal/display"
@@ -103,6 +104,14 @@ func (r *Row) Take(values, control []float64) {
 		r.Ratio = Rounded(sum.Median / c)
 	}
 	r.times = TimesOf(r.Unit, values, control)
+}
+
+// Find returns the first row that is meant, nil if there is none.
+func Find(rows []Row, meant func(Row) bool) *Row {
+	if i := slices.IndexFunc(rows, meant); i >= 0 {
+		return &rows[i]
+	}
+	return nil
 }
 
 // Round keeps four decimals: more are noise, and hard to read.
