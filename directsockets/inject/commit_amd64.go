@@ -131,15 +131,19 @@ func (p *program) makeStubs(once []byte, at, base uint64, l *library, lib uint64
 	for _, place := range p.sites {
 		from := base + place.at
 		to := start + uint64(len(code))
-		if p.isGo {
+		var stub []byte
+		switch {
+		case place.calls != 0:
+			stub = callStub(to, base+place.calls, lib+l.symbols[symPoll])
+		case p.isGo:
 			to = lib + l.symbols[symGo]
-		} else {
-			stub := place.stub(to, from, lib+l.symbols[symEntry], s.moves)
-			if stub == nil {
-				return nil, errFar
-			}
-			code = append(code, stub...)
+		default:
+			stub = place.stub(to, from, lib+l.symbols[symEntry], s.moves)
 		}
+		if stub == nil && to == start+uint64(len(code)) {
+			return nil, errFar
+		}
+		code = append(code, stub...)
 		if place.short != nil {
 			short = append(short, written{from, place.short})
 			from = base + place.via
@@ -147,6 +151,9 @@ func (p *program) makeStubs(once []byte, at, base uint64, l *library, lib uint64
 		j := jump(from, to)
 		if j == nil {
 			return nil, errFar
+		}
+		if place.calls != 0 {
+			j[0] = callCode
 		}
 		long = append(long, written{from, j})
 	}

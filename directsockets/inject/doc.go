@@ -23,7 +23,8 @@
 //	                             (the hook, or the kernel)
 //	  behind the place ◀──────────────────────────────── the moved instructions, jmp
 //
-// Go has one place, the function Syscall6, whose jump leads to ds_free_go. Static C has many: each
+// Go has one place, the function Syscall6, whose jump leads to ds_free_go, and the call by which a
+// goroutine waits for bytes, which leads to ds_free_poll (poll.go). Static C has many places: each
 // syscall instruction that is followed by a comparison of its result (sites.go). The library finds
 // what it knows of a thread by the GS base, and needs a page of zeros at 1 MiB (free/slot.h).
 //

@@ -31,6 +31,7 @@ type site struct {
 	ends  bool               // it does not come back: the last instruction goes elsewhere
 	short []byte             // a jump of two bytes, and what is behind it; nil: one of five
 	via   uint64             // where it leads, and the jump of five is
+	calls uint64             // Go: this is a call of five bytes, of what is there; 0: it is none
 }
 
 // movedInstruction is an instruction that a stub has.
@@ -207,6 +208,9 @@ func (p *program) findGo(f *elffile.File) error {
 		}
 		if i := bytes.Index(buf[:n], goSyscall6); i >= 0 {
 			p.sites = []site{goSite(p.text.Addr+off+uint64(i), buf[i+len(goSyscall6):n])}
+			if s, ok := pollSite(f); ok {
+				p.sites = append(p.sites, s)
+			}
 			return nil
 		}
 	}

@@ -37,13 +37,14 @@ const (
 )
 
 // version is the interface's, in ds_free_version.
-const version = 4
+const version = 5
 
 // Symbols of the library that inject uses.
 const (
 	symStart   = "ds_free_start"
 	symEntry   = "ds_free_entry"
 	symGo      = "ds_free_go"
+	symPoll    = "ds_free_poll"
 	symVersion = "ds_free_version"
 )
 
@@ -137,14 +138,14 @@ func (l *library) readSymbols(f *elffile.File) error {
 		if uint64(at) >= uint64(len(names)) {
 			continue
 		}
-		for _, want := range []string{symStart, symEntry, symGo, symVersion} {
+		for _, want := range []string{symStart, symEntry, symGo, symPoll, symVersion} {
 			if n := names[at:]; len(n) > len(want) && string(n[:len(want)]) == want && n[len(want)] == 0 {
 				l.symbols[want] = binary.LittleEndian.Uint64(table[8:])
 			}
 		}
 	}
-	if len(l.symbols) != 4 {
-		return fmt.Errorf("%w: %d of 4 symbols", errLibrary, len(l.symbols))
+	if len(l.symbols) != 5 {
+		return fmt.Errorf("%w: %d of 5 symbols", errLibrary, len(l.symbols))
 	}
 	return nil
 }

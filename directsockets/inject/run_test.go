@@ -194,7 +194,7 @@ func TestFindGo(t *testing.T) {
 	for variant := range goVariants {
 		path := goProgram(t, variant)
 		p, err := find(path, false, "")
-		if err != nil || len(p.sites) != 1 || !p.isGo || p.movable != strings.HasSuffix(variant, "pie") {
+		if err != nil || len(p.sites) != 2 || !p.isGo || p.movable != strings.HasSuffix(variant, "pie") {
 			t.Errorf("%s: %+v, %v", variant, p, err)
 			continue
 		}

@@ -49,12 +49,12 @@ func TestFreeBuild(t *testing.T) {
 			t.Errorf("%s is undefined", s.Name)
 		}
 	}
-	for _, want := range []string{"ds_free_start", "ds_free_entry", "ds_free_go", "ds_free_version"} {
+	for _, want := range []string{"ds_free_start", "ds_free_entry", "ds_free_go", "ds_free_poll", "ds_free_version"} {
 		if !names[want] {
 			t.Errorf("no %s", want)
 		}
 	}
-	if len(names) != 4 {
+	if len(names) != 5 {
 		t.Errorf("%d symbols: %v", len(names), names)
 	}
 	for _, s := range f.Sections {

@@ -192,7 +192,7 @@ func (e *File) Stat() (os.FileInfo, error) { return e.f.Stat() }
 
 // Section returns the bytes of a section; nil: there is none.
 func (e *File) Section(name string) ([]byte, error) {
-	off, size, ok := e.section(name)
+	_, off, size, ok := e.Place(name)
 	if !ok {
 		return nil, nil
 	}

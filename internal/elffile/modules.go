@@ -79,7 +79,7 @@ func (e *File) buildInfo() ([]byte, error) {
 // buildPlace returns where the build information is: its section or, without sections, the first
 // segment of data.
 func (e *File) buildPlace() (off, size uint64) {
-	if off, size, ok := e.section(buildSection); ok {
+	if _, off, size, ok := e.Place(buildSection); ok {
 		return off, size
 	}
 	for _, s := range e.segments {
@@ -90,34 +90,30 @@ func (e *File) buildPlace() (off, size uint64) {
 	return 0, 0
 }
 
-// section returns where a section is in the file.
-func (e *File) section(name string) (off, size uint64, ok bool) {
+// Place returns where a section is in memory and in the file.
+func (e *File) Place(name string) (addr, off, size uint64, ok bool) {
 	h := e.head
 	least := map[int]int{32: 40, 64: 64}[e.Bits]
 	if h.shentsize < least || h.shstrndx >= h.shnum {
-		return 0, 0, false
+		return 0, 0, 0, false
 	}
 	b, err := e.read(h.shoff, uint64(h.shnum*h.shentsize))
 	if err != nil {
-		return 0, 0, false
+		return 0, 0, 0, false
 	}
-	place := func(i int) (off, size uint64) {
-		b, word := b[i*h.shentsize:], e.Bits/8
-		return e.word(b[8+2*word:]), e.word(b[8+3*word:])
-	}
-	names, err := e.read(place(h.shstrndx))
+	word := func(i, n int) uint64 { return e.word(b[i*h.shentsize+8+n*e.Bits/8:]) }
+	names, err := e.read(word(h.shstrndx, 2), word(h.shstrndx, 3))
 	if err != nil {
-		return 0, 0, false
+		return 0, 0, 0, false
 	}
 	for i := range h.shnum {
 		if at := e.order.Uint32(b[i*h.shentsize:]); uint64(at) < uint64(len(names)) {
 			if got, _, _ := bytes.Cut(names[at:], []byte{0}); string(got) == name {
-				off, size := place(i)
-				return off, size, true
+				return word(i, 1), word(i, 2), word(i, 3), true
 			}
 		}
 	}
-	return 0, 0, false
+	return 0, 0, 0, false
 }
 
 // counted cuts a string that follows its length off b.

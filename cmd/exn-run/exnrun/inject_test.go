@@ -88,19 +88,51 @@ func TestStaticThreads(t *testing.T) {
 	}
 }
 
-// reported returns how many connections a report has, and how many of them were direct.
-func reported(t *testing.T, report string) (direct, all int) {
+// A goroutine that waits for an answer yields, and finds it, before it is parked.
+func TestStaticYields(t *testing.T) {
+	program := buildStatic(t, staticPrograms[0].command, staticPrograms[0].source)
+	broker := filepath.Join(t.TempDir(), "ds.sock")
+	_, end := startBrokerAt(t, broker, time.Hour)
+	defer end()
+	report := filepath.Join(t.TempDir(), "report")
+	found := uint64(0)
+	for tries := 0; found == 0 && tries < 10; tries++ { // others may keep the CPU for as long as it yields
+		cmd := exec.Command("/proc/self/exe", "--loopback", "--report", report, program, "long")
+		cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"="+broker, "EXN_TEST_ARGS=long")
+		if stdout, stderr, status := output(t, cmd); status != 0 || !strings.Contains(stdout, " wrong 0 ") {
+			t.Fatalf("status %d, %s%s", status, stdout, stderr)
+		}
+		for _, r := range records(t, report) {
+			found += r.SpinHits
+		}
+	}
+	if found == 0 {
+		t.Error("no goroutine has found an answer while it yielded")
+	}
+}
+
+// records returns the records of a report.
+func records(t *testing.T, report string) (all []Record) {
 	t.Helper()
 	text, err := os.ReadFile(report)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); all++ {
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
 		var r Record
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			t.Fatal(err)
 		}
-		if r.Path == "direct" {
+		all = append(all, r)
+	}
+	return all
+}
+
+// reported returns how many connections a report has, and how many of them were direct.
+func reported(t *testing.T, report string) (direct, all int) {
+	t.Helper()
+	for _, r := range records(t, report) {
+		if all++; r.Path == "direct" {
 			direct++
 		}
 	}

@@ -2,7 +2,7 @@
  * getppid(0x6578) by their number. */
 #define SYM __attribute__((visibility("default")))
 
-SYM const unsigned ds_free_version = 4;
+SYM const unsigned ds_free_version = 5;
 static unsigned long counts[4096]; /* zeros */
 static __attribute__((used)) unsigned long *calls = &counts[1]; /* relocated */
 static __attribute__((used)) unsigned long vforked;
@@ -40,7 +40,8 @@ SYM long ds_free_start(const unsigned long *stack, int end, int threads, unsigne
 }
 
 __asm__(".text\n"
-	".globl ds_free_go, ds_free_entry\n"
+	".globl ds_free_go, ds_free_entry, ds_free_poll\n"
+	"ds_free_poll: jmp *%r11\n"
 	"ds_free_go:\n"
 	"	mov %rsi, %r10\n	mov %rdi, %rdx\n	mov %rcx, %rsi\n	mov %rbx, %rdi\n"
 	"	call work\n"

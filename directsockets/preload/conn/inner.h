@@ -72,6 +72,7 @@ struct ds_sock {
 	uint32_t rang;	       /* last value of ds_rings that was published; guarded by the lock of tx */
 	uint64_t rings;	       /* what the peer's said when ds_has_rung looked last */
 	struct ds_spinner spinner;
+	struct ds_yield yield;
 	struct ds_life *life;
 	struct ds_info info;
 	uint32_t index;

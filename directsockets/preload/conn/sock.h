@@ -331,6 +331,23 @@ enum ds_spun { DS_SPUN_NOT, DS_SPUN_OPEN, DS_SPUN_OVER };
 /* A sleep has ended. *p is read only in OPEN: before, nobody has written to it. Keeps errno. */
 void ds_spun_slept(enum ds_spun *state, struct ds_spin *p) DS_HIDDEN;
 
+/* A reader that yields the CPU to others of its program, goroutines, and looks again, before it
+ * sleeps. One reader at a time has it.
+ *
+ *   state      event                                  next
+ *   DS_SLEEPS  a message has come, no rest is left    DS_YIELDS
+ *   DS_SLEEPS  a message has come, some rest is left  DS_SLEEPS  one less
+ *   DS_YIELDS  a message has come                     DS_YIELDS
+ *   DS_YIELDS  nothing has come for 100 us            DS_SLEEPS  twice in a row: rests for 64 sleeps */
+struct ds_yield {
+	enum { DS_SLEEPS, DS_YIELDS } state;
+	unsigned vain, rest;   /* times in a row that nothing came; sleeps left without yielding */
+	uint64_t messages;     /* that had come when it last began to wait, */
+	uint64_t since;	       /* and when that was, by ds_ticks */
+};
+/* Is such a reader, which has found nothing, to yield? Any thread; no lock. */
+bool ds_yields(struct ds_sock *s) DS_HIDDEN;
+
 /* ---- giving up, fork, exec ------------------------------------------------ */
 
 /* Moves both directions back to the shadow, for good: for exec of a program without the library,

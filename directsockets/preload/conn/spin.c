@@ -29,6 +29,7 @@ enum {
 	LOSS = 1000,      /* us lost after which there is one, twice as long as the one before */
 	PAUSE_MAX = 12,   /* log2 of its sleeps */
 	NAP_US = 5000,    /* sleeps of up to this count as waiting for a peer at work */
+	YIELD_US = 100,   /* a goroutine yields for so long before it sleeps */
 };
 
 /* A thread's spinner for sleeps on many sockets, and whether others wanted its CPU when it last
@@ -195,4 +196,34 @@ void ds_spun_slept(enum ds_spun *state, struct ds_spin *p)
 		ds_spin_end(p, NULL, false);
 	*state = DS_SPUN_OVER;
 	errno = saved;
+}
+
+bool ds_yields(struct ds_sock *s)
+{
+	struct ds_yield *y = &s->yield;
+
+	if (!s->sh || !ds_has_segment(s) || ds_mode(&s->sh->rx_mode) != RX_DIRECT)
+		return false;
+	uint64_t n = ds_rx_messages(&s->sh->rx), t = ds_ticks(), limit = YIELD_US * ds_ticks_us();
+	if (n != y->messages) {
+		if (y->state == DS_YIELDS) {
+			y->vain = 0;
+			ds_count(&s->seg, DS_C_SPINS_FOUND, 1);
+		} else if (t - y->since < limit) {
+			y->rest /= 2; /* short sleeps: try again soon */
+		}
+		y->messages = n;
+		y->since = t;
+		y->state = y->rest ? DS_SLEEPS : DS_YIELDS;
+		y->rest -= y->rest > 0;
+	}
+	if (y->state == DS_SLEEPS || t - y->since < limit)
+		return y->state == DS_YIELDS;
+	y->state = DS_SLEEPS;
+	ds_count(&s->seg, DS_C_SPINS_VAIN, 1);
+	if (++y->vain >= VAIN) {
+		y->vain = 0;
+		y->rest = SPIN_REST;
+	}
+	return false;
 }

@@ -3,6 +3,8 @@
  *   static C   stub: rsp lowered by 128, r11 = where to go on ─▶ ds_free_entry ─┬─ not ours: syscall ─▶ r11
  *                                                                               └─ ours: entered ─────▶ r11
  *   Go         Syscall6 ─▶ ds_free_go (hooks/go.h)
+ *              pollDesc.wait ─▶ ds_free_poll ─┬─ no answer is likely soon ─▶ runtime_pollWait: it is parked
+ *                                             └─ else: it yields ─▶ FD.Read, which reads again
  *
  * To a place in C this is one instruction, which changes rax, rcx and r11 alone. The library is
  * compiled for the general registers, so that the others need not be kept.
@@ -156,6 +158,15 @@ struct go_outcome ds_free_of_go(long nr, const long a[6])
 	return (struct go_outcome){made(nr, a), false};
 }
 
+/* Is a goroutine that found nothing to read on fd to yield and read again, rather than to sleep? On
+ * the thread's own stack. */
+int ds_free_yields(int fd) DS_HIDDEN;
+int ds_free_yields(int fd)
+{
+	CALL(k, fd);
+	return k.c && ds_yields(k.c->life.s);
+}
+
 /* The thread's slot. */
 #define FIND \
 	"	movq	%gs:" SLOT_NONE_TEXT ", %r11\n" \
@@ -301,4 +312,44 @@ __asm__(
 	"	jmp	*%r11\n"
 	"	.size	ds_free_entry, .-ds_free_entry\n"
 
-	DS_GO_ENTRY("ds_free_go", FIND, "ds_free_of_go", "ds_free_first"));
+	DS_GO_ENTRY("ds_free_go", FIND, "ds_free_of_go", "ds_free_first")
+
+	/* runtime_pollWait(rax = *pollDesc, rbx = mode), which is at r11, of goroutine r14. */
+	"	.globl	ds_free_poll\n"
+	"	.p2align 6\n"
+	"	.type	ds_free_poll, @function\n"
+	"ds_free_poll:\n"
+	"	cmpl	$'r', %ebx\n"
+	"	jne	9f\n"
+	"	cmpq	$0, ds_free_calls(%rip)\n"
+	"	je	9f\n"
+	"	movl	8(%rax), %edi\n" /* pollDesc.fd */
+	"	cmpl	fd_tab_size(%rip), %edi\n"
+	"	jae	9f\n"
+	"	movq	fd_tab(%rip), %rcx\n"
+	"	cmpq	$0, (%rcx,%rdi,8)\n"
+	"	je	9f\n"
+	"	pushq	%r11\n"
+	"	pushq	%rbx\n"
+	"	pushq	%rax\n"
+	FIND
+	"	cmpl	$0, 8(%r11)\n"
+	"	jne	8f\n"
+	"	movl	$1, 8(%r11)\n"
+	"	movq	%r11, %r13\n"
+	"	movq	%rsp, %r12\n"
+	"	movq	(%r11), %rsp\n"
+	"	call	ds_free_yields\n"
+	"	movq	%r12, %rsp\n"
+	"	movl	$0, 8(%r13)\n"
+	"	testl	%eax, %eax\n"
+	"	jz	8f\n"
+	"	addq	$24, %rsp\n"
+	"	movq	$-1314, 16(%r14)\n" /* stackPreempt, to g.stackguard0: the next function yields */
+	"	xorl	%eax, %eax\n" /* pollNoError: read again */
+	"	ret\n"
+	"8:	popq	%rax\n"
+	"	popq	%rbx\n"
+	"	popq	%r11\n"
+	"9:	jmp	*%r11\n"
+	"	.size	ds_free_poll, .-ds_free_poll\n");

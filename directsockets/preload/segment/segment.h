@@ -344,6 +344,11 @@ bool ds_rx_hint(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 bool ds_tx_hint(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
 /* Consumes the SHUTDOWN, DEMOTE or, pause, PAUSE that was found. */
 void ds_rx_finish(struct ds_seg *, struct ds_rx *, struct ds_attention *, bool pause) DS_HIDDEN;
+/* How many messages were consumed. Any thread; no lock. */
+static inline uint64_t ds_rx_messages(const struct ds_rx *r)
+{
+	return __atomic_load_n(&r->pos[__atomic_load_n(&r->cur, __ATOMIC_ACQUIRE) & 1].count, __ATOMIC_RELAXED);
+}
 /* What ds_rx_recv would find: 1 data, or DS_AGAIN, DS_END, DS_DEMOTED, DS_PAUSED, DS_BREACH. */
 int ds_rx_look(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* Where the next bytes are that can be read, at most limit of them, in at most max vectors: how
