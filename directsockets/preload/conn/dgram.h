@@ -8,7 +8,6 @@
  *   dgeager.c   the mode for tests of programs
  *   dgout.c     flows from a socket, by destination
  *   dgsend.c    sends
- *   dgkernel.c  sends by the kernel, which a number's change waits for
  *   dgcontrol.c what a send's control messages and its socket's options ask for
  *   dgin.c      flows to a socket: which are awake; readiness
  *   dgrecv.c    receives
@@ -23,6 +22,7 @@
 
 #include "conn/broker.h"
 #include "conn/life.h"
+#include "conn/numbers.h"
 
 #include <netinet/in.h>
 #include <string.h>
@@ -158,12 +158,8 @@ struct ds_dg_dest {
 
 struct ds_dgram {
 	int users;  /* references: one for all descriptors, one for each call; first (dgpool.c) */
-	/* The sends by the kernel that are under way: those that began while changes was even, and
-	 * odd. One that finds that its number is another file's takes its count back: it may come
-	 * late, when this is another socket, as with users. */
-	int sends[2];
+	struct ds_numbered numbered; /* its sends by the kernel */
 	int nfds;
-	unsigned changes; /* times that dup2 has taken one of its numbers, with the lock of the numbers */
 	/* A socket's life is short: its place is free, or open; then, for good, hard, and it is
 	 * freed. The states of its flows say the rest. What follows is what the program has set,
 	 * and no state: an option can be set at any time, and taken back. */
@@ -368,64 +364,16 @@ void ds_dg_out_put(struct ds_dg_out *o) DS_HIDDEN;
  * under way. */
 unsigned ds_dg_ended(struct ds_dg_dest *dest) DS_HIDDEN;
 
-/* ---- sends by the kernel (dgkernel.c) ----------------------------------------------- */
-
-/* A number of a socket: it is that as long as the table has this word at that place. */
-struct ds_dg_number {
-	const uintptr_t *at;
-	uintptr_t word;
-};
-struct ds_dg_kernel {
-	int *count; /* NULL: none is under way, or none is counted, as the process has one thread */
-	int slot;
-};
-/* A jump leaves one that is counted: int *. */
-void ds_dg_kernel_left(void *count) DS_HIDDEN;
-/* One begins on d. Until it ends dup2 does not give the number to another file, which would get the
- * datagram. False: it has done so, and nothing has begun. */
-static inline bool ds_dg_kernel_begin(struct ds_dg_kernel *k, struct ds_dgram *d, struct ds_dg_number n)
-{
-	if (ds_one_thread())
-		return true;
-	int before = ds_critical_enter();
-	int *count = &d->sends[__atomic_load_n(&d->changes, __ATOMIC_RELAXED) & 1];
-	__atomic_fetch_add(count, 1, __ATOMIC_SEQ_CST);
-	/* Whoever changes the number changes its word first, and then looks at the count. */
-	bool same = __atomic_load_n(n.at, __ATOMIC_SEQ_CST) == n.word;
-	if (__builtin_expect(same, 1))
-		*k = (struct ds_dg_kernel){count, ds_cleanup_push(ds_dg_kernel_left, count)};
-	else
-		ds_dg_kernel_left(count);
-	ds_critical_leave(before);
-	return same;
-}
-static inline void ds_dg_kernel_end(struct ds_dg_kernel *k)
-{
-	if (!k->count)
-		return;
-	int before = ds_critical_enter();
-	ds_cleanup_pop(k->slot);
-	__atomic_fetch_sub(k->count, 1, __ATOMIC_RELEASE);
-	k->count = NULL;
-	ds_critical_leave(before);
-}
-/* A number of d, which had its word in the table, is no number of d any more: waits for the sends
- * by the kernel that have begun, but for those of this thread, and not for ever. With the lock of
- * the numbers. */
-void ds_dg_kernel_await(struct ds_dgram *d) DS_HIDDEN;
-/* In the child of a fork only those of this thread are under way. */
-void ds_dg_kernel_child(struct ds_dgram *d) DS_HIDDEN;
-
 /* ---- sends (dgsend.c) --------------------------------------------------------------- */
 
 /* Sends the message h, of the library's own making, with the vectors of the program, which can be
  * read: the number of bytes; -1 and errno; DS_DG_KERNEL: the kernel shall; or DS_DG_ANEW: nothing
  * is sent, and the number is another file's. With DS_DG_KERNEL a send by the kernel has begun. If
  * it is to a destination, ds_dg_has_sent ends it: the kernel has sent n datagrams, of so many
- * bytes; else ds_dg_kernel_end. A jump out of it ends it, too. */
+ * bytes; else ds_by_number_end. A jump out of it ends it, too. */
 struct ds_dg_sent {
-	struct ds_dg_number number; /* by which the program sends; the caller sets it */
-	struct ds_dg_kernel kernel;
+	struct ds_number number; /* by which the program sends; the caller sets it */
+	struct ds_by_number kernel;
 	struct ds_dg_dest *to; /* where it goes; NULL: to no destination, or none is under way */
 	unsigned n; /* its datagrams */
 	int slot;

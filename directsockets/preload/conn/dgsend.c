@@ -142,7 +142,7 @@ static void jumped(void *s) { ends(s, 0); }
 static bool begin(struct ds_dgram *d, struct ds_dg_sent *s, struct ds_dg_dest *t, unsigned n)
 {
 	/* First: the receiver is told of what is sending, and waits for it. */
-	if (!ds_dg_kernel_begin(&s->kernel, d, s->number))
+	if (!ds_by_number_same(&s->kernel, &d->numbered, s->number))
 		return false;
 	s->to = t;
 	s->n = n;
@@ -263,7 +263,7 @@ static inline bool reads(const struct ds_dgram *d, const struct msghdr *h, struc
 /* A send by the kernel to no destination begins. */
 static ssize_t by_kernel(struct ds_dgram *d, struct ds_dg_sent *s)
 {
-	return ds_dg_kernel_begin(&s->kernel, d, s->number) ? DS_DG_KERNEL : DS_DG_ANEW;
+	return ds_by_number_same(&s->kernel, &d->numbered, s->number) ? DS_DG_KERNEL : DS_DG_ANEW;
 }
 
 /* As ds_dg_sendmsg; WAIT: a rule says that it waits for room. *done: bytes of a train that have
@@ -379,7 +379,7 @@ void ds_dg_has_sent(struct ds_dgram *d, struct ds_dg_sent *s, unsigned n, size_t
 	ds_cleanup_pop(s->slot);
 	ends(s, counts);
 	s->to = NULL;
-	ds_dg_kernel_end(&s->kernel);
+	ds_by_number_end(&s->kernel);
 	if (counts && ds_own_lock(&d->out) != DS_NESTED) {
 		ds_dg_ended(t);
 		if (t->flow) {

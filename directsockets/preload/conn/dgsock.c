@@ -21,7 +21,7 @@ static void forget_flows(struct ds_dgram *d, void *arg)
 	(void)arg;
 	d->in = d->out = (struct ds_lock){0};
 	d->sleepers = d->uncounted = 0;
-	ds_dg_kernel_child(d);
+	ds_by_number_child(&d->numbered);
 	if (d->setup != DG_SETUP_QUIET)
 		ds_dg_setup_on(d, DG_ON_FORGET);
 	d->line = NULL;

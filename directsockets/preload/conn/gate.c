@@ -109,8 +109,10 @@ void ds_gate_open(struct ds_sock *s) { __atomic_store_n(&s->sh->gate, 0, __ATOMI
 ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
 	DS_USE(use);
+	DS_BY_NUMBER(kernel);
 
 	ds_use_begin(&use, s);
+	ds_by_number_begin(&kernel, &s->life->numbered);
 	/* The gate may have been shut until now, and another thread have promoted. */
 	int mode = ds_has_segment(s) ? ds_mode(&s->sh->tx_mode) : TX_SHADOW;
 	fd = ds_still(s, fd);

@@ -6,6 +6,7 @@
  *   sharers.c                     processes that share a connection without a segment
  *   broker.c listeners.c          the broker, listeners,
  *   config.c pool.c shadow.c      settings, handles and fork, the TCP socket
+ *   numbers.c                     calls by a number that dup2 may be changing
  *   modes.c gate.c                where each direction is; calls on the shadow alone
  *   lifestate.c                   the states of a connection's life
  *   begin.c uncounted.c life.c    sockets that connect, accept, listen; the life of a connection

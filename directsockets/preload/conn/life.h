@@ -12,6 +12,7 @@
 
 #include "segment/segment.h"
 
+#include "conn/numbers.h"
 #include "conn/steps.h"
 
 #include <stdint.h>
@@ -81,6 +82,7 @@ struct ds_life {
 	bool renumbered;   /* SETTLING: a descriptor was closed: its maker asks again. No state, as it may happen any number of times, in UNWANTED too */
 	unsigned gen;	   /* ds_gen when it was made */
 	struct ds_traffic traffic;
+	struct ds_numbered numbered; /* calls that send, or ask where the bytes are; it outlives the socket, as late ones come */
 };
 /* SET: a call has set it, and another thread may have cleared it at the same time: as YES for a
  * connection that is uncounted, where it tells only whether a call is likely to sleep. */

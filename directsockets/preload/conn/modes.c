@@ -107,9 +107,12 @@ static bool is_others(struct ds_sock *s, int fd)
 static int write_back(struct ds_sock *s, int fd, bool *ended)
 {
 	struct ds_shared *h = s->sh;
-	struct to_shadow to = {.fd = fd};
+	struct to_shadow to = {.known = false};
 	uint64_t sent, slot = h->return_slot, off = h->return_off;
+	DS_BY_NUMBER(kernel);
 
+	ds_by_number_begin(&kernel, &s->life->numbered);
+	to.fd = fd = ds_still(s, fd);
 	/* Since PROMOTE nothing else was written there. */
 	to.known = ds_kernel_sent(fd, s->side, &sent) && sent >= h->tx_carried;
 	if (to.known)
@@ -126,7 +129,9 @@ bool ds_promote(struct ds_sock *s, int fd, bool pauses)
 	if (ds_mode(&h->tx_shut) || (!pauses && ds_seg_back(&s->seg)) || !ds_may_promote(s) || !ds_gate_shut(s))
 		return false;
 	int saved = errno;
-	if (ds_kernel_sent(fd, s->side, &carried)) {
+	DS_BY_NUMBER(kernel);
+	ds_by_number_begin(&kernel, &s->life->numbered);
+	if (ds_kernel_sent(ds_still(s, fd), s->side, &carried)) {
 		h->tx_carried = carried;
 		done = (pauses ? ds_tx_promote_to_pause : ds_tx_promote)(&s->seg, &h->tx, &h->attention, carried) == 0;
 	}

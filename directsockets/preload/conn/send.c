@@ -284,6 +284,15 @@ static inline uint64_t look_around(struct ds_sock *s, int fd)
 	return t;
 }
 
+/* Sends on the shadow, whatever it is in. */
+static ssize_t send_plain(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+{
+	DS_BY_NUMBER(kernel);
+
+	ds_by_number_begin(&kernel, &s->life->numbered);
+	return ds_real_send(ds_still(s, fd), iov, n, flags);
+}
+
 /* As ds_send, but a call that succeeds may change errno. */
 static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
 {
@@ -291,16 +300,15 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 	int64_t deadline = -1, until = -1;
 	size_t sent = 0;
 
-	if (!s->sh) {
-		return ds_real_send(fd, iov, n, flags);
-	}
+	if (!s->sh)
+		return send_plain(s, fd, iov, n, flags);
 	ssize_t whole = send_whole(s, fd, iov, n, flags);
 	if (whole != DS_CHANGED)
 		return whole;
 	if (!ds_cursor(&c, iov, n))
 		return -1;
 	if (!c.left)
-		return __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_DIRECT && !ds_left(s) ? 0 : ds_real_send(fd, iov, n, flags);
+		return __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_DIRECT && !ds_left(s) ? 0 : send_plain(s, fd, iov, n, flags);
 	c.at = look_around(s, fd);
 	for (;;) {
 		bool shadow = false, later = !sent;

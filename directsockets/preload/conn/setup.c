@@ -314,6 +314,8 @@ __attribute__((noinline)) static void tick(struct ds_sock *s, int fd)
 	if (!ds_setup_try())
 		return; /* next time */
 	int saved = errno;
+	DS_BY_NUMBER(kernel);
+	ds_by_number_begin(&kernel, &s->life->numbered);
 	fd = ds_still(s, fd);
 	if (s->state == CONN_CLAIMED) {
 		ds_broker_read();
@@ -324,6 +326,7 @@ __attribute__((noinline)) static void tick(struct ds_sock *s, int fd)
 		attach(s, fd);
 	else if (s->state == CONN_EARLY)
 		early(s, fd);
+	ds_by_number_end(&kernel);
 	ds_setup_unlock();
 	errno = saved;
 }

@@ -199,6 +199,40 @@ static __attribute__((noinline)) struct call uncounted(int fd, uintptr_t w, bool
 struct call call_uncounted(int fd, uintptr_t w, bool waits) { return is_up(fd, w) ? begin(fd, w) : uncounted(fd, w, waits, false); }
 struct call call_uncounted_in(int fd, uintptr_t w, bool waits) { return is_up(fd, w) ? begin(fd, w) : uncounted(fd, w, waits, true); }
 
+/* Is a send by the kernel on the word w, of fd, a matter of the kernel alone? */
+static bool kernels(int fd, uintptr_t w)
+{
+	struct conn *c = word_conn(w);
+	struct ds_dgram *d = word_dgram(w);
+	int state = c ? conn_is(c) : CONN_PLAIN;
+
+	if (d)
+		return __atomic_load_n(&d->hard, __ATOMIC_RELAXED);
+	return !begins(state) || state == CONN_CONNECTING || (state == CONN_KNOWN && fd <= STDERR_FILENO && is_stream(c, fd));
+}
+
+bool call_by_kernel_where_threads(const struct call *k, int *fd, struct ds_by_number *by)
+{
+	struct conn *c = k->c ? k->c : k->early;
+
+	if (c) {
+		ds_by_number_begin(by, &c->life.numbered);
+		*fd = conn_still(c, *fd);
+		return true;
+	}
+	uintptr_t w = fd_settled(*fd);
+	struct ds_numbered *n = word_numbered(w);
+	if (!n || fd_vforked()) /* the numbers of a child of vfork are its own */
+		return true;
+	if (!ds_by_number_same(by, n, fd_number(*fd, w)))
+		return false;
+	/* From here on it is that file, which may be another one than when the call began. */
+	if (kernels(*fd, w))
+		return true;
+	ds_by_number_end(by); /* before the hook begins anew, and waits for the number */
+	return false;
+}
+
 bool call_waited(struct call *k, int *fd)
 {
 	static const struct timespec most = {0, CALL_WAIT_MS * 1000000L};

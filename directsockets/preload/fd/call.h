@@ -100,6 +100,20 @@ static inline ssize_t call_received(const struct call *k, ssize_t rc)
 		ds_traffic_received(&k->early->life.traffic, k->early->life.side, (size_t)rc);
 	return rc;
 }
+/* The kernel is about to send for call k, by fd: true, and *by ends that. False: fd, which was not
+ * of a connection of ours, or one that stays on TCP, is another file by now, and the hook begins
+ * anew. */
+bool call_by_kernel_where_threads(const struct call *k, int *fd, struct ds_by_number *by) DS_HIDDEN;
+static inline bool call_by_kernel(const struct call *k, int *fd, struct ds_by_number *by)
+{
+	return __builtin_expect(ds_one_thread(), 1) || call_by_kernel_where_threads(k, fd, by);
+}
+/* What real returns, which sends by fd for call k; or again, if the hook begins anew. */
+#define KERNEL_SENDS(k, fd, real, again) \
+	({ \
+		DS_BY_NUMBER(by_); \
+		call_by_kernel(&(k), &(fd), &by_) ? call_sent(&(k), real) : (again); \
+	})
 /* As CALL_UNCOUNTED, in a process of one thread and on a conn that was made non-blocking and that
  * no fork has shared: the real call cannot sleep, no other thread can make the conn direct
  * meanwhile, and a signal is deferred to its end. So it need not be counted. q.c is NULL where that

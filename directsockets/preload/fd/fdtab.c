@@ -353,8 +353,10 @@ static struct conn *closing(int fd, enum going how)
 			ds_renumbered(c->life.s);
 		if (c->members) /* now: the number may be another socket's when that call ends */
 			fd_notices->forget(c);
-		if (how == CHANGES)
+		if (how == CHANGES) {
+			ds_by_number_await(&c->life.numbered); /* now that those that begin find the copy */
 			return c;
+		}
 		conn_put(c);
 	} else if (c) {
 		if (conn_fd(c) == fd)
@@ -365,11 +367,13 @@ static struct conn *closing(int fd, enum going how)
 			ds_renumbered(c->life.s);
 		if (fd_is_stream(fd))
 			stream_ends(c);
+		if (how == CHANGES)
+			ds_by_number_await(&c->life.numbered);
 	} else if (word_dgram(w)) {
 		struct ds_dgram *d = word_dgram(w);
 
 		if (how == CHANGES)
-			ds_dg_kernel_await(d);
+			ds_by_number_await(&d->numbered);
 		if (__atomic_sub_fetch(&d->nfds, 1, __ATOMIC_ACQ_REL) == 0) {
 			if (fd_notices)
 				fd_notices->dgram(d);

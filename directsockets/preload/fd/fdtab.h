@@ -15,10 +15,10 @@
  *
  *	what it was ── fd_changes ──▶ FD_CHANGING ── fd_copy, fd_changed ──▶ what it is
  *
- * A call that began before goes on with what the number was. If the kernel sends by a
- * UDP socket's number, dup2 waits for that (ds_dg_kernel_begin). A call that begins now
- * waits (fd_settled): the table cannot tell it what the kernel has there. The lock
- * of fd_numbers_lock guards the state, and all calls that make duplicates.
+ * A call that began before goes on with what the number was. If the kernel sends by the
+ * number, dup2 waits for that (conn/numbers.h). A call that begins now waits (fd_settled):
+ * the table cannot tell it what the kernel has there. The lock of fd_numbers_lock guards
+ * the state, and all calls that make duplicates.
  */
 #ifndef DS_FDTAB_H
 #define DS_FDTAB_H
@@ -172,6 +172,15 @@ static inline struct conn *word_conn(uintptr_t w)
 	return (w & 3) == FD_CONN ? (struct conn *)(w & ~(uintptr_t)3) : NULL;
 }
 
+/* The counts of the calls by the numbers of a socket; NULL: it is none. */
+static inline struct ds_numbered *word_numbered(uintptr_t w)
+{
+	struct conn *c = word_conn(w);
+	struct ds_dgram *d = word_dgram(w);
+
+	return c ? &c->life.numbered : d ? &d->numbered : NULL;
+}
+
 /* Takes a reference of what fd's word w points to, by its count; false: fd has changed meanwhile,
  * and the caller drops it. */
 static inline bool word_held(int fd, uintptr_t w, int *users)
@@ -271,11 +280,9 @@ void fd_set_conn(int fd, struct conn *c) DS_HIDDEN;
 
 /* fd is a new UDP socket. */
 void fd_set_dgram(int fd, int family, enum ds_nonblocking nonblock) DS_HIDDEN;
-/* The number fd, as long as it is d's. */
-static inline struct ds_dg_number dgram_number(int fd, struct ds_dgram *d)
-{
-	return (struct ds_dg_number){&fd_tab[fd], (uintptr_t)d | FD_LISTENER};
-}
+/* The number fd, as long as its word is w; as long as it is d's. */
+static inline struct ds_number fd_number(int fd, uintptr_t w) { return (struct ds_number){&fd_tab[fd], w}; }
+static inline struct ds_number dgram_number(int fd, struct ds_dgram *d) { return fd_number(fd, (uintptr_t)d | FD_LISTENER); }
 /* A reference to the UDP socket of fd, whose word is w; NULL: it is none. */
 struct ds_dgram *dgram_get(int fd, uintptr_t w) DS_HIDDEN;
 void fd_set_listener(int fd) DS_HIDDEN;

@@ -58,11 +58,14 @@ void fork_parent(pid_t pid)
 
 void fork_prepare(void) { fork_prepare_for(NULL); }
 
-/* For conn_each: the thread that was about to make the handle of c is the parent's. */
+/* For conn_each: threads that are in a call on c, or were about to make its handle, are the
+ * parent's. */
 static void abandoned(struct conn *c, void *arg)
 {
 	(void)arg;
-	ds_life_abandon(&c->life);
+	ds_by_number_child(&c->life.numbered);
+	if (ds_life_settles(&c->life))
+		ds_life_abandon(&c->life);
 }
 
 void fork_child(void)
@@ -80,7 +83,7 @@ void fork_child(void)
 		ep_fork_prepare();
 		ds_critical_end();
 	}
-	conn_each(CONN_IN(CONN_SETTLING) | CONN_IN(CONN_UNWANTED), abandoned, NULL);
+	conn_each(~0u, abandoned, NULL);
 	ep_fork_child();
 	if (idle)
 		ds_dg_forked_unprepared(true);

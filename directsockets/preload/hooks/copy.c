@@ -279,14 +279,14 @@ EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 	/* The kernel gets what it refuses, and what reads neither a file nor a device. */
 	if (!k->c || (from.c && to.c) || n == 0 || (ssize_t)n < 0 || (off && !ds_readable(off, sizeof *off)) ||
 	    (from.c && (off || !is_pipe(out, O_WRONLY))))
-		return call_sent(&to, REAL(sendfile, out, in, off, n));
+		return KERNEL_SENDS(to, out, REAL(sendfile, out, in, off, n), sendfile(out, in, off, n));
 	if (to.c && ((REAL(fcntl, in, F_GETFL) & O_ACCMODE) == O_WRONLY || (pos = kernel_lseek(in, 0, SEEK_CUR)) < 0))
-		return REAL(sendfile, out, in, off, n);
+		return KERNEL_SENDS(to, out, REAL(sendfile, out, in, off, n), -1);
 	if (from.c && !await_splice(k, &in, out))
 		return -1;
 	DS_USE(use);
 	if (kernel_begin(k, from.c ? in : out, &use)) {
-		rc = REAL(sendfile, out, in, off, n);
+		rc = KERNEL_SENDS(to, out, REAL(sendfile, out, in, off, n), -1);
 		if (rc > 0)
 			ds_moved(k->c->life.s, to.c ? (size_t)rc : 0, to.c ? 0 : (size_t)rc);
 		return rc;
@@ -318,12 +318,12 @@ EXPORT ssize_t splice(int in, off64_t *inoff, int out, off64_t *outoff, size_t n
 	/* A socket and a pipe; the kernel refuses all else. */
 	if (!k->c || (from.c && to.c) || inoff || outoff || n == 0 || (flags & ~FLAGS) ||
 	    (from.c ? !is_pipe(out, O_WRONLY) : !is_pipe(in, O_RDONLY)))
-		return REAL(splice, in, inoff, out, outoff, n, flags);
+		return KERNEL_SENDS(to, out, REAL(splice, in, inoff, out, outoff, n, flags), splice(in, inoff, out, outoff, n, flags));
 	if (from.c && !await_splice(k, &in, out))
 		return -1;
 	DS_USE(use);
 	if (kernel_begin(k, from.c ? in : out, &use)) {
-		ssize_t rc = REAL(splice, in, NULL, out, NULL, n, flags);
+		ssize_t rc = KERNEL_SENDS(to, out, REAL(splice, in, NULL, out, NULL, n, flags), -1);
 		if (rc > 0)
 			ds_moved(k->c->life.s, from.c ? 0 : (size_t)rc, from.c ? (size_t)rc : 0);
 		return rc;

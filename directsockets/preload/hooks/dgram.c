@@ -101,14 +101,14 @@ struct sending {
  * and the hook begins anew. */
 static inline bool by_kernel(struct sending *s)
 {
-	return s->d ? ds_dg_kernel_begin(&s->s.kernel, s->d, s->s.number) : fd_vforked();
+	return s->d ? ds_by_number_same(&s->s.kernel, &s->d->numbered, s->s.number) : fd_vforked();
 }
 
 /* The kernel has returned rc. */
 static ssize_t sent(struct sending *s, ssize_t rc)
 {
 	if (__builtin_expect(!s->s.to, 1)) {
-		ds_dg_kernel_end(&s->s.kernel);
+		ds_by_number_end(&s->s.kernel);
 	} else {
 		int saved = errno;
 		ds_dg_has_sent(s->d, &s->s, rc >= 0 ? datagrams(s->s.train, (size_t)rc) : 0, rc >= 0 ? (size_t)rc : 0);

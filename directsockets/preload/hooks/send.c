@@ -65,10 +65,8 @@ OURS ssize_t write_ours(int fd, const void *p, size_t n, uintptr_t w)
 	if (q.c)
 		return quick_sent(&q, REAL(write, fd, p, n));
 	CALL_OF(k, fd, w, call_send, n, 0);
-	if (k.dgram)
-		return write(fd, p, n);
 	if (!k.c)
-		return call_sent(&k, REAL(write, fd, p, n));
+		return KERNEL_SENDS(k, fd, REAL(write, fd, p, n), write(fd, p, n));
 	return range_fine(p, n) ? send_one(&k, fd, p, n, 0) : -1;
 }
 
@@ -92,12 +90,10 @@ OURS ssize_t send_ours(int fd, const void *p, size_t n, int flags, uintptr_t w)
 			return quick_sent(&q, REAL(send, fd, p, n, flags));
 	}
 	CALL_OF(k, fd, w, call_send, n, flags);
-	if (k.dgram)
-		return send(fd, p, n, flags);
-	if (!k.c)
-		return call_sent(&k, REAL(send, fd, p, n, flags));
-	if (odd_send(flags))
-		return odd(&k, fd, flags) ? REAL(send, fd, p, n, flags) : -1;
+	if (k.c && odd_send(flags) && !odd(&k, fd, flags))
+		return -1;
+	if (!k.c || odd_send(flags))
+		return KERNEL_SENDS(k, fd, REAL(send, fd, p, n, flags), send(fd, p, n, flags));
 	return send_one(&k, fd, p, n, flags);
 }
 
@@ -118,12 +114,10 @@ ALIAS(__send, send);
 OURS ssize_t sendto_ours(int fd, const void *p, size_t n, int flags, const struct sockaddr *addr, socklen_t len)
 {
 	CALL_SEND(k, fd, n, flags);
-	if (k.dgram)
-		return sendto(fd, p, n, flags, addr, len);
 	if (!k.c || odd_send(flags) || !name_there(addr, len)) {
 		if (k.c && !odd(&k, fd, flags))
 			return -1;
-		return call_sent(&k, REAL(sendto, fd, p, n, flags, addr, len));
+		return KERNEL_SENDS(k, fd, REAL(sendto, fd, p, n, flags, addr, len), sendto(fd, p, n, flags, addr, len));
 	}
 	return send_one(&k, fd, p, n, flags);
 }
@@ -155,10 +149,8 @@ OURS ssize_t writev_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 	if (q.c)
 		return quick_sent(&q, REAL(writev, fd, iov, n));
 	CALL_OF(k, fd, w, call_sendv, iov, n);
-	if (k.dgram)
-		return writev(fd, iov, n);
 	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
-		return call_sent(&k, REAL(writev, fd, iov, n));
+		return KERNEL_SENDS(k, fd, REAL(writev, fd, iov, n), writev(fd, iov, n));
 	return sent(&k, ds_send(k.c->life.s, fd, iov, n, 0), iov_total(iov, (size_t)n));
 }
 
@@ -174,13 +166,13 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 
 EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int flags)
 {
-	if (off == -1 && (flags & ~RWF_FINE) == 0 && word_dgram(fd_word(fd)))
+	if (off != -1 || (flags & ~RWF_FINE)) /* the kernel refuses it */
+		return REAL(pwritev2, fd, iov, n, off, flags);
+	if (word_dgram(fd_word(fd)))
 		return ANEW(dg_writev(fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0), pwritev2(fd, iov, n, off, flags));
 	CALL_WAITING(k, fd, !(flags & RWF_NOWAIT));
-	if (off == -1 && (flags & ~RWF_FINE) == 0 && k.dgram)
-		return pwritev2(fd, iov, n, off, flags);
-	if (!k.c || off != -1 || n < 0 || !iov_there(iov, (size_t)n) || (flags & ~RWF_FINE))
-		return REAL(pwritev2, fd, iov, n, off, flags);
+	if (!k.c || n < 0 || !iov_there(iov, (size_t)n))
+		return KERNEL_SENDS(k, fd, REAL(pwritev2, fd, iov, n, off, flags), pwritev2(fd, iov, n, off, flags));
 	return sent(&k, ds_send(k.c->life.s, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0), iov_total(iov, (size_t)n));
 }
 ALIAS(pwritev64v2, pwritev2);
@@ -193,13 +185,13 @@ static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int fl
 	if (!there || odd_send(flags) || !name_there(m->msg_name, capped_name(m->msg_namelen))) {
 		if (there && !odd(k, fd, flags))
 			return -1;
-		return REAL(sendmsg, fd, m, flags);
+		return KERNEL_SENDS(*k, fd, REAL(sendmsg, fd, m, flags), -1);
 	}
 	/* Only the kernel can judge control data, and direct bytes carry none. */
 	if (m->msg_controllen > 0) {
 		ds_fall_back(k->c->life.s, fd);
 		if (ds_on_shadow_tx(k->c->life.s)) {
-			ssize_t rc = REAL(sendmsg, fd, m, flags);
+			ssize_t rc = KERNEL_SENDS(*k, fd, REAL(sendmsg, fd, m, flags), -1);
 			if (rc > 0)
 				ds_moved(k->c->life.s, (size_t)rc, 0);
 			return rc;
@@ -218,12 +210,10 @@ static inline struct call call_sendmsg(int fd, uintptr_t w, const struct msghdr 
 OURS ssize_t sendmsg_ours(int fd, const struct msghdr *m, int flags)
 {
 	CALL_BY(k, fd, call_sendmsg, m, flags);
-	if (k.dgram)
-		return sendmsg(fd, m, flags);
 	if (k.c)
 		return do_sendmsg(&k, fd, m, flags);
 	rights_demote(m);
-	return call_sent(&k, REAL(sendmsg, fd, m, flags));
+	return KERNEL_SENDS(k, fd, REAL(sendmsg, fd, m, flags), sendmsg(fd, m, flags));
 }
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
@@ -242,14 +232,12 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags)
 	if (word_dgram(fd_word(fd)))
 		return (int)ANEW(dg_sendmmsg(fd, v, n, (int)flags), sendmmsg(fd, v, n, flags));
 	CALL_WAITING(k, fd, !((int)flags & MSG_DONTWAIT));
-	if (k.dgram)
-		return sendmmsg(fd, v, n, flags);
 	if (n > UIO_MAXIOV)
 		n = UIO_MAXIOV;
 	if (!k.c) {
 		for (unsigned i = 0; i < n && rights_demote(msg_of(v, i)); i++)
 			;
-		return REAL(sendmmsg, fd, v, n, flags);
+		return (int)KERNEL_SENDS(k, fd, REAL(sendmmsg, fd, v, n, flags), sendmmsg(fd, v, n, flags));
 	}
 	for (unsigned i = 0; i < n; i++) {
 		ssize_t rc = do_sendmsg(&k, fd, msg_of(v, i), flags);

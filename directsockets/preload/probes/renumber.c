@@ -19,7 +19,8 @@ static struct {
 	int stop;
 	int writing; // threads that have not ended
 	unsigned sent;
-	unsigned udp; // which are UDP sockets, a bit each
+	unsigned udp, tcp; // which are UDP sockets, and which stay on TCP, a bit each
+	int copies; // the threads send by sendfile and splice
 	unsigned begun, arrived; // where there are, sends go no further ahead than AHEAD
 	int client[MOST], server[MOST];
 	unsigned got[MOST], wrong[MOST];
@@ -42,6 +43,19 @@ static ssize_t put_message(unsigned t, int fd, struct message *m)
 
 static int is_udp(int i) { return i < CONNS && all.udp >> i & 1; }
 
+/* The same by sendfile, which reads what the thread has appended to a file, or by splice, which
+ * reads its pipe. */
+static ssize_t copy_message(unsigned t, int fd, struct message *m, const int from[2])
+{
+	off_t at = lseek(from[1], 0, SEEK_CUR);
+
+	if (write(from[1], m, sizeof *m) != sizeof *m)
+		die("write");
+	if (t % 2)
+		return splice(from[0], NULL, fd, NULL, sizeof *m, 0);
+	return sendfile(fd, from[0], &at, sizeof *m);
+}
+
 /* A send of a datagram begins when the queues have room for it: then the kernel loses none. */
 static void await_room(void)
 {
@@ -63,18 +77,24 @@ static void *writes(void *arg)
 	unsigned t = (unsigned)(uintptr_t)arg & 0xff, dups = (unsigned)(uintptr_t)arg >> 8;
 
 	unsigned i;
+	int from[2];
 
+	if (t % 2 ? pipe(from) != 0 : (from[0] = from[1] = memfd_create("message", 0)) < 0)
+		die("pipe");
 	for (i = 1; i <= all.each && !__atomic_load_n(&all.stop, __ATOMIC_SEQ_CST); i++) {
 		struct message m = {t, i};
 		int fd = dups ? dup(all.number) : all.number;
 
 		if (all.udp)
 			await_room();
-		if (put_message(t, fd, &m) != sizeof m)
+		if ((all.copies ? copy_message(t, fd, &m, from) : put_message(t, fd, &m)) != sizeof m)
 			die("send");
 		if (dups)
 			close(fd);
 	}
+	close(from[0]);
+	if (t % 2)
+		close(from[1]);
 	__atomic_fetch_add(&all.sent, i - 1, __ATOMIC_SEQ_CST);
 	__atomic_fetch_sub(&all.writing, 1, __ATOMIC_SEQ_CST);
 	return NULL;
@@ -98,16 +118,28 @@ static void *reads(void *arg)
 	return NULL;
 }
 
+/* A connection that stays on TCP, which an option of the client asks for. */
+static void tcp_pair(int *client, int *server)
+{
+	struct sockaddr_in addr;
+	int l = listener(&addr), none = 0;
+
+	*client = socket(AF_INET, SOCK_STREAM, 0);
+	if (setsockopt(*client, SOL_SOCKET, SO_TIMESTAMPING, &none, sizeof none) != 0 || connect(*client, (struct sockaddr *)&addr, sizeof addr) != 0 ||
+	    (*server = accept(l, NULL, NULL)) < 0)
+		die("connect");
+	close(l);
+}
+
 /* Makes connection i, and the thread that reads it. */
 static void make(int i)
 {
 	if (is_udp(i))
 		udp_pair(&all.client[i], &all.server[i]);
+	else if (i < CONNS && all.tcp >> i & 1)
+		tcp_pair(&all.client[i], &all.server[i]);
 	else
 		pair(&all.client[i], &all.server[i]);
-	/* dup2 does not wait for sends by the kernel on a connection that is not direct yet. */
-	if (all.udp && !is_udp(i))
-		warm(all.client[i], all.server[i]);
 	pthread_create(&all.reader[i], NULL, reads, (void *)(intptr_t)i);
 }
 
@@ -163,6 +195,20 @@ static void renumber_sends(void) { renumber(CONNS, 0, 0); }
 
 /* By duplicates of the number. */
 static void renumber_dups(void) { renumber(CONNS, 1, 0); }
+
+/* One of them stays on TCP. */
+static void renumber_tcp(void)
+{
+	all.tcp = 1 << 1;
+	renumber(CONNS, 0, 0);
+}
+
+/* By sendfile and splice; one of them is a UDP socket. */
+static void renumber_copies(void)
+{
+	all.copies = 1;
+	renumber(CONNS, 0, 1 << 1);
+}
 
 /* It is a UDP socket, and stays it. */
 static void udp_several(void) { renumber(1, 0, 1); }
@@ -344,6 +390,8 @@ static void renumber_waits(void)
 const struct probe renumber_probes[] = {
 	{"renumber-sends", renumber_sends, 0},
 	{"renumber-dups", renumber_dups, 0},
+	{"renumber-tcp", renumber_tcp, 0},
+	{"renumber-copies", renumber_copies, 0},
 	{"renumber-kinds", renumber_kinds, 0},
 	{"renumber-waits", renumber_waits, 1},
 	{"renumber-last", renumber_last, 0},

@@ -1,0 +1,90 @@
+/* Calls of the kernel by the number of a descriptor, which dup2 may be giving to another file: they
+ * would reach that one, below a connection that is direct.
+ *
+ *	a call   counts itself at its socket ── is the number still the socket's? ── yes ──▶ the kernel ──▶ counts back
+ *	dup2     writes to the table that the number changes ── is any counted? ── no ──▶ the kernel
+ *
+ * So either the call finds that the number changes, or dup2 waits for it: a second at most, as the
+ * kernel may have it sleep. What may sleep for ever as a rule, a receive, is not counted. */
+#ifndef DS_NUMBERS_H
+#define DS_NUMBERS_H
+
+#include "segment/segment.h"
+
+#include <stdint.h>
+
+/* Of a socket: the calls under way, those that began while changes was even, and odd. One that
+ * finds that its number is another file's takes its count back: it may come late, when this is
+ * another socket. */
+struct ds_numbered {
+	int calls[2];
+	unsigned changes; /* times that dup2 has taken one of its numbers, with the lock of the numbers */
+};
+
+/* A number of a socket: it is that as long as the table has this word at that place. */
+struct ds_number {
+	const uintptr_t *at;
+	uintptr_t word;
+};
+
+struct ds_by_number {
+	int *count; /* NULL: none is under way, or none is counted, as the process has one thread */
+	int slot;
+};
+
+/* A jump leaves a call that is counted: int *. */
+void ds_by_number_left(void *count) DS_HIDDEN;
+
+/* One begins on the socket of n, in a critical section. From then on the table says which number
+ * the caller may use. */
+static inline void ds_by_number_count(struct ds_by_number *k, struct ds_numbered *n)
+{
+	int *count = &n->calls[__atomic_load_n(&n->changes, __ATOMIC_RELAXED) & 1];
+
+	/* Whoever changes a number changes its word first, and then looks at the count. */
+	__atomic_fetch_add(count, 1, __ATOMIC_SEQ_CST);
+	*k = (struct ds_by_number){count, ds_cleanup_push(ds_by_number_left, count)};
+}
+static inline void ds_by_number_begin(struct ds_by_number *k, struct ds_numbered *n)
+{
+	if (ds_one_thread())
+		return;
+	int before = ds_critical_enter();
+	ds_by_number_count(k, n);
+	ds_critical_leave(before);
+}
+static inline void ds_by_number_end(struct ds_by_number *k)
+{
+	if (!k->count)
+		return;
+	int before = ds_critical_enter();
+	ds_cleanup_pop(k->slot);
+	__atomic_fetch_sub(k->count, 1, __ATOMIC_RELEASE);
+	k->count = NULL;
+	ds_critical_leave(before);
+}
+#define DS_BY_NUMBER(name) __attribute__((cleanup(ds_by_number_end))) struct ds_by_number name = {NULL, -1}
+
+/* One begins by this number of the socket of n. False: it is another file's, and nothing has
+ * begun. */
+static inline bool ds_by_number_same(struct ds_by_number *k, struct ds_numbered *n, struct ds_number number)
+{
+	if (ds_one_thread())
+		return true;
+	int before = ds_critical_enter();
+	ds_by_number_count(k, n);
+	bool same = __atomic_load_n(number.at, __ATOMIC_SEQ_CST) == number.word;
+	if (__builtin_expect(!same, 0))
+		ds_by_number_end(k);
+	ds_critical_leave(before);
+	return same;
+}
+
+/* A number of the socket of n, which had its word in the table, is none of its any more: waits for
+ * the calls that have begun, but for those of this thread, and not for ever. With the lock of the
+ * numbers. */
+void ds_by_number_await(struct ds_numbered *n) DS_HIDDEN;
+/* In the child of a fork only those of this thread are under way. */
+void ds_by_number_child(struct ds_numbered *n) DS_HIDDEN;
+
+#endif
