@@ -388,7 +388,8 @@ func (u *randomUDP) burst(senders []*crowdSender, to []*randomSocket, comes map[
 	room := map[*randomSocket]chan struct{}{}
 	for _, s := range to {
 		n := comes[s]
-		room[s] = make(chan struct{}, crowdAhead)
+		ahead := make(chan struct{}, crowdAhead)
+		room[s] = ahead
 		tickets := new(atomic.Int32)
 		_ = s.conn.SetReadDeadline(time.Now().Add(testWait))
 		for range s.many {
@@ -400,7 +401,7 @@ func (u *randomUDP) burst(senders []*crowdSender, to []*randomSocket, comes map[
 						cancel(err)
 						return
 					}
-					<-room[s]
+					<-ahead
 				}
 			})
 		}
