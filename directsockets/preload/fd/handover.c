@@ -39,6 +39,9 @@ static bool must_pass_on(struct ds_sock *s, int fd, enum taker taker)
 		case DS_UNREAD_NONE:
 			return false;
 		case DS_UNREAD_ENDED:
+			/* A thread that reads would go on beside the process that passes it on. */
+			if (taker == TAKER_LEAK && !ds_one_thread())
+				return false;
 			if (own || meant)
 				return true;
 			break;

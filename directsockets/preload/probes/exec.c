@@ -337,6 +337,69 @@ static void exec_others(void)
 	R(read(c, buf, 10));
 }
 
+/* A stream of numbers between two threads. */
+struct stream {
+	int in, from;
+	int over, wrong;
+	unsigned long sent, got;
+};
+
+static void *sends_numbers(void *arg)
+{
+	struct stream *t = arg;
+	static uint64_t block[8192];
+
+	while (!__atomic_load_n(&t->over, __ATOMIC_RELAXED)) {
+		for (size_t i = 0; i < sizeof block / sizeof *block; i++)
+			block[i] = t->sent++;
+		put(t->in, block, sizeof block);
+	}
+	shutdown(t->in, SHUT_WR);
+	return NULL;
+}
+
+static void *reads_numbers(void *arg)
+{
+	struct stream *t = arg;
+	static uint64_t block[4096];
+
+	for (size_t n; (n = get(t->from, block, sizeof block) / sizeof *block) > 0 && !t->wrong;)
+		for (size_t i = 0; i < n; i++)
+			t->wrong |= block[i] != t->got++;
+	return NULL;
+}
+
+/* Programs start beside the threads that use a connection, and inherit both of its ends: none of
+ * its bytes is lost, nor comes before another. */
+static void spawns_beside(void)
+{
+	char *argv[] = {"true", NULL};
+	int wrong = 0, missing = 0, n = fewer(20);
+
+	for (int i = 0; i < n; i++) {
+		struct stream t = {0};
+		pthread_t writer, reader;
+		pid_t pid;
+
+		pair(&t.in, &t.from);
+		pthread_create(&reader, NULL, reads_numbers, &t);
+		pthread_create(&writer, NULL, sends_numbers, &t);
+		nap(20 + i);
+		if (posix_spawn(&pid, "/bin/true", NULL, NULL, argv, environ))
+			die("posix_spawn");
+		waitpid(pid, NULL, 0);
+		nap(20);
+		__atomic_store_n(&t.over, 1, __ATOMIC_RELAXED);
+		pthread_join(writer, NULL);
+		pthread_join(reader, NULL);
+		wrong += t.wrong;
+		missing += t.got != t.sent;
+		close(t.in);
+		close(t.from);
+	}
+	out("wrong %d missing %d", wrong, missing);
+}
+
 const struct probe exec_probes[] = {
 	{"exec-passive", exec_passive, 0},
 	{"exec-passive-plain", exec_passive_plain, 0},
@@ -352,5 +415,6 @@ const struct probe exec_probes[] = {
 	{"exec-fails", exec_fails, 0},
 	{"exec-big", exec_big, 0},
 	{"exec-others", exec_others, 0},
+	{"exec-spawn-beside", spawns_beside, 0},
 	{NULL, NULL, 0},
 };
