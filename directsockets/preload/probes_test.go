@@ -325,7 +325,7 @@ func TestProbesThreadSanitizer(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := append(startBroker(t), "TSAN_OPTIONS=die_after_fork=0 exitcode=66")
-	for _, name := range []string{"threads-share", "duplex", "cancel", "shutdown-wakes", "timeouts", "eintr", "waitall", "poll-sleeps",
+	for _, name := range []string{"threads-share", "duplex", "cancel", "shutdown-wakes", "shutdown-wakes-writers", "timeouts", "eintr", "waitall", "poll-sleeps",
 		"epoll-threads", "epoll-join-ready", "epoll-exclusive", "epoll-nested", "epoll-polled", "epoll-two", "epoll-mixed",
 		"threads-delete", "threads-random", "share-sets-three", "share-set-poll", "share-recv-set", "share-set-nested", "share-no-set", "share-taken-over",
 		"order-racing", "order-mixed", "order-idle", "order-processes", "order-poll", "reuse-close", "reuse-shutdown", "reuse-several", "reuse-sets-direct", "uncounted-threads", "uncounted-settling", "uncounted-renumbered", "edge-both", "oneshot-modes", "nested-modes", "epoll-random-1"} {

@@ -173,6 +173,35 @@ static void wake_followers(struct ds_sock *s)
 		tell_pollers(s);
 }
 
+int ds_leadfd(struct ds_sock *s) { return __atomic_load_n(&s->leadfd, __ATOMIC_ACQUIRE); }
+
+void ds_nudge(struct ds_sock *s)
+{
+	uint64_t one = 1;
+	int saved = errno, fd;
+
+	if (ds_one_thread())
+		return;
+	ds_wakefd_make(s);
+	if (ds_wakefd(s) >= 0)
+		ds_syscall(SYS_write, ds_wakefd(s), &one, sizeof one);
+	/* Either this thread sees the descriptor, or the leader, after ds_barrier, what has
+	 * happened. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if ((fd = ds_leadfd(s)) >= 0)
+		ds_syscall(SYS_write, fd, &one, sizeof one);
+	errno = saved;
+}
+
+void ds_wake_all(struct ds_sock *s)
+{
+	ds_nudge(s);
+	wake_followers(s);
+	ds_tell_rung(s);
+}
+
+bool ds_unheard(struct ds_sock *s, unsigned events) { return (events & TX_EVENTS) && ds_bell(s) >= 0 && !ds_single(s); }
+
 /* This process gives up the lead. With s->arming. */
 static void lead_no_more(struct ds_sock *s)
 {

@@ -147,8 +147,8 @@ static void release(struct ds_sock *s, bool last)
 	ds_sharer_end(s);
 	if (s->wakefd >= 0)
 		ds_fd_close(s->wakefd);
-	if (s->zerocopyfd >= 0)
-		ds_fd_close(s->zerocopyfd);
+	if (s->leadfd >= 0)
+		ds_fd_close(s->leadfd);
 	ds_stats_put(s->entry, ds_config.explain);
 	if (s->sh && ds_state_of(s) != CONN_LEFT)
 		ds_arena_put(s->sh, last);
@@ -221,6 +221,8 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 		if (taken)
 			ds_unlock(&h->tx_lock, alone);
 	}
+	if (how != SHUT_RD && ds_has_segment(s)) /* the shadow tells those who receive of SHUT_RD */
+		ds_wake_all(s);
 	if (second && !early && !shut)
 		end_second(fd);
 	if (!shut && !(returns && how == SHUT_WR)) {

@@ -52,7 +52,7 @@ struct ds_sock {
 	struct ds_seg seg;
 	struct ds_entry *entry;
 	int wakefd;
-	int zerocopyfd; /* wakes a thread that leads when a MSG_ZEROCOPY send completes; or -1 */
+	int leadfd; /* wakes a thread that leads: ds_nudge; or -1 */
 	uint32_t bucket, refused; /* refused: the page's word when there was no offer for it */
 	uint32_t id;
 	uint32_t sends;
@@ -175,6 +175,11 @@ bool ds_gate_get(struct ds_sock *s) DS_HIDDEN;
 /* What ds_tell was told; NULL: nothing. */
 extern const struct ds_notices *ds_above DS_HIDDEN;
 void ds_tell_rung(struct ds_sock *s) DS_HIDDEN;
+/* What happened is known at this end alone, so nobody rings. ds_nudge: threads of this process that
+ * poll the wakefd or the leadfd look again. ds_wake_all: so do epoll sets, and those that sleep on
+ * the generation. */
+void ds_nudge(struct ds_sock *s) DS_HIDDEN;
+void ds_wake_all(struct ds_sock *s) DS_HIDDEN;
 static inline int ds_still(struct ds_sock *s, int fd) { return ds_above ? ds_above->still(s, fd) : fd; }
 
 /* Fields of a connection that threads read or write without a common lock. */

@@ -128,7 +128,7 @@ struct ds_sock *ds_handle(void)
 	memset(s, 0, sizeof *s);
 	s->index = index;
 	s->id = ((id >> 20) + 1) % 2048 << 20 | index; /* below those of listeners */
-	s->wakefd = s->zerocopyfd = s->granted = -1;
+	s->wakefd = s->leadfd = s->granted = -1;
 	s->seg.bell = -1;
 	DS_SET(s->offered[0], -1);
 	DS_SET(s->offered[1], -1);
@@ -338,9 +338,9 @@ void ds_fork_child(void)
 		ds_offer_once(s); /* the parent repeats it */
 		s->arming = (struct ds_lock){0}; /* its sleepers are the parent's */
 		s->leading = s->sets = s->pollers = 0;
-		if (s->zerocopyfd >= 0) /* the parent reads it */
-			ds_fd_close(s->zerocopyfd);
-		s->zerocopyfd = -1;
+		if (s->leadfd >= 0) /* the parent reads it */
+			ds_fd_close(s->leadfd);
+		s->leadfd = -1;
 		s->entry = NULL;
 		if (s->seg.mem)
 			ds_stats_follow(NULL, &s->seg);

@@ -127,9 +127,10 @@ uint64_t ds_edges(struct ds_sock *s)
 	uint64_t seen = __atomic_load_n(&s->seen, __ATOMIC_RELAXED);
 	uint64_t arrived = ds_rx_arrived(&s->seg, &h->rx, &seen);
 	bool left = ds_left(s), end = left || ds_mode(&h->rx_mode) == RX_ENDED || ds_rx_ends(&s->seg, &h->rx, &seen);
-	uint64_t ends = (uint64_t)ds_mode(&h->rx_shut) | (uint64_t)(!left && ds_mode(&h->rx_mode) == RX_BROKEN) << 1 | (uint64_t)end << 2;
+	uint64_t ends = (uint64_t)ds_mode(&h->rx_shut) | (uint64_t)(!left && ds_mode(&h->rx_mode) == RX_BROKEN) << 1 | (uint64_t)end << 2 |
+			(uint64_t)(ds_mode(&h->tx_mode) == TX_ENDED) << 3;
 	if (__builtin_expect(__atomic_load_n(&h->zc_own, __ATOMIC_RELAXED), 0)) /* an error that the queue has is an edge, too */
-		ends |= (uint64_t)(__atomic_load_n(&h->zc_next, __ATOMIC_ACQUIRE) & 0x1f) << 3;
+		ends |= (uint64_t)(__atomic_load_n(&h->zc_next, __ATOMIC_ACQUIRE) & 0xf) << 4;
 	__atomic_store_n(&s->seen, seen, __ATOMIC_RELAXED);
 	return arrived | ends << DS_EDGE_ENDS;
 }

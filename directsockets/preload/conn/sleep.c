@@ -97,6 +97,8 @@ static void arm(struct sleeper *w, unsigned events)
 	ds_critical_begin();
 	w->had = ds_arm(w->s, events);
 	w->armed = true;
+	if (w->had && (events & TX_EVENTS) && !ds_one_thread())
+		ds_eventfd_make(&w->s->leadfd);
 	ds_critical_end();
 	ds_fence(&w->s->seg);
 }
@@ -164,8 +166,8 @@ static int interrupted(bool timed)
 static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadline, bool timed)
 {
 	struct sleeper w __attribute__((cleanup(wake))) = {.s = s, .slot = -1};
-	struct pollfd p[3];
-	struct timespec t, *timeout;
+	struct pollfd p[4];
+	struct timespec t, *timeout, nap = {0, DS_LEADER_MS * 1000000};
 	unsigned handled = ds_handled();
 	uint64_t count;
 	int n = 0;
@@ -184,6 +186,7 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 		errno = EAGAIN;
 		return -1;
 	}
+	bool naps = ds_unheard(s, events) && !(timeout && !t.tv_sec && t.tv_nsec < nap.tv_nsec);
 	if (ds_has_segment(s))
 		ds_count(&s->seg, DS_C_SLEEPS, 1);
 	if (w.armed && !w.had)
@@ -196,19 +199,24 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 	int wakefd = wakefd_of(&w, shadow);
 	if (wakefd >= 0)
 		p[n++] = (struct pollfd){.fd = wakefd, .events = POLLIN};
+	int leadfd = w.armed && (events & TX_EVENTS) ? ds_leadfd(s) : -1;
+	if (leadfd >= 0)
+		p[n++] = (struct pollfd){.fd = leadfd, .events = POLLIN};
 	if (ds_handled() != handled)
 		return interrupted(timed);
-	int got = REAL(ppoll, p, (nfds_t)n, timeout, NULL);
+	int got = REAL(ppoll, p, (nfds_t)n, naps ? &nap : timeout, NULL);
 	if (got < 0)
 		return errno == EINTR ? interrupted(timed) : 0;
 	if (got == 0) {
-		if (ds_ready(s, fd, events).now)
+		if (naps || ds_ready(s, fd, events).now)
 			return 0;
 		errno = EAGAIN;
 		return -1;
 	}
 	for (int i = 1; i < n; i++)
-		if (p[i].revents && (p[i].fd != wakefd || w.users || ds_syscall(SYS_read, wakefd, &count, sizeof count) < 0))
+		if (p[i].revents && p[i].fd == leadfd)
+			ds_syscall(SYS_read, leadfd, &count, sizeof count);
+		else if (p[i].revents && (p[i].fd != wakefd || w.users || ds_syscall(SYS_read, wakefd, &count, sizeof count) < 0))
 			ds_rung(s);
 	if (ds_still(s, fd) == fd && (p[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) && bell >= 0 && !(p[0].revents & r.kernel))
 		shadow_ended(s, fd, events, p[0].revents);

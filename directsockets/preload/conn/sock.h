@@ -98,11 +98,12 @@ ssize_t ds_recv_by(struct ds_sock *s, int fd, size_t n, ds_put *put, void *to) D
 ssize_t ds_send_zerocopy(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 bool ds_zerocopy_done(const struct ds_sock *s) DS_HIDDEN;
 bool ds_zerocopy_read(struct ds_sock *s, int fd, struct msghdr *m, int flags) DS_HIDDEN;
-/* A poller that leads on s, whose descriptor is fd, calls ds_zerocopy_listen before it looks, and
- * polls ds_zerocopyfd, too: it becomes readable when another thread's send completes. -1: fd has no
- * SO_ZEROCOPY. ds_zerocopy_used: the program has set it on some socket. */
-void ds_zerocopy_listen(struct ds_sock *s, int fd) DS_HIDDEN;
-int ds_zerocopyfd(struct ds_sock *s) DS_HIDDEN;
+/* A poller that leads on s, whose descriptor is fd, and waits for events calls ds_lead_listen
+ * before it looks, and polls ds_leadfd, too: it becomes readable when another thread's send
+ * completes, or another thread shuts sending down. -1: neither concerns it. ds_zerocopy_used: the
+ * program has set SO_ZEROCOPY on some socket. */
+void ds_lead_listen(struct ds_sock *s, int fd, unsigned events) DS_HIDDEN;
+int ds_leadfd(struct ds_sock *s) DS_HIDDEN;
 void ds_zerocopy_used(void) DS_HIDDEN;
 
 /* True if every byte still goes over the shadow and s holds none: a call that this layer does not
@@ -249,6 +250,9 @@ void ds_disarm_sets(struct ds_sock *s, bool had) DS_HIDDEN;
 bool ds_rung_sets(struct ds_sock *s) DS_HIDDEN;
 /* Asks the kernel whether the leader has died: if so nobody leads any more, and it returns true. */
 bool ds_leader_check(struct ds_sock *s) DS_HIDDEN;
+/* May another process shut sending down, for which this one waits (events)? No descriptor tells a
+ * leader of that: it looks again after DS_LEADER_MS. */
+bool ds_unheard(struct ds_sock *s, unsigned events) DS_HIDDEN;
 int ds_bell(struct ds_sock *s) DS_HIDDEN; /* -1: none (yet) */
 int ds_wakefd(struct ds_sock *s) DS_HIDDEN;
 void ds_wakefd_make(struct ds_sock *s) DS_HIDDEN; /* makes the wakefd of s, if that is possible */

@@ -34,40 +34,18 @@ static bool used;
 
 void ds_zerocopy_used(void) { __atomic_store_n(&used, true, __ATOMIC_RELAXED); }
 
-int ds_zerocopyfd(struct ds_sock *s) { return __atomic_load_n(&s->zerocopyfd, __ATOMIC_ACQUIRE); }
-
-void ds_zerocopy_listen(struct ds_sock *s, int fd)
+void ds_lead_listen(struct ds_sock *s, int fd, unsigned events)
 {
 	uint64_t count;
 	int saved = errno;
 
-	if (ds_zerocopyfd(s) < 0) {
-		if (!__atomic_load_n(&used, __ATOMIC_RELAXED) || ds_one_thread() || !wanted(fd))
+	if (ds_leadfd(s) < 0) {
+		if (ds_one_thread() || (!(events & TX_EVENTS) && (!__atomic_load_n(&used, __ATOMIC_RELAXED) || !wanted(fd))))
 			return;
-		ds_eventfd_make(&s->zerocopyfd);
+		ds_eventfd_make(&s->leadfd);
 	}
-	if (ds_zerocopyfd(s) >= 0)
-		ds_syscall(SYS_read, ds_zerocopyfd(s), &count, sizeof count);
-	errno = saved;
-}
-
-/* Has other threads that sleep for an error look again: only the peer can ring the bell. */
-static void nudge(struct ds_sock *s)
-{
-	uint64_t one = 1;
-	int saved = errno, fd;
-
-	ds_zerocopy_used();
-	if (ds_one_thread())
-		return;
-	ds_wakefd_make(s);
-	if (ds_wakefd(s) >= 0)
-		ds_syscall(SYS_write, ds_wakefd(s), &one, sizeof one);
-	/* Either this thread sees the descriptor, or the leader, after ds_barrier, the
-	 * completion. */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if ((fd = ds_zerocopyfd(s)) >= 0)
-		ds_syscall(SYS_write, fd, &one, sizeof one);
+	if (ds_leadfd(s) >= 0)
+		ds_syscall(SYS_read, ds_leadfd(s), &count, sizeof count);
 	errno = saved;
 }
 
@@ -97,7 +75,8 @@ ssize_t ds_send_zerocopy(struct ds_sock *s, int fd, const struct iovec *iov, int
 			__atomic_store_n(&h->zc_told, number, __ATOMIC_RELEASE);
 			__atomic_compare_exchange_n(&h->zc_own, &no, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 		}
-		nudge(s);
+		ds_zerocopy_used();
+		ds_nudge(s);
 	}
 	return r;
 }

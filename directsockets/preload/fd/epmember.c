@@ -192,7 +192,8 @@ void m_arm(struct member *m)
 		ask &= ~(unsigned)POLLOUT; /* room is news only for a sender that ran out of it */
 	m->had = ds_arm_sets(m->c->life.s, ask);
 	m->armed = m->rings = true;
-	m->e->followers += !m->had;
+	m->follows = !m->had || ds_unheard(m->c->life.s, ask);
+	m->e->followers += m->follows;
 }
 
 void m_disarm(struct member *m)
@@ -201,7 +202,7 @@ void m_disarm(struct member *m)
 		return;
 	ds_disarm_sets(m->c->life.s, m->had);
 	m->armed = false;
-	m->e->followers -= !m->had;
+	m->e->followers -= m->follows;
 	__atomic_fetch_sub(&m->c->armed, 1, __ATOMIC_RELAXED);
 }
 

@@ -39,6 +39,7 @@ struct member {
 	bool active;	      /* in the list of active ones */
 	bool listed;	      /* in the list of a round */
 	bool armed, had;      /* ds_arm was called; what it returned */
+	bool follows;	      /* a sleeper has to look now and then: another process has the bell, or may end sending */
 	bool rings;	      /* its bell may have been rung since it was read */
 	bool read;	      /* it was read here, which epi_pass_on tells the conn's other members */
 	/* And these are set before they are read. */
@@ -65,7 +66,7 @@ struct epi {
 	int joined;	  /* members that have joined, */
 	int nactive;	  /* in the active list */
 	int indirect;	  /* members not known to be direct both ways */
-	int followers;	  /* armed members whose bell a sleeper of another process has */
+	int followers;	  /* armed members that follow */
 	int reads;	  /* members with `read` */
 	bool nested;	  /* in another set, */
 	bool holds;	  /* with another instance in it */

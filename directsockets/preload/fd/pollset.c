@@ -30,7 +30,7 @@ static nfds_t kernel_set(struct waiting *w, const struct pollfd *fds, nfds_t n, 
 		t->extra = len;
 		if (!sleep)
 			continue;
-		int bell = leads ? ds_bell(t->c->life.s) : -1, event = leads ? ds_zerocopyfd(t->c->life.s) : ds_wakefd(t->c->life.s);
+		int bell = leads ? ds_bell(t->c->life.s) : -1, event = leads ? ds_leadfd(t->c->life.s) : ds_wakefd(t->c->life.s);
 		if (bell >= 0)
 			k[len++] = (struct pollfd){bell, POLLIN, 0};
 		if (event >= 0)
@@ -156,7 +156,7 @@ static int at_once(struct set *p)
 }
 
 /* Arms all that have bells. Returns for how many ms to sleep at most, because another sleeper has
- * some bell; 0: for ever. */
+ * some bell, or another process may end a direction; 0: for ever. */
 static long arm(const struct set *p)
 {
 	bool armed = false;
@@ -168,6 +168,8 @@ static long arm(const struct set *p)
 		armed |= s->armed;
 		if (s->follows)
 			nap = s->far || nap == DS_FOLLOW_MS ? DS_FOLLOW_MS : DS_LEADER_MS;
+		else if (!nap && s->armed && ds_unheard(s->c->life.s, poll_plain((unsigned short)p->fds[s->at].events)))
+			nap = DS_LEADER_MS;
 	}
 	if (armed)
 		ds_barrier();

@@ -33,7 +33,7 @@ void slots_sleep(struct slot *t, const struct pollfd *fds)
 		t->follows = !t->had;
 		t->far = t->follows && !ds_follow(t->c->life.s);
 		if (t->had)
-			ds_zerocopy_listen(t->c->life.s, fds[t->at].fd);
+			ds_lead_listen(t->c->life.s, fds[t->at].fd, poll_plain((unsigned short)fds[t->at].events));
 	}
 	ds_critical_end();
 }

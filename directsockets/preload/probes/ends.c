@@ -152,6 +152,76 @@ static void shutdown_wakes(void)
 	R(read(c, buf, 10));
 }
 
+/* Fills what is on its way from fd, to the last byte. */
+static void fill_up(int fd)
+{
+	for (int still = 0; still < 5; still++) {
+		while (send(fd, buf, 65536, MSG_DONTWAIT) > 0)
+			still = 0;
+		while (send(fd, buf, 1, MSG_DONTWAIT) > 0)
+			still = 0;
+		nap(20);
+	}
+}
+
+static void *end_later(void *p)
+{
+	nap(50);
+	shutdown(*(int *)p, SHUT_WR);
+	return NULL;
+}
+
+/* A call waits for room: send, poll or a set, while another thread ends the direction; send of a
+ * child, while its parent does. */
+enum { BY_THREAD, BY_CHILD, BY_POLL, BY_LEVEL, BY_EDGE };
+
+static void sends(void *p)
+{
+	long begun = monotonic();
+	ssize_t n = send(*(int *)p, buf, sizeof buf, MSG_NOSIGNAL);
+
+	/* TCP may have taken some: its kernel tries again and again. */
+	out("%s", n < (ssize_t)sizeof buf && monotonic() - begun < 3000 ? "ended" : "late");
+}
+
+static void waits_for_room(int how)
+{
+	struct timeval most = {5, 0};
+	int c, s, ep = ep_new();
+	pthread_t t;
+	pair(&c, &s);
+	if (how >= BY_LEVEL) {
+		ep_set(ep, EPOLL_CTL_ADD, c, EPOLLOUT | (how == BY_EDGE ? EPOLLET : 0), 1);
+		ep_show(ep, 4, LONG);
+	}
+	setsockopt(c, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
+	fill_up(c);
+	if (how == BY_CHILD) {
+		pid_t child = start(sends, &c);
+		end_later(&c);
+		finish(child);
+		return;
+	}
+	struct pollfd p = {c, POLLOUT, 0};
+	pthread_create(&t, NULL, end_later, &c);
+	if (how == BY_THREAD)
+		sends(&c);
+	else if (how == BY_POLL)
+		R(poll(&p, 1, 5000));
+	else
+		ep_show(ep, 4, 5000);
+	out("%s", revents((unsigned)p.revents));
+	pthread_join(t, NULL);
+	close(c);
+	close(s);
+}
+
+static void shutdown_wakes_writers(void)
+{
+	for (int how = BY_THREAD; how <= BY_EDGE; how++)
+		waits_for_room(how);
+}
+
 static void reuse(void)
 {
 	struct sockaddr_in a, me;
@@ -459,6 +529,7 @@ const struct probe end_probes[] = {
 	{"shutdown-read", shutdown_read, 0},
 	{"shutdown-both", shutdown_both, 0},
 	{"shutdown-wakes", shutdown_wakes, 0},
+	{"shutdown-wakes-writers", shutdown_wakes_writers, 0},
 	{"reuse-4-tuple", reuse, 0},
 	{"timeouts", timeouts, 0},
 	{"eintr", eintr, 0},
