@@ -535,6 +535,24 @@ void fd_set_listener(int fd)
 	set(fd, (uintptr_t)FD_LISTENER);
 }
 
+void fd_disconnected(struct conn *c)
+{
+	struct conn *plain = NULL;
+
+	if (c->members)
+		fd_notices->native(c);
+	for (int fd = 0; fd < (int)fd_tab_end; fd++) {
+		if (word_conn(fd_word(fd)) != c)
+			continue;
+		if (plain)
+			fd_set_conn(fd, plain);
+		else if ((plain = conn_new(fd, CONN_ON_SOCKET, DS_NONBLOCK_UNKNOWN)))
+			ds_life_leave(&plain->life);
+		else
+			fd_was_closed(fd);
+	}
+}
+
 void fd_set_epoll(int fd, struct epi *e)
 {
 	if (!fd_table() || (unsigned)fd >= fd_tab_size)

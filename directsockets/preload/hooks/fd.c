@@ -42,6 +42,20 @@ static void dgram_connected(int fd, int rc, const struct sockaddr *addr, socklen
 	ds_dg_put(d);
 }
 
+/* The program has disconnected fd, which is c: the connection ends, and whatever comes next is
+ * plain. */
+static void disconnected(struct conn *c, int fd)
+{
+	ds_life_settle(&c->life, fd);
+	if (conn_is(c) != CONN_KNOWN || fd_vforked()) {
+		conn_demote(c, fd);
+		return;
+	}
+	fd_numbers_lock();
+	fd_disconnected(c);
+	fd_numbers_unlock();
+}
+
 EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	int rc = REAL(connect, fd, addr, len);
@@ -67,7 +81,7 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	if (!c)
 		return rc;
 	if (rc == 0 && addr->sa_family == AF_UNSPEC) {
-		conn_demote(c, fd); /* disconnected: whatever comes next is plain */
+		disconnected(c, fd);
 	} else if (rc == 0 || err == EINPROGRESS || err == EINTR || err == EISCONN) {
 		if (ds_life_connect(&c->life, (rc == 0 || err == EINPROGRESS) && ds_may_defer()))
 			ds_classify(fd, 0, addr, len);
