@@ -17,7 +17,7 @@ static struct listener {
 	uint8_t addr[16];
 	unsigned waiting; /* accepted connections that may still become direct */
 } *listeners; /* MAX_LISTENERS */
-static int nlisteners;
+static int nlisteners; /* written with the lock, and looked at without */
 static int unannounced; /* of them, with a descriptor, */
 static int orphans;     /* and without: a connection announces them */
 static uint32_t told;   /* the connection to the broker on which they were announced */
@@ -33,7 +33,7 @@ static void count(const struct listener *l, int by)
 }
 
 /* True if the broker has gone that was told about the listeners. */
-static bool forgotten(void) { return nlisteners > 0 && __atomic_load_n(&told, __ATOMIC_RELAXED) != ds_broker_connection(); }
+static bool forgotten(void) { return DS_GET(nlisteners) > 0 && __atomic_load_n(&told, __ATOMIC_RELAXED) != ds_broker_connection(); }
 
 /* If the broker that knew the listeners has gone, marks all of them to be announced again. */
 static void forget(void)
@@ -67,7 +67,8 @@ static struct listener *add(int fd, const uint8_t *addr, uint16_t port)
 	}
 	if (nlisteners == MAX_LISTENERS)
 		return NULL;
-	struct listener *l = &listeners[nlisteners++];
+	struct listener *l = &listeners[nlisteners];
+	DS_SET(nlisteners, nlisteners + 1);
 	*l = (struct listener){.fd = fd, .id = next_id++ | 1u << 31, .port = port};
 	memcpy(l->addr, addr, sizeof l->addr);
 	count(l, 1);
@@ -89,7 +90,8 @@ static void withdraw(struct listener *l)
 static void end(struct listener *l)
 {
 	withdraw(l);
-	*l = listeners[--nlisteners];
+	DS_SET(nlisteners, nlisteners - 1);
+	*l = listeners[nlisteners];
 }
 
 /* Does l take, or did it take, connections to side 1 of i? */
