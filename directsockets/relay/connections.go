@@ -78,11 +78,11 @@ func (c *conn) waitsFor() string {
 		return "a link"
 	case n.down:
 		return "the next session"
-	case c.state == stateCut && c.cutIn == n:
+	case isCut(c.state) && c.cutIn == n:
 		return "the end of this session"
 	case c.blocked:
 		return "room in its channel"
-	case c.state == stateResuming:
+	case c.state == stateResuming || c.state == stateFinishedResuming:
 		return "RESUME"
 	}
 	return "what is under way to end"

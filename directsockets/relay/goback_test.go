@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
+	"time"
 
 	"exnet/directsockets/segment"
 )
@@ -255,4 +258,59 @@ func TestGoBackPaused(t *testing.T) {
 			t.Error("promoted")
 		}
 	}
+}
+
+// The link is away for a moment just as a node ends: no program is reset, also where the far node
+// has had BYE, and has the connection no more.
+func TestGoBackCutOff(t *testing.T) {
+	rounds := 100
+	if testing.Short() {
+		rounds = 20
+	}
+	seen := make(map[string]int)
+	for range rounds {
+		hosts, cut, back := cutHosts(t, nil)
+		client, server := joined(t, hosts, segment.Config{})
+		partners(hosts)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		var done sync.WaitGroup
+		done.Go(func() { hosts[0].engine.GoBack(ctx) })
+		for _, e := range []*segment.End{client, server} {
+			done.Go(func() {
+				for !e.PeerFallenBack() && e.Err() == nil {
+					time.Sleep(20 * time.Microsecond)
+				}
+				_ = e.ReturnToTCP(func(p []byte) (int, error) { return len(p), nil }) // nothing was sent
+			})
+		}
+		time.Sleep(time.Duration(rand.IntN(1500)) * time.Microsecond)
+		cut()
+		seen[lifeOf(t, hosts[0])+", "+lifeOf(t, hosts[1])]++
+		time.Sleep(time.Millisecond)
+		back()
+		done.Wait()
+		cancel()
+		for i, e := range []*segment.End{client, server} {
+			until(t, "the node has closed", func() bool { e.Awake(); return e.Err() != nil })
+			if err := e.Err(); !errors.Is(err, segment.ErrClosed) {
+				t.Errorf("program %d: %v", i, err)
+			}
+		}
+		hosts[0].stop()
+		hosts[1].stop()
+	}
+	t.Log(seen)
+}
+
+// lifeOf is the state of the connection that a host has.
+func lifeOf(t *testing.T, h *host) string {
+	t.Helper()
+	list, err := h.engine.Connections()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range list {
+		return c.State
+	}
+	return "over"
 }

@@ -19,6 +19,9 @@ import (
 //
 //	cut ─┬─ RESUME was sent ───▶ resuming ── RESUME has come ──▶ up
 //	     └─ RESUME has come ─▶ answering ── RESUME was sent ──▶ up
+//
+//	up ── this node ends ────▶ ending ── PART was sent ──▶ ended ── PART has come ──▶ finished ── BYE has come ──▶ over
+//	 └─── PART has come ───▶ yielding ── PART was sent ──▶ yielded ── BYE has come ──▶ over
 type lifeState uint8
 
 const (
@@ -53,6 +56,14 @@ const (
 	stateEnding
 	// stateEnded: PART was sent. What the far program has sent still comes.
 	stateEnded
+	// stateFinished: PART was sent, and has come: each program's node has all of the other's. BYE
+	// was said, and is to come.
+	stateFinished
+	// stateFinishedCut: the same, and the session is over. The far node has had BYE, and has the
+	// connection no more, or has it, and goes on with it.
+	stateFinishedCut
+	// stateFinishedResuming: the same, and the peer was told where to go on.
+	stateFinishedResuming
 	// stateYielding: PART has come, so the far node is about to end. The rest is as in stateEnding.
 	stateYielding
 	// stateYielded: PART has come, and was sent. The far node has not said that it has all.
@@ -191,7 +202,33 @@ var lifeNext = [lifeStates][lifeEvents]lifeStep{
 		onResume:     {stateAnswering, actSuspend},
 		onGone:       {stateOver, actReset},
 		onBroken:     {stateOver, actReset},
-		onPart:       {stateEnded, actBye},
+		onPart:       {stateFinished, actBye},
+	},
+	stateFinished: {
+		onPeerClosed: {stateOver, actClose},
+		onPeerReset:  {stateOver, actReset},
+		onBye:        {stateOver, actClose},
+		onDropped:    {stateOver, actClose},
+		onLost:       {stateFinishedCut, actSuspend},
+		onResume:     {stateAnswering, actSuspend},
+		onGone:       {stateOver, actClose},
+		onBroken:     {stateOver, actReset},
+	},
+	stateFinishedCut: {
+		onBye:     {stateOver, actClose},
+		onDropped: {stateOver, actClose},
+		onLost:    {stateFinishedCut, actNone},
+		onTold:    {stateFinishedResuming, actNone},
+		onResume:  {stateAnswering, actNone},
+		onGone:    {stateOver, actClose},
+		onBroken:  {stateOver, actReset},
+	},
+	stateFinishedResuming: {
+		onDropped: {stateOver, actClose},
+		onLost:    {stateFinishedCut, actSuspend},
+		onResume:  {stateUp, actNone},
+		onGone:    {stateOver, actClose},
+		onBroken:  {stateOver, actReset},
 	},
 	stateYielding: {
 		onClosed:  {stateLeaving, actNone},
@@ -308,8 +345,11 @@ func (e *Engine) on(c *conn, ev lifeEvent) bool {
 // suspended reports whether the two nodes do not know, or have not told each other, what of a
 // connection has come.
 func suspended(s lifeState) bool {
-	return s == stateCut || s == stateResuming || s == stateAnswering
+	return isCut(s) || s == stateResuming || s == stateFinishedResuming || s == stateAnswering
 }
+
+// isCut reports whether a connection's session is over, and nothing of another was said or heard.
+func isCut(s lifeState) bool { return s == stateCut || s == stateFinishedCut }
 
 // carries reports whether messages of the program here are taken, and those of the far one.
 func (c *conn) carries() bool {
@@ -425,7 +465,7 @@ func (e *Engine) lookAgain() {
 // reconnect tells the peer where a suspended connection is to go on, if that can be said now.
 func (e *Engine) reconnect(c *conn) {
 	n := c.node
-	if n.port == nil || n.down || c.state == stateCut && c.cutIn == n { // that peer is about to say why
+	if n.port == nil || n.down || isCut(c.state) && c.cutIn == n { // that peer is about to say why
 		return
 	}
 	// Nothing of former sessions comes into the ring any more. A transfer that runs still is waited
@@ -482,7 +522,7 @@ func (e *Engine) resumed(n *node, box int, r resume) {
 }
 
 func (s lifeState) String() string {
-	return [...]string{"none", "new", "calling", "offered", "attached", "up", "leaving", "cut", "resuming", "answering", "ending", "ended", "yielding", "yielded", "over"}[s]
+	return [...]string{"none", "new", "calling", "offered", "attached", "up", "leaving", "cut", "resuming", "answering", "ending", "ended", "finished", "finished-cut", "finished-resuming", "yielding", "yielded", "over"}[s]
 }
 
 func (e lifeEvent) String() string {

@@ -46,13 +46,14 @@ const (
 	lifePartsOnce                 // PART was sent: it is over
 	lifeYieldsOnce                // PART has come and was sent: it is over
 	lifeForgetsLast               // what a program sent that was killed before it looked is left where it is
+	lifeForgetsEnd                // a node that has all of both programs is cut, and takes DROP for a loss, as it was
 	lifeFaults
 )
 
 func (f lifeFault) String() string {
 	return [...]string{"none", "sends early", "gives up", "reset at a cut", "leaves at once", "no cut", "no rewind", "RESUME twice",
 		"late messages", "RESUME once", "DROP resets", "expires silently", "one Engine", "no join",
-		"an end resets", "PART early", "no way back", "PART once", "yields once", "forgets the last"}[f]
+		"an end resets", "PART early", "no way back", "PART once", "yields once", "forgets the last", "forgets the end"}[f]
 }
 
 // What a program knows of the end.
@@ -156,6 +157,8 @@ func (m *lifeModel) start() lWorld {
 		set(stateResuming, onDropped, stateOver, actReset)
 	case lifeEndResets:
 		set(stateUp, onEnd, stateOver, actReset)
+	case lifeForgetsEnd:
+		set(stateFinished, onLost, stateCut, actSuspend)
 	case lifePartsOnce:
 		set(stateEnding, onParted, stateOver, actClose)
 	case lifeYieldsOnce:
@@ -423,8 +426,8 @@ func (m *lifeModel) pump(w *lWorld, i int) bool {
 			return w.send(i, lMessage{k: lDrop}) && m.on(w, i, onDeclined)
 		}
 		return w.send(i, lMessage{k: lAttached}) && m.on(w, i, onTaken)
-	case stateCut, stateAnswering:
-		if n.state == stateCut && n.cutIn == n.own {
+	case stateCut, stateFinishedCut, stateAnswering:
+		if isCut(n.state) && n.cutIn == n.own {
 			return false
 		}
 		msg := lMessage{k: lResume, number: n.put, stamp: n.got, turn: n.resumes + 1}
@@ -505,7 +508,7 @@ func (m *lifeModel) read(w *lWorld, i int) {
 // hear is Engine.forConn.
 func (m *lifeModel) hear(w *lWorld, i int, msg lMessage) {
 	n, o := &w.nodes[i], &w.nodes[1-i]
-	if !n.carries() && n.state != stateLeaving && n.state != stateEnded {
+	if !n.carries() && n.state != stateLeaving && n.state != stateEnded && n.state != stateFinished {
 		if n.state == stateOver || n.state == stateNone {
 			w.send(i, lMessage{k: lDrop})
 		}
@@ -562,7 +565,7 @@ func (m *lifeModel) resumed(w *lWorld, i int, msg lMessage) {
 
 // idle reports what is wrong where nothing more happens.
 func (m *lifeModel) idle(w lWorld) string {
-	quiet := m.kills == 0 && m.expiries == 0 && m.ends < 2 && (m.ends == 0 || m.cuts == 0)
+	quiet := m.kills == 0 && m.expiries == 0 && m.ends < 2
 	for i := range w.nodes {
 		n, o := &w.nodes[i], &w.nodes[1-i]
 		switch {

@@ -31,7 +31,7 @@ func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
 		e.call(c)
 	case stateOffered:
 		e.accept(c)
-	case stateCut, stateAnswering:
+	case stateCut, stateFinishedCut, stateAnswering:
 		e.reconnect(c)
 	}
 	if e.ends && (c.state == stateAttached || c.state == stateUp) && e.canPart(c) {

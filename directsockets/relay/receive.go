@@ -471,5 +471,5 @@ func (e *Engine) dropped(n *node, box int, id uint32, why uint8) {
 
 // listens reports whether what the peer says for a connection is taken.
 func (c *conn) listens() bool {
-	return c.carries() || c.state == stateLeaving || c.state == stateEnded
+	return c.carries() || c.state == stateLeaving || c.state == stateEnded || c.state == stateFinished
 }
