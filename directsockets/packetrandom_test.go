@@ -56,8 +56,8 @@ func shareable(_, _ string, raw syscall.RawConn) (err error) {
 	return err
 }
 
-// randomUDP makes random calls on UDP sockets of one kind, and holds what they do against a model
-// of the kernel's.
+// randomUDP makes random calls on UDP sockets of one kind, and holds what they do against a
+// model of the kernel's.
 type randomUDP struct {
 	t       *testing.T
 	r       *rand.Rand
@@ -77,6 +77,8 @@ type randomSocket struct {
 	copies []net.PacketConn
 	left   map[*randomSocket][][]byte // by sender, in order
 	sent   uint32
+	many   int                    // goroutines receive there at once
+	flows  map[*randomSocket]bool // to these it has sent for long enough
 }
 
 func (u *randomUDP) fatalf(format string, args ...any) {
@@ -102,7 +104,7 @@ func ownLoopback() netip.Addr {
 
 // add makes a socket: at a port of its own, or at that of one whose sender peer it takes over.
 func (u *randomUDP) add(port int, peer *randomSocket) *randomSocket {
-	shared := port != 0 || u.r.IntN(2) == 0
+	shared := port != 0 || u.r.IntN(3) == 0
 	var control func(string, string, syscall.RawConn) error
 	if shared {
 		control = shareable
@@ -129,7 +131,8 @@ func (u *randomUDP) add(port int, peer *randomSocket) *randomSocket {
 	if err != nil {
 		u.fatalf("socket: %v", err)
 	}
-	s := &randomSocket{id: len(u.history), conn: c.(net.PacketConn), peer: peer, shared: shared, left: map[*randomSocket][][]byte{}}
+	s := &randomSocket{id: len(u.history), conn: c.(net.PacketConn), peer: peer, shared: shared, left: map[*randomSocket][][]byte{}, flows: map[*randomSocket]bool{}}
+	s.many = max(1, u.r.IntN(5)-1) // one in three of five cases: then it may be rung
 	s.at = s.conn.LocalAddr().(*net.UDPAddr)
 	if shared && port == 0 && u.taken(s.at.Port) { // the kernel takes a port of the group's, too
 		defer s.conn.Close()
@@ -280,7 +283,7 @@ func (u *randomUDP) together(to *randomSocket) {
 		n += len(w.of)
 		senders = append(senders, w)
 	}
-	readers := 1 + u.r.IntN(3)
+	readers := to.many
 	u.note("%d goroutines receive %d on %d, %d send", readers, n, to.id, len(senders))
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -324,6 +327,203 @@ func (u *randomUDP) together(to *randomSocket) {
 	}
 }
 
+// crowdSender is a goroutine of a crowd, with what it sends.
+type crowdSender struct {
+	s    *randomSocket
+	each []crowdDatagram
+}
+
+type crowdDatagram struct {
+	to *randomSocket
+	b  []byte
+}
+
+// crowdReader is a goroutine of a crowd, with what it has received.
+type crowdReader struct {
+	s    *randomSocket
+	got  [][]byte
+	from []string
+}
+
+// crowdAhead is how many datagrams of a crowd are on their way to a socket, at most: the kernel
+// has room for them.
+const crowdAhead = 40
+
+// crowd has goroutines send on some sockets, several on one, while goroutines receive on others,
+// which sleep now and then, and something else happens to them.
+func (u *randomUDP) crowd() {
+	var to []*randomSocket
+	for _, i := range u.r.Perm(len(u.all))[:1+u.r.IntN(3)] {
+		u.drain(u.all[i])
+		to = append(to, u.all[i])
+	}
+	var from []*randomSocket
+	for _, i := range u.r.Perm(len(u.all))[:1+u.r.IntN(2)] {
+		from = append(from, u.all[i])
+	}
+	for range 1 + u.r.IntN(8) {
+		comes := map[*randomSocket]int{}
+		var senders []*crowdSender
+		for range 2 + u.r.IntN(4) {
+			w := &crowdSender{s: from[u.r.IntN(len(from))]}
+			for range 1 + u.r.IntN(20) {
+				if _, r := u.target(w.s); slices.Contains(to, r) {
+					u.makeFlow(w.s, r)
+					comes[r]++
+					w.each = append(w.each, crowdDatagram{r, w.s.next(u.r)})
+				}
+			}
+			senders = append(senders, w)
+		}
+		u.burst(senders, to, comes)
+	}
+}
+
+// burst has a crowd send and receive.
+func (u *randomUDP) burst(senders []*crowdSender, to []*randomSocket, comes map[*randomSocket]int) {
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	var readers []*crowdReader
+	room := map[*randomSocket]chan struct{}{}
+	for _, s := range to {
+		n := comes[s]
+		ahead := make(chan struct{}, crowdAhead)
+		room[s] = ahead
+		tickets := new(atomic.Int32)
+		_ = s.conn.SetReadDeadline(time.Now().Add(testWait))
+		for range s.many {
+			r := &crowdReader{s: s}
+			readers = append(readers, r)
+			wg.Go(func() {
+				for int(tickets.Add(1)) <= n {
+					if err := r.read(); err != nil {
+						cancel(err)
+						return
+					}
+					<-ahead
+				}
+			})
+		}
+	}
+	u.note("a crowd: %v send, %v receive", senders, readers)
+	time.Sleep(time.Duration(u.r.IntN(2000)) * time.Microsecond) // they sleep
+	for _, w := range senders {
+		wg.Go(func() {
+			for _, d := range w.each {
+				select {
+				case room[d.to] <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+				if err := w.s.write(d.to.at, d.b); err != nil {
+					cancel(fmt.Errorf("send: %w", err))
+				}
+			}
+		})
+	}
+	u.disturb()
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		u.fatalf("%v", err)
+	}
+	if err := checkCrowd(senders, readers); err != nil {
+		u.fatalf("%v", err)
+	}
+}
+
+// makeFlow sends from a socket to another one, which sleeps in between, as long as that takes
+// for a flow to begin, if none of the two was used for that before.
+func (u *randomUDP) makeFlow(s, to *randomSocket) {
+	if s.flows[to] {
+		return
+	}
+	s.flows[to] = true
+	for range 8 {
+		b := s.next(u.r)
+		if err := s.write(to.at, b); err != nil {
+			u.fatalf("send: %v", err)
+		}
+		to.left[s] = append(to.left[s], b)
+		u.drain(to)
+		time.Sleep(2 * time.Millisecond) // SPEC 10.3: nothing is on its way
+	}
+}
+
+func (w *crowdSender) String() string { return fmt.Sprintf("%d (%d)", w.s.id, len(w.each)) }
+func (r *crowdReader) String() string { return fmt.Sprint(r.s.id) }
+
+func (r *crowdReader) read() error {
+	buf := make([]byte, 1000)
+	n, from, err := r.s.conn.ReadFrom(buf)
+	if err != nil {
+		return fmt.Errorf("socket %d: %w, after %d datagrams", r.s.id, err, len(r.got))
+	}
+	r.got, r.from = append(r.got, buf[:n]), append(r.from, from.String())
+	return nil
+}
+
+// checkCrowd has each datagram come once, to its receiver and from its sender. What one
+// goroutine has sent and another has received is in order.
+func checkCrowd(senders []*crowdSender, readers []*crowdReader) error {
+	type place struct {
+		w *crowdSender
+		i int
+	}
+	all := map[string]place{}
+	for _, w := range senders {
+		for i, d := range w.each {
+			all[string(d.b)] = place{w, i}
+		}
+	}
+	for _, r := range readers {
+		last := map[*crowdSender]int{}
+		for i, b := range r.got {
+			at, ok := all[string(b)]
+			what := fmt.Sprintf("socket %d: %x from %s", r.s.id, b[:min(8, len(b))], r.from[i])
+			switch {
+			case !ok:
+				return fmt.Errorf("%s comes twice, or was never sent", what)
+			case at.w.each[at.i].to != r.s || at.w.s.at.String() != r.from[i]:
+				return fmt.Errorf("%s was sent by %d to %d", what, at.w.s.id, at.w.each[at.i].to.id)
+			case at.i+1 <= last[at.w]:
+				return fmt.Errorf("%s, datagram %d of a goroutine, comes after %d", what, at.i, last[at.w]-1)
+			}
+			last[at.w] = at.i + 1
+			delete(all, string(b))
+		}
+	}
+	if len(all) > 0 {
+		return fmt.Errorf("%d datagrams have not come", len(all))
+	}
+	return nil
+}
+
+// disturb has something happen to a socket that a crowd uses.
+func (u *randomUDP) disturb() {
+	s := u.all[u.r.IntN(len(u.all))]
+	switch u.r.IntN(80) {
+	case 0:
+		if len(s.copies) < 2 {
+			u.copy(s)
+		}
+	case 1, 2:
+		raw, err := s.conn.(syscall.Conn).SyscallConn()
+		if err == nil {
+			err = raw.Control(func(uintptr) {}) // which may have changed an option
+		}
+		if err != nil {
+			u.fatalf("control: %v", err)
+		}
+		u.note("an option of %d may have changed", s.id)
+	case 3:
+		u.note("a process starts")
+		if err := exec.Command("true").Run(); err != nil {
+			u.fatalf("start: %v", err)
+		}
+	}
+}
+
 // takeOver has a new socket take a sender of s over.
 func (u *randomUDP) takeOver(s *randomSocket) {
 	peer := u.all[u.r.IntN(len(u.all))]
@@ -338,7 +538,8 @@ func (u *randomUDP) takeOver(s *randomSocket) {
 	u.settle()
 }
 
-// settle waits until the ends of flows have asked the kernel again who has an address: SPEC 10.4.
+// settle waits until the ends of flows have asked the kernel again who has an address: SPEC
+// 10.4.
 func (u *randomUDP) settle() {
 	if u.cfg != nil {
 		time.Sleep(120 * time.Millisecond)
@@ -382,6 +583,10 @@ func (u *randomUDP) dup(s *randomSocket) {
 		return
 	}
 	u.drain(s) // what was in memory the first descriptor has
+	u.copy(s)
+}
+
+func (u *randomUDP) copy(s *randomSocket) {
 	u.note("%d is duplicated", s.id)
 	f := u.file(s)
 	defer f.Close()
@@ -466,16 +671,18 @@ func (u *randomUDP) run(steps int) {
 	for i := 0; i < steps; i++ {
 		s := u.all[u.r.IntN(len(u.all))]
 		switch k := u.r.IntN(100); {
-		case k < 50:
+		case k < 45:
 			u.send()
-		case k < 72:
+		case k < 65:
 			u.receive(s, u.r.IntN(s.waiting()+1))
-		case k < 78:
+		case k < 70:
 			u.drain(s)
-		case k < 88:
+		case k < 78:
 			if len(s.copies) == 0 {
 				u.together(s)
 			}
+		case k < 88:
+			u.crowd()
 		case k < 91:
 			u.takeOver(s)
 		case k < 94:
@@ -509,13 +716,13 @@ func (u *randomUDP) run(steps int) {
 }
 
 // TestUDPRandom makes the same random calls on the kernel's sockets and on direct ones: sends,
-// receives by several goroutines, sockets that take another one's sender over, are closed,
-// duplicated and passed to another process. Both do what a model of the kernel says, in each
-// sender's order.
+// sends and receives by several goroutines at once, sockets that take another one's sender over,
+// are closed, duplicated and passed to another process. Both do what a model of the kernel says,
+// in each sender's order.
 func TestUDPRandom(t *testing.T) {
-	seeds := uint64(40)
+	seeds := uint64(20)
 	if testing.Short() {
-		seeds = 5
+		seeds = 3
 	}
 	cfg := &directsockets.Config{Broker: startBroker(t), UpgradeSends: 1}
 	direct := uint64(0)

@@ -3,6 +3,7 @@ package udp
 import (
 	"bytes"
 	"errors"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -229,6 +230,8 @@ func remove(all *[]*inflow, f *inflow) {
 type kept struct {
 	Datagram
 	b []byte
+	// after is how many of its sender's the kernel's socket has still to give before it.
+	after uint64
 }
 
 // mostKept is how many bytes of datagrams are kept, each with keptCost. What is more is lost, as it
@@ -238,17 +241,54 @@ const (
 	keptCost = 256
 )
 
-// fromKept is receive for what was kept.
+// fromKept is receive for what was kept. What comes after datagrams by the kernel waits for these
+// while there is something in the kernel's queue.
 func (in *inbound) fromKept(b []byte) (d Datagram, ok bool) {
 	if len(in.kept) == 0 || over(&in.s.readUntil) {
 		return d, false
 	}
-	k := in.kept[0]
-	in.kept[0] = kept{}
-	in.kept = in.kept[1:]
+	i := in.firstKept()
+	if i < 0 {
+		if in.readable() {
+			return d, false
+		}
+		i = 0 // the kernel has lost them
+	}
+	k := in.kept[i]
+	if i == 0 {
+		in.kept[0] = kept{}
+		in.kept = in.kept[1:]
+	} else {
+		in.kept = slices.Delete(in.kept, i, i+1)
+	}
 	k.N = copy(b, k.b)
 	in.settle()
 	return k.Datagram, true
+}
+
+// firstKept is the first kept datagram of a sender that does not wait for the kernel; -1: all wait.
+func (in *inbound) firstKept() int {
+	var waiting []netip.AddrPort
+	for i, k := range in.kept {
+		switch {
+		case slices.Contains(waiting, k.From):
+		case k.after > 0:
+			waiting = append(waiting, k.From)
+		default:
+			return i
+		}
+	}
+	return -1
+}
+
+// keptAfter has what is kept of a sender know that one more of its has come by the kernel.
+func (in *inbound) keptAfter(from netip.AddrPort) {
+	for i := range in.kept {
+		if k := &in.kept[i]; k.From == from && k.after > 0 {
+			k.after--
+			return
+		}
+	}
 }
 
 // settle has the kernel's socket be all that there is, if the socket has left, and nothing is kept.
@@ -292,23 +332,25 @@ func (in *inbound) keepOf(f *inflow) {
 		if err != nil || !there {
 			return
 		}
-		_ = f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
+		after := f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
 		d := in.pull(f, rec, b)
-		in.kept = append(in.kept, kept{d, bytes.Clone(b[:d.N])}) // not what a train has beside it
+		in.kept = append(in.kept, kept{d, bytes.Clone(b[:d.N]), after}) // not what a train has beside it
 		left -= d.N + keptCost
 	}
 }
 
 // keep has all senders use the kernel, and takes what they have published: the program is given it
-// before what the kernel's socket has.
+// before what the kernel's socket has, but for what was sent by the kernel before it.
 func (in *inbound) keep() {
 	in.noBells = false
 	in.endBells()
 	b := make([]byte, datagram.MaxLen)
+	after := make(map[netip.AddrPort]uint64)
 	for left := in.mayKeep(); left > 0; {
 		d, ok := in.take(b)
 		if ok {
-			in.kept = append(in.kept, kept{d, bytes.Clone(b[:d.N])})
+			in.kept = append(in.kept, kept{d, bytes.Clone(b[:d.N]), after[d.From]})
+			delete(after, d.From)
 			left -= d.N + keptCost
 			continue
 		}
@@ -316,7 +358,7 @@ func (in *inbound) keep() {
 		if f == nil {
 			break
 		}
-		_ = f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
+		after[f.rx.Info().From] += f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
 	}
 }
 

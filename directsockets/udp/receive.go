@@ -441,6 +441,7 @@ func (s *Socket) received(from netip.AddrPort) {
 // count counts a datagram that came by the kernel.
 func (in *inbound) count(from netip.AddrPort) {
 	in.byKernel++
+	in.keptAfter(from)
 	f := in.bySrc[from]
 	if f == nil {
 		return
