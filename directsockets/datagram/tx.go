@@ -57,7 +57,7 @@ type Tx struct {
 	cpu, armed, rxFlags, bound, st             *atomic.Uint32
 
 	put, consumed uint64 // consumed as last read
-	kernel        uint64 // datagrams that went by the kernel, but for what sends has
+	kernel        uint64 // datagrams that the kernel has sent; sends counts later ones
 	sends         *KernelSends
 	lost          uint64
 	lostKnown     bool

@@ -136,11 +136,11 @@ func (p *program) makeStubs(once []byte, at, base uint64, l *library, lib uint64
 		case place.calls != 0:
 			stub = callStub(to, base+place.calls, lib+l.symbols[symPoll])
 		case p.isGo:
-			to = lib + l.symbols[symGo]
+			to, stub = lib+l.symbols[symGo], []byte{} // it needs none
 		default:
 			stub = place.stub(to, from, lib+l.symbols[symEntry], s.moves)
 		}
-		if stub == nil && to == start+uint64(len(code)) {
+		if stub == nil {
 			return nil, errFar
 		}
 		code = append(code, stub...)

@@ -31,7 +31,7 @@ type site struct {
 	ends  bool               // it does not come back: the last instruction goes elsewhere
 	short []byte             // a jump of two bytes, and what is behind it; nil: one of five
 	via   uint64             // where it leads, and the jump of five is
-	calls uint64             // Go: this is a call of five bytes, of what is there; 0: it is none
+	calls uint64             // Go: the site is a call of the function at this address; 0: it is no call
 }
 
 // movedInstruction is an instruction that a stub has.

@@ -241,8 +241,8 @@ const (
 	keptCost = 256
 )
 
-// fromKept is receive for what was kept. What comes after datagrams by the kernel waits for these
-// while there is something in the kernel's queue.
+// fromKept returns a datagram that was kept. While the kernel's queue has something, one that waits
+// for earlier datagrams of its sender is not returned: those are there.
 func (in *inbound) fromKept(b []byte) (d Datagram, ok bool) {
 	if len(in.kept) == 0 || over(&in.s.readUntil) {
 		return d, false
@@ -339,8 +339,8 @@ func (in *inbound) keepOf(f *inflow) {
 	}
 }
 
-// keep has all senders use the kernel, and takes what they have published: the program is given it
-// before what the kernel's socket has, but for what was sent by the kernel before it.
+// keep has all senders use the kernel, and takes what they have published. The program gets that
+// first; where the sender had sent some by the kernel before, it gets those before it.
 func (in *inbound) keep() {
 	in.noBells = false
 	in.endBells()

@@ -92,8 +92,8 @@ type KernelSend struct {
 }
 
 // Send sends a datagram through memory. sent false: call the kernel's socket, and then Ended of
-// k. m is nil for what the socket's options say. The datagram is longer than can be, or m is not
-// what a flow can carry: kernel.
+// k. So it is with a datagram that is too long, and with control messages m that no flow carries.
+// A nil m leaves all to the socket's options.
 func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) (k KernelSend, sent bool) {
 	if s.left.Load() {
 		return k, false

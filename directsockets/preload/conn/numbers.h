@@ -80,9 +80,9 @@ static inline bool ds_by_number_same(struct ds_by_number *k, struct ds_numbered 
 	return same;
 }
 
-/* A number of the socket of n, which had its word in the table, is none of its any more: waits for
- * the calls that have begun, but for those of this thread, and not for ever. With the lock of the
- * numbers. */
+/* The table says by now that a number of this socket is another file's. Waits until the calls that
+ * had begun have ended, a second at most. It does not wait for calls of this thread. With the lock
+ * of the numbers. */
 void ds_by_number_await(struct ds_numbered *n) DS_HIDDEN;
 /* In the child of a fork only those of this thread are under way. */
 void ds_by_number_child(struct ds_numbered *n) DS_HIDDEN;
