@@ -68,7 +68,8 @@ func callStub(at, calls, entry uint64) []byte {
 }
 
 // lineTable is what a program of Go says of its functions (runtime/symtab.go: pcHeader, functab,
-// _func). A stripped program has it, too.
+// _func). A stripped program has it, too. Package debug/gosym reads all of it, which took 6 ms of a
+// program's start where this takes 0.7.
 type lineTable struct {
 	f            *elffile.File
 	off          int64  // of the table in the file
