@@ -15,9 +15,12 @@ const Kernel Transport = ""
 // blocks says that its calls block in the kernel, without the poller of the Go runtime.
 func (t Transport) blocks() bool { return t != GoNet && t != Direct && t != ZeroCopy }
 
-// conn is a connection that is measured. Its Read and Write block.
-type conn interface {
-	io.ReadWriteCloser
+// conn is a connection that is measured. Its Read and Write block. It may be an optioner, a
+// bufferer and a shadower, too.
+type conn = io.ReadWriteCloser
+
+// optioner is a conn with options. One of somebody else's making keeps those that it has.
+type optioner interface {
 	noDelay() error      // turns Nagle's algorithm off
 	resetOnClose() error // what is under way at Close is not wanted
 }
@@ -73,13 +76,17 @@ func backlog(s Spec) int { return max(s.Streams, 128) }
 
 // prepare sets the options of a new connection.
 func (j job) prepare(c conn) error {
+	o, ok := c.(optioner)
+	if !ok {
+		return nil
+	}
 	if !j.Nagle() {
-		if err := c.noDelay(); err != nil {
+		if err := o.noDelay(); err != nil {
 			return err
 		}
 	}
 	if j.oneWay() && !j.sends() {
-		return c.resetOnClose()
+		return o.resetOnClose()
 	}
 	return nil
 }
@@ -91,9 +98,3 @@ func (j job) memory(c io.ReadWriter, n int) ([]byte, error) {
 	}
 	return make([]byte, n), nil
 }
-
-// plain is a connection of somebody else's making, which keeps its options.
-type plain struct{ io.ReadWriteCloser }
-
-func (plain) noDelay() error      { return nil }
-func (plain) resetOnClose() error { return nil }

@@ -20,21 +20,15 @@ func InProcess(spec Spec, dial, accept func() (io.ReadWriteCloser, error), stop 
 	if err := client.check(); err != nil {
 		return Result{}, err
 	}
-	open := func(f func() (io.ReadWriteCloser, error)) func() (conn, error) {
-		return func() (conn, error) {
-			c, err := f()
-			return plain{c}, err
-		}
-	}
 	start := time.Now()
 	var c, s jobResult
 	var g errgroup.Group
 	g.Go(func() (err error) {
-		s, err = server.work(start, open(accept))
+		s, err = server.work(start, accept)
 		return err
 	})
 	g.Go(func() (err error) {
-		if c, err = client.work(start, open(dial)); err != nil {
+		if c, err = client.work(start, dial); err != nil {
 			_ = stop() // the error is why
 		}
 		return err

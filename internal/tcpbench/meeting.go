@@ -17,11 +17,7 @@ func AddTransport(name Transport, open func(s Spec, meet *net.UnixConn, listens 
 		if err != nil {
 			return nil, fmt.Errorf("meeting the other end: %w", err)
 		}
-		c, err := open(j.Spec, meet, j.Listens)
-		if err != nil {
-			return nil, err
-		}
-		return plain{c}, nil
+		return open(j.Spec, meet, j.Listens)
 	}
 	transports[name] = transport{
 		listen: func(j job) (listener, netip.AddrPort, error) {

@@ -31,10 +31,10 @@ func (j job) receive(conns []conn) (jobResult, error) {
 		bytes, ops := 0, 0
 		for !m.done {
 			n, err := c.Read(buf)
-			if errors.Is(err, io.EOF) {
-				return errors.New("the sender ended early")
-			}
 			if err != nil {
+				if errors.Is(err, io.EOF) {
+					return errors.New("the sender ended early")
+				}
 				return fmt.Errorf("receiving: %w", err)
 			}
 			bytes += n

@@ -80,14 +80,14 @@ func (m *messages) Write(p []byte) (int, error) {
 // does.
 func (m *messages) Read([]byte) (int, error) {
 	tag, msg, err := m.receive()
-	if gone(err) || tag == tagStop { // the stop stays, for Close
+	switch {
+	case err == nil && tag != tagStop:
+		m.velo.Advance()
+		return len(msg), nil
+	case err == nil || gone(err): // the stop stays, for Close
 		return 0, io.EOF
 	}
-	if err != nil {
-		return 0, err
-	}
-	m.velo.Advance()
-	return len(msg), nil
+	return 0, err
 }
 
 // puts is a connection by RMA, on which a write is a PUT to the other end's sink. A notification
