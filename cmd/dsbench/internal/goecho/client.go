@@ -6,54 +6,44 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 )
-
-// connection is one that requests are made on.
-type connection interface {
-	ask(request, answer []byte) error
-	cpu() (time.Duration, error) // of the server
-	Close() error
-}
 
 type client struct {
 	address string
 	conns   int
 	size    int
 	time    time.Duration
-	dial    func(address string) (connection, error)
 }
 
 // warmUp is how long connections are used before the time counts: they become direct.
 const warmUp = 300 * time.Millisecond
 
 func (c client) run(w io.Writer) error {
-	conns := make([]connection, c.conns)
+	conns := make([]net.Conn, c.conns)
 	for i := range conns {
 		var err error
-		if conns[i], err = c.dial(c.address); err != nil {
+		if conns[i], err = net.Dial("tcp", c.address); err != nil {
 			return err
 		}
 		defer conns[i].Close()
 	}
-	if _, err := c.ask(conns, warmUp); err != nil {
+	if _, err := c.askAll(conns, warmUp); err != nil {
 		return err
 	}
-	before, err := conns[0].cpu()
+	before, err := serverCPU(conns[0])
 	if err != nil {
 		return err
 	}
 	own, start := cpuTime(), time.Now()
-	times, err := c.ask(conns, c.time)
+	times, err := c.askAll(conns, c.time)
 	if err != nil {
 		return err
 	}
 	elapsed, own := time.Since(start), cpuTime()-own
-	after, err := conns[0].cpu()
+	after, err := serverCPU(conns[0])
 	if err != nil {
 		return err
 	}
@@ -65,8 +55,8 @@ func (c client) run(w io.Writer) error {
 	return err
 }
 
-// ask makes requests on all connections, and returns how long each took.
-func (c client) ask(conns []connection, limit time.Duration) ([]time.Duration, error) {
+// askAll makes requests on all connections, and returns how long each took.
+func (c client) askAll(conns []net.Conn, limit time.Duration) ([]time.Duration, error) {
 	all := make([][]time.Duration, len(conns))
 	errs := make([]error, len(conns))
 	var wg sync.WaitGroup
@@ -75,7 +65,7 @@ func (c client) ask(conns []connection, limit time.Duration) ([]time.Duration, e
 		wg.Go(func() {
 			request, answer := bytes.Repeat([]byte{'x'}, c.size), make([]byte, c.size)
 			for now := time.Now(); now.Before(end); {
-				if errs[i] = conn.ask(request, answer); errs[i] != nil {
+				if errs[i] = ask(conn, request, answer); errs[i] != nil {
 					return
 				}
 				next := time.Now()
@@ -93,69 +83,17 @@ func (c client) ask(conns []connection, limit time.Duration) ([]time.Duration, e
 	return slices.Concat(all...), nil
 }
 
-// stream is a connection of bytes.
-type stream struct{ net.Conn }
-
-func dial(address string) (connection, error) {
-	c, err := net.Dial("tcp", address)
-	return stream{c}, err
-}
-
-func (s stream) ask(request, answer []byte) error {
-	if _, err := s.Write(request); err != nil {
+func ask(c net.Conn, request, answer []byte) error {
+	if _, err := c.Write(request); err != nil {
 		return err
 	}
-	_, err := io.ReadFull(s, answer)
+	_, err := io.ReadFull(c, answer)
 	return err
 }
 
-func (s stream) cpu() (time.Duration, error) {
+// serverCPU asks for the server's CPU time.
+func serverCPU(c net.Conn) (time.Duration, error) {
 	var answer [8]byte
-	err := s.ask(asksCPU, answer[:])
+	err := ask(c, asksCPU, answer[:])
 	return time.Duration(binary.LittleEndian.Uint64(answer[:])), err
-}
-
-// web is a client of HTTP with one connection.
-type web struct {
-	client *http.Client
-	url    string
-}
-
-func dialWeb(address string) (connection, error) {
-	return web{&http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}, "http://" + address}, nil
-}
-
-func (w web) ask(request, answer []byte) error {
-	r, err := w.client.Post(w.url+"/echo", "application/octet-stream", bytes.NewReader(request))
-	if err != nil {
-		return err
-	}
-	defer r.Body.Close()
-	if r.StatusCode != http.StatusOK {
-		return fmt.Errorf("status %s", r.Status)
-	}
-	if _, err := io.ReadFull(r.Body, answer); err != nil {
-		return err
-	}
-	_, err = io.Copy(io.Discard, r.Body) // so that the connection is kept
-	return err
-}
-
-func (w web) cpu() (time.Duration, error) {
-	r, err := w.client.Get(w.url + "/cpu")
-	if err != nil {
-		return 0, err
-	}
-	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(string(text), 10, 64)
-	return time.Duration(n), err
-}
-
-func (w web) Close() error {
-	w.client.CloseIdleConnections()
-	return nil
 }

@@ -1,9 +1,9 @@
-// Command goecho is a server and its clients that use nothing but package net or net/http: what
-// "dsbench programs" measures of request and response between Go programs. It is built by exn-go:
+// Command goecho is a server and its clients that use nothing but package net: what "dsbench
+// programs" measures of request and response between Go programs. It is built by exn-go:
 //
 //	exn-go build -o ~/bin/goecho ./cmd/dsbench/internal/goecho
-//	goecho [-http] -listen ADDRESS
-//	goecho [-http] [-c CONNECTIONS] [-t SECONDS] [-size BYTES] ADDRESS
+//	goecho -listen ADDRESS
+//	goecho [-c CONNECTIONS] [-t SECONDS] [-size BYTES] ADDRESS
 //
 // A client connects CONNECTIONS times, and sends the next request on a connection when it has the
 // answer to the one before. It prints one line:
@@ -16,12 +16,9 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"syscall"
 	"time"
@@ -38,7 +35,6 @@ func main() {
 
 func run(args []string) error {
 	fs := flag.NewFlagSet("goecho", flag.ContinueOnError)
-	web := fs.Bool("http", false, "HTTP with kept connections, instead of bytes")
 	listen := fs.String("listen", "", "`ADDRESS` to serve at")
 	conns := fs.Int("c", 1, "`N` connections")
 	seconds := fs.Int("t", 1, "`SECONDS` that a client takes")
@@ -47,18 +43,12 @@ func run(args []string) error {
 		return err
 	}
 	switch {
-	case *listen != "" && *web:
-		return serveWeb(*listen)
 	case *listen != "":
 		return serve(*listen)
 	case fs.NArg() != 1 || *conns < 1 || *seconds < 1 || *size < 1 || *size > maxSize:
 		return fmt.Errorf("give an address, 1 connection or more, 1 second or more, 1 to %d bytes", maxSize)
 	}
-	c := client{address: fs.Arg(0), conns: *conns, size: *size, time: time.Duration(*seconds) * time.Second, dial: dial}
-	if *web {
-		c.dial = dialWeb
-	}
-	return c.run(os.Stdout)
+	return client{address: fs.Arg(0), conns: *conns, size: *size, time: time.Duration(*seconds) * time.Second}.run(os.Stdout)
 }
 
 // cpuTime is what this process has used.
@@ -108,22 +98,4 @@ func echo(c net.Conn) {
 			return
 		}
 	}
-}
-
-// serveWeb does so over HTTP.
-func serveWeb(address string) error {
-	http.HandleFunc("POST /echo", func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(io.LimitReader(r.Body, maxSize))
-		if err != nil {
-			return
-		}
-		_, _ = w.Write(body) // the client says so
-	})
-	http.HandleFunc("GET /cpu", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, int64(cpuTime()))
-	})
-	if err := http.ListenAndServe(address, nil); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }

@@ -20,33 +20,25 @@ func freeAddress(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// Both kinds of servers answer, and their clients tell what they have measured.
+// The server answers, and its clients tell what they have measured.
 func TestAsk(t *testing.T) {
 	line := regexp.MustCompile(`^[1-9][0-9]* requests/s, p50 [0-9.]+ us, p99 [0-9.]+ us, CPU [0-9.]+ us a request\n$`)
-	for _, tt := range []struct {
-		name  string
-		serve func(string) error
-		dial  func(string) (connection, error)
-	}{{"net", serve, dial}, {"http", serveWeb, dialWeb}} {
-		t.Run(tt.name, func(t *testing.T) {
-			address := freeAddress(t)
-			go func() {
-				if err := tt.serve(address); err != nil {
-					t.Error(err)
-				}
-			}()
-			for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-				if c, err := net.Dial("tcp", address); err == nil {
-					c.Close()
-					break
-				}
-			}
-			var out bytes.Buffer
-			c := client{address: address, conns: 3, size: 64, time: 20 * time.Millisecond, dial: tt.dial}
-			if err := c.run(&out); err != nil || !line.MatchString(out.String()) {
-				t.Errorf("%v, %q", err, &out)
-			}
-		})
+	address := freeAddress(t)
+	go func() {
+		if err := serve(address); err != nil {
+			t.Error(err)
+		}
+	}()
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if c, err := net.Dial("tcp", address); err == nil {
+			c.Close()
+			break
+		}
+	}
+	var out bytes.Buffer
+	c := client{address: address, conns: 3, size: 64, time: 20 * time.Millisecond}
+	if err := c.run(&out); err != nil || !line.MatchString(out.String()) {
+		t.Errorf("%v, %q", err, &out)
 	}
 }
 

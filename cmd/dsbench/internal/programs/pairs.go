@@ -160,15 +160,11 @@ func all() []Pair {
 			said:   heySays, // its report is the one that hey's was made of
 		},
 	}
-	echo := Pair{unit: "1/s", size: 64, needs: "goecho", exnGo: true, said: echoSays}
+	echo := Pair{unit: "1/s", size: 64, needs: "goecho", exnGo: true, server: "goecho -listen {host}:{port}", said: echoSays}
 	for _, n := range []string{"1", "8", "64"} {
-		for _, kind := range []struct{ name, about, flag string }{{"goecho-", "package net", ""}, {"gohttp-", "net/http", "-http "}} {
-			list = append(list, echo.like(kind.name+n, "64 bytes to and fro by "+kind.about+", connections: "+n, func(p *Pair) {
-				p.streams, p.bridged = int(number(n)), n == "8"
-				p.server = "goecho " + kind.flag + "-listen {host}:{port}"
-				p.client = "goecho " + kind.flag + "-c " + n + " -t {seconds} {host}:{port}"
-			}))
-		}
+		list = append(list, echo.like("goecho-"+n, "64 bytes to and fro by package net, connections: "+n, func(p *Pair) {
+			p.streams, p.bridged, p.client = int(number(n)), n == "8", "goecho -c "+n+" -t {seconds} {host}:{port}"
+		}))
 	}
 	return append(list,
 		redis.like("redis-reconnect", "a connection for each GET", func(p *Pair) {
