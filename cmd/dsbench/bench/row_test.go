@@ -79,7 +79,7 @@ func TestJSONFields(t *testing.T) {
 func TestRowsWithoutControl(t *testing.T) {
 	fakes := examplePaths()
 	o := fakeOptions("stream", fakes...)
-	rows := makeRows(o, fakeMachine(), fakeDistance, []paths.Path{fakes[0], fakes[1]}, 64, [][]sample{nil, {{value: 3}}})
+	rows := makeRows(o, fakeMachine(), fakeDistance, []paths.Path{fakes[0], fakes[1]}, 64, map[int][]sample{1: {{value: 3}}})
 	if len(rows) != 1 || rows[0].Path != "exn" || rows[0].Ratio != nil || rows[0].Runs != 1 {
 		t.Fatalf("rows = %+v", rows)
 	}
@@ -100,7 +100,7 @@ func TestRowsWithoutControl(t *testing.T) {
 func TestRowRatioIsOfUnroundedMedians(t *testing.T) {
 	fakes := examplePaths()
 	o := fakeOptions("stream", fakes...)
-	rows := makeRows(o, fakeMachine(), fakeDistance, []paths.Path{fakes[0], fakes[1]}, 1, [][]sample{{{value: 0.00004}}, {{value: 0.00002}}})
+	rows := makeRows(o, fakeMachine(), fakeDistance, []paths.Path{fakes[0], fakes[1]}, 1, map[int][]sample{0: {{value: 0.00004}}, 1: {{value: 0.00002}}})
 	if len(rows) != 2 || *rows[1].Ratio != 0.5 {
 		t.Errorf("rows = %+v", rows)
 	}

@@ -67,12 +67,12 @@ var (
 )
 
 // runSize takes the measurements of one size, interleaved: A B A B, in rounds at one distance of
-// the CPUs, as many as the options say. The samples are in the order of the paths; after an error
+// the CPUs, as many as the options say. The samples are by the place of the path; after an error
 // they are those until then. A path that does not take the size, or has failed, has none.
-func runSize(ctx context.Context, o options, opened []paths.Path, failed []bool, size int, p *progress) ([][]sample, coredist.Distance, error) {
-	round := func(run int) ([][]sample, error) {
-		taken := make([][]sample, len(opened)) // by the path
-		if run >= o.runs {                     // in place of one at another distance
+func runSize(ctx context.Context, o options, opened []paths.Path, failed []bool, size int, p *progress) (map[int][]sample, coredist.Distance, error) {
+	round := func(run int) (map[int]sample, error) {
+		taken := make(map[int]sample)
+		if run >= o.runs { // in place of one at another distance
 			p.total += o.round(size)
 		}
 		for i, path := range opened {
@@ -97,25 +97,18 @@ func runSize(ctx context.Context, o options, opened []paths.Path, failed []bool,
 				o.tolerate(kind.Name, err)
 				failed[i] = true
 			} else {
-				taken[i] = []sample{o.measure.sample(r, size)}
+				taken[i] = o.measure.sample(r, size)
 			}
 			p.stepDone()
 		}
 		return taken, nil
 	}
-	kept, at, err := coredist.Rounds(o.runs, look, round)
-	samples := make([][]sample, len(opened))
-	for _, taken := range kept {
-		for i, s := range taken {
-			samples[i] = append(samples[i], s...)
-		}
-	}
-	return samples, at, err
+	return coredist.Rounds(o.runs, look, round)
 }
 
 // makeRows makes the rows of one size, in the order of the paths. A path without
 // a sample has none.
-func makeRows(o options, m result.Machine, d coredist.Distance, opened []paths.Path, size int, samples [][]sample) []result.Row {
+func makeRows(o options, m result.Machine, d coredist.Distance, opened []paths.Path, size int, samples map[int][]sample) []result.Row {
 	var rows []result.Row
 	var control []float64 // its values
 	if i := slices.IndexFunc(o.paths, func(k paths.Kind) bool { return k.Name == o.control }); i >= 0 {

@@ -96,12 +96,13 @@ const (
 // Measure measures the distance of two CPUs, a equal to b being One, and how fast
 // memory is copied.
 func Measure(a, b int) Distance {
-	d := way(a, b)
+	d := Between(a, b)
 	d.Hot, d.Cold = memory()
 	return d
 }
 
-func way(a, b int) Distance {
+// Between measures the distance of two CPUs, as Measure does, but not how fast memory is copied.
+func Between(a, b int) Distance {
 	if a == b {
 		return Distance{Cores: One}
 	}

@@ -30,13 +30,13 @@ func TestRounds(t *testing.T) {
 				i++
 				return Distance{Cores: map[byte]string{'n': Near, 'f': Far}[c]}
 			}
-			kept, at, err := Rounds(tt.n, look, func(i int) (int, error) {
+			kept, at, err := Rounds(tt.n, look, func(i int) (map[string]int, error) {
 				if i == tt.fails {
-					return i, errCut
+					return map[string]int{"x": i}, errCut
 				}
-				return i, nil
+				return map[string]int{"x": i}, nil
 			})
-			if !slices.Equal(kept, tt.want) || at.Cores != tt.cores || (err != nil) != (tt.fails >= 0) {
+			if !slices.Equal(kept["x"], tt.want) || at.Cores != tt.cores || (err != nil) != (tt.fails >= 0) {
 				t.Errorf("kept %v at %q, error %v; want %v at %q", kept, at.Cores, err, tt.want, tt.cores)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -154,8 +155,8 @@ var (
 // mostHung is how many runs may hang, one after the other.
 const mostHung = 3
 
-// run makes a run, and adds its figures to values.
-func (b *bench) run(ctx context.Context, l library, s *site, values map[figure][]float64) (err error) {
+// run makes a run, and stores its figures in values.
+func (b *bench) run(ctx context.Context, l library, s *site, values map[figure]float64) (err error) {
 	for warmup, hung := 0, 0; warmup < warmups && hung < mostHung; {
 		seen := make(map[figure]float64)
 		err = b.start(ctx, l, s, firstWarmup<<warmup, func(f figure, v float64) { seen[f] = v })
@@ -167,9 +168,7 @@ func (b *bench) run(ctx context.Context, l library, s *site, values map[figure][
 		case err != nil:
 			return err
 		default:
-			for f, v := range seen {
-				values[f] = append(values[f], v)
-			}
+			maps.Copy(values, seen)
 			return nil
 		}
 	}
@@ -333,8 +332,8 @@ func (o *Options) measure(ctx context.Context, list []library, m result.Machine,
 	}
 	var failed []error
 	given := make(map[string]bool) // up: a library over a path
-	round := func(int) (map[figure][]float64, error) {
-		values := make(map[figure][]float64)
+	round := func(int) (map[figure]float64, error) {
+		values := make(map[figure]float64)
 		for _, l := range list {
 			for _, s := range sites {
 				if given[l.name+s.name] || !l.carriedBy(s.name) {
@@ -351,15 +350,9 @@ func (o *Options) measure(ctx context.Context, list []library, m result.Machine,
 		}
 		return values, nil
 	}
-	kept, at, err := coredist.Rounds(o.runs, measure.Distance, round)
+	values, at, err := coredist.Rounds(o.runs, measure.Distance, round)
 	if err != nil {
 		return nil, err
-	}
-	values := make(map[figure][]float64)
-	for _, taken := range kept {
-		for f, v := range taken {
-			values[f] = append(values[f], v...)
-		}
 	}
 	return o.rows(list, sites, values, m, d.At(at)), errors.Join(failed...)
 }

@@ -126,7 +126,7 @@ func (o *Options) Check() (err error) {
 			return fmt.Errorf("--only: %s is measured over loopback only", p.Name)
 		}
 	}
-	if o.exnRun, err = measure.ExnRun(o.exnRun); err != nil || !bridge {
+	if o.exnRun, err = measure.Command("exn-run", o.exnRun); err != nil || !bridge {
 		return err
 	}
 	return o.checkBridge()
@@ -223,8 +223,8 @@ type sample struct {
 	cpu      float64 // of all programs and of the agent, microseconds a request; 0: not measured
 }
 
-// samples takes them, at one distance of the CPUs.
-func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, at coredist.Distance, err error) {
+// samples takes them, by the place of the path, at one distance of the CPUs.
+func (p Pair) samples(ctx context.Context, o Options) (samples map[int][]sample, at coredist.Distance, err error) {
 	dir, err := tempdir.New("dsbench-programs")
 	if err != nil {
 		return samples, at, err
@@ -262,36 +262,28 @@ func (p Pair) samples(ctx context.Context, o Options) (samples [2][]sample, at c
 		}
 		ends[i] = e
 	}
-	turn := func(int) (taken [2][]sample, err error) {
+	turn := func(int) (map[int]sample, error) {
+		taken := make(map[int]sample)
 		for i, e := range ends {
 			if e == nil {
 				continue
 			}
 			s, err := e.turn(ctx)
 			if err != nil {
-				return taken, err
+				return nil, err
 			}
-			taken[i] = []sample{s}
+			taken[i] = s
 		}
 		return taken, nil
 	}
 	if _, err := turn(0); err != nil { // it warms up, and shows that it works
 		return samples, at, err
 	}
-	kept, at, err := coredist.Rounds(o.runs, measure.Distance, turn)
-	if err != nil {
-		return samples, at, err
-	}
-	for _, taken := range kept {
-		for i := range samples {
-			samples[i] = append(samples[i], taken[i]...)
-		}
-	}
-	return samples, at, nil
+	return coredist.Rounds(o.runs, measure.Distance, turn)
 }
 
 // rows makes the rows of a measure, in the form of every other one.
-func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples [2][]sample) []result.Row {
+func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples map[int][]sample) []result.Row {
 	var rows []result.Row
 	var first []float64 // values of the control
 	paths := [2]string{pathTCP, pathDirect}

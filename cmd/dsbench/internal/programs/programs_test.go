@@ -125,7 +125,7 @@ func TestIsDirect(t *testing.T) {
 func TestProgramRows(t *testing.T) {
 	p := Pairs()[0]
 	o := Options{duration: time.Second}
-	samples := [2][]sample{{{10, 0, 0, 0}, {12, 0, 0, 0}, {11, 0, 0, 0}}, {{40, 1, 2, 0}, {44, 1, 3, 0}, {45, 1, 2, 0}}}
+	samples := map[int][]sample{0: {{10, 0, 0, 0}, {12, 0, 0, 0}, {11, 0, 0, 0}}, 1: {{40, 1, 2, 0}, {44, 1, 3, 0}, {45, 1, 2, 0}}}
 	rows := p.rows(o, result.Machine{}, coredist.Distance{}, samples)
 	if len(rows) != 2 || rows[0].Path != "tcp" || rows[1].Path != "direct" || rows[1].Measure != "iperf3" || rows[1].Median != 44 ||
 		*rows[1].Ratio != 4 || *rows[0].Ratio != 1 || *rows[1].P99 != 2 || rows[0].P99 != nil || rows[1].Control != "tcp" {
