@@ -15,7 +15,6 @@ import (
 	"exnet/fabric/link/ofi"
 	"exnet/internal/netns"
 	"exnet/internal/rules"
-	"exnet/internal/tcpbench"
 	"exnet/node"
 	"exnet/node/control"
 	"exnet/node/daemon"
@@ -37,19 +36,13 @@ const (
 	linkPoll = 5 * time.Millisecond // how often that is looked at
 )
 
-func newExnShm(cfg NodeConfig) Path { return &daemonPath{nodePath: newNodePath(cfg)} }
-
-// newExnStream joins two hosts by a plain stream link over a veth pair.
-func newExnStream(cfg NodeConfig) Path { return &daemonPath{nodePath: newNodePath(cfg), apart: true} }
-
-// newExnOFI is newExnStream over libfabric's tcp.
-func newExnOFI(cfg NodeConfig) Path {
-	return &daemonPath{nodePath: newNodePath(cfg), apart: true, link: "ofi:tcp"}
-}
-
-// newDSFabric is newExnStream with direct sockets, whose bytes go through the fabric.
-func newDSFabric(cfg NodeConfig) Path {
-	return withTransport(&daemonPath{nodePath: newNodePath(cfg), apart: true, direct: true}, tcpbench.Direct)
+// newDaemons opens paths like p.
+func newDaemons(p daemonPath) func(NodeConfig) Path {
+	return func(cfg NodeConfig) Path {
+		opened := p
+		opened.nodePath = newNodePath(cfg)
+		return &opened
+	}
 }
 
 func (p *daemonPath) Setup(ctx context.Context) error {
@@ -247,12 +240,8 @@ func (j daemonJob) linked() (bool, error) {
 		return false, err
 	}
 	for _, n := range nodes {
-		c, err := control.Dial(j.dir(), n)
+		s, err := control.StatusOf(j.dir(), n)
 		if err != nil {
-			return false, err
-		}
-		s, err := c.Status()
-		if err := errors.Join(err, c.Close()); err != nil {
 			return false, err
 		}
 		if len(s.Peers) != 1 || s.Peers[0].State != emp.Up.String() {

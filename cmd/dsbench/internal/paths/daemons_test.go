@@ -12,11 +12,21 @@ import (
 	"exnet/internal/tcpbench"
 )
 
+// openPath opens a path by its name.
+func openPath(t *testing.T, name string, c NodeConfig) Path {
+	t.Helper()
+	k, err := KindOf(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k.Open(c)
+}
+
 // TestRootDaemons: bytes pass, the direct way too, which the measurement itself checks, and both
 // nodes' CPU time counts.
 func TestRootDaemons(t *testing.T) {
 	benchtest.RequireExn(t)
-	for name, open := range map[string]func(NodeConfig) Path{"exn-shm": newExnShm, "exn-stream": newExnStream, "exn-ofi": newExnOFI, "ds-fabric": newDSFabric} {
+	for _, name := range []string{"exn-shm", "exn-stream", "exn-ofi", "ds-fabric"} {
 		t.Run(name, func(t *testing.T) {
 			if name == "exn-ofi" {
 				if err := ofi.Check(t.Context(), "tcp"); errors.Is(err, ofi.ErrMissing) {
@@ -25,7 +35,7 @@ func TestRootDaemons(t *testing.T) {
 			}
 			left := benchtest.Temporary(t)
 			netnstest.CheckFDs(t)
-			p := open(NodeConfig{})
+			p := openPath(t, name, NodeConfig{})
 			if err := p.Setup(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -56,12 +66,12 @@ func TestRootDaemons(t *testing.T) {
 // node it is, of one host or of two.
 func TestRootDaemonDies(t *testing.T) {
 	benchtest.RequireExn(t)
-	for name, open := range map[string]func(NodeConfig) Path{"exn-shm": newExnShm, "exn-stream": newExnStream} {
+	for _, name := range []string{"exn-shm", "exn-stream"} {
 		for victim := range 2 {
 			t.Run(fmt.Sprint(name, victim), func(t *testing.T) {
 				left := benchtest.Temporary(t)
 				netnstest.CheckFDs(t)
-				p := open(NodeConfig{}).(*daemonPath)
+				p := openPath(t, name, NodeConfig{}).(*daemonPath)
 				if err := p.Setup(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -77,11 +87,11 @@ func TestRootDaemonDies(t *testing.T) {
 }
 
 func TestDaemonSetupFails(t *testing.T) {
-	for name, open := range map[string]func(NodeConfig) Path{"exn-shm": newExnShm, "exn-stream": newExnStream} {
+	for _, name := range []string{"exn-shm", "exn-stream"} {
 		t.Run(name, func(t *testing.T) {
 			left := benchtest.Temporary(t)
 			netnstest.CheckFDs(t)
-			failsInOrder(t, open(NodeConfig{MTU: 1})) // what the options do not let through
+			failsInOrder(t, openPath(t, name, NodeConfig{MTU: 1})) // what the options do not let through
 			if l := left(); len(l) > 0 {
 				t.Errorf("left behind: %v", l)
 			}

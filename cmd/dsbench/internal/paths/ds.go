@@ -85,9 +85,3 @@ func (p *dsPath) Close() error {
 	}
 	return errors.Join(append(errs, p.loPath.Close())...)
 }
-
-// newDSExn is TCP over exn0 by another transport. With direct sockets the nodes are their brokers,
-// and exn0 has their shadow.
-func newDSExn(t tcpbench.Transport) func(NodeConfig) Path {
-	return func(c NodeConfig) Path { return withTransport(newExn(c), t) }
-}

@@ -19,13 +19,10 @@ type loPath struct {
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// newNet is newLo for a Go program, which sleeps in the runtime's poller.
-func newNet(NodeConfig) Path { return withTransport(&loPath{}, tcpbench.GoNet) }
-
 // unixPath is stream sockets of the Unix domain, in a namespace as that of loPath.
 type unixPath struct{ loPath }
 
-func newUnix(NodeConfig) Path { return withTransport(&unixPath{}, tcpbench.Unix) }
+func newUnix(NodeConfig) Path { return &unixPath{} }
 
 func (*unixPath) Info() Info { return Info{} }
 

@@ -85,32 +85,32 @@ func Kinds() []Kind {
 		{Name: "veth", About: "kernel TCP over a veth pair between two namespaces", Open: newVeth, Privileged: true},
 		{Name: "relay", About: "kernel TCP between two TUN devices that a loop joins: exn0 without a fabric, its bound", Open: newRelay, Privileged: true, Extra: true},
 		{Name: "exn", About: "kernel TCP over exn0, between two namespaces", Open: newExn, Privileged: true, Fabric: true, Exn0: true},
-		{Name: "exn-shm", About: "kernel TCP over exn0, a daemon for each node and shared memory between them", Open: newExnShm, Privileged: true, Fabric: true, Exn0: true},
+		{Name: "exn-shm", About: "kernel TCP over exn0, a daemon for each node and shared memory between them", Open: newDaemons(daemonPath{}), Privileged: true, Fabric: true, Exn0: true},
 		{Name: "netstack", About: "netstack's TCP over the fabric, without exn0", Open: newNetstack, Fabric: true},
-		{Name: "net", About: "kernel TCP by Go's package net, over the loopback interface", Open: newNet, Extra: true},
-		{Name: "net-exn", About: "the same over exn0: what a Go program has without direct sockets", Open: newDSExn(tcpbench.GoNet), Privileged: true, Fabric: true, Exn0: true, Extra: true},
-		{Name: "unix", About: "stream sockets of the Unix domain, without TCP and IP", Open: newUnix, Extra: true},
+		{Name: "net", About: "kernel TCP by Go's package net, over the loopback interface", Open: over(newLo, tcpbench.GoNet), Extra: true},
+		{Name: "net-exn", About: "the same over exn0: what a Go program has without direct sockets", Open: over(newExn, tcpbench.GoNet), Privileged: true, Fabric: true, Exn0: true, Extra: true},
+		{Name: "unix", About: "stream sockets of the Unix domain, without TCP and IP", Open: over(newUnix, tcpbench.Unix), Extra: true},
 		{
 			Name: "sockmap", About: "TCP over the loopback interface, past which a BPF program hands the data",
 			Open: newSockmap, Privileged: true, Extra: true, Lacks: []tcpbench.Kind{tcpbench.CRR},
 		},
 		{Name: "ds", About: "direct sockets between two processes, their shadow on the loopback interface", Open: newDS(tcpbench.Direct)},
 		{Name: "ds-zcopy", About: "direct sockets between registered buffers, without a copy into a ring", Open: newDS(tcpbench.ZeroCopy), Lacks: []tcpbench.Kind{tcpbench.CRR}},
-		{Name: "ds-exn", About: "direct sockets between two namespaces, their shadow on exn0", Open: newDSExn(tcpbench.Direct), Privileged: true, Fabric: true, Exn0: true, Extra: true},
-		{Name: "exn-stream", About: "kernel TCP over exn0, two processes that a stream link over a veth pair joins", Open: newExnStream, Privileged: true, Fabric: true, Exn0: true, Extra: true},
-		{Name: "ds-fabric", About: "direct sockets between two hosts that a veth pair joins, through the fabric", Open: newDSFabric, Privileged: true, Fabric: true, Exn0: true, Extra: true},
-		{Name: "exn-ofi", About: "the same, but libfabric's provider tcp carries the link", Open: newExnOFI, Privileged: true, Fabric: true, Exn0: true, Extra: true},
+		{Name: "ds-exn", About: "direct sockets between two namespaces, their shadow on exn0", Open: over(newExn, tcpbench.Direct), Privileged: true, Fabric: true, Exn0: true, Extra: true},
+		{Name: "exn-stream", About: "kernel TCP over exn0, two processes that a stream link over a veth pair joins", Open: newDaemons(daemonPath{apart: true}), Privileged: true, Fabric: true, Exn0: true, Extra: true},
+		{Name: "ds-fabric", About: "direct sockets between two hosts that a veth pair joins, through the fabric", Open: over(newDaemons(daemonPath{apart: true, direct: true}), tcpbench.Direct), Privileged: true, Fabric: true, Exn0: true, Extra: true},
+		{Name: "exn-ofi", About: "the same, but libfabric's provider tcp carries the link", Open: newDaemons(daemonPath{apart: true, link: "ofi:tcp"}), Privileged: true, Fabric: true, Exn0: true, Extra: true},
 		{
-			Name: "velo-shm", About: "VELO messages of the emulated NIC, a process for each node", Open: newRaw(rawbench.VELO), Raw: true, Extra: true,
+			Name: "velo-shm", About: "VELO messages of the emulated NIC, a process for each node", Open: over(newRaw, rawbench.VELO), Raw: true, Extra: true,
 			MaxSize: rawbench.MaxVELO, Lacks: []tcpbench.Kind{tcpbench.CRR},
 		},
 		{
-			Name: "rma-shm", About: "RMA transfers, a process for each node (GET; PUT for ping-pong)", Open: newRaw(rawbench.RMA), Raw: true, Extra: true,
+			Name: "rma-shm", About: "RMA transfers, a process for each node (GET; PUT for ping-pong)", Open: over(newRaw, rawbench.RMA), Raw: true, Extra: true,
 			MaxSize: rawbench.MaxRMA, Lacks: []tcpbench.Kind{tcpbench.CRR, tcpbench.Rate},
 		},
 		{
 			Name: "ring", About: "a bare ring between two processes, a copy in and a copy out: the bound of ds",
-			Open: newRaw(rawbench.Ring), Raw: true, Extra: true,
+			Open: over(newRaw, rawbench.Ring), Raw: true, Extra: true,
 			Lacks: []tcpbench.Kind{tcpbench.PingPong, tcpbench.Rate, tcpbench.CRR},
 		},
 	}
@@ -192,9 +192,11 @@ func CoalesceString(c napi.Coalesce) string {
 // measurement.
 func WithSpec(p Path, set func(*tcpbench.Spec)) Path { return specPath{p, set} }
 
-// withTransport returns p, measured over a transport.
-func withTransport(p Path, t tcpbench.Transport) Path {
-	return WithSpec(p, func(s *tcpbench.Spec) { s.Transport = t })
+// over opens a path that is measured over a transport.
+func over(open func(NodeConfig) Path, t tcpbench.Transport) func(NodeConfig) Path {
+	return func(c NodeConfig) Path {
+		return WithSpec(open(c), func(s *tcpbench.Spec) { s.Transport = t })
+	}
 }
 
 type specPath struct {

@@ -10,11 +10,7 @@ import (
 // (package rawbench). Each end is a process, and polls.
 type rawPath struct{ *tcpbench.Pair }
 
-func newRaw(unit tcpbench.Transport) func(NodeConfig) Path {
-	return func(NodeConfig) Path {
-		return withTransport(rawPath{tcpbench.Between(tcpbench.End{}, tcpbench.End{})}, unit)
-	}
-}
+func newRaw(NodeConfig) Path { return rawPath{tcpbench.Between(tcpbench.End{}, tcpbench.End{})} }
 
 func (p rawPath) Setup(context.Context) error { return nil }
 

@@ -25,8 +25,8 @@ func (p remotePath) Close() error { return nil }
 // remoteKinds are the paths of --connect.
 func remoteKinds(addr string) []Kind {
 	kind := func(name, about string, t tcpbench.Transport, lacks ...tcpbench.Kind) Kind {
-		open := func(NodeConfig) Path { return withTransport(remotePath{tcpbench.Remote{Addr: addr}}, t) }
-		return Kind{Name: name, About: about, Open: open, Lacks: lacks}
+		open := func(NodeConfig) Path { return remotePath{tcpbench.Remote{Addr: addr}} }
+		return Kind{Name: name, About: about, Open: over(open, t), Lacks: lacks}
 	}
 	return []Kind{
 		kind("tcp", "kernel TCP to the other host", tcpbench.Kernel),
