@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -287,20 +286,9 @@ func (o *options) setCPUs(text string) error {
 		o.cpus = tcpbench.Together()
 		return nil
 	}
-	allowed := tcpbench.AllowedCPUs()
-	client, server, found := strings.Cut(text, ",")
-	c, errC := strconv.Atoi(client)
-	s, errS := strconv.Atoi(server)
-	if !found || errC != nil || errS != nil {
-		return fmt.Errorf("%q: write any, apart, same, or the two ends' CPUs as in 0,1", text)
-	}
-	for _, cpu := range []int{c, s} {
-		if !slices.Contains(allowed, cpu) {
-			return fmt.Errorf("no CPU %d here: choose from %s", cpu, joinInts(allowed))
-		}
-	}
-	o.cpus = tcpbench.Placement{Client: c, Server: s}
-	return nil
+	var err error
+	o.cpus, err = measure.CPUs(text, "any, apart, same, or ")
+	return err
 }
 
 const onlyExn0 = "only exn0 has it: add exn or exn-shm"
@@ -357,12 +345,4 @@ func (o *options) checkCongestion() error {
 		return fmt.Errorf("netstack has cubic and reno, not %s: leave it out of --paths, or choose one of those", name)
 	}
 	return nil
-}
-
-func joinInts(list []int) string {
-	words := make([]string, len(list))
-	for i, n := range list {
-		words[i] = strconv.Itoa(n)
-	}
-	return strings.Join(words, ", ")
 }

@@ -191,9 +191,9 @@ func TestOptionsCPUs(t *testing.T) {
 	if err := o.setCPUs("any"); err != nil || o.cpus.String() != "any" {
 		t.Errorf("any: %v, %v", o.cpus, err)
 	}
-	text := joinInts([]int{cpus[0], cpus[0]})
-	if err := o.setCPUs(strings.ReplaceAll(text, " ", "")); err != nil || o.cpus != (tcpbench.Placement{Client: cpus[0], Server: cpus[0]}) {
-		t.Errorf("%s: %v, %v", text, o.cpus, err)
+	both := tcpbench.Placement{Client: cpus[0], Server: cpus[0]}
+	if err := o.setCPUs(both.String()); err != nil || o.cpus != both {
+		t.Errorf("%v: %v, %v", both, o.cpus, err)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"exnet/cmd/dsbench/internal/measure"
 	"exnet/cmd/dsbench/internal/mpi"
 	"exnet/cmd/dsbench/internal/paths"
 	"exnet/cmd/dsbench/internal/programs"
@@ -247,45 +248,43 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*report.D
 	return nil, fmt.Errorf("nothing was measured: %s", d.Partial)
 }
 
+// asked returns what a command line asks of a measure.
+func asked[R measure.Run](define func(*pflag.FlagSet) R, args ...string) (R, error) {
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	r := define(fs)
+	if err := fs.Parse(args); err != nil {
+		return r, err
+	}
+	return r, r.Check()
+}
+
 // addMPI measures the MPIs that are installed.
 func addMPI(ctx context.Context, d *report.Data, ro reportOptions, p *progress) {
-	skip := func(why string) {
-		d.Skipped = append(d.Skipped, report.Skipped{Path: "MPI", Why: strings.ReplaceAll(why, "\n", "; ")})
-	}
-	fs := pflag.NewFlagSet("mpi", pflag.ContinueOnError)
-	o := mpi.Define(fs)
-	err := fs.Parse([]string{"--runs", strconv.Itoa(ro.runs)})
-	if err == nil {
-		err = o.Check()
-	}
+	const name = "MPI"
+	o, err := asked(mpi.Define, "--runs", strconv.Itoa(ro.runs))
 	if err != nil {
-		skip(err.Error())
+		d.Skip(name, err.Error())
 		return
 	}
-	p.say("MPI")
+	p.say(name)
 	rows, missing, err := o.Rows(ctx, d.Machine, distance())
 	if ctx.Err() != nil {
 		return
 	}
 	for _, text := range missing {
-		skip(text)
+		d.Skip(name, text)
 	}
 	if err != nil {
-		skip(err.Error())
+		d.Skip(name, err.Error())
 	}
 	d.AddMPI(rows)
 }
 
 // addPrograms measures the real programs that are installed.
 func addPrograms(ctx context.Context, d *report.Data, ro reportOptions, p *progress) {
-	fs := pflag.NewFlagSet("programs", pflag.ContinueOnError)
-	o := programs.Define(fs)
-	err := fs.Parse([]string{"--duration", "1s", "--runs", strconv.Itoa(ro.runs)})
-	if err == nil {
-		err = o.Check()
-	}
+	o, err := asked(programs.Define, "--duration", "1s", "--runs", strconv.Itoa(ro.runs))
 	if err != nil {
-		d.Skipped = append(d.Skipped, report.Skipped{Path: report.PartPrograms, Why: strings.ReplaceAll(err.Error(), "\n", "; ")})
+		d.Skip(report.PartPrograms, err.Error())
 		return
 	}
 	part := report.Part{ID: report.PartPrograms}
@@ -328,7 +327,7 @@ func (c reportCommand) usable(ctx context.Context, d *report.Data, p *progress) 
 		if err == nil {
 			usable[k.Name] = true
 		} else if ctx.Err() == nil {
-			d.Skipped = append(d.Skipped, report.Skipped{Path: k.Name, Why: strings.ReplaceAll(err.Error(), "\n", "; ")})
+			d.Skip(k.Name, err.Error())
 		}
 	}
 	return usable

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -97,9 +98,30 @@ func Choose(flag, what, list string, known []string) ([]string, error) {
 	return words, nil
 }
 
-// ExnRun returns the absolute path of exn-run: the one that --exn-run names, else as Command has
-// it.
-func ExnRun(named string) (string, error) { return Command("exn-run", named) }
+// CPUs reads the two ends' CPUs, as in "0,1". An error names others, which the flag
+// takes, too.
+func CPUs(text, others string) (p tcpbench.Placement, err error) {
+	client, server, found := strings.Cut(text, ",")
+	p.Client, err = strconv.Atoi(client)
+	var errServer error
+	p.Server, errServer = strconv.Atoi(server)
+	if !found || err != nil || errServer != nil {
+		return p, fmt.Errorf("%q: write %sthe two ends' CPUs as in 0,1", text, others)
+	}
+	allowed := tcpbench.AllowedCPUs()
+	for _, cpu := range []int{p.Client, p.Server} {
+		if !slices.Contains(allowed, cpu) {
+			return p, fmt.Errorf("no CPU %d here: choose from %s", cpu, strings.Trim(fmt.Sprint(allowed), "[]"))
+		}
+	}
+	return p, nil
+}
+
+// FirstCPUs are the first two that this process may run on, or the only one.
+func FirstCPUs() tcpbench.Placement {
+	allowed := tcpbench.AllowedCPUs()
+	return tcpbench.Placement{Client: allowed[0], Server: allowed[min(1, len(allowed)-1)]}
+}
 
 // Command returns the absolute path of a command of exnet: the one that the flag with its name
 // names, else the one beside this program, else the one in PATH.

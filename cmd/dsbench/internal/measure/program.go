@@ -87,18 +87,17 @@ func (p *Program) Stop() error {
 }
 
 // Output runs a program by launch, and returns what it prints. An error has the last line of it.
-func Output(ctx context.Context, cmd *exec.Cmd, launch func(*exec.Cmd) error) (string, error) {
+func Output(ctx context.Context, cmd *exec.Cmd, launch func(*exec.Cmd) error) (stdout, stderr string, err error) {
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
-	err := launch(cmd)
-	if err == nil {
+	if err = launch(cmd); err == nil {
 		err = cmd.Wait()
 	}
 	if err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return out.String() + said.String(), fmt.Errorf("%w: %s", err, result.LastLine(out.String()+said.String()))
+		err = fmt.Errorf("%w: %s", err, result.LastLine(out.String()+said.String()))
 	}
-	return out.String(), nil
+	return out.String(), said.String(), err
 }

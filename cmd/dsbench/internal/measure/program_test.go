@@ -44,10 +44,10 @@ func TestProgram(t *testing.T) {
 }
 
 func TestOutput(t *testing.T) {
-	if out, err := Output(t.Context(), shell("echo 7; echo noise >&2"), (*exec.Cmd).Start); out != "7\n" || err != nil {
+	if out, _, err := Output(t.Context(), shell("echo 7; echo noise >&2"), (*exec.Cmd).Start); out != "7\n" || err != nil {
 		t.Errorf("%q, %v", out, err)
 	}
-	out, err := Output(t.Context(), shell("echo starting up; echo why >&2; exit 3"), (*exec.Cmd).Start)
+	out, _, err := Output(t.Context(), shell("echo starting up; echo why >&2; exit 3"), (*exec.Cmd).Start)
 	if !strings.Contains(out, "starting up") || err == nil || err.Error() != "exit status 3: why" {
 		t.Errorf("%q, %v", out, err)
 	}

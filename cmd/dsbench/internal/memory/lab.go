@@ -139,7 +139,7 @@ func (l *lab) run(ctx context.Context, at place, argv ...string) (string, error)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.WaitDelay = l.dir, measure.GraceTime
-	out, err := measure.Output(ctx, cmd, l.spaces[at].Start)
+	out, _, err := measure.Output(ctx, cmd, l.spaces[at].Start)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", filepath.Base(argv[0]), err)
 	}

@@ -107,7 +107,7 @@ func (o *Options) Check() (err error) {
 		o.sizes = append(o.sizes, n)
 	}
 	if slices.ContainsFunc(o.paths, func(p string) bool { return direct(p) || p == exnetOFI }) {
-		o.exnRun, err = measure.ExnRun(o.exnRun)
+		o.exnRun, err = measure.Command("exn-run", o.exnRun)
 	}
 	return err
 }

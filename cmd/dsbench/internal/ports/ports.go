@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,7 +45,7 @@ dsbench ports --cpus 0,2 --runs 10 --json
 // options is what the command line asks for.
 type options struct {
 	cpuList string
-	cpus    [2]int
+	cpus    tcpbench.Placement
 	runs    int
 	rounds  int
 	json    bool
@@ -69,22 +68,12 @@ func define(fs *pflag.FlagSet) *options {
 }
 
 // Check takes the flags in, and says what is wrong with them.
-func (o *options) Check() error {
-	allowed := tcpbench.AllowedCPUs()
-	if o.cpuList == "" {
-		o.cpus = [2]int{allowed[0], allowed[min(1, len(allowed)-1)]}
+func (o *options) Check() (err error) {
+	if o.cpus = measure.FirstCPUs(); o.cpuList == "" {
 		return nil
 	}
-	parts := strings.Split(o.cpuList, ",")
-	if len(parts) != 2 {
-		return fmt.Errorf("--cpus: %q: name two, as in 0,1", o.cpuList)
-	}
-	for i, s := range parts {
-		n, err := strconv.Atoi(s)
-		if err != nil || !slices.Contains(allowed, n) {
-			return fmt.Errorf("--cpus: %q is no CPU of this process: choose from %v", s, allowed)
-		}
-		o.cpus[i] = n
+	if o.cpus, err = measure.CPUs(o.cpuList, ""); err != nil {
+		return fmt.Errorf("--cpus: %w", err)
 	}
 	return nil
 }
@@ -172,8 +161,8 @@ func (s *site) run(ctx context.Context, o *options, program, part string, rounds
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, part, strconv.Itoa(max(rounds, 3)))
-	cmd.Env = append(os.Environ(), "EXN_PORTS="+s.path, fmt.Sprintf("CPUS=%d,%d", o.cpus[0], o.cpus[1]))
-	out, err := measure.Output(ctx, cmd, (*exec.Cmd).Start)
+	cmd.Env = append(os.Environ(), "EXN_PORTS="+s.path, "CPUS="+o.cpus.String())
+	out, _, err := measure.Output(ctx, cmd, (*exec.Cmd).Start)
 	if err != nil {
 		return fmt.Errorf("pingpong %s: %w", part, err)
 	}
@@ -196,13 +185,13 @@ var table = result.NewTable(" ", "measure -21", "bytes 8", "path -6", "median 8"
 
 // Take measures what the options ask for, and prints it.
 func (o *options) Take(ctx context.Context, env measure.Env) error {
-	m, d := result.ThisMachine(time.Now()), coredist.Measure(o.cpus[0], o.cpus[1])
+	m, d := result.ThisMachine(time.Now()), coredist.Measure(o.cpus.Client, o.cpus.Server)
 	values := make(map[string][]float64)
 	if err := tempdir.Do("dsbench-ports", func(dir string) error { return o.measure(ctx, dir, values) }); err != nil {
 		return err
 	}
 	what := fmt.Sprintf("Ports of one node between two C programs, by librma2 and libvelo2; both poll. CPUs %d and %d; %s; %v.",
-		o.cpus[0], o.cpus[1], display.Count(o.runs, "run"), d)
+		o.cpus.Client, o.cpus.Server, display.Count(o.runs, "run"), d)
 	return result.Print(env.Stdout, o.json, o.rows(values, m, d), table, what, m, "")
 }
 
@@ -231,7 +220,7 @@ func (o *options) rows(values map[string][]float64, m result.Machine, d coredist
 	for _, f := range figures {
 		r := result.Row{
 			Measure: f.measure, Path: f.path, Size: f.size, Streams: 1, Unit: f.unit, Control: f.control, Distance: d,
-			Placement: fmt.Sprintf("%d,%d", o.cpus[0], o.cpus[1]), Machine: m,
+			Placement: o.cpus.String(), Machine: m,
 		}
 		r.Take(values[f.name], values[f.control])
 		rows = append(rows, r)

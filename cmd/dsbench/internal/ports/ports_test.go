@@ -11,6 +11,7 @@ import (
 	"exnet/cmd/dsbench/internal/measure"
 	"exnet/cmd/dsbench/internal/result"
 	"exnet/internal/leaktest"
+	"exnet/internal/tcpbench"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -68,7 +69,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	if o, err := parse("--cpus", "0,0"); err == nil {
-		if o.cpus != [2]int{0, 0} {
+		if o.cpus != (tcpbench.Placement{}) {
 			t.Errorf("CPUs %v", o.cpus)
 		}
 	}

@@ -101,7 +101,7 @@ func newBridge(ctx context.Context) (b *bridge, err error) {
 // ip runs ip(8) in a namespace.
 func (b *bridge) ip(ctx context.Context, n *netns.NS, commands ...string) error {
 	for _, c := range commands {
-		if _, err := measure.Output(ctx, exec.CommandContext(ctx, "ip", strings.Fields(c)...), n.Start); err != nil {
+		if _, _, err := measure.Output(ctx, exec.CommandContext(ctx, "ip", strings.Fields(c)...), n.Start); err != nil {
 			return fmt.Errorf("ip %s: %w", c, err)
 		}
 	}
@@ -165,16 +165,18 @@ func (e *end) in(at site, f func() error) error {
 	return e.bridge.sites[at].Do(f)
 }
 
-// launch starts a program at a site, in the group of its path.
-func (e *end) launch(at site, cmd *exec.Cmd) error {
+// launch returns what starts a program at a site, in the group of its path.
+func (e *end) launch(at site) func(*exec.Cmd) error {
 	if e.bridge == nil {
-		return cmd.Start()
+		return (*exec.Cmd).Start
 	}
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	return func(cmd *exec.Cmd) error {
+		if cmd.SysProcAttr == nil {
+			cmd.SysProcAttr = &syscall.SysProcAttr{}
+		}
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, e.group.fd()
+		return e.bridge.sites[at].Start(cmd)
 	}
-	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, e.group.fd()
-	return e.bridge.sites[at].Start(cmd)
 }
 
 // cgroup is a group of processes whose CPU time is counted, that of those which have ended

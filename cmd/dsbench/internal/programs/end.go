@@ -2,7 +2,6 @@ package programs
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,11 +94,11 @@ func (e *end) prepare(ctx context.Context) error {
 	}
 	for end := time.Now().Add(measure.StartTime); ; time.Sleep(50 * time.Millisecond) {
 		argv := e.line(e.p.prepare)
-		out, err := measure.Output(ctx, exec.CommandContext(ctx, argv[0], argv[1:]...), func(cmd *exec.Cmd) error { return e.launch(clientSite, cmd) })
+		out, said, err := measure.Output(ctx, exec.CommandContext(ctx, argv[0], argv[1:]...), e.launch(clientSite))
 		if err == nil {
 			return nil
 		}
-		if !strings.Contains(out, "starting up") || time.Now().After(end) {
+		if !strings.Contains(out+said, "starting up") || time.Now().After(end) {
 			return fmt.Errorf("%s: %w", e.p.prepare, err)
 		}
 	}
@@ -122,7 +121,7 @@ func (e *end) freePort(at site, host string) (port string, err error) {
 // it runs.
 func (e *end) serve(ctx context.Context, at site, argv []string, addr string) (*measure.Program, error) {
 	cmd := e.command(ctx, e.cpus.Server, e.direct && !e.p.plainPeer, "", argv)
-	s, err := measure.Start(argv[0], cmd, func(cmd *exec.Cmd) error { return e.launch(at, cmd) })
+	s, err := measure.Start(argv[0], cmd, e.launch(at))
 	if err != nil {
 		return nil, err
 	}
@@ -179,34 +178,27 @@ func (e *end) run(ctx context.Context) (s sample, err error) {
 		line = e.p.bridgeClient
 	}
 	cmd := e.command(ctx, e.cpus.Client, e.direct, report, e.line(line))
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	before, err := e.group.used()
 	if err != nil {
 		return s, err
 	}
 	begin := time.Now()
-	if err = e.launch(clientSite, cmd); err == nil {
-		err = cmd.Wait()
-	}
+	stdout, stderr, err := measure.Output(ctx, cmd, e.launch(clientSite))
 	elapsed := time.Since(begin)
-	after, cpuErr := e.group.used()
 	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return s, fmt.Errorf("%w: %s", err, result.LastLine(stdout.String()+stderr.String()))
+		return s, err
 	}
-	if cpuErr != nil {
-		return s, cpuErr
+	after, err := e.group.used()
+	if err != nil {
+		return s, err
 	}
 	if report != "" {
 		if err := isDirect(report, e.bridge != nil); err != nil {
 			return s, err
 		}
 	}
-	if s, err = e.p.said.parse(stdout.String()); err != nil {
-		return s, fmt.Errorf("%w: %s", err, result.LastLine(stdout.String()+stderr.String()))
+	if s, err = e.p.said.parse(stdout); err != nil {
+		return s, fmt.Errorf("%w: %s", err, result.LastLine(stdout+stderr))
 	}
 	if e.bridge != nil {
 		s.cpu = (after - before).Seconds() * 1e6 / (s.value * elapsed.Seconds())

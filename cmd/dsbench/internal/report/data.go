@@ -44,6 +44,11 @@ type Skipped struct {
 	Why  string `json:"why"`
 }
 
+// Skip notes that a path could not be measured.
+func (d *Data) Skip(path, why string) {
+	d.Skipped = append(d.Skipped, Skipped{path, strings.ReplaceAll(why, "\n", "; ")})
+}
+
 // Part is one series of interleaved measurements.
 type Part struct {
 	ID   string       `json:"id"`

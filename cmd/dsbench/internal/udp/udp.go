@@ -51,7 +51,7 @@ type options struct {
 	duration time.Duration
 	exnRun   string
 	json     bool
-	cpus     [2]int // of the two ends
+	cpus     tcpbench.Placement
 }
 
 const minDuration = 10 * time.Millisecond
@@ -68,9 +68,8 @@ func define(fs *pflag.FlagSet) *options {
 
 // Check takes the flags in, and says what is wrong with them.
 func (o *options) Check() (err error) {
-	allowed := tcpbench.AllowedCPUs()
-	o.cpus = [2]int{allowed[0], allowed[min(1, len(allowed)-1)]}
-	o.exnRun, err = measure.ExnRun(o.exnRun)
+	o.cpus = measure.FirstCPUs()
+	o.exnRun, err = measure.Command("exn-run", o.exnRun)
 	return err
 }
 
@@ -125,7 +124,7 @@ var table = result.NewTable(" ", "measure -13", "path -8", "bytes 5", "median 9"
 
 // Take measures what the options ask for, and prints it.
 func (o *options) Take(ctx context.Context, env measure.Env) error {
-	m, d := result.ThisMachine(time.Now()), coredist.Measure(o.cpus[0], o.cpus[1])
+	m, d := result.ThisMachine(time.Now()), coredist.Measure(o.cpus.Client, o.cpus.Server)
 	var rows []result.Row
 	err := tempdir.Do("dsbench-udp", func(dir string) (err error) {
 		program, err := cbuild.Source{Name: "udpbench", Files: source, Flags: []string{"-std=gnu11", "-O2"}, Libs: []string{"-lm"}}.BuildIn(ctx, dir)
@@ -145,7 +144,7 @@ func (o *options) Take(ctx context.Context, env measure.Env) error {
 
 func (o *options) what(d coredist.Distance) string {
 	return fmt.Sprintf("UDP between two programs on loopback, by the kernel and under exn-run (direct; reliable, by a rule), %s of %v each, interleaved. CPUs %d and %d; %v.",
-		display.Count(o.runs, "run"), o.duration, o.cpus[0], o.cpus[1], d)
+		display.Count(o.runs, "run"), o.duration, o.cpus.Client, o.cpus.Server, d)
 }
 
 // measure runs the program. dir is for files of rules.
@@ -160,7 +159,7 @@ func (o *options) measure(ctx context.Context, dir, program string, m result.Mac
 		for i, path := range paths {
 			set[i] = result.Row{
 				Measure: p.measure, Path: path.name, Size: p.size, Streams: 1, Unit: p.unit, Control: paths[0].name, Distance: d,
-				Placement: fmt.Sprintf("%d,%d", o.cpus[0], o.cpus[1]), Duration: o.duration.Seconds(), Machine: m, Datagrams: &result.Datagrams{},
+				Placement: o.cpus.String(), Duration: o.duration.Seconds(), Machine: m, Datagrams: &result.Datagrams{},
 			}
 		}
 		for range o.runs {
@@ -208,11 +207,11 @@ func (o *options) prefixes(dir string) ([][]string, error) {
 func (o *options) run(ctx context.Context, prefix []string, program, part string, size int) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+trials*o.duration)
 	defer cancel()
-	argv := append(slices.Clone(prefix), program, strconv.Itoa(o.cpus[0]), strconv.Itoa(o.cpus[1]), part, strconv.Itoa(size),
+	argv := append(slices.Clone(prefix), program, strconv.Itoa(o.cpus.Client), strconv.Itoa(o.cpus.Server), part, strconv.Itoa(size),
 		strconv.Itoa(int(o.duration/time.Millisecond)))
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.WaitDelay = time.Second
-	out, err := measure.Output(ctx, cmd, (*exec.Cmd).Start)
+	out, _, err := measure.Output(ctx, cmd, (*exec.Cmd).Start)
 	if err != nil {
 		return "", fmt.Errorf("udpbench %s: %w", part, err)
 	}

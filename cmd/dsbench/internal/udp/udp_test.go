@@ -12,6 +12,7 @@ import (
 	"exnet/cmd/dsbench/internal/coredist"
 	"exnet/cmd/dsbench/internal/measure"
 	"exnet/cmd/dsbench/internal/result"
+	"exnet/internal/tcpbench"
 )
 
 // What the program prints becomes a figure, and what it cannot have printed an error.
@@ -42,7 +43,7 @@ func TestTake(t *testing.T) {
 func TestTable(t *testing.T) {
 	r := result.Row{Measure: "udp-oneway", Path: "direct", Size: 64, Unit: "Mmsg/s", Datagrams: &result.Datagrams{Sent: 1000, Received: 990, Lost: 10}}
 	var out strings.Builder
-	o := &options{runs: 2, duration: time.Second, cpus: [2]int{0, 1}}
+	o := &options{runs: 2, duration: time.Second, cpus: tcpbench.Placement{Server: 1}}
 	if err := result.Print(&out, false, []result.Row{r}, table, o.what(coredist.Distance{}), result.Machine{}, ""); err != nil {
 		t.Fatal(err)
 	}
