@@ -303,6 +303,38 @@ void ds_renumbered(struct ds_sock *s)
 	errno = saved;
 }
 
+void ds_disconnected(struct ds_sock *s, int fd)
+{
+	struct ds_shared *h = s->sh;
+	int saved = errno;
+
+	if (!h || ds_plain(s))
+		return;
+	ds_setup_do(offer_no_more, s);
+	if (ds_has_segment(s)) {
+		bool alone = ds_alone(s), tx = ds_tx_take(s, alone), rx = ds_rx_take(s, alone);
+
+		/* The peer reads what was sent before it reads the shadow, which says that the
+		 * connection is reset. It says so, too, as the peer writes there what is unread. */
+		if (tx && ds_mode(&h->tx_mode) == TX_DIRECT)
+			ds_tx_end(&s->seg, &h->tx, &h->attention, DS_DEMOTE);
+		if (rx)
+			ds_rx_fall_back(s);
+		ds_linger_free(s, fd);
+		ds_back(s);
+		/* As the kernel has it. */
+		DS_SET(h->owed, 0);
+		DS_SET(h->rx_shut, 0);
+		DS_SET(h->tx_shut, 0);
+		if (rx)
+			ds_unlock(&h->rx_lock, alone);
+		if (tx)
+			ds_unlock(&h->tx_lock, alone);
+		ds_wake_all(s);
+	}
+	errno = saved;
+}
+
 void ds_fall_back(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;

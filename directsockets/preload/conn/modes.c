@@ -102,6 +102,16 @@ static bool is_others(struct ds_sock *s, int fd)
 	return ds_kernel_sent(fd, s->side, &sent) && sent < s->sh->tx_carried;
 }
 
+/* Has the shadow an error, and takes nothing more? To write would take the error, too, which the
+ * program is to be told. */
+static bool has_failed(int fd)
+{
+	struct pollfd p = {.fd = fd};
+	struct timespec none = {0, 0};
+
+	return ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0 && (p.revents & POLLERR) && (p.revents & POLLHUP);
+}
+
 /* TX_RETURNING: writes to the shadow what it takes of what the peer left. As ds_tx_return. With the
  * lock of tx. */
 static int write_back(struct ds_sock *s, int fd, bool *ended)
@@ -113,6 +123,10 @@ static int write_back(struct ds_sock *s, int fd, bool *ended)
 
 	ds_by_number_begin(&kernel, &s->life->numbered);
 	to.fd = fd = ds_still(s, fd);
+	if (has_failed(fd)) {
+		errno = EPIPE;
+		return DS_AGAIN;
+	}
 	/* Since PROMOTE nothing else was written there. */
 	to.known = ds_kernel_sent(fd, s->side, &sent) && sent >= h->tx_carried;
 	if (to.known)

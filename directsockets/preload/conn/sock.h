@@ -358,6 +358,10 @@ bool ds_yields(struct ds_sock *s) DS_HIDDEN;
  * SCM_RIGHTS, MSG_OOB, io_uring. Does not wait for the peer. */
 void ds_fall_back(struct ds_sock *s, int fd) DS_HIDDEN;
 
+/* The program has disconnected fd, by connect to AF_UNSPEC: all processes that share s go on with
+ * the socket on the shadow, and what was unread is lost. */
+void ds_disconnected(struct ds_sock *s, int fd) DS_HIDDEN;
+
 /* Waits until the shadow has taken all that this side has to write there again, because the peer
  * has fallen back; then what the program sends by the kernel alone follows it. False and errno: as
  * a send on a socket without room. */

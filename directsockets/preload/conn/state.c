@@ -208,6 +208,15 @@ void ds_break_for(struct ds_sock *s, int why)
 
 void ds_break(struct ds_sock *s) { ds_break_for(s, DS_WHY_BREACH); }
 
+void ds_back(struct ds_sock *s)
+{
+	struct ds_shared *h = s->sh;
+
+	__atomic_store_n(&h->tx_mode, TX_BACK, __ATOMIC_RELEASE);
+	__atomic_store_n(&h->rx_mode, RX_BACK, __ATOMIC_RELEASE);
+	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PROGRAM);
+}
+
 /* What the kernel reports of a socket that has failed. */
 enum { FAILED = POLLERR | POLLHUP };
 

@@ -544,12 +544,11 @@ void fd_disconnected(struct conn *c)
 	for (int fd = 0; fd < (int)fd_tab_end; fd++) {
 		if (word_conn(fd_word(fd)) != c)
 			continue;
+		fd_closing(fd); /* calls under way go on by a copy */
 		if (plain)
 			fd_set_conn(fd, plain);
 		else if ((plain = conn_new(fd, CONN_ON_SOCKET, DS_NONBLOCK_UNKNOWN)))
 			ds_life_leave(&plain->life);
-		else
-			fd_was_closed(fd);
 	}
 }
 

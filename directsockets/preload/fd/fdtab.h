@@ -287,8 +287,8 @@ static inline struct ds_number dgram_number(int fd, struct ds_dgram *d) { return
 struct ds_dgram *dgram_get(int fd, uintptr_t w) DS_HIDDEN;
 void fd_set_listener(int fd) DS_HIDDEN;
 /* The socket of c, which the caller holds, is disconnected: c ends as if its descriptors had been
- * closed behind our back, and they name a new socket, which stays plain. In a set it keeps its
- * place. With the lock of the numbers. */
+ * closed, and they name a new socket, which stays plain. In a set it keeps its place. With the lock
+ * of the numbers. */
 void fd_disconnected(struct conn *c) DS_HIDDEN;
 void fd_set_epoll(int fd, struct epi *e) DS_HIDDEN;
 

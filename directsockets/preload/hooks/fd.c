@@ -47,10 +47,13 @@ static void dgram_connected(int fd, int rc, const struct sockaddr *addr, socklen
 static void disconnected(struct conn *c, int fd)
 {
 	ds_life_settle(&c->life, fd);
-	if (conn_is(c) != CONN_KNOWN || fd_vforked()) {
+	if (conn_is(c) != CONN_KNOWN) {
 		conn_demote(c, fd);
 		return;
 	}
+	ds_disconnected(c->life.s, fd);
+	if (fd_vforked())
+		return;
 	fd_numbers_lock();
 	fd_disconnected(c);
 	fd_numbers_unlock();

@@ -224,53 +224,6 @@ static void shutdown_wakes_writers(void)
 		waits_for_room(how);
 }
 
-/* A connection is disconnected, and its socket connected to another server. Its descriptors and its
- * place in a set stay. */
-static void disconnect(int by_copy, unsigned flags)
-{
-	struct sockaddr none = {.sa_family = AF_UNSPEC};
-	struct sockaddr_in a;
-	int c, s, ep = ep_new(), l = listener(&a);
-	pair(&c, &s);
-	int d = dup(c);
-	ep_set(ep, EPOLL_CTL_ADD, c, EPOLLIN | flags, 1);
-	put(s, "old", 3);
-	arrived(c, 3);
-	R(connect(by_copy ? d : c, &none, sizeof none));
-	R(send(c, "x", 1, MSG_NOSIGNAL));
-	R(connect(by_copy ? d : c, (struct sockaddr *)&a, sizeof a));
-	int s2 = accept(l, NULL, NULL);
-	ep_show(ep, 4, 20);
-	out("%d", readable(c, 20));
-	R(recv(c, buf, 10, MSG_DONTWAIT));
-	for (int i = 0; i < ROUNDS; i++) {
-		put(i & 1 ? c : d, "there", 5);
-		get(s2, buf, 5);
-		put(s2, "back", 4);
-		int n = readable(c, LONG);
-		get(i & 2 ? c : d, buf, 4);
-		if (n != 1 || memcmp(buf, "back", 4))
-			out("%d: %.4s", n, buf);
-	}
-	put(s2, "!", 1);
-	ep_show(ep, 4, LONG);
-	close(s2);
-	ended(c);
-	R(read(c, buf, 10));
-	R(read(d, buf, 10));
-	close(c);
-	close(d);
-	close(s);
-	close(l);
-}
-
-static void disconnects(void)
-{
-	disconnect(0, 0);
-	disconnect(1, 0);
-	disconnect(0, EPOLLET);
-}
-
 static void reuse(void)
 {
 	struct sockaddr_in a, me;
@@ -579,7 +532,6 @@ const struct probe end_probes[] = {
 	{"shutdown-both", shutdown_both, 0},
 	{"shutdown-wakes", shutdown_wakes, 0},
 	{"shutdown-wakes-writers", shutdown_wakes_writers, 0},
-	{"disconnect", disconnects, 0},
 	{"reuse-4-tuple", reuse, 0},
 	{"timeouts", timeouts, 0},
 	{"eintr", eintr, 0},
