@@ -7,6 +7,7 @@
  */
 #include "conn/inner.h"
 
+#include <errno.h>
 #include <sys/syscall.h>
 
 /* The keeper of the gate was killed: opens it. It may have told the peer PROMOTE: its heir makes
@@ -124,6 +125,20 @@ ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n
 	return r;
 }
 
+ssize_t ds_still_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags)
+{
+	const unsigned *changes = &s->life->numbered.changes;
+	unsigned before;
+	ssize_t r;
+
+	do { /* dup2 may have given the number to a file that is no socket, before the kernel looked */
+		before = __atomic_load_n(changes, __ATOMIC_SEQ_CST);
+		fd = ds_still(s, fd);
+		r = ds_real_recv(fd, iov, n, flags);
+	} while (r < 0 && errno == ENOTSOCK && __atomic_load_n(changes, __ATOMIC_SEQ_CST) != before);
+	return r;
+}
+
 ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early)
 {
 	DS_USE(use);
@@ -131,7 +146,7 @@ ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n
 	ds_use_begin(&use, s);
 	if (__builtin_expect(early && ds_has_segment(s), 0))
 		return DS_CHANGED;
-	ssize_t r = ds_real_recv(ds_still(s, fd), iov, n, flags);
+	ssize_t r = ds_still_recv(s, fd, iov, n, flags);
 	if (r > 0 && !(flags & MSG_PEEK))
 		ds_moved(s, 0, (size_t)r);
 	return r ? r : ds_end(s, iov, n);

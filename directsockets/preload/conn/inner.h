@@ -326,6 +326,8 @@ bool ds_gate_shut(struct ds_sock *s) DS_HIDDEN;
  * them. */
 bool ds_gate_clear(struct ds_sock *s, unsigned us) DS_HIDDEN;
 void ds_gate_open(struct ds_sock *s) DS_HIDDEN;
+/* ds_real_recv by a descriptor that s has. */
+ssize_t ds_still_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 /* ds_real_send and ds_real_recv, as such calls. DS_CHANGED: nothing was done, since the direction
  * has been promoted meanwhile or, with early, the connection has got a segment. */
 enum { DS_CHANGED = -2 };

@@ -290,7 +290,7 @@ static ssize_t recv_any(struct ds_sock *s, int fd, const struct iovec *iov, int 
 	struct ds_cursor c;
 
 	if (!s->sh)
-		return ds_real_recv(fd, iov, n, flags);
+		return ds_still_recv(s, fd, iov, n, flags);
 	ds_tick(s, fd);
 	if (!ds_has_segment(s) && (ds_plain(s) || ds_alone(s) || (flags & MSG_DONTWAIT))) {
 		ssize_t r = ds_shadow_recv(s, fd, iov, n, flags, true);

@@ -301,10 +301,26 @@ static bool may_be(int fd)
 	return fd >= 0 && (ds_syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &l) != 0 || (rlim_t)fd < l.rlim_cur);
 }
 
+/* With the lock of the numbers, where there are threads: dup2 is about to give the number newfd to
+ * the connection of oldfd. was: the one that has it. Calls on any other file, or on a connection
+ * that is not direct, are the kernel's, by that number: one that has begun, and comes to the kernel
+ * after dup2, finds the new one, which has to be on TCP. */
+static void demote_onto(int oldfd, int newfd, struct conn *was)
+{
+	struct conn *c = conn_peek(oldfd);
+
+	if (!c)
+		return;
+	bool ours = was && conn_is(was) == CONN_KNOWN && ds_direct(was->life.s) == 3;
+	if (was != c && !ours && REAL(fcntl, newfd, F_GETFD) >= 0)
+		conn_demote(c, oldfd);
+	conn_put(c);
+}
+
 /* The same of, or to, a descriptor of ours. */
 OURS int dup_onto(int oldfd, int newfd, int flags)
 {
-	struct conn *ends = NULL;
+	struct conn *ends = NULL, *was = NULL;
 	int rc;
 
 	if (oldfd == newfd || (flags & ~O_CLOEXEC && flags != DUP2) || !may_be(newfd) || REAL(fcntl, oldfd, F_GETFD) < 0)
@@ -315,22 +331,28 @@ OURS int dup_onto(int oldfd, int newfd, int flags)
 
 		if (fd_word(newfd) == 0 && !fd_vforked() && !ds_fd_give_up(newfd)) /* one of the library's own moves away */
 			return -1;
-		if (changes)
+		if (changes) {
+			was = conn_peek(newfd);
+			demote_onto(oldfd, newfd, was);
 			ends = fd_changes(newfd);
-		else if (fd_word(newfd) != 0)
+		} else if (fd_word(newfd) != 0) {
 			going(newfd);
+		}
 		rc = kernel_dup(oldfd, newfd, flags);
 		if (rc >= 0)
 			fd_dup(oldfd, rc);
 		if (changes)
 			fd_changed(newfd);
-		if (ends) /* until conn_put: a jump out of a handler would leave it to nobody */
+		if (ends || was) /* until conn_put: a jump out of a handler would leave it to nobody */
 			ds_critical_begin();
 	}
-	if (ends) {
+	if (!ends && !was)
+		return rc;
+	if (was)
+		conn_put(was);
+	if (ends)
 		conn_put(ends);
-		ds_critical_end();
-	}
+	ds_critical_end();
 	return rc;
 }
 
