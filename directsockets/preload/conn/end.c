@@ -46,7 +46,7 @@ static void end_second(int fd)
 
 /* Has a process that outlives this one write what is left behind, as the kernel would. False: there
  * is none, or it cannot be made: the shadow's close resets the connection. */
-static bool stays(struct ds_sock *s, int fd) { return ds_left_behind(s) && ds_above && ds_above->stay && ds_above->stay(s, fd); }
+static bool stays(struct ds_sock *s, int fd) { return ds_left_behind(s) && fd >= 0 && ds_above && ds_above->stay && ds_above->stay(s, fd); }
 
 /* This process ends its use of s, and is not the last one: or it is, and the others were killed, or
  * have ended without closing s. So the shadow is put on guard, if it has to be, before its last
@@ -78,6 +78,8 @@ static void say_end(struct ds_sock *s, int fd)
 	}
 	if (ds_tx_take(s, alone)) {
 		ds_tx_update(s, fd);
+		if (ds_mode(&h->tx_mode) == TX_RETURNING && ds_is_others(s, fd))
+			fd = -1; /* nothing is done to that one */
 		abort |= ds_linger_resets(s, fd);
 		if (ds_mode(&h->tx_mode) == TX_DIRECT && !abort) { /* after a reset there is no end of file */
 			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN) == 0)

@@ -396,6 +396,9 @@ static inline uint64_t ds_check_peer(struct ds_sock *s, int fd, bool now)
 	return !now && t - DS_GET(s->checked) < ds_ticks_us() * 10000 ? t : ds_check_peer_at(s, fd, t);
 }
 
+/* Is fd another connection's? Its number was closed and used again behind our back. */
+bool ds_is_others(const struct ds_sock *s, int fd) DS_HIDDEN;
+
 /* linger.c, with the lock of tx. ds_linger_guard: the direction is returning. If no process at the
  * other end has the segment any more, the shadow may be all that is left there, and must not end
  * well while bytes are missing: until they are written, whoever closes it, or is killed, resets

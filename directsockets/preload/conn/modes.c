@@ -2,6 +2,7 @@
 #include "conn/inner.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -94,12 +95,12 @@ static ssize_t to_shadow(void *arg, const void *p, size_t n)
 	return r;
 }
 
-/* Is fd another connection's? Its number was closed and used again behind our back. */
-static bool is_others(struct ds_sock *s, int fd)
+bool ds_is_others(const struct ds_sock *s, int fd)
 {
-	uint64_t sent;
+	struct ds_info now;
 
-	return ds_kernel_sent(fd, s->side, &sent) && sent < s->sh->tx_carried;
+	return ds_addresses(fd, s->side, &now) &&
+	       (memcmp(now.addr, s->info.addr, sizeof now.addr) != 0 || memcmp(now.port, s->info.port, sizeof now.port) != 0);
 }
 
 /* Has the shadow an error, and takes nothing more? To write would take the error, too, which the
@@ -219,7 +220,7 @@ void ds_tx_update(struct ds_sock *s, int fd)
 			go_back(s, fd);
 		}
 	}
-	if (ds_mode(&h->tx_mode) == TX_RETURNING && !is_others(s, fd)) {
+	if (ds_mode(&h->tx_mode) == TX_RETURNING && !ds_is_others(s, fd)) {
 		ds_linger_guard(s, fd);
 		switch (write_back(s, fd, &ended)) {
 		case 0:
