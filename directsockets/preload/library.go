@@ -10,6 +10,7 @@ import (
 
 	"exnet/internal/cbuild"
 	"exnet/internal/elffile"
+	"exnet/node/rpc/c"
 )
 
 // sources are what the library is built from, a folder for each layer.
@@ -46,7 +47,7 @@ var ErrCompiler = cbuild.ErrCompiler
 // C library's functions, only those are looked up that are called (the dynamic linker's lock-free
 // look-up, which a signal handler may meet), and no page is made read-only after that.
 var source = cbuild.Source{
-	Name: Name, Files: sources,
+	Name: Name, Files: sources, Shared: c.Files,
 	Flags: []string{"-std=gnu11", "-I.", "-O2", "-fexceptions", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec",
 		"-fno-strict-aliasing", "-shared", "-Wl,-z,lazy", "-Wl,-z,norelro", "-Wl,-z,noseparate-code", "-Wl,-Bsymbolic-functions", "-Wl,--no-undefined"},
 	Libs: []string{"-ldl", "-lpthread"},
@@ -56,7 +57,7 @@ var source = cbuild.Source{
 // of one kind (R_X86_64_RELATIVE); there is no other, no undefined symbol, no thread-local storage.
 // It uses no vector registers, which a program expects to find as they were.
 var free = cbuild.Source{
-	Name: FreeName, Files: freeSources,
+	Name: FreeName, Files: freeSources, Shared: c.Files,
 	Skip: []string{"segment/real.c", "segment/next.c", "segment/unwind.c", "hooks/patch.c", "hooks/instruction.c", "hooks/sites.c", "hooks/entry.c", "hooks/go.c", "hooks/vfork.c", "hooks/signal.c"},
 	Flags: []string{"-std=gnu11", "-I.", "-O2", "-DDS_FREE", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
 		"-fno-exceptions", "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-fcf-protection=none", "-U_FORTIFY_SOURCE",

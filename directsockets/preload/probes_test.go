@@ -77,6 +77,7 @@ var warned = []string{"-O1", "-Wall", "-Wextra", "-Werror"}
 // compileC compiles a program or library.
 func compileC(t *testing.T, path string, c cbuild.Command) {
 	t.Helper()
+	c.Flags = append(slices.Clone(c.Flags), "-I../../node/rpc/c")
 	if err := c.Run(t.Context(), path); err != nil {
 		if said := new(cbuild.Error); errors.As(err, &said) {
 			t.Log(said.Output)

@@ -40,6 +40,8 @@ type Source struct {
 	Name string
 	// Files has the sources: those that end in .c are compiled.
 	Files fs.FS
+	// Shared has further ones, such as the headers of several libraries; nil: none.
+	Shared fs.FS
 	// Skip names files that are not compiled.
 	Skip []string
 	// Flags and Libs go before and after the sources in the compiler's command.
@@ -291,12 +293,30 @@ func sweep(dir string) {
 // and every exn-run computes it: crypto would make exn-run larger, FNV later.
 func (s Source) hash(cc string) (string, error) {
 	sum := checksum.Of(fmt.Appendf(nil, "%s %q %q %q", cc, s.Flags, s.Libs, s.Skip))
-	err := each(s.Files, ".", func(name string) error {
-		text, err := fs.ReadFile(s.Files, name)
+	err := s.each(func(name string, text []byte) error {
 		sum = checksum.Add(checksum.Add(sum, []byte(name)), text)
-		return err
+		return nil
 	})
 	return fmt.Sprintf("%016x", sum), err
+}
+
+// each calls f for every file of the source.
+func (s Source) each(f func(name string, text []byte) error) error {
+	for _, files := range []fs.FS{s.Files, s.Shared} {
+		if files == nil {
+			continue
+		}
+		if err := each(files, ".", func(name string) error {
+			text, err := fs.ReadFile(files, name)
+			if err != nil {
+				return err
+			}
+			return f(name, text)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // each calls f for every file below name, or for name if that is a file, in the order in which
@@ -321,13 +341,11 @@ func each(files fs.FS, name string, f func(name string) error) error {
 // compile builds the file in dir.
 func (s Source) compile(ctx context.Context, cc, dir string) error {
 	var names []string
-	err := each(s.Files, ".", func(name string) error {
+	err := s.each(func(name string, text []byte) error {
 		if strings.HasSuffix(name, ".c") && !slices.Contains(s.Skip, name) {
 			names = append(names, name)
 		}
-		text, err := fs.ReadFile(s.Files, name)
-		return errors.Join(err, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700),
-			os.WriteFile(filepath.Join(dir, name), text, 0o600))
+		return errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700), os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	})
 	if err != nil {
 		return err

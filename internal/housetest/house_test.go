@@ -162,7 +162,7 @@ func TestExports(t *testing.T) {
 // own layer and of lower ones. A name ending in /... stands for all below it, and the longest
 // match counts.
 var layers = [][]string{
-	{"fabric", "foreign", "internal/counter", "internal/shm", "internal/child", "internal/stats", "internal/version", "internal/batchtime", "internal/readhook", "internal/foreigntest", "internal/ctxend", "internal/linux", "internal/logger", "internal/cbuild", "internal/checksum", "internal/rules", "internal/racetest", "internal/longtest", "internal/elffile", "internal/infile", "internal/tempdir", "internal/steps", "internal/steps/...", "internal/display", "node/rpc", "node/rpc/caller"},
+	{"fabric", "foreign", "internal/counter", "internal/shm", "internal/child", "internal/stats", "internal/version", "internal/batchtime", "internal/readhook", "internal/foreigntest", "internal/ctxend", "internal/linux", "internal/logger", "internal/cbuild", "internal/checksum", "internal/rules", "internal/racetest", "internal/longtest", "internal/elffile", "internal/infile", "internal/tempdir", "internal/steps", "internal/steps/...", "internal/display", "node/rpc", "node/rpc/c", "node/rpc/caller"},
 	{"fabric/...", "node/rpc/far"},
 	{"study", "study/..."},
 	{"mtu", "arp", "napi", "multicast"},

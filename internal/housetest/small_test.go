@@ -73,8 +73,8 @@ func readSources(t *testing.T, list []byte) {
 
 // librarySources returns how many bytes the embedded sources have.
 func librarySources(t *testing.T) (n int64) {
-	for _, layer := range []string{"segment", "conn", "fd", "hooks", "free"} {
-		files, err := os.ReadDir(filepath.Join(root, "directsockets/preload", layer))
+	for _, dir := range []string{"segment", "conn", "fd", "hooks", "free", "../../node/rpc/c"} {
+		files, err := os.ReadDir(filepath.Join(root, "directsockets/preload", dir))
 		if err != nil {
 			t.Fatal(err)
 		}

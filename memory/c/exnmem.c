@@ -9,10 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <sys/un.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -38,34 +36,15 @@ struct exnmem {
 /* node_connect connects to the node, which must be root's or this user's. */
 static int node_connect(const char *socket_name) {
 	const char *name = socket_name ? socket_name : getenv("EXN_MEMORY");
-	struct sockaddr_un to = {.sun_family = AF_UNIX};
-	if (!name || !*name)
-		name = "@exn-memory";
-	size_t n = strlen(name);
-	if (n >= sizeof(to.sun_path)) {
-		errno = ENAMETOOLONG;
-		return -1;
+	uid_t user;
+	int fd = rpc_dial(name && *name ? name : "@exn-memory", 0, &user);
+	if (fd >= 0 && user != 0 && user != geteuid()) {
+		close(fd);
+		fd = -EACCES;
 	}
-	memcpy(to.sun_path, name, n);
-	if (name[0] == '@')
-		to.sun_path[0] = 0;
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -1;
-	struct ucred who;
-	socklen_t len = sizeof(who);
-	if (connect(fd, (struct sockaddr *)&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0 ||
-	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0)
-		goto fail;
-	if (who.uid != 0 && who.uid != geteuid()) {
-		errno = EACCES;
-		goto fail;
-	}
-	return fd;
-fail:;
-	int e = errno;
-	close(fd);
-	errno = e;
+	if (fd >= 0)
+		return fd;
+	errno = -fd;
 	return -1;
 }
 
@@ -118,19 +97,14 @@ static void refused(const struct message *m, const struct exnmem_config *cfg, ch
 
 /* is_loan says whether a descriptor is what a lender lends: memory that nobody makes longer. Of a
  * file of its own, a lender could have a read never end. */
-static bool is_loan(int fd) {
-	const int want = F_SEAL_GROW | F_SEAL_SEAL;
-	int seals = fcntl(fd, F_GET_SEALS);
-	return seals >= 0 && (seals & want) == want;
-}
+static bool is_loan(int fd) { return rpc_sealed(fd, F_SEAL_GROW | F_SEAL_SEAL); }
 
 /* is_window says whether a descriptor is a window, which stays as long as it is: a page that is
  * missing, also of huge pages, would be a SIGBUS. */
 static bool is_window(int fd) {
 	struct stat st;
 	struct statfs fs;
-	int seals = fcntl(fd, F_GET_SEALS);
-	return seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &st) == 0 && st.st_size == (off_t)WINDOW_SLOTS * WINDOW_SLOT &&
+	return rpc_sealed(fd, F_SEAL_SHRINK) && fstat(fd, &st) == 0 && st.st_size == (off_t)WINDOW_SLOTS * WINDOW_SLOT &&
 		   fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
 }
 
@@ -138,14 +112,15 @@ static bool is_window(int fd) {
 static int ask(int conn, const struct exnmem_config *cfg, struct message *m, char *why, size_t why_size) {
 	struct message want = {.op = OP_BORROW, .number = 1, .a = MESSAGE_VERSION, .b = cfg->size, .c = cfg->min};
 	uint64_t least = cfg->min ? cfg->min : cfg->size;
-	int fd = -1;
+	int fd = -1, n = 1;
 	if (cfg->huge)
 		want.flags |= FLAG_HUGE;
 	if (cfg->node >= 0) {
 		want.flags |= FLAG_NODE;
 		want.node = (uint16_t)cfg->node;
 	}
-	if (message_send(conn, &want) < 0 || message_receive(conn, m, &fd) <= 0) {
+	bool answered = message_send(conn, &want) && rpc_receive(conn, m, sizeof(*m), &fd, &n, 0) == MESSAGE_SIZE;
+	if (!answered) {
 		snprintf(why, why_size, "the node does not answer");
 		errno = EIO;
 	} else if (m->op != OP_BORROW || m->status != STATUS_OK) {
@@ -236,11 +211,8 @@ static void *watch(void *p) {
 	struct exnmem *m = p;
 	for (;;) {
 		struct message got;
-		int fd = -1;
-		int n = message_receive(m->conn, &got, &fd);
-		if (fd >= 0)
-			close(fd);
-		if (n <= 0) { /* this node has ended, or exnmem_return was called */
+		int none = 0;
+		if (rpc_receive(m->conn, &got, sizeof(got), NULL, &none, 0) != MESSAGE_SIZE) { /* this node has ended, or exnmem_return was called */
 			end(m, EIO);
 			return NULL;
 		}

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "rpc.h"
+
 enum { MESSAGE_VERSION = 1, MESSAGE_SIZE = 64 };
 
 enum { OP_BORROW = 1, OP_RETURN = 2, OP_REVOKE = 3, OP_GONE = 4, OP_GET = 5, OP_PUT = 6, OP_ZERO = 7 };
@@ -42,11 +44,9 @@ struct message {
 _Static_assert(sizeof(struct message) == MESSAGE_SIZE, "SPEC.md, 1");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "SPEC.md: all numbers are little endian");
 
-/* message_send sends a message. Returns 0, or -1 with errno. */
-int message_send(int conn, const struct message *m);
-
-/* message_receive waits for a message. *fd is a descriptor that came with it, which the caller
- * closes, or unchanged. Returns 1, 0 at the end, or -1 with errno. */
-int message_receive(int conn, struct message *m, int *fd);
+/* message_send sends a message, unless the node has ended. */
+static inline bool message_send(int conn, const struct message *m) {
+	return rpc_send(conn, m, sizeof(*m), NULL, 0, 0) == MESSAGE_SIZE;
+}
 
 #endif

@@ -124,7 +124,7 @@ static int ask(struct window *w, struct window_op *o) {
 	pthread_mutex_lock(&w->lock);
 	w->status[o->slot] = -1;
 	pthread_mutex_unlock(&w->lock);
-	if (message_send(w->conn, &m) == 0)
+	if (message_send(w->conn, &m))
 		return 0;
 	errno = EIO;
 	return -1;

@@ -136,27 +136,11 @@ static bool send_message(struct ds_message *m, const int *fds, int n)
 {
 	uint8_t b[DS_MESSAGE];
 
-	m->version = m->type == DS_HELLO ? DS_OLDEST : version;
-	union {
-		char buf[CMSG_SPACE(3 * sizeof(int))];
-		struct cmsghdr align;
-	} u;
-	struct iovec iov = {b, ds_message_put(b, m)};
-	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
-	ssize_t r;
-
 	if (conn < 0 || (silent && m->type != DS_HELLO))
 		return false;
-	if (n) {
-		memset(&u, 0, sizeof u);
-		h.msg_control = u.buf;
-		ds_fds_put(&h, fds, n);
-	}
-	/* Raw: a program's thread shall not be cancelled here. */
-	do
-		r = ds_syscall(SYS_sendmsg, conn, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (r < 0 && errno == EINTR);
-	if (r < 0 && m->type != DS_HELLO && errno != EAGAIN && errno != ENOBUFS && errno != ETOOMANYREFS && errno != EBADF && errno != ENOMEM)
+	m->version = m->type == DS_HELLO ? DS_OLDEST : version;
+	long r = rpc_send(conn, b, ds_message_put(b, m), fds, n, MSG_DONTWAIT);
+	if (r < 0 && m->type != DS_HELLO && r != -EAGAIN && r != -ENOBUFS && r != -ETOOMANYREFS && r != -EBADF && r != -ENOMEM)
 		ended();
 	return r >= 0;
 }
@@ -166,29 +150,18 @@ static bool send_message(struct ds_message *m, const int *fds, int n)
 static int receive(struct ds_message *m, int fds[2], int *nfds)
 {
 	uint8_t b[DS_MESSAGE + 1];
-	union {
-		char buf[CMSG_SPACE(8 * sizeof(int))];
-		struct cmsghdr align;
-	} u;
-	struct iovec iov = {b, sizeof b};
-	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = u.buf, .msg_controllen = sizeof u.buf};
-	bool reset = false; /* the broker hung up on what it had not read; the kernel says so before what it sent */
-	ssize_t r;
+	int n = 2;
+	long r = rpc_receive(conn, b, sizeof b, fds, &n, MSG_DONTWAIT);
+	bool reset = r == -ECONNRESET; /* the broker hung up on what it had not read; the kernel says so before what it sent */
 
-	while ((r = ds_syscall(SYS_recvmsg, conn, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0) {
-		if (errno == EAGAIN)
-			return 0;
-		if (errno != EINTR && (errno != ECONNRESET || reset))
-			return -1;
-		reset |= errno == ECONNRESET;
-	}
 	*nfds = 0;
-	if (r == 0)
-		return reset ? -1 : ENDED;
-	int n = ds_fds_take(&h, fds, 2);
-	if (n < 0)
-		return -1;
-	if (!(h.msg_flags & MSG_TRUNC) && ds_message_get(m, b, (size_t)r)) {
+	if (reset) {
+		n = 2;
+		r = rpc_receive(conn, b, sizeof b, fds, &n, MSG_DONTWAIT);
+	}
+	if (r <= 0)
+		return r == -EAGAIN ? 0 : r < 0 || reset ? -1 : ENDED;
+	if (ds_message_get(m, b, (size_t)r)) {
 		int want = m->type == DS_GRANT || m->type == DS_FLOW ? 2 : m->type == DS_WELCOME ? 1 : 0;
 
 		if (n == want && (!version || m->version == version) && (want || m->type == DS_NO_OFFER || m->type == DS_REFUSED)) {
@@ -196,7 +169,7 @@ static int receive(struct ds_message *m, int fds[2], int *nfds)
 			return 1;
 		}
 	}
-	ds_fds_close(fds, n);
+	rpc_close(fds, n);
 	return -1;
 }
 
@@ -204,11 +177,10 @@ static int receive(struct ds_message *m, int fds[2], int *nfds)
 static bool map_page(int fd)
 {
 	struct stat st;
-	int seals = REAL(fcntl, fd, F_GET_SEALS, 0);
 	uint32_t layout;
 	uint8_t *p = page;
 
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || kernel_fstat(fd, &st) < 0 || st.st_size < PAGE_SIZE)
+	if (!rpc_sealed(fd, F_SEAL_SHRINK) || kernel_fstat(fd, &st) < 0 || st.st_size < PAGE_SIZE)
 		return false;
 	size_t size = st.st_size < PAGE_UDP_SIZE ? PAGE_SIZE : PAGE_UDP_SIZE;
 	if (!p) /* the next one may be larger */

@@ -124,50 +124,6 @@ void ds_fd_close(int fd)
 #define SO_PASSRIGHTS 83
 #endif
 
-void ds_fds_put(struct msghdr *m, const int *fds, int n)
-{
-	size_t size = (size_t)n * sizeof *fds;
-
-	m->msg_controllen = CMSG_SPACE(size);
-	struct cmsghdr *c = CMSG_FIRSTHDR(m);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(size);
-	memcpy(CMSG_DATA(c), fds, size);
-}
-
-int ds_fds_take(struct msghdr *m, int *fds, int max)
-{
-	bool more = m->msg_flags & MSG_CTRUNC;
-	int n = 0;
-
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-			if (n < max) {
-				fds[n++] = fd;
-			} else {
-				REAL(close, fd);
-				more = true;
-			}
-		}
-	}
-	if (!more)
-		return n;
-	ds_fds_close(fds, n);
-	return -1;
-}
-
-void ds_fds_close(const int *fds, int n)
-{
-	for (int i = 0; i < n; i++)
-		REAL(close, fds[i]);
-}
-
 bool ds_fd_no_rights(int fd)
 {
 	int no = 0, saved = errno;

@@ -6,7 +6,10 @@
 
 #include "segment/segment.h"
 
-#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#define RPC_CALL(name, ...) rpc_result(ds_syscall(SYS_##name, __VA_ARGS__)) /* no cancellation point */
+#include "rpc.h"
 
 /* Takes fd, moves it up if it can, and remembers that holder has it. Returns its number, which the
  * caller stores there. The variable stays where it is until ds_fd_close. */
@@ -15,17 +18,6 @@ int ds_fd_keep(int fd, int *holder) DS_HIDDEN;
 int ds_fd_fix(int fd) DS_HIDDEN;
 /* How many descriptors the process may have. */
 unsigned ds_fds_most(void) DS_HIDDEN;
-
-/* Has m carry n descriptors, at least one, which stay the caller's. Its control buffer is zeroed
- * and has room for them. No lock. */
-void ds_fds_put(struct msghdr *m, const int *fds, int n) DS_HIDDEN;
-
-/* Takes up to max descriptors that m, as recvmsg left it, carries; those beyond are closed. Returns
- * their number, or -1 if there were more, in m or in what it had no room for: then all are closed.
- * No lock. */
-int ds_fds_take(struct msghdr *m, int *fds, int max) DS_HIDDEN;
-/* Closes n descriptors. No lock. */
-void ds_fds_close(const int *fds, int n) DS_HIDDEN;
 
 /* fd is one end of a Unix socket pair whose other end a peer has: forbids the peer to send
  * descriptors. False if the kernel cannot (before Linux 6.16). */

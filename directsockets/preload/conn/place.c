@@ -1,6 +1,7 @@
 #include "conn/place.h"
 
 #include "conn/env.h"
+#include "conn/fds.h"
 #include "conn/sock.h"
 
 #include <errno.h>
@@ -101,28 +102,16 @@ static bool is_given(uid_t uid)
  * a descriptor, or -1 and errno. */
 static int try(const char *path, bool given)
 {
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	struct ucred peer;
-	socklen_t len = sizeof peer;
-	int fd;
+	uid_t user;
+	int fd = rpc_dial(path, SOCK_NONBLOCK, &user);
 
-	if (strlen(path) >= sizeof a.sun_path) {
-		errno = ENAMETOOLONG;
-		return -1;
+	if (fd >= 0 && user != 0 && user != kernel_geteuid() && !(given && is_given(user))) {
+		REAL(close, fd);
+		fd = -EACCES;
 	}
-	memcpy(a.sun_path, path, strlen(path) + 1);
-	fd = REAL(socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -1;
-	if (REAL(connect, fd, (struct sockaddr *)&a, sizeof a) == 0 &&
-	    REAL(getsockopt, fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0) {
-		if (peer.uid == 0 || peer.uid == kernel_geteuid() || (given && is_given(peer.uid)))
-			return fd;
-		errno = EACCES;
-	}
-	int saved = errno;
-	REAL(close, fd);
-	errno = saved;
+	if (fd >= 0)
+		return fd;
+	errno = -fd;
 	return -1;
 }
 

@@ -13,54 +13,23 @@
 #include "conn/inner.h"
 
 #include <errno.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 
 enum { TAKEN = 1u << 31 }; /* struct ds_shared's using, beside the count */
 
-/* A message with room for two descriptors, and one byte. */
-struct note {
-	struct msghdr m;
-	struct iovec v;
-	char byte;
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(2 * sizeof(int))];
-	} control;
-};
-
-/* Makes n an empty note. No lock. */
-static void note_begin(struct note *n)
-{
-	memset(n, 0, sizeof *n);
-	n->v = (struct iovec){&n->byte, 1};
-	n->m = (struct msghdr){.msg_iov = &n->v, .msg_iovlen = 1, .msg_control = &n->control, .msg_controllen = sizeof n->control};
-}
-
-/* Reads a note: as recvmsg with these flags. Returns the number of its descriptors, or -1: there is
- * no note. */
+/* Reads a note, which is a byte and two descriptors: as recvmsg with these flags. Returns the
+ * number of its descriptors, or -1: there is no note. */
 static int note_read(int from, int flags, int fds[2])
 {
-	struct note n;
+	char byte;
+	int n = 2;
+	long got = rpc_receive(from, &byte, 1, fds, &n, flags | MSG_DONTWAIT);
 
-	note_begin(&n);
-	if (ds_syscall(SYS_recvmsg, from, &n.m, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0)
-		return -1;
-	int got = ds_fds_take(&n.m, fds, 2);
-	return got < 0 ? 0 : got;
+	return got > 0 || got == -EPROTO ? n : -1;
 }
 
-/* Sends a note with two descriptors, which stay the caller's, without waiting. False: it was not
- * sent. */
-static bool note_send(int to, const int fds[2])
-{
-	struct note n;
-
-	note_begin(&n);
-	ds_fds_put(&n.m, fds, 2);
-	return ds_syscall(SYS_sendmsg, to, &n.m, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
-}
+/* Sends a note with two descriptors, which stay the caller's, without waiting. 
+ * False: it was not sent. */
+static bool note_send(int to, const int fds[2]) { return rpc_send(to, "", 1, fds, 2, MSG_DONTWAIT) == 1; }
 
 /* Takes back what was put into the pair for nothing: there it would keep the bell open. */
 static void empty(struct ds_sock *s)
@@ -68,7 +37,7 @@ static void empty(struct ds_sock *s)
 	int fds[2], n;
 
 	while ((n = note_read(s->pair[0], 0, fds)) >= 0)
-		ds_fds_close(fds, n);
+		rpc_close(fds, n);
 }
 
 void ds_sharer_drop(struct ds_sock *s)
@@ -130,7 +99,7 @@ bool ds_sharer_map(struct ds_sock *s, int *bell)
 
 	end(s);
 	if (!there) {
-		ds_fds_close(fds, n);
+		rpc_close(fds, n);
 		return false;
 	}
 	REAL(close, fds[0]);

@@ -5,6 +5,7 @@ import (
 	"embed"
 
 	"exnet/internal/cbuild"
+	"exnet/node/rpc/c"
 )
 
 // sources are what the library is built from.
@@ -21,8 +22,8 @@ var ErrCompiler = cbuild.ErrCompiler
 // source is how the library is built. The agent's thread has no canary, as it has no thread-local
 // memory.
 var source = cbuild.Source{
-	Name: Name, Files: sources,
-	Flags: []string{"-std=gnu11", "-D_GNU_SOURCE", "-Ilib", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector",
+	Name: Name, Files: sources, Shared: c.Files,
+	Flags: []string{"-std=gnu11", "-D_GNU_SOURCE", "-Ilib", "-I.", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector",
 		"-shared", "-Wl,--no-undefined"},
 	Libs: []string{"-lpthread", "-ldl"},
 }

@@ -15,7 +15,7 @@ func TestAgentCallsNothing(t *testing.T) {
 	}
 	for _, name := range []string{"agent", "start", "remap", "futex", "guard"} {
 		object := filepath.Join(t.TempDir(), name+".o")
-		args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-Ilib", "-O2", "-fPIC",
+		args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-Ilib", "-I../../../node/rpc/c", "-O2", "-fPIC",
 			"-fvisibility=hidden", "-fno-stack-protector", "-c", "lib/" + name + ".c", "-o", object}
 		if out, err := exec.CommandContext(t.Context(), "cc", args...).CombinedOutput(); err != nil {
 			t.Fatalf("cc: %v\n%s", err, out)

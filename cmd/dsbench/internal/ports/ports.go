@@ -24,6 +24,7 @@ import (
 	"exnet/internal/tcpbench"
 	"exnet/internal/tempdir"
 	"exnet/node/rpc"
+	"exnet/node/rpc/c"
 	"exnet/ports"
 	"exnet/ports/lib"
 )
@@ -150,8 +151,8 @@ func build(ctx context.Context, dir string) (string, error) {
 		return path, nil
 	}
 	return cbuild.Source{
-		Name: "pingpong", Files: lib.Sources,
-		Flags: []string{"-std=gnu11", "-O2", "-fno-strict-aliasing", "-Iinclude"}, Libs: []string{"-lpthread"},
+		Name: "pingpong", Files: lib.Sources, Shared: c.Files,
+		Flags: []string{"-std=gnu11", "-O2", "-fno-strict-aliasing", "-Iinclude", "-I."}, Libs: []string{"-lpthread"},
 	}.BuildIn(ctx, dir)
 }
 

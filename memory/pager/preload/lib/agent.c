@@ -1,5 +1,6 @@
 #include "agent.h"
 #include "raw.h"
+#include "rpc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -104,36 +105,6 @@ static int make_uffd(void)
 	return (int)fd;
 }
 
-/* Sends or receives a message with room for one descriptor, *fd: -1 none. Returns its length. */
-static long message(long call, int socket, void *data, size_t n, int *fd)
-{
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = {.room = {0}};
-	struct iovec part = {data, n};
-	struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-	long got;
-
-	control.head.cmsg_level = SOL_SOCKET;
-	control.head.cmsg_type = SCM_RIGHTS;
-	control.head.cmsg_len = CMSG_LEN(sizeof(int));
-	if (call == SYS_sendmsg) {
-		*(int *)(void *)CMSG_DATA(&control.head) = *fd;
-		if (*fd < 0)
-			m.msg_controllen = 0;
-	}
-	do {
-		got = PG_CALL(call, socket, &m, call == SYS_sendmsg ? MSG_NOSIGNAL : MSG_CMSG_CLOEXEC, 0);
-	} while (got == -EINTR);
-	if (call == SYS_recvmsg && got >= 0) {
-		*fd = -1;
-		if (m.msg_controllen >= CMSG_LEN(sizeof(int)))
-			*fd = *(int *)(void *)CMSG_DATA(&control.head);
-	}
-	return got;
-}
-
 /* Connects to the pager and introduces the process. Returns true if it is paged from now on. */
 static bool meet(struct agent *a)
 {
@@ -162,11 +133,11 @@ static bool meet(struct agent *a)
 		else
 			a->uffd = made;
 	}
-	if (message(SYS_sendmsg, a->socket, &hello, sizeof hello, &a->uffd) != sizeof hello)
+	if (rpc_send(a->socket, &hello, sizeof hello, &a->uffd, a->uffd >= 0, 0) != sizeof hello)
 		return false;
-	int fd = -1;
+	int fd = -1, n = 1;
 
-	if (message(SYS_recvmsg, a->socket, &welcome, sizeof welcome, &fd) != sizeof welcome)
+	if (rpc_receive(a->socket, &welcome, sizeof welcome, &fd, &n, 0) != sizeof welcome)
 		return false;
 	if (hello.token)
 		a->uffd = fd;
@@ -232,10 +203,10 @@ static bool serve(const struct agent *a)
 {
 	struct pg_command command;
 	struct pg_reply reply;
-	int none = -1;
 
 	for (;;) {
-		long n = message(SYS_recvmsg, a->socket, &command, sizeof command, &none);
+		int none = 0;
+		long n = rpc_receive(a->socket, &command, sizeof command, NULL, &none, 0);
 
 		if (n < (long)offsetof(struct pg_command, entry) || command.entries > PG_ENTRIES)
 			return n == -EPERM || n == -EACCES || n == -ENOSYS;
@@ -243,10 +214,9 @@ static bool serve(const struct agent *a)
 		reply.entries = command.entries;
 		for (uint32_t i = 0; i < command.entries; i++)
 			reply.done[i] = do_entry(a, command.op, &command.entry[i]);
-		none = -1;
 		size_t length = offsetof(struct pg_reply, done) + reply.entries * sizeof reply.done[0];
 
-		n = message(SYS_sendmsg, a->socket, &reply, length, &none);
+		n = rpc_send(a->socket, &reply, length, NULL, 0, 0);
 		if (n != (long)length)
 			return n == -EPERM || n == -EACCES || n == -ENOSYS;
 	}

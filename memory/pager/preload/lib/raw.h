@@ -69,6 +69,9 @@ static inline long pg_thread(void (*fn)(void *), void *arg, char *top, unsigned 
 #endif
 }
 
+/* Such a call of up to five arguments for rpc.h. */
+#define RPC_CALL(name, ...) RPC_CALL_OF(SYS_##name, __VA_ARGS__, 0, 0, 0, 0, 0)
+#define RPC_CALL_OF(nr, a, b, c, d, e, ...) pg_syscall((nr), (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
 #define PG_CALL(nr, a, b, c, d) pg_syscall((nr), (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
 
 #endif
