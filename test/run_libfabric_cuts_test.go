@@ -162,7 +162,7 @@ func TestRootLibfabricDisturbed(t *testing.T) {
 	begun, runs := time.Now(), 0
 	for ; time.Since(begun) < *disturbed; runs++ {
 		argv := [][]string{{"-p", *disturbedBy, "-e", "msg"}, {"-p", *disturbedBy + ";ofi_rxm", "-e", "rdm"}}[runs%2]
-		server, client := l.pingpong(t, env, append(argv, "-c", "-I", "200", "-S", "all")...)
+		server, client := l.pingpong(t, env, append(argv, "-c", "-I", "50", "-S", "all")...)
 		client.wait(t)
 		server.wait(t)
 	}
