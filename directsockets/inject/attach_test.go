@@ -1,4 +1,4 @@
-//go:build amd64
+//go:build amd64 || arm64
 
 package inject
 
@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -153,6 +154,9 @@ func TestAttachKilled(t *testing.T) {
 
 // A program that uses the GS base itself is left alone.
 func TestAttachBase(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("arm64 has no such register, and needs no such page")
+	}
 	library := hook(t)
 	program := build(t, "base", func(out string) *exec.Cmd {
 		return exec.Command("cc", "-O2", "-static", "-o", out, "testdata/base/main.c")
@@ -168,6 +172,9 @@ func TestAttachBase(t *testing.T) {
 
 // A program that has the page at 1 MiB itself is left alone, and goes on to make threads.
 func TestAttachLow(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("arm64 has no such register, and needs no such page")
+	}
 	library := hook(t)
 	program := build(t, "c-low", func(out string) *exec.Cmd {
 		return exec.Command("cc", "-O2", "-static", "-pthread", "-Wl,-Ttext-segment=0x100000", "-o", out, "testdata/cprogram/main.c")

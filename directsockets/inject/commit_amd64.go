@@ -58,22 +58,6 @@ func jump(from, to uint64) []byte {
 	return binary.LittleEndian.AppendUint32([]byte{0xe9}, uint32(d))
 }
 
-// stubs are code that the program runs once, its table, and a stub for each place of C.
-type stubs struct {
-	at         uint64 // of b
-	b          []byte
-	table      uint64
-	low, pages uint64    // of the text: what changes
-	jumps      []written // in the order in which they take effect
-	moves      moves
-}
-
-// moves say where a thread goes on whose next instruction a jump replaces.
-type moves struct {
-	inside map[uint64]uint64 // an instruction in the middle of a jump
-	behind map[uint64]uint64 // that behind a system call, which the kernel may repeat
-}
-
 // stubHead begins a stub: the stack stays clear of the 128 bytes that the program may use below its
 // own, and r11 has where the library comes back to.
 var stubHead = []byte{
@@ -109,12 +93,6 @@ func (p *program) jumps() int {
 		}
 	}
 	return n
-}
-
-// written is a jump and where it is written.
-type written struct {
-	at uint64
-	b  []byte
 }
 
 // makeStubs makes the stubs of a program that was loaded base from its addresses, with the library

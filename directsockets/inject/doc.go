@@ -46,6 +46,14 @@
 // frame of a handler comes back to one, Attach waits. The thread that maps the library makes a call
 // that it waited in anew. Descriptors stay the kernel's, except listeners and epoll instances.
 //
+// # arm64
+//
+// An instruction has four bytes, so a jump replaces a system call alone: no instruction moves, and
+// no thread. A jump reaches 128 MB. The stub makes the call if it is not the library's
+// (free/entry_arm64.c). Where the kernel repeats a call it goes back by four bytes, to the jump.
+// Syscall6 has its system call replaced, and so has runtime.clone: a new thread has its parent's
+// TPIDR_EL0 until its stub has made it 0 (free/slot.h). exn-run does not use it yet (Supported).
+//
 // # Concurrency
 //
 // Trace keeps its thread: it is the last thing that its process does. Attach has a thread of its
@@ -53,7 +61,7 @@
 //
 // # Limits
 //
-// Linux on amd64. A frame of a handler on another stack than the thread's is not looked for. Not
-// programs of 32 bits, not what an SELinux policy governs. Not Go with cgo, which package preload
-// does (hooks/go.c).
+// Linux on amd64 and arm64 (with pages of 4096 bytes). A frame of a handler on another stack than
+// the thread's is not looked for. Not programs of 32 bits, not what an SELinux policy governs. Not
+// Go with cgo, which package preload does (hooks/go.c).
 package inject

@@ -1,4 +1,4 @@
-//go:build !amd64
+//go:build !amd64 && !arm64
 
 package inject
 
@@ -6,6 +6,9 @@ import (
 	"errors"
 	"os"
 )
+
+// errMachine says that nothing can be done on this machine.
+var errMachine = errors.New("it is for neither amd64 nor arm64")
 
 // Supported reports whether this machine's programs can be done.
 const Supported = false

@@ -1,4 +1,4 @@
-//go:build amd64
+//go:build amd64 || arm64
 
 package inject
 
@@ -12,8 +12,7 @@ import (
 // Requests of ptrace for which package unix has no call, and what they are about.
 const (
 	getRegSet   = 0x4204
-	xstate      = 0x202 // NT_X86_XSTATE
-	maxXState   = 16 << 10
+	setRegSet   = 0x4205
 	getSigMask  = 0x420a
 	setSigMask  = 0x420b
 	sigMaskSize = 8
@@ -38,16 +37,14 @@ func setBlocked(tid int, mask uint64) error {
 	return nil
 }
 
-// floatingPoint returns a thread's floating point registers; none: this processor has them in the
-// old form alone.
-func floatingPoint(tid int) ([]byte, error) {
-	b := make([]byte, maxXState)
+// regSet reads or writes a set of a thread's registers, and returns how many bytes of b it has.
+func regSet(how, tid, kind int, b []byte) (int, error) {
 	v := unix.Iovec{Base: &b[0], Len: uint64(len(b))}
-	_, _, e := unix.Syscall6(unix.SYS_PTRACE, getRegSet, uintptr(tid), xstate, uintptr(unsafe.Pointer(&v)), 0, 0)
+	_, _, e := unix.Syscall6(unix.SYS_PTRACE, uintptr(how), uintptr(tid), uintptr(kind), uintptr(unsafe.Pointer(&v)), 0, 0)
 	if e != 0 {
-		return nil, os.NewSyscallError("ptrace", e)
+		return 0, os.NewSyscallError("ptrace", e)
 	}
-	return b[:v.Len], nil
+	return int(v.Len), nil
 }
 
 // filterOf returns the filter for system calls of a thread with a number, of which 0 is the last

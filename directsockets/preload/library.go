@@ -53,9 +53,9 @@ var source = cbuild.Source{
 	Libs: []string{"-ldl", "-lpthread"},
 }
 
-// free is the same without a C library, for amd64. What maps it into a program applies relocations
-// of one kind (R_X86_64_RELATIVE); there is no other, no undefined symbol, no thread-local storage.
-// It uses no vector registers, which a program expects to find as they were.
+// free is the same without a C library. What maps it into a program applies relocations of one kind
+// (relative ones); there is no other, no undefined symbol, no thread-local storage. It uses no
+// vector registers, which a program expects to find as they were.
 var free = cbuild.Source{
 	Name: FreeName, Files: freeSources, Shared: c.Files,
 	Skip: []string{"segment/real.c", "segment/next.c", "segment/unwind.c", "hooks/patch.c", "hooks/instruction.c", "hooks/sites.c", "hooks/entry.c", "hooks/go.c", "hooks/vfork.c", "hooks/signal.c"},
@@ -72,7 +72,7 @@ var ErrFree = errors.New("no direct sockets for static programs on " + runtime.G
 //
 // Concurrency: may be called at the same time by many processes.
 func BuildFree(ctx context.Context) (string, error) {
-	if runtime.GOARCH != "amd64" {
+	if runtime.GOARCH != "amd64" { // arm64: the Makefile has its flags, package inject does not use it yet
 		return "", ErrFree
 	}
 	return free.Build(ctx)

@@ -180,7 +180,7 @@ func TestOthers(t *testing.T) {
 	}{
 		{"musl", []string{"musl-gcc"}, []string{"LIBC=musl", "all", "units"}},
 		{"arm64", []string{"aarch64-linux-gnu-gcc", "qemu-aarch64-static"}, []string{"CC=aarch64-linux-gnu-gcc",
-			"RUN=qemu-aarch64-static -L /usr/aarch64-linux-gnu", "TESTS=" + emulated, "all", "units"}},
+			"RUN=qemu-aarch64-static -L /usr/aarch64-linux-gnu", "TESTS=" + emulated, "all", "free", "units"}},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()

@@ -10,9 +10,15 @@ static __attribute__((used)) unsigned long vforked;
 /* Is fd open? */
 static int is_open(long fd)
 {
+#ifdef __aarch64__
+	register long nr __asm__("x8") = 25, rc __asm__("x0") = fd, get __asm__("x1") = 1; /* fcntl, F_GETFD */
+
+	__asm__ volatile("svc #0" : "+r"(rc) : "r"(nr), "r"(get) : "memory");
+#else
 	long rc = 72; /* fcntl */
 
 	__asm__ volatile("syscall" : "+a"(rc) : "D"(fd), "S"(1L /* F_GETFD */) : "rcx", "r11", "memory");
+#endif
 	return rc >= 0;
 }
 
@@ -39,6 +45,32 @@ SYM long ds_free_start(const unsigned long *stack, int end, int threads, unsigne
 	return 0;
 }
 
+#ifdef __aarch64__
+/* It counts in x16 and x17, has x0 be the answer, and goes to 1, or to 2 if the call is the
+ * kernel's. */
+#define WORK \
+	"	stp x9, x10, [sp, #-16]!\n" \
+	"	adrp x16, calls\n	ldr x16, [x16, :lo12:calls]\n" \
+	"3:	ldaxr x9, [x16]\n	add x9, x9, #1\n	stlxr w10, x9, [x16]\n	cbnz w10, 3b\n" \
+	"	sub x10, x8, #173\n	cbnz x10, 2f\n	mov x10, #0x6578\n	sub x10, x0, x10\n	cbnz x10, 2f\n" \
+	"1:	mov x0, x9\n	ldp x9, x10, [sp], #16\n"
+
+__asm__(".text\n"
+	".globl ds_free_go, ds_free_entry, ds_free_poll, ds_free_behind\n"
+	"ds_free_poll: br x16\n"
+	"ds_free_behind: ret\n"
+	"ds_free_go:\n"
+	WORK
+	"	add x17, x17, #4\n	br x17\n"
+	"2:	ldp x9, x10, [sp], #16\n	br x17\n"
+	/* The stub makes the calls that return twice. */
+	"ds_free_entry:\n"
+	"	sub x16, x8, #220\n	cbz x16, 4f\n	sub x16, x8, #435\n	cbz x16, 4f\n"
+	WORK
+	"	ret\n"
+	"2:	ldp x9, x10, [sp], #16\n"
+	"4:	add x30, x30, #12\n	ret\n");
+#else
 __asm__(".text\n"
 	".globl ds_free_go, ds_free_entry, ds_free_poll\n"
 	"ds_free_poll: jmp *%r11\n"
@@ -64,3 +96,4 @@ __asm__(".text\n"
 	"	cmp $110, %eax\n	jne 2f\n	cmp $0x6578, %edi\n	jne 2f\n"
 	"	pop %rcx\n	mov calls(%rip), %rcx\n	mov (%rcx), %rax\n	ret\n"
 	"2:	pop %rax\n	syscall\n	ret\n");
+#endif

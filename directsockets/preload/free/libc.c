@@ -42,12 +42,23 @@ void *memcpy(void *restrict to, const void *restrict from, size_t n)
 	char *t = to;
 	const char *f = from;
 
+#if defined(__x86_64__)
 	if (n >= LARGE) {
 		void *d = to;
 
 		__asm__ volatile("rep movsb" : "+D"(d), "+S"(from), "+c"(n) : : "memory");
 		return to;
 	}
+#endif
+#if defined(__aarch64__)
+	for (; n >= LARGE; n -= 64)
+		__asm__ volatile("ldp	x9, x10, [%1]\n	ldp	x11, x12, [%1, #16]\n	ldp	x13, x14, [%1, #32]\n	ldp	x15, x16, [%1, #48]\n"
+				 "	add	%1, %1, #64\n	add	%0, %0, #64\n"
+				 "	stp	x9, x10, [%0, #-64]\n	stp	x11, x12, [%0, #-48]\n	stp	x13, x14, [%0, #-32]\n	stp	x15, x16, [%0, #-16]\n"
+				 : "+r"(t), "+r"(f)
+				 :
+				 : "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16", "memory");
+#endif
 	for (; n > 16; n -= 16, t += 16, f += 16) {
 		uint64_t a = *(const word64 *)(const void *)f, b = *(const word64 *)(const void *)(f + 8);
 		*(word64 *)(void *)t = a;
@@ -75,9 +86,19 @@ void *memmove(void *to, const void *from, size_t n)
 
 void *memset(void *to, int c, size_t n)
 {
+#if defined(__x86_64__)
 	void *d = to;
 
 	__asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(c) : "memory");
+#else
+	char *t = to;
+	const uint64_t word = (unsigned char)c * 0x0101010101010101u;
+
+	for (; n >= sizeof word; n -= sizeof word, t += sizeof word)
+		*(word64 *)(void *)t = word;
+	for (; n > 0; n--)
+		*t++ = (char)c;
+#endif
 	return to;
 }
 
@@ -282,8 +303,8 @@ static void *vdso_function(const char *name)
 	return NULL;
 }
 
-void libc_begin(const unsigned long *stack) DS_HIDDEN;
-void libc_begin(const unsigned long *stack)
+void libc_begin(const unsigned long *stack, bool go) DS_HIDDEN;
+void libc_begin(const unsigned long *stack, bool go)
 {
 	char **e = (char **)(uintptr_t)(stack + 1 + stack[0] + 1);
 
@@ -291,13 +312,30 @@ void libc_begin(const unsigned long *stack)
 	while (*e)
 		e++;
 	auxv = (const void *)(e + 1);
+#if defined(__aarch64__)
+	/* A handler of Go that interrupts it wants it to have been called by Go. */
+	vdso_gettime = go ? NULL : (clock_fn *)vdso_function("__kernel_clock_gettime");
+#else
+	(void)go;
 	vdso_gettime = (clock_fn *)vdso_function("__vdso_clock_gettime");
+#endif
 }
 
 int getpagesize(void) { return 4096; }
 
 /* ---- time and threads ------------------------------------------------------------------------ */
 
+#if defined(__aarch64__)
+/* The kernel's function is compiled for the general registers alone. */
+int clock_gettime(clockid_t clock, struct timespec *t) { return vdso_gettime ? vdso_gettime(clock, t) : (int)ds_syscall(SYS_clock_gettime, clock, t); }
+
+int sched_getcpu(void)
+{
+	unsigned cpu = 0;
+
+	return ds_syscall(SYS_getcpu, &cpu, NULL, NULL) < 0 ? -1 : (int)cpu;
+}
+#else
 /* The kernel's function is compiled for any register, while a hook keeps those that it does not use
  * itself. */
 int clock_gettime(clockid_t clock, struct timespec *t)
@@ -312,6 +350,17 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 	return rc;
 }
 
+/* The limit of this segment is the number of the CPU, below that of its node. */
+int sched_getcpu(void)
+{
+	enum { CPU_SEGMENT = 0x7b, CPU_BITS = 0xfff };
+	unsigned v;
+
+	__asm__ volatile("lsl %1, %0" : "=r"(v) : "r"(CPU_SEGMENT));
+	return (int)(v & CPU_BITS);
+}
+#endif
+
 int clock_getres(clockid_t clock, struct timespec *t) { return (int)ds_syscall(SYS_clock_getres, clock, t); }
 
 time_t time(time_t *to)
@@ -322,16 +371,6 @@ time_t time(time_t *to)
 	if (to)
 		*to = t.tv_sec;
 	return t.tv_sec;
-}
-
-/* The limit of this segment is the number of the CPU, below that of its node. */
-int sched_getcpu(void)
-{
-	enum { CPU_SEGMENT = 0x7b, CPU_BITS = 0xfff };
-	unsigned v;
-
-	__asm__ volatile("lsl %1, %0" : "=r"(v) : "r"(CPU_SEGMENT));
-	return (int)(v & CPU_BITS);
 }
 
 int raise(int sig) { return (int)ds_syscall(SYS_tgkill, ds_syscall(SYS_getpid), ds_syscall(SYS_gettid), sig); }
@@ -349,3 +388,16 @@ void pthread_testcancel(void) {}
 int pthread_setcancelstate(int state, int *old) { return (void)state, old ? *old = PTHREAD_CANCEL_ENABLE : 0, 0; }
 int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) { return (void)prepare, (void)parent, (void)child, 0; }
 int fflush(FILE *f) { return (void)f, 0; }
+
+#if defined(__aarch64__)
+/* The compiler calls it, where the processor's own instruction takes vector registers. */
+int __popcountdi2(long v);
+int __popcountdi2(long v)
+{
+	uint64_t n = (uint64_t)v;
+
+	n -= n >> 1 & 0x5555555555555555u;
+	n = (n & 0x3333333333333333u) + (n >> 2 & 0x3333333333333333u);
+	return (int)(((n + (n >> 4)) & 0x0f0f0f0f0f0f0f0fu) * 0x0101010101010101u >> 56);
+}
+#endif

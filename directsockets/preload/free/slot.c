@@ -3,11 +3,14 @@
 #include "segment/kernel.h"
 #include "segment/memory.h"
 
-#include <asm/prctl.h>
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#if defined(__x86_64__)
+#include <asm/prctl.h>
+#endif
 
 _Static_assert(offsetof(struct thread_slot, distance) == 8 && offsetof(struct thread_slot, word) == 16 && offsetof(struct thread_slot, go) == 24 &&
 		       offsetof(struct thread_slot, back) == 40,
@@ -50,7 +53,55 @@ static struct thread_slot *new_slot(int tid)
 	return slot_of(o);
 }
 
-bool slot_of_go, slot_fsgsbase;
+bool slot_of_go;
+
+#if defined(__aarch64__)
+/* Where TPIDR_EL0 leads to that of a thread without a libc. */
+static uintptr_t word_of(const struct thread_slot *s) { return (uintptr_t)s - sizeof s->self; }
+
+long slot_begin(bool fsgsbase) { return (void)fsgsbase, 0; }
+void slot_begun(bool go) { slot_of_go = go; }
+
+bool slot_set(const struct thread_slot *s)
+{
+	uintptr_t word = slot_word();
+	const struct thread_slot *was = slot_at_base();
+
+	if (!word || (was && word == word_of(was)))
+		__asm__ volatile("msr tpidr_el0, %0" : : "r"(s ? word_of(s) : 0) : "memory");
+	else
+		((const struct thread_slot **)word)[1] = s;
+	return true;
+}
+
+/* Is it one of this library's? Else the program uses the word itself. */
+static bool is_slot(const struct thread_slot *s)
+{
+	for (const struct owned *o = __atomic_load_n(&slots.first, __ATOMIC_ACQUIRE); o; o = o->next)
+		if (o == &s->owned)
+			return true;
+	return false;
+}
+
+bool slot_find(void)
+{
+	struct thread_slot *s = slot_at_base();
+	int tid = (int)owned_call(SYS_gettid, 0, 0, 0);
+
+	if (s && !is_slot(s))
+		return false;
+	if (!s || owned_tid(&s->owned) != tid) {
+		if (slots.first)
+			slot_threads();
+		s = new_slot(tid);
+	}
+	if (!s || !slot_set(s))
+		return false;
+	s->word = slot_word();
+	return true;
+}
+#else
+bool slot_fsgsbase;
 
 long slot_begin(bool fsgsbase)
 {
@@ -108,6 +159,8 @@ bool slot_find(void)
 	return true;
 }
 
+#endif
+
 void slot_leave(void)
 {
 	struct thread_slot *s = slot_here();
@@ -121,6 +174,9 @@ void slot_leave(void)
  * parent's slot (entry.c). A child process has its parent's: until ds_local_child, or for good. */
 static bool is_of_another(const struct thread_slot *s)
 {
+#if defined(__aarch64__)
+	return (void)s, false;
+#endif
 	return !slot_of_go && owned_tid(&s->owned) != owned_call(SYS_gettid, 0, 0, 0) && slots.process == owned_call(SYS_getpid, 0, 0, 0);
 }
 

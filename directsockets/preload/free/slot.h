@@ -16,6 +16,12 @@
  * To a libc the word is its own address. To Go alone it is m.tls[1] (runtime2.go), which Go does
  * not use: 0 in a new thread. slot_find writes the slot's address there.
  *
+ * arm64 has one such register, TPIDR_EL0. A libc's threads have two words there, the second of
+ * which no libc uses: it is the slot's address. Go without cgo leaves the register 0: then it is 8
+ * below the slot, whose first word is its own address, so that the second word is the same. A new
+ * thread of a libc has a TPIDR_EL0 of its own, of which entry_arm64.c has made the second word 0.
+ * One of Go has its parent's, until the stub of runtime.clone has made it 0.
+ *
  * A slot lies above its thread's stack for Go (owned.h).
  */
 #ifndef DS_SLOT_H
@@ -31,9 +37,10 @@ struct thread_slot {
 	/* entry.c knows where these are. */
 	struct thread_slot *self;	     /* 0 */
 	uintptr_t distance;	     /* 8: of the copies, from their templates */
-	uintptr_t word;		     /* 16: what its thread, of Go, has at the FS base */
+	uintptr_t word;		     /* 16: what its thread, of Go, has at the FS base; arm64: its TPIDR_EL0 */
 	struct go_stack go;	     /* 24 */
-	uintptr_t back[SLOT_VFORKS]; /* 40: where vfork returns to, the innermost last */
+	uintptr_t back[SLOT_VFORKS]; /* 40: where vfork returns to, the innermost last; arm64: what returns twice */
+	int twice;		     /* arm64: how many of these there are */
 	struct owned owned;
 	int err; /* the thread's errno */
 	char copies[] __attribute__((aligned(64)));
@@ -59,7 +66,26 @@ void slot_begun(bool go) DS_HIDDEN;
  * program's (seccomp) forbids it. */
 bool slot_set(const struct thread_slot *s) DS_HIDDEN;
 
-/* What the GS base leads to. */
+/* What the GS base, or the second word at TPIDR_EL0, leads to. */
+#if defined(__aarch64__)
+static inline uintptr_t slot_word(void)
+{
+	uintptr_t word;
+
+	__asm__ volatile("mrs %0, tpidr_el0" : "=r"(word));
+	return word;
+}
+
+static inline struct thread_slot *slot_at_base(void)
+{
+	uintptr_t word = slot_word();
+
+	return word ? ((struct thread_slot *const *)word)[1] : NULL;
+}
+
+/* The slot of this thread; NULL: it has none yet. */
+static inline struct thread_slot *slot_here(void) { return slot_at_base(); }
+#else
 static inline struct thread_slot *slot_at_base(void)
 {
 	struct thread_slot *s;
@@ -84,6 +110,7 @@ static inline struct thread_slot *slot_here(void)
 
 	return s && (!slot_of_go || s->word == slot_word()) ? s : NULL;
 }
+#endif
 
 /* From now on the process may have more than one thread: before it makes the second. Go has several
  * before the first call. */

@@ -13,7 +13,7 @@ EXPORT const uint32_t ds_free_version = 5;
 
 extern const Elf64_Ehdr __ehdr_start DS_HIDDEN;
 extern const Elf64_Dyn _DYNAMIC[] DS_HIDDEN;
-void libc_begin(const unsigned long *stack) DS_HIDDEN;
+void libc_begin(const unsigned long *stack, bool go) DS_HIDDEN;
 
 /* Runs the constructors. */
 static void construct(void)
@@ -58,7 +58,7 @@ long ds_free_start(const unsigned long *stack, int end, int threads, uint32_t op
 {
 	enum { FSGSBASE = 1 << 1 }; /* of AT_HWCAP2: the FS and GS base may be read and written */
 
-	libc_begin(stack);
+	libc_begin(stack, go);
 	long rc = slot_begin(getauxval(AT_HWCAP2) & FSGSBASE);
 
 	if (rc < 0)

@@ -1,4 +1,4 @@
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(DS_FREE)
 #include "hooks/owned.h"
 
 #include <errno.h>

@@ -38,20 +38,35 @@ char *owned_map(size_t n) __attribute__((visibility("hidden")));
 /* A system call with three arguments: the result, or -errno. */
 static inline long owned_call(long nr, long a, long b, long c)
 {
+#if defined(__aarch64__)
+	register long number __asm__("x8") = nr, rc __asm__("x0") = a, second __asm__("x1") = b, third __asm__("x2") = c;
+
+	__asm__ volatile("svc #0" : "+r"(rc) : "r"(number), "r"(second), "r"(third) : "memory");
+	return rc;
+#else
 	long rc;
 
 	__asm__ volatile("syscall" : "=a"(rc) : "a"(nr), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
 	return rc;
+#endif
 }
 
 /* Maps n bytes of anonymous memory: its address, or -errno. */
 static inline long owned_mmap(long at, size_t n, long prot, long how)
 {
+#if defined(__aarch64__)
+	register long number __asm__("x8") = SYS_mmap, rc __asm__("x0") = at, size __asm__("x1") = (long)n, right __asm__("x2") = prot;
+	register long flags __asm__("x3") = MAP_PRIVATE | MAP_ANONYMOUS | how, fd __asm__("x4") = -1, from __asm__("x5") = 0;
+
+	__asm__ volatile("svc #0" : "+r"(rc) : "r"(number), "r"(size), "r"(right), "r"(flags), "r"(fd), "r"(from) : "memory");
+	return rc;
+#else
 	register long flags __asm__("r10") = MAP_PRIVATE | MAP_ANONYMOUS | how, fd __asm__("r8") = -1, from __asm__("r9") = 0;
 	long rc;
 
 	__asm__ volatile("syscall" : "=a"(rc) : "a"(SYS_mmap), "D"(at), "S"(n), "d"(prot), "r"(flags), "r"(fd), "r"(from) : "rcx", "r11", "memory");
 	return rc;
+#endif
 }
 
 #endif

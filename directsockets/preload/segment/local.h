@@ -16,10 +16,18 @@
 /* How far this thread's variables are from their templates. */
 static inline uintptr_t ds_local_distance(void)
 {
+#if defined(__aarch64__)
+	uintptr_t base, *slot;
+
+	__asm__("mrs %0, tpidr_el0" : "=r"(base));
+	slot = base ? ((uintptr_t **)base)[1] : 0;
+	return slot ? slot[1] : 0;
+#else
 	uintptr_t d;
 
 	__asm__("movq %%gs:0x100008, %0" : "=r"(d)); /* free/slot.h: SLOT_NONE */
 	return d;
+#endif
 }
 #define DS_HERE(template) (*(__typeof__(&(template)))((uintptr_t)&(template) + ds_local_distance()))
 

@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package inject
 
 import (
@@ -72,7 +74,7 @@ func ends(filter []unix.SockFilter) bool {
 		// struct seccomp_data, each word as bpf reads one of a packet.
 		const size = 64
 		data := binary.BigEndian.AppendUint32(make([]byte, 0, size), call)
-		data = binary.BigEndian.AppendUint32(data, unix.AUDIT_ARCH_X86_64)
+		data = binary.BigEndian.AppendUint32(data, filterMachine)
 		answer, err := vm.Run(data[:size])
 		if err != nil {
 			return true

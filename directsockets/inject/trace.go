@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package inject
 
 import (
@@ -14,9 +16,6 @@ import (
 
 	"exnet/internal/elffile"
 )
-
-// Supported reports whether this machine's programs can be done.
-const Supported = true
 
 var (
 	errSecure = errors.New("it runs with other rights than its caller's")
@@ -71,7 +70,7 @@ type tracer struct {
 	pid   int
 	whom  int // to wait for: pid, or -1, as execve gives a thread another number
 	mem   *os.File
-	start unix.PtraceRegs // where the program is to go on
+	start registers // where the program is to go on
 	frame uint64
 	gate  uint64
 	// blockedMask are the signals that the thread of a running program blocks.
@@ -185,7 +184,7 @@ func (t *tracer) inject(p *program, path, dir string) error {
 		return err
 	}
 	if err := t.mapLibrary(p, l, base); err != nil {
-		_ = unix.PtraceSetRegs(t.pid, &t.start) // it goes on as it was, even if this fails
+		_ = setRegisters(t.pid, &t.start) // it goes on as it was, even if this fails
 		_ = t.write(t.gate, unused)
 		return err
 	}
@@ -210,7 +209,7 @@ func (t *tracer) open(p *program) (base uint64, err error) {
 	if auxiliary(auxv, atSecure) != 0 {
 		return 0, errSecure
 	}
-	if err := unix.PtraceGetRegs(t.pid, &t.start); err != nil {
+	if t.start, err = startRegisters(t.pid); err != nil {
 		return 0, err
 	}
 	blocked, err := t.blocked()
@@ -218,7 +217,7 @@ func (t *tracer) open(p *program) (base uint64, err error) {
 		return 0, err
 	}
 	var b []byte
-	t.frame, b = frameOf(&t.start, blocked, nil, t.start.Rsp-redZone)
+	t.frame, b = frameOf(&t.start, blocked, nil, stackOf(&t.start)-redZone)
 	t.gate = base + p.gate
 	return base, t.write(t.frame, b)
 }
@@ -262,14 +261,8 @@ func (t *tracer) read(at uint64, b []byte) error {
 
 // call has the program make a system call.
 func (t *tracer) call(nr uint64, a ...uint64) (uint64, error) {
-	r := t.start
-	r.Rip, r.Rsp, r.Rax, r.Orig_rax = t.gate, t.frame, nr, ^uint64(0)
-	for i, to := range []*uint64{&r.Rdi, &r.Rsi, &r.Rdx, &r.R10, &r.R8, &r.R9} {
-		if i < len(a) {
-			*to = a[i]
-		}
-	}
-	if err := unix.PtraceSetRegs(t.pid, &r); err != nil {
+	r := callRegisters(t.start, t.gate, t.frame, nr, a)
+	if err := setRegisters(t.pid, &r); err != nil {
 		return 0, t.ended(err)
 	}
 	for range 2 { // it begins, it ends
@@ -278,13 +271,14 @@ func (t *tracer) call(nr uint64, a ...uint64) (uint64, error) {
 		}
 		step("call")
 	}
-	if err := unix.PtraceGetRegs(t.pid, &r); err != nil {
+	if err := getRegisters(t.pid, &r); err != nil {
 		return 0, t.ended(err)
 	}
-	if -r.Rax < pageSize && r.Rax != 0 {
-		return 0, unix.Errno(-r.Rax)
+	rc := resultOf(&r)
+	if -rc < pageSize && rc != 0 {
+		return 0, unix.Errno(-rc)
 	}
-	return r.Rax, nil
+	return rc, nil
 }
 
 // openGate writes the gate, and returns what was there, to be written back.

@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package inject
 
 import (
@@ -21,7 +23,7 @@ const (
 
 // stop stops all threads. Those that begin meanwhile are found as the list is read again.
 func (r *running) stop(deadline time.Time) error {
-	r.threads = make(map[int]unix.PtraceRegs)
+	r.threads = make(map[int]registers)
 	for {
 		names, err := readNames(r.path("task"))
 		if err != nil {
@@ -38,7 +40,7 @@ func (r *running) stop(deadline time.Time) error {
 			} else if err != nil {
 				return refused(err)
 			}
-			r.threads[tid] = unix.PtraceRegs{}
+			r.threads[tid] = registers{}
 			if err := request(unix.PTRACE_INTERRUPT, tid, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 				return err
 			}
@@ -117,8 +119,8 @@ func (r *running) stopped(tid int, deadline time.Time) error {
 		case event == stopEvent && ws.StopSignal() != unix.SIGTRAP:
 			return errStopped
 		case event == stopEvent:
-			var regs unix.PtraceRegs
-			if err := unix.PtraceGetRegs(tid, &regs); err != nil {
+			var regs registers
+			if err := getRegisters(tid, &regs); err != nil {
 				delete(r.threads, tid) // it was killed
 				return nil
 			}
@@ -143,17 +145,17 @@ func (r *running) release() {
 
 // callers returns the threads that may make the tracer's system calls: those that wait in a call
 // which the kernel repeats come last.
-func (r *running) callers() []int {
+func (r *running) callers(t *tracer) []int {
 	tids := slices.Collect(maps.Keys(r.threads))
 	slices.SortFunc(tids, func(a, b int) int {
 		x, y := r.threads[a], r.threads[b]
-		return cmp.Compare(rank(&x), rank(&y))
+		return cmp.Compare(t.rank(&x), t.rank(&y))
 	})
 	return tids
 }
 
-func rank(regs *unix.PtraceRegs) int {
-	if repeats(regs) {
+func (t *tracer) rank(regs *registers) int {
+	if t.repeats(regs) {
 		return 1
 	}
 	return 0

@@ -1,8 +1,9 @@
+//go:build amd64 || arm64
+
 package inject
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -67,8 +68,6 @@ const (
 	stopTime = 5 * time.Second
 	// maxDescriptors is how many of a program's descriptors the library looks at.
 	maxDescriptors = 1 << 16
-	// slotNone is where the library maps a page (free/slot.h: SLOT_NONE).
-	slotNone = 0x100000
 	// startStack is the stack of the library's start.
 	startStack = 128 << 10
 )
@@ -78,7 +77,7 @@ type running struct {
 	pid     int
 	program *program
 	base    uint64
-	threads map[int]unix.PtraceRegs // those that are stopped, and where
+	threads map[int]registers // those that are stopped, and where
 }
 
 func (r *running) path(name string) string {
@@ -91,8 +90,8 @@ func (r *running) examine() (err error) {
 	if r.program, err = find(exe, true, ""); err != nil {
 		return err
 	}
-	if r.program.isGo && r.program.sites[0].short == nil {
-		return errNoPadding
+	if err := r.program.mayRun(); err != nil {
+		return err
 	}
 	status, err := os.ReadFile(r.path("status"))
 	if err != nil {
@@ -154,17 +153,10 @@ func (r *running) attach(l *library) error {
 	if err := r.unchanged(t); err != nil {
 		return err
 	}
-	for _, regs := range r.threads {
-		if regs.Gs_base != 0 {
-			return errBase
-		}
-	}
-	if text, err := os.ReadFile(r.path("maps")); err != nil {
+	if err := r.slotsAreFree(t); err != nil {
 		return err
-	} else if mappingEnd(string(text), slotNone) != 0 {
-		return errPage // the library would say so, but too late: there are jumps to it then
 	}
-	for _, tid := range r.callers() {
+	for _, tid := range r.callers(t) {
 		t.pid, t.whom = tid, tid
 		if err = r.divert(t); err == nil {
 			break // else it is about to end, and has no stack any more
@@ -179,7 +171,7 @@ func (r *running) attach(l *library) error {
 	}
 	ended, err := r.inject(t, l)
 	if !ended { // else it has restored all by itself
-		_ = unix.PtraceSetRegs(t.pid, &t.start) // these fail if the program has ended
+		_ = setRegisters(t.pid, &t.start) // these fail if the program has ended
 		_ = setBlocked(t.pid, t.blockedMask)
 	}
 	return errors.Join(err, t.write(t.gate, unused))
@@ -244,29 +236,15 @@ func (r *running) inject(t *tracer, l *library) (ended bool, err error) {
 
 // begin has the program call the library's start.
 func (r *running) begin(t *tracer, l *library, s *stubs, at uint64) (ended bool, err error) {
-	regs := t.start
-	regs.Rip, regs.Orig_rax = s.at, ^uint64(0)
-	regs.Rsp = at + l.size + r.program.stubsSize() + startStack - redZone
-	regs.Rdi, regs.Rsi, regs.Rdx = at+l.size+r.program.stubsSize(), r.descriptors(), uint64(len(r.threads))
-	regs.Rcx, regs.R8 = math.MaxUint32, r.program.goArgument()
-	regs.R13, regs.Rbp, regs.R12 = at+l.symbols[symStart], t.frame+resultOff, t.frame
-	if err := unix.PtraceSetRegs(t.pid, &regs); err != nil {
+	stack := at + l.size + r.program.stubsSize()
+	regs := beginRegisters(t.start, s, t.frame, stack+startStack-redZone,
+		[...]uint64{stack, r.descriptors(), uint64(len(r.threads)), math.MaxUint32, r.program.goArgument()}, at+l.symbols[symStart])
+	if err := setRegisters(t.pid, &regs); err != nil {
 		return false, t.ended(err)
 	}
 	step("begin")
 	err = t.toEnd(s.at + uint64(len(begin)))
 	return true, err
-}
-
-// begin is the code that calls the library's start and goes back to where the thread was.
-//
-//	rdi to rcx arguments of ds_free_start   r13 ds_free_start   rbp for the result   r12 frame
-var begin = []byte{
-	0x41, 0xff, 0xd5, // call *%r13
-	0x48, 0x89, 0x45, 0, // mov %rax, (%rbp)
-	0x4c, 0x89, 0xe4, // mov %r12, %rsp
-	0xb8, 15, 0, 0, 0, // mov $SYS_rt_sigreturn, %eax
-	0x0f, 0x05, // syscall
 }
 
 // sees reports whether the program has the library's file at the same path.
@@ -309,10 +287,7 @@ func (r *running) unchanged(t *tracer) error {
 	defer f.Close()
 	is, was := make([]byte, jumpSize), make([]byte, jumpSize)
 	for _, s := range r.program.sites {
-		n := jumpSize
-		if s.short != nil {
-			n = shortJump
-		}
+		n := s.size()
 		if _, err := f.ReadAt(was[:n], int64(r.program.text.Off+s.at-r.program.text.Addr)); err != nil {
 			return err
 		}
@@ -330,7 +305,7 @@ func (r *running) unchanged(t *tracer) error {
 // frame by which it comes back to that.
 func (r *running) divert(t *tracer) (err error) {
 	t.start = r.threads[t.pid]
-	again(&t.start)
+	t.again(&t.start)
 	if t.blockedMask, err = getBlocked(t.pid); err != nil {
 		return t.ended(err)
 	}
@@ -338,7 +313,7 @@ func (r *running) divert(t *tracer) (err error) {
 	if err != nil {
 		return t.ended(err)
 	}
-	top := t.start.Rsp - redZone
+	top := stackOf(&t.start) - redZone
 	if r.program.isGo { // a goroutine's stack may be small
 		if top, err = r.unusedStack(); err != nil {
 			return err
@@ -371,103 +346,6 @@ func (r *running) unusedStack() (uint64, error) {
 	}
 	return 0, errors.New("inject: there is no stack")
 }
-
-// Results of a system call that the kernel repeats (linux/errno.h), unless a handler comes first.
-const (
-	restartSys       = 512
-	restartNoIntr    = 513
-	restartNoHand    = 514
-	restartByBlock   = 516
-	systemCallLength = 2
-)
-
-// repeats reports whether a thread is in a system call that the kernel repeats.
-func repeats(r *unix.PtraceRegs) bool {
-	if int64(r.Orig_rax) < 0 {
-		return false
-	}
-	switch -int64(r.Rax) {
-	case restartSys, restartNoIntr, restartNoHand, restartByBlock:
-		return true
-	}
-	return false
-}
-
-// again changes the registers of a thread so that it makes the system call again by itself: a call
-// that the kernel repeats in another way begins anew.
-func again(r *unix.PtraceRegs) {
-	if repeats(r) {
-		r.Rax = r.Orig_rax
-		r.Rip -= systemCallLength
-	}
-	r.Orig_rax = ^uint64(0)
-}
-
-// move has the threads whose next instruction a jump replaces go on in its stub.
-func (r *running) move(t *tracer, m moves) error {
-	for tid, regs := range r.threads {
-		to, ok := m.inside[regs.Rip]
-		if _, back := m.inside[regs.Rip-systemCallLength]; !ok && back && int64(regs.Orig_rax) >= 0 {
-			to, ok = m.behind[regs.Rip]
-		}
-		if tid == t.pid {
-			// It is elsewhere, and its frame says where it goes on. It has no call that is
-			// repeated.
-			if to, ok = m.inside[t.start.Rip]; ok {
-				t.start.Rip = to
-				if err := t.write(t.frame+frameRip, binary.LittleEndian.AppendUint64(nil, to)); err != nil {
-					return err
-				}
-			}
-			continue
-		}
-		if !ok {
-			continue
-		}
-		regs.Rip = to
-		if err := unix.PtraceSetRegs(tid, &regs); err != nil {
-			return t.ended(err)
-		}
-		step("move")
-	}
-	return nil
-}
-
-// frameRip is where a frame has the instruction pointer.
-const frameRip = 8 * (5 + 16)
-
-// noHandlerInside looks for the frames of signal handlers that would come back to an instruction
-// that a jump replaces.
-func (r *running) noHandlerInside(t *tracer, m moves) error {
-	if len(m.inside) == 0 {
-		return nil
-	}
-	text, err := os.ReadFile(r.path("maps"))
-	if err != nil {
-		return err
-	}
-	buf := make([]byte, 64<<10)
-	for _, regs := range r.threads {
-		at, end := regs.Rsp&^7, mappingEnd(string(text), regs.Rsp)
-		end = min(end, at+maxStack)
-		for at < end {
-			b := buf[:min(uint64(len(buf)), end-at)]
-			if err := t.read(at, b); err != nil {
-				return err
-			}
-			for i := 0; i+8 <= len(b); i += 8 {
-				if _, is := m.inside[binary.LittleEndian.Uint64(b[i:])]; is {
-					return errHandler
-				}
-			}
-			at += uint64(len(b))
-		}
-	}
-	return nil
-}
-
-// maxStack bounds how much of a thread's stack is read.
-const maxStack = 8 << 20
 
 // mappingEnd returns the end of the mapping that has an address; 0: there is none.
 func mappingEnd(maps string, at uint64) uint64 {

@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package inject
 
 import (
@@ -26,14 +28,13 @@ var errLibrary = errors.New("inject: not a library that can be put into a static
 
 // Tags of the dynamic section and the kind of a relocation (elf.h).
 const (
-	dtRela    = 7
-	dtRelaSz  = 8
-	dtRel     = 17
-	dtPltRel  = 20
-	dtRelrSz  = 35
-	relaSize  = 24
-	symSize   = 24
-	rRelative = 8
+	dtRela   = 7
+	dtRelaSz = 8
+	dtRel    = 17
+	dtPltRel = 20
+	dtRelrSz = 35
+	relaSize = 24
+	symSize  = 24
 )
 
 // version is the interface's, in ds_free_version.
@@ -59,7 +60,7 @@ func readLibrary(path string) (*library, error) {
 	}
 	defer f.Close()
 	l := &library{path: path, symbols: make(map[string]uint64)}
-	if f.Machine != elffile.Machines["amd64"] || !f.Movable() {
+	if f.Machine != elffile.Machines[machine] || !f.Movable() {
 		return nil, errLibrary
 	}
 	for _, s := range f.Segments() {
@@ -138,14 +139,14 @@ func (l *library) readSymbols(f *elffile.File) error {
 		if uint64(at) >= uint64(len(names)) {
 			continue
 		}
-		for _, want := range []string{symStart, symEntry, symGo, symPoll, symVersion} {
+		for _, want := range symbols {
 			if n := names[at:]; len(n) > len(want) && string(n[:len(want)]) == want && n[len(want)] == 0 {
 				l.symbols[want] = binary.LittleEndian.Uint64(table[8:])
 			}
 		}
 	}
-	if len(l.symbols) != 5 {
-		return fmt.Errorf("%w: %d of 5 symbols", errLibrary, len(l.symbols))
+	if len(l.symbols) != len(symbols) {
+		return fmt.Errorf("%w: %d of %d symbols", errLibrary, len(l.symbols), len(symbols))
 	}
 	return nil
 }

@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package inject
 
 import (
@@ -11,16 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/elffile"
-)
-
-// Distances from the text at which memory is looked for: a jump reaches 2 GB. Above a program at a
-// low address is its heap, which gets as much room as there is.
-const (
-	reach     = 0x7f00_0000
-	below     = 0x4000_0000
-	nextPlace = 0x0400_0000
-	places    = 8
-	low       = 1 << 32
 )
 
 // mapLibrary maps the library and has the program commit. If it fails, nothing stays mapped.
@@ -41,12 +33,8 @@ func (t *tracer) mapLibrary(p *program, l *library, base uint64) error {
 
 // reserve finds memory near the text.
 func (t *tracer) reserve(text, size uint64) (uint64, error) {
-	want := text - below - size
-	if text < low {
-		want = text + reach - size
-	}
-	for i := range uint64(places) {
-		at, err := t.call(unix.SYS_MMAP, page(want-i*nextPlace), size, unix.PROT_NONE,
+	for _, want := range placesNear(text, size) {
+		at, err := t.call(unix.SYS_MMAP, page(want), size, unix.PROT_NONE,
 			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED_NOREPLACE, ^uint64(0), 0)
 		if !errors.Is(err, unix.EEXIST) {
 			return at, wrap("reserving memory", err)
@@ -179,12 +167,8 @@ func (t *tracer) commit(p *program, l *library, base, at uint64) error {
 	if err := t.fill(s.at, p.stubsSize(), s.b, unix.PROT_READ|unix.PROT_EXEC); err != nil {
 		return wrap("mapping the stubs", err)
 	}
-	r := t.start
-	r.Rip, r.Rsp, r.Orig_rax = s.at, t.frame-16, ^uint64(0)
-	r.Rdi, r.R13, r.Rbx, r.R14, r.R15 = t.start.Rsp, at+l.symbols[symStart], s.table, s.low, s.pages
-	r.Rsi, r.Rdx, r.Rcx, r.R8 = 0, 1, t.openNumbers(), p.goArgument() // no descriptors of its own yet, one thread
-	r.Rbp, r.R12 = t.frame+resultOff, t.frame
-	if err := unix.PtraceSetRegs(t.pid, &r); err != nil {
+	r := commitRegisters(t.start, s, t.frame, [...]uint64{stackOf(&t.start), 0, 1, t.openNumbers(), p.goArgument()}, at+l.symbols[symStart])
+	if err := setRegisters(t.pid, &r); err != nil {
 		return t.ended(err)
 	}
 	step("commit")
@@ -208,15 +192,15 @@ func (t *tracer) openNumbers() (bits uint64) {
 // toEnd has the program run code that ends by restoring its registers, and returns the library's
 // result, which the code has written.
 func (t *tracer) toEnd(end uint64) error {
-	var r unix.PtraceRegs
+	var r registers
 	for {
 		if _, err := t.wait(unix.PTRACE_SYSCALL, false); err != nil {
 			return err
 		}
-		if err := unix.PtraceGetRegs(t.pid, &r); err != nil {
+		if err := getRegisters(t.pid, &r); err != nil {
 			return t.ended(err)
 		}
-		if r.Rip == end {
+		if nextOf(&r) == end {
 			break
 		}
 		step("commits")

@@ -1,0 +1,204 @@
+package inject
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// commit is the code that starts the library and changes the text. The program runs it to its end
+// without the tracer.
+//
+//	x0 to x4 arguments of ds_free_start  x19 ds_free_start   x20 table of jumps
+//	x21, x22 the pages of the places     x23 for the result  x24 frame
+//
+// The library's own mapping has shown that pages may become executable after they were written.
+var commit = code(
+	0xd63f0260, // blr x19
+	0xb50002e0, // cbnz x0, out
+	0xaa1503e0, // mov x0, x21
+	0xaa1603e1, // mov x1, x22
+	0xd2800062, // mov x2, #(PROT_READ | PROT_WRITE)
+	0xd2801c48, // mov x8, #SYS_mprotect
+	svc,
+	0xb5000220, // cbnz x0, out
+	0xa8c10680, // next: ldp x0, x1, [x20], #16
+	0xb4000100, // cbz x0, done
+	0xb9000001, // str w1, [x0]
+	0xd50b7b20, // dc cvau, x0
+	0xd5033b9f, // dsb ish
+	0xd50b7520, // ic ivau, x0
+	0xd5033b9f, // dsb ish
+	0xd5033fdf, // isb
+	0x17fffff8, // b next
+	0xaa1503e0, // done: mov x0, x21
+	0xaa1603e1, // mov x1, x22
+	0xd28000a2, // mov x2, #(PROT_READ | PROT_EXEC)
+	0xd2801c48, // mov x8, #SYS_mprotect
+	svc,
+	0xb4000040, // cbz x0, out
+	0xd4200000, // brk #0
+	0xf90002e0, // out: str x0, [x23]
+	0x9100031f, // mov sp, x24
+	0xd2801168, // mov x8, #SYS_rt_sigreturn
+	svc,
+)
+
+// begin is the code that calls the library's start and goes back to where the thread was.
+//
+//	x0 to x4 arguments of ds_free_start   x19 ds_free_start   x23 for the result   x24 frame
+var begin = code(
+	0xd63f0260, // blr x19
+	0xf90002e0, // str x0, [x23]
+	0x9100031f, // mov sp, x24
+	0xd2801168, // mov x8, #SYS_rt_sigreturn
+	svc,
+)
+
+// jumpSize is the length of a jump.
+const jumpSize = 4
+
+// Opcodes of a jump and of a call, whose distance is in the low bits.
+const (
+	jumpCode = 0x14000000
+	callCode = 0x94000000
+)
+
+// branch returns the instruction by which one address jumps to another, or calls it. False: that is
+// too far.
+func branch(opcode uint32, from, to uint64) (uint32, bool) {
+	const most = 1 << 27
+	d := int64(to - from)
+	return opcode | uint32(d>>2)&0x3ffffff, d >= -most && d < most && d%4 == 0
+}
+
+// moves say where a thread goes on whose next instruction a jump replaces: nowhere else. A jump
+// replaces one instruction, and what the kernel repeats is there again.
+type moves struct{}
+
+// stubMost is how many instructions a stub has at most.
+const stubMost = 19
+
+// stubsSize is how much memory they take.
+func (p *program) stubsSize() uint64 {
+	return pageUp(uint64(max(len(commit), len(begin)) + 16*(len(p.sites)+2) + 4*stubMost*len(p.sites)))
+}
+
+// makeStubs makes the stubs of a program that was loaded base from its addresses, with the library
+// at lib. They begin with the code once.
+func (p *program) makeStubs(once []byte, at, base uint64, l *library, lib uint64) (*stubs, error) {
+	s := &stubs{at: at, b: append([]byte(nil), once...), low: math.MaxUint64}
+	for len(s.b)%16 != 0 {
+		s.b = append(s.b, 0)
+	}
+	s.table = at + uint64(len(s.b))
+	start := s.table + 16*uint64(len(p.sites)+1)
+	var text []byte
+	high := uint64(0)
+	for _, place := range p.sites {
+		from, to := base+place.at, start+uint64(len(text))
+		a := assembler{at: to, ok: true}
+		opcode := uint32(jumpCode)
+		switch place.kind {
+		case callsPoll:
+			opcode = callCode
+			a.poll(base+place.calls, lib+l.symbols[symPoll])
+		case clones:
+			a.clone(from)
+		case ofGo:
+			a.goCall(from, lib+l.symbols[symGo])
+		case ofC:
+			a.call(from, lib+l.symbols[symEntry], lib+l.symbols[symBehind])
+		}
+		j, near := branch(opcode, from, to)
+		if !near || !a.ok {
+			return nil, errFar
+		}
+		text = append(text, code(a.list...)...)
+		s.b = binary.LittleEndian.AppendUint64(s.b, from)
+		s.b = binary.LittleEndian.AppendUint64(s.b, uint64(j))
+		s.jumps = append(s.jumps, written{from, code(j)})
+		s.low, high = min(s.low, page(from)), max(high, pageUp(from+jumpSize))
+	}
+	s.b = append(append(s.b, make([]byte, 16)...), text...)
+	s.pages = high - s.low
+	return s, nil
+}
+
+// assembler writes a stub.
+type assembler struct {
+	at   uint64
+	list []uint32
+	ok   bool // nothing is too far
+}
+
+func (a *assembler) put(list ...uint32) { a.list = append(a.list, list...) }
+
+func (a *assembler) branch(opcode uint32, to uint64) {
+	word, near := branch(opcode, a.at+4*uint64(len(a.list)), to)
+	a.put(word)
+	a.ok = a.ok && near
+}
+
+// keep puts x16, x17 and x30 on the stack, getBack takes them from there.
+func (a *assembler) keep() {
+	a.put(0xa9be47f0, // stp x16, x17, [sp, #-32]!
+		0xf9000bfe) // str x30, [sp, #16]
+}
+
+func (a *assembler) getBack() {
+	a.put(0xf9400bfe, // ldr x30, [sp, #16]
+		0xa8c247f0) // ldp x16, x17, [sp], #32
+}
+
+// call makes the stub of a place of C (free/entry_arm64.c).
+func (a *assembler) call(from, entry, behind uint64) {
+	a.keep()
+	a.branch(callCode, entry)
+	a.getBack()
+	a.branch(jumpCode, from+jumpSize)
+	a.getBack()
+	a.put(svc)
+	a.branch(jumpCode, from+jumpSize)
+	a.getBack()
+	a.put(svc)
+	a.keep()
+	a.branch(callCode, behind)
+	a.getBack()
+	a.branch(jumpCode, from+jumpSize)
+}
+
+// goCall makes that of Syscall6.
+func (a *assembler) goCall(from, entry uint64) {
+	a.put(0x10000051) // adr x17, . + 8
+	a.branch(jumpCode, entry)
+	a.put(svc)
+	a.branch(jumpCode, from+jumpSize)
+}
+
+// clone makes that of runtime.clone: a new thread has no slot.
+func (a *assembler) clone(from uint64) {
+	a.put(svc,
+		0xb5000040, // cbnz x0, . + 8
+		0xd51bd05f) // msr tpidr_el0, xzr
+	a.branch(jumpCode, from+jumpSize)
+}
+
+// poll makes that of the call of runtime_pollWait: x16 has what the program calls.
+func (a *assembler) poll(calls, entry uint64) {
+	a.put(0x58000050) // ldr x16, . + 8
+	a.branch(jumpCode, entry)
+	a.put(uint32(calls), uint32(calls>>32))
+}
+
+// repeats reports whether a thread is about to make a system call again: the kernel has gone back
+// to its instruction.
+func (t *tracer) repeats(r *registers) bool {
+	b := make([]byte, jumpSize)
+	return t.read(r.Pc, b) == nil && binary.LittleEndian.Uint32(b) == svc
+}
+
+// again has nothing to do: the kernel has gone back.
+func (t *tracer) again(*registers) {}
+
+func (r *running) move(*tracer, moves) error            { return nil }
+func (r *running) noHandlerInside(*tracer, moves) error { return nil }
