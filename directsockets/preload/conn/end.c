@@ -64,8 +64,10 @@ static void look_back(struct ds_sock *s, int fd)
 	ds_unlock(&s->sh->tx_lock, false);
 }
 
-/* Ends the connection on the segment, as the kernel's close will on the shadow. */
-static void say_end(struct ds_sock *s, int fd)
+/* Ends the connection on the segment, as the kernel's close will on the shadow. going: the process
+ * exits, and other threads may send until it is gone. What they send follows what is left behind,
+ * and the kernel alone ends the connection. */
+static void say_end(struct ds_sock *s, int fd, bool going)
 {
 	struct ds_shared *h = s->sh;
 	uint32_t set = DS_CLOSED;
@@ -81,7 +83,7 @@ static void say_end(struct ds_sock *s, int fd)
 		if (ds_mode(&h->tx_mode) == TX_RETURNING && ds_is_others(s, fd))
 			fd = -1; /* nothing is done to that one */
 		abort |= ds_linger_resets(s, fd);
-		if (ds_mode(&h->tx_mode) == TX_DIRECT && !abort) { /* after a reset there is no end of file */
+		if (ds_mode(&h->tx_mode) == TX_DIRECT && !abort && !going) { /* after a reset there is no end of file */
 			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN) == 0)
 				ds_on_tx(s, ON_SHUTDOWN);
 			else
@@ -91,7 +93,7 @@ static void say_end(struct ds_sock *s, int fd)
 		 * for a peer that has no segment any more. */
 		ds_unlock(&h->tx_lock, alone);
 	}
-	if (!abort && stays(s, fd))
+	if ((!abort && stays(s, fd)) || going)
 		return;
 	if (abort) {
 		set |= DS_RESET;
@@ -108,8 +110,12 @@ void ds_exit_one(struct ds_sock *s, int fd)
 {
 	int saved = errno;
 
-	if (s->sh && ds_has_segment(s))
-		(ds_single(s) ? say_end : look_back)(s, fd);
+	if (!s->sh || !ds_has_segment(s))
+		return;
+	if (ds_single(s))
+		say_end(s, fd, !ds_one_thread());
+	else if (ds_one_thread())
+		look_back(s, fd);
 	errno = saved;
 }
 
@@ -175,7 +181,7 @@ void ds_close(struct ds_sock *s, int fd)
 	if (last && ds_has_segment(s)) {
 		if (fd >= 0)
 			linger(s, fd);
-		say_end(s, fd);
+		say_end(s, fd, false);
 	}
 	ds_setup_do(last ? release_last : release_shared, s);
 	errno = saved;

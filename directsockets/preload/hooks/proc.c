@@ -302,10 +302,9 @@ static void goodbye(struct conn *c, void *arg)
 	ds_exit_one(c->life.s, conn_fd(c));
 }
 
-/* Other threads may go on sending until the process is gone: then the kernel's close must do. */
 __attribute__((destructor)) DS_START static void stop(void)
 {
-	if (ds_one_thread() && fd_tab_size > 0 && !fd_vforked())
+	if (fd_tab_size > 0 && !fd_vforked())
 		conn_each(CONN_IN(CONN_KNOWN), goodbye, NULL);
 	fd_leave(true);
 }

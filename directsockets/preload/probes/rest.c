@@ -98,9 +98,18 @@ static void by_close(const struct left *l, int n)
 		R(close(l[i].c));
 }
 
-static void by_exit(const struct left *l, int n)
+static void *sleeps(void *arg)
+{
+	for (;;)
+		pause();
+	return arg;
+}
+
+/* A child that has them alone exits; it has another thread, or not. */
+static void exits(const struct left *l, int n, int threads)
 {
 	int p[2];
+	pthread_t thread;
 
 	if (pipe(p) < 0)
 		die("pipe");
@@ -109,6 +118,8 @@ static void by_exit(const struct left *l, int n)
 	if (pid == 0) {
 		close(p[1]);
 		get(p[0], buf, 1); /* it is the only one that has them now */
+		if (threads && pthread_create(&thread, NULL, sleeps, NULL))
+			die("pthread_create");
 		exit(0);
 	}
 	for (int i = 0; i < n; i++)
@@ -117,6 +128,9 @@ static void by_exit(const struct left *l, int n)
 	close(p[1]);
 	waitpid(pid, NULL, 0);
 }
+
+static void by_exit(const struct left *l, int n) { exits(l, n, 0); }
+static void by_exit_threads(const struct left *l, int n) { exits(l, n, 1); }
 
 /* The program's SO_LINGER is its own. */
 static void by_linger(const struct left *one, int n)
@@ -389,6 +403,7 @@ static void leave_rest_guard(void)
 
 static void leave_rest(void) { rest(by_close, 1); }
 static void leave_rest_exit(void) { rest(by_exit, 1); }
+static void leave_rest_exit_threads(void) { rest(by_exit_threads, 1); }
 static void leave_rest_linger(void) { rest(by_linger, 1); }
 static void leave_rest_more(void) { rest(by_close, 2); }
 static void leave_rest_exit_more(void) { rest(by_exit, 2); }
@@ -396,6 +411,7 @@ static void leave_rest_exit_more(void) { rest(by_exit, 2); }
 const struct probe rest_probes[] = {
 	{"leave-rest", leave_rest, 0},
 	{"leave-rest-exit", leave_rest_exit, 0},
+	{"leave-rest-exit-threads", leave_rest_exit_threads, 0},
 	{"leave-rest-linger", leave_rest_linger, 0},
 	{"leave-rest-more", leave_rest_more, 0},
 	{"leave-rest-exit-more", leave_rest_exit_more, 0},
