@@ -73,8 +73,10 @@ func sendPausing(t *testing.T, e *segment.End, s *shadow, data []byte, r *rand.R
 			}
 			wait(t, e, false, false)
 		}
+		more := 8 // pieces in one pause, however long that is on a busy machine
 		for all := s.write(some(20_000)); ; {
-			if r.IntN(8) == 0 {
+			if more > 0 && r.IntN(8) == 0 {
+				more--
 				all = s.write(some(2000))
 			}
 			err := e.Resumed()
