@@ -105,8 +105,8 @@ static inline long rpc_receive(int sock, void *data, size_t room, int *fds, int 
 	if (got < 0)
 		return got;
 	bool whole = !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
-	for (size_t at = 0; at + sizeof(struct cmsghdr) <= m.msg_controllen;) {
-		struct cmsghdr *c = (void *)(control.room + at);
+	for (size_t offset = 0; offset + sizeof(struct cmsghdr) <= m.msg_controllen;) {
+		struct cmsghdr *c = (void *)(control.room + offset);
 		size_t count = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
 
 		for (size_t i = 0; i < count; i++) {
@@ -119,7 +119,7 @@ static inline long rpc_receive(int sock, void *data, size_t room, int *fds, int 
 				whole = false;
 			}
 		}
-		at += CMSG_ALIGN(c->cmsg_len);
+		offset += CMSG_ALIGN(c->cmsg_len);
 	}
 	if (whole)
 		return got;
