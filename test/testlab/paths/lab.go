@@ -18,6 +18,7 @@ import (
 	"exnet/internal/netns"
 	"exnet/internal/netns/netnstest"
 	"exnet/node/hostnet"
+	"exnet/node/rpc/c"
 	"exnet/ports/lib"
 	"exnet/test/numbered"
 	"exnet/test/testlab"
@@ -61,10 +62,10 @@ func build(t *testing.T) string {
 	must("go", "build", "-o", filepath.Join(dir, string(goDirect)), "exnet/test/numbered/direct")
 	must(filepath.Join(dir, "exn-go"), "build", "-o", filepath.Join(dir, string(exnGo)), "exnet/test/numbered/program")
 	src := filepath.Join(dir, "src")
-	if err := errors.Join(os.CopyFS(src, numbered.Sources), os.CopyFS(src, lib.Sources)); err != nil {
+	if err := errors.Join(os.CopyFS(src, numbered.Sources), os.CopyFS(src, lib.Sources), os.CopyFS(src, c.Files)); err != nil {
 		t.Fatal(err)
 	}
-	gcc := append([]string{"gcc", "-fno-strict-aliasing", "-I", filepath.Join(src, "include"), "-I", filepath.Join(src, "c")}, numbered.CFlags...)
+	gcc := append([]string{"gcc", "-fno-strict-aliasing", "-I", src, "-I", filepath.Join(src, "include"), "-I", filepath.Join(src, "c")}, numbered.CFlags...)
 	must(append(gcc, "-o", filepath.Join(dir, string(unchangedC)), filepath.Join(src, "c/numbered.c"))...)
 	of, err := filepath.Glob(filepath.Join(src, "[crv]*[eao]/*.c")) // core, rma, velo
 	if err != nil {
