@@ -106,15 +106,15 @@ static void say_end(struct ds_sock *s, int fd, bool going)
 	ds_attend(&s->seg, &h->attention, set, DS_ARM_RX | DS_ARM_TX);
 }
 
-void ds_exit_one(struct ds_sock *s, int fd)
+void ds_exit_one(struct ds_sock *s, int fd, bool threads)
 {
 	int saved = errno;
 
 	if (!s->sh || !ds_has_segment(s))
 		return;
 	if (ds_single(s))
-		say_end(s, fd, !ds_one_thread());
-	else if (ds_one_thread())
+		say_end(s, fd, threads);
+	else if (!threads)
 		look_back(s, fd);
 	errno = saved;
 }

@@ -31,7 +31,7 @@ static void ended(pid_t p)
 	CHECK(waitpid(p, &status, 0) == p && status == 0, "a process that shares it: %#x", status);
 }
 
-static void exits(void) { ds_exit_one(c.s, c.fd); }
+static void exits(void) { ds_exit_one(c.s, c.fd, false); }
 
 // The client has sent N bytes. The server has read none of them, has fallen back, and was killed;
 // what is returned, without the segment, is left. The client has not looked since.

@@ -126,7 +126,7 @@ static void close_hands_over(void)
 
 	on_guard();
 	ds_tell(&notices);
-	ds_exit_one(c.s, c.fd);
+	ds_exit_one(c.s, c.fd, false);
 	CHECK(asked == c.s && ds_left_behind(c.s), "nobody was asked to go on");
 	CHECK(IS(of_kernel(c.fd), 1, 0), "the guard is off");
 	pthread_create(&t, NULL, read_all, NULL);

@@ -441,7 +441,7 @@ static void unread_resets(void)
 			s.s->sh->rx_mode = RX_CATCH_UP;
 			s.s->sh->carried = s.s->sh->rx_read + 1;
 		}
-		ds_exit_one(s.s, s.fd);
+		ds_exit_one(s.s, s.fd, false);
 		CHECK(c.s->seg.peer->attention & DS_RESET, "bytes are unread, and no reset: late %d", late);
 		hang_up(&c);
 		hang_up(&s);

@@ -299,7 +299,7 @@ __attribute__((constructor(60000))) DS_START static void start(void)
 static void goodbye(struct conn *c, void *arg)
 {
 	(void)arg;
-	ds_exit_one(c->life.s, conn_fd(c));
+	ds_exit_one(c->life.s, conn_fd(c), !ds_one_thread());
 }
 
 __attribute__((destructor)) DS_START static void stop(void)

@@ -33,7 +33,7 @@ union rpc_control {
 static inline int rpc_dial(const char *name, int flags, uid_t *user)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
-	struct ucred peer;
+	struct ucred peer = {0};
 	socklen_t len = sizeof peer;
 	size_t n = 0;
 
