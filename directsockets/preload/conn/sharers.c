@@ -27,8 +27,8 @@ static int note_read(int from, int flags, int fds[2])
 	return got > 0 || got == -EPROTO ? n : -1;
 }
 
-/* Sends a note with two descriptors, which stay the caller's, without waiting. 
- * False: it was not sent. */
+/* Sends a note with two descriptors, which stay the caller's. It does not wait. False: it was not
+ * sent. */
 static bool note_send(int to, const int fds[2]) { return rpc_send(to, "", 1, fds, 2, MSG_DONTWAIT) == 1; }
 
 /* Takes back what was put into the pair for nothing: there it would keep the bell open. */
