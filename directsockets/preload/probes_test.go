@@ -329,7 +329,8 @@ func TestProbesThreadSanitizer(t *testing.T) {
 	for _, name := range []string{"threads-share", "duplex", "cancel", "shutdown-wakes", "shutdown-wakes-writers", "timeouts", "eintr", "waitall", "poll-sleeps",
 		"epoll-threads", "epoll-join-ready", "epoll-exclusive", "epoll-nested", "epoll-polled", "epoll-two", "epoll-mixed",
 		"threads-delete", "threads-random", "share-sets-three", "share-set-poll", "share-recv-set", "share-set-nested", "share-no-set", "share-taken-over",
-		"order-racing", "order-mixed", "order-idle", "order-processes", "order-poll", "reuse-close", "reuse-shutdown", "reuse-several", "reuse-sets-direct", "uncounted-threads", "uncounted-settling", "uncounted-renumbered", "edge-both", "oneshot-modes", "nested-modes", "epoll-random-1"} {
+		"order-racing", "order-mixed", "order-idle", "order-processes", "order-poll", "reuse-close", "reuse-shutdown", "reuse-several", "reuse-sets-direct", "uncounted-threads", "uncounted-settling", "uncounted-renumbered", "edge-both", "oneshot-modes", "nested-modes", "epoll-random-1",
+		"leave-rest-exit", "leave-rest-exit-threads", "leave-rest-exit-more", "leave-rest-once", "leave-rest-once-threads"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := slices.Clone(env)

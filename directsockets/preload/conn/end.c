@@ -64,26 +64,48 @@ static void look_back(struct ds_sock *s, int fd)
 	ds_unlock(&s->sh->tx_lock, false);
 }
 
-/* Ends the connection on the segment, as the kernel's close will on the shadow. going: the process
- * exits, and other threads may send until it is gone. What they send follows what is left behind,
- * and the kernel alone ends the connection. */
-static void say_end(struct ds_sock *s, int fd, bool going)
+/* Does the inbound direction have the kernel's close reset the connection? *second: the peer has
+ * ended it. */
+static bool resets(struct ds_sock *s, int fd, bool *second)
+{
+	bool alone = ds_alone(s), yes = false;
+
+	if (ds_rx_take(s, alone)) {
+		yes = unread(s, fd) || ds_mode(&s->sh->rx_mode) == RX_BROKEN;
+		*second = over(s);
+		ds_unlock(&s->sh->rx_lock, alone);
+	}
+	return yes;
+}
+
+/* The process ends at once, or while other threads send. What is left behind is written all the
+ * same, and what they still send follows it. The kernel alone ends the connection. */
+static void leave_rest(struct ds_sock *s, int fd)
+{
+	bool alone = ds_alone(s), second = false;
+
+	look_back(s, fd);
+	if (!ds_left_behind(s) || !ds_single(s) || resets(s, fd, &second) || !ds_tx_take(s, alone))
+		return;
+	bool none = ds_is_others(s, fd) || ds_linger_resets(s, fd);
+	ds_unlock(&s->sh->tx_lock, alone);
+	if (!none)
+		stays(s, fd);
+}
+
+/* Ends the connection on the segment, as the kernel's close will on the shadow. */
+static void say_end(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
 	uint32_t set = DS_CLOSED;
 
-	bool alone = ds_alone(s), abort = false, second = false;
-	if (ds_rx_take(s, alone)) {
-		abort = unread(s, fd) || ds_mode(&h->rx_mode) == RX_BROKEN;
-		second = over(s);
-		ds_unlock(&h->rx_lock, alone);
-	}
+	bool alone = ds_alone(s), second = false, abort = resets(s, fd, &second);
 	if (ds_tx_take(s, alone)) {
 		ds_tx_update(s, fd);
 		if (ds_mode(&h->tx_mode) == TX_RETURNING && ds_is_others(s, fd))
 			fd = -1; /* nothing is done to that one */
 		abort |= ds_linger_resets(s, fd);
-		if (ds_mode(&h->tx_mode) == TX_DIRECT && !abort && !going) { /* after a reset there is no end of file */
+		if (ds_mode(&h->tx_mode) == TX_DIRECT && !abort) { /* after a reset there is no end of file */
 			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN) == 0)
 				ds_on_tx(s, ON_SHUTDOWN);
 			else
@@ -93,7 +115,7 @@ static void say_end(struct ds_sock *s, int fd, bool going)
 		 * for a peer that has no segment any more. */
 		ds_unlock(&h->tx_lock, alone);
 	}
-	if ((!abort && stays(s, fd)) || going)
+	if (!abort && stays(s, fd))
 		return;
 	if (abort) {
 		set |= DS_RESET;
@@ -106,16 +128,16 @@ static void say_end(struct ds_sock *s, int fd, bool going)
 	ds_attend(&s->seg, &h->attention, set, DS_ARM_RX | DS_ARM_TX);
 }
 
-void ds_exit_one(struct ds_sock *s, int fd, bool threads)
+void ds_exit_one(struct ds_sock *s, int fd, bool going)
 {
 	int saved = errno;
 
 	if (!s->sh || !ds_has_segment(s))
 		return;
-	if (ds_single(s))
-		say_end(s, fd, threads);
-	else if (!threads)
-		look_back(s, fd);
+	if (ds_single(s) && !going)
+		say_end(s, fd);
+	else
+		leave_rest(s, fd);
 	errno = saved;
 }
 
@@ -181,7 +203,7 @@ void ds_close(struct ds_sock *s, int fd)
 	if (last && ds_has_segment(s)) {
 		if (fd >= 0)
 			linger(s, fd);
-		say_end(s, fd, false);
+		say_end(s, fd);
 	}
 	ds_setup_do(last ? release_last : release_shared, s);
 	errno = saved;

@@ -425,10 +425,10 @@ extern bool ds_setup_used DS_HIDDEN;
 void ds_fork_parent(pid_t pid) DS_HIDDEN;
 void ds_fork_child(void) DS_HIDDEN;
 
-/* The process ends without closing s (exit): ends the connection as the kernel's close would. If
- * there are other threads, it only sees to what is left to write. Before an exec that closes fd
- * (FD_CLOEXEC) in a child of fork, call ds_close instead. */
-void ds_exit_one(struct ds_sock *s, int fd, bool threads) DS_HIDDEN;
+/* The process ends without closing s: ends the connection as the kernel's close would. going: it
+ * ends at once, or has other threads: this only sees to what is left to write. Before an exec that
+ * closes fd (FD_CLOEXEC) in a child of fork, call ds_close instead. */
+void ds_exit_one(struct ds_sock *s, int fd, bool going) DS_HIDDEN;
 
 /* UDP sockets. */
 #include "conn/dgram.h"

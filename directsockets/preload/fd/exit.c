@@ -12,17 +12,28 @@ static void leave(struct conn *c, void *arg)
 	ds_leave(c->life.s);
 }
 
-DS_START void fd_leave(bool flush)
+/* For conn_each: the process ends, and c with it; *(bool *)arg: at once. */
+static void goodbye(struct conn *c, void *arg)
+{
+	ds_exit_one(c->life.s, conn_fd(c), *(bool *)arg || !ds_one_thread());
+}
+
+DS_START void fd_leave(bool at_once)
 {
 	bool any = false;
 
+	if (!fd_tab_size || fd_vforked())
+		return;
+	/* Not in a handler that has interrupted who has locks: _exit waits for nobody there. */
+	if (!at_once || (!ds_self.critical && !ds_interrupted()))
+		conn_each(CONN_IN(CONN_KNOWN), goodbye, &at_once);
 	/* Another thread may go on sending until the process is gone. */
-	if (!fd_tab_size || !ds_one_thread())
+	if (!ds_one_thread())
 		return;
 	conn_each(CONN_IN(CONN_KNOWN) | CONN_IN(CONN_FORGOTTEN), leaves, &any);
-	if (!any || fd_vforked())
+	if (!any)
 		return;
-	if (flush)
+	if (!at_once)
 		fflush(NULL); /* as exit will: once the others count on this process having ended, it must not write */
 	conn_each(CONN_IN(CONN_KNOWN) | CONN_IN(CONN_FORGOTTEN), leave, NULL);
 }

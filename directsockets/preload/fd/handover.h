@@ -24,9 +24,10 @@ bool stay_behind(struct ds_sock *s, struct conn *c, int fd) DS_HIDDEN;
  * peer has begun to, for a second at most. False: it has not. */
 bool returned(struct ds_sock *s, int fd) DS_HIDDEN;
 
-/* This process is about to end, by _exit or, with flush, by exit, which flushes streams: other
- * processes that share its connections need not wait for it, where nothing is direct. */
-void fd_leave(bool flush) DS_HIDDEN;
+/* This process is about to end: at once, as by _exit, or by exit, which flushes streams. What its
+ * connections have left to write is written, and other processes that share them need not wait for
+ * it, where nothing is direct. */
+void fd_leave(bool at_once) DS_HIDDEN;
 
 /* This process is about to restrict its system calls (seccomp), or to use descriptors in a way that
  * the library does not see: moves its connections back to TCP,

@@ -275,6 +275,11 @@ DS_START void adopt_listeners(int first, int end)
 	}
 }
 
+#ifndef DS_FREE /* which sees the system call */
+/* quick_exit calls it after what the program has registered. */
+static void stop_at_once(void) { fd_leave(true); }
+#endif
+
 /* Before patch.c's, which has no place in the order. */
 __attribute__((constructor(60000))) DS_START static void start(void)
 {
@@ -288,6 +293,9 @@ __attribute__((constructor(60000))) DS_START static void start(void)
 	ep_init(stay_behind);
 	vfork_init();
 	pthread_atfork(fork_prepare, forked, fork_child);
+#ifndef DS_FREE
+	at_quick_exit(stop_at_once);
+#endif
 	ds_knock();
 	adopt_listeners(STDERR_FILENO + 1, INHERITED_END);
 	inherit_take();
@@ -295,23 +303,11 @@ __attribute__((constructor(60000))) DS_START static void start(void)
 	errno = saved;
 }
 
-/* For conn_each: the process ends, and c with it. */
-static void goodbye(struct conn *c, void *arg)
-{
-	(void)arg;
-	ds_exit_one(c->life.s, conn_fd(c), !ds_one_thread());
-}
-
-__attribute__((destructor)) DS_START static void stop(void)
-{
-	if (fd_tab_size > 0 && !fd_vforked())
-		conn_each(CONN_IN(CONN_KNOWN), goodbye, NULL);
-	fd_leave(true);
-}
+__attribute__((destructor)) DS_START static void stop(void) { fd_leave(false); }
 
 EXPORT void _exit(int status)
 {
-	fd_leave(false);
+	fd_leave(true);
 	REAL_FN(_exit)(status);
 	__builtin_unreachable();
 }

@@ -203,7 +203,7 @@ static bool others(long nr, const long a[6], long *rc)
 		break;
 #endif
 	case SYS_io_submit: aio_submitted(a[1], P(2)); break;
-	case SYS_exit_group: fd_leave(false); break;
+	case SYS_exit_group: fd_leave(true); break;
 #ifdef SYS_io_uring_setup
 	case SYS_io_uring_setup: errno = ENOSYS; return IS(-1);
 #endif

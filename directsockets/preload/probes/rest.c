@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 
 /* More than a socket's buffers hold when they are small. */
 enum { N = 150000 };
@@ -105,8 +106,8 @@ static void *sleeps(void *arg)
 	return arg;
 }
 
-/* A child that has them alone exits; it has another thread, or not. */
-static void exits(const struct left *l, int n, int threads)
+/* A child that has them alone ends so; it has another thread, or not. */
+static void ends(const struct left *l, int n, int threads, void (*how)(void))
 {
 	int p[2];
 	pthread_t thread;
@@ -120,7 +121,7 @@ static void exits(const struct left *l, int n, int threads)
 		get(p[0], buf, 1); /* it is the only one that has them now */
 		if (threads && pthread_create(&thread, NULL, sleeps, NULL))
 			die("pthread_create");
-		exit(0);
+		how();
 	}
 	for (int i = 0; i < n; i++)
 		close(l[i].c);
@@ -129,8 +130,41 @@ static void exits(const struct left *l, int n, int threads)
 	waitpid(pid, NULL, 0);
 }
 
-static void by_exit(const struct left *l, int n) { exits(l, n, 0); }
-static void by_exit_threads(const struct left *l, int n) { exits(l, n, 1); }
+static void at_end(void) { exit(0); }
+static void at_once(void) { _exit(0); }
+static void at_quick(void) { quick_exit(0); }
+static void by_group(void) { syscall(SYS_exit_group, 0); }
+
+static void handler(int sig)
+{
+	(void)sig;
+	_exit(0);
+}
+
+static void in_handler(void)
+{
+	signal(SIGALRM, handler);
+	raise(SIGALRM);
+}
+
+/* A child that has its memory ends first: nothing of what is left is its own. */
+static void after_vfork(void)
+{
+	pid_t pid = vfork();
+	if (pid == 0)
+		_exit(0);
+	waitpid(pid, NULL, 0);
+	_exit(0);
+}
+
+static void by_exit(const struct left *l, int n) { ends(l, n, 0, at_end); }
+static void by_exit_threads(const struct left *l, int n) { ends(l, n, 1, at_end); }
+static void by_once(const struct left *l, int n) { ends(l, n, 0, at_once); }
+static void by_once_threads(const struct left *l, int n) { ends(l, n, 1, at_once); }
+static void by_quick(const struct left *l, int n) { ends(l, n, 0, at_quick); }
+static void by_exit_group(const struct left *l, int n) { ends(l, n, 0, by_group); }
+static void by_handler(const struct left *l, int n) { ends(l, n, 0, in_handler); }
+static void by_vfork(const struct left *l, int n) { ends(l, n, 0, after_vfork); }
 
 /* The program's SO_LINGER is its own. */
 static void by_linger(const struct left *one, int n)
@@ -404,6 +438,13 @@ static void leave_rest_guard(void)
 static void leave_rest(void) { rest(by_close, 1); }
 static void leave_rest_exit(void) { rest(by_exit, 1); }
 static void leave_rest_exit_threads(void) { rest(by_exit_threads, 1); }
+static void leave_rest_once(void) { rest(by_once, 1); }
+static void leave_rest_once_threads(void) { rest(by_once_threads, 1); }
+static void leave_rest_once_more(void) { rest(by_once, 2); }
+static void leave_rest_quick(void) { rest(by_quick, 1); }
+static void leave_rest_group(void) { rest(by_exit_group, 1); }
+static void leave_rest_handler(void) { rest(by_handler, 1); }
+static void leave_rest_vfork(void) { rest(by_vfork, 1); }
 static void leave_rest_linger(void) { rest(by_linger, 1); }
 static void leave_rest_more(void) { rest(by_close, 2); }
 static void leave_rest_exit_more(void) { rest(by_exit, 2); }
@@ -412,6 +453,13 @@ const struct probe rest_probes[] = {
 	{"leave-rest", leave_rest, 0},
 	{"leave-rest-exit", leave_rest_exit, 0},
 	{"leave-rest-exit-threads", leave_rest_exit_threads, 0},
+	{"leave-rest-once", leave_rest_once, 0},
+	{"leave-rest-once-threads", leave_rest_once_threads, 0},
+	{"leave-rest-once-more", leave_rest_once_more, 0},
+	{"leave-rest-quick", leave_rest_quick, 0},
+	{"leave-rest-group", leave_rest_group, 0},
+	{"leave-rest-handler", leave_rest_handler, 0},
+	{"leave-rest-vfork", leave_rest_vfork, 0},
 	{"leave-rest-linger", leave_rest_linger, 0},
 	{"leave-rest-more", leave_rest_more, 0},
 	{"leave-rest-exit-more", leave_rest_exit_more, 0},
