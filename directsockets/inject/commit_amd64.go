@@ -112,7 +112,7 @@ func (p *program) makeStubs(once []byte, at, base uint64, l *library, lib uint64
 		var stub []byte
 		switch {
 		case place.calls != 0:
-			stub = callStub(to, base+place.calls, lib+l.symbols[symPoll])
+			stub = callStub(to, base+place.calls, lib+l.symbols[place.to])
 		case p.isGo:
 			to, stub = lib+l.symbols[symGo], []byte{} // it needs none
 		default:

@@ -24,9 +24,11 @@
 //	  behind the place ◀──────────────────────────────── the moved instructions, jmp
 //
 // Go has one place, the function Syscall6, whose jump leads to ds_free_go, and the call by which a
-// goroutine waits for bytes, which leads to ds_free_poll (poll.go). Static C has many places: each
-// syscall instruction that is followed by a comparison of its result (sites.go). The library finds
-// what it knows of a thread by the GS base, and needs a page of zeros at 1 MiB (free/slot.h).
+// goroutine waits for bytes, which leads to ds_free_poll (poll_amd64.go). The call of Go's handler
+// leads to ds_free_signal: to the handler, a thread that is in the library is in Syscall6. Static C
+// has many places: each syscall instruction that is followed by a comparison of its result
+// (sites.go). The library finds what it knows of a thread by the GS base, and needs a page of zeros
+// at 1 MiB (free/slot.h).
 //
 // # A tracer that dies
 //

@@ -77,10 +77,11 @@ func find(path string, running bool, dir string) (*program, error) {
 	return p, nil
 }
 
-// goArgument is what ds_free_start is to know of the program: 1, it is Go's.
-func (p *program) goArgument() uint64 {
+// goArgument is what ds_free_start is to know of a program that was loaded base from its addresses:
+// where Go's Syscall6 comes back from the kernel; 0: it is C's.
+func (p *program) goArgument(base uint64) uint64 {
 	if p.isGo {
-		return 1
+		return base + p.sites[0].at + goBehind
 	}
 	return 0
 }

@@ -18,6 +18,7 @@ type site struct {
 	short []byte             // a jump of two bytes, and what is behind it; nil: one of five
 	via   uint64             // where it leads, and the jump of five is
 	calls uint64             // Go: the site is a call of the function at this address; 0: it is no call
+	to    string             // Go: the symbol of the library that the call leads to
 }
 
 // size is how many bytes of the place change.
@@ -57,8 +58,11 @@ func Go(path string) error {
 	return p.findGo(f)
 }
 
-// goCallAt is where a jump replaces Syscall6.
-const goCallAt = 0
+// goCallAt is where a jump replaces Syscall6, and goBehind how far behind it the kernel returns.
+const (
+	goCallAt = 0
+	goBehind = 14
+)
 
 // goSyscall6 is Syscall6 of internal/runtime/syscall/linux (Go 1.26) and internal/runtime/syscall
 // (1.24 and 1.25), through which all of a Go program's sockets reach the kernel.
@@ -103,9 +107,7 @@ func (p *program) findGo(f *elffile.File) error {
 		}
 		if i := bytes.Index(buf[:n], goSyscall6); i >= 0 {
 			p.sites = []site{goSite(p.text.Addr+off+uint64(i), buf[i+len(goSyscall6):n])}
-			if s, ok := pollSite(f); ok {
-				p.sites = append(p.sites, s)
-			}
+			p.sites = append(p.sites, callSites(f)...)
 			return nil
 		}
 	}

@@ -57,8 +57,11 @@ var goSyscall6 = code(
 	0x540000e3, // b.cc ok
 )
 
-// goCallAt is where its system call is.
-const goCallAt = 28
+// goCallAt is where its system call is, and goBehind how far behind that the kernel returns.
+const (
+	goCallAt = 28
+	goBehind = 4
+)
 
 // goClone is the system call of runtime.clone, by which Go makes all threads.
 var goClone = code(

@@ -38,7 +38,7 @@ const (
 )
 
 // version is the interface's, in ds_free_version.
-const version = 5
+const version = 6
 
 // Symbols of the library that inject uses.
 const (
@@ -46,6 +46,7 @@ const (
 	symEntry   = "ds_free_entry"
 	symGo      = "ds_free_go"
 	symPoll    = "ds_free_poll"
+	symSignal  = "ds_free_signal"
 	symVersion = "ds_free_version"
 )
 

@@ -18,26 +18,26 @@ const (
 	pollCalling = "internal/poll.(*pollDesc).wait"
 )
 
+// The call by which Go handles a signal, with what the kernel says of the code that it interrupts.
+// For a thread that is in the library, ds_free_signal says that it is in Syscall6.
+const (
+	signalHandler = "runtime.sigtrampgo"
+	signalCalling = "runtime.sigtramp"
+)
+
 // maxCalling bounds the function that is searched for the call.
 const maxCalling = 4096
 
-// pollFunctions returns the function that is called, and the one that calls it with its code, which
-// is empty if one of them is not there.
-func pollFunctions(f *elffile.File) (to, from function, code []byte) {
-	t := lineTable{f: f}
-	if !t.open() {
-		return to, from, nil
-	}
-	found := t.functions(pollWait, pollCalling)
-	to, from = found[pollWait], found[pollCalling]
+// codeOf returns the instructions of a function that calls another; none: one of them is not there.
+func codeOf(f *elffile.File, to, from function) []byte {
 	if to.entry == 0 || from.end <= from.entry || from.end-from.entry > maxCalling {
-		return to, from, nil
+		return nil
 	}
 	code, err := f.At(from.entry, from.end-from.entry)
 	if err != nil {
-		return to, from, nil
+		return nil
 	}
-	return to, from, code
+	return code
 }
 
 // lineTable is what a program of Go says of its functions (runtime/symtab.go: pcHeader, functab,
@@ -82,6 +82,15 @@ func (t *lineTable) open() bool {
 
 // function is where a function is.
 type function struct{ entry, end uint64 }
+
+// functionsOf finds functions of a program by their names.
+func functionsOf(f *elffile.File, want ...string) map[string]function {
+	t := lineTable{f: f}
+	if !t.open() {
+		return nil
+	}
+	return t.functions(want...)
+}
 
 // functions finds functions by their names.
 func (t *lineTable) functions(want ...string) map[string]function {

@@ -130,7 +130,7 @@ var begin = []byte{
 }
 
 // symbols are those of the library that inject uses.
-var symbols = []string{symStart, symEntry, symGo, symPoll, symVersion}
+var symbols = []string{symStart, symEntry, symGo, symPoll, symSignal, symVersion}
 
 // filterMachine is how a filter for system calls names the architecture.
 const filterMachine = unix.AUDIT_ARCH_X86_64

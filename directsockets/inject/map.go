@@ -167,7 +167,7 @@ func (t *tracer) commit(p *program, l *library, base, at uint64) error {
 	if err := t.fill(s.at, p.stubsSize(), s.b, unix.PROT_READ|unix.PROT_EXEC); err != nil {
 		return wrap("mapping the stubs", err)
 	}
-	r := commitRegisters(t.start, s, t.frame, [...]uint64{stackOf(&t.start), 0, 1, t.openNumbers(), p.goArgument()}, at+l.symbols[symStart])
+	r := commitRegisters(t.start, s, t.frame, [...]uint64{stackOf(&t.start), 0, 1, t.openNumbers(), p.goArgument(base)}, at+l.symbols[symStart])
 	if err := setRegisters(t.pid, &r); err != nil {
 		return t.ended(err)
 	}

@@ -11,10 +11,25 @@ import (
 // 16(%r14).
 var stackCheck = []byte{0x49, 0x3b, 0x66, 0x10}
 
-// pollSite finds that call. A program without it does without: its goroutines are parked.
-func pollSite(f *elffile.File) (s site, ok bool) {
-	to, from, code := pollFunctions(f)
-	if !bytes.HasPrefix(code, stackCheck) {
+// callSites finds the calls that lead to the library. A program without them does without: its
+// goroutines are parked, and its handlers find its threads in unknown code.
+func callSites(f *elffile.File) (sites []site) {
+	found := functionsOf(f, pollWait, pollCalling, signalHandler, signalCalling)
+	if s, ok := callSite(f, found[pollWait], found[pollCalling], stackCheck); ok {
+		s.to = symPoll
+		sites = append(sites, s)
+	}
+	if s, ok := callSite(f, found[signalHandler], found[signalCalling], nil); ok {
+		s.to = symSignal
+		sites = append(sites, s)
+	}
+	return sites
+}
+
+// callSite finds the one call of a function in another, which begins so.
+func callSite(f *elffile.File, to, from function, begin []byte) (s site, ok bool) {
+	code := codeOf(f, to, from)
+	if !bytes.HasPrefix(code, begin) {
 		return s, false
 	}
 	for at := 0; at+jumpSize <= len(code); at++ {

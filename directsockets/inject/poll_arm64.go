@@ -11,7 +11,9 @@ const stackCheck = 0xf9400b90
 
 // pollSite finds that call. A program without it does without: its goroutines are parked.
 func pollSite(f *elffile.File) (s site, ok bool) {
-	to, from, code := pollFunctions(f)
+	found := functionsOf(f, pollWait, pollCalling)
+	to, from := found[pollWait], found[pollCalling]
+	code := codeOf(f, to, from)
 	if len(code) < 4 || binary.LittleEndian.Uint32(code) != stackCheck {
 		return s, false
 	}

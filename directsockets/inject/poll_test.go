@@ -6,14 +6,14 @@ import (
 	"debug/elf"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"exnet/internal/elffile"
 )
 
-// The call by which a goroutine waits is found in each form of a program, and leads where the
-// symbols say.
-func TestPollSite(t *testing.T) {
+// The calls that lead to the library are found in each form of a program, where its symbols say.
+func TestCallSites(t *testing.T) {
 	for variant := range goVariants {
 		t.Run(variant, func(t *testing.T) {
 			path := goProgram(t, variant)
@@ -22,26 +22,29 @@ func TestPollSite(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			s, ok := pollSite(f)
-			if !ok {
-				t.Fatal("no call")
+			sites := callSites(f)
+			if len(sites) != 2 || sites[0].to != symPoll || sites[1].to != symSignal {
+				t.Fatalf("%+v", sites)
 			}
-			symbols := functionsOf(t, path)
+			symbols := symbolsOf(t, path)
 			if symbols == nil {
 				return // it is stripped
 			}
-			if to := symbols[pollWait]; to.entry != s.calls {
-				t.Errorf("it calls what is at %#x, and %s is at %#x", s.calls, pollWait, to.entry)
-			}
-			if from := symbols[pollCalling]; s.at < from.entry || s.at+jumpSize > from.end {
-				t.Errorf("the call is at %#x, and %s at %#x", s.at, pollCalling, from.entry)
+			for i, name := range [][2]string{{pollWait, pollCalling}, {signalHandler, signalCalling + ".abi0"}} {
+				s := sites[i]
+				if to := symbols[name[0]]; to.entry != s.calls {
+					t.Errorf("it calls what is at %#x, and %s is at %#x", s.calls, name[0], to.entry)
+				}
+				if from := symbols[name[1]]; s.at < from.entry || s.at+jumpSize > from.end {
+					t.Errorf("the call is at %#x, and %s at %#x", s.at, name[1], from.entry)
+				}
 			}
 		})
 	}
 }
 
-// functionsOf returns the functions by the symbols of a program; nil: it has none.
-func functionsOf(t *testing.T, path string) map[string]function {
+// symbolsOf returns the functions by the symbols of a program; nil: it has none.
+func symbolsOf(t *testing.T, path string) map[string]function {
 	t.Helper()
 	f, err := elf.Open(path)
 	if err != nil {
@@ -59,8 +62,8 @@ func functionsOf(t *testing.T, path string) map[string]function {
 	return found
 }
 
-// A table of functions that is damaged in any byte of its head leads to no call, or to the same.
-func TestPollSiteDamaged(t *testing.T) {
+// A table of functions that is damaged in any byte of its head leads to no calls, or to the same.
+func TestCallSitesDamaged(t *testing.T) {
 	whole, err := os.ReadFile(goProgram(t, "static"))
 	if err != nil {
 		t.Fatal(err)
@@ -70,9 +73,9 @@ func TestPollSiteDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, off, _, ok := f.Place(".gopclntab")
-	want, found := pollSite(f)
+	want := callSites(f)
 	f.Close()
-	if !ok || !found {
+	if !ok || len(want) != 2 {
 		t.Fatal("no table, or no call")
 	}
 	path := filepath.Join(t.TempDir(), "program")
@@ -94,8 +97,10 @@ func TestPollSiteDamaged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s, ok := pollSite(f); ok && (s.at != want.at || s.calls != want.calls) {
-				t.Errorf("byte %d is %#x: a call at %#x", i, bad, s.at)
+			for _, s := range callSites(f) {
+				if !slices.ContainsFunc(want, func(w site) bool { return s.at == w.at && s.calls == w.calls && s.to == w.to }) {
+					t.Errorf("byte %d is %#x: a call at %#x", i, bad, s.at)
+				}
 			}
 			f.Close()
 			if _, err := w.WriteAt(whole[at:at+1], at); err != nil {

@@ -238,7 +238,7 @@ func (r *running) inject(t *tracer, l *library) (ended bool, err error) {
 func (r *running) begin(t *tracer, l *library, s *stubs, at uint64) (ended bool, err error) {
 	stack := at + l.size + r.program.stubsSize()
 	regs := beginRegisters(t.start, s, t.frame, stack+startStack-redZone,
-		[...]uint64{stack, r.descriptors(), uint64(len(r.threads)), math.MaxUint32, r.program.goArgument()}, at+l.symbols[symStart])
+		[...]uint64{stack, r.descriptors(), uint64(len(r.threads)), math.MaxUint32, r.program.goArgument(r.base)}, at+l.symbols[symStart])
 	if err := setRegisters(t.pid, &regs); err != nil {
 		return false, t.ended(err)
 	}

@@ -50,7 +50,9 @@ func TestFreeBuild(t *testing.T) {
 		}
 	}
 	wanted, relative := []string{"ds_free_start", "ds_free_entry", "ds_free_go", "ds_free_poll", "ds_free_version"}, uint32(elf.R_X86_64_RELATIVE)
-	if runtime.GOARCH == "arm64" {
+	if runtime.GOARCH == "amd64" {
+		wanted = append(wanted, "ds_free_signal")
+	} else {
 		wanted, relative = append(wanted, "ds_free_behind"), uint32(elf.R_AARCH64_RELATIVE)
 	}
 	for _, want := range wanted {

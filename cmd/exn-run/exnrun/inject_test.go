@@ -111,6 +111,34 @@ func TestStaticYields(t *testing.T) {
 	}
 }
 
+// A handler of Go finds a thread that is in the library at Syscall6: a profile says who called it,
+// and the goroutines that SIGQUIT prints are whole.
+func TestStaticSignals(t *testing.T) {
+	program := buildStatic(t, []string{"go", "build", "-o"}, staticPrograms[0].source)
+	broker := filepath.Join(t.TempDir(), "ds.sock")
+	_, end := startBrokerAt(t, broker, time.Hour)
+	defer end()
+	profile := filepath.Join(t.TempDir(), "profile")
+	cmd := exec.Command("/proc/self/exe", "--loopback", program, "profiled")
+	cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"="+broker, "EXN_TEST_ARGS=profiled", "EXN_TEST_PROFILE="+profile)
+	if stdout, stderr, status := output(t, cmd); status != 0 || !strings.Contains(stdout, " wrong 0 ") {
+		t.Fatalf("status %d, %s%s", status, stdout, stderr)
+	}
+	traces, err := exec.Command("go", "tool", "pprof", "-traces", program, profile).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, unknown := 0, strings.Count(string(traces), "runtime._ExternalCode\n")
+	for trace := range strings.SplitSeq(string(traces), "-+-") {
+		if strings.Contains(trace, ".Syscall6\n") && strings.Contains(trace, "main.") {
+			calls++
+		}
+	}
+	if calls == 0 || calls < unknown {
+		t.Errorf("%d traces lead to Syscall6, %d to unknown code\n%s", calls, unknown, traces)
+	}
+}
+
 // records returns the records of a report.
 func records(t *testing.T, report string) (all []Record) {
 	t.Helper()

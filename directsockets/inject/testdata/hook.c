@@ -2,7 +2,7 @@
  * getppid(0x6578) by their number. */
 #define SYM __attribute__((visibility("default")))
 
-SYM const unsigned ds_free_version = 5;
+SYM const unsigned ds_free_version = 6;
 static unsigned long counts[4096]; /* zeros */
 static __attribute__((used)) unsigned long *calls = &counts[1]; /* relocated */
 static __attribute__((used)) unsigned long vforked;
@@ -24,7 +24,7 @@ static int is_open(long fd)
 
 /* EXN_TEST_FAIL=N: start fails so. EXN_TEST_FAIL=o: it fails by 1, and 1 more for each of the first
  * descriptors of which open is wrong. */
-SYM long ds_free_start(const unsigned long *stack, int end, int threads, unsigned open, int go)
+SYM long ds_free_start(const unsigned long *stack, int end, int threads, unsigned open, unsigned long go)
 {
 	unsigned long argc = stack[0];
 	const char *const *env = (const char *const *)(stack + argc + 2);
@@ -72,8 +72,8 @@ __asm__(".text\n"
 	"4:	add x30, x30, #12\n	ret\n");
 #else
 __asm__(".text\n"
-	".globl ds_free_go, ds_free_entry, ds_free_poll\n"
-	"ds_free_poll: jmp *%r11\n"
+	".globl ds_free_go, ds_free_entry, ds_free_poll, ds_free_signal\n"
+	"ds_free_poll: ds_free_signal: jmp *%r11\n"
 	"ds_free_go:\n"
 	"	mov %rsi, %r10\n	mov %rdi, %rdx\n	mov %rcx, %rsi\n	mov %rbx, %rdi\n"
 	"	call work\n"

@@ -5,6 +5,7 @@
  *   Go         Syscall6 ─▶ ds_free_go
  *              pollDesc.wait ─▶ ds_free_poll ─┬─ no answer is likely soon ─▶ runtime_pollWait: it is parked
  *                                             └─ else: it yields ─▶ FD.Read, which reads again
+ *              sigtramp ─▶ ds_free_signal: the thread is in Syscall6 ─▶ sigtrampgo
  *
  * The entries are in entry_amd64.c and entry_arm64.c. To a place in C this is one instruction,
  * which changes what the kernel's changes, alone. The library is compiled for the general
@@ -91,6 +92,7 @@ void ds_free_forked(long pid)
 }
 
 long ds_free_calls;
+uintptr_t ds_free_called;
 
 static bool is_clone(long nr) { return nr == SYS_clone || nr == SYS_clone3 || is_vfork(nr); }
 

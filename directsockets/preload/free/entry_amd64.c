@@ -4,6 +4,8 @@
 #if defined(__x86_64__)
 #include "free/entry.h"
 
+#include <ucontext.h>
+
 bool entry_begins(unsigned long flags, const long a[6]) { return (void)flags, ds_writable((const char *)a[1] - 136, 8); }
 
 bool entry_prepare(enum rest rest, const long a[6], uintptr_t back)
@@ -20,6 +22,42 @@ bool entry_prepare(enum rest rest, const long a[6], uintptr_t back)
 	return true;
 }
 
+/* What Go's handler is not told, which the thread goes on with. */
+struct interrupted {
+	ucontext_t *context;
+	greg_t pc, sp;
+};
+
+/* The code of Go's entries. */
+extern const char go_begin[] DS_HIDDEN, go_end[] DS_HIDDEN;
+
+/* Before Go's handler: does the signal interrupt this library? Then the handler finds the thread as
+ * the kernel leaves it behind the system call of Syscall6, where Go is never preempted. A fault
+ * keeps its place: the handler has the thread go on elsewhere. */
+bool ds_free_interrupted(struct interrupted *i, ucontext_t *u, const siginfo_t *info) DS_HIDDEN;
+bool ds_free_interrupted(struct interrupted *i, ucontext_t *u, const siginfo_t *info)
+{
+	const struct thread_slot *s = slot_here();
+	greg_t *r = u->uc_mcontext.gregs;
+	bool inside = s && s->go.inside;
+
+	if (ds_is_fault(info) || (!inside && (r[REG_RIP] < (greg_t)go_begin || r[REG_RIP] >= (greg_t)go_end)))
+		return false;
+	*i = (struct interrupted){u, r[REG_RIP], r[REG_RSP]};
+	r[REG_RIP] = (greg_t)ds_free_called;
+	if (inside)
+		r[REG_RSP] = (greg_t)s->go.sp;
+	return true;
+}
+
+/* Behind it. */
+void ds_free_goes_on(const struct interrupted *i) DS_HIDDEN;
+void ds_free_goes_on(const struct interrupted *i)
+{
+	i->context->uc_mcontext.gregs[REG_RIP] = i->pc;
+	i->context->uc_mcontext.gregs[REG_RSP] = i->sp;
+}
+
 /* The thread's slot. */
 #define FIND \
 	"	movq	%gs:" SLOT_NONE_TEXT ", %r11\n" \
@@ -34,7 +72,7 @@ DS_GO_FIRST;
 __asm__(
 	"	.text\n"
 	"	.hidden	ds_own_ways, fd_tab, fd_tab_size, fd_thread_vforks, slot_fsgsbase, ds_free_calls\n"
-	"	.hidden	ds_free_entered, ds_free_forked, ds_free_yields\n"
+	"	.hidden	ds_free_entered, ds_free_forked, ds_free_yields, ds_free_interrupted, ds_free_goes_on, go_begin, go_end\n"
 	"	.globl	ds_free_entry\n"
 	"	.p2align 6\n"
 	"	.type	ds_free_entry, @function\n"
@@ -160,10 +198,11 @@ __asm__(
 	"	testq	%rax, %rax\n"
 	"	jz	11f\n"
 	"	decl	(%rcx)\n"
-	"11:	movq	%gs:" SLOT_NONE_TEXT "+32(,%r11,8), %r11\n"
+	"11:	movq	%gs:" SLOT_NONE_TEXT "+40(,%r11,8), %r11\n"
 	"	jmp	*%r11\n"
 	"	.size	ds_free_entry, .-ds_free_entry\n"
 
+	"go_begin:\n"
 	DS_GO_ENTRY("ds_free_go", FIND, "ds_free_of_go", "ds_free_first")
 
 	/* runtime_pollWait(rax = *pollDesc, rbx = mode), which is at r11, of goroutine r14. */
@@ -171,38 +210,65 @@ __asm__(
 	"	.p2align 6\n"
 	"	.type	ds_free_poll, @function\n"
 	"ds_free_poll:\n"
+	"	movq	%r11, %r15\n"
 	"	cmpl	$'r', %ebx\n"
-	"	jne	9f\n"
+	"	jne	8f\n"
 	"	cmpq	$0, ds_free_calls(%rip)\n"
-	"	je	9f\n"
+	"	je	8f\n"
 	"	movl	8(%rax), %edi\n" /* pollDesc.fd */
 	"	cmpl	fd_tab_size(%rip), %edi\n"
-	"	jae	9f\n"
+	"	jae	8f\n"
 	"	movq	fd_tab(%rip), %rcx\n"
 	"	cmpq	$0, (%rcx,%rdi,8)\n"
-	"	je	9f\n"
-	"	pushq	%r11\n"
-	"	pushq	%rbx\n"
-	"	pushq	%rax\n"
+	"	je	8f\n"
 	FIND
 	"	cmpl	$0, 8(%r11)\n"
 	"	jne	8f\n"
+	"	movq	%rsp, 16(%r11)\n"
 	"	movl	$1, 8(%r11)\n"
 	"	movq	%r11, %r13\n"
 	"	movq	%rsp, %r12\n"
 	"	movq	(%r11), %rsp\n"
+	"	pushq	%rax\n"
+	"	pushq	%rax\n"
 	"	call	ds_free_yields\n"
+	"	movl	%eax, %ecx\n"
+	"	popq	%rax\n"
 	"	movq	%r12, %rsp\n"
 	"	movl	$0, 8(%r13)\n"
-	"	testl	%eax, %eax\n"
+	"	testl	%ecx, %ecx\n"
 	"	jz	8f\n"
-	"	addq	$24, %rsp\n"
 	"	movq	$-1314, 16(%r14)\n" /* stackPreempt, to g.stackguard0: the next function yields */
 	"	xorl	%eax, %eax\n" /* pollNoError: read again */
 	"	ret\n"
-	"8:	popq	%rax\n"
-	"	popq	%rbx\n"
-	"	popq	%r11\n"
-	"9:	jmp	*%r11\n"
-	"	.size	ds_free_poll, .-ds_free_poll\n");
+	"8:	jmp	*%r15\n"
+	"	.size	ds_free_poll, .-ds_free_poll\n"
+	"go_end:\n"
+
+	/* runtime.sigtrampgo(rax = signal, rbx = siginfo_t, rcx = ucontext_t), at r11. */
+	"	.globl	ds_free_signal\n"
+	"	.p2align 6\n"
+	"	.type	ds_free_signal, @function\n"
+	"ds_free_signal:\n"
+	"	subq	$72, %rsp\n" /* what is called may keep its arguments in the first 24 bytes */
+	"	movq	%rax, 48(%rsp)\n"
+	"	movq	%rcx, 56(%rsp)\n"
+	"	movq	%r11, 64(%rsp)\n"
+	"	leaq	24(%rsp), %rdi\n"
+	"	movq	%rcx, %rsi\n"
+	"	movq	%rbx, %rdx\n"
+	"	call	ds_free_interrupted\n"
+	"	testb	%al, %al\n"
+	"	movq	48(%rsp), %rax\n"
+	"	movq	56(%rsp), %rcx\n"
+	"	movq	64(%rsp), %r11\n"
+	"	jz	1f\n"
+	"	call	*%r11\n"
+	"	leaq	24(%rsp), %rdi\n"
+	"	call	ds_free_goes_on\n"
+	"	addq	$72, %rsp\n"
+	"	ret\n"
+	"1:	addq	$72, %rsp\n"
+	"	jmp	*%r11\n"
+	"	.size	ds_free_signal, .-ds_free_signal\n");
 #endif

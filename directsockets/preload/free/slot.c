@@ -13,7 +13,7 @@
 #endif
 
 _Static_assert(offsetof(struct thread_slot, distance) == 8 && offsetof(struct thread_slot, word) == 16 && offsetof(struct thread_slot, go) == 24 &&
-		       offsetof(struct thread_slot, back) == 40,
+		       offsetof(struct thread_slot, back) == 48,
 	       "as entry.c has it");
 
 /* The templates, from the linker. */

@@ -39,7 +39,7 @@ struct thread_slot {
 	uintptr_t distance;	     /* 8: of the copies, from their templates */
 	uintptr_t word;		     /* 16: what its thread, of Go, has at the FS base; arm64: its TPIDR_EL0 */
 	struct go_stack go;	     /* 24 */
-	uintptr_t back[SLOT_VFORKS]; /* 40: where vfork returns to, the innermost last; arm64: what returns twice */
+	uintptr_t back[SLOT_VFORKS]; /* 48: where vfork returns to, the innermost last; arm64: what returns twice */
 	int twice;		     /* arm64: how many of these there are */
 	struct owned owned;
 	int err; /* the thread's errno */
@@ -115,6 +115,9 @@ static inline struct thread_slot *slot_here(void)
 /* From now on the process may have more than one thread: before it makes the second. Go has several
  * before the first call. */
 void slot_threads(void) DS_HIDDEN;
+
+/* Where Go's Syscall6 comes back from the kernel. */
+extern uintptr_t ds_free_called DS_HIDDEN;
 
 /* Calls of a number from here on are the kernel's: 0, all of them, until the library has begun. */
 extern long ds_free_calls DS_HIDDEN;

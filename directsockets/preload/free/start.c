@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-EXPORT const uint32_t ds_free_version = 5;
+EXPORT const uint32_t ds_free_version = 6;
 
 extern const Elf64_Ehdr __ehdr_start DS_HIDDEN;
 extern const Elf64_Dyn _DYNAMIC[] DS_HIDDEN;
@@ -49,12 +49,12 @@ static void adopt(int end)
 /* Called once. At a program's start, before its first instruction: stack is the stack pointer that
  * the kernel gave it, and end is 0. In a running program, whose threads are all stopped: stack is a
  * copy of what was there, end the first number above its descriptors, threads how many it has. open
- * has a bit for each number below 32 that may be open: a tracer notices every system call. go: the
- * program is Go's.
+ * has a bit for each number below 32 that may be open: a tracer notices every system call. go is
+ * where Go's Syscall6 comes back from the kernel; 0: the program is C's.
  * 0, or -errno: then the program is to run without this library. Until 0 is certain, calls that
  * arrive are the kernel's. */
-EXPORT long ds_free_start(const unsigned long *stack, int end, int threads, uint32_t open, bool go);
-long ds_free_start(const unsigned long *stack, int end, int threads, uint32_t open, bool go)
+EXPORT long ds_free_start(const unsigned long *stack, int end, int threads, uint32_t open, uintptr_t go);
+long ds_free_start(const unsigned long *stack, int end, int threads, uint32_t open, uintptr_t go)
 {
 	enum { FSGSBASE = 1 << 1 }; /* of AT_HWCAP2: the FS and GS base may be read and written */
 
@@ -71,6 +71,7 @@ long ds_free_start(const unsigned long *stack, int end, int threads, uint32_t op
 	construct();
 	if (end > 0)
 		adopt(end);
+	ds_free_called = go;
 	slot_begun(go);
 	__atomic_store_n(&ds_free_calls, DS_WAYS, __ATOMIC_RELEASE);
 	return 0;

@@ -22,6 +22,7 @@ bool go_is_direct(const char *begin, const char *end) DS_HIDDEN;
 struct go_stack {
 	char *top;  /* 0: where it begins, its upper end */
 	int inside; /* 8: the thread is on it */
+	char *sp;   /* 16: Go's stack pointer then */
 };
 
 /* Whether a system call of Go has been made, and its result or -errno; else it is the kernel's. */
@@ -76,6 +77,7 @@ struct go_outcome {
 	"3:	" find \
 	"6:	cmpl	$0, 8(%r11)\n" /* a handler that has interrupted a hook */ \
 	"	jne	1b\n" \
+	"	movq	%rsp, 16(%r11)\n" \
 	"	movl	$1, 8(%r11)\n" \
 	"	movq	%r11, %r13\n" \
 	"	movq	%rsp, %r12\n" \

@@ -50,9 +50,7 @@ static uint64_t program[SIGNALS];
 
 static const uint64_t faults = 1ull << SIGSEGV | 1ull << SIGBUS | 1ull << SIGFPE | 1ull << SIGILL | 1ull << SIGTRAP | 1ull << SIGSYS;
 
-/* True if sig is a fault of the code that it interrupts, which cannot go on before it is
- * handled. */
-static bool is_fault(int sig, const siginfo_t *info) { return sig < 64 && (faults >> sig & 1) && info->si_code > 0; }
+bool ds_is_fault(const siginfo_t *info) { return info->si_signo < 64 && (faults >> info->si_signo & 1) && info->si_code > 0; }
 
 /* In the mask of a context bit sig-1 stands for sig. What cannot wait stays out of it: faults, and
  * the C library's own two. */
@@ -158,7 +156,7 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 	ucontext_t *u = context;
 
 	ds_local_begin();
-	if (ds_self.critical && !is_fault(sig, info) && defer(info, u))
+	if (ds_self.critical && !ds_is_fault(info) && defer(info, u))
 		return;
 	uint64_t h = take_handler(sig);
 	if (!h) { /* the default, when this returns */

@@ -170,6 +170,10 @@ static inline uint32_t ds_add_here(uint32_t *p, uint32_t n)
 #endif
 }
 
+/* True if the signal is a fault of the code that it interrupts, which cannot go on before it is
+ * handled. */
+bool ds_is_fault(const siginfo_t *info) DS_HIDDEN;
+
 /* As sigaction(2), for the program. The library's own handler calls the program's, which this
  * hides. */
 int ds_sigaction(int sig, const struct sigaction *act, struct sigaction *old) DS_HIDDEN;

@@ -81,6 +81,21 @@ func children(n int) {
 	all.Wait()
 }
 
+// profiled exchanges data for a second, and writes where the CPU was to a file.
+func profiled(path string) {
+	f, err := os.Create(path)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	pprof.StartCPUProfile(f)
+	for start := time.Now(); time.Since(start) < time.Second; {
+		echo(4, 300)
+	}
+	pprof.StopCPUProfile()
+	f.Close()
+}
+
 // again has the program start itself.
 func again() {
 	for _, name := range []string{"/proc/self/exe", os.Args[0]} {
@@ -189,6 +204,8 @@ func main() {
 		load(200)
 	case "load few":
 		load(4)
+	case "profiled":
+		profiled(os.Getenv("EXN_TEST_PROFILE"))
 	case "again":
 		echo(2, 600)
 		again()
