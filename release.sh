@@ -139,11 +139,8 @@ for arch in "${arches[@]}"; do
 	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2
 	make -s -C ports/lib BUILD="$work/$arch-ports" CC="$cc" CFLAGS=-O2 "$work/$arch-ports/exn-pingpong"
 	make -s -C memory/c BUILD="$work/$arch-ocm" CC="$cc" CFLAGS=-O2 ocm
-	if [ "$arch" = amd64 ]; then # for static programs
-		make -s -C directsockets/preload free BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
-		cp "$work/$arch-c/libexnds-free.so" "$root/lib/"
-	fi
-	cp "$work/$arch-c"/libexn{ds,mem}.so "$work/$arch-ports"/lib*.so "$work/$arch-ocm/libocm.so" "$root/lib/"
+	make -s -C directsockets/preload free BUILD="$work/$arch-c" CC="$cc" CFLAGS=-O2
+	cp "$work/$arch-c"/libexn{ds,ds-free,mem}.so "$work/$arch-ports"/lib*.so "$work/$arch-ocm/libocm.so" "$root/lib/"
 	cp "$work/$arch-ports/exn-pingpong" "$root/lib/" # of dsbench ports
 	mkdir -p "$root/nbdkit"
 	if [ -f /usr/include/nbdkit-plugin.h ]; then

@@ -54,7 +54,7 @@
 // no thread. A jump reaches 128 MB. The stub makes the call if it is not the library's
 // (free/entry_arm64.c). Where the kernel repeats a call it goes back by four bytes, to the jump.
 // Syscall6 has its system call replaced, and so has runtime.clone: a new thread has its parent's
-// TPIDR_EL0 until its stub has made it 0 (free/slot.h). exn-run does not use it yet (Supported).
+// TPIDR_EL0 until its stub has made it 0 (free/slot.h).
 //
 // # Concurrency
 //

@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Supported reports whether this machine's programs can be done: not before exn-run has been tested
-// with them. Start and Attach work, as the tests of this package show.
-const Supported = false
+// Supported reports whether this machine's programs can be done.
+const Supported = true
 
 // pageSize is the size that this is for. Some kernels have larger pages.
 const pageSize = 4096

@@ -26,7 +26,6 @@ const (
 	tracerEnv  = "EXN_TEST_TRACER" // it is one
 	killEnv    = "EXN_TEST_KILL"   // at which step the tracer kills itself
 	keptEnv    = "EXN_TEST_KEPT"   // the folder of what is kept
-	builtEnv   = "EXN_TEST_BUILT"  // the folder of what another machine has built
 )
 
 func TestMain(m *testing.M) {
@@ -86,13 +85,6 @@ func build(t *testing.T, name string, command func(out string) *exec.Cmd) string
 			t.Fatal(err)
 		}
 		built.dir, built.files = dir, make(map[string]string)
-	}
-	if dir := os.Getenv(builtEnv); dir != "" {
-		path := filepath.Join(dir, name)
-		if _, err := os.Stat(path); err != nil {
-			t.Skip(err)
-		}
-		return path
 	}
 	path := filepath.Join(built.dir, name)
 	cmd := command(path)

@@ -2,10 +2,12 @@ package preload
 
 import (
 	"debug/elf"
+	"os/exec"
 	"runtime"
 	"testing"
 
 	"exnet/internal/cbuild"
+	"exnet/internal/longtest"
 )
 
 // freeLibrary returns the path of the library without a C library, built by the first test that
@@ -14,7 +16,7 @@ func freeLibrary(t *testing.T) string {
 	t.Helper()
 	needCompiler(t)
 	if runtime.GOARCH != "amd64" {
-		t.Skip("amd64 only")
+		t.Skip("the programs of these tests are for amd64")
 	}
 	buildMu.Lock()
 	defer buildMu.Unlock()
@@ -28,7 +30,29 @@ func freeLibrary(t *testing.T) string {
 // What maps the library into a program needs no dynamic linker.
 func TestFreeBuild(t *testing.T) {
 	t.Parallel()
-	f, err := elf.Open(freeLibrary(t))
+	checkFree(t, freeLibrary(t), runtime.GOARCH)
+}
+
+// It builds for arm64 as well.
+func TestFreeBuildArm64(t *testing.T) {
+	const compiler = "aarch64-linux-gnu-gcc"
+	if _, err := exec.LookPath(compiler); err != nil {
+		t.Skip(err)
+	}
+	longtest.Skip(t)
+	t.Setenv("CC", compiler)
+	source := free
+	source.Flags = freeFlags("arm64")
+	path, err := source.BuildIn(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkFree(t, path, "arm64")
+}
+
+func checkFree(t *testing.T, path, arch string) {
+	t.Helper()
+	f, err := elf.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,13 +68,16 @@ func TestFreeBuild(t *testing.T) {
 	}
 	names := make(map[string]bool)
 	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) == elf.STT_SECTION {
+			continue
+		}
 		names[s.Name] = true
 		if s.Section == elf.SHN_UNDEF {
 			t.Errorf("%s is undefined", s.Name)
 		}
 	}
 	wanted, relative := []string{"ds_free_start", "ds_free_entry", "ds_free_go", "ds_free_poll", "ds_free_version"}, uint32(elf.R_X86_64_RELATIVE)
-	if runtime.GOARCH == "amd64" {
+	if arch == "amd64" {
 		wanted = append(wanted, "ds_free_signal")
 	} else {
 		wanted, relative = append(wanted, "ds_free_behind"), uint32(elf.R_AARCH64_RELATIVE)

@@ -58,11 +58,23 @@ var source = cbuild.Source{
 // vector registers, which a program expects to find as they were.
 var free = cbuild.Source{
 	Name: FreeName, Files: freeSources, Shared: c.Files,
-	Skip: []string{"segment/real.c", "segment/next.c", "segment/unwind.c", "hooks/patch.c", "hooks/instruction.c", "hooks/sites.c", "hooks/entry.c", "hooks/go.c", "hooks/vfork.c", "hooks/signal.c"},
-	Flags: []string{"-std=gnu11", "-I.", "-O2", "-DDS_FREE", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
-		"-fno-exceptions", "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-fcf-protection=none", "-U_FORTIFY_SOURCE",
-		"-mgeneral-regs-only", "-mfsgsbase", "-mpopcnt", "-ffunction-sections", "-fdata-sections", "-nostdlib", "-shared",
-		"-Wl,-Bsymbolic", "-Wl,--gc-sections", "-Wl,-z,norelro", "-Wl,--no-undefined", "-Wl,--version-script=free/exports.map"},
+	Skip:  []string{"segment/real.c", "segment/next.c", "segment/unwind.c", "hooks/patch.c", "hooks/instruction.c", "hooks/sites.c", "hooks/entry.c", "hooks/go.c", "hooks/vfork.c", "hooks/signal.c"},
+	Flags: freeFlags(runtime.GOARCH),
+}
+
+// freeMachine has what its compiler is told for each processor. Go's handlers of signals on arm64
+// want x28 as it was.
+var freeMachine = map[string][]string{
+	"amd64": {"-fcf-protection=none", "-mfsgsbase", "-mpopcnt"},
+	"arm64": {"-ffixed-x28", "-mno-outline-atomics"},
+}
+
+// freeFlags are the compiler's flags for a processor.
+func freeFlags(arch string) []string {
+	return append([]string{"-std=gnu11", "-I.", "-O2", "-DDS_FREE", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
+		"-fno-exceptions", "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-U_FORTIFY_SOURCE",
+		"-mgeneral-regs-only", "-ffunction-sections", "-fdata-sections", "-nostdlib", "-shared",
+		"-Wl,-Bsymbolic", "-Wl,--gc-sections", "-Wl,-z,norelro", "-Wl,--no-undefined", "-Wl,--version-script=free/exports.map"}, freeMachine[arch]...)
 }
 
 // ErrFree says that there is no library without a C library for this processor.
@@ -72,7 +84,7 @@ var ErrFree = errors.New("no direct sockets for static programs on " + runtime.G
 //
 // Concurrency: may be called at the same time by many processes.
 func BuildFree(ctx context.Context) (string, error) {
-	if runtime.GOARCH != "amd64" { // arm64: the Makefile has its flags, package inject does not use it yet
+	if freeMachine[runtime.GOARCH] == nil {
 		return "", ErrFree
 	}
 	return free.Build(ctx)

@@ -4,12 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"exnet/directsockets/broker/client"
-	"exnet/directsockets/inject"
 	"exnet/internal/longtest"
 	"exnet/internal/mark"
 )
@@ -17,8 +17,8 @@ import (
 // buildCgo builds a program with cgo.
 func buildCgo(t *testing.T, source string, flags ...string) string {
 	t.Helper()
-	if !inject.Supported {
-		t.Skip("Go's system calls cannot be replaced on this machine")
+	if runtime.GOARCH != "amd64" {
+		t.Skip("Go's system calls beside C's are not replaced on", runtime.GOARCH)
 	}
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip(err)

@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#ifdef __x86_64__
 /* Is it a program without a dynamic linker, that anyone starts with the rights he has? */
 static bool is_static(const char *path)
 {
@@ -68,16 +67,6 @@ const char *launcher_of(const char *file, bool search, char *const argv[], char 
 	errno = saved;
 	return so ? launcher : NULL;
 }
-#else
-const char *launcher_of(const char *file, bool search, char *const argv[], char *const envp[])
-{
-	(void)file;
-	(void)search;
-	(void)argv;
-	(void)envp;
-	return NULL;
-}
-#endif
 
 size_t launch_room(char *const argv[])
 {
