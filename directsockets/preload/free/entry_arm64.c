@@ -68,7 +68,8 @@ void ds_free_returned(long pid)
 	"	sub	w16, w16, #1\n" \
 	"	cbnz	w16, 4f\n" \
 	AT("fd_tab_size") \
-	"	ldr	w16, " LO("fd_tab_size") \
+	"	add	x16, x16, :lo12:fd_tab_size\n" \
+	"	ldar	w16, [x16]\n" /* fd_tab was written before */ \
 	"	mov	w" N ", w0\n" \
 	"	sub	x16, x" N ", x16\n" \
 	"	tbz	x16, #63, 1f\n" \
@@ -258,7 +259,8 @@ __asm__(
 	"	cbz	x10, 9f\n"
 	"	ldr	w11, [x0, #8]\n" /* pollDesc.fd */
 	"	adrp	x10, fd_tab_size\n"
-	"	ldr	w10, [x10, :lo12:fd_tab_size]\n"
+	"	add	x10, x10, :lo12:fd_tab_size\n"
+	"	ldar	w10, [x10]\n"
 	"	cmp	w11, w10\n"
 	"	b.hs	9f\n"
 	"	adrp	x10, fd_tab\n"
