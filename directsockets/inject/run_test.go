@@ -280,7 +280,7 @@ func TestKilledTracer(t *testing.T) {
 			break
 		}
 	}
-	if plain < 20 {
+	if plain < 15 { // arm64: 19
 		t.Errorf("plain after %d steps", plain)
 	}
 }
