@@ -63,8 +63,17 @@ func openDiag() (*diag, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("broker: netlink: %w", err)
 	}
-	return &diag{fd: fd, dev: st.Dev, buf: make([]byte, 32<<10)}, nil
+	d := &diag{fd: fd, dev: st.Dev, buf: make([]byte, 32<<10)}
+	none := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+	if _, err := d.ask(request(unix.IPPROTO_TCP, none, none, 0, 0), unix.NLM_F_DUMP, func([]byte) {}); err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
 }
+
+// errNoDiag says that the kernel lists no sockets of the protocol.
+var errNoDiag = errors.New("broker: the kernel lacks the modules inet_diag and tcp_diag, by which the sockets of programs are checked")
 
 func (d *diag) close() {
 	d.mu.Lock()
@@ -371,10 +380,11 @@ func (d *diag) parse(b []byte, dump bool, found func(m []byte)) (done bool, err 
 		body := b[unix.SizeofNlMsghdr:n]
 		if binary.NativeEndian.Uint32(b[nlSeqOff:]) == d.seq { // else the answer to one that was given up
 			switch typ := binary.NativeEndian.Uint16(b[nlTypeOff:]); {
-			case typ == unix.NLMSG_DONE:
-				return true, nil
-			case typ == unix.NLMSG_ERROR && len(body) >= 4:
+			case (typ == unix.NLMSG_DONE || typ == unix.NLMSG_ERROR) && len(body) >= 4:
 				errno := unix.Errno(-int32(binary.NativeEndian.Uint32(body)))
+				if errno == unix.ENOENT && dump {
+					return true, errNoDiag
+				}
 				if errno == 0 || errno == unix.ENOENT {
 					return true, nil
 				}

@@ -69,6 +69,21 @@ func TestListeningSocket(t *testing.T) {
 	}
 }
 
+// A kernel that cannot list the sockets of a protocol says so, and is not taken for one that has
+// none of them.
+func TestNoDiag(t *testing.T) {
+	d, err := openDiag()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	const unknown = 253 // for experiments (RFC 3692)
+	any := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+	if _, err := d.ask(request(unknown, any, any, 0, 1<<tcpListen), unix.NLM_F_DUMP, func([]byte) {}); !errors.Is(err, errNoDiag) {
+		t.Error(err)
+	}
+}
+
 // openDiags opens those of this and of another namespace.
 func openDiags(t *testing.T) (here, there *diag) {
 	t.Helper()
