@@ -243,6 +243,7 @@ struct waiter {
 	struct epoll_event *ev;
 	int max;
 	const struct timespec *timeout; /* NULL: for ever */
+	struct timespec deadline;	/* tv_nsec -1: the clock has not been read yet */
 	const sigset_t *mask;		/* or NULL */
 	bool asleep, napping;
 	bool rests; /* counted in e->asleep */

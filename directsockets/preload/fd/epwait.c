@@ -20,6 +20,23 @@ static int raw_wait(const struct waiter *w, const struct timespec *left)
 	return w->mask ? REAL(epoll_pwait, epfd, w->ev, w->max, ms, w->mask) : REAL(epoll_wait, epfd, w->ev, w->max, ms);
 }
 
+/* The timeout begins. A call that finds something at once does not read the clock. */
+static void begin_time(struct waiter *w)
+{
+	if (w->timeout && w->deadline.tv_nsec < 0)
+		deadline_set(&w->deadline, w->timeout);
+}
+
+/* False: the timeout has passed. *left is what is left of it, if there is one. */
+static bool time_left(const struct waiter *w, struct timespec *left)
+{
+	if (w->timeout && w->deadline.tv_nsec >= 0)
+		return deadline_left(&w->deadline, left);
+	if (w->timeout)
+		*left = *w->timeout;
+	return true;
+}
+
 /* As raw_wait, for an instance that has others in it: a bell in those may have rung for nothing, so
  * they are settled before the kernel is asked what holds. */
 static int raw_wait_settled(const struct waiter *w, const struct timespec *left)
@@ -265,6 +282,8 @@ static int wait_plain(struct waiter *w, bool *done)
 			return 0;
 		}
 	}
+	if (!ds_one_thread()) /* a UDP socket may join */
+		begin_time(w);
 	struct answer a = {0, ds_ticks(), false};
 	a.n = raw_wait(w, w->timeout);
 	end_sleep(w);
@@ -293,15 +312,13 @@ static int ask(const struct waiter *w)
 static int wait_direct(struct waiter *w, bool poll)
 {
 	struct epi *e = w->e;
-	struct timespec deadline, left;
+	struct timespec left;
 	struct ds_spin looking;
-	bool spun = false;
+	bool first = true;
 
 	if (__builtin_expect(__atomic_load_n(&e->unsettled, __ATOMIC_RELAXED), 0))
 		settle_members(e);
-	if (w->timeout && !poll)
-		deadline_set(&deadline, w->timeout);
-	for (;;) {
+	for (;; first = false) {
 		if (w->kicks != __atomic_load_n(&e->kicks, __ATOMIC_SEQ_CST))
 			return 0; /* a UDP socket has something */
 		if (e->holds)
@@ -311,11 +328,11 @@ static int wait_direct(struct waiter *w, bool poll)
 			return n;
 		if (poll)
 			return ask(w);
-		bool look = !spun && __atomic_load_n(&e->active_head, __ATOMIC_RELAXED);
-		spun = true;
+		begin_time(w);
+		bool look = first && __atomic_load_n(&e->active_head, __ATOMIC_RELAXED);
 		if (look && (n = spin(w, &looking)) > 0)
 			return n;
-		bool time = !w->timeout || deadline_left(&deadline, &left);
+		bool time = time_left(w, &left);
 		struct answer a = sleep_once(w, w->timeout ? &left : NULL, look ? &looking : NULL);
 		if (a.n < 0)
 			return a.n;
@@ -341,6 +358,7 @@ static int wait_rest(struct waiter *w, const struct timespec *timeout)
 	FORGOTTEN int n = 0;
 
 	w->timeout = timeout;
+	w->deadline.tv_nsec = -1;
 	n = wait_plain(w, &done);
 	if (!done)
 		n = wait_direct(w, poll);
@@ -384,18 +402,15 @@ int ep_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *ti
 		return raw_wait(&w, timeout);
 	bool dgrams = !plain && __atomic_load_n(&w.e->dgrams, __ATOMIC_SEQ_CST) != 0;
 	if (__builtin_expect(!dgrams, 1)) {
-		struct timespec deadline, left = {0, 0};
-		bool alone = ds_one_thread();
+		struct timespec left;
 		uint32_t kicks = w.kicks;
-		if (timeout && !alone)
-			deadline_set(&deadline, timeout);
 		n = wait_rest(&w, timeout);
-		dgrams = n == 0 && !alone && kicks != __atomic_load_n(&w.e->kicks, __ATOMIC_SEQ_CST); /* one has joined */
-		if (dgrams && timeout)
-			deadline_left(&deadline, &left);
-		w.timeout = timeout ? &left : NULL;
-		if (dgrams)
+		dgrams = n == 0 && !ds_one_thread() && kicks != __atomic_load_n(&w.e->kicks, __ATOMIC_SEQ_CST); /* one has joined */
+		if (dgrams) {
+			time_left(&w, &left);
+			w.timeout = timeout ? &left : NULL;
 			n = ep_wait_dgrams(&w, wait_rest);
+		}
 	} else {
 		n = ep_wait_dgrams(&w, wait_rest);
 	}

@@ -258,11 +258,11 @@ static int poll_mixed(struct set *p)
 	struct ds_spin spin;
 	bool spinning = false;
 
-	if (p->timeout && !p->poll)
-		deadline_set(&deadline, p->timeout);
 	int ready = at_once(p);
 	if (ready != 0 || p->poll)
 		return ready;
+	if (p->timeout)
+		deadline_set(&deadline, p->timeout);
 	if (p->bells) {
 		spinning = true;
 		ds_spin_begin(&spin, spun);

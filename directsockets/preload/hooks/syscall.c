@@ -11,74 +11,11 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-/* Each function below makes the call if it belongs to its family: true, and *rc. */
 #define P(i) ((void *)a[i])
 #define IS(call) ((*rc = (call)), true)
 
 /* A set of signals and its size, the last arguments of a call that waits. */
 static inline bool mask_fine(const sigset_t *mask, size_t size) { return !mask || (size == DS_SIGSET && ds_readable(mask, DS_SIGSET)); }
-
-/* Calls that move bytes. */
-static bool bytes(long nr, const long a[6], long *rc)
-{
-	int fd = (int)a[0], n = (int)a[2]; /* of vectors: the kernel, too, looks at 32 bits of it */
-
-	switch (nr) {
-	case SYS_read: return IS(read(fd, P(1), (size_t)a[2]));
-	case SYS_write: return IS(write(fd, P(1), (size_t)a[2]));
-	case SYS_readv: return IS(readv(fd, P(1), n));
-	case SYS_writev: return IS(writev(fd, P(1), n));
-	case SYS_preadv2: return IS(preadv2(fd, P(1), n, (off_t)a[3], (int)a[5]));
-	case SYS_pwritev2: return IS(pwritev2(fd, P(1), n, (off_t)a[3], (int)a[5]));
-	case SYS_recvfrom: return IS(recvfrom(fd, P(1), (size_t)a[2], (int)a[3], P(4), P(5)));
-	case SYS_sendto: return IS(sendto(fd, P(1), (size_t)a[2], (int)a[3], P(4), (socklen_t)a[5]));
-	case SYS_recvmsg: return IS(recvmsg(fd, P(1), (int)a[2]));
-	case SYS_sendmsg: return IS(sendmsg(fd, P(1), (int)a[2]));
-	case SYS_recvmmsg: return IS(recvmmsg(fd, P(1), (unsigned)a[2], (int)a[3], P(4)));
-	case SYS_sendmmsg: return IS(sendmmsg(fd, P(1), (unsigned)a[2], (int)a[3]));
-	case SYS_sendfile: return IS(sendfile(fd, (int)a[1], P(2), (size_t)a[3]));
-	case SYS_splice: return IS(splice(fd, P(1), (int)a[2], P(3), (size_t)a[4], (unsigned)a[5]));
-	}
-	return false;
-}
-
-/* Calls of sockets. */
-static bool sockets(long nr, const long a[6], long *rc)
-{
-	int fd = (int)a[0];
-
-	switch (nr) {
-	case SYS_socket: return IS(socket(fd, (int)a[1], (int)a[2]));
-	case SYS_connect: return IS(connect(fd, P(1), (socklen_t)a[2]));
-	case SYS_listen: return IS(listen(fd, (int)a[1]));
-	case SYS_accept: return IS(accept(fd, P(1), P(2)));
-	case SYS_accept4: return IS(accept4(fd, P(1), P(2), (int)a[3]));
-	case SYS_shutdown: return IS(shutdown(fd, (int)a[1]));
-	case SYS_getsockopt: return IS(getsockopt(fd, (int)a[1], (int)a[2], P(3), P(4)));
-	case SYS_setsockopt: return IS(setsockopt(fd, (int)a[1], (int)a[2], P(3), (socklen_t)a[4]));
-	}
-	return false;
-}
-
-/* Calls that make, change and close descriptors. */
-static bool descriptors(long nr, const long a[6], long *rc)
-{
-	int fd = (int)a[0];
-
-	switch (nr) {
-	case SYS_close: return IS(close(fd));
-	case SYS_dup: return IS(dup(fd));
-#ifdef SYS_dup2
-	case SYS_dup2: return IS(dup2(fd, (int)a[1]));
-#endif
-	case SYS_dup3: return IS(dup3(fd, (int)a[1], (int)a[2]));
-	case SYS_fcntl: return IS(fcntl(fd, (int)a[1], P(2)));
-	case SYS_ioctl: return IS(ioctl(fd, (unsigned long)a[1], P(2)));
-	case SYS_pidfd_getfd: return IS(pidfd_getfd(fd, (int)a[1], (unsigned)a[2]));
-	case SYS_close_range: return IS(close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]));
-	}
-	return false;
-}
 
 /* Writes to time, which may be NULL, what is left until the deadline, as the kernel's own calls do.
  * */
@@ -140,12 +77,48 @@ static bool raw_select(const long a[6], long *rc)
 }
 #endif
 
-/* Calls that wait. */
-static bool waits(long nr, const long a[6], long *rc)
+#define RAW() REAL(syscall, nr, a[0], a[1], a[2], a[3], a[4], a[5])
+
+/* Calls that take memory away, as in hooks/memory.c. They do not call the functions of these names:
+ * a program may have patched those with jumps to its own code, which ends in these very calls (UCX,
+ * of MPI). */
+static long memory(long nr, const long a[6])
 {
-	int fd = (int)a[0];
+	enum { RW = PROT_READ | PROT_WRITE };
+	bool fixed = a[3] & (nr == SYS_mremap ? MREMAP_FIXED : MAP_FIXED), all = (a[2] & RW) == RW;
+	long rc = RAW();
+
+	if (nr == SYS_munmap || nr == SYS_mremap || (nr == SYS_mprotect && !all))
+		ds_memory_gone(P(0), (size_t)a[1]);
+	if (nr == SYS_mremap && fixed)
+		ds_memory_gone(P(4), (size_t)a[2]);
+	if (nr == SYS_mmap && rc != -1 && (fixed || !all))
+		ds_memory_gone((void *)rc, (size_t)a[1]);
+	return rc;
+}
+
+/* One table, from the number to the hook of the call's name. */
+bool every_call(long nr, const long a[6], long *rc)
+{
+	int fd = (int)a[0], n = (int)a[2]; /* of vectors: the kernel, too, looks at 32 bits of it */
 
 	switch (nr) {
+	/* what moves bytes */
+	case SYS_read: return IS(read(fd, P(1), (size_t)a[2]));
+	case SYS_write: return IS(write(fd, P(1), (size_t)a[2]));
+	case SYS_readv: return IS(readv(fd, P(1), n));
+	case SYS_writev: return IS(writev(fd, P(1), n));
+	case SYS_preadv2: return IS(preadv2(fd, P(1), n, (off_t)a[3], (int)a[5]));
+	case SYS_pwritev2: return IS(pwritev2(fd, P(1), n, (off_t)a[3], (int)a[5]));
+	case SYS_recvfrom: return IS(recvfrom(fd, P(1), (size_t)a[2], (int)a[3], P(4), P(5)));
+	case SYS_sendto: return IS(sendto(fd, P(1), (size_t)a[2], (int)a[3], P(4), (socklen_t)a[5]));
+	case SYS_recvmsg: return IS(recvmsg(fd, P(1), (int)a[2]));
+	case SYS_sendmsg: return IS(sendmsg(fd, P(1), (int)a[2]));
+	case SYS_recvmmsg: return IS(recvmmsg(fd, P(1), (unsigned)a[2], (int)a[3], P(4)));
+	case SYS_sendmmsg: return IS(sendmmsg(fd, P(1), (unsigned)a[2], (int)a[3]));
+	case SYS_sendfile: return IS(sendfile(fd, (int)a[1], P(2), (size_t)a[3]));
+	case SYS_splice: return IS(splice(fd, P(1), (int)a[2], P(3), (size_t)a[4], (unsigned)a[5]));
+	/* what waits */
 #ifdef SYS_poll
 	case SYS_poll: return poll_ours(P(0), (nfds_t)a[1]) && IS(poll(P(0), (nfds_t)a[1], (int)a[2]));
 	case SYS_select: return raw_select(a, rc);
@@ -161,70 +134,55 @@ static bool waits(long nr, const long a[6], long *rc)
 #ifdef SYS_epoll_pwait2
 	case SYS_epoll_pwait2: return mask_fine(P(4), (size_t)a[5]) && IS(epoll_pwait2(fd, P(1), (int)a[2], P(3), P(4)));
 #endif
-	}
-	return false;
-}
-
-#define RAW() REAL(syscall, nr, a[0], a[1], a[2], a[3], a[4], a[5])
-
-/* Calls that take memory away, as in hooks/memory.c. They do not call the functions of these names:
- * a program may have patched those with jumps to its own code, which ends in these very calls (UCX,
- * of MPI). */
-static bool memory(long nr, const long a[6], long *rc)
-{
-	enum { RW = PROT_READ | PROT_WRITE };
-	bool fixed = a[3] & (nr == SYS_mremap ? MREMAP_FIXED : MAP_FIXED), all = (a[2] & RW) == RW;
-
-	if (nr != SYS_munmap && nr != SYS_mprotect && nr != SYS_mremap && nr != SYS_mmap)
-		return false;
-	*rc = RAW();
-	if (nr == SYS_munmap || nr == SYS_mremap || (nr == SYS_mprotect && !all))
-		ds_memory_gone(P(0), (size_t)a[1]);
-	if (nr == SYS_mremap && fixed)
-		ds_memory_gone(P(4), (size_t)a[2]);
-	if (nr == SYS_mmap && *rc != -1 && (fixed || !all))
-		ds_memory_gone((void *)*rc, (size_t)a[1]);
-	return true;
-}
-
-/* Calls of processes. */
-static bool others(long nr, const long a[6], long *rc)
-{
-	switch (nr) {
+	/* sockets */
+	case SYS_socket: return IS(socket(fd, (int)a[1], (int)a[2]));
+	case SYS_connect: return IS(connect(fd, P(1), (socklen_t)a[2]));
+	case SYS_listen: return IS(listen(fd, (int)a[1]));
+	case SYS_accept: return IS(accept(fd, P(1), P(2)));
+	case SYS_accept4: return IS(accept4(fd, P(1), P(2), (int)a[3]));
+	case SYS_shutdown: return IS(shutdown(fd, (int)a[1]));
+	case SYS_getsockopt: return IS(getsockopt(fd, (int)a[1], (int)a[2], P(3), P(4)));
+	case SYS_setsockopt: return IS(setsockopt(fd, (int)a[1], (int)a[2], P(3), (socklen_t)a[4]));
+	/* descriptors */
+	case SYS_close: return IS(close(fd));
+	case SYS_dup: return IS(dup(fd));
+#ifdef SYS_dup2
+	case SYS_dup2: return IS(dup2(fd, (int)a[1]));
+#endif
+	case SYS_dup3: return IS(dup3(fd, (int)a[1], (int)a[2]));
+	case SYS_fcntl: return IS(fcntl(fd, (int)a[1], P(2)));
+	case SYS_ioctl: return IS(ioctl(fd, (unsigned long)a[1], P(2)));
+	case SYS_pidfd_getfd: return IS(pidfd_getfd(fd, (int)a[1], (unsigned)a[2]));
+	case SYS_close_range: return IS(close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]));
+	/* memory */
+	case SYS_mmap: case SYS_munmap: case SYS_mprotect: case SYS_mremap: return IS(memory(nr, a));
+	/* processes */
+#ifdef SYS_fork
+	case SYS_fork: case SYS_vfork:
+#endif
+	case SYS_clone: case SYS_clone3: return fork_call(nr, a, rc);
 	case SYS_execve: return IS(execve(P(0), P(1), P(2)));
 	case SYS_execveat: inherit_demote(NULL); break;
 	case SYS_unshare: return IS(unshare((int)a[0]));
 	case SYS_chroot: return IS(chroot(P(0)));
 	case SYS_prctl: return IS(prctl((int)a[0], a[1], a[2], a[3], a[4]));
-#ifdef SYS_seccomp
 	case SYS_seccomp:
 		if (a[0] == SECCOMP_SET_MODE_STRICT || (a[0] == SECCOMP_SET_MODE_FILTER && a[2]))
 			fd_seal();
 		break;
-#endif
 	case SYS_io_submit: aio_submitted(a[1], P(2)); break;
 	case SYS_exit_group: fd_leave(true); break;
-#ifdef SYS_io_uring_setup
 	case SYS_io_uring_setup: errno = ENOSYS; return IS(-1);
-#endif
 	}
 	return false;
 }
 
 bool hooked_call(long nr, const long a[6], long *rc)
 {
-	switch (nr) {
-	case SYS_io_submit: case SYS_io_uring_setup: case SYS_prctl: case SYS_seccomp: return others(nr, a, rc);
-	case SYS_socket: /* the C library asks for names by UDP sockets of its own */
-		if ((a[1] & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_DGRAM)
-			return false;
-	}
-	return bytes(nr, a, rc) || waits(nr, a, rc) || sockets(nr, a, rc) || descriptors(nr, a, rc);
-}
-
-bool every_call(long nr, const long a[6], long *rc)
-{
-	return fork_call(nr, a, rc) || bytes(nr, a, rc) || waits(nr, a, rc) || sockets(nr, a, rc) || descriptors(nr, a, rc) || memory(nr, a, rc) || others(nr, a, rc);
+	/* The C library asks for names by UDP sockets of its own. */
+	if (nr == SYS_socket && (a[1] & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_DGRAM)
+		return false;
+	return every_call(nr, a, rc);
 }
 
 #undef syscall
