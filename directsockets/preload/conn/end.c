@@ -340,6 +340,7 @@ void ds_disconnected(struct ds_sock *s, int fd)
 
 	if (!h || ds_plain(s))
 		return;
+	ds_sharer_use(s, fd); /* another process may have made it direct */
 	ds_setup_do(offer_no_more, s);
 	if (ds_has_segment(s)) {
 		bool alone = ds_alone(s), tx = ds_tx_take(s, alone), rx = ds_rx_take(s, alone);

@@ -252,10 +252,85 @@ static void disconnect_shared(void)
 		disconnect_share(how);
 }
 
+/* The child: it uses the socket that it shares, when told: with the old server until both are
+ * direct, if early is not set, and with the new one. */
+static void shares_early(void *arg)
+{
+	struct sharing *x = arg;
+
+	if (!x->how)
+		for (int k = 0; k < ROUNDS; k++) {
+			put(x->c, "warm", 4);
+			get(x->c, buf, 4);
+		}
+	step(x->done[1]);
+	await(x->go[0]);
+	R(send(x->c, "x", 1, MSG_NOSIGNAL));
+	step(x->done[1]);
+	await(x->go[0]);
+	for (int k = 0; k < ROUNDS; k++) {
+		put(x->c, "ping", 4);
+		get(x->c, buf, 4);
+		if (memcmp(buf, "pong", 4))
+			out("the child has %.4s", buf);
+	}
+}
+
+/* The parent, which has not used the socket, disconnects it and connects it again: before the child
+ * has used it (early), or when that has it direct. */
+static void disconnect_early(unsigned early)
+{
+	struct sharing x = {.how = early};
+	int s, l = listener(&x.a);
+
+	pair_cold(&x.c, &s);
+	if (pipe(x.go) || pipe(x.done))
+		die("pipe");
+	pid_t pid = start(shares_early, &x);
+	if (!early)
+		for (int k = 0; k < ROUNDS; k++) {
+			get(s, buf, 4);
+			put(s, "back", 4);
+		}
+	await(x.done[0]);
+	R(connect(x.c, &none, sizeof none));
+	cut(s);
+	R(recv(s, buf, 20, MSG_DONTWAIT));
+	step(x.go[1]);
+	await(x.done[0]);
+	R(connect(x.c, (struct sockaddr *)&x.a, sizeof x.a));
+	int s2 = accept(l, NULL, NULL);
+	step(x.go[1]);
+	for (int k = 0; k < ROUNDS; k++) {
+		R(recv(s, buf, 20, MSG_DONTWAIT) > 0);
+		if (get(s2, buf, 4) != 4 || memcmp(buf, "ping", 4))
+			out("the server has %.4s", buf);
+		put(s2, "pong", 4);
+	}
+	finish(pid);
+	put(x.c, "last", 4);
+	get(s2, buf, 4);
+	out("%.4s", buf);
+	close(x.c);
+	R(recv(s2, buf, 20, 0));
+	close(s2);
+	close(s);
+	close(l);
+	for (int i = 0; i < 2; i++)
+		close(x.go[i]), close(x.done[i]);
+}
+
+static void disconnect_shared_early(void)
+{
+	disconnect_early(1);
+	disconnect_early(0);
+}
+
 const struct probe disconnect_probes[] = {
 	{"disconnect", disconnects, 0},
 	{"disconnect-unread", disconnect_unread, 0},
 	{"disconnect-wakes", disconnect_wakes, 0},
 	{"disconnect-shared", disconnect_shared, 0},
+	{"disconnect-shared-early", disconnect_shared_early, 1},
 	{0},
 };

@@ -177,6 +177,35 @@ static void peer_killed(void)
 	R(write(fd[0], "x", 1));
 }
 
+enum { MANY = 300000 };
+
+static void send_and_die(void *p)
+{
+	static char all[MANY];
+	int *fd = p;
+
+	close(fd[0]);
+	fill(all, MANY, 3);
+	put(fd[1], all, MANY);
+	kill(getpid(), SIGKILL);
+}
+
+/* A sender is killed with all that it has sent unread. */
+static void killed_sender(void)
+{
+	static char all[MANY], got[MANY + 1];
+	int fd[2];
+
+	pair(&fd[0], &fd[1]);
+	pid_t pid = start(send_and_die, fd);
+	close(fd[1]);
+	finish(pid);
+	fill(all, MANY, 3);
+	size_t n = get(fd[0], got, sizeof got);
+	out("%zu bytes, %s", n, memcmp(got, all, MANY) ? "others" : "these");
+	close(fd[0]);
+}
+
 static void sleep_and_die(void *p)
 {
 	int *fd = p;
@@ -220,6 +249,7 @@ const struct probe killed_probes[] = {
 	{"killed-late", killed_late, 0},
 	{"killed-silent", killed_silent, 1},
 	{"peer-killed", peer_killed, 0},
+	{"killed-sender", killed_sender, 0},
 	{"killed-while-reading", killed_while_reading, 0},
 	{"peer-exits", peer_exits, 0},
 	{NULL, NULL, 0},
