@@ -5,6 +5,7 @@
 #include "hooks/launch.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
@@ -22,6 +23,46 @@
 
 /* For pthread_atfork, in the parent: releases the locks of fork_prepare. */
 static void forked(void) { fork_parent(1); }
+
+/* A sanitizer's runtime registers handlers before it can bear a function that it watches. */
+#define UNWATCHED __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
+
+/* Registers this library's handlers, before anybody else's: the first prepare last, and take their
+ * locks while nobody waits for a lock that a program's handlers take. */
+UNWATCHED static void at_fork(void)
+{
+	static bool done;
+
+	if (done || getauxval(AT_SECURE))
+		return;
+	done = true;
+	pthread_atfork(fork_prepare, forked, fork_child);
+}
+
+#ifdef DS_FREE /* which sees the system call */
+#elif defined(__GLIBC__)
+/* What pthread_atfork calls. */
+EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *of);
+EXPORT UNWATCHED int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *of)
+{
+	static __typeof__(__register_atfork) *real;
+
+	if (!real)
+		real = (__typeof__(__register_atfork) *)dlsym(RTLD_NEXT, "__register_atfork");
+	at_fork();
+	return real(prepare, parent, child, of);
+}
+#else
+EXPORT UNWATCHED int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
+{
+	static __typeof__(pthread_atfork) *real;
+
+	if (!real)
+		real = (__typeof__(pthread_atfork) *)dlsym(RTLD_NEXT, "pthread_atfork");
+	at_fork();
+	return real(prepare, parent, child);
+}
+#endif
 
 EXPORT pid_t _Fork(void)
 {
@@ -292,7 +333,7 @@ __attribute__((constructor(60000))) DS_START static void start(void)
 	ds_env_keep();
 	ep_init(stay_behind);
 	vfork_init();
-	pthread_atfork(fork_prepare, forked, fork_child);
+	at_fork();
 #ifndef DS_FREE
 	at_quick_exit(stop_at_once);
 #endif
