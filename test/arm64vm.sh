@@ -57,7 +57,7 @@ for level in O2: O0:-O0; do
 		-nostdlib -static -o "$b/musl-gcc-cprogram${level#*:}" "$lib/crt1.o" "$lib/crti.o" testdata/cprogram/main.c "$lib/libc.a" \
 		"$($cc -print-libgcc-file-name)" "$lib/crtn.o"
 done
-make -s -C ../preload CC=$cc CFLAGS=-O2 BUILD="$vm/c" all free
+make -s -j2 -C ../preload CC=$cc CFLAGS=-O2 BUILD="$vm/c" all free
 cp "$vm"/c/libexnds*.so "$b/"
 cat >"$b/compiler" <<-'END'
 	#!/bin/busybox sh
