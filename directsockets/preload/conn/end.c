@@ -78,13 +78,32 @@ static bool resets(struct ds_sock *s, int fd, bool *second)
 	return yes;
 }
 
+/* The process ends: the others that share s need not count it any more. False: there are none. No
+ * handler runs from now on, or it might use s. */
+static bool leaves(struct ds_sock *s)
+{
+	uint32_t n = __atomic_load_n(&s->sh->refs, __ATOMIC_RELAXED);
+
+	ds_critical_begin();
+	do
+		if (n == 1) {
+			ds_critical_end();
+			return false;
+		}
+	while (!__atomic_compare_exchange_n(&s->sh->refs, &n, n - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+	return true;
+}
+
 /* The process ends at once, or while other threads send. What is left behind is written all the
- * same, and what they still send follows it. The kernel alone ends the connection. */
-static void leave_rest(struct ds_sock *s, int fd)
+ * same, and what they still send follows it. The kernel alone ends the connection. final: nothing
+ * of the process uses s from now on. */
+static void leave_rest(struct ds_sock *s, int fd, bool final)
 {
 	bool alone = ds_alone(s), second = false;
 
 	look_back(s, fd);
+	if (final && leaves(s))
+		return;
 	if (!ds_left_behind(s) || !ds_single(s) || resets(s, fd, &second) || !ds_tx_take(s, alone))
 		return;
 	bool none = ds_is_others(s, fd) || ds_linger_resets(s, fd);
@@ -137,7 +156,7 @@ void ds_exit_one(struct ds_sock *s, int fd, bool going)
 	if (ds_single(s) && !going)
 		say_end(s, fd);
 	else
-		leave_rest(s, fd);
+		leave_rest(s, fd, going && ds_one_thread());
 	errno = saved;
 }
 

@@ -157,6 +157,16 @@ static void after_vfork(void)
 	_exit(0);
 }
 
+/* One of fork shared what is left, and has ended first. */
+static void after_fork(void)
+{
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(0);
+	waitpid(pid, NULL, 0);
+	_exit(0);
+}
+
 static void by_exit(const struct left *l, int n) { ends(l, n, 0, at_end); }
 static void by_exit_threads(const struct left *l, int n) { ends(l, n, 1, at_end); }
 static void by_once(const struct left *l, int n) { ends(l, n, 0, at_once); }
@@ -164,6 +174,7 @@ static void by_once_threads(const struct left *l, int n) { ends(l, n, 1, at_once
 static void by_quick(const struct left *l, int n) { ends(l, n, 0, at_quick); }
 static void by_exit_group(const struct left *l, int n) { ends(l, n, 0, by_group); }
 static void by_handler(const struct left *l, int n) { ends(l, n, 0, in_handler); }
+static void by_fork(const struct left *l, int n) { ends(l, n, 0, after_fork); }
 static void by_vfork(const struct left *l, int n) { ends(l, n, 0, after_vfork); }
 
 /* The program's SO_LINGER is its own. */
@@ -444,6 +455,7 @@ static void leave_rest_once_more(void) { rest(by_once, 2); }
 static void leave_rest_quick(void) { rest(by_quick, 1); }
 static void leave_rest_group(void) { rest(by_exit_group, 1); }
 static void leave_rest_handler(void) { rest(by_handler, 1); }
+static void leave_rest_fork(void) { rest(by_fork, 1); }
 static void leave_rest_vfork(void) { rest(by_vfork, 1); }
 static void leave_rest_linger(void) { rest(by_linger, 1); }
 static void leave_rest_more(void) { rest(by_close, 2); }
@@ -459,6 +471,7 @@ const struct probe rest_probes[] = {
 	{"leave-rest-quick", leave_rest_quick, 0},
 	{"leave-rest-group", leave_rest_group, 0},
 	{"leave-rest-handler", leave_rest_handler, 0},
+	{"leave-rest-fork", leave_rest_fork, 0},
 	{"leave-rest-vfork", leave_rest_vfork, 0},
 	{"leave-rest-linger", leave_rest_linger, 0},
 	{"leave-rest-more", leave_rest_more, 0},
