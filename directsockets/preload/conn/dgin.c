@@ -18,6 +18,7 @@ enum {
 	SOFTIRQ_US = 1000, /* after this a missing datagram is lost, if the kernel has dropped some, */
 	LATE_US = 20000,   /* otherwise after this: on a busy machine ksoftirqd may still hold it */
 	MOMENT_NS = 50000,
+	NAP_MOST_US = 10000, /* more than that is none */
 	LEAST = 512, /* bytes of SO_RCVBUF that a datagram takes at least */
 };
 
@@ -96,6 +97,9 @@ static void await_idle(struct ds_dgram *d, struct ds_dg_in *const *arming, unsig
 /* Does f have records, due or not? */
 static bool holds(const struct ds_dg_in *f) { return ds_dg_there(&f->seg) || ds_dg_early(&f->seg); }
 
+/* Does the sender of f write to the ring as long as what that holds is not consumed? */
+static bool may_ring(const struct ds_dg_in *f) { return f->state == DG_IN_RUNG && ds_dg_rung(&f->seg); }
+
 /* Takes those that hold nothing out of the list, but for those in memory. */
 static void unlist_empty(struct ds_dgram *d)
 {
@@ -104,8 +108,9 @@ static void unlist_empty(struct ds_dgram *d)
 			ds_dg_in_on(d, d->list[i], DG_ON_EMPTY);
 }
 
-/* Arms those that are in memory, how; with bells those that are armed for a bell, too: they may
- * have records by now. */
+/* Arms those that are in memory, how, and again those that are armed for a bell and have had
+ * records: their sender may be publishing, as it has not seen yet that those are consumed. With
+ * bells all that are armed for a bell: they may have records by now. */
 static void arm(struct ds_dgram *d, uint32_t how, bool bells)
 {
 	struct ds_dg_in *arming[DS_DG_FLOWS];
@@ -114,10 +119,10 @@ static void arm(struct ds_dgram *d, uint32_t how, bool bells)
 	for (unsigned i = 0; bells && i < d->nin; i++)
 		if (d->flows[i]->state == DG_IN_ARMED && ds_dg_rung(&d->flows[i]->seg))
 			ds_dg_in_on(d, d->flows[i], DG_ON_RING);
-	for (unsigned i = 0; (d->awake || bells) && i < d->nlisted; i++) {
+	for (unsigned i = 0; i < d->nlisted; i++) {
 		struct ds_dg_in *f = d->list[i];
 
-		if (f->state != DG_IN_MEMORY && !(bells && f->state == DG_IN_RUNG && ds_dg_rung(&f->seg)))
+		if (f->state != DG_IN_MEMORY && !may_ring(f))
 			continue;
 		ds_dg_arm(&f->seg, how);
 		arming[n++] = f;
@@ -222,9 +227,12 @@ int ds_dg_await_kernel(struct ds_dgram *d, int fd)
 		}
 	}
 	/* Its sender says what it waits for: that takes no more of d's time than one that
-	 * publishes. */
-	if (waits && empty)
-		d->credit -= moment < d->credit ? moment : d->credit;
+	 * publishes. On a busy machine a moment is long. */
+	if (waits && empty) {
+		uint64_t napped = d->napped && now - d->napped < NAP_MOST_US * ds_ticks_us() ? now - d->napped : moment;
+		d->credit -= napped < d->credit ? napped : d->credit;
+	}
+	d->napped = waits && empty ? now : 0;
 	return !waits ? DG_RESTS : empty ? DG_NAPS : DG_LOOKS;
 }
 
@@ -370,7 +378,7 @@ struct ds_dg_in *ds_dg_pick(struct ds_dgram *d)
 		struct ds_dg_in *f = d->list[i];
 
 		if (!ds_dg_there(&f->seg)) {
-			if (f->state != DG_IN_MEMORY && !ds_dg_early(&f->seg)) { /* nothing comes any more */
+			if (f->state != DG_IN_MEMORY && !may_ring(f) && !ds_dg_early(&f->seg)) { /* nothing comes any more */
 				ds_dg_in_on(d, f, DG_ON_EMPTY);
 				i--; /* another one is in its place */
 			}

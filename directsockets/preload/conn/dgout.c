@@ -131,6 +131,9 @@ static void tidy(struct ds_dgram *d)
 	}
 }
 
+/* How many datagrams are under way, as sending says. */
+static unsigned under_way(uint64_t sending) { return (unsigned)sending & ((1u << DS_DG_UNDER_BITS) - 1); }
+
 struct ds_dg_dest *ds_dg_dest(struct ds_dgram *d, const uint8_t addr[16], uint16_t port)
 {
 	uint32_t h = 2166136261u;
@@ -148,7 +151,7 @@ struct ds_dg_dest *ds_dg_dest(struct ds_dgram *d, const uint8_t addr[16], uint16
 
 		if (t->port == port && !memcmp(t->addr, addr, 16))
 			return t;
-		if (!t->flow && !__atomic_load_n(&t->sending, __ATOMIC_RELAXED) && (!free || t->since < free->since))
+		if (!t->flow && !under_way(__atomic_load_n(&t->sending, __ATOMIC_RELAXED)) && (!free || t->since < free->since))
 			free = t;
 	}
 	if (!free)
@@ -172,6 +175,7 @@ void ds_dg_out_end(struct ds_dgram *d, struct ds_dg_dest *dest, int what, int wh
 	ds_dg_entry_put(o->entry, why);
 	o->entry = NULL;
 	dest->flow = NULL;
+	DS_SET(dest->unknown, false);
 	ds_dg_unmap(&o->seg);
 	ds_dg_out_put(o);
 	d->nout--;
@@ -192,19 +196,32 @@ void ds_dg_leave(struct ds_dgram *d, int why)
 	}
 }
 
+/* Counts datagrams by the kernel that have been sent, and that the kernel has refused. */
+static void count(struct ds_dg_out *o, struct ds_dg_dest *t, uint64_t sent, uint64_t refused)
+{
+	uint64_t n = t->by_kernel + sent;
+	/* The last record that says so (AFTER) may wait for those: the receiver counts them as
+	 * lost, and so does the sender. */
+	uint64_t waits = o->seg.told > n ? o->seg.told - n : 0, lost = refused < waits ? refused : waits;
+
+	if (sent)
+		o->last = ds_ticks();
+	o->lost += lost;
+	t->by_kernel = n + lost;
+	__atomic_store_n(&o->seg.out->by_kernel, t->by_kernel, __ATOMIC_RELEASE);
+}
+
 unsigned ds_dg_ended(struct ds_dg_dest *t)
 {
-	uint64_t v = __atomic_load_n(&t->sending, __ATOMIC_ACQUIRE);
+	uint64_t v = __atomic_load_n(&t->sending, __ATOMIC_ACQUIRE), ended;
 
-	while (__builtin_expect(v >> 32 != 0, 0) &&
-	       !__atomic_compare_exchange_n(&t->sending, &v, (uint32_t)v, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+	while (__builtin_expect(v >> DS_DG_UNDER_BITS != 0, 0) &&
+	       !__atomic_compare_exchange_n(&t->sending, &v, under_way(v), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		;
-	if (__builtin_expect(v >> 32 != 0, 0) && t->flow) {
-		t->by_kernel += v >> 32;
-		t->flow->last = ds_ticks();
-		__atomic_store_n(&t->flow->seg.out->by_kernel, t->by_kernel, __ATOMIC_RELEASE);
-	}
-	return (uint32_t)v;
+	ended = v >> DS_DG_UNDER_BITS;
+	if (__builtin_expect(ended != 0, 0) && t->flow)
+		count(t->flow, t, ended & ((1u << DS_DG_ENDED_BITS) - 1), ended >> DS_DG_ENDED_BITS);
+	return under_way(v);
 }
 
 /* Is nothing under way in the kernel? */
@@ -326,8 +343,12 @@ struct ds_dg_out *ds_dg_flow(struct ds_dgram *d, struct ds_dg_dest *dest)
 		what = DG_ON_MOVED;
 	if (what == DG_NO_STEP && __builtin_expect(ds_stats_off(o->entry), 0) && ds_dg_drained(o)) /* what the kernel carries comes after */
 		what = DG_ON_LEAVE;
+	if (what == DG_NO_STEP && __builtin_expect(DS_GET(dest->unknown), 0)) {
+		ds_dg_drained(o);
+		what = DG_ON_LEAVE;
+	}
 	if (what != DG_NO_STEP) {
-		ds_dg_out_end(d, dest, what, why_over(o));
+		ds_dg_out_end(d, dest, what, DS_GET(dest->unknown) ? DS_WHY_UNSUPPORTED_CALL : why_over(o));
 		return NULL;
 	}
 	unsigned under = ds_dg_ended(dest);

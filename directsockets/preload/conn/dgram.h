@@ -36,6 +36,8 @@ enum {
 	DS_DG_TURN = 64,   /* datagrams of flows, after which the kernel has its turn */
 	DS_DG_SETS = 4,    /* epoll sets that a socket may be in */
 	DS_DG_CONTROL = 256,
+	DS_DG_UNDER_BITS = 24, /* of struct ds_dg_dest's sending; */
+	DS_DG_ENDED_BITS = 20, /* twice */
 	DS_DG_FREE = -(1 << 30), /* added to the references of a socket that has none */
 };
 
@@ -146,12 +148,14 @@ struct ds_dg_dest {
 	/* DG_OUT_ENDED, by a rule, the address or the kernel. No state of its own: a state is that
 	 * of a struct ds_dg_out, which such a destination has not. */
 	bool ended;
+	bool unknown; /* a jump left a send by the kernel, which by_kernel has or has not: the flow begins anew */
 	uint32_t sent;	/* lately */
 	uint64_t since; /* in ds_ticks: when that began; when to try again */
 	uint64_t by_kernel; /* datagrams since there is a flow, of sends that have ended */
 	/* The datagrams of sends by the kernel that threads of the process are making, in the low
-	 * half; and of those that have ended and are not in by_kernel yet (ds_dg_ended). The
-	 * receiver may have counted either in place of one that is still on its way. */
+	 * bits; then of those that have ended and are not in by_kernel yet (ds_dg_ended): sent, and
+	 * refused by the kernel. The receiver may have counted those sent or under way in place of
+	 * one that is still on its way. */
 	uint64_t sending;
 	struct ds_dg_out *flow;
 };
@@ -214,6 +218,7 @@ struct ds_dgram {
 	uint64_t looked; /* when the kernel was last asked about the senders, in ds_ticks */
 	uint64_t swept;  /* and when flows that are over were last looked for */
 	uint64_t credit, credited; /* how long it may wait for senders that publish, and when that was */
+	uint64_t napped; /* when it last began to wait for what a record waits for, in ds_ticks; 0: it does not */
 	unsigned row; /* about how many datagrams of flows come until there is none */
 	unsigned awake; /* flows that are */
 	/* No flow is armed for a bell any more, and none takes records that wait for datagrams by
@@ -385,6 +390,8 @@ struct ds_dg_sent {
 enum { DS_DG_KERNEL = -2, DS_DG_ANEW = -3 };
 ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s) DS_HIDDEN;
 void ds_dg_has_sent(struct ds_dgram *d, struct ds_dg_sent *s, unsigned n, size_t bytes) DS_HIDDEN;
+/* The thread is cancelled in it. */
+void ds_dg_cancelled(struct ds_dg_sent *s) DS_HIDDEN;
 /* What the control messages of a send to an address ask for; *s has what the socket says. False:
  * the kernel makes it. */
 struct ds_dg_says {

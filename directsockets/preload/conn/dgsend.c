@@ -8,7 +8,8 @@
 #include <sys/syscall.h>
 
 enum {
-	MOST = 65507,	   /* bytes of a datagram; IPv6 has 20 more, which go by the kernel */
+	MOST = 65507,	   /* bytes of a datagram; IPv6 has 20 more, which go by the kernel: */
+	MOST_EVER = 65527,
 	SENDS = 4,	   /* in a second, before a flow is offered */
 	SECOND_US = 1000000,
 	STUCK_US = 20,	   /* it waits so long for room in any case */
@@ -17,7 +18,9 @@ enum {
 	SOFTIRQ_US = 1000, /* in which the kernel has given a datagram to its receiver */
 	BELL_US = 200000,  /* after which one that was to wake the receiver may be lost */
 	EAGER = 32,
-	TRAIN_MOST = 64,   /* datagrams of one send, as in the kernel */
+	TRAIN_MOST = 64,   /* datagrams of one send, as in the kernel; */
+	COUNTED_MOST = 1024, /* later kernels take more, but not so many */
+	ENDED_MOST = (1 << DS_DG_ENDED_BITS) - 1,
 	WAIT = -4,
 };
 
@@ -70,7 +73,7 @@ static int one(struct ds_dg_dest *t, unsigned under, struct ds_cursor *c, size_t
 	for (;;) {
 		m.stamp = ds_ticks();
 		m.there = m.stamp - o->last >= SOFTIRQ_US * ds_ticks_us();
-		m.stale = m.stamp - o->last >= BELL_US * ds_ticks_us();
+		m.stale = m.stamp - o->last >= BELL_US * ds_ticks_us() && m.stamp - o->seg.moved >= BELL_US * ds_ticks_us();
 		rc = ds_dg_send(&o->seg, &m, c);
 		if (rc != DS_DG_FULL || (!ds_dg_room(o) && o->reliable))
 			break;
@@ -127,28 +130,60 @@ static bool worth(struct ds_dg_dest *t)
  * has that of out may be waiting until none is under way. */
 static void ends(const struct ds_dg_sent *s, uint64_t sent)
 {
-	uint64_t v = __atomic_load_n(&s->to->sending, __ATOMIC_RELAXED), n;
+	uint64_t v = __atomic_load_n(&s->to->sending, __ATOMIC_RELAXED), under, n, left, refused;
 
-	do /* in the child of a fork none is under way, but for one whose handler has forked */
-		n = (uint32_t)v < s->n ? (uint32_t)v : s->n;
-	while (!__atomic_compare_exchange_n(&s->to->sending, &v, v + (sent << 32) - n, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+	do { /* in the child of a fork none is under way, but for one whose handler has forked */
+		under = v & ((1u << DS_DG_UNDER_BITS) - 1);
+		n = under < s->n ? under : s->n;
+		left = ENDED_MOST - (v >> (DS_DG_UNDER_BITS + DS_DG_ENDED_BITS));
+		refused = n > sent ? n - sent : 0;
+		refused = refused < left ? refused : left;
+	} while (!__atomic_compare_exchange_n(&s->to->sending, &v, v + (refused << DS_DG_ENDED_BITS << DS_DG_UNDER_BITS) + (sent << DS_DG_UNDER_BITS) - n, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
 
-/* A jump leaves the send *s. */
-static void jumped(void *s) { ends(s, 0); }
-
-/* With the lock of out, or in a critical section: a send of n datagrams to t by the kernel
- * begins. False: the number is another file's. */
-static bool begin(struct ds_dgram *d, struct ds_dg_sent *s, struct ds_dg_dest *t, unsigned n)
+/* A jump leaves the send *s: nobody knows whether the kernel has sent it, and so what the receiver
+ * has counted. */
+static void jumped(void *p)
 {
-	/* First: the receiver is told of what is sending, and waits for it. */
-	if (!ds_by_number_same(&s->kernel, &d->numbered, s->number))
-		return false;
+	struct ds_dg_sent *s = p;
+
+	DS_SET(s->to->unknown, true);
+	ends(s, 0);
+}
+
+/* With the lock of out, or in a critical section: records to t wait for a send of n datagrams by
+ * the kernel, which begins next. */
+static void announce(struct ds_dg_sent *s, struct ds_dg_dest *t, size_t n)
+{
 	s->to = t;
-	s->n = n;
-	__atomic_add_fetch(&t->sending, n, __ATOMIC_RELAXED);
+	s->n = n < COUNTED_MOST ? (unsigned)n : COUNTED_MOST;
+	__atomic_add_fetch(&t->sending, s->n, __ATOMIC_RELAXED);
+}
+
+/* In a critical section, with no lock, whose release would forget that a jump ends *s: the send
+ * begins. False: the number is another file's, and it has ended. */
+static bool begin(struct ds_dgram *d, struct ds_dg_sent *s)
+{
+	if (!ds_by_number_same(&s->kernel, &d->numbered, s->number)) {
+		ends(s, 0);
+		s->to = NULL;
+		return false;
+	}
 	s->slot = ds_cleanup_push_frame(jumped, s);
 	return true;
+}
+
+/* With the lock of out, which it drops: the kernel sends n datagrams to t next. False: the number
+ * is another file's. */
+static bool to_kernel(struct ds_dgram *d, struct ds_dg_sent *s, struct ds_dg_dest *t, size_t n)
+{
+	ds_critical_begin();
+	if (n)
+		announce(s, t, n);
+	ds_own_unlock(&d->out);
+	bool same = !n || begin(d, s);
+	ds_critical_end();
+	return same;
 }
 
 /* Is one datagram by the kernel enough to wake the receiver for what follows it? */
@@ -187,7 +222,8 @@ static bool send_rest(struct ds_dgram *d, int fd, const struct msghdr *h, int fl
 
 		m.msg_iovlen = (size_t)ds_vectors(c, n, v);
 		ds_critical_begin();
-		bool same = begin(d, s, t, 1);
+		announce(s, t, 1);
+		bool same = begin(d, s);
 		ds_critical_end();
 		if (!same)
 			return false;
@@ -285,7 +321,10 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		return by_kernel(d, s);
 	if (!destination(d, h, s, &unusual))
 		return by_kernel(d, s);
-	kernel_only = !ds_cursor(&c, h->msg_iov, (int)h->msg_iovlen) || unusual || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) || c.left > MOST;
+	bool whole_known = ds_cursor(&c, h->msg_iov, (int)h->msg_iovlen);
+	if (c.left > MOST_EVER) /* the kernel refuses it: no record waits for it */
+		return by_kernel(d, s);
+	kernel_only = !whole_known || unusual || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) || c.left > MOST;
 	if (ds_own_lock(&d->out) == DS_NESTED)
 		return by_kernel(d, s);
 	struct ds_dg_dest *t = dest_of(d, h, s);
@@ -334,9 +373,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		}
 	}
 	bool rest = *done && !kernel_only; /* the flow has ended, or its receiver sleeps */
-	bool same = rest || begin(d, s, t, train && c.left > train ? (unsigned)((c.left + train - 1) / train) : 1);
-	ds_own_unlock(&d->out);
-	if (!same)
+	if (!to_kernel(d, s, t, rest ? 0 : train && c.left > train ? (c.left + train - 1) / train : 1))
 		return DS_DG_ANEW;
 	if (rest) {
 		send_rest(d, fd, h, flags, s, t, &c, &says, false);
@@ -388,6 +425,16 @@ void ds_dg_has_sent(struct ds_dgram *d, struct ds_dg_sent *s, unsigned n, size_t
 		}
 		ds_own_unlock(&d->out);
 	}
+	ds_critical_end();
+}
+
+void ds_dg_cancelled(struct ds_dg_sent *s)
+{
+	ds_critical_begin();
+	ds_cleanup_pop(s->slot);
+	jumped(s);
+	s->to = NULL;
+	ds_by_number_end(&s->kernel);
 	ds_critical_end();
 }
 

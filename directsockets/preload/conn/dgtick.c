@@ -261,6 +261,7 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 		if (placed) {
 			ds_dg_ended(t); /* before */
 			t->by_kernel = 1; /* stands for those before */
+			DS_SET(t->unknown, false);
 			__atomic_store_n(&o->seg.out->by_kernel, 1, __ATOMIC_RELEASE);
 			t->flow = o;
 			ds_dg_out_on(o, DG_ON_OFFER);

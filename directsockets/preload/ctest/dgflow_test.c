@@ -135,10 +135,15 @@ static void sends_under_way(void)
 	dest.sending = 1; // taken
 	f.rx.in->taken = 101;
 	CHECK(!ds_dg_flow(&d, &dest), "a send that is under way stands for another");
-	dest.sending = 1ull << 32; // it has ended, and sent one
+	dest.sending = 1ull << DS_DG_UNDER_BITS; // it has ended, and sent one
 	CHECK(!ds_dg_flow(&d, &dest) && dest.by_kernel == 102 && f.tx.out->by_kernel == 102 && !dest.sending, "it is not counted");
 	f.rx.in->taken = 102;
 	CHECK(ds_dg_flow(&d, &dest) == &o, "both are taken");
+	o.seg.told = 103; // a record waits for a send that was under way, and that the kernel refuses, as it has others
+	dest.sending = 5ull << DS_DG_ENDED_BITS << DS_DG_UNDER_BITS;
+	CHECK(ds_dg_flow(&d, &dest) == &o && dest.by_kernel == 103 && f.tx.out->by_kernel == 103 && o.lost == 1 && !dest.sending, "it is not lost: by the kernel %llu, lost %llu", (unsigned long long)dest.by_kernel, (unsigned long long)o.lost);
+	dest.sending = 5ull << DS_DG_ENDED_BITS << DS_DG_UNDER_BITS; // no record waits for those
+	CHECK(ds_dg_flow(&d, &dest) == &o && dest.by_kernel == 103 && o.lost == 1 && !dest.sending, "no record waits for it: by the kernel %llu, lost %llu", (unsigned long long)dest.by_kernel, (unsigned long long)o.lost);
 	close(a);
 	close(b);
 	free(f.mem);

@@ -242,6 +242,31 @@ static void walk(void)
 	}
 }
 
+// A receiver that is armed for a bell takes what is in the ring while its sender publishes, as that
+// has not seen that all is consumed. It does not sleep before it has looked at what comes.
+static void publishes(void)
+{
+	struct sender *s = &senders[0];
+	struct iovec v;
+
+	d = (struct ds_dgram){.family = AF_INET, .credit = ds_dg_ticks(50000), .credited = ds_ticks()};
+	begin(s, 1);
+	ds_dg_took(&d, s->in, 1);
+	struct ds_cursor c = cursor_of(&v, &s->sent, sizeof s->sent);
+	CHECK(ds_dg_send(&s->f.tx, &(struct ds_dg_meta){.len = sizeof s->sent, .stamp = ds_ticks()}, &c) == DS_DG_SENT, "not in memory");
+	d.sleepers = 1;
+	ds_dg_arm_waiting(&d);
+	CHECK(s->in->state == DG_IN_RUNG && ds_dg_rung(&s->in->seg), "state %d", s->in->state);
+	take_one();
+	s->f.tx.out->busy = 1;
+	take_one(); // nothing
+	ds_dg_arm_waiting(&d);
+	CHECK(s->in->state == DG_IN_ENDED, "it sleeps in state %d, and its sender publishes", s->in->state); // for too long
+	ds_dg_in_sweep(&d);
+	close(s->theirs);
+	free(s->f.mem);
+}
+
 int main(int argc, char **argv)
 {
 	const char *spec = argc > 1 ? argv[1] : "../SPEC.md";
@@ -249,6 +274,7 @@ int main(int argc, char **argv)
 	table(spec, "10.7", ds_dg_out_steps, outs);
 	table(spec, "10.8", ds_dg_in_steps, ins);
 	table(spec, "10.9", ds_dg_setup_steps, setups);
+	publishes();
 	for (int i = 0; i < WALKS && !failures; i++)
 		walk();
 	for (int i = 0; i <= DG_IN_ENDED; i++)

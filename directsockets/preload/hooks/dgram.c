@@ -118,7 +118,13 @@ static ssize_t sent(struct sending *s, ssize_t rc)
 }
 
 /* Its end, also if the thread is cancelled in the kernel. */
-static void ends(struct sending *s) { sent(s, -1); }
+static void ends(struct sending *s)
+{
+	if (__builtin_expect(s->s.to != NULL, 0))
+		ds_dg_cancelled(&s->s);
+	else
+		ds_by_number_end(&s->s.kernel);
+}
 
 #define SENDING(name, d, fd) __attribute__((cleanup(ends))) struct sending name = {d, {.number = dgram_number(fd, d)}}
 

@@ -226,9 +226,137 @@ static void unread(void)
 		fprintf(stderr, "record %d\n", record);
 }
 
+// One thread's bursts to a receiver that sleeps before each, and takes one datagram for each poll.
+struct bursts {
+	int c, s, over;
+	int wrong, last;
+};
+
+static void *polls(void *p)
+{
+	struct bursts *b = p;
+	int i;
+
+	while (readable(b->s, LONG) == 1 && recv(b->s, &i, sizeof i, MSG_DONTWAIT) == sizeof i && i >= 0) {
+		b->wrong += i <= b->last;
+		b->last = i;
+	}
+	return NULL;
+}
+
+// Sends what the kernel refuses: it is too long, or its memory is not there.
+static void *refused_always(void *p)
+{
+	static char big[65508];
+	struct bursts *b = p;
+
+	for (unsigned i = 0; !__atomic_load_n(&b->over, __ATOMIC_ACQUIRE); i++) {
+		if (send(b->c, i % 2 ? big : (char *)8, i % 2 ? sizeof big : 8, 0) >= 0)
+			die("not refused");
+		if (i % 16 == 15)
+			nap(1);
+	}
+	return NULL;
+}
+
+// While one thread's sends are refused, what another one sends keeps its order.
+static void refusals(void)
+{
+	struct bursts b = {.last = -1};
+	pthread_t receiver, other;
+	int n = 0, end = -1;
+
+	udp_pair(&b.c, &b.s);
+	pthread_create(&receiver, NULL, polls, &b);
+	pthread_create(&other, NULL, refused_always, &b);
+	for (long last = monotonic() + 3000; n < fewer(4000) && monotonic() < last; n++) {
+		if (send(b.c, &n, sizeof n, 0) != sizeof n)
+			die("send");
+		if (n % 8 == 7)
+			nap(1);
+	}
+	__atomic_store_n(&b.over, 1, __ATOMIC_RELEASE);
+	pthread_join(other, NULL);
+	R(send(b.c, &end, sizeof end, 0));
+	pthread_join(receiver, NULL);
+	out("%d out of order", b.wrong);
+}
+
+static volatile int sends_on;
+
+static void jump_out(int sig)
+{
+	(void)sig;
+	if (sends_on)
+		siglongjmp(back, 1);
+}
+
+static void *interrupts(void *p)
+{
+	const struct thread *of = p;
+
+	while (!__atomic_load_n(&of->tid, __ATOMIC_ACQUIRE))
+		pthread_kill(of->self, SIGUSR2);
+	return NULL;
+}
+
+// Jumps out of sends: they are over, for dup2, too, and the next ones go through memory again.
+static void left(void)
+{
+	enum { JUMPS = 20 };
+	static struct thread of;
+	static struct bursts b;
+	static pthread_t receiver, other;
+	static volatile int n, jumps, end = -1;
+
+	b = (struct bursts){.last = -1};
+	udp_pair(&b.c, &b.s);
+	of = (struct thread){.self = pthread_self()};
+	signal(SIGUSR2, jump_out);
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR2);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	pthread_create(&receiver, NULL, polls, &b);
+	pthread_create(&other, NULL, interrupts, &of);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	for (volatile long last = monotonic() + LONG; jumps < JUMPS && monotonic() < last; n++) {
+		if (sigsetjmp(back, 1)) {
+			sends_on = 0;
+			jumps++;
+			continue;
+		}
+		sends_on = 1;
+		for (int i = 0; i < 8; i++)
+			send(b.c, (const void *)&n, sizeof n, 0), n++;
+		sends_on = 0;
+		nap(1);
+	}
+	out("jumps %d", jumps);
+	__atomic_store_n(&of.tid, 1, __ATOMIC_RELEASE);
+	pthread_join(other, NULL);
+	volatile long last = monotonic() + LONG;
+	for (volatile unsigned long before = through(); through() < before + 100 && monotonic() < last && !is_cold() && has_library();) {
+		for (int i = 0; i < 8; i++)
+			send(b.c, (const void *)&n, sizeof n, 0), n++;
+		nap(1);
+	}
+	out("in time %d", monotonic() < last);
+	long began = monotonic();
+	int other_fd = dup(b.c), null = open("/dev/null", O_RDWR);
+	R(dup2(null, b.c) == b.c);
+	out("at once %d", monotonic() - began < 900);
+	R(send(other_fd, (const void *)&end, sizeof end, 0));
+	pthread_join(receiver, NULL);
+	out("%d out of order", b.wrong);
+	close(other_fd), close(null), close(b.c), close(b.s);
+}
+
 const struct probe udpwait_probes[] = {
 	{"udp-jumped", jumped, 0},
 	{"udp-both", both, 0},
 	{"udp-unread", unread, 0},
+	{"udp-refusals", refusals, 0},
+	{"udp-left", left, 0},
 	{NULL, NULL, 0},
 };

@@ -78,6 +78,7 @@ struct ds_dgseg {
 	uint64_t at; /* what is put, or consumed */
 	uint64_t lag; /* the receiver: how much that is consumed it keeps, at most */
 	uint64_t known; /* the receiver: consumed, as it was given back; the sender: as last read and checked, */
+	uint64_t moved; /* the sender: when that has changed, in ds_ticks, */
 	uint64_t looked; /* and where it was when it last looked whether nothing is under way; */
 	uint64_t paid, cost; /* with a bound: what is not consumed, from there on, costs so much */
 	uint64_t told; /* how many it may have sent by the kernel, as the last record with AFTER says; */
@@ -101,7 +102,8 @@ struct ds_dg_meta {
 	uint32_t takes; /* the receiver: of the ring */
 	bool after; /* the sender: lost is known, and so are these: */
 	uint64_t kernel, under, lost; /* datagrams by the kernel; more by sends that are under way; those that never come */
-	bool there, stale; /* the last of them has come or never will; it was to wake the receiver long ago */
+	bool there, stale; /* the last of them has come or never will; it was to wake the receiver long
+			    * ago, which has taken nothing since */
 };
 
 /* Makes the segment of info, with a ring of so many bytes: a sealed memfd in *fd (close-on-exec),

@@ -27,6 +27,8 @@ static bool consumed(struct ds_dgseg *g)
 
 	if (c < g->known || c > g->at || c % DS_DG_UNIT)
 		return false;
+	if (c != g->known)
+		g->moved = ds_ticks();
 	g->known = c;
 	return true;
 }
@@ -160,7 +162,7 @@ bool ds_dg_unsettled_too(const struct ds_dgseg *g)
  * for what that waits for. */
 static bool rings(struct ds_dgseg *g, const struct ds_dg_meta *m)
 {
-	uint64_t taken = ACQUIRE(&g->to->taken);
+	uint64_t taken = ACQUIRE(&g->to->taken), before = g->known;
 
 	if (taken + m->lost < m->kernel && ACQUIRE(&g->to->dry) != m->kernel && !m->there)
 		return false;
@@ -168,7 +170,7 @@ static bool rings(struct ds_dgseg *g, const struct ds_dg_meta *m)
 		g->broken = true;
 		return true;
 	}
-	return g->known == g->at || (int64_t)(taken + g->base - g->told) >= 0 || m->stale;
+	return g->known == g->at || (int64_t)(taken + g->base - g->told) >= 0 || (m->stale && g->known == before);
 }
 
 /* Is the next datagram the kernel's? */
