@@ -114,11 +114,17 @@ func TestStaticYields(t *testing.T) {
 
 // A handler of Go finds a thread that is in the library at Syscall6: a profile says who called it,
 // and the goroutines that SIGQUIT prints are whole.
-func TestStaticSignals(t *testing.T) {
+func TestGoSignals(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("Go's handlers see the library itself on", runtime.GOARCH)
 	}
-	program := buildStatic(t, []string{"go", "build", "-o"}, staticPrograms[0].source)
+	source := staticPrograms[0].source
+	t.Run("static", func(t *testing.T) { profilesItself(t, buildStatic(t, []string{"go", "build", "-o"}, source)) })
+	t.Run("cgo", func(t *testing.T) { profilesItself(t, buildCgo(t, "../../../directsockets/inject/testdata/"+source)) })
+}
+
+// profilesItself has a program do so, and reads the profile.
+func profilesItself(t *testing.T, program string) {
 	broker := filepath.Join(t.TempDir(), "ds.sock")
 	_, end := startBrokerAt(t, broker, time.Hour)
 	defer end()

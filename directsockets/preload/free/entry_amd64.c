@@ -4,8 +4,6 @@
 #if defined(__x86_64__)
 #include "free/entry.h"
 
-#include <ucontext.h>
-
 bool entry_begins(unsigned long flags, const long a[6]) { return (void)flags, ds_writable((const char *)a[1] - 136, 8); }
 
 bool entry_prepare(enum rest rest, const long a[6], uintptr_t back)
@@ -22,40 +20,17 @@ bool entry_prepare(enum rest rest, const long a[6], uintptr_t back)
 	return true;
 }
 
-/* What Go's handler is not told, which the thread goes on with. */
-struct interrupted {
-	ucontext_t *context;
-	greg_t pc, sp;
-};
-
-/* The code of Go's entries. */
-extern const char go_begin[] DS_HIDDEN, go_end[] DS_HIDDEN;
-
-/* Before Go's handler: does the signal interrupt this library? Then the handler finds the thread as
- * the kernel leaves it behind the system call of Syscall6, where Go is never preempted. A fault
- * keeps its place: the handler has the thread go on elsewhere. */
-bool ds_free_interrupted(struct interrupted *i, ucontext_t *u, const siginfo_t *info) DS_HIDDEN;
-bool ds_free_interrupted(struct interrupted *i, ucontext_t *u, const siginfo_t *info)
+/* Before Go's handler: is the thread elsewhere to it? Behind it ds_where_swap has the thread go on
+ * where it was. */
+bool ds_free_elsewhere(ucontext_t *u, struct ds_where *w, const siginfo_t *info) DS_HIDDEN;
+bool ds_free_elsewhere(ucontext_t *u, struct ds_where *w, const siginfo_t *info)
 {
 	const struct thread_slot *s = slot_here();
-	greg_t *r = u->uc_mcontext.gregs;
-	bool inside = s && s->go.inside;
 
-	if (ds_is_fault(info) || (!inside && (r[REG_RIP] < (greg_t)go_begin || r[REG_RIP] >= (greg_t)go_end)))
+	if (!go_where(w, u, info, s ? &s->go : NULL, ds_free_called))
 		return false;
-	*i = (struct interrupted){u, r[REG_RIP], r[REG_RSP]};
-	r[REG_RIP] = (greg_t)ds_free_called;
-	if (inside)
-		r[REG_RSP] = (greg_t)s->go.sp;
+	ds_where_swap(u, w);
 	return true;
-}
-
-/* Behind it. */
-void ds_free_goes_on(const struct interrupted *i) DS_HIDDEN;
-void ds_free_goes_on(const struct interrupted *i)
-{
-	i->context->uc_mcontext.gregs[REG_RIP] = i->pc;
-	i->context->uc_mcontext.gregs[REG_RSP] = i->sp;
 }
 
 /* The thread's slot. */
@@ -72,7 +47,7 @@ DS_GO_FIRST;
 __asm__(
 	"	.text\n"
 	"	.hidden	ds_own_ways, fd_tab, fd_tab_size, fd_thread_vforks, slot_fsgsbase, ds_free_calls\n"
-	"	.hidden	ds_free_entered, ds_free_forked, ds_free_yields, ds_free_interrupted, ds_free_goes_on, go_begin, go_end\n"
+	"	.hidden	ds_free_entered, ds_free_forked, ds_free_yields, ds_free_elsewhere, ds_where_swap, go_begin, go_end\n"
 	"	.globl	ds_free_entry\n"
 	"	.p2align 6\n"
 	"	.type	ds_free_entry, @function\n"
@@ -254,18 +229,19 @@ __asm__(
 	"	movq	%rax, 48(%rsp)\n"
 	"	movq	%rcx, 56(%rsp)\n"
 	"	movq	%r11, 64(%rsp)\n"
-	"	leaq	24(%rsp), %rdi\n"
-	"	movq	%rcx, %rsi\n"
+	"	movq	%rcx, %rdi\n"
+	"	leaq	24(%rsp), %rsi\n"
 	"	movq	%rbx, %rdx\n"
-	"	call	ds_free_interrupted\n"
+	"	call	ds_free_elsewhere\n"
 	"	testb	%al, %al\n"
 	"	movq	48(%rsp), %rax\n"
 	"	movq	56(%rsp), %rcx\n"
 	"	movq	64(%rsp), %r11\n"
 	"	jz	1f\n"
 	"	call	*%r11\n"
-	"	leaq	24(%rsp), %rdi\n"
-	"	call	ds_free_goes_on\n"
+	"	movq	56(%rsp), %rdi\n"
+	"	leaq	24(%rsp), %rsi\n"
+	"	call	ds_where_swap\n"
 	"	addq	$72, %rsp\n"
 	"	ret\n"
 	"1:	addq	$72, %rsp\n"

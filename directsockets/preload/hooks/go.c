@@ -72,8 +72,20 @@ struct go_outcome ds_go_made(long nr, const long a[6])
 DS_GO_FIRST;
 __asm__(
 	"	.text\n"
-	"	.hidden	ds_own_ways, fd_tab, fd_tab_size, ds_go_stack\n"
-	DS_GO_ENTRY("ds_go_entry", FIND, "ds_go_made", "ds_go_first"));
+	"	.hidden	ds_own_ways, fd_tab, fd_tab_size, ds_go_stack, go_begin, go_end\n"
+	"go_begin:\n"
+	DS_GO_ENTRY("ds_go_entry", FIND, "ds_go_made", "ds_go_first")
+	"go_end:\n");
+
+static uintptr_t called; /* where the kernel returns to in Syscall6 */
+
+static bool where(struct ds_where *w, const ucontext_t *u, const siginfo_t *info) { return go_where(w, u, info, ds_go_stack, called); }
+
+void go_arrives(const unsigned char *call)
+{
+	called = (uintptr_t)call + 2;
+	ds_go_where = where;
+}
 
 /* As inject's goSyscall6, which says what the instructions are. */
 static const unsigned char syscall6[] = {

@@ -18,12 +18,34 @@ extern char ds_go_entry[] DS_HIDDEN;
 const unsigned char *go_function(const struct ds_text *text, const unsigned char *call) DS_HIDDEN;
 bool go_is_direct(const char *begin, const char *end) DS_HIDDEN;
 
+/* Before that function's calls arrive: it has this syscall instruction. */
+void go_arrives(const unsigned char *call) DS_HIDDEN;
+
 /* A thread's own stack. The assembly code knows where these are. */
 struct go_stack {
 	char *top;  /* 0: where it begins, its upper end */
 	int inside; /* 8: the thread is on it */
 	char *sp;   /* 16: Go's stack pointer then */
 };
+
+#if defined(__x86_64__)
+/* The code of Go's entries. */
+extern const char go_begin[] DS_HIDDEN, go_end[] DS_HIDDEN;
+
+/* Where a handler is to find a thread that has this stack (NULL: none) and interrupts this library:
+ * as the kernel leaves it behind the system call of Syscall6, where Go is never preempted. A fault
+ * keeps its place: the handler has the thread go on elsewhere. */
+static inline bool go_where(struct ds_where *w, const ucontext_t *u, const siginfo_t *info, const struct go_stack *s, uintptr_t called)
+{
+	const greg_t *r = u->uc_mcontext.gregs;
+	bool inside = s && s->inside;
+
+	if (ds_is_fault(info) || (!inside && (r[REG_RIP] < (greg_t)go_begin || r[REG_RIP] >= (greg_t)go_end)))
+		return false;
+	*w = (struct ds_where){called, inside ? (uintptr_t)s->sp : (uintptr_t)r[REG_RSP]};
+	return true;
+}
+#endif
 
 /* Whether a system call of Go has been made, and its result or -errno; else it is the kernel's. */
 struct go_outcome {

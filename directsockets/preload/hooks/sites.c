@@ -426,6 +426,7 @@ static void find_all(struct sites *l, const struct segments *s)
 			find(l, &f);
 		else if (s->needs && (go = go_function(&l->text, p)) && l->n < SITES && !is_direct(s)) {
 			l->at[l->n++] = (struct site){.begin = go, .end = go + JUMP};
+			go_arrives(p);
 			fd_doubt(); /* Go's own way to make a child that shares this memory does not come here */
 		}
 	}

@@ -150,6 +150,22 @@ static void leave_handler(struct entered *e)
 	ds_self.handled++;
 }
 
+bool (*ds_go_where)(struct ds_where *w, const ucontext_t *u, const siginfo_t *info);
+
+void ds_where_swap(ucontext_t *u, struct ds_where *w)
+{
+#if defined(__x86_64__)
+	greg_t *r = u->uc_mcontext.gregs;
+	struct ds_where was = {(uintptr_t)r[REG_RIP], (uintptr_t)r[REG_RSP]};
+
+	r[REG_RIP] = (greg_t)w->pc;
+	r[REG_RSP] = (greg_t)w->sp;
+	*w = was;
+#else
+	(void)u, (void)w;
+#endif
+}
+
 /* What the kernel calls in place of the program's handlers. */
 static void on_signal(int sig, siginfo_t *info, void *context)
 {
@@ -168,6 +184,10 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 		const char *stack = u->uc_stack.ss_sp;
 		levels[e.level] = (struct level){__builtin_frame_address(0), stack, stack + u->uc_stack.ss_size, e.critical};
 	}
+	struct ds_where w;
+	bool elsewhere = ds_go_where && e.level == 0 && ds_go_where(&w, u, info);
+	if (elsewhere)
+		ds_where_swap(u, &w);
 	ds_self.level = e.level + 1;
 	ds_self.critical = 0;
 	ds_marked = 0;
@@ -176,6 +196,8 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 		((void (*)(int, siginfo_t *, void *))f)(sig, info, context);
 	else
 		((void (*)(int))f)(sig);
+	if (elsewhere)
+		ds_where_swap(u, &w);
 }
 
 /* Is a what by_way makes? */

@@ -25,6 +25,7 @@
 #include "segment/name.h"
 
 #include <stdint.h>
+#include <ucontext.h>
 
 enum { DS_CLEANUPS = 12 }; /* of a thread; further ones are not run after a jump */
 
@@ -173,6 +174,18 @@ static inline uint32_t ds_add_here(uint32_t *p, uint32_t n)
 /* True if the signal is a fault of the code that it interrupts, which cannot go on before it is
  * handled. */
 bool ds_is_fault(const siginfo_t *info) DS_HIDDEN;
+
+/* Where a handler finds the thread that it interrupts. */
+struct ds_where {
+	uintptr_t pc, sp;
+};
+
+/* Says where a handler finds a thread of Go that is in this library; false: where it is. NULL: the
+ * program has no Go. */
+extern bool (*ds_go_where)(struct ds_where *w, const ucontext_t *u, const siginfo_t *info) DS_HIDDEN;
+
+/* Exchanges *w and where the thread of this context is. */
+void ds_where_swap(ucontext_t *u, struct ds_where *w) DS_HIDDEN;
 
 /* As sigaction(2), for the program. The library's own handler calls the program's, which this
  * hides. */
