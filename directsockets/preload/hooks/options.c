@@ -11,6 +11,21 @@
 #define TCP_AO_ADD_KEY 38
 #endif
 
+static bool is_timeout(int name) { return name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW || name == SO_SNDTIMEO_OLD || name == SO_SNDTIMEO_NEW; }
+
+/* Of fewer than 0 seconds the kernel makes no waiting at all, but says 0 when it is asked, as for
+ * ever. So that every process knows, the shortest time stands for them: one tick of the kernel's. */
+static const struct timeval shortest = {0, 1};
+static bool never_waits(const void *value, socklen_t len)
+{
+	struct timeval t;
+
+	if (len < sizeof t || !ds_readable(value, sizeof t))
+		return false;
+	memcpy(&t, value, sizeof t);
+	return t.tv_sec < 0 && t.tv_usec >= 0 && t.tv_usec < 1000000;
+}
+
 /* True for options that change what the bytes on the shadow mean, report on each of them, or bound
  * how fast they may go. docs/exn-run.md lists all options. */
 static bool option_needs_tcp(int level, int name, const void *value, socklen_t len)
@@ -52,6 +67,10 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 		if (k.c)
 			return ds_linger_set(k.c->life.s, fd, value, len);
 	}
+	if (level == SOL_SOCKET && is_timeout(name) && fd_word(fd) && !word_dgram(fd_word(fd)) && never_waits(value, len)) {
+		value = &shortest;
+		len = sizeof shortest;
+	}
 	int rc = REAL(setsockopt, fd, level, name, value, len);
 	struct ds_dgram *d = rc == 0 ? dgram_get(fd, fd_word(fd)) : NULL;
 	if (d) {
@@ -61,8 +80,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	}
 	if (level == SOL_SOCKET && name == SO_ZEROCOPY)
 		ds_zerocopy_used();
-	if (level == SOL_SOCKET && fd_kind(fd) == FD_CONN && (name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW || name == SO_SNDTIMEO_OLD ||
-	    name == SO_SNDTIMEO_NEW || name == SO_RCVLOWAT || name == SO_OOBINLINE)) {
+	if (level == SOL_SOCKET && fd_kind(fd) == FD_CONN && (is_timeout(name) || name == SO_RCVLOWAT || name == SO_OOBINLINE)) {
 		CALL_BY(k, fd, call_uncounted_any);
 		if (k.c)
 			ds_options_changed(k.c->life.s, fd);

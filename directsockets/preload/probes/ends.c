@@ -274,6 +274,30 @@ static void timeouts(void)
 	R(read(c, buf, 10));
 }
 
+/* Fewer than 0 seconds: no call waits. */
+static void timeouts_negative(void)
+{
+	int c, s;
+	struct timeval t = {-1, 0};
+	pair(&c, &s);
+	R(setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
+	R(read(s, buf, 10));
+	R(recv(s, buf, 10, MSG_WAITALL));
+	put(c, "abc", 3);
+	arrived(s, 3);
+	R(read(s, buf, 10));
+	R(setsockopt(c, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t));
+	ssize_t rc;
+	while ((rc = write(c, buf, sizeof buf)) > 0)
+		;
+	out("%zd %s", rc, errname(errno));
+	t.tv_usec = -1;
+	R(setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
+	t = (struct timeval){1, 0};
+	R(setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
+	R(read(s, buf, 10));
+}
+
 static volatile int alarms;
 static void on_alarm(int sig)
 {
@@ -534,6 +558,7 @@ const struct probe end_probes[] = {
 	{"shutdown-wakes-writers", shutdown_wakes_writers, 0},
 	{"reuse-4-tuple", reuse, 0},
 	{"timeouts", timeouts, 0},
+	{"timeouts-negative", timeouts_negative, 0},
 	{"eintr", eintr, 0},
 	{"longjmp", longjmps, 0},
 	{"cancel", cancel, 0},
