@@ -65,11 +65,19 @@ static inline ssize_t recv_one(struct call *k, int fd, void *p, size_t n, int fl
 	return n == 0 ? recv_none(k, fd, flags) : ds_recv(k->c->life.s, fd, &(struct iovec){p, capped(n)}, 1, flags);
 }
 
+/* A read of a UDP socket is a call that other files do not have: another thread may have given the
+ * number to one by dup2. */
+#define OR_FILE(call, file) \
+	({ \
+		ssize_t rc_ = (call); \
+		__builtin_expect(rc_ == -1 && errno == ENOTSOCK, 0) ? (file) : rc_; \
+	})
+
 /* read of a descriptor of ours, whose word is w. */
 OURS ssize_t read_ours(int fd, void *p, size_t n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
-		return n && n <= DS_MAX_RW ? dg_recvfrom(fd, p, n, 0, NULL, NULL) : REAL(read, fd, p, n);
+		return n && n <= DS_MAX_RW ? OR_FILE(dg_recvfrom(fd, p, n, 0, NULL, NULL), REAL(read, fd, p, n)) : REAL(read, fd, p, n);
 	QUICK(q, fd, w);
 	if (q.c)
 		return quick_received(&q, REAL(read, fd, p, n));
@@ -178,7 +186,7 @@ EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *a
 OURS ssize_t readv_ours(int fd, const struct iovec *iov, int n, uintptr_t w)
 {
 	if (__builtin_expect(word_dgram(w) != NULL, 0))
-		return dg_readv(fd, iov, n, 0);
+		return OR_FILE(dg_readv(fd, iov, n, 0), REAL(readv, fd, iov, n));
 	QUICK(q, fd, w);
 	if (q.c)
 		return quick_received(&q, REAL(readv, fd, iov, n));
@@ -201,8 +209,8 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 /* For a socket preadv2 with the offset -1 is readv with flags; any other is ESPIPE. */
 EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int flags)
 {
-	if (off == -1 && (flags & ~RWF_FINE) == 0)
-		DGRAM_CALL(fd, dg_readv, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
+	if (off == -1 && (flags & ~RWF_FINE) == 0 && word_dgram(fd_word(fd)))
+		return OR_FILE(dg_readv(fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0), REAL(preadv2, fd, iov, n, off, flags));
 	CALL_WAITING(k, fd, !(flags & RWF_NOWAIT));
 	if (off == -1 && (flags & ~RWF_FINE) == 0 && k.dgram)
 		return preadv2(fd, iov, n, off, flags);
