@@ -11,11 +11,16 @@
 #define TCP_AO_ADD_KEY 38
 #endif
 
-static bool is_timeout(int name) { return name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW || name == SO_SNDTIMEO_OLD || name == SO_SNDTIMEO_NEW; }
+/* SO_RCVTIMEO or SO_SNDTIMEO, by either name. */
+static bool is_timeout(int name)
+{
+	return name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW || name == SO_SNDTIMEO_OLD || name == SO_SNDTIMEO_NEW;
+}
 
-/* Of fewer than 0 seconds the kernel makes no waiting at all, but says 0 when it is asked, as for
- * ever. So that every process knows, the shortest time stands for them: one tick of the kernel's. */
-static const struct timeval shortest = {0, 1};
+static const struct timeval shortest = {0, 1}; /* the kernel makes it one of its ticks */
+
+/* A timeout of fewer than 0 seconds. The kernel makes no waiting at all of it, but says 0 when it
+ * is asked, as for ever. So that every process knows, the shortest one stands for it. */
 static bool never_waits(const void *value, socklen_t len)
 {
 	struct timeval t;
