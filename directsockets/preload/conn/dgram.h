@@ -218,7 +218,7 @@ struct ds_dgram {
 	uint64_t looked; /* when the kernel was last asked about the senders, in ds_ticks */
 	uint64_t swept;  /* and when flows that are over were last looked for */
 	uint64_t credit, credited; /* how long it may wait for senders that publish, and when that was */
-	uint64_t napped; /* when it last began to wait for what a record waits for, in ds_ticks; 0: it does not */
+	uint64_t napped; /* when its nap for a record that waits began, in ds_ticks; 0: it takes none */
 	unsigned row; /* about how many datagrams of flows come until there is none */
 	unsigned awake; /* flows that are */
 	/* No flow is armed for a bell any more, and none takes records that wait for datagrams by

@@ -191,6 +191,18 @@ static void shares(void *arg)
 	}
 }
 
+/* The end of x, which reaches the new server, s2; of the old one, s, and of the listener. */
+static void share_end(const struct sharing *x, int s, int s2, int l)
+{
+	close(x->c);
+	R(recv(s2, buf, 20, 0));
+	close(s2);
+	close(s);
+	close(l);
+	for (int i = 0; i < 2; i++)
+		close(x->go[i]), close(x->done[i]);
+}
+
 static void disconnect_share(unsigned how)
 {
 	struct sharing x = {.how = how};
@@ -237,13 +249,7 @@ static void disconnect_share(unsigned how)
 	}
 	await(x.done[0]);
 	finish(pid);
-	close(x.c);
-	R(recv(s2, buf, 20, 0));
-	close(s2);
-	close(s);
-	close(l);
-	for (int i = 0; i < 2; i++)
-		close(x.go[i]), close(x.done[i]);
+	share_end(&x, s, s2, l);
 }
 
 static void disconnect_shared(void)
@@ -311,13 +317,7 @@ static void disconnect_early(unsigned early)
 	put(x.c, "last", 4);
 	get(s2, buf, 4);
 	out("%.4s", buf);
-	close(x.c);
-	R(recv(s2, buf, 20, 0));
-	close(s2);
-	close(s);
-	close(l);
-	for (int i = 0; i < 2; i++)
-		close(x.go[i]), close(x.done[i]);
+	share_end(&x, s, s2, l);
 }
 
 static void disconnect_shared_early(void)

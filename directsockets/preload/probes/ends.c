@@ -254,6 +254,16 @@ static void reuse(void)
 	}
 }
 
+/* Writes until that fails. */
+static void write_on(int c)
+{
+	ssize_t rc;
+
+	while ((rc = write(c, buf, sizeof buf)) > 0)
+		;
+	out("%zd %s", rc, errname(errno));
+}
+
 static void timeouts(void)
 {
 	int c, s;
@@ -265,10 +275,7 @@ static void timeouts(void)
 	arrived(s, 1);
 	R(read(s, buf, 10));
 	R(setsockopt(c, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t));
-	ssize_t rc;
-	while ((rc = write(c, buf, sizeof buf)) > 0)
-		;
-	out("%zd %s", rc, errname(errno));
+	write_on(c);
 	put(s, "back", 4);
 	R(recv(s, buf, 10, MSG_PEEK));
 	R(read(c, buf, 10));
@@ -287,10 +294,7 @@ static void timeouts_negative(void)
 	arrived(s, 3);
 	R(read(s, buf, 10));
 	R(setsockopt(c, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t));
-	ssize_t rc;
-	while ((rc = write(c, buf, sizeof buf)) > 0)
-		;
-	out("%zd %s", rc, errname(errno));
+	write_on(c);
 	t.tv_usec = -1;
 	R(setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
 	t = (struct timeval){1, 0};
