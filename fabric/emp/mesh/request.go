@@ -61,6 +61,7 @@ func (s *session) parcels(n news) error {
 		}
 	}
 	if p := n.Request; p != nil {
+		s.succeed()
 		reply := news{Answer: &parcel{ID: p.ID, Text: s.m.cfg.OnRequest(s.desc.Node, p.Text)}}
 		if err := s.fits(reply); err != nil {
 			return err

@@ -45,14 +45,15 @@ type session struct {
 	dialed   bool // by this side
 	shared   bool // linked by the host's directory
 	cookie   string
-	before   *session // of the same node, whose link has to end first; nil: none
-	linked   bool     // it was; belongs to run
+	// before is gone of the session before, with the same node; nil: there was none.
+	before <-chan struct{}
+	linked bool // it was; belongs to run
 
 	// cert: nil: the peer has shown none.
 	cert  atomic.Pointer[x509.Certificate]
 	heard atomic.Int64  // when something came last, in nanoseconds
 	over  chan struct{} // closed by end
-	gone  chan struct{} // closed when the link has ended, too
+	gone  chan struct{} // closed when the link, OnRequest and OnUnlinked have ended, too
 	parts parts         // data connections of the peer
 
 	mu    sync.Mutex
@@ -89,7 +90,7 @@ func (m *Mesh) register(s *session) error {
 		return errTwice
 	}
 	if old != nil {
-		s.before = old
+		s.before = old.gone
 		old.end(errors.New("the peer has reconnected"))
 	}
 	now := time.Now()
@@ -216,10 +217,7 @@ func (s *session) run(ctx context.Context) {
 	var work sync.WaitGroup
 	work.Go(s.write)
 	work.Go(s.read)
-	if s.before != nil {
-		<-s.before.gone
-		s.before = nil // and those before it
-	}
+	s.succeed()
 	link, err := s.link(ctx)
 	switch {
 	case err != nil:
@@ -243,6 +241,14 @@ func (s *session) run(ctx context.Context) {
 	close(s.gone)
 }
 
+// succeed waits until the session before is gone: a node has one link and one OnRequest at a time,
+// and OnUnlinked is told of the last link first.
+func (s *session) succeed() {
+	if s.before != nil {
+		<-s.before
+	}
+}
+
 // set notes a state of the peer.
 func (s *session) set(state emp.State, l emp.Link) {
 	s.m.mu.Lock()
@@ -258,6 +264,9 @@ func (s *session) set(state emp.State, l emp.Link) {
 func (s *session) forget(tell bool) {
 	m, why := s.m, s.why()
 	left := errors.Is(why, errLeft)
+	if s.linked || left {
+		m.cfg.OnUnlinked(s.desc.Node, left) // the next session waits for it while this one is there
+	}
 	m.mu.Lock()
 	if !s.dialed {
 		delete(m.cookies, s.cookie)
@@ -276,9 +285,6 @@ func (s *session) forget(tell bool) {
 		}
 	}
 	m.mu.Unlock()
-	if s.linked || left {
-		m.cfg.OnUnlinked(s.desc.Node, left)
-	}
 	if !last {
 		return
 	}
