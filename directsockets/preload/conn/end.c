@@ -48,22 +48,6 @@ static void end_second(int fd)
  * is none, or it cannot be made: the shadow's close resets the connection. */
 static bool stays(struct ds_sock *s, int fd) { return ds_left_behind(s) && fd >= 0 && ds_above && ds_above->stay && ds_above->stay(s, fd); }
 
-/* This process ends its use of s, and is not the last one: or it is, and the others were killed, or
- * have ended without closing s. So the shadow is put on guard, if it has to be, before its last
- * descriptor is closed, whoever has that. One that keeps the lock, because it is stopped, lives: it
- * has s open. */
-static void look_back(struct ds_sock *s, int fd)
-{
-	int how = ds_lock_for(&s->sh->tx_lock, DS_SECOND);
-
-	if (how == DS_NESTED)
-		return;
-	if (how == DS_INHERITED)
-		ds_tx_inherit(s);
-	ds_tx_update(s, fd);
-	ds_unlock(&s->sh->tx_lock, false);
-}
-
 /* Does the inbound direction have the kernel's close reset the connection? *second: the peer has
  * ended it. */
 static bool resets(struct ds_sock *s, int fd, bool *second)
@@ -94,21 +78,23 @@ static bool leaves(struct ds_sock *s)
 	return true;
 }
 
-/* The process ends at once, or while other threads send. What is left behind is written all the
- * same, and what they still send follows it. The kernel alone ends the connection. final: nothing
- * of the process uses s from now on. */
-static void leave_rest(struct ds_sock *s, int fd, bool final)
+/* This process ends its use of s, and is not the last one: or it is, and the others were killed, or
+ * have ended without closing s. So the shadow is put on guard, if it has to be, before its last
+ * descriptor is closed, whoever has that. One that keeps the lock, because it is stopped, lives: it
+ * has s open. What is left behind is written whatever the others do, who may never call again. */
+static void leave_rest(struct ds_sock *s, int fd)
 {
-	bool alone = ds_alone(s), second = false;
+	int how = ds_lock_for(&s->sh->tx_lock, DS_SECOND);
+	bool last = ds_single(s), second = false;
 
-	look_back(s, fd);
-	if (final && leaves(s))
+	if (how == DS_NESTED)
 		return;
-	if (!ds_left_behind(s) || !ds_single(s) || resets(s, fd, &second) || !ds_tx_take(s, alone))
-		return;
-	bool none = ds_is_others(s, fd) || ds_linger_resets(s, fd);
-	ds_unlock(&s->sh->tx_lock, alone);
-	if (!none)
+	if (how == DS_INHERITED)
+		ds_tx_inherit(s);
+	ds_tx_update(s, fd);
+	bool none = !ds_left_behind(s) || ds_is_others(s, fd) || (last && ds_linger_resets(s, fd));
+	ds_unlock(&s->sh->tx_lock, false);
+	if (!none && !(last && resets(s, fd, &second)))
 		stays(s, fd);
 }
 
@@ -153,10 +139,14 @@ void ds_exit_one(struct ds_sock *s, int fd, bool going)
 
 	if (!s->sh || !ds_has_segment(s))
 		return;
-	if (ds_single(s) && !going)
+	if (ds_single(s) && !going) {
 		say_end(s, fd);
-	else
-		leave_rest(s, fd, going && ds_one_thread());
+	} else {
+		/* What other threads still send follows that. The kernel alone ends the connection. */
+		leave_rest(s, fd);
+		if (going && ds_one_thread())
+			leaves(s);
+	}
 	errno = saved;
 }
 
@@ -214,7 +204,7 @@ void ds_close(struct ds_sock *s, int fd)
 
 	/* While it still counts: once it does not, the others may do without locks. */
 	if (s->sh && ds_has_segment(s) && !ds_single(s) && fd >= 0)
-		look_back(s, fd);
+		leave_rest(s, fd);
 	if (s->sh && ds_state_of(s) != CONN_LEFT) {
 		ds_sharer_leave(s);
 		last = ds_arena_leave(s->sh);

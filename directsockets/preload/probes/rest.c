@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 /* More than a socket's buffers hold when they are small. */
@@ -157,14 +158,45 @@ static void after_vfork(void)
 	_exit(0);
 }
 
-/* One of fork shared what is left, and has ended first. */
-static void after_fork(void)
+/* One of fork shared what is left, and has ended first, so; it has another thread, or not. */
+static void after_fork(int threads, void (*how)(void))
 {
+	pthread_t thread;
+
 	pid_t pid = fork();
-	if (pid == 0)
-		_exit(0);
+	if (pid == 0) {
+		if (threads && pthread_create(&thread, NULL, sleeps, NULL))
+			die("pthread_create");
+		how();
+	}
 	waitpid(pid, NULL, 0);
 	_exit(0);
+}
+
+static void at_kill(void) { kill(getpid(), SIGKILL); }
+static void fork_once(void) { after_fork(0, at_once); }
+static void fork_once_threads(void) { after_fork(1, at_once); }
+static void fork_exit(void) { after_fork(0, at_end); }
+static void fork_exit_threads(void) { after_fork(1, at_end); }
+static void fork_killed(void) { after_fork(0, at_kill); }
+
+/* One of fork has what is left, too, and does nothing: it comes all the same. */
+static void by_idle(const struct left *l, int n)
+{
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid == 0)
+		sleeps(NULL);
+	for (int i = 0; i < n; i++) {
+		struct stat st = {0};
+
+		close(l[i].c);
+		for (long last = monotonic() + LONG / 20; st.st_size < 2 * N && monotonic() < last; nap(1))
+			fstat(fileno(l[i].file), &st);
+		out("%ld have come", (long)st.st_size);
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
 }
 
 static void by_exit(const struct left *l, int n) { ends(l, n, 0, at_end); }
@@ -174,7 +206,11 @@ static void by_once_threads(const struct left *l, int n) { ends(l, n, 1, at_once
 static void by_quick(const struct left *l, int n) { ends(l, n, 0, at_quick); }
 static void by_exit_group(const struct left *l, int n) { ends(l, n, 0, by_group); }
 static void by_handler(const struct left *l, int n) { ends(l, n, 0, in_handler); }
-static void by_fork(const struct left *l, int n) { ends(l, n, 0, after_fork); }
+static void by_fork(const struct left *l, int n) { ends(l, n, 0, fork_once); }
+static void by_fork_threads(const struct left *l, int n) { ends(l, n, 0, fork_once_threads); }
+static void by_fork_exit(const struct left *l, int n) { ends(l, n, 0, fork_exit); }
+static void by_fork_exit_threads(const struct left *l, int n) { ends(l, n, 0, fork_exit_threads); }
+static void by_fork_killed(const struct left *l, int n) { ends(l, n, 0, fork_killed); }
 static void by_vfork(const struct left *l, int n) { ends(l, n, 0, after_vfork); }
 
 /* The program's SO_LINGER is its own. */
@@ -456,6 +492,11 @@ static void leave_rest_quick(void) { rest(by_quick, 1); }
 static void leave_rest_group(void) { rest(by_exit_group, 1); }
 static void leave_rest_handler(void) { rest(by_handler, 1); }
 static void leave_rest_fork(void) { rest(by_fork, 1); }
+static void leave_rest_fork_threads(void) { rest(by_fork_threads, 1); }
+static void leave_rest_fork_exit(void) { rest(by_fork_exit, 1); }
+static void leave_rest_fork_exit_threads(void) { rest(by_fork_exit_threads, 1); }
+static void leave_rest_fork_killed(void) { rest(by_fork_killed, 1); }
+static void leave_rest_idle(void) { rest(by_idle, 1); }
 static void leave_rest_vfork(void) { rest(by_vfork, 1); }
 static void leave_rest_linger(void) { rest(by_linger, 1); }
 static void leave_rest_more(void) { rest(by_close, 2); }
@@ -472,6 +513,11 @@ const struct probe rest_probes[] = {
 	{"leave-rest-group", leave_rest_group, 0},
 	{"leave-rest-handler", leave_rest_handler, 0},
 	{"leave-rest-fork", leave_rest_fork, 0},
+	{"leave-rest-fork-threads", leave_rest_fork_threads, 0},
+	{"leave-rest-fork-exit", leave_rest_fork_exit, 0},
+	{"leave-rest-fork-exit-threads", leave_rest_fork_exit_threads, 0},
+	{"leave-rest-fork-killed", leave_rest_fork_killed, 0},
+	{"leave-rest-idle", leave_rest_idle, 0},
 	{"leave-rest-vfork", leave_rest_vfork, 0},
 	{"leave-rest-linger", leave_rest_linger, 0},
 	{"leave-rest-more", leave_rest_more, 0},
