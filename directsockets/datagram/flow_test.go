@@ -399,8 +399,15 @@ func TestRings(t *testing.T) {
 	send("it was not", ByKernel)
 	f.rx.Took(2)
 	send("it has taken that, and sleeps", ByKernel)
-	f.rx.Took(1)
-	for range 3 {
+	send("it was rung, and has not taken what it had before", Published)
+	f.receive(t)
+	f.rx.give()
+	f.tx.lastKernel -= bellLost
+	send("it takes that", Published)
+	f.tx.moved -= bellLost
+	send("it does not any more", ByKernel)
+	f.rx.Took(2)
+	for range 4 {
 		if _, _, ok := f.receive(t); !ok || !f.rx.Due() {
 			break
 		}

@@ -35,8 +35,8 @@ const finalTime = int64(10 * time.Millisecond)
 const (
 	probeTime  = int64(time.Millisecond)
 	probeEvery = 32
-	// bellLost is after which time a receiver that has not taken what was to wake it is sent
-	// another datagram by the kernel, though that may overtake what it holds.
+	// bellLost is after which time a receiver that has taken nothing, and not what was to wake it,
+	// is sent another datagram by the kernel, though that may overtake what it holds.
 	bellLost = int64(200 * time.Millisecond)
 )
 
@@ -57,6 +57,7 @@ type Tx struct {
 	cpu, armed, rxFlags, bound, st             *atomic.Uint32
 
 	put, consumed uint64 // consumed as last read
+	moved         int64  // when it was seen to change
 	kernel        uint64 // datagrams that the kernel has sent; sends counts later ones
 	sends         *KernelSends
 	lost          uint64
@@ -187,7 +188,7 @@ func (t *Tx) rings(now int64) bool {
 	if !t.Settled(now) && taken+t.lost < t.kernel && t.dryP.Load() != t.kernel && since < int64(SoftirqTime) {
 		return false
 	}
-	return !t.look() || t.consumed == t.put || int64(taken+t.base-t.told) >= 0 || since >= bellLost
+	return !t.look() || t.consumed == t.put || int64(taken+t.base-t.told) >= 0 || now-max(t.lastKernel, t.moved) >= bellLost
 }
 
 // Armed reports whether the receiver may sleep in the kernel.
@@ -330,7 +331,9 @@ func (t *Tx) look() bool {
 	if c-t.consumed > t.put-t.consumed {
 		return false
 	}
-	t.consumed = c
+	if c != t.consumed {
+		t.consumed, t.moved = c, shm.Nanotime()
+	}
 	return true
 }
 
