@@ -291,9 +291,10 @@ func (in *inbound) keptAfter(from netip.AddrPort) {
 	}
 }
 
-// settle has the kernel's socket be all that there is, if the socket has left, and nothing is kept.
+// settle has the kernel's socket be all that there is, if the socket has left, nothing is kept, and
+// that has the program's deadline.
 func (in *inbound) settle() {
-	if in.ended && len(in.kept) == 0 {
+	if in.ended && len(in.kept) == 0 && !in.waking {
 		in.s.plain.Store(true)
 		in.tellLooked()
 	}
@@ -304,6 +305,21 @@ func (in *inbound) asleep() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return len(in.kept) > 0 && in.waiting.Load() > 0
+}
+
+// beginWake begins to wake them. False: there are none.
+func (in *inbound) beginWake() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.waking = len(in.kept) > 0 && in.waiting.Load() > 0
+	return in.waking
+}
+
+func (in *inbound) endWake() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.waking = false
+	in.settle()
 }
 
 // tellLooked has wake look again.

@@ -61,7 +61,9 @@ type inbound struct {
 	spin    time.Duration // guarded by mu; how long to look, at present
 	// ended says that the socket has left: what is kept is all that comes. No state of a flow, as
 	// there is none any more; and set-up, which has a mutex of its own, ends before that.
-	ended   bool
+	ended bool
+	// waking says that the kernel's socket has a deadline that is not the program's.
+	waking  bool // guarded by mu
 	checked int64
 
 	kept []kept // guarded by mu; what was in the rings when the socket left

@@ -122,6 +122,57 @@ type sleeper struct {
 	Sleeper
 }
 
+// lateSleeper is a sleeper whose deadlines take their time: the goroutine that sets one has lost
+// its processor.
+type lateSleeper struct {
+	sleeper
+	resets chan struct{} // a deadline that is none waits for this
+}
+
+func (l lateSleeper) SetReadDeadline(t time.Time) error {
+	if t.IsZero() {
+		<-l.resets
+	}
+	return l.sleeper.SetReadDeadline(t)
+}
+
+// TestLeaveWakesLate has Leave wake a goroutine, which takes all that is kept, and receives again
+// before Leave has taken back the deadline by which it has woken it. That is no error of the
+// program's.
+func TestLeaveWakesLate(t *testing.T) {
+	c, at := listen(t)
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel := lateSleeper{sleeper{raw, c}, make(chan struct{})}
+	s := New(Config{Raw: kernel, Local: at, Broker: new(client.Client)})
+	t.Cleanup(s.Close)
+	s.in.mu.Lock()
+	s.in.kept = append(s.in.kept, kept{b: []byte("memory")})
+	s.in.mu.Unlock()
+	s.in.some.Store(true)
+	s.in.waiting.Add(1) // it sleeps
+	left := make(chan struct{})
+	go func() { defer close(left); s.Leave() }()
+	b := make([]byte, 10)
+	_, from, err := c.ReadFromUDPAddrPort(b)
+	if !s.Received(from, err) {
+		t.Fatal("it is not woken", err)
+	}
+	if d, ok := s.Receive(b); !ok || d.N != len("memory") {
+		t.Fatal("it does not receive what is kept")
+	}
+	if s.Plain() {
+		t.Error("the kernel's socket is all that there is, and has a deadline that the program has not set")
+	}
+	close(kernel.resets)
+	<-left
+	if !s.Plain() {
+		t.Error("the kernel's socket is not all that there is")
+	}
+}
+
 // TestLeaveWakes has a goroutine sleep in the kernel's call. A sender rings, and sends by memory;
 // another program, which has the descriptor by Leave, takes the bell. Deadlines stay the program's.
 func TestLeaveWakes(t *testing.T) {

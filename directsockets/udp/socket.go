@@ -242,9 +242,10 @@ const wakeTime = time.Second
 // sets the program's deadline again.
 func (s *Socket) wake() {
 	kernel, ok := s.cfg.Raw.(Sleeper)
-	if !ok || !s.in.asleep() {
+	if !ok || !s.in.beginWake() {
 		return
 	}
+	defer s.in.endWake() // when the deadline is the program's again
 	s.deadline.Lock()
 	defer s.deadline.Unlock()
 	s.woken.Store(true)
