@@ -142,7 +142,7 @@ void ds_exit_one(struct ds_sock *s, int fd, bool going)
 	if (ds_single(s) && !going) {
 		say_end(s, fd);
 	} else {
-		/* What other threads still send follows that. The kernel alone ends the connection. */
+		/* What other threads still send follows. The kernel alone ends the connection. */
 		leave_rest(s, fd);
 		if (going && ds_one_thread())
 			leaves(s);
