@@ -19,8 +19,12 @@ var mayCall = map[string][]string{
 	"Drain":     {"directsockets/copy.go"},                                                                                         // for writers of the kinds that are known
 	"MmapPtr":   {"internal/shm/segment_unsafe.go", "internal/shm/gather_unsafe.go", "internal/shm/loan_unsafe.go"},
 	"MunmapPtr": {"internal/shm/segment_unsafe.go", "internal/shm/gather_unsafe.go", "internal/shm/loan_unsafe.go"},
-	// A map of the kernel's, one that no other process has, and one that nobody reads.
-	"Mmap": {"node/tun/senders_unsafe.go", "cmd/dsbench/internal/coredist/memory.go", "cmd/exn-run/exnrun/ask.go"},
+	// A map of the kernel's, one that no other process has, one that nobody reads, and one that
+	// this process has in common with its own tracer.
+	"Mmap": {
+		"node/tun/senders_unsafe.go", "cmd/dsbench/internal/coredist/memory.go", "cmd/exn-run/exnrun/ask.go",
+		"directsockets/inject/plan_unsafe.go",
+	},
 }
 
 // Nothing but this package and internal/shm can make a slice of memory that somebody

@@ -49,7 +49,7 @@ for pie in '' -pie; do
 done
 go build -o "$b/go-gothreads-s" '-ldflags=-s -w' testdata/gothreads/main.go
 $cc -O2 -Wall -Werror -fPIC -ffreestanding -nostdlib -shared -fvisibility=hidden -fno-stack-protector -mgeneral-regs-only \
-	-Wl,-Bsymbolic -Wl,-z,norelro -o "$b/cc-hook.c" testdata/hook.c
+	-Wl,-Bsymbolic -Wl,-z,norelro -I../preload -o "$b/cc-hook.c" ../preload/free/{trace,boot}.c testdata/hook.c
 $cc -shared -nostdlib -o "$b/cc--" -x c - <<<'extern int x(void); int y(void) { return x(); }'
 musl=$arm64/root/usr lib=$arm64/root/usr/lib/aarch64-linux-musl
 for level in O2: O0:-O0; do

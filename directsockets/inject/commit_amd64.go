@@ -5,47 +5,6 @@ import (
 	"math"
 )
 
-// commit is the code that starts the library and changes the text. The program runs it to its end
-// without the tracer.
-//
-//	rdi to r8 arguments of ds_free_start  r13 ds_free_start   rbx table of jumps
-//	r14, r15 the pages of the places      rbp for the result  r12 frame
-//
-// The library's own mapping has shown that pages may become executable after they were written.
-var commit = []byte{
-	0x41, 0xff, 0xd5, // call *%r13
-	0x48, 0x85, 0xc0, // test %rax, %rax
-	0x75, 73, // jnz out
-	0x4c, 0x89, 0xf7, // mov %r14, %rdi
-	0x4c, 0x89, 0xfe, // mov %r15, %rsi
-	0xba, 3, 0, 0, 0, // mov $(PROT_READ | PROT_WRITE), %edx
-	0xb8, 10, 0, 0, 0, // mov $SYS_mprotect, %eax
-	0x0f, 0x05, // syscall
-	0x48, 0x85, 0xc0, // test %rax, %rax
-	0x75, 50, // jnz out
-	0x48, 0x8b, 0x3b, // next: mov (%rbx), %rdi
-	0x48, 0x85, 0xff, // test %rdi, %rdi
-	0x74, 17, // jz done
-	0x8b, 0x43, 8, // mov 8(%rbx), %eax
-	0x89, 0x07, // mov %eax, (%rdi)
-	0x8a, 0x43, 12, // mov 12(%rbx), %al
-	0x88, 0x47, 4, // mov %al, 4(%rdi)
-	0x48, 0x83, 0xc3, 16, // add $16, %rbx
-	0xeb, 0xe7, // jmp next
-	0x4c, 0x89, 0xf7, // done: mov %r14, %rdi
-	0x4c, 0x89, 0xfe, // mov %r15, %rsi
-	0xba, 5, 0, 0, 0, // mov $(PROT_READ | PROT_EXEC), %edx
-	0xb8, 10, 0, 0, 0, // mov $SYS_mprotect, %eax
-	0x0f, 0x05, // syscall
-	0x48, 0x85, 0xc0, // test %rax, %rax
-	0x74, 2, // jz out
-	0x0f, 0x0b, // ud2
-	0x48, 0x89, 0x45, 0, // out: mov %rax, (%rbp)
-	0x4c, 0x89, 0xe4, // mov %r12, %rsp
-	0xb8, 15, 0, 0, 0, // mov $SYS_rt_sigreturn, %eax
-	0x0f, 0x05, // syscall
-}
-
 // jumpSize is the length of a jump.
 const jumpSize = 5
 
@@ -76,7 +35,7 @@ var stubTail = []byte{
 
 // stubsSize is how much memory they take.
 func (p *program) stubsSize() uint64 {
-	n := uint64(len(commit) + 16*(p.jumps()+2))
+	n := uint64(len(begin) + 16*(p.jumps()+2))
 	for _, s := range p.sites {
 		n += uint64(len(stubHead)+len(stubTail)) + 2*jumpSize
 		n += uint64(len(s.first)+len(s.moved)) * maxInstruction

@@ -5,44 +5,6 @@ import (
 	"math"
 )
 
-// commit is the code that starts the library and changes the text. The program runs it to its end
-// without the tracer.
-//
-//	x0 to x4 arguments of ds_free_start  x19 ds_free_start   x20 table of jumps
-//	x21, x22 the pages of the places     x23 for the result  x24 frame
-//
-// The library's own mapping has shown that pages may become executable after they were written.
-var commit = code(
-	0xd63f0260, // blr x19
-	0xb50002e0, // cbnz x0, out
-	0xaa1503e0, // mov x0, x21
-	0xaa1603e1, // mov x1, x22
-	0xd2800062, // mov x2, #(PROT_READ | PROT_WRITE)
-	0xd2801c48, // mov x8, #SYS_mprotect
-	svc,
-	0xb5000220, // cbnz x0, out
-	0xa8c10680, // next: ldp x0, x1, [x20], #16
-	0xb4000100, // cbz x0, done
-	0xb9000001, // str w1, [x0]
-	0xd50b7b20, // dc cvau, x0
-	0xd5033b9f, // dsb ish
-	0xd50b7520, // ic ivau, x0
-	0xd5033b9f, // dsb ish
-	0xd5033fdf, // isb
-	0x17fffff8, // b next
-	0xaa1503e0, // done: mov x0, x21
-	0xaa1603e1, // mov x1, x22
-	0xd28000a2, // mov x2, #(PROT_READ | PROT_EXEC)
-	0xd2801c48, // mov x8, #SYS_mprotect
-	svc,
-	0xb4000040, // cbz x0, out
-	0xd4200000, // brk #0
-	0xf90002e0, // out: str x0, [x23]
-	0x9100031f, // mov sp, x24
-	0xd2801168, // mov x8, #SYS_rt_sigreturn
-	svc,
-)
-
 // begin is the code that calls the library's start and goes back to where the thread was.
 //
 //	x0 to x4 arguments of ds_free_start   x19 ds_free_start   x23 for the result   x24 frame
@@ -80,7 +42,7 @@ const stubMost = 19
 
 // stubsSize is how much memory they take.
 func (p *program) stubsSize() uint64 {
-	return pageUp(uint64(max(len(commit), len(begin)) + 16*(len(p.sites)+2) + 4*stubMost*len(p.sites)))
+	return pageUp(uint64(len(begin) + 16*(len(p.sites)+2) + 4*stubMost*len(p.sites)))
 }
 
 // makeStubs makes the stubs of a program that was loaded base from its addresses, with the library
@@ -185,9 +147,10 @@ func (a *assembler) clone(from uint64) {
 
 // poll makes that of the call of runtime_pollWait: x16 has what the program calls.
 func (a *assembler) poll(calls, entry uint64) {
-	a.put(0x58000050) // ldr x16, . + 8
+	pages := uint32(int64(page(calls)-page(a.at)) / pageSize)
+	a.put(0x90000010|pages&3<<29|pages>>2&0x7ffff<<5, // adrp x16, calls
+		0x91000210|uint32(calls%pageSize)<<10) // add x16, x16, #calls
 	a.branch(jumpCode, entry)
-	a.put(uint32(calls), uint32(calls>>32))
 }
 
 // repeats reports whether a thread is about to make a system call again: the kernel has gone back

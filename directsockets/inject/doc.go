@@ -4,16 +4,19 @@
 //
 // # Architecture
 //
-//	exn-run ── Become ── "my thread, the library" ──▶ Trace, a process of its own
-//	   │                                                │ PTRACE_SEIZE
-//	   ▼ execve                                         │
-//	program, stopped before its first instruction ◀─────┤ Find: the places in its file
-//	   │                                                │ the program maps the library, a system
-//	   │                                                │ call at a time
-//	   ▼                                                │
-//	commit: starts the library, writes the jumps ◀──────┘ and goes
-//	   ▼
+//	exn-run: find the places in the program's file, newPlan
+//	   ├─ clone ──▶ the tracer: ds_free_trace (preload/free/trace.c), a process of its own that
+//	   │               │       shares exn-run's memory, and keeps it
+//	   ▼ execve        │ PTRACE_SEIZE
+//	program, stopped before its first instruction
+//	   │◀──────────────┤ has it map the library's code, and call it
+//	   ▼               │
+//	ds_free_boot (boot.c): maps the rest, starts the library, writes the jumps
+//	   ▼               └─ goes
 //	the first instruction
+//
+// The tracer is C, as it lives in memory that Go's runtime has left. A process of Go takes longer
+// to start than all of this.
 //
 // # What is where
 //
@@ -35,8 +38,8 @@
 // The program never depends on the tracer. A system call that the tracer has it make returns to a
 // few bytes (gate.go) that restore all registers from the stack: without the tracer the program
 // goes on from there, plain. The text changes last, by code in the program that needs no tracer
-// (commit.go). So a program is plain or whole, whenever the tracer dies. No page is both writable
-// and executable.
+// (ds_free_boot). So a program is plain or whole, whenever the tracer dies. No page is both
+// writable and executable.
 //
 // # A program that runs
 //
@@ -58,8 +61,8 @@
 //
 // # Concurrency
 //
-// Trace keeps its thread: it is the last thing that its process does. Attach has a thread of its
-// own, and may be called by many goroutines for different programs.
+// Launch keeps its thread, which becomes the program. Attach has a thread of its own, and may be
+// called by many goroutines for different programs.
 //
 // # Limits
 //

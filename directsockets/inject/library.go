@@ -38,10 +38,12 @@ const (
 )
 
 // version is the interface's, in ds_free_version.
-const version = 6
+const version = 7
 
 // Symbols of the library that inject uses.
 const (
+	symTrace   = "ds_free_trace"
+	symBoot    = "ds_free_boot"
 	symStart   = "ds_free_start"
 	symEntry   = "ds_free_entry"
 	symGo      = "ds_free_go"

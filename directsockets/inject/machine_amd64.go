@@ -53,9 +53,6 @@ type registers = unix.PtraceRegs
 func getRegisters(tid int, r *registers) error { return unix.PtraceGetRegs(tid, r) }
 func setRegisters(tid int, r *registers) error { return unix.PtraceSetRegs(tid, r) }
 
-// startRegisters returns those of a program that begins.
-func startRegisters(tid int) (r registers, err error) { return r, getRegisters(tid, &r) }
-
 func nextOf(r *registers) uint64   { return r.Rip }
 func stackOf(r *registers) uint64  { return r.Rsp }
 func resultOf(r *registers) uint64 { return r.Rax }
@@ -76,13 +73,6 @@ func beginRegisters(r registers, s *stubs, frame, stack uint64, a [5]uint64, sta
 	r.Rip, r.Rsp, r.Orig_rax = s.at, stack, ^uint64(0)
 	r.Rdi, r.Rsi, r.Rdx, r.Rcx, r.R8 = a[0], a[1], a[2], a[3], a[4]
 	r.R13, r.Rbp, r.R12 = start, frame+resultOff, frame
-	return r
-}
-
-// commitRegisters does so for commit.
-func commitRegisters(r registers, s *stubs, frame uint64, a [5]uint64, start uint64) registers {
-	r = beginRegisters(r, s, frame, frame-16, a, start)
-	r.Rbx, r.R14, r.R15 = s.table, s.low, s.pages
 	return r
 }
 
@@ -130,7 +120,7 @@ var begin = []byte{
 }
 
 // symbols are those of the library that inject uses.
-var symbols = []string{symStart, symEntry, symGo, symPoll, symSignal, symVersion}
+var symbols = []string{symTrace, symBoot, symStart, symEntry, symGo, symPoll, symSignal, symVersion}
 
 // filterMachine is how a filter for system calls names the architecture.
 const filterMachine = unix.AUDIT_ARCH_X86_64

@@ -83,14 +83,6 @@ func setRegisters(tid int, r *registers) error {
 	return err
 }
 
-// startRegisters returns those of a program that begins. At the end of execve the kernel shows a
-// tracer another x7.
-func startRegisters(tid int) (r registers, err error) {
-	err = getRegisters(tid, &r)
-	r.X[7] = 0
-	return r, err
-}
-
 func nextOf(r *registers) uint64   { return r.Pc }
 func stackOf(r *registers) uint64  { return r.Sp }
 func resultOf(r *registers) uint64 { return r.X[0] }
@@ -107,13 +99,6 @@ func beginRegisters(r registers, s *stubs, frame, stack uint64, a [5]uint64, sta
 	r.Pc, r.Sp = s.at, stack
 	copy(r.X[:5], a[:])
 	r.X[19], r.X[23], r.X[24] = start, frame+resultOff, frame
-	return r
-}
-
-// commitRegisters does so for commit.
-func commitRegisters(r registers, s *stubs, frame uint64, a [5]uint64, start uint64) registers {
-	r = beginRegisters(r, s, frame, frame-16, a, start)
-	r.X[20], r.X[21], r.X[22] = s.table, s.low, s.pages
 	return r
 }
 
@@ -163,7 +148,7 @@ func (r *running) slotsAreFree(t *tracer) error {
 }
 
 // symbols are those of the library that inject uses.
-var symbols = []string{symStart, symEntry, symBehind, symGo, symPoll, symVersion}
+var symbols = []string{symTrace, symBoot, symStart, symEntry, symBehind, symGo, symPoll, symVersion}
 
 // symBehind is called behind a system call that returns twice.
 const symBehind = "ds_free_behind"

@@ -6,30 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"exnet/internal/elffile"
 )
-
-// mapLibrary maps the library and has the program commit. If it fails, nothing stays mapped.
-func (t *tracer) mapLibrary(p *program, l *library, base uint64) error {
-	size := l.size + p.stubsSize()
-	at, err := t.reserve(base+p.low, size)
-	if err != nil {
-		return err
-	}
-	if err = t.load(l, at); err == nil {
-		err = t.commit(p, l, base, at)
-	}
-	if err != nil {
-		_, _ = t.call(unix.SYS_MUNMAP, at, size) // it may be gone
-	}
-	return err
-}
 
 // reserve finds memory near the text.
 func (t *tracer) reserve(text, size uint64) (uint64, error) {
@@ -158,43 +140,12 @@ func (l *library) relocate(at uint64, write func(uint64, []byte) error) error {
 	return nil
 }
 
-// commit has the program start the library and change its text, by itself.
-func (t *tracer) commit(p *program, l *library, base, at uint64) error {
-	s, err := p.makeStubs(commit, at+l.size, base, l, at)
-	if err != nil {
-		return err
-	}
-	if err := t.fill(s.at, p.stubsSize(), s.b, unix.PROT_READ|unix.PROT_EXEC); err != nil {
-		return wrap("mapping the stubs", err)
-	}
-	r := commitRegisters(t.start, s, t.frame, [...]uint64{stackOf(&t.start), 0, 1, t.openNumbers(), p.goArgument(base)}, at+l.symbols[symStart])
-	if err := setRegisters(t.pid, &r); err != nil {
-		return t.ended(err)
-	}
-	step("commit")
-	return t.toEnd(s.at + uint64(len(commit)))
-}
-
-// openNumbers returns a bit for each of the first descriptors that the program may have.
-func (t *tracer) openNumbers() (bits uint64) {
-	names, err := readNames(fmt.Sprintf("/proc/%d/fd", t.pid))
-	if err != nil {
-		return math.MaxUint32
-	}
-	for _, name := range names {
-		if fd, err := strconv.Atoi(name); err == nil && fd < 32 {
-			bits |= 1 << fd
-		}
-	}
-	return bits
-}
-
 // toEnd has the program run code that ends by restoring its registers, and returns the library's
 // result, which the code has written.
 func (t *tracer) toEnd(end uint64) error {
 	var r registers
 	for {
-		if _, err := t.wait(unix.PTRACE_SYSCALL, false); err != nil {
+		if _, err := t.wait(unix.PTRACE_SYSCALL); err != nil {
 			return err
 		}
 		if err := getRegisters(t.pid, &r); err != nil {
@@ -205,21 +156,14 @@ func (t *tracer) toEnd(end uint64) error {
 		}
 		step("commits")
 	}
-	if _, err := t.wait(unix.PTRACE_SYSCALL, false); err != nil { // the program is where it was
+	if _, err := t.wait(unix.PTRACE_SYSCALL); err != nil { // the program is where it was
 		return err
 	}
 	var b [8]byte
 	if err := t.read(t.frame+resultOff, b[:]); err != nil {
 		return err
 	}
-	switch e := unix.Errno(-binary.LittleEndian.Uint64(b[:])); e {
-	case 0:
-		return nil
-	case unix.EEXIST:
-		return errPage
-	default:
-		return fmt.Errorf("starting the library: %w", e)
-	}
+	return started(unix.Errno(-binary.LittleEndian.Uint64(b[:])))
 }
 
 // fill maps anonymous memory with contents, which may be executable when they are written.

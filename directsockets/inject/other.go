@@ -4,7 +4,7 @@ package inject
 
 import (
 	"errors"
-	"os"
+	"syscall"
 )
 
 // errMachine says that nothing can be done on this machine.
@@ -13,10 +13,11 @@ var errMachine = errors.New("it is for neither amd64 nor arm64")
 // Supported reports whether this machine's programs can be done.
 const Supported = false
 
-func startDetached([]string, []string, *os.File) error { return errMachine }
+// Launch says that it cannot.
+func Launch(Config) error { return errMachine }
 
-// Trace says that they cannot.
-func Trace(*os.File) (Config, error) { return Config{}, errMachine }
+// Outcome says that there is none.
+func Outcome(int, syscall.Errno, string) error { return errMachine }
 
 // Go says that no program can be done.
 func Go(string) error { return errMachine }

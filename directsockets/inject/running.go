@@ -157,7 +157,7 @@ func (r *running) attach(l *library) error {
 		return err
 	}
 	for _, tid := range r.callers(t) {
-		t.pid, t.whom = tid, tid
+		t.pid = tid
 		if err = r.divert(t); err == nil {
 			break // else it is about to end, and has no stack any more
 		}

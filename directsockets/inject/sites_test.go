@@ -281,7 +281,7 @@ func TestOverlap(t *testing.T) {
 	const at, via = 0x401000, 0x401003
 	p := &program{sites: []site{{at: at, next: 2, short: []byte{0xeb, 1, 0x90, 0xcc, 0xcc}, via: via}}}
 	l := &library{symbols: map[string]uint64{symEntry: 0x100}}
-	s, err := p.makeStubs(commit, 0x500000, 0, l, 0x600000)
+	s, err := p.makeStubs(nil, 0x500000, 0, l, 0x600000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func checkFree(t *testing.T, path, arch string) {
 			t.Errorf("%s is undefined", s.Name)
 		}
 	}
-	wanted, relative := []string{"ds_free_start", "ds_free_entry", "ds_free_go", "ds_free_poll", "ds_free_version"}, uint32(elf.R_X86_64_RELATIVE)
+	wanted, relative := []string{"ds_free_trace", "ds_free_boot", "ds_free_start", "ds_free_entry", "ds_free_go", "ds_free_poll", "ds_free_version"}, uint32(elf.R_X86_64_RELATIVE)
 	if arch == "amd64" {
 		wanted = append(wanted, "ds_free_signal")
 	} else {

@@ -3,17 +3,21 @@ package exnrun
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"exnet/directsockets/inject"
 	"exnet/internal/cbuild"
 	"exnet/internal/child"
 	"exnet/internal/cli"
+
+	"golang.org/x/sys/unix"
 )
 
-// traceCommand makes exn-run be the tracer that puts the library into a static program.
+// traceCommand makes exn-run say how the tracer has fared that puts the library into a static
+// program: the format of messages, the program's name, the library, a step and an errno follow.
 // becomeCommand makes it become such a program (the library's hooks/launch.c does so, too): what
-// follows is the library, the format of messages, the program's file and its arguments.
+// follows is the library, the format of messages, the program's name, its file and its arguments.
 const (
 	traceCommand  = "trace"
 	becomeCommand = "--become"
@@ -21,56 +25,59 @@ const (
 
 // injection is what is needed to put the library into the program that starts.
 type injection struct {
-	config inject.Config
-	tracer *inject.Tracer // nil: nothing is injected
+	library string // "": nothing is injected
+	name    string // of the program, for messages
+	explain bool
 }
 
-// startTracer starts the tracer of a program, if it needs one.
-func startTracer(p Program, m messages) *inject.Tracer {
-	if !p.Kind.Injects() {
-		return nil
+// newInjection returns what is needed for a program, nothing if it needs none or there is no
+// library: it says so then.
+func newInjection(p Program, explain bool, m messages) injection {
+	if !p.Injects() {
+		return injection{}
 	}
-	file := p.Path
-	if p.Script != "" {
-		file = p.Script
-	}
-	t, err := inject.Start(file, cbuild.Place(), []string{"exn-run", traceCommand}, []string{})
-	if err != nil {
-		m.warn("%s", staysPlain(p.name(), err))
-	}
-	return t
-}
-
-// configure returns what is told the tracer, and false if there is no library: it says so then.
-func configure(p Program, o options, m messages) (inject.Config, bool) {
 	path, err := buildFree(m.warn)
 	if err != nil {
 		m.warn("%s (%s)", p.Reason(), cli.Text(err))
-		return inject.Config{}, false
+		return injection{}
 	}
-	format := inject.Format{JSON: m.json, Quiet: m.quiet, Explain: o.stays()}
-	return inject.Config{Library: path, Name: p.name(), Format: format}, true
+	return injection{path, p.name(), explain}
 }
 
-// become replaces this process by the program, with the library in it.
-func (i injection) become(path string, argv, environ []string, m messages) error {
-	if i.tracer != nil {
-		if err := i.tracer.Attach(i.config); err != nil {
-			m.warn("%s", staysPlain(i.config.Name, err))
-		}
-	}
-	return become(path, argv, environ)
-}
-
-// becomes returns the command of a child that becomes the program with the library of c in it.
-func becomes(c inject.Config, path string, argv []string) (string, []string) {
+// format is how messages are to be, a letter each.
+func (i injection) format(m messages) string {
 	var format strings.Builder
-	for letter, is := range map[rune]bool{'j': c.Format.JSON, 'q': c.Format.Quiet, 'e': c.Format.Explain} {
+	for letter, is := range map[rune]bool{'j': m.json, 'q': m.quiet, 'e': i.explain} {
 		if is {
 			format.WriteRune(letter)
 		}
 	}
-	return "/proc/self/exe", append([]string{"exn-run", becomeCommand, c.Library, format.String(), c.Name, path}, argv...)
+	return format.String()
+}
+
+// formatted reads a format.
+func formatted(format string, m messages) (explain bool, _ messages) {
+	m.json, m.quiet = strings.Contains(format, "j"), strings.Contains(format, "q")
+	return strings.Contains(format, "e"), m
+}
+
+// become replaces this process by the program, with the library in it.
+func (i injection) become(p Program, argv, environ []string, m messages) error {
+	if i.library != "" {
+		err := inject.Launch(inject.Config{
+			File: p.Image, Library: i.library, Dir: cbuild.Place(), Explain: i.explain,
+			Report: []string{"exn-run", traceCommand, i.format(m), i.name, i.library},
+		})
+		if err != nil {
+			m.warn("%s", staysPlain(i.name, err))
+		}
+	}
+	return become(p.Path, argv, environ)
+}
+
+// becomes returns the command of a child that becomes the program with the library in it.
+func (i injection) becomes(path string, argv []string, m messages) (string, []string) {
+	return "/proc/self/exe", append([]string{"exn-run", becomeCommand, i.library, i.format(m), i.name, path}, argv...)
 }
 
 // runBecome is "exn-run --become".
@@ -79,32 +86,34 @@ func runBecome(args []string, m messages) error {
 	if len(args) <= argv {
 		return cli.Usagef("%s is exn-run's own", becomeCommand)
 	}
-	is := func(letter string) bool { return strings.Contains(args[format], letter) }
-	m.json, m.quiet = is("j"), is("q")
-	i := injection{config: inject.Config{Library: args[library], Name: filepath.Base(args[name]), Format: inject.Format{JSON: m.json, Quiet: m.quiet, Explain: is("e")}}}
+	explain, m := formatted(args[format], m)
 	p, err := FindProgram(args[path])
 	if err != nil {
 		return programError{child.StartError(err)}
 	}
-	if i.tracer = startTracer(p, m); i.tracer != nil && i.config.Library == "" {
-		if i.config.Library, err = buildFree(m.warn); err != nil {
-			i.tracer.Close()
-			i.tracer = nil
-		}
+	i := injection{args[library], filepath.Base(args[name]), explain}
+	if !p.Injects() {
+		i.library = ""
+	} else if i.library == "" {
+		i.library, _ = buildFree(m.warn) // "": it stays plain
 	}
-	return i.become(p.Path, args[argv:], os.Environ(), m)
+	return i.become(p, args[argv:], os.Environ(), m)
 }
 
-// runTracer is "exn-run trace".
-func runTracer(m messages) {
-	c, err := inject.Trace(os.NewFile(inject.ConnFD, "tracer"))
-	m.json, m.quiet = c.Format.JSON, c.Format.Quiet
-	switch {
-	case err == nil && c.Format.Explain:
-		m.warn("%s makes its own system calls: the library was put into it", c.Name)
-	case err != nil && !inject.Gone(err):
-		m.warn("%s", staysPlain(c.Name, err))
+// runReport is "exn-run trace".
+func runReport(args []string, m messages) {
+	const format, name, library, step, errno, all = 0, 1, 2, 3, 4, 5
+	if len(args) != all {
+		return
 	}
+	_, m = formatted(args[format], m)
+	at, _ := strconv.Atoi(args[step])
+	e, _ := strconv.Atoi(args[errno])
+	if err := inject.Outcome(at, unix.Errno(e), args[library]); err != nil {
+		m.warn("%s", staysPlain(args[name], err))
+		return
+	}
+	m.warn("%s makes its own system calls: the library was put into it", args[name])
 }
 
 func staysPlain(name string, err error) string {

@@ -17,8 +17,8 @@ import (
 const programEnv = "EXN_RUN_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
-	// exn-run starts /proc/self/exe as its broker and its tracer, and that is this binary.
-	itself := len(os.Args) == 2 && slices.Contains([]string{brokerCommand, serveCommand, traceCommand}, os.Args[1])
+	// exn-run starts /proc/self/exe as its broker, and to say how its tracer fared: this binary.
+	itself := len(os.Args) > 1 && slices.Contains([]string{brokerCommand, serveCommand, traceCommand}, os.Args[1])
 	if itself || os.Getenv(programEnv) != "" {
 		os.Exit(Run(os.Args[1:], os.Stdout, os.Stderr))
 	}

@@ -22,8 +22,11 @@ import (
 type Program struct {
 	// Path is the file that is run.
 	Path string
-	// Script is the interpreter's file, if the program is a script; what follows is
-	// about that file then.
+	// Image is the file that the kernel executes in the end: Path, or the interpreter of a
+	// script.
+	Image string
+	// Script is the interpreter's file, if the program is a script, or what env finds, if that
+	// is the interpreter; what follows is about that file then.
 	Script string
 	// Kind says whether the library reaches it.
 	Kind Kind
@@ -51,6 +54,12 @@ func (k Kind) Preloads() bool { return k != Foreign }
 
 // Injects reports whether the library is put into the program while it starts.
 func (k Kind) Injects() bool { return inject.Supported && (k == Go || k == Static) }
+
+// Injects reports whether the library is put into the program while it starts: not if env is
+// dynamically linked, which finds it.
+func (p Program) Injects() bool {
+	return p.Kind.Injects() && (p.Image == p.Path || p.Image == p.Script || kindOf(p.Image).Injects())
+}
 
 // Loads reports whether the dynamic linker loads the library into the program, as far as is known.
 func (k Kind) Loads() bool { return k == Dynamic || k == Musl || k == Unknown }
@@ -89,14 +98,17 @@ func FindProgram(name string) (Program, error) {
 	if err != nil && !errors.Is(err, exec.ErrDot) {
 		return Program{}, err
 	}
-	p := Program{Path: path}
+	p := Program{Path: path, Image: path}
 	file := path
 	for range maxInterpreters {
-		next := interpreter(file)
-		if next == "" {
+		by, runs := interpreter(file)
+		if by == "" {
 			break
 		}
-		p.Script, file = next, next
+		if p.Image == file {
+			p.Image = by
+		}
+		p.Script, file = runs, runs
 	}
 	p.Kind = kindOf(file)
 	return p, nil
@@ -105,35 +117,35 @@ func FindProgram(name string) (Program, error) {
 // maxInterpreters is how many #! lines the kernel follows (BINPRM_MAX_RECURSION).
 const maxInterpreters = 4
 
-// interpreter returns the file that runs a script, "" if the file is none. For "env" it is the
-// program that env finds: that is what runs in the end.
-func interpreter(path string) string {
+// interpreter returns the file by which the kernel runs a script, "" if the file is none, and what
+// runs in the end: for "env" the program that env finds.
+func interpreter(path string) (by, runs string) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // not to wait where it is a FIFO
 	if err != nil {
-		return ""
+		return "", ""
 	}
 	defer f.Close()
 	line, err := bufio.NewReaderSize(f, 256).ReadSlice('\n')
 	if !strings.HasPrefix(string(line), "#!") || err != nil && !errors.Is(err, bufio.ErrBufferFull) && len(line) == 0 {
-		return ""
+		return "", ""
 	}
 	words := strings.Fields(string(line[2:]))
 	if len(words) == 0 {
-		return "/bin/sh"
+		return "/bin/sh", "/bin/sh"
 	}
 	if filepath.Base(words[0]) != "env" {
-		return words[0]
+		return words[0], words[0]
 	}
 	for _, w := range words[1:] {
 		if strings.HasPrefix(w, "-") || strings.Contains(w, "=") {
 			continue
 		}
 		if found, err := exec.LookPath(w); err == nil {
-			return found
+			return words[0], found
 		}
 		break
 	}
-	return words[0]
+	return words[0], words[0]
 }
 
 // kindOf examines an executable file.

@@ -29,15 +29,12 @@ import (
 // it can it becomes the program that it is to run and does not return; else it
 // returns the exit status. Results go to stdout, all else to stderr.
 //
-// Run starts the program itself again (/proc/self/exe) with the single argument "broker",
-// "serve-broker" or "trace", with "--become" and more, and to enter the namespace of a node with
+// Run starts the program itself again (/proc/self/exe) with the single argument "broker" or
+// "serve-broker", with "trace" or "--become" and more, and to enter the namespace of a node with
 // its own arguments (os.Args). Call it on the main goroutine.
 func Run(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 {
 		switch args[0] {
-		case traceCommand:
-			runTracer(messages{stderr: stderr})
-			return 0
 		case brokerCommand:
 			return messages{stderr: stderr}.status(detachBroker())
 		case serveCommand:
@@ -46,9 +43,15 @@ func Run(args []string, stdout, stderr io.Writer) int {
 			args = []string{"--" + args[0]}
 		}
 	}
-	if len(args) > 0 && args[0] == becomeCommand {
+	if len(args) > 1 {
 		m := messages{stderr: stderr}
-		return m.status(runBecome(args[1:], m))
+		switch args[0] {
+		case traceCommand:
+			runReport(args[1:], m)
+			return 0
+		case becomeCommand:
+			return m.status(runBecome(args[1:], m))
+		}
 	}
 	o, fs, err := parseOptions(args)
 	if len(args) == 0 {
@@ -144,12 +147,6 @@ func run(o options, stdout io.Writer, m messages) error {
 			m.warn("%s", reason)
 		}
 	}
-	var i injection
-	if !o.printEnv && !o.stays() {
-		if i.tracer = startTracer(p, m); i.tracer != nil {
-			defer i.tracer.Close() // if the program is not started
-		}
-	}
 	if s.library, err = libraryPath(o.library, p, m.warn); err != nil {
 		return err
 	}
@@ -190,13 +187,7 @@ func run(o options, stdout io.Writer, m messages) error {
 		}
 		return nil
 	}
-	if i.tracer != nil {
-		var ok bool
-		if i.config, ok = configure(p, o, m); !ok {
-			i.tracer = nil
-		}
-	}
-	return i.become(p.Path, o.argv, withVariables(os.Environ(), vars), m)
+	return newInjection(p, false, m).become(p, o.argv, withVariables(os.Environ(), vars), m)
 }
 
 // waitTime bounds how long --wait waits.

@@ -78,10 +78,8 @@ func stay(o options, s settings, p Program, upstream string, m messages) error {
 	}
 	looks := 0
 	program, argv := p.Path, o.argv
-	if p.Kind.Injects() {
-		if c, ok := configure(p, o, m); ok {
-			program, argv = becomes(c, program, argv)
-		}
+	if i := newInjection(p, true, m); i.library != "" {
+		program, argv = i.becomes(program, argv, m)
 	}
 	state, err := runChild(program, argv, withVariables(os.Environ(), vars), signals, func() {
 		w.look(live)

@@ -2,10 +2,27 @@
  * getppid(0x6578) by their number. */
 #define SYM __attribute__((visibility("default")))
 
-SYM const unsigned ds_free_version = 6;
+SYM const unsigned ds_free_version = 7;
 static unsigned long counts[4096]; /* zeros */
 static __attribute__((used)) unsigned long *calls = &counts[1]; /* relocated */
 static __attribute__((used)) unsigned long vforked;
+
+/* For the tracer (free/trace.c). */
+void *memset(void *to, int c, unsigned long n)
+{
+	for (volatile char *p = to; n > 0; n--)
+		*p++ = (char)c;
+	return to;
+}
+
+void *memcpy(void *to, const void *from, unsigned long n)
+{
+	const char *f = from;
+
+	for (volatile char *p = to; n > 0; n--)
+		*p++ = *f++;
+	return to;
+}
 
 /* Is fd open? */
 static int is_open(long fd)

@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-EXPORT const uint32_t ds_free_version = 6;
+EXPORT const uint32_t ds_free_version = 7;
 
 extern const Elf64_Ehdr __ehdr_start DS_HIDDEN;
 extern const Elf64_Dyn _DYNAMIC[] DS_HIDDEN;

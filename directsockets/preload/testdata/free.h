@@ -179,7 +179,7 @@ static void load(const char *path, const unsigned long *stack)
 			entry = at;
 		else if (!strcmp(name, "ds_free_go"))
 			go_entry = at;
-		else if (!strcmp(name, "ds_free_version") && *(uint32_t *)at != 6)
+		else if (!strcmp(name, "ds_free_version") && *(uint32_t *)at != 7)
 			fail("version");
 	}
 	if (!start || !entry || !go_entry)
