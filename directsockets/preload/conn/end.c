@@ -62,22 +62,6 @@ static bool resets(struct ds_sock *s, int fd, bool *second)
 	return yes;
 }
 
-/* The process ends: the others that share s need not count it any more. False: there are none. No
- * handler runs from now on, or it might use s. */
-static bool leaves(struct ds_sock *s)
-{
-	uint32_t n = __atomic_load_n(&s->sh->refs, __ATOMIC_RELAXED);
-
-	ds_critical_begin();
-	do
-		if (n == 1) {
-			ds_critical_end();
-			return false;
-		}
-	while (!__atomic_compare_exchange_n(&s->sh->refs, &n, n - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
-	return true;
-}
-
 /* This process ends its use of s, and is not the last one: or it is, and the others were killed, or
  * have ended without closing s. So the shadow is put on guard, if it has to be, before its last
  * descriptor is closed, whoever has that. One that keeps the lock, because it is stopped, lives: it
@@ -139,14 +123,10 @@ void ds_exit_one(struct ds_sock *s, int fd, bool going)
 
 	if (!s->sh || !ds_has_segment(s))
 		return;
-	if (ds_single(s) && !going) {
+	if (ds_single(s) && !going)
 		say_end(s, fd);
-	} else {
-		/* What other threads still send follows. The kernel alone ends the connection. */
+	else /* what other threads still send follows; the kernel alone ends the connection */
 		leave_rest(s, fd);
-		if (going && ds_one_thread())
-			leaves(s);
-	}
 	errno = saved;
 }
 

@@ -111,11 +111,16 @@ bool ds_is_stream(const struct ds_sock *s) { return DS_GET(s->stream); }
 
 bool ds_leaves(const struct ds_sock *s) { return s->sh && ds_state_of(s) != CONN_LEFT && !ds_has_segment(s) && !ds_single(s); }
 
-void ds_leave(struct ds_sock *s)
+void ds_leave(struct ds_sock *s, bool direct)
 {
-	if (!ds_leaves(s))
+	if (!s->sh || ds_state_of(s) == CONN_LEFT || (ds_has_segment(s) && !direct) || ds_single(s))
 		return;
-	ds_on(s, CONN_ON_LEAVE);
+	ds_critical_begin(); /* a handler finds it done or not done */
 	ds_sharer_leave(s);
-	__atomic_fetch_sub(&s->sh->refs, 1, __ATOMIC_ACQ_REL);
+	uint32_t n = __atomic_load_n(&s->sh->refs, __ATOMIC_RELAXED);
+	while (n > 1 && !__atomic_compare_exchange_n(&s->sh->refs, &n, n - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		;
+	if (n > 1)
+		ds_on(s, CONN_ON_LEAVE);
+	ds_critical_end();
 }

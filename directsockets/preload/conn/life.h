@@ -37,7 +37,7 @@ enum conn_state {
 	CONN_PLAIN,
 
 	/* the handle */
-	CONN_LEFT,	 /* it stays on TCP, and this process does not count among those that share it */
+	CONN_LEFT,	 /* this process ends, and does not count among those that share it */
 	CONN_EARLY,	 /* there is no segment, and there may be one */
 	CONN_CLAIMED,	 /* a server: the broker was asked for the offer */
 	CONN_GRANTED,	 /* a server: the segment is mapped; it waits until no thread is in a call on the shadow */

@@ -394,10 +394,11 @@ bool ds_may_inherit(const struct ds_sock *s, int *side) DS_HIDDEN;
  * none while that is so. Returns whether s has none. */
 bool ds_stream(struct ds_sock *s, bool on) DS_HIDDEN;
 bool ds_is_stream(const struct ds_sock *s) DS_HIDDEN;
-/* This process will not use s again, which is not direct, but may keep it open until it ends:
- * processes that share it need not wait. Writes memory only; the process has one thread. */
-void ds_leave(struct ds_sock *s) DS_HIDDEN;
-/* True if another process shares s. */
+/* This process will not use s again, but may keep it open until it ends: those that share it, if
+ * there are any, need not count it. direct: also if s has a segment; no handler of the program runs
+ * any more. Writes memory only; the process has one thread. */
+void ds_leave(struct ds_sock *s, bool direct) DS_HIDDEN;
+/* True if another process shares s, which has no segment. */
 bool ds_leaves(const struct ds_sock *s) DS_HIDDEN;
 /* by = 1: one process more has s, -1: one less. */
 void ds_count_process(struct ds_sock *s, int by) DS_HIDDEN;

@@ -105,7 +105,7 @@ static void hold(struct walker *w)
 		return;
 	int state = ds_state_of(s);
 	reached[state]++;
-	bool segment = state == CONN_GRANTED || state >= CONN_OFFERED;
+	bool segment = state == CONN_GRANTED || state >= CONN_OFFERED || (state == CONN_LEFT && s->seg.mem);
 	CHECK(state == CONN_PLAIN || state >= CONN_LEFT, "a handle that is %s", states[state]);
 	CHECK(s->life == l, "another's handle");
 	CHECK((s->seg.mem != NULL) == segment && (s->seg.bell >= 0) == segment, "%s with a segment %d, a bell %d", states[state], s->seg.mem != NULL, s->seg.bell);
@@ -271,6 +271,7 @@ static void end(struct pair_of *p, int side)
 // A child has each handle whole, asks the broker for nothing, and leaves.
 static void forks(void)
 {
+	bool direct = below(2); // the child leaves those with a segment, too
 	int status;
 
 	ds_gen++;
@@ -287,9 +288,10 @@ static void forks(void)
 				if (!s)
 					continue;
 				CHECK(ds_state_of(s) != CONN_CLAIMED && ds_state_of(s) != CONN_GRANTED && s->offered[1] < 0, "the parent's");
-				bool leaves = ds_leaves(s);
+				bool leaves = s->sh && (direct || !ds_has_segment(s));
 				uint32_t refs = s->sh ? s->sh->refs : 0;
-				ds_leave(s);
+				ds_leave(s, direct);
+				ds_leave(s, direct); // which does nothing more
 				CHECK(!leaves || (ds_state_of(s) == CONN_LEFT && s->sh->refs == refs - 1), "%s, %u of %u", states[ds_state_of(s)], s->sh->refs, refs);
 				hold(w);
 			}
@@ -304,7 +306,7 @@ static void forks(void)
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0, "the child: status %x", status);
 	for (int i = 0; i < PAIRS; i++)
 		for (int k = 0; k < 2; k++)
-			if (pairs[i].w[k].a.life.s && ds_has_segment(pairs[i].w[k].a.life.s))
+			if (!direct && pairs[i].w[k].a.life.s && ds_has_segment(pairs[i].w[k].a.life.s))
 				pairs[i].shared = true; // its child has not left it, as that has a segment
 	forked++;
 }

@@ -5,12 +5,8 @@
 /* For conn_each: sets *(bool *)arg if another process shares c. */
 static void leaves(struct conn *c, void *arg) { *(bool *)arg |= ds_leaves(c->life.s); }
 
-/* For conn_each: ds_leave. */
-static void leave(struct conn *c, void *arg)
-{
-	(void)arg;
-	ds_leave(c->life.s);
-}
+/* For conn_each: the others need not count this process; *(bool *)arg: it ends at once. */
+static void leave(struct conn *c, void *arg) { ds_leave(c->life.s, *(bool *)arg); }
 
 /* For conn_each: the process ends, and c with it; *(bool *)arg: at once. */
 static void goodbye(struct conn *c, void *arg)
@@ -30,12 +26,13 @@ DS_START void fd_leave(bool at_once)
 	/* Another thread may go on sending until the process is gone. */
 	if (!ds_one_thread())
 		return;
-	conn_each(CONN_IN(CONN_KNOWN) | CONN_IN(CONN_FORGOTTEN), leaves, &any);
-	if (!any)
-		return;
-	if (!at_once)
+	if (at_once)
+		ds_critical_begin(); /* no handler is to use what it leaves */
+	else
+		conn_each(CONN_IN(CONN_KNOWN) | CONN_IN(CONN_FORGOTTEN), leaves, &any);
+	if (any)
 		fflush(NULL); /* as exit will: once the others count on this process having ended, it must not write */
-	conn_each(CONN_IN(CONN_KNOWN) | CONN_IN(CONN_FORGOTTEN), leave, NULL);
+	conn_each(CONN_IN(CONN_KNOWN) | CONN_IN(CONN_FORGOTTEN), leave, &at_once);
 }
 
 /* Moves c back to TCP, and has the kernel make all calls on fd, one of its descriptors. Not so if
