@@ -81,7 +81,7 @@ func newUDPConn(shadow *net.UDPConn, cfg *Config) *UDPConn {
 			c.remote = r.AddrPort()
 		}
 		local, _ := shadow.LocalAddr().(*net.UDPAddr)
-		c.udp = newUDPSocket(udpShadow{raw, shadow}, local.AddrPort(), c.remote, cfg)
+		c.udp = newUDPSocket(udpShadow{raw, shadow}, local.AddrPort(), cfg)
 	}
 	return c
 }
@@ -95,15 +95,15 @@ type udpShadow struct {
 // NewUDPSocket makes what carries the datagrams of a UDP socket through memory, for those who have
 // the socket themselves, such as package net of a program that exn-go built; raw: see udp.Config.
 // nil: there is nothing that could.
-func NewUDPSocket(raw syscall.RawConn, local, remote netip.AddrPort, config Config) *udp.Socket {
+func NewUDPSocket(raw syscall.RawConn, local netip.AddrPort, config Config) *udp.Socket {
 	c, err := config.withDefaults()
 	if err != nil {
 		return nil
 	}
-	return newUDPSocket(raw, local, remote, c)
+	return newUDPSocket(raw, local, c)
 }
 
-func newUDPSocket(raw syscall.RawConn, local, remote netip.AddrPort, config *Config) *udp.Socket {
+func newUDPSocket(raw syscall.RawConn, local netip.AddrPort, config *Config) *udp.Socket {
 	broker := config.client()
 	if broker == nil {
 		return nil
@@ -129,7 +129,7 @@ func newUDPSocket(raw syscall.RawConn, local, remote netip.AddrPort, config *Con
 		}
 	}
 	return udp.New(udp.Config{
-		Raw: raw, Local: local, Remote: remote, Broker: broker, Spin: config.Spin, Ring: ring,
+		Raw: raw, Local: local, Broker: broker, Spin: config.Spin, Ring: ring,
 		Send: func(to netip.AddrPort) (connstats.Why, bool) { return direct(rules.Client, to, false) },
 		Receive: func(at netip.AddrPort) bool {
 			why, _ := direct(rules.Server, at, at.Addr().IsUnspecified())

@@ -277,6 +277,56 @@ func TestUDPHandedOn(t *testing.T) {
 	}
 }
 
+// segmented is the control message by which the kernel makes datagrams of 2 bytes of one send.
+func segmented() []byte {
+	oob := binary.NativeEndian.AppendUint64(nil, uint64(unix.CmsgLen(2)))
+	oob = binary.NativeEndian.AppendUint32(oob, unix.IPPROTO_UDP)
+	oob = binary.NativeEndian.AppendUint32(oob, unix.UDP_SEGMENT)
+	return binary.NativeEndian.AppendUint64(oob, 2)
+}
+
+// TestUDPTrain sends trains by control messages between single datagrams, while these go through
+// memory. The trains are the kernel's, and all come in their order.
+func TestUDPTrain(t *testing.T) {
+	cfg := directsockets.Config{Broker: startBroker(t), UpgradeSends: 1}
+	a, b := listenUDP(t, cfg, "udp4", "127.0.0.1:0"), listenUDP(t, cfg, "udp4", "127.0.0.1:0")
+	to := b.LocalAddr().(*net.UDPAddr).AddrPort()
+	buf := make([]byte, 10)
+	send := func(text string, oob []byte) {
+		t.Helper()
+		if _, _, err := a.WriteMsgUDPAddrPort([]byte(text), oob, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	receive := func(want ...string) {
+		t.Helper()
+		_ = b.SetReadDeadline(time.Now().Add(testWait))
+		for _, w := range want {
+			if n, _, err := b.ReadFrom(buf); err != nil || string(buf[:n]) != w {
+				t.Fatalf("%q, %v: want %q", buf[:n], err, w)
+			}
+		}
+	}
+	for range 3 {
+		for end, direct := time.Now().Add(testWait), b.Stats().ReceivedDirect; b.Stats().ReceivedDirect == direct; {
+			send("x", nil)
+			receive("x")
+			if time.Now().After(end) {
+				t.Fatalf("not direct: %+v, %+v", a.Stats(), b.Stats())
+			}
+		}
+		direct := a.Stats().SentDirect
+		send("aabbc", segmented())
+		send("d", nil)
+		send("eeff", segmented())
+		send("g", nil)
+		receive("aa", "bb", "c", "d", "ee", "ff", "g")
+		if n := a.Stats().SentDirect; n != direct {
+			t.Errorf("%d went through memory behind a train", n-direct)
+		}
+	}
+}
+
 // TestUDPLeft has a socket whose descriptor the program uses send as package net's does: with
 // nothing made for each datagram.
 func TestUDPLeft(t *testing.T) {
@@ -286,10 +336,7 @@ func TestUDPLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	oob := binary.NativeEndian.AppendUint64(nil, uint64(unix.CmsgLen(2)))
-	oob = binary.NativeEndian.AppendUint32(oob, unix.IPPROTO_UDP)
-	oob = binary.NativeEndian.AppendUint32(oob, unix.UDP_SEGMENT)
-	oob = binary.NativeEndian.AppendUint64(oob, 100)
+	oob := segmented()
 	send := func(c interface {
 		WriteMsgUDPAddrPort(b, oob []byte, addr netip.AddrPort) (n, oobn int, err error)
 	}) float64 {

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"exnet/directsockets"
 )
 
@@ -81,12 +79,8 @@ const (
 	sendersAhead = 30
 )
 
-// refused is a control message for which the kernel refuses a send: SOL_SOCKET has no type 0.
-var refused = binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint64(nil, unix.SizeofCmsghdr), unix.SOL_SOCKET), 0)
-
-type msgWriter interface {
-	WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error)
-}
+// refused is a datagram that the kernel refuses: it is too long.
+var refused = make([]byte, 65508)
 
 // sendersTest has goroutines send by one socket to another one.
 type sendersTest struct {
@@ -142,8 +136,8 @@ func (u *sendersTest) send(sender, n int) {
 		binary.BigEndian.PutUint32(b, uint32(sender))
 		binary.BigEndian.PutUint32(b[4:], i)
 		if u.fail && i%64 == 0 {
-			if _, _, err := u.from.(msgWriter).WriteMsgUDP(b, refused, u.at); err == nil {
-				u.t.Error("the kernel has taken a control message that there is not")
+			if err := u.write(refused); err == nil {
+				u.t.Error("the kernel has taken a datagram that is too long")
 			}
 		}
 		if err := u.write(b); err != nil {

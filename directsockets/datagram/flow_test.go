@@ -19,7 +19,7 @@ import (
 // TestSizes sends datagrams of all sizes: each comes whole, once, and in order.
 func TestSizes(t *testing.T) {
 	netnstest.CheckFDs(t)
-	f := newFlow(t, minRing, 0, false)
+	f := newFlow(t, minRing, 0)
 	f.open(t)
 	for round := range 3 {
 		for _, n := range []int{0, 1, 14, 48, 49, 64, 111, 112, 113, 1400, 4096, 9000, 65507} {
@@ -44,7 +44,7 @@ func TestSizes(t *testing.T) {
 
 // TestFull fills the ring at random: nothing is lost, nothing is torn, and NoRoom says when.
 func TestFull(t *testing.T) {
-	f := newFlow(t, minRing, 0, false)
+	f := newFlow(t, minRing, 0)
 	f.open(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	var sent, got [][]byte
@@ -89,9 +89,9 @@ func TestBound(t *testing.T) {
 	for _, tt := range []struct{ bound, size, most int }{
 		{0, 64, minRing/128 - 1}, {8192, 64, 10}, {8192, 1400, 3}, {2304, 60000, 1}, {1, 0, 1},
 	} {
-		f := newFlow(t, 0, uint32(tt.bound), false)
+		f := newFlow(t, 0, uint32(tt.bound))
 		if tt.bound == 0 {
-			f = newFlow(t, minRing, 0, false)
+			f = newFlow(t, minRing, 0)
 		}
 		f.open(t)
 		n := 0
@@ -102,8 +102,8 @@ func TestBound(t *testing.T) {
 			t.Errorf("%d datagrams of %d bytes with a bound of %d, want %d", n, tt.size, tt.bound, tt.most)
 		}
 		f.tx.Drop()
-		if f.rx.Dropped() != 1 {
-			t.Errorf("%d dropped", f.rx.Dropped())
+		if n := f.peer.word(txOff + droppedOff).Load(); n != 1 {
+			t.Errorf("%d dropped", n)
 		}
 		f.receive(t)
 		f.rx.give()
@@ -116,7 +116,7 @@ func TestBound(t *testing.T) {
 // TestShared has another socket send from the sender's address: what the receiver counts is not the
 // sender's alone.
 func TestShared(t *testing.T) {
-	f := newFlow(t, 0, 0, false)
+	f := newFlow(t, 0, 0)
 	f.open(t)
 	f.tx.Share()
 	long := shm.Nanotime() - 2*int64(SoftirqTime)
@@ -141,35 +141,9 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestTrain sends a train, of which the receiver takes the datagrams one by one.
-func TestTrain(t *testing.T) {
-	f := newFlow(t, 0, 0, true)
-	f.open(t)
-	if !f.tx.Trains() || newFlow(t, 0, 0, false).tx.Trains() {
-		t.Error("who takes trains?")
-	}
-	if f.tx.Send([]byte("aaabbbc"), Meta{Each: 3}) != Published {
-		t.Fatal("not published")
-	}
-	var got []string
-	for {
-		rec, ok, err := f.rx.Next()
-		if err != nil || !ok {
-			break
-		}
-		p := make([]byte, min(rec.Each, rec.Len))
-		f.rx.CopyTo(p)
-		f.rx.Consume(len(p))
-		got = append(got, string(p))
-	}
-	if fmt.Sprint(got) != "[aaa bbb c]" {
-		t.Error(got)
-	}
-}
-
 // TestPages has a flow that is answered datagram by datagram touch few pages.
 func TestPages(t *testing.T) {
-	f := newFlow(t, 0, 0, false)
+	f := newFlow(t, 0, 0)
 	f.open(t)
 	for range 10_000 {
 		if f.tx.Send(make([]byte, 14), Meta{}) != Published {
@@ -190,7 +164,7 @@ func TestPages(t *testing.T) {
 // TestEnds has each side end: the other one finds out, and what was sent is there.
 func TestEnds(t *testing.T) {
 	netnstest.CheckFDs(t)
-	f := newFlow(t, 0, 0, false)
+	f := newFlow(t, 0, 0)
 	f.open(t)
 	f.tx.Send([]byte("last"), Meta{})
 	f.tx.Close()
@@ -204,7 +178,7 @@ func TestEnds(t *testing.T) {
 		t.Error(o)
 	}
 
-	f = newFlow(t, 0, 0, false)
+	f = newFlow(t, 0, 0)
 	f.open(t)
 	f.rx.Close()
 	if o := f.tx.Send(nil, Meta{}); o != Gone || !f.tx.Ended() {
@@ -212,7 +186,7 @@ func TestEnds(t *testing.T) {
 	}
 
 	// Killed: nothing but the end of the pair says so.
-	f = newFlow(t, 0, 0, false)
+	f = newFlow(t, 0, 0)
 	f.open(t)
 	unix.Close(f.rx.bell)
 	f.rx.bell = -1
@@ -250,7 +224,7 @@ func TestEnds(t *testing.T) {
 // taken.
 func TestMissed(t *testing.T) {
 	for _, taken := range []bool{false, true} {
-		f := newFlow(t, minRing, 0, false)
+		f := newFlow(t, minRing, 0)
 		f.open(t)
 		f.tx.busy.Swap(1)
 		if got := f.tx.publish([]byte("x"), Meta{}); got != Published {
@@ -308,7 +282,7 @@ func TestMap(t *testing.T) {
 		mem.Retire()
 	}
 	wantKey := wire.Key{Client: netip.MustParseAddrPort("127.0.0.1:4000"), Server: netip.MustParseAddrPort("127.0.0.1:53")}
-	if f := newFlow(t, 0, 0, false); f.rx.Info().From != wantKey.Client || f.tx.Info().To != wantKey.Server {
+	if f := newFlow(t, 0, 0); f.rx.Info().From != wantKey.Client || f.tx.Info().To != wantKey.Server {
 		t.Errorf("%+v", f.rx.Info())
 	}
 }
@@ -316,7 +290,7 @@ func TestMap(t *testing.T) {
 func BenchmarkFlow(b *testing.B) {
 	for _, n := range []int{14, 64, 1400} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			f := newFlow(b, 0, 0, false)
+			f := newFlow(b, 0, 0)
 			f.open(b)
 			p := make([]byte, n)
 			for b.Loop() {
@@ -325,7 +299,7 @@ func BenchmarkFlow(b *testing.B) {
 				}
 				f.rx.Next()
 				f.rx.CopyTo(p)
-				f.rx.Consume(n)
+				f.rx.Consume()
 			}
 		})
 	}
@@ -335,7 +309,7 @@ func BenchmarkFlow(b *testing.B) {
 // after, whether the datagram by the kernel comes or is lost, and a full ring of it.
 func TestAfter(t *testing.T) {
 	for _, n := range []int{0, 1, 48, 49, 300, 65507} {
-		f := newFlow(t, minRing, 0, false)
+		f := newFlow(t, minRing, 0)
 		f.open(t)
 		f.rx.Arm(false)
 		if got := f.tx.Send(make([]byte, n), Meta{}); got != ByKernel {
@@ -376,7 +350,7 @@ func TestAfter(t *testing.T) {
 // TestRings has a receiver that is armed: it is rung when nothing is on its way to it, and again if
 // it seems to have missed that, but no datagram by the kernel is taken for one before it.
 func TestRings(t *testing.T) {
-	f := newFlow(t, minRing, 0, false)
+	f := newFlow(t, minRing, 0)
 	if f.tx.Send(nil, Meta{}) != ByKernel || f.tx.Bell() {
 		t.Fatal("not by the kernel, though it is not known how many were lost")
 	}

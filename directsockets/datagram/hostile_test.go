@@ -18,7 +18,7 @@ func TestHostileSender(t *testing.T) {
 	corrupt, taken := 0, 0
 	buf := make([]byte, MaxLen)
 	for range 3000 {
-		f := newFlow(t, minRing, 0, r.IntN(2) == 0)
+		f := newFlow(t, minRing, 0)
 		f.open(t)
 		mem := f.seg.Exposed()
 		for range 20 {
@@ -50,15 +50,11 @@ func TestHostileSender(t *testing.T) {
 			}
 			if ok {
 				taken++
-				if rec.Len < 0 || rec.Len > MaxLen || rec.Each < 0 {
+				if rec.Len < 0 || rec.Len > MaxLen {
 					t.Fatalf("%+v", rec)
 				}
-				n := rec.Len
-				if rec.Each > 0 {
-					n = min(rec.Each, n)
-				}
-				f.rx.CopyTo(buf[:n])
-				f.rx.Consume(n)
+				f.rx.CopyTo(buf[:rec.Len])
+				f.rx.Consume()
 			}
 			f.rx.Idle()
 			f.rx.Busy()
@@ -81,7 +77,7 @@ func TestHostileReceiver(t *testing.T) {
 	buf := make([]byte, MaxLen)
 	seen := map[Outcome]int{}
 	for range 3000 {
-		f := newFlow(t, minRing, 0, false)
+		f := newFlow(t, minRing, 0)
 		f.open(t)
 		mem := f.peer.Exposed()
 		for range 20 {
@@ -97,7 +93,6 @@ func TestHostileReceiver(t *testing.T) {
 				f.tx.Drop()
 			}
 			f.tx.Consumed()
-			f.tx.Trains()
 			if f.tx.put-f.tx.consumed > f.tx.size {
 				t.Fatalf("%d bytes in a ring of %d", f.tx.put-f.tx.consumed, f.tx.size)
 			}
@@ -114,7 +109,7 @@ func TestHostileReceiver(t *testing.T) {
 
 // TestStop has a receiver stop: it takes what was there, whatever the sender goes on to write.
 func TestStop(t *testing.T) {
-	f := newFlow(t, minRing, 0, true)
+	f := newFlow(t, minRing, 0)
 	f.open(t)
 	for range 3 {
 		if got := f.tx.Send([]byte("there"), Meta{}); got != Published {
@@ -135,7 +130,7 @@ func TestStop(t *testing.T) {
 		if f.rx.CopyTo(buf); string(buf) != "there" {
 			t.Fatalf("%q", buf)
 		}
-		f.rx.Consume(rec.Len)
+		f.rx.Consume()
 	}
 	if _, ok, err := f.rx.Next(); ok || err != nil || f.rx.Ready() || !f.rx.Over() {
 		t.Error(ok, err, f.rx.Ready(), f.rx.Over())
@@ -145,7 +140,7 @@ func TestStop(t *testing.T) {
 // TestOldStamps has a sender say that all of its datagrams are the oldest: it is believed for the
 // ring that was there, and not for what it could not have written yet.
 func TestOldStamps(t *testing.T) {
-	f := newFlow(t, minRing, 0, true)
+	f := newFlow(t, minRing, 0)
 	f.open(t)
 	mem := f.seg.Exposed()
 	var laps []uint64
@@ -165,6 +160,6 @@ func TestOldStamps(t *testing.T) {
 		if n := len(laps); n > 2 && rec.Stamp < laps[n-2] {
 			t.Fatalf("datagram %d: %d, a lap began at %d", i, rec.Stamp, laps[n-2])
 		}
-		f.rx.Consume(rec.Len)
+		f.rx.Consume()
 	}
 }

@@ -51,7 +51,6 @@ const (
 // Flags of the two sides.
 const (
 	flagLeft   = 1 // S
-	flagTrains = 1 // D
 	flagAfter  = 2 // D
 	flagClosed = 4 // D
 	flagFinal  = 8 // D: consumed says all that it takes
@@ -73,25 +72,22 @@ const (
 //
 //	 63      56 55      48 47         32 31    24 23   17 16           0
 //	┌──────────┬──────────┬─────────────┬────────┬───────┬──────────────┐
-//	│ TTL      │ TOS      │ each of a   │ tag    │ AFTER │ length       │
-//	│          │          │ train       │        │       │              │
+//	│ TTL      │ TOS      │ 0           │ tag    │ AFTER │ length       │
 //	└──────────┴──────────┴─────────────┴────────┴───────┴──────────────┘
 const (
 	lengthMask = 1<<17 - 1
 	afterBit   = 1 << 17
 	zeroMask   = 0x7f << 17 &^ afterBit
 	tagShift   = 24
-	eachShift  = 32
 	tosShift   = 48
 	ttlShift   = 56
 
 	tagDatagram = 1
 	tagWrap     = 2
-	tagTrain    = 3
 	align       = 64
 	recordHead  = 16
 	afterLen    = 8 // bytes of AFTER, before the payload
-	// MaxLen is the longest datagram, and the longest train.
+	// MaxLen is the longest datagram.
 	MaxLen = 65507
 	// perRecord is what a datagram counts to the bound beside its record.
 	perRecord = 640

@@ -23,7 +23,7 @@ type flow struct {
 }
 
 // newFlow makes one whose ends know each other. bound: see SPEC 10.5.
-func newFlow(t testing.TB, ring int, bound uint32, trains bool) *flow {
+func newFlow(t testing.TB, ring int, bound uint32) *flow {
 	t.Helper()
 	s, err := Create(someone, ring)
 	if err != nil {
@@ -41,7 +41,7 @@ func newFlow(t testing.TB, ring int, bound uint32, trains bool) *flow {
 	if attached, refused := f.tx.Attached(); attached || refused {
 		t.Fatalf("attached %v, refused %v before anybody is there", attached, refused)
 	}
-	f.rx = NewRx(d, pair[1], bound, trains)
+	f.rx = NewRx(d, pair[1], bound)
 	t.Cleanup(func() { f.tx.Close(); f.rx.Close() })
 	return f
 }
@@ -70,6 +70,6 @@ func (f *flow) receive(t testing.TB) (p []byte, m Meta, ok bool) {
 	if n := f.rx.CopyTo(p); n != rec.Len {
 		t.Fatalf("%d bytes of %d", n, rec.Len)
 	}
-	f.rx.Consume(rec.Len)
+	f.rx.Consume()
 	return p, rec.Meta, true
 }

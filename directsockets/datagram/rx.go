@@ -21,8 +21,8 @@ type Rx struct {
 	ring  foreign.Memory
 	size  uint64
 
-	byKernel, droppedP, consumedP, takenP, dryP *atomic.Uint64
-	busy, txFlags, armed, flags, st, cpu        *atomic.Uint32
+	byKernel, consumedP, takenP, dryP    *atomic.Uint64
+	busy, txFlags, armed, flags, st, cpu *atomic.Uint32
 
 	at, given uint64 // consumed, and as published
 	taken     uint64
@@ -35,7 +35,6 @@ type Rx struct {
 
 	next  Record // what is at at, if there
 	there bool
-	done  int       // of a train: what was consumed of it
 	stop  uint64    // no record is taken from here on
 	lap   [2]uint64 // when it came to the beginning of the ring last, and before that, in shm.Ticks
 }
@@ -43,7 +42,7 @@ type Rx struct {
 // idleGive is from how many bytes on Idle gives them back.
 const idleGive = 8192
 
-// Record is a datagram in the ring, or what is left of a train.
+// Record is a datagram in the ring.
 type Record struct {
 	Meta
 	Len   int
@@ -55,11 +54,11 @@ type Record struct {
 }
 
 // NewRx makes the receiver's end, which takes its end of the liveness pair over, and attaches.
-// bound: see SPEC 10.5; trains: UDP_GRO is on.
-func NewRx(seg *Segment, bell int, bound uint32, trains bool) *Rx {
+// bound: see SPEC 10.5.
+func NewRx(seg *Segment, bell int, bound uint32) *Rx {
 	r := &Rx{
 		seg: seg, words: seg.ringWords(), ring: seg.ringMemory(), size: uint64(seg.ring),
-		byKernel: seg.word(txOff + byKernelOff), droppedP: seg.word(txOff + droppedOff), consumedP: seg.word(rxOff + consumedOff),
+		byKernel: seg.word(txOff + byKernelOff), consumedP: seg.word(rxOff + consumedOff),
 		takenP: seg.word(rxOff + takenOff), dryP: seg.word(rxOff + dryOff),
 		busy: seg.half(txOff + busyOff), txFlags: seg.half(txOff + txFlagsOff),
 		armed: seg.half(rxOff + armedOff), flags: seg.half(rxOff + rxFlagsOff), st: seg.half(rxOff + stateOff), cpu: seg.half(rxOff + rxCPUOff),
@@ -70,9 +69,6 @@ func NewRx(seg *Segment, bell int, bound uint32, trains bool) *Rx {
 	r.armed.Store(armedAll)
 	seg.half(rxOff + boundOff).Store(bound)
 	r.own = flagAfter
-	if trains {
-		r.own |= flagTrains
-	}
 	r.flags.Store(r.own)
 	r.st.Store(stateAttached)
 	return r
@@ -109,7 +105,7 @@ func (r *Rx) Next() (rec Record, ok bool, err error) {
 		case tag == tagWrap && uint32(w) == tagWrap<<tagShift && off != 0 && wraps == 0:
 			r.pass(r.size - off)
 			continue
-		case tag != tagDatagram && (tag != tagTrain || r.own&flagTrains == 0):
+		case tag != tagDatagram:
 			return rec, false, r.breach()
 		}
 		rec = Record{Meta: Meta{TOS: uint8(w >> tosShift), TTL: uint8(w >> ttlShift)}, Len: n,
@@ -120,12 +116,7 @@ func (r *Rx) Next() (rec Record, ok bool, err error) {
 			rec.after, rec.waits = uint32(says), true
 			r.base = uint32(says >> 32)
 		}
-		if tag == tagTrain {
-			if rec.Each = int(uint16(w >> eachShift)); rec.Each == 0 || rec.Each > n {
-				return rec, false, r.breach()
-			}
-		}
-		r.next, r.there, r.done = rec, true, 0
+		r.next, r.there = rec, true
 		return rec, true, nil
 	}
 }
@@ -176,15 +167,7 @@ func (r *Rx) Ready() bool {
 	return r.there || !r.ended && r.at < r.stop && uint32(r.words[r.at%r.size/8].Load()) != 0
 }
 
-// Word is the word that changes when a datagram comes; nil: none does any more.
-func (r *Rx) Word() *atomic.Uint64 {
-	if r.ended {
-		return nil
-	}
-	return &r.words[r.at%r.size/8]
-}
-
-// CopyTo copies from the datagram that is due, and returns how much.
+// CopyTo copies what Next has returned, and returns how much of it.
 func (r *Rx) CopyTo(p []byte) int {
 	n := min(len(p), r.next.Len)
 	if n == 0 {
@@ -193,13 +176,8 @@ func (r *Rx) CopyTo(p []byte) int {
 	return r.ring.Part(int(r.next.off), n).CopyTo(p[:n])
 }
 
-// Consume is done with the first n bytes of what is due: all, or a datagram of a train.
-func (r *Rx) Consume(n int) {
-	if n < r.next.Len {
-		r.next.Len -= n
-		r.next.off += uint64(n)
-		return
-	}
+// Consume is done with it.
+func (r *Rx) Consume() {
 	r.there = false
 	r.pass(r.next.takes)
 	if r.at-r.given >= r.size/4 {
@@ -284,9 +262,6 @@ func (r *Rx) Dry(kernel uint64) {
 		r.lost = uint64(max(missing, 0))
 	}
 }
-
-// Dropped is how many datagrams the sender says that it has dropped.
-func (r *Rx) Dropped() uint64 { return r.droppedP.Load() }
 
 // Stop has the receiver take what is there, and nothing that the sender writes from now on.
 func (r *Rx) Stop() {

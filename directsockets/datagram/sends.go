@@ -14,16 +14,15 @@ type KernelSends struct {
 	word atomic.Uint64
 }
 
-// Begin says that a send of n datagrams begins. The caller has the lock of the Tx, as for
-// Cancel.
-func (k *KernelSends) Begin(n int) { k.word.Add(uint64(n)) }
+// Begin says that a send begins. The caller has the lock of the Tx, as for Cancel.
+func (k *KernelSends) Begin() { k.word.Add(1) }
 
-// End says that the kernel has sent n datagrams. It needs no lock: who has that of the Tx may be
+// End says that the kernel has sent a datagram. It needs no lock: who has that of the Tx may be
 // waiting until nothing is under way.
-func (k *KernelSends) End(n int) { k.word.Add(uint64(n)<<32 - uint64(n)) }
+func (k *KernelSends) End() { k.word.Add(1<<32 - 1) }
 
-// Cancel says that the kernel has not sent n datagrams, and that there is no Tx: else Failed.
-func (k *KernelSends) Cancel(n int) { k.word.Add(-uint64(n)) }
+// Cancel says that the kernel has not sent a datagram, and that there is no Tx: else Failed.
+func (k *KernelSends) Cancel() { k.word.Add(^uint64(0)) }
 
 // UnderWay is how many datagrams are under way.
 func (k *KernelSends) UnderWay() uint64 { return k.word.Load() & math.MaxUint32 }

@@ -9,14 +9,14 @@ import (
 // TestUnderWay has the receiver count a datagram of a send by the kernel that has not ended: it
 // is taken for none of those before, and a record comes after all of them.
 func TestUnderWay(t *testing.T) {
-	f := newFlow(t, minRing, 0, false)
+	f := newFlow(t, minRing, 0)
 	f.open(t)
 	if !f.tx.Settled(shm.Nanotime()) {
 		t.Fatal("it is not settled at first")
 	}
-	f.tx.sends.Begin(1) // one goroutine's, which is still in its call,
-	f.tx.sends.Begin(1) // and another one's, which is in the kernel's queue
-	f.tx.sends.End(1)
+	f.tx.sends.Begin() // one goroutine's, which is still in its call,
+	f.tx.sends.Begin() // and another one's, which is in the kernel's queue
+	f.tx.sends.End()
 	f.rx.Took(1) // the first one's
 	if f.tx.Settled(shm.Nanotime()) {
 		t.Error("the one under way is taken for the other")
@@ -31,7 +31,7 @@ func TestUnderWay(t *testing.T) {
 	if !f.rx.Due() || !f.tx.Settled(shm.Nanotime()) {
 		t.Error("all has come, and something is still on its way")
 	}
-	f.tx.sends.End(1)
+	f.tx.sends.End()
 	if !f.tx.Settled(shm.Nanotime()) || f.rx.Kernel() != 3 {
 		t.Errorf("all has come and ended; the receiver is told of %d", f.rx.Kernel())
 	}
@@ -40,14 +40,14 @@ func TestUnderWay(t *testing.T) {
 // TestUnderWayDry has a receiver find its queue empty while a send is under way: its datagram is
 // not lost.
 func TestUnderWayDry(t *testing.T) {
-	f := newFlow(t, minRing, 0, false)
+	f := newFlow(t, minRing, 0)
 	f.rx.Disarm()
-	f.tx.sends.Begin(1)
+	f.tx.sends.Begin()
 	f.rx.Dry(f.rx.Kernel())
 	if f.tx.Settled(shm.Nanotime()) {
 		t.Error("nothing is on its way, though a send is under way")
 	}
-	f.tx.sends.Cancel(1)
+	f.tx.sends.Cancel()
 	if !f.tx.Settled(shm.Nanotime()) {
 		t.Error("it has failed, and is still on its way")
 	}
@@ -57,12 +57,12 @@ func TestUnderWayDry(t *testing.T) {
 // count it as lost: no later datagram is taken for it.
 func TestFailed(t *testing.T) {
 	for _, counted := range []bool{false, true} {
-		f := newFlow(t, minRing, 0, false)
+		f := newFlow(t, minRing, 0)
 		f.open(t)
 		if !f.tx.Settled(shm.Nanotime()) {
 			t.Fatal("it is not settled at first")
 		}
-		f.tx.sends.Begin(1)
+		f.tx.sends.Begin()
 		if counted {
 			if f.tx.Send(nil, Meta{}) != Published {
 				t.Fatal("not published")
@@ -74,12 +74,12 @@ func TestFailed(t *testing.T) {
 				t.Fatal("nothing comes")
 			}
 		}
-		f.tx.Failed(1)
+		f.tx.Failed()
 		if !f.tx.Settled(shm.Nanotime()) {
 			t.Errorf("counted %v: it is still on its way", counted)
 		}
-		f.tx.sends.Begin(1)
-		f.tx.sends.End(1)
+		f.tx.sends.Begin()
+		f.tx.sends.End()
 		if f.tx.Send(nil, Meta{}) != Published {
 			t.Fatal("not published")
 		}

@@ -99,9 +99,6 @@ func (t *Tx) Attached() (attached, refused bool) {
 	return s == stateAttached, s == stateWithdrawn
 }
 
-// Trains reports whether the receiver takes trains.
-func (t *Tx) Trains() bool { return !t.ended && t.rxFlags.Load()&flagTrains != 0 }
-
 // Settled reports whether nothing that was sent by the kernel is still on its way. Of a send
 // that is under way the receiver may have counted the datagrams in place of others.
 func (t *Tx) Settled(now int64) bool {
@@ -134,15 +131,15 @@ func (t *Tx) Collect() (under uint64) {
 	return under
 }
 
-// Failed says that the kernel has not sent n datagrams. If a record says that it comes after
+// Failed says that the kernel has not sent a datagram. If a record says that it comes after
 // some that are under way, the receiver may take these for lost, and so does the sender.
-func (t *Tx) Failed(n int) {
+func (t *Tx) Failed() {
 	t.Collect()
 	if !t.ended && t.told > t.kernel {
-		t.lost += uint64(n)
-		t.Sent(n, t.lastKernel)
+		t.lost++
+		t.Sent(1, t.lastKernel)
 	}
-	t.sends.Cancel(n)
+	t.sends.Cancel()
 }
 
 // Share says that other sockets may send from the same address, from now on: what the receiver
@@ -165,9 +162,7 @@ func (t *Tx) Bell() bool {
 // saysAfter reports whether a record says how many datagrams by the kernel come before it.
 func (t *Tx) saysAfter(flags uint32) bool { return flags&flagAfter != 0 && t.lostKnown }
 
-// Direct reports whether the next datagram may go through the segment.
-func (t *Tx) Direct() bool { return !t.ended && t.direct(t.rxFlags.Load()) }
-
+// direct reports whether the next datagram may go through the segment.
 func (t *Tx) direct(flags uint32) bool {
 	armed := t.armed.Load()
 	after := t.saysAfter(flags)
@@ -206,13 +201,9 @@ func (t *Tx) Sent(n int, now int64) {
 }
 
 // Meta is what a datagram has beside its payload.
-type Meta struct {
-	TOS, TTL uint8
-	// Each is the length of each datagram of a train but the last; 0: it is one datagram.
-	Each int
-}
+type Meta struct{ TOS, TTL uint8 }
 
-// Send sends a datagram or a train through the segment, if that is its way.
+// Send sends a datagram through the segment, if that is its way.
 func (t *Tx) Send(p []byte, m Meta) Outcome {
 	if t.ended {
 		return Gone
@@ -301,9 +292,6 @@ func (t *Tx) publish(p []byte, m Meta) Outcome {
 	if w&afterBit != 0 {
 		t.told = before
 		shm.Release(&t.words[off/8+2], uint64(uint32(before))|t.base<<32)
-	}
-	if m.Each != 0 {
-		w = w&^(tagDatagram<<tagShift) | tagTrain<<tagShift | uint64(m.Each)<<eachShift
 	}
 	t.put += n
 	shm.Publish()

@@ -14,8 +14,8 @@ type Control struct {
 	source   [16]byte // mapped, if IPv4; zero: none is asked for
 	sourced  bool
 	tos, ttl int // -1: as the socket has it
-	each     int // UDP_SEGMENT; 0: not asked for
-	other    bool
+	// kernelOnly says that one asks for what no flow carries, such as UDP_SEGMENT.
+	kernelOnly bool
 }
 
 // Offsets in a struct cmsghdr.
@@ -38,11 +38,14 @@ func ParseControl(oob []byte) *Control {
 	return c
 }
 
+// forKernel reports whether no flow carries them; nil: there are none.
+func (c *Control) forKernel() bool { return c != nil && c.kernelOnly }
+
 func (c *Control) read(oob []byte) {
 	for len(oob) >= cmsgHead {
 		n := int(binary.NativeEndian.Uint64(oob))
 		if n < cmsgHead || n > len(oob) {
-			c.other = true
+			c.kernelOnly = true
 			break
 		}
 		c.parse(int(int32(binary.NativeEndian.Uint32(oob[cmsgLevelOff:]))), int(int32(binary.NativeEndian.Uint32(oob[cmsgTypeOff:]))), oob[cmsgHead:n])
@@ -60,7 +63,7 @@ func (c *Control) parse(level, typ int, b []byte) {
 		case len(b) == 1:
 			return int(b[0])
 		}
-		c.other = true
+		c.kernelOnly = true
 		return 0
 	}
 	switch {
@@ -68,64 +71,45 @@ func (c *Control) parse(level, typ int, b []byte) {
 		c.tos = number() & 0xff
 	case level == unix.IPPROTO_IP && typ == unix.IP_TTL, level == unix.IPPROTO_IPV6 && typ == unix.IPV6_HOPLIMIT:
 		c.ttl = number()
-		c.other = c.other || c.ttl < 1 || c.ttl > 255
-	case level == unix.IPPROTO_UDP && typ == unix.UDP_SEGMENT:
-		c.each = number()
-		c.other = c.other || c.each <= 0
+		c.kernelOnly = c.kernelOnly || c.ttl < 1 || c.ttl > 255
 	case level == unix.IPPROTO_IP && typ == unix.IP_PKTINFO && len(b) >= 12:
 		// ifindex, spec_dst, addr: the source is spec_dst.
-		c.other = c.other || binary.NativeEndian.Uint32(b) != 0
+		c.kernelOnly = c.kernelOnly || binary.NativeEndian.Uint32(b) != 0
 		if [4]byte(b[4:]) != [4]byte{} {
 			c.sourced = true
 			c.source = [16]byte{10: 0xff, 11: 0xff, 12: b[4], 13: b[5], 14: b[6], 15: b[7]}
 		}
 	case level == unix.IPPROTO_IPV6 && typ == unix.IPV6_PKTINFO && len(b) >= 20:
-		c.other = c.other || binary.NativeEndian.Uint32(b[16:]) != 0
+		c.kernelOnly = c.kernelOnly || binary.NativeEndian.Uint32(b[16:]) != 0
 		if [16]byte(b) != [16]byte{} {
 			c.sourced = true
 			c.source = [16]byte(b)
 		}
 	default:
-		c.other = true
+		c.kernelOnly = true
 	}
 }
 
-// meta is what a datagram of a flow has. ok false: it is the kernel's.
-func (s *Socket) meta(b []byte, f *outflow, c *Control) (m datagram.Meta, each int, ok bool) {
-	o := s.look()
+// meta is what a datagram of a flow has. ok false: it has another source, and so is the kernel's.
+func (c *Control) meta(o *options, f *outflow) (m datagram.Meta, ok bool) {
 	m = datagram.Meta{TOS: o.tos, TTL: o.ttl}
-	each = o.segment
-	if o.shareable {
-		f.tx.Share()
+	if c == nil {
+		return m, true
 	}
-	if o.plain || len(b) > datagram.MaxLen {
-		return m, 0, false
+	if c.tos >= 0 {
+		m.TOS = uint8(c.tos)
 	}
-	if c != nil {
-		if c.other || c.sourced && c.source != f.tx.Info().From.Addr().As16() {
-			return m, 0, false
-		}
-		if c.tos >= 0 {
-			m.TOS = uint8(c.tos)
-		}
-		if c.ttl >= 0 {
-			m.TTL = uint8(c.ttl)
-		}
-		if c.each != 0 {
-			each = c.each
-		}
+	if c.ttl >= 0 {
+		m.TTL = uint8(c.ttl)
 	}
-	if each >= len(b) {
-		each = 0
-	}
-	if each != 0 && (len(b)+each-1)/each > maxTrain { // the kernel says so
-		return m, 0, false
-	}
-	return m, each, true
+	return m, !c.elsewhere(f)
 }
 
-// maxTrain is how many datagrams the kernel takes in one train (UDP_MAX_SEGMENTS).
-const maxTrain = 64
+// elsewhere reports whether a datagram comes from another address than those of a flow: its
+// receiver does not count it.
+func (c *Control) elsewhere(f *outflow) bool {
+	return c != nil && c.sourced && f.tx != nil && c.source != f.tx.Info().From.Addr().As16()
+}
 
 // AppendControl appends the control messages that the kernel's socket would give with a datagram.
 func (s *Socket) AppendControl(oob []byte, d Datagram) []byte {
@@ -168,32 +152,6 @@ func (s *Socket) AppendControl(oob []byte, d Datagram) []byte {
 	return oob
 }
 
-// marks are the control messages with which the kernel sends what has m.
-func (s *Socket) marks(to netip.AddrPort, m datagram.Meta) []byte {
-	o := s.look()
-	if m.TOS == o.tos && m.TTL == o.ttl {
-		return nil
-	}
-	level, tos, ttl := unix.IPPROTO_IPV6, unix.IPV6_TCLASS, unix.IPV6_HOPLIMIT
-	if to.Addr().Is4() {
-		level, tos, ttl = unix.IPPROTO_IP, unix.IP_TOS, unix.IP_TTL
-	}
-	var oob []byte
-	add := func(typ int, v uint8) {
-		oob = binary.NativeEndian.AppendUint64(oob, cmsgHead+4)
-		oob = binary.NativeEndian.AppendUint32(oob, uint32(level))
-		oob = binary.NativeEndian.AppendUint32(oob, uint32(typ))
-		oob = append(binary.NativeEndian.AppendUint32(oob, uint32(v)), 0, 0, 0, 0)
-	}
-	if m.TOS != o.tos {
-		add(tos, m.TOS)
-	}
-	if m.TTL != o.ttl {
-		add(ttl, m.TTL)
-	}
-	return oob
-}
-
 // loopback is the index of the interface by which all datagrams of a namespace to itself come.
 const loopback = 1
 
@@ -206,17 +164,6 @@ func (s *Socket) PutControl(oob []byte, d Datagram) (n, flags int) {
 		flags = unix.MSG_CTRUNC
 	}
 	return n, flags
-}
-
-// datagrams is how many datagrams the kernel sends for n bytes. each: the socket's UDP_SEGMENT.
-func (c *Control) datagrams(n, each int) int {
-	if c != nil && c.each != 0 {
-		each = c.each
-	}
-	if each <= 0 || n <= each {
-		return 1
-	}
-	return (n + each - 1) / each
 }
 
 // Own is an address as this socket has it: one of IPv6 has IPv4's mapped.

@@ -33,7 +33,7 @@ func TestParseControl(t *testing.T) {
 		f(&c)
 		return c
 	}
-	other := with(func(c *Control) { c.other = true })
+	kernelOnly := with(func(c *Control) { c.kernelOnly = true })
 	for _, tt := range []struct {
 		name string
 		oob  []byte
@@ -43,17 +43,16 @@ func TestParseControl(t *testing.T) {
 		{"TOS of 4 bytes", message(unix.IPPROTO_IP, unix.IP_TOS, number(3)...), with(func(c *Control) { c.tos = 3 })},
 		{"traffic class and hop limit", append(message(unix.IPPROTO_IPV6, unix.IPV6_TCLASS, number(1)...), message(unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, number(9)...)...),
 			with(func(c *Control) { c.tos, c.ttl = 1, 9 })},
-		{"a train", message(unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0xb0, 4), with(func(c *Control) { c.each = 1200 })},
+		{"a train", message(unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0xb0, 4), kernelOnly},
 		{"a source", message(unix.IPPROTO_IP, unix.IP_PKTINFO, info...),
 			with(func(c *Control) { c.sourced, c.source = true, netip.MustParseAddr("::ffff:127.0.0.2").As16() })},
 		{"no source", message(unix.IPPROTO_IP, unix.IP_PKTINFO, make([]byte, 12)...), plain},
-		{"an interface", message(unix.IPPROTO_IP, unix.IP_PKTINFO, append(number(1), make([]byte, 8)...)...), other},
-		{"TTL 0", message(unix.IPPROTO_IP, unix.IP_TTL, number(0)...), with(func(c *Control) { c.ttl, c.other = 0, true })},
-		{"a train of nothing", message(unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0, 0), other},
-		{"unknown", message(unix.SOL_SOCKET, unix.SCM_RIGHTS, number(0)...), other},
+		{"an interface", message(unix.IPPROTO_IP, unix.IP_PKTINFO, append(number(1), make([]byte, 8)...)...), kernelOnly},
+		{"TTL 0", message(unix.IPPROTO_IP, unix.IP_TTL, number(0)...), with(func(c *Control) { c.ttl, c.kernelOnly = 0, true })},
+		{"unknown", message(unix.SOL_SOCKET, unix.SCM_RIGHTS, number(0)...), kernelOnly},
 		{"a length beyond the end", number(100), plain}, // shorter than a head: the kernel ignores it
-		{"a length beyond the end", append(binary.NativeEndian.AppendUint64(nil, 100), make([]byte, 8)...), other},
-		{"a length of 0", make([]byte, cmsgHead), other},
+		{"a length beyond the end", append(binary.NativeEndian.AppendUint64(nil, 100), make([]byte, 8)...), kernelOnly},
+		{"a length of 0", make([]byte, cmsgHead), kernelOnly},
 	} {
 		if got := ParseControl(tt.oob); *got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, *got, tt.want)
@@ -61,18 +60,6 @@ func TestParseControl(t *testing.T) {
 	}
 	if ParseControl(nil) != nil {
 		t.Error("no control messages, and something was understood")
-	}
-}
-
-// As many datagrams are counted as the kernel sends.
-func TestControlDatagrams(t *testing.T) {
-	for _, tt := range []struct{ each, n, want int }{{0, 5000, 1}, {1200, 0, 1}, {1200, 1200, 1}, {1200, 1201, 2}, {1200, 12000, 10}} {
-		if got := (&Control{each: tt.each}).datagrams(tt.n, 0); got != tt.want {
-			t.Errorf("%d bytes in datagrams of %d: %d, want %d", tt.n, tt.each, got, tt.want)
-		}
-	}
-	if got := (*Control)(nil).datagrams(9000, 0); got != 1 {
-		t.Errorf("no control messages: %d", got)
 	}
 }
 
@@ -138,7 +125,7 @@ func TestAppendControlIsTheKernels(t *testing.T) {
 	}
 }
 
-// TestControlAllocates has a datagram with control messages, which a flow would carry, be sent by
+// TestControlAllocates has a datagram with control messages be sent by
 // the kernel, and makes nothing for it.
 func TestControlAllocates(t *testing.T) {
 	oob := message(unix.IPPROTO_UDP, unix.UDP_SEGMENT, 100, 0)

@@ -49,8 +49,8 @@ func ends(t *testing.T, from, to netip.AddrPort) (tx *datagram.Tx, g client.Gran
 	return tx, g
 }
 
-// flow makes both ends of a flow here, until the test's end. trains: its receiver takes some.
-func flow(t *testing.T, trains bool) (*datagram.Segment, *datagram.Tx, *datagram.Rx) {
+// flow makes both ends of a flow here, until the test's end.
+func flow(t *testing.T) (*datagram.Segment, *datagram.Tx, *datagram.Rx) {
 	t.Helper()
 	seg, err := datagram.Create(datagram.Info{From: netip.MustParseAddrPort("127.0.0.1:1"), To: netip.MustParseAddrPort("127.0.0.1:2")}, 0)
 	if err != nil {
@@ -64,7 +64,7 @@ func flow(t *testing.T, trains bool) (*datagram.Segment, *datagram.Tx, *datagram
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx, rx := datagram.NewTx(seg, pair[0], 0, new(datagram.KernelSends)), datagram.NewRx(peer, pair[1], 0, trains)
+	tx, rx := datagram.NewTx(seg, pair[0], 0, new(datagram.KernelSends)), datagram.NewRx(peer, pair[1], 0)
 	t.Cleanup(func() { rx.Close(); tx.Close() })
 	return seg, tx, rx
 }
@@ -238,7 +238,7 @@ func TestKeepsErrors(t *testing.T) {
 // keeps that no longer than one that takes nothing.
 func TestTrickle(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // the receiver takes when the sender yields
-	seg, tx, rx := flow(t, false)
+	seg, tx, rx := flow(t)
 	rx.Dry(1)
 	rx.Disarm()
 	f := &outflow{phase: outUp, tx: tx, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}

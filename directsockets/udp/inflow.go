@@ -106,7 +106,7 @@ func (in *inbound) begin(g client.Granted) {
 		datagram.Refuse(seg, g.Bell)
 		return
 	}
-	f := &inflow{rx: datagram.NewRx(seg, g.Bell, o.rcvbuf, false), cookie: cookie}
+	f := &inflow{rx: datagram.NewRx(seg, g.Bell, o.rcvbuf), cookie: cookie}
 	f.entry = in.s.cfg.Broker.Stats().Alloc(connstats.EntryInfo{Key: g.Key, Server: true, FD: in.s.fd, Since: time.Now(), UDP: true})
 	f.entry.SetNonce(g.Nonce)
 	f.count = (*segment.Counters)(f.entry.Counters())
@@ -350,7 +350,7 @@ func (in *inbound) keepOf(f *inflow) {
 		}
 		after := f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
 		d := in.pull(f, rec, b)
-		in.kept = append(in.kept, kept{d, bytes.Clone(b[:d.N]), after}) // not what a train has beside it
+		in.kept = append(in.kept, kept{d, bytes.Clone(b[:d.N]), after})
 		left -= d.N + keptCost
 	}
 }

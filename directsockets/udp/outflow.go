@@ -40,14 +40,6 @@ type outflow struct {
 	looked    int64  // when it was last asked; 0: not since
 }
 
-// way says which way the next datagram goes, as far as can be known before.
-func (f *outflow) way() datagram.Outcome {
-	if f.tx.Direct() {
-		return datagram.Published
-	}
-	return datagram.ByKernel
-}
-
 // attach reports whether the receiver has the segment.
 //
 // +checklocks:f.mu
@@ -104,7 +96,7 @@ func (f *outflow) switchedOff(s *Socket) bool {
 	return true
 }
 
-// send sends one datagram, or a train. false: it is the kernel's.
+// send sends one datagram. false: it is the kernel's.
 //
 // +checklocks:f.mu
 func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
@@ -263,25 +255,6 @@ func (f *outflow) drain(most time.Duration) {
 	}
 }
 
-// orphan sends what is left of a train, or one of its datagrams, by the kernel.
-func (f *outflow) orphan(s *Socket, b []byte, each int, m datagram.Meta) {
-	oob := s.marks(f.to, m)
-	for ; len(b) > 0; b = b[min(each, len(b)):] {
-		p := b[:min(each, len(b))]
-		sent := false
-		_ = s.cfg.Raw.Write(func(fd uintptr) bool {
-			err := unix.Sendmsg(int(fd), p, oob, s.sockaddr(f.to), unix.MSG_DONTWAIT)
-			sent = err == nil
-			return err != unix.EAGAIN
-		})
-		if sent && f.tx != nil {
-			f.tx.Sent(1, shm.Nanotime())
-			f.count.Add(segment.SentShadow, uint64(len(p)))
-			s.tell(sentShadow)
-		}
-	}
-}
-
 // forget ends it if nothing was sent for a second, and there is no flow. False: it does not, also
 // while it is in use.
 //
@@ -298,32 +271,32 @@ func (f *outflow) forget() bool {
 	return true
 }
 
-// kernel ends a send by the kernel of n datagrams, and offers a flow when that is worth it.
-func (f *outflow) kernel(s *Socket, n, bytes int, err error) {
+// kernel ends a send by the kernel, and offers a flow when that is worth it.
+func (f *outflow) kernel(s *Socket, kernelOnly bool, bytes int, err error) {
 	if err == nil {
-		f.sends.End(n) // before the lock: who has that may be waiting for this
+		f.sends.End() // before the lock: who has that may be waiting for this
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case err != nil && f.tx != nil:
-		f.tx.Failed(n)
+		f.tx.Failed()
 	case err != nil:
-		f.sends.Cancel(n)
-	case f.phase != outEnded:
-		f.sentByKernel(s, n, bytes)
+		f.sends.Cancel()
+	case f.phase != outEnded && !kernelOnly:
+		f.sentByKernel(s, bytes)
 	}
 }
 
-// sentByKernel counts n datagrams that were sent.
+// sentByKernel counts a datagram that was sent.
 //
 // +checklocks:f.mu
-func (f *outflow) sentByKernel(s *Socket, n, bytes int) {
+func (f *outflow) sentByKernel(s *Socket, bytes int) {
 	if f.tx != nil {
 		f.tx.Collect()
-		f.unsettled += n
+		f.unsettled++
 		f.count.Add(segment.SentShadow, uint64(bytes))
-		s.stats[sentShadow].Add(uint64(n))
+		s.tell(sentShadow)
 		f.attach(s)
 		return
 	}
@@ -332,15 +305,12 @@ func (f *outflow) sentByKernel(s *Socket, n, bytes int) {
 		f.sent, f.since = 0, now
 	}
 	f.clear = f.clear || s.out.other(f.to).Load() == 0
-	if f.sent += n; f.sent < s.cfg.Offers || now.Before(f.notBefore) || !f.clear {
+	if f.sent++; f.sent < s.cfg.Offers || now.Before(f.notBefore) || !f.clear {
 		return
 	}
 	f.sent = 0
 	f.notBefore = now.Add(f.pause)
 	f.pause = min(2*f.pause, offerMost)
-	if s.look().plain {
-		return
-	}
 	if why := f.offer(s); why != connstats.WhyNothing && s.cfg.Explain {
 		s.out.explain(s, f.to, why)
 	}
@@ -441,6 +411,21 @@ func (f *outflow) refused(s *Socket, nonce [16]byte, why wire.Reason) {
 			f.end(s, outRefused, connstats.WhyRefused)
 		}
 	}()
+}
+
+// leave has datagrams go by the kernel, when the receiver has all, or after some time. why:
+// WhyNothing if the socket is closed.
+//
+// +checklocks:f.mu
+func (f *outflow) leave(s *Socket, most time.Duration, why connstats.Why) {
+	if !f.flowing() {
+		return
+	}
+	f.drain(most)
+	if f.phase == outOffered {
+		s.cfg.Broker.Withdraw(f.tx.Info().Nonce)
+	}
+	f.end(s, outLeave, why)
 }
 
 // end ends the flow, as what has happened says: what follows goes by the kernel, and it is offered

@@ -254,18 +254,14 @@ func (in *inbound) take(b []byte) (d Datagram, ok bool) {
 	}
 }
 
-// pull takes the first datagram of what Next has returned of f.
+// pull takes what Next has returned of f.
 func (in *inbound) pull(f *inflow, rec datagram.Record, b []byte) (d Datagram) {
-	n := rec.Len
-	if rec.Each != 0 {
-		n = min(n, rec.Each)
-	}
 	info := f.rx.Info()
-	d = Datagram{Len: n, From: info.From, To: info.To, Meta: rec.Meta}
-	d.N = f.rx.CopyTo(b[:min(len(b), n)])
-	f.rx.Consume(n)
+	d = Datagram{Len: rec.Len, From: info.From, To: info.To, Meta: rec.Meta}
+	d.N = f.rx.CopyTo(b)
+	f.rx.Consume()
 	f.used, f.early = true, 0
-	f.counted(n)
+	f.counted(rec.Len)
 	in.s.tell(receivedDirect)
 	return d
 }

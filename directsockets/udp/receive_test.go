@@ -21,7 +21,7 @@ import (
 // time that it may wait is used up later on a busy machine.
 func TestBusySender(t *testing.T) {
 	const arms = 1000
-	seg, tx, rx := flow(t, false)
+	seg, tx, rx := flow(t)
 	f := &inflow{rx: rx, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
 	say := func(busy byte) {
 		if _, err := unix.Pwrite(seg.Fd(), []byte{busy}, busyAt); err != nil {

@@ -85,14 +85,15 @@ func (o *outbound) other(to netip.AddrPort) *atomic.Int64 { return &o.others[to.
 
 // KernelSend is a send by the kernel that is under way: who has it calls Ended.
 type KernelSend struct {
-	s  *Socket // nil: nobody counts it
-	f  *outflow
-	to netip.AddrPort // if f is nil
-	n  int            // datagrams
+	s          *Socket // nil: nobody counts it
+	f          *outflow
+	to         netip.AddrPort // if f is nil
+	kernelOnly bool           // no flow is offered for it, as none would carry it
 }
 
 // Send sends a datagram through memory. sent false: call the kernel's socket, and then Ended of
-// k. So it is with a datagram that is too long, and with control messages m that no flow carries.
+// k. So it is with a datagram that is too long, and with control messages m that no flow carries:
+// these end the flow, whose receiver could not tell how many datagrams they make of one.
 // A nil m leaves all to the socket's options.
 func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) (k KernelSend, sent bool) {
 	if s.left.Load() {
@@ -112,7 +113,7 @@ func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) (k KernelSend, se
 			}
 			return k, sent
 		case other:
-			return KernelSend{s: s, to: to, n: m.datagrams(len(b), 0)}, false
+			return KernelSend{s: s, to: to, kernelOnly: m.forKernel()}, false
 		}
 		// Then look again: who makes an outflow looks at this afterwards.
 		s.out.other(to).Add(1)
@@ -124,17 +125,20 @@ func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) (k KernelSend, se
 func (f *outflow) begin(s *Socket, b []byte, m *Control) (k KernelSend, sent, ended bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	o := s.look()
+	kernelOnly := o.plain || m.forKernel()
 	switch {
 	case f.phase == outEnded:
 		return k, false, true
-	case s.send(b, f, m):
+	case kernelOnly:
+		f.leave(s, specialTime, connstats.WhyUnsupportedCall)
+	case s.send(b, f, m, o):
 		return k, true, false
-	case m != nil && m.sourced && f.tx != nil && m.source != f.tx.Info().From.Addr().As16():
-		return k, false, false // its receiver does not count it, as it comes from another address
+	case m.elsewhere(f):
+		return k, false, false
 	}
-	n := m.datagrams(len(b), s.look().segment)
-	f.sends.Begin(n)
-	return KernelSend{s: s, f: f, n: n}, false, false
+	f.sends.Begin()
+	return KernelSend{s: s, f: f, kernelOnly: kernelOnly}, false, false
 }
 
 // Ended says how the kernel's call has ended, which has sent all bytes or has failed.
@@ -142,68 +146,43 @@ func (k KernelSend) Ended(bytes int, err error) {
 	switch {
 	case k.s == nil:
 	case k.f != nil:
-		k.f.kernel(k.s, k.n, bytes, err)
+		k.f.kernel(k.s, k.kernelOnly, bytes, err)
 	default:
 		k.s.out.other(k.to).Add(-1)
-		if err == nil && !k.s.left.Load() {
-			k.s.sentOther(k.to, k.n)
+		if err == nil && !k.kernelOnly && !k.s.left.Load() {
+			k.s.sentOther(k.to)
 		}
 	}
 }
 
-// sentOther counts datagrams that went to a receiver without an outflow, if flows can lead
+// sentOther counts a datagram that went to a receiver without an outflow, if flows can lead
 // there.
-func (s *Socket) sentOther(to netip.AddrPort, n int) {
+func (s *Socket) sentOther(to netip.AddrPort) {
 	if c := s.cfg.Broker; to.Addr().Zone() == "" && c.Receiver(to.Port()) && !to.Addr().IsMulticast() && !to.Addr().IsUnspecified() && !to.Addr().IsLinkLocalUnicast() {
-		s.out.count(to, n)
+		s.out.count(to)
 	}
 }
 
 // send sends a datagram through memory. False: the kernel shall.
 //
 // +checklocks:f.mu
-func (s *Socket) send(b []byte, f *outflow, m *Control) bool {
+func (s *Socket) send(b []byte, f *outflow, m *Control, o *options) bool {
 	if !f.flowing() || !f.attach(s) || !f.stands(s) || f.switchedOff(s) {
 		return false
 	}
-	meta, each, ok := s.meta(b, f, m)
-	if !ok || over(&s.writeUntil) {
+	if o.shareable {
+		f.tx.Share()
+	}
+	meta, ok := m.meta(o, f)
+	if !ok || len(b) > datagram.MaxLen || over(&s.writeUntil) {
 		f.drain(specialTime)
 		return false
 	}
-	if each == 0 || f.tx.Trains() {
-		meta.Each = each
-		return f.send(b, meta, s)
-	}
-	if f.way() != datagram.Published && !f.tx.Bell() {
-		return false
-	}
-	for rest := b; len(rest) > 0; {
-		n := min(each, len(rest))
-		if !f.send(rest[:n], meta, s) {
-			if f.tx == nil || !f.tx.Bell() { // the rest of the train is the kernel's: f may have no flow now, or another one
-				n = len(rest)
-			}
-			f.orphan(s, rest[:n], each, meta)
-		}
-		rest = rest[n:]
-	}
-	return true
-}
-
-// sockaddr is an address for the kernel; nil: the socket is connected.
-func (s *Socket) sockaddr(to netip.AddrPort) unix.Sockaddr {
-	switch {
-	case s.cfg.Remote.IsValid():
-		return nil
-	case s.six:
-		return &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
-	}
-	return &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	return f.send(b, meta, s)
 }
 
 // count begins to count datagrams to a receiver.
-func (o *outbound) count(to netip.AddrPort, n int) {
+func (o *outbound) count(to netip.AddrPort) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended || o.to[to] != nil {
@@ -220,7 +199,7 @@ func (o *outbound) count(to netip.AddrPort, n int) {
 			return
 		}
 	}
-	o.to[to] = &outflow{to: to, sent: n, since: time.Now(), pause: offerAgain}
+	o.to[to] = &outflow{to: to, sent: 1, since: time.Now(), pause: offerAgain}
 	o.some.Store(true)
 }
 
@@ -289,18 +268,13 @@ func (o *outbound) end(s *Socket, wait bool, why connstats.Why) {
 	}
 	clear(o.to) // before they have ended: Send looks for another one in place of one that has
 	o.mu.Unlock()
-	until := time.Now().Add(leaveTime)
+	until := time.Now()
+	if wait {
+		until = until.Add(leaveTime)
+	}
 	for _, f := range all {
 		f.mu.Lock()
-		if f.flowing() {
-			if wait {
-				f.drain(time.Until(until))
-			}
-			if f.phase == outOffered {
-				s.cfg.Broker.Withdraw(f.tx.Info().Nonce)
-			}
-			f.end(s, outLeave, why)
-		}
+		f.leave(s, time.Until(until), why)
 		f.on(outClose)
 		f.mu.Unlock()
 	}

@@ -26,8 +26,8 @@ type Config struct {
 	// Raw lends the descriptor. If it is a Sleeper, too, Leave wakes those who sleep in the
 	// kernel's call when there is something for them.
 	Raw syscall.RawConn
-	// Local is where the socket is bound; Remote where it is connected to, if it is.
-	Local, Remote netip.AddrPort
+	// Local is where the socket is bound.
+	Local netip.AddrPort
 	// Broker is the client of the namespace's broker.
 	Broker *client.Client
 	// Send and Receive say whether datagrams to this address, or to the socket's own, may be
@@ -105,10 +105,8 @@ type options struct {
 	recvTClass   bool
 	recvTTL      bool
 	recvHopLimit bool
-	gro          bool
 	rcvbuf       uint32 // 0: the system's default
 	queue        uint64 // how many datagrams the kernel's queue has room for, at most
-	segment      int    // UDP_SEGMENT
 	shareable    bool   // another socket may have the address, too
 	plain        bool   // there are some that only the kernel knows
 }
@@ -186,7 +184,6 @@ func (o *options) read(fd int, six bool) {
 		o.pktinfo6, o.recvTClass = get(unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO) != 0, get(unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS) != 0
 		o.recvHopLimit = get(unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT) != 0
 	}
-	o.gro, o.segment = get(unix.IPPROTO_UDP, unix.UDP_GRO) != 0, get(unix.IPPROTO_UDP, unix.UDP_SEGMENT)
 	o.shareable = get(unix.SOL_SOCKET, unix.SO_REUSEADDR) != 0 || get(unix.SOL_SOCKET, unix.SO_REUSEPORT) != 0
 	n := get(unix.SOL_SOCKET, unix.SO_RCVBUF)
 	if o.queue = uint64(n) / leastTrueSize; n != defaultRcvbuf() {
@@ -196,6 +193,7 @@ func (o *options) read(fd int, six bool) {
 		{unix.SOL_SOCKET, unix.SO_TIMESTAMP_OLD}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPNS_OLD}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPING_OLD},
 		{unix.SOL_SOCKET, unix.SO_TIMESTAMP_NEW}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPNS_NEW}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPING_NEW},
 		{unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX}, {unix.SOL_SOCKET, unix.SO_MARK}, {unix.IPPROTO_UDP, unix.UDP_CORK}, {unix.IPPROTO_UDP, unix.UDP_ENCAP},
+		{unix.IPPROTO_UDP, unix.UDP_GRO}, {unix.IPPROTO_UDP, unix.UDP_SEGMENT},
 		{unix.IPPROTO_IP, unix.IP_RECVOPTS}, {unix.IPPROTO_IP, unix.IP_RECVORIGDSTADDR}, {unix.SOL_SOCKET, unix.SO_RXQ_OVFL},
 	} {
 		o.plain = o.plain || get(only.level, only.name) != 0
@@ -350,8 +348,7 @@ func (s *Socket) announce() {
 // Stats says how a socket's datagrams went.
 type Stats struct {
 	// SentDirect and ReceivedDirect are those that went through memory, SentShadow and
-	// ReceivedShadow those by the kernel, since there were flows to or from the other end; a train
-	// counts as one.
+	// ReceivedShadow those by the kernel, since there were flows to or from the other end.
 	SentDirect, ReceivedDirect, SentShadow, ReceivedShadow uint64
 	// Dropped are those for which the receiver had no room in memory.
 	Dropped uint64

@@ -45,7 +45,7 @@ func TestForgottenLast(t *testing.T) {
 	}
 	for i := 0; s.out.to[to] == f && i < 1<<16; i++ { // which one makes room is random
 		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}), 9)
-		s.out.count(at, 1)
+		s.out.count(at)
 		if g := s.out.to[at]; g != nil {
 			g.since = old
 		}
@@ -112,7 +112,7 @@ func TestBegunBefore(t *testing.T) {
 		return k
 	}
 	before := send()
-	s.out.count(to, 1)
+	s.out.count(to)
 	f := s.out.find(to)
 	send().Ended(250, nil)
 	if f.clear {
@@ -121,10 +121,9 @@ func TestBegunBefore(t *testing.T) {
 	if before.Ended(250, nil); s.out.other(to).Load() != 0 {
 		t.Error("it has not ended")
 	}
-	s.options.Store(&options{segment: 100})
 	later := send()
-	if n := f.sends.UnderWay(); n != 3 {
-		t.Errorf("%d datagrams are under way, of a train of 3", n)
+	if n := f.sends.UnderWay(); n != 1 {
+		t.Errorf("%d datagrams are under way, not 1", n)
 	}
 	f.since = f.since.Add(-time.Hour)
 	if f.forget() {
@@ -134,6 +133,11 @@ func TestBegunBefore(t *testing.T) {
 	if n := f.sends.UnderWay(); n != 0 || f.sent != 2 {
 		t.Errorf("%d datagrams are under way after that has failed, %d were sent", n, f.sent)
 	}
+	s.options.Store(&options{plain: true})
+	if send().Ended(250, nil); f.sends.UnderWay() != 0 || f.sent != 2 {
+		t.Errorf("%d were sent that a flow would carry, and one that none would", f.sent)
+	}
+	s.Changed()
 	if send().Ended(250, nil); !f.clear {
 		t.Error("no flow may be offered")
 	}

@@ -183,7 +183,7 @@ func Datagrams(raw syscall.RawConn, local, remote netip.AddrPort) *udp.Socket {
 		return nil
 	}
 	c := config()
-	return directsockets.NewUDPSocket(raw, local, remote, c)
+	return directsockets.NewUDPSocket(raw, local, c)
 }
 
 func unmapped(a netip.AddrPort) netip.AddrPort {

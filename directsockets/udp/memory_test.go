@@ -22,7 +22,7 @@ func stuck(t *testing.T) (*Socket, *datagram.Rx, netip.AddrPort) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rx := datagram.NewRx(peer, g.Bell, 0, false)
+	rx := datagram.NewRx(peer, g.Bell, 0)
 	t.Cleanup(rx.Close)
 	rx.Dry(1)
 	rx.Disarm()
@@ -46,80 +46,55 @@ func (o *outbound) add(f *outflow) {
 }
 
 // TestEndWhileWaiting has a socket close, leave, come to its deadline, or lose its receiver while
-// a send waits for room: for a datagram, and in the middle of a train. The call ends, and what is
-// not in memory is the kernel's.
+// a send waits for room. The call ends, and what is not in memory is the kernel's.
 func TestEndWhileWaiting(t *testing.T) {
-	train := &Control{tos: -1, ttl: -1, each: 1200}
 	for name, end := range map[string]func(s *Socket, rx *datagram.Rx){
 		"close":    func(s *Socket, _ *datagram.Rx) { s.Close() },
 		"leave":    func(s *Socket, _ *datagram.Rx) { s.Leave() },
 		"deadline": func(s *Socket, _ *datagram.Rx) { s.SetWriteDeadline(time.Unix(1, 0)) },
 		"receiver": func(_ *Socket, rx *datagram.Rx) { rx.Close() },
 	} {
-		for what, control := range map[string]*Control{"datagram": nil, "train": train} {
-			t.Run(name+"/"+what, func(t *testing.T) {
-				s, rx, to := stuck(t)
-				full := make(chan bool)
-				go func() {
-					defer close(full)
-					for n := uint64(0); n == 0 || n != s.Stats().SentDirect; time.Sleep(5 * time.Millisecond) {
-						n = s.Stats().SentDirect // the ring is full when this stays the same
-					}
-				}()
-				ended := make(chan any, 1)
-				go func() {
-					defer func() { ended <- recover() }()
-					for sent := true; sent; _, sent = s.Send(make([]byte, 12000), to, control) {
-					}
-				}()
-				<-full
-				end(s, rx)
-				select {
-				case p := <-ended:
-					if p != nil {
-						t.Errorf("Send panics: %v", p)
-					}
-				case <-time.After(time.Minute):
-					t.Fatal("Send does not end")
+		t.Run(name, func(t *testing.T) {
+			s, rx, to := stuck(t)
+			full := make(chan bool)
+			go func() {
+				defer close(full)
+				for n := uint64(0); n == 0 || n != s.Stats().SentDirect; time.Sleep(5 * time.Millisecond) {
+					n = s.Stats().SentDirect // the ring is full when this stays the same
 				}
-			})
-		}
-	}
-}
-
-// TestTrainNotAllowed has a sender write a train to a receiver that takes none: it is a breach, and
-// nothing is kept of it.
-func TestTrainNotAllowed(t *testing.T) {
-	s, at := receiver(t)
-	_, from := listen(t)
-	tx, g := ends(t, from, at)
-	s.in.begin(g)
-	s.awake(s.in.flows[0])
-	for range 7 {
-		if out := tx.Send(make([]byte, datagram.MaxLen), datagram.Meta{Each: 1}); out != datagram.Published {
-			t.Fatal(out)
-		}
-	}
-	tx.Close()
-	_, g = ends(t, from, at) // what is in the first one is kept
-	s.in.begin(g)
-	if n := len(s.in.kept); n != 0 {
-		t.Errorf("%d datagrams are kept", n)
+			}()
+			ended := make(chan any, 1)
+			go func() {
+				defer func() { ended <- recover() }()
+				for sent := true; sent; _, sent = s.Send(make([]byte, 12000), to, nil) {
+				}
+			}()
+			<-full
+			end(s, rx)
+			select {
+			case p := <-ended:
+				if p != nil {
+					t.Errorf("Send panics: %v", p)
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("Send does not end")
+			}
+		})
 	}
 }
 
 // TestKeptMemory has a receiver keep what is in a ring. It has no more memory of each datagram
-// than it accounts for, also where a record holds a train.
+// than it accounts for.
 func TestKeptMemory(t *testing.T) {
-	for _, each := range []int{0, 1000, 1} {
+	for _, size := range []int{60000, 1} {
 		s, _ := receiver(t)
-		_, tx, rx := flow(t, true)
+		_, tx, rx := flow(t)
 		f := &inflow{rx: rx, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
 		f.count = (*segment.Counters)(f.entry.Counters())
 		rx.Dry(1)
 		rx.Disarm()
 		for range 5 {
-			if out := tx.Send(make([]byte, 60000), datagram.Meta{Each: each}); out != datagram.Published {
+			if out := tx.Send(make([]byte, size), datagram.Meta{}); out != datagram.Published {
 				t.Fatal(out)
 			}
 		}
@@ -128,7 +103,7 @@ func TestKeptMemory(t *testing.T) {
 		s.in.keepOf(f)
 		runtime.ReadMemStats(&after)
 		if n, all := len(s.in.kept), after.TotalAlloc-before.TotalAlloc; n == 0 || all > 4*mostKept {
-			t.Errorf("trains of %d: %d datagrams have taken %d bytes, at most %d are accounted for", each, n, all, mostKept)
+			t.Errorf("%d datagrams of %d bytes have taken %d, at most %d are accounted for", n, size, all, mostKept)
 		}
 	}
 }
