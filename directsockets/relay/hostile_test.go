@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -406,6 +407,77 @@ func TestHeldIsBounded(t *testing.T) {
 	}
 	if s := h.engine.Stats(); s.Breaches != 1 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// After PART a node has nothing more to say for a connection: what it says nevertheless changes
+// nothing, whether the victim ends or the node does.
+func TestAfterPart(t *testing.T) {
+	for _, ends := range []bool{true, false} {
+		t.Run(fmt.Sprintf("the victim ends %v", ends), func(t *testing.T) {
+			h, _, x := victim(t)
+			h.engine.Speak(9, Versions.Newest)
+			id, _, server := x.open(h)
+			x.selects(id)
+			part := func() {
+				x.tell(kindMark, appendPart(nil, segment.Mark{Flags: segment.MarkStands | segment.MarkClosed}))
+			}
+			if ends {
+				gone := make(chan struct{})
+				go func() {
+					h.engine.GoBack(t.Context())
+					close(gone)
+				}()
+				defer func() { <-gone }()
+				for !isPart(x.hear(kindMark)) {
+				}
+				part()
+				x.hear(kindBye)
+			} else {
+				part()
+				for !isPart(x.hear(kindMark)) {
+				}
+			}
+			x.tell(kind(segment.TagPromote), promote)
+			x.tell(kindMark, appendMark(nil, segment.Mark{Flags: segment.MarkClosed | segment.MarkReset}))
+			x.say(kindBye, 0, appendID(nil, id))
+			until(t, "over", func() bool { server.Awake(); return server.Err() != nil })
+			if err := server.Err(); err != segment.ErrClosed || h.engine.Stats().Breaches != 0 {
+				t.Errorf("the program finds %v; %+v", err, h.engine.Stats())
+			}
+		})
+	}
+}
+
+// Two nodes end at once. What a program has sent comes also where its data comes after BYE.
+func TestByeBeforeData(t *testing.T) {
+	h, _, x := victim(t)
+	h.engine.Speak(9, Versions.Newest)
+	id, ring, server := x.open(h)
+	gone := make(chan struct{})
+	go func() {
+		h.engine.GoBack(t.Context())
+		close(gone)
+	}()
+	for !isPart(x.hear(kindMark)) {
+	}
+	data := pattern(1, 20_000)
+	x.selects(id)
+	x.tell(kind(segment.TagPromote), promote)
+	x.tell(kind(segment.TagRMAInfo), late(20_000, info(1, 20_000, 0, 20_000)))
+	x.tell(kindMark, appendPart(nil, segment.Mark{Flags: segment.MarkStands | segment.MarkClosed}))
+	x.say(kindBye, 0, appendID(nil, id))
+	until(t, "held", func() bool { return h.took(t, id, x.said) })
+	x.write(ring, data)
+	<-gone
+	if _, ok := server.PromotedAt(); !ok {
+		t.Fatal("PROMOTE has not come")
+	}
+	if got, err := receive(t, server, len(data), true); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if err := end(t, server, true); err != segment.ErrClosed {
+		t.Errorf("then %v", err)
 	}
 }
 

@@ -56,8 +56,8 @@ const (
 	stateEnding
 	// stateEnded: PART was sent. What the far program has sent still comes.
 	stateEnded
-	// stateFinished: PART was sent, and has come: each program's node has all of the other's. BYE
-	// was said, and is to come.
+	// stateFinished: PART was sent, and has come: all of the far program is here. BYE was said, and
+	// is to come: then all of the program here is there.
 	stateFinished
 	// stateFinishedCut: the same, and the session is over. The far node has had BYE, and has the
 	// connection no more, or has it, and goes on with it.
@@ -196,23 +196,22 @@ var lifeNext = [lifeStates][lifeEvents]lifeStep{
 	stateEnded: {
 		onPeerClosed: {stateOver, actClose},
 		onPeerReset:  {stateOver, actReset},
-		onBye:        {stateOver, actClose},
 		onDropped:    {stateOver, actReset},
 		onLost:       {stateCut, actSuspend},
 		onResume:     {stateAnswering, actSuspend},
+		onShunned:    {stateCut, actSuspend},
 		onGone:       {stateOver, actReset},
 		onBroken:     {stateOver, actReset},
 		onPart:       {stateFinished, actBye},
 	},
 	stateFinished: {
-		onPeerClosed: {stateOver, actClose},
-		onPeerReset:  {stateOver, actReset},
-		onBye:        {stateOver, actClose},
-		onDropped:    {stateOver, actClose},
-		onLost:       {stateFinishedCut, actSuspend},
-		onResume:     {stateAnswering, actSuspend},
-		onGone:       {stateOver, actClose},
-		onBroken:     {stateOver, actReset},
+		onBye:     {stateOver, actClose},
+		onDropped: {stateOver, actClose},
+		onLost:    {stateFinishedCut, actSuspend},
+		onShunned: {stateFinishedCut, actSuspend},
+		onResume:  {stateAnswering, actSuspend},
+		onGone:    {stateOver, actClose},
+		onBroken:  {stateOver, actReset},
 	},
 	stateFinishedCut: {
 		onBye:     {stateOver, actClose},
@@ -244,6 +243,7 @@ var lifeNext = [lifeStates][lifeEvents]lifeStep{
 		onBye:     {stateOver, actByeClose},
 		onDropped: {stateOver, actReset},
 		onLost:    {stateCut, actSuspend},
+		onShunned: {stateCut, actSuspend},
 		onResume:  {stateAnswering, actSuspend},
 		onGone:    {stateOver, actReset},
 		onBroken:  {stateOver, actReset},
@@ -354,6 +354,11 @@ func isCut(s lifeState) bool { return s == stateCut || s == stateFinishedCut }
 // carries reports whether messages of the program here are taken, and those of the far one.
 func (c *conn) carries() bool {
 	return c.state == stateAttached || c.state == stateUp || c.parts()
+}
+
+// listens reports whether what the peer says for a connection is taken. After PART only BYE is.
+func listens(s lifeState) bool {
+	return s == stateAttached || s == stateUp || s == stateLeaving || s == stateEnding || s == stateEnded
 }
 
 // parts reports whether the program here is to go back to TCP, as a node is about to end.

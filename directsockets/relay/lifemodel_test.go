@@ -12,9 +12,10 @@ import (
 // The life of one connection, as a model of its two programs and their nodes, whose steps are
 // walked through in every order: at each step the link may be cut, with any number of the messages
 // on it lost, those before them late, and come back; RESUME may come twice; either program may
-// close, the client take its offer back, a node be killed and begin anew, be asked to end, or wait
-// for too long. The
-// connection takes the steps of lifeNext. The channels between the nodes have a model of their own.
+// close, the client take its offer back, break the protocol of its segment, a node be killed and
+// begin anew, be asked to end, or wait for too long. A PUT may still be under way when its
+// message was sent. The connection takes the steps of lifeNext. The channels between the nodes
+// have a model of their own.
 //
 // What is wrong: a message of a program that comes twice, out of order, or not at all, although its
 // receiver is not told of a reset; a reset where no node was killed and none has waited for too
@@ -47,13 +48,15 @@ const (
 	lifeYieldsOnce                // PART has come and was sent: it is over
 	lifeForgetsLast               // what a program sent that was killed before it looked is left where it is
 	lifeForgetsEnd                // a node that has all of both programs is cut, and takes DROP for a loss, as it was
+	lifeBlames                    // a PUT that is refused after PART counts as a breach, as it was
+	lifeByeEarly                  // BYE does not wait for the data of a message before it, as it was
 	lifeFaults
 )
 
 func (f lifeFault) String() string {
 	return [...]string{"none", "sends early", "gives up", "reset at a cut", "leaves at once", "no cut", "no rewind", "RESUME twice",
 		"late messages", "RESUME once", "DROP resets", "expires silently", "one Engine", "no join",
-		"an end resets", "PART early", "no way back", "PART once", "yields once", "forgets the last", "forgets the end"}[f]
+		"an end resets", "PART early", "no way back", "PART once", "yields once", "forgets the last", "forgets the end", "blames", "BYE early"}[f]
 }
 
 // What a program knows of the end.
@@ -108,6 +111,7 @@ type lNode struct {
 	closed    bool // it has closed
 	told      int8 // what it knows of the end
 	asked     bool // the node is, to end
+	puts      bool // a PUT is under way, and what has announced it has not been taken
 	back      int8 // 1 + messages of the program that its node has carried when it told it to go back; 0: it has not
 	looked    bool // the program has found that
 	box       [lBox]lMessage
@@ -118,12 +122,13 @@ type lWorld struct {
 	link                 int8     // its number; below 0: it is down, and was that one
 	cuts, kills, doubles int8
 	expiries, ends       int8
+	breaches             int8
 }
 
 type lifeModel struct {
 	messages                       [2]int8
 	cuts, kills, doubles, expiries int8
-	ends                           int8
+	ends, breaches                 int8
 	fault                          lifeFault
 	table                          [lifeStates][lifeEvents]lifeStep
 	steps                          map[[2]uint8]bool // that were taken
@@ -159,12 +164,18 @@ func (m *lifeModel) start() lWorld {
 		set(stateUp, onEnd, stateOver, actReset)
 	case lifeForgetsEnd:
 		set(stateFinished, onLost, stateCut, actSuspend)
+	case lifeBlames:
+		set(stateEnded, onShunned, stateNone, actNone)
+		set(stateFinished, onShunned, stateNone, actNone)
+		set(stateYielded, onShunned, stateNone, actNone)
+	case lifeByeEarly:
+		set(stateEnded, onBye, stateOver, actClose)
 	case lifePartsOnce:
 		set(stateEnding, onParted, stateOver, actClose)
 	case lifeYieldsOnce:
 		set(stateYielding, onParted, stateOver, actByeClose)
 	}
-	w := lWorld{link: 1, cuts: m.cuts, kills: m.kills, doubles: m.doubles, expiries: m.expiries, ends: m.ends}
+	w := lWorld{link: 1, cuts: m.cuts, kills: m.kills, doubles: m.doubles, expiries: m.expiries, ends: m.ends, breaches: m.breaches}
 	for i := range w.nodes {
 		w.nodes[i] = lNode{own: 1, far: 1, link: 1, born: 1, farBorn: 1}
 	}
@@ -196,7 +207,7 @@ func (m *lifeModel) on(w *lWorld, i int, ev lifeEvent) bool {
 	}
 	switch step.act {
 	case actSuspend:
-		n.cutIn = n.own
+		n.cutIn, n.puts = n.own, false
 	case actBye:
 		w.send(i, lMessage{k: lBye})
 	case actByeClose:
@@ -251,6 +262,19 @@ func (m *lifeModel) next(w lWorld) (all []lWorld) {
 		if n.box[0].k != 0 && w.nodes[1-i].box[lBox-1].k == 0 { // there is room for an answer
 			try(func(v *lWorld) bool { m.read(v, i); return true })
 		}
+		for j := 1; j < lBox && n.box[0].k == lData && w.nodes[1-i].puts; j++ { // the message is held
+			if k := n.box[j].k; k == lDrop || k == lLost || k == lBye && m.fault == lifeByeEarly {
+				try(func(v *lWorld) bool {
+					box := v.nodes[i].box[:]
+					msg := box[j]
+					copy(box[1:], box[:j])
+					box[0] = msg
+					m.read(v, i)
+					return true
+				})
+				break
+			}
+		}
 		if n.link != 0 && n.link != w.link { // PeerDown
 			try(func(v *lWorld) bool { m.renew(v, i); return true })
 		}
@@ -262,6 +286,12 @@ func (m *lifeModel) next(w lWorld) (all []lWorld) {
 		}
 		if n.asked && n.state == stateOver && n.born == 1 && w.quiet() { // what has been said is read first
 			try(func(v *lWorld) bool { v.kills++; m.kill(v, i); return true })
+		}
+		if w.breaches > 0 && (n.carries() || listens(n.state)) && !n.closed { // else it has nobody to tell
+			try(func(v *lWorld) bool { v.breaches--; return m.fail(v, i) })
+		}
+		if n.puts && w.nodes[1-i].state == stateOver && n.link == w.link {
+			try(func(v *lWorld) bool { return m.shun(v, i) })
 		}
 		if w.kills > 0 {
 			try(func(v *lWorld) bool { m.kill(v, i); return true })
@@ -410,6 +440,22 @@ func (m *lifeModel) kill(w *lWorld, i int) {
 	clear(w.nodes[1-i].box[:])
 }
 
+// fail is Engine.fail, of a program that has broken the protocol.
+func (m *lifeModel) fail(w *lWorld, i int) bool {
+	w.send(i, lMessage{k: lLost})
+	return m.on(w, i, onBroken)
+}
+
+// shun has a PUT be refused, whose receiver has the connection no more: Engine.put.
+func (m *lifeModel) shun(w *lWorld, i int) bool {
+	n := &w.nodes[i]
+	n.puts = false
+	if !m.on(w, i, onShunned) && n.state != stateOver {
+		m.bad("node %d is blamed in state %v for a PUT that is refused", i, n.state)
+	}
+	return true
+}
+
 // pump is Engine.pump. False: there is nothing to do.
 func (m *lifeModel) pump(w *lWorld, i int) bool {
 	n := &w.nodes[i]
@@ -454,6 +500,7 @@ func (m *lifeModel) pump(w *lWorld, i int) bool {
 		}
 		n.taken++
 		n.said++
+		n.puts = m.breaches > 0
 		return true
 	}
 	if n.closed && w.send(i, lMessage{k: lShut, stamp: n.said}) {
@@ -508,7 +555,7 @@ func (m *lifeModel) read(w *lWorld, i int) {
 // hear is Engine.forConn.
 func (m *lifeModel) hear(w *lWorld, i int, msg lMessage) {
 	n, o := &w.nodes[i], &w.nodes[1-i]
-	if !n.carries() && n.state != stateLeaving && n.state != stateEnded && n.state != stateFinished {
+	if !listens(n.state) {
 		if n.state == stateOver || n.state == stateNone {
 			w.send(i, lMessage{k: lDrop})
 		}
@@ -533,6 +580,7 @@ func (m *lifeModel) hear(w *lWorld, i int, msg lMessage) {
 		m.on(w, i, onPeerClosed)
 		return
 	}
+	o.puts = false // its data has come: it is waited for
 	if n.state == stateLeaving {
 		return
 	}
@@ -565,7 +613,7 @@ func (m *lifeModel) resumed(w *lWorld, i int, msg lMessage) {
 
 // idle reports what is wrong where nothing more happens.
 func (m *lifeModel) idle(w lWorld) string {
-	quiet := m.kills == 0 && m.expiries == 0 && m.ends < 2
+	quiet := m.kills == 0 && m.expiries == 0 && m.ends < 2 && m.breaches == 0
 	for i := range w.nodes {
 		n, o := &w.nodes[i], &w.nodes[1-i]
 		switch {
@@ -612,7 +660,7 @@ func settled(w lWorld, next []lWorld) bool {
 			n, o := &w.nodes[i], &v.nodes[i]
 			same := *n
 			same.attached, same.published, same.closed = o.attached, o.published, o.closed
-			cut := v.cuts != w.cuts || v.kills != w.kills || v.expiries != w.expiries
+			cut := v.cuts != w.cuts || v.kills != w.kills || v.expiries != w.expiries || v.breaches != w.breaches
 			if !cut && same != *o {
 				return false
 			}
@@ -631,6 +679,9 @@ var lifeModels = []lifeModel{
 	{messages: [2]int8{1, 1}, ends: 2},
 	{messages: [2]int8{1, 1}, cuts: 1, ends: 1},
 	{messages: [2]int8{1, 1}, kills: 1, ends: 1},
+	{messages: [2]int8{1, 1}, breaches: 1, ends: 2},
+	{messages: [2]int8{1, 1}, breaches: 1, cuts: 1},
+	{messages: [2]int8{0, 1}, breaches: 1, cuts: 1, ends: 1},
 }
 
 // Whatever is lost, late or killed at whatever step, each program gets what the other one has sent,
@@ -641,12 +692,12 @@ func TestLifeModel(t *testing.T) {
 	taken := make(map[[2]uint8]bool)
 	for _, m := range lifeModels {
 		wrong, states := m.explore(most)
-		t.Logf("%v messages, %d cuts, %d kills, %d doubled, %d waits too long, %d ends: %d states", m.messages, m.cuts, m.kills, m.doubles, m.expiries, m.ends, states)
+		t.Logf("%v messages, %d cuts, %d kills, %d doubled, %d waits too long, %d ends, %d breaches: %d states", m.messages, m.cuts, m.kills, m.doubles, m.expiries, m.ends, m.breaches, states)
 		if states >= most {
 			t.Errorf("not all of %d states", states)
 		}
 		if wrong != "" {
-			t.Errorf("%v messages, %d cuts, %d kills, %d ends: %s", m.messages, m.cuts, m.kills, m.ends, wrong)
+			t.Errorf("%v messages, %d cuts, %d kills, %d ends, %d breaches: %s", m.messages, m.cuts, m.kills, m.ends, m.breaches, wrong)
 		}
 		for step := range m.steps {
 			taken[step] = true

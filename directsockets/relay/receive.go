@@ -75,7 +75,7 @@ func (e *Engine) hear(ch *channel, k kind, tag uint8, p []byte) {
 		var id uint32
 		if id, err = parseID(p); err == nil {
 			if c := e.conns[id]; c != nil && c.node == n {
-				e.on(c, onBye)
+				e.take(c, k, p)
 			}
 		}
 	case kindStage:
@@ -119,9 +119,7 @@ func (e *Engine) forConn(ch *channel, k kind, tag uint8, p []byte) {
 	if c.state == stateAttached {
 		e.on(c, onHeard)
 	}
-	if err := e.take(c, k, p); err != nil {
-		e.fail(c, err)
-	}
+	e.take(c, k, p)
 }
 
 // staged does what an ANSWER says, or a message about batches.
@@ -188,24 +186,26 @@ func (e *Engine) endSession(n *node, err error) {
 	}
 }
 
-// take takes a message for a connection. An error: it cannot be.
-func (e *Engine) take(c *conn, k kind, p []byte) error {
-	come := false
+// take takes a message for a connection, after those before it whose data has not come.
+func (e *Engine) take(c *conn, k kind, p []byte) {
 	if len(c.held) == 0 {
-		var err error
-		if come, err = e.come(c, k, p); err != nil {
-			return err
+		come, err := e.come(c, k, p)
+		if err == nil && come {
+			err = e.act(c, k, p)
 		}
-	}
-	if come {
-		return e.act(c, k, p)
+		if err != nil {
+			e.fail(c, err)
+		}
+		if err != nil || come {
+			return
+		}
 	}
 	size := c.seg.Config()
 	if c.heldLen += len(p); len(c.held) >= maxLater || c.heldLen > size.Ring+2*size.Slots*velo.MaxPayload {
-		return fmt.Errorf("%w: data that does not come, and much after it", errPeer)
+		e.fail(c, fmt.Errorf("%w: data that does not come, and much after it", errPeer))
+		return
 	}
 	c.held = append(c.held, parcel{kind: k, data: append([]byte(nil), p...)})
-	return nil
 }
 
 // come reports whether the data of a message has arrived. If not, the connection goes on once it
@@ -234,7 +234,7 @@ func (e *Engine) come(c *conn, k kind, p []byte) (bool, error) {
 
 // goOn processes what waited for data that has now arrived.
 func (e *Engine) goOn(c *conn) {
-	for len(c.held) > 0 && c.listens() {
+	for len(c.held) > 0 {
 		p := c.held[0]
 		come, err := e.come(c, p.kind, p.data)
 		if err == nil && !come {
@@ -253,6 +253,13 @@ func (e *Engine) goOn(c *conn) {
 
 // act does what a message for a connection says, the data of which is there.
 func (e *Engine) act(c *conn, k kind, p []byte) error {
+	if k == kindBye {
+		e.on(c, onBye)
+		return nil
+	}
+	if !c.listens() {
+		return nil // it comes after PART
+	}
 	switch k {
 	case kind(segment.TagRMAInfo):
 		_, info, err := parseInfo(p)
@@ -470,6 +477,4 @@ func (e *Engine) dropped(n *node, box int, id uint32, why uint8) {
 }
 
 // listens reports whether what the peer says for a connection is taken.
-func (c *conn) listens() bool {
-	return c.carries() || c.state == stateLeaving || c.state == stateEnded || c.state == stateFinished
-}
+func (c *conn) listens() bool { return listens(c.state) }
