@@ -6,7 +6,7 @@ import "errors"
 type Config struct {
 	File    string   // which the program will be executed from
 	Library string   // libexnds-free.so
-	Dir     string   // which only root and this user can write to: the system calls of large programs of C are kept there; "": they are not
+	Dir     string   // which only root and this user can write to: where the system calls of programs are is kept there; "": it is not
 	Report  []string // arguments of this program's file, before a step and an errno: it says by Outcome how it went
 	Explain bool     // also if it went well
 }

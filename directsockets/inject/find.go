@@ -36,7 +36,7 @@ var (
 
 // find reads the file of a program. Where a program runs already, it prefers places whose jump
 // leaves the instruction behind the system call as it is: threads wait in the kernel there. dir has
-// what was found in programs of C that were started before, "": nothing is kept.
+// what was found in programs that were started before, "": nothing is kept.
 func find(path string, running bool, dir string) (*program, error) {
 	f, err := elffile.Open(path)
 	if err != nil {
@@ -64,7 +64,7 @@ func find(path string, running bool, dir string) (*program, error) {
 		return nil, err
 	}
 	if p.isGo {
-		err = p.findGo(f)
+		err = p.findGo(f, dir)
 	} else {
 		if running && p.text.Size > maxRunning {
 			return nil, errShape

@@ -19,6 +19,7 @@ type site struct {
 	via   uint64             // where it leads, and the jump of five is
 	calls uint64             // Go: the site is a call of the function at this address; 0: it is no call
 	to    string             // Go: the symbol of the library that the call leads to
+	ofGo  bool               // it is Go's Syscall6
 }
 
 // size is how many bytes of the place change.
@@ -55,7 +56,7 @@ func Go(path string) error {
 	if err := p.findText(f); err != nil && !errors.Is(err, errNoRoom) {
 		return err
 	}
-	return p.findGo(f)
+	return p.findGo(f, "")
 }
 
 // goCallAt is where a jump replaces Syscall6, and goBehind how far behind it the kernel returns.
@@ -89,15 +90,18 @@ var goSyscall6 = []byte{
 func goSite(at uint64, behind []byte) site {
 	const fill = 0xcc
 	if len(behind) < jumpSize || len(bytes.Trim(behind[:jumpSize], string([]byte{fill}))) > 0 {
-		return site{at: at}
+		return site{at: at, ofGo: true}
 	}
 	short := append([]byte{0xeb, byte(len(goSyscall6) - shortJump)}, goSyscall6[shortJump:jumpSize]...)
-	return site{at: at, short: short, via: at + uint64(len(goSyscall6))}
+	return site{at: at, ofGo: true, short: short, via: at + uint64(len(goSyscall6))}
 }
 
 // findGo finds Syscall6 by its instructions: it is assembly, the same in every program, and the
 // whole function is compared. A stripped program has it, too.
-func (p *program) findGo(f *elffile.File) error {
+func (p *program) findGo(f *elffile.File, dir string) error {
+	if p.findKept(f, dir) {
+		return nil
+	}
 	const chunk = 1 << 20
 	buf := make([]byte, chunk+len(goSyscall6)+jumpSize)
 	for off := uint64(0); off < p.text.Size; off += chunk {

@@ -71,7 +71,7 @@ var goClone = code(
 
 // findGo finds Syscall6 and runtime.clone by their instructions: they are assembly, the same in
 // every program. A stripped program has them, too.
-func (p *program) findGo(f *elffile.File) error {
+func (p *program) findGo(f *elffile.File, _ string) error {
 	if err := pagesFit(); err != nil {
 		return err
 	}

@@ -1,19 +1,18 @@
 package inject
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"exnet/internal/checksum"
+	"exnet/internal/elffile"
 )
-
-// minKept is the size of a text that is worth keeping what was found in it: a smaller one is read
-// in the time that the file would take.
-const minKept = 64 << 10
 
 // Bounds of what is kept: so many files, of so many bytes each.
 const (
@@ -22,59 +21,73 @@ const (
 )
 
 // keptForm is the version of the files' form. The program that wrote a file is in its key, too.
-const keptForm = 1
+const keptForm = 2
+
+// keptAge is how long a program's file must have been as it is: two changes within a tick of the
+// kernel's clock leave the same times.
+const keptAge = 100 * time.Millisecond
 
 // way is how a jump replaces a system call.
 type way uint8
 
 // Ways of a jump.
 const (
-	behind  way = iota // it begins at the system call
-	before             // it begins before it
-	besides            // a short one, and the one of five bytes is elsewhere
+	behind   way = iota // it begins at the system call
+	before              // it begins before it
+	besides             // a short one, and the one of five bytes is elsewhere
+	goCall              // it replaces Go's Syscall6
+	goPoll              // it is a call of runtime_pollWait, which is where the jump would be
+	goSignal            // it is a call of sigtrampgo, likewise
 )
 
 // Sizes in a file: its key, and what it has of each place.
 const (
-	keySize  = 48
-	placed   = 9 // where the system call is, the way, and where the jump of five bytes is
-	keptTail = 8 // a sum of all that
+	keySize  = 72
+	placed   = 9  // where the system call is, the way, and where the jump of five bytes is
+	keptTail = 8  // a sum of all that
+	around   = 64 // bytes behind a place that have to be known
 )
 
-// kept is a file that has where the places of a text are. It is in a folder of this user, so the
-// system calls of a large program are looked for once. A file that anybody else can have written is
-// not used, nor one of another text or of another exn-run; and each place is checked as if it had
-// just been found, but for the jumps that might lead into it.
+// kept is a file that has where the places of a program's text are. It is in a folder of this user,
+// so the system calls of a program are looked for once. A file that anybody else can have written is
+// not used, nor one of another program's file, of an earlier one, or of another exn-run; and each
+// place is checked as if it had just been found, but for the jumps that might lead into it.
 type kept struct {
 	path string // "": nothing is kept
 	key  []byte
 }
 
-// keptOf returns the file for a text in a folder; "": none.
-func keptOf(dir string, text []byte, p *program) kept {
-	self, err := os.Stat("/proc/self/exe")
-	if dir == "" || len(text) < minKept || err != nil {
+// keptOf returns the file for a program in a folder; "": none.
+func keptOf(dir string, p *program) kept {
+	if dir == "" {
 		return kept{}
 	}
-	sum := checksum.Of(text)
+	self, err := os.Stat("/proc/self/exe")
+	st, ok := p.info.Sys().(*syscall.Stat_t)
+	if err != nil || !ok || time.Since(time.Unix(st.Ctim.Unix())) < keptAge {
+		return kept{}
+	}
 	key := make([]byte, 0, keySize)
-	for _, v := range []uint64{keptForm, sum, uint64(len(text)), p.text.Addr, uint64(self.Size()), uint64(self.ModTime().UnixNano())} {
+	for _, v := range []uint64{
+		keptForm, st.Dev, st.Ino, uint64(st.Size), uint64(st.Mtim.Nano()), uint64(st.Ctim.Nano()), p.text.Addr,
+		uint64(self.Size()), uint64(self.ModTime().UnixNano()),
+	} {
 		key = binary.LittleEndian.AppendUint64(key, v)
 	}
-	return kept{filepath.Join(dir, fmt.Sprintf("places-%02d", sum%keptFiles)), key}
+	return kept{filepath.Join(dir, fmt.Sprintf("places-%02d", checksum.Of(key)%keptFiles)), key}
 }
 
-// read returns the places; nil: they have to be looked for.
-func (k kept) read(text []byte) []site {
+// read returns the places of a program; nil: they have to be looked for.
+func (k kept) read(f *elffile.File, p *program) []site {
 	if k.path == "" {
 		return nil
 	}
-	f, err := os.OpenFile(k.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	file, err := os.OpenFile(k.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil
 	}
-	defer f.Close()
-	info, err := f.Stat()
+	defer file.Close()
+	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o022 != 0 || info.Size() > maxKept || info.Size() < keySize+keptTail {
 		return nil
 	}
@@ -82,21 +95,69 @@ func (k kept) read(text []byte) []site {
 		return nil
 	}
 	b := make([]byte, info.Size())
-	if n, err := f.Read(b); err != nil || n < len(b) {
+	if n, err := file.Read(b); err != nil || n < len(b) {
 		return nil
 	}
 	body, tail := b[:len(b)-keptTail], b[len(b)-keptTail:]
 	if !slices.Equal(body[:keySize], k.key) || checksum.Of(body) != binary.LittleEndian.Uint64(tail) {
 		return nil
 	}
-	return placesOf(body[keySize:], text)
+	if p.isGo {
+		return goPlacesOf(body[keySize:], f, p)
+	}
+	return placesOf(body[keySize:], partsOf(body[keySize:], f, p))
+}
+
+// partsOf returns a text of which what lies around the places is there.
+func partsOf(b []byte, f *elffile.File, p *program) []byte {
+	text := make([]byte, p.text.Size)
+	for ; len(b) >= placed; b = b[placed:] {
+		at, _, jump := placeIn(b)
+		from, to := min(at, jump), min(max(at, jump)+around, len(text))
+		if from < to {
+			_, _ = f.ReadAt(text[from:to], int64(p.text.Off)+int64(from)) // else there is no system call
+		}
+	}
+	return text
+}
+
+// placeIn reads a place.
+func placeIn(b []byte) (at int, how way, jump int) {
+	return int(binary.LittleEndian.Uint32(b)), way(b[4]), int(binary.LittleEndian.Uint32(b[5:]))
+}
+
+// goPlacesOf returns the places of Go that a file names, one of each way, nil if one of them is
+// none.
+func goPlacesOf(b []byte, f *elffile.File, p *program) (sites []site) {
+	last := goCall - 1
+	for ; len(b) >= placed; b = b[placed:] {
+		off, how, jump := placeIn(b)
+		at := p.text.Addr + uint64(off)
+		code, err := f.At(at, uint64(len(goSyscall6)+jumpSize))
+		calls := p.text.Addr + uint64(jump)
+		switch {
+		case err != nil || uint64(off) >= p.text.Size || how <= last:
+			return nil
+		case how == goCall && len(sites) == 0 && bytes.HasPrefix(code, goSyscall6):
+			sites = append(sites, goSite(at, code[len(goSyscall6):]))
+		case (how == goPoll || how == goSignal) && len(sites) > 0 && len(code) >= jumpSize && calledBy(code, at) == calls:
+			sites = append(sites, site{at: at, calls: calls, to: map[way]string{goPoll: symPoll, goSignal: symSignal}[how]})
+		default:
+			return nil
+		}
+		last = how
+	}
+	if len(b) > 0 {
+		return nil
+	}
+	return sites
 }
 
 // placesOf returns the places that a file names, nil if one of them is none.
 func placesOf(b, text []byte) (sites []site) {
 	none, used := make(marks, len(text)/64+1), make(marks, len(text)/64+1)
 	for ; len(b) >= placed; b = b[placed:] {
-		at, how, jump := int(binary.LittleEndian.Uint32(b)), way(b[4]), int(binary.LittleEndian.Uint32(b[5:]))
+		at, how, jump := placeIn(b)
 		if at+jumpSize > len(text) || jump+jumpSize > len(text) || [2]byte(text[at:]) != [2]byte(systemCall) {
 			return nil
 		}
@@ -152,7 +213,19 @@ func (k kept) write(sites []site, start uint64) {
 	_ = os.Remove(f.Name()) // it is of no use
 }
 
-// keep keeps the sites of a program, if they are worth it and were not kept yet.
+// findKept finds the places of a program that are kept, and false if there are none: they are to be
+// kept then.
+func (p *program) findKept(f *elffile.File, dir string) bool {
+	k := keptOf(dir, p)
+	if p.sites = k.read(f, p); p.sites == nil {
+		p.toKeep = k
+	} else if !p.isGo {
+		p.relocate()
+	}
+	return p.sites != nil
+}
+
+// keep keeps the sites of a program, if they were not kept yet.
 func (p *program) keep() {
 	if p != nil {
 		p.toKeep.write(p.sites, p.text.Addr)
@@ -163,6 +236,12 @@ func (p *program) keep() {
 // bytes is.
 func (s site) place() (at uint64, how way, jump uint64) {
 	switch {
+	case s.to == symPoll:
+		return s.at, goPoll, s.calls
+	case s.to == symSignal:
+		return s.at, goSignal, s.calls
+	case s.ofGo:
+		return s.at, goCall, s.at
 	case s.short != nil:
 		return s.at, besides, s.via
 	case len(s.first) == 0:

@@ -34,7 +34,7 @@ func callSite(f *elffile.File, to, from function, begin []byte) (s site, ok bool
 	}
 	for at := 0; at+jumpSize <= len(code); at++ {
 		here := from.entry + uint64(at)
-		if code[at] == callCode && here+jumpSize+uint64(int32(binary.LittleEndian.Uint32(code[at+1:]))) == to.entry {
+		if calledBy(code[at:], here) == to.entry {
 			if ok {
 				return s, false // there is another
 			}
@@ -42,6 +42,14 @@ func callSite(f *elffile.File, to, from function, begin []byte) (s site, ok bool
 		}
 	}
 	return s, ok
+}
+
+// calledBy returns what the call at an address calls; 0: there is none.
+func calledBy(code []byte, at uint64) uint64 {
+	if code[0] != callCode {
+		return 0
+	}
+	return at + jumpSize + uint64(int32(binary.LittleEndian.Uint32(code[1:])))
 }
 
 // callCode is the opcode of a call whose distance follows in four bytes.

@@ -29,6 +29,9 @@ var systemCall = []byte{0x0f, 0x05}
 // findC finds the system calls of a static C program. It is done only if all that may be a
 // socket's can be replaced: one that is missed would go past the library.
 func (p *program) findC(f *elffile.File, running bool, dir string) error {
+	if p.findKept(f, dir) {
+		return nil
+	}
 	text := make([]byte, p.text.Size)
 	if n, err := f.ReadAt(text, int64(p.text.Off)); n < len(text) {
 		return errors.Join(err, io.ErrUnexpectedEOF)
@@ -36,12 +39,6 @@ func (p *program) findC(f *elffile.File, running bool, dir string) error {
 	if !bytes.Contains(text, systemCall) {
 		return errNoSites
 	}
-	k := keptOf(dir, text, p)
-	if p.sites = k.read(text); p.sites != nil {
-		p.relocate()
-		return nil
-	}
-	p.toKeep = k
 	found, targets, doubt, spaces := sweep(text)
 	for at := 0; ; at++ {
 		i := bytes.Index(text[at:], systemCall)
