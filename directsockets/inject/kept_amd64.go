@@ -49,9 +49,9 @@ const (
 )
 
 // kept is a file that has where the places of a program's text are. It is in a folder of this user,
-// so the system calls of a program are looked for once. A file that anybody else can have written is
-// not used, nor one of another program's file, of an earlier one, or of another exn-run; and each
-// place is checked as if it had just been found, but for the jumps that might lead into it.
+// so the system calls of a program are looked for once. A file that anybody else can have written
+// is not used, nor one of another program's file, of an earlier one, or of another exn-run; and
+// each place is checked as if it had just been found, but for the jumps that might lead into it.
 type kept struct {
 	path string // "": nothing is kept
 	key  []byte
