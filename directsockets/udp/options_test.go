@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/datagram"
 )
 
 // changing changes a socket's options once, just after they have been read.
@@ -37,5 +39,39 @@ func TestChangedWhileRead(t *testing.T) {
 	s.look()
 	if !s.look().shareable {
 		t.Error("the options are those of before the change")
+	}
+}
+
+// TestChangedToPlain has the program set an option that only the kernel serves, while a flow leads
+// to its socket: it receives what is in memory, and then what the kernel gives.
+func TestChangedToPlain(t *testing.T) {
+	for name, option := range map[string]struct{ level, name int }{
+		"timestamps": {unix.SOL_SOCKET, unix.SO_TIMESTAMP_NEW},
+		"trains":     {unix.IPPROTO_UDP, unix.UDP_GRO},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, at := receiver(t)
+			_, from := listen(t)
+			tx, g := ends(t, from, at)
+			s.in.begin(g)
+			s.awake(s.in.flows[0])
+			if out := tx.Send([]byte("x"), datagram.Meta{}); out != datagram.Published {
+				t.Fatal(out)
+			}
+			s.Changed()
+			if s.Left() {
+				t.Fatal("it has left, and nothing has changed")
+			}
+			if err := unix.SetsockoptInt(s.fd, option.level, option.name, 1); err != nil {
+				t.Fatal(err)
+			}
+			s.Changed()
+			if out := tx.Send([]byte("y"), datagram.Meta{}); out != datagram.Gone {
+				t.Errorf("%v: another datagram goes through memory", out)
+			}
+			if d, ok := s.Receive(make([]byte, 10)); !ok || d.N != 1 || !s.Plain() {
+				t.Error("what was in memory is lost, or more may come from there", ok, d)
+			}
+		})
 	}
 }

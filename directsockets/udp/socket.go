@@ -142,10 +142,17 @@ func New(cfg Config) *Socket {
 	return s
 }
 
-// Changed says that the program may have changed options of the kernel's socket.
+// Changed says that the program may have changed options of the kernel's socket. With one that only
+// the kernel serves, a socket to which flows lead leaves.
 func (s *Socket) Changed() {
 	s.options.Store(&options{unread: true})
-	if s.in.some.Load() && s.look().shareable {
+	if !s.in.some.Load() {
+		return
+	}
+	switch o := s.look(); {
+	case o.plain:
+		s.Leave()
+	case o.shareable:
 		s.in.mu.Lock()
 		defer s.in.mu.Unlock()
 		s.in.endBells()
