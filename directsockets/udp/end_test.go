@@ -199,6 +199,33 @@ func TestLeft(t *testing.T) {
 	}
 }
 
+// TestLeftInOrder has a socket leave with datagrams of two senders in memory: they come as they were
+// sent.
+func TestLeftInOrder(t *testing.T) {
+	s, at := receiver(t)
+	var tx [2]*datagram.Tx
+	for i := range tx {
+		_, from := listen(t)
+		var g client.Granted
+		tx[i], g = ends(t, from, at)
+		s.in.begin(g)
+		s.awake(s.in.flows[i])
+	}
+	const n = 8
+	for i := range n {
+		if out := tx[i*i%3%2].Send([]byte{byte(i)}, datagram.Meta{}); out != datagram.Published {
+			t.Fatal(out)
+		}
+	}
+	s.Leave()
+	b := make([]byte, 10)
+	for i := range n {
+		if d, ok := s.Receive(b); !ok || d.N != 1 || int(b[0]) != i {
+			t.Fatalf("%v, %d in place of %d", ok, b[0], i)
+		}
+	}
+}
+
 // TestKeepsErrors has a receiver look at what the kernel has while that has an error for its
 // program.
 func TestKeepsErrors(t *testing.T) {

@@ -1,7 +1,7 @@
 package udp
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"net/netip"
 	"slices"
@@ -232,6 +232,7 @@ type kept struct {
 	b []byte
 	// after is how many of its sender's the kernel's socket has still to give before it.
 	after uint64
+	stamp uint64
 }
 
 // mostKept is how many bytes of datagrams are kept, each with keptCost. What is more is lost, as it
@@ -342,40 +343,29 @@ func (in *inbound) mayKeep() int {
 // keepOf keeps what is in the ring of a flow that is about to end, though its sender goes on.
 func (in *inbound) keepOf(f *inflow) {
 	f.rx.Stop()
-	b := make([]byte, datagram.MaxLen)
 	for left := in.mayKeep(); left > 0; {
 		rec, there, err := f.rx.Next()
 		if err != nil || !there {
 			return
 		}
-		after := f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
-		d := in.pull(f, rec, b)
-		in.kept = append(in.kept, kept{d, bytes.Clone(b[:d.N]), after})
-		left -= d.N + keptCost
+		k := kept{b: make([]byte, rec.Len), stamp: rec.Stamp}
+		k.after = f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
+		k.Datagram = in.pull(f, rec, k.b)
+		in.kept = append(in.kept, k)
+		left -= k.N + keptCost
 	}
 }
 
-// keep has all senders use the kernel, and takes what they have published. The program gets that
-// first; where the sender had sent some by the kernel before, it gets those before it.
+// keep has all senders use the kernel, and keeps what they have published, in its order. The program
+// gets that first; where the sender had sent some by the kernel before, it gets those before it.
 func (in *inbound) keep() {
 	in.noBells = false
 	in.endBells()
-	b := make([]byte, datagram.MaxLen)
-	after := make(map[netip.AddrPort]uint64)
-	for left := in.mayKeep(); left > 0; {
-		d, ok := in.take(b)
-		if ok {
-			in.kept = append(in.kept, kept{d, bytes.Clone(b[:d.N]), after[d.From]})
-			delete(after, d.From)
-			left -= d.N + keptCost
-			continue
-		}
-		f := in.early()
-		if f == nil {
-			break
-		}
-		after[f.rx.Info().From] += f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
+	before := len(in.kept)
+	for _, f := range in.flows {
+		in.keepOf(f)
 	}
+	slices.SortStableFunc(in.kept[before:], func(a, b kept) int { return cmp.Compare(int64(a.stamp-b.stamp), 0) })
 }
 
 // end ends all flows; why: see drop.
