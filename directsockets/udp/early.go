@@ -1,7 +1,6 @@
 package udp
 
 import (
-	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,12 +28,7 @@ func (in *inbound) peek() (f *inflow, some bool) {
 		}
 		_, sa, err := unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		some = err == nil
-		switch sa := sa.(type) {
-		case *unix.SockaddrInet4:
-			f = in.bySrc[netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))]
-		case *unix.SockaddrInet6:
-			f = in.bySrc[plainAddr(netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port)))]
-		}
+		f = in.bySrc[addrOf(sa)]
 	})
 	return f, some
 }

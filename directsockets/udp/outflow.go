@@ -1,8 +1,10 @@
 package udp
 
 import (
+	"maps"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -380,10 +382,7 @@ func (f *outflow) offer(s *Socket) (why connstats.Why) {
 // tidy ends flows whose receiver is gone. It reports whether there are others.
 func (o *outbound) tidy(s *Socket) bool {
 	o.mu.RLock()
-	all := make([]*outflow, 0, len(o.to))
-	for _, f := range o.to {
-		all = append(all, f)
-	}
+	all := slices.Collect(maps.Values(o.to))
 	o.mu.RUnlock()
 	for _, f := range all {
 		f.mu.Lock()

@@ -1,7 +1,9 @@
 package udp
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -262,10 +264,7 @@ func (o *outbound) end(s *Socket, wait bool, why connstats.Why) {
 		o.line.Free()
 		o.line = nil
 	}
-	all := make([]*outflow, 0, len(o.to))
-	for _, f := range o.to {
-		all = append(all, f)
-	}
+	all := slices.Collect(maps.Values(o.to))
 	clear(o.to) // before they have ended: Send looks for another one in place of one that has
 	o.mu.Unlock()
 	until := time.Now()
@@ -299,14 +298,16 @@ func (s *Socket) source(to netip.AddrPort) (from netip.AddrPort, ok bool) {
 		return from, false
 	}
 	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		return from, false
-	}
+	return netip.AddrPortFrom(addrOf(sa).Addr(), local.Port()), err == nil
+}
+
+// addrOf is an address as flows have it; the zero AddrPort, if it is none of IP.
+func addrOf(sa unix.Sockaddr) (at netip.AddrPort) {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), local.Port()), true
+		at = netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
 	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), local.Port()), true
+		at = netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))
 	}
-	return from, false
+	return plainAddr(at)
 }
