@@ -199,8 +199,8 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestLeftInOrder has a socket leave with datagrams of two senders in memory: they come as they were
-// sent.
+// TestLeftInOrder has a socket leave with datagrams of two senders in memory: they come as they
+// were sent.
 func TestLeftInOrder(t *testing.T) {
 	s, at := receiver(t)
 	var tx [2]*datagram.Tx

@@ -356,8 +356,9 @@ func (in *inbound) keepOf(f *inflow) {
 	}
 }
 
-// keep has all senders use the kernel, and keeps what they have published, in its order. The program
-// gets that first; where the sender had sent some by the kernel before, it gets those before it.
+// keep has all senders use the kernel, and keeps what they have published, in its order. The
+// program gets that first; where the sender had sent some by the kernel before, it gets those
+// before it.
 func (in *inbound) keep() {
 	in.noBells = false
 	in.endBells()
