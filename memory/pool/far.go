@@ -3,6 +3,7 @@ package pool
 import (
 	"encoding/binary"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,8 +18,8 @@ type Far interface {
 	// Reaches returns whether the node has such a Server.
 	Reaches(fabric.NodeID) bool
 	// Up returns whether there is a link to the node just now, and its Server is the one that was
-	// there before.
-	Up(fabric.NodeID) bool
+	// there before; and since when.
+	Up(fabric.NodeID) (since time.Time, ok bool)
 	// Session returns the number of the session with the node. It begins one if there is none. A
 	// later session has a higher number.
 	Session(fabric.NodeID) (uint64, error)
@@ -29,8 +30,13 @@ type Far interface {
 	Abandon(n fabric.NodeID, session uint64)
 }
 
-// away says whether a peer is on another host to which there is no link just now.
-func (p *peer) away() bool { return p.far && p.server.cfg.Far != nil && !p.server.cfg.Far.Up(p.node) }
+// up says whether a peer can be reached just now, and since when: zero, if it is on this host.
+func (p *peer) up() (since time.Time, ok bool) {
+	if !p.far || p.server.cfg.Far == nil {
+		return since, true
+	}
+	return p.server.cfg.Far.Up(p.node)
+}
 
 // reachesFar says whether a node is on another host and has a Server.
 func (s *Server) reachesFar(n fabric.NodeID) bool {

@@ -1,9 +1,12 @@
 package pool
 
 import (
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"exnet/fabric"
 	"exnet/memory/lease"
 	"exnet/memory/wire"
 	"exnet/node/rpc/caller"
@@ -61,5 +64,67 @@ func TestShortTime(t *testing.T) {
 				t.Fatalf("%s is not wanted back after its time", name)
 			}
 		}
+	}
+}
+
+// linkTo is a Far whose link comes and goes.
+type linkTo struct {
+	Far
+	mu    sync.Mutex
+	since time.Time
+	up    bool
+}
+
+func (l *linkTo) set(up bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.up, l.since = up, time.Now()
+}
+
+func (l *linkTo) Up(fabric.NodeID) (time.Time, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.since, l.up
+}
+
+func (*linkTo) Abandon(fabric.NodeID, uint64) {}
+
+// The time without a link does not count for renewals: neither where the lender looks at a lease
+// before the link is back, nor where it does so after that, and before the borrower's node renews.
+func TestRenewAfterCut(t *testing.T) {
+	for _, away := range []time.Duration{25 * time.Second, 29 * time.Second, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			link := &linkTo{up: true}
+			s := New(Config{Limits: Limits{Lend: 1 << 20}})
+			s.cfg.Far = link
+			l, _, why := s.lend(&recorder{}, request{size: wire.PageSize, min: wire.PageSize})
+			if why != wire.StatusOK {
+				t.Fatal(why)
+			}
+			s.mu.Lock()
+			l.holder = &peer{server: s, far: true}
+			s.mu.Unlock()
+			link.set(false)
+			time.Sleep(away)
+			link.set(true)
+			ended := func() bool {
+				synctest.Wait()
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return l.Ended()
+			}
+			for range DefaultTTL/time.Second - 1 {
+				if time.Sleep(time.Second); ended() {
+					t.Fatalf("away for %v: its lease ends before it could renew it", away)
+				}
+			}
+			s.mu.Lock()
+			l.holder = &recorder{} // to be told
+			s.mu.Unlock()
+			if time.Sleep(DefaultTTL); !ended() {
+				t.Errorf("away for %v: nobody renews its lease, which goes on", away)
+			}
+			s.Close()
+		})
 	}
 }

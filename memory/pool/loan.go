@@ -279,14 +279,15 @@ func (s *Server) look(l *loan) {
 		return
 	}
 	now := time.Now()
+	if at := couldRenew(l.holder, now); at.After(l.renewed) { // the time without a link does not count
+		l.renewed = at
+	}
 	switch {
 	case !l.deadline.IsZero() && !now.Before(l.deadline):
 		s.count.Forced++
 		s.cfg.Log.Info("memory: a lease was taken back without an answer", "lease", l.id, "node", l.node)
 		s.endLocked(l, lease.OnTaken)
 		return
-	case now.Sub(l.renewed) >= s.cfg.TTL && isAway(l.holder): // it cannot renew anything
-		l.renewed = now
 	case l.holder != holder(s.own) && now.Sub(l.renewed) >= s.cfg.TTL:
 		s.count.Dropped++
 		l.why = wire.StatusExpired
@@ -300,10 +301,17 @@ func (s *Server) look(l *loan) {
 	l.timer.Reset(s.nextLocked(l, now))
 }
 
-// isAway says whether a holder is a node to which there is no link just now.
-func isAway(h holder) bool {
+// couldRenew returns since when a holder of another host can renew: now, if there is no link to it.
+func couldRenew(h holder, now time.Time) (since time.Time) {
 	p, ok := h.(*peer)
-	return ok && p.away()
+	if !ok {
+		return since
+	}
+	since, up := p.up()
+	if !up {
+		return now
+	}
+	return since
 }
 
 // revokeLocked asks for a loan, which ends after the time given in any case. The server's lock is

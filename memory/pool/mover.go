@@ -225,10 +225,11 @@ type transfer struct {
 
 // transfer begins a transfer.
 func (v *mover) transfer(t *transfer) {
-	p, ok := t.b.from.(*peer)
-	if ok && p.away() {
-		v.again(t)
-		return
+	if p, ok := t.b.from.(*peer); ok {
+		if _, up := p.up(); !up {
+			v.again(t)
+			return
+		}
 	}
 	done := func(why fabric.Status) { v.ended(t, why.Err()) }
 	var err error

@@ -374,7 +374,7 @@ func (p *peer) giveBack(id uint64) {
 // renew implements lender. Without a link nothing is said: it would be said for each time when the
 // link is back.
 func (p *peer) renew(id uint64) {
-	if !p.away() {
+	if _, ok := p.up(); ok {
 		p.post(wire.Message{Op: wire.OpRenew, D: id})
 	}
 }

@@ -148,12 +148,15 @@ func (e *Engine) Reaches(n fabric.NodeID) bool {
 }
 
 // Up returns whether there is a link to a node, and the Engine at its other end is the one that was
-// there before. What it has lent can be reached then.
-func (e *Engine) Up(n fabric.NodeID) bool {
+// there before; and since when. What it has lent can be reached then.
+func (e *Engine) Up(n fabric.NodeID) (since time.Time, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.sessions[n]
-	return s != nil && s.state == stateUp
+	if s == nil || s.state != stateUp {
+		return since, false
+	}
+	return s.since, true
 }
 
 // sendingTo is held while something is sent to a node.

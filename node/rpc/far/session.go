@@ -43,6 +43,7 @@ type session struct {
 	link  uint64      // of the node, by Engine.links
 	timer *time.Timer // runs out at until
 	until time.Time
+	since time.Time // of up: when it began
 }
 
 type state uint8
@@ -144,12 +145,15 @@ func (e *Engine) enter(s *session, ev event) (ended bool) {
 	if !ok {
 		return false
 	}
+	from := s.state
 	s.state = to
 	switch to {
 	case stateGreeting:
 		s.wait(e.stall)
 	case stateUp:
-		s.timer.Stop()
+		if s.timer.Stop(); from != stateUp {
+			s.since = time.Now()
+		}
 	case stateAway:
 		s.wait(e.resume)
 	case stateOver:
