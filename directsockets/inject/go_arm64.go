@@ -42,6 +42,9 @@ type kept struct{}
 
 func (p *program) keep() {}
 
+// Known says that it is not.
+func Known(*elffile.File, string) bool { return false }
+
 // goSyscall6 is Syscall6 of internal/runtime/syscall/linux (Go 1.26) and internal/runtime/syscall
 // (1.24 and 1.25), through which all of a Go program's sockets reach the kernel.
 var goSyscall6 = code(

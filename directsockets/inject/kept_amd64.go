@@ -213,6 +213,15 @@ func (k kept) write(sites []site, start uint64) {
 	_ = os.Remove(f.Name()) // it is of no use
 }
 
+// Known reports whether a program got the library by Launch with this folder before, and its file
+// is the same.
+func Known(f *elffile.File, dir string) bool {
+	info, err := f.Stat()
+	_, notGo := f.Modules()
+	p := &program{info: info, isGo: notGo == nil}
+	return err == nil && p.findText(f) == nil && p.findKept(f, dir)
+}
+
 // findKept finds the places of a program that are kept, and false if there are none: they are to be
 // kept then.
 func (p *program) findKept(f *elffile.File, dir string) bool {

@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"exnet/internal/elffile"
 )
 
 // keptFile returns the only file of a folder, which a tracer writes when its program runs.
@@ -201,6 +203,25 @@ func wrongPlaces(t *testing.T, program string, ways map[way]bool) {
 			} else if again.toKeep.path == "" {
 				t.Errorf("way %d, %s: taken", how, name)
 			}
+		}
+	}
+}
+
+// A program that got the library before is known, until its file changes.
+func TestKnown(t *testing.T) {
+	for _, program := range []string{aged(cProgram(t, "glibc")), aged(goProgram(t, "static"))} {
+		dir := t.TempDir()
+		f, err := elffile.Open(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if Known(f, dir) {
+			t.Errorf("%s is known before it was started", program)
+		}
+		run(t, hook(t), program, "short", keptEnv+"="+dir)
+		if !Known(f, dir) || Known(f, t.TempDir()) || Known(f, "") {
+			t.Errorf("%s is not known, or elsewhere", program)
 		}
 	}
 }

@@ -5,6 +5,8 @@ package inject
 import (
 	"errors"
 	"syscall"
+
+	"exnet/internal/elffile"
 )
 
 // errMachine says that nothing can be done on this machine.
@@ -18,6 +20,9 @@ func Launch(Config) error { return errMachine }
 
 // Outcome says that there is none.
 func Outcome(int, syscall.Errno, string) error { return errMachine }
+
+// Known says that none is.
+func Known(*elffile.File, string) bool { return false }
 
 // Go says that no program can be done.
 func Go(string) error { return errMachine }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"exnet/directsockets/inject"
+	"exnet/internal/cbuild"
 	"exnet/internal/child"
 	"exnet/internal/elffile"
 	"exnet/internal/mark"
@@ -166,7 +167,7 @@ func kindOf(path string) Kind {
 		return Foreign
 	}
 	if _, err := f.Modules(); err == nil {
-		if mark.Direct(path) {
+		if !inject.Known(f, cbuild.Place()) && mark.Direct(path) { // which reads all of the file
 			return GoPackage
 		}
 		needed, err := f.Needed()
