@@ -79,7 +79,8 @@ func TestLeaseOverCuts(t *testing.T) {
 func TestLeaseEndsInCut(t *testing.T) {
 	for _, how := range []string{"revoked", "lender anew"} {
 		t.Run(how, func(t *testing.T) {
-			f := pooltest.NewHosts(t, pool.Config{}, pool.Config{Limits: pool.Limits{Lend: 64 << 20}, TTL: 50 * time.Millisecond})
+			const stands = 300 * time.Millisecond
+			f := pooltest.NewHosts(t, pool.Config{Renew: stands / 15}, pool.Config{Limits: pool.Limits{Lend: 64 << 20}, TTL: stands})
 			f.Join()
 			s := borrowOnce(t, f, 1<<20)
 			f.Cut()
@@ -88,7 +89,7 @@ func TestLeaseEndsInCut(t *testing.T) {
 				_, err := s.WriteAt(make([]byte, 4096), 0)
 				done <- err
 			}()
-			time.Sleep(200 * time.Millisecond) // the time that a lease stands, several times
+			time.Sleep(3 * stands)
 			select {
 			case err := <-done:
 				t.Fatalf("without a link: %v", err)
