@@ -169,7 +169,8 @@ func TestOtherLibc(t *testing.T) {
 	}
 }
 
-// The same calls by a program that is optimized otherwise, and lies elsewhere.
+// The same calls by a program that is optimized otherwise, lies elsewhere, has no table of its
+// functions, or has all addresses below its text that jumps reach but the lowest.
 func TestOwnCalls(t *testing.T) {
 	needCompiler(t)
 	if runtime.GOARCH != "amd64" {
@@ -180,6 +181,8 @@ func TestOwnCalls(t *testing.T) {
 	env := append(startBroker(t), "LD_PRELOAD="+testLibrary(t))
 	for name, flags := range map[string][]string{
 		"O0": {"-O0"}, "O2": {"-O2", "-no-pie"}, "O3": {"-O3", "-march=haswell", "-fcf-protection=full"},
+		"no table": {"-Wl,--no-eh-frame-hdr"},
+		"low":      {"-no-pie", "-Wl,-Ttext-segment=0x4000000", "-Wl,--section-start=.low=0x200000", "-DLOW_BYTES=0x3dff000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -161,16 +161,20 @@ struct function function_at(const char *frames, const unsigned char *p)
 		else
 			high = middle;
 	}
+	if (low < (uint32_t)head[2])
+		f.next = (const unsigned char *)frames + table[low].begin;
 	if (!low)
 		return f;
 	const unsigned char *begin = (const unsigned char *)frames + table[low - 1].begin;
 	/* Its length, that of its head, where it begins and how long it is. */
 	const int32_t *entry = (const void *)(frames + table[low - 1].entry);
-	if ((const unsigned char *)&entry[2] + entry[2] != begin || (size_t)(p - begin) >= (uint32_t)entry[3])
+	if ((const unsigned char *)&entry[2] + entry[2] != begin)
 		return f;
-	f.begin = begin;
 	f.end = begin + (uint32_t)entry[3];
-	f.next = low < (uint32_t)head[2] ? (const unsigned char *)frames + table[low].begin : f.end;
+	if (p < f.end)
+		f.begin = begin;
+	if (!f.next)
+		f.next = f.end;
 	return f;
 }
 
@@ -315,11 +319,14 @@ static bool restore(const struct patch *p)
 	return p->file >= 0 && ds_syscall(SYS_mmap, p->low, p->n, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, p->file, at) == (long)p->low;
 }
 
-void patch_end(const struct patch *p)
+bool patch_end(const struct patch *p)
 {
-	if (ds_kernel_call(SYS_mprotect, p->low, p->n, PROT_READ | PROT_EXEC) != 0 && !restore(p))
+	const bool done = ds_kernel_call(SYS_mprotect, p->low, p->n, PROT_READ | PROT_EXEC) == 0;
+
+	if (!done && !restore(p))
 		__builtin_trap(); /* rules() has said that this cannot be */
 	ds_kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, &p->before, NULL, sizeof p->before);
+	return done;
 }
 
 /* Patches what was found in the C library. Returns whether that was done. */
@@ -341,8 +348,7 @@ static bool patch(const struct places *l, const struct ds_text *text)
 	}
 	if (patch_open(&change, text) && connect_stubs(l) && patch_begin(&change, low, high + LONGEST)) {
 		put(l);
-		patch_end(&change);
-		done = true;
+		done = patch_end(&change);
 	}
 	patch_close(&change);
 	return done;

@@ -37,7 +37,8 @@ struct function {
 	const unsigned char *begin, *end, *next; /* the next one's begin, its end if it is the last */
 };
 
-/* The function at p, of the table frames; all NULL: it is not known. No lock. */
+/* The function at p, of the table frames. Without a begin it is not known: then end is the end of
+ * the one before p, or NULL; next is the begin of the one behind p, or not behind p. No lock. */
 struct function function_at(const char *frames, const unsigned char *p) DS_HIDDEN;
 
 /* Are instructions to be changed, and may they be, and can entry.c keep all registers? While the
@@ -59,9 +60,9 @@ bool patch_open(struct patch *p, const struct ds_text *text) DS_HIDDEN;
 void patch_close(const struct patch *p) DS_HIDDEN;
 
 /* Begins to change the instructions from low to high. False: nothing has happened, and there is no
- * patch_end. */
+ * patch_end, which returns false if they had to stay as they were. */
 bool patch_begin(struct patch *p, char *low, char *high) DS_HIDDEN;
-void patch_end(const struct patch *p) DS_HIDDEN;
+bool patch_end(const struct patch *p) DS_HIDDEN;
 #endif
 
 #endif

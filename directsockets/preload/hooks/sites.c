@@ -14,8 +14,10 @@
  * Of Go, which has cgo then, its one function is replaced (go.c).
  *
  * Looked at are the program, its small libraries and those with Go, once, before the program's
- * first thread makes others. If one of them cannot be replaced, all sockets stay the kernel's: it
- * may be a socket's, whose bytes would pass those in memory. */
+ * first thread makes others. What is in no function of the table for those who unwind, or in a
+ * program without that table (Bun, Deno), is read from some bytes before it. If one of them cannot
+ * be replaced, all sockets stay the kernel's: it may be a socket's, whose bytes would pass those in
+ * memory. */
 #include "hooks/go.h"
 #include "hooks/instruction.h"
 #include "hooks/patch.h"
@@ -32,11 +34,12 @@ enum {
 	PAGE = 4096,
 	PROGRAM_MOST = 256 << 20, /* bytes of text that are looked at: of the program or Go's, of another library */
 	LIBRARY_MOST = 128 << 10,
-	SITES = 512,		 /* in one object */
+	SITES = 2048,		 /* in one object */
 	SHORT_JUMP = 2,
 	CALL = 2, /* the length of a syscall instruction */
 	OWN_STUB = 128,
 	NEAREST = 64 << 10, FARTHEST = 1 << 30, /* of the stubs, from their object */
+	LOWEST = 64 << 10,			/* address that a process may have: vm.mmap_min_addr as it usually is */
 };
 
 /* A place. */
@@ -47,9 +50,20 @@ struct site {
 	bool ends;			  /* what is moved does not come back */
 };
 
+/* A system call, in a function or in what can be read around it. */
+struct found {
+	const unsigned char *call;
+	struct function in;
+	bool named;	  /* the function is one of the table for those who unwind */
+	uint32_t reached; /* bit i: a jump of four bytes' distance leads to REACH bytes before the call, and i on */
+};
+enum { REACH = 20 };
+
 struct sites {
 	struct ds_text text;
 	bool missed; /* there is one that no jump can replace */
+	unsigned n_found;
+	struct found found[SITES];
 	unsigned n;
 	struct site at[SITES];
 };
@@ -83,35 +97,81 @@ static bool ends_handler(const unsigned char *begin, const unsigned char *call)
 	return (size_t)(call - begin) >= sizeof number && !memcmp(call - sizeof number, number, sizeof number);
 }
 
-/* Do all jumps of the function f go elsewhere than behind from, before to? Those by a table, or
- * from another part of the function, are not seen: such a function has no jumps by a register, and
- * is_reached looks at the rest. */
-static bool unreached(const struct function *f, const unsigned char *from, const unsigned char *to)
+/* Do all jumps of c's function go elsewhere than behind from, before to? Those by a table, or from
+ * another part of the function, are not seen: such a function has no jumps by a register, and
+ * c->reached has the rest. What is read around a call has other functions' jumps as well. */
+static bool unreached(const struct found *c, const unsigned char *from, const unsigned char *to)
 {
+	const struct function *f = &c->in;
 	struct instruction in;
 
+	for (const unsigned char *p = from + 1; p < to; p++)
+		if (c->reached >> (p - c->call + REACH) & 1)
+			return false;
 	for (const unsigned char *p = f->begin; p < f->end; p += in.len) {
 		in = instruction_at(p, f->end);
-		if (!in.len || (in.kind == RETURNS && in.opcode == 0xff) || (in.to > from && in.to < to))
+		if (!in.len || (c->named && in.kind == RETURNS && in.opcode == 0xff) || (in.to > from && in.to < to))
 			return false;
 	}
 	return true;
 }
 
-/* Are there bytes like those of a jump of four bytes' distance, anywhere, that leads behind from,
- * before to? */
-static bool is_reached(const struct ds_text *text, const unsigned char *from, const unsigned char *to)
+/* Notes at each call near to that a jump leads to it. */
+static void reach(struct sites *l, const unsigned char *to)
 {
-	const unsigned char *end = (const unsigned char *)text->end;
-	int32_t far;
+	unsigned low = 0, high = l->n_found;
 
-	for (const unsigned char *p = (const unsigned char *)text->begin + 2; end - p >= (ptrdiff_t)sizeof far; p++) {
-		memcpy(&far, p, sizeof far);
-		if ((uintptr_t)(p + sizeof far + far - from) - 1 < (uintptr_t)(to - from) - 1 &&
-		    ((p[-1] & 0xfe) == 0xe8 || (p[-2] == 0x0f && (p[-1] & 0xf0) == 0x80)))
-			return true;
+	while (low < high) { /* the first call that is not before to - JUMP */
+		unsigned middle = (low + high) / 2;
+
+		if ((uintptr_t)l->found[middle].call + JUMP <= (uintptr_t)to)
+			low = middle + 1;
+		else
+			high = middle;
 	}
-	return false;
+	for (; low < l->n_found && (uintptr_t)l->found[low].call <= (uintptr_t)to + REACH; low++)
+		l->found[low].reached |= 1u << (to - l->found[low].call + REACH);
+}
+
+/* Looks anywhere for bytes like those of a jump of four bytes' distance that leads near a call. */
+static void reach_all(struct sites *l)
+{
+	enum { GRAIN = 32, BITS = 1 << 16 }; /* of the filter: a bit for each GRAIN bytes of text, in turn */
+	static uint64_t filter[BITS / 64];
+	const unsigned char *begin = (const unsigned char *)l->text.begin, *end = (const unsigned char *)l->text.end;
+	const __m128i even = _mm_set1_epi8((char)0xfe), high = _mm_set1_epi8((char)0xf0), jumps = _mm_set1_epi8((char)0xe8),
+		      branches = _mm_set1_epi8((char)0x80), zero = _mm_set1_epi8(0x0f);
+
+	memset(filter, 0, sizeof filter);
+	for (unsigned i = 0; i < l->n_found; i++)
+		for (const unsigned char *p = l->found[i].call - REACH; p < l->found[i].call + JUMP + GRAIN; p += GRAIN) {
+			uintptr_t bit = (uintptr_t)p / GRAIN % BITS;
+
+			filter[bit / 64] |= 1ull << bit % 64;
+		}
+	for (const unsigned char *p = begin + 1; p < end; p += 16) {
+		unsigned both = 0xffff;
+
+		if (end - p >= 16) {
+			__m128i v = _mm_loadu_si128((const void *)p), before = _mm_loadu_si128((const void *)(p - 1));
+			__m128i a = _mm_cmpeq_epi8(_mm_and_si128(v, even), jumps);
+			__m128i b = _mm_and_si128(_mm_cmpeq_epi8(_mm_and_si128(v, high), branches), _mm_cmpeq_epi8(before, zero));
+
+			both = (unsigned)_mm_movemask_epi8(_mm_or_si128(a, b));
+		}
+		for (; both; both &= both - 1) {
+			const unsigned char *at = p + 1 + __builtin_ctz(both), *to;
+			int32_t far;
+
+			if (end - at < (ptrdiff_t)sizeof far)
+				break;
+			memcpy(&far, at, sizeof far);
+			to = at + sizeof far + far;
+			uintptr_t bit = (uintptr_t)to / GRAIN % BITS;
+			if (filter[bit / 64] >> bit % 64 & 1)
+				reach(l, to);
+		}
+	}
 }
 
 /* Has a place of l any byte from from on, before to? */
@@ -126,9 +186,10 @@ static bool taken(const struct sites *l, const unsigned char *from, const unsign
 	return false;
 }
 
-/* A jump of two bytes to the space behind the function f. */
-static bool by_space(const struct sites *l, const struct function *f, struct site *s)
+/* A jump of two bytes to the space behind the function. */
+static bool by_space(const struct sites *l, const struct found *c, struct site *s)
 {
+	const struct function *f = &c->in;
 	const unsigned char *back = s->call + SHORT_JUMP, *via = f->end;
 	struct instruction in;
 
@@ -146,7 +207,7 @@ static bool by_space(const struct sites *l, const struct function *f, struct sit
 }
 
 /* A jump over what is behind the instruction. */
-static bool by_behind(const struct sites *l, const struct function *f, struct site *s)
+static bool by_behind(const struct sites *l, const struct found *c, struct site *s)
 {
 	s->begin = s->call;
 	s->end = s->call + CALL;
@@ -160,11 +221,11 @@ static bool by_behind(const struct sites *l, const struct function *f, struct si
 		s->end += in.len;
 		s->ends |= in.kind == LEADS || in.kind == RETURNS;
 	}
-	return !taken(l, s->begin, s->end) && unreached(f, s->begin, s->begin + JUMP) && !is_reached(&l->text, s->begin, s->begin + JUMP);
+	return !taken(l, s->begin, s->end) && unreached(c, s->begin, s->begin + JUMP);
 }
 
 /* A jump over what is before the instruction. */
-static bool by_before(const struct sites *l, const struct function *f, struct site *s)
+static bool by_before(const struct sites *l, const struct found *c, struct site *s)
 {
 	struct instruction in;
 
@@ -172,23 +233,40 @@ static bool by_before(const struct sites *l, const struct function *f, struct si
 	s->end = s->call + CALL;
 	s->via = NULL;
 	s->ends = false;
-	for (const unsigned char *p = f->begin; p < s->call; p += in.len) {
-		in = instruction_at(p, f->end);
+	for (const unsigned char *p = c->in.begin; p < s->call; p += in.len) {
+		in = instruction_at(p, c->in.end);
 		if (in.kind != STILL && in.kind != RELATIVE)
 			s->begin = NULL;
 		else if (s->end - p >= JUMP)
 			s->begin = p;
 	}
-	return s->begin && !taken(l, s->begin, s->end) && unreached(f, s->begin, s->end) && !is_reached(&l->text, s->begin, s->end);
+	return s->begin && !taken(l, s->begin, s->end) && unreached(c, s->begin, s->end);
 }
 
-/* Notes that the system call at p is not replaced. */
-static void miss(const struct sites *l, enum ds_miss what, const unsigned char *p)
+/* Notes that nobody sees the system call at p: what it sends passes the bytes in memory. */
+static void pass_by(const struct sites *l, const unsigned char *p)
 {
-	ds_missed(what, l->text.file, (uint64_t)((const char *)p - l->text.base));
+	ds_missed(DS_MISS_PASSES, l->text.file, (uint64_t)((const char *)p - l->text.base));
 }
 
-/* Finds the places of one function. */
+/* Notes that the system call at p is not replaced: all sockets stay the kernel's. */
+static void miss(struct sites *l, const unsigned char *p)
+{
+	ds_missed(DS_MISS_STAYS, l->text.file, (uint64_t)((const char *)p - l->text.base));
+	l->missed = true;
+}
+
+/* Notes a system call. */
+static void add(struct sites *l, const struct function *f, const unsigned char *call, bool named)
+{
+	if (l->n_found < SITES) {
+		l->found[l->n_found++] = (struct found){.call = call, .in = *f, .named = named};
+		return;
+	}
+	miss(l, call);
+}
+
+/* Finds the system calls of one function. */
 static void find(struct sites *l, const struct function *f)
 {
 	struct instruction in;
@@ -198,18 +276,74 @@ static void find(struct sites *l, const struct function *f)
 		if (!in.len) {
 			p = next_call(p, f->end);
 			if (p < f->end)
-				miss(l, DS_MISS_PASSES, p);
+				pass_by(l, p);
 			return;
 		}
-		if (in.kind != SYSTEM || ends_handler(f->begin, p))
-			continue;
-		struct site s = {.call = p};
-		if (l->n < SITES && (by_space(l, f, &s) || by_behind(l, f, &s) || by_before(l, f, &s)))
+		if (in.kind == SYSTEM && !ends_handler(f->begin, p))
+			add(l, f, p, true);
+	}
+}
+
+/* Reads from p until call, or to behind it. Is it an instruction then? *doubt: what is just before
+ * it is none. */
+static bool arrives(const unsigned char *p, const unsigned char *call, const unsigned char *end, bool *doubt)
+{
+	enum { DOUBTFUL = 64 }; /* bytes behind what is no instruction may be read wrong */
+	struct instruction in;
+
+	for (; p < call; p += in.len ? in.len : 1) {
+		in = instruction_at(p, end);
+		*doubt |= !in.len && call - p <= DOUBTFUL;
+	}
+	return p == call;
+}
+
+/* Finds a system call that is in no function of the table: of assembly, or of a program without the
+ * table. f has what is between two functions. Where instructions begin is seen by reading from some
+ * bytes before it, one after the other: what is read wrong at first is soon read right. */
+static void find_around(struct sites *l, struct function f, const unsigned char *call)
+{
+	enum { BEFORE = 256, STARTS = 4, BEHIND = 160 };
+	const unsigned char *begin = f.begin;
+	unsigned starts = 1, is = 0;
+	bool doubt = false;
+	struct instruction in;
+
+	if (call - begin > BEFORE) {
+		begin = call - BEFORE;
+		starts = STARTS;
+	}
+	for (unsigned i = 0; i < starts; i++)
+		is += arrives(begin + i, call, f.end, &doubt);
+	if (!is || ends_handler(begin, call))
+		return; /* it is within another instruction */
+	for (; call - begin > BEHIND; begin += in.len ? in.len : 1)
+		in = instruction_at(begin, f.end);
+	f.begin = begin;
+	for (begin = call; begin < f.end && begin - call < BEHIND && (in = instruction_at(begin, f.end)).len; begin += in.len)
+		;
+	f.end = f.next = begin;
+	if (is == starts && !doubt) {
+		add(l, &f, call, false);
+		return;
+	}
+	miss(l, call);
+}
+
+/* Finds how each system call is replaced. */
+static void place(struct sites *l)
+{
+	if (l->n_found > 0)
+		reach_all(l);
+	for (unsigned i = 0; i < l->n_found; i++) {
+		const struct found *c = &l->found[i];
+		struct site s = {.call = c->call};
+
+		if (l->n < SITES && (by_space(l, c, &s) || by_behind(l, c, &s) || by_before(l, c, &s))) {
 			l->at[l->n++] = s;
-		else {
-			miss(l, DS_MISS_STAYS, p);
-			l->missed = true;
+			continue;
 		}
+		miss(l, c->call);
 	}
 }
 
@@ -225,7 +359,7 @@ static void pass(const struct sites *l)
 		for (p = f.begin; p && p < call && (in = instruction_at(p, f.end)).len;)
 			p += in.len;
 		if (p == call && f.end <= end)
-			miss(l, DS_MISS_PASSES, call);
+			pass_by(l, call);
 	}
 }
 
@@ -274,57 +408,73 @@ static bool put_stub(const struct site *s, unsigned char *b)
 	return ends || instruction_jump(b, s->end);
 }
 
-/* Memory for n bytes of stubs that jumps from the text and back can reach; NULL: none is free. */
-static unsigned char *map_near(const struct ds_text *text, size_t n)
+/* Memory for n bytes of stubs at an address; NULL: it is not free. */
+static unsigned char *map_at(uintptr_t want, size_t n)
 {
-	for (uintptr_t far = NEAREST; far <= FARTHEST; far *= 2) {
-		const uintptr_t low = (uintptr_t)text->begin & ~(uintptr_t)(PAGE - 1);
+	long at = ds_kernel_call(SYS_mmap, want, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 
-		if (low < far + n)
-			return NULL;
-		long at = ds_kernel_call(SYS_mmap, low - far - n, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-		if (at == (long)(low - far - n))
-			return (unsigned char *)at;
-		if (at != -1) /* an old kernel's choice */
-			ds_kernel_call(SYS_munmap, at, n);
-	}
+	if (at == (long)want)
+		return (unsigned char *)at;
+	if (at != -1) /* an old kernel's choice */
+		ds_kernel_call(SYS_munmap, at, n);
 	return NULL;
 }
 
-/* Writes the jump that takes the place of s. The stub can be executed. */
-static void put_jump(const struct patch *change, const struct site *s, const unsigned char *stub)
+/* Memory for n bytes of stubs that jumps from the text and back can reach; NULL: none is free.
+ * Below the text there may be much of its object, and the lowest addresses are free then. */
+static unsigned char *map_near(const struct ds_text *text, size_t n)
+{
+	const uintptr_t low = (uintptr_t)text->begin & ~(uintptr_t)(PAGE - 1);
+	unsigned char *at = NULL;
+
+	for (uintptr_t far = NEAREST; far <= FARTHEST && !at && low >= far + n; far *= 2)
+		at = map_at(low - far - n, n);
+	for (uintptr_t up = LOWEST; low <= FARTHEST && !at && up + n <= low; up *= 2)
+		at = map_at(up, n);
+	return at;
+}
+
+/* Writes the jump that takes the place of s, whose stub can be executed. False: it stays as it
+ * was. */
+static bool put_jump(const struct patch *change, const struct site *s, const unsigned char *stub)
 {
 	struct patch p = *change;
 	unsigned char *begin = (unsigned char *)(uintptr_t)s->begin, *at = (unsigned char *)(uintptr_t)(s->via ? s->via : s->begin);
 	unsigned char *end = at > begin ? at + JUMP : begin + JUMP;
 
 	if (!patch_begin(&p, (char *)begin, (char *)end))
-		return;
+		return false;
 	instruction_jump(at, stub);
 	if (s->via) {
 		begin[0] = 0xeb;
 		begin[1] = (unsigned char)(s->via - s->end);
 	}
-	patch_end(&p);
+	return patch_end(&p);
 }
 
-/* Has the places that were found come to this library. */
-static void patch(const struct sites *l)
+/* Has the places that were found come to this library, if instructions may be changed. What stays
+ * as it was is missed. Go's function is not: without its place, its sockets are the kernel's. */
+static void patch(struct sites *l, bool possible)
 {
 	const size_t n = (l->n * OWN_STUB + PAGE - 1) & ~(size_t)(PAGE - 1);
-	bool fits[SITES];
+	bool fits[SITES] = {false};
 	struct patch change;
-	unsigned char *stubs;
+	unsigned char *stubs = NULL;
 
-	if (patch_open(&change, &l->text) && (stubs = map_near(&l->text, n))) {
+	if (possible && patch_open(&change, &l->text) && (stubs = map_near(&l->text, n))) {
 		for (unsigned i = 0; i < l->n; i++)
 			fits[i] = put_stub(&l->at[i], stubs + i * OWN_STUB);
-		if (ds_kernel_call(SYS_mprotect, stubs, n, PROT_READ | PROT_EXEC) == 0)
-			for (unsigned i = 0; i < l->n; i++)
-				if (fits[i])
-					put_jump(&change, &l->at[i], stubs + i * OWN_STUB);
+		if (ds_kernel_call(SYS_mprotect, stubs, n, PROT_READ | PROT_EXEC) != 0)
+			stubs = NULL;
 	}
-	patch_close(&change);
+	for (unsigned i = 0; i < l->n; i++) {
+		const struct site *s = &l->at[i];
+
+		if ((!stubs || !fits[i] || !put_jump(&change, s, stubs + i * OWN_STUB)) && s->call)
+			miss(l, s->call);
+	}
+	if (possible)
+		patch_close(&change);
 }
 
 /* ---- the objects ----------------------------------------------------------------- */
@@ -334,7 +484,8 @@ struct segments {
 	const ElfW(Phdr) *p;
 	unsigned long n;
 	const char *base;
-	bool needs; /* other libraries, as what has C does */
+	bool needs;			  /* other libraries, as what has C does */
+	const unsigned char *init, *fini; /* functions: where GNU's linker puts all code between; NULL: there are none */
 };
 
 /* Finds those of m, which is the program or a library. False: it is the kernel's or the dynamic
@@ -349,8 +500,14 @@ static bool segments_of(const struct link_map *m, bool program, struct segments 
 	s->p = (const void *)(program ? getauxval(AT_PHDR) : m->l_addr + e->e_phoff);
 	s->n = program ? getauxval(AT_PHNUM) : e->e_phnum;
 	s->needs = false;
-	for (const ElfW(Dyn) *d = m->l_ld; d && d->d_tag != DT_NULL; d++)
+	s->init = s->fini = NULL;
+	for (const ElfW(Dyn) *d = m->l_ld; d && d->d_tag != DT_NULL; d++) {
 		s->needs |= d->d_tag == DT_NEEDED;
+		if (d->d_tag == DT_INIT)
+			s->init = (const unsigned char *)s->base + d->d_un.d_ptr;
+		if (d->d_tag == DT_FINI)
+			s->fini = (const unsigned char *)s->base + d->d_un.d_ptr;
+	}
 	return s->p != NULL;
 }
 
@@ -413,34 +570,42 @@ static bool text_of(const struct segments *s, const char *file, struct ds_text *
 	return text->begin;
 }
 
-/* Finds the places of an object. Go without cgo stays as it is: it sets the FS base, by which C
- * finds the variables of a thread. If it is a PIE, the linker loads this library all the same. */
+/* Finds the places of an object. Its segment may begin with the file's head and hold data: then
+ * what is in no function is code from init to fini alone. Go without cgo stays as it is: it sets
+ * the FS base, by which C finds the variables of a thread. If it is a PIE, the linker loads this
+ * library all the same. */
 static void find_all(struct sites *l, const struct segments *s)
 {
 	const unsigned char *begin = (const unsigned char *)l->text.begin, *end = (const unsigned char *)l->text.end, *go;
+	const unsigned char *code = l->text.off == 0 ? s->init : begin, *code_end = l->text.off == 0 ? s->fini : end;
+	const bool of_go = has_go(s);
 	struct function f = {0};
 
-	for (const unsigned char *p = begin; (p = next_call(p, end)) < end; p = f.end > p ? f.end : p + 1) {
+	for (const unsigned char *p = begin; (p = next_call(p, end)) < end; p = f.begin && f.end > p ? f.end : p + 1) {
 		f = function_at(l->text.frames, p);
 		if (f.begin >= begin && f.end <= end)
 			find(l, &f);
-		else if (s->needs && (go = go_function(&l->text, p)) && l->n < SITES && !is_direct(s)) {
+		else if (!f.begin && !of_go && p >= code && p < code_end) {
+			find_around(l, (struct function){f.end > code ? f.end : code, f.next > p && f.next < code_end ? f.next : code_end, NULL}, p);
+		} else if (s->needs && (go = go_function(&l->text, p)) && l->n < SITES && !is_direct(s)) {
 			l->at[l->n++] = (struct site){.begin = go, .end = go + JUMP};
 			go_arrives(p);
 			fd_doubt(); /* Go's own way to make a child that shares this memory does not come here */
 		}
 	}
+	place(l);
 }
 
 /* Before the program runs: has the places of all objects come to this library. */
 __attribute__((constructor)) DS_START static void patch_own(void)
 {
 	static struct sites l; /* one thread */
-	const struct link_map *m = patch_possible() ? _r_debug.r_map : NULL;
+	const bool possible = patch_possible();
+	const struct link_map *m = ds_env_off("EXNET_PATCH") ? NULL : _r_debug.r_map;
 	struct segments s;
 
 	for (bool program = true; m; m = m->l_next, program = false) {
-		l.n = 0;
+		l.n = l.n_found = 0;
 		if (!segments_of(m, program, &s) || !text_of(&s, m->l_name, &l.text))
 			continue;
 		if (l.text.end - l.text.begin <= (program || has_go(&s) ? PROGRAM_MOST : LIBRARY_MOST))
@@ -448,7 +613,7 @@ __attribute__((constructor)) DS_START static void patch_own(void)
 		else if (ds_explains()) /* it takes its time */
 			pass(&l);
 		if (l.n > 0)
-			patch(&l);
+			patch(&l, possible);
 	}
 	if (l.missed)
 		fd_seal();

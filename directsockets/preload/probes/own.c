@@ -4,6 +4,10 @@
 
 /* Probes of system calls that a program makes by instructions of its own. */
 
+#ifdef LOW_BYTES /* the section that takes the addresses below the text */
+__attribute__((used, section(".low,\"aw\",@nobits#"))) static char low[LOW_BYTES];
+#endif
+
 #if defined(__x86_64__)
 /* Forms in which compilers and people write it: the number and what is done with the result stand
  * close by, or far. */
@@ -17,27 +21,26 @@ static inline long own(long nr, long a, long b, long c, long d, long e, long f)
 }
 __attribute__((noinline)) static long apart(long nr, long a, long b, long c, long d, long e, long f) { return own(nr, a, b, c, d, e, f); }
 
-/* Assembly alone, as a library without a C library has it, with space behind it. */
-long bare(long nr, long a, long b, long c, long d, long e, long f);
-__asm__("	.pushsection .text\n"
-	"	.globl	bare\n"
-	"	.type	bare, @function\n"
-	"	.p2align 4\n"
-	"bare:\n"
-	"	.cfi_startproc\n"
-	"	movq	%rdi, %rax\n"
-	"	movq	%rsi, %rdi\n"
-	"	movq	%rdx, %rsi\n"
-	"	movq	%rcx, %rdx\n"
-	"	movq	%r8, %r10\n"
-	"	movq	%r9, %r8\n"
-	"	movq	8(%rsp), %r9\n"
-	"	syscall\n"
-	"	ret\n"
-	"	.cfi_endproc\n"
-	"	.size	bare, .-bare\n"
-	"	.p2align 4\n"
-	"	.popsection\n");
+/* Assembly alone, as a library without a C library has it, with space behind it; naked is in no
+ * table for those who unwind. */
+#define ASSEMBLY(name, begins, ends) \
+	long name(long nr, long a, long b, long c, long d, long e, long f); \
+	__asm__("	.pushsection .text\n" \
+		"	.globl	" #name "\n" \
+		"	.type	" #name ", @function\n" \
+		"	.p2align 4\n" #name ":\n" begins "	movq	%rdi, %rax\n" \
+		"	movq	%rsi, %rdi\n" \
+		"	movq	%rdx, %rsi\n" \
+		"	movq	%rcx, %rdx\n" \
+		"	movq	%r8, %r10\n" \
+		"	movq	%r9, %r8\n" \
+		"	movq	8(%rsp), %r9\n" \
+		"	syscall\n" \
+		"	ret\n" ends "	.size	" #name ", .-" #name "\n" \
+		"	.p2align 4\n" \
+		"	.popsection\n")
+ASSEMBLY(bare, "	.cfi_startproc\n", "	.cfi_endproc\n");
+ASSEMBLY(naked, "", "");
 
 /* All registers that a system call keeps are kept, and the result comes back. */
 static long keeps(long nr, long a, long b, long c)
@@ -55,12 +58,14 @@ static long keeps(long nr, long a, long b, long c)
 static long own(long nr, long a, long b, long c, long d, long e, long f) { return syscall(nr, a, b, c, d, e, f); }
 #define apart own
 #define bare own
+#define naked own
 static long keeps(long nr, long a, long b, long c) { return own(nr, a, b, c, 0, 0, 0); }
 #endif
 
 static long by_own(int fd, void *p, size_t n, int in) { return own(in ? SYS_read : SYS_write, fd, (long)p, (long)n, 0, 0, 0); }
 static long by_apart(int fd, void *p, size_t n, int in) { return apart(in ? SYS_recvfrom : SYS_sendto, fd, (long)p, (long)n, 0, 0, 0); }
 static long by_bare(int fd, void *p, size_t n, int in) { return bare(in ? SYS_read : SYS_write, fd, (long)p, (long)n, 0, 0, 0); }
+static long by_naked(int fd, void *p, size_t n, int in) { return naked(in ? SYS_read : SYS_write, fd, (long)p, (long)n, 0, 0, 0); }
 static long by_keeping(int fd, void *p, size_t n, int in) { return keeps(in ? SYS_read : SYS_write, fd, (long)p, (long)n); }
 
 static long by_vector(int fd, void *p, size_t n, int in)
@@ -218,6 +223,7 @@ static void sockets(void)
 
 static const struct way ways[] = {
 	{"own: read, write", by_own}, {"own: recvfrom, sendto", by_apart}, {"own: assembly", by_bare}, {"own: registers", by_keeping},
+	{"own: assembly without a frame", by_naked},
 	{"own: readv, writev", by_vector}, {"own: recvmsg, sendmsg", by_message}, {"own: ppoll", by_poll}, {"own: epoll_pwait", by_epoll},
 	{"own: a copy's number", by_copy}, {"own: child", by_child}, {"own: handler", by_handler}, {"own: thread", by_thread},
 	{"own: vfork", by_vfork},
