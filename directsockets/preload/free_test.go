@@ -106,6 +106,20 @@ func checkFree(t *testing.T, path, arch string) {
 	}
 }
 
+// The kernel's clock, which the library reads for a static program, changes no vector register.
+func TestFreeClock(t *testing.T) {
+	t.Parallel()
+	needCompiler(t)
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the program of this test is for amd64")
+	}
+	program := t.TempDir() + "/clock"
+	compileC(t, program, cbuild.Command{Flags: warned, Files: []string{"testdata/clock.c"}, Libs: []string{"-ldl"}})
+	if out, err := exec.Command(program).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // A static program whose system calls come to the library exchanges data directly: between threads,
 // between processes, and by Go's way in.
 func TestFree(t *testing.T) {

@@ -325,10 +325,10 @@ int getpagesize(void) { return 4096; }
 
 /* ---- time and threads ------------------------------------------------------------------------ */
 
-#if defined(__aarch64__)
-/* The kernel's function is compiled for the general registers alone. */
+/* The kernel's function is compiled for the general registers alone, as all of the kernel. */
 int clock_gettime(clockid_t clock, struct timespec *t) { return vdso_gettime ? vdso_gettime(clock, t) : (int)ds_syscall(SYS_clock_gettime, clock, t); }
 
+#if defined(__aarch64__)
 int sched_getcpu(void)
 {
 	unsigned cpu = 0;
@@ -336,20 +336,6 @@ int sched_getcpu(void)
 	return ds_syscall(SYS_getcpu, &cpu, NULL, NULL) < 0 ? -1 : (int)cpu;
 }
 #else
-/* The kernel's function is compiled for any register, while a hook keeps those that it does not use
- * itself. */
-int clock_gettime(clockid_t clock, struct timespec *t)
-{
-	char kept[512] __attribute__((aligned(16)));
-
-	if (!vdso_gettime)
-		return (int)ds_syscall(SYS_clock_gettime, clock, t);
-	__builtin_ia32_fxsave64(kept);
-	int rc = vdso_gettime(clock, t);
-	__builtin_ia32_fxrstor64(kept);
-	return rc;
-}
-
 /* The limit of this segment is the number of the CPU, below that of its node. */
 int sched_getcpu(void)
 {
