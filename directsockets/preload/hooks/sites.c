@@ -532,6 +532,17 @@ static bool has_go(const struct segments *s)
 	return false;
 }
 
+/* Has the text Go's function? Not each of Go's objects has the note. */
+static bool has_go_function(const struct ds_text *text)
+{
+	const unsigned char *end = (const unsigned char *)text->end;
+
+	for (const unsigned char *p = (const unsigned char *)text->begin; (p = next_call(p, end)) < end; p++)
+		if (go_function(text, p))
+			return true;
+	return false;
+}
+
 /* Does it have direct sockets by Go's package? */
 static bool is_direct(const struct segments *s)
 {
@@ -578,14 +589,18 @@ static void find_all(struct sites *l, const struct segments *s)
 {
 	const unsigned char *begin = (const unsigned char *)l->text.begin, *end = (const unsigned char *)l->text.end, *go;
 	const unsigned char *code = l->text.off == 0 ? s->init : begin, *code_end = l->text.off == 0 ? s->fini : end;
-	const bool of_go = has_go(s);
+	enum { UNSEEN, OF_C, OF_GO } of = UNSEEN;
 	struct function f = {0};
 
 	for (const unsigned char *p = begin; (p = next_call(p, end)) < end; p = f.begin && f.end > p ? f.end : p + 1) {
 		f = function_at(l->text.frames, p);
-		if (f.begin >= begin && f.end <= end)
+		if (f.begin >= begin && f.end <= end) {
 			find(l, &f);
-		else if (!f.begin && !of_go && p >= code && p < code_end) {
+			continue;
+		}
+		if (of == UNSEEN)
+			of = has_go_function(&l->text) ? OF_GO : OF_C;
+		if (of == OF_C && !f.begin && p >= code && p < code_end) {
 			find_around(l, (struct function){f.end > code ? f.end : code, f.next > p && f.next < code_end ? f.next : code_end, NULL}, p);
 		} else if (s->needs && (go = go_function(&l->text, p)) && l->n < SITES && !is_direct(s)) {
 			l->at[l->n++] = (struct site){.begin = go, .end = go + JUMP};
