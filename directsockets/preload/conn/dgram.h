@@ -148,7 +148,9 @@ struct ds_dg_dest {
 	/* DG_OUT_ENDED, by a rule, the address or the kernel. No state of its own: a state is that
 	 * of a struct ds_dg_out, which such a destination has not. */
 	bool ended;
-	bool unknown; /* a jump left a send by the kernel, which by_kernel has or has not: the flow begins anew */
+	/* A jump left a send by the kernel, which by_kernel has or has not. No state of the
+	 * flow: the jump has no lock. Who has that of out finds this next: it begins anew. */
+	bool unknown;
 	uint32_t sent;	/* lately */
 	uint64_t since; /* in ds_ticks: when that began; when to try again */
 	uint64_t by_kernel; /* datagrams since there is a flow, of sends that have ended */

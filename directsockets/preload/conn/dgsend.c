@@ -302,6 +302,42 @@ static ssize_t by_kernel(struct ds_dgram *d, struct ds_dg_sent *s)
 	return ds_by_number_same(&s->kernel, &d->numbered, s->number) ? DS_DG_KERNEL : DS_DG_ANEW;
 }
 
+/* Are the datagrams of a send to t not part of its flow, as they come from another address? */
+static bool elsewhere(const struct ds_dg_dest *t, const struct ds_dg_says *says)
+{
+	return says->sourced && t->flow && memcmp(says->source, t->flow->seg.info.addr[0], sizeof says->source);
+}
+
+/* How many datagrams the bytes are. */
+static size_t pieces(size_t bytes, size_t train) { return train && bytes > train ? (bytes + train - 1) / train : 1; }
+
+/* A send by the kernel, in a handler that has interrupted who has the lock of out. It counts all
+ * the same: what a flow carries next waits for it. */
+static ssize_t interrupting(struct ds_dgram *d, const struct msghdr *h, struct ds_dg_sent *s, size_t bytes)
+{
+	struct ds_dg_dest *t = NULL;
+	struct ds_dg_says says;
+	bool same = true;
+
+	ds_critical_begin();
+	for (int i = 0; i <= DS_DG_DESTS; i++) {
+		struct ds_dg_dest *one = i < DS_DG_DESTS ? &d->dests[i] : &d->peer;
+
+		if (one->flow && (h->msg_name ? one->port == s->port && !memcmp(one->addr, s->addr, 16) : one == &d->peer))
+			t = one;
+	}
+	if (t) {
+		reads(d, h, s, &says);
+		s->known = !elsewhere(t, &says);
+		if (ds_lock_mine(&d->out) && t->flow->state != DG_OUT_OFFERED) /* so nobody unmaps it */
+			ds_dg_drained(t->flow);
+		announce(s, t, pieces(bytes, says.train));
+		same = begin(d, s);
+	}
+	ds_critical_end();
+	return !t ? by_kernel(d, s) : same ? DS_DG_KERNEL : DS_DG_ANEW;
+}
+
 /* As ds_dg_sendmsg; WAIT: a rule says that it waits for room. *done: bytes of a train that have
  * been sent before. */
 static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int flags, struct ds_dg_sent *s, size_t *done)
@@ -326,7 +362,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		return by_kernel(d, s);
 	kernel_only = !whole_known || unusual || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) || c.left > MOST;
 	if (ds_own_lock(&d->out) == DS_NESTED)
-		return by_kernel(d, s);
+		return interrupting(d, h, s, c.left);
 	struct ds_dg_dest *t = dest_of(d, h, s);
 	if (!t) {
 		ds_own_unlock(&d->out);
@@ -334,13 +370,12 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 	}
 	kernel_only = !reads(d, h, s, &says) || kernel_only;
 	train = says.train;
-	/* Datagrams from another source address are not part of the flow: D does not count them. */
-	bool elsewhere = says.sourced && t->flow && memcmp(says.source, t->flow->seg.info.addr[0], sizeof says.source);
-	kernel_only = kernel_only || elsewhere || (train && (c.left > train * TRAIN_MOST || h->msg_iovlen > DS_VECTORS));
+	bool other = elsewhere(t, &says); /* D does not count them */
+	kernel_only = kernel_only || other || (train && (c.left > train * TRAIN_MOST || h->msg_iovlen > DS_VECTORS));
 	whole = kernel_only ? 0 : c.left;
 	if (!kernel_only)
 		ds_skip(&c, *done);
-	s->known = t->flow && !elsewhere;
+	s->known = t->flow && !other;
 	if (!t->flow) {
 		offer = !kernel_only && worth(t);
 	} else if (kernel_only) {
@@ -373,7 +408,7 @@ static ssize_t try_send(struct ds_dgram *d, int fd, const struct msghdr *h, int 
 		}
 	}
 	bool rest = *done && !kernel_only; /* the flow has ended, or its receiver sleeps */
-	if (!to_kernel(d, s, t, rest ? 0 : train && c.left > train ? (c.left + train - 1) / train : 1))
+	if (!to_kernel(d, s, t, rest ? 0 : pieces(c.left, train)))
 		return DS_DG_ANEW;
 	if (rest) {
 		send_rest(d, fd, h, flags, s, t, &c, &says, false);

@@ -1,6 +1,9 @@
 // Datagrams: options, control data, duplicates, other processes and programs.
 #include "udp.h"
 
+#include <sched.h>
+#include <sys/time.h>
+
 // Writes the control data of a datagram.
 static void controls(int fd, int flags)
 {
@@ -431,6 +434,115 @@ static void six(void)
 	out("%.4s", x);
 }
 
+/* ---- a handler that interrupts a send, and which the library has not seen ---------------- */
+
+/* How many of each had been sent when a datagram was, and of which it is. */
+struct numbered {
+	unsigned count[2], of;
+};
+
+static struct {
+	int fd;
+	struct sockaddr_in to;
+	volatile unsigned sent[2];
+	unsigned *taken; /* by the receiver, in memory that it shares */
+} between;
+
+static int put_numbered(unsigned of, int flags)
+{
+	struct numbered m = {{between.sent[0], between.sent[1]}, of};
+
+	m.count[of]++;
+	return sendto(between.fd, &m, sizeof m, flags, (struct sockaddr *)&between.to, sizeof between.to) == sizeof m;
+}
+
+/* Is the receiver so far behind that the kernel might drop what comes? */
+static int is_behind(void) { return between.sent[0] + between.sent[1] - __atomic_load_n(between.taken, __ATOMIC_SEQ_CST) > 100; }
+
+static void interrupts(int sig)
+{
+	(void)sig;
+	if (!is_behind() && put_numbered(1, MSG_DONTWAIT))
+		between.sent[1]++;
+}
+
+/* As the C library installs it, but by the system call. */
+static void handle_unseen(int sig, void (*handler)(int))
+{
+	struct {
+		void (*handler)(int);
+		unsigned long flags;
+		void (*restorer)(void);
+		unsigned long mask;
+	} act = {.handler = handler, .flags = SA_RESTART};
+#ifdef __x86_64__
+	extern void probe_return(void);
+	__asm__(".pushsection .text.probe_return,\"ax\"\nprobe_return: mov $15, %eax\nsyscall\n.popsection");
+	act.flags |= 0x04000000; /* SA_RESTORER */
+	act.restorer = probe_return;
+#endif
+	if (syscall(SYS_rt_sigaction, sig, &act, NULL, sizeof act.mask) != 0)
+		die("rt_sigaction");
+}
+
+static void takes_numbered(int tell)
+{
+	struct sockaddr_in a;
+	int s = udp_socket(&a);
+	unsigned had[2] = {0}, wrong = 0;
+	struct numbered m;
+
+	put(tell, &a, sizeof a);
+	while (recv(s, &m, sizeof m, 0) == sizeof m && m.of < 2) {
+		/* What had been sent before it comes before it. */
+		wrong += m.count[m.of] != had[m.of] + 1 || m.count[!m.of] > had[!m.of];
+		had[m.of] = m.count[m.of];
+		__atomic_fetch_add(between.taken, 1, __ATOMIC_SEQ_CST);
+	}
+	out("%u are not in order", wrong);
+}
+
+static void interrupted(void)
+{
+	enum { ROUNDS = 50000 };
+	struct itimerval often = {{0, 200}, {0, 200}}, never = {0};
+	int p[2];
+
+	between.taken = mmap(NULL, sizeof *between.taken, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (pipe(p) != 0)
+		die("pipe");
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid == 0) {
+		takes_numbered(p[1]);
+		_exit(0);
+	}
+	get(p[0], &between.to, sizeof between.to);
+	between.fd = socket(AF_INET, SOCK_DGRAM, 0);
+	/* Until memory carries them. */
+	for (long last = monotonic() + LONG; has_library() && !is_cold() && !through() && monotonic() < last;)
+		between.sent[0] += is_behind() ? (unsigned)sched_yield() : (unsigned)put_numbered(0, 0);
+	handle_unseen(SIGALRM, interrupts);
+	setitimer(ITIMER_REAL, &often, NULL);
+	for (int i = 0; i < fewer(ROUNDS); i++) {
+		for (long last = monotonic() + LONG / 30; is_behind() && monotonic() < last;)
+			sched_yield();
+		if (is_behind()) {
+			out("some do not come");
+			break;
+		}
+		if (!put_numbered(0, 0))
+			die("sendto");
+		between.sent[0]++;
+	}
+	setitimer(ITIMER_REAL, &never, NULL);
+	put_numbered(0, 0);
+	sendto(between.fd, &(struct numbered){.of = 2}, sizeof(struct numbered), 0, (struct sockaddr *)&between.to, sizeof between.to);
+	finish(pid);
+	if (through())
+		is_direct();
+}
+
 const struct probe udpproc_probes[] = {
 	{"udp-told", told, 0},
 	{"udp-train", train, 0},
@@ -444,5 +556,6 @@ const struct probe udpproc_probes[] = {
 	{"udp-six", six, 1},
 	{"udp-replaced", replaced, 0},
 	{"udp-granted", granted, 0},
+	{"udp-interrupted", interrupted, 0},
 	{NULL, NULL, 0},
 };

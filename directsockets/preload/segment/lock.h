@@ -66,6 +66,9 @@ static inline int ds_lock(struct ds_lock *l, bool alone)
 int ds_lock_for(struct ds_lock *l, int sleeps) DS_HIDDEN;
 enum { DS_SECOND = 10 }; /* sleeps */
 
+/* Has this thread l? */
+static inline bool ds_lock_mine(const struct ds_lock *l) { return (__atomic_load_n(&l->word, __ATOMIC_RELAXED) & ~DS_WAITERS) == ds_me(); }
+
 /* Releases l; alone as when it was taken. */
 static inline void ds_unlock(struct ds_lock *l, bool alone)
 {
