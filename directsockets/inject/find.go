@@ -27,6 +27,7 @@ var (
 	errDynamic = errors.New("it is dynamically linked")
 	errCgo     = errors.New("it uses cgo: start it with exn-run")
 	errOldGo   = errors.New("its Go is older than 1.24, or has a Syscall6 that this version does not know")
+	errHidden  = errors.New("it has Go's system calls, and nothing else says that it is Go's")
 	errNoSites = errors.New("none of its system calls has a form that can be replaced")
 	errNoRoom  = errors.New("its text leaves no byte unused")
 	errShape   = errors.New("its text is not one segment")
@@ -50,8 +51,7 @@ func find(path string, running bool, dir string) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, notGo := f.Modules()
-	p := &program{info: info, isGo: notGo == nil, movable: f.Movable(), entry: f.Entry()}
+	p := &program{info: info, isGo: f.IsGo(), movable: f.Movable(), entry: f.Entry()}
 	if needed, err := f.Needed(); err != nil {
 		return nil, err
 	} else if p.isGo && len(needed) > 0 {

@@ -145,6 +145,9 @@ func (p *program) findC(f *elffile.File, _ bool, _ string) error {
 	if n, err := f.ReadAt(text, int64(off)); n < len(text) {
 		return errors.Join(err, io.ErrUnexpectedEOF)
 	}
+	if bytes.Contains(text, goSyscall6) { // a goroutine's stack has no room for a hook
+		return errHidden
+	}
 	for at := 0; at+4 <= len(text); at += 4 {
 		if binary.LittleEndian.Uint32(text[at:]) != svc {
 			continue

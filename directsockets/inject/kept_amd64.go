@@ -217,8 +217,7 @@ func (k kept) write(sites []site, start uint64) {
 // is the same.
 func Known(f *elffile.File, dir string) bool {
 	info, err := f.Stat()
-	_, notGo := f.Modules()
-	p := &program{info: info, isGo: notGo == nil}
+	p := &program{info: info, isGo: f.IsGo()}
 	return err == nil && p.findText(f) == nil && p.findKept(f, dir)
 }
 

@@ -3,6 +3,7 @@
 package inject
 
 import (
+	"bytes"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -192,6 +194,41 @@ func TestC(t *testing.T) {
 
 // goSites is how many places a program of Go has.
 var goSites = map[string]int{"amd64": 3, "arm64": 3}
+
+// A program of Go is known as such without its build information, which esbuild's build leaves out,
+// and is left alone if its sections do not say so either: the hooks for C would run on a goroutine's
+// stack.
+func TestFindGoUnnamed(t *testing.T) {
+	for variant := range goVariants {
+		whole, err := os.ReadFile(goProgram(t, variant))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(whole, []byte("\xff Go buildinf:")) {
+			t.Fatal(variant, "has no build information")
+		}
+		unnamed := bytes.ReplaceAll(whole, []byte("\xff Go buildinf:"), make([]byte, 14))
+		path := filepath.Join(t.TempDir(), "unnamed")
+		if err := os.WriteFile(path, unnamed, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := find(path, false, ""); err != nil || !p.isGo || len(p.sites) != goSites[runtime.GOARCH] {
+			t.Errorf("%s: %+v, %v", variant, p, err)
+		}
+		const sections = 0x3c // e_shnum, e_shstrndx
+		hidden := append(append(slices.Clone(unnamed[:sections]), 0, 0, 0, 0), unnamed[sections+4:]...)
+		if err := os.WriteFile(path, hidden, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		want := errHidden
+		if strings.HasSuffix(variant, "pie") {
+			want = errDynamic // the dynamic linker runs it
+		}
+		if p, err := find(path, false, ""); !errors.Is(err, want) {
+			t.Errorf("%s without sections: %+v, %v", variant, p, err)
+		}
+	}
+}
 
 // find returns the place of Syscall6, as the symbols have it.
 func TestFindGo(t *testing.T) {

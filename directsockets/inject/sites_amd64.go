@@ -39,6 +39,9 @@ func (p *program) findC(f *elffile.File, running bool, dir string) error {
 	if !bytes.Contains(text, systemCall) {
 		return errNoSites
 	}
+	if bytes.Contains(text, goSyscall6) { // a goroutine's stack has no room for a hook
+		return errHidden
+	}
 	found, targets, doubt, spaces := sweep(text)
 	for at := 0; ; at++ {
 		i := bytes.Index(text[at:], systemCall)

@@ -61,6 +61,19 @@ func (e *File) Modules() ([]string, error) {
 	return paths, nil
 }
 
+// IsGo reports whether it is a Go program: it has build information, or, where a build leaves that
+// out (esbuild's does), a line table.
+func (e *File) IsGo() bool {
+	if _, err := e.Modules(); err == nil {
+		return true
+	}
+	_, _, _, ok := e.Place(".gopclntab")
+	if !ok {
+		_, _, _, ok = e.Place(".data.rel.ro.gopclntab") // of a PIE
+	}
+	return ok
+}
+
 // buildInfo returns the build information from its header on.
 func (e *File) buildInfo() ([]byte, error) {
 	off, size := e.buildPlace()

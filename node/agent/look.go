@@ -74,6 +74,5 @@ func isStaticProgram(exe string) bool {
 	if err != nil || len(needed) > 0 {
 		return false
 	}
-	_, err = f.Modules()
-	return err == nil
+	return f.IsGo()
 }

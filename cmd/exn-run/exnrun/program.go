@@ -166,7 +166,7 @@ func kindOf(path string) Kind {
 	if f.Machine != elffile.Machines[runtime.GOARCH] {
 		return Foreign
 	}
-	if _, err := f.Modules(); err == nil {
+	if f.IsGo() {
 		if !inject.Known(f, cbuild.Place()) && mark.Direct(path) { // which reads all of the file
 			return GoPackage
 		}
