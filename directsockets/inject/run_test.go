@@ -195,9 +195,9 @@ func TestC(t *testing.T) {
 // goSites is how many places a program of Go has.
 var goSites = map[string]int{"amd64": 3, "arm64": 3}
 
-// A program of Go is known as such without its build information, which esbuild's build leaves out,
-// and is left alone if its sections do not say so either: the hooks for C would run on a goroutine's
-// stack.
+// A program of Go is known as such without its build information, which esbuild's build leaves
+// out, and is left alone if its sections do not say so either: the hooks for C would run on a
+// goroutine's stack.
 func TestFindGoUnnamed(t *testing.T) {
 	for variant := range goVariants {
 		whole, err := os.ReadFile(goProgram(t, variant))
