@@ -335,7 +335,7 @@ __attribute__((constructor(60000))) DS_START static void start(void)
 	vfork_init();
 	at_fork();
 #ifndef DS_FREE
-	at_quick_exit(stop_at_once);
+	(void)at_quick_exit(stop_at_once); /* without memory for it, quick_exit ends as a kill does */
 #endif
 	ds_knock();
 	adopt_listeners(STDERR_FILENO + 1, INHERITED_END);
