@@ -108,7 +108,8 @@ func (k kept) read(f *elffile.File, p *program) []site {
 	return placesOf(body[keySize:], partsOf(body[keySize:], f, p))
 }
 
-// partsOf returns a text of which what lies around the places is there.
+// partsOf returns a text of the program's size. It has the program's bytes around the places, and
+// zeros elsewhere.
 func partsOf(b []byte, f *elffile.File, p *program) []byte {
 	text := make([]byte, p.text.Size)
 	for ; len(b) >= placed; b = b[placed:] {

@@ -92,7 +92,7 @@ func (p *plan) startTracer() error {
 	}
 }
 
-// The steps of the tracer (free/trace.h), of which it says in which it failed.
+// The steps of the tracer, as in free/trace.h. It reports the step in which it failed.
 const (
 	stepDone = iota
 	stepRead

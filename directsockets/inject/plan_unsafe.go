@@ -47,8 +47,8 @@ type shared struct {
 	base, fd, stack, frame, step, result uint64 // the tracer's
 }
 
-// plan is what the tracer is to do. Its memory is none of Go's: the tracer has it when this process
-// is the program.
+// plan is what the tracer is to do. Go does not manage its memory: the tracer reads it after this
+// process has become the program.
 type plan struct {
 	shared                *shared
 	code, argument, stack uintptr

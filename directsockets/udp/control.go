@@ -14,7 +14,8 @@ type Control struct {
 	source   [16]byte // mapped, if IPv4; zero: none is asked for
 	sourced  bool
 	tos, ttl int // -1: as the socket has it
-	// kernelOnly says that one asks for what no flow carries, such as UDP_SEGMENT.
+	// kernelOnly: the send has a control message that only the kernel can carry, such as
+	// UDP_SEGMENT.
 	kernelOnly bool
 }
 

@@ -168,9 +168,9 @@ func TestBusyAgain(t *testing.T) {
 	}
 }
 
-// TestLeft has a socket be the kernel's alone when it has left, and all that was in memory is
-// received.
-func TestLeft(t *testing.T) {
+// receiverOfOne returns a receiver with a flow, whose sender has put one datagram into memory.
+func receiverOfOne(t *testing.T) (s *Socket, tx *datagram.Tx) {
+	t.Helper()
 	s, at := receiver(t)
 	_, from := listen(t)
 	tx, g := ends(t, from, at)
@@ -179,6 +179,13 @@ func TestLeft(t *testing.T) {
 	if out := tx.Send([]byte("x"), datagram.Meta{}); out != datagram.Published {
 		t.Fatal(out)
 	}
+	return s, tx
+}
+
+// TestLeft has a socket be the kernel's alone when it has left, and all that was in memory is
+// received.
+func TestLeft(t *testing.T) {
+	s, _ := receiverOfOne(t)
 	if s.Left() || s.Plain() {
 		t.Fatal("it has not left")
 	}

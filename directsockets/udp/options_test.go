@@ -50,14 +50,7 @@ func TestChangedToPlain(t *testing.T) {
 		"trains":     {unix.IPPROTO_UDP, unix.UDP_GRO},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, at := receiver(t)
-			_, from := listen(t)
-			tx, g := ends(t, from, at)
-			s.in.begin(g)
-			s.awake(s.in.flows[0])
-			if out := tx.Send([]byte("x"), datagram.Meta{}); out != datagram.Published {
-				t.Fatal(out)
-			}
+			s, tx := receiverOfOne(t)
 			s.Changed()
 			if s.Left() {
 				t.Fatal("it has left, and nothing has changed")

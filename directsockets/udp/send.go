@@ -301,7 +301,8 @@ func (s *Socket) source(to netip.AddrPort) (from netip.AddrPort, ok bool) {
 	return netip.AddrPortFrom(addrOf(sa).Addr(), local.Port()), err == nil
 }
 
-// addrOf is an address as flows have it; the zero AddrPort, if it is none of IP.
+// addrOf converts an IP address to the form that flows use. For other families it returns the zero
+// AddrPort.
 func addrOf(sa unix.Sockaddr) (at netip.AddrPort) {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:

@@ -436,9 +436,9 @@ static void six(void)
 
 /* ---- a handler that interrupts a send, and which the library has not seen ---------------- */
 
-/* How many of each had been sent when a datagram was, and of which it is. */
+/* A datagram: who sent it, the program (0) or its handler (1), and how many each had sent then. */
 struct numbered {
-	unsigned count[2], of;
+	unsigned count[2], sender;
 };
 
 static struct {
@@ -448,11 +448,11 @@ static struct {
 	unsigned *taken; /* by the receiver, in memory that it shares */
 } between;
 
-static int put_numbered(unsigned of, int flags)
+static int put_numbered(unsigned sender, int flags)
 {
-	struct numbered m = {{between.sent[0], between.sent[1]}, of};
+	struct numbered m = {{between.sent[0], between.sent[1]}, sender};
 
-	m.count[of]++;
+	m.count[sender]++;
 	return sendto(between.fd, &m, sizeof m, flags, (struct sockaddr *)&between.to, sizeof between.to) == sizeof m;
 }
 
@@ -493,10 +493,10 @@ static void takes_numbered(int tell)
 	struct numbered m;
 
 	put(tell, &a, sizeof a);
-	while (recv(s, &m, sizeof m, 0) == sizeof m && m.of < 2) {
+	while (recv(s, &m, sizeof m, 0) == sizeof m && m.sender < 2) {
 		/* What had been sent before it comes before it. */
-		wrong += m.count[m.of] != had[m.of] + 1 || m.count[!m.of] > had[!m.of];
-		had[m.of] = m.count[m.of];
+		wrong += m.count[m.sender] != had[m.sender] + 1 || m.count[!m.sender] > had[!m.sender];
+		had[m.sender] = m.count[m.sender];
 		__atomic_fetch_add(between.taken, 1, __ATOMIC_SEQ_CST);
 	}
 	out("%u are not in order", wrong);
@@ -537,7 +537,7 @@ static void interrupted(void)
 	}
 	setitimer(ITIMER_REAL, &never, NULL);
 	put_numbered(0, 0);
-	sendto(between.fd, &(struct numbered){.of = 2}, sizeof(struct numbered), 0, (struct sockaddr *)&between.to, sizeof between.to);
+	sendto(between.fd, &(struct numbered){.sender = 2}, sizeof(struct numbered), 0, (struct sockaddr *)&between.to, sizeof between.to);
 	finish(pid);
 	if (through())
 		is_direct();
