@@ -75,7 +75,7 @@ func Outcome(name string, err error, failure int) (text string, status int) {
 var internalNames = []string{
 	"accept", "address", "agent", "arp", "atu", "attach", "broker", "capture", "child", "control", "coredist", "counter", "credit", "crossbar", "daemon", "datagram", "directsockets",
 	"doctor", "elffile", "emp", "exec", "memory", "mesh", "exn", "exngo", "exteth", "fabric", "far", "foreign", "hostnet", "identity", "inject", "ipstack", "lab", "linux", "lnet", "mark", "mem",
-	"mtu", "multicast", "napi", "netns", "nic", "node", "ofi", "pager", "pairing", "ports", "preload", "probe", "rawbench", "relay", "rma", "route", "rules", "sched",
+	"mtu", "multicast", "napi", "netns", "nic", "node", "ofi", "pager", "pairing", "ports", "preload", "probe", "relay", "rma", "route", "rules", "sched",
 	"segment", "selftest", "shm", "spill", "stats", "stream", "tcpbench", "topo", "tun", "txloop", "velo", "wire", "worker",
 }
 

@@ -12,7 +12,6 @@ import (
 	"exnet/cmd/dsbench/internal/paths"
 	"exnet/internal/cli"
 	"exnet/internal/command"
-	"exnet/internal/display"
 	"exnet/internal/tcpbench"
 	"exnet/mtu"
 	"exnet/napi"
@@ -70,24 +69,7 @@ func (o options) spec(size int) tcpbench.Spec {
 }
 
 // measurements returns how many there are to take, if the CPUs stay where they are.
-func (o options) measurements() int {
-	n := 0
-	for _, size := range o.sizes {
-		n += o.runs * o.round(size)
-	}
-	return n
-}
-
-// round returns how many measurements a round of one size has.
-func (o options) round(size int) int {
-	n := 0
-	for _, k := range o.paths {
-		if k.Takes(o.measure.kind, size) {
-			n++
-		}
-	}
-	return n
-}
+func (o options) measurements() int { return o.runs * len(o.sizes) * len(o.paths) }
 
 // measureFlags are the flags of a measure, as they are written.
 type measureFlags struct {
@@ -175,7 +157,6 @@ func (f *measureFlags) options() (options, error) {
 		{"--congestion", o.checkCongestion()},
 		{"--cpus", o.setCPUs(f.cpus)},
 		{"--direction", o.setDirection(f.direction)},
-		{"--paths", o.checkRaw()},
 		{"--coalesce-usecs, --coalesce-frames, --adaptive", o.node.Coalesce.Validate()},
 		{"--eager-threshold", o.checkEager()},
 		{"--chunk, --ring, --spin", o.needs(o.direct != tcpbench.DirectSpec{}, isDirect, "only direct sockets have them: add ds")},
@@ -265,11 +246,6 @@ func (o *options) setSizes(list string) error {
 		}
 		o.sizes = append(o.sizes, n)
 	}
-	for _, k := range o.paths {
-		if smallest := slices.Min(o.sizes); !k.Takes(o.measure.kind, smallest) {
-			return fmt.Errorf("%s takes at most %s", k.Name, display.Count(k.MaxSize, "byte"))
-		}
-	}
 	return nil
 }
 
@@ -309,18 +285,6 @@ func (o *options) checkEager() error {
 	n, most := o.node.EagerThreshold, int(cmp.Or(o.node.MTU, mtu.Default))
 	if n != 0 && (n < minEager || n > most) {
 		return fmt.Errorf("%d is not between %d and %d", n, minEager, most)
-	}
-	return nil
-}
-
-// checkRaw refuses what a unit of the NIC cannot be asked for.
-func (o *options) checkRaw() error {
-	i := slices.IndexFunc(o.paths, func(k paths.Kind) bool { return k.Raw })
-	if i >= 0 && o.rest > 0 {
-		return fmt.Errorf("%s polls, and never rests: leave out --rest", o.paths[i].Name)
-	}
-	if i >= 0 && (o.streams > 1 || o.reverse) {
-		return fmt.Errorf("%s has neither connections nor directions: leave out --streams and --direction", o.paths[i].Name)
 	}
 	return nil
 }

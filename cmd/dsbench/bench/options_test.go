@@ -157,7 +157,6 @@ func TestOptionsErrors(t *testing.T) {
 		{"rate --no-delay", "there is no flag --no-delay"},
 		{"stream --rest 1s", "there is no flag --rest"},
 		{"pingpong --rest 11s", "--rest: use a time from 0s to 10s"},
-		{"pingpong --paths velo-shm --rest 1ms", "--paths: velo-shm polls, and never rests: leave out --rest"},
 		{"stream --mode fast", "use napi, interrupt or busy"},
 		{"stream --paths lo --mode busy", "--mode: only exn0 has it: add exn or exn-shm to --paths"},
 		{"stream --coalesce-usecs often", "--coalesce-usecs: use 0 to 1000000 microseconds, or a time such as 50us"},

@@ -68,18 +68,15 @@ var (
 
 // runSize takes the measurements of one size, interleaved: A B A B, in rounds at one distance of
 // the CPUs, as many as the options say. The samples are by the place of the path; after an error
-// they are those until then. A path that does not take the size, or has failed, has none.
+// they are those until then. A path that has failed has none.
 func runSize(ctx context.Context, o options, opened []paths.Path, failed []bool, size int, p *progress) (map[int][]sample, coredist.Distance, error) {
 	round := func(run int) (map[int]sample, error) {
 		taken := make(map[int]sample)
 		if run >= o.runs { // in place of one at another distance
-			p.total += o.round(size)
+			p.total += len(o.paths)
 		}
 		for i, path := range opened {
 			kind := o.paths[i]
-			if !kind.Takes(o.measure.kind, size) {
-				continue
-			}
 			if failed[i] {
 				p.done++
 				continue
@@ -127,9 +124,6 @@ func makeRows(o options, m result.Machine, d coredist.Distance, opened []paths.P
 		}
 		if info.Unbound {
 			r.Placement = tcpbench.Anywhere().String()
-		}
-		if info.Polls && o.cpus == tcpbench.Anywhere() {
-			r.Placement = tcpbench.Apart().String()
 		}
 		rows = append(rows, r)
 	}

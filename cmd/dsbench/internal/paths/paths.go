@@ -1,13 +1,11 @@
 package paths
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 
-	"exnet/cmd/dsbench/internal/rawbench"
 	"exnet/internal/tcpbench"
 	"exnet/mtu"
 	"exnet/napi"
@@ -38,7 +36,6 @@ type Info struct {
 	RxMode     string // how nodes receive; "": the path has none
 	Coalesce   string // and hold back interrupts
 	Unbound    bool   // Spec.CPUs is ignored: the scheduler places both ends
-	Polls      bool   // both ends poll: on two CPUs unless told otherwise
 }
 
 // NodeConfig configures the nodes of the paths over the fabric.
@@ -64,19 +61,12 @@ type Kind struct {
 	Privileged bool // makes network namespaces and interfaces
 	Fabric     bool // uses a NodeConfig
 	Exn0       bool // has an exn0, and so a receive mode
-	Raw        bool // the NIC itself: one message after the other, one way
 	Extra      bool // not among the default paths
-	MaxSize    int  // of a message, bytes; 0: MaxSize
 	Lacks      []tcpbench.Kind
 }
 
 // MaxSize is the largest message that can be measured, in bytes.
 const MaxSize = 64 << 20
-
-// Takes reports whether the path can be asked for a measurement at a size.
-func (k Kind) Takes(kind tcpbench.Kind, size int) bool {
-	return !slices.Contains(k.Lacks, kind) && size <= cmp.Or(k.MaxSize, MaxSize)
-}
 
 // Kinds lists the known paths in the order of the help text.
 func Kinds() []Kind {
@@ -100,19 +90,6 @@ func Kinds() []Kind {
 		{Name: "exn-stream", About: "kernel TCP over exn0, two processes that a stream link over a veth pair joins", Open: newDaemons(daemonPath{apart: true}), Privileged: true, Fabric: true, Exn0: true, Extra: true},
 		{Name: "ds-fabric", About: "direct sockets between two hosts that a veth pair joins, through the fabric", Open: over(newDaemons(daemonPath{apart: true, direct: true}), tcpbench.Direct), Privileged: true, Fabric: true, Exn0: true, Extra: true},
 		{Name: "exn-ofi", About: "the same, but libfabric's provider tcp carries the link", Open: newDaemons(daemonPath{apart: true, link: "ofi:tcp"}), Privileged: true, Fabric: true, Exn0: true, Extra: true},
-		{
-			Name: "velo-shm", About: "VELO messages of the emulated NIC, a process for each node", Open: over(newRaw, rawbench.VELO), Raw: true, Extra: true,
-			MaxSize: rawbench.MaxVELO, Lacks: []tcpbench.Kind{tcpbench.CRR},
-		},
-		{
-			Name: "rma-shm", About: "RMA transfers, a process for each node (GET; PUT for ping-pong)", Open: over(newRaw, rawbench.RMA), Raw: true, Extra: true,
-			MaxSize: rawbench.MaxRMA, Lacks: []tcpbench.Kind{tcpbench.CRR, tcpbench.Rate},
-		},
-		{
-			Name: "ring", About: "a bare ring between two processes, a copy in and a copy out: the bound of ds",
-			Open: over(newRaw, rawbench.Ring), Raw: true, Extra: true,
-			Lacks: []tcpbench.Kind{tcpbench.PingPong, tcpbench.Rate, tcpbench.CRR},
-		},
 	}
 }
 

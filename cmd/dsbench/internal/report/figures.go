@@ -42,7 +42,7 @@ type chart struct {
 }
 
 // pathColours has the colour of each path: one of its own, the same on the whole page. Old results
-// have velo and rma, too.
+// have paths that are no more: velo, rma, ring.
 var pathColours = map[string]int{
 	"lo": 7, "veth": 9, "exn": 0, "exn:napi": 0, "exn:interrupt": 4, "exn:busy": 5, "exn:adaptive": 8, "exn-shm": 15, "netstack": 6,
 	"ds": 2, "ds-zcopy": 1, "ds-exn": 3, "net": 10, "net-exn": 12, "velo": 11, "velo-shm": 16, "rma": 14, "rma-shm": 18,
@@ -148,14 +148,14 @@ var figures = []struct {
 			overSize(PartStream2, "Two connections", gbits, svgplot.Ref{Y: thesisTwo, Label: "thesis, EXN: 71 (8.82 GB/s)"}),
 		}, ""},
 	{"fig-5-27", "Tuning (figure 5.27)",
-		"A stream of 64 KiB messages with one setting varied; longer is faster. A bare ring is the bound of direct sockets: a copy in and a copy out. The thesis saw 42 to 63 Gbit/s (5.3 to 7.9 GB/s) by the choice of the CPU socket, and 66 with sysctl set.",
+		"A stream of 64 KiB messages with one setting varied; longer is faster. The thesis saw 42 to 63 Gbit/s (5.3 to 7.9 GB/s) by the choice of the CPU socket, and 66 with sysctl set.",
 		[]drawing{
 			atSize(PartCPUs, "CPUs of the two ends", gbits), atSize(PartDSCPUs, "CPUs of direct sockets", gbits), atSize(PartMTU, "MTU of exn0", gbits),
 			atSize(PartBuffers, "Socket buffers", gbits), atSize(PartCoalesce, "Coalescing of interrupts", gbits),
 			atSize(PartEager, "Eager threshold, messages of 1 KiB", "million messages/s"),
 		}, ""},
 	{"fig-5-28", "Half a round trip (figure 5.28)",
-		"Below is faster. velo-shm is a bare message of the NIC, without TCP and IP. The thesis's EXN took 5.7 to 8.6 µs and its AF_EXTL 0.85 to 1.3, between two machines.",
+		"Below is faster. The thesis's EXN took 5.7 to 8.6 µs and its AF_EXTL 0.85 to 1.3, between two machines.",
 		[]drawing{
 			overSize(PartLatency, "1 to 2048 bytes", halfTrip, svgplot.Ref{Y: thesisEXN, Label: "thesis, EXN: 5.7"}, svgplot.Ref{Y: thesisDS, Label: "thesis, AF_EXTL: 0.85"}),
 			{PartLatency, func(d *Data) chart { return d.percentiles(PartLatency, 64, "64 bytes: how it is spread") }},
@@ -169,8 +169,8 @@ var figures = []struct {
 	{"fig-5-30", "Latency of larger messages (figure 5.30)", "Below is faster.",
 		[]drawing{overSize(PartOSULat, "8 bytes to 512 KiB", halfTrip)}, " latency"},
 	{"fig-5-31", "Bandwidth of all layers (figure 5.31)",
-		"Above is faster. An RMA GET has one copy, direct sockets have two, or one between registered buffers; TCP over exn0 has two more, and the kernel's TCP at both ends.",
-		[]drawing{overSize(PartOSUBW, "TCP, direct sockets, and the NIC itself", gbits)}, " bandwidth"},
+		"Above is faster. Direct sockets have two copies, or one between registered buffers; TCP over exn0 has two more, and the kernel's TCP at both ends.",
+		[]drawing{overSize(PartOSUBW, "TCP and direct sockets", gbits)}, " bandwidth"},
 	{"fig-5-32", "Message rate (figure 5.32)", "Above is faster. The thesis's rate is level from 32 bytes to 8 KiB.",
 		[]drawing{overSize(PartRate, "Messages one way", "million messages/s")}, " rate"},
 	{"crr", "Connect, request, response, close",

@@ -43,7 +43,6 @@ var readmePaths = []struct{ name, text string }{
 	{"ds-zcopy", "direct sockets, registered buffers"},
 	{"ds-exn", "direct sockets, two namespaces, shadow on `exn0`"},
 	{"ds-fabric", "direct sockets through the fabric"},
-	{"velo-shm", "a bare VELO message, two processes"},
 }
 
 // programNames are the pairs of programs, in words.

@@ -110,7 +110,7 @@ func TestControls(t *testing.T) {
 	}
 	d := dataOf(map[string][]result.Row{
 		PartStream1: set(gbits, rowOf("lo", 64<<10, 10), rowOf("ds", 64<<10, 20)),
-		PartLatency: set("us", rowOf("lo", 64, 30), rowOf("ds", 64, 0.25), rowOf("velo-shm", 64, 300)),
+		PartLatency: set("us", rowOf("lo", 64, 30), rowOf("ds", 64, 0.25), rowOf("exn:napi", 64, 300)),
 		PartRate:    set("Mmsg/s", rowOf("lo", 64, 1), rowOf("ds", 64, 10)),
 		PartCPU:     set("s/GB", rowOf("lo", 64, 4), rowOf("exn:napi", 64, 1)),
 		PartCRR: set("conn/s", rowOf("lo", 64, 100), rowOf("net", 64, 80), rowOf("veth", 64, 90), rowOf("ds", 64, 72), rowOf("net-exn", 64, 50),
@@ -120,7 +120,7 @@ func TestControls(t *testing.T) {
 	for key, want := range map[string]string{
 		PartStream1 + " ds": "2.0", summaries[0].title + " ds": "2.0",
 		PartLatency + " ds": "120", summaries[1].title + " ds": "120",
-		PartLatency + " velo-shm": "0.10", summaries[1].title + " velo-shm": "0.10",
+		PartLatency + " exn:napi": "0.10", summaries[1].title + " exn:napi": "0.10",
 		PartRate + " ds": "10", summaries[3].title + " ds": "10",
 		PartCPU + " exn:napi": "4.0",
 		PartCRR + " ds":       "0.90", summaries[4].title + " ds": "0.90", // of net
