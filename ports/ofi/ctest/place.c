@@ -76,6 +76,35 @@ static void closes(void)
 	must(pthread_join(t, NULL) == 0);
 }
 
+// both has each end read, and then write what it copies itself, at the same time: while it waits
+// for its answer it answers the other.
+static void both(void)
+{
+	struct side *s[2] = {&a, &b};
+	struct fi_cq_data_entry e;
+	struct fid_mr *mr[2];
+	static uint64_t got[2];
+	int ended[2] = {0, 0};
+	for (int i = 0; i < 2; i++)
+		must(fi_mr_reg(s[i]->domain, memory + i * SIZE / 2, SIZE / 2, FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 1, 0, &mr[i], NULL) == 0);
+	for (int i = 0; i < 2; i++) {
+		must(fi_write(s[i]->ep, memory + i * SIZE / 2, SIZE / 2, NULL, 0, 0, 1, NULL) == 0);
+		must(turn(s[i], s[1 - i], &e) == 1);
+	}
+	for (int i = 0; i < 2; i++) {
+		must(of(s[i]->ep, struct ep, fid)->way.count == 1);
+		must(fi_read(s[i]->ep, &got[i], sizeof(got[i]), NULL, 0, 0, 1, NULL) == 0);
+		must(fi_write(s[i]->ep, memory + i * SIZE / 2, SIZE / 2, NULL, 0, 0, 1, NULL) == 0);
+	}
+	for (long turns = 0; ended[0] + ended[1] < 4; turns++) {
+		must(turns < 10000000);
+		for (int i = 0; i < 2; i++)
+			ended[i] += fi_cq_read(s[i]->cq, &e, 1) == 1;
+	}
+	for (int i = 0; i < 2; i++)
+		must(fi_close(&mr[i]->fid) == 0);
+}
+
 // peer is a process that writes until it is killed.
 static void peer(int in)
 {
@@ -140,6 +169,7 @@ int main(void)
 	side_open(&b);
 	pair_connect(&a, &b);
 	must(of(a.ep, struct ep, fid)->source.reads);
+	both();
 	closes();
 	side_close(&a);
 	side_close(&b);

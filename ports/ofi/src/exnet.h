@@ -499,6 +499,9 @@ int direct_process(const struct source *s);
 bool direct_read(const struct source *s, void *to, uint64_t n, uint64_t from);
 
 // place.c
+// place_waits returns whether a write or read is to be copied, and what was sent before it is soon
+// worked off: it begins then.
+bool place_waits(const struct ep *ep, const struct tx *tx);
 // place copies the next bytes of a write or read, if the peer has granted that. It returns false if
 // it is to be called again; else the stage of the operation says what follows.
 bool place(struct ep *ep, struct tx *tx);

@@ -269,6 +269,8 @@ static struct tx *next(struct ep *ep)
 	if (list_empty(&ep->queue))
 		return NULL;
 	tx = (struct tx *)ep->queue.next;
+	if (place_waits(ep, tx))
+		return NULL;
 	if ((tx->kind == K_WRITE || tx->kind == K_READ) && !cookie(ep, tx))
 		return NULL;
 	list_remove(&tx->link);

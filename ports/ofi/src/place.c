@@ -16,7 +16,8 @@
 // should the target's process number be another process's already, the call ends there, too.
 //
 // What was sent before has to be worked off before the initiator copies: it waits for the answers
-// to its earlier writes and reads, and does not copy while a message is on its way.
+// to its earlier writes and reads, and does not copy while a message is on its way. While it waits
+// it has not begun, and this end answers the peer, which may wait in the same way.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -266,15 +267,20 @@ static bool get(const struct ep *ep, const struct tx *tx, uint64_t from, size_t 
 	return got == (ssize_t)(n + 2 * sizeof(before)) && before == ep->source.word && after == ep->source.word;
 }
 
+static bool answers_come(const struct ep *ep) { return !list_empty(&ep->waiting) || ep->in.read != NULL; }
+
+bool place_waits(const struct ep *ep, const struct tx *tx)
+{
+	const struct tx *last = of(ep->waiting.prev, struct tx, link);
+	return granted(ep, tx) != NULL && answers_come(ep) &&
+	       (ep->acked == ep->sent || (!list_empty(&ep->waiting) && last->seq == ep->sent));
+}
+
 bool place(struct ep *ep, struct tx *tx)
 {
 	const struct grant *g = granted(ep, tx);
 	if (g != NULL && tx->stage == TX_QUEUED) {
-		bool answers = !list_empty(&ep->waiting) || ep->in.read != NULL;
-		const struct tx *last = of(ep->waiting.prev, struct tx, link);
-		if (answers && (ep->acked == ep->sent || (!list_empty(&ep->waiting) && last->seq == ep->sent)))
-			return false;
-		if (ep->acked != ep->sent)
+		if (answers_come(ep) || ep->acked != ep->sent)
 			return true;
 		tx_step(&tx->stage, TX_GRANT);
 	}
