@@ -197,7 +197,7 @@ func build(t *testing.T, targets ...string) {
 // do, peers that lie, and threads.
 func TestPrograms(t *testing.T) {
 	for _, args := range [][]string{
-		{"plain/ends"}, {"plain/ends", "shared"}, {"asan/ends"}, {"plain/gone", "killed"}, {"asan/gone", "killed"}, {"asan/hostile"}, {"asan/limits", "rings"}, {"asan/order"}, {"plain/place"}, {"asan/place"},
+		{"plain/ends"}, {"plain/ends", "shared"}, {"asan/ends"}, {"plain/gone", "killed"}, {"asan/gone", "killed"}, {"asan/hostile"}, {"asan/limits", "rings"}, {"asan/order"}, {"plain/place"}, {"asan/place"}, {"asan/promises"},
 		{"plain/threads", "fork"}, {"asan/threads"}, {"tsan/threads"},
 	} {
 		t.Run(strings.ReplaceAll(strings.Join(args, "-"), "/", "-"), func(t *testing.T) {

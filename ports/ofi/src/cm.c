@@ -57,7 +57,8 @@ void cm_free(struct cm *cm)
 	for (int i = 0; i < 4 && recv(cm->fd, cm->in, sizeof(cm->in), MSG_DONTWAIT) > 0; i++)
 		;
 	// A child may have the descriptor, too: then its end alone does not take it out of the set.
-	watch(cm, EPOLL_CTL_DEL, 0);
+	if (cm->eq != NULL)
+		watch(cm, EPOLL_CTL_DEL, 0);
 	close(cm->fd);
 	free(cm);
 }

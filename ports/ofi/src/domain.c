@@ -172,6 +172,8 @@ static int fabric_close(struct fid *fid)
 	if (busy)
 		return -FI_EBUSY;
 	exfi_fork_remove(f);
+	while (!list_empty(&f->cms)) // requests that the program was told of, and has not answered
+		cm_free(of(f->cms.next, struct cm, link));
 	pthread_mutex_destroy(&f->lock);
 	free(f);
 	return 0;

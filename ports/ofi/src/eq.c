@@ -37,6 +37,7 @@ void eq_cm_event(struct eq *eq, uint32_t event, fid_t fid, struct fi_info *info,
 	}
 	struct fi_eq_cm_entry entry = {.fid = fid, .info = info};
 	e->event = event;
+	e->info = info;
 	e->size = sizeof(entry) + len;
 	memcpy(e->bytes, &entry, sizeof(entry));
 	if (len > 0)
@@ -67,8 +68,10 @@ void eq_forget(struct eq *eq, fid_t fid)
 		memcpy(&entry, e->bytes, sizeof(entry));
 		if (e->error ? e->err.fid != fid : e->size < sizeof(entry) || entry.fid != fid)
 			continue;
-		if (!e->error)
-			fi_freeinfo(entry.info);
+		if (e->info != NULL) {
+			cm_free(of(e->info->handle, struct cm, fid));
+			fi_freeinfo(e->info);
+		}
 		list_remove(l);
 		free(e);
 	}
@@ -203,16 +206,8 @@ static int eq_close(struct fid *fid)
 		unlock(f);
 		return -FI_EBUSY;
 	}
-	while (!list_empty(&eq->events)) {
-		struct event *e = (struct event *)list_pop(&eq->events);
-		struct fi_eq_cm_entry entry;
-		memcpy(&entry, e->bytes, sizeof(entry));
-		if (!e->error && e->event == FI_CONNREQ && e->size >= sizeof(entry)) {
-			cm_free(of(entry.info->handle, struct cm, fid));
-			fi_freeinfo(entry.info);
-		}
-		free(e);
-	}
+	while (!list_empty(&eq->events))
+		free(list_pop(&eq->events));
 	f->uses--;
 	unlock(f);
 	close(eq->poll_fd);

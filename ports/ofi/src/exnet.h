@@ -312,9 +312,9 @@ struct cm {
 	struct fid fid; // FI_CLASS_CONNREQ
 	struct list link;
 	struct fabric *fabric;
-	struct eq *eq;
+	struct eq *eq;   // of a request: that of its passive endpoint
 	struct ep *ep;
-	struct pep *pep;
+	struct pep *pep; // that has accepted it; or NULL, if that was closed since
 	int fd;
 	enum state state; // of a request: ARRIVING or OFFERED; DOWN: the endpoint has it
 	unsigned awaits; // so often it is still waited for what the peer had sent; 0: as long as it lasts
@@ -344,6 +344,7 @@ struct event {
 	uint32_t event;
 	bool error;
 	size_t size;
+	struct fi_info *info; // of a request: nobody has it but this event
 	struct fi_eq_err_entry err;
 	uint8_t bytes[sizeof(struct fi_eq_cm_entry) + CM_DATA];
 };
@@ -421,7 +422,8 @@ int exfi_eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq 
 bool eq_trywait(struct eq *eq);
 void eq_cm_event(struct eq *eq, uint32_t event, fid_t fid, struct fi_info *info, const void *data, size_t len);
 void eq_error(struct eq *eq, fid_t fid, int error, const void *data, size_t len);
-// eq_forget removes the events of an object that is closed.
+// eq_forget removes the events of an object that is closed, and ends the requests that they tell
+// of.
 void eq_forget(struct eq *eq, fid_t fid);
 
 // cm.c, pep.c

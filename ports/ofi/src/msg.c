@@ -3,6 +3,14 @@
 
 #include "exnet.h"
 
+static size_t length(const struct iovec *iov, size_t count)
+{
+	size_t size = 0;
+	for (size_t i = 0; i < count; i++)
+		size += iov[i].iov_len;
+	return size;
+}
+
 // enter locks an endpoint that a program wants to send on, and returns an operation for it.
 static ssize_t enter(struct ep *ep, struct tx **out)
 {
@@ -28,9 +36,7 @@ static ssize_t send_flags(struct fid_ep *fid, const struct iovec *iov, size_t co
 	struct tx *tx;
 	if (count > IOVS)
 		return -FI_EINVAL;
-	size_t size = 0;
-	for (size_t i = 0; i < count; i++)
-		size += iov[i].iov_len;
+	const size_t size = length(iov, count);
 	if ((flags & FI_INJECT) && size > INLINE)
 		return -FI_EINVAL;
 	ssize_t r = enter(ep, &tx);
@@ -58,23 +64,26 @@ static ssize_t send_flags(struct fid_ep *fid, const struct iovec *iov, size_t co
 	return 0;
 }
 
-// usual returns the flags of calls that have none: those of the endpoint.
-static uint64_t usual(struct fid_ep *fid)
+// usual returns the flags of calls that have none: those of the endpoint. FI_INJECT is of what is
+// small enough.
+static uint64_t usual(struct fid_ep *fid, const struct iovec *iov, size_t count)
 {
 	struct ep *ep = of(fid, struct ep, fid);
-	return ep->tx_flags | (ep->tx_selective ? 0 : FI_COMPLETION);
+	uint64_t flags = ep->tx_flags | (ep->tx_selective ? 0 : FI_COMPLETION);
+	return length(iov, count) > INLINE ? flags & ~FI_INJECT : flags;
 }
 
 static ssize_t msg_send(struct fid_ep *fid, const void *buf, size_t len, void *desc, fi_addr_t to, void *context)
 {
 	(void)desc, (void)to;
-	return send_flags(fid, &(struct iovec){(void *)buf, len}, 1, context, false, 0, usual(fid) & ~FI_INJECT);
+	const struct iovec iov = {(void *)buf, len};
+	return send_flags(fid, &iov, 1, context, false, 0, usual(fid, &iov, 1));
 }
 
 static ssize_t msg_sendv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t to, void *context)
 {
 	(void)desc, (void)to;
-	return send_flags(fid, iov, count, context, false, 0, usual(fid) & ~FI_INJECT);
+	return send_flags(fid, iov, count, context, false, 0, usual(fid, iov, count));
 }
 
 static ssize_t msg_sendmsg(struct fid_ep *fid, const struct fi_msg *m, uint64_t flags)
@@ -93,7 +102,8 @@ static ssize_t msg_inject(struct fid_ep *fid, const void *buf, size_t len, fi_ad
 static ssize_t msg_senddata(struct fid_ep *fid, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t to, void *context)
 {
 	(void)desc, (void)to;
-	return send_flags(fid, &(struct iovec){(void *)buf, len}, 1, context, true, data, usual(fid) & ~FI_INJECT);
+	const struct iovec iov = {(void *)buf, len};
+	return send_flags(fid, &iov, 1, context, true, data, usual(fid, &iov, 1));
 }
 
 static ssize_t msg_injectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, fi_addr_t to)
@@ -148,9 +158,7 @@ static ssize_t rma(struct fid_ep *fid, enum kind kind, const struct iovec *iov, 
 	struct tx *tx;
 	if (count > IOVS)
 		return -FI_EINVAL;
-	size_t size = 0;
-	for (size_t i = 0; i < count; i++)
-		size += iov[i].iov_len;
+	const size_t size = length(iov, count);
 	if ((flags & FI_INJECT) && size > INLINE)
 		return -FI_EINVAL;
 	ssize_t r = enter(ep, &tx);
@@ -182,23 +190,21 @@ static ssize_t rma(struct fid_ep *fid, enum kind kind, const struct iovec *iov, 
 static ssize_t rma_read(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t from, uint64_t addr, uint64_t key, void *context)
 {
 	(void)desc, (void)from;
-	return rma(fid, K_READ, &(struct iovec){buf, len}, 1, addr, key, context, false, 0, usual(fid) & ~FI_INJECT);
+	const struct iovec iov = {buf, len};
+	return rma(fid, K_READ, &iov, 1, addr, key, context, false, 0, usual(fid, &iov, 1));
 }
 
 static ssize_t rma_readv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t from, uint64_t addr,
 			 uint64_t key, void *context)
 {
 	(void)desc, (void)from;
-	return rma(fid, K_READ, iov, count, addr, key, context, false, 0, usual(fid) & ~FI_INJECT);
+	return rma(fid, K_READ, iov, count, addr, key, context, false, 0, usual(fid, iov, count));
 }
 
 // msg_ok: an operation is on one range of the peer's memory, as long as the program's.
 static bool msg_ok(const struct fi_msg_rma *m)
 {
-	size_t size = 0;
-	for (size_t i = 0; i < m->iov_count; i++)
-		size += m->msg_iov[i].iov_len;
-	return m->rma_iov_count == 1 && m->rma_iov[0].len == size;
+	return m->rma_iov_count == 1 && m->rma_iov[0].len == length(m->msg_iov, m->iov_count);
 }
 
 static ssize_t rma_readmsg(struct fid_ep *fid, const struct fi_msg_rma *m, uint64_t flags)
@@ -214,14 +220,15 @@ static ssize_t rma_write(struct fid_ep *fid, const void *buf, size_t len, void *
 			 void *context)
 {
 	(void)desc, (void)to;
-	return rma(fid, K_WRITE, &(struct iovec){(void *)buf, len}, 1, addr, key, context, false, 0, usual(fid) & ~FI_INJECT);
+	const struct iovec iov = {(void *)buf, len};
+	return rma(fid, K_WRITE, &iov, 1, addr, key, context, false, 0, usual(fid, &iov, 1));
 }
 
 static ssize_t rma_writev(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t to, uint64_t addr,
 			  uint64_t key, void *context)
 {
 	(void)desc, (void)to;
-	return rma(fid, K_WRITE, iov, count, addr, key, context, false, 0, usual(fid) & ~FI_INJECT);
+	return rma(fid, K_WRITE, iov, count, addr, key, context, false, 0, usual(fid, iov, count));
 }
 
 static ssize_t rma_writemsg(struct fid_ep *fid, const struct fi_msg_rma *m, uint64_t flags)
@@ -244,7 +251,8 @@ static ssize_t rma_writedata(struct fid_ep *fid, const void *buf, size_t len, vo
 			     uint64_t key, void *context)
 {
 	(void)desc, (void)to;
-	return rma(fid, K_WRITE, &(struct iovec){(void *)buf, len}, 1, addr, key, context, true, data, usual(fid) & ~FI_INJECT);
+	const struct iovec iov = {(void *)buf, len};
+	return rma(fid, K_WRITE, &iov, 1, addr, key, context, true, data, usual(fid, &iov, 1));
 }
 
 static ssize_t rma_injectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, fi_addr_t to, uint64_t addr, uint64_t key)

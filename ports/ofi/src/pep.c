@@ -70,6 +70,15 @@ static int ep_connect(struct fid_ep *fid, const void *addr, const void *param, s
 	return r;
 }
 
+// leave ends what a request has of its passive endpoint.
+static void leave(struct cm *cm)
+{
+	if (cm->pep != NULL)
+		cm->pep->waiting--;
+	cm->pep = NULL;
+	cm->eq = NULL;
+}
+
 static int ep_accept(struct fid_ep *fid, const void *param, size_t len)
 {
 	struct ep *ep = of(fid, struct ep, fid);
@@ -87,8 +96,7 @@ static int ep_accept(struct fid_ep *fid, const void *param, size_t len)
 	if (r == 0) {
 		(void)ep_on(ep, ON_ACCEPT, 0);
 		struct epoll_event e = {.events = EPOLLIN, .data.ptr = cm};
-		cm->pep->waiting--;
-		cm->pep = NULL;
+		leave(cm);
 		cm->eq = ep->eq;
 		(void)epoll_ctl(cm->eq->poll_fd, EPOLL_CTL_ADD, cm->fd, &e);
 	} else if (r != -FI_EOPBADSTATE) {
@@ -341,11 +349,18 @@ static int pep_close(struct fid *fid)
 	struct pep *p = of(fid, struct pep, fid.fid);
 	struct fabric *f = p->fabric;
 	lock(f);
+	if (p->eq != NULL)
+		eq_forget(p->eq, fid);
+	// The requests that the program was told of are its own: it accepts or rejects them.
 	for (struct list *l = f->cms.next, *next; l != &f->cms; l = next) {
 		struct cm *cm = of(l, struct cm, link);
 		next = l->next;
-		if (cm->pep == p)
-			withdraw(cm);
+		if (cm->pep != p)
+			continue;
+		if (cm->state == ARRIVING)
+			cm_free(cm);
+		else
+			leave(cm);
 	}
 	if (p->accepts != ACCEPTS_NOT) {
 		if (!f->child) { // a child shares the set with its parent, which still listens
@@ -356,10 +371,8 @@ static int pep_close(struct fid *fid)
 	}
 	if (p->fd >= 0)
 		close(p->fd);
-	if (p->eq != NULL) {
-		eq_forget(p->eq, fid);
+	if (p->eq != NULL)
 		p->eq->uses--;
-	}
 	f->uses--;
 	list_remove(&p->link);
 	unlock(f);

@@ -48,7 +48,7 @@ enum input {
 	ON_REACHED,   // TCP has connected, and REQUEST was sent
 	ON_REQUEST,   // REQUEST has come
 	ON_ACCEPT,    // fi_accept: the ports are connected, and ACCEPT was sent
-	ON_WITHDRAWN, // fi_reject, or the passive endpoint was closed
+	ON_WITHDRAWN, // fi_reject
 	ON_ACCEPTED,  // ACCEPT has come, the ports are connected, and READY was sent
 	ON_READY,     // READY has come
 	ON_FIRST,     // a message has come by the mailbox
