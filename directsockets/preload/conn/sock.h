@@ -183,6 +183,8 @@ bool ds_left(struct ds_sock *s) DS_HIDDEN;
 bool ds_shadow_says(struct ds_sock *s, int fd, unsigned said) DS_HIDDEN;
 /* Asks the kernel whether the peer of s is gone, or the shadow has failed. */
 void ds_look_at_peer(struct ds_sock *s, int fd) DS_HIDDEN;
+/* The same, unless that was done in the last 10 ms, or the peer is gone: true: it has asked. */
+bool ds_ask_peer(struct ds_sock *s, int fd) DS_HIDDEN;
 /* The error of the shadow, which is told by that; 0: none, or s is direct and its peer is there. */
 int ds_take_error(struct ds_sock *s, int fd) DS_HIDDEN;
 /* What a call is told that found the error shadow (0: none) on the shadow: that, or the error that

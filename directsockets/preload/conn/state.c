@@ -261,6 +261,13 @@ uint64_t ds_check_peer_at(struct ds_sock *s, int fd, uint64_t t)
 
 void ds_look_at_peer(struct ds_sock *s, int fd) { ds_check_peer(s, fd, true); }
 
+bool ds_ask_peer(struct ds_sock *s, int fd)
+{
+	uint64_t before = DS_GET(s->checked);
+
+	return s->sh && ds_check_peer(s, fd, false) && DS_GET(s->checked) != before;
+}
+
 bool ds_left(struct ds_sock *s)
 {
 	return __atomic_load_n(&s->sh->gone, __ATOMIC_ACQUIRE) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET));

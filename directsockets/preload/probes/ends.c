@@ -134,6 +134,10 @@ static void shutdown_both(void)
 	R(read(c, buf, 10));
 	R(close(c));
 	R(read(s, buf, 10));
+	pair(&c, &s);
+	R(shutdown(s, SHUT_RDWR));
+	R(shutdown(c, SHUT_WR));
+	R(read(c, buf, 10));
 }
 
 static void *shut_later(void *p)

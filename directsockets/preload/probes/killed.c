@@ -241,7 +241,44 @@ static void peer_exits(void)
 	finish(pid);
 }
 
+// Looks at c without sleeping, by poll or select, until there is more than room to send.
+static void look(int c, unsigned events, int by_select)
+{
+	struct pollfd p = {c, (short)events, 0};
+	long last = monotonic() + 5000;
+
+	do {
+		fd_set in, room;
+		FD_ZERO(&in);
+		FD_ZERO(&room);
+		FD_SET(c, &in);
+		if (events & POLLOUT)
+			FD_SET(c, &room);
+		if (!by_select)
+			poll(&p, 1, 0);
+		else if (select(c + 1, &in, &room, NULL, &(struct timeval){0, 0}) >= 0)
+			p.revents = (short)((FD_ISSET(c, &in) ? POLLIN : 0) | (FD_ISSET(c, &room) ? POLLOUT : 0));
+	} while (!(p.revents & ~POLLOUT) && monotonic() < last);
+	out("%s", revents((unsigned)p.revents));
+}
+
+/* The end of one that was killed, for a program that never sleeps. */
+static void killed_polled(void)
+{
+	pid_t pid;
+
+	for (int i = 0; i < 4; i++) {
+		int c = with_peer(&pid, "read", 4, 0);
+		R(read(c, buf, 4));
+		kill_now(pid);
+		look(c, i & 1 ? POLLIN | POLLOUT : POLLIN, i & 2);
+		R(read(c, buf, sizeof buf));
+		R(close(c));
+	}
+}
+
 const struct probe killed_probes[] = {
+	{"killed-polled", killed_polled, 0},
 	{"killed-unread", killed_unread, 0},
 	{"killed-send", killed_send, 0},
 	{"killed-shut", killed_shut, 0},
