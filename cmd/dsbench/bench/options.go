@@ -52,9 +52,6 @@ type options struct {
 	rest         time.Duration // before each message
 	json         bool
 
-	// find finds a path by its name.
-	find func(name string) (paths.Kind, error)
-
 	// tolerate is told that a path fails, which is then left out. nil: the first
 	// failure ends all.
 	tolerate func(path string, err error)
@@ -73,9 +70,8 @@ func (o options) measurements() int { return o.runs * len(o.sizes) * len(o.paths
 
 // measureFlags are the flags of a measure, as they are written.
 type measureFlags struct {
-	o       options
-	fs      *pflag.FlagSet
-	connect string
+	o  options
+	fs *pflag.FlagSet
 
 	names, size, cpus, direction string
 }
@@ -85,7 +81,6 @@ func newMeasureFlags(m pathMeasure, fs *pflag.FlagSet) *measureFlags {
 	f := &measureFlags{o: options{measure: m, duration: time.Second, warmup: 300 * time.Millisecond, runs: 5, streams: 1}, fs: fs, size: m.size, cpus: m.cpus, direction: "out"}
 	o := &f.o
 	fs.StringVar(&f.names, "paths", "", "`LIST` paths to measure ("+defaultPaths(m)+")")
-	fs.StringVar(&f.connect, "connect", "", "`HOST` to another host, on which dsbench serve runs; the paths are tcp, ds and ds-zcopy then (tcp)")
 	fs.StringVar(&o.control, "control", "", "`PATH` path that the others are compared with; added to the paths if it is not among them (veth; lo without veth and exn)")
 	fs.StringVar(&f.size, "size", f.size, "`LIST` bytes of a message; k and m for 2^10 and 2^20 ("+m.size+")")
 	cli.Duration(fs, &o.duration, "duration", time.Millisecond, maxDuration, "`TIME` measured time of a run (1s)")
@@ -136,16 +131,10 @@ func sizeFlag(fs *pflag.FlagSet, to *int, name, usage string) {
 // options returns what the flags ask for, or says what is wrong with them.
 func (f *measureFlags) options() (options, error) {
 	o := f.o
-	o.find = paths.KindOf
-	if f.connect != "" {
-		o.find = func(name string) (paths.Kind, error) { return paths.RemoteKindOf(paths.RemoteAddr(f.connect), name) }
-	}
 	names := f.names
 	o.anyTCP = !f.fs.Changed("congestion")
 	if o.named = f.fs.Changed("paths"); !o.named {
-		if names = defaultPaths(o.measure); f.connect != "" {
-			names = "tcp"
-		}
+		names = defaultPaths(o.measure)
 	}
 	for _, check := range []struct {
 		flag string
@@ -183,7 +172,7 @@ func usageError(err error) error {
 
 func (o *options) setPaths(list string) error {
 	for name := range strings.SplitSeq(list, ",") {
-		kind, err := o.find(strings.TrimSpace(name))
+		kind, err := paths.KindOf(strings.TrimSpace(name))
 		if err != nil {
 			return err
 		}
@@ -219,14 +208,11 @@ func (o *options) hasPath(name string) bool {
 func (o *options) setControl() error {
 	if o.control == "" {
 		o.control = "lo"
-		if _, err := o.find("lo"); err != nil { // to another host
-			o.control = "tcp"
-		}
 		if slices.ContainsFunc(o.paths, func(k paths.Kind) bool { return k.Privileged }) {
 			o.control = "veth"
 		}
 	}
-	kind, err := o.find(o.control)
+	kind, err := paths.KindOf(o.control)
 	if err != nil {
 		return err
 	}

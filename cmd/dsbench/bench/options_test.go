@@ -87,8 +87,6 @@ func TestOptionsControl(t *testing.T) {
 		{"stream --paths exn", "veth,exn", "veth", true},
 		{"stream --paths exn-shm --no-fast-path --mtu 9000", "veth,exn-shm", "veth", true},
 		{"stream --paths netstack", "lo,netstack", "lo", true},
-		{"stream --connect h", "tcp", "tcp", false},
-		{"stream --connect h --paths ds", "tcp,ds", "tcp", true},
 		{"stream --paths exn,lo --control exn", "exn,lo", "exn", false},
 	}
 	for _, tt := range tests {
@@ -166,9 +164,7 @@ func TestOptionsErrors(t *testing.T) {
 		{"stream --mtu 1279", "--mtu: 1279 is not between 1280 and 65535 bytes"},
 		{"stream --eager-threshold -1", "--eager-threshold: -1 is not between 120 and 65535"},
 		{"stream --paths lo --eager-threshold 120", "--eager-threshold: only exn0 has it"},
-		{"stream --connect h --paths lo", `--paths: unknown path "lo": to another host use tcp, ds or ds-zcopy`},
-		{"stream --connect h --mtu 9000", "--mtu: only exn0 has it"},
-		{"crr --connect h --paths ds-zcopy", "--paths: ds-zcopy cannot be asked for crr"},
+		{"crr --paths ds-zcopy", "--paths: ds-zcopy cannot be asked for crr"},
 		{"stream --paths lo --chunk 4k", "--chunk, --ring, --spin: only direct sockets have them: add ds to --paths"},
 		{"stream --ring 0", "--ring: 0 is not between"},
 		{"stream --nonsense", "there is no flag --nonsense"},

@@ -46,9 +46,7 @@ dsbench stream --paths exn --no-fast-path --mtu 9000
 dsbench stream --paths veth,exn:interrupt,exn:napi,exn:busy
     the receive modes side by side
 dsbench stream --paths lo,ds --cpus same --chunk 32k
-    direct sockets with both ends on one CPU
-dsbench stream --connect 10.2.0.9
-    to another host, where dsbench serve runs`,
+    direct sockets with both ends on one CPU`,
 		title: "TCP stream over",
 		explain: "Gbit/s is what the receiving program got, the median of the runs; " +
 			"CPU s/GB is the CPU time of all processes of the path for a gigabyte",

@@ -42,14 +42,13 @@ func TestRunUsage(t *testing.T) {
 		{"daemon-worker", 1, "", "dsbench daemon-worker: reading the job: "},
 		{"broker-worker", 1, "", "dsbench broker-worker: reading the job: "},
 		{"netstack-worker", 1, "", "dsbench netstack-worker: reading the job: "},
-		{"foo", 2, "", `dsbench: unknown command "foo": choose from stream, pingpong, crr, rate, cpu, programs, udp, mpi, memory, ports, report, compare, readme, serve, version, completion (see dsbench -h)` + "\n"},
+		{"foo", 2, "", `dsbench: unknown command "foo": choose from stream, pingpong, crr, rate, cpu, programs, udp, mpi, memory, ports, report, compare, readme, version, completion (see dsbench -h)` + "\n"},
 		{"steam", 2, "", `dsbench: unknown command "steam": did you mean stream? (see dsbench -h)` + "\n"},
 		{"programs x", 2, "", `dsbench programs: unexpected argument "x" (see dsbench programs -h)` + "\n"},
 		{"report b.html", 2, "", `dsbench report: unexpected argument "b.html" (see dsbench report -h)` + "\n"},
 		{"report --runs 0", 2, "", "dsbench report: --runs: use a number from 1 to 1000 (see dsbench report -h)\n"},
 		{"report -o a.txt", 2, "", `dsbench report: -o a.txt: give it a name that ends in .html (see dsbench report -h)` + "\n"},
 		{"compare a", 2, "", "dsbench compare: name two files, not 1 (see dsbench compare -h)\n"},
-		{"serve now", 2, "", `dsbench serve: unexpected argument "now" (see dsbench serve -h)` + "\n"},
 		{"stream --paths foo", 2, "", `dsbench stream: --paths: unknown path "foo": choose from ` + strings.Join(pathNames(options{paths: paths.Kinds()}), ", ") + ` (see dsbench stream -h)` + "\n"},
 		{"pingpong --size 0", 2, "", "dsbench pingpong: --size: 0 is not between 1 and 67108864 bytes (see dsbench pingpong -h)\n"},
 	}
@@ -75,7 +74,7 @@ func TestHelpNamesEverything(t *testing.T) {
 			t.Errorf("dsbench -h does not explain %s", k.Name)
 		}
 	}
-	const common = "paths connect control size duration warmup runs congestion cpus buffers mtu eager-threshold mode coalesce-usecs coalesce-frames adaptive no-fast-path chunk ring spin json"
+	const common = "paths control size duration warmup runs congestion cpus buffers mtu eager-threshold mode coalesce-usecs coalesce-frames adaptive no-fast-path chunk ring spin json"
 	for name, flags := range map[string]string{
 		"stream":   common + " streams direction no-delay",
 		"cpu":      common + " streams direction no-delay",
