@@ -1,6 +1,6 @@
 // Dsbench measures TCP over several paths side by side: the kernel's loopback
-// and veth pair, exn0 with its nodes in one process or two, and netstack over the
-// fabric. See dsbench -h.
+// and veth pair, exn0 with its nodes in one process or two, and direct sockets.
+// See dsbench -h.
 package main
 
 import (

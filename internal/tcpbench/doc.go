@@ -27,9 +27,6 @@
 // Transports other than the kernel's sockets have their own connections (conn);
 // everything else is the same.
 //
-// Where programs have no kernel socket, InProcess measures in the same way over
-// connections with both ends in one process.
-//
 // # Method
 //
 // Stream: the receiver counts what it gets from the end of the warm-up on, for

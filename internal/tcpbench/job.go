@@ -23,8 +23,7 @@ type job struct {
 	CPU     int            `json:"cpu"`                // AnyCPU: not bound
 	AlsoCPU []int          `json:"also_cpu,omitempty"` // processes whose CPU time counts too
 
-	shared    *shared
-	inProcess bool // both ends are in this process; no worker's job
+	shared *shared
 }
 
 // shared is what the connections of a worker have in common, as they are made one
@@ -41,7 +40,7 @@ func (j job) sends() bool { return j.Listens == j.Reverse }
 // connections sleep in the Go runtime's poller: a goroutine that is locked to a
 // thread would be handed over to it by another one each time that it wakes.
 func (j job) bindProcess() error {
-	if j.inProcess || j.Transport.blocks() || j.CPU == AnyCPU {
+	if j.Transport.blocks() || j.CPU == AnyCPU {
 		return nil
 	}
 	threads, err := os.ReadDir("/proc/self/task")
@@ -62,10 +61,9 @@ func (j job) bindProcess() error {
 }
 
 // takeThread locks the goroutine to its thread, for good, and that to the job's
-// CPU if it names one. Two ends in one process hand data to each other, which
-// locked threads would only hinder.
+// CPU if it names one.
 func (j job) takeThread() error {
-	if j.inProcess || !j.Transport.blocks() {
+	if !j.Transport.blocks() {
 		return nil
 	}
 	runtime.LockOSThread()

@@ -72,3 +72,11 @@ func (p *Pair) run(ctx context.Context, client, server job) (clientResult, serve
 	})
 	return clientResult, serverResult, err
 }
+
+// counter returns the result of the end that counts.
+func counter(spec Spec, client, server jobResult) jobResult {
+	if spec.oneWay() && !spec.Reverse {
+		return server
+	}
+	return client
+}

@@ -142,12 +142,6 @@ func (s Spec) result(r jobResult, cpu float64) (Result, error) {
 	return Result{Bytes: r.Bytes, Elapsed: elapsed, CPU: cpu, Latency: r.Latency, Shadow: r.Shadow, Before: r.Before, Kernel: r.Kernel}, nil
 }
 
-// Result makes the result of a measurement that was taken elsewhere: bytes in
-// so many seconds, with so many CPU seconds per second. It fails if nothing came.
-func (s Spec) Result(bytes int64, seconds, cpu float64, latency *stats.Histogram) (Result, error) {
-	return s.result(jobResult{Bytes: bytes, Seconds: seconds, Latency: latency}, cpu)
-}
-
 // unit is what a latency is of.
 func (s Spec) unit() string {
 	if s.Kind == CRR {

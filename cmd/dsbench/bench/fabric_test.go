@@ -39,23 +39,3 @@ func TestRootRunExnMTU(t *testing.T) {
 		t.Errorf("rows %+v", rows)
 	}
 }
-
-func TestRunNetstack(t *testing.T) {
-	for _, words := range []string{
-		"stream --paths netstack --control netstack",
-		"stream --paths netstack --control netstack --streams 3 --size 1k --mtu 1500",
-		"pingpong --paths netstack --control netstack --congestion reno",
-	} {
-		netnstest.CheckFDs(t)
-		status, stdout, stderr := runProgram(t.Context(), words+short)
-		if status != 0 || stderr != "" {
-			t.Fatalf("dsbench %s: status %d, %s", words, status, stderr)
-		}
-		rows := decodeRows(t, stdout)
-		checkRows(t, rows, "netstack")
-		if rows[0].Placement != "any" {
-			t.Errorf("row %+v", rows[0])
-		}
-		benchtest.NoChildren(t)
-	}
-}

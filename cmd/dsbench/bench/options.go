@@ -99,7 +99,7 @@ func newMeasureFlags(m pathMeasure, fs *pflag.FlagSet) *measureFlags {
 		fs.BoolVar(&o.noDelay, "no-delay", false, "TCP_NODELAY: every message leaves at once")
 	}
 	fs.StringVar(&o.congestion, "congestion", "cubic", "`NAME` TCP congestion control on every path (cubic)")
-	fs.StringVar(&f.cpus, "cpus", f.cpus, "`WHERE` CPUs of the end that connects and the one that listens: any (the scheduler's choice), apart or different (two), same (one), or two numbers as in 0,1; netstack's are not bound ("+m.cpus+")")
+	fs.StringVar(&f.cpus, "cpus", f.cpus, "`WHERE` CPUs of the end that connects and the one that listens: any (the scheduler's choice), apart or different (two), same (one), or two numbers as in 0,1 ("+m.cpus+")")
 	sizeFlag(fs, &o.buffers, "buffers", "`SIZE` socket buffers of the kernel's TCP (the kernel's choice)")
 	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
 	cli.Group(fs, "exn0", f.defineExn0)
@@ -113,7 +113,7 @@ func newMeasureFlags(m pathMeasure, fs *pflag.FlagSet) *measureFlags {
 
 func (f *measureFlags) defineExn0(fs *pflag.FlagSet) {
 	n := &f.o.node
-	fs.Func("mtu", "`BYTES` its MTU, and netstack's (65535)", func(s string) error {
+	fs.Func("mtu", "`BYTES` its MTU (65535)", func(s string) error {
 		v, err := cli.ParseSize(s, int(mtu.MinIPv6), int(mtu.Default))
 		n.MTU = mtu.Network(v)
 		return err
@@ -149,7 +149,7 @@ func (f *measureFlags) options() (options, error) {
 		{"--coalesce-usecs, --coalesce-frames, --adaptive", o.node.Coalesce.Validate()},
 		{"--eager-threshold", o.checkEager()},
 		{"--chunk, --ring, --spin", o.needs(o.direct != tcpbench.DirectSpec{}, isDirect, "only direct sockets have them: add ds")},
-		{"--mtu", o.needs(o.node.MTU != 0, func(k paths.Kind) bool { return k.Fabric }, "only exn0 has it: add exn, exn-shm or netstack")},
+		{"--mtu", o.needs(o.node.MTU != 0, hasExn0, onlyExn0)},
 		{"--eager-threshold", o.needs(o.node.EagerThreshold != 0, hasExn0, onlyExn0)},
 		{"--mode", o.needs(o.node.Mode != napi.ModeNAPI, hasExn0, onlyExn0)},
 		{"--coalesce-usecs, --coalesce-frames, --adaptive", o.needs(o.node.Coalesce != napi.Coalesce{}, hasExn0, onlyExn0)},
@@ -290,9 +290,6 @@ func (o *options) checkCongestion() error {
 	name := o.congestion
 	if name == "" || len(name) > 15 || strings.ContainsAny(name, "\x00/ ") {
 		return errors.New("name one of sysctl net.ipv4.tcp_available_congestion_control")
-	}
-	if o.hasPath("netstack") && name != "cubic" && name != "reno" {
-		return fmt.Errorf("netstack has cubic and reno, not %s: leave it out of --paths, or choose one of those", name)
 	}
 	return nil
 }

@@ -50,14 +50,14 @@ func TestOptionsDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := pathNames(o); !slices.Equal(got, []string{"lo", "veth", "exn", "exn-shm", "netstack", "ds", "ds-zcopy"}) || o.control != "veth" || o.controlAdded {
+	if got := pathNames(o); !slices.Equal(got, []string{"lo", "veth", "exn", "exn-shm", "ds", "ds-zcopy"}) || o.control != "veth" || o.controlAdded {
 		t.Errorf("paths %v, control %q, added %v", got, o.control, o.controlAdded)
 	}
 	want := tcpbench.Spec{Kind: tcpbench.Stream, Streams: 1, Size: 131072, Duration: time.Second, Warmup: 300 * time.Millisecond, Congestion: "cubic", CPUs: tcpbench.Anywhere()}
 	if got := o.spec(o.sizes[0]); got != want {
 		t.Errorf("spec = %+v, want %+v", got, want)
 	}
-	if o.streams != 1 || o.runs != 5 || o.json || len(o.sizes) != 1 || o.measurements() != 35 {
+	if o.streams != 1 || o.runs != 5 || o.json || len(o.sizes) != 1 || o.measurements() != 30 {
 		t.Errorf("options = %+v", o)
 	}
 	o, err = parse(t, "pingpong")
@@ -86,7 +86,6 @@ func TestOptionsControl(t *testing.T) {
 		{"stream --paths veth --control lo", "lo,veth", "lo", true},
 		{"stream --paths exn", "veth,exn", "veth", true},
 		{"stream --paths exn-shm --no-fast-path --mtu 9000", "veth,exn-shm", "veth", true},
-		{"stream --paths netstack", "lo,netstack", "lo", true},
 		{"stream --paths exn,lo --control exn", "exn,lo", "exn", false},
 	}
 	for _, tt := range tests {
@@ -120,10 +119,10 @@ func TestOptionsErrors(t *testing.T) {
 		words string
 		want  string // that the error must say
 	}{
-		{"stream --paths foo", `--paths: unknown path "foo": choose from lo, veth, relay, exn, exn-shm, netstack, net, `},
+		{"stream --paths foo", `--paths: unknown path "foo": choose from lo, veth, relay, exn, exn-shm, net, `},
 		{"stream --paths=", `--paths: unknown path ""`},
 		{"stream --paths lo,lo", "--paths: lo is named twice"},
-		{"stream --control foo", `--control: unknown path "foo": choose from lo, veth, relay, exn, exn-shm, netstack, net, `},
+		{"stream --control foo", `--control: unknown path "foo": choose from lo, veth, relay, exn, exn-shm, net, `},
 		{"stream --size 0", "--size: 0 is not between 1 and 67108864 bytes"},
 		{"stream --size -5", "--size: -5 is not between 1 and 67108864 bytes"},
 		{"stream --size 1,0", "--size: 0 is not between"},
@@ -145,9 +144,8 @@ func TestOptionsErrors(t *testing.T) {
 		{"stream --cpus -1,-1", "--cpus: no CPU -1 here"},
 		{"stream --mtu 0", "is not between 1280 and 65535 bytes"},
 		{"stream --mtu 65536", "is not between 1280 and 65535 bytes"},
-		{"stream --paths lo --mtu 9000", "--mtu: only exn0 has it: add exn, exn-shm or netstack to --paths"},
+		{"stream --paths lo --mtu 9000", "--mtu: only exn0 has it: add exn or exn-shm to --paths"},
 		{"stream --paths lo --no-fast-path", "--no-fast-path: only exn0 has it: add exn or exn-shm to --paths"},
-		{"stream --congestion bbr", "--congestion: netstack has cubic and reno, not bbr: leave it out of --paths"},
 		{"stream --paths exn:fast", `--paths: unknown path "exn:fast": choose from exn:interrupt, exn:napi, exn:busy, exn:adaptive`},
 		{"stream --paths lo:irq", `--paths: path lo has no receive modes: leave out ":irq"`},
 		{"stream --direction up", `--direction: "up": write out (the end that connects sends) or in`},

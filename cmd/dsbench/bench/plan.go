@@ -38,11 +38,11 @@ var reportParts = []struct {
 	full, quick        []int  // sizes; nil: not in a quick report
 	set                func(*options)
 }{
-	{report.PartStream1, "stream", "lo veth relay exn:interrupt exn:napi exn:busy netstack ds ds-zcopy",
+	{report.PartStream1, "stream", "lo veth relay exn:interrupt exn:napi exn:busy ds ds-zcopy",
 		[]int{64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}, []int{64, 4 << 10, 64 << 10}, nil},
 	{report.PartStream2, "stream", "lo veth exn:interrupt exn:napi ds", []int{512, 4 << 10, 16 << 10, 64 << 10, 256 << 10}, nil,
 		func(o *options) { o.streams = 2 }},
-	{report.PartLatency, "pingpong", "lo veth relay exn:interrupt exn:napi exn:busy exn:adaptive netstack ds",
+	{report.PartLatency, "pingpong", "lo veth relay exn:interrupt exn:napi exn:busy exn:adaptive ds",
 		[]int{1, 16, 64, 120, 512, 1024, 2048}, []int{1, 64, 1024}, nil},
 	{report.PartIdle, "pingpong", "veth relay exn:napi exn-shm ds", []int{64}, nil, func(o *options) {
 		o.runs, o.rest, o.duration, o.warmup = min(o.runs, 3), idleRest, 4*o.duration, o.duration
@@ -51,8 +51,8 @@ var reportParts = []struct {
 		func(o *options) { o.noDelay = true }},
 	{report.PartOSULat, "pingpong", "lo exn:napi exn-shm ds", []int{8, 1 << 10, 8 << 10, 64 << 10, 512 << 10}, nil, nil},
 	{report.PartOSUBW, "stream", "lo exn-shm ds ds-zcopy", []int{120, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20}, nil, nil},
-	{report.PartRate, "rate", "lo veth exn:napi netstack ds", []int{1, 32, 64, 120, 512, 4 << 10}, []int{64, 1 << 10}, nil},
-	{report.PartCRR, "crr", "lo net veth exn:napi net-exn exn-shm netstack ds ds-exn", []int{64}, []int{64}, nil},
+	{report.PartRate, "rate", "lo veth exn:napi ds", []int{1, 32, 64, 120, 512, 4 << 10}, []int{64, 1 << 10}, nil},
+	{report.PartCRR, "crr", "lo net veth exn:napi net-exn exn-shm ds ds-exn", []int{64}, []int{64}, nil},
 }
 
 // value is a value of a setting: a path of its own, so that all values are interleaved.

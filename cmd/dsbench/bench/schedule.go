@@ -122,9 +122,6 @@ func makeRows(o options, m result.Machine, d coredist.Distance, opened []paths.P
 		if info.RxMode != "" {
 			r.Eager = o.node.EagerThreshold
 		}
-		if info.Unbound {
-			r.Placement = tcpbench.Anywhere().String()
-		}
 		rows = append(rows, r)
 	}
 	return rows

@@ -217,7 +217,7 @@ func runDaemon(ctx context.Context, j daemonJob, note func(any) error) (any, err
 	}
 	d, err := daemon.Start(cfg)
 	if err != nil {
-		return nil, withoutTUN(err)
+		return nil, err
 	}
 	s, err := d.Status()
 	if err == nil {

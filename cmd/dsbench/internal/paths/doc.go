@@ -1,18 +1,17 @@
 // Package paths has the paths between two programs that dsbench measures: the
-// kernel's TCP over several devices, netstack, direct sockets, and the NIC itself.
+// kernel's TCP over several devices, and direct sockets.
 //
 // # Architecture
 //
 //	Kinds, KindOf ► Kind.Open ► Path: Setup, Measure (package tcpbench), Close
 //
-// Package tcpbench measures all of them, with a process at either end but on netstack. These
+// Package tcpbench measures all of them, with a process at either end. These
 // processes, and others, are copies of dsbench, which starts itself with a hidden command
 // (WorkerOf, package worker):
 //
 //	worker            one end of a measurement
 //	node-worker       the two nodes of exn, with their exn0
 //	daemon-worker     one of the two nodes of exn-shm or of exn-stream, a daemon with its exn0
-//	netstack-worker   one measurement over netstack
 //	broker-worker     the broker of path ds
 //	relay-worker      the loop of path relay
 //
@@ -21,11 +20,6 @@
 // temporary directory, and the shm link joins them. So exn and exn-shm together show
 // the cost of a process boundary. Those of exn-stream, exn-ofi and ds-fabric share only a veth
 // pair, over which daemons of two hosts meet; the TCP of their link uses cubic.
-//
-// Netstack is a library: its two nodes and both ends of the measurement are in
-// one worker by necessity, and share a scheduler. That favours it in latency,
-// where a goroutine wakes another without the kernel, and costs it in bandwidth,
-// where all share the same CPUs.
 //
 // Direct sockets (ds) are measured by the same workers, which make their
 // connections with package directsockets. Their rows guarantee that the bytes went

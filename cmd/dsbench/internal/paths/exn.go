@@ -12,7 +12,6 @@ import (
 	"exnet/internal/tcpbench"
 	"exnet/napi"
 	"exnet/node"
-	"exnet/node/tun"
 )
 
 // exnPath is TCP over exn0: the kernel's TCP in two namespaces, each with an
@@ -77,7 +76,7 @@ func runNodes(ctx context.Context, job nodesJob, note func(any) error) (any, err
 		Node:  node.Config{MTU: cfg.MTU, NoFastPath: cfg.NoFastPath, EagerThreshold: cfg.EagerThreshold},
 	})
 	if err != nil {
-		return nil, withoutTUN(err)
+		return nil, err
 	}
 	var up [2]nodeUp
 	for i := range up {
@@ -108,14 +107,6 @@ func runNodes(ctx context.Context, job nodesJob, note func(any) error) (any, err
 	case <-ctx.Done():
 		return struct{}{}, cluster.Close()
 	}
-}
-
-// withoutTUN adds to an error what to do where there is no TUN device.
-func withoutTUN(err error) error {
-	if errors.Is(err, tun.ErrUnavailable) {
-		return fmt.Errorf("%w, or use the netstack path, which needs none", err)
-	}
-	return err
 }
 
 // carried is what the nodes of a path have carried since they began, as they count it themselves.

@@ -3,7 +3,6 @@ package paths
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"exnet/internal/tcpbench"
 	"exnet/napi"
 	"exnet/node"
-	"exnet/node/tun"
 )
 
 // TestRootExnCountsTheNode: the process that carries the packets is counted.
@@ -106,45 +104,6 @@ func TestExnSetupFails(t *testing.T) {
 	netnstest.CheckFDs(t)
 	p := newExn(NodeConfig{MTU: 1}) // what the options do not let through
 	failsInOrder(t, p)
-}
-
-// TestWithoutTUN: the hint is given where it helps, behind what tun says.
-func TestWithoutTUN(t *testing.T) {
-	refused := fmt.Errorf("exn0: %w: run as root", tun.ErrUnavailable)
-	want := refused.Error() + ", or use the netstack path, which needs none"
-	if err := withoutTUN(refused); !errors.Is(err, tun.ErrUnavailable) || err.Error() != want {
-		t.Errorf("error %q, want %q", err, want)
-	}
-	other := errors.New("other")
-	if err := withoutTUN(other); err != other {
-		t.Errorf("error %v, want %v", err, other)
-	}
-}
-
-// TestNetstackInProcess runs the worker's part where the race and leak
-// detectors see it.
-func TestNetstackInProcess(t *testing.T) {
-	j := netstackJob{
-		Spec: tcpbench.Spec{
-			Kind: tcpbench.Stream, Size: 64, Streams: 2,
-			Duration: 20 * time.Millisecond, Warmup: 5 * time.Millisecond, Congestion: "cubic",
-		},
-	}
-	r, err := runNetstack(j)
-	if err != nil || r.Bytes <= 0 || r.Elapsed < j.Spec.Duration {
-		t.Errorf("stream: %+v, %v", r, err)
-	}
-	j.Spec.Streams = 1
-	for _, j.Spec.Kind = range []tcpbench.Kind{tcpbench.PingPong, tcpbench.CRR} {
-		r, err = runNetstack(j)
-		if err != nil || r.Latency.Count() < 1 {
-			t.Errorf("%s: %+v, %v", j.Spec.Kind, r, err)
-		}
-	}
-	j.Spec.Congestion = "bbr"
-	if _, err := runNetstack(j); err == nil || !strings.Contains(err.Error(), "bbr") {
-		t.Errorf("bbr: %v", err)
-	}
 }
 
 // TestRootNodesInProcess does the same for the nodes.

@@ -35,7 +35,6 @@ type Info struct {
 	NoFastPath bool   // every packet passes through netstack
 	RxMode     string // how nodes receive; "": the path has none
 	Coalesce   string // and hold back interrupts
-	Unbound    bool   // Spec.CPUs is ignored: the scheduler places both ends
 }
 
 // NodeConfig configures the nodes of the paths over the fabric.
@@ -59,7 +58,6 @@ type Kind struct {
 	Open  func(NodeConfig) Path
 
 	Privileged bool // makes network namespaces and interfaces
-	Fabric     bool // uses a NodeConfig
 	Exn0       bool // has an exn0, and so a receive mode
 	Extra      bool // not among the default paths
 	Lacks      []tcpbench.Kind
@@ -74,11 +72,10 @@ func Kinds() []Kind {
 		{Name: "lo", About: "kernel TCP over the loopback interface", Open: newLo},
 		{Name: "veth", About: "kernel TCP over a veth pair between two namespaces", Open: newVeth, Privileged: true},
 		{Name: "relay", About: "kernel TCP between two TUN devices that a loop joins: exn0 without a fabric, its bound", Open: newRelay, Privileged: true, Extra: true},
-		{Name: "exn", About: "kernel TCP over exn0, between two namespaces", Open: newExn, Privileged: true, Fabric: true, Exn0: true},
-		{Name: "exn-shm", About: "kernel TCP over exn0, a daemon for each node and shared memory between them", Open: newDaemons(daemonPath{}), Privileged: true, Fabric: true, Exn0: true},
-		{Name: "netstack", About: "netstack's TCP over the fabric, without exn0", Open: newNetstack, Fabric: true},
+		{Name: "exn", About: "kernel TCP over exn0, between two namespaces", Open: newExn, Privileged: true, Exn0: true},
+		{Name: "exn-shm", About: "kernel TCP over exn0, a daemon for each node and shared memory between them", Open: newDaemons(daemonPath{}), Privileged: true, Exn0: true},
 		{Name: "net", About: "kernel TCP by Go's package net, over the loopback interface", Open: over(newLo, tcpbench.GoNet), Extra: true},
-		{Name: "net-exn", About: "the same over exn0: what a Go program has without direct sockets", Open: over(newExn, tcpbench.GoNet), Privileged: true, Fabric: true, Exn0: true, Extra: true},
+		{Name: "net-exn", About: "the same over exn0: what a Go program has without direct sockets", Open: over(newExn, tcpbench.GoNet), Privileged: true, Exn0: true, Extra: true},
 		{Name: "unix", About: "stream sockets of the Unix domain, without TCP and IP", Open: over(newUnix, tcpbench.Unix), Extra: true},
 		{
 			Name: "sockmap", About: "TCP over the loopback interface, past which a BPF program hands the data",
@@ -86,10 +83,10 @@ func Kinds() []Kind {
 		},
 		{Name: "ds", About: "direct sockets between two processes, their shadow on the loopback interface", Open: newDS(tcpbench.Direct)},
 		{Name: "ds-zcopy", About: "direct sockets between registered buffers, without a copy into a ring", Open: newDS(tcpbench.ZeroCopy), Lacks: []tcpbench.Kind{tcpbench.CRR}},
-		{Name: "ds-exn", About: "direct sockets between two namespaces, their shadow on exn0", Open: over(newExn, tcpbench.Direct), Privileged: true, Fabric: true, Exn0: true, Extra: true},
-		{Name: "exn-stream", About: "kernel TCP over exn0, two processes that a stream link over a veth pair joins", Open: newDaemons(daemonPath{apart: true}), Privileged: true, Fabric: true, Exn0: true, Extra: true},
-		{Name: "ds-fabric", About: "direct sockets between two hosts that a veth pair joins, through the fabric", Open: over(newDaemons(daemonPath{apart: true, direct: true}), tcpbench.Direct), Privileged: true, Fabric: true, Exn0: true, Extra: true},
-		{Name: "exn-ofi", About: "the same, but libfabric's provider tcp carries the link", Open: newDaemons(daemonPath{apart: true, link: "ofi:tcp"}), Privileged: true, Fabric: true, Exn0: true, Extra: true},
+		{Name: "ds-exn", About: "direct sockets between two namespaces, their shadow on exn0", Open: over(newExn, tcpbench.Direct), Privileged: true, Exn0: true, Extra: true},
+		{Name: "exn-stream", About: "kernel TCP over exn0, two processes that a stream link over a veth pair joins", Open: newDaemons(daemonPath{apart: true}), Privileged: true, Exn0: true, Extra: true},
+		{Name: "ds-fabric", About: "direct sockets between two hosts that a veth pair joins, through the fabric", Open: over(newDaemons(daemonPath{apart: true, direct: true}), tcpbench.Direct), Privileged: true, Exn0: true, Extra: true},
+		{Name: "exn-ofi", About: "the same, but libfabric's provider tcp carries the link", Open: newDaemons(daemonPath{apart: true, link: "ofi:tcp"}), Privileged: true, Exn0: true, Extra: true},
 	}
 }
 

@@ -61,7 +61,7 @@ func runRelay(ctx context.Context, cfg NodeConfig, note func(any) error) (_ any,
 	var up [2]nodeUp
 	for i := range ends {
 		if up[i], err = ends[i].open(i, int(cmp.Or(cfg.MTU, mtu.Default))); err != nil {
-			return nil, withoutTUN(err)
+			return nil, err
 		}
 	}
 	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC)

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 
-	"exnet/internal/ctxend"
 	"exnet/internal/tcpbench"
 	"exnet/internal/worker"
 )
@@ -16,7 +15,6 @@ const (
 	nodeCommand     = "node-worker"     // holds the nodes of path exn
 	daemonCommand   = "daemon-worker"   // holds one of the two nodes of path exn-shm, exn-stream or ds-fabric
 	relayCommand    = "relay-worker"    // joins the two TUN devices of path relay
-	netstackCommand = "netstack-worker" // is path netstack
 	brokerCommand   = "broker-worker"   // serves direct sockets of path ds
 )
 
@@ -33,11 +31,6 @@ func WorkerOf(command string) func(in io.Reader, out io.Writer) error {
 		return work(runDaemon)
 	case brokerCommand:
 		return work(runBroker)
-	case netstackCommand:
-		return work(func(ctx context.Context, j netstackJob, _ func(any) error) (any, error) {
-			defer ctxend.Do(ctx, exit)()
-			return runNetstack(j)
-		})
 	}
 	return nil
 }
